@@ -1,0 +1,203 @@
+package main
+
+// #include "internal.h"
+import "C"
+
+import (
+	"context"
+	"sync"
+	"unsafe"
+
+	"github.com/pyfeed/pyfeed/pyfeed/wait"
+)
+
+// parkers are those of the C threads that wait.
+var parkers table[*wait.Parker]
+
+// blocking runs try for a C thread. Where it would block, the thread's Parker is left waiting and
+// the answer is wait.ErrWouldBlock: the thread sleeps in C and comes again, with call.phase saying why.
+func blocking[T any](call *C.pfi_call, try func(context.Context) (T, error)) (v T, err error) {
+	var token *cancelToken
+	if call.cancel != 0 {
+		if token, err = lookup[*cancelToken](call.cancel); err != nil {
+			return v, err
+		}
+	}
+	var p *wait.Parker
+	if call.phase == C.PFI_FIRST {
+		if v, err = try(wait.Never); err != wait.ErrWouldBlock {
+			return v, err
+		}
+		if call.waits == 0 {
+			return v, errTimeout
+		}
+		p = wait.NewFutexParker((*uint32)(&call.word))
+		call.parker = C.uint64_t(parkers.put(p))
+	} else {
+		p, _ = parkers.get(uint64(call.parker))
+	}
+	switch {
+	case call.phase == C.PFI_TIMED_OUT:
+		err = errTimeout
+	case call.phase == C.PFI_STOPPED, token.cancelled():
+		err = errStopped
+	default:
+		v, err = try(p)
+		if err == wait.ErrWouldBlock && token.watch(&call.word) {
+			return v, err
+		}
+		if err != wait.ErrWouldBlock {
+			p.Finish()
+			end(call, token)
+			return v, err
+		}
+		err = errStopped
+	}
+	p.Leave()
+	end(call, token)
+	return v, err
+}
+
+func end(call *C.pfi_call, token *cancelToken) {
+	parkers.remove(uint64(call.parker))
+	token.forget(&call.word)
+}
+
+// A cancelToken ends waits. A nil one never does.
+type cancelToken struct {
+	mu    sync.Mutex
+	done  bool
+	words map[*C.uint32_t]struct{}
+}
+
+func (t *cancelToken) Drop() {}
+
+func (t *cancelToken) cancelled() bool {
+	if t == nil {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.done
+}
+
+// watch has cancel wake the thread that sleeps on word; false if it is cancelled already.
+func (t *cancelToken) watch(word *C.uint32_t) bool {
+	if t == nil {
+		return true
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.done {
+		if t.words == nil {
+			t.words = make(map[*C.uint32_t]struct{})
+		}
+		t.words[word] = struct{}{}
+	}
+	return !t.done
+}
+
+func (t *cancelToken) forget(word *C.uint32_t) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.words, word)
+}
+
+func (t *cancelToken) cancel() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.done = true
+	for word := range t.words {
+		wait.Rouse((*uint32)(unsafe.Pointer(word)))
+	}
+}
+
+//export pfgo_cancel_new
+func pfgo_cancel_new(out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	*out = give(new(cancelToken))
+	return C.PF_OK
+}
+
+//export pfgo_cancel
+func pfgo_cancel(h C.pf_handle, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	t, e := lookup[*cancelToken](h)
+	if e == nil {
+		t.cancel()
+	}
+	return answer(e, err)
+}
+
+// table maps ids to what they stand for. An id is never used twice: a stale one finds nothing. It
+// does for what has one owner, and often, what gopy's table does for what is counted.
+type table[T any] struct {
+	mu    sync.Mutex
+	rows  []row[T]
+	spare []uint32
+	n     int
+}
+
+type row[T any] struct {
+	value      T
+	generation uint32 // odd while in use
+}
+
+func (t *table[T]) put(v T) uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.spare) == 0 {
+		t.rows = append(t.rows, row[T]{})
+		t.spare = append(t.spare, uint32(len(t.rows)-1))
+	}
+	at := t.spare[len(t.spare)-1]
+	t.spare = t.spare[:len(t.spare)-1]
+	r := &t.rows[at]
+	r.value = v
+	r.generation++
+	t.n++
+	return uint64(r.generation)<<32 | uint64(at)
+}
+
+func (t *table[T]) find(id uint64) *row[T] {
+	at := id & (1<<32 - 1)
+	if at >= uint64(len(t.rows)) || t.rows[at].generation != uint32(id>>32) || t.rows[at].generation%2 == 0 {
+		return nil
+	}
+	return &t.rows[at]
+}
+
+func (t *table[T]) get(id uint64) (v T, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r := t.find(id); r != nil {
+		return r.value, true
+	}
+	return v, false
+}
+
+// remove takes the row out and answers what was in it.
+func (t *table[T]) remove(id uint64) (v T, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.find(id)
+	if r == nil {
+		return v, false
+	}
+	v = r.value
+	var none T
+	r.value = none
+	r.generation++
+	t.spare = append(t.spare, uint32(id))
+	t.n--
+	return v, true
+}
+
+func (t *table[T]) len() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.n
+}

@@ -1,0 +1,77 @@
+package main
+
+// #include <stdlib.h>
+// #include "internal.h"
+import "C"
+
+import (
+	"errors"
+	"io"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/pyfeed/wait"
+)
+
+var (
+	errTimeout = errors.New("timed out")
+	errStopped = pyfeed.Errorf(pyfeed.Cancelled, "the wait was cancelled")
+)
+
+var statuses = map[pyfeed.Kind]C.pf_status{
+	pyfeed.Closed:      C.PF_CLOSED,
+	pyfeed.Cancelled:   C.PF_CANCELLED,
+	pyfeed.Invalid:     C.PF_INVALID,
+	pyfeed.Shape:       C.PF_SHAPE,
+	pyfeed.Type:        C.PF_DTYPE,
+	pyfeed.Slots:       C.PF_SLOTS,
+	pyfeed.TooLarge:    C.PF_TOO_LARGE,
+	pyfeed.State:       C.PF_STATE,
+	pyfeed.NotFound:    C.PF_NOT_FOUND,
+	pyfeed.Unsupported: C.PF_UNSUPPORTED,
+}
+
+// fail fills the caller's struct in, if it has one.
+func fail(err *C.pf_error, status C.pf_status, slot int, text string) C.pf_status {
+	if err == nil || err.size < C.sizeof_pf_error {
+		return status
+	}
+	C.pf_error_release(err)
+	err.status = status
+	err.slot = C.int32_t(slot)
+	err.message = C.CString(text)
+	return status
+}
+
+// answer turns what Go answered into a status.
+func answer(e error, err *C.pf_error) C.pf_status {
+	switch e {
+	case nil:
+		return C.PF_OK
+	case wait.ErrWouldBlock:
+		return C.PFI_WOULD_BLOCK
+	case io.EOF:
+		return fail(err, C.PF_END, -1, "the end of the data: this pass has no more tuples")
+	case errTimeout:
+		return fail(err, C.PF_TIMEOUT, -1, "the time to wait went by")
+	}
+	switch e := e.(type) {
+	case *pyfeed.Error:
+		return fail(err, statuses[e.Kind], e.Slot, e.Text)
+	case staleHandle:
+		return fail(err, C.PF_STALE_HANDLE, -1, e.Error())
+	case *pyfeed.ProducerError:
+		st := fail(err, C.PF_FAILED, -1, e.Error())
+		if err != nil && err.size >= C.sizeof_pf_error {
+			err.cause_type = C.CString(e.Type)
+			err.cause_message = C.CString(e.Message)
+			err.cause_traceback = C.CString(e.Traceback)
+			err.cause_token = C.uint64_t(e.Token)
+		}
+		return st
+	}
+	if errors.Is(e, memory.ErrNoMemory) {
+		return fail(err, C.PF_NO_MEMORY, -1, e.Error())
+	}
+	return fail(err, C.PF_FAILED, -1, e.Error())
+}

@@ -1,0 +1,121 @@
+package main
+
+// #include "internal.h"
+import "C"
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/go-python/gopy/gopyh"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/readers"
+)
+
+// Handles are the ids of gopy's table of counted handles, which holds one reference to each object.
+
+type object interface{ Drop() }
+
+// A variable belongs to its scope; a handle only names it.
+type variable struct{ *pyfeed.Variable }
+
+func (variable) Drop() {}
+
+type staleHandle struct {
+	id    C.pf_handle
+	want  string
+	found string
+}
+
+func (e staleHandle) Error() string {
+	return fmt.Sprintf("handle %d: expected %s, found %s", uint64(e.id), e.want, e.found)
+}
+
+func kindOf(o any) string {
+	switch o.(type) {
+	case *pyfeed.Scope:
+		return "a scope"
+	case variable:
+		return "a variable"
+	case *pyfeed.PyArrayFeedQueue:
+		return "a queue"
+	case *readers.ReaderHolder:
+		return "a reader"
+	case *cancelToken:
+		return "a cancel token"
+	case object:
+		return "a handle"
+	}
+	return "none: it is not valid, or no longer"
+}
+
+// recent spares most calls the table, whose lock all threads would share. An entry is made with its
+// handle and goes with it, so that it is never stale.
+var recent [64]atomic.Pointer[entry]
+
+type entry struct {
+	handle C.pf_handle
+	object object
+}
+
+// give hands an object and its reference out.
+func give(o object) C.pf_handle {
+	h := gopyh.Register("pyfeed", o)
+	gopyh.IncRef(h)
+	e := &entry{C.pf_handle(h), o}
+	recent[e.handle%64].Store(e)
+	return e.handle
+}
+
+// lookup finds the object behind a handle; its reference stays the table's.
+func lookup[T object](h C.pf_handle) (T, error) {
+	var o any
+	if e := recent[h%64].Load(); e != nil && e.handle == h {
+		o = e.object
+	} else {
+		o, _ = gopyh.VarFromHandleTry(gopyh.CGoHandle(h), "pyfeed")
+	}
+	t, ok := o.(T)
+	if !ok {
+		return t, staleHandle{h, kindOf(t), kindOf(o)}
+	}
+	return t, nil
+}
+
+// counting makes one step of what takes two calls of the table.
+var counting sync.Mutex
+
+//export pfgo_retain
+func pfgo_retain(h C.pf_handle, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	counting.Lock()
+	defer counting.Unlock()
+	if _, e := lookup[object](h); e != nil {
+		return answer(e, err)
+	}
+	gopyh.IncRef(gopyh.CGoHandle(h))
+	return C.PF_OK
+}
+
+//export pfgo_release
+func pfgo_release(h C.pf_handle, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	counting.Lock()
+	o, e := lookup[object](h)
+	if e != nil {
+		counting.Unlock()
+		return answer(e, err)
+	}
+	gopyh.DecRef(gopyh.CGoHandle(h))
+	_, gone := gopyh.VarFromHandleTry(gopyh.CGoHandle(h), "pyfeed")
+	if e := recent[h%64].Load(); gone != nil && e != nil && e.handle == h {
+		recent[h%64].CompareAndSwap(e, nil)
+	}
+	counting.Unlock()
+	if gone != nil {
+		o.Drop()
+	}
+	return C.PF_OK
+}

@@ -1,0 +1,146 @@
+package main
+
+// #include "internal.h"
+import "C"
+
+import (
+	"unsafe"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
+)
+
+// A loan is a tuple that C has, with the descriptors it reads: they must not lie in Go's heap.
+type loan struct {
+	tuple *pyfeed.Tuple
+	view  *memory.Buffer
+}
+
+var (
+	loans table[loan]
+	views = memory.NewPool(memory.View)
+)
+
+// lend describes a tuple for C. On an error the tuple is released.
+func lend(t *pyfeed.Tuple) (id uint64, view *C.pf_tensor, err error) {
+	size := len(t.Slots) * C.sizeof_pf_tensor
+	for i := range t.Slots {
+		size += len(t.Slots[i].Dims())*8 + len(t.Slots[i].LoD)*C.sizeof_pf_lod_level
+	}
+	b, err := views.Get(size)
+	if err != nil {
+		t.Release()
+		return 0, nil, err
+	}
+	clear(b.Bytes())
+	slots := unsafe.Slice((*C.pf_tensor)(b.Pointer()), len(t.Slots))
+	rest := unsafe.Add(b.Pointer(), len(slots)*C.sizeof_pf_tensor)
+	for i := range slots {
+		s, out := &t.Slots[i], &slots[i]
+		out.size = C.sizeof_pf_tensor
+		out.dtype = C.pf_dtype(s.DType)
+		out.place = C.pf_place{C.int32_t(s.Place.Kind), C.int32_t(s.Place.Device)}
+		if s.ReadOnly {
+			out.flags = C.PF_READ_ONLY
+		}
+		out.data = unsafe.Pointer(unsafe.SliceData(s.Data))
+		out.nbytes = C.uint64_t(len(s.Data))
+
+		dims := s.Dims()
+		out.rank = C.int32_t(len(dims))
+		out.dims = (*C.int64_t)(rest)
+		copy(unsafe.Slice((*int64)(rest), len(dims)), dims)
+		rest = unsafe.Add(rest, len(dims)*8)
+
+		out.lod_levels = C.uint32_t(len(s.LoD))
+		out.lod = (*C.pf_lod_level)(rest)
+		levels := unsafe.Slice(out.lod, len(s.LoD))
+		for j, level := range s.LoD {
+			levels[j] = C.pf_lod_level{(*C.int64_t)(unsafe.SliceData(level)), C.uint64_t(len(level))}
+		}
+		rest = unsafe.Add(rest, len(levels)*C.sizeof_pf_lod_level)
+	}
+	return loans.put(loan{t, b}), unsafe.SliceData(slots), nil
+}
+
+// lendOut lends a tuple through the caller's struct.
+func lendOut(t *pyfeed.Tuple, out *C.pf_tuple) error {
+	n := len(t.Slots)
+	id, view, err := lend(t)
+	if err != nil {
+		return err
+	}
+	out.num_slots = C.uint32_t(n)
+	out.slots = view
+	out.loan = C.uint64_t(id)
+	return nil
+}
+
+// takeBack ends a loan and answers its tuple; nil if there is no such loan.
+func takeBack(id uint64) *pyfeed.Tuple {
+	l, ok := loans.remove(id)
+	if !ok {
+		return nil
+	}
+	l.view.Release()
+	return l.tuple
+}
+
+//export pfgo_tuple_release
+func pfgo_tuple_release(id C.uint64_t) {
+	defer guard(nil, nil)
+	if t := takeBack(uint64(id)); t != nil {
+		t.Release()
+	}
+}
+
+//export pfgo_tuple_share
+func pfgo_tuple_share(id C.uint64_t, out *C.pf_tuple, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	l, ok := loans.get(uint64(id))
+	if !ok {
+		return answer(pyfeed.Errorf(pyfeed.State, "share: expected a tuple on loan, found one that was released already"), err)
+	}
+	t := pyfeed.NewTuple(len(l.tuple.Slots))
+	for i := range t.Slots {
+		l.tuple.Slots[i].Share(&t.Slots[i])
+	}
+	return answer(lendOut(t, out), err)
+}
+
+// at is the i-th of an array of C structs, whose elements may be larger than this library knows. It
+// does in Go what internal.h does in C, since a call there costs more than all of this.
+func at[T any](first *T, i int, size C.uint32_t) *T {
+	return (*T)(unsafe.Add(unsafe.Pointer(first), i*int(size)))
+}
+
+// parse reads C's tensors. LoD and, if withData, Data are views of C's memory.
+func parse(tensors *C.pf_tensor, n C.uint32_t, withData bool) (*pyfeed.Tuple, error) {
+	t := pyfeed.NewTuple(int(n))
+	for i := range t.Slots {
+		if err := parseSlot(&t.Slots[i], i, at(tensors, i, tensors.size), withData); err != nil {
+			t.Release()
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+func parseSlot(s *pyfeed.LoDTensor, i int, in *C.pf_tensor, withData bool) error {
+	s.DType = pyfeed.DType(in.dtype)
+	if !s.DType.Valid() {
+		return pyfeed.SlotErrorf(pyfeed.Type, i, "expected a dtype, found number %d", int(in.dtype))
+	}
+	_ = s.SetDims(unsafe.Slice((*int64)(in.dims), in.rank)) // entry.c has seen to the rank
+	for _, level := range unsafe.Slice(in.lod, in.lod_levels) {
+		s.LoD = append(s.LoD, unsafe.Slice((*int64)(level.offsets), level.count))
+	}
+	if withData {
+		n, err := s.Measure()
+		if err != nil {
+			return pyfeed.SlotErrorf(pyfeed.Shape, i, "%v", err)
+		}
+		s.Data = unsafe.Slice((*byte)(in.data), n)
+	}
+	return nil
+}

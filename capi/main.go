@@ -1,0 +1,48 @@
+// Package main is the C library libpyfeed: pyfeed.h in front, Go behind.
+//
+// A call comes in through entry.c, which keeps out what Go must not see, to a function here named
+// pfgo_*, which turns C's words into Go's, calls a package that knows nothing of C, and turns the
+// answer back. Blocking calls answer PFI_WOULD_BLOCK: their threads sleep in wait.c, not in Go.
+package main
+
+// #include "internal.h"
+import "C"
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"sync"
+)
+
+func main() {}
+
+// leastProcs is how many threads of C's may be inside Go at once, at least. A call for which no
+// processor of Go's is left waits until one is taken from another thread, tens of milliseconds: so
+// there are more of them than cores on a small machine. They cost nothing while unused.
+const leastProcs = 16
+
+func init() {
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(max(runtime.NumCPU(), leastProcs))
+	}
+}
+
+var poisoning sync.Once
+
+// guard is deferred first by every function that C calls. A panic stops at it, is printed once, and
+// shuts the library: what it left half done must not be used.
+func guard(st *C.pf_status, err *C.pf_error) {
+	fault := recover()
+	if fault == nil {
+		return
+	}
+	C.pfi_poison()
+	poisoning.Do(func() {
+		fmt.Fprintf(os.Stderr, "pyfeed: a fault inside the library, which stops here: %v\n%s", fault, debug.Stack())
+	})
+	if st != nil {
+		*st = fail(err, C.PF_POISONED, -1, fmt.Sprintf("pyfeed stopped after a fault inside it: %v", fault))
+	}
+}

@@ -1,0 +1,413 @@
+/* pyfeed: the data feed of a trainer, as a C library.
+ *
+ * This header is kept by hand and is the contract: the library includes it, so that a
+ * difference between the two does not compile.
+ *
+ * What holds for every function, unless its comment says otherwise:
+ *
+ * - Status.     The answer is a pf_status; PF_OK is 0. Results come through out-pointers, which
+ *               are zeroed before anything else happens and written only on PF_OK.
+ * - Errors.     `err` may be NULL. If it is not, it MUST be initialised with PF_ERROR_INIT; after a
+ *               status other than PF_OK it holds a message, until pf_error_release.
+ * - Threads.    Every function may be called from any thread, at the same time as any other.
+ * - Blocking.   Only functions that take a pf_wait block; a thread sleeps outside Go.
+ * - Null.       A null pointer where a value is needed is PF_INVALID, not a crash.
+ * - Handles.    64-bit ids with a count. 0 is never valid; a stale one answers PF_STALE_HANDLE.
+ *               A function that gives a handle out gives its caller one count: pf_release it.
+ * - Structs.    Each that is passed by pointer begins with its size in bytes (the _INIT macros set
+ *               it) and only ever grows at its end.
+ * - Strings.    UTF-8, zero-terminated, borrowed for the call.
+ * - Forks.      In a child of fork() every call answers PF_FORKED at once.
+ * - Panics.     A fault inside the library poisons it: that call and all later ones answer
+ *               PF_POISONED. Nothing unwinds through the caller.
+ */
+#ifndef PYFEED_H
+#define PYFEED_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The release: this line is the one place it is written. */
+#define PF_VERSION "0.1.0"
+/* What a binary depends on: raised when something old stops working, which additions never do. */
+#define PF_ABI_VERSION 1u
+
+#if defined(__GNUC__)
+#define PF_API __attribute__((visibility("default")))
+#else
+#define PF_API
+#endif
+
+/* ---- Words ------------------------------------------------------------------------------- */
+
+typedef uint8_t pf_status;
+enum {
+	PF_OK = 0,
+	PF_END = 1,              /* the end of the data: no more tuples in this pass */
+	PF_TIMEOUT = 2,          /* the pf_wait's time went by */
+	PF_CANCELLED = 3,        /* the pf_wait's cancel handle or poll function said stop */
+	PF_CLOSED = 4,           /* the queue is closed, or the push belongs to an earlier pass */
+	PF_FAILED = 5,           /* a producer failed: err->cause_* tell of its error */
+	PF_INVALID = 6,          /* an argument that can never be right */
+	PF_SHAPE = 7,            /* wrong rank, dimension or level of detail */
+	PF_DTYPE = 8,            /* wrong or unsupported type of element */
+	PF_SLOTS = 9,            /* wrong number of slots */
+	PF_TOO_LARGE = 10,       /* a tuple larger than bytes_limit */
+	PF_STALE_HANDLE = 11,    /* a handle that is not, or no longer, valid, or of another kind */
+	PF_STATE = 12,           /* not now: initialised twice, not initialised, cannot be reset */
+	PF_NOT_FOUND = 13,       /* no variable of that name */
+	PF_UNSUPPORTED = 14,     /* this build or this machine cannot */
+	PF_NO_MEMORY = 15,       /* the operating system gave no memory */
+	PF_FORKED = 16,          /* called in a child of fork() */
+	PF_POISONED = 17,        /* the library stopped itself after a fault */
+};
+
+/* An id of something the library keeps: a scope, variable, queue, reader or cancel token. */
+typedef uint64_t pf_handle;
+
+typedef int32_t pf_dtype;
+enum {
+	PF_DTYPE_ANY = 0, /* only in a pf_slot_spec: the first tuple decides */
+	PF_BOOL = 1,
+	PF_INT8 = 2,
+	PF_INT16 = 3,
+	PF_INT32 = 4,
+	PF_INT64 = 5,
+	PF_UINT8 = 6,
+	PF_UINT16 = 7,
+	PF_UINT32 = 8,
+	PF_UINT64 = 9,
+	PF_FLOAT16 = 10,
+	PF_BFLOAT16 = 11,
+	PF_FLOAT32 = 12,
+	PF_FLOAT64 = 13,
+	PF_COMPLEX64 = 14,
+	PF_COMPLEX128 = 15,
+};
+
+enum { PF_CPU = 0, PF_CUDA = 1, PF_CUDA_PINNED = 2 };
+
+/* Where memory is. `device` counts from 0 and is 0 but for PF_CUDA. */
+typedef struct pf_place {
+	int32_t kind;
+	int32_t device;
+} pf_place;
+
+#define PF_MAX_RANK 8       /* dimensions of a tensor */
+#define PF_MAX_LOD_LEVELS 8 /* levels of detail of a tensor */
+
+/* One level of detail: `count` offsets, the first 0, never decreasing. The last offset of a level
+ * is the number of sequences of the next one, that of the last level the tensor's first dimension.
+ * The same numbers as Arrow's list offsets and TensorFlow's row_splits. */
+typedef struct pf_lod_level {
+	const int64_t *offsets;
+	uint64_t count;
+} pf_lod_level;
+
+enum { PF_READ_ONLY = 1 }; /* pf_tensor.flags: the data is lent and must not be written */
+
+/* A tensor, going in or coming out. Everything it points to is borrowed: by the call, when it goes
+ * in; until pf_tuple_release, when it comes out. Elements are in native byte order. */
+typedef struct pf_tensor {
+	uint32_t size; /* sizeof(pf_tensor); also the step from one to the next in an array */
+	pf_dtype dtype;
+	pf_place place;
+	int32_t rank;
+	uint32_t lod_levels;
+	uint32_t flags;
+	uint32_t reserved;
+	void *data;
+	uint64_t nbytes;        /* product of the dims times the size of an element; ignored on input */
+	const int64_t *dims;    /* rank of them */
+	const int64_t *strides; /* in bytes, rank of them; NULL: contiguous, last dimension fastest */
+	const pf_lod_level *lod; /* lod_levels of them, outermost first */
+} pf_tensor;
+
+#define PF_TENSOR_INIT {sizeof(pf_tensor), PF_DTYPE_ANY, {PF_CPU, 0}, 0, 0, 0, 0, NULL, 0, NULL, NULL, NULL}
+
+struct pf_error;
+
+/* A tuple on loan from the library: the slots of one instance or one batch. `slots` is contiguous
+ * memory aligned to 64 bytes, valid until pf_tuple_release. Owned by whoever has the struct; it may
+ * be moved by plain copy as long as only one of the copies is released. */
+typedef struct pf_tuple {
+	uint32_t size;
+	uint32_t num_slots;
+	const pf_tensor *slots;
+	uint64_t loan; /* 0: nothing is on loan */
+} pf_tuple;
+
+#define PF_TUPLE_INIT {sizeof(pf_tuple), 0, NULL, 0}
+
+/* Gives a tuple back and zeroes it; of a reserved slot that was not committed: drops it. A zeroed
+ * one is left alone. Any thread; never blocks, but for the release function of lent memory. */
+PF_API void pf_tuple_release(pf_tuple *tuple);
+
+/* Lends the same memory once more, as a tuple of its own: it stays until both are released. Of a
+ * reserved slot, so that it may be looked at after its commit. */
+PF_API pf_status pf_tuple_share(const pf_tuple *tuple, pf_tuple *out, struct pf_error *err);
+
+/* What went wrong. All strings belong to the struct, and are NULL where they do not apply. */
+typedef struct pf_error {
+	uint32_t size;
+	pf_status status;
+	uint8_t reserved[3];
+	int32_t slot;          /* the slot it is about, or -1 */
+	uint32_t reserved2;
+	char *message;         /* a sentence: what was expected, what was found, where */
+	char *cause_type;      /* PF_FAILED: the type of the producer's error, */
+	char *cause_message;   /* its text, */
+	char *cause_traceback; /* and where it came from, several lines */
+	uint64_t cause_token;  /* PF_FAILED: the number given to pf_queue_fail */
+} pf_error;
+
+#define PF_ERROR_INIT {sizeof(pf_error), PF_OK, {0, 0, 0}, -1, 0, NULL, NULL, NULL, NULL, 0}
+
+/* Frees the strings and sets it back to PF_ERROR_INIT. NULL is fine. Works after a fork too. */
+PF_API void pf_error_release(pf_error *err);
+
+/* How long to wait. A NULL pf_wait waits for ever. */
+typedef struct pf_wait {
+	uint32_t size;
+	uint32_t poll_interval_ms; /* with poll: how often at least; 0 means 100 */
+	int64_t timeout_ns;        /* negative: for ever; 0: not at all */
+	pf_handle cancel;          /* a token of pf_cancel_new, or 0 */
+	/* Called on the waiting thread every poll_interval_ms and after each signal it received; any
+	 * other answer than 0 ends the wait with PF_CANCELLED. It may take locks and call pyfeed. */
+	int (*poll)(void *context);
+	void *poll_context;
+} pf_wait;
+
+#define PF_WAIT_INIT {sizeof(pf_wait), 0, -1, 0, NULL, NULL}
+
+/* ---- The library ------------------------------------------------------------------------- */
+
+/* The PF_ABI_VERSION the library was built with: compare before anything else. Never fails. */
+PF_API uint32_t pf_abi_version(void);
+/* The release, such as "0.1.0". Static. */
+PF_API const char *pf_version(void);
+/* "float32" and the like, or NULL for a number that is no dtype. Static. */
+PF_API const char *pf_dtype_name(pf_dtype dtype);
+/* Bytes of one element, or 0 for a number that is no dtype. */
+PF_API size_t pf_dtype_size(pf_dtype dtype);
+/* "PF_CLOSED" and the like; never NULL. Static. */
+PF_API const char *pf_status_name(pf_status status);
+
+/* What is alive. `live_*` go back to 0 when all is closed and released. */
+typedef struct pf_memory_stats {
+	uint32_t size;
+	uint32_t reserved;
+	uint64_t handles;         /* handles with a count */
+	uint64_t tuples_on_loan;  /* pf_tuples not yet released */
+	uint64_t live_queue_bytes;  /* tuples pushed by copy or in place: queued or with a consumer */
+	uint64_t live_lent_bytes;   /* memory of producers, lent */
+	uint64_t live_batch_bytes;  /* batches and variables */
+	uint64_t live_view_bytes;   /* descriptors of tuples on loan */
+	uint64_t idle_bytes;        /* kept for the next tuple; freed with the queue or reader */
+	uint64_t live_buffers;      /* number of buffers behind the live_* above */
+} pf_memory_stats;
+
+#define PF_MEMORY_STATS_INIT {sizeof(pf_memory_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0}
+
+PF_API pf_status pf_memory(pf_memory_stats *out, pf_error *err);
+
+/* One count more, one count less. The last count of a queue, reader or scope drops it, unless a
+ * variable or reader still holds it. */
+PF_API pf_status pf_retain(pf_handle handle, pf_error *err);
+PF_API pf_status pf_release(pf_handle handle, pf_error *err);
+
+/* A token that ends waits. pf_cancel is for good: every call that waits or will wait with this
+ * token answers PF_CANCELLED. */
+PF_API pf_status pf_cancel_new(pf_handle *token, pf_error *err);
+PF_API pf_status pf_cancel(pf_handle token, pf_error *err);
+
+/* ---- Scope and variables ----------------------------------------------------------------- */
+
+/* Makes a scope. Look-ups that fail in it go on in `parent` (0: none), which it keeps alive. */
+PF_API pf_status pf_scope_new(pf_handle parent, pf_handle *scope, pf_error *err);
+/* The scope every part of the process shares. */
+PF_API pf_status pf_scope_global(pf_handle *scope, pf_error *err);
+/* The variable of that name in this scope itself, made empty if there is none. */
+PF_API pf_status pf_scope_var(pf_handle scope, const char *name, pf_handle *var, pf_error *err);
+/* The variable of that name in this scope or the nearest parent that has it; else PF_NOT_FOUND. */
+PF_API pf_status pf_scope_find(pf_handle scope, const char *name, pf_handle *var, pf_error *err);
+/* Takes the variable out of this scope and drops what it holds; PF_NOT_FOUND if there is none. */
+PF_API pf_status pf_scope_erase(pf_handle scope, const char *name, pf_error *err);
+
+enum {
+	PF_VAR_EMPTY = 0,
+	PF_VAR_TENSOR = 1, /* a LoDTensor */
+	PF_VAR_QUEUE = 2,  /* a PyArrayFeedQueueHolder */
+	PF_VAR_READER = 3, /* a ReaderHolder */
+};
+PF_API pf_status pf_var_kind(pf_handle var, int32_t *kind, pf_error *err);
+/* Lends the tensor in a variable, as a tuple of one slot. The memory stays as it is until the loan
+ * is released, whatever is written into the variable meanwhile. PF_STATE if it holds no tensor. */
+PF_API pf_status pf_var_get_tensor(pf_handle var, pf_tuple *out, pf_error *err);
+/* Copies a tensor into a variable, in place of what it held. */
+PF_API pf_status pf_var_set_tensor(pf_handle var, const pf_tensor *tensor, pf_error *err);
+
+/* ---- The queue --------------------------------------------------------------------------- */
+
+/* What one slot of a tuple must look like. */
+typedef struct pf_slot_spec {
+	uint32_t size; /* sizeof(pf_slot_spec); also the step from one to the next in an array */
+	pf_dtype dtype;
+	int32_t rank;
+	uint32_t lod_levels;
+	const int64_t *dims; /* -1 matches anything; a first dimension of -1 is the batch's */
+} pf_slot_spec;
+
+#define PF_SLOT_SPEC_INIT {sizeof(pf_slot_spec), PF_DTYPE_ANY, 0, 0, NULL}
+
+typedef struct pf_queue_options {
+	uint32_t size;
+	uint32_t num_slots;
+	const pf_slot_spec *slots;
+	uint64_t capacity;    /* in tuples; at least 1 */
+	uint64_t bytes_limit; /* in bytes of all tuples queued or being written; 0: no limit */
+	pf_place place;
+	/* Not 0: the producer can start over. The queue then begins without a pass, the first read opens
+	 * one, and resetting its reader opens the next: see pf_queue_wait_pass. */
+	uint8_t restartable;
+	uint8_t reserved[7];
+} pf_queue_options;
+
+#define PF_QUEUE_OPTIONS_INIT {sizeof(pf_queue_options), 0, NULL, 0, 0, {PF_CPU, 0}, 0, {0, 0, 0, 0, 0, 0, 0}}
+
+/* Makes the queue of a PyArrayFeedQueueHolder variable. A second time is PF_STATE. */
+PF_API pf_status pf_queue_init_once(pf_handle var, const pf_queue_options *options, pf_handle *queue, pf_error *err);
+/* The queue of a variable; PF_STATE before pf_queue_init_once. */
+PF_API pf_status pf_queue_of(pf_handle var, pf_handle *queue, pf_error *err);
+
+/* In the three pushes below, `pass` is the number of the pass the tuple belongs to (pf_queue_stats,
+ * pf_queue_wait_pass): once the queue has moved on, the push is PF_CLOSED. 0 means the pass that is
+ * current when the call begins. A tuple that does not fit the slots is refused whole. */
+
+/* Copies a tuple in: `num_tensors` tensors, strided or not. Blocks while the queue is full. */
+PF_API pf_status pf_queue_push(pf_handle queue, const pf_tensor *tensors, uint32_t num_tensors, uint64_t pass,
+                               const pf_wait *wait, pf_error *err);
+
+/* Lends a tuple: nothing is copied, the tensors MUST be contiguous and stay as they are until
+ * `release(context)` is called. That happens exactly once, on any thread, and only if this function
+ * answers PF_OK; it MUST NOT block or call pyfeed. Blocks while the queue is full. */
+PF_API pf_status pf_queue_push_lent(pf_handle queue, const pf_tensor *tensors, uint32_t num_tensors, uint64_t pass,
+                                    void (*release)(void *context), void *context, const pf_wait *wait, pf_error *err);
+
+/* Reserves a tuple in the queue's own memory, to be written in place. Of each tensor only dtype,
+ * rank, dims and lod are read. Blocks while the queue is full. Then: pf_queue_commit, or
+ * pf_tuple_release to drop it. */
+PF_API pf_status pf_queue_reserve(pf_handle queue, const pf_tensor *tensors, uint32_t num_tensors, uint64_t pass,
+                                  const pf_wait *wait, pf_tuple *out, pf_error *err);
+/* Queues a reserved tuple and zeroes `slot`. PF_CLOSED if its pass has ended: it is dropped then.
+ * Never blocks. */
+PF_API pf_status pf_queue_commit(pf_tuple *slot, pf_error *err);
+
+/* Takes the oldest tuple. Blocks while the queue is empty. PF_END once it is closed and empty,
+ * PF_FAILED once it has failed and is empty. */
+PF_API pf_status pf_queue_pop(pf_handle queue, const pf_wait *wait, pf_tuple *out, pf_error *err);
+
+/* Ends the pass: pushes are PF_CLOSED from now on, what is queued is still delivered, then PF_END.
+ * `pass` as for pushes: another pass than the current one is left alone. Twice is fine. */
+PF_API pf_status pf_queue_close(pf_handle queue, uint64_t pass, pf_error *err);
+
+/* A producer's error, on its way to the consumer. */
+typedef struct pf_failure {
+	uint32_t size;
+	uint32_t reserved;
+	const char *type;      /* may be NULL, as the next two */
+	const char *message;
+	const char *traceback;
+	uint64_t token;        /* whatever the producer's side wants to find in err->cause_token */
+} pf_failure;
+
+#define PF_FAILURE_INIT {sizeof(pf_failure), 0, NULL, NULL, NULL, 0}
+
+/* Ends the pass with an error: as pf_queue_close, but every pop after the last tuple is PF_FAILED.
+ * The first failure of a pass counts; one after a close is PF_CLOSED. */
+PF_API pf_status pf_queue_fail(pf_handle queue, uint64_t pass, const pf_failure *failure, pf_error *err);
+
+/* Begins the next pass: closes, drops what is still queued, opens. `pass` and `dropped` (may be
+ * NULL) get the new pass's number and the number of tuples dropped. A push begun before is
+ * PF_CLOSED, a pop begun before PF_END: neither can see the new pass. */
+PF_API pf_status pf_queue_reopen(pf_handle queue, uint64_t *pass, uint64_t *dropped, pf_error *err);
+
+/* For the producer of a restartable queue: waits until a pass with a number above `after` is open,
+ * and gives its number. PF_CLOSED once pf_queue_shutdown was called. */
+PF_API pf_status pf_queue_wait_pass(pf_handle queue, uint64_t after, const pf_wait *wait, uint64_t *pass, pf_error *err);
+
+/* Closes for good and drops what is queued: every blocked call wakes, pops get PF_END, a reopen
+ * is PF_CLOSED. */
+PF_API pf_status pf_queue_shutdown(pf_handle queue, pf_error *err);
+
+typedef struct pf_queue_info {
+	uint32_t size;
+	uint32_t num_slots;
+	uint64_t num_tuples; /* queued: the seed's size() */
+	uint64_t capacity;
+	uint64_t reserved_tuples; /* being written */
+	uint64_t bytes;           /* of both */
+	uint64_t bytes_limit;
+	uint64_t pass;            /* the current pass, from 1; 0 before the first of a restartable queue */
+	uint8_t closed;           /* no more pushes in this pass */
+	uint8_t failed;
+	uint8_t shut_down;
+	uint8_t restartable;
+	uint32_t waiting_producers;
+	uint32_t waiting_consumers;
+	uint32_t reserved;
+	uint64_t pushed; /* tuples since the queue was made, as the next two */
+	uint64_t popped;
+	uint64_t dropped;
+	uint64_t pushed_bytes;
+	uint64_t producers_waited_ns; /* summed over threads, finished waits only */
+	uint64_t consumers_waited_ns;
+} pf_queue_info;
+
+#define PF_QUEUE_INFO_INIT {sizeof(pf_queue_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+
+PF_API pf_status pf_queue_stats(pf_handle queue, pf_queue_info *out, pf_error *err);
+
+/* The specification of slot `slot`, with the dtype the first tuple settled. `dims` (PF_MAX_RANK
+ * numbers) is written by the call; out->dims points to it. */
+PF_API pf_status pf_queue_slot(pf_handle queue, uint32_t slot, pf_slot_spec *out, int64_t *dims, pf_error *err);
+
+/* ---- Readers ----------------------------------------------------------------------------- */
+
+/* The operators: each looks `in`/`feeder_name` up in `scope` and puts a ReaderHolder into the
+ * variable `out`, which is made if need be. */
+
+/* A reader of the queue in the variable `feeder_name`. */
+PF_API pf_status pf_create_py_array_reader(pf_handle scope, const char *out, const char *feeder_name, pf_error *err);
+/* Joins `batch_size` tuples to one: slots whose first dimension is -1 are concatenated along it and
+ * their LoD merged; others are stacked under a new first dimension. The last, smaller batch of a
+ * pass is delivered, unless drop_last is not 0. `in` stays in its variable, but read only the
+ * topmost of a chain: what another takes from below is missing above. */
+PF_API pf_status pf_create_batch_reader(pf_handle scope, const char *out, const char *in, uint64_t batch_size,
+                                        uint8_t drop_last, pf_error *err);
+
+/* The reader in a variable; PF_STATE if it holds none. */
+PF_API pf_status pf_reader_of(pf_handle var, pf_handle *reader, pf_error *err);
+/* The next tuple; PF_END at the end of the pass, until the reader is reset. Blocks. */
+PF_API pf_status pf_reader_next(pf_handle reader, const pf_wait *wait, pf_tuple *out, pf_error *err);
+/* Whether there is a next tuple: reads one ahead and so may block. */
+PF_API pf_status pf_reader_has_next(pf_handle reader, const pf_wait *wait, uint8_t *out, pf_error *err);
+/* Starts over, at any time, also while another thread is blocked in this reader: that call answers
+ * PF_CANCELLED. PF_STATE where there is nothing to start over from: the message says what to do. */
+PF_API pf_status pf_reader_reset(pf_handle reader, pf_error *err);
+
+/* The read op: the next tuple of the reader in variable `reader`, slot by slot into the variables
+ * `outs`, made in `scope` itself if no scope has them. Moves, never copies. PF_SLOTS if the numbers
+ * differ: the tuple then stays with the reader. PF_END leaves the variables as they are. Blocks. */
+PF_API pf_status pf_read(pf_handle scope, const char *reader, const char *const *outs, uint32_t num_outs,
+                         const pf_wait *wait, pf_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* PYFEED_H */

@@ -1,0 +1,328 @@
+package main
+
+// #include "internal.h"
+import "C"
+
+import (
+	"context"
+	"unsafe"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+)
+
+//export pfgo_queue_init_once
+func pfgo_queue_init_once(h C.pf_handle, o *C.pf_queue_options, out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	v, e := lookup[variable](h)
+	if e != nil {
+		return answer(e, err)
+	}
+	slots := make([]pyfeed.Slot, o.num_slots)
+	for i := range slots {
+		in := at(o.slots, i, o.slots.size)
+		slots[i] = pyfeed.Slot{
+			DType:     pyfeed.DType(in.dtype),
+			Dims:      unsafe.Slice((*int64)(in.dims), in.rank),
+			LoDLevels: int(in.lod_levels),
+		}
+	}
+	q, e := v.InitQueue(pyfeed.Options{
+		Capacity:    uint64(o.capacity),
+		BytesLimit:  uint64(o.bytes_limit),
+		Slots:       slots,
+		Place:       pyfeed.Place{Kind: pyfeed.PlaceKind(o.place.kind), Device: int32(o.place.device)},
+		Restartable: o.restartable != 0,
+	})
+	if e != nil {
+		return answer(e, err)
+	}
+	*out = give(q)
+	return C.PF_OK
+}
+
+//export pfgo_queue_of
+func pfgo_queue_of(h C.pf_handle, out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	v, e := lookup[variable](h)
+	if e != nil {
+		return answer(e, err)
+	}
+	q, e := v.Feeder()
+	if e != nil {
+		return answer(e, err)
+	}
+	*out = give(q)
+	return C.PF_OK
+}
+
+// copiedInGo is how many bytes are copied here rather than in C, at the price of a second call.
+const copiedInGo = 64 << 10
+
+//export pfgo_queue_push
+func pfgo_queue_push(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	q, t, e := describe(h, tensors, n, call)
+	if e != nil {
+		return answer(e, err)
+	}
+	if e = q.Fits(t); e == nil && call.strided == 0 && t.Bytes() <= copiedInGo {
+		if e = q.Allocate(t); e == nil {
+			for i := range t.Slots {
+				in := at(tensors, i, tensors.size)
+				copy(t.Slots[i].Data, unsafe.Slice((*byte)(in.data), len(t.Slots[i].Data)))
+			}
+			e = blockingOn(call, t, q.Put)
+		}
+		return settled(e, t, err)
+	}
+	if e == nil {
+		e = blockingOn(call, t, q.Begin)
+	}
+	if e != nil {
+		return settled(e, t, err)
+	}
+	return lendRoom(t, call, err)
+}
+
+// settled answers for a tuple that is the queue's now, or nobody's.
+func settled(e error, t *pyfeed.Tuple, err *C.pf_error) C.pf_status {
+	if e != nil {
+		t.Release()
+	}
+	return answer(e, err)
+}
+
+// describe reads what C's tensors describe, for the queue. It settles the pass the first time.
+func describe(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call) (*pyfeed.PyArrayFeedQueue, *pyfeed.Tuple, error) {
+	q, e := lookup[*pyfeed.PyArrayFeedQueue](h)
+	if e != nil {
+		return nil, nil, e
+	}
+	t, e := parse(tensors, n, false)
+	if e != nil {
+		return nil, nil, e
+	}
+	settle(q, call)
+	return q, t, nil
+}
+
+// blockingOn waits for room for a tuple.
+func blockingOn(call *C.pfi_call, t *pyfeed.Tuple, enter func(context.Context, uint64, *pyfeed.Tuple) error) error {
+	_, e := blocking(call, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, enter(ctx, uint64(call.pass), t)
+	})
+	return e
+}
+
+func settle(q *pyfeed.PyArrayFeedQueue, call *C.pfi_call) {
+	if call.pass == 0 {
+		call.pass = C.uint64_t(q.Pass())
+	}
+}
+
+// lendRoom has C fill a tuple, and commit it.
+func lendRoom(t *pyfeed.Tuple, call *C.pfi_call, err *C.pf_error) C.pf_status {
+	id, room, e := lend(t)
+	if e != nil {
+		return answer(e, err)
+	}
+	call.loan, call.room = C.uint64_t(id), room
+	return C.PFI_COPY
+}
+
+// cGiver gives lent memory back to C.
+type cGiver struct {
+	release *[0]byte
+	context unsafe.Pointer
+}
+
+func (g *cGiver) GiveBack() { C.pfi_call_release(g.release, g.context) }
+
+//export pfgo_queue_push_lent
+func pfgo_queue_push_lent(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, release, context_ unsafe.Pointer,
+	call *C.pfi_call, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	q, e := lookup[*pyfeed.PyArrayFeedQueue](h)
+	if e != nil {
+		return answer(e, err)
+	}
+	settle(q, call)
+	_, e = blocking(call, func(ctx context.Context) (struct{}, error) {
+		t, e := parse(tensors, n, true)
+		if e != nil {
+			return struct{}{}, e
+		}
+		return struct{}{}, q.Lend(ctx, uint64(call.pass), t, &cGiver{(*[0]byte)(release), context_})
+	})
+	return answer(e, err)
+}
+
+//export pfgo_queue_reserve
+func pfgo_queue_reserve(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call, out *C.pf_tuple,
+	err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	q, t, e := describe(h, tensors, n, call)
+	if e != nil {
+		return answer(e, err)
+	}
+	if e = blockingOn(call, t, q.Begin); e != nil {
+		return settled(e, t, err)
+	}
+	return answer(lendOut(t, out), err)
+}
+
+//export pfgo_queue_commit
+func pfgo_queue_commit(id C.uint64_t, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	return answer(commit(uint64(id)), err)
+}
+
+func commit(id uint64) error {
+	l, ok := loans.get(id)
+	if !ok {
+		return pyfeed.Errorf(pyfeed.State, "commit: expected a reserved slot, found one that was committed or released already")
+	}
+	q := l.tuple.Reserved()
+	if q == nil {
+		return pyfeed.Errorf(pyfeed.State, "commit: expected a reserved slot, found a tuple that was popped")
+	}
+	t := takeBack(id)
+	if t == nil {
+		return pyfeed.Errorf(pyfeed.State, "commit: the slot was released by another thread")
+	}
+	return q.Commit(t)
+}
+
+//export pfgo_queue_pop
+func pfgo_queue_pop(h C.pf_handle, call *C.pfi_call, out *C.pf_tuple, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	q, e := lookup[*pyfeed.PyArrayFeedQueue](h)
+	if e != nil {
+		return answer(e, err)
+	}
+	return next(call, q.Pop, out, err)
+}
+
+// next lends C the tuple that read answers.
+func next(call *C.pfi_call, read func(context.Context) (*pyfeed.Tuple, error), out *C.pf_tuple, err *C.pf_error) C.pf_status {
+	t, e := blocking(call, read)
+	if e == nil {
+		e = lendOut(t, out)
+	}
+	return answer(e, err)
+}
+
+//export pfgo_queue_close
+func pfgo_queue_close(h C.pf_handle, pass C.uint64_t, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	q, e := lookup[*pyfeed.PyArrayFeedQueue](h)
+	if e == nil {
+		q.Close(uint64(pass))
+	}
+	return answer(e, err)
+}
+
+//export pfgo_queue_fail
+func pfgo_queue_fail(h C.pf_handle, pass C.uint64_t, failure *C.pf_failure, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	q, e := lookup[*pyfeed.PyArrayFeedQueue](h)
+	if e == nil {
+		e = q.Fail(uint64(pass), &pyfeed.ProducerError{
+			Type:      C.GoString(failure._type),
+			Message:   C.GoString(failure.message),
+			Traceback: C.GoString(failure.traceback),
+			Token:     uint64(failure.token),
+		})
+	}
+	return answer(e, err)
+}
+
+//export pfgo_queue_reopen
+func pfgo_queue_reopen(h C.pf_handle, pass, dropped *C.uint64_t, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	q, e := lookup[*pyfeed.PyArrayFeedQueue](h)
+	if e != nil {
+		return answer(e, err)
+	}
+	p, d, e := q.Reopen()
+	*pass, *dropped = C.uint64_t(p), C.uint64_t(d)
+	return answer(e, err)
+}
+
+//export pfgo_queue_wait_pass
+func pfgo_queue_wait_pass(h C.pf_handle, after C.uint64_t, call *C.pfi_call, pass *C.uint64_t, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	q, e := lookup[*pyfeed.PyArrayFeedQueue](h)
+	if e != nil {
+		return answer(e, err)
+	}
+	p, e := blocking(call, func(ctx context.Context) (uint64, error) { return q.WaitPass(ctx, uint64(after)) })
+	*pass = C.uint64_t(p)
+	return answer(e, err)
+}
+
+//export pfgo_queue_shutdown
+func pfgo_queue_shutdown(h C.pf_handle, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	q, e := lookup[*pyfeed.PyArrayFeedQueue](h)
+	if e == nil {
+		q.Shutdown()
+	}
+	return answer(e, err)
+}
+
+//export pfgo_queue_stats
+func pfgo_queue_stats(h C.pf_handle, out *C.pf_queue_info, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	q, e := lookup[*pyfeed.PyArrayFeedQueue](h)
+	if e != nil {
+		return answer(e, err)
+	}
+	i := q.Info()
+	out.num_slots = C.uint32_t(q.Spec().Len())
+	out.num_tuples = C.uint64_t(i.Size)
+	out.capacity = C.uint64_t(i.Capacity)
+	out.reserved_tuples = C.uint64_t(i.Reserved)
+	out.bytes = C.uint64_t(i.Bytes)
+	out.bytes_limit = C.uint64_t(i.BytesLimit)
+	out.pass = C.uint64_t(i.Pass)
+	out.closed = yes(i.Closed)
+	out.failed = yes(i.Failed)
+	out.shut_down = yes(i.ShutDown)
+	out.restartable = yes(i.Restartable)
+	out.waiting_producers = C.uint32_t(i.WaitingProducers)
+	out.waiting_consumers = C.uint32_t(i.WaitingConsumers)
+	out.pushed = C.uint64_t(i.Pushed)
+	out.popped = C.uint64_t(i.Popped)
+	out.dropped = C.uint64_t(i.Dropped)
+	out.pushed_bytes = C.uint64_t(i.PushedBytes)
+	out.producers_waited_ns = C.uint64_t(i.ProducersWaited)
+	out.consumers_waited_ns = C.uint64_t(i.ConsumersWaited)
+	return C.PF_OK
+}
+
+func yes(b bool) C.uint8_t {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+//export pfgo_queue_slot
+func pfgo_queue_slot(h C.pf_handle, i C.uint32_t, out *C.pf_slot_spec, dims *C.int64_t, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	q, e := lookup[*pyfeed.PyArrayFeedQueue](h)
+	if e != nil {
+		return answer(e, err)
+	}
+	if n := q.Spec().Len(); int(i) >= n {
+		return answer(pyfeed.Errorf(pyfeed.Slots, "slot: expected 0 to %d, found %d", n-1, i), err)
+	}
+	slot := q.Spec().Slot(int(i))
+	out.dtype = C.pf_dtype(slot.DType)
+	out.rank = C.int32_t(len(slot.Dims))
+	out.lod_levels = C.uint32_t(slot.LoDLevels)
+	out.dims = dims
+	copy(unsafe.Slice((*int64)(dims), len(slot.Dims)), slot.Dims)
+	return C.PF_OK
+}

@@ -1,0 +1,101 @@
+package main
+
+// #include <string.h>
+// #include "internal.h"
+import "C"
+
+import (
+	"context"
+	"unsafe"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/readers"
+)
+
+// borrow views a C string for the length of a call.
+func borrow(s *C.char) string { return unsafe.String((*byte)(unsafe.Pointer(s)), C.strlen(s)) }
+
+//export pfgo_create_py_array_reader
+func pfgo_create_py_array_reader(scope C.pf_handle, out, feeder *C.char, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	s, e := lookup[*pyfeed.Scope](scope)
+	if e == nil {
+		e = readers.CreatePyArrayReader(s, C.GoString(out), C.GoString(feeder))
+	}
+	return answer(e, err)
+}
+
+//export pfgo_create_batch_reader
+func pfgo_create_batch_reader(scope C.pf_handle, out, in *C.char, size C.uint64_t, dropLast C.uint8_t, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	s, e := lookup[*pyfeed.Scope](scope)
+	if e == nil {
+		e = readers.CreateBatchReader(s, C.GoString(out), C.GoString(in), uint64(size), dropLast != 0)
+	}
+	return answer(e, err)
+}
+
+//export pfgo_reader_of
+func pfgo_reader_of(h C.pf_handle, out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	v, e := lookup[variable](h)
+	if e != nil {
+		return answer(e, err)
+	}
+	r, e := readers.Of(v.Variable)
+	if e != nil {
+		return answer(e, err)
+	}
+	*out = give(r)
+	return C.PF_OK
+}
+
+//export pfgo_reader_next
+func pfgo_reader_next(h C.pf_handle, call *C.pfi_call, out *C.pf_tuple, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	r, e := lookup[*readers.ReaderHolder](h)
+	if e != nil {
+		return answer(e, err)
+	}
+	return next(call, r.ReadNext, out, err)
+}
+
+//export pfgo_reader_has_next
+func pfgo_reader_has_next(h C.pf_handle, call *C.pfi_call, out *C.uint8_t, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	r, e := lookup[*readers.ReaderHolder](h)
+	if e != nil {
+		return answer(e, err)
+	}
+	has, e := blocking(call, r.HasNext)
+	*out = yes(has)
+	return answer(e, err)
+}
+
+//export pfgo_reader_reset
+func pfgo_reader_reset(h C.pf_handle, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	r, e := lookup[*readers.ReaderHolder](h)
+	if e == nil {
+		e = r.ReInit()
+	}
+	return answer(e, err)
+}
+
+//export pfgo_read
+func pfgo_read(scope C.pf_handle, reader *C.char, outs **C.char, n C.uint32_t, call *C.pfi_call, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	s, e := lookup[*pyfeed.Scope](scope)
+	if e != nil {
+		return answer(e, err)
+	}
+	var few [8]string // a buffer on the stack for what is usual
+	names := few[:0]
+	for _, name := range unsafe.Slice(outs, n) {
+		names = append(names, borrow(name))
+	}
+	_, e = blocking(call, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, readers.Read(ctx, s, borrow(reader), names)
+	})
+	return answer(e, err)
+}

@@ -1,0 +1,17 @@
+/* How a C thread waits for what Go would block on. */
+#ifndef PYFEED_WAIT_H
+#define PYFEED_WAIT_H
+
+#include "internal.h"
+
+typedef struct pfi_waiter {
+	pf_wait wait;
+	int64_t deadline; /* CLOCK_MONOTONIC, in ns; 0: none */
+} pfi_waiter;
+
+/* Reads the caller's wish, with what its older header lacks filled in, and prepares the call. */
+pfi_waiter pfi_waiter_begin(const pf_wait *wait, pfi_call *call);
+/* Sleeps until call->word is 1, the time is up or poll says stop; sets call->phase. */
+void pfi_sleep(pfi_waiter *w, pfi_call *call);
+
+#endif

@@ -1,0 +1,58 @@
+package pyfeed
+
+import "fmt"
+
+// Kind tells errors apart for those who catch them. Each is a status of the C API and a class in
+// Python and C++.
+type Kind uint8
+
+// The kinds of Error.
+const (
+	Closed      Kind = iota + 1 // the queue is closed, or the push belongs to an earlier pass
+	Cancelled                   // somebody ended the wait
+	Invalid                     // an argument that can never be right
+	Shape                       // wrong rank, dimension or level of detail
+	Type                        // wrong type of element
+	Slots                       // wrong number of slots
+	TooLarge                    // a tuple larger than the limit in bytes
+	State                       // not now
+	NotFound                    // no variable of that name
+	Unsupported                 // this build or machine cannot
+)
+
+// Error is what the packages of this module answer when a caller can do something about it.
+type Error struct {
+	Kind Kind
+	Slot int // the slot it is about, or -1
+	Text string
+}
+
+func (e *Error) Error() string { return e.Text }
+
+// Errorf makes an Error that is about no slot.
+func Errorf(kind Kind, format string, args ...any) *Error {
+	return &Error{kind, -1, fmt.Sprintf(format, args...)}
+}
+
+// SlotErrorf makes an Error about a slot, whose number it puts first.
+func SlotErrorf(kind Kind, slot int, format string, args ...any) *Error {
+	return &Error{kind, slot, fmt.Sprintf("slot %d: ", slot) + fmt.Sprintf(format, args...)}
+}
+
+// ProducerError is the error of a producer, on its way to the consumer.
+type ProducerError struct {
+	Type, Message, Traceback string
+	Token                    uint64 // by which the producer's side finds the original
+}
+
+func (e *ProducerError) Error() string {
+	switch {
+	case e.Type == "" && e.Message == "":
+		return "the producer failed"
+	case e.Type == "":
+		return "the producer failed: " + e.Message
+	case e.Message == "":
+		return "the producer failed: " + e.Type
+	}
+	return "the producer failed: " + e.Type + ": " + e.Message
+}

@@ -1,0 +1,39 @@
+package pyfeed
+
+import "fmt"
+
+// LoD, the level of detail, divides the first dimension of a tensor into sequences, those into
+// sequences again, and so on: offsets, outermost level first. Level-1 LoD is Arrow's list offsets,
+// TensorFlow's row_splits and the offsets of PyTorch's jagged layout.
+type LoD [][]int64
+
+// MaxLoDLevels bounds the depth of a LoD.
+const MaxLoDLevels = 8
+
+// Sequences is the number of sequences of the outermost level.
+func (l LoD) Sequences() int64 { return int64(len(l[0]) - 1) }
+
+// check says what is wrong with a LoD over a first dimension of rows.
+func (l LoD) check(rows int64) error {
+	for i, level := range l {
+		if len(level) < 2 {
+			return fmt.Errorf("LoD level %d: expected at least 2 offsets, found %d", i, len(level))
+		}
+		if level[0] != 0 {
+			return fmt.Errorf("LoD level %d: expected the first offset to be 0, found %d", i, level[0])
+		}
+		for j := 1; j < len(level); j++ {
+			if level[j] < level[j-1] {
+				return fmt.Errorf("LoD level %d: offset %d decreases from %d to %d", i, j, level[j-1], level[j])
+			}
+		}
+		want, of := rows, "the first dimension"
+		if i+1 < len(l) {
+			want, of = int64(len(l[i+1])-1), fmt.Sprintf("the number of sequences of level %d", i+1)
+		}
+		if last := level[len(level)-1]; last != want {
+			return fmt.Errorf("LoD level %d: expected the last offset to be %d, %s, found %d", i, want, of, last)
+		}
+	}
+	return nil
+}

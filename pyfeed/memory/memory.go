@@ -1,0 +1,120 @@
+// Package memory keeps the bytes of tuples outside Go's heap: aligned, pooled, reference-counted and
+// counted by purpose.
+//
+// Outside, because C and Python hold pointers into them for as long as they like, because Go's
+// collector would otherwise scan, pace itself by and zero gigabytes that it has no business with,
+// and because a page touched for the first time costs far more than the copy into it: so buffers
+// are kept and used again, and their release is explicit. No finalizer frees anything.
+package memory
+
+// #include "memory.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+)
+
+// Alignment is that of every buffer, in bytes: a cache line, and what NumPy and SIMD code like best.
+const Alignment = 64
+
+// Align rounds n up to a multiple of Alignment.
+func Align(n int) int { return (n + Alignment - 1) &^ (Alignment - 1) }
+
+// ErrNoMemory is in the chain of every failed allocation.
+var ErrNoMemory = errors.New("out of memory")
+
+// A Purpose says what memory is for. Counts are kept apart.
+type Purpose uint8
+
+const (
+	Queue Purpose = iota // tuples pushed by copy or written in place
+	Lent                 // producers' own memory, not ours
+	Batch                // batches and variables
+	View                 // descriptors of tuples for C
+	numPurposes
+)
+
+var purposeNames = [numPurposes]string{"queue", "lent", "batch", "view"}
+
+func (p Purpose) String() string { return purposeNames[p] }
+
+// A Buffer is a piece of memory outside Go's heap. It begins with one reference; the last Release
+// gives it back. Any thread.
+type Buffer struct {
+	data  unsafe.Pointer
+	size  int // asked for
+	class int // really there
+	refs  atomic.Int32
+	pool  *Pool   // nil for memory that is lent
+	next  *Buffer // in the pool's free list
+	giver Giver
+}
+
+// A Giver lent memory and gets it back: from any thread, with no lock held.
+type Giver interface{ GiveBack() }
+
+// Bytes is the memory. It MUST NOT be used after the last Release.
+func (b *Buffer) Bytes() []byte { return unsafe.Slice((*byte)(b.data), b.size) }
+
+// Pointer is where the memory begins.
+func (b *Buffer) Pointer() unsafe.Pointer { return b.data }
+
+// Size is the number of bytes that were asked for.
+func (b *Buffer) Size() int { return b.size }
+
+// Retain adds n references.
+func (b *Buffer) Retain(n int) {
+	if n > 0 && b.refs.Add(int32(n)) <= int32(n) {
+		panic("memory: a released buffer was retained")
+	}
+}
+
+// Release drops a reference, and with the last one the buffer.
+func (b *Buffer) Release() {
+	switch n := b.refs.Add(-1); {
+	case n > 0:
+		return
+	case n < 0:
+		panic("memory: a buffer was released more often than retained")
+	}
+	if b.pool != nil {
+		b.pool.put(b)
+		return
+	}
+	lentBytes.Add(-int64(b.size))
+	lentBuffers.Add(-1)
+	if b.giver != nil {
+		b.giver.GiveBack()
+	}
+}
+
+var lentBytes, lentBuffers atomic.Int64
+
+// Borrow wraps size bytes that belong to somebody else. The last Release calls giver.
+func Borrow(size int, giver Giver) *Buffer {
+	b := &Buffer{size: size, giver: giver}
+	b.refs.Store(1)
+	lentBytes.Add(int64(size))
+	lentBuffers.Add(1)
+	return b
+}
+
+// Disown makes the last Release of borrowed memory call nobody. It is for a Buffer that no other
+// thread has seen.
+func (b *Buffer) Disown() { b.giver = nil }
+
+func allocate(class int) (unsafe.Pointer, error) {
+	p := C.pfm_alloc(C.size_t(class))
+	if p == nil {
+		return nil, fmt.Errorf("%w: the system gave no %d bytes", ErrNoMemory, class)
+	}
+	return p, nil
+}
+
+func free(p unsafe.Pointer, class int) {
+	unpoison(p, class)
+	C.pfm_free(p, C.size_t(class))
+}

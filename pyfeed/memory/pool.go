@@ -1,0 +1,223 @@
+package memory
+
+import (
+	"fmt"
+	"math/bits"
+	"sync"
+)
+
+// A Pool hands out buffers and keeps those that come back for the next to ask.
+//
+// What it holds, in use and idle together, never exceeds the most that was in use at one time: an
+// idle buffer of another size goes back to the system before that would happen. Buffers may outlive
+// the Pool's Close.
+type Pool struct {
+	purpose Purpose
+
+	mu      sync.Mutex
+	classes []class // by rising size
+	live    int     // bytes in use, in whole classes, as the next two
+	idle    int
+	peak    int // the most that live has been
+	asked   int // bytes in use, as they were asked for
+	buffers int // in use
+	closed  bool
+	shells  *Buffer // Buffers without memory, to save Go's allocator the trouble
+}
+
+// Pools that are open or have buffers in use. Counting is theirs, so that it costs a Get nothing.
+var pools struct {
+	mu  sync.Mutex
+	all map[*Pool]struct{}
+}
+
+// NewPool makes a Pool whose buffers are counted for a purpose.
+func NewPool(purpose Purpose) *Pool {
+	p := &Pool{purpose: purpose}
+	pools.mu.Lock()
+	defer pools.mu.Unlock()
+	if pools.all == nil {
+		pools.all = make(map[*Pool]struct{})
+	}
+	pools.all[p] = struct{}{}
+	return p
+}
+
+// Stats is what all pools hold.
+type Stats struct {
+	Live    [numPurposes]int64 // bytes in use, by purpose
+	Buffers int64              // in use
+	Idle    int64              // bytes kept for the next buffers
+}
+
+// Count looks at all pools.
+func Count() (s Stats) {
+	pools.mu.Lock()
+	defer pools.mu.Unlock()
+	for p := range pools.all {
+		p.mu.Lock()
+		s.Live[p.purpose] += int64(p.asked)
+		s.Buffers += int64(p.buffers)
+		s.Idle += int64(p.idle)
+		p.mu.Unlock()
+	}
+	s.Live[Lent] += lentBytes.Load()
+	s.Buffers += lentBuffers.Load()
+	return s
+}
+
+type class struct {
+	size int
+	free *Buffer
+}
+
+// classOf rounds up to one of four steps between two powers of two, so that at most a quarter is
+// wasted; from 2 MiB on these are whole pages too.
+func classOf(n int) int {
+	if n <= Alignment {
+		return Alignment
+	}
+	step := max(1<<(bits.Len(uint(n-1))-3), Alignment)
+	return (n + step - 1) &^ (step - 1)
+}
+
+// Get hands out a buffer of n bytes with whatever its last user left in it.
+func (p *Pool) Get(n int) (*Buffer, error) {
+	if n < 0 || n > 1<<46 {
+		return nil, fmt.Errorf("%w: %d bytes were asked for", ErrNoMemory, n)
+	}
+	size := classOf(n)
+	p.mu.Lock()
+	b := p.find(size).take()
+	p.live += size
+	p.asked += n
+	p.buffers++
+	if b != nil {
+		p.idle -= size
+		p.mu.Unlock()
+		unpoison(b.data, size)
+		b.size = n
+		b.refs.Store(1)
+		return b, nil
+	}
+	p.peak = max(p.peak, p.live)
+	old := p.shrink(p.peak - p.live)
+	if b = p.shells; b != nil {
+		p.shells, b.next = b.next, nil
+	}
+	p.mu.Unlock()
+	p.discard(old)
+
+	if b == nil {
+		b = &Buffer{pool: p}
+	}
+	data, err := allocate(size)
+	if err != nil {
+		p.mu.Lock()
+		p.live -= size
+		p.asked -= n
+		p.buffers--
+		b.next, p.shells = p.shells, b
+		p.mu.Unlock()
+		return nil, err
+	}
+	b.data, b.class, b.size = data, size, n
+	b.refs.Store(1)
+	return b, nil
+}
+
+func (p *Pool) put(b *Buffer) {
+	poison(b.data, b.class)
+	p.mu.Lock()
+	p.live -= b.class
+	p.idle += b.class
+	p.asked -= b.size
+	p.buffers--
+	c := p.find(b.class)
+	b.next, c.free = c.free, b
+	limit := p.peak - p.live
+	if p.closed {
+		limit = 0
+	}
+	old := p.shrink(limit)
+	over := p.closed && p.buffers == 0
+	p.mu.Unlock()
+	p.discard(old)
+	if over {
+		p.forget()
+	}
+}
+
+// forget takes a closed Pool without buffers out of the count.
+func (p *Pool) forget() {
+	pools.mu.Lock()
+	defer pools.mu.Unlock()
+	delete(pools.all, p)
+}
+
+// Close frees what is idle, and from now on all that comes back.
+func (p *Pool) Close() {
+	p.mu.Lock()
+	p.closed = true
+	old := p.shrink(0)
+	over := p.buffers == 0
+	p.mu.Unlock()
+	p.discard(old)
+	if over {
+		p.forget()
+	}
+}
+
+// find is the class of that size, made if there is none. There are few: a scan beats a map.
+func (p *Pool) find(size int) *class {
+	at := len(p.classes)
+	for i := range p.classes {
+		if p.classes[i].size == size {
+			return &p.classes[i]
+		}
+		if p.classes[i].size > size {
+			at = i
+			break
+		}
+	}
+	p.classes = append(p.classes, class{})
+	copy(p.classes[at+1:], p.classes[at:])
+	p.classes[at] = class{size: size}
+	return &p.classes[at]
+}
+
+func (c *class) take() *Buffer {
+	b := c.free
+	if b != nil {
+		c.free, b.next = b.next, nil
+	}
+	return b
+}
+
+// shrink takes buffers out, the largest first, until at most limit bytes are idle.
+func (p *Pool) shrink(limit int) (old *Buffer) {
+	for i := len(p.classes) - 1; i >= 0 && p.idle > limit; i-- {
+		for p.idle > limit {
+			b := p.classes[i].take()
+			if b == nil {
+				break
+			}
+			p.idle -= b.class
+			b.next, old = old, b
+		}
+	}
+	return old
+}
+
+// discard gives memory back to the system, which can take long: no lock is held.
+func (p *Pool) discard(old *Buffer) {
+	for old != nil {
+		b := old
+		old = b.next
+		free(b.data, b.class)
+		b.data, b.class = nil, 0
+		p.mu.Lock()
+		b.next, p.shells = p.shells, b
+		p.mu.Unlock()
+	}
+}

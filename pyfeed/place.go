@@ -1,0 +1,42 @@
+// Package pyfeed holds the words everyone speaks: Place, DType, Dims, LoD, LoDTensor, Tuple, the
+// queue that Python feeds, and the Scope that its readers are found in. It knows nothing of C.
+package pyfeed
+
+import "fmt"
+
+// PlaceKind is a sort of memory.
+type PlaceKind int32
+
+// The kinds of memory a tensor can be in. The numbers are those of the C API.
+const (
+	CPU PlaceKind = iota
+	CUDA
+	CUDAPinned
+)
+
+// A Place is where memory is.
+type Place struct {
+	Kind   PlaceKind
+	Device int32 // of CUDA; else 0
+}
+
+// CPUPlace is ordinary memory.
+func CPUPlace() Place { return Place{} }
+
+// CUDAPlace is the memory of a GPU.
+func CUDAPlace(device int) Place { return Place{CUDA, int32(device)} }
+
+// CUDAPinnedPlace is host memory that GPUs can copy from by themselves.
+func CUDAPinnedPlace() Place { return Place{Kind: CUDAPinned} }
+
+func (p Place) String() string {
+	switch p.Kind {
+	case CPU:
+		return "CPUPlace()"
+	case CUDA:
+		return fmt.Sprintf("CUDAPlace(%d)", p.Device)
+	case CUDAPinned:
+		return "CUDAPinnedPlace()"
+	}
+	return fmt.Sprintf("Place(%d)", p.Kind)
+}

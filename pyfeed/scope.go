@@ -1,0 +1,190 @@
+package pyfeed
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// Content is what a Variable can hold: a *LoDTensor, a *PyArrayFeedQueueHolder, a reader's holder.
+type Content interface {
+	Drop() // lets go of what it holds; called once, when it leaves the Variable
+}
+
+// A Variable is a named place for a Content. Any thread.
+type Variable struct {
+	name string
+
+	mu      sync.Mutex
+	content Content
+}
+
+// Name is the name in the Scope.
+func (v *Variable) Name() string { return v.name }
+
+// Set puts a Content in, drops the old one, and owns the new one from then on.
+func (v *Variable) Set(c Content) {
+	v.mu.Lock()
+	old := v.content
+	v.content = c
+	v.mu.Unlock()
+	if old != nil {
+		old.Drop()
+	}
+}
+
+// With calls f with the Content, nil if there is none, which cannot be replaced meanwhile.
+func (v *Variable) With(f func(Content)) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	f(v.content)
+}
+
+// SetTensor moves a tensor in, and the one that was there, if any, out into t for the caller to
+// drop. A Variable that holds one already is written without an allocation.
+func (v *Variable) SetTensor(t *LoDTensor) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	held, ok := v.content.(*LoDTensor)
+	if !ok {
+		old := v.content
+		held = new(LoDTensor)
+		v.content = held
+		if old != nil {
+			defer old.Drop()
+		}
+	}
+	*held, *t = *t, *held
+}
+
+// ShareTensor puts a second reference to the tensor in the Variable into to, which is empty.
+func (v *Variable) ShareTensor(to *LoDTensor) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	t, ok := v.content.(*LoDTensor)
+	if !ok {
+		return v.holdsNo("tensor")
+	}
+	t.Share(to)
+	return nil
+}
+
+// InitQueue makes the queue of the PyArrayFeedQueueHolder in the Variable, which is put there if the
+// Variable is empty, and answers it with a reference that the caller drops.
+func (v *Variable) InitQueue(o Options) (*PyArrayFeedQueue, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.content == nil {
+		v.content = new(PyArrayFeedQueueHolder)
+	}
+	h, ok := v.content.(*PyArrayFeedQueueHolder)
+	if !ok {
+		return nil, v.holdsNo("queue")
+	}
+	return h.InitOnce(o)
+}
+
+// Feeder is the queue in the Variable, with a reference that the caller drops; an error if it holds
+// none, or none yet.
+func (v *Variable) Feeder() (*PyArrayFeedQueue, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	h, ok := v.content.(*PyArrayFeedQueueHolder)
+	if !ok {
+		return nil, v.holdsNo("queue")
+	}
+	return h.Feeder()
+}
+
+func (v *Variable) holdsNo(what string) error {
+	return Errorf(State, "variable %q: expected a %s in it, found none", v.name, what)
+}
+
+// A Scope maps names to Variables, and asks its parent for those it does not have. Any thread.
+type Scope struct {
+	parent     *Scope
+	references atomic.Int32
+
+	mu   sync.RWMutex
+	vars map[string]*Variable
+}
+
+var global = NewScope(nil)
+
+// GlobalScope is the one that all parts of a process share.
+func GlobalScope() *Scope { return global }
+
+// NewScope makes a Scope with one reference. It keeps its parent, if any, alive.
+func NewScope(parent *Scope) *Scope {
+	s := &Scope{vars: make(map[string]*Variable)}
+	s.references.Store(1)
+	if parent != nil {
+		s.parent = parent.Retain()
+	}
+	return s
+}
+
+// Retain adds a reference.
+func (s *Scope) Retain() *Scope {
+	s.references.Add(1)
+	return s
+}
+
+// Var is the Variable of that name in this very Scope, made if there is none.
+func (s *Scope) Var(name string) (*Variable, error) {
+	if name == "" {
+		return nil, Errorf(Invalid, "variable: expected a name, found an empty string")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := s.vars[name]
+	if v == nil {
+		name = strings.Clone(name) // it may be C's
+		v = &Variable{name: name}
+		s.vars[name] = v
+	}
+	return v, nil
+}
+
+// FindVar is the Variable of that name here or in the nearest parent that has it.
+func (s *Scope) FindVar(name string) (*Variable, error) {
+	for at := s; at != nil; at = at.parent {
+		at.mu.RLock()
+		v := at.vars[name]
+		at.mu.RUnlock()
+		if v != nil {
+			return v, nil
+		}
+	}
+	return nil, Errorf(NotFound, "variable %q: there is none in this scope or its parents", name)
+}
+
+// Erase takes a Variable of this very Scope out and drops what it holds.
+func (s *Scope) Erase(name string) error {
+	s.mu.Lock()
+	v := s.vars[name]
+	delete(s.vars, name)
+	s.mu.Unlock()
+	if v == nil {
+		return Errorf(NotFound, "variable %q: there is none in this scope", name)
+	}
+	v.Set(nil)
+	return nil
+}
+
+// Drop takes a reference away; the last one erases everything.
+func (s *Scope) Drop() {
+	if s.references.Add(-1) > 0 {
+		return
+	}
+	if s.parent != nil {
+		defer s.parent.Drop()
+	}
+	s.mu.Lock()
+	vars := s.vars
+	s.vars = make(map[string]*Variable)
+	s.mu.Unlock()
+	for _, v := range vars {
+		v.Set(nil)
+	}
+}

@@ -1,0 +1,204 @@
+package pyfeed
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"sync"
+	"unsafe"
+
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
+)
+
+// MaxRank bounds the number of dimensions, so that a tensor's description needs no allocation.
+const MaxRank = 8
+
+// Dims are the sizes of a tensor's dimensions, the slowest first. In a Slot, -1 matches anything.
+type Dims []int64
+
+// LoDTensor is a contiguous tensor, last dimension fastest, with a level of detail. It holds one
+// reference to the memory it lies in, or none if that belongs to its maker. Moving is copying the
+// struct and forgetting the original.
+type LoDTensor struct {
+	DType    DType
+	Place    Place
+	ReadOnly bool // lent: its owner still has it
+	LoD      LoD
+	Data     []byte
+
+	rank   int
+	dims   [MaxRank]int64
+	size   int // bytes that DType and dims call for, once measured
+	buffer *memory.Buffer
+}
+
+// Dims is a view of the dimensions.
+func (t *LoDTensor) Dims() Dims { return t.dims[:t.rank] }
+
+// SetDims copies the dimensions in. More than MaxRank of them are refused.
+func (t *LoDTensor) SetDims(dims Dims) error {
+	if len(dims) > MaxRank {
+		return fmt.Errorf("rank: expected at most %d dimensions, found %d", MaxRank, len(dims))
+	}
+	t.rank = copy(t.dims[:], dims)
+	return nil
+}
+
+// Measure works out the bytes that dtype and dims call for, or says that they call for the impossible.
+func (t *LoDTensor) Measure() (int, error) {
+	n, over := uint64(t.DType.Size()), false
+	for i, d := range t.Dims() {
+		if d < 0 {
+			return 0, fmt.Errorf("dimension %d: expected a size, found %d", i, d)
+		}
+		high, low := bits.Mul64(n, uint64(d))
+		over = (over || high != 0 || low > math.MaxInt64) && d > 0
+		n = low
+	}
+	if over {
+		return 0, fmt.Errorf("dims %v of %v are more bytes than there are", t.Dims(), t.DType)
+	}
+	t.size = int(n)
+	return t.size, nil
+}
+
+// Rows is the number of instances: sequences if there is a LoD, else the first dimension.
+func (t *LoDTensor) Rows() int64 {
+	if len(t.LoD) > 0 {
+		return t.LoD.Sequences()
+	}
+	return t.dims[0]
+}
+
+// Share makes to, which is empty, a second reference to the same tensor.
+func (t *LoDTensor) Share(to *LoDTensor) {
+	if t.buffer != nil {
+		t.buffer.Retain(1)
+	}
+	lod := append(to.LoD[:0], t.LoD...)
+	*to = *t
+	to.LoD = lod
+}
+
+// CheckLoD says what is wrong with the LoD.
+func (t *LoDTensor) CheckLoD() error {
+	if len(t.LoD) == 0 {
+		return nil
+	}
+	if t.rank == 0 {
+		return fmt.Errorf("LoD: expected a tensor with a first dimension, found a scalar")
+	}
+	return t.LoD.check(t.dims[0])
+}
+
+// Bytes is the size of the data of all slots, once the tuple has been begun in a queue.
+func (t *Tuple) Bytes() int64 { return t.bytes }
+
+// Reserved is the queue the tuple was begun in and not yet committed to, or nil.
+func (t *Tuple) Reserved() *PyArrayFeedQueue { return t.queue }
+
+// Drop releases the tensor's memory and zeroes it.
+func (t *LoDTensor) Drop() {
+	b, lod := t.buffer, t.LoD
+	clear(lod)
+	*t = LoDTensor{LoD: lod[:0]}
+	if b != nil {
+		b.Release()
+	}
+}
+
+// Tuple is the slots of one instance or one batch. It has one owner, who releases it.
+type Tuple struct {
+	Slots []LoDTensor
+
+	bytes int64             // that it counts for in queue
+	pass  uint64            // of queue that it was begun in
+	queue *PyArrayFeedQueue // it is reserved in, until it is committed
+}
+
+var tuples = sync.Pool{New: func() any { return new(Tuple) }}
+
+// NewTuple makes a tuple of n empty slots.
+func NewTuple(n int) *Tuple {
+	t := tuples.Get().(*Tuple)
+	if n > cap(t.Slots) {
+		t.Slots = make([]LoDTensor, n)
+	}
+	t.Slots = t.Slots[:n]
+	return t
+}
+
+// Release drops the tensors. The tuple MUST NOT be used afterwards.
+func (t *Tuple) Release() {
+	if q := t.queue; q != nil {
+		t.queue = nil
+		q.unreserve(t)
+	}
+	for i := range t.Slots {
+		t.Slots[i].Drop()
+	}
+	t.bytes, t.pass = 0, 0
+	tuples.Put(t)
+}
+
+const int64Size = 8
+
+// Allocate lays the slots, which have DType, dims and LoD and were measured, out in one buffer: a field each,
+// aligned, its LoD before its data. The offsets of the LoD are copied, the data is as it comes.
+func (t *Tuple) Allocate(pool *memory.Pool) error {
+	total := 0
+	for i := range t.Slots {
+		s := &t.Slots[i]
+		for _, level := range s.LoD {
+			total += memory.Align(len(level) * int64Size)
+		}
+		total += memory.Align(s.size)
+	}
+	if len(t.Slots) == 0 {
+		return nil
+	}
+	b, err := pool.Get(max(total, 1))
+	if err != nil {
+		return err
+	}
+	b.Retain(len(t.Slots) - 1)
+	at := 0
+	for i := range t.Slots {
+		s := &t.Slots[i]
+		for j, level := range s.LoD {
+			in := unsafe.Slice((*int64)(unsafe.Add(b.Pointer(), at)), len(level))
+			copy(in, level)
+			s.LoD[j] = in
+			at += memory.Align(len(level) * int64Size)
+		}
+		s.Data = unsafe.Slice((*byte)(unsafe.Add(b.Pointer(), at)), s.size)
+		s.buffer = b
+		at += memory.Align(s.size)
+	}
+	return nil
+}
+
+// Borrow makes the slots, whose Data belongs to giver, hold on to it: GiveBack is called when the
+// last of them is dropped.
+func (t *Tuple) Borrow(giver memory.Giver) {
+	total := 0
+	for i := range t.Slots {
+		total += len(t.Slots[i].Data)
+	}
+	b := memory.Borrow(total, giver)
+	b.Retain(len(t.Slots) - 1)
+	for i := range t.Slots {
+		t.Slots[i].buffer = b
+		t.Slots[i].ReadOnly = true
+	}
+}
+
+// Copy copies in pieces, between which Go's scheduler and collector can get in.
+func Copy(to, from []byte) {
+	const piece = 1 << 20
+	for len(from) > piece {
+		copy(to, from[:piece])
+		to, from = to[piece:], from[piece:]
+	}
+	copy(to, from)
+}

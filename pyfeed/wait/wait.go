@@ -1,0 +1,266 @@
+// Package wait puts callers to sleep until something they wait for may have happened.
+//
+// Go's own primitives cannot do it alone here: a C thread that blocks inside a Go call is woken
+// through two other threads and keeps a runtime thread occupied. So nothing blocks while it holds a
+// lock or is deep inside a reader. An operation that cannot go on enters its caller's [Parker] into
+// a [List] and answers [ErrWouldBlock]; the outermost caller then sleeps, a goroutine on a channel
+// ([Do]), a C thread on a futex outside Go, and tries again when woken.
+package wait
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// ErrWouldBlock says that an operation could not go on and changed nothing. If it was given a
+// Parker, that Parker now waits in a List.
+var ErrWouldBlock = errors.New("would block")
+
+// Never is the context of a caller that does not wait.
+var Never context.Context = never{context.Background()}
+
+type never struct{ context.Context }
+
+// A Parker is one caller of blocking operations. It is handed down as the context of a call, so that
+// whatever is at the bottom can enter it into a List. It waits in at most one List at a time.
+//
+// A Parker belongs to one caller: only its List, under that List's lock, touches it from elsewhere.
+type Parker struct {
+	context.Context // of the call; never consulted for a Parker that sleeps outside Go
+
+	word   *uint32       // a C thread sleeps on this futex, in memory that is not Go's;
+	signal chan struct{} // a goroutine on this channel. One of the two is nil.
+
+	home       *List // the List entered last
+	prev, next *Parker
+	queued     bool // in home; guarded by home's lock
+	since      time.Time
+	began      []mark
+}
+
+type mark struct {
+	owner      any
+	generation uint64
+}
+
+// Futex values: what a waker finds tells it whether it must ask the kernel.
+const (
+	awake    = 1
+	sleeping = 2
+)
+
+// NewFutexParker makes a Parker for one call of a C thread that sleeps on word, which MUST be memory
+// outside Go's heap that stays in place until [Parker.Finish] or [Parker.Leave] has ended the call.
+func NewFutexParker(word *uint32) *Parker {
+	return &Parker{Context: context.Background(), word: word}
+}
+
+var goParkers = sync.Pool{New: func() any { return &Parker{signal: make(chan struct{}, 1)} }}
+
+// Began is the generation of owner at which the call behind ctx first met it: now, unless ctx is a
+// Parker that has been here before. A call that finds another generation than its own is stale.
+func Began(ctx context.Context, owner any, now uint64) uint64 {
+	p, _ := ctx.(*Parker)
+	if p == nil {
+		return now
+	}
+	for _, m := range p.began {
+		if m.owner == owner {
+			return m.generation
+		}
+	}
+	p.began = append(p.began, mark{owner, now})
+	return now
+}
+
+// Leave ends the wait of a caller that gives up. Whoever waits behind it gets to look, since what it
+// was woken for, or stood in the way of, may suit the next.
+func (p *Parker) Leave() {
+	l := p.home
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	if p.queued {
+		l.remove(p)
+	}
+	wake := l.One()
+	l.mu.Unlock()
+	wake.Send()
+	p.Finish()
+}
+
+// Finish makes the Parker as new after a call that got what it waited for.
+func (p *Parker) Finish() {
+	if l := p.home; l != nil {
+		l.mu.Lock()
+		if p.queued {
+			l.remove(p)
+		}
+		l.mu.Unlock()
+		p.home = nil
+	}
+	clear(p.began)
+	p.began = p.began[:0]
+	if p.signal != nil {
+		select {
+		case <-p.signal:
+		default:
+		}
+	}
+}
+
+// A List holds the Parkers that wait for one thing, in the order in which they came. All its methods
+// need the lock that it was made with.
+type List struct {
+	mu          *sync.Mutex
+	front, back *Parker
+	n           int
+	total       time.Duration // of all finished waits
+}
+
+// Init sets the lock that guards the List.
+func (l *List) Init(mu *sync.Mutex) { l.mu = mu }
+
+// Len is the number of callers that wait.
+func (l *List) Len() int { return l.n }
+
+// Waited is the time that callers spent in the List, summed over those that have left it.
+func (l *List) Waited() time.Duration { return l.total }
+
+// Enter puts the caller behind ctx to wait and answers ErrWouldBlock, for the caller to return.
+// A ctx that is no Parker is not entered: it is Never, or a first try.
+func (l *List) Enter(ctx context.Context) error {
+	p, _ := ctx.(*Parker)
+	if p == nil || p.home == l && p.queued {
+		return ErrWouldBlock
+	}
+	again := p.home == l
+	p.home, p.queued, p.since = l, true, time.Now()
+	if p.word != nil {
+		atomic.StoreUint32(p.word, 0)
+	}
+	if again { // woken in vain: keeps its place
+		p.prev, p.next = nil, l.front
+	} else {
+		p.prev, p.next = l.back, nil
+	}
+	if p.prev != nil {
+		p.prev.next = p
+	} else {
+		l.front = p
+	}
+	if p.next != nil {
+		p.next.prev = p
+	} else {
+		l.back = p
+	}
+	l.n++
+	return ErrWouldBlock
+}
+
+// Behind says whether others wait whom the caller behind ctx has no right to overtake: it came later.
+func (l *List) Behind(ctx context.Context) bool {
+	p, _ := ctx.(*Parker)
+	return l.front != nil && l.front != p && (p == nil || p.home != l || p.queued)
+}
+
+func (l *List) remove(p *Parker) {
+	if p.prev != nil {
+		p.prev.next = p.next
+	} else {
+		l.front = p.next
+	}
+	if p.next != nil {
+		p.next.prev = p.prev
+	} else {
+		l.back = p.prev
+	}
+	p.prev, p.next, p.queued = nil, nil, false
+	l.n--
+	l.total += time.Since(p.since)
+}
+
+// A Wake is a wake-up that has been decided under the lock. Its Send belongs after the unlock: it may
+// be a system call. The zero Wake wakes nobody.
+type Wake struct{ word *uint32 }
+
+// One takes the longest waiter out of the List.
+func (l *List) One() Wake {
+	p := l.front
+	if p == nil {
+		return Wake{}
+	}
+	l.remove(p)
+	return p.rouse()
+}
+
+// All wakes every waiter. It is for ends (close, fail, cancel) and makes its system calls at once.
+func (l *List) All() {
+	for l.front != nil {
+		l.One().Send()
+	}
+}
+
+func (p *Parker) rouse() Wake {
+	if p.word == nil {
+		p.signal <- struct{}{} // buffered, and empty: only a queued Parker is roused
+		return Wake{}
+	}
+	return rouse(p.word)
+}
+
+// rouse lets a thread go on. From then on its word may be gone; a futex wake needs only the address.
+func rouse(word *uint32) Wake {
+	if atomic.SwapUint32(word, awake) == sleeping {
+		return Wake{word}
+	}
+	return Wake{}
+}
+
+// Rouse wakes the C thread that sleeps on word from outside the List it waits in, where it stays
+// until its Parker leaves.
+func Rouse(word *uint32) { rouse(word).Send() }
+
+// Send makes the system call, if the woken thread sleeps in the kernel.
+func (w Wake) Send() {
+	if w.word != nil {
+		futexWake(w.word)
+	}
+}
+
+// Do runs try until it answers something else than ErrWouldBlock, and sleeps in between. If ctx is a
+// Parker its owner does the sleeping, if it is Never nobody does: the answer is passed on. The error
+// is ctx's cause when ctx ends first.
+func Do[T any](ctx context.Context, try func(context.Context) (T, error)) (T, error) {
+	switch ctx.(type) {
+	case *Parker, never:
+		return try(ctx)
+	}
+	v, err := try(Never)
+	if err != ErrWouldBlock {
+		return v, err
+	}
+	p := goParkers.Get().(*Parker)
+	p.Context = ctx
+	defer func() {
+		p.Context = nil
+		goParkers.Put(p)
+	}()
+	for {
+		v, err = try(p)
+		if err != ErrWouldBlock {
+			p.Finish()
+			return v, err
+		}
+		select {
+		case <-p.signal:
+		case <-ctx.Done():
+			p.Leave()
+			return v, context.Cause(ctx)
+		}
+	}
+}

@@ -1,0 +1,361 @@
+package readers
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/pyfeed/wait"
+)
+
+var background = context.Background()
+
+// feed makes a queue in variable "feed" and a reader of it in "reader".
+func feed(t *testing.T, o pyfeed.Options) (*pyfeed.Scope, *pyfeed.PyArrayFeedQueue) {
+	t.Helper()
+	before := memory.Count()
+	scope := pyfeed.NewScope(nil)
+	v, err := scope.Var("feed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := v.InitQueue(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := CreatePyArrayReader(scope, "reader", "feed"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		q.Drop()
+		scope.Drop()
+		if after := memory.Count(); after != before {
+			t.Errorf("counts: %+v before, %+v after", before, after)
+		}
+	})
+	return scope, q
+}
+
+func reader(t *testing.T, scope *pyfeed.Scope, name string) *ReaderHolder {
+	t.Helper()
+	h, err := find(scope, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.Drop)
+	return h
+}
+
+func numbers(dims pyfeed.Dims, values ...int64) pyfeed.LoDTensor {
+	s := pyfeed.LoDTensor{DType: pyfeed.Int64}
+	_ = s.SetDims(dims)
+	for _, v := range values {
+		s.Data = binary.NativeEndian.AppendUint64(s.Data, uint64(v))
+	}
+	return s
+}
+
+func push(t *testing.T, q *pyfeed.PyArrayFeedQueue, slots ...pyfeed.LoDTensor) {
+	t.Helper()
+	if err := q.Push(background, 0, slots); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// show is the dims, LoD and numbers of a tensor.
+func show(s *pyfeed.LoDTensor) string {
+	var values []int64
+	for i := 0; i < len(s.Data); i += 8 {
+		values = append(values, int64(binary.NativeEndian.Uint64(s.Data[i:])))
+	}
+	return fmt.Sprint(s.Dims(), s.LoD, values)
+}
+
+func next(t *testing.T, h *ReaderHolder) string {
+	t.Helper()
+	tuple, err := h.ReadNext(background)
+	if err != nil {
+		return err.Error()
+	}
+	defer tuple.Release()
+	var all []string
+	for i := range tuple.Slots {
+		all = append(all, show(&tuple.Slots[i]))
+	}
+	return strings.Join(all, " ")
+}
+
+func expect(t *testing.T, err error, kind pyfeed.Kind, text string) {
+	t.Helper()
+	var e *pyfeed.Error
+	if !errors.As(err, &e) || e.Kind != kind || !strings.Contains(e.Text, text) {
+		t.Errorf("expected an error of kind %d with %q, found %v", kind, text, err)
+	}
+}
+
+var (
+	rows  = []pyfeed.Slot{{DType: pyfeed.Int64, Dims: pyfeed.Dims{-1}}}
+	cells = []pyfeed.Slot{{DType: pyfeed.Int64, Dims: pyfeed.Dims{2}}}
+)
+
+func TestPyArrayReaderReadsItsQueue(t *testing.T) {
+	scope, q := feed(t, pyfeed.Options{Capacity: 4, Slots: cells})
+	h := reader(t, scope, "reader")
+	push(t, q, numbers(pyfeed.Dims{2}, 1, 2))
+	push(t, q, numbers(pyfeed.Dims{2}, 3, 4))
+	q.Close(0)
+	for range 3 {
+		if has, err := h.HasNext(background); !has || err != nil {
+			t.Fatalf("has next: %v, %v", has, err)
+		}
+	}
+	if got := next(t, h); got != "[2] [] [1 2]" {
+		t.Errorf("found %s", got)
+	}
+	if got := next(t, h); got != "[2] [] [3 4]" {
+		t.Errorf("found %s", got)
+	}
+	if has, err := h.HasNext(background); has || err != nil {
+		t.Errorf("at the end: has next: %v, %v", has, err)
+	}
+	if _, err := h.ReadNext(background); err != io.EOF {
+		t.Errorf("expected io.EOF, found %v", err)
+	}
+}
+
+func TestPyArrayReaderSaysWhatToDoInsteadOfReInit(t *testing.T) {
+	scope, _ := feed(t, pyfeed.Options{Capacity: 4, Slots: cells})
+	expect(t, reader(t, scope, "reader").ReInit(), pyfeed.State, "from_generator")
+}
+
+func TestResetAsksARestartableQueueForAPass(t *testing.T) {
+	scope, q := feed(t, pyfeed.Options{Capacity: 4, Slots: cells, Restartable: true})
+	h := reader(t, scope, "reader")
+	produce := func(pass uint64, value int64) {
+		got, err := q.WaitPass(background, pass-1)
+		if got != pass || err != nil {
+			t.Fatalf("expected pass %d, found %d, %v", pass, got, err)
+		}
+		if err := q.Push(background, pass, []pyfeed.LoDTensor{numbers(pyfeed.Dims{2}, value, value)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := h.ReadNext(wait.Never); err != wait.ErrWouldBlock {
+		t.Fatalf("expected the first read to open a pass, found %v", err)
+	}
+	produce(1, 7)
+	if has, _ := h.HasNext(background); !has { // reads one ahead, which the reset drops
+		t.Fatal("nothing there")
+	}
+	if err := h.ReInit(); err != nil {
+		t.Fatal(err)
+	}
+	produce(2, 8)
+	if got := next(t, h); got != "[2] [] [8 8]" {
+		t.Errorf("after the reset: %s", got)
+	}
+}
+
+func waiting(q *pyfeed.PyArrayFeedQueue, consumers int) {
+	for q.Info().WaitingConsumers != consumers {
+		runtime.Gosched()
+	}
+}
+
+// The first implementation of the design held the reader's lock while it waited: a reset hung.
+func TestResetWhileReadsWait(t *testing.T) {
+	scope, q := feed(t, pyfeed.Options{Capacity: 4, Slots: cells, Restartable: true})
+	if err := CreateBatchReader(scope, "batch", "reader", 2, false); err != nil {
+		t.Fatal(err)
+	}
+	h := reader(t, scope, "batch")
+	errs := make(chan error)
+	go func() {
+		_, err := h.ReadNext(background)
+		errs <- err
+	}()
+	go func() {
+		_, err := h.HasNext(background)
+		errs <- err
+	}()
+	waiting(q, 2)
+	if err := h.ReInit(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		expect(t, <-errs, pyfeed.Cancelled, "the reader was reset")
+	}
+}
+
+func TestBatchConcatenates(t *testing.T) {
+	for _, dropLast := range []bool{false, true} {
+		scope, q := feed(t, pyfeed.Options{Capacity: 9, Slots: rows})
+		if err := CreateBatchReader(scope, "batch", "reader", 2, dropLast); err != nil {
+			t.Fatal(err)
+		}
+		h := reader(t, scope, "batch")
+		push(t, q, numbers(pyfeed.Dims{2}, 1, 2))
+		push(t, q, numbers(pyfeed.Dims{0}))
+		push(t, q, numbers(pyfeed.Dims{1}, 3))
+		q.Close(0)
+		if got := next(t, h); got != "[2] [] [1 2]" {
+			t.Errorf("first: %s", got)
+		}
+		want := "[1] [] [3]"
+		if dropLast {
+			want = "EOF"
+		}
+		if got := next(t, h); got != want {
+			t.Errorf("last, drop_last %v: expected %s, found %s", dropLast, want, got)
+		}
+		if got := next(t, h); got != "EOF" {
+			t.Errorf("end: %s", got)
+		}
+	}
+}
+
+func TestBatchStacks(t *testing.T) {
+	scope, q := feed(t, pyfeed.Options{Capacity: 9, Slots: append(cells, pyfeed.Slot{DType: pyfeed.Int64})})
+	if err := CreateBatchReader(scope, "batch", "reader", 2, false); err != nil {
+		t.Fatal(err)
+	}
+	h := reader(t, scope, "batch")
+	push(t, q, numbers(pyfeed.Dims{2}, 1, 2), numbers(nil, 5))
+	push(t, q, numbers(pyfeed.Dims{2}, 3, 4), numbers(nil, 6))
+	if got := next(t, h); got != "[2 2] [] [1 2 3 4] [2] [] [5 6]" {
+		t.Errorf("found %s", got)
+	}
+	if got := fmt.Sprint(h.Spec().Slot(0), h.Spec().Slot(1)); got != "{int64 [-1 2] 0} {int64 [-1] 0}" {
+		t.Errorf("spec: %s", got)
+	}
+}
+
+func TestBatchMergesLoD(t *testing.T) {
+	scope, q := feed(t, pyfeed.Options{Capacity: 9, Slots: []pyfeed.Slot{{DType: pyfeed.Int64, Dims: pyfeed.Dims{-1}, LoDLevels: 2}}})
+	if err := CreateBatchReader(scope, "batch", "reader", 3, false); err != nil {
+		t.Fatal(err)
+	}
+	h := reader(t, scope, "batch")
+	with := func(s pyfeed.LoDTensor, lod pyfeed.LoD) pyfeed.LoDTensor { s.LoD = lod; return s }
+	push(t, q, with(numbers(pyfeed.Dims{3}, 1, 2, 3), pyfeed.LoD{{0, 2}, {0, 1, 3}}))
+	push(t, q, with(numbers(pyfeed.Dims{0}), pyfeed.LoD{{0, 1}, {0, 0}}))
+	push(t, q, with(numbers(pyfeed.Dims{2}, 4, 5), pyfeed.LoD{{0, 1, 2}, {0, 1, 2}}))
+	if got := next(t, h); got != "[5] [[0 2 3 4 5] [0 1 3 3 4 5]] [1 2 3 4 5]" {
+		t.Errorf("found %s", got)
+	}
+}
+
+func TestBatchKeepsWhatItHasWhenAWaitEnds(t *testing.T) {
+	scope, q := feed(t, pyfeed.Options{Capacity: 9, Slots: rows})
+	if err := CreateBatchReader(scope, "batch", "reader", 2, false); err != nil {
+		t.Fatal(err)
+	}
+	h := reader(t, scope, "batch")
+	push(t, q, numbers(pyfeed.Dims{1}, 1))
+	ctx, cancel := context.WithTimeout(background, time.Millisecond)
+	defer cancel()
+	if _, err := h.ReadNext(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("expected a timeout, found %v", err)
+	}
+	push(t, q, numbers(pyfeed.Dims{1}, 2))
+	if got := next(t, h); got != "[2] [] [1 2]" {
+		t.Errorf("found %s", got)
+	}
+}
+
+func TestBatchDeliversBeforeAFailure(t *testing.T) {
+	scope, q := feed(t, pyfeed.Options{Capacity: 9, Slots: rows})
+	if err := CreateBatchReader(scope, "batch", "reader", 2, false); err != nil {
+		t.Fatal(err)
+	}
+	h := reader(t, scope, "batch")
+	push(t, q, numbers(pyfeed.Dims{1}, 1))
+	if err := q.Fail(0, &pyfeed.ProducerError{Type: "ValueError", Message: "boom"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := next(t, h); got != "[1] [] [1]" {
+		t.Errorf("found %s", got)
+	}
+	for range 2 {
+		if got := next(t, h); got != "the producer failed: ValueError: boom" {
+			t.Errorf("found %s", got)
+		}
+	}
+}
+
+func TestBatchRefusesWhatDoesNotMatch(t *testing.T) {
+	scope, q := feed(t, pyfeed.Options{Capacity: 9, Slots: []pyfeed.Slot{{DType: pyfeed.Int64, Dims: pyfeed.Dims{1, -1}}}})
+	if err := CreateBatchReader(scope, "batch", "reader", 2, false); err != nil {
+		t.Fatal(err)
+	}
+	h := reader(t, scope, "batch")
+	push(t, q, numbers(pyfeed.Dims{1, 2}, 1, 2))
+	push(t, q, numbers(pyfeed.Dims{1, 3}, 1, 2, 3))
+	_, err := h.ReadNext(background)
+	expect(t, err, pyfeed.Shape, "slot 0: tuple 1 of a batch: expected int64 [1 2] as in tuple 0, found int64 [1 3]")
+}
+
+func TestCreateBatchReaderRefuses(t *testing.T) {
+	scope, _ := feed(t, pyfeed.Options{Capacity: 1, Slots: []pyfeed.Slot{{Dims: make(pyfeed.Dims, 8)}}})
+	expect(t, CreateBatchReader(scope, "b", "reader", 0, false), pyfeed.Invalid, "batch_size: expected 1 to 2^31 tuples, found 0")
+	expect(t, CreateBatchReader(scope, "b", "reader", 2, false), pyfeed.Shape, "batching adds a dimension")
+	expect(t, CreateBatchReader(scope, "b", "none", 2, false), pyfeed.NotFound, `variable "none"`)
+	expect(t, CreateBatchReader(scope, "b", "feed", 2, false), pyfeed.State, "expected a reader in it")
+	expect(t, CreatePyArrayReader(scope, "b", "reader"), pyfeed.State, "expected a queue in it")
+}
+
+func TestReadOpMovesSlotsIntoVariables(t *testing.T) {
+	scope, q := feed(t, pyfeed.Options{Capacity: 2, Slots: append(cells, rows...)})
+	push(t, q, numbers(pyfeed.Dims{2}, 1, 2), numbers(pyfeed.Dims{1}, 9))
+	expect(t, Read(background, scope, "reader", []string{"x"}), pyfeed.Slots, "has 2 slots, but 1 outputs were named")
+	child := pyfeed.NewScope(scope)
+	defer child.Drop()
+	if _, err := scope.Var("x"); err != nil { // found in the parent, made in the child
+		t.Fatal(err)
+	}
+	if err := Read(background, child, "reader", []string{"x", "y"}); err != nil {
+		t.Fatal(err)
+	}
+	for name, in := range map[string]*pyfeed.Scope{"x": scope, "y": child} {
+		v, _ := in.Var(name)
+		var s pyfeed.LoDTensor
+		if err := v.ShareTensor(&s); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		want := map[string]string{"x": "[2] [] [1 2]", "y": "[1] [] [9]"}[name]
+		if got := show(&s); got != want {
+			t.Errorf("%s: expected %s, found %s", name, want, got)
+		}
+		s.Drop()
+	}
+	q.Close(0)
+	if err := Read(background, child, "reader", []string{"x", "y"}); err != io.EOF {
+		t.Errorf("expected io.EOF, found %v", err)
+	}
+}
+
+func TestReadersLiveAsLongAsTheyAreUsed(t *testing.T) {
+	scope, q := feed(t, pyfeed.Options{Capacity: 2, Slots: rows})
+	if err := CreateBatchReader(scope, "batch", "reader", 1, false); err != nil {
+		t.Fatal(err)
+	}
+	h := reader(t, scope, "batch")
+	for _, name := range []string{"feed", "reader", "batch"} {
+		if err := scope.Erase(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	push(t, q, numbers(pyfeed.Dims{1}, 1))
+	if got := next(t, h); got != "[1] [] [1]" {
+		t.Errorf("found %s", got)
+	}
+}

@@ -1,0 +1,186 @@
+// Package house holds the rules of the house that a compiler does not: which package may import
+// which, who may speak C, and that no panic and no forked child gets past the C functions.
+package house
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const (
+	root   = "../.."
+	module = "github.com/pyfeed/pyfeed/"
+)
+
+// What a package of ours may import of ours. Dependencies point one way; a new package says here
+// where it stands.
+var allowed = map[string][]string{
+	"pyfeed/memory": {},
+	"pyfeed/wait":   {},
+	"pyfeed":        {"pyfeed/memory", "pyfeed/wait"},
+	"readers":       {"pyfeed", "pyfeed/memory", "pyfeed/wait"},
+	"capi":          {"pyfeed", "pyfeed/memory", "pyfeed/wait", "readers"},
+	"tests/house":   {},
+}
+
+// Who may import "C".
+var speaksC = map[string]bool{"capi": true, "pyfeed/memory": true}
+
+// files parses every Go file of ours and calls f with its package's folder.
+func files(t *testing.T, f func(dir, path string, file *ast.File)) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if name := d.Name(); d.IsDir() && path != root && (name == "build" || name == "dist" || strings.HasPrefix(name, ".")) {
+			return filepath.SkipDir
+		}
+		if !strings.HasSuffix(path, ".go") {
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		dir, err := filepath.Rel(root, filepath.Dir(path))
+		f(filepath.ToSlash(dir), path, file)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestImportsPointOneWay(t *testing.T) {
+	seen := map[string]bool{}
+	files(t, func(dir, path string, file *ast.File) {
+		may, known := allowed[dir]
+		if !known {
+			t.Errorf("%s: its package is not in this test's table", path)
+		}
+		seen[dir] = true
+		for _, spec := range file.Imports {
+			name := strings.Trim(spec.Path.Value, `"`)
+			if name == "C" && !speaksC[dir] {
+				t.Errorf("%s: only capi, cuda and memory speak C", path)
+			}
+			ours, is := strings.CutPrefix(name, module)
+			if !is {
+				continue
+			}
+			ok := false
+			for _, m := range may {
+				ok = ok || m == ours
+			}
+			if !ok {
+				t.Errorf("%s: %s may not import %s", path, dir, ours)
+			}
+		}
+	})
+	for dir := range allowed {
+		if !seen[dir] {
+			t.Errorf("there is no package %s: take it out of this test's table", dir)
+		}
+	}
+}
+
+// A goroutine that panics takes the trainer's process with it.
+func TestNoBareGoroutines(t *testing.T) {
+	files(t, func(_, path string, file *ast.File) {
+		if strings.HasSuffix(path, "_test.go") {
+			return
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if _, is := n.(*ast.GoStmt); is {
+				t.Errorf("%s: a go statement without a recover of its own", path)
+			}
+			return true
+		})
+	})
+}
+
+func TestEveryExportIsGuarded(t *testing.T) {
+	exports := 0
+	files(t, func(dir, path string, file *ast.File) {
+		if dir != "capi" {
+			return
+		}
+		for _, d := range file.Decls {
+			f, is := d.(*ast.FuncDecl)
+			if !is || f.Doc == nil || !strings.Contains(commentText(f.Doc), "//export ") {
+				continue
+			}
+			exports++
+			if !strings.HasPrefix(f.Name.Name, "pfgo_") {
+				t.Errorf("%s: %s: an export that is not behind entry.c", path, f.Name.Name)
+			}
+			if len(f.Body.List) == 0 || !isGuard(f.Body.List[0]) {
+				t.Errorf("%s: %s does not begin with defer guard", path, f.Name.Name)
+			}
+		}
+	})
+	if exports < 30 {
+		t.Errorf("found %d exports only: this test looks in the wrong place", exports)
+	}
+}
+
+func commentText(g *ast.CommentGroup) string {
+	var all strings.Builder
+	for _, c := range g.List {
+		all.WriteString(c.Text + "\n")
+	}
+	return all.String()
+}
+
+func isGuard(s ast.Stmt) bool {
+	d, is := s.(*ast.DeferStmt)
+	if !is {
+		return false
+	}
+	name, is := d.Call.Fun.(*ast.Ident)
+	return is && name.Name == "guard"
+}
+
+// These answer without Go, so they have nothing to keep out.
+var plain = map[string]bool{
+	"pf_abi_version": true, "pf_version": true, "pf_dtype_name": true, "pf_dtype_size": true, "pf_status_name": true,
+	"pf_error_release": true,
+	"pf_tuple_release": true, // looks for itself: it has nobody to tell
+}
+
+func TestEveryFunctionOfTheHeaderKeepsForksOut(t *testing.T) {
+	header := read(t, "capi/pyfeed.h")
+	entry := read(t, "capi/entry.c")
+	declared := regexp.MustCompile(`(?m)^PF_API [^;(]*?\*?(pf_\w+)\(`).FindAllStringSubmatch(header, -1)
+	if len(declared) < 30 {
+		t.Fatalf("found %d functions in the header only", len(declared))
+	}
+	for _, d := range declared {
+		name := d[1]
+		body := regexp.MustCompile(`(?ms)^[\w ]+ \*?` + name + `\([^;{]*\)\s*\{(.*?)^\}|^[\w ]+ \*?` + name + `\([^;{]*\)\s*\{([^\n]*)\}`).FindStringSubmatch(entry)
+		if body == nil {
+			t.Errorf("%s is declared but not in entry.c", name)
+			continue
+		}
+		if !plain[name] && !strings.HasPrefix(strings.TrimSpace(body[1]), "ENTER(err);") {
+			t.Errorf("%s does not begin with ENTER", name)
+		}
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(root, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
