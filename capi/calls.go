@@ -148,7 +148,6 @@ type row[T any] struct {
 
 func (t *table[T]) put(v T) uint64 {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	if len(t.spare) == 0 {
 		t.rows = append(t.rows, row[T]{})
 		t.spare = append(t.spare, uint32(len(t.rows)-1))
@@ -159,7 +158,9 @@ func (t *table[T]) put(v T) uint64 {
 	r.value = v
 	r.generation++
 	t.n++
-	return uint64(r.generation)<<32 | uint64(at)
+	id := uint64(r.generation)<<32 | uint64(at)
+	t.mu.Unlock()
+	return id
 }
 
 func (t *table[T]) find(id uint64) *row[T] {
@@ -182,18 +183,16 @@ func (t *table[T]) get(id uint64) (v T, ok bool) {
 // remove takes the row out and answers what was in it.
 func (t *table[T]) remove(id uint64) (v T, ok bool) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	r := t.find(id)
-	if r == nil {
-		return v, false
+	if ok = r != nil; ok {
+		var none T
+		v, r.value = r.value, none
+		r.generation++
+		t.spare = append(t.spare, uint32(id))
+		t.n--
 	}
-	v = r.value
-	var none T
-	r.value = none
-	r.generation++
-	t.spare = append(t.spare, uint32(id))
-	t.n--
-	return v, true
+	t.mu.Unlock()
+	return v, ok
 }
 
 func (t *table[T]) len() int {

@@ -89,11 +89,19 @@ static pf_status null(pf_error *err, const char *name)
 			                (size_t)(least), (unsigned)(struct_)->size);                       \
 	} while (0)
 /* Tries, sleeps and tries again. */
-#define BLOCKING(try_)                                                        \
-	do {                                                                  \
-		pfi_waiter waiter = pfi_waiter_begin(wait, &call);            \
-		while ((status = (try_)) == PFI_WOULD_BLOCK)                  \
-			pfi_sleep(&waiter, &call);                            \
+#define BLOCKING(try_)                                                                            \
+	do {                                                                                      \
+		if (wait) {                                                                       \
+			SIZED(wait, "wait", sizeof *wait);                                        \
+			call.cancel = wait->cancel;                                               \
+		}                                                                                 \
+		call.waits = !wait || wait->timeout_ns != 0;                                      \
+		if ((status = (try_)) != PFI_WOULD_BLOCK)                                         \
+			break;                                                                    \
+		pfi_waiter waiter = pfi_waiter_begin(wait);                                       \
+		do                                                                                \
+			pfi_sleep(&waiter, &call);                                                \
+		while ((status = (try_)) == PFI_WOULD_BLOCK);                                     \
 	} while (0)
 
 /* ---- The library ---- */

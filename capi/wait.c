@@ -16,14 +16,12 @@ static int64_t now(void)
 	return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
-pfi_waiter pfi_waiter_begin(const pf_wait *wait, pfi_call *call)
+pfi_waiter pfi_waiter_begin(const pf_wait *wait)
 {
 	pf_wait all = PF_WAIT_INIT;
 	if (wait)
 		memcpy(&all, wait, wait->size < sizeof all ? wait->size : sizeof all);
 	pfi_waiter w = {all, 0};
-	call->cancel = all.cancel;
-	call->waits = all.timeout_ns != 0;
 	if (all.timeout_ns > 0)
 		w.deadline = now() + all.timeout_ns;
 	return w;

@@ -9,8 +9,8 @@ typedef struct pfi_waiter {
 	int64_t deadline; /* CLOCK_MONOTONIC, in ns; 0: none */
 } pfi_waiter;
 
-/* Reads the caller's wish, with what its older header lacks filled in, and prepares the call. */
-pfi_waiter pfi_waiter_begin(const pf_wait *wait, pfi_call *call);
+/* Reads the caller's wish, with what its older header lacks filled in. The time begins to run. */
+pfi_waiter pfi_waiter_begin(const pf_wait *wait);
 /* Sleeps until call->word is 1, the time is up or poll says stop; sets call->phase. */
 void pfi_sleep(pfi_waiter *w, pfi_call *call);
 
