@@ -30,9 +30,13 @@ have=${have%%[!0-9.]*}
 [ "$(printf '%s\n' "$need" "$have" | sort -V | head -n 1)" = "$need" ] ||
 	die "building libpyfeed needs Go $need or newer, but '$go' is Go $have"
 
-# A sanitizer's report is only worth reading with the names of functions and lines.
 strip="-s -w"
-case " $* " in *" -asan "*) strip= ;; esac
+cflags=-O2
+case " $* " in *" -asan "*) # whose reports are only worth reading with functions and lines
+	strip=
+	cflags="-O1 -g -fno-omit-frame-pointer"
+	;;
+esac
 
 # Built under a name of its own and moved into place: processes that have the old library mapped
 # keep it whole, Go cannot take an old file for up to date, and the header that Go derives from the
@@ -42,7 +46,7 @@ header=$out.h
 trap 'rm -f "$new" "$header"' EXIT
 
 # The path is quoted twice because go and its linker each split what they are given.
-export CGO_ENABLED=1 CGO_CFLAGS="${CGO_CFLAGS:--O2} -fvisibility=hidden"
+export CGO_ENABLED=1 CGO_CFLAGS="${CGO_CFLAGS:-$cflags} -fvisibility=hidden"
 "$go" build -trimpath -buildvcs=false -buildmode=c-shared "$@" -o "$new" -ldflags "$strip \
 	-extldflags '-Wl,-soname,libpyfeed.so.0 -Wl,-z,defs -Wl,-z,now -Wl,--as-needed \
 	\"-Wl,--version-script=$root/capi/exports.map\"'" ./capi

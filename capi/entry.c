@@ -73,14 +73,22 @@ static pf_status null(pf_error *err, const char *name)
 		if (!(pointer))                    \
 			return null(err, #pointer); \
 	} while (0)
-/* A struct the caller initialised: everything after its size is zeroed. */
-#define OUT(struct_)                                                                                       \
-	do {                                                                                               \
-		NOT_NULL(struct_);                                                                         \
-		if ((struct_)->size < sizeof *(struct_))                                                   \
-			return pfi_fail(err, PF_INVALID, -1, #struct_ ": expected a size of at least %zu, found %u", \
-			                sizeof *(struct_), (unsigned)(struct_)->size);                     \
-		memset((char *)(struct_) + sizeof(uint32_t), 0, (struct_)->size - sizeof(uint32_t));       \
+/* What the caller gets is zeroed before anything else, so that no failure leaves it as it was. */
+#define ZERO(value)                   \
+	do {                          \
+		if (value)            \
+			*(value) = 0; \
+	} while (0)
+/* Of a struct the caller initialised, everything after its size. */
+#define ZERO_STRUCT(struct_)                                                                                     \
+	do {                                                                                                     \
+		if ((struct_) && (struct_)->size > sizeof(uint32_t))                                             \
+			memset((char *)(struct_) + sizeof(uint32_t), 0, (struct_)->size - sizeof(uint32_t));     \
+	} while (0)
+#define WHOLE(struct_)                                         \
+	do {                                                   \
+		NOT_NULL(struct_);                             \
+		SIZED(struct_, #struct_, sizeof *(struct_));   \
 	} while (0)
 #define SIZED(struct_, name, least)                                                                        \
 	do {                                                                                               \
@@ -92,8 +100,9 @@ static pf_status null(pf_error *err, const char *name)
 #define BLOCKING(try_)                                                                            \
 	do {                                                                                      \
 		if (wait) {                                                                       \
-			SIZED(wait, "wait", sizeof *wait);                                        \
-			call.cancel = wait->cancel;                                               \
+			SIZED(wait, "wait", offsetof(pf_wait, cancel));                           \
+			if (wait->size >= offsetof(pf_wait, poll))                                \
+				call.cancel = wait->cancel;                                       \
 		}                                                                                 \
 		call.waits = !wait || wait->timeout_ns != 0;                                      \
 		if ((status = (try_)) != PFI_WOULD_BLOCK)                                         \
@@ -131,8 +140,9 @@ const char *pf_status_name(pf_status status)
 
 pf_status pf_memory(pf_memory_stats *out, pf_error *err)
 {
+	ZERO_STRUCT(out);
 	ENTER(err);
-	OUT(out);
+	WHOLE(out);
 	return pfgo_memory(out, err);
 }
 
@@ -150,9 +160,9 @@ pf_status pf_release(pf_handle handle, pf_error *err)
 
 pf_status pf_cancel_new(pf_handle *token, pf_error *err)
 {
+	ZERO(token);
 	ENTER(err);
 	NOT_NULL(token);
-	*token = 0;
 	return pfgo_cancel_new(token, err);
 }
 
@@ -176,8 +186,9 @@ void pf_tuple_release(pf_tuple *tuple)
 
 pf_status pf_tuple_share(const pf_tuple *tuple, pf_tuple *out, pf_error *err)
 {
+	ZERO_STRUCT(out);
 	ENTER(err);
-	OUT(out);
+	WHOLE(out);
 	NOT_NULL(tuple);
 	return pfgo_tuple_share(tuple->loan, out, err);
 }
@@ -186,34 +197,34 @@ pf_status pf_tuple_share(const pf_tuple *tuple, pf_tuple *out, pf_error *err)
 
 pf_status pf_scope_new(pf_handle parent, pf_handle *scope, pf_error *err)
 {
+	ZERO(scope);
 	ENTER(err);
 	NOT_NULL(scope);
-	*scope = 0;
 	return pfgo_scope_new(parent, scope, err);
 }
 
 pf_status pf_scope_global(pf_handle *scope, pf_error *err)
 {
+	ZERO(scope);
 	ENTER(err);
 	NOT_NULL(scope);
-	*scope = 0;
 	return pfgo_scope_global(scope, err);
 }
 
 pf_status pf_scope_var(pf_handle scope, const char *name, pf_handle *var, pf_error *err)
 {
+	ZERO(var);
 	ENTER(err);
 	NOT_NULL(var);
-	*var = 0;
 	NOT_NULL(name);
 	return pfgo_scope_var(scope, (char *)name, var, err);
 }
 
 pf_status pf_scope_find(pf_handle scope, const char *name, pf_handle *var, pf_error *err)
 {
+	ZERO(var);
 	ENTER(err);
 	NOT_NULL(var);
-	*var = 0;
 	NOT_NULL(name);
 	return pfgo_scope_find(scope, (char *)name, var, err);
 }
@@ -227,16 +238,17 @@ pf_status pf_scope_erase(pf_handle scope, const char *name, pf_error *err)
 
 pf_status pf_var_kind(pf_handle var, int32_t *kind, pf_error *err)
 {
+	ZERO(kind);
 	ENTER(err);
 	NOT_NULL(kind);
-	*kind = PF_VAR_EMPTY;
 	return pfgo_var_kind(var, kind, err);
 }
 
 pf_status pf_var_get_tensor(pf_handle var, pf_tuple *out, pf_error *err)
 {
+	ZERO_STRUCT(out);
 	ENTER(err);
-	OUT(out);
+	WHOLE(out);
 	return pfgo_var_get_tensor(var, out, err);
 }
 
@@ -300,9 +312,9 @@ pf_status pf_var_set_tensor(pf_handle var, const pf_tensor *tensor, pf_error *er
 
 pf_status pf_queue_init_once(pf_handle var, const pf_queue_options *options, pf_handle *queue, pf_error *err)
 {
+	ZERO(queue);
 	ENTER(err);
 	NOT_NULL(queue);
-	*queue = 0;
 	NOT_NULL(options);
 	SIZED(options, "options", sizeof *options);
 	if (options->num_slots > 0)
@@ -321,9 +333,9 @@ pf_status pf_queue_init_once(pf_handle var, const pf_queue_options *options, pf_
 
 pf_status pf_queue_of(pf_handle var, pf_handle *queue, pf_error *err)
 {
+	ZERO(queue);
 	ENTER(err);
 	NOT_NULL(queue);
-	*queue = 0;
 	return pfgo_queue_of(var, queue, err);
 }
 
@@ -364,8 +376,9 @@ pf_status pf_queue_push_lent(pf_handle queue, const pf_tensor *tensors, uint32_t
 pf_status pf_queue_reserve(pf_handle queue, const pf_tensor *tensors, uint32_t num_tensors, uint64_t pass,
                            const pf_wait *wait, pf_tuple *out, pf_error *err)
 {
+	ZERO_STRUCT(out);
 	ENTER(err);
-	OUT(out);
+	WHOLE(out);
 	TENSORS(tensors, num_tensors, 0);
 	pfi_call call = {.pass = pass};
 	pf_status status;
@@ -377,17 +390,20 @@ pf_status pf_queue_commit(pf_tuple *slot, pf_error *err)
 {
 	ENTER(err);
 	NOT_NULL(slot);
-	uint64_t loan = slot->loan;
-	slot->num_slots = 0;
-	slot->slots = NULL;
-	slot->loan = 0;
-	return pfgo_queue_commit(loan, err);
+	pf_status status = pfgo_queue_commit(slot->loan, err);
+	if (status == PF_OK || status == PF_CLOSED) { /* else it is what it was: to be released */
+		slot->num_slots = 0;
+		slot->slots = NULL;
+		slot->loan = 0;
+	}
+	return status;
 }
 
 pf_status pf_queue_pop(pf_handle queue, const pf_wait *wait, pf_tuple *out, pf_error *err)
 {
+	ZERO_STRUCT(out);
 	ENTER(err);
-	OUT(out);
+	WHOLE(out);
 	pfi_call call = {0};
 	pf_status status;
 	BLOCKING(pfgo_queue_pop(queue, &call, out, err));
@@ -410,19 +426,20 @@ pf_status pf_queue_fail(pf_handle queue, uint64_t pass, const pf_failure *failur
 
 pf_status pf_queue_reopen(pf_handle queue, uint64_t *pass, uint64_t *dropped, pf_error *err)
 {
+	ZERO(pass);
+	ZERO(dropped);
 	ENTER(err);
 	uint64_t unwanted[2];
 	pass = pass ? pass : &unwanted[0];
 	dropped = dropped ? dropped : &unwanted[1];
-	*pass = *dropped = 0;
 	return pfgo_queue_reopen(queue, pass, dropped, err);
 }
 
 pf_status pf_queue_wait_pass(pf_handle queue, uint64_t after, const pf_wait *wait, uint64_t *pass, pf_error *err)
 {
+	ZERO(pass);
 	ENTER(err);
 	NOT_NULL(pass);
-	*pass = 0;
 	pfi_call call = {0};
 	pf_status status;
 	BLOCKING(pfgo_queue_wait_pass(queue, after, &call, pass, err));
@@ -437,15 +454,17 @@ pf_status pf_queue_shutdown(pf_handle queue, pf_error *err)
 
 pf_status pf_queue_stats(pf_handle queue, pf_queue_info *out, pf_error *err)
 {
+	ZERO_STRUCT(out);
 	ENTER(err);
-	OUT(out);
+	WHOLE(out);
 	return pfgo_queue_stats(queue, out, err);
 }
 
 pf_status pf_queue_slot(pf_handle queue, uint32_t slot, pf_slot_spec *out, int64_t *dims, pf_error *err)
 {
+	ZERO_STRUCT(out);
 	ENTER(err);
-	OUT(out);
+	WHOLE(out);
 	NOT_NULL(dims);
 	return pfgo_queue_slot(queue, slot, out, dims, err);
 }
@@ -471,16 +490,17 @@ pf_status pf_create_batch_reader(pf_handle scope, const char *out, const char *i
 
 pf_status pf_reader_of(pf_handle var, pf_handle *reader, pf_error *err)
 {
+	ZERO(reader);
 	ENTER(err);
 	NOT_NULL(reader);
-	*reader = 0;
 	return pfgo_reader_of(var, reader, err);
 }
 
 pf_status pf_reader_next(pf_handle reader, const pf_wait *wait, pf_tuple *out, pf_error *err)
 {
+	ZERO_STRUCT(out);
 	ENTER(err);
-	OUT(out);
+	WHOLE(out);
 	pfi_call call = {0};
 	pf_status status;
 	BLOCKING(pfgo_reader_next(reader, &call, out, err));
@@ -489,9 +509,9 @@ pf_status pf_reader_next(pf_handle reader, const pf_wait *wait, pf_tuple *out, p
 
 pf_status pf_reader_has_next(pf_handle reader, const pf_wait *wait, uint8_t *out, pf_error *err)
 {
+	ZERO(out);
 	ENTER(err);
 	NOT_NULL(out);
-	*out = 0;
 	pfi_call call = {0};
 	pf_status status;
 	BLOCKING(pfgo_reader_has_next(reader, &call, out, err));

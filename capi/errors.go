@@ -43,6 +43,14 @@ func fail(err *C.pf_error, status C.pf_status, slot int, text string) C.pf_statu
 	return status
 }
 
+// given is a C string, or NULL for what was not said.
+func given(s string) *C.char {
+	if s == "" {
+		return nil
+	}
+	return C.CString(s)
+}
+
 // answer turns what Go answered into a status.
 func answer(e error, err *C.pf_error) C.pf_status {
 	switch e {
@@ -63,9 +71,9 @@ func answer(e error, err *C.pf_error) C.pf_status {
 	case *pyfeed.ProducerError:
 		st := fail(err, C.PF_FAILED, -1, e.Error())
 		if err != nil && err.size >= C.sizeof_pf_error {
-			err.cause_type = C.CString(e.Type)
-			err.cause_message = C.CString(e.Message)
-			err.cause_traceback = C.CString(e.Traceback)
+			err.cause_type = given(e.Type)
+			err.cause_message = given(e.Message)
+			err.cause_traceback = given(e.Traceback)
 			err.cause_token = C.uint64_t(e.Token)
 		}
 		return st

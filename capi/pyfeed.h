@@ -46,24 +46,24 @@ extern "C" {
 
 typedef uint8_t pf_status;
 enum {
-	PF_OK = 0,
-	PF_END = 1,              /* the end of the data: no more tuples in this pass */
-	PF_TIMEOUT = 2,          /* the pf_wait's time went by */
-	PF_CANCELLED = 3,        /* the pf_wait's cancel handle or poll function said stop */
-	PF_CLOSED = 4,           /* the queue is closed, or the push belongs to an earlier pass */
-	PF_FAILED = 5,           /* a producer failed: err->cause_* tell of its error */
-	PF_INVALID = 6,          /* an argument that can never be right */
-	PF_SHAPE = 7,            /* wrong rank, dimension or level of detail */
-	PF_DTYPE = 8,            /* wrong or unsupported type of element */
-	PF_SLOTS = 9,            /* wrong number of slots */
-	PF_TOO_LARGE = 10,       /* a tuple larger than bytes_limit */
-	PF_STALE_HANDLE = 11,    /* a handle that is not, or no longer, valid, or of another kind */
-	PF_STATE = 12,           /* not now: initialised twice, not initialised, cannot be reset */
-	PF_NOT_FOUND = 13,       /* no variable of that name */
-	PF_UNSUPPORTED = 14,     /* this build or this machine cannot */
-	PF_NO_MEMORY = 15,       /* the operating system gave no memory */
-	PF_FORKED = 16,          /* called in a child of fork() */
-	PF_POISONED = 17,        /* the library stopped itself after a fault */
+    PF_OK = 0,
+    PF_END = 1,           /* the end of the data: no more tuples in this pass */
+    PF_TIMEOUT = 2,       /* the pf_wait's time went by */
+    PF_CANCELLED = 3,     /* the pf_wait's cancel handle or poll function said stop */
+    PF_CLOSED = 4,        /* the queue is closed, or the push belongs to an earlier pass */
+    PF_FAILED = 5,        /* a producer failed: err->cause_* tell of its error */
+    PF_INVALID = 6,       /* an argument that can never be right */
+    PF_SHAPE = 7,         /* wrong rank, dimension or level of detail */
+    PF_DTYPE = 8,         /* wrong or unsupported type of element */
+    PF_SLOTS = 9,         /* wrong number of slots */
+    PF_TOO_LARGE = 10,    /* a tuple larger than bytes_limit */
+    PF_STALE_HANDLE = 11, /* a handle that is not, or no longer, valid, or of another kind */
+    PF_STATE = 12,        /* not now: initialised twice, not initialised, cannot be reset */
+    PF_NOT_FOUND = 13,    /* no variable of that name */
+    PF_UNSUPPORTED = 14,  /* this build or this machine cannot */
+    PF_NO_MEMORY = 15,    /* the operating system gave no memory */
+    PF_FORKED = 16,       /* called in a child of fork() */
+    PF_POISONED = 17,     /* the library stopped itself after a fault */
 };
 
 /* An id of something the library keeps: a scope, variable, queue, reader or cancel token. */
@@ -71,30 +71,30 @@ typedef uint64_t pf_handle;
 
 typedef int32_t pf_dtype;
 enum {
-	PF_DTYPE_ANY = 0, /* only in a pf_slot_spec: the first tuple decides */
-	PF_BOOL = 1,
-	PF_INT8 = 2,
-	PF_INT16 = 3,
-	PF_INT32 = 4,
-	PF_INT64 = 5,
-	PF_UINT8 = 6,
-	PF_UINT16 = 7,
-	PF_UINT32 = 8,
-	PF_UINT64 = 9,
-	PF_FLOAT16 = 10,
-	PF_BFLOAT16 = 11,
-	PF_FLOAT32 = 12,
-	PF_FLOAT64 = 13,
-	PF_COMPLEX64 = 14,
-	PF_COMPLEX128 = 15,
+    PF_DTYPE_ANY = 0, /* only in a pf_slot_spec: the first tuple decides */
+    PF_BOOL = 1,
+    PF_INT8 = 2,
+    PF_INT16 = 3,
+    PF_INT32 = 4,
+    PF_INT64 = 5,
+    PF_UINT8 = 6,
+    PF_UINT16 = 7,
+    PF_UINT32 = 8,
+    PF_UINT64 = 9,
+    PF_FLOAT16 = 10,
+    PF_BFLOAT16 = 11,
+    PF_FLOAT32 = 12,
+    PF_FLOAT64 = 13,
+    PF_COMPLEX64 = 14,
+    PF_COMPLEX128 = 15,
 };
 
 enum { PF_CPU = 0, PF_CUDA = 1, PF_CUDA_PINNED = 2 };
 
 /* Where memory is. `device` counts from 0 and is 0 but for PF_CUDA. */
 typedef struct pf_place {
-	int32_t kind;
-	int32_t device;
+    int32_t kind;
+    int32_t device;
 } pf_place;
 
 #define PF_MAX_RANK 8       /* dimensions of a tensor */
@@ -104,8 +104,8 @@ typedef struct pf_place {
  * is the number of sequences of the next one, that of the last level the tensor's first dimension.
  * The same numbers as Arrow's list offsets and TensorFlow's row_splits. */
 typedef struct pf_lod_level {
-	const int64_t *offsets;
-	uint64_t count;
+    const int64_t *offsets;
+    uint64_t count;
 } pf_lod_level;
 
 enum { PF_READ_ONLY = 1 }; /* pf_tensor.flags: the data is lent and must not be written */
@@ -113,18 +113,18 @@ enum { PF_READ_ONLY = 1 }; /* pf_tensor.flags: the data is lent and must not be 
 /* A tensor, going in or coming out. Everything it points to is borrowed: by the call, when it goes
  * in; until pf_tuple_release, when it comes out. Elements are in native byte order. */
 typedef struct pf_tensor {
-	uint32_t size; /* sizeof(pf_tensor); also the step from one to the next in an array */
-	pf_dtype dtype;
-	pf_place place;
-	int32_t rank;
-	uint32_t lod_levels;
-	uint32_t flags;
-	uint32_t reserved;
-	void *data;
-	uint64_t nbytes;        /* product of the dims times the size of an element; ignored on input */
-	const int64_t *dims;    /* rank of them */
-	const int64_t *strides; /* in bytes, rank of them; NULL: contiguous, last dimension fastest */
-	const pf_lod_level *lod; /* lod_levels of them, outermost first */
+    uint32_t size; /* sizeof(pf_tensor); also the step from one to the next in an array */
+    pf_dtype dtype;
+    pf_place place;
+    int32_t rank;
+    uint32_t lod_levels;
+    uint32_t flags;
+    uint32_t reserved;
+    void *data;
+    uint64_t nbytes;         /* product of the dims times the size of an element; ignored on input */
+    const int64_t *dims;     /* rank of them */
+    const int64_t *strides;  /* in bytes, rank of them; NULL: contiguous, last dimension fastest */
+    const pf_lod_level *lod; /* lod_levels of them, outermost first */
 } pf_tensor;
 
 #define PF_TENSOR_INIT {sizeof(pf_tensor), PF_DTYPE_ANY, {PF_CPU, 0}, 0, 0, 0, 0, NULL, 0, NULL, NULL, NULL}
@@ -135,10 +135,10 @@ struct pf_error;
  * memory aligned to 64 bytes, valid until pf_tuple_release. Owned by whoever has the struct; it may
  * be moved by plain copy as long as only one of the copies is released. */
 typedef struct pf_tuple {
-	uint32_t size;
-	uint32_t num_slots;
-	const pf_tensor *slots;
-	uint64_t loan; /* 0: nothing is on loan */
+    uint32_t size;
+    uint32_t num_slots;
+    const pf_tensor *slots;
+    uint64_t loan; /* 0: nothing is on loan */
 } pf_tuple;
 
 #define PF_TUPLE_INIT {sizeof(pf_tuple), 0, NULL, 0}
@@ -153,16 +153,16 @@ PF_API pf_status pf_tuple_share(const pf_tuple *tuple, pf_tuple *out, struct pf_
 
 /* What went wrong. All strings belong to the struct, and are NULL where they do not apply. */
 typedef struct pf_error {
-	uint32_t size;
-	pf_status status;
-	uint8_t reserved[3];
-	int32_t slot;          /* the slot it is about, or -1 */
-	uint32_t reserved2;
-	char *message;         /* a sentence: what was expected, what was found, where */
-	char *cause_type;      /* PF_FAILED: the type of the producer's error, */
-	char *cause_message;   /* its text, */
-	char *cause_traceback; /* and where it came from, several lines */
-	uint64_t cause_token;  /* PF_FAILED: the number given to pf_queue_fail */
+    uint32_t size;
+    pf_status status;
+    uint8_t reserved[3];
+    int32_t slot; /* the slot it is about, or -1 */
+    uint32_t reserved2;
+    char *message;         /* a sentence: what was expected, what was found, where */
+    char *cause_type;      /* PF_FAILED: the type of the producer's error, */
+    char *cause_message;   /* its text, */
+    char *cause_traceback; /* and where it came from, several lines */
+    uint64_t cause_token;  /* PF_FAILED: the number given to pf_queue_fail */
 } pf_error;
 
 #define PF_ERROR_INIT {sizeof(pf_error), PF_OK, {0, 0, 0}, -1, 0, NULL, NULL, NULL, NULL, 0}
@@ -172,14 +172,14 @@ PF_API void pf_error_release(pf_error *err);
 
 /* How long to wait. A NULL pf_wait waits for ever. */
 typedef struct pf_wait {
-	uint32_t size;
-	uint32_t poll_interval_ms; /* with poll: how often at least; 0 means 100 */
-	int64_t timeout_ns;        /* negative: for ever; 0: not at all */
-	pf_handle cancel;          /* a token of pf_cancel_new, or 0 */
-	/* Called on the waiting thread every poll_interval_ms and after each signal it received; any
+    uint32_t size;
+    uint32_t poll_interval_ms; /* with poll: how often at least; 0 means 100 */
+    int64_t timeout_ns;        /* negative: for ever; 0: not at all */
+    pf_handle cancel;          /* a token of pf_cancel_new, or 0 */
+    /* Called on the waiting thread every poll_interval_ms and after each signal it received; any
 	 * other answer than 0 ends the wait with PF_CANCELLED. It may take locks and call pyfeed. */
-	int (*poll)(void *context);
-	void *poll_context;
+    int (*poll)(void *context);
+    void *poll_context;
 } pf_wait;
 
 #define PF_WAIT_INIT {sizeof(pf_wait), 0, -1, 0, NULL, NULL}
@@ -199,16 +199,16 @@ PF_API const char *pf_status_name(pf_status status);
 
 /* What is alive. `live_*` go back to 0 when all is closed and released. */
 typedef struct pf_memory_stats {
-	uint32_t size;
-	uint32_t reserved;
-	uint64_t handles;         /* handles with a count */
-	uint64_t tuples_on_loan;  /* pf_tuples not yet released */
-	uint64_t live_queue_bytes;  /* tuples pushed by copy or in place: queued or with a consumer */
-	uint64_t live_lent_bytes;   /* memory of producers, lent */
-	uint64_t live_batch_bytes;  /* batches and variables */
-	uint64_t live_view_bytes;   /* descriptors of tuples on loan */
-	uint64_t idle_bytes;        /* kept for the next tuple; freed with the queue or reader */
-	uint64_t live_buffers;      /* number of buffers behind the live_* above */
+    uint32_t size;
+    uint32_t reserved;
+    uint64_t handles;          /* handles with a count */
+    uint64_t tuples_on_loan;   /* pf_tuples not yet released */
+    uint64_t live_queue_bytes; /* tuples pushed by copy or in place: queued or with a consumer */
+    uint64_t live_lent_bytes;  /* memory of producers, lent */
+    uint64_t live_batch_bytes; /* batches and variables */
+    uint64_t live_view_bytes;  /* descriptors of tuples on loan */
+    uint64_t idle_bytes;       /* kept for the next tuple; freed with the queue or reader */
+    uint64_t live_buffers;     /* number of buffers behind the live_* above */
 } pf_memory_stats;
 
 #define PF_MEMORY_STATS_INIT {sizeof(pf_memory_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0}
@@ -239,10 +239,10 @@ PF_API pf_status pf_scope_find(pf_handle scope, const char *name, pf_handle *var
 PF_API pf_status pf_scope_erase(pf_handle scope, const char *name, pf_error *err);
 
 enum {
-	PF_VAR_EMPTY = 0,
-	PF_VAR_TENSOR = 1, /* a LoDTensor */
-	PF_VAR_QUEUE = 2,  /* a PyArrayFeedQueueHolder */
-	PF_VAR_READER = 3, /* a ReaderHolder */
+    PF_VAR_EMPTY = 0,
+    PF_VAR_TENSOR = 1, /* a LoDTensor */
+    PF_VAR_QUEUE = 2,  /* a PyArrayFeedQueueHolder */
+    PF_VAR_READER = 3, /* a ReaderHolder */
 };
 PF_API pf_status pf_var_kind(pf_handle var, int32_t *kind, pf_error *err);
 /* Lends the tensor in a variable, as a tuple of one slot. The memory stays as it is until the loan
@@ -255,32 +255,33 @@ PF_API pf_status pf_var_set_tensor(pf_handle var, const pf_tensor *tensor, pf_er
 
 /* What one slot of a tuple must look like. */
 typedef struct pf_slot_spec {
-	uint32_t size; /* sizeof(pf_slot_spec); also the step from one to the next in an array */
-	pf_dtype dtype;
-	int32_t rank;
-	uint32_t lod_levels;
-	const int64_t *dims; /* -1 matches anything; a first dimension of -1 is the batch's */
+    uint32_t size; /* sizeof(pf_slot_spec); also the step from one to the next in an array */
+    pf_dtype dtype;
+    int32_t rank;
+    uint32_t lod_levels;
+    const int64_t *dims; /* -1 matches anything; a first dimension of -1 is the batch's */
 } pf_slot_spec;
 
 #define PF_SLOT_SPEC_INIT {sizeof(pf_slot_spec), PF_DTYPE_ANY, 0, 0, NULL}
 
 typedef struct pf_queue_options {
-	uint32_t size;
-	uint32_t num_slots;
-	const pf_slot_spec *slots;
-	uint64_t capacity;    /* in tuples; at least 1 */
-	uint64_t bytes_limit; /* in bytes of all tuples queued or being written; 0: no limit */
-	pf_place place;
-	/* Not 0: the producer can start over. The queue then begins without a pass, the first read opens
+    uint32_t size;
+    uint32_t num_slots;
+    const pf_slot_spec *slots;
+    uint64_t capacity;    /* in tuples; at least 1 */
+    uint64_t bytes_limit; /* in bytes of all tuples queued or being written; 0: no limit */
+    pf_place place;
+    /* Not 0: the producer can start over. The queue then begins without a pass, the first read opens
 	 * one, and resetting its reader opens the next: see pf_queue_wait_pass. */
-	uint8_t restartable;
-	uint8_t reserved[7];
+    uint8_t restartable;
+    uint8_t reserved[7];
 } pf_queue_options;
 
 #define PF_QUEUE_OPTIONS_INIT {sizeof(pf_queue_options), 0, NULL, 0, 0, {PF_CPU, 0}, 0, {0, 0, 0, 0, 0, 0, 0}}
 
 /* Makes the queue of a PyArrayFeedQueueHolder variable. A second time is PF_STATE. */
-PF_API pf_status pf_queue_init_once(pf_handle var, const pf_queue_options *options, pf_handle *queue, pf_error *err);
+PF_API pf_status pf_queue_init_once(pf_handle var, const pf_queue_options *options, pf_handle *queue,
+                                    pf_error *err);
 /* The queue of a variable; PF_STATE before pf_queue_init_once. */
 PF_API pf_status pf_queue_of(pf_handle var, pf_handle *queue, pf_error *err);
 
@@ -295,16 +296,17 @@ PF_API pf_status pf_queue_push(pf_handle queue, const pf_tensor *tensors, uint32
 /* Lends a tuple: nothing is copied, the tensors MUST be contiguous and stay as they are until
  * `release(context)` is called. That happens exactly once, on any thread, and only if this function
  * answers PF_OK; it MUST NOT block or call pyfeed. Blocks while the queue is full. */
-PF_API pf_status pf_queue_push_lent(pf_handle queue, const pf_tensor *tensors, uint32_t num_tensors, uint64_t pass,
-                                    void (*release)(void *context), void *context, const pf_wait *wait, pf_error *err);
+PF_API pf_status pf_queue_push_lent(pf_handle queue, const pf_tensor *tensors, uint32_t num_tensors,
+                                    uint64_t pass, void (*release)(void *context), void *context,
+                                    const pf_wait *wait, pf_error *err);
 
 /* Reserves a tuple in the queue's own memory, to be written in place. Of each tensor only dtype,
  * rank, dims and lod are read. Blocks while the queue is full. Then: pf_queue_commit, or
  * pf_tuple_release to drop it. */
-PF_API pf_status pf_queue_reserve(pf_handle queue, const pf_tensor *tensors, uint32_t num_tensors, uint64_t pass,
-                                  const pf_wait *wait, pf_tuple *out, pf_error *err);
-/* Queues a reserved tuple and zeroes `slot`. PF_CLOSED if its pass has ended: it is dropped then.
- * Never blocks. */
+PF_API pf_status pf_queue_reserve(pf_handle queue, const pf_tensor *tensors, uint32_t num_tensors,
+                                  uint64_t pass, const pf_wait *wait, pf_tuple *out, pf_error *err);
+/* Queues a reserved tuple and zeroes `slot`. PF_CLOSED if its pass has ended: it is dropped then, and
+ * zeroed too. PF_STATE if it is no reserved tuple: it is left as it was. Never blocks. */
 PF_API pf_status pf_queue_commit(pf_tuple *slot, pf_error *err);
 
 /* Takes the oldest tuple. Blocks while the queue is empty. PF_END once it is closed and empty,
@@ -317,12 +319,12 @@ PF_API pf_status pf_queue_close(pf_handle queue, uint64_t pass, pf_error *err);
 
 /* A producer's error, on its way to the consumer. */
 typedef struct pf_failure {
-	uint32_t size;
-	uint32_t reserved;
-	const char *type;      /* may be NULL, as the next two */
-	const char *message;
-	const char *traceback;
-	uint64_t token;        /* whatever the producer's side wants to find in err->cause_token */
+    uint32_t size;
+    uint32_t reserved;
+    const char *type; /* may be NULL, as the next two */
+    const char *message;
+    const char *traceback;
+    uint64_t token; /* whatever the producer's side wants to find in err->cause_token */
 } pf_failure;
 
 #define PF_FAILURE_INIT {sizeof(pf_failure), 0, NULL, NULL, NULL, 0}
@@ -338,34 +340,35 @@ PF_API pf_status pf_queue_reopen(pf_handle queue, uint64_t *pass, uint64_t *drop
 
 /* For the producer of a restartable queue: waits until a pass with a number above `after` is open,
  * and gives its number. PF_CLOSED once pf_queue_shutdown was called. */
-PF_API pf_status pf_queue_wait_pass(pf_handle queue, uint64_t after, const pf_wait *wait, uint64_t *pass, pf_error *err);
+PF_API pf_status pf_queue_wait_pass(pf_handle queue, uint64_t after, const pf_wait *wait, uint64_t *pass,
+                                    pf_error *err);
 
 /* Closes for good and drops what is queued: every blocked call wakes, pops get PF_END, a reopen
  * is PF_CLOSED. */
 PF_API pf_status pf_queue_shutdown(pf_handle queue, pf_error *err);
 
 typedef struct pf_queue_info {
-	uint32_t size;
-	uint32_t num_slots;
-	uint64_t num_tuples; /* queued: the seed's size() */
-	uint64_t capacity;
-	uint64_t reserved_tuples; /* being written */
-	uint64_t bytes;           /* of both */
-	uint64_t bytes_limit;
-	uint64_t pass;            /* the current pass, from 1; 0 before the first of a restartable queue */
-	uint8_t closed;           /* no more pushes in this pass */
-	uint8_t failed;
-	uint8_t shut_down;
-	uint8_t restartable;
-	uint32_t waiting_producers;
-	uint32_t waiting_consumers;
-	uint32_t reserved;
-	uint64_t pushed; /* tuples since the queue was made, as the next two */
-	uint64_t popped;
-	uint64_t dropped;
-	uint64_t pushed_bytes;
-	uint64_t producers_waited_ns; /* summed over threads, finished waits only */
-	uint64_t consumers_waited_ns;
+    uint32_t size;
+    uint32_t num_slots;
+    uint64_t num_tuples; /* queued: the seed's size() */
+    uint64_t capacity;
+    uint64_t reserved_tuples; /* being written */
+    uint64_t bytes;           /* of both */
+    uint64_t bytes_limit;
+    uint64_t pass;  /* the current pass, from 1; 0 before the first of a restartable queue */
+    uint8_t closed; /* no more pushes in this pass */
+    uint8_t failed;
+    uint8_t shut_down;
+    uint8_t restartable;
+    uint32_t waiting_producers;
+    uint32_t waiting_consumers;
+    uint32_t reserved;
+    uint64_t pushed; /* tuples since the queue was made, as the next two */
+    uint64_t popped;
+    uint64_t dropped;
+    uint64_t pushed_bytes;
+    uint64_t producers_waited_ns; /* summed over threads, finished waits only */
+    uint64_t consumers_waited_ns;
 } pf_queue_info;
 
 #define PF_QUEUE_INFO_INIT {sizeof(pf_queue_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
@@ -374,7 +377,8 @@ PF_API pf_status pf_queue_stats(pf_handle queue, pf_queue_info *out, pf_error *e
 
 /* The specification of slot `slot`, with the dtype the first tuple settled. `dims` (PF_MAX_RANK
  * numbers) is written by the call; out->dims points to it. */
-PF_API pf_status pf_queue_slot(pf_handle queue, uint32_t slot, pf_slot_spec *out, int64_t *dims, pf_error *err);
+PF_API pf_status pf_queue_slot(pf_handle queue, uint32_t slot, pf_slot_spec *out, int64_t *dims,
+                               pf_error *err);
 
 /* ---- Readers ----------------------------------------------------------------------------- */
 
@@ -382,7 +386,8 @@ PF_API pf_status pf_queue_slot(pf_handle queue, uint32_t slot, pf_slot_spec *out
  * variable `out`, which is made if need be. */
 
 /* A reader of the queue in the variable `feeder_name`. */
-PF_API pf_status pf_create_py_array_reader(pf_handle scope, const char *out, const char *feeder_name, pf_error *err);
+PF_API pf_status pf_create_py_array_reader(pf_handle scope, const char *out, const char *feeder_name,
+                                           pf_error *err);
 /* Joins `batch_size` tuples to one: slots whose first dimension is -1 are concatenated along it and
  * their LoD merged; others are stacked under a new first dimension. The last, smaller batch of a
  * pass is delivered, unless drop_last is not 0. `in` stays in its variable, but read only the

@@ -344,7 +344,7 @@ func (q *PyArrayFeedQueue) tryPop(ctx context.Context) (*Tuple, error) {
 	}
 	var err error
 	switch {
-	case q.failure != nil:
+	case q.failure != nil && !q.shut:
 		err = q.failure
 	case q.closed:
 		err = io.EOF

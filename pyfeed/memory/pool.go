@@ -58,7 +58,9 @@ func Count() (s Stats) {
 		p.mu.Lock()
 		s.Live[p.purpose] += int64(p.asked)
 		s.Buffers += int64(p.buffers)
-		s.Idle += int64(p.idle)
+		if p.purpose != View { // which is kept for good, and small
+			s.Idle += int64(p.idle)
+		}
 		p.mu.Unlock()
 	}
 	s.Live[Lent] += lentBytes.Load()

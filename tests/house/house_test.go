@@ -170,8 +170,9 @@ func TestEveryFunctionOfTheHeaderKeepsForksOut(t *testing.T) {
 			t.Errorf("%s is declared but not in entry.c", name)
 			continue
 		}
-		if !plain[name] && !strings.HasPrefix(strings.TrimSpace(body[1]), "ENTER(err);") {
-			t.Errorf("%s does not begin with ENTER", name)
+		before, _, enters := strings.Cut(body[1], "ENTER(err);")
+		if !plain[name] && (!enters || strings.Contains(before, "pfgo_")) {
+			t.Errorf("%s calls Go without ENTER before", name)
 		}
 	}
 }
