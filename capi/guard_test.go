@@ -1,0 +1,26 @@
+package main
+
+import "testing"
+
+const poisoned = 17 // PF_POISONED of pyfeed.h, which a test file cannot name
+
+func TestGuardStopsAPanicAndSaysSo(t *testing.T) {
+	st := answer(nil, nil)
+	func() {
+		defer guard(&st, nil)
+		var nobody *cancelToken
+		nobody.cancel() // a nil pointer: the worst kind
+	}()
+	if st != poisoned {
+		t.Errorf("expected status %d, found %d", poisoned, st)
+	}
+}
+
+func TestGuardLeavesAnAnswerAlone(t *testing.T) {
+	st := answer(errTimeout, nil)
+	want := st
+	func() { defer guard(&st, nil) }()
+	if st != want {
+		t.Errorf("expected status %d, found %d", want, st)
+	}
+}
