@@ -14,470 +14,422 @@ void pfi_poison(void) { __atomic_or_fetch(&pfi_shut, PFI_IS_POISONED, __ATOMIC_R
 
 /* ---- What is kept out ---- */
 
-static pf_status shut(pf_error *err)
-{
-	if (pfi_shut & PFI_IS_FORKED)
-		return pfi_fail(err, PF_FORKED, -1,
-		                "pyfeed was loaded before this process was forked and does not work in the child: "
-		                "start processes with spawn or forkserver");
-	return pfi_fail(err, PF_POISONED, -1,
-	                "pyfeed stopped after a fault inside it; the first one was printed to standard error");
+static pf_status shut(pf_error *err) {
+    if (pfi_shut & PFI_IS_FORKED)
+        return pfi_fail(err, PF_FORKED, -1,
+                        "pyfeed was loaded before this process was forked and does not work in the child: "
+                        "start processes with spawn or forkserver");
+    return pfi_fail(err, PF_POISONED, -1,
+                    "pyfeed stopped after a fault inside it; the first one was printed to standard error");
 }
 
-static pf_status null(pf_error *err, const char *name)
-{
-	return pfi_fail(err, PF_INVALID, -1, "%s: expected a pointer, found NULL", name);
+static pf_status null(pf_error *err, const char *name) {
+    return pfi_fail(err, PF_INVALID, -1, "%s: expected a pointer, found NULL", name);
 }
 
-#define ENTER(err)                                                         \
-	do {                                                               \
-		if (__builtin_expect(__atomic_load_n(&pfi_shut, __ATOMIC_RELAXED), 0)) \
-			return shut(err);                                  \
-	} while (0)
-#define NOT_NULL(pointer)                          \
-	do {                                       \
-		if (!(pointer))                    \
-			return null(err, #pointer); \
-	} while (0)
+#define ENTER(err)                                                                               \
+    do {                                                                                         \
+        if (__builtin_expect(__atomic_load_n(&pfi_shut, __ATOMIC_RELAXED), 0)) return shut(err); \
+    } while (0)
+#define NOT_NULL(pointer)                           \
+    do {                                            \
+        if (!(pointer)) return null(err, #pointer); \
+    } while (0)
 /* What the caller gets is zeroed before anything else, so that no failure leaves it as it was. */
-#define ZERO(value)                   \
-	do {                          \
-		if (value)            \
-			*(value) = 0; \
-	} while (0)
+#define ZERO(value)              \
+    do {                         \
+        if (value) *(value) = 0; \
+    } while (0)
 /* Of a struct the caller initialised, everything after its size. */
-#define ZERO_STRUCT(struct_)                                                                                     \
-	do {                                                                                                     \
-		if ((struct_) && (struct_)->size > sizeof(uint32_t))                                             \
-			memset((char *)(struct_) + sizeof(uint32_t), 0, (struct_)->size - sizeof(uint32_t));     \
-	} while (0)
-#define WHOLE(struct_)                                         \
-	do {                                                   \
-		NOT_NULL(struct_);                             \
-		SIZED(struct_, #struct_, sizeof *(struct_));   \
-	} while (0)
-#define SIZED(struct_, name, least)                                                                        \
-	do {                                                                                               \
-		if ((struct_)->size < (least))                                                             \
-			return pfi_fail(err, PF_INVALID, -1, "%s: expected a size of at least %zu, found %u", name, \
-			                (size_t)(least), (unsigned)(struct_)->size);                       \
-	} while (0)
+#define ZERO_STRUCT(struct_)                                                                     \
+    do {                                                                                         \
+        if ((struct_) && (struct_)->size > sizeof(uint32_t))                                     \
+            memset((char *)(struct_) + sizeof(uint32_t), 0, (struct_)->size - sizeof(uint32_t)); \
+    } while (0)
+#define WHOLE(struct_)                               \
+    do {                                             \
+        NOT_NULL(struct_);                           \
+        SIZED(struct_, #struct_, sizeof *(struct_)); \
+    } while (0)
+#define SIZED(struct_, name, least)                                                                     \
+    do {                                                                                                \
+        if ((struct_)->size < (least))                                                                  \
+            return pfi_fail(err, PF_INVALID, -1, "%s: expected a size of at least %zu, found %u", name, \
+                            (size_t)(least), (unsigned)(struct_)->size);                                \
+    } while (0)
 /* Tries, sleeps and tries again. */
-#define BLOCKING(try_)                                                                            \
-	do {                                                                                      \
-		if (wait) {                                                                       \
-			SIZED(wait, "wait", offsetof(pf_wait, cancel));                           \
-			if (wait->size >= offsetof(pf_wait, poll))                                \
-				call.cancel = wait->cancel;                                       \
-		}                                                                                 \
-		call.waits = !wait || wait->timeout_ns != 0;                                      \
-		if ((status = (try_)) != PFI_WOULD_BLOCK)                                         \
-			break;                                                                    \
-		pfi_waiter waiter = pfi_waiter_begin(wait);                                       \
-		do                                                                                \
-			pfi_sleep(&waiter, &call);                                                \
-		while ((status = (try_)) == PFI_WOULD_BLOCK);                                     \
-	} while (0)
+#define BLOCKING(try_)                                                             \
+    do {                                                                           \
+        if (wait) {                                                                \
+            SIZED(wait, "wait", offsetof(pf_wait, cancel));                        \
+            if (wait->size >= offsetof(pf_wait, poll)) call.cancel = wait->cancel; \
+        }                                                                          \
+        call.waits = !wait || wait->timeout_ns != 0;                               \
+        if ((status = (try_)) != PFI_WOULD_BLOCK) break;                           \
+        pfi_waiter waiter = pfi_waiter_begin(wait);                                \
+        do pfi_sleep(&waiter, &call);                                              \
+        while ((status = (try_)) == PFI_WOULD_BLOCK);                              \
+    } while (0)
 
 /* ---- The library ---- */
 
-pf_status pf_memory(pf_memory_stats *out, pf_error *err)
-{
-	ZERO_STRUCT(out);
-	ENTER(err);
-	WHOLE(out);
-	return pfgo_memory(out, err);
+pf_status pf_memory(pf_memory_stats *out, pf_error *err) {
+    ZERO_STRUCT(out);
+    ENTER(err);
+    WHOLE(out);
+    return pfgo_memory(out, err);
 }
 
-pf_status pf_retain(pf_handle handle, pf_error *err)
-{
-	ENTER(err);
-	return pfgo_retain(handle, err);
+pf_status pf_retain(pf_handle handle, pf_error *err) {
+    ENTER(err);
+    return pfgo_retain(handle, err);
 }
 
-pf_status pf_release(pf_handle handle, pf_error *err)
-{
-	ENTER(err);
-	return pfgo_release(handle, err);
+pf_status pf_release(pf_handle handle, pf_error *err) {
+    ENTER(err);
+    return pfgo_release(handle, err);
 }
 
-pf_status pf_cancel_new(pf_handle *token, pf_error *err)
-{
-	ZERO(token);
-	ENTER(err);
-	NOT_NULL(token);
-	return pfgo_cancel_new(token, err);
+pf_status pf_cancel_new(pf_handle *token, pf_error *err) {
+    ZERO(token);
+    ENTER(err);
+    NOT_NULL(token);
+    return pfgo_cancel_new(token, err);
 }
 
-pf_status pf_cancel(pf_handle token, pf_error *err)
-{
-	ENTER(err);
-	return pfgo_cancel(token, err);
+pf_status pf_cancel(pf_handle token, pf_error *err) {
+    ENTER(err);
+    return pfgo_cancel(token, err);
 }
 
-void pf_tuple_release(pf_tuple *tuple)
-{
-	if (!tuple)
-		return;
-	uint64_t loan = tuple->loan;
-	tuple->num_slots = 0;
-	tuple->slots = NULL;
-	tuple->loan = 0;
-	if (loan && !__atomic_load_n(&pfi_shut, __ATOMIC_RELAXED))
-		pfgo_tuple_release(loan);
+void pf_tuple_release(pf_tuple *tuple) {
+    if (!tuple) return;
+    uint64_t loan = tuple->loan;
+    tuple->num_slots = 0;
+    tuple->slots = NULL;
+    tuple->loan = 0;
+    if (loan && !__atomic_load_n(&pfi_shut, __ATOMIC_RELAXED)) pfgo_tuple_release(loan);
 }
 
-pf_status pf_tuple_share(const pf_tuple *tuple, pf_tuple *out, pf_error *err)
-{
-	ZERO_STRUCT(out);
-	ENTER(err);
-	WHOLE(out);
-	NOT_NULL(tuple);
-	return pfgo_tuple_share(tuple->loan, out, err);
+pf_status pf_tuple_share(const pf_tuple *tuple, pf_tuple *out, pf_error *err) {
+    ZERO_STRUCT(out);
+    ENTER(err);
+    WHOLE(out);
+    NOT_NULL(tuple);
+    return pfgo_tuple_share(tuple->loan, out, err);
 }
 
 /* ---- Scope and variables ---- */
 
-pf_status pf_scope_new(pf_handle parent, pf_handle *scope, pf_error *err)
-{
-	ZERO(scope);
-	ENTER(err);
-	NOT_NULL(scope);
-	return pfgo_scope_new(parent, scope, err);
+pf_status pf_scope_new(pf_handle parent, pf_handle *scope, pf_error *err) {
+    ZERO(scope);
+    ENTER(err);
+    NOT_NULL(scope);
+    return pfgo_scope_new(parent, scope, err);
 }
 
-pf_status pf_scope_global(pf_handle *scope, pf_error *err)
-{
-	ZERO(scope);
-	ENTER(err);
-	NOT_NULL(scope);
-	return pfgo_scope_global(scope, err);
+pf_status pf_scope_global(pf_handle *scope, pf_error *err) {
+    ZERO(scope);
+    ENTER(err);
+    NOT_NULL(scope);
+    return pfgo_scope_global(scope, err);
 }
 
-pf_status pf_scope_var(pf_handle scope, const char *name, pf_handle *var, pf_error *err)
-{
-	ZERO(var);
-	ENTER(err);
-	NOT_NULL(var);
-	NOT_NULL(name);
-	return pfgo_scope_var(scope, (char *)name, var, err);
+pf_status pf_scope_var(pf_handle scope, const char *name, pf_handle *var, pf_error *err) {
+    ZERO(var);
+    ENTER(err);
+    NOT_NULL(var);
+    NOT_NULL(name);
+    return pfgo_scope_var(scope, (char *)name, var, err);
 }
 
-pf_status pf_scope_find(pf_handle scope, const char *name, pf_handle *var, pf_error *err)
-{
-	ZERO(var);
-	ENTER(err);
-	NOT_NULL(var);
-	NOT_NULL(name);
-	return pfgo_scope_find(scope, (char *)name, var, err);
+pf_status pf_scope_find(pf_handle scope, const char *name, pf_handle *var, pf_error *err) {
+    ZERO(var);
+    ENTER(err);
+    NOT_NULL(var);
+    NOT_NULL(name);
+    return pfgo_scope_find(scope, (char *)name, var, err);
 }
 
-pf_status pf_scope_erase(pf_handle scope, const char *name, pf_error *err)
-{
-	ENTER(err);
-	NOT_NULL(name);
-	return pfgo_scope_erase(scope, (char *)name, err);
+pf_status pf_scope_erase(pf_handle scope, const char *name, pf_error *err) {
+    ENTER(err);
+    NOT_NULL(name);
+    return pfgo_scope_erase(scope, (char *)name, err);
 }
 
-pf_status pf_var_kind(pf_handle var, int32_t *kind, pf_error *err)
-{
-	ZERO(kind);
-	ENTER(err);
-	NOT_NULL(kind);
-	return pfgo_var_kind(var, kind, err);
+pf_status pf_var_kind(pf_handle var, int32_t *kind, pf_error *err) {
+    ZERO(kind);
+    ENTER(err);
+    NOT_NULL(kind);
+    return pfgo_var_kind(var, kind, err);
 }
 
-pf_status pf_var_get_tensor(pf_handle var, pf_tuple *out, pf_error *err)
-{
-	ZERO_STRUCT(out);
-	ENTER(err);
-	WHOLE(out);
-	return pfgo_var_get_tensor(var, out, err);
+pf_status pf_var_get_tensor(pf_handle var, pf_tuple *out, pf_error *err) {
+    ZERO_STRUCT(out);
+    ENTER(err);
+    WHOLE(out);
+    return pfgo_var_get_tensor(var, out, err);
 }
 
 /* ---- Tensors coming in ---- */
 
-static pf_status check_tensors(const pf_tensor *tensors, uint32_t num_tensors, int with_data, pf_error *err)
-{
-	if (num_tensors > 0)
-		NOT_NULL(tensors);
-	for (uint32_t i = 0; i < num_tensors; i++) {
-		const pf_tensor *t = pfi_tensor_at(tensors, i);
-		SIZED(t, "tensors", sizeof *t);
-		if (t->rank < 0 || t->rank > PF_MAX_RANK)
-			return pfi_fail(err, PF_SHAPE, (int32_t)i, "slot %u: rank: expected at most %d dimensions, found %d", i,
-			                PF_MAX_RANK, t->rank);
-		if (t->rank > 0 && !t->dims)
-			return pfi_fail(err, PF_INVALID, (int32_t)i, "slot %u: dims: expected a pointer, found NULL", i);
-		if (t->lod_levels > PF_MAX_LOD_LEVELS)
-			return pfi_fail(err, PF_SHAPE, (int32_t)i, "slot %u: LoD: expected at most %d levels, found %u", i,
-			                PF_MAX_LOD_LEVELS, t->lod_levels);
-		if (t->lod_levels > 0 && !t->lod)
-			return pfi_fail(err, PF_INVALID, (int32_t)i, "slot %u: lod: expected a pointer, found NULL", i);
-		for (uint32_t j = 0; j < t->lod_levels; j++)
-			if (!t->lod[j].offsets)
-				return pfi_fail(err, PF_INVALID, (int32_t)i, "slot %u: LoD level %u: expected offsets, found NULL", i, j);
-		if (!with_data)
-			continue;
-		if (t->place.kind != PF_CPU)
-			return pfi_fail(err, PF_UNSUPPORTED, (int32_t)i, "slot %u: place: expected data in CPU memory, found place %d", i,
-			                t->place.kind);
-		int empty = 0;
-		for (int32_t j = 0; j < t->rank; j++)
-			empty |= t->dims[j] == 0;
-		if (!t->data && !empty)
-			return pfi_fail(err, PF_INVALID, (int32_t)i, "slot %u: data: expected a pointer, found NULL", i);
-	}
-	return PF_OK;
+static pf_status check_tensors(const pf_tensor *tensors, uint32_t num_tensors, int with_data, pf_error *err) {
+    if (num_tensors > 0) NOT_NULL(tensors);
+    for (uint32_t i = 0; i < num_tensors; i++) {
+        const pf_tensor *t = pfi_tensor_at(tensors, i);
+        SIZED(t, "tensors", sizeof *t);
+        if (t->rank < 0 || t->rank > PF_MAX_RANK)
+            return pfi_fail(err, PF_SHAPE, (int32_t)i,
+                            "slot %u: rank: expected at most %d dimensions, found %d", i, PF_MAX_RANK,
+                            t->rank);
+        if (t->rank > 0 && !t->dims)
+            return pfi_fail(err, PF_INVALID, (int32_t)i, "slot %u: dims: expected a pointer, found NULL", i);
+        if (t->lod_levels > PF_MAX_LOD_LEVELS)
+            return pfi_fail(err, PF_SHAPE, (int32_t)i, "slot %u: LoD: expected at most %d levels, found %u",
+                            i, PF_MAX_LOD_LEVELS, t->lod_levels);
+        if (t->lod_levels > 0 && !t->lod)
+            return pfi_fail(err, PF_INVALID, (int32_t)i, "slot %u: lod: expected a pointer, found NULL", i);
+        for (uint32_t j = 0; j < t->lod_levels; j++)
+            if (!t->lod[j].offsets)
+                return pfi_fail(err, PF_INVALID, (int32_t)i,
+                                "slot %u: LoD level %u: expected offsets, found NULL", i, j);
+        if (!with_data) continue;
+        if (t->place.kind != PF_CPU)
+            return pfi_fail(err, PF_UNSUPPORTED, (int32_t)i,
+                            "slot %u: place: expected data in CPU memory, found place %d", i, t->place.kind);
+        int empty = 0;
+        for (int32_t j = 0; j < t->rank; j++) empty |= t->dims[j] == 0;
+        if (!t->data && !empty)
+            return pfi_fail(err, PF_INVALID, (int32_t)i, "slot %u: data: expected a pointer, found NULL", i);
+    }
+    return PF_OK;
 }
 
-#define TENSORS(tensors, count, with_data)                                        \
-	do {                                                                      \
-		pf_status bad = check_tensors((tensors), (count), (with_data), err); \
-		if (bad)                                                          \
-			return bad;                                               \
-	} while (0)
+#define TENSORS(tensors, count, with_data)                                   \
+    do {                                                                     \
+        pf_status bad = check_tensors((tensors), (count), (with_data), err); \
+        if (bad) return bad;                                                 \
+    } while (0)
 
-pf_status pf_var_set_tensor(pf_handle var, const pf_tensor *tensor, pf_error *err)
-{
-	ENTER(err);
-	NOT_NULL(tensor);
-	TENSORS(tensor, 1, 1);
-	pfi_call call = {0};
-	pf_status status = pfgo_var_room(var, (pf_tensor *)tensor, &call, err);
-	if (status != PFI_COPY)
-		return status;
-	pfi_gather(call.room->data, tensor);
-	return pfgo_var_set(var, call.loan, err);
+pf_status pf_var_set_tensor(pf_handle var, const pf_tensor *tensor, pf_error *err) {
+    ENTER(err);
+    NOT_NULL(tensor);
+    TENSORS(tensor, 1, 1);
+    pfi_call call = {0};
+    pf_status status = pfgo_var_room(var, (pf_tensor *)tensor, &call, err);
+    if (status != PFI_COPY) return status;
+    pfi_gather(call.room->data, tensor);
+    return pfgo_var_set(var, call.loan, err);
 }
 
 /* ---- The queue ---- */
 
-pf_status pf_queue_init_once(pf_handle var, const pf_queue_options *options, pf_handle *queue, pf_error *err)
-{
-	ZERO(queue);
-	ENTER(err);
-	NOT_NULL(queue);
-	NOT_NULL(options);
-	SIZED(options, "options", sizeof *options);
-	if (options->num_slots > 0)
-		NOT_NULL(options->slots);
-	for (uint32_t i = 0; i < options->num_slots; i++) {
-		const pf_slot_spec *s = pfi_slot_at(options->slots, i);
-		SIZED(s, "slots", sizeof *s);
-		if (s->rank < 0 || s->rank > PF_MAX_RANK)
-			return pfi_fail(err, PF_SHAPE, (int32_t)i, "slot %u: rank: expected at most %d dimensions, found %d", i,
-			                PF_MAX_RANK, s->rank);
-		if (s->rank > 0 && !s->dims)
-			return pfi_fail(err, PF_INVALID, (int32_t)i, "slot %u: dims: expected a pointer, found NULL", i);
-	}
-	return pfgo_queue_init_once(var, (pf_queue_options *)options, queue, err);
+pf_status pf_queue_init_once(pf_handle var, const pf_queue_options *options, pf_handle *queue,
+                             pf_error *err) {
+    ZERO(queue);
+    ENTER(err);
+    NOT_NULL(queue);
+    NOT_NULL(options);
+    SIZED(options, "options", sizeof *options);
+    if (options->num_slots > 0) NOT_NULL(options->slots);
+    for (uint32_t i = 0; i < options->num_slots; i++) {
+        const pf_slot_spec *s = pfi_slot_at(options->slots, i);
+        SIZED(s, "slots", sizeof *s);
+        if (s->rank < 0 || s->rank > PF_MAX_RANK)
+            return pfi_fail(err, PF_SHAPE, (int32_t)i,
+                            "slot %u: rank: expected at most %d dimensions, found %d", i, PF_MAX_RANK,
+                            s->rank);
+        if (s->rank > 0 && !s->dims)
+            return pfi_fail(err, PF_INVALID, (int32_t)i, "slot %u: dims: expected a pointer, found NULL", i);
+    }
+    return pfgo_queue_init_once(var, (pf_queue_options *)options, queue, err);
 }
 
-pf_status pf_queue_of(pf_handle var, pf_handle *queue, pf_error *err)
-{
-	ZERO(queue);
-	ENTER(err);
-	NOT_NULL(queue);
-	return pfgo_queue_of(var, queue, err);
+pf_status pf_queue_of(pf_handle var, pf_handle *queue, pf_error *err) {
+    ZERO(queue);
+    ENTER(err);
+    NOT_NULL(queue);
+    return pfgo_queue_of(var, queue, err);
 }
 
 pf_status pf_queue_push(pf_handle queue, const pf_tensor *tensors, uint32_t num_tensors, uint64_t pass,
-                        const pf_wait *wait, pf_error *err)
-{
-	ENTER(err);
-	TENSORS(tensors, num_tensors, 1);
-	pfi_call call = {.pass = pass};
-	for (uint32_t i = 0; i < num_tensors; i++)
-		call.strided |= !pfi_contiguous(pfi_tensor_at(tensors, i));
-	pf_status status;
-	BLOCKING(pfgo_queue_push(queue, (pf_tensor *)tensors, num_tensors, &call, err));
-	if (status != PFI_COPY)
-		return status;
-	/* Large, or strided: copied here, where Go's scheduler does not wait for it. */
-	for (uint32_t i = 0; i < num_tensors; i++)
-		pfi_gather(call.room[i].data, pfi_tensor_at(tensors, i));
-	return pfgo_queue_commit(call.loan, err);
+                        const pf_wait *wait, pf_error *err) {
+    ENTER(err);
+    TENSORS(tensors, num_tensors, 1);
+    pfi_call call = {.pass = pass};
+    for (uint32_t i = 0; i < num_tensors; i++) call.strided |= !pfi_contiguous(pfi_tensor_at(tensors, i));
+    pf_status status;
+    BLOCKING(pfgo_queue_push(queue, (pf_tensor *)tensors, num_tensors, &call, err));
+    if (status != PFI_COPY) return status;
+    /* Large, or strided: copied here, where Go's scheduler does not wait for it. */
+    for (uint32_t i = 0; i < num_tensors; i++) pfi_gather(call.room[i].data, pfi_tensor_at(tensors, i));
+    return pfgo_queue_commit(call.loan, err);
 }
 
 pf_status pf_queue_push_lent(pf_handle queue, const pf_tensor *tensors, uint32_t num_tensors, uint64_t pass,
-                             void (*release)(void *context), void *context, const pf_wait *wait, pf_error *err)
-{
-	ENTER(err);
-	TENSORS(tensors, num_tensors, 1);
-	NOT_NULL(release);
-	for (uint32_t i = 0; i < num_tensors; i++)
-		if (!pfi_contiguous(pfi_tensor_at(tensors, i)))
-			return pfi_fail(err, PF_INVALID, (int32_t)i,
-			                "slot %u: expected contiguous memory to be lent, found strides: copy it in, or make it contiguous", i);
-	pfi_call call = {.pass = pass};
-	pf_status status;
-	BLOCKING(pfgo_queue_push_lent(queue, (pf_tensor *)tensors, num_tensors, (void *)release, context, &call, err));
-	return status;
+                             void (*release)(void *context), void *context, const pf_wait *wait,
+                             pf_error *err) {
+    ENTER(err);
+    TENSORS(tensors, num_tensors, 1);
+    NOT_NULL(release);
+    for (uint32_t i = 0; i < num_tensors; i++)
+        if (!pfi_contiguous(pfi_tensor_at(tensors, i)))
+            return pfi_fail(err, PF_INVALID, (int32_t)i,
+                            "slot %u: expected contiguous memory to be lent, found strides: copy it in, or "
+                            "make it contiguous",
+                            i);
+    pfi_call call = {.pass = pass};
+    pf_status status;
+    BLOCKING(
+        pfgo_queue_push_lent(queue, (pf_tensor *)tensors, num_tensors, (void *)release, context, &call, err));
+    return status;
 }
 
 pf_status pf_queue_reserve(pf_handle queue, const pf_tensor *tensors, uint32_t num_tensors, uint64_t pass,
-                           const pf_wait *wait, pf_tuple *out, pf_error *err)
-{
-	ZERO_STRUCT(out);
-	ENTER(err);
-	WHOLE(out);
-	TENSORS(tensors, num_tensors, 0);
-	pfi_call call = {.pass = pass};
-	pf_status status;
-	BLOCKING(pfgo_queue_reserve(queue, (pf_tensor *)tensors, num_tensors, &call, out, err));
-	return status;
+                           const pf_wait *wait, pf_tuple *out, pf_error *err) {
+    ZERO_STRUCT(out);
+    ENTER(err);
+    WHOLE(out);
+    TENSORS(tensors, num_tensors, 0);
+    pfi_call call = {.pass = pass};
+    pf_status status;
+    BLOCKING(pfgo_queue_reserve(queue, (pf_tensor *)tensors, num_tensors, &call, out, err));
+    return status;
 }
 
-pf_status pf_queue_commit(pf_tuple *slot, pf_error *err)
-{
-	ENTER(err);
-	NOT_NULL(slot);
-	pf_status status = pfgo_queue_commit(slot->loan, err);
-	if (status == PF_OK || status == PF_CLOSED) { /* else it is what it was: to be released */
-		slot->num_slots = 0;
-		slot->slots = NULL;
-		slot->loan = 0;
-	}
-	return status;
+pf_status pf_queue_commit(pf_tuple *slot, pf_error *err) {
+    ENTER(err);
+    NOT_NULL(slot);
+    pf_status status = pfgo_queue_commit(slot->loan, err);
+    if (status == PF_OK || status == PF_CLOSED) { /* else it is what it was: to be released */
+        slot->num_slots = 0;
+        slot->slots = NULL;
+        slot->loan = 0;
+    }
+    return status;
 }
 
-pf_status pf_queue_pop(pf_handle queue, const pf_wait *wait, pf_tuple *out, pf_error *err)
-{
-	ZERO_STRUCT(out);
-	ENTER(err);
-	WHOLE(out);
-	pfi_call call = {0};
-	pf_status status;
-	BLOCKING(pfgo_queue_pop(queue, &call, out, err));
-	return status;
+pf_status pf_queue_pop(pf_handle queue, const pf_wait *wait, pf_tuple *out, pf_error *err) {
+    ZERO_STRUCT(out);
+    ENTER(err);
+    WHOLE(out);
+    pfi_call call = {0};
+    pf_status status;
+    BLOCKING(pfgo_queue_pop(queue, &call, out, err));
+    return status;
 }
 
-pf_status pf_queue_close(pf_handle queue, uint64_t pass, pf_error *err)
-{
-	ENTER(err);
-	return pfgo_queue_close(queue, pass, err);
+pf_status pf_queue_close(pf_handle queue, uint64_t pass, pf_error *err) {
+    ENTER(err);
+    return pfgo_queue_close(queue, pass, err);
 }
 
-pf_status pf_queue_fail(pf_handle queue, uint64_t pass, const pf_failure *failure, pf_error *err)
-{
-	ENTER(err);
-	NOT_NULL(failure);
-	SIZED(failure, "failure", sizeof *failure);
-	return pfgo_queue_fail(queue, pass, (pf_failure *)failure, err);
+pf_status pf_queue_fail(pf_handle queue, uint64_t pass, const pf_failure *failure, pf_error *err) {
+    ENTER(err);
+    NOT_NULL(failure);
+    SIZED(failure, "failure", sizeof *failure);
+    return pfgo_queue_fail(queue, pass, (pf_failure *)failure, err);
 }
 
-pf_status pf_queue_reopen(pf_handle queue, uint64_t *pass, uint64_t *dropped, pf_error *err)
-{
-	ZERO(pass);
-	ZERO(dropped);
-	ENTER(err);
-	uint64_t unwanted[2];
-	pass = pass ? pass : &unwanted[0];
-	dropped = dropped ? dropped : &unwanted[1];
-	return pfgo_queue_reopen(queue, pass, dropped, err);
+pf_status pf_queue_reopen(pf_handle queue, uint64_t *pass, uint64_t *dropped, pf_error *err) {
+    ZERO(pass);
+    ZERO(dropped);
+    ENTER(err);
+    uint64_t unwanted[2];
+    pass = pass ? pass : &unwanted[0];
+    dropped = dropped ? dropped : &unwanted[1];
+    return pfgo_queue_reopen(queue, pass, dropped, err);
 }
 
-pf_status pf_queue_wait_pass(pf_handle queue, uint64_t after, const pf_wait *wait, uint64_t *pass, pf_error *err)
-{
-	ZERO(pass);
-	ENTER(err);
-	NOT_NULL(pass);
-	pfi_call call = {0};
-	pf_status status;
-	BLOCKING(pfgo_queue_wait_pass(queue, after, &call, pass, err));
-	return status;
+pf_status pf_queue_wait_pass(pf_handle queue, uint64_t after, const pf_wait *wait, uint64_t *pass,
+                             pf_error *err) {
+    ZERO(pass);
+    ENTER(err);
+    NOT_NULL(pass);
+    pfi_call call = {0};
+    pf_status status;
+    BLOCKING(pfgo_queue_wait_pass(queue, after, &call, pass, err));
+    return status;
 }
 
-pf_status pf_queue_shutdown(pf_handle queue, pf_error *err)
-{
-	ENTER(err);
-	return pfgo_queue_shutdown(queue, err);
+pf_status pf_queue_shutdown(pf_handle queue, pf_error *err) {
+    ENTER(err);
+    return pfgo_queue_shutdown(queue, err);
 }
 
-pf_status pf_queue_stats(pf_handle queue, pf_queue_info *out, pf_error *err)
-{
-	ZERO_STRUCT(out);
-	ENTER(err);
-	WHOLE(out);
-	return pfgo_queue_stats(queue, out, err);
+pf_status pf_queue_stats(pf_handle queue, pf_queue_info *out, pf_error *err) {
+    ZERO_STRUCT(out);
+    ENTER(err);
+    WHOLE(out);
+    return pfgo_queue_stats(queue, out, err);
 }
 
-pf_status pf_queue_slot(pf_handle queue, uint32_t slot, pf_slot_spec *out, int64_t *dims, pf_error *err)
-{
-	ZERO_STRUCT(out);
-	ENTER(err);
-	WHOLE(out);
-	NOT_NULL(dims);
-	return pfgo_queue_slot(queue, slot, out, dims, err);
+pf_status pf_queue_slot(pf_handle queue, uint32_t slot, pf_slot_spec *out, int64_t *dims, pf_error *err) {
+    ZERO_STRUCT(out);
+    ENTER(err);
+    WHOLE(out);
+    NOT_NULL(dims);
+    return pfgo_queue_slot(queue, slot, out, dims, err);
 }
 
 /* ---- Readers ---- */
 
-pf_status pf_create_py_array_reader(pf_handle scope, const char *out, const char *feeder_name, pf_error *err)
-{
-	ENTER(err);
-	NOT_NULL(out);
-	NOT_NULL(feeder_name);
-	return pfgo_create_py_array_reader(scope, (char *)out, (char *)feeder_name, err);
+pf_status pf_create_py_array_reader(pf_handle scope, const char *out, const char *feeder_name,
+                                    pf_error *err) {
+    ENTER(err);
+    NOT_NULL(out);
+    NOT_NULL(feeder_name);
+    return pfgo_create_py_array_reader(scope, (char *)out, (char *)feeder_name, err);
 }
 
-pf_status pf_create_batch_reader(pf_handle scope, const char *out, const char *in, uint64_t batch_size, uint8_t drop_last,
-                                 pf_error *err)
-{
-	ENTER(err);
-	NOT_NULL(out);
-	NOT_NULL(in);
-	return pfgo_create_batch_reader(scope, (char *)out, (char *)in, batch_size, drop_last, err);
+pf_status pf_create_batch_reader(pf_handle scope, const char *out, const char *in, uint64_t batch_size,
+                                 uint8_t drop_last, pf_error *err) {
+    ENTER(err);
+    NOT_NULL(out);
+    NOT_NULL(in);
+    return pfgo_create_batch_reader(scope, (char *)out, (char *)in, batch_size, drop_last, err);
 }
 
-pf_status pf_reader_of(pf_handle var, pf_handle *reader, pf_error *err)
-{
-	ZERO(reader);
-	ENTER(err);
-	NOT_NULL(reader);
-	return pfgo_reader_of(var, reader, err);
+pf_status pf_reader_of(pf_handle var, pf_handle *reader, pf_error *err) {
+    ZERO(reader);
+    ENTER(err);
+    NOT_NULL(reader);
+    return pfgo_reader_of(var, reader, err);
 }
 
-pf_status pf_reader_next(pf_handle reader, const pf_wait *wait, pf_tuple *out, pf_error *err)
-{
-	ZERO_STRUCT(out);
-	ENTER(err);
-	WHOLE(out);
-	pfi_call call = {0};
-	pf_status status;
-	BLOCKING(pfgo_reader_next(reader, &call, out, err));
-	return status;
+pf_status pf_reader_next(pf_handle reader, const pf_wait *wait, pf_tuple *out, pf_error *err) {
+    ZERO_STRUCT(out);
+    ENTER(err);
+    WHOLE(out);
+    pfi_call call = {0};
+    pf_status status;
+    BLOCKING(pfgo_reader_next(reader, &call, out, err));
+    return status;
 }
 
-pf_status pf_reader_has_next(pf_handle reader, const pf_wait *wait, uint8_t *out, pf_error *err)
-{
-	ZERO(out);
-	ENTER(err);
-	NOT_NULL(out);
-	pfi_call call = {0};
-	pf_status status;
-	BLOCKING(pfgo_reader_has_next(reader, &call, out, err));
-	return status;
+pf_status pf_reader_has_next(pf_handle reader, const pf_wait *wait, uint8_t *out, pf_error *err) {
+    ZERO(out);
+    ENTER(err);
+    NOT_NULL(out);
+    pfi_call call = {0};
+    pf_status status;
+    BLOCKING(pfgo_reader_has_next(reader, &call, out, err));
+    return status;
 }
 
-pf_status pf_reader_reset(pf_handle reader, pf_error *err)
-{
-	ENTER(err);
-	return pfgo_reader_reset(reader, err);
+pf_status pf_reader_reset(pf_handle reader, pf_error *err) {
+    ENTER(err);
+    return pfgo_reader_reset(reader, err);
 }
 
-pf_status pf_read(pf_handle scope, const char *reader, const char *const *outs, uint32_t num_outs, const pf_wait *wait,
-                  pf_error *err)
-{
-	ENTER(err);
-	NOT_NULL(reader);
-	if (num_outs > 0)
-		NOT_NULL(outs);
-	for (uint32_t i = 0; i < num_outs; i++)
-		NOT_NULL(outs[i]);
-	pfi_call call = {0};
-	pf_status status;
-	BLOCKING(pfgo_read(scope, (char *)reader, (char **)outs, num_outs, &call, err));
-	return status;
+pf_status pf_read(pf_handle scope, const char *reader, const char *const *outs, uint32_t num_outs,
+                  const pf_wait *wait, pf_error *err) {
+    ENTER(err);
+    NOT_NULL(reader);
+    if (num_outs > 0) NOT_NULL(outs);
+    for (uint32_t i = 0; i < num_outs; i++) NOT_NULL(outs[i]);
+    pfi_call call = {0};
+    pf_status status;
+    BLOCKING(pfgo_read(scope, (char *)reader, (char **)outs, num_outs, &call, err));
+    return status;
 }

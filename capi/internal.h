@@ -6,8 +6,8 @@
 
 /* Answers of Go that its C caller deals with and nobody else sees. */
 enum {
-	PFI_WOULD_BLOCK = 254, /* sleep on call->word, then call again */
-	PFI_COPY = 253,        /* gather the tensors into call->room, then commit call->loan */
+    PFI_WOULD_BLOCK = 254, /* sleep on call->word, then call again */
+    PFI_COPY = 253,        /* gather the tensors into call->room, then commit call->loan */
 };
 
 /* Why Go is called: once, again after a wake-up, or to hear that the caller gives up. */
@@ -15,15 +15,15 @@ enum { PFI_FIRST = 0, PFI_AGAIN = 1, PFI_TIMED_OUT = 2, PFI_STOPPED = 3 };
 
 /* One blocking call, on the stack of its thread. */
 typedef struct pfi_call {
-	uint32_t word;  /* a futex: 0 waiting, 1 awake, 2 asleep in the kernel */
-	uint8_t phase;
-	uint8_t waits;   /* 0: the caller does not want to wait at all */
-	uint8_t strided; /* of a push: some tensor is not contiguous */
-	uint64_t parker; /* its Parker's ticket in Go */
-	uint64_t pass;   /* of a push; settled by the first try */
-	pf_handle cancel;
-	uint64_t loan;
-	const pf_tensor *room;
+    uint32_t word; /* a futex: 0 waiting, 1 awake, 2 asleep in the kernel */
+    uint8_t phase;
+    uint8_t waits;   /* 0: the caller does not want to wait at all */
+    uint8_t strided; /* of a push: some tensor is not contiguous */
+    uint64_t parker; /* its Parker's ticket in Go */
+    uint64_t pass;   /* of a push; settled by the first try */
+    pf_handle cancel;
+    uint64_t loan;
+    const pf_tensor *room;
 } pfi_call;
 
 /* Set in a child of fork(), and by a fault: nobody enters Go any more. */
@@ -37,13 +37,11 @@ void pfi_gather(void *to, const pf_tensor *from);
 int pfi_contiguous(const pf_tensor *t);
 
 /* The i-th of an array whose elements may be larger than this library knows. */
-static inline const pf_tensor *pfi_tensor_at(const pf_tensor *first, uint32_t i)
-{
-	return (const pf_tensor *)((const char *)first + (size_t)i * first->size);
+static inline const pf_tensor *pfi_tensor_at(const pf_tensor *first, uint32_t i) {
+    return (const pf_tensor *)((const char *)first + (size_t)i * first->size);
 }
-static inline const pf_slot_spec *pfi_slot_at(const pf_slot_spec *first, uint32_t i)
-{
-	return (const pf_slot_spec *)((const char *)first + (size_t)i * first->size);
+static inline const pf_slot_spec *pfi_slot_at(const pf_slot_spec *first, uint32_t i) {
+    return (const pf_slot_spec *)((const char *)first + (size_t)i * first->size);
 }
 
 /* Go cannot call a C function pointer itself. */

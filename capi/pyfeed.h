@@ -367,7 +367,7 @@ typedef struct pf_queue_info {
     uint64_t popped;
     uint64_t dropped;
     uint64_t pushed_bytes;
-    uint64_t producers_waited_ns; /* summed over threads, finished waits only */
+    uint64_t producers_waited_ns; /* summed over threads, waits in progress included */
     uint64_t consumers_waited_ns;
 } pf_queue_info;
 

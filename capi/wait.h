@@ -5,8 +5,8 @@
 #include "internal.h"
 
 typedef struct pfi_waiter {
-	pf_wait wait;
-	int64_t deadline; /* CLOCK_MONOTONIC, in ns; 0: none */
+    pf_wait wait;
+    int64_t deadline; /* CLOCK_MONOTONIC, in ns; 0: none */
 } pfi_waiter;
 
 /* Reads the caller's wish, with what its older header lacks filled in. The time begins to run. */

@@ -10,53 +10,48 @@ uint32_t pf_abi_version(void) { return PF_ABI_VERSION; }
 const char *pf_version(void) { return PF_VERSION; }
 
 static const struct {
-	const char *name;
-	size_t size;
-} dtypes[] = {{NULL, 0},      {"bool", 1},     {"int8", 1},      {"int16", 2},     {"int32", 4},      {"int64", 8},
-              {"uint8", 1},   {"uint16", 2},   {"uint32", 4},    {"uint64", 8},    {"float16", 2},    {"bfloat16", 2},
+    const char *name;
+    size_t size;
+} dtypes[] = {{NULL, 0},      {"bool", 1},    {"int8", 1},      {"int16", 2},
+              {"int32", 4},   {"int64", 8},   {"uint8", 1},     {"uint16", 2},
+              {"uint32", 4},  {"uint64", 8},  {"float16", 2},   {"bfloat16", 2},
               {"float32", 4}, {"float64", 8}, {"complex64", 8}, {"complex128", 16}};
 
 static int is_dtype(pf_dtype d) { return d > 0 && d < (pf_dtype)(sizeof dtypes / sizeof *dtypes); }
 const char *pf_dtype_name(pf_dtype dtype) { return is_dtype(dtype) ? dtypes[dtype].name : NULL; }
 size_t pf_dtype_size(pf_dtype dtype) { return is_dtype(dtype) ? dtypes[dtype].size : 0; }
 
-const char *pf_status_name(pf_status status)
-{
-	static const char *const names[] = {"PF_OK",        "PF_END",         "PF_TIMEOUT",   "PF_CANCELLED", "PF_CLOSED",
-	                                    "PF_FAILED",    "PF_INVALID",     "PF_SHAPE",     "PF_DTYPE",     "PF_SLOTS",
-	                                    "PF_TOO_LARGE", "PF_STALE_HANDLE", "PF_STATE",    "PF_NOT_FOUND", "PF_UNSUPPORTED",
-	                                    "PF_NO_MEMORY", "PF_FORKED",      "PF_POISONED"};
-	return status < sizeof names / sizeof *names ? names[status] : "PF_UNKNOWN";
+const char *pf_status_name(pf_status status) {
+    static const char *const names[] = {
+        "PF_OK",      "PF_END",       "PF_TIMEOUT",     "PF_CANCELLED", "PF_CLOSED",    "PF_FAILED",
+        "PF_INVALID", "PF_SHAPE",     "PF_DTYPE",       "PF_SLOTS",     "PF_TOO_LARGE", "PF_STALE_HANDLE",
+        "PF_STATE",   "PF_NOT_FOUND", "PF_UNSUPPORTED", "PF_NO_MEMORY", "PF_FORKED",    "PF_POISONED"};
+    return status < sizeof names / sizeof *names ? names[status] : "PF_UNKNOWN";
 }
 
 /* ---- Errors ---- */
 
 static int known(const pf_error *err) { return err && err->size >= sizeof *err; }
 
-void pf_error_release(pf_error *err)
-{
-	if (!known(err))
-		return;
-	free(err->message);
-	free(err->cause_type);
-	free(err->cause_message);
-	free(err->cause_traceback);
-	uint32_t size = err->size;
-	*err = (pf_error)PF_ERROR_INIT;
-	err->size = size;
+void pf_error_release(pf_error *err) {
+    if (!known(err)) return;
+    free(err->message);
+    free(err->cause_type);
+    free(err->cause_message);
+    free(err->cause_traceback);
+    uint32_t size = err->size;
+    *err = (pf_error)PF_ERROR_INIT;
+    err->size = size;
 }
 
-pf_status pfi_fail(pf_error *err, pf_status status, int32_t slot, const char *format, ...)
-{
-	if (!known(err))
-		return status;
-	pf_error_release(err);
-	err->status = status;
-	err->slot = slot;
-	va_list args;
-	va_start(args, format);
-	if (vasprintf(&err->message, format, args) < 0)
-		err->message = NULL;
-	va_end(args);
-	return status;
+pf_status pfi_fail(pf_error *err, pf_status status, int32_t slot, const char *format, ...) {
+    if (!known(err)) return status;
+    pf_error_release(err);
+    err->status = status;
+    err->slot = slot;
+    va_list args;
+    va_start(args, format);
+    if (vasprintf(&err->message, format, args) < 0) err->message = NULL;
+    va_end(args);
+    return status;
 }

@@ -463,7 +463,7 @@ type Info struct {
 	Closed, Failed, ShutDown, Restartable bool
 	WaitingProducers, WaitingConsumers    int
 	Pushed, Popped, Dropped, PushedBytes  uint64
-	ProducersWaited, ConsumersWaited      time.Duration // of finished waits, summed
+	ProducersWaited, ConsumersWaited      time.Duration // summed over threads
 }
 
 // Info looks at the queue.

@@ -7,25 +7,21 @@ enum { PFM_HUGE = 2 << 20 };
 /* From 2 MiB on, memory is mapped apart, aligned to and asked to be made of huge pages: one page
  * fault instead of 512. Below, malloc's. */
 static inline void *pfm_alloc(size_t n) {
-	void *p = NULL;
-	if (n < PFM_HUGE)
-		return posix_memalign(&p, 64, n) ? NULL : p;
-	size_t whole = n + PFM_HUGE;
-	char *m = (char *)mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (m == MAP_FAILED)
-		return NULL;
-	char *a = (char *)(((size_t)m + PFM_HUGE - 1) & ~((size_t)PFM_HUGE - 1));
-	if (a > m)
-		munmap(m, (size_t)(a - m));
-	if (a + n < m + whole)
-		munmap(a + n, (size_t)(m + whole - (a + n)));
-	madvise(a, n, MADV_HUGEPAGE); /* advice: a kernel without it is only slower */
-	return a;
+    void *p = NULL;
+    if (n < PFM_HUGE) return posix_memalign(&p, 64, n) ? NULL : p;
+    size_t whole = n + PFM_HUGE;
+    char *m = (char *)mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (m == MAP_FAILED) return NULL;
+    char *a = (char *)(((size_t)m + PFM_HUGE - 1) & ~((size_t)PFM_HUGE - 1));
+    if (a > m) munmap(m, (size_t)(a - m));
+    if (a + n < m + whole) munmap(a + n, (size_t)(m + whole - (a + n)));
+    madvise(a, n, MADV_HUGEPAGE); /* advice: a kernel without it is only slower */
+    return a;
 }
 
 static inline void pfm_free(void *p, size_t n) {
-	if (n < PFM_HUGE)
-		free(p);
-	else
-		munmap(p, n);
+    if (n < PFM_HUGE)
+        free(p);
+    else
+        munmap(p, n);
 }

@@ -98,6 +98,17 @@ func TestCountsAreByPurpose(t *testing.T) {
 	}
 }
 
+func TestACounterKeepsNothing(t *testing.T) {
+	restore(t)
+	p := NewCounter(Batch)
+	before := Count().Idle
+	get(t, p, 1000).Release()
+	if idle := Count().Idle; idle != before {
+		t.Errorf("expected nothing to be idle, found %d bytes", idle-before)
+	}
+	p.Close()
+}
+
 // What a pool holds must not exceed the most that was in use at once, whatever the sizes.
 func TestFootprintIsBoundedByThePeak(t *testing.T) {
 	restore(t)

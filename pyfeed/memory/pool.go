@@ -13,6 +13,7 @@ import (
 // the Pool's Close.
 type Pool struct {
 	purpose Purpose
+	frees   bool // what comes back, instead of keeping it
 
 	mu      sync.Mutex
 	classes []class // by rising size
@@ -40,6 +41,13 @@ func NewPool(purpose Purpose) *Pool {
 		pools.all = make(map[*Pool]struct{})
 	}
 	pools.all[p] = struct{}{}
+	return p
+}
+
+// NewCounter makes a Pool that keeps nothing: for memory that is seldom asked for, but counted.
+func NewCounter(purpose Purpose) *Pool {
+	p := NewPool(purpose)
+	p.frees = true
 	return p
 }
 
@@ -138,7 +146,7 @@ func (p *Pool) put(b *Buffer) {
 	c := p.find(b.class)
 	b.next, c.free = c.free, b
 	limit := p.peak - p.live
-	if p.closed {
+	if p.closed || p.frees {
 		limit = 0
 	}
 	old := p.shrink(limit)

@@ -119,7 +119,7 @@ type List struct {
 	mu          *sync.Mutex
 	front, back *Parker
 	n           int
-	total       time.Duration // of all finished waits
+	total       time.Duration // of those that have left
 }
 
 // Init sets the lock that guards the List.
@@ -128,8 +128,14 @@ func (l *List) Init(mu *sync.Mutex) { l.mu = mu }
 // Len is the number of callers that wait.
 func (l *List) Len() int { return l.n }
 
-// Waited is the time that callers spent in the List, summed over those that have left it.
-func (l *List) Waited() time.Duration { return l.total }
+// Waited is the time that callers have spent in the List so far, summed.
+func (l *List) Waited() time.Duration {
+	total := l.total
+	for p := l.front; p != nil; p = p.next {
+		total += time.Since(p.since)
+	}
+	return total
+}
 
 // Enter puts the caller behind ctx to wait and answers ErrWouldBlock, for the caller to return.
 // A ctx that is no Parker is not entered: it is Never, or a first try.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // A gate lets callers through while it is open, one for each time.
@@ -205,6 +206,26 @@ func TestRouseFromOutsideLeavesTheListToTheParker(t *testing.T) {
 	g.waiting(1)
 	p.Leave()
 	g.waiting(0)
+}
+
+func TestWaitsInProgressAreCounted(t *testing.T) {
+	g := newGate()
+	waited := func() time.Duration {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return g.list.Waited()
+	}
+	var a uint32
+	p := NewFutexParker(&a)
+	_, _ = g.try(p)
+	first := waited()
+	for waited() <= first { // the clock ticks
+		runtime.Gosched()
+	}
+	p.Leave()
+	if last := waited(); last <= first || waited() != last {
+		t.Errorf("expected the time of one finished wait, found %v, %v and %v", first, last, waited())
+	}
 }
 
 func TestManyWaitersGetOneTokenEach(t *testing.T) {

@@ -1,0 +1,86 @@
+// The C++ face adds no allocation to a small tuple's way through a queue.
+#include <cstdlib>
+#include <new>
+
+#include "support.hpp"
+
+namespace {
+thread_local uint64_t allocations = 0;
+}
+
+void *operator new(size_t size) {
+    allocations++;
+    void *p = std::malloc(size);
+    if (p == nullptr) throw std::bad_alloc();
+    return p;
+}
+void operator delete(void *p) noexcept { std::free(p); }
+void operator delete(void *p, size_t) noexcept { std::free(p); }
+
+using namespace pyfeed;
+using namespace pyfeed_test;
+
+namespace {
+
+class Allocations : public Feed {
+protected:
+    template <class F>
+    void expect_none(F &&f) {
+        f();  // what is made once is made now
+        const uint64_t before = allocations;
+        for (int i = 0; i < 100; i++) f();
+        EXPECT_EQ(before, allocations);
+    }
+
+    Queue queue = make_queue({4, {{DType::float32, {-1, 3}, 1}, {DType::int64, {-1}}}});
+    const Floats x = Floats(6);
+    const Numbers y = Numbers(2);
+    const LoD lod{{0, 1, 2}};
+};
+
+TEST_F(Allocations, PushAndPop) {
+    const CancelToken token;
+    const Wait wait = Wait(kStuck).cancel(token);
+    expect_none([&] {
+        queue.push({view(x, {2, 3}).with_lod(lod), view(y)});
+        queue.push({view(x, {2, 3}).with_lod(lod), view(y)}, 10ms);
+        queue.push({view(x, {2, 3}).with_lod(lod), view(y)}, wait);
+        for (int i = 0; i < 3; i++) {
+            auto tuple = queue.pop(wait);
+            const Tuple moved = std::move(*tuple);
+            EXPECT_EQ((Dims{2, 3}), moved[0].dims());
+            for (const float value : moved[0].values<float>()) EXPECT_EQ(0, value);
+        }
+    });
+}
+
+TEST_F(Allocations, ReserveAndCommit) {
+    expect_none([&] {
+        Slot slot = queue.reserve({shape_of<float>({2, 3}).with_lod(lod), shape_of<int64_t>({2})});
+        slot[1].mutable_data<int64_t>()[0] = 1;
+        slot.commit();
+        queue.pop();
+    });
+}
+
+TEST_F(Allocations, ReadersAndTheReadOp) {
+    const Reader reader = create_py_array_reader(scope, "reader", "feeder");
+    const Variable variable = scope.var("x");
+    expect_none([&] {
+        for (int i = 0; i < 2; i++) queue.push({view(x, {2, 3}).with_lod(lod), view(y)});
+        EXPECT_TRUE(reader.has_next());
+        reader.next();
+        EXPECT_TRUE(read(scope, "reader", {"x", "y"}));
+        variable.tensor();
+    });
+}
+
+TEST_F(Allocations, StatsAndEnds) {
+    queue.close();
+    expect_none([&] {
+        EXPECT_FALSE(queue.pop());
+        EXPECT_TRUE(queue.is_empty());
+    });
+}
+
+}  // namespace

@@ -1,0 +1,227 @@
+// In a child of fork() every call answers PF_FORKED at once, and what is given back harms nobody.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "support.hpp"
+
+using namespace pyfeed;
+using namespace pyfeed_test;
+
+namespace {
+
+// Runs f in a child, which has a few seconds. What it finds wrong it writes; the parent reads that.
+template <class F>
+std::string in_child(F &&f) {
+    int pipe_ends[2];
+    if (pipe(pipe_ends) != 0) return "no pipe";
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(20);  // a call that hangs kills the child
+        close(pipe_ends[0]);
+        std::string wrong;
+        f(wrong);
+        wrong += "done";
+        const ssize_t n = write(pipe_ends[1], wrong.data(), wrong.size());
+        _exit(n == static_cast<ssize_t>(wrong.size()) ? 0 : 1);
+    }
+    close(pipe_ends[1]);
+    std::string said;
+    char buffer[4096];
+    ssize_t n;
+    while ((n = read(pipe_ends[0], buffer, sizeof buffer)) > 0) said.append(buffer, static_cast<size_t>(n));
+    close(pipe_ends[0]);
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (WIFSIGNALED(status)) said += " killed by signal " + std::to_string(WTERMSIG(status));
+    return said;
+}
+
+void expect_forked(std::string &wrong, const char *call, pf_status status) {
+    if (status != PF_FORKED) wrong += std::string(call) + " is " + pf_status_name(status) + "\n";
+}
+#define FORKED(call) expect_forked(wrong, #call, call)
+
+// All functions that answer a status, on handles that were good in the parent.
+void every_function(std::string &wrong, pf_handle scope, pf_handle var, pf_handle queue, pf_handle reader,
+                    pf_handle token) {
+    const int64_t n = 1;
+    const TensorView number = view(&n, {1});
+    const pf_tensor tensor = number.raw();
+    pf_tuple tuple = PF_TUPLE_INIT, slot = PF_TUPLE_INIT;
+    pf_memory_stats stats = PF_MEMORY_STATS_INIT;
+    pf_queue_info info = PF_QUEUE_INFO_INIT;
+    pf_queue_options options = PF_QUEUE_OPTIONS_INIT;
+    pf_slot_spec spec = PF_SLOT_SPEC_INIT;
+    pf_failure failure = PF_FAILURE_INIT;
+    pf_handle handle = 77;
+    int64_t dims[PF_MAX_RANK];
+    uint64_t pass = 77, dropped = 77;
+    int32_t kind = 77;
+    uint8_t has = 77;
+    const char *outs[] = {"x"};
+    pf_error err = PF_ERROR_INIT;
+
+    FORKED(pf_memory(&stats, &err));
+    FORKED(pf_retain(queue, &err));
+    FORKED(pf_release(queue, &err));
+    FORKED(pf_cancel_new(&handle, &err));
+    FORKED(pf_cancel(token, &err));
+    FORKED(pf_tuple_share(&slot, &tuple, &err));
+    FORKED(pf_scope_new(0, &handle, &err));
+    FORKED(pf_scope_global(&handle, &err));
+    FORKED(pf_scope_var(scope, "x", &handle, &err));
+    FORKED(pf_scope_find(scope, "feeder", &handle, &err));
+    FORKED(pf_scope_erase(scope, "feeder", &err));
+    FORKED(pf_var_kind(var, &kind, &err));
+    FORKED(pf_var_get_tensor(var, &tuple, &err));
+    FORKED(pf_var_set_tensor(var, &tensor, &err));
+    FORKED(pf_queue_init_once(var, &options, &handle, &err));
+    FORKED(pf_queue_of(var, &handle, &err));
+    FORKED(pf_queue_push(queue, &tensor, 1, 0, nullptr, &err));
+    FORKED(pf_queue_push_lent(queue, &tensor, 1, 0, [](void *) { _exit(3); }, nullptr, nullptr, &err));
+    FORKED(pf_queue_reserve(queue, &tensor, 1, 0, nullptr, &tuple, &err));
+    FORKED(pf_queue_commit(&slot, &err));
+    FORKED(pf_queue_pop(queue, nullptr, &tuple, &err));
+    FORKED(pf_queue_close(queue, 0, &err));
+    FORKED(pf_queue_fail(queue, 0, &failure, &err));
+    FORKED(pf_queue_reopen(queue, &pass, &dropped, &err));
+    FORKED(pf_queue_wait_pass(queue, 0, nullptr, &pass, &err));
+    FORKED(pf_queue_shutdown(queue, &err));
+    FORKED(pf_queue_stats(queue, &info, &err));
+    FORKED(pf_queue_slot(queue, 0, &spec, dims, &err));
+    FORKED(pf_create_py_array_reader(scope, "r", "feeder", &err));
+    FORKED(pf_create_batch_reader(scope, "b", "reader", 2, 0, &err));
+    FORKED(pf_reader_of(var, &handle, &err));
+    FORKED(pf_reader_next(reader, nullptr, &tuple, &err));
+    FORKED(pf_reader_has_next(reader, nullptr, &has, &err));
+    FORKED(pf_reader_reset(reader, &err));
+    FORKED(pf_read(scope, "reader", outs, 1, nullptr, &err));
+
+    if (err.status != PF_FORKED) wrong += "the error has another status\n";
+    const std::string message = err.message != nullptr ? err.message : "";
+    if (message.find("fork") == std::string::npos || message.find("spawn") == std::string::npos) {
+        wrong += "the message says: " + message + "\n";
+    }
+    pf_error_release(&err);
+    if (err.message != nullptr) wrong += "the error was not released\n";
+    if (handle != 0 || pass != 0 || dropped != 0 || kind != 0 || has != 0 || tuple.loan != 0) {
+        wrong += "out-pointers were not zeroed\n";
+    }
+    // What needs nothing of Go's still answers.
+    if (pf_abi_version() != PF_ABI_VERSION || std::string(pf_version()) != PF_VERSION) wrong += "version\n";
+    if (std::string(pf_status_name(PF_FORKED)) != "PF_FORKED") wrong += "status name\n";
+    if (pf_dtype_size(PF_FLOAT32) != 4) wrong += "dtype size\n";
+}
+
+// With one test a process, as ctest runs them, the parent has not called the library before.
+TEST(ForkFirst, BeforeTheFirstCall) {
+    EXPECT_EQ("done", in_child([](std::string &wrong) {
+                  every_function(wrong, 1, 1, 1, 1, 1);
+                  pf_tuple tuple = PF_TUPLE_INIT;
+                  pf_tuple_release(&tuple);
+              }));
+}
+
+class Fork : public Feed {
+protected:
+    Queue queue = numbers(4);
+    Reader reader = create_py_array_reader(scope, "reader", "feeder");
+    CancelToken token;
+};
+
+TEST_F(Fork, EveryFunction) {
+    push_number(queue, 5);
+    const Variable variable = scope.find("feeder");
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_EQ("done", in_child([&](std::string &wrong) {
+                  every_function(wrong, scope.handle(), variable.handle(), queue.handle(), reader.handle(),
+                                 token.handle());
+              }));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, 10s);
+    EXPECT_EQ(5, next_number(queue));  // the parent goes on
+}
+
+TEST_F(Fork, WhatIsGivenBackHarmsNobody) {
+    push_number(queue, 5);
+    push_number(queue, 6);
+    bool released = false;
+    const int64_t n = 7;
+    queue.push_lent({view(&n, {1})}, [&] { released = true; });
+    auto popped = queue.pop();
+    auto slot = std::optional<Slot>(queue.reserve({shape_of<int64_t>({1})}));
+    EXPECT_EQ("done", in_child([&](std::string &wrong) {
+                  if (number(*popped) != 5) wrong += "memory of the parent cannot be read\n";
+                  popped.reset();
+                  slot.reset();
+                  pf_tuple foreign = PF_TUPLE_INIT;
+                  foreign.loan = 12345;
+                  pf_tuple_release(&foreign);
+                  if (foreign.loan != 0) wrong += "the tuple was not zeroed\n";
+                  {
+                      const Queue gone = std::move(queue);
+                  }
+                  {
+                      const Reader gone = std::move(reader);
+                  }
+                  {
+                      const Scope gone = std::move(scope);
+                  }
+                  {
+                      const CancelToken gone = std::move(token);
+                  }
+                  if (released) wrong += "lent memory was released in the child\n";
+              }));
+    EXPECT_EQ(5, number(*popped));
+    slot->at(0).mutable_data<int64_t>()[0] = 8;
+    slot->commit();
+    EXPECT_EQ(6, next_number(queue));
+    EXPECT_EQ(7, next_number(queue));
+    EXPECT_EQ(8, next_number(queue));
+    EXPECT_TRUE(released);
+}
+
+TEST_F(Fork, AnExceptionInCpp) {
+    EXPECT_EQ("done", in_child([&](std::string &wrong) {
+                  try {
+                      push_number(queue, 1);
+                      wrong += "nothing was thrown\n";
+                  } catch (const Forked &e) {
+                      if (e.status() != PF_FORKED) wrong += "another status\n";
+                  }
+                  try {
+                      Scope another;
+                      wrong += "nothing was thrown\n";
+                  } catch (const Forked &) {
+                  }
+                  try {
+                      const Queue copy = queue;
+                      wrong += "nothing was thrown\n";
+                  } catch (const Forked &) {
+                  }
+              }));
+}
+
+TEST_F(Fork, WhileThreadsAreBlocked) {
+    auto popping = in_thread([&] { return next_number(queue); });
+    ASSERT_TRUE(consumers_wait(queue, 1));
+    const pf_handle handle = queue.handle();
+    EXPECT_EQ("done", in_child([&](std::string &wrong) {
+                  pf_tuple tuple = PF_TUPLE_INIT;
+                  FORKED(pf_queue_pop(handle, nullptr, &tuple, nullptr));
+                  FORKED(pf_queue_close(handle, 0, nullptr));
+              }));
+    push_number(queue, 3);
+    EXPECT_EQ(3, popping.get());
+}
+
+TEST_F(Fork, ChildrenOfChildren) {
+    const pf_handle handle = queue.handle();
+    EXPECT_EQ("done", in_child([&](std::string &wrong) {
+                  const std::string said = in_child([&](std::string &wrong2) {
+                      expect_forked(wrong2, "close", pf_queue_close(handle, 0, nullptr));
+                  });
+                  if (said != "done") wrong += said;
+              }));
+}
+
+}  // namespace

@@ -1,0 +1,36 @@
+// pyfeed.hpp, first and alone, in C++17. The templates are instantiated, for only then are they compiled.
+#include <pyfeed.hpp>
+
+#include "abi_sizes.h"
+
+template const float *pyfeed::TensorView::data<float>() const;
+template float *pyfeed::TensorView::mutable_data<float>() const;
+template pyfeed::Span<const double> pyfeed::TensorView::values<double>() const;
+template pyfeed::dlpack::DLManagedTensor *pyfeed::to_dlpack(std::shared_ptr<const pyfeed::Tuple>, size_t);
+template pyfeed::dlpack::DLManagedTensorVersioned *pyfeed::to_dlpack(pyfeed::Tuple &&, size_t);
+template pyfeed::DLPackTensor pyfeed::from_dlpack(pyfeed::dlpack::DLManagedTensor *);
+template pyfeed::DLPackTensor pyfeed::from_dlpack(pyfeed::dlpack::DLManagedTensorVersioned *);
+template void pyfeed::Queue::push_lent(const pyfeed::Tensors &, std::shared_ptr<int>, const pyfeed::Wait &,
+                                       uint64_t) const;
+template class pyfeed::detail::TupleRange<pyfeed::Reader>;
+template class pyfeed::detail::TupleRange<pyfeed::Queue>;
+
+// The C structures of DLPack are the same on both sides of an exchange only if they lie like this.
+using namespace pyfeed::dlpack;
+static_assert(sizeof(DLTensor) == 48 && offsetof(DLTensor, device) == 8 && offsetof(DLTensor, ndim) == 16);
+static_assert(offsetof(DLTensor, dtype) == 20 && offsetof(DLTensor, shape) == 24);
+static_assert(offsetof(DLTensor, strides) == 32 && offsetof(DLTensor, byte_offset) == 40);
+static_assert(sizeof(DLManagedTensor) == 64 && offsetof(DLManagedTensor, manager_ctx) == 48);
+static_assert(offsetof(DLManagedTensor, deleter) == 56);
+static_assert(sizeof(DLManagedTensorVersioned) == 80 && offsetof(DLManagedTensorVersioned, manager_ctx) == 8);
+static_assert(offsetof(DLManagedTensorVersioned, deleter) == 16);
+static_assert(offsetof(DLManagedTensorVersioned, flags) == 24);
+static_assert(offsetof(DLManagedTensorVersioned, dl_tensor) == 32);
+
+// What moves, moves without throwing: a vector of tuples grows without copies.
+static_assert(std::is_nothrow_move_constructible_v<pyfeed::Tuple> &&
+              !std::is_copy_constructible_v<pyfeed::Tuple>);
+static_assert(std::is_nothrow_move_constructible_v<pyfeed::Slot> &&
+              !std::is_copy_constructible_v<pyfeed::Slot>);
+static_assert(std::is_nothrow_move_constructible_v<pyfeed::Queue> &&
+              std::is_copy_constructible_v<pyfeed::Queue>);

@@ -1,0 +1,145 @@
+// Null pointers where values are needed: PF_INVALID from every function, and a name in the message.
+#include "support.hpp"
+
+using namespace pyfeed;
+using namespace pyfeed_test;
+
+namespace {
+
+class Null : public Feed {
+protected:
+    void refused(int line, pf_status status, const char *name) {
+        EXPECT_EQ("PF_INVALID", status_name(status)) << "line " << line;
+        EXPECT_EQ(PF_INVALID, err.raw.status) << "line " << line;
+        EXPECT_NE(std::string::npos, err.message().find(name)) << "line " << line << ": " << err.message();
+    }
+
+    Queue queue = numbers(2);
+    Reader reader = create_py_array_reader(scope, "reader", "feeder");
+    Variable variable = scope.var("x");
+    const int64_t n = 1;
+    const TensorView one = view(&n, {1});
+    pf_tensor tensor = one.raw();
+    pf_tuple tuple = PF_TUPLE_INIT;
+    pf_queue_options options = PF_QUEUE_OPTIONS_INIT;
+    pf_slot_spec slot = PF_SLOT_SPEC_INIT;
+    pf_handle handle = 77;
+    CError err;
+};
+
+#define REFUSED(call, name) refused(__LINE__, call, name)
+
+TEST_F(Null, EveryFunction) {
+    const pf_handle s = scope.handle(), q = queue.handle(), r = reader.handle(), v = variable.handle();
+    options.num_slots = 1;
+    options.capacity = 1;
+
+    REFUSED(pf_memory(nullptr, &err), "out");
+    REFUSED(pf_cancel_new(nullptr, &err), "token");
+    REFUSED(pf_tuple_share(nullptr, &tuple, &err), "tuple");
+    REFUSED(pf_tuple_share(&tuple, nullptr, &err), "out");
+    REFUSED(pf_scope_new(0, nullptr, &err), "scope");
+    REFUSED(pf_scope_global(nullptr, &err), "scope");
+    REFUSED(pf_scope_var(s, nullptr, &handle, &err), "name");
+    EXPECT_EQ(0u, handle);
+    REFUSED(pf_scope_var(s, "x", nullptr, &err), "var");
+    REFUSED(pf_scope_find(s, nullptr, &handle, &err), "name");
+    REFUSED(pf_scope_find(s, "x", nullptr, &err), "var");
+    REFUSED(pf_scope_erase(s, nullptr, &err), "name");
+    REFUSED(pf_var_kind(v, nullptr, &err), "kind");
+    REFUSED(pf_var_get_tensor(v, nullptr, &err), "out");
+    REFUSED(pf_var_set_tensor(v, nullptr, &err), "tensor");
+    REFUSED(pf_queue_init_once(v, nullptr, &handle, &err), "options");
+    REFUSED(pf_queue_init_once(v, &options, nullptr, &err), "queue");
+    REFUSED(pf_queue_init_once(v, &options, &handle, &err), "slots");
+    options.slots = &slot;
+    slot.rank = 1;
+    REFUSED(pf_queue_init_once(v, &options, &handle, &err), "dims");
+    EXPECT_EQ(0, err.raw.slot);
+    REFUSED(pf_queue_of(v, nullptr, &err), "queue");
+    REFUSED(pf_queue_push(q, nullptr, 1, 0, nullptr, &err), "tensors");
+    REFUSED(pf_queue_push_lent(q, nullptr, 1, 0, [](void *) {}, nullptr, nullptr, &err), "tensors");
+    REFUSED(pf_queue_push_lent(q, &tensor, 1, 0, nullptr, nullptr, nullptr, &err), "release");
+    REFUSED(pf_queue_reserve(q, nullptr, 1, 0, nullptr, &tuple, &err), "tensors");
+    REFUSED(pf_queue_reserve(q, &tensor, 1, 0, nullptr, nullptr, &err), "out");
+    REFUSED(pf_queue_commit(nullptr, &err), "slot");
+    REFUSED(pf_queue_pop(q, nullptr, nullptr, &err), "out");
+    REFUSED(pf_queue_fail(q, 0, nullptr, &err), "failure");
+    REFUSED(pf_queue_wait_pass(q, 0, nullptr, nullptr, &err), "pass");
+    REFUSED(pf_queue_stats(q, nullptr, &err), "out");
+    int64_t dims[PF_MAX_RANK];
+    REFUSED(pf_queue_slot(q, 0, nullptr, dims, &err), "out");
+    REFUSED(pf_queue_slot(q, 0, &slot, nullptr, &err), "dims");
+    REFUSED(pf_create_py_array_reader(s, nullptr, "feeder", &err), "out");
+    REFUSED(pf_create_py_array_reader(s, "r", nullptr, &err), "feeder_name");
+    REFUSED(pf_create_batch_reader(s, nullptr, "reader", 2, 0, &err), "out");
+    REFUSED(pf_create_batch_reader(s, "b", nullptr, 2, 0, &err), "in");
+    REFUSED(pf_reader_of(v, nullptr, &err), "reader");
+    REFUSED(pf_reader_next(r, nullptr, nullptr, &err), "out");
+    uint8_t has = 77;
+    REFUSED(pf_reader_has_next(r, nullptr, nullptr, &err), "out");
+    const char *outs[] = {"x", nullptr};
+    REFUSED(pf_read(s, nullptr, outs, 1, nullptr, &err), "reader");
+    REFUSED(pf_read(s, "reader", nullptr, 1, nullptr, &err), "outs");
+    REFUSED(pf_read(s, "reader", outs, 2, nullptr, &err), "outs");
+    (void)has;
+
+    EXPECT_EQ(0u, queue.stats().num_tuples);
+    EXPECT_FALSE(scope.has("r"));
+    EXPECT_FALSE(scope.has("b"));
+}
+
+// The same without an error to write to.
+TEST_F(Null, WithoutAnError) {
+    EXPECT_STATUS(PF_INVALID, pf_memory(nullptr, nullptr));
+    EXPECT_STATUS(PF_INVALID, pf_queue_pop(queue.handle(), nullptr, nullptr, nullptr));
+    EXPECT_STATUS(PF_INVALID, pf_read(scope.handle(), nullptr, nullptr, 0, nullptr, nullptr));
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_queue_close(0, 0, nullptr));
+    EXPECT_STATUS(PF_OK, pf_queue_close(queue.handle(), 0, nullptr));
+    EXPECT_STATUS(PF_END, pf_queue_pop(queue.handle(), nullptr, &tuple, nullptr));
+    EXPECT_STATUS(PF_OK, pf_queue_reopen(queue.handle(), nullptr, nullptr, nullptr));
+}
+
+TEST_F(Null, PartsOfATensor) {
+    const pf_handle q = queue.handle();
+    tensor.dims = nullptr;
+    REFUSED(pf_queue_push(q, &tensor, 1, 0, nullptr, &err), "dims");
+    EXPECT_EQ(0, err.raw.slot);
+    tensor = one.raw();
+    tensor.lod_levels = 1;
+    REFUSED(pf_queue_push(q, &tensor, 1, 0, nullptr, &err), "lod");
+    EXPECT_EQ(0, err.raw.slot);
+    tensor = one.raw();
+    tensor.data = nullptr;
+    REFUSED(pf_queue_push(q, &tensor, 1, 0, nullptr, &err), "data");
+    REFUSED(pf_var_set_tensor(variable.handle(), &tensor, &err), "data");
+}
+
+// Out-pointers are zeroed before anything else happens, so that an error leaves nothing behind to use.
+TEST_F(Null, OutPointersAreZeroedFirst) {
+    std::memset(&tuple, 0xff, sizeof tuple);
+    tuple.size = sizeof tuple;
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_queue_pop(0, nullptr, &tuple, &err));
+    EXPECT_EQ(0u, tuple.num_slots);
+    EXPECT_EQ(nullptr, tuple.slots);
+    EXPECT_EQ(0u, tuple.loan);
+    uint64_t pass = 77, dropped = 77;
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_queue_reopen(0, &pass, &dropped, &err));
+    EXPECT_EQ(0u, pass + dropped);
+    pass = 77;
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_queue_wait_pass(0, 0, nullptr, &pass, &err));
+    EXPECT_EQ(0u, pass);
+    uint8_t has = 77;
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_reader_has_next(0, nullptr, &has, &err));
+    EXPECT_EQ(0, has);
+    int32_t kind = 77;
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_var_kind(0, &kind, &err));
+    EXPECT_EQ(0, kind);
+    for (auto make : {pf_queue_of, pf_reader_of}) {
+        handle = 77;
+        EXPECT_STATUS(PF_STALE_HANDLE, make(0, &handle, &err));
+        EXPECT_EQ(0u, handle);
+    }
+}
+
+}  // namespace

@@ -1,0 +1,176 @@
+// What the tests share: a fixture that looks for leaks, errors compared field by field, waits for events.
+#ifndef PYFEED_TESTS_SUPPORT_HPP
+#define PYFEED_TESTS_SUPPORT_HPP
+
+#include <gtest/gtest.h>
+#include <pyfeed.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <future>
+#include <thread>
+
+namespace pyfeed_test {
+
+using namespace std::chrono_literals;
+
+// Longer than anything takes that is not stuck.
+constexpr auto kStuck = 60s;
+
+// Waits for an event that another thread is about to bring about.
+template <class F>
+::testing::AssertionResult eventually(F &&happened) {
+    const auto deadline = std::chrono::steady_clock::now() + kStuck;
+    while (!happened()) {
+        if (std::chrono::steady_clock::now() > deadline) {
+            return ::testing::AssertionFailure() << "it did not happen";
+        }
+        std::this_thread::yield();
+    }
+    return ::testing::AssertionSuccess();
+}
+
+inline ::testing::AssertionResult producers_wait(const pyfeed::Queue &queue, uint32_t n) {
+    return eventually([&] { return queue.stats().waiting_producers == n; });
+}
+inline ::testing::AssertionResult consumers_wait(const pyfeed::Queue &queue, uint32_t n) {
+    return eventually([&] { return queue.stats().waiting_consumers == n; });
+}
+
+// Runs something that blocks; get() brings its result or exception.
+template <class F>
+auto in_thread(F &&f) {
+    return std::async(std::launch::async, std::forward<F>(f));
+}
+
+// One function for each class of error, not for each place: there are hundreds.
+template <class E>
+[[gnu::noinline]] void expect_error(const char *file, int line, const std::function<void()> &statement,
+                                    int slot, std::initializer_list<const char *> words) {
+    try {
+        statement();
+    } catch (const E &e) {
+        if (e.slot() != slot) {
+            ADD_FAILURE_AT(file, line) << "about slot " << e.slot() << ", not " << slot << ": " << e.what();
+        }
+        for (const char *word : words) {
+            if (std::strstr(e.what(), word) == nullptr) {
+                ADD_FAILURE_AT(file, line) << "no \"" << word << "\" in: " << e.what();
+            }
+        }
+        return;
+    } catch (const std::exception &e) {
+        ADD_FAILURE_AT(file, line) << "not that class, but " << pyfeed::detail::type_name(typeid(e)) << ": "
+                                   << e.what();
+        return;
+    }
+    ADD_FAILURE_AT(file, line) << "nothing was thrown";
+}
+
+// The statement throws this class, about this slot, with all these words in its message.
+#define EXPECT_ERROR(Class, slot, statement, ...)                                                           \
+    ::pyfeed_test::expect_error<::pyfeed::Class>(__FILE__, __LINE__, [&] { static_cast<void>(statement); }, \
+                                                 slot, {__VA_ARGS__})
+
+inline std::string status_name(pf_status status) { return pf_status_name(status); }
+#define EXPECT_STATUS(expected, call) \
+    EXPECT_EQ(::pyfeed_test::status_name(expected), ::pyfeed_test::status_name(call))
+
+// The error of a C call.
+class CError {
+public:
+    ~CError() { pf_error_release(&raw); }
+    pf_error *operator&() {
+        pf_error_release(&raw);
+        return &raw;
+    }
+    std::string message() const { return raw.message != nullptr ? raw.message : ""; }
+    pf_error raw = PF_ERROR_INIT;
+};
+
+// After the test all memory counters must be where they were before it. A base class, so that everything
+// the test's own fixture holds is gone when it looks.
+class Counted : public ::testing::Test {
+protected:
+    Counted() : before_(pyfeed::memory_stats()) {}
+    ~Counted() override {
+        // A call that was cancelled may still be on its way out in another thread.
+        pyfeed::MemoryStats now = pyfeed::memory_stats();
+        const auto deadline = std::chrono::steady_clock::now() + 5s;
+        while ((now.handles != before_.handles || now.live_buffers != before_.live_buffers) &&
+               std::chrono::steady_clock::now() < deadline) {
+            std::this_thread::yield();
+            now = pyfeed::memory_stats();
+        }
+        EXPECT_EQ(now.handles, before_.handles);
+        EXPECT_EQ(now.tuples_on_loan, before_.tuples_on_loan);
+        EXPECT_EQ(now.live_queue_bytes, before_.live_queue_bytes);
+        EXPECT_EQ(now.live_lent_bytes, before_.live_lent_bytes);
+        EXPECT_EQ(now.live_batch_bytes, before_.live_batch_bytes);
+        EXPECT_EQ(now.live_view_bytes, before_.live_view_bytes);
+        // Descriptors of tuples on loan may be kept for the next loan of whatever queue; tuples must not.
+        EXPECT_LE(now.idle_bytes, before_.idle_bytes + 16 * 1024);
+        EXPECT_EQ(now.live_buffers, before_.live_buffers);
+    }
+
+private:
+    pyfeed::MemoryStats before_;
+};
+
+// A scope, and queues in it under the names "feeder", "feeder2" and so on.
+class Feed : public Counted {
+protected:
+    pyfeed::Queue make_queue(const pyfeed::QueueOptions &options, const std::string &name = "feeder") {
+        return pyfeed::QueueHolder(scope.var(name)).init_once(options);
+    }
+    // A queue of numbers, one a tuple.
+    pyfeed::Queue numbers(uint64_t capacity, bool restartable = false) {
+        return make_queue({capacity, {{pyfeed::DType::int64, {1}}}, 0, pyfeed::CPUPlace(), restartable});
+    }
+
+    pyfeed::Scope scope;
+};
+
+inline void push_number(const pyfeed::Queue &queue, int64_t n, const pyfeed::Wait &wait = kStuck,
+                        uint64_t pass = 0) {
+    queue.push({pyfeed::view(&n, {1})}, wait, pass);
+}
+inline int64_t number(const pyfeed::Tuple &tuple) { return tuple.at(0).values<int64_t>()[0]; }
+
+// The next number; -1 at the end.
+template <class Source>
+int64_t next_number(const Source &source, const pyfeed::Wait &wait = kStuck) {
+    const auto tuple = source.next(wait);
+    return tuple ? number(*tuple) : -1;
+}
+// All numbers up to the end.
+template <class Source>
+std::vector<int64_t> rest(const Source &source) {
+    std::vector<int64_t> out;
+    for (pyfeed::Tuple &tuple : source.tuples(kStuck)) out.push_back(number(tuple));
+    return out;
+}
+
+template <class T>
+std::vector<T> values(const pyfeed::TensorView &tensor) {
+    const auto span = tensor.values<T>();
+    return std::vector<T>(span.begin(), span.end());
+}
+inline std::vector<int64_t> offsets(const pyfeed::TensorView &tensor, size_t level) {
+    const auto span = tensor.lod(level);
+    return std::vector<int64_t>(span.begin(), span.end());
+}
+
+using Numbers = std::vector<int64_t>;
+using Floats = std::vector<float>;
+
+}  // namespace pyfeed_test
+
+namespace pyfeed {
+inline void PrintTo(const Dims &dims, std::ostream *out) { *out << dims.to_string(); }
+inline void PrintTo(DType dtype, std::ostream *out) { *out << dtype_name(dtype); }
+}  // namespace pyfeed
+
+#endif  // PYFEED_TESTS_SUPPORT_HPP

@@ -1,0 +1,272 @@
+// How calls wait, and what ends a wait: time, a token, a function, a signal.
+#include <pthread.h>
+
+#include <csignal>
+
+#include "support.hpp"
+
+using namespace pyfeed;
+using namespace pyfeed_test;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A queue that is full and one that is empty, and every call that blocks on them.
+class Waiting : public Feed {
+protected:
+    Waiting() {
+        push_number(full, 1);
+        read_through = create_py_array_reader(scope, "reader", "empty");
+        restartable = make_queue({1, {{DType::int64, {1}}}, 0, CPUPlace(), true}, "restartable");
+    }
+
+    struct Blocking {
+        const char *name;
+        std::function<void(const Wait &)> call;
+    };
+    std::vector<Blocking> all() {
+        return {
+            {"push", [&](const Wait &wait) { push_number(full, 2, wait); }},
+            {"push_lent", [&](const Wait &wait) { full.push_lent({view(&lent, {1})}, [] {}, wait); }},
+            {"reserve", [&](const Wait &wait) { full.reserve({shape_of<int64_t>({1})}, wait); }},
+            {"pop", [&](const Wait &wait) { empty.pop(wait); }},
+            {"next", [&](const Wait &wait) { read_through->next(wait); }},
+            {"has_next", [&](const Wait &wait) { read_through->has_next(wait); }},
+            {"batch next", [&](const Wait &wait) { read_through->batch(3).next(wait); }},
+            {"read", [&](const Wait &wait) { read(scope, "reader", {"x"}, wait); }},
+            {"wait_pass", [&](const Wait &wait) { restartable->wait_pass(7, wait); }},
+        };
+    }
+    uint32_t waiting() const { return full.stats().waiting_producers + empty.stats().waiting_consumers; }
+
+    Queue full = make_queue({1, {{DType::int64, {1}}}}, "full");
+    Queue empty = make_queue({1, {{DType::int64, {1}}}}, "empty");
+    std::optional<Reader> read_through;
+    std::optional<Queue> restartable;
+    int64_t lent = 0;
+};
+
+TEST_F(Waiting, NotAtAll) {
+    for (auto &blocking : all()) {
+        SCOPED_TRACE(blocking.name);
+        EXPECT_ERROR(Timeout, -1, blocking.call(Wait::none()), "time");
+        EXPECT_ERROR(Timeout, -1, blocking.call(-5s), "time");  // what is left of a deadline that is over
+    }
+    EXPECT_EQ(0u, waiting());
+}
+
+TEST_F(Waiting, NotAtAllTakesWhatIsThere) {
+    EXPECT_EQ(1, next_number(full, Wait::none()));
+    push_number(full, 2, Wait::none());
+    full.close();
+    EXPECT_EQ(2, next_number(full, Wait::none()));
+    EXPECT_EQ(-1, next_number(full, Wait::none()));
+}
+
+TEST_F(Waiting, ForATime) {
+    for (auto &blocking : all()) {
+        SCOPED_TRACE(blocking.name);
+        const auto start = Clock::now();
+        EXPECT_ERROR(Timeout, -1, blocking.call(30ms), "time");
+        EXPECT_GE(Clock::now() - start, 30ms);
+        EXPECT_LT(Clock::now() - start, 10s);
+    }
+    EXPECT_EQ(0u, waiting());
+    EXPECT_EQ(1u, full.size());
+    EXPECT_EQ(1, next_number(full, Wait::none()));
+    EXPECT_ERROR(Timeout, -1, full.pop(Wait::none()), "time");  // none of the pushes came late
+}
+
+TEST_F(Waiting, WhatComesInTimeIsTaken) {
+    auto popping = in_thread([&] { return next_number(empty); });
+    ASSERT_TRUE(consumers_wait(empty, 1));
+    push_number(empty, 5);
+    EXPECT_EQ(5, popping.get());
+
+    auto pushing = in_thread([&] { push_number(full, 6); });
+    ASSERT_TRUE(producers_wait(full, 1));
+    EXPECT_EQ(1, next_number(full));
+    pushing.get();
+    EXPECT_EQ(6, next_number(full));
+}
+
+TEST_F(Waiting, EndsWhenTheTokenIsCancelled) {
+    for (auto &blocking : all()) {
+        SCOPED_TRACE(blocking.name);
+        const CancelToken token;
+        auto blocked = in_thread([&] { blocking.call(Wait().cancel(token)); });
+        if (std::string(blocking.name) == "wait_pass") {
+            EXPECT_EQ(std::future_status::timeout, blocked.wait_for(20ms));
+        } else {
+            ASSERT_TRUE(eventually([&] { return waiting() == 1; }));
+        }
+        token.cancel();
+        EXPECT_ERROR(Cancelled, -1, blocked.get(), "cancel");
+        EXPECT_ERROR(Cancelled, -1, blocking.call(Wait().cancel(token)), "cancel");  // for good
+        token.cancel();
+    }
+    EXPECT_EQ(0u, waiting());
+}
+
+TEST_F(Waiting, OneTokenEndsMany) {
+    const CancelToken token;
+    const Wait wait = Wait().cancel(token);
+    std::vector<std::future<void>> blocked;
+    for (int i = 0; i < 4; i++) {
+        blocked.push_back(in_thread([&] { empty.pop(wait); }));
+        blocked.push_back(in_thread([&] { push_number(full, 2, wait); }));
+    }
+    ASSERT_TRUE(eventually([&] { return waiting() == 8; }));
+    token.cancel();
+    for (auto &b : blocked) EXPECT_ERROR(Cancelled, -1, b.get(), "cancel");
+    EXPECT_EQ(0u, waiting());
+}
+
+TEST_F(Waiting, ATokenThatWasNotUsedChangesNothing) {
+    const CancelToken token;
+    const Wait wait = Wait(kStuck).cancel(token);
+    auto popping = in_thread([&] { return next_number(empty, wait); });
+    ASSERT_TRUE(consumers_wait(empty, 1));
+    push_number(empty, 5);
+    EXPECT_EQ(5, popping.get());
+    EXPECT_ERROR(Timeout, -1, empty.pop(Wait(1ms).cancel(token)), "time");
+}
+
+TEST_F(Waiting, ACancelledCallLeavesItsTurnToTheNext) {
+    const CancelToken token;
+    auto first = in_thread([&] { return next_number(empty, Wait().cancel(token)); });
+    ASSERT_TRUE(consumers_wait(empty, 1));
+    auto second = in_thread([&] { return next_number(empty); });
+    ASSERT_TRUE(consumers_wait(empty, 2));
+    token.cancel();
+    EXPECT_ERROR(Cancelled, -1, first.get(), "cancel");
+    push_number(empty, 5);
+    EXPECT_EQ(5, second.get());
+}
+
+TEST_F(Waiting, PollEndsAWait) {
+    for (auto &blocking : all()) {
+        SCOPED_TRACE(blocking.name);
+        int polls = 0;
+        const auto me = std::this_thread::get_id();
+        const Wait wait = Wait(kStuck).poll(
+            [&] {
+                EXPECT_EQ(me, std::this_thread::get_id());
+                EXPECT_EQ(1u, full.size());  // it may call pyfeed
+                return ++polls == 3;
+            },
+            1ms);
+        EXPECT_ERROR(Cancelled, -1, blocking.call(wait), "cancel");
+        EXPECT_EQ(3, polls);
+    }
+    EXPECT_EQ(0u, waiting());
+}
+
+TEST_F(Waiting, PollDoesNotMakeTheTimeLonger) {
+    int polls = 0;
+    EXPECT_ERROR(Timeout, -1, empty.pop(Wait(30ms).poll([&] { return ++polls, false; }, 1ms)), "time");
+    EXPECT_GT(polls, 0);
+}
+
+TEST_F(Waiting, WhatPollThrowsComesOutOfTheCall) {
+    struct Interrupted : std::exception {};
+    EXPECT_THROW(empty.pop(Wait().poll([]() -> bool { throw Interrupted(); }, 1ms)), Interrupted);
+    EXPECT_EQ(0u, waiting());
+}
+
+TEST_F(Waiting, NobodyPollsACallThatNeedNotWait) {
+    full.pop(Wait().poll([]() -> bool { throw std::logic_error("polled"); }, 1ms));
+}
+
+TEST_F(Waiting, PollAfterASignal) {
+    struct sigaction action{};
+    struct sigaction before{};
+    action.sa_handler = [](int) {};
+    action.sa_flags = SA_ONSTACK;
+    ASSERT_EQ(0, sigaction(SIGUSR1, &action, &before));
+
+    std::atomic<bool> polled{false};
+    std::atomic<pthread_t> thread{pthread_self()};
+    auto popping = in_thread([&] {
+        thread = pthread_self();
+        empty.pop(Wait(kStuck).poll([&] { return polled = true; }, std::chrono::hours(1)));
+    });
+    ASSERT_TRUE(consumers_wait(empty, 1));
+    // A signal may come just before the thread sleeps: then the next one finds it asleep.
+    EXPECT_TRUE(eventually([&] {
+        if (!polled) pthread_kill(thread, SIGUSR1);
+        std::this_thread::sleep_for(1ms);
+        return polled.load();
+    }));
+    EXPECT_ERROR(Cancelled, -1, popping.get(), "cancel");
+    sigaction(SIGUSR1, &before, nullptr);
+}
+
+TEST_F(Waiting, SignalsDoNotEndAWaitWithoutPoll) {
+    struct sigaction action{};
+    struct sigaction before{};
+    static std::atomic<int> handled;
+    handled = 0;
+    action.sa_handler = [](int) { handled++; };
+    action.sa_flags = SA_ONSTACK;
+    ASSERT_EQ(0, sigaction(SIGUSR1, &action, &before));
+
+    std::atomic<pthread_t> thread{pthread_self()};
+    auto popping = in_thread([&] {
+        thread = pthread_self();
+        return next_number(empty);
+    });
+    ASSERT_TRUE(consumers_wait(empty, 1));
+    for (int i = 1; i <= 5; i++) {
+        pthread_kill(thread, SIGUSR1);
+        ASSERT_TRUE(eventually([&] { return handled >= i; }));
+    }
+    EXPECT_EQ(1u, empty.stats().waiting_consumers);
+    push_number(empty, 5);
+    EXPECT_EQ(5, popping.get());
+    sigaction(SIGUSR1, &before, nullptr);
+}
+
+TEST_F(Waiting, CountsOfThoseWhoWait) {
+    std::vector<std::future<int64_t>> popping;
+    for (uint32_t i = 1; i <= 3; i++) {
+        popping.push_back(in_thread([&] { return next_number(empty); }));
+        ASSERT_TRUE(consumers_wait(empty, i));
+    }
+    auto pushing = in_thread([&] { push_number(full, 2); });
+    ASSERT_TRUE(producers_wait(full, 1));
+    EXPECT_EQ(0u, empty.stats().waiting_producers);
+    EXPECT_EQ(0u, full.stats().waiting_consumers);
+    EXPECT_EQ(0u, full.stats().producers_waited_ns);  // finished waits only
+
+    std::this_thread::sleep_for(5ms);  // time that must show up
+    full.pop();
+    pushing.get();
+    for (int64_t i = 0; i < 3; i++) push_number(empty, i);
+    for (auto &p : popping) p.get();
+    EXPECT_EQ(0u, waiting());
+    EXPECT_GE(full.stats().producers_waited_ns, 5'000'000u);
+    EXPECT_GE(empty.stats().consumers_waited_ns, 15'000'000u);
+}
+
+TEST_F(Waiting, DurationsTooLongToCountAreForEver) {
+    for (const Wait &wait : {Wait(std::chrono::hours::max()), Wait(std::chrono::duration<double>(1e300))}) {
+        auto popping = in_thread([&] { return next_number(empty, wait); });
+        ASSERT_TRUE(consumers_wait(empty, 1));
+        push_number(empty, 5);
+        EXPECT_EQ(5, popping.get());
+    }
+}
+
+// A struct from a program that was compiled when pf_wait was shorter: the rest is as in PF_WAIT_INIT.
+TEST_F(Waiting, AShorterStruct) {
+    pf_wait wait = PF_WAIT_INIT;
+    wait.size = offsetof(pf_wait, cancel);
+    wait.timeout_ns = 0;
+    wait.cancel = 12345;  // beyond its end: not read
+    pf_tuple tuple = PF_TUPLE_INIT;
+    EXPECT_STATUS(PF_TIMEOUT, pf_queue_pop(empty.handle(), &wait, &tuple, nullptr));
+}
+
+}  // namespace
