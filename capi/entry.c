@@ -46,6 +46,15 @@ static pf_status null(pf_error *err, const char *name) {
         if ((struct_) && (struct_)->size > sizeof(uint32_t))                                     \
             memset((char *)(struct_) + sizeof(uint32_t), 0, (struct_)->size - sizeof(uint32_t)); \
     } while (0)
+/* Of a tuple that is to be taken back: its loan goes to Go, or nowhere if nobody gets there any more. */
+#define ZERO_BUT_LOAN(tuple)                               \
+    do {                                                   \
+        if ((tuple) && (tuple)->size >= sizeof *(tuple)) { \
+            uint64_t loan = (tuple)->loan;                 \
+            ZERO_STRUCT(tuple);                            \
+            (tuple)->loan = pfi_shut ? 0 : loan;           \
+        }                                                  \
+    } while (0)
 #define WHOLE(struct_)                               \
     do {                                             \
         NOT_NULL(struct_);                           \
@@ -310,7 +319,7 @@ pf_status pf_queue_commit(pf_tuple *slot, pf_error *err) {
 }
 
 pf_status pf_queue_pop(pf_handle queue, const pf_wait *wait, pf_tuple *out, pf_error *err) {
-    ZERO_STRUCT(out);
+    ZERO_BUT_LOAN(out);
     ENTER(err);
     WHOLE(out);
     pfi_call call = {0};
@@ -398,7 +407,7 @@ pf_status pf_reader_of(pf_handle var, pf_handle *reader, pf_error *err) {
 }
 
 pf_status pf_reader_next(pf_handle reader, const pf_wait *wait, pf_tuple *out, pf_error *err) {
-    ZERO_STRUCT(out);
+    ZERO_BUT_LOAN(out);
     ENTER(err);
     WHOLE(out);
     pfi_call call = {0};

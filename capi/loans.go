@@ -94,6 +94,18 @@ func pfgo_tuple_release(id C.uint64_t) {
 	}
 }
 
+// giveBack releases what the caller's struct still holds.
+func giveBack(held *C.pf_tuple) {
+	if held.loan == 0 {
+		return
+	}
+	t := takeBack(uint64(held.loan))
+	held.loan = 0
+	if t != nil {
+		t.Release()
+	}
+}
+
 //export pfgo_tuple_share
 func pfgo_tuple_share(id C.uint64_t, out *C.pf_tuple, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)

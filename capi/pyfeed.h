@@ -310,7 +310,8 @@ PF_API pf_status pf_queue_reserve(pf_handle queue, const pf_tensor *tensors, uin
 PF_API pf_status pf_queue_commit(pf_tuple *slot, pf_error *err);
 
 /* Takes the oldest tuple. Blocks while the queue is empty. PF_END once it is closed and empty,
- * PF_FAILED once it has failed and is empty. */
+ * PF_FAILED once it has failed and is empty. A tuple that `out` still holds is released first, at less
+ * than the cost of a pf_tuple_release. */
 PF_API pf_status pf_queue_pop(pf_handle queue, const pf_wait *wait, pf_tuple *out, pf_error *err);
 
 /* Ends the pass: pushes are PF_CLOSED from now on, what is queued is still delivered, then PF_END.
@@ -397,7 +398,8 @@ PF_API pf_status pf_create_batch_reader(pf_handle scope, const char *out, const 
 
 /* The reader in a variable; PF_STATE if it holds none. */
 PF_API pf_status pf_reader_of(pf_handle var, pf_handle *reader, pf_error *err);
-/* The next tuple; PF_END at the end of the pass, until the reader is reset. Blocks. */
+/* The next tuple; PF_END at the end of the pass, until the reader is reset. Blocks. A tuple that `out`
+ * still holds is released first, as by pf_queue_pop. */
 PF_API pf_status pf_reader_next(pf_handle reader, const pf_wait *wait, pf_tuple *out, pf_error *err);
 /* Whether there is a next tuple: reads one ahead and so may block. */
 PF_API pf_status pf_reader_has_next(pf_handle reader, const pf_wait *wait, uint8_t *out, pf_error *err);

@@ -196,6 +196,7 @@ func commit(id uint64) error {
 //export pfgo_queue_pop
 func pfgo_queue_pop(h C.pf_handle, call *C.pfi_call, out *C.pf_tuple, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
+	giveBack(out)
 	q, e := lookup[*pyfeed.PyArrayFeedQueue](h)
 	if e != nil {
 		return answer(e, err)

@@ -53,6 +53,7 @@ func pfgo_reader_of(h C.pf_handle, out *C.pf_handle, err *C.pf_error) (st C.pf_s
 //export pfgo_reader_next
 func pfgo_reader_next(h C.pf_handle, call *C.pfi_call, out *C.pf_tuple, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
+	giveBack(out)
 	r, e := lookup[*readers.ReaderHolder](h)
 	if e != nil {
 		return answer(e, err)

@@ -477,6 +477,28 @@ TEST_F(QueueTest, SharesAreLoansOfTheirOwn) {
     EXPECT_ERROR(StateError, -1, Tuple().share(), "released");
 }
 
+// A loop in C needs one struct and one release.
+TEST_F(QueueTest, PopsGiveBackWhatTheStructStillHolds) {
+    const Queue queue = numbers(4);
+    for (int64_t i = 0; i < 3; i++) push_number(queue, i);
+    pf_tuple tuple = PF_TUPLE_INIT;
+    for (int64_t i = 0; i < 3; i++) {
+        ASSERT_EQ(PF_OK, pf_queue_pop(queue.handle(), nullptr, &tuple, nullptr));
+        EXPECT_EQ(i, *static_cast<const int64_t *>(tuple.slots[0].data));
+        EXPECT_EQ(1u, memory_stats().tuples_on_loan);
+    }
+    queue.close();
+    EXPECT_STATUS(PF_END, pf_queue_pop(queue.handle(), nullptr, &tuple, nullptr));
+    EXPECT_EQ(0u, tuple.loan);
+    EXPECT_EQ(0u, memory_stats().tuples_on_loan);
+    // One that never got to the queue leaves the tuple where it was.
+    tuple.loan = 12345;
+    pf_wait tiny = PF_WAIT_INIT;
+    tiny.size = 1;
+    EXPECT_STATUS(PF_INVALID, pf_queue_pop(queue.handle(), &tiny, &tuple, nullptr));
+    EXPECT_EQ(12345u, tuple.loan);
+}
+
 TEST_F(QueueTest, CommitOfWhatIsNoSlot) {
     const Queue queue = numbers(2);
     pf_tuple nothing = PF_TUPLE_INIT;
