@@ -1,0 +1,482 @@
+/* Arrays coming in: NumPy's, and by way of NumPy whatever has the buffer protocol or
+ * __array_interface__; DLPack is read here, since NumPy refuses its bfloat16. */
+#include <stdatomic.h>
+#include <string.h>
+
+#include "native.h"
+
+static PyObject *lod_tensor; /* the class pyfeed.LoDTensor */
+static PyArray_Descr *bfloat16;
+
+/* ---- DLPack, https://dmlc.github.io/dlpack/latest/c_api.html ---- */
+
+typedef struct {
+    int32_t type, id;
+} dl_device;
+enum { DL_CPU = 1, DL_CUDA_HOST = 3 };
+enum { DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_COMPLEX = 5, DL_BOOL = 6 };
+
+typedef struct {
+    void *data;
+    dl_device device;
+    int32_t ndim;
+    uint8_t code, bits;
+    uint16_t lanes;
+    int64_t *shape, *strides;
+    uint64_t byte_offset;
+} dl_tensor;
+
+typedef struct dl_managed {
+    dl_tensor tensor;
+    void *context;
+    void (*deleter)(struct dl_managed *);
+} dl_managed;
+
+static pf_dtype dl_dtype(const dl_tensor *t) {
+    if (t->lanes != 1) return PF_DTYPE_ANY;
+    switch (t->code << 8 | t->bits) {
+        case DL_BOOL << 8 | 8:
+            return PF_BOOL;
+        case DL_INT << 8 | 8:
+            return PF_INT8;
+        case DL_INT << 8 | 16:
+            return PF_INT16;
+        case DL_INT << 8 | 32:
+            return PF_INT32;
+        case DL_INT << 8 | 64:
+            return PF_INT64;
+        case DL_UINT << 8 | 8:
+            return PF_UINT8;
+        case DL_UINT << 8 | 16:
+            return PF_UINT16;
+        case DL_UINT << 8 | 32:
+            return PF_UINT32;
+        case DL_UINT << 8 | 64:
+            return PF_UINT64;
+        case DL_FLOAT << 8 | 16:
+            return PF_FLOAT16;
+        case DL_BFLOAT << 8 | 16:
+            return PF_BFLOAT16;
+        case DL_FLOAT << 8 | 32:
+            return PF_FLOAT32;
+        case DL_FLOAT << 8 | 64:
+            return PF_FLOAT64;
+        case DL_COMPLEX << 8 | 64:
+            return PF_COMPLEX64;
+        case DL_COMPLEX << 8 | 128:
+            return PF_COMPLEX128;
+    }
+    return PF_DTYPE_ANY;
+}
+
+static void dl_drop(PyObject *capsule) {
+    dl_managed *m = PyCapsule_GetPointer(capsule, "used_dltensor");
+    if (m && m->deleter) m->deleter(m);
+}
+
+/* `unit` is what strides count in. More than PF_MAX_RANK dimensions are the library's to refuse. */
+static void set_layout(incoming *in, Py_ssize_t i, int rank, const int64_t *dims, const int64_t *strides,
+                       int64_t unit) {
+    layout *to = &in->layouts[i];
+    for (int j = 0; j < rank && j < PF_MAX_RANK; j++) {
+        to->dims[j] = dims[j];
+        if (strides) to->strides[j] = strides[j] * unit;
+    }
+    in->tensors[i].rank = rank;
+    in->tensors[i].dims = to->dims;
+    in->tensors[i].strides = strides ? to->strides : NULL;
+}
+
+static int read_dlpack(incoming *in, Py_ssize_t i, PyObject *object) {
+    pf_tensor *out = &in->tensors[i];
+    PyObject *capsule = PyObject_CallMethod(object, "__dlpack__", NULL);
+    if (!capsule) return -1;
+    dl_managed *m = PyCapsule_GetPointer(capsule, "dltensor");
+    if (!m || PyCapsule_SetName(capsule, "used_dltensor") < 0) {
+        Py_DECREF(capsule);
+        return -1;
+    }
+    in->held[i].capsule = capsule; /* its deleter is ours to call from here on */
+    const dl_tensor *t = &m->tensor;
+    if (t->device.type != DL_CPU && t->device.type != DL_CUDA_HOST) {
+        raise_named("UnsupportedError", i,
+                    "slot %zd: place: expected data in CPU memory, found DLPack device %d", i,
+                    (int)t->device.type);
+        return -1;
+    }
+    out->dtype = dl_dtype(t);
+    if (out->dtype == PF_DTYPE_ANY) {
+        raise_named("DTypeError", i,
+                    "slot %zd: dtype: DLPack type code %d of %d bits and %d lanes is not supported", i,
+                    (int)t->code, (int)t->bits, (int)t->lanes);
+        return -1;
+    }
+    out->data = (char *)t->data + t->byte_offset;
+    set_layout(in, i, t->ndim, t->shape, t->strides, (int64_t)pf_dtype_size(out->dtype));
+    return 0;
+}
+
+/* ---- NumPy ---- */
+
+static const int npy_types[] = {
+    [PF_DTYPE_ANY] = NPY_NOTYPE,      [PF_BOOL] = NPY_BOOL,       [PF_INT8] = NPY_INT8,
+    [PF_INT16] = NPY_INT16,           [PF_INT32] = NPY_INT32,     [PF_INT64] = NPY_INT64,
+    [PF_UINT8] = NPY_UINT8,           [PF_UINT16] = NPY_UINT16,   [PF_UINT32] = NPY_UINT32,
+    [PF_UINT64] = NPY_UINT64,         [PF_FLOAT16] = NPY_FLOAT16, [PF_BFLOAT16] = NPY_VOID,
+    [PF_FLOAT32] = NPY_FLOAT32,       [PF_FLOAT64] = NPY_FLOAT64, [PF_COMPLEX64] = NPY_COMPLEX64,
+    [PF_COMPLEX128] = NPY_COMPLEX128,
+};
+
+/* ml_dtypes' bfloat16, which NumPy lets in under a number of its own, and NumPy's name for two bytes
+ * that it does not know. */
+static int is_bfloat16(PyArray_Descr *d) {
+    if (d->type_num == NPY_VOID)
+        return PyDataType_ELSIZE(d) == 2 && !PyDataType_HASFIELDS(d) && !PyDataType_HASSUBARRAY(d);
+    if (d->type_num < NPY_USERDEF) return 0;
+    PyObject *name = PyObject_GetAttrString((PyObject *)d, "name");
+    int yes = name && PyUnicode_CompareWithASCIIString(name, "bfloat16") == 0;
+    Py_XDECREF(name);
+    PyErr_Clear();
+    return yes;
+}
+
+static pf_dtype descr_dtype(PyArray_Descr *d) {
+    switch (d->type_num) {
+        case NPY_BOOL:
+            return PF_BOOL;
+        case NPY_BYTE:
+            return PF_INT8;
+        case NPY_UBYTE:
+            return PF_UINT8;
+        case NPY_SHORT:
+            return PF_INT16;
+        case NPY_USHORT:
+            return PF_UINT16;
+        case NPY_INT:
+            return PF_INT32;
+        case NPY_UINT:
+            return PF_UINT32;
+        case NPY_LONG:
+            return sizeof(long) == 8 ? PF_INT64 : PF_INT32;
+        case NPY_ULONG:
+            return sizeof(long) == 8 ? PF_UINT64 : PF_UINT32;
+        case NPY_LONGLONG:
+            return PF_INT64;
+        case NPY_ULONGLONG:
+            return PF_UINT64;
+        case NPY_HALF:
+            return PF_FLOAT16;
+        case NPY_FLOAT:
+            return PF_FLOAT32;
+        case NPY_DOUBLE:
+            return PF_FLOAT64;
+        case NPY_CFLOAT:
+            return PF_COMPLEX64;
+        case NPY_CDOUBLE:
+            return PF_COMPLEX128;
+    }
+    return is_bfloat16(d) ? PF_BFLOAT16 : PF_DTYPE_ANY;
+}
+
+PyArray_Descr *dtype_descr(pf_dtype dtype) {
+    if (dtype != PF_BFLOAT16) return PyArray_DescrFromType(npy_types[dtype]);
+    if (!bfloat16) {
+        PyObject *module = PyImport_ImportModule("ml_dtypes");
+        PyObject *type = module ? PyObject_GetAttrString(module, "bfloat16") : PyUnicode_FromString("V2");
+        if (!module) PyErr_Clear();
+        if (type) PyArray_DescrConverter(type, &bfloat16);
+        Py_XDECREF(type);
+        Py_XDECREF(module);
+    }
+    Py_XINCREF((PyObject *)bfloat16);
+    return bfloat16;
+}
+
+pf_dtype dtype_parse(PyObject *dtype) {
+    if (dtype == Py_None) return PF_DTYPE_ANY;
+    if (PyUnicode_Check(dtype) && PyUnicode_CompareWithASCIIString(dtype, "bfloat16") == 0)
+        return PF_BFLOAT16;
+    PyArray_Descr *d;
+    if (PyArray_DescrConverter(dtype, &d) != NPY_SUCCEED) return -1;
+    pf_dtype found = descr_dtype(d);
+    if (PyArray_ISNBO(d->byteorder) == 0 || found == PF_DTYPE_ANY) {
+        raise_named(
+            "DTypeError", -1,
+            "dtype: expected bool, an integer, float, bfloat16 or complex in native byte order, found %R", d);
+        found = -1;
+    }
+    Py_DECREF((PyObject *)d);
+    return found;
+}
+
+static int read_ndarray(incoming *in, Py_ssize_t i, PyArrayObject *a) {
+    pf_tensor *out = &in->tensors[i];
+    PyArray_Descr *d = PyArray_DESCR(a);
+    in->held[i].array = (PyObject *)a;
+    out->dtype = descr_dtype(d);
+    if (out->dtype == PF_DTYPE_ANY) {
+        raise_named("DTypeError", i,
+                    "slot %zd: dtype: expected bool, an integer, float, bfloat16 or complex, found %S", i, d);
+        return -1;
+    }
+    if (PyArray_ISBYTESWAPPED(a)) {
+        raise_named("ByteOrderError", i,
+                    "slot %zd: byte order: expected native, found %S: convert it with "
+                    "a.astype(a.dtype.newbyteorder('='))",
+                    i, d);
+        return -1;
+    }
+    out->data = PyArray_DATA(a);
+    set_layout(in, i, PyArray_NDIM(a), (const int64_t *)PyArray_DIMS(a),
+               PyArray_IS_C_CONTIGUOUS(a) ? NULL : (const int64_t *)PyArray_STRIDES(a), 1);
+    return 0;
+}
+
+_Static_assert(sizeof(npy_intp) == sizeof(int64_t), "dims and strides are read as they are");
+
+static int has(PyObject *object, const char *name) {
+    PyObject *attribute = PyObject_GetAttrString((PyObject *)Py_TYPE(object), name);
+    if (!attribute) PyErr_Clear();
+    Py_XDECREF(attribute);
+    return attribute != NULL;
+}
+
+static int read_array(incoming *in, Py_ssize_t i, PyObject *object);
+
+static int read_lod_tensor(incoming *in, Py_ssize_t i, PyObject *object) {
+    PyObject *lod = PyObject_GetAttrString(object, "lod");
+    PyObject *levels = lod ? PySequence_Tuple(lod) : NULL;
+    Py_XDECREF(lod);
+    if (!levels) return -1;
+    in->held[i].lod = levels;
+    Py_ssize_t n = PyTuple_Size(levels);
+    if (n > PF_MAX_LOD_LEVELS) {
+        raise_named("ShapeError", i, "slot %zd: LoD: expected at most %d levels, found %zd", i,
+                    PF_MAX_LOD_LEVELS, n);
+        return -1;
+    }
+    if (!in->lod && !(in->lod = PyMem_Calloc((size_t)in->count, sizeof *in->lod))) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t j = 0; j < n; j++) {
+        PyObject *level = PyTuple_GetItem(levels, j);
+        if (!PyArray_Check(level) || PyArray_TYPE((PyArrayObject *)level) != NPY_INT64 ||
+            PyArray_NDIM((PyArrayObject *)level) != 1 || !PyArray_IS_C_CONTIGUOUS((PyArrayObject *)level)) {
+            raise_named("DTypeError", i,
+                        "slot %zd: LoD level %zd: expected a contiguous int64 array, found %R", i, j, level);
+            return -1;
+        }
+        in->lod[i][j].offsets = PyArray_DATA((PyArrayObject *)level);
+        in->lod[i][j].count = (uint64_t)PyArray_DIM((PyArrayObject *)level, 0);
+    }
+    PyObject *data = PyObject_GetAttrString(object, "data");
+    int r = data ? PyObject_IsInstance(data, lod_tensor) : -1;
+    if (r > 0) {
+        raise_named("DTypeError", i,
+                    "slot %zd: data: expected an array in the LoDTensor, found another LoDTensor", i);
+        r = -1;
+    } else if (r == 0) {
+        r = read_array(in, i, data);
+    }
+    Py_XDECREF(data);
+    in->tensors[i].lod = in->lod[i];
+    in->tensors[i].lod_levels = (uint32_t)n;
+    return r;
+}
+
+static int read_array(incoming *in, Py_ssize_t i, PyObject *object) {
+    if (PyArray_Check(object)) {
+        Py_INCREF(object);
+        return read_ndarray(in, i, (PyArrayObject *)object);
+    }
+    int is_lod = PyObject_IsInstance(object, lod_tensor);
+    if (is_lod) return is_lod < 0 ? -1 : read_lod_tensor(in, i, object);
+    if (has(object, "__dlpack__")) return read_dlpack(in, i, object);
+    PyObject *array = NULL;
+    if (has(object, "__array_interface__") || has(object, "__array_struct__")) {
+        array = PyArray_FromAny(object, NULL, 0, 0, 0, NULL);
+    } else if (PyObject_CheckBuffer(object)) {
+        PyObject *view = PyMemoryView_FromObject(object);
+        array = view ? PyArray_FromAny(view, NULL, 0, 0, 0, NULL) : NULL;
+        Py_XDECREF(view);
+    } else {
+        raise_named("DTypeError", i,
+                    "slot %zd: expected an array (NumPy, the buffer protocol, __array_interface__ or "
+                    "DLPack), found %R",
+                    i, (PyObject *)Py_TYPE(object));
+    }
+    return array ? read_ndarray(in, i, (PyArrayObject *)array) : -1;
+}
+
+/* ---- A whole tuple ---- */
+
+static void held_drop(held *h) {
+    if (h->capsule) dl_drop(h->capsule);
+    Py_CLEAR(h->capsule);
+    Py_CLEAR(h->array);
+    Py_CLEAR(h->lod);
+}
+
+int incoming_read(incoming *in, PyObject *arrays) {
+    int is_tuple = PyTuple_Check(arrays);
+    if (!is_tuple && !PyList_Check(arrays)) {
+        raise_named("DTypeError", -1, "arrays: expected a tuple or list of arrays, one a slot, found %R",
+                    (PyObject *)Py_TYPE(arrays));
+        return -1;
+    }
+    in->count = is_tuple ? PyTuple_Size(arrays) : PyList_Size(arrays);
+    in->bytes = 0;
+    in->lod = NULL;
+    in->tensors = in->few_tensors;
+    in->held = in->few_held;
+    in->layouts = in->few_layouts;
+    if (in->count > FEW_SLOTS) {
+        in->tensors = PyMem_Calloc((size_t)in->count, sizeof *in->tensors);
+        in->held = PyMem_Calloc((size_t)in->count, sizeof *in->held);
+        in->layouts = PyMem_Calloc((size_t)in->count, sizeof *in->layouts);
+        if (!in->tensors || !in->held || !in->layouts) {
+            in->count = 0;
+            incoming_drop(in);
+            PyErr_NoMemory();
+            return -1;
+        }
+    }
+    memset(in->held, 0, (size_t)in->count * sizeof *in->held);
+    for (Py_ssize_t i = 0; i < in->count; i++) {
+        in->tensors[i] = (pf_tensor)PF_TENSOR_INIT;
+        /* Reading one may run Python code, which may shorten the list, and drop the object. */
+        PyObject *object = is_tuple ? PyTuple_GetItem(arrays, i) : PyList_GetItem(arrays, i);
+        Py_XINCREF(object);
+        int r = object ? read_array(in, i, object) : -1;
+        Py_XDECREF(object);
+        if (r < 0) {
+            incoming_drop(in);
+            return -1;
+        }
+        size_t bytes = pf_dtype_size(in->tensors[i].dtype);
+        for (int32_t j = 0; j < in->tensors[i].rank && j < PF_MAX_RANK; j++)
+            bytes *= (size_t)in->tensors[i].dims[j];
+        in->bytes += bytes;
+    }
+    return 0;
+}
+
+void incoming_drop(incoming *in) {
+    PyObject *type, *value, *traceback; /* dropping may run Python code, after a failure too */
+    PyErr_Fetch(&type, &value, &traceback);
+    for (Py_ssize_t i = 0; i < in->count; i++) held_drop(&in->held[i]);
+    PyErr_Restore(type, value, traceback);
+    PyMem_Free(in->lod);
+    if (in->tensors != in->few_tensors) PyMem_Free(in->tensors);
+    if (in->held != in->few_held) PyMem_Free(in->held);
+    if (in->layouts != in->few_layouts) PyMem_Free(in->layouts);
+    in->count = 0;
+}
+
+/* ---- Lent memory ----
+ *
+ * The library gives a lend back on whatever thread lets go of it last, maybe one that knows nothing
+ * of Python. It is put on a list here, and Python is asked to call lent_drain soon; the next push
+ * does so anyway. While it is lent, an array of NumPy's cannot be written through. */
+
+struct lent {
+    struct lent *next;
+    Py_ssize_t count;
+    held held[];
+};
+
+static _Atomic(lent *) returned;
+static atomic_int drain_asked; /* one request at a time: the interpreter keeps few */
+static atomic_int stopped;     /* the interpreter is going: leave everything where it is */
+static PyObject *write_locks;  /* id of an array: how many lends keep it from being written */
+
+static void write_lock(PyObject *array) {
+    PyArrayObject *a = (PyArrayObject *)array;
+    PyObject *key = PyLong_FromVoidPtr(array);
+    PyObject *held = key ? PyDict_GetItemWithError(write_locks, key) : NULL;
+    long n = held ? PyLong_AsLong(held) : 0;
+    if (key && !PyErr_Occurred() && (n > 0 || PyArray_ISWRITEABLE(a))) {
+        PyObject *count = PyLong_FromLong(n + 1);
+        if (count && PyDict_SetItem(write_locks, key, count) == 0) PyArray_CLEARFLAGS(a, NPY_ARRAY_WRITEABLE);
+        Py_XDECREF(count);
+    }
+    Py_XDECREF(key);
+    PyErr_Clear(); /* without memory for the lock, the lend goes on without it */
+}
+
+static void write_unlock(PyObject *array) {
+    PyObject *key = PyLong_FromVoidPtr(array);
+    PyObject *held = key ? PyDict_GetItemWithError(write_locks, key) : NULL;
+    if (held) {
+        PyObject *count = PyLong_FromLong(PyLong_AsLong(held) - 1);
+        if (count && PyLong_AsLong(count) > 0) {
+            PyDict_SetItem(write_locks, key, count);
+        } else {
+            PyDict_DelItem(write_locks, key);
+            PyArray_ENABLEFLAGS((PyArrayObject *)array, NPY_ARRAY_WRITEABLE);
+        }
+        Py_XDECREF(count);
+    }
+    Py_XDECREF(key);
+    PyErr_Clear();
+}
+
+lent *lent_take(incoming *in) {
+    lent *l = PyMem_Malloc(sizeof *l + (size_t)in->count * sizeof(held));
+    if (!l) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    l->count = in->count;
+    memcpy(l->held, in->held, (size_t)in->count * sizeof(held));
+    memset(in->held, 0, (size_t)in->count * sizeof(held));
+    for (Py_ssize_t i = 0; i < l->count; i++)
+        if (l->held[i].array) write_lock(l->held[i].array);
+    return l;
+}
+
+void lent_cancel(lent *l) {
+    for (Py_ssize_t i = 0; i < l->count; i++) {
+        if (l->held[i].array) write_unlock(l->held[i].array);
+        held_drop(&l->held[i]);
+    }
+    PyMem_Free(l);
+}
+
+void lent_drain(void) {
+    if (!atomic_load_explicit(&returned, memory_order_relaxed)) return;
+    lent *l = atomic_exchange(&returned, NULL);
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    while (l) {
+        lent *next = l->next;
+        lent_cancel(l);
+        l = next;
+    }
+    PyErr_Restore(type, value, traceback);
+}
+
+static int drain(void *Py_UNUSED(unused)) {
+    atomic_store(&drain_asked, 0);
+    lent_drain();
+    return 0;
+}
+
+void lent_return(void *lent_) {
+    lent *l = lent_;
+    l->next = atomic_load(&returned);
+    while (!atomic_compare_exchange_weak(&returned, &l->next, l));
+    if (!atomic_load(&stopped) && !atomic_exchange(&drain_asked, 1) && Py_AddPendingCall(drain, NULL) < 0)
+        atomic_store(&drain_asked, 0); /* no room: the next lend that comes back asks again */
+}
+
+void lent_stop(void) { atomic_store(&stopped, 1); }
+
+int arrays_init(void) {
+    PyObject *module = PyImport_ImportModule("pyfeed._lod");
+    lod_tensor = module ? PyObject_GetAttrString(module, "LoDTensor") : NULL;
+    Py_XDECREF(module);
+    write_locks = PyDict_New();
+    return lod_tensor && write_locks ? 0 : -1;
+}

@@ -1,0 +1,184 @@
+/* The docstrings of what Python users call and C implements. */
+#ifndef PYFEED_DOCS_H
+#define PYFEED_DOCS_H
+
+#define MEMORY_STATS_DOC                                                                               \
+    "memory_stats()\n--\n\n"                                                                           \
+    "What is alive in this process; all but ``idle_bytes`` fall to 0 when all is closed.\n\n"          \
+    "Returns\n"                                                                                        \
+    "-------\n"                                                                                        \
+    "dict\n"                                                                                           \
+    "    ``handles``, of queues, readers and scopes; ``tuples_on_loan``, whose arrays are still\n"     \
+    "    in use; ``live_queue_bytes`` of tuples pushed by copy or in place, ``live_lent_bytes`` of\n"  \
+    "    those that are lent, ``live_batch_bytes`` of batches and variables, ``live_view_bytes`` of\n" \
+    "    descriptors; ``live_buffers``, their number; ``idle_bytes``, kept for the next tuple.\n"
+
+#define PUSH_DOC                                                                                 \
+    "push($self, arrays, /, *, copy=True, timeout=None, pass_id=0)\n--\n\n"                      \
+    "Put a tuple of arrays in; wait while the queue is full.\n\n"                                \
+    "Parameters\n"                                                                               \
+    "----------\n"                                                                               \
+    "arrays : tuple or list\n"                                                                   \
+    "    One array a slot: NumPy's, or anything with the buffer protocol,\n"                     \
+    "    ``__array_interface__`` or DLPack in CPU memory, or a `LoDTensor`. Slots whose first\n" \
+    "    dimension is -1 must have equally many rows.\n"                                         \
+    "copy : bool\n"                                                                              \
+    "    False lends the arrays, which must be contiguous, instead of copying them. They must\n" \
+    "    not change until the consumer is done; NumPy's cannot be written to meanwhile.\n"       \
+    "timeout : float, optional\n"                                                                \
+    "    Seconds to wait for room. None: for ever; 0: not at all.\n"                             \
+    "pass_id : int\n"                                                                            \
+    "    The pass the tuple belongs to, see `wait_pass`. 0: the one that is current now.\n\n"    \
+    "Raises\n"                                                                                   \
+    "------\n"                                                                                   \
+    "ShapeError, DTypeError, ByteOrderError, SlotCountError, TooLargeError\n"                    \
+    "    The tuple does not fit: what was expected, what was found, in which slot. Nothing is\n" \
+    "    queued.\n"                                                                              \
+    "QueueClosed\n"                                                                              \
+    "    The queue takes no more, or was closed while this call waited.\n"                       \
+    "Timeout\n"                                                                                  \
+    "    There was no room in time.\n"
+
+#define POP_DOC                                                                                   \
+    "pop($self, timeout=None)\n--\n\n"                                                            \
+    "Take the oldest tuple out; wait for one while the queue is empty.\n\n"                       \
+    "Returns\n"                                                                                   \
+    "-------\n"                                                                                   \
+    "tuple of numpy.ndarray\n"                                                                    \
+    "    Views of the queue's memory, one a slot; it goes back when the last view dies. A slot\n" \
+    "    with levels of detail is a `LoDTensor`. What was lent is read-only.\n\n"                 \
+    "Raises\n"                                                                                    \
+    "------\n"                                                                                    \
+    "EndOfData\n"                                                                                 \
+    "    The queue was closed, and is empty.\n"                                                   \
+    "Timeout\n"                                                                                   \
+    "    No tuple came in time.\n"                                                                \
+    "Exception\n"                                                                                 \
+    "    The producer's own, if the queue failed, after the last tuple that was pushed.\n"
+
+#define SLOT_DOC                                                                                 \
+    "slot($self, rows=None, *, shapes=None, lod=None, timeout=None, pass_id=0)\n--\n\n"          \
+    "Reserve a tuple in the queue's own memory, to be written in place.\n\n"                     \
+    "A context manager, used once. Entering waits for room and gives a tuple of writable\n"      \
+    "arrays with arbitrary contents; leaving queues them; leaving by an exception drops them.\n" \
+    "Afterwards the arrays are read-only: the memory is the consumer's.\n\n"                     \
+    "Parameters\n"                                                                               \
+    "----------\n"                                                                               \
+    "rows : int, optional\n"                                                                     \
+    "    What stands for a first dimension of -1.\n"                                             \
+    "shapes : sequence of shapes, optional\n"                                                    \
+    "    The shape of every slot, for those that have -1 in other places.\n"                     \
+    "lod : sequence, optional\n"                                                                 \
+    "    The LoD of every slot: levels of offsets, none where it has none.\n"                    \
+    "timeout, pass_id\n"                                                                         \
+    "    As for `push`.\n\n"                                                                     \
+    "Examples\n"                                                                                 \
+    "--------\n"                                                                                 \
+    ">>> from pyfeed import Scope, py_array_reader\n"                                            \
+    ">>> reader, queue = py_array_reader(4, [(-1, 2)], dtypes=['float32'], scope=Scope())\n"     \
+    ">>> with queue.slot(3) as (x,):\n"                                                          \
+    "...     x[:] = 7\n"                                                                         \
+    ">>> float(queue.pop()[0].sum())\n"                                                          \
+    "42.0\n"
+
+#define CLOSE_DOC                                                                      \
+    "close($self, pass_id=0)\n--\n\n"                                                  \
+    "End the pass: pushes raise `QueueClosed`, what is queued is still delivered.\n\n" \
+    "Parameters\n"                                                                     \
+    "----------\n"                                                                     \
+    "pass_id : int\n"                                                                  \
+    "    Another pass than the current one is left alone. 0: the current one.\n"
+
+#define REOPEN_DOC                                                                             \
+    "reopen($self)\n--\n\n"                                                                    \
+    "Begin the next pass: drop what is still queued, and take tuples again.\n\n"               \
+    "A push that began before raises `QueueClosed`, a pop `EndOfData`: neither sees the new\n" \
+    "pass.\n\n"                                                                                \
+    "Returns\n"                                                                                \
+    "-------\n"                                                                                \
+    "int\n"                                                                                    \
+    "    How many tuples were dropped.\n"
+
+#define WAIT_PASS_DOC                                                                               \
+    "wait_pass($self, after, timeout=None)\n--\n\n"                                                 \
+    "Wait until a pass with a number above `after` is open; for producers that can start over.\n\n" \
+    "Returns\n"                                                                                     \
+    "-------\n"                                                                                     \
+    "int\n"                                                                                         \
+    "    The pass's number, to push with: once the consumer resets the reader, such pushes\n"       \
+    "    raise `QueueClosed`.\n"
+
+#define SHUTDOWN_DOC          \
+    "shutdown($self)\n--\n\n" \
+    "Close for good and drop what is queued. Every call that waits wakes up.\n"
+
+#define STATS_DOC                                                                                 \
+    "stats($self)\n--\n\n"                                                                        \
+    "The state of the queue at one moment.\n\n"                                                   \
+    "Returns\n"                                                                                   \
+    "-------\n"                                                                                   \
+    "dict\n"                                                                                      \
+    "    ``size``, ``capacity`` and ``reserved`` (being written) in tuples; ``bytes`` and\n"      \
+    "    ``bytes_limit``; ``pass_id``; ``closed``, ``failed``, ``shut_down``, ``restartable``;\n" \
+    "    ``waiting_producers`` and ``waiting_consumers``, threads; since the queue was made:\n"   \
+    "    ``pushed``, ``popped``, ``dropped``, ``pushed_bytes``; ``producers_waited`` and\n"       \
+    "    ``consumers_waited``, seconds, summed over threads.\n"
+
+#define READ_DOC                                                           \
+    "read($self, timeout=None)\n--\n\n"                                    \
+    "The next tuple.\n\n"                                                  \
+    "Returns\n"                                                            \
+    "-------\n"                                                            \
+    "tuple of numpy.ndarray\n"                                             \
+    "    As `PyArrayFeedQueue.pop`.\n\n"                                   \
+    "Raises\n"                                                             \
+    "------\n"                                                             \
+    "EndOfData\n"                                                          \
+    "    The pass is over. Iteration ends instead.\n"                      \
+    "Timeout\n"                                                            \
+    "    No tuple came in time. Nothing is lost: the next call goes on.\n" \
+    "Cancelled\n"                                                          \
+    "    The reader was reset while this call waited.\n"                   \
+    "Exception\n"                                                          \
+    "    The producer's own, after the last tuple that was pushed.\n"
+
+#define HAS_NEXT_DOC                                                             \
+    "has_next($self, timeout=None)\n--\n\n"                                      \
+    "Whether this pass has another tuple. Reads one ahead, and so may wait.\n\n" \
+    "True stays true for the next read of this reader, whichever thread makes it.\n"
+
+#define RESET_DOC                                                                          \
+    "reset($self)\n--\n\n"                                                                 \
+    "Start over, at any time; a read that waits in another thread raises `Cancelled`.\n\n" \
+    "Raises\n"                                                                             \
+    "------\n"                                                                             \
+    "StateError\n"                                                                         \
+    "    There is nothing to start over from: the message says what to do instead.\n"
+
+#define ERASE_DOC "erase($self, name, /)\n--\n\nTake a variable out of this scope and drop what it holds.\n"
+#define KIND_DOC \
+    "kind($self, name, /)\n--\n\nWhat a variable holds: 'empty', 'tensor', 'queue' or 'reader'.\n"
+#define GET_TENSOR_DOC                                                                          \
+    "get_tensor($self, name, /)\n--\n\n"                                                        \
+    "A read-only view of the tensor in a variable. It stays valid, and as it is, whatever is\n" \
+    "written into the variable later.\n"
+#define SET_TENSOR_DOC \
+    "set_tensor($self, name, array, /)\n--\n\nCopy an array into a variable, made if need be.\n"
+#define CREATE_PY_ARRAY_READER_DOC                            \
+    "create_py_array_reader($self, out, feeder_name)\n--\n\n" \
+    "The operator: a reader of the queue in variable `feeder_name`, into variable `out`.\n"
+#define CREATE_BATCH_READER_DOC                                                    \
+    "create_batch_reader($self, out, reader, batch_size, drop_last=False)\n--\n\n" \
+    "The operator: batches of what the reader in variable `reader` delivers. See `Reader.batch`.\n"
+#define SCOPE_READ_DOC                                                                        \
+    "read($self, reader, outs, timeout=None)\n--\n\n"                                         \
+    "The read op: the next tuple of the reader in variable `reader`, slot by slot into the\n" \
+    "variables `outs`. Moves, never copies.\n\n"                                              \
+    "Raises\n"                                                                                \
+    "------\n"                                                                                \
+    "EndOfData\n"                                                                             \
+    "    The pass is over; the variables stay as they are.\n"                                 \
+    "SlotCountError\n"                                                                        \
+    "    The numbers of slots and outputs differ; the tuple stays with the reader.\n"
+
+#endif

@@ -1,0 +1,61 @@
+/* The module pyfeed._native. */
+#define PYFEED_IMPORTS_NUMPY
+#include "docs.h"
+#include "native.h"
+
+static PyObject *memory_stats(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
+    tuple_flush();
+    lent_drain();
+    pf_memory_stats m = PF_MEMORY_STATS_INIT;
+    pf_error err = PF_ERROR_INIT;
+    pf_status status = pf_memory(&m, &err);
+    if (status) return raise_error(status, &err);
+    return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "handles", m.handles, "tuples_on_loan",
+                         m.tuples_on_loan, "live_queue_bytes", m.live_queue_bytes, "live_lent_bytes",
+                         m.live_lent_bytes, "live_batch_bytes", m.live_batch_bytes, "live_view_bytes",
+                         m.live_view_bytes, "idle_bytes", m.idle_bytes, "live_buffers", m.live_buffers);
+}
+
+static PyObject *stop(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
+    lent_stop();
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {
+    {"memory_stats", memory_stats, METH_NOARGS, MEMORY_STATS_DOC},
+    {"_waiting_threads", waiting_threads, METH_NOARGS, NULL},
+    {"_stop", stop, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    "pyfeed._native",
+    "What Python calls of libpyfeed.",
+    -1,
+    methods,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
+};
+
+PyMODINIT_FUNC PyInit__native(void) {
+    import_array();
+    if (pf_abi_version() != PF_ABI_VERSION) {
+        PyErr_Format(PyExc_ImportError,
+                     "pyfeed was built for version %u of libpyfeed's ABI, but the library loaded is of "
+                     "version %u (%s)",
+                     PF_ABI_VERSION, pf_abi_version(), pf_version());
+        return NULL;
+    }
+    PyObject *module = PyModule_Create(&definition);
+    if (!module) return NULL;
+    if (errors_init() < 0 || waiting_init() < 0 || arrays_init() < 0 || tuples_init(module) < 0 ||
+        queue_init(module) < 0 || reader_init(module) < 0 || scope_init(module) < 0 ||
+        PyModule_AddStringConstant(module, "__version__", pf_version()) < 0) {
+        Py_DECREF(module);
+        return NULL;
+    }
+    return module;
+}

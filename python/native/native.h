@@ -1,0 +1,129 @@
+/* pyfeed._native: what Python calls. One file a kind of object; this header is what they share.
+ *
+ * Rules that hold throughout: a thread lets go of the GIL before it waits or copies more than
+ * SMALL bytes; nothing here is called by the library with the GIL held, and nothing that the
+ * library calls needs it. Module state is static: there is one libpyfeed, and one Go runtime, a
+ * process, so there can be no second interpreter's worth of it. */
+#ifndef PYFEED_NATIVE_H
+#define PYFEED_NATIVE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#define PY_ARRAY_UNIQUE_SYMBOL pyfeed_array_api
+#ifndef PYFEED_IMPORTS_NUMPY
+#define NO_IMPORT_ARRAY
+#endif
+#include <numpy/arrayobject.h>
+
+#include "pyfeed.h"
+
+/* Copies up to this are quicker done than the GIL given up and got back. */
+enum { SMALL = 32 << 10 };
+
+/* ---- errors.c ---- */
+
+int errors_init(void);
+/* Raises what err tells, releases it and answers NULL. */
+PyObject *raise_error(pf_status status, pf_error *err);
+/* Raises a class of pyfeed._errors by name, about a slot or, with -1, none; answers NULL. */
+PyObject *raise_named(const char *name, Py_ssize_t slot, const char *format, ...);
+/* The exception a queue failed with last, for the consumer that will be told its token. It belongs to
+ * the queue, which the frames in its traceback often hold: the collector must see all of the circle. */
+typedef struct kept {
+    struct kept *next;
+    uint64_t token; /* 0: none */
+    PyObject *exception, *traceback;
+} kept;
+
+uint64_t kept_new_token(void);
+void kept_set(kept *k, PyObject *exception, uint64_t token);
+void kept_drop(kept *k);
+
+/* ---- waiting.c ---- */
+
+/* A wait in which Ctrl-C works, and which the end of the interpreter knows of. */
+typedef struct waiting {
+    pf_wait wait;
+    PyThreadState *state;
+    struct waiting *prev, *next;
+    unsigned long thread;
+} waiting;
+
+int waiting_init(void);
+/* Reads a timeout: None for ever, else seconds. */
+int waiting_parse(waiting *w, PyObject *timeout);
+/* Lets go of the GIL, and takes it again. */
+void waiting_begin(waiting *w);
+void waiting_end(waiting *w);
+PyObject *waiting_threads(PyObject *module, PyObject *unused);
+
+/* ---- arrays.c: arrays coming in ---- */
+
+/* What keeps a slot's memory in place while it is read. */
+typedef struct held {
+    PyObject *array;   /* an ndarray, or NULL */
+    PyObject *capsule; /* of DLPack, or NULL */
+    PyObject *lod;     /* a tuple of ndarrays, or NULL */
+} held;
+
+/* A copy: while a push waits, another thread may set an array's shape. */
+typedef struct layout {
+    int64_t dims[PF_MAX_RANK];
+    int64_t strides[PF_MAX_RANK]; /* in bytes */
+} layout;
+
+enum { FEW_SLOTS = 8 };
+
+/* A Python tuple of arrays as C sees it. */
+typedef struct incoming {
+    Py_ssize_t count;
+    size_t bytes;
+    pf_tensor *tensors;
+    held *held;
+    layout *layouts;
+    pf_tensor few_tensors[FEW_SLOTS];
+    held few_held[FEW_SLOTS];
+    layout few_layouts[FEW_SLOTS];
+    pf_lod_level (*lod)[PF_MAX_LOD_LEVELS];
+} incoming;
+
+int arrays_init(void);
+/* Reads a tuple or list of arrays. On failure nothing is held. */
+int incoming_read(incoming *in, PyObject *arrays);
+void incoming_drop(incoming *in);
+/* Takes what `in` holds, for lent memory; `in` is empty afterwards. NULL without memory. */
+typedef struct lent lent;
+lent *lent_take(incoming *in);
+/* The release function: from any thread, without the GIL. */
+void lent_return(void *lent_);
+/* Drops what consumers have given back. */
+void lent_drain(void);
+/* Drops a lend that never was. */
+void lent_cancel(lent *l);
+void lent_stop(void);
+/* The number of a dtype given as NumPy takes it, or None for any; -1 on failure. */
+pf_dtype dtype_parse(PyObject *dtype);
+PyArray_Descr *dtype_descr(pf_dtype dtype);
+
+/* ---- types.c ---- */
+
+int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type);
+
+/* ---- tuples.c: tuples going out ---- */
+
+int tuples_init(PyObject *module);
+/* What to pop into: empty, or a tuple that nobody has any more, which the pop gives back. */
+pf_tuple tuple_begin(void);
+/* Gives back what waits for the next pop. */
+void tuple_flush(void);
+/* A Python tuple of arrays over the memory of a pf_tuple, which is taken over, and zeroed. */
+PyObject *tuple_give(pf_tuple *tuple, int writable);
+
+/* ---- queue.c, reader.c, scope.c ---- */
+
+int queue_init(PyObject *module);
+int reader_init(PyObject *module);
+int scope_init(PyObject *module);
+
+#endif

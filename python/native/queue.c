@@ -1,0 +1,565 @@
+/* _native.Queue and _native.Slot. */
+#include "docs.h"
+#include "native.h"
+
+static PyTypeObject *queue_type, *slot_type;
+
+typedef struct {
+    PyObject ob_base;
+    pf_handle handle;
+    uint32_t num_slots;
+    kept failure;
+} queue;
+
+typedef struct {
+    PyObject ob_base;
+    queue *queue;
+    int entered;
+    pf_tuple tuple;   /* reserved, until committed */
+    PyObject *arrays; /* over it */
+    waiting wait;
+    uint64_t pass;
+    /* What to reserve: tensors without data. */
+    uint32_t count;
+    pf_tensor *tensors;
+    int64_t (*dims)[PF_MAX_RANK];
+    pf_lod_level (*lod)[PF_MAX_LOD_LEVELS];
+    PyObject *levels; /* what lod points into */
+} slot;
+
+static const pf_wait no_wait = {sizeof(pf_wait), 0, 0, 0, NULL, NULL};
+
+static int queue_traverse(PyObject *self, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(((queue *)self)->failure.exception);
+    Py_VISIT(((queue *)self)->failure.traceback);
+    return 0;
+}
+
+static int queue_clear(PyObject *self) {
+    kept_drop(&((queue *)self)->failure);
+    return 0;
+}
+
+static void queue_dealloc(PyObject *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    kept_drop(&((queue *)self)->failure);
+    pf_release(((queue *)self)->handle, NULL);
+    freefunc release = PyType_GetSlot(type, Py_tp_free);
+    release(self);
+    Py_DECREF((PyObject *)type);
+}
+
+static PyObject *made(PyObject *class, pf_handle handle) {
+    allocfunc make = PyType_GetSlot((PyTypeObject *)class, Py_tp_alloc);
+    queue *self = (queue *)make((PyTypeObject *)class, 0);
+    if (!self) {
+        pf_release(handle, NULL);
+        return NULL;
+    }
+    self->handle = handle;
+    pf_queue_info info = PF_QUEUE_INFO_INIT;
+    if (pf_queue_stats(handle, &info, NULL) == PF_OK) self->num_slots = info.num_slots;
+    return (PyObject *)self;
+}
+
+/* Queue._of(variable's handle): one more object for the queue that is there */
+static PyObject *queue_of(PyObject *class, PyObject *args) {
+    unsigned long long var;
+    if (!PyArg_ParseTuple(args, "K", &var)) return NULL;
+    pf_error err = PF_ERROR_INIT;
+    pf_handle handle;
+    pf_status status = pf_queue_of(var, &handle, &err);
+    return status ? raise_error(status, &err) : made(class, handle);
+}
+
+/* init_once(cls, handle, capacity, slots, bytes_limit, restartable, place): slots are tuples of
+ * (dtype, dims, lod_levels). */
+static PyObject *queue_init_once(PyObject *class, PyObject *args) {
+    unsigned long long var;
+    long long capacity, bytes_limit;
+    PyObject *slots;
+    int restartable, place, device;
+    if (!PyArg_ParseTuple(args, "KLO!Lp(ii)", &var, &capacity, &PyTuple_Type, &slots, &bytes_limit,
+                          &restartable, &place, &device))
+        return NULL;
+    if (capacity < 0 || bytes_limit < 0)
+        return raise_named("InvalidArgument", -1, "%s: expected at least %d, found %lld",
+                           capacity < 0 ? "capacity" : "bytes_limit", capacity < 0,
+                           capacity < 0 ? capacity : bytes_limit);
+    Py_ssize_t n = PyTuple_Size(slots);
+    pf_slot_spec *specs = PyMem_Calloc((size_t)n + 1, sizeof *specs);
+    int64_t (*dims)[PF_MAX_RANK] = PyMem_Calloc((size_t)n + 1, sizeof *dims);
+    PyObject *self = NULL;
+    if (!specs || !dims) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *dtype, *shape;
+        int levels;
+        if (!PyArg_ParseTuple(PyTuple_GetItem(slots, i), "OO!i", &dtype, &PyTuple_Type, &shape, &levels))
+            goto done;
+        specs[i] = (pf_slot_spec)PF_SLOT_SPEC_INIT;
+        if ((specs[i].dtype = dtype_parse(dtype)) < 0) goto done;
+        specs[i].rank = (int32_t)PyTuple_Size(shape);
+        specs[i].lod_levels = (uint32_t)levels;
+        specs[i].dims = dims[i];
+        for (int32_t j = 0; j < specs[i].rank && j < PF_MAX_RANK; j++)
+            dims[i][j] = PyLong_AsLongLong(PyTuple_GetItem(shape, j));
+        if (PyErr_Occurred()) goto done;
+    }
+    pf_queue_options options = PF_QUEUE_OPTIONS_INIT;
+    options.num_slots = (uint32_t)n;
+    options.slots = specs;
+    options.capacity = (uint64_t)capacity;
+    options.bytes_limit = (uint64_t)bytes_limit;
+    options.place = (pf_place){place, device};
+    options.restartable = (uint8_t)restartable;
+    pf_error err = PF_ERROR_INIT;
+    pf_handle handle;
+    pf_status status = pf_queue_init_once(var, &options, &handle, &err);
+    if (status) {
+        raise_error(status, &err);
+        goto done;
+    }
+    self = made(class, handle);
+done:
+    PyMem_Free(specs);
+    PyMem_Free(dims);
+    return self;
+}
+
+/* Arguments of push, all but the first by name. */
+typedef struct {
+    int copy;
+    PyObject *timeout;
+    uint64_t pass;
+} push_options;
+
+static uint64_t pass_parse(PyObject *value) {
+    PyObject *number = PyNumber_Index(value);
+    uint64_t pass = number ? PyLong_AsUnsignedLongLong(number) : 0;
+    Py_XDECREF(number);
+    return pass;
+}
+
+static int push_parse(push_options *o, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+    *o = (push_options){1, NULL, 0};
+    if (count != 1) {
+        PyErr_Format(PyExc_TypeError, "push() takes 1 positional argument, the arrays, but %zd were given",
+                     count);
+        return -1;
+    }
+    for (Py_ssize_t i = 0; names && i < PyTuple_Size(names); i++) {
+        PyObject *name = PyTuple_GetItem(names, i), *value = args[count + i];
+        if (PyUnicode_CompareWithASCIIString(name, "copy") == 0)
+            o->copy = PyObject_IsTrue(value);
+        else if (PyUnicode_CompareWithASCIIString(name, "timeout") == 0)
+            o->timeout = value;
+        else if (PyUnicode_CompareWithASCIIString(name, "pass_id") == 0)
+            o->pass = pass_parse(value);
+        else
+            PyErr_Format(PyExc_TypeError, "push() got an unexpected keyword argument '%U'", name);
+        if (PyErr_Occurred()) return -1;
+    }
+    return 0;
+}
+
+/* A first try that does not wait needs not let go of the GIL, which is slow to come back. */
+static pf_status push_copied(queue *self, incoming *in, const push_options *o, waiting *w, pf_error *err) {
+    uint32_t n = (uint32_t)in->count;
+    if (in->bytes <= SMALL && pf_queue_push(self->handle, in->tensors, n, o->pass, &no_wait, NULL) == PF_OK)
+        return PF_OK;
+    waiting_begin(w);
+    pf_status status = pf_queue_push(self->handle, in->tensors, n, o->pass, &w->wait, err);
+    waiting_end(w);
+    return status;
+}
+
+static pf_status push_lent(queue *self, incoming *in, const push_options *o, waiting *w, pf_error *err) {
+    uint32_t n = (uint32_t)in->count;
+    lent *l = lent_take(in);
+    if (!l) return PF_NO_MEMORY;
+    if (pf_queue_push_lent(self->handle, in->tensors, n, o->pass, lent_return, l, &no_wait, NULL) == PF_OK)
+        return PF_OK;
+    waiting_begin(w);
+    pf_status status =
+        pf_queue_push_lent(self->handle, in->tensors, n, o->pass, lent_return, l, &w->wait, err);
+    waiting_end(w);
+    if (status) {
+        PyObject *type, *value, *traceback;
+        PyErr_Fetch(&type, &value, &traceback);
+        lent_cancel(l);
+        PyErr_Restore(type, value, traceback);
+    }
+    return status;
+}
+
+static PyObject *answer(pf_status status, pf_error *err) {
+    if (status == PF_OK) Py_RETURN_NONE;
+    if (PyErr_Occurred()) { /* a signal's handler raised, or there was no memory */
+        pf_error_release(err);
+        return NULL;
+    }
+    return raise_error(status, err);
+}
+
+/* Reads the arguments of a method that takes nothing but a timeout. */
+static int timeout_only(const char *method, PyObject **timeout, PyObject *const *args, Py_ssize_t count,
+                        PyObject *names) {
+    Py_ssize_t named = names ? PyTuple_Size(names) : 0;
+    *timeout = count + named > 0 ? args[0] : NULL;
+    if (count + named > 1 ||
+        (named && PyUnicode_CompareWithASCIIString(PyTuple_GetItem(names, 0), "timeout") != 0)) {
+        PyErr_Format(PyExc_TypeError, "%s() takes one argument, timeout", method);
+        return -1;
+    }
+    return 0;
+}
+
+static PyObject *queue_push(queue *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+    push_options o;
+    waiting w;
+    incoming in;
+    lent_drain();
+    if (push_parse(&o, args, count, names) < 0 || waiting_parse(&w, o.timeout) < 0 ||
+        incoming_read(&in, args[0]) < 0)
+        return NULL;
+    pf_error err = PF_ERROR_INIT;
+    pf_status status = (o.copy ? push_copied : push_lent)(self, &in, &o, &w, &err);
+    incoming_drop(&in);
+    return answer(status, &err);
+}
+
+static PyObject *queue_pop(queue *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+    PyObject *timeout;
+    waiting w;
+    if (timeout_only("pop", &timeout, args, count, names) < 0) return NULL;
+    pf_tuple tuple = tuple_begin();
+    if (pf_queue_pop(self->handle, &no_wait, &tuple, NULL) == PF_OK) return tuple_give(&tuple, 1);
+    if (waiting_parse(&w, timeout) < 0) return NULL;
+    pf_error err = PF_ERROR_INIT;
+    waiting_begin(&w);
+    pf_status status = pf_queue_pop(self->handle, &w.wait, &tuple, &err);
+    waiting_end(&w);
+    return status == PF_OK ? tuple_give(&tuple, 1) : answer(status, &err);
+}
+
+static PyObject *queue_close(queue *self, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"pass_id", NULL};
+    unsigned long long pass = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|K:close", names, &pass)) return NULL;
+    pf_error err = PF_ERROR_INIT;
+    return answer(pf_queue_close(self->handle, pass, &err), &err);
+}
+
+/* _fail(exception, type, message, traceback, pass_id) */
+static PyObject *queue_fail(queue *self, PyObject *args) {
+    PyObject *exception;
+    pf_failure failure = PF_FAILURE_INIT;
+    unsigned long long pass;
+    if (!PyArg_ParseTuple(args, "O!sssK", PyExc_BaseException, &exception, &failure.type, &failure.message,
+                          &failure.traceback, &pass))
+        return NULL;
+    failure.token = kept_new_token();
+    pf_error err = PF_ERROR_INIT;
+    pf_status status = pf_queue_fail(self->handle, pass, &failure, &err);
+    if (status == PF_OK) /* nobody can ask for it before the GIL is let go of */
+        kept_set(&self->failure, exception, failure.token);
+    return answer(status, &err);
+}
+
+static PyObject *queue_reopen(queue *self, PyObject *Py_UNUSED(unused)) {
+    uint64_t pass, dropped;
+    pf_error err = PF_ERROR_INIT;
+    pf_status status = pf_queue_reopen(self->handle, &pass, &dropped, &err);
+    if (status) return raise_error(status, &err);
+    return PyLong_FromUnsignedLongLong(dropped);
+}
+
+static PyObject *queue_wait_pass(queue *self, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"after", "timeout", NULL};
+    unsigned long long after;
+    PyObject *timeout = NULL;
+    waiting w;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "K|O:wait_pass", names, &after, &timeout) ||
+        waiting_parse(&w, timeout) < 0)
+        return NULL;
+    pf_error err = PF_ERROR_INIT;
+    uint64_t pass;
+    waiting_begin(&w);
+    pf_status status = pf_queue_wait_pass(self->handle, after, &w.wait, &pass, &err);
+    waiting_end(&w);
+    if (status) return answer(status, &err);
+    return PyLong_FromUnsignedLongLong(pass);
+}
+
+static PyObject *queue_shutdown(queue *self, PyObject *Py_UNUSED(unused)) {
+    pf_error err = PF_ERROR_INIT;
+    return answer(pf_queue_shutdown(self->handle, &err), &err);
+}
+
+static PyObject *queue_stats(queue *self, PyObject *Py_UNUSED(unused)) {
+    pf_queue_info i = PF_QUEUE_INFO_INIT;
+    pf_error err = PF_ERROR_INIT;
+    pf_status status = pf_queue_stats(self->handle, &i, &err);
+    if (status) return raise_error(status, &err);
+    return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:K,s:N,s:N,s:N,s:N,s:I,s:I,s:K,s:K,s:K,s:K,s:d,s:d}", "size",
+                         i.num_tuples, "capacity", i.capacity, "reserved", i.reserved_tuples, "bytes",
+                         i.bytes, "bytes_limit", i.bytes_limit, "pass_id", i.pass, "closed",
+                         PyBool_FromLong(i.closed), "failed", PyBool_FromLong(i.failed), "shut_down",
+                         PyBool_FromLong(i.shut_down), "restartable", PyBool_FromLong(i.restartable),
+                         "waiting_producers", i.waiting_producers, "waiting_consumers", i.waiting_consumers,
+                         "pushed", i.pushed, "popped", i.popped, "dropped", i.dropped, "pushed_bytes",
+                         i.pushed_bytes, "producers_waited", (double)i.producers_waited_ns / 1e9,
+                         "consumers_waited", (double)i.consumers_waited_ns / 1e9);
+}
+
+static PyObject *queue_slots(queue *self, PyObject *Py_UNUSED(unused)) {
+    pf_error err = PF_ERROR_INIT;
+    PyObject *all = PyTuple_New(self->num_slots);
+    for (uint32_t s = 0; all && s < self->num_slots; s++) {
+        pf_slot_spec spec = PF_SLOT_SPEC_INIT;
+        int64_t dims[PF_MAX_RANK];
+        pf_status status = pf_queue_slot(self->handle, s, &spec, dims, &err);
+        if (status) {
+            Py_DECREF(all);
+            return raise_error(status, &err);
+        }
+        PyObject *shape = PyTuple_New(spec.rank);
+        for (int32_t j = 0; shape && j < spec.rank; j++)
+            PyTuple_SetItem(shape, j, PyLong_FromLongLong(dims[j]));
+        PyObject *one =
+            shape ? Py_BuildValue("(zNI)", pf_dtype_name(spec.dtype), shape, spec.lod_levels) : NULL;
+        if (!one || PyTuple_SetItem(all, s, one) < 0) Py_CLEAR(all);
+    }
+    return all;
+}
+
+static PyObject *queue_handle(queue *self, void *Py_UNUSED(unused)) {
+    return PyLong_FromUnsignedLongLong(self->handle);
+}
+
+/* ---- Slots: tuples written in place ---- */
+
+static int dtype_unknown(uint32_t i) {
+    raise_named(
+        "InvalidArgument", (Py_ssize_t)i,
+        "slot %u: its dtype is not known before the first push: give the queue's dtypes when it is made", i);
+    return -1;
+}
+
+/* Every slot as the queue has it, with rows for a first dimension of -1. */
+static int describe_rows(slot *s, PyObject *rows) {
+    int64_t n = rows == Py_None ? -1 : PyLong_AsLongLong(rows);
+    if (n == -1 && PyErr_Occurred()) return -1;
+    for (; s->count < s->queue->num_slots; s->count++) {
+        uint32_t i = s->count;
+        pf_slot_spec spec = PF_SLOT_SPEC_INIT;
+        pf_error err = PF_ERROR_INIT;
+        pf_status status = pf_queue_slot(s->queue->handle, i, &spec, s->dims[i], &err);
+        if (status) {
+            raise_error(status, &err);
+            return -1;
+        }
+        if (spec.dtype == PF_DTYPE_ANY) return dtype_unknown(i);
+        s->tensors[i] = (pf_tensor)PF_TENSOR_INIT;
+        s->tensors[i].dtype = spec.dtype;
+        s->tensors[i].rank = spec.rank;
+        s->tensors[i].dims = s->dims[i];
+        if (spec.rank > 0 && s->dims[i][0] == -1 && rows == Py_None) {
+            raise_named("InvalidArgument", (Py_ssize_t)i,
+                        "slot %u: rows: expected a number for its first dimension of -1, found None", i);
+            return -1;
+        }
+        if (spec.rank > 0 && s->dims[i][0] == -1) s->dims[i][0] = n;
+    }
+    return 0;
+}
+
+/* Every slot as _shapes says it: (dtype, shape, LoD). */
+static int describe(slot *s) {
+    for (; s->count < s->queue->num_slots; s->count++) {
+        uint32_t i = s->count;
+        PyObject *dtype, *shape, *levels;
+        if (!PyArg_ParseTuple(PyTuple_GetItem(s->levels, i), "OO!O!", &dtype, &PyTuple_Type, &shape,
+                              &PyTuple_Type, &levels))
+            return -1;
+        if (dtype == Py_None) return dtype_unknown(i);
+        pf_tensor *t = &s->tensors[i];
+        *t = (pf_tensor)PF_TENSOR_INIT;
+        if ((t->dtype = dtype_parse(dtype)) < 0) return -1;
+        t->rank = (int32_t)PyTuple_Size(shape);
+        t->dims = s->dims[i];
+        for (int32_t j = 0; j < t->rank && j < PF_MAX_RANK; j++)
+            s->dims[i][j] = PyLong_AsLongLong(PyTuple_GetItem(shape, j));
+        if (PyErr_Occurred()) return -1;
+        t->lod_levels = (uint32_t)PyTuple_Size(levels);
+        for (uint32_t j = 0; j < t->lod_levels && j < PF_MAX_LOD_LEVELS; j++) {
+            PyArrayObject *level = (PyArrayObject *)PyTuple_GetItem(levels, j); /* _shapes saw to its type */
+            s->lod[i][j] = (pf_lod_level){PyArray_DATA(level), (uint64_t)PyArray_DIM(level, 0)};
+        }
+        if (s->lod) t->lod = s->lod[i];
+    }
+    return 0;
+}
+
+/* slot(rows=None, *, shapes=None, lod=None, timeout=None, pass_id=0) */
+static PyObject *queue_slot(queue *self, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"rows", "shapes", "lod", "timeout", "pass_id", NULL};
+    PyObject *rows = Py_None, *shapes = Py_None, *lod = Py_None, *timeout = NULL;
+    unsigned long long pass = 0;
+    waiting w;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O$OOOK:slot", names, &rows, &shapes, &lod, &timeout,
+                                     &pass) ||
+        waiting_parse(&w, timeout) < 0)
+        return NULL;
+    slot *s = PyObject_New(slot, slot_type);
+    if (!s) return NULL;
+    Py_INCREF((PyObject *)self);
+    s->queue = self;
+    s->entered = 0;
+    s->tuple = (pf_tuple)PF_TUPLE_INIT;
+    s->arrays = NULL;
+    s->wait = w;
+    s->pass = pass;
+    s->count = 0;
+    s->levels = NULL;
+    s->tensors = PyMem_Calloc(self->num_slots, sizeof *s->tensors);
+    s->dims = PyMem_Calloc(self->num_slots, sizeof *s->dims);
+    s->lod = lod == Py_None ? NULL : PyMem_Calloc(self->num_slots, sizeof *s->lod);
+    int failed = 0;
+    if (!s->tensors || !s->dims || (lod != Py_None && !s->lod)) {
+        PyErr_NoMemory();
+        failed = 1;
+    } else if (shapes == Py_None && lod == Py_None) {
+        failed = describe_rows(s, rows) < 0;
+    } else {
+        /* The rest is seldom, and simpler said in Python. */
+        s->levels = PyObject_CallMethod((PyObject *)self, "_shapes", "OOO", rows, shapes, lod);
+        failed = !s->levels || describe(s) < 0;
+    }
+    if (failed) Py_CLEAR(s);
+    return (PyObject *)s;
+}
+
+static void slot_dealloc(PyObject *self) {
+    slot *s = (slot *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    pf_tuple_release(&s->tuple);
+    Py_XDECREF(s->arrays);
+    Py_XDECREF(s->levels);
+    PyMem_Free(s->tensors);
+    PyMem_Free(s->dims);
+    PyMem_Free(s->lod);
+    Py_DECREF((PyObject *)s->queue);
+    PyObject_Free(self);
+    Py_DECREF((PyObject *)type);
+}
+
+static PyObject *slot_enter(slot *s, PyObject *Py_UNUSED(unused)) {
+    if (s->entered)
+        return raise_named("StateError", -1,
+                           "slot: it was entered already: make a new one with queue.slot()");
+    s->entered = 1;
+    pf_error err = PF_ERROR_INIT;
+    pf_tuple shared = PF_TUPLE_INIT;
+    pf_status status =
+        pf_queue_reserve(s->queue->handle, s->tensors, s->count, s->pass, &no_wait, &s->tuple, NULL);
+    if (status) {
+        waiting_begin(&s->wait);
+        status =
+            pf_queue_reserve(s->queue->handle, s->tensors, s->count, s->pass, &s->wait.wait, &s->tuple, &err);
+        waiting_end(&s->wait);
+    }
+    /* The arrays may outlive the commit: they hold the memory by a loan of their own. */
+    if (status == PF_OK) status = pf_tuple_share(&s->tuple, &shared, &err);
+    if (status) {
+        pf_tuple_release(&s->tuple);
+        s->entered = 0; /* after a timeout it may be tried again */
+        return answer(status, &err);
+    }
+    s->arrays = tuple_give(&shared, 1);
+    Py_XINCREF(s->arrays);
+    return s->arrays;
+}
+
+/* From the commit on the consumer owns the memory: what the producer still has cannot write to it. */
+static void seal(PyObject *arrays) {
+    for (Py_ssize_t i = 0; i < PyTuple_Size(arrays); i++) {
+        PyObject *a = PyTuple_GetItem(arrays, i);
+        PyObject *data = PyArray_Check(a) ? Py_NewRef(a) : PyObject_GetAttrString(a, "data");
+        if (data && PyArray_Check(data)) PyArray_CLEARFLAGS((PyArrayObject *)data, NPY_ARRAY_WRITEABLE);
+        Py_XDECREF(data);
+    }
+    PyErr_Clear();
+}
+
+static PyObject *slot_exit(slot *s, PyObject *args) {
+    PyObject *type, *value, *traceback;
+    if (!PyArg_ParseTuple(args, "OOO:__exit__", &type, &value, &traceback)) return NULL;
+    if (!s->tuple.loan) Py_RETURN_FALSE;
+    seal(s->arrays);
+    Py_CLEAR(s->arrays);
+    if (type != Py_None) {
+        pf_tuple_release(&s->tuple);
+        Py_RETURN_FALSE;
+    }
+    pf_error err = PF_ERROR_INIT;
+    pf_status status = pf_queue_commit(&s->tuple, &err);
+    if (status) return raise_error(status, &err);
+    Py_RETURN_FALSE;
+}
+
+static PyMethodDef slot_methods[] = {
+    {"__enter__", (PyCFunction)slot_enter, METH_NOARGS, NULL},
+    {"__exit__", (PyCFunction)slot_exit, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static PyType_Slot slot_type_slots[] = {
+    {Py_tp_dealloc, slot_dealloc},
+    {Py_tp_methods, slot_methods},
+    {Py_tp_doc, "A tuple of a queue that is written in place: a context manager, used once."},
+    {0, NULL},
+};
+static PyType_Spec slot_spec = {"pyfeed._native.Slot", sizeof(slot), 0,
+                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slot_type_slots};
+
+static PyMethodDef queue_methods[] = {
+    {"_init_once", (PyCFunction)queue_init_once, METH_VARARGS | METH_CLASS, NULL},
+    {"_of", (PyCFunction)queue_of, METH_VARARGS | METH_CLASS, NULL},
+    {"push", (PyCFunction)(void *)queue_push, METH_FASTCALL | METH_KEYWORDS, PUSH_DOC},
+    {"pop", (PyCFunction)(void *)queue_pop, METH_FASTCALL | METH_KEYWORDS, POP_DOC},
+    {"slot", (PyCFunction)(void *)queue_slot, METH_VARARGS | METH_KEYWORDS, SLOT_DOC},
+    {"close", (PyCFunction)(void *)queue_close, METH_VARARGS | METH_KEYWORDS, CLOSE_DOC},
+    {"_fail", (PyCFunction)queue_fail, METH_VARARGS, NULL},
+    {"reopen", (PyCFunction)queue_reopen, METH_NOARGS, REOPEN_DOC},
+    {"wait_pass", (PyCFunction)(void *)queue_wait_pass, METH_VARARGS | METH_KEYWORDS, WAIT_PASS_DOC},
+    {"shutdown", (PyCFunction)queue_shutdown, METH_NOARGS, SHUTDOWN_DOC},
+    {"stats", (PyCFunction)queue_stats, METH_NOARGS, STATS_DOC},
+    {"_slots", (PyCFunction)queue_slots, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static PyGetSetDef queue_getset[] = {
+    {"handle", (getter)queue_handle, NULL, "The number by which the C API knows it.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+static PyType_Slot queue_type_slots[] = {
+    {Py_tp_dealloc, queue_dealloc},
+    {Py_tp_traverse, queue_traverse},
+    {Py_tp_clear, queue_clear},
+    {Py_tp_methods, queue_methods},
+    {Py_tp_getset, queue_getset},
+    {Py_tp_doc, "The part of pyfeed.PyArrayFeedQueue that is written in C."},
+    {0, NULL},
+};
+static PyType_Spec queue_spec = {
+    "pyfeed._native.Queue", sizeof(queue), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    queue_type_slots};
+
+int queue_init(PyObject *module) {
+    return add_type(module, &queue_spec, &queue_type) || add_type(module, &slot_spec, &slot_type) ? -1 : 0;
+}

@@ -1,0 +1,139 @@
+/* _native.Reader. */
+#include "docs.h"
+#include "native.h"
+
+static PyTypeObject *reader_type;
+
+typedef struct {
+    PyObject ob_base;
+    pf_handle handle;
+    int direct; /* hands on what is there, by reference: worth a try without letting go of the GIL */
+} reader;
+
+/* Reader._of(variable's handle, direct=False) */
+static PyObject *reader_of(PyObject *class, PyObject *args) {
+    unsigned long long var;
+    int direct = 0;
+    if (!PyArg_ParseTuple(args, "K|p", &var, &direct)) return NULL;
+    pf_error err = PF_ERROR_INIT;
+    pf_handle handle;
+    pf_status status = pf_reader_of(var, &handle, &err);
+    if (status) return raise_error(status, &err);
+    allocfunc make = PyType_GetSlot((PyTypeObject *)class, Py_tp_alloc);
+    reader *self = (reader *)make((PyTypeObject *)class, 0);
+    if (self) {
+        self->handle = handle;
+        self->direct = direct;
+    } else {
+        pf_release(handle, NULL);
+    }
+    return (PyObject *)self;
+}
+
+static void reader_dealloc(PyObject *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    pf_release(((reader *)self)->handle, NULL);
+    freefunc release = PyType_GetSlot(type, Py_tp_free);
+    release(self);
+    Py_DECREF((PyObject *)type);
+}
+
+/* The next tuple; NULL and *end at the end of the pass, NULL and an exception otherwise. */
+static PyObject *next(reader *self, PyObject *timeout, int *end) {
+    waiting w;
+    pf_wait no_wait = PF_WAIT_INIT;
+    no_wait.timeout_ns = 0;
+    *end = 0;
+    if (waiting_parse(&w, timeout) < 0) return NULL;
+    pf_tuple tuple = tuple_begin();
+    if (self->direct && pf_reader_next(self->handle, &no_wait, &tuple, NULL) == PF_OK)
+        return tuple_give(&tuple, 1);
+    pf_error err = PF_ERROR_INIT;
+    waiting_begin(&w);
+    pf_status status = pf_reader_next(self->handle, &w.wait, &tuple, &err);
+    waiting_end(&w);
+    if (status == PF_OK) return tuple_give(&tuple, 1);
+    if (PyErr_Occurred()) {
+        pf_error_release(&err);
+        return NULL;
+    }
+    if (status == PF_END) {
+        *end = 1;
+        pf_error_release(&err);
+        return NULL;
+    }
+    return raise_error(status, &err);
+}
+
+static PyObject *reader_iternext(reader *self) {
+    int end;
+    return next(self, NULL, &end);
+}
+
+static PyObject *reader_read(reader *self, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"timeout", NULL};
+    PyObject *timeout = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:read", names, &timeout)) return NULL;
+    int end;
+    PyObject *tuple = next(self, timeout, &end);
+    if (end) return raise_named("EndOfData", -1, "the end of the data: this pass has no more tuples");
+    return tuple;
+}
+
+static PyObject *reader_has_next(reader *self, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"timeout", NULL};
+    PyObject *timeout = NULL;
+    waiting w;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:has_next", names, &timeout) ||
+        waiting_parse(&w, timeout) < 0)
+        return NULL;
+    pf_error err = PF_ERROR_INIT;
+    uint8_t yes;
+    waiting_begin(&w);
+    pf_status status = pf_reader_has_next(self->handle, &w.wait, &yes, &err);
+    waiting_end(&w);
+    if (status == PF_OK) return PyBool_FromLong(yes);
+    if (PyErr_Occurred()) {
+        pf_error_release(&err);
+        return NULL;
+    }
+    return raise_error(status, &err);
+}
+
+static PyObject *reader_reset(reader *self, PyObject *Py_UNUSED(unused)) {
+    pf_error err = PF_ERROR_INIT;
+    pf_status status;
+    Py_BEGIN_ALLOW_THREADS status = pf_reader_reset(self->handle, &err);
+    Py_END_ALLOW_THREADS if (status) return raise_error(status, &err);
+    Py_RETURN_NONE;
+}
+
+static PyObject *reader_handle(reader *self, void *Py_UNUSED(unused)) {
+    return PyLong_FromUnsignedLongLong(self->handle);
+}
+
+static PyMethodDef methods[] = {
+    {"_of", (PyCFunction)reader_of, METH_VARARGS | METH_CLASS, NULL},
+    {"read", (PyCFunction)(void *)reader_read, METH_VARARGS | METH_KEYWORDS, READ_DOC},
+    {"has_next", (PyCFunction)(void *)reader_has_next, METH_VARARGS | METH_KEYWORDS, HAS_NEXT_DOC},
+    {"reset", (PyCFunction)reader_reset, METH_NOARGS, RESET_DOC},
+    {NULL, NULL, 0, NULL},
+};
+static PyGetSetDef getset[] = {
+    {"handle", (getter)reader_handle, NULL, "The number by which the C API knows it.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+static PyType_Slot slots[] = {
+    {Py_tp_dealloc, reader_dealloc},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, getset},
+    {Py_tp_iter, PyObject_SelfIter},
+    {Py_tp_iternext, reader_iternext},
+    {Py_tp_doc, "The part of pyfeed.Reader that is written in C."},
+    {0, NULL},
+};
+static PyType_Spec spec = {"pyfeed._native.Reader", sizeof(reader), 0,
+                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                           slots};
+
+int reader_init(PyObject *module) { return add_type(module, &spec, &reader_type); }

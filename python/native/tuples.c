@@ -1,0 +1,106 @@
+/* Tuples going out: arrays over the library's memory, which goes back when the last one dies. */
+#include "native.h"
+
+typedef struct {
+    PyObject ob_base;
+    pf_tuple tuple;
+} memory;
+
+static PyTypeObject *memory_type;
+static PyObject *lod_tensor;
+
+/* The tuple let go of last, if it was small: the next pop gives it back on its way, which saves a call. */
+static pf_tuple aside = PF_TUPLE_INIT;
+
+static void put_aside(pf_tuple *tuple) {
+    uint64_t bytes = 0;
+    int ours = aside.loan == 0;
+    for (uint32_t i = 0; i < tuple->num_slots; i++) {
+        bytes += tuple->slots[i].nbytes;
+        ours = ours && !(tuple->slots[i].flags & PF_READ_ONLY);
+    }
+    if (ours && bytes <= SMALL) {
+        aside = *tuple;
+        return;
+    }
+    pf_tuple_release(tuple);
+    lent_drain(); /* it may have been the last hold on what a producer lent */
+}
+
+pf_tuple tuple_begin(void) {
+    pf_tuple tuple = aside;
+    aside = (pf_tuple)PF_TUPLE_INIT;
+    return tuple;
+}
+
+void tuple_flush(void) { pf_tuple_release(&aside); }
+
+static void memory_dealloc(PyObject *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    put_aside(&((memory *)self)->tuple);
+    PyObject_Free(self);
+    Py_DECREF((PyObject *)type);
+}
+
+static PyType_Slot memory_slots[] = {
+    {Py_tp_dealloc, memory_dealloc},
+    {Py_tp_doc, "What keeps a tuple of the library's in place: the base of its arrays."},
+    {0, NULL},
+};
+static PyType_Spec memory_spec = {"pyfeed._native.Memory", sizeof(memory), 0,
+                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, memory_slots};
+
+static PyObject *over(PyObject *base, PyArray_Descr *descr, int rank, const int64_t *dims, void *data,
+                      int writable) {
+    if (!descr) return NULL;
+    PyObject *a = PyArray_NewFromDescr(&PyArray_Type, descr, rank, (const npy_intp *)dims, NULL, data,
+                                       writable ? NPY_ARRAY_CARRAY : NPY_ARRAY_CARRAY_RO, NULL);
+    if (!a) return NULL;
+    Py_INCREF(base);
+    if (PyArray_SetBaseObject((PyArrayObject *)a, base) < 0) Py_CLEAR(a);
+    return a;
+}
+
+static PyObject *with_lod(PyObject *base, const pf_tensor *t, PyObject *data) {
+    PyObject *levels = PyTuple_New(t->lod_levels);
+    for (uint32_t i = 0; levels && i < t->lod_levels; i++) {
+        int64_t n = (int64_t)t->lod[i].count;
+        PyObject *level = over(base, PyArray_DescrFromType(NPY_INT64), 1, &n, (void *)t->lod[i].offsets, 0);
+        if (!level || PyTuple_SetItem(levels, i, level) < 0) Py_CLEAR(levels);
+    }
+    PyObject *tensor = levels ? PyObject_CallFunctionObjArgs(lod_tensor, data, levels, NULL) : NULL;
+    Py_XDECREF(levels);
+    return tensor;
+}
+
+PyObject *tuple_give(pf_tuple *tuple, int writable) {
+    memory *base = PyObject_New(memory, memory_type);
+    if (!base) {
+        pf_tuple_release(tuple);
+        return NULL;
+    }
+    base->tuple = *tuple;
+    *tuple = (pf_tuple)PF_TUPLE_INIT;
+    uint32_t n = base->tuple.num_slots;
+    PyObject *out = PyTuple_New(n);
+    for (uint32_t i = 0; out && i < n; i++) {
+        const pf_tensor *t = &base->tuple.slots[i];
+        PyObject *a = over((PyObject *)base, dtype_descr(t->dtype), t->rank, t->dims, t->data,
+                           writable && !(t->flags & PF_READ_ONLY));
+        if (a && t->lod_levels) {
+            PyObject *tensor = with_lod((PyObject *)base, t, a);
+            Py_DECREF(a);
+            a = tensor;
+        }
+        if (!a || PyTuple_SetItem(out, i, a) < 0) Py_CLEAR(out);
+    }
+    Py_DECREF((PyObject *)base);
+    return out;
+}
+
+int tuples_init(PyObject *module) {
+    PyObject *lod = PyImport_ImportModule("pyfeed._lod");
+    lod_tensor = lod ? PyObject_GetAttrString(lod, "LoDTensor") : NULL;
+    Py_XDECREF(lod);
+    return lod_tensor ? add_type(module, &memory_spec, &memory_type) : -1;
+}

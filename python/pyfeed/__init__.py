@@ -1,0 +1,104 @@
+"""pyfeed feeds training and inference: tuples of arrays, from Python to whoever consumes them.
+
+Python threads push tuples of arrays into a bounded `PyArrayFeedQueue` without holding the GIL; a
+`Reader` takes them out, here or in a C++ executor that has never heard of Python.
+
+Examples
+--------
+>>> import numpy as np, pyfeed
+>>> reader, queue = pyfeed.py_array_reader(capacity=8, shapes=[(-1, 784), (-1,)], place=pyfeed.CPUPlace())
+>>> def batches(worker):
+...     for i in range(3):
+...         yield np.zeros((32, 784), np.float32), np.full(32, i)
+>>> threads = queue.produce(batches)
+>>> [int(label[0]) for image, label in reader]
+[0, 1, 2]
+"""
+
+from __future__ import annotations
+
+import os as _os
+
+from . import unique_name
+from ._errors import (
+    ByteOrderError,
+    Cancelled,
+    DTypeError,
+    EndOfData,
+    Error,
+    ForkError,
+    InvalidArgument,
+    NotFoundError,
+    OutOfMemoryError,
+    PoisonedError,
+    ProducerError,
+    QueueClosed,
+    ShapeError,
+    SlotCountError,
+    StaleHandleError,
+    StateError,
+    Timeout,
+    TooLargeError,
+    UnsupportedError,
+)
+from ._lod import LoDTensor
+from ._native import __version__, memory_stats
+from .place import CPUPlace, CUDAPinnedPlace, CUDAPlace, Place
+from .queue import PyArrayFeedQueue, PyArrayFeedQueueHolder
+from .readers import Reader, from_generator, py_array_reader
+from .scope import Scope, global_scope
+
+__all__ = [
+    "ByteOrderError",
+    "CPUPlace",
+    "CUDAPinnedPlace",
+    "CUDAPlace",
+    "Cancelled",
+    "DTypeError",
+    "EndOfData",
+    "Error",
+    "ForkError",
+    "InvalidArgument",
+    "LoDTensor",
+    "NotFoundError",
+    "OutOfMemoryError",
+    "Place",
+    "PoisonedError",
+    "ProducerError",
+    "PyArrayFeedQueue",
+    "PyArrayFeedQueueHolder",
+    "QueueClosed",
+    "Reader",
+    "Scope",
+    "ShapeError",
+    "SlotCountError",
+    "StaleHandleError",
+    "StateError",
+    "Timeout",
+    "TooLargeError",
+    "UnsupportedError",
+    "__version__",
+    "from_generator",
+    "get_cmake_dir",
+    "get_include",
+    "get_library_dir",
+    "global_scope",
+    "memory_stats",
+    "py_array_reader",
+    "unique_name",
+]
+
+
+def get_include() -> str:
+    """The folder with ``pyfeed.h`` and ``pyfeed.hpp``."""
+    return _os.path.join(_os.path.dirname(__file__), "include")
+
+
+def get_cmake_dir() -> str:
+    """The folder with ``pyfeedConfig.cmake``: pass it to CMake as ``-Dpyfeed_DIR=``."""
+    return _os.path.join(get_library_dir(), "cmake", "pyfeed")
+
+
+def get_library_dir() -> str:
+    """The folder with ``libpyfeed.so``. A process must map one libpyfeed only: link this one."""
+    return _os.path.join(_os.path.dirname(__file__), "lib")

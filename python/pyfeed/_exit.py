@@ -1,0 +1,89 @@
+"""What happens to threads that wait for pyfeed when the interpreter ends.
+
+At its end the interpreter joins every thread that is no daemon, so that one that waits for room in a
+queue which nobody will ever read again would keep the process alive for ever. As long as any thread
+that could change that is doing something else there is hope; when all that are left wait for pyfeed,
+nothing can move any more, and their queues are shut down: each wait ends with `QueueClosed` or the end
+of data. Those threads are the ones that are joined, and the daemons that use pyfeed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+import weakref
+from typing import TypeVar
+
+from . import _native
+
+T = TypeVar("T")
+
+queues: weakref.WeakSet[_native.Queue] = weakref.WeakSet()
+movers: weakref.WeakSet[threading.Thread] = weakref.WeakSet()  # daemons that use a queue
+_pid = os.getpid()  # of the one process in which the library works
+_installed = False
+
+# How long all must have been waiting: what a hand-over between two of them takes, many times over.
+_PATIENCE = 0.1
+_LOOK = 0.005
+
+
+def note() -> None:
+    """Every thread that uses a queue calls this before anything else."""
+    _install()
+    thread = threading._active.get(threading.get_ident())  # type: ignore[attr-defined]
+    if thread is not None and thread.daemon:
+        movers.add(thread)
+
+
+def _install() -> None:
+    global _installed
+    if _installed or os.getpid() != _pid:
+        return
+    _installed = True
+    # Its threads are joined by a hook of this very kind: importing it first puts ours before it.
+    import concurrent.futures.thread  # noqa: F401
+
+    try:
+        threading._register_atexit(_start)  # type: ignore[attr-defined]
+    except RuntimeError:  # the end has begun
+        _start()
+
+
+def _start() -> None:
+    # In a thread of its own: some threads are idle only until a hook after this one tells them to end.
+    if os.getpid() == _pid:
+        threading.Thread(target=_release_stuck_threads, name="pyfeed-exit", daemon=True).start()
+
+
+def _snapshot(weak: weakref.WeakSet[T]) -> list[T]:
+    while True:
+        try:
+            return list(weak)
+        except RuntimeError:  # another thread has added to it
+            pass
+
+
+def _progress() -> int:
+    return sum(s["pushed"] + s["popped"] for s in (q.stats() for q in _snapshot(queues)))
+
+
+def _release_stuck_threads() -> None:
+    since, progress = time.monotonic(), -1
+    main = threading.main_thread()
+    while True:
+        joined = [t for t in threading.enumerate() if not t.daemon and t is not main]
+        movers_alive = [t for t in _snapshot(movers) if t.is_alive()]
+        waiting = set(_native._waiting_threads())
+        now, moved = time.monotonic(), _progress()
+        if not all(t.ident in waiting for t in joined + movers_alive) or moved != progress:
+            since, progress = now, moved
+        elif joined and now - since >= _PATIENCE:
+            for queue in _snapshot(queues):
+                queue.shutdown()
+        time.sleep(_LOOK)
+
+
+atexit.register(_native._stop)

@@ -1,0 +1,278 @@
+"""PyArrayFeedQueue: the bounded queue that Python puts tuples of arrays into."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _exit, _native
+from ._errors import Error, InvalidArgument, QueueClosed, ShapeError, SlotCountError, StateError
+from .place import CPUPlace, Place
+from .scope import Scope
+
+Shape = Sequence[int]
+
+
+class PyArrayFeedQueue(_native.Queue):
+    """A bounded first-in-first-out queue of tuples of arrays, for many producers and consumers.
+
+    Made by `py_array_reader` or `PyArrayFeedQueueHolder.init_once`, not by calling the class.
+
+    There are three ways in. None holds the GIL while it waits or copies more than some kilobytes.
+
+    ``push(arrays)``
+        copies the arrays, once, into the memory that the consumer gets.
+    ``push(arrays, copy=False)``
+        lends them: they are kept, and NumPy's are read-only, until the consumer is done.
+    ``with slot(rows) as arrays:``
+        gives writable arrays in the queue's own memory: nothing is copied at all.
+
+    As a context manager the queue is closed at the end of the block, or failed by its exception.
+
+    Every wait takes a ``timeout`` in seconds (None: for ever; 0: not at all) and ends on Ctrl-C in
+    the main thread. All methods may be called from any thread.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pyfeed import Scope, py_array_reader
+    >>> reader, queue = py_array_reader(2, [(-1, 3), (-1,)], scope=Scope())
+    >>> with queue:
+    ...     queue.push((np.zeros((4, 3), np.float32), np.arange(4)))
+    >>> [(x.shape, y.tolist()) for x, y in reader]
+    [((4, 3), [0, 1, 2, 3])]
+    """
+
+    _entered_pass: int
+
+    def size(self) -> int:
+        """The number of tuples in the queue."""
+        return self.stats()["size"]
+
+    def capacity(self) -> int:
+        """The number of tuples, not bytes, that the queue takes."""
+        return self.stats()["capacity"]
+
+    def is_full(self) -> bool:
+        """Whether a push would wait for the number of tuples, those being written included."""
+        s = self.stats()
+        return s["size"] + s["reserved"] >= s["capacity"]
+
+    def is_empty(self) -> bool:
+        """Whether a pop would wait, or find the end."""
+        return self.size() == 0
+
+    def fail(self, exception: BaseException, pass_id: int = 0) -> None:
+        """End the pass with an error.
+
+        What is queued is still delivered; then every pop and read raises this very exception, with
+        its traceback. A C++ consumer gets its type, text and traceback as text.
+
+        Raises
+        ------
+        QueueClosed
+            The pass has ended already: the exception would be lost.
+        """
+        import traceback
+
+        if not isinstance(exception, BaseException):
+            raise TypeError(f"exception: expected an instance of an exception class, found {exception!r}")
+        kind = type(exception)
+        name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+        try:
+            message = str(exception)
+        except Exception:
+            message = "<its str() failed>"
+        text = "".join(traceback.format_exception(kind, exception, exception.__traceback__))
+        self._fail(exception, _for_c(name), _for_c(message), _for_c(text), pass_id)
+
+    def produce(
+        self, function: Callable[[int], Iterable[Sequence[Any]]], num_threads: int = 1
+    ) -> list[threading.Thread]:
+        """Push what ``function(0)`` to ``function(num_threads - 1)`` yield, each in a thread.
+
+        The queue is closed when the last of them has ended; an exception in one fails it. A producer
+        whose queue is closed by somebody else stops without a word. All of it is for the pass that is
+        current now: nothing lands in a later one.
+
+        Returns
+        -------
+        list of threading.Thread
+            The threads, started; they are daemons.
+        """
+        if num_threads < 1:
+            raise InvalidArgument(f"num_threads: expected at least 1, found {num_threads}")
+        lock = threading.Lock()
+        running = num_threads
+        pass_id = self.stats()["pass_id"]
+        if pass_id == 0:
+            raise StateError("produce: the queue has no pass open yet: wait for one with wait_pass")
+
+        def run(worker: int) -> None:
+            nonlocal running
+            try:
+                for arrays in function(worker):
+                    try:
+                        self.push(arrays, pass_id=pass_id)
+                    except QueueClosed:
+                        break
+            except BaseException as e:
+                try:
+                    self.fail(e, pass_id)
+                except QueueClosed:
+                    if not self.stats()["failed"]:
+                        raise e from None  # the consumer has gone: let the thread's own hook tell
+            with lock:
+                running -= 1
+                last = running == 0
+            if last:
+                self.close(pass_id)
+
+        threads = [
+            threading.Thread(target=run, args=(i,), name=f"pyfeed-producer-{i}", daemon=True)
+            for i in range(num_threads)
+        ]
+        _exit.movers.update(threads)
+        for thread in threads:
+            thread.start()
+        return threads
+
+    def __enter__(self) -> PyArrayFeedQueue:
+        self._entered_pass = self.stats()["pass_id"]
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if error is None:
+            self.close(self._entered_pass)
+        else:
+            try:
+                self.fail(error, self._entered_pass)
+            except QueueClosed:
+                pass  # it propagates from here anyway
+
+    def __repr__(self) -> str:
+        s = self.stats()
+        closed = ", closed" if s["closed"] else ""
+        return f"<PyArrayFeedQueue {s['size']}/{s['capacity']} tuples, pass {s['pass_id']}{closed}>"
+
+    def _shapes(self, rows: int | None, shapes: Sequence[Shape] | None, lod: Any) -> tuple[Any, ...]:
+        """What C is to reserve: dtype, shape and LoD of every slot."""
+        slots = self._slots()
+        for name, given in (("shapes", shapes), ("lod", lod)):
+            if given is not None and len(given) != len(slots):
+                raise SlotCountError(f"{name}: expected {len(slots)}, one a slot, found {len(given)}")
+        out = []
+        for i, (dtype, dims, _) in enumerate(slots):
+            if shapes is not None:
+                dims = tuple(shapes[i])
+            elif dims[:1] == (-1,):
+                if rows is None:
+                    raise _about(
+                        i, InvalidArgument, "rows: expected a number for its first dimension of -1, found None"
+                    )
+                dims = (rows, *dims[1:])
+            levels = () if lod is None else tuple(np.ascontiguousarray(level, dtype=np.int64) for level in lod[i] or ())
+            for j, level in enumerate(levels):
+                if level.ndim != 1:
+                    raise _about(i, ShapeError, f"LoD level {j}: expected one dimension, found {level.ndim}")
+            out.append((dtype, dims, levels))
+        return tuple(out)
+
+
+def _about(slot: int, kind: type[Error], text: str) -> Error:
+    error = kind(f"slot {slot}: {text}")
+    error.slot = slot
+    return error
+
+
+def _for_c(text: str) -> str:
+    """C's strings end at a NUL, and are UTF-8."""
+    return text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+class PyArrayFeedQueueHolder:
+    """The variable of a scope that a queue will be in: the queue is made once its shape is known.
+
+    Parameters
+    ----------
+    scope : Scope
+    name : str
+        The variable, made if need be; what ``create_py_array_reader`` calls ``feeder_name``.
+    """
+
+    def __init__(self, scope: Scope, name: str) -> None:
+        self._scope, self._name = scope, name
+        self._feeder: PyArrayFeedQueue | None = None
+
+    def init_once(
+        self,
+        capacity: int,
+        dims: Sequence[Shape],
+        dtypes: Sequence[npt.DTypeLike | None] | None = None,
+        place: Place | None = None,
+        *,
+        bytes_limit: int = 0,
+        lod_levels: Sequence[int] | None = None,
+        restartable: bool = False,
+    ) -> PyArrayFeedQueue:
+        """Make the queue.
+
+        Parameters
+        ----------
+        capacity : int
+            In tuples, at least 1.
+        dims : sequence of shapes
+            One a slot. -1 matches any size; a first dimension of -1 is the batch's.
+        dtypes : sequence, optional
+            One a slot; None: what the first tuple has. ``"bfloat16"`` is known by name.
+        place : Place, optional
+            `CPUPlace`, the default.
+        bytes_limit : int
+            Most bytes of all tuples queued or being written; 0: no limit.
+        lod_levels : sequence of int, optional
+            The levels of detail, one number a slot.
+        restartable : bool
+            The producer can start over: see `wait_pass`.
+
+        Raises
+        ------
+        StateError
+            The second time.
+        """
+        for name, given in (("dtypes", dtypes), ("lod_levels", lod_levels)):
+            if given is not None and len(given) != len(dims):
+                raise SlotCountError(f"{name}: expected {len(dims)}, one a slot, found {len(given)}")
+        slots = tuple(
+            (None if dtypes is None else dtypes[i], tuple(shape), 0 if lod_levels is None else lod_levels[i])
+            for i, shape in enumerate(dims)
+        )
+        queue = self._scope._use(
+            self._name,
+            lambda var: PyArrayFeedQueue._init_once(
+                var, capacity, slots, bytes_limit, restartable, place or CPUPlace()
+            ),
+            make=True,
+        )
+        self._feeder = queue
+        _exit.queues.add(queue)
+        return queue
+
+    def feeder(self) -> PyArrayFeedQueue:
+        """The queue that `init_once` made, whichever holder of the variable it was called on.
+
+        Raises
+        ------
+        StateError
+            Before that.
+        """
+        if self._feeder is None:
+            if self._name not in self._scope or self._scope.kind(self._name) == "empty":
+                raise StateError("feeder: the holder has no queue before init_once")
+            self._feeder = self._scope._use(self._name, PyArrayFeedQueue._of)
+            _exit.queues.add(self._feeder)
+        return self._feeder
