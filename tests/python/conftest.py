@@ -1,0 +1,38 @@
+"""Every test must leave the process as it found it."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import pyfeed
+
+pyfeed.global_scope()  # made once and kept: a handle that is no leak
+
+
+def pytest_collection_finish() -> None:
+    # What is there now stays: looking through it again and again would take most of the time.
+    gc.collect()
+    gc.freeze()
+
+
+def alive() -> dict[str, int]:
+    """What must be no more after a test than before it."""
+    counts = {name: number for name, number in pyfeed.memory_stats().items() if name != "idle_bytes"}
+    counts["threads"] = sum(t.name.startswith("pyfeed") for t in threading.enumerate())
+    return counts  # type: ignore[return-value]
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing_behind() -> Iterator[None]:
+    before = alive()
+    yield
+    end = time.monotonic() + 5  # threads may be on their way out
+    while (left := {name: n for name, n in alive().items() if n > before[name]}) and time.monotonic() < end:
+        time.sleep(0.001)
+        gc.collect()
+    assert left == {}, "left behind"

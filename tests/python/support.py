@@ -1,0 +1,343 @@
+"""What the tests share: threads whose ends are looked at, waits for events, errors compared in full."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import pyfeed
+from pyfeed import PyArrayFeedQueue, Reader, Scope
+
+T = TypeVar("T")
+Array = npt.NDArray[Any]
+
+# Longer than anything takes that is not stuck.
+STUCK = 30.0
+
+_KINDS: dict[str, list[Any]] = {
+    "bool": [""],
+    "int": [8, 16, 32, 64],
+    "uint": [8, 16, 32, 64],
+    "float": [16, 32, 64],
+    "complex": [64, 128],
+}
+DTYPES = [f"{kind}{bits}" for kind, sizes in _KINDS.items() for bits in sizes]
+
+
+def feed(
+    capacity: int = 4, shapes: Sequence[Sequence[int]] = ((2,),), **options: Any
+) -> tuple[Reader, PyArrayFeedQueue]:
+    """A reader and its queue in a scope of their own."""
+    return pyfeed.py_array_reader(capacity, shapes, scope=Scope(), **options)
+
+
+def tuple_of(value: float, size: int = 2) -> tuple[Array]:
+    """A tuple that fits feed()'s default, and says which one it is."""
+    return (np.full(size, value, np.float64),)
+
+
+def value_of(arrays: Sequence[Any]) -> Any:
+    """What tuple_of was given."""
+    return arrays[0].flat[0].item()
+
+
+def values_in(reader: Reader) -> list[Any]:
+    """The rest of the pass."""
+    return [value_of(arrays) for arrays in reader]
+
+
+def wait_until(condition: Callable[[], object], timeout: float = STUCK) -> None:
+    """Wait for something another thread is about to do."""
+    end = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < end, "what the test waits for did not happen"
+        time.sleep(0.0005)
+
+
+def wait_for_producers(queue: PyArrayFeedQueue, number: int = 1) -> None:
+    """Until so many threads are blocked in a push."""
+    wait_until(lambda: queue.stats()["waiting_producers"] == number)
+
+
+def wait_for_consumers(queue: PyArrayFeedQueue, number: int = 1) -> None:
+    """Until so many threads are blocked in a pop or a read."""
+    wait_until(lambda: queue.stats()["waiting_consumers"] == number)
+
+
+class Background(Generic[T]):
+    """A call in a thread of its own."""
+
+    def __init__(self, function: Callable[[], T]) -> None:
+        self._function: Callable[[], T] | None = function
+        self._value: T | None = None
+        self._error: BaseException | None = None
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            assert self._function is not None
+            self._value = self._function()
+        except BaseException as error:
+            self._error = error
+        self._function = None
+
+    def done(self) -> bool:
+        return not self.thread.is_alive()
+
+    def wait(self) -> None:
+        self.thread.join(STUCK)
+        assert self.done(), "the thread is stuck"
+
+    def result(self) -> T:
+        """What the call answered, or raised."""
+        self.wait()
+        if self._error is not None:
+            try:
+                raise self._error
+            finally:
+                self._error = None
+        return self._value  # type: ignore[return-value]
+
+
+def together(*functions: Callable[[], Any]) -> list[Any]:
+    """Call all at once, each in a thread."""
+    return [b.result() for b in [Background(f) for f in functions]]
+
+
+@contextlib.contextmanager
+def raises(
+    kind: type[BaseException], message: str | None, *, slot: int | None = None, also: type[BaseException] | None = None
+) -> Iterator[None]:
+    """Exactly this class, message and slot; `also` is the built-in that it must be, too."""
+    with pytest.raises(kind) as caught:
+        yield
+    assert caught.type is kind
+    assert message is None or str(caught.value) == message
+    assert getattr(caught.value, "slot", None) == slot
+    assert also is None or issubclass(kind, also)
+    assert issubclass(kind, pyfeed.Error)
+
+
+# ---- Processes ----
+
+
+PREAMBLE = """
+import atexit, gc, os, signal, sys, threading, time
+import numpy as np
+import pyfeed
+
+def feed(capacity=1, **options):
+    return pyfeed.py_array_reader(capacity, [(2,)], dtypes=["float64"], scope=pyfeed.Scope(), **options)
+
+def say(*words):
+    os.write(1, (" ".join(map(str, words)) + "\\n").encode())
+
+def tuple_of(value):
+    return (np.full(2, value, float),)
+
+def when_waiting(threads, action):
+    # once so many threads wait for pyfeed, from a thread of its own
+    def run():
+        while len(pyfeed._native._waiting_threads()) < threads:
+            time.sleep(0.001)
+        action()
+    threading.Thread(target=run, daemon=True).start()
+
+def until_waiting(threads):
+    while len(pyfeed._native._waiting_threads()) < threads:
+        time.sleep(0.001)
+
+def start(*functions, daemon=False):
+    threads = [threading.Thread(target=f, daemon=daemon) for f in functions]
+    for thread in threads:
+        thread.start()
+    return threads
+"""
+
+
+class Process:
+    """A Python program of its own."""
+
+    def __init__(self, program: str, *options: str, preamble: str = PREAMBLE, **environment: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, *options, "-c", preamble + textwrap.dedent(program)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,  # or what was read ahead would be missing in the end
+            env={**os.environ, **environment},
+        )
+
+    def line(self) -> str:
+        """The next line that it says."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise AssertionError("the process ended: " + self.process.communicate(timeout=STUCK)[1].decode())
+        return line.decode().rstrip("\n")
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def end(self, status: int = 0) -> tuple[list[str], str]:
+        """Wait for its end: the lines it still says, and what it writes to standard error."""
+        hangs = False
+        try:
+            raw_out, raw_err = self.process.communicate(timeout=STUCK)
+        except subprocess.TimeoutExpired:
+            hangs = True
+            self.process.kill()
+            raw_out, raw_err = self.process.communicate()
+        out, err = raw_out.decode(), raw_err.decode()
+        assert not hangs, f"the process hangs:\n{out}{err}"
+        assert self.process.returncode == status, f"exit status {self.process.returncode}:\n{out}{err}"
+        return out.splitlines(), err
+
+
+def run(program: str, *options: str, status: int = 0, **environment: str) -> list[str]:
+    """What a program says that has nothing to complain of."""
+    out, err = Process(program, *options, **environment).end(status)
+    assert err == ""
+    return out
+
+
+def run_file(file: Path) -> list[str]:
+    """What a program in a file says."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(file)], capture_output=True, text=True, timeout=STUCK, cwd=file.parent
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.splitlines()
+
+
+def ends_within_a_second(program: str, status: int = 0) -> tuple[list[str], str]:
+    """The program says "ready" when its main thread is about to end. Others use the machine too:
+    it is tried again if it takes longer, but it must be right each time."""
+    for _ in range(4):
+        process = Process(program)
+        while process.line() != "ready":
+            pass
+        began = time.monotonic()
+        out, err = process.end(status)
+        took = time.monotonic() - began
+        print(f"ended after {took:.3f} s")
+        if took < 1:
+            break
+    assert took < 1
+    return out, err
+
+
+# ---- DLPack ----
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+class _DLManagedTensor(ctypes.Structure):
+    _fields_ = (
+        ("dl_tensor", _DLTensor),
+        ("manager_ctx", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+    )
+
+
+_Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_new_capsule = ctypes.pythonapi.PyCapsule_New
+_new_capsule.restype = ctypes.py_object
+_new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+
+_exports: list[Any] = []  # what ctypes must not free, for ever
+_exported_arrays: dict[int, Array] = {}  # until their deleter is called
+_CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
+
+
+class DLPackArray:
+    """An array that shows nothing but DLPack, as another framework's would."""
+
+    def __init__(
+        self,
+        array: Array,
+        *,
+        strides: bool = True,
+        offset: int = 0,
+        device: int = 1,
+        code: int | None = None,
+        lanes: int = 1,
+        shape: Sequence[int] | None = None,
+    ) -> None:
+        self.array = array
+        self.exported = 0
+        self._deleted: list[int] = []
+        self._strides, self._offset, self._device = strides, offset, device
+        self._code = _CODES.get(array.dtype.kind, 4) if code is None else code
+        self._lanes = lanes
+        self._shape = array.shape if shape is None else tuple(shape)
+
+    @property
+    def deleted(self) -> int:
+        return len(self._deleted)
+
+    def __dlpack__(self) -> object:
+        rank, a = len(self._shape), self.array
+        managed = _DLManagedTensor()
+        tensor = managed.dl_tensor
+        shape = (ctypes.c_int64 * max(rank, 1))(*self._shape)
+        tensor.data = a.ctypes.data - self._offset
+        tensor.byte_offset = self._offset
+        tensor.device_type, tensor.ndim = self._device, rank
+        tensor.code, tensor.bits, tensor.lanes = self._code, a.dtype.itemsize * 8, self._lanes
+        tensor.shape = shape
+        if self._strides:
+            tensor.strides = (ctypes.c_int64 * max(rank, 1))(*(s // a.dtype.itemsize for s in a.strides))
+
+        export, deleted = len(_exports), self._deleted
+
+        def delete(_: int) -> None:
+            del _exported_arrays[export]
+            deleted.append(export)
+
+        deleter = _Deleter(delete)
+        managed.deleter = ctypes.cast(deleter, ctypes.c_void_p).value
+        _exports.append((managed, shape, deleter))
+        _exported_arrays[export] = a
+        self.exported += 1
+        capsule: object = _new_capsule(ctypes.addressof(managed), b"dltensor", None)
+        return capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (self._device, 0)
+
+
+def same(found: Any, expected: Array) -> None:
+    """Equal in shape, type and every bit."""
+    assert type(found) is np.ndarray
+    assert found.shape == expected.shape
+    assert found.dtype == expected.dtype
+    assert found.tobytes() == expected.tobytes()

@@ -1,0 +1,195 @@
+"""What is written is so: docstrings, stubs, the README."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import inspect
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import pyfeed
+from pyfeed import _native
+
+from .support import feed, run_file
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = Path(str(pyfeed.__file__)).parent
+
+
+def documented() -> Iterator[tuple[str, Any]]:
+    """Every public name, and the public members of classes and modules."""
+    yield "pyfeed", pyfeed
+    for name in pyfeed.__all__:
+        thing = getattr(pyfeed, name)
+        if isinstance(thing, str):
+            continue
+        yield name, thing
+        if isinstance(thing, type) and issubclass(thing, BaseException):
+            continue
+        if isinstance(thing, type):
+            members = {m for c in thing.__mro__ if c.__module__.startswith("pyfeed") for m in vars(c)}
+        else:
+            members = set(vars(thing)) if isinstance(thing, ModuleType) else set()
+        for member in sorted(members):
+            value = getattr(thing, member)
+            if member.startswith("_") or inspect.ismemberdescriptor(value):
+                continue
+            if inspect.isdatadescriptor(value) or (callable(value) and _of_pyfeed(value)):
+                yield f"{name}.{member}", value
+
+
+def _of_pyfeed(function: Any) -> bool:
+    return (getattr(function, "__module__", None) or "pyfeed").startswith("pyfeed")
+
+
+EVERYTHING = dict(documented())
+
+
+def test_all_names_are_there() -> None:
+    assert len(EVERYTHING) > 60
+    assert "PyArrayFeedQueue.push" in EVERYTHING
+    assert "Reader.batch" in EVERYTHING
+    assert sorted(pyfeed.__all__) == list(pyfeed.__all__)
+    public = {n for n, thing in vars(pyfeed).items() if not n.startswith("_") and not isinstance(thing, ModuleType)}
+    assert public - {"annotations"} <= set(pyfeed.__all__)
+
+
+@pytest.mark.parametrize("name", EVERYTHING)
+def test_every_public_name_says_what_it_is(name: str) -> None:
+    text = inspect.getdoc(EVERYTHING[name])
+    assert text
+    assert re.match(r"[A-Z`'\"]|pyfeed ", text)
+    assert text == inspect.cleandoc(text)
+    assert max(map(len, text.splitlines())) <= 110
+
+
+@pytest.mark.parametrize("name", [n for n, thing in EVERYTHING.items() if ">>>" in (thing.__doc__ or "")])
+def test_examples_in_docstrings(name: str) -> None:
+    text = inspect.getdoc(EVERYTHING[name]) or ""
+    test = doctest.DocTestParser().get_doctest(text, {"py_array_reader": pyfeed.py_array_reader}, name, None, 0)
+    if "." not in name and name != "pyfeed":  # of a module's own functions and classes
+        test.globs.update(pyfeed.__dict__)
+    said: list[str] = []
+    result = doctest.DocTestRunner().run(test, out=said.append)
+    assert result.attempted > 0
+    assert result.failed == 0, "".join(said)
+    test.globs.clear()
+
+
+def test_native_signatures_can_be_asked_for() -> None:
+    for name, thing in EVERYTHING.items():
+        if callable(thing) and not isinstance(thing, type):
+            inspect.signature(thing)
+            assert name
+
+
+# ---- The stub ----
+
+STUB = ast.parse((PACKAGE / "_native.pyi").read_text())
+
+
+def members(body: list[ast.stmt]) -> dict[str, ast.stmt]:
+    found: dict[str, ast.stmt] = {}
+    for node in body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found[node.name] = node
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            found[node.target.id] = node
+    return found
+
+
+def typed_dicts() -> dict[str, ast.ClassDef]:
+    classes = [node for node in STUB.body if isinstance(node, ast.ClassDef)]
+    return {node.name: node for node in classes if "TypedDict" in map(ast.unparse, node.bases)}
+
+
+def test_the_stub_says_what_the_module_has() -> None:
+    stub = members(STUB.body)
+    has = {name for name in vars(_native) if not name.startswith("__") or name == "__version__"}
+    assert set(stub) - set(typed_dicts()) == has
+    for name in has:
+        thing, node = getattr(_native, name), stub[name]
+        if not isinstance(thing, type):
+            continue
+        assert isinstance(node, ast.ClassDef)
+        inherited = {"__new__", "__doc__", "__module__", "__iter__", "__next__", "__weakref__", "__dict__"}
+        assert set(members(node.body)) - inherited == set(vars(thing)) - inherited
+
+
+def test_the_stub_says_what_dicts_hold() -> None:
+    _, queue = feed()
+    for node, stats in zip(typed_dicts().values(), (pyfeed.memory_stats(), queue.stats()), strict=True):
+        types = {
+            field: ast.unparse(line.annotation)
+            for field, line in members(node.body).items()
+            if isinstance(line, ast.AnnAssign)
+        }
+        assert types == {field: type(value).__name__ for field, value in stats.items()}
+
+
+def test_signatures_of_the_stub_are_those_of_the_docstrings() -> None:
+    for class_name in ("Queue", "Reader", "Scope"):
+        node = members(STUB.body)[class_name]
+        assert isinstance(node, ast.ClassDef)
+        for name, function in members(node.body).items():
+            if name.startswith("_") or not isinstance(function, ast.FunctionDef) or function.decorator_list:
+                continue
+            signature = inspect.signature(getattr(getattr(_native, class_name), name))
+            names = [p.name for p in signature.parameters.values() if p.name != "self"]
+            arguments = function.args
+            stub_names = [a.arg for a in arguments.posonlyargs + arguments.args + arguments.kwonlyargs]
+            assert names == stub_names[1:], name
+
+
+def test_the_package_is_typed() -> None:
+    assert (PACKAGE / "py.typed").exists()
+
+
+def test_folders_for_those_who_build_against_it() -> None:
+    if not (PACKAGE / "include").exists():
+        pytest.skip("not built as a wheel")
+    assert Path(pyfeed.get_include(), "pyfeed.h").exists()
+    assert Path(pyfeed.get_include(), "pyfeed.hpp").exists()
+    assert Path(pyfeed.get_library_dir(), "libpyfeed.so.0").exists()
+
+
+# ---- The README ----
+
+
+def blocks(path: Path, language: str = "python") -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", path.read_text(), re.MULTILINE | re.DOTALL)
+
+
+README = ROOT / "README.md"
+
+
+@pytest.mark.parametrize("number", range(len(blocks(README))))
+def test_the_python_of_the_readme_runs(number: int, tmp_path: Path) -> None:
+    file = tmp_path / "block.py"
+    file.write_text(blocks(README)[number])
+    out = run_file(file)
+    if number == 0:
+        assert out == ["6400 images"]
+
+
+def test_the_readme_has_an_example_and_its_files() -> None:
+    assert blocks(README)
+    for link in re.findall(r"\]\(([^)#:]+)\)", README.read_text()):
+        assert (ROOT / link).exists(), link
+
+
+def test_the_cpp_of_the_readme_compiles(tmp_path: Path) -> None:
+    flags = ["-std=c++17", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I", str(ROOT / "capi")]
+    assert blocks(README, "cpp")
+    for i, block in enumerate(blocks(README, "cpp")):
+        file = tmp_path / f"block{i}.cpp"
+        file.write_text(block)
+        done = subprocess.run(["c++", *flags, str(file)], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr

@@ -1,0 +1,135 @@
+"""examples/recognize_digits, as somebody would run it who has read its first lines."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import pyfeed
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "recognize_digits"
+STUCK = 60.0  # seconds, longer than anything takes that is not
+
+
+@pytest.fixture(scope="session")
+def executor(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built executor: in PYFEED_EXAMPLES_BUILD, or else made with what the installed package brings."""
+    if folder := os.environ.get("PYFEED_EXAMPLES_BUILD"):
+        return Path(folder, "executor.so")
+    build = tmp_path_factory.mktemp("recognize_digits")
+    prefix = os.path.dirname(pyfeed.get_include())
+    subprocess.run(["cmake", "-S", EXAMPLE, "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}"], check=True)
+    subprocess.run(["cmake", "--build", build], check=True)
+    return build / "executor.so"
+
+
+def start(executor: Path, *options: object, changes: str = "") -> subprocess.Popen[str]:
+    """train.py, with changes made to the module before it runs."""
+    if changes:
+        load = f"import sys; sys.path.insert(0, {str(EXAMPLE)!r}); import train\n"
+        command = [sys.executable, "-c", load + textwrap.dedent(changes) + "\ntrain.main()\n"]
+    else:
+        command = [sys.executable, str(EXAMPLE / "train.py")]
+    return subprocess.Popen(
+        [*command, "--executor", str(executor), *map(str, options)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Wait for its end: exit status, output and errors."""
+    try:
+        out, err = process.communicate(timeout=STUCK)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+        raise AssertionError(f"the example hangs:\n{out}{err}") from None
+    return process.returncode, out, err
+
+
+def accuracy(out: str) -> float:
+    """What its last line says."""
+    match = re.fullmatch(r"test accuracy: ([01]\.\d\d)", out.splitlines()[-1])
+    assert match, out
+    return float(match[1])
+
+
+@pytest.mark.parametrize("options", [(), ("--threads", 5, "--capacity", 1, "--batch-size", 50)])
+def test_learns_to_recognize_digits(executor: Path, options: tuple[object, ...]) -> None:
+    status, out, err = end(start(executor, "--epochs", 60, "--seed", 1, *options))
+    assert status == 0, err
+    assert accuracy(out) >= 0.95
+    assert re.search(r"100%.*queue 0/\d+, waiting: producers \d+% executor \d+%", err)
+
+
+def test_falls_short_when_it_learns_too_little(executor: Path) -> None:
+    status, out, err = end(start(executor, "--epochs", 1))
+    assert status == 1
+    assert 0.1 < accuracy(out) < 0.95
+    assert "expected an accuracy of at least 0.95" in err
+
+
+def test_producer_fails(executor: Path) -> None:
+    changes = """
+        good, calls = train.augment, 0
+
+        def augment(images, random):
+            global calls
+            calls += 1
+            if calls == 100:
+                raise ValueError("image 17 is upside down")
+            return good(images, random)
+
+        train.augment = augment
+    """
+    status, out, err = end(start(executor, changes=changes))
+    assert status == 1
+    assert out == ""
+    # In the executor's words, so that it has been there; then where it came from.
+    assert "training failed: the producer failed: ValueError: image 17 is upside down\n" in err
+    assert "in augment\n" in err
+
+
+def test_executor_fails(executor: Path) -> None:
+    changes = """
+        good = train.batches
+
+        def batches(*args):
+            for image, label in good(*args):
+                yield image, label + 1
+
+        train.batches = batches
+    """
+    status, out, err = end(start(executor, "--epochs", 1000000, changes=changes))
+    assert (status, out) == (1, "")
+    assert err.endswith("training failed: expected labels from 0 to 9, found 10\n")
+
+
+def test_interrupt_ends_it(executor: Path) -> None:
+    process = start(executor, "--epochs", 1000000)
+    assert process.stderr is not None
+    shown = ""
+    while not re.search(r"k/\S+ \[.*loss", shown):  # some thousand images
+        character = process.stderr.read(1)
+        assert character, shown
+        shown += character
+    process.send_signal(signal.SIGINT)
+    status, out, err = end(process)
+    assert (status, out) == (130, "")
+    assert "Traceback" not in err
+
+
+def test_says_what_is_missing(tmp_path: Path) -> None:
+    status, out, err = end(start(tmp_path / "executor.so"))
+    assert (status, out) == (2, "")
+    assert f"there is no {tmp_path}/executor.so: build it as" in err

@@ -1,0 +1,859 @@
+"""Forks, signals and the end of the interpreter, each in a process of its own."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+
+import pytest
+
+from .support import Process, ends_within_a_second, run
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and forks are POSIX's")
+
+# ---- Forks ----
+
+CHILD = """
+def in_child():
+    calls = {
+        "Scope": lambda: pyfeed.Scope(),
+        "global_scope": lambda: pyfeed.scope.Scope._global(),
+        "py_array_reader": lambda: pyfeed.py_array_reader(1, [(2,)]),
+        "from_generator": lambda: pyfeed.from_generator(lambda: [], [(2,)]),
+        "memory_stats": lambda: pyfeed.memory_stats(),
+    }
+    for name in ["push", "pop", "slot", "close", "reopen", "wait_pass", "shutdown", "stats", "size", "fail", "produce"]:
+        arguments = {"push": (tuple_of(1),), "wait_pass": (0,), "fail": (KeyError(),), "produce": (lambda w: [],)}
+        calls["queue." + name] = lambda n=name, a=arguments.get(name, ()): getattr(queue, n)(*a)
+    calls["lend"] = lambda: queue.push(tuple_of(1), copy=False)
+    calls["enter"] = lambda: slot.__enter__()
+    calls["repr"] = lambda: repr(queue)
+    for name in ["read", "has_next", "reset", "__next__"]:
+        calls["reader." + name] = lambda n=name: getattr(reader, n)()
+    calls["batch"] = lambda: reader.batch(2)
+    calls["read op"] = lambda: reader.scope.read(reader.name, ["x"])
+    calls["set"] = lambda: reader.scope.__setitem__("x", np.zeros(1))
+    calls["get"] = lambda: reader.scope["x"]
+    calls["in"] = lambda: "x" in reader.scope
+    calls["erase"] = lambda: reader.scope.erase("x")
+    calls["kind"] = lambda: reader.scope.kind("x")
+    wrong = []
+    for name, call in calls.items():
+        began = time.monotonic()
+        try:
+            call()
+        except pyfeed.ForkError as error:
+            assert str(error) == (
+                "pyfeed was loaded before this process was forked and does not work in the child: "
+                "start processes with spawn or forkserver"
+            )
+            assert isinstance(error, RuntimeError)
+        except BaseException as error:
+            wrong.append((name, repr(error)))
+        else:
+            wrong.append((name, "no error"))
+        if time.monotonic() - began > 0.5:
+            wrong.append((name, "slow"))
+    say("child", wrong)
+"""
+
+
+def test_every_call_in_a_forked_child_raises_at_once() -> None:
+    out = run(
+        CHILD
+        + """
+reader, queue = feed(4)
+lent, queued = np.zeros(2), np.zeros(2)
+queue.push(tuple_of(1))
+queue.push((lent,), copy=False)
+queue.push((queued,), copy=False)
+popped = [queue.pop(), queue.pop()]
+slot, entered = queue.slot(), queue.slot()
+(x,) = entered.__enter__()
+generated = pyfeed.from_generator(lambda: [tuple_of(1)], [(2,)])
+generated.read()
+other = feed()[1]
+other.push(tuple_of(1))
+start(lambda: other.push(tuple_of(1)), daemon=True)
+start(feed()[1].pop, daemon=True)
+until_waiting(2)
+pid = os.fork()
+if pid == 0:
+    in_child()
+    assert popped[0][0].tolist() == [1, 1]
+    x[:] = 1
+    try:
+        entered.__exit__(None, None, None)
+        say("committed")
+    except pyfeed.ForkError:
+        pass
+    del popped, reader, queue, slot, entered, x, generated, other, lent
+    gc.collect()
+    say("child ends")
+    sys.exit(0)
+say("status", os.waitpid(pid, 0)[1])
+popped.clear()
+assert lent.flags.writeable
+assert not queued.flags.writeable
+assert queue.pop()[0].tolist() == [0, 0]
+entered.__exit__(None, None, None)
+queue.push(tuple_of(5))
+say([queue.pop()[0].size for _ in range(2)])
+"""
+    )
+    assert out == ["child []", "child ends", "status 0", "[2, 2]"]
+
+
+def test_a_fork_before_the_first_call() -> None:
+    """The child of a process whose Go runtime has done nothing yet hangs in the simplest call."""
+    out = run(
+        """
+        pid = os.fork()
+        if pid == 0:
+            try:
+                pyfeed.py_array_reader(1, [(2,)])
+            except pyfeed.ForkError:
+                say("refused")
+            os._exit(0)
+        say(os.waitpid(pid, 0)[1])
+        reader, queue = feed()
+        queue.push(tuple_of(1))
+        say(reader.read()[0][0])
+        """
+    )
+    assert out == ["refused", "0", "1.0"]
+
+
+def test_a_fork_before_the_import() -> None:
+    out, err = Process(
+        """
+import os
+pid = os.fork()
+import numpy as np, pyfeed
+reader, queue = pyfeed.py_array_reader(1, [(2,)])
+queue.push((np.ones(2),))
+total = reader.read()[0].sum()
+if pid:
+    assert os.waitpid(pid, 0)[1] == 0
+    print(total)
+""",
+        preamble="",
+    ).end()
+    assert (out, err) == (["2.0"], "")
+
+
+def test_multiprocessing_by_fork() -> None:
+    out = run(
+        CHILD
+        + """
+import multiprocessing
+fork = multiprocessing.get_context("fork")
+reader, queue = feed()
+queue.push(tuple_of(1))
+slot = queue.slot()
+start(lambda: queue.push(tuple_of(2)), daemon=True)
+until_waiting(1)
+
+def work():
+    in_child()
+    def on():
+        time.sleep(0.2)
+        say("thread of the child ends")
+    threading.Thread(target=on).start()
+
+process = fork.Process(target=work)
+process.start()
+process.join()
+say(process.exitcode)
+with fork.Pool(2) as pool:
+    say(pool.map(abs, [-1, -2, -3]))
+say([reader.read()[0][0] for _ in range(2)] == [1.0, 2.0])
+"""
+    )
+    assert out == ["child []", "thread of the child ends", "0", "[1, 2, 3]", "True"]
+
+
+def test_a_child_that_raises_what_it_is_told() -> None:
+    out, err = Process(
+        """
+        import multiprocessing
+        reader, queue = feed()
+        process = multiprocessing.get_context("fork").Process(target=queue.pop)
+        process.start()
+        process.join()
+        say(process.exitcode)
+        """
+    ).end()
+    assert out == ["1"]
+    assert "pyfeed.ForkError: pyfeed was loaded before this process was forked" in err
+    assert err.count("Traceback") == 1
+
+
+def test_spawned_processes_work() -> None:
+    out = run(
+        """
+        if __name__ == "__main__":
+            import multiprocessing
+            feed()
+            for method in ("spawn", "forkserver"):
+                process = multiprocessing.get_context(method).Process(target=pyfeed.memory_stats)
+                process.start()
+                process.join()
+                say(process.exitcode)
+        """
+    )
+    assert out == ["0", "0"]
+
+
+def test_programs_that_are_run_from_here() -> None:
+    out = run(
+        """
+        import subprocess
+        reader, queue = feed()
+        queue.push(tuple_of(1))
+        start(lambda: queue.push(tuple_of(2)), daemon=True)
+        until_waiting(1)
+        for options in ({}, {"preexec_fn": lambda: None}, {"close_fds": False}):
+            command = [sys.executable, "-c", "print(1 + 1)"]
+            say(subprocess.run(command, capture_output=True, text=True, **options).stdout.strip())
+        say(reader.read()[0][0], reader.read()[0][0])
+        """
+    )
+    assert out == ["2", "2", "2", "1.0 2.0"]
+
+
+# ---- Signals ----
+
+# What the main thread waits in; what is done before, if not nothing.
+WAITS = {
+    "push": ("queue.push(tuple_of(2))", "queue.push(tuple_of(1))"),
+    "lent push": ("queue.push(tuple_of(2), copy=False)", "queue.push(tuple_of(1))"),
+    "slot": ("with queue.slot(): raise AssertionError", "queue.push(tuple_of(1))"),
+    "slot made elsewhere": ("made[0].__enter__()", "queue.push(tuple_of(1)); start(lambda: made.append(queue.slot()))"),
+    "pop": ("queue.pop()", ""),
+    "pop with a timeout": ("queue.pop(timeout=100)", ""),
+    "read": ("reader.read()", ""),
+    "next": ("next(reader)", ""),
+    "for": ("for _ in reader: raise AssertionError", ""),
+    "list": ("list(reader)", ""),
+    "has_next": ("reader.has_next()", ""),
+    "batch": ("reader.batch(2).read()", ""),
+    "next of a batch": ("next(reader.batch(2))", ""),
+    "has_next of a batch": ("reader.batch(2).has_next()", ""),
+    "read op": ('reader.scope.read(reader.name, ["x"])', ""),
+    "wait_pass": ("queue.wait_pass(1)", ""),
+}
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_ctrl_c(wait: str) -> None:
+    call, before = WAITS[wait]
+    process = Process(
+        f"""
+made = []
+reader, queue = feed()
+{before}
+for _ in range(2):
+    when_waiting(1, lambda: say("waiting"))
+    try:
+        {call}
+    except KeyboardInterrupt:
+        say("interrupted")
+stats = queue.stats()
+assert stats["waiting_producers"] == stats["waiting_consumers"] == stats["reserved"] == 0, stats
+if stats["size"]:
+    assert queue.pop()[0][0] == 1
+queue.push(tuple_of(3), timeout=0)
+assert reader.read(timeout=0)[0][0] == 3
+say("usable")
+"""
+    )
+    for _ in range(2):
+        assert process.line() == "waiting"
+        began = time.monotonic()
+        process.signal(signal.SIGINT)
+        assert process.line() == "interrupted"
+        took = time.monotonic() - began
+        print(f"{wait}: interrupted after {1000 * took:.1f} ms")
+        assert took < 1
+    assert process.end() == (["usable"], "")
+
+
+def test_ctrl_c_that_nobody_catches() -> None:
+    process = Process(
+        """
+        reader, queue = feed()
+        start(lambda: queue.wait_pass(1), daemon=True)
+        start(queue.pop)
+        when_waiting(3, lambda: say("waiting"))
+        with queue:
+            reader.read()
+        """
+    )
+    assert process.line() == "waiting"
+    process.signal(signal.SIGINT)
+    began = time.monotonic()
+    _, err = process.end(-signal.SIGINT)
+    assert time.monotonic() - began < 1
+    assert err.rstrip().endswith("KeyboardInterrupt")
+    assert "PoisonedError" not in err
+
+
+def test_ctrl_c_while_other_threads_wait_and_work() -> None:
+    process = Process(
+        """
+        reader, queue = feed(4)
+        full = feed()[1]
+        full.push(tuple_of(0))
+        blocked = start(lambda: full.push(tuple_of(1)), lambda: feed()[1].pop(), daemon=True)
+        count = 0
+        def produce(worker):
+            while True:
+                yield tuple_of(worker)
+        queue.produce(produce, 2)
+        say("waiting")
+        try:
+            for _ in reader:
+                count += 1
+        except KeyboardInterrupt:
+            say("interrupted")
+        assert count > 0
+        assert all(t.is_alive() for t in blocked)
+        full.pop()
+        blocked[0].join()
+        say(full.pop()[0][0])
+        """
+    )
+    assert process.line() == "waiting"
+    time.sleep(0.2)
+    process.signal(signal.SIGINT)
+    began = time.monotonic()
+    assert process.line() == "interrupted"
+    assert time.monotonic() - began < 1
+    assert process.end() == (["1.0"], "")
+
+
+def test_handlers_that_raise_and_handlers_that_do_not() -> None:
+    out = run(
+        """
+        class Mine(Exception):
+            pass
+
+        def raises(number, frame):
+            raise Mine(number)
+
+        reader, queue = feed()
+        signal.signal(signal.SIGUSR1, raises)
+        for call in (queue.pop, reader.read, reader.has_next, lambda: next(reader)):
+            when_waiting(1, lambda: os.kill(os.getpid(), signal.SIGUSR1))
+            try:
+                call()
+            except Mine as error:
+                say(*error.args)
+
+        signal.signal(signal.SIGUSR1, lambda number, frame: queue.push(tuple_of(7)))
+        when_waiting(1, lambda: os.kill(os.getpid(), signal.SIGUSR1))
+        say(queue.pop()[0][0])
+
+        signal.signal(signal.SIGUSR1, lambda number, frame: say("handled"))
+        def later():
+            os.kill(os.getpid(), signal.SIGUSR1)
+            time.sleep(0.1)
+            queue.push(tuple_of(8))
+        when_waiting(1, later)
+        say(queue.pop()[0][0])
+
+        signal.signal(signal.SIGUSR1, lambda number, frame: queue.close())
+        when_waiting(1, lambda: os.kill(os.getpid(), signal.SIGUSR1))
+        say(list(reader))
+        """
+    )
+    assert out == ["10", "10", "10", "10", "7.0", "handled", "8.0", "[]"]
+
+
+def test_a_storm_of_signals() -> None:
+    """Neither a timeout nor a tuple is lost to them."""
+    out = run(
+        """
+        handled = 0
+        def handler(number, frame):
+            global handled
+            handled += 1
+        signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+        reader, queue = feed()
+        began = time.monotonic()
+        try:
+            queue.pop(timeout=0.3)
+        except pyfeed.Timeout:
+            say(0.3 <= time.monotonic() - began < 3)
+        queue.produce(lambda worker: (tuple_of(i) for i in range(3000)))
+        say([int(x[0]) for x, in reader.batch(1) for x in x] == list(range(3000)))
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        say(handled > 50)
+        """
+    )
+    assert out == ["True", "True", "True"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_signals_that_end_a_process(number: signal.Signals) -> None:
+    process = Process(
+        """
+        reader, queue = feed()
+        queue.push(tuple_of(1))
+        start(lambda: feed()[1].pop())
+        when_waiting(2, lambda: say("waiting"))
+        queue.push(tuple_of(2))
+        """
+    )
+    assert process.line() == "waiting"
+    process.signal(number)
+    began = time.monotonic()
+    assert process.end(-number) == ([], "")
+    assert time.monotonic() - began < 1
+
+
+@pytest.mark.parametrize("order", ["before", "after", "both", "option"])
+def test_faulthandler(order: str) -> None:
+    """It tells of a fault outside Go whether it was there first or came later."""
+    enable = "import faulthandler; faulthandler.enable()\n"
+    process = Process(
+        (enable if order in ("before", "both") else "")
+        + "import ctypes, pyfeed, numpy as np\n"
+        + (enable if order in ("after", "both") else "")
+        + """
+reader, queue = pyfeed.py_array_reader(1, [(2,)])
+queue.push((np.zeros(2),))
+print(reader.read()[0].tolist(), flush=True)
+def the_fault():
+    ctypes.string_at(0)
+the_fault()
+""",
+        *(["-X", "faulthandler"] if order == "option" else []),
+        preamble="",
+    )
+    out, err = process.end(-signal.SIGSEGV)
+    assert out == ["[0.0, 0.0]"]
+    assert "Fatal Python error: Segmentation fault" in err
+    assert "in the_fault" in err
+
+
+# ---- The end ----
+
+BLOCKED = {
+    "push": "lambda: full.push(tuple_of(2))",
+    "lent push": "lambda: full.push(tuple_of(2), copy=False)",
+    "slot": "lambda: full.slot().__enter__()",
+    "pop": "lambda: empty.pop()",
+    "read": "lambda: reader.read()",
+    "next": "lambda: next(reader)",
+    "has_next": "lambda: reader.has_next()",
+    "batch": "lambda: reader.batch(2).read()",
+    "read op": 'lambda: reader.scope.read(reader.name, ["x"])',
+    "wait_pass": "lambda: empty.wait_pass(1)",
+    "with timeouts": "lambda: (empty.pop(100), full.push(tuple_of(2), timeout=100))",
+}
+
+QUEUES = """
+full = feed()[1]
+full.push(tuple_of(1))
+reader, empty = feed()
+def tells(function):
+    def run():
+        try:
+            say("got", function())
+        except pyfeed.Error as error:
+            say(type(error).__name__)
+    return run
+"""
+
+
+def test_daemons_that_wait() -> None:
+    functions = ", ".join(BLOCKED.values())
+    out, err = ends_within_a_second(
+        QUEUES
+        + f"start(*[tells(f) for f in ({functions})], daemon=True)\nuntil_waiting({len(BLOCKED)})\nsay('ready')\n"
+    )
+    assert (out, err) == ([], "")
+
+
+@pytest.mark.parametrize("place", BLOCKED)
+def test_threads_that_wait_for_ever(place: str) -> None:
+    out, err = ends_within_a_second(QUEUES + f"start(*[tells({BLOCKED[place]})] * 2)\nuntil_waiting(2)\nsay('ready')\n")
+    ends = {"has_next": "got False", "pop": "EndOfData", "with timeouts": "EndOfData", "next": None}
+    expected = ends.get(place, "EndOfData" if place in ("read", "batch", "read op") else "QueueClosed")
+    if expected is not None:
+        assert out == [expected] * 2
+        assert err == ""
+    else:
+        assert err.count("StopIteration") == 2
+
+
+@pytest.mark.parametrize("idle", [0, 3])
+def test_a_pool_of_threads_that_wait(idle: int) -> None:
+    out, err = ends_within_a_second(
+        QUEUES
+        + f"""
+from concurrent.futures import ThreadPoolExecutor
+pool = ThreadPoolExecutor({3 + idle})
+barrier = threading.Barrier({3 + idle})
+for done in [pool.submit(barrier.wait) for _ in range({3 + idle})]:
+    done.result()
+for function in (lambda: full.push(tuple_of(2)), lambda: empty.pop(), lambda: reader.read()):
+    pool.submit(tells(function))
+until_waiting(3)
+assert threading.active_count() == {4 + idle}
+say("ready")
+"""
+    )
+    assert (sorted(out), err) == (["EndOfData", "EndOfData", "QueueClosed"], "")
+
+
+def test_threads_that_begin_to_wait_after_the_end_of_the_main_thread() -> None:
+    out, err = ends_within_a_second(
+        QUEUES
+        + """
+def late():
+    threading.main_thread().join()
+    time.sleep(0.2)
+    full.push(tuple_of(2))
+def later():
+    threading.main_thread().join()
+    time.sleep(0.3)
+    feed()[0].read()
+start(tells(late), tells(later))
+say("ready")
+"""
+    )
+    assert (sorted(out), err) == (["EndOfData", "QueueClosed"], "")
+
+
+def test_threads_that_wait_again_and_again() -> None:
+    """Each queue that is shut down is followed by another."""
+    out, err = ends_within_a_second(
+        QUEUES
+        + """
+def again():
+    for _ in range(3):
+        try:
+            feed()[1].pop()
+        except pyfeed.EndOfData:
+            say("ended")
+start(again)
+until_waiting(1)
+say("ready")
+"""
+    )
+    assert (out, err) == (["ended"] * 3, "")
+
+
+def test_threads_that_wait_for_each_other() -> None:
+    out, err = ends_within_a_second(
+        """
+        (r1, q1), (r2, q2) = feed(), feed()
+        def pass_on(reader, queue):
+            for arrays in reader:
+                queue.push(arrays)
+            say("ended")
+        start(lambda: pass_on(r1, q2), lambda: pass_on(r2, q1))
+        until_waiting(2)
+        say("ready")
+        """
+    )
+    assert (out, err) == (["ended", "ended"], "")
+
+
+@pytest.mark.parametrize(
+    ("end", "status"), [("sys.exit(3)", 3), ("1 / 0", 1), ("raise KeyboardInterrupt", -2), ("", 0)]
+)
+def test_the_exit_status_is_the_main_threads(end: str, status: int) -> None:
+    out, err = ends_within_a_second(
+        QUEUES + f"start(tells(lambda: full.push(tuple_of(2))))\nuntil_waiting(1)\nsay('ready')\n{end}\n", status
+    )
+    assert out == ["QueueClosed"]
+    assert ("Traceback" in err) == (end in ("1 / 0", "raise KeyboardInterrupt"))
+
+
+def test_everything_is_alive_at_the_end() -> None:
+    out, err = ends_within_a_second(
+        QUEUES
+        + """
+lent = [np.zeros(2) for _ in range(10)]
+reader2, queue2 = feed(20)
+for array in lent:
+    queue2.push((array,), copy=False)
+popped = [queue2.pop() for _ in range(3)]
+entered = queue2.slot()
+arrays = entered.__enter__()
+batch = reader2.batch(2)
+batch.has_next()
+generated = pyfeed.from_generator(lambda: (tuple_of(i) for i in range(100)), [(2,)])
+generated.read()
+queue2.circle = [queue2, batch, popped, entered, arrays]
+try:
+    raise KeyError(queue2)
+except KeyError as error:
+    full.fail(error)
+pyfeed.global_scope()["x"] = np.zeros(1000)
+keep = pyfeed.global_scope()["x"]
+class Late:
+    def __del__(self):
+        self.queue.pop(timeout=0)
+        self.queue.close()
+late = Late()
+late.queue = queue2
+say("ready")
+"""
+    )
+    assert (out, err) == ([], "")
+
+
+def test_functions_at_exit_may_use_everything() -> None:
+    out, err = ends_within_a_second(
+        """
+        reader, queue = feed()
+        def at_exit():
+            queue.push(tuple_of(1))
+            try:
+                queue.push(tuple_of(2), timeout=0.01)
+            except pyfeed.Timeout:
+                say("full")
+            say(reader.read()[0][0])
+            lent = np.zeros(2)
+            queue.push((lent,), copy=False)
+            queue.pop()
+            say(lent.flags.writeable)
+            with feed()[1].slot() as (x,):
+                x[:] = 1
+            pyfeed.from_generator(lambda: [tuple_of(3)], [(2,)])
+        atexit.register(at_exit)
+        say("ready")
+        """
+    )
+    assert (out, err) == (["full", "1.0", "True"], "")
+
+
+# The main thread ends; what the others do goes on to its end, however slowly.
+PAUSE = 0.15  # longer than it takes to find that nothing moves any more
+
+
+@pytest.mark.parametrize(
+    "producers",
+    [
+        "start(produce, produce)",
+        "start(produce, produce, daemon=True)",
+        "queue.produce(lambda worker: slowly(), 2)",
+    ],
+    ids=["threads", "daemons", "produce"],
+)
+def test_work_goes_on_after_the_main_thread(producers: str) -> None:
+    out = run(
+        f"""
+reader, queue = feed(2)
+left = 2
+def slowly():
+    for i in range(4):
+        time.sleep({PAUSE})
+        yield tuple_of(i)
+def produce():
+    global left
+    for arrays in slowly():
+        queue.push(arrays)
+    left -= 1
+    if not left:
+        queue.close()
+def consume():
+    say(sorted(int(x[0]) for x, in reader))
+start(consume)
+{producers}
+"""
+    )
+    assert out == ["[0, 0, 1, 1, 2, 2, 3, 3]"]
+
+
+def test_a_slow_consumer_gets_all_after_the_main_thread() -> None:
+    out = run(
+        f"""
+reader, queue = feed(1)
+def consume():
+    found = []
+    for x, in reader:
+        found.append(int(x[0]))
+        time.sleep({PAUSE})
+    say(found)
+def produce():
+    with queue:
+        for i in range(5):
+            queue.push(tuple_of(i))
+    say("pushed all")
+start(produce, consume)
+"""
+    )
+    assert out == ["pushed all", "[0, 1, 2, 3, 4]"]
+
+
+def test_a_daemon_that_consumes_slowly_is_waited_for_by_its_producer() -> None:
+    out = run(
+        f"""
+reader, queue = feed(1)
+def consume():
+    for x, in reader:
+        time.sleep({PAUSE})
+def produce():
+    with queue:
+        for i in range(5):
+            queue.push(tuple_of(i))
+    say("pushed all")
+start(consume, daemon=True)
+start(produce)
+"""
+    )
+    assert out == ["pushed all"]
+
+
+def test_a_generator_goes_on_after_the_main_thread() -> None:
+    out = run(
+        f"""
+def slowly():
+    for i in range(4):
+        time.sleep({PAUSE})
+        yield tuple_of(i)
+reader = pyfeed.from_generator(slowly, [(2,)])
+def consume():
+    for _ in range(2):
+        say([int(x[0]) for x, in reader])
+        reader.reset()
+    say(reader.read(timeout=10)[0][0])
+start(consume)
+"""
+    )
+    assert out == ["[0, 1, 2, 3]", "[0, 1, 2, 3]", "0.0"]
+
+
+def test_queues_are_made_all_the_time_after_the_main_thread() -> None:
+    out = run(
+        """
+        def use():
+            end = time.monotonic() + 0.5
+            while time.monotonic() < end:
+                reader, queue = feed()
+                queue.push(tuple_of(1))
+                reader.read()
+            say("done")
+        start(use, use, use)
+        """
+    )
+    assert out == ["done"] * 3
+
+
+def test_an_exception_in_a_producer_ends_the_program() -> None:
+    process = Process(
+        """
+        def function(worker):
+            yield tuple_of(1)
+            raise ValueError("in the producer")
+        reader, queue = feed()
+        queue.produce(function)
+        for arrays in reader:
+            say("ready")
+        """
+    )
+    assert process.line() == "ready"
+    began = time.monotonic()
+    out, err = process.end(1)
+    assert time.monotonic() - began < 1
+    assert out == []
+    assert err.rstrip().endswith("ValueError: in the producer")
+    assert "in function" in err
+    assert "in <module>" in err
+
+
+# ---- All warnings ----
+
+EVERYTHING = """
+reader, queue = feed(4, lod_levels=[0])
+queue.push(tuple_of(1))
+queue.push(tuple_of(2), copy=False)
+with queue.slot() as (x,):
+    x[:] = 3
+assert [x[0] for x, in (reader.read(), queue.pop(), next(reader))] == [1, 2, 3]
+blocked = start(lambda: queue.push(tuple_of(5)), daemon=True)
+for refused in (("text",), (np.zeros(3),), 5):
+    try:
+        queue.push(refused)
+    except pyfeed.Error:
+        pass
+queue.fail(KeyError("x"))
+try:
+    list(reader.batch(2))
+except KeyError:
+    pass
+generated = pyfeed.from_generator(lambda: (tuple_of(i) for i in range(10)), [(2,)])
+for _ in range(3):
+    assert len(list(generated.batch(3))) == 4
+    generated.reset()
+pyfeed.global_scope()["x"] = np.zeros(3)
+assert pyfeed.global_scope()["x"].sum() == 0
+del reader, generated
+gc.collect()
+say("done")
+"""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["-X", "dev", "-W", "error"], ["-W", "error", "-b", "-b"], ["-I", "-W", "error"], ["-O", "-O"]],
+    ids=" ".join,
+)
+def test_no_warnings(options: list[str]) -> None:
+    assert run(EVERYTHING, *options) == ["done"]
+
+
+def test_debug_memory() -> None:
+    assert run(EVERYTHING, PYTHONMALLOC="debug", PYTHONFAULTHANDLER="1") == ["done"]
+
+
+def test_import_starts_nothing_and_brings_little() -> None:
+    out, err = Process(
+        """
+import sys, threading
+import numpy
+before = set(sys.modules)
+import pyfeed
+brought = set(sys.modules) - before
+print(sorted({name.partition(".")[0] for name in brought} - {"numpy", *sys.stdlib_module_names}))
+print(threading.active_count())
+print(sorted({"asyncio", "concurrent.futures", "inspect", "multiprocessing", "ml_dtypes"} & brought))
+""",
+        preamble="",
+    ).end()
+    assert (out, err) == (["['pyfeed']", "1", "[]"], "")
+
+
+def test_import_on_a_thread() -> None:
+    """The main thread is the one whose Ctrl-C counts, whichever imported first."""
+    process = Process(
+        """
+import sys, threading
+thread = threading.Thread(target=__import__, args=("pyfeed",))
+thread.start()
+thread.join()
+import pyfeed, time
+reader, queue = pyfeed.py_array_reader(1, [(2,)])
+def tell():
+    while not pyfeed._native._waiting_threads():
+        time.sleep(0.001)
+    print("waiting", flush=True)
+threading.Thread(target=tell).start()
+try:
+    queue.pop()
+except KeyboardInterrupt:
+    print("interrupted")
+""",
+        preamble="",
+    )
+    assert process.line() == "waiting"
+    process.signal(signal.SIGINT)
+    assert process.end() == (["interrupted"], "")

@@ -1,0 +1,81 @@
+#!/bin/bash
+# Checks a built wheel: tests/wheel/check.sh WHEEL
+#
+# What the wheel claims (its tag), what its binaries need and show, and that it works where there is
+# neither Go nor a compiler. Needs auditwheel and abi3audit on PATH, and binutils.
+set -euo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+wheel=$(realpath "$1")
+python=${PYTHON:-python3}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+say() { printf 'wheel: %s\n' "$*"; }
+die() { say "FAILED: $*" >&2; exit 1; }
+# expect WHAT EXPECTED FOUND
+expect() {
+	[ "$2" = "$3" ] || die "$1: expected '$2', found '$3'"
+	say "$1: $3"
+}
+dynamic() { readelf -dW "$1" | sed -nE "s/.*\(($2)\).*\[(.*)\]/\2/p" | sort | xargs; }
+
+say "$(basename "$wheel"), $(stat -c %s "$wheel") bytes"
+"$python" -m zipfile -e "$wheel" "$work/wheel"
+package=$work/wheel/pyfeed
+library=$package/lib/libpyfeed.so.0
+extension=$package/_native.abi3.so
+
+# One library, one SONAME: a second copy in the wheel could become a second Go runtime.
+expect "ELF files" "_native.abi3.so lib/libpyfeed.so.0" \
+	"$(cd "$package" && LC_ALL=C grep -rla $'^\x7fELF' . | sed 's,^\./,,' | sort | xargs)"
+expect "SONAME of the library" libpyfeed.so.0 "$(dynamic "$library" SONAME)"
+expect "the library needs" libc.so.6 "$(dynamic "$library" NEEDED)"
+expect "the extension needs, apart from libc" libpyfeed.so.0 \
+	"$(dynamic "$extension" NEEDED | sed 's/libc\.so\.6 *//')"
+# shellcheck disable=SC2016
+expect "search path of the extension" '$ORIGIN/lib' "$(dynamic "$extension" 'RPATH|RUNPATH')"
+expect "the extension exports" PyInit__native "$(nm -D --defined-only "$extension" | cut -d' ' -f3)"
+expect "exports of the library that are not pf_*" "" \
+	"$(nm -D --defined-only "$library" | cut -d' ' -f3 | grep -v '^pf_' || true)"
+expect "functions of pyfeed.h" \
+	"$(sed 's,/\*.*\*/,,' "$package/include/pyfeed.h" | grep -o '^PF_API .*' | grep -o 'pf_[a-z0-9_]*(' | tr -d '(' | sort | xargs)" \
+	"$(nm -D --defined-only "$library" | cut -d' ' -f3 | sort | xargs)"
+size=$(stat -c %s "$library")
+[ "$size" -lt $((8 << 20)) ] || die "the library has $size bytes, 8 MiB is the most"
+! readelf -SW "$library" | grep -q '\.symtab' || die "the library is not stripped"
+say "size of the library: $size bytes, stripped"
+
+abi3audit --strict --verbose "$wheel"
+# auditwheel's own verdict on the binaries must be what the name says.
+platform=$(basename "$wheel" .whl)
+platform=${platform##*-}
+auditwheel show "$wheel" | tee "$work/auditwheel"
+tr '\n' ' ' <"$work/auditwheel" | grep -q "platform tag: \"$platform\"" ||
+	die "auditwheel does not confirm the tag $platform"
+
+# An empty environment, and from here on nothing else on PATH.
+"$python" -m venv "$work/venv"
+clean=(env -i HOME="$work" PATH="$work/venv/bin" LANG=C.UTF-8)
+"$work/venv/bin/python" -m pip install --quiet "$wheel"
+cd "$work"
+for tool in go cc gcc clang; do
+	! "${clean[@]}" "$work/venv/bin/python" -c "import shutil, sys; sys.exit(shutil.which('$tool') is None)" ||
+		die "$tool is still on PATH"
+done
+"${clean[@]}" "$work/venv/bin/python" "$here/push_pop.py"
+
+# NumPy is asked for from 1.23 on, while the extension is built with a later one.
+if "$work/venv/bin/python" -m pip install --quiet --only-binary=:all: 'numpy==1.23.*' 2>/dev/null; then
+	"${clean[@]}" "$work/venv/bin/python" "$here/push_pop.py"
+	say "also with NumPy 1.23"
+else
+	say "not tried with NumPy 1.23, which has no wheel for $("$python" --version)"
+fi
+
+# What the wheel carries for C is complete: a program built against it alone.
+include=$("$work/venv/bin/python" -c 'import pyfeed; print(pyfeed.get_include())')
+lib=$("$work/venv/bin/python" -c 'import pyfeed; print(pyfeed.get_library_dir())')
+"${CC:-cc}" -Wall -Wextra -Werror -I "$include" "$here/version.c" -L "$lib" -lpyfeed -Wl,-rpath,"$lib" -o "$work/version"
+expect "a C program built against the wheel" "$("$work/venv/bin/python" -c 'import pyfeed; print(pyfeed.__version__)')" "$("$work/version")"
+say "all well"
