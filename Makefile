@@ -1,0 +1,138 @@
+# `make help` lists what there is. Everything is built under build/ and dist/.
+
+PYTHON ?= python3
+PREFIX ?= /usr/local
+
+# One virtual environment for all; its tools come first, cmake too if the machine has none.
+VENV := build/venv
+PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+
+# What the library and the wheel are made of.
+GO_DIRS := $(wildcard capi cuda pyfeed readers)
+LIBRARY_SOURCES := $(wildcard go.mod go.sum) capi/build.sh capi/exports.map \
+	$(shell find $(GO_DIRS) -name '*_test.go' -prune -o -name '*.go' -print -o -name '*.[chS]' -print)
+INSTALLED := $(wildcard capi/*.h capi/*.hpp cmake/*)
+WHEEL_SOURCES := $(LIBRARY_SOURCES) $(INSTALLED) setup.py pyproject.toml MANIFEST.in README.md \
+	$(wildcard python/native/*.[ch] python/pyfeed/*.py python/pyfeed/*.pyi)
+C_FILES = $(shell find capi python/native tests examples -name '*.[ch]' -o -name '*.[ch]pp')
+
+GENERATOR := $(if $(shell command -v ninja),-G Ninja)
+# Configures and builds a CMake project: $(call cmake,source,build directory,prefix,more options)
+define cmake
+	cmake -S $(1) -B $(2) $(GENERATOR) -DCMAKE_PREFIX_PATH="$(CURDIR)/$(3)" $(4)
+	cmake --build $(2) --parallel $(shell nproc)
+endef
+
+.DELETE_ON_ERROR:
+.PHONY: help lib install demo wheel sdist bench clean format lint lint-go lint-c lint-python \
+	test test-go test-cpp test-cpp-asan test-python test-wheel
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# ---- Building -------------------------------------------------------------------------------
+
+lib: build/lib/libpyfeed.so.0 ## the shared library, build/lib/libpyfeed.so.0
+
+build/lib/libpyfeed.so.0: $(LIBRARY_SOURCES)
+	capi/build.sh $@
+
+build/asan/lib/libpyfeed.so.0: $(LIBRARY_SOURCES)
+	capi/build.sh $@ -asan
+
+# Library, headers, CMake package and pkg-config file, for what builds against them here.
+build/prefix/.done build/asan/prefix/.done: %prefix/.done: %lib/libpyfeed.so.0 $(INSTALLED)
+	cmake/install.sh $< $(@D)
+	touch $@
+
+install: build/lib/libpyfeed.so.0 ## library, headers, CMake package and pkg-config file into PREFIX (and DESTDIR)
+	cmake/install.sh $< "$(DESTDIR)$(PREFIX)"
+
+build/venv/.tools: requirements-dev.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install -r requirements-dev.txt
+	command -v cmake >/dev/null || $(PIP) install cmake==4.4.4
+	touch $@
+
+# The wheel is always made from the sdist, so that each proves the other.
+dist/.done: $(WHEEL_SOURCES) | build/venv/.tools
+	rm -f dist/pyfeed-*
+	python -m build --quiet --no-isolation --outdir dist .
+	touch $@
+
+wheel: dist/.done ## the wheel, dist/pyfeed-*.whl
+sdist: dist/.done ## the source distribution, dist/pyfeed-*.tar.gz
+
+build/venv/.pyfeed: dist/.done
+	$(PIP) install --force-reinstall --no-deps dist/pyfeed-*.whl
+	touch $@
+
+# ---- Running --------------------------------------------------------------------------------
+
+build/recognize_digits/executor.so: build/prefix/.done build/venv/.tools $(wildcard examples/recognize_digits/*)
+	$(call cmake,examples/recognize_digits,build/recognize_digits,build/prefix)
+	touch $@
+
+demo: build/venv/.pyfeed build/recognize_digits/executor.so ## set everything up, then train on handwritten digits
+	python examples/recognize_digits/train.py
+
+bench: build/venv/.pyfeed ## compare with queue.Queue and numpy.copyto; writes build/bench.json
+	python benchmarks/queue_throughput.py --json build/bench.json
+
+# ---- Checking -------------------------------------------------------------------------------
+
+test: lint test-go test-cpp test-cpp-asan test-python test-wheel ## everything below
+
+lint: lint-go lint-c lint-python ## formatters and linters, in check mode; type check
+
+lint-go:
+	@files=$$(gofmt -l $(GO_DIRS) tests); test -z "$$files" || { echo "not formatted, run make format:" $$files; false; }
+	go vet ./...
+
+lint-c: build/venv/.tools
+	clang-format --dry-run -Werror --ferror-limit=1 $(C_FILES)
+	$(CC) -fsyntax-only -Wall -Wextra -Werror -DPy_LIMITED_API=0x030B0000 -Icapi \
+		$$(python -c 'import numpy, sysconfig; print("-isystem", sysconfig.get_path("include"), "-isystem", numpy.get_include())') \
+		python/native/*.c
+
+lint-python: build/venv/.tools
+	ruff format --check .
+	ruff check .
+	mypy
+
+format: build/venv/.tools ## let the formatters do it
+	gofmt -w $(GO_DIRS) tests
+	ruff format .
+	ruff check --fix .
+	clang-format -i $(C_FILES)
+
+test-go: ## Go tests: with the race detector and cgo's checks, then with freed memory poisoned
+	GOEXPERIMENT=cgocheck2 go test -race -shuffle=on ./...
+	go test -tags pfdebug ./...
+
+# The compiler takes most of the time here: -O2 would multiply it, and what is under test is elsewhere.
+QUICK := -DCMAKE_C_FLAGS=-g1 -DCMAKE_CXX_FLAGS=-g1
+
+test-cpp: build/prefix/.done build/venv/.tools ## C++ tests and the C++ example, against the installed library
+	$(call cmake,tests/cpp,build/cpp,build/prefix,$(QUICK))
+	ctest --test-dir build/cpp --output-on-failure
+	$(call cmake,examples/cpp_feed,build/cpp_feed,build/prefix)
+	ctest --test-dir build/cpp_feed --output-on-failure
+
+# Leaks: Go keeps what it needs until the process ends, which no leak checker can know.
+test-cpp-asan: build/asan/prefix/.done build/venv/.tools ## the C++ tests under AddressSanitizer, library included
+	$(call cmake,tests/cpp,build/asan/cpp,build/asan/prefix,$(QUICK) -DPYFEED_SANITIZE=address)
+	ASAN_OPTIONS=detect_leaks=0 PYFEED_STRESS_TUPLES=20000 ctest --test-dir build/asan/cpp --output-on-failure
+
+test-python: build/venv/.pyfeed ## Python tests, against the installed wheel
+	python -m pytest
+	python -m mypy.stubtest pyfeed --concise --ignore-disjoint-bases
+
+test-wheel: dist/.done ## what the wheel holds, needs and claims; that it works with nothing else there
+	tests/wheel/check.sh dist/pyfeed-*.whl
+
+clean: ## remove all that was built
+	rm -rf build dist python/*.egg-info python/pyfeed/lib python/pyfeed/include python/pyfeed/*.so
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +
