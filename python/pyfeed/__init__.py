@@ -100,5 +100,5 @@ def get_cmake_dir() -> str:
 
 
 def get_library_dir() -> str:
-    """The folder with ``libpyfeed.so``. A process must map one libpyfeed only: link this one."""
+    """The folder that ``-lpyfeed`` finds ``libpyfeed.so.0`` in. A process must map one only: link this one."""
     return _os.path.join(_os.path.dirname(__file__), "lib")
