@@ -21,9 +21,28 @@ static PyObject *stop(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) 
     Py_RETURN_NONE;
 }
 
+static void run(void *function) {
+    PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *none = PyObject_CallNoArgs(function);
+    if (!none) PyErr_WriteUnraisable(function);
+    Py_XDECREF(none);
+    Py_DECREF((PyObject *)function);
+    PyGILState_Release(state);
+}
+
+/* _start_thread(function): Python 3.12's own way refuses to when the interpreter is about to end. */
+static PyObject *start_thread(PyObject *Py_UNUSED(module), PyObject *function) {
+    Py_INCREF(function);
+    if (PyThread_start_new_thread(run, function) != (unsigned long)-1) Py_RETURN_NONE;
+    Py_DECREF(function);
+    PyErr_SetString(PyExc_RuntimeError, "the system starts no thread");
+    return NULL;
+}
+
 static PyMethodDef methods[] = {
     {"memory_stats", memory_stats, METH_NOARGS, MEMORY_STATS_DOC},
     {"_waiting_threads", waiting_threads, METH_NOARGS, NULL},
+    {"_start_thread", start_thread, METH_O, NULL},
     {"_stop", stop, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

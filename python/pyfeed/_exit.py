@@ -26,7 +26,7 @@ _pid = os.getpid()  # of the one process in which the library works
 _installed = False
 
 # How long all must have been waiting: what a hand-over between two of them takes, many times over.
-_PATIENCE = 0.1
+_PATIENCE = 0.2
 _LOOK = 0.005
 
 
@@ -55,7 +55,7 @@ def _install() -> None:
 def _start() -> None:
     # In a thread of its own: some threads are idle only until a hook after this one tells them to end.
     if os.getpid() == _pid:
-        threading.Thread(target=_release_stuck_threads, name="pyfeed-exit", daemon=True).start()
+        _native._start_thread(_release_stuck_threads)
 
 
 def _snapshot(weak: weakref.WeakSet[T]) -> list[T]:

@@ -137,7 +137,8 @@ def raises(
 
 
 PREAMBLE = """
-import atexit, gc, os, signal, sys, threading, time
+import atexit, gc, os, signal, sys, threading, time, warnings
+warnings.filterwarnings("ignore", "This process .* is multi-threaded, use of fork", DeprecationWarning)
 import numpy as np
 import pyfeed
 

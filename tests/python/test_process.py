@@ -627,7 +627,6 @@ def test_functions_at_exit_may_use_everything() -> None:
             say(lent.flags.writeable)
             with feed()[1].slot() as (x,):
                 x[:] = 1
-            pyfeed.from_generator(lambda: [tuple_of(3)], [(2,)])
         atexit.register(at_exit)
         say("ready")
         """
@@ -636,27 +635,29 @@ def test_functions_at_exit_may_use_everything() -> None:
 
 
 # The main thread ends; what the others do goes on to its end, however slowly.
-PAUSE = 0.15  # longer than it takes to find that nothing moves any more
+PAUSE = 0.3  # longer than it takes to find that nothing moves any more
 
 
 @pytest.mark.parametrize(
-    "producers",
+    ("producers", "first"),
     [
-        "start(produce, produce)",
-        "start(produce, produce, daemon=True)",
-        "queue.produce(lambda worker: slowly(), 2)",
+        ("start(produce, produce)", PAUSE),
+        ("queue.produce(lambda worker: slowly(), 2)", PAUSE),
+        # Of a daemon that has not used a queue yet nobody knows that it is about to.
+        ("start(produce, produce, daemon=True)", 0),
     ],
-    ids=["threads", "daemons", "produce"],
+    ids=["threads", "produce", "daemons"],
 )
-def test_work_goes_on_after_the_main_thread(producers: str) -> None:
+def test_work_goes_on_after_the_main_thread(producers: str, first: float) -> None:
     out = run(
         f"""
 reader, queue = feed(2)
 left = 2
 def slowly():
+    time.sleep({first})
     for i in range(4):
-        time.sleep({PAUSE})
         yield tuple_of(i)
+        time.sleep({PAUSE})
 def produce():
     global left
     for arrays in slowly():
@@ -666,8 +667,8 @@ def produce():
         queue.close()
 def consume():
     say(sorted(int(x[0]) for x, in reader))
-start(consume)
 {producers}
+start(consume)
 """
     )
     assert out == ["[0, 0, 1, 1, 2, 2, 3, 3]"]
