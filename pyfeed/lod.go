@@ -19,6 +19,8 @@ func (l LoD) check(rows int64) error {
 		if len(level) < 2 {
 			return fmt.Errorf("LoD level %d: expected at least 2 offsets, found %d", i, len(level))
 		}
+	}
+	for i, level := range l {
 		if level[0] != 0 {
 			return fmt.Errorf("LoD level %d: expected the first offset to be 0, found %d", i, level[0])
 		}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import collections
+import gc
 import itertools
 import os
 import random
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +16,7 @@ import numpy as np
 import pytest
 
 import pyfeed
-from pyfeed import PyArrayFeedQueue
+from pyfeed import PyArrayFeedQueue, Scope
 
 from .support import Array, Background, feed, tuple_of, value_of
 
@@ -251,3 +253,79 @@ def test_queues_come_and_go_while_others_are_used() -> None:
 
     for user in [Background(lambda i=i: use(i)) for i in range(4)]:  # type: ignore[misc]
         user.result()
+
+
+class Chaos:
+    """Everything there is to call, on whatever is there, from many threads."""
+
+    def __init__(self) -> None:
+        self.sources = [self.fresh(seed) for seed in range(3)]
+        self.end = time.monotonic() + 1.5
+
+    def fresh(self, seed: int) -> dict[str, Any]:
+        dice, scope = random.Random(seed), Scope()
+        slots: Any = {"shapes": [(-1,), (2,)], "dtypes": ["float64", "float32"], "scope": scope}
+        reader, queue = pyfeed.py_array_reader(dice.randrange(1, 5), **slots)
+        generated = pyfeed.from_generator(
+            lambda: (Chaos.arrays(dice) for _ in range(dice.randrange(30))), capacity=dice.randrange(1, 4), **slots
+        )
+        readers = [reader, generated, reader.batch(dice.randrange(1, 4)), generated.batch(2)]
+        return {"scope": scope, "queue": queue, "readers": readers}
+
+    @staticmethod
+    def arrays(dice: random.Random) -> tuple[Array, Array]:
+        return np.zeros(dice.choice([1, 10, 1000, 20000])), np.zeros(2, np.float32)
+
+    def act(self, dice: random.Random) -> Any:
+        source = dice.choice(self.sources)
+        queue, reader, scope = source["queue"], dice.choice(source["readers"]), source["scope"]
+        timeout = dice.choice([0, 0.001, 0.01])
+
+        def fill() -> None:
+            with queue.slot(dice.randrange(2000), timeout=timeout) as (x, _):
+                x[:] = 1
+                if dice.random() < 0.2:
+                    raise KeyError
+
+        def read_op() -> Any:
+            scope.read(reader.name, ["x", "y"], timeout=timeout)
+            return scope["x"]
+
+        def renew() -> None:
+            self.sources[dice.randrange(3)] = self.fresh(dice.randrange(1000))
+
+        often: list[Callable[[], Any]] = [
+            lambda: queue.push(self.arrays(dice), timeout=timeout),
+            lambda: queue.push(self.arrays(dice), copy=False, timeout=timeout),
+            fill,
+            lambda: queue.pop(timeout=timeout),
+            lambda: reader.read(timeout=timeout),
+            lambda: reader.has_next(timeout=timeout),
+            read_op,
+        ]
+        seldom: list[Callable[[], Any]] = [
+            queue.close,
+            queue.reopen,
+            lambda: queue.fail(KeyError("chaos")),
+            reader.reset,
+            lambda: repr(queue),
+        ]
+        rarely: list[Callable[[], Any]] = [renew, queue.shutdown, gc.collect]
+        return dice.choice(often if dice.random() < 0.7 else seldom if dice.random() < 0.95 else rarely)()
+
+    def run(self, seed: int) -> None:
+        dice = random.Random(seed)
+        kept: list[Any] = []
+        while time.monotonic() < self.end:
+            try:
+                kept.append(self.act(dice))
+            except (pyfeed.Error, KeyError):
+                pass
+            if len(kept) > 5:
+                del kept[dice.randrange(5)]
+
+
+def test_chaos() -> None:
+    chaos = Chaos()
+    for thread in [Background(lambda i=i: chaos.run(i)) for i in range(6)]:  # type: ignore[misc]
+        thread.result()
