@@ -11,56 +11,61 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
-// parkers are those of the C threads that wait.
-var parkers table[*wait.Parker]
+// waiter is a C thread that waits, with the token that can end its wait, if any.
+type waiter struct {
+	parker *wait.Parker
+	token  *cancelToken
+}
+
+var waiters table[waiter]
 
 // blocking runs try for a C thread. Where it would block, the thread's Parker is left waiting and
 // the answer is wait.ErrWouldBlock: the thread sleeps in C and comes again, with call.phase saying why.
+// Whatever else a call that has waited answers, here or before it gets here, C ends it by pfgo_call_end.
 func blocking[T any](call *C.pfi_call, try func(context.Context) (T, error)) (v T, err error) {
-	var token *cancelToken
-	if call.cancel != 0 {
-		if token, err = lookup[*cancelToken](call.cancel); err != nil {
-			return v, err
-		}
-	}
-	var p *wait.Parker
+	var w waiter
 	if call.phase == C.PFI_FIRST {
+		if call.cancel != 0 {
+			if w.token, err = lookup[*cancelToken](call.cancel); err != nil {
+				return v, err
+			}
+		}
 		if v, err = try(wait.Never); err != wait.ErrWouldBlock {
 			return v, err
 		}
 		if call.waits == 0 {
 			return v, errTimeout
 		}
-		p = wait.NewFutexParker((*uint32)(&call.word))
-		call.parker = C.uint64_t(parkers.put(p))
+		w.parker = wait.NewFutexParker((*uint32)(&call.word))
+		call.waiter = C.uint64_t(waiters.put(w))
 	} else {
-		p, _ = parkers.get(uint64(call.parker))
+		w, _ = waiters.get(uint64(call.waiter))
 	}
 	switch {
 	case call.phase == C.PFI_TIMED_OUT:
-		err = errTimeout
-	case call.phase == C.PFI_STOPPED, token.cancelled():
-		err = errStopped
-	default:
-		v, err = try(p)
-		if err == wait.ErrWouldBlock && token.watch(&call.word) {
-			return v, err
-		}
-		if err != wait.ErrWouldBlock {
-			p.Finish()
-			end(call, token)
-			return v, err
-		}
+		return v, errTimeout
+	case call.phase == C.PFI_STOPPED, w.token.cancelled():
+		return v, errStopped
+	}
+	v, err = try(w.parker)
+	if err == nil {
+		w.parker.Finish() // it got what it was woken for
+	} else if err == wait.ErrWouldBlock && !w.token.watch(&call.word) {
 		err = errStopped
 	}
-	p.Leave()
-	end(call, token)
 	return v, err
 }
 
-func end(call *C.pfi_call, token *cancelToken) {
-	parkers.remove(uint64(call.parker))
-	token.forget(&call.word)
+// pfgo_call_end takes a call that has waited out of everything that could still wake it: its thread's
+// stack is about to go. A wake-up it had no use for goes to the next.
+//
+//export pfgo_call_end
+func pfgo_call_end(call *C.pfi_call) {
+	defer guard(nil, nil)
+	if w, ok := waiters.remove(uint64(call.waiter)); ok {
+		w.token.forget(&call.word)
+		w.parker.Leave()
+	}
 }
 
 // A cancelToken ends waits. A nil one never does.

@@ -78,6 +78,7 @@ static pf_status null(pf_error *err, const char *name) {
         pfi_waiter waiter = pfi_waiter_begin(wait);                                \
         do pfi_sleep(&waiter, &call);                                              \
         while ((status = (try_)) == PFI_WOULD_BLOCK);                              \
+        if (!pfi_shut) pfgo_call_end(&call);                                       \
     } while (0)
 
 /* ---- The library ---- */

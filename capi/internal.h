@@ -19,7 +19,7 @@ typedef struct pfi_call {
     uint8_t phase;
     uint8_t waits;   /* 0: the caller does not want to wait at all */
     uint8_t strided; /* of a push: some tensor is not contiguous */
-    uint64_t parker; /* its Parker's ticket in Go */
+    uint64_t waiter; /* its Parker's ticket in Go */
     uint64_t pass;   /* of a push; settled by the first try */
     pf_handle cancel;
     uint64_t loan;

@@ -2,7 +2,6 @@ package readers
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 )
@@ -97,5 +96,3 @@ func Read(ctx context.Context, scope *pyfeed.Scope, reader string, outs []string
 	t.Release()
 	return nil
 }
-
-func (h *ReaderHolder) String() string { return fmt.Sprintf("ReaderHolder(%T)", h.reader) }

@@ -37,10 +37,6 @@ const (
 	numPurposes
 )
 
-var purposeNames = [numPurposes]string{"queue", "lent", "batch", "view"}
-
-func (p Purpose) String() string { return purposeNames[p] }
-
 // A Buffer is a piece of memory outside Go's heap. It begins with one reference; the last Release
 // gives it back. Any thread.
 type Buffer struct {

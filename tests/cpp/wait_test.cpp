@@ -258,6 +258,30 @@ TEST_F(Waiting, DurationsTooLongToCountAreForEver) {
     }
 }
 
+// A handle that somebody releases while a call waits with it: the call may fail, but nothing of it stays
+// behind in the queue, which would wake a thread's stack that is gone.
+TEST_F(Waiting, AHandleReleasedMeanwhile) {
+    for (const bool of_token : {false, true}) {
+        pf_handle own = 0, token = 0;
+        ASSERT_EQ(PF_OK, pf_queue_of(scope.find("empty").handle(), &own, nullptr));
+        ASSERT_EQ(PF_OK, pf_cancel_new(&token, nullptr));
+        pf_wait wait = PF_WAIT_INIT;
+        wait.cancel = token;
+        wait.timeout_ns = 50'000'000;
+        auto popping = in_thread([&] {
+            pf_tuple tuple = PF_TUPLE_INIT;
+            return pf_queue_pop(own, &wait, &tuple, nullptr);
+        });
+        ASSERT_TRUE(consumers_wait(empty, 1));
+        ASSERT_EQ(PF_OK, pf_release(of_token ? token : own, nullptr));
+        EXPECT_EQ(of_token ? PF_TIMEOUT : PF_STALE_HANDLE, popping.get());
+        EXPECT_EQ(0u, empty.stats().waiting_consumers);
+        push_number(empty, 7);
+        EXPECT_EQ(7, next_number(empty));
+        ASSERT_EQ(PF_OK, pf_release(of_token ? own : token, nullptr));
+    }
+}
+
 // A struct from a program that was compiled when pf_wait was shorter: the rest is as in PF_WAIT_INIT.
 TEST_F(Waiting, AShorterStruct) {
     pf_wait wait = PF_WAIT_INIT;
