@@ -1,5 +1,17 @@
 module github.com/pyfeed/pyfeed
 
-go 1.26
+go 1.26.0
 
-require github.com/go-python/gopy v0.4.10
+require (
+	github.com/go-python/gopy v0.4.10
+	github.com/klauspost/compress v1.20.3
+	github.com/sbinet/npyio v0.9.0
+	golang.org/x/sys v0.49.0
+	google.golang.org/protobuf v1.36.12
+)
+
+require (
+	github.com/nlpodyssey/gopickle v0.3.0 // indirect
+	golang.org/x/text v0.14.0 // indirect
+	gonum.org/v1/gonum v0.14.0 // indirect
+)

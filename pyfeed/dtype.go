@@ -1,6 +1,10 @@
 package pyfeed
 
-import "fmt"
+import (
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+)
 
 // DType is the type of a tensor's elements, in native byte order.
 type DType int32
@@ -46,4 +50,47 @@ func (d DType) String() string {
 		return fmt.Sprintf("dtype(%d)", int32(d))
 	}
 	return dtypes[d].name
+}
+
+// Reverse turns the bytes of each element round, in place: from the other byte order to the native one.
+func (d DType) Reverse(data []byte) {
+	size := d.Size()
+	switch d {
+	case Complex64, Complex128: // two numbers each
+		size /= 2
+	}
+	// Eight bytes at a time: a load, a few instructions and a store, at the speed of memory.
+	order := binary.NativeEndian
+	switch size {
+	case 2:
+		for ; len(data) >= 8; data = data[8:] {
+			const low = 0x00ff00ff00ff00ff
+			v := order.Uint64(data)
+			order.PutUint64(data, v>>8&low|v&low<<8)
+		}
+		for ; len(data) >= 2; data = data[2:] {
+			order.PutUint16(data, bits.ReverseBytes16(order.Uint16(data)))
+		}
+	case 4:
+		for ; len(data) >= 8; data = data[8:] {
+			order.PutUint64(data, bits.RotateLeft64(bits.ReverseBytes64(order.Uint64(data)), 32))
+		}
+		for ; len(data) >= 4; data = data[4:] {
+			order.PutUint32(data, bits.ReverseBytes32(order.Uint32(data)))
+		}
+	case 8:
+		for ; len(data) >= 8; data = data[8:] {
+			order.PutUint64(data, bits.ReverseBytes64(order.Uint64(data)))
+		}
+	}
+}
+
+// DTypeOf is the dtype of that name.
+func DTypeOf(name string) (DType, bool) {
+	for i, d := range dtypes {
+		if d.name == name {
+			return DType(i), true
+		}
+	}
+	return Any, false
 }

@@ -18,6 +18,9 @@ const (
 	State                       // not now
 	NotFound                    // no variable of that name
 	Unsupported                 // this build or machine cannot
+	Corrupt                     // a file is not what its format says
+	IO                          // the operating system could not read or write a file
+	Fault                       // a panic of ours in a goroutine of ours: nothing more is to be trusted
 )
 
 // Error is what the packages of this module answer when a caller can do something about it.
@@ -25,18 +28,46 @@ type Error struct {
 	Kind Kind
 	Slot int // the slot it is about, or -1
 	Text string
+
+	At    *Location // where in a file, or nil
+	Cause error     // the operating system's, or nil
 }
 
-func (e *Error) Error() string { return e.Text }
+// A Location is a place in a file.
+type Location struct {
+	File   string
+	Offset int64 // in bytes, of the decompressed data; -1: none in particular
+	Record int64 // from 0; -1: none in particular
+}
+
+func (l *Location) String() string {
+	s := l.File
+	if l.Offset >= 0 {
+		s += fmt.Sprintf(", byte %d", l.Offset)
+	}
+	if l.Record >= 0 {
+		s += fmt.Sprintf(", record %d", l.Record)
+	}
+	return s
+}
+
+func (e *Error) Error() string {
+	if e.At == nil {
+		return e.Text
+	}
+	return e.At.String() + ": " + e.Text
+}
+
+func (e *Error) Unwrap() error { return e.Cause }
 
 // Errorf makes an Error that is about no slot.
 func Errorf(kind Kind, format string, args ...any) *Error {
-	return &Error{kind, -1, fmt.Sprintf(format, args...)}
+	return &Error{Kind: kind, Slot: -1, Text: fmt.Sprintf(format, args...)}
 }
 
 // SlotErrorf makes an Error about a slot, whose number it puts first.
 func SlotErrorf(kind Kind, slot int, format string, args ...any) *Error {
-	return &Error{kind, slot, fmt.Sprintf("slot %d: ", slot) + fmt.Sprintf(format, args...)}
+	return &Error{Kind: kind, Slot: slot, Text: fmt.Sprintf("slot %d: ", slot) + fmt.Sprintf(format, args...)}
 }
 
 // ProducerError is the error of a producer, on its way to the consumer.

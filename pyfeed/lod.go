@@ -16,8 +16,9 @@ func (l LoD) Sequences() int64 { return int64(len(l[0]) - 1) }
 // check says what is wrong with a LoD over a first dimension of rows.
 func (l LoD) check(rows int64) error {
 	for i, level := range l {
-		if len(level) < 2 {
-			return fmt.Errorf("LoD level %d: expected at least 2 offsets, found %d", i, len(level))
+		// Below the outermost level there may be no sequences: all those above are empty.
+		if least := 1 + max(0, 1-i); len(level) < least {
+			return fmt.Errorf("LoD level %d: expected at least %d offsets, found %d", i, least, len(level))
 		}
 	}
 	for i, level := range l {

@@ -4,8 +4,9 @@ import "sync/atomic"
 
 // A Slot is what one tensor of a tuple must look like.
 type Slot struct {
-	DType     DType // Any: the first tuple decides
-	Dims      Dims  // -1 matches anything; a first one of -1 is the dimension that grows
+	Name      string // of a file's slot; may be ""
+	DType     DType  // Any: the first tuple decides
+	Dims      Dims   // -1 matches anything; a first one of -1 is the dimension that grows
 	LoDLevels int
 }
 

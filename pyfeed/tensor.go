@@ -25,6 +25,7 @@ type LoDTensor struct {
 	ReadOnly bool // lent: its owner still has it
 	LoD      LoD
 	Data     []byte
+	InHeap   bool // the offsets lie in Go's heap, where C must not look: see Tuple.Settle
 
 	rank   int
 	dims   [MaxRank]int64
@@ -97,6 +98,20 @@ func (t *Tuple) Bytes() int64 { return t.bytes }
 // Reserved is the queue the tuple was begun in and not yet committed to, or nil.
 func (t *Tuple) Reserved() *PyArrayFeedQueue { return t.queue }
 
+// Hold makes the tensor a view of data, which lies in b, and takes over one reference to b.
+func (t *LoDTensor) Hold(data []byte, b *memory.Buffer) { t.Data, t.buffer = data, b }
+
+// Intact is an error about slot i, the tensor's, if the data is that of a mapped file which has become shorter
+// meanwhile: it may read as zeros then.
+func (t *LoDTensor) Intact(i int) error {
+	if t.buffer == nil || !t.buffer.Shrunk() {
+		return nil
+	}
+	err := SlotErrorf(Corrupt, i, "the file shrank before this was read")
+	err.At = &Location{File: t.buffer.File(), Offset: -1, Record: -1}
+	return err
+}
+
 // Drop releases the tensor's memory and zeroes it.
 func (t *LoDTensor) Drop() {
 	b, lod := t.buffer, t.LoD
@@ -110,6 +125,7 @@ func (t *LoDTensor) Drop() {
 // Tuple is the slots of one instance or one batch. It has one owner, who releases it.
 type Tuple struct {
 	Slots []LoDTensor
+	Pass  int64 // of a reader that goes on to further passes by itself: which one it is of, from 0
 
 	bytes int64             // that it counts for in queue
 	pass  uint64            // of queue that it was begun in
@@ -124,7 +140,7 @@ var spare struct {
 	n     int
 }
 
-const mostSpare = 1024
+const mostSpare = 1 << 15
 
 // NewTuple makes a tuple of n empty slots.
 func NewTuple(n int) *Tuple {
@@ -137,10 +153,7 @@ func NewTuple(n int) *Tuple {
 		spare.n--
 	}
 	spare.mu.Unlock()
-	if n > cap(t.Slots) {
-		t.Slots = make([]LoDTensor, n)
-	}
-	t.Slots = t.Slots[:n]
+	t.Resize(n)
 	return t
 }
 
@@ -153,13 +166,110 @@ func (t *Tuple) Release() {
 	for i := range t.Slots {
 		t.Slots[i].Drop()
 	}
-	t.bytes, t.pass = 0, 0
+	t.bytes, t.pass, t.Pass = 0, 0, 0
 	spare.mu.Lock()
 	if spare.n < mostSpare {
 		t.next, spare.first = spare.first, t
 		spare.n++
 	}
 	spare.mu.Unlock()
+}
+
+// NewTuples fills out with tuples of n empty slots, at less than the cost of as many NewTuple.
+func NewTuples(out []*Tuple, n int) {
+	i := 0
+	spare.mu.Lock()
+	for ; i < len(out) && spare.first != nil; i++ {
+		t := spare.first
+		spare.first, t.next = t.next, nil
+		spare.n--
+		out[i] = t
+	}
+	spare.mu.Unlock()
+	if i < len(out) {
+		fresh := make([]Tuple, len(out)-i)
+		slots := make([]LoDTensor, n*len(fresh))
+		for j := range fresh {
+			fresh[j].Slots = slots[j*n : (j+1)*n : (j+1)*n]
+			out[i+j] = &fresh[j]
+		}
+	}
+	for _, t := range out {
+		t.Resize(n)
+	}
+}
+
+// Resize makes an empty tuple one of n empty slots.
+func (t *Tuple) Resize(n int) {
+	if n > cap(t.Slots) {
+		t.Slots = make([]LoDTensor, n)
+	}
+	t.Slots = t.Slots[:n]
+}
+
+// ReleaseAll releases many tuples, none of them reserved in a queue, and forgets them.
+func ReleaseAll(all []*Tuple) {
+	var first, last *Tuple
+	n := 0
+	for i, t := range all {
+		for j := range t.Slots {
+			t.Slots[j].Drop()
+		}
+		t.bytes, t.pass, t.Pass = 0, 0, 0
+		t.next, first = first, t
+		if last == nil {
+			last = t
+		}
+		all[i] = nil
+		n++
+	}
+	if last == nil {
+		return
+	}
+	spare.mu.Lock()
+	if spare.n < mostSpare {
+		last.next, spare.first = spare.first, first
+		spare.n += n
+	}
+	spare.mu.Unlock()
+}
+
+// Settle makes a tuple fit to leave the library: its offsets out of Go's heap, its elements aligned. One
+// that is not is copied; any other is left as it is. One whose file has shrunk, as far as is known, is Corrupt.
+func (t *Tuple) Settle(pool *memory.Pool) error {
+	fit := true
+	for i := range t.Slots {
+		s := &t.Slots[i]
+		at := uintptr(unsafe.Pointer(unsafe.SliceData(s.Data)))
+		fit = fit && !s.InHeap && at%uintptr(min(max(s.DType.Size(), 1), 8)) == 0
+	}
+	if fit {
+		return t.intact()
+	}
+	old := NewTuple(len(t.Slots))
+	defer old.Release()
+	for i := range t.Slots {
+		from, to := &old.Slots[i], &t.Slots[i]
+		*from, *to = *to, LoDTensor{}
+		to.DType, to.Place, to.dims, to.rank, to.size = from.DType, from.Place, from.dims, from.rank, len(from.Data)
+		to.LoD = append(to.LoD, from.LoD...)
+	}
+	if err := t.Allocate(pool); err != nil {
+		return err
+	}
+	for i := range t.Slots {
+		Copy(t.Slots[i].Data, old.Slots[i].Data)
+	}
+	return old.intact()
+}
+
+func (t *Tuple) intact() error {
+	for i := range t.Slots {
+		if err := t.Slots[i].Intact(i); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 const int64Size = 8

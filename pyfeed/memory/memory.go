@@ -30,10 +30,12 @@ var ErrNoMemory = errors.New("out of memory")
 type Purpose uint8
 
 const (
-	Queue Purpose = iota // tuples pushed by copy or written in place
-	Lent                 // producers' own memory, not ours
-	Batch                // batches and variables
-	View                 // descriptors of tuples for C
+	Queue  Purpose = iota // tuples pushed by copy or written in place
+	Lent                  // producers' own memory, not ours
+	Batch                 // batches and variables
+	View                  // descriptors of tuples for C
+	File                  // what was read or decompressed from files, and made of it
+	Mapped                // files mapped for reading: the system's memory, not ours
 	numPurposes
 )
 
@@ -44,9 +46,22 @@ type Buffer struct {
 	size  int // asked for
 	class int // really there
 	refs  atomic.Int32
-	pool  *Pool   // nil for memory that is lent
+	pool  *Pool   // nil for memory that is lent or mapped
 	next  *Buffer // in the pool's free list
 	giver Giver
+
+	shrunk *uint32 // set when the mapped file behind the memory has become shorter; nil for other memory
+}
+
+// Shrunk says whether the memory is a mapped file's that has become shorter: it may read as zeros then.
+func (b *Buffer) Shrunk() bool { return b.shrunk != nil && atomic.LoadUint32(b.shrunk) != 0 }
+
+// File is the name of the mapped file behind the memory; "" for other memory.
+func (b *Buffer) File() string {
+	if w, is := b.giver.(*window); is {
+		return w.of.Name
+	}
+	return ""
 }
 
 // A Giver lent memory and gets it back: from any thread, with no lock held.
@@ -80,8 +95,10 @@ func (b *Buffer) Release() {
 		b.pool.put(b)
 		return
 	}
-	lentBytes.Add(-int64(b.size))
-	lentBuffers.Add(-1)
+	if b.shrunk == nil {
+		lentBytes.Add(-int64(b.size))
+		lentBuffers.Add(-1)
+	}
 	if b.giver != nil {
 		b.giver.GiveBack()
 	}

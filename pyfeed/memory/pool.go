@@ -72,7 +72,8 @@ func Count() (s Stats) {
 		p.mu.Unlock()
 	}
 	s.Live[Lent] += lentBytes.Load()
-	s.Buffers += lentBuffers.Load()
+	s.Live[Mapped] += mappedBytes.Load()
+	s.Buffers += lentBuffers.Load() + mappedWindows.Load()
 	return s
 }
 

@@ -1,0 +1,78 @@
+/* A page of a mapped file that is no longer in the file raises SIGBUS in whoever touches it: a reader
+ * of ours, a C++ trainer, NumPy. The handler puts zeros where the file was and notes it in the mapping;
+ * the reader then finds the note and answers with an error. All other signals go on to the handler that
+ * was there before. */
+#include "mapping.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { PLACES = 4096 };
+static pfm_mapping *watched[PLACES];
+static struct sigaction before;
+static pthread_mutex_t installing = PTHREAD_MUTEX_INITIALIZER;
+
+static void pass_on(int number, siginfo_t *info, void *context) {
+    if (before.sa_flags & SA_SIGINFO) {
+        before.sa_sigaction(number, info, context);
+    } else if (before.sa_handler == SIG_DFL) {
+        signal(number, SIG_DFL); /* the access is repeated, and ends the process */
+        if (info->si_code <= 0) raise(number);
+    } else if (before.sa_handler != SIG_IGN) {
+        before.sa_handler(number);
+    }
+}
+
+static void on_bus_error(int number, siginfo_t *info, void *context) {
+    uint8_t *at = info->si_addr;
+    for (uint32_t i = 0; info->si_code == BUS_ADRERR && i < PLACES; i++) {
+        pfm_mapping *m = __atomic_load_n(&watched[i], __ATOMIC_ACQUIRE);
+        if (!m || at < m->begin || at >= m->begin + m->size) continue;
+        size_t page = (size_t)sysconf(_SC_PAGESIZE);
+        uint8_t *from = (uint8_t *)((uintptr_t)at & ~(uintptr_t)(page - 1));
+        size_t rest = (size_t)(m->begin + m->size - from);
+        __atomic_store_n(&m->shrunk, 1, __ATOMIC_RELEASE);
+        if (mmap(from, rest, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) !=
+            MAP_FAILED)
+            return;
+    }
+    pass_on(number, info, context);
+}
+
+void pfm_guard(void) {
+    struct sigaction now;
+    if (sigaction(SIGBUS, NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_bus_error)
+        return;
+    pthread_mutex_lock(&installing);
+    struct sigaction ours;
+    memset(&ours, 0, sizeof ours);
+    ours.sa_sigaction = on_bus_error;
+    ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART | SA_NODEFER;
+    sigemptyset(&ours.sa_mask);
+    if (sigaction(SIGBUS, NULL, &now) == 0 &&
+        !((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_bus_error)) {
+        before = now;
+        sigaction(SIGBUS, &ours, NULL);
+    }
+    pthread_mutex_unlock(&installing);
+}
+
+int pfm_watch(pfm_mapping *m) {
+    static uint32_t next; /* where to look first: the place after the one taken last */
+    uint32_t first = __atomic_load_n(&next, __ATOMIC_RELAXED);
+    for (uint32_t tried = 0; tried < PLACES; tried++) {
+        uint32_t i = (first + tried) % PLACES;
+        pfm_mapping *none = NULL;
+        m->place = i;
+        if (!__atomic_compare_exchange_n(&watched[i], &none, m, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+            continue;
+        __atomic_store_n(&next, i + 1, __ATOMIC_RELAXED);
+        return 1;
+    }
+    return 0;
+}
+
+void pfm_forget(pfm_mapping *m) { __atomic_store_n(&watched[m->place], NULL, __ATOMIC_RELEASE); }

@@ -1,0 +1,139 @@
+package memory
+
+// #include <stdlib.h>
+// #include "mapping.h"
+import "C"
+
+import (
+	"errors"
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+)
+
+// WindowSize is how much of a mapped file is let go of at a time, in bytes: small enough to be in the
+// cache still when a batch copies what a reader has checked, large enough for its system call not to count.
+const WindowSize = 1 << 20
+
+// ErrTooManyMappings says that so many files are mapped that one more could not be guarded: read it instead.
+var ErrTooManyMappings = errors.New("too many mapped files")
+
+// A Mapping is a file mapped for reading. Its memory is handed out in windows, Buffers, each of which
+// gives its pages back with its last Release and keeps the Mapping until then. The file may shrink or go
+// at any time: what is then missing reads as zeros, in any thread, and Shrunk says so.
+type Mapping struct {
+	Name   string // of the file, for errors
+	data   []byte
+	note   *C.pfm_mapping
+	refs   atomic.Int32
+	window *Buffer // the one handed out last
+	of     *window
+	number int // of it
+}
+
+// Map maps size bytes of a file, more than 0, from its beginning. The descriptor may be closed afterwards.
+func Map(fd int, size int64) (*Mapping, error) {
+	if size <= 0 || size > 1<<46 {
+		return nil, syscall.EINVAL
+	}
+	data, err := syscall.Mmap(fd, 0, int(size), syscall.PROT_READ, syscall.MAP_SHARED)
+	if err != nil {
+		return nil, err
+	}
+	note := (*C.pfm_mapping)(C.calloc(1, C.sizeof_pfm_mapping))
+	note.begin = (*C.uint8_t)(unsafe.SliceData(data))
+	note.size = C.uint64_t((size + pageSize - 1) &^ (pageSize - 1))
+	if C.pfm_watch(note) == 0 {
+		C.free(unsafe.Pointer(note))
+		_ = syscall.Munmap(data)
+		return nil, ErrTooManyMappings
+	}
+	C.pfm_guard()
+	_ = syscall.Madvise(data, syscall.MADV_SEQUENTIAL) // advice
+	m := &Mapping{data: data, note: note, number: -1}
+	m.refs.Store(1)
+	mappedBytes.Add(size)
+	return m, nil
+}
+
+var pageSize = int64(syscall.Getpagesize())
+
+// Bytes is the whole file, as long as the Mapping or one of its windows is held. What a reader keeps, it
+// keeps by a window.
+func (m *Mapping) Bytes() []byte { return m.data }
+
+// Shrunk says whether somebody has met the end of the file before its time. Any thread.
+func (m *Mapping) Shrunk() bool { return atomic.LoadUint32((*uint32)(&m.note.shrunk)) != 0 }
+
+// Window is the Buffer for data that begins at an offset, with n references for the caller. It is
+// called by one reader at a time.
+func (m *Mapping) Window(at int64, n int) *Buffer {
+	number := int(at / WindowSize)
+	if m.number != number {
+		next := number == m.number+1
+		from := number * WindowSize
+		if m.window != nil && number > m.number { // whose data may have gone on behind its end
+			m.of.data = m.data[m.number*WindowSize : from]
+		}
+		m.dropWindow()
+		w := &window{m, m.data[from:min(from+WindowSize, len(m.data))]}
+		m.refs.Add(1)
+		m.of, m.window, m.number = w, &Buffer{size: len(w.data), giver: w, shrunk: (*uint32)(&m.note.shrunk)}, number
+		m.window.refs.Store(1)
+		mappedWindows.Add(1)
+		// Somebody else's handler may have come before ours since.
+		C.pfm_guard()
+		m.readAhead(from, next)
+	}
+	m.window.Retain(n)
+	return m.window
+}
+
+// readAhead asks the system for what is four windows ahead: for all that lies between, where that was not asked
+// for before. To ask costs something even if it is there already.
+func (m *Mapping) readAhead(from int, asked bool) {
+	begin, end := from+WindowSize, min(from+5*WindowSize, len(m.data))
+	if asked {
+		begin = from + 4*WindowSize
+	}
+	if begin < end {
+		_ = syscall.Madvise(m.data[begin:end], syscall.MADV_WILLNEED)
+	}
+}
+
+func (m *Mapping) dropWindow() {
+	if m.window != nil {
+		m.window.Release()
+		m.of, m.window, m.number = nil, nil, -1
+	}
+}
+
+// Close gives up the reader's hold. The windows that are still held stay as they are.
+func (m *Mapping) Close() {
+	m.dropWindow()
+	m.drop()
+}
+
+func (m *Mapping) drop() {
+	if m.refs.Add(-1) > 0 {
+		return
+	}
+	C.pfm_forget(m.note)
+	mappedBytes.Add(-int64(len(m.data)))
+	_ = syscall.Munmap(m.data)
+	C.free(unsafe.Pointer(m.note))
+}
+
+type window struct {
+	of   *Mapping
+	data []byte
+}
+
+// GiveBack lets the system have the pages.
+func (w *window) GiveBack() {
+	mappedWindows.Add(-1)
+	_ = syscall.Madvise(w.data, syscall.MADV_DONTNEED)
+	w.of.drop()
+}
+
+var mappedBytes, mappedWindows atomic.Int64

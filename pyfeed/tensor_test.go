@@ -1,0 +1,156 @@
+package pyfeed
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"unsafe"
+
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/pyfeed/wait"
+)
+
+func TestManyTuplesAreMadeAndReleasedAsOne(t *testing.T) {
+	before := memory.Count()
+	p := memory.NewPool(memory.File)
+	for range 3 {
+		all := make([]*Tuple, 1000)
+		NewTuples(all, 2)
+		b, err := p.Get(8)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Retain(len(all) - 1)
+		for i, tuple := range all {
+			if len(tuple.Slots) != 2 || tuple.Pass != 0 || tuple.Slots[0].Data != nil || len(tuple.Slots[1].LoD) != 0 {
+				t.Fatalf("tuple %d is not empty: %+v", i, tuple)
+			}
+			tuple.Pass = 7
+			tuple.Slots[0].Hold(b.Bytes(), b)
+			tuple.Slots[1].LoD = append(tuple.Slots[1].LoD, []int64{0, 1})
+		}
+		ReleaseAll(all)
+		if i := slices.IndexFunc(all, func(t *Tuple) bool { return t != nil }); i >= 0 {
+			t.Errorf("tuple %d was not forgotten", i)
+		}
+	}
+	ReleaseAll(nil)
+	p.Close()
+	if after := memory.Count(); after != before {
+		t.Errorf("%+v before, %+v after", before, after)
+	}
+}
+
+// What leaves the library is aligned and has its offsets outside Go's heap; what is so already stays where it is.
+func TestSettle(t *testing.T) {
+	before := memory.Count()
+	p := memory.NewPool(memory.File)
+	b, err := p.Get(64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(b.Bytes(), "0123456789abcdefghijklmnopqrstuv")
+	for _, c := range []struct {
+		at    int
+		lod   LoD
+		heap  bool
+		moves bool
+	}{
+		{8, nil, false, false}, {3, nil, false, true}, {8, LoD{{0, 1, 2}}, true, true},
+	} {
+		tuple := NewTuple(2)
+		for i := range tuple.Slots {
+			s := &tuple.Slots[i]
+			s.DType, s.InHeap, s.ReadOnly = Int64, c.heap && i == 1, true
+			if i == 1 {
+				s.LoD = append(s.LoD, c.lod...)
+			}
+			if err := s.SetDims(Dims{2}); err != nil {
+				t.Fatal(err)
+			}
+			b.Retain(1)
+			s.Hold(b.Bytes()[c.at*i:c.at*i+16], b)
+		}
+		want := []string{string(tuple.Slots[0].Data), string(tuple.Slots[1].Data)}
+		was := unsafe.SliceData(tuple.Slots[1].Data)
+		if err := tuple.Settle(p); err != nil {
+			t.Fatal(err)
+		}
+		for i := range tuple.Slots {
+			s := &tuple.Slots[i]
+			if string(s.Data) != want[i] || !slices.Equal(s.Dims(), Dims{2}) || s.DType != Int64 || s.InHeap {
+				t.Errorf("at %d: slot %d: found %+v", c.at, i, s)
+			}
+			if uintptr(unsafe.Pointer(unsafe.SliceData(s.Data)))%8 != 0 {
+				t.Errorf("at %d: slot %d is not aligned", c.at, i)
+			}
+		}
+		if c.lod != nil && !slices.Equal(tuple.Slots[1].LoD[0], c.lod[0]) {
+			t.Errorf("found LoD %v", tuple.Slots[1].LoD)
+		}
+		if moved := was != unsafe.SliceData(tuple.Slots[1].Data); moved != c.moves || moved == tuple.Slots[1].ReadOnly {
+			t.Errorf("at %d: moved: %v, read only: %v", c.at, moved, tuple.Slots[1].ReadOnly)
+		}
+		tuple.Release()
+	}
+	b.Release()
+	p.Close()
+	if after := memory.Count(); after != before {
+		t.Errorf("%+v before, %+v after", before, after)
+	}
+}
+
+func TestReverse(t *testing.T) {
+	for d, want := range map[DType]string{Uint8: "abcdefgh", Int16: "badcfehg", Float32: "dcbahgfe", Int64: "hgfedcba",
+		Complex64: "dcbahgfe", Complex128: "hgfedcba", Bool: "abcdefgh"} {
+		data := []byte("abcdefgh")
+		if d.Reverse(data); string(data) != want {
+			t.Errorf("%v: expected %s, found %s", d, want, data)
+		}
+	}
+}
+
+func TestNamesOfDTypes(t *testing.T) {
+	for d := Any; d < numDTypes; d++ {
+		if got, ok := DTypeOf(d.String()); got != d || !ok {
+			t.Errorf("%v: found %v, %v", d, got, ok)
+		}
+	}
+	if _, ok := DTypeOf("float31"); ok {
+		t.Error("there is a float31")
+	}
+}
+
+func TestErrorsSayWhere(t *testing.T) {
+	cause := errors.New("cause")
+	e := &Error{Kind: Corrupt, Slot: -1, Text: "expected more", At: &Location{"f", 12, -1}, Cause: cause}
+	if e.Error() != "f, byte 12: expected more" || !errors.Is(e, cause) {
+		t.Errorf("found %v", e)
+	}
+	e.At = &Location{"f", -1, 3}
+	if e.Error() != "f, record 3: expected more" {
+		t.Errorf("found %v", e)
+	}
+}
+
+func TestAFaultInTheBackgroundIsCaught(t *testing.T) {
+	faults := make(chan error)
+	wait.Go(func() { panic("mine") }, func(fault error) { faults <- fault })
+	if fault := <-faults; fault == nil || fault.Error()[:4] != "mine" {
+		t.Errorf("found %v", fault)
+	}
+	done := make(chan struct{})
+	wait.Go(func() { close(done) }, func(fault error) { t.Error(fault) })
+	<-done
+}
+
+// Sequences of sequences, all of them empty.
+func TestALoDWhoseSequencesAreAllEmpty(t *testing.T) {
+	s := LoDTensor{DType: Uint8, LoD: LoD{{0, 0, 0}, {0}}}
+	if err := s.SetDims(Dims{0}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.CheckLoD(); err != nil {
+		t.Error(err)
+	}
+}
