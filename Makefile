@@ -15,7 +15,7 @@ LIBRARY_SOURCES := $(wildcard go.mod go.sum) capi/build.sh capi/exports.map \
 INSTALLED := $(wildcard capi/*.h capi/*.hpp cmake/*)
 WHEEL_SOURCES := $(LIBRARY_SOURCES) $(INSTALLED) setup.py pyproject.toml MANIFEST.in README.md \
 	$(wildcard python/native/*.[ch] python/pyfeed/*.py python/pyfeed/*.pyi)
-C_FILES = $(shell find capi python/native tests examples -name '*.[ch]' -o -name '*.[ch]pp')
+C_FILES = $(shell find capi pyfeed python/native tests examples -name '*.[ch]' -o -name '*.[ch]pp')
 
 GENERATOR := $(if $(shell command -v ninja),-G Ninja)
 # Configures and builds a CMake project: $(call cmake,source,build directory,prefix,more options)
@@ -25,8 +25,8 @@ define cmake
 endef
 
 .DELETE_ON_ERROR:
-.PHONY: help lib install demo wheel sdist bench clean format lint lint-go lint-c lint-python \
-	test test-go test-cpp test-cpp-asan test-python test-wheel
+.PHONY: help lib install demo demo-files wheel sdist bench clean format lint lint-go lint-c lint-python \
+	fuzz test test-go test-fuzz test-cpp test-cpp-asan test-python test-wheel
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,12 +77,29 @@ build/recognize_digits/executor.so: build/prefix/.done build/venv/.tools $(wildc
 demo: build/venv/.pyfeed build/recognize_digits/executor.so ## set everything up, then train on handwritten digits
 	python examples/recognize_digits/train.py
 
-bench: build/venv/.pyfeed ## compare with queue.Queue and numpy.copyto; writes build/bench.json
-	python benchmarks/queue_throughput.py --json build/bench.json
+# What our readers are compared with is large, and nothing else needs it: an environment of its own.
+build/bench/.tools: requirements-bench.txt
+	$(PYTHON) -m venv build/bench
+	build/bench/bin/python -m pip --disable-pip-version-check --quiet install -r requirements-bench.txt
+	touch $@
+
+build/recognize_digits_files/train: build/prefix/.done build/venv/.tools \
+		$(wildcard examples/recognize_digits_files/*) examples/recognize_digits/network.hpp
+	$(call cmake,examples/recognize_digits_files,build/recognize_digits_files,build/prefix)
+	touch $@
+
+demo-files: build/venv/.pyfeed build/recognize_digits_files/train ## the same from files, with no Python in the process that trains
+	python examples/recognize_digits_files/write_files.py build/recognize_digits_files/digits
+	build/recognize_digits_files/train build/recognize_digits_files/digits
+
+bench: dist/.done build/bench/.tools ## compare queue and readers with their peers; writes build/bench*.json
+	build/bench/bin/python -m pip --disable-pip-version-check --quiet install --force-reinstall --no-deps dist/pyfeed-*.whl
+	build/bench/bin/python benchmarks/queue_throughput.py --json build/bench.json
+	build/bench/bin/python benchmarks/readers_throughput.py --json build/bench_readers.json
 
 # ---- Checking -------------------------------------------------------------------------------
 
-test: lint test-go test-cpp test-cpp-asan test-python test-wheel ## everything below
+test: lint test-go test-fuzz test-cpp test-cpp-asan test-python test-wheel ## everything below
 
 lint: lint-go lint-c lint-python ## formatters and linters, in check mode; type check
 
@@ -110,6 +127,19 @@ format: build/venv/.tools ## let the formatters do it
 test-go: ## Go tests: with the race detector and cgo's checks, then with freed memory poisoned
 	GOEXPERIMENT=cgocheck2 go test -race -shuffle=on ./...
 	go test -tags pfdebug ./...
+
+# Every fuzzer for so long, one after the other. What one finds, it leaves in its testdata/fuzz: add it to git.
+FUZZTIME ?= 60s
+fuzz: ## fuzz the formats: make fuzz FUZZTIME=10m
+	@set -e; grep -rl '^func Fuzz' readers --include='*_test.go' | while read -r file; do \
+		for f in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9]*\)(.*/\1/p' "$$file"); do \
+			echo "fuzz: $$f in $${file%/*}"; \
+			go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "./$${file%/*}" </dev/null; \
+		done; \
+	done
+
+test-fuzz: ## a short run of every fuzzer; their corpora are part of test-go
+	$(MAKE) --no-print-directory fuzz FUZZTIME=20000x
 
 # The compiler takes most of the time here: -O2 would multiply it, and what is under test is elsewhere.
 QUICK := -DCMAKE_C_FLAGS=-g1 -DCMAKE_CXX_FLAGS=-g1

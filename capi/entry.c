@@ -384,20 +384,14 @@ pf_status pf_queue_slot(pf_handle queue, uint32_t slot, pf_slot_spec *out, int64
 
 /* ---- Readers ---- */
 
-pf_status pf_create_py_array_reader(pf_handle scope, const char *out, const char *feeder_name,
-                                    pf_error *err) {
+pf_status pf_create_reader(pf_handle scope, const char *op, const char *out, const char *const *ins,
+                           uint32_t num_ins, const char *attributes, pf_error *err) {
     ENTER(err);
+    NOT_NULL(op);
     NOT_NULL(out);
-    NOT_NULL(feeder_name);
-    return pfgo_create_py_array_reader(scope, (char *)out, (char *)feeder_name, err);
-}
-
-pf_status pf_create_batch_reader(pf_handle scope, const char *out, const char *in, uint64_t batch_size,
-                                 uint8_t drop_last, pf_error *err) {
-    ENTER(err);
-    NOT_NULL(out);
-    NOT_NULL(in);
-    return pfgo_create_batch_reader(scope, (char *)out, (char *)in, batch_size, drop_last, err);
+    if (num_ins > 0) NOT_NULL(ins);
+    for (uint32_t i = 0; i < num_ins; i++) NOT_NULL(ins[i]);
+    return pfgo_create_reader(scope, (char *)op, (char *)out, (char **)ins, num_ins, (char *)attributes, err);
 }
 
 pf_status pf_reader_of(pf_handle var, pf_handle *reader, pf_error *err) {
@@ -442,4 +436,123 @@ pf_status pf_read(pf_handle scope, const char *reader, const char *const *outs, 
     pf_status status;
     BLOCKING(pfgo_read(scope, (char *)reader, (char **)outs, num_outs, &call, err));
     return status;
+}
+
+pf_status pf_reader_stats(pf_handle reader, char **json, pf_error *err) {
+    ZERO(json);
+    ENTER(err);
+    NOT_NULL(json);
+    return pfgo_reader_stats(reader, json, err);
+}
+
+/* ---- Workers of a map reader ---- */
+
+pf_status pf_map_workers(pf_handle reader, pf_handle *workers, pf_error *err) {
+    ZERO(workers);
+    ENTER(err);
+    NOT_NULL(workers);
+    return pfgo_map_workers(reader, workers, err);
+}
+
+pf_status pf_map_take(pf_handle workers, const pf_wait *wait, pf_tuple *out, uint64_t *ticket,
+                      pf_error *err) {
+    ZERO(ticket);
+    ZERO_BUT_LOAN(out);
+    ENTER(err);
+    WHOLE(out);
+    NOT_NULL(ticket);
+    pfi_call call = {0};
+    pf_status status;
+    BLOCKING(pfgo_map_take(workers, &call, out, ticket, err));
+    return status;
+}
+
+pf_status pf_map_give(pf_handle workers, uint64_t ticket, const pf_tensor *tensors, uint32_t num_tensors,
+                      pf_error *err) {
+    ENTER(err);
+    TENSORS(tensors, num_tensors, 1);
+    pfi_call call = {0};
+    pf_status status = pfgo_map_room(workers, ticket, (pf_tensor *)tensors, num_tensors, &call, err);
+    if (status != PFI_COPY) return status;
+    for (uint32_t i = 0; i < num_tensors; i++) pfi_gather(call.room[i].data, pfi_tensor_at(tensors, i));
+    return pfgo_map_give(workers, ticket, call.loan, err);
+}
+
+pf_status pf_map_fail(pf_handle workers, uint64_t ticket, const pf_failure *failure, pf_error *err) {
+    ENTER(err);
+    NOT_NULL(failure);
+    SIZED(failure, "failure", sizeof *failure);
+    return pfgo_map_fail(workers, ticket, (pf_failure *)failure, err);
+}
+
+pf_status pf_map_run(pf_handle workers, pf_map_function function, void *context, uint32_t num_threads,
+                     void (*finished)(void *context), pf_error *err) {
+    ENTER(err);
+    NOT_NULL(function);
+    return pfgo_map_run(workers, (void *)function, context, num_threads, (void *)finished, err);
+}
+
+/* ---- Formats and writers ---- */
+
+pf_status pf_formats(char **json, pf_error *err) {
+    ZERO(json);
+    ENTER(err);
+    NOT_NULL(json);
+    return pfgo_formats(json, err);
+}
+
+pf_status pf_list_files(const char *const *names, uint32_t num_names, const char *format, char **json,
+                        pf_error *err) {
+    ZERO(json);
+    ENTER(err);
+    NOT_NULL(json);
+    if (num_names > 0) NOT_NULL(names);
+    for (uint32_t i = 0; i < num_names; i++) NOT_NULL(names[i]);
+    return pfgo_list_files((char **)names, num_names, (char *)format, json, err);
+}
+
+pf_status pf_register_format(const char *tag, const char *const *suffixes, uint32_t num_suffixes,
+                             const char *slots, pf_handle *format, pf_error *err) {
+    ZERO(format);
+    ENTER(err);
+    NOT_NULL(format);
+    NOT_NULL(tag);
+    if (num_suffixes > 0) NOT_NULL(suffixes);
+    for (uint32_t i = 0; i < num_suffixes; i++) NOT_NULL(suffixes[i]);
+    return pfgo_register_format((char *)tag, (char **)suffixes, num_suffixes, (char *)slots, format, err);
+}
+
+pf_status pf_format_wait(pf_handle format, const pf_wait *wait, pf_handle *queue, char **path, char **options,
+                         pf_error *err) {
+    ZERO(queue);
+    ZERO(path);
+    ZERO(options);
+    ENTER(err);
+    NOT_NULL(queue);
+    NOT_NULL(path);
+    NOT_NULL(options);
+    pfi_call call = {0};
+    pf_status status;
+    BLOCKING(pfgo_format_wait(format, &call, queue, path, options, err));
+    return status;
+}
+
+pf_status pf_writer_create(const char *filename, const char *format, const char *attributes,
+                           pf_handle *writer, pf_error *err) {
+    ZERO(writer);
+    ENTER(err);
+    NOT_NULL(writer);
+    NOT_NULL(filename);
+    return pfgo_writer_create((char *)filename, (char *)format, (char *)attributes, writer, err);
+}
+
+pf_status pf_writer_write(pf_handle writer, const pf_tensor *tensors, uint32_t num_tensors, pf_error *err) {
+    ENTER(err);
+    TENSORS(tensors, num_tensors, 1);
+    return pfgo_writer_write(writer, (pf_tensor *)tensors, num_tensors, err);
+}
+
+pf_status pf_writer_close(pf_handle writer, pf_error *err) {
+    ENTER(err);
+    return pfgo_writer_close(writer, err);
 }

@@ -7,6 +7,7 @@ import "C"
 import (
 	"errors"
 	"io"
+	"syscall"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
@@ -29,6 +30,9 @@ var statuses = map[pyfeed.Kind]C.pf_status{
 	pyfeed.State:       C.PF_STATE,
 	pyfeed.NotFound:    C.PF_NOT_FOUND,
 	pyfeed.Unsupported: C.PF_UNSUPPORTED,
+	pyfeed.Corrupt:     C.PF_CORRUPT,
+	pyfeed.IO:          C.PF_IO,
+	pyfeed.Fault:       C.PF_POISONED,
 }
 
 // fail fills the caller's struct in, if it has one.
@@ -65,7 +69,21 @@ func answer(e error, err *C.pf_error) C.pf_status {
 	}
 	switch e := e.(type) {
 	case *pyfeed.Error:
-		return fail(err, statuses[e.Kind], e.Slot, e.Text)
+		if e.Kind == pyfeed.Fault {
+			poison(e.Text)
+		}
+		st := fail(err, statuses[e.Kind], e.Slot, e.Error())
+		if err != nil && err.size >= C.sizeof_pf_error {
+			if e.At != nil {
+				err.file = C.CString(e.At.File)
+				err.offset, err.record = C.int64_t(e.At.Offset), C.int64_t(e.At.Record)
+			}
+			var number syscall.Errno
+			if errors.As(e.Cause, &number) {
+				err.os_errno = C.int32_t(number)
+			}
+		}
+		return st
 	case staleHandle:
 		return fail(err, C.PF_STALE_HANDLE, -1, e.Error())
 	case *pyfeed.ProducerError:

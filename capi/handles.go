@@ -43,6 +43,12 @@ func kindOf(o any) string {
 		return "a queue"
 	case *readers.ReaderHolder:
 		return "a reader"
+	case *readers.MapWorkers:
+		return "workers of a map reader"
+	case *readers.ProducedFormat:
+		return "a format"
+	case *writer:
+		return "a writer"
 	case *cancelToken:
 		return "a cancel token"
 	case object:

@@ -46,5 +46,9 @@ static inline const pf_slot_spec *pfi_slot_at(const pf_slot_spec *first, uint32_
 
 /* Go cannot call a C function pointer itself. */
 static inline void pfi_call_release(void (*release)(void *), void *context) { release(context); }
+static inline int pfi_call_map(void *function, void *context, pf_handle workers, uint64_t ticket,
+                               const pf_tuple *in) {
+    return ((pf_map_function)function)(context, workers, ticket, in);
+}
 
 #endif

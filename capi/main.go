@@ -38,11 +38,16 @@ func guard(st *C.pf_status, err *C.pf_error) {
 	if fault == nil {
 		return
 	}
-	C.pfi_poison()
-	poisoning.Do(func() {
-		fmt.Fprintf(os.Stderr, "pyfeed: a fault inside the library, which stops here: %v\n%s", fault, debug.Stack())
-	})
+	poison(fmt.Sprintf("%v\n%s", fault, debug.Stack()))
 	if st != nil {
 		*st = fail(err, C.PF_POISONED, -1, fmt.Sprintf("pyfeed stopped after a fault inside it: %v", fault))
 	}
+}
+
+// poison shuts the library. What it says is printed the first time.
+func poison(fault string) {
+	C.pfi_poison()
+	poisoning.Do(func() {
+		fmt.Fprintf(os.Stderr, "pyfeed: a fault inside the library, which stops here: %s", fault)
+	})
 }

@@ -64,9 +64,11 @@ enum {
     PF_NO_MEMORY = 15,    /* the operating system gave no memory */
     PF_FORKED = 16,       /* called in a child of fork() */
     PF_POISONED = 17,     /* the library stopped itself after a fault */
+    PF_CORRUPT = 18,      /* a file is not what its format says: err->file, offset, record say where */
+    PF_IO = 19,           /* the operating system could not read or write: err->file, os_errno */
 };
 
-/* An id of something the library keeps: a scope, variable, queue, reader or cancel token. */
+/* An id of something the library keeps: a scope, variable, queue, reader, writer, format or cancel token. */
 typedef uint64_t pf_handle;
 
 typedef int32_t pf_dtype;
@@ -163,9 +165,15 @@ typedef struct pf_error {
     char *cause_message;   /* its text, */
     char *cause_traceback; /* and where it came from, several lines */
     uint64_t cause_token;  /* PF_FAILED: the number given to pf_queue_fail */
+    char *file;            /* PF_CORRUPT, PF_IO and what a file's instances are refused for */
+    int64_t offset;        /* in the file, in bytes, decompressed ones if it is compressed; or -1 */
+    int64_t record;        /* number of the record, from 0; or -1 */
+    int32_t os_errno;      /* PF_IO: the system's number, or 0 */
+    uint32_t reserved3;
 } pf_error;
 
-#define PF_ERROR_INIT {sizeof(pf_error), PF_OK, {0, 0, 0}, -1, 0, NULL, NULL, NULL, NULL, 0}
+#define PF_ERROR_INIT \
+    {sizeof(pf_error), PF_OK, {0, 0, 0}, -1, 0, NULL, NULL, NULL, NULL, 0, NULL, -1, -1, 0, 0}
 
 /* Frees the strings and sets it back to PF_ERROR_INIT. NULL is fine. Works after a fork too. */
 PF_API void pf_error_release(pf_error *err);
@@ -201,19 +209,24 @@ PF_API const char *pf_status_name(pf_status status);
 typedef struct pf_memory_stats {
     uint32_t size;
     uint32_t reserved;
-    uint64_t handles;          /* handles with a count */
-    uint64_t tuples_on_loan;   /* pf_tuples not yet released */
-    uint64_t live_queue_bytes; /* tuples pushed by copy or in place: queued or with a consumer */
-    uint64_t live_lent_bytes;  /* memory of producers, lent */
-    uint64_t live_batch_bytes; /* batches and variables */
-    uint64_t live_view_bytes;  /* descriptors of tuples on loan */
-    uint64_t idle_bytes;       /* kept for the next tuple; freed with the queue or reader */
-    uint64_t live_buffers;     /* number of buffers behind the live_* above */
+    uint64_t handles;           /* handles with a count */
+    uint64_t tuples_on_loan;    /* pf_tuples not yet released */
+    uint64_t live_queue_bytes;  /* tuples pushed by copy or in place: queued or with a consumer */
+    uint64_t live_lent_bytes;   /* memory of producers, lent */
+    uint64_t live_batch_bytes;  /* batches and variables */
+    uint64_t live_view_bytes;   /* descriptors of tuples on loan */
+    uint64_t idle_bytes;        /* kept for the next tuple; freed with the queue or reader */
+    uint64_t live_buffers;      /* number of buffers behind the live_* */
+    uint64_t live_file_bytes;   /* what was read or decompressed from files, and made of it */
+    uint64_t live_mapped_bytes; /* files mapped for reading: address space, and the system's cache */
 } pf_memory_stats;
 
-#define PF_MEMORY_STATS_INIT {sizeof(pf_memory_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define PF_MEMORY_STATS_INIT {sizeof(pf_memory_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 PF_API pf_status pf_memory(pf_memory_stats *out, pf_error *err);
+
+/* Frees a string that a function of this header gave out. NULL is fine. Works after a fork too. */
+PF_API void pf_string_free(char *string);
 
 /* One count more, one count less. The last count of a queue, reader or scope drops it, unless a
  * variable or reader still holds it. */
@@ -383,18 +396,40 @@ PF_API pf_status pf_queue_slot(pf_handle queue, uint32_t slot, pf_slot_spec *out
 
 /* ---- Readers ----------------------------------------------------------------------------- */
 
-/* The operators: each looks `in`/`feeder_name` up in `scope` and puts a ReaderHolder into the
- * variable `out`, which is made if need be. */
-
-/* A reader of the queue in the variable `feeder_name`. */
-PF_API pf_status pf_create_py_array_reader(pf_handle scope, const char *out, const char *feeder_name,
-                                           pf_error *err);
-/* Joins `batch_size` tuples to one: slots whose first dimension is -1 are concatenated along it and
- * their LoD merged; others are stacked under a new first dimension. The last, smaller batch of a
- * pass is delivered, unless drop_last is not 0. `in` stays in its variable, but read only the
- * topmost of a chain: what another takes from below is missing above. */
-PF_API pf_status pf_create_batch_reader(pf_handle scope, const char *out, const char *in, uint64_t batch_size,
-                                        uint8_t drop_last, pf_error *err);
+/* Runs the operator `op`: makes a reader of the readers in the variables `ins` (num_ins of them) and puts a
+ * ReaderHolder into the variable `out`, which is made if need be. `attributes` is a JSON object, or NULL for
+ * none; a name that an operator does not have is PF_INVALID, with those it has in the message. Nothing is read
+ * but, by open_files and create_file_reader without "slots", the beginning of the first file. Read only the
+ * topmost of a chain: what another takes from below is missing above.
+ *
+ * op                           attributes (and what they are if left out)
+ * create_py_array_reader       feeder_name: the variable of the queue
+ * open_files                   filenames: paths, globs or directories, each with a format's tag and a colon before
+ *                              it where its suffix does not tell; format: a tag for all (""); slots: see below
+ *                              (what the files say); thread_num (2); ordered (true): one order whatever
+ *                              thread_num; interleave (8): files read in turn when ordered; on_corrupt: "raise"
+ *                              ("raise") or "skip"; storage: {"compression": "auto", "io": "auto"}; options: the
+ *                              format's, see docs/formats.md
+ * create_file_reader           as open_files, of one file, read in the calling thread; no thread_num, ordered,
+ *                              interleave
+ * create_batch_reader          batch_size; drop_last (false). Joins that many tuples to one: slots whose first
+ *                              dimension is -1 are concatenated along it and their LoD merged; others are
+ *                              stacked under a new first dimension. The last batch of a pass may be smaller,
+ *                              unless drop_last
+ * create_shuffle_reader        buffer_size: tuples of a block; seed (0). Block by block, the next one is read
+ *                              while this one is served; one order for one seed, another each pass
+ * create_multi_pass_reader     pass_num: 0 goes on for ever. Resets the reader below at the end of each pass
+ * create_double_buffer_reader  place: {"kind": 0, "device": 0}; depth (2): tuples made ready ahead
+ * create_map_reader            slots (as below); capacity (16): tuples taken and not yet delivered; ordered
+ *                              (true). What workers make of the tuples: see pf_map_take
+ * create_zip_reader            strict (false): readers that do not end together are an error. Takes 2 inputs or
+ *                              more
+ * create_shard_reader          rank, world: every world-th tuple, from the rank-th on
+ * create_random_data_generator slots; low (0), high (1), seed (0), count (-1: without end): instances a pass
+ *
+ * slots is a list of {"name": "", "dtype": "float32", "dims": [-1, 3], "lod_levels": 0}. */
+PF_API pf_status pf_create_reader(pf_handle scope, const char *op, const char *out, const char *const *ins,
+                                  uint32_t num_ins, const char *attributes, pf_error *err);
 
 /* The reader in a variable; PF_STATE if it holds none. */
 PF_API pf_status pf_reader_of(pf_handle var, pf_handle *reader, pf_error *err);
@@ -403,6 +438,10 @@ PF_API pf_status pf_reader_of(pf_handle var, pf_handle *reader, pf_error *err);
 PF_API pf_status pf_reader_next(pf_handle reader, const pf_wait *wait, pf_tuple *out, pf_error *err);
 /* Whether there is a next tuple: reads one ahead and so may block. */
 PF_API pf_status pf_reader_has_next(pf_handle reader, const pf_wait *wait, uint8_t *out, pf_error *err);
+/* What the reader and those below it did since they were made, and what its tuples look like, as a JSON object:
+ * reader, tuples, bytes, passes, waited_seconds, slots, details and below, a list of the same. pf_string_free
+ * it. May wait for a reader that another thread reads from, never for data. */
+PF_API pf_status pf_reader_stats(pf_handle reader, char **json, pf_error *err);
 /* Starts over, at any time, also while another thread is blocked in this reader: that call answers
  * PF_CANCELLED. PF_STATE where there is nothing to start over from: the message says what to do. */
 PF_API pf_status pf_reader_reset(pf_handle reader, pf_error *err);
@@ -412,6 +451,69 @@ PF_API pf_status pf_reader_reset(pf_handle reader, pf_error *err);
  * differ: the tuple then stays with the reader. PF_END leaves the variables as they are. Blocks. */
 PF_API pf_status pf_read(pf_handle scope, const char *reader, const char *const *outs, uint32_t num_outs,
                          const pf_wait *wait, pf_error *err);
+
+/* ---- Workers of a map reader ------------------------------------------------------------- */
+
+/* A handle by which threads do the work of a map reader. It does not keep the reader: they go on as long as
+ * somebody else has it. PF_STATE if the reader is of another kind. */
+PF_API pf_status pf_map_workers(pf_handle reader, pf_handle *workers, pf_error *err);
+/* Any number of threads may each take a tuple and give its result, again and again. Blocks until the reader is
+ * read from, there is a tuple, and fewer than `capacity` are out; PF_CLOSED once the reader is gone. A tuple
+ * that `out` still holds is released first. `ticket` is what the result is given for. The end of the data and
+ * errors below are the consumer's to see: a worker waits for the next pass then. */
+PF_API pf_status pf_map_take(pf_handle workers, const pf_wait *wait, pf_tuple *out, uint64_t *ticket,
+                             pf_error *err);
+/* The result for a ticket: copied, strided or not. One that does not fit the reader's slots is refused and the
+ * ticket still open. A ticket of before a reset is forgotten, which is PF_OK. Never blocks. */
+PF_API pf_status pf_map_give(pf_handle workers, uint64_t ticket, const pf_tensor *tensors,
+                             uint32_t num_tensors, pf_error *err);
+/* There is no result for a ticket: the consumer gets PF_FAILED in its place. Never blocks. */
+PF_API pf_status pf_map_fail(pf_handle workers, uint64_t ticket, const pf_failure *failure, pf_error *err);
+
+/* Gives the result for a ticket, by pf_map_give, from the tuple `in`, which is borrowed for the call. Another
+ * answer than 0, or none given, is the consumer's PF_FAILED. It is called from threads of the library, from
+ * many at once. */
+typedef int (*pf_map_function)(void *context, pf_handle workers, uint64_t ticket, const pf_tuple *in);
+/* Starts `num_threads` threads of the library that take, call `function` and go on, until the reader is gone.
+ * `function` and `context` MUST be good until `finished(context)` is called (NULL: for ever), once, when the
+ * last of them has ended, from any thread. */
+PF_API pf_status pf_map_run(pf_handle workers, pf_map_function function, void *context, uint32_t num_threads,
+                            void (*finished)(void *context), pf_error *err);
+
+/* ---- Formats and writers ----------------------------------------------------------------- */
+
+/* The formats there are, as a JSON list of {"tag", "suffixes", "writes"}. pf_string_free it. */
+PF_API pf_status pf_formats(char **json, pf_error *err);
+
+/* The files that names stand for, as open_files takes them with a `format` or NULL: a JSON list of strings, each with
+ * its format's tag and a colon before the path. pf_string_free it. */
+PF_API pf_status pf_list_files(const char *const *names, uint32_t num_names, const char *format, char **json,
+                               pf_error *err);
+
+/* Adds a format that threads of the caller read: see pf_format_wait. `suffixes` are those of its files, each with
+ * its dot, num_suffixes of them. `slots` is what its instances look like where open_files is not told, as the
+ * JSON list it takes, or NULL. PF_STATE if the tag or a suffix is taken. A format stays for good; releasing the
+ * handle has its files fail to open. */
+PF_API pf_status pf_register_format(const char *tag, const char *const *suffixes, uint32_t num_suffixes,
+                                    const char *slots, pf_handle *format, pf_error *err);
+/* Waits for a file of the format to be opened. Its reader then reads `queue`: push its instances there, in order,
+ * then pf_queue_close it, or pf_queue_fail it; a push that is PF_CLOSED says that nobody reads on. `path` and
+ * `options`, a JSON object, are to be given to pf_string_free. Each file that is open MUST have a thread of its own,
+ * and one more MUST wait here: files that are read in turn, such as those of open_files, would wait for each other. */
+PF_API pf_status pf_format_wait(pf_handle format, const pf_wait *wait, pf_handle *queue, char **path,
+                                char **options, pf_error *err);
+
+/* Begins to write a file, in the format that its name or, if not NULL, `format` says. `attributes`, a JSON object
+ * or NULL: slots, as of pf_create_reader, else the first tuple decides, and names may name them; options, the
+ * format's. Until pf_writer_close there is no file of that name, or the old one; a writer released before leaves
+ * nothing. */
+PF_API pf_status pf_writer_create(const char *filename, const char *format, const char *attributes,
+                                  pf_handle *writer, pf_error *err);
+/* Adds a tuple. After an error nothing more can be written. Waits for the disk. */
+PF_API pf_status pf_writer_write(pf_handle writer, const pf_tensor *tensors, uint32_t num_tensors,
+                                 pf_error *err);
+/* Completes the file and sees its bytes to the disk. Then only pf_release is left. */
+PF_API pf_status pf_writer_close(pf_handle writer, pf_error *err);
 
 #ifdef __cplusplus
 }

@@ -3,15 +3,16 @@
 // What holds for every class, unless its comment says otherwise:
 //
 // - Ownership.  Scope, Variable, Queue, Reader and CancelToken are counted handles: a copy is one count
-//               more, like a std::shared_ptr. Tuple and Slot have one owner and move. TensorView and Span
-//               own nothing: they are good as long as what they look at.
+//               more, like a std::shared_ptr. Tuple, Slot, Writer and RegisteredFormat have one owner and
+//               move. TensorView and Span own nothing: they are good as long as what they look at.
 // - Errors.     A status other than PF_OK throws the class of that status, all of them under Error. The
 //               end of the data is no error: next() and pop() answer an empty optional, a loop ends.
 // - Threads.    Handles may be used from any thread at the same time; so may two copies of one handle. A
 //               single object must not be assigned to while another thread uses it.
 // - Blocking.   Only what takes a Wait blocks. Without one it waits for ever.
 // - Nothing thrown by a callback crosses the library: poll functions hand their exception to the call that
-//               polled; release functions must not throw.
+//               polled; what the function of a map reader or a format throws is its consumer's
+//               ProducerFailed; release functions must not throw.
 #ifndef PYFEED_HPP
 #define PYFEED_HPP
 
@@ -20,6 +21,7 @@
 #endif
 
 #include <chrono>
+#include <cmath>
 #include <complex>
 #include <cstddef>
 #include <cstdint>
@@ -29,10 +31,17 @@
 #include <initializer_list>
 #include <iterator>
 #include <limits>
+#include <list>
+#include <locale>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <sstream>
 #include <stdexcept>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <type_traits>
 #include <typeinfo>
 #include <utility>
@@ -48,26 +57,46 @@ namespace pyfeed {
 
 // ---- Errors ---------------------------------------------------------------------------------------
 
+// The place in a file that an error is about.
+struct FileLocation {
+    std::string file{};
+    int64_t offset = -1;
+    int64_t record = -1;
+    int os_errno = 0;
+};
+
 // What the library refused, and why: what() is a sentence.
 class Error : public std::runtime_error {
 public:
-    Error(pf_status status, const std::string &message, int slot = -1)
-        : std::runtime_error(message), status_(status), slot_(slot) {}
+    Error(pf_status status, const std::string &message, int slot = -1, FileLocation where = {})
+        : std::runtime_error(message), status_(status), slot_(slot), where_(std::move(where)) {}
 
     pf_status status() const noexcept { return status_; }
     // The slot of the tuple it is about, or -1.
     int slot() const noexcept { return slot_; }
 
+    // The file it is about: of every CorruptRecord and FileError, and of what a file's instances are refused
+    // for; else empty.
+    const std::string &file() const noexcept { return where_.file; }
+    // In the file, in bytes, decompressed ones if it is compressed; or -1.
+    int64_t offset() const noexcept { return where_.offset; }
+    // Number of the record in the file, from 0; or -1.
+    int64_t record() const noexcept { return where_.record; }
+    // The operating system's number for it, or 0.
+    int os_errno() const noexcept { return where_.os_errno; }
+
 private:
     pf_status status_;
     int slot_;
+    FileLocation where_;
 };
 
 namespace detail {
 template <pf_status S>
 class ErrorOf : public Error {
 public:
-    explicit ErrorOf(const std::string &message, int slot = -1) : Error(S, message, slot) {}
+    explicit ErrorOf(const std::string &message, int slot = -1, FileLocation where = {})
+        : Error(S, message, slot, std::move(where)) {}
 };
 }  // namespace detail
 
@@ -92,6 +121,8 @@ PYFEED_ERROR_CLASS(Unsupported, PF_UNSUPPORTED);
 PYFEED_ERROR_CLASS(OutOfMemory, PF_NO_MEMORY);
 PYFEED_ERROR_CLASS(Forked, PF_FORKED);
 PYFEED_ERROR_CLASS(Poisoned, PF_POISONED);
+PYFEED_ERROR_CLASS(CorruptRecord, PF_CORRUPT);
+PYFEED_ERROR_CLASS(FileError, PF_IO);
 
 #undef PYFEED_ERROR_CLASS
 
@@ -122,42 +153,47 @@ namespace detail {
 [[noreturn]] inline void raise(pf_status status, const pf_error &err) {
     auto text = [](const char *s) { return std::string(s != nullptr ? s : ""); };
     const std::string message = err.message != nullptr ? err.message : pf_status_name(status);
+    const FileLocation where{text(err.file), err.offset, err.record, err.os_errno};
     switch (status) {
         case PF_TIMEOUT:
-            throw Timeout(message, err.slot);
+            throw Timeout(message, err.slot, where);
         case PF_CANCELLED:
-            throw Cancelled(message, err.slot);
+            throw Cancelled(message, err.slot, where);
         case PF_CLOSED:
-            throw Closed(message, err.slot);
+            throw Closed(message, err.slot, where);
         case PF_FAILED:
             throw ProducerFailed(message, text(err.cause_type), text(err.cause_message),
                                  text(err.cause_traceback), err.cause_token);
         case PF_INVALID:
-            throw InvalidArgument(message, err.slot);
+            throw InvalidArgument(message, err.slot, where);
         case PF_SHAPE:
-            throw ShapeError(message, err.slot);
+            throw ShapeError(message, err.slot, where);
         case PF_DTYPE:
-            throw DTypeError(message, err.slot);
+            throw DTypeError(message, err.slot, where);
         case PF_SLOTS:
-            throw SlotCountError(message, err.slot);
+            throw SlotCountError(message, err.slot, where);
         case PF_TOO_LARGE:
-            throw TooLarge(message, err.slot);
+            throw TooLarge(message, err.slot, where);
         case PF_STALE_HANDLE:
-            throw StaleHandle(message, err.slot);
+            throw StaleHandle(message, err.slot, where);
         case PF_STATE:
-            throw StateError(message, err.slot);
+            throw StateError(message, err.slot, where);
         case PF_NOT_FOUND:
-            throw NotFound(message, err.slot);
+            throw NotFound(message, err.slot, where);
         case PF_UNSUPPORTED:
-            throw Unsupported(message, err.slot);
+            throw Unsupported(message, err.slot, where);
         case PF_NO_MEMORY:
-            throw OutOfMemory(message, err.slot);
+            throw OutOfMemory(message, err.slot, where);
         case PF_FORKED:
-            throw Forked(message, err.slot);
+            throw Forked(message, err.slot, where);
         case PF_POISONED:
-            throw Poisoned(message, err.slot);
+            throw Poisoned(message, err.slot, where);
+        case PF_CORRUPT:
+            throw CorruptRecord(message, err.slot, where);
+        case PF_IO:
+            throw FileError(message, err.slot, where);
         default:  // a status of a later release
-            throw Error(status, message, err.slot);
+            throw Error(status, message, err.slot, where);
     }
 }
 
@@ -819,6 +855,12 @@ private:
     std::exception_ptr thrown_;
 };
 
+// A string that the library gave out.
+inline std::string taken(char *text) {
+    const std::unique_ptr<char, void (*)(char *)> owned(text, pf_string_free);
+    return text != nullptr ? text : "";
+}
+
 inline Handle::Handle(const Handle &other) {
     if (other.id_ == 0) return;
     Call call;
@@ -898,11 +940,76 @@ inline void CancelToken::cancel() const {
 
 // ---- The queue ------------------------------------------------------------------------------------
 
+namespace detail {
+
+inline std::string type_name(const std::type_info &type) {
+#if defined(__GNUG__)
+    int status = 0;
+    std::unique_ptr<char, void (*)(void *)> name(abi::__cxa_demangle(type.name(), nullptr, nullptr, &status),
+                                                 std::free);
+    if (name != nullptr) return name.get();
+#endif
+    return type.name();
+}
+
+// One line for each exception, the outermost first.
+inline void describe(const std::exception &error, std::string &out) {
+    out += type_name(typeid(error)) + ": " + error.what() + "\n";
+    try {
+        std::rethrow_if_nested(error);
+    } catch (const std::exception &nested) {
+        out += "caused by ";
+        describe(nested, out);
+    } catch (...) {
+        out += "caused by something that is no std::exception\n";
+    }
+}
+
+// A producer's error, on its way to the consumer.
+struct Failure {
+    std::string type, message, traceback;
+    uint64_t token;
+
+    // Points into this.
+    pf_failure raw() const && = delete;
+    pf_failure raw() const & {
+        pf_failure out = PF_FAILURE_INIT;
+        out.type = type.empty() ? nullptr : type.c_str();
+        out.message = message.empty() ? nullptr : message.c_str();
+        out.traceback = traceback.empty() ? nullptr : traceback.c_str();
+        out.token = token;
+        return out;
+    }
+};
+
+inline Failure failure_of(const std::exception &error, uint64_t token = 0) {
+    if (auto *failed = dynamic_cast<const ProducerFailed *>(&error)) {
+        return {failed->type(), failed->message(), failed->traceback(), token != 0 ? token : failed->token()};
+    }
+    std::string traceback;
+    if (dynamic_cast<const std::nested_exception *>(&error) != nullptr) describe(error, traceback);
+    return {type_name(typeid(error)), error.what(), traceback, token};
+}
+
+inline Failure failure_of(const std::exception_ptr &error, uint64_t token = 0) {
+    if (error == nullptr) throw InvalidArgument("fail: there is no exception");
+    try {
+        std::rethrow_exception(error);
+    } catch (const std::exception &e) {
+        return failure_of(e, token);
+    } catch (...) {
+        return {"unknown", "an exception that is no std::exception", {}, token};
+    }
+}
+
+}  // namespace detail
+
 // What one slot of every tuple must look like. -1 matches anything; a first dimension of -1 is the batch's.
 struct SlotSpec {
     DType dtype = DType::any;
     Dims dims{};
     uint32_t lod_levels = 0;
+    std::string name{};  // of a file's slot, such as a column; queues have none
 };
 
 struct QueueOptions {
@@ -1025,18 +1132,16 @@ public:
     // is being handled: the pass has ended already, and nobody will be told.
     bool fail(const std::string &type, const std::string &message, const std::string &traceback = {},
               uint64_t token = 0, uint64_t pass = 0) const {
-        pf_failure failure = PF_FAILURE_INIT;
-        failure.type = type.empty() ? nullptr : type.c_str();
-        failure.message = message.empty() ? nullptr : message.c_str();
-        failure.traceback = traceback.empty() ? nullptr : traceback.c_str();
-        failure.token = token;
-        detail::Call call;
-        return call.unless(PF_CLOSED, pf_queue_fail(handle(), pass, &failure, call.err()));
+        return fail(detail::Failure{type, message, traceback, token}, pass);
     }
     // The same with an exception: its type and text, and the chain of what is nested in it as traceback. A
     // ProducerFailed from another queue passes on what it brought.
-    inline bool fail(const std::exception &error, uint64_t token = 0, uint64_t pass = 0) const;
-    inline bool fail(std::exception_ptr error, uint64_t token = 0, uint64_t pass = 0) const;
+    bool fail(const std::exception &error, uint64_t token = 0, uint64_t pass = 0) const {
+        return fail(detail::failure_of(error, token), pass);
+    }
+    bool fail(std::exception_ptr error, uint64_t token = 0, uint64_t pass = 0) const {
+        return fail(detail::failure_of(error, token), pass);
+    }
 
     struct Reopened {
         uint64_t pass;     // the number of the new pass
@@ -1096,56 +1201,14 @@ public:
 private:
     explicit Queue(detail::Handle handle) : handle_(std::move(handle)) {}
 
+    bool fail(const detail::Failure &failure, uint64_t pass) const {
+        detail::Call call;
+        const pf_failure raw = failure.raw();
+        return call.unless(PF_CLOSED, pf_queue_fail(handle(), pass, &raw, call.err()));
+    }
+
     detail::Handle handle_;
 };
-
-namespace detail {
-
-inline std::string type_name(const std::type_info &type) {
-#if defined(__GNUG__)
-    int status = 0;
-    std::unique_ptr<char, void (*)(void *)> name(abi::__cxa_demangle(type.name(), nullptr, nullptr, &status),
-                                                 std::free);
-    if (name != nullptr) return name.get();
-#endif
-    return type.name();
-}
-
-// One line for each exception, the outermost first.
-inline void describe(const std::exception &error, std::string &out) {
-    out += type_name(typeid(error)) + ": " + error.what() + "\n";
-    try {
-        std::rethrow_if_nested(error);
-    } catch (const std::exception &nested) {
-        out += "caused by ";
-        describe(nested, out);
-    } catch (...) {
-        out += "caused by something that is no std::exception\n";
-    }
-}
-
-}  // namespace detail
-
-inline bool Queue::fail(const std::exception &error, uint64_t token, uint64_t pass) const {
-    if (auto *failed = dynamic_cast<const ProducerFailed *>(&error)) {
-        return fail(failed->type(), failed->message(), failed->traceback(),
-                    token != 0 ? token : failed->token(), pass);
-    }
-    std::string traceback;
-    if (dynamic_cast<const std::nested_exception *>(&error) != nullptr) detail::describe(error, traceback);
-    return fail(detail::type_name(typeid(error)), error.what(), traceback, token, pass);
-}
-
-inline bool Queue::fail(std::exception_ptr error, uint64_t token, uint64_t pass) const {
-    if (error == nullptr) throw InvalidArgument("fail: there is no exception");
-    try {
-        std::rethrow_exception(error);
-    } catch (const std::exception &e) {
-        return fail(e, token, pass);
-    } catch (...) {
-        return fail("unknown", "an exception that is no std::exception", {}, token, pass);
-    }
-}
 
 // ---- Scope and variables --------------------------------------------------------------------------
 
@@ -1308,9 +1371,199 @@ private:
 
 using QueueHolder = PyArrayFeedQueueHolder;
 
+// ---- Attributes -----------------------------------------------------------------------------------
+
+namespace detail {
+
+// What is JSON already.
+struct Json {
+    std::string text;
+};
+
+inline std::string to_json(const Json &value) { return value.text; }
+inline std::string to_json(bool value) { return value ? "true" : "false"; }
+std::string to_json(const char *) = delete;  // which would be a bool
+template <class I, class = std::enable_if_t<is_plain_integer<I>>>
+std::string to_json(I value) {
+    return std::to_string(value);
+}
+// With a point whatever the locale, and all of its digits.
+inline std::string to_json(double value) {
+    if (!std::isfinite(value))
+        throw InvalidArgument("expected a finite number, found " + std::to_string(value));
+    std::ostringstream out;
+    out.imbue(std::locale::classic());
+    out.precision(std::numeric_limits<double>::max_digits10);
+    out << value;
+    return out.str();
+}
+inline std::string to_json(const std::string &text) {
+    static const char digits[] = "0123456789abcdef";
+    std::string out = "\"";
+    for (const char c : text) {
+        const auto byte = static_cast<unsigned char>(c);
+        if (byte < 0x20) {
+            out += "\\u00";
+            out += digits[byte >> 4];
+            out += digits[byte & 15];
+            continue;
+        }
+        if (c == '"' || c == '\\') out += '\\';
+        out += c;
+    }
+    return out + '"';
+}
+template <class T>
+std::string to_json(const std::vector<T> &values) {
+    std::string out = "[";
+    for (size_t i = 0; i < values.size(); i++) out += (i > 0 ? ", " : "") + to_json(values[i]);
+    return out + "]";
+}
+
+class Attributes;
+inline std::string to_json(const Attributes &value);
+inline std::string to_json(const Place &place);
+inline std::string to_json(const std::vector<SlotSpec> &slots);
+
+// A JSON object, member by member.
+class Attributes {
+public:
+    template <class T>
+    Attributes &set(const char *name, const T &value) {
+        members_[name] = to_json(value);
+        return *this;
+    }
+    bool empty() const { return members_.empty(); }
+    std::string json() const {
+        std::string out = "{";
+        for (const auto &[name, value] : members_) {
+            out += (out.size() > 1 ? ", " : "") + to_json(name) + ": " + value;
+        }
+        return out + "}";
+    }
+
+private:
+    std::map<std::string, std::string> members_;
+};
+
+inline std::string to_json(const Attributes &value) { return value.json(); }
+inline std::string to_json(const Place &place) {
+    return Attributes().set("kind", place.kind).set("device", place.device).json();
+}
+inline std::string to_json(const SlotSpec &slot) {
+    Attributes out;
+    if (!slot.name.empty()) out.set("name", slot.name);
+    out.set("dtype", dtype_name(slot.dtype));
+    out.set("dims", std::vector<int64_t>(slot.dims.begin(), slot.dims.end()));
+    return out.set("lod_levels", slot.lod_levels).json();
+}
+inline std::string to_json(const std::vector<SlotSpec> &slots) {
+    std::string out = "[";
+    for (const SlotSpec &slot : slots) out += (out.size() > 1 ? ", " : "") + to_json(slot);
+    return out + "]";
+}
+
+// Options that are set one by one. What is not set is as pyfeed.h says.
+template <class Self>
+class Options {
+public:
+    const Attributes &attributes() const { return attributes_; }
+
+protected:
+    template <class T>
+    Self &set(const char *name, const T &value) {
+        attributes_.set(name, value);
+        return static_cast<Self &>(*this);
+    }
+
+private:
+    Attributes attributes_;
+};
+
+}  // namespace detail
+
+// How open_files reads: OpenFiles().format("recordio").thread_num(4). What is not set is as pyfeed.h says.
+class OpenFiles : public detail::Options<OpenFiles> {
+public:
+    // The format's tag, for files whose names do not tell.
+    OpenFiles &format(const std::string &tag) { return set("format", tag); }
+    // What an instance looks like; else the first file is asked.
+    OpenFiles &slots(const std::vector<SlotSpec> &slots) { return set("slots", slots); }
+    // Threads that read.
+    OpenFiles &thread_num(int threads) { return set("thread_num", threads); }
+    // Whether instances come in one order, whatever thread_num; else first come, first served.
+    OpenFiles &ordered(bool ordered) { return set("ordered", ordered); }
+    // Files that are read in turn when ordered.
+    OpenFiles &interleave(int files) { return set("interleave", files); }
+    // What damage is: "raise", a CorruptRecord; "skip", a line in Reader::stats.
+    OpenFiles &on_corrupt(const std::string &what) { return set("on_corrupt", what); }
+    // "auto", "none", "gzip", "zlib", "zstd" or "snappy".
+    OpenFiles &compression(const std::string &name) {
+        return set("storage", storage_.set("compression", name));
+    }
+    // "auto", "map" or "read".
+    OpenFiles &io(const std::string &way) { return set("storage", storage_.set("io", way)); }
+    // The format's own options, a JSON object: see docs/formats.md.
+    OpenFiles &options(const std::string &json) { return set("options", detail::Json{json}); }
+
+private:
+    detail::Attributes storage_;
+};
+
+// What create_random_data_generator makes: RandomOptions().low(-1).count(1000). What is not set is as pyfeed.h says.
+class RandomOptions : public detail::Options<RandomOptions> {
+public:
+    // Numbers are from low to below high; of integers, high is included.
+    RandomOptions &low(double low) { return set("low", low); }
+    RandomOptions &high(double high) { return set("high", high); }
+    RandomOptions &seed(uint64_t seed) { return set("seed", seed); }
+    // Instances of a pass; -1: without end.
+    RandomOptions &count(int64_t instances) { return set("count", instances); }
+};
+
+// How Reader::map delivers. What is not set is as pyfeed.h says.
+class MapOptions : public detail::Options<MapOptions> {
+public:
+    // What the results look like; else as what they are made of.
+    MapOptions &slots(const std::vector<SlotSpec> &slots) { return set("slots", slots); }
+    // Tuples taken and not yet delivered, at most.
+    MapOptions &capacity(uint64_t tuples) { return set("capacity", tuples); }
+    // Whether results come in the order of what they are made of; else first come, first served.
+    MapOptions &ordered(bool ordered) { return set("ordered", ordered); }
+};
+
 // ---- Readers --------------------------------------------------------------------------------------
 
+namespace detail {
+struct MapRun;
+}
+
+// What a function of Reader::map gives its result to. Good for that call of the function.
+class Give {
+public:
+    // Copies the result in, strided or not. One that does not fit the reader's slots throws, and another may
+    // be given. Once there is a result, later ones are forgotten.
+    void operator()(const Tensors &tensors) const {
+        detail::Call call;
+        call.check(pf_map_give(workers_, ticket_, tensors.data(), tensors.size(), call.err()));
+    }
+
+private:
+    friend struct detail::MapRun;
+    Give(pf_handle workers, uint64_t ticket) : workers_(workers), ticket_(ticket) {}
+
+    pf_handle workers_;
+    uint64_t ticket_;
+};
+
+// Makes the result of one tuple, which is borrowed for the call: in.share() keeps it. It is called from many
+// threads of the library at once. What it throws, or that it gives nothing, is the consumer's ProducerFailed.
+using MapFunction = std::function<void(const Tuple &in, const Give &give)>;
+
 // What hands out tuples, pass by pass. Copies are the same reader.
+//
+// The methods that make another reader from this one put it into a variable beside it: `out`, or a name made
+// from this one's. From then on read only the new one: what it takes is missing here. It keeps this one.
 class Reader {
 public:
     // The next tuple; nothing at the end of the pass, until reset(). Blocks.
@@ -1342,9 +1595,33 @@ public:
     detail::TupleIterator<Reader>::End end() const { return {}; }
     detail::TupleRange<Reader> tuples(const Wait &wait) const { return {*this, wait}; }
 
-    // A reader of batches of this one's tuples, in a variable beside it: `out`, or a name made from this
-    // one's. From then on read only the batches.
+    // What this reader and those below it did since they were made, and what its tuples look like: a JSON
+    // object, see pf_reader_stats.
+    std::string stats() const {
+        detail::Call call;
+        char *json = nullptr;
+        call.check(pf_reader_stats(handle(), &json, call.err()));
+        return detail::taken(json);
+    }
+
+    // A reader of batches of this one's tuples: see create_batch_reader.
     inline Reader batch(uint64_t batch_size, bool drop_last = false, const std::string &out = {}) const;
+    // Permutes blocks of buffer_size tuples. One order for one seed, on every machine, another each pass.
+    inline Reader shuffle(uint64_t buffer_size, uint64_t seed = 0, const std::string &out = {}) const;
+    // Goes on with the next pass by itself, pass_num of them in all; 0: without end.
+    inline Reader multi_pass(uint64_t pass_num, const std::string &out = {}) const;
+    // Has `depth` tuples ready ahead, read by a thread of the library.
+    inline Reader double_buffer(uint64_t depth = 2, Place place = {}, const std::string &out = {}) const;
+    // Every world-th tuple, from the rank-th on.
+    inline Reader shard(uint64_t rank, uint64_t world, const std::string &out = {}) const;
+    // Tuples of this one's slots and then the other's, which this one's scope must know by its name. The pass
+    // ends with the shorter of the two; strict, it is a StateError if they do not end together.
+    inline Reader zip(const Reader &other, bool strict = false, const std::string &out = {}) const;
+    // What `function` makes of the tuples, one result of each, on num_threads threads of the library. They,
+    // the function and what it holds go when nobody has the new reader any more, which the function must
+    // therefore not hold; the last of them may go on for a moment after that.
+    inline Reader map(MapFunction function, uint32_t num_threads, const MapOptions &options = {},
+                      const std::string &out = {}) const;
 
     // The name of the variable it is in.
     const std::string &name() const noexcept { return variable_.name(); }
@@ -1355,6 +1632,10 @@ private:
     Reader(Variable variable, detail::Handle handle)
         : variable_(std::move(variable)), handle_(std::move(handle)) {}
 
+    // Runs an operator on this reader and, perhaps, another.
+    inline Reader derive(const char *kind, const detail::Attributes &attributes, const std::string &out,
+                         const Reader *other = nullptr) const;
+
     Variable variable_;
     detail::Handle handle_;
 };
@@ -1364,12 +1645,25 @@ inline Reader Variable::reader() const {
             detail::make([&](pf_handle *id, pf_error *err) { return pf_reader_of(handle(), id, err); })};
 }
 
+// Runs the operator `op`: makes a reader of the readers in the variables `ins` and puts it into the variable
+// `out`, which is made if need be. pyfeed.h lists the operators and their attributes, a JSON object.
+inline Reader create_reader(const Scope &scope, const std::string &op, const std::string &out,
+                            const std::vector<std::string> &ins, const std::string &attributes = {}) {
+    std::vector<const char *> names;
+    names.reserve(ins.size());
+    for (const std::string &name : ins) names.push_back(name.c_str());
+    detail::Call call;
+    call.check(pf_create_reader(scope.handle(), op.c_str(), out.c_str(), names.data(),
+                                static_cast<uint32_t>(names.size()),
+                                attributes.empty() ? nullptr : attributes.c_str(), call.err()));
+    return scope.find(out).reader();
+}
+
 // Puts a reader of the queue in the variable `feeder_name` into the variable `out`.
 inline Reader create_py_array_reader(const Scope &scope, const std::string &out,
                                      const std::string &feeder_name) {
-    detail::Call call;
-    call.check(pf_create_py_array_reader(scope.handle(), out.c_str(), feeder_name.c_str(), call.err()));
-    return scope.find(out).reader();
+    return create_reader(scope, "create_py_array_reader", out, {},
+                         detail::Attributes().set("feeder_name", feeder_name).json());
 }
 
 // Puts a reader into the variable `out` that joins `batch_size` tuples of the reader in the variable `in`:
@@ -1377,20 +1671,114 @@ inline Reader create_py_array_reader(const Scope &scope, const std::string &out,
 // stacked. The last, smaller batch of a pass is delivered, unless drop_last.
 inline Reader create_batch_reader(const Scope &scope, const std::string &out, const std::string &in,
                                   uint64_t batch_size, bool drop_last = false) {
-    detail::Call call;
-    call.check(pf_create_batch_reader(scope.handle(), out.c_str(), in.c_str(), batch_size, drop_last ? 1 : 0,
-                                      call.err()));
-    return scope.find(out).reader();
+    return create_reader(
+        scope, "create_batch_reader", out, {in},
+        detail::Attributes().set("batch_size", batch_size).set("drop_last", drop_last).json());
 }
 
-inline Reader Reader::batch(uint64_t batch_size, bool drop_last, const std::string &out) const {
+// Puts a reader of files into the variable `out`: paths, globs or directories, each with a format's tag and a
+// colon before it where its suffix does not tell. Threads of the library read them, many at a time. They are
+// opened when they are read; only the first is looked at here, and that only if options do not say the slots.
+inline Reader open_files(const Scope &scope, const std::string &out,
+                         const std::vector<std::string> &filenames, const OpenFiles &options = {}) {
+    detail::Attributes attributes = options.attributes();
+    return create_reader(scope, "open_files", out, {}, attributes.set("filenames", filenames).json());
+}
+
+// The same of one file, which the calling threads read. thread_num, ordered and interleave mean nothing here.
+inline Reader create_file_reader(const Scope &scope, const std::string &out, const std::string &filename,
+                                 const OpenFiles &options = {}) {
+    detail::Attributes attributes = options.attributes();
+    attributes.set("filenames", std::vector<std::string>{filename});
+    return create_reader(scope, "create_file_reader", out, {}, attributes.json());
+}
+
+// Puts a reader into the variable `out` that makes numbers drawn evenly from a range, the same in every pass
+// and on every machine. The slots must say dtype and all dimensions.
+inline Reader create_random_data_generator(const Scope &scope, const std::string &out,
+                                           const std::vector<SlotSpec> &slots,
+                                           const RandomOptions &options = {}) {
+    detail::Attributes attributes = options.attributes();
+    return create_reader(scope, "create_random_data_generator", out, {},
+                         attributes.set("slots", slots).json());
+}
+
+inline Reader Reader::derive(const char *kind, const detail::Attributes &attributes, const std::string &out,
+                             const Reader *other) const {
     const Scope &scope = variable_.scope_;
     std::string name = out;
     if (name.empty()) {
-        name = variable_.name() + ".batch";
-        for (int i = 2; scope.has(name); i++) name = variable_.name() + ".batch" + std::to_string(i);
+        const std::string base = this->name() + "." + kind;
+        name = base;
+        for (int i = 2; scope.has(name); i++) name = base + std::to_string(i);
     }
-    return create_batch_reader(scope, name, variable_.name(), batch_size, drop_last);
+    std::vector<std::string> ins = {this->name()};
+    if (other != nullptr) ins.push_back(other->name());
+    return create_reader(scope, std::string("create_") + kind + "_reader", name, ins, attributes.json());
+}
+
+inline Reader Reader::batch(uint64_t batch_size, bool drop_last, const std::string &out) const {
+    return derive("batch", detail::Attributes().set("batch_size", batch_size).set("drop_last", drop_last),
+                  out);
+}
+inline Reader Reader::shuffle(uint64_t buffer_size, uint64_t seed, const std::string &out) const {
+    return derive("shuffle", detail::Attributes().set("buffer_size", buffer_size).set("seed", seed), out);
+}
+inline Reader Reader::multi_pass(uint64_t pass_num, const std::string &out) const {
+    return derive("multi_pass", detail::Attributes().set("pass_num", pass_num), out);
+}
+inline Reader Reader::double_buffer(uint64_t depth, Place place, const std::string &out) const {
+    return derive("double_buffer", detail::Attributes().set("depth", depth).set("place", place), out);
+}
+inline Reader Reader::shard(uint64_t rank, uint64_t world, const std::string &out) const {
+    return derive("shard", detail::Attributes().set("rank", rank).set("world", world), out);
+}
+inline Reader Reader::zip(const Reader &other, bool strict, const std::string &out) const {
+    if (other.name() == name()) {
+        throw InvalidArgument("zip: expected readers in two variables, found " + name() + " and " + name());
+    }
+    return derive("zip", detail::Attributes().set("strict", strict), out, &other);
+}
+
+namespace detail {
+
+// A function at work for a map reader, which the last thread deletes.
+struct MapRun {
+    MapFunction function;
+
+    static int call(void *context, pf_handle workers, uint64_t ticket, const pf_tuple *in) noexcept {
+        Tuple tuple(*in);
+        try {
+            static_cast<MapRun *>(context)->function(tuple, Give(workers, ticket));
+        } catch (...) {
+            const Failure failure = failure_of(std::current_exception());
+            const pf_failure raw = failure.raw();
+            pf_map_fail(workers, ticket, &raw, nullptr);
+        }
+        tuple.detach();  // it was borrowed
+        return 0;
+    }
+    static void finished(void *context) noexcept { delete static_cast<MapRun *>(context); }
+};
+
+}  // namespace detail
+
+inline Reader Reader::map(MapFunction function, uint32_t num_threads, const MapOptions &options,
+                          const std::string &out) const {
+    if (!function) throw InvalidArgument("map: expected a function, found none");
+    Reader mapped = derive("map", options.attributes(), out);
+    const detail::Handle workers =
+        detail::make([&](pf_handle *id, pf_error *err) { return pf_map_workers(mapped.handle(), id, err); });
+    auto run = std::make_unique<detail::MapRun>(detail::MapRun{std::move(function)});
+    detail::Call call;
+    const pf_status status = pf_map_run(workers.get(), &detail::MapRun::call, run.get(), num_threads,
+                                        &detail::MapRun::finished, call.err());
+    if (status != PF_OK) {
+        variable_.scope_.erase(mapped.name());  // a map reader without threads would wait for ever
+        call.check(status);
+    }
+    run.release();  // the library's now
+    return mapped;
 }
 
 // The read op: the next tuple of the reader in the variable `reader`, slot by slot into the variables `outs`,
@@ -1410,6 +1798,194 @@ inline bool read(const Scope &scope, const std::string &reader, const std::vecto
     detail::Call call(wait);
     return call.unless(PF_END, pf_read(scope.handle(), reader.c_str(), names.data(),
                                        static_cast<uint32_t>(names.size()), call.wait(), call.err()));
+}
+
+// ---- Formats and writers --------------------------------------------------------------------------
+
+// The formats there are: a JSON list of {"tag", "suffixes", "writes"}.
+inline std::string formats() {
+    detail::check_abi();
+    detail::Call call;
+    char *json = nullptr;
+    call.check(pf_formats(&json, call.err()));
+    return detail::taken(json);
+}
+
+// How a Writer writes. What is not set is as pyfeed.h says.
+class WriterOptions : public detail::Options<WriterOptions> {
+public:
+    // The format's tag, for a file whose name does not tell.
+    WriterOptions &format(const std::string &tag) {
+        format_ = tag;
+        return *this;
+    }
+    // What the tuples look like; else the first one decides.
+    WriterOptions &slots(const std::vector<SlotSpec> &slots) { return set("slots", slots); }
+    // The format's own options, a JSON object: see docs/formats.md.
+    WriterOptions &options(const std::string &json) { return set("options", detail::Json{json}); }
+
+private:
+    friend class Writer;
+
+    std::string format_;
+};
+
+// A file that is being written. Until close() there is none of its name, or the old one; a Writer destroyed
+// before leaves nothing. It has one owner and moves. Any thread, one at a time: others wait.
+class Writer {
+public:
+    // Begins to write, in the format that the name says, or options do.
+    explicit Writer(const std::string &filename, const WriterOptions &options = {})
+        : handle_(detail::make([&](pf_handle *id, pf_error *err) {
+              const std::string attributes = options.attributes().json();
+              return pf_writer_create(filename.c_str(),
+                                      options.format_.empty() ? nullptr : options.format_.c_str(),
+                                      attributes.c_str(), id, err);
+          })) {}
+    Writer(Writer &&) noexcept = default;
+    Writer &operator=(Writer &&) noexcept = default;
+    Writer(const Writer &) = delete;
+    Writer &operator=(const Writer &) = delete;
+
+    // Adds a tuple, strided or not. After an error nothing more can be written. Waits for the disk.
+    void write(const Tensors &tensors) const {
+        detail::Call call;
+        call.check(pf_writer_write(handle(), tensors.data(), tensors.size(), call.err()));
+    }
+    // Completes the file and sees its bytes to the disk. Nothing can be written after it.
+    void close() const {
+        detail::Call call;
+        call.check(pf_writer_close(handle(), call.err()));
+    }
+
+    pf_handle handle() const noexcept { return handle_.get(); }
+
+private:
+    detail::Handle handle_;
+};
+
+// Reads a file of a registered format: pushes its instances into the queue, in order. `options` is a JSON
+// object. When it returns, the file has ended; what it throws is the consumer's ProducerFailed. A push that is
+// Closed says that nobody reads on: let it through. It is called from many threads at once.
+using FormatFunction =
+    std::function<void(const std::string &path, const std::string &options, const Queue &queue)>;
+
+// The threads that read the files of a format, one for each that is open, and the function that they call. It
+// has one owner and moves. When it is destroyed it waits for the calls of the function, whose queues have
+// failed by then. The format stays, but its files can no longer be read.
+class RegisteredFormat {
+public:
+    RegisteredFormat(RegisteredFormat &&) noexcept = default;
+    RegisteredFormat &operator=(RegisteredFormat &&) noexcept = default;
+
+    const std::string &tag() const noexcept { return state_->tag; }
+
+private:
+    friend RegisteredFormat register_format(const std::string &, const std::vector<std::string> &,
+                                            FormatFunction, const std::vector<SlotSpec> &);
+
+    // Shared with the threads, which end before it does.
+    struct State {
+        State(std::string tag_, FormatFunction function_, detail::Handle format_)
+            : tag(std::move(tag_)), function(std::move(function_)), format(std::move(format_)) {
+            threads.emplace_back([this] { run(); });
+        }
+        State(const State &) = delete;
+        State &operator=(const State &) = delete;
+
+        ~State() {
+            if (pf_cancel(token.handle(), nullptr) == PF_FORKED) {  // the threads are not in this process
+                for (std::thread &thread : threads) thread.detach();
+                return;
+            }
+            std::list<std::thread> all;
+            {
+                const std::lock_guard<std::mutex> lock(mutex);
+                stopping = true;
+                for (const Queue &queue : open) give_up(queue);
+                all.swap(threads);
+            }
+            for (std::thread &thread : all) thread.join();
+        }
+
+        void run() {
+            pf_wait wait = PF_WAIT_INIT;
+            wait.cancel = token.handle();
+            for (;;) {
+                pf_handle id = 0;
+                char *path = nullptr, *options = nullptr;
+                if (pf_format_wait(format.get(), &wait, &id, &path, &options, nullptr) != PF_OK) return;
+                read(detail::taken(path), detail::taken(options), Queue::adopt(id));
+            }
+        }
+
+        void read(const std::string &path, const std::string &options, const Queue &queue) {
+            std::list<Queue>::iterator mine;
+            {
+                const std::lock_guard<std::mutex> lock(mutex);
+                if (stopping) return give_up(queue);
+                mine = open.insert(open.end(), queue);
+                // Somebody must be left to wait: files that are read in turn would wait for each other.
+                if (open.size() == threads.size()) start();
+            }
+            try {
+                function(path, options, queue);
+                queue.close();
+            } catch (...) {
+                const detail::Failure failure = detail::failure_of(std::current_exception());
+                const pf_failure raw = failure.raw();
+                pf_queue_fail(queue.handle(), 0, &raw, nullptr);
+            }
+            const std::lock_guard<std::mutex> lock(mutex);
+            open.erase(mine);
+        }
+
+        void start() {
+            try {
+                threads.emplace_back([this] { run(); });
+            } catch (const std::system_error &) {  // no more threads: files wait until one is free
+            }
+        }
+
+        void give_up(const Queue &queue) const {
+            const std::string message = "the threads that read the files of format " + tag + " have ended";
+            pf_failure raw = PF_FAILURE_INIT;
+            raw.message = message.c_str();
+            pf_queue_fail(queue.handle(), 0, &raw, nullptr);
+        }
+
+        const std::string tag;
+        const FormatFunction function;
+        const detail::Handle format;
+        const CancelToken token;
+
+        std::mutex mutex;  // guards what follows
+        std::list<std::thread> threads;
+        std::list<Queue> open;
+        bool stopping = false;
+    };
+
+    explicit RegisteredFormat(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+    std::unique_ptr<State> state_;
+};
+
+// Adds a format whose files `function` reads, on threads that the result owns. `suffixes` are those of its
+// files, each with its dot. `slots` is what its instances look like where open_files is not told; without any,
+// it has to be. StateError if the tag or a suffix is taken: a format stays for good.
+inline RegisteredFormat register_format(const std::string &tag, const std::vector<std::string> &suffixes,
+                                        FormatFunction function, const std::vector<SlotSpec> &slots = {}) {
+    if (!function) throw InvalidArgument("register_format: expected a function, found none");
+    std::vector<const char *> all;
+    all.reserve(suffixes.size());
+    for (const std::string &suffix : suffixes) all.push_back(suffix.c_str());
+    const std::string instances = detail::to_json(slots);
+    detail::Handle format = detail::make([&](pf_handle *id, pf_error *err) {
+        return pf_register_format(tag.c_str(), all.data(), static_cast<uint32_t>(all.size()),
+                                  slots.empty() ? nullptr : instances.c_str(), id, err);
+    });
+    return RegisteredFormat(
+        std::make_unique<RegisteredFormat::State>(tag, std::move(function), std::move(format)));
 }
 
 // ---- The library ----------------------------------------------------------------------------------

@@ -228,12 +228,7 @@ func pfgo_queue_fail(h C.pf_handle, pass C.uint64_t, failure *C.pf_failure, err 
 	defer guard(&st, err)
 	q, e := lookup[*pyfeed.PyArrayFeedQueue](h)
 	if e == nil {
-		e = q.Fail(uint64(pass), &pyfeed.ProducerError{
-			Type:      C.GoString(failure._type),
-			Message:   C.GoString(failure.message),
-			Traceback: C.GoString(failure.traceback),
-			Token:     uint64(failure.token),
-		})
+		e = q.Fail(uint64(pass), failureOf(failure))
 	}
 	return answer(e, err)
 }

@@ -6,6 +6,7 @@ import "C"
 
 import (
 	"context"
+	"encoding/json"
 	"unsafe"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
@@ -15,24 +16,45 @@ import (
 // borrow views a C string for the length of a call.
 func borrow(s *C.char) string { return unsafe.String((*byte)(unsafe.Pointer(s)), C.strlen(s)) }
 
-//export pfgo_create_py_array_reader
-func pfgo_create_py_array_reader(scope C.pf_handle, out, feeder *C.char, err *C.pf_error) (st C.pf_status) {
-	defer guard(&st, err)
-	s, e := lookup[*pyfeed.Scope](scope)
-	if e == nil {
-		e = readers.CreatePyArrayReader(s, C.GoString(out), C.GoString(feeder))
+// optional is the bytes of a C string that may be NULL.
+func optional(s *C.char) []byte {
+	if s == nil {
+		return nil
 	}
-	return answer(e, err)
+	return []byte(C.GoString(s))
 }
 
-//export pfgo_create_batch_reader
-func pfgo_create_batch_reader(scope C.pf_handle, out, in *C.char, size C.uint64_t, dropLast C.uint8_t, err *C.pf_error) (st C.pf_status) {
+//export pfgo_create_reader
+func pfgo_create_reader(scope C.pf_handle, op, out *C.char, ins **C.char, n C.uint32_t, attributes *C.char, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	s, e := lookup[*pyfeed.Scope](scope)
-	if e == nil {
-		e = readers.CreateBatchReader(s, C.GoString(out), C.GoString(in), uint64(size), dropLast != 0)
+	if e != nil {
+		return answer(e, err)
 	}
-	return answer(e, err)
+	names := make([]string, n)
+	for i, name := range unsafe.Slice(ins, n) {
+		names[i] = C.GoString(name)
+	}
+	return answer(readers.Create(s, C.GoString(op), C.GoString(out), names, optional(attributes)), err)
+}
+
+//export pfgo_reader_stats
+func pfgo_reader_stats(h C.pf_handle, out **C.char, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	r, e := lookup[*readers.ReaderHolder](h)
+	if e != nil {
+		return answer(e, err)
+	}
+	return answer(asJSON(r.Stats(), out), err)
+}
+
+// asJSON gives a value out as a string.
+func asJSON(v any, out **C.char) error {
+	text, e := json.Marshal(v)
+	if e == nil {
+		*out = C.CString(string(text))
+	}
+	return e
 }
 
 //export pfgo_reader_of

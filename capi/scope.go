@@ -21,6 +21,8 @@ func pfgo_memory(out *C.pf_memory_stats, err *C.pf_error) (st C.pf_status) {
 	out.live_lent_bytes = C.uint64_t(m.Live[memory.Lent])
 	out.live_batch_bytes = C.uint64_t(m.Live[memory.Batch])
 	out.live_view_bytes = C.uint64_t(m.Live[memory.View])
+	out.live_file_bytes = C.uint64_t(m.Live[memory.File])
+	out.live_mapped_bytes = C.uint64_t(m.Live[memory.Mapped])
 	out.live_buffers = C.uint64_t(m.Buffers)
 	out.idle_bytes = C.uint64_t(m.Idle)
 	return C.PF_OK

@@ -22,12 +22,15 @@ const char *pf_dtype_name(pf_dtype dtype) { return is_dtype(dtype) ? dtypes[dtyp
 size_t pf_dtype_size(pf_dtype dtype) { return is_dtype(dtype) ? dtypes[dtype].size : 0; }
 
 const char *pf_status_name(pf_status status) {
-    static const char *const names[] = {
-        "PF_OK",      "PF_END",       "PF_TIMEOUT",     "PF_CANCELLED", "PF_CLOSED",    "PF_FAILED",
-        "PF_INVALID", "PF_SHAPE",     "PF_DTYPE",       "PF_SLOTS",     "PF_TOO_LARGE", "PF_STALE_HANDLE",
-        "PF_STATE",   "PF_NOT_FOUND", "PF_UNSUPPORTED", "PF_NO_MEMORY", "PF_FORKED",    "PF_POISONED"};
+    static const char *const names[] = {"PF_OK",     "PF_END",       "PF_TIMEOUT",     "PF_CANCELLED",
+                                        "PF_CLOSED", "PF_FAILED",    "PF_INVALID",     "PF_SHAPE",
+                                        "PF_DTYPE",  "PF_SLOTS",     "PF_TOO_LARGE",   "PF_STALE_HANDLE",
+                                        "PF_STATE",  "PF_NOT_FOUND", "PF_UNSUPPORTED", "PF_NO_MEMORY",
+                                        "PF_FORKED", "PF_POISONED",  "PF_CORRUPT",     "PF_IO"};
     return status < sizeof names / sizeof *names ? names[status] : "PF_UNKNOWN";
 }
+
+void pf_string_free(char *string) { free(string); }
 
 /* ---- Errors ---- */
 
@@ -39,6 +42,7 @@ void pf_error_release(pf_error *err) {
     free(err->cause_type);
     free(err->cause_message);
     free(err->cause_traceback);
+    free(err->file);
     uint32_t size = err->size;
     *err = (pf_error)PF_ERROR_INIT;
     err->size = size;

@@ -2,7 +2,7 @@ package readers
 
 import (
 	"context"
-	"io"
+	"slices"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
@@ -18,8 +18,10 @@ type BatchReader struct {
 	dropLast bool
 	pool     *memory.Pool
 
-	parts []*pyfeed.Tuple // of the batch that is being gathered
-	end   error           // what came after the last tuple
+	parts []*pyfeed.Tuple // room for a batch, of which the first n are gathered
+	n     int
+	stack stack // those before them, where none is concatenated
+	end   error // what came after the last tuple
 }
 
 // NewBatchReader takes over a reference to under. The last, smaller batch of a pass is delivered unless
@@ -34,54 +36,67 @@ func NewBatchReader(under *ReaderHolder, size uint64, dropLast bool) (*BatchRead
 		return nil, err
 	}
 	r := &BatchReader{under: under, spec: spec, size: int(size), dropLast: dropLast, pool: memory.NewPool(memory.Batch)}
-	r.read = r.gather
+	r.stack.possible = true
+	for i := range spec.Len() {
+		r.stack.possible = r.stack.possible && !under.Spec().Slot(i).Grows()
+	}
+	r.read = single(r.gather)
 	return r, nil
 }
 
 func (r *BatchReader) gather(ctx context.Context) (*pyfeed.Tuple, error) {
-	for r.end == nil && len(r.parts) < r.size {
-		t, err := r.under.ReadNext(ctx)
+	for r.end == nil && r.stack.n+r.n < r.size {
+		if r.n == len(r.parts) { // grows with what there is, not with what was asked for
+			r.parts = append(r.parts, make([]*pyfeed.Tuple, min(r.size, max(64, 2*r.n))-r.n)...)
+		}
+		room := r.parts[r.n:min(len(r.parts), r.size-r.stack.n)]
+		if r.stack.possible { // while they are in the cache
+			room = room[:min(len(room), 64)]
+		}
+		got, err := r.under.readMany(ctx, room)
+		r.n += got
+		if got > 0 && r.stack.takes(r.parts[0], r.size, r.pool) {
+			r.stack.add(r.parts[:r.n])
+			r.dropParts()
+		}
 		if err == nil {
-			r.parts = append(r.parts, t)
 			continue
 		}
-		if !ends(err) {
+		if !ends(ctx, err) {
 			return nil, err
 		}
 		r.end = err
 	}
-	if len(r.parts) == 0 || len(r.parts) < r.size && r.dropLast {
-		r.dropParts()
+	n := r.stack.n + r.n
+	if n == 0 || n < r.size && r.dropLast {
+		r.clear()
 		err := r.end
 		r.end = nil
 		return nil, err
 	}
-	defer r.dropParts()
-	return r.join()
-}
-
-// ends tells the end of a pass from a wait that goes on later.
-func ends(err error) bool {
-	if err == io.EOF {
-		return true
+	if r.stack.n > 0 {
+		return r.stack.finish()
 	}
-	_, failed := err.(*pyfeed.ProducerError)
-	return failed
+	defer r.dropParts()
+	return r.join(r.parts[:r.n])
 }
 
 func (r *BatchReader) dropParts() {
-	for i, t := range r.parts {
-		t.Release()
-		r.parts[i] = nil
-	}
-	r.parts = r.parts[:0]
+	pyfeed.ReleaseAll(r.parts[:r.n])
+	r.n = 0
 }
 
-func (r *BatchReader) join() (*pyfeed.Tuple, error) {
-	spec, first := r.under.Spec(), r.parts[0]
+func (r *BatchReader) clear() {
+	r.dropParts()
+	r.stack.drop()
+}
+
+func (r *BatchReader) join(parts []*pyfeed.Tuple) (*pyfeed.Tuple, error) {
+	spec, first := r.under.Spec(), parts[0]
 	batch := pyfeed.NewTuple(len(first.Slots))
+	batch.Pass = first.Pass
 	for i := range batch.Slots {
-		if err := r.shape(&batch.Slots[i], i, spec.Slot(i).Grows()); err != nil {
+		if err := shape(&batch.Slots[i], parts, i, spec.Slot(i).Grows()); err != nil {
 			batch.Release()
 			return nil, err
 		}
@@ -92,43 +107,49 @@ func (r *BatchReader) join() (*pyfeed.Tuple, error) {
 	}
 	for i := range batch.Slots {
 		to := batch.Slots[i].Data
-		for _, t := range r.parts {
-			from := t.Slots[i].Data
-			pyfeed.Copy(to, from)
-			to = to[len(from):]
+		for _, t := range parts {
+			from := &t.Slots[i]
+			pyfeed.Copy(to, from.Data)
+			to = to[len(from.Data):]
+			if err := from.Intact(i); err != nil {
+				batch.Release()
+				return nil, err
+			}
 		}
 	}
 	return batch, nil
 }
 
 // shape works out the dtype, dims and LoD of the batch's i-th slot.
-func (r *BatchReader) shape(out *pyfeed.LoDTensor, i int, grows bool) error {
-	first := &r.parts[0].Slots[i]
+func shape(out *pyfeed.LoDTensor, parts []*pyfeed.Tuple, i int, grows bool) error {
+	first := &parts[0].Slots[i]
 	out.DType, out.Place = first.DType, first.Place
-	dims := make(pyfeed.Dims, 0, pyfeed.MaxRank)
+	var room [pyfeed.MaxRank]int64
+	dims := pyfeed.Dims(room[:0])
+	inner := first.Dims() // what all parts have in common
 	if grows {
+		inner = inner[1:]
 		dims = append(dims, 0)
-		dims = append(dims, first.Dims()[1:]...)
 	} else {
-		dims = append(dims, int64(len(r.parts)))
-		dims = append(dims, first.Dims()...)
+		dims = append(dims, int64(len(parts)))
 	}
-	for k, t := range r.parts {
+	dims = append(dims, inner...)
+	for k, t := range parts {
 		s := &t.Slots[i]
-		if s.DType != first.DType || len(s.Dims()) != len(first.Dims()) || len(s.LoD) != len(first.LoD) {
+		found := s.Dims()
+		if s.DType != first.DType || len(found) != len(first.Dims()) || len(s.LoD) != len(first.LoD) {
 			return mismatch(i, k, s, first)
 		}
-		for j, d := range s.Dims() {
-			if (!grows || j > 0) && d != first.Dims()[j] {
-				return mismatch(i, k, s, first)
-			}
-		}
 		if grows {
-			dims[0] += s.Dims()[0]
+			dims[0] += found[0]
+			found = found[1:]
+		}
+		if !slices.Equal(found, inner) {
+			return mismatch(i, k, s, first)
 		}
 	}
 	for l := range first.LoD {
-		out.LoD = append(out.LoD, r.merge(i, l))
+		out.LoD = append(out.LoD, merge(parts, i, l))
 	}
 	if err := out.SetDims(dims); err != nil {
 		return pyfeed.SlotErrorf(pyfeed.Shape, i, "%v", err)
@@ -140,14 +161,22 @@ func (r *BatchReader) shape(out *pyfeed.LoDTensor, i int, grows bool) error {
 }
 
 func mismatch(slot, k int, found, expected *pyfeed.LoDTensor) error {
+	return mismatched(slot, k, found, expected.DType, expected.Dims())
+}
+
+func mismatched(slot, k int, found *pyfeed.LoDTensor, dtype pyfeed.DType, dims pyfeed.Dims) error {
 	return pyfeed.SlotErrorf(pyfeed.Shape, slot, "tuple %d of a batch: expected %v %v as in tuple 0, found %v %v",
-		k, expected.DType, expected.Dims(), found.DType, found.Dims())
+		k, dtype, dims, found.DType, found.Dims())
 }
 
 // merge appends the offsets of one level of all parts, each shifted by what comes before it.
-func (r *BatchReader) merge(slot, level int) []int64 {
-	merged := []int64{0}
-	for _, t := range r.parts {
+func merge(parts []*pyfeed.Tuple, slot, level int) []int64 {
+	n := 1
+	for _, t := range parts {
+		n += len(t.Slots[slot].LoD[level]) - 1
+	}
+	merged := make([]int64, 1, n)
+	for _, t := range parts {
 		shift := merged[len(merged)-1]
 		for _, offset := range t.Slots[slot].LoD[level][1:] {
 			merged = append(merged, shift+offset)
@@ -157,12 +186,12 @@ func (r *BatchReader) merge(slot, level int) []int64 {
 }
 
 // ReInit drops what is gathered and starts the reader below over.
-func (r *BatchReader) ReInit() error {
-	if err := r.under.ReInit(); err != nil {
+func (r *BatchReader) ReInit(pass uint64) error {
+	if err := r.under.Begin(pass); err != nil {
 		return err
 	}
 	r.drop()
-	r.dropParts()
+	r.clear()
 	r.end = nil
 	return nil
 }
@@ -170,10 +199,17 @@ func (r *BatchReader) ReInit() error {
 // Spec is that of the batches.
 func (r *BatchReader) Spec() *pyfeed.Spec { return r.spec }
 
+// Describe names it.
+func (r *BatchReader) Describe(s *Stats) {
+	s.Reader = "batch"
+	s.Extra = map[string]any{"batch_size": r.size, "drop_last": r.dropLast}
+	s.Below = []Stats{r.under.Stats()}
+}
+
 // Close lets go of the reader below and of the memory kept for batches.
 func (r *BatchReader) Close() {
 	r.drop()
-	r.dropParts()
+	r.clear()
 	r.pool.Close()
 	r.under.Drop()
 }

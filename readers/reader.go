@@ -9,49 +9,79 @@ import (
 	"sync/atomic"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
 // A Reader delivers tuples, pass by pass.
 //
 // Its methods are called by one caller at a time: a ReaderHolder sees to that. They wait only by
-// [wait.List.Enter], so that no caller keeps another out while it sleeps: ReadNext and HasNext then
+// [wait.List.Enter], so that no caller keeps another out while it sleeps: ReadNext, ReadMany and HasNext then
 // answer [wait.ErrWouldBlock] and keep what they have, for the next call to go on from there.
 type Reader interface {
 	// ReadNext is the next tuple, which is the caller's then, or io.EOF at the end of the pass.
 	ReadNext(ctx context.Context) (*pyfeed.Tuple, error)
+	// ReadMany fills the front of out with the next tuples, as many as are there without waiting, but at
+	// least one, and answers how many. It spares those who move many the cost of many calls.
+	ReadMany(ctx context.Context, out []*pyfeed.Tuple) (int, error)
 	// HasNext says whether there is a next tuple. It reads ahead.
 	HasNext(ctx context.Context) (bool, error)
-	// ReInit starts over, from any state.
-	ReInit() error
+	// ReInit starts over, from any state, with a pass of that number: 0 is the one a reader begins with. The
+	// order of a pass depends on its number, never on how far an earlier one had come.
+	ReInit(pass uint64) error
 	// Spec is what the tuples look like.
 	Spec() *pyfeed.Spec
+	// Describe adds what this Reader did to its Stats, whose kind it sets. The counts are there already.
+	Describe(*Stats)
 	// Close gives everything back. The Reader MUST NOT be used afterwards.
 	Close()
 }
 
-// ahead turns a function that reads into a ReadNext and a HasNext.
-type ahead struct {
-	read func(context.Context) (*pyfeed.Tuple, error)
-	next *pyfeed.Tuple
+// Stats is what a reader did, since it was made.
+type Stats struct {
+	Reader string `json:"reader"` // its kind, such as "batch"
+	Tuples int64  `json:"tuples"` // delivered
+	Bytes  int64  `json:"bytes"`  // of their data
+	Passes int64  `json:"passes"` // begun by resets and from the start
+	// PassID is the pass of the last tuple, where a multi_pass reader below goes on to further ones; from 0.
+	PassID int64 `json:"pass_id"`
+	// Waited is the time that callers slept in it because there was nothing to read, summed.
+	Waited float64          `json:"waited_seconds"`
+	Slots  []SlotAttributes `json:"slots"` // what its tuples look like
+	Extra  map[string]any   `json:"details,omitempty"`
+	Below  []Stats          `json:"below,omitempty"` // of the readers it reads
 }
 
-func (a *ahead) ReadNext(ctx context.Context) (*pyfeed.Tuple, error) {
-	if t := a.next; t != nil {
-		a.next = nil
-		return t, nil
+// ahead turns a function that reads into ReadNext, ReadMany and HasNext. The function is a ReadMany.
+type ahead struct {
+	read func(context.Context, []*pyfeed.Tuple) (int, error)
+	next *pyfeed.Tuple
+	one  [1]*pyfeed.Tuple // what is read into, to save an allocation
+}
+
+func (a *ahead) ReadNext(ctx context.Context) (t *pyfeed.Tuple, err error) {
+	if _, err = a.ReadMany(ctx, a.one[:]); err == nil {
+		t, a.one[0] = a.one[0], nil
 	}
-	return a.read(ctx)
+	return t, err
+}
+
+func (a *ahead) ReadMany(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
+	if t := a.next; t != nil && len(out) > 0 {
+		out[0], a.next = t, nil
+		return 1, nil
+	}
+	return a.read(ctx, out)
 }
 
 func (a *ahead) HasNext(ctx context.Context) (bool, error) {
 	if a.next != nil {
 		return true, nil
 	}
-	t, err := a.read(ctx)
+	_, err := a.read(ctx, a.one[:])
 	switch err {
 	case nil:
-		a.next = t
+		a.next, a.one[0] = a.one[0], nil
 		return true, nil
 	case io.EOF:
 		return false, nil
@@ -66,6 +96,30 @@ func (a *ahead) drop() {
 	}
 }
 
+// single makes a ReadMany of a function that reads one tuple.
+func single(read func(context.Context) (*pyfeed.Tuple, error)) func(context.Context, []*pyfeed.Tuple) (int, error) {
+	return func(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
+		if len(out) == 0 {
+			return 0, nil
+		}
+		t, err := read(ctx)
+		if err != nil {
+			return 0, err
+		}
+		out[0] = t
+		return 1, nil
+	}
+}
+
+// ends tells the end of a pass, by its last tuple or an error, from a wait that goes on later or was called off.
+func ends(ctx context.Context, err error) bool {
+	if err == wait.ErrWouldBlock || ctx.Err() != nil {
+		return false
+	}
+	e, is := err.(*pyfeed.Error)
+	return !is || e.Kind != pyfeed.Cancelled
+}
+
 // ReaderHolder hides which Reader it is, lets any number of threads read from it, and is what a
 // Variable holds. A true HasNext holds for the holder's next ReadNext, whoever makes it.
 type ReaderHolder struct {
@@ -74,6 +128,10 @@ type ReaderHolder struct {
 	mu     sync.Mutex
 	reader Reader
 	resets uint64
+	pass   uint64
+	tuples int64
+	bytes  int64
+	last   int64 // the pass of the last tuple
 }
 
 // NewHolder owns the Reader from now on.
@@ -98,16 +156,79 @@ func (h *ReaderHolder) Drop() {
 	}
 }
 
-// ReadNext is the Reader's, for any thread; pyfeed.Cancelled if the reader is reset meanwhile.
+// ReadNext is the Reader's, for any thread; pyfeed.Cancelled if the reader is reset meanwhile. The tuple is
+// fit to leave the library.
 func (h *ReaderHolder) ReadNext(ctx context.Context) (*pyfeed.Tuple, error) {
-	return wait.Do(ctx, func(ctx context.Context) (*pyfeed.Tuple, error) {
+	t, err := wait.Do(ctx, func(ctx context.Context) (*pyfeed.Tuple, error) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if err := h.stale(ctx); err != nil {
 			return nil, err
 		}
-		return h.reader.ReadNext(ctx)
+		t, err := h.reader.ReadNext(ctx)
+		if err == nil {
+			h.count(t)
+		}
+		return t, err
 	})
+	if err != nil {
+		return nil, err
+	}
+	if err = t.Settle(settling); err != nil {
+		t.Release()
+		return nil, err
+	}
+	return t, nil
+}
+
+// settling is the memory of tuples that had to be copied to leave the library.
+var settling = memory.NewCounter(memory.Batch)
+
+// ReadMany is the Reader's, for any thread; pyfeed.Cancelled if the reader is reset meanwhile.
+func (h *ReaderHolder) ReadMany(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
+	return wait.Do(ctx, func(ctx context.Context) (int, error) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if err := h.stale(ctx); err != nil {
+			return 0, err
+		}
+		return h.many(ctx, out)
+	})
+}
+
+// readMany is ReadMany for the reader above, which is the one that resets it, if need be in the middle of a
+// read of its own.
+func (h *ReaderHolder) readMany(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
+	return wait.Do(ctx, func(ctx context.Context) (int, error) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.many(ctx, out)
+	})
+}
+
+func (h *ReaderHolder) many(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
+	n, err := h.reader.ReadMany(ctx, out)
+	for _, t := range out[:n] {
+		h.count(t)
+	}
+	return n, err
+}
+
+func (h *ReaderHolder) count(t *pyfeed.Tuple) {
+	h.tuples++
+	h.last = t.Pass
+	for i := range t.Slots {
+		h.bytes += int64(len(t.Slots[i].Data))
+	}
+}
+
+// Stats is what the Reader did so far.
+func (h *ReaderHolder) Stats() Stats {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := Stats{Tuples: h.tuples, Bytes: h.bytes, Passes: int64(h.resets) + 1, PassID: h.last, Slots: describe(h.reader.Spec())}
+	h.reader.Describe(&s)
+	return s
 }
 
 // HasNext is the Reader's, for any thread; pyfeed.Cancelled if the reader is reset meanwhile.
@@ -129,14 +250,26 @@ func (h *ReaderHolder) stale(ctx context.Context) error {
 	return nil
 }
 
-// ReInit starts the Reader over. Calls that wait in it are cancelled.
+// ReInit starts the Reader over, with the next pass. Calls that wait in it are cancelled.
 func (h *ReaderHolder) ReInit() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	return h.begin(h.pass + 1)
+}
+
+// Begin starts the Reader over with a pass of that number, for the reader above.
+func (h *ReaderHolder) Begin(pass uint64) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.begin(pass)
+}
+
+func (h *ReaderHolder) begin(pass uint64) error {
 	// Those that wait are woken by what they wait for: starting over moves it.
-	if err := h.reader.ReInit(); err != nil {
+	if err := h.reader.ReInit(pass); err != nil {
 		return err
 	}
+	h.pass = pass
 	h.resets++
 	return nil
 }

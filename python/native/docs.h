@@ -11,7 +11,9 @@
     "    ``handles``, of queues, readers and scopes; ``tuples_on_loan``, whose arrays are still\n"     \
     "    in use; ``live_queue_bytes`` of tuples pushed by copy or in place, ``live_lent_bytes`` of\n"  \
     "    those that are lent, ``live_batch_bytes`` of batches and variables, ``live_view_bytes`` of\n" \
-    "    descriptors; ``live_buffers``, their number; ``idle_bytes``, kept for the next tuple.\n"
+    "    descriptors, ``live_file_bytes`` read or decompressed from files; ``live_mapped_bytes`` of\n" \
+    "    files that are mapped; ``live_buffers``, their number; ``idle_bytes``, kept for the next\n"   \
+    "    tuple.\n"
 
 #define PUSH_DOC                                                                                 \
     "push($self, arrays, /, *, copy=True, timeout=None, pass_id=0)\n--\n\n"                      \
@@ -164,12 +166,6 @@
     "written into the variable later.\n"
 #define SET_TENSOR_DOC \
     "set_tensor($self, name, array, /)\n--\n\nCopy an array into a variable, made if need be.\n"
-#define CREATE_PY_ARRAY_READER_DOC                            \
-    "create_py_array_reader($self, out, feeder_name)\n--\n\n" \
-    "The operator: a reader of the queue in variable `feeder_name`, into variable `out`.\n"
-#define CREATE_BATCH_READER_DOC                                                    \
-    "create_batch_reader($self, out, reader, batch_size, drop_last=False)\n--\n\n" \
-    "The operator: batches of what the reader in variable `reader` delivers. See `Reader.batch`.\n"
 #define SCOPE_READ_DOC                                                                        \
     "read($self, reader, outs, timeout=None)\n--\n\n"                                         \
     "The read op: the next tuple of the reader in variable `reader`, slot by slot into the\n" \

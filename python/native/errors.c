@@ -26,6 +26,8 @@ static const char *const names[] = {
     [PF_NO_MEMORY] = "OutOfMemoryError",
     [PF_FORKED] = "ForkError",
     [PF_POISONED] = "PoisonedError",
+    [PF_CORRUPT] = "CorruptRecordError",
+    [PF_IO] = "FileError",
 };
 
 int errors_init(void) {
@@ -36,6 +38,16 @@ int errors_init(void) {
     return classes ? 0 : -1;
 }
 
+static int set(PyObject *e, const char *name, PyObject *value) {
+    int r = value ? PyObject_SetAttrString(e, name, value) : -1;
+    Py_XDECREF(value);
+    return r;
+}
+
+static PyObject *decode(const char *text) {
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+}
+
 /* Makes an exception with a slot, or raises whatever went wrong instead. */
 static PyObject *make(const char *name, const char *message, Py_ssize_t slot) {
     PyObject *class = PyDict_GetItemString(classes, name);
@@ -43,14 +55,10 @@ static PyObject *make(const char *name, const char *message, Py_ssize_t slot) {
         PyErr_Format(PyExc_SystemError, "pyfeed._errors has no %s", name);
         return NULL;
     }
-    PyObject *text = PyUnicode_DecodeUTF8(message, (Py_ssize_t)strlen(message), "replace");
+    PyObject *text = decode(message);
     PyObject *e = text ? PyObject_CallFunctionObjArgs(class, text, NULL) : NULL;
     Py_XDECREF(text);
-    if (e && slot >= 0) {
-        PyObject *number = PyLong_FromSsize_t(slot);
-        if (!number || PyObject_SetAttrString(e, "slot", number) < 0) Py_CLEAR(e);
-        Py_XDECREF(number);
-    }
+    if (e && slot >= 0 && set(e, "slot", PyLong_FromSsize_t(slot)) < 0) Py_CLEAR(e);
     return e;
 }
 
@@ -60,40 +68,104 @@ static void set_raised(PyObject *e) {
     Py_DECREF(e);
 }
 
-/* The producer's own exception, with the traceback it had when it was kept. */
-static int raise_kept(uint64_t token) {
+uint64_t kept_new_token(void) { return ++last_token; }
+
+static void kept_put(kept *k, PyObject *exception, PyObject *traceback, uint64_t token) {
+    PyObject *old_exception = k->exception, *old_traceback = k->traceback;
+    if (!k->token) {
+        k->next = failures;
+        failures = k;
+    }
+    k->token = token;
+    k->exception = Py_NewRef(exception);
+    k->traceback = Py_XNewRef(traceback);
+    Py_XDECREF(old_exception);
+    Py_XDECREF(old_traceback);
+}
+
+void kept_set(kept *k, PyObject *exception, uint64_t token) {
+    PyObject *traceback = PyException_GetTraceback(exception);
+    kept_put(k, exception, traceback, token);
+    Py_XDECREF(traceback);
+}
+
+void kept_drop(kept *k) {
+    if (!k->token) return;
+    kept **at = &failures;
+    while (*at != k) at = &(*at)->next;
+    *at = k->next;
+    k->token = 0;
+    Py_CLEAR(k->exception);
+    Py_CLEAR(k->traceback);
+}
+
+/* The producer's own exception, with the traceback it had when it was kept. If it is homeless, the reader that
+ * raises it keeps it from then on. */
+static int raise_kept(uint64_t token, kept *reader) {
     kept *k = failures;
     while (k && k->token != token) k = k->next;
     if (!k) return 0;
     PyObject *e = Py_NewRef(k->exception);
-    if (PyException_SetTraceback(e, k->traceback ? k->traceback : Py_None) == 0)
+    PyObject *traceback = Py_XNewRef(k->traceback);
+    if (k->homeless) {
+        kept_drop(k);
+        if (reader) kept_put(reader, e, traceback, token);
+    }
+    if (PyException_SetTraceback(e, traceback ? traceback : Py_None) == 0)
         PyErr_SetObject((PyObject *)Py_TYPE(e), e);
     Py_DECREF(e);
+    Py_XDECREF(traceback);
     return 1;
 }
 
-static int set_text(PyObject *e, const char *name, const char *text) {
-    PyObject *s = PyUnicode_DecodeUTF8(text ? text : "", text ? (Py_ssize_t)strlen(text) : 0, "replace");
-    int r = s ? PyObject_SetAttrString(e, name, s) : -1;
-    Py_XDECREF(s);
-    return r;
+/* What there is to say beside the message. */
+static int set_details(PyObject *e, pf_status status, const pf_error *err) {
+    if (status == PF_FAILED &&
+        (set(e, "cause_type", decode(err->cause_type ? err->cause_type : "")) < 0 ||
+         set(e, "cause_message", decode(err->cause_message ? err->cause_message : "")) < 0 ||
+         set(e, "cause_traceback", decode(err->cause_traceback ? err->cause_traceback : "")) < 0))
+        return -1;
+    if (err->file && set(e, "file", PyUnicode_DecodeFSDefault(err->file)) < 0) return -1;
+    if (err->offset >= 0 && set(e, "offset", PyLong_FromLongLong(err->offset)) < 0) return -1;
+    if (err->record >= 0 && set(e, "record", PyLong_FromLongLong(err->record)) < 0) return -1;
+    return 0;
 }
 
-PyObject *raise_error(pf_status status, pf_error *err) {
-    if (status == PF_FAILED && err->cause_token && raise_kept(err->cause_token)) {
+/* An exception of the system's refusal, with what OSError has. */
+static PyObject *make_file_error(const char *message, const pf_error *err) {
+    PyObject *make_one = PyDict_GetItemString(classes, "_file_error");
+    PyObject *text = decode(message);
+    PyObject *file = err->file ? PyUnicode_DecodeFSDefault(err->file) : Py_NewRef(Py_None);
+    PyObject *e =
+        make_one && text && file ? PyObject_CallFunction(make_one, "OiO", text, err->os_errno, file) : NULL;
+    Py_XDECREF(text);
+    Py_XDECREF(file);
+    return e;
+}
+
+PyObject *raise_error_in(pf_status status, pf_error *err, kept *reader) {
+    if (status == PF_FAILED && err->cause_token && raise_kept(err->cause_token, reader)) {
         pf_error_release(err);
         return NULL;
     }
     const char *name = status < sizeof names / sizeof *names && names[status] ? names[status] : "Error";
-    PyObject *e = make(name, err->message ? err->message : pf_status_name(status), err->slot);
-    if (e && status == PF_FAILED &&
-        (set_text(e, "cause_type", err->cause_type) < 0 ||
-         set_text(e, "cause_message", err->cause_message) < 0 ||
-         set_text(e, "cause_traceback", err->cause_traceback) < 0))
-        Py_CLEAR(e);
+    const char *message = err->message ? err->message : pf_status_name(status);
+    PyObject *e = status == PF_IO ? make_file_error(message, err) : make(name, message, err->slot);
+    if (e && set_details(e, status, err) < 0) Py_CLEAR(e);
     set_raised(e);
     pf_error_release(err);
     return NULL;
+}
+
+PyObject *raise_error(pf_status status, pf_error *err) { return raise_error_in(status, err, NULL); }
+
+PyObject *answer(pf_status status, pf_error *err) {
+    if (status == PF_OK) Py_RETURN_NONE;
+    if (PyErr_Occurred()) { /* a signal's handler raised, or there was no memory */
+        pf_error_release(err);
+        return NULL;
+    }
+    return raise_error(status, err);
 }
 
 PyObject *raise_named(const char *name, Py_ssize_t slot, const char *format, ...) {
@@ -108,29 +180,4 @@ PyObject *raise_named(const char *name, Py_ssize_t slot, const char *format, ...
         Py_DECREF(text);
     }
     return NULL;
-}
-
-uint64_t kept_new_token(void) { return ++last_token; }
-
-void kept_set(kept *k, PyObject *exception, uint64_t token) {
-    PyObject *old_exception = k->exception, *old_traceback = k->traceback;
-    if (!k->token) {
-        k->next = failures;
-        failures = k;
-    }
-    k->token = token;
-    k->exception = Py_NewRef(exception);
-    k->traceback = PyException_GetTraceback(exception);
-    Py_XDECREF(old_exception);
-    Py_XDECREF(old_traceback);
-}
-
-void kept_drop(kept *k) {
-    if (!k->token) return;
-    kept **at = &failures;
-    while (*at != k) at = &(*at)->next;
-    *at = k->next;
-    k->token = 0;
-    Py_CLEAR(k->exception);
-    Py_CLEAR(k->traceback);
 }

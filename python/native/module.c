@@ -10,10 +10,17 @@ static PyObject *memory_stats(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(u
     pf_error err = PF_ERROR_INIT;
     pf_status status = pf_memory(&m, &err);
     if (status) return raise_error(status, &err);
-    return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "handles", m.handles, "tuples_on_loan",
+    return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "handles", m.handles, "tuples_on_loan",
                          m.tuples_on_loan, "live_queue_bytes", m.live_queue_bytes, "live_lent_bytes",
                          m.live_lent_bytes, "live_batch_bytes", m.live_batch_bytes, "live_view_bytes",
-                         m.live_view_bytes, "idle_bytes", m.idle_bytes, "live_buffers", m.live_buffers);
+                         m.live_view_bytes, "live_file_bytes", m.live_file_bytes, "live_mapped_bytes",
+                         m.live_mapped_bytes, "idle_bytes", m.idle_bytes, "live_buffers", m.live_buffers);
+}
+
+/* _dtype_name(dtype): "float32" and the like, None for None */
+static PyObject *dtype_name(PyObject *Py_UNUSED(module), PyObject *dtype) {
+    pf_dtype d = dtype_parse(dtype);
+    return d < 0 ? NULL : Py_BuildValue("z", pf_dtype_name(d));
 }
 
 static PyObject *stop(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
@@ -41,6 +48,9 @@ static PyObject *start_thread(PyObject *Py_UNUSED(module), PyObject *function) {
 
 static PyMethodDef methods[] = {
     {"memory_stats", memory_stats, METH_NOARGS, MEMORY_STATS_DOC},
+    {"_formats", formats, METH_NOARGS, NULL},
+    {"_list_files", list_files, METH_VARARGS, NULL},
+    {"_dtype_name", dtype_name, METH_O, NULL},
     {"_waiting_threads", waiting_threads, METH_NOARGS, NULL},
     {"_start_thread", start_thread, METH_O, NULL},
     {"_stop", stop, METH_NOARGS, NULL},
@@ -72,7 +82,7 @@ PyMODINIT_FUNC PyInit__native(void) {
     if (!module) return NULL;
     if (errors_init() < 0 || waiting_init() < 0 || arrays_init() < 0 || tuples_init(module) < 0 ||
         queue_init(module) < 0 || reader_init(module) < 0 || scope_init(module) < 0 ||
-        PyModule_AddStringConstant(module, "__version__", pf_version()) < 0) {
+        files_init(module) < 0 || PyModule_AddStringConstant(module, "__version__", pf_version()) < 0) {
         Py_DECREF(module);
         return NULL;
     }

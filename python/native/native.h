@@ -26,16 +26,22 @@ enum { SMALL = 32 << 10 };
 int errors_init(void);
 /* Raises what err tells, releases it and answers NULL. */
 PyObject *raise_error(pf_status status, pf_error *err);
+/* None, or what err tells, unless something is raised already. */
+PyObject *answer(pf_status status, pf_error *err);
 /* Raises a class of pyfeed._errors by name, about a slot or, with -1, none; answers NULL. */
 PyObject *raise_named(const char *name, Py_ssize_t slot, const char *format, ...);
-/* The exception a queue failed with last, for the consumer that will be told its token. It belongs to
- * the queue, which the frames in its traceback often hold: the collector must see all of the circle. */
+/* An exception that a queue failed with, or a worker of a map reader, for the consumer that will be told its
+ * token. It belongs to the queue, or to what the reader has, which the frames in its traceback often hold: the
+ * collector must see all of the circle. */
 typedef struct kept {
     struct kept *next;
     uint64_t token; /* 0: none */
+    int homeless;   /* only until a reader raises it, which keeps it then */
     PyObject *exception, *traceback;
 } kept;
 
+/* As raise_error, for a reader, which keeps what has no other home. */
+PyObject *raise_error_in(pf_status status, pf_error *err, kept *reader);
 uint64_t kept_new_token(void);
 void kept_set(kept *k, PyObject *exception, uint64_t token);
 void kept_drop(kept *k);
@@ -57,6 +63,8 @@ int waiting_parse(waiting *w, PyObject *timeout);
 void waiting_begin(waiting *w);
 void waiting_end(waiting *w);
 PyObject *waiting_threads(PyObject *module, PyObject *unused);
+/* Gives a handle up, without the GIL: what goes with it may have threads to end, or a disk to wait for. */
+void handle_release(pf_handle handle);
 
 /* ---- arrays.c: arrays coming in ---- */
 
@@ -123,7 +131,19 @@ PyObject *tuple_give(pf_tuple *tuple, int writable);
 /* ---- queue.c, reader.c, scope.c ---- */
 
 int queue_init(PyObject *module);
+/* An object of a subclass of Queue, which takes the handle over. */
+PyObject *queue_over(PyObject *class, pf_handle handle);
 int reader_init(PyObject *module);
 int scope_init(PyObject *module);
+
+/* ---- files.c: workers of a map reader, formats, writers ---- */
+
+int files_init(PyObject *module);
+PyObject *formats(PyObject *module, PyObject *unused);
+PyObject *list_files(PyObject *module, PyObject *args);
+/* An object for the workers of a map reader, which takes the handle over. */
+PyObject *workers_over(pf_handle handle);
+/* A str of a string of the library's, which is freed. */
+PyObject *text_give(char *text);
 
 #endif

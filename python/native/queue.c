@@ -51,7 +51,7 @@ static void queue_dealloc(PyObject *self) {
     Py_DECREF((PyObject *)type);
 }
 
-static PyObject *made(PyObject *class, pf_handle handle) {
+PyObject *queue_over(PyObject *class, pf_handle handle) {
     allocfunc make = PyType_GetSlot((PyTypeObject *)class, Py_tp_alloc);
     queue *self = (queue *)make((PyTypeObject *)class, 0);
     if (!self) {
@@ -71,7 +71,7 @@ static PyObject *queue_of(PyObject *class, PyObject *args) {
     pf_error err = PF_ERROR_INIT;
     pf_handle handle;
     pf_status status = pf_queue_of(var, &handle, &err);
-    return status ? raise_error(status, &err) : made(class, handle);
+    return status ? raise_error(status, &err) : queue_over(class, handle);
 }
 
 /* init_once(cls, handle, capacity, slots, bytes_limit, restartable, place): slots are tuples of
@@ -124,7 +124,7 @@ static PyObject *queue_init_once(PyObject *class, PyObject *args) {
         raise_error(status, &err);
         goto done;
     }
-    self = made(class, handle);
+    self = queue_over(class, handle);
 done:
     PyMem_Free(specs);
     PyMem_Free(dims);
@@ -197,15 +197,6 @@ static pf_status push_lent(queue *self, incoming *in, const push_options *o, wai
     return status;
 }
 
-static PyObject *answer(pf_status status, pf_error *err) {
-    if (status == PF_OK) Py_RETURN_NONE;
-    if (PyErr_Occurred()) { /* a signal's handler raised, or there was no memory */
-        pf_error_release(err);
-        return NULL;
-    }
-    return raise_error(status, err);
-}
-
 /* Reads the arguments of a method that takes nothing but a timeout. */
 static int timeout_only(const char *method, PyObject **timeout, PyObject *const *args, Py_ssize_t count,
                         PyObject *names) {
@@ -255,19 +246,23 @@ static PyObject *queue_close(queue *self, PyObject *args, PyObject *kwargs) {
     return answer(pf_queue_close(self->handle, pass, &err), &err);
 }
 
-/* _fail(exception, type, message, traceback, pass_id) */
+/* _fail(exception, type, message, traceback, pass_id, homeless=False): homeless, the queue keeps the exception
+ * only until a reader raises it, and keeps it from then on */
 static PyObject *queue_fail(queue *self, PyObject *args) {
     PyObject *exception;
     pf_failure failure = PF_FAILURE_INIT;
     unsigned long long pass;
-    if (!PyArg_ParseTuple(args, "O!sssK", PyExc_BaseException, &exception, &failure.type, &failure.message,
-                          &failure.traceback, &pass))
+    int homeless = 0;
+    if (!PyArg_ParseTuple(args, "O!sssK|p", PyExc_BaseException, &exception, &failure.type, &failure.message,
+                          &failure.traceback, &pass, &homeless))
         return NULL;
     failure.token = kept_new_token();
     pf_error err = PF_ERROR_INIT;
     pf_status status = pf_queue_fail(self->handle, pass, &failure, &err);
-    if (status == PF_OK) /* nobody can ask for it before the GIL is let go of */
+    if (status == PF_OK) { /* nobody can ask for it before the GIL is let go of */
         kept_set(&self->failure, exception, failure.token);
+        self->failure.homeless = homeless;
+    }
     return answer(status, &err);
 }
 

@@ -7,6 +7,7 @@ static PyTypeObject *reader_type;
 typedef struct {
     PyObject ob_base;
     pf_handle handle;
+    kept failure;
     int direct; /* hands on what is there, by reference: worth a try without letting go of the GIL */
 } reader;
 
@@ -30,12 +31,33 @@ static PyObject *reader_of(PyObject *class, PyObject *args) {
     return (PyObject *)self;
 }
 
+static int reader_traverse(PyObject *self, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(((reader *)self)->failure.exception);
+    Py_VISIT(((reader *)self)->failure.traceback);
+    return 0;
+}
+
+static int reader_clear(PyObject *self) {
+    kept_drop(&((reader *)self)->failure);
+    return 0;
+}
+
 static void reader_dealloc(PyObject *self) {
     PyTypeObject *type = Py_TYPE(self);
-    pf_release(((reader *)self)->handle, NULL);
+    PyObject_GC_UnTrack(self);
+    kept_drop(&((reader *)self)->failure);
+    handle_release(((reader *)self)->handle);
     freefunc release = PyType_GetSlot(type, Py_tp_free);
     release(self);
     Py_DECREF((PyObject *)type);
+}
+
+/* Raises what a call in the reader answered, unless something is raised already. */
+static PyObject *raise(reader *self, pf_status status, pf_error *err) {
+    if (!PyErr_Occurred()) return raise_error_in(status, err, &self->failure);
+    pf_error_release(err);
+    return NULL;
 }
 
 /* The next tuple; NULL and *end at the end of the pass, NULL and an exception otherwise. */
@@ -53,16 +75,10 @@ static PyObject *next(reader *self, PyObject *timeout, int *end) {
     pf_status status = pf_reader_next(self->handle, &w.wait, &tuple, &err);
     waiting_end(&w);
     if (status == PF_OK) return tuple_give(&tuple, 1);
-    if (PyErr_Occurred()) {
-        pf_error_release(&err);
-        return NULL;
-    }
-    if (status == PF_END) {
-        *end = 1;
-        pf_error_release(&err);
-        return NULL;
-    }
-    return raise_error(status, &err);
+    if (status != PF_END || PyErr_Occurred()) return raise(self, status, &err);
+    *end = 1;
+    pf_error_release(&err);
+    return NULL;
 }
 
 static PyObject *reader_iternext(reader *self) {
@@ -92,20 +108,32 @@ static PyObject *reader_has_next(reader *self, PyObject *args, PyObject *kwargs)
     waiting_begin(&w);
     pf_status status = pf_reader_has_next(self->handle, &w.wait, &yes, &err);
     waiting_end(&w);
-    if (status == PF_OK) return PyBool_FromLong(yes);
-    if (PyErr_Occurred()) {
-        pf_error_release(&err);
-        return NULL;
-    }
-    return raise_error(status, &err);
+    return status == PF_OK ? PyBool_FromLong(yes) : raise(self, status, &err);
 }
 
 static PyObject *reader_reset(reader *self, PyObject *Py_UNUSED(unused)) {
     pf_error err = PF_ERROR_INIT;
     pf_status status;
     Py_BEGIN_ALLOW_THREADS status = pf_reader_reset(self->handle, &err);
-    Py_END_ALLOW_THREADS if (status) return raise_error(status, &err);
-    Py_RETURN_NONE;
+    Py_END_ALLOW_THREADS if (status == PF_OK) kept_drop(&self->failure);
+    return status == PF_OK ? Py_NewRef(Py_None) : raise(self, status, &err);
+}
+
+/* _stats(): JSON */
+static PyObject *reader_stats(reader *self, PyObject *Py_UNUSED(unused)) {
+    pf_error err = PF_ERROR_INIT;
+    pf_status status;
+    char *json;
+    Py_BEGIN_ALLOW_THREADS status = pf_reader_stats(self->handle, &json, &err);
+    Py_END_ALLOW_THREADS return status ? raise_error(status, &err) : text_give(json);
+}
+
+/* _workers(): of a map reader */
+static PyObject *reader_workers(reader *self, PyObject *Py_UNUSED(unused)) {
+    pf_error err = PF_ERROR_INIT;
+    pf_handle workers;
+    pf_status status = pf_map_workers(self->handle, &workers, &err);
+    return status ? raise_error(status, &err) : workers_over(workers);
 }
 
 static PyObject *reader_handle(reader *self, void *Py_UNUSED(unused)) {
@@ -117,6 +145,8 @@ static PyMethodDef methods[] = {
     {"read", (PyCFunction)(void *)reader_read, METH_VARARGS | METH_KEYWORDS, READ_DOC},
     {"has_next", (PyCFunction)(void *)reader_has_next, METH_VARARGS | METH_KEYWORDS, HAS_NEXT_DOC},
     {"reset", (PyCFunction)reader_reset, METH_NOARGS, RESET_DOC},
+    {"_stats", (PyCFunction)reader_stats, METH_NOARGS, NULL},
+    {"_workers", (PyCFunction)reader_workers, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 static PyGetSetDef getset[] = {
@@ -125,6 +155,8 @@ static PyGetSetDef getset[] = {
 };
 static PyType_Slot slots[] = {
     {Py_tp_dealloc, reader_dealloc},
+    {Py_tp_traverse, reader_traverse},
+    {Py_tp_clear, reader_clear},
     {Py_tp_methods, methods},
     {Py_tp_getset, getset},
     {Py_tp_iter, PyObject_SelfIter},
@@ -132,8 +164,8 @@ static PyType_Slot slots[] = {
     {Py_tp_doc, "The part of pyfeed.Reader that is written in C."},
     {0, NULL},
 };
-static PyType_Spec spec = {"pyfeed._native.Reader", sizeof(reader), 0,
-                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-                           slots};
+static PyType_Spec spec = {
+    "pyfeed._native.Reader", sizeof(reader), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
 
 int reader_init(PyObject *module) { return add_type(module, &spec, &reader_type); }

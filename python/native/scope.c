@@ -39,19 +39,10 @@ static PyObject *scope_global(PyObject *class, PyObject *Py_UNUSED(unused)) {
 
 static void scope_dealloc(PyObject *self) {
     PyTypeObject *type = Py_TYPE(self);
-    pf_release(((scope *)self)->handle, NULL);
+    handle_release(((scope *)self)->handle);
     freefunc release = PyType_GetSlot(type, Py_tp_free);
     release(self);
     Py_DECREF((PyObject *)type);
-}
-
-static PyObject *answer(pf_status status, pf_error *err) {
-    if (status == PF_OK) Py_RETURN_NONE;
-    if (PyErr_Occurred()) {
-        pf_error_release(err);
-        return NULL;
-    }
-    return raise_error(status, err);
 }
 
 /* A handle of the variable, made if `make`. The caller releases it. */
@@ -79,7 +70,9 @@ static PyObject *scope_erase(scope *self, PyObject *args) {
     const char *name;
     if (!PyArg_ParseTuple(args, "s:erase", &name)) return NULL;
     pf_error err = PF_ERROR_INIT;
-    return answer(pf_scope_erase(self->handle, name, &err), &err);
+    pf_status status; /* a reader that goes may have threads to end */
+    Py_BEGIN_ALLOW_THREADS status = pf_scope_erase(self->handle, name, &err);
+    Py_END_ALLOW_THREADS return answer(status, &err);
 }
 
 static PyObject *scope_kind(scope *self, PyObject *args) {
@@ -134,51 +127,46 @@ static PyObject *scope_set_tensor(scope *self, PyObject *args) {
     return answer(status, &err);
 }
 
-static PyObject *scope_create_py_array_reader(scope *self, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"out", "feeder_name", NULL};
-    const char *out, *feeder;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ss:create_py_array_reader", names, &out, &feeder))
-        return NULL;
-    pf_error err = PF_ERROR_INIT;
-    return answer(pf_create_py_array_reader(self->handle, out, feeder, &err), &err);
+enum { MOST_NAMES = 1024 };
+
+/* The names in a sequence, which they are borrowed from. Their number, or -1. */
+static Py_ssize_t names_of(const char *what, PyObject *sequence, PyObject **all, const char **names) {
+    *all = PySequence_Tuple(sequence);
+    if (!*all) return -1;
+    Py_ssize_t n = PyTuple_Size(*all);
+    if (n > MOST_NAMES) raise_named("SlotCountError", -1, "%s, found %zd", what, n);
+    for (Py_ssize_t i = 0; i < n && !PyErr_Occurred(); i++)
+        names[i] = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(*all, i), NULL);
+    if (!PyErr_Occurred()) return n;
+    Py_CLEAR(*all);
+    return -1;
 }
 
-static PyObject *scope_create_batch_reader(scope *self, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"out", "reader", "batch_size", "drop_last", NULL};
-    const char *out, *in;
-    long long size;
-    int drop_last = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ssL|p:create_batch_reader", names, &out, &in, &size,
-                                     &drop_last))
-        return NULL;
-    if (size < 1)
-        return raise_named("InvalidArgument", -1, "batch_size: expected at least 1 tuple, found %lld", size);
+/* _create_reader(op, out, ins, attributes): attributes are JSON. May look into a file. */
+static PyObject *scope_create_reader(scope *self, PyObject *args) {
+    const char *op, *out, *ins[MOST_NAMES], *attributes;
+    PyObject *list, *all;
+    if (!PyArg_ParseTuple(args, "ssOs", &op, &out, &list, &attributes)) return NULL;
+    Py_ssize_t n = names_of("inputs: expected at most 1024", list, &all, ins);
+    if (n < 0) return NULL;
     pf_error err = PF_ERROR_INIT;
-    return answer(pf_create_batch_reader(self->handle, out, in, (uint64_t)size, (uint8_t)drop_last, &err),
-                  &err);
+    pf_status status;
+    Py_BEGIN_ALLOW_THREADS status =
+        pf_create_reader(self->handle, op, out, ins, (uint32_t)n, attributes, &err);
+    Py_END_ALLOW_THREADS Py_DECREF(all);
+    return answer(status, &err);
 }
-
-enum { MOST_OUTS = 1024 };
 
 static PyObject *scope_read(scope *self, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"reader", "outs", "timeout", NULL};
-    const char *in, *outs[MOST_OUTS];
-    PyObject *list, *timeout = NULL;
+    const char *in, *outs[MOST_NAMES];
+    PyObject *list, *all, *timeout = NULL;
     waiting w;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sO|O:read", names, &in, &list, &timeout) ||
         waiting_parse(&w, timeout) < 0)
         return NULL;
-    PyObject *all = PySequence_Tuple(list);
-    if (!all) return NULL;
-    Py_ssize_t n = PyTuple_Size(all);
-    if (n > MOST_OUTS)
-        raise_named("SlotCountError", -1, "read: expected at most %d outputs, found %zd", MOST_OUTS, n);
-    for (Py_ssize_t i = 0; i < n && !PyErr_Occurred(); i++)
-        outs[i] = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(all, i), NULL);
-    if (PyErr_Occurred()) {
-        Py_DECREF(all);
-        return NULL;
-    }
+    Py_ssize_t n = names_of("read: expected at most 1024 outputs", list, &all, outs);
+    if (n < 0) return NULL;
     pf_error err = PF_ERROR_INIT;
     waiting_begin(&w);
     pf_status status = pf_read(self->handle, in, outs, (uint32_t)n, &w.wait, &err);
@@ -199,10 +187,7 @@ static PyMethodDef methods[] = {
     {"kind", (PyCFunction)scope_kind, METH_VARARGS, KIND_DOC},
     {"get_tensor", (PyCFunction)scope_get_tensor, METH_VARARGS, GET_TENSOR_DOC},
     {"set_tensor", (PyCFunction)scope_set_tensor, METH_VARARGS, SET_TENSOR_DOC},
-    {"create_py_array_reader", (PyCFunction)(void *)scope_create_py_array_reader,
-     METH_VARARGS | METH_KEYWORDS, CREATE_PY_ARRAY_READER_DOC},
-    {"create_batch_reader", (PyCFunction)(void *)scope_create_batch_reader, METH_VARARGS | METH_KEYWORDS,
-     CREATE_BATCH_READER_DOC},
+    {"_create_reader", (PyCFunction)scope_create_reader, METH_VARARGS, NULL},
     {"read", (PyCFunction)(void *)scope_read, METH_VARARGS | METH_KEYWORDS, SCOPE_READ_DOC},
     {NULL, NULL, 0, NULL},
 };

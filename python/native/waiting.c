@@ -91,3 +91,9 @@ PyObject *waiting_threads(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unuse
     }
     return idents;
 }
+
+void handle_release(pf_handle handle) {
+    if (!handle) return;
+    Py_BEGIN_ALLOW_THREADS pf_release(handle, NULL);
+    Py_END_ALLOW_THREADS
+}

@@ -23,11 +23,15 @@ from . import unique_name
 from ._errors import (
     ByteOrderError,
     Cancelled,
+    CorruptRecordError,
     DTypeError,
     EndOfData,
     Error,
+    FileError,
+    FilePermissionError,
     ForkError,
     InvalidArgument,
+    MissingFileError,
     NotFoundError,
     OutOfMemoryError,
     PoisonedError,
@@ -43,10 +47,26 @@ from ._errors import (
 )
 from ._lod import LoDTensor
 from ._native import __version__, memory_stats
+from .files import (
+    list_files,
+    open_csv,
+    open_files,
+    open_idx,
+    open_npy,
+    open_npz,
+    open_raw,
+    open_recordio,
+    open_tar,
+    open_tfrecord,
+    random_data,
+)
 from .place import CPUPlace, CUDAPinnedPlace, CUDAPlace, Place
 from .queue import PyArrayFeedQueue, PyArrayFeedQueueHolder
 from .readers import Reader, from_generator, py_array_reader
+from .registry import Format, formats, register_format
 from .scope import Scope, global_scope
+from .slots import Slot
+from .writer import Writer, open_writer
 
 __all__ = [
     "ByteOrderError",
@@ -54,12 +74,17 @@ __all__ = [
     "CUDAPinnedPlace",
     "CUDAPlace",
     "Cancelled",
+    "CorruptRecordError",
     "DTypeError",
     "EndOfData",
     "Error",
+    "FileError",
+    "FilePermissionError",
     "ForkError",
+    "Format",
     "InvalidArgument",
     "LoDTensor",
+    "MissingFileError",
     "NotFoundError",
     "OutOfMemoryError",
     "Place",
@@ -71,20 +96,36 @@ __all__ = [
     "Reader",
     "Scope",
     "ShapeError",
+    "Slot",
     "SlotCountError",
     "StaleHandleError",
     "StateError",
     "Timeout",
     "TooLargeError",
     "UnsupportedError",
+    "Writer",
     "__version__",
+    "formats",
     "from_generator",
     "get_cmake_dir",
     "get_include",
     "get_library_dir",
     "global_scope",
+    "list_files",
     "memory_stats",
+    "open_csv",
+    "open_files",
+    "open_idx",
+    "open_npy",
+    "open_npz",
+    "open_raw",
+    "open_recordio",
+    "open_tar",
+    "open_tfrecord",
+    "open_writer",
     "py_array_reader",
+    "random_data",
+    "register_format",
     "unique_name",
 ]
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 
 class Error(Exception):
     """What all of pyfeed's own exceptions are.
@@ -10,9 +13,18 @@ class Error(Exception):
     ----------
     slot : int or None
         The slot of the tuple it is about.
+    file : str or None
+        The file that was read or written.
+    offset : int or None
+        The place in the file, in bytes; of a compressed one, in decompressed bytes.
+    record : int or None
+        The number of the record in the file, from 0.
     """
 
     slot: int | None = None
+    file: str | None = None
+    offset: int | None = None
+    record: int | None = None
 
 
 class QueueClosed(Error):
@@ -95,6 +107,41 @@ class ForkError(Error, RuntimeError):
 
 class PoisonedError(Error, SystemError):
     """A fault inside the library stopped it; the first one was printed to standard error."""
+
+
+class CorruptRecordError(Error, ValueError):
+    """A file is not what its format says: damaged, cut short, or of another format."""
+
+
+class FileError(Error, OSError):
+    """The operating system could not open, read or write a file.
+
+    ``errno``, ``strerror`` and ``filename`` are as of any `OSError`.
+    """
+
+    _message: str | None = None
+
+    def __str__(self) -> str:
+        return super().__str__() if self._message is None else self._message
+
+
+class MissingFileError(FileError, FileNotFoundError):
+    """There is no such file or directory."""
+
+
+class FilePermissionError(FileError, PermissionError):
+    """This user may not read or write the file."""
+
+
+_BY_NUMBER = {errno.ENOENT: MissingFileError, errno.EACCES: FilePermissionError, errno.EPERM: FilePermissionError}
+
+
+def _file_error(message: str, number: int, filename: str | None) -> FileError:
+    """The exception for a number of the system's. C calls this."""
+    kind = _BY_NUMBER.get(number, FileError)
+    error = kind(number or None, os.strerror(number) if number else message, filename)
+    error._message = message
+    return error
 
 
 for _class in list(globals().values()):

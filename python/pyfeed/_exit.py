@@ -10,16 +10,18 @@ of data. Those threads are the ones that are joined, and the daemons that use py
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import threading
 import time
 import weakref
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from . import _native
 
 T = TypeVar("T")
 
+readers: weakref.WeakSet[_native.Reader] = weakref.WeakSet()
 queues: weakref.WeakSet[_native.Queue] = weakref.WeakSet()
 movers: weakref.WeakSet[threading.Thread] = weakref.WeakSet()  # daemons that use a queue
 _pid = os.getpid()  # of the one process in which the library works
@@ -67,7 +69,13 @@ def _snapshot(weak: weakref.WeakSet[T]) -> list[T]:
 
 
 def _progress() -> int:
-    return sum(s["pushed"] + s["popped"] for s in (q.stats() for q in _snapshot(queues)))
+    moved = sum(s["pushed"] + s["popped"] for s in (q.stats() for q in _snapshot(queues)))
+    # The library's own threads read files for those that wait.
+    return moved + sum(_read(json.loads(r._stats())) for r in _snapshot(readers))
+
+
+def _read(stats: dict[str, Any]) -> int:
+    return int(stats["tuples"]) + sum(map(_read, stats.get("below", ())))
 
 
 def _release_stuck_threads() -> None:

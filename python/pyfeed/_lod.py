@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+Bytes = bytes | bytearray | memoryview | str
 
 
 class LoDTensor:
@@ -34,6 +37,8 @@ class LoDTensor:
     (array([0, 2, 5]),)
     >>> t.recursive_sequence_lengths()
     [[2, 3]]
+    >>> t.sequences()
+    [array([0., 1.]), array([2., 3., 4.])]
     """
 
     __slots__ = ("data", "lod")
@@ -48,6 +53,59 @@ class LoDTensor:
     def from_lengths(cls, data: Any, lengths: Sequence[Sequence[int]]) -> LoDTensor:
         """Make one from the length of each sequence, level by level, instead of offsets."""
         return cls(data, [np.concatenate([[0], np.cumsum(level, dtype=np.int64)]) for level in lengths])
+
+    @classmethod
+    def from_sequences(cls, sequences: Iterable[npt.ArrayLike]) -> LoDTensor:
+        """Make one of a level from its sequences: arrays that differ in their first dimension only."""
+        arrays = [np.asarray(s) for s in sequences]
+        return cls.from_lengths(np.concatenate(arrays), [[len(a) for a in arrays]])
+
+    @classmethod
+    def from_bytes(cls, items: Bytes | Iterable[Bytes]) -> LoDTensor:
+        """Make one of uint8 and one level from pieces of bytes; text becomes UTF-8.
+
+        Examples
+        --------
+        >>> from pyfeed import LoDTensor
+        >>> LoDTensor.from_bytes([b"ab", "c"])
+        LoDTensor(array([97, 98, 99], dtype=uint8), lod=[[0, 2, 3]])
+        """
+        pieces = [items] if isinstance(items, Bytes) else list(items)
+        raw = [p.encode() if isinstance(p, str) else memoryview(p).cast("B") for p in pieces]
+        data = np.frombuffer(raw[0] if len(raw) == 1 else b"".join(raw), np.uint8)
+        return cls.from_lengths(data, [[len(r) for r in raw]])
+
+    def sequences(self) -> list[Any]:
+        """The sequences of the outermost level: arrays, or where there are more levels, `LoDTensor`.
+
+        Views, not copies.
+        """
+        if not self.lod:
+            raise ValueError("sequences: expected at least one level of detail, found none")
+        first, *rest = self.lod
+        out: list[Any] = []
+        for i, j in itertools.pairwise(first.tolist()):
+            levels = []
+            for level in rest:
+                levels.append(level[i : j + 1] - level[i])
+                i, j = int(level[i]), int(level[j])
+            part = self.data[i:j]
+            out.append(LoDTensor(part, levels) if rest else part)
+        return out
+
+    def bytes_list(self) -> list[bytes]:
+        """The sequences of the innermost level as `bytes`: what a slot of bytes or text holds.
+
+        Examples
+        --------
+        >>> from pyfeed import LoDTensor
+        >>> LoDTensor.from_bytes([b"ab", b"", b"c"]).bytes_list()
+        [b'ab', b'', b'c']
+        """
+        if not self.lod:
+            raise ValueError("bytes_list: expected at least one level of detail, found none")
+        data = np.asarray(self.data)
+        return [data[i:j].tobytes() for i, j in itertools.pairwise(self.lod[-1].tolist())]
 
     def recursive_sequence_lengths(self) -> list[list[int]]:
         """The length of each sequence, level by level."""
@@ -81,3 +139,13 @@ class LoDTensor:
 
     def __repr__(self) -> str:
         return f"LoDTensor({self.data!r}, lod={[level.tolist() for level in self.lod]})"
+
+
+def with_bytes(arrays: Any, slots: Container[int]) -> Any:
+    """A tuple's arrays, with bytes and text for some of its slots as the sequences they stand for."""
+    if not isinstance(arrays, (tuple, list)):
+        return arrays
+    return tuple(
+        LoDTensor.from_bytes(a) if isinstance(a, (bytes, bytearray, str)) and i in slots else a
+        for i, a in enumerate(arrays)
+    )

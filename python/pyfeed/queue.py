@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from . import _exit, _native
+from . import _exit, _failures, _native
 from ._errors import Error, InvalidArgument, QueueClosed, ShapeError, SlotCountError, StateError
 from .place import CPUPlace, Place
 from .scope import Scope
-
-Shape = Sequence[int]
+from .slots import Shape
 
 
 class PyArrayFeedQueue(_native.Queue):
@@ -78,18 +77,12 @@ class PyArrayFeedQueue(_native.Queue):
         QueueClosed
             The pass has ended already: the exception would be lost.
         """
-        import traceback
+        self._fail_with(exception, pass_id)
 
+    def _fail_with(self, exception: BaseException, pass_id: int, *, homeless: bool = False) -> None:
         if not isinstance(exception, BaseException):
             raise TypeError(f"exception: expected an instance of an exception class, found {exception!r}")
-        kind = type(exception)
-        name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-        try:
-            message = str(exception)
-        except Exception:
-            message = "<its str() failed>"
-        text = "".join(traceback.format_exception(kind, exception, exception.__traceback__))
-        self._fail(exception, _for_c(name), _for_c(message), _for_c(text), pass_id)
+        self._fail(exception, *_failures.told(exception), pass_id, homeless)
 
     def produce(
         self, function: Callable[[int], Iterable[Sequence[Any]]], num_threads: int = 1
@@ -188,11 +181,6 @@ def _about(slot: int, kind: type[Error], text: str) -> Error:
     error = kind(f"slot {slot}: {text}")
     error.slot = slot
     return error
-
-
-def _for_c(text: str) -> str:
-    """C's strings end at a NUL, and are UTF-8."""
-    return text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 class PyArrayFeedQueueHolder:

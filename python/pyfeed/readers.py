@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,17 +10,26 @@ from typing import Any
 
 import numpy.typing as npt
 
-from . import _exit, _native, unique_name
-from ._errors import ForkError, NotFoundError, QueueClosed
-from .place import Place
-from .queue import PyArrayFeedQueue, PyArrayFeedQueueHolder, Shape
+from . import _exit, _native, slots, unique_name
+from ._attributes import number
+from ._errors import ForkError, InvalidArgument, NotFoundError, QueueClosed
+from ._failures import untold
+from ._map import Work
+from .place import CPUPlace, Place
+from .queue import PyArrayFeedQueue, PyArrayFeedQueueHolder
 from .scope import Scope, global_scope
+from .slots import Shape, Slot
 
 
 class Reader(_native.Reader):
     """Delivers tuples of arrays, pass by pass: an iterator that can be reset.
 
-    Any number of threads may read from it; each tuple goes to one of them.
+    Made by `open_files`, `py_array_reader`, `from_generator` or `random_data`; the methods below make
+    a reader on top of this one, and chain: ``open_files(f).shuffle(1000).batch(32).double_buffer()``.
+    Read only from the topmost of a chain: what another takes below it lacks.
+
+    Any number of threads may read from it at once; each tuple goes to one of them. Threads of the
+    library do the reading ahead, without the GIL; they end with the reader.
 
     Attributes
     ----------
@@ -41,6 +51,7 @@ class Reader(_native.Reader):
     def _in_variable(cls, scope: Scope, name: str, below: object, *, direct: bool) -> Reader:
         reader = scope._use(name, lambda var: cls._of(var, direct))
         reader.name, reader.scope, reader._below = name, scope, below
+        _exit.readers.add(reader)
         return reader
 
     @classmethod
@@ -50,22 +61,185 @@ class Reader(_native.Reader):
         weakref.finalize(reader, _erase, scope, name).atexit = False
         return reader
 
+    def _under(self, kind: str, *others: Reader, _direct: bool = False, **attributes: object) -> Reader:
+        """A reader of this one, made by the operator of that kind."""
+        name = unique_name.generate(f"{kind}_reader")
+        self.scope._create(f"create_{kind}_reader", name, self.name, *(o.name for o in others), **attributes)
+        return Reader._owning(self.scope, name, (self, *others) if others else self, direct=_direct)
+
     def batch(self, batch_size: int, drop_last: bool = False) -> Reader:
         """A reader of batches of `batch_size` tuples.
 
         Slots whose first dimension is -1 are concatenated along it, and their LoD merged; others
         are stacked under a new first dimension. The last batch of a pass may be smaller, unless
-        `drop_last`. Read only from the topmost of a chain: what another takes below it lacks.
+        `drop_last`.
         """
         name = unique_name.generate("batch_reader")
         self.scope.create_batch_reader(name, self.name, batch_size, drop_last)
         return Reader._owning(self.scope, name, self)
+
+    def shuffle(self, buffer_size: int, seed: int = 0) -> Reader:
+        """A reader of the same tuples in another order.
+
+        Block by block: `buffer_size` tuples are read and permuted, and the next block is read while
+        this one is served. One seed gives one order, on every machine; each pass has another. It
+        moves references, not arrays.
+
+        Parameters
+        ----------
+        buffer_size : int
+            In tuples, at least 1. Twice as many may be in memory.
+        seed : int
+            From 0 to 2**63 - 1.
+        """
+        return self._under(
+            "shuffle", buffer_size=number("buffer_size", buffer_size, 1, "tuple"), seed=number("seed", seed, 0)
+        )
+
+    def shard(self, rank: int, world: int) -> Reader:
+        """A reader of every `world`-th tuple, from the `rank`-th on: one of `world` equal parts.
+
+        Each of `world` processes reads all and keeps its own. Where there are many files, give each
+        process a part of `list_files` instead.
+        """
+        return self._under("shard", rank=number("rank", rank, 0), world=number("world", world, 1))
+
+    def multi_pass(self, pass_num: int) -> Reader:
+        """A reader that goes on to the next pass by itself, until it has delivered `pass_num` of them.
+
+        `pass_id` says in which one it is. 0 goes on for ever.
+        """
+        return self._under("multi_pass", pass_num=number("pass_num", pass_num, 0, "passes"))
+
+    def double_buffer(self, place: Place | None = None, depth: int = 2) -> Reader:
+        """A reader that has the next tuples ready: a thread of the library reads them meanwhile.
+
+        Parameters
+        ----------
+        place : Place, optional
+            Where the tuples are consumed. `CPUPlace`, the default.
+        depth : int
+            Tuples that are ready at most, beside the one that is being consumed.
+        """
+        kind, device = CPUPlace() if place is None else place
+        return self._under(
+            "double_buffer",
+            place={"kind": kind, "device": device},
+            depth=number("depth", depth, 1, "tuple"),
+        )
+
+    def zip(self, *others: Reader, strict: bool = False) -> Reader:
+        """A reader whose tuples have the slots of this one's, then those of the others'.
+
+        The pass ends with the shortest.
+
+        Parameters
+        ----------
+        *others : Reader
+            At least one, in the same scope.
+        strict : bool
+            Readers that do not end together are a `StateError`, at the end of the pass.
+
+        Examples
+        --------
+        >>> from pyfeed import random_data
+        >>> images, labels = random_data([(2, 2)], count=3), random_data([()], ["int64"], high=9, count=3)
+        >>> [(image.shape, label.shape) for image, label in images.zip(labels, strict=True)]
+        [((2, 2), ()), ((2, 2), ()), ((2, 2), ())]
+        """
+        if not others:
+            raise InvalidArgument("zip: expected at least 1 other reader, found none")
+        for other in others:
+            if other.scope is not self.scope:
+                raise InvalidArgument(f"zip: expected readers in one scope, found {other!r} in another")
+        return self._under("zip", *others, strict=bool(strict))
+
+    def map(
+        self,
+        function: Callable[..., Any],
+        num_threads: int = 1,
+        shapes: Sequence[Shape] | None = None,
+        dtypes: Sequence[npt.DTypeLike | None] | None = None,
+        lod_levels: Sequence[int] | None = None,
+        names: Sequence[str] | None = None,
+        *,
+        capacity: int | None = None,
+        ordered: bool = True,
+    ) -> Reader:
+        """A reader of what a function makes of each tuple.
+
+        Parameters
+        ----------
+        function : callable
+            Called with the arrays of a tuple, one argument a slot, in threads of its own. Gives a
+            tuple or list of arrays, or a single array for a single slot; `bytes` and `str` will do
+            for a slot of bytes. The result is copied. An exception in it reaches the reader, after
+            the tuples before it.
+        num_threads : int
+            How many call it at a time. With the GIL, more than one helps as far as the function
+            lets go of it, as NumPy, decoders and I/O do.
+        shapes, dtypes, lod_levels, names : sequence, optional
+            What the results look like, one a slot, as for `py_array_reader`. As what the function is
+            called with, if they are not given.
+        capacity : int, optional
+            Tuples that were taken and whose results are not yet delivered, at most. 4 a thread, and
+            at least 16, if not given.
+        ordered : bool
+            Results in the order of the tuples; else as they come.
+
+        Examples
+        --------
+        >>> from pyfeed import random_data
+        >>> reader = random_data([(2,)], high=100, count=4).map(lambda x: x.sum(), shapes=[()])
+        >>> [bool(0 <= x < 200) for x, in reader]
+        [True, True, True, True]
+        """
+        threads = number("num_threads", num_threads, 1)
+        size = max(16, 4 * threads) if capacity is None else number("capacity", capacity, 1, "tuple")
+        wanted = slots.attributes(shapes, dtypes, lod_levels, names)
+        attributes = {} if wanted is None else {"slots": wanted}
+        out = self._under("map", capacity=size, ordered=bool(ordered), _direct=True, **attributes)
+        work = Work(self, function, slots.of_bytes(out.slots), size + threads)
+        out._below = work
+        work.start(out._workers, out.name, threads)
+        return out
+
+    @property
+    def slots(self) -> list[Slot]:
+        """What the arrays of its tuples look like."""
+        return slots.described(json.loads(self._stats())["slots"])
+
+    @property
+    def pass_id(self) -> int:
+        """The pass, from 0, of the last tuple that was read, where a reader below has `multi_pass`; else 0."""
+        return int(json.loads(self._stats())["pass_id"])
+
+    def stats(self) -> dict[str, Any]:
+        """What it did since it was made, and what the readers below it did.
+
+        Returns
+        -------
+        dict
+            ``reader``, its kind; ``tuples`` and ``bytes`` delivered; ``passes`` begun; ``pass_id``;
+            ``waited_seconds`` that threads slept in it for want of data, summed; ``slots``, a list
+            of `Slot`; ``details`` of its kind, such as what ``open_files(..., on_corrupt="skip")``
+            has skipped: ``corrupt``, a count, and ``ledger``, where and why; and ``below``, a list
+            of the same for the readers it reads from.
+        """
+        return _described(json.loads(self._stats()))
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         return self
 
     def __repr__(self) -> str:
         return f"<Reader {self.name!r}>"
+
+
+def _described(stats: dict[str, Any]) -> dict[str, Any]:
+    stats["slots"] = slots.described(stats["slots"])
+    stats["below"] = [_described(each) for each in stats.get("below", ())]
+    stats.setdefault("details", {})
+    return stats
 
 
 def _erase(scope: Scope, name: str) -> None:
@@ -245,6 +419,4 @@ def _fail(queue: PyArrayFeedQueue | None, error: BaseException, pass_id: int) ->
             return
     except QueueClosed:
         pass
-    threading.excepthook(
-        threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread()))
-    )
+    untold(error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from . import _native
+from . import _attributes, _native
 
 T = TypeVar("T")
 
@@ -28,6 +28,19 @@ class Scope(_native.Scope):
     def _use(self, name: str, function: Callable[[int], T], *, make: bool = False) -> T:
         """Call function with the variable's handle, which is good for that call only."""
         return self._with_var(name, make, function)
+
+    def _create(self, op: str, out: str, *ins: str, **attributes: object) -> None:
+        """Run the operator `op`: a reader of those in the variables `ins`, into the variable `out`."""
+        self._create_reader(op, out, ins, _attributes.encode(attributes))
+
+    def create_py_array_reader(self, out: str, feeder_name: str) -> None:
+        """The operator: a reader of the queue in variable `feeder_name`, into variable `out`."""
+        self._create("create_py_array_reader", out, feeder_name=feeder_name)
+
+    def create_batch_reader(self, out: str, reader: str, batch_size: int, drop_last: bool = False) -> None:
+        """The operator: batches of what the reader in variable `reader` delivers. See `Reader.batch`."""
+        size = _attributes.number("batch_size", batch_size, 1, "tuple")
+        self._create("create_batch_reader", out, reader, batch_size=size, drop_last=bool(drop_last))
 
     def __contains__(self, name: object) -> bool:
         if not isinstance(name, str):

@@ -46,7 +46,7 @@ PF_AT(pf_tuple, num_slots, 4);
 PF_AT(pf_tuple, slots, 8);
 PF_AT(pf_tuple, loan, 16);
 
-PF_SIZE(pf_error, 56);
+PF_SIZE(pf_error, 88);
 PF_AT(pf_error, size, 0);
 PF_AT(pf_error, status, 4);
 PF_AT(pf_error, slot, 8);
@@ -55,6 +55,10 @@ PF_AT(pf_error, cause_type, 24);
 PF_AT(pf_error, cause_message, 32);
 PF_AT(pf_error, cause_traceback, 40);
 PF_AT(pf_error, cause_token, 48);
+PF_AT(pf_error, file, 56);
+PF_AT(pf_error, offset, 64);
+PF_AT(pf_error, record, 72);
+PF_AT(pf_error, os_errno, 80);
 
 PF_SIZE(pf_wait, 40);
 PF_AT(pf_wait, size, 0);
@@ -64,7 +68,7 @@ PF_AT(pf_wait, cancel, 16);
 PF_AT(pf_wait, poll, 24);
 PF_AT(pf_wait, poll_context, 32);
 
-PF_SIZE(pf_memory_stats, 72);
+PF_SIZE(pf_memory_stats, 88);
 PF_AT(pf_memory_stats, handles, 8);
 PF_AT(pf_memory_stats, tuples_on_loan, 16);
 PF_AT(pf_memory_stats, live_queue_bytes, 24);
@@ -73,6 +77,8 @@ PF_AT(pf_memory_stats, live_batch_bytes, 40);
 PF_AT(pf_memory_stats, live_view_bytes, 48);
 PF_AT(pf_memory_stats, idle_bytes, 56);
 PF_AT(pf_memory_stats, live_buffers, 64);
+PF_AT(pf_memory_stats, live_file_bytes, 72);
+PF_AT(pf_memory_stats, live_mapped_bytes, 80);
 
 PF_SIZE(pf_slot_spec, 24);
 PF_AT(pf_slot_spec, dtype, 4);
@@ -120,6 +126,7 @@ PF_ASSERT(PF_OK == 0 && PF_END == 1 && PF_TIMEOUT == 2 && PF_CANCELLED == 3 && P
 PF_ASSERT(PF_FAILED == 5 && PF_INVALID == 6 && PF_SHAPE == 7 && PF_DTYPE == 8 && PF_SLOTS == 9);
 PF_ASSERT(PF_TOO_LARGE == 10 && PF_STALE_HANDLE == 11 && PF_STATE == 12 && PF_NOT_FOUND == 13);
 PF_ASSERT(PF_UNSUPPORTED == 14 && PF_NO_MEMORY == 15 && PF_FORKED == 16 && PF_POISONED == 17);
+PF_ASSERT(PF_CORRUPT == 18 && PF_IO == 19);
 PF_ASSERT(PF_DTYPE_ANY == 0 && PF_BOOL == 1 && PF_INT8 == 2 && PF_INT16 == 3 && PF_INT32 == 4);
 PF_ASSERT(PF_INT64 == 5 && PF_UINT8 == 6 && PF_UINT16 == 7 && PF_UINT32 == 8 && PF_UINT64 == 9);
 PF_ASSERT(PF_FLOAT16 == 10 && PF_BFLOAT16 == 11 && PF_FLOAT32 == 12 && PF_FLOAT64 == 13);

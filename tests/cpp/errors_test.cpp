@@ -201,7 +201,7 @@ TEST_F(Refusals, AnErrorIsUsedAgain) {
 // One slot: int64 (-1,) with one level; "two" has two.
 class LoDRefusals : public Feed {
 protected:
-    void refused(const Queue &queue, const LoD &lod, std::initializer_list<const char *> words) {
+    void refused(const Queue &queue, const LoD &lod, std::initializer_list<std::string_view> words) {
         expect_error<ShapeError>(__FILE__, __LINE__, [&] { queue.push({view(y).with_lod(lod)}); }, 0, words);
         expect_error<ShapeError>(
             __FILE__, __LINE__, [&] { queue.reserve({shape_of<int64_t>({5}).with_lod(lod)}); }, 0, words);

@@ -43,7 +43,7 @@ void expect_forked(std::string &wrong, const char *call, pf_status status) {
 
 // All functions that answer a status, on handles that were good in the parent.
 void every_function(std::string &wrong, pf_handle scope, pf_handle var, pf_handle queue, pf_handle reader,
-                    pf_handle token) {
+                    pf_handle token, pf_handle workers, pf_handle format, pf_handle writer) {
     const int64_t n = 1;
     const TensorView number = view(&n, {1});
     const pf_tensor tensor = number.raw();
@@ -57,8 +57,10 @@ void every_function(std::string &wrong, pf_handle scope, pf_handle var, pf_handl
     int64_t dims[PF_MAX_RANK];
     uint64_t pass = 77, dropped = 77;
     int32_t kind = 77;
+    uint64_t ticket = 77;
     uint8_t has = 77;
     const char *outs[] = {"x"};
+    char junk = 0, *text = &junk, *path = &junk, *json = &junk;
     pf_error err = PF_ERROR_INIT;
 
     FORKED(pf_memory(&stats, &err));
@@ -89,13 +91,28 @@ void every_function(std::string &wrong, pf_handle scope, pf_handle var, pf_handl
     FORKED(pf_queue_shutdown(queue, &err));
     FORKED(pf_queue_stats(queue, &info, &err));
     FORKED(pf_queue_slot(queue, 0, &spec, dims, &err));
-    FORKED(pf_create_py_array_reader(scope, "r", "feeder", &err));
-    FORKED(pf_create_batch_reader(scope, "b", "reader", 2, 0, &err));
+    FORKED(pf_create_reader(scope, "create_batch_reader", "b", outs, 1, "{\"batch_size\": 2}", &err));
     FORKED(pf_reader_of(var, &handle, &err));
     FORKED(pf_reader_next(reader, nullptr, &tuple, &err));
     FORKED(pf_reader_has_next(reader, nullptr, &has, &err));
     FORKED(pf_reader_reset(reader, &err));
     FORKED(pf_read(scope, "reader", outs, 1, nullptr, &err));
+    FORKED(pf_reader_stats(reader, &json, &err));
+    FORKED(pf_map_workers(reader, &handle, &err));
+    FORKED(pf_map_take(workers, nullptr, &tuple, &ticket, &err));
+    FORKED(pf_map_give(workers, 0, &tensor, 1, &err));
+    FORKED(pf_map_fail(workers, 0, &failure, &err));
+    FORKED(pf_map_run(
+        workers, [](void *, pf_handle, uint64_t, const pf_tuple *) -> int { _exit(3); }, nullptr, 1,
+        [](void *) { _exit(3); }, &err));
+    FORKED(pf_formats(&text, &err));
+    if (text != nullptr) wrong += "a string was not zeroed\n";
+    text = &junk;
+    FORKED(pf_register_format("forked", outs, 1, nullptr, &handle, &err));
+    FORKED(pf_format_wait(format, nullptr, &handle, &path, &text, &err));
+    FORKED(pf_writer_create("x.raw", nullptr, nullptr, &handle, &err));
+    FORKED(pf_writer_write(writer, &tensor, 1, &err));
+    FORKED(pf_writer_close(writer, &err));
 
     if (err.status != PF_FORKED) wrong += "the error has another status\n";
     const std::string message = err.message != nullptr ? err.message : "";
@@ -104,7 +121,8 @@ void every_function(std::string &wrong, pf_handle scope, pf_handle var, pf_handl
     }
     pf_error_release(&err);
     if (err.message != nullptr) wrong += "the error was not released\n";
-    if (handle != 0 || pass != 0 || dropped != 0 || kind != 0 || has != 0 || tuple.loan != 0) {
+    if (handle != 0 || pass != 0 || dropped != 0 || kind != 0 || has != 0 || ticket != 0 || tuple.loan != 0 ||
+        text != nullptr || path != nullptr || json != nullptr) {
         wrong += "out-pointers were not zeroed\n";
     }
     // What needs nothing of Go's still answers.
@@ -116,7 +134,7 @@ void every_function(std::string &wrong, pf_handle scope, pf_handle var, pf_handl
 // With one test a process, as ctest runs them, the parent has not called the library before.
 TEST(ForkFirst, BeforeTheFirstCall) {
     EXPECT_EQ("done", in_child([](std::string &wrong) {
-                  every_function(wrong, 1, 1, 1, 1, 1);
+                  every_function(wrong, 1, 1, 1, 1, 1, 1, 1, 1);
                   pf_tuple tuple = PF_TUPLE_INIT;
                   pf_tuple_release(&tuple);
               }));
@@ -130,12 +148,20 @@ protected:
 };
 
 TEST_F(Fork, EveryFunction) {
+    const std::string path = testing::TempDir() + "pyfeed_fork_" + std::to_string(getpid()) + ".raw";
+    const Writer writer(path);
+    const Reader mapped = reader.map([](const Tuple &in, const Give &give) { give(in); }, 1);
+    const detail::Handle workers =
+        detail::make([&](pf_handle *id, pf_error *err) { return pf_map_workers(mapped.handle(), id, err); });
+    const detail::Handle format = detail::make([&](pf_handle *id, pf_error *err) {
+        return pf_register_format(new_tag().c_str(), nullptr, 0, nullptr, id, err);
+    });
     push_number(queue, 5);
     const Variable variable = scope.find("feeder");
     const auto start = std::chrono::steady_clock::now();
     EXPECT_EQ("done", in_child([&](std::string &wrong) {
                   every_function(wrong, scope.handle(), variable.handle(), queue.handle(), reader.handle(),
-                                 token.handle());
+                                 token.handle(), workers.get(), format.get(), writer.handle());
               }));
     EXPECT_LT(std::chrono::steady_clock::now() - start, 10s);
     EXPECT_EQ(5, next_number(queue));  // the parent goes on
@@ -178,6 +204,37 @@ TEST_F(Fork, WhatIsGivenBackHarmsNobody) {
     EXPECT_EQ(7, next_number(queue));
     EXPECT_EQ(8, next_number(queue));
     EXPECT_TRUE(released);
+}
+
+// Threads are not copied by a fork, nor is a writer's file.
+TEST_F(Fork, FormatsWritersAndMapsGivenBackHarmNobody) {
+    const std::string path = testing::TempDir() + "pyfeed_fork_" + std::to_string(getpid()) + ".raw";
+    const std::string tag = new_tag();
+    std::optional<RegisteredFormat> format(
+        register_format(tag, {},
+                        [](const std::string &, const std::string &, const Queue &to) {
+                            for (int64_t n = 1; n <= 3; n++) push_number(to, n);
+                        },
+                        {{DType::int64, {1}}}));
+    std::optional<Writer> writer(path);
+    std::optional<Reader> mapped(reader.map([](const Tuple &in, const Give &give) { give(in); }, 2));
+    const int64_t n = 7;
+    writer->write({view(&n, {1})});
+    push_number(queue, 5);
+    EXPECT_EQ(5, next_number(*mapped));
+    EXPECT_EQ("done", in_child([&](std::string &) {
+                  format.reset();
+                  writer.reset();
+                  mapped.reset();
+              }));
+    writer->write({view(&n, {1})});
+    writer->close();
+    EXPECT_EQ((Numbers{7, 7}),
+              rest(open_files(scope, "files", {path}, OpenFiles().slots({{DType::int64, {1}}}))));
+    EXPECT_EQ((Numbers{1, 2, 3}), rest(open_files(scope, "files", {tag + ":" + path})));
+    push_number(queue, 6);
+    EXPECT_EQ(6, next_number(*mapped));
+    std::remove(path.c_str());
 }
 
 TEST_F(Fork, AnExceptionInCpp) {

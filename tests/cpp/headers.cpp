@@ -34,3 +34,7 @@ static_assert(std::is_nothrow_move_constructible_v<pyfeed::Slot> &&
               !std::is_copy_constructible_v<pyfeed::Slot>);
 static_assert(std::is_nothrow_move_constructible_v<pyfeed::Queue> &&
               std::is_copy_constructible_v<pyfeed::Queue>);
+static_assert(std::is_nothrow_move_constructible_v<pyfeed::Writer> &&
+              !std::is_copy_constructible_v<pyfeed::Writer>);
+static_assert(std::is_nothrow_move_constructible_v<pyfeed::RegisteredFormat> &&
+              !std::is_copy_constructible_v<pyfeed::RegisteredFormat>);

@@ -70,10 +70,12 @@ TEST_F(Null, EveryFunction) {
     int64_t dims[PF_MAX_RANK];
     REFUSED(pf_queue_slot(q, 0, nullptr, dims, &err), "out");
     REFUSED(pf_queue_slot(q, 0, &slot, nullptr, &err), "dims");
-    REFUSED(pf_create_py_array_reader(s, nullptr, "feeder", &err), "out");
-    REFUSED(pf_create_py_array_reader(s, "r", nullptr, &err), "feeder_name");
-    REFUSED(pf_create_batch_reader(s, nullptr, "reader", 2, 0, &err), "out");
-    REFUSED(pf_create_batch_reader(s, "b", nullptr, 2, 0, &err), "in");
+    const char *ins[] = {"reader", nullptr};
+    REFUSED(pf_create_reader(s, nullptr, "b", ins, 1, "{}", &err), "op");
+    REFUSED(pf_create_reader(s, "create_batch_reader", nullptr, ins, 1, "{}", &err), "out");
+    REFUSED(pf_create_reader(s, "create_batch_reader", "b", nullptr, 1, "{}", &err), "ins");
+    REFUSED(pf_create_reader(s, "create_zip_reader", "b", ins, 2, "{}", &err), "ins");
+    REFUSED(pf_create_reader(s, "create_batch_reader", "b", ins, 1, nullptr, &err), "batch_size");
     REFUSED(pf_reader_of(v, nullptr, &err), "reader");
     REFUSED(pf_reader_next(r, nullptr, nullptr, &err), "out");
     uint8_t has = 77;
@@ -83,6 +85,33 @@ TEST_F(Null, EveryFunction) {
     REFUSED(pf_read(s, "reader", nullptr, 1, nullptr, &err), "outs");
     REFUSED(pf_read(s, "reader", outs, 2, nullptr, &err), "outs");
     (void)has;
+
+    const pf_failure failure = PF_FAILURE_INIT;
+    const auto function = [](void *, pf_handle, uint64_t, const pf_tuple *) { return 0; };
+    uint64_t ticket = 77;
+    char junk = 0, *text = &junk, *path = &junk;
+    REFUSED(pf_reader_stats(r, nullptr, &err), "json");
+    REFUSED(pf_map_workers(r, nullptr, &err), "workers");
+    REFUSED(pf_map_take(r, nullptr, nullptr, &ticket, &err), "out");
+    EXPECT_EQ(0u, ticket);
+    REFUSED(pf_map_take(r, nullptr, &tuple, nullptr, &err), "ticket");
+    REFUSED(pf_map_give(r, 0, nullptr, 1, &err), "tensors");
+    REFUSED(pf_map_fail(r, 0, nullptr, &err), "failure");
+    REFUSED(pf_map_run(r, nullptr, nullptr, 1, nullptr, &err), "function");
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_map_run(r, +function, nullptr, 1, nullptr, &err));  // of another kind
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_map_fail(r, 0, &failure, &err));
+    REFUSED(pf_formats(nullptr, &err), "json");
+    REFUSED(pf_register_format(nullptr, outs, 1, nullptr, &handle, &err), "tag");
+    REFUSED(pf_register_format("null", nullptr, 1, nullptr, &handle, &err), "suffixes");
+    REFUSED(pf_register_format("null", outs, 2, nullptr, &handle, &err), "suffixes");
+    REFUSED(pf_register_format("null", outs, 0, nullptr, nullptr, &err), "format");
+    REFUSED(pf_format_wait(r, nullptr, nullptr, &path, &text, &err), "queue");
+    EXPECT_TRUE(path == nullptr && text == nullptr);
+    REFUSED(pf_format_wait(r, nullptr, &handle, nullptr, &text, &err), "path");
+    REFUSED(pf_format_wait(r, nullptr, &handle, &path, nullptr, &err), "options");
+    REFUSED(pf_writer_create(nullptr, nullptr, nullptr, &handle, &err), "filename");
+    REFUSED(pf_writer_create("null.raw", nullptr, nullptr, nullptr, &err), "writer");
+    REFUSED(pf_writer_write(r, nullptr, 1, &err), "tensors");
 
     EXPECT_EQ(0u, queue.stats().num_tuples);
     EXPECT_FALSE(scope.has("r"));
@@ -135,7 +164,23 @@ TEST_F(Null, OutPointersAreZeroedFirst) {
     int32_t kind = 77;
     EXPECT_STATUS(PF_STALE_HANDLE, pf_var_kind(0, &kind, &err));
     EXPECT_EQ(0, kind);
-    for (auto make : {pf_queue_of, pf_reader_of}) {
+    char junk = 0, *text = &junk, *path = &junk;
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_reader_stats(0, &text, &err));
+    EXPECT_EQ(nullptr, text);
+    text = &junk;
+    handle = pass = 77;
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_format_wait(0, nullptr, &handle, &path, &text, &err));
+    EXPECT_TRUE(handle == 0 && path == nullptr && text == nullptr);
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_map_take(0, nullptr, &tuple, &pass, &err));
+    EXPECT_EQ(0u, pass);
+    handle = 77;
+    EXPECT_STATUS(PF_INVALID, pf_register_format("", nullptr, 0, nullptr, &handle, &err));
+    EXPECT_EQ(0u, handle);
+    handle = 77;
+    EXPECT_STATUS(PF_INVALID, pf_writer_create("no format's", nullptr, nullptr, &handle, &err));
+    EXPECT_EQ(0u, handle);
+    pf_string_free(nullptr);
+    for (auto make : {pf_queue_of, pf_reader_of, pf_map_workers}) {
         handle = 77;
         EXPECT_STATUS(PF_STALE_HANDLE, make(0, &handle, &err));
         EXPECT_EQ(0u, handle);

@@ -328,6 +328,81 @@ TEST_F(Stress, ReadersResetAtAnyTime) {
     producer.get();
 }
 
+class StressFiles : public Files {};
+
+// Chains of readers, with functions that fail now and then, read and reset by many threads at any time.
+TEST_F(StressFiles, ChainsResetAtAnyTime) {
+    const std::string tag = new_tag();
+    const RegisteredFormat format = register_format(
+        tag, {},
+        [](const std::string &, const std::string &, const Queue &to) {
+            for (int64_t n = 0; n < 300; n++) push_number(to, n);
+            if (to.stats().popped % 3 == 0) throw std::runtime_error("at random");
+        },
+        number_slots());
+    std::vector<std::string> raws, others;
+    for (int64_t i = 0; i < 5; i++) {
+        raws.push_back(store(std::to_string(i) + ".raw", range(0, 50 * i)));
+        others.push_back(tag + ":" + store(std::to_string(i), std::string()));
+    }
+    std::atomic<uint64_t> calls{0};
+    const MapFunction function = [&](const Tuple &in, const Give &give) {
+        const uint64_t call = calls++;
+        if (call % 700 == 699) throw std::runtime_error("at random");
+        if (call % 5 == 0) std::this_thread::yield();
+        give(in);
+    };
+    const std::vector<Reader> readers = {
+        open_files(scope, "a", raws, raw().thread_num(3).ordered(false))
+            .shuffle(50, 1)
+            .map(function, 3, MapOptions().ordered(false))
+            .batch(3)
+            .double_buffer(),
+        open_files(scope, "b", others)
+            .multi_pass(0)
+            .zip(create_random_data_generator(scope, "random", number_slots()))
+            .map(function, 2, MapOptions().capacity(5)),
+        create_file_reader(scope, "c", others[0]).shard(1, 2).shuffle(16).multi_pass(2).batch(2, true),
+        open_files(scope, "d", raws, raw().io("map")).double_buffer(5).map(function, 2).multi_pass(3),
+    };
+    const uint64_t wanted = total_tuples() / 20;
+    std::atomic<uint64_t> got{0};
+    std::vector<std::future<void>> threads;
+    for (uint64_t t = 0; t < 5; t++) {
+        threads.push_back(in_thread([&, t] {
+            std::mt19937_64 random(t);
+            while (got < wanted) {
+                const Reader &reader = readers[random() % readers.size()];
+                try {
+                    const CancelToken token;
+                    if (random() % 50 == 0) token.cancel();
+                    const Wait wait = random() % 3 > 0
+                                          ? Wait(kStuck)
+                                          : Wait(std::chrono::microseconds(random() % 500)).cancel(token);
+                    if (random() % 5 == 0) reader.has_next(wait);
+                    if (random() % 100 == 0) {
+                        EXPECT_EQ('{', reader.stats().front());
+                    }
+                    const auto tuple = reader.next(wait);
+                    if (!tuple || random() % 40 == 0) reader.reset();
+                    if (!tuple) continue;
+                    for (const int64_t n : tuple->at(0).values<int64_t>()) {
+                        EXPECT_LE(0, n);
+                        EXPECT_GT(300, n);
+                        got++;
+                    }
+                } catch (const Timeout &) {
+                } catch (const Cancelled &) {
+                } catch (const ProducerFailed &e) {
+                    EXPECT_EQ("at random", e.message());
+                    reader.reset();
+                }
+            }
+        }));
+    }
+    for (auto &t : threads) t.get();
+}
+
 // Handles, tokens and scopes made and dropped by many threads at once.
 TEST_F(Stress, HandlesOfManyThreads) {
     const Queue queue = numbers(4);

@@ -1,15 +1,21 @@
-// What the tests share: a fixture that looks for leaks, errors compared field by field, waits for events.
+// What the tests share: fixtures that look for leaks, errors compared field by field, waits for events, files.
 #ifndef PYFEED_TESTS_SUPPORT_HPP
 #define PYFEED_TESTS_SUPPORT_HPP
 
 #include <gtest/gtest.h>
+#include <stdlib.h>
 #include <pyfeed.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <future>
+#include <iterator>
+#include <string_view>
 #include <thread>
 
 namespace pyfeed_test {
@@ -48,15 +54,15 @@ auto in_thread(F &&f) {
 // One function for each class of error, not for each place: there are hundreds.
 template <class E>
 [[gnu::noinline]] void expect_error(const char *file, int line, const std::function<void()> &statement,
-                                    int slot, std::initializer_list<const char *> words) {
+                                    int slot, std::initializer_list<std::string_view> words) {
     try {
         statement();
     } catch (const E &e) {
         if (e.slot() != slot) {
             ADD_FAILURE_AT(file, line) << "about slot " << e.slot() << ", not " << slot << ": " << e.what();
         }
-        for (const char *word : words) {
-            if (std::strstr(e.what(), word) == nullptr) {
+        for (const std::string_view word : words) {
+            if (std::string_view(e.what()).find(word) == std::string_view::npos) {
                 ADD_FAILURE_AT(file, line) << "no \"" << word << "\" in: " << e.what();
             }
         }
@@ -110,6 +116,8 @@ protected:
         EXPECT_EQ(now.live_lent_bytes, before_.live_lent_bytes);
         EXPECT_EQ(now.live_batch_bytes, before_.live_batch_bytes);
         EXPECT_EQ(now.live_view_bytes, before_.live_view_bytes);
+        EXPECT_EQ(now.live_file_bytes, before_.live_file_bytes);
+        EXPECT_EQ(now.live_mapped_bytes, before_.live_mapped_bytes);
         // Descriptors of tuples on loan may be kept for the next loan of whatever queue; tuples must not.
         EXPECT_LE(now.idle_bytes, before_.idle_bytes + 16 * 1024);
         EXPECT_EQ(now.live_buffers, before_.live_buffers);
@@ -165,6 +173,72 @@ inline std::vector<int64_t> offsets(const pyfeed::TensorView &tensor, size_t lev
 
 using Numbers = std::vector<int64_t>;
 using Floats = std::vector<float>;
+
+// begin, begin + 1 and so on, up to below end.
+inline Numbers range(int64_t begin, int64_t end) {
+    Numbers out;
+    for (int64_t n = begin; n < end; n++) out.push_back(n);
+    return out;
+}
+
+// A directory of its own for each test, and readers of files in it.
+class Files : public Feed {
+protected:
+    Files() {
+        std::string pattern = testing::TempDir() + "pyfeed_XXXXXX";
+        folder = mkdtemp(pattern.data());
+    }
+    ~Files() override { std::filesystem::remove_all(folder); }
+
+    std::string path(const std::string &name) const { return folder + "/" + name; }
+    // The names of what is in it, sorted.
+    std::vector<std::string> listing() const {
+        std::vector<std::string> names;
+        for (const auto &entry : std::filesystem::directory_iterator(folder))
+            names.push_back(entry.path().filename());
+        std::sort(names.begin(), names.end());
+        return names;
+    }
+
+    std::string store(const std::string &name, const std::string &bytes) const {
+        std::ofstream(path(name), std::ios::binary) << bytes;
+        return path(name);
+    }
+    std::string load(const std::string &name) const {
+        std::ifstream in(path(name), std::ios::binary);
+        return std::string(std::istreambuf_iterator<char>(in), {});
+    }
+    // A file of numbers, in the format raw.
+    std::string store(const std::string &name, const Numbers &numbers) const {
+        return store(name, std::string(reinterpret_cast<const char *>(numbers.data()), 8 * numbers.size()));
+    }
+
+    // A number an instance.
+    static std::vector<pyfeed::SlotSpec> number_slots() { return {{pyfeed::DType::int64, {1}}}; }
+    static pyfeed::OpenFiles raw() { return pyfeed::OpenFiles().format("raw").slots(number_slots()); }
+    pyfeed::Reader read_numbers(const std::string &name, const Numbers &numbers) {
+        return pyfeed::open_files(scope, name, {store(name + ".raw", numbers)}, raw());
+    }
+
+    std::string folder;
+};
+
+// A format's tag that nobody had: formats stay for good, and tests may be repeated.
+inline std::string new_tag() {
+    static std::atomic<int> made{0};
+    return "format" + std::to_string(++made);
+}
+
+// The text of a member of a JSON object, the first of that name; of one that is a number, string or word.
+inline std::string member(const std::string &json, const std::string &name) {
+    const std::string key = "\"" + name + "\":";
+    size_t at = json.find(key);
+    if (at == std::string::npos) return "no " + name + " in " + json;
+    at += key.size();
+    const bool quoted = json[at] == '"';
+    const size_t end = json.find_first_of(quoted ? "\"" : ",}]", at + 1);
+    return json.substr(at + quoted, end - at - quoted);
+}
 
 }  // namespace pyfeed_test
 

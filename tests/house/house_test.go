@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -22,13 +23,33 @@ const (
 // What a package of ours may import of ours. Dependencies point one way; a new package says here
 // where it stands.
 var allowed = map[string][]string{
-	"pyfeed/memory": {},
-	"pyfeed/wait":   {},
-	"pyfeed":        {"pyfeed/memory", "pyfeed/wait"},
-	"readers":       {"pyfeed", "pyfeed/memory", "pyfeed/wait"},
-	"capi":          {"pyfeed", "pyfeed/memory", "pyfeed/wait", "readers"},
-	"tests/house":   {},
+	"pyfeed/memory":   {},
+	"pyfeed/wait":     {},
+	"pyfeed":          {"pyfeed/memory", "pyfeed/wait"},
+	"readers/storage": {"pyfeed", "pyfeed/memory"},
+	"readers":         {"pyfeed", "pyfeed/memory", "pyfeed/wait", "readers/storage"},
+
+	"readers/csv":      format,
+	"readers/idx":      format,
+	"readers/npy":      format,
+	"readers/npz":      append([]string{"readers/npy"}, format...),
+	"readers/raw":      format,
+	"readers/recordio": format,
+	"readers/tar":      append([]string{"readers/npy"}, format...),
+	"readers/tfrecord": format,
+	"readers/all": {"readers/csv", "readers/idx", "readers/npy", "readers/npz", "readers/raw", "readers/recordio", "readers/tar",
+		"readers/tfrecord"},
+	"readers/formattest": format,
+
+	"capi":        {"pyfeed", "pyfeed/memory", "pyfeed/wait", "readers", "readers/all"},
+	"tests/house": {},
 }
+
+// What a file format is made of.
+var format = []string{"pyfeed", "pyfeed/memory", "readers", "readers/storage"}
+
+// What the tests of file formats have in common. Nothing else may import it.
+const formatTests = "readers/formattest"
 
 // Who may import "C".
 var speaksC = map[string]bool{"capi": true, "pyfeed/memory": true}
@@ -76,9 +97,9 @@ func TestImportsPointOneWay(t *testing.T) {
 			if !is {
 				continue
 			}
-			ok := false
-			for _, m := range may {
-				ok = ok || m == ours
+			ok := slices.Contains(may, ours) || ours == dir // an example of how it is used
+			if strings.HasSuffix(path, "_test.go") && slices.Contains(allowed["readers/all"], dir) {
+				ok = ok || ours == formatTests
 			}
 			if !ok {
 				t.Errorf("%s: %s may not import %s", path, dir, ours)
@@ -92,10 +113,10 @@ func TestImportsPointOneWay(t *testing.T) {
 	}
 }
 
-// A goroutine that panics takes the trainer's process with it.
+// A goroutine that panics takes the trainer's process with it: wait.Go starts them all.
 func TestNoBareGoroutines(t *testing.T) {
-	files(t, func(_, path string, file *ast.File) {
-		if strings.HasSuffix(path, "_test.go") {
+	files(t, func(dir, path string, file *ast.File) {
+		if strings.HasSuffix(path, "_test.go") || dir == "pyfeed/wait" && filepath.Base(path) == "background.go" {
 			return
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
@@ -152,7 +173,7 @@ func isGuard(s ast.Stmt) bool {
 // These answer without Go, so they have nothing to keep out.
 var plain = map[string]bool{
 	"pf_abi_version": true, "pf_version": true, "pf_dtype_name": true, "pf_dtype_size": true, "pf_status_name": true,
-	"pf_error_release": true,
+	"pf_error_release": true, "pf_string_free": true,
 	"pf_tuple_release": true, // looks for itself: it has nobody to tell
 }
 

@@ -78,6 +78,11 @@ def wait_for_consumers(queue: PyArrayFeedQueue, number: int = 1) -> None:
     wait_until(lambda: queue.stats()["waiting_consumers"] == number)
 
 
+def wait_for_readers(reader: Reader) -> None:
+    """Until a thread sleeps in this reader: the time that threads have slept there grows."""
+    wait_until(lambda: reader.stats()["waited_seconds"] < reader.stats()["waited_seconds"])
+
+
 class Background(Generic[T]):
     """A call in a thread of its own."""
 

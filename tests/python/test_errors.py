@@ -373,7 +373,7 @@ def test_arguments_of_no_sense() -> None:
         ([[0, 5]], "LoD: expected 2 levels, found 1"),
         ([[0, 2], [0, 5, 5], [0, 5]], "LoD: expected 2 levels, found 3"),
         ([[0], [0, 5]], "LoD level 0: expected at least 2 offsets, found 1"),
-        ([[0, 0], [0]], "LoD level 1: expected at least 2 offsets, found 1"),
+        ([[0, 0], []], "LoD level 1: expected at least 1 offsets, found 0"),
         ([[], [0, 5]], "LoD level 0: expected at least 2 offsets, found 0"),
         ([[1, 2], [0, 2, 5]], "LoD level 0: expected the first offset to be 0, found 1"),
         ([[0, 2], [-1, 2, 5]], "LoD level 1: expected the first offset to be 0, found -1"),
@@ -674,6 +674,10 @@ def test_every_error_is_pyfeeds_and_a_built_in_that_fits() -> None:
         pyfeed.OutOfMemoryError: MemoryError,
         pyfeed.ForkError: RuntimeError,
         pyfeed.PoisonedError: SystemError,
+        pyfeed.CorruptRecordError: ValueError,
+        pyfeed.FileError: OSError,
+        pyfeed.MissingFileError: FileNotFoundError,
+        pyfeed.FilePermissionError: PermissionError,
         pyfeed.QueueClosed: Exception,
         pyfeed.Cancelled: Exception,
         pyfeed.Error: Exception,
@@ -683,4 +687,6 @@ def test_every_error_is_pyfeeds_and_a_built_in_that_fits() -> None:
     for kind, built_in in fits.items():
         assert issubclass(kind, pyfeed.Error)
         assert issubclass(kind, built_in)
-        assert kind("text").slot is None
+        error = kind("text")
+        assert (error.slot, error.file, error.offset, error.record) == (None, None, None, None)
+        assert str(error) == "text"

@@ -1,4 +1,4 @@
-"""examples/recognize_digits, as somebody would run it who has read its first lines."""
+"""The examples, as somebody would run them who has read their first lines."""
 
 from __future__ import annotations
 
@@ -14,20 +14,24 @@ import pytest
 
 import pyfeed
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "recognize_digits"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLE = EXAMPLES / "recognize_digits"
 STUCK = 60.0  # seconds, longer than anything takes that is not
+
+
+def built(example: Path, build: Path) -> Path:
+    """The folder of an example that was built with what the installed package brings."""
+    prefix = os.path.dirname(pyfeed.get_include())
+    subprocess.run(["cmake", "-S", example, "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}"], check=True)
+    subprocess.run(["cmake", "--build", build], check=True)
+    return build
 
 
 @pytest.fixture(scope="session")
 def executor(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built executor: in PYFEED_EXAMPLES_BUILD, or else made with what the installed package brings."""
-    if folder := os.environ.get("PYFEED_EXAMPLES_BUILD"):
-        return Path(folder, "executor.so")
-    build = tmp_path_factory.mktemp("recognize_digits")
-    prefix = os.path.dirname(pyfeed.get_include())
-    subprocess.run(["cmake", "-S", EXAMPLE, "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}"], check=True)
-    subprocess.run(["cmake", "--build", build], check=True)
-    return build / "executor.so"
+    """The executor of recognize_digits, in PYFEED_EXAMPLES_BUILD if that is said."""
+    folder = os.environ.get("PYFEED_EXAMPLES_BUILD")
+    return Path(folder or built(EXAMPLE, tmp_path_factory.mktemp("recognize_digits")), "executor.so")
 
 
 def start(executor: Path, *options: object, changes: str = "") -> subprocess.Popen[str]:
@@ -133,3 +137,59 @@ def test_says_what_is_missing(tmp_path: Path) -> None:
     status, out, err = end(start(tmp_path / "executor.so"))
     assert (status, out) == (2, "")
     assert f"there is no {tmp_path}/executor.so: build it as" in err
+
+
+# ---- recognize_digits_files ----
+
+FILES = EXAMPLES / "recognize_digits_files"
+
+
+@pytest.fixture(scope="session")
+def train(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(FILES, tmp_path_factory.mktemp("recognize_digits_files")) / "train"
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files, made by the command line."""
+    folder = tmp_path_factory.mktemp("digits")
+    status, out, err = run(sys.executable, FILES / "write_files.py", folder)
+    assert (status, err) == (0, "")
+    convert, records, verify, whole = out.splitlines()
+    assert convert.startswith("$ python -m pyfeed convert ")
+    assert records == "1437 records, 379368 bytes, 6 files written"
+    assert verify.startswith("$ python -m pyfeed verify ")
+    assert whole.startswith("6 files, 1437 records, 0 damaged")
+    return folder
+
+
+def run(*command: object) -> tuple[int, str, str]:
+    return end(
+        subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    )
+
+
+def test_learns_from_files(train: Path, digits: Path) -> None:
+    status, out, err = run(train, digits, 20)
+    assert (status, err) == (0, "")
+    assert out.splitlines()[-2] == "28740 images in 20 passes"
+    assert accuracy(out) >= 0.95
+    assert run(train, digits, 20) == (status, out, err)  # to the last digit of every loss
+
+
+def test_it_needs_no_python(train: Path) -> None:
+    needed = subprocess.run(["ldd", train], capture_output=True, text=True, check=True).stdout
+    assert "libpyfeed.so.0" in needed
+    assert "python" not in needed
+
+
+def test_a_damaged_file_is_named(train: Path, digits: Path, tmp_path: Path) -> None:
+    for file in digits.glob("*.*"):
+        data = bytearray(file.read_bytes())
+        if file.name == "train-00003.recordio":
+            data[len(data) // 2] ^= 1
+        (tmp_path / file.name).write_bytes(data)
+    status, _, err = run(train, tmp_path)
+    assert status == 1
+    assert f"{tmp_path}/train-00003.recordio" in err
+    assert "checksum" in err

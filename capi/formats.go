@@ -1,0 +1,143 @@
+package main
+
+// #include "internal.h"
+import "C"
+
+import (
+	"context"
+	"sync"
+	"unsafe"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/readers"
+	_ "github.com/pyfeed/pyfeed/readers/all" // the formats that come with the library
+)
+
+//export pfgo_formats
+func pfgo_formats(out **C.char, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	return answer(asJSON(readers.Formats(), out), err)
+}
+
+//export pfgo_list_files
+func pfgo_list_files(names **C.char, n C.uint32_t, format *C.char, out **C.char, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	all := make([]string, n)
+	for i, s := range unsafe.Slice(names, n) {
+		all[i] = C.GoString(s)
+	}
+	files, e := readers.ListFiles(all, string(optional(format)))
+	if e == nil {
+		e = asJSON(files, out)
+	}
+	return answer(e, err)
+}
+
+//export pfgo_register_format
+func pfgo_register_format(tag *C.char, suffixes **C.char, n C.uint32_t, slots *C.char, out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	all := make([]string, n)
+	for i, s := range unsafe.Slice(suffixes, n) {
+		all[i] = C.GoString(s)
+	}
+	f, e := readers.RegisterProduced(C.GoString(tag), all, optional(slots))
+	if e != nil {
+		return answer(e, err)
+	}
+	*out = give(f)
+	return C.PF_OK
+}
+
+//export pfgo_format_wait
+func pfgo_format_wait(h C.pf_handle, call *C.pfi_call, queue *C.pf_handle, path, options **C.char, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	f, e := lookup[*readers.ProducedFormat](h)
+	if e != nil {
+		return answer(e, err)
+	}
+	p, e := blocking(call, func(ctx context.Context) (*readers.Production, error) { return f.Wait(ctx) })
+	if e != nil {
+		return answer(e, err)
+	}
+	*queue = give(p.Queue)
+	*path = C.CString(p.Path)
+	if len(p.Options) == 0 {
+		p.Options = []byte("{}")
+	}
+	*options = C.CString(string(p.Options))
+	return C.PF_OK
+}
+
+// writer is a file that C writes. Any thread, one at a time.
+type writer struct {
+	mu sync.Mutex
+	readers.Writer
+}
+
+// Drop leaves nothing of a file that is not complete.
+func (w *writer) Drop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.Abort()
+}
+
+//export pfgo_writer_create
+func pfgo_writer_create(filename, format, attributes *C.char, out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	w, e := readers.CreateWriter(C.GoString(filename), string(optional(format)), optional(attributes))
+	if e != nil {
+		return answer(e, err)
+	}
+	*out = give(&writer{Writer: w})
+	return C.PF_OK
+}
+
+//export pfgo_writer_write
+func pfgo_writer_write(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	w, e := lookup[*writer](h)
+	if e != nil {
+		return answer(e, err)
+	}
+	t, e := incoming(tensors, n)
+	if e != nil {
+		return answer(e, err)
+	}
+	defer t.Release()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return answer(w.Write(t), err)
+}
+
+// incoming is a view of C's tensors for the length of a call; a copy of those that are strided.
+func incoming(tensors *C.pf_tensor, n C.uint32_t) (*pyfeed.Tuple, error) {
+	t, err := parse(tensors, n, true)
+	if err != nil {
+		return nil, err
+	}
+	for i := range t.Slots {
+		in := at(tensors, i, tensors.size)
+		if err := t.Slots[i].CheckLoD(); err != nil {
+			t.Release()
+			return nil, pyfeed.SlotErrorf(pyfeed.Shape, i, "%v", err)
+		}
+		if C.pfi_contiguous(in) == 0 {
+			gathered := make([]byte, len(t.Slots[i].Data))
+			C.pfi_gather(unsafe.Pointer(unsafe.SliceData(gathered)), in)
+			t.Slots[i].Data = gathered
+		}
+	}
+	return t, nil
+}
+
+//export pfgo_writer_close
+func pfgo_writer_close(h C.pf_handle, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	w, e := lookup[*writer](h)
+	if e != nil {
+		return answer(e, err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return answer(w.Close(), err)
+}

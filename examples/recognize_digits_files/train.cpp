@@ -1,0 +1,73 @@
+// Recognizes handwritten digits, with no Python in the process: threads of the library read, shuffle and batch the
+// files that write_files.py has written, pass after pass, while this one learns.
+//
+//     train FOLDER [PASSES]
+//
+// The exit status is 1 if the network recognizes less than 0.95 of images that it was not trained on. One seed gives one
+// result, however many threads read.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <pyfeed.hpp>
+#include <random>
+#include <string>
+
+#include "network.hpp"
+
+namespace {
+
+constexpr float kGoal = 0.95f;
+constexpr uint64_t kSeed = 1;
+
+// Everything of the files in one batch: they are few.
+float test_accuracy(digits::Network &network, const pyfeed::Scope &scope, const std::string &files) {
+    const pyfeed::Reader all = pyfeed::open_files(scope, "test", {files}).batch(1 << 20);
+    pyfeed::read(scope, all.name(), {"image", "label"});
+    return network.accuracy(digits::Batch(scope.find("image"), scope.find("label")));
+}
+
+}  // namespace
+
+int main(int argc, char **argv) try {
+    const std::string folder = argc > 1 ? argv[1] : "";
+    const long passes = argc > 2 ? std::atol(argv[2]) : 40;
+    if (folder.empty() || argc > 3 || passes < 1) {
+        std::fprintf(stderr, "usage: %s FOLDER [PASSES]\n", argv[0]);
+        return 2;
+    }
+
+    const pyfeed::Scope scope;
+    const pyfeed::Reader batches = pyfeed::open_files(scope, "train", {folder + "/train-*.recordio"})
+                                       .shuffle(1000, kSeed)
+                                       .batch(32)
+                                       .multi_pass(static_cast<uint64_t>(passes))
+                                       .double_buffer();
+
+    const auto image = scope.var("image"), label = scope.var("label");
+    digits::Network network{std::mt19937(kSeed)};
+    float loss = std::log(float{digits::kDigits});  // that of guessing
+    uint64_t images = 0;
+    for (int step = 1; pyfeed::read(scope, batches.name(), {"image", "label"}); step++) {
+        const digits::Batch batch(image, label);
+        // Smaller and smaller steps: what is left at the end is not the noise of the last batches.
+        loss +=
+            0.02f * (network.learn(batch, digits::kRate / (1 + 0.002f * static_cast<float>(step))) - loss);
+        images += batch.rows();
+        if (step % 300 == 0) std::printf("step %5d: loss %.4f\n", step, loss);
+    }
+    std::printf("%llu images in %ld passes\n", static_cast<unsigned long long>(images), passes);
+
+    const float accuracy = test_accuracy(network, scope, folder + "/test.npz");
+    std::printf("test accuracy: %.2f\n", accuracy);
+    if (accuracy < kGoal) {
+        std::fprintf(stderr, "expected an accuracy of at least %.2f, found %.4f\n", kGoal, accuracy);
+        return 1;
+    }
+    return 0;
+} catch (const std::exception &e) {
+    std::fprintf(stderr, "%s\n", e.what());  // where a file is damaged, for one
+    return 1;
+}

@@ -1,0 +1,347 @@
+/* _native.Workers, _native.Failure, _native.Format and _native.Writer: what Python threads do for readers of
+ * the library's, and files that Python writes. */
+#include "native.h"
+
+static PyTypeObject *workers_type, *failure_type, *format_type, *writer_type;
+
+/* Workers, formats and writers are handles and nothing else. */
+typedef struct {
+    PyObject ob_base;
+    pf_handle handle; /* 0: given up */
+    int failed;       /* a writer's: what it has written so far is not worth completing */
+} handle_object;
+
+static PyObject *over(PyTypeObject *type, pf_handle handle) {
+    allocfunc make = PyType_GetSlot(type, Py_tp_alloc);
+    handle_object *self = (handle_object *)make(type, 0);
+    if (self)
+        self->handle = handle;
+    else
+        handle_release(handle);
+    return (PyObject *)self;
+}
+
+static void handle_dealloc(PyObject *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    handle_release(((handle_object *)self)->handle);
+    freefunc release = PyType_GetSlot(type, Py_tp_free);
+    release(self);
+    Py_DECREF((PyObject *)type);
+}
+
+PyObject *text_give(char *text) {
+    PyObject *s = PyUnicode_FromString(text);
+    pf_string_free(text);
+    return s;
+}
+
+/* ---- Failures: exceptions on their way to whoever reads ---- */
+
+typedef struct {
+    PyObject ob_base;
+    kept failure;
+    uint64_t token;
+} failure;
+
+/* Failure._new(exception): keeps it as long as there is the Failure */
+static PyObject *failure_new(PyObject *class, PyObject *args) {
+    PyObject *exception;
+    if (!PyArg_ParseTuple(args, "O!", PyExc_BaseException, &exception)) return NULL;
+    allocfunc make = PyType_GetSlot((PyTypeObject *)class, Py_tp_alloc);
+    failure *self = (failure *)make((PyTypeObject *)class, 0);
+    if (self) {
+        self->token = kept_new_token();
+        kept_set(&self->failure, exception, self->token);
+    }
+    return (PyObject *)self;
+}
+
+static int failure_traverse(PyObject *self, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(((failure *)self)->failure.exception);
+    Py_VISIT(((failure *)self)->failure.traceback);
+    return 0;
+}
+
+static int failure_clear(PyObject *self) {
+    kept_drop(&((failure *)self)->failure);
+    return 0;
+}
+
+static void failure_dealloc(PyObject *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    kept_drop(&((failure *)self)->failure);
+    freefunc release = PyType_GetSlot(type, Py_tp_free);
+    release(self);
+    Py_DECREF((PyObject *)type);
+}
+
+static PyObject *failure_token(failure *self, void *Py_UNUSED(unused)) {
+    return PyLong_FromUnsignedLongLong(self->token);
+}
+
+static PyMethodDef failure_methods[] = {
+    {"_new", (PyCFunction)failure_new, METH_VARARGS | METH_CLASS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static PyGetSetDef failure_getset[] = {
+    {"token", (getter)failure_token, NULL, "The number by which a reader finds the exception.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+static PyType_Slot failure_slots[] = {
+    {Py_tp_dealloc, failure_dealloc},
+    {Py_tp_traverse, failure_traverse},
+    {Py_tp_clear, failure_clear},
+    {Py_tp_methods, failure_methods},
+    {Py_tp_getset, failure_getset},
+    {Py_tp_doc, "An exception that a reader is going to raise."},
+    {0, NULL},
+};
+static PyType_Spec failure_spec = {
+    "pyfeed._native.Failure", sizeof(failure), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, failure_slots};
+
+/* ---- Workers of a map reader ---- */
+
+PyObject *workers_over(pf_handle handle) { return over(workers_type, handle); }
+
+/* take(): the next tuple and the ticket for its result */
+static PyObject *workers_take(handle_object *self, PyObject *Py_UNUSED(unused)) {
+    waiting w;
+    if (waiting_parse(&w, NULL) < 0) return NULL;
+    pf_tuple tuple = tuple_begin();
+    pf_error err = PF_ERROR_INIT;
+    uint64_t ticket;
+    waiting_begin(&w);
+    pf_status status = pf_map_take(self->handle, &w.wait, &tuple, &ticket, &err);
+    waiting_end(&w);
+    if (status) return answer(status, &err);
+    PyObject *arrays = tuple_give(&tuple, 1);
+    PyObject *both = arrays ? Py_BuildValue("(NK)", arrays, ticket) : NULL;
+    if (!both) { /* nobody else knows the ticket, and somebody waits for it */
+        pf_failure f = PF_FAILURE_INIT;
+        f.message = "no memory for the arrays of a tuple";
+        pf_map_fail(self->handle, ticket, &f, NULL);
+    }
+    return both;
+}
+
+/* give(ticket, arrays) */
+static PyObject *workers_give(handle_object *self, PyObject *args) {
+    unsigned long long ticket;
+    PyObject *arrays;
+    incoming in;
+    if (!PyArg_ParseTuple(args, "KO", &ticket, &arrays) || incoming_read(&in, arrays) < 0) return NULL;
+    pf_error err = PF_ERROR_INIT;
+    pf_status status;
+    if (in.bytes <= SMALL) {
+        status = pf_map_give(self->handle, ticket, in.tensors, (uint32_t)in.count, &err);
+    } else {
+        Py_BEGIN_ALLOW_THREADS status =
+            pf_map_give(self->handle, ticket, in.tensors, (uint32_t)in.count, &err);
+        Py_END_ALLOW_THREADS
+    }
+    incoming_drop(&in);
+    return answer(status, &err);
+}
+
+/* fail(ticket, token, type, message, traceback) */
+static PyObject *workers_fail(handle_object *self, PyObject *args) {
+    unsigned long long ticket, token;
+    pf_failure f = PF_FAILURE_INIT;
+    if (!PyArg_ParseTuple(args, "KKsss", &ticket, &token, &f.type, &f.message, &f.traceback)) return NULL;
+    f.token = token;
+    pf_error err = PF_ERROR_INIT;
+    return answer(pf_map_fail(self->handle, ticket, &f, &err), &err);
+}
+
+static PyMethodDef workers_methods[] = {
+    {"take", (PyCFunction)workers_take, METH_NOARGS, NULL},
+    {"give", (PyCFunction)workers_give, METH_VARARGS, NULL},
+    {"fail", (PyCFunction)workers_fail, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static PyType_Slot workers_slots[] = {
+    {Py_tp_dealloc, handle_dealloc},
+    {Py_tp_methods, workers_methods},
+    {Py_tp_doc, "What the threads of a map reader take tuples from and give results to."},
+    {0, NULL},
+};
+static PyType_Spec workers_spec = {"pyfeed._native.Workers", sizeof(handle_object), 0,
+                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, workers_slots};
+
+/* ---- Formats ---- */
+
+/* Format._register(tag, suffixes, slots): slots are JSON or None */
+static PyObject *format_register(PyObject *class, PyObject *args) {
+    enum { MOST = 64 };
+    const char *tag, *slots, *suffixes[MOST];
+    PyObject *list;
+    if (!PyArg_ParseTuple(args, "sO!z", &tag, &PyTuple_Type, &list, &slots)) return NULL;
+    Py_ssize_t n = PyTuple_Size(list);
+    if (n > MOST)
+        return raise_named("InvalidArgument", -1, "suffixes: expected at most %d, found %zd", MOST, n);
+    for (Py_ssize_t i = 0; i < n; i++)
+        if (!(suffixes[i] = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(list, i), NULL))) return NULL;
+    pf_error err = PF_ERROR_INIT;
+    pf_handle handle;
+    pf_status status = pf_register_format(tag, suffixes, (uint32_t)n, slots, &handle, &err);
+    return status ? raise_error(status, &err) : over((PyTypeObject *)class, handle);
+}
+
+/* wait(class): a file to be read: the queue for its instances, of that subclass of Queue, its path and its
+ * options as JSON */
+static PyObject *format_wait(handle_object *self, PyObject *class) {
+    waiting w;
+    if (waiting_parse(&w, NULL) < 0) return NULL;
+    pf_error err = PF_ERROR_INIT;
+    pf_handle queue;
+    char *path, *options;
+    waiting_begin(&w);
+    pf_status status = pf_format_wait(self->handle, &w.wait, &queue, &path, &options, &err);
+    waiting_end(&w);
+    if (status) return answer(status, &err);
+    PyObject *file = PyUnicode_DecodeFSDefault(path);
+    pf_string_free(path);
+    PyObject *text = text_give(options), *q = queue_over(class, queue);
+    PyObject *out = file && text && q ? PyTuple_Pack(3, q, file, text) : NULL;
+    Py_XDECREF(file);
+    Py_XDECREF(text);
+    Py_XDECREF(q);
+    return out;
+}
+
+static PyMethodDef format_methods[] = {
+    {"_register", (PyCFunction)format_register, METH_VARARGS | METH_CLASS, NULL},
+    {"wait", (PyCFunction)format_wait, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static PyType_Slot format_slots[] = {
+    {Py_tp_dealloc, handle_dealloc},
+    {Py_tp_methods, format_methods},
+    {Py_tp_doc, "A format whose files Python threads read."},
+    {0, NULL},
+};
+static PyType_Spec format_spec = {"pyfeed._native.Format", sizeof(handle_object), 0,
+                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, format_slots};
+
+/* _list_files(names, format): JSON; format may be None */
+PyObject *list_files(PyObject *Py_UNUSED(module), PyObject *args) {
+    PyObject *list;
+    const char *format;
+    if (!PyArg_ParseTuple(args, "O!z", &PyTuple_Type, &list, &format)) return NULL;
+    Py_ssize_t n = PyTuple_Size(list);
+    const char **names = PyMem_Calloc((size_t)n + 1, sizeof *names);
+    if (!names) return PyErr_NoMemory();
+    for (Py_ssize_t i = 0; i < n && !PyErr_Occurred(); i++)
+        names[i] = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(list, i), NULL);
+    pf_error err = PF_ERROR_INIT;
+    char *json;
+    pf_status status = PF_OK;
+    if (!PyErr_Occurred()) {
+        Py_BEGIN_ALLOW_THREADS status = pf_list_files(names, (uint32_t)n, format, &json, &err);
+        Py_END_ALLOW_THREADS
+    }
+    PyMem_Free(names);
+    if (PyErr_Occurred()) return NULL;
+    return status ? raise_error(status, &err) : text_give(json);
+}
+
+PyObject *formats(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
+    pf_error err = PF_ERROR_INIT;
+    char *json;
+    pf_status status = pf_formats(&json, &err);
+    return status ? raise_error(status, &err) : text_give(json);
+}
+
+/* ---- Writers ---- */
+
+/* Writer._create(filename, format, attributes): the last two may be None */
+static PyObject *writer_create(PyObject *class, PyObject *args) {
+    const char *filename, *format, *attributes;
+    if (!PyArg_ParseTuple(args, "szz", &filename, &format, &attributes)) return NULL;
+    pf_error err = PF_ERROR_INIT;
+    pf_handle handle;
+    pf_status status;
+    Py_BEGIN_ALLOW_THREADS status = pf_writer_create(filename, format, attributes, &handle, &err);
+    Py_END_ALLOW_THREADS return status ? raise_error(status, &err) : over((PyTypeObject *)class, handle);
+}
+
+static int writer_ready(handle_object *self, const char *method) {
+    if (self->handle && !self->failed) return 0;
+    raise_named("StateError", -1, "%s: expected an open writer, found %s", method,
+                self->handle ? "one whose last write failed: abort() is all that is left" : "a closed one");
+    return -1;
+}
+
+/* The rest is as with the library: callers come one at a time. */
+static PyObject *writer_write(handle_object *self, PyObject *arrays) {
+    incoming in;
+    if (incoming_read(&in, arrays) < 0) return NULL;
+    if (writer_ready(self, "write") < 0) {
+        incoming_drop(&in);
+        return NULL;
+    }
+    pf_error err = PF_ERROR_INIT;
+    pf_status status;
+    Py_BEGIN_ALLOW_THREADS status = pf_writer_write(self->handle, in.tensors, (uint32_t)in.count, &err);
+    Py_END_ALLOW_THREADS self->failed = status != PF_OK;
+    incoming_drop(&in);
+    return answer(status, &err);
+}
+
+static void writer_give_up(handle_object *self) {
+    pf_handle handle = self->handle;
+    self->handle = 0;
+    handle_release(handle);
+}
+
+static PyObject *writer_close(handle_object *self, PyObject *Py_UNUSED(unused)) {
+    if (!self->handle) Py_RETURN_NONE;
+    if (writer_ready(self, "close") < 0) return NULL;
+    pf_error err = PF_ERROR_INIT;
+    pf_status status;
+    Py_BEGIN_ALLOW_THREADS status = pf_writer_close(self->handle, &err);
+    Py_END_ALLOW_THREADS writer_give_up(self);
+    return answer(status, &err);
+}
+
+static PyObject *writer_abort(handle_object *self, PyObject *Py_UNUSED(unused)) {
+    writer_give_up(self);
+    Py_RETURN_NONE;
+}
+
+static PyObject *writer_closed(handle_object *self, void *Py_UNUSED(unused)) {
+    return PyBool_FromLong(!self->handle);
+}
+
+static PyMethodDef writer_methods[] = {
+    {"_create", (PyCFunction)writer_create, METH_VARARGS | METH_CLASS, NULL},
+    {"_write", (PyCFunction)writer_write, METH_O, NULL},
+    {"_close", (PyCFunction)writer_close, METH_NOARGS, NULL},
+    {"_abort", (PyCFunction)writer_abort, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static PyGetSetDef writer_getset[] = {
+    {"closed", (getter)writer_closed, NULL, "Whether it is closed or aborted.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+static PyType_Slot writer_slots[] = {
+    {Py_tp_dealloc, handle_dealloc},
+    {Py_tp_methods, writer_methods},
+    {Py_tp_getset, writer_getset},
+    {Py_tp_doc, "The part of pyfeed.Writer that is written in C."},
+    {0, NULL},
+};
+static PyType_Spec writer_spec = {
+    "pyfeed._native.Writer", sizeof(handle_object), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION, writer_slots};
+
+int files_init(PyObject *module) {
+    return add_type(module, &failure_spec, &failure_type) || add_type(module, &workers_spec, &workers_type) ||
+                   add_type(module, &format_spec, &format_type) ||
+                   add_type(module, &writer_spec, &writer_type)
+               ? -1
+               : 0;
+}

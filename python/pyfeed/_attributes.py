@@ -1,0 +1,53 @@
+"""What operators and formats are told, as JSON."""
+
+from __future__ import annotations
+
+import json
+import operator
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from . import _native
+from ._errors import InvalidArgument
+
+
+def number(name: str, value: Any, least: int, unit: str = "", most: int = 2**63 - 1) -> int:
+    """An integer of at least so much."""
+    n = operator.index(value)
+    if n < least:
+        raise InvalidArgument(f"{name}: expected at least {least}{unit and ' ' + unit}, found {n}")
+    if n > most:
+        raise OverflowError(f"{name}: expected at most {most}, found {n}")
+    return n
+
+
+def encode(attributes: Mapping[str, Any]) -> str:
+    """A JSON object; NumPy's numbers and dtypes, and paths, are said as JSON can say them."""
+    try:
+        return json.dumps(attributes, default=_plain, allow_nan=False)
+    except ValueError:
+        for name, value in attributes.items():
+            try:
+                json.dumps(value, default=_plain, allow_nan=False)
+            except ValueError as error:
+                raise InvalidArgument(f"{name}: {error}, found {value!r}") from None
+        raise
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, (bytes, bytearray)):
+        raise TypeError(f"expected a number, text, list or dict, found {value!r}")
+    if isinstance(value, (np.dtype, type)):
+        return _native._dtype_name(value)
+    if isinstance(value, (set, frozenset)) or not hasattr(value, "__iter__"):
+        raise TypeError(f"expected a number, text, list or dict, found {value!r}")
+    return list(value)

@@ -1,0 +1,532 @@
+package csv
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/readers"
+)
+
+const (
+	mostColumns = 1 << 20 // of a file
+	mostSlots   = 4096    // where each column is one: every instance in memory has so many
+)
+
+// column is how one of the file is read.
+type column struct {
+	kind         kind
+	dtype        pyfeed.DType
+	size         int    // of an element, in bytes
+	at           int    // where the element goes in a row; of text: its number among the text slots
+	below, above uint64 // how far from 0 an integer may be
+	slot         int
+	number       int    // of the column
+	name         string // "" without a header
+
+	missing    uint64 // what an empty field stands for
+	hasMissing bool
+}
+
+func (c *column) String() string { return label(c.name, c.number) }
+
+// output is how a slot of an instance is made.
+type output struct {
+	dtype    pyfeed.DType
+	dims     pyfeed.Dims
+	text     bool
+	at, size int // in the row, in bytes; of text: at is its number among the text slots
+}
+
+// group is the columns of one slot, before it is known what they are.
+type group struct {
+	name    string
+	columns []int
+	one     bool // by itself, rather than a list of one
+	dtype   string
+	dims    pyfeed.Dims
+}
+
+// label names a column in an error.
+func label(name string, number int) string {
+	if name != "" {
+		return fmt.Sprintf("column %q", name)
+	}
+	return fmt.Sprintf("column %d", number)
+}
+
+// table is the columns of a file and what is made of them.
+type table struct {
+	tag       string
+	names     []string // of the columns; nil without a header
+	width     int      // number of columns
+	slots     []pyfeed.Slot
+	called    []string // the slots; nil if none is
+	columns   []column
+	outputs   []output
+	row       int   // bytes of an instance's numbers
+	numbers   int   // slots of numbers
+	textSlots []int // numbers of the slots of text
+}
+
+// plan says which columns make which slot. first is the fields of the first record, for what it has to tell; nil if
+// there is none.
+func (t *table) plan(c *readers.Config, o *Options, first func() ([][]byte, error)) error {
+	groups, err := t.group(c, o)
+	if err != nil {
+		return err
+	}
+	for name := range o.DTypes {
+		if _, err := t.index(name); err != nil {
+			return pyfeed.Errorf(pyfeed.Invalid, "%s: dtypes: %v", t.tag, err)
+		}
+	}
+	t.columns = make([]column, t.width)
+	for i := range t.columns {
+		t.columns[i].slot, t.columns[i].number = -1, i
+		if t.names != nil {
+			t.columns[i].name = t.names[i]
+		}
+	}
+	named := false
+	for i, g := range groups {
+		var given *pyfeed.Slot
+		if c.Slots != nil {
+			given = &c.Slots[i]
+		}
+		slot, err := t.settle(i, g, given, o, first)
+		if err != nil {
+			return err
+		}
+		if err := t.add(i, g, slot, o); err != nil {
+			return err
+		}
+		t.slots = append(t.slots, slot)
+		t.called = append(t.called, g.name)
+		named = named || g.name != ""
+	}
+	if !named {
+		t.called = nil
+	}
+	if len(c.Names) > 0 {
+		t.called = c.Names
+	}
+	return nil
+}
+
+// group says which columns the slots are made of.
+func (t *table) group(c *readers.Config, o *Options) (groups []group, err error) {
+	switch {
+	case len(o.Columns) > 0:
+		if c.Slots != nil && len(c.Slots) != len(o.Columns) {
+			return nil, pyfeed.Errorf(pyfeed.Invalid, "%s: columns: expected %d, as there are slots, found %d", t.tag, len(c.Slots), len(o.Columns))
+		}
+		for i := range o.Columns {
+			g, err := t.choose(&o.Columns[i])
+			if err != nil {
+				return nil, pyfeed.SlotErrorf(pyfeed.Invalid, i, "%s: columns: %v", t.tag, err)
+			}
+			groups = append(groups, g)
+		}
+		return groups, nil
+	case c.Slots == nil:
+		if t.width > mostSlots {
+			return nil, pyfeed.Errorf(pyfeed.Invalid, "%s: expected at most %d columns where each is a slot, found %d: say slots, or columns", t.tag, mostSlots, t.width)
+		}
+		for i := range t.width {
+			g := group{columns: []int{i}, one: true}
+			if t.names != nil {
+				g.name = t.names[i]
+			}
+			groups = append(groups, g)
+		}
+		return groups, nil
+	case t.byName(c):
+		for i, name := range c.Names {
+			at, err := t.index(name)
+			if err != nil {
+				return nil, pyfeed.SlotErrorf(pyfeed.Invalid, i, "%s: %v", t.tag, err)
+			}
+			groups = append(groups, group{name: name, columns: []int{at}, one: true})
+		}
+		return groups, nil
+	}
+	at := 0
+	for i, s := range c.Slots {
+		n, err := take(s)
+		if err != nil {
+			return nil, pyfeed.SlotErrorf(pyfeed.Invalid, i, "%s: %v", t.tag, err)
+		}
+		g := group{one: true}
+		for ; n > 0; n-- {
+			g.columns = append(g.columns, at)
+			at++
+		}
+		if at > mostColumns {
+			return nil, pyfeed.SlotErrorf(pyfeed.Invalid, i, "%s: expected at most %d columns, found slots of more elements", t.tag, mostColumns)
+		}
+		groups = append(groups, g)
+	}
+	if t.width < 0 {
+		t.width = at
+	}
+	if t.width != at || at == 0 {
+		return nil, pyfeed.Errorf(pyfeed.Invalid, "%s: slots: expected as many elements as there are columns, %d, found %d: the option columns says which are meant", t.tag, t.width, at)
+	}
+	return groups, nil
+}
+
+// byName says whether the slots are called like columns. Slots in the order of the columns need no names.
+func (t *table) byName(c *readers.Config) bool {
+	if t.names == nil || len(c.Names) != len(c.Slots) || slices.Equal(c.Names, t.names) {
+		return false
+	}
+	some := false
+	for i, s := range c.Slots {
+		if n, err := take(s); err != nil || n != 1 || c.Names[i] == "" {
+			return false
+		}
+		some = some || slices.Contains(t.names, c.Names[i])
+	}
+	return some
+}
+
+// take is how many columns a slot takes.
+func take(s pyfeed.Slot) (int, error) {
+	if s.LoDLevels > 0 {
+		return 1, textual(s)
+	}
+	n := int64(1)
+	for _, d := range s.Dims {
+		if d < 0 {
+			return 0, fmt.Errorf("dims: expected sizes without -1 for numbers, found %v; text is uint8 of dims [-1] with 1 LoD level", s.Dims)
+		}
+		if n *= min(d, mostColumns+1); n > mostColumns {
+			return 0, fmt.Errorf("dims: expected at most %d elements, found dims %v", mostColumns, s.Dims)
+		}
+	}
+	return int(n), nil
+}
+
+// textual says what is wrong with a slot for text.
+func textual(s pyfeed.Slot) error {
+	if s.LoDLevels != 1 || len(s.Dims) != 1 || s.Dims[0] != -1 || s.DType != pyfeed.Uint8 && s.DType != pyfeed.Any {
+		return fmt.Errorf("expected numbers, or text: uint8 of dims [-1] with 1 LoD level, found %v of dims %v with %d", s.DType, s.Dims, s.LoDLevels)
+	}
+	return nil
+}
+
+// index is the number of the column of that name, or of that number.
+func (t *table) index(name string) (int, error) {
+	at := slices.Index(t.names, name)
+	if at >= 0 {
+		if slices.Contains(t.names[at+1:], name) {
+			return 0, fmt.Errorf("expected one column %q, found more: say its number", name)
+		}
+		return at, nil
+	}
+	if n, err := strconv.ParseUint(name, 10, 32); err == nil && int(n) < t.width {
+		return int(n), nil
+	}
+	return 0, fmt.Errorf("expected the name or number of a column, found %q; there are %s", name, t.known())
+}
+
+func (t *table) known() string {
+	if t.names == nil {
+		return fmt.Sprintf("%d, without names", t.width)
+	}
+	shown := t.names[:min(len(t.names), 20)]
+	s := fmt.Sprintf("%q", shown)
+	s = strings.ReplaceAll(s[1:len(s)-1], `" "`, `", "`)
+	if len(shown) < len(t.names) {
+		s += fmt.Sprintf(" and %d more", len(t.names)-len(shown))
+	}
+	return s
+}
+
+// choose finds the columns of an option.
+func (t *table) choose(o *Columns) (group, error) {
+	g := group{name: o.Name, one: o.Columns.One, dtype: o.DType, dims: o.Dims}
+	if len(o.Columns.Items) == 0 {
+		return g, fmt.Errorf("expected at least 1 column, found none")
+	}
+	for _, item := range o.Columns.Items {
+		switch item := item.(type) {
+		case int:
+			if item < -t.width || item >= t.width {
+				return g, fmt.Errorf("expected the number of a column, %d to %d, found %d", -t.width, t.width-1, item)
+			}
+			g.columns = append(g.columns, (item+t.width)%t.width)
+		case string:
+			at, err := t.index(item)
+			if err == nil {
+				g.columns = append(g.columns, at)
+				continue
+			}
+			first, last, is := t.interval(item)
+			if !is {
+				return g, err
+			}
+			if last < first {
+				return g, fmt.Errorf("expected a first and a last column, found %q, where the last comes before the first", item)
+			}
+			g.one = false
+			for ; first <= last; first++ {
+				g.columns = append(g.columns, first)
+			}
+		default:
+			return g, fmt.Errorf("expected names or numbers of columns, found %v", item)
+		}
+		if len(g.columns) > mostColumns {
+			return g, fmt.Errorf("expected at most %d columns, found more", mostColumns)
+		}
+	}
+	if g.one && g.name == "" && t.names != nil {
+		g.name = t.names[g.columns[0]]
+	}
+	return g, nil
+}
+
+// interval reads "first:last", where names may have colons too.
+func (t *table) interval(s string) (first, last int, is bool) {
+	for i := range len(s) {
+		if s[i] != ':' {
+			continue
+		}
+		first, last = 0, t.width-1
+		var before, behind error
+		if i > 0 {
+			first, before = t.index(s[:i])
+		}
+		if i < len(s)-1 {
+			last, behind = t.index(s[i+1:])
+		}
+		if before == nil && behind == nil {
+			return first, last, true
+		}
+	}
+	return 0, 0, false
+}
+
+// settle decides what slot i is like.
+func (t *table) settle(i int, g group, given *pyfeed.Slot, o *Options, first func() ([][]byte, error)) (slot pyfeed.Slot, err error) {
+	invalid := func(format string, args ...any) (pyfeed.Slot, error) {
+		return pyfeed.Slot{}, pyfeed.SlotErrorf(pyfeed.Invalid, i, "%s: %s", t.tag, fmt.Sprintf(format, args...))
+	}
+	said := g.dtype
+	for _, at := range g.columns {
+		if d := t.said(o, at); d != "" && said != "" && d != said {
+			return invalid("dtypes: expected %s, as of the slot's other columns, found %s for %s", said, d, t.label(at))
+		} else if d != "" {
+			said = d
+		}
+	}
+	d := pyfeed.Any
+	if said != "" && said != "bytes" {
+		var known bool
+		if d, known = pyfeed.DTypeOf(said); !known {
+			return invalid("dtype: expected bytes or the name of a dtype, found %q", said)
+		}
+	}
+	switch {
+	case given != nil && given.LoDLevels > 0:
+		if err := textual(*given); err != nil {
+			return invalid("%v", err)
+		}
+		if d != pyfeed.Any {
+			return invalid("dtype: expected bytes, as the slot says, found %v", d)
+		}
+		said = "bytes"
+	case given != nil:
+		if said == "bytes" || d != pyfeed.Any && given.DType != pyfeed.Any && d != given.DType {
+			return invalid("dtype: expected %v, as the slot says, found %s", given.DType, said)
+		}
+		if given.DType != pyfeed.Any {
+			d = given.DType
+		}
+		slot.Dims = slices.Clone(given.Dims)
+	case g.dims != nil:
+		slot.Dims = slices.Clone(g.dims)
+	case !g.one:
+		slot.Dims = pyfeed.Dims{int64(len(g.columns))}
+	}
+	if said == "bytes" {
+		if len(g.columns) != 1 {
+			return invalid("expected 1 column of text, found %d", len(g.columns))
+		}
+		return readers.BytesSlot, nil
+	}
+	if len(slot.Dims) > pyfeed.MaxRank {
+		return invalid("rank: expected at most %d dimensions, found %d", pyfeed.MaxRank, len(slot.Dims))
+	}
+	n, err := take(slot)
+	if err != nil {
+		return invalid("%v", err)
+	}
+	if n != len(g.columns) {
+		return invalid("dims: expected as many elements as there are columns, %d, found dims %v", len(g.columns), slot.Dims)
+	}
+	if d == pyfeed.Any && n > 0 {
+		if d, err = t.infer(g, o, first); err != nil {
+			if _, is := err.(*pyfeed.Error); is {
+				return slot, err
+			}
+			return invalid("%v", err)
+		}
+		if d == pyfeed.Any { // text
+			if given != nil || len(g.columns) != 1 || !g.one || g.dims != nil {
+				at, field := t.textIn(g, first)
+				return invalid("expected numbers, found %s in %s of the first record", shown(field), t.label(at))
+			}
+			return readers.BytesSlot, nil
+		}
+	}
+	if d == pyfeed.Any {
+		d = pyfeed.Float64
+	}
+	if _, ok := kindOf(d); !ok {
+		return invalid("dtype: expected real numbers, bool or bytes, found %v", d)
+	}
+	slot.DType = d
+	return slot, nil
+}
+
+// said is the dtype that the options give a column, or "".
+func (t *table) said(o *Options, at int) string {
+	if len(o.DTypes) == 0 {
+		return ""
+	}
+	if t.names != nil {
+		if d, is := o.DTypes[t.names[at]]; is {
+			return d
+		}
+	}
+	number := strconv.Itoa(at)
+	if slices.Contains(t.names, number) {
+		return ""
+	}
+	return o.DTypes[number]
+}
+
+func (t *table) label(at int) string {
+	if t.names != nil {
+		return label(t.names[at], at)
+	}
+	return label("", at)
+}
+
+// infer tells the dtype of columns by the first record; Any is text.
+func (t *table) infer(g group, o *Options, first func() ([][]byte, error)) (pyfeed.DType, error) {
+	fields, err := first()
+	if err != nil {
+		return 0, err
+	}
+	if fields == nil {
+		return 0, fmt.Errorf("expected a record to tell dtypes by, found none: say slots, or dtypes")
+	}
+	all := pyfeed.Any
+	for k, at := range g.columns {
+		if at >= len(fields) {
+			return 0, fmt.Errorf("expected %d columns in the first record, found %d", t.width, len(fields))
+		}
+		d := guess(fields[at])
+		if len(fields[at]) == 0 {
+			if o.Missing == nil {
+				return 0, fmt.Errorf("expected a value in %s of the first record, to tell its dtype by, found an empty field: say slots, or dtypes", t.label(at))
+			}
+			d = guess([]byte(*o.Missing))
+		}
+		switch {
+		case k == 0:
+			all = d
+		case d == all:
+		case d == pyfeed.Any || all == pyfeed.Any || d == pyfeed.Bool || all == pyfeed.Bool:
+			return pyfeed.Any, nil
+		case d != pyfeed.Float64 && all != pyfeed.Float64: // one of the integers is too large for the other
+			all = pyfeed.Uint64
+		default:
+			all = pyfeed.Float64
+		}
+	}
+	return all, nil
+}
+
+// textIn is the column of the first record that is no number, for an error.
+func (t *table) textIn(g group, first func() ([][]byte, error)) (int, []byte) {
+	fields, _ := first()
+	for _, at := range g.columns {
+		if d := guess(fields[at]); d == pyfeed.Any || d == pyfeed.Bool {
+			return at, fields[at]
+		}
+	}
+	return g.columns[0], fields[g.columns[0]]
+}
+
+// guess is the dtype of a field; Any is text.
+func guess(field []byte) pyfeed.DType {
+	field = trim(field)
+	if _, f := parseInteger(field, pyfeed.Int64); f == none {
+		return pyfeed.Int64
+	}
+	if _, f := parseInteger(field, pyfeed.Uint64); f == none {
+		return pyfeed.Uint64
+	}
+	if _, f := parseFloat(field, 64); f == none {
+		return pyfeed.Float64
+	}
+	if _, f := parseBool(field); f == none {
+		return pyfeed.Bool
+	}
+	return pyfeed.Any
+}
+
+// add lays slot i out and has its columns fill it.
+func (t *table) add(i int, g group, slot pyfeed.Slot, o *Options) error {
+	out := output{dtype: slot.DType, dims: slot.Dims}
+	k := text
+	if slot.LoDLevels > 0 {
+		out.text, out.at = true, len(t.textSlots)
+		t.textSlots = append(t.textSlots, i)
+	} else {
+		k, _ = kindOf(slot.DType)
+		t.numbers++
+		t.row = (t.row + 7) &^ 7 // the widest element
+		out.at = t.row
+	}
+	for _, at := range g.columns {
+		c := &t.columns[at]
+		if c.slot >= 0 {
+			return pyfeed.SlotErrorf(pyfeed.Invalid, i, "%s: columns: expected columns that no other slot has, found %s, which slot %d has", t.tag, t.label(at), c.slot)
+		}
+		c.slot, c.kind, c.dtype, c.size, c.at = i, k, slot.DType, slot.DType.Size(), out.at
+		if k == text {
+			continue
+		}
+		c.at = t.row
+		t.row += c.size
+		c.below, c.above = bounds(slot.DType)
+		if o.Missing != nil {
+			bits, f := parseNumber([]byte(*o.Missing), slot.DType, k)
+			c.missing, c.hasMissing = bits, f == none
+		}
+	}
+	if !out.text {
+		out.size = t.row - out.at
+	}
+	t.outputs = append(t.outputs, out)
+	return nil
+}
+
+// shown is a field in an error.
+func shown(field []byte) string {
+	const most = 40
+	if len(field) == 0 {
+		return "an empty field"
+	}
+	if len(field) > most {
+		return fmt.Sprintf("%q and %d bytes more", field[:most], len(field)-most)
+	}
+	return strconv.Quote(string(field))
+}

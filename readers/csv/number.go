@@ -1,0 +1,441 @@
+package csv
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strconv"
+	"unsafe"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+)
+
+// A kind is how the fields of a column are read.
+type kind uint8
+
+const (
+	skipped kind = iota
+	text
+	boolean
+	integer
+	float64s
+	float32s
+	halves // float16 and bfloat16
+)
+
+// kindOf is how numbers of a dtype are read; false for those that text has no form for.
+func kindOf(d pyfeed.DType) (kind, bool) {
+	switch d {
+	case pyfeed.Bool:
+		return boolean, true
+	case pyfeed.Float64:
+		return float64s, true
+	case pyfeed.Float32:
+		return float32s, true
+	case pyfeed.Float16, pyfeed.BFloat16:
+		return halves, true
+	case pyfeed.Complex64, pyfeed.Complex128:
+		return 0, false
+	}
+	return integer, d.Valid()
+}
+
+// bounds are how far from 0 integers of a dtype may be, on either side.
+func bounds(d pyfeed.DType) (below, above uint64) {
+	bits := 8 * d.Size()
+	switch d {
+	case pyfeed.Int8, pyfeed.Int16, pyfeed.Int32, pyfeed.Int64:
+		return 1 << (bits - 1), 1<<(bits-1) - 1
+	}
+	return 0, math.MaxUint64 >> (64 - bits)
+}
+
+// scanInteger reads a sign and digits from p on. The digits end at q; p if there are none, or too many.
+func scanInteger(b []byte, p int) (v uint64, negative bool, q int) {
+	q = p
+	if q < len(b) && b[q] == '-' {
+		negative = true
+		q++
+	}
+	first := q
+	for q < len(b) && b[q]-'0' <= 9 {
+		v = v*10 + uint64(b[q]-'0')
+		q++
+	}
+	if q == first || q-first > 19 { // 19 digits are less than 2^64
+		return 0, false, p
+	}
+	return v, negative, q
+}
+
+// decimal is a number as it is written: mantissa × 10^exponent.
+type decimal struct {
+	mantissa uint64
+	exponent int
+	negative bool
+	whole    bool // all digits are in the mantissa
+}
+
+// scanDecimal reads a number from p on. It ends at q; p if there is none of the common form.
+func scanDecimal(b []byte, p int) (d decimal, q int) {
+	q = p
+	if q < len(b) && b[q] == '-' {
+		d.negative = true
+		q++
+	}
+	first := q
+	m := uint64(0)
+	for q < len(b) && b[q]-'0' <= 9 {
+		m = m*10 + uint64(b[q]-'0')
+		q++
+	}
+	digits := q - first
+	if q < len(b) && b[q] == '.' {
+		q++
+		first = q
+		for q+8 <= len(b) {
+			eight, ok := eightDigits(binary.LittleEndian.Uint64(b[q:]))
+			if !ok {
+				break
+			}
+			m = m*1e8 + eight
+			q += 8
+		}
+		for q < len(b) && b[q]-'0' <= 9 {
+			m = m*10 + uint64(b[q]-'0')
+			q++
+		}
+		d.exponent = first - q
+		digits += q - first
+	}
+	if digits == 0 {
+		return d, p
+	}
+	if q < len(b) && b[q]|0x20 == 'e' {
+		q++
+		minus := false
+		if q < len(b) && (b[q] == '-' || b[q] == '+') {
+			minus = b[q] == '-'
+			q++
+		}
+		first, e := q, 0
+		for q < len(b) && b[q]-'0' <= 9 && q-first < 5 {
+			e = e*10 + int(b[q]-'0')
+			q++
+		}
+		if q == first || q-first == 5 {
+			return d, p
+		}
+		if minus {
+			e = -e
+		}
+		d.exponent += e
+	}
+	d.mantissa, d.whole = m, digits <= 19
+	return d, q
+}
+
+// eightDigits is the value of eight ASCII digits, the first in the low byte: three steps that each add up
+// neighbours, of one digit, two, and four.
+func eightDigits(w uint64) (uint64, bool) {
+	const zeros, sixes = 0x3030303030303030, 0x0606060606060606
+	if w&0xf0f0f0f0f0f0f0f0 != zeros || (w+sixes)&0xf0f0f0f0f0f0f0f0 != zeros {
+		return 0, false
+	}
+	w -= zeros
+	w = w*10 + w>>8
+	return ((w&0x000000ff000000ff)*(100+1000000<<32) + (w>>16&0x000000ff000000ff)*(1+10000<<32)) >> 32, true
+}
+
+// Powers of ten that a float64 holds exactly.
+var tens = [...]float64{1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10,
+	1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22}
+
+// exact is the float64 nearest to d, where mantissa and power of ten are both float64s: then one multiplication or
+// division rounds once (W. D. Clinger, How to read floating point numbers accurately, 1990).
+func (d *decimal) exact() (f float64, ok bool) {
+	if !d.whole || d.mantissa > 1<<53 {
+		return 0, false
+	}
+	f = float64(d.mantissa)
+	switch e := d.exponent; {
+	case e == 0:
+	case e < 0 && e >= -22:
+		f /= tens[-e]
+	case e > 0 && e <= 22:
+		f *= tens[e]
+	default:
+		return 0, false
+	}
+	if d.negative {
+		f = -f
+	}
+	return f, true
+}
+
+// narrow is the float32 nearest to the number whose nearest float64 is f. It is not told where f lies half-way
+// between two float32s, because the number itself may not, nor outside the normal float32s.
+func narrow(f float64) (float32, bool) {
+	size := math.Abs(f)
+	if f == 0 {
+		return float32(f), true
+	}
+	if size < 0x1p-126 || size > math.MaxFloat32 || math.Float64bits(f)&(1<<29-1) == 1<<28 {
+		return 0, false
+	}
+	return float32(f), true
+}
+
+// scanFloat64 reads a number from p on. It ends at q; p if it takes a closer look.
+func scanFloat64(b []byte, p int) (float64, int) {
+	d, q := scanDecimal(b, p)
+	if q == p {
+		return 0, p
+	}
+	if f, ok := d.exact(); ok {
+		return f, q
+	}
+	f, err := strconv.ParseFloat(unsafe.String(&b[p], q-p), 64)
+	if err != nil {
+		return 0, p
+	}
+	return f, q
+}
+
+// scanFloat32 is scanFloat64 for float32.
+func scanFloat32(b []byte, p int) (float32, int) {
+	d, q := scanDecimal(b, p)
+	if q == p {
+		return 0, p
+	}
+	if f, ok := d.exact(); ok {
+		if n, ok := narrow(f); ok {
+			return n, q
+		}
+	}
+	f, err := strconv.ParseFloat(unsafe.String(&b[p], q-p), 32)
+	if err != nil {
+		return 0, p
+	}
+	return float32(f), q
+}
+
+// trim takes the blanks and tabs from both ends.
+func trim(b []byte) []byte {
+	for len(b) > 0 && (b[0] == ' ' || b[0] == '\t') {
+		b = b[1:]
+	}
+	for len(b) > 0 && (b[len(b)-1] == ' ' || b[len(b)-1] == '\t') {
+		b = b[:len(b)-1]
+	}
+	return b
+}
+
+// A number may not be in a field for two reasons.
+type flaw uint8
+
+const (
+	none flaw = iota
+	noNumber
+	outOfRange
+)
+
+// parseNumber reads a whole field, in all forms there are: with a plus sign, inf, nan, and blanks around it.
+func parseNumber(b []byte, d pyfeed.DType, k kind) (bits uint64, f flaw) {
+	b = trim(b)
+	switch k {
+	case boolean:
+		return parseBool(b)
+	case integer:
+		return parseInteger(b, d)
+	}
+	width := 64
+	if k == float32s {
+		width = 32
+	}
+	v, f := parseFloat(b, width)
+	if f != none {
+		return 0, f
+	}
+	switch {
+	case k == float32s:
+		return uint64(math.Float32bits(float32(v))), none
+	case k == float64s:
+		return math.Float64bits(v), none
+	}
+	h, ok := halve(v, d)
+	if !ok {
+		return 0, outOfRange
+	}
+	return uint64(h), none
+}
+
+func parseBool(b []byte) (uint64, flaw) {
+	switch len(b) {
+	case 1:
+		if b[0] == '0' || b[0] == '1' {
+			return uint64(b[0] - '0'), none
+		}
+	case 4:
+		if fold(b, "true") {
+			return 1, none
+		}
+	case 5:
+		if fold(b, "false") {
+			return 0, none
+		}
+	}
+	return 0, noNumber
+}
+
+// fold says whether b is a word, but for upper and lower case.
+func fold(b []byte, word string) bool {
+	if len(b) != len(word) {
+		return false
+	}
+	for i := range b {
+		if b[i]|0x20 != word[i] {
+			return false
+		}
+	}
+	return true
+}
+
+func parseInteger(b []byte, d pyfeed.DType) (uint64, flaw) {
+	negative := false
+	if len(b) > 0 && (b[0] == '-' || b[0] == '+') {
+		negative = b[0] == '-'
+		b = b[1:]
+	}
+	if len(b) == 0 {
+		return 0, noNumber
+	}
+	for _, c := range b {
+		if c-'0' > 9 {
+			return 0, noNumber
+		}
+	}
+	for len(b) > 1 && b[0] == '0' {
+		b = b[1:]
+	}
+	v, err := strconv.ParseUint(unsafe.String(&b[0], len(b)), 10, 64)
+	below, above := bounds(d)
+	if negative {
+		above, v = below, -v
+		if err == nil && -v > above {
+			return 0, outOfRange
+		}
+	}
+	if err != nil || !negative && v > above {
+		return 0, outOfRange
+	}
+	return v, none
+}
+
+// parseFloat rounds correctly. What it takes is what C's strtod does, without hexadecimal numbers.
+func parseFloat(b []byte, width int) (float64, flaw) {
+	if len(b) == 0 {
+		return 0, noNumber
+	}
+	unsigned := b
+	if b[0] == '-' || b[0] == '+' {
+		unsigned = b[1:]
+	}
+	switch {
+	case fold(unsigned, "nan"):
+		return math.Float64frombits(0x7ff8 << 48), none // the one of NumPy
+	case fold(unsigned, "inf") || fold(unsigned, "infinity"):
+		if b[0] == '-' {
+			return math.Inf(-1), none
+		}
+		return math.Inf(1), none
+	}
+	for _, c := range b {
+		if c-'0' > 9 && c != '.' && c != '-' && c != '+' && c|0x20 != 'e' { // strconv knows more
+			return 0, noNumber
+		}
+	}
+	f, err := strconv.ParseFloat(unsafe.String(&b[0], len(b)), width)
+	if err != nil {
+		if math.IsInf(f, 0) {
+			return 0, outOfRange
+		}
+		return 0, noNumber
+	}
+	return f, none
+}
+
+// What the two kinds of half-size floats look like: bits of the fraction, and the exponent of 1.
+func halfLayout(d pyfeed.DType) (fraction, bias int) {
+	if d == pyfeed.Float16 {
+		return 10, 15
+	}
+	return 7, 127
+}
+
+// halve rounds to the nearest float16 or bfloat16, to even between two, as NumPy does; false beyond the largest.
+func halve(f float64, d pyfeed.DType) (uint16, bool) {
+	fraction, bias := halfLayout(d)
+	sign := uint16(math.Float64bits(f) >> 48 & 0x8000)
+	infinity := uint16(0x7fff) >> fraction << fraction
+	switch size := math.Abs(f); {
+	case f != f:
+		return infinity | 1<<(fraction-1), true
+	case math.IsInf(f, 0):
+		return sign | infinity, true
+	case size == 0:
+		return sign, true
+	default:
+		// In units of the last place, which below the normal numbers is that of the smallest of them.
+		_, exponent := math.Frexp(size)
+		exponent = max(exponent-1, 1-bias)
+		units := uint64(math.RoundToEven(math.Ldexp(size, fraction-exponent)))
+		h := units + uint64(exponent+bias-1)<<fraction // the leading one is 1 more in the exponent
+		return sign | uint16(min(h, uint64(infinity))), h < uint64(infinity)
+	}
+}
+
+// widen is the value of a float16 or bfloat16.
+func widen(h uint16, d pyfeed.DType) float64 {
+	fraction, bias := halfLayout(d)
+	exponent := int(h & 0x7fff >> fraction)
+	f := float64(h & (1<<fraction - 1))
+	switch exponent {
+	case 0x7fff >> fraction:
+		if f != 0 {
+			return math.NaN()
+		}
+		f = math.Inf(1)
+	case 0:
+		f = math.Ldexp(f, 1-bias-fraction)
+	default:
+		f = math.Ldexp(f+float64(uint(1)<<fraction), exponent-bias-fraction)
+	}
+	if h&0x8000 != 0 {
+		f = -f
+	}
+	return f
+}
+
+// wanted says what a column takes.
+func wanted(d pyfeed.DType, f flaw) string {
+	switch k, _ := kindOf(d); {
+	case k == boolean:
+		return "a bool, true, false, 0 or 1"
+	case k == integer && f == outOfRange:
+		below, above := bounds(d)
+		return fmt.Sprintf("a number of %v, %d to %d", d, -int64(below), above)
+	case f == outOfRange:
+		largest := math.MaxFloat64
+		switch d {
+		case pyfeed.Float32:
+			largest = math.MaxFloat32
+		case pyfeed.Float16:
+			largest = 65504
+		case pyfeed.BFloat16:
+			largest = 0x1.fep127
+		}
+		return fmt.Sprintf("a number of %v, at most %.5g in size", d, largest)
+	}
+	return fmt.Sprintf("a number of %v", d)
+}

@@ -1,0 +1,654 @@
+package csv
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"math"
+	"math/bits"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/storage"
+)
+
+// mostRecord bounds a record, in bytes: a quote that nobody closes must not bring a whole file into memory.
+const mostRecord = 256 << 20
+
+func (f format) open(path string, c *readers.Config) (readers.Records, error) {
+	return readers.OpenRecords(path, readers.OptionsOf[Options](c).Compression, c, f.records)
+}
+
+func (f format) records(file *storage.File, c *readers.Config) (readers.Records, error) {
+	r := &records{file: file, arena: memory.NewArena(c.Pool), most: mostRecord, table: table{tag: f.tag, width: -1}}
+	if err := r.begin(f, c); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// records reads. Numbers are made in memory of their own, text is used where it lies unless it has doubled quotes.
+type records struct {
+	table
+	dialect
+	file   *storage.File
+	arena  *memory.Arena
+	record int64 // number of the next; -1: the header
+	most   int   // bytes of a record
+	err    error // why reading goes no further
+	broken bool  // err is that of the file, behind which there is nothing
+
+	line    []byte         // the numbers of an instance that is being read: of arena, if not nil
+	buffer  *memory.Buffer // that line lies in
+	spans   []span         // its texts
+	offsets readers.Offsets
+	fault   error // what parse found wrong
+}
+
+// span is a field where it lies.
+type span struct {
+	data    []byte
+	doubled bool // there are doubled quotes in it
+}
+
+// status is how far parsing came.
+type status uint8
+
+const (
+	done status = iota
+	more        // the data ends too soon
+	bad         // fault says why
+)
+
+func (r *records) begin(f format, c *readers.Config) (err error) {
+	o := readers.OptionsOf[Options](c)
+	if r.dialect, err = f.dialect(o); err != nil {
+		return err
+	}
+	b, err := r.file.Peek(3)
+	if err != nil && len(b) < 3 {
+		return err
+	}
+	if bytes.HasPrefix(b, []byte("\xef\xbb\xbf")) {
+		r.file.Skip(3)
+	} else if bytes.HasPrefix(b, []byte("\xff\xfe")) || bytes.HasPrefix(b, []byte("\xfe\xff")) {
+		return r.file.Corrupt(0, -1, "expected text in UTF-8, found UTF-16")
+	}
+	if o.Header == nil || *o.Header {
+		if err := r.header(o); err != nil {
+			return err
+		}
+	}
+	var fields [][]byte
+	known := false
+	first := func() ([][]byte, error) {
+		if known {
+			return fields, nil
+		}
+		var err error
+		if fields, _, err = r.peekFields(); err == io.EOF {
+			err = nil
+		}
+		known = err == nil
+		return fields, err
+	}
+	if c.Slots != nil {
+		if end, err := r.atEnd(); end || err != nil {
+			r.err, r.slots, r.called = io.EOF, c.Slots, c.Names // nothing has to be told of no records
+			return err
+		}
+	}
+	if r.names == nil && (c.Slots == nil || len(o.Columns) > 0) {
+		if fields, err = first(); err != nil {
+			return err
+		}
+		if fields == nil {
+			return pyfeed.Errorf(pyfeed.Invalid, "%s: %s: expected a record to tell the columns by, found none: say slots", r.file.Path(), r.tag)
+		}
+		r.width = len(fields)
+	}
+	if err := r.plan(c, o, first); err != nil {
+		if e, is := err.(*pyfeed.Error); is && e.At == nil {
+			e.At = &pyfeed.Location{File: r.file.Path(), Offset: -1, Record: -1}
+		}
+		return err
+	}
+	r.spans = make([]span, len(r.textSlots))
+	return nil
+}
+
+// header reads the columns' names.
+func (r *records) header(o *Options) error {
+	r.record = -1
+	fields, n, err := r.peekFields()
+	if err == io.EOF {
+		return r.file.Corrupt(r.file.Offset(), -1, "expected a line of columns' names, found the end of the file")
+	}
+	if err != nil {
+		return err
+	}
+	numbers := o.Header == nil
+	for _, f := range fields {
+		r.names = append(r.names, string(f))
+		d := guess(f)
+		numbers = numbers && d != pyfeed.Any && d != pyfeed.Bool
+	}
+	if numbers {
+		return &pyfeed.Error{Kind: pyfeed.Invalid, Slot: -1, Text: "expected columns' names in the first line, found numbers: " +
+			"say \"header\": false if that is a record, true if not", At: &pyfeed.Location{File: r.file.Path(), Offset: r.file.Offset(), Record: -1}}
+	}
+	r.width = len(fields)
+	r.file.Skip(n)
+	r.record = 0
+	return nil
+}
+
+// peek is the data from the position on, and whether it is all there is.
+func (r *records) peek(n int) (b []byte, end bool, err error) {
+	b, err = r.file.Peek(n)
+	end = err == nil && (r.file.Mapped() || len(b) < n)
+	if len(b) > r.most {
+		b, end = b[:r.most], false
+	}
+	return b, end, err
+}
+
+// grow is how much to ask for where b, which begins at the position, ends too soon.
+func (r *records) grow(b []byte, err error) (int, error) {
+	if err != nil {
+		r.broken = true
+		return 0, err
+	}
+	if len(b) >= r.most {
+		return 0, r.file.Corrupt(r.file.Offset(), r.record, "expected a record of at most %d bytes, found no end of it: a quote may be missing", r.most)
+	}
+	return min(2*len(b)+1, r.most), nil
+}
+
+// atEnd skips blank lines and says whether there is nothing else.
+func (r *records) atEnd() (bool, error) {
+	for want := 1; ; {
+		b, end, err := r.peek(want)
+		n, s := r.blank(b, end)
+		r.file.Skip(n)
+		if b = b[n:]; len(b) == 0 && end {
+			return true, nil
+		}
+		switch {
+		case s == done && len(b) > 0:
+			return false, nil
+		case n > 0:
+			want = 1
+		default:
+			if want, err = r.grow(b, err); err != nil {
+				return false, err
+			}
+		}
+	}
+}
+
+// peekFields are those of the next record, which stays the next, copied, and its length. io.EOF: there is none.
+func (r *records) peekFields() (fields [][]byte, n int, err error) {
+	if end, err := r.atEnd(); end || err != nil {
+		if err == nil {
+			err = io.EOF
+		}
+		return nil, 0, err
+	}
+	for want := 1; ; {
+		b, end, err := r.peek(want)
+		fields, p := [][]byte{}, 0
+		for {
+			f, s := r.field(b, p, end)
+			if s == bad {
+				return nil, 0, r.fault
+			}
+			if s == more {
+				break
+			}
+			if len(fields) == mostColumns {
+				return nil, 0, r.file.Corrupt(r.file.Offset(), r.record, "expected at most %d columns, found more", mostColumns)
+			}
+			fields = append(fields, r.unquote(nil, f.span(b)))
+			p = f.next
+			if f.last {
+				return fields, p, nil
+			}
+		}
+		if want, err = r.grow(b, err); err != nil {
+			return nil, 0, err
+		}
+	}
+}
+
+func (r *records) Describe() ([]pyfeed.Slot, []string, error) { return r.slots, r.called, nil }
+
+func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
+	if r.err != nil || len(out) == 0 {
+		return 0, r.err
+	}
+	n, err := r.read(out)
+	if err != nil && r.file.Intact() != nil {
+		err = r.file.Intact()
+	}
+	r.err = err
+	if n > 0 {
+		err = nil
+	}
+	return n, err
+}
+
+// read answers an error too where it answers tuples.
+func (r *records) read(out []*pyfeed.Tuple) (n int, err error) {
+	took := 0
+	for want := 1; ; {
+		b, end, failed := r.peek(want)
+		if n == 0 && len(b) > 0 {
+			r.file.Hold(1).Release() // so that the windows of a mapped file move along
+		}
+		for {
+			k, s := r.blank(b, end)
+			r.file.Skip(k)
+			b = b[k:]
+			took += k
+			if len(b) == 0 && end {
+				return n, io.EOF
+			}
+			if s == done && len(b) > 0 {
+				if n == len(out) || took >= memory.WindowSize && n > 0 {
+					return n, nil
+				}
+				if r.row > 0 && r.buffer == nil {
+					if r.line, r.buffer, err = r.arena.Get(r.row); err != nil {
+						return n, err
+					}
+				}
+				k, s = r.parse(b, end)
+			} else {
+				s = more
+			}
+			if s == bad {
+				return n, r.fault
+			}
+			if s == more {
+				break
+			}
+			if err := r.fill(out[n]); err != nil {
+				return n, err
+			}
+			r.file.Skip(k)
+			b = b[k:]
+			took += k
+			n++
+			r.record++
+		}
+		if n > 0 && failed == nil && len(b) < r.most {
+			return n, nil
+		}
+		if want, err = r.grow(b, failed); err != nil {
+			return n, err
+		}
+	}
+}
+
+// blank is the length of the blank lines and comments that b begins with.
+func (r *records) blank(b []byte, end bool) (n int, s status) {
+	for n < len(b) {
+		switch c := b[n]; {
+		case c == '\n':
+			n++
+		case c == '\r':
+			switch {
+			case n+1 < len(b) && b[n+1] == '\n':
+				n += 2
+			case n+1 < len(b):
+				return n, done
+			case end:
+				n++
+			default:
+				return n, more
+			}
+		case c == r.comment && c != 0:
+			k := bytes.IndexByte(b[n:], '\n')
+			switch {
+			case k >= 0:
+				n += k + 1
+			case end:
+				n = len(b)
+			default:
+				return n, more
+			}
+		default:
+			return n, done
+		}
+	}
+	return n, done
+}
+
+// parse reads the record that b begins with into line and spans. It is n bytes long.
+func (r *records) parse(b []byte, end bool) (n int, s status) {
+	p, line, last := 0, r.line, len(r.columns)-1
+	for i := range r.columns {
+		c := &r.columns[i]
+		q := p
+		switch c.kind {
+		case integer:
+			v, negative, at := scanInteger(b, p)
+			switch {
+			case !negative && v <= c.above:
+				readers.PutElement(line[c.at:], c.size, v)
+				q = at
+			case negative && v <= c.below:
+				readers.PutElement(line[c.at:], c.size, -v)
+				q = at
+			}
+		case float64s:
+			v, at := scanFloat64(b, p)
+			binary.NativeEndian.PutUint64(line[c.at:], math.Float64bits(v))
+			q = at
+		case float32s:
+			v, at := scanFloat32(b, p)
+			binary.NativeEndian.PutUint32(line[c.at:], math.Float32bits(v))
+			q = at
+		case halves:
+			if v, at := scanFloat64(b, p); at > p {
+				if h, ok := halve(v, c.dtype); ok {
+					binary.NativeEndian.PutUint16(line[c.at:], h)
+					q = at
+				}
+			}
+		}
+		if q > p && q < len(b) {
+			t := b[q]
+			if t == r.delimiter && i < last {
+				p = q + 1
+				continue
+			}
+			if i == last {
+				if t == '\n' {
+					return q + 1, done
+				}
+				if t == '\r' && q+1 < len(b) && b[q+1] == '\n' {
+					return q + 2, done
+				}
+			}
+		}
+		if p, s = r.take(b, p, i, end); s != done {
+			return 0, s
+		}
+	}
+	return p, done
+}
+
+// take reads the field of column i that begins at p, in any form. The next begins at next.
+func (r *records) take(b []byte, p, i int, end bool) (next int, s status) {
+	c := &r.columns[i]
+	f, s := r.field(b, p, end)
+	if s != done {
+		return 0, s
+	}
+	switch c.kind {
+	case skipped:
+	case text:
+		r.spans[c.at] = f.span(b)
+	default:
+		content := f.span(b)
+		if content.doubled { // no number has quotes in it
+			return 0, r.refuse(p, "%v: expected %s, found %s", c, wanted(c.dtype, noNumber), shown(r.unquote(nil, content)))
+		}
+		bits, flaw := c.missing, none
+		if len(content.data) == 0 || len(trim(content.data)) == 0 {
+			if !c.hasMissing {
+				return 0, r.refuse(p, "%v: expected %s, found an empty field: the option missing says what to take for it", c, wanted(c.dtype, noNumber))
+			}
+		} else if bits, flaw = parseNumber(content.data, c.dtype, c.kind); flaw != none {
+			return 0, r.refuse(p, "%v: expected %s, found %s", c, wanted(c.dtype, flaw), shown(content.data))
+		}
+		readers.PutElement(r.line[c.at:], c.size, bits)
+	}
+	if last := i == len(r.columns)-1; f.last != last {
+		if f.last {
+			return 0, r.refuse(f.to, "expected %d columns, found %d", len(r.columns), i+1)
+		}
+		return 0, r.refuse(f.next, "expected %d columns, found more", len(r.columns))
+	}
+	return f.next, done
+}
+
+// refuse is for what is wrong with the record, at an offset in the data from the position on.
+func (r *records) refuse(at int, format string, args ...any) status {
+	r.fault = r.file.Corrupt(r.file.Offset()+int64(at), r.record, format, args...)
+	return bad
+}
+
+// field is where one lies, without its quotes.
+type field struct {
+	from, to int
+	next     int  // where the next begins, of this record or the next
+	last     bool // of its record
+	doubled  bool
+}
+
+func (f *field) span(b []byte) span { return span{b[f.from:f.to:f.to], f.doubled} }
+
+// field finds the end of the field that begins at p.
+func (r *records) field(b []byte, p int, end bool) (f field, s status) {
+	if p < len(b) && b[p] == r.quote && r.quote != 0 {
+		return r.quoted(b, p, end)
+	}
+	q := r.endOfField(b, p)
+	f = field{from: p, to: q, next: q + 1}
+	switch {
+	case q == len(b):
+		if !end {
+			return f, more
+		}
+		f.next, f.last = q, true
+	case b[q] == '\n':
+		f.last = true
+	default:
+		return f, done
+	}
+	if f.to > p && b[f.to-1] == '\r' {
+		f.to--
+	}
+	return f, done
+}
+
+func (r *records) quoted(b []byte, p int, end bool) (f field, s status) {
+	f.from = p + 1
+	q := p + 1
+	for {
+		k := bytes.IndexByte(b[q:], r.quote)
+		if k < 0 {
+			if !end {
+				return f, more
+			}
+			return f, r.refuse(p, "expected a closing quote, found the end of the file")
+		}
+		q += k
+		if q+1 == len(b) && !end {
+			return f, more
+		}
+		if q+1 == len(b) || b[q+1] != r.quote {
+			break
+		}
+		f.doubled = true
+		q += 2
+	}
+	f.to = q
+	q++
+	switch {
+	case q == len(b):
+		f.next, f.last = q, true
+	case b[q] == r.delimiter:
+		f.next = q + 1
+	case b[q] == '\n':
+		f.next, f.last = q+1, true
+	case b[q] == '\r' && q+1 == len(b) && !end:
+		return f, more
+	case b[q] == '\r' && (q+1 == len(b) || b[q+1] == '\n'):
+		f.next, f.last = min(q+2, len(b)), true
+	default:
+		return f, r.refuse(q, "expected %q or the end of the line behind a closing quote, found %q", r.delimiter, b[q])
+	}
+	return f, done
+}
+
+// endOfField is where the first delimiter or line end from p on is, or the end of b. Eight bytes at a time are
+// looked at: a byte that is wanted becomes zero, and only below a zero can a borrow not have come from.
+func (r *records) endOfField(b []byte, p int) int {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	delimiters := uint64(r.delimiter) * ones
+	for p+8 <= len(b) {
+		w := binary.LittleEndian.Uint64(b[p:])
+		d, l := w^delimiters, w^('\n'*ones)
+		if found := ((d-ones)&^d | (l-ones)&^l) & highs; found != 0 {
+			return p + bits.TrailingZeros64(found)/8
+		}
+		p += 8
+	}
+	for p < len(b) && b[p] != r.delimiter && b[p] != '\n' {
+		p++
+	}
+	return p
+}
+
+// unquote appends a field's content.
+func (r *records) unquote(to []byte, from span) []byte {
+	data := from.data
+	for from.doubled {
+		k := bytes.IndexByte(data, r.quote)
+		if k < 0 {
+			break
+		}
+		to = append(to, data[:k+1]...)
+		data = data[k+2:]
+	}
+	return append(to, data...)
+}
+
+// fill makes an instance of line and spans. The position is that of its record.
+func (r *records) fill(t *pyfeed.Tuple) error {
+	if len(t.Slots) != len(r.outputs) {
+		t.Resize(len(r.outputs))
+	}
+	views := 0
+	for i := range r.spans {
+		s := &r.spans[i]
+		if !s.doubled {
+			views++
+			continue
+		}
+		// Before anything refers to anything: this may fail.
+		got, b, err := r.arena.Get(len(s.data))
+		if err != nil {
+			return err
+		}
+		t.Slots[r.textSlots[i]].Hold(r.unquote(got[:0], *s), b)
+	}
+	if views > 0 {
+		b := r.file.Hold(views)
+		for i := range r.spans {
+			if s := &r.spans[i]; !s.doubled {
+				slot := &t.Slots[r.textSlots[i]]
+				slot.Hold(s.data, b)
+				slot.ReadOnly = true
+			}
+		}
+	}
+	if r.buffer != nil {
+		r.buffer.Retain(r.numbers - 1)
+	}
+	for i := range r.outputs {
+		o, slot := &r.outputs[i], &t.Slots[i]
+		if o.text {
+			r.offsets.Sequence(slot, len(slot.Data))
+			continue
+		}
+		slot.DType = o.dtype
+		_ = slot.SetDims(o.dims) // whose rank was checked
+		slot.Hold(r.line[o.at:o.at+o.size:o.at+o.size], r.buffer)
+	}
+	r.line, r.buffer = nil, nil
+	return nil
+}
+
+// Resync goes on behind the record that is wrong, or behind its first line if that is not how it ends.
+func (r *records) Resync() error {
+	if r.err == nil || r.err == io.EOF {
+		return r.err
+	}
+	if shrunk := r.file.Intact(); shrunk != nil {
+		return shrunk
+	}
+	if r.broken {
+		r.err = io.EOF
+		return r.err
+	}
+	n, err := r.extent()
+	switch {
+	case err == nil:
+		r.file.Skip(n)
+	case r.broken:
+		err = io.EOF
+	default:
+		err = r.skipLine()
+	}
+	r.record++
+	r.err = err
+	return err
+}
+
+// extent is the length of the record at the position. It has none if its quotes are wrong, or if it is too long.
+func (r *records) extent() (int, error) {
+	for want := 1; ; {
+		b, end, failed := r.peek(want)
+		p, s := 0, done
+		for last := false; s == done && !last; {
+			var f field
+			if f, s = r.field(b, p, end); s == done {
+				p, last = f.next, f.last
+			}
+		}
+		switch s {
+		case done:
+			return p, nil
+		case bad:
+			return 0, r.fault
+		}
+		var err error
+		if want, err = r.grow(b, failed); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// skipLine goes behind the next line end.
+func (r *records) skipLine() error {
+	for {
+		b, err := r.file.Peek(1)
+		if len(b) == 0 {
+			r.broken = err != nil
+			return io.EOF
+		}
+		if k := bytes.IndexByte(b, '\n'); k >= 0 {
+			r.file.Skip(k + 1)
+			return nil
+		}
+		r.file.Skip(len(b))
+	}
+}
+
+func (r *records) Intact() error { return r.file.Intact() }
+
+func (r *records) Close() {
+	if r.buffer != nil {
+		r.buffer.Release()
+		r.line, r.buffer = nil, nil
+	}
+	r.arena.Close()
+	r.file.Close()
+	r.err = io.EOF
+}

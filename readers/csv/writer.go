@@ -1,0 +1,235 @@
+package csv
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/storage"
+)
+
+// create begins to write a file. What the slots leave open, the first tuple decides.
+func (f format) create(path string, c *readers.Config) (readers.Writer, error) {
+	o := readers.OptionsOf[Options](c)
+	w := &writer{tag: f.tag, names: c.Names, header: o.Header == nil || *o.Header}
+	w.Encode, w.Finish = w.encode, w.begin
+	var err error
+	if w.dialect, err = f.dialect(o); err != nil {
+		return nil, err
+	}
+	if o.Columns != nil || o.DTypes != nil || o.Missing != nil {
+		return nil, pyfeed.Errorf(pyfeed.Invalid, "%s: columns, dtypes and missing are for reading", f.tag)
+	}
+	if len(c.Slots) > 0 {
+		if w.Spec, err = pyfeed.NewSpec(c.Slots); err != nil {
+			return nil, err
+		}
+		open := func(s pyfeed.Slot) bool {
+			return s.DType == pyfeed.Any || s.LoDLevels == 0 && slices.Contains(s.Dims, -1)
+		}
+		if !slices.ContainsFunc(c.Slots, open) {
+			if err = w.settle(c.Slots); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if w.Sink, err = storage.Create(path, cmp.Or(o.Compression, c.Storage.Compression)); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+type writer struct {
+	readers.FileWriter
+	dialect
+	tag     string
+	header  bool
+	names   []string
+	slots   []pyfeed.Slot // nil: the first tuple decides
+	columns int
+	begun   bool // the header is written, if there is to be one
+	line    []byte
+}
+
+// settle fixes what instances look like.
+func (w *writer) settle(slots []pyfeed.Slot) (err error) {
+	w.columns = 0
+	for i, s := range slots {
+		n, err := take(s)
+		if err != nil {
+			return pyfeed.SlotErrorf(pyfeed.Shape, i, "%s: %v", w.tag, err)
+		}
+		if _, ok := kindOf(s.DType); !ok {
+			return pyfeed.SlotErrorf(pyfeed.Type, i, "%s: dtype: expected real numbers, bool, or text, found %v", w.tag, s.DType)
+		}
+		w.columns += n
+	}
+	if w.columns == 0 || w.columns > mostColumns {
+		return pyfeed.Errorf(pyfeed.Shape, "%s: expected instances of 1 to %d elements, a column each, found %d", w.tag, mostColumns, w.columns)
+	}
+	if w.Spec, err = pyfeed.NewSpec(slots); err == nil {
+		w.slots = slots
+	}
+	return err
+}
+
+func (w *writer) encode(t *pyfeed.Tuple) error {
+	if w.slots == nil {
+		if err := w.settle(readers.DescribeTuple(t)); err != nil {
+			return err
+		}
+		if err := w.Spec.Check(t); err != nil {
+			return err
+		}
+	}
+	if err := w.begin(); err != nil {
+		return err
+	}
+	w.line = w.line[:0]
+	for i := range t.Slots {
+		if err := w.slot(i, &t.Slots[i]); err != nil {
+			return err
+		}
+	}
+	w.line[len(w.line)-1] = '\n'
+	_, err := w.Sink.Write(w.line)
+	return err
+}
+
+// begin writes the columns' names, once they are known. Without any tuple and without slots, the file stays empty.
+func (w *writer) begin() error {
+	if w.begun || !w.header || w.slots == nil {
+		return nil
+	}
+	w.begun = true
+	for i, s := range w.slots {
+		name := fmt.Sprintf("slot%d", i)
+		if i < len(w.names) && w.names[i] != "" {
+			name = w.names[i]
+		}
+		n, _ := take(s)
+		for k := range n {
+			column := name
+			if len(s.Dims) > 0 && s.LoDLevels == 0 {
+				column += "_" + strconv.Itoa(k)
+			}
+			if err := w.text(i, []byte(column)); err != nil {
+				return err
+			}
+		}
+	}
+	w.line[len(w.line)-1] = '\n'
+	_, err := w.Sink.Write(w.line)
+	return err
+}
+
+// slot appends the fields of one, each with a delimiter behind it.
+func (w *writer) slot(i int, s *pyfeed.LoDTensor) error {
+	size, err := s.Measure()
+	if err != nil || size != len(s.Data) {
+		return pyfeed.SlotErrorf(pyfeed.Shape, i, "expected %d bytes of data, found %d", size, len(s.Data))
+	}
+	if w.slots[i].LoDLevels > 0 {
+		if n := s.LoD.Sequences(); n != 1 {
+			return pyfeed.SlotErrorf(pyfeed.Shape, i, "%s: expected one text, that of an instance, found %d", w.tag, n)
+		}
+		return w.text(i, s.Data)
+	}
+	step := s.DType.Size()
+	for data := s.Data; len(data) > 0; data = data[step:] {
+		w.line = append(appendNumber(w.line, data, s.DType), w.delimiter)
+	}
+	return nil
+}
+
+// text appends a field as it is, or between quotes if it would be read as something else.
+func (w *writer) text(slot int, data []byte) error {
+	first := len(w.line) == 0
+	plain := bytes.IndexByte(data, w.delimiter) < 0 && bytes.IndexByte(data, '\n') < 0 && bytes.IndexByte(data, '\r') < 0 &&
+		(w.quote == 0 || bytes.IndexByte(data, w.quote) < 0)
+	if first {
+		blank := len(trim(data)) == 0 && w.columns == 1 // which others skip even if there are blanks in the line
+		comment := len(data) > 0 && w.comment != 0 && data[0] == w.comment
+		plain = plain && !blank && !comment && (w.Sink.Offset() > 0 || !signature(data))
+	}
+	if plain {
+		w.line = append(append(w.line, data...), w.delimiter)
+		return nil
+	}
+	if w.quote == 0 {
+		return pyfeed.SlotErrorf(pyfeed.Invalid, slot, "%s: expected text that needs no quotes, because there are none, found %s", w.tag, shown(data))
+	}
+	w.line = append(w.line, w.quote)
+	for {
+		k := bytes.IndexByte(data, w.quote)
+		if k < 0 {
+			break
+		}
+		w.line = append(append(w.line, data[:k+1]...), w.quote)
+		data = data[k+1:]
+	}
+	w.line = append(append(w.line, data...), w.quote, w.delimiter)
+	return nil
+}
+
+// signature says whether a file that begins so may be taken for compressed data, or for its byte order mark.
+func signature(data []byte) bool {
+	for _, c := range data[:min(len(data), 4)] {
+		if c < ' ' || c > '~' {
+			return true
+		}
+	}
+	return false
+}
+
+// appendNumber writes the fewest digits that are read as the same number. Floats have a point or an exponent, so
+// that they are told from integers.
+func appendNumber(to, data []byte, d pyfeed.DType) []byte {
+	order := binary.NativeEndian
+	v, whole := readers.Integer(d, data)
+	switch {
+	case d == pyfeed.Bool:
+		return strconv.AppendBool(to, v != 0)
+	case d == pyfeed.Uint64:
+		return strconv.AppendUint(to, uint64(v), 10)
+	case whole:
+		return strconv.AppendInt(to, v, 10)
+	}
+	switch d {
+	case pyfeed.Float32:
+		return appendFloat(to, float64(math.Float32frombits(order.Uint32(data))), -1, 32)
+	case pyfeed.Float64:
+		return appendFloat(to, math.Float64frombits(order.Uint64(data)), -1, 64)
+	}
+	h := order.Uint16(data) // float16 or bfloat16
+	f := widen(h, d)
+	for digits := 1; ; digits++ { // five at most
+		s := appendFloat(to, f, digits, 64)
+		if v, flaw := parseNumber(s[len(to):], d, halves); flaw == none && uint16(v) == h || f != f {
+			return s
+		}
+	}
+}
+
+func appendFloat(to []byte, f float64, digits, width int) []byte {
+	switch {
+	case f != f:
+		return append(to, "nan"...)
+	case math.IsInf(f, 1):
+		return append(to, "inf"...)
+	case math.IsInf(f, -1):
+		return append(to, "-inf"...)
+	}
+	from := len(to)
+	to = strconv.AppendFloat(to, f, 'g', digits, width)
+	if !bytes.ContainsAny(to[from:], ".e") {
+		to = append(to, ".0"...)
+	}
+	return to
+}

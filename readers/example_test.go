@@ -1,0 +1,130 @@
+package readers_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/storage"
+)
+
+// lines are those of a text file: an instance each, of bytes.
+type lines struct {
+	file    *storage.File
+	offsets readers.Offsets
+	record  int64
+	err     error // what Read goes on answering
+}
+
+func openLines(path string, c *readers.Config) (readers.Records, error) {
+	return readers.OpenRecords(path, "", c, func(f *storage.File, _ *readers.Config) (readers.Records, error) {
+		return &lines{file: f}, nil
+	})
+}
+
+func (r *lines) Describe() ([]pyfeed.Slot, []string, error) {
+	return []pyfeed.Slot{readers.BytesSlot}, []string{"line"}, nil
+}
+
+func (r *lines) Read(out []*pyfeed.Tuple) (int, error) {
+	for n, t := range out {
+		line, err := r.next()
+		if err != nil {
+			r.err = err
+			if n > 0 {
+				return n, nil
+			}
+			return 0, err
+		}
+		s := &t.Slots[0]
+		r.offsets.Sequence(s, len(line))
+		s.Hold(line, r.file.Hold(1)) // used where it lies: not a byte is copied
+		s.ReadOnly = true
+		r.file.Skip(len(line) + 1)
+		r.record++
+	}
+	return len(out), nil
+}
+
+// next is the line at the position.
+func (r *lines) next() ([]byte, error) {
+	for want := 1; r.err == nil; {
+		b, err := r.file.Peek(want)
+		if end := bytes.IndexByte(b, '\n'); end >= 0 {
+			return b[:end:end], nil
+		}
+		switch {
+		case err != nil:
+			return nil, err
+		case len(b) == 0:
+			return nil, io.EOF
+		case len(b) < want:
+			return nil, r.file.Corrupt(r.file.Offset(), r.record, "expected the end of a line, found the end of the file")
+		}
+		want = 2 * len(b)
+	}
+	return nil, r.err
+}
+
+// Resync finds nothing: only the last line can be damaged.
+func (r *lines) Resync() error {
+	r.err = io.EOF
+	return r.err
+}
+
+func (r *lines) Intact() error { return r.file.Intact() }
+
+func (r *lines) Close() { r.file.Close() }
+
+// A format of one's own, that open_files then reads as it reads any other.
+func ExampleRegister() {
+	err := readers.Register(readers.Format{Tag: "lines", Suffixes: []string{".lines"}, Open: openLines})
+	if err != nil {
+		panic(err)
+	}
+
+	folder, err := os.MkdirTemp("", "lines")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(folder)
+	path := filepath.Join(folder, "a.lines")
+	if err = os.WriteFile(path, []byte("to be\nor not\nto be\n"), 0o600); err != nil {
+		panic(err)
+	}
+
+	scope := pyfeed.NewScope(nil)
+	defer scope.Drop()
+	if err = readers.Create(scope, "open_files", "reader", nil, fmt.Appendf(nil, `{"filenames": [%q]}`, path)); err != nil {
+		panic(err)
+	}
+	variable, err := scope.FindVar("reader")
+	if err != nil {
+		panic(err)
+	}
+	reader, err := readers.Of(variable)
+	if err != nil {
+		panic(err)
+	}
+	defer reader.Drop()
+	for {
+		line, err := reader.ReadNext(context.Background())
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			panic(err)
+		}
+		fmt.Printf("%s\n", line.Slots[0].Data)
+		line.Release()
+	}
+	// Output:
+	// to be
+	// or not
+	// to be
+}

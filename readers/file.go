@@ -1,0 +1,301 @@
+package readers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
+)
+
+// chunkSize is how many instances are moved at a time where many can be.
+const chunkSize = 256
+
+// file is one file that is being read: its instances, each checked.
+type file struct {
+	source
+	*files
+	record int64 // number of the next instance
+	spare  []*pyfeed.Tuple
+	err    error // what came after the last instance
+
+	mu          sync.Mutex // guards the next two, for interrupt
+	records     Records    // nil before the first read
+	interrupted bool
+}
+
+// files is what the files of one reader have in common.
+type files struct {
+	configs map[string]*Config // by tag
+	spec    *pyfeed.Spec
+	skip    bool // damage is skipped
+	ledger  ledger
+	pool    *memory.Pool
+
+	mu     sync.Mutex
+	spares [][]*pyfeed.Tuple // of files that are read no more, for those that are next
+}
+
+// ledger is what was skipped.
+type ledger struct {
+	mu     sync.Mutex
+	count  int64
+	places []damaged
+}
+
+type damaged struct {
+	File   string `json:"file"`
+	Offset int64  `json:"offset"`
+	Record int64  `json:"record"`
+	Reason string `json:"reason"`
+}
+
+// mostDamage bounds the ledger's places: the count goes on.
+const mostDamage = 1000
+
+func (l *ledger) add(e *pyfeed.Error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.count++
+	if len(l.places) < mostDamage {
+		d := damaged{Offset: -1, Record: -1, Reason: e.Text}
+		if e.At != nil {
+			d.File, d.Offset, d.Record = e.At.File, e.At.Offset, e.At.Record
+		}
+		l.places = append(l.places, d)
+	}
+}
+
+func (l *ledger) describe(s *Stats) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.Extra["corrupt"] = l.count
+	s.Extra["ledger"] = append([]damaged{}, l.places...)
+}
+
+// read fills the front of out with the next instances, or answers 0 and an error, from then on always: io.EOF
+// at the end of the file.
+func (f *file) read(out []*pyfeed.Tuple) (int, error) {
+	for f.err == nil {
+		n, err := f.try(out)
+		if err != nil && !f.skipped(err) {
+			f.err = err
+		}
+		if n > 0 {
+			return n, nil
+		}
+	}
+	return 0, f.err
+}
+
+func (f *file) try(out []*pyfeed.Tuple) (int, error) {
+	if f.records == nil {
+		c := *f.configs[f.format.Tag]
+		records, err := f.format.Open(f.path, &c)
+		if err != nil {
+			return 0, f.locate(err, -1)
+		}
+		f.mu.Lock()
+		f.records = records
+		stop, can := records.(Interruptible)
+		if can && f.interrupted {
+			stop.Interrupt()
+		}
+		f.mu.Unlock()
+	}
+	slots := f.spec.Len()
+	if f.spare == nil {
+		f.spare = f.files.borrowSpare(slots)
+	}
+	most := min(len(out), len(f.spare))
+	n, err := f.records.Read(f.spare[:most])
+	if n < most { // an instance that was begun and turned out to be damaged
+		t := f.spare[n]
+		for i := range t.Slots {
+			t.Slots[i].Drop()
+		}
+		t.Resize(slots)
+	}
+	if shrunk := f.records.Intact(); shrunk != nil {
+		pyfeed.ReleaseAll(f.spare[:n])
+		pyfeed.NewTuples(f.spare[:n], slots)
+		return 0, f.locate(shrunk, f.record)
+	}
+	good := 0
+	for i, t := range f.spare[:n] {
+		bad := f.check(t, f.record+int64(i))
+		if bad != nil && (!f.skip || bad.Kind != pyfeed.Corrupt) {
+			err = bad
+			pyfeed.ReleaseAll(f.spare[i:n])
+			break
+		}
+		if f.spare[i] = nil; bad != nil {
+			f.ledger.add(bad)
+			t.Release()
+			continue
+		}
+		out[good] = t
+		good++
+	}
+	pyfeed.NewTuples(f.spare[:n], slots)
+	f.record += int64(n)
+	if err != nil && err != io.EOF {
+		err = f.locate(err, f.record)
+	}
+	return good, err
+}
+
+// check compares an instance with the Spec. Offsets that no tensor can have are damage.
+func (f *file) check(t *pyfeed.Tuple, record int64) *pyfeed.Error {
+	bad := f.spec.Check(t)
+	if bad == nil {
+		return nil
+	}
+	e := f.locate(bad, record).(*pyfeed.Error)
+	for i := range t.Slots {
+		if wrong := t.Slots[i].CheckLoD(); wrong != nil {
+			e.Kind, e.Slot, e.Text = pyfeed.Corrupt, i, fmt.Sprintf("slot %d: %v", i, wrong)
+			break
+		}
+	}
+	return e
+}
+
+// locate says where an error is that does not say so itself.
+func (f *file) locate(err error, record int64) error {
+	var e *pyfeed.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	if e.At == nil {
+		located := *e
+		located.At = &pyfeed.Location{File: f.path, Offset: -1, Record: record}
+		return &located
+	}
+	return err
+}
+
+// skipped notes damage down and goes on behind it, if that is asked for.
+func (f *file) skipped(err error) bool {
+	if !f.skip || !isCorrupt(err) {
+		return false
+	}
+	f.ledger.add(err.(*pyfeed.Error))
+	if f.records == nil || f.records.Intact() != nil {
+		f.err = io.EOF
+		return true
+	}
+	if err := f.records.Resync(); err != nil {
+		f.err = err
+	}
+	return true
+}
+
+func isCorrupt(err error) bool {
+	e, is := err.(*pyfeed.Error)
+	return is && e.Kind == pyfeed.Corrupt
+}
+
+// interrupt has a read in another goroutine come to an end soon, if the format can wait for something.
+func (f *file) interrupt() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.interrupted = true
+	if r, can := f.records.(Interruptible); can {
+		r.Interrupt()
+	}
+}
+
+// Interruptible are Records whose Read may wait for something else than a disk.
+type Interruptible interface {
+	// Interrupt has a Read in progress, and any later one, answer an error soon. Any goroutine.
+	Interrupt()
+}
+
+func (f *file) close() {
+	if f.records != nil {
+		f.records.Close()
+		f.records = nil
+	}
+	if f.spare != nil {
+		f.files.returnSpare(f.spare)
+		f.spare = nil
+	}
+}
+
+// borrowSpare is a chunk of empty tuples.
+func (f *files) borrowSpare(slots int) []*pyfeed.Tuple {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if n := len(f.spares); n > 0 {
+		s := f.spares[n-1]
+		f.spares = f.spares[:n-1]
+		return s
+	}
+	s := make([]*pyfeed.Tuple, chunkSize)
+	pyfeed.NewTuples(s, slots)
+	return s
+}
+
+func (f *files) returnSpare(s []*pyfeed.Tuple) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.spares = append(f.spares, s)
+}
+
+// close gives everything back, when no file is open any more.
+func (f *files) close() {
+	for _, s := range f.spares {
+		pyfeed.ReleaseAll(s)
+	}
+	f.spares = nil
+	f.pool.Close()
+}
+
+// FileReader reads one file, in the caller's thread.
+type FileReader struct {
+	ahead
+	*files
+	source source
+	file   *file
+}
+
+func newFileReader(s source, all *files) *FileReader {
+	r := &FileReader{files: all, source: s}
+	r.read = func(_ context.Context, out []*pyfeed.Tuple) (int, error) {
+		if r.file == nil {
+			r.file = &file{source: s, files: all}
+		}
+		return r.file.read(out)
+	}
+	return r
+}
+
+// ReInit goes back to the first record.
+func (r *FileReader) ReInit(uint64) error {
+	r.drop()
+	if r.file != nil {
+		r.file.close()
+		r.file = nil
+	}
+	return nil
+}
+
+// Spec is that of the instances.
+func (r *FileReader) Spec() *pyfeed.Spec { return r.spec }
+
+// Describe names it and the damage it skipped.
+func (r *FileReader) Describe(s *Stats) {
+	s.Reader = "file"
+	s.Extra = map[string]any{"file": r.source.path, "formats": tagsOf([]source{r.source})}
+	r.ledger.describe(s)
+}
+
+// Close lets go of the file.
+func (r *FileReader) Close() {
+	_ = r.ReInit(0)
+	r.files.close()
+}

@@ -1,0 +1,342 @@
+package readers
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/readers/storage"
+)
+
+// A Format is a kind of file. Its functions are called from any goroutine, for many files at once.
+type Format struct {
+	// Tag names it: open_files takes "tag:path" for a file whose name does not tell.
+	Tag string
+	// Suffixes are those of its files, each with its dot or hyphen. One more for compression may follow.
+	Suffixes []string
+	// Options is a new struct of what the format can be told, which encoding/json fills; nil: nothing.
+	Options func() any
+	// Open begins to read a file, at its first record.
+	Open func(path string, c *Config) (Records, error)
+	// Create begins to write a file; nil if the format is only read.
+	Create func(path string, c *Config) (Writer, error)
+	// Waits says that Read may wait for something else than a disk: no caller's thread reads it then, for it could
+	// neither time out nor be cancelled.
+	Waits bool
+}
+
+// Records are those of one open file, in order. One caller at a time.
+type Records interface {
+	// Read fills the front of out with the next instances: at least one, at most len(out), and preferably no
+	// more than are in memory already. The tuples of out are there, empty, with as many slots as Config says.
+	// At the end it answers 0 and io.EOF. Damage is a *pyfeed.Error of kind Corrupt with a Location, after the
+	// instances before it have been answered; then Read MUST go on answering it until Resync.
+	Read(out []*pyfeed.Tuple) (int, error)
+	// Resync goes on behind the damage that Read answered, to where the next record is found whole; what lies
+	// between is lost. io.EOF if there is none.
+	Resync() error
+	// Intact is an error if what was answered last may not be what is in the file, as when it has shrunk.
+	Intact() error
+	// Close lets go of the file, not of the tuples.
+	Close()
+}
+
+// A Writer writes tuples to a file of one format. One caller at a time.
+type Writer interface {
+	// Write adds a tuple, which stays the caller's. After an error only Abort is left.
+	Write(t *pyfeed.Tuple) error
+	// Close completes the file. Until then there is none of its name, or the old one.
+	Close() error
+	// Abort leaves nothing behind; after Close it does nothing.
+	Abort()
+}
+
+// Config is what a file is opened or created with.
+type Config struct {
+	// Slots of an instance, and their names. nil for reading: what the file says itself; a format that has
+	// no say answers an error of kind Invalid that asks for them.
+	Slots []pyfeed.Slot
+	Names []string
+	// Options is what Format.Options made, filled.
+	Options any
+	Storage storage.Options
+	// Pool is where memory for what is read comes from; it outlives the Records and their tuples.
+	Pool *memory.Pool
+}
+
+// Described are Records that know what their instances look like before reading any.
+type Described interface {
+	// Describe is the slots of an instance and their names. A dimension that differs from instance to
+	// instance is -1.
+	Describe() ([]pyfeed.Slot, []string, error)
+}
+
+var registry struct {
+	mu      sync.RWMutex
+	formats map[string]*Format
+}
+
+// Register adds a format. A tag or suffix that another has is refused.
+func Register(f Format) error {
+	if f.Tag == "" || strings.ContainsAny(f.Tag, ":/\\*?[") || f.Open == nil {
+		return pyfeed.Errorf(pyfeed.Invalid, "register: expected a tag without any of :/\\*?[ and a function that opens, found %q", f.Tag)
+	}
+	for _, s := range f.Suffixes {
+		if len(s) < 2 || s[0] != '.' && s[0] != '-' || strings.ContainsAny(s, "/") {
+			return pyfeed.Errorf(pyfeed.Invalid, "register: format %q: expected suffixes such as %q, found %q", f.Tag, "."+f.Tag, s)
+		}
+	}
+	registry.mu.Lock()
+	defer registry.mu.Unlock()
+	if registry.formats[f.Tag] != nil {
+		return pyfeed.Errorf(pyfeed.State, "register: there is a format %q already", f.Tag)
+	}
+	for _, other := range registry.formats {
+		for _, s := range f.Suffixes {
+			if slices.Contains(other.Suffixes, s) {
+				return pyfeed.Errorf(pyfeed.State, "register: the suffix %s is that of format %q already", s, other.Tag)
+			}
+		}
+	}
+	if registry.formats == nil {
+		registry.formats = make(map[string]*Format)
+	}
+	registry.formats[f.Tag] = &f
+	return nil
+}
+
+// MustRegister is for the formats that come with the library.
+func MustRegister(f Format) {
+	if err := Register(f); err != nil {
+		panic(err)
+	}
+}
+
+// Tags are those of all formats, sorted.
+func Tags() []string {
+	registry.mu.RLock()
+	defer registry.mu.RUnlock()
+	tags := make([]string, 0, len(registry.formats))
+	for tag := range registry.formats {
+		tags = append(tags, tag)
+	}
+	sort.Strings(tags)
+	return tags
+}
+
+// FormatDescription is what there is to know about a format.
+type FormatDescription struct {
+	Tag      string   `json:"tag"`
+	Suffixes []string `json:"suffixes"`
+	Writes   bool     `json:"writes"`
+}
+
+// Formats describes all formats, by tag.
+func Formats() []FormatDescription {
+	all := []FormatDescription{}
+	for _, tag := range Tags() {
+		f, err := formatOf(tag)
+		if err != nil { // formats stay for good
+			continue
+		}
+		all = append(all, FormatDescription{tag, append([]string{}, f.Suffixes...), f.Create != nil})
+	}
+	return all
+}
+
+// packed are the suffixes of compressed files.
+var packed = []string{".gz", ".zst", ".sz", ".zlib"}
+
+// split finds the format of a file's name: its prefix, else its suffix. nil if it has neither.
+func split(name string) (path string, f *Format) {
+	registry.mu.RLock()
+	defer registry.mu.RUnlock()
+	if tag, rest, cut := strings.Cut(name, ":"); cut {
+		if f := registry.formats[tag]; f != nil {
+			return rest, f
+		}
+	}
+	base := filepath.Base(name)
+	for {
+		longest := 0
+		for _, other := range registry.formats {
+			for _, s := range other.Suffixes {
+				if len(s) > longest && len(base) > len(s) && strings.HasSuffix(base, s) {
+					f, longest = other, len(s)
+				}
+			}
+		}
+		if ext := filepath.Ext(base); f == nil && slices.Contains(packed, ext) {
+			base = strings.TrimSuffix(base, ext)
+			continue
+		}
+		return name, f
+	}
+}
+
+func unknown(name string) error {
+	return pyfeed.Errorf(pyfeed.Invalid, "%s: expected a name with the prefix or suffix of a format; the formats are %s: "+
+		"say \"tag:%s\", or give format", name, strings.Join(Tags(), ", "), name)
+}
+
+// formatOf is the format of that tag.
+func formatOf(tag string) (*Format, error) {
+	registry.mu.RLock()
+	f := registry.formats[tag]
+	registry.mu.RUnlock()
+	if f == nil {
+		return nil, pyfeed.Errorf(pyfeed.Invalid, "format: expected one of %s, found %q", strings.Join(Tags(), ", "), tag)
+	}
+	return f, nil
+}
+
+// source is one file and its format.
+type source struct {
+	path   string
+	format *Format
+}
+
+// tagsOf are the formats of files, each once.
+func tagsOf(all []source) (tags []string) {
+	for _, s := range all {
+		if !slices.Contains(tags, s.format.Tag) {
+			tags = append(tags, s.format.Tag)
+		}
+	}
+	return tags
+}
+
+// ListFiles are the files that names stand for, as open_files takes them, each with its format's tag and a colon.
+func ListFiles(names []string, format string) ([]string, error) {
+	all, err := list(names, format)
+	if err != nil {
+		return nil, err
+	}
+	files := make([]string, len(all))
+	for i, s := range all {
+		files[i] = s.format.Tag + ":" + s.path
+	}
+	return files, nil
+}
+
+// list finds the files that names stand for: each a path, a glob or a directory, with a format's tag and a colon
+// before it if format does not say and its suffix does not. The files of a glob or directory come sorted; those
+// whose names begin with a dot are left out.
+func list(names []string, format string) ([]source, error) {
+	if len(names) == 0 {
+		return nil, pyfeed.Errorf(pyfeed.Invalid, "filenames: expected at least 1, found 0")
+	}
+	var given *Format
+	if format != "" {
+		var err error
+		if given, err = formatOf(format); err != nil {
+			return nil, err
+		}
+	}
+	var all []source
+	for _, name := range names {
+		path, f := split(name)
+		if given != nil {
+			f = given
+			path = strings.TrimPrefix(name, given.Tag+":")
+		}
+		found, err := expand(path)
+		if err != nil {
+			return nil, err
+		}
+		for _, path := range found {
+			of := f
+			if tagged := f != nil && (given != nil || strings.HasPrefix(name, f.Tag+":")); !tagged {
+				if _, of = split(path); of == nil {
+					return nil, unknown(path)
+				}
+			}
+			all = append(all, source{path, of})
+		}
+	}
+	return all, nil
+}
+
+func expand(path string) ([]string, error) {
+	info, err := os.Stat(path)
+	var found []string
+	switch {
+	case err == nil && info.IsDir():
+		entries, err := os.ReadDir(path)
+		if err != nil {
+			return nil, unreadable(path, err)
+		}
+		for _, e := range entries {
+			full := filepath.Join(path, e.Name())
+			if info, err := os.Stat(full); err == nil && info.Mode().IsRegular() && e.Name()[0] != '.' {
+				found = append(found, full)
+			}
+		}
+		if len(found) == 0 {
+			return nil, pyfeed.Errorf(pyfeed.Invalid, "%s: expected files in the directory, found none", path)
+		}
+	case err != nil && strings.ContainsAny(path, "*?["):
+		matches, bad := filepath.Glob(path)
+		if bad != nil {
+			return nil, pyfeed.Errorf(pyfeed.Invalid, "%s: not a glob: %v", path, bad)
+		}
+		for _, m := range matches {
+			if info, err := os.Stat(m); err == nil && !info.IsDir() && (filepath.Base(m)[0] != '.' || filepath.Base(path)[0] == '.') {
+				found = append(found, m)
+			}
+		}
+		if len(found) == 0 {
+			return nil, pyfeed.Errorf(pyfeed.Invalid, "%s: expected files that match, found none", path)
+		}
+	case err != nil:
+		return nil, unreadable(path, err)
+	default:
+		return []string{path}, nil
+	}
+	sort.Strings(found)
+	return found, nil
+}
+
+func unreadable(path string, err error) error {
+	text := err.Error()
+	if p, is := err.(*os.PathError); is {
+		text = p.Err.Error()
+	}
+	return &pyfeed.Error{Kind: pyfeed.IO, Slot: -1, Text: text, Cause: err, At: &pyfeed.Location{File: path, Offset: -1, Record: -1}}
+}
+
+// Attributes are an operator's, as JSON.
+type Attributes json.RawMessage
+
+// decode fills a struct from attributes. A name it does not have is refused, with those it has.
+func decode(op string, from []byte, into any) error {
+	if len(bytes.TrimSpace(from)) == 0 {
+		return nil
+	}
+	d := json.NewDecoder(bytes.NewReader(from))
+	d.DisallowUnknownFields()
+	err := d.Decode(into)
+	if err == nil {
+		if _, more := d.Token(); more != io.EOF {
+			err = fmt.Errorf("expected one object, found more behind it")
+		}
+	}
+	if err != nil {
+		text := strings.TrimPrefix(err.Error(), "json: ")
+		if strings.HasPrefix(text, "unknown field") {
+			text += "; there are " + cmp.Or(strings.Join(fields(into), ", "), "none")
+		}
+		return pyfeed.Errorf(pyfeed.Invalid, "%s: attributes: %s", op, text)
+	}
+	return nil
+}

@@ -1,0 +1,416 @@
+// Package formattest helps to test file formats: it reads files in every way there is, writes them as a caller would,
+// and makes tensors of Go's values. Only tests import it.
+package formattest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/gzip"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/storage"
+)
+
+// A Format is the one that is tested. Create is nil in tests of reading.
+type Format struct {
+	Suffix string // of its files
+	Open   func(path string, c *readers.Config) (readers.Records, error)
+	Begin  readers.Begin
+	Create func(path string, c *readers.Config) (readers.Writer, error)
+}
+
+// Memory opens a file that is in memory, called "a" with the suffix.
+func (f Format) Memory(data []byte, c *readers.Config) (readers.Records, error) {
+	file, err := storage.New("a"+f.Suffix, data, c.Storage, c.Pool)
+	if err != nil {
+		return nil, err
+	}
+	return readers.BeginRecords(file, c, f.Begin)
+}
+
+// EachWay opens a file in each way that one can be read, and closes it behind the test. The Config has no pool yet.
+func (f Format) EachWay(t *testing.T, data []byte, c readers.Config, test func(t *testing.T, r readers.Records, err error)) {
+	t.Helper()
+	for _, way := range []string{"auto", "map", "read", "gzip", "memory"} {
+		if way == "auto" && len(data) > 1<<20 { // which is map
+			continue
+		}
+		t.Run(way, func(t *testing.T) {
+			Pooled(t, func(pool *memory.Pool) {
+				c := c
+				c.Pool = pool
+				var r readers.Records
+				var err error
+				switch way {
+				case "memory":
+					r, err = f.Memory(data, &c)
+				case "gzip":
+					r, err = f.Open(File(t, "a"+f.Suffix+".gz", Gzip(data)), &c)
+				default:
+					c.Storage.IO = way
+					r, err = f.Open(File(t, "a"+f.Suffix, data), &c)
+				}
+				if err == nil {
+					defer r.Close()
+				}
+				test(t, r, err)
+			})
+		})
+	}
+}
+
+// Drain reads to the end or an error, io.EOF or another, many tuples at a time, and has see, unless that is nil, look
+// at each that came. It answers how many did. What each holds MUST be what it says, and the error MUST stay.
+func Drain(t testing.TB, r readers.Records, many int, see func(i int, t *pyfeed.Tuple)) (n int, err error) {
+	t.Helper()
+	out := make([]*pyfeed.Tuple, many)
+	for err == nil {
+		pyfeed.NewTuples(out, 1)
+		var k int
+		k, err = r.Read(out)
+		if (k == 0) == (err == nil) {
+			t.Fatalf("Read answered %d instances and %v", k, err)
+		}
+		for i, tuple := range out {
+			for j := range tuple.Slots {
+				s := &tuple.Slots[j]
+				if i > k && s.Data != nil { // that of number k may have been begun
+					t.Fatalf("%d instances were answered, but slot %d of number %d holds data", k, j, i)
+				}
+				if size, wrong := s.Measure(); i < k && (wrong != nil || size != len(s.Data)) {
+					t.Fatalf("instance %d, slot %d: %v %v with %d bytes: expected %d, %v", n+i, j, s.DType, s.Dims(), len(s.Data), size, wrong)
+				}
+				if wrong := s.CheckLoD(); i < k && wrong != nil {
+					t.Fatalf("instance %d, slot %d: %v", n+i, j, wrong)
+				}
+			}
+			if i < k && see != nil {
+				see(n+i, tuple)
+			}
+		}
+		n += k
+		pyfeed.ReleaseAll(out)
+	}
+	if k, again := r.Read(make([]*pyfeed.Tuple, 1)); k != 0 || again != err {
+		t.Fatalf("expected %v again, found %d and %v", err, k, again)
+	}
+	return n, err
+}
+
+// Keep reads to the end, many at a time, and closes the file, which the tuples must outlive. The caller releases them.
+func Keep(t testing.TB, r readers.Records, many int) (all []*pyfeed.Tuple) {
+	t.Helper()
+	defer r.Close()
+	for {
+		out := make([]*pyfeed.Tuple, many)
+		pyfeed.NewTuples(out, 1)
+		n, err := r.Read(out)
+		all = append(all, out[:n]...)
+		pyfeed.ReleaseAll(out[n:])
+		if err == io.EOF {
+			return all
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Lines reads as Drain does, and shows what came, an instance a line. It MUST be as it was described.
+func Lines(t testing.TB, r readers.Records, many int) (all []string, err error) {
+	t.Helper()
+	slots, _, err := r.(readers.Described).Describe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec, err := pyfeed.NewSpec(slots)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Drain(t, r, many, func(i int, tuple *pyfeed.Tuple) {
+		if err := spec.Check(tuple); err != nil {
+			t.Fatalf("instance %d: %v", i, err)
+		}
+		all = append(all, ShowAll(tuple))
+	})
+	return all, err
+}
+
+// Write writes a file of tuples, and answers the error of Create, of the first Write that has one, or of Close. No file
+// may be there before it is whole, none may be left behind after an error, and a Writer that is closed MUST stay so.
+func (f Format) Write(t testing.TB, path string, c *readers.Config, tuples ...*pyfeed.Tuple) error {
+	t.Helper()
+	before := names(t, filepath.Dir(path))
+	w, err := f.Create(path, c)
+	if err == nil {
+		for _, tuple := range tuples {
+			if err = w.Write(tuple); err != nil {
+				break
+			}
+		}
+		if _, missing := os.Stat(path); missing == nil && !slices.Contains(before, filepath.Base(path)) {
+			t.Error("there is a file before Close")
+		}
+		closed := w.Close()
+		if err != nil && closed != err {
+			t.Errorf("Close after an error: expected %v, found %v", err, closed)
+		}
+		if err = closed; err == nil {
+			w.Abort()
+			for _, again := range []error{w.Close(), w.Write(new(pyfeed.Tuple))} {
+				if Kind(again) != pyfeed.State || !strings.HasSuffix(again.Error(), "expected an open writer, found one that is closed") {
+					t.Errorf("a writer that is closed answered %v", again)
+				}
+			}
+			before = append(before, filepath.Base(path))
+		}
+	}
+	for _, name := range names(t, filepath.Dir(path)) {
+		if !slices.Contains(before, name) {
+			t.Errorf("%s was left behind", name)
+		}
+	}
+	return err
+}
+
+func names(t testing.TB, dir string) (all []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		all = append(all, e.Name())
+	}
+	return all
+}
+
+// Abort begins a file, writes a tuple and gives it up: nothing may be left of it, and the Writer MUST stay closed.
+func (f Format) Abort(t testing.TB, c *readers.Config, tuple *pyfeed.Tuple) {
+	t.Helper()
+	dir := t.TempDir()
+	w, err := f.Create(filepath.Join(dir, "a"+f.Suffix), c)
+	if err == nil {
+		err = w.Write(tuple)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Abort()
+	w.Abort()
+	for _, closed := range []error{w.Write(tuple), w.Close()} {
+		if Kind(closed) != pyfeed.State {
+			t.Errorf("a writer that was given up answered %v", closed)
+		}
+	}
+	if left := names(t, dir); len(left) > 0 {
+		t.Errorf("%v was left behind", left)
+	}
+}
+
+// magics are what compressed files begin with, by the ends of their names.
+var magics = map[string]struct{ compression, magic string }{
+	"": {"none", ""}, ".gz": {"gzip", "\x1f\x8b"}, ".zlib": {"zlib", "\x78"}, ".zst": {"zstd", "\x28\xb5\x2f\xfd"}, ".sz": {"snappy", "\xff\x06\x00\x00sNaPpY"},
+}
+
+// Compressions writes files of ten tuples by each of the compressions: as the name says, and whatever it says as say
+// puts it into a Config, unless say is nil. All are read as they were written. A compression that is none is refused.
+func (f Format) Compressions(t *testing.T, c readers.Config, say func(c *readers.Config, compression string), tuple *pyfeed.Tuple, compressions ...string) {
+	t.Helper()
+	if say != nil {
+		c := c
+		say(&c, "rar")
+		path := File(t, "a", nil)
+		_, created := f.Create(path, &c)
+		_, opened := f.Open(path, &c)
+		for _, err := range []error{created, opened} {
+			if Kind(err) != pyfeed.Invalid || !strings.Contains(err.Error(), `compression: expected `) {
+				t.Errorf("compression rar: found %v", err)
+			}
+		}
+	}
+	for end, named := range magics {
+		for _, said := range append(compressions, "") {
+			if said == "" && !slices.Contains(compressions, named.compression) || said != "" && say == nil {
+				continue
+			}
+			Pooled(t, func(pool *memory.Pool) {
+				c := c
+				c.Pool = pool
+				if said != "" {
+					say(&c, said)
+				}
+				path := filepath.Join(t.TempDir(), "a"+f.Suffix+end)
+				if err := f.Write(t, path, &c, slices.Repeat([]*pyfeed.Tuple{tuple}, 10)...); err != nil {
+					t.Fatalf("%s, said %q: %v", end, said, err)
+				}
+				data, err := os.ReadFile(path)
+				want := named.magic
+				for _, other := range magics {
+					if said == other.compression {
+						want = other.magic
+					}
+				}
+				if err != nil || !bytes.HasPrefix(data, []byte(want)) {
+					t.Errorf("%s, said %q: expected %q, found %.10q, %v", end, said, want, data, err)
+				}
+				if want == magics[".zlib"].magic && said == "" {
+					c.Storage.Compression = "zlib" // which does not tell itself
+				}
+				r, err := f.Open(path, &c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer r.Close()
+				n, err := Drain(t, r, 3, func(_ int, found *pyfeed.Tuple) {
+					for i := range found.Slots {
+						if !bytes.Equal(found.Slots[i].Data, tuple.Slots[i].Data) {
+							t.Errorf("%s, said %q, slot %d: expected %x, found %x", end, said, i, tuple.Slots[i].Data, found.Slots[i].Data)
+						}
+					}
+				})
+				if n != 10 || err != io.EOF {
+					t.Errorf("%s, said %q: expected 10 instances, found %d, %v", end, said, n, err)
+				}
+			})
+		}
+	}
+}
+
+// Allocations is how many of Go's it takes to read 256 instances, on average of so many times, for which the file MUST
+// have enough.
+func (f Format) Allocations(t testing.TB, path string, c *readers.Config, times int) float64 {
+	t.Helper()
+	r, err := f.Open(path, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	out := make([]*pyfeed.Tuple, 256)
+	slots := slotsIn(t, r, c)
+	return testing.AllocsPerRun(times, func() {
+		pyfeed.NewTuples(out, slots)
+		if n, err := r.Read(out); err != nil || n < 2 {
+			t.Fatal(n, err)
+		}
+		pyfeed.ReleaseAll(out)
+	})
+}
+
+// slotsIn is how many slots an instance has.
+func slotsIn(t testing.TB, r readers.Records, c *readers.Config) int {
+	t.Helper()
+	slots := c.Slots
+	if d, is := r.(readers.Described); is {
+		var err error
+		if slots, _, err = d.Describe(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return len(slots)
+}
+
+// Benchmark reads a file again and again, in bulk as a FileReader does, and has use, unless that is nil, do something
+// with each instance. An operation is a file.
+func (f Format) Benchmark(b *testing.B, path string, c readers.Config, use func(t *pyfeed.Tuple)) {
+	b.Helper()
+	c.Pool = memory.NewPool(memory.File)
+	defer c.Pool.Close()
+	info, err := os.Stat(path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(info.Size())
+	b.ReportAllocs()
+	out := make([]*pyfeed.Tuple, 256)
+	instances := 0
+	for b.Loop() {
+		r, err := f.Open(path, &c)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for slots := slotsIn(b, r, &c); err == nil; {
+			pyfeed.NewTuples(out, slots)
+			var n int
+			n, err = r.Read(out)
+			instances += n
+			for _, tuple := range out[:n] {
+				if use != nil {
+					use(tuple)
+				}
+			}
+			pyfeed.ReleaseAll(out)
+		}
+		if err != io.EOF {
+			b.Fatal(err)
+		}
+		r.Close()
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(instances), "ns/instance")
+}
+
+// File makes a file in a folder of its own and answers its path.
+func File(t testing.TB, name string, data []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, data, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Gzip compresses data.
+func Gzip(data []byte) []byte {
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, _ = w.Write(data) // into memory
+	_ = w.Close()
+	return b.Bytes()
+}
+
+// Kind is that of an error of ours, else 0.
+func Kind(err error) pyfeed.Kind {
+	var e *pyfeed.Error
+	if errors.As(err, &e) {
+		return e.Kind
+	}
+	return 0
+}
+
+// Expect stops a test whose error is not of that kind or lacks the text.
+func Expect(t testing.TB, err error, kind pyfeed.Kind, text string) *pyfeed.Error {
+	t.Helper()
+	var e *pyfeed.Error
+	if !errors.As(err, &e) || e.Kind != kind || !strings.Contains(err.Error(), text) {
+		t.Fatalf("expected an error of kind %d with %q, found %v", kind, text, err)
+	}
+	return e
+}
+
+// Says fails a test whose error lacks the text, or that has one where "" is said.
+func Says(t testing.TB, err error, text string) {
+	t.Helper()
+	if text == "" && err != nil || text != "" && (err == nil || !strings.Contains(err.Error(), text)) {
+		t.Errorf("expected an error %q, found %v", text, err)
+	}
+}
+
+// Same fails a test that has not found what it expected, written as %q.
+func Same(t testing.TB, found []string, expected ...string) {
+	t.Helper()
+	if !slices.Equal(found, expected) {
+		t.Errorf("expected\n%s\nfound\n%s", list(expected), list(found))
+	}
+}
+
+func list(all []string) string { return fmt.Sprintf("%.1000q", all) }

@@ -1,0 +1,284 @@
+package readers
+
+import (
+	"context"
+	"sync"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/pyfeed/wait"
+)
+
+// MapReader delivers what workers make of its instances, one of each. The workers are somebody else's
+// threads, Python's or a C program's: each takes a tuple and gives its result back, again and again.
+type MapReader struct {
+	ahead
+	under    *ReaderHolder
+	spec     *pyfeed.Spec
+	ordered  bool
+	capacity uint64
+	pump     *pump
+	pool     *memory.Pool // of results that were copied
+
+	mu        sync.Mutex
+	consumers wait.List
+	workers   wait.List
+	taken     uint64            // ticket of the next tuple to be taken; none is used twice
+	served    uint64            // ordered: ticket of the next result; else number of results since the beginning
+	out       map[uint64]int64  // tickets that wait for a result, and the pass of what was taken
+	results   map[uint64]result // by ticket
+	ready     []uint64          // tickets of results in the order of their coming
+	started   bool
+	closed    bool
+	end       error // of the reader below
+	err       error // why reading ended, once it has
+}
+
+// result is a tuple or why there is none.
+type result struct {
+	tuple *pyfeed.Tuple
+	err   error
+}
+
+// NewMapReader takes over a reference to under. Its tuples look as spec says; nil: as those of under. Of those
+// taken, capacity at most are not yet delivered.
+func NewMapReader(under *ReaderHolder, spec *pyfeed.Spec, capacity uint64, ordered bool) (*MapReader, error) {
+	if capacity == 0 || capacity > 1<<24 {
+		under.Drop()
+		return nil, pyfeed.Errorf(pyfeed.Invalid, "capacity: expected 1 to 2^24 tuples, found %d", capacity)
+	}
+	if spec == nil {
+		spec = under.Spec()
+	}
+	r := &MapReader{under: under, spec: spec, ordered: ordered, capacity: capacity, out: make(map[uint64]int64),
+		results: make(map[uint64]result), pool: memory.NewPool(memory.Batch)}
+	r.consumers.Init(&r.mu)
+	r.workers.Init(&r.mu)
+	r.pump = newPump(2, r.fill)
+	r.read = r.deliver
+	return r, nil
+}
+
+func (r *MapReader) fill(ctx context.Context, room []*pyfeed.Tuple) ([]*pyfeed.Tuple, error) {
+	if room == nil {
+		room = make([]*pyfeed.Tuple, min(r.capacity, 64))
+	}
+	n, err := r.under.readMany(ctx, room)
+	return room[:n], err
+}
+
+// Take is the next tuple for a worker, and the ticket to give its result for. It waits until the reader is
+// read from and there is room; pyfeed.Closed when the reader is gone. The tuple is fit to leave the library.
+func (r *MapReader) Take(ctx context.Context) (*pyfeed.Tuple, uint64, error) {
+	for {
+		t, err := r.take(ctx)
+		if err != nil {
+			return nil, 0, err
+		}
+		if err = t.tuple.Settle(settling); err == nil {
+			return t.tuple, t.ticket, nil
+		}
+		t.tuple.Release()
+		r.Fail(t.ticket, err) // the consumer's to see, like any error below
+	}
+}
+
+// taken is a tuple and its ticket.
+type taken struct {
+	tuple  *pyfeed.Tuple
+	ticket uint64
+}
+
+func (r *MapReader) take(ctx context.Context) (taken, error) {
+	return wait.Do(ctx, func(ctx context.Context) (taken, error) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.closed {
+			return taken{}, pyfeed.Errorf(pyfeed.Closed, "the reader whose tuples are mapped is gone")
+		}
+		if !r.started || r.end != nil || r.err != nil || r.taken-r.served >= r.capacity {
+			return taken{}, r.workers.Enter(ctx)
+		}
+		var one [1]*pyfeed.Tuple
+		_, err := r.pump.take(ctx, one[:])
+		if err == wait.ErrWouldBlock {
+			return taken{}, err
+		}
+		if err != nil {
+			r.end = err
+			r.consumers.All()
+			return taken{}, r.workers.Enter(ctx)
+		}
+		r.out[r.taken] = one[0].Pass
+		r.taken++
+		return taken{one[0], r.taken - 1}, nil
+	})
+}
+
+// Give is the result for a ticket, which the reader owns from now on, unless it is refused: the ticket is
+// still open then. A ticket of a pass that was reset is forgotten.
+func (r *MapReader) Give(ticket uint64, t *pyfeed.Tuple) error {
+	if err := r.spec.Check(t); err != nil {
+		return err
+	}
+	r.settle(ticket, result{tuple: t})
+	return nil
+}
+
+// Fail says that there will be no result for a ticket: the consumer gets the error in its place.
+func (r *MapReader) Fail(ticket uint64, err error) { r.settle(ticket, result{err: err}) }
+
+func (r *MapReader) settle(ticket uint64, is result) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	pass, waits := r.out[ticket]
+	if !waits {
+		if is.tuple != nil {
+			is.tuple.Release()
+		}
+		return
+	}
+	delete(r.out, ticket)
+	if is.tuple != nil {
+		is.tuple.Pass = pass
+	}
+	r.results[ticket] = is
+	if !r.ordered {
+		r.ready = append(r.ready, ticket)
+	}
+	if !r.ordered || ticket == r.served {
+		r.consumers.One().Send()
+	}
+}
+
+// deliver is ReadMany.
+func (r *MapReader) deliver(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.started {
+		r.started = true
+		r.workers.All()
+	}
+	n := 0
+	for n < len(out) && r.err == nil {
+		ticket := r.served
+		if !r.ordered {
+			if len(r.ready) == 0 {
+				break
+			}
+			ticket = r.ready[0]
+		}
+		is, there := r.results[ticket]
+		if !there {
+			break
+		}
+		if is.err != nil && n > 0 {
+			break // after what came before it
+		}
+		delete(r.results, ticket)
+		if !r.ordered {
+			r.ready = r.ready[1:]
+		}
+		r.served++
+		if r.err = is.err; is.err == nil {
+			out[n] = is.tuple
+			n++
+		}
+		r.workers.One().Send()
+	}
+	switch {
+	case n > 0:
+		if len(r.results) > 0 || r.end != nil {
+			r.consumers.One().Send()
+		}
+		return n, nil
+	case r.err != nil:
+		r.consumers.All()
+		return 0, r.err
+	case r.end != nil && r.served == r.taken:
+		r.consumers.All()
+		return 0, r.end
+	}
+	return 0, r.consumers.Enter(ctx)
+}
+
+// ReInit forgets the tickets that are out and starts the reader below over.
+func (r *MapReader) ReInit(pass uint64) error {
+	r.drop()
+	r.mu.Lock()
+	r.started = false // no worker starts the pump again
+	r.mu.Unlock()
+	r.pump.stop()
+	if err := r.under.Begin(pass); err != nil {
+		return err
+	}
+	r.forget()
+	return nil
+}
+
+func (r *MapReader) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for ticket, is := range r.results {
+		if is.tuple != nil {
+			is.tuple.Release()
+		}
+		delete(r.results, ticket)
+	}
+	clear(r.out)
+	r.ready = nil
+	r.served = r.taken
+	r.started, r.end, r.err = false, nil, nil
+	r.consumers.All()
+	r.workers.All()
+}
+
+// Spec is that of the results.
+func (r *MapReader) Spec() *pyfeed.Spec { return r.spec }
+
+// Describe names it.
+func (r *MapReader) Describe(s *Stats) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.Reader = "map"
+	s.Waited = r.consumers.Waited().Seconds()
+	s.Extra = map[string]any{"ordered": r.ordered, "capacity": r.capacity,
+		"workers_waited_seconds": (r.workers.Waited() + r.pump.waited()).Seconds()}
+	s.Below = []Stats{r.under.Stats()}
+}
+
+// Close has the workers end.
+func (r *MapReader) Close() {
+	r.drop()
+	r.mu.Lock()
+	r.closed = true
+	r.workers.All()
+	r.mu.Unlock()
+	r.pump.stop()
+	r.forget()
+	r.pool.Close()
+	r.under.Drop()
+}
+
+// Workers is the MapReader in a holder, for its workers: they do not keep it. nil if it is none.
+func (h *ReaderHolder) Workers() *MapWorkers {
+	r, is := h.reader.(*MapReader)
+	if !is {
+		return nil
+	}
+	return &MapWorkers{r}
+}
+
+// MapWorkers is what the workers of a MapReader know of it.
+type MapWorkers struct{ *MapReader }
+
+// Drop does nothing: the reader is not theirs.
+func (MapWorkers) Drop() {}
+
+// Room checks what a result looks like and makes room for it.
+func (r *MapReader) Room(t *pyfeed.Tuple) error {
+	if err := r.spec.Check(t); err != nil {
+		return err
+	}
+	return t.Allocate(r.pool)
+}

@@ -1,0 +1,490 @@
+package npy
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	npyio "github.com/sbinet/npyio/npy"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/readers"
+)
+
+// An Array is what the header of an npy file says of it.
+type Array struct {
+	DType   pyfeed.DType
+	Swapped bool // the elements are in the byte order that is not the machine's
+	Fortran bool // the first dimension is the fastest
+	Shape   pyfeed.Dims
+	Begin   int // bytes before the data
+	Size    int // bytes of the data
+}
+
+const (
+	magic     = "\x93NUMPY"
+	alignment = 64 // of the data in the file, in bytes
+
+	// prefixSize is the most that comes before the dictionary: magic, version and the dictionary's length.
+	prefixSize = 12
+	// longest bounds the dictionary. NumPy refuses to evaluate one of more than 10000 characters.
+	longest = 1 << 20
+	// mostRank bounds the dimensions of an array: one more than those of its rows.
+	mostRank = pyfeed.MaxRank + 1
+)
+
+// fault is an error about the byte of a header at an offset. Located says in which file.
+func fault(kind pyfeed.Kind, offset int, format string, args ...any) error {
+	e := pyfeed.Errorf(kind, format, args...)
+	e.At = &pyfeed.Location{Offset: int64(offset), Record: -1}
+	return e
+}
+
+// Located completes an error of Begin or Parse about a header that lies at an offset of a file.
+func Located(err error, file string, offset, record int64) error {
+	var e *pyfeed.Error
+	if !errors.As(err, &e) || e.At == nil {
+		return err
+	}
+	located := *e
+	located.At = &pyfeed.Location{File: file, Offset: e.At.Offset + offset, Record: record}
+	return &located
+}
+
+// Begin is the number of bytes before the data of an npy file that begins with head: 12 bytes, or less if there
+// are no more.
+func Begin(head []byte) (int, error) {
+	_, begin, err := begins(head)
+	return begin, err
+}
+
+// begins finds where the dictionary and the data begin.
+func begins(head []byte) (dict, begin int, err error) {
+	if n := min(len(head), len(magic)); string(head[:n]) != magic[:n] {
+		return 0, 0, fault(pyfeed.Corrupt, 0, "expected an npy file, which begins with %q, found %q", magic, head[:n])
+	}
+	if len(head) < len(magic)+4 {
+		return 0, 0, fault(pyfeed.Corrupt, len(head), "expected an npy header, found the end after %d bytes", len(head))
+	}
+	major, minor := head[len(magic)], head[len(magic)+1]
+	if major < 1 || major > 3 || minor != 0 {
+		return 0, 0, fault(pyfeed.Corrupt, len(magic), "expected version 1.0, 2.0 or 3.0 of npy, found %d.%d", major, minor)
+	}
+	dict = len(magic) + 4
+	n := uint32(binary.LittleEndian.Uint16(head[len(magic)+2:]))
+	if major > 1 {
+		if dict += 2; len(head) < dict {
+			return 0, 0, fault(pyfeed.Corrupt, len(head), "expected an npy header, found the end after %d bytes", len(head))
+		}
+		n = binary.LittleEndian.Uint32(head[len(magic)+2:])
+	}
+	if n > longest {
+		return 0, 0, fault(pyfeed.Corrupt, len(magic)+2, "expected a dictionary of at most %d bytes, found one of %d", longest, n)
+	}
+	return dict, dict + int(n), nil
+}
+
+// Parse reads the header that data begins with. An error is about a byte of data: see Located.
+func Parse(data []byte) (*Array, error) {
+	dict, begin, err := begins(data)
+	if err != nil {
+		return nil, err
+	}
+	if len(data) < begin {
+		return nil, fault(pyfeed.Corrupt, len(data), "expected a header of %d bytes, found %d", begin, len(data))
+	}
+	text := data[dict:begin]
+	if data[len(magic)] == 3 && !utf8.Valid(text) {
+		return nil, fault(pyfeed.Corrupt, dict, "expected a dictionary in UTF-8, as version 3 has it, found other bytes")
+	}
+	s := scanner{text: text, base: dict}
+	if err = s.dictionary(); err != nil {
+		return nil, err
+	}
+	h, err := s.parse()
+	if err != nil {
+		return nil, err
+	}
+	a := &Array{Begin: begin, Fortran: h.Descr.Fortran}
+	if a.DType, a.Swapped, err = typeOf(h.Descr.Type); err != nil {
+		return nil, fault(pyfeed.Type, s.value[descr].at, "dtype: %v", err)
+	}
+	if len(h.Descr.Shape) > mostRank {
+		return nil, fault(pyfeed.Shape, s.value[shape].at, "shape: expected at most %d dimensions, found %d", mostRank, len(h.Descr.Shape))
+	}
+	long := 0 // dimensions of more than one element
+	for i, d := range h.Descr.Shape {
+		if d < 0 {
+			return nil, fault(pyfeed.Corrupt, s.value[shape].at, "shape: dimension %d: expected a size, found %d", i, d)
+		}
+		if d > 1 {
+			long++
+		}
+		a.Shape = append(a.Shape, int64(d))
+	}
+	if a.Size, err = measure(a.DType, a.Shape); err != nil {
+		return nil, fault(pyfeed.Corrupt, s.value[shape].at, "shape: %v", err)
+	}
+	a.Fortran = a.Fortran && long > 1 && a.Size > 0 // else the two orders are one
+	return a, nil
+}
+
+// measure is the number of bytes that elements of a dtype need.
+func measure(d pyfeed.DType, shape pyfeed.Dims) (int, error) {
+	n, over := uint64(d.Size()), false
+	for _, d := range shape {
+		if d == 0 {
+			return 0, nil
+		}
+		high, low := bits.Mul64(n, uint64(d))
+		over = over || high != 0 || low > math.MaxInt64
+		n = low
+	}
+	if over {
+		return 0, fmt.Errorf("expected one that a file can hold, found %v of %v", shape, d)
+	}
+	return int(n), nil
+}
+
+// kinds are NumPy's letters and sizes. f8, c16: bytes.
+var kinds = map[string]pyfeed.DType{
+	"b1": pyfeed.Bool, "?": pyfeed.Bool,
+	"i1": pyfeed.Int8, "i2": pyfeed.Int16, "i4": pyfeed.Int32, "i8": pyfeed.Int64,
+	"u1": pyfeed.Uint8, "u2": pyfeed.Uint16, "u4": pyfeed.Uint32, "u8": pyfeed.Uint64,
+	"f2": pyfeed.Float16, "f4": pyfeed.Float32, "f8": pyfeed.Float64,
+	"c8": pyfeed.Complex64, "c16": pyfeed.Complex128,
+}
+
+// typeOf reads NumPy's description of a type: a byte order, a letter and a size, or a name.
+func typeOf(name string) (d pyfeed.DType, swapped bool, err error) {
+	// A type that is not NumPy's own is saved as bytes, V, in a byte order that bytes do not have: of those of
+	// two bytes ml_dtypes has but this one. Mere bytes of NumPy's are |V2.
+	if name == "<V2" || name == "bfloat16" {
+		return pyfeed.BFloat16, readers.BigEndian && name == "<V2", nil
+	}
+	order, kind := byte('='), name
+	if kind != "" && strings.IndexByte("<>=|", kind[0]) >= 0 {
+		order, kind = kind[0], kind[1:]
+	}
+	d, known := kinds[kind]
+	if !known && order == '=' {
+		d, known = pyfeed.DTypeOf(kind)
+		known = known && d.Valid()
+	}
+	if known {
+		return d, d.Size() > 1 && (order == '<' && readers.BigEndian || order == '>' && !readers.BigEndian), nil
+	}
+	if len(name) > 64 {
+		name = name[:64] + "..."
+	}
+	var advice string
+	switch kind[:min(1, len(kind))] {
+	case "O":
+		advice = "Python objects, which only Python can read: save arrays of numbers"
+	case "S", "U", "T":
+		advice = "strings: save a.view(numpy.uint8), or a format of records"
+	case "M", "m":
+		advice = "dates or times: save a.view(numpy.int64)"
+	case "V":
+		advice = "bytes of no known type: save a.view(numpy.uint8), or as the type that they are"
+	case "f", "c":
+		advice = "numbers of a size that is not supported: save a.astype(numpy.float32), or of another size"
+	default:
+		advice = "save numbers"
+	}
+	return 0, false, fmt.Errorf("expected a bool, an integer, a float of 2, 4 or 8 bytes or a complex of 8 or 16, found %q, %s", name, advice)
+}
+
+// nameOf is NumPy's description of a dtype in the machine's byte order.
+func nameOf(d pyfeed.DType) string {
+	order := "<"
+	switch {
+	case d == pyfeed.BFloat16:
+		return "<V2"
+	case d.Size() == 1:
+		order = "|"
+	case readers.BigEndian:
+		order = ">"
+	}
+	for name, of := range kinds {
+		if of == d && len(name) > 1 {
+			return order + name
+		}
+	}
+	return ""
+}
+
+// The keys of the dictionary, sorted as NumPy writes them.
+const (
+	descr = iota
+	fortranOrder
+	shape
+	numKeys
+)
+
+var keys = [numKeys]string{"descr", "fortran_order", "shape"}
+
+// scanner takes the dictionary apart: a Python literal, of which it knows what an array of numbers needs.
+type scanner struct {
+	text  []byte
+	at    int
+	base  int // offset of text
+	value [numKeys]struct {
+		text string
+		at   int // offset in the file; 0: there is none
+	}
+}
+
+func (s *scanner) fault(format string, args ...any) error {
+	return fault(pyfeed.Corrupt, s.base+s.at, "header: "+format, args...)
+}
+
+// peek is the next byte that is no space; 0 at the end.
+func (s *scanner) peek() byte {
+	for ; s.at < len(s.text); s.at++ {
+		switch c := s.text[s.at]; c {
+		case ' ', '\t', '\n', '\r', '\f':
+		default:
+			return c
+		}
+	}
+	return 0
+}
+
+// found is what an error shows of the text at hand.
+func (s *scanner) found() string {
+	if s.at >= len(s.text) {
+		return "the end"
+	}
+	return strconv.Quote(string(s.text[s.at:min(s.at+24, len(s.text))]))
+}
+
+func (s *scanner) expect(c byte) error {
+	if s.peek() != c {
+		return s.fault("expected %q, found %s", c, s.found())
+	}
+	s.at++
+	return nil
+}
+
+func (s *scanner) dictionary() error {
+	if err := s.expect('{'); err != nil {
+		return err
+	}
+	for s.peek() != '}' {
+		if err := s.entry(); err != nil {
+			return err
+		}
+		if s.peek() == '}' {
+			break
+		}
+		if err := s.expect(','); err != nil {
+			return err
+		}
+	}
+	s.at++
+	if s.peek() != 0 || s.at < len(s.text) {
+		return s.fault("expected nothing behind the dictionary, found %s", s.found())
+	}
+	for i, k := range keys {
+		if s.value[i].at == 0 {
+			return s.fault("expected a key '%s', found none", k)
+		}
+	}
+	return nil
+}
+
+func (s *scanner) entry() error {
+	s.peek()
+	begin := s.at
+	key, err := s.quoted()
+	if err != nil {
+		return err
+	}
+	i := 0
+	for i < numKeys && keys[i] != key {
+		i++
+	}
+	if i == numKeys || s.value[i].at != 0 {
+		s.at = begin
+		return s.fault("expected the keys 'descr', 'fortran_order' and 'shape', once each, found %s", s.found())
+	}
+	if err := s.expect(':'); err != nil {
+		return err
+	}
+	s.peek()
+	v := &s.value[i]
+	v.at = s.base + s.at
+	switch i {
+	case descr:
+		v.text, err = s.description()
+	case fortranOrder:
+		v.text, err = s.truth()
+	case shape:
+		v.text, err = s.numbers()
+	}
+	return err
+}
+
+// quoted is a string without escapes, as the keys and types of NumPy are.
+func (s *scanner) quoted() (string, error) {
+	quote := s.peek()
+	if quote != '\'' && quote != '"' {
+		return "", s.fault("expected a string in quotes, found %s", s.found())
+	}
+	in := s.text[s.at+1:]
+	n := bytes.IndexByte(in, quote)
+	if n < 0 {
+		return "", s.fault("expected a string in quotes, found no second quote behind %s", s.found())
+	}
+	for _, c := range in[:n] {
+		if c < ' ' || c > '~' || strings.IndexByte(`\'"{}`, c) >= 0 {
+			return "", s.fault("expected a string of plain characters, found %s", s.found())
+		}
+	}
+	s.at += n + 2
+	return string(in[:n]), nil
+}
+
+func (s *scanner) description() (string, error) {
+	if c := s.peek(); c == '[' || c == '(' {
+		return "", fault(pyfeed.Type, s.base+s.at, "dtype: expected numbers of one type, found a structured one, %s: "+
+			"save an array for each field, as npz if in one file", s.found())
+	}
+	return s.quoted()
+}
+
+func (s *scanner) truth() (string, error) {
+	s.peek()
+	for _, word := range []string{"False", "True"} {
+		if bytes.HasPrefix(s.text[s.at:], []byte(word)) {
+			s.at += len(word)
+			return word, nil
+		}
+	}
+	return "", s.fault("fortran_order: expected True or False, found %s", s.found())
+}
+
+// numbers is a tuple of integers. Python 2 wrote an L behind those it took for long.
+func (s *scanner) numbers() (string, error) {
+	if err := s.expect('('); err != nil {
+		return "", err
+	}
+	out, n, comma := []byte{'('}, 0, false
+	for s.peek() != ')' {
+		if n > 0 && !comma {
+			return "", s.fault("shape: expected ',' or ')', found %s", s.found())
+		}
+		begin := s.at
+		if begin < len(s.text) && s.text[begin] == '-' {
+			s.at++
+		}
+		digits := s.at
+		for s.at < len(s.text) && s.text[s.at]-'0' < 10 {
+			s.at++
+		}
+		if s.at == digits || s.at-begin > 20 {
+			s.at = begin
+			return "", s.fault("shape: expected an integer, found %s", s.found())
+		}
+		out = append(append(out, s.text[begin:s.at]...), ',')
+		if s.at < len(s.text) && s.text[s.at] == 'L' {
+			s.at++
+		}
+		n++
+		if comma = s.peek() == ','; comma {
+			s.at++
+		}
+	}
+	if n == 1 && !comma {
+		return "", s.fault("shape: expected a tuple, found an integer in parentheses")
+	}
+	s.at++
+	return string(append(out, ')')), nil
+}
+
+// parse has npyio read the values: put in the one order and spelling that it knows, behind a header of version 1.
+func (s *scanner) parse() (*npyio.Header, error) {
+	text := "{'descr': '" + s.value[descr].text + "', 'fortran_order': " + s.value[fortranOrder].text +
+		", 'shape': " + s.value[shape].text + ", }\n"
+	if len(text) > math.MaxUint16 {
+		return nil, fault(pyfeed.Shape, s.value[shape].at, "shape: expected at most %d dimensions, found far more", mostRank)
+	}
+	head := make([]byte, 0, len(magic)+4+len(text))
+	head = append(head, magic...)
+	head = append(head, 1, 0)
+	head = binary.LittleEndian.AppendUint16(head, uint16(len(text)))
+	h, err := guarded(append(head, text...))
+	if err != nil {
+		return nil, fault(pyfeed.Corrupt, s.base, "header: %v", err)
+	}
+	return h, nil
+}
+
+// guarded is where npyio is called. It slices without looking, so what it panics about is an error of the header.
+func guarded(head []byte) (h *npyio.Header, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			h, err = nil, fmt.Errorf("expected a dictionary of NumPy's, found another: %v", p)
+		}
+	}()
+	r, err := npyio.NewReader(bytes.NewReader(head))
+	if err != nil {
+		return nil, errors.New(strings.TrimPrefix(err.Error(), "npy: "))
+	}
+	return &r.Header, nil
+}
+
+// digits is room for the first dimension in a header, which is written over when the number of rows is known.
+const digits = 21
+
+// Header is the header that NumPy writes, byte for byte, of an array in the machine's byte order, last dimension
+// fastest. It is as long for any first dimension.
+func Header(d pyfeed.DType, dims pyfeed.Dims) []byte {
+	text := "{'descr': '" + nameOf(d) + "', 'fortran_order': False, 'shape': ("
+	for i, n := range dims {
+		if i > 0 {
+			text += ", "
+		}
+		text += strconv.FormatInt(n, 10)
+	}
+	if len(dims) == 1 {
+		text += ","
+	}
+	text += "), }"
+	if len(dims) > 0 {
+		text += strings.Repeat(" ", digits-len(strconv.FormatInt(dims[0], 10)))
+	}
+	size := len(magic) + 4 + len(text) + 1
+	text += strings.Repeat(" ", alignment-size%alignment) + "\n"
+	head := make([]byte, 0, len(magic)+4+len(text))
+	head = append(head, magic...)
+	head = append(head, 1, 0)
+	head = binary.LittleEndian.AppendUint16(head, uint16(len(text)))
+	return append(head, text...)
+}
+
+// A Parser reads many headers, one after another. One that has the bytes of the last costs a comparison.
+type Parser struct {
+	head  []byte
+	array *Array
+}
+
+// Parse is the function Parse. The Array MUST NOT be changed.
+func (p *Parser) Parse(data []byte) (*Array, error) {
+	if p.array != nil && bytes.HasPrefix(data, p.head) {
+		return p.array, nil
+	}
+	a, err := Parse(data)
+	if err != nil {
+		return nil, err
+	}
+	p.head, p.array = append(p.head[:0], data[:a.Begin]...), a
+	return a, nil
+}

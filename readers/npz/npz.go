@@ -1,0 +1,71 @@
+// Package npz reads and writes NumPy's files of several arrays, as numpy.savez and numpy.savez_compressed make them:
+// zip archives with a member in the npy format for each. An array is a slot, called as its member is without .npy.
+package npz
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/npy"
+)
+
+// Options of the format.
+type Options struct {
+	// Instances is "rows" or "" (each row along the first dimensions, which must be equal, is an instance) or "file"
+	// (all arrays whole are one).
+	Instances string `json:"instances"`
+	// Arrays are the names of those that are read, in the order of the slots, or of those that are written. nil: those
+	// that the slots are called; without names, all that a file holds in its order, and arr_0, arr_1, ... for writing.
+	Arrays []string `json:"arrays"`
+	// Compression is how members are written: "none" or "", or "deflate".
+	Compression string `json:"compression"`
+}
+
+func init() {
+	readers.MustRegister(readers.Format{Tag: "npz", Suffixes: []string{".npz"}, Options: func() any { return new(Options) },
+		Open: Open, Create: Create})
+}
+
+// settings are the Options, checked.
+type settings struct {
+	whole   bool
+	deflate bool
+	names   []string // of the arrays; nil: nobody says
+	slots   bool     // the names are those of the slots
+}
+
+func settle(c *readers.Config) (s settings, err error) {
+	o := readers.OptionsOf[Options](c)
+	if s.whole, err = npy.Whole(o.Instances); err != nil {
+		return s, err
+	}
+	switch o.Compression {
+	case "", "none":
+	case "deflate":
+		s.deflate = true
+	default:
+		return s, pyfeed.Errorf(pyfeed.Invalid, "compression: expected none or deflate, found %q", o.Compression)
+	}
+	if s.names = o.Arrays; s.names == nil && len(c.Names) > 0 && !slices.Contains(c.Names, "") {
+		s.names, s.slots = c.Names, true
+	}
+	if s.names != nil && len(s.names) == 0 {
+		return s, pyfeed.Errorf(pyfeed.Invalid, "arrays: expected at least 1 name, found 0")
+	}
+	for i, name := range s.names {
+		if name == "" || len(name) > longestName || strings.Contains(name, "\x00") {
+			return s, pyfeed.Errorf(pyfeed.Invalid, "arrays: expected names of 1 to %d bytes, found one of %d", longestName, len(name))
+		}
+		if slices.Contains(s.names[:i], name) {
+			return s, pyfeed.Errorf(pyfeed.Invalid, "arrays: expected each name once, found %q twice", name)
+		}
+	}
+	return s, nil
+}
+
+const (
+	suffix      = ".npy"
+	longestName = 65535 - len(suffix) // in a zip archive
+)

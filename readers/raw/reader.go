@@ -1,0 +1,147 @@
+package raw
+
+import (
+	"io"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/storage"
+)
+
+// Open begins to read a file behind its header.
+func Open(path string, c *readers.Config) (readers.Records, error) {
+	return readers.OpenRecords(path, readers.OptionsOf[Options](c).Compression, c, open)
+}
+
+func open(f *storage.File, c *readers.Config) (readers.Records, error) {
+	l, err := lay(c)
+	if err != nil {
+		return nil, err
+	}
+	for left := l.header; left > 0; {
+		b, err := f.Peek(1)
+		if err == nil && len(b) == 0 {
+			err = f.Corrupt(f.Offset(), -1, "expected a header of %d bytes, found %d", l.header, l.header-left)
+		}
+		if err != nil {
+			return nil, err
+		}
+		n := int(min(left, int64(len(b))))
+		f.Skip(n)
+		left -= int64(n)
+	}
+	return &records{layout: l, file: f, arena: memory.NewArena(c.Pool)}, nil
+}
+
+// records reads: what is in the machine's byte order is used where it lies, the rest is turned round into memory
+// of its own.
+type records struct {
+	*layout
+	file   *storage.File
+	arena  *memory.Arena
+	record int64 // number of the next
+	err    error // what ended the records
+}
+
+func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
+	if r.err != nil || len(out) == 0 {
+		return 0, r.err
+	}
+	data, err := r.file.Peek(r.size)
+	if len(data) < r.size {
+		r.err = r.ended(len(data), err)
+		return 0, r.err
+	}
+	n := min(len(out), len(data)/r.size)
+	if r.file.Mapped() {
+		n = storage.InWindow(r.file.Offset(), r.size, n)
+	}
+	views := 0
+	for j := range r.fields {
+		if !r.fields[j].reversed {
+			views++
+		}
+	}
+	var buffer *memory.Buffer
+	if views > 0 {
+		buffer = r.file.Hold(n * views)
+	} else {
+		r.file.Hold(1).Release() // so that the windows of a mapped file move along
+	}
+	for i, t := range out[:n] {
+		if len(t.Slots) != len(r.fields) {
+			t.Resize(len(r.fields))
+		}
+		for j := range r.fields {
+			f, s := &r.fields[j], &t.Slots[j]
+			in := data[f.at : f.at+f.size : f.at+f.size]
+			s.DType = f.dtype
+			_ = s.SetDims(f.dims) // whose rank was checked
+			if !f.reversed {
+				s.Hold(in, buffer)
+				s.ReadOnly = true
+				continue
+			}
+			got, b, err := r.arena.Get(f.size)
+			if err != nil {
+				r.undo(out[:n], i, buffer, views)
+				r.err = err
+				return 0, err
+			}
+			pyfeed.Copy(got, in)
+			f.dtype.Reverse(got)
+			s.Hold(got, b)
+		}
+		data = data[r.size:]
+	}
+	r.file.Skip(n * r.size)
+	r.record += int64(n)
+	return n, nil
+}
+
+// undo takes back what was made when there is no memory for the i-th tuple.
+func (r *records) undo(out []*pyfeed.Tuple, i int, buffer *memory.Buffer, views int) {
+	left := len(out) * views // references that no slot took over
+	for _, t := range out[:i+1] {
+		for j := range t.Slots {
+			if t.Slots[j].ReadOnly {
+				left--
+			}
+			t.Slots[j].Drop()
+		}
+	}
+	for ; left > 0; left-- {
+		buffer.Release()
+	}
+}
+
+// ended is why there is no whole record any more.
+func (r *records) ended(left int, err error) error {
+	if shrunk := r.file.Intact(); shrunk != nil {
+		return shrunk
+	}
+	if err != nil {
+		return err
+	}
+	if left == 0 {
+		return io.EOF
+	}
+	return r.file.Corrupt(r.file.Offset(), r.record, "expected %d bytes, a record, found %d and the end of the file", r.size, left)
+}
+
+// Resync finds nothing: only the end of a file of fixed-size records can be damaged.
+func (r *records) Resync() error {
+	if r.err != nil {
+		r.err = io.EOF
+	}
+	return r.err
+}
+
+func (r *records) Intact() error { return r.file.Intact() }
+
+func (r *records) Close() {
+	r.arena.Close()
+	r.file.Close()
+	r.err = io.EOF
+}

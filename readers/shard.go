@@ -1,0 +1,72 @@
+package readers
+
+import (
+	"context"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+)
+
+// ShardReader delivers every world-th tuple, from the rank-th on: each to one of world readers.
+type ShardReader struct {
+	ahead
+	under       *ReaderHolder
+	rank, world uint64
+	at          uint64 // number of the next tuple
+}
+
+// NewShardReader takes over a reference to under.
+func NewShardReader(under *ReaderHolder, rank, world uint64) (*ShardReader, error) {
+	if rank >= world {
+		under.Drop()
+		return nil, pyfeed.Errorf(pyfeed.Invalid, "shard: expected a rank below the world's size %d, found %d", world, rank)
+	}
+	r := &ShardReader{under: under, rank: rank, world: world}
+	r.read = r.take
+	return r, nil
+}
+
+func (r *ShardReader) take(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
+	for {
+		n, err := r.under.readMany(ctx, out)
+		if err != nil {
+			return 0, err
+		}
+		kept := 0
+		for i, t := range out[:n] {
+			out[i] = nil
+			if r.at%r.world == r.rank {
+				out[kept] = t
+				kept++
+			} else {
+				t.Release()
+			}
+			r.at++
+		}
+		if kept > 0 || len(out) == 0 {
+			return kept, nil
+		}
+	}
+}
+
+// ReInit starts the reader below over.
+func (r *ShardReader) ReInit(pass uint64) error {
+	r.drop()
+	r.at = 0
+	return r.under.Begin(pass)
+}
+
+// Spec is that of the reader below.
+func (r *ShardReader) Spec() *pyfeed.Spec { return r.under.Spec() }
+
+// Describe names it.
+func (r *ShardReader) Describe(s *Stats) {
+	s.Reader = "shard"
+	s.Extra = map[string]any{"rank": r.rank, "world": r.world}
+	s.Below = []Stats{r.under.Stats()}
+}
+
+// Close lets go of the reader below.
+func (r *ShardReader) Close() {
+	r.drop()
+	r.under.Drop()
+}

@@ -1,0 +1,101 @@
+package readers
+
+import (
+	"context"
+	"math/bits"
+	"math/rand/v2"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+)
+
+// ShuffleReader permutes its instances block by block: the next block is read while this one is served. One
+// seed gives one order, on every machine; each pass has another. It moves references, never bytes.
+type ShuffleReader struct {
+	ahead
+	under *ReaderHolder
+	size  int
+	seed  uint64
+	pass  uint64
+	block uint64 // the next to be read of the pass
+	pump  *pump
+}
+
+// NewShuffleReader takes over a reference to under.
+func NewShuffleReader(under *ReaderHolder, size, seed uint64) (*ShuffleReader, error) {
+	if size == 0 || size > 1<<31 {
+		under.Drop()
+		return nil, pyfeed.Errorf(pyfeed.Invalid, "buffer_size: expected 1 to 2^31 tuples, found %d", size)
+	}
+	r := &ShuffleReader{under: under, size: int(size), seed: seed}
+	r.pump = newPump(1, r.fill)
+	r.read = r.pump.take
+	return r, nil
+}
+
+// fill reads a block and permutes it.
+func (r *ShuffleReader) fill(ctx context.Context, room []*pyfeed.Tuple) ([]*pyfeed.Tuple, error) {
+	n := 0
+	var end error
+	room = room[:min(len(room), r.size)]
+	for n < r.size && end == nil && ctx.Err() == nil {
+		if n == len(room) {
+			room = append(room, make([]*pyfeed.Tuple, min(r.size, max(chunkSize, 2*n))-n)...)
+		}
+		var got int
+		got, end = r.under.readMany(ctx, room[n:])
+		n += got
+	}
+	permute(room[:n], r.seed, r.pass, r.block)
+	r.block++
+	return room[:n], end
+}
+
+// permute is Fisher and Yates's shuffle, driven by PCG-DXSM, which Go specifies to the bit, and by Lemire's
+// bounded numbers ("Fast Random Integer Generation in an Interval", 2019), so that no release of Go changes it.
+func permute(tuples []*pyfeed.Tuple, seed, pass, block uint64) {
+	random := rand.NewPCG(seed, mix(pass)+block)
+	for i := uint64(len(tuples)); i > 1; i-- {
+		high, low := bits.Mul64(random.Uint64(), i)
+		for least := -i % i; low < least; {
+			high, low = bits.Mul64(random.Uint64(), i)
+		}
+		tuples[i-1], tuples[high] = tuples[high], tuples[i-1]
+	}
+}
+
+// mix spreads the number of a pass over all bits: SplitMix64's finalizer (Steele, Lea and Flood, 2014).
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// ReInit begins a pass, in an order of its own.
+func (r *ShuffleReader) ReInit(pass uint64) error {
+	r.drop()
+	r.pump.stop()
+	if err := r.under.Begin(pass); err != nil {
+		return err
+	}
+	r.pass, r.block = pass, 0
+	return nil
+}
+
+// Spec is that of the reader below.
+func (r *ShuffleReader) Spec() *pyfeed.Spec { return r.under.Spec() }
+
+// Describe names it.
+func (r *ShuffleReader) Describe(s *Stats) {
+	s.Reader = "shuffle"
+	s.Waited = r.pump.waited().Seconds()
+	s.Extra = map[string]any{"buffer_size": r.size, "seed": r.seed}
+	s.Below = []Stats{r.under.Stats()}
+}
+
+// Close lets go of the reader below.
+func (r *ShuffleReader) Close() {
+	r.drop()
+	r.pump.stop()
+	r.under.Drop()
+}

@@ -1,0 +1,427 @@
+// Package storage is the bytes of files for those who read and write formats: mapped or read in large
+// blocks, decompressed by content, and written whole or not at all.
+package storage
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/s2"
+	"github.com/klauspost/compress/zlib"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
+)
+
+// Options say how a file is read. The zero value is right for most.
+type Options struct {
+	// Compression is "auto" or "" (by the file's first bytes: gzip, zstd, snappy's framing), "none", "gzip",
+	// "zlib", "zstd" or "snappy".
+	Compression string `json:"compression"`
+	// IO is "auto" or "" (mapped, unless the file system is a network's), "map" or "read".
+	IO string `json:"io"`
+}
+
+// Check says what is wrong with the Options.
+func (o Options) Check() error {
+	switch o.Compression {
+	case "", "auto", "none", "gzip", "zlib", "zstd", "snappy":
+	default:
+		return pyfeed.Errorf(pyfeed.Invalid, "compression: expected auto, none, gzip, zlib, zstd or snappy, found %q", o.Compression)
+	}
+	switch o.IO {
+	case "", "auto", "map", "read":
+	default:
+		return pyfeed.Errorf(pyfeed.Invalid, "io: expected auto, map or read, found %q", o.IO)
+	}
+	return nil
+}
+
+// A File is read from front to back, by one caller at a time. Offsets are those of the decompressed data.
+type File struct {
+	path    string
+	options Options
+
+	data []byte // what can be seen: all of a mapped file, or the block
+	at   int    // of the position, in data
+	base int64  // offset of data[0]
+
+	mapping *memory.Mapping // of a mapped file; else:
+	file    *os.File        // nil if the bytes are in memory
+	raw     io.ReadSeeker   // the file, or the bytes
+	codec   codec           // nil where nothing is compressed
+	stream  io.Reader       // of the bytes, decompressed
+	pool    *memory.Pool
+	block   *memory.Buffer // holds data
+	whole   bool           // the block is all of the file
+	end     error          // what the stream answered last: io.EOF, or why it cannot go on
+	size    int64          // of the file; -1 if that is not known, or not that of the data
+}
+
+// blockSize is how much is read at a time where a file is not mapped.
+const blockSize = 1 << 20
+
+// Open opens a file at its beginning. Blocks that are read come from pool, which must outlive the File
+// and all that was held of it.
+func Open(path string, o Options, pool *memory.Pool) (*File, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	f := &File{path: path, options: o, pool: pool, size: -1}
+	done, err := f.readWhole()
+	if err != nil {
+		return nil, f.failed("", err)
+	}
+	if done {
+		return f, nil
+	}
+	if f.file, err = os.Open(path); err != nil {
+		return nil, f.failed("", err)
+	}
+	f.raw = f.file
+	if err = f.begin(); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// New is a File of bytes in memory, under a name for errors: a part of another file, or a test's.
+func New(name string, data []byte, o Options, pool *memory.Pool) (*File, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	f := &File{path: name, options: o, pool: pool, size: -1, raw: bytes.NewReader(data)}
+	compression := o.Compression
+	if compression == "" || compression == "auto" {
+		compression = sniff(data)
+	}
+	f.stream = f.raw
+	if compression == "none" {
+		f.size = int64(len(data))
+		return f, nil
+	}
+	f.codec = codecs[compression]()
+	if err := f.rewindCodec(); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// smallFile is the size in bytes up to which a file is read as a whole. To map one costs several times what it
+// costs to copy it once more, within the cache.
+const smallFile = 96 << 10
+
+// readWhole reads a small file that is not compressed. It answers false for any other, which it leaves alone.
+func (f *File) readWhole() (bool, error) {
+	if f.options.IO == "map" || f.options.Compression != "" && f.options.Compression != "auto" && f.options.Compression != "none" {
+		return false, nil
+	}
+	fd, size, err := openSmall(f.path, smallFile)
+	if err != nil || fd < 0 {
+		return false, err
+	}
+	defer closeSmall(fd)
+	b, err := f.pool.Get(int(max(size, 1)))
+	if err != nil {
+		return false, err
+	}
+	n, err := readSmall(fd, b.Bytes()[:size])
+	if err != nil || f.options.Compression != "none" && sniff(b.Bytes()[:n]) != "none" {
+		b.Release()
+		return false, err
+	}
+	f.block, f.data, f.size, f.whole, f.end = b, b.Bytes()[:n], int64(n), true, io.EOF
+	return true, nil
+}
+
+func (f *File) begin() error {
+	info, err := f.file.Stat()
+	if err != nil {
+		return f.failed("", err)
+	}
+	if info.IsDir() {
+		return &pyfeed.Error{Kind: pyfeed.IO, Slot: -1, At: f.place(-1), Text: "expected a file, found a directory"}
+	}
+	var head [10]byte
+	n := 0
+	compression := f.options.Compression
+	regular := info.Mode().IsRegular()
+	if compression == "" || compression == "auto" {
+		compression = "none"
+		if regular {
+			if n, err = f.file.ReadAt(head[:], 0); err != nil && err != io.EOF {
+				return f.failed("", err)
+			}
+			compression = sniff(head[:n])
+		}
+	}
+	if compression == "none" && regular {
+		f.size = info.Size()
+		if f.size > 0 && f.options.IO != "read" && (f.options.IO == "map" || !onNetwork(f.file)) {
+			f.mapping, err = memory.Map(int(f.file.Fd()), f.size)
+			if err == nil {
+				f.mapping.Name = f.path
+				f.data = f.mapping.Bytes()
+				f.file.Close()
+				f.file = nil
+				return nil
+			}
+			if f.options.IO == "map" {
+				return f.failed("map", err)
+			}
+		}
+	}
+	f.stream = f.raw
+	if compression != "none" {
+		f.codec = codecs[compression]()
+		return f.rewindCodec()
+	}
+	return nil
+}
+
+// sniff tells how data is compressed by how it begins.
+func sniff(data []byte) string {
+	switch {
+	case bytes.HasPrefix(data, []byte("\x1f\x8b\x08")):
+		return "gzip"
+	case bytes.HasPrefix(data, []byte("\x28\xb5\x2f\xfd")):
+		return "zstd"
+	case bytes.HasPrefix(data, []byte("\xff\x06\x00\x00sNaPpY")):
+		return "snappy"
+	}
+	return "none"
+}
+
+// A codec decompresses; Reset begins anew.
+type codec interface {
+	io.Reader
+	Reset(io.Reader) error
+}
+
+var codecs = map[string]func() codec{
+	"gzip":   func() codec { return new(gzip.Reader) },
+	"zlib":   func() codec { return new(zlibReader) },
+	"zstd":   func() codec { return newZstd() },
+	"snappy": func() codec { return snappyReader{s2.NewReader(nil, s2.ReaderMaxBlockSize(1<<20))} },
+}
+
+type zlibReader struct{ io.Reader }
+
+func (z *zlibReader) Reset(r io.Reader) error {
+	if z.Reader != nil {
+		return z.Reader.(zlib.Resetter).Reset(r, nil)
+	}
+	got, err := zlib.NewReader(r)
+	if err == nil {
+		z.Reader = got
+	}
+	return err
+}
+
+// zstdReader holds a decoder with no goroutines of its own and a bound on what a frame may ask for.
+type zstdReader struct{ *zstd.Decoder }
+
+func newZstd() zstdReader {
+	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(512<<20), zstd.WithDecoderLowmem(true))
+	if err != nil { // of the options, which are constant
+		panic(err)
+	}
+	return zstdReader{d}
+}
+
+type snappyReader struct{ *s2.Reader }
+
+func (s snappyReader) Reset(r io.Reader) error { s.Reader.Reset(r); return nil }
+
+func (f *File) rewindCodec() error {
+	// The codecs read small pieces.
+	err := f.codec.Reset(bufio.NewReaderSize(f.raw, 256<<10))
+	if err != nil {
+		f.end = err
+		return f.broken(err)
+	}
+	f.stream = f.codec
+	return nil
+}
+
+// Path is what the File was opened as.
+func (f *File) Path() string { return f.path }
+
+// Size is the number of bytes, or -1 if that takes reading them.
+func (f *File) Size() int64 { return f.size }
+
+// Mapped says whether all the data can be seen without copying it.
+func (f *File) Mapped() bool { return f.mapping != nil }
+
+// Compressed says whether the data is decompressed.
+func (f *File) Compressed() bool { return f.codec != nil }
+
+// Offset is that of the position.
+func (f *File) Offset() int64 { return f.base + int64(f.at) }
+
+// Peek is the data from the position on: at least n bytes of it, unless it ends before. It is valid until
+// the next Peek, Rewind or Close, or as long as a Hold made after it. An error is that of reading: the end of
+// the data is none.
+func (f *File) Peek(n int) ([]byte, error) {
+	if len(f.data)-f.at >= n || f.mapping != nil {
+		return f.data[f.at:], nil
+	}
+	return f.fill(n)
+}
+
+// Hold gives n references to the memory that what Peek answered lies in, and says that a reader keeps a
+// view of it that begins at the position.
+func (f *File) Hold(n int) *memory.Buffer {
+	if f.mapping != nil {
+		return f.HoldAt(int64(f.at), n)
+	}
+	f.block.Retain(n)
+	return f.block
+}
+
+// HoldAt is Hold for what begins at an offset of a mapped file, wherever the position is.
+func (f *File) HoldAt(offset int64, n int) *memory.Buffer {
+	return f.mapping.Window(min(offset, int64(len(f.data)-1)), n)
+}
+
+// InWindow is how many of n instances of size bytes from an offset of a mapped file on begin in the same window:
+// one Hold is for all of them.
+func InWindow(offset int64, size, n int) int {
+	if size == 0 {
+		return n
+	}
+	left := memory.WindowSize - int(offset%memory.WindowSize)
+	return min(n, (left-1)/size+1)
+}
+
+// Skip moves the position over n bytes that Peek has shown.
+func (f *File) Skip(n int) { f.at += n }
+
+// fill brings at least n bytes into a block of their own, which begins with what the old one still has. It
+// takes memory for what there is, not for what somebody asks for.
+func (f *File) fill(n int) ([]byte, error) {
+	for len(f.data)-f.at < n && f.end == nil {
+		left := f.data[f.at:]
+		size := max(blockSize, min(n, 2*len(left)))
+		if rest := int(f.size-f.Offset()) + 1; rest > len(left) { // it is known: all that is asked for, and one to come to the end
+			size = min(max(size, n), rest)
+		}
+		b, err := f.pool.Get(size)
+		if err != nil {
+			return nil, err
+		}
+		to := b.Bytes()
+		have := copy(to, left)
+		for have < size && f.end == nil {
+			var got int
+			got, f.end = f.stream.Read(to[have:min(size, have+blockSize)])
+			have += got
+		}
+		f.base += int64(f.at)
+		f.dropBlock()
+		f.block, f.data, f.at = b, to[:have], 0
+	}
+	b := f.data[f.at:]
+	if len(b) < n && f.end != io.EOF && f.end != nil {
+		return b, f.broken(f.end)
+	}
+	return b, nil
+}
+
+func (f *File) dropBlock() {
+	if f.block != nil {
+		f.block.Release()
+		f.block, f.data = nil, nil
+	}
+}
+
+// Rewind goes back to the beginning.
+func (f *File) Rewind() error {
+	f.at = 0
+	if f.mapping != nil || f.whole {
+		return nil
+	}
+	f.dropBlock()
+	f.data, f.base, f.end = nil, 0, nil
+	if _, err := f.raw.Seek(0, io.SeekStart); err != nil {
+		return f.failed("rewind", err)
+	}
+	if f.codec != nil {
+		return f.rewindCodec()
+	}
+	return nil
+}
+
+// Intact is an error if the file is shorter by now than it was when it was opened. What was read of a
+// mapped file MUST be checked so before it is believed.
+func (f *File) Intact() error {
+	if f.mapping == nil || !f.mapping.Shrunk() {
+		return nil
+	}
+	now := "less"
+	if info, err := os.Stat(f.path); err == nil {
+		now = fmt.Sprint(info.Size())
+	}
+	return &pyfeed.Error{Kind: pyfeed.Corrupt, Slot: -1, At: f.place(f.Offset()),
+		Text: fmt.Sprintf("the file shrank while it was read: expected %d bytes, found %s", f.size, now)}
+}
+
+// Close lets go of the file. What is held of it stays.
+func (f *File) Close() {
+	f.dropBlock()
+	if f.mapping != nil {
+		f.mapping.Close()
+		f.mapping, f.data = nil, nil
+	}
+	if z, is := f.codec.(zstdReader); is {
+		z.Close()
+	}
+	if f.file != nil {
+		f.file.Close()
+		f.file = nil
+	}
+	f.end = io.EOF
+}
+
+func (f *File) place(offset int64) *pyfeed.Location {
+	return &pyfeed.Location{File: f.path, Offset: offset, Record: -1}
+}
+
+// failed is an error of the operating system.
+func (f *File) failed(doing string, err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		err = p.Err
+	}
+	text := err.Error()
+	if doing != "" {
+		text = doing + ": " + text
+	}
+	return &pyfeed.Error{Kind: pyfeed.IO, Slot: -1, At: f.place(-1), Text: text, Cause: err}
+}
+
+// broken is an error of the stream: the operating system's, or of what was compressed.
+func (f *File) broken(err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return f.failed("read", err)
+	}
+	if err == io.ErrUnexpectedEOF || err == io.EOF {
+		err = errors.New("expected more compressed data, found the end of the file")
+	}
+	return &pyfeed.Error{Kind: pyfeed.Corrupt, Slot: -1, At: f.place(f.base + int64(len(f.data))), Text: "decompressing: " + err.Error()}
+}
+
+// Corrupt is an error about what the data holds at an offset, and in which record, -1 if in none.
+func (f *File) Corrupt(offset, record int64, format string, args ...any) *pyfeed.Error {
+	return &pyfeed.Error{Kind: pyfeed.Corrupt, Slot: -1, Text: fmt.Sprintf(format, args...),
+		At: &pyfeed.Location{File: f.path, Offset: offset, Record: record}}
+}

@@ -1,0 +1,211 @@
+package tar
+
+import (
+	"encoding/json"
+	"strconv"
+)
+
+// deepest bounds how far objects and arrays of JSON may lie in each other.
+const deepest = 1000
+
+// jsonScan goes through one JSON text without keeping any of it.
+type jsonScan struct {
+	b     []byte
+	at    int
+	depth int
+	found []byte // the value at the path; of objects' members of one name the last counts, as in Python
+}
+
+// jsonAt checks a JSON text and finds the value at a path in it, nil if there is none. Not ok: no JSON at offset at.
+// NaN and Infinity are let through, which Python writes.
+func jsonAt(b []byte, path []string) (found []byte, at int, ok bool) {
+	s := jsonScan{b: b}
+	ok = s.value(path, true)
+	s.space()
+	return s.found, s.at, ok && s.at == len(b)
+}
+
+func (s *jsonScan) space() {
+	for s.at < len(s.b) {
+		switch s.b[s.at] {
+		case ' ', '\t', '\n', '\r':
+			s.at++
+		default:
+			return
+		}
+	}
+}
+
+func (s *jsonScan) peek() byte {
+	if s.at < len(s.b) {
+		return s.b[s.at]
+	}
+	return 0
+}
+
+func (s *jsonScan) take(c byte) bool {
+	if s.peek() != c || s.at >= len(s.b) {
+		return false
+	}
+	s.at++
+	return true
+}
+
+// value goes over a value. If wanted, the path leads on from it.
+func (s *jsonScan) value(path []string, wanted bool) bool {
+	s.space()
+	begin := s.at
+	if wanted && len(path) == 0 {
+		defer func() { s.found = s.b[begin:s.at] }()
+	}
+	switch c := s.peek(); {
+	case c == '{':
+		return s.list('}', func(int) bool {
+			s.space()
+			key, ok := s.text()
+			if !ok {
+				return false
+			}
+			s.space()
+			if !s.take(':') {
+				return false
+			}
+			on := wanted && len(path) > 0 && same(key, path[0])
+			if on {
+				s.found = nil
+				return s.value(path[1:], true)
+			}
+			return s.value(nil, false)
+		})
+	case c == '[':
+		return s.list(']', func(i int) bool {
+			if wanted && len(path) > 0 && strconv.Itoa(i) == path[0] {
+				return s.value(path[1:], true)
+			}
+			return s.value(nil, false)
+		})
+	case c == '"':
+		_, ok := s.text()
+		return ok
+	case c == '-' || c-'0' < 10:
+		return s.number()
+	}
+	for _, word := range [...]string{"true", "false", "null", "NaN", "Infinity"} {
+		if s.word(word) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *jsonScan) word(word string) bool {
+	if len(s.b)-s.at < len(word) || string(s.b[s.at:s.at+len(word)]) != word {
+		return false
+	}
+	s.at += len(word)
+	return true
+}
+
+// list goes over an object or array, whose elements it counts.
+func (s *jsonScan) list(end byte, element func(i int) bool) bool {
+	s.at++
+	if s.depth++; s.depth > deepest {
+		return false
+	}
+	defer func() { s.depth-- }()
+	if s.space(); s.take(end) {
+		return true
+	}
+	for i := 0; ; i++ {
+		if !element(i) {
+			return false
+		}
+		if s.space(); s.take(end) {
+			return true
+		}
+		if !s.take(',') {
+			return false
+		}
+	}
+}
+
+// text goes over a string and answers it with its quotes.
+func (s *jsonScan) text() ([]byte, bool) {
+	begin := s.at
+	if !s.take('"') {
+		return nil, false
+	}
+	for s.at < len(s.b) {
+		switch c := s.b[s.at]; {
+		case c == '"':
+			s.at++
+			return s.b[begin:s.at], true
+		case c == '\\':
+			s.at++
+			if s.at == len(s.b) {
+				return nil, false
+			}
+			switch s.b[s.at] {
+			case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+			case 'u':
+				if len(s.b)-s.at < 5 {
+					return nil, false
+				}
+				for _, h := range s.b[s.at+1 : s.at+5] {
+					if !(h-'0' < 10 || h|0x20-'a' < 6) {
+						return nil, false
+					}
+				}
+				s.at += 4
+			default:
+				return nil, false
+			}
+		case c < ' ':
+			return nil, false
+		}
+		s.at++
+	}
+	return nil, false
+}
+
+func (s *jsonScan) digits() bool {
+	begin := s.at
+	for s.peek()-'0' < 10 {
+		s.at++
+	}
+	return s.at > begin
+}
+
+func (s *jsonScan) number() bool {
+	if s.take('-') && s.word("Infinity") {
+		return true
+	}
+	if !s.take('0') && !s.digits() {
+		return false
+	}
+	if s.take('.') && !s.digits() {
+		return false
+	}
+	if s.take('e') || s.take('E') {
+		if !s.take('+') {
+			s.take('-')
+		}
+		return s.digits()
+	}
+	return true
+}
+
+// same compares a string in JSON with one that is not.
+func same(quoted []byte, plain string) bool {
+	in := quoted[1 : len(quoted)-1]
+	if string(in) == plain {
+		return true
+	}
+	for _, c := range in {
+		if c == '\\' {
+			var text string
+			return json.Unmarshal(quoted, &text) == nil && text == plain
+		}
+	}
+	return false
+}

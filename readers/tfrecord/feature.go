@@ -1,0 +1,323 @@
+package tfrecord
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+)
+
+// A Feature is one of a tf.train.Example, and the slot it becomes.
+type Feature struct {
+	Name string `json:"name"`
+	// Kind is "fixed" or "": as many values as Shape has; "variable": any number of them, as TensorFlow's
+	// RaggedFeature without partitions; or "ragged": divided by RowLengths or RowSplits.
+	Kind string `json:"kind"`
+	// DType is "bytes"; "float32" or "float64" of a list of floats; "int64", another type of integers or "bool"
+	// of a list of int64, whose values MUST fit.
+	DType string `json:"dtype"`
+	// Raw says that the feature holds one value of bytes, which is the memory of an array of DType, little-endian.
+	Raw bool `json:"raw"`
+	// Shape is that of a fixed feature, or of what follows the dimension that grows. Bytes have one dimension
+	// at most, if they are fixed, or else none.
+	Shape []int64 `json:"shape"`
+	// Default is what a fixed feature is where an example lacks it: a value, or as many as Shape has.
+	Default json.RawMessage `json:"default"`
+	// RowLengths or RowSplits are the features of int64 that divide a ragged one, outermost first.
+	RowLengths []string `json:"row_lengths"`
+	RowSplits  []string `json:"row_splits"`
+}
+
+// list is which list a Feature holds: the number of its field.
+type list int32
+
+const (
+	none list = iota
+	byteStrings
+	floats
+	ints
+)
+
+func (l list) String() string {
+	return [...]string{"none", "bytes", "floats", "int64s"}[l]
+}
+
+// column is a Feature made ready.
+type column struct {
+	Feature
+	number int // of its slot
+	slot   pyfeed.Slot
+	list   list
+	fixed  bool
+	count  int                   // values of a fixed one, of its bytes if it is raw
+	inner  int                   // values of a row of any other, likewise
+	dims   [pyfeed.MaxRank]int64 // of an instance, but for the first if that grows
+	low    int64                 // the range of values that fit an integer DType
+	high   int64
+
+	key      int   // of its Feature, in the plan's
+	rows     []int // the keys of RowLengths or RowSplits
+	fallback []byte
+}
+
+// plan is what to look for in an Example.
+type plan struct {
+	columns []column
+	keys    []string
+	index   map[string]int
+}
+
+func newPlan(features []Feature) (*plan, error) {
+	p := &plan{index: make(map[string]int)}
+	if len(features) == 0 {
+		return nil, pyfeed.Errorf(pyfeed.Invalid, "features: expected at least 1, found 0")
+	}
+	for i, f := range features {
+		c := column{Feature: f, number: i}
+		err := c.prepare()
+		for _, other := range features[:i] {
+			if other.Name == f.Name {
+				err = errors.New("expected names that differ, found this one twice")
+			}
+		}
+		if err != nil {
+			return nil, pyfeed.Errorf(pyfeed.Invalid, "features: feature %d %q: %v", i, f.Name, err)
+		}
+		c.key = p.keyOf(f.Name)
+		for _, name := range slices.Concat(f.RowLengths, f.RowSplits) {
+			c.rows = append(c.rows, p.keyOf(name))
+		}
+		p.columns = append(p.columns, c)
+	}
+	return p, nil
+}
+
+func (p *plan) keyOf(name string) int {
+	k, there := p.index[name]
+	if !there {
+		k = len(p.keys)
+		p.keys = append(p.keys, name)
+		p.index[name] = k
+	}
+	return k
+}
+
+func (p *plan) describe() (all []pyfeed.Slot, names []string) {
+	for _, c := range p.columns {
+		s := c.slot
+		s.Dims = slices.Clone(s.Dims)
+		all, names = append(all, s), append(names, c.Name)
+	}
+	return all, names
+}
+
+// prepare works out the slot, or says what is wrong with the Feature.
+func (c *column) prepare() error {
+	if c.Name == "" {
+		return errors.New("name: expected one, found none")
+	}
+	if err := c.prepareType(); err != nil {
+		return err
+	}
+	if bytes.Equal(bytes.TrimSpace(c.Default), []byte("null")) {
+		c.Default = nil
+	}
+	divisions := len(c.RowLengths) + len(c.RowSplits)
+	switch c.Kind {
+	case "fixed", "":
+		c.fixed = true
+	case "variable", "ragged":
+	default:
+		return fmt.Errorf("kind: expected fixed, variable or ragged, found %q", c.Kind)
+	}
+	switch {
+	case c.Kind == "ragged" && (divisions == 0 || len(c.RowLengths) > 0 && len(c.RowSplits) > 0):
+		return fmt.Errorf("expected row_lengths or row_splits of a ragged feature, found %d and %d of them", len(c.RowLengths), len(c.RowSplits))
+	case c.Kind == "ragged" && c.Raw:
+		return errors.New("raw: expected a fixed or variable feature, found a ragged one")
+	case c.Kind != "ragged" && divisions > 0:
+		return errors.New("row_lengths, row_splits: expected none unless kind is ragged")
+	case !c.fixed && c.Default != nil:
+		return errors.New("default: expected none unless kind is fixed: any other that is missing is empty")
+	case c.Raw && c.Default != nil:
+		return errors.New("default: expected none of a raw feature")
+	}
+	if err := c.prepareShape(); err != nil {
+		return err
+	}
+	if levels := c.slot.LoDLevels; levels > pyfeed.MaxLoDLevels {
+		return fmt.Errorf("LoD: expected at most %d levels, found %d", pyfeed.MaxLoDLevels, levels)
+	}
+	if c.Default == nil {
+		return nil
+	}
+	return c.prepareDefault()
+}
+
+func (c *column) prepareType() error {
+	d, known := pyfeed.DTypeOf(c.DType)
+	if c.DType == "bytes" {
+		d, known, c.list = pyfeed.Uint8, true, byteStrings
+	}
+	c.slot.DType = d
+	c.low, c.high = math.MinInt64, math.MaxInt64
+	switch {
+	case c.Raw:
+		if c.DType == "bytes" || d == pyfeed.Any || d == pyfeed.Bool || !known {
+			return fmt.Errorf("dtype: expected that of the numbers in raw bytes, found %q", c.DType)
+		}
+		c.list = byteStrings
+	case c.list == byteStrings:
+	case known && (d == pyfeed.Float32 || d == pyfeed.Float64):
+		c.list = floats
+	case known && d == pyfeed.Bool:
+		c.list, c.low, c.high = ints, 0, 1
+	case known && d >= pyfeed.Int8 && d <= pyfeed.Int64:
+		c.list, c.low, c.high = ints, math.MinInt64>>(64-8*d.Size()), math.MaxInt64>>(64-8*d.Size())
+	case known && d >= pyfeed.Uint8 && d <= pyfeed.Uint64:
+		c.list, c.low, c.high = ints, 0, int64(uint64(math.MaxUint64)>>(64-8*d.Size())&math.MaxInt64)
+	default:
+		return fmt.Errorf("dtype: expected bytes, float32, float64, bool or a type of integers, or another with raw, found %q", c.DType)
+	}
+	return nil
+}
+
+func (c *column) prepareShape() error {
+	const most = 1 << 40
+	values := int64(1)
+	for i, d := range c.Shape {
+		if d < 0 || d == 0 && !c.fixed {
+			return fmt.Errorf("shape: dimension %d: expected a size, found %d", i, d)
+		}
+		if d > 0 && values > most/d {
+			return fmt.Errorf("shape: expected at most 2^40 values, found %v", c.Shape)
+		}
+		values *= d
+	}
+	dims := pyfeed.Dims(c.Shape)
+	switch {
+	case c.list == byteStrings && !c.Raw:
+		if len(c.Shape) > 1 || len(c.Shape) > 0 && !c.fixed {
+			return fmt.Errorf("shape: expected at most one dimension of fixed bytes and none of others, found %v", c.Shape)
+		}
+		dims = nil
+		c.slot.LoDLevels = 2
+		if c.fixed && len(c.Shape) == 0 {
+			c.slot.LoDLevels = 1
+		}
+	case !c.fixed:
+		c.slot.LoDLevels = 1
+	}
+	c.slot.LoDLevels += len(c.RowLengths) + len(c.RowSplits)
+	if c.slot.LoDLevels > 0 {
+		dims = append(pyfeed.Dims{-1}, dims...)
+	}
+	if len(dims) > pyfeed.MaxRank {
+		return fmt.Errorf("shape: expected at most %d dimensions of a slot, found %v", pyfeed.MaxRank, dims)
+	}
+	c.slot.Dims = dims
+	copy(c.dims[:], dims)
+	if c.Raw {
+		values *= int64(c.slot.DType.Size())
+	}
+	c.count, c.inner = int(values), int(values)
+	return nil
+}
+
+// prepareDefault makes a message Feature of the default, for it to be read as if it were in the file.
+func (c *column) prepareDefault() error {
+	d := json.NewDecoder(bytes.NewReader(c.Default))
+	d.UseNumber()
+	var given any
+	if err := d.Decode(&given); err != nil {
+		return fmt.Errorf("default: %v", err)
+	}
+	if c.count > 1<<24 {
+		return fmt.Errorf("default: expected at most 2^24 values, found shape %v", c.Shape)
+	}
+	values := flatten(given, nil)
+	if _, many := given.([]any); !many {
+		values = slices.Repeat(values, c.count)
+	}
+	if len(values) != c.count {
+		return fmt.Errorf("default: expected 1 value or %d, found %d", c.count, len(values))
+	}
+	var packed []byte
+	for _, v := range values {
+		var err error
+		if packed, err = c.appendDefault(packed, v); err != nil {
+			return fmt.Errorf("default: %v", err)
+		}
+	}
+	c.fallback = appendList(nil, c.list, packed)
+	return nil
+}
+
+func flatten(v any, to []any) []any {
+	all, is := v.([]any)
+	if !is {
+		return append(to, v)
+	}
+	for _, v := range all {
+		to = flatten(v, to)
+	}
+	return to
+}
+
+func (c *column) appendDefault(to []byte, v any) ([]byte, error) {
+	switch c.list {
+	case byteStrings:
+		if s, is := v.(string); is {
+			return appendField(to, 1, []byte(s)), nil
+		}
+	case floats:
+		if n, is := v.(json.Number); is {
+			f, err := strconv.ParseFloat(n.String(), 32)
+			if err != nil {
+				return nil, fmt.Errorf("expected a float32, found %v", n)
+			}
+			return binary.LittleEndian.AppendUint32(to, math.Float32bits(float32(f))), nil
+		}
+	case ints:
+		var n int64
+		var err error
+		switch v := v.(type) {
+		case bool:
+			if v {
+				n = 1
+			}
+		case json.Number:
+			n, err = strconv.ParseInt(v.String(), 10, 64)
+		default:
+			return nil, fmt.Errorf("expected %s, found %v", c.DType, v)
+		}
+		if err != nil || n < c.low || n > c.high {
+			return nil, fmt.Errorf("expected %s, found %v", c.DType, v)
+		}
+		return protowire.AppendVarint(to, uint64(n)), nil
+	}
+	return nil, fmt.Errorf("expected %s, found %v", c.DType, v)
+}
+
+// appendField adds a field with a length.
+func appendField(to []byte, number protowire.Number, value []byte) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(to, number, protowire.BytesType), value)
+}
+
+// appendList adds the message Feature of a list: packed numbers, or the fields of its values of bytes.
+func appendList(to []byte, l list, values []byte) []byte {
+	if l == byteStrings || len(values) == 0 {
+		return appendField(to, protowire.Number(l), values)
+	}
+	to = protowire.AppendTag(to, protowire.Number(l), protowire.BytesType)
+	to = protowire.AppendVarint(to, uint64(protowire.SizeTag(1)+protowire.SizeBytes(len(values))))
+	return appendField(to, 1, values)
+}

@@ -1,0 +1,120 @@
+package tfrecord
+
+import (
+	"io"
+	"testing"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/formattest"
+	"github.com/pyfeed/pyfeed/readers/storage"
+)
+
+// fuzzed is what the fuzzers' records are read by: one of each kind of feature.
+var fuzzed = []Feature{
+	{Name: "a", DType: "int64", Kind: "variable"},
+	{Name: "b", DType: "float32", Kind: "variable", Shape: []int64{2}},
+	{Name: "c", DType: "bytes", Kind: "variable"},
+	{Name: "d", DType: "bytes", Default: []byte(`"none"`)},
+	{Name: "e", DType: "float64", Kind: "variable"},
+	{Name: "f", DType: "uint8", Shape: []int64{3}, Default: []byte("1")},
+	{Name: "g", DType: "int16", Raw: true, Kind: "variable"},
+	{Name: "h", DType: "int32", Kind: "ragged", RowLengths: []string{"i", "j"}},
+	{Name: "k", DType: "bytes", Kind: "ragged", RowSplits: []string{"l"}},
+}
+
+// drain reads to the end, goes on behind damage, and checks that what comes fits together.
+func drain(t *testing.T, c *readers.Config, spec *pyfeed.Spec, out []*pyfeed.Tuple, data []byte) {
+	r, err := open(c, func(o storage.Options) (*storage.File, error) { return storage.New("a file", data, o, c.Pool) })
+	if err != nil {
+		return // of the compression
+	}
+	defer r.Close()
+	for damages := 0; ; {
+		n, err := r.Read(out)
+		for _, tuple := range out[:n] {
+			agree(t, tuple, spec)
+			tuple.Slots[0].Drop()
+		}
+		switch {
+		case err == io.EOF:
+			return
+		case err == nil && n == 0:
+			t.Fatal("neither a record nor an error")
+		case err == nil:
+			continue
+		}
+		before := r.f.Offset()
+		if err = r.Resync(); err == io.EOF {
+			return
+		}
+		if after := r.f.Offset(); err != nil || after <= before {
+			t.Fatalf("went on from byte %d at %d: %v", before, after, err)
+		}
+		if damages++; damages > len(data) {
+			t.Fatal("more damage than bytes")
+		}
+	}
+}
+
+// FuzzRecords is about the frames of records, and whole compressed files.
+func FuzzRecords(f *testing.F) {
+	f.Add(goldenFile)
+	f.Add(goldenZlib)
+	f.Add(goldenGzip)
+	f.Add(file("first", "", "third")[:40])
+	damaged := file("first", "second", "third", "")
+	damaged[2] ^= 1
+	damaged[40] ^= 1
+	f.Add(damaged)
+	c := &readers.Config{Pool: memory.NewPool(memory.File)}
+	spec := specOf(f, []pyfeed.Slot{readers.BytesSlot})
+	out := make([]*pyfeed.Tuple, 4)
+	pyfeed.NewTuples(out, 1)
+	f.Cleanup(c.Pool.Close)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		defer formattest.Balance(t)()
+		drain(t, c, spec, out, data)
+	})
+}
+
+// FuzzExample is about what is in a record.
+func FuzzExample(f *testing.F) {
+	f.Add(goldenExample)
+	f.Add([]byte(example(
+		entry("a", sub(3, varint(1, 1), packedInts(2, -3))), entry("b", sub(2, fixed32(1, 5), packedFloats(1, 2, 3))), entry("c", strs("x", "", "yz")),
+		entry("e", floatList(1, 2)), entry("f", intList(1, 2, 3)), entry("g", strs("abcd")), entry("h", intList(4, 5)), entry("i", intList(2, 0)),
+		entry("j", intList(1, 1)), entry("k", strs("x", "y")), entry("l", intList(0, 2)))))
+	f.Add([]byte(example(message(sub(2, intList(1)), sub(1, []byte("a")), sub(2, intList(2), floatList(1), intList(3), intList(4))))))
+	p, err := newPlan(fuzzed)
+	if err != nil {
+		f.Fatal(err)
+	}
+	pool := memory.NewPool(memory.File)
+	f.Cleanup(pool.Close)
+	slots, _ := p.describe()
+	spec, tuple := specOf(f, slots), pyfeed.NewTuple(len(slots))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		defer formattest.Balance(t)()
+		in, err := pool.Get(len(data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		record := in.Bytes()
+		copy(record, data)
+		e := newExamples(p, pool)
+		for range 2 { // the second time the order of the features is known
+			views, err := e.fill(tuple, record, in)
+			in.Retain(views)
+			if err == nil {
+				agree(t, tuple, spec)
+			}
+			for i := range tuple.Slots {
+				tuple.Slots[i].Drop()
+			}
+		}
+		e.close()
+		in.Release()
+	})
+}

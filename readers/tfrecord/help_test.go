@@ -1,0 +1,151 @@
+package tfrecord
+
+import (
+	"encoding/binary"
+	"io"
+	"math"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/formattest"
+	"github.com/pyfeed/pyfeed/readers/storage"
+)
+
+var tested = formattest.Format{Suffix: ".tfrecord", Open: Open, Create: Create}
+
+// config makes a Config with the options, and the test's pool.
+func config(t testing.TB, options string) *readers.Config {
+	t.Helper()
+	return &readers.Config{Options: formattest.Options[Options](t, options), Pool: formattest.Pool(t)}
+}
+
+// inMemory opens bytes as a file.
+func inMemory(t testing.TB, c *readers.Config, data []byte) *records {
+	t.Helper()
+	r, err := open(c, func(o storage.Options) (*storage.File, error) { return storage.New("a file", data, o, c.Pool) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	return r
+}
+
+// onDisk writes bytes to a file and opens it.
+func onDisk(t testing.TB, c *readers.Config, data []byte) readers.Records {
+	t.Helper()
+	r, err := Open(formattest.File(t, "a.tfrecord", data), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	return r
+}
+
+// all reads to the end or an error, most tuples a call, and shows what came.
+func all(t testing.TB, r readers.Records, most int) (seen []string, err error) {
+	t.Helper()
+	if seen, err = formattest.Lines(t, r, most); err == io.EOF {
+		err = nil
+	}
+	return seen, err
+}
+
+// agree fails a test in which a tuple is not one instance as it was described.
+func agree(t testing.TB, tuple *pyfeed.Tuple, spec *pyfeed.Spec) {
+	t.Helper()
+	if err := spec.Check(tuple); err != nil {
+		t.Error(err)
+	}
+	for i := range tuple.Slots {
+		s := &tuple.Slots[i]
+		if size, err := s.Measure(); err != nil || size != len(s.Data) || len(s.LoD) > 0 && s.Rows() != 1 {
+			t.Errorf("slot %d: dims %v of %v, LoD %v, %d bytes: %v", i, s.Dims(), s.DType, s.LoD, len(s.Data), err)
+		}
+	}
+}
+
+func specOf(t testing.TB, slots []pyfeed.Slot) *pyfeed.Spec {
+	t.Helper()
+	spec, err := pyfeed.NewSpec(slots)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return spec
+}
+
+// appendRecord adds data with its frame.
+func appendRecord(to, data []byte) []byte {
+	n := uint64(len(data))
+	to = binary.LittleEndian.AppendUint64(to, n)
+	to = binary.LittleEndian.AppendUint32(to, lengthCRC(n))
+	to = append(to, data...)
+	return binary.LittleEndian.AppendUint32(to, crc(data))
+}
+
+func file(records ...string) (all []byte) {
+	for _, r := range records {
+		all = appendRecord(all, []byte(r))
+	}
+	return all
+}
+
+// The messages, field by field, so that they can be wrong.
+
+func message(fields ...[]byte) (all []byte) {
+	for _, f := range fields {
+		all = append(all, f...)
+	}
+	return all
+}
+
+func sub(number protowire.Number, fields ...[]byte) []byte {
+	return appendField(nil, number, message(fields...))
+}
+
+func varint(number protowire.Number, v uint64) []byte {
+	return protowire.AppendVarint(protowire.AppendTag(nil, number, protowire.VarintType), v)
+}
+
+func fixed32(number protowire.Number, v uint32) []byte {
+	return protowire.AppendFixed32(protowire.AppendTag(nil, number, protowire.Fixed32Type), v)
+}
+
+func example(entries ...[]byte) string {
+	var all []byte
+	for _, e := range entries {
+		all = append(all, sub(1, e)...)
+	}
+	return string(sub(1, all))
+}
+
+func entry(key string, feature ...[]byte) []byte {
+	return message(sub(1, []byte(key)), sub(2, feature...))
+}
+
+func strs(values ...string) []byte {
+	var all []byte
+	for _, v := range values {
+		all = append(all, sub(1, []byte(v))...)
+	}
+	return sub(1, all)
+}
+
+func packedFloats(values ...float32) (all []byte) {
+	for _, v := range values {
+		all = binary.LittleEndian.AppendUint32(all, math.Float32bits(v))
+	}
+	return sub(1, all)
+}
+
+func packedInts(values ...int64) (all []byte) {
+	for _, v := range values {
+		all = protowire.AppendVarint(all, uint64(v))
+	}
+	return sub(1, all)
+}
+
+func floatList(values ...float32) []byte { return sub(2, packedFloats(values...)) }
+func intList(values ...int64) []byte     { return sub(3, packedInts(values...)) }

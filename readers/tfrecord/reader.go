@@ -1,0 +1,331 @@
+package tfrecord
+
+import (
+	"encoding/binary"
+	"io"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/storage"
+)
+
+// Open begins to read a file.
+func Open(path string, c *readers.Config) (readers.Records, error) {
+	r, err := open(c, func(o storage.Options) (*storage.File, error) { return storage.Open(path, o, c.Pool) })
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func open(c *readers.Config, file func(storage.Options) (*storage.File, error)) (*records, error) {
+	o, from, err := settle(c)
+	if err != nil {
+		return nil, err
+	}
+	r := &records{}
+	if o.Features != nil {
+		p, err := newPlan(o.Features)
+		if err != nil {
+			return nil, err
+		}
+		r.examples = newExamples(p, c.Pool)
+	}
+	if r.f, err = file(from); err != nil {
+		return nil, err
+	}
+	if from.Compression == "" || from.Compression == "auto" {
+		r.f = unzlib(r.f, from, file)
+	}
+	return r, nil
+}
+
+// unzlib opens a file again if it is compressed by zlib, whose first bytes any record could begin with: so it
+// takes the CRC of a length among what it decompresses to.
+func unzlib(f *storage.File, o storage.Options, file func(storage.Options) (*storage.File, error)) *storage.File {
+	if f.Compressed() || f.Size() < 0 {
+		return f
+	}
+	b, err := f.Peek(headerSize)
+	if err != nil || len(b) < 2 || header(b) || b[0] != 0x78 || binary.BigEndian.Uint16(b)%31 != 0 {
+		return f
+	}
+	o.Compression = "zlib"
+	z, err := file(o)
+	if err != nil {
+		return f
+	}
+	if b, err = z.Peek(headerSize); header(b) || err == nil && len(b) == 0 {
+		f.Close()
+		return z
+	}
+	z.Close()
+	return f
+}
+
+// header says whether a length that verifies is at the front of b.
+func header(b []byte) bool {
+	return len(b) >= headerSize && lengthCRC(binary.LittleEndian.Uint64(b)) == binary.LittleEndian.Uint32(b[8:])
+}
+
+// records are those of one open file.
+type records struct {
+	f        *storage.File
+	examples *examples // parses; nil where the records are handed out as they are
+	offsets  readers.Offsets
+
+	record int64 // number of the one at the position
+	err    error // what Read goes on answering
+	// behind is where err leads to: as many bytes on, or unknown, or nowhere.
+	behind int64
+}
+
+const (
+	unknown = 0
+	nowhere = -1
+)
+
+// verdict is on what a record looks like.
+type verdict uint8
+
+const (
+	whole verdict = iota
+	short         // the record goes on behind what there is
+	badLength
+	badData
+)
+
+// look is the data of the record at the front of b.
+func look(b []byte) ([]byte, verdict) {
+	if len(b) < frameSize {
+		if len(b) >= headerSize && !header(b) {
+			return nil, badLength
+		}
+		return nil, short
+	}
+	n := binary.LittleEndian.Uint64(b)
+	if lengthCRC(n) != binary.LittleEndian.Uint32(b[8:]) || n > maxLength {
+		return nil, badLength
+	}
+	if n > uint64(len(b)-frameSize) {
+		return nil, short
+	}
+	data, footer := b[headerSize:headerSize+n], b[headerSize+n:]
+	if crc(data) != binary.LittleEndian.Uint32(footer) {
+		return nil, badData
+	}
+	return data, whole
+}
+
+// Read fills out with the records that are in memory, of a mapped file those that begin in the same window.
+func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
+	if r.err != nil || len(out) == 0 {
+		return 0, r.err
+	}
+	b, err := r.show()
+	if err != nil {
+		return 0, err
+	}
+	start, mapped := r.f.Offset(), r.f.Mapped()
+	in := r.f.Hold(0) // what is held of it is counted, and added in one go
+	at, n, held := 0, 0, 0
+	for n < len(out) {
+		offset := start + int64(at)
+		if mapped && offset/memory.WindowSize != start/memory.WindowSize {
+			break
+		}
+		data, v := look(b[at:])
+		if v != whole {
+			if n == 0 {
+				err = r.damaged(v, b)
+			}
+			break // to come back to
+		}
+		if r.examples == nil {
+			r.hand(out[n], data, in)
+			held++
+		} else {
+			views, bad := r.examples.fill(out[n], data, in)
+			held += views
+			if bad != nil {
+				in.Retain(held)
+				held = 0
+				for i := range out[n].Slots {
+					out[n].Slots[i].Drop()
+				}
+				if n == 0 {
+					err = r.fail(r.locate(bad, offset), int64(frameSize+len(data)))
+				}
+				break
+			}
+		}
+		at += frameSize + len(data)
+		n++
+	}
+	in.Retain(held)
+	r.f.Skip(at)
+	r.record += int64(n)
+	return n, err
+}
+
+// hand fills a tuple with a record as it lies.
+func (r *records) hand(t *pyfeed.Tuple, data []byte, in *memory.Buffer) {
+	if len(t.Slots) != 1 {
+		t.Resize(1)
+	}
+	s := &t.Slots[0]
+	r.offsets.Sequence(s, len(data))
+	s.Hold(data, in)
+	s.ReadOnly = true
+}
+
+// show has the file show the record at the position, as far as there is one.
+func (r *records) show() ([]byte, error) {
+	b, err := r.f.Peek(frameSize)
+	if err == nil && len(b) == 0 {
+		err = io.EOF
+	}
+	if n := uint64(0); err == nil && header(b) {
+		if n = binary.LittleEndian.Uint64(b); n <= maxLength && n+frameSize > uint64(len(b)) {
+			b, err = r.f.Peek(int(n + frameSize))
+		}
+	}
+	if err != nil {
+		return nil, r.fail(err, nowhere)
+	}
+	return b, nil
+}
+
+// fail makes Read answer an error until Resync.
+func (r *records) fail(err error, behind int64) error {
+	if shrunk := r.f.Intact(); shrunk != nil {
+		err, behind = shrunk, nowhere
+	}
+	r.err, r.behind = err, behind
+	return err
+}
+
+// damaged is the error about the record at the front of b.
+func (r *records) damaged(v verdict, b []byte) error {
+	at := r.f.Offset()
+	if v == short && len(b) < headerSize {
+		return r.fail(r.f.Corrupt(at, r.record, "expected the %d bytes of a length and its CRC, found the end of the file after %d",
+			headerSize, len(b)), nowhere)
+	}
+	n := binary.LittleEndian.Uint64(b)
+	switch {
+	case v == short:
+		return r.fail(r.f.Corrupt(at, r.record, "expected %d bytes of data and %d of their CRC, found the end of the file after %d",
+			n, footerSize, len(b)-headerSize), nowhere)
+	case v == badData:
+		data, footer := b[headerSize:headerSize+n], b[headerSize+n:]
+		return r.fail(r.f.Corrupt(at+headerSize, r.record, "CRC of the data, %d bytes: expected %#08x, found %#08x",
+			n, binary.LittleEndian.Uint32(footer), crc(data)), int64(frameSize+n))
+	case header(b):
+		return r.fail(r.f.Corrupt(at, r.record, "length: expected at most %d, found %d", int64(maxLength), n), unknown)
+	}
+	return r.fail(r.f.Corrupt(at, r.record, "CRC of the length, %d: expected %#08x, found %#08x",
+		n, binary.LittleEndian.Uint32(b[8:]), lengthCRC(n)), unknown)
+}
+
+// locate adds where the record is to an error about what is in it.
+func (r *records) locate(err error, offset int64) error {
+	if e, is := err.(*pyfeed.Error); is && e.At == nil {
+		e.At = &pyfeed.Location{File: r.f.Path(), Offset: offset, Record: r.record}
+	}
+	return err
+}
+
+// Resync skips the record whose length is right; otherwise it looks for the next record.
+func (r *records) Resync() error {
+	if r.err == nil {
+		return nil
+	}
+	if r.behind == nowhere {
+		return io.EOF
+	}
+	var err error
+	if r.behind == unknown {
+		r.f.Skip(1)
+		err = r.search()
+	} else {
+		r.f.Skip(int(r.behind))
+		if b, broken := r.f.Peek(1); broken == nil && len(b) == 0 {
+			err = io.EOF
+		}
+	}
+	if err != nil {
+		return r.fail(err, nowhere)
+	}
+	r.record++
+	r.err = nil
+	return nil
+}
+
+// mostTried bounds the bytes of data that a search tries the CRC of in vain. Behind that a length that verifies
+// is good enough, or a file made for it would keep us for ever.
+const mostTried = 64 << 20
+
+// search goes to the next record that verifies.
+func (r *records) search() error {
+	for tried := 0; ; {
+		b, err := r.f.Peek(headerSize)
+		if err != nil {
+			return nil // for Read to answer
+		}
+		if len(b) < headerSize {
+			return io.EOF
+		}
+		most := uint64(maxLength)
+		if r.f.Mapped() {
+			most = uint64(len(b))
+		}
+		at, found := scan(b, most)
+		r.f.Skip(at)
+		if !found {
+			continue
+		}
+		n := int(binary.LittleEndian.Uint64(b[at:])) + frameSize
+		b, _ = r.f.Peek(n) // an error comes again where the data ends
+		_, v := look(b)
+		if v == whole || v == badData && tried > mostTried {
+			return nil
+		}
+		if v == badData {
+			tried += n
+		}
+		r.f.Skip(1)
+	}
+}
+
+// scan is where in b, which begins with none, the next length of at most most verifies, or else where to go on.
+func scan(b []byte, most uint64) (at int, found bool) {
+	for last := len(b) - headerSize; at <= last; at++ {
+		n := binary.LittleEndian.Uint64(b[at:])
+		if n <= most && lengthCRC(n) == binary.LittleEndian.Uint32(b[at+8:]) {
+			return at, true
+		}
+	}
+	return at, false
+}
+
+// Describe is the slots of the features, or that of a record.
+func (r *records) Describe() ([]pyfeed.Slot, []string, error) {
+	if r.examples != nil {
+		slots, names := r.examples.describe()
+		return slots, names, nil
+	}
+	return []pyfeed.Slot{readers.BytesSlot}, []string{recordName}, nil
+}
+
+// Intact is an error if the file has shrunk.
+func (r *records) Intact() error { return r.f.Intact() }
+
+// Close lets go of the file.
+func (r *records) Close() {
+	if r.examples != nil {
+		r.examples.close()
+	}
+	r.f.Close()
+}

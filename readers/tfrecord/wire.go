@@ -1,0 +1,248 @@
+package tfrecord
+
+import (
+	"encoding/binary"
+	"math/bits"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// The messages, from tensorflow/core/example/{example,feature}.proto:
+//
+//	Example      { Features features = 1; }
+//	Features     { map<string, Feature> feature = 1; }  // entries { string key = 1; Feature value = 2; }
+//	Feature      { oneof kind { BytesList = 1; FloatList = 2; Int64List = 3; } }
+//	BytesList    { repeated bytes value = 1; }
+//	FloatList    { repeated float value = 1; }          // packed, or not
+//	Int64List    { repeated int64 value = 1; }          // packed, or not
+//
+// They are parsed where they lie. What is not there at all, as an unknown field, is skipped.
+
+// field is the number and the value of the field with a length at the front of b, and the size of it all. Of a
+// field without a length the number is 0. The size is -1 if b does not begin with a field.
+func field(b []byte) (number protowire.Number, value []byte, size int) {
+	// Most tags have one byte, and most lengths one or two.
+	if len(b) >= 3 && b[0] < 0x80 && b[0]&7 == byte(protowire.BytesType) && b[0] >= 8 {
+		n, at := int(b[1]), 2
+		if n >= 0x80 {
+			n, at = n&0x7f|int(b[2])<<7, 3
+		}
+		if at == 2 || b[2] < 0x80 {
+			if n > len(b)-at {
+				return 0, nil, -1
+			}
+			return protowire.Number(b[0] >> 3), b[at : at+n], at + n
+		}
+	}
+	return longField(b)
+}
+
+func longField(b []byte) (number protowire.Number, value []byte, size int) {
+	number, kind, n := protowire.ConsumeTag(b)
+	if n < 0 {
+		return 0, nil, -1
+	}
+	if kind != protowire.BytesType {
+		m := protowire.ConsumeFieldValue(number, kind, b[n:])
+		if m < 0 {
+			return 0, nil, -1
+		}
+		return 0, nil, n + m
+	}
+	value, m := protowire.ConsumeBytes(b[n:])
+	if m < 0 {
+		return 0, nil, -1
+	}
+	return number, value, n + m
+}
+
+// scratch is memory for messages that come in pieces, which is seldom.
+type scratch struct{ joined []byte }
+
+// last is the value of the last field of b whose number is low to high, merged with those before it that have
+// the same number, as the parts of a message are: by joining them. Then it is a copy. ok says that b is made
+// of fields.
+func (s *scratch) last(b []byte, low, high protowire.Number) (number protowire.Number, value []byte, copied, ok bool) {
+	begin := 0
+	for len(b) > 0 {
+		n, v, size := field(b)
+		if size < 0 {
+			return 0, nil, false, false
+		}
+		b = b[size:]
+		switch {
+		case n < low || n > high:
+		case n != number:
+			number, value, copied = n, v, false
+		default:
+			if !copied {
+				begin, copied = len(s.joined), true
+				s.joined = append(s.joined, value...)
+			}
+			s.joined = append(s.joined, v...)
+			value = s.joined[begin:]
+		}
+	}
+	return number, value, copied, true
+}
+
+// countBytes is the number of values of a BytesList, and of their bytes.
+func countBytes(b []byte) (n, total int, ok bool) {
+	for len(b) > 0 {
+		number, v, size := field(b)
+		if size < 0 {
+			return 0, 0, false
+		}
+		if number == 1 {
+			n++
+			total += len(v)
+		}
+		b = b[size:]
+	}
+	return n, total, true
+}
+
+// nextBytes is the first value of a BytesList that was counted, and what follows it.
+func nextBytes(b []byte) (v, rest []byte) {
+	for {
+		number, v, size := field(b)
+		b = b[size:]
+		if number == 1 {
+			return v, b
+		}
+	}
+}
+
+// element looks at the field at the front of a list of numbers: packed are those of a field with a length, one
+// the value of a field of the kind that holds a single one. Of any other field both are nil.
+func element(b []byte, kind protowire.Type) (packed, one []byte, size int) {
+	number, v, size := field(b)
+	if number == 1 {
+		return v, nil, size
+	}
+	if number != 0 || size < 0 {
+		return nil, nil, size
+	}
+	if number, found, n := protowire.ConsumeTag(b); number == 1 && found == kind {
+		return nil, b[n:size], size
+	}
+	return nil, nil, size
+}
+
+// countFloats is the number of values of a FloatList. Where they are packed in one piece, that is whole.
+func countFloats(b []byte) (n int, whole []byte, ok bool) {
+	if number, v, size := field(b); number == 1 && size == len(b) {
+		return len(v) / 4, v, len(v)%4 == 0
+	}
+	for len(b) > 0 {
+		packed, one, size := element(b, protowire.Fixed32Type)
+		if size < 0 || len(packed)%4 != 0 {
+			return 0, nil, false
+		}
+		n += (len(packed) + len(one)) / 4
+		b = b[size:]
+	}
+	return n, nil, true
+}
+
+// copyFloats copies the values of a FloatList that was counted.
+func copyFloats(to, b []byte) {
+	for len(b) > 0 {
+		packed, one, size := element(b, protowire.Fixed32Type)
+		to = to[copy(to, packed):]
+		to = to[copy(to, one):]
+		b = b[size:]
+	}
+}
+
+// countInts is the number of values of an Int64List.
+func countInts(b []byte) (n int, ok bool) {
+	for len(b) > 0 {
+		packed, one, size := element(b, protowire.VarintType)
+		if size < 0 || len(packed) > 0 && packed[len(packed)-1] >= 0x80 {
+			return 0, false
+		}
+		if one != nil {
+			n++
+		} else {
+			n += countVarints(packed)
+		}
+		b = b[size:]
+	}
+	return n, true
+}
+
+const highBits = 0x8080808080808080
+
+// countVarints counts the bytes that end one.
+func countVarints(b []byte) (n int) {
+	for ; len(b) >= 8; b = b[8:] {
+		n += bits.OnesCount64(^binary.LittleEndian.Uint64(b) & highBits)
+	}
+	for _, v := range b {
+		n += int(v>>7 ^ 1)
+	}
+	return n
+}
+
+// readInts decodes the values of an Int64List, of which there are as many as in to.
+func readInts(to []int64, b []byte) (ok bool) {
+	for len(b) > 0 {
+		packed, one, size := element(b, protowire.VarintType)
+		if packed == nil {
+			packed = one
+		}
+		n := readVarints(to, packed)
+		if n < 0 {
+			return false
+		}
+		to = to[n:]
+		b = b[size:]
+	}
+	return len(to) == 0
+}
+
+// readVarints decodes b, and answers how many there are, or -1 for what is none, or too many.
+func readVarints(to []int64, b []byte) int {
+	i := 0
+	for len(b) > 0 {
+		if i == len(to) {
+			return -1
+		}
+		if len(b) >= 8 && len(to)-i >= 8 {
+			x := binary.LittleEndian.Uint64(b)
+			if x&highBits == 0 {
+				to8 := to[i : i+8 : i+8]
+				for j := range to8 {
+					to8[j] = int64(x & 0x7f)
+					x >>= 8
+				}
+				i += 8
+				b = b[8:]
+				continue
+			}
+			// A value ends with the first byte whose high bit is clear.
+			if n := bits.TrailingZeros64(^x&highBits)/8 + 1; n <= 8 {
+				to[i] = int64(gather(x & (^uint64(0) >> (64 - 8*n))))
+				i++
+				b = b[n:]
+				continue
+			}
+		}
+		v, n := protowire.ConsumeVarint(b)
+		if n < 0 {
+			return -1
+		}
+		to[i] = int64(v)
+		i++
+		b = b[n:]
+	}
+	return i
+}
+
+// gather brings the seven low bits of each of eight bytes together.
+func gather(x uint64) uint64 {
+	x = x&0x007f007f007f007f | x&0x7f007f007f007f00>>1
+	x = x&0x00003fff00003fff | x&0x3fff00003fff0000>>2
+	return x&0x000000000fffffff | x&0x0fffffff00000000>>4
+}

@@ -1,0 +1,1019 @@
+// Files: what reads them and what writes them, damage, formats that the program itself reads.
+#include <fcntl.h>
+#include <setjmp.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <csignal>
+#include <locale>
+
+#include "support.hpp"
+
+using namespace pyfeed;
+using namespace pyfeed_test;
+
+namespace {
+
+class FilesTest : public Files {
+protected:
+    // Numbers of three files: 0 1 2, 10 11, 20.
+    std::vector<std::string> three() {
+        return {store("a.raw", range(0, 3)), store("b.raw", range(10, 12)), store("c.raw", range(20, 21))};
+    }
+    Numbers all(const std::vector<std::string> &names, const OpenFiles &options = raw()) {
+        return rest(open_files(scope, "files", names, options));
+    }
+};
+
+// ---- Opening ----
+
+TEST_F(FilesTest, OneOrderWhateverTheNumberOfThreads) {
+    const auto names = three();
+    for (const int threads : {1, 2, 3, 8}) {
+        EXPECT_EQ((Numbers{0, 1, 2, 10, 11, 20}), all(names, raw().thread_num(threads).interleave(1)));
+        EXPECT_EQ((Numbers{0, 10, 1, 11, 2, 20}), all(names, raw().thread_num(threads).interleave(2)));
+        EXPECT_EQ((Numbers{0, 10, 20, 1, 11, 2}), all(names, raw().thread_num(threads)));
+        Numbers unordered = all(names, raw().thread_num(threads).ordered(false));
+        std::sort(unordered.begin(), unordered.end());
+        EXPECT_EQ((Numbers{0, 1, 2, 10, 11, 20}), unordered);
+    }
+}
+
+TEST_F(FilesTest, ManyFilesAndPasses) {
+    std::vector<std::string> names;
+    for (int64_t i = 0; i < 100; i++) {
+        names.push_back(store(std::to_string(i) + ".raw", range(1000 * i, 1000 * i + (i * 37) % 600)));
+    }
+    const Reader ordered = open_files(scope, "ordered", names, raw().thread_num(4));
+    const Reader unordered = open_files(scope, "unordered", names, raw().thread_num(4).ordered(false));
+    const Numbers first = rest(ordered);
+    Numbers sorted = rest(unordered);
+    std::sort(sorted.begin(), sorted.end());
+    for (size_t pass = 1; pass < 4; pass++) {
+        ordered.reset();
+        EXPECT_EQ(first, rest(ordered));
+        ordered.reset();
+        for (size_t i = 0; i < 777 * pass; i++) ASSERT_EQ(first[i], next_number(ordered));
+        unordered.reset();
+        for (size_t i = 0; i < 777 * pass; i++) ASSERT_LE(0, next_number(unordered));
+        unordered.reset();
+        Numbers again = rest(unordered);
+        std::sort(again.begin(), again.end());
+        EXPECT_EQ(sorted, again);
+    }
+    Numbers all = first;
+    std::sort(all.begin(), all.end());
+    EXPECT_EQ(sorted, all);
+    Numbers want;
+    for (int64_t i = 0; i < 100; i++) {
+        for (const int64_t n : range(1000 * i, 1000 * i + (i * 37) % 600)) want.push_back(n);
+    }
+    EXPECT_EQ(want, all);
+}
+
+TEST_F(FilesTest, GlobsDirectoriesAndTags) {
+    three();
+    store(".hidden.raw", range(90, 91));
+    store("d.other", range(30, 32));
+    const OpenFiles in_turn = OpenFiles().slots(number_slots()).interleave(1);
+    EXPECT_EQ((Numbers{0, 1, 2, 10, 11, 20}), all({path("*.raw")}, in_turn));
+    EXPECT_EQ((Numbers{10, 11, 20}), all({path("[bc].raw")}, in_turn));
+    EXPECT_EQ((Numbers{30, 31}), all({"raw:" + path("d.other")}, in_turn));
+    EXPECT_EQ((Numbers{0, 1, 2, 10, 11, 20, 30, 31}), all({"raw:" + folder}, in_turn));
+    EXPECT_EQ((Numbers{20, 0, 1, 2}), all({path("c.raw"), path("a.raw")}, in_turn));
+    EXPECT_EQ((Numbers{30, 31}), all({path("d.other")}, raw()));
+    EXPECT_ERROR(InvalidArgument, -1, all({path("d.other")}, in_turn), "d.other", "raw", "recordio", "tag:");
+    EXPECT_ERROR(InvalidArgument, -1, all({folder}, in_turn), "d.other");
+    EXPECT_ERROR(InvalidArgument, -1, all({path("*.none")}, in_turn), "found none");
+    EXPECT_ERROR(InvalidArgument, -1, all({}, in_turn), "filenames", "found 0");
+}
+
+TEST_F(FilesTest, SeveralFormats) {
+    const Writer writer(path("d.npy"));
+    for (const int64_t n : range(30, 32)) writer.write({view(&n, {1})});
+    writer.close();
+    three();
+    const OpenFiles in_turn = OpenFiles().slots(number_slots()).interleave(1);
+    EXPECT_EQ((Numbers{0, 1, 2, 10, 11, 20, 30, 31}), all({folder}, in_turn));
+    OpenFiles by_tag = in_turn;
+    by_tag.options(R"({"raw": {"header_bytes": 8}, "npy": {"instances": "rows"}})");
+    EXPECT_EQ((Numbers{1, 2, 11, 30, 31}), all({folder}, by_tag));
+    EXPECT_ERROR(InvalidArgument, -1, all({folder}, by_tag.options(R"({"csv": {}})")), "csv", "raw", "npy");
+}
+
+TEST_F(FilesTest, Refusals) {
+    const auto names = three();
+    EXPECT_ERROR(InvalidArgument, -1, all(names, OpenFiles()), "slots");
+    EXPECT_ERROR(InvalidArgument, -1, all(names, raw().format("nothing")), "format", "raw", "nothing");
+    EXPECT_ERROR(InvalidArgument, -1, all(names, raw().thread_num(0)), "thread_num", "found 0");
+    EXPECT_ERROR(InvalidArgument, -1, all(names, raw().interleave(0)), "interleave", "found 0");
+    EXPECT_ERROR(InvalidArgument, -1, all(names, raw().on_corrupt("ignore")), "raise", "skip", "ignore");
+    EXPECT_ERROR(InvalidArgument, -1, all(names, raw().compression("rar")), "gzip", "rar");
+    EXPECT_ERROR(InvalidArgument, -1, all(names, raw().io("write")), "map", "read", "write");
+    EXPECT_ERROR(InvalidArgument, -1, all(names, raw().options(R"({"order": 1})")), "order", "byte_order");
+    EXPECT_ERROR(InvalidArgument, -1, all(names, raw().options("{")), "attributes");
+    EXPECT_ERROR(InvalidArgument, 0, all(names, raw().slots({{DType::int64, {-1}}})), "-1");
+    EXPECT_ERROR(InvalidArgument, -1, create_file_reader(scope, "one", folder, raw()), "create_file_reader",
+                 "found 3");
+    EXPECT_FALSE(scope.has("one"));
+    EXPECT_EQ(6u, all(names).size());
+}
+
+TEST_F(FilesTest, AMissingFile) {
+    try {
+        open_files(scope, "files", {path("none.raw")}, raw());
+        FAIL() << "nothing was thrown";
+    } catch (const FileError &e) {
+        EXPECT_EQ(PF_IO, e.status());
+        EXPECT_EQ(path("none.raw"), e.file());
+        EXPECT_EQ(ENOENT, e.os_errno());
+        EXPECT_EQ(-1, e.offset());
+        EXPECT_EQ(-1, e.record());
+        EXPECT_NE(nullptr, std::strstr(e.what(), "none.raw"));
+        EXPECT_NE(nullptr, std::strstr(e.what(), "no such file"));
+    }
+    // One that goes later is found when it is read.
+    const Reader reader = open_files(
+        scope, "files", {store("a.raw", range(0, 3)), store("b.raw", range(3, 5))}, raw().interleave(1));
+    std::filesystem::remove(path("b.raw"));
+    for (int64_t i = 0; i < 3; i++) EXPECT_EQ(i, next_number(reader));
+    for (int i = 0; i < 2; i++) {
+        try {
+            reader.next(kStuck);
+            FAIL() << "nothing was thrown";
+        } catch (const FileError &e) {
+            EXPECT_EQ(path("b.raw"), e.file());
+            EXPECT_EQ(ENOENT, e.os_errno());
+        }
+    }
+    store("b.raw", range(3, 5));
+    reader.reset();
+    EXPECT_EQ(range(0, 5), rest(reader));
+}
+
+TEST_F(FilesTest, NamesOfAnyKind) {
+    int64_t n = 0;
+    for (const std::string name : {"a \"quoted\" one", "back\\slash", "line\nbreak", "tab\tand \x01\x1f",
+                                   "größe € 𝄞", "{\"filenames\": []}", "a:b", "<b>&", "50%", "'"}) {
+        SCOPED_TRACE(name);
+        EXPECT_EQ((Numbers{n}), all({store(name, Numbers{n})}));
+        EXPECT_EQ((Numbers{n}), rest(create_file_reader(scope, "one", path(name), raw())));
+        n++;
+    }
+    EXPECT_EQ(10u, all({folder}).size());
+}
+
+TEST_F(FilesTest, OptionsOfFormatAndStorage) {
+    const std::string big("head\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x02", 20);
+    store("big.raw", big);
+    const std::string options = R"({"header_bytes": 4, "byte_order": "big"})";
+    for (const char *io : {"auto", "map", "read"}) {
+        EXPECT_EQ((Numbers{1, 2}), all({path("big.raw")}, raw().options(options).compression("none").io(io)));
+    }
+    // What is set twice is what was set last.
+    EXPECT_EQ((Numbers{1, 2}),
+              all({path("big.raw")}, raw().io("nonsense").io("read").options("{}").options(options)));
+    EXPECT_ERROR(CorruptRecord, -1, all({path("big.raw")}, raw().options(options).compression("gzip")),
+                 "decompress", "big.raw");
+}
+
+TEST_F(FilesTest, MappedFilesAreCounted) {
+    const std::string name = store("a.raw", range(0, 1000));
+    const Reader mapped = create_file_reader(scope, "mapped", name, raw().io("map"));
+    const Reader read = create_file_reader(scope, "read", name, raw().io("read"));
+    EXPECT_EQ(0u, memory_stats().live_mapped_bytes);  // nothing is open before the first read
+    auto view = mapped.next();
+    EXPECT_EQ(8000u, memory_stats().live_mapped_bytes);
+    EXPECT_EQ(0u, memory_stats().live_file_bytes);
+    EXPECT_TRUE(view->at(0).read_only());
+    auto block = read.next();
+    EXPECT_LE(8000u, memory_stats().live_file_bytes);
+    EXPECT_EQ(8000u, memory_stats().live_mapped_bytes);
+    EXPECT_EQ(0, number(*view) + number(*block));
+    EXPECT_EQ(range(1, 1000), rest(mapped));
+    EXPECT_EQ(range(1, 1000), rest(read));
+}
+
+TEST_F(FilesTest, EmptyFiles) {
+    const std::string empty = store("a.raw", Numbers{});
+    EXPECT_EQ((Numbers{}), all({empty}));
+    EXPECT_EQ((Numbers{}), rest(create_file_reader(scope, "one", empty, raw())));
+    EXPECT_EQ((Numbers{5}), all({empty, store("b.raw", Numbers{5}), store("c.raw", Numbers{})}));
+}
+
+TEST_F(FilesTest, ReadByManyThreads) {
+    std::vector<std::string> names;
+    for (int64_t i = 0; i < 8; i++)
+        names.push_back(store(std::to_string(i) + ".raw", range(1000 * i, 1000 * i + 1000)));
+    for (const bool ordered : {true, false}) {
+        const Reader reader = open_files(scope, "files", names, raw().thread_num(3).ordered(ordered));
+        std::atomic<int64_t> sum{0};
+        std::vector<std::future<void>> reading;
+        for (int i = 0; i < 4; i++) {
+            reading.push_back(in_thread([&] {
+                for (Tuple &tuple : reader.tuples(kStuck)) sum += number(tuple);
+            }));
+        }
+        for (auto &r : reading) r.get();
+        EXPECT_EQ(7999 * 8000 / 2, sum);
+    }
+}
+
+// ---- Damage ----
+
+TEST_F(FilesTest, DamageIsRaisedInItsPlace) {
+    std::string bytes(20, '\0');
+    bytes[8] = 1;
+    for (const char *io : {"auto", "map", "read"}) {
+        const auto names = {store("a.raw", bytes)};
+        for (const Reader &reader : {open_files(scope, "files", names, raw().io(io)),
+                                     create_file_reader(scope, "file", path("a.raw"), raw().io(io))}) {
+            for (int pass = 0; pass < 2; pass++) {
+                EXPECT_EQ(0, next_number(reader));
+                EXPECT_EQ(1, next_number(reader));
+                for (int i = 0; i < 2; i++) {
+                    try {
+                        reader.next(kStuck);
+                        FAIL() << "nothing was thrown";
+                    } catch (const CorruptRecord &e) {
+                        EXPECT_EQ(PF_CORRUPT, e.status());
+                        EXPECT_EQ(path("a.raw"), e.file());
+                        EXPECT_EQ(16, e.offset());
+                        EXPECT_EQ(2, e.record());
+                        EXPECT_EQ(0, e.os_errno());
+                        for (const char *word : {"a.raw", "expected 8 bytes", "found 4", "16", "2"}) {
+                            EXPECT_NE(nullptr, std::strstr(e.what(), word)) << e.what();
+                        }
+                    }
+                }
+                EXPECT_ERROR(CorruptRecord, -1, reader.has_next(kStuck), "expected 8 bytes");
+                EXPECT_ERROR(CorruptRecord, -1, read(scope, reader.name(), {"x"}, kStuck),
+                             "expected 8 bytes");
+                reader.reset();
+            }
+        }
+    }
+}
+
+TEST_F(FilesTest, DamageIsSkippedAndNoted) {
+    const auto names = {store("a.raw", std::string(20, '\0')), store("b.raw", range(5, 7))};
+    const Reader reader = open_files(scope, "files", names, raw().on_corrupt("skip").interleave(1));
+    EXPECT_EQ((Numbers{0, 0, 5, 6}), rest(reader));
+    const std::string stats = reader.stats();
+    EXPECT_EQ("1", member(stats, "corrupt"));
+    EXPECT_EQ(path("a.raw"), member(stats, "file"));
+    EXPECT_EQ("16", member(stats, "offset"));
+    EXPECT_EQ("2", member(stats, "record"));
+    EXPECT_EQ("expected 8 bytes, a record, found 4 and the end of the file", member(stats, "reason"));
+}
+
+TEST_F(FilesTest, DamageBelowOtherReaders) {
+    const auto names = {store("a.raw", std::string(20, '\0'))};
+    const MapFunction same = [](const Tuple &in, const Give &give) { give(in); };
+    const Reader reader =
+        open_files(scope, "files", names, raw()).shuffle(10).map(same, 2).batch(10).double_buffer();
+    for (int pass = 0; pass < 2; pass++) {
+        EXPECT_EQ((Dims{2, 1}), reader.next(kStuck)->at(0).dims());  // what came before it
+        EXPECT_ERROR(CorruptRecord, -1, reader.next(kStuck), "a.raw", "expected 8 bytes");
+        reader.reset();
+    }
+}
+
+// What instances are refused for says where they are, too.
+TEST_F(FilesTest, InstancesThatDoNotFitAreLocated) {
+    const Writer writer(path("a.recordio"), WriterOptions().slots({{DType::float32, {-1}}}));
+    const Floats x = {1, 2, 3};
+    for (const int64_t n : {3, 3, 2}) writer.write({view(x.data(), {n})});
+    writer.close();
+    const Reader reader =
+        open_files(scope, "files", {path("a.recordio")}, OpenFiles().slots({{DType::float32, {3}}}));
+    for (int i = 0; i < 2; i++) EXPECT_EQ(x, values<float>(reader.next(kStuck)->at(0)));
+    try {
+        reader.next(kStuck);
+        FAIL() << "nothing was thrown";
+    } catch (const ShapeError &e) {
+        EXPECT_EQ(0, e.slot());
+        EXPECT_EQ(path("a.recordio"), e.file());
+        EXPECT_EQ(2, e.record());
+        EXPECT_NE(nullptr, std::strstr(e.what(), "expected 3, found 2")) << e.what();
+    }
+}
+
+// ---- A file that shrinks ----
+
+class Shrinking : public Files {
+protected:
+    static constexpr int64_t kPages = 2048;
+    // A page an instance, full of ones.
+    void fill() { store("a.raw", Numbers(512 * kPages, 1)); }
+    void truncate(int64_t pages) { ASSERT_EQ(0, ::truncate(path("a.raw").c_str(), 4096 * pages)); }
+    static OpenFiles pages() { return OpenFiles().slots({{DType::int64, {512}}}); }
+    static int64_t sum(const Tuple &tuple) {
+        int64_t sum = 0;
+        for (const int64_t n : tuple.at(0).values<int64_t>()) sum += n;
+        return sum;
+    }
+};
+
+TEST_F(Shrinking, ViewsReadAsZerosAndReadingOnIsAnError) {
+    for (const bool threads : {false, true}) {
+        fill();
+        const Reader reader = threads ? open_files(scope, "files", {path("a.raw")}, pages())
+                                      : create_file_reader(scope, "file", path("a.raw"), pages());
+        const auto first = reader.next(kStuck), second = reader.next(kStuck);
+        EXPECT_TRUE(first->at(0).read_only());
+        EXPECT_EQ(512, sum(*first));
+        truncate(0);
+        std::vector<std::future<int64_t>> sums;
+        for (int i = 0; i < 4; i++)
+            sums.push_back(in_thread([&, i] { return sum(i % 2 == 0 ? *first : *second); }));
+        for (auto &s : sums) EXPECT_EQ(0, s.get());
+        for (int i = 0; i < 3; i++) {
+            try {
+                reader.next(kStuck);
+                FAIL() << "nothing was thrown";
+            } catch (const CorruptRecord &e) {
+                EXPECT_EQ(path("a.raw"), e.file());
+                EXPECT_NE(nullptr, std::strstr(e.what(), "shrank")) << e.what();
+            }
+        }
+        fill();
+        reader.reset();
+        for (int64_t n = 0; n < kPages; n++) ASSERT_EQ(512, sum(*reader.next(kStuck)));
+        EXPECT_FALSE(reader.next(kStuck));
+        EXPECT_EQ(0, sum(*first));
+    }
+}
+
+// Batches are copies, and so are tuples that lie in the file unaligned: each is right, or an error.
+TEST_F(Shrinking, WhatIsCopiedIsNeverZeros) {
+    for (const bool batches : {false, true}) {
+        SCOPED_TRACE(batches);
+        fill();
+        store("a.raw", std::string(4, '\0') + load("a.raw"));
+        Reader reader =
+            open_files(scope, "files", {path("a.raw")}, pages().options(R"({"header_bytes": 4})"));
+        if (batches) reader = reader.batch(16);
+        const int64_t whole = batches ? 16 * 512 : 512;
+        for (int i = 0; i < 3; i++) EXPECT_EQ(whole, sum(*reader.next(kStuck)));
+        truncate(4);
+        try {
+            while (const auto tuple = reader.next(kStuck)) ASSERT_EQ(whole, sum(*tuple));
+            FAIL() << "nothing was thrown";
+        } catch (const CorruptRecord &e) {
+            EXPECT_EQ(path("a.raw"), e.file());
+        }
+    }
+}
+
+TEST_F(Shrinking, AtAnyTimeInALongChain) {
+    for (int64_t i = 1; i < 20; i++) {
+        fill();
+        const Reader reader = open_files(scope, "files", {path("a.raw")}, pages().thread_num(2))
+                                  .shuffle(100)
+                                  .batch(7)
+                                  .double_buffer(3);
+        for (int64_t n = 0; n < i; n++) EXPECT_EQ(512 * 7, sum(*reader.next(kStuck)));
+        truncate(i * 50);
+        try {
+            while (reader.next(kStuck)) {
+            }
+            FAIL() << "nothing was thrown";
+        } catch (const CorruptRecord &) {
+        }
+    }
+}
+
+// A mapping of the program's own that shrinks is the program's business: whoever handled that signal before is
+// asked, and so is whoever comes later, while files of ours go on to be guarded.
+sigjmp_buf other_fault;
+void on_other_fault(int, siginfo_t *, void *) { siglongjmp(other_fault, 1); }
+
+TEST_F(Shrinking, OtherHandlersOfTheSignalAreAsked) {
+    const auto theirs = [&] {
+        fill();
+        const int file = open(path("a.raw").c_str(), O_RDONLY);
+        void *at = mmap(nullptr, 4096, PROT_READ, MAP_SHARED, file, 0);
+        close(file);
+        truncate(0);
+        const bool faulted = sigsetjmp(other_fault, 1) != 0 || *static_cast<volatile char *>(at) != 0;
+        munmap(at, 4096);
+        return faulted;
+    };
+    const auto ours = [&](const std::string &name) {
+        fill();
+        const Reader reader = create_file_reader(scope, name, path("a.raw"), pages());
+        const auto first = reader.next();
+        truncate(0);
+        return sum(*first);
+    };
+    struct sigaction action{}, before{};
+    action.sa_sigaction = on_other_fault;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+    EXPECT_EQ(0, ours("first"));
+    ASSERT_EQ(0, sigaction(SIGBUS, &action, &before));  // after ours
+    EXPECT_TRUE(theirs());
+    EXPECT_EQ(0, ours("second"));  // before theirs again
+    EXPECT_TRUE(theirs());
+    EXPECT_EQ(0, ours("third"));
+    ASSERT_EQ(0, sigaction(SIGBUS, &before, nullptr));
+    EXPECT_EQ(0, ours("fourth"));
+}
+
+// ---- Writing ----
+
+class WriterTest : public FilesTest {};
+
+TEST_F(WriterTest, WhatIsWrittenIsRead) {
+    for (const char *name : {"a.raw", "a.npy", "a.npz", "a.recordio", "a.csv", "a.csv.gz"}) {
+        SCOPED_TRACE(name);
+        const std::vector<SlotSpec> slots = {{DType::int64, {}, 0, "number"}};
+        const Writer writer(path(name), WriterOptions().slots(slots));
+        for (int64_t n = 0; n < 1000; n++) writer.write({view(&n, {})});
+        EXPECT_FALSE(std::filesystem::exists(path(name)));
+        writer.close();
+        EXPECT_EQ(range(0, 1000),
+                  all({path(name)}, std::string(name) == "a.raw" ? OpenFiles().slots(slots) : OpenFiles()));
+    }
+    EXPECT_EQ("\x1f\x8b", load("a.csv.gz").substr(0, 2));
+}
+
+TEST_F(WriterTest, LevelsOfDetailAndManySlots) {
+    const Writer writer(path("a.recordio"));
+    const Floats x = {1, 2, 3, 4, 5, 6};
+    const int64_t label = 7;
+    writer.write({view(x, {3, 2}).with_lod(LoD{{0, 1, 2}, {0, 2, 3}}), view(&label, {1})});
+    writer.write({view(&x[2], {1, 2}).with_lod(LoD{{0, 1}, {0, 1}}), view(&label, {1})});
+    writer.close();
+    const Reader reader = open_files(scope, "files", {path("a.recordio")},
+                                     OpenFiles().slots({{DType::float32, {-1, 2}, 2}, {DType::int64, {1}}}));
+    const auto first = reader.next(kStuck), second = reader.next(kStuck);
+    EXPECT_EQ(x, values<float>(first->at(0)));
+    EXPECT_EQ((Numbers{0, 2, 3}), offsets(first->at(0), 1));
+    EXPECT_EQ((Numbers{7}), values<int64_t>(first->at(1)));
+    EXPECT_EQ((Floats{3, 4}), values<float>(second->at(0)));
+    EXPECT_FALSE(reader.next(kStuck));
+}
+
+TEST_F(WriterTest, Strides) {
+    const Writer writer(path("a.raw"));
+    const Numbers n = {0, 1, 2, 3, 4, 5};
+    writer.write({view(n, {2, 3})});
+    writer.write({view(&n[2], {2, 3}).with_strides({24, -8})});
+    writer.write({view(n, {2, 3}).with_strides({8, 16})});
+    writer.write({view(n, {2, 3}).with_strides({0, 0})});
+    writer.close();
+    const Reader reader =
+        open_files(scope, "files", {path("a.raw")}, OpenFiles().slots({{DType::int64, {2, 3}}}));
+    for (const Numbers &want : {n, Numbers{2, 1, 0, 5, 4, 3}, Numbers{0, 2, 4, 1, 3, 5}, Numbers(6, 0)}) {
+        EXPECT_EQ(want, values<int64_t>(reader.next(kStuck)->at(0)));
+    }
+}
+
+TEST_F(WriterTest, ATupleOfAReaderPassesOn) {
+    const Reader reader = read_numbers("numbers", range(0, 100));
+    const Writer writer(path("b.raw"));
+    for (Tuple &tuple : reader) writer.write(tuple);
+    writer.close();
+    EXPECT_EQ(load("numbers.raw"), load("b.raw"));
+}
+
+TEST_F(WriterTest, TheFormatIsTheNamesOrTheOptions) {
+    const int64_t n = 5;
+    const Writer other(path("a.other"), WriterOptions().format("raw"));
+    other.write({view(&n, {1})});
+    other.close();
+    const Writer tagged("raw:" + path("b.other"));
+    tagged.write({view(&n, {1})});
+    tagged.close();
+    const Writer big(path("c.raw"), WriterOptions().options(R"({"byte_order": "big", "header_bytes": 2})"));
+    big.write({view(&n, {1})});
+    big.close();
+    EXPECT_EQ(load("a.other"), load("b.other"));
+    EXPECT_EQ(std::string("\0\0\0\0\0\0\0\0\0\x05", 10), load("c.raw"));
+    EXPECT_ERROR(InvalidArgument, -1, Writer(path("d.other")), "d.other", "raw", "npy");
+    EXPECT_ERROR(InvalidArgument, -1, Writer(path("d.raw"), WriterOptions().format("none")), "none", "npy");
+    EXPECT_ERROR(InvalidArgument, -1, Writer(path("d.raw"), WriterOptions().options(R"({"header": 2})")),
+                 "header_bytes");
+    EXPECT_ERROR(InvalidArgument, -1, Writer(path("d.raw"), WriterOptions().options("[")), "attributes");
+    EXPECT_EQ((std::vector<std::string>{"a.other", "b.other", "c.raw"}), listing());
+}
+
+TEST_F(WriterTest, OneThatIsNotClosedLeavesNothing) {
+    const int64_t n = 5;
+    for (const char *name : {"a.raw", "a.npy", "a.npz", "a.recordio", "a.csv", "a.csv.gz"}) {
+        SCOPED_TRACE(name);
+        {
+            const Writer writer(path(name), WriterOptions().slots({{DType::int64, {1}, 0, "n"}}));
+            for (int i = 0; i < 100000; i++) writer.write({view(&n, {1})});
+            EXPECT_FALSE(std::filesystem::exists(path(name)));
+        }
+        EXPECT_EQ((std::vector<std::string>{}), listing());
+    }
+    store("a.raw", range(0, 3));
+    {
+        const Writer writer(path("a.raw"));
+        writer.write({view(&n, {1})});
+    }
+    EXPECT_EQ((std::vector<std::string>{"a.raw"}), listing());
+    EXPECT_EQ(range(0, 3), all({path("a.raw")}));
+}
+
+TEST_F(WriterTest, AnOldFileStaysUntilTheNewOneIsWhole) {
+    const Reader old = read_numbers("a", range(0, 3));
+    EXPECT_EQ(0, next_number(old));
+    const Writer writer(path("a.raw"));
+    const int64_t n = 5;
+    writer.write({view(&n, {1})});
+    EXPECT_EQ(range(0, 3), all({path("a.raw")}));
+    writer.close();
+    EXPECT_EQ((Numbers{5}), all({path("a.raw")}));
+    EXPECT_EQ((Numbers{1, 2}), rest(old));  // who reads the old one goes on
+    old.reset();
+    EXPECT_EQ((Numbers{5}), rest(old));
+    EXPECT_EQ((std::vector<std::string>{"a.raw"}), listing());
+}
+
+TEST_F(WriterTest, AfterTheEnd) {
+    const int64_t n = 5;
+    Writer writer(path("a.raw"));
+    writer.write({view(&n, {1})});
+    writer.close();
+    EXPECT_ERROR(StateError, -1, writer.write({view(&n, {1})}), "closed", "a.raw");
+    EXPECT_ERROR(StateError, -1, writer.close(), "closed");
+    Writer moved = std::move(writer);
+    EXPECT_ERROR(StaleHandle, -1, writer.close(), "handle 0");
+    moved = Writer(path("b.raw"));
+    moved.write({view(&n, {1})});
+    moved = Writer(path("c.raw"));  // the other is dropped
+    moved.write({view(&n, {1})});
+    moved.close();
+    EXPECT_EQ((std::vector<std::string>{"a.raw", "c.raw"}), listing());
+}
+
+TEST_F(WriterTest, WhatDoesNotFitLeavesNothing) {
+    const Numbers two = {1, 2};
+    const Floats x = {1};
+    for (const char *name : {"a.raw", "a.npy", "a.csv"}) {
+        SCOPED_TRACE(name);
+        Writer writer(path(name), WriterOptions().slots({{DType::int64, {1}, 0, "n"}}));
+        writer.write({view(&two[0], {1})});
+        EXPECT_ERROR(ShapeError, 0, writer.write({view(two)}), "expected 1", "found 2");
+        EXPECT_THROW(writer.write({view(&two[0], {1})}), Error);
+        EXPECT_THROW(writer.close(), Error);
+        writer = Writer(path(name), WriterOptions().slots({{DType::int64, {1}, 0, "n"}}));
+        EXPECT_ERROR(DTypeError, 0, writer.write({view(x)}), "int64", "float32");
+        writer = Writer(path(name));  // the first tuple decides
+        writer.write({view(x)});
+        EXPECT_ERROR(DTypeError, 0, writer.write({view(&two[0], {1})}), "float32", "int64");
+        EXPECT_ERROR(InvalidArgument, 0, writer.write({TensorView(DType::float32, {1})}), "NULL");
+    }
+    EXPECT_EQ((std::vector<std::string>{}), listing());
+}
+
+TEST_F(WriterTest, PlacesThatCannotBeWritten) {
+    try {
+        const Writer writer(path("none/a.raw"));
+        FAIL() << "nothing was thrown";
+    } catch (const FileError &e) {
+        EXPECT_EQ(path("none/a.raw"), e.file());
+        EXPECT_EQ(ENOENT, e.os_errno());
+    }
+    const int64_t n = 5;
+    std::filesystem::create_directory(path("folder.raw"));
+    const Writer writer(path("folder.raw"));
+    writer.write({view(&n, {1})});
+    try {
+        writer.close();
+        FAIL() << "nothing was thrown";
+    } catch (const FileError &e) {
+        EXPECT_EQ(path("folder.raw"), e.file());
+        EXPECT_NE(0, e.os_errno());
+    }
+    EXPECT_EQ((std::vector<std::string>{"folder.raw"}), listing());
+}
+
+TEST_F(WriterTest, ByManyThreads) {
+    const Writer writer(path("a.raw"));
+    std::vector<std::future<void>> writing;
+    for (int64_t i = 0; i < 4; i++) {
+        writing.push_back(in_thread([&, i] {
+            for (const int64_t n : range(1000 * i, 1000 * i + 1000)) writer.write({view(&n, {1})});
+        }));
+    }
+    for (auto &w : writing) w.get();
+    writer.close();
+    Numbers got = all({path("a.raw")});
+    std::sort(got.begin(), got.end());
+    EXPECT_EQ(range(0, 4000), got);
+}
+
+// Files may not grow beyond a limit, as on a full disk. For the whole process, but only meanwhile.
+class Limit {
+public:
+    explicit Limit(rlim_t bytes) {
+        handler_ = std::signal(SIGXFSZ, SIG_IGN);
+        getrlimit(RLIMIT_FSIZE, &before_);
+        struct rlimit limit = before_;
+        limit.rlim_cur = bytes;
+        setrlimit(RLIMIT_FSIZE, &limit);
+    }
+    ~Limit() {
+        setrlimit(RLIMIT_FSIZE, &before_);
+        std::signal(SIGXFSZ, handler_);
+    }
+
+private:
+    struct rlimit before_;
+    void (*handler_)(int);
+};
+
+TEST_F(WriterTest, AFullDisk) {
+    const Numbers block(1024);
+    for (const char *name : {"a.raw", "a.npy", "a.npz", "a.recordio", "a.csv"}) {
+        SCOPED_TRACE(name);
+        store(name, "old");
+        const auto full = [&](const Writer &writer, int blocks) {
+            try {
+                for (int i = 0; i < blocks; i++) writer.write({view(block)});
+                writer.close();
+                ADD_FAILURE() << "nothing was thrown";
+            } catch (const FileError &e) {
+                EXPECT_EQ(path(name), e.file());
+                EXPECT_EQ(EFBIG, e.os_errno());
+                EXPECT_NE(nullptr, std::strstr(e.what(), "file too large")) << e.what();
+            }
+            EXPECT_THROW(writer.write({view(block)}), Error);
+            EXPECT_THROW(writer.close(), Error);
+        };
+        const Limit limit(256 * 1024);
+        full(Writer(path(name)), 10000);
+        full(Writer(path(name)), 200);  // which a buffer may hide until the end
+    }
+    for (const char *name : {"a.raw", "a.npy", "a.npz", "a.recordio", "a.csv"}) EXPECT_EQ("old", load(name));
+    EXPECT_EQ(5u, listing().size());
+}
+
+// ---- Random data ----
+
+class RandomData : public Feed {};
+
+TEST_F(RandomData, TheSameEverywhere) {
+    const std::vector<SlotSpec> slots = {{DType::int64, {4}}, {DType::float64, {}}};
+    const Reader reader = create_random_data_generator(scope, "random", slots,
+                                                       RandomOptions().low(-100).high(100).seed(7).count(5));
+    std::vector<Numbers> first;
+    for (Tuple &tuple : reader) first.push_back(values<int64_t>(tuple[0]));
+    ASSERT_EQ(5u, first.size());
+    EXPECT_EQ((Numbers{45, 0, 26, -24}), first[0]);
+    EXPECT_EQ((Numbers{81, 71, 16, -71}), first[4]);
+    reader.reset();
+    for (size_t i = 0; i < 5; i++) EXPECT_EQ(first[i], values<int64_t>(reader.next()->at(0)));
+    EXPECT_FALSE(reader.next());
+}
+
+TEST_F(RandomData, Ranges) {
+    const Reader reader =
+        create_random_data_generator(scope, "random", {{DType::float32, {1000}}, {DType::float16, {3}}},
+                                     RandomOptions().low(-0.5).high(0.25));
+    float least = 1, most = -1;
+    for (int i = 0; i < 100; i++) {  // it has no end
+        const auto tuple = reader.next();
+        for (const float x : tuple->at(0).values<float>()) {
+            least = std::min(least, x);
+            most = std::max(most, x);
+        }
+    }
+    EXPECT_LE(-0.5f, least);
+    EXPECT_GT(-0.49f, least);
+    EXPECT_GE(0.25f, most);
+    EXPECT_LT(0.24f, most);
+}
+
+TEST_F(RandomData, Refusals) {
+    const auto make = [&](const std::vector<SlotSpec> &slots, const RandomOptions &options = {}) {
+        create_random_data_generator(scope, "random", slots, options);
+    };
+    EXPECT_ERROR(SlotCountError, -1, make({}), "slots");
+    EXPECT_ERROR(DTypeError, 0, make({{DType::any, {1}}}), "any");
+    EXPECT_ERROR(ShapeError, 0, make({{DType::int8, {-1}}}), "found -1");
+    EXPECT_ERROR(InvalidArgument, 0, make({{DType::int8, {1}}}, RandomOptions().high(128)), "127", "128");
+    EXPECT_ERROR(InvalidArgument, -1, make({{DType::float32, {1}}}, RandomOptions().low(2)), "low");
+    EXPECT_ERROR(InvalidArgument, -1, make({{DType::float32, {1}}}, RandomOptions().low(NAN)), "finite");
+    EXPECT_ERROR(InvalidArgument, -1, make({{DType::float32, {1}}}, RandomOptions().high(INFINITY)),
+                 "finite");
+}
+
+// Numbers are JSON's, wherever the program runs.
+TEST_F(RandomData, OptionsInOtherLocales) {
+    struct Comma : std::numpunct<char> {
+        char do_decimal_point() const override { return ','; }
+        char do_thousands_sep() const override { return '.'; }
+        std::string do_grouping() const override { return "\3"; }
+    };
+    const std::locale before = std::locale::global(std::locale(std::locale::classic(), new Comma));
+    EXPECT_EQ(
+        R"({"count": 1234567, "high": 1234567.5, "low": 0.10000000000000001, "seed": 18446744073709551615})",
+        RandomOptions().low(0.1).high(1234567.5).count(1234567).seed(~uint64_t{0}).attributes().json());
+    std::locale::global(before);
+}
+
+TEST(Options, Json) {
+    EXPECT_EQ("{}", OpenFiles().attributes().json());
+    EXPECT_EQ(R"({"slots": [{"dims": [-1, 3], "dtype": "float32", "lod_levels": 1, "name": "x\"y"}, )"
+              R"({"dims": [], "dtype": "any", "lod_levels": 0}]})",
+              MapOptions().slots({{DType::float32, {-1, 3}, 1, "x\"y"}, {}}).attributes().json());
+    EXPECT_EQ(R"({"storage": {"compression": "a\\b\u0000\u001f", "io": "\u000a"}})",
+              OpenFiles().io("x").compression(std::string("a\\b\0\x1f", 5)).io("\n").attributes().json());
+}
+
+// ---- Formats of the program ----
+
+class FormatTest : public FilesTest {
+protected:
+    std::string file(const std::string &name) { return store(name + suffix, std::string()); }
+
+    const std::string tag = new_tag(), suffix = "." + tag;
+};
+
+TEST_F(FormatTest, AFunctionReadsItsFiles) {
+    std::mutex mutex;
+    std::multimap<std::string, std::string> calls;
+    const auto count = [&](const std::string &path, const std::string &options, const Queue &queue) {
+        {
+            const std::lock_guard<std::mutex> lock(mutex);
+            calls.emplace(path, options);
+        }
+        for (const int64_t n : range(0, 200)) push_number(queue, n);
+    };
+    const RegisteredFormat format = register_format(tag, {suffix}, count, number_slots());
+    EXPECT_EQ(tag, format.tag());
+    const Reader reader =
+        open_files(scope, "files", {file("a"), file("b")}, OpenFiles().options(R"({"x": [1, 2]})"));
+    EXPECT_TRUE(calls.empty());  // nothing is read before the first read
+    Numbers want;
+    for (const int64_t n : range(0, 200)) want.insert(want.end(), {n, n});
+    for (size_t pass = 1; pass < 4; pass++) {
+        EXPECT_EQ(want, rest(reader));
+        EXPECT_EQ(pass, calls.count(path("a" + suffix)));
+        EXPECT_EQ(pass, calls.count(path("b" + suffix)));
+        reader.reset();
+    }
+    EXPECT_EQ(R"({"x": [1, 2]})", calls.find(path("b" + suffix))->second);
+    EXPECT_EQ(range(0, 200),
+              rest(create_file_reader(scope, "one", tag + ":" + store("c", std::string("?")))));
+    EXPECT_EQ("{}", calls.find(path("c"))->second);
+    EXPECT_EQ((Dims{64, 1}),
+              open_files(scope, "more", {path("a" + suffix)}).batch(64).next(kStuck)->at(0).dims());
+
+    const std::string known = formats();
+    EXPECT_NE(std::string::npos,
+              known.find(R"({"tag":")" + tag + R"(","suffixes":[")" + suffix + R"("],"writes":false})"))
+        << known;
+    EXPECT_NE(std::string::npos, known.find(R"({"tag":"raw","suffixes":[".raw",".bin"],"writes":true})"))
+        << known;
+    EXPECT_ERROR(Unsupported, -1, Writer(path("d" + suffix)), tag, "only read");
+}
+
+TEST_F(FormatTest, SlotsOfTheCaller) {
+    const RegisteredFormat format =
+        register_format(tag, {}, [](const std::string &, const std::string &, const Queue &queue) {
+            EXPECT_EQ(DType::float32, queue.slot(0).dtype);
+            const Floats x = {1, 2};
+            queue.push({view(x)});
+        });
+    const std::string name = tag + ":" + store("a", std::string());
+    EXPECT_ERROR(InvalidArgument, -1, open_files(scope, "files", {name}), tag, "give slots");
+    const Reader reader = open_files(scope, "files", {name}, OpenFiles().slots({{DType::float32, {2}}}));
+    EXPECT_EQ((Floats{1, 2}), values<float>(reader.next(kStuck)->at(0)));
+    EXPECT_FALSE(reader.next(kStuck));
+    // One that does not fit is refused where it is pushed, and the consumer hears of that.
+    const Reader other = open_files(scope, "files", {name}, OpenFiles().slots({{DType::float32, {3}}}));
+    EXPECT_ERROR(ProducerFailed, -1, other.next(kStuck), "ShapeError", "expected 3", "found 2");
+}
+
+TEST_F(FormatTest, WhatIsThrownComesAfterWhatWasPushed) {
+    const RegisteredFormat format = register_format(
+        tag, {suffix},
+        [](const std::string &path, const std::string &, const Queue &queue) {
+            push_number(queue, 1);
+            if (path.find("fails") != std::string::npos) throw std::range_error("no more");
+            if (path.find("int") != std::string::npos) throw 5;
+            if (path.find("token") != std::string::npos) queue.fail("T", "m", "t", 42);
+        },
+        number_slots());
+    for (const char *name : {"fails", "int", "token"}) {
+        const Reader reader = open_files(scope, "files", {file(name)});
+        for (int pass = 0; pass < 2; pass++) {
+            EXPECT_EQ(1, next_number(reader));
+            for (int i = 0; i < 2; i++) {
+                try {
+                    reader.next(kStuck);
+                    FAIL() << "nothing was thrown";
+                } catch (const ProducerFailed &e) {
+                    const std::string type = e.type();
+                    EXPECT_EQ(std::string(name) == "fails" ? "std::range_error"
+                              : std::string(name) == "int" ? "unknown"
+                                                           : "T",
+                              type);
+                    EXPECT_EQ(type == "T" ? 42u : 0u, e.token());
+                }
+            }
+            reader.reset();
+        }
+    }
+    EXPECT_EQ((Numbers{1}), all({file("good")}, {}));
+}
+
+TEST_F(FormatTest, Names) {
+    const auto nothing = [](const std::string &, const std::string &, const Queue &) {};
+    const RegisteredFormat format = register_format(tag, {suffix}, nothing);
+    EXPECT_ERROR(StateError, -1, register_format(tag, {}, nothing), tag, "already");
+    EXPECT_ERROR(StateError, -1, register_format(tag + "x", {".xyz", suffix}, nothing), suffix, tag);
+    EXPECT_ERROR(StateError, -1, register_format("raw", {}, nothing), "raw");
+    EXPECT_ERROR(InvalidArgument, -1, register_format("", {}, nothing), "tag");
+    EXPECT_ERROR(InvalidArgument, -1, register_format("a:b", {}, nothing), "a:b");
+    EXPECT_ERROR(InvalidArgument, -1, register_format(tag + "x", {"xyz"}, nothing), "suffixes", "xyz");
+    EXPECT_ERROR(ShapeError, 0, register_format(tag + "x", {}, nothing, {{DType::int8, {-2}}}), "-2");
+    EXPECT_ERROR(InvalidArgument, -1, register_format(tag + "x", {}, nullptr), "function");
+}
+
+// A push that is Closed tells the function that nobody reads on.
+TEST_F(FormatTest, AReaderThatGoes) {
+    std::atomic<int> started{0}, closed{0};
+    const auto endless = [&](const std::string &, const std::string &, const Queue &queue) {
+        started++;
+        try {
+            for (int64_t n = 0;; n++) push_number(queue, n);
+        } catch (const Closed &) {
+            closed++;
+            throw;
+        }
+    };
+    const RegisteredFormat format = register_format(tag, {suffix}, endless, number_slots());
+    const std::string name = file("a");
+    for (int i = 1; i <= 10; i++) {
+        const Reader reader =
+            i % 2 == 0 ? open_files(scope, "files", {name}) : create_file_reader(scope, "files", name);
+        for (int64_t n = 0; n < 10 * i; n++) EXPECT_EQ(n, next_number(reader));
+        reader.reset();
+        EXPECT_TRUE(eventually([&] { return closed == 2 * i - 1; }));
+        EXPECT_EQ(0, next_number(reader));
+        scope.erase("files");
+        EXPECT_EQ(1, next_number(reader));
+    }
+    EXPECT_TRUE(eventually([&] { return closed == 20; }));
+    EXPECT_EQ(20, started);
+}
+
+// Waiting for a function is like waiting for anything else.
+TEST_F(FormatTest, Waiting) {
+    std::promise<void> go;
+    const auto waits = go.get_future().share();
+    const RegisteredFormat format = register_format(
+        tag, {suffix},
+        [waits](const std::string &, const std::string &, const Queue &queue) {
+            waits.wait();
+            push_number(queue, 1);
+        },
+        number_slots());
+    const std::string name = file("a");
+    const std::vector<Reader> readers = {create_file_reader(scope, "file", name),
+                                         open_files(scope, "files", {name})};
+    for (const Reader &reader : readers) {
+        SCOPED_TRACE(reader.name());
+        EXPECT_ERROR(Timeout, -1, reader.next(Wait::none()), "time");
+        EXPECT_ERROR(Timeout, -1, reader.next(20ms), "time");
+        EXPECT_ERROR(Timeout, -1, reader.has_next(1ms), "time");
+        const CancelToken token;
+        auto cancelled = in_thread([&] { reader.next(Wait().cancel(token)); });
+        token.cancel();
+        EXPECT_ERROR(Cancelled, -1, cancelled.get(), "cancel");
+        int polls = 0;
+        EXPECT_ERROR(Cancelled, -1, reader.next(Wait(kStuck).poll([&] { return ++polls == 3; }, 1ms)),
+                     "cancel");
+        const double before = std::stod(member(reader.stats(), "waited_seconds"));
+        auto reset = in_thread([&] { reader.next(); });
+        EXPECT_TRUE(eventually([&] { return std::stod(member(reader.stats(), "waited_seconds")) > before; }));
+        reader.reset();
+        EXPECT_ERROR(Cancelled, -1, reset.get(), "reset");
+    }
+    go.set_value();
+    for (const Reader &reader : readers) EXPECT_EQ((Numbers{1}), rest(reader));
+}
+
+// Files that are read in turn, or by readers of which one waits for the other, are all read at the same time.
+TEST_F(FormatTest, AsManyFilesAtOnceAsAreOpen) {
+    const RegisteredFormat format = register_format(
+        tag, {suffix},
+        [](const std::string &, const std::string &, const Queue &queue) {
+            for (const int64_t n : range(0, 2000)) push_number(queue, n);
+        },
+        number_slots());
+    std::vector<std::string> names;
+    for (int i = 0; i < 12; i++) names.push_back(file("file" + std::to_string(i)));
+    Numbers want;
+    for (int64_t n = 0; n < 2000; n++) want.insert(want.end(), 12, n);
+    const Reader reader = open_files(scope, "files", names, OpenFiles().interleave(12).thread_num(1));
+    EXPECT_EQ(want, rest(reader));
+    Reader joined = open_files(scope, "first", {names[0]});
+    for (int i = 1; i < 6; i++)
+        joined = joined.zip(open_files(scope, "file" + std::to_string(i), {names[0]}), true);
+    EXPECT_EQ(range(0, 2000), rest(joined));
+}
+
+TEST_F(FormatTest, ThreadsThatEnd) {
+    std::atomic<int> started{0};
+    std::optional<RegisteredFormat> format(register_format(
+        tag, {suffix},
+        [&](const std::string &, const std::string &, const Queue &queue) {
+            started++;
+            for (int64_t n = 0;; n++) push_number(queue, n);
+        },
+        number_slots()));
+    const std::string name = file("a");
+    const Reader first = open_files(scope, "first", {name}),
+                 second = create_file_reader(scope, "second", name);
+    EXPECT_EQ(0, next_number(first));
+    EXPECT_EQ(0, next_number(second));
+    RegisteredFormat moved = std::move(*format);
+    format.emplace(std::move(moved));
+    EXPECT_EQ(1, next_number(first));
+    format.reset();
+    // What was pushed comes still, and then no end, which would look as if the file were whole.
+    for (const Reader &reader : {first, second}) {
+        EXPECT_ERROR(
+            ProducerFailed, -1,
+            [&] {
+                while (reader.next(kStuck)) {
+                }
+            }(),
+            tag, "have ended");
+    }
+    EXPECT_ERROR(StateError, -1, open_files(scope, "third", {name}).next(kStuck), tag, "have ended");
+    EXPECT_EQ(2, started);
+}
+
+TEST_F(FormatTest, HandlesOfOtherKinds) {
+    const Writer writer(path("a.raw"));
+    const Reader reader = read_numbers("numbers", {1});
+    CError err;
+    pf_handle queue = 0;
+    char *path = nullptr, *options = nullptr;
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_writer_close(reader.handle(), &err));
+    EXPECT_NE(std::string::npos, err.message().find("expected a writer, found a reader")) << err.message();
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_format_wait(writer.handle(), nullptr, &queue, &path, &options, &err));
+    EXPECT_NE(std::string::npos, err.message().find("expected a format, found a writer")) << err.message();
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_map_give(writer.handle(), 0, nullptr, 0, &err));
+    EXPECT_NE(std::string::npos, err.message().find("expected workers of a map reader, found a writer"))
+        << err.message();
+    char *json = nullptr;
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_reader_stats(writer.handle(), &json, &err));
+    EXPECT_NE(std::string::npos, err.message().find("expected a reader, found a writer")) << err.message();
+}
+
+// The C functions, and threads that are somebody else's.
+TEST_F(FormatTest, ByTheCFunctions) {
+    pf_handle format = 0, queue = 77;
+    CError err;
+    const char *suffixes[] = {suffix.c_str()};
+    const char *slots = R"([{"name": "n", "dtype": "int64", "dims": [1]}])";
+    EXPECT_STATUS(PF_OK, pf_register_format(tag.c_str(), suffixes, 1, slots, &format, &err));
+    char *path = nullptr, *options = nullptr;
+    pf_wait wait = PF_WAIT_INIT;
+    wait.timeout_ns = 1'000'000;
+    EXPECT_STATUS(PF_TIMEOUT, pf_format_wait(format, &wait, &queue, &path, &options, &err));
+    EXPECT_EQ(0u, queue);
+    EXPECT_TRUE(path == nullptr && options == nullptr);
+
+    const std::string name = file("a");
+    const Reader reader = open_files(scope, "files", {name});
+    EXPECT_NE(std::string::npos, reader.stats().find(R"("name":"n")"));
+    auto reading = in_thread([&] { return rest(reader); });
+    EXPECT_STATUS(PF_OK, pf_format_wait(format, nullptr, &queue, &path, &options, &err));
+    EXPECT_EQ(name, detail::taken(path));
+    EXPECT_EQ("{}", detail::taken(options));
+    {
+        const Queue to = Queue::adopt(queue);
+        for (const int64_t n : range(0, 100)) push_number(to, n);
+        to.close();
+    }
+    EXPECT_EQ(range(0, 100), reading.get());
+
+    auto waiting = in_thread([&] { return pf_format_wait(format, nullptr, &queue, &path, &options, &err); });
+    reader.reset();
+    EXPECT_ERROR(Timeout, -1, reader.next(Wait::none()), "time");
+    EXPECT_STATUS(PF_OK, waiting.get());
+    pf_string_free(path);
+    pf_string_free(options);
+    EXPECT_STATUS(PF_OK, pf_release(queue, &err));  // nobody fills it, and nobody says so
+    EXPECT_ERROR(Timeout, -1, reader.next(1ms), "time");
+    EXPECT_STATUS(PF_OK, pf_release(format, &err));
+    EXPECT_ERROR(Timeout, -1, reader.next(1ms), "time");
+    reader.reset();
+    EXPECT_ERROR(StateError, -1, reader.next(kStuck), "have ended");
+}
+
+}  // namespace
