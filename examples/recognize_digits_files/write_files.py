@@ -27,9 +27,9 @@ from sklearn.model_selection import train_test_split
 
 def command(*words: object) -> None:
     """Run a command of pyfeed's, and show it."""
-    words = ("python", "-m", "pyfeed", *map(str, words))
-    print("$", shlex.join(words), flush=True)
-    subprocess.run([sys.executable, *words[1:]], check=True)
+    line = ["-m", "pyfeed", *map(str, words)]
+    print("$", shlex.join(["python", *line]), flush=True)
+    subprocess.run([sys.executable, *line], check=True)
 
 
 def main() -> None:
