@@ -110,6 +110,33 @@ func TestReverse(t *testing.T) {
 	}
 }
 
+// Of any number of elements, wherever they begin, long ones too: byte by byte it comes to the same, and what is around
+// them stays as it is.
+func TestReverseOfManySizes(t *testing.T) {
+	const around = 3
+	for d := Bool; d.Valid(); d++ {
+		part := d.Size()
+		if d == Complex64 || d == Complex128 { // two numbers each
+			part /= 2
+		}
+		for _, n := range []int{0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 1001, 1<<12 + 1} {
+			for begin := range around {
+				data := make([]byte, begin+n*d.Size()+around)
+				for i := range data {
+					data[i] = byte(i*7 + i>>8)
+				}
+				want := slices.Clone(data)
+				for at := begin; at < begin+n*d.Size(); at += part {
+					slices.Reverse(want[at : at+part])
+				}
+				if d.Reverse(data[begin : begin+n*d.Size()]); !slices.Equal(data, want) {
+					t.Fatalf("%v: %d elements from byte %d on: found other bytes", d, n, begin)
+				}
+			}
+		}
+	}
+}
+
 func TestNamesOfDTypes(t *testing.T) {
 	for d := Any; d < numDTypes; d++ {
 		if got, ok := DTypeOf(d.String()); got != d || !ok {

@@ -210,7 +210,7 @@ func TestLargeRecords(t *testing.T) {
 }
 
 func TestTuplesOutliveTheFile(t *testing.T) {
-	data := make([]byte, 4<<20)
+	data := make([]byte, 4194*1000)
 	for i := range data {
 		data[i] = byte(i >> 10)
 	}

@@ -159,13 +159,21 @@ ENDLESS = (
     PREAMBLE
     + """
 from pyfeed.__main__ import main
-never = threading.Event()
+reached, never = threading.Event(), threading.Event()
 
 @pyfeed.register_format("endless", [".endless"], shapes=[(2,)], dtypes=["float64"])
 def endless(path):
     for i in range(3):
         yield tuple_of(i)
+    reached.set()
     never.wait()
+
+def interrupt(files):
+    # once the command has nothing left to do but to wait, and has completed these files
+    reached.wait()
+    while not all(map(os.path.exists, files)):
+        time.sleep(0.001)
+    when_waiting(2, lambda: os.kill(os.getpid(), signal.SIGINT))
 """
 )
 
@@ -184,7 +192,7 @@ def test_ctrl_c(tmp_path: Path, command: list[str], left: list[str]) -> None:
     process = Process(
         f"""
         os.chdir({str(tmp_path)!r})
-        when_waiting(2, lambda: os.kill(os.getpid(), signal.SIGINT))
+        start(lambda: interrupt({left!r}), daemon=True)
         sys.exit(main([*{command!r}, "a.endless"]))
         """,
         preamble=ENDLESS,

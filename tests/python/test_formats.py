@@ -1,0 +1,758 @@
+"""Formats against those who made them: they read what we write, we read what they write, and nobody reads damage."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import itertools
+import struct
+import tarfile
+import warnings
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tfrecord
+import webdataset
+
+import pyfeed
+from pyfeed import (
+    LoDTensor,
+    Slot,
+    open_csv,
+    open_files,
+    open_idx,
+    open_npy,
+    open_npz,
+    open_raw,
+    open_recordio,
+    open_tar,
+    open_tfrecord,
+    open_writer,
+)
+
+from . import recordio_reference as reference
+from .support import DTYPES, Array, raises, same
+
+IO = ["map", "read"]
+
+
+def some(dtype: str, shape: tuple[int, ...]) -> Array:
+    """Any bits, NaNs and denormals among them."""
+    random = np.random.default_rng(len(shape))
+    if dtype == "bool":
+        return random.integers(0, 2, shape).astype(bool)
+    return random.integers(0, 256, (*shape, np.dtype(dtype).itemsize), dtype=np.uint8).view(dtype).reshape(shape)
+
+
+def swapped(array: Array) -> Array:
+    return array.astype(array.dtype.newbyteorder(">"))
+
+
+def column(reader: pyfeed.Reader, slot: int = 0) -> list[Any]:
+    """A slot of the rest of the pass; bytes as bytes."""
+    out = [row[slot] for row in reader]
+    return [x.bytes_list()[0] if isinstance(x, LoDTensor) else x for x in out]
+
+
+def rows_of(reader: pyfeed.Reader, array: Array) -> None:
+    """What is left of the pass is the rows of an array."""
+    found = column(reader)
+    assert len(found) == len(array)
+    for row, expected in zip(found, array, strict=True):
+        same(row, np.array(expected))
+
+
+# ---- NumPy ----
+
+
+@pytest.mark.parametrize("io", IO)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_npy_by_numpy(tmp_path: Path, dtype: str, io: str) -> None:
+    for shape in ((5,), (4, 3), (2, 3, 4), (7, 0), (3, 1)):
+        array = some(dtype, shape)
+        for given in (array, np.asfortranarray(array), swapped(array), swapped(np.asfortranarray(array))):
+            np.save(tmp_path / "a.npy", given)
+            reader = open_npy(tmp_path / "a.npy", io=io)
+            assert reader.slots == [Slot("", dtype, shape[1:], 0)]
+            rows_of(reader, array)
+            (whole,) = column(open_npy(tmp_path / "a.npy", instances="file", io=io))
+            same(whole, array)
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+def test_versions_of_npy(tmp_path: Path, version: tuple[int, int]) -> None:
+    array = some("float32", (3, 2))
+    with open(tmp_path / "a.npy", "wb") as file, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that older readers may not know the version
+        np.lib.format.write_array(file, array, version=version)
+    rows_of(open_npy(tmp_path / "a.npy"), array)
+
+
+def test_npy_without_dimensions_and_without_rows(tmp_path: Path) -> None:
+    for instances in ("rows", "file"):
+        np.save(tmp_path / "a.npy", np.array(5, ">i4"))
+        (found,) = column(open_npy(tmp_path / "a.npy", instances=instances))
+        same(found, np.array(5, "int32"))
+    np.save(tmp_path / "a.npy", np.zeros((0, 3), "uint16"))
+    reader = open_npy(tmp_path / "a.npy")
+    assert (reader.slots, column(reader)) == ([Slot("", "uint16", (3,), 0)], [])
+    (found,) = column(open_npy(tmp_path / "a.npy", instances="file"))
+    same(found, np.zeros((0, 3), "uint16"))
+
+
+@pytest.mark.parametrize("array", [np.array([1, "a"], object), np.array(["abc"]), np.array([1], "M8[s]")])
+def test_npy_of_what_is_no_number(tmp_path: Path, array: Array) -> None:
+    np.save(tmp_path / "a.npy", array, allow_pickle=True)
+    with pytest.raises(pyfeed.DTypeError, match=r"a\.npy, byte 20: dtype: expected a bool, an integer, a float"):
+        open_npy(tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+def test_npy_for_numpy(tmp_path: Path, dtype: str, suffix: str) -> None:
+    if suffix == ".zst":
+        array = some(dtype, (3, 2))
+        with open_writer(tmp_path / "a.npy.zst") as writer:
+            for row in array:
+                writer.write((row,))
+        rows_of(open_npy(tmp_path / "a.npy.zst"), array)
+        return
+    for shape in ((5,), (4, 3), (2, 3, 4)):
+        array = some(dtype, shape)
+        with open_writer(tmp_path / f"a.npy{suffix}") as writer:
+            for row in array:
+                writer.write((row,))
+        data = (tmp_path / f"a.npy{suffix}").read_bytes()
+        same(np.load(io.BytesIO(gzip.decompress(data) if suffix else data)), array)
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize("io", IO)
+def test_npz_by_numpy(tmp_path: Path, save: Callable[..., None], io: str) -> None:
+    arrays = {dtype: some(dtype, (4, 3)) for dtype in DTYPES}
+    given = {k: [a, np.asfortranarray(a), swapped(a)][i % 3] for i, (k, a) in enumerate(arrays.items())}
+    save(tmp_path / "a.npz", **given)
+    reader = open_npz(tmp_path / "a.npz", io=io)
+    assert reader.slots == [Slot(dtype, dtype, (3,), 0) for dtype in DTYPES]
+    found = list(reader)
+    assert len(found) == 4
+    for r, row in enumerate(found):
+        for x, array in zip(row, arrays.values(), strict=True):
+            same(x, array[r])
+    (whole,) = open_npz(tmp_path / "a.npz", arrays=["int8", "bool"], instances="file", io=io)
+    same(whole[0], arrays["int8"])
+    same(whole[1], arrays["bool"])
+
+
+@pytest.mark.parametrize("compression", ["none", "deflate"])
+def test_npz_for_numpy(tmp_path: Path, compression: str) -> None:
+    arrays = {dtype: some(dtype, (4, 3)) for dtype in DTYPES}
+    with open_writer(tmp_path / "a.npz", names=list(arrays), compression=compression) as writer:
+        for row in zip(*arrays.values(), strict=True):
+            writer.write(row)
+    found = np.load(tmp_path / "a.npz")
+    assert list(found) == list(arrays)
+    for name, array in arrays.items():
+        same(found[name], array)
+
+
+# ---- TFRecord ----
+
+
+RECORDS = [b"", b"a", bytes(range(256)), b"long" * 5000, b"last"]
+
+
+def frame(record: bytes) -> bytes:
+    """A record as TensorFlow frames it: sizes and contents each with a masked CRC-32C."""
+    size = struct.pack("<Q", len(record))
+    return b"".join(
+        (size, struct.pack("<I", reference.masked(size)), record, struct.pack("<I", reference.masked(record)))
+    )
+
+
+PACK: dict[str, Callable[[bytes], bytes]] = {"none": bytes, "gzip": gzip.compress, "zlib": zlib.compress}
+UNPACK: dict[str, Callable[[bytes], bytes]] = {"none": bytes, "gzip": gzip.decompress, "zlib": zlib.decompress}
+
+
+@pytest.mark.parametrize("compression", PACK)
+@pytest.mark.parametrize("io", IO)
+def test_raw_records_of_tfrecord(tmp_path: Path, compression: str, io: str) -> None:
+    framed = b"".join(map(frame, RECORDS))
+    (tmp_path / "a.tfrecord").write_bytes(PACK[compression](framed))
+    for told in ("auto", compression):
+        assert column(open_tfrecord(tmp_path / "a.tfrecord", compression=told, io=io)) == RECORDS
+    with open_writer(tmp_path / "b.tfrecord", compression=compression) as writer:
+        for record in RECORDS:
+            writer.write((record,))
+    data = (tmp_path / "b.tfrecord").read_bytes()
+    assert UNPACK[compression](data) == framed
+    if compression != "zlib":  # the package has none
+        theirs = tfrecord.tfrecord_iterator(
+            str(tmp_path / "b.tfrecord"), compression_type="gzip" if compression == "gzip" else None
+        )
+        assert [bytes(record) for record in theirs] == RECORDS
+
+
+INTS = [0, 1, -1, 127, 128, 2**31, 2**63 - 1, -(2**63)]
+FLOATS = [0.0, -1.5, 3.25e-40, 3.4e38]
+
+
+def test_examples_by_the_tfrecord_package(tmp_path: Path) -> None:
+    with_writer = tfrecord.TFRecordWriter(str(tmp_path / "a.tfrecord"))
+    for n in range(1, 9):
+        with_writer.write(
+            {
+                "ints": (INTS[:n], "int"),
+                "floats": (FLOATS[: n % 4 + 1], "float"),
+                "words": ([b"x" * i for i in range(n)], "byte"),
+                "label": (n, "int"),
+                "small": ([n, 2 * n], "int"),
+                "image": (np.arange(6, dtype="float64").tobytes(), "byte"),
+            }
+        )
+    with_writer.close()
+    reader = open_tfrecord(
+        tmp_path / "a.tfrecord",
+        features={
+            "words": {"kind": "variable", "dtype": "bytes"},
+            "ints": {"kind": "variable", "dtype": "int64"},
+            "floats": {"kind": "variable", "dtype": "float32"},
+            "label": "uint8",
+            "small": {"dtype": "int32", "shape": (2, 1)},
+            "image": {"dtype": "float64", "shape": (2, 3), "raw": True},
+            "absent": {"dtype": "float32", "shape": (2,), "default": [1, 2]},
+        },
+    )
+    assert [s.dtype for s in reader.slots] == ["uint8", "int64", "float32", "uint8", "int32", "float64", "float32"]
+    found = list(reader)
+    assert len(found) == 8
+    for n, (words, ints, floats, label, small, image, absent) in enumerate(found, 1):
+        assert words.data.tobytes() == b"".join(b"x" * i for i in range(n))
+        assert [level.tolist() for level in words.lod] == [[0, n], list(itertools.accumulate(range(n), initial=0))]
+        same(ints.data, np.array(INTS[:n]))
+        assert ints.lod[0].tolist() == [0, n]
+        same(floats.data, np.array(FLOATS[: n % 4 + 1], "float32"))
+        same(label, np.array(n, "uint8"))
+        same(small, np.array([[n], [2 * n]], "int32"))
+        same(image, np.arange(6.0).reshape(2, 3))
+        same(absent, np.array([1, 2], "float32"))
+
+
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if not d.startswith("complex") and d != "float16"])
+def test_examples_for_the_tfrecord_package(tmp_path: Path, dtype: str) -> None:
+    x = np.array([0, 1, 1, 0, 1]).astype(dtype)
+    number = "float" if dtype.startswith("float") else "int"
+    features: list[dict[str, Any]] = [
+        {"name": "x", "dtype": dtype, "shape": [5]},
+        {"name": "y", "kind": "variable", "dtype": dtype},
+        {"name": "z", "dtype": "bytes"},
+    ]
+    with open_writer(tmp_path / "a.tfrecord", features=features) as writer:
+        for n in range(1, 5):
+            writer.write((x, LoDTensor.from_sequences([x[:n]]), b"z" * n))
+    theirs = tfrecord.tfrecord_loader(str(tmp_path / "a.tfrecord"), None, {"x": number, "y": number, "z": "byte"})
+    for n, example in enumerate(theirs, 1):
+        assert example["x"].tolist() == x.tolist()
+        assert np.atleast_1d(example["y"]).tolist() == x[:n].tolist()
+        assert bytes(example["z"]) == b"z" * n
+    again = list(open_tfrecord(tmp_path / "a.tfrecord", features={f["name"]: f for f in features}))  # type: ignore[misc]
+    assert len(again) == 4
+    for n, (a, b, c) in enumerate(again, 1):
+        same(a, x)
+        same(b.data, x[:n])
+        assert c.bytes_list() == [b"z" * n]
+
+
+def test_examples_that_do_not_fit(tmp_path: Path) -> None:
+    writer = tfrecord.TFRecordWriter(str(tmp_path / "a.tfrecord"))
+    writer.write({"a": ([1, 2], "int")})
+    writer.close()
+    file = tmp_path / "a.tfrecord"
+    with raises(
+        pyfeed.ShapeError,
+        f'{file}, byte 0, record 0: slot 0: feature "a": expected 3 int64s, shape [3], found 2',
+        slot=0,
+    ):
+        open_tfrecord(file, features={"a": {"dtype": "int64", "shape": (3,)}}).read()
+    with pytest.raises(pyfeed.Error, match=r'feature "a"'):
+        open_tfrecord(file, features={"a": "float32"}).read()
+    with pytest.raises(pyfeed.Error, match=r'feature "b"'):
+        open_tfrecord(file, features={"b": "int64"}).read()
+
+
+# ---- tar ----
+
+
+def add(archive: tarfile.TarFile, name: str, data: bytes = b"", kind: bytes = tarfile.REGTYPE) -> None:
+    info = tarfile.TarInfo(name)
+    info.size, info.type = len(data), kind
+    archive.addfile(info, io.BytesIO(data))
+
+
+def npy(array: Array) -> bytes:
+    file = io.BytesIO()
+    np.lib.format.write_array(file, array)
+    return file.getvalue()
+
+
+LONG = ["d" * 50 + "/" + "n" * 90, "d" * 120 + "/" + "n" * 40]
+LONGER = ["d" * 300 + "/" + "n" * 13, "n" * 200, "d" * 150 + "/" + "n" * 150, "ü/ñ"]
+
+
+@pytest.mark.parametrize(
+    ("form", "names"),
+    [
+        (tarfile.USTAR_FORMAT, LONG),
+        (tarfile.GNU_FORMAT, [*LONG, *LONGER]),
+        (tarfile.PAX_FORMAT, [*LONG, *LONGER]),
+    ],
+)
+@pytest.mark.parametrize("mode", ["w", "w:gz"])
+@pytest.mark.parametrize("io", IO)
+def test_tar_by_tarfile(tmp_path: Path, form: int, names: list[str], mode: str, io: str) -> None:
+    path = tmp_path / ("a.tar.gz" if mode == "w:gz" else "a.tar")
+    with tarfile.open(path, mode, format=form) as archive:  # type: ignore[call-overload]
+        add(archive, "dir", kind=tarfile.DIRTYPE)
+        for i, name in enumerate(names):
+            add(archive, f"{name}.jpg", b"\xff" * (i * 511))
+            add(archive, f"{name}.seg.png", b"png%d" % i)
+            add(archive, f"{name}.cls", b"%d" % -i)
+    reader = open_tar(path, fields=["__key__", "cls", "jpg", "seg.png"], io=io)
+    found = [(k.bytes_list()[0].decode(), c.item(), j.bytes_list()[0], p.bytes_list()[0]) for k, c, j, p in reader]
+    assert found == [(name, -i, b"\xff" * (i * 511), b"png%d" % i) for i, name in enumerate(names)]
+
+
+def test_arrays_in_a_tar(tmp_path: Path) -> None:
+    arrays = [some(dtype, (3, 2)) for dtype in DTYPES]
+    for array in arrays:
+        given = [array, np.asfortranarray(array), swapped(array)]
+        with tarfile.open(tmp_path / "a.tar", "w") as archive:
+            for i, each in enumerate(given):
+                add(archive, f"{i}.npy", npy(each))
+        found = column(open_tar(tmp_path / "a.tar"))
+        assert len(found) == 3
+        for each in found:
+            same(each, array)
+
+
+def samples() -> Iterator[dict[str, Any]]:
+    for i in range(20):
+        yield {
+            "__key__": f"sample{i:03d}",
+            "jpg": bytes([i]) * (i * 100),
+            "cls": i - 3,
+            "npy": np.arange(6, dtype="float32").reshape(2, 3) + i,
+            "json": i / 8,
+            "txt": f"tëxt {i}",
+        }
+
+
+@pytest.mark.parametrize("suffix", ["tar", "tar.gz", "tgz"])
+def test_tar_by_webdataset(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.{suffix}"
+    with webdataset.TarWriter(str(path), compress=suffix != "tar") as writer:
+        for sample in samples():
+            writer.write(sample)
+    fields = ["__key__", "jpg", "cls", "npy", "json", "txt"]
+    found = list(open_tar(path, fields=fields))
+    assert len(found) == 20
+    for (key, jpg, cls, array, number, text), sample in zip(found, samples(), strict=True):
+        assert key.bytes_list() == [sample["__key__"].encode()]
+        assert jpg.bytes_list() == [sample["jpg"]]
+        same(cls, np.array(sample["cls"]))
+        same(array, sample["npy"])
+        same(number, np.array(sample["json"]))
+        assert text.bytes_list() == [sample["txt"].encode()]
+
+
+def test_tar_for_webdataset(tmp_path: Path) -> None:
+    names = ["jpg", "cls", "npy", "json", "txt"]
+    with open_writer(tmp_path / "a.tar", names=names) as writer:
+        for sample in samples():
+            writer.write([np.asarray(x) if isinstance(x, (int, float)) else x for x in map(sample.__getitem__, names)])
+    with tarfile.open(tmp_path / "a.tar") as archive:
+        assert len(archive.getnames()) == 100
+    found = list(webdataset.WebDataset(str(tmp_path / "a.tar"), shardshuffle=False).decode())
+    assert len(found) == 20
+    for mine, sample in zip(found, samples(), strict=True):
+        same(mine["npy"], sample["npy"])
+        for name in ("jpg", "cls", "json", "txt"):
+            assert mine[name] == sample[name]
+
+
+# ---- CSV ----
+
+WORDS = [
+    "a",
+    "",
+    "two words",
+    "comma, here",
+    'a "quote"',
+    '"',
+    '""',
+    "line\nend",
+    "line\r\nend",
+    "żółć",
+    " space ",
+    "1",
+]
+
+
+@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC])
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_csv_by_csv(tmp_path: Path, quoting: Any, delimiter: str, end: str) -> None:
+    with open(tmp_path / "a.csv", "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, delimiter=delimiter, lineterminator=end, quoting=quoting)
+        writer.writerow(["n", "x, y", "word"])
+        for i, word in enumerate(WORDS):
+            writer.writerow([i - 5, i / 7, word])
+    reader = open_csv(tmp_path / "a.csv", delimiter=delimiter)
+    assert reader.slots == [
+        Slot("n", "int64", (), 0),
+        Slot("x, y", "float64", (), 0),
+        Slot("word", "uint8", (-1,), 1),
+    ]
+    found = [(n.item(), x.item(), word.bytes_list()[0].decode()) for n, x, word in reader]
+    assert found == [(i - 5, i / 7, word) for i, word in enumerate(WORDS)]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "csv.gz"])
+def test_csv_for_csv(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.{suffix}"
+    with open_writer(path, names=["n", "x", "flag", "word"]) as writer:
+        for i, word in enumerate(WORDS):
+            writer.write((np.int64(i - 5), np.float64(i / 7), np.bool_(i % 2), word))
+    data = path.read_bytes()
+    text = (gzip.decompress(data) if suffix.endswith("gz") else data).decode()
+    rows = list(csv.reader(io.StringIO(text, newline=""), delimiter="\t" if suffix == "tsv" else ",", strict=True))
+    assert rows[0] == ["n", "x", "flag", "word"]
+    found = [(int(n), float(x), flag, word) for n, x, flag, word in rows[1:]]
+    assert found == [(i - 5, i / 7, ["false", "true"][i % 2], word) for i, word in enumerate(WORDS)]
+
+
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if not d.startswith("complex")])
+def test_numbers_of_csv(tmp_path: Path, dtype: str) -> None:
+    if dtype == "bool":
+        values = np.array([True, False])
+    elif dtype.startswith("float"):
+        info = np.finfo(dtype)
+        extremes = [info.max, info.min, info.tiny, info.smallest_subnormal, info.eps]
+        values = np.array([*extremes, 0, -0.0, 0.1, 1 / 3], dtype)
+    else:
+        values = np.array([np.iinfo(dtype).min, 0, 1, np.iinfo(dtype).max], dtype)
+    with open_writer(tmp_path / "a.csv", names=["x"]) as writer:
+        for value in values:
+            writer.write((value,))
+    lines = (tmp_path / "a.csv").read_text().splitlines()[1:]
+    convert: Callable[[str], Any] = {"b": lambda s: s == "true", "f": float}.get(values.dtype.kind, int)
+    same(np.array([convert(line) for line in lines], dtype), values)
+    if dtype != "float16":
+        rows_of(open_csv(tmp_path / "a.csv", column_dtypes={"x": dtype}), values)
+
+
+def test_columns_of_csv(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("# of no use\n1;2;;x\n# nor this\n4;5;6;y\n")
+    reader = open_csv(
+        tmp_path / "a.csv",
+        delimiter=";",
+        comment="#",
+        header=False,
+        missing=-1,
+        columns=[{"columns": [2, 0], "dtype": "float32", "name": "v"}, {"columns": -1}],
+    )
+    found = list(reader)
+    same(found[0][0], np.array([-1, 1], "float32"))
+    same(found[1][0], np.array([6, 4], "float32"))
+    assert [word.bytes_list() for _, word in found] == [[b"x"], [b"y"]]
+
+
+# ---- RecordIO ----
+
+LAYOUTS = [("go", "none"), ("go", "snappy"), ("go", "gzip"), ("fluid", "none"), ("fluid", "snappy")]
+
+
+@pytest.mark.parametrize("layout", ["go", "fluid"])
+@pytest.mark.parametrize("io", IO)
+def test_golden_recordio(tmp_path: Path, layout: str, io: str) -> None:
+    (tmp_path / "a").write_bytes(reference.GOLDEN[layout])
+    assert column(open_recordio(tmp_path / "a", records="bytes", io=io)) == reference.GOLDEN_RECORDS
+    with open_writer(tmp_path / "b.recordio", layout=layout, records="bytes", compression="none") as writer:
+        for record in reference.GOLDEN_RECORDS:
+            writer.write((record,))
+    assert (tmp_path / "b.recordio").read_bytes() == reference.GOLDEN[layout]
+
+
+@pytest.mark.parametrize(("layout", "compression"), LAYOUTS)
+@pytest.mark.parametrize("io", IO)
+def test_records_of_recordio(tmp_path: Path, layout: str, compression: str, io: str) -> None:
+    records = [*RECORDS, b"more" * 30000, *(b"%d" % i for i in range(50))]
+    for per_chunk in (1, 7, 1000):
+        for stored in (False, True):
+            (tmp_path / "a").write_bytes(
+                reference.encode(records, layout, compression, records_per_chunk=per_chunk, stored=stored)
+            )
+            assert column(open_recordio(tmp_path / "a", records="bytes", io=io)) == records
+        options: dict[str, Any] = {"layout": layout, "compression": compression, "records_per_chunk": per_chunk}
+        with open_writer(tmp_path / "b.recordio", records="bytes", **options) as writer:
+            for record in records:
+                writer.write((record,))
+        chunks = list(reference.chunks((tmp_path / "b.recordio").read_bytes()))
+        assert [r for c in chunks for r in c.records] == records
+        assert {c.compression for c in chunks} == {compression}
+        assert max(len(c.records) for c in chunks) <= per_chunk
+
+
+@pytest.mark.parametrize("dtype", reference.TYPES)
+@pytest.mark.parametrize("packed", [False, True])
+def test_tensors_of_recordio(tmp_path: Path, dtype: str, packed: bool) -> None:
+    def tuple_of(n: int) -> tuple[Any, ...]:
+        x = some(dtype, (2, 3))
+        steps = some(dtype, (n + 1, 2))
+        return x, LoDTensor(steps, [[0, 1, 2], [0, n, n + 1]]), np.int64(n)
+
+    def tensors(row: Sequence[Any]) -> list[reference.Tensor]:
+        out = []
+        for slot in row:
+            data = slot.data if isinstance(slot, LoDTensor) else slot
+            lod = tuple(tuple(level.tolist()) for level in slot.lod) if isinstance(slot, LoDTensor) else ()
+            out.append(reference.Tensor(data.dtype.name, data.shape, data.tobytes(), lod))
+        return out
+
+    expected = [tensors(tuple_of(n)) for n in range(5)]
+    (tmp_path / "a").write_bytes(reference.encode([reference.encode_tensors(t, packed=packed) for t in expected]))
+    reader = open_recordio(
+        tmp_path / "a", shapes=[(2, 3), (-1, 2), ()], dtypes=[dtype, dtype, "int64"], lod_levels=[0, 2, 0]
+    )
+    assert [tensors(row) for row in reader] == expected
+    with open_writer(tmp_path / "b.recordio") as writer:
+        for n in range(5):
+            writer.write(tuple_of(n))
+    data = (tmp_path / "b.recordio").read_bytes()
+    assert [reference.decode_tensors(record) for record in reference.decode(data)] == expected
+
+
+# ---- Raw records and IDX ----
+
+
+@pytest.mark.parametrize("order", ["little", "big"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("io", IO)
+def test_raw_by_and_for_numpy(tmp_path: Path, dtype: str, order: str, io: str) -> None:
+    x, y = some(dtype, (20, 2, 3)), some("uint16", (20,))
+    kind = np.dtype([("x", dtype, (2, 3)), ("y", "uint16")]).newbyteorder("<" if order == "little" else ">")
+    table = np.zeros(20, kind)
+    table["x"], table["y"] = x, y
+    table = np.frombuffer(table.tobytes(), kind)
+    (tmp_path / "a.raw").write_bytes(b"header")
+    with open(tmp_path / "a.raw", "ab") as file:
+        table.tofile(file)
+    shapes: list[tuple[int, ...]] = [(2, 3), ()]
+    dtypes = [dtype, "uint16"]
+    found = list(open_raw(tmp_path / "a.raw", shapes, dtypes, byte_order=order, header_bytes=6, io=io))
+    assert len(found) == 20
+    with open_writer(tmp_path / "b.raw", shapes=shapes, dtypes=dtypes, byte_order=order) as writer:
+        for (a, b), expected, label in zip(found, table["x"].astype(dtype), y, strict=True):
+            same(a, expected)
+            same(b, np.array(label))
+            writer.write((a, b))
+    again = np.fromfile(tmp_path / "b.raw", kind)
+    assert again.tobytes() == table.tobytes()
+
+
+IDX = {"uint8": 0x08, "int8": 0x09, "int16": 0x0B, "int32": 0x0C, "float32": 0x0D, "float64": 0x0E}
+
+
+@pytest.mark.parametrize("dtype", IDX)
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("io", IO)
+def test_idx(tmp_path: Path, dtype: str, suffix: str, io: str) -> None:
+    for shape in ((5,), (4, 3), (2, 3, 4), (0, 3)):
+        array = some(dtype, shape)
+        header = bytes([0, 0, IDX[dtype], len(shape)]) + struct.pack(f">{len(shape)}I", *shape)
+        data = header + swapped(array).tobytes()
+        (tmp_path / f"a.idx{suffix}").write_bytes(gzip.compress(data) if suffix else data)
+        reader = open_idx(tmp_path / f"a.idx{suffix}", io=io)
+        assert reader.slots == [Slot("", dtype, shape[1:], 0)]
+        rows_of(reader, array)
+        with open_writer(tmp_path / f"b.idx{suffix}", shapes=[shape[1:]], dtypes=[dtype]) as writer:
+            for row in array:
+                writer.write((row,))
+        found = (tmp_path / f"b.idx{suffix}").read_bytes()
+        assert (gzip.decompress(found) if suffix else found) == data
+
+
+# ---- Damage ----
+
+
+def write_small(path: Path, **options: Any) -> None:
+    with open_writer(path, names=["x"] if path.suffix == ".csv" else None, **options) as writer:
+        for record in SMALL:
+            writer.write((record,))
+
+
+SMALL = [b"first", b"second", b"", b"4" * 20]
+
+# Formats whose records have checksums: name, suffix, options of the writer and of the reader.
+CHECKED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "tfrecord": ("tfrecord", {}, {}),
+    "tfrecord, gzip": ("tfrecord", {"compression": "gzip"}, {}),
+    "tfrecord, zlib": ("tfrecord", {"compression": "zlib"}, {}),
+    **{
+        f"recordio, {layout}, {compression}": (
+            "recordio",
+            {"layout": layout, "compression": compression, "records_per_chunk": 1, "records": "bytes"},
+            {"records": "bytes"},
+        )
+        for layout, compression in LAYOUTS
+    },
+    "csv, gzip": ("csv", {"compression": "gzip"}, {"compression": "gzip"}),
+}
+
+
+def read_until_damage(path: Path, **options: Any) -> tuple[list[Any], pyfeed.CorruptRecordError | None]:
+    found: list[Any] = []
+    try:
+        reader = open_files(path, thread_num=0, **options)
+        for (x,) in reader:
+            found += x.bytes_list() if isinstance(x, LoDTensor) else [x]
+    except pyfeed.CorruptRecordError as error:
+        return found, error
+    return found, None
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_wherever_a_file_is_cut_no_wrong_data(tmp_path: Path, name: str) -> None:
+    """A file that is cut between its records is whole, where nothing in the format says how many there are."""
+    suffix, writing, reading = CHECKED[name]
+    path = tmp_path / f"a.{suffix}"
+    write_small(path, **writing)
+    data = path.read_bytes()
+    assert read_until_damage(path, **reading) == (SMALL, None)
+    whole = 0
+    for size in range(len(data)):
+        path.write_bytes(data[:size])
+        found, error = read_until_damage(path, **reading)
+        assert found == SMALL[: len(found)]
+        if error is None:
+            whole += 1
+            assert len(found) < len(SMALL)
+        else:
+            assert error.file == str(path)
+            assert error.offset is not None
+            assert error.offset >= 0
+    # Without bytes nothing is wrong, but for a table of text, which has names of columns.
+    assert whole == {"tfrecord": 4 if not writing else 1, "recordio": 4, "csv": 0}[suffix]
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_whichever_byte_is_wrong_no_wrong_data(tmp_path: Path, name: str) -> None:
+    suffix, writing, reading = CHECKED[name]
+    path = tmp_path / f"a.{suffix}"
+    write_small(path, **writing)
+    data = path.read_bytes()
+    for at in range(len(data)):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
+        try:
+            found, error = read_until_damage(path, **reading)
+        except pyfeed.Error:
+            continue  # what the first bytes tell is no format that there is
+        assert error is not None or found == SMALL
+        if suffix != "csv":  # whose checksum is at the end, behind what has been read by then
+            assert found == SMALL[: len(found)]
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz", "idx", "raw", "tar"])
+@pytest.mark.parametrize("io", IO)
+def test_wherever_a_file_is_cut(tmp_path: Path, suffix: str, io: str) -> None:
+    """Without checksums: what is not there is missed all the same."""
+    array = np.arange(12, dtype="int32").reshape(4, 3)
+    path = tmp_path / f"a.{suffix}"
+    reading: dict[str, Any] = {"shapes": [(3,)], "dtypes": ["int32"]} if suffix == "raw" else {}
+    with open_writer(path, names=["npy"] if suffix == "tar" else None) as writer:
+        for row in array:
+            writer.write((row,))
+    data = path.read_bytes()
+    whole = []
+    for size in range(0, len(data), 1 if len(data) < 1000 else 37):
+        path.write_bytes(data[:size])
+        found, error = read_until_damage(path, io=io, **reading)
+        for row, expected in zip(found, array, strict=False):
+            same(row, expected)
+        if error is None:
+            whole.append(size)
+            assert len(found) == (4 if suffix == "tar" else size // 12)
+        else:
+            assert error.file == str(path)
+    # A tar file ends with a block of zeros, whatever comes behind it; of raw records nobody says how many there are.
+    assert [size for size in whole if size < 4608] == ([0, 12, 24, 36] if suffix == "raw" else [])
+
+
+def test_damage_is_raised_with_its_place(tmp_path: Path) -> None:
+    file = tmp_path / "a.recordio"
+    write_small(file, layout="go", compression="none", records_per_chunk=1)
+    data = bytearray(file.read_bytes())
+    data[29 + 24] ^= 1  # the second chunk's first byte: 20 of its header, 4 of the record's size
+    file.write_bytes(data)
+    reader = open_recordio(file)
+    assert reader.read()[0].bytes_list() == [b"first"]
+    for _ in range(2):
+        with pytest.raises(pyfeed.CorruptRecordError, match="checksum of a chunk: expected") as caught:
+            reader.read()
+        assert (caught.value.file, caught.value.offset, caught.value.record) == (str(file), 29, 1)
+        assert str(caught.value).startswith(f"{file}, byte 29, record 1: ")
+    reader.reset()
+    assert reader.read()[0].bytes_list() == [b"first"]
+
+    reader = open_recordio(file, on_corrupt="skip")
+    for pass_id in (1, 2):
+        assert column(reader) == [b"first", b"", b"4" * 20]
+        details = reader.stats()["details"]
+        assert details["corrupt"] == len(details["ledger"]) == pass_id
+        for place in details["ledger"]:
+            assert place["reason"].startswith("checksum of a chunk: expected ")
+            assert (place["file"], place["offset"], place["record"]) == (str(file), 29, 1)
+        reader.reset()
+
+
+def test_damage_of_other_formats_is_skipped(tmp_path: Path) -> None:
+    record = tmp_path / "a.tfrecord"
+    write_small(record)
+    data = bytearray(record.read_bytes())
+    at = 16 + 5  # behind the first record
+    data[at + 12] ^= 1
+    record.write_bytes(data)
+    with pytest.raises(pyfeed.CorruptRecordError) as caught:
+        list(open_tfrecord(record))
+    assert (caught.value.file, caught.value.record) == (str(record), 1)
+    reader = open_tfrecord(record, on_corrupt="skip")
+    assert column(reader) == [b"first", b"", b"4" * 20]
+    (place,) = reader.stats()["details"]["ledger"]
+    assert (place["file"], place["offset"], place["record"]) == (str(record), caught.value.offset, 1)
+
+    table = tmp_path / "a.csv"
+    table.write_text("x,y\n1,a\nq,b\n3,c\n4\n5,e\n")
+    reader = open_csv(table, on_corrupt="skip")
+    assert [(x.item(), y.bytes_list()[0]) for x, y in reader] == [(1, b"a"), (3, b"c"), (5, b"e")]
+    ledger = reader.stats()["details"]["ledger"]
+    assert [place["offset"] for place in ledger] == [8, 17]
+    assert ledger[0]["reason"] == 'column "x": expected a number of int64, found "q"'
+
+    archive = tmp_path / "a.tar"
+    with tarfile.open(archive, "w", format=tarfile.USTAR_FORMAT) as made:
+        for i in range(5):
+            add(made, f"{i}.bin", b"%d" % i)
+    data = bytearray(archive.read_bytes())
+    data[1024] ^= 1  # the second header: a name that its checksum does not fit
+    archive.write_bytes(data)
+    with pytest.raises(pyfeed.CorruptRecordError) as caught:
+        list(open_tar(archive, fields=["bin"]))
+    assert (caught.value.file, caught.value.offset, caught.value.record) == (str(archive), 1024, 1)
+    reader = open_tar(archive, on_corrupt="skip")
+    assert column(reader) == [b"0", b"2", b"3", b"4"]
+    assert [place["offset"] for place in reader.stats()["details"]["ledger"]] == [1024]
