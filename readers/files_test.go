@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -561,7 +562,8 @@ func TestNamesOfFilesAndFormats(t *testing.T) {
 	expect(t, open(`{"filenames": []}`), pyfeed.Invalid, "expected at least 1")
 	expect(t, open(`{"filename": "x"}`), pyfeed.Invalid, `unknown field "filename"; there are filenames, format, slots, thread_num`)
 	expect(t, open(in("a.ids")), pyfeed.Invalid, `format "ids" does not say what its instances look like: give slots`)
-	expect(t, open(`{"filenames": ["x"], "format": "none"}`), pyfeed.Invalid, `expected one of cut, ids, found "none"`)
+	expect(t, open(`{"filenames": ["x"], "format": "none"}`), pyfeed.Invalid, "expected one of cut, ids")
+	expect(t, open(`{"filenames": ["x"], "format": "none"}`), pyfeed.Invalid, `found "none"`)
 	err := open(in("missing.ids"))
 	expect(t, err, pyfeed.IO, "no such file")
 	if !errors.Is(err, syscall.ENOENT) {
@@ -651,15 +653,18 @@ func TestRandomDataOfEveryDTypeIsInItsRange(t *testing.T) {
 		pyfeed.Shape, "expected a size, found -1")
 }
 
+var producedFormats atomic.Int32
+
 // A thread of a caller that reads the files of a format.
 func TestProducedFormat(t *testing.T) {
 	scope := counted(t)
-	f, err := RegisterProduced("produced", []string{".produced"}, []byte(`[{"name": "x", "dtype": "int64", "dims": [2]}]`))
+	suffix := fmt.Sprintf(".produced%d", producedFormats.Add(1)) // formats stay for good
+	f, err := RegisterProduced(suffix[1:], []string{suffix}, []byte(`[{"name": "x", "dtype": "int64", "dims": [2]}]`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	name := filepath.Join(dir, "a.produced")
+	name := filepath.Join(dir, "a"+suffix)
 	if err := os.WriteFile(name, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -581,7 +581,7 @@ func TestFlipped(t *testing.T) {
 func TestShrinks(t *testing.T) {
 	for _, method := range []uint16{zip.Store, zip.Deflate} {
 		formattest.Pooled(t, func(pool *memory.Pool) {
-			a := matrix("x", 100_000, 10, false, false)
+			a := matrix("x", 20_000, 10, false, false)
 			for i := range a.in[200:] { // not to be deflated to a page
 				a.in[200+i] ^= byte(i * i >> 7)
 			}
