@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import doctest
 import inspect
+import itertools
 import re
 import subprocess
 from collections.abc import Iterator
@@ -135,7 +136,7 @@ def test_the_stub_says_what_dicts_hold() -> None:
 
 
 def test_signatures_of_the_stub_are_those_of_the_docstrings() -> None:
-    for class_name in ("Queue", "Reader", "Scope"):
+    for class_name in ("Queue", "Reader", "Scope", "Writer"):
         node = members(STUB.body)[class_name]
         assert isinstance(node, ast.ClassDef)
         for name, function in members(node.body).items():
@@ -158,36 +159,60 @@ def test_folders_for_those_who_build_against_it() -> None:
     assert Path(pyfeed.get_library_dir(), "libpyfeed.so.0").exists()
 
 
-# ---- The README ----
+# ---- The README and the other pages ----
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def blocks(path: Path, language: str = "python") -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", path.read_text(), re.MULTILINE | re.DOTALL)
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
 
 
-README = ROOT / "README.md"
+def every(language: str) -> list[Any]:
+    return [
+        pytest.param(block, id=f"{page.name}-{number}")
+        for page in PAGES
+        for number, block in enumerate(blocks(page, language))
+    ]
 
 
-@pytest.mark.parametrize("number", range(len(blocks(README))))
-def test_the_python_of_the_readme_runs(number: int, tmp_path: Path) -> None:
+def promised(block: str) -> list[str]:
+    """What a block says that it prints: in a comment behind each print, or below it."""
+    lines = [line.strip() for line in block.splitlines()]
+    said = []
+    for line, below in itertools.zip_longest(lines, lines[1:], fillvalue=""):
+        if not line.startswith("print("):
+            continue
+        _, behind, text = line.rpartition("  # ")
+        assert behind or below.startswith("# "), f"what does it print? {line}"
+        said.append(text if behind else below.removeprefix("# "))
+    return said
+
+
+@pytest.mark.parametrize("block", every("python"))
+def test_the_python_of_a_page_runs(block: str, tmp_path: Path) -> None:
     file = tmp_path / "block.py"
-    file.write_text(blocks(README)[number])
-    out = run_file(file)
-    if number == 0:
-        assert out == ["6400 images"]
+    file.write_text(block)
+    assert run_file(file) == promised(block)
 
 
-def test_the_readme_has_an_example_and_its_files() -> None:
-    assert blocks(README)
-    for link in re.findall(r"\]\(([^)#:]+)\)", README.read_text()):
-        assert (ROOT / link).exists(), link
+def test_pages_have_examples_and_what_they_link_to() -> None:
+    assert len(every("python")) > 10
+    for page in PAGES:
+        headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+        anchors = {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings}
+        for link, anchor in re.findall(r"\]\(([^)#:]*)#?([^):]*)\)", page.read_text()):
+            assert (page.parent / link).exists(), f"{page.name}: {link}"
+            assert link or anchor in anchors, f"{page.name}: {anchor}"
 
 
-def test_the_cpp_of_the_readme_compiles(tmp_path: Path) -> None:
-    flags = ["-std=c++17", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I", str(ROOT / "capi")]
-    assert blocks(README, "cpp")
-    for i, block in enumerate(blocks(README, "cpp")):
-        file = tmp_path / f"block{i}.cpp"
-        file.write_text(block)
-        done = subprocess.run(["c++", *flags, str(file)], capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stderr
+@pytest.mark.parametrize("language", ["c", "cpp"])
+def test_the_c_and_cpp_of_the_pages_compile(language: str, tmp_path: Path) -> None:
+    compiler = {"c": ["cc", "-std=c11"], "cpp": ["c++", "-std=c++17"]}[language]
+    flags = ["-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I", str(ROOT / "capi")]
+    assert every(language)
+    for block in every(language):
+        file = tmp_path / f"block.{language}"
+        file.write_text(block.values[0])
+        done = subprocess.run([*compiler, *flags, str(file)], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, f"{block.id}: {done.stderr}"
