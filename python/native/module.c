@@ -28,22 +28,44 @@ static PyObject *stop(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) 
     Py_RETURN_NONE;
 }
 
-static void run(void *function) {
+/* A thread that is being started. */
+struct start {
+    PyObject *function;
+    PyThread_type_lock begun; /* until the thread is one that the interpreter knows */
+};
+
+static void run(void *starting) {
+    struct start *start = starting;
     PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *function = start->function;
+    PyThread_release_lock(start->begun); /* start is gone from here on */
     PyObject *none = PyObject_CallNoArgs(function);
     if (!none) PyErr_WriteUnraisable(function);
     Py_XDECREF(none);
-    Py_DECREF((PyObject *)function);
+    Py_DECREF(function);
     PyGILState_Release(state);
 }
 
-/* _start_thread(function): Python 3.12's own way refuses to when the interpreter is about to end. */
+/* _start_thread(function): Python 3.12's own way refuses to when the interpreter is about to end. It must not end
+ * before the thread has met it: a thread that is late would find none, and crash. */
 static PyObject *start_thread(PyObject *Py_UNUSED(module), PyObject *function) {
+    struct start start = {function, PyThread_allocate_lock()};
+    if (!start.begun) return PyErr_NoMemory();
+    PyThread_acquire_lock(start.begun, NOWAIT_LOCK);
     Py_INCREF(function);
-    if (PyThread_start_new_thread(run, function) != (unsigned long)-1) Py_RETURN_NONE;
-    Py_DECREF(function);
-    PyErr_SetString(PyExc_RuntimeError, "the system starts no thread");
-    return NULL;
+    int started = PyThread_start_new_thread(run, &start) != (unsigned long)-1;
+    if (started) {
+        Py_BEGIN_ALLOW_THREADS;
+        PyThread_acquire_lock(start.begun, WAIT_LOCK);
+        Py_END_ALLOW_THREADS;
+    } else {
+        Py_DECREF(function);
+        PyErr_SetString(PyExc_RuntimeError, "the system starts no thread");
+    }
+    PyThread_release_lock(start.begun);
+    PyThread_free_lock(start.begun);
+    if (!started) return NULL;
+    Py_RETURN_NONE;
 }
 
 static PyMethodDef methods[] = {

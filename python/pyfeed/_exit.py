@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import sys
 import threading
 import time
 import weakref
@@ -56,7 +57,7 @@ def _install() -> None:
 
 def _start() -> None:
     # In a thread of its own: some threads are idle only until a hook after this one tells them to end.
-    if os.getpid() == _pid:
+    if os.getpid() == _pid and not sys.is_finalizing():  # when no other thread runs any more
         _native._start_thread(_release_stuck_threads)
 
 

@@ -180,7 +180,7 @@ def test_learns_from_files(train: Path, digits: Path) -> None:
 def test_it_needs_no_python(train: Path) -> None:
     needed = subprocess.run(["ldd", train], capture_output=True, text=True, check=True).stdout
     assert "libpyfeed.so.0" in needed
-    assert "python" not in needed
+    assert "libpython" not in needed
 
 
 def test_a_damaged_file_is_named(train: Path, digits: Path, tmp_path: Path) -> None:
