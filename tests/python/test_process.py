@@ -470,6 +470,19 @@ def tells(function):
 """
 
 
+def test_a_thread_that_is_started_at_the_end_has_begun() -> None:
+    # Else the interpreter could be gone by the time it comes to ask for it.
+    program = """
+        sys.setswitchinterval(60)  # nobody but the thread itself lets go of the GIL
+        for i in range(20):
+            ran = []
+            pyfeed._native._start_thread(lambda: ran.append(i))
+            assert ran == [i]
+        say("all")
+    """
+    assert run(program) == ["all"]
+
+
 def test_daemons_that_wait() -> None:
     functions = ", ".join(BLOCKED.values())
     out, err = ends_within_a_second(
