@@ -131,7 +131,8 @@ def open_files(
         The first file is not what its format says. Others are opened, and may raise it, when their
         turn comes.
     InvalidArgument
-        A name without a format, files of several formats, or options that the format does not have.
+        A name without a format, or options that the format does not have. Those of files of several
+        formats are by tag.
 
     Examples
     --------
