@@ -315,9 +315,6 @@ func unreadable(path string, err error) error {
 	return &pyfeed.Error{Kind: pyfeed.IO, Slot: -1, Text: text, Cause: err, At: &pyfeed.Location{File: path, Offset: -1, Record: -1}}
 }
 
-// Attributes are an operator's, as JSON.
-type Attributes json.RawMessage
-
 // decode fills a struct from attributes. A name it does not have is refused, with those it has.
 func decode(op string, from []byte, into any) error {
 	if len(bytes.TrimSpace(from)) == 0 {

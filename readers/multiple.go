@@ -112,9 +112,7 @@ func (m *MultipleReader) run() {
 		}
 		l.busy = true
 		chunk := m.chunk()
-		m.mu.Unlock()
-		n, err := l.file.read(chunk)
-		m.mu.Lock()
+		n, err := m.readUnlocked(l, chunk)
 		l.busy = false
 		if n > 0 {
 			l.chunks = append(l.chunks, chunk[:n])
@@ -133,6 +131,13 @@ func (m *MultipleReader) run() {
 			m.mu.Lock()
 		}
 	}
+}
+
+// readUnlocked lets go of the lock to read. After a panic too it is held again, as those above expect.
+func (m *MultipleReader) readUnlocked(l *lane, chunk []*pyfeed.Tuple) (int, error) {
+	m.mu.Unlock()
+	defer m.mu.Lock()
+	return l.file.read(chunk)
 }
 
 // pick is the lane a thread should read for: the emptiest, the next in turn of those.

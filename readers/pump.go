@@ -98,9 +98,7 @@ func (p *pump) run(ctx context.Context) {
 		if n := len(p.idle); n > 0 {
 			room, p.idle = p.idle[n-1], p.idle[:n-1]
 		}
-		p.mu.Unlock()
-		chunk, err := p.fill(ctx, room[:cap(room)])
-		p.mu.Lock()
+		chunk, err := p.fillUnlocked(ctx, room[:cap(room)])
 		if len(chunk) > 0 {
 			p.chunks = append(p.chunks, chunk)
 		}
@@ -110,6 +108,13 @@ func (p *pump) run(ctx context.Context) {
 		}
 		p.consumers.One().Send()
 	}
+}
+
+// fillUnlocked lets go of the lock to fill. After a panic too it is held again, as those above expect.
+func (p *pump) fillUnlocked(ctx context.Context, room []*pyfeed.Tuple) ([]*pyfeed.Tuple, error) {
+	p.mu.Unlock()
+	defer p.mu.Lock()
+	return p.fill(ctx, room)
 }
 
 // leave is the end of the goroutine.
