@@ -1,6 +1,9 @@
 package pyfeed
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Kind tells errors apart for those who catch them. Each is a status of the C API and a class in
 // Python and C++.
@@ -35,24 +38,27 @@ type Error struct {
 
 // A Location is a place in a file.
 type Location struct {
-	File   string
-	Offset int64 // in bytes, of the decompressed data; -1: none in particular
-	Record int64 // from 0; -1: none in particular
+	File   string // "": what was given as bytes
+	Offset int64  // in bytes, of the decompressed data; -1: none in particular
+	Record int64  // from 0; -1: none in particular
 }
 
 func (l *Location) String() string {
-	s := l.File
+	var parts []string
+	if l.File != "" {
+		parts = append(parts, l.File)
+	}
 	if l.Offset >= 0 {
-		s += fmt.Sprintf(", byte %d", l.Offset)
+		parts = append(parts, fmt.Sprintf("byte %d", l.Offset))
 	}
 	if l.Record >= 0 {
-		s += fmt.Sprintf(", record %d", l.Record)
+		parts = append(parts, fmt.Sprintf("record %d", l.Record))
 	}
-	return s
+	return strings.Join(parts, ", ")
 }
 
 func (e *Error) Error() string {
-	if e.At == nil {
+	if e.At == nil || *e.At == (Location{Offset: -1, Record: -1}) {
 		return e.Text
 	}
 	return e.At.String() + ": " + e.Text

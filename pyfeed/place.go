@@ -40,3 +40,11 @@ func (p Place) String() string {
 	}
 	return fmt.Sprintf("Place(%d)", p.Kind)
 }
+
+// Check says why tuples cannot be fed to a place, if they cannot.
+func (p Place) Check() error {
+	if p != CPUPlace() {
+		return Errorf(Unsupported, "place: this version feeds CPUPlace() only, found %v", p)
+	}
+	return nil
+}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/pyfeed/trace"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
@@ -20,6 +21,9 @@ type Options struct {
 	// Restartable: the producer can start over. The queue begins without a pass, the first Pop opens
 	// one, and a reset of its reader the next; the producer follows with WaitPass.
 	Restartable bool
+	// Staging: for a staging buffer. There are no Slots: tuples need not look alike. What is waited for
+	// comes from within.
+	Staging bool
 }
 
 // PyArrayFeedQueue is a bounded first-in-first-out queue of tuples, for any number of producers and
@@ -32,6 +36,7 @@ type Options struct {
 // The queue runs in passes, numbered from 1. Close and Fail end one, Reopen begins the next. What was
 // begun in a pass never lands in another.
 type PyArrayFeedQueue struct {
+	what        string // it is, for messages
 	spec        *Spec
 	place       Place
 	capacity    int
@@ -63,15 +68,20 @@ func newQueue(o Options) (*PyArrayFeedQueue, error) {
 		return nil, Errorf(Invalid, "capacity: expected at most 2^40 tuples, found %d", o.Capacity)
 	case o.BytesLimit > 1<<62:
 		return nil, Errorf(Invalid, "bytes_limit: expected at most 2^62 bytes, found %d", o.BytesLimit)
-	case o.Place != CPUPlace():
-		return nil, Errorf(Unsupported, "place: this version feeds CPUPlace() only, found %v", o.Place)
 	}
-	spec, err := NewSpec(o.Slots)
-	if err != nil {
+	if err := o.Place.Check(); err != nil {
 		return nil, err
 	}
+	what, spec := "staging buffer", new(Spec)
+	if !o.Staging {
+		var err error
+		if spec, err = NewSpec(o.Slots); err != nil {
+			return nil, err
+		}
+		what = "queue"
+	}
 	q := &PyArrayFeedQueue{
-		spec: spec, place: o.Place, capacity: int(o.Capacity), bytesLimit: int64(o.BytesLimit), restartable: o.Restartable,
+		what: what, spec: spec, place: o.Place, capacity: int(o.Capacity), bytesLimit: int64(o.BytesLimit), restartable: o.Restartable,
 		pool: memory.NewPool(memory.Queue),
 	}
 	if !o.Restartable {
@@ -80,6 +90,12 @@ func newQueue(o Options) (*PyArrayFeedQueue, error) {
 	q.references.Store(1)
 	for _, l := range []*wait.List{&q.notFull, &q.notEmpty, &q.opened} {
 		l.Init(&q.mu)
+	}
+	q.notFull.Named("waits for room in a "+what, trace.Full)
+	q.notEmpty.Named("waits for a push", trace.Producer)
+	q.opened.Named("waits for a pass", trace.Wait)
+	if o.Staging {
+		q.notEmpty.Named("waits for a staged tuple", trace.Wait)
 	}
 	return q, nil
 }
@@ -155,8 +171,18 @@ func (q *PyArrayFeedQueue) Push(ctx context.Context, pass uint64, from []LoDTens
 		t.Release()
 		return err
 	}
+	start := trace.Begin()
 	for i := range from {
 		Copy(t.Slots[i].Data, from[i].Data)
+	}
+	for i := range from {
+		if err := from[i].Intact(i); err != nil {
+			t.Release()
+			return err
+		}
+	}
+	if start != 0 {
+		trace.CopySince(wait.TrackOf(ctx), "push", start, int(t.bytes))
 	}
 	return q.Commit(t)
 }
@@ -245,7 +271,7 @@ func (q *PyArrayFeedQueue) room(ctx context.Context, pass uint64, t *Tuple) (wak
 func (q *PyArrayFeedQueue) takes(pass uint64) error {
 	switch {
 	case q.shut:
-		return Errorf(Closed, "the queue is shut down")
+		return Errorf(Closed, "the %s is shut down", q.what)
 	case q.Pass() == 0:
 		return Errorf(Closed, "the queue has no pass open yet: its producer waits for one with wait_pass")
 	case pass != q.Pass():
@@ -402,6 +428,20 @@ func (q *PyArrayFeedQueue) Reopen() (pass, dropped uint64, err error) {
 	q.mu.Unlock()
 	release(old)
 	return pass, uint64(len(old)), nil
+}
+
+// Clear drops what is queued, in the middle of the pass, gives its memory back to the system, and answers
+// the number of tuples. Those that wait for room get it.
+func (q *PyArrayFeedQueue) Clear() int {
+	q.mu.Lock()
+	old := q.empty()
+	for range old { // as many pops would: all at once would lose their order
+		q.notFull.One().Send()
+	}
+	q.mu.Unlock()
+	release(old)
+	q.pool.Trim()
+	return len(old)
 }
 
 // open begins the next pass. The lock is held.

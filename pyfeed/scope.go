@@ -1,9 +1,12 @@
 package pyfeed
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
 )
 
 // Content is what a Variable can hold: a *LoDTensor, a *PyArrayFeedQueueHolder, a reader's holder.
@@ -17,16 +20,26 @@ type Variable struct {
 
 	mu      sync.Mutex
 	content Content
+	writing bool // the tensor in content is being written in place
+
+	version atomic.Uint64 // of content, but for one tensor in place of another
 }
+
+// NewVariable makes a Variable that no Scope has.
+func NewVariable(name string) *Variable { return &Variable{name: name} }
 
 // Name is the name in the Scope.
 func (v *Variable) Name() string { return v.name }
+
+// Version is another one after another Content was put in. Tensors do not count: they come and go.
+func (v *Variable) Version() uint64 { return v.version.Load() }
 
 // Set puts a Content in, drops the old one, and owns the new one from then on.
 func (v *Variable) Set(c Content) {
 	v.mu.Lock()
 	old := v.content
 	v.content = c
+	v.version.Add(1)
 	v.mu.Unlock()
 	if old != nil {
 		old.Drop()
@@ -50,6 +63,7 @@ func (v *Variable) SetTensor(t *LoDTensor) {
 		old := v.content
 		held = new(LoDTensor)
 		v.content = held
+		v.version.Add(1)
 		if old != nil {
 			defer old.Drop()
 		}
@@ -61,12 +75,135 @@ func (v *Variable) SetTensor(t *LoDTensor) {
 func (v *Variable) ShareTensor(to *LoDTensor) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	t, ok := v.content.(*LoDTensor)
-	if !ok {
-		return v.holdsNo("tensor")
+	t, err := v.tensor()
+	if err == nil {
+		t.Share(to)
 	}
-	t.Share(to)
+	return err
+}
+
+// Peek is the tensor in a Variable that nobody else sees, which is its own still.
+func (v *Variable) Peek() (*LoDTensor, error) { return v.tensor() }
+
+// Look calls f with the tensor in the Variable, which stays as it is meanwhile.
+func (v *Variable) Look(f func(*LoDTensor) error) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	t, err := v.tensor()
+	if err == nil {
+		err = f(t)
+	}
+	return err
+}
+
+func (v *Variable) tensor() (*LoDTensor, error) {
+	t, ok := v.content.(*LoDTensor)
+	if !ok || t.DType == Any {
+		return nil, v.holdsNo("tensor")
+	}
+	if v.writing {
+		return nil, v.written()
+	}
+	return t, nil
+}
+
+func (v *Variable) written() error {
+	return Errorf(State, "variable %q: a kernel is writing its tensor in place right now", v.name)
+}
+
+// Element copies the one element of the tensor in the Variable to to, and answers its dtype and rank; Any if it has not
+// one, or none.
+func (v *Variable) Element(to *[16]byte) (dtype DType, rank int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	t, err := v.tensor()
+	if err != nil || len(t.Data) != t.DType.Size() {
+		return Any, 0
+	}
+	copy(to[:], t.Data)
+	return t.DType, t.rank
+}
+
+// Modify has f change the tensor in the Variable; a copy of it, if somebody else has it too.
+func (v *Variable) Modify(pool *memory.Pool, f func(*LoDTensor) error) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	t, err := v.tensor()
+	if err != nil {
+		return err
+	}
+	if !t.Sole() {
+		var own LoDTensor
+		if err := own.Room(t.DType, t.Dims(), t.LoD, pool); err != nil {
+			return err
+		}
+		Copy(own.Data, t.Data)
+		*t, own = own, *t
+		own.Drop()
+	}
+	return f(t)
+}
+
+// Write has f write a tensor of that dtype and dims, without LoD: into the memory of the one that is there, if nobody
+// else has it, else into some of the pool's. What f finds there is of no meaning.
+func (v *Variable) Write(dtype DType, dims Dims, pool *memory.Pool, f func(data []byte)) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	t, ok := v.content.(*LoDTensor)
+	if ok && v.writing {
+		return v.written()
+	}
+	if ok && t.Sole() && t.DType == dtype && len(t.LoD) == 0 && slices.Equal(t.Dims(), dims) {
+		f(t.Data)
+		return nil
+	}
+	var fresh LoDTensor
+	if err := fresh.Room(dtype, dims, nil, pool); err != nil {
+		return err
+	}
+	f(fresh.Data)
+	if !ok {
+		old := v.content
+		t = new(LoDTensor)
+		v.content = t
+		v.version.Add(1)
+		if old != nil {
+			defer old.Drop()
+		}
+	}
+	*t, fresh = fresh, *t
+	fresh.Drop()
 	return nil
+}
+
+// BeginWrite puts a second reference to the tensor in the Variable into to, which is empty, to be written in place; if
+// somebody else has it too, or it is read-only, a copy. EndWrite MUST follow. Meanwhile others are refused the tensor.
+func (v *Variable) BeginWrite(to *LoDTensor, pool *memory.Pool) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	t, err := v.tensor()
+	if err != nil {
+		return err
+	}
+	if t.Sole() {
+		t.Share(to)
+		v.writing = true
+		return nil
+	}
+	if err := to.Room(t.DType, t.Dims(), t.LoD, pool); err != nil {
+		return err
+	}
+	Copy(to.Data, t.Data)
+	return nil
+}
+
+// EndWrite ends what BeginWrite began: it moves the tensor in.
+func (v *Variable) EndWrite(t *LoDTensor) {
+	v.mu.Lock()
+	v.writing = false
+	v.mu.Unlock()
+	v.SetTensor(t)
+	t.Drop()
 }
 
 // InitQueue makes the queue of the PyArrayFeedQueueHolder in the Variable, which is put there if the

@@ -15,7 +15,7 @@ func (s Slot) Grows() bool { return len(s.Dims) > 0 && s.Dims[0] == -1 }
 
 // Spec is what tuples must look like. Its dtypes may be settled later, by many threads at once.
 type Spec struct {
-	slots  []Slot
+	slots  []Slot // none: any tuple with a slot will do
 	dtypes []atomic.Int32
 }
 
@@ -78,6 +78,9 @@ func (s *Spec) Batched() (*Spec, error) {
 
 // Check compares a tuple's dtypes, dims and LoD, and settles the dtypes that were open.
 func (s *Spec) Check(t *Tuple) error {
+	if len(s.slots) == 0 {
+		return t.check()
+	}
 	if len(t.Slots) != len(s.slots) {
 		return Errorf(Slots, "slots: expected %d, found %d", len(s.slots), len(t.Slots))
 	}
@@ -124,6 +127,27 @@ func (s *Spec) checkSlot(i int, t *LoDTensor) error {
 	}
 	if err := t.CheckLoD(); err != nil {
 		return SlotErrorf(Shape, i, "%v", err)
+	}
+	return nil
+}
+
+// check is what there is to check of a tuple that may look like anything.
+func (t *Tuple) check() error {
+	if len(t.Slots) == 0 {
+		return Errorf(Slots, "slots: expected at least 1, found 0")
+	}
+	for i := range t.Slots {
+		s := &t.Slots[i]
+		if !s.DType.Valid() {
+			return SlotErrorf(Type, i, "expected a dtype, found number %d", int32(s.DType))
+		}
+		_, err := s.Measure()
+		if err == nil {
+			err = s.CheckLoD()
+		}
+		if err != nil {
+			return SlotErrorf(Shape, i, "%v", err)
+		}
 	}
 	return nil
 }

@@ -112,6 +112,52 @@ func (t *LoDTensor) Intact(i int) error {
 	return err
 }
 
+// Sole says whether nobody else has the tensor's memory, and it may be written.
+func (t *LoDTensor) Sole() bool { return t.buffer != nil && !t.ReadOnly && t.buffer.Sole() }
+
+// Room makes the tensor, which is empty, one of that dtype, dims and LoD, whose offsets are copied, in memory of the
+// pool that is yet to be written.
+func (t *LoDTensor) Room(dtype DType, dims Dims, lod LoD, pool *memory.Pool) error {
+	if !dtype.Valid() {
+		return Errorf(Type, "expected a dtype, found number %d", int32(dtype))
+	}
+	if err := t.SetDims(dims); err != nil {
+		return Errorf(Shape, "%v", err)
+	}
+	t.DType = dtype
+	t.LoD = append(t.LoD[:0], lod...)
+	size, err := t.Measure()
+	if err == nil {
+		err = t.CheckLoD()
+	}
+	if err != nil {
+		return Errorf(Shape, "%v", err)
+	}
+	total := size
+	for _, level := range lod {
+		total += memory.Align(len(level) * int64Size)
+	}
+	b, err := pool.Get(max(total, 1))
+	if err != nil {
+		return err
+	}
+	t.lay(b, 0)
+	return nil
+}
+
+// lay puts offsets and data into b, from at on, and answers where they end.
+func (t *LoDTensor) lay(b *memory.Buffer, at int) int {
+	for j, level := range t.LoD {
+		in := unsafe.Slice((*int64)(unsafe.Add(b.Pointer(), at)), len(level))
+		copy(in, level)
+		t.LoD[j] = in
+		at += memory.Align(len(level) * int64Size)
+	}
+	t.Data = unsafe.Slice((*byte)(unsafe.Add(b.Pointer(), at)), t.size)
+	t.buffer = b
+	return at + memory.Align(t.size)
+}
+
 // Drop releases the tensor's memory and zeroes it.
 func (t *LoDTensor) Drop() {
 	b, lod := t.buffer, t.LoD
@@ -295,16 +341,7 @@ func (t *Tuple) Allocate(pool *memory.Pool) error {
 	b.Retain(len(t.Slots) - 1)
 	at := 0
 	for i := range t.Slots {
-		s := &t.Slots[i]
-		for j, level := range s.LoD {
-			in := unsafe.Slice((*int64)(unsafe.Add(b.Pointer(), at)), len(level))
-			copy(in, level)
-			s.LoD[j] = in
-			at += memory.Align(len(level) * int64Size)
-		}
-		s.Data = unsafe.Slice((*byte)(unsafe.Add(b.Pointer(), at)), s.size)
-		s.buffer = b
-		at += memory.Align(s.size)
+		at = t.Slots[i].lay(b, at)
 	}
 	return nil
 }

@@ -1,11 +1,14 @@
 package readers
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/pyfeed/trace"
+	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
 // BatchReader joins tuples to batches: slots whose first dimension is -1 are concatenated along it,
@@ -24,13 +27,18 @@ type BatchReader struct {
 	end   error // what came after the last tuple
 }
 
+func checkBatchSize(size uint64) error {
+	if size == 0 || size > 1<<31 {
+		return pyfeed.Errorf(pyfeed.Invalid, "batch_size: expected 1 to 2^31 tuples, found %d", size)
+	}
+	return nil
+}
+
 // NewBatchReader takes over a reference to under. The last, smaller batch of a pass is delivered unless
 // dropLast; so is one before an error.
 func NewBatchReader(under *ReaderHolder, size uint64, dropLast bool) (*BatchReader, error) {
 	spec, err := under.Spec().Batched()
-	if size == 0 || size > 1<<31 {
-		err = pyfeed.Errorf(pyfeed.Invalid, "batch_size: expected 1 to 2^31 tuples, found %d", size)
-	}
+	err = cmp.Or(checkBatchSize(size), err)
 	if err != nil {
 		under.Drop()
 		return nil, err
@@ -56,7 +64,7 @@ func (r *BatchReader) gather(ctx context.Context) (*pyfeed.Tuple, error) {
 		got, err := r.under.readMany(ctx, room)
 		r.n += got
 		if got > 0 && r.stack.takes(r.parts[0], r.size, r.pool) {
-			r.stack.add(r.parts[:r.n])
+			r.stack.add(r.parts[:r.n], wait.TrackOf(ctx))
 			r.dropParts()
 		}
 		if err == nil {
@@ -78,7 +86,7 @@ func (r *BatchReader) gather(ctx context.Context) (*pyfeed.Tuple, error) {
 		return r.stack.finish()
 	}
 	defer r.dropParts()
-	return r.join(r.parts[:r.n])
+	return r.join(r.parts[:r.n], wait.TrackOf(ctx))
 }
 
 func (r *BatchReader) dropParts() {
@@ -91,7 +99,7 @@ func (r *BatchReader) clear() {
 	r.stack.drop()
 }
 
-func (r *BatchReader) join(parts []*pyfeed.Tuple) (*pyfeed.Tuple, error) {
+func (r *BatchReader) join(parts []*pyfeed.Tuple, track trace.Track) (*pyfeed.Tuple, error) {
 	spec, first := r.under.Spec(), parts[0]
 	batch := pyfeed.NewTuple(len(first.Slots))
 	batch.Pass = first.Pass
@@ -105,18 +113,21 @@ func (r *BatchReader) join(parts []*pyfeed.Tuple) (*pyfeed.Tuple, error) {
 		batch.Release()
 		return nil, err
 	}
+	start, bytes := trace.Begin(), 0
 	for i := range batch.Slots {
 		to := batch.Slots[i].Data
 		for _, t := range parts {
 			from := &t.Slots[i]
 			pyfeed.Copy(to, from.Data)
 			to = to[len(from.Data):]
+			bytes += len(from.Data)
 			if err := from.Intact(i); err != nil {
 				batch.Release()
 				return nil, err
 			}
 		}
 	}
+	trace.CopySince(track, "batch", start, bytes)
 	return batch, nil
 }
 

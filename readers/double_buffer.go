@@ -15,14 +15,18 @@ type DoubleBufferReader struct {
 	pump  *pump
 }
 
+func checkDepth(depth uint64) error {
+	if depth == 0 || depth > 1<<16 {
+		return pyfeed.Errorf(pyfeed.Invalid, "depth: expected 1 to 65536 tuples, found %d", depth)
+	}
+	return nil
+}
+
 // NewDoubleBufferReader takes over a reference to under. depth is how many tuples are ready at most, beside
 // the one being read.
 func NewDoubleBufferReader(under *ReaderHolder, place pyfeed.Place, depth uint64) (*DoubleBufferReader, error) {
-	var err error
-	switch {
-	case depth == 0 || depth > 1<<16:
-		err = pyfeed.Errorf(pyfeed.Invalid, "depth: expected 1 to 65536 tuples, found %d", depth)
-	case place.Kind != pyfeed.CPU:
+	err := checkDepth(depth)
+	if err == nil && place.Kind != pyfeed.CPU {
 		err = pyfeed.Errorf(pyfeed.Unsupported, "place: expected CPUPlace, found %v, for which this release has no double buffer", place)
 	}
 	if err != nil {
@@ -30,7 +34,7 @@ func NewDoubleBufferReader(under *ReaderHolder, place pyfeed.Place, depth uint64
 		return nil, err
 	}
 	r := &DoubleBufferReader{under: under, place: place, depth: int(depth)}
-	r.pump = newPump(r.depth, r.fill)
+	r.pump = newPump("double_buffer", r.depth, r.fill)
 	r.read = r.pump.take
 	return r, nil
 }

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"sync"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/pyfeed/trace"
+	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
 // chunkSize is how many instances are moved at a time where many can be.
@@ -77,8 +80,17 @@ func (l *ledger) describe(s *Stats) {
 }
 
 // read fills the front of out with the next instances, or answers 0 and an error, from then on always: io.EOF
-// at the end of the file.
-func (f *file) read(out []*pyfeed.Tuple) (int, error) {
+// at the end of the file. The track is that of the thread that reads.
+func (f *file) read(out []*pyfeed.Tuple, track trace.Track) (int, error) {
+	start := trace.Begin()
+	n, err := f.next(out)
+	if start != 0 {
+		trace.Since(track, trace.Read, filepath.Base(f.path), start)
+	}
+	return n, err
+}
+
+func (f *file) next(out []*pyfeed.Tuple) (int, error) {
 	for f.err == nil {
 		n, err := f.try(out)
 		if err != nil && !f.skipped(err) {
@@ -265,11 +277,11 @@ type FileReader struct {
 
 func newFileReader(s source, all *files) *FileReader {
 	r := &FileReader{files: all, source: s}
-	r.read = func(_ context.Context, out []*pyfeed.Tuple) (int, error) {
+	r.read = func(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
 		if r.file == nil {
 			r.file = &file{source: s, files: all}
 		}
-		return r.file.read(out)
+		return r.file.read(out, wait.TrackOf(ctx))
 	}
 	return r
 }

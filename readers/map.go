@@ -6,6 +6,7 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/pyfeed/trace"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
@@ -22,16 +23,24 @@ type MapReader struct {
 
 	mu        sync.Mutex
 	consumers wait.List
-	workers   wait.List
+	workers   wait.List         // with nothing to do
+	crowded   wait.List         // workers that wait for room
 	taken     uint64            // ticket of the next tuple to be taken; none is used twice
 	served    uint64            // ordered: ticket of the next result; else number of results since the beginning
-	out       map[uint64]int64  // tickets that wait for a result, and the pass of what was taken
+	out       map[uint64]work   // by ticket: those that wait for a result
 	results   map[uint64]result // by ticket
 	ready     []uint64          // tickets of results in the order of their coming
 	started   bool
 	closed    bool
 	end       error // of the reader below
 	err       error // why reading ended, once it has
+	lane      trace.Lane
+}
+
+// work is a tuple that a worker has.
+type work struct {
+	pass  int64
+	begun int64 // for the trace; 0: there is none
 }
 
 // result is a tuple or why there is none.
@@ -40,21 +49,32 @@ type result struct {
 	err   error
 }
 
+func checkMapCapacity(capacity uint64) error {
+	if capacity == 0 || capacity > 1<<24 {
+		return pyfeed.Errorf(pyfeed.Invalid, "capacity: expected 1 to 2^24 tuples, found %d", capacity)
+	}
+	return nil
+}
+
 // NewMapReader takes over a reference to under. Its tuples look as spec says; nil: as those of under. Of those
 // taken, capacity at most are not yet delivered.
 func NewMapReader(under *ReaderHolder, spec *pyfeed.Spec, capacity uint64, ordered bool) (*MapReader, error) {
-	if capacity == 0 || capacity > 1<<24 {
+	if err := checkMapCapacity(capacity); err != nil {
 		under.Drop()
-		return nil, pyfeed.Errorf(pyfeed.Invalid, "capacity: expected 1 to 2^24 tuples, found %d", capacity)
+		return nil, err
 	}
 	if spec == nil {
 		spec = under.Spec()
 	}
-	r := &MapReader{under: under, spec: spec, ordered: ordered, capacity: capacity, out: make(map[uint64]int64),
+	r := &MapReader{under: under, spec: spec, ordered: ordered, capacity: capacity, out: make(map[uint64]work),
 		results: make(map[uint64]result), pool: memory.NewPool(memory.Batch)}
-	r.consumers.Init(&r.mu)
-	r.workers.Init(&r.mu)
-	r.pump = newPump(2, r.fill)
+	for _, l := range []*wait.List{&r.consumers, &r.workers, &r.crowded} {
+		l.Init(&r.mu)
+	}
+	r.consumers.Named("waits for map", trace.Wait)
+	r.workers.Named("a worker of map has nothing to do", trace.Wait)
+	r.crowded.Named("a worker of map waits for room", trace.Full)
+	r.pump = newPump("what map reads", 2, r.fill)
 	r.read = r.deliver
 	return r, nil
 }
@@ -96,8 +116,11 @@ func (r *MapReader) take(ctx context.Context) (taken, error) {
 		if r.closed {
 			return taken{}, pyfeed.Errorf(pyfeed.Closed, "the reader whose tuples are mapped is gone")
 		}
-		if !r.started || r.end != nil || r.err != nil || r.taken-r.served >= r.capacity {
+		if !r.started || r.end != nil || r.err != nil {
 			return taken{}, r.workers.Enter(ctx)
+		}
+		if r.taken-r.served >= r.capacity {
+			return taken{}, r.crowded.Enter(ctx)
 		}
 		var one [1]*pyfeed.Tuple
 		_, err := r.pump.take(ctx, one[:])
@@ -109,7 +132,7 @@ func (r *MapReader) take(ctx context.Context) (taken, error) {
 			r.consumers.All()
 			return taken{}, r.workers.Enter(ctx)
 		}
-		r.out[r.taken] = one[0].Pass
+		r.out[r.taken] = work{one[0].Pass, trace.Begin()}
 		r.taken++
 		return taken{one[0], r.taken - 1}, nil
 	})
@@ -131,7 +154,7 @@ func (r *MapReader) Fail(ticket uint64, err error) { r.settle(ticket, result{err
 func (r *MapReader) settle(ticket uint64, is result) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	pass, waits := r.out[ticket]
+	was, waits := r.out[ticket]
 	if !waits {
 		if is.tuple != nil {
 			is.tuple.Release()
@@ -139,8 +162,11 @@ func (r *MapReader) settle(ticket uint64, is result) {
 		return
 	}
 	delete(r.out, ticket)
+	if was.begun != 0 {
+		trace.Since(r.lane.Shared("map"), trace.Make, "map", was.begun)
+	}
 	if is.tuple != nil {
-		is.tuple.Pass = pass
+		is.tuple.Pass = was.pass
 	}
 	r.results[ticket] = is
 	if !r.ordered {
@@ -184,7 +210,7 @@ func (r *MapReader) deliver(ctx context.Context, out []*pyfeed.Tuple) (int, erro
 			out[n] = is.tuple
 			n++
 		}
-		r.workers.One().Send()
+		r.crowded.One().Send()
 	}
 	switch {
 	case n > 0:
@@ -231,6 +257,7 @@ func (r *MapReader) forget() {
 	r.started, r.end, r.err = false, nil, nil
 	r.consumers.All()
 	r.workers.All()
+	r.crowded.All()
 }
 
 // Spec is that of the results.
@@ -243,7 +270,7 @@ func (r *MapReader) Describe(s *Stats) {
 	s.Reader = "map"
 	s.Waited = r.consumers.Waited().Seconds()
 	s.Extra = map[string]any{"ordered": r.ordered, "capacity": r.capacity,
-		"workers_waited_seconds": (r.workers.Waited() + r.pump.waited()).Seconds()}
+		"workers_waited_seconds": (r.workers.Waited() + r.crowded.Waited() + r.pump.waited()).Seconds()}
 	s.Below = []Stats{r.under.Stats()}
 }
 
@@ -253,6 +280,7 @@ func (r *MapReader) Close() {
 	r.mu.Lock()
 	r.closed = true
 	r.workers.All()
+	r.crowded.All()
 	r.mu.Unlock()
 	r.pump.stop()
 	r.forget()

@@ -18,11 +18,18 @@ type MultiPassReader struct {
 	any    bool         // of the pass
 }
 
+func checkPassNum(passes uint64) error {
+	if passes > 1<<62 {
+		return pyfeed.Errorf(pyfeed.Invalid, "pass_num: expected 1 to 2^62 passes, or 0 for ever, found %d", passes)
+	}
+	return nil
+}
+
 // NewMultiPassReader takes over a reference to under. passes of 0 never end.
 func NewMultiPassReader(under *ReaderHolder, passes uint64) (*MultiPassReader, error) {
-	if passes > 1<<62 {
+	if err := checkPassNum(passes); err != nil {
 		under.Drop()
-		return nil, pyfeed.Errorf(pyfeed.Invalid, "pass_num: expected 1 to 2^62 passes, or 0 for ever, found %d", passes)
+		return nil, err
 	}
 	r := &MultiPassReader{under: under, passes: int64(passes)}
 	r.read = r.take

@@ -3,9 +3,11 @@ package readers
 import (
 	"context"
 	"io"
+	"slices"
 	"sync"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/trace"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
@@ -54,6 +56,7 @@ func newMultipleReader(sources []source, all *files, threads int, ordered bool, 
 		m.width = min(threads, len(sources))
 	}
 	m.consumers.Init(&m.mu)
+	m.consumers.Named("waits for files", trace.Wait)
 	m.work = sync.NewCond(&m.mu)
 	m.read = m.take
 	return m
@@ -98,6 +101,8 @@ func (m *MultipleReader) leave() {
 
 // run is a thread: it reads a chunk for the lane that needs one most, again and again.
 func (m *MultipleReader) run() {
+	var track trace.Lane
+	defer track.Done()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for {
@@ -107,12 +112,17 @@ func (m *MultipleReader) run() {
 				m.leave()
 				return
 			}
+			start, why, name := trace.Begin(), trace.Wait, "no file for this thread"
+			if start != 0 && m.full() {
+				why, name = trace.Full, "no room"
+			}
 			m.work.Wait()
+			trace.Since(track.Track(filesTrack), why, name, start)
 			continue
 		}
 		l.busy = true
 		chunk := m.chunk()
-		n, err := m.readUnlocked(l, chunk)
+		n, err := m.readUnlocked(l, chunk, track.Track(filesTrack))
 		l.busy = false
 		if n > 0 {
 			l.chunks = append(l.chunks, chunk[:n])
@@ -134,10 +144,18 @@ func (m *MultipleReader) run() {
 }
 
 // readUnlocked lets go of the lock to read. After a panic too it is held again, as those above expect.
-func (m *MultipleReader) readUnlocked(l *lane, chunk []*pyfeed.Tuple) (int, error) {
+func (m *MultipleReader) readUnlocked(l *lane, chunk []*pyfeed.Tuple, t trace.Track) (int, error) {
 	m.mu.Unlock()
 	defer m.mu.Lock()
-	return l.file.read(chunk)
+	return l.file.read(chunk, t)
+}
+
+// filesTrack is the name of the tracks of threads that read files.
+const filesTrack = "open_files"
+
+// full says whether a lane has no room.
+func (m *MultipleReader) full() bool {
+	return slices.ContainsFunc(m.lanes, func(l *lane) bool { return len(l.chunks) >= laneChunks })
 }
 
 // pick is the lane a thread should read for: the emptiest, the next in turn of those.

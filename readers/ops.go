@@ -3,8 +3,9 @@ package readers
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
-	"sort"
+	"strconv"
 	"strings"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
@@ -37,15 +38,35 @@ func find(scope *pyfeed.Scope, name string) (*ReaderHolder, error) {
 // An operator makes a reader.
 type operator struct {
 	least, most int // inputs
+	check       func(attributes []byte) error
 	// make owns the references to the readers in.
 	make func(scope *pyfeed.Scope, in []*ReaderHolder, attributes []byte) (Reader, error)
 }
 
+// read decodes attributes, over what they are by default, and checks them as far as that is possible without making
+// a reader.
+func read[A any](name string, defaults A, attributes []byte) (A, error) {
+	a := defaults
+	err := decode(name, attributes, &a)
+	if c, is := any(&a).(interface{ check() error }); is && err == nil {
+		err = c.check()
+	}
+	return a, err
+}
+
+// checker is an operator's check of attributes of type A.
+func checker[A any](name string, defaults A) func([]byte) error {
+	return func(attributes []byte) error {
+		_, err := read(name, defaults, attributes)
+		return err
+	}
+}
+
 // decorator is an operator of one input with attributes of type A, filled in before with what they are by default.
 func decorator[A any](name string, defaults A, create func(*ReaderHolder, *A) (Reader, error)) operator {
-	return operator{1, 1, func(_ *pyfeed.Scope, in []*ReaderHolder, attributes []byte) (Reader, error) {
-		a := defaults
-		if err := decode(name, attributes, &a); err != nil {
+	return operator{1, 1, checker(name, defaults), func(_ *pyfeed.Scope, in []*ReaderHolder, attributes []byte) (Reader, error) {
+		a, err := read(name, defaults, attributes)
+		if err != nil {
 			in[0].Drop()
 			return nil, err
 		}
@@ -55,9 +76,9 @@ func decorator[A any](name string, defaults A, create func(*ReaderHolder, *A) (R
 
 // origin is an operator without input.
 func origin[A any](name string, defaults A, create func(*pyfeed.Scope, *A) (Reader, error)) operator {
-	return operator{0, 0, func(scope *pyfeed.Scope, _ []*ReaderHolder, attributes []byte) (Reader, error) {
-		a := defaults
-		if err := decode(name, attributes, &a); err != nil {
+	return operator{0, 0, checker(name, defaults), func(scope *pyfeed.Scope, _ []*ReaderHolder, attributes []byte) (Reader, error) {
+		a, err := read(name, defaults, attributes)
+		if err != nil {
 			return nil, err
 		}
 		return create(scope, &a)
@@ -120,6 +141,54 @@ type (
 	}
 )
 
+// The checks of attributes are those of the constructors. A place may be one that another machine has.
+
+func (a *batchAttributes) check() error     { return checkBatchSize(a.BatchSize) }
+func (a *shuffleAttributes) check() error   { return checkBufferSize(a.BufferSize) }
+func (a *multiPassAttributes) check() error { return checkPassNum(a.PassNum) }
+func (a *doubleBufferAttributes) check() error {
+	return checkDepth(a.Depth)
+}
+func (a *shardAttributes) check() error { return checkShard(a.Rank, a.World) }
+func (a *mapAttributes) check() error {
+	if err := CheckSlots(a.Slots); err != nil {
+		return err
+	}
+	return checkMapCapacity(a.Capacity)
+}
+
+func (a *randomAttributes) check() error {
+	slots, _, err := slotsOf(a.Slots)
+	if err != nil {
+		return err
+	}
+	return checkRandom(slots, a.Low, a.High)
+}
+
+func (a *pyArrayAttributes) check() error {
+	if a.FeederName == "" {
+		return pyfeed.Errorf(pyfeed.Invalid, "feeder_name: expected the name of a queue's variable, found an empty string")
+	}
+	return nil
+}
+
+func (a *filesAttributes) check() error {
+	switch {
+	case len(a.Filenames) == 0:
+		return pyfeed.Errorf(pyfeed.Invalid, "filenames: expected at least 1, found 0")
+	case a.ThreadNum < 1 || a.ThreadNum > 1024:
+		return pyfeed.Errorf(pyfeed.Invalid, "thread_num: expected 1 to 1024, found %d", a.ThreadNum)
+	case a.Interleave < 1 || a.Interleave > 4096:
+		return pyfeed.Errorf(pyfeed.Invalid, "interleave: expected 1 to 4096 files, found %d", a.Interleave)
+	case a.OnCorrupt != "" && a.OnCorrupt != "raise" && a.OnCorrupt != "skip":
+		return pyfeed.Errorf(pyfeed.Invalid, "on_corrupt: expected raise or skip, found %q", a.OnCorrupt)
+	}
+	if err := a.Storage.Check(); err != nil {
+		return err
+	}
+	return CheckSlots(a.Slots)
+}
+
 var operators = map[string]operator{
 	"create_py_array_reader": origin("create_py_array_reader", pyArrayAttributes{}, createPyArrayReader),
 	"create_batch_reader": decorator("create_batch_reader", batchAttributes{}, func(in *ReaderHolder, a *batchAttributes) (Reader, error) {
@@ -138,9 +207,9 @@ var operators = map[string]operator{
 		return made(NewShardReader(in, a.Rank, a.World))
 	}),
 	"create_map_reader":            decorator("create_map_reader", mapAttributes{Capacity: 16, Ordered: true}, createMapReader),
-	"create_zip_reader":            {2, 1 << 10, createZipReader},
+	"create_zip_reader":            {2, 1 << 10, checker("create_zip_reader", zipAttributes{}), createZipReader},
 	"create_random_data_generator": origin("create_random_data_generator", randomAttributes{High: 1, Count: -1}, createRandomDataGenerator),
-	"create_file_reader":           origin("create_file_reader", filesAttributes{}, createFileReader),
+	"create_file_reader":           origin("create_file_reader", filesAttributes{ThreadNum: 1, Interleave: 1}, createFileReader),
 	"open_files":                   origin("open_files", filesAttributes{ThreadNum: 2, Ordered: true, Interleave: 8}, openFiles),
 }
 
@@ -152,20 +221,37 @@ func made[R Reader](r R, err error) (Reader, error) {
 	return r, nil
 }
 
+// Operators are the names of those that make readers, sorted.
+func Operators() []string { return slices.Sorted(maps.Keys(operators)) }
+
+// CheckOperator says what is wrong with an operator of n inputs and these attributes, as far as it can be said
+// without making its reader.
+func CheckOperator(op string, n int, attributes []byte) error {
+	o, known := operators[op]
+	if !known {
+		return pyfeed.Errorf(pyfeed.NotFound, "operator: expected one of %s, found %q", strings.Join(Operators(), ", "), op)
+	}
+	if n < o.least || n > o.most {
+		want := strconv.Itoa(o.least)
+		if o.most > o.least {
+			want += " or more"
+		}
+		return pyfeed.Errorf(pyfeed.Invalid, "%s: inputs: expected %s, found %d", op, want, n)
+	}
+	return o.check(attributes)
+}
+
+// Make runs the operator op, which CheckOperator found good: it makes a reader of others, whose references it takes
+// over. Attributes are a JSON object, or nothing.
+func Make(scope *pyfeed.Scope, op string, in []*ReaderHolder, attributes []byte) (Reader, error) {
+	return operators[op].make(scope, in, attributes)
+}
+
 // Create runs the operator op: it makes a reader from the readers in the variables ins and puts it into the variable
 // out, which is made if need be. Attributes are a JSON object, or nothing.
 func Create(scope *pyfeed.Scope, op, out string, ins []string, attributes []byte) error {
-	o, known := operators[op]
-	if !known {
-		var all []string
-		for name := range operators {
-			all = append(all, name)
-		}
-		sort.Strings(all)
-		return pyfeed.Errorf(pyfeed.NotFound, "operator: expected one of %s, found %q", strings.Join(all, ", "), op)
-	}
-	if len(ins) < o.least || len(ins) > o.most {
-		return pyfeed.Errorf(pyfeed.Invalid, "%s: inputs: expected %d, found %d", op, o.least, len(ins))
+	if err := CheckOperator(op, len(ins), attributes); err != nil {
+		return err
 	}
 	var in []*ReaderHolder
 	for _, name := range ins {
@@ -178,7 +264,7 @@ func Create(scope *pyfeed.Scope, op, out string, ins []string, attributes []byte
 		}
 		in = append(in, h)
 	}
-	r, err := o.make(scope, in, attributes)
+	r, err := Make(scope, op, in, attributes)
 	if err != nil {
 		return err
 	}
@@ -189,6 +275,63 @@ func Create(scope *pyfeed.Scope, op, out string, ins []string, attributes []byte
 	}
 	v.Set(NewHolder(r))
 	return nil
+}
+
+// Delivered is what the tuples of an operator's reader look like, given that of the readers below; nil: that is not
+// known before it is made.
+func Delivered(op string, in [][]SlotAttributes, attributes []byte) ([]SlotAttributes, error) {
+	switch op {
+	case "open_files", "create_file_reader", "create_random_data_generator", "create_map_reader":
+		var a struct {
+			Slots []SlotAttributes `json:"slots"`
+		}
+		if err := json.Unmarshal(attributes, &a); err != nil && len(attributes) > 0 {
+			return nil, pyfeed.Errorf(pyfeed.Invalid, "%s: attributes: %v", op, err)
+		}
+		if a.Slots == nil && op == "create_map_reader" {
+			return in[0], nil
+		}
+		return checkSlots(a.Slots, false)
+	case "create_py_array_reader":
+		return nil, nil
+	case "create_zip_reader":
+		var all []SlotAttributes
+		for _, slots := range in {
+			if slots == nil {
+				return nil, nil
+			}
+			all = append(all, slots...)
+		}
+		return all, nil
+	case "create_batch_reader":
+		return checkSlots(in[0], true)
+	}
+	return in[0], nil
+}
+
+// CheckSlots says what is wrong with slots.
+func CheckSlots(all []SlotAttributes) error {
+	_, err := checkSlots(all, false)
+	return err
+}
+
+// checkSlots refuses slots that make no sense, and answers those of batches of them, if batched.
+func checkSlots(all []SlotAttributes, batched bool) ([]SlotAttributes, error) {
+	if all == nil {
+		return nil, nil
+	}
+	slots, _, err := slotsOf(all)
+	if err != nil {
+		return nil, err
+	}
+	spec, err := pyfeed.NewSpec(slots)
+	if err == nil && batched {
+		spec, err = spec.Batched()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return Describe(spec), nil
 }
 
 func createPyArrayReader(scope *pyfeed.Scope, a *pyArrayAttributes) (Reader, error) {
@@ -244,15 +387,7 @@ func openSources(a *filesAttributes) ([]source, *files, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	f := &files{}
-	switch a.OnCorrupt {
-	case "", "raise":
-	case "skip":
-		f.skip = true
-	default:
-		return nil, nil, pyfeed.Errorf(pyfeed.Invalid, "on_corrupt: expected raise or skip, found %q", a.OnCorrupt)
-	}
-	f.pool = memory.NewPool(memory.File)
+	f := &files{skip: a.OnCorrupt == "skip", pool: memory.NewPool(memory.File)}
 	if f.configs, err = f.configure(sources, a); err == nil {
 		f.spec, err = f.infer(sources[0])
 	}
@@ -358,12 +493,6 @@ func createFileReader(_ *pyfeed.Scope, a *filesAttributes) (Reader, error) {
 }
 
 func openFiles(_ *pyfeed.Scope, a *filesAttributes) (Reader, error) {
-	if a.ThreadNum < 1 || a.ThreadNum > 1024 {
-		return nil, pyfeed.Errorf(pyfeed.Invalid, "thread_num: expected 1 to 1024, found %d", a.ThreadNum)
-	}
-	if a.Interleave < 1 || a.Interleave > 4096 {
-		return nil, pyfeed.Errorf(pyfeed.Invalid, "interleave: expected 1 to 4096 files, found %d", a.Interleave)
-	}
 	sources, f, err := openSources(a)
 	if err != nil {
 		return nil, err

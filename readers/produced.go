@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/trace"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
@@ -38,6 +39,7 @@ const producedCapacity = 64
 func RegisterProduced(tag string, suffixes []string, slots []byte) (*ProducedFormat, error) {
 	p := &ProducedFormat{tag: tag}
 	p.idle.Init(&p.mu)
+	p.idle.Named("waits for a file to be opened", trace.Wait)
 	var attributes []SlotAttributes
 	err := decode("register_format: slots", slots, &attributes)
 	if err == nil && attributes != nil {

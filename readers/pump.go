@@ -6,12 +6,14 @@ import (
 	"time"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/trace"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
 // pump reads ahead of its consumers, chunk by chunk, in a goroutine that begins with the first read and ends
 // with the pass, an error or a stop.
 type pump struct {
+	name string
 	// fill makes the next chunk in the room it is given, which it may enlarge. An error that comes with tuples
 	// is answered after them; the pump ends with it.
 	fill  func(ctx context.Context, room []*pyfeed.Tuple) ([]*pyfeed.Tuple, error)
@@ -28,9 +30,10 @@ type pump struct {
 	running   bool
 }
 
-func newPump(limit int, fill func(context.Context, []*pyfeed.Tuple) ([]*pyfeed.Tuple, error)) *pump {
-	p := &pump{fill: fill, limit: limit}
+func newPump(name string, limit int, fill func(context.Context, []*pyfeed.Tuple) ([]*pyfeed.Tuple, error)) *pump {
+	p := &pump{name: name, fill: fill, limit: limit}
 	p.consumers.Init(&p.mu)
+	p.consumers.Named("waits for "+name, trace.Wait)
 	p.changed.L = &p.mu
 	return p
 }
@@ -84,11 +87,18 @@ func (p *pump) start() {
 }
 
 func (p *pump) run(ctx context.Context) {
+	var lane trace.Lane
+	defer lane.Done()
+	below := &wait.Traced{Context: ctx}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for {
-		for p.waiting() >= p.limit && ctx.Err() == nil {
-			p.changed.Wait()
+		if p.waiting() >= p.limit && ctx.Err() == nil {
+			full := trace.Begin()
+			for p.waiting() >= p.limit && ctx.Err() == nil {
+				p.changed.Wait()
+			}
+			trace.Since(lane.Track(p.name), trace.Full, "no room", full)
 		}
 		if err := ctx.Err(); err != nil { // what is below may never wait, and so never look
 			p.leave(err)
@@ -98,7 +108,10 @@ func (p *pump) run(ctx context.Context) {
 		if n := len(p.idle); n > 0 {
 			room, p.idle = p.idle[n-1], p.idle[:n-1]
 		}
-		chunk, err := p.fillUnlocked(ctx, room[:cap(room)])
+		start := trace.Begin()
+		below.Track = lane.Track(p.name)
+		chunk, err := p.fillUnlocked(below, room[:cap(room)])
+		trace.Since(below.Track, trace.Read, p.name, start)
 		if len(chunk) > 0 {
 			p.chunks = append(p.chunks, chunk)
 		}

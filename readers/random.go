@@ -28,32 +28,39 @@ type RandomDataGenerator struct {
 // of integers, high is included.
 func NewRandomDataGenerator(slots []pyfeed.Slot, low, high float64, seed uint64, count int64) (*RandomDataGenerator, error) {
 	spec, err := pyfeed.NewSpec(slots)
+	if err == nil {
+		err = checkRandom(slots, low, high)
+	}
 	if err != nil {
 		return nil, err
-	}
-	for i, s := range slots {
-		switch {
-		case s.DType == pyfeed.Any:
-			return nil, pyfeed.SlotErrorf(pyfeed.Type, i, "expected a dtype, found any")
-		case s.LoDLevels > 0:
-			return nil, pyfeed.SlotErrorf(pyfeed.Shape, i, "LoD: expected none, found %d levels", s.LoDLevels)
-		}
-		for j, d := range s.Dims {
-			if d < 0 {
-				return nil, pyfeed.SlotErrorf(pyfeed.Shape, i, "dimension %d: expected a size, found %d", j, d)
-			}
-		}
-		if err := inRange(s.DType, low, high); err != nil {
-			return nil, pyfeed.SlotErrorf(pyfeed.Invalid, i, "%v", err)
-		}
-	}
-	if !(low <= high) || math.IsInf(high-low, 0) {
-		return nil, pyfeed.Errorf(pyfeed.Invalid, "low, high: expected finite numbers with low <= high, found %v and %v", low, high)
 	}
 	r := &RandomDataGenerator{spec: spec, low: low, high: high, seed: seed, count: count, pool: memory.NewPool(memory.File)}
 	r.arena = memory.NewArena(r.pool)
 	r.read = r.make
 	return r, nil
+}
+
+func checkRandom(slots []pyfeed.Slot, low, high float64) error {
+	for i, s := range slots {
+		switch {
+		case s.DType == pyfeed.Any:
+			return pyfeed.SlotErrorf(pyfeed.Type, i, "expected a dtype, found any")
+		case s.LoDLevels > 0:
+			return pyfeed.SlotErrorf(pyfeed.Shape, i, "LoD: expected none, found %d levels", s.LoDLevels)
+		}
+		for j, d := range s.Dims {
+			if d < 0 {
+				return pyfeed.SlotErrorf(pyfeed.Shape, i, "dimension %d: expected a size, found %d", j, d)
+			}
+		}
+		if err := inRange(s.DType, low, high); err != nil {
+			return pyfeed.SlotErrorf(pyfeed.Invalid, i, "%v", err)
+		}
+	}
+	if !(low <= high) || math.IsInf(high-low, 0) {
+		return pyfeed.Errorf(pyfeed.Invalid, "low, high: expected finite numbers with low <= high, found %v and %v", low, high)
+	}
+	return nil
 }
 
 func inRange(d pyfeed.DType, low, high float64) error {

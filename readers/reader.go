@@ -10,6 +10,7 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/pyfeed/trace"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
@@ -165,10 +166,12 @@ func (h *ReaderHolder) ReadNext(ctx context.Context) (*pyfeed.Tuple, error) {
 		if err := h.stale(ctx); err != nil {
 			return nil, err
 		}
+		start := trace.Begin()
 		t, err := h.reader.ReadNext(ctx)
 		if err == nil {
 			h.count(t)
 		}
+		traceCaller(ctx, "next", start, err)
 		return t, err
 	})
 	if err != nil {
@@ -226,7 +229,7 @@ func (h *ReaderHolder) count(t *pyfeed.Tuple) {
 func (h *ReaderHolder) Stats() Stats {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s := Stats{Tuples: h.tuples, Bytes: h.bytes, Passes: int64(h.resets) + 1, PassID: h.last, Slots: describe(h.reader.Spec())}
+	s := Stats{Tuples: h.tuples, Bytes: h.bytes, Passes: int64(h.resets) + 1, PassID: h.last, Slots: Describe(h.reader.Spec())}
 	h.reader.Describe(&s)
 	return s
 }
@@ -239,8 +242,18 @@ func (h *ReaderHolder) HasNext(ctx context.Context) (bool, error) {
 		if err := h.stale(ctx); err != nil {
 			return false, err
 		}
-		return h.reader.HasNext(ctx)
+		start := trace.Begin()
+		has, err := h.reader.HasNext(ctx)
+		traceCaller(ctx, "has_next", start, err)
+		return has, err
 	})
+}
+
+// traceCaller records what a caller did that has no track: what runs and threads of readers do is in their own spans.
+func traceCaller(ctx context.Context, name string, start int64, err error) {
+	if start != 0 && err != wait.ErrWouldBlock && wait.TrackOf(ctx) == 0 {
+		trace.Since(0, trace.Read, name, start)
+	}
 }
 
 func (h *ReaderHolder) stale(ctx context.Context) error {

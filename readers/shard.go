@@ -14,11 +14,18 @@ type ShardReader struct {
 	at          uint64 // number of the next tuple
 }
 
+func checkShard(rank, world uint64) error {
+	if rank >= world {
+		return pyfeed.Errorf(pyfeed.Invalid, "shard: expected a rank below the world's size %d, found %d", world, rank)
+	}
+	return nil
+}
+
 // NewShardReader takes over a reference to under.
 func NewShardReader(under *ReaderHolder, rank, world uint64) (*ShardReader, error) {
-	if rank >= world {
+	if err := checkShard(rank, world); err != nil {
 		under.Drop()
-		return nil, pyfeed.Errorf(pyfeed.Invalid, "shard: expected a rank below the world's size %d, found %d", world, rank)
+		return nil, err
 	}
 	r := &ShardReader{under: under, rank: rank, world: world}
 	r.read = r.take

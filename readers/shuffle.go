@@ -20,14 +20,21 @@ type ShuffleReader struct {
 	pump  *pump
 }
 
+func checkBufferSize(size uint64) error {
+	if size == 0 || size > 1<<31 {
+		return pyfeed.Errorf(pyfeed.Invalid, "buffer_size: expected 1 to 2^31 tuples, found %d", size)
+	}
+	return nil
+}
+
 // NewShuffleReader takes over a reference to under.
 func NewShuffleReader(under *ReaderHolder, size, seed uint64) (*ShuffleReader, error) {
-	if size == 0 || size > 1<<31 {
+	if err := checkBufferSize(size); err != nil {
 		under.Drop()
-		return nil, pyfeed.Errorf(pyfeed.Invalid, "buffer_size: expected 1 to 2^31 tuples, found %d", size)
+		return nil, err
 	}
 	r := &ShuffleReader{under: under, size: int(size), seed: seed}
-	r.pump = newPump(1, r.fill)
+	r.pump = newPump("shuffle", 1, r.fill)
 	r.read = r.pump.take
 	return r, nil
 }

@@ -39,8 +39,8 @@ func slotsOf(all []SlotAttributes) (slots []pyfeed.Slot, names []string, err err
 	return slots, names, nil
 }
 
-// describe is the other way round.
-func describe(spec *pyfeed.Spec) []SlotAttributes {
+// Describe is what the tuples of a Spec look like, as attributes say it.
+func Describe(spec *pyfeed.Spec) []SlotAttributes {
 	all := make([]SlotAttributes, spec.Len())
 	for i := range all {
 		s := spec.Slot(i)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/pyfeed/trace"
 )
 
 // stack is a batch whose tuples are written into it as they come, while they are in the processor's cache, and
@@ -58,8 +59,9 @@ func (s *stack) setRows(i int, row pyfeed.Dims, n int) error {
 	return nil
 }
 
-// add writes tuples behind those that are there. They stay the caller's.
-func (s *stack) add(parts []*pyfeed.Tuple) {
+// add writes tuples behind those that are there. They stay the caller's, who is on the track.
+func (s *stack) add(parts []*pyfeed.Tuple, track trace.Track) {
+	start, bytes := trace.Begin(), 0
 	for k, t := range parts {
 		for i := range t.Slots {
 			if s.bad != nil {
@@ -71,9 +73,11 @@ func (s *stack) add(parts []*pyfeed.Tuple) {
 				break
 			}
 			pyfeed.Copy(to.Data[(s.n+k)*len(from.Data):], from.Data)
+			bytes += len(from.Data)
 			s.bad = from.Intact(i)
 		}
 	}
+	trace.CopySince(track, "batch", start, bytes)
 	s.n += len(parts)
 }
 

@@ -76,6 +76,9 @@ func (b *Buffer) Pointer() unsafe.Pointer { return b.data }
 // Size is the number of bytes that were asked for.
 func (b *Buffer) Size() int { return b.size }
 
+// Sole says whether there is one reference only: whoever holds it may write.
+func (b *Buffer) Sole() bool { return b.refs.Load() == 1 }
+
 // Retain adds n references.
 func (b *Buffer) Retain(n int) {
 	if n > 0 && b.refs.Add(int32(n)) <= int32(n) {

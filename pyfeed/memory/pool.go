@@ -179,6 +179,15 @@ func (p *Pool) Close() {
 	}
 }
 
+// Trim gives what is idle back to the system, and forgets how much was in use before.
+func (p *Pool) Trim() {
+	p.mu.Lock()
+	p.peak = p.live
+	old := p.shrink(0)
+	p.mu.Unlock()
+	p.discard(old)
+}
+
 // find is the class of that size, made if there is none. There are few: a scan beats a map.
 func (p *Pool) find(size int) *class {
 	at := len(p.classes)

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/pyfeed/pyfeed/pyfeed/trace"
 )
 
 // ErrWouldBlock says that an operation could not go on and changed nothing. If it was given a
@@ -24,12 +26,44 @@ var Never context.Context = never{context.Background()}
 
 type never struct{ context.Context }
 
+// Traced is the context of a caller that has a Track in the picture of what happens. Whatever is called with it, and
+// wants to record what it does itself, finds it there.
+type Traced struct {
+	context.Context
+	Track trace.Track // it may change between calls
+}
+
+// Never is that of the caller.
+func (t *Traced) Never() context.Context { return (*tracedNever)(t) }
+
+// tracedNever is a Traced whose caller does not wait. A pointer to the same, so that it costs nothing.
+type tracedNever Traced
+
+func (*tracedNever) Deadline() (deadline time.Time, ok bool) { return }
+func (*tracedNever) Done() <-chan struct{}                   { return nil }
+func (*tracedNever) Err() error                              { return nil }
+func (*tracedNever) Value(any) any                           { return nil }
+
+// TrackOf is the Track of the caller behind ctx, or 0.
+func TrackOf(ctx context.Context) trace.Track {
+	switch c := ctx.(type) {
+	case *Parker:
+		return c.Track
+	case *Traced:
+		return c.Track
+	case *tracedNever:
+		return c.Track
+	}
+	return 0
+}
+
 // A Parker is one caller of blocking operations. It is handed down as the context of a call, so that
 // whatever is at the bottom can enter it into a List. It waits in at most one List at a time.
 //
 // A Parker belongs to one caller: only its List, under that List's lock, touches it from elsewhere.
 type Parker struct {
 	context.Context // of the call; never consulted for a Parker that sleeps outside Go
+	Track           trace.Track
 
 	word   *uint32       // a C thread sleeps on this futex, in memory that is not Go's;
 	signal chan struct{} // a goroutine on this channel. One of the two is nil.
@@ -37,7 +71,7 @@ type Parker struct {
 	home       *List // the List entered last
 	prev, next *Parker
 	queued     bool // in home; guarded by home's lock
-	since      time.Time
+	since      int64
 	began      []mark
 }
 
@@ -119,11 +153,18 @@ type List struct {
 	mu          *sync.Mutex
 	front, back *Parker
 	n           int
-	total       time.Duration // of those that have left
+	total       int64 // nanoseconds of those that have left
+
+	name     string // under which waits are recorded; "": they are not
+	category trace.Category
+	lane     trace.Lane
 }
 
 // Init sets the lock that guards the List.
 func (l *List) Init(mu *sync.Mutex) { l.mu = mu }
+
+// Named has waits recorded, while there is a recording. The category says whose fault they are.
+func (l *List) Named(name string, category trace.Category) { l.name, l.category = name, category }
 
 // Len is the number of callers that wait.
 func (l *List) Len() int { return l.n }
@@ -131,10 +172,11 @@ func (l *List) Len() int { return l.n }
 // Waited is the time that callers have spent in the List so far, summed.
 func (l *List) Waited() time.Duration {
 	total := l.total
+	now := trace.Now()
 	for p := l.front; p != nil; p = p.next {
-		total += time.Since(p.since)
+		total += now - p.since
 	}
-	return total
+	return time.Duration(total)
 }
 
 // Enter puts the caller behind ctx to wait and answers ErrWouldBlock, for the caller to return.
@@ -145,7 +187,7 @@ func (l *List) Enter(ctx context.Context) error {
 		return ErrWouldBlock
 	}
 	again := p.home == l
-	p.home, p.queued, p.since = l, true, time.Now()
+	p.home, p.queued, p.since = l, true, trace.Now()
 	if p.word != nil {
 		atomic.StoreUint32(p.word, 0)
 	}
@@ -187,7 +229,11 @@ func (l *List) remove(p *Parker) {
 	}
 	p.prev, p.next, p.queued = nil, nil, false
 	l.n--
-	l.total += time.Since(p.since)
+	now := trace.Now()
+	l.total += now - p.since
+	if l.name != "" && trace.On() {
+		trace.SleepSpan(l.lane.Shared(l.name), l.category, l.name, p.since, now, p.Track)
+	}
 }
 
 // A Wake is a wake-up that has been decided under the lock. Its Send belongs after the unlock: it may
@@ -242,18 +288,21 @@ func (w Wake) Send() {
 // Parker its owner does the sleeping, if it is Never nobody does: the answer is passed on. The error
 // is ctx's cause when ctx ends first.
 func Do[T any](ctx context.Context, try func(context.Context) (T, error)) (T, error) {
-	switch ctx.(type) {
-	case *Parker, never:
+	first := Never
+	switch c := ctx.(type) {
+	case *Parker, never, *tracedNever:
 		return try(ctx)
+	case *Traced:
+		first = c.Never()
 	}
-	v, err := try(Never)
+	v, err := try(first)
 	if err != ErrWouldBlock {
 		return v, err
 	}
 	p := goParkers.Get().(*Parker)
-	p.Context = ctx
+	p.Context, p.Track = ctx, TrackOf(ctx)
 	defer func() {
-		p.Context = nil
+		p.Context, p.Track = nil, 0
 		goParkers.Put(p)
 	}()
 	for {

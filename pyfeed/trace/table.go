@@ -1,0 +1,197 @@
+package trace
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// sentence says what limits the loop, and by how much.
+func (s *Summary) sentence() string {
+	switch {
+	case s.Spans == 0:
+		return "nothing was recorded"
+	case s.Runs == 0:
+		return fmt.Sprintf("no run of an executor was recorded: for want of data consumers slept %s, for want of room producers and readers %s",
+			duration(s.ProducerSeconds), duration(s.FullSeconds))
+	case s.LimitedBy == "" && s.RoomSeconds > 0:
+		return "the runs that were recorded only slept for want of room"
+	case s.LimitedBy == "":
+		return "the runs that were recorded took no time"
+	}
+	first := s.Parts[0]
+	who, if_ := "the "+first.Name, "if its data were always there"
+	speedup := first.Speedup
+	switch first.Name {
+	case partNames[compute]:
+		// What people can do something about is the rest.
+		if_ = "if data were always there"
+		speedup = new(s.RunSeconds / (first.Seconds + s.part(executor).Seconds))
+	case partNames[copying]:
+		who, if_ = "copying", "if it took no time"
+	case partNames[executor]:
+		who, if_ = "the executor itself", "if it took no time"
+	}
+	of := ""
+	if s.Runs > 1 {
+		of = fmt.Sprintf(" of %d runs", s.Runs)
+	}
+	text := fmt.Sprintf("%s limits the loop: %.0f %% of the time%s; ", who, 100*first.Share, of)
+	switch {
+	case speedup == nil:
+		return text + "there is nothing else"
+	case first.Name == partNames[compute] && *speedup < 1.005:
+		return text + "data is there in time"
+	}
+	return text + if_ + ", the loop would be at most " + times(*speedup) + " as fast"
+}
+
+func (s *Summary) part(i int) Part {
+	for _, p := range s.Parts {
+		if p.Name == partNames[i] {
+			return p
+		}
+	}
+	return Part{}
+}
+
+// mostRows bounds the table: the Summary has all.
+const mostRows = 50
+
+// Table is the Summary for people.
+func (r *Recording) Table() string {
+	s := r.Summary()
+	var b strings.Builder
+	b.WriteString(s.Sentence + "\n")
+	if s.Dropped > 0 {
+		fmt.Fprintf(&b, "the recording was full: %d spans had no room, and this is about what was before\n", s.Dropped)
+	}
+	if s.LimitedBy != "" {
+		rows := [][]string{{"part of the run", "time", "share", "at most"}}
+		for _, p := range s.Parts {
+			faster := ""
+			if p.Speedup != nil {
+				faster = times(*p.Speedup)
+			}
+			rows = append(rows, []string{p.Name, duration(p.Seconds), percent(p.Share), faster})
+		}
+		b.WriteString("\n")
+		align(&b, rows, 1)
+	}
+	if s.Spans > 0 {
+		b.WriteString("\n")
+		align(&b, [][]string{
+			{"recorded", duration(s.Seconds), fmt.Sprintf("%d spans", s.Spans)},
+			{"runs", duration(s.RunSeconds), strconv.Itoa(s.Runs)},
+			{"runs slept, for want of room", duration(s.RoomSeconds), ""},
+			{"consumers slept, for want of data", duration(s.ProducerSeconds), ""},
+			{"producers and readers slept, for want of room", duration(s.FullSeconds), ""},
+			{"copies", duration(s.Copies.Seconds), volume(s.Copies.Bytes, s.Copies.BytesPerSecond)},
+		}, 1)
+		rows := [][]string{{"track", "category", "name", "count", "total", "mean", "max", "share", "bytes"}}
+		for _, o := range s.Operators[:min(len(s.Operators), mostRows)] {
+			rows = append(rows, []string{plain(o.Track), o.Category, plain(o.Name), strconv.Itoa(o.Count), duration(o.Seconds),
+				duration(o.Mean), duration(o.Max), percent(o.Share), volume(o.Bytes, o.BytesPerSecond)})
+		}
+		b.WriteString("\n")
+		align(&b, rows, 3)
+		if more := len(s.Operators) - mostRows; more > 0 {
+			fmt.Fprintf(&b, "and %d more, which the summary has\n", more)
+		}
+	}
+	return b.String()
+}
+
+// align writes rows of columns, the first few to the left and the others to the right.
+func align(b *strings.Builder, rows [][]string, left int) {
+	widths := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for _, row := range rows {
+		var line strings.Builder
+		for i, cell := range row {
+			if i > 0 {
+				line.WriteString("  ")
+			}
+			space := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+			if i < left {
+				line.WriteString(cell + space)
+			} else {
+				line.WriteString(space + cell)
+			}
+		}
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	}
+}
+
+// plain keeps names from breaking a line.
+func plain(name string) string {
+	if strings.ContainsFunc(name, func(r rune) bool { return unicode.IsControl(r) || r == utf8.RuneError }) {
+		return strconv.Quote(name)
+	}
+	return name
+}
+
+func percent(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
+
+func times(f float64) string {
+	switch {
+	case f >= 1000:
+		return "over 1000 times"
+	case f >= 10:
+		return fmt.Sprintf("%.0f times", f)
+	}
+	return fmt.Sprintf("%.1f times", f)
+}
+
+func duration(seconds float64) string {
+	switch {
+	case seconds == 0:
+		return "0 s"
+	case seconds >= 0.9995:
+		return significant(seconds) + " s"
+	case seconds >= 0.9995e-3:
+		return significant(seconds*1e3) + " ms"
+	case seconds >= 0.9995e-6:
+		return significant(seconds*1e6) + " µs"
+	}
+	return significant(seconds*1e9) + " ns"
+}
+
+// volume is a number of bytes, and how fast they were.
+func volume(bytes int64, perSecond float64) string {
+	if bytes == 0 {
+		return ""
+	}
+	s := size(float64(bytes))
+	if perSecond > 0 {
+		s += ", " + size(perSecond) + "/s"
+	}
+	return s
+}
+
+func size(bytes float64) string {
+	unit := 0
+	for ; bytes >= 999.5 && unit < len(units)-1; unit++ {
+		bytes /= 1000
+	}
+	return significant(bytes) + " " + units[unit]
+}
+
+var units = []string{"B", "kB", "MB", "GB", "TB", "PB"}
+
+// significant is a positive number with three digits, or all of those before the point.
+func significant(f float64) string {
+	switch {
+	case f >= 99.95:
+		return strconv.FormatFloat(f, 'f', 0, 64)
+	case f >= 9.995:
+		return strconv.FormatFloat(f, 'f', 1, 64)
+	}
+	return strconv.FormatFloat(f, 'f', 2, 64)
+}

@@ -1,0 +1,417 @@
+// Package trace records what runs, readers and queues do and when, for a picture of it and for the
+// answer to what limits a loop.
+//
+// One recording is on at a time, for the whole process. While none is, a site costs one atomic load.
+// A site looks like this:
+//
+//	start := trace.Begin()
+//	work()
+//	trace.Since(track, trace.Read, "work", start)
+//
+// A Span is kept when it ends, so that what has not ended when the recording does is not in it.
+package trace
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A Category says whose time a span is. The Summary goes by it.
+type Category uint8
+
+// The categories.
+const (
+	// Run is a whole run of a program, on a Track that nothing else runs on at that time.
+	Run Category = iota
+	// Compute is an operator of a run that computes.
+	Compute
+	// Read is an operator of a run that reads, or a thread that reads, with all that it waits and copies meanwhile.
+	Read
+	// Wait is a sleep. On the Track of a run it lies within the operator that sleeps.
+	Wait
+	// Producer is a sleep for want of data, of which there is none because nobody has pushed any: who makes it is slower.
+	Producer
+	// Full is a sleep for want of room of somebody who makes or reads data: who consumes it is slower.
+	Full
+	// Copy is the time in which bytes were copied.
+	Copy
+	// Make is a worker of a map reader at work: like a Producer's time, it is that of somebody who makes data.
+	Make
+
+	numCategories
+)
+
+var categoryNames = [numCategories]string{"run", "compute", "read", "wait", "producer", "full", "copy", "make"}
+
+func (c Category) String() string { return categoryNames[c] }
+
+// epoch is what Now counts from. A moment before the start, so that 0 is no time.
+var epoch = time.Now().Add(-time.Second)
+
+// Now is the time of spans, in nanoseconds. It never goes back.
+func Now() int64 { return int64(time.Since(epoch)) }
+
+// Begin is Now while a recording is on, else 0, of which Span makes nothing.
+func Begin() int64 {
+	if On() {
+		return Now()
+	}
+	return 0
+}
+
+var current atomic.Pointer[Recording]
+
+// On says whether a recording is on.
+func On() bool { return current.Load() != nil }
+
+// A Track is a lane in the picture, such as a run or a thread of a reader. Spans on one Track nest or follow each
+// other. It belongs to one recording: in others, spans on it go to Track 0, which is that of callers who have none,
+// and where spans may overlap.
+type Track uint32
+
+// The upper bits of a Track tell recordings apart.
+const (
+	trackBits = 22
+	mostTrack = 1<<trackBits - 1
+)
+
+// NewTrack makes a Track. It is 0, at no cost, when no recording is on.
+func NewTrack(name string) Track {
+	if r := current.Load(); r != nil {
+		return r.newTrack(name, false)
+	}
+	return 0
+}
+
+// Shared is the Track of that name, on which spans may overlap: the picture has a lane for as many as do.
+func Shared(name string) Track {
+	if r := current.Load(); r != nil {
+		return r.newTrack(name, true)
+	}
+	return 0
+}
+
+// Done says that nothing more comes on the Track: the next NewTrack of the same name may go on with it. So what comes
+// one after the other, such as a thousand runs of a program, has one lane.
+func (t Track) Done() {
+	if r := current.Load(); r != nil {
+		r.done(t)
+	}
+}
+
+// A Lane is the Track of what may live longer than a recording: it makes one in each that it meets. The zero Lane
+// is ready. It is for one goroutine at a time.
+type Lane struct{ track Track }
+
+// Track is the Lane's in the recording that is on; 0 when none is.
+func (l *Lane) Track(name string) Track { return l.in(name, false) }
+
+// Shared is Track for a Shared one.
+func (l *Lane) Shared(name string) Track { return l.in(name, true) }
+
+func (l *Lane) in(name string, shared bool) Track {
+	r := current.Load()
+	switch {
+	case r == nil:
+		l.track = 0
+	case r.index(l.track) == 0:
+		l.track = r.newTrack(name, shared)
+	}
+	return l.track
+}
+
+// Done says that nothing more comes, for now.
+func (l *Lane) Done() {
+	if l.track != 0 {
+		l.track.Done()
+		l.track = 0
+	}
+}
+
+// Span records what took from start to end. It does nothing if start is 0 or no recording is on, and costs some 50 ns
+// besides the clock otherwise. What began before the recording counts from the recording's start. The name is kept.
+func Span(t Track, c Category, name string, start, end int64) {
+	if start == 0 {
+		return
+	}
+	if r := current.Load(); r != nil {
+		r.add(t, c, name, start, end, 0)
+	}
+}
+
+// CopySpan is the Span of a Copy.
+func CopySpan(t Track, name string, start, end int64, bytes int) {
+	if start == 0 {
+		return
+	}
+	if r := current.Load(); r != nil {
+		r.add(t, Copy, name, start, end, int64(bytes))
+	}
+}
+
+// SleepSpan is the Span of somebody who slept, and may have a Track of its own. A run that slept for want of room is
+// told from one that waited for data by it.
+func SleepSpan(t Track, c Category, name string, start, end int64, who Track) {
+	if start == 0 {
+		return
+	}
+	if r := current.Load(); r != nil {
+		r.add(t, c, name, start, end, int64(r.index(who)))
+	}
+}
+
+// Since is a Span that ends now. Where start is 0 it costs nothing.
+func Since(t Track, c Category, name string, start int64) {
+	if start != 0 {
+		Span(t, c, name, start, Now())
+	}
+}
+
+// CopySince is a CopySpan that ends now.
+func CopySince(t Track, name string, start int64, bytes int) {
+	if start != 0 {
+		CopySpan(t, name, start, Now(), bytes)
+	}
+}
+
+// event is a span in its slot.
+type event struct {
+	start, end int64
+	name       string
+	detail     int64  // of a Copy, the bytes; of a sleep, the index of the track of who slept, or 0
+	track      uint32 // index
+	category   Category
+	state      atomic.Uint32
+}
+
+// States of a slot. Who finds it unused takes it there; nobody changes it afterwards.
+const (
+	unused = iota
+	written
+	missed // the recording ended while it was written
+)
+
+const chunkEvents = 4096
+
+type chunk [chunkEvents]event
+
+// A Recording is what happened between Start and Stop. Its methods are for any goroutine.
+type Recording struct {
+	generation uint32
+	start      int64
+	most       uint64
+
+	next   atomic.Uint64 // slots claimed; far beyond most once stopped
+	chunks []atomic.Pointer[chunk]
+
+	mu      sync.Mutex // guards what follows and the making of chunks
+	stopped bool
+	end     int64
+	claimed uint64 // when it was stopped
+	tracks  []track
+	shared  map[string]uint32
+	idle    map[string][]uint32
+}
+
+type track struct {
+	name         string
+	shared, idle bool
+}
+
+const (
+	usualEvents = 1_000_000
+	mostEvents  = 1 << 28
+)
+
+// ErrOn is why Start refuses a second recording.
+var ErrOn = errors.New("expected no recording to be on, found one: stop it first")
+
+var generations atomic.Uint32
+
+// Start begins a recording of maxEvents spans at most; 0: a million. Further ones are counted. They take 48 bytes
+// each, as they come.
+func Start(maxEvents int) (*Recording, error) {
+	if maxEvents < 0 || maxEvents > mostEvents {
+		return nil, fmt.Errorf("max_events: expected 0 to %d, found %d", mostEvents, maxEvents)
+	}
+	if maxEvents == 0 {
+		maxEvents = usualEvents
+	}
+	if On() {
+		return nil, ErrOn
+	}
+	r := &Recording{
+		generation: generations.Add(1) << trackBits,
+		start:      Now(),
+		most:       uint64(maxEvents),
+		chunks:     make([]atomic.Pointer[chunk], (maxEvents+chunkEvents-1)/chunkEvents),
+		tracks:     []track{{name: "callers", shared: true}},
+		shared:     make(map[string]uint32),
+		idle:       make(map[string][]uint32),
+	}
+	if !current.CompareAndSwap(nil, r) {
+		return nil, ErrOn
+	}
+	return r, nil
+}
+
+// Stop ends the recording. Twice is fine.
+func (r *Recording) Stop() {
+	current.CompareAndSwap(r, nil)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stopped {
+		return
+	}
+	r.stopped = true
+	r.end = Now()
+	r.claimed = r.next.Swap(1 << 62)
+	// Those who are still writing come too late from here on, so that what was recorded stays the same.
+	for i := range min(r.claimed, r.most) {
+		if c := r.chunks[i/chunkEvents].Load(); c != nil {
+			c[i%chunkEvents].state.CompareAndSwap(unused, missed)
+		}
+	}
+}
+
+// Stopped says whether the recording has ended.
+func (r *Recording) Stopped() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stopped
+}
+
+func (r *Recording) add(t Track, c Category, name string, start, end int64, detail int64) {
+	i := r.next.Add(1) - 1
+	if i >= r.most {
+		return
+	}
+	chunk := r.chunks[i/chunkEvents].Load()
+	if chunk == nil {
+		if chunk = r.grow(i / chunkEvents); chunk == nil {
+			return
+		}
+	}
+	e := &chunk[i%chunkEvents]
+	e.start = max(start, r.start)
+	e.end = max(end, e.start)
+	e.name, e.detail, e.track, e.category = name, detail, r.index(t), c
+	e.state.CompareAndSwap(unused, written)
+}
+
+func (r *Recording) grow(i uint64) *chunk {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stopped {
+		return nil
+	}
+	if r.chunks[i].Load() == nil {
+		r.chunks[i].Store(new(chunk))
+	}
+	return r.chunks[i].Load()
+}
+
+// index is the number of a Track in this recording, 0 of one that is another's.
+func (r *Recording) index(t Track) uint32 {
+	if uint32(t)&^uint32(mostTrack) != r.generation {
+		return 0
+	}
+	return uint32(t) & mostTrack
+}
+
+func (r *Recording) newTrack(name string, shared bool) Track {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := uint32(0)
+	if shared {
+		i = r.shared[name]
+	} else if idle := r.idle[name]; len(idle) > 0 {
+		i = idle[len(idle)-1]
+		r.idle[name] = idle[:len(idle)-1]
+		r.tracks[i].idle = false
+	}
+	if i == 0 {
+		if len(r.tracks) > mostTrack {
+			return 0
+		}
+		i = uint32(len(r.tracks))
+		r.tracks = append(r.tracks, track{name: name, shared: shared})
+		if shared {
+			r.shared[name] = i
+		}
+	}
+	return Track(r.generation | i)
+}
+
+func (r *Recording) done(t Track) {
+	i := r.index(t)
+	if i == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if of := &r.tracks[i]; !of.shared && !of.idle {
+		of.idle = true
+		r.idle[of.name] = append(r.idle[of.name], i)
+	}
+}
+
+func (e *event) bytes() int64 {
+	if e.category != Copy {
+		return 0
+	}
+	return e.detail
+}
+
+// spans are those that were written so far, in the order of their beginnings, outer ones before inner ones, with
+// the tracks they are on.
+func (r *Recording) spans() ([]*event, []track) {
+	r.mu.Lock()
+	n := min(r.count(), r.most)
+	r.mu.Unlock()
+	spans := make([]*event, 0, n)
+	for i := range n {
+		c := r.chunks[i/chunkEvents].Load()
+		if c == nil {
+			continue
+		}
+		if e := &c[i%chunkEvents]; e.state.Load() == written {
+			spans = append(spans, e)
+		}
+	}
+	inOrder := func(a, b *event) int { return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(b.end, a.end)) }
+	slices.SortStableFunc(spans, inOrder)
+	// Of those that take the same time, the one that came last is the outermost.
+	for i, j := 0, 0; i < len(spans); i = j {
+		for j = i + 1; j < len(spans) && inOrder(spans[i], spans[j]) == 0; j++ {
+		}
+		slices.Reverse(spans[i:j])
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return spans, slices.Clone(r.tracks)
+}
+
+// count is how many spans came. The lock is held.
+func (r *Recording) count() uint64 {
+	if r.stopped {
+		return r.claimed
+	}
+	return r.next.Load()
+}
+
+// extent is how long the recording took so far, and how many spans came that are not in it.
+func (r *Recording) extent(kept int) (length int64, lost uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	length = r.end - r.start
+	if !r.stopped {
+		length = Now() - r.start
+	}
+	return length, max(r.count(), uint64(kept)) - uint64(kept)
+}

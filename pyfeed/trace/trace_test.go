@@ -1,0 +1,891 @@
+package trace
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+func start(t testing.TB, most int) *Recording {
+	t.Helper()
+	r, err := Start(most)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Stop)
+	return r
+}
+
+// at is a span with times in milliseconds since the recording began.
+type at struct {
+	track    string
+	category Category
+	name     string
+	from, to int64
+	bytes    int64
+}
+
+// recorded is a recording of those spans, in the order of their ends, as spans come, inner ones before outer ones.
+func recorded(t testing.TB, spans ...at) *Recording {
+	t.Helper()
+	r := start(t, 0)
+	tracks := map[string]Track{"": 0}
+	slices.Reverse(spans)
+	slices.SortStableFunc(spans, func(a, b at) int { return cmp.Compare(a.to, b.to) })
+	for _, s := range spans {
+		if _, there := tracks[s.track]; !there {
+			tracks[s.track] = NewTrack(s.track)
+		}
+		r.add(tracks[s.track], s.category, s.name, r.start+s.from*1e6, r.start+s.to*1e6, s.bytes)
+	}
+	r.Stop()
+	return r
+}
+
+func near(a, b float64) bool { return math.Abs(a-b) < 1e-12 }
+
+func TestWhoLimitsTheLoop(t *testing.T) {
+	for name, test := range map[string]struct {
+		spans    []at
+		runs     int
+		seconds  [numParts]float64 // compute, producer, reader, copy, executor
+		sentence string
+	}{
+		"compute": {
+			[]at{
+				{"run", Run, "run", 0, 100, 0},
+				{"run", Compute, "add", 0, 70, 0},
+				{"run", Read, "read", 70, 95, 0},
+				{"run", Wait, "read", 70, 90, 0},
+				{"", Producer, "waits for a push", 60, 85, 0},
+			}, 1, [numParts]float64{0.070, 0.015, 0.010, 0, 0.005},
+			"the compute limits the loop: 70 % of the time; if data were always there, the loop would be at most 1.3 times as fast",
+		},
+		"producer": {
+			[]at{
+				{"run", Run, "run", 0, 100, 0},
+				{"run", Read, "read", 0, 80, 0},
+				{"run", Wait, "read", 5, 75, 0},
+				{"", Producer, "waits for a push", 0, 30, 0},
+				{"pump", Producer, "waits for a push", 20, 55, 0}, // overlaps the other
+				{"pump", Copy, "batch", 50, 65, 100},              // which counts from 55 on only
+				{"run", Compute, "add", 80, 100, 0},
+			}, 1, [numParts]float64{0.020, 0.050, 0.020, 0.010, 0},
+			"the producer limits the loop: 50 % of the time; if its data were always there, the loop would be at most 2.0 times as fast",
+		},
+		"a worker of map": {
+			[]at{
+				{"run", Run, "run", 0, 10, 0},
+				{"run", Read, "read", 0, 10, 0},
+				{"run", Wait, "read", 0, 10, 0},
+				{"", Make, "map", 0, 3, 0},
+				{"", Make, "map", 2, 6, 0},
+			}, 1, [numParts]float64{0, 0.006, 0.004, 0, 0},
+			"the producer limits the loop: 60 % of the time; if its data were always there, the loop would be at most 2.5 times as fast",
+		},
+		"reader": {
+			[]at{
+				{"run", Run, "run", 0, 100, 0},
+				{"run", Read, "read", 0, 60, 0},
+				{"run", Wait, "read", 10, 40, 0},
+				{"pump", Read, "shuffle", 0, 40, 0},
+				{"pump", Full, "no room", 40, 100, 0},
+				{"run", Compute, "add", 60, 90, 0},
+			}, 1, [numParts]float64{0.030, 0, 0.060, 0, 0.010},
+			"the reader limits the loop: 60 % of the time; if its data were always there, the loop would be at most 2.5 times as fast",
+		},
+		"copy": {
+			[]at{
+				{"run", Run, "run", 0, 100, 0},
+				{"run", Read, "read", 0, 80, 0},
+				{"run", Copy, "batch", 10, 40, 1000}, // its own
+				{"run", Wait, "read", 40, 80, 0},
+				{"pump", Copy, "batch", 30, 70, 1000}, // another's, for which it waits
+				{"run", Copy, "assign", 90, 95, 0},    // in no operator
+				{"run", Compute, "add", 95, 100, 0},
+				{"run", Copy, "scale", 96, 99, 0}, // a part of computing
+			}, 1, [numParts]float64{0.005, 0, 0.020, 0.065, 0.010},
+			"copying limits the loop: 65 % of the time; if it took no time, the loop would be at most 2.9 times as fast",
+		},
+		"executor": {
+			[]at{
+				{"run", Run, "run", 0, 100, 0},
+				{"run", Compute, "add", 0, 10, 0},
+			}, 1, [numParts]float64{0.010, 0, 0, 0, 0.090},
+			"the executor itself limits the loop: 90 % of the time; if it took no time, the loop would be at most 10 times as fast",
+		},
+		"nothing but compute": {
+			[]at{
+				{"run", Run, "run", 0, 10, 0},
+				{"run", Compute, "add", 0, 10, 0},
+			}, 1, [numParts]float64{0.010, 0, 0, 0, 0},
+			"the compute limits the loop: 100 % of the time; data is there in time",
+		},
+		"nothing but waits": {
+			[]at{
+				{"run", Run, "run", 0, 10, 0},
+				{"run", Wait, "read", 0, 10, 0},
+				{"", Producer, "waits for a push", 0, 10, 0},
+			}, 1, [numParts]float64{0, 0.010, 0, 0, 0},
+			"the producer limits the loop: 100 % of the time; there is nothing else",
+		},
+		"operators within operators": {
+			[]at{
+				{"run", Run, "run", 0, 100, 0},
+				{"run", Compute, "while", 10, 90, 0},
+				{"run", Read, "read", 20, 50, 0},
+				{"run", Wait, "read", 20, 30, 0},
+			}, 1, [numParts]float64{0.050, 0, 0.030, 0, 0.020},
+			"the compute limits the loop: 50 % of the time; if data were always there, the loop would be at most 1.4 times as fast",
+		},
+		"several runs, at a time and after each other": {
+			[]at{
+				{"a", Run, "run", 0, 10, 0},
+				{"a", Compute, "add", 0, 9, 0},
+				{"a", Run, "run", 20, 30, 0},
+				{"a", Compute, "add", 20, 30, 0},
+				{"b", Run, "run", 5, 25, 0},
+				{"b", Read, "read", 5, 16, 0},
+				{"b", Wait, "read", 5, 15, 0},
+				{"", Producer, "waits for a push", 0, 40, 0},
+			}, 3, [numParts]float64{0.019, 0.010, 0.001, 0, 0.010},
+			"the compute limits the loop: 48 % of the time of 3 runs; if data were always there, the loop would be at most 1.4 times as fast",
+		},
+		"a run that had not ended": {
+			[]at{
+				{"run", Compute, "add", 10, 30, 0},
+				{"run", Read, "read", 30, 40, 0},
+				{"run", Wait, "read", 31, 40, 0},
+				{"pump", Read, "shuffle", 0, 90, 0}, // no run
+			}, 1, [numParts]float64{0.020, 0, 0.010, 0, 0},
+			"the compute limits the loop: 67 % of the time; if data were always there, the loop would be at most 1.5 times as fast",
+		},
+		"a run that had not ended, after one that had": {
+			[]at{
+				{"run", Run, "run", 0, 10, 0},
+				{"run", Compute, "add", 0, 10, 0},
+				{"run", Compute, "add", 20, 30, 0},
+				{"run", Compute, "add", 40, 50, 0},
+			}, 2, [numParts]float64{0.030, 0, 0, 0, 0.010},
+			"the compute limits the loop: 75 % of the time of 2 runs; data is there in time",
+		},
+		"a run of which nothing is known": {
+			[]at{
+				{"run", Run, "run", 0, 10, 0},
+				{"run", Compute, "add", 0, 10, 0},
+				{"run", Read, "read", 20, 30, 0}, // the next has computed nothing yet
+			}, 1, [numParts]float64{0.010, 0, 0, 0, 0},
+			"the compute limits the loop: 100 % of the time; data is there in time",
+		},
+		"no run": {
+			[]at{
+				{"", Producer, "waits for a push", 0, 1500, 0},
+				{"pump", Full, "no room", 0, 12, 0},
+			}, 0, [numParts]float64{},
+			"no run of an executor was recorded: for want of data consumers slept 1.50 s, for want of room producers and readers 12.0 ms",
+		},
+		"no time": {
+			[]at{{"run", Run, "run", 5, 5, 0}}, 1, [numParts]float64{}, "the runs that were recorded took no time",
+		},
+		"nothing": {nil, 0, [numParts]float64{}, "nothing was recorded"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := recorded(t, test.spans...)
+			s := r.Summary()
+			var all float64
+			for i, want := range test.seconds {
+				all += want
+				if p := s.part(i); !near(p.Seconds, want) {
+					t.Errorf("%s: expected %v s, found %v", partNames[i], want, p.Seconds)
+				}
+			}
+			if s.Runs != test.runs || !near(s.RunSeconds, all) {
+				t.Errorf("expected %d runs of %v s, found %d of %v", test.runs, all, s.Runs, s.RunSeconds)
+			}
+			if s.Sentence != test.sentence {
+				t.Errorf("expected %q, found %q", test.sentence, s.Sentence)
+			}
+			limit := ""
+			if all > 0 {
+				limit = s.Parts[0].Name
+			}
+			if s.LimitedBy != limit {
+				t.Errorf("limited by: expected %q, found %q", limit, s.LimitedBy)
+			}
+			for _, p := range s.Parts {
+				if all > 0 && !near(p.Share, p.Seconds/all) {
+					t.Errorf("%s: share %v of %v", p.Name, p.Share, p.Seconds/all)
+				}
+				if p.Seconds < all && (p.Speedup == nil || !near(*p.Speedup, 1/(1-p.Share))) {
+					t.Errorf("%s: share %v, speedup %v", p.Name, p.Share, p.Speedup)
+				}
+			}
+			if _, err := json.Marshal(s); err != nil {
+				t.Error(err)
+			}
+			if first, _, _ := strings.Cut(r.Table(), "\n"); first != test.sentence {
+				t.Errorf("the table begins with %q", first)
+			}
+			checkChrome(t, r)
+		})
+	}
+}
+
+// A run that fills a staging buffer, and sleeps when there is no room: it does not hold up the one that computes.
+func TestARunThatSleepsForRoom(t *testing.T) {
+	r := start(t, 0)
+	loader, trainer, waits := NewTrack("run"), NewTrack("run"), Shared("waits for room")
+	ms := func(n int64) int64 { return r.start + n*1e6 }
+	Span(loader, Read, "read", ms(0), ms(10))
+	SleepSpan(waits, Full, "waits for room", ms(11), ms(78), loader)
+	Span(loader, Wait, "stage", ms(12), ms(80)) // which begins and ends a little later
+	Span(loader, Copy, "stage", ms(10), ms(85))
+	SleepSpan(waits, Full, "waits for room", ms(86), ms(90), 0) // somebody else
+	Span(loader, Wait, "read", ms(86), ms(90))
+	Span(loader, Read, "read", ms(85), ms(90))
+	Span(loader, Run, "run", ms(0), ms(90))
+	Span(trainer, Compute, "add", ms(0), ms(80))
+	Span(trainer, Run, "run", ms(0), ms(80))
+	r.Stop()
+	s := r.Summary()
+	if s.Runs != 2 || s.RoomSeconds != 0.068 || !near(s.RunSeconds, 0.022+0.080) {
+		t.Errorf("found %d runs of %v s that slept for %v", s.Runs, s.RunSeconds, s.RoomSeconds)
+	}
+	for i, want := range [numParts]float64{0.080, 0, 0.015, 0.007, 0} {
+		if p := s.part(i); !near(p.Seconds, want) {
+			t.Errorf("%s: expected %v s, found %v", partNames[i], want, p.Seconds)
+		}
+	}
+	if s.Copies.Count != 0 {
+		t.Errorf("a copy that does not say of what: %+v", s.Copies)
+	}
+
+	r = start(t, 0)
+	loader = NewTrack("run")
+	SleepSpan(0, Full, "waits for room", ms(0), ms(10), loader)
+	Span(loader, Wait, "stage", ms(0), ms(10))
+	Span(loader, Run, "run", ms(0), ms(10))
+	r.Stop()
+	if s := r.Summary(); s.Sentence != "the runs that were recorded only slept for want of room" || s.RoomSeconds != 0.010 {
+		t.Errorf("found %q of %v s", s.Sentence, s.RoomSeconds)
+	}
+}
+
+// Random spans, shared out moment by moment as the comment of Summary says.
+func TestEveryMomentIsSomebodys(t *testing.T) {
+	const moments = 60
+	type span struct {
+		track    int
+		category Category
+		from, to int64
+		depth    int
+	}
+	for seed := range uint64(300) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		var spans []span
+		var fill func(track, depth int, from, to int64, categories []Category)
+		fill = func(track, depth int, from, to int64, categories []Category) {
+			for at := from + random.Int64N(3); at < to; at += random.Int64N(3) {
+				end := at + random.Int64N(to-at+1)
+				c := categories[random.IntN(len(categories))]
+				spans = append(spans, span{track, c, at, end, depth})
+				switch c {
+				case Run:
+					fill(track, depth+1, at, end, []Category{Compute, Read, Copy, Wait})
+				case Compute, Read:
+					if depth < 4 {
+						fill(track, depth+1, at, end, []Category{Compute, Read, Copy, Wait})
+					}
+				}
+				at = end + 1 // spans that touch are found in other tests
+			}
+		}
+		runs := 1 + random.IntN(3)
+		for track := range runs {
+			fill(track, 0, 0, moments, []Category{Run})
+		}
+		for range 6 {
+			fill(runs, 0, random.Int64N(moments), moments, []Category{Producer, Copy, Full, Make})
+		}
+
+		var want [numParts]float64
+		for m := range int64(moments) {
+			covers := func(s span) bool { return s.from <= m && m < s.to }
+			var missing, busy bool
+			for _, s := range spans {
+				missing = missing || covers(s) && (s.category == Producer || s.category == Make)
+				busy = busy || covers(s) && s.category == Copy
+			}
+			for track := range runs {
+				var open []span
+				for _, s := range spans {
+					if s.track == track && covers(s) {
+						open = append(open, s)
+					}
+				}
+				if len(open) == 0 {
+					continue
+				}
+				slices.SortFunc(open, func(a, b span) int { return b.depth - a.depth })
+				is := func(c ...Category) func(span) bool {
+					return func(s span) bool { return slices.Contains(c, s.category) }
+				}
+				operator := slices.IndexFunc(open, is(Compute, Read))
+				copied := slices.IndexFunc(open, is(Copy))
+				switch {
+				case open[0].category == Wait && missing:
+					want[producer]++
+				case open[0].category == Wait && busy:
+					want[copying]++
+				case open[0].category == Wait:
+					want[reader]++
+				case operator >= 0 && open[operator].category == Compute:
+					want[compute]++
+				case copied >= 0 && (operator < 0 || copied < operator):
+					want[copying]++
+				case operator >= 0:
+					want[reader]++
+				default:
+					want[executor]++
+				}
+			}
+		}
+
+		r := start(t, 0)
+		tracks := make([]Track, runs+1)
+		for i := range tracks {
+			tracks[i] = NewTrack("track")
+		}
+		random.Shuffle(len(spans), func(i, j int) { spans[i], spans[j] = spans[j], spans[i] })
+		slices.SortStableFunc(spans, func(a, b span) int { return cmp.Or(cmp.Compare(a.to, b.to), b.depth-a.depth) })
+		for _, s := range spans {
+			Span(tracks[s.track], s.category, "span", r.start+s.from, r.start+s.to)
+		}
+		r.Stop()
+		s := r.Summary()
+		for i, w := range want {
+			if p := s.part(i); !near(p.Seconds, w*1e-9) {
+				t.Fatalf("seed %d: %s: expected %v ns, found %v", seed, partNames[i], w, p.Seconds*1e9)
+			}
+		}
+		checkChrome(t, r)
+	}
+}
+
+func TestRunsAndTheirParts(t *testing.T) {
+	r := start(t, 0)
+	run := NewTrack("run")
+	for i := range int64(3) { // one run, in parts
+		Span(run, Run, "run", r.start+10*i, r.start+10*i+10)
+	}
+	Span(run, Run, "run", r.start+31, r.start+40)
+	Span(0, Run, "run", r.start, r.start+100) // of a recording before, when it ran on a track of its own
+	Span(0, Compute, "add", r.start, r.start+100)
+	r.Stop()
+	if s := r.Summary(); s.Runs != 2 || !near(s.RunSeconds, 39e-9) {
+		t.Errorf("found %d runs of %v s", s.Runs, s.RunSeconds)
+	}
+}
+
+func TestOperatorsAndCopies(t *testing.T) {
+	s := recorded(t,
+		at{"run", Run, "run", 0, 100, 0},
+		at{"run", Compute, "add", 0, 10, 0},
+		at{"run", Compute, "add", 20, 50, 0},
+		at{"pump", Copy, "batch", 0, 40, 6000},
+		at{"pump", Copy, "batch", 40, 80, 2000},
+		at{"", Copy, "push", 0, 20, 2000},
+		at{"", Full, "waits for room in a queue", 0, 70, 0},
+		at{"", Full, "waits for room in a queue", 10, 70, 0},
+		at{"", Producer, "waits for a push", 70, 80, 0},
+	).Summary()
+	if s.FullSeconds != 0.130 || s.ProducerSeconds != 0.010 {
+		t.Errorf("full %v s, producer %v s", s.FullSeconds, s.ProducerSeconds)
+	}
+	if want := (Bandwidth{3, 10000, 0.100, 1e5}); s.Copies != want {
+		t.Errorf("expected %v, found %v", want, s.Copies)
+	}
+	want := []Operator{
+		{"callers", "full", "waits for room in a queue", 2, 0.130, 0.065, 0.070, 1.3, 0, 0},
+		{"run", "run", "run", 1, 0.100, 0.100, 0.100, 1, 0, 0},
+		{"pump", "copy", "batch", 2, 0.080, 0.040, 0.040, 0.8, 8000, 1e5},
+		{"run", "compute", "add", 2, 0.040, 0.020, 0.030, 0.4, 0, 0},
+		{"callers", "copy", "push", 1, 0.020, 0.020, 0.020, 0.2, 2000, 1e5},
+		{"callers", "producer", "waits for a push", 1, 0.010, 0.010, 0.010, 0.1, 0, 0},
+	}
+	if !slices.Equal(s.Operators, want) {
+		t.Errorf("expected %v, found %v", want, s.Operators)
+	}
+}
+
+func TestTable(t *testing.T) {
+	r := recorded(t,
+		at{"run", Run, "run", 0, 100, 0},
+		at{"run", Compute, "a long name, µ", 0, 50, 0},
+		at{"files", Copy, "two\nlines", 0, 40, 6_000_000},
+	)
+	table := r.Table()
+	_, rest, _ := strings.Cut(table, "\n\n")
+	parts, rest, _ := strings.Cut(rest, "\n\n")
+	if want := `part of the run     time   share    at most
+compute          50.0 ms  50.0 %  2.0 times
+executor         50.0 ms  50.0 %  2.0 times
+producer             0 s   0.0 %  1.0 times
+reader               0 s   0.0 %  1.0 times
+copy                 0 s   0.0 %  1.0 times`; parts != want {
+		t.Errorf("expected\n%s\nfound\n%s", want, parts)
+	}
+	_, operators, _ := strings.Cut(rest, "\n\n")
+	if want := `track  category  name            count    total     mean      max    share              bytes
+run    run       run                 1   100 ms   100 ms   100 ms  100.0 %
+run    compute   a long name, µ      1  50.0 ms  50.0 ms  50.0 ms   50.0 %
+files  copy      "two\nlines"        1  40.0 ms  40.0 ms  40.0 ms   40.0 %  6.00 MB, 150 MB/s
+`; operators != want {
+		t.Errorf("expected\n%s\nfound\n%s", want, operators)
+	}
+}
+
+func TestTableIsBounded(t *testing.T) {
+	var spans []at
+	for i := range mostRows + 7 {
+		spans = append(spans, at{"files", Read, fmt.Sprint(i), int64(i), int64(i + 1), 0})
+	}
+	table := recorded(t, spans...).Table()
+	if !strings.HasSuffix(table, "and 7 more, which the summary has\n") {
+		t.Error(table)
+	}
+}
+
+func TestNumbersForPeople(t *testing.T) {
+	for _, test := range []struct{ found, want string }{
+		{duration(0), "0 s"},
+		{duration(5e-9), "5.00 ns"},
+		{duration(0.9996e-6), "1.00 µs"},
+		{duration(0.0123456), "12.3 ms"},
+		{duration(0.99949), "999 ms"},
+		{duration(0.9996), "1.00 s"},
+		{duration(1234.4), "1234 s"},
+		{size(7), "7.00 B"},
+		{size(999.4), "999 B"},
+		{size(999.6), "1.00 kB"},
+		{size(12.34e9), "12.3 GB"},
+		{times(9.96), "10.0 times"},
+		{times(1e6), "over 1000 times"},
+	} {
+		if test.found != test.want {
+			t.Errorf("expected %q, found %q", test.want, test.found)
+		}
+	}
+}
+
+// chromeTrace is what the format asks for.
+type chromeTrace struct {
+	TraceEvents []struct {
+		Ph   string
+		Pid  *int
+		Tid  *int
+		Name string
+		Cat  string
+		Ts   *json.Number
+		Dur  *json.Number
+		Args map[string]any
+	}
+	OtherData map[string]any
+}
+
+// nanoseconds is a time in microseconds, exactly.
+func nanoseconds(t *testing.T, n *json.Number) int64 {
+	t.Helper()
+	whole, part, _ := strings.Cut(n.String(), ".")
+	if len(part) != 3 {
+		t.Fatalf("%v: expected three digits after the point", n)
+	}
+	v, err := strconv.ParseInt(whole+part, 10, 64)
+	if err != nil || v < 0 {
+		t.Fatalf("%v: expected a time that is not negative", n)
+	}
+	return v
+}
+
+// checkChrome reads what Chrome writes, and sees that the spans of each thread nest or follow each other.
+func checkChrome(t *testing.T, r *Recording) chromeTrace {
+	t.Helper()
+	var b bytes.Buffer
+	if err := r.Chrome(&b); err != nil {
+		t.Fatal(err)
+	}
+	var c chromeTrace
+	decoder := json.NewDecoder(&b)
+	if err := decoder.Decode(&c); err != nil {
+		t.Fatalf("%v in %s", err, b.String())
+	}
+	threads := map[int]bool{}
+	open := map[int][]int64{}
+	last := int64(-1)
+	for _, e := range c.TraceEvents {
+		if e.Pid == nil || e.Tid == nil {
+			t.Fatalf("an event without pid or tid: %+v", e)
+		}
+		switch e.Ph {
+		case "M":
+			if e.Name == "thread_name" {
+				threads[*e.Tid] = true
+			}
+		case "X":
+			if !threads[*e.Tid] {
+				t.Errorf("thread %d has no name", *e.Tid)
+			}
+			from := nanoseconds(t, e.Ts)
+			to := from + nanoseconds(t, e.Dur)
+			if from < last {
+				t.Errorf("%s begins at %d ns, after one of %d", e.Name, from, last)
+			}
+			last = from
+			ends := open[*e.Tid]
+			for len(ends) > 0 && ends[len(ends)-1] <= from {
+				ends = ends[:len(ends)-1]
+			}
+			if len(ends) > 0 && to > ends[len(ends)-1] {
+				t.Errorf("%s from %d to %d ns does not nest: it is in one that ends at %d", e.Name, from, to, ends[len(ends)-1])
+			}
+			open[*e.Tid] = append(ends, to)
+		default:
+			t.Errorf("an event of phase %q", e.Ph)
+		}
+	}
+	return c
+}
+
+func TestChrome(t *testing.T) {
+	odd := "a \"quoted\" \\ name\n\x00 </script> \xff µ"
+	r := start(t, 0)
+	run := NewTrack(odd)
+	waits := Shared("waits")
+	ms := func(n int64) int64 { return r.start + n*1e6 }
+	Span(run, Compute, odd, ms(1), ms(2))
+	CopySpan(run, "copy", ms(2), ms(2)+1234567, 42)
+	Span(run, Run, "run", ms(0), ms(10))
+	Span(run, Read, "late", ms(9), ms(11)) // which crosses the end of the run
+	Span(waits, Full, "first", ms(0), ms(9))
+	Span(waits, Full, "second", ms(1), ms(2)) // at the same time
+	Span(waits, Full, "third", ms(9), ms(10))
+	Span(run, Read, "early", r.start-5, ms(0)+1)
+	r.Stop()
+	c := checkChrome(t, r)
+
+	names := map[int]string{}
+	type found struct {
+		thread, cat, ts, dur string
+		tid                  int
+	}
+	spans := map[string]found{}
+	for _, e := range c.TraceEvents {
+		switch {
+		case e.Ph == "M" && e.Name == "thread_name":
+			names[*e.Tid] = e.Args["name"].(string)
+		case e.Ph == "X":
+			spans[e.Name] = found{names[*e.Tid], e.Cat, e.Ts.String(), e.Dur.String(), *e.Tid}
+			if e.Name == "copy" && e.Args["bytes"] != 42.0 {
+				t.Errorf("args of the copy: %v", e.Args)
+			}
+		}
+	}
+	name := strings.ToValidUTF8(odd, "\ufffd")
+	for span, want := range map[string]found{
+		name:     {name, "compute", "1000.000", "1000.000", 1},
+		"copy":   {name, "copy", "2000.000", "1234.567", 1},
+		"run":    {name, "run", "0.000", "10000.000", 1},
+		"early":  {name, "read", "0.000", "0.001", 1},
+		"late":   {name, "read", "9000.000", "2000.000", 2},
+		"first":  {"waits", "full", "0.000", "9000.000", 3},
+		"second": {"waits", "full", "1000.000", "1000.000", 4},
+		"third":  {"waits", "full", "9000.000", "1000.000", 3},
+	} {
+		if spans[span] != want {
+			t.Errorf("%q: expected %v, found %v", span, want, spans[span])
+		}
+	}
+	if c.OtherData["spans"] != 8.0 || c.OtherData["dropped_spans"] != 0.0 {
+		t.Errorf("otherData: %v", c.OtherData)
+	}
+}
+
+type brokenWriter struct{ err error }
+
+func (b brokenWriter) Write([]byte) (int, error) { return 0, b.err }
+
+func TestChromeSaysThatItCouldNotWrite(t *testing.T) {
+	full := errors.New("disk full")
+	if err := recorded(t, at{"run", Run, "run", 0, 1, 0}).Chrome(brokenWriter{full}); err != full {
+		t.Errorf("expected %v, found %v", full, err)
+	}
+}
+
+func TestWhatDoesNotFitIsCounted(t *testing.T) {
+	const most = chunkEvents + 10
+	r := start(t, most)
+	run := NewTrack("run")
+	for i := range int64(most + 5) {
+		Span(run, Compute, "add", r.start+i*10, r.start+i*10+10)
+	}
+	Span(run, Run, "run", r.start, r.start+10*(most+5))
+	r.Stop()
+	s := r.Summary()
+	if s.Spans != most || s.Dropped != 6 {
+		t.Errorf("expected %d spans and 6 dropped, found %d and %d", most, s.Spans, s.Dropped)
+	}
+	// The run had not ended when there was no room any more.
+	if s.Runs != 1 || !near(s.RunSeconds, most*10e-9) {
+		t.Errorf("found %d runs of %v s", s.Runs, s.RunSeconds)
+	}
+	if _, rest, _ := strings.Cut(r.Table(), "\n"); !strings.HasPrefix(rest, "the recording was full: 6 spans had no room, ") {
+		t.Error(rest)
+	}
+	if c := checkChrome(t, r); c.OtherData["dropped_spans"] != 6.0 {
+		t.Errorf("otherData: %v", c.OtherData)
+	}
+}
+
+func TestStart(t *testing.T) {
+	if On() || NewTrack("a") != 0 || Begin() != 0 || Shared("a") != 0 {
+		t.Fatal("there is a recording")
+	}
+	Span(0, Read, "before", Now(), Now())
+	for _, most := range []int{-1, mostEvents + 1} {
+		if _, err := Start(most); err == nil || errors.Is(err, ErrOn) {
+			t.Errorf("%d events: %v", most, err)
+		}
+	}
+	r := start(t, 0)
+	if _, err := Start(0); !errors.Is(err, ErrOn) {
+		t.Errorf("a second recording: %v", err)
+	}
+	begun := Begin()
+	if !On() || begun == 0 || begun > Now() || r.Stopped() {
+		t.Error("there is no recording")
+	}
+	r.Stop()
+	r.Stop()
+	Since(0, Read, "after", begun)
+	CopySince(0, "after", begun, 1)
+	if n := r.Summary().Spans; On() || n != 0 || !r.Stopped() {
+		t.Errorf("after Stop: on %v, %d spans", On(), n)
+	}
+	second := start(t, 5)
+	r.Stop() // has nothing to do with the second
+	if !On() {
+		t.Error("stopping the first again ended the second")
+	}
+	second.Stop()
+}
+
+func TestTracksOfOtherRecordings(t *testing.T) {
+	var lane, shared Lane
+	if lane.Track("lane") != 0 {
+		t.Error("a track without a recording")
+	}
+	first := start(t, 0)
+	old := NewTrack("old")
+	was := lane.Track("lane")
+	if was == 0 || lane.Track("lane") != was || was == old || shared.Shared("shared") != Shared("shared") {
+		t.Error("a lane is not one track")
+	}
+	first.Stop()
+
+	second := start(t, 0)
+	NewTrack("takes the number of the old one")
+	Span(old, Read, "stale", second.start, second.start+1)
+	Span(0, Read, "none", second.start, second.start+1)
+	now := lane.Track("lane")
+	if now == was {
+		t.Error("a lane kept the track of an old recording")
+	}
+	Span(now, Read, "lane", second.start, second.start+1)
+	old.Done()
+	second.Stop()
+	found := map[string]string{}
+	for _, o := range second.Summary().Operators {
+		found[o.Name] = o.Track
+	}
+	if found["stale"] != "callers" || found["none"] != "callers" || found["lane"] != "lane" {
+		t.Errorf("found %v", found)
+	}
+}
+
+func TestTracksAreUsedAgain(t *testing.T) {
+	r := start(t, 0)
+	var lane Lane
+	first, other := NewTrack("run"), NewTrack("run")
+	if first == other {
+		t.Fatal("two runs at a time on one track")
+	}
+	first.Done()
+	first.Done() // twice is once
+	if NewTrack("walk") == first {
+		t.Error("a track of another name")
+	}
+	if got := lane.Track("run"); got != first {
+		t.Errorf("expected track %d again, found %d", first, got)
+	}
+	if got := NewTrack("run"); got == first || got == other {
+		t.Error("a track that is in use")
+	}
+	lane.Done()
+	lane.Done()
+	if got := NewTrack("run"); got != first {
+		t.Errorf("expected track %d again, found %d", first, got)
+	}
+	s := Shared("waits")
+	s.Done()
+	if Shared("waits") != s || NewTrack("waits") == s {
+		t.Error("a shared track is not as it was")
+	}
+	r.Stop()
+}
+
+func TestRecordingWhileItStartsAndStops(t *testing.T) {
+	const writers, recordings = 8, 60
+	var wait sync.WaitGroup
+	var stop atomic.Bool
+	for w := range writers {
+		wait.Go(func() {
+			var lane Lane
+			for !stop.Load() {
+				start := Begin()
+				track := NewTrack("run")
+				Since(lane.Track("writer"), Read, "work", start)
+				CopySince(track, "copy", start, w)
+				track.Done()
+				runtime.Gosched()
+			}
+		})
+	}
+	for i := range recordings {
+		r := start(t, 2*chunkEvents)
+		for r.next.Load() < uint64(100*i) {
+			runtime.Gosched()
+		}
+		if i%2 == 0 {
+			r.Summary() // while it is on
+		}
+		var stops sync.WaitGroup
+		for range 2 {
+			stops.Go(r.Stop)
+		}
+		stops.Wait()
+		s := r.Summary()
+		if s.Spans > 2*chunkEvents || uint64(s.Spans)+s.Dropped < uint64(100*i) {
+			t.Fatalf("%d spans and %d dropped of at least %d", s.Spans, s.Dropped, 100*i)
+		}
+		var count int
+		for _, o := range s.Operators {
+			if o.Name != "work" && o.Name != "copy" {
+				t.Fatalf("a span that nobody wrote: %v", o)
+			}
+			count += o.Count
+		}
+		again := r.Summary()
+		if count != s.Spans || again.Spans != s.Spans || again.Dropped != s.Dropped || !slices.Equal(again.Operators, s.Operators) {
+			t.Fatal("what was recorded has changed after Stop")
+		}
+	}
+	stop.Store(true)
+	wait.Wait()
+}
+
+func TestNoAllocations(t *testing.T) {
+	site := func() {
+		start := Begin()
+		Since(0, Read, "work", start)
+		CopySince(0, "copy", start, 7)
+		Span(NewTrack("nothing"), Wait, "work", start, start)
+	}
+	if n := testing.AllocsPerRun(1000, site); n != 0 {
+		t.Errorf("off: %v allocations", n)
+	}
+	r := start(t, 100_000)
+	var lane Lane
+	on := func() {
+		start := Begin()
+		Since(lane.Track("lane"), Read, "work", start)
+		CopySince(lane.Track("lane"), "copy", start, 7)
+	}
+	if n := testing.AllocsPerRun(10_000, on); n != 0 {
+		t.Errorf("on: %v allocations", n)
+	}
+	r.Stop()
+}
+
+func BenchmarkSpan(b *testing.B) {
+	site := func(t Track) {
+		start := Begin()
+		Since(t, Read, "work", start)
+	}
+	b.Run("off", func(b *testing.B) {
+		for b.Loop() {
+			site(0)
+		}
+	})
+	on := func(b *testing.B, run func(Track)) {
+		r := start(b, 100_000_000)
+		b.ReportAllocs()
+		b.ResetTimer()
+		run(NewTrack("bench"))
+		b.StopTimer()
+		r.Stop()
+	}
+	b.Run("on", func(b *testing.B) {
+		on(b, func(t Track) {
+			for range b.N {
+				site(t)
+			}
+		})
+	})
+	b.Run("on, parallel", func(b *testing.B) {
+		on(b, func(t Track) {
+			b.RunParallel(func(p *testing.PB) {
+				for p.Next() {
+					site(t)
+				}
+			})
+		})
+	})
+}
+
+func BenchmarkSummary(b *testing.B) {
+	r := start(b, 1_000_000)
+	run := NewTrack("run")
+	waits := Shared("waits")
+	for i := range int64(250_000) {
+		at := r.start + 1000*i
+		Span(run, Compute, "add", at, at+500)
+		Span(run, Wait, "read", at+600, at+900)
+		Span(run, Read, "read", at+550, at+950)
+		Span(waits, Producer, "waits for a push", at+500, at+800)
+	}
+	r.Stop()
+	b.Run("summary", func(b *testing.B) {
+		for b.Loop() {
+			r.Summary()
+		}
+	})
+	b.Run("chrome", func(b *testing.B) {
+		for b.Loop() {
+			if err := r.Chrome(io.Discard); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}

@@ -1,0 +1,109 @@
+package wait
+
+import (
+	"context"
+	"testing"
+
+	"github.com/pyfeed/pyfeed/pyfeed/trace"
+)
+
+func record(t *testing.T) *trace.Recording {
+	t.Helper()
+	r, err := trace.Start(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Stop)
+	return r
+}
+
+func TestWaitsAreRecorded(t *testing.T) {
+	g, silent := newGate(), newGate()
+	g.list.Named("waits for a token", trace.Producer)
+	pass := func(gates ...*gate) {
+		done := make(chan error)
+		for _, g := range gates {
+			go func() {
+				_, err := Do(context.Background(), g.try)
+				done <- err
+			}()
+			g.waiting(1)
+			g.open(1)
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	pass(g)
+	r := record(t)
+	const before = 3
+	for range before {
+		pass(g, silent)
+	}
+	// Two at a time, of which one gives up.
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() {
+		_, err := Do(ctx, g.try)
+		done <- err
+	}()
+	g.waiting(1)
+	cancel()
+	<-done
+	r.Stop()
+	pass(g)
+	s := r.Summary()
+	if len(s.Operators) != 1 {
+		t.Fatalf("found %+v", s.Operators)
+	}
+	o := s.Operators[0]
+	if o.Track != "waits for a token" || o.Name != o.Track || o.Category != "producer" || o.Count != before+1 || o.Seconds <= 0 {
+		t.Errorf("found %+v", o)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if waited := g.list.Waited().Seconds(); s.ProducerSeconds > waited {
+		t.Errorf("recorded %v s, of %v waited", s.ProducerSeconds, waited)
+	}
+}
+
+// The track of whoever calls is there for all that is called, whether it waits or not.
+func TestTrackOf(t *testing.T) {
+	if TrackOf(context.Background()) != 0 || TrackOf(Never) != 0 {
+		t.Error("a track of nobody")
+	}
+	g := newGate()
+	var tracks []trace.Track
+	try := func(ctx context.Context) (int, error) {
+		tracks = append(tracks, TrackOf(ctx))
+		return g.try(ctx)
+	}
+	base, cancel := context.WithCancel(context.Background())
+	ctx := &Traced{Context: base, Track: 7}
+	done := make(chan error)
+	go func() {
+		_, err := Do(ctx, try)
+		done <- err
+	}()
+	g.waiting(1)
+	g.open(1)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	ctx.Track = 8 // the thread has gone over to another recording
+	if _, err := Do(ctx.Never(), try); err != ErrWouldBlock {
+		t.Errorf("a caller that does not wait: %v", err)
+	}
+	if want := []trace.Track{7, 7, 7, 8}; len(tracks) != 4 || tracks[0] != 7 || tracks[1] != 7 || tracks[2] != 7 || tracks[3] != 8 {
+		t.Errorf("expected %v, found %v", want, tracks)
+	}
+	cancel()
+	if _, err := Do(ctx, try); err != context.Canceled {
+		t.Errorf("a context that has ended: %v", err)
+	}
+	tracks = tracks[:0]
+	g.open(1)
+	if _, err := Do(context.Background(), try); err != nil || tracks[0] != 0 {
+		t.Errorf("another caller: track %v, %v", tracks, err)
+	}
+}
