@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 	"sync"
 	"unsafe"
 
@@ -57,7 +58,7 @@ func (t *LoDTensor) Measure() (int, error) {
 		n = low
 	}
 	if over {
-		return 0, fmt.Errorf("dims %v of %v are more bytes than there are", t.Dims(), t.DType)
+		return 0, fmt.Errorf("dims %v of %v are more bytes than there are", slices.Clone(t.Dims()), t.DType) // a copy: t would go to the heap
 	}
 	t.size = int(n)
 	return t.size, nil

@@ -1,0 +1,77 @@
+package program
+
+import (
+	"context"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/pyfeed/wait"
+)
+
+// An Executor runs programs at a place. Any thread, any number of programs at a time.
+type Executor struct {
+	place pyfeed.Place
+	pool  *memory.Pool
+}
+
+// NewExecutor makes an Executor, with one reference: Drop it.
+func NewExecutor(place pyfeed.Place) (*Executor, error) {
+	if err := place.Check(); err != nil {
+		return nil, err
+	}
+	return &Executor{place, memory.NewPool(memory.Batch)}, nil
+}
+
+// Drop frees what the Executor keeps for the next tensors. Runs in progress go on.
+func (e *Executor) Drop() { e.pool.Close() }
+
+// Pool is the memory of the tensors that operators make.
+func (e *Executor) Pool() *memory.Pool { return e.pool }
+
+// Begin makes a program ready to run in a scope. End MUST follow, whatever comes of the Run.
+func (e *Executor) Begin(p *Program, scope *pyfeed.Scope, fetches []string) (*Run, error) {
+	made, err := p.planned()
+	if err != nil {
+		return nil, err
+	}
+	r := made.take()
+	r.pool, r.place = e.pool, e.place
+	if err := r.bind(scope, fetches); err != nil {
+		r.End()
+		return nil, err
+	}
+	return r, nil
+}
+
+// Run runs a program to its end, from Go: all its kernels MUST be Go's. It takes feeds, which may be nil, over; their
+// slots go to the variables names. The tuple of what was fetched is the caller's. The error is ctx's cause when that ends
+// first.
+func (e *Executor) Run(ctx context.Context, p *Program, scope *pyfeed.Scope, names []string, feeds *pyfeed.Tuple, fetches []string) (*pyfeed.Tuple, error) {
+	r, err := e.Begin(p, scope, fetches)
+	if err != nil {
+		if feeds != nil {
+			feeds.Release()
+		}
+		return nil, err
+	}
+	defer r.End()
+	if feeds != nil {
+		if err := r.Feed(names, feeds); err != nil {
+			return nil, err
+		}
+	}
+	defer context.AfterFunc(ctx, r.Yield)()
+	for {
+		_, err := wait.Do(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, r.Resume(ctx) })
+		switch {
+		case err == nil:
+			return r.Fetch()
+		case ctx.Err() != nil:
+			return nil, r.Stopped(context.Cause(ctx))
+		case err == ErrKernel:
+			return nil, r.Stopped(pyfeed.Errorf(pyfeed.Unsupported, "kernel %q is not Go's: run the program through the C library", r.Call().Kernel.Name))
+		case err != ErrYield:
+			return nil, err
+		}
+	}
+}

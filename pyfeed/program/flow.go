@@ -1,0 +1,93 @@
+package program
+
+import (
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/program/desc"
+)
+
+// The operators with bodies. What they do is part of the loop in run.go.
+
+var bodyAttributes = map[string][]string{
+	"while":   {"block"},
+	"if_else": {"true_block", "false_block"},
+}
+
+// bodies are the blocks that an Op says are its bodies.
+func bodies(op *desc.Op) []int {
+	var all []int
+	for _, name := range bodyAttributes[op.Type] {
+		if v, given := op.Attributes.Get(name); given {
+			all = append(all, int(v.Int))
+		}
+	}
+	return all
+}
+
+var whileOp = &operator{
+	ins:        exactly(1),
+	attributes: []attribute{{name: "block", value: intValue(0), must: true}},
+	check:      checkFlow,
+}
+
+var ifElseOp = &operator{
+	ins: exactly(1),
+	attributes: []attribute{
+		{name: "true_block", value: intValue(-1)},
+		{name: "false_block", value: intValue(-1)},
+	},
+	check: checkFlow,
+}
+
+func checkFlow(c *checking) error {
+	all := bodies(c.op)
+	if len(all) == 0 {
+		return pyfeed.Errorf(pyfeed.Invalid, "attributes: expected true_block, false_block or both, found neither")
+	}
+	if len(all) == 2 && all[0] == all[1] {
+		return pyfeed.Errorf(pyfeed.Invalid, "attributes: expected two blocks, found block %d twice", all[0])
+	}
+	return condition(c.in[0])
+}
+
+// checkBodies says why an Op that is to be added cannot have its bodies.
+func (p *Program) checkBodies(at site) error {
+	for _, body := range bodies(at.op) {
+		if body <= at.block || body >= len(p.of.Blocks) || p.of.Blocks[body].Parent != at.block {
+			return pyfeed.Errorf(pyfeed.Invalid, "body: expected a block within block %d, found %d", at.block, body)
+		}
+		if p.body[body] {
+			return pyfeed.Errorf(pyfeed.State, "body: block %d is that of another operator", body)
+		}
+	}
+	return nil
+}
+
+// condition says why a variable cannot be one, as far as it is known.
+func condition(v *desc.Variable) error {
+	if v.DType != pyfeed.Any && v.DType != pyfeed.Bool {
+		return pyfeed.Errorf(pyfeed.Type, "condition %q: expected bool, found %v", v.Name, v.DType)
+	}
+	if v.Shaped {
+		for _, d := range v.Dims {
+			if d != 1 && d != -1 {
+				return pyfeed.Errorf(pyfeed.Shape, "condition %q: expected one element, found dims %s", v.Name, dimsText(v.Dims))
+			}
+		}
+	}
+	return nil
+}
+
+// holds is whether the condition in a variable is true.
+func holds(v *pyfeed.Variable) (yes bool, err error) {
+	err = v.Look(func(t *pyfeed.LoDTensor) error {
+		if t.DType != pyfeed.Bool {
+			return pyfeed.Errorf(pyfeed.Type, "condition: expected bool, found %v", t.DType)
+		}
+		if len(t.Data) != 1 {
+			return pyfeed.Errorf(pyfeed.Shape, "condition: expected one element, found dims %s", dimsText(t.Dims()))
+		}
+		yes = t.Data[0] != 0
+		return nil
+	})
+	return yes, err
+}

@@ -1,0 +1,1221 @@
+package program
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/pyfeed/program/desc"
+	"github.com/pyfeed/pyfeed/pyfeed/staging"
+	"github.com/pyfeed/pyfeed/pyfeed/wait"
+	"github.com/pyfeed/pyfeed/readers"
+	_ "github.com/pyfeed/pyfeed/readers/npy"
+)
+
+// kernel registers one for the time of a test.
+func kernel(t testing.TB, name string, run func(ctx context.Context, c *Call) error) *Kernel {
+	t.Helper()
+	k := &Kernel{Name: name, Run: run}
+	if err := Register(k); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { Unregister(k) })
+	return k
+}
+
+func scopeOf(t testing.TB) *pyfeed.Scope {
+	scope := pyfeed.NewScope(nil)
+	t.Cleanup(scope.Drop)
+	return scope
+}
+
+// counted adds a loop that runs its body n times.
+func (b *builder) counted(n int64, fill func(*builder)) {
+	b.t.Helper()
+	b.constant("i", "int64", 0)
+	b.constant("n", "int64", n)
+	b.tensor("more")
+	b.op("less_than", names("i", "n"), names("more"))
+	b.while("more", func(b *builder) {
+		fill(b)
+		b.op("increment", names("i"), names("i"))
+		b.op("less_than", names("i", "n"), names("more"))
+	})
+}
+
+func (b *builder) call(kernel string, ins, outs []string) {
+	b.t.Helper()
+	b.op("call", ins, outs, text("kernel", kernel))
+}
+
+// fed makes a queue in the scope's variable "feed", of int64s.
+func queue(t testing.TB, scope *pyfeed.Scope, o pyfeed.Options) *pyfeed.PyArrayFeedQueue {
+	t.Helper()
+	if o.Slots == nil {
+		o.Slots = []pyfeed.Slot{{DType: pyfeed.Int64}}
+	}
+	v, err := scope.Var("feed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := v.InitQueue(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(q.Drop)
+	return q
+}
+
+func push(q *pyfeed.PyArrayFeedQueue, pass uint64, values ...int64) error {
+	for _, v := range values {
+		if err := q.Push(background, pass, []pyfeed.LoDTensor{scalar(v)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reading makes the reader of the queue.
+func (b *builder) reading() {
+	b.t.Helper()
+	b.kept("r", desc.Reader)
+	b.op("create_py_array_reader", nil, names("r"), text("feeder_name", "feed"))
+}
+
+func int64Of(t *pyfeed.LoDTensor) int64 { return elements[int64](t.Data)[0] }
+
+// until waits for what another goroutine is about to bring about.
+func until(there func() bool) {
+	for !there() {
+		runtime.Gosched()
+	}
+}
+
+// ---- Space ----
+
+func TestBlocksWithinBlocksTakeNoStack(t *testing.T) {
+	var depths []int
+	kernel(t, "depth", func(context.Context, *Call) error {
+		depths = append(depths, runtime.Callers(0, make([]uintptr, 1<<16)))
+		return nil
+	})
+	b := build(t)
+	b.constant("yes", "bool", 1)
+	b.call("depth", nil, nil)
+	var nest func(b *builder, left int)
+	nest = func(b *builder, left int) {
+		b.call("depth", nil, nil)
+		if left > 0 {
+			b.op("if_else", names("yes"), nil, integer("true_block", int64(b.body(func(b *builder) { nest(b, left-1) }))))
+		}
+	}
+	nest(b, 98)
+	b.run()
+	if len(depths) != 100 || slices.Max(depths) != slices.Min(depths) {
+		t.Errorf("%d calls, from %d to %d frames deep", len(depths), slices.Min(depths), slices.Max(depths))
+	}
+}
+
+// Many times through a loop that reads and calls kernels cost no allocation and leave nothing.
+func TestALoopAllocatesNothing(t *testing.T) {
+	rounds := int64(200_000)
+	if testing.Short() {
+		rounds = 10_000
+	}
+	e, scope := executor(t), scopeOf(t)
+	q := queue(t, scope, pyfeed.Options{Capacity: 2})
+	next := []pyfeed.LoDTensor{scalar(int64(3))}
+	kernel(t, "produce", func(ctx context.Context, c *Call) error { return q.Push(ctx, 0, next) })
+	kernel(t, "add", func(_ context.Context, c *Call) error {
+		sum, x := c.Outs[0].Data, c.Ins[1].Data
+		binary.NativeEndian.PutUint64(sum, binary.NativeEndian.Uint64(sum)+binary.NativeEndian.Uint64(x))
+		return nil
+	})
+	kernel(t, "copy", func(_ context.Context, c *Call) error {
+		out, err := c.Output(0, pyfeed.Int64, pyfeed.Dims{}, nil)
+		if err == nil {
+			copy(out.Data, c.Ins[0].Data)
+		}
+		return err
+	})
+	run := func(n int64) (mallocs uint64) {
+		b := build(t)
+		b.reading()
+		b.constant("sum", "int64", 0)
+		for _, name := range names("x", "y", "z", "has", "small", "no") {
+			b.tensor(name)
+		}
+		b.counted(n, func(b *builder) {
+			b.call("produce", nil, nil)
+			b.op("has_next", names("r"), names("has"))
+			body := b.body(func(b *builder) {
+				b.op("read", names("r"), names("x"))
+				b.call("add", names("sum", "x"), names("sum"))
+			})
+			b.op("if_else", names("has"), nil, integer("true_block", int64(body)))
+			b.op("assign", names("x"), names("y"))
+			b.op("increment", names("y"), names("y"))
+			b.call("copy", names("y"), names("z"))
+			b.op("less_equal", names("z", "x"), names("small"))
+			b.op("logical_not", names("small"), names("no"))
+			b.op("fill_constant", nil, names("z"), text("dtype", "int64"), integer("value", 7))
+		})
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		out, err := e.Run(background, b.p, scope, nil, nil, names("sum", "no"))
+		runtime.ReadMemStats(&after)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := int64Of(&out.Slots[0]); got != 3*n || out.Slots[1].Data[0] != 1 {
+			t.Errorf("expected a sum of %d, found %d", 3*n, got)
+		}
+		out.Release()
+		return after.Mallocs - before.Mallocs
+	}
+	few := run(10)
+	if many := run(rounds); many > few+uint64(rounds)/100 {
+		t.Errorf("%d allocations in 10 rounds, %d in %d", few, many, rounds)
+	}
+}
+
+func TestVariablesOfARunGoWithIt(t *testing.T) {
+	e, scope := executor(t), scopeOf(t)
+	b := build(t)
+	b.tensor("own")
+	b.kept("kept", desc.Tensor)
+	b.op("fill_constant", nil, names("own"), list("dims", 1000), text("dtype", "uint8"))
+	b.op("assign", names("own"), names("kept"))
+	b.op("fill_constant", nil, names("own"), list("dims", 1000), text("dtype", "uint8"), integer("value", 1))
+	body := b.body(func(b *builder) {
+		b.tensor("inner")
+		b.op("fill_constant", nil, names("inner"), list("dims", 1000), text("dtype", "uint8"))
+	})
+	b.constant("yes", "bool", 1)
+	b.op("if_else", names("yes"), nil, integer("true_block", int64(body)))
+	before := memory.Count()
+	for range 3 {
+		out, err := e.Run(background, b.p, scope, nil, nil, names("own"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := memory.Count().Live[memory.Batch] - before.Live[memory.Batch]; n != 2000 {
+			t.Errorf("expected the kept and the fetched 1000 bytes, found %d", n)
+		}
+		out.Release()
+		if n := memory.Count().Live[memory.Batch] - before.Live[memory.Batch]; n != 1000 {
+			t.Errorf("expected the kept 1000 bytes, found %d", n)
+		}
+	}
+	// The next run finds none of the last one's.
+	b = build(t)
+	b.tensor("own")
+	b.tensor("copy")
+	b.kept("kept", desc.Tensor)
+	b.op("assign", names("kept"), names("copy"))
+	b.op("assign", names("own"), names("copy"))
+	_, err := b.in(e, scope, nil)
+	fails(t, err, pyfeed.State, "block 0, op 1: assign", "expected a tensor in it, found none")
+}
+
+func TestAnErrorInTheMiddleLeavesNothing(t *testing.T) {
+	kernelsOfTests(t)
+	kernel(t, "fail at 5", func(_ context.Context, c *Call) error {
+		if int64Of(c.Ins[0]) == 5 {
+			return io.ErrUnexpectedEOF
+		}
+		_, err := c.Output(1, pyfeed.Float32, pyfeed.Dims{100}, nil)
+		return err
+	})
+	e, scope := executor(t), scopeOf(t)
+	q := queue(t, scope, pyfeed.Options{Capacity: 10})
+	if err := push(q, 0, 0, 1, 2, 3, 4, 5, 6); err != nil {
+		t.Fatal(err)
+	}
+	b := build(t)
+	b.reading()
+	b.tensor("x")
+	b.tensor("big")
+	b.counted(100, func(b *builder) {
+		b.op("read", names("r"), names("x"))
+		b.call("fail at 5", names("x"), names("x", "big"))
+	})
+	_, err := b.in(e, scope, nil)
+	var at *OpError
+	if !errors.Is(err, io.ErrUnexpectedEOF) || !errors.As(err, &at) || at.Place() != "block 1, op 1: call" {
+		t.Errorf("found %v", err)
+	}
+	if !strings.Contains(err.Error(), "with x int64 ()") {
+		t.Errorf("expected what was found in the inputs, found %v", err)
+	}
+	if left := memory.Count().Live[memory.Batch]; left != 0 {
+		t.Errorf("%d bytes are left", left)
+	}
+	q.Close(0)
+	_, err = b.in(e, scope, nil) // reads on, from 6
+	if !errors.Is(err, io.EOF) {
+		t.Errorf("expected the end of what was pushed, found %v", err)
+	}
+}
+
+// ---- Kernels ----
+
+func TestAKernelIsFinishedOnce(t *testing.T) {
+	e := executor(t)
+	finished, called := 0, 0
+	k := &Kernel{Name: "self", Finished: func() { finished++ }}
+	k.Run = func(context.Context, *Call) error {
+		Unregister(k) // more than once
+		called++
+		if finished != 0 {
+			t.Error("a kernel at work was finished")
+		}
+		return nil
+	}
+	if err := Register(k); err != nil {
+		t.Fatal(err)
+	}
+	other := &Kernel{Name: "self"}
+	fails(t, Register(other), pyfeed.State, "", `kernel "self": there is one of that name`)
+	Unregister(other)
+	if !slices.Contains(Kernels(), "self") {
+		t.Error("another kernel's end took the name")
+	}
+	b := build(t)
+	b.call("self", nil, nil)
+	b.call("self", nil, nil)
+	b.counted(3, func(b *builder) { b.call("self", nil, nil) })
+	if _, err := b.in(e, scopeOf(t), nil); err != nil {
+		t.Fatal(err)
+	}
+	if called != 5 || finished != 1 {
+		t.Errorf("called %d times, finished %d times", called, finished)
+	}
+	_, err := b.in(e, scopeOf(t), nil)
+	fails(t, err, pyfeed.NotFound, "block 0, op 0: call", `kernel "self": it is not registered`)
+
+	// It may come back, even while a run has it.
+	finished = 0
+	if err := Register(k); err != nil {
+		t.Fatal(err)
+	}
+	r, err := e.Begin(b.p, scopeOf(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	Unregister(k)
+	if err := Register(k); err != nil {
+		t.Fatal(err)
+	}
+	r.End()
+	if finished != 0 {
+		t.Error("a kernel that is registered was finished")
+	}
+	Unregister(k)
+	if finished != 1 {
+		t.Errorf("finished %d times", finished)
+	}
+}
+
+func TestARunThatDoesNotBeginHoldsNoKernel(t *testing.T) {
+	finished := false
+	k := &Kernel{Name: "there", Run: func(context.Context, *Call) error { return nil }, Finished: func() { finished = true }}
+	if err := Register(k); err != nil {
+		t.Fatal(err)
+	}
+	b := build(t)
+	b.call("there", nil, nil)
+	b.call("not there", nil, nil)
+	e := executor(t)
+	for range 3 {
+		_, err := b.in(e, scopeOf(t), nil)
+		fails(t, err, pyfeed.NotFound, "block 0, op 1: call", `kernel "not there": it is not registered; there are `)
+	}
+	Unregister(k)
+	if !finished {
+		t.Error("it is held")
+	}
+}
+
+func TestAKernelsPanicIsItsError(t *testing.T) {
+	kernel(t, "panic", func(_ context.Context, c *Call) error {
+		if _, err := c.Output(0, pyfeed.Int8, pyfeed.Dims{1}, nil); err != nil {
+			return err
+		}
+		panic("no more")
+	})
+	b := build(t)
+	b.tensor("x")
+	b.constant("y", "int8", 1)
+	b.call("panic", names("y"), names("x", "y"))
+	_, err := b.in(executor(t), scopeOf(t), nil)
+	var p *pyfeed.ProducerError
+	var at *OpError
+	if !errors.As(err, &p) || p.Type != "panic" || p.Message != "no more" || !strings.Contains(p.Traceback, "lifetime_test.go") ||
+		!errors.As(err, &at) || at.Place() != "block 0, op 1: call" {
+		t.Errorf("found %v", err)
+	}
+}
+
+func TestKernelsGiveWhatWasDeclared(t *testing.T) {
+	kernel(t, "lazy", func(context.Context, *Call) error { return nil })
+	kernel(t, "int8", func(_ context.Context, c *Call) error {
+		_, err := c.Output(0, pyfeed.Int8, pyfeed.Dims{2}, nil)
+		return err
+	})
+	kernel(t, "ragged", func(_ context.Context, c *Call) error {
+		_, err := c.Output(0, pyfeed.Int8, pyfeed.Dims{2}, pyfeed.LoD{{0, 3}})
+		return err
+	})
+	kernel(t, "huge", func(_ context.Context, c *Call) error {
+		_, err := c.Output(0, pyfeed.Float64, pyfeed.Dims{1 << 40, 1 << 40}, nil)
+		return err
+	})
+	for _, c := range []struct {
+		kernel, out string
+		kind        pyfeed.Kind
+		text        string
+	}{
+		{"lazy", "y", pyfeed.Slots, `slot 0: kernel "lazy" gave no tensor for output "y"`},
+		{"int8", "x", pyfeed.Type, `slot 0: output "x": dtype: expected int16, found int8`},
+		{"ragged", "y", pyfeed.Shape, "LoD level 0: expected the last offset to be 2"},
+		{"huge", "z", pyfeed.Shape, "more bytes than there are"},
+	} {
+		b := build(t)
+		b.variable(&desc.Variable{Name: "x", Kind: desc.Tensor, DType: pyfeed.Int16})
+		b.tensor("y")
+		b.kept("z", desc.Tensor)
+		b.call(c.kernel, nil, names(c.out))
+		_, err := b.in(executor(t), scopeOf(t), nil)
+		fails(t, err, c.kind, "block 0, op 0: call", c.text)
+	}
+}
+
+// A tensor that is input and output is written in place, unless somebody else has it: what they have stays as it is.
+func TestInPlaceUnlessLent(t *testing.T) {
+	var same *byte
+	inPlace := false
+	kernel(t, "double", func(_ context.Context, c *Call) error {
+		inPlace = &c.Outs[0].Data[0] == same && &c.Ins[0].Data[0] == same
+		for i := range c.Outs[0].Data {
+			c.Outs[0].Data[i] *= 2
+		}
+		return nil
+	})
+	e, scope := executor(t), scopeOf(t)
+	b := build(t)
+	b.kept("x", desc.Tensor)
+	b.op("fill_constant", nil, names("x"), list("dims", 3), text("dtype", "uint8"), integer("value", 3))
+	if _, err := b.in(e, scope, nil); err != nil {
+		t.Fatal(err)
+	}
+	b = build(t)
+	b.kept("x", desc.Tensor)
+	b.call("double", names("x"), names("x"))
+	run := func() *pyfeed.Tuple {
+		t.Helper()
+		same = at(t, scope, "x")
+		out, err := e.Run(background, b.p, scope, nil, nil, names("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	first := run()
+	if got := show(&first.Slots[0]); !inPlace || got != "uint8 [3] [6 6 6]" {
+		t.Errorf("in place: %v, %s", inPlace, got)
+	}
+	second := run()
+	if got := show(&second.Slots[0]); inPlace || got != "uint8 [3] [12 12 12]" {
+		t.Errorf("in place: %v, %s", inPlace, got)
+	}
+	if got := show(&first.Slots[0]); got != "uint8 [3] [6 6 6]" {
+		t.Errorf("what was lent became %s", got)
+	}
+	first.Release()
+	second.Release()
+	third := run()
+	if got := show(&third.Slots[0]); !inPlace || got != "uint8 [3] [24 24 24]" {
+		t.Errorf("in place: %v, %s", inPlace, got)
+	}
+	third.Release()
+}
+
+// A kernel that fails leaves a variable that it was to write with the tensor that it had, for others to use.
+func TestAFailedKernelLeavesItsVariable(t *testing.T) {
+	e, scope := executor(t), scopeOf(t)
+	var how func(c *Call) error
+	kernel(t, "fails", func(_ context.Context, c *Call) error { return how(c) })
+	fill := build(t)
+	fill.kept("x", desc.Tensor)
+	fill.op("fill_constant", nil, names("x"), list("dims", 2), text("dtype", "int8"), integer("value", 4))
+	b := build(t)
+	b.variable(&desc.Variable{Name: "x", Kind: desc.Tensor, Persistable: true, DType: pyfeed.Int8, Shaped: true, Dims: pyfeed.Dims{2}})
+	b.call("fails", names("x"), names("x"))
+	read := build(t)
+	read.kept("x", desc.Tensor)
+	read.op("increment", names("x"), names("x"), step(intValue(0)))
+	var lent *pyfeed.Tuple
+	for name, f := range map[string]func(c *Call) error{
+		"at once": func(c *Call) error { return io.ErrUnexpectedEOF },
+		"with another tensor": func(c *Call) error {
+			_, err := c.Output(0, pyfeed.Int64, pyfeed.Dims{5}, nil)
+			return errors.Join(err, io.ErrUnexpectedEOF)
+		},
+		"without one":            func(c *Call) error { _, err := c.Output(0, pyfeed.Int64, pyfeed.Dims{-1}, nil); return err },
+		"since it does not suit": func(c *Call) error { _, err := c.Output(0, pyfeed.Int8, pyfeed.Dims{3}, nil); return err },
+		"with a panic":           func(c *Call) error { c.Outs[0].Drop(); panic("no") },
+	} {
+		for _, shared := range []bool{false, true} {
+			if _, err := fill.in(e, scope, nil); err != nil {
+				t.Fatal(err)
+			}
+			if shared {
+				var err error
+				if lent, err = e.Run(background, read.p, scope, nil, nil, names("x")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			how = f
+			if _, err := b.in(e, scope, nil); err == nil {
+				t.Fatalf("%s: expected an error", name)
+			}
+			got, err := read.in(e, scope, nil, "x")
+			if err != nil || got[0] != "int8 [2] [4 4]" {
+				t.Errorf("%s, shared: %v: found %v, %v", name, shared, got, err)
+			}
+			if shared {
+				lent.Release()
+			}
+		}
+	}
+}
+
+func TestWhatAKernelWritesInPlaceIsRefused(t *testing.T) {
+	e, scope := executor(t), scopeOf(t)
+	fill, other := build(t), build(t)
+	fill.kept("x", desc.Tensor)
+	fill.op("fill_constant", nil, names("x"), text("dtype", "int8"))
+	if _, err := fill.in(e, scope, nil); err != nil {
+		t.Fatal(err)
+	}
+	var errs []error
+	kernel(t, "long", func(ctx context.Context, c *Call) error {
+		_, err := other.in(e, scope, nil)
+		errs = append(errs, err)
+		_, err = fill.in(e, scope, nil)
+		errs = append(errs, err)
+		_, err = e.Run(background, New(), scope, nil, nil, nil)
+		errs = append(errs, err)
+		return nil
+	})
+	other.kept("x", desc.Tensor)
+	other.tensor("y")
+	other.op("assign", names("x"), names("y"))
+	b := build(t)
+	b.kept("x", desc.Tensor)
+	b.call("long", names("x"), names("x"))
+	if _, err := b.in(e, scope, nil); err != nil {
+		t.Fatal(err)
+	}
+	const text = `variable "x": a kernel is writing its tensor in place right now`
+	fails(t, errs[0], pyfeed.State, "block 0, op 0: assign", text)
+	fails(t, errs[1], pyfeed.State, "block 0, op 0: fill_constant", text)
+	if errs[2] != nil {
+		t.Error(errs[2])
+	}
+	if _, err := other.in(e, scope, nil); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+}
+
+func TestForeignKernelsAreTheCallers(t *testing.T) {
+	finished := 0
+	k := &Kernel{Name: "foreign", Foreign: "theirs", Finished: func() { finished++ }}
+	if err := Register(k); err != nil {
+		t.Fatal(err)
+	}
+	b := build(t)
+	b.tensor("x")
+	b.tensor("sum")
+	b.constant("by", "int64", 2)
+	b.op("fill_constant", nil, names("sum"), text("dtype", "int64"))
+	b.counted(3, func(b *builder) { b.call("foreign", names("sum", "by"), names("x", "sum")) })
+	e, scope := executor(t), scopeOf(t)
+
+	_, err := b.in(e, scope, nil)
+	fails(t, err, pyfeed.Unsupported, "block 1, op 0: call", `kernel "foreign" is not Go's`)
+
+	begin := func() *Run {
+		t.Helper()
+		r, err := e.Begin(b.p, scope, names("x", "sum"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	r := begin()
+	for range 3 {
+		if err := r.Resume(wait.Never); err != ErrKernel {
+			t.Fatalf("expected a kernel to call, found %v", err)
+		}
+		if err := r.Resume(wait.Never); err != ErrKernel { // it was not answered
+			t.Fatalf("expected a kernel to call, found %v", err)
+		}
+		c := r.Call()
+		if c.Kernel.Foreign != "theirs" || len(c.Ins) != 2 || len(c.Outs) != 2 {
+			t.Fatalf("found %+v", c)
+		}
+		x, err := c.Output(0, pyfeed.Int64, pyfeed.Dims{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		copy(x.Data, c.Ins[0].Data)
+		binary.NativeEndian.PutUint64(c.Outs[1].Data, uint64(int64Of(c.Ins[0])+int64Of(c.Ins[1])))
+		c.Answer(nil)
+	}
+	r.Yield()
+	if err := r.Resume(wait.Never); err != ErrYield {
+		t.Errorf("expected to look around, found %v", err)
+	}
+	if err := r.Resume(wait.Never); err != nil {
+		t.Error(err)
+	}
+	out, err := r.Fetch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x, sum := int64Of(&out.Slots[0]), int64Of(&out.Slots[1]); x != 4 && x != 6 || sum != 6 {
+		t.Errorf("found %d and %d", x, sum)
+	}
+	out.Release()
+	r.End()
+
+	r = begin()
+	_ = r.Resume(wait.Never)
+	r.Call().Answer(io.ErrNoProgress)
+	if err := r.Resume(wait.Never); !errors.Is(err, io.ErrNoProgress) {
+		t.Errorf("found %v", err)
+	}
+	r.End()
+
+	r = begin() // and given up while it is called
+	_ = r.Resume(wait.Never)
+	Unregister(k)
+	if finished != 0 {
+		t.Error("it was finished while it was called")
+	}
+	r.End()
+	if finished != 1 {
+		t.Errorf("finished %d times", finished)
+	}
+}
+
+// ---- Waiting ----
+
+// A gate lets kernels through one by one.
+type gate struct {
+	mu     sync.Mutex
+	list   wait.List
+	tokens int
+}
+
+func newGate() *gate {
+	g := new(gate)
+	g.list.Init(&g.mu)
+	return g
+}
+
+func (g *gate) pass(ctx context.Context, _ *Call) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.tokens == 0 {
+		return g.list.Enter(ctx)
+	}
+	g.tokens--
+	return nil
+}
+
+func (g *gate) open() {
+	g.mu.Lock()
+	g.tokens++
+	wake := g.list.One()
+	g.mu.Unlock()
+	wake.Send()
+}
+
+func (g *gate) waiting() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.list.Len()
+}
+
+func TestAKernelThatWaitsIsResumed(t *testing.T) {
+	g := newGate()
+	calls := 0
+	kernel(t, "gate", func(ctx context.Context, c *Call) error {
+		calls++
+		if _, err := c.Output(0, pyfeed.Int64, pyfeed.Dims{}, nil); err != nil {
+			return err
+		}
+		if c.Outs[0].Data[0]++; calls == 1 {
+			c.Outs[0].Data[0] = 1
+		}
+		return g.pass(ctx, c)
+	})
+	b := build(t)
+	b.tensor("x")
+	b.call("gate", nil, names("x"))
+	scope, e := scopeOf(t), executor(t)
+	done := make(chan error)
+	go func() {
+		_, err := b.in(e, scope, nil, "x")
+		done <- err
+	}()
+	until(func() bool { return g.waiting() == 1 })
+	g.open()
+	if err := <-done; err != nil || calls != 3 { // tried, entered, gone on
+		t.Errorf("called %d times: %v", calls, err)
+	}
+}
+
+// A run that waits, or never ends, is ended from outside: it says where it was, and leaves nothing.
+func TestCancelledRunsSayWhereTheyWere(t *testing.T) {
+	reason := errors.New("enough")
+	g := newGate()
+	kernel(t, "gate", g.pass)
+	buffer, err := staging.Get(pyfeed.CPUPlace(), 3, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	buffer.Clear()
+	looks := new(atomic.Int64)
+	kernel(t, "look", func(context.Context, *Call) error { looks.Add(1); return nil })
+	for name, c := range map[string]struct {
+		build func(b *builder)
+		there func(q *pyfeed.PyArrayFeedQueue) bool
+		place string
+	}{
+		"a read": {func(b *builder) {
+			b.tensor("x")
+			b.counted(3, func(b *builder) { b.op("read", names("r"), names("x")) })
+		}, func(q *pyfeed.PyArrayFeedQueue) bool { return q.Info().WaitingConsumers == 1 }, "block 1, op 0: read"},
+		"has_next": {func(b *builder) {
+			b.tensor("x")
+			b.op("has_next", names("r"), names("x"))
+		}, func(q *pyfeed.PyArrayFeedQueue) bool { return q.Info().WaitingConsumers == 1 }, "block 0, op 1: has_next"},
+		"unstage": {func(b *builder) {
+			b.tensor("x")
+			b.kept("s", desc.Stage)
+			b.op("unstage", names("s"), names("x"))
+		}, func(*pyfeed.PyArrayFeedQueue) bool { return buffer.Stats().WaitingConsumers == 1 }, "block 0, op 1: unstage"},
+		"stage": {func(b *builder) {
+			b.kept("s", desc.Stage)
+			b.constant("x", "int8", 1)
+			for range 4 { // for three there is room
+				b.op("stage", names("x"), names("s"))
+			}
+		}, func(*pyfeed.PyArrayFeedQueue) bool { return buffer.Stats().WaitingProducers == 1 }, "block 0, op 5: stage"},
+		"a kernel": {func(b *builder) { b.call("gate", nil, nil) },
+			func(*pyfeed.PyArrayFeedQueue) bool { return g.waiting() == 1 }, "block 0, op 1: call"},
+		"an endless loop": {func(b *builder) {
+			b.constant("yes", "bool", 1)
+			b.while("yes", func(b *builder) { b.call("look", nil, nil) })
+		}, func(*pyfeed.PyArrayFeedQueue) bool { return looks.Load() > 1000 }, ""},
+		"an empty endless loop": {func(b *builder) {
+			b.constant("yes", "bool", 1)
+			b.call("look", nil, nil)
+			b.while("yes", func(b *builder) {})
+		}, func(*pyfeed.PyArrayFeedQueue) bool { return looks.Load() > 0 }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			looks.Store(0)
+			e, scope := executor(t), scopeOf(t)
+			q := queue(t, scope, pyfeed.Options{Capacity: 2})
+			b := build(t)
+			b.reading()
+			c.build(b)
+			ctx, cancel := context.WithCancelCause(background)
+			done := make(chan error)
+			go func() {
+				_, err := e.Run(ctx, b.p, scope, nil, nil, nil)
+				done <- err
+			}()
+			until(func() bool { return c.there(q) })
+			cancel(reason)
+			err := <-done
+			var at *OpError
+			if !errors.Is(err, reason) || c.place != "" && (!errors.As(err, &at) || at.Place() != c.place) {
+				t.Errorf("found %v", err)
+			}
+			buffer.Clear()
+			if g.waiting() != 0 || q.Info().WaitingConsumers != 0 {
+				t.Error("somebody waits still")
+			}
+			// What is pushed next is the next run's.
+			if err := push(q, 0, 5); err != nil {
+				t.Fatal(err)
+			}
+			b = build(t)
+			b.reading()
+			b.tensor("x")
+			b.op("read", names("r"), names("x"))
+			if got, err := b.in(e, scope, nil, "x"); err != nil || got[0] != "int64 [] [5]" {
+				t.Errorf("afterwards: %v, %v", got, err)
+			}
+		})
+	}
+}
+
+// A run resets its reader and reads on, again and again, waiting for the producer in between.
+func TestARunReadsPassAfterPass(t *testing.T) {
+	e, scope := executor(t), scopeOf(t)
+	q := queue(t, scope, pyfeed.Options{Capacity: 2, Restartable: true})
+	const passes, each = 20, 7
+	produced := make(chan error, 1)
+	go func() {
+		produced <- func() error {
+			for pass := uint64(1); pass <= passes; pass++ {
+				if got, err := q.WaitPass(background, pass-1); err != nil || got != pass {
+					return fmt.Errorf("expected pass %d, found %d, %v", pass, got, err)
+				}
+				for i := range int64(each) {
+					if err := push(q, pass, int64(pass)*100+i); err != nil {
+						return err
+					}
+				}
+				q.Close(pass)
+			}
+			return nil
+		}()
+	}()
+	var seen []int64
+	kernel(t, "see", func(_ context.Context, c *Call) error { seen = append(seen, int64Of(c.Ins[0])); return nil })
+	b := build(t)
+	b.reading()
+	b.op("create_double_buffer_reader", names("r"), names("r"))
+	b.tensor("x")
+	b.tensor("has")
+	b.counted(passes, func(b *builder) {
+		b.op("has_next", names("r"), names("has"))
+		b.while("has", func(b *builder) {
+			b.op("read", names("r"), names("x"))
+			b.call("see", names("x"), nil)
+			b.op("has_next", names("r"), names("has"))
+		})
+		b.tensor("last")
+		b.constant("one before", "int64", passes-1)
+		b.op("less_than", names("i", "one before"), names("last"))
+		body := b.body(func(b *builder) { b.op("reset", names("r"), nil) })
+		b.op("if_else", names("last"), nil, integer("true_block", int64(body)))
+	})
+	if _, err := b.in(e, scope, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-produced; err != nil {
+		t.Fatal(err)
+	}
+	var want []int64
+	for pass := range int64(passes) {
+		for i := range int64(each) {
+			want = append(want, (pass+1)*100+i)
+		}
+	}
+	if !slices.Equal(seen, want) {
+		t.Errorf("expected %v, found %v", want, seen)
+	}
+}
+
+// What reads goes by what is in the variable, however often it has read before.
+func TestAReaderThatIsMadeAnewIsTheOneThatIsRead(t *testing.T) {
+	b := build(t)
+	b.kept("r", desc.Reader)
+	b.tensor("x")
+	b.tensor("has")
+	slot := desc.Value{Kind: desc.MapValue, Map: desc.Attributes{list("dims"), text("dtype", "int64")}}
+	b.counted(3, func(b *builder) {
+		b.op("create_random_data_generator", nil, names("r"), integer("count", 1), desc.Attribute{Name: "slots", Value: desc.Value{Kind: desc.ListValue, List: []desc.Value{slot}}})
+		b.op("read", names("r"), names("x"))
+		b.op("has_next", names("r"), names("has"))
+		b.op("reset", names("r"), nil)
+		b.op("read", names("r"), names("x"))
+	})
+	b.gives(nil, "has i", "bool [] [false]", "int64 [] [3]")
+}
+
+func TestTheEndOfTheDataEndsARun(t *testing.T) {
+	e, scope := executor(t), scopeOf(t)
+	q := queue(t, scope, pyfeed.Options{Capacity: 2})
+	if err := push(q, 0, 1, 2); err != nil {
+		t.Fatal(err)
+	}
+	q.Close(0)
+	b := build(t)
+	b.reading()
+	b.kept("x", desc.Tensor)
+	b.counted(5, func(b *builder) { b.op("read", names("r"), names("x")) })
+	_, err := b.in(e, scope, nil)
+	var at *OpError
+	if !errors.Is(err, io.EOF) || !errors.As(err, &at) || at.Place() != "block 1, op 0: read" {
+		t.Errorf("found %v", err)
+	}
+	v, _ := scope.Var("x")
+	_ = v.Look(func(x *pyfeed.LoDTensor) error {
+		if got := show(x); got != "int64 [] [2]" {
+			t.Errorf("expected the last that was read, found %s", got)
+		}
+		return nil
+	})
+}
+
+// ---- Threads ----
+
+// Many threads run one program in one scope: each tuple is read once, each increment counts.
+func TestThreadsShareAProgramAndItsScope(t *testing.T) {
+	const threads, each = 8, 200
+	e, scope := executor(t), scopeOf(t)
+	q := queue(t, scope, pyfeed.Options{Capacity: 16})
+	seen := make([]atomic.Int32, threads*each)
+	kernel(t, "see", func(_ context.Context, c *Call) error { seen[int64Of(c.Ins[0])].Add(1); return nil })
+	start := build(t)
+	start.reading()
+	start.op("create_double_buffer_reader", names("r"), names("r"))
+	start.kept("total", desc.Tensor)
+	start.op("fill_constant", nil, names("total"), text("dtype", "int64"))
+	start.kept("shown", desc.Tensor)
+	start.op("assign", names("total"), names("shown"))
+	if _, err := start.in(e, scope, nil); err != nil {
+		t.Fatal(err)
+	}
+	b := build(t)
+	b.kept("r", desc.Reader)
+	b.kept("total", desc.Tensor)
+	b.kept("shown", desc.Tensor)
+	b.tensor("x")
+	b.tensor("y")
+	b.counted(each, func(b *builder) {
+		b.op("read", names("r"), names("x"))
+		b.call("see", names("x"), nil)
+		b.op("increment", names("total"), names("total"))
+		b.op("assign", names("total"), names("y"))
+		b.op("assign", names("y"), names("shown"))
+		b.op("less_equal", names("shown", "total"), names("more")) // noise
+		b.op("fill_constant", nil, names("y"), text("dtype", "int64"), integer("value", -1))
+		b.op("increment", names("y"), names("y"))
+	})
+	errs := make(chan error, threads+1)
+	for range threads {
+		go func() {
+			_, err := b.in(e, scope, nil, "i", "y")
+			errs <- err
+		}()
+	}
+	go func() {
+		for v := range int64(threads * each) {
+			if err := push(q, 0, v); err != nil {
+				errs <- err
+				return
+			}
+		}
+		errs <- nil
+	}()
+	for range threads + 1 {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	for i := range seen {
+		if n := seen[i].Load(); n != 1 {
+			t.Errorf("tuple %d was read %d times", i, n)
+		}
+	}
+	v, _ := scope.Var("total")
+	_ = v.Look(func(x *pyfeed.LoDTensor) error {
+		if got := int64Of(x); got != threads*each {
+			t.Errorf("expected %d, found %d", threads*each, got)
+		}
+		return nil
+	})
+}
+
+// Programs are built, cloned, saved and run by many threads at a time. A run goes by what the program was when it began.
+func TestAProgramGrowsWhileItRuns(t *testing.T) {
+	e := executor(t)
+	b := build(t)
+	b.constant("x", "int64", 0)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 100 {
+				if err := b.try("increment", names("x"), names("x")); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		all.Go(func() {
+			scope := pyfeed.NewScope(nil)
+			defer scope.Drop()
+			last := int64(0)
+			for range 100 {
+				out, err := e.Run(background, b.p, scope, nil, nil, names("x"))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				now := int64Of(&out.Slots[0])
+				out.Release()
+				if now < last {
+					t.Errorf("the program has become shorter: %d after %d", now, last)
+				}
+				last = now
+				_ = b.p.Clone()
+				_, _ = b.p.Variable(0, "x")
+			}
+		})
+	}
+	all.Wait()
+	if got := b.run("x"); got[0] != 400 {
+		t.Errorf("expected 400, found %d", got[0])
+	}
+}
+
+// ---- The listings that all this is for ----
+
+// numbersFile writes an npy file of n rows.
+func numbersFile(t *testing.T, n int) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "numbers.npy")
+	w, err := readers.CreateWriter(name, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		tuple := pyfeed.NewTuple(1)
+		tuple.Slots[0] = of(pyfeed.Dims{2}, int64(i), int64(-i))
+		if err := w.Write(tuple); err != nil {
+			t.Fatal(err)
+		}
+		tuple.Release()
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func texts(name string, all ...string) desc.Attribute {
+	v := desc.Value{Kind: desc.ListValue}
+	for _, s := range all {
+		v.List = append(v.List, textValue(s))
+	}
+	return desc.Attribute{Name: name, Value: v}
+}
+
+// collecting registers the kernel "train", which notes each batch that it gets.
+func collecting(t *testing.T) *[]string {
+	batches := new([]string)
+	kernel(t, "train", func(_ context.Context, c *Call) error {
+		*batches = append(*batches, show(c.Ins[0]))
+		return nil
+	})
+	return batches
+}
+
+// direct is what the reader of operators gives, pass after pass, without a program.
+func direct(t *testing.T, passes int, ops ...[2]string) (batches []string) {
+	t.Helper()
+	scope := pyfeed.NewScope(nil)
+	defer scope.Drop()
+	var ins []string
+	for i, op := range ops {
+		out := fmt.Sprint("r", i)
+		if err := readers.Create(scope, op[0], out, ins, []byte(op[1])); err != nil {
+			t.Fatal(err)
+		}
+		ins = names(out)
+	}
+	v, _ := scope.FindVar(ins[0])
+	h, err := readers.Of(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Drop()
+	for pass := range passes {
+		if pass > 0 {
+			if err := h.ReInit(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for {
+			tuple, err := h.ReadNext(background)
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			batches = append(batches, show(&tuple.Slots[0]))
+			tuple.Release()
+		}
+	}
+	return batches
+}
+
+func TestTheListingWithAPassCount(t *testing.T) {
+	file := numbersFile(t, 103)
+	batches := collecting(t)
+	e, scope := executor(t), scopeOf(t)
+	const passes = 3
+
+	startup := build(t)
+	for _, name := range names("multiple_reader", "shuffle_reader", "batch_reader", "double_buffer_reader") {
+		startup.kept(name, desc.Reader)
+	}
+	startup.op("open_files", nil, names("multiple_reader"), texts("filenames", file))
+	startup.op("create_shuffle_reader", names("multiple_reader"), names("shuffle_reader"), integer("buffer_size", 30), integer("seed", 5))
+	startup.op("create_batch_reader", names("shuffle_reader"), names("batch_reader"), integer("batch_size", 8))
+	startup.op("create_double_buffer_reader", names("batch_reader"), names("double_buffer_reader"))
+	if _, err := startup.in(e, scope, nil); err != nil {
+		t.Fatal(err)
+	}
+
+	b := build(t)
+	b.kept("double_buffer_reader", desc.Reader)
+	b.constant("not_completed", "bool", 1)
+	b.constant("pass_count", "int64", 0)
+	b.constant("required_pass_num", "int64", passes)
+	b.while("not_completed", func(b *builder) {
+		b.tensor("has_next")
+		b.op("has_next", names("double_buffer_reader"), names("has_next"))
+		yes := b.body(func(b *builder) {
+			b.tensor("batch_data")
+			b.op("read", names("double_buffer_reader"), names("batch_data"))
+			b.call("train", names("batch_data"), nil)
+		})
+		no := b.body(func(b *builder) {
+			b.op("reset", names("double_buffer_reader"), nil)
+			b.op("increment", names("pass_count"), names("pass_count"))
+			b.op("less_than", names("pass_count", "required_pass_num"), names("not_completed"))
+		})
+		b.op("if_else", names("has_next"), nil, integer("false_block", int64(no)), integer("true_block", int64(yes)))
+	})
+	for name, p := range variants(t, b.p) {
+		*batches = nil
+		v, _ := scope.FindVar("double_buffer_reader")
+		h, err := readers.Of(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Begin(0); err != nil { // as new
+			t.Fatal(err)
+		}
+		h.Drop()
+		if _, err := e.Run(background, p, scope, nil, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		want := direct(t, passes, [2]string{"open_files", fmt.Sprintf(`{"filenames": [%q]}`, file)},
+			[2]string{"create_shuffle_reader", `{"buffer_size": 30, "seed": 5}`}, [2]string{"create_batch_reader", `{"batch_size": 8}`})
+		if len(want) != 13*passes || !slices.Equal(*batches, want) {
+			t.Errorf("%s: %d batches, %d expected: %v", name, len(*batches), len(want), *batches)
+		}
+	}
+}
+
+func TestTheListingWithAMultiPassReader(t *testing.T) {
+	file := numbersFile(t, 50)
+	batches := collecting(t)
+	e, scope := executor(t), scopeOf(t)
+	startup := build(t)
+	for _, name := range names("multiple_reader", "batch_reader", "multi_pass_reader", "double_buffer_reader") {
+		startup.kept(name, desc.Reader)
+	}
+	startup.op("open_files", nil, names("multiple_reader"), texts("filenames", file))
+	startup.op("create_batch_reader", names("multiple_reader"), names("batch_reader"), integer("batch_size", 7))
+	startup.op("create_multi_pass_reader", names("batch_reader"), names("multi_pass_reader"), integer("pass_num", 4))
+	startup.op("create_double_buffer_reader", names("multi_pass_reader"), names("double_buffer_reader"))
+	if _, err := startup.in(e, scope, nil); err != nil {
+		t.Fatal(err)
+	}
+	b := build(t)
+	b.kept("double_buffer_reader", desc.Reader)
+	b.constant("not_completed", "bool", 1)
+	b.while("not_completed", func(b *builder) {
+		b.tensor("batch_data")
+		b.op("read", names("double_buffer_reader"), names("batch_data"))
+		b.call("train", names("batch_data"), nil)
+		b.op("has_next", names("double_buffer_reader"), names("not_completed"))
+	})
+	if _, err := b.in(e, scope, nil); err != nil {
+		t.Fatal(err)
+	}
+	want := direct(t, 4, [2]string{"open_files", fmt.Sprintf(`{"filenames": [%q]}`, file)}, [2]string{"create_batch_reader", `{"batch_size": 7}`})
+	if len(want) != 8*4 || !slices.Equal(*batches, want) {
+		t.Errorf("%d batches, %d expected: %v", len(*batches), len(want), *batches)
+	}
+}
+
+// Two tuples warm the staging area up; then each run stages the next and trains with the oldest; at the end, nothing is
+// fed any more.
+func TestTheListingWithAStagingArea(t *testing.T) {
+	buffer, err := staging.Get(pyfeed.CPUPlace(), 3, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	buffer.Clear()
+	batches := collecting(t)
+	e, scope := executor(t), scopeOf(t)
+	b := build(t)
+	b.variable(&desc.Variable{Name: "image", Kind: desc.Tensor, DType: pyfeed.Float32, Shaped: true, Dims: pyfeed.Dims{-1, 2}})
+	b.variable(&desc.Variable{Name: "label", Kind: desc.Tensor, DType: pyfeed.Int64, Shaped: true, Dims: pyfeed.Dims{-1, 1}})
+	b.variable(&desc.Variable{Name: "stage", Kind: desc.Stage})
+	b.op("stage", names("image", "label"), names("stage"))
+	stage := &builder{t, b.p.Clone(), 0}
+	b.tensor("image_out")
+	b.tensor("label_out")
+	b.op("unstage", names("stage"), names("image_out", "label_out"))
+	b.call("train", names("label_out"), nil)
+	if v, err := b.p.Variable(0, "image_out"); err != nil || describe(v) != "float32 (-1, 2)" {
+		t.Errorf("found %+v, %v", v, err)
+	}
+	data := func(i int) fed {
+		return fed{"image": of(pyfeed.Dims{1, 2}, float32(i), 0), "label": of(pyfeed.Dims{1, 1}, int64(i))}
+	}
+	for i := range 10 {
+		p := b
+		if i < 2 {
+			p = stage
+		}
+		if _, err := p.in(e, scope, data(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if _, err := b.in(e, scope, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var want []string
+	for i := range 10 {
+		like := of(pyfeed.Dims{1, 1}, int64(i))
+		want = append(want, show(&like))
+	}
+	if !slices.Equal(*batches, want) || buffer.Size() != 0 {
+		t.Errorf("expected %v, found %v", want, *batches)
+	}
+	some := data(0)
+	delete(some, "label")
+	_, err = b.in(e, scope, some)
+	fails(t, err, pyfeed.State, "block 0, op 0: stage", `variable "label": expected a tensor in it, found none`)
+}

@@ -1,0 +1,389 @@
+package program
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/program/desc"
+	"github.com/pyfeed/pyfeed/pyfeed/trace"
+)
+
+// An operator is a type of Op: what it takes, how it is checked when a program is built, and what it does.
+type operator struct {
+	ins, outs       arity
+	inKind, outKind desc.Kind // of all; 0: Tensor
+	attributes      []attribute
+	category        trace.Category
+
+	// check looks at what is known of the variables, and notes what it says of its outputs. May be nil.
+	check func(c *checking) error
+	// prepare makes, once a plan, what step needs. May be nil.
+	prepare func(op *desc.Op) (any, error)
+	// step runs it. What it cannot do without waiting, it tries again: see [Run.Resume].
+	step func(r *Run, in *instruction, ctx context.Context) error
+}
+
+type arity struct{ least, most int }
+
+const many = 1 << 10 // arguments
+
+func exactly(n int) arity { return arity{n, n} }
+
+func (a arity) String() string {
+	switch {
+	case a.least == a.most:
+		return fmt.Sprint(a.least)
+	case a.most == many:
+		return fmt.Sprintf("%d or more", a.least)
+	}
+	return fmt.Sprintf("%d to %d", a.least, a.most)
+}
+
+// An attribute of an operator. Without a default it MUST be given.
+type attribute struct {
+	name  string
+	value desc.Value // what it is if left out; Kind says what is expected
+	must  bool
+	open  bool // to values of any kind
+}
+
+// Operators names those there are, sorted.
+func Operators() []string { return slices.Sorted(maps.Keys(operators)) }
+
+// checking is one Op that is looked at.
+type checking struct {
+	program *Program
+	known   map[*desc.Variable]desc.Variable // what has become known of variables, beside what they say
+	block   int
+	op      *desc.Op
+	kind    *operator
+	in, out []*desc.Variable // copies; what becomes known is noted in out
+}
+
+// check says what is wrong with an Op that is to be added, and else what becomes known of variables by it. What does, has
+// to suit all operators that use them already: so a program is as good when it is built anew in another order, as one
+// that is loaded is.
+func (p *Program) check(at site) (map[*desc.Variable]desc.Variable, error) {
+	known := make(map[*desc.Variable]desc.Variable)
+	news, err := p.checkOne(at, known)
+	if err == nil {
+		err = p.checkBodies(at)
+	}
+	if err != nil {
+		return nil, p.refused(at, known, err)
+	}
+	for len(news) > 0 {
+		v := news[len(news)-1]
+		news = news[:len(news)-1]
+		for _, user := range append(slices.Clip(p.users[v]), at) { // which may take v too
+			more, err := p.checkOne(user, known)
+			if err != nil {
+				other := p.refused(user, known, err)
+				return nil, p.refused(at, known, about(cause(err, "%v", other), "with what it says of %q", v.Name))
+			}
+			news = append(news, more...)
+		}
+	}
+	return known, nil
+}
+
+// cause is an Error with the kind of err and another text.
+func cause(err error, format string, args ...any) error {
+	kind := pyfeed.Invalid
+	if e, is := err.(*pyfeed.Error); is {
+		kind = e.Kind
+	}
+	return pyfeed.Errorf(kind, format, args...)
+}
+
+// refused is the error of an Op at its place.
+func (p *Program) refused(at site, known map[*desc.Variable]desc.Variable, err error) *OpError {
+	var found []string
+	for _, name := range at.op.Inputs {
+		if v, _ := p.find(at.block, name); v != nil {
+			is := *v
+			if now, more := known[v]; more {
+				is = now
+			}
+			found = append(found, name+" "+describe(&is))
+		}
+	}
+	return &OpError{Block: at.block, Index: at.index, Op: at.op, Found: strings.Join(found, ", "), Cause: err}
+}
+
+// checkOne looks at one Op, adds what it says of its outputs to known, and answers those of which that is news.
+func (p *Program) checkOne(at site, known map[*desc.Variable]desc.Variable) (news []*desc.Variable, err error) {
+	c := &checking{program: p, known: known, block: at.block, op: at.op, kind: operators[at.op.Type]}
+	if c.kind == nil {
+		return nil, pyfeed.Errorf(pyfeed.NotFound, "operator: expected one of %s, found %q", strings.Join(Operators(), ", "), c.op.Type)
+	}
+	if err := c.arguments(); err != nil {
+		return nil, err
+	}
+	if err := c.checkAttributes(); err != nil {
+		return nil, err
+	}
+	if c.kind.check == nil {
+		return nil, nil
+	}
+	if err := c.kind.check(c); err != nil {
+		return nil, err
+	}
+	for i, name := range c.op.Outputs {
+		v, _ := p.find(at.block, name)
+		before, after := c.now(v), c.out[i]
+		if before.DType != after.DType || before.Shaped != after.Shaped || (before.Slots == nil) != (after.Slots == nil) {
+			known[v] = *after
+			news = append(news, v)
+		}
+	}
+	return news, nil
+}
+
+// now is what is known of a variable by now.
+func (c *checking) now(v *desc.Variable) *desc.Variable {
+	is := *v
+	if more, there := c.known[v]; there {
+		is = more
+	}
+	return &is
+}
+
+func (c *checking) arguments() error {
+	for i, name := range c.op.Inputs {
+		v, _ := c.program.find(c.block, name)
+		if v == nil {
+			return about(unknownVariable(name, c.block), "input %d", i)
+		}
+		c.in = append(c.in, c.now(v))
+	}
+	seen := make(map[*desc.Variable]bool)
+	for i, name := range c.op.Outputs {
+		v, _ := c.program.find(c.block, name)
+		if v == nil {
+			return about(unknownVariable(name, c.block), "output %d", i)
+		}
+		if seen[v] {
+			return pyfeed.Errorf(pyfeed.Invalid, "output %d: expected each output once, found %q twice", i, name)
+		}
+		seen[v] = true
+		c.out = append(c.out, c.now(v))
+	}
+	if err := count("inputs", c.kind.ins, len(c.in)); err != nil {
+		return err
+	}
+	if err := count("outputs", c.kind.outs, len(c.out)); err != nil {
+		return err
+	}
+	if err := kinds("input", c.in, c.kind.inKind); err != nil {
+		return err
+	}
+	return kinds("output", c.out, c.kind.outKind)
+}
+
+func count(what string, want arity, found int) error {
+	if found < want.least || found > want.most {
+		return pyfeed.Errorf(pyfeed.Slots, "%s: expected %v, found %d", what, want, found)
+	}
+	return nil
+}
+
+func kinds(what string, all []*desc.Variable, want desc.Kind) error {
+	if want == 0 {
+		want = desc.Tensor
+	}
+	for i, v := range all {
+		if v.Kind != want {
+			return pyfeed.Errorf(pyfeed.Invalid, "%s %d: expected a %v, found %q, which is a %v", what, i, want, v.Name, v.Kind)
+		}
+	}
+	return nil
+}
+
+func (c *checking) checkAttributes() error {
+	if c.kind.attributes == nil && c.kind.prepare == nil && len(c.op.Attributes) > 0 && !isReaderOp(c.op.Type) {
+		return pyfeed.Errorf(pyfeed.Invalid, "attributes: expected none, found %q", c.op.Attributes[0].Name)
+	}
+	if isReaderOp(c.op.Type) {
+		return nil // the readers' own check knows them
+	}
+	for _, a := range c.op.Attributes {
+		at := slices.IndexFunc(c.kind.attributes, func(k attribute) bool { return k.name == a.Name })
+		if at < 0 {
+			var names []string
+			for _, k := range c.kind.attributes {
+				names = append(names, k.name)
+			}
+			return pyfeed.Errorf(pyfeed.Invalid, "attributes: expected %s, found %q", strings.Join(names, ", "), a.Name)
+		}
+		k := c.kind.attributes[at]
+		number := k.value.Kind == desc.FloatValue && a.Value.Kind == desc.IntValue
+		if !k.open && a.Value.Kind != k.value.Kind && !number {
+			return pyfeed.Errorf(pyfeed.Invalid, "attribute %q: expected %v, found %v", a.Name, k.value.Kind, a.Value.Kind)
+		}
+	}
+	for _, k := range c.kind.attributes {
+		if _, given := c.op.Attributes.Get(k.name); k.must && !given {
+			return pyfeed.Errorf(pyfeed.Invalid, "attributes: expected %q, which was not given", k.name)
+		}
+	}
+	return nil
+}
+
+// valueOf is an attribute's Value, or what it is if left out.
+func valueOf(op *desc.Op, name string) desc.Value {
+	if v, given := op.Attributes.Get(name); given {
+		return v
+	}
+	for _, k := range operators[op.Type].attributes {
+		if k.name == name {
+			return k.value
+		}
+	}
+	return desc.Value{}
+}
+
+// dimsOf reads an attribute that is a list of sizes.
+func dimsOf(op *desc.Op, name string) (pyfeed.Dims, error) {
+	list := valueOf(op, name).List
+	if len(list) > pyfeed.MaxRank {
+		return nil, pyfeed.Errorf(pyfeed.Shape, "attribute %q: expected at most %d dimensions, found %d", name, pyfeed.MaxRank, len(list))
+	}
+	dims := pyfeed.Dims{}
+	for i, v := range list {
+		if v.Kind != desc.IntValue || v.Int < 0 {
+			return nil, pyfeed.Errorf(pyfeed.Shape, "attribute %q: dimension %d: expected a size, found %v", name, i, v)
+		}
+		dims = append(dims, v.Int)
+	}
+	return dims, nil
+}
+
+// note says what output i is. What is known of it already has to agree, and stays where it says more.
+func (c *checking) note(i int, dtype pyfeed.DType, dims pyfeed.Dims, shaped bool, lodLevels int) error {
+	v := c.out[i]
+	if dtype != pyfeed.Any {
+		if v.DType != pyfeed.Any && v.DType != dtype {
+			return pyfeed.SlotErrorf(pyfeed.Type, i, "output %q: dtype: expected %v, as declared, found %v", v.Name, v.DType, dtype)
+		}
+		v.DType = dtype
+	}
+	if !shaped {
+		return nil
+	}
+	if !v.Shaped {
+		v.Dims, v.Shaped, v.LoDLevels = slices.Clone(dims), true, lodLevels
+		return nil
+	}
+	fits := len(dims) == len(v.Dims)
+	for j := range dims {
+		fits = fits && (dims[j] == v.Dims[j] || dims[j] == -1 || v.Dims[j] == -1)
+	}
+	if !fits {
+		return pyfeed.SlotErrorf(pyfeed.Shape, i, "output %q: expected dims %s, as declared, found %s", v.Name, dimsText(v.Dims), dimsText(dims))
+	}
+	if v.LoDLevels != lodLevels {
+		return pyfeed.SlotErrorf(pyfeed.Shape, i, "output %q: LoD: expected %d levels, as declared, found %d", v.Name, v.LoDLevels, lodLevels)
+	}
+	return nil
+}
+
+// conforms says what is wrong with a tensor for a variable that was declared.
+func conforms(t *pyfeed.LoDTensor, v *desc.Variable, what string, i int) error {
+	return conform(t.DType, t.Dims(), len(t.LoD), v, what, i)
+}
+
+func conform(dtype pyfeed.DType, found pyfeed.Dims, lodLevels int, v *desc.Variable, what string, i int) error {
+	if v.DType != pyfeed.Any && dtype != v.DType {
+		return pyfeed.SlotErrorf(pyfeed.Type, i, "%s %q: dtype: expected %v, found %v", what, v.Name, v.DType, dtype)
+	}
+	if !v.Shaped {
+		return nil
+	}
+	fits := len(found) == len(v.Dims)
+	for j := 0; fits && j < len(found); j++ {
+		fits = v.Dims[j] == -1 || v.Dims[j] == found[j]
+	}
+	if !fits {
+		return pyfeed.SlotErrorf(pyfeed.Shape, i, "%s %q: expected dims %s, found %s", what, v.Name, dimsText(v.Dims), dimsText(found))
+	}
+	if lodLevels != v.LoDLevels {
+		return pyfeed.SlotErrorf(pyfeed.Shape, i, "%s %q: LoD: expected %d levels, found %d", what, v.Name, v.LoDLevels, lodLevels)
+	}
+	return nil
+}
+
+// describe is what is known of a variable, in a few words.
+func describe(v *desc.Variable) string {
+	if v.Kind != desc.Tensor {
+		return v.Kind.String()
+	}
+	s := "tensor"
+	if v.DType != pyfeed.Any {
+		s = v.DType.String()
+	}
+	if v.Shaped {
+		s += " " + dimsText(v.Dims)
+	}
+	return s
+}
+
+func dimsText(dims pyfeed.Dims) string {
+	var s []string
+	for _, d := range dims {
+		s = append(s, fmt.Sprint(d))
+	}
+	if len(s) == 1 {
+		return "(" + s[0] + ",)"
+	}
+	return "(" + strings.Join(s, ", ") + ")"
+}
+
+// An OpError is an error of an operator: of one that is being added to a program, or of one that was run.
+type OpError struct {
+	Block, Index int // its place in the program
+	Op           *desc.Op
+	Found        string // its inputs, with shapes
+	Cause        error
+}
+
+// Place is where the operator is, such as "block 1, op 3: read".
+func (e *OpError) Place() string {
+	return fmt.Sprintf("block %d, op %d: %s", e.Block, e.Index, e.Op.Type)
+}
+
+// Context is everything but the cause.
+func (e *OpError) Context() string {
+	s := e.Place() + "(" + strings.Join(e.Op.Inputs, ", ") + ")"
+	if len(e.Op.Outputs) > 0 {
+		s += " -> " + strings.Join(e.Op.Outputs, ", ")
+	}
+	if e.Op.Where != "" {
+		s += " at " + e.Op.Where
+	}
+	if e.Found != "" {
+		s += ", with " + e.Found
+	}
+	return s
+}
+
+func (e *OpError) Error() string { return e.Context() + ": " + e.Cause.Error() }
+
+func (e *OpError) Unwrap() error { return e.Cause }
+
+func intValue(i int64) desc.Value     { return desc.Value{Kind: desc.IntValue, Int: i} }
+func textValue(s string) desc.Value   { return desc.Value{Kind: desc.TextValue, Text: s} }
+func floatValue(f float64) desc.Value { return desc.Value{Kind: desc.FloatValue, Float: f} }
+
+// limited reads an attribute that is an integer from least on.
+func limited(op *desc.Op, name string, least int64) (int64, error) {
+	n := valueOf(op, name).Int
+	if n < least {
+		return 0, pyfeed.Errorf(pyfeed.Invalid, "attribute %q: expected at least %d, found %d", name, least, n)
+	}
+	return n, nil
+}

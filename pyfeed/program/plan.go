@@ -1,0 +1,176 @@
+package program
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/program/desc"
+)
+
+// A plan is a program made ready to run, as it was at one time. It does not change: many Runs share it.
+type plan struct {
+	cells []cell
+	top   map[string]int // cells of the first block's variables, by name
+	code  [][]instruction
+	calls []*instruction // those that call a kernel, by state
+	// How many operators have a state of their kind.
+	counters int
+	readers  int
+	deepest  int // frames at one time
+
+	mu   sync.Mutex
+	idle []*Run // that are over, for the next to use
+}
+
+// A cell is where a Run finds one variable.
+type cell struct {
+	name  string
+	of    *desc.Variable
+	scope bool // it is the scope's
+}
+
+// An instruction is one operator.
+type instruction struct {
+	kind    *operator
+	op      *desc.Op
+	block   int // its place, as the next
+	index   int
+	in, out []int            // cells
+	outs    []*desc.Variable // what the outputs were declared as
+	body    [2]int           // the blocks of while and if_else; -1: none
+	state   int              // where a Run keeps what is this operator's own
+	data    any              // of prepare
+	title   string           // in traces
+}
+
+// planned is the plan of what the Program is now.
+func (p *Program) planned() (*plan, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.plan != nil {
+		return p.plan, nil
+	}
+	c := compiler{p: p, plan: &plan{top: make(map[string]int), code: make([][]instruction, len(p.of.Blocks))}, cells: make(map[*desc.Variable]int)}
+	for _, v := range p.of.Blocks[0].Variables {
+		c.plan.top[v.Name] = c.cell(v)
+	}
+	todo := []int{0}
+	for len(todo) > 0 {
+		block := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		c.plan.deepest = max(c.plan.deepest, p.depth[block])
+		ops := p.of.Blocks[block].Ops
+		c.plan.code[block] = make([]instruction, len(ops))
+		for i, op := range ops {
+			in := &c.plan.code[block][i]
+			if err := c.instruction(block, i, op, in); err != nil {
+				return nil, &OpError{Block: block, Index: i, Op: op, Cause: err}
+			}
+			for _, body := range in.body {
+				if body >= 0 {
+					todo = append(todo, body)
+				}
+			}
+		}
+	}
+	p.plan = c.plan
+	return c.plan, nil
+}
+
+type compiler struct {
+	p     *Program
+	plan  *plan
+	cells map[*desc.Variable]int
+}
+
+func (c *compiler) cell(v *desc.Variable) int {
+	at, known := c.cells[v]
+	if !known {
+		at = len(c.plan.cells)
+		c.cells[v] = at
+		declared := *v
+		declared.Dims = slices.Clone(v.Dims)
+		c.plan.cells = append(c.plan.cells, cell{v.Name, &declared, v.Persistable})
+	}
+	return at
+}
+
+func (c *compiler) instruction(block, index int, op *desc.Op, in *instruction) (err error) {
+	*in = instruction{kind: operators[op.Type], op: op, block: block, index: index, body: [2]int{-1, -1}, title: op.Type}
+	for _, name := range op.Inputs {
+		v, _ := c.p.find(block, name)
+		in.in = append(in.in, c.cell(v))
+	}
+	for _, name := range op.Outputs {
+		v, _ := c.p.find(block, name)
+		at := c.cell(v)
+		in.out = append(in.out, at)
+		in.outs = append(in.outs, c.plan.cells[at].of)
+	}
+	for i, name := range bodyAttributes[op.Type] {
+		if v, given := op.Attributes.Get(name); given {
+			in.body[i] = int(v.Int)
+		}
+	}
+	if in.kind.prepare != nil {
+		in.data, err = in.kind.prepare(op)
+	}
+	switch in.kind {
+	case callOp:
+		in.state = len(c.plan.calls)
+		in.title = valueOf(op, "kernel").Text
+		c.plan.calls = append(c.plan.calls, in)
+	case readOp, hasNextOp, resetOp:
+		in.state = c.plan.readers
+		c.plan.readers++
+	case printOp:
+		in.state = c.plan.counters
+		c.plan.counters++
+	}
+	return err
+}
+
+// newRun makes a Run of the plan, without a scope and kernels yet.
+func (p *plan) newRun() *Run {
+	r := &Run{
+		plan:    p,
+		vars:    make([]*pyfeed.Variable, len(p.cells)),
+		calls:   make([]Call, len(p.calls)),
+		counts:  make([]int64, p.counters),
+		readers: make([]held, p.readers),
+		frames:  make([]frame, 0, p.deepest),
+	}
+	for i, c := range p.cells {
+		if !c.scope {
+			r.vars[i] = pyfeed.NewVariable(c.name)
+		}
+	}
+	for i, in := range p.calls {
+		r.calls[i] = newCall(r, in)
+	}
+	return r
+}
+
+// take is an idle Run, or a new one.
+func (p *plan) take() *Run {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.idle); n > 0 {
+		r := p.idle[n-1]
+		p.idle = p.idle[:n-1]
+		return r
+	}
+	return p.newRun()
+}
+
+// mostIdle bounds what a plan keeps after a time when many threads ran it.
+const mostIdle = 16
+
+func (p *plan) put(r *Run) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.idle) < mostIdle {
+		p.idle = append(p.idle, r)
+	}
+}

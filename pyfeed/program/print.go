@@ -1,0 +1,129 @@
+package program
+
+import (
+	"context"
+	"math"
+	"os"
+	"strconv"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/program/desc"
+	"github.com/pyfeed/pyfeed/pyfeed/trace"
+)
+
+var printOp = &operator{
+	ins: arity{1, many},
+	attributes: []attribute{
+		{name: "message", value: textValue("")},
+		{name: "summarize", value: intValue(20)},
+		{name: "first_n", value: intValue(0)},
+	},
+	category: trace.Compute,
+	check: func(c *checking) error {
+		if _, err := limited(c.op, "summarize", 0); err != nil {
+			return err
+		}
+		_, err := limited(c.op, "first_n", 0)
+		return err
+	},
+	prepare: func(op *desc.Op) (any, error) {
+		return &printing{valueOf(op, "message").Text, int(min(valueOf(op, "summarize").Int, 1<<20)), valueOf(op, "first_n").Int}, nil
+	},
+	step: stepPrint,
+}
+
+type printing struct {
+	message   string
+	summarize int
+	first     int64
+}
+
+// stepPrint writes a line for each input, all in one piece: several threads may print.
+func stepPrint(r *Run, in *instruction, _ context.Context) error {
+	p := in.data.(*printing)
+	done := &r.counts[in.state]
+	if *done++; p.first > 0 && *done > p.first {
+		return nil
+	}
+	text := r.text[:0]
+	for i, cell := range in.in {
+		if p.message != "" {
+			text = append(append(text, p.message...), ' ')
+		}
+		text = append(append(text, in.op.Inputs[i]...), ' ')
+		err := r.vars[cell].Look(func(t *pyfeed.LoDTensor) error {
+			text = appendTensor(text, t, p.summarize)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		text = append(text, '\n')
+	}
+	r.text = text
+	_, err := os.Stderr.Write(text)
+	if err != nil {
+		e := pyfeed.Errorf(pyfeed.IO, "standard error: %v", err)
+		e.Cause = err
+		return e
+	}
+	return nil
+}
+
+// appendTensor writes dtype, dims, LoD and the first elements.
+func appendTensor(text []byte, t *pyfeed.LoDTensor, most int) []byte {
+	text = append(append(text, t.DType.String()...), ' ')
+	text = append(text, dimsText(t.Dims())...)
+	for _, level := range t.LoD {
+		text = append(text, " lod "...)
+		for i, offset := range level {
+			if i > most {
+				text = append(text, ", ..."...)
+				break
+			}
+			if i > 0 {
+				text = append(text, ',')
+			}
+			text = strconv.AppendInt(text, offset, 10)
+		}
+	}
+	text = append(text, ": ["...)
+	size := t.DType.Size()
+	n := len(t.Data) / size
+	for i := range min(n, most) {
+		if i > 0 {
+			text = append(text, ", "...)
+		}
+		text = appendNumber(text, t.DType, load(t.DType, t.Data[i*size:]))
+	}
+	if n > most {
+		if most > 0 {
+			text = append(text, ", "...)
+		}
+		text = append(text, "..."...)
+	}
+	return append(text, ']')
+}
+
+func appendNumber(text []byte, d pyfeed.DType, n number) []byte {
+	bits := 64
+	if d.Size() <= 4 || d == pyfeed.Complex64 {
+		bits = 32
+	}
+	switch n.kind {
+	case unsigned:
+		if d == pyfeed.Bool {
+			return strconv.AppendBool(text, n.u != 0)
+		}
+		return strconv.AppendUint(text, n.u, 10)
+	case signed:
+		return strconv.AppendInt(text, n.i, 10)
+	case floating:
+		return strconv.AppendFloat(text, n.f, 'g', -1, bits)
+	}
+	text = strconv.AppendFloat(append(text, '('), n.f, 'g', -1, bits)
+	if !math.Signbit(n.g) && !math.IsInf(n.g, 1) { // which has a sign already
+		text = append(text, '+')
+	}
+	return append(strconv.AppendFloat(text, n.g, 'g', -1, bits), "i)"...)
+}

@@ -1,0 +1,355 @@
+// Package program builds and runs programs: blocks of operators over variables, whose loop runs to its end with nobody
+// else in the process. What a program consists of, and is saved as, is in the package desc; this one knows what operators
+// there are, checks a program as it grows, and has the Executor.
+package program
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/program/desc"
+	"github.com/pyfeed/pyfeed/readers"
+)
+
+// maxDepth bounds blocks within blocks, and with them the time that it takes to find a variable of a block far out.
+const maxDepth = 100
+
+// A Program is built operator by operator, each of which is checked as it comes. Any thread.
+type Program struct {
+	mu    sync.Mutex
+	of    *desc.Program
+	names []map[string]*desc.Variable // of each block
+	depth []int
+	body  []bool // whether the block is the body of an operator
+	users map[*desc.Variable][]site
+	ops   int
+	plan  *plan // of what it is now, or nil
+}
+
+// A site is where an operator is.
+type site struct {
+	block, index int
+	op           *desc.Op
+}
+
+// New makes an empty Program of one block.
+func New() *Program {
+	p := empty(&desc.Program{Version: desc.FormatVersion})
+	p.addBlock(-1, nil)
+	return p
+}
+
+func empty(of *desc.Program) *Program {
+	return &Program{of: of, users: make(map[*desc.Variable][]site)}
+}
+
+// Drop is for those who keep counted things. A Program has nothing that the garbage collector does not see.
+func (p *Program) Drop() {}
+
+// AddBlock adds a block within parent, to be the body of an operator that is added to that one later, and answers its
+// index.
+func (p *Program) AddBlock(parent int) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.checkBlock(parent); err != nil {
+		return 0, err
+	}
+	return p.addBlockChecked(parent, nil)
+}
+
+func (p *Program) addBlockChecked(parent int, unknown []byte) (int, error) {
+	if len(p.of.Blocks) == desc.MaxBlocks {
+		return 0, pyfeed.Errorf(pyfeed.TooLarge, "program: expected at most %d blocks", desc.MaxBlocks)
+	}
+	if p.depth[parent] == maxDepth {
+		return 0, pyfeed.Errorf(pyfeed.TooLarge, "block within block %d: expected blocks nested at most %d deep", parent, maxDepth)
+	}
+	return p.addBlock(parent, unknown), nil
+}
+
+func (p *Program) addBlock(parent int, unknown []byte) int {
+	depth := 1
+	if parent >= 0 {
+		depth += p.depth[parent]
+	}
+	p.of.Blocks = append(p.of.Blocks, &desc.Block{Parent: parent, Unknown: unknown})
+	p.names = append(p.names, make(map[string]*desc.Variable))
+	p.depth = append(p.depth, depth)
+	p.body = append(p.body, parent < 0)
+	return len(p.of.Blocks) - 1
+}
+
+func (p *Program) checkBlock(block int) error {
+	if block < 0 || block >= len(p.of.Blocks) {
+		return pyfeed.Errorf(pyfeed.NotFound, "block: expected 0 to %d, found %d", len(p.of.Blocks)-1, block)
+	}
+	return nil
+}
+
+// AddVariable adds a variable, which is the Program's then, to a block.
+func (p *Program) AddVariable(block int, v *desc.Variable) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.checkBlock(block); err != nil {
+		return err
+	}
+	return p.addVariable(block, v)
+}
+
+func (p *Program) addVariable(block int, v *desc.Variable) error {
+	if v.Name == "" {
+		return pyfeed.Errorf(pyfeed.Invalid, "variable: expected a name, found an empty string")
+	}
+	if p.names[block][v.Name] != nil {
+		return pyfeed.Errorf(pyfeed.State, "variable %q: block %d has one of that name", v.Name, block)
+	}
+	if outer, _ := p.find(block, v.Name); outer != nil {
+		for _, at := range p.users[outer] {
+			if p.within(at.block, block) {
+				return pyfeed.Errorf(pyfeed.State, "variable %q: block %d, op %d: %s uses the one around block %d, which this would hide",
+					v.Name, at.block, at.index, at.op.Type, block)
+			}
+		}
+	}
+	var err error
+	switch v.Kind {
+	case desc.Tensor:
+		if v.Slots != nil {
+			return pyfeed.Errorf(pyfeed.Invalid, "variable %q: expected slots of a reader or stage only, found those of a tensor", v.Name)
+		}
+		err = checkTensor(v)
+	case desc.Reader, desc.Stage:
+		if v.DType != pyfeed.Any || v.Shaped || v.LoDLevels != 0 {
+			return pyfeed.Errorf(pyfeed.Invalid, "variable %q: expected dtype, dims and lod_levels of a tensor only; those of a %v are in its slots", v.Name, v.Kind)
+		}
+		err = readers.CheckSlots(v.Slots)
+	default:
+		return pyfeed.Errorf(pyfeed.Invalid, "variable %q: kind: expected tensor, reader or stage, found number %d", v.Name, v.Kind)
+	}
+	if err != nil {
+		return about(err, "variable %q", v.Name)
+	}
+	p.names[block][v.Name] = v
+	b := p.of.Blocks[block]
+	b.Variables = append(b.Variables, v)
+	p.plan = nil
+	return nil
+}
+
+func checkTensor(v *desc.Variable) error {
+	if v.DType != pyfeed.Any && !v.DType.Valid() {
+		return pyfeed.Errorf(pyfeed.Type, "dtype: found number %d", int32(v.DType))
+	}
+	if len(v.Dims) > pyfeed.MaxRank {
+		return pyfeed.Errorf(pyfeed.Shape, "rank: expected at most %d dimensions, found %d", pyfeed.MaxRank, len(v.Dims))
+	}
+	for i, d := range v.Dims {
+		if d < -1 {
+			return pyfeed.Errorf(pyfeed.Shape, "dimension %d: expected a size or -1, found %d", i, d)
+		}
+	}
+	if v.LoDLevels < 0 || v.LoDLevels > pyfeed.MaxLoDLevels {
+		return pyfeed.Errorf(pyfeed.Shape, "LoD: expected 0 to %d levels, found %d", pyfeed.MaxLoDLevels, v.LoDLevels)
+	}
+	if v.Shaped && len(v.Dims) == 0 && v.LoDLevels > 0 {
+		return pyfeed.Errorf(pyfeed.Shape, "LoD: expected a first dimension with %d levels, found a scalar", v.LoDLevels)
+	}
+	return nil
+}
+
+// Variable is a copy of what is known of the variable of that name, in the block or those around it.
+func (p *Program) Variable(block int, name string) (*desc.Variable, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.checkBlock(block); err != nil {
+		return nil, err
+	}
+	v, _ := p.find(block, name)
+	if v == nil {
+		return nil, unknownVariable(name, block)
+	}
+	c := *v
+	return &c, nil
+}
+
+// find is the variable of that name that block sees, and the block it is in.
+func (p *Program) find(block int, name string) (*desc.Variable, int) {
+	for ; block >= 0; block = p.of.Blocks[block].Parent {
+		if v := p.names[block][name]; v != nil {
+			return v, block
+		}
+	}
+	return nil, -1
+}
+
+// within says whether a block is another one or in it.
+func (p *Program) within(block, outer int) bool {
+	for block > outer {
+		block = p.of.Blocks[block].Parent
+	}
+	return block == outer
+}
+
+func unknownVariable(name string, block int) error {
+	return pyfeed.Errorf(pyfeed.NotFound, "variable %q: there is none in block %d or those around it", name, block)
+}
+
+// AddOp adds an operator, which is the Program's then, at the end of a block. What it says of its outputs is noted in
+// them. If it is refused, nothing has changed.
+func (p *Program) AddOp(block int, op *desc.Op) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.checkBlock(block); err != nil {
+		return err
+	}
+	return p.addOp(block, op)
+}
+
+func (p *Program) addOp(block int, op *desc.Op) error {
+	if p.ops == desc.MaxOps {
+		return pyfeed.Errorf(pyfeed.TooLarge, "program: expected at most %d operators", desc.MaxOps)
+	}
+	b := p.of.Blocks[block]
+	at := site{block, len(b.Ops), op}
+	known, err := p.check(at)
+	if err != nil {
+		return err
+	}
+	for v, is := range known {
+		*v = is
+	}
+	for _, body := range bodies(op) {
+		p.body[body] = true
+	}
+	b.Ops = append(b.Ops, op)
+	p.use(at)
+	p.ops++
+	p.plan = nil
+	return nil
+}
+
+// use notes whose variables an operator uses.
+func (p *Program) use(at site) {
+	for _, all := range [2][]string{at.op.Inputs, at.op.Outputs} {
+		for _, name := range all {
+			v, _ := p.find(at.block, name)
+			if is := p.users[v]; len(is) == 0 || is[len(is)-1].op != at.op {
+				p.users[v] = append(is, at)
+			}
+		}
+	}
+}
+
+// Clone is a copy, which may be changed apart from the original.
+func (p *Program) Clone() *Program {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := empty(p.of.Clone())
+	c.depth, c.body, c.ops = slices.Clone(p.depth), slices.Clone(p.body), p.ops
+	for _, b := range c.of.Blocks {
+		names := make(map[string]*desc.Variable)
+		for _, v := range b.Variables {
+			names[v.Name] = v
+		}
+		c.names = append(c.names, names)
+	}
+	for i, b := range c.of.Blocks {
+		for j, op := range b.Ops {
+			c.use(site{i, j, op})
+		}
+	}
+	return c
+}
+
+// Desc calls f with what the Program consists of, which does not change meanwhile and MUST NOT be changed.
+func (p *Program) Desc(f func(*desc.Program)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f(p.of)
+}
+
+// From makes a Program of what it consists of, and checks all of that as if it were built. It owns d from then on.
+func From(d *desc.Program) (*Program, error) {
+	p := empty(&desc.Program{Version: d.Version, Unknown: d.Unknown})
+	if d.Version != desc.FormatVersion {
+		return nil, pyfeed.Errorf(pyfeed.Unsupported, "program: expected version %d, found %d", desc.FormatVersion, d.Version)
+	}
+	if len(d.Blocks) == 0 {
+		return nil, pyfeed.Errorf(pyfeed.Invalid, "program: expected at least 1 block, found 0")
+	}
+	for i, b := range d.Blocks {
+		if i == 0 {
+			if b.Parent != -1 {
+				return nil, pyfeed.Errorf(pyfeed.Invalid, "block 0: parent: expected -1, found %d", b.Parent)
+			}
+			p.addBlock(-1, b.Unknown)
+		} else {
+			if b.Parent < 0 || b.Parent >= i {
+				return nil, pyfeed.Errorf(pyfeed.Invalid, "block %d: parent: expected a block before it, found %d", i, b.Parent)
+			}
+			if _, err := p.addBlockChecked(b.Parent, b.Unknown); err != nil {
+				return nil, err
+			}
+		}
+		for _, v := range b.Variables {
+			if err := p.addVariable(i, v); err != nil {
+				return nil, about(err, "block %d", i)
+			}
+		}
+	}
+	return p, p.adopt(d)
+}
+
+// adopt adds the operators in the order in which they were built: those of a body before the operator that it is of.
+func (p *Program) adopt(d *desc.Program) error {
+	added := make([]bool, len(d.Blocks))
+	type place struct{ block, op int }
+	add := func(first int) error {
+		added[first] = true
+		for path := []place{{first, 0}}; len(path) > 0; {
+			at := &path[len(path)-1]
+			ops := d.Blocks[at.block].Ops
+			if at.op == len(ops) {
+				path = path[:len(path)-1]
+				continue
+			}
+			op, inner := ops[at.op], -1
+			for _, body := range bodies(op) {
+				if body > at.block && body < len(d.Blocks) && !added[body] {
+					inner = body
+					break
+				}
+			}
+			if inner >= 0 {
+				added[inner] = true
+				path = append(path, place{inner, 0})
+				continue
+			}
+			if err := p.addOp(at.block, op); err != nil {
+				return err
+			}
+			at.op++
+		}
+		return nil
+	}
+	for i := range d.Blocks { // those that are nobody's body too: nothing is lost when it is saved again
+		if !added[i] {
+			if err := add(i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// about puts where it is in front of an error's sentence.
+func about(err error, format string, args ...any) error {
+	e, is := err.(*pyfeed.Error)
+	if !is {
+		return err
+	}
+	c := *e
+	c.Text = pyfeed.Errorf(e.Kind, format, args...).Text + ": " + e.Text
+	return &c
+}

@@ -1,0 +1,256 @@
+package program
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/program/desc"
+	"github.com/pyfeed/pyfeed/pyfeed/trace"
+	"github.com/pyfeed/pyfeed/readers"
+)
+
+// The operators of readers: those that make one, read, has_next and reset.
+
+func isReaderOp(name string) bool { return readerOps[name] }
+
+var readerOps = make(map[string]bool)
+
+func addReaderOps(all map[string]*operator) {
+	for _, name := range readers.Operators() {
+		readerOps[name] = true
+		all[name] = &operator{
+			ins:      arity{0, many},
+			outs:     exactly(1),
+			inKind:   desc.Reader,
+			outKind:  desc.Reader,
+			category: trace.Read,
+			check:    checkCreate,
+			prepare:  func(op *desc.Op) (any, error) { return op.Attributes.JSON(), nil },
+			step:     stepCreate,
+		}
+	}
+}
+
+func checkCreate(c *checking) error {
+	attributes := c.op.Attributes.JSON()
+	if err := readers.CheckOperator(c.op.Type, len(c.in), attributes); err != nil {
+		return unprefixed(err, c.op.Type+": ")
+	}
+	var below [][]readers.SlotAttributes
+	for _, v := range c.in {
+		below = append(below, v.Slots)
+	}
+	var slots []readers.SlotAttributes
+	var err error
+	if len(below) == 0 || below[0] != nil {
+		slots, err = readers.Delivered(c.op.Type, below, attributes)
+	}
+	if err != nil {
+		return unprefixed(err, c.op.Type+": ")
+	}
+	out := c.out[0]
+	if out.Slots == nil || slots == nil {
+		if slots != nil {
+			out.Slots = slots
+		}
+		return nil
+	}
+	return sameSlots(out.Slots, slots)
+}
+
+// unprefixed takes the operator's name off an error that will get it anyway.
+func unprefixed(err error, prefix string) error {
+	e, is := err.(*pyfeed.Error)
+	if !is {
+		return err
+	}
+	c := *e
+	c.Text = strings.TrimPrefix(e.Text, prefix)
+	return &c
+}
+
+func sameSlots(declared, found []readers.SlotAttributes) error {
+	if len(declared) != len(found) {
+		return pyfeed.Errorf(pyfeed.Slots, "slots: expected %d, as declared, found %d", len(declared), len(found))
+	}
+	for i := range found {
+		d, f := declared[i], found[i]
+		if !isAny(d.DType) && !isAny(f.DType) && d.DType != f.DType {
+			return pyfeed.SlotErrorf(pyfeed.Type, i, "dtype: expected %s, as declared, found %s", d.DType, f.DType)
+		}
+		fits := len(d.Dims) == len(f.Dims) && d.LoDLevels == f.LoDLevels
+		for j := 0; fits && j < len(f.Dims); j++ {
+			fits = d.Dims[j] == f.Dims[j] || d.Dims[j] == -1 || f.Dims[j] == -1
+		}
+		if !fits {
+			return pyfeed.SlotErrorf(pyfeed.Shape, i, "expected dims %s and %d LoD levels, as declared, found %s and %d",
+				dimsText(d.Dims), d.LoDLevels, dimsText(f.Dims), f.LoDLevels)
+		}
+	}
+	return nil
+}
+
+func isAny(dtype string) bool { return dtype == "" || dtype == "any" }
+
+func stepCreate(r *Run, in *instruction, _ context.Context) error {
+	var below []*readers.ReaderHolder
+	for _, cell := range in.in {
+		h, err := readers.Of(r.vars[cell])
+		if err != nil {
+			for _, h := range below {
+				h.Drop()
+			}
+			return err
+		}
+		below = append(below, h)
+	}
+	made, err := readers.Make(r.scope, in.op.Type, below, in.data.([]byte))
+	if err != nil {
+		return unprefixed(err, in.op.Type+": ")
+	}
+	h := readers.NewHolder(made)
+	if declared := in.outs[0].Slots; declared != nil {
+		if err := sameSlots(declared, readers.Describe(h.Spec())); err != nil {
+			h.Drop()
+			return err
+		}
+	}
+	r.vars[in.out[0]].Set(h)
+	return nil
+}
+
+// A held is the reader that an operator of a Run found in its variable, and keeps while the variable has it.
+type held struct {
+	reader  *readers.ReaderHolder
+	version uint64
+}
+
+func (h *held) drop() {
+	if h.reader != nil {
+		h.reader.Drop()
+		h.reader = nil
+	}
+}
+
+// reader is the one in the operator's input. Its reference stays the Run's.
+func (r *Run) reader(in *instruction) (*readers.ReaderHolder, error) {
+	h, v := &r.readers[in.state], r.vars[in.in[0]]
+	version := v.Version() // before what it is of
+	if h.reader != nil && h.version == version {
+		return h.reader, nil
+	}
+	h.drop()
+	reader, err := readers.Of(v)
+	if err != nil {
+		return nil, err
+	}
+	h.reader, h.version = reader, version
+	return reader, nil
+}
+
+var readOp = &operator{
+	ins:      exactly(1),
+	outs:     arity{1, many},
+	inKind:   desc.Reader,
+	category: trace.Read,
+	check: func(c *checking) error {
+		return c.noteSlots(c.in[0], "reader")
+	},
+	step: stepRead,
+}
+
+// noteSlots says that the outputs are what a reader delivers, or a stage holds, if that is known.
+func (c *checking) noteSlots(from *desc.Variable, what string) error {
+	if from.Slots == nil {
+		return nil
+	}
+	if len(from.Slots) != len(c.out) {
+		return pyfeed.Errorf(pyfeed.Slots, "outputs: expected %d, as %s %q has slots, found %d", len(from.Slots), what, from.Name, len(c.out))
+	}
+	for i, s := range from.Slots {
+		dtype := pyfeed.Any
+		if !isAny(s.DType) {
+			dtype, _ = pyfeed.DTypeOf(s.DType) // checked with the slots
+		}
+		if err := c.note(i, dtype, s.Dims, true, s.LoDLevels); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func stepRead(r *Run, in *instruction, ctx context.Context) error {
+	h, err := r.reader(in)
+	if err != nil {
+		return err
+	}
+	if n := h.Spec().Len(); n != len(in.out) { // before it is read: it stays with the reader
+		return pyfeed.Errorf(pyfeed.Slots, "expected a reader of %d slots, as there are outputs, found one of %d", len(in.out), n)
+	}
+	t, err := h.ReadNext(ctx)
+	if err != nil {
+		return err
+	}
+	return r.split(t, in)
+}
+
+// split moves the slots of a tuple, which it takes over, to the outputs.
+func (r *Run) split(t *pyfeed.Tuple, in *instruction) error {
+	defer t.Release()
+	for i := range t.Slots {
+		if err := conforms(&t.Slots[i], in.outs[i], "output", i); err != nil {
+			return err
+		}
+	}
+	for i := range t.Slots {
+		r.vars[in.out[i]].SetTensor(&t.Slots[i])
+	}
+	return nil
+}
+
+// oneElement is the dims of an answer: those that its variable was declared with, if they are of one element, else none.
+func oneElement(declared *desc.Variable) pyfeed.Dims {
+	if !declared.Shaped || slices.ContainsFunc(declared.Dims, func(d int64) bool { return d != 1 }) {
+		return nil
+	}
+	return declared.Dims
+}
+
+var hasNextOp = &operator{
+	ins:      exactly(1),
+	outs:     exactly(1),
+	inKind:   desc.Reader,
+	category: trace.Read,
+	check:    func(c *checking) error { return c.note(0, pyfeed.Bool, oneElement(c.out[0]), true, 0) },
+	step: func(r *Run, in *instruction, ctx context.Context) error {
+		h, err := r.reader(in)
+		if err != nil {
+			return err
+		}
+		has, err := h.HasNext(ctx)
+		if err != nil {
+			return err
+		}
+		return r.vars[in.out[0]].Write(pyfeed.Bool, oneElement(in.outs[0]), r.pool, func(data []byte) {
+			data[0] = 0
+			if has {
+				data[0] = 1
+			}
+		})
+	},
+}
+
+var resetOp = &operator{
+	ins:      exactly(1),
+	inKind:   desc.Reader,
+	category: trace.Read,
+	step: func(r *Run, in *instruction, _ context.Context) error {
+		h, err := r.reader(in)
+		if err != nil {
+			return err
+		}
+		return h.ReInit()
+	},
+}
