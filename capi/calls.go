@@ -8,6 +8,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/pyfeed/pyfeed/pyfeed/program"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
@@ -23,13 +24,19 @@ var waiters table[waiter]
 // the answer is wait.ErrWouldBlock: the thread sleeps in C and comes again, with call.phase saying why.
 // Whatever else a call that has waited answers, here or before it gets here, C ends it by pfgo_call_end.
 func blocking[T any](call *C.pfi_call, try func(context.Context) (T, error)) (v T, err error) {
-	var w waiter
-	if call.phase == C.PFI_FIRST {
-		if call.cancel != 0 {
-			if w.token, err = lookup[*cancelToken](call.cancel); err != nil {
-				return v, err
-			}
+	var token *cancelToken
+	if call.phase == C.PFI_FIRST && call.cancel != 0 {
+		if token, err = lookup[*cancelToken](call.cancel); err != nil {
+			return v, err
 		}
+	}
+	return blockingWith(call, token, try)
+}
+
+// blockingWith is blocking with a token that was looked up before. It counts the first time only.
+func blockingWith[T any](call *C.pfi_call, token *cancelToken, try func(context.Context) (T, error)) (v T, err error) {
+	w := waiter{token: token}
+	if call.phase == C.PFI_FIRST {
 		if v, err = try(wait.Never); err != wait.ErrWouldBlock {
 			return v, err
 		}
@@ -73,6 +80,7 @@ type cancelToken struct {
 	mu    sync.Mutex
 	done  bool
 	words map[*C.uint32_t]struct{}
+	runs  map[*program.Run]struct{}
 }
 
 func (t *cancelToken) Drop() {}
@@ -111,10 +119,38 @@ func (t *cancelToken) forget(word *C.uint32_t) {
 	delete(t.words, word)
 }
 
+// watchRun has cancel interrupt a run that works.
+func (t *cancelToken) watchRun(r *program.Run) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.runs == nil {
+		t.runs = make(map[*program.Run]struct{})
+	}
+	t.runs[r] = struct{}{}
+	if t.done {
+		r.Yield()
+	}
+}
+
+func (t *cancelToken) forgetRun(r *program.Run) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.runs, r)
+}
+
 func (t *cancelToken) cancel() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.done = true
+	for r := range t.runs {
+		r.Yield()
+	}
 	for word := range t.words {
 		wait.Rouse((*uint32)(unsafe.Pointer(word)))
 	}

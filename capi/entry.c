@@ -1,10 +1,8 @@
 /* The functions of pyfeed.h. Each answers for what must not reach Go: a forked child, a poisoned
  * library, a null pointer, an out-struct that is too small or not zeroed. */
 #include <pthread.h>
-#include <string.h>
 
-#include "_cgo_export.h"
-#include "wait.h"
+#include "entry.h"
 
 int pfi_shut;
 
@@ -14,7 +12,7 @@ void pfi_poison(void) { __atomic_or_fetch(&pfi_shut, PFI_IS_POISONED, __ATOMIC_R
 
 /* ---- What is kept out ---- */
 
-static pf_status shut(pf_error *err) {
+pf_status pfi_refuse(pf_error *err) {
     if (pfi_shut & PFI_IS_FORKED)
         return pfi_fail(err, PF_FORKED, -1,
                         "pyfeed was loaded before this process was forked and does not work in the child: "
@@ -23,63 +21,41 @@ static pf_status shut(pf_error *err) {
                     "pyfeed stopped after a fault inside it; the first one was printed to standard error");
 }
 
-static pf_status null(pf_error *err, const char *name) {
+pf_status pfi_null(pf_error *err, const char *name) {
     return pfi_fail(err, PF_INVALID, -1, "%s: expected a pointer, found NULL", name);
 }
 
-#define ENTER(err)                                                                               \
-    do {                                                                                         \
-        if (__builtin_expect(__atomic_load_n(&pfi_shut, __ATOMIC_RELAXED), 0)) return shut(err); \
-    } while (0)
-#define NOT_NULL(pointer)                           \
-    do {                                            \
-        if (!(pointer)) return null(err, #pointer); \
-    } while (0)
-/* What the caller gets is zeroed before anything else, so that no failure leaves it as it was. */
-#define ZERO(value)              \
-    do {                         \
-        if (value) *(value) = 0; \
-    } while (0)
-/* Of a struct the caller initialised, everything after its size. */
-#define ZERO_STRUCT(struct_)                                                                     \
-    do {                                                                                         \
-        if ((struct_) && (struct_)->size > sizeof(uint32_t))                                     \
-            memset((char *)(struct_) + sizeof(uint32_t), 0, (struct_)->size - sizeof(uint32_t)); \
-    } while (0)
-/* Of a tuple that is to be taken back: its loan goes to Go, or nowhere if nobody gets there any more. */
-#define ZERO_BUT_LOAN(tuple)                               \
-    do {                                                   \
-        if ((tuple) && (tuple)->size >= sizeof *(tuple)) { \
-            uint64_t loan = (tuple)->loan;                 \
-            ZERO_STRUCT(tuple);                            \
-            (tuple)->loan = pfi_shut ? 0 : loan;           \
-        }                                                  \
-    } while (0)
-#define WHOLE(struct_)                               \
-    do {                                             \
-        NOT_NULL(struct_);                           \
-        SIZED(struct_, #struct_, sizeof *(struct_)); \
-    } while (0)
-#define SIZED(struct_, name, least)                                                                     \
-    do {                                                                                                \
-        if ((struct_)->size < (least))                                                                  \
-            return pfi_fail(err, PF_INVALID, -1, "%s: expected a size of at least %zu, found %u", name, \
-                            (size_t)(least), (unsigned)(struct_)->size);                                \
-    } while (0)
-/* Tries, sleeps and tries again. */
-#define BLOCKING(try_)                                                             \
-    do {                                                                           \
-        if (wait) {                                                                \
-            SIZED(wait, "wait", offsetof(pf_wait, cancel));                        \
-            if (wait->size >= offsetof(pf_wait, poll)) call.cancel = wait->cancel; \
-        }                                                                          \
-        call.waits = !wait || wait->timeout_ns != 0;                               \
-        if ((status = (try_)) != PFI_WOULD_BLOCK) break;                           \
-        pfi_waiter waiter = pfi_waiter_begin(wait);                                \
-        do pfi_sleep(&waiter, &call);                                              \
-        while ((status = (try_)) == PFI_WOULD_BLOCK);                              \
-        if (!pfi_shut) pfgo_call_end(&call);                                       \
-    } while (0)
+pf_status pfi_check_tensors(const pf_tensor *tensors, uint32_t num_tensors, int with_data, pf_error *err) {
+    if (num_tensors > 0) NOT_NULL(tensors);
+    for (uint32_t i = 0; i < num_tensors; i++) {
+        const pf_tensor *t = pfi_tensor_at(tensors, i);
+        SIZED(t, "tensors", sizeof *t);
+        if (t->rank < 0 || t->rank > PF_MAX_RANK)
+            return pfi_fail(err, PF_SHAPE, (int32_t)i,
+                            "slot %u: rank: expected at most %d dimensions, found %d", i, PF_MAX_RANK,
+                            t->rank);
+        if (t->rank > 0 && !t->dims)
+            return pfi_fail(err, PF_INVALID, (int32_t)i, "slot %u: dims: expected a pointer, found NULL", i);
+        if (t->lod_levels > PF_MAX_LOD_LEVELS)
+            return pfi_fail(err, PF_SHAPE, (int32_t)i, "slot %u: LoD: expected at most %d levels, found %u",
+                            i, PF_MAX_LOD_LEVELS, t->lod_levels);
+        if (t->lod_levels > 0 && !t->lod)
+            return pfi_fail(err, PF_INVALID, (int32_t)i, "slot %u: lod: expected a pointer, found NULL", i);
+        for (uint32_t j = 0; j < t->lod_levels; j++)
+            if (!t->lod[j].offsets)
+                return pfi_fail(err, PF_INVALID, (int32_t)i,
+                                "slot %u: LoD level %u: expected offsets, found NULL", i, j);
+        if (!with_data) continue;
+        if (t->place.kind != PF_CPU)
+            return pfi_fail(err, PF_UNSUPPORTED, (int32_t)i,
+                            "slot %u: place: expected data in CPU memory, found place %d", i, t->place.kind);
+        int empty = 0;
+        for (int32_t j = 0; j < t->rank; j++) empty |= t->dims[j] == 0;
+        if (!t->data && !empty)
+            return pfi_fail(err, PF_INVALID, (int32_t)i, "slot %u: data: expected a pointer, found NULL", i);
+    }
+    return PF_OK;
+}
 
 /* ---- The library ---- */
 
@@ -181,46 +157,6 @@ pf_status pf_var_get_tensor(pf_handle var, pf_tuple *out, pf_error *err) {
     return pfgo_var_get_tensor(var, out, err);
 }
 
-/* ---- Tensors coming in ---- */
-
-static pf_status check_tensors(const pf_tensor *tensors, uint32_t num_tensors, int with_data, pf_error *err) {
-    if (num_tensors > 0) NOT_NULL(tensors);
-    for (uint32_t i = 0; i < num_tensors; i++) {
-        const pf_tensor *t = pfi_tensor_at(tensors, i);
-        SIZED(t, "tensors", sizeof *t);
-        if (t->rank < 0 || t->rank > PF_MAX_RANK)
-            return pfi_fail(err, PF_SHAPE, (int32_t)i,
-                            "slot %u: rank: expected at most %d dimensions, found %d", i, PF_MAX_RANK,
-                            t->rank);
-        if (t->rank > 0 && !t->dims)
-            return pfi_fail(err, PF_INVALID, (int32_t)i, "slot %u: dims: expected a pointer, found NULL", i);
-        if (t->lod_levels > PF_MAX_LOD_LEVELS)
-            return pfi_fail(err, PF_SHAPE, (int32_t)i, "slot %u: LoD: expected at most %d levels, found %u",
-                            i, PF_MAX_LOD_LEVELS, t->lod_levels);
-        if (t->lod_levels > 0 && !t->lod)
-            return pfi_fail(err, PF_INVALID, (int32_t)i, "slot %u: lod: expected a pointer, found NULL", i);
-        for (uint32_t j = 0; j < t->lod_levels; j++)
-            if (!t->lod[j].offsets)
-                return pfi_fail(err, PF_INVALID, (int32_t)i,
-                                "slot %u: LoD level %u: expected offsets, found NULL", i, j);
-        if (!with_data) continue;
-        if (t->place.kind != PF_CPU)
-            return pfi_fail(err, PF_UNSUPPORTED, (int32_t)i,
-                            "slot %u: place: expected data in CPU memory, found place %d", i, t->place.kind);
-        int empty = 0;
-        for (int32_t j = 0; j < t->rank; j++) empty |= t->dims[j] == 0;
-        if (!t->data && !empty)
-            return pfi_fail(err, PF_INVALID, (int32_t)i, "slot %u: data: expected a pointer, found NULL", i);
-    }
-    return PF_OK;
-}
-
-#define TENSORS(tensors, count, with_data)                                   \
-    do {                                                                     \
-        pf_status bad = check_tensors((tensors), (count), (with_data), err); \
-        if (bad) return bad;                                                 \
-    } while (0)
-
 pf_status pf_var_set_tensor(pf_handle var, const pf_tensor *tensor, pf_error *err) {
     ENTER(err);
     NOT_NULL(tensor);
@@ -262,18 +198,23 @@ pf_status pf_queue_of(pf_handle var, pf_handle *queue, pf_error *err) {
     return pfgo_queue_of(var, queue, err);
 }
 
-pf_status pf_queue_push(pf_handle queue, const pf_tensor *tensors, uint32_t num_tensors, uint64_t pass,
-                        const pf_wait *wait, pf_error *err) {
-    ENTER(err);
+pf_status pfi_push(pfi_push_try *try_, pf_handle to, const pf_tensor *tensors, uint32_t num_tensors,
+                   uint64_t pass, const pf_wait *wait, pf_error *err) {
     TENSORS(tensors, num_tensors, 1);
     pfi_call call = {.pass = pass};
     for (uint32_t i = 0; i < num_tensors; i++) call.strided |= !pfi_contiguous(pfi_tensor_at(tensors, i));
     pf_status status;
-    BLOCKING(pfgo_queue_push(queue, (pf_tensor *)tensors, num_tensors, &call, err));
+    BLOCKING(try_(to, (pf_tensor *)tensors, num_tensors, &call, err));
     if (status != PFI_COPY) return status;
     /* Large, or strided: copied here, where Go's scheduler does not wait for it. */
     for (uint32_t i = 0; i < num_tensors; i++) pfi_gather(call.room[i].data, pfi_tensor_at(tensors, i));
     return pfgo_queue_commit(call.loan, err);
+}
+
+pf_status pf_queue_push(pf_handle queue, const pf_tensor *tensors, uint32_t num_tensors, uint64_t pass,
+                        const pf_wait *wait, pf_error *err) {
+    ENTER(err);
+    return pfi_push(pfgo_queue_push, queue, tensors, num_tensors, pass, wait, err);
 }
 
 pf_status pf_queue_push_lent(pf_handle queue, const pf_tensor *tensors, uint32_t num_tensors, uint64_t pass,

@@ -8,9 +8,11 @@ import (
 	"errors"
 	"io"
 	"syscall"
+	"unsafe"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/pyfeed/program"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
@@ -35,9 +37,12 @@ var statuses = map[pyfeed.Kind]C.pf_status{
 	pyfeed.Fault:       C.PF_POISONED,
 }
 
+// known says whether the caller has a struct, of a size that this library can fill in.
+func known(err *C.pf_error) bool { return err != nil && err.size >= C.PFI_LEAST_ERROR }
+
 // fail fills the caller's struct in, if it has one.
 func fail(err *C.pf_error, status C.pf_status, slot int, text string) C.pf_status {
-	if err == nil || err.size < C.sizeof_pf_error {
+	if !known(err) {
 		return status
 	}
 	C.pf_error_release(err)
@@ -68,12 +73,14 @@ func answer(e error, err *C.pf_error) C.pf_status {
 		return fail(err, C.PF_TIMEOUT, -1, "the time to wait went by")
 	}
 	switch e := e.(type) {
+	case *program.OpError:
+		return answerOp(e, err)
 	case *pyfeed.Error:
 		if e.Kind == pyfeed.Fault {
 			poison(e.Text)
 		}
 		st := fail(err, statuses[e.Kind], e.Slot, e.Error())
-		if err != nil && err.size >= C.sizeof_pf_error {
+		if known(err) {
 			if e.At != nil {
 				err.file = C.CString(e.At.File)
 				err.offset, err.record = C.int64_t(e.At.Offset), C.int64_t(e.At.Record)
@@ -88,7 +95,7 @@ func answer(e error, err *C.pf_error) C.pf_status {
 		return fail(err, C.PF_STALE_HANDLE, -1, e.Error())
 	case *pyfeed.ProducerError:
 		st := fail(err, C.PF_FAILED, -1, e.Error())
-		if err != nil && err.size >= C.sizeof_pf_error {
+		if known(err) {
 			err.cause_type = given(e.Type)
 			err.cause_message = given(e.Message)
 			err.cause_traceback = given(e.Traceback)
@@ -100,4 +107,21 @@ func answer(e error, err *C.pf_error) C.pf_status {
 		return fail(err, C.PF_NO_MEMORY, -1, e.Error())
 	}
 	return fail(err, C.PF_FAILED, -1, e.Error())
+}
+
+// answerOp answers for the cause, with the operator in front of the sentence.
+func answerOp(e *program.OpError, err *C.pf_error) C.pf_status {
+	st := answer(e.Cause, err)
+	if known(err) {
+		text := e.Context()
+		if err.message != nil {
+			text += ": " + C.GoString(err.message)
+			C.free(unsafe.Pointer(err.message))
+		}
+		err.message = C.CString(text)
+		if err.size >= C.sizeof_pf_error {
+			err.op = C.CString(e.Place())
+		}
+	}
+	return st
 }

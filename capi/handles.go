@@ -11,6 +11,8 @@ import (
 	"github.com/go-python/gopy/gopyh"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/program"
+	"github.com/pyfeed/pyfeed/pyfeed/staging"
 	"github.com/pyfeed/pyfeed/readers"
 )
 
@@ -49,8 +51,18 @@ func kindOf(o any) string {
 		return "a format"
 	case *writer:
 		return "a writer"
+	case *program.Program:
+		return "a program"
+	case *program.Executor:
+		return "an executor"
+	case *registration:
+		return "a kernel"
+	case *staging.Buffer:
+		return "a staging buffer"
 	case *cancelToken:
 		return "a cancel token"
+	case recording:
+		return "a trace"
 	case object:
 		return "a handle"
 	}

@@ -8,6 +8,8 @@
 enum {
     PFI_WOULD_BLOCK = 254, /* sleep on call->word, then call again */
     PFI_COPY = 253,        /* gather the tensors into call->room, then commit call->loan */
+    PFI_KERNEL = 252,      /* of a run: call the kernel, then go on */
+    PFI_YIELD = 251,       /* of a run: look at the time and the poll function, then go on */
 };
 
 /* Why Go is called: once, again after a wake-up, or to hear that the caller gives up. */
@@ -25,6 +27,19 @@ typedef struct pfi_call {
     uint64_t loan;
     const pf_tensor *room;
 } pfi_call;
+
+/* One run of a program, on the stack of its thread. */
+typedef struct pfi_run {
+    uint64_t id;        /* in Go; 0 once it is over */
+    pf_kernel kernel;   /* PFI_KERNEL: what to call, */
+    void *context;      /* with this */
+    pf_kernel_call *of; /* and this, which is Go's */
+    int32_t answer;     /* what it answered */
+    uint8_t looks;      /* the caller wants to look around now and then */
+} pfi_run;
+
+/* What every caller's pf_error has: what was added later is only touched where there is room for it. */
+enum { PFI_LEAST_ERROR = offsetof(pf_error, op) };
 
 /* Set in a child of fork(), and by a fault: nobody enters Go any more. */
 enum { PFI_IS_FORKED = 1, PFI_IS_POISONED = 2 };

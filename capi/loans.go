@@ -12,8 +12,9 @@ import (
 
 // A loan is a tuple that C has, with the descriptors it reads: they must not lie in Go's heap.
 type loan struct {
-	tuple *pyfeed.Tuple
-	view  *memory.Buffer
+	tuple   *pyfeed.Tuple
+	view    *memory.Buffer
+	filling int64 // since when C copies into it, for the trace
 }
 
 var (
@@ -36,31 +37,37 @@ func lend(t *pyfeed.Tuple) (id uint64, view *C.pf_tensor, err error) {
 	slots := unsafe.Slice((*C.pf_tensor)(b.Pointer()), len(t.Slots))
 	rest := unsafe.Add(b.Pointer(), len(slots)*C.sizeof_pf_tensor)
 	for i := range slots {
-		s, out := &t.Slots[i], &slots[i]
-		out.size = C.sizeof_pf_tensor
-		out.dtype = C.pf_dtype(s.DType)
-		out.place = C.pf_place{C.int32_t(s.Place.Kind), C.int32_t(s.Place.Device)}
-		if s.ReadOnly {
-			out.flags = C.PF_READ_ONLY
-		}
-		out.data = unsafe.Pointer(unsafe.SliceData(s.Data))
-		out.nbytes = C.uint64_t(len(s.Data))
-
-		dims := s.Dims()
-		out.rank = C.int32_t(len(dims))
-		out.dims = (*C.int64_t)(rest)
-		copy(unsafe.Slice((*int64)(rest), len(dims)), dims)
-		rest = unsafe.Add(rest, len(dims)*8)
-
-		out.lod_levels = C.uint32_t(len(s.LoD))
-		out.lod = (*C.pf_lod_level)(rest)
-		levels := unsafe.Slice(out.lod, len(s.LoD))
-		for j, level := range s.LoD {
-			levels[j] = C.pf_lod_level{(*C.int64_t)(unsafe.SliceData(level)), C.uint64_t(len(level))}
-		}
-		rest = unsafe.Add(rest, len(levels)*C.sizeof_pf_lod_level)
+		rest = show(&t.Slots[i], &slots[i], rest)
 	}
-	return loans.put(loan{t, b}), unsafe.SliceData(slots), nil
+	return loans.put(loan{tuple: t, view: b}), unsafe.SliceData(slots), nil
+}
+
+// show describes a tensor in out, which is zeroed but for what show writes, with dims and LoD in the room from rest on. It
+// answers where they end.
+func show(s *pyfeed.LoDTensor, out *C.pf_tensor, rest unsafe.Pointer) unsafe.Pointer {
+	out.size = C.sizeof_pf_tensor
+	out.dtype = C.pf_dtype(s.DType)
+	out.place = C.pf_place{C.int32_t(s.Place.Kind), C.int32_t(s.Place.Device)}
+	out.flags = 0
+	if s.ReadOnly {
+		out.flags = C.PF_READ_ONLY
+	}
+	out.data = unsafe.Pointer(unsafe.SliceData(s.Data))
+	out.nbytes = C.uint64_t(len(s.Data))
+
+	dims := s.Dims()
+	out.rank = C.int32_t(len(dims))
+	out.dims = (*C.int64_t)(rest)
+	copy(unsafe.Slice((*int64)(rest), len(dims)), dims)
+	rest = unsafe.Add(rest, len(dims)*8)
+
+	out.lod_levels = C.uint32_t(len(s.LoD))
+	out.lod = (*C.pf_lod_level)(rest)
+	levels := unsafe.Slice(out.lod, len(s.LoD))
+	for j, level := range s.LoD {
+		levels[j] = C.pf_lod_level{(*C.int64_t)(unsafe.SliceData(level)), C.uint64_t(len(level))}
+	}
+	return unsafe.Add(rest, len(levels)*C.sizeof_pf_lod_level)
 }
 
 // lendOut lends a tuple through the caller's struct.

@@ -5,6 +5,7 @@
 // answer back. Blocking calls answer PFI_WOULD_BLOCK: their threads sleep in wait.c, not in Go.
 package main
 
+// #cgo LDFLAGS: -ldl
 // #include "internal.h"
 import "C"
 

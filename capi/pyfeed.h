@@ -68,7 +68,8 @@ enum {
     PF_IO = 19,           /* the operating system could not read or write: err->file, os_errno */
 };
 
-/* An id of something the library keeps: a scope, variable, queue, reader, writer, format or cancel token. */
+/* An id of something the library keeps: a scope, variable, queue, reader, writer, format, program, executor, staging
+ * buffer, kernel, trace or cancel token. */
 typedef uint64_t pf_handle;
 
 typedef int32_t pf_dtype;
@@ -170,10 +171,11 @@ typedef struct pf_error {
     int64_t record;        /* number of the record, from 0; or -1 */
     int32_t os_errno;      /* PF_IO: the system's number, or 0 */
     uint32_t reserved3;
+    char *op; /* of a program's run: which operator, such as "block 1, op 3: read" */
 } pf_error;
 
 #define PF_ERROR_INIT \
-    {sizeof(pf_error), PF_OK, {0, 0, 0}, -1, 0, NULL, NULL, NULL, NULL, 0, NULL, -1, -1, 0, 0}
+    {sizeof(pf_error), PF_OK, {0, 0, 0}, -1, 0, NULL, NULL, NULL, NULL, 0, NULL, -1, -1, 0, 0, NULL}
 
 /* Frees the strings and sets it back to PF_ERROR_INIT. NULL is fine. Works after a fork too. */
 PF_API void pf_error_release(pf_error *err);
@@ -514,6 +516,160 @@ PF_API pf_status pf_writer_write(pf_handle writer, const pf_tensor *tensors, uin
                                  pf_error *err);
 /* Completes the file and sees its bytes to the disk. Then only pf_release is left. */
 PF_API pf_status pf_writer_close(pf_handle writer, pf_error *err);
+
+/* ---- Staging ------------------------------------------------------------------------------ */
+
+/* The staging buffer of a place, which the process has one of: made by the first call, for good. `capacity`
+ * counts tuples, at least 1; `bytes_limit` bytes, 0: no limit. Later calls with the same limits get the same
+ * buffer, with others PF_STATE. */
+PF_API pf_status pf_get_buffer(pf_place place, uint64_t capacity, uint64_t bytes_limit, pf_handle *buffer,
+                               pf_error *err);
+/* Copies a tuple to the buffer's place, behind the others. Tuples need not look alike. Blocks while it is full;
+ * PF_TOO_LARGE if the tuple alone is more than bytes_limit. */
+PF_API pf_status pf_buffer_put(pf_handle buffer, const pf_tensor *tensors, uint32_t num_tensors,
+                               const pf_wait *wait, pf_error *err);
+/* Takes the oldest tuple out. Blocks while there is none. A tuple that `out` still holds is released first. */
+PF_API pf_status pf_buffer_get(pf_handle buffer, const pf_wait *wait, pf_tuple *out, pf_error *err);
+/* Drops what is in it, gives its memory back to the system, and goes on: those that wait for room get it.
+ * `dropped` (may be NULL) gets the number of tuples. */
+PF_API pf_status pf_buffer_clear(pf_handle buffer, uint64_t *dropped, pf_error *err);
+
+typedef struct pf_buffer_info {
+    uint32_t size;
+    pf_place place;
+    uint32_t reserved;
+    uint64_t num_tuples; /* the seed's size() */
+    uint64_t capacity;
+    uint64_t reserved_tuples; /* being written */
+    uint64_t bytes;           /* of both */
+    uint64_t bytes_limit;
+    uint32_t waiting_producers, waiting_consumers; /* threads */
+    uint64_t put, got, dropped, put_bytes;         /* since the buffer was made */
+    uint64_t producers_waited_ns, consumers_waited_ns;
+} pf_buffer_info;
+
+#define PF_BUFFER_INFO_INIT {sizeof(pf_buffer_info), {PF_CPU, 0}, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+
+PF_API pf_status pf_buffer_stats(pf_handle buffer, pf_buffer_info *out, pf_error *err);
+/* Shuts all staging buffers down for good: every wait in them, now and later, ends with PF_CLOSED, and what is in
+ * them is dropped. For the end of a process whose threads would wait for each other for ever. */
+PF_API pf_status pf_buffers_shutdown(pf_error *err);
+
+/* ---- Programs ------------------------------------------------------------------------------ */
+
+/* A program is blocks of operators over variables, for an executor to run. The first block is what runs; each other
+ * one is the body of one operator of its parent. docs/program.md describes operators and attributes. Programs may be
+ * built and run by several threads; a run goes by what the program was when it began. */
+PF_API pf_status pf_program_new(pf_handle *program, pf_error *err);
+/* A copy, which may be changed apart from the original. */
+PF_API pf_status pf_program_clone(pf_handle program, pf_handle *clone, pf_error *err);
+
+/* Adds a block within block `parent`, to be the body of an operator that is added to that one later. */
+PF_API pf_status pf_program_add_block(pf_handle program, uint32_t parent, uint32_t *block, pf_error *err);
+/* Adds a variable to a block: a JSON object of name; kind: "tensor" (if left out), "reader" or "stage"; persistable
+ * (false): it is the scope's and outlives the run; of a tensor: dtype, dims (-1: any) and lod_levels (0), of a
+ * reader or stage: slots, as of pf_create_reader; what is left out is not known. PF_STATE if the block has one of that
+ * name. */
+PF_API pf_status pf_program_add_variable(pf_handle program, uint32_t block, const char *variable,
+                                         pf_error *err);
+/* Adds an operator at the end of a block: a JSON object of type, inputs and outputs (lists of names of variables of this
+ * block or those around it), attributes (an object) and where (for messages: the line that it was built at). It is
+ * checked as far as its variables are known, and what it says of its outputs is noted in them; if it is refused,
+ * nothing has changed. */
+PF_API pf_status pf_program_add_op(pf_handle program, uint32_t block, const char *op, pf_error *err);
+/* What is known of the variable of that name, in the block or those around it, as JSON. PF_NOT_FOUND if there is none.
+ * pf_string_free it. */
+PF_API pf_status pf_program_variable(pf_handle program, uint32_t block, const char *name, char **variable,
+                                     pf_error *err);
+
+/* The program in a form: "protobuf", as it is saved (pyfeed/program/desc/program.proto); "json", for people to read and edit;
+ * "mermaid" or "graphviz", a picture as text. `data` has `size` bytes and a zero behind them; pf_string_free it. */
+PF_API pf_status pf_program_serialize(pf_handle program, const char *form, char **data, uint64_t *size,
+                                      pf_error *err);
+/* A program of what pf_program_serialize gave as "protobuf" or "json". PF_CORRUPT, with the byte's offset, if it is
+ * damaged; PF_UNSUPPORTED if it is of another version; PF_INVALID and others if it is not a program that could run. */
+PF_API pf_status pf_program_parse(const char *data, uint64_t size, pf_handle *program, pf_error *err);
+/* The same to and from a file: as "json" if its name ends with .json, else as "protobuf". It is written whole or not at
+ * all; a file that is there is replaced. */
+PF_API pf_status pf_program_save(pf_handle program, const char *path, pf_error *err);
+PF_API pf_status pf_program_load(const char *path, pf_handle *program, pf_error *err);
+
+/* ---- Kernels ------------------------------------------------------------------------------- */
+
+/* What a kernel is called with: by the thread that runs the program, with no lock held. Everything is borrowed for the
+ * call. */
+typedef struct pf_kernel_call {
+    uint32_t size;
+    uint32_t num_ins;
+    uint32_t num_outs;
+    uint32_t reserved;
+    const pf_tensor *ins; /* not to be written */
+    /* An output that is an input as well has its tensor here, to be written in place: nobody else has it. Any other
+     * has dtype PF_DTYPE_ANY and no data, until pf_kernel_output or pf_kernel_set. */
+    const pf_tensor *outs;
+    pf_place place;         /* the executor's */
+    uint64_t stream;        /* of a GPU, to work on; else 0 */
+    const char *kernel;     /* the name */
+    const char *attributes; /* of the operator, a JSON object */
+    uint64_t run;           /* for the functions below, as the next */
+} pf_kernel_call;
+
+/* Another answer than 0 ends the run with PF_FAILED; pf_kernel_fail, called before, says why. Every output MUST have got
+ * a tensor. It may call every function of this header. */
+typedef int (*pf_kernel)(void *context, const pf_kernel_call *call);
+
+/* Gives output `output` memory for a tensor of that dtype, dims and LoD (data is ignored), in place of what it has, and
+ * sets call->outs[output] to it. `data` (may be NULL) gets where to write it; what is there is not defined. */
+PF_API pf_status pf_kernel_output(const pf_kernel_call *call, uint32_t output, const pf_tensor *like,
+                                  void **data, pf_error *err);
+/* Copies a tensor, strided or not, to an output. */
+PF_API pf_status pf_kernel_set(const pf_kernel_call *call, uint32_t output, const pf_tensor *tensor,
+                               pf_error *err);
+/* Lends an input as a tuple of one slot, which may outlive the call. */
+PF_API pf_status pf_kernel_share(const pf_kernel_call *call, uint32_t input, pf_tuple *out, pf_error *err);
+/* Says why the kernel is about to answer something else than 0. */
+PF_API pf_status pf_kernel_fail(const pf_kernel_call *call, const pf_failure *failure, pf_error *err);
+
+/* Makes `kernel` known by a name, for every program in the process. PF_STATE if the name is taken. Releasing the handle
+ * takes it back: later runs do not find it; `finished(context)` (may be NULL) is called once, on any thread, when no run
+ * has it any more. It MUST NOT block or call pyfeed. */
+PF_API pf_status pf_register_kernel(const char *name, pf_kernel kernel, void *context,
+                                    void (*finished)(void *context), pf_handle *handle, pf_error *err);
+/* Loads a shared object, for good, and calls its `int pyfeed_register_kernels(pf_error *err)`, which registers its
+ * kernels and answers 0 or a pf_status; strings that it puts into `err` are malloc's. It MUST be linked with this library.
+ * A name without a slash is a file's in the current folder. A second time is fine and does nothing. PF_IO if it cannot be
+ * loaded, PF_INVALID if it has no such function. */
+PF_API pf_status pf_load_kernels(const char *path, pf_error *err);
+/* The names there are, as a JSON list. pf_string_free it. */
+PF_API pf_status pf_kernels(char **json, pf_error *err);
+
+/* ---- The executor -------------------------------------------------------------------------- */
+
+/* Runs programs at a place. Any number of threads may run programs by one executor at a time. */
+PF_API pf_status pf_executor_new(pf_place place, pf_handle *executor, pf_error *err);
+
+/* Runs a program once through, on the calling thread. Persistable variables are those of `scope` and its parents, made in
+ * `scope` where there are none; all others are the run's own and go with it. First, `num_feeds` tensors are copied
+ * into the variables `feed_names`; last, those in the `num_fetches` variables `fetch_names` are lent as `fetched`, which
+ * may be NULL if there are none. A tuple that it still holds is released first. Blocks as its operators do; the time,
+ * cancel token and poll function of `wait` are looked at between operators too. An error names the operator in its
+ * message and in err->op. PF_END: a read came to the end of the data. */
+PF_API pf_status pf_executor_run(pf_handle executor, pf_handle program, pf_handle scope,
+                                 const char *const *feed_names, const pf_tensor *feeds, uint32_t num_feeds,
+                                 const char *const *fetch_names, uint32_t num_fetches, const pf_wait *wait,
+                                 pf_tuple *fetched, pf_error *err);
+
+/* ---- Tracing ------------------------------------------------------------------------------- */
+
+/* Begins to record what runs, readers and queues of this process do, until pf_trace_stop: `max_events` spans at most (0:
+ * a million), about 48 bytes each; what does not fit is counted. PF_STATE if there is a recording already. Costs
+ * some 100 ns a span. Released, it stops. */
+PF_API pf_status pf_trace_start(uint64_t max_events, pf_handle *trace, pf_error *err);
+/* Ends it. Twice is fine. */
+PF_API pf_status pf_trace_stop(pf_handle trace, pf_error *err);
+/* What was recorded, once it has ended: as "chrome", JSON for Perfetto and chrome://tracing; "summary", a JSON object that
+ * says what limits the loop; "table", the same for people. pf_string_free it. */
+PF_API pf_status pf_trace_text(pf_handle trace, const char *form, char **text, pf_error *err);
 
 #ifdef __cplusplus
 }

@@ -2,11 +2,12 @@
 //
 // What holds for every class, unless its comment says otherwise:
 //
-// - Ownership.  Scope, Variable, Queue, Reader and CancelToken are counted handles: a copy is one count
-//               more, like a std::shared_ptr. Tuple, Slot, Writer and RegisteredFormat have one owner and
-//               move. TensorView and Span own nothing: they are good as long as what they look at.
+// - Ownership.  Scope, Variable, Queue, StagingBuffer, Reader and CancelToken are counted handles: a copy is one
+//               count more, like a std::shared_ptr. Tuple, Slot, Writer, RegisteredFormat and Trace have one
+//               owner and move. TensorView and Span own nothing: they are good as long as what they look at.
 // - Errors.     A status other than PF_OK throws the class of that status, all of them under Error. The
-//               end of the data is no error: next() and pop() answer an empty optional, a loop ends.
+//               end of the data is no error: next() and pop() answer an empty optional, a loop ends. A
+//               program that reads on has failed: EndOfData.
 // - Threads.    Handles may be used from any thread at the same time; so may two copies of one handle. A
 //               single object must not be assigned to while another thread uses it.
 // - Blocking.   Only what takes a Wait blocks. Without one it waits for ever.
@@ -20,12 +21,15 @@
 #error "pyfeed.hpp needs C++17"
 #endif
 
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <complex>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <functional>
 #include <initializer_list>
@@ -68,8 +72,13 @@ struct FileLocation {
 // What the library refused, and why: what() is a sentence.
 class Error : public std::runtime_error {
 public:
-    Error(pf_status status, const std::string &message, int slot = -1, FileLocation where = {})
-        : std::runtime_error(message), status_(status), slot_(slot), where_(std::move(where)) {}
+    Error(pf_status status, const std::string &message, int slot = -1, FileLocation where = {},
+          std::string op = {})
+        : std::runtime_error(message),
+          status_(status),
+          slot_(slot),
+          where_(std::move(where)),
+          op_(std::move(op)) {}
 
     pf_status status() const noexcept { return status_; }
     // The slot of the tuple it is about, or -1.
@@ -85,18 +94,22 @@ public:
     // The operating system's number for it, or 0.
     int os_errno() const noexcept { return where_.os_errno; }
 
+    // The operator of a program that it happened in, such as "block 1, op 3: read"; else empty.
+    const std::string &op() const noexcept { return op_; }
+
 private:
     pf_status status_;
     int slot_;
     FileLocation where_;
+    std::string op_;
 };
 
 namespace detail {
 template <pf_status S>
 class ErrorOf : public Error {
 public:
-    explicit ErrorOf(const std::string &message, int slot = -1, FileLocation where = {})
-        : Error(S, message, slot, std::move(where)) {}
+    explicit ErrorOf(const std::string &message, int slot = -1, FileLocation where = {}, std::string op = {})
+        : Error(S, message, slot, std::move(where), std::move(op)) {}
 };
 }  // namespace detail
 
@@ -106,6 +119,7 @@ public:
         using ErrorOf::ErrorOf;                   \
     }
 
+PYFEED_ERROR_CLASS(EndOfData, PF_END);  // only of a program's run: next() and pop() answer nothing
 PYFEED_ERROR_CLASS(Timeout, PF_TIMEOUT);
 PYFEED_ERROR_CLASS(Cancelled, PF_CANCELLED);
 PYFEED_ERROR_CLASS(Closed, PF_CLOSED);
@@ -126,12 +140,12 @@ PYFEED_ERROR_CLASS(FileError, PF_IO);
 
 #undef PYFEED_ERROR_CLASS
 
-// A producer failed, and this is its error, after every tuple it had pushed.
+// A producer failed, and this is its error, after every tuple it had pushed; or a kernel did.
 class ProducerFailed : public Error {
 public:
     explicit ProducerFailed(const std::string &what, std::string type = {}, std::string message = {},
-                            std::string traceback = {}, uint64_t token = 0)
-        : Error(PF_FAILED, what),
+                            std::string traceback = {}, uint64_t token = 0, std::string op = {})
+        : Error(PF_FAILED, what, -1, {}, std::move(op)),
           type_(std::move(type)),
           message_(std::move(message)),
           traceback_(std::move(traceback)),
@@ -154,46 +168,49 @@ namespace detail {
     auto text = [](const char *s) { return std::string(s != nullptr ? s : ""); };
     const std::string message = err.message != nullptr ? err.message : pf_status_name(status);
     const FileLocation where{text(err.file), err.offset, err.record, err.os_errno};
+    const std::string op = text(err.op);
     switch (status) {
+        case PF_END:
+            throw EndOfData(message, err.slot, where, op);
         case PF_TIMEOUT:
-            throw Timeout(message, err.slot, where);
+            throw Timeout(message, err.slot, where, op);
         case PF_CANCELLED:
-            throw Cancelled(message, err.slot, where);
+            throw Cancelled(message, err.slot, where, op);
         case PF_CLOSED:
-            throw Closed(message, err.slot, where);
+            throw Closed(message, err.slot, where, op);
         case PF_FAILED:
             throw ProducerFailed(message, text(err.cause_type), text(err.cause_message),
-                                 text(err.cause_traceback), err.cause_token);
+                                 text(err.cause_traceback), err.cause_token, op);
         case PF_INVALID:
-            throw InvalidArgument(message, err.slot, where);
+            throw InvalidArgument(message, err.slot, where, op);
         case PF_SHAPE:
-            throw ShapeError(message, err.slot, where);
+            throw ShapeError(message, err.slot, where, op);
         case PF_DTYPE:
-            throw DTypeError(message, err.slot, where);
+            throw DTypeError(message, err.slot, where, op);
         case PF_SLOTS:
-            throw SlotCountError(message, err.slot, where);
+            throw SlotCountError(message, err.slot, where, op);
         case PF_TOO_LARGE:
-            throw TooLarge(message, err.slot, where);
+            throw TooLarge(message, err.slot, where, op);
         case PF_STALE_HANDLE:
-            throw StaleHandle(message, err.slot, where);
+            throw StaleHandle(message, err.slot, where, op);
         case PF_STATE:
-            throw StateError(message, err.slot, where);
+            throw StateError(message, err.slot, where, op);
         case PF_NOT_FOUND:
-            throw NotFound(message, err.slot, where);
+            throw NotFound(message, err.slot, where, op);
         case PF_UNSUPPORTED:
-            throw Unsupported(message, err.slot, where);
+            throw Unsupported(message, err.slot, where, op);
         case PF_NO_MEMORY:
-            throw OutOfMemory(message, err.slot, where);
+            throw OutOfMemory(message, err.slot, where, op);
         case PF_FORKED:
-            throw Forked(message, err.slot, where);
+            throw Forked(message, err.slot, where, op);
         case PF_POISONED:
-            throw Poisoned(message, err.slot, where);
+            throw Poisoned(message, err.slot, where, op);
         case PF_CORRUPT:
-            throw CorruptRecord(message, err.slot, where);
+            throw CorruptRecord(message, err.slot, where, op);
         case PF_IO:
-            throw FileError(message, err.slot, where);
+            throw FileError(message, err.slot, where, op);
         default:  // a status of a later release
-            throw Error(status, message, err.slot, where);
+            throw Error(status, message, err.slot, where, op);
     }
 }
 
@@ -371,11 +388,11 @@ public:
     const int64_t *begin() const { return values_; }
     const int64_t *end() const { return values_ + rank_; }
 
-    // The number of elements of that shape.
+    // The number of elements of that shape; of one too large for that, some number.
     int64_t numel() const {
-        int64_t n = 1;
-        for (int64_t d : *this) n *= d;
-        return n;
+        uint64_t n = 1;
+        for (const int64_t d : *this) n *= static_cast<uint64_t>(d);
+        return static_cast<int64_t>(n);
     }
 
     // As the library's messages write it: "(-1, 784)".
@@ -1210,6 +1227,74 @@ private:
     detail::Handle handle_;
 };
 
+// ---- Staging ----------------------------------------------------------------------------------------
+
+using BufferInfo = pf_buffer_info;
+
+// The staging buffer of a place, where tuples lie ready that were copied there while what came before was
+// computed with: first in, first out, for any number of threads. The process has one a place, for good. Made by
+// get_buffer.
+class StagingBuffer {
+public:
+    // Takes over one count of a handle.
+    static StagingBuffer adopt(pf_handle handle) {
+        detail::check_abi();
+        return StagingBuffer(detail::Handle(handle));
+    }
+
+    // Copies a tuple, strided or not, to the place. Tuples need not look alike. Blocks while the buffer is full;
+    // TooLarge if the tuple alone is more than bytes_limit.
+    void put(const Tensors &tensors, const Wait &wait = {}) const {
+        detail::Call call(wait);
+        call.check(pf_buffer_put(handle(), tensors.data(), tensors.size(), call.wait(), call.err()));
+    }
+
+    // The oldest tuple. Blocks while there is none.
+    Tuple get(const Wait &wait = {}) const {
+        detail::Call call(wait);
+        pf_tuple raw = PF_TUPLE_INIT;
+        call.check(pf_buffer_get(handle(), call.wait(), &raw, call.err()));
+        return Tuple(raw);
+    }
+
+    // Drops what is in it, gives its memory back to the system, and goes on: those that wait for room get it.
+    // The number of tuples.
+    uint64_t clear() const {
+        detail::Call call;
+        uint64_t dropped = 0;
+        call.check(pf_buffer_clear(handle(), &dropped, call.err()));
+        return dropped;
+    }
+
+    BufferInfo stats() const {
+        detail::Call call;
+        pf_buffer_info info = PF_BUFFER_INFO_INIT;
+        call.check(pf_buffer_stats(handle(), &info, call.err()));
+        return info;
+    }
+    size_t size() const { return static_cast<size_t>(stats().num_tuples); }
+    size_t capacity() const { return static_cast<size_t>(stats().capacity); }
+    uint64_t bytes_limit() const { return stats().bytes_limit; }
+    Place place() const { return stats().place; }
+
+    pf_handle handle() const noexcept { return handle_.get(); }
+
+private:
+    explicit StagingBuffer(detail::Handle handle) : handle_(std::move(handle)) {}
+
+    detail::Handle handle_;
+};
+
+// The staging buffer of a place. The first call makes it; StateError for a later one with other limits.
+// `capacity` counts tuples, at least 1; `bytes_limit` bytes, 0: no limit.
+inline StagingBuffer get_buffer(Place place, uint64_t capacity, uint64_t bytes_limit = 0) {
+    detail::check_abi();
+    detail::Call call;
+    pf_handle handle = 0;
+    call.check(pf_get_buffer(place, capacity, bytes_limit, &handle, call.err()));
+    return StagingBuffer::adopt(handle);
+}
+
 // ---- Scope and variables --------------------------------------------------------------------------
 
 class Variable;
@@ -1434,6 +1519,7 @@ public:
         return *this;
     }
     bool empty() const { return members_.empty(); }
+    bool has(const std::string &name) const { return members_.count(name) != 0; }
     std::string json() const {
         std::string out = "{";
         for (const auto &[name, value] : members_) {
@@ -2246,6 +2332,76 @@ DLPackTensor from_dlpack(Managed *managed) {
     }
     return {view, std::move(owner)};
 }
+
+// ---- Tracing --------------------------------------------------------------------------------------
+
+// A recording of what runs, readers and queues of this process do, from its construction to stop() or its
+// end. One at a time: StateError. It has one owner and moves. Any thread.
+//
+//   pyfeed::Trace trace;
+//   ...
+//   trace.stop();
+//   std::cout << trace.table();   // says what limits the loop
+//   trace.save("trace.json");     // a picture, for https://ui.perfetto.dev
+class Trace {
+public:
+    // Of so many spans at most, 48 bytes each as they come, 0: a million. Further ones are counted.
+    explicit Trace(uint64_t max_events = 0)
+        : handle_(detail::make(
+              [&](pf_handle *id, pf_error *err) { return pf_trace_start(max_events, id, err); })) {}
+    Trace(Trace &&) noexcept = default;
+    Trace &operator=(Trace &&) noexcept = default;
+    Trace(const Trace &) = delete;
+    Trace &operator=(const Trace &) = delete;
+
+    // Ends it. Twice is fine.
+    void stop() const {
+        detail::Call call;
+        call.check(pf_trace_stop(handle(), call.err()));
+    }
+
+    // What was recorded; before stop() a StateError. A JSON object that says what limits the loop,
+    std::string summary() const { return text("summary").get(); }
+    // the same for people,
+    std::string table() const { return text("table").get(); }
+    // all of it, as JSON in the Trace Event Format,
+    std::string chrome() const { return text("chrome").get(); }
+    // and the same into a file, which is replaced. FileError if it cannot be written whole.
+    void save(const std::string &path) const {
+        const Text json = text("chrome");
+        std::FILE *file = std::fopen(path.c_str(), "wb");
+        bool failed = file == nullptr;
+        int why = errno;
+        if (!failed) {
+            const size_t size = std::strlen(json.get());
+            failed = std::fwrite(json.get(), 1, size, file) != size;
+            if (failed) why = errno;
+            if (std::fclose(file) != 0 && !failed) {
+                failed = true;
+                why = errno;
+            }
+        }
+        if (failed) {
+            throw FileError(path + ": cannot be written: " + std::generic_category().message(why), -1,
+                            FileLocation{path, -1, -1, why});
+        }
+    }
+
+    pf_handle handle() const noexcept { return handle_.get(); }
+
+private:
+    using Text = std::unique_ptr<char, void (*)(char *)>;
+
+    // It may be too large for a copy of it.
+    Text text(const char *form) const {
+        detail::Call call;
+        char *text = nullptr;
+        call.check(pf_trace_text(handle(), form, &text, call.err()));
+        return Text(text, pf_string_free);
+    }
+
+    detail::Handle handle_;
+};
 
 }  // namespace pyfeed
 

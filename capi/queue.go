@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/trace"
 )
 
 //export pfgo_queue_init_once
@@ -61,16 +62,27 @@ const copiedInGo = 64 << 10
 //export pfgo_queue_push
 func pfgo_queue_push(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	q, t, e := describe(h, tensors, n, call)
+	q, e := lookup[*pyfeed.PyArrayFeedQueue](h)
+	if e != nil {
+		return answer(e, err)
+	}
+	return push(q, tensors, n, call, err)
+}
+
+// push copies C's tensors into a queue, or has C do it.
+func push(q *pyfeed.PyArrayFeedQueue, tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call, err *C.pf_error) C.pf_status {
+	t, e := describe(q, tensors, n, call)
 	if e != nil {
 		return answer(e, err)
 	}
 	if e = q.Fits(t); e == nil && call.strided == 0 && t.Bytes() <= copiedInGo {
 		if e = q.Allocate(t); e == nil {
+			start := trace.Begin()
 			for i := range t.Slots {
 				in := at(tensors, i, tensors.size)
 				copy(t.Slots[i].Data, unsafe.Slice((*byte)(in.data), len(t.Slots[i].Data)))
 			}
+			trace.CopySince(0, "push", start, int(t.Bytes()))
 			e = blockingOn(call, t, q.Put)
 		}
 		return settled(e, t, err)
@@ -93,17 +105,12 @@ func settled(e error, t *pyfeed.Tuple, err *C.pf_error) C.pf_status {
 }
 
 // describe reads what C's tensors describe, for the queue. It settles the pass the first time.
-func describe(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call) (*pyfeed.PyArrayFeedQueue, *pyfeed.Tuple, error) {
-	q, e := lookup[*pyfeed.PyArrayFeedQueue](h)
-	if e != nil {
-		return nil, nil, e
-	}
+func describe(q *pyfeed.PyArrayFeedQueue, tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call) (*pyfeed.Tuple, error) {
 	t, e := parse(tensors, n, false)
-	if e != nil {
-		return nil, nil, e
+	if e == nil {
+		settle(q, call)
 	}
-	settle(q, call)
-	return q, t, nil
+	return t, e
 }
 
 // blockingOn waits for room for a tuple.
@@ -127,6 +134,7 @@ func lendRoom(t *pyfeed.Tuple, call *C.pfi_call, err *C.pf_error) C.pf_status {
 		return answer(e, err)
 	}
 	call.loan, call.room = C.uint64_t(id), room
+	noteFilling(id)
 	return C.PFI_COPY
 }
 
@@ -161,7 +169,11 @@ func pfgo_queue_push_lent(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, rel
 func pfgo_queue_reserve(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call, out *C.pf_tuple,
 	err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	q, t, e := describe(h, tensors, n, call)
+	q, e := lookup[*pyfeed.PyArrayFeedQueue](h)
+	if e != nil {
+		return answer(e, err)
+	}
+	t, e := describe(q, tensors, n, call)
 	if e != nil {
 		return answer(e, err)
 	}
@@ -182,6 +194,7 @@ func commit(id uint64) error {
 	if !ok {
 		return pyfeed.Errorf(pyfeed.State, "commit: expected a reserved slot, found one that was committed or released already")
 	}
+	noteFilled(l, "push")
 	q := l.tuple.Reserved()
 	if q == nil {
 		return pyfeed.Errorf(pyfeed.State, "commit: expected a reserved slot, found a tuple that was popped")

@@ -13,5 +13,7 @@ typedef struct pfi_waiter {
 pfi_waiter pfi_waiter_begin(const pf_wait *wait);
 /* Sleeps until call->word is 1, the time is up or poll says stop; sets call->phase. */
 void pfi_sleep(pfi_waiter *w, pfi_call *call);
+/* The same without a sleep, for a call that works: sets call->phase if it is to end. */
+void pfi_look(pfi_waiter *w, pfi_call *call);
 
 #endif

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "internal.h"
 
@@ -34,7 +35,7 @@ void pf_string_free(char *string) { free(string); }
 
 /* ---- Errors ---- */
 
-static int known(const pf_error *err) { return err && err->size >= sizeof *err; }
+static int known(const pf_error *err) { return err && err->size >= PFI_LEAST_ERROR; }
 
 void pf_error_release(pf_error *err) {
     if (!known(err)) return;
@@ -43,8 +44,10 @@ void pf_error_release(pf_error *err) {
     free(err->cause_message);
     free(err->cause_traceback);
     free(err->file);
+    if (err->size >= offsetof(pf_error, op) + sizeof err->op) free(err->op);
+    const pf_error none = PF_ERROR_INIT;
     uint32_t size = err->size;
-    *err = (pf_error)PF_ERROR_INIT;
+    memcpy(err, &none, size < sizeof none ? size : sizeof none);
     err->size = size;
 }
 

@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/trace"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 	"github.com/pyfeed/pyfeed/readers"
 )
@@ -78,6 +79,11 @@ func pfgo_map_room(h C.pf_handle, ticket C.uint64_t, tensors *C.pf_tensor, n C.u
 //export pfgo_map_give
 func pfgo_map_give(h C.pf_handle, ticket, loan C.uint64_t, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
+	if trace.On() {
+		if l, there := loans.get(uint64(loan)); there {
+			noteFilled(l, "result of map")
+		}
+	}
 	t := takeBack(uint64(loan))
 	w, e := lookup[*readers.MapWorkers](h)
 	if e != nil {

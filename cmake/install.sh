@@ -1,12 +1,13 @@
 #!/bin/sh
 # Installs a built library with what builds against it: cmake/install.sh LIBRARY PREFIX
 #
-#   PREFIX/lib/libpyfeed.so.0       LIBRARY, whose SONAME that is
-#   PREFIX/lib/libpyfeed.so         for -lpyfeed
-#   PREFIX/include/pyfeed.h         C
-#   PREFIX/include/pyfeed.hpp       C++17
-#   PREFIX/lib/cmake/pyfeed/        find_package(pyfeed)
-#   PREFIX/lib/pkgconfig/pyfeed.pc  pkg-config pyfeed
+#   PREFIX/lib/libpyfeed.so.0           LIBRARY, whose SONAME that is
+#   PREFIX/lib/libpyfeed.so             for -lpyfeed
+#   PREFIX/include/pyfeed.h             C
+#   PREFIX/include/pyfeed.hpp           C++17
+#   PREFIX/include/pyfeed_program.hpp   C++17, for programs and kernels
+#   PREFIX/lib/cmake/pyfeed/            find_package(pyfeed)
+#   PREFIX/lib/pkgconfig/pyfeed.pc      pkg-config pyfeed
 #
 # None of them holds PREFIX: it may be moved afterwards. Works from any directory.
 set -eu
@@ -47,6 +48,7 @@ put 755 "$library" "$prefix/lib/$soname"
 ln -sf "$soname" "$prefix/lib/libpyfeed.so"
 put 644 "$capi/pyfeed.h" "$prefix/include/pyfeed.h"
 put 644 "$capi/pyfeed.hpp" "$prefix/include/pyfeed.hpp"
+put 644 "$capi/pyfeed_program.hpp" "$prefix/include/pyfeed_program.hpp"
 fill pyfeedConfig.cmake "$prefix/lib/cmake/pyfeed/pyfeedConfig.cmake"
 fill pyfeedConfigVersion.cmake "$prefix/lib/cmake/pyfeed/pyfeedConfigVersion.cmake"
 fill pyfeed.pc "$prefix/lib/pkgconfig/pyfeed.pc"

@@ -46,7 +46,7 @@ PF_AT(pf_tuple, num_slots, 4);
 PF_AT(pf_tuple, slots, 8);
 PF_AT(pf_tuple, loan, 16);
 
-PF_SIZE(pf_error, 88);
+PF_SIZE(pf_error, 96);
 PF_AT(pf_error, size, 0);
 PF_AT(pf_error, status, 4);
 PF_AT(pf_error, slot, 8);
@@ -59,6 +59,7 @@ PF_AT(pf_error, file, 56);
 PF_AT(pf_error, offset, 64);
 PF_AT(pf_error, record, 72);
 PF_AT(pf_error, os_errno, 80);
+PF_AT(pf_error, op, 88);
 
 PF_SIZE(pf_wait, 40);
 PF_AT(pf_wait, size, 0);
@@ -120,6 +121,50 @@ PF_AT(pf_queue_info, dropped, 88);
 PF_AT(pf_queue_info, pushed_bytes, 96);
 PF_AT(pf_queue_info, producers_waited_ns, 104);
 PF_AT(pf_queue_info, consumers_waited_ns, 112);
+
+PF_SIZE(pf_buffer_info, 112);
+PF_AT(pf_buffer_info, place, 4);
+PF_AT(pf_buffer_info, num_tuples, 16);
+PF_AT(pf_buffer_info, capacity, 24);
+PF_AT(pf_buffer_info, reserved_tuples, 32);
+PF_AT(pf_buffer_info, bytes, 40);
+PF_AT(pf_buffer_info, bytes_limit, 48);
+PF_AT(pf_buffer_info, waiting_producers, 56);
+PF_AT(pf_buffer_info, waiting_consumers, 60);
+PF_AT(pf_buffer_info, put, 64);
+PF_AT(pf_buffer_info, got, 72);
+PF_AT(pf_buffer_info, dropped, 80);
+PF_AT(pf_buffer_info, put_bytes, 88);
+PF_AT(pf_buffer_info, producers_waited_ns, 96);
+PF_AT(pf_buffer_info, consumers_waited_ns, 104);
+
+PF_SIZE(pf_buffer_info, 112);
+PF_AT(pf_buffer_info, place, 4);
+PF_AT(pf_buffer_info, num_tuples, 16);
+PF_AT(pf_buffer_info, capacity, 24);
+PF_AT(pf_buffer_info, reserved_tuples, 32);
+PF_AT(pf_buffer_info, bytes, 40);
+PF_AT(pf_buffer_info, bytes_limit, 48);
+PF_AT(pf_buffer_info, waiting_producers, 56);
+PF_AT(pf_buffer_info, waiting_consumers, 60);
+PF_AT(pf_buffer_info, put, 64);
+PF_AT(pf_buffer_info, got, 72);
+PF_AT(pf_buffer_info, dropped, 80);
+PF_AT(pf_buffer_info, put_bytes, 88);
+PF_AT(pf_buffer_info, producers_waited_ns, 96);
+PF_AT(pf_buffer_info, consumers_waited_ns, 104);
+
+PF_SIZE(pf_kernel_call, 72);
+PF_AT(pf_kernel_call, size, 0);
+PF_AT(pf_kernel_call, num_ins, 4);
+PF_AT(pf_kernel_call, num_outs, 8);
+PF_AT(pf_kernel_call, ins, 16);
+PF_AT(pf_kernel_call, outs, 24);
+PF_AT(pf_kernel_call, place, 32);
+PF_AT(pf_kernel_call, stream, 40);
+PF_AT(pf_kernel_call, kernel, 48);
+PF_AT(pf_kernel_call, attributes, 56);
+PF_AT(pf_kernel_call, run, 64);
 
 /* Numbers that programs have compiled in. */
 PF_ASSERT(PF_OK == 0 && PF_END == 1 && PF_TIMEOUT == 2 && PF_CANCELLED == 3 && PF_CLOSED == 4);

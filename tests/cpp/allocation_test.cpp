@@ -2,7 +2,7 @@
 #include <cstdlib>
 #include <new>
 
-#include "support.hpp"
+#include "programs.hpp"
 
 namespace {
 thread_local uint64_t allocations = 0;
@@ -74,6 +74,35 @@ TEST_F(Allocations, ReadersAndTheReadOp) {
         reader.next();
         EXPECT_TRUE(read(scope, "reader", {"x", "y"}));
         variable.tensor();
+    });
+}
+
+// Nor to a run, whatever it feeds and fetches, and to the kernels in it.
+TEST_F(Allocations, RunsOfPrograms) {
+    const Program main, startup;
+    const Executor executor;
+    const ProgramGuard guard(main, startup);
+    const auto numbers_in = [](KernelContext &call) {
+        const auto in = call.in(0).values<float>();
+        float *out = call.output<float>(0, call.in(0).dims());
+        for (const float value : in) *out++ = value * call.attribute<float>("rate", 1.f);
+        call.out(1).mutable_data<int64_t>()[0] += call.attribute<int64_t>("step");
+    };
+    const RegisteredKernel kernel = register_kernel("busy", numbers_in);
+    const layers::Var fed = layers::data("x", {-1, 3}), label = layers::data("y", {-1}, DType::int64);
+    const layers::Var i = layers::fill_constant({1}, DType::int64, 0),
+                      n = layers::fill_constant({1}, DType::int64, 5);
+    const layers::Var go = layers::less_than(i, n), out = layers::variable("out");
+    layers::While(go, [&] {
+        layers::call("busy", {fed, i}, {out, i}, {{"rate", 0.5}, {"step", 1}});
+        layers::less_than(i, n, go);
+    });
+    const CancelToken token;
+    const Wait wait = Wait(kStuck).cancel(token);
+    expect_none([&] {
+        const Tuple got =
+            executor.run(main, scope, {{fed, view(x, {2, 3})}, {"y", view(y)}}, {out, "x", label}, wait);
+        EXPECT_EQ((Dims{2, 3}), got[0].dims());
     });
 }
 

@@ -266,10 +266,12 @@ TEST_F(ChainTest, CreateReader) {
                  "more");
     EXPECT_ERROR(InvalidArgument, -1, create_reader(scope, "create_shuffle_reader", "x", {}, "{}"), "inputs",
                  "found 0");
-    EXPECT_ERROR(NotFound, -1, create_reader(scope, "create_shuffle_reader", "x", {"nobody"}, "{}"),
+    EXPECT_ERROR(NotFound, -1,
+                 create_reader(scope, "create_shuffle_reader", "x", {"nobody"}, R"({"buffer_size": 1})"),
                  "nobody");
     scope.var("empty");
-    EXPECT_ERROR(StateError, -1, create_reader(scope, "create_shuffle_reader", "x", {"empty"}, "{}"),
+    EXPECT_ERROR(StateError, -1,
+                 create_reader(scope, "create_shuffle_reader", "x", {"empty"}, R"({"buffer_size": 1})"),
                  "empty");
 }
 

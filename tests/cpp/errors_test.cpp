@@ -1,4 +1,6 @@
 // What is refused, and how: class, slot, and what the message says was expected and found.
+#include <cstddef>
+#include <cstring>
 #include <limits>
 
 #include "support.hpp"
@@ -450,6 +452,29 @@ TEST_F(Names, AFullRankCannotBeStacked) {
     const Queue queue = make_queue({1, {{DType::int8, {1, 1, 1, 1, 1, 1, 1, 1}}}});
     const Reader reader = create_py_array_reader(scope, "reader", "feeder");
     EXPECT_ERROR(ShapeError, 0, reader.batch(2), "slot 0", "8");
+}
+
+// A program that was built when pf_error ended with reserved3: what has been added since is not touched.
+TEST(AnOlderCaller, GetsItsErrorAndNothingBeyondIt) {
+    struct {
+        pf_error err;
+        char canary[16];
+    } callers = {PF_ERROR_INIT, {}};
+    constexpr uint32_t older = offsetof(pf_error, op);
+    std::memset(reinterpret_cast<char *>(&callers) + older, 0x5a, sizeof callers - older);
+    callers.err.size = older;
+    pf_handle var = 0;
+    for (int i = 0; i < 2; i++) {  // the second finds the first's strings in it
+        EXPECT_EQ(PF_STALE_HANDLE, pf_scope_find(12345, "x", &var, &callers.err));
+        EXPECT_STREQ("handle 12345: expected a scope, found none: it is not valid, or no longer",
+                     callers.err.message);
+    }
+    pf_error_release(&callers.err);
+    EXPECT_EQ(nullptr, callers.err.message);
+    EXPECT_EQ(older, callers.err.size);
+    for (size_t i = older; i < sizeof callers; i++) {
+        EXPECT_EQ(0x5a, reinterpret_cast<const unsigned char *>(&callers)[i]) << "byte " << i;
+    }
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <pyfeed_program.hpp>
+
 #include "support.hpp"
 
 using namespace pyfeed;
@@ -50,6 +52,7 @@ void every_function(std::string &wrong, pf_handle scope, pf_handle var, pf_handl
     pf_tuple tuple = PF_TUPLE_INIT, slot = PF_TUPLE_INIT;
     pf_memory_stats stats = PF_MEMORY_STATS_INIT;
     pf_queue_info info = PF_QUEUE_INFO_INIT;
+    pf_buffer_info buffer = PF_BUFFER_INFO_INIT;
     pf_queue_options options = PF_QUEUE_OPTIONS_INIT;
     pf_slot_spec spec = PF_SLOT_SPEC_INIT;
     pf_failure failure = PF_FAILURE_INIT;
@@ -113,6 +116,12 @@ void every_function(std::string &wrong, pf_handle scope, pf_handle var, pf_handl
     FORKED(pf_writer_create("x.raw", nullptr, nullptr, &handle, &err));
     FORKED(pf_writer_write(writer, &tensor, 1, &err));
     FORKED(pf_writer_close(writer, &err));
+    FORKED(pf_get_buffer({PF_CPU, 0}, 2, 0, &handle, &err));
+    FORKED(pf_buffer_put(queue, &tensor, 1, nullptr, &err));
+    FORKED(pf_buffer_get(queue, nullptr, &tuple, &err));
+    FORKED(pf_buffer_clear(queue, &dropped, &err));
+    FORKED(pf_buffer_stats(queue, &buffer, &err));
+    FORKED(pf_buffers_shutdown(&err));
 
     if (err.status != PF_FORKED) wrong += "the error has another status\n";
     const std::string message = err.message != nullptr ? err.message : "";
@@ -165,6 +174,90 @@ TEST_F(Fork, EveryFunction) {
               }));
     EXPECT_LT(std::chrono::steady_clock::now() - start, 10s);
     EXPECT_EQ(5, next_number(queue));  // the parent goes on
+}
+
+// The functions of programs, kernels and traces.
+void programs(std::string &wrong, pf_handle scope, pf_handle program, pf_handle executor, pf_handle trace,
+              const pf_kernel_call *call) {
+    const int64_t n = 1;
+    const TensorView number = view(&n, {1});
+    const pf_tensor tensor = number.raw();
+    const pf_failure failure = PF_FAILURE_INIT;
+    pf_tuple tuple = PF_TUPLE_INIT;
+    pf_handle handle = 77;
+    uint32_t block = 77;
+    uint64_t size = 77;
+    char junk = 0, *text = &junk;
+    void *data = &junk;
+    const char *names[] = {"x"};
+    pf_error err = PF_ERROR_INIT;
+
+    FORKED(pf_program_new(&handle, &err));
+    FORKED(pf_program_clone(program, &handle, &err));
+    FORKED(pf_program_add_block(program, 0, &block, &err));
+    FORKED(pf_program_add_variable(program, 0, "{}", &err));
+    FORKED(pf_program_add_op(program, 0, "{}", &err));
+    FORKED(pf_program_serialize(program, "json", &text, &size, &err));
+    if (text != nullptr || size != 0) wrong += "a form was not zeroed\n";
+    text = &junk;
+    FORKED(pf_program_variable(program, 0, "x", &text, &err));
+    FORKED(pf_program_parse("{}", 2, &handle, &err));
+    FORKED(pf_program_save(program, "forked.json", &err));
+    FORKED(pf_program_load("forked.json", &handle, &err));
+    FORKED(pf_register_kernel(
+        "forked", [](void *, const pf_kernel_call *) -> int { _exit(3); }, nullptr, [](void *) { _exit(3); },
+        &handle, &err));
+    FORKED(pf_load_kernels("forked.so", &err));
+    if (text != nullptr) wrong += "a string was not zeroed\n";
+    text = &junk;
+    FORKED(pf_kernels(&text, &err));
+    FORKED(pf_kernel_output(call, 0, &tensor, &data, &err));
+    FORKED(pf_kernel_set(call, 0, &tensor, &err));
+    FORKED(pf_kernel_share(call, 0, &tuple, &err));
+    FORKED(pf_kernel_fail(call, &failure, &err));
+    FORKED(pf_executor_new({PF_CPU, 0}, &handle, &err));
+    FORKED(pf_executor_run(executor, program, scope, names, &tensor, 1, names, 1, nullptr, &tuple, &err));
+    FORKED(pf_trace_start(0, &handle, &err));
+    FORKED(pf_trace_stop(trace, &err));
+    if (text != nullptr) wrong += "a string was not zeroed\n";
+    text = &junk;
+    FORKED(pf_trace_text(trace, "summary", &text, &err));
+    if (err.status != PF_FORKED) wrong += "the error has another status\n";
+    if (handle != 0 || block != 0 || text != nullptr || data != nullptr || tuple.loan != 0) {
+        wrong += "out-pointers were not zeroed\n";
+    }
+    pf_error_release(&err);
+}
+
+TEST_F(Fork, ProgramsAndKernels) {
+    Program program;
+    Executor executor;
+    std::string in_kernel;
+    RegisteredKernel kernel = register_kernel("forks", [&](KernelContext &call) {
+        in_kernel = in_child([&](std::string &wrong) {
+            programs(wrong, scope.handle(), program.handle(), executor.handle(), 1, &call.raw());
+        });
+    });
+    program.add_op(0, R"({"type": "call", "attributes": {"kernel": "forks"}})");
+    executor.run(program, scope, {}, {}, kStuck);
+    EXPECT_EQ("done", in_kernel);  // in the middle of a run
+    EXPECT_EQ("done", in_child([&](std::string &wrong) {
+                  try {
+                      executor.run(program, scope);
+                      wrong += "it ran\n";
+                  } catch (const Forked &) {
+                  }
+                  {
+                      const Program gone = std::move(program);
+                  }
+                  {
+                      const Executor gone = std::move(executor);
+                  }
+                  {
+                      const RegisteredKernel gone = std::move(kernel);
+                  }
+              }));
+    executor.run(program, scope, {}, {}, kStuck);  // the parent goes on
 }
 
 TEST_F(Fork, WhatIsGivenBackHarmsNobody) {

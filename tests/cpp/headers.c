@@ -13,3 +13,4 @@ pf_slot_spec pf_test_slot = PF_SLOT_SPEC_INIT;
 pf_queue_options pf_test_options = PF_QUEUE_OPTIONS_INIT;
 pf_failure pf_test_failure = PF_FAILURE_INIT;
 pf_queue_info pf_test_info = PF_QUEUE_INFO_INIT;
+pf_buffer_info pf_test_buffer = PF_BUFFER_INFO_INIT;

@@ -27,6 +27,8 @@ protected:
     CError err;
 };
 
+constexpr pf_place kCpu = {PF_CPU, 0};
+
 #define REFUSED(call, name) refused(__LINE__, call, name)
 
 TEST_F(Null, EveryFunction) {
@@ -116,6 +118,88 @@ TEST_F(Null, EveryFunction) {
     EXPECT_EQ(0u, queue.stats().num_tuples);
     EXPECT_FALSE(scope.has("r"));
     EXPECT_FALSE(scope.has("b"));
+}
+
+TEST_F(Null, ProgramsAndKernels) {
+    const detail::Handle program = detail::make(pf_program_new);
+    const detail::Handle executor =
+        detail::make([](pf_handle *id, pf_error *error) { return pf_executor_new(kCpu, id, error); });
+    const pf_handle p = program.get(), s = scope.handle();
+    char junk = 0, *text = &junk;
+    uint64_t size = 77;
+
+    REFUSED(pf_program_new(nullptr, &err), "program");
+    REFUSED(pf_program_clone(p, nullptr, &err), "clone");
+    REFUSED(pf_program_add_block(p, 0, nullptr, &err), "block");
+    REFUSED(pf_program_add_variable(p, 0, nullptr, &err), "variable");
+    REFUSED(pf_program_add_op(p, 0, nullptr, &err), "op");
+    REFUSED(pf_program_variable(p, 0, nullptr, &text, &err), "name");
+    EXPECT_EQ(nullptr, text);
+    REFUSED(pf_program_variable(p, 0, "x", nullptr, &err), "variable");
+    text = &junk;
+    REFUSED(pf_program_serialize(p, nullptr, &text, &size, &err), "form");
+    EXPECT_TRUE(text == nullptr && size == 0);
+    REFUSED(pf_program_serialize(p, "json", nullptr, &size, &err), "data");
+    REFUSED(pf_program_serialize(p, "json", &text, nullptr, &err), "size");
+    REFUSED(pf_program_parse(nullptr, 1, &handle, &err), "data");
+    REFUSED(pf_program_parse("{}", 2, nullptr, &err), "program");
+    REFUSED(pf_program_save(p, nullptr, &err), "path");
+    REFUSED(pf_program_load(nullptr, &handle, &err), "path");
+    REFUSED(pf_program_load("null.json", nullptr, &err), "program");
+
+    const auto kernel = [](void *, const pf_kernel_call *) { return 0; };
+    handle = 77;
+    REFUSED(pf_register_kernel(nullptr, +kernel, nullptr, nullptr, &handle, &err), "name");
+    EXPECT_EQ(0u, handle);
+    REFUSED(pf_register_kernel("null", nullptr, nullptr, nullptr, &handle, &err), "kernel");
+    REFUSED(pf_register_kernel("null", +kernel, nullptr, nullptr, nullptr, &err), "handle");
+    REFUSED(pf_load_kernels(nullptr, &err), "path");
+    REFUSED(pf_kernels(nullptr, &err), "json");
+
+    pf_kernel_call call = {};
+    void *data = &junk;
+    const pf_failure failure = PF_FAILURE_INIT;
+    REFUSED(pf_kernel_output(nullptr, 0, &tensor, &data, &err), "call");
+    EXPECT_EQ(nullptr, data);
+    REFUSED(pf_kernel_set(nullptr, 0, &tensor, &err), "call");
+    REFUSED(pf_kernel_share(nullptr, 0, &tuple, &err), "call");
+    REFUSED(pf_kernel_fail(nullptr, &failure, &err), "call");
+    REFUSED(pf_kernel_output(&call, 0, &tensor, &data, &err), "call: expected a size");
+    call.size = sizeof call;
+    call.run = 77;  // of no run
+    REFUSED(pf_kernel_output(&call, 0, nullptr, &data, &err), "like");
+    REFUSED(pf_kernel_set(&call, 0, nullptr, &err), "tensor");
+    REFUSED(pf_kernel_share(&call, 0, nullptr, &err), "out");
+    REFUSED(pf_kernel_fail(&call, nullptr, &err), "failure");
+    EXPECT_STATUS(PF_STATE, pf_kernel_output(&call, 0, &tensor, &data, &err));
+    EXPECT_STATUS(PF_STATE, pf_kernel_set(&call, 0, &tensor, &err));
+    EXPECT_STATUS(PF_STATE, pf_kernel_share(&call, 0, &tuple, &err));
+    EXPECT_STATUS(PF_STATE, pf_kernel_fail(&call, &failure, &err));
+
+    const char *const some[] = {"x", nullptr};
+    const pf_handle e = executor.get();
+    REFUSED(pf_executor_new(kCpu, nullptr, &err), "executor");
+    REFUSED(pf_executor_run(e, p, s, nullptr, &tensor, 1, nullptr, 0, nullptr, nullptr, &err), "feed_names");
+    REFUSED(pf_executor_run(e, p, s, some, &tensor, 2, nullptr, 0, nullptr, nullptr, &err), "feed_names");
+    REFUSED(pf_executor_run(e, p, s, some, nullptr, 1, nullptr, 0, nullptr, nullptr, &err), "tensors");
+    REFUSED(pf_executor_run(e, p, s, nullptr, nullptr, 0, nullptr, 1, nullptr, &tuple, &err), "fetch_names");
+    REFUSED(pf_executor_run(e, p, s, nullptr, nullptr, 0, some, 2, nullptr, &tuple, &err), "fetch_names");
+    REFUSED(pf_executor_run(e, p, s, nullptr, nullptr, 0, some, 1, nullptr, nullptr, &err), "fetched");
+    EXPECT_STATUS(PF_OK, pf_executor_run(e, p, s, nullptr, nullptr, 0, nullptr, 0, nullptr, nullptr, &err));
+    EXPECT_STATUS(PF_OK,
+                  pf_executor_run(e, p, s, nullptr, nullptr, 0, nullptr, 0, nullptr, nullptr, nullptr));
+    for (const pf_handle wrong : {pf_handle{0}, s}) {
+        EXPECT_STATUS(PF_STALE_HANDLE,
+                      pf_executor_run(wrong, p, s, nullptr, nullptr, 0, nullptr, 0, nullptr, nullptr, &err));
+        EXPECT_STATUS(PF_STALE_HANDLE,
+                      pf_executor_run(e, wrong, s, nullptr, nullptr, 0, nullptr, 0, nullptr, nullptr, &err));
+    }
+    EXPECT_STATUS(PF_STALE_HANDLE,
+                  pf_executor_run(e, p, p, nullptr, nullptr, 0, nullptr, 0, nullptr, nullptr, &err));
+
+    REFUSED(pf_trace_start(0, nullptr, &err), "trace");
+    REFUSED(pf_trace_text(p, nullptr, &text, &err), "form");
+    REFUSED(pf_trace_text(p, "summary", nullptr, &err), "text");
 }
 
 // The same without an error to write to.

@@ -1,0 +1,225 @@
+package main
+
+// #include <stdlib.h>
+// #include "internal.h"
+import "C"
+
+import (
+	"strings"
+	"unsafe"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/pyfeed/program"
+	"github.com/pyfeed/pyfeed/pyfeed/program/desc"
+	"github.com/pyfeed/pyfeed/readers/storage"
+)
+
+//export pfgo_program_new
+func pfgo_program_new(out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	*out = give(program.New())
+	return C.PF_OK
+}
+
+//export pfgo_program_clone
+func pfgo_program_clone(h C.pf_handle, out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	p, e := lookup[*program.Program](h)
+	if e == nil {
+		*out = give(p.Clone())
+	}
+	return answer(e, err)
+}
+
+//export pfgo_program_add_block
+func pfgo_program_add_block(h C.pf_handle, parent C.uint32_t, out *C.uint32_t, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	p, e := lookup[*program.Program](h)
+	if e != nil {
+		return answer(e, err)
+	}
+	block, e := p.AddBlock(int(parent))
+	*out = C.uint32_t(block)
+	return answer(e, err)
+}
+
+//export pfgo_program_add_variable
+func pfgo_program_add_variable(h C.pf_handle, block C.uint32_t, variable *C.char, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	p, e := lookup[*program.Program](h)
+	if e != nil {
+		return answer(e, err)
+	}
+	v, e := desc.ParseVariable([]byte(C.GoString(variable)))
+	if e == nil {
+		e = p.AddVariable(int(block), v)
+	}
+	return answer(e, err)
+}
+
+//export pfgo_program_add_op
+func pfgo_program_add_op(h C.pf_handle, block C.uint32_t, op *C.char, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	p, e := lookup[*program.Program](h)
+	if e != nil {
+		return answer(e, err)
+	}
+	o, e := desc.ParseOp([]byte(C.GoString(op)))
+	if e == nil {
+		e = p.AddOp(int(block), o)
+	}
+	return answer(e, err)
+}
+
+//export pfgo_program_variable
+func pfgo_program_variable(h C.pf_handle, block C.uint32_t, name *C.char, out **C.char, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	p, e := lookup[*program.Program](h)
+	if e != nil {
+		return answer(e, err)
+	}
+	v, e := p.Variable(int(block), C.GoString(name))
+	if e == nil {
+		*out = C.CString(string(v.JSON()))
+	}
+	return answer(e, err)
+}
+
+// write is a program in one of its forms.
+func write(p *program.Program, form string) (data []byte, err error) {
+	p.Desc(func(d *desc.Program) {
+		switch form {
+		case "protobuf":
+			data = desc.Marshal(d)
+		case "json":
+			data = desc.ToJSON(d)
+		case "mermaid", "graphviz":
+			var text string
+			text, err = desc.Draw(d, form)
+			data = []byte(text)
+		default:
+			err = pyfeed.Errorf(pyfeed.Invalid, "form: expected protobuf, json, mermaid or graphviz, found %q", form)
+		}
+	})
+	return data, err
+}
+
+//export pfgo_program_serialize
+func pfgo_program_serialize(h C.pf_handle, form *C.char, out **C.char, size *C.uint64_t, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	p, e := lookup[*program.Program](h)
+	if e != nil {
+		return answer(e, err)
+	}
+	data, e := write(p, C.GoString(form))
+	if e != nil {
+		return answer(e, err)
+	}
+	*out, *size = C.CString(string(data)), C.uint64_t(len(data))
+	return C.PF_OK
+}
+
+// mostProgram bounds what is read as a program, in bytes.
+const mostProgram = 1 << 28
+
+func parseProgram(data []byte) (*program.Program, error) {
+	d, err := desc.Parse(data)
+	if err != nil {
+		return nil, err
+	}
+	return program.From(d)
+}
+
+//export pfgo_program_parse
+func pfgo_program_parse(data *C.char, size C.uint64_t, out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	if size > mostProgram {
+		return answer(pyfeed.Errorf(pyfeed.TooLarge, "program: expected at most %d bytes, found %d", mostProgram, uint64(size)), err)
+	}
+	p, e := parseProgram(C.GoBytes(unsafe.Pointer(data), C.int(size)))
+	if e == nil {
+		*out = give(p)
+	}
+	return answer(e, err)
+}
+
+//export pfgo_program_save
+func pfgo_program_save(h C.pf_handle, path *C.char, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	p, e := lookup[*program.Program](h)
+	if e != nil {
+		return answer(e, err)
+	}
+	return answer(saveProgram(p, C.GoString(path)), err)
+}
+
+func saveProgram(p *program.Program, path string) error {
+	form := "protobuf"
+	if strings.HasSuffix(path, ".json") {
+		form = "json"
+	}
+	data, err := write(p, form)
+	if err != nil {
+		return err
+	}
+	s, err := storage.Create(path, "none")
+	if err != nil {
+		return err
+	}
+	if _, err = s.Write(data); err == nil {
+		return s.Commit()
+	}
+	s.Abort()
+	return err
+}
+
+//export pfgo_program_load
+func pfgo_program_load(path *C.char, out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	p, e := loadProgram(C.GoString(path))
+	if e == nil {
+		*out = give(p)
+	}
+	return answer(e, err)
+}
+
+// loadProgram reads a file, compressed or not.
+func loadProgram(path string) (*program.Program, error) {
+	data, err := readProgram(path)
+	if err != nil {
+		return nil, err
+	}
+	p, err := parseProgram(data)
+	if e, is := err.(*pyfeed.Error); is {
+		if e.At == nil {
+			e.At = &pyfeed.Location{Offset: -1, Record: -1}
+		}
+		e.At.File = path
+	}
+	return p, err
+}
+
+func readProgram(path string) ([]byte, error) {
+	pool := memory.NewPool(memory.File)
+	defer pool.Close()
+	f, err := storage.Open(path, storage.Options{}, pool)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var data []byte
+	for {
+		piece, err := f.Peek(1)
+		if err != nil {
+			return nil, err
+		}
+		if len(piece) == 0 {
+			return data, f.Intact()
+		}
+		if data = append(data, piece...); len(data) > mostProgram {
+			return nil, pyfeed.Errorf(pyfeed.TooLarge, "%s: expected a program of at most %d bytes, found more", path, mostProgram)
+		}
+		f.Skip(len(piece))
+	}
+}

@@ -1,0 +1,84 @@
+package main
+
+// #include "internal.h"
+import "C"
+
+import (
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/staging"
+)
+
+//export pfgo_get_buffer
+func pfgo_get_buffer(place C.pf_place, capacity, bytesLimit C.uint64_t, out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	b, e := staging.Get(pyfeed.Place{Kind: pyfeed.PlaceKind(place.kind), Device: int32(place.device)},
+		uint64(capacity), uint64(bytesLimit))
+	if e != nil {
+		return answer(e, err)
+	}
+	*out = give(b)
+	return C.PF_OK
+}
+
+//export pfgo_buffer_put
+func pfgo_buffer_put(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	b, e := lookup[*staging.Buffer](h)
+	if e != nil {
+		return answer(e, err)
+	}
+	return push(b.Queue(), tensors, n, call, err)
+}
+
+//export pfgo_buffer_get
+func pfgo_buffer_get(h C.pf_handle, call *C.pfi_call, out *C.pf_tuple, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	giveBack(out)
+	b, e := lookup[*staging.Buffer](h)
+	if e != nil {
+		return answer(e, err)
+	}
+	return next(call, b.Get, out, err)
+}
+
+//export pfgo_buffer_clear
+func pfgo_buffer_clear(h C.pf_handle, dropped *C.uint64_t, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	b, e := lookup[*staging.Buffer](h)
+	if e == nil {
+		*dropped = C.uint64_t(b.Clear())
+	}
+	return answer(e, err)
+}
+
+//export pfgo_buffer_stats
+func pfgo_buffer_stats(h C.pf_handle, out *C.pf_buffer_info, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	b, e := lookup[*staging.Buffer](h)
+	if e != nil {
+		return answer(e, err)
+	}
+	place, i := b.Place(), b.Stats()
+	out.place = C.pf_place{C.int32_t(place.Kind), C.int32_t(place.Device)}
+	out.num_tuples = C.uint64_t(i.Size)
+	out.capacity = C.uint64_t(i.Capacity)
+	out.reserved_tuples = C.uint64_t(i.Reserved)
+	out.bytes = C.uint64_t(i.Bytes)
+	out.bytes_limit = C.uint64_t(i.BytesLimit)
+	out.waiting_producers = C.uint32_t(i.WaitingProducers)
+	out.waiting_consumers = C.uint32_t(i.WaitingConsumers)
+	out.put = C.uint64_t(i.Pushed)
+	out.got = C.uint64_t(i.Popped)
+	out.dropped = C.uint64_t(i.Dropped)
+	out.put_bytes = C.uint64_t(i.PushedBytes)
+	out.producers_waited_ns = C.uint64_t(i.ProducersWaited)
+	out.consumers_waited_ns = C.uint64_t(i.ConsumersWaited)
+	return C.PF_OK
+}
+
+//export pfgo_buffers_shutdown
+func pfgo_buffers_shutdown(err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	staging.Shutdown()
+	return C.PF_OK
+}
