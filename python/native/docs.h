@@ -126,6 +126,58 @@
     "    ``pushed``, ``popped``, ``dropped``, ``pushed_bytes``; ``producers_waited`` and\n"       \
     "    ``consumers_waited``, seconds, summed over threads.\n"
 
+#define PUT_DOC                                                                                  \
+    "put($self, arrays, /, *, timeout=None)\n--\n\n"                                             \
+    "Copy a tuple of arrays to the place, behind the others; wait while the buffer is full.\n\n" \
+    "Parameters\n"                                                                               \
+    "----------\n"                                                                               \
+    "arrays : tuple or list\n"                                                                   \
+    "    As for `PyArrayFeedQueue.push`. Tuples need not look alike.\n"                          \
+    "timeout : float, optional\n"                                                                \
+    "    Seconds to wait for room. None: for ever; 0: not at all.\n\n"                           \
+    "Raises\n"                                                                                   \
+    "------\n"                                                                                   \
+    "ShapeError, DTypeError, ByteOrderError, SlotCountError\n"                                   \
+    "    The tuple is none: what was expected, what was found, in which slot.\n"                 \
+    "TooLargeError\n"                                                                            \
+    "    It alone is more than ``bytes_limit``.\n"                                               \
+    "Timeout\n"                                                                                  \
+    "    There was no room in time.\n"
+
+#define GET_DOC                                                                       \
+    "get($self, timeout=None)\n--\n\n"                                                \
+    "Take the oldest tuple out; wait for one while the buffer is empty.\n\n"          \
+    "Returns\n"                                                                       \
+    "-------\n"                                                                       \
+    "tuple of numpy.ndarray\n"                                                        \
+    "    Views of the buffer's memory, one a slot; it goes back when the last view\n" \
+    "    dies. A slot with levels of detail is a `LoDTensor`.\n\n"                    \
+    "Raises\n"                                                                        \
+    "------\n"                                                                        \
+    "Timeout\n"                                                                       \
+    "    No tuple came in time.\n"
+
+#define CLEAR_DOC                                                                           \
+    "clear($self)\n--\n\n"                                                                  \
+    "Drop what is in the buffer, and give its memory back to the system.\n\n"               \
+    "The buffer goes on: a `put` that waits for room gets it, a `get` that waits goes on\n" \
+    "waiting.\n\n"                                                                          \
+    "Returns\n"                                                                             \
+    "-------\n"                                                                             \
+    "int\n"                                                                                 \
+    "    How many tuples were dropped.\n"
+
+#define BUFFER_STATS_DOC                                                                         \
+    "stats($self)\n--\n\n"                                                                       \
+    "The state of the buffer at one moment.\n\n"                                                 \
+    "Returns\n"                                                                                  \
+    "-------\n"                                                                                  \
+    "dict\n"                                                                                     \
+    "    ``size``, ``capacity`` and ``reserved`` (being written) in tuples; ``bytes`` and\n"     \
+    "    ``bytes_limit``; ``waiting_producers`` and ``waiting_consumers``, threads; since the\n" \
+    "    buffer was made: ``put``, ``got``, ``dropped``, ``put_bytes``; ``producers_waited``\n"  \
+    "    and ``consumers_waited``, seconds, summed over threads.\n"
+
 #define READ_DOC                                                           \
     "read($self, timeout=None)\n--\n\n"                                    \
     "The next tuple.\n\n"                                                  \
@@ -176,5 +228,13 @@
     "    The pass is over; the variables stay as they are.\n"                                 \
     "SlotCountError\n"                                                                        \
     "    The numbers of slots and outputs differ; the tuple stays with the reader.\n"
+
+#define CANCEL_TOKEN_DOC                                                                              \
+    "CancelToken()\n--\n\n"                                                                           \
+    "Ends runs of programs from another thread: give it to `Executor.run`.\n\n"                       \
+    "One token serves any number of runs. Cancelled, it stays so: every run that has it, and every\n" \
+    "later one, raises `Cancelled`.\n"
+
+#define CANCEL_DOC "cancel($self)\n--\n\nEnd the runs that have this token. From any thread; twice is fine.\n"
 
 #endif

@@ -118,6 +118,28 @@ static int raise_kept(uint64_t token, kept *reader) {
     return 1;
 }
 
+/* An exception that is somebody else's is told by a note which operator it ended, with what; raised again, once. */
+static void note_op(const pf_error *err) {
+    PyObject *type, *e, *traceback;
+    PyErr_Fetch(&type, &e, &traceback);
+    PyErr_NormalizeException(&type, &e, &traceback);
+    const char *cause = err->message ? strstr(err->message, ": the producer failed") : NULL;
+    PyObject *text =
+        cause ? PyUnicode_DecodeUTF8(err->message, cause - err->message, "replace") : decode(err->op);
+    PyObject *note = text ? PyUnicode_FromFormat("in %U", text) : NULL;
+    PyObject *notes = e ? PyObject_GetAttrString(e, "__notes__") : NULL;
+    PyErr_Clear();
+    if (note && e && !(notes && PySequence_Contains(notes, note) > 0)) {
+        PyObject *none = PyObject_CallMethod(e, "add_note", "O", note);
+        Py_XDECREF(none);
+    }
+    PyErr_Clear();
+    Py_XDECREF(notes);
+    Py_XDECREF(note);
+    Py_XDECREF(text);
+    PyErr_Restore(type, e, traceback);
+}
+
 /* What there is to say beside the message. */
 static int set_details(PyObject *e, pf_status status, const pf_error *err) {
     if (status == PF_FAILED &&
@@ -125,6 +147,7 @@ static int set_details(PyObject *e, pf_status status, const pf_error *err) {
          set(e, "cause_message", decode(err->cause_message ? err->cause_message : "")) < 0 ||
          set(e, "cause_traceback", decode(err->cause_traceback ? err->cause_traceback : "")) < 0))
         return -1;
+    if (err->op && set(e, "op", decode(err->op)) < 0) return -1;
     if (err->file && set(e, "file", PyUnicode_DecodeFSDefault(err->file)) < 0) return -1;
     if (err->offset >= 0 && set(e, "offset", PyLong_FromLongLong(err->offset)) < 0) return -1;
     if (err->record >= 0 && set(e, "record", PyLong_FromLongLong(err->record)) < 0) return -1;
@@ -145,6 +168,7 @@ static PyObject *make_file_error(const char *message, const pf_error *err) {
 
 PyObject *raise_error_in(pf_status status, pf_error *err, kept *reader) {
     if (status == PF_FAILED && err->cause_token && raise_kept(err->cause_token, reader)) {
+        if (err->op) note_op(err);
         pf_error_release(err);
         return NULL;
     }

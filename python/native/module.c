@@ -6,6 +6,7 @@
 static PyObject *memory_stats(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     tuple_flush();
     lent_drain();
+    kernels_drain();
     pf_memory_stats m = PF_MEMORY_STATS_INIT;
     pf_error err = PF_ERROR_INIT;
     pf_status status = pf_memory(&m, &err);
@@ -25,6 +26,7 @@ static PyObject *dtype_name(PyObject *Py_UNUSED(module), PyObject *dtype) {
 
 static PyObject *stop(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     lent_stop();
+    kernels_stop();
     Py_RETURN_NONE;
 }
 
@@ -72,9 +74,12 @@ static PyMethodDef methods[] = {
     {"memory_stats", memory_stats, METH_NOARGS, MEMORY_STATS_DOC},
     {"_formats", formats, METH_NOARGS, NULL},
     {"_list_files", list_files, METH_VARARGS, NULL},
+    {"_load_kernels", load_kernels, METH_VARARGS, NULL},
+    {"_kernels", kernels, METH_NOARGS, NULL},
     {"_dtype_name", dtype_name, METH_O, NULL},
     {"_waiting_threads", waiting_threads, METH_NOARGS, NULL},
     {"_start_thread", start_thread, METH_O, NULL},
+    {"_shutdown_buffers", shutdown_buffers, METH_NOARGS, NULL},
     {"_stop", stop, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
@@ -104,7 +109,9 @@ PyMODINIT_FUNC PyInit__native(void) {
     if (!module) return NULL;
     if (errors_init() < 0 || waiting_init() < 0 || arrays_init() < 0 || tuples_init(module) < 0 ||
         queue_init(module) < 0 || reader_init(module) < 0 || scope_init(module) < 0 ||
-        files_init(module) < 0 || PyModule_AddStringConstant(module, "__version__", pf_version()) < 0) {
+        files_init(module) < 0 || program_init(module) < 0 || executor_init(module) < 0 ||
+        kernels_init(module) < 0 || tracing_init(module) < 0 || staging_init(module) < 0 ||
+        PyModule_AddStringConstant(module, "__version__", pf_version()) < 0) {
         Py_DECREF(module);
         return NULL;
     }

@@ -2,8 +2,9 @@
  *
  * Rules that hold throughout: a thread lets go of the GIL before it waits or copies more than
  * SMALL bytes; nothing here is called by the library with the GIL held, and nothing that the
- * library calls needs it. Module state is static: there is one libpyfeed, and one Go runtime, a
- * process, so there can be no second interpreter's worth of it. */
+ * library calls needs it, but for the kernels of programs, which the thread that runs one calls.
+ * Module state is static: there is one libpyfeed, and one Go runtime, a process, so there can be no
+ * second interpreter's worth of it. */
 #ifndef PYFEED_NATIVE_H
 #define PYFEED_NATIVE_H
 
@@ -54,6 +55,7 @@ typedef struct waiting {
     PyThreadState *state;
     struct waiting *prev, *next;
     unsigned long thread;
+    kept *failure; /* of a program's run: where a kernel leaves the exception that ends it */
 } waiting;
 
 int waiting_init(void);
@@ -62,6 +64,10 @@ int waiting_parse(waiting *w, PyObject *timeout);
 /* Lets go of the GIL, and takes it again. */
 void waiting_begin(waiting *w);
 void waiting_end(waiting *w);
+/* This thread, with the GIL, stops waiting for a while, to run a kernel: the wait it is in, or NULL; and goes on. */
+waiting *waiting_leave(void);
+void waiting_return(waiting *w);
+int waiting_in_main_thread(void);
 PyObject *waiting_threads(PyObject *module, PyObject *unused);
 /* Gives a handle up, without the GIL: what goes with it may have threads to end, or a disk to wait for. */
 void handle_release(pf_handle handle);
@@ -118,6 +124,19 @@ PyArray_Descr *dtype_descr(pf_dtype dtype);
 
 int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type);
 
+/* An object that has a handle, and gives it up when it goes. */
+typedef struct {
+    PyObject ob_base;
+    pf_handle handle;
+} owner;
+
+/* An object of a subclass, which takes the handle over. */
+PyObject *owner_new(PyObject *class, pf_handle handle);
+/* The same, or what err tells. */
+PyObject *owner_made(PyObject *class, pf_status status, pf_handle handle, pf_error *err);
+void owner_dealloc(PyObject *self);
+PyObject *owner_handle(PyObject *self, void *unused);
+
 /* ---- tuples.c: tuples going out ---- */
 
 int tuples_init(PyObject *module);
@@ -145,5 +164,24 @@ PyObject *list_files(PyObject *module, PyObject *args);
 PyObject *workers_over(pf_handle handle);
 /* A str of a string of the library's, which is freed. */
 PyObject *text_give(char *text);
+
+/* ---- program.c, executor.c, kernels.c, tracing.c ---- */
+
+int program_init(PyObject *module);
+/* The strings in a tuple, which they are borrowed from; PyMem_Free the array. */
+const char **program_names(PyObject *tuple);
+int executor_init(PyObject *module);
+int kernels_init(PyObject *module);
+PyObject *load_kernels(PyObject *module, PyObject *args);
+PyObject *kernels(PyObject *module, PyObject *unused);
+/* Drops the functions of kernels that no run has any more. */
+void kernels_drain(void);
+void kernels_stop(void);
+int tracing_init(PyObject *module);
+
+/* ---- staging.c ---- */
+
+int staging_init(PyObject *module);
+PyObject *shutdown_buffers(PyObject *module, PyObject *unused);
 
 #endif

@@ -1,7 +1,33 @@
-/* Making a type of the stable ABI, and putting it into the module. */
+/* Types of the stable ABI: putting them into the module; those whose objects have a handle and nothing else. */
 #include "native.h"
 
 int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type) {
     *type = (PyTypeObject *)PyType_FromSpec(spec);
     return *type ? PyModule_AddType(module, *type) : -1;
+}
+
+PyObject *owner_new(PyObject *class, pf_handle handle) {
+    allocfunc make = PyType_GetSlot((PyTypeObject *)class, Py_tp_alloc);
+    owner *self = (owner *)make((PyTypeObject *)class, 0);
+    if (self)
+        self->handle = handle;
+    else
+        handle_release(handle);
+    return (PyObject *)self;
+}
+
+PyObject *owner_made(PyObject *class, pf_status status, pf_handle handle, pf_error *err) {
+    return status ? raise_error(status, err) : owner_new(class, handle);
+}
+
+void owner_dealloc(PyObject *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    handle_release(((owner *)self)->handle);
+    freefunc release = PyType_GetSlot(type, Py_tp_free);
+    release(self);
+    Py_DECREF((PyObject *)type);
+}
+
+PyObject *owner_handle(PyObject *self, void *Py_UNUSED(unused)) {
+    return PyLong_FromUnsignedLongLong(((owner *)self)->handle);
 }

@@ -1,5 +1,6 @@
 /* How a Python thread waits: without the GIL, with Ctrl-C. */
 #include <pthread.h>
+#include <time.h>
 
 #include "native.h"
 
@@ -62,19 +63,14 @@ int waiting_parse(waiting *w, PyObject *timeout) {
     return 0;
 }
 
-void waiting_begin(waiting *w) {
-    w->thread = PyThread_get_thread_ident();
-    w->wait.poll = w->thread == main_thread ? check_signals : NULL;
-    w->wait.poll_context = w;
+static void enter(waiting *w) {
     w->prev = NULL;
     w->next = all;
     if (all) all->prev = w;
     all = w;
-    w->state = PyEval_SaveThread();
 }
 
-void waiting_end(waiting *w) {
-    PyEval_RestoreThread(w->state);
+static void leave(waiting *w) {
     if (w->prev)
         w->prev->next = w->next;
     else
@@ -82,14 +78,52 @@ void waiting_end(waiting *w) {
     if (w->next) w->next->prev = w->prev;
 }
 
+void waiting_begin(waiting *w) {
+    w->thread = PyThread_get_thread_ident();
+    w->wait.poll = w->thread == main_thread ? check_signals : NULL;
+    w->wait.poll_context = w;
+    enter(w);
+    w->state = PyEval_SaveThread();
+}
+
+void waiting_end(waiting *w) {
+    PyEval_RestoreThread(w->state);
+    leave(w);
+}
+
+waiting *waiting_leave(void) {
+    unsigned long thread = PyThread_get_thread_ident();
+    waiting *w = all; /* a thread's latest wait comes first */
+    while (w && w->thread != thread) w = w->next;
+    if (w) leave(w);
+    return w;
+}
+
+void waiting_return(waiting *w) {
+    if (w) enter(w);
+}
+
+int waiting_in_main_thread(void) { return PyThread_get_thread_ident() == main_thread; }
+
+/* The CPU time of a thread that waits, and so cannot end, in nanoseconds. */
+static long long cpu_time(unsigned long thread) {
+    clockid_t clock;
+    struct timespec t = {0, 0};
+    if (pthread_getcpuclockid((pthread_t)thread, &clock) == 0) clock_gettime(clock, &t);
+    return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+/* _waiting_threads(): by their numbers, the CPU time of those that run a program, and may be at work; else 0 */
 PyObject *waiting_threads(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
-    PyObject *idents = PyList_New(0);
-    for (waiting *w = all; idents && w; w = w->next) {
+    PyObject *times = PyDict_New();
+    for (waiting *w = all; times && w; w = w->next) {
         PyObject *ident = PyLong_FromUnsignedLong(w->thread);
-        if (!ident || PyList_Append(idents, ident) < 0) Py_CLEAR(idents);
+        PyObject *time = PyLong_FromLongLong(w->failure ? cpu_time(w->thread) : 0);
+        if (!ident || !time || PyDict_SetItem(times, ident, time) < 0) Py_CLEAR(times);
         Py_XDECREF(ident);
+        Py_XDECREF(time);
     }
-    return idents;
+    return times;
 }
 
 void handle_release(pf_handle handle) {

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os as _os
 
-from . import unique_name
+from . import layers, unique_name
 from ._errors import (
     ByteOrderError,
     Cancelled,
@@ -45,8 +45,10 @@ from ._errors import (
     TooLargeError,
     UnsupportedError,
 )
+from ._kernels import Kernel, kernel, kernels, load_kernels, register_kernel
 from ._lod import LoDTensor
 from ._native import __version__, memory_stats
+from .executor import CancelToken, Executor
 from .files import (
     list_files,
     open_csv,
@@ -61,35 +63,52 @@ from .files import (
     random_data,
 )
 from .place import CPUPlace, CUDAPinnedPlace, CUDAPlace, Place
+from .program import (
+    Block,
+    Operator,
+    Program,
+    Variable,
+    default_main_program,
+    default_startup_program,
+    program_guard,
+)
 from .queue import PyArrayFeedQueue, PyArrayFeedQueueHolder
 from .readers import Reader, from_generator, py_array_reader
 from .registry import Format, formats, register_format
 from .scope import Scope, global_scope
 from .slots import Slot
+from .staging import StagingBuffer, get_buffer
+from .tracing import Trace, trace
 from .writer import Writer, open_writer
 
 __all__ = [
+    "Block",
     "ByteOrderError",
     "CPUPlace",
     "CUDAPinnedPlace",
     "CUDAPlace",
+    "CancelToken",
     "Cancelled",
     "CorruptRecordError",
     "DTypeError",
     "EndOfData",
     "Error",
+    "Executor",
     "FileError",
     "FilePermissionError",
     "ForkError",
     "Format",
     "InvalidArgument",
+    "Kernel",
     "LoDTensor",
     "MissingFileError",
     "NotFoundError",
+    "Operator",
     "OutOfMemoryError",
     "Place",
     "PoisonedError",
     "ProducerError",
+    "Program",
     "PyArrayFeedQueue",
     "PyArrayFeedQueueHolder",
     "QueueClosed",
@@ -98,20 +117,30 @@ __all__ = [
     "ShapeError",
     "Slot",
     "SlotCountError",
+    "StagingBuffer",
     "StaleHandleError",
     "StateError",
     "Timeout",
     "TooLargeError",
+    "Trace",
     "UnsupportedError",
+    "Variable",
     "Writer",
     "__version__",
+    "default_main_program",
+    "default_startup_program",
     "formats",
     "from_generator",
+    "get_buffer",
     "get_cmake_dir",
     "get_include",
     "get_library_dir",
     "global_scope",
+    "kernel",
+    "kernels",
+    "layers",
     "list_files",
+    "load_kernels",
     "memory_stats",
     "open_csv",
     "open_files",
@@ -123,9 +152,12 @@ __all__ = [
     "open_tar",
     "open_tfrecord",
     "open_writer",
+    "program_guard",
     "py_array_reader",
     "random_data",
     "register_format",
+    "register_kernel",
+    "trace",
     "unique_name",
 ]
 

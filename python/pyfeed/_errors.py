@@ -19,12 +19,15 @@ class Error(Exception):
         The place in the file, in bytes; of a compressed one, in decompressed bytes.
     record : int or None
         The number of the record in the file, from 0.
+    op : str or None
+        The operator of a program that it ended, such as ``"block 1, op 3: read"``.
     """
 
     slot: int | None = None
     file: str | None = None
     offset: int | None = None
     record: int | None = None
+    op: str | None = None
 
 
 class QueueClosed(Error):
@@ -40,11 +43,11 @@ class Timeout(Error, TimeoutError):
 
 
 class Cancelled(Error):
-    """The wait was ended from outside, as by a reset of the reader waited in."""
+    """The wait was ended from outside, as by a reset of the reader waited in, or a `CancelToken`."""
 
 
 class ProducerError(Error, RuntimeError):
-    """A producer failed that is not Python's, or whose exception is not in this process.
+    """A producer or kernel failed that is not Python's, or whose exception is not in this process.
 
     Attributes
     ----------
@@ -90,7 +93,7 @@ class StateError(Error, RuntimeError):
 
 
 class NotFoundError(Error, LookupError):
-    """No variable of that name."""
+    """No variable, or kernel, of that name."""
 
 
 class UnsupportedError(Error, NotImplementedError):

@@ -3,8 +3,8 @@
 At its end the interpreter joins every thread that is no daemon, so that one that waits for room in a
 queue which nobody will ever read again would keep the process alive for ever. As long as any thread
 that could change that is doing something else there is hope; when all that are left wait for pyfeed,
-nothing can move any more, and their queues are shut down: each wait ends with `QueueClosed` or the end
-of data. Those threads are the ones that are joined, and the daemons that use pyfeed.
+nothing can move any more, and their queues and the staging buffers are shut down: each wait ends with
+`QueueClosed` or the end of data. Those threads are the ones that are joined, and the daemons that use pyfeed.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ _installed = False
 # How long all must have been waiting: what a hand-over between two of them takes, many times over.
 _PATIENCE = 0.2
 _LOOK = 0.005
+_WORK = 2_000_000  # nanoseconds
 
 
 def note() -> None:
@@ -85,13 +86,16 @@ def _release_stuck_threads() -> None:
     while True:
         joined = [t for t in threading.enumerate() if not t.daemon and t is not main]
         movers_alive = [t for t in _snapshot(movers) if t.is_alive()]
-        waiting = set(_native._waiting_threads())
-        now, moved = time.monotonic(), _progress()
+        waiting = _native._waiting_threads()
+        # A thread that runs a program may be at work. One that sleeps, if only for a while each time, uses hardly
+        # any CPU time.
+        now, moved = time.monotonic(), _progress() + sum(waiting.values()) // _WORK
         if not all(t.ident in waiting for t in joined + movers_alive) or moved != progress:
             since, progress = now, moved
         elif joined and now - since >= _PATIENCE:
             for queue in _snapshot(queues):
                 queue.shutdown()
+            _native._shutdown_buffers()
         time.sleep(_LOOK)
 
 

@@ -155,14 +155,14 @@ def open_files(
         dtypes,
         lod_levels,
         names,
-        thread_num,
-        ordered,
-        interleave,
-        on_corrupt,
-        compression,
-        io,
-        name,
-        scope,
+        thread_num=thread_num,
+        ordered=ordered,
+        interleave=interleave,
+        on_corrupt=on_corrupt,
+        compression=compression,
+        io=io,
+        name=name,
+        scope=scope,
     )
 
 
@@ -170,19 +170,32 @@ def _open(
     filenames: Path | Iterable[Path],
     format: str | None,
     options: Mapping[str, Any],
+    *described: Any,
+    name: str | None = None,
+    scope: Scope | None = None,
+    **reading: Any,
+) -> Reader:
+    operator, attributes = creation(filenames, format, options, *described, **reading)
+    return _made(operator, "open_files", name, scope, attributes)
+
+
+def creation(
+    filenames: Path | Iterable[Path],
+    format: str | None,
+    options: Mapping[str, Any],
     shapes: Sequence[Shape] | None = None,
     dtypes: Sequence[npt.DTypeLike | None] | None = None,
     lod_levels: Sequence[int] | None = None,
     names: Sequence[str] | None = None,
+    *,
     thread_num: int = 2,
     ordered: bool = True,
     interleave: int = 8,
     on_corrupt: str = "raise",
     compression: str = "auto",
     io: str = "auto",
-    name: str | None = None,
-    scope: Scope | None = None,
-) -> Reader:
+) -> tuple[str, dict[str, Any]]:
+    """The operator that opens files, and its attributes."""
     attributes: dict[str, Any] = {
         "filenames": _names(filenames),
         "format": format or "",
@@ -193,15 +206,14 @@ def _open(
     wanted = slots.attributes(shapes, dtypes, lod_levels, names)
     if wanted is not None:
         attributes["slots"] = wanted
-    operator = "create_file_reader"
-    if number("thread_num", thread_num, 0):
-        operator = "open_files"
-        attributes |= {
-            "thread_num": number("thread_num", thread_num, 0),
-            "ordered": bool(ordered),
-            "interleave": number("interleave", interleave, 1, "file"),
-        }
-    return _made(operator, "open_files", name, scope, attributes)
+    if number("thread_num", thread_num, 0) == 0:
+        return "create_file_reader", attributes
+    attributes |= {
+        "thread_num": number("thread_num", thread_num, 0),
+        "ordered": bool(ordered),
+        "interleave": number("interleave", interleave, 1, "file"),
+    }
+    return "open_files", attributes
 
 
 def _names(filenames: Path | Iterable[Path]) -> list[str]:
@@ -219,7 +231,7 @@ def _names(filenames: Path | Iterable[Path]) -> list[str]:
 
 def _made(operator: str, key: str, name: str | None, scope: Scope | None, attributes: Mapping[str, Any]) -> Reader:
     scope = global_scope() if scope is None else scope
-    out = unique_name.generate(key) if name is None else name
+    out = unique_name.of_process(key) if name is None else name
     scope._create(operator, out, **attributes)
     return Reader._owning(scope, out, None)
 

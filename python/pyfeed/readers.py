@@ -63,7 +63,7 @@ class Reader(_native.Reader):
 
     def _under(self, kind: str, *others: Reader, _direct: bool = False, **attributes: object) -> Reader:
         """A reader of this one, made by the operator of that kind."""
-        name = unique_name.generate(f"{kind}_reader")
+        name = unique_name.of_process(f"{kind}_reader")
         self.scope._create(f"create_{kind}_reader", name, self.name, *(o.name for o in others), **attributes)
         return Reader._owning(self.scope, name, (self, *others) if others else self, direct=_direct)
 
@@ -74,7 +74,7 @@ class Reader(_native.Reader):
         are stacked under a new first dimension. The last batch of a pass may be smaller, unless
         `drop_last`.
         """
-        name = unique_name.generate("batch_reader")
+        name = unique_name.of_process("batch_reader")
         self.scope.create_batch_reader(name, self.name, batch_size, drop_last)
         return Reader._owning(self.scope, name, self)
 
@@ -311,7 +311,7 @@ def _feed(
     restartable: bool,
 ) -> tuple[Reader, PyArrayFeedQueue]:
     scope = global_scope() if scope is None else scope
-    feeder = unique_name.generate("py_array_feed_queue") if name is None else name
+    feeder = unique_name.of_process("py_array_feed_queue") if name is None else name
     queue = PyArrayFeedQueueHolder(scope, feeder).init_once(
         capacity, shapes, dtypes, place, bytes_limit=bytes_limit, lod_levels=lod_levels, restartable=restartable
     )
@@ -355,7 +355,7 @@ def from_generator(
     >>> reader.read()[0].tolist()
     [0, 0]
     """
-    name = unique_name.generate("py_array_feed_queue") if name is None else name
+    name = unique_name.of_process("py_array_feed_queue") if name is None else name
     reader, queue = _feed(capacity, shapes, place, dtypes, bytes_limit, lod_levels, name, scope, restartable=True)
     # The thread has an object of its own for the queue. The reader's keeps the exception of a pass,
     # whose traceback leads to the reader itself, and must not be kept alive by the thread.

@@ -75,8 +75,8 @@ def described(all_slots: Iterable[dict[str, Any]]) -> list[Slot]:
     return [
         Slot(
             name=s.get("name", ""),
-            dtype=None if s["dtype"] in ("", "any") else s["dtype"],
-            shape=tuple(s["dims"]),
+            dtype=None if s.get("dtype", "") in ("", "any") else s["dtype"],
+            shape=tuple(s.get("dims", ())),
             lod_levels=s.get("lod_levels", 0),
         )
         for s in all_slots

@@ -12,7 +12,9 @@ import pytest
 import pyfeed
 from pyfeed import registry
 
-pyfeed.global_scope()  # made once and kept: a handle that is no leak
+# Made once and kept: handles that are no leaks.
+pyfeed.global_scope()
+pyfeed.default_main_program()
 
 
 def pytest_collection_finish() -> None:

@@ -1,0 +1,123 @@
+/* _native.Buffer: the staging buffer of a place. */
+#include "docs.h"
+#include "native.h"
+
+static PyTypeObject *buffer_type;
+
+static const pf_wait no_wait = {sizeof(pf_wait), 0, 0, 0, NULL, NULL};
+
+/* Buffer._get(place, capacity, bytes_limit) */
+static PyObject *buffer_of(PyObject *class, PyObject *args) {
+    pf_place place;
+    long long capacity, bytes_limit;
+    if (!PyArg_ParseTuple(args, "(ii)LL", &place.kind, &place.device, &capacity, &bytes_limit)) return NULL;
+    if (capacity < 0 || bytes_limit < 0)
+        return raise_named("InvalidArgument", -1, "%s: expected at least %d, found %lld",
+                           capacity < 0 ? "capacity" : "bytes_limit", capacity < 0,
+                           capacity < 0 ? capacity : bytes_limit);
+    pf_error err = PF_ERROR_INIT;
+    pf_handle handle;
+    pf_status status = pf_get_buffer(place, (uint64_t)capacity, (uint64_t)bytes_limit, &handle, &err);
+    return owner_made(class, status, handle, &err);
+}
+
+/* put(arrays, /, *, timeout=None) */
+static PyObject *buffer_put(owner *self, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"", "timeout", NULL};
+    PyObject *arrays, *timeout = NULL;
+    waiting w;
+    incoming in;
+    lent_drain();
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$O:put", names, &arrays, &timeout) ||
+        waiting_parse(&w, timeout) < 0 || incoming_read(&in, arrays) < 0)
+        return NULL;
+    pf_error err = PF_ERROR_INIT;
+    pf_status status = PF_TIMEOUT;
+    uint32_t n = (uint32_t)in.count;
+    /* A first try that does not wait needs not let go of the GIL, which is slow to come back. */
+    if (in.bytes <= SMALL) status = pf_buffer_put(self->handle, in.tensors, n, &no_wait, NULL);
+    if (status != PF_OK) {
+        waiting_begin(&w);
+        status = pf_buffer_put(self->handle, in.tensors, n, &w.wait, &err);
+        waiting_end(&w);
+    }
+    incoming_drop(&in);
+    return answer(status, &err);
+}
+
+/* get(timeout=None) */
+static PyObject *buffer_get(owner *self, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"timeout", NULL};
+    PyObject *timeout = NULL;
+    waiting w;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:get", names, &timeout) ||
+        waiting_parse(&w, timeout) < 0)
+        return NULL;
+    pf_tuple tuple = tuple_begin();
+    if (pf_buffer_get(self->handle, &no_wait, &tuple, NULL) == PF_OK) return tuple_give(&tuple, 1);
+    pf_error err = PF_ERROR_INIT;
+    waiting_begin(&w);
+    pf_status status = pf_buffer_get(self->handle, &w.wait, &tuple, &err);
+    waiting_end(&w);
+    return status == PF_OK ? tuple_give(&tuple, 1) : answer(status, &err);
+}
+
+static PyObject *buffer_clear(owner *self, PyObject *Py_UNUSED(unused)) {
+    uint64_t dropped;
+    pf_error err = PF_ERROR_INIT;
+    pf_status status;
+    Py_BEGIN_ALLOW_THREADS status = pf_buffer_clear(self->handle, &dropped, &err);
+    Py_END_ALLOW_THREADS return status ? raise_error(status, &err) : PyLong_FromUnsignedLongLong(dropped);
+}
+
+static PyObject *buffer_stats(owner *self, PyObject *Py_UNUSED(unused)) {
+    pf_buffer_info i = PF_BUFFER_INFO_INIT;
+    pf_error err = PF_ERROR_INIT;
+    pf_status status = pf_buffer_stats(self->handle, &i, &err);
+    if (status) return raise_error(status, &err);
+    return Py_BuildValue(
+        "{s:K,s:K,s:K,s:K,s:K,s:I,s:I,s:K,s:K,s:K,s:K,s:d,s:d}", "size", i.num_tuples, "capacity", i.capacity,
+        "reserved", i.reserved_tuples, "bytes", i.bytes, "bytes_limit", i.bytes_limit, "waiting_producers",
+        i.waiting_producers, "waiting_consumers", i.waiting_consumers, "put", i.put, "got", i.got, "dropped",
+        i.dropped, "put_bytes", i.put_bytes, "producers_waited", (double)i.producers_waited_ns / 1e9,
+        "consumers_waited", (double)i.consumers_waited_ns / 1e9);
+}
+
+static PyObject *buffer_place(owner *self, PyObject *Py_UNUSED(unused)) {
+    pf_buffer_info i = PF_BUFFER_INFO_INIT;
+    pf_error err = PF_ERROR_INIT;
+    pf_status status = pf_buffer_stats(self->handle, &i, &err);
+    return status ? raise_error(status, &err) : Py_BuildValue("(ii)", i.place.kind, i.place.device);
+}
+
+/* _shutdown_buffers(): for the end of the interpreter */
+PyObject *shutdown_buffers(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
+    pf_error err = PF_ERROR_INIT;
+    return answer(pf_buffers_shutdown(&err), &err);
+}
+
+static PyMethodDef methods[] = {
+    {"_get", (PyCFunction)buffer_of, METH_VARARGS | METH_CLASS, NULL},
+    {"put", (PyCFunction)(void *)buffer_put, METH_VARARGS | METH_KEYWORDS, PUT_DOC},
+    {"get", (PyCFunction)(void *)buffer_get, METH_VARARGS | METH_KEYWORDS, GET_DOC},
+    {"clear", (PyCFunction)buffer_clear, METH_NOARGS, CLEAR_DOC},
+    {"stats", (PyCFunction)buffer_stats, METH_NOARGS, BUFFER_STATS_DOC},
+    {"_place", (PyCFunction)buffer_place, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static PyGetSetDef getset[] = {
+    {"handle", (getter)owner_handle, NULL, "The number by which the C API knows it.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+static PyType_Slot slots[] = {
+    {Py_tp_dealloc, owner_dealloc},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, getset},
+    {Py_tp_doc, "The part of pyfeed.StagingBuffer that is written in C."},
+    {0, NULL},
+};
+static PyType_Spec spec = {"pyfeed._native.Buffer", sizeof(owner), 0,
+                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                           slots};
+
+int staging_init(PyObject *module) { return add_type(module, &spec, &buffer_type); }
