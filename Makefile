@@ -15,7 +15,7 @@ LIBRARY_SOURCES := $(wildcard go.mod go.sum) capi/build.sh capi/exports.map \
 INSTALLED := $(wildcard capi/*.h capi/*.hpp cmake/*)
 WHEEL_SOURCES := $(LIBRARY_SOURCES) $(INSTALLED) setup.py pyproject.toml MANIFEST.in README.md \
 	$(wildcard python/native/*.[ch] python/pyfeed/*.py python/pyfeed/*.pyi)
-C_FILES = $(shell find capi pyfeed python/native tests examples -name '*.[ch]' -o -name '*.[ch]pp')
+C_FILES = $(shell find capi pyfeed python/native tests examples benchmarks -name '*.[ch]' -o -name '*.[ch]pp')
 
 GENERATOR := $(if $(shell command -v ninja),-G Ninja)
 # Configures and builds a CMake project: $(call cmake,source,build directory,prefix,more options)
@@ -25,7 +25,7 @@ define cmake
 endef
 
 .DELETE_ON_ERROR:
-.PHONY: help lib install demo demo-files wheel sdist bench clean format lint lint-go lint-c lint-python \
+.PHONY: help lib install demo demo-files demo-cpp wheel sdist bench clean format lint lint-go lint-c lint-python \
 	fuzz test test-go test-fuzz test-cpp test-cpp-asan test-python test-wheel
 
 help: ## this list
@@ -92,10 +92,22 @@ demo-files: build/venv/.pyfeed build/recognize_digits_files/train ## the same fr
 	python examples/recognize_digits_files/write_files.py build/recognize_digits_files/digits
 	build/recognize_digits_files/train build/recognize_digits_files/digits
 
-bench: dist/.done build/bench/.tools ## compare queue and readers with their peers; writes build/bench*.json
+build/recognize_digits_program/train: build/prefix/.done build/venv/.tools \
+		$(wildcard examples/recognize_digits_program/*) examples/recognize_digits/network.hpp
+	$(call cmake,examples/recognize_digits_program,build/recognize_digits_program,build/prefix)
+	touch $@
+
+# Names of files in a program are relative to where it runs: both run here.
+demo-cpp: build/venv/.pyfeed build/recognize_digits_program/train ## the same as a program: built in Python, run by C++ without it
+	python examples/recognize_digits_files/write_files.py build/recognize_digits_program/digits
+	python examples/recognize_digits_program/build_program.py build/recognize_digits_program/digits
+	build/recognize_digits_program/train build/recognize_digits_program/digits
+
+bench: dist/.done build/bench/.tools ## compare queue, readers and programs with their peers; writes build/bench*.json
 	build/bench/bin/python -m pip --disable-pip-version-check --quiet install --force-reinstall --no-deps dist/pyfeed-*.whl
 	build/bench/bin/python benchmarks/queue_throughput.py --json build/bench.json
 	build/bench/bin/python benchmarks/readers_throughput.py --json build/bench_readers.json
+	build/bench/bin/python benchmarks/program_overhead.py --json build/bench_program.json
 
 # ---- Checking -------------------------------------------------------------------------------
 
@@ -130,8 +142,8 @@ test-go: ## Go tests: with the race detector and cgo's checks, then with freed m
 
 # Every fuzzer for so long, one after the other. What one finds, it leaves in its testdata/fuzz: add it to git.
 FUZZTIME ?= 60s
-fuzz: ## fuzz the formats: make fuzz FUZZTIME=10m
-	@set -e; grep -rl '^func Fuzz' readers --include='*_test.go' | while read -r file; do \
+fuzz: ## fuzz formats and programs: make fuzz FUZZTIME=10m
+	@set -e; grep -rl '^func Fuzz' pyfeed readers --include='*_test.go' | while read -r file; do \
 		for f in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9]*\)(.*/\1/p' "$$file"); do \
 			echo "fuzz: $$f in $${file%/*}"; \
 			go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "./$${file%/*}" </dev/null; \

@@ -29,17 +29,20 @@ int train_digits(pf_handle scope_handle, const char *reader, const char *test_im
     const auto scope = caller.child();  // our own variables do not get into the caller's way
     const auto image = scope.var("image"), label = scope.var("label");
 
-    digits::Network network{std::mt19937(seed)};
+    const digits::Memory memory{std::mt19937(seed)};
+    digits::Trainer network(memory.state());
     float loss = std::log(float{digits::kDigits});  // that of guessing
     while (pyfeed::read(scope, reader, {"image", "label"})) {
-        const digits::Batch batch(image, label);
+        const pyfeed::Tuple images = image.tensor(), labels = label.tensor();
+        const digits::Batch batch(images[0], labels[0]);
         // Smaller and smaller steps: what is left at the end is not the noise of the last batches.
         const float done = static_cast<float>(progress->images) / static_cast<float>(progress->total);
         loss += 0.02f * (network.learn(batch, digits::kRate * std::max(1 - done, 0.0f)) - loss);
         progress->images += batch.rows();
         progress->loss = loss;
     }
-    progress->test_accuracy = network.accuracy(digits::Batch(scope.find(test_image), scope.find(test_label)));
+    const pyfeed::Tuple images = scope.find(test_image).tensor(), labels = scope.find(test_label).tensor();
+    progress->test_accuracy = network.accuracy(digits::Batch(images[0], labels[0]));
     return 0;
 } catch (const pyfeed::ProducerFailed &e) {
     std::snprintf(error, error_size, "%s\n\n%s", e.what(), e.traceback().c_str());

@@ -25,8 +25,8 @@ constexpr uint64_t kSeed = 1;
 // Everything of the files in one batch: they are few.
 float test_accuracy(digits::Network &network, const pyfeed::Scope &scope, const std::string &files) {
     const pyfeed::Reader all = pyfeed::open_files(scope, "test", {files}).batch(1 << 20);
-    pyfeed::read(scope, all.name(), {"image", "label"});
-    return network.accuracy(digits::Batch(scope.find("image"), scope.find("label")));
+    const pyfeed::Tuple tuple = all.next().value();
+    return network.accuracy(digits::Batch(tuple[0], tuple[1]));
 }
 
 }  // namespace
@@ -47,18 +47,20 @@ int main(int argc, char **argv) try {
                                        .double_buffer();
 
     const auto image = scope.var("image"), label = scope.var("label");
-    digits::Network network{std::mt19937(kSeed)};
+    const digits::Memory memory{std::mt19937(kSeed)};
+    digits::Trainer network(memory.state());
     float loss = std::log(float{digits::kDigits});  // that of guessing
-    uint64_t images = 0;
+    uint64_t seen = 0;
     for (int step = 1; pyfeed::read(scope, batches.name(), {"image", "label"}); step++) {
-        const digits::Batch batch(image, label);
+        const pyfeed::Tuple images = image.tensor(), labels = label.tensor();
+        const digits::Batch batch(images[0], labels[0]);
         // Smaller and smaller steps: what is left at the end is not the noise of the last batches.
         loss +=
             0.02f * (network.learn(batch, digits::kRate / (1 + 0.002f * static_cast<float>(step))) - loss);
-        images += batch.rows();
+        seen += batch.rows();
         if (step % 300 == 0) std::printf("step %5d: loss %.4f\n", step, loss);
     }
-    std::printf("%llu images in %ld passes\n", static_cast<unsigned long long>(images), passes);
+    std::printf("%llu images in %ld passes\n", static_cast<unsigned long long>(seen), passes);
 
     const float accuracy = test_accuracy(network, scope, folder + "/test.npz");
     std::printf("test accuracy: %.2f\n", accuracy);

@@ -126,7 +126,8 @@ def test_the_stub_says_what_the_module_has() -> None:
 
 def test_the_stub_says_what_dicts_hold() -> None:
     _, queue = feed()
-    for node, stats in zip(typed_dicts().values(), (pyfeed.memory_stats(), queue.stats()), strict=True):
+    buffer = pyfeed.get_buffer(pyfeed.CPUPlace(), 2)
+    for node, stats in zip(typed_dicts().values(), (pyfeed.memory_stats(), queue.stats(), buffer.stats()), strict=True):
         types = {
             field: ast.unparse(line.annotation)
             for field, line in members(node.body).items()
@@ -136,7 +137,7 @@ def test_the_stub_says_what_dicts_hold() -> None:
 
 
 def test_signatures_of_the_stub_are_those_of_the_docstrings() -> None:
-    for class_name in ("Queue", "Reader", "Scope", "Writer"):
+    for class_name in ("Buffer", "Queue", "Reader", "Scope", "Writer"):
         node = members(STUB.body)[class_name]
         assert isinstance(node, ast.ClassDef)
         for name, function in members(node.body).items():
@@ -204,6 +205,16 @@ def test_pages_have_examples_and_what_they_link_to() -> None:
         for link, anchor in re.findall(r"\]\(([^)#:]*)#?([^):]*)\)", page.read_text()):
             assert (page.parent / link).exists(), f"{page.name}: {link}"
             assert link or anchor in anchors, f"{page.name}: {anchor}"
+
+
+def test_every_operator_is_on_its_page() -> None:
+    with pytest.raises(pyfeed.NotFoundError) as refused:
+        pyfeed.Program.from_json('{"version": 1, "blocks": [{"parent": -1, "ops": [{"type": "none"}]}]}')
+    there = re.search(r"operator: expected one of (.*), found", str(refused.value))
+    assert there
+    table = (ROOT / "docs" / "program.md").read_text().partition("\n## Operators\n")[2].partition("\n## ")[0]
+    first = [line.split("|")[1] for line in table.splitlines() if line.startswith("|")]
+    assert sorted(re.findall(r"`(\w+)`", " ".join(first))) == sorted(there[1].split(", "))
 
 
 @pytest.mark.parametrize("language", ["c", "cpp"])

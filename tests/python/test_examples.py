@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import pyfeed
@@ -193,3 +197,124 @@ def test_a_damaged_file_is_named(train: Path, digits: Path, tmp_path: Path) -> N
     assert status == 1
     assert f"{tmp_path}/train-00003.recordio" in err
     assert "checksum" in err
+
+
+# ---- recognize_digits_program ----
+
+PROGRAM = EXAMPLES / "recognize_digits_program"
+
+
+@pytest.fixture(scope="session")
+def program_train(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(PROGRAM, tmp_path_factory.mktemp("recognize_digits_program")) / "train"
+
+
+@pytest.fixture
+def program(digits: Path, tmp_path: Path) -> Callable[..., Path]:
+    """Builds the programs in a folder of their own, which has the files too."""
+
+    def build(*options: object) -> Path:
+        for file in digits.iterdir():
+            shutil.copy(file, tmp_path)
+        status, out, err = run(sys.executable, PROGRAM / "build_program.py", tmp_path, *options)
+        assert (status, err) == (0, "")
+        assert [line.partition(":")[0] for line in out.splitlines()] == [
+            f"{tmp_path}/startup.pb",
+            f"{tmp_path}/main.pb",
+        ]
+        return tmp_path
+
+    return build
+
+
+def test_learns_by_a_program(program_train: Path, program: Callable[..., Path], tmp_path: Path) -> None:
+    folder = program("--passes", 20)
+    trace = tmp_path / "trace.json"
+    status, out, err = run(program_train, folder, "--trace", trace)
+    assert status == 0, err
+    assert accuracy(out) >= 0.95
+    assert [line.partition(":")[0] for line in err.splitlines()] == ["pass int64 ()", "loss float32 ()"] * 2
+    events = {event["name"] for event in json.loads(trace.read_text())["traceEvents"]}
+    assert {"digits_learn", "digits_accuracy", "has_next", "read", "open_files"} <= events
+    assert "digits_learn" in out  # in the table
+    last = out.splitlines()[-1]
+    assert run(program_train, folder) == (0, last + "\n", err)  # to the last digit of every loss
+
+
+def test_no_python_is_in_its_process(program_train: Path, program: Callable[..., Path]) -> None:
+    process = subprocess.Popen(
+        [program_train, program("--passes", 1_000_000)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    try:
+        assert process.stderr.readline().startswith("pass int64 ()")  # in the middle of the training
+        maps = Path(f"/proc/{process.pid}/maps").read_text()
+    finally:
+        process.kill()
+        process.communicate()
+    # The last part of each path: those before it are of this machine.
+    mapped = {line.rpartition("/")[2] for line in maps.splitlines() if "/" in line}
+    assert {"train", "kernels.so", "libpyfeed.so.0"} <= mapped
+    assert not [name for name in mapped if re.match(r"(lib)?python|.*\.cpython-|.*\.abi3\.so|_native", name)]
+
+
+def test_a_program_falls_short_when_it_learns_too_little(program_train: Path, program: Callable[..., Path]) -> None:
+    status, out, err = run(program_train, program("--passes", 0))
+    assert status == 1
+    assert accuracy(out) < 0.5
+    assert "expected an accuracy of at least 0.95" in err
+
+
+def test_a_program_says_where_a_file_is_damaged(program_train: Path, program: Callable[..., Path]) -> None:
+    folder = program()
+    file = folder / "train-00003.recordio"
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    status, out, err = run(program_train, folder)
+    assert (status, out) == (1, "")
+    lines = (PROGRAM / "build_program.py").read_text().splitlines()
+    line = 1 + next(i for i, text in enumerate(lines) if "layers.has_next(" in text)
+    assert err.startswith("block 1, op 0: has_next(")
+    assert f" at build_program.py:{line}" in err
+    assert str(file) in err
+    assert "checksum" in err
+
+
+def test_a_program_needs_its_kernels(program: Callable[..., Path]) -> None:
+    main = pyfeed.Program.load(program() / "main.pb")
+    with pytest.raises(pyfeed.NotFoundError, match=r"digits_\w+.*not registered"):
+        pyfeed.Executor().run(main, scope=pyfeed.Scope())
+
+
+# ---- listings ----
+
+LISTINGS = EXAMPLES / "listings"
+
+
+@pytest.fixture(scope="session")
+def listings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(LISTINGS, tmp_path_factory.mktemp("listings")) / "listings"
+
+
+@pytest.fixture(scope="session")
+def batches(digits: Path) -> bytes:
+    """What readers give that no program knows of."""
+    reader = pyfeed.open_files(digits / "train-*.recordio").batch(32)
+    found = []
+    for _ in range(2):
+        found += [np.int64(len(label)).tobytes() + image.tobytes() + label.tobytes() for image, label in reader]
+        reader.reset()
+    assert len(found) == 90
+    return b"".join(found)
+
+
+@pytest.mark.parametrize("listing", ["has_next_reset", "multi_pass", "staging"])
+@pytest.mark.parametrize("language", ["python", "cpp"])
+def test_listings_give_the_same_batches(
+    listings: Path, digits: Path, batches: bytes, tmp_path: Path, listing: str, language: str
+) -> None:
+    command: list[object] = [listings] if language == "cpp" else [sys.executable, LISTINGS / "listings.py"]
+    out = tmp_path / "batches"
+    assert run(*command, listing, digits, out) == (0, "", "")
+    assert out.read_bytes() == batches
