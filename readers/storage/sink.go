@@ -21,7 +21,8 @@ import (
 // A Sink is a file that is being written, under another name in the same folder until Commit. Whatever
 // happens before, a full disk or a killed process, there is no file of the name that was asked for, or the old one.
 type Sink struct {
-	path   string
+	path   string // as it was given
+	target string // where links lead from there
 	file   *os.File
 	plain  *bufio.Writer
 	packed io.WriteCloser // compresses into plain; nil where nothing is compressed
@@ -35,6 +36,9 @@ type Sink struct {
 // the file's name stands for.
 func Create(path, compression string) (*Sink, error) {
 	s := &Sink{path: path}
+	if err := s.aim(); err != nil {
+		return nil, err
+	}
 	if compression == "" || compression == "auto" {
 		compression = ByName(path)
 	}
@@ -63,9 +67,61 @@ func Create(path, compression string) (*Sink, error) {
 	return s, nil
 }
 
+const mostLinks = 40 // one after the other, as Linux has it
+
+// aim follows links, so that what they lead to is replaced, not they. What is there may only be a file: to rename over
+// a device or a pipe would take it away from everybody else.
+func (s *Sink) aim() error {
+	if s.path == "" {
+		return pyfeed.Errorf(pyfeed.Invalid, "expected the name of a file, found an empty string")
+	}
+	s.target = s.path
+	for range mostLinks {
+		link, err := os.Readlink(s.target)
+		if err != nil { // no link, or nothing there
+			break
+		}
+		if !filepath.IsAbs(link) {
+			link = filepath.Dir(s.target) + "/" + link // not cleaned: a folder may be a link too
+		}
+		s.target = link
+	}
+	info, err := os.Lstat(s.target)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = RegularFile(info.Mode())
+	}
+	if err != nil {
+		return s.failed("create", err)
+	}
+	return nil
+}
+
+// RegularFile is nil for a file's mode; else it says what was found.
+func RegularFile(mode fs.FileMode) error {
+	found := "something else"
+	switch {
+	case mode.IsRegular():
+		return nil
+	case mode.IsDir():
+		found = "a directory"
+	case mode&fs.ModeNamedPipe != 0:
+		found = "a pipe"
+	case mode&fs.ModeSocket != 0:
+		found = "a socket"
+	case mode&fs.ModeDevice != 0:
+		found = "a device"
+	case mode&fs.ModeSymlink != 0:
+		found = "too many links, one after the other"
+	}
+	return errors.New("expected a file, found " + found)
+}
+
 // temporary makes a file beside the one that is being written.
 func (s *Sink) temporary() (*os.File, error) {
-	return os.CreateTemp(filepath.Dir(s.path), "."+filepath.Base(s.path)+".*.partial")
+	return os.CreateTemp(filepath.Dir(s.target), "."+filepath.Base(s.target)+".*.partial")
 }
 
 // CreatePatched begins a file as Create does, for one who will Patch it: what is compressed is put aside until Commit.
@@ -172,7 +228,7 @@ func (s *Sink) end() {
 // settleMode gives the file the rights that one made by its own name would have.
 func (s *Sink) settleMode() error { return s.file.Chmod(0o666 &^ umask()) }
 
-func (s *Sink) rename() error { return os.Rename(s.file.Name(), s.path) }
+func (s *Sink) rename() error { return os.Rename(s.file.Name(), s.target) }
 
 // Abort leaves nothing behind. After Commit it does nothing.
 func (s *Sink) Abort() {

@@ -306,6 +306,61 @@ func TestAFileThatIsNotCompletedIsNotThere(t *testing.T) {
 }
 
 // A limit on the size of files does what a full disk does, but for the number of the error.
+func TestOnlyFilesAreReplaced(t *testing.T) {
+	dir := t.TempDir()
+	pipe := filepath.Join(dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	loop := filepath.Join(dir, "loop")
+	if err := os.Symlink("loop", loop); err != nil {
+		t.Fatal(err)
+	}
+	for path, found := range map[string]string{pipe: "found a pipe", dir: "found a directory", loop: "found too many links", "": "found an empty string"} {
+		if _, err := Create(path, "none"); err == nil || !strings.Contains(err.Error(), found) {
+			t.Errorf("%q: expected %q, found %v", path, found, err)
+		}
+	}
+	if info, err := os.Lstat(pipe); err != nil || info.Mode().Type() != os.ModeNamedPipe {
+		t.Errorf("expected the pipe still there, found %v, %v", info, err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 2 {
+		t.Errorf("expected the pipe and the link, found %v", left)
+	}
+}
+
+func TestWhatALinkLeadsToIsReplaced(t *testing.T) {
+	dir := t.TempDir()
+	inner := filepath.Join(dir, "a", "b")
+	if err := os.MkdirAll(inner, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	// link -> folder/../new, where folder is a link to a/b: so it is a/new, which is not there at first.
+	for name, to := range map[string]string{"folder": "a/b", "link": "folder/../new"} {
+		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := filepath.Join(dir, "link")
+	for _, text := range []string{"one", "two"} {
+		s, err := Create(link, "none")
+		if err == nil {
+			if _, err = s.Write([]byte(text)); err == nil {
+				err = s.Commit()
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(filepath.Join(dir, "a", "new")); err != nil || string(got) != text {
+			t.Errorf("expected %q, found %q, %v", text, got, err)
+		}
+		if info, err := os.Lstat(link); err != nil || info.Mode().Type() != os.ModeSymlink {
+			t.Errorf("expected the link still there, found %v, %v", info, err)
+		}
+	}
+}
+
 func TestAFullDiskLeavesNothing(t *testing.T) {
 	var old syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
