@@ -11,12 +11,13 @@
 pf_status pfi_refuse(pf_error *err);
 pf_status pfi_null(pf_error *err, const char *name);
 /* What can be said of tensors that come in without Go. */
+pf_status pfi_check_tensors(const pf_tensor *tensors, uint32_t num_tensors, int with_data, pf_error *err);
+
 /* Copies a tuple in, by what tries to. */
 typedef pf_status pfi_push_try(pf_handle to, pf_tensor *tensors, uint32_t num_tensors, pfi_call *call,
                                pf_error *err);
 pf_status pfi_push(pfi_push_try *try_, pf_handle to, const pf_tensor *tensors, uint32_t num_tensors,
                    uint64_t pass, const pf_wait *wait, pf_error *err);
-pf_status pfi_check_tensors(const pf_tensor *tensors, uint32_t num_tensors, int with_data, pf_error *err);
 
 #define ENTER(err)                                                                                     \
     do {                                                                                               \

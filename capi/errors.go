@@ -114,6 +114,7 @@ func answerOp(e *program.OpError, err *C.pf_error) C.pf_status {
 	st := answer(e.Cause, err)
 	if known(err) {
 		text := e.Context()
+		err.context = C.uint32_t(len(text))
 		if err.message != nil {
 			text += ": " + C.GoString(err.message)
 			C.free(unsafe.Pointer(err.message))

@@ -122,7 +122,7 @@ func calling(run C.uint64_t) (*running, *program.Call, error) {
 }
 
 //export pfgo_kernel_output
-func pfgo_kernel_output(run C.uint64_t, output C.uint32_t, like *C.pf_tensor, data *unsafe.Pointer, err *C.pf_error) (st C.pf_status) {
+func pfgo_kernel_output(run C.uint64_t, output C.uint32_t, like *C.pf_tensor, replace C.int, data *unsafe.Pointer, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	_, c, e := calling(run)
 	if e != nil {
@@ -137,7 +137,11 @@ func pfgo_kernel_output(run C.uint64_t, output C.uint32_t, like *C.pf_tensor, da
 	}
 	defer t.Release()
 	of := &t.Slots[0]
-	out, e := c.Output(int(output), of.DType, of.Dims(), of.LoD)
+	room := c.Output
+	if replace != 0 {
+		room = c.Replace
+	}
+	out, e := room(int(output), of.DType, of.Dims(), of.LoD)
 	if e != nil {
 		return answer(e, err)
 	}
@@ -182,8 +186,9 @@ func (w *running) kernelError(c *program.Call, answer C.int32_t) error {
 	switch {
 	case answer == 0:
 		return nil
-	case failure != nil:
-		return failure
+	case failure == nil:
+		failure = &pyfeed.ProducerError{Message: fmt.Sprintf("it answered %d", int(answer))}
 	}
-	return &pyfeed.ProducerError{Message: fmt.Sprintf("kernel %q answered %d", c.Kernel.Name, int(answer))}
+	failure.Who = fmt.Sprintf("kernel %q", c.Kernel.Name)
+	return failure
 }

@@ -135,15 +135,18 @@ static pf_status load(const char *path, pf_error *err) {
         return pfi_fail(err, PF_INVALID, -1,
                         "%s: expected a function pyfeed_register_kernels in it, found none", path);
     }
+    *one = (struct loaded){library, loaded}; /* before: it may load others that load this one */
+    loaded = one;
     int answer = enter(err);
     if (answer) { /* not unloaded: what it has registered may still be there */
+        struct loaded **at = &loaded;
+        while (*at != one) at = &(*at)->next;
+        *at = one->next;
         free(one);
         if (err && err->status == PF_OK)
             pfi_fail(err, PF_FAILED, -1, "%s: pyfeed_register_kernels answered %d", path, answer);
         return answer > 0 && answer <= PF_IO ? (pf_status)answer : PF_FAILED;
     }
-    *one = (struct loaded){library, loaded};
-    loaded = one;
     return PF_OK;
 }
 
@@ -175,7 +178,7 @@ pf_status pf_kernel_output(const pf_kernel_call *call, uint32_t output, const pf
     NOT_NULL(like);
     TENSORS(like, 1, 0);
     void *room;
-    return pfgo_kernel_output(call->run, output, (pf_tensor *)like, data ? data : &room, err);
+    return pfgo_kernel_output(call->run, output, (pf_tensor *)like, 0, data ? data : &room, err);
 }
 
 pf_status pf_kernel_set(const pf_kernel_call *call, uint32_t output, const pf_tensor *tensor, pf_error *err) {
@@ -183,8 +186,8 @@ pf_status pf_kernel_set(const pf_kernel_call *call, uint32_t output, const pf_te
     CALL(call);
     NOT_NULL(tensor);
     TENSORS(tensor, 1, 1);
-    void *room = NULL;
-    pf_status status = pfgo_kernel_output(call->run, output, (pf_tensor *)tensor, &room, err);
+    void *room = NULL; /* apart from what the output has: the tensor may look at that */
+    pf_status status = pfgo_kernel_output(call->run, output, (pf_tensor *)tensor, 1, &room, err);
     if (!status) pfi_gather(room, tensor);
     return status;
 }
@@ -239,7 +242,7 @@ pf_status pf_executor_run(pf_handle executor, pf_handle program, pf_handle scope
     call.cancel = waiter.wait.cancel;
     call.waits = waiter.wait.timeout_ns != 0;
     pfi_run run = {0};
-    run.looks = waiter.wait.poll || waiter.deadline;
+    run.looks = waiter.wait.poll || waiter.wait.timeout_ns >= 0;
     status = pfgo_run_begin(executor, program, scope, (char **)feed_names, (pf_tensor *)feeds, num_feeds,
                             (char **)fetch_names, num_fetches, &call, &run, fetched, err);
     if (status == PFI_COPY) {

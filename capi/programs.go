@@ -5,6 +5,9 @@ package main
 import "C"
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"unsafe"
 
@@ -44,6 +47,14 @@ func pfgo_program_add_block(h C.pf_handle, parent C.uint32_t, out *C.uint32_t, e
 	return answer(e, err)
 }
 
+// placeless takes the byte off an error about JSON that is no file's: it says line and column.
+func placeless(err error) error {
+	if e, is := err.(*pyfeed.Error); is {
+		e.At = nil
+	}
+	return err
+}
+
 //export pfgo_program_add_variable
 func pfgo_program_add_variable(h C.pf_handle, block C.uint32_t, variable *C.char, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
@@ -52,6 +63,7 @@ func pfgo_program_add_variable(h C.pf_handle, block C.uint32_t, variable *C.char
 		return answer(e, err)
 	}
 	v, e := desc.ParseVariable([]byte(C.GoString(variable)))
+	e = placeless(e)
 	if e == nil {
 		e = p.AddVariable(int(block), v)
 	}
@@ -66,6 +78,7 @@ func pfgo_program_add_op(h C.pf_handle, block C.uint32_t, op *C.char, err *C.pf_
 		return answer(e, err)
 	}
 	o, e := desc.ParseOp([]byte(C.GoString(op)))
+	e = placeless(e)
 	if e == nil {
 		e = p.AddOp(int(block), o)
 	}
@@ -155,15 +168,18 @@ func pfgo_program_save(h C.pf_handle, path *C.char, err *C.pf_error) (st C.pf_st
 }
 
 func saveProgram(p *program.Program, path string) error {
-	form := "protobuf"
-	if strings.HasSuffix(path, ".json") {
+	form, name := "protobuf", path
+	if storage.ByName(path) != "none" {
+		name = strings.TrimSuffix(path, filepath.Ext(path))
+	}
+	if strings.HasSuffix(name, ".json") {
 		form = "json"
 	}
 	data, err := write(p, form)
 	if err != nil {
 		return err
 	}
-	s, err := storage.Create(path, "none")
+	s, err := storage.Create(path, "auto")
 	if err != nil {
 		return err
 	}
@@ -191,7 +207,8 @@ func loadProgram(path string) (*program.Program, error) {
 		return nil, err
 	}
 	p, err := parseProgram(data)
-	if e, is := err.(*pyfeed.Error); is {
+	var e *pyfeed.Error // it may be that of an operator
+	if errors.As(err, &e) {
 		if e.At == nil {
 			e.At = &pyfeed.Location{Offset: -1, Record: -1}
 		}
@@ -201,6 +218,11 @@ func loadProgram(path string) (*program.Program, error) {
 }
 
 func readProgram(path string) ([]byte, error) {
+	// A pipe that nobody writes to would never open.
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, &pyfeed.Error{Kind: pyfeed.IO, Slot: -1, Text: storage.RegularFile(info.Mode()).Error(),
+			At: &pyfeed.Location{File: path, Offset: -1, Record: -1}}
+	}
 	pool := memory.NewPool(memory.File)
 	defer pool.Close()
 	f, err := storage.Open(path, storage.Options{}, pool)

@@ -51,7 +51,7 @@ enum {
     PF_TIMEOUT = 2,       /* the pf_wait's time went by */
     PF_CANCELLED = 3,     /* the pf_wait's cancel handle or poll function said stop */
     PF_CLOSED = 4,        /* the queue is closed, or the push belongs to an earlier pass */
-    PF_FAILED = 5,        /* a producer failed: err->cause_* tell of its error */
+    PF_FAILED = 5,        /* a producer or kernel failed: err->cause_* tell of its error */
     PF_INVALID = 6,       /* an argument that can never be right */
     PF_SHAPE = 7,         /* wrong rank, dimension or level of detail */
     PF_DTYPE = 8,         /* wrong or unsupported type of element */
@@ -59,7 +59,7 @@ enum {
     PF_TOO_LARGE = 10,    /* a tuple larger than bytes_limit */
     PF_STALE_HANDLE = 11, /* a handle that is not, or no longer, valid, or of another kind */
     PF_STATE = 12,        /* not now: initialised twice, not initialised, cannot be reset */
-    PF_NOT_FOUND = 13,    /* no variable of that name */
+    PF_NOT_FOUND = 13,    /* no variable, kernel or block of that name or number */
     PF_UNSUPPORTED = 14,  /* this build or this machine cannot */
     PF_NO_MEMORY = 15,    /* the operating system gave no memory */
     PF_FORKED = 16,       /* called in a child of fork() */
@@ -74,7 +74,7 @@ typedef uint64_t pf_handle;
 
 typedef int32_t pf_dtype;
 enum {
-    PF_DTYPE_ANY = 0, /* only in a pf_slot_spec: the first tuple decides */
+    PF_DTYPE_ANY = 0, /* in a pf_slot_spec: the first tuple decides; of a kernel's output: none yet */
     PF_BOOL = 1,
     PF_INT8 = 2,
     PF_INT16 = 3,
@@ -162,16 +162,16 @@ typedef struct pf_error {
     int32_t slot; /* the slot it is about, or -1 */
     uint32_t reserved2;
     char *message;         /* a sentence: what was expected, what was found, where */
-    char *cause_type;      /* PF_FAILED: the type of the producer's error, */
+    char *cause_type;      /* PF_FAILED: the type of the producer's or kernel's error, */
     char *cause_message;   /* its text, */
     char *cause_traceback; /* and where it came from, several lines */
-    uint64_t cause_token;  /* PF_FAILED: the number given to pf_queue_fail */
+    uint64_t cause_token;  /* PF_FAILED: the number given to pf_queue_fail or pf_kernel_fail */
     char *file;            /* PF_CORRUPT, PF_IO and what a file's instances are refused for */
     int64_t offset;        /* in the file, in bytes, decompressed ones if it is compressed; or -1 */
     int64_t record;        /* number of the record, from 0; or -1 */
     int32_t os_errno;      /* PF_IO: the system's number, or 0 */
-    uint32_t reserved3;
-    char *op; /* of a program's run: which operator, such as "block 1, op 3: read" */
+    uint32_t context; /* of a program's run: bytes of the message that say where, before the cause; else 0 */
+    char *op;         /* of a program's run: which operator, such as "block 1, op 3: read" */
 } pf_error;
 
 #define PF_ERROR_INIT \
@@ -333,7 +333,7 @@ PF_API pf_status pf_queue_pop(pf_handle queue, const pf_wait *wait, pf_tuple *ou
  * `pass` as for pushes: another pass than the current one is left alone. Twice is fine. */
 PF_API pf_status pf_queue_close(pf_handle queue, uint64_t pass, pf_error *err);
 
-/* A producer's error, on its way to the consumer. */
+/* A producer's error, on its way to the consumer; a kernel's, to whoever runs the program. */
 typedef struct pf_failure {
     uint32_t size;
     uint32_t reserved;
@@ -366,7 +366,7 @@ PF_API pf_status pf_queue_shutdown(pf_handle queue, pf_error *err);
 typedef struct pf_queue_info {
     uint32_t size;
     uint32_t num_slots;
-    uint64_t num_tuples; /* queued: the seed's size() */
+    uint64_t num_tuples; /* queued */
     uint64_t capacity;
     uint64_t reserved_tuples; /* being written */
     uint64_t bytes;           /* of both */
@@ -538,7 +538,7 @@ typedef struct pf_buffer_info {
     uint32_t size;
     pf_place place;
     uint32_t reserved;
-    uint64_t num_tuples; /* the seed's size() */
+    uint64_t num_tuples; /* ready to be taken out */
     uint64_t capacity;
     uint64_t reserved_tuples; /* being written */
     uint64_t bytes;           /* of both */
@@ -550,6 +550,7 @@ typedef struct pf_buffer_info {
 
 #define PF_BUFFER_INFO_INIT {sizeof(pf_buffer_info), {PF_CPU, 0}, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
+/* What is in it, and what went through. Never blocks. */
 PF_API pf_status pf_buffer_stats(pf_handle buffer, pf_buffer_info *out, pf_error *err);
 /* Shuts all staging buffers down for good: every wait in them, now and later, ends with PF_CLOSED, and what is in
  * them is dropped. For the end of a process whose threads would wait for each other for ever. */
@@ -589,7 +590,7 @@ PF_API pf_status pf_program_serialize(pf_handle program, const char *form, char 
 /* A program of what pf_program_serialize gave as "protobuf" or "json". PF_CORRUPT, with the byte's offset, if it is
  * damaged; PF_UNSUPPORTED if it is of another version; PF_INVALID and others if it is not a program that could run. */
 PF_API pf_status pf_program_parse(const char *data, uint64_t size, pf_handle *program, pf_error *err);
-/* The same to and from a file: as "json" if its name ends with .json, else as "protobuf". It is written whole or not at
+/* The same to and from a file: as "json" if its name ends with .json, else as "protobuf"; compressed if it ends with .gz or .zst behind that. It is written whole or not at
  * all; a file that is there is replaced. */
 PF_API pf_status pf_program_save(pf_handle program, const char *path, pf_error *err);
 PF_API pf_status pf_program_load(const char *path, pf_handle *program, pf_error *err);
@@ -597,7 +598,7 @@ PF_API pf_status pf_program_load(const char *path, pf_handle *program, pf_error 
 /* ---- Kernels ------------------------------------------------------------------------------- */
 
 /* What a kernel is called with: by the thread that runs the program, with no lock held. Everything is borrowed for the
- * call. */
+ * call. The functions below that take it are for one thread at a time, until the kernel answers. */
 typedef struct pf_kernel_call {
     uint32_t size;
     uint32_t num_ins;
@@ -632,7 +633,7 @@ PF_API pf_status pf_kernel_fail(const pf_kernel_call *call, const pf_failure *fa
 
 /* Makes `kernel` known by a name, for every program in the process. PF_STATE if the name is taken. Releasing the handle
  * takes it back: later runs do not find it; `finished(context)` (may be NULL) is called once, on any thread, when no run
- * has it any more. It MUST NOT block or call pyfeed. */
+ * has it any more. It MUST NOT block, nor call more of pyfeed than what releases handles and tuples. */
 PF_API pf_status pf_register_kernel(const char *name, pf_kernel kernel, void *context,
                                     void (*finished)(void *context), pf_handle *handle, pf_error *err);
 /* Loads a shared object, for good, and calls its `int pyfeed_register_kernels(pf_error *err)`, which registers its
@@ -652,7 +653,7 @@ PF_API pf_status pf_executor_new(pf_place place, pf_handle *executor, pf_error *
  * `scope` where there are none; all others are the run's own and go with it. First, `num_feeds` tensors are copied
  * into the variables `feed_names`; last, those in the `num_fetches` variables `fetch_names` are lent as `fetched`, which
  * may be NULL if there are none. A tuple that it still holds is released first. Blocks as its operators do; the time,
- * cancel token and poll function of `wait` are looked at between operators too. An error names the operator in its
+ * cancel token and poll function of `wait` are looked at between operators too, the token at once, the others every 50 ms. An error names the operator in its
  * message and in err->op. PF_END: a read came to the end of the data. */
 PF_API pf_status pf_executor_run(pf_handle executor, pf_handle program, pf_handle scope,
                                  const char *const *feed_names, const pf_tensor *feeds, uint32_t num_feeds,
@@ -662,13 +663,13 @@ PF_API pf_status pf_executor_run(pf_handle executor, pf_handle program, pf_handl
 /* ---- Tracing ------------------------------------------------------------------------------- */
 
 /* Begins to record what runs, readers and queues of this process do, until pf_trace_stop: `max_events` spans at most (0:
- * a million), about 48 bytes each; what does not fit is counted. PF_STATE if there is a recording already. Costs
+ * a million), 56 bytes each; what does not fit is counted. PF_STATE if there is a recording already. Costs
  * some 100 ns a span. Released, it stops. */
 PF_API pf_status pf_trace_start(uint64_t max_events, pf_handle *trace, pf_error *err);
 /* Ends it. Twice is fine. */
 PF_API pf_status pf_trace_stop(pf_handle trace, pf_error *err);
 /* What was recorded, once it has ended: as "chrome", JSON for Perfetto and chrome://tracing; "summary", a JSON object that
- * says what limits the loop; "table", the same for people. pf_string_free it. */
+ * says what limits the loop; "table", the same for people. PF_STATE before. pf_string_free it. */
 PF_API pf_status pf_trace_text(pf_handle trace, const char *form, char **text, pf_error *err);
 
 #ifdef __cplusplus

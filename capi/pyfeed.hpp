@@ -2345,7 +2345,7 @@ DLPackTensor from_dlpack(Managed *managed) {
 //   trace.save("trace.json");     // a picture, for https://ui.perfetto.dev
 class Trace {
 public:
-    // Of so many spans at most, 48 bytes each as they come, 0: a million. Further ones are counted.
+    // Of so many spans at most, 56 bytes each as they come, 0: a million. Further ones are counted.
     explicit Trace(uint64_t max_events = 0)
         : handle_(detail::make(
               [&](pf_handle *id, pf_error *err) { return pf_trace_start(max_events, id, err); })) {}

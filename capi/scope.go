@@ -154,7 +154,7 @@ func pfgo_var_set(h C.pf_handle, id C.uint64_t, err *C.pf_error) (st C.pf_status
 	defer t.Release()
 	v, e := lookup[variable](h)
 	if e == nil {
-		v.SetTensor(&t.Slots[0])
+		e = v.SetTensor(&t.Slots[0])
 	}
 	return answer(e, err)
 }

@@ -19,7 +19,7 @@ pfi_waiter pfi_waiter_begin(const pf_wait *wait) {
     pf_wait all = PF_WAIT_INIT;
     if (wait) memcpy(&all, wait, wait->size < sizeof all ? wait->size : sizeof all);
     pfi_waiter w = {all, 0};
-    if (all.timeout_ns > 0) w.deadline = now() + all.timeout_ns;
+    if (all.timeout_ns > 0 && all.timeout_ns < INT64_MAX - now()) w.deadline = now() + all.timeout_ns;
     return w;
 }
 
@@ -71,6 +71,6 @@ void pfi_sleep(pfi_waiter *w, pfi_call *call) {
 void pfi_look(pfi_waiter *w, pfi_call *call) {
     if (w->wait.poll && w->wait.poll(w->wait.poll_context))
         call->phase = PFI_STOPPED;
-    else if (w->deadline && now() >= w->deadline)
+    else if (w->wait.timeout_ns == 0 || (w->deadline && now() >= w->deadline))
         call->phase = PFI_TIMED_OUT;
 }

@@ -1,6 +1,7 @@
 package pyfeed
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -76,20 +77,19 @@ func SlotErrorf(kind Kind, slot int, format string, args ...any) *Error {
 	return &Error{Kind: kind, Slot: slot, Text: fmt.Sprintf("slot %d: ", slot) + fmt.Sprintf(format, args...)}
 }
 
-// ProducerError is the error of a producer, on its way to the consumer.
+// ProducerError is the error of a producer, or of a kernel, on its way to the consumer.
 type ProducerError struct {
+	Who                      string // it was; "": the producer
 	Type, Message, Traceback string
 	Token                    uint64 // by which the producer's side finds the original
 }
 
 func (e *ProducerError) Error() string {
-	switch {
-	case e.Type == "" && e.Message == "":
-		return "the producer failed"
-	case e.Type == "":
-		return "the producer failed: " + e.Message
-	case e.Message == "":
-		return "the producer failed: " + e.Type
+	text := cmp.Or(e.Who, "the producer") + " failed"
+	for _, more := range [2]string{e.Type, e.Message} {
+		if more != "" {
+			text += ": " + more
+		}
 	}
-	return "the producer failed: " + e.Type + ": " + e.Message
+	return text
 }

@@ -21,6 +21,7 @@ type Variable struct {
 	mu      sync.Mutex
 	content Content
 	writing bool // the tensor in content is being written in place
+	erased  bool // from its Scope: nobody would drop what is put in any more
 
 	version atomic.Uint64 // of content, but for one tensor in place of another
 }
@@ -34,16 +35,34 @@ func (v *Variable) Name() string { return v.name }
 // Version is another one after another Content was put in. Tensors do not count: they come and go.
 func (v *Variable) Version() uint64 { return v.version.Load() }
 
-// Set puts a Content in, drops the old one, and owns the new one from then on.
-func (v *Variable) Set(c Content) {
+// Set puts a Content in, drops the old one, and owns the new one from then on. Of a Variable that was erased it drops the
+// new one, and says so.
+func (v *Variable) Set(c Content) (err error) {
 	v.mu.Lock()
 	old := v.content
-	v.content = c
-	v.version.Add(1)
+	if v.erased && c != nil {
+		old, err = c, v.isErased()
+	} else {
+		v.content = c
+		v.version.Add(1)
+	}
 	v.mu.Unlock()
 	if old != nil {
 		old.Drop()
 	}
+	return err
+}
+
+func (v *Variable) isErased() error {
+	return Errorf(NotFound, "variable %q: it was erased from its scope meanwhile", v.name)
+}
+
+// erase empties the Variable for good.
+func (v *Variable) erase() {
+	v.mu.Lock()
+	v.erased = true
+	v.mu.Unlock()
+	_ = v.Set(nil)
 }
 
 // With calls f with the Content, nil if there is none, which cannot be replaced meanwhile.
@@ -54,21 +73,31 @@ func (v *Variable) With(f func(Content)) {
 }
 
 // SetTensor moves a tensor in, and the one that was there, if any, out into t for the caller to
-// drop. A Variable that holds one already is written without an allocation.
-func (v *Variable) SetTensor(t *LoDTensor) {
+// drop. A Variable that holds one already is written without an allocation. One that was erased takes nothing.
+func (v *Variable) SetTensor(t *LoDTensor) error {
 	v.mu.Lock()
-	defer v.mu.Unlock()
+	if v.erased {
+		v.mu.Unlock()
+		return v.isErased()
+	}
+	held, old := v.holdTensor()
+	*held, *t = *t, *held
+	v.mu.Unlock()
+	if old != nil {
+		old.Drop()
+	}
+	return nil
+}
+
+// holdTensor makes the content a tensor, and answers what it was before if that is to be dropped. The lock is held.
+func (v *Variable) holdTensor() (held *LoDTensor, old Content) {
 	held, ok := v.content.(*LoDTensor)
 	if !ok {
-		old := v.content
-		held = new(LoDTensor)
+		held, old = new(LoDTensor), v.content
 		v.content = held
 		v.version.Add(1)
-		if old != nil {
-			defer old.Drop()
-		}
 	}
-	*held, *t = *t, *held
+	return held, old
 }
 
 // ShareTensor puts a second reference to the tensor in the Variable into to, which is empty.
@@ -126,54 +155,53 @@ func (v *Variable) Element(to *[16]byte) (dtype DType, rank int) {
 
 // Modify has f change the tensor in the Variable; a copy of it, if somebody else has it too.
 func (v *Variable) Modify(pool *memory.Pool, f func(*LoDTensor) error) error {
+	var old LoDTensor // dropped without the lock: its memory may be somebody's who wants to know
 	v.mu.Lock()
-	defer v.mu.Unlock()
 	t, err := v.tensor()
-	if err != nil {
-		return err
-	}
-	if !t.Sole() {
-		var own LoDTensor
-		if err := own.Room(t.DType, t.Dims(), t.LoD, pool); err != nil {
-			return err
+	if err == nil && !t.Sole() {
+		if err = old.Room(t.DType, t.Dims(), t.LoD, pool); err == nil {
+			Copy(old.Data, t.Data)
+			*t, old = old, *t
 		}
-		Copy(own.Data, t.Data)
-		*t, own = own, *t
-		own.Drop()
 	}
-	return f(t)
+	if err == nil {
+		err = f(t)
+	}
+	v.mu.Unlock()
+	old.Drop()
+	return err
 }
 
 // Write has f write a tensor of that dtype and dims, without LoD: into the memory of the one that is there, if nobody
 // else has it, else into some of the pool's. What f finds there is of no meaning.
 func (v *Variable) Write(dtype DType, dims Dims, pool *memory.Pool, f func(data []byte)) error {
 	v.mu.Lock()
-	defer v.mu.Unlock()
 	t, ok := v.content.(*LoDTensor)
-	if ok && v.writing {
-		return v.written()
-	}
-	if ok && t.Sole() && t.DType == dtype && len(t.LoD) == 0 && slices.Equal(t.Dims(), dims) {
+	var err error
+	switch {
+	case v.erased:
+		err = v.isErased()
+	case ok && v.writing:
+		err = v.written()
+	case ok && t.Sole() && t.DType == dtype && len(t.LoD) == 0 && slices.Equal(t.Dims(), dims):
 		f(t.Data)
+	default:
+		var fresh LoDTensor
+		if err = fresh.Room(dtype, dims, nil, pool); err != nil {
+			break
+		}
+		f(fresh.Data)
+		held, old := v.holdTensor()
+		*held, fresh = fresh, *held
+		v.mu.Unlock()
+		fresh.Drop()
+		if old != nil {
+			old.Drop()
+		}
 		return nil
 	}
-	var fresh LoDTensor
-	if err := fresh.Room(dtype, dims, nil, pool); err != nil {
-		return err
-	}
-	f(fresh.Data)
-	if !ok {
-		old := v.content
-		t = new(LoDTensor)
-		v.content = t
-		v.version.Add(1)
-		if old != nil {
-			defer old.Drop()
-		}
-	}
-	*t, fresh = fresh, *t
-	fresh.Drop()
-	return nil
+	v.mu.Unlock()
+	return err
 }
 
 // BeginWrite puts a second reference to the tensor in the Variable into to, which is empty, to be written in place; if
@@ -187,23 +215,23 @@ func (v *Variable) BeginWrite(to *LoDTensor, pool *memory.Pool) error {
 	}
 	if t.Sole() {
 		t.Share(to)
-		v.writing = true
-		return nil
-	}
-	if err := to.Room(t.DType, t.Dims(), t.LoD, pool); err != nil {
+	} else if err := to.Room(t.DType, t.Dims(), t.LoD, pool); err != nil {
 		return err
+	} else {
+		Copy(to.Data, t.Data)
 	}
-	Copy(to.Data, t.Data)
+	v.writing = true
 	return nil
 }
 
 // EndWrite ends what BeginWrite began: it moves the tensor in.
-func (v *Variable) EndWrite(t *LoDTensor) {
+func (v *Variable) EndWrite(t *LoDTensor) error {
 	v.mu.Lock()
 	v.writing = false
 	v.mu.Unlock()
-	v.SetTensor(t)
+	err := v.SetTensor(t)
 	t.Drop()
+	return err
 }
 
 // InitQueue makes the queue of the PyArrayFeedQueueHolder in the Variable, which is put there if the
@@ -211,6 +239,9 @@ func (v *Variable) EndWrite(t *LoDTensor) {
 func (v *Variable) InitQueue(o Options) (*PyArrayFeedQueue, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if v.erased {
+		return nil, v.isErased()
+	}
 	if v.content == nil {
 		v.content = new(PyArrayFeedQueueHolder)
 	}
@@ -305,7 +336,7 @@ func (s *Scope) Erase(name string) error {
 	if v == nil {
 		return Errorf(NotFound, "variable %q: there is none in this scope", name)
 	}
-	v.Set(nil)
+	v.erase()
 	return nil
 }
 
@@ -322,6 +353,6 @@ func (s *Scope) Drop() {
 	s.vars = make(map[string]*Variable)
 	s.mu.Unlock()
 	for _, v := range vars {
-		v.Set(nil)
+		v.erase()
 	}
 }

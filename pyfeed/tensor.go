@@ -117,8 +117,13 @@ func (t *LoDTensor) Intact(i int) error {
 func (t *LoDTensor) Sole() bool { return t.buffer != nil && !t.ReadOnly && t.buffer.Sole() }
 
 // Room makes the tensor, which is empty, one of that dtype, dims and LoD, whose offsets are copied, in memory of the
-// pool that is yet to be written.
-func (t *LoDTensor) Room(dtype DType, dims Dims, lod LoD, pool *memory.Pool) error {
+// pool that is yet to be written. After an error it is empty still.
+func (t *LoDTensor) Room(dtype DType, dims Dims, lod LoD, pool *memory.Pool) (err error) {
+	defer func() {
+		if err != nil {
+			t.Drop()
+		}
+	}()
 	if !dtype.Valid() {
 		return Errorf(Type, "expected a dtype, found number %d", int32(dtype))
 	}

@@ -273,8 +273,7 @@ func Create(scope *pyfeed.Scope, op, out string, ins []string, attributes []byte
 		r.Close()
 		return err
 	}
-	v.Set(NewHolder(r))
-	return nil
+	return v.Set(NewHolder(r))
 }
 
 // Delivered is what the tuples of an operator's reader look like, given that of the readers below; nil: that is not
@@ -585,9 +584,11 @@ func Read(ctx context.Context, scope *pyfeed.Scope, reader string, outs []string
 	if err != nil {
 		return err
 	}
+	defer t.Release()
 	for i := range t.Slots {
-		vars[i].SetTensor(&t.Slots[i])
+		if err := vars[i].SetTensor(&t.Slots[i]); err != nil {
+			return err
+		}
 	}
-	t.Release()
 	return nil
 }

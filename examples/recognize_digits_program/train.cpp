@@ -8,8 +8,10 @@
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <pyfeed_program.hpp>
+#include <stdexcept>
 #include <string>
 
 namespace {
@@ -39,12 +41,17 @@ int main(int argc, char **argv) try {
     pyfeed::load_kernels((here / "kernels.so").string());
 
     std::optional<pyfeed::Trace> trace;
-    if (argc == 4) trace.emplace();
+    if (argc == 4) {
+        // To hear before the training, not after it, that the file cannot be written.
+        if (!std::ofstream(argv[3], std::ios::app))
+            throw std::runtime_error("cannot write to " + std::string(argv[3]));
+        trace.emplace();
+    }
     const float accuracy = train(folder);
     if (trace) {
         trace->stop();
         trace->save(argv[3]);
-        std::printf("%s\n", trace->table().c_str());
+        std::printf("%s", trace->table().c_str());
     }
     std::printf("test accuracy: %.2f\n", accuracy);
     if (accuracy < kGoal) {

@@ -55,10 +55,11 @@ func (e *Executor) Run(ctx context.Context, p *Program, scope *pyfeed.Scope, nam
 		return nil, err
 	}
 	defer r.End()
-	if feeds != nil {
-		if err := r.Feed(names, feeds); err != nil {
-			return nil, err
-		}
+	if feeds == nil {
+		feeds = pyfeed.NewTuple(0)
+	}
+	if err := r.Feed(names, feeds); err != nil {
+		return nil, err
 	}
 	defer context.AfterFunc(ctx, r.Yield)()
 	for {
@@ -66,7 +67,7 @@ func (e *Executor) Run(ctx context.Context, p *Program, scope *pyfeed.Scope, nam
 		switch {
 		case err == nil:
 			return r.Fetch()
-		case ctx.Err() != nil:
+		case ctx.Err() != nil && (err == ErrYield || err == context.Cause(ctx)):
 			return nil, r.Stopped(context.Cause(ctx))
 		case err == ErrKernel:
 			return nil, r.Stopped(pyfeed.Errorf(pyfeed.Unsupported, "kernel %q is not Go's: run the program through the C library", r.Call().Kernel.Name))

@@ -48,33 +48,47 @@ func TestFromRefusesWhatIsNoProgram(t *testing.T) {
 		"a first with a parent": {1, blocks{block(0, "")}, pyfeed.Invalid, "", "block 0: parent: expected -1, found 0"},
 		"a second without":      {1, blocks{block(-1, ""), block(-1, "")}, pyfeed.Invalid, "", "block 1: parent: expected a block before it, found -1"},
 		"its own parent":        {1, blocks{block(-1, ""), block(1, "")}, pyfeed.Invalid, "", "block 1: parent: expected a block before it, found 1"},
-		"parents in a ring":     {1, blocks{block(-1, ""), block(2, ""), block(1, "")}, pyfeed.Invalid, "", "block 1: parent: expected a block before it, found 2"},
-		"a parent far away":     {1, blocks{block(-1, ""), block(math.MaxInt32, "")}, pyfeed.Invalid, "", "found 2147483647"},
-		"a negative parent":     {1, blocks{block(-1, ""), block(math.MinInt32, "")}, pyfeed.Invalid, "", "found -2147483648"},
-		"a body of itself":      {1, blocks{block(-1, "c", loop("c", 0))}, pyfeed.Invalid, "block 0, op 0: while", "body: expected a block within block 0, found 0"},
-		"bodies in a ring":      {1, blocks{block(-1, "c", loop("c", 1)), block(0, "", loop("c", 2)), block(1, "", loop("c", 1))}, pyfeed.Invalid, "block 2, op 0: while", "body: expected a block within block 2, found 1"},
-		"a body further out":    {1, blocks{block(-1, "c", loop("c", 1)), block(0, "", loop("c", 0))}, pyfeed.Invalid, "block 1, op 0: while", "body: expected a block within block 1, found 0"},
-		"a body further in":     {1, blocks{block(-1, "c", loop("c", 2)), block(0, ""), block(1, "")}, pyfeed.Invalid, "block 0, op 0: while", "body: expected a block within block 0, found 2"},
-		"a neighbour's body":    {1, blocks{block(-1, "c", loop("c", 1), loop("c", 2)), block(0, "", loop("c", 3)), block(0, ""), block(2, "")}, pyfeed.Invalid, "block 1, op 0: while", "body: expected a block within block 1, found 3"},
-		"no such body":          {1, blocks{block(-1, "c", loop("c", 2)), block(0, "")}, pyfeed.Invalid, "block 0, op 0: while", "found 2"},
-		"a negative body":       {1, blocks{block(-1, "c", loop("c", math.MinInt64))}, pyfeed.Invalid, "block 0, op 0: while", "found -9223372036854775808"},
-		"one body of two":       {1, blocks{block(-1, "c", loop("c", 1), loop("c", 1)), block(0, "")}, pyfeed.State, "block 0, op 1: while", "body: block 1 is that of another operator"},
+		"parents in a ring": {1, blocks{block(-1, ""), block(2, ""), block(1, "")},
+			pyfeed.Invalid, "", "block 1: parent: expected a block before it, found 2"},
+		"a parent far away": {1, blocks{block(-1, ""), block(math.MaxInt32, "")}, pyfeed.Invalid, "", "found 2147483647"},
+		"a negative parent": {1, blocks{block(-1, ""), block(math.MinInt32, "")}, pyfeed.Invalid, "", "found -2147483648"},
+		"a body of itself": {1, blocks{block(-1, "c", loop("c", 0))},
+			pyfeed.Invalid, "block 0, op 0: while", "body: expected a block within block 0, found 0"},
+		"bodies in a ring": {1, blocks{block(-1, "c", loop("c", 1)), block(0, "", loop("c", 2)), block(1, "", loop("c", 1))},
+			pyfeed.Invalid, "block 2, op 0: while", "body: expected a block within block 2, found 1"},
+		"a body further out": {1, blocks{block(-1, "c", loop("c", 1)), block(0, "", loop("c", 0))},
+			pyfeed.Invalid, "block 1, op 0: while", "body: expected a block within block 1, found 0"},
+		"a body further in": {1, blocks{block(-1, "c", loop("c", 2)), block(0, ""), block(1, "")},
+			pyfeed.Invalid, "block 0, op 0: while", "body: expected a block within block 0, found 2"},
+		"a neighbour's body": {1, blocks{block(-1, "c", loop("c", 1), loop("c", 2)), block(0, "", loop("c", 3)), block(0, ""), block(2, "")},
+			pyfeed.Invalid, "block 1, op 0: while", "body: expected a block within block 1, found 3"},
+		"no such body": {1, blocks{block(-1, "c", loop("c", 2)), block(0, "")}, pyfeed.Invalid, "block 0, op 0: while", "found 2"},
+		"a negative body": {1, blocks{block(-1, "c", loop("c", math.MinInt64))},
+			pyfeed.Invalid, "block 0, op 0: while", "found -9223372036854775808"},
+		"one body of two": {1, blocks{block(-1, "c", loop("c", 1), loop("c", 1)), block(0, "")},
+			pyfeed.State, "block 0, op 1: while", "body: block 1 is that of another operator"},
 		"both bodies one": {1, blocks{block(-1, "c", op("if_else", "c", "", integer("false_block", 1), integer("true_block", 1))), block(0, "")},
 			pyfeed.Invalid, "block 0, op 0: if_else", "found block 1 twice"},
-		"a body that is text":              {1, blocks{block(-1, "c", op("while", "c", "", text("block", "1"))), block(0, "")}, pyfeed.Invalid, "block 0, op 0: while", `attribute "block": expected an integer, found a text`},
-		"a body with a fault":              {1, blocks{block(-1, "c", loop("c", 1)), block(0, "", op("assign", "c", ""))}, pyfeed.Slots, "block 1, op 0: assign", "outputs: expected 1, found 0"},
-		"a fault in what is nobody's body": {1, blocks{block(-1, "c"), block(0, "", op("assign", "c", "d"))}, pyfeed.NotFound, "block 1, op 0: assign", `output 0: variable "d"`},
+		"a body that is text": {1, blocks{block(-1, "c", op("while", "c", "", text("block", "1"))), block(0, "")},
+			pyfeed.Invalid, "block 0, op 0: while", `attribute "block": expected an integer, found a text`},
+		"a body with a fault": {1, blocks{block(-1, "c", loop("c", 1)), block(0, "", op("assign", "c", ""))},
+			pyfeed.Slots, "block 1, op 0: assign", "outputs: expected 1, found 0"},
+		"a fault in what is nobody's body": {1, blocks{block(-1, "c"), block(0, "", op("assign", "c", "d"))},
+			pyfeed.NotFound, "block 1, op 0: assign", `output 0: variable "d"`},
 		"a variable of a neighbour": {1, blocks{block(-1, "c", loop("c", 1), loop("c", 2)), block(0, "d"), block(0, "", op("assign", "c", "d"))},
 			pyfeed.NotFound, "block 2, op 0: assign", `output 0: variable "d": there is none in block 2 or those around it`},
-		"two variables of a name":    {1, blocks{block(-1, "x x")}, pyfeed.State, "", `block 0: variable "x": block 0 has one of that name`},
-		"a variable without a name":  {1, blocks{{Parent: -1, Variables: []*desc.Variable{{Kind: desc.Tensor}}}}, pyfeed.Invalid, "", "block 0: variable: expected a name"},
-		"a variable without a kind":  {1, blocks{{Parent: -1, Variables: []*desc.Variable{{Name: "x"}}}}, pyfeed.Invalid, "", `block 0: variable "x": kind: expected tensor, reader or stage`},
+		"two variables of a name": {1, blocks{block(-1, "x x")}, pyfeed.State, "", `block 0: variable "x": block 0 has one of that name`},
+		"a variable without a name": {1, blocks{{Parent: -1, Variables: []*desc.Variable{{Kind: desc.Tensor}}}},
+			pyfeed.Invalid, "", "block 0: variable: expected a name"},
+		"a variable without a kind": {1, blocks{{Parent: -1, Variables: []*desc.Variable{{Name: "x"}}}},
+			pyfeed.Invalid, "", `block 0: variable "x": kind: expected tensor, reader or stage`},
 		"an operator without a type": {1, blocks{block(-1, "", op("", "", ""))}, pyfeed.NotFound, "block 0, op 0: ", `found ""`},
 		"a wrong attribute of a reader": {1, blocks{{Parent: -1, Variables: []*desc.Variable{{Name: "r", Kind: desc.Reader}}, Ops: []*desc.Op{
 			op("create_random_data_generator", "", "r", text("seed", "x"))}}}, pyfeed.Invalid, "block 0, op 0: create_random_data_generator", "seed"},
 		"slots that are none": {1, blocks{{Parent: -1, Variables: []*desc.Variable{{Name: "r", Kind: desc.Reader}}, Ops: []*desc.Op{
 			op("create_random_data_generator", "", "r", integer("slots", 1))}}}, pyfeed.Invalid, "block 0, op 0: create_random_data_generator", "slots"},
-		"a huge constant": {1, blocks{block(-1, "x", op("fill_constant", "", "x", list("dims", 1<<40)))}, pyfeed.TooLarge, "block 0, op 0: fill_constant", "at most 1073741824 bytes"},
+		"a huge constant": {1, blocks{block(-1, "x", op("fill_constant", "", "x", list("dims", 1<<40)))},
+			pyfeed.TooLarge, "block 0, op 0: fill_constant", "at most 1073741824 bytes"},
 	} {
 		p, err := From(&desc.Program{Version: c.version, Blocks: c.blocks})
 		if err == nil {
@@ -467,4 +481,51 @@ func TestOperatorsAreThese(t *testing.T) {
 	if got := Operators(); !slices.Equal(got, want) {
 		t.Errorf("expected %v, found %v", want, got)
 	}
+}
+
+// What an operator says of a variable has to suit those that use it already, and itself.
+func TestWhatBecomesKnownSuitsAllUsers(t *testing.T) {
+	b := build(t)
+	b.tensor("x")
+	b.tensor("y")
+	b.op("increment", names("x"), names("y"))
+	fails(t, b.try("fill_constant", nil, names("x"), text("dtype", "bool")), pyfeed.Type, "block 0, op 1: fill_constant",
+		`with what it says of "x": block 0, op 0: increment(x) -> y at test.py:1, with x bool (): expected a number, found bool`)
+	variants(t, b.p)
+
+	b = build(t)
+	b.tensor("x")
+	b.tensor("c")
+	body := b.body(func(b *builder) { b.op("logical_not", names("x"), names("c")) })
+	fails(t, b.try("fill_constant", nil, names("x"), text("dtype", "int64")),
+		pyfeed.Type, "block 0, op 0: fill_constant", "block 1, op 0: logical_not(x) -> c")
+	b.op("while", names("c"), nil, integer("block", int64(body)))
+	variants(t, b.p)
+
+	b = build(t)
+	b.variable(&desc.Variable{Name: "a", Kind: desc.Tensor, DType: pyfeed.Int64})
+	b.tensor("c")
+	fails(t, b.try("equal", names("c", "a"), names("c")), pyfeed.Type, "block 0, op 0: equal", "expected inputs of one dtype, found bool and int64")
+	variants(t, b.p)
+
+	b = build(t)
+	b.variable(&desc.Variable{Name: "x", Kind: desc.Tensor, DType: pyfeed.Int8, Shaped: true, Dims: pyfeed.Dims{6, 2}, LoDLevels: 1})
+	b.kept("s", desc.Stage)
+	b.op("stage", names("x"), names("s"))
+	variants(t, b.p)
+	v, err := b.p.Variable(0, "s")
+	if err != nil || fmt.Sprint(v.Slots) != "[{x int8 [-1 2] 1}]" {
+		t.Errorf("found %v, %v", v.Slots, err)
+	}
+
+	b = build(t)
+	b.kept("r", desc.Reader)
+	outer := b
+	b.body(func(b *builder) {
+		b.body(func(b *builder) { b.op("reset", names("r"), nil) })
+		fails(t, b.p.AddVariable(b.block, &desc.Variable{Name: "r", Kind: desc.Tensor}), pyfeed.State, "",
+			`variable "r": block 2, op 0: reset uses the one around block 1, which this would hide`)
+	})
+	outer.body(func(b *builder) { b.tensor("r") }) // where nobody uses it
+	variants(t, b.p)
 }

@@ -1,6 +1,7 @@
 package program
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"unicode/utf8"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/program/desc"
@@ -38,6 +40,9 @@ var kernels struct {
 func Register(k *Kernel) error {
 	if k.Name == "" {
 		return pyfeed.Errorf(pyfeed.Invalid, "kernel: expected a name, found an empty string")
+	}
+	if !utf8.ValidString(k.Name) {
+		return pyfeed.Errorf(pyfeed.Invalid, "kernel: expected a name in UTF-8, found %q", k.Name)
 	}
 	kernels.mu.Lock()
 	defer kernels.mu.Unlock()
@@ -105,9 +110,11 @@ type Call struct {
 	in     *instruction
 	inputs []pyfeed.LoDTensor // of variables that others see: references of the Call's own
 	inOut  []int              // of each output: the input that it is too, or -1
-	begun  bool
-	done   bool
-	err    error
+	// What outputs had before they got something else.
+	replaced []pyfeed.LoDTensor
+	begun    bool
+	done     bool
+	err      error
 }
 
 // newCall makes the Call of an operator of a Run.
@@ -119,12 +126,15 @@ func newCall(r *Run, in *instruction) Call {
 		run:        r,
 		in:         in,
 		inputs:     make([]pyfeed.LoDTensor, len(in.in)),
+		replaced:   make([]pyfeed.LoDTensor, len(in.out)),
 	}
 	for _, cell := range in.out {
 		c.inOut = append(c.inOut, slices.Index(in.in, cell))
 	}
 	return c
 }
+
+func (c *Call) who() string { return fmt.Sprintf("kernel %q", c.Kernel.Name) }
 
 // Place is where the Run is.
 func (c *Call) Place() pyfeed.Place { return c.run.place }
@@ -133,7 +143,7 @@ func (c *Call) Place() pyfeed.Place { return c.run.place }
 func (c *Call) begin() error {
 	err := c.take()
 	if err != nil {
-		c.finish(false)
+		_ = c.finish(false)
 	}
 	c.begun = err == nil
 	return err
@@ -176,16 +186,24 @@ func (c *Call) Output(i int, dtype pyfeed.DType, dims pyfeed.Dims, lod pyfeed.Lo
 	if t.DType == dtype && slices.Equal(t.Dims(), dims) && len(lod) == 0 && len(t.LoD) == 0 {
 		return t, nil
 	}
-	t.Drop()
-	if err := t.Room(dtype, dims, lod, c.run.pool); err != nil {
-		t.Drop()
+	return c.Replace(i, dtype, dims, lod)
+}
+
+// Replace is Output in memory of its own: what the output had stays until it is replaced once more, or the Call is over,
+// so that it may be looked at meanwhile. After an error the output is as it was.
+func (c *Call) Replace(i int, dtype pyfeed.DType, dims pyfeed.Dims, lod pyfeed.LoD) (*pyfeed.LoDTensor, error) {
+	var made pyfeed.LoDTensor
+	if err := made.Room(dtype, dims, lod, c.run.pool); err != nil {
 		return nil, err
 	}
+	t := &c.Outs[i]
+	c.replaced[i].Drop()
+	c.replaced[i], *t = *t, made
 	return t, nil
 }
 
 // finish moves the outputs to their variables, if all went well, and lets go of everything.
-func (c *Call) finish(well bool) {
+func (c *Call) finish(well bool) (err error) {
 	clear(c.Ins)
 	for i := range c.Outs {
 		t, v := &c.Outs[i], c.run.vars[c.in.out[i]]
@@ -193,20 +211,23 @@ func (c *Call) finish(well bool) {
 			if !well { // there may be another tensor in its place, or none
 				*t, c.inputs[at] = c.inputs[at], *t
 			}
-			v.EndWrite(t)
+			err = cmp.Or(err, v.EndWrite(t))
 		} else if well {
-			v.SetTensor(t)
+			err = cmp.Or(err, v.SetTensor(t))
 		}
 		if t.DType != pyfeed.Any {
 			t.Drop()
 		}
 	}
-	for i := range c.inputs {
-		if c.inputs[i].DType != pyfeed.Any {
-			c.inputs[i].Drop()
+	for _, all := range [2][]pyfeed.LoDTensor{c.inputs, c.replaced} {
+		for i := range all {
+			if all[i].DType != pyfeed.Any {
+				all[i].Drop()
+			}
 		}
 	}
 	c.begun, c.done, c.err = false, false, nil
+	return err
 }
 
 // end is the end of a Kernel that answered err.
@@ -219,8 +240,7 @@ func (c *Call) end(err error) error {
 			err = conforms(t, c.in.outs[i], "output", i)
 		}
 	}
-	c.finish(err == nil)
-	return err
+	return cmp.Or(err, c.finish(err == nil))
 }
 
 var callOp = &operator{
@@ -270,7 +290,7 @@ func stepCall(r *Run, in *instruction, ctx context.Context) error {
 func (c *Call) work(ctx context.Context) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = &pyfeed.ProducerError{Type: "panic", Message: fmt.Sprint(v), Traceback: string(debug.Stack())}
+			err = &pyfeed.ProducerError{Who: c.who(), Type: "panic", Message: fmt.Sprint(v), Traceback: string(debug.Stack())}
 		}
 	}()
 	return c.Kernel.Run(ctx, c)

@@ -846,7 +846,8 @@ func TestAReaderThatIsMadeAnewIsTheOneThatIsRead(t *testing.T) {
 	b.tensor("has")
 	slot := desc.Value{Kind: desc.MapValue, Map: desc.Attributes{list("dims"), text("dtype", "int64")}}
 	b.counted(3, func(b *builder) {
-		b.op("create_random_data_generator", nil, names("r"), integer("count", 1), desc.Attribute{Name: "slots", Value: desc.Value{Kind: desc.ListValue, List: []desc.Value{slot}}})
+		b.op("create_random_data_generator", nil, names("r"), integer("count", 1),
+			desc.Attribute{Name: "slots", Value: desc.Value{Kind: desc.ListValue, List: []desc.Value{slot}}})
 		b.op("read", names("r"), names("x"))
 		b.op("has_next", names("r"), names("has"))
 		b.op("reset", names("r"), nil)
@@ -1218,4 +1219,267 @@ func TestTheListingWithAStagingArea(t *testing.T) {
 	delete(some, "label")
 	_, err = b.in(e, scope, some)
 	fails(t, err, pyfeed.State, "block 0, op 0: stage", `variable "label": expected a tensor in it, found none`)
+}
+
+// ---- What is only found out when it runs ----
+
+func TestAReaderOfAnotherNumberOfSlotsKeepsItsTuples(t *testing.T) {
+	e, scope := executor(t), scopeOf(t)
+	v, _ := scope.Var("r")
+	f := newFake(2, false)
+	v.Set(readers.NewHolder(f))
+	wrong, right := build(t), build(t)
+	for _, b := range []*builder{wrong, right} {
+		b.kept("r", desc.Reader)
+		b.tensor("id")
+		b.tensor("row")
+	}
+	wrong.op("read", names("r"), names("id"))
+	_, err := wrong.in(e, scope, nil)
+	fails(t, err, pyfeed.Slots, "block 0, op 0: read", "expected a reader of 1 slots, as there are outputs, found one of 2")
+	right.op("read", names("r"), names("id", "row"))
+	if got, err := right.in(e, scope, nil, "id"); err != nil || got[0] != "int64 [] [0]" {
+		t.Errorf("found %v, %v", got, err)
+	}
+	v.Set(nil)
+	_, err = right.in(e, scope, nil)
+	fails(t, err, pyfeed.State, "block 0, op 0: read", `variable "r": expected a reader in it, found none`)
+}
+
+func TestReadersThatCannotBeMadeLeaveNothing(t *testing.T) {
+	e, scope := executor(t), scopeOf(t)
+	b := build(t)
+	for _, name := range names("a", "b", "zip") {
+		b.kept(name, desc.Reader)
+	}
+	b.op("create_zip_reader", names("a", "b"), names("zip"))
+	f := newFake(2, false)
+	closed := make(chan bool, 1)
+	v, _ := scope.Var("a")
+	v.Set(readers.NewHolder(&closing{f, closed}))
+	_, err := b.in(e, scope, nil)
+	fails(t, err, pyfeed.State, "block 0, op 0: create_zip_reader", `variable "b": expected a reader in it, found none`)
+	v.Set(nil)
+	if len(closed) != 1 {
+		t.Error("the first reader is held still")
+	}
+	b = build(t)
+	b.variable(&desc.Variable{Name: "a", Kind: desc.Reader, Slots: slots("int8", 4)})
+	b.op("create_py_array_reader", nil, names("a"), text("feeder_name", "feed"))
+	_, err = b.in(e, scope, nil)
+	fails(t, err, pyfeed.NotFound, "block 0, op 0: create_py_array_reader", `variable "feed"`)
+	queue(t, scope, pyfeed.Options{Capacity: 1})
+	_, err = b.in(e, scope, nil)
+	fails(t, err, pyfeed.Type, "block 0, op 0: create_py_array_reader", "slot 0: dtype: expected int8, as declared, found int64")
+}
+
+// closing says when it is closed.
+type closing struct {
+	readers.Reader
+	closed chan bool
+}
+
+func (c *closing) Close() {
+	c.Reader.Close()
+	c.closed <- true
+}
+
+// What a kernel lends of an input stays as it is, whatever the kernel and others write.
+func TestASharedInputStaysAsItIs(t *testing.T) {
+	var lent, other pyfeed.LoDTensor
+	kernel(t, "lend", func(_ context.Context, c *Call) error {
+		if err := errors.Join(c.ShareInput(0, &lent), c.ShareInput(1, &other)); err != nil {
+			return err
+		}
+		if &other.Data[0] != &c.Ins[1].Data[0] {
+			t.Error("what nobody writes was copied")
+		}
+		c.Outs[0].Data[0] = 9
+		return nil
+	})
+	b := build(t)
+	b.constant("x", "int8", 1)
+	b.constant("y", "int8", 2)
+	b.call("lend", names("x", "y"), names("x"))
+	b.op("increment", names("y"), names("y"))
+	b.gives(nil, "x y", "int8 [] [9]", "int8 [] [3]")
+	if show(&lent) != "int8 [] [1]" || show(&other) != "int8 [] [2]" {
+		t.Errorf("found %s and %s", show(&lent), show(&other))
+	}
+	lent.Drop()
+	other.Drop()
+}
+
+func TestAYieldThatComesTooLateIsForgotten(t *testing.T) {
+	e, scope := executor(t), scopeOf(t)
+	b := build(t)
+	b.constant("x", "int8", 1)
+	for range 2 {
+		r, err := e.Begin(b.p, scope, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Resume(wait.Never); err != nil {
+			t.Error(err)
+		}
+		r.Yield()
+		r.End()
+	}
+}
+
+// A caller that only looks in now and then gets on too.
+func TestARunMayBePolled(t *testing.T) {
+	e, scope := executor(t), scopeOf(t)
+	q := queue(t, scope, pyfeed.Options{Capacity: 3})
+	b := build(t)
+	b.reading()
+	b.tensor("x")
+	b.counted(3, func(b *builder) { b.op("read", names("r"), names("x")) })
+	r, err := e.Begin(b.p, scope, names("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.End()
+	for v := range int64(3) {
+		for range 2 {
+			if err := r.Resume(wait.Never); err != wait.ErrWouldBlock {
+				t.Fatalf("found %v", err)
+			}
+		}
+		if err := push(q, 0, v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.Resume(wait.Never); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestExecutorsAreOfPlacesThatThereAre(t *testing.T) {
+	for _, place := range []pyfeed.Place{pyfeed.CUDAPlace(0), {Kind: 9}} {
+		_, err := NewExecutor(place)
+		fails(t, err, pyfeed.Unsupported, "", place.String())
+	}
+}
+
+func TestAStagedTupleHasToSuitItsOutputs(t *testing.T) {
+	buffer, err := staging.Get(pyfeed.CPUPlace(), 3, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	buffer.Clear()
+	e := executor(t)
+	for _, c := range []struct {
+		outs []string
+		kind pyfeed.Kind
+		text string
+	}{
+		{names("a", "b"), pyfeed.Slots, "expected a staged tuple of 2 slots, as there are outputs, found one of 1, which is lost"},
+		{names("bool"), pyfeed.Type, `slot 0: output "bool": dtype: expected bool, found int8`},
+	} {
+		from, to := build(t), build(t)
+		for _, b := range []*builder{from, to} { // of which neither knows what the other stages
+			b.kept("s", desc.Stage)
+			b.tensor("a")
+			b.tensor("b")
+			b.variable(&desc.Variable{Name: "bool", Kind: desc.Tensor, DType: pyfeed.Bool})
+		}
+		from.op("stage", names("a"), names("s"))
+		if _, err := from.in(e, scopeOf(t), fed{"a": scalar[int8](1)}); err != nil {
+			t.Fatal(err)
+		}
+		to.op("unstage", names("s"), c.outs)
+		_, err := to.in(e, scopeOf(t), nil)
+		fails(t, err, c.kind, "block 0, op 0: unstage", c.text)
+		if buffer.Size() != 0 {
+			t.Error("it is there still")
+		}
+	}
+}
+
+func TestStagingHasOneSetOfLimits(t *testing.T) {
+	if _, err := staging.Get(pyfeed.CPUPlace(), 3, 0); err != nil {
+		t.Fatal(err)
+	}
+	b := build(t)
+	b.kept("s", desc.Stage)
+	b.constant("x", "int8", 1)
+	b.op("stage", names("x"), names("s"), integer("capacity", 4))
+	b.refused(nil, pyfeed.State, "block 0, op 1: stage", "capacity 3 and bytes_limit 0, found capacity 4")
+}
+
+func TestWhatIsWrittenToAnErasedVariableIsRefusedAndFreed(t *testing.T) {
+	e, scope := executor(t), scopeOf(t)
+	kernel(t, "erase", func(_ context.Context, c *Call) error { return scope.Erase("w") })
+	for _, after := range []func(b *builder){
+		func(b *builder) { b.op("fill_constant", nil, names("w")) },
+		func(b *builder) { b.op("assign", names("x"), names("w")) },
+		func(b *builder) { b.op("increment", names("x"), names("w")) },
+	} {
+		b := build(t)
+		b.kept("w", desc.Tensor)
+		b.constant("x", "float32", 1)
+		b.op("fill_constant", nil, names("w"))
+		b.call("erase", nil, nil)
+		after(b)
+		_, err := b.in(e, scope, nil)
+		fails(t, err, pyfeed.NotFound, "", "variable \"w\": it was erased from its scope meanwhile")
+	}
+
+	b := build(t) // by the kernel that has it, in place
+	b.kept("w", desc.Tensor)
+	b.op("fill_constant", nil, names("w"), list("dims", 1000))
+	b.call("erase", names("w"), names("w"))
+	_, err := b.in(e, scope, nil)
+	fails(t, err, pyfeed.NotFound, "block 0, op 1: call", "erased")
+
+	b = build(t)
+	b.kept("w", desc.Reader)
+	b.op("create_random_data_generator", nil, names("w"), desc.Attribute{Name: "slots", Value: slotsOfOne()})
+	b.call("erase", nil, nil)
+	b.op("create_random_data_generator", nil, names("w"), desc.Attribute{Name: "slots", Value: slotsOfOne()})
+	_, err = b.in(e, scope, nil)
+	fails(t, err, pyfeed.NotFound, "block 0, op 2: create_random_data_generator", "erased")
+}
+
+// slotsOfOne is an attribute of one slot of float32 without dims.
+func slotsOfOne() desc.Value {
+	return desc.Value{Kind: desc.ListValue, List: []desc.Value{{Kind: desc.MapValue, Map: desc.Attributes{
+		{Name: "dims", Value: desc.Value{Kind: desc.ListValue}},
+		{Name: "dtype", Value: textValue("float32")},
+	}}}}
+}
+
+func TestAKernelThatHasACopyKeepsOthersOutToo(t *testing.T) {
+	e, scope := executor(t), scopeOf(t)
+	inside, goOn := make(chan bool), make(chan bool)
+	kernel(t, "slow", func(_ context.Context, c *Call) error {
+		inside <- true
+		<-goOn
+		return nil
+	})
+	b := build(t)
+	b.kept("w", desc.Tensor)
+	b.op("fill_constant", nil, names("w"), text("dtype", "int64"))
+	held, err := e.Run(context.Background(), b.p, scope, nil, nil, names("w")) // somebody has it: the kernel gets a copy
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Release()
+
+	b = build(t)
+	b.kept("w", desc.Tensor)
+	b.call("slow", names("w"), names("w"))
+	first := make(chan error)
+	go func() {
+		_, err := b.in(e, scope, nil)
+		first <- err
+	}()
+	<-inside
+	_, err = b.in(e, scope, nil)
+	fails(t, err, pyfeed.State, "block 0, op 0: call", "a kernel is writing its tensor in place right now")
+	close(goOn)
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
 }

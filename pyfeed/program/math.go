@@ -519,8 +519,7 @@ var assignOp = &operator{
 		if err := conforms(x, in.outs[0], "output", 0); err != nil {
 			return err
 		}
-		r.vars[in.out[0]].SetTensor(x)
-		return nil
+		return r.vars[in.out[0]].SetTensor(x)
 	},
 }
 

@@ -1017,6 +1017,8 @@ func TestFeedsAreAsDeclared(t *testing.T) {
 		_, err := b.in(e, scope, nil, c.fetch)
 		fails(t, err, c.kind, "", c.text)
 	}
+	_, err := e.Run(background, b.p, scope, names("y"), nil, nil)
+	fails(t, err, pyfeed.Slots, "", "feed: tensors: expected 1, as there are names, found 0")
 	for _, n := range []int{0, 2} {
 		_, err := e.Run(background, b.p, scope, names("y"), pyfeed.NewTuple(n), nil)
 		fails(t, err, pyfeed.Slots, "", fmt.Sprintf("feed: tensors: expected 1, as there are names, found %d", n))

@@ -1,10 +1,13 @@
 package program
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"os"
 	"strconv"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/program/desc"
@@ -61,13 +64,38 @@ func stepPrint(r *Run, in *instruction, _ context.Context) error {
 		text = append(text, '\n')
 	}
 	r.text = text
-	_, err := os.Stderr.Write(text)
-	if err != nil {
+	if err := writeError(text); err != nil {
 		e := pyfeed.Errorf(pyfeed.IO, "standard error: %v", err)
 		e.Cause = err
 		return e
 	}
 	return nil
+}
+
+// writeError writes to standard error. Not by os.File, which answers a pipe that nobody reads with a SIGPIPE of its own,
+// though the host may have chosen to ignore those.
+func writeError(text []byte) error {
+	file, err := os.Stderr.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = file.Write(func(fd uintptr) bool {
+		for len(text) > 0 && failed == nil {
+			n, err := unix.Write(int(fd), text)
+			switch err {
+			case nil:
+				text = text[n:]
+			case unix.EINTR:
+			case unix.EAGAIN: // the host has made it so
+				_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, 1000)
+			default:
+				failed = err
+			}
+		}
+		return true
+	})
+	return cmp.Or(failed, err)
 }
 
 // appendTensor writes dtype, dims, LoD and the first elements.

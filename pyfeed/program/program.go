@@ -5,6 +5,7 @@ package program
 
 import (
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
@@ -24,6 +25,7 @@ type Program struct {
 	body  []bool // whether the block is the body of an operator
 	users map[*desc.Variable][]site
 	ops   int
+	vars  int
 	plan  *plan // of what it is now, or nil
 }
 
@@ -101,6 +103,9 @@ func (p *Program) addVariable(block int, v *desc.Variable) error {
 	if v.Name == "" {
 		return pyfeed.Errorf(pyfeed.Invalid, "variable: expected a name, found an empty string")
 	}
+	if strings.ContainsRune(v.Name, 0) { // which no C string can have
+		return pyfeed.Errorf(pyfeed.Invalid, "variable: expected a name without a zero byte, found %q", v.Name)
+	}
 	if p.names[block][v.Name] != nil {
 		return pyfeed.Errorf(pyfeed.State, "variable %q: block %d has one of that name", v.Name, block)
 	}
@@ -130,6 +135,10 @@ func (p *Program) addVariable(block int, v *desc.Variable) error {
 	if err != nil {
 		return about(err, "variable %q", v.Name)
 	}
+	if p.vars == desc.MaxVariables {
+		return pyfeed.Errorf(pyfeed.TooLarge, "program: expected at most %d variables", desc.MaxVariables)
+	}
+	p.vars++
 	p.names[block][v.Name] = v
 	b := p.of.Blocks[block]
 	b.Variables = append(b.Variables, v)
@@ -246,7 +255,7 @@ func (p *Program) Clone() *Program {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c := empty(p.of.Clone())
-	c.depth, c.body, c.ops = slices.Clone(p.depth), slices.Clone(p.body), p.ops
+	c.depth, c.body, c.ops, c.vars = slices.Clone(p.depth), slices.Clone(p.body), p.ops, p.vars
 	for _, b := range c.of.Blocks {
 		names := make(map[string]*desc.Variable)
 		for _, v := range b.Variables {

@@ -117,8 +117,7 @@ func stepCreate(r *Run, in *instruction, _ context.Context) error {
 			return err
 		}
 	}
-	r.vars[in.out[0]].Set(h)
-	return nil
+	return r.vars[in.out[0]].Set(h)
 }
 
 // A held is the reader that an operator of a Run found in its variable, and keeps while the variable has it.
@@ -196,16 +195,29 @@ func stepRead(r *Run, in *instruction, ctx context.Context) error {
 	return r.split(t, in)
 }
 
+// followed is err with something behind its sentence.
+func followed(err error, text string) error {
+	e, is := err.(*pyfeed.Error)
+	if !is {
+		return err
+	}
+	c := *e
+	c.Text += text
+	return &c
+}
+
 // split moves the slots of a tuple, which it takes over, to the outputs.
 func (r *Run) split(t *pyfeed.Tuple, in *instruction) error {
 	defer t.Release()
 	for i := range t.Slots {
 		if err := conforms(&t.Slots[i], in.outs[i], "output", i); err != nil {
-			return err
+			return followed(err, "; the tuple is lost")
 		}
 	}
 	for i := range t.Slots {
-		r.vars[in.out[i]].SetTensor(&t.Slots[i])
+		if err := r.vars[in.out[i]].SetTensor(&t.Slots[i]); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -111,7 +111,9 @@ func (r *Run) Feed(names []string, t *pyfeed.Tuple) error {
 		}
 	}
 	for i, name := range names {
-		r.vars[r.plan.top[name]].SetTensor(&t.Slots[i])
+		if err := r.vars[r.plan.top[name]].SetTensor(&t.Slots[i]); err != nil {
+			return about(err, "feed")
+		}
 	}
 	return nil
 }
@@ -144,14 +146,14 @@ func (c *Call) Answer(err error) {
 // Parker remembers are those of one operator: a loop may reset a reader and read on.
 func (r *Run) Resume(ctx context.Context) error {
 	for len(r.frames) > 0 {
-		if r.yield.Load() {
-			r.yield.Store(false)
-			return ErrYield
-		}
 		f := &r.frames[len(r.frames)-1]
 		if f.at == len(f.code) {
 			r.frames = r.frames[:len(r.frames)-1]
 			continue
+		}
+		if r.yield.Load() { // not at the very end, when all is done
+			r.yield.Store(false)
+			return ErrYield
 		}
 		in := &f.code[f.at]
 		if in.kind.step == nil {
@@ -165,7 +167,7 @@ func (r *Run) Resume(ctx context.Context) error {
 			never = r.noteBegin()
 		}
 		err := wait.ErrWouldBlock
-		if !r.waiting {
+		if !r.waiting || ctx == wait.Never {
 			err = in.kind.step(r, in, never)
 		}
 		if err == wait.ErrWouldBlock && ctx != wait.Never {
@@ -231,7 +233,20 @@ func (r *Run) failed(in *instruction, err error) error {
 		known = append(known, in.op.Inputs[i]+" "+r.found(cell))
 	}
 	r.noteRun()
+	if r.untouched(in) {
+		err = followed(err, "; it is the scope's: has the startup program been run in it?")
+	}
 	return &OpError{Block: in.block, Index: in.index, Op: in.op, Found: strings.Join(known, ", "), Cause: err}
+}
+
+// untouched says whether an input is a variable of the scope that nobody has put anything in.
+func (r *Run) untouched(in *instruction) (yes bool) {
+	for _, cell := range in.in {
+		if r.plan.cells[cell].scope {
+			r.vars[cell].With(func(c pyfeed.Content) { yes = yes || c == nil })
+		}
+	}
+	return yes
 }
 
 // Stopped is err, which ended the Run from outside, with the operator that it was at.
@@ -275,7 +290,7 @@ func (r *Run) End() {
 	for i := range r.calls {
 		c := &r.calls[i]
 		if c.begun {
-			c.finish(false)
+			_ = c.finish(false)
 		}
 		if c.Kernel != nil {
 			c.Kernel.drop()
@@ -293,7 +308,7 @@ func (r *Run) End() {
 		if c.scope {
 			r.vars[i] = nil
 		} else {
-			r.vars[i].Set(nil)
+			_ = r.vars[i].Set(nil)
 		}
 	}
 	clear(r.counts)

@@ -72,13 +72,13 @@ func On() bool { return current.Load() != nil }
 // A Track is a lane in the picture, such as a run or a thread of a reader. Spans on one Track nest or follow each
 // other. It belongs to one recording: in others, spans on it go to Track 0, which is that of callers who have none,
 // and where spans may overlap.
-type Track uint32
+type Track uint64
 
-// The upper bits of a Track tell recordings apart.
-const (
-	trackBits = 22
-	mostTrack = 1<<trackBits - 1
-)
+// The upper half of a Track tells recordings apart, the lower is its index in one.
+const trackBits = 32
+
+// mostTracks bounds those of one recording.
+const mostTracks = 1 << 22
 
 // NewTrack makes a Track. It is 0, at no cost, when no recording is on.
 func NewTrack(name string) Track {
@@ -202,7 +202,7 @@ type chunk [chunkEvents]event
 
 // A Recording is what happened between Start and Stop. Its methods are for any goroutine.
 type Recording struct {
-	generation uint32
+	generation uint64 // in the upper half
 	start      int64
 	most       uint64
 
@@ -231,9 +231,9 @@ const (
 // ErrOn is why Start refuses a second recording.
 var ErrOn = errors.New("expected no recording to be on, found one: stop it first")
 
-var generations atomic.Uint32
+var generations atomic.Uint64
 
-// Start begins a recording of maxEvents spans at most; 0: a million. Further ones are counted. They take 48 bytes
+// Start begins a recording of maxEvents spans at most; 0: a million. Further ones are counted. They take 56 bytes
 // each, as they come.
 func Start(maxEvents int) (*Recording, error) {
 	if maxEvents < 0 || maxEvents > mostEvents {
@@ -318,10 +318,10 @@ func (r *Recording) grow(i uint64) *chunk {
 
 // index is the number of a Track in this recording, 0 of one that is another's.
 func (r *Recording) index(t Track) uint32 {
-	if uint32(t)&^uint32(mostTrack) != r.generation {
+	if uint64(t)>>trackBits<<trackBits != r.generation {
 		return 0
 	}
-	return uint32(t) & mostTrack
+	return uint32(t)
 }
 
 func (r *Recording) newTrack(name string, shared bool) Track {
@@ -336,7 +336,7 @@ func (r *Recording) newTrack(name string, shared bool) Track {
 		r.tracks[i].idle = false
 	}
 	if i == 0 {
-		if len(r.tracks) > mostTrack {
+		if len(r.tracks) == mostTracks {
 			return 0
 		}
 		i = uint32(len(r.tracks))
@@ -345,7 +345,7 @@ func (r *Recording) newTrack(name string, shared bool) Track {
 			r.shared[name] = i
 		}
 	}
-	return Track(r.generation | i)
+	return Track(r.generation | uint64(i))
 }
 
 func (r *Recording) done(t Track) {

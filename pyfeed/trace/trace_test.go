@@ -889,3 +889,26 @@ func BenchmarkSummary(b *testing.B) {
 		}
 	})
 }
+
+func TestALaneThatSleptThroughManyRecordings(t *testing.T) {
+	var lane Lane
+	for i := range 3000 { // more than fit into what was once left for their number
+		r, err := Start(100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			for range 50 {
+				NewTrack("another")
+			}
+			lane.Track("sleeper")
+		}
+		Span(lane.track, Read, "late", Now(), Now())
+		r.Stop()
+		if i > 0 {
+			if got := r.Summary().Operators[0].Track; got != "callers" {
+				t.Fatalf("recording %d: expected the span with the callers, found it with %q", i, got)
+			}
+		}
+	}
+}

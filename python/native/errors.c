@@ -123,9 +123,8 @@ static void note_op(const pf_error *err) {
     PyObject *type, *e, *traceback;
     PyErr_Fetch(&type, &e, &traceback);
     PyErr_NormalizeException(&type, &e, &traceback);
-    const char *cause = err->message ? strstr(err->message, ": the producer failed") : NULL;
-    PyObject *text =
-        cause ? PyUnicode_DecodeUTF8(err->message, cause - err->message, "replace") : decode(err->op);
+    PyObject *text = err->message ? PyUnicode_DecodeUTF8(err->message, (Py_ssize_t)err->context, "replace")
+                                  : decode(err->op);
     PyObject *note = text ? PyUnicode_FromFormat("in %U", text) : NULL;
     PyObject *notes = e ? PyObject_GetAttrString(e, "__notes__") : NULL;
     PyErr_Clear();

@@ -58,7 +58,7 @@ int waiting_parse(waiting *w, PyObject *timeout) {
                         timeout);
             return -1;
         }
-        w->wait.timeout_ns = seconds < 9e9 ? (int64_t)(seconds * 1e9) : -1;
+        w->wait.timeout_ns = seconds < 9e9 ? (int64_t)(seconds * 1e9 + (seconds > 0)) : -1;
     }
     return 0;
 }

@@ -24,6 +24,26 @@ def number(name: str, value: Any, least: int, unit: str = "", most: int = 2**63 
     return n
 
 
+def encode_of_operator(attributes: Mapping[str, Any]) -> str:
+    """The same for an operator of a program, whose numbers may be infinite or none."""
+    return encode({name: _with_floats(value) for name, value in attributes.items()})
+
+
+def decode_of_operator(text: str | bytes) -> Any:
+    """What `encode_of_operator` gave."""
+    return json.loads(text, object_hook=lambda found: float(found["$float"]) if found.keys() == {"$float"} else found)
+
+
+def _with_floats(value: Any) -> Any:
+    if isinstance(value, (float, np.floating)) and not np.isfinite(value):
+        return {"$float": str(float(value))}
+    if isinstance(value, Mapping):
+        return {name: _with_floats(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_with_floats(each) for each in value]
+    return value
+
+
 def encode(attributes: Mapping[str, Any]) -> str:
     """A JSON object; NumPy's numbers and dtypes, and paths, are said as JSON can say them."""
     try:

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, overload
 
 from . import _native
+from ._attributes import decode_of_operator
 from ._errors import SlotCountError
 
 Function = Callable[..., Any]
@@ -148,7 +149,7 @@ def _call(
 ) -> tuple[Any, ...] | list[Any]:
     """What C calls."""
     try:
-        result: Any = function(*inputs, **json.loads(attributes))
+        result: Any = function(*inputs, **decode_of_operator(attributes))
     except StopIteration as stop:  # it would end a loop around the run without a word
         raise RuntimeError("the kernel raised StopIteration") from stop
     outputs: tuple[Any, ...] | list[Any] = result if isinstance(result, (tuple, list)) else (result,)

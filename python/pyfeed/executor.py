@@ -99,6 +99,10 @@ class Executor(_native.Executor):
         if not isinstance(program, Program):
             raise TypeError(f"program: expected a Program, found {program!r}")
         scope = global_scope() if scope is None else scope
+        if not isinstance(scope, Scope):
+            raise TypeError(f"scope: expected a Scope, found {scope!r}")
+        if cancel is not None and not isinstance(cancel, CancelToken):
+            raise TypeError(f"cancel: expected a CancelToken, found {cancel!r}")
         feeds = () if feed is None else tuple(feed.items())
         wanted = [fetch] if isinstance(fetch, (str, Variable)) else fetch
         return self._run(

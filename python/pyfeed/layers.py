@@ -140,6 +140,8 @@ def _as_attributes(every: Iterable[Slot]) -> list[dict[str, Any]]:
 
 
 def _dims(shape: Shape) -> list[int]:
+    if not isinstance(shape, Iterable):
+        raise TypeError(f"shape: expected a list or tuple of sizes, found {shape!r}")
     return [-1 if n is None else int(n) for n in shape]
 
 
@@ -375,7 +377,7 @@ def py_array_reader(
     [3, 8]
     """
     scope = global_scope() if scope is None else scope
-    feeder = unique_name.generate("py_array_feed_queue") if name is None else name
+    feeder = _unused_queue(scope) if name is None else name
     queue = PyArrayFeedQueueHolder(scope, feeder).init_once(
         capacity, shapes, dtypes, place, bytes_limit=bytes_limit, lod_levels=lod_levels
     )
@@ -389,6 +391,14 @@ def py_array_reader(
     )
     default_startup_program()._kept.append(queue)
     return out, queue
+
+
+def _unused_queue(scope: Scope) -> str:
+    """A name for a queue's variable: names may begin anew, and the scope's others do not."""
+    while True:
+        name = unique_name.generate("py_array_feed_queue")
+        if name not in scope:
+            return name
 
 
 def shuffle(reader: Named | Reader, buffer_size: int, seed: int = 0) -> Variable:
@@ -573,7 +583,7 @@ def Print(  # noqa: N802 (Fluid's name)
     summarize : int
         How many elements are shown.
     first_n : int
-        Only the first so many times; 0: always.
+        Only the first so many times of a run; 0: always.
     """
     program = default_main_program()
     attributes = {"message": message, "summarize": summarize, "first_n": first_n}
@@ -766,13 +776,14 @@ class IfElse:
     >>> program = Program()
     >>> with program_guard(program):
     ...     x, y = (layers.data(name, [], "int64", append_batch_size=False) for name in "xy")
+    ...     larger = layers.variable("larger")  # of the block around both: new ones are those of a branch
     ...     branch = layers.IfElse(layers.less_than(x, y))
     ...     with branch.true_block():
-    ...         larger = layers.assign(y, out="larger")
+    ...         larger = layers.assign(y, out=larger)
     ...     with branch.false_block():
-    ...         larger = layers.assign(x, out="larger")
-    >>> len(program.blocks)
-    3
+    ...         larger = layers.assign(x, out=larger)
+    >>> int(Executor().run(program, {"x": np.array(3), "y": np.array(8)}, [larger])[0])
+    8
     """
 
     def __init__(self, cond: Named) -> None:

@@ -15,7 +15,7 @@ class Place(NamedTuple):
         return ("CPUPlace()", f"CUDAPlace({self.device})", "CUDAPinnedPlace()")[self.kind]
 
 
-def CPUPlace() -> Place:  # noqa: N802 (the seed's name)
+def CPUPlace() -> Place:  # noqa: N802 (Fluid's name)
     """Ordinary memory."""
     return Place(0, 0)
 

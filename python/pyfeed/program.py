@@ -202,6 +202,8 @@ class Program(_native.Program):
     @classmethod
     def from_json(cls, text: str) -> Program:
         """The program that `to_json` gave, or that somebody has written."""
+        if not isinstance(text, str):
+            raise TypeError(f"from_json: expected a str, found {type(text).__name__}")
         return cls._parse(text.encode())._begun()
 
     def to_json(self) -> str:
@@ -269,7 +271,7 @@ class Program(_native.Program):
                     for op in block.get("ops", ())
                 ],
             )
-            for index, block in enumerate(json.loads(self.to_json())["blocks"])
+            for index, block in enumerate(_attributes.decode_of_operator(self.to_json())["blocks"])
         ]
 
     def variable(self, name: str) -> Variable:
@@ -328,7 +330,7 @@ class Program(_native.Program):
             "outputs": list(outputs),
             "where": caller() if where is None else where,
         }
-        encoded = _attributes.encode(attributes or {})
+        encoded = _attributes.encode_of_operator(attributes or {})
         self._add_op(block, f'{json.dumps(op)[:-1]}, "attributes": {encoded}}}')
 
     @contextlib.contextmanager
@@ -365,6 +367,8 @@ class Program(_native.Program):
         here = threading.get_ident()
         with self._lock:
             for place in sorted(self._pending, key=lambda place: -place[1]):  # bodies first
+                if place not in self._pending:  # one that was completed before it has seen to this one too
+                    continue
                 complete, guard = self._pending[place]
                 left = guard is None or not guard.open
                 if (place[0] == here and block in (None, place[1])) or (left and block is None):

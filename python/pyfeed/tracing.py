@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from . import _native
+from ._attributes import number
 
 
 class Trace(_native.Trace):
@@ -57,9 +58,15 @@ class Trace(_native.Trace):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.stop()
-        if self.file is not None:
+        if self.file is None:
+            return
+        try:
             with open(self.file, "w", encoding="utf-8") as file:
                 file.write(self.chrome())
+        except OSError as failure:
+            if error is None:
+                raise
+            error.add_note(f"the trace could not be written: {failure}")  # what went wrong first is to be seen
 
 
 def trace(file: str | os.PathLike[str] | None = None, *, max_events: int = 0) -> Trace:
@@ -70,7 +77,7 @@ def trace(file: str | os.PathLike[str] | None = None, *, max_events: int = 0) ->
     file : str or path, optional
         Where what was recorded is written to at the end, in Chrome's JSON format.
     max_events : int
-        Most spans that are recorded, of about 48 bytes; 0: a million. What does not fit is counted.
+        Most spans that are recorded, of 56 bytes each; 0: a million. What does not fit is counted.
 
     Raises
     ------
@@ -86,6 +93,10 @@ def trace(file: str | os.PathLike[str] | None = None, *, max_events: int = 0) ->
     >>> isinstance(t.summary, dict), len(t.table()) > 0
     (True, True)
     """
-    out = Trace._start(max_events)
-    out.file = None if file is None else os.fspath(file)
+    path = None if file is None else os.fspath(file)
+    if path is not None:
+        with open(path, "ab"):  # to hear now, not when all is over, if it cannot be written
+            pass
+    out = Trace._start(number("max_events", max_events, 0, "spans"))
+    out.file = path
     return out

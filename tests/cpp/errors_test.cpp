@@ -454,7 +454,7 @@ TEST_F(Names, AFullRankCannotBeStacked) {
     EXPECT_ERROR(ShapeError, 0, reader.batch(2), "slot 0", "8");
 }
 
-// A program that was built when pf_error ended with reserved3: what has been added since is not touched.
+// A program that was built when pf_error ended with context: what has been added since is not touched.
 TEST(AnOlderCaller, GetsItsErrorAndNothingBeyondIt) {
     struct {
         pf_error err;

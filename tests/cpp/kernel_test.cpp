@@ -123,6 +123,47 @@ TEST_F(Kernels, SetCopiesStridesToo) {
     EXPECT_EQ((Numbers{0, 3, 1, 4, 2, 5}), values<int64_t>(out[0]));
 }
 
+// What is set may look at what the output, or the input that it is, has already.
+TEST_F(Kernels, SetFromItself) {
+    const LoD lod{{0, 2, 6}};
+    const RegisteredKernel kernel = register_kernel("set from itself", [&](KernelContext &call) {
+        int64_t *x = call.output<int64_t>(0, {6});
+        for (int64_t i = 0; i < 6; i++) x[i] = i;
+        call.set(0, view(x + 5, {6}).with_strides({-8}));
+        EXPECT_EQ((Numbers{5, 4, 3, 2, 1, 0}), values<int64_t>(call.out(0)));
+        const auto *reversed = static_cast<const int64_t *>(call.out(0).data());
+        call.set(0, view(reversed, {3, 2}).with_strides({8, 24}));
+        EXPECT_EQ((Numbers{5, 2, 4, 1, 3, 0}), values<int64_t>(call.out(0)));
+        call.set(0, view(range(0, 6)).with_lod(lod));
+        for (int i = 0; i < 3; i++) {  // the same again, whose offsets are the output's own
+            const TensorView again = call.out(0);
+            if (i < 2) call.set(0, again);
+            if (i == 2) std::fill_n(static_cast<int64_t *>(call.output(0, again)), 6, 7);
+            EXPECT_EQ((Numbers{0, 2, 6}), offsets(call.out(0), 0));
+        }
+    });
+    const Tuple out = run_once("set from itself", view(two));
+    EXPECT_EQ((Numbers{0, 2, 6}), offsets(out[0], 0));
+    EXPECT_EQ((Numbers{7, 7, 7, 7, 7, 7}), values<int64_t>(out[0]));
+}
+
+TEST_F(Kernels, SetReversedInPlace) {
+    const RegisteredKernel kernel = register_kernel("reverse", [](KernelContext &call) {
+        const TensorView x = call.in(0);
+        call.set(0, TensorView(x.dtype(), x.dims(), const_cast<float *>(x.data<float>()) + x.numel() - 1)
+                        .with_strides({-4}));
+    });
+    Program program;
+    {
+        const ProgramGuard guard = program_guard(program);
+        const auto x = layers::data("x", {-1});
+        layers::call("reverse", x, x);
+    }
+    const Floats six{0, 1, 2, 3, 4, 5};
+    const Tuple out = executor.run(program, scope, {{"x", view(six)}}, {"x"});
+    EXPECT_EQ((Floats{5, 4, 3, 2, 1, 0}), values<float>(out[0]));
+}
+
 TEST_F(Kernels, InPlace) {
     const RegisteredKernel kernel = register_kernel("in place", [](KernelContext &call) {
         EXPECT_EQ(call.in(0).data(), call.out(0).data());

@@ -258,6 +258,20 @@ TEST_F(Waiting, DurationsTooLongToCountAreForEver) {
     }
 }
 
+TEST_F(Waiting, MoreNanosecondsThanTheClockHasAreForEver) {
+    auto popping = in_thread([&] {
+        pf_wait wait = PF_WAIT_INIT;
+        wait.timeout_ns = INT64_MAX;
+        pf_tuple tuple = PF_TUPLE_INIT;
+        const pf_status status = pf_queue_pop(empty.handle(), &wait, &tuple, nullptr);
+        pf_tuple_release(&tuple);
+        return status;
+    });
+    EXPECT_TRUE(consumers_wait(empty, 1));
+    push_number(empty, 5);
+    EXPECT_EQ(PF_OK, popping.get());
+}
+
 // A handle that somebody releases while a call waits with it: the call may fail, but nothing of it stays
 // behind in the queue, which would wake a thread's stack that is gone.
 TEST_F(Waiting, AHandleReleasedMeanwhile) {

@@ -120,6 +120,25 @@ def test_print(built: Built, capfd: pytest.CaptureFixture[str]) -> None:
     assert "2" in err
 
 
+def test_print_where_nobody_reads() -> None:
+    out = run(
+        """
+        program = pyfeed.Program()
+        with pyfeed.program_guard(program, pyfeed.Program()):
+            pyfeed.layers.Print(pyfeed.layers.fill_constant([], "int64", 1))
+        stderr, (reads, writes) = os.dup(2), os.pipe()
+        os.close(reads)
+        os.dup2(writes, 2)
+        try:
+            pyfeed.Executor().run(program)
+        except pyfeed.FileError as error:
+            say("standard error" in str(error), error.op)
+        os.dup2(stderr, 2)
+        """
+    )
+    assert out == ["True block 0, op 1: print"]
+
+
 # ---- Variables ----
 
 
@@ -725,3 +744,22 @@ def test_staging_is_refused(built: Built) -> None:
     ):
         layers.unstaging(x)
     assert b.shape == (-1, 2)
+
+
+def test_queues_have_names_of_their_own_where_names_begin_anew() -> None:
+    scope, queues = Scope(), []
+    for _ in range(2):
+        with pyfeed.unique_name.guard(), program_guard(Program(), Program()):
+            queues.append(layers.py_array_reader(1, [(2,)], scope=scope)[1])
+    assert queues[0].handle != queues[1].handle
+
+
+def test_a_startup_program_that_was_forgotten() -> None:
+    with program_guard(Program(), Program()):
+        layers.read_file(layers.random_data([(2,)], count=1))
+        main = pyfeed.default_main_program()
+    with pytest.raises(pyfeed.StateError, match="has the startup program been run in it"):
+        pyfeed.Executor().run(main, scope=Scope())
+    for wrong in ({"scope": 3}, {"cancel": 3}):
+        with pytest.raises(TypeError, match="found 3"):
+            pyfeed.Executor().run(main, **wrong)  # type: ignore[arg-type]

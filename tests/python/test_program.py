@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import gzip
 import importlib
 import json
+import os
 import pickle
 import re
 import subprocess
@@ -496,3 +498,85 @@ def test_the_same_lines_build_the_same_program() -> None:
         readers = [pyfeed.random_data([()], count=1, scope=scope).batch(1) for _ in range(2)]
         assert len({r.name for r in readers}) == 2
     assert pyfeed.random_data([()], count=1, scope=scope).name not in {r._below.name for r in readers}  # type: ignore[attr-defined]
+
+
+def test_a_pipe_is_neither_waited_for_nor_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for use in (Program().save, Program.load):
+        with pytest.raises(pyfeed.FileError, match="expected a file, found a pipe") as caught:
+            use(pipe)
+        assert caught.value.file == str(pipe)
+    assert pipe.is_fifo()
+
+
+def test_two_threads_leave_their_branches_to_whoever_uses_the_program() -> None:
+    program = Program()
+    ready = threading.Barrier(2)
+
+    def branch(name: str) -> None:
+        with program_guard(program):
+            cond = layers.fill_constant([], "bool", 1)
+            with layers.IfElse(cond).true_block():
+                layers.assign(cond, out=name)
+            ready.wait()
+
+    threads = [threading.Thread(target=branch, args=(name,)) for name in ("a", "b")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    operators = [op["type"] for op in json.loads(program.to_json())["blocks"][0]["ops"]]
+    assert operators.count("if_else") == 2
+
+
+def test_compressed_files(tmp_path: Path) -> None:
+    program = Program()
+    with program_guard(program):
+        layers.fill_constant([3], "float32", 2)
+    for name, magic, inside in (("p.json.gz", b"\x1f\x8b", b"{"), ("p.pb.gz", b"\x1f\x8b", b"\x08")):
+        program.save(tmp_path / name)
+        data = (tmp_path / name).read_bytes()
+        assert data[:2] == magic
+        assert gzip.decompress(data).startswith(inside)
+        assert Program.load(tmp_path / name).to_bytes() == program.to_bytes()
+
+
+def test_an_operator_that_is_refused_in_a_file_names_the_file(tmp_path: Path) -> None:
+    program = Program()
+    with program_guard(program):
+        layers.increment(layers.fill_constant([], "int8", 1))
+    path = tmp_path / "p.json"
+    program.save(path)
+    path.write_text(path.read_text().replace('"step": 1', '"step": 1000'))
+    with pytest.raises(pyfeed.DTypeError, match="block 0, op 1: increment") as caught:
+        Program.load(path)
+    assert caught.value.file == str(path)
+    assert str(path) in str(caught.value)
+
+
+def test_what_python_says_wrongly_has_no_place_in_a_file() -> None:
+    with pytest.raises(pyfeed.Error) as caught, program_guard(Program()):
+        layers.fill_constant([1, 2], "float32", "seven")  # type: ignore[arg-type]
+    assert caught.value.offset is None
+    with pytest.raises(TypeError, match="from_json: expected a str, found bytes"):
+        Program.from_json(b"{}")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="shape: expected a list or tuple of sizes, found 2"), program_guard(Program()):
+        layers.fill_constant(2, "float32", 0)  # type: ignore[arg-type]
+
+
+def test_numbers_that_are_infinite_or_none() -> None:
+    program, got = Program(), []
+    with program_guard(program):
+        x = layers.fill_constant([], "float32", float("-inf"))
+        y = layers.fill_constant([], "float64", float(np.float32("nan")))
+        layers.call("attributes of a test", attributes={"a": np.inf, "b": [1.5, float("nan")], "c": {"d": -np.inf}})
+    assert program.blocks[0].operators[0].attributes["value"] == -np.inf
+    with pyfeed.register_kernel("attributes of a test", lambda **attributes: got.append(attributes)):
+        found = Executor().run(Program.from_json(program.to_json()), fetch=[x.name, y.name])
+    assert found[0] == -np.inf
+    assert np.isnan(found[1])
+    assert got[0]["a"] == np.inf
+    assert got[0]["b"][0] == 1.5
+    assert np.isnan(got[0]["b"][1])
+    assert got[0]["c"] == {"d": -np.inf}

@@ -367,7 +367,7 @@ def test_a_run_that_waits_for_a_staged_tuple_when_the_interpreter_ends() -> None
         main = pyfeed.Program()
         with pyfeed.program_guard(main):
             x = pyfeed.layers.data("x", [2], dtype="float32")
-            pyfeed.layers.unstaging(pyfeed.layers.staging([x]))
+            pyfeed.layers.unstaging(pyfeed.layers.staging([x], capacity=2))
         def compute():
             try:
                 pyfeed.Executor(pyfeed.CPUPlace()).run(main)

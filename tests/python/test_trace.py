@@ -106,3 +106,29 @@ def test_a_recording_that_is_dropped_ends() -> None:
     del t
     with trace():
         pass
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        trace(tmp_path / "nowhere" / "t.json")
+    for wrong in (-1, 2**64):
+        with pytest.raises((pyfeed.InvalidArgument, OverflowError), match="max_events"):
+            trace(max_events=wrong)
+    with trace():  # none of these is on
+        pass
+
+
+def test_what_was_raised_is_not_hidden_by_a_trace_that_cannot_be_written(tmp_path: Path) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+
+    def lose_the_folder() -> None:
+        (folder / "t.json").unlink()
+        folder.rmdir()
+        raise KeyError("first")
+
+    with pytest.raises(KeyError) as caught, trace(folder / "t.json"):
+        lose_the_folder()
+    assert "the trace could not be written" in caught.value.__notes__[0]
+    with pytest.raises(FileNotFoundError), trace(tmp_path / "t.json") as t:
+        t.file = str(folder / "t.json")

@@ -31,7 +31,18 @@ func Parse(data []byte) (*Program, error) {
 	if text := bytes.TrimLeft(data, space); len(text) > 0 && text[0] == '{' {
 		return FromJSON(data)
 	}
-	return Unmarshal(data)
+	p, err := Unmarshal(data)
+	if e, is := err.(*pyfeed.Error); is && looksLikeText(data) {
+		e.Text = "expected protobuf, or JSON, which begins with a brace; as protobuf: " + e.Text
+	}
+	return p, err
+}
+
+// looksLikeText says whether somebody may have meant JSON by what does not begin with a brace: a comment, a byte order
+// mark, a list.
+func looksLikeText(data []byte) bool {
+	text := bytes.TrimLeft(data, space)
+	return len(text) > 0 && text[0] >= ' ' && utf8.Valid(text[:min(len(text), 64)])
 }
 
 // A fault is an error on its way out of a parser, which learns on the way where in the program it is.

@@ -3,6 +3,7 @@ package desc
 import (
 	"cmp"
 	"encoding/binary"
+	"fmt"
 	"math"
 	"slices"
 	"unicode/utf8"
@@ -221,6 +222,14 @@ func corruptf(at int, format string, args ...any) *fault {
 	return faultf(pyfeed.Corrupt, at, format, args...)
 }
 
+// inHex is bytes for a message.
+func inHex(b []byte) string {
+	if len(b) == 0 {
+		return "the end"
+	}
+	return fmt.Sprintf("% x", b)
+}
+
 func (m *message) more() bool { return m.at < m.end }
 
 // next is the next field. Nothing is allocated for it.
@@ -239,7 +248,7 @@ func (m *message) next() (f field, _ *fault) {
 	switch wire {
 	case protowire.VarintType:
 		if f.bits, n = protowire.ConsumeVarint(rest); n < 0 {
-			return f, corruptf(at, "field %d: expected a varint, found % x", number, rest[:min(len(rest), 10)])
+			return f, corruptf(at, "field %d: expected a varint, found %s", number, inHex(rest[:min(len(rest), 10)]))
 		}
 	case protowire.Fixed32Type, protowire.Fixed64Type:
 		n = 8
@@ -506,7 +515,7 @@ func (f *field) shape() (pyfeed.Dims, *fault) {
 			for p := f.body; p.more() && err == nil; {
 				bits, n := protowire.ConsumeVarint(p.data[p.at:p.end])
 				if n < 0 {
-					return nil, corruptf(p.at, "dimension %d: expected a varint, found % x", len(dims), p.data[p.at:min(p.end, p.at+10)]).in("shape")
+					return nil, corruptf(p.at, "dimension %d: expected a varint, found %s", len(dims), inHex(p.data[p.at:min(p.end, p.at+10)])).in("shape")
 				}
 				err = add(bits, p.at)
 				p.at += n
