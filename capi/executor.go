@@ -33,6 +33,7 @@ type running struct {
 	token   *cancelToken
 	feeds   []string
 	looks   *time.Timer // has the thread look around now and then; or nil
+	every   time.Duration
 	shown   []*shown
 	failure *pyfeed.ProducerError
 }
@@ -48,9 +49,6 @@ func runOf(id C.uint64_t) (*running, bool) {
 	}
 	return runs.get(uint64(id))
 }
-
-// lookEvery is how often a thread that works looks at the time and its poll function.
-const lookEvery = 50 * time.Millisecond
 
 func namesOf(names **C.char, n C.uint32_t) []string {
 	all := make([]string, n)
@@ -99,8 +97,9 @@ func pfgo_run_begin(executor, prog, scope C.pf_handle, feedNames **C.char, feeds
 	out.id = w.id
 	steps[w.id%64].Store(w)
 	w.token.watchRun(w.run)
-	if out.looks != 0 {
-		w.looks = time.AfterFunc(lookEvery, w.run.Yield)
+	if out.look_ms != 0 {
+		w.every = time.Duration(out.look_ms) * time.Millisecond
+		w.looks = time.AfterFunc(w.every, w.run.Yield)
 	}
 	return st
 }
@@ -164,7 +163,7 @@ func pfgo_run_step(of *C.pfi_run, call *C.pfi_call, fetched *C.pf_tuple, err *C.
 	case program.ErrYield:
 		if !w.token.cancelled() {
 			if w.looks != nil {
-				w.looks.Reset(lookEvery)
+				w.looks.Reset(w.every)
 			}
 			return C.PFI_YIELD
 		}

@@ -35,7 +35,7 @@ typedef struct pfi_run {
     void *context;      /* with this */
     pf_kernel_call *of; /* and this, which is Go's */
     int32_t answer;     /* what it answered */
-    uint8_t looks;      /* the caller wants to look around now and then */
+    uint32_t look_ms;   /* how often the caller wants to look around; 0: not at all */
 } pfi_run;
 
 /* What every caller's pf_error has: what was added later is only touched where there is room for it. */

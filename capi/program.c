@@ -186,9 +186,16 @@ pf_status pf_kernel_set(const pf_kernel_call *call, uint32_t output, const pf_te
     CALL(call);
     NOT_NULL(tensor);
     TENSORS(tensor, 1, 1);
-    void *room = NULL; /* apart from what the output has: the tensor may look at that */
+    const pf_tensor from = *tensor; /* which may be the very struct of the output, */
+    int64_t dims[PF_MAX_RANK];      /* with the dims there */
+    if (from.rank > 0) memcpy(dims, from.dims, (size_t)from.rank * sizeof *dims);
+    void *room = NULL; /* apart from what the output has: the tensor may look at that too */
     pf_status status = pfgo_kernel_output(call->run, output, (pf_tensor *)tensor, 1, &room, err);
-    if (!status) pfi_gather(room, tensor);
+    if (!status) {
+        pf_tensor copied = from;
+        copied.dims = dims;
+        pfi_gather(room, &copied);
+    }
     return status;
 }
 
@@ -209,6 +216,8 @@ pf_status pf_kernel_fail(const pf_kernel_call *call, const pf_failure *failure, 
 }
 
 /* ---- The executor ---- */
+
+enum { LOOK_MS = 50 }; /* between looks at the time and the poll function, while a run works */
 
 pf_status pf_executor_new(pf_place place, pf_handle *executor, pf_error *err) {
     ZERO(executor);
@@ -242,7 +251,10 @@ pf_status pf_executor_run(pf_handle executor, pf_handle program, pf_handle scope
     call.cancel = waiter.wait.cancel;
     call.waits = waiter.wait.timeout_ns != 0;
     pfi_run run = {0};
-    run.looks = waiter.wait.poll || waiter.wait.timeout_ns >= 0;
+    if (waiter.wait.poll || waiter.wait.timeout_ns >= 0) {
+        uint32_t wished = waiter.wait.poll_interval_ms;
+        run.look_ms = wished && wished < LOOK_MS ? wished : LOOK_MS;
+    }
     status = pfgo_run_begin(executor, program, scope, (char **)feed_names, (pf_tensor *)feeds, num_feeds,
                             (char **)fetch_names, num_fetches, &call, &run, fetched, err);
     if (status == PFI_COPY) {

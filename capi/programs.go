@@ -220,7 +220,8 @@ func loadProgram(path string) (*program.Program, error) {
 func readProgram(path string) ([]byte, error) {
 	// A pipe that nobody writes to would never open.
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return nil, &pyfeed.Error{Kind: pyfeed.IO, Slot: -1, Text: storage.RegularFile(info.Mode()).Error(),
+		found := storage.RegularFile(info.Mode())
+		return nil, &pyfeed.Error{Kind: pyfeed.IO, Slot: -1, Text: found.Error(), Cause: found,
 			At: &pyfeed.Location{File: path, Offset: -1, Record: -1}}
 	}
 	pool := memory.NewPool(memory.File)

@@ -87,8 +87,10 @@ func writeError(text []byte) error {
 			case nil:
 				text = text[n:]
 			case unix.EINTR:
-			case unix.EAGAIN: // the host has made it so
-				_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, 1000)
+			case unix.EAGAIN: // the host has made it so: not for ever, since nobody could end this wait
+				if n, bad := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, 1000); n == 0 && bad == nil {
+					failed = err
+				}
 			default:
 				failed = err
 			}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/s2"
@@ -23,6 +24,7 @@ import (
 type Sink struct {
 	path   string // as it was given
 	target string // where links lead from there
+	mode   fs.FileMode
 	file   *os.File
 	plain  *bufio.Writer
 	packed io.WriteCloser // compresses into plain; nil where nothing is compressed
@@ -88,9 +90,11 @@ func (s *Sink) aim() error {
 	}
 	info, err := os.Lstat(s.target)
 	if errors.Is(err, fs.ErrNotExist) {
+		s.mode = 0o666 &^ umask()
 		return nil
 	}
 	if err == nil {
+		s.mode = info.Mode().Perm()
 		err = RegularFile(info.Mode())
 	}
 	if err != nil {
@@ -106,7 +110,7 @@ func RegularFile(mode fs.FileMode) error {
 	case mode.IsRegular():
 		return nil
 	case mode.IsDir():
-		found = "a directory"
+		found = aDirectory
 	case mode&fs.ModeNamedPipe != 0:
 		found = "a pipe"
 	case mode&fs.ModeSocket != 0:
@@ -116,8 +120,23 @@ func RegularFile(mode fs.FileMode) error {
 	case mode&fs.ModeSymlink != 0:
 		found = "too many links, one after the other"
 	}
-	return errors.New("expected a file, found " + found)
+	return notAFile(found)
 }
+
+// notAFile is what was found in a file's place.
+type notAFile string
+
+func (found notAFile) Error() string { return "expected a file, found " + string(found) }
+
+// Unwrap is what the system would have said.
+func (found notAFile) Unwrap() error {
+	if found == aDirectory {
+		return syscall.EISDIR
+	}
+	return syscall.EINVAL
+}
+
+const aDirectory = "a directory"
 
 // temporary makes a file beside the one that is being written.
 func (s *Sink) temporary() (*os.File, error) {
@@ -225,8 +244,8 @@ func (s *Sink) end() {
 	}
 }
 
-// settleMode gives the file the rights that one made by its own name would have.
-func (s *Sink) settleMode() error { return s.file.Chmod(0o666 &^ umask()) }
+// settleMode gives the file the rights that the one it replaces had, or one made by its own name would have.
+func (s *Sink) settleMode() error { return s.file.Chmod(s.mode) }
 
 func (s *Sink) rename() error { return os.Rename(s.file.Name(), s.target) }
 

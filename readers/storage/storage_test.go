@@ -355,6 +355,12 @@ func TestWhatALinkLeadsToIsReplaced(t *testing.T) {
 		if got, err := os.ReadFile(filepath.Join(dir, "a", "new")); err != nil || string(got) != text {
 			t.Errorf("expected %q, found %q, %v", text, got, err)
 		}
+		if info, err := os.Stat(link); text == "two" && (err != nil || info.Mode().Perm() != 0o640) {
+			t.Errorf("expected the rights that the file had, found %v, %v", info, err)
+		}
+		if err := os.Chmod(link, 0o640); err != nil {
+			t.Fatal(err)
+		}
 		if info, err := os.Lstat(link); err != nil || info.Mode().Type() != os.ModeSymlink {
 			t.Errorf("expected the link still there, found %v, %v", info, err)
 		}

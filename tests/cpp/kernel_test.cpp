@@ -393,6 +393,10 @@ int calls_back(void *context, const pf_kernel_call *call) {
     statuses->push_back(pf_kernel_output(call, 0, &tensor, nullptr, nullptr));
     return 0;  // the failure is forgotten
 }
+int sets_its_own(void *, const pf_kernel_call *call) {
+    if (pf_kernel_set(call, 0, &call->ins[0], nullptr)) return 1;
+    return pf_kernel_set(call, 0, &call->outs[0], nullptr);  // which it describes anew meanwhile
+}
 void count_finished(void *context) { ++*static_cast<int *>(context); }
 
 TEST_F(Kernels, OfC) {
@@ -408,6 +412,11 @@ TEST_F(Kernels, OfC) {
     EXPECT_EQ((std::vector<pf_status>{PF_SLOTS, PF_INVALID, PF_SHAPE, PF_SLOTS, PF_INVALID, PF_SLOTS,
                                       PF_INVALID, PF_INVALID, PF_OK, PF_OK}),
               statuses);
+    ASSERT_EQ(PF_OK, pf_release(handle, &err)) << err.message();
+
+    ASSERT_EQ(PF_OK, pf_register_kernel("c", sets_its_own, nullptr, nullptr, &handle, &err)) << err.message();
+    EXPECT_EQ(two, values<float>(run_once("c", view(two))[0]));
+    EXPECT_EQ(two, values<float>(run_in_place("c", view(two))[0]));
     ASSERT_EQ(PF_OK, pf_release(handle, &err)) << err.message();
 
     int finished = 0;
