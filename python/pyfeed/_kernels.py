@@ -85,7 +85,7 @@ def register_kernel(name: str, function: Function) -> Kernel:
     ...     x = layers.data("x", [2])
     ...     low, high = layers.call("extremes", x, 2)
     >>> with register_kernel("extremes", lambda x: (x.min(), x.max())):
-    ...     found = Executor().run(program, {"x": np.array([[1, 2]], "float32")}, [low, high])
+    ...     found = Executor().run(program, feed={"x": np.array([[1, 2]], "float32")}, fetch=[low, high])
     >>> [float(x) for x in found]
     [1.0, 2.0]
     """

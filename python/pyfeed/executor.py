@@ -50,9 +50,9 @@ class Executor(_native.Executor):
     def run(
         self,
         program: Program | None = None,
+        scope: Scope | None = None,
         feed: Feed | None = None,
         fetch: Variable | str | Sequence[Variable | str] = (),
-        scope: Scope | None = None,
         *,
         timeout: float | None = None,
         cancel: CancelToken | None = None,
@@ -66,12 +66,12 @@ class Executor(_native.Executor):
         ----------
         program : Program, optional
             The default main program, if not given.
+        scope : Scope, optional
+            The global one by default.
         feed : mapping, optional
             Variables, or their names, and the array for each, which is copied there first.
         fetch : Variable, str or sequence of them
             The variables whose tensors are wanted in the end.
-        scope : Scope, optional
-            The global one by default.
         timeout : float, optional
             Seconds for all of the run. None: for ever.
         cancel : CancelToken, optional

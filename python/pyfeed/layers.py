@@ -696,7 +696,7 @@ def unstaging(stage: Named) -> Any:
     >>> executor = Executor()
     >>> _ = executor.run(warm_up, feed={"x": np.array([1])})
     >>> for feed in {"x": np.array([2])}, {"x": np.array([3])}, {}:
-    ...     print(executor.run(program, feed, [y])[0].tolist())
+    ...     print(executor.run(program, feed=feed, fetch=[y])[0].tolist())
     [1]
     [2]
     [3]
@@ -782,7 +782,7 @@ class IfElse:
     ...         larger = layers.assign(y, out=larger)
     ...     with branch.false_block():
     ...         larger = layers.assign(x, out=larger)
-    >>> int(Executor().run(program, {"x": np.array(3), "y": np.array(8)}, [larger])[0])
+    >>> int(Executor().run(program, feed={"x": np.array(3), "y": np.array(8)}, fetch=[larger])[0])
     8
     """
 

@@ -70,19 +70,19 @@ def endless() -> Program:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_dtype_goes_through(dtype: str) -> None:
     array = np.arange(-3, 3).astype(dtype)
-    same(Executor().run(identity(dtype), {"x": array}, ["y"], Scope())[0], array)
+    same(Executor().run(identity(dtype), Scope(), {"x": array}, ["y"])[0], array)
 
 
 def test_bfloat16() -> None:
     ml_dtypes = pytest.importorskip("ml_dtypes")
     array = np.arange(4).astype(ml_dtypes.bfloat16)
-    same(Executor().run(identity("bfloat16"), {"x": array}, ["y"], Scope())[0], array)
+    same(Executor().run(identity("bfloat16"), Scope(), {"x": array}, ["y"])[0], array)
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 0, 2), (1,) * 8, (300, 400)])
 def test_every_shape(shape: tuple[int, ...]) -> None:
     array = np.random.default_rng(0).random(shape)
-    same(Executor().run(identity(), {"x": array}, ["y"], Scope())[0], array)
+    same(Executor().run(identity(), Scope(), {"x": array}, ["y"])[0], array)
 
 
 def test_whatever_is_an_array() -> None:
@@ -91,11 +91,11 @@ def test_whatever_is_an_array() -> None:
     for given in (base[:, ::-2], base.T, DLPackArray(base), base.data, np.float32(3)):
         expected = given.array if isinstance(given, DLPackArray) else np.asarray(given)
         same(
-            executor.run(program, {"x": given}, ["y"], Scope())[0],
+            executor.run(program, Scope(), {"x": given}, ["y"])[0],
             np.ascontiguousarray(expected).reshape(expected.shape),
         )
     tensor = LoDTensor.from_lengths(base, [[1, 2]])
-    (found,) = executor.run(program, {"x": tensor}, "y", Scope())
+    (found,) = executor.run(program, Scope(), {"x": tensor}, "y")
     assert isinstance(found, LoDTensor)
     assert found.recursive_sequence_lengths() == [[1, 2]]
     same(found.data, base)
@@ -110,9 +110,9 @@ def test_what_is_fed_is_copied_and_what_is_fetched_stays() -> None:
         y = layers.increment(x, 1)
     scope["total"] = np.array([10, 20])
     given = np.array([1, 2])
-    first = executor.run(program, {x: given}, [y, "total"], scope)
+    first = executor.run(program, scope, {x: given}, [y, "total"])
     given[:] = 9
-    second = executor.run(program, {x: given}, [y, total], scope)
+    second = executor.run(program, scope, {x: given}, [y, total])
     assert [a.tolist() for a in first + second] == [[2, 3], [11, 21], [10, 10], [12, 22]]
     for array in first + second:
         assert not array.flags.writeable
@@ -127,7 +127,7 @@ def test_variables_of_a_run_go_with_it() -> None:
         layers.data("x", [], append_batch_size=False)
         layers.variable("kept", persistable=True)
         layers.assign("x", out="kept")
-    executor.run(program, {"x": np.float32(1)}, scope=scope)
+    executor.run(program, scope, {"x": np.float32(1)})
     assert "x" not in scope
     assert scope["kept"] == 1
     with pytest.raises(pyfeed.Error) as caught:  # the second run does not find what the first was fed
@@ -166,7 +166,7 @@ def test_feeds_that_do_not_fit() -> None:
 
     def refused(kind: type[pyfeed.Error], match: str, feed: Any, fetch: Any = ()) -> None:
         with pytest.raises(kind, match=match) as caught:
-            executor.run(program, feed, fetch, scope)
+            executor.run(program, scope, feed, fetch)
         assert caught.type is kind
 
     refused(pyfeed.DTypeError, "expected float32, found int64", {"x": np.zeros((2, 3), int)})
@@ -175,17 +175,17 @@ def test_feeds_that_do_not_fit() -> None:
     refused(pyfeed.NotFoundError, 'fetch: the program has no variable "z" in its first block', {"x": good}, ["z"])
     refused(pyfeed.DTypeError, "slot 0: expected an array", {"x": [[1.0]]})
     with pytest.raises(pyfeed.DTypeError) as caught:
-        executor.run(program, {"x": good, "y": None}, scope=scope)
+        executor.run(program, scope, {"x": good, "y": None})
     assert caught.value.__notes__ == ["slot 1 is what is fed to 'y'"]
     with pytest.raises(TypeError, match="expected a Variable or the name of one, found 3"):
-        executor.run(program, {3: good})  # type: ignore[arg-type]
+        executor.run(program, feed={3: good})  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="program: expected a Program, found 'p'"):
         executor.run("p")  # type: ignore[arg-type]
     for timeout in (-1, float("nan")):
         refused_timeout = raises(pyfeed.InvalidArgument, None, also=ValueError)
         with refused_timeout:
             executor.run(program, timeout=timeout)
-    same(executor.run(program, {"x": good}, "y", scope)[0], good)
+    same(executor.run(program, scope, {"x": good}, "y")[0], good)
 
 
 def test_places() -> None:
@@ -223,7 +223,7 @@ def test_errors_say_what_the_inputs_were() -> None:
     with program_guard(program, Program()):
         layers.less_than("x", layers.fill_constant([3], "float64", 1))
     with pytest.raises(pyfeed.ShapeError) as caught:
-        Executor().run(program, {"x": np.zeros(2)}, scope=Scope())
+        Executor().run(program, Scope(), {"x": np.zeros(2)})
     assert caught.value.op == "block 0, op 2: less_than"
     assert "x float64 (2,)" in str(caught.value)
 

@@ -38,7 +38,7 @@ def calling(
         outs = layers.call(name, list(map(str, range(len(inputs)))), outputs, attributes)
     fetch = outs if isinstance(outs, list) else [outs]
     with register_kernel(name, function):
-        return (executor or Executor()).run(program, {str(i): x for i, x in enumerate(inputs)}, fetch, Scope())
+        return (executor or Executor()).run(program, Scope(), {str(i): x for i, x in enumerate(inputs)}, fetch)
 
 
 # ---- What goes in and out ----
@@ -386,7 +386,7 @@ def test_a_failure_in_a_loop_says_where() -> None:
         raise Mine
 
     with register_kernel("fails", fails), pytest.raises(Mine) as caught:
-        Executor().run(program, {"x": np.zeros(2, np.float32)})
+        Executor().run(program, feed={"x": np.zeros(2, np.float32)})
     assert caught.value.__notes__[0].startswith("in block 1, op 0: call(x)")
     del caught
 
@@ -400,7 +400,7 @@ def test_a_kernel_may_run_a_program() -> None:
         y = layers.increment(layers.variable("y", [1], "int64"), 10)
 
     def f(x: Array) -> Any:
-        (out,) = Executor().run(inner, {"y": x}, [y], Scope())
+        (out,) = Executor().run(inner, Scope(), {"y": x}, [y])
         return out
 
     assert calling(f, np.array([1]))[0].tolist() == [11]
@@ -432,7 +432,7 @@ def test_many_threads_call_one_kernel() -> None:
 
     def work(n: int) -> Callable[[], list[list[int]]]:
         return lambda: [
-            executor.run(program, {"x": np.full(3, n * 100 + i)}, [y], Scope())[0].tolist() for i in range(100)
+            executor.run(program, Scope(), {"x": np.full(3, n * 100 + i)}, [y])[0].tolist() for i in range(100)
         ]
 
     with register_kernel("square", lambda x: x * x):
@@ -452,7 +452,7 @@ def test_threads_whose_kernels_fail_get_their_own_exceptions() -> None:
         def fail() -> None:
             for i in range(50):
                 with pytest.raises(Mine) as caught:
-                    executor.run(program, {"x": np.array(n * 100 + i)}, scope=Scope())
+                    executor.run(program, Scope(), {"x": np.array(n * 100 + i)})
                 assert caught.value.args == (n * 100 + i,)
 
         return fail
@@ -534,11 +534,11 @@ def test_kernels_in_a_shared_object(tmp_path: Path) -> None:
             x = layers.data("x", [3], "float64", append_batch_size=False)
             y = layers.call("c-twice", x, 1)
             failing = program.clone()
-        say(Executor().run(program, {{"x": np.arange(3.0)}}, [y])[0].tolist())
+        say(Executor().run(program, feed={{"x": np.arange(3.0)}}, fetch=[y])[0].tolist())
         with program_guard(failing, Program()):
             layers.call("c-fails", attributes={{"n": 1}})
         try:
-            Executor().run(failing, {{"x": np.arange(3.0)}})
+            Executor().run(failing, feed={{"x": np.arange(3.0)}})
         except pyfeed.ProducerError as error:
             say(error.op, error.cause_type, error.cause_message)
         """

@@ -26,7 +26,7 @@ class Built:
         assert self.executor.run(self.startup, scope=self.scope, timeout=20) == ()
 
     def run(self, *fetch: Any, **feed: Any) -> tuple[Any, ...]:
-        return self.executor.run(self.main, feed, fetch, self.scope, timeout=20)
+        return self.executor.run(self.main, self.scope, feed, fetch, timeout=20)
 
 
 @pytest.fixture

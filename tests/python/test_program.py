@@ -137,7 +137,7 @@ def test_json_is_for_people() -> None:
         ],
     }
     edited = Program.from_json(program.to_json().replace('"step": 2', '"step": 40'))
-    assert Executor().run(edited, {"x": np.array([[1, 2, 3]])}, ["x"], Scope())[0].tolist() == [[41, 42, 43]]
+    assert Executor().run(edited, Scope(), {"x": np.array([[1, 2, 3]])}, ["x"])[0].tolist() == [[41, 42, 43]]
 
 
 def layers_line(function: Callable[..., Any], text: str) -> int:
