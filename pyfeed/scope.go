@@ -74,8 +74,14 @@ func (v *Variable) With(f func(Content)) {
 
 // SetTensor moves a tensor in, and the one that was there, if any, out into t for the caller to
 // drop. A Variable that holds one already is written without an allocation. One that was erased takes nothing.
-func (v *Variable) SetTensor(t *LoDTensor) error {
+func (v *Variable) SetTensor(t *LoDTensor) error { return v.setTensor(t, false) }
+
+// setTensor is SetTensor, which may end what BeginWrite began.
+func (v *Variable) setTensor(t *LoDTensor, written bool) error {
 	v.mu.Lock()
+	if written {
+		v.writing = false
+	}
 	if v.erased {
 		v.mu.Unlock()
 		return v.isErased()
@@ -226,10 +232,7 @@ func (v *Variable) BeginWrite(to *LoDTensor, pool *memory.Pool) error {
 
 // EndWrite ends what BeginWrite began: it moves the tensor in.
 func (v *Variable) EndWrite(t *LoDTensor) error {
-	v.mu.Lock()
-	v.writing = false
-	v.mu.Unlock()
-	err := v.SetTensor(t)
+	err := v.setTensor(t, true)
 	t.Drop()
 	return err
 }
