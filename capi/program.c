@@ -251,7 +251,7 @@ pf_status pf_executor_run(pf_handle executor, pf_handle program, pf_handle scope
     call.cancel = waiter.wait.cancel;
     call.waits = waiter.wait.timeout_ns != 0;
     pfi_run run = {0};
-    if (waiter.wait.poll || waiter.wait.timeout_ns >= 0) {
+    if (waiter.wait.poll || waiter.deadline) {
         uint32_t wished = waiter.wait.poll_interval_ms;
         run.look_ms = wished && wished < LOOK_MS ? wished : LOOK_MS;
     }

@@ -653,9 +653,9 @@ PF_API pf_status pf_executor_new(pf_place place, pf_handle *executor, pf_error *
  * `scope` where there are none; all others are the run's own and go with it. First, `num_feeds` tensors are copied
  * into the variables `feed_names`; last, those in the `num_fetches` variables `fetch_names` are lent as `fetched`, which
  * may be NULL if there are none. A tuple that it still holds is released first. Blocks as its operators do; the time,
- * cancel token and poll function of `wait` are looked at between operators too, the token at once, the others every 50 ms, or
- * poll_interval_ms if that is less. An error names the operator in its
- * message and in err->op. PF_END: a read came to the end of the data. */
+ * cancel token and poll function of `wait` are looked at between operators too, the token at once, the others every 50 ms,
+ * or poll_interval_ms if that is less; a time of 0 ends no operator but one that would block. An error names the operator
+ * in its message and in err->op. PF_END: a read came to the end of the data. */
 PF_API pf_status pf_executor_run(pf_handle executor, pf_handle program, pf_handle scope,
                                  const char *const *feed_names, const pf_tensor *feeds, uint32_t num_feeds,
                                  const char *const *fetch_names, uint32_t num_fetches, const pf_wait *wait,

@@ -71,6 +71,6 @@ void pfi_sleep(pfi_waiter *w, pfi_call *call) {
 void pfi_look(pfi_waiter *w, pfi_call *call) {
     if (w->wait.poll && w->wait.poll(w->wait.poll_context))
         call->phase = PFI_STOPPED;
-    else if (w->wait.timeout_ns == 0 || (w->deadline && now() >= w->deadline))
+    else if (w->deadline && now() >= w->deadline)
         call->phase = PFI_TIMED_OUT;
 }

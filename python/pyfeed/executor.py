@@ -73,7 +73,7 @@ class Executor(_native.Executor):
         fetch : Variable, str or sequence of them
             The variables whose tensors are wanted in the end.
         timeout : float, optional
-            Seconds for all of the run. None: for ever.
+            Seconds for all of the run. None: for ever. 0: operators do not wait, but work as long as it takes.
         cancel : CancelToken, optional
             Ends the run when it is cancelled.
 

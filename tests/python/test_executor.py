@@ -280,11 +280,21 @@ def test_timeouts() -> None:
         assert caught.value.op == "block 0, op 0: read"
     queue.push((np.ones(2),))
     same(executor.run(main, fetch="x", scope=scope, timeout=0)[0], np.ones(2))
-    for timeout in (0, 1e-12, 0.05):
+    for timeout in (1e-12, 0.05):
         with pytest.raises(pyfeed.Timeout) as between:
             executor.run(endless(), scope=scope, timeout=timeout)
         assert between.value.op is not None
     assert int(scope["i"]) > 0
+
+
+def test_no_time_to_wait_is_time_to_work() -> None:
+    program = Program()
+    with program_guard(program, Program()):
+        i, n = layers.fill_constant([], "int64", 0), layers.fill_constant([], "int64", 1_000_000)
+        going_on = layers.less_than(i, n)
+        with layers.While(going_on).block():
+            layers.less_than(layers.increment(i), n, cond=going_on)
+    assert Executor().run(program, Scope(), fetch=[i], timeout=0)[0] == 1_000_000
 
 
 def test_cancel_tokens() -> None:
