@@ -74,6 +74,7 @@ func (b *builder) while(cond string, fill func(*builder)) {
 	b.op("while", names(cond), nil, integer("block", int64(b.body(fill))))
 }
 
+func floatValue(f float64) desc.Value { return desc.Value{Kind: desc.FloatValue, Float: f} }
 func integer(name string, i int64) desc.Attribute {
 	return desc.Attribute{Name: name, Value: intValue(i)}
 }

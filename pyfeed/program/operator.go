@@ -91,15 +91,6 @@ func (p *Program) check(at site) (map[*desc.Variable]desc.Variable, error) {
 	return known, nil
 }
 
-// cause is an Error with the kind of err and another text.
-func cause(err error, format string, args ...any) error {
-	kind := pyfeed.Invalid
-	if e, is := err.(*pyfeed.Error); is {
-		kind = e.Kind
-	}
-	return pyfeed.Errorf(kind, format, args...)
-}
-
 // refused is the error of an Op at its place.
 func (p *Program) refused(at site, known map[*desc.Variable]desc.Variable, err error) *OpError {
 	var found []string
@@ -343,41 +334,8 @@ func dimsText(dims pyfeed.Dims) string {
 	return "(" + strings.Join(s, ", ") + ")"
 }
 
-// An OpError is an error of an operator: of one that is being added to a program, or of one that was run.
-type OpError struct {
-	Block, Index int // its place in the program
-	Op           *desc.Op
-	Found        string // its inputs, with shapes
-	Cause        error
-}
-
-// Place is where the operator is, such as "block 1, op 3: read".
-func (e *OpError) Place() string {
-	return fmt.Sprintf("block %d, op %d: %s", e.Block, e.Index, e.Op.Type)
-}
-
-// Context is everything but the cause.
-func (e *OpError) Context() string {
-	s := e.Place() + "(" + strings.Join(e.Op.Inputs, ", ") + ")"
-	if len(e.Op.Outputs) > 0 {
-		s += " -> " + strings.Join(e.Op.Outputs, ", ")
-	}
-	if e.Op.Where != "" {
-		s += " at " + e.Op.Where
-	}
-	if e.Found != "" {
-		s += ", with " + e.Found
-	}
-	return s
-}
-
-func (e *OpError) Error() string { return e.Context() + ": " + e.Cause.Error() }
-
-func (e *OpError) Unwrap() error { return e.Cause }
-
-func intValue(i int64) desc.Value     { return desc.Value{Kind: desc.IntValue, Int: i} }
-func textValue(s string) desc.Value   { return desc.Value{Kind: desc.TextValue, Text: s} }
-func floatValue(f float64) desc.Value { return desc.Value{Kind: desc.FloatValue, Float: f} }
+func intValue(i int64) desc.Value   { return desc.Value{Kind: desc.IntValue, Int: i} }
+func textValue(s string) desc.Value { return desc.Value{Kind: desc.TextValue, Text: s} }
 
 // limited reads an attribute that is an integer from least on.
 func limited(op *desc.Op, name string, least int64) (int64, error) {

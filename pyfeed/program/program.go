@@ -351,14 +351,3 @@ func (p *Program) adopt(d *desc.Program) error {
 	}
 	return nil
 }
-
-// about puts where it is in front of an error's sentence.
-func about(err error, format string, args ...any) error {
-	e, is := err.(*pyfeed.Error)
-	if !is {
-		return err
-	}
-	c := *e
-	c.Text = pyfeed.Errorf(e.Kind, format, args...).Text + ": " + e.Text
-	return &c
-}

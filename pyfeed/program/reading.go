@@ -3,7 +3,6 @@ package program
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/program/desc"
@@ -58,17 +57,6 @@ func checkCreate(c *checking) error {
 		return nil
 	}
 	return sameSlots(out.Slots, slots)
-}
-
-// unprefixed takes the operator's name off an error that will get it anyway.
-func unprefixed(err error, prefix string) error {
-	e, is := err.(*pyfeed.Error)
-	if !is {
-		return err
-	}
-	c := *e
-	c.Text = strings.TrimPrefix(e.Text, prefix)
-	return &c
 }
 
 func sameSlots(declared, found []readers.SlotAttributes) error {
@@ -193,17 +181,6 @@ func stepRead(r *Run, in *instruction, ctx context.Context) error {
 		return err
 	}
 	return r.split(t, in)
-}
-
-// followed is err with something behind its sentence.
-func followed(err error, text string) error {
-	e, is := err.(*pyfeed.Error)
-	if !is {
-		return err
-	}
-	c := *e
-	c.Text += text
-	return &c
 }
 
 // split moves the slots of a tuple, which it takes over, to the outputs.

@@ -4,21 +4,7 @@
 
 static PyTypeObject *scope_type;
 
-typedef struct {
-    PyObject ob_base;
-    pf_handle handle;
-} scope;
-
-static PyObject *made(PyTypeObject *class, pf_status status, pf_handle handle, pf_error *err) {
-    if (status) return raise_error(status, err);
-    allocfunc make = PyType_GetSlot(class, Py_tp_alloc);
-    scope *self = (scope *)make(class, 0);
-    if (self)
-        self->handle = handle;
-    else
-        pf_release(handle, NULL);
-    return (PyObject *)self;
-}
+typedef owner scope;
 
 /* Scope._new(parent's handle or 0), Scope._global() */
 static PyObject *scope_new(PyObject *class, PyObject *args) {
@@ -27,22 +13,14 @@ static PyObject *scope_new(PyObject *class, PyObject *args) {
     pf_error err = PF_ERROR_INIT;
     pf_handle handle;
     pf_status status = pf_scope_new(parent, &handle, &err);
-    return made((PyTypeObject *)class, status, handle, &err);
+    return owner_made(class, status, handle, &err);
 }
 
 static PyObject *scope_global(PyObject *class, PyObject *Py_UNUSED(unused)) {
     pf_error err = PF_ERROR_INIT;
     pf_handle handle;
     pf_status status = pf_scope_global(&handle, &err);
-    return made((PyTypeObject *)class, status, handle, &err);
-}
-
-static void scope_dealloc(PyObject *self) {
-    PyTypeObject *type = Py_TYPE(self);
-    handle_release(((scope *)self)->handle);
-    freefunc release = PyType_GetSlot(type, Py_tp_free);
-    release(self);
-    Py_DECREF((PyObject *)type);
+    return owner_made(class, status, handle, &err);
 }
 
 /* A handle of the variable, made if `make`. The caller releases it. */
@@ -175,10 +153,6 @@ static PyObject *scope_read(scope *self, PyObject *args, PyObject *kwargs) {
     return answer(status, &err);
 }
 
-static PyObject *scope_handle(scope *self, void *Py_UNUSED(unused)) {
-    return PyLong_FromUnsignedLongLong(self->handle);
-}
-
 static PyMethodDef methods[] = {
     {"_new", (PyCFunction)scope_new, METH_VARARGS | METH_CLASS, NULL},
     {"_global", (PyCFunction)scope_global, METH_NOARGS | METH_CLASS, NULL},
@@ -192,11 +166,11 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 static PyGetSetDef getset[] = {
-    {"handle", (getter)scope_handle, NULL, "The number by which the C API knows it.", NULL},
+    {"handle", (getter)owner_handle, NULL, "The number by which the C API knows it.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyType_Slot slots[] = {
-    {Py_tp_dealloc, scope_dealloc},
+    {Py_tp_dealloc, owner_dealloc},
     {Py_tp_methods, methods},
     {Py_tp_getset, getset},
     {Py_tp_doc, "The part of pyfeed.Scope that is written in C."},
