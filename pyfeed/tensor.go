@@ -279,7 +279,10 @@ func ReleaseAll(all []*Tuple) {
 		return
 	}
 	spare.mu.Lock()
-	if spare.n < mostSpare {
+	for ; n > 0 && spare.n+n > mostSpare; n-- { // those that there is no room for are Go's to collect
+		first = first.next
+	}
+	if n > 0 {
 		last.next, spare.first = spare.first, first
 		spare.n += n
 	}

@@ -42,6 +42,35 @@ func TestManyTuplesAreMadeAndReleasedAsOne(t *testing.T) {
 }
 
 // What leaves the library is aligned and has its offsets outside Go's heap; what is so already stays where it is.
+// A great many tuples that come back at one time once filled the spare ones past their limit, and
+// nothing that came back was kept until they were used up.
+func TestSpareTuplesAreLimitedAndKeptInUse(t *testing.T) {
+	for range 2 {
+		all := make([]*Tuple, mostSpare+100)
+		NewTuples(all, 1)
+		ReleaseAll(all)
+		if spare.n != mostSpare {
+			t.Fatalf("expected %d spare tuples, found %d", mostSpare, spare.n)
+		}
+	}
+	few := make([]*Tuple, 10)
+	NewTuples(few, 1)
+	first := few[0]
+	ReleaseAll(few)
+	NewTuples(few, 1)
+	defer ReleaseAll(few)
+	if !slices.Contains(few, first) {
+		t.Fatal("a tuple that was released just now was not kept")
+	}
+	n := 0
+	for s := spare.first; s != nil; s = s.next {
+		n++
+	}
+	if n != spare.n {
+		t.Fatalf("expected %d spare tuples in the list, found %d", spare.n, n)
+	}
+}
+
 func TestSettle(t *testing.T) {
 	before := memory.Count()
 	p := memory.NewPool(memory.File)
