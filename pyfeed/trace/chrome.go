@@ -13,7 +13,8 @@ import (
 // Chrome writes the recording in the Trace Event Format, JSON that https://ui.perfetto.dev and chrome://tracing open.
 //
 // A span is a complete event ("X"), its times in microseconds since the recording began, its bytes, if any, among
-// its args. A Track is a thread; spans that would overlap on one are put on further threads of the same name.
+// its args, for a Transfer with GB a second. A Track is a thread; spans that would overlap on one are put on further
+// threads of the same name.
 func (r *Recording) Chrome(w io.Writer) error {
 	spans, tracks := r.spans()
 	_, lost := r.extent(len(spans))
@@ -89,6 +90,10 @@ func (c *chrome) span(e *event, tid uint32, start int64) {
 	if bytes := e.bytes(); bytes != 0 {
 		b = append(b, `,"args":{"bytes":`...)
 		b = strconv.AppendInt(b, bytes, 10)
+		if took := e.end - e.start; e.category == Transfer && took > 0 {
+			b = append(b, `,"GB/s":`...)
+			b = strconv.AppendFloat(b, float64(bytes)/float64(took), 'g', 4, 64)
+		}
 		b = append(b, '}')
 	}
 	b = append(b, '}')
@@ -146,22 +151,26 @@ func layOut(spans []*event, tracks []track) (names []string, thread []uint32) {
 	return names, thread
 }
 
-// shown is the tracks in the order in which they are shown: runs, what belongs to one thread, what is shared.
+// shown is the tracks in the order in which they are shown: runs, copies to devices, what belongs to one thread, what
+// is shared.
 func shown(spans []*event, tracks []track) []int {
-	runs := make([]bool, len(tracks))
+	runs, copies := make([]bool, len(tracks)), make([]bool, len(tracks))
 	for _, e := range spans {
 		runs[e.track] = runs[e.track] || e.category == Run || e.category == Compute
+		copies[e.track] = copies[e.track] || e.category == Transfer
 	}
 	rank := func(i int) int {
 		switch {
 		case runs[i]:
 			return 0
-		case !tracks[i].shared:
+		case copies[i]:
 			return 1
-		case i > 0:
+		case !tracks[i].shared:
 			return 2
+		case i > 0:
+			return 3
 		}
-		return 3
+		return 4
 	}
 	order := make([]int, len(tracks))
 	for i := range order {

@@ -11,7 +11,9 @@ import (
 // Each moment of a run is somebody's. On the run's own Track, the innermost span that is open decides:
 //
 //   - in a Wait, it is the producer's while any Producer or Make span of the process is open, since data comes from
-//     there in the end; else copying while any Copy span is; else reading;
+//     there in the end; else copying while any Copy span is; else transferring while any Transfer is; else computing
+//     while any Backlog is, since a device is busy with what it was given; else reading;
+//   - in a Stall, it is transferring;
 //   - in a Compute operator, it is computing;
 //   - in a Read operator, it is copying within its Copy spans, else reading; a Copy span outside all operators is
 //     copying as well;
@@ -32,7 +34,7 @@ type Summary struct {
 	RunSeconds float64 `json:"run_seconds"`
 	// RoomSeconds is how long runs slept for want of room, which is not in RunSeconds.
 	RoomSeconds float64 `json:"room_seconds"`
-	// Parts are "compute", "producer", "reader", "copy" and "executor", the largest first.
+	// Parts are "compute", "producer", "reader", "copy", "transfer" and "executor", the largest first.
 	Parts []Part `json:"parts"`
 
 	// Seconds is how long the recording took.
@@ -46,8 +48,12 @@ type Summary struct {
 	// reading threads did because consumers were: each summed over all that slept, in a run or not.
 	ProducerSeconds float64 `json:"producer_seconds"`
 	FullSeconds     float64 `json:"full_seconds"`
+	// BacklogSeconds is how long anybody slept until a device had got through what was submitted to it.
+	BacklogSeconds float64 `json:"backlog_seconds"`
 	// Copies are all Copy spans together that say how many bytes.
 	Copies Bandwidth `json:"copies"`
+	// Devices are those that something was copied to, or that somebody waited for, in the order of their numbers.
+	Devices []Device `json:"devices"`
 
 	// Operators are the spans by track, category and name, those with the most time first. A span's time includes what
 	// lies within it.
@@ -93,12 +99,13 @@ const (
 	producer
 	reader
 	copying
+	transfer
 	executor
 
 	numParts
 )
 
-var partNames = [numParts]string{"compute", "producer", "reader", "copy", "executor"}
+var partNames = [numParts]string{"compute", "producer", "reader", "copy", "transfer", "executor"}
 
 // Summary says what limits the loop.
 func (r *Recording) Summary() Summary {
@@ -133,6 +140,7 @@ func (r *Recording) Summary() Summary {
 		of = length
 	}
 	s.tabulate(spans, tracks, of)
+	s.Devices = devices(spans, tracks, length)
 	s.Sentence = s.sentence()
 	return s
 }
@@ -151,7 +159,7 @@ func (s *Summary) tabulate(spans []*event, tracks []track, of int64) {
 		bytes          int64
 	}
 	rows := make(map[key]*sums)
-	var full, missing int64
+	var full, missing, backlog int64
 	var copies sums
 	for _, e := range spans {
 		k := key{tracks[e.track].name, e.name, e.category}
@@ -170,6 +178,8 @@ func (s *Summary) tabulate(spans []*event, tracks []track, of int64) {
 			missing += took
 		case Full:
 			full += took
+		case Backlog:
+			backlog += took
 		case Copy:
 			if e.bytes() > 0 {
 				copies.count++
@@ -178,7 +188,7 @@ func (s *Summary) tabulate(spans []*event, tracks []track, of int64) {
 			}
 		}
 	}
-	s.ProducerSeconds, s.FullSeconds = seconds(missing), seconds(full)
+	s.ProducerSeconds, s.FullSeconds, s.BacklogSeconds = seconds(missing), seconds(full), seconds(backlog)
 	s.Copies = Bandwidth{copies.count, copies.bytes, seconds(copies.total), rate(copies.bytes, copies.total)}
 
 	s.Operators = make([]Operator, 0, len(rows))
@@ -209,17 +219,22 @@ func rate(bytes, ns int64) float64 {
 
 // account shares the time of runs out.
 func account(spans []*event, tracks []track) *accountant {
-	var producers, both []*event // both: and copies
+	// Those of a kind, and of those that come before it.
+	var producers, copies, transfers, backlog []*event
 	onTrack := make([][]*event, len(tracks))
 	asleep := make([][]*event, len(tracks)) // by who sleeps
 	isRun := make([]bool, len(tracks))
 	for _, e := range spans {
 		switch e.category {
 		case Producer, Make:
-			producers = append(producers, e)
-			both = append(both, e)
+			producers, copies = append(producers, e), append(copies, e)
+			transfers, backlog = append(transfers, e), append(backlog, e)
 		case Copy:
-			both = append(both, e)
+			copies, transfers, backlog = append(copies, e), append(transfers, e), append(backlog, e)
+		case Transfer:
+			transfers, backlog = append(transfers, e), append(backlog, e)
+		case Backlog:
+			backlog = append(backlog, e)
 		case Full:
 			asleep[e.detail] = append(asleep[e.detail], e)
 		case Run, Compute:
@@ -231,7 +246,7 @@ func account(spans []*event, tracks []track) *accountant {
 			onTrack[e.track] = append(onTrack[e.track], e)
 		}
 	}
-	a := &accountant{missing: unionOf(producers), busy: unionOf(both)}
+	a := &accountant{waitedFor: [...]union{unionOf(producers), unionOf(copies), unionOf(transfers), unionOf(backlog)}}
 	for i, on := range onTrack {
 		if len(on) > 0 {
 			a.track(withRuns(on), unionOf(asleep[i]))
@@ -274,11 +289,14 @@ func withRuns(spans []*event) []*event {
 }
 
 type accountant struct {
-	missing, busy union
-	time          [numParts]int64
-	room          int64
-	runs          int
+	waitedFor [4]union // by whose a Wait is: each includes those before it
+	time      [numParts]int64
+	room      int64
+	runs      int
 }
+
+// waits are the parts that a Wait may be, in the order of accountant.waitedFor.
+var waits = [...]int{producer, copying, transfer, compute}
 
 // track goes through the spans of a track in their order. Its run slept for room while crowded.
 func (a *accountant) track(spans []*event, crowded union) {
@@ -301,16 +319,21 @@ func (a *accountant) track(spans []*event, crowded union) {
 		copied := false
 		for i := len(open) - 1; part == executor && open[i].category != Run; i-- {
 			switch open[i].category {
-			case Wait:
+			case Wait, Backlog:
 				if open[i].forRoom {
 					a.room += until - from
 					return
 				}
-				missing, busy := a.missing.within(from, until), a.busy.within(from, until)
-				a.time[producer] += missing
-				a.time[copying] += busy - missing
-				a.time[reader] += until - from - busy
+				given := int64(0)
+				for j, part := range waits {
+					within := a.waitedFor[j].within(from, until)
+					a.time[part] += within - given
+					given = within
+				}
+				a.time[reader] += until - from - given
 				return
+			case Stall:
+				part = transfer
 			case Compute:
 				part = compute
 			case Read:
@@ -364,17 +387,58 @@ type stretch struct {
 func unionOf(spans []*event) union {
 	var u union
 	for _, e := range spans {
-		if n := len(u); n > 0 && e.start <= u[n-1].end {
-			u[n-1].end = max(u[n-1].end, e.end)
-			continue
-		}
-		before := int64(0)
-		if n := len(u); n > 0 {
-			before = u[n-1].before + u[n-1].end - u[n-1].start
-		}
-		u = append(u, stretch{e.start, e.end, before})
+		u = u.with(e.start, e.end)
 	}
 	return u
+}
+
+// with is the union and a stretch that begins no earlier than all in it.
+func (u union) with(start, end int64) union {
+	if n := len(u); n > 0 && start <= u[n-1].end {
+		u[n-1].end = max(u[n-1].end, end)
+		return u
+	}
+	return append(u, stretch{start, end, u.length()})
+}
+
+func (u union) length() int64 {
+	n := len(u)
+	if n == 0 {
+		return 0
+	}
+	return u[n-1].before + u[n-1].end - u[n-1].start
+}
+
+// minus is what of u is not in v.
+func (u union) minus(v union) union {
+	var rest union
+	for _, s := range u {
+		for len(v) > 0 && v[0].end <= s.start {
+			v = v[1:]
+		}
+		for _, t := range v {
+			if t.start >= s.end {
+				break
+			}
+			if t.start > s.start {
+				rest = rest.with(s.start, t.start)
+			}
+			s.start = max(s.start, t.end)
+		}
+		if s.start < s.end {
+			rest = rest.with(s.start, s.end)
+		}
+	}
+	return rest
+}
+
+// common is how much of the time is in both.
+func (u union) common(v union) int64 {
+	var all int64
+	for _, s := range u {
+		all += v.within(s.start, s.end)
+	}
+	return all
 }
 
 // within is how much of the time between two moments the union covers.

@@ -14,8 +14,17 @@ func (s *Summary) sentence() string {
 	case s.Spans == 0:
 		return "nothing was recorded"
 	case s.Runs == 0:
-		return fmt.Sprintf("no run of an executor was recorded: for want of data consumers slept %s, for want of room producers and readers %s",
+		text := fmt.Sprintf("no run of an executor was recorded: for want of data consumers slept %s, for want of room producers and readers %s",
 			duration(s.ProducerSeconds), duration(s.FullSeconds))
+		if len(s.Devices) > 0 {
+			var busy, stalled float64
+			for _, d := range s.Devices {
+				busy += d.BusySeconds
+				stalled += d.Stalls.Seconds
+			}
+			text += fmt.Sprintf("; copies to devices took %s, and consumers stalled %s for them", duration(busy), duration(stalled))
+		}
+		return text
 	case s.LimitedBy == "" && s.RoomSeconds > 0:
 		return "the runs that were recorded only slept for want of room"
 	case s.LimitedBy == "":
@@ -31,6 +40,8 @@ func (s *Summary) sentence() string {
 		speedup = new(s.RunSeconds / (first.Seconds + s.part(executor).Seconds))
 	case partNames[copying]:
 		who, if_ = "copying", "if it took no time"
+	case partNames[transfer]:
+		who, if_ = "copying to devices", "if it took no time"
 	case partNames[executor]:
 		who, if_ = "the executor itself", "if it took no time"
 	}
@@ -82,14 +93,22 @@ func (r *Recording) Table() string {
 	}
 	if s.Spans > 0 {
 		b.WriteString("\n")
-		align(&b, [][]string{
+		totals := [][]string{
 			{"recorded", duration(s.Seconds), fmt.Sprintf("%d spans", s.Spans)},
 			{"runs", duration(s.RunSeconds), strconv.Itoa(s.Runs)},
 			{"runs slept, for want of room", duration(s.RoomSeconds), ""},
 			{"consumers slept, for want of data", duration(s.ProducerSeconds), ""},
 			{"producers and readers slept, for want of room", duration(s.FullSeconds), ""},
 			{"copies", duration(s.Copies.Seconds), volume(s.Copies.Bytes, s.Copies.BytesPerSecond)},
-		}, 1)
+		}
+		if s.BacklogSeconds > 0 {
+			totals = append(totals, []string{"slept, until devices had got through their work", duration(s.BacklogSeconds), ""})
+		}
+		align(&b, totals, 1)
+		if len(s.Devices) > 0 {
+			b.WriteString("\n")
+			align(&b, deviceRows(s.Devices), 1)
+		}
 		rows := [][]string{{"track", "category", "name", "count", "total", "mean", "max", "share", "bytes"}}
 		for _, o := range s.Operators[:min(len(s.Operators), mostRows)] {
 			rows = append(rows, []string{plain(o.Track), o.Category, plain(o.Name), strconv.Itoa(o.Count), duration(o.Seconds),
@@ -102,6 +121,23 @@ func (r *Recording) Table() string {
 		}
 	}
 	return b.String()
+}
+
+func deviceRows(devices []Device) [][]string {
+	rows := [][]string{{"copies to", "count", "busy", "idle", "overlap", "bytes", "stalls", "stalled", "median", "p99"}}
+	for _, d := range devices {
+		overlap := ""
+		if d.Overlap != nil {
+			overlap = percent(*d.Overlap)
+		}
+		stalls := []string{"0", "", "", ""}
+		if s := d.Stalls; s.Count > 0 {
+			stalls = []string{strconv.Itoa(s.Count), duration(s.Seconds), duration(s.Median), duration(s.P99)}
+		}
+		rows = append(rows, append([]string{plain(d.Place), strconv.Itoa(d.Transfers), duration(d.BusySeconds),
+			duration(d.IdleSeconds), overlap, volume(d.Bytes, d.BytesPerSecond)}, stalls...))
+	}
+	return rows
 }
 
 // align writes rows of columns, the first few to the left and the others to the right.

@@ -42,11 +42,20 @@ const (
 	Copy
 	// Make is a worker of a map reader at work: like a Producer's time, it is that of somebody who makes data.
 	Make
+	// Transfer is the time in which a device's copy engine moved bytes to it. Its name is the place.
+	Transfer
+	// Stall is a wait for such a copy: of the stream that is to compute on it, or of the host that asks for it to be
+	// over. One that need not wait counts as well, with no time. Its name is the place.
+	Stall
+	// Backlog is a sleep until a device has got through what was submitted to it: for memory of it, or for its turn.
+	Backlog
 
 	numCategories
 )
 
-var categoryNames = [numCategories]string{"run", "compute", "read", "wait", "producer", "full", "copy", "make"}
+var categoryNames = [numCategories]string{
+	"run", "compute", "read", "wait", "producer", "full", "copy", "make", "transfer", "stall", "backlog",
+}
 
 func (c Category) String() string { return categoryNames[c] }
 
@@ -154,6 +163,27 @@ func CopySpan(t Track, name string, start, end int64, bytes int) {
 	}
 }
 
+// TransferSpan is the Span of a Transfer to a place, on the Track of its stream. Since it may be told of long after, one
+// that began before the recording is no part of it: all of its bytes in a part of its time would look too fast.
+func TransferSpan(t Track, place string, start, end int64, bytes int) {
+	if start == 0 {
+		return
+	}
+	if r := current.Load(); r != nil && start >= r.start {
+		r.add(t, Transfer, place, start, end, int64(bytes))
+	}
+}
+
+// StallSpan is the Span of a Stall for a copy to a place. The Track is a run's own, whose time it is then, or another.
+func StallSpan(t Track, place string, start, end int64) {
+	if start == 0 {
+		return
+	}
+	if r := current.Load(); r != nil && start >= r.start {
+		r.add(t, Stall, place, start, end, 0)
+	}
+}
+
 // SleepSpan is the Span of somebody who slept, and may have a Track of its own. A run that slept for want of room is
 // told from one that waited for data by it.
 func SleepSpan(t Track, c Category, name string, start, end int64, who Track) {
@@ -183,7 +213,7 @@ func CopySince(t Track, name string, start int64, bytes int) {
 type event struct {
 	start, end int64
 	name       string
-	detail     int64  // of a Copy, the bytes; of a sleep, the index of the track of who slept, or 0
+	detail     int64  // of a Copy or a Transfer, the bytes; of a sleep, the index of the track of who slept, or 0
 	track      uint32 // index
 	category   Category
 	state      atomic.Uint32
@@ -362,7 +392,7 @@ func (r *Recording) done(t Track) {
 }
 
 func (e *event) bytes() int64 {
-	if e.category != Copy {
+	if e.category != Copy && e.category != Transfer {
 		return 0
 	}
 	return e.detail

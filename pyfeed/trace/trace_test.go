@@ -60,7 +60,7 @@ func TestWhoLimitsTheLoop(t *testing.T) {
 	for name, test := range map[string]struct {
 		spans    []at
 		runs     int
-		seconds  [numParts]float64 // compute, producer, reader, copy, executor
+		seconds  [numParts]float64 // compute, producer, reader, copy, transfer, executor
 		sentence string
 	}{
 		"compute": {
@@ -70,7 +70,7 @@ func TestWhoLimitsTheLoop(t *testing.T) {
 				{"run", Read, "read", 70, 95, 0},
 				{"run", Wait, "read", 70, 90, 0},
 				{"", Producer, "waits for a push", 60, 85, 0},
-			}, 1, [numParts]float64{0.070, 0.015, 0.010, 0, 0.005},
+			}, 1, [numParts]float64{0.070, 0.015, 0.010, 0, 0, 0.005},
 			"the compute limits the loop: 70 % of the time; if data were always there, the loop would be at most 1.3 times as fast",
 		},
 		"producer": {
@@ -82,7 +82,7 @@ func TestWhoLimitsTheLoop(t *testing.T) {
 				{"pump", Producer, "waits for a push", 20, 55, 0}, // overlaps the other
 				{"pump", Copy, "batch", 50, 65, 100},              // which counts from 55 on only
 				{"run", Compute, "add", 80, 100, 0},
-			}, 1, [numParts]float64{0.020, 0.050, 0.020, 0.010, 0},
+			}, 1, [numParts]float64{0.020, 0.050, 0.020, 0.010, 0, 0},
 			"the producer limits the loop: 50 % of the time; if its data were always there, the loop would be at most 2.0 times as fast",
 		},
 		"a worker of map": {
@@ -92,7 +92,7 @@ func TestWhoLimitsTheLoop(t *testing.T) {
 				{"run", Wait, "read", 0, 10, 0},
 				{"", Make, "map", 0, 3, 0},
 				{"", Make, "map", 2, 6, 0},
-			}, 1, [numParts]float64{0, 0.006, 0.004, 0, 0},
+			}, 1, [numParts]float64{0, 0.006, 0.004, 0, 0, 0},
 			"the producer limits the loop: 60 % of the time; if its data were always there, the loop would be at most 2.5 times as fast",
 		},
 		"reader": {
@@ -103,7 +103,7 @@ func TestWhoLimitsTheLoop(t *testing.T) {
 				{"pump", Read, "shuffle", 0, 40, 0},
 				{"pump", Full, "no room", 40, 100, 0},
 				{"run", Compute, "add", 60, 90, 0},
-			}, 1, [numParts]float64{0.030, 0, 0.060, 0, 0.010},
+			}, 1, [numParts]float64{0.030, 0, 0.060, 0, 0, 0.010},
 			"the reader limits the loop: 60 % of the time; if its data were always there, the loop would be at most 2.5 times as fast",
 		},
 		"copy": {
@@ -116,21 +116,47 @@ func TestWhoLimitsTheLoop(t *testing.T) {
 				{"run", Copy, "assign", 90, 95, 0},    // in no operator
 				{"run", Compute, "add", 95, 100, 0},
 				{"run", Copy, "scale", 96, 99, 0}, // a part of computing
-			}, 1, [numParts]float64{0.005, 0, 0.020, 0.065, 0.010},
+			}, 1, [numParts]float64{0.005, 0, 0.020, 0.065, 0, 0.010},
 			"copying limits the loop: 65 % of the time; if it took no time, the loop would be at most 2.9 times as fast",
+		},
+		"transfer": {
+			[]at{
+				{"run", Run, "run", 0, 100, 0},
+				{"run", Read, "read", 0, 70, 0},
+				{"run", Wait, "read", 0, 60, 0},
+				{"", Producer, "waits for a push", 0, 5, 0},
+				{"pump", Copy, "batch", 0, 10, 1000},
+				{"copies", Transfer, "CUDAPlace(0)", 0, 50, 1000}, // counts from 10 on only
+				{"copies", Transfer, "CUDAPlace(0)", 65, 90, 1000},
+				{"run", Compute, "add", 70, 100, 0},       // which the copy does not hold up,
+				{"run", Stall, "CUDAPlace(0)", 80, 90, 0}, // but here
+			}, 1, [numParts]float64{0.020, 0.005, 0.020, 0.005, 0.050, 0},
+			"copying to devices limits the loop: 50 % of the time; if it took no time, the loop would be at most 2.0 times as fast",
+		},
+		"a device that computes": {
+			[]at{
+				{"run", Run, "run", 0, 100, 0},
+				{"run", Wait, "read", 0, 90, 0},
+				{"", Backlog, "waits for memory of CUDAPlace(0)", 10, 95, 0},
+				{"", Make, "map", 20, 25, 0},
+				{"pump", Copy, "batch", 20, 30, 1000},
+				{"copies", Transfer, "CUDAPlace(0)", 0, 40, 1000},
+				{"run", Backlog, "waits for its kernels", 95, 100, 0}, // itself
+			}, 1, [numParts]float64{0.055, 0.005, 0, 0.005, 0.030, 0.005},
+			"the compute limits the loop: 55 % of the time; if data were always there, the loop would be at most 1.7 times as fast",
 		},
 		"executor": {
 			[]at{
 				{"run", Run, "run", 0, 100, 0},
 				{"run", Compute, "add", 0, 10, 0},
-			}, 1, [numParts]float64{0.010, 0, 0, 0, 0.090},
+			}, 1, [numParts]float64{0.010, 0, 0, 0, 0, 0.090},
 			"the executor itself limits the loop: 90 % of the time; if it took no time, the loop would be at most 10 times as fast",
 		},
 		"nothing but compute": {
 			[]at{
 				{"run", Run, "run", 0, 10, 0},
 				{"run", Compute, "add", 0, 10, 0},
-			}, 1, [numParts]float64{0.010, 0, 0, 0, 0},
+			}, 1, [numParts]float64{0.010, 0, 0, 0, 0, 0},
 			"the compute limits the loop: 100 % of the time; data is there in time",
 		},
 		"nothing but waits": {
@@ -138,7 +164,7 @@ func TestWhoLimitsTheLoop(t *testing.T) {
 				{"run", Run, "run", 0, 10, 0},
 				{"run", Wait, "read", 0, 10, 0},
 				{"", Producer, "waits for a push", 0, 10, 0},
-			}, 1, [numParts]float64{0, 0.010, 0, 0, 0},
+			}, 1, [numParts]float64{0, 0.010, 0, 0, 0, 0},
 			"the producer limits the loop: 100 % of the time; there is nothing else",
 		},
 		"operators within operators": {
@@ -147,7 +173,7 @@ func TestWhoLimitsTheLoop(t *testing.T) {
 				{"run", Compute, "while", 10, 90, 0},
 				{"run", Read, "read", 20, 50, 0},
 				{"run", Wait, "read", 20, 30, 0},
-			}, 1, [numParts]float64{0.050, 0, 0.030, 0, 0.020},
+			}, 1, [numParts]float64{0.050, 0, 0.030, 0, 0, 0.020},
 			"the compute limits the loop: 50 % of the time; if data were always there, the loop would be at most 1.4 times as fast",
 		},
 		"several runs, at a time and after each other": {
@@ -160,7 +186,7 @@ func TestWhoLimitsTheLoop(t *testing.T) {
 				{"b", Read, "read", 5, 16, 0},
 				{"b", Wait, "read", 5, 15, 0},
 				{"", Producer, "waits for a push", 0, 40, 0},
-			}, 3, [numParts]float64{0.019, 0.010, 0.001, 0, 0.010},
+			}, 3, [numParts]float64{0.019, 0.010, 0.001, 0, 0, 0.010},
 			"the compute limits the loop: 48 % of the time of 3 runs; if data were always there, the loop would be at most 1.4 times as fast",
 		},
 		"a run that had not ended": {
@@ -169,7 +195,7 @@ func TestWhoLimitsTheLoop(t *testing.T) {
 				{"run", Read, "read", 30, 40, 0},
 				{"run", Wait, "read", 31, 40, 0},
 				{"pump", Read, "shuffle", 0, 90, 0}, // no run
-			}, 1, [numParts]float64{0.020, 0, 0.010, 0, 0},
+			}, 1, [numParts]float64{0.020, 0, 0.010, 0, 0, 0},
 			"the compute limits the loop: 67 % of the time; if data were always there, the loop would be at most 1.5 times as fast",
 		},
 		"a run that had not ended, after one that had": {
@@ -178,7 +204,7 @@ func TestWhoLimitsTheLoop(t *testing.T) {
 				{"run", Compute, "add", 0, 10, 0},
 				{"run", Compute, "add", 20, 30, 0},
 				{"run", Compute, "add", 40, 50, 0},
-			}, 2, [numParts]float64{0.030, 0, 0, 0, 0.010},
+			}, 2, [numParts]float64{0.030, 0, 0, 0, 0, 0.010},
 			"the compute limits the loop: 75 % of the time of 2 runs; data is there in time",
 		},
 		"a run of which nothing is known": {
@@ -186,7 +212,7 @@ func TestWhoLimitsTheLoop(t *testing.T) {
 				{"run", Run, "run", 0, 10, 0},
 				{"run", Compute, "add", 0, 10, 0},
 				{"run", Read, "read", 20, 30, 0}, // the next has computed nothing yet
-			}, 1, [numParts]float64{0.010, 0, 0, 0, 0},
+			}, 1, [numParts]float64{0.010, 0, 0, 0, 0, 0},
 			"the compute limits the loop: 100 % of the time; data is there in time",
 		},
 		"no run": {
@@ -263,7 +289,7 @@ func TestARunThatSleepsForRoom(t *testing.T) {
 	if s.Runs != 2 || s.RoomSeconds != 0.068 || !near(s.RunSeconds, 0.022+0.080) {
 		t.Errorf("found %d runs of %v s that slept for %v", s.Runs, s.RunSeconds, s.RoomSeconds)
 	}
-	for i, want := range [numParts]float64{0.080, 0, 0.015, 0.007, 0} {
+	for i, want := range [numParts]float64{0.080, 0, 0.015, 0.007, 0, 0} {
 		if p := s.part(i); !near(p.Seconds, want) {
 			t.Errorf("%s: expected %v s, found %v", partNames[i], want, p.Seconds)
 		}
@@ -303,10 +329,10 @@ func TestEveryMomentIsSomebodys(t *testing.T) {
 				spans = append(spans, span{track, c, at, end, depth})
 				switch c {
 				case Run:
-					fill(track, depth+1, at, end, []Category{Compute, Read, Copy, Wait})
+					fill(track, depth+1, at, end, []Category{Compute, Read, Copy, Wait, Stall, Backlog})
 				case Compute, Read:
 					if depth < 4 {
-						fill(track, depth+1, at, end, []Category{Compute, Read, Copy, Wait})
+						fill(track, depth+1, at, end, []Category{Compute, Read, Copy, Wait, Stall, Backlog})
 					}
 				}
 				at = end + 1 // spans that touch are found in other tests
@@ -317,16 +343,18 @@ func TestEveryMomentIsSomebodys(t *testing.T) {
 			fill(track, 0, 0, moments, []Category{Run})
 		}
 		for range 6 {
-			fill(runs, 0, random.Int64N(moments), moments, []Category{Producer, Copy, Full, Make})
+			fill(runs, 0, random.Int64N(moments), moments, []Category{Producer, Copy, Full, Make, Transfer, Backlog, Stall})
 		}
 
 		var want [numParts]float64
 		for m := range int64(moments) {
 			covers := func(s span) bool { return s.from <= m && m < s.to }
-			var missing, busy bool
+			var missing, busy, moving, backlog bool
 			for _, s := range spans {
 				missing = missing || covers(s) && (s.category == Producer || s.category == Make)
 				busy = busy || covers(s) && s.category == Copy
+				moving = moving || covers(s) && s.category == Transfer
+				backlog = backlog || covers(s) && s.category == Backlog
 			}
 			for track := range runs {
 				var open []span
@@ -344,13 +372,20 @@ func TestEveryMomentIsSomebodys(t *testing.T) {
 				}
 				operator := slices.IndexFunc(open, is(Compute, Read))
 				copied := slices.IndexFunc(open, is(Copy))
+				sleeps := open[0].category == Wait || open[0].category == Backlog
 				switch {
-				case open[0].category == Wait && missing:
+				case sleeps && missing:
 					want[producer]++
-				case open[0].category == Wait && busy:
+				case sleeps && busy:
 					want[copying]++
-				case open[0].category == Wait:
+				case sleeps && moving:
+					want[transfer]++
+				case sleeps && backlog:
+					want[compute]++
+				case sleeps:
 					want[reader]++
+				case open[0].category == Stall:
+					want[transfer]++
 				case operator >= 0 && open[operator].category == Compute:
 					want[compute]++
 				case copied >= 0 && (operator < 0 || copied < operator):
@@ -444,7 +479,8 @@ compute          50.0 ms  50.0 %  2.0 times
 executor         50.0 ms  50.0 %  2.0 times
 producer             0 s   0.0 %  1.0 times
 reader               0 s   0.0 %  1.0 times
-copy                 0 s   0.0 %  1.0 times`; parts != want {
+copy                 0 s   0.0 %  1.0 times
+transfer             0 s   0.0 %  1.0 times`; parts != want {
 		t.Errorf("expected\n%s\nfound\n%s", want, parts)
 	}
 	_, operators, _ := strings.Cut(rest, "\n\n")
@@ -767,6 +803,8 @@ func TestRecordingWhileItStartsAndStops(t *testing.T) {
 				track := NewTrack("run")
 				Since(lane.Track("writer"), Read, "work", start)
 				CopySince(track, "copy", start, w)
+				TransferSpan(lane.Track("writer"), "transfer", start, start+1, w)
+				StallSpan(track, "stall", start, start)
 				track.Done()
 				runtime.Gosched()
 			}
@@ -791,7 +829,7 @@ func TestRecordingWhileItStartsAndStops(t *testing.T) {
 		}
 		var count int
 		for _, o := range s.Operators {
-			if o.Name != "work" && o.Name != "copy" {
+			if !slices.Contains([]string{"work", "copy", "transfer", "stall"}, o.Name) {
 				t.Fatalf("a span that nobody wrote: %v", o)
 			}
 			count += o.Count
@@ -810,6 +848,8 @@ func TestNoAllocations(t *testing.T) {
 		start := Begin()
 		Since(0, Read, "work", start)
 		CopySince(0, "copy", start, 7)
+		TransferSpan(0, "CUDAPlace(0)", start, start, 7)
+		StallSpan(0, "CUDAPlace(0)", start, start)
 		Span(NewTrack("nothing"), Wait, "work", start, start)
 	}
 	if n := testing.AllocsPerRun(1000, site); n != 0 {
@@ -821,6 +861,8 @@ func TestNoAllocations(t *testing.T) {
 		start := Begin()
 		Since(lane.Track("lane"), Read, "work", start)
 		CopySince(lane.Track("lane"), "copy", start, 7)
+		TransferSpan(lane.Track("lane"), "CUDAPlace(0)", start, Now(), 7)
+		StallSpan(lane.Track("lane"), "CUDAPlace(0)", start, Now())
 	}
 	if n := testing.AllocsPerRun(10_000, on); n != 0 {
 		t.Errorf("on: %v allocations", n)
