@@ -2,8 +2,11 @@ package pyfeed
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"strings"
+
+	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
 // Kind tells errors apart for those who catch them. Each is a status of the C API and a class in
@@ -25,6 +28,7 @@ const (
 	Corrupt                     // a file is not what its format says
 	IO                          // the operating system could not read or write a file
 	Fault                       // a panic of ours in a goroutine of ours: nothing more is to be trusted
+	CUDAError                   // the driver said no: see Error.CUDA
 )
 
 // Error is what the packages of this module answer when a caller can do something about it.
@@ -33,8 +37,15 @@ type Error struct {
 	Slot int // the slot it is about, or -1
 	Text string
 
-	At    *Location // where in a file, or nil
-	Cause error     // the operating system's, or nil
+	At    *Location  // where in a file, or nil
+	CUDA  *CUDAFault // what the driver said, or nil
+	Cause error      // the operating system's, or nil
+}
+
+// CUDAFault is an error of the CUDA driver's.
+type CUDAFault struct {
+	Code int    // a CUresult
+	Name string // such as "CUDA_ERROR_OUT_OF_MEMORY"
 }
 
 // A Location is a place in a file.
@@ -82,6 +93,8 @@ type ProducerError struct {
 	Who                      string // it was; "": the producer
 	Type, Message, Traceback string
 	Token                    uint64 // by which the producer's side finds the original
+	Worker                   int64  // process id of the worker that died; else 0
+	ExitStatus               int32  // its exit status, or minus its signal; 0: also if it is not known
 }
 
 func (e *ProducerError) Error() string {
@@ -92,4 +105,13 @@ func (e *ProducerError) Error() string {
 		}
 	}
 	return text
+}
+
+// Ends tells an end, by the last tuple or an error, from a wait that goes on later or was called off.
+func Ends(ctx context.Context, err error) bool {
+	if err == wait.ErrWouldBlock || ctx.Err() != nil {
+		return false
+	}
+	e, is := err.(*Error)
+	return !is || e.Kind != Cancelled
 }

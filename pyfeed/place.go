@@ -2,7 +2,11 @@
 // queue that Python feeds, and the Scope that its readers are found in. It knows nothing of C.
 package pyfeed
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
+)
 
 // PlaceKind is a sort of memory.
 type PlaceKind int32
@@ -43,8 +47,29 @@ func (p Place) String() string {
 
 // Check says why tuples cannot be fed to a place, if they cannot.
 func (p Place) Check() error {
-	if p != CPUPlace() {
-		return Errorf(Unsupported, "place: this version feeds CPUPlace() only, found %v", p)
+	if p == CPUPlace() {
+		return nil
 	}
-	return nil
+	_, err := BackendOf(p)
+	return err
+}
+
+// Host is the place of what is written for p: where the host can touch it.
+func (p Place) Host() Place {
+	if p.Kind == CUDA {
+		return CUDAPinnedPlace()
+	}
+	return p
+}
+
+// HostPool makes a pool of memory for what is written for p, by the host, which is copied from there.
+func HostPool(p Place, purpose memory.Purpose) (*memory.Pool, error) {
+	if p == CPUPlace() {
+		return memory.NewPool(purpose), nil
+	}
+	b, err := BackendOf(p)
+	if err != nil {
+		return nil, err
+	}
+	return b.Pool(p, purpose)
 }

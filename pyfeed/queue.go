@@ -24,6 +24,21 @@ type Options struct {
 	// Staging: for a staging buffer. There are no Slots: tuples need not look alike. What is waited for
 	// comes from within.
 	Staging bool
+	// Feed fills the queue, and nobody else; nil: whoever pushes.
+	Feed Feed
+}
+
+// A Feed fills a queue with tuples that come from elsewhere. The queue calls it with its lock held: its methods MUST NOT
+// wait, nor call the queue.
+type Feed interface {
+	context.Context // of its own pushes: those with any other are refused
+	// Starved: a consumer found nothing.
+	Starved()
+	// Ending asks for the end of the current pass, by [PyArrayFeedQueue.Finish] when all there is was pushed. It answers
+	// false if that was asked for before.
+	Ending(failure error) bool
+	// Turned: a pass has begun; 0: the queue is shut down.
+	Turned(pass uint64)
 }
 
 // PyArrayFeedQueue is a bounded first-in-first-out queue of tuples, for any number of producers and
@@ -43,6 +58,9 @@ type PyArrayFeedQueue struct {
 	bytesLimit  int64
 	restartable bool
 	pool        *memory.Pool
+	stager      Stager    // of a staging buffer at a device; else nil
+	delivery    *Delivery // to a device; else nil
+	feed        Feed      // or nil
 	references  atomic.Int32
 
 	mu       sync.Mutex // guards what follows; held for tens of nanoseconds
@@ -69,9 +87,6 @@ func newQueue(o Options) (*PyArrayFeedQueue, error) {
 	case o.BytesLimit > 1<<62:
 		return nil, Errorf(Invalid, "bytes_limit: expected at most 2^62 bytes, found %d", o.BytesLimit)
 	}
-	if err := o.Place.Check(); err != nil {
-		return nil, err
-	}
 	what, spec := "staging buffer", new(Spec)
 	if !o.Staging {
 		var err error
@@ -80,9 +95,17 @@ func newQueue(o Options) (*PyArrayFeedQueue, error) {
 		}
 		what = "queue"
 	}
+	pool, err := HostPool(o.Place, memory.Queue)
+	if err != nil {
+		return nil, err
+	}
 	q := &PyArrayFeedQueue{
 		what: what, spec: spec, place: o.Place, capacity: int(o.Capacity), bytesLimit: int64(o.BytesLimit), restartable: o.Restartable,
-		pool: memory.NewPool(memory.Queue),
+		pool: pool, feed: o.Feed,
+	}
+	if err := q.reach(o.Staging); err != nil {
+		pool.Close()
+		return nil, err
 	}
 	if !o.Restartable {
 		q.pass.Store(1)
@@ -100,6 +123,21 @@ func newQueue(o Options) (*PyArrayFeedQueue, error) {
 	return q, nil
 }
 
+// reach makes the way to the place, if that is a device's. What is staged is there as soon as it can be.
+func (q *PyArrayFeedQueue) reach(staging bool) (err error) {
+	if q.place.Kind != CUDA {
+		return nil
+	}
+	q.delivery = NewDelivery(q.place)
+	if staging {
+		var b Backend
+		if b, err = BackendOf(q.place); err == nil {
+			q.stager, err = b.NewStager(q.place, Unlimited)
+		}
+	}
+	return err
+}
+
 // Retain adds a reference.
 func (q *PyArrayFeedQueue) Retain() *PyArrayFeedQueue {
 	q.references.Add(1)
@@ -110,9 +148,18 @@ func (q *PyArrayFeedQueue) Retain() *PyArrayFeedQueue {
 func (q *PyArrayFeedQueue) Drop() {
 	if q.references.Add(-1) == 0 {
 		q.Shutdown()
+		if q.delivery != nil {
+			q.delivery.Close()
+		}
+		if q.stager != nil {
+			q.stager.Close()
+		}
 		q.pool.Close()
 	}
 }
+
+// Place is where consumers want the tuples.
+func (q *PyArrayFeedQueue) Place() Place { return q.place }
 
 // Spec is what the queue's tuples look like.
 func (q *PyArrayFeedQueue) Spec() *Spec { return q.spec }
@@ -164,6 +211,10 @@ func (q *PyArrayFeedQueue) Push(ctx context.Context, pass uint64, from []LoDTens
 	t := NewTuple(len(from))
 	for i := range from {
 		s := &t.Slots[i]
+		if err := from[i].OnHost(); err != nil {
+			t.Release()
+			return err
+		}
 		s.DType, s.LoD = from[i].DType, append(s.LoD, from[i].LoD...)
 		_ = s.SetDims(from[i].Dims())
 	}
@@ -197,7 +248,7 @@ func (q *PyArrayFeedQueue) Fits(t *Tuple) error {
 	}
 	t.bytes = 0
 	for i := range t.Slots {
-		t.Slots[i].Place = q.place
+		t.Slots[i].Place = q.place.Host()
 		t.bytes += int64(t.Slots[i].size)
 	}
 	if q.bytesLimit > 0 && t.bytes > q.bytesLimit {
@@ -209,6 +260,9 @@ func (q *PyArrayFeedQueue) Fits(t *Tuple) error {
 // admit waits until try finds room.
 func (q *PyArrayFeedQueue) admit(ctx context.Context, pass uint64, t *Tuple,
 	try func(*PyArrayFeedQueue, context.Context, uint64, *Tuple) error) error {
+	if q.feed != nil && ctx != context.Context(q.feed) {
+		return Errorf(State, "push: this queue is filled by worker processes, each with a producer of its own")
+	}
 	if err := q.Fits(t); err != nil {
 		return err
 	}
@@ -297,6 +351,12 @@ func (q *PyArrayFeedQueue) unreserve(t *Tuple) {
 // Commit queues a tuple that was begun. If its pass is over the tuple is released and the answer an
 // error. It never waits.
 func (q *PyArrayFeedQueue) Commit(t *Tuple) error {
+	if q.stager != nil {
+		var err error
+		if t, err = q.stage(t); err != nil {
+			return err
+		}
+	}
 	q.mu.Lock()
 	if err := q.takes(t.pass); err != nil {
 		q.mu.Unlock()
@@ -309,6 +369,20 @@ func (q *PyArrayFeedQueue) Commit(t *Tuple) error {
 	q.mu.Unlock()
 	wake.Send()
 	return nil
+}
+
+// stage makes of a tuple that was begun one at the device, in its place in the queue. After an error there is neither.
+func (q *PyArrayFeedQueue) stage(t *Tuple) (*Tuple, error) {
+	bytes, pass := t.bytes, t.pass
+	t.queue = nil // the place passes to the other
+	out, err := q.stager.Put(wait.Never, t)
+	if err != nil {
+		t.queue = q
+		t.Release()
+		return nil, err
+	}
+	out.bytes, out.pass, out.queue = bytes, pass, q
+	return out, nil
 }
 
 // add puts a tuple for which there is room last. The lock is held.
@@ -345,8 +419,17 @@ func (q *PyArrayFeedQueue) take() *Tuple {
 	return t
 }
 
+// Deliver is Pop for a consumer: the tuple is at the queue's place.
+func (q *PyArrayFeedQueue) Deliver(ctx context.Context) (*Tuple, error) {
+	if q.delivery == nil {
+		return q.Pop(ctx)
+	}
+	return wait.Do(ctx, func(ctx context.Context) (*Tuple, error) { return q.delivery.Next(ctx, q.tryPop) })
+}
+
 // Pop takes the oldest tuple, which is the caller's then. It waits for one. After the last: io.EOF
-// if the queue was closed, the failure if it failed.
+// if the queue was closed, the failure if it failed. On its way to a device the tuple is still in the host's memory,
+// unless it was staged.
 func (q *PyArrayFeedQueue) Pop(ctx context.Context) (*Tuple, error) {
 	return wait.Do(ctx, func(ctx context.Context) (*Tuple, error) { return q.tryPop(ctx) })
 }
@@ -375,6 +458,9 @@ func (q *PyArrayFeedQueue) tryPop(ctx context.Context) (*Tuple, error) {
 	case q.closed:
 		err = io.EOF
 	default:
+		if q.feed != nil {
+			q.feed.Starved()
+		}
 		err = q.notEmpty.Enter(ctx)
 	}
 	q.mu.Unlock()
@@ -386,7 +472,11 @@ func (q *PyArrayFeedQueue) tryPop(ctx context.Context) (*Tuple, error) {
 func (q *PyArrayFeedQueue) Close(pass uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if pass == 0 || pass == q.Pass() {
+	switch {
+	case pass != 0 && pass != q.Pass():
+	case q.feed != nil && !q.closed && !q.shut:
+		q.feed.Ending(nil)
+	default:
 		q.end()
 	}
 }
@@ -409,10 +499,29 @@ func (q *PyArrayFeedQueue) Fail(pass uint64, failure error) error {
 	if err := q.takes(pass); err != nil {
 		return err
 	}
+	if q.feed != nil {
+		if !q.feed.Ending(failure) {
+			return Errorf(Closed, "the queue is closed: pass %d takes no more tuples", pass)
+		}
+		return nil
+	}
 	q.failure = failure
 	q.end()
 	return nil
 }
+
+// Finish ends a pass that its Feed was asked to end, with a failure or nil.
+func (q *PyArrayFeedQueue) Finish(pass uint64, failure error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.takes(pass) == nil {
+		q.failure = failure
+		q.end()
+	}
+}
+
+// Feed is what fills the queue, or nil.
+func (q *PyArrayFeedQueue) Feed() Feed { return q.feed }
 
 // Reopen ends the current pass, drops what is queued and begins the next, whose number it answers
 // with the number of tuples dropped.
@@ -427,6 +536,9 @@ func (q *PyArrayFeedQueue) Reopen() (pass, dropped uint64, err error) {
 	pass = q.Pass()
 	q.mu.Unlock()
 	release(old)
+	if q.delivery != nil {
+		q.delivery.dropBefore(pass)
+	}
 	return pass, uint64(len(old)), nil
 }
 
@@ -448,6 +560,9 @@ func (q *PyArrayFeedQueue) Clear() int {
 func (q *PyArrayFeedQueue) open() {
 	q.pass.Add(1)
 	q.closed, q.failure = false, nil
+	if q.feed != nil {
+		q.feed.Turned(q.Pass())
+	}
 	q.notFull.All()
 	q.notEmpty.All()
 	q.opened.All()
@@ -488,11 +603,17 @@ func (q *PyArrayFeedQueue) WaitPass(ctx context.Context, after uint64) (uint64, 
 func (q *PyArrayFeedQueue) Shutdown() {
 	q.mu.Lock()
 	q.shut = true
+	if q.feed != nil {
+		q.feed.Turned(0)
+	}
 	old := q.empty()
 	q.end()
 	q.opened.All()
 	q.mu.Unlock()
 	release(old)
+	if q.delivery != nil {
+		q.delivery.Drop()
+	}
 }
 
 // Info is the state of a queue at one moment.

@@ -152,7 +152,7 @@ func (v *Variable) Element(to *[16]byte) (dtype DType, rank int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	t, err := v.tensor()
-	if err != nil || len(t.Data) != t.DType.Size() {
+	if err != nil || len(t.Data) != t.DType.Size() || t.OnDevice() {
 		return Any, 0
 	}
 	copy(to[:], t.Data)
@@ -164,6 +164,9 @@ func (v *Variable) Modify(pool *memory.Pool, f func(*LoDTensor) error) error {
 	var old LoDTensor // dropped without the lock: its memory may be somebody's who wants to know
 	v.mu.Lock()
 	t, err := v.tensor()
+	if err == nil {
+		err = t.OnHost()
+	}
 	if err == nil && !t.Sole() {
 		if err = old.Room(t.DType, t.Dims(), t.LoD, pool); err == nil {
 			Copy(old.Data, t.Data)
@@ -216,6 +219,9 @@ func (v *Variable) BeginWrite(to *LoDTensor, pool *memory.Pool) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	t, err := v.tensor()
+	if err == nil {
+		err = t.OnHost()
+	}
 	if err != nil {
 		return err
 	}

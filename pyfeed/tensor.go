@@ -113,8 +113,10 @@ func (t *LoDTensor) Intact(i int) error {
 	return err
 }
 
-// Sole says whether nobody else has the tensor's memory, and it may be written.
-func (t *LoDTensor) Sole() bool { return t.buffer != nil && !t.ReadOnly && t.buffer.Sole() }
+// Sole says whether nobody else has the tensor's memory, and the host may write it.
+func (t *LoDTensor) Sole() bool {
+	return t.buffer != nil && !t.ReadOnly && t.buffer.Sole() && !t.OnDevice()
+}
 
 // Room makes the tensor, which is empty, one of that dtype, dims and LoD, whose offsets are copied, in memory of the
 // pool that is yet to be written. After an error it is empty still.
@@ -141,27 +143,27 @@ func (t *LoDTensor) Room(dtype DType, dims Dims, lod LoD, pool *memory.Pool) (er
 	}
 	total := size
 	for _, level := range lod {
-		total += memory.Align(len(level) * int64Size)
+		total += pool.Align(len(level) * int64Size)
 	}
 	b, err := pool.Get(max(total, 1))
 	if err != nil {
 		return err
 	}
-	t.lay(b, 0)
+	t.lay(b, 0, pool)
 	return nil
 }
 
 // lay puts offsets and data into b, from at on, and answers where they end.
-func (t *LoDTensor) lay(b *memory.Buffer, at int) int {
+func (t *LoDTensor) lay(b *memory.Buffer, at int, pool *memory.Pool) int {
 	for j, level := range t.LoD {
 		in := unsafe.Slice((*int64)(unsafe.Add(b.Pointer(), at)), len(level))
 		copy(in, level)
 		t.LoD[j] = in
-		at += memory.Align(len(level) * int64Size)
+		at += pool.Align(len(level) * int64Size)
 	}
 	t.Data = unsafe.Slice((*byte)(unsafe.Add(b.Pointer(), at)), t.size)
 	t.buffer = b
-	return at + memory.Align(t.size)
+	return at + pool.Align(t.size)
 }
 
 // Drop releases the tensor's memory and zeroes it.
@@ -301,6 +303,11 @@ func (t *Tuple) Settle(pool *memory.Pool) error {
 	if fit {
 		return t.intact()
 	}
+	return t.Move(pool)
+}
+
+// Move copies the data into memory of a pool's, in place of that which it is in.
+func (t *Tuple) Move(pool *memory.Pool) error {
 	old := NewTuple(len(t.Slots))
 	defer old.Release()
 	for i := range t.Slots {
@@ -317,6 +324,36 @@ func (t *Tuple) Settle(pool *memory.Pool) error {
 	}
 	return old.intact()
 }
+
+// Pinned is the one piece of memory that all data of t lies in and a device copies from by itself, its fields aligned as
+// a device likes them; false if they do not lie so. Fields without elements lie anywhere.
+func (t *Tuple) Pinned() ([]byte, bool) {
+	var b *memory.Buffer
+	begin, end, sum := ^uintptr(0), uintptr(0), 0
+	for i := range t.Slots {
+		s := &t.Slots[i]
+		sum += len(s.Data)
+		if len(s.Data) == 0 {
+			continue
+		}
+		at := uintptr(unsafe.Pointer(unsafe.SliceData(s.Data)))
+		if s.buffer == nil || !s.buffer.Pinned() || b != nil && b != s.buffer || at%memory.SourceAlignment != 0 {
+			return nil, false
+		}
+		b = s.buffer
+		begin, end = min(begin, at), max(end, at+uintptr(len(s.Data)))
+	}
+	if b == nil {
+		return nil, true
+	}
+	if end-begin > 2*uintptr(sum)+4096 { // rows of a large batch, far apart
+		return nil, false
+	}
+	return unsafe.Slice(*(**byte)(unsafe.Pointer(&begin)), end-begin), true
+}
+
+// OnDevice says whether the tuple lies in a device's memory.
+func (t *Tuple) OnDevice() bool { return len(t.Slots) > 0 && t.Slots[0].OnDevice() }
 
 func (t *Tuple) intact() error {
 	for i := range t.Slots {
@@ -336,9 +373,9 @@ func (t *Tuple) Allocate(pool *memory.Pool) error {
 	for i := range t.Slots {
 		s := &t.Slots[i]
 		for _, level := range s.LoD {
-			total += memory.Align(len(level) * int64Size)
+			total += pool.Align(len(level) * int64Size)
 		}
-		total += memory.Align(s.size)
+		total += pool.Align(s.size)
 	}
 	if len(t.Slots) == 0 {
 		return nil
@@ -350,7 +387,7 @@ func (t *Tuple) Allocate(pool *memory.Pool) error {
 	b.Retain(len(t.Slots) - 1)
 	at := 0
 	for i := range t.Slots {
-		at = t.Slots[i].lay(b, at)
+		at = t.Slots[i].lay(b, at, pool)
 	}
 	return nil
 }

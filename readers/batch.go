@@ -43,7 +43,13 @@ func NewBatchReader(under *ReaderHolder, size uint64, dropLast bool) (*BatchRead
 		under.Drop()
 		return nil, err
 	}
-	r := &BatchReader{under: under, spec: spec, size: int(size), dropLast: dropLast, pool: memory.NewPool(memory.Batch)}
+	place, _ := under.target()
+	pool, err := pyfeed.HostPool(place, memory.Batch)
+	if err != nil {
+		under.Drop()
+		return nil, err
+	}
+	r := &BatchReader{under: under, spec: spec, size: int(size), dropLast: dropLast, pool: pool}
 	r.stack.possible = true
 	for i := range spec.Len() {
 		r.stack.possible = r.stack.possible && !under.Spec().Slot(i).Grows()
@@ -70,7 +76,7 @@ func (r *BatchReader) gather(ctx context.Context) (*pyfeed.Tuple, error) {
 		if err == nil {
 			continue
 		}
-		if !ends(ctx, err) {
+		if !pyfeed.Ends(ctx, err) {
 			return nil, err
 		}
 		r.end = err

@@ -4,15 +4,24 @@ import (
 	"context"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
-// DoubleBufferReader has the next tuples ready while one is consumed: a thread of its own reads them.
+// DoubleBufferReader has the next tuples ready where they are wanted while one is consumed: a thread of its own reads
+// them, and copies those that are meant for devices. With several places each gets a tuple in turn.
 type DoubleBufferReader struct {
 	ahead
-	under *ReaderHolder
-	place pyfeed.Place
-	depth int
-	pump  *pump
+	under  *ReaderHolder
+	places []pyfeed.Place
+	depth  int
+	pump   *pump
+
+	pinned  *memory.Pool    // of a place in pinned memory; else nil
+	stagers []pyfeed.Stager // to devices, one for each place; or none
+	filled  int             // tuples of this pass; the thread's own
+	next    *pyfeed.Tuple   // to a device, its copy not yet under way
+	failure error           // of a copy: for the rest of the pass
 }
 
 func checkDepth(depth uint64) error {
@@ -22,21 +31,82 @@ func checkDepth(depth uint64) error {
 	return nil
 }
 
-// NewDoubleBufferReader takes over a reference to under. depth is how many tuples are ready at most, beside
-// the one being read.
-func NewDoubleBufferReader(under *ReaderHolder, place pyfeed.Place, depth uint64) (*DoubleBufferReader, error) {
+func checkPlaces(places []pyfeed.Place) error {
+	if len(places) == 0 {
+		return pyfeed.Errorf(pyfeed.Invalid, "place: expected at least 1, found 0")
+	}
+	for _, p := range places {
+		switch {
+		case p.Kind < pyfeed.CPU || p.Kind > pyfeed.CUDAPinned || p.Device < 0 || p.Kind != pyfeed.CUDA && p.Device != 0:
+			return pyfeed.Errorf(pyfeed.Invalid, "place: expected CPUPlace(), CUDAPinnedPlace() or CUDAPlace(i), found kind %d, device %d", p.Kind, p.Device)
+		case len(places) > 1 && p.Kind != pyfeed.CUDA:
+			return pyfeed.Errorf(pyfeed.Invalid, "place: expected devices where there are several, found %v", p)
+		}
+	}
+	return nil
+}
+
+// NewDoubleBufferReader takes over a reference to under. depth is how many tuples are ready at most at each place,
+// beside the one being read.
+func NewDoubleBufferReader(under *ReaderHolder, places []pyfeed.Place, depth uint64) (*DoubleBufferReader, error) {
+	r := &DoubleBufferReader{under: under, places: places, depth: int(depth)}
 	err := checkDepth(depth)
-	if err == nil && place.Kind != pyfeed.CPU {
-		err = pyfeed.Errorf(pyfeed.Unsupported, "place: expected CPUPlace, found %v, for which this release has no double buffer", place)
+	if err == nil {
+		err = checkPlaces(places)
+	}
+	if err == nil {
+		err = r.reach()
 	}
 	if err != nil {
+		r.leave()
 		under.Drop()
 		return nil, err
 	}
-	r := &DoubleBufferReader{under: under, place: place, depth: int(depth)}
-	r.pump = newPump("double_buffer", r.depth, r.fill)
+	r.pump = newPump("double_buffer", r.depth*len(places), r.fill)
 	r.read = r.pump.take
+	if len(r.stagers) > 0 {
+		r.read = single(r.take)
+	}
 	return r, nil
+}
+
+// reach makes the ways to the places, and has the reader below write where devices copy from.
+func (r *DoubleBufferReader) reach() (err error) {
+	place := r.places[0]
+	if place == pyfeed.CPUPlace() {
+		return nil
+	}
+	backend, err := pyfeed.BackendOf(place)
+	if err != nil {
+		return err
+	}
+	if err := r.under.aim(place); err != nil {
+		return err
+	}
+	if place.Kind == pyfeed.CUDAPinned {
+		r.pinned, err = backend.Pool(place, memory.Batch)
+		return err
+	}
+	for _, p := range r.places {
+		if err := p.Check(); err != nil {
+			return err
+		}
+		s, err := backend.NewStager(p, r.depth)
+		if err != nil {
+			return err
+		}
+		r.stagers = append(r.stagers, s)
+	}
+	return nil
+}
+
+func (r *DoubleBufferReader) leave() {
+	for _, s := range r.stagers {
+		s.Close()
+	}
+	if r.pinned != nil {
+		r.pinned.Close()
+	}
 }
 
 func (r *DoubleBufferReader) fill(ctx context.Context, room []*pyfeed.Tuple) ([]*pyfeed.Tuple, error) {
@@ -44,14 +114,93 @@ func (r *DoubleBufferReader) fill(ctx context.Context, room []*pyfeed.Tuple) ([]
 		room = make([]*pyfeed.Tuple, 1)
 	}
 	n, err := r.under.readMany(ctx, room[:1])
-	return room[:n], err
+	if n == 0 {
+		return nil, err
+	}
+	if moving := r.move(ctx, &room[0]); moving != nil {
+		room[0].Release()
+		return nil, moving
+	}
+	return room[:1], err
+}
+
+// move brings a tuple on its way. After an error it is as it was.
+func (r *DoubleBufferReader) move(ctx context.Context, t **pyfeed.Tuple) error {
+	switch {
+	case len(r.stagers) > 0:
+		out, err := r.stagers[r.filled%len(r.stagers)].Put(ctx, *t)
+		if err != nil {
+			return err
+		}
+		*t = out
+		r.filled++
+	case r.pinned != nil:
+		if _, is := (*t).Pinned(); !is {
+			if err := (*t).Move(r.pinned); err != nil {
+				return err
+			}
+		}
+		for i := range (*t).Slots {
+			(*t).Slots[i].Place = r.places[0]
+		}
+	}
+	return nil
+}
+
+// take is the next tuple, once streams can wait for its copy.
+func (r *DoubleBufferReader) take(ctx context.Context) (*pyfeed.Tuple, error) {
+	if r.failure != nil {
+		return nil, r.failure
+	}
+	if r.next == nil {
+		var one [1]*pyfeed.Tuple
+		if _, err := r.pump.take(ctx, one[:]); err != nil {
+			return nil, err
+		}
+		r.next = one[0]
+	}
+	err := r.stagers[0].Next(ctx, r.next)
+	if err == wait.ErrWouldBlock {
+		return nil, err
+	}
+	t := r.next
+	r.next = nil
+	if err != nil {
+		t.Release()
+		r.failure = err
+		return nil, err
+	}
+	return t, nil
+}
+
+func (r *DoubleBufferReader) forget() {
+	r.drop()
+	r.pump.stop()
+	if r.next != nil {
+		r.next.Release()
+		r.next = nil
+	}
 }
 
 // ReInit drops what is ready and starts the reader below over.
 func (r *DoubleBufferReader) ReInit(pass uint64) error {
-	r.drop()
-	r.pump.stop()
+	r.forget()
+	r.filled, r.failure = 0, nil
 	return r.under.Begin(pass)
+}
+
+func (r *DoubleBufferReader) target() (pyfeed.Place, bool) {
+	if r.places[0] == pyfeed.CPUPlace() {
+		return r.under.target()
+	}
+	return r.places[0], true
+}
+
+func (r *DoubleBufferReader) aim(place pyfeed.Place) error {
+	if r.places[0] == pyfeed.CPUPlace() {
+		return r.under.aim(place)
+	}
+	return nil
 }
 
 // Spec is that of the reader below.
@@ -61,13 +210,20 @@ func (r *DoubleBufferReader) Spec() *pyfeed.Spec { return r.under.Spec() }
 func (r *DoubleBufferReader) Describe(s *Stats) {
 	s.Reader = "double_buffer"
 	s.Waited = r.pump.waited().Seconds()
-	s.Extra = map[string]any{"place": r.place.String(), "depth": r.depth}
+	s.Extra = map[string]any{"place": r.places[0].String(), "depth": r.depth}
+	if len(r.places) > 1 {
+		var all []string
+		for _, p := range r.places {
+			all = append(all, p.String())
+		}
+		s.Extra["place"] = all
+	}
 	s.Below = []Stats{r.under.Stats()}
 }
 
 // Close lets go of the reader below.
 func (r *DoubleBufferReader) Close() {
-	r.drop()
-	r.pump.stop()
+	r.forget()
+	r.leave()
 	r.under.Drop()
 }

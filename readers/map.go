@@ -3,6 +3,7 @@ package readers
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
@@ -19,7 +20,7 @@ type MapReader struct {
 	ordered  bool
 	capacity uint64
 	pump     *pump
-	pool     *memory.Pool // of results that were copied
+	pool     atomic.Pointer[memory.Pool] // of results that were copied
 
 	mu        sync.Mutex
 	consumers wait.List
@@ -59,7 +60,13 @@ func checkMapCapacity(capacity uint64) error {
 // NewMapReader takes over a reference to under. Its tuples look as spec says; nil: as those of under. Of those
 // taken, capacity at most are not yet delivered.
 func NewMapReader(under *ReaderHolder, spec *pyfeed.Spec, capacity uint64, ordered bool) (*MapReader, error) {
-	if err := checkMapCapacity(capacity); err != nil {
+	err := checkMapCapacity(capacity)
+	var pool *memory.Pool
+	if err == nil {
+		place, _ := under.target()
+		pool, err = pyfeed.HostPool(place, memory.Batch)
+	}
+	if err != nil {
 		under.Drop()
 		return nil, err
 	}
@@ -67,7 +74,8 @@ func NewMapReader(under *ReaderHolder, spec *pyfeed.Spec, capacity uint64, order
 		spec = under.Spec()
 	}
 	r := &MapReader{under: under, spec: spec, ordered: ordered, capacity: capacity, out: make(map[uint64]work),
-		results: make(map[uint64]result), pool: memory.NewPool(memory.Batch)}
+		results: make(map[uint64]result)}
+	r.pool.Store(pool)
 	for _, l := range []*wait.List{&r.consumers, &r.workers, &r.crowded} {
 		l.Init(&r.mu)
 	}
@@ -284,7 +292,7 @@ func (r *MapReader) Close() {
 	r.mu.Unlock()
 	r.pump.stop()
 	r.forget()
-	r.pool.Close()
+	r.pool.Load().Close()
 	r.under.Drop()
 }
 
@@ -308,5 +316,5 @@ func (r *MapReader) Room(t *pyfeed.Tuple) error {
 	if err := r.spec.Check(t); err != nil {
 		return err
 	}
-	return t.Allocate(r.pool)
+	return t.Allocate(r.pool.Load())
 }

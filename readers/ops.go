@@ -1,6 +1,8 @@
 package readers
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"maps"
@@ -66,6 +68,9 @@ func checker[A any](name string, defaults A) func([]byte) error {
 func decorator[A any](name string, defaults A, create func(*ReaderHolder, *A) (Reader, error)) operator {
 	return operator{1, 1, checker(name, defaults), func(_ *pyfeed.Scope, in []*ReaderHolder, attributes []byte) (Reader, error) {
 		a, err := read(name, defaults, attributes)
+		if err == nil && name != "create_multi_pass_reader" { // which looks at nothing
+			err = in[0].checkHost(name)
+		}
 		if err != nil {
 			in[0].Drop()
 			return nil, err
@@ -102,11 +107,12 @@ type (
 		PassNum uint64 `json:"pass_num"`
 	}
 	doubleBufferAttributes struct {
-		Place struct {
-			Kind   int32 `json:"kind"`
-			Device int32 `json:"device"`
-		} `json:"place"`
-		Depth uint64 `json:"depth"`
+		Place placeAttributes `json:"place"`
+		Depth uint64          `json:"depth"`
+	}
+	placeAttribute struct {
+		Kind   int32 `json:"kind"`
+		Device int32 `json:"device"`
 	}
 	shardAttributes struct {
 		Rank  uint64 `json:"rank"`
@@ -141,13 +147,38 @@ type (
 	}
 )
 
+// placeAttributes are a place, or a list of them.
+type placeAttributes []pyfeed.Place
+
+// UnmarshalJSON reads an object, or a list of objects.
+func (p *placeAttributes) UnmarshalJSON(data []byte) error {
+	all := make([]placeAttribute, 1)
+	var into any = &all[0]
+	if data[0] == '[' {
+		into = &all
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return err
+	}
+	*p = nil
+	for _, a := range all {
+		*p = append(*p, pyfeed.Place{Kind: pyfeed.PlaceKind(a.Kind), Device: a.Device})
+	}
+	return nil
+}
+
 // The checks of attributes are those of the constructors. A place may be one that another machine has.
 
 func (a *batchAttributes) check() error     { return checkBatchSize(a.BatchSize) }
 func (a *shuffleAttributes) check() error   { return checkBufferSize(a.BufferSize) }
 func (a *multiPassAttributes) check() error { return checkPassNum(a.PassNum) }
 func (a *doubleBufferAttributes) check() error {
-	return checkDepth(a.Depth)
+	if err := checkDepth(a.Depth); err != nil {
+		return err
+	}
+	return checkPlaces(a.Place)
 }
 func (a *shardAttributes) check() error { return checkShard(a.Rank, a.World) }
 func (a *mapAttributes) check() error {
@@ -200,8 +231,8 @@ var operators = map[string]operator{
 	"create_multi_pass_reader": decorator("create_multi_pass_reader", multiPassAttributes{}, func(in *ReaderHolder, a *multiPassAttributes) (Reader, error) {
 		return made(NewMultiPassReader(in, a.PassNum))
 	}),
-	"create_double_buffer_reader": decorator("create_double_buffer_reader", doubleBufferAttributes{Depth: 2}, func(in *ReaderHolder, a *doubleBufferAttributes) (Reader, error) {
-		return made(NewDoubleBufferReader(in, pyfeed.Place{Kind: pyfeed.PlaceKind(a.Place.Kind), Device: a.Place.Device}, a.Depth))
+	"create_double_buffer_reader": decorator("create_double_buffer_reader", doubleBufferAttributes{Place: placeAttributes{pyfeed.CPUPlace()}, Depth: 2}, func(in *ReaderHolder, a *doubleBufferAttributes) (Reader, error) {
+		return made(NewDoubleBufferReader(in, a.Place, a.Depth))
 	}),
 	"create_shard_reader": decorator("create_shard_reader", shardAttributes{}, func(in *ReaderHolder, a *shardAttributes) (Reader, error) {
 		return made(NewShardReader(in, a.Rank, a.World))
@@ -362,7 +393,11 @@ func createMapReader(in *ReaderHolder, a *mapAttributes) (Reader, error) {
 
 func createZipReader(_ *pyfeed.Scope, in []*ReaderHolder, attributes []byte) (Reader, error) {
 	var a zipAttributes
-	if err := decode("create_zip_reader", attributes, &a); err != nil {
+	err := decode("create_zip_reader", attributes, &a)
+	for _, h := range in {
+		err = cmp.Or(err, h.checkHost("create_zip_reader"))
+	}
+	if err != nil {
 		for _, h := range in {
 			h.Drop()
 		}

@@ -112,15 +112,6 @@ func single(read func(context.Context) (*pyfeed.Tuple, error)) func(context.Cont
 	}
 }
 
-// ends tells the end of a pass, by its last tuple or an error, from a wait that goes on later or was called off.
-func ends(ctx context.Context, err error) bool {
-	if err == wait.ErrWouldBlock || ctx.Err() != nil {
-		return false
-	}
-	e, is := err.(*pyfeed.Error)
-	return !is || e.Kind != pyfeed.Cancelled
-}
-
 // ReaderHolder hides which Reader it is, lets any number of threads read from it, and is what a
 // Variable holds. A true HasNext holds for the holder's next ReadNext, whoever makes it.
 type ReaderHolder struct {
@@ -133,12 +124,17 @@ type ReaderHolder struct {
 	tuples int64
 	bytes  int64
 	last   int64 // the pass of the last tuple
+
+	delivery *pyfeed.Delivery // of what is meant for a device and not there yet; else nil
 }
 
 // NewHolder owns the Reader from now on.
 func NewHolder(r Reader) *ReaderHolder {
 	h := &ReaderHolder{reader: r}
 	h.references.Store(1)
+	if place, there := h.target(); place.Kind == pyfeed.CUDA && !there {
+		h.delivery = pyfeed.NewDelivery(place)
+	}
 	return h
 }
 
@@ -153,12 +149,15 @@ func (h *ReaderHolder) Drop() {
 	if h.references.Add(-1) == 0 {
 		h.mu.Lock()
 		defer h.mu.Unlock()
+		if h.delivery != nil {
+			h.delivery.Close()
+		}
 		h.reader.Close()
 	}
 }
 
 // ReadNext is the Reader's, for any thread; pyfeed.Cancelled if the reader is reset meanwhile. The tuple is
-// fit to leave the library.
+// fit to leave the library, and at the device that it is meant for.
 func (h *ReaderHolder) ReadNext(ctx context.Context) (*pyfeed.Tuple, error) {
 	t, err := wait.Do(ctx, func(ctx context.Context) (*pyfeed.Tuple, error) {
 		h.mu.Lock()
@@ -167,7 +166,7 @@ func (h *ReaderHolder) ReadNext(ctx context.Context) (*pyfeed.Tuple, error) {
 			return nil, err
 		}
 		start := trace.Begin()
-		t, err := h.reader.ReadNext(ctx)
+		t, err := h.next(ctx)
 		if err == nil {
 			h.count(t)
 		}
@@ -182,6 +181,13 @@ func (h *ReaderHolder) ReadNext(ctx context.Context) (*pyfeed.Tuple, error) {
 		return nil, err
 	}
 	return t, nil
+}
+
+func (h *ReaderHolder) next(ctx context.Context) (*pyfeed.Tuple, error) {
+	if h.delivery != nil {
+		return h.delivery.Next(ctx, h.reader.ReadNext)
+	}
+	return h.reader.ReadNext(ctx)
 }
 
 // settling is the memory of tuples that had to be copied to leave the library.
@@ -242,6 +248,9 @@ func (h *ReaderHolder) HasNext(ctx context.Context) (bool, error) {
 		if err := h.stale(ctx); err != nil {
 			return false, err
 		}
+		if h.delivery != nil && h.delivery.Ready() {
+			return true, nil
+		}
 		start := trace.Begin()
 		has, err := h.reader.HasNext(ctx)
 		traceCaller(ctx, "has_next", start, err)
@@ -281,6 +290,9 @@ func (h *ReaderHolder) begin(pass uint64) error {
 	// Those that wait are woken by what they wait for: starting over moves it.
 	if err := h.reader.ReInit(pass); err != nil {
 		return err
+	}
+	if h.delivery != nil {
+		h.delivery.Drop()
 	}
 	h.pass = pass
 	h.resets++

@@ -61,7 +61,7 @@ func (r *ZipReader) take(ctx context.Context, out []*pyfeed.Tuple) (int, error) 
 			switch {
 			case err == io.EOF:
 				l.end = true
-			case err != nil && !ends(ctx, err):
+			case err != nil && !pyfeed.Ends(ctx, err):
 				return 0, err
 			case err != nil:
 				r.end = err

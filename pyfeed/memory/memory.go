@@ -50,6 +50,9 @@ type Buffer struct {
 	next  *Buffer // in the pool's free list
 	giver Giver
 
+	pinned  bool // a device copies from it by itself
+	visitor bool // of a device's memory: its giver made it and counts it
+
 	shrunk *uint32 // set when the mapped file behind the memory has become shorter; nil for other memory
 }
 
@@ -72,6 +75,9 @@ func (b *Buffer) Bytes() []byte { return unsafe.Slice((*byte)(b.data), b.size) }
 
 // Pointer is where the memory begins.
 func (b *Buffer) Pointer() unsafe.Pointer { return b.data }
+
+// Giver is who gets borrowed memory back, or nil.
+func (b *Buffer) Giver() Giver { return b.giver }
 
 // Size is the number of bytes that were asked for.
 func (b *Buffer) Size() int { return b.size }
@@ -98,7 +104,7 @@ func (b *Buffer) Release() {
 		b.pool.put(b)
 		return
 	}
-	if b.shrunk == nil {
+	if b.shrunk == nil && !b.visitor {
 		lentBytes.Add(-int64(b.size))
 		lentBuffers.Add(-1)
 	}
@@ -118,9 +124,53 @@ func Borrow(size int, giver Giver) *Buffer {
 	return b
 }
 
+// Visit makes b, which nobody has, the n references to size bytes at p, memory that its giver looks after and counts.
+// The last Release calls giver, who may Visit again.
+func (b *Buffer) Visit(p unsafe.Pointer, size int, giver Giver, n int) {
+	b.data, b.size, b.giver, b.visitor = p, size, giver, true
+	b.refs.Store(int32(n))
+}
+
+// Pin says that devices copy from the memory by themselves. It is for a Buffer that no other thread has seen.
+func (b *Buffer) Pin() { b.pinned = true }
+
+// Pinned says whether devices copy from the memory by themselves.
+func (b *Buffer) Pinned() bool { return b.pinned }
+
 // Disown makes the last Release of borrowed memory call nobody. It is for a Buffer that no other
 // thread has seen.
 func (b *Buffer) Disown() { b.giver = nil }
+
+// A Slab is large memory that Buffers are made of, or that is none of theirs. It is counted whole.
+type Slab uint8
+
+const (
+	PinnedSlab Slab = iota // of the host's, from which devices copy by themselves
+	DeviceSlab             // of a device's
+	SharedSlab             // that worker processes write to
+	numSlabs
+)
+
+var slabBytes [numSlabs]atomic.Int64
+
+// CountSlab adds bytes, fewer than 0 when they are given back.
+func CountSlab(s Slab, bytes int) { slabBytes[s].Add(int64(bytes)) }
+
+// NewSlab maps memory made of huge pages, if the system has them, each touched: n MUST be a multiple of SlabUnit.
+func NewSlab(n int) (unsafe.Pointer, error) {
+	p, err := allocate(n)
+	if err != nil {
+		return nil, err
+	}
+	populate(unsafe.Slice((*byte)(p), n))
+	return p, nil
+}
+
+// FreeSlab gives the memory of NewSlab back.
+func FreeSlab(p unsafe.Pointer, n int) { free(p, n) }
+
+// SlabUnit is the size of a huge page.
+const SlabUnit = C.PFM_HUGE
 
 func allocate(class int) (unsafe.Pointer, error) {
 	p := C.pfm_alloc(C.size_t(class))

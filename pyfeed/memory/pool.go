@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 	"sync"
+	"unsafe"
 )
 
 // A Pool hands out buffers and keeps those that come back for the next to ask.
@@ -14,6 +15,7 @@ import (
 type Pool struct {
 	purpose Purpose
 	frees   bool // what comes back, instead of keeping it
+	source  Source
 
 	mu      sync.Mutex
 	classes []class // by rising size
@@ -51,11 +53,39 @@ func NewCounter(purpose Purpose) *Pool {
 	return p
 }
 
+// A Source has memory that is not the system's ordinary kind. Any thread.
+type Source interface {
+	// Allocate gives n bytes, a multiple of SourceAlignment, and aligned to it.
+	Allocate(n int) (unsafe.Pointer, error)
+	Free(p unsafe.Pointer, n int)
+	// Close comes when all is freed and nothing more will be asked for.
+	Close()
+}
+
+// SourceAlignment is that of the fields of tuples in a Source's memory, in bytes: a device's.
+const SourceAlignment = 256
+
+// NewPoolOf makes a Pool of pinned memory. What comes back is the source's to keep.
+func NewPoolOf(source Source, purpose Purpose) *Pool {
+	p := NewCounter(purpose)
+	p.source = source
+	return p
+}
+
+// Align rounds n up to a multiple of what fields in the Pool's buffers are aligned to.
+func (p *Pool) Align(n int) int {
+	if p.source != nil {
+		return (n + SourceAlignment - 1) &^ (SourceAlignment - 1)
+	}
+	return Align(n)
+}
+
 // Stats is what all pools hold.
 type Stats struct {
 	Live    [numPurposes]int64 // bytes in use, by purpose
 	Buffers int64              // in use
 	Idle    int64              // bytes kept for the next buffers
+	Slabs   [numSlabs]int64    // bytes, by kind
 }
 
 // Count looks at all pools.
@@ -74,6 +104,9 @@ func Count() (s Stats) {
 	s.Live[Lent] += lentBytes.Load()
 	s.Live[Mapped] += mappedBytes.Load()
 	s.Buffers += lentBuffers.Load() + mappedWindows.Load()
+	for i := range slabBytes {
+		s.Slabs[i] = slabBytes[i].Load()
+	}
 	return s
 }
 
@@ -99,7 +132,12 @@ func (p *Pool) Get(n int) (*Buffer, error) {
 	}
 	size := classOf(n)
 	p.mu.Lock()
-	b := p.find(size).take()
+	var b *Buffer
+	if p.source != nil {
+		size = p.Align(max(n, 1))
+	} else {
+		b = p.find(size).take()
+	}
 	p.live += size
 	p.asked += n
 	p.buffers++
@@ -120,9 +158,15 @@ func (p *Pool) Get(n int) (*Buffer, error) {
 	p.discard(old)
 
 	if b == nil {
-		b = &Buffer{pool: p}
+		b = &Buffer{pool: p, pinned: p.source != nil}
 	}
-	data, err := allocate(size)
+	var data unsafe.Pointer
+	var err error
+	if p.source != nil {
+		data, err = p.source.Allocate(size)
+	} else {
+		data, err = allocate(size)
+	}
 	if err != nil {
 		p.mu.Lock()
 		p.live -= size
@@ -138,6 +182,21 @@ func (p *Pool) Get(n int) (*Buffer, error) {
 }
 
 func (p *Pool) put(b *Buffer) {
+	if p.source != nil {
+		p.source.Free(b.data, b.class)
+		b.data = nil
+		p.mu.Lock()
+		p.live -= b.class
+		p.asked -= b.size
+		p.buffers--
+		b.class, b.next, p.shells = 0, p.shells, b
+		over := p.closed && p.buffers == 0
+		p.mu.Unlock()
+		if over {
+			p.forget()
+		}
+		return
+	}
 	poison(b.data, b.class)
 	p.mu.Lock()
 	p.live -= b.class
@@ -162,8 +221,12 @@ func (p *Pool) put(b *Buffer) {
 // forget takes a closed Pool without buffers out of the count.
 func (p *Pool) forget() {
 	pools.mu.Lock()
-	defer pools.mu.Unlock()
+	_, there := pools.all[p]
 	delete(pools.all, p)
+	pools.mu.Unlock()
+	if there && p.source != nil {
+		p.source.Close()
+	}
 }
 
 // Close frees what is idle, and from now on all that comes back.

@@ -2,6 +2,7 @@ package program
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
@@ -10,20 +11,51 @@ import (
 
 // An Executor runs programs at a place. Any thread, any number of programs at a time.
 type Executor struct {
-	place pyfeed.Place
-	pool  *memory.Pool
+	place      pyfeed.Place
+	pool       *memory.Pool
+	stream     pyfeed.Stream // at a device, on which its kernels compute; else nil
+	references atomic.Int32  // its owner's, and those of runs
 }
 
 // NewExecutor makes an Executor, with one reference: Drop it.
 func NewExecutor(place pyfeed.Place) (*Executor, error) {
-	if err := place.Check(); err != nil {
+	e := &Executor{place: place}
+	if place.Kind == pyfeed.CUDA {
+		b, err := pyfeed.BackendOf(place)
+		if err != nil {
+			return nil, err
+		}
+		if e.stream, err = b.NewStream(place); err != nil {
+			return nil, err
+		}
+	} else if err := place.Check(); err != nil {
 		return nil, err
 	}
-	return &Executor{place, memory.NewPool(memory.Batch)}, nil
+	e.pool = memory.NewPool(memory.Batch)
+	e.references.Store(1)
+	return e, nil
 }
 
 // Drop frees what the Executor keeps for the next tensors. Runs in progress go on.
-func (e *Executor) Drop() { e.pool.Close() }
+func (e *Executor) Drop() {
+	e.pool.Close()
+	e.leave()
+}
+
+// leave is one reference less.
+func (e *Executor) leave() {
+	if e.references.Add(-1) == 0 && e.stream != nil {
+		e.stream.Close()
+	}
+}
+
+// Stream is the number of that on which kernels compute; 0 on the host.
+func (e *Executor) Stream() uint64 {
+	if e.stream == nil {
+		return 0
+	}
+	return e.stream.Number()
+}
 
 // Pool is the memory of the tensors that operators make.
 func (e *Executor) Pool() *memory.Pool { return e.pool }
@@ -35,7 +67,8 @@ func (e *Executor) Begin(p *Program, scope *pyfeed.Scope, fetches []string) (*Ru
 		return nil, err
 	}
 	r := made.take()
-	r.pool, r.place = e.pool, e.place
+	r.pool, r.place, r.executor = e.pool, e.place, e
+	e.references.Add(1)
 	if err := r.bind(scope, fetches); err != nil {
 		r.End()
 		return nil, err

@@ -83,6 +83,9 @@ func holds(v *pyfeed.Variable) (yes bool, err error) {
 		if t.DType != pyfeed.Bool {
 			return pyfeed.Errorf(pyfeed.Type, "condition: expected bool, found %v", t.DType)
 		}
+		if err := t.OnHost(); err != nil {
+			return err
+		}
 		if len(t.Data) != 1 {
 			return pyfeed.Errorf(pyfeed.Shape, "condition: expected one element, found dims %s", dimsText(t.Dims()))
 		}

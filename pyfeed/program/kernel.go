@@ -139,6 +139,9 @@ func (c *Call) who() string { return fmt.Sprintf("kernel %q", c.Kernel.Name) }
 // Place is where the Run is.
 func (c *Call) Place() pyfeed.Place { return c.run.place }
 
+// Stream is the number of the stream to compute on, where the executor is at a device; else 0.
+func (c *Call) Stream() uint64 { return c.run.executor.Stream() }
+
 // begin takes the tensors. An output that is an input too has its own, to be written in place.
 func (c *Call) begin() error {
 	err := c.take()

@@ -1,6 +1,7 @@
 package program
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"math"
@@ -350,7 +351,7 @@ func (r *Run) elementwise(in *instruction, check func(x, y pyfeed.DType) error, 
 	if err := r.vars[in.in[len(in.in)-1]].ShareTensor(y); err != nil {
 		return err
 	}
-	if err := check(x.DType, y.DType); err != nil {
+	if err := cmp.Or(x.OnHost(), y.OnHost(), check(x.DType, y.DType)); err != nil {
 		return err
 	}
 	d, size := x.DType, x.DType.Size()
@@ -436,6 +437,9 @@ func stepIncrement(r *Run, in *instruction, _ context.Context) error {
 	x := &r.operands[0]
 	defer x.Drop()
 	if err := from.ShareTensor(x); err != nil {
+		return err
+	}
+	if err := x.OnHost(); err != nil {
 		return err
 	}
 	step, err := mayIncrease(x.DType, x.Data, by)

@@ -117,6 +117,9 @@ func appendTensor(text []byte, t *pyfeed.LoDTensor, most int) []byte {
 			text = strconv.AppendInt(text, offset, 10)
 		}
 	}
+	if t.OnDevice() {
+		return append(append(text, " at "...), t.Place.String()...)
+	}
 	text = append(text, ": ["...)
 	size := t.DType.Size()
 	n := len(t.Data) / size

@@ -186,6 +186,11 @@ func stepRead(r *Run, in *instruction, ctx context.Context) error {
 // split moves the slots of a tuple, which it takes over, to the outputs.
 func (r *Run) split(t *pyfeed.Tuple, in *instruction) error {
 	defer t.Release()
+	if t.OnDevice() {
+		if err := r.use(t); err != nil {
+			return followed(err, "; the tuple is lost")
+		}
+	}
 	for i := range t.Slots {
 		if err := conforms(&t.Slots[i], in.outs[i], "output", i); err != nil {
 			return followed(err, "; the tuple is lost")
@@ -197,6 +202,15 @@ func (r *Run) split(t *pyfeed.Tuple, in *instruction) error {
 		}
 	}
 	return nil
+}
+
+// use has the executor's kernels wait until a tuple is at the device. What they do with it until the last of its
+// variables is given another tensor is waited for before its memory is used again.
+func (r *Run) use(t *pyfeed.Tuple) error {
+	if at := t.Slots[0].Place; at != r.place {
+		return pyfeed.Errorf(pyfeed.State, "expected tuples at %v, where the executor is, found one at %v", r.place, at)
+	}
+	return t.Slots[0].Resident().Use(r.executor.Stream())
 }
 
 // oneElement is the dims of an answer: those that its variable was declared with, if they are of one element, else none.

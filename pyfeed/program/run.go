@@ -24,19 +24,20 @@ var (
 // It is a loop over frames, one for each block that it is in, rather than calls within calls: so it can be left at any
 // operator that has to wait, its thread can sleep outside Go, and no nesting of blocks makes a stack grow.
 type Run struct {
-	plan    *plan
-	pool    *memory.Pool
-	place   pyfeed.Place
-	scope   *pyfeed.Scope
-	vars    []*pyfeed.Variable // by cell
-	fetched []int              // cells
-	frames  []frame
-	calls   []Call
-	counts  []int64
-	readers []held
-	pending *Call // the foreign kernel that is to be called
-	waiting bool  // the operator it is at has been begun, and would have blocked
-	yield   atomic.Bool
+	plan     *plan
+	executor *Executor
+	pool     *memory.Pool
+	place    pyfeed.Place
+	scope    *pyfeed.Scope
+	vars     []*pyfeed.Variable // by cell
+	fetched  []int              // cells
+	frames   []frame
+	calls    []Call
+	counts   []int64
+	readers  []held
+	pending  *Call // the foreign kernel that is to be called
+	waiting  bool  // the operator it is at has been begun, and would have blocked
+	yield    atomic.Bool
 
 	tuple    *pyfeed.Tuple // on its way into the staging buffer
 	operands [2]pyfeed.LoDTensor
@@ -315,6 +316,8 @@ func (r *Run) End() {
 	r.frames, r.pending, r.waiting = r.frames[:0], nil, false
 	r.traced.Track, r.began, r.opBegan, r.waitedAt = 0, 0, 0, 0
 	r.yield.Store(false)
+	r.executor.leave()
+	r.executor = nil
 	if r.scope != nil {
 		r.scope.Drop()
 		r.scope = nil

@@ -58,14 +58,15 @@ func newBuffer(place pyfeed.Place, capacity, bytesLimit uint64) (*Buffer, error)
 	return &Buffer{place, q}, nil
 }
 
-// Put copies a tuple to the place, behind the others. It waits for room. The tuple stays the caller's.
+// Put copies a tuple to the place, behind the others. It waits for room. The tuple stays the caller's. At a device the
+// copy may still be under way afterwards.
 func (b *Buffer) Put(ctx context.Context, t *pyfeed.Tuple) error {
 	return b.queue.Push(ctx, 1, t.Slots)
 }
 
 // Get takes the oldest tuple out, which is the caller's then. It waits for one.
 func (b *Buffer) Get(ctx context.Context) (*pyfeed.Tuple, error) {
-	t, err := b.queue.Pop(ctx)
+	t, err := b.queue.Deliver(ctx)
 	if err == io.EOF {
 		err = pyfeed.Errorf(pyfeed.Closed, "the staging buffer is shut down")
 	}

@@ -1,0 +1,115 @@
+package pyfeed
+
+import (
+	"context"
+	"sync"
+)
+
+// Delivery brings tuples to a place, one after the other, as they are asked for: what is read ahead is read by others.
+// Any thread.
+type Delivery struct {
+	place Place
+
+	mu     sync.Mutex
+	stager Stager // made for the first tuple
+	next   *Tuple // on its way
+	put    bool   // and at the Stager already
+	closed bool
+}
+
+// NewDelivery is to a place that is a device's.
+func NewDelivery(place Place) *Delivery { return &Delivery{place: place} }
+
+// Next is the next tuple of pull, at the device, its copy under way. It waits as pull does. A tuple that is at the
+// device already is only waited for.
+func (d *Delivery) Next(ctx context.Context, pull func(context.Context) (*Tuple, error)) (*Tuple, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.next == nil {
+		t, err := pull(ctx)
+		if err != nil {
+			return nil, err
+		}
+		d.next, d.put = t, t.OnDevice()
+	}
+	if err := d.open(); err != nil {
+		d.drop()
+		return nil, err
+	}
+	if !d.put {
+		pass := d.next.pass
+		t, err := d.stager.Put(ctx, d.next)
+		if err != nil {
+			return nil, d.failed(ctx, err)
+		}
+		t.pass = pass
+		d.next, d.put = t, true
+	}
+	if err := d.stager.Next(ctx, d.next); err != nil {
+		return nil, d.failed(ctx, err)
+	}
+	t := d.next
+	d.next = nil
+	return t, nil
+}
+
+// failed drops the tuple that err is about, unless it is only waited for.
+func (d *Delivery) failed(ctx context.Context, err error) error {
+	if Ends(ctx, err) {
+		d.drop()
+	}
+	return err
+}
+
+func (d *Delivery) open() error {
+	if d.closed {
+		return Errorf(Closed, "the way to %v is closed", d.place)
+	}
+	if d.stager != nil {
+		return nil
+	}
+	b, err := BackendOf(d.place)
+	if err != nil {
+		return err
+	}
+	d.stager, err = b.NewStager(d.place, 1)
+	return err
+}
+
+// Ready says whether there is a tuple that Next need not pull.
+func (d *Delivery) Ready() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.next != nil
+}
+
+// Drop forgets the tuple that is on its way.
+func (d *Delivery) Drop() { d.dropBefore(^uint64(0)) }
+
+// dropBefore forgets the tuple that is on its way, if it was begun in a pass before that one.
+func (d *Delivery) dropBefore(pass uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.next != nil && d.next.pass < pass {
+		d.drop()
+	}
+}
+
+func (d *Delivery) drop() {
+	if d.next != nil {
+		d.next.Release()
+		d.next = nil
+	}
+}
+
+// Close gives everything back but what the tuples need that are still held.
+func (d *Delivery) Close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.drop()
+	d.closed = true
+	if d.stager != nil {
+		d.stager.Close()
+		d.stager = nil
+	}
+}
