@@ -8,14 +8,23 @@ VENV := build/venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
+# All that building needs of CUDA is cuda.h, of any CUDA 12. It is taken from NVIDIA's wheel, unless CUDA_INCLUDE says where
+# there is one. For go itself it is a flag.
+ifndef CUDA_INCLUDE
+CUDA_INCLUDE := $(CURDIR)/build/cuda
+endif
+CUDA_H := $(if $(filter $(CURDIR)/build/cuda,$(CUDA_INCLUDE)),build/cuda/cuda.h)
+export CUDA_INCLUDE
+export CGO_CPPFLAGS := -I$(CUDA_INCLUDE)
+
 # What the library and the wheel are made of.
 GO_DIRS := $(wildcard capi cuda pyfeed readers)
 LIBRARY_SOURCES := $(wildcard go.mod go.sum) capi/build.sh capi/exports.map \
-	$(shell find $(GO_DIRS) -name '*_test.go' -prune -o -name '*.go' -print -o -name '*.[chS]' -print)
+	$(shell find $(GO_DIRS) -name '*_test.go' -prune -o -name '*.go' -print -o -name '*.[achS]' -print)
 INSTALLED := $(wildcard capi/*.h capi/*.hpp cmake/*)
 WHEEL_SOURCES := $(LIBRARY_SOURCES) $(INSTALLED) setup.py pyproject.toml MANIFEST.in README.md \
-	$(wildcard python/native/*.[ch] python/pyfeed/*.py python/pyfeed/*.pyi)
-C_FILES = $(shell find capi pyfeed python/native tests examples benchmarks -name '*.[ch]' -o -name '*.[ch]pp')
+	$(wildcard $(foreach folder,native pyfeed pyfeed_worker pyfeed_worker/native,$(addprefix python/$(folder)/*.,c h py pyi)))
+C_FILES = $(shell find capi cuda pyfeed python/native python/pyfeed_worker/native tests examples benchmarks -name '*.[ch]' -o -name '*.[ch]pp')
 
 GENERATOR := $(if $(shell command -v ninja),-G Ninja)
 # Configures and builds a CMake project: $(call cmake,source,build directory,prefix,more options)
@@ -25,7 +34,7 @@ define cmake
 endef
 
 .DELETE_ON_ERROR:
-.PHONY: help lib install demo demo-files demo-cpp wheel sdist bench clean format lint lint-go lint-c lint-python \
+.PHONY: help go-env lib install demo demo-files demo-cpp wheel sdist bench clean format lint lint-go lint-c lint-python \
 	fuzz test test-go test-fuzz test-cpp test-cpp-asan test-python test-wheel
 
 help: ## this list
@@ -35,10 +44,10 @@ help: ## this list
 
 lib: build/lib/libpyfeed.so.0 ## the shared library, build/lib/libpyfeed.so.0
 
-build/lib/libpyfeed.so.0: $(LIBRARY_SOURCES)
+build/lib/libpyfeed.so.0: $(LIBRARY_SOURCES) | $(CUDA_H)
 	capi/build.sh $@
 
-build/asan/lib/libpyfeed.so.0: $(LIBRARY_SOURCES)
+build/asan/lib/libpyfeed.so.0: $(LIBRARY_SOURCES) | $(CUDA_H)
 	capi/build.sh $@ -asan
 
 # Library, headers, CMake package and pkg-config file, for what builds against them here.
@@ -49,8 +58,13 @@ build/prefix/.done build/asan/prefix/.done: %prefix/.done: %lib/libpyfeed.so.0 $
 install: build/lib/libpyfeed.so.0 ## library, headers, CMake package and pkg-config file into PREFIX (and DESTDIR)
 	cmake/install.sh $< "$(DESTDIR)$(PREFIX)"
 
-build/venv/.tools: requirements-dev.txt
+build/cuda/cuda.h: requirements-dev.txt
 	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --no-deps -c requirements-dev.txt nvidia-cuda-runtime-cu12
+	mkdir -p $(@D)
+	cp $(VENV)/lib/python3*/site-packages/nvidia/cuda_runtime/include/cuda.h $@
+
+build/venv/.tools: requirements-dev.txt | build/cuda/cuda.h
 	$(PIP) install -r requirements-dev.txt
 	command -v cmake >/dev/null || $(PIP) install cmake==4.4.4
 	touch $@
@@ -68,6 +82,9 @@ build/venv/.pyfeed: dist/.done
 	$(PIP) install --force-reinstall --no-deps dist/pyfeed-*.whl
 	touch $@
 
+go-env: | $(CUDA_H) ## what go needs to be told: eval "$$(make -s go-env)", then go test ./... and the like
+	@echo "export CUDA_INCLUDE='$(CUDA_INCLUDE)' CGO_CPPFLAGS='$(CGO_CPPFLAGS)'"
+
 # ---- Running --------------------------------------------------------------------------------
 
 build/recognize_digits/executor.so: build/prefix/.done build/venv/.tools $(wildcard examples/recognize_digits/*)
@@ -77,7 +94,7 @@ build/recognize_digits/executor.so: build/prefix/.done build/venv/.tools $(wildc
 demo: build/venv/.pyfeed build/recognize_digits/executor.so ## set everything up, then train on handwritten digits
 	python examples/recognize_digits/train.py
 
-# What our readers are compared with is large, and nothing else needs it: an environment of its own.
+# What we are compared with is large, and nothing else needs it: an environment of its own.
 build/bench/.tools: requirements-bench.txt
 	$(PYTHON) -m venv build/bench
 	build/bench/bin/python -m pip --disable-pip-version-check --quiet install -r requirements-bench.txt
@@ -103,9 +120,10 @@ demo-cpp: build/venv/.pyfeed build/recognize_digits_program/train ## the same as
 	python examples/recognize_digits_program/build_program.py build/recognize_digits_program/digits
 	build/recognize_digits_program/train build/recognize_digits_program/digits
 
-bench: dist/.done build/bench/.tools ## compare queue, readers and programs with their peers; writes build/bench*.json
+bench: dist/.done build/bench/.tools ## compare queues, readers and programs with their peers; writes build/bench*.json
 	build/bench/bin/python -m pip --disable-pip-version-check --quiet install --force-reinstall --no-deps dist/pyfeed-*.whl
 	build/bench/bin/python benchmarks/queue_throughput.py --json build/bench.json
+	build/bench/bin/python benchmarks/shared_throughput.py --json build/bench_shared.json
 	build/bench/bin/python benchmarks/readers_throughput.py --json build/bench_readers.json
 	build/bench/bin/python benchmarks/program_overhead.py --json build/bench_program.json
 
@@ -115,7 +133,7 @@ test: lint test-go test-fuzz test-cpp test-cpp-asan test-python test-wheel ## ev
 
 lint: lint-go lint-c lint-python ## formatters and linters, in check mode; type check
 
-lint-go:
+lint-go: | $(CUDA_H)
 	@files=$$(gofmt -l $(GO_DIRS) tests); test -z "$$files" || { echo "not formatted, run make format:" $$files; false; }
 	go vet ./...
 
@@ -123,7 +141,7 @@ lint-c: build/venv/.tools
 	clang-format --dry-run -Werror --ferror-limit=1 $(C_FILES)
 	$(CC) -fsyntax-only -Wall -Wextra -Werror -DPy_LIMITED_API=0x030B0000 -Icapi \
 		$$(python -c 'import numpy, sysconfig; print("-isystem", sysconfig.get_path("include"), "-isystem", numpy.get_include())') \
-		python/native/*.c
+		-Ipython/native python/native/*.c python/pyfeed_worker/native/*.c
 
 lint-python: build/venv/.tools
 	ruff format --check .
@@ -136,13 +154,14 @@ format: build/venv/.tools ## let the formatters do it
 	ruff check --fix .
 	clang-format -i $(C_FILES)
 
-test-go: ## Go tests: with the race detector and cgo's checks, then with freed memory poisoned
-	GOEXPERIMENT=cgocheck2 go test -race -shuffle=on ./...
+# The race detector makes what is merely large take minutes: with it, -short has less of that.
+test-go: | $(CUDA_H) ## Go tests: with the race detector and cgo's checks, then with freed memory poisoned
+	GOEXPERIMENT=cgocheck2 go test -race -short -shuffle=on ./...
 	go test -tags pfdebug ./...
 
 # Every fuzzer for so long, one after the other. What one finds, it leaves in its testdata/fuzz: add it to git.
 FUZZTIME ?= 60s
-fuzz: ## fuzz formats and programs: make fuzz FUZZTIME=10m
+fuzz: | $(CUDA_H) ## fuzz formats and programs: make fuzz FUZZTIME=10m
 	@set -e; grep -rl '^func Fuzz' pyfeed readers --include='*_test.go' | while read -r file; do \
 		for f in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9]*\)(.*/\1/p' "$$file"); do \
 			echo "fuzz: $$f in $${file%/*}"; \
@@ -169,12 +188,12 @@ test-cpp-asan: build/asan/prefix/.done build/venv/.tools ## the C++ tests under 
 
 test-python: build/venv/.pyfeed ## Python tests, against the installed wheel
 	python -m pytest
-	python -m mypy.stubtest pyfeed --concise --ignore-disjoint-bases
+	python -m mypy.stubtest pyfeed pyfeed_worker --concise --ignore-disjoint-bases
 
 test-wheel: dist/.done ## what the wheel holds, needs and claims; that it works with nothing else there
 	tests/wheel/check.sh dist/pyfeed-*.whl
 
 clean: ## remove all that was built
-	rm -rf build dist python/*.egg-info python/pyfeed/lib python/pyfeed/include python/pyfeed/*.so
+	rm -rf build dist python/*.egg-info python/pyfeed/lib python/pyfeed/include python/pyfeed*/*.so
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -8,10 +8,13 @@ require (
 	github.com/sbinet/npyio v0.9.0
 	golang.org/x/sys v0.49.0
 	google.golang.org/protobuf v1.36.12
+	gorgonia.org/cu v0.9.6
 )
 
 require (
+	github.com/google/uuid v1.1.1 // indirect
 	github.com/nlpodyssey/gopickle v0.3.0 // indirect
+	github.com/pkg/errors v0.9.1 // indirect
 	golang.org/x/text v0.14.0 // indirect
 	gonum.org/v1/gonum v0.14.0 // indirect
 )

@@ -1,9 +1,12 @@
-"""Builds the Go library, then the extension on top of it. All else is in pyproject.toml."""
+"""Builds the Go library, the extension on top of it, and the workers' own. All else is in pyproject.toml."""
 
+import importlib.util
+import os
 import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy
 from setuptools import Extension, setup
@@ -26,13 +29,22 @@ def glibc_needed(binary: Path) -> int:
     return max(map(int, versions), default=0)
 
 
+def environment() -> dict[str, str]:
+    """That of the build, with the folder of cuda.h: from NVIDIA's wheel, a build requirement, unless it is given."""
+    wheel = importlib.util.find_spec("nvidia") and importlib.util.find_spec("nvidia.cuda_runtime")
+    for folder in wheel.submodule_search_locations if wheel else []:
+        if Path(folder, "include/cuda.h").exists():
+            return {"CUDA_INCLUDE": str(Path(folder, "include"))} | os.environ
+    return dict(os.environ)
+
+
 class BuildExt(build_ext):
     """Puts the library, its headers and its CMake and pkg-config files into the package first."""
 
     def build_extensions(self) -> None:
         package = Path(self.build_lib, "pyfeed").resolve()
         library = Path(self.build_temp, LIBRARY).resolve()
-        subprocess.run([ROOT / "capi/build.sh", library], check=True)
+        subprocess.run([ROOT / "capi/build.sh", library], check=True, env=environment())
         subprocess.run([ROOT / "cmake/install.sh", library, package], check=True)
 
         # A wheel has no symbolic links, and a copy under a second name could end up as a second
@@ -61,14 +73,34 @@ class BdistWheel(bdist_wheel):
 
     def get_tag(self) -> tuple[str, str, str]:
         python, abi, platform = super().get_tag()
-        built = Path(self.get_finalized_command("build").build_lib, "pyfeed")
-        binaries = [*built.glob("*.so"), *built.glob(f"lib/{LIBRARY}")]
+        built = Path(self.get_finalized_command("build").build_lib)
+        binaries = [*built.glob("*/*.so"), *built.glob(f"*/lib/{LIBRARY}")]
         if binaries and platform.startswith("linux_"):
             # Nobody else's library is needed (tests/wheel checks it), so glibc's version is all
             # there is to say. 2.17 is the oldest that pip and NumPy have a tag for.
             minor = max(17, *map(glibc_needed, binaries))
             platform = platform.replace("linux_", f"manylinux_2_{minor}_", 1)
         return python, abi, platform
+
+
+def extension(name: str, sources: list[str], **more: Any) -> Extension:
+    """An extension for every CPython there is from 3.11 on. C files of ours are relative to this one."""
+    return Extension(
+        name,
+        sources=sorted(str(c.relative_to(ROOT)) for pattern in sources for c in ROOT.glob(pattern)),
+        depends=sorted(str(h.relative_to(ROOT)) for h in [*ROOT.glob("python/**/native/*.h"), *ROOT.glob("capi/*.h")]),
+        include_dirs=["capi", "python/native", numpy.get_include()],
+        define_macros=[
+            ("Py_LIMITED_API", "0x030B0000"),
+            ("NPY_TARGET_VERSION", "NPY_1_23_API_VERSION"),
+            ("NPY_NO_DEPRECATED_API", "NPY_1_23_API_VERSION"),
+            *more.pop("macros", []),
+        ],
+        extra_compile_args=["-O2", "-g0", "-fvisibility=hidden", "-Wall", "-Wextra"],
+        extra_link_args=["-Wl,-z,now", *more.pop("link_args", [])],
+        py_limited_api=True,
+        **more,
+    )
 
 
 setup(
@@ -80,20 +112,15 @@ setup(
         "bdist_wheel": {"py_limited_api": "cp311"},
     },
     ext_modules=[
-        Extension(
-            "pyfeed._native",
-            sources=sorted(str(c.relative_to(ROOT)) for c in ROOT.glob("python/native/*.c")),
-            depends=sorted(str(h.relative_to(ROOT)) for h in ROOT.glob("python/native/*.h")),
-            include_dirs=["capi", numpy.get_include()],
-            define_macros=[
-                ("Py_LIMITED_API", "0x030B0000"),
-                ("NPY_TARGET_VERSION", "NPY_1_23_API_VERSION"),
-                ("NPY_NO_DEPRECATED_API", "NPY_1_23_API_VERSION"),
-            ],
-            libraries=[f":{LIBRARY}"],
-            extra_compile_args=["-O2", "-g0", "-fvisibility=hidden", "-Wall", "-Wextra"],
-            extra_link_args=["-Wl,-rpath,$ORIGIN/lib", "-Wl,-z,now"],
-            py_limited_api=True,
-        )
+        extension(
+            "pyfeed._native", ["python/native/*.c"], libraries=[f":{LIBRARY}"], link_args=["-Wl,-rpath,$ORIGIN/lib"]
+        ),
+        # It takes arrays as the other does, but has no libpyfeed below it.
+        extension(
+            "pyfeed_worker._native",
+            ["python/pyfeed_worker/native/*.c", "python/native/arrays.c", "capi/gather.c", "capi/words.c"],
+            macros=[("PYFEED_LOD_MODULE", '"pyfeed_worker._lod"')],
+            link_args=["-Wl,--version-script=python/pyfeed_worker/native/exports.map"],
+        ),
     ],
 )

@@ -25,17 +25,24 @@ say "$(basename "$wheel"), $(stat -c %s "$wheel") bytes"
 package=$work/wheel/pyfeed
 library=$package/lib/libpyfeed.so.0
 extension=$package/_native.abi3.so
+worker=$work/wheel/pyfeed_worker/_native.abi3.so
 
 # One library, one SONAME: a second copy in the wheel could become a second Go runtime.
-expect "ELF files" "_native.abi3.so lib/libpyfeed.so.0" \
-	"$(cd "$package" && LC_ALL=C grep -rla $'^\x7fELF' . | sed 's,^\./,,' | sort | xargs)"
+expect "ELF files" "pyfeed/_native.abi3.so pyfeed/lib/libpyfeed.so.0 pyfeed_worker/_native.abi3.so" \
+	"$(cd "$work/wheel" && LC_ALL=C grep -rla $'^\x7fELF' . | sed 's,^\./,,' | sort | xargs)"
 expect "SONAME of the library" libpyfeed.so.0 "$(dynamic "$library" SONAME)"
 expect "the library needs" libc.so.6 "$(dynamic "$library" NEEDED)"
 expect "the extension needs, apart from libc" libpyfeed.so.0 \
 	"$(dynamic "$extension" NEEDED | sed 's/libc\.so\.6 *//')"
+# The CUDA driver is opened when it is asked for: a library that asked the loader for it would not load without one.
+expect "what the library wants of the CUDA driver" "" "$(nm -D --undefined-only "$library" | grep -o ' cu[A-Z].*' || true)"
 # shellcheck disable=SC2016
 expect "search path of the extension" '$ORIGIN/lib' "$(dynamic "$extension" 'RPATH|RUNPATH')"
 expect "the extension exports" PyInit__native "$(nm -D --defined-only "$extension" | cut -d' ' -f3)"
+# Workers are forked and killed: nothing of Go's.
+expect "the workers' extension needs" libc.so.6 "$(dynamic "$worker" NEEDED)"
+expect "search path of the workers' extension" "" "$(dynamic "$worker" 'RPATH|RUNPATH')"
+expect "the workers' extension exports" PyInit__native "$(nm -D --defined-only "$worker" | cut -d' ' -f3)"
 expect "exports of the library that are not pf_*" "" \
 	"$(nm -D --defined-only "$library" | cut -d' ' -f3 | grep -v '^pf_' || true)"
 expect "functions of pyfeed.h" \
@@ -64,6 +71,12 @@ for tool in go cc gcc clang; do
 		die "$tool is still on PATH"
 done
 "${clean[@]}" "$work/venv/bin/python" "$here/push_pop.py"
+
+# What there is instead of a CUDA driver here is no library, whatever the machine has: the reason is the loader's.
+mkdir "$work/driver"
+echo "no driver" >"$work/driver/libcuda.so.1"
+expect "reason why there is no device" "$work/driver/libcuda.so.1: file too short" \
+	"$("${clean[@]}" LD_LIBRARY_PATH="$work/driver" "$work/venv/bin/python" -c 'import pyfeed; print(pyfeed.cuda.reason())')"
 
 # NumPy is asked for from 1.23 on, while the extension is built with a later one.
 if "$work/venv/bin/python" -m pip install --quiet --only-binary=:all: 'numpy==1.23.*' 2>/dev/null; then

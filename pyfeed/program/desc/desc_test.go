@@ -209,7 +209,11 @@ func comparable(p *Program) *Program {
 }
 
 func TestRoundTrips(t *testing.T) {
-	for seed := range int64(2000) {
+	programs := int64(2000)
+	if testing.Short() {
+		programs = 200
+	}
+	for seed := range programs {
 		p := randomProgram(seed)
 		data := Marshal(p)
 		back, err := Unmarshal(data)

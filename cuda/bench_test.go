@@ -1,0 +1,56 @@
+package cuda
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+)
+
+// batch takes a tuple of 4 KiB all the way, and back.
+func batch(tb testing.TB, s *Stager, stream uint64) {
+	in := pyfeed.NewTuple(1)
+	shape(tb, in, 0, pyfeed.Uint8, 4096)
+	if err := s.Take(in); err != nil {
+		tb.Fatal(err)
+	}
+	out := send(tb, s, in)
+	r := resident(out)
+	if err := r.Use(stream); err != nil {
+		tb.Fatal(err)
+	}
+	if err := r.Release(stream); err != nil {
+		tb.Fatal(err)
+	}
+	out.Release()
+}
+
+func TestNothingIsAllocated(t *testing.T) {
+	each(t, func(t *testing.T, k kind) {
+		d := k.device(t, nil)
+		s := newStager(d, 2)
+		defer s.Close()
+		stream, err := d.port.NewStream()
+		fine(t, err)
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		for range 100 { // until there is one of everything
+			batch(t, s, stream)
+		}
+		if n := testing.AllocsPerRun(200, func() { batch(t, s, stream) }); n != 0 {
+			t.Errorf("expected no allocation a batch, found %v", n)
+		}
+		fine(t, d.port.SynchronizeStream(stream), d.port.DestroyStream(stream))
+	})
+}
+
+// BenchmarkPutNext is what a batch costs the host, on the twin.
+func BenchmarkPutNext(b *testing.B) {
+	onTwin.begin(b)
+	s := newStager(onTwin.device(b, nil), 2)
+	defer s.Close()
+	b.ReportAllocs()
+	for b.Loop() {
+		batch(b, s, 1)
+	}
+}

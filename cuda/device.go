@@ -1,0 +1,540 @@
+package cuda
+
+import (
+	"runtime"
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/pyfeed/trace"
+	"github.com/pyfeed/pyfeed/pyfeed/wait"
+)
+
+// chunk is what one call copies at most: copy engines ignore priorities, so a long copy would delay the trainer's own small
+// ones. Replaced by tests.
+var chunk = 16 << 20
+
+const (
+	// Copies that are under way at a time: one that runs, and one behind it, so that the copy engine does not run dry.
+	mostInFlight = 2
+	// Pieces of memory that are set aside at a time.
+	mostAside = 16
+)
+
+// Device is a device while somebody feeds it. It has two threads of its own. The engine makes the calls that copy, in the
+// order of the jobs; it waits for the device only where memory is freed, or an error leaves it in doubt what is under way. The
+// lander sleeps in the driver until a copy is done.
+type Device struct {
+	place pyfeed.Place
+	name  string // of the place
+	port  port
+
+	mu      sync.Mutex
+	engine  sync.Cond // for jobs, or for room in flight
+	lander  sync.Cond // for what flies
+	jobs    []job     // from first on
+	first   int
+	running job
+	flight  [mostInFlight]landing
+	flying  int
+	refs    int
+	over    bool // nothing more will fly
+	lost    error
+	streams []uint64 // of consumers that are gone, for the next
+	dead    bool     // the engine has had a fault, and nobody runs jobs
+	blind   bool     // the lander has had one, and nobody sees what lands
+	ended   chan struct{}
+
+	// The engine's own.
+	chunks  [mostInFlight]event // behind chunks that are not the last of their tuple
+	chunkAt int
+	aside   []stretch // memory with which something unknown is done
+}
+
+// stretch is memory of the device's.
+type stretch struct {
+	addr uint64
+	size int
+}
+
+// A job is something for the engine to do. abandon is for one that will not be run, or not to its end, since the engine
+// is no more.
+type job interface {
+	run(d *Device)
+	abandon(err error)
+}
+
+// landing is a copy under way.
+type landing struct {
+	event event
+	slot  *slot // whose last chunk it is, or nil
+	bytes int
+	timer timer // runs while there is a recording
+}
+
+var devices struct {
+	mu  sync.Mutex
+	all map[pyfeed.Place]*Device
+}
+
+// threads are those of all devices. They do not wait for each other's end.
+var threads sync.Map
+
+// open is the device of a place, begun if nobody feeds it yet, with a reference for the caller. Another takes the place of
+// one that is lost, or says why not.
+func open(place pyfeed.Place) (*Device, error) {
+	if place.Kind == pyfeed.CUDAPinned { // which is pinned for all devices
+		place = pyfeed.CUDAPlace(0)
+	}
+	devices.mu.Lock()
+	defer devices.mu.Unlock()
+	if d := devices.all[place]; d != nil && d.err() == nil {
+		return d.retain(), nil
+	}
+	p, err := newPort(int(place.Device))
+	if err != nil {
+		return nil, about(place, err)
+	}
+	d, err := begin(place, p)
+	if err != nil {
+		return nil, err
+	}
+	if devices.all == nil {
+		devices.all = map[pyfeed.Place]*Device{}
+	}
+	devices.all[place] = d
+	return d, nil
+}
+
+// begin starts the threads. It owns the port.
+func begin(place pyfeed.Place, p port) (*Device, error) {
+	d := &Device{place: place, name: place.String(), port: p, refs: 1, ended: make(chan struct{})}
+	d.engine.L, d.lander.L = &d.mu, &d.mu
+	started := make(chan error, 2)
+	wait.Go(func() { d.submits(started) }, func(fault error) { started <- d.fault(fault) })
+	if err := <-started; err != nil {
+		<-d.ended
+		return nil, about(place, err)
+	}
+	return d, nil
+}
+
+// fault is the end of the engine but for those who wait for it.
+func (d *Device) fault(fault error) error {
+	_ = d.port.Drain() // what is abandoned may be under way
+	d.mu.Lock()
+	err := d.broken(fault)
+	d.dead, d.over = true, true
+	jobs := d.jobs[d.first:]
+	if d.running != nil {
+		jobs = append([]job{d.running}, jobs...)
+	}
+	d.jobs, d.first, d.running = nil, 0, nil
+	d.lander.Signal()
+	d.mu.Unlock()
+	for _, j := range jobs {
+		j.abandon(err)
+	}
+	return err
+}
+
+// crashed is the end of the lander. The engine goes on, to say why nothing works any more.
+func (d *Device) crashed(fault error) error {
+	_ = d.port.Drain()
+	d.mu.Lock()
+	err := d.broken(fault)
+	d.blind = true
+	flight := d.flight
+	d.flight, d.flying = [mostInFlight]landing{}, 0
+	d.engine.Signal()
+	d.mu.Unlock()
+	for _, l := range flight {
+		if l.slot != nil {
+			l.slot.abandon(err)
+		}
+	}
+	return err
+}
+
+// broken is for the lock's holder.
+func (d *Device) broken(fault error) error {
+	err := pyfeed.Errorf(pyfeed.Fault, "a thread of %v: %v", d.place, fault)
+	d.lose(err)
+	return err
+}
+
+func (d *Device) retain() *Device {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.refs++
+	return d
+}
+
+// drop takes a reference away. With the last one the device is let go of, which is done when drop comes back, unless
+// it is one of the devices' threads that calls it.
+func (d *Device) drop() {
+	devices.mu.Lock()
+	d.mu.Lock()
+	d.refs--
+	over := d.refs == 0
+	if over && devices.all[d.place] == d {
+		delete(devices.all, d.place)
+	}
+	d.engine.Signal()
+	d.mu.Unlock()
+	devices.mu.Unlock()
+	_, ours := threads.Load(syscall.Gettid())
+	if over && !ours {
+		<-d.ended
+	}
+}
+
+// submit hands the engine a job.
+func (d *Device) submit(j job) {
+	d.mu.Lock()
+	if d.dead {
+		err := d.lost
+		d.mu.Unlock()
+		j.abandon(err)
+		return
+	}
+	if d.first > 0 && len(d.jobs) == cap(d.jobs) { // rather than grow
+		n := copy(d.jobs, d.jobs[d.first:])
+		clear(d.jobs[n:])
+		d.jobs, d.first = d.jobs[:n], 0
+	}
+	d.jobs = append(d.jobs, j)
+	d.engine.Signal()
+	d.mu.Unlock()
+}
+
+// err is why the device can do nothing more, or nil.
+func (d *Device) err() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.lost
+}
+
+// lose is for the lock's holder.
+func (d *Device) lose(err error) {
+	if d.lost == nil {
+		d.lost = err
+	}
+}
+
+// failed makes a port's error ours, and notes whether it is the device's last.
+func (d *Device) failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	ours := about(d.place, err)
+	if lost(err) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.lose(ours)
+	}
+	return ours
+}
+
+// attach makes this thread one of the device's, for good: it goes with its goroutine.
+func (d *Device) attach() error {
+	runtime.LockOSThread()
+	threads.Store(syscall.Gettid(), nil)
+	return d.port.Attach()
+}
+
+func (d *Device) detach() {
+	_ = d.port.Detach() // an error says that the device is gone already, here and below
+	threads.Delete(syscall.Gettid())
+}
+
+// submits is the engine's thread.
+func (d *Device) submits(started chan<- error) {
+	defer close(d.ended)
+	defer d.detach()
+	err := d.attach()
+	if err == nil {
+		err = d.start()
+	}
+	landed := make(chan struct{})
+	if err == nil {
+		attached := make(chan error, 2)
+		wait.Go(func() {
+			defer close(landed)
+			d.lands(attached)
+		}, func(fault error) { attached <- d.crashed(fault) })
+		err = <-attached
+	} else {
+		close(landed)
+	}
+	started <- err
+	for err == nil && d.turn() {
+	}
+	<-landed
+	d.stop()
+	_ = d.port.Close()
+}
+
+// start gets what copies need.
+func (d *Device) start() error {
+	if err := d.port.Start(); err != nil {
+		return err
+	}
+	for i := range d.chunks {
+		e, err := d.port.NewEvent()
+		if err != nil {
+			return err
+		}
+		d.chunks[i] = e
+	}
+	return nil
+}
+
+// stop gives back what start got.
+func (d *Device) stop() {
+	for _, e := range d.chunks {
+		if e != 0 {
+			_ = d.port.DestroyEvent(e)
+		}
+	}
+	d.letGo()
+	for _, s := range d.streams {
+		_ = d.port.DestroyStream(s)
+	}
+	_ = d.port.Stop()
+}
+
+// newStream is a stream that nobody has.
+func (d *Device) newStream() (uint64, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if n := len(d.streams); n > 0 {
+		s := d.streams[n-1]
+		d.streams = d.streams[:n-1]
+		return s, nil
+	}
+	return d.port.NewStream()
+}
+
+// keepStream is the end of a stream's owner. Tuples that were used on it may live longer: when they go, an event is
+// recorded there.
+func (d *Device) keepStream(s uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.streams = append(d.streams, s)
+}
+
+// turn does the next job; false: nobody is left.
+func (d *Device) turn() bool {
+	j := d.next()
+	if j == nil {
+		return false
+	}
+	j.run(d)
+	d.mu.Lock()
+	d.running = nil
+	d.mu.Unlock()
+	return true
+}
+
+// next waits for a job; nil: nobody is left.
+func (d *Device) next() job {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for d.first == len(d.jobs) && d.refs > 0 {
+		d.engine.Wait()
+	}
+	if d.first == len(d.jobs) {
+		d.over = true
+		d.lander.Signal()
+		return nil
+	}
+	j := d.jobs[d.first]
+	d.jobs[d.first] = nil
+	if d.first++; d.first == len(d.jobs) {
+		d.jobs, d.first = d.jobs[:0], 0
+	}
+	d.running = j
+	return j
+}
+
+// lands is the lander's thread. It waits for the copies, in their order.
+func (d *Device) lands(attached chan<- error) {
+	defer d.detach()
+	err := d.attach()
+	attached <- err
+	if err != nil {
+		return
+	}
+	var lane trace.Lane
+	defer lane.Done()
+	track, done := "copies to "+d.name, int64(0)
+	for {
+		l, more := d.oldest()
+		if !more {
+			return
+		}
+		err := d.settle(l.event)
+		if l.timer.running {
+			now := trace.Now()
+			if took := d.port.Took(l.timer); took >= 0 {
+				trace.TransferSpan(lane.Track(track), d.name, max(now-took, done), now, l.bytes)
+			}
+			done = now
+		}
+		d.landed()
+		if l.slot != nil {
+			l.slot.end(err)
+		}
+	}
+}
+
+// settle waits until what is before the event is done. Whoever cannot tell has lost the device: the copy may still read
+// the host's memory, which is somebody else's next.
+func (d *Device) settle(e event) error {
+	err := d.port.Synchronize(e)
+	if err != nil && !lost(err) {
+		err = d.port.Drain()
+	}
+	return d.fatal(err)
+}
+
+// fatal is an error after which nothing is certain.
+func (d *Device) fatal(err error) error {
+	if err == nil {
+		return nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lose(about(d.place, err))
+	return d.lost
+}
+
+// oldest waits for the copy that began first; false: there will be no more.
+func (d *Device) oldest() (l landing, more bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for d.flying == 0 && !d.over {
+		d.lander.Wait()
+	}
+	return d.flight[0], d.flying > 0
+}
+
+// landed is the end of the oldest copy, whose event may be used again.
+func (d *Device) landed() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	copy(d.flight[:], d.flight[1:d.flying])
+	d.flying--
+	d.flight[d.flying] = landing{}
+	d.engine.Signal()
+}
+
+// room waits until one more copy may be under way.
+func (d *Device) room() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for d.flying == mostInFlight && !d.blind {
+		d.engine.Wait()
+	}
+	if d.blind {
+		return d.lost
+	}
+	return nil
+}
+
+// fly notes that a copy is under way, for which there was room.
+func (d *Device) fly(l landing) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.blind {
+		return d.lost
+	}
+	d.flight[d.flying] = l
+	d.flying++
+	d.lander.Signal()
+	return nil
+}
+
+// copy brings a slot's tuple under way, chunk by chunk. After an error nothing of it is under way.
+func (d *Device) copy(s *slot) (err error) {
+	defer func() {
+		if err != nil {
+			_ = d.fatal(d.port.Drain())
+		}
+	}()
+	total := s.bytes // once the last chunk is under way the slot may land, and be another tuple's
+	for at := 0; at < total; {
+		if err := d.room(); err != nil {
+			return err
+		}
+		n := min(chunk, total-at)
+		l := landing{event: s.copied, slot: s, bytes: n}
+		if at+n < total {
+			l.event, l.slot = d.chunks[d.chunkAt], nil
+			d.chunkAt = (d.chunkAt + 1) % mostInFlight
+		}
+		l.timer, err = d.port.Copy(s.memory.addr+uint64(at), unsafe.Add(s.from, at), n, l.event, trace.On())
+		if err != nil {
+			return d.failed(err)
+		}
+		if at += n; at == total {
+			s.become(underway)
+		}
+		if err := d.fly(l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// resize gives a slot at least so much memory.
+func (d *Device) resize(s *slot, bytes int) error {
+	d.free(s)
+	size := slabSize(bytes)
+	addr, err := d.port.Alloc(size)
+	if err != nil && len(d.aside) > 0 && !lost(err) {
+		d.letGo()
+		addr, err = d.port.Alloc(size)
+	}
+	if err != nil {
+		return d.failed(outOfMemory(err, "device memory", size))
+	}
+	s.memory = stretch{addr, size}
+	memory.CountSlab(memory.DeviceSlab, size)
+	return nil
+}
+
+// free gives a slot's memory back, with which nothing is done any more.
+func (d *Device) free(s *slot) {
+	d.release(s.memory)
+	s.memory = stretch{}
+}
+
+func (d *Device) release(m stretch) {
+	if m.size > 0 {
+		_ = d.port.Free(m.addr)
+		memory.CountSlab(memory.DeviceSlab, -m.size)
+	}
+}
+
+// setAside keeps a slot's memory: nobody knows what is done with it, and to wait for all that the device does would break
+// the captures of others. The driver waits when it is freed.
+func (d *Device) setAside(s *slot) {
+	if len(d.aside) == mostAside {
+		d.release(d.aside[0])
+		d.aside = append(d.aside[:0], d.aside[1:]...)
+	}
+	d.aside = append(d.aside, s.memory)
+	s.memory = stretch{}
+}
+
+// letGo frees all that was set aside.
+func (d *Device) letGo() {
+	for _, m := range d.aside {
+		d.release(m)
+	}
+	d.aside = d.aside[:0]
+}

@@ -1,0 +1,1255 @@
+package cuda
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/pyfeed/trace"
+	"github.com/pyfeed/pyfeed/tests/fakecuda"
+)
+
+// The fake driver finds work that has no order with other work on the same memory, and streams and copies can be held.
+
+// soon is for what happens at once, or never.
+const soon = 30 * time.Second
+
+// fakes is a Stager to device 0 of the fake driver and a consumer's stream there.
+func fakes(t testing.TB, depth int, tap func(string) error) (*Stager, uint64) {
+	t.Helper()
+	onFake.begin(t)
+	return newStager(onFake.device(t, tap), depth), consumer(t, 0, true)
+}
+
+// consumer is a trainer's stream.
+func consumer(t testing.TB, device int, nonBlocking bool) uint64 {
+	t.Helper()
+	stream, code := fakecuda.NewStream(device, nonBlocking)
+	success(t, code)
+	t.Cleanup(func() { fakecuda.DestroyStream(stream) })
+	return stream
+}
+
+func success(t testing.TB, code int) {
+	t.Helper()
+	if code != 0 {
+		t.Fatalf("the fake driver answered %d", code)
+	}
+}
+
+// at is a slot's memory.
+func at(s *pyfeed.LoDTensor) fakecuda.Range {
+	return fakecuda.Range{Address: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(s.Data)))), Bytes: uint64(len(s.Data))}
+}
+
+// reads is a kernel that reads a tuple.
+func reads(t testing.TB, stream uint64, out *pyfeed.Tuple) {
+	t.Helper()
+	success(t, fakecuda.Kernel(stream, 0, at(&out.Slots[0]), fakecuda.Range{}, 0))
+}
+
+// hazards is how many there were, which are then forgotten.
+func hazards() int64 {
+	defer fakecuda.Reset()
+	return fakecuda.Count("hazards")
+}
+
+// without runs a test with all calls, which makes no hazards, and without each of some, which does.
+func without(t *testing.T, calls []string, test func(t *testing.T, dropped string)) {
+	for _, dropped := range append([]string{""}, calls...) {
+		t.Run("without "+dropped, func(t *testing.T) {
+			test(t, dropped)
+			if n := hazards(); (n == 0) != (dropped == "") {
+				t.Errorf("found %d hazards", n)
+			}
+		})
+	}
+}
+
+// expectFault checks that an error is the driver's, and says so.
+func expectFault(t testing.TB, what string, err error, code int, name string) {
+	t.Helper()
+	var e *pyfeed.Error
+	if !errors.As(err, &e) || e.Kind != pyfeed.CUDAError || e.CUDA == nil || e.CUDA.Code != code || e.CUDA.Name != name ||
+		!strings.Contains(err.Error(), "CUDAPlace(0)") {
+		t.Errorf("%s: expected %s of CUDAPlace(0), found %v", what, name, err)
+	}
+}
+
+func expectKind(t testing.TB, what string, err error, kind pyfeed.Kind, words string) {
+	t.Helper()
+	var e *pyfeed.Error
+	if !errors.As(err, &e) || e.Kind != kind || !strings.Contains(err.Error(), words) {
+		t.Errorf("%s: expected %q, found %v", what, words, err)
+	}
+}
+
+// Sizes from 1 byte to several chunks, one to three slots: each is, in the order of the consumer's stream, what was sent.
+func TestFakeOrderAndContent(t *testing.T) {
+	s, stream := fakes(t, 2, nil)
+	defer s.Close()
+	recording, err := trace.Start(0) // copies are timed then
+	fine(t, err)
+	defer recording.Stop()
+	r := rand.New(rand.NewPCG(5, 5))
+	type check struct {
+		sum      fakecuda.Hashed
+		expected uint64
+	}
+	var checks []check
+	for i := range 300 {
+		if i == 150 {
+			recording.Stop()
+		}
+		in := pyfeed.NewTuple(1 + i%3)
+		for k := range in.Slots {
+			n := 1 + r.IntN(1<<r.IntN(18))
+			if i%100 == 99 && k == 0 {
+				n = 2*chunk + r.IntN(1000)
+			}
+			shape(t, in, k, pyfeed.Uint8, n)
+		}
+		fine(t, s.Take(in))
+		var expected []uint64
+		for k := range in.Slots {
+			fill(in.Slots[k].Data, uint64(10*i+k))
+			expected = append(expected, fakecuda.Hash(in.Slots[k].Data))
+		}
+		out := send(t, s, in)
+		fine(t, resident(out).Use(stream))
+		for k := range out.Slots {
+			m := at(&out.Slots[k])
+			sum, code := fakecuda.Sum(stream, m.Address, m.Bytes)
+			success(t, code)
+			checks = append(checks, check{sum, expected[k]})
+		}
+		out.Release()
+	}
+	for i, c := range checks {
+		if found, code := c.sum.Value(); code != 0 || found != c.expected {
+			t.Fatalf("slot %d: expected the hash %#x, found %#x, code %d", i, c.expected, found, code)
+		}
+	}
+	if n := fakecuda.Count("pageable_copies"); n != 0 {
+		t.Errorf("expected copies from pinned memory, found %d others", n)
+	}
+}
+
+// A slot is used again while the kernel that reads it has not even begun. Without any one of the waits that is noticed.
+func TestFakeNoSlotIsReusedTooEarly(t *testing.T) {
+	without(t, []string{"Wait", "Use", "Release"}, func(t *testing.T, dropped string) {
+		s, stream := fakes(t, 1, func(call string) error {
+			if call == dropped {
+				return errDropped
+			}
+			return nil
+		})
+		for range 4 {
+			success(t, fakecuda.Pause(stream))
+			for i := range s.depth + 2 { // each once
+				out := send(t, s, take(t, s, 1000, uint64(i)))
+				fine(t, resident(out).Use(stream))
+				reads(t, stream, out)
+				out.Release()
+			}
+			out := send(t, s, take(t, s, 1000, 7)) // behind the first kernel
+			success(t, fakecuda.Resume(stream))
+			fine(t, resident(out).Synchronize(ctx))
+			out.Release()
+			success(t, fakecuda.Synchronize(stream)) // or the next round's copies would wait for what is paused then
+		}
+		s.Close()
+	})
+}
+
+// A tuple is copied while the kernel that reads the one before has not even begun, though that one was given back.
+func TestFakeCopiesOverlapKernels(t *testing.T) {
+	for _, depth := range []int{1, pyfeed.Unlimited} {
+		t.Run(fmt.Sprint(depth), func(t *testing.T) {
+			s, stream := fakes(t, depth, nil)
+			defer s.Close()
+			success(t, fakecuda.Pause(stream))
+			for i := range int64(3) {
+				out := send(t, s, take(t, s, 1000, uint64(i)))
+				fine(t, resident(out).Use(stream))
+				reads(t, stream, out)
+				out.Release()
+				if !fakecuda.Await("copies_done", i+1, soon) {
+					t.Errorf("expected tuple %d at the device, found that its copy waits for a kernel", i)
+				}
+			}
+			success(t, fakecuda.Resume(stream))
+		})
+	}
+}
+
+// A slot that gets larger memory, too, is not taken from under the kernel that reads it.
+func TestFakeSlotsThatGrow(t *testing.T) {
+	s, stream := fakes(t, 1, nil)
+	defer s.Close()
+	for i := range 12 {
+		n := 100 + i/3*(3<<20)
+		out := send(t, s, take(t, s, n, uint64(i)))
+		fine(t, resident(out).Use(stream))
+		reads(t, stream, out)
+		fine(t, resident(out).Release(stream))
+		out.Release()
+	}
+}
+
+// The host's memory is somebody else's when the copy out of it is done, not earlier. Without the wait that is noticed.
+func TestFakePinnedMemoryIsReusedOnlyAfterItsCopy(t *testing.T) {
+	without(t, []string{"Synchronize"}, func(t *testing.T, dropped string) {
+		s, _ := fakes(t, 2, func(call string) error {
+			if call == dropped {
+				return errDropped
+			}
+			return nil
+		})
+		success(t, fakecuda.PauseCopies(0))
+		first := take(t, s, 1000, 1)
+		from := unsafe.SliceData(first.Slots[0].Data)
+		expected := bytes.Clone(first.Slots[0].Data)
+		out := send(t, s, first)
+		if dropped != "" {
+			fine(t, resident(out).Synchronize(ctx)) // or so it believes
+		}
+		second := take(t, s, 1000, 2)
+		if same := unsafe.SliceData(second.Slots[0].Data) == from; same != (dropped != "") {
+			t.Errorf("without %q: found that memory is used again: %v", dropped, same)
+		}
+		success(t, fakecuda.ResumeCopies(0))
+		if dropped == "" {
+			if found := download(t, &out.Slots[0]); !bytes.Equal(found, expected) {
+				t.Error("expected what was sent, found other values")
+			}
+			third := take(t, s, 1000, 3)
+			if unsafe.SliceData(third.Slots[0].Data) != from {
+				t.Error("expected memory that is used again after its copy, found other memory")
+			}
+			third.Release()
+		} else {
+			success(t, fakecuda.Synchronize(fakecuda.Streams()[0])) // the copy stream
+		}
+		out.Release()
+		second.Release()
+		s.Close()
+	})
+}
+
+// The wait for a copy fails, which is no reason to believe that the copy is done.
+func TestFakeWaitsThatFail(t *testing.T) {
+	s, _ := fakes(t, 2, nil)
+	defer s.Close()
+	success(t, fakecuda.PauseCopies(0))
+	fakecuda.Fail("cuEventSynchronize", 1, 999, false)
+	first := take(t, s, 1000, 1)
+	from, expected := unsafe.SliceData(first.Slots[0].Data), bytes.Clone(first.Slots[0].Data)
+	out := send(t, s, first)
+	if !fakecuda.Await("cuStreamSynchronize", 1, soon) {
+		t.Error("expected a wait for the copy stream, found none")
+	}
+	second := take(t, s, 1000, 2)
+	if unsafe.SliceData(second.Slots[0].Data) == from {
+		t.Error("expected other memory than that which is being copied, found the same")
+	}
+	success(t, fakecuda.ResumeCopies(0))
+	if found := download(t, &out.Slots[0]); !bytes.Equal(found, expected) {
+		t.Error("expected what was sent, found other values")
+	}
+	out.Release()
+	// Where no wait helps, nothing is certain any more.
+	fakecuda.Fail("cuEventSynchronize", 1, 999, false)
+	fakecuda.Fail("cuStreamSynchronize", 1, 999, false)
+	out, err := s.Put(ctx, second)
+	fine(t, err)
+	expectFault(t, "Synchronize", resident(out).Synchronize(ctx), 999, "CUDA_ERROR_UNKNOWN")
+	out.Release()
+	third := take(t, s, 1000, 3)
+	_, err = s.Put(ctx, third)
+	expectFault(t, "Put", err, 999, "CUDA_ERROR_UNKNOWN")
+	third.Release()
+	success(t, fakecuda.Synchronize(fakecuda.Streams()[0])) // the copy stream: so much for the fake driver's complaint
+}
+
+func TestFakeOutOfDeviceMemory(t *testing.T) {
+	s, stream := fakes(t, 2, nil)
+	defer s.Close()
+	fakecuda.SetMemory(3 * memory.SlabUnit)
+	var held []*pyfeed.Tuple
+	for i := range 3 {
+		held = append(held, send(t, s, take(t, s, 1000, uint64(i))))
+	}
+	for range 3 {
+		out, err := s.Put(ctx, take(t, s, 1000, 9))
+		fine(t, err)
+		err = s.Next(ctx, out)
+		expectFault(t, "Next", err, 2, "CUDA_ERROR_OUT_OF_MEMORY")
+		if err != nil && !strings.Contains(err.Error(), "device memory of 2097152 bytes") {
+			t.Errorf("expected how much was asked for, found %v", err)
+		}
+		expectFault(t, "Use", resident(out).Use(stream), 2, "CUDA_ERROR_OUT_OF_MEMORY")
+		expectFault(t, "Synchronize", resident(out).Synchronize(ctx), 2, "CUDA_ERROR_OUT_OF_MEMORY")
+		expectFault(t, "Download", resident(out).Download(nil, nil), 2, "CUDA_ERROR_OUT_OF_MEMORY")
+		out.Release()
+	}
+	for _, out := range held {
+		out.Release()
+	}
+	fakecuda.SetMemory(64 << 20)
+	for i := range 10 { // the slots that got none get theirs
+		in := take(t, s, 1000, uint64(i))
+		expected := bytes.Clone(in.Slots[0].Data)
+		out := send(t, s, in)
+		if !bytes.Equal(download(t, &out.Slots[0]), expected) {
+			t.Errorf("tuple %d: expected what was sent, found other values", i)
+		}
+		out.Release()
+	}
+}
+
+func TestFakeOutOfPinnedMemory(t *testing.T) {
+	s, _ := fakes(t, 2, nil)
+	defer s.Close()
+	fakecuda.SetPinned(3 * memory.SlabUnit)
+	in := pyfeed.NewTuple(1)
+	shape(t, in, 0, pyfeed.Uint8, 4*memory.SlabUnit)
+	err := s.Take(in)
+	expectFault(t, "Take", err, 2, "CUDA_ERROR_OUT_OF_MEMORY")
+	if err != nil && !strings.Contains(err.Error(), "pinned memory of 8388608 bytes") {
+		t.Errorf("expected how much was asked for, found %v", err)
+	}
+	in.Release()
+	// There is room for this, but for nothing to spare.
+	in = take(t, s, 3*memory.SlabUnit, 1)
+	if n := fakecuda.Count("registered_bytes"); n != 3*memory.SlabUnit {
+		t.Errorf("expected %d bytes registered, found %d", 3*memory.SlabUnit, n)
+	}
+	out := send(t, s, in)
+	fine(t, resident(out).Synchronize(ctx))
+	out.Release()
+	pool := memory.NewPool(memory.Batch)
+	defer pool.Close()
+	in = pyfeed.NewTuple(1)
+	shape(t, in, 0, pyfeed.Uint8, 3*memory.SlabUnit)
+	fine(t, in.Allocate(pool))
+	held := take(t, s, 1, 1) // so that there is no room to move it to
+	_, err = s.Put(ctx, in)
+	expectFault(t, "Put", err, 2, "CUDA_ERROR_OUT_OF_MEMORY")
+	in.Release()
+	held.Release()
+	send(t, s, take(t, s, 1000, 2)).Release()
+}
+
+// scenario has to do with all that there is. It goes on where something fails, and answers whether anything did.
+func scenario(t *testing.T, stream uint64) (err error) {
+	failed := func(e error) bool {
+		if e != nil {
+			err = e
+		}
+		return e != nil
+	}
+	place := pyfeed.CUDAPlace(0)
+	if _, e := Info(0); failed(e) {
+		return err
+	}
+	b := backend{}
+	stager, e := b.NewStager(place, 1)
+	if failed(e) {
+		return err
+	}
+	s := stager.(*Stager)
+	if own, e := b.NewStream(place); !failed(e) {
+		failed(own.Synchronize())
+		own.Close()
+	}
+	page, e := memory.NewSlab(memory.SlabUnit)
+	fine(t, e)
+	if unregister, e := b.Register(place, unsafe.Slice((*byte)(page), memory.SlabUnit)); !failed(e) {
+		unregister()
+	}
+	memory.FreeSlab(page, memory.SlabUnit)
+	var late []*pyfeed.Tuple
+	for i, n := range []int{100, 100, 100, 100, 2*chunk + 1, 100, 100} {
+		in := pyfeed.NewTuple(1)
+		shape(t, in, 0, pyfeed.Uint8, n)
+		if failed(s.Take(in)) {
+			in.Release()
+			continue
+		}
+		fill(in.Slots[0].Data, uint64(i))
+		expected := fakecuda.Hash(in.Slots[0].Data)
+		out, e := s.Put(ctx, in)
+		if failed(e) {
+			in.Release()
+			continue
+		}
+		if failed(s.Next(ctx, out)) {
+			out.Release()
+			continue
+		}
+		r, m := resident(out), at(&out.Slots[0])
+		if !failed(r.Use(stream)) {
+			if sum, code := fakecuda.Sum(stream, m.Address, m.Bytes); code == 0 {
+				if found, code := sum.Value(); code == 0 && found != expected {
+					t.Errorf("tuple %d: expected the hash %#x, found %#x", i, expected, found)
+				}
+			}
+		}
+		switch i {
+		case 0:
+			failed(r.Release(stream))
+		case 1:
+			failed(r.Synchronize(ctx))
+		case 2:
+			data := make([]byte, n)
+			if !failed(r.Download(data, out.Slots[0].Data)) && fakecuda.Hash(data) != expected {
+				t.Error("expected what was sent, downloaded other values")
+			}
+		case 3:
+			late = append(late, out)
+			continue
+		default:
+			failed(r.Synchronize(ctx))
+		}
+		out.Release()
+	}
+	s.Close()
+	for _, out := range late {
+		out.Release()
+	}
+	if len(late) > 0 {
+		<-s.device.ended
+	}
+	return err
+}
+
+// Each call of the driver's fails once, whichever it is: there is an error or not, nothing hangs, nothing is left.
+func TestFakeEveryCallMayFail(t *testing.T) {
+	for _, code := range []int{2, 999} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			onFake.begin(t)
+			chunk = 1 << 20
+			stream := consumer(t, 0, true)
+			if code == 2 { // copies are timed
+				recording, err := trace.Start(0)
+				fine(t, err)
+				defer recording.Stop()
+			}
+			told := 0
+			for nth := 1; ; nth++ {
+				fakecuda.Reset()
+				fakecuda.Fail("*", nth, code, false)
+				err := scenario(t, stream)
+				if fakecuda.Count("failures") == 0 {
+					fine(t, err)
+					if told < nth/10 {
+						t.Errorf("of %d failures: found %d errors", nth-1, told)
+					}
+					break
+				}
+				if err != nil {
+					told++
+					var e *pyfeed.Error
+					if !errors.As(err, &e) || e.CUDA == nil && e.Kind != pyfeed.Unsupported || e.CUDA != nil && e.CUDA.Code != code {
+						t.Errorf("call %d: expected the driver's code %d, found %v", nth, code, err)
+					}
+				}
+				for _, what := range []string{"events", "device", "registered", "pending", "hazards", "misuses", "leaks"} {
+					if n := fakecuda.Count(what); n != 0 {
+						t.Fatalf("call %d, after %v: %s: expected 0, found %d (%s)", nth, err, what, n, fakecuda.Complaint())
+					}
+				}
+				if n := len(fakecuda.Streams()); n != 1 {
+					t.Fatalf("call %d, after %v: expected the consumer's stream, found %d", nth, err, n)
+				}
+			}
+		})
+	}
+}
+
+// The nth copy breaks the device when it runs.
+func TestFakeEveryCopyMayBreakTheDevice(t *testing.T) {
+	for nth, over := 1, false; !over; nth++ {
+		t.Run(fmt.Sprint(nth), func(t *testing.T) {
+			onFake.begin(t)
+			chunk = 1 << 20
+			stream := consumer(t, 0, true)
+			fakecuda.Fail("cuMemcpyHtoDAsync_v2", nth, 700, true)
+			err := scenario(t, stream)
+			if over = fakecuda.Count("failures") == 0; !over {
+				expectFault(t, "the end", err, 700, "CUDA_ERROR_ILLEGAL_ADDRESS")
+			} else if fine(t, err); nth != 10 {
+				t.Errorf("expected 9 copies, found %d", nth-1)
+			}
+			if n := hazards() + fakecuda.Count("misuses"); n != 0 { // and the context is no longer broken
+				t.Errorf("found %d hazards and misuses", n)
+			}
+		})
+	}
+}
+
+// A kernel of the consumer's breaks the device: every call says so, and to end takes no time.
+func TestFakeLostDevice(t *testing.T) {
+	onFake.begin(t)
+	stream := consumer(t, 0, true)
+	d, err := open(pyfeed.CUDAPlace(0))
+	fine(t, err)
+	s := newStager(gone(t, d), 2)
+	before := send(t, s, take(t, s, 1000, 1))
+	fine(t, resident(before).Use(stream), resident(before).Synchronize(ctx))
+	success(t, fakecuda.Kernel(stream, 0, at(&before.Slots[0]), fakecuda.Range{}, 719))
+	fakecuda.Synchronize(stream)
+	spare := take(t, s, 1000, 2)
+	waiting := take(t, s, 1000, 3)
+	out, err := s.Put(ctx, waiting)
+	fine(t, err)
+	const name = "CUDA_ERROR_LAUNCH_FAILED"
+	expectFault(t, "Next", s.Next(ctx, out), 719, name)
+	expectFault(t, "Next again", s.Next(ctx, out), 719, name)
+	_, err = s.Put(ctx, spare)
+	expectFault(t, "Put", err, 719, name)
+	_, err = s.Put(ctx, spare)
+	expectFault(t, "Put again", err, 719, name)
+	for _, tuple := range []*pyfeed.Tuple{before, out} {
+		r := resident(tuple)
+		expectFault(t, "Next", s.Next(ctx, tuple), 719, name)
+		expectFault(t, "Use", r.Use(stream), 719, name)
+		expectFault(t, "Release", r.Release(stream), 719, name)
+		expectFault(t, "Synchronize", r.Synchronize(ctx), 719, name)
+		expectFault(t, "Download", r.Download(make([]byte, 1000), tuple.Slots[0].Data), 719, name)
+	}
+	large := pyfeed.NewTuple(1)
+	shape(t, large, 0, pyfeed.Uint8, 8<<20)
+	expectFault(t, "Take", s.Take(large), 719, name)
+	large.Release()
+	_, err = (backend{}).NewStager(pyfeed.CUDAPlace(0), 2)
+	expectFault(t, "another Stager", err, 719, name)
+	spare.Release()
+	out.Release()
+	before.Release()
+	s.Close()
+}
+
+// The driver goes before us at the end of the process: nothing is said, nothing hangs.
+func TestFakeDriverThatIsGone(t *testing.T) {
+	onFake.begin(t)
+	s := newStager(onFake.device(t, nil), 2)
+	stream, code := fakecuda.NewStream(0, true)
+	success(t, code)
+	held := send(t, s, take(t, s, 1000, 1))
+	fine(t, resident(held).Use(stream), resident(held).Synchronize(ctx))
+	fakecuda.Deinitialize(true)
+	in := take(t, s, 1000, 2)
+	if out, err := s.Put(ctx, in); err != nil {
+		in.Release()
+	} else {
+		expectFault(t, "Next", s.Next(ctx, out), 4, "CUDA_ERROR_DEINITIALIZED")
+		out.Release()
+	}
+	expectFault(t, "Use", resident(held).Use(stream), 4, "CUDA_ERROR_DEINITIALIZED")
+	held.Release()
+	s.Close()
+	<-s.device.ended
+	fakecuda.Deinitialize(false)
+	// What the end of the process would have taken with it.
+	success(t, fakecuda.DestroyStream(stream))
+	fine(t, forget(s.device))
+	fakecuda.Reset()
+}
+
+// forget gives the driver back what a device left there.
+func forget(d *Device) error {
+	p := d.port.(*real)
+	return errors.Join(p.Stop(), p.Close())
+}
+
+// Streams by name, in whose order kernels read.
+func TestFakeStreamsByName(t *testing.T) {
+	s, _ := fakes(t, 1, nil)
+	defer s.Close()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	blocking := consumer(t, 0, false)
+	for i := range 24 {
+		stream := []uint64{0, 1, 2, blocking}[i%4]
+		in := take(t, s, 1000, uint64(i))
+		expected := fakecuda.Hash(in.Slots[0].Data)
+		out := send(t, s, in)
+		fine(t, resident(out).Use(stream))
+		m := at(&out.Slots[0])
+		sum, code := fakecuda.Sum(stream, m.Address, m.Bytes)
+		success(t, code)
+		if i%3 == 0 {
+			fine(t, resident(out).Release(stream))
+		}
+		out.Release()
+		if i%5 == 0 {
+			if found, code := sum.Value(); code != 0 || found != expected {
+				t.Errorf("stream %d: expected the hash %#x, found %#x", stream, expected, found)
+			}
+		} else {
+			defer func() { _, _ = sum.Value() }()
+		}
+	}
+}
+
+// Used on stream 2 of this thread, dropped by another: there is an event behind what this thread has submitted.
+func TestFakeStreamOfAnotherThread(t *testing.T) {
+	without(t, []string{"Release"}, func(t *testing.T, dropped string) {
+		s, _ := fakes(t, 1, func(call string) error {
+			if call == dropped {
+				return errDropped
+			}
+			return nil
+		})
+		runtime.LockOSThread()
+		success(t, fakecuda.Pause(2))
+		for range 6 {
+			out := send(t, s, take(t, s, 1000, 1))
+			fine(t, resident(out).Use(2))
+			reads(t, 2, out)
+			var all sync.WaitGroup
+			all.Go(out.Release)
+			all.Wait()
+			if s.slots == s.depth+2 {
+				success(t, fakecuda.Resume(2))
+			}
+		}
+		success(t, fakecuda.Synchronize(2))
+		s.Close()
+		runtime.UnlockOSThread()
+	})
+}
+
+func TestFakeForeignAndDestroyedStreams(t *testing.T) {
+	s, stream := fakes(t, 1, nil)
+	defer s.Close()
+	theirs := consumer(t, 1, true)
+	old, code := fakecuda.NewStream(0, true)
+	success(t, code)
+	success(t, fakecuda.DestroyStream(old))
+	out := send(t, s, take(t, s, 1000, 1))
+	fine(t, resident(out).Synchronize(ctx)) // what is there needs no wait, but the same care
+	r := resident(out)
+	touched := func() int64 { return fakecuda.Calls("cuStreamWaitEvent") + fakecuda.Calls("cuEventRecord") }
+	for range 2 {
+		before := touched()
+		expectKind(t, "Use of another device's", r.Use(theirs), pyfeed.Invalid, "stream: expected one of the primary context of CUDAPlace(0)")
+		if n := touched() - before; n != 0 {
+			t.Errorf("expected another device's stream untouched, found %d calls", n)
+		}
+		expectKind(t, "Release on another device's", r.Release(theirs), pyfeed.Invalid, "stream: expected one of the primary context of CUDAPlace(0)")
+		expectFault(t, "Use of a destroyed one", r.Use(old), 400, "CUDA_ERROR_INVALID_HANDLE")
+		expectFault(t, "Release on a destroyed one", r.Release(old), 400, "CUDA_ERROR_INVALID_HANDLE")
+		fine(t, r.Use(stream))
+		reads(t, stream, out)
+	}
+	out.Release()
+	success(t, fakecuda.Synchronize(stream))
+	if n := fakecuda.Count("misuses"); n == 0 {
+		t.Error("expected the fake driver's complaint of a destroyed stream, found none")
+	}
+	if n := hazards(); n != 0 { // and the misuses are forgotten
+		t.Errorf("found %d hazards", n)
+	}
+}
+
+// A stream of ours may be closed while tuples are held that were used on it: it is asked once more when they go.
+func TestFakeStreamsGoBeforeTheirTuples(t *testing.T) {
+	onFake.begin(t)
+	d, err := open(pyfeed.CUDAPlace(0))
+	fine(t, err)
+	s := newStager(gone(t, d), 1)
+	defer s.Close()
+	for i := range 3 {
+		stream, err := (backend{}).NewStream(pyfeed.CUDAPlace(0))
+		fine(t, err)
+		out := send(t, s, take(t, s, 1000, uint64(i)))
+		fine(t, resident(out).Use(stream.Number()))
+		reads(t, stream.Number(), out)
+		fine(t, stream.Synchronize())
+		stream.Close()
+		out.Release()
+	}
+	if n := len(fakecuda.Streams()); n != 2 {
+		t.Errorf("expected the copy stream and one that is used again, found %d", n)
+	}
+}
+
+// A stream that is being captured is refused before it is touched.
+func TestFakeCapturedStreams(t *testing.T) {
+	s, stream := fakes(t, 1, nil)
+	defer s.Close()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	captured := consumer(t, 0, true)
+	success(t, fakecuda.PauseCopies(0))
+	for i, state := range []string{"under way", "there"} {
+		out := send(t, s, take(t, s, 1000, uint64(i)))
+		if state == "there" {
+			fine(t, resident(out).Synchronize(ctx))
+		}
+		success(t, fakecuda.BeginCapture(captured, fakecuda.Global))
+		expectKind(t, "Use", resident(out).Use(captured), pyfeed.State, "CUDAPlace(0): the stream is being captured into a graph")
+		expectKind(t, "Release", resident(out).Release(captured), pyfeed.State, "CUDAPlace(0): the stream is being captured into a graph")
+		fine(t, resident(out).Use(stream))
+		out.Release()
+		success(t, fakecuda.EndCapture(captured))
+		success(t, fakecuda.ResumeCopies(0))
+	}
+}
+
+// What our threads and callers of ours do breaks no capture, however strict, of another thread's.
+func TestFakeCapturesOfOthers(t *testing.T) {
+	onFake.begin(t)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	captured := consumer(t, 0, true)
+	success(t, fakecuda.BeginCapture(captured, fakecuda.Global))
+	before := fakecuda.Count("registered")
+	var all sync.WaitGroup
+	all.Go(func() {
+		if err := scenario(t, consumer(t, 0, true)); err != nil {
+			t.Error(err)
+		}
+		d, err := open(pyfeed.CUDAPlace(0))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		s := newStager(d, 1)
+		send(t, s, take(t, s, 4<<20, 1)).Release()
+		if n := fakecuda.Count("registered"); n <= before {
+			t.Errorf("expected memory that was pinned meanwhile, found %d pieces", n)
+		}
+		s.Close()
+	})
+	all.Wait()
+	success(t, fakecuda.EndCapture(captured))
+}
+
+// The consumer's stream is being captured when the last reference goes: nobody can tell when it is done with the memory,
+// which is therefore used no more.
+func TestFakeDroppedWhileCapturing(t *testing.T) {
+	s, stream := fakes(t, 1, nil)
+	defer s.Close()
+	const rounds = mostAside + 5 // more than are set aside
+	for i := range rounds {
+		var all []*pyfeed.Tuple
+		for k := range s.depth + 2 {
+			out := send(t, s, take(t, s, 1000, uint64(i+k)))
+			fine(t, resident(out).Use(stream))
+			reads(t, stream, out)
+			all = append(all, out)
+		}
+		before := all[0].Slots[0].Data
+		runtime.LockOSThread()
+		success(t, fakecuda.BeginCapture(stream, fakecuda.Global))
+		all[0].Release()
+		success(t, fakecuda.EndCapture(stream))
+		runtime.UnlockOSThread()
+		out := send(t, s, take(t, s, 1000, 9))
+		if unsafe.SliceData(out.Slots[0].Data) == unsafe.SliceData(before) {
+			t.Error("expected other memory, found the same")
+		}
+		streams := fakecuda.Calls("cuStreamIsCapturing")
+		out.Release()
+		if n := fakecuda.Calls("cuStreamIsCapturing") - streams; n != 0 {
+			t.Errorf("expected no stream of the tuple before, found %d", n)
+		}
+		for _, out := range all[1:] {
+			out.Release()
+		}
+	}
+	if n := fakecuda.Count("device"); n > mostAside+3 {
+		t.Errorf("expected at most %d pieces of memory, found %d", mostAside+3, n)
+	}
+	// Not for ever: each tuple's uses are its own.
+	for round := range 2 {
+		before := fakecuda.Calls("cuMemAlloc_v2")
+		for i := range 10 {
+			send(t, s, take(t, s, 1000, uint64(i))).Release()
+		}
+		if n := fakecuda.Calls("cuMemAlloc_v2") - before; round > 0 && n != 0 {
+			t.Errorf("expected memory used again, found %d allocations", n)
+		}
+	}
+	// The same at the end.
+	out := send(t, s, take(t, s, 1000, 1))
+	fine(t, resident(out).Use(stream))
+	reads(t, stream, out)
+	runtime.LockOSThread()
+	success(t, fakecuda.BeginCapture(stream, fakecuda.Global))
+	out.Release()
+	success(t, fakecuda.EndCapture(stream))
+	runtime.UnlockOSThread()
+}
+
+// While a blocking stream is being captured, the legacy stream can be asked nothing either.
+func TestFakeDroppedWhileLegacyStreamIsRefused(t *testing.T) {
+	s, _ := fakes(t, 1, nil)
+	defer s.Close()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	captured := consumer(t, 0, false)
+	out := send(t, s, take(t, s, 1000, 1))
+	fine(t, resident(out).Use(1))
+	reads(t, 1, out)
+	success(t, fakecuda.BeginCapture(captured, fakecuda.ThreadLocal))
+	expectKind(t, "Release", resident(out).Release(0), pyfeed.State, "the stream is being captured into a graph")
+	out.Release()
+	for i := range 6 {
+		send(t, s, take(t, s, 1000, uint64(i))).Release()
+	}
+	success(t, fakecuda.EndCapture(captured))
+}
+
+// What was set aside is the first to go where memory runs out.
+func TestFakeOutOfMemoryWithSomeSetAside(t *testing.T) {
+	s, stream := fakes(t, 1, nil)
+	defer s.Close()
+	fakecuda.SetMemory(4 * memory.SlabUnit)
+	for i := range 12 {
+		out := send(t, s, take(t, s, 1000, uint64(i)))
+		fine(t, resident(out).Use(stream))
+		reads(t, stream, out)
+		runtime.LockOSThread()
+		success(t, fakecuda.BeginCapture(stream, fakecuda.Global))
+		out.Release()
+		success(t, fakecuda.EndCapture(stream))
+		runtime.UnlockOSThread()
+	}
+}
+
+// Released twice, on two streams, by another thread, never, or with nothing used: no slot is used too early.
+func TestFakeReleases(t *testing.T) {
+	s, stream := fakes(t, 1, nil)
+	defer s.Close()
+	other := consumer(t, 0, true)
+	for i := range 60 {
+		out := send(t, s, take(t, s, 1000, uint64(i)))
+		r := resident(out)
+		fine(t, r.Use(stream))
+		reads(t, stream, out)
+		switch i % 6 {
+		case 0: // twice
+			fine(t, r.Release(stream), r.Release(stream))
+		case 1: // used once more in between
+			fine(t, r.Release(stream), r.Use(other))
+			reads(t, other, out)
+			fine(t, r.Release(other), r.Release(stream))
+		case 2: // by another thread
+			var all sync.WaitGroup
+			all.Go(func() {
+				if err := r.Release(stream); err != nil {
+					t.Error(err)
+				}
+				out.Release()
+			})
+			all.Wait()
+			continue
+		case 3: // on a stream that was not used, but waits for one that was
+			fine(t, r.Use(other))
+			reads(t, other, out)
+			fine(t, r.Release(other))
+		case 4: // a second reference outlives the first
+			view := pyfeed.NewTuple(1)
+			out.Slots[0].Share(&view.Slots[0])
+			out.Release()
+			reads(t, stream, view)
+			view.Release()
+			continue
+		}
+		out.Release()
+	}
+}
+
+// One that waits for room learns that there will be none; one that waits for a copy gets it; Close waits for neither.
+func TestFakeCloseWhileBlocked(t *testing.T) {
+	s, _ := fakes(t, 2, nil)
+	success(t, fakecuda.PauseCopies(0))
+	var ready []*pyfeed.Tuple
+	for i := range 4 {
+		out, err := s.Put(ctx, take(t, s, 1000, uint64(i)))
+		fine(t, err)
+		ready = append(ready, out)
+	}
+	last := take(t, s, 1000, 9)
+	var all sync.WaitGroup
+	all.Go(func() {
+		_, err := s.Put(ctx, last)
+		expectKind(t, "Put", err, pyfeed.Closed, "the way to CUDAPlace(0) is closed")
+		last.Release()
+	})
+	all.Go(func() { // behind as many as may be under way
+		if err := s.Next(ctx, ready[3]); err != nil {
+			t.Errorf("Next: %v", err)
+		}
+	})
+	waiting := func(what string, n func() int) {
+		for deadline := time.Now().Add(soon); time.Now().Before(deadline); runtime.Gosched() {
+			s.mu.Lock()
+			is := n() > 0
+			s.mu.Unlock()
+			if is {
+				return
+			}
+		}
+		t.Fatalf("expected somebody who waits for %s, found nobody", what)
+	}
+	waiting("room", s.room.Len)
+	waiting("a copy", s.ready.Len)
+	cancelled, cancel := context.WithCancelCause(ctx)
+	why := errors.New("why")
+	cancel(why)
+	if err := s.Next(cancelled, ready[3]); err != why {
+		t.Errorf("expected %v, found %v", why, err)
+	}
+	s.Close()
+	s.Close()
+	if _, err := s.Put(ctx, last); err == nil {
+		t.Error("expected a Stager that is closed, found an open one")
+	}
+	success(t, fakecuda.ResumeCopies(0))
+	all.Wait()
+	for _, out := range ready {
+		fine(t, s.Next(ctx, out), resident(out).Synchronize(ctx))
+		out.Release()
+	}
+}
+
+// Tuples of one pinned pool go to two devices by turns.
+func TestFakeTwoDevices(t *testing.T) {
+	onFake.begin(t)
+	b := backend{}
+	pool, err := b.Pool(pyfeed.CUDAPinnedPlace(), memory.Batch)
+	fine(t, err)
+	var stagers []*Stager
+	var streams []uint64
+	for i := range 2 {
+		s, err := b.NewStager(pyfeed.CUDAPlace(i), 2)
+		fine(t, err)
+		stagers = append(stagers, s.(*Stager))
+		gone(t, s.(*Stager).device)
+		streams = append(streams, consumer(t, i, true))
+	}
+	tuples := make(chan *pyfeed.Tuple)
+	var all sync.WaitGroup
+	for i := range stagers {
+		all.Go(func() {
+			for in := range tuples {
+				expected := fakecuda.Hash(in.Slots[0].Data)
+				out, err := stagers[i].Put(ctx, in)
+				if err == nil {
+					err = stagers[i].Next(ctx, out)
+				}
+				if err == nil {
+					err = resident(out).Use(streams[i])
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				m := at(&out.Slots[0])
+				sum, _ := fakecuda.Sum(streams[i], m.Address, m.Bytes)
+				out.Release()
+				if found, code := sum.Value(); code != 0 || found != expected {
+					t.Errorf("device %d: expected the hash %#x, found %#x, code %d", i, expected, found, code)
+				}
+			}
+			stagers[i].Close()
+		})
+	}
+	for i := range 200 {
+		in := pyfeed.NewTuple(1)
+		shape(t, in, 0, pyfeed.Uint8, 1+i*i)
+		fine(t, in.Allocate(pool))
+		fill(in.Slots[0].Data, uint64(i))
+		tuples <- in
+	}
+	close(tuples)
+	all.Wait()
+	pool.Close()
+	if n := fakecuda.Count("pageable_copies"); n != 0 {
+		t.Errorf("expected copies from pinned memory, found %d others", n)
+	}
+}
+
+// The last piece of one device's pinned memory comes back on a thread of another's, which waits for nobody's end.
+func TestFakePinnedMemoryEndsOnAnotherDevicesThread(t *testing.T) {
+	onFake.begin(t)
+	b := backend{}
+	pool, err := b.Pool(pyfeed.CUDAPlace(0), memory.Batch)
+	fine(t, err)
+	devices.mu.Lock()
+	first := gone(t, devices.all[pyfeed.CUDAPlace(0)])
+	devices.mu.Unlock()
+	stager, err := b.NewStager(pyfeed.CUDAPlace(1), 1)
+	fine(t, err)
+	s := stager.(*Stager)
+	gone(t, s.device)
+	success(t, fakecuda.PauseCopies(1))
+	in := pyfeed.NewTuple(1)
+	shape(t, in, 0, pyfeed.Uint8, 1000)
+	fine(t, in.Allocate(pool))
+	fill(in.Slots[0].Data, 1)
+	expected := bytes.Clone(in.Slots[0].Data)
+	out := send(t, s, in)
+	pool.Close()
+	success(t, fakecuda.ResumeCopies(1))
+	<-first.ended
+	if !bytes.Equal(download(t, &out.Slots[0]), expected) {
+		t.Error("expected what was sent, found other values")
+	}
+	out.Release()
+	s.Close()
+}
+
+// What a batch costs once all is there, by the names of the driver's calls.
+func TestFakeCallsOfABatch(t *testing.T) {
+	s, stream := fakes(t, 1, nil)
+	defer s.Close()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	batch := func(done bool) {
+		in := take(t, s, 4096, 1)
+		if !done {
+			success(t, fakecuda.PauseCopies(0))
+		}
+		out := send(t, s, in)
+		if done {
+			fine(t, resident(out).Synchronize(ctx))
+		}
+		fine(t, resident(out).Use(stream), resident(out).Release(stream))
+		if !done {
+			success(t, fakecuda.ResumeCopies(0))
+			fine(t, resident(out).Synchronize(ctx))
+		}
+		out.Release()
+	}
+	for range 10 {
+		batch(true)
+	}
+	names := []string{"cuStreamWaitEvent", "cuMemcpyHtoDAsync_v2", "cuEventRecord", "cuEventSynchronize", "cuStreamIsCapturing", "calls"}
+	for _, x := range []struct {
+		what     string
+		done     bool
+		expected []int64
+	}{
+		{"a copy that is done", true, []int64{1, 1, 2, 1, 2, 7}},
+		{"a copy that is not", false, []int64{2, 1, 2, 1, 2, 8}},
+	} {
+		const n = 20
+		var before []int64
+		for _, name := range names {
+			before = append(before, fakecuda.Count(name))
+		}
+		for range n {
+			batch(x.done)
+		}
+		for i, name := range names {
+			if found := fakecuda.Count(name) - before[i]; found != n*x.expected[i] {
+				t.Errorf("%s: %s: expected %d a batch, found %v", x.what, name, x.expected[i], float64(found)/n)
+			}
+		}
+	}
+}
+
+// Many threads, sizes, streams and ways to let go, with hashes that are computed in the streams' order.
+func TestFakeStress(t *testing.T) {
+	onFake.begin(t)
+	const producers, consumers, tuples = 3, 3, 4000
+	var streams []uint64
+	for i := range 4 {
+		streams = append(streams, consumer(t, 0, i > 0))
+	}
+	d, err := open(pyfeed.CUDAPlace(0))
+	fine(t, err)
+	gone(t, d)
+	d.retain()
+	var all sync.WaitGroup
+	var checked atomic.Int64
+	for k := range 2 {
+		s := newStager(d, 1+k)
+		ready := make(chan sent, 2)
+		var put, got sync.WaitGroup
+		for p := range producers {
+			put.Go(func() {
+				r := rand.New(rand.NewPCG(uint64(k), uint64(p)))
+				for range tuples / producers {
+					n := 1 + r.IntN(1<<r.IntN(16))
+					if r.IntN(100) == 0 {
+						n = 3 << 20
+					}
+					in := take(t, s, n, r.Uint64())
+					hash := fakecuda.Hash(in.Slots[0].Data)
+					out, err := s.Put(ctx, in)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					ready <- sent{out, hash}
+				}
+			})
+		}
+		for c := range consumers {
+			got.Go(func() { consume(t, s, ready, streams, rand.New(rand.NewPCG(uint64(k), uint64(100+c))), &checked) })
+		}
+		all.Go(func() {
+			put.Wait()
+			close(ready)
+			got.Wait()
+			s.Close()
+		})
+	}
+	all.Wait()
+	if n := checked.Load(); n < tuples {
+		t.Errorf("expected %d tuples and more checked, found %d", tuples, n)
+	}
+}
+
+// Many threads, and calls that fail among them: everything ends, and nothing is left.
+func TestFakeStressWithFailures(t *testing.T) {
+	onFake.begin(t)
+	chunk = 1 << 12
+	stream := consumer(t, 0, true)
+	r := rand.New(rand.NewPCG(7, 7))
+	failures := int64(0)
+	for round := range 60 {
+		for range 1 + r.IntN(4) {
+			fakecuda.Fail("*", 1+r.IntN(600), []int{2, 999, 900}[r.IntN(3)], false)
+		}
+		d, err := open(pyfeed.CUDAPlace(0))
+		if err != nil {
+			fakecuda.Reset()
+			continue
+		}
+		s := newStager(d, 1+r.IntN(3))
+		ready := make(chan *pyfeed.Tuple)
+		var put, got sync.WaitGroup
+		for range 2 {
+			seed := r.Uint64()
+			put.Go(func() {
+				r := rand.New(rand.NewPCG(seed, 0))
+				for range 20 {
+					in := pyfeed.NewTuple(1)
+					shape(t, in, 0, pyfeed.Uint8, 1+r.IntN(3*chunk))
+					if err := s.Take(in); err != nil {
+						in.Release()
+						continue
+					}
+					fill(in.Slots[0].Data, r.Uint64())
+					out, err := s.Put(ctx, in)
+					if err != nil {
+						in.Release()
+						continue
+					}
+					ready <- out
+				}
+			})
+			got.Go(func() {
+				for out := range ready {
+					if s.Next(ctx, out) == nil && resident(out).Use(stream) == nil {
+						m := at(&out.Slots[0])
+						fakecuda.Kernel(stream, 0, m, fakecuda.Range{}, 0)
+						_ = resident(out).Synchronize(ctx)
+					}
+					out.Release()
+				}
+			})
+		}
+		put.Wait()
+		close(ready)
+		got.Wait()
+		s.Close()
+		<-d.ended
+		for _, what := range []string{"events", "device", "registered", "hazards", "misuses", "leaks"} {
+			if n := fakecuda.Count(what); n != 0 {
+				t.Fatalf("round %d: %s: expected 0, found %d (%s)", round, what, n, fakecuda.Complaint())
+			}
+		}
+		failures += fakecuda.Count("failures")
+		fakecuda.Reset()
+	}
+	if failures < 30 {
+		t.Errorf("expected many failures, found %d", failures)
+	}
+}
+
+type sent struct {
+	tuple *pyfeed.Tuple
+	hash  uint64
+}
+
+func consume(t *testing.T, s *Stager, ready <-chan sent, streams []uint64, r *rand.Rand, checked *atomic.Int64) {
+	runtime.LockOSThread() // stream 2 is this thread's
+	defer runtime.UnlockOSThread()
+	streams = append([]uint64{1, 2}, streams...)
+	var late []*pyfeed.Tuple
+	var all sync.WaitGroup
+	for x := range ready {
+		out := x.tuple
+		if r.IntN(10) == 0 {
+			out.Release() // never looked at
+			continue
+		}
+		if err := s.Next(ctx, out); err != nil {
+			t.Error(err)
+			return
+		}
+		m := at(&out.Slots[0])
+		var sums []fakecuda.Hashed
+		for range 1 + r.IntN(2) {
+			stream := streams[r.IntN(len(streams))]
+			if err := resident(out).Use(stream); err != nil {
+				t.Error(err)
+				return
+			}
+			sum, code := fakecuda.Sum(stream, m.Address, m.Bytes)
+			if code != 0 {
+				t.Errorf("the fake driver answered %d", code)
+				return
+			}
+			sums = append(sums, sum)
+			if r.IntN(3) == 0 {
+				if err := resident(out).Release(stream); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		switch r.IntN(4) {
+		case 0:
+			late = append(late, out)
+		case 1:
+			all.Go(out.Release)
+		default:
+			out.Release()
+		}
+		for _, sum := range sums {
+			if hash, code := sum.Value(); code != 0 || hash != x.hash {
+				t.Errorf("expected the hash %#x, found %#x, code %d", x.hash, hash, code)
+			}
+			checked.Add(1)
+		}
+		if len(late) > 2 {
+			late[0].Release()
+			late = late[1:]
+		}
+	}
+	for _, out := range late {
+		all.Go(out.Release)
+	}
+	all.Wait()
+}

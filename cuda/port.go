@@ -1,0 +1,226 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"github.com/pyfeed/pyfeed/cuda/driver"
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
+)
+
+// event is the driver's, or 0.
+type event = driver.Event
+
+// A port is the way to one device: through the driver, or to its twin in the host's memory. Methods marked E are
+// for the engine's thread, the others for any.
+type port interface {
+	// By each thread of the device's, before and after the others.
+	Attach() error
+	Detach() error
+	// E: the copy stream's beginning and end.
+	Start() error
+	Stop() error
+
+	Alloc(bytes int) (uint64, error)
+	Free(addr uint64) error
+	Register(p unsafe.Pointer, bytes int) error
+	Unregister(p unsafe.Pointer) error
+	NewEvent() (event, error)
+	DestroyEvent(e event) error
+
+	// E: on the copy stream. Copy records e behind the copy, and has it timed if asked to.
+	Copy(to uint64, from unsafe.Pointer, bytes int, e event, timed bool) (timer, error)
+	Wait(e event) error
+	// Drain waits on the host for all of the copy stream.
+	Drain() error
+	// By any thread of the device's: Synchronize waits for an event, Took is how long a copy took, in nanoseconds, that
+	// is done; negative: nobody knows.
+	Synchronize(e event) error
+	Took(t timer) int64
+
+	// Streams of consumers, by the thread that has them. Use refuses a stream that will not do, and has it wait for e, if
+	// that is not 0.
+	Use(stream uint64, e event) error
+	Release(stream uint64, e event) error
+
+	Download(to unsafe.Pointer, from uint64, bytes int) error
+	NewStream() (uint64, error)
+	SynchronizeStream(stream uint64) error
+	DestroyStream(stream uint64) error
+
+	MemInfo() (free, total int64, err error)
+	Close() error
+}
+
+// timer is on a copy's way.
+type timer struct {
+	running    bool
+	begin, end event
+	took       int64
+}
+
+// real is the port to a device of the driver's.
+type real struct {
+	device int
+	ctx    driver.Context
+	copies driver.Stream
+}
+
+func newReal(device int) (port, error) {
+	ctx, err := driver.Retain(device)
+	if err != nil {
+		return nil, err
+	}
+	return &real{device: device, ctx: ctx}, nil
+}
+
+func (p *real) Attach() error { return p.ctx.Attach() }
+func (p *real) Detach() error { return driver.Detach() }
+
+func (p *real) Start() (err error) {
+	p.copies, err = p.ctx.NewStream(true)
+	return err
+}
+
+func (p *real) Stop() error {
+	if p.copies == 0 {
+		return nil
+	}
+	return p.ctx.DestroyStream(p.copies)
+}
+
+func (p *real) Alloc(bytes int) (uint64, error) { return p.ctx.Alloc(int64(bytes)) }
+func (p *real) Free(addr uint64) error          { return p.ctx.Free(addr) }
+func (p *real) Register(at unsafe.Pointer, bytes int) error {
+	return p.ctx.Register(at, bytes)
+}
+func (p *real) Unregister(at unsafe.Pointer) error {
+	return again(p.ctx.Unregister(at), func() error { return p.ctx.Unregister(at) })
+}
+func (p *real) NewEvent() (event, error) { return p.ctx.NewEvent(false) }
+func (p *real) DestroyEvent(e event) error {
+	return again(p.ctx.DestroyEvent(e), func() error { return p.ctx.DestroyEvent(e) })
+}
+
+// again repeats what undoes something, and came to nothing, since this thread could not be made the context's.
+func again(err error, undo func() error) error {
+	var fault *driver.Error
+	if errors.As(err, &fault) && fault.Call == "cuCtxPushCurrent" {
+		return undo()
+	}
+	return err
+}
+
+func (p *real) Copy(to uint64, from unsafe.Pointer, bytes int, e event, timed bool) (t timer, err error) {
+	if timed {
+		t.begin, t.end, t.running = p.clock()
+	}
+	err = driver.CopyAndRecord(to, from, bytes, p.copies, e)
+	if t.running && (err != nil || driver.Record(t.end, p.copies) != nil) {
+		p.unclock(t.begin, t.end)
+		t = timer{}
+	}
+	return t, err
+}
+
+// clock begins to time. What cannot be timed is copied all the same.
+func (p *real) clock() (begin, end event, running bool) {
+	begin, err := p.ctx.NewEvent(true)
+	if err != nil {
+		return 0, 0, false
+	}
+	end, err = p.ctx.NewEvent(true)
+	if err == nil {
+		err = driver.Record(begin, p.copies)
+	}
+	if err != nil {
+		p.unclock(begin, end)
+	}
+	return begin, end, err == nil
+}
+
+func (p *real) unclock(events ...event) {
+	for _, e := range events {
+		if e != 0 {
+			_ = p.DestroyEvent(e)
+		}
+	}
+}
+
+func (p *real) Took(t timer) int64 {
+	defer p.unclock(t.begin, t.end)
+	if driver.Synchronize(t.end) != nil {
+		return -1
+	}
+	ms, err := driver.Elapsed(t.begin, t.end)
+	if err != nil {
+		return -1
+	}
+	return int64(ms * 1e6)
+}
+
+func (p *real) Drain() error {
+	if p.copies == 0 { // no stream of ours
+		return nil
+	}
+	return p.ctx.SynchronizeStream(p.copies)
+}
+
+func (p *real) Wait(e event) error        { return driver.WaitEvent(p.copies, e) }
+func (p *real) Synchronize(e event) error { return driver.Synchronize(e) }
+
+func (p *real) Use(stream uint64, e event) error     { return p.ctx.Use(stream, e) }
+func (p *real) Release(stream uint64, e event) error { return p.ctx.Release(stream, e) }
+
+func (p *real) Download(to unsafe.Pointer, from uint64, bytes int) error {
+	return p.ctx.Download(to, from, bytes)
+}
+
+func (p *real) NewStream() (uint64, error) {
+	s, err := p.ctx.NewStream(false)
+	return uint64(s), err
+}
+func (p *real) SynchronizeStream(stream uint64) error {
+	return p.ctx.SynchronizeStream(driver.Stream(stream))
+}
+func (p *real) DestroyStream(stream uint64) error {
+	return again(p.ctx.DestroyStream(driver.Stream(stream)), func() error { return p.ctx.DestroyStream(driver.Stream(stream)) })
+}
+
+func (p *real) MemInfo() (free, total int64, err error) { return p.ctx.MemInfo() }
+func (p *real) Close() error                            { return driver.Release(p.device) }
+
+// about makes an error of a port's what callers of this module get, which says of what place.
+func about(place pyfeed.Place, err error) error {
+	var fault *driver.Error
+	var ours *pyfeed.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &ours), errors.Is(err, memory.ErrNoMemory):
+		return err
+	case errors.Is(err, driver.ErrCapturing):
+		return pyfeed.Errorf(pyfeed.State, "%v: the stream is being captured into a graph: use and release tuples outside the capture", place)
+	case errors.Is(err, driver.ErrForeign):
+		return pyfeed.Errorf(pyfeed.Invalid, "stream: expected one of the primary context of %v: %v", place, err)
+	case errors.As(err, &fault):
+		e := pyfeed.Errorf(pyfeed.CUDAError, "%v: %v", place, err)
+		e.CUDA = &pyfeed.CUDAFault{Code: fault.Code, Name: fault.Name}
+		e.Cause = err
+		return e
+	}
+	return pyfeed.Errorf(pyfeed.Unsupported, "%v: %v", place, err)
+}
+
+// lost says whether the device can do nothing more after err.
+func lost(err error) bool {
+	var fault *driver.Error
+	return errors.As(err, &fault) && (fault.Sticky() || fault.Gone())
+}
+
+// outOfMemory adds what was asked for.
+func outOfMemory(err error, what string, bytes int) error {
+	return fmt.Errorf("%s of %d bytes: %w", what, bytes, err)
+}

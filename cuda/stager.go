@@ -1,0 +1,597 @@
+package cuda
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/pyfeed/trace"
+	"github.com/pyfeed/pyfeed/pyfeed/wait"
+)
+
+// Stager is pyfeed.Stager. Its memory at the device is slots, each for one tuple.
+type Stager struct {
+	device *Device
+	pool   *memory.Pool // pinned, for tuples that lie elsewhere
+	lods   *memory.Pool
+
+	mu     sync.Mutex
+	depth  int
+	free   []*slot // the one that has been so for the longest first: work with it is done soonest
+	slots  int     // all there are
+	out    int     // whose tuple somebody has
+	held   int     // and Next has answered
+	closed bool
+	closer bool      // somebody waits in Close, and will end the Stager
+	gone   sync.Cond // of slots
+	room   wait.List
+	ready  wait.List
+}
+
+// What has become of a slot's tuple.
+const (
+	queued   = iota
+	underway // streams can wait for it
+	there
+	failed
+)
+
+// slot is device memory for a tuple. It belongs to a tuple from trySlot until the tuple's last reference is gone and
+// its copy has ended, and it is free then.
+type slot struct {
+	stager  *Stager
+	buffer  memory.Buffer // what the tuple's tensors hold
+	owners  atomic.Int32  // the tuple's references, and the copy
+	copying atomic.Bool   // until the copy has ended, or will not be
+	state   atomic.Int32
+	err     error // of failed
+
+	// The engine's.
+	memory stretch
+	copied event
+	host   *pyfeed.Tuple // what is copied
+	from   unsafe.Pointer
+	bytes  int
+
+	held bool           // guarded by the stager's lock
+	lod  *memory.Buffer // of the offsets, which stay in the host's memory
+
+	mu      sync.Mutex
+	uses    []use
+	unknown bool // what is done with it
+}
+
+// use is a stream that works with a slot's tuple.
+type use struct {
+	stream   uint64
+	thread   int  // of stream 2, which is another for each
+	open     bool // something may have been submitted since the event was recorded
+	recorded bool
+	event    event
+}
+
+func newStager(d *Device, depth int) *Stager {
+	s := &Stager{device: d, depth: depth, pool: memory.NewPoolOf(newPinned(d.retain()), memory.Batch), lods: memory.NewPool(memory.Batch)}
+	s.gone.L = &s.mu
+	s.room.Init(&s.mu)
+	s.room.Named("waits for memory of "+d.place.String(), trace.Backlog)
+	s.ready.Init(&s.mu)
+	s.ready.Named("waits for a copy to "+d.place.String()+" to begin", trace.Backlog)
+	return s
+}
+
+// Take gives t pinned memory.
+func (s *Stager) Take(t *pyfeed.Tuple) error { return t.Allocate(s.pool) }
+
+// Put has t copied.
+func (s *Stager) Put(ctx context.Context, t *pyfeed.Tuple) (*pyfeed.Tuple, error) {
+	if len(t.Slots) == 0 {
+		return nil, pyfeed.Errorf(pyfeed.Slots, "slots: expected at least 1, found 0")
+	}
+	if err := s.device.err(); err != nil {
+		return nil, err
+	}
+	sl, err := wait.Do(ctx, s.trySlot)
+	if err != nil {
+		return nil, err
+	}
+	out, err := sl.fill(t)
+	if err != nil {
+		sl.leave()
+		sl.GiveBack()
+		return nil, err
+	}
+	s.device.submit(sl)
+	return out, nil
+}
+
+// trySlot takes a slot. There are as many as tuples are ready, one more for that which is being copied and one for the
+// consumer, and all of them are used: one that is free on the host may still be computed on, which the copy into it would wait
+// for. There are more only for a consumer that holds on to all of them, which would else wait for itself.
+func (s *Stager) trySlot(ctx context.Context) (*slot, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var sl *slot
+	switch {
+	case s.closed:
+		return nil, pyfeed.Errorf(pyfeed.Closed, "the way to %v is closed", s.device.place)
+	case s.slots < max(s.depth, 1)+2:
+		sl = s.another()
+	case len(s.free) > 0:
+		sl = s.free[0]
+		s.free = append(s.free[:0], s.free[1:]...)
+	case s.held >= s.slots || s.depth == pyfeed.Unlimited:
+		sl = s.another()
+	default:
+		return nil, s.room.Enter(ctx)
+	}
+	s.out++
+	sl.owners.Store(2)
+	sl.state.Store(queued)
+	sl.err = nil
+	return sl, nil
+}
+
+func (s *Stager) another() *slot {
+	s.slots++
+	return &slot{stager: s}
+}
+
+// fill makes the slot that of t, and answers the tuple at the device, whose addresses Next fills in.
+func (s *slot) fill(t *pyfeed.Tuple) (*pyfeed.Tuple, error) {
+	data, is := t.Pinned()
+	if !is {
+		if err := t.Move(s.stager.pool); err != nil {
+			return nil, err
+		}
+		data, _ = t.Pinned()
+	}
+	out := pyfeed.NewTuple(len(t.Slots))
+	out.Pass = t.Pass
+	if err := s.offsets(t, out); err != nil {
+		out.Release()
+		return nil, err
+	}
+	s.host, s.from, s.bytes = t, unsafe.Pointer(unsafe.SliceData(data)), len(data)
+	s.copying.Store(true)
+	s.buffer.Visit(nil, len(data), s, len(t.Slots))
+	for i := range t.Slots {
+		from, to := &t.Slots[i], &out.Slots[i]
+		to.DType, to.Place = from.DType, s.stager.device.place
+		_ = to.SetDims(from.Dims())
+		to.Hold(from.Data, &s.buffer)
+	}
+	return out, nil
+}
+
+// offsets copies the LoDs of t, whose memory goes when it is copied.
+func (s *slot) offsets(t, out *pyfeed.Tuple) error {
+	n := 0
+	for i := range t.Slots {
+		for _, level := range t.Slots[i].LoD {
+			n += len(level)
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	b, err := s.stager.lods.Get(8 * n)
+	if err != nil {
+		return err
+	}
+	s.lod = b
+	room := unsafe.Slice((*int64)(b.Pointer()), n)
+	for i := range t.Slots {
+		for _, level := range t.Slots[i].LoD {
+			k := copy(room, level)
+			out.Slots[i].LoD = append(out.Slots[i].LoD, room[:k:k])
+			room = room[k:]
+		}
+	}
+	return nil
+}
+
+// Next waits until t, which Put answered, is under way.
+func (s *Stager) Next(ctx context.Context, t *pyfeed.Tuple) error {
+	sl := slotOf(t)
+	if sl == nil {
+		return nil
+	}
+	s = sl.stager // that of a staging buffer, it may be
+	if err := s.device.err(); err != nil {
+		return err
+	}
+	_, err := wait.Do(ctx, func(ctx context.Context) (struct{}, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		switch sl.state.Load() {
+		case queued:
+			return struct{}{}, s.ready.Enter(ctx)
+		case failed:
+			return struct{}{}, sl.err
+		}
+		if !sl.held {
+			sl.held = true
+			sl.place(t)
+			if s.held++; s.held >= s.slots {
+				s.room.One().Send()
+			}
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+// place puts the device's addresses where those of the host were.
+func (s *slot) place(t *pyfeed.Tuple) {
+	for i := range t.Slots {
+		d := &t.Slots[i].Data
+		if n := len(*d); n > 0 {
+			at := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(*d))) - uintptr(s.from))
+			*d = unsafe.Slice((*byte)(pointer(s.memory.addr+at)), n)
+		}
+	}
+}
+
+func slotOf(t *pyfeed.Tuple) *slot {
+	for i := range t.Slots {
+		if s, is := t.Slots[i].Resident().(*slot); is {
+			return s
+		}
+	}
+	return nil
+}
+
+// Close ends the waits for room, and gives the memory back that no tuple holds, once what is copied into it is there. The
+// rest goes with the tuples.
+func (s *Stager) Close() {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return
+	}
+	s.closed, s.closer = true, true
+	free := s.free
+	s.free = nil
+	s.room.All()
+	s.mu.Unlock()
+	for _, sl := range free {
+		s.device.submit((*ending)(sl))
+	}
+	s.mu.Lock()
+	for s.slots > s.out {
+		s.gone.Wait()
+	}
+	s.closer = false
+	over := s.slots == 0
+	s.mu.Unlock()
+	if over {
+		s.end()
+	}
+}
+
+// end is when the last slot is gone.
+func (s *Stager) end() {
+	s.pool.Close()
+	s.lods.Close()
+	s.device.drop()
+}
+
+// run copies, if anybody still wants it.
+func (s *slot) run(d *Device) {
+	if s.owners.Load() == 1 {
+		s.end(nil)
+		return
+	}
+	empty := s.bytes == 0
+	err := d.err()
+	if err == nil {
+		err = s.prepare(d)
+	}
+	if err == nil {
+		err = d.copy(s)
+	}
+	if err != nil || empty {
+		s.end(err)
+	}
+}
+
+// prepare has the copies wait for what was done with the slot before, and the slot have room.
+func (s *slot) prepare(d *Device) error {
+	if s.copied == 0 {
+		e, err := d.port.NewEvent()
+		if err != nil {
+			return d.failed(err)
+		}
+		s.copied = e
+	}
+	s.mu.Lock() // for a moment: whoever drops the tuple does not wait for a device
+	uses, unknown := s.uses, s.unknown
+	s.uses, s.unknown = nil, false
+	s.mu.Unlock()
+	if unknown {
+		d.setAside(s)
+		for i := range uses {
+			uses[i].recorded = false // of memory that is the slot's no more
+		}
+	}
+	small := s.memory.size < s.bytes
+	err := d.behind(uses, small)
+	s.mu.Lock()
+	s.uses = uses
+	s.mu.Unlock()
+	if err == nil && small {
+		err = d.resize(s, s.bytes+s.bytes/4)
+	}
+	return err
+}
+
+// behind has the copies, or the host, wait for all uses.
+func (d *Device) behind(uses []use, host bool) error {
+	for i := range uses {
+		u := &uses[i]
+		if !u.recorded {
+			continue
+		}
+		wait := d.port.Wait
+		if host {
+			wait = d.port.Synchronize
+		}
+		if err := wait(u.event); err != nil {
+			return d.failed(err)
+		}
+		u.recorded = false
+	}
+	return nil
+}
+
+// abandon is the end of a slot that is not copied any more, unless that has come.
+func (s *slot) abandon(err error) { s.end(err) }
+
+// become changes the state, and wakes those who wait for that.
+func (s *slot) become(state int32) {
+	s.stager.mu.Lock()
+	s.state.Store(state)
+	s.stager.ready.All()
+	s.stager.mu.Unlock()
+}
+
+// end is the end of the copy, good or bad: the first that comes.
+func (s *slot) end(err error) {
+	if !s.copying.CompareAndSwap(true, false) {
+		return
+	}
+	host := s.host
+	s.host = nil
+	host.Release()
+	if err != nil {
+		s.err = err
+		s.become(failed)
+	} else {
+		s.become(there)
+	}
+	s.leave()
+}
+
+// GiveBack is when the last reference to the tuple's memory is gone. What was submitted to the streams of its
+// consumers until now may still work with it.
+func (s *slot) GiveBack() {
+	s.mu.Lock()
+	for i := range s.uses {
+		u := &s.uses[i]
+		if u.open && s.record(u) != nil {
+			s.unknown = true
+		}
+		u.open = false
+	}
+	s.mu.Unlock()
+	if s.lod != nil {
+		s.lod.Release()
+		s.lod = nil
+	}
+	g := s.stager
+	g.mu.Lock()
+	g.out--
+	if s.held {
+		s.held = false
+		g.held--
+	}
+	g.mu.Unlock()
+	s.leave()
+}
+
+// leave is one owner less.
+func (s *slot) leave() {
+	if s.owners.Add(-1) > 0 {
+		return
+	}
+	g := s.stager
+	g.mu.Lock()
+	if g.closed {
+		g.mu.Unlock()
+		g.device.submit((*ending)(s))
+		return
+	}
+	g.free = append(g.free, s)
+	wake := g.room.One()
+	g.mu.Unlock()
+	wake.Send()
+}
+
+// ending is a slot that goes for good.
+type ending slot
+
+func (e *ending) run(d *Device) {
+	s := (*slot)(e)
+	s.mu.Lock()
+	if s.unknown {
+		d.setAside(s)
+	}
+	for _, u := range s.uses { // to free memory waits too, but is not said to
+		if u.recorded {
+			_ = d.port.Synchronize(u.event)
+		}
+		if u.event != 0 {
+			_ = d.port.DestroyEvent(u.event)
+		}
+	}
+	s.uses = nil
+	if s.copied != 0 {
+		_ = d.port.DestroyEvent(s.copied)
+	}
+	d.free(s)
+	s.mu.Unlock()
+	s.stager.less()
+}
+
+func (e *ending) abandon(error) {
+	memory.CountSlab(memory.DeviceSlab, -e.memory.size)
+	e.stager.less()
+}
+
+// less is one slot fewer, of a Stager that is closed.
+func (s *Stager) less() {
+	s.mu.Lock()
+	s.slots--
+	over := s.slots == 0 && !s.closer
+	s.gone.Broadcast()
+	s.mu.Unlock()
+	if over {
+		s.end()
+	}
+}
+
+// begun says why streams cannot have to do with the tuple.
+func (s *slot) begun() (state int32, err error) {
+	if err := s.device().err(); err != nil {
+		return 0, err
+	}
+	switch state = s.state.Load(); state {
+	case failed:
+		return 0, s.err
+	case queued:
+		return 0, pyfeed.Errorf(pyfeed.State, "the copy of the tuple has not begun")
+	}
+	return state, nil
+}
+
+// Use is pyfeed.Resident's.
+func (s *slot) Use(stream uint64) error {
+	state, err := s.begun()
+	if err != nil {
+		return err
+	}
+	var wait event // what is there need not be waited for, but streams that will not do are refused all the same
+	if state == underway {
+		wait = s.copied
+	}
+	if err := s.device().port.Use(stream, wait); err != nil {
+		return s.device().failed(err)
+	}
+	s.mu.Lock()
+	s.find(stream).open = true
+	s.mu.Unlock()
+	return nil
+}
+
+// Release is pyfeed.Resident's.
+func (s *slot) Release(stream uint64) error {
+	if _, err := s.begun(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.record(s.find(stream)); err != nil {
+		return s.device().failed(err)
+	}
+	return nil
+}
+
+func (s *slot) device() *Device { return s.stager.device }
+
+// find is the use of a stream, made if there is none. The lock is held.
+func (s *slot) find(stream uint64) *use {
+	thread := 0
+	if stream == perThread {
+		thread = syscall.Gettid()
+	}
+	var spare *use
+	for i := range s.uses {
+		u := &s.uses[i]
+		switch {
+		case (u.open || u.recorded) && u.stream == stream && u.thread == thread:
+			return u
+		case !u.open && !u.recorded && spare == nil:
+			spare = u
+		}
+	}
+	if spare == nil {
+		s.uses = append(s.uses, use{})
+		spare = &s.uses[len(s.uses)-1]
+	}
+	spare.stream, spare.thread = stream, thread
+	return spare
+}
+
+// Streams that are no addresses: that which comes behind all others but non-blocking ones, and that which is another for
+// each thread.
+const (
+	legacy    = 1
+	perThread = 2
+)
+
+// record notes how far a stream has come. The lock is held.
+func (s *slot) record(u *use) error {
+	stream := u.stream
+	if stream == perThread && u.thread != syscall.Gettid() {
+		stream = legacy // which comes behind what was submitted to that of any thread
+	}
+	if u.event == 0 {
+		e, err := s.device().port.NewEvent()
+		if err != nil {
+			return err
+		}
+		u.event = e
+	}
+	if err := s.device().port.Release(stream, u.event); err != nil {
+		return err
+	}
+	u.open, u.recorded = false, true
+	return nil
+}
+
+// Synchronize is pyfeed.Resident's.
+func (s *slot) Synchronize(ctx context.Context) error {
+	g := s.stager
+	start := int64(wait.Began(ctx, s, uint64(trace.Begin()))) // of the call, which may be made again and again
+	_, err := wait.Do(ctx, func(ctx context.Context) (struct{}, error) {
+		if err := g.device.err(); err != nil {
+			return struct{}{}, err
+		}
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		switch s.state.Load() {
+		case there:
+			return struct{}{}, nil
+		case failed:
+			return struct{}{}, s.err
+		}
+		return struct{}{}, g.ready.Enter(ctx)
+	})
+	if start != 0 && err != wait.ErrWouldBlock {
+		trace.StallSpan(wait.TrackOf(ctx), g.device.name, start, trace.Now())
+	}
+	return err
+}
+
+// Download is pyfeed.Resident's.
+func (s *slot) Download(to, from []byte) error {
+	if err := s.Synchronize(context.Background()); err != nil || len(from) == 0 {
+		return err
+	}
+	return s.device().failed(s.device().port.Download(unsafe.Pointer(unsafe.SliceData(to)), uint64(uintptr(unsafe.Pointer(unsafe.SliceData(from)))), len(from)))
+}

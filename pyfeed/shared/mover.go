@@ -1,0 +1,250 @@
+package shared
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/trace"
+)
+
+// A wake-up through the kernel costs several microseconds: one that is about to come is worth looking out for.
+const looks = 100
+
+func (r *Ring) run() {
+	for {
+		seen := r.head.arrivals.Load()
+		if !r.turn() {
+			break
+		}
+		r.sleep(seen)
+	}
+	r.forget()
+	r.drop()
+}
+
+// sleep ends when arrivals is not what was seen any more, or earlier.
+func (r *Ring) sleep(seen uint32) {
+	for range looks {
+		if r.head.arrivals.Load() != seen {
+			return
+		}
+	}
+	r.head.sleeping.Store(1)
+	if r.head.arrivals.Load() == seen {
+		futexWait(unsafe.Pointer(&r.head.arrivals), seen)
+	}
+	r.head.sleeping.Store(0)
+}
+
+// turn does all that can be done now. It answers false when the queue is shut down.
+func (r *Ring) turn() bool {
+	m := &r.mover
+	r.mu.Lock()
+	pass, over := r.turned, r.turned == 0
+	r.over = over
+	r.mu.Unlock()
+	if pass != m.pass {
+		r.begin(pass)
+	}
+	if over {
+		return false
+	}
+	r.move(false)
+	r.lookAtWorkers()
+	r.mu.Lock()
+	ending, failure := r.ending && r.turned == m.pass, r.failure
+	r.mu.Unlock()
+	if ending && !m.finished {
+		r.finish(failure)
+		m.finished = true
+	}
+	return true
+}
+
+// begin drops what is left of the pass before.
+func (r *Ring) begin(pass uint64) {
+	m := &r.mover
+	if m.pending != nil {
+		m.pending.Release()
+		m.pending = nil
+	}
+	m.pass, m.finished, m.done = pass, false, 0
+	clear(m.attached)
+	r.move(true)
+	for i := range r.states {
+		s := r.states[i].Load()
+		if passOf(s) == pass&0xffff {
+			continue
+		}
+		r.revoke(i, s)
+		if s = r.states[i].Load(); kindOf(s) == committed && passOf(s) != pass&0xffff {
+			r.release(i)
+		}
+	}
+}
+
+// revoke takes a slot that is being written back. Its worker will find out, and make it free.
+func (r *Ring) revoke(i int, s uint64) {
+	if kindOf(s) == writing {
+		r.states[i].CompareAndSwap(s, s&^0xff|revoked)
+	}
+}
+
+// finish delivers all that workers have committed, and ends the pass. The gate is closed: no more can come.
+func (r *Ring) finish(failure error) {
+	for i := range r.states {
+		r.revoke(i, r.states[i].Load())
+	}
+	r.move(true)
+	for i := range r.states { // of workers that did not get to say so
+		if s := r.states[i].Load(); kindOf(s) == committed {
+			r.take(i, s)
+			r.lend()
+		}
+	}
+	r.queue.Finish(r.mover.pass, failure)
+}
+
+// next takes the slot that was committed before all others; -1 if there is none.
+func (r *Ring) next() int {
+	m := &r.mover
+	for {
+		n := uint64(len(r.cells))
+		cell, lap := &r.cells[m.next%n], m.next/n
+		v := cell.Load()
+		if v>>40 != lap&0xffffff || v&0xffff == 0 {
+			return -1
+		}
+		// Its worker may not have got there.
+		r.head.tail.CompareAndSwap(m.next, m.next+1)
+		cell.Store(cellOf(lap+1, 0, 0))
+		m.next++
+		i := int(v&0xffff) - 1
+		if i >= len(r.states) {
+			continue // somebody wrote into the ring who had no business to
+		}
+		s := r.states[i].Load()
+		if kindOf(s) != committed || generationOf(s) != v>>16&0xffffff {
+			continue // it was found before it was in its cell
+		}
+		if passOf(s) != m.pass&0xffff || m.finished {
+			r.release(i)
+			continue
+		}
+		r.take(i, s)
+		if m.pending != nil {
+			return i
+		}
+	}
+}
+
+// take makes a committed slot the pending tuple. One that is none ends the pass.
+func (r *Ring) take(i int, s uint64) {
+	r.states[i].Store(s&^0xff | consumer)
+	t, err := r.describe(i)
+	if err != nil {
+		r.release(i)
+		r.wrong(workerOf(s), err)
+		return
+	}
+	r.mover.pending, r.mover.worker = t, workerOf(s)
+}
+
+// wrong ends the pass for what a worker has committed.
+func (r *Ring) wrong(number int, err error) {
+	who := "a worker process"
+	if number < workers {
+		if pid := pidOf(r.workers[number].state.Load()); pid != 0 {
+			who = workerName(pid)
+		}
+	}
+	r.fail(&pyfeed.ProducerError{Who: who, Message: "it committed what is no tuple of this queue: " + err.Error()})
+}
+
+// move puts what workers have committed into the queue: all of it, or as long as a slot stays that the consumer
+// cannot keep. Else one that keeps many tuples, for a batch or to shuffle them, would wait for ever for the next: so
+// if it waits, the tuple in the last slot is copied.
+func (r *Ring) move(all bool) {
+	m := &r.mover
+	for m.pending != nil || r.next() >= 0 {
+		if all || int(r.lent.Load()) < len(r.states) { // the pending one counts
+			r.lend()
+			continue
+		}
+		r.holding.Store(true)
+		come := int(r.lent.Load()) < len(r.states)
+		starves := !come && r.starving.Load() && r.queue.Info().Size == 0
+		if !come && !starves {
+			return // until a kick
+		}
+		r.holding.Store(false)
+		if starves {
+			r.copy()
+		}
+	}
+	r.holding.Store(false)
+}
+
+// lend puts the pending tuple into the queue.
+func (r *Ring) lend() {
+	t := r.mover.pending
+	if t == nil {
+		return
+	}
+	r.mover.pending = nil
+	r.put(t)
+}
+
+// copy puts a copy of the pending tuple into the queue.
+func (r *Ring) copy() {
+	m := &r.mover
+	from := m.pending
+	m.pending = nil
+	t := pyfeed.NewTuple(len(from.Slots))
+	for i := range from.Slots {
+		s := &t.Slots[i]
+		s.DType, s.LoD = from.Slots[i].DType, append(s.LoD[:0], from.Slots[i].LoD...)
+		_ = s.SetDims(from.Slots[i].Dims())
+		_, _ = s.Measure()
+	}
+	start := trace.Begin()
+	err := t.Allocate(r.spare)
+	if err == nil {
+		bytes := 0
+		for i := range t.Slots {
+			pyfeed.Copy(t.Slots[i].Data, from.Slots[i].Data)
+			bytes += len(t.Slots[i].Data)
+		}
+		trace.CopySince(0, "out of the ring", start, bytes)
+	}
+	from.Release()
+	if err != nil {
+		t.Release()
+		_ = r.queue.Fail(m.pass, err)
+		return
+	}
+	r.put(t)
+}
+
+func (r *Ring) put(t *pyfeed.Tuple) {
+	r.starving.Store(false)
+	if err := r.queue.Put(r, r.mover.pass, t); err != nil {
+		t.Release()
+		if e, is := err.(*pyfeed.Error); !is || e.Kind != pyfeed.Closed {
+			r.wrong(r.mover.worker, err)
+		}
+	}
+}
+
+// touch maps the pages of a slot: faults, one by one, would cost the consumer more.
+func (r *Ring) touch(i, bytes int) {
+	m := &r.mover
+	if have := m.mapped[i] &^ (pageSize - 1); m.mapped[i] < bytes && bytes > 1<<16 {
+		at := int(r.at.dataAt) + i*int(r.at.stride)
+		begin := (at + have) &^ (pageSize - 1)
+		_ = unix.Madvise(r.data[begin:at+bytes], unix.MADV_POPULATE_WRITE) // if it cannot, the consumer will
+		m.mapped[i] = bytes
+	}
+}

@@ -1,0 +1,303 @@
+// Package shared is the trainer's side of a queue that other processes fill: a ring of slots in memory that they map.
+// Nothing is copied between the processes, and workers run no Go: their side is python/pyfeed_worker/native.
+//
+// No lock is held in the ring by anybody who can die (see ring.h there). A goroutine, the mover, takes what workers have
+// committed and puts references to it into an ordinary PyArrayFeedQueue; a slot goes back to the workers with the last
+// reference. Whatever concerns the mover makes one futex go on, on which it sleeps. Each worker's process is watched by
+// a goroutine that Go's poller wakes when the process ends: nobody wakes up for nothing.
+package shared
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"math"
+	"os"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/pyfeed/wait"
+)
+
+// MostSlots bounds the slots of a ring: a worker looks for a free one among all.
+const MostSlots = 4096
+
+// Options of a queue that workers fill.
+type Options struct {
+	Slots     []pyfeed.Slot
+	RingSlots uint64 // tuples being written, queued or with the consumer
+	SlotBytes uint64 // the most that a tuple takes, with its offsets and alignment
+	Place     pyfeed.Place
+}
+
+// A Ring is the Feed of a queue.
+type Ring struct {
+	context.Context
+
+	queue      *pyfeed.PyArrayFeedQueue // which keeps the Ring, not the other way round
+	fd         int
+	data       []byte
+	at         constants
+	head       *header
+	workers    []worker
+	cells      []atomic.Uint64
+	states     []atomic.Uint64
+	leases     []lease
+	offsets    *memory.Pool // LoD, copied out of the workers' reach
+	spare      *memory.Pool // copies, for a consumer that keeps what it gets
+	unregister func()
+	references atomic.Int32 // the mover, and each slot with the consumer
+
+	lent     atomic.Int32 // slots with the consumer, or in the queue
+	holding  atomic.Bool  // the mover waits for one of them to come back, or for
+	starving atomic.Bool  // a consumer that found the queue empty
+
+	mu        sync.Mutex // guards what follows, which others ask of the mover
+	turned    uint64     // the pass that is open; 0: none any more
+	ending    bool       // it is to end
+	failure   error
+	expected  uint32
+	told      map[int]int32 // exit statuses by process id
+	processes map[int]*process
+	over      bool
+
+	mover mover
+}
+
+// mover is what only the mover touches.
+type mover struct {
+	next     uint64 // cell
+	news     uint32
+	pass     uint64
+	finished bool // the pass
+	pending  *pyfeed.Tuple
+	worker   int // that committed it
+	done     uint32
+	present  [workers]*process // by number in the table
+	attached map[int]bool      // process ids seen in this pass
+	mapped   []int             // of each slot: how many of its bytes have pages here
+}
+
+// lease is a slot of the ring that the consumer has.
+type lease struct {
+	ring   *Ring
+	slot   int
+	buffer memory.Buffer
+	lod    *memory.Buffer
+}
+
+// GiveBack gives the slot back to the workers.
+func (l *lease) GiveBack() {
+	r := l.ring
+	if l.lod != nil {
+		l.lod.Release()
+		l.lod = nil
+	}
+	r.lent.Add(-1)
+	r.release(l.slot)
+	if r.holding.Load() {
+		r.kick()
+	}
+	r.drop()
+}
+
+// New makes a ring, and the queue that it fills by init.
+func New(o Options, init func(pyfeed.Options) (*pyfeed.PyArrayFeedQueue, error)) (*pyfeed.PyArrayFeedQueue, *Ring, error) {
+	switch {
+	case o.RingSlots == 0 || o.RingSlots > MostSlots:
+		return nil, nil, pyfeed.Errorf(pyfeed.Invalid, "ring_slots: expected 1 to %d, found %d", MostSlots, o.RingSlots)
+	case o.SlotBytes == 0 || o.SlotBytes > 1<<40:
+		return nil, nil, pyfeed.Errorf(pyfeed.Invalid, "slot_bytes: expected 1 to 2^40, found %d", o.SlotBytes)
+	case len(o.Slots) > math.MaxUint16:
+		return nil, nil, pyfeed.Errorf(pyfeed.Slots, "slots: expected at most %d, found %d", math.MaxUint16, len(o.Slots))
+	}
+	if _, err := pyfeed.NewSpec(o.Slots); err != nil {
+		return nil, nil, err
+	}
+	if err := o.Place.Check(); err != nil {
+		return nil, nil, err
+	}
+	r := &Ring{
+		Context: context.Background(), fd: -1,
+		told: make(map[int]int32), processes: make(map[int]*process),
+		turned: 1, mover: mover{pass: 1, attached: make(map[int]bool), mapped: make([]int, o.RingSlots)},
+	}
+	r.references.Store(1)
+	if err := r.create(o); err != nil {
+		r.drop()
+		return nil, nil, err
+	}
+	// One more than there are slots: a copy may be queued beside all of them.
+	q, err := init(pyfeed.Options{Capacity: o.RingSlots + 1, Slots: o.Slots, Place: o.Place, Feed: r})
+	if err != nil {
+		r.drop()
+		return nil, nil, err
+	}
+	r.queue = q
+	wait.Go(r.run, r.poisoned)
+	return q, r, nil
+}
+
+func (r *Ring) poisoned(fault error) {
+	r.queue.Finish(r.queue.Pass(), pyfeed.Errorf(pyfeed.Fault, "%v", fault))
+}
+
+func (r *Ring) create(o Options) (err error) {
+	h := sizes(int(o.RingSlots), len(o.Slots), o.SlotBytes)
+	if h.totalBytes > 1<<46 {
+		return pyfeed.Errorf(pyfeed.Invalid, "slot_bytes: %d slots of %d bytes are more than there can be", o.RingSlots, o.SlotBytes)
+	}
+	_, _ = rand.Read(h.identity[:])
+	h.trainer, h.pidNamespace = int64(os.Getpid()), pidNamespace()
+	_, h.trainerStarted, _ = processStat(os.Getpid())
+	fd, data, err := newMemory(int(h.totalBytes))
+	if err != nil {
+		return fmt.Errorf("%w: shared memory of %d bytes: %w", memory.ErrNoMemory, h.totalBytes, err)
+	}
+	r.fd, r.data = fd, data
+	memory.CountSlab(memory.SharedSlab, len(data))
+	slots := data[h.dataAt:]
+	_ = unix.Madvise(slots, unix.MADV_HUGEPAGE) // advice
+	r.at, r.head = h, (*header)(unsafe.Pointer(&data[0]))
+	r.head.constants = h
+	r.head.gate.Store(gateOf(1))
+	specs := view[spec](data, h.specsAt, len(o.Slots))
+	for i, s := range o.Slots {
+		specs[i] = spec{dtype: int32(s.DType), rank: int32(len(s.Dims)), lodLevels: uint32(s.LoDLevels)}
+		copy(specs[i].dims[:], s.Dims)
+	}
+	r.workers = view[worker](data, h.workersAt, workers)
+	r.cells = view[atomic.Uint64](data, h.cellsAt, int(h.cells))
+	r.states = view[atomic.Uint64](data, h.statesAt, int(h.ringSlots))
+	r.leases = make([]lease, h.ringSlots)
+	for i := range r.leases {
+		r.leases[i].ring, r.leases[i].slot = r, i
+	}
+	r.offsets = memory.NewPool(memory.View)
+	r.spare, err = pyfeed.HostPool(o.Place, memory.Queue)
+	if err != nil || o.Place == pyfeed.CPUPlace() {
+		return err
+	}
+	b, err := pyfeed.BackendOf(o.Place)
+	if err != nil {
+		return err
+	}
+	if r.unregister, err = b.Register(o.Place, slots); err != nil {
+		return err
+	}
+	for i := range r.leases {
+		r.leases[i].buffer.Pin()
+	}
+	return nil
+}
+
+// drop takes a reference away. With the last one the memory goes, here; workers may have it mapped still.
+func (r *Ring) drop() {
+	if r.references.Add(-1) > 0 {
+		return
+	}
+	if r.unregister != nil {
+		r.unregister()
+	}
+	for _, p := range []*memory.Pool{r.offsets, r.spare} {
+		if p != nil {
+			p.Close()
+		}
+	}
+	if r.fd >= 0 {
+		memory.CountSlab(memory.SharedSlab, -len(r.data))
+		_ = unix.Munmap(r.data)
+		_ = unix.Close(r.fd)
+	}
+}
+
+// FD is the ring's file descriptor, for workers to map. It stays the Ring's.
+func (r *Ring) FD() int { return r.fd }
+
+// Expect has the pass end when so many workers have ended their part of it.
+func (r *Ring) Expect(n uint32) {
+	r.mu.Lock()
+	r.expected = n
+	r.mu.Unlock()
+	r.poke()
+}
+
+// Exited tells the exit status, or minus the signal, of a worker. One that has not attached in this pass fails it, unless
+// that is 0.
+func (r *Ring) Exited(pid int, status int32) {
+	r.mu.Lock()
+	if p := r.processes[pid]; p != nil && !p.settled.Load() {
+		p.settle(status)
+	}
+	r.told[pid] = status
+	r.mu.Unlock()
+	r.poke()
+}
+
+// ---- What the queue tells ----
+
+// Starved implements pyfeed.Feed.
+func (r *Ring) Starved() {
+	r.starving.Store(true)
+	if r.holding.Load() {
+		r.kick()
+	}
+}
+
+// Ending implements pyfeed.Feed. Workers find the gate closed from here on.
+func (r *Ring) Ending(failure error) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ending || r.turned == 0 {
+		return false
+	}
+	r.ending, r.failure = true, failure
+	r.shut(gateOf(r.turned) | closedGate)
+	return true
+}
+
+// Turned implements pyfeed.Feed.
+func (r *Ring) Turned(pass uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.turned == 0 {
+		return
+	}
+	gate := gateOf(pass)
+	if pass == 0 {
+		gate = gateOf(r.turned) | closedGate
+	}
+	r.turned, r.ending, r.failure, r.expected = pass, false, nil, 0
+	clear(r.told)
+	r.shut(gate)
+}
+
+// shut sets the gate, and has everybody look at it.
+func (r *Ring) shut(gate uint32) {
+	r.head.gate.Store(gate)
+	r.head.frees.Add(1)
+	futexWake(unsafe.Pointer(&r.head.frees), math.MaxInt32)
+	r.kick()
+}
+
+// kick has the mover look around.
+func (r *Ring) kick() {
+	r.head.arrivals.Add(1)
+	if r.head.sleeping.Load() != 0 {
+		futexWake(unsafe.Pointer(&r.head.arrivals), 1)
+	}
+}
+
+// release makes a slot free.
+func (r *Ring) release(i int) {
+	r.states[i].Store(stateOf(free, generationOf(r.states[i].Load())+1))
+	r.head.frees.Add(1)
+	if r.head.blocked.Load() != 0 {
+		futexWake(unsafe.Pointer(&r.head.frees), 1)
+	}
+}

@@ -1,0 +1,753 @@
+package shared
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
+)
+
+// The workers of these tests are processes of their own: testdata/worker.c with the workers' side of the ring.
+var program, programWithoutPidfds string
+
+func build(dir, name string, flags ...string) (string, error) {
+	const root = "../.."
+	out := filepath.Join(dir, name)
+	cc := exec.Command("cc", append(flags, "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-DPFW_STEPS", "-pthread",
+		"-I"+root+"/capi", "-I"+root+"/python/pyfeed_worker/native", "-o", out, "testdata/worker.c",
+		root+"/python/pyfeed_worker/native/ring.c", root+"/capi/gather.c", root+"/capi/words.c")...)
+	cc.Stderr = os.Stderr
+	return out, cc.Run()
+}
+
+func TestMain(m *testing.M) {
+	if os.Getenv("PYFEED_TEST_TRAINER") != "" {
+		trainer()
+	}
+	dir, err := os.MkdirTemp("", "pyfeed-shared")
+	if err == nil {
+		program, err = build(dir, "worker")
+	}
+	if err == nil {
+		programWithoutPidfds, err = build(dir, "worker-without-pidfds", "-DPFW_NO_PIDFD")
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "building the worker:", err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	if n := memory.Count().Slabs[memory.SharedSlab]; n != 0 {
+		fmt.Fprintln(os.Stderr, n, "bytes are left behind")
+		code = 1
+	}
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// trainer is this program as a trainer that is going to be killed.
+func trainer() {
+	var holder pyfeed.PyArrayFeedQueueHolder
+	_, r, err := New(Options{Slots: slots, RingSlots: 2, SlotBytes: 4096}, holder.InitOnce)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Println(r.FD())
+	select {}
+}
+
+// The end of the trainer ends all waits of its workers, and all pushes.
+func TestTheTrainerDies(t *testing.T) {
+	for _, program := range []string{program, programWithoutPidfds} {
+		trainer := exec.Command(os.Args[0])
+		trainer.Env = append(os.Environ(), "PYFEED_TEST_TRAINER=1")
+		out, err := trainer.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := trainer.Start(); err != nil {
+			t.Fatal(err)
+		}
+		var fd int
+		if _, err := fmt.Fscan(out, &fd); err != nil {
+			t.Fatal(err)
+		}
+		ring, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/%d", trainer.Process.Pid, fd), os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := &bench{T: t}
+		blocked, idle, late := b.run(program, ring).attach(), b.run(program, ring).attach(), b.run(program, ring)
+		blocked.send("many 0 9 9")
+		shared, err := syscall.Mmap(int(ring.Fd()), 0, int(unsafe.Sizeof(header{})), syscall.PROT_READ, syscall.MAP_SHARED)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for (*header)(unsafe.Pointer(&shared[0])).blocked.Load() == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		_ = syscall.Munmap(shared)
+		_ = trainer.Process.Kill()
+		const gone = "4 the trainer is gone: nobody takes tuples any more"
+		if a := blocked.answer(); a != gone {
+			t.Errorf("expected %q, found %q", gone, a)
+		}
+		_ = trainer.Wait()
+		idle.send("push 1 1")
+		late.do("open")
+		late.send("attach")
+		for _, c := range []*child{idle, late} {
+			if a := c.answer(); a != gone {
+				t.Errorf("expected %q, found %q", gone, a)
+			}
+		}
+		_ = ring.Close()
+	}
+}
+
+var slots = []pyfeed.Slot{{DType: pyfeed.Int64}, {DType: pyfeed.Uint8, Dims: pyfeed.Dims{-1}}, {DType: pyfeed.Uint32}}
+
+type bench struct {
+	*testing.T
+	queue *pyfeed.PyArrayFeedQueue
+	ring  *Ring
+}
+
+func newBench(t *testing.T, ringSlots, bytes uint64) *bench {
+	t.Helper()
+	var holder pyfeed.PyArrayFeedQueueHolder
+	q, r, err := New(Options{Slots: slots, RingSlots: ringSlots, SlotBytes: bytes}, holder.InitOnce)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{t, q, r}
+	t.Cleanup(func() {
+		holder.Drop()
+		q.Drop()
+		for r.references.Load() != 0 { // the mover is told, and lets go
+			time.Sleep(time.Millisecond)
+		}
+	})
+	return b
+}
+
+// child is a worker process.
+type child struct {
+	*bench
+	cmd *exec.Cmd
+	in  io.Writer
+	out *bufio.Reader
+}
+
+func (b *bench) start(stopAt ...string) *child {
+	b.Helper()
+	return b.run(program, os.NewFile(uintptr(dup(b.T, b.ring.FD())), "ring"), stopAt...)
+}
+
+// run starts a program with the ring as its descriptor 3.
+func (b *bench) run(program string, ring *os.File, arguments ...string) *child {
+	b.Helper()
+	cmd := exec.Command(program, arguments...)
+	cmd.ExtraFiles = []*os.File{ring}
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	c := &child{b, cmd, in, bufio.NewReader(out)}
+	b.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return c
+}
+
+func dup(t *testing.T, fd int) int {
+	t.Helper()
+	copied, err := syscall.Dup(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return copied
+}
+
+func (c *child) send(format string, args ...any) {
+	c.Helper()
+	if _, err := fmt.Fprintf(c.in, format+"\n", args...); err != nil {
+		c.Fatal(err)
+	}
+}
+
+func (c *child) answer() string {
+	c.Helper()
+	line, err := c.out.ReadString('\n')
+	if err != nil {
+		c.Fatalf("the worker is gone: %v", err)
+	}
+	return strings.TrimSpace(line)
+}
+
+func (c *child) do(format string, args ...any) {
+	c.Helper()
+	c.send(format, args...)
+	if a := c.answer(); a != "0" {
+		c.Fatalf("%s: %s", fmt.Sprintf(format, args...), a)
+	}
+}
+
+func (c *child) attach() *child {
+	c.Helper()
+	c.do("open")
+	c.do("attach")
+	return c
+}
+
+func (c *child) kill() { _ = c.cmd.Process.Kill() }
+
+func (b *bench) pop() (*pyfeed.Tuple, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return b.queue.Pop(ctx)
+}
+
+// number checks a tuple and answers its number.
+func (b *bench) number(t *pyfeed.Tuple) int64 {
+	b.Helper()
+	var sum uint32
+	for _, v := range t.Slots[1].Data {
+		sum = sum*31 + uint32(v)
+	}
+	if want := binary.NativeEndian.Uint32(t.Slots[2].Data); sum != want {
+		b.Fatalf("%d bytes: expected checksum %d, found %d", len(t.Slots[1].Data), want, sum)
+	}
+	return int64(binary.NativeEndian.Uint64(t.Slots[0].Data))
+}
+
+func (b *bench) expect(want ...int64) {
+	b.Helper()
+	for _, w := range want {
+		t, err := b.pop()
+		if err != nil {
+			b.Fatalf("expected tuple %d, found %v", w, err)
+		}
+		if n := b.number(t); n != w {
+			b.Fatalf("expected tuple %d, found %d", w, n)
+		}
+		t.Release()
+	}
+}
+
+func (b *bench) expectEnd() {
+	b.Helper()
+	if t, err := b.pop(); err != io.EOF {
+		b.Fatalf("expected the end, found %v, %v", t, err)
+	}
+}
+
+func (b *bench) expectDeath(c *child, status int32) {
+	b.Helper()
+	_, err := b.pop()
+	var e *pyfeed.ProducerError
+	if !errors.As(err, &e) || e.Worker != int64(c.cmd.Process.Pid) || e.ExitStatus != status {
+		b.Fatalf("expected the death of worker %d with %d, found %#v: %v", c.cmd.Process.Pid, status, e, err)
+	}
+}
+
+func TestLayout(t *testing.T) {
+	b := newBench(t, 2, 64)
+	c := b.start()
+	c.send("layout")
+	var h header
+	want := fmt.Sprint(unsafe.Sizeof(h), unsafe.Sizeof(spec{}), unsafe.Sizeof(tensor{}), unsafe.Sizeof(worker{}), unsafe.Offsetof(h.specsAt),
+		unsafe.Offsetof(h.trainer), unsafe.Offsetof(h.gate), unsafe.Offsetof(h.tail), unsafe.Offsetof(h.arrivals), unsafe.Offsetof(h.frees),
+		unsafe.Offsetof(tensor{}.lodAt))
+	if found := c.answer(); found != want {
+		t.Errorf("expected %s, found %s", want, found)
+	}
+}
+
+func TestOneWorker(t *testing.T) {
+	b := newBench(t, 4, 1<<20)
+	c := b.start().attach()
+	b.ring.Expect(1)
+	c.send("many 0 100 100000")
+	for i := range int64(100) {
+		b.expect(i)
+	}
+	if a := c.answer(); a != "0" {
+		t.Fatal(a)
+	}
+	c.do("end")
+	b.expectEnd()
+	// The next pass, with the same process.
+	if _, _, err := b.queue.Reopen(); err != nil {
+		t.Fatal(err)
+	}
+	c.send("push 1 1")
+	if a := c.answer(); !strings.Contains(a, "not attached") {
+		t.Error(a)
+	}
+	c.do("attach")
+	c.do("push 7 1000")
+	b.expect(7)
+	b.queue.Close(0)
+	b.expectEnd()
+	c.send("push 8 1")
+	if a := c.answer(); !strings.Contains(a, "the queue is closed: pass 2 takes no more tuples") {
+		t.Error(a)
+	}
+}
+
+func TestCloseDeliversWhatWasPushed(t *testing.T) {
+	b := newBench(t, 4, 256*4)
+	c := b.start().attach()
+	for i := range 4 {
+		c.do("push %d 10", i)
+	}
+	c.send("push 4 1") // blocked
+	b.blocked(1)
+	b.queue.Close(0)
+	if a := c.answer(); !strings.HasPrefix(a, "4 the queue is closed") {
+		t.Error(a)
+	}
+	b.expect(0, 1, 2, 3)
+	b.expectEnd()
+}
+
+// A slot that is being written when the queue is closed does not hold the end up.
+func TestCloseWhileASlotIsWritten(t *testing.T) {
+	b := newBench(t, 2, 256*4)
+	c := b.start().attach()
+	c.do("reserve 10")
+	b.queue.Close(0)
+	b.expectEnd()
+	c.send("commit")
+	if a := c.answer(); !strings.HasPrefix(a, "4 the queue is closed") {
+		t.Error(a)
+	}
+	b.allFree()
+}
+
+func (b *bench) blocked(n uint32) {
+	for b.ring.head.blocked.Load() != n {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// allFree waits until the workers have all slots.
+func (b *bench) allFree() {
+	for i := range b.ring.states {
+		for kindOf(b.ring.states[i].Load()) != free {
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
+func TestKilledAtEachStep(t *testing.T) {
+	const slots = 4
+	dies, ends := syscall.SIGKILL, syscall.Signal(0)
+	for _, test := range []struct {
+		step string
+		send string
+		want []int64
+		end  syscall.Signal
+	}{
+		{"attached", "attach", nil, dies},
+		{"claimed", "push 1 100", nil, dies},
+		{"described", "push 1 100", nil, dies},
+		{"copying", "push 1 100", nil, dies},
+		{"written", "push 1 100", nil, dies},
+		{"committed", "push 1 100", []int64{1}, dies},
+		{"queued", "push 1 100", []int64{1}, dies},
+		{"arrival counted", "push 1 100", []int64{1}, dies},
+		{"blocked", "many 0 9 10", []int64{0, 1, 2, 3}, dies},
+		{"writing", "reserve 10", nil, dies},
+		{"abandoned", "reserve 10\nabandon", nil, dies},
+		{"failing", "fail", nil, dies},
+		{"ending", "end", nil, dies},
+		{"ended", "end", nil, ends},
+	} {
+		t.Run(test.step, func(t *testing.T) {
+			b := newBench(t, slots, 4096)
+			other := b.start()
+			other.do("open")
+			args := []string{test.step}
+			if test.step == "arrival counted" { // not that of its attaching
+				args = append(args, "1")
+			}
+			c := b.start(args...)
+			c.do("open")
+			if test.step != "attached" {
+				c.do("attach")
+			}
+			b.ring.Expect(1)
+			c.send("%s", test.send)
+			a := c.answer()
+			if a == "0" { // the first of two
+				a = c.answer()
+			}
+			if a != "stopped" {
+				t.Fatal(a)
+			}
+			c.kill()
+			if test.step == "attached" { // nobody was told of it: the next to come
+				other.do("attach")
+			}
+			b.expect(test.want...)
+			if test.end == dies {
+				b.expectDeath(c, -int32(dies))
+			} else {
+				b.expectEnd()
+			}
+			if test.step == "attached" {
+				other.send("end")
+				other.answer()
+			}
+			// All slots are there for the others.
+			if _, _, err := b.queue.Reopen(); err != nil {
+				t.Fatal(err)
+			}
+			b.allFree()
+			other.do("attach")
+			for i := range slots {
+				other.do("push %d 100", i)
+			}
+			b.expect(0, 1, 2, 3)
+			other.do("end")
+		})
+	}
+}
+
+// One that dies while it attaches was never there. Its place in the table is used again.
+func TestKilledWhileAttaching(t *testing.T) {
+	b := newBench(t, 2, 4096)
+	c := b.start("attaching")
+	c.do("open")
+	c.send("attach")
+	if a := c.answer(); a != "stopped" {
+		t.Fatal(a)
+	}
+	c.kill()
+	other := b.start().attach()
+	b.ring.Expect(1)
+	other.do("push 1 1")
+	b.expect(1)
+	for b.ring.workers[0].state.Load() != nobody {
+		time.Sleep(time.Millisecond)
+	}
+	other.do("end")
+	b.expectEnd()
+}
+
+func TestOneOfTwoDies(t *testing.T) {
+	b := newBench(t, 8, 4096)
+	one, two := b.start().attach(), b.start().attach()
+	one.do("push 1 1")
+	two.do("push 2 1")
+	one.do("push 3 1")
+	one.kill()
+	b.expect(1, 2, 3)
+	b.expectDeath(one, -9)
+	two.send("push 4 1")
+	if a := two.answer(); !strings.HasPrefix(a, "4 the queue is closed") {
+		t.Error(a)
+	}
+}
+
+func TestExitStatus(t *testing.T) {
+	b := newBench(t, 2, 4096)
+	c := b.start().attach()
+	c.send("exit 3")
+	b.expectDeath(c, 3)
+	// Somebody else's child: whoever knows tells.
+	if _, _, err := b.queue.Reopen(); err != nil {
+		t.Fatal(err)
+	}
+	c = b.start().attach()
+	b.ring.Exited(c.cmd.Process.Pid, 7)
+	c.kill()
+	b.expectDeath(c, 7)
+	// One that never attached.
+	if _, _, err := b.queue.Reopen(); err != nil {
+		t.Fatal(err)
+	}
+	b.ring.Exited(4321, 0)
+	b.ring.Exited(1234567, -11)
+	_, err := b.pop()
+	if want := "worker process 1234567 failed: it was killed by signal 11, SIGSEGV"; err == nil || err.Error() != want {
+		t.Errorf("expected %q, found %v", want, err)
+	}
+}
+
+// Where there are no pidfds, a death is found by looking.
+func TestWithoutPidfds(t *testing.T) {
+	real := openPidfd
+	openPidfd = func(int) (*os.File, error) { return nil, syscall.ENOSYS }
+	defer func() { openPidfd = real }()
+	b := newBench(t, 2, 4096)
+	c := b.start().attach()
+	c.do("push 5 1")
+	b.expect(5)
+	c.kill()
+	b.expectDeath(c, -9)
+}
+
+func TestAWorkerFails(t *testing.T) {
+	b := newBench(t, 2, 4096)
+	c := b.start().attach()
+	c.do("push 1 1")
+	c.do("fail")
+	b.expect(1)
+	_, err := b.pop()
+	var e *pyfeed.ProducerError
+	if !errors.As(err, &e) || e.Type != "ValueError" || e.Message != "no such file" || e.Traceback != "line 1\nline 2" || e.Worker != 0 {
+		t.Errorf("found %#v", e)
+	}
+}
+
+func TestRefusedByName(t *testing.T) {
+	b := newBench(t, 2, 1000)
+	c := b.start().attach()
+	c.send("push 1 1000")
+	if a, want := c.answer(), "10 slot_bytes: expected a tuple of at most 1000 bytes, found 1536"; a != want {
+		t.Errorf("expected %q, found %q", want, a)
+	}
+	if err := b.queue.Push(context.Background(), 0, nil); err == nil || err.(*pyfeed.Error).Kind != pyfeed.State {
+		t.Errorf("a push of the trainer's own: %v", err)
+	}
+	if a, want := c.timedOut(), "2 the time to wait went by"; a != want {
+		t.Errorf("expected %q, found %q", want, a)
+	}
+}
+
+func (c *child) timedOut() string {
+	c.do("push 1 1")
+	c.do("push 2 1")
+	c.send("try 20")
+	return c.answer()
+}
+
+// Consumers that keep what they get, for a batch or to shuffle, get copies once they have all slots but one.
+func TestAHoardingConsumer(t *testing.T) {
+	for _, slots := range []uint64{1, 2, 5} {
+		b := newBench(t, slots, 4096)
+		c := b.start().attach()
+		c.send("many 0 50 3000")
+		var kept []*pyfeed.Tuple
+		for range 50 {
+			tuple, err := b.pop()
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept = append(kept, tuple)
+		}
+		for i, tuple := range kept {
+			if n := b.number(tuple); n != int64(i) {
+				t.Fatalf("expected %d, found %d", i, n)
+			}
+		}
+		pyfeed.ReleaseAll(kept)
+		c.do("end")
+	}
+}
+
+// A tuple that was popped outlives its queue.
+func TestATupleOutlivesItsQueue(t *testing.T) {
+	b := newBench(t, 4, 4096)
+	c := b.start().attach()
+	c.do("push 9 100")
+	tuple, err := b.pop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.queue.Shutdown()
+	c.send("push 1 1")
+	if a := c.answer(); !strings.HasPrefix(a, "4 ") {
+		t.Error(a)
+	}
+	if n := b.number(tuple); n != 9 {
+		t.Errorf("found %d", n)
+	}
+	tuple.Release()
+}
+
+func TestStress(t *testing.T) {
+	const each = 3000
+	for _, test := range []struct{ slots, workers, consumers int }{{1, 2, 1}, {3, 4, 2}, {16, 4, 1}} {
+		b := newBench(t, uint64(test.slots), 64<<10)
+		b.ring.Expect(uint32(test.workers))
+		children := make([]*child, test.workers)
+		for i := range children {
+			children[i] = b.start().attach()
+		}
+		for i, c := range children {
+			c.send("many %d %d 50000", i*each, (i+1)*each)
+		}
+		var all sync.WaitGroup
+		found := make([][]int64, test.consumers)
+		for i := range found {
+			all.Go(func() {
+				for {
+					tuple, err := b.pop()
+					if err != nil {
+						if err != io.EOF {
+							t.Error(err)
+						}
+						return
+					}
+					found[i] = append(found[i], b.number(tuple))
+					tuple.Release()
+				}
+			})
+		}
+		for _, c := range children {
+			if a := c.answer(); a != "0" {
+				t.Error(a)
+			}
+			c.do("end")
+		}
+		all.Wait()
+		if test.consumers == 1 { // each worker's in its order
+			last := make([]int64, test.workers)
+			for _, n := range found[0] {
+				if w := n / each; n < last[w] {
+					t.Fatalf("tuple %d came after %d", n, last[w])
+				} else {
+					last[w] = n
+				}
+			}
+		}
+		numbers := slices.Concat(found...)
+		slices.Sort(numbers)
+		if numbers = slices.Compact(numbers); len(numbers) != test.workers*each {
+			t.Errorf("expected %d tuples, found %d", test.workers*each, len(numbers))
+		}
+	}
+}
+
+// Workers that are killed while they push, wherever they are: one ring outlives them all.
+func TestKilledWhereverTheyAre(t *testing.T) {
+	b := newBench(t, 5, 64<<10)
+	for round := range 30 {
+		var all []*child
+		for range 3 {
+			all = append(all, b.start().attach())
+		}
+		for i, c := range all {
+			c.send("many %d %d 50000", i*1000000, (i+1)*1000000)
+		}
+		last := []int64{-1, -1, -1}
+		for n := 0; ; n++ {
+			tuple, err := b.pop()
+			if err != nil {
+				var e *pyfeed.ProducerError
+				if !errors.As(err, &e) || e.Worker != int64(all[round%3].cmd.Process.Pid) || e.ExitStatus != -9 {
+					t.Fatal(err)
+				}
+				break
+			}
+			number := b.number(tuple)
+			if w := number / 1000000; number%1000000 != last[w]+1 {
+				t.Fatalf("round %d: tuple %d of worker %d came after %d", round, number%1000000, w, last[w])
+			} else {
+				last[w]++
+			}
+			tuple.Release()
+			if n == round*3 {
+				all[round%3].kill()
+			}
+		}
+		for i, c := range all {
+			if i != round%3 {
+				if a := c.answer(); !strings.HasPrefix(a, "4 the queue is closed") {
+					t.Error(a)
+				}
+			}
+			c.kill()
+		}
+		if _, _, err := b.queue.Reopen(); err != nil {
+			t.Fatal(err)
+		}
+		b.allFree()
+	}
+}
+
+// What a broken worker says of its tuple is checked before it is believed.
+func TestABrokenWorker(t *testing.T) {
+	for _, test := range []struct {
+		at   uintptr
+		want string
+	}{
+		{unsafe.Offsetof(tensor{}.dtype), "expected a dtype, found number"},
+		{unsafe.Offsetof(tensor{}.rank), "rank: expected"},
+		{unsafe.Offsetof(tensor{}.lodLevels), "LoD: expected at most 8 levels"},
+		{unsafe.Offsetof(tensor{}.dataAt), "aligned and within"},
+		{unsafe.Offsetof(tensor{}.nbytes), "aligned and within"},
+	} {
+		b := newBench(t, 2, 4096)
+		c := b.start().attach()
+		c.do("reserve 10")
+		c.do("smash %d 99", test.at)
+		c.do("commit")
+		_, err := b.pop()
+		want := fmt.Sprintf("worker process %d failed: it committed what is no tuple of this queue: slot 0: ", c.cmd.Process.Pid)
+		if err == nil || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("expected %q, found %v", test.want, err)
+		}
+	}
+}
+
+func FuzzDescriptors(f *testing.F) {
+	good := tensor{dtype: int32(pyfeed.Float32), rank: 2, lodLevels: 1, dataAt: 256, nbytes: 24}
+	good.dims = [8]int64{2, 3}
+	good.lodCount[0] = 2
+	f.Add(unsafe.Slice((*byte)(unsafe.Pointer(&good)), unsafe.Sizeof(good)), []byte("\x00\x00\x00\x00\x00\x00\x00\x00\x02"))
+	spare := memory.NewPool(memory.View)
+	f.Fuzz(func(t *testing.T, description, content []byte) {
+		found := make([]tensor, 2)
+		copy(unsafe.Slice((*byte)(unsafe.Pointer(&found[0])), 2*unsafe.Sizeof(tensor{})), description)
+		slot := make([]byte, 4096)
+		copy(slot, content)
+		r := &Ring{offsets: spare}
+		lod, err := r.copyOffsets(found, slot)
+		if err != nil {
+			return
+		}
+		if lod != nil {
+			defer lod.Release()
+		}
+		for i := range found {
+			var s pyfeed.LoDTensor
+			end, err := found[i].fill(&s, slot)
+			if err != nil {
+				continue
+			}
+			size, err := s.Measure()
+			if err != nil || size != len(s.Data) || end > len(slot) || cap(s.Data) != len(s.Data) {
+				t.Errorf("%d bytes of data to %d for dims %v of %v", len(s.Data), end, s.Dims(), s.DType)
+			}
+		}
+	})
+}

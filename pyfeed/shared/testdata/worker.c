@@ -1,0 +1,128 @@
+/* A worker for tests. It does what its standard input says, a word a line, and answers each with a line. Its ring is
+ * descriptor 3. With an argument, it stops for good at the step of that name, having said so; with a second, only when
+ * it has come there so often before. */
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "pyfeed_worker.h"
+#include "ring.h"
+
+static const char *stop_at;
+static int before;
+
+void pfw_step(const char *name);
+void pfw_step(const char *name) {
+    if (!stop_at || strcmp(name, stop_at) != 0 || before-- > 0) return;
+    printf("stopped\n");
+    fflush(stdout);
+    for (;;) pause();
+}
+
+static void say(pf_status status, const pfw_error *err) {
+    if (status)
+        printf("%d %s\n", status, err->message);
+    else
+        printf("0\n");
+    fflush(stdout);
+}
+
+static uint32_t sum_of(const uint8_t *data, size_t n) {
+    uint32_t sum = 0;
+    for (size_t i = 0; i < n; i++) sum = sum * 31 + data[i];
+    return sum;
+}
+
+/* Tuples of (number int64 scalar, bytes uint8 [-1], checksum uint32 scalar). */
+static pf_status push(pfw_producer *p, int64_t number, size_t bytes, const pf_wait *wait, pfw_error *err) {
+    uint8_t *data = malloc(bytes + 1);
+    for (size_t i = 0; i < bytes; i++) data[i] = (uint8_t)((size_t)number * 7 + i);
+    uint32_t sum = sum_of(data, bytes);
+    int64_t dim = (int64_t)bytes;
+    pf_tensor t[3] = {PF_TENSOR_INIT, PF_TENSOR_INIT, PF_TENSOR_INIT};
+    t[0].dtype = PF_INT64;
+    t[0].data = &number;
+    t[1].dtype = PF_UINT8;
+    t[1].rank = 1;
+    t[1].dims = &dim;
+    t[1].data = data;
+    t[2].dtype = PF_UINT32;
+    t[2].data = &sum;
+    pf_status status = pfw_push(p, t, 3, wait, err);
+    free(data);
+    return status;
+}
+
+int main(int argc, char **argv) {
+    char line[256], word[64];
+    pfw_error err;
+    pfw_producer *p = NULL;
+    pfw_slot slot = {0, 0};
+    if (argc > 1) stop_at = argv[1];
+    if (argc > 2) before = atoi(argv[2]);
+    while (fgets(line, sizeof line, stdin)) {
+        long long a = 0, b = 0, c = 0;
+        if (sscanf(line, "%63s %lld %lld %lld", word, &a, &b, &c) < 1) continue;
+        err.message[0] = 0;
+        if (!strcmp(word, "open"))
+            say(pfw_open(3, &p, &err), &err);
+        else if (!strcmp(word, "attach"))
+            say(pfw_attach(p, &err), &err);
+        else if (!strcmp(word, "push"))
+            say(push(p, a, (size_t)b, NULL, &err), &err);
+        else if (!strcmp(word, "try")) {
+            pf_wait now = PF_WAIT_INIT;
+            now.timeout_ns = a * 1000000;
+            say(push(p, 0, 1, &now, &err), &err);
+        } else if (!strcmp(word, "many")) { /* from a to b, of up to c bytes */
+            pf_status status = PF_OK;
+            for (; a < b && status == PF_OK; a++)
+                status = push(p, a, c ? (size_t)(a * 7919 % c) : 0, NULL, &err);
+            say(status, &err);
+        } else if (!strcmp(word, "reserve")) {
+            pf_tensor t[3] = {PF_TENSOR_INIT, PF_TENSOR_INIT, PF_TENSOR_INIT};
+            void *data[3];
+            int64_t dim = a;
+            t[0].dtype = PF_INT64;
+            t[1].dtype = PF_UINT8;
+            t[1].rank = 1;
+            t[1].dims = &dim;
+            t[2].dtype = PF_UINT32;
+            pf_status status = pfw_reserve(p, t, 3, NULL, &slot, data, &err);
+            if (status == PF_OK) {
+                *(int64_t *)data[0] = 0;
+                memset(data[1], 0, (size_t)a);
+                *(uint32_t *)data[2] = 0;
+            }
+            say(status, &err);
+        } else if (!strcmp(word, "commit"))
+            say(pfw_commit(p, &slot, &err), &err);
+        else if (!strcmp(word, "abandon")) {
+            pfw_abandon(p, &slot);
+            say(PF_OK, &err);
+        } else if (!strcmp(word, "end"))
+            say(pfw_end(p, &err), &err);
+        else if (!strcmp(word, "fail"))
+            say(pfw_fail(p, "ValueError", "no such file", "line 1\nline 2", &err), &err);
+        else if (!strcmp(word, "exit"))
+            _exit((int)a);
+        else if (!strcmp(
+                     word,
+                     "smash")) { /* what a broken worker might do: byte a of the descriptors of slot 0 is b */
+            pfw_header *h = *(pfw_header **)p;
+            ((uint8_t *)h + h->tensors_at)[a] = (uint8_t)b;
+            say(PF_OK, &err);
+        } else if (!strcmp(word, "layout")) {
+            printf("%zu %zu %zu %zu %zu %zu %zu %zu %zu %zu %zu\n", sizeof(pfw_header), sizeof(pfw_spec),
+                   sizeof(pfw_tensor), sizeof(pfw_worker), offsetof(pfw_header, specs_at),
+                   offsetof(pfw_header, trainer), offsetof(pfw_header, gate), offsetof(pfw_header, tail),
+                   offsetof(pfw_header, arrivals), offsetof(pfw_header, frees), offsetof(pfw_tensor, lod_at));
+            fflush(stdout);
+        }
+    }
+    pfw_free(p);
+    return 0;
+}

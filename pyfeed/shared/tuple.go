@@ -1,0 +1,113 @@
+package shared
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
+)
+
+const offsetBytes = 8
+
+// describe makes a tuple of what a worker has written into slot i, which the consumer has from then on. The worker is
+// another process, which may be broken, and may go on writing: what it says is read once, and checked then.
+func (r *Ring) describe(i int) (*pyfeed.Tuple, error) {
+	n := int(r.at.numSlots)
+	found := append([]tensor(nil), view[tensor](r.data, r.at.tensorsAt, int(r.at.ringSlots)*n)[i*n:(i+1)*n]...)
+	at := int(r.at.dataAt) + i*int(r.at.stride)
+	slot := r.data[at : at+int(r.at.slotBytes)]
+	lod, err := r.copyOffsets(found, slot)
+	if err != nil {
+		return nil, err
+	}
+	t := pyfeed.NewTuple(n)
+	used := 0
+	for j := range found {
+		end, err := found[j].fill(&t.Slots[j], slot)
+		if err != nil {
+			t.Release()
+			if lod != nil {
+				lod.Release()
+			}
+			return nil, fmt.Errorf("slot %d: %w", j, err)
+		}
+		used = max(used, end)
+	}
+	r.touch(i, used)
+	l := &r.leases[i]
+	r.lent.Add(1)
+	r.references.Add(1)
+	l.lod = lod
+	l.buffer.Visit(unsafe.Pointer(unsafe.SliceData(slot)), used, l, n)
+	var offsets []int64
+	if lod != nil {
+		offsets = unsafe.Slice((*int64)(lod.Pointer()), lod.Size()/offsetBytes)
+	}
+	for j := range t.Slots {
+		s := &t.Slots[j]
+		s.Hold(s.Data, &l.buffer)
+		for _, count := range found[j].lodCount[:found[j].lodLevels] {
+			s.LoD = append(s.LoD, offsets[:count:count])
+			offsets = offsets[count:]
+		}
+	}
+	return t, nil
+}
+
+// copyOffsets brings the LoD of a tuple out of reach of its worker. nil: there is none.
+func (r *Ring) copyOffsets(found []tensor, slot []byte) (*memory.Buffer, error) {
+	all, most := uint64(0), uint64(len(slot))/offsetBytes
+	for j := range found {
+		d := &found[j]
+		if d.lodLevels > pyfeed.MaxLoDLevels {
+			return nil, fmt.Errorf("slot %d: LoD: expected at most %d levels, found %d", j, pyfeed.MaxLoDLevels, d.lodLevels)
+		}
+		for k := range d.lodLevels {
+			at, count := d.lodAt[k], d.lodCount[k]
+			if at%offsetBytes != 0 || at > uint64(len(slot)) || count > (uint64(len(slot))-at)/offsetBytes || count > most-all {
+				return nil, fmt.Errorf("slot %d: LoD level %d: %d offsets at byte %d are not within the %d bytes of a slot", j, k, count, at, len(slot))
+			}
+			all += count
+		}
+	}
+	if all == 0 {
+		return nil, nil
+	}
+	b, err := r.offsets.Get(int(all * offsetBytes))
+	if err != nil {
+		return nil, err
+	}
+	to := b.Bytes()
+	for j := range found {
+		d := &found[j]
+		for k := range d.lodLevels {
+			to = to[copy(to, slot[d.lodAt[k]:][:d.lodCount[k]*offsetBytes]):]
+		}
+	}
+	return b, nil
+}
+
+// fill describes a tensor whose data lies in a slot, and answers where that ends. What its queue wants of dtype, dims
+// and LoD is for the queue to check.
+func (d *tensor) fill(s *pyfeed.LoDTensor, slot []byte) (end int, err error) {
+	if s.DType = pyfeed.DType(d.dtype); !s.DType.Valid() {
+		return 0, fmt.Errorf("expected a dtype, found number %d", d.dtype)
+	}
+	if d.rank < 0 || d.rank > pyfeed.MaxRank {
+		return 0, fmt.Errorf("rank: expected at most %d dimensions, found %d", pyfeed.MaxRank, d.rank)
+	}
+	_ = s.SetDims(d.dims[:d.rank])
+	size, err := s.Measure()
+	if err != nil {
+		return 0, err
+	}
+	room := uint64(len(slot))
+	if d.nbytes != uint64(size) || d.dataAt%alignment != 0 || d.dataAt > room || d.nbytes > room-d.dataAt {
+		return 0, fmt.Errorf("%d bytes at byte %d are not the %d of dims %v of %v, aligned and within the %d of a slot",
+			d.nbytes, d.dataAt, size, s.Dims(), s.DType, room)
+	}
+	end = int(d.dataAt) + size
+	s.Data = slot[d.dataAt:end:end]
+	return end, nil
+}

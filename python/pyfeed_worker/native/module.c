@@ -1,0 +1,413 @@
+/* The module pyfeed_worker._native: a ring, for Python. It has neither Go nor libpyfeed; how arrays come in, and how their
+ * bytes are gathered, is that of pyfeed's own extension (python/native/arrays.c, capi/gather.c). */
+#include <stdarg.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define PYFEED_IMPORTS_NUMPY
+#include "native.h"
+#include "pyfeed_worker.h"
+
+static PyObject *errors; /* pyfeed_worker._errors.__dict__ */
+static PyObject *lod_tensor;
+static PyTypeObject *ring_type;
+
+typedef struct {
+    PyObject ob_base;
+    pfw_producer *producer;
+} ring;
+
+/* ---- Errors ---- */
+
+static PyObject *raise_text(const char *name, Py_ssize_t slot, PyObject *text) {
+    PyObject *class = PyDict_GetItemString(errors, name);
+    PyObject *e = class && text ? PyObject_CallFunctionObjArgs(class, text, NULL) : NULL;
+    PyObject *number = e && slot >= 0 ? PyLong_FromSsize_t(slot) : NULL;
+    if (number) PyObject_SetAttrString(e, "slot", number);
+    Py_XDECREF(number);
+    if (e) PyErr_SetObject((PyObject *)Py_TYPE(e), e);
+    Py_XDECREF(e);
+    Py_XDECREF(text);
+    return NULL;
+}
+
+PyObject *raise_named(const char *name, Py_ssize_t slot, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    PyObject *text = PyUnicode_FromFormatV(format, args);
+    va_end(args);
+    return raise_text(name, slot, text);
+}
+
+/* Of arrays.c: there are no tuples at devices here. */
+int device_array_refuse(PyObject *Py_UNUSED(object), Py_ssize_t Py_UNUSED(slot)) { return 0; }
+
+static const char *const names[] = {
+    [PF_TIMEOUT] = "Timeout",
+    [PF_CLOSED] = "QueueClosed",
+    [PF_INVALID] = "InvalidArgument",
+    [PF_SHAPE] = "ShapeError",
+    [PF_DTYPE] = "DTypeError",
+    [PF_SLOTS] = "SlotCountError",
+    [PF_TOO_LARGE] = "TooLargeError",
+    [PF_STATE] = "StateError",
+    [PF_UNSUPPORTED] = "UnsupportedError",
+    [PF_NO_MEMORY] = "OutOfMemoryError",
+    [PF_CORRUPT] = "InvalidArgument",
+};
+
+static PyObject *answer_(pf_status status, const pfw_error *err) {
+    if (status == PF_OK) Py_RETURN_NONE;
+    if (PyErr_Occurred()) return NULL; /* a signal's handler raised */
+    const char *name = status < sizeof names / sizeof *names && names[status] ? names[status] : "Error";
+    if (err->trainer_gone) name = "TrainerGone";
+    return raise_text(name, err->slot,
+                      PyUnicode_DecodeUTF8(err->message, (Py_ssize_t)strlen(err->message), "replace"));
+}
+
+/* ---- Waiting ---- */
+
+typedef struct {
+    pf_wait wait;
+    PyThreadState *state;
+} waiter;
+
+static int check_signals(void *w_) {
+    waiter *w = w_;
+    PyEval_RestoreThread(w->state);
+    int stop = PyErr_CheckSignals();
+    w->state = PyEval_SaveThread();
+    return stop;
+}
+
+static int waiter_parse(waiter *w, PyObject *timeout) {
+    *w = (waiter){.wait = PF_WAIT_INIT};
+    if (timeout && timeout != Py_None) {
+        double seconds = PyFloat_AsDouble(timeout);
+        if (seconds == -1 && PyErr_Occurred()) return -1;
+        if (!(seconds >= 0)) {
+            raise_named("InvalidArgument", -1, "timeout: expected None or seconds, at least 0, found %R",
+                        timeout);
+            return -1;
+        }
+        w->wait.timeout_ns = seconds < 9e9 ? (int64_t)(seconds * 1e9 + (seconds > 0)) : -1;
+    }
+    return 0;
+}
+
+/* Only in the main thread, which is the first of its process, do Python's signal handlers run. */
+static void waiter_begin(waiter *w) {
+    if (syscall(SYS_gettid) == getpid()) {
+        w->wait.poll = check_signals;
+        w->wait.poll_context = w;
+    }
+    w->state = PyEval_SaveThread();
+}
+
+static void waiter_end(waiter *w) { PyEval_RestoreThread(w->state); }
+
+/* ---- The ring ---- */
+
+static const pf_wait no_wait = {sizeof(pf_wait), 0, 0, 0, NULL, NULL};
+
+/* open(fd) */
+static PyObject *ring_open(PyObject *Py_UNUSED(module), PyObject *fd) {
+    long number = PyLong_AsLong(fd);
+    if (number == -1 && PyErr_Occurred()) return NULL;
+    pfw_error err;
+    pfw_producer *producer;
+    pf_status status = pfw_open((int)number, &producer, &err);
+    if (status) return answer_(status, &err);
+    ring *self = PyObject_New(ring, ring_type);
+    if (self)
+        self->producer = producer;
+    else
+        pfw_free(producer);
+    return (PyObject *)self;
+}
+
+static void ring_dealloc(ring *self) {
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    Py_BEGIN_ALLOW_THREADS;
+    pfw_free(self->producer);
+    Py_END_ALLOW_THREADS;
+    PyObject_Free(self);
+    Py_DECREF((PyObject *)type);
+}
+
+static PyObject *ring_attach(ring *self, PyObject *Py_UNUSED(unused)) {
+    pfw_error err;
+    return answer_(pfw_attach(self->producer, &err), &err);
+}
+
+static PyObject *ring_attached(ring *self, PyObject *Py_UNUSED(unused)) {
+    return PyBool_FromLong(pfw_attached(self->producer));
+}
+
+static PyObject *ring_end(ring *self, PyObject *Py_UNUSED(unused)) {
+    pfw_error err;
+    return answer_(pfw_end(self->producer, &err), &err);
+}
+
+/* fail(type, message, traceback) */
+static PyObject *ring_fail(ring *self, PyObject *args) {
+    const char *type, *message, *traceback;
+    if (!PyArg_ParseTuple(args, "sss", &type, &message, &traceback)) return NULL;
+    pfw_error err;
+    return answer_(pfw_fail(self->producer, type, message, traceback, &err), &err);
+}
+
+/* push(arrays, timeout) */
+static PyObject *ring_push(ring *self, PyObject *args) {
+    PyObject *arrays, *timeout;
+    waiter w;
+    incoming in;
+    if (!PyArg_ParseTuple(args, "OO", &arrays, &timeout) || waiter_parse(&w, timeout) < 0 ||
+        incoming_read(&in, arrays) < 0)
+        return NULL;
+    pfw_error err;
+    pf_status status = PF_TIMEOUT;
+    uint32_t n = (uint32_t)in.count;
+    /* A first try that does not wait needs not let go of the GIL, which is slow to come back. */
+    if (in.bytes <= SMALL) status = pfw_push(self->producer, in.tensors, n, &no_wait, &err);
+    if (status == PF_TIMEOUT) {
+        waiter_begin(&w);
+        status = pfw_push(self->producer, in.tensors, n, &w.wait, &err);
+        waiter_end(&w);
+    }
+    incoming_drop(&in);
+    return answer_(status, &err);
+}
+
+/* What is to be reserved, from tuples of (dtype, shape, LoD). */
+typedef struct {
+    uint32_t count;
+    pf_tensor *tensors;
+    int64_t (*dims)[PF_MAX_RANK];
+    pf_lod_level (*lod)[PF_MAX_LOD_LEVELS];
+    void **data;
+} plan;
+
+static void plan_drop(plan *p) {
+    PyMem_Free(p->tensors);
+    PyMem_Free(p->dims);
+    PyMem_Free(p->lod);
+    PyMem_Free(p->data);
+}
+
+static int plan_read(plan *p, PyObject *slots) {
+    size_t n = (size_t)PyTuple_Size(slots);
+    *p = (plan){(uint32_t)n, PyMem_Calloc(n + 1, sizeof *p->tensors), PyMem_Calloc(n + 1, sizeof *p->dims),
+                PyMem_Calloc(n + 1, sizeof *p->lod), PyMem_Calloc(n + 1, sizeof *p->data)};
+    if (!p->tensors || !p->dims || !p->lod || !p->data) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (size_t i = 0; i < n; i++) {
+        PyObject *dtype, *shape, *levels;
+        if (!PyArg_ParseTuple(PyTuple_GetItem(slots, (Py_ssize_t)i), "OO!O!", &dtype, &PyTuple_Type, &shape,
+                              &PyTuple_Type, &levels))
+            return -1;
+        pf_tensor *t = &p->tensors[i];
+        *t = (pf_tensor)PF_TENSOR_INIT;
+        if (dtype == Py_None) {
+            raise_named("InvalidArgument", (Py_ssize_t)i,
+                        "slot %zu: its dtype is not known before the first push: give the queue's dtypes "
+                        "when it is made",
+                        i);
+            return -1;
+        }
+        if ((t->dtype = dtype_parse(dtype)) < 0) return -1;
+        t->rank = (int32_t)PyTuple_Size(shape);
+        t->dims = p->dims[i];
+        for (int32_t j = 0; j < t->rank && j < PF_MAX_RANK; j++)
+            p->dims[i][j] = PyLong_AsLongLong(PyTuple_GetItem(shape, j));
+        if (PyErr_Occurred()) return -1;
+        t->lod_levels = (uint32_t)PyTuple_Size(levels);
+        t->lod = p->lod[i];
+        for (uint32_t j = 0; j < t->lod_levels && j < PF_MAX_LOD_LEVELS; j++) {
+            PyArrayObject *level =
+                (PyArrayObject *)PyTuple_GetItem(levels, j); /* its caller saw to its type */
+            p->lod[i][j] = (pf_lod_level){PyArray_DATA(level), (uint64_t)PyArray_DIM(level, 0)};
+        }
+    }
+    return 0;
+}
+
+/* Arrays over a reserved slot, which keep the ring mapped. */
+static PyObject *arrays_over(ring *self, const plan *p, PyObject *slots) {
+    PyObject *all = PyTuple_New((Py_ssize_t)p->count);
+    for (uint32_t i = 0; all && i < p->count; i++) {
+        const pf_tensor *t = &p->tensors[i];
+        PyArray_Descr *descr = dtype_descr(t->dtype);
+        npy_intp dims[PF_MAX_RANK];
+        for (int32_t j = 0; j < t->rank; j++) dims[j] = (npy_intp)t->dims[j];
+        PyObject *array = descr ? PyArray_NewFromDescr(&PyArray_Type, descr, t->rank, dims, NULL, p->data[i],
+                                                       NPY_ARRAY_WRITEABLE, NULL)
+                                : NULL;
+        if (array) {
+            Py_INCREF((PyObject *)self);
+            PyArray_SetBaseObject((PyArrayObject *)array, (PyObject *)self);
+        }
+        if (array && t->lod_levels) {
+            PyObject *levels = PyTuple_GetItem(PyTuple_GetItem(slots, (Py_ssize_t)i), 2);
+            PyObject *whole = PyObject_CallFunctionObjArgs(lod_tensor, array, levels, NULL);
+            Py_DECREF(array);
+            array = whole;
+        }
+        if (!array || PyTuple_SetItem(all, (Py_ssize_t)i, array) < 0) Py_CLEAR(all);
+    }
+    return all;
+}
+
+/* reserve(slots, timeout): what commit and abandon are told, and the arrays */
+static PyObject *ring_reserve(ring *self, PyObject *args) {
+    PyObject *slots, *timeout, *arrays = NULL;
+    waiter w;
+    plan p;
+    if (!PyArg_ParseTuple(args, "O!O", &PyTuple_Type, &slots, &timeout) || waiter_parse(&w, timeout) < 0)
+        return NULL;
+    if (plan_read(&p, slots) < 0) {
+        plan_drop(&p);
+        return NULL;
+    }
+    pfw_error err;
+    pfw_slot slot = {0, 0};
+    pf_status status = pfw_reserve(self->producer, p.tensors, p.count, &no_wait, &slot, p.data, &err);
+    if (status == PF_TIMEOUT) {
+        waiter_begin(&w);
+        status = pfw_reserve(self->producer, p.tensors, p.count, &w.wait, &slot, p.data, &err);
+        waiter_end(&w);
+    }
+    if (status)
+        answer_(status, &err);
+    else if (!(arrays = arrays_over(self, &p, slots)))
+        pfw_abandon(self->producer, &slot);
+    plan_drop(&p);
+    return arrays ? Py_BuildValue("(KI)N", (unsigned long long)slot.state, slot.index, arrays) : NULL;
+}
+
+static int slot_parse(pfw_slot *slot, PyObject *args) {
+    unsigned long long state;
+    unsigned int index;
+    if (!PyArg_ParseTuple(args, "KI", &state, &index)) return -1;
+    *slot = (pfw_slot){state, index};
+    return 0;
+}
+
+/* commit(state, index) and abandon(state, index) */
+static PyObject *ring_commit(ring *self, PyObject *args) {
+    pfw_slot slot;
+    pfw_error err;
+    return slot_parse(&slot, args) < 0 ? NULL : answer_(pfw_commit(self->producer, &slot, &err), &err);
+}
+
+static PyObject *ring_abandon(ring *self, PyObject *args) {
+    pfw_slot slot;
+    if (slot_parse(&slot, args) < 0) return NULL;
+    pfw_abandon(self->producer, &slot);
+    Py_RETURN_NONE;
+}
+
+/* _seal(array): it cannot be written any more */
+static PyObject *seal(PyObject *Py_UNUSED(module), PyObject *array) {
+    if (PyArray_Check(array)) PyArray_CLEARFLAGS((PyArrayObject *)array, NPY_ARRAY_WRITEABLE);
+    Py_RETURN_NONE;
+}
+
+/* slots(): (dtype or None, shape, LoD levels) of each */
+static PyObject *ring_slots(ring *self, PyObject *Py_UNUSED(unused)) {
+    uint32_t n = pfw_num_slots(self->producer);
+    PyObject *all = PyTuple_New((Py_ssize_t)n);
+    for (uint32_t i = 0; all && i < n; i++) {
+        pf_slot_spec spec;
+        int64_t dims[PF_MAX_RANK];
+        pfw_slot_spec(self->producer, i, &spec, dims);
+        PyObject *shape = PyTuple_New(spec.rank);
+        for (int32_t j = 0; shape && j < spec.rank; j++)
+            PyTuple_SetItem(shape, j, PyLong_FromLongLong(dims[j]));
+        PyObject *one =
+            shape ? Py_BuildValue("(zNI)", pf_dtype_name(spec.dtype), shape, spec.lod_levels) : NULL;
+        if (!one || PyTuple_SetItem(all, (Py_ssize_t)i, one) < 0) Py_CLEAR(all);
+    }
+    return all;
+}
+
+static PyObject *ring_identity(ring *self, void *Py_UNUSED(unused)) {
+    return PyBytes_FromStringAndSize((const char *)pfw_identity(self->producer), 16);
+}
+static PyObject *ring_slot_bytes(ring *self, void *Py_UNUSED(unused)) {
+    return PyLong_FromUnsignedLongLong(pfw_slot_bytes(self->producer));
+}
+static PyObject *ring_ring_slots(ring *self, void *Py_UNUSED(unused)) {
+    return PyLong_FromUnsignedLong(pfw_ring_slots(self->producer));
+}
+
+static PyMethodDef ring_methods[] = {
+    {"attach", (PyCFunction)ring_attach, METH_NOARGS, NULL},
+    {"attached", (PyCFunction)ring_attached, METH_NOARGS, NULL},
+    {"end", (PyCFunction)ring_end, METH_NOARGS, NULL},
+    {"fail", (PyCFunction)ring_fail, METH_VARARGS, NULL},
+    {"push", (PyCFunction)ring_push, METH_VARARGS, NULL},
+    {"reserve", (PyCFunction)ring_reserve, METH_VARARGS, NULL},
+    {"commit", (PyCFunction)ring_commit, METH_VARARGS, NULL},
+    {"abandon", (PyCFunction)ring_abandon, METH_VARARGS, NULL},
+    {"slots", (PyCFunction)ring_slots, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static PyGetSetDef ring_getset[] = {
+    {"identity", (getter)ring_identity, NULL, NULL, NULL},
+    {"slot_bytes", (getter)ring_slot_bytes, NULL, NULL, NULL},
+    {"ring_slots", (getter)ring_ring_slots, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+static PyType_Slot ring_type_slots[] = {
+    {Py_tp_dealloc, ring_dealloc},
+    {Py_tp_methods, ring_methods},
+    {Py_tp_getset, ring_getset},
+    {Py_tp_doc, "The ring of a SharedFeedQueue, mapped."},
+    {0, NULL},
+};
+static PyType_Spec ring_spec = {"pyfeed_worker._native.Ring", sizeof(ring), 0,
+                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, ring_type_slots};
+
+static PyMethodDef methods[] = {
+    {"open", ring_open, METH_O, NULL},
+    {"_seal", seal, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    "pyfeed_worker._native",
+    "The workers' side of a ring.",
+    -1,
+    methods,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
+};
+
+static PyObject *attribute_of(const char *module, const char *name) {
+    PyObject *m = PyImport_ImportModule(module);
+    PyObject *value = m ? PyObject_GetAttrString(m, name) : NULL;
+    Py_XDECREF(m);
+    return value;
+}
+
+PyMODINIT_FUNC PyInit__native(void) {
+    import_array();
+    PyObject *module = PyModule_Create(&definition);
+    if (!module) return NULL;
+    errors = attribute_of("pyfeed_worker._errors", "__dict__");
+    lod_tensor = attribute_of("pyfeed_worker._lod", "LoDTensor");
+    ring_type = (PyTypeObject *)PyType_FromSpec(&ring_spec);
+    if (!errors || !lod_tensor || !ring_type || PyModule_AddType(module, ring_type) < 0 ||
+        arrays_init() < 0 || PyModule_AddStringConstant(module, "__version__", pf_version()) < 0) {
+        Py_DECREF(module);
+        return NULL;
+    }
+    return module;
+}

@@ -1,0 +1,800 @@
+/* The worker's side of the ring. No Go, no Python. */
+#define _GNU_SOURCE
+#include "ring.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "pyfeed_worker.h"
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+/* capi/gather.c */
+void pfi_gather(void *to, const pf_tensor *from);
+int pfi_contiguous(const pf_tensor *t);
+
+/* A test stops the worker here, to kill it. */
+#ifdef PFW_STEPS
+void pfw_step(const char *name);
+#define STEP(name) pfw_step(name)
+#else
+#define STEP(name) (void)0
+#endif
+
+/* Sleeps are this long at most where there is no other way to hear of the trainer's death. */
+enum { SLICE_MS = 20 };
+
+struct pfw_producer {
+    pfw_header *h;
+    size_t size;
+    const pfw_spec *specs;
+    pfw_worker *workers;
+    uint64_t *cells, *states;
+    char *data;
+    size_t *populated; /* of each slot: how many of its bytes have pages in this process */
+
+    int worker; /* number in the table, or -1 */
+    uint32_t gate;
+    uint32_t writing; /* slots */
+    unsigned life;    /* of this process, as `lives` when it attached */
+
+    /* Looks out for the end of the trainer. */
+    pthread_t watcher;
+    int watching, trainer, stop; /* whether; a pidfd and an eventfd, or -1 */
+    uint32_t gone;
+};
+
+#define LOAD(at) __atomic_load_n((at), __ATOMIC_SEQ_CST)
+#define ADD(at, n) __atomic_add_fetch((at), (n), __ATOMIC_SEQ_CST)
+#define STORE(at, value) __atomic_store_n((at), (value), __ATOMIC_SEQ_CST)
+#define SWAP_IF(at, was, value) \
+    __atomic_compare_exchange_n((at), (was), (value), 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)
+
+/* ---- Forks ---- */
+
+static unsigned lives = 1; /* another number in a forked child */
+
+static void in_child(void) { lives++; }
+__attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL, NULL, in_child); }
+
+/* ---- Errors ---- */
+
+__attribute__((format(printf, 4, 5))) static pf_status fail(pfw_error *err, pf_status status, int32_t slot,
+                                                            const char *format, ...) {
+    if (!err) return status;
+    *err = (pfw_error){.status = status, .slot = slot};
+    va_list args;
+    va_start(args, format);
+    vsnprintf(err->message, sizeof err->message, format, args);
+    va_end(args);
+    return status;
+}
+
+static pf_status fail_os(pfw_error *err, pf_status status, int number, const char *what) {
+    fail(err, status, -1, "%s: %s", what, strerror(number));
+    if (err) err->os_errno = number;
+    return status;
+}
+
+static pf_status trainer_gone(pfw_error *err) {
+    fail(err, PF_CLOSED, -1, "the trainer is gone: nobody takes tuples any more");
+    if (err) err->trainer_gone = 1;
+    return PF_CLOSED;
+}
+
+/* ---- Futexes: shared, not private ---- */
+
+static void futex_wake(uint32_t *word, int n) { syscall(SYS_futex, word, FUTEX_WAKE, n, NULL, NULL, 0); }
+
+/* Until `until` by the monotonic clock, or for ever. */
+static int futex_wait(uint32_t *word, uint32_t value, int64_t until) {
+    struct timespec t = {until / 1000000000LL, until % 1000000000LL};
+    long r =
+        syscall(SYS_futex, word, FUTEX_WAIT_BITSET, value, until ? &t : NULL, NULL, FUTEX_BITSET_MATCH_ANY);
+    return r == 0 ? 0 : errno;
+}
+
+static int64_t now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+/* Something happened that the trainer wants to know. */
+static void tell_trainer(pfw_header *h) {
+    ADD(&h->arrivals, 1);
+    STEP("arrival counted");
+    if (LOAD(&h->sleeping)) futex_wake(&h->arrivals, 1);
+}
+
+/* There is, or may be, something for those that wait for a slot. */
+static void tell_waiting(pfw_header *h, int n) {
+    ADD(&h->frees, 1);
+    if (LOAD(&h->blocked)) futex_wake(&h->frees, n);
+}
+
+/* ---- Processes ---- */
+
+/* When a process started, in ticks since the machine did; 0 if that cannot be seen, or it has ended. */
+static uint64_t started(int64_t pid) {
+    char path[40], text[1024];
+    snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return 0;
+    ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (n <= 0) return 0;
+    text[n] = 0;
+    char *at = strrchr(text, ')'); /* the name before it may hold anything */
+    if (!at || strncmp(at, ") Z", 3) == 0 || strncmp(at, ") X", 3) == 0) return 0;
+    for (int field = 2; at && field < 22; field++) at = strchr(at + 1, ' ');
+    return at ? strtoull(at + 1, NULL, 10) : 0;
+}
+
+static uint64_t pid_namespace(void) {
+    struct stat s;
+    return stat("/proc/self/ns/pid", &s) == 0 ? (uint64_t)s.st_ino : 0;
+}
+
+static int pidfd_open_(int64_t pid) {
+#if defined(SYS_pidfd_open) && !defined(PFW_NO_PIDFD) /* as a test has it */
+    return (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
+#else
+    (void)pid;
+    errno = ENOSYS;
+    return -1;
+#endif
+}
+
+/* ---- The watcher ---- */
+
+static void *watch(void *p_) {
+    pfw_producer *p = p_;
+    struct pollfd fds[2] = {{p->trainer, POLLIN, 0}, {p->stop, POLLIN, 0}};
+    while (poll(fds, 2, -1) < 0 && errno == EINTR);
+    if (fds[0].revents) {
+        STORE(&p->gone, 1);
+        tell_waiting(p->h, INT32_MAX);
+    }
+    return NULL;
+}
+
+static void watcher_end(pfw_producer *p) {
+    if (p->watching && p->life == lives) {
+        uint64_t one = 1;
+        while (write(p->stop, &one, sizeof one) < 0 && errno == EINTR);
+        pthread_join(p->watcher, NULL);
+    }
+    if (p->trainer >= 0) close(p->trainer);
+    if (p->stop >= 0) close(p->stop);
+    p->watching = 0;
+    p->trainer = p->stop = -1;
+}
+
+static int is_gone(pfw_producer *p) {
+    if (p->watching || LOAD(&p->gone)) return (int)LOAD(&p->gone);
+    uint64_t was = p->h->trainer_started;
+    int seen = was && started(getpid()); /* /proc is there */
+    int gone = seen ? started(p->h->trainer) != was : kill((pid_t)p->h->trainer, 0) < 0 && errno == ESRCH;
+    if (gone) STORE(&p->gone, 1);
+    return gone;
+}
+
+/* Begins to look out for the trainer's end. */
+static pf_status watcher_begin(pfw_producer *p, pfw_error *err) {
+    p->gone = 0;
+    p->trainer = pidfd_open_(p->h->trainer);
+    if (p->trainer < 0 && errno == ESRCH) return trainer_gone(err);
+    if (is_gone(p)) return trainer_gone(err);
+    if (p->trainer < 0) return PF_OK; /* an old system: sleeps are short then */
+    fcntl(p->trainer, F_SETFD, FD_CLOEXEC);
+    p->stop = eventfd(0, EFD_CLOEXEC);
+    if (p->stop < 0) return fail_os(err, PF_IO, errno, "eventfd");
+    /* A signal is for the process's own threads. */
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int failed = pthread_create(&p->watcher, NULL, watch, p);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (failed) return fail_os(err, PF_NO_MEMORY, failed, "the system starts no thread");
+    p->watching = 1;
+    return PF_OK;
+}
+
+/* ---- Opening and closing ---- */
+
+static int within(const pfw_header *h, uint64_t at, uint64_t count, uint64_t size) {
+    return at % 8 == 0 && at <= h->total_bytes && count <= (h->total_bytes - at) / size;
+}
+
+pf_status pfw_open(int fd, pfw_producer **out, pfw_error *err) {
+    *out = NULL;
+    struct stat s;
+    if (fstat(fd, &s) < 0) return fail_os(err, PF_IO, errno, "the ring's descriptor");
+    if (s.st_size < (off_t)sizeof(pfw_header))
+        return fail(err, PF_CORRUPT, -1, "expected a ring of at least %zu bytes, found a file of %lld",
+                    sizeof(pfw_header), (long long)s.st_size);
+    size_t size = (size_t)s.st_size;
+    void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED) return fail_os(err, PF_NO_MEMORY, errno, "mapping the ring");
+    pfw_header *h = at;
+    pf_status status = PF_OK;
+    if (memcmp(h->magic, PFW_MAGIC, sizeof h->magic) != 0)
+        status = fail(err, PF_CORRUPT, -1, "expected a ring of pyfeed's, found a file that begins otherwise");
+    else if (h->version != PFW_VERSION || h->header_bytes != sizeof *h)
+        status = fail(err, PF_UNSUPPORTED, -1,
+                      "expected a ring of version %d, found version %u: trainer and worker need the same "
+                      "release of pyfeed",
+                      PFW_VERSION, h->version);
+    else if (h->total_bytes != size || h->ring_slots == 0 || h->num_slots == 0 || h->workers != PFW_WORKERS ||
+             h->cells < 2 * (uint64_t)h->ring_slots || (h->cells & (h->cells - 1)) != 0 ||
+             h->slot_bytes > h->stride || !within(h, h->specs_at, h->num_slots, sizeof(pfw_spec)) ||
+             !within(h, h->workers_at, h->workers, sizeof(pfw_worker)) ||
+             !within(h, h->failures_at, h->workers, PFW_FAILURE) || !within(h, h->cells_at, h->cells, 8) ||
+             !within(h, h->states_at, h->ring_slots, 8) ||
+             !within(h, h->tensors_at, (uint64_t)h->ring_slots * h->num_slots, sizeof(pfw_tensor)) ||
+             !within(h, h->data_at, h->ring_slots, h->stride))
+        status = fail(err, PF_CORRUPT, -1, "the ring's sizes do not fit its %zu bytes", size);
+    pfw_producer *p = status ? NULL : calloc(1, sizeof *p);
+    size_t *populated = p ? calloc(h->ring_slots, sizeof *populated) : NULL;
+    if (!populated) {
+        if (!status) status = fail(err, PF_NO_MEMORY, -1, "out of memory");
+        free(p);
+        munmap(at, size);
+        return status;
+    }
+    char *base = at;
+    madvise(base + h->data_at, size - h->data_at, MADV_HUGEPAGE); /* advice */
+    *p = (pfw_producer){.h = h,
+                        .size = size,
+                        .specs = (const pfw_spec *)(base + h->specs_at),
+                        .workers = (pfw_worker *)(base + h->workers_at),
+                        .cells = (uint64_t *)(base + h->cells_at),
+                        .states = (uint64_t *)(base + h->states_at),
+                        .data = base + h->data_at,
+                        .populated = populated,
+                        .worker = -1,
+                        .trainer = -1,
+                        .stop = -1};
+    *out = p;
+    return PF_OK;
+}
+
+void pfw_free(pfw_producer *p) {
+    if (!p) return;
+    watcher_end(p);
+    munmap(p->h, p->size);
+    free(p->populated);
+    free(p);
+}
+
+/* ---- Attaching and ending ---- */
+
+int pfw_attached(const pfw_producer *p) { return p->worker >= 0 && p->life == lives; }
+
+static char *failure_of(pfw_producer *p, int worker) {
+    return (char *)p->h + p->h->failures_at + (size_t)worker * PFW_FAILURE;
+}
+
+pf_status pfw_attach(pfw_producer *p, pfw_error *err) {
+    pfw_header *h = p->h;
+    if (pfw_attached(p)) return PF_OK;
+    p->worker = -1; /* that of the process that this one was forked from */
+    watcher_end(p);
+    p->writing = 0;
+    p->life = lives;
+    int64_t me = getpid();
+    uint64_t namespace = pid_namespace();
+    if (namespace && h->pid_namespace && namespace != h->pid_namespace)
+        return fail(
+            err, PF_UNSUPPORTED, -1,
+            "the worker is in another PID namespace than the trainer, which could not hear of its end");
+    if (me == h->trainer)
+        return fail(err, PF_STATE, -1,
+                    "this is the trainer's own process: a SharedFeedQueue takes tuples from others; use a "
+                    "PyArrayFeedQueue");
+    pf_status status = watcher_begin(p, err);
+    if (status) {
+        watcher_end(p);
+        return status;
+    }
+    p->gate = LOAD(&h->gate);
+    if (p->gate & 1) {
+        watcher_end(p);
+        return fail(err, PF_CLOSED, -1, "the queue is closed: pass %u takes no more tuples", p->gate >> 1);
+    }
+    uint64_t pass = p->gate >> 1;
+    for (int i = 0; i < PFW_WORKERS; i++) {
+        uint64_t nobody = PFW_NOBODY;
+        if (LOAD(&p->workers[i].state) != nobody ||
+            !SWAP_IF(&p->workers[i].state, &nobody, pfw_worker_state(PFW_ATTACHING, pass, (uint64_t)me)))
+            continue;
+        STEP("attaching");
+        STORE(&p->workers[i].started, started(me));
+        STORE(&p->workers[i].pushed, 0);
+        memset(failure_of(p, i), 0, 1);
+        STORE(&p->workers[i].state, pfw_worker_state(PFW_ATTACHED, pass, (uint64_t)me));
+        p->worker = i;
+        STEP("attached");
+        ADD(&h->news, 1);
+        tell_trainer(h);
+        return PF_OK;
+    }
+    watcher_end(p);
+    return fail(err, PF_STATE, -1, "expected at most %d workers at one time", PFW_WORKERS);
+}
+
+static pf_status not_attached(pfw_producer *p, pfw_error *err) {
+    if (p->worker >= 0 && p->life != lives)
+        return fail(err, PF_STATE, -1,
+                    "this process was forked from the worker that attached: it has to attach for itself");
+    return fail(err, PF_STATE, -1, "the producer is not attached, or was closed");
+}
+
+static pf_status end_as(pfw_producer *p, uint64_t state, pfw_error *err) {
+    if (!pfw_attached(p)) return not_attached(p, err);
+    uint32_t writing = LOAD(&p->writing);
+    if (writing && state == PFW_ENDED)
+        return fail(err, PF_STATE, -1, "%u slot%s still being written: commit or abandon first", writing,
+                    writing == 1 ? " is" : "s are");
+    pfw_worker *w = &p->workers[p->worker];
+    STEP("ending");
+    STORE(&w->state, pfw_worker_state(state, p->gate >> 1, (uint64_t)getpid()));
+    p->worker = -1; /* the entry is the trainer's from here on */
+    STEP("ended");
+    ADD(&p->h->news, 1);
+    tell_trainer(p->h);
+    watcher_end(p);
+    return PF_OK;
+}
+
+pf_status pfw_end(pfw_producer *p, pfw_error *err) { return end_as(p, PFW_ENDED, err); }
+
+static char *put(char *to, size_t room, const char *text) {
+    size_t n = text ? strnlen(text, room - 1) : 0;
+    if (n) memcpy(to, text, n);
+    to[n] = 0;
+    return to + room;
+}
+
+pf_status pfw_fail(pfw_producer *p, const char *type, const char *message, const char *traceback,
+                   pfw_error *err) {
+    if (!pfw_attached(p)) return not_attached(p, err);
+    char *to = failure_of(p, p->worker);
+    to = put(to, PFW_TYPE, type);
+    to = put(to, PFW_TEXT, message);
+    /* Of a long traceback the end says most. */
+    size_t room = PFW_FAILURE - PFW_TYPE - PFW_TEXT, n = traceback ? strlen(traceback) : 0;
+    put(to, room, n < room ? traceback : traceback + (n - room + 1));
+    STEP("failing");
+    return end_as(p, PFW_FAILED, err);
+}
+
+/* ---- What a tuple must look like ---- */
+
+static pf_status check_lod(const pf_tensor *t, uint32_t i, pfw_error *err) {
+    for (uint32_t j = 0; j < t->lod_levels; j++) {
+        uint64_t least = j == 0 ? 2 : 1, n = t->lod[j].count;
+        if (n < least)
+            return fail(err, PF_SHAPE, (int32_t)i,
+                        "slot %u: LoD level %u: expected at least %llu offsets, found %llu", i, j,
+                        (unsigned long long)least, (unsigned long long)n);
+    }
+    for (uint32_t j = 0; j < t->lod_levels; j++) {
+        const int64_t *at = t->lod[j].offsets;
+        uint64_t n = t->lod[j].count;
+        if (at[0] != 0)
+            return fail(err, PF_SHAPE, (int32_t)i,
+                        "slot %u: LoD level %u: expected the first offset to be 0, found %lld", i, j,
+                        (long long)at[0]);
+        for (uint64_t k = 1; k < n; k++)
+            if (at[k] < at[k - 1])
+                return fail(err, PF_SHAPE, (int32_t)i,
+                            "slot %u: LoD level %u: offset %llu decreases from %lld to %lld", i, j,
+                            (unsigned long long)k, (long long)at[k - 1], (long long)at[k]);
+        int last = j + 1 == t->lod_levels;
+        int64_t want = last ? t->dims[0] : (int64_t)t->lod[j + 1].count - 1;
+        if (at[n - 1] != want)
+            return fail(err, PF_SHAPE, (int32_t)i,
+                        "slot %u: LoD level %u: expected the last offset to be %lld, %s, found %lld", i, j,
+                        (long long)want,
+                        last ? "the first dimension" : "the number of sequences of the level below",
+                        (long long)at[n - 1]);
+    }
+    return PF_OK;
+}
+
+static void dims_text(char *to, size_t room, const int64_t *dims, int32_t rank) {
+    size_t n = 0;
+    for (int32_t i = 0; i < rank && n < room; i++)
+        n += (size_t)snprintf(to + n, room - n, "%s%lld", i ? " " : "", (long long)dims[i]);
+    if (n == 0) to[0] = 0;
+}
+
+static pf_status check_dims(const pfw_spec *spec, const pf_tensor *t, uint32_t i, pfw_error *err) {
+    char want[200], found[200];
+    int32_t wrong = -1;
+    for (int32_t j = 0; t->rank == spec->rank && j < t->rank && wrong < 0; j++)
+        if (t->dims[j] < 0 || (spec->dims[j] != -1 && t->dims[j] != spec->dims[j])) wrong = j;
+    if (t->rank == spec->rank && wrong < 0) return PF_OK;
+    dims_text(want, sizeof want, spec->dims, spec->rank);
+    dims_text(found, sizeof found, t->dims, t->rank);
+    if (t->rank != spec->rank)
+        return fail(err, PF_SHAPE, (int32_t)i, "slot %u: rank: expected %d, dims [%s], found %d, dims [%s]",
+                    i, spec->rank, want, t->rank, found);
+    if (t->dims[wrong] < 0)
+        return fail(err, PF_SHAPE, (int32_t)i, "slot %u: dimension %d: expected a size, found %lld", i, wrong,
+                    (long long)t->dims[wrong]);
+    return fail(err, PF_SHAPE, (int32_t)i,
+                "slot %u: dimension %d: expected %lld, found %lld: dims [%s] for [%s]", i, wrong,
+                (long long)spec->dims[wrong], (long long)t->dims[wrong], found, want);
+}
+
+static pf_status check_tensor(pfw_producer *p, const pf_tensor *t, uint32_t i, int with_data,
+                              pfw_error *err) {
+    const pfw_spec *spec = &p->specs[i];
+    if (pf_dtype_size(t->dtype) == 0)
+        return fail(err, PF_DTYPE, (int32_t)i, "slot %u: expected a dtype, found number %d", i, t->dtype);
+    int32_t want = LOAD(&spec->dtype);
+    if (want && t->dtype != want)
+        return fail(err, PF_DTYPE, (int32_t)i, "slot %u: dtype: expected %s, found %s", i,
+                    pf_dtype_name(want), pf_dtype_name(t->dtype));
+    if (t->rank < 0 || t->rank > PF_MAX_RANK)
+        return fail(err, PF_SHAPE, (int32_t)i, "slot %u: rank: expected at most %d dimensions, found %d", i,
+                    PF_MAX_RANK, t->rank);
+    pf_status status = check_dims(spec, t, i, err);
+    if (status) return status;
+    if (t->lod_levels != spec->lod_levels)
+        return fail(err, PF_SHAPE, (int32_t)i, "slot %u: LoD: expected %u levels, found %u", i,
+                    spec->lod_levels, t->lod_levels);
+    status = check_lod(t, i, err);
+    if (status) return status;
+    int empty = 0;
+    for (int32_t j = 0; j < t->rank; j++) empty |= t->dims[j] == 0;
+    if (with_data && !t->data && !empty)
+        return fail(err, PF_INVALID, (int32_t)i, "slot %u: data: expected a pointer, found NULL", i);
+    return PF_OK;
+}
+
+static const pf_tensor *tensor_at(const pf_tensor *first, uint32_t i) {
+    return (const pf_tensor *)((const char *)first + (size_t)i * first->size);
+}
+
+static int overflows(uint64_t *n, uint64_t by) { return __builtin_mul_overflow(*n, by, n); }
+
+/* Works out where in a slot the tensors go: into `out`, if it is not NULL. Answers the bytes, or UINT64_MAX. */
+static uint64_t lay_out(pfw_producer *p, const pf_tensor *tensors, pfw_tensor *out) {
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < p->h->num_slots; i++) {
+        const pf_tensor *t = tensor_at(tensors, i);
+        pfw_tensor d = {.dtype = t->dtype, .rank = t->rank, .lod_levels = t->lod_levels};
+        d.nbytes = pf_dtype_size(t->dtype);
+        int too_many = 0, none = 0;
+        for (int32_t j = 0; j < t->rank; j++) {
+            d.dims[j] = t->dims[j];
+            none |= t->dims[j] == 0;
+            too_many |= overflows(&d.nbytes, (uint64_t)t->dims[j]);
+        }
+        if (none) d.nbytes = 0;
+        if ((too_many && !none) || d.nbytes > INT64_MAX / 2) return UINT64_MAX;
+        for (uint32_t j = 0; j < t->lod_levels; j++) {
+            d.lod_at[j] = at;
+            d.lod_count[j] = t->lod[j].count;
+            if (t->lod[j].count > INT64_MAX / 16) return UINT64_MAX;
+            at =
+                (at + t->lod[j].count * sizeof(int64_t) + PFW_ALIGNMENT - 1) & ~(uint64_t)(PFW_ALIGNMENT - 1);
+        }
+        d.data_at = at;
+        at = (at + d.nbytes + PFW_ALIGNMENT - 1) & ~(uint64_t)(PFW_ALIGNMENT - 1);
+        if (at > INT64_MAX / 2) return UINT64_MAX;
+        if (out) out[i] = d;
+    }
+    return at;
+}
+
+/* Checks a whole tuple, and settles the dtypes that were open. */
+static pf_status check(pfw_producer *p, const pf_tensor *tensors, uint32_t n, int with_data, pfw_error *err) {
+    if (n != p->h->num_slots)
+        return fail(err, PF_SLOTS, -1, "slots: expected %u, found %u", p->h->num_slots, n);
+    int64_t rows = -1;
+    uint32_t first = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const pf_tensor *t = tensor_at(tensors, i);
+        pf_status status = check_tensor(p, t, i, with_data, err);
+        if (status) return status;
+        if (p->specs[i].rank == 0 || p->specs[i].dims[0] != -1) continue;
+        int64_t has = t->lod_levels ? (int64_t)t->lod[0].count - 1 : t->dims[0];
+        if (rows < 0) {
+            rows = has;
+            first = i;
+        } else if (has != rows) {
+            return fail(err, PF_SHAPE, (int32_t)i,
+                        "slot %u: batch dimension: expected %lld, as in slot %u, found %lld", i,
+                        (long long)rows, first, (long long)has);
+        }
+    }
+    uint64_t bytes = lay_out(p, tensors, NULL);
+    if (bytes > p->h->slot_bytes)
+        return fail(err, PF_TOO_LARGE, -1, "slot_bytes: expected a tuple of at most %llu bytes, found %llu",
+                    (unsigned long long)p->h->slot_bytes, (unsigned long long)bytes);
+    for (uint32_t i = 0; i < n; i++) {
+        int32_t any = 0, found = tensor_at(tensors, i)->dtype;
+        if (!SWAP_IF((int32_t *)&p->specs[i].dtype, &any, found) && any != found)
+            return check_tensor(p, tensor_at(tensors, i), i, with_data, err);
+    }
+    return PF_OK;
+}
+
+/* ---- Slots ---- */
+
+static inline void pause_briefly(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Takes the first free slot: those used last are in the cache still. */
+static int try_claim(pfw_producer *p, pfw_slot *slot) {
+    for (uint32_t i = 0; i < p->h->ring_slots; i++) {
+        uint64_t was = __atomic_load_n(&p->states[i], __ATOMIC_RELAXED);
+        if ((was & 0xff) != PFW_FREE) continue;
+        uint64_t mine = pfw_state(PFW_WRITING, (uint64_t)p->worker, pfw_generation(was), p->gate >> 1);
+        if (!SWAP_IF(&p->states[i], &was, mine)) continue;
+        STEP("claimed");
+        *slot = (pfw_slot){mine, i};
+        return 1;
+    }
+    return 0;
+}
+
+static pf_status check_open(pfw_producer *p, pfw_error *err) {
+    if (is_gone(p)) return trainer_gone(err);
+    uint32_t gate = LOAD(&p->h->gate);
+    if (gate == p->gate) return PF_OK;
+    if (gate >> 1 != p->gate >> 1)
+        return fail(err, PF_CLOSED, -1, "pass %u of the queue is over, it is at pass %u", p->gate >> 1,
+                    gate >> 1);
+    return fail(err, PF_CLOSED, -1, "the queue is closed: pass %u takes no more tuples", gate >> 1);
+}
+
+/* A wake-up through the kernel costs several microseconds: one that is about to come is worth looking out for. */
+enum { LOOKS = 40 };
+
+static pf_status claim(pfw_producer *p, const pf_wait *given, pfw_slot *slot, pfw_error *err) {
+    pfw_header *h = p->h;
+    pf_wait wait = PF_WAIT_INIT;
+    if (given) memcpy(&wait, given, given->size < sizeof wait ? given->size : sizeof wait);
+    int64_t deadline = 0, interval = (wait.poll_interval_ms ? wait.poll_interval_ms : 100) * 1000000LL;
+    if (wait.timeout_ns > 0 && wait.timeout_ns < INT64_MAX / 2) deadline = now() + wait.timeout_ns;
+    int64_t next_poll = 0;
+    int woken = 0;
+    for (;;) {
+        uint32_t frees = LOAD(&h->frees);
+        pf_status status = check_open(p, err);
+        if (status == PF_OK && try_claim(p, slot)) return PF_OK;
+        if (status == PF_OK && wait.timeout_ns == 0)
+            status = fail(err, PF_TIMEOUT, -1, "the time to wait went by");
+        if (status == PF_OK && deadline && now() >= deadline)
+            status = fail(err, PF_TIMEOUT, -1, "the time to wait went by");
+        if (status == PF_OK && wait.poll && next_poll && now() >= next_poll) {
+            next_poll = 0;
+            if (wait.poll(wait.poll_context)) status = fail(err, PF_CANCELLED, -1, "the wait was cancelled");
+        }
+        if (status) {
+            if (woken) tell_waiting(h, 1); /* what it was woken for may suit the next */
+            return status;
+        }
+        for (int i = 0; i < LOOKS && LOAD(&h->frees) == frees; i++) pause_briefly();
+        if (LOAD(&h->frees) != frees) continue;
+        int64_t until = deadline;
+        if (wait.poll && !next_poll) next_poll = now() + interval;
+        if (wait.poll && (!until || next_poll < until)) until = next_poll;
+        if (!p->watching && (!until || now() + SLICE_MS * 1000000LL < until))
+            until = now() + SLICE_MS * 1000000LL;
+        ADD(&h->blocked, 1);
+        STEP("blocked");
+        int r = futex_wait(&h->frees, frees, until);
+        ADD(&h->blocked, -1);
+        woken = r == 0;
+        if (r == EINTR && wait.poll) next_poll = 1; /* now */
+    }
+}
+
+/* Page faults, one by one, would cost more than the copy. */
+static void populate(pfw_producer *p, uint32_t index, uint64_t bytes) {
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+    size_t have = __atomic_load_n(&p->populated[index], __ATOMIC_RELAXED);
+    if (have >= bytes) return;
+    size_t page = 4096, begin = have & ~(page - 1);
+    char *at = p->data + (size_t)index * p->h->stride;
+    size_t offset = (size_t)(at + begin - (char *)p->h) & (page - 1);
+    madvise(at + begin - offset, bytes - begin + offset,
+            MADV_POPULATE_WRITE); /* if it cannot, the copy will */
+    __atomic_store_n(&p->populated[index], bytes, __ATOMIC_RELAXED);
+}
+
+static pf_status reserve(pfw_producer *p, const pf_tensor *tensors, uint32_t n, int with_data,
+                         const pf_wait *wait, pfw_slot *slot, pfw_error *err) {
+    slot->state = 0;
+    if (!pfw_attached(p)) return not_attached(p, err);
+    if (n > 0 && !tensors) return fail(err, PF_INVALID, -1, "tensors: expected a pointer, found NULL");
+    pf_status status = check(p, tensors, n, with_data, err);
+    if (status) return status;
+    ADD(&p->writing, 1);
+    status = claim(p, wait, slot, err);
+    if (status) {
+        ADD(&p->writing, -1);
+        return status;
+    }
+    pfw_tensor *out = (pfw_tensor *)((char *)p->h + p->h->tensors_at) + (size_t)slot->index * p->h->num_slots;
+    uint64_t bytes = lay_out(p, tensors, out);
+    STEP("described");
+    if (bytes > 1 << 16) populate(p, slot->index, bytes);
+    char *to = p->data + (size_t)slot->index * p->h->stride;
+    for (uint32_t i = 0; i < n; i++) {
+        const pf_tensor *t = tensor_at(tensors, i);
+        for (uint32_t j = 0; j < t->lod_levels; j++)
+            memcpy(to + out[i].lod_at[j], t->lod[j].offsets, out[i].lod_count[j] * sizeof(int64_t));
+    }
+    return PF_OK;
+}
+
+pf_status pfw_reserve(pfw_producer *p, const pf_tensor *tensors, uint32_t n, const pf_wait *wait,
+                      pfw_slot *slot, void **data, pfw_error *err) {
+    pf_status status = reserve(p, tensors, n, 0, wait, slot, err);
+    if (status) return status;
+    const pfw_tensor *d =
+        (pfw_tensor *)((char *)p->h + p->h->tensors_at) + (size_t)slot->index * p->h->num_slots;
+    for (uint32_t i = 0; i < n; i++) data[i] = p->data + (size_t)slot->index * p->h->stride + d[i].data_at;
+    STEP("writing");
+    return PF_OK;
+}
+
+/* Puts a committed slot last in the order. */
+static void enqueue(pfw_producer *p, uint64_t state, uint32_t index) {
+    pfw_header *h = p->h;
+    for (;;) {
+        uint64_t tail = LOAD(&h->tail), lap = tail / h->cells;
+        uint64_t *cell = &p->cells[tail & (h->cells - 1)];
+        uint64_t found = LOAD(cell), empty = pfw_cell(lap, 0, 0);
+        if (found == empty) {
+            if (!SWAP_IF(cell, &empty, pfw_cell(lap, pfw_generation(state), index + 1))) continue;
+            STEP("queued");
+            SWAP_IF(&h->tail, &tail, tail + 1);
+            return;
+        }
+        if (found >> 40 == (lap & 0xffffff))
+            SWAP_IF(&h->tail, &tail, tail + 1); /* in place of one that did not get there */
+        else if (LOAD(&h->tail) ==
+                 tail) { /* full, of what the trainer does not want: it is about to see to that */
+            if (is_gone(p)) return;
+            tell_trainer(h);
+            sched_yield();
+        }
+    }
+}
+
+static void give_up(pfw_producer *p, pfw_slot *slot) {
+    STORE(&p->states[slot->index], pfw_state(PFW_FREE, 0, pfw_generation(slot->state) + 1, 0));
+    slot->state = 0;
+    STEP("abandoned");
+    tell_waiting(p->h, 1);
+}
+
+pf_status pfw_commit(pfw_producer *p, pfw_slot *slot, pfw_error *err) {
+    if (!slot->state) return fail(err, PF_STATE, -1, "commit: expected a reserved slot, found none");
+    if (p->life != lives) { /* the slot is the other process's */
+        slot->state = 0;
+        return not_attached(p, err);
+    }
+    STEP("written");
+    pf_status status = p->worker < 0 ? not_attached(p, err) : check_open(p, err);
+    uint64_t was = slot->state, mine = was;
+    if (status == PF_OK &&
+        !SWAP_IF(&p->states[slot->index], &was, (mine & ~(uint64_t)0xff) | PFW_COMMITTED)) {
+        status = check_open(p, err);
+        if (status == PF_OK)
+            status = fail(err, PF_CLOSED, -1, "the queue took the slot back: the pass is over");
+    }
+    if (status) {
+        give_up(p, slot);
+        ADD(&p->writing, -1);
+        return status;
+    }
+    STEP("committed");
+    enqueue(p, mine, slot->index);
+    slot->state = 0;
+    tell_trainer(p->h);
+    ADD(&p->workers[mine >> 8 & 0xffff].pushed, 1);
+    ADD(&p->writing, -1);
+    return PF_OK;
+}
+
+void pfw_abandon(pfw_producer *p, pfw_slot *slot) {
+    if (!slot->state) return;
+    if (p->life != lives) {
+        slot->state = 0;
+        return;
+    }
+    give_up(p, slot);
+    ADD(&p->writing, -1);
+}
+
+/* Tuples larger than what a core's caches hold are written past them: their lines would be read from memory first, and
+ * this core does not want them back. A fifth faster at least; the C library's own limit is that of the last cache, which
+ * cores share. */
+enum { STREAMED = 2 << 20 };
+
+static void copy(char *to, const pf_tensor *t, uint64_t bytes) {
+#if defined(__SSE2__)
+    if (bytes >= STREAMED && pfi_contiguous(t)) {
+        const char *from = t->data;
+        uint64_t i = 0;
+        for (; i + 64 <= bytes; i += 64) { /* to is aligned, from need not be */
+            const __m128i *in = (const __m128i *)(from + i);
+            __m128i a = _mm_loadu_si128(in), b = _mm_loadu_si128(in + 1), c = _mm_loadu_si128(in + 2),
+                    d = _mm_loadu_si128(in + 3), *out = (__m128i *)(to + i);
+            _mm_stream_si128(out, a);
+            _mm_stream_si128(out + 1, b);
+            _mm_stream_si128(out + 2, c);
+            _mm_stream_si128(out + 3, d);
+        }
+        memcpy(to + i, from + i, bytes - i);
+        _mm_sfence(); /* before the slot is committed */
+        return;
+    }
+#endif
+    (void)bytes;
+    pfi_gather(to, t);
+}
+
+pf_status pfw_push(pfw_producer *p, const pf_tensor *tensors, uint32_t n, const pf_wait *wait,
+                   pfw_error *err) {
+    pfw_slot slot;
+    pf_status status = reserve(p, tensors, n, 1, wait, &slot, err);
+    if (status) return status;
+    const pfw_tensor *d =
+        (pfw_tensor *)((char *)p->h + p->h->tensors_at) + (size_t)slot.index * p->h->num_slots;
+    char *to = p->data + (size_t)slot.index * p->h->stride;
+    STEP("copying");
+    for (uint32_t i = 0; i < n; i++) copy(to + d[i].data_at, tensor_at(tensors, i), d[i].nbytes);
+    return pfw_commit(p, &slot, err);
+}
+
+/* ---- What there is to know ---- */
+
+uint32_t pfw_num_slots(const pfw_producer *p) { return p->h->num_slots; }
+uint32_t pfw_ring_slots(const pfw_producer *p) { return p->h->ring_slots; }
+uint64_t pfw_slot_bytes(const pfw_producer *p) { return p->h->slot_bytes; }
+const uint8_t *pfw_identity(const pfw_producer *p) { return p->h->identity; }
+
+void pfw_slot_spec(const pfw_producer *p, uint32_t i, pf_slot_spec *out, int64_t *dims) {
+    const pfw_spec *s = &p->specs[i];
+    *out = (pf_slot_spec)PF_SLOT_SPEC_INIT;
+    out->dtype = LOAD(&s->dtype);
+    out->rank = s->rank;
+    out->lod_levels = s->lod_levels;
+    out->dims = dims;
+    memcpy(dims, s->dims, sizeof s->dims);
+}

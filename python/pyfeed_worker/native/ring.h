@@ -1,0 +1,114 @@
+/* The ring, as it lies in shared memory. Its other side is pyfeed/shared/layout.go; a test compares the two.
+ *
+ * No lock is held in it by anybody who can die. Whose a slot is, is one word that changes hands by one instruction:
+ *
+ *   FREE -> WRITING      a worker claims it
+ *   WRITING -> COMMITTED the worker has written it
+ *   WRITING -> REVOKED   the trainer takes no more: the worker will find out
+ *   WRITING, REVOKED -> FREE  the worker gives up, or is dead and the trainer cleans up
+ *   COMMITTED -> CONSUMER -> FREE  the trainer
+ *
+ * so that whenever a worker is killed, the word says what is to be done. The order is that of the cells: a worker writes
+ * its committed slot into the next empty one by one instruction, and moves `tail` on, which whoever comes next does in its
+ * place if it does not get there. A committed slot that is in no cell is found by looking at all slots. */
+#ifndef PYFEED_RING_H
+#define PYFEED_RING_H
+
+#include <stdint.h>
+
+#define PFW_MAGIC "pyfeed\x1a\n"
+enum {
+    PFW_VERSION = 1,
+    PFW_WORKERS = 256,   /* attached at one time */
+    PFW_RANK = 8,        /* PF_MAX_RANK */
+    PFW_LEVELS = 8,      /* PF_MAX_LOD_LEVELS */
+    PFW_ALIGNMENT = 256, /* of a tensor's data, and of its offsets, in a slot */
+    PFW_FAILURE = 8192,  /* bytes for what a worker says of its error: */
+    PFW_TYPE = 256,      /* its type, then its text, then its traceback, each with a zero at its end */
+    PFW_TEXT = 2048,
+};
+
+/* States of a slot, in the low byte. Above: worker (16 bits), generation (24), pass (16). */
+enum { PFW_FREE = 0, PFW_WRITING = 1, PFW_COMMITTED = 2, PFW_REVOKED = 3, PFW_CONSUMER = 4 };
+
+/* States of a worker, in the low byte. Above: pass (24 bits), process id (32). */
+enum { PFW_NOBODY = 0, PFW_ATTACHING = 1, PFW_ATTACHED = 2, PFW_ENDED = 3, PFW_FAILED = 4 };
+
+/* What a tensor of a tuple must look like. */
+typedef struct pfw_spec {
+    int32_t dtype; /* 0: the first tuple decides */
+    int32_t rank;
+    uint32_t lod_levels;
+    uint32_t reserved;
+    int64_t dims[PFW_RANK];
+} pfw_spec;
+
+/* What a tensor of a tuple looks like. Offsets count from the beginning of the slot. */
+typedef struct pfw_tensor {
+    int32_t dtype;
+    int32_t rank;
+    uint32_t lod_levels;
+    uint32_t reserved;
+    uint64_t data_at;
+    uint64_t nbytes;
+    int64_t dims[PFW_RANK];
+    uint64_t lod_at[PFW_LEVELS];
+    uint64_t lod_count[PFW_LEVELS];
+} pfw_tensor;
+
+typedef struct pfw_worker {
+    uint64_t state;
+    uint64_t started; /* of the process, as in /proc/PID/stat; 0: not known */
+    uint64_t pushed;
+    uint64_t reserved[5];
+} pfw_worker;
+
+typedef struct pfw_header {
+    /* Written before anybody else sees it, and never again. */
+    uint8_t magic[8];
+    uint32_t version;
+    uint32_t header_bytes;
+    uint8_t identity[16];
+    uint64_t total_bytes;
+    uint32_t ring_slots;
+    uint32_t num_slots; /* tensors of a tuple */
+    uint32_t cells;     /* a power of two, at least twice ring_slots */
+    uint32_t workers;
+    uint64_t slot_bytes;
+    uint64_t stride; /* from one slot to the next */
+    uint64_t specs_at, workers_at, failures_at, cells_at, states_at, tensors_at, data_at;
+    int64_t trainer; /* process id */
+    uint64_t trainer_started;
+    uint64_t pid_namespace; /* its inode; 0: not known */
+    uint8_t reserved[104];
+
+    /* What all sides write, each in a cache line of its own. */
+    uint32_t gate; /* pass << 1, and 1 when it takes no more */
+    uint8_t pad0[60];
+    uint64_t tail; /* of the cells */
+    uint8_t pad1[56];
+    uint32_t arrivals; /* futex: goes on with everything that concerns the trainer */
+    uint32_t sleeping; /* the trainer sleeps on it */
+    uint32_t news;     /* goes on when a worker's state changes */
+    uint8_t pad2[52];
+    uint32_t frees;   /* futex: goes on with everything that concerns those that wait for a slot */
+    uint32_t blocked; /* how many sleep on it */
+    uint8_t pad3[56];
+} pfw_header;
+
+/* A cell: slot + 1 (16 bits), generation (24), lap (24). */
+static inline uint64_t pfw_cell(uint64_t lap, uint64_t generation, uint64_t slot_and_1) {
+    return (lap & 0xffffff) << 40 | (generation & 0xffffff) << 16 | slot_and_1;
+}
+
+static inline uint64_t pfw_state(uint64_t state, uint64_t worker, uint64_t generation, uint64_t pass) {
+    return state | (worker & 0xffff) << 8 | (generation & 0xffffff) << 24 | (pass & 0xffff) << 48;
+}
+
+static inline uint64_t pfw_generation(uint64_t state) { return state >> 24 & 0xffffff; }
+
+static inline uint64_t pfw_worker_state(uint64_t state, uint64_t pass, uint64_t pid) {
+    return state | (pass & 0xffffff) << 8 | pid << 32;
+}
+
+#endif

@@ -1,0 +1,334 @@
+// Package fakecuda builds the fake CUDA driver of this folder, a libcuda.so.1 on host memory, and controls it from Go
+// tests. fakecuda.h says what the fake is, which counts there are, and what every function here does in full.
+//
+// A test that wants package cuda to find it builds it, has the driver opened from that path, and controls the same copy:
+//
+//	path := fakecuda.Build(t)
+//	fakecuda.Load(path)
+//	... driver.OpenFile(path)
+//	fakecuda.Fail("cuMemAlloc_v2", 3, 2, false)
+//
+// Streams and addresses are CUDA's, as integers. Codes are CUresults, 0 for success. Misspelt names panic.
+package fakecuda
+
+/*
+#include <dlfcn.h>
+#include <stdlib.h>
+
+#include "fakecuda.h"
+
+// The functions of fakecuda.h under names of their own, through pointers: nothing of the fake is linked in.
+#define FUNCTIONS(F)                                                                                           \
+	F(int64_t, count, (const char *name), (name))                                                              \
+	F(int, await, (const char *name, int64_t at_least, double seconds), (name, at_least, seconds))             \
+	F(const char *, complaint, (void), ())                                                                     \
+	F(uint64_t, stream_at, (int i), (i))                                                                       \
+	F(int, fail, (const char *call, int64_t nth, int code, int later, int on), (call, nth, code, later, on))   \
+	F(int, break, (int device, int code), (device, code))                                                      \
+	F(int, let, (uint64_t stream, int64_t n), (stream, n))                                                     \
+	F(int, let_copies, (int device, int64_t n), (device, n))                                                   \
+	F(int, stream_create, (int device, int non_blocking, uint64_t *stream), (device, non_blocking, stream))    \
+	F(int, stream_destroy, (uint64_t stream), (stream))                                                        \
+	F(int, synchronize, (uint64_t stream), (stream))                                                           \
+	F(int, kernel, (uint64_t stream, double us, uint64_t reads, uint64_t nreads, uint64_t writes,              \
+		uint64_t nwrites, int code), (stream, us, reads, nreads, writes, nwrites, code))                       \
+	F(int, sum, (uint64_t stream, uint64_t address, uint64_t n, uint64_t *out), (stream, address, n, out))     \
+	F(uint64_t, hash, (const void *p, uint64_t n), (p, n))                                                     \
+	F(int, peek, (uint64_t address, void *to, uint64_t n), (address, to, n))                                   \
+	F(int, begin_capture, (uint64_t stream, int mode), (stream, mode))                                         \
+	F(int, end_capture, (uint64_t stream), (stream))
+#define ACTIONS(F)                                                                                             \
+	F(reset, (void), ())                                                                                       \
+	F(devices, (int n), (n))                                                                                   \
+	F(memory, (uint64_t bytes), (bytes))                                                                       \
+	F(pinned, (uint64_t bytes), (bytes))                                                                       \
+	F(pace, (double gbps, double latency_us), (gbps, latency_us))                                              \
+	F(deinitialize, (int yes), (yes))
+
+#define F(result, name, parameters, arguments)               \
+	static __typeof__(fakecuda_##name) *to_##name;           \
+	static result call_##name parameters { return to_##name arguments; }
+FUNCTIONS(F)
+#undef F
+#define F(name, parameters, arguments)                       \
+	static __typeof__(fakecuda_##name) *to_##name;           \
+	static void call_##name parameters { to_##name arguments; }
+ACTIONS(F)
+#undef F
+
+// Answers what is wrong, or NULL.
+static const char *load(const char *path) {
+	void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (!library) return dlerror();
+#define LOAD(name)                                                         \
+	to_##name = (__typeof__(to_##name))dlsym(library, "fakecuda_" #name);  \
+	if (!to_##name) return dlerror();
+#define F(result, name, parameters, arguments) LOAD(name)
+	FUNCTIONS(F)
+#undef F
+#define F(name, parameters, arguments) LOAD(name)
+	ACTIONS(F)
+#undef F
+	return NULL;
+}
+*/
+import "C"
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+)
+
+// Folder is where the sources are.
+func Folder() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Dir(file)
+}
+
+// flags say where cuda.h is: to Go as it compiles package cuda, and to the compiler here.
+var flags = sync.OnceValue(func() string {
+	out, _ := exec.Command("go", "env", "CGO_CPPFLAGS", "CGO_CFLAGS").Output() // without Go, build.sh says what is missing
+	return strings.Join(strings.Fields(string(out)), " ")
+})
+
+// Environment is this process's, with CGO_CPPFLAGS for whatever includes cuda.h.
+func Environment() []string { return append(os.Environ(), "CGO_CPPFLAGS="+flags(), "CGO_CFLAGS=") }
+
+var build = sync.OnceValues(func() (string, error) { return BuildWith("") })
+
+// Build compiles the fake and answers the path of its libcuda.so.1. Tests that run at the same time, and later ones,
+// share what was built of the same sources.
+func Build(tb testing.TB) string {
+	tb.Helper()
+	path, err := build()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return path
+}
+
+// BuildWith is Build with more flags for the compiler, -fsanitize=thread for example.
+func BuildWith(more string) (string, error) {
+	sources, err := filepath.Glob(filepath.Join(Folder(), "libcuda", "*"))
+	if err != nil {
+		return "", err
+	}
+	hash := sha256.New()
+	fmt.Fprintln(hash, os.Getenv("CC"), flags(), more)
+	for _, path := range append(sources, filepath.Join(Folder(), "fakecuda.h"), filepath.Join(Folder(), "build.sh")) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return "", err
+		}
+		hash.Write(text)
+	}
+	folder := filepath.Join(os.TempDir(), fmt.Sprintf("fakecuda-%d-%x", os.Getuid(), hash.Sum(nil)[:8]))
+	path := filepath.Join(folder, "libcuda.so.1")
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	cmd := exec.Command("sh", filepath.Join(Folder(), "build.sh"), folder)
+	cmd.Env = append(Environment(), "CFLAGS="+more)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%v: %w: %s", cmd, err, out)
+	}
+	return path, nil
+}
+
+// Load opens the library for the functions below. Who has opened it by this path, before or after, shares it.
+func Load(path string) {
+	name := C.CString(path)
+	defer C.free(unsafe.Pointer(name))
+	if why := C.load(name); why != nil {
+		panic("fakecuda: " + C.GoString(why))
+	}
+}
+
+func named(name string, f func(*C.char) C.int64_t) int64 {
+	s := C.CString(name)
+	defer C.free(unsafe.Pointer(s))
+	n := int64(f(s))
+	if n < 0 {
+		panic("fakecuda: expected the name of a count or an entry point, found " + name)
+	}
+	return n
+}
+
+// Count is one of the counts of fakecuda.h.
+func Count(name string) int64 {
+	return named(name, func(s *C.char) C.int64_t { return C.call_count(s) })
+}
+
+// Calls is how often an entry point was called ("cuMemAlloc_v2").
+func Calls(name string) int64 { return Count(name) }
+
+// Await waits until a count, or the calls of an entry point, are at least so many, and says whether they are before time
+// is up.
+func Await(name string, atLeast int64, limit time.Duration) bool {
+	return named(name, func(s *C.char) C.int64_t {
+		return C.int64_t(C.call_await(s, C.int64_t(atLeast), C.double(limit.Seconds())))
+	}) == 1
+}
+
+// Complaint is the last hazard, misuse or leak in words.
+func Complaint() string {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	return C.GoString(C.call_complaint())
+}
+
+// Streams are those that were made and not destroyed, in the order in which they were made.
+func Streams() []uint64 {
+	var all []uint64
+	for {
+		s := uint64(C.call_stream_at(C.int(len(all))))
+		if s == 0 {
+			return all
+		}
+		all = append(all, s)
+	}
+}
+
+// Reset puts everything back but what is alive.
+func Reset() { C.call_reset() }
+
+func fail(call string, nth, code int, later, on bool) {
+	s := C.CString(call)
+	defer C.free(unsafe.Pointer(s))
+	if C.call_fail(s, C.int64_t(nth), C.int(code), truth(later), truth(on)) != 0 {
+		panic(fmt.Sprintf("fakecuda: expected an entry point or *, and numbers from 1, found %s, %d, %d", call, nth, code))
+	}
+}
+
+func truth(is bool) C.int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// Fail has the nth call of an entry point ("*": of any) from now on fail with a code; later: its work does, when it runs.
+func Fail(call string, nth, code int, later bool) { fail(call, nth, code, later, false) }
+
+// FailFrom has the nth and all later calls fail.
+func FailFrom(call string, nth, code int) { fail(call, nth, code, false, true) }
+
+// Break breaks the context of a device.
+func Break(device, code int) int { return int(C.call_break(C.int(device), C.int(code))) }
+
+// SetDevices says how many devices there are, before cuInit.
+func SetDevices(n int) { C.call_devices(C.int(n)) }
+
+// SetMemory limits the memory of each device.
+func SetMemory(bytes int64) { C.call_memory(C.uint64_t(bytes)) }
+
+// SetPinned limits pinned and registered memory, in all.
+func SetPinned(bytes int64) { C.call_pinned(C.uint64_t(bytes)) }
+
+// SetBandwidth says how fast a copy to or from the host is, in 1e9 bytes a second, and what it takes besides.
+func SetBandwidth(gbps float64, latency time.Duration) {
+	C.call_pace(C.double(gbps), C.double(latency.Seconds()*1e6))
+}
+
+// Deinitialize has every call answer as if the process ended, until it is taken back.
+func Deinitialize(yes bool) { C.call_deinitialize(truth(yes)) }
+
+// Pause holds a stream. Nothing is running there when it returns.
+func Pause(stream uint64) int { return Let(stream, 0) }
+
+// Resume lets a stream go on.
+func Resume(stream uint64) int { return Let(stream, -1) }
+
+// Let lets n more pieces of a stream's work begin.
+func Let(stream uint64, n int) int { return int(C.call_let(C.uint64_t(stream), C.int64_t(n))) }
+
+// PauseCopies holds copies to a device, in all streams.
+func PauseCopies(device int) int { return LetCopies(device, 0) }
+
+// ResumeCopies lets them go on.
+func ResumeCopies(device int) int { return LetCopies(device, -1) }
+
+// LetCopies lets n more copies to a device begin.
+func LetCopies(device, n int) int { return int(C.call_let_copies(C.int(device), C.int64_t(n))) }
+
+// NewStream makes a consumer's stream in the primary context of a device.
+func NewStream(device int, nonBlocking bool) (stream uint64, code int) {
+	var s C.uint64_t
+	code = int(C.call_stream_create(C.int(device), truth(nonBlocking), &s))
+	return uint64(s), code
+}
+
+// DestroyStream waits for the work of a stream of NewStream and destroys it.
+func DestroyStream(stream uint64) int { return int(C.call_stream_destroy(C.uint64_t(stream))) }
+
+// Synchronize waits for the work of a stream.
+func Synchronize(stream uint64) int { return int(C.call_synchronize(C.uint64_t(stream))) }
+
+// A Range is memory of a device.
+type Range struct{ Address, Bytes uint64 }
+
+// Kernel submits work that takes so long, reads one range and fills another with 0xC3. A code other than 0 is what it
+// fails with when it runs.
+func Kernel(stream uint64, takes time.Duration, reads, writes Range, code int) int {
+	return int(C.call_kernel(C.uint64_t(stream), C.double(takes.Seconds()*1e6), C.uint64_t(reads.Address), C.uint64_t(reads.Bytes),
+		C.uint64_t(writes.Address), C.uint64_t(writes.Bytes), C.int(code)))
+}
+
+// A Hashed is the hash of memory of a device at a point of a stream.
+type Hashed struct {
+	stream uint64
+	out    *C.uint64_t
+}
+
+// Sum submits work that hashes memory of a device.
+func Sum(stream, address, bytes uint64) (h Hashed, code int) {
+	h = Hashed{stream, (*C.uint64_t)(C.calloc(1, 8))}
+	if code = int(C.call_sum(C.uint64_t(stream), C.uint64_t(address), C.uint64_t(bytes), h.out)); code != 0 {
+		C.free(unsafe.Pointer(h.out))
+	}
+	return h, code
+}
+
+// Value waits for the stream and answers the hash, as of Hash. Call it once.
+func (h Hashed) Value() (hash uint64, code int) {
+	code = Synchronize(h.stream)
+	hash = uint64(*h.out)
+	C.free(unsafe.Pointer(h.out))
+	return hash, code
+}
+
+// Hash is that of host memory, for comparison with Sum's.
+func Hash(b []byte) uint64 {
+	return uint64(C.call_hash(unsafe.Pointer(unsafe.SliceData(b)), C.uint64_t(len(b))))
+}
+
+// Peek is device memory as it is now.
+func Peek(address uint64, n int) (b []byte, code int) {
+	b = make([]byte, n)
+	code = int(C.call_peek(C.uint64_t(address), unsafe.Pointer(unsafe.SliceData(b)), C.uint64_t(n)))
+	return b, code
+}
+
+// How captures and other threads get along.
+const (
+	Global = iota
+	ThreadLocal
+	Relaxed
+)
+
+// BeginCapture begins to capture a stream, on the thread that calls: a test whose capture is not Relaxed locks its own.
+func BeginCapture(stream uint64, mode int) int {
+	return int(C.call_begin_capture(C.uint64_t(stream), C.int(mode)))
+}
+
+// EndCapture answers what cuStreamEndCapture would.
+func EndCapture(stream uint64) int { return int(C.call_end_capture(C.uint64_t(stream))) }
