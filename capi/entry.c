@@ -46,13 +46,33 @@ pf_status pfi_check_tensors(const pf_tensor *tensors, uint32_t num_tensors, int 
                 return pfi_fail(err, PF_INVALID, (int32_t)i,
                                 "slot %u: LoD level %u: expected offsets, found NULL", i, j);
         if (!with_data) continue;
-        if (t->place.kind != PF_CPU)
+        if (t->place.kind == PF_CUDA)
+            return pfi_fail(
+                err, PF_UNSUPPORTED, (int32_t)i,
+                "slot %u: place: expected memory of the host, found CUDAPlace(%d): download it first", i,
+                t->place.device);
+        if (t->place.kind != PF_CPU && t->place.kind != PF_CUDA_PINNED)
             return pfi_fail(err, PF_UNSUPPORTED, (int32_t)i,
-                            "slot %u: place: expected data in CPU memory, found place %d", i, t->place.kind);
+                            "slot %u: place: expected memory of the host, found place %d", i, t->place.kind);
         int empty = 0;
         for (int32_t j = 0; j < t->rank; j++) empty |= t->dims[j] == 0;
         if (!t->data && !empty)
             return pfi_fail(err, PF_INVALID, (int32_t)i, "slot %u: data: expected a pointer, found NULL", i);
+    }
+    return PF_OK;
+}
+
+pf_status pfi_check_slots(const pf_slot_spec *slots, uint32_t num_slots, pf_error *err) {
+    if (num_slots > 0) NOT_NULL(slots);
+    for (uint32_t i = 0; i < num_slots; i++) {
+        const pf_slot_spec *s = pfi_slot_at(slots, i);
+        SIZED(s, "slots", sizeof *s);
+        if (s->rank < 0 || s->rank > PF_MAX_RANK)
+            return pfi_fail(err, PF_SHAPE, (int32_t)i,
+                            "slot %u: rank: expected at most %d dimensions, found %d", i, PF_MAX_RANK,
+                            s->rank);
+        if (s->rank > 0 && !s->dims)
+            return pfi_fail(err, PF_INVALID, (int32_t)i, "slot %u: dims: expected a pointer, found NULL", i);
     }
     return PF_OK;
 }
@@ -62,8 +82,14 @@ pf_status pfi_check_tensors(const pf_tensor *tensors, uint32_t num_tensors, int 
 pf_status pf_memory(pf_memory_stats *out, pf_error *err) {
     ZERO_STRUCT(out);
     ENTER(err);
-    WHOLE(out);
-    return pfgo_memory(out, err);
+    NOT_NULL(out);
+    SIZED(out, "out", offsetof(pf_memory_stats, pinned_bytes));
+    pf_memory_stats all = PF_MEMORY_STATS_INIT;
+    pf_status status = pfgo_memory(&all, err);
+    if (status) return status;
+    all.size = out->size; /* an older header's is smaller */
+    memcpy(out, &all, out->size < sizeof all ? out->size : sizeof all);
+    return PF_OK;
 }
 
 pf_status pf_retain(pf_handle handle, pf_error *err) {
@@ -177,18 +203,8 @@ pf_status pf_queue_init_once(pf_handle var, const pf_queue_options *options, pf_
     NOT_NULL(queue);
     NOT_NULL(options);
     SIZED(options, "options", sizeof *options);
-    if (options->num_slots > 0) NOT_NULL(options->slots);
-    for (uint32_t i = 0; i < options->num_slots; i++) {
-        const pf_slot_spec *s = pfi_slot_at(options->slots, i);
-        SIZED(s, "slots", sizeof *s);
-        if (s->rank < 0 || s->rank > PF_MAX_RANK)
-            return pfi_fail(err, PF_SHAPE, (int32_t)i,
-                            "slot %u: rank: expected at most %d dimensions, found %d", i, PF_MAX_RANK,
-                            s->rank);
-        if (s->rank > 0 && !s->dims)
-            return pfi_fail(err, PF_INVALID, (int32_t)i, "slot %u: dims: expected a pointer, found NULL", i);
-    }
-    return pfgo_queue_init_once(var, (pf_queue_options *)options, queue, err);
+    pf_status status = pfi_check_slots(options->slots, options->num_slots, err);
+    return status ? status : pfgo_queue_init_once(var, (pf_queue_options *)options, queue, err);
 }
 
 pf_status pf_queue_of(pf_handle var, pf_handle *queue, pf_error *err) {

@@ -13,6 +13,8 @@ pf_status pfi_null(pf_error *err, const char *name);
 /* What can be said of tensors that come in without Go. */
 pf_status pfi_check_tensors(const pf_tensor *tensors, uint32_t num_tensors, int with_data, pf_error *err);
 
+pf_status pfi_check_slots(const pf_slot_spec *slots, uint32_t num_slots, pf_error *err);
+
 /* Copies a tuple in, by what tries to. */
 typedef pf_status pfi_push_try(pf_handle to, pf_tensor *tensors, uint32_t num_tensors, pfi_call *call,
                                pf_error *err);

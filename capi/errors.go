@@ -35,6 +35,7 @@ var statuses = map[pyfeed.Kind]C.pf_status{
 	pyfeed.Corrupt:     C.PF_CORRUPT,
 	pyfeed.IO:          C.PF_IO,
 	pyfeed.Fault:       C.PF_POISONED,
+	pyfeed.CUDAError:   C.PF_CUDA_ERROR,
 }
 
 // known says whether the caller has a struct, of a size that this library can fill in.
@@ -89,6 +90,9 @@ func answer(e error, err *C.pf_error) C.pf_status {
 			if errors.As(e.Cause, &number) {
 				err.os_errno = C.int32_t(number)
 			}
+			if e.CUDA != nil && err.size >= C.PFI_ERROR_WITH_CUDA {
+				err.cuda_code, err.cuda_name = C.int32_t(e.CUDA.Code), given(e.CUDA.Name)
+			}
 		}
 		return st
 	case staleHandle:
@@ -100,6 +104,9 @@ func answer(e error, err *C.pf_error) C.pf_status {
 			err.cause_message = given(e.Message)
 			err.cause_traceback = given(e.Traceback)
 			err.cause_token = C.uint64_t(e.Token)
+			if err.size >= C.PFI_ERROR_WITH_CUDA {
+				err.worker, err.exit_status = C.int64_t(e.Worker), C.int32_t(e.ExitStatus)
+			}
 		}
 		return st
 	}
@@ -120,7 +127,7 @@ func answerOp(e *program.OpError, err *C.pf_error) C.pf_status {
 			C.free(unsafe.Pointer(err.message))
 		}
 		err.message = C.CString(text)
-		if err.size >= C.sizeof_pf_error {
+		if err.size >= C.PFI_ERROR_WITH_OP {
 			err.op = C.CString(e.Place())
 		}
 	}

@@ -39,7 +39,11 @@ typedef struct pfi_run {
 } pfi_run;
 
 /* What every caller's pf_error has: what was added later is only touched where there is room for it. */
-enum { PFI_LEAST_ERROR = offsetof(pf_error, op) };
+enum {
+    PFI_LEAST_ERROR = offsetof(pf_error, op),
+    PFI_ERROR_WITH_OP = offsetof(pf_error, cuda_code),
+    PFI_ERROR_WITH_CUDA = offsetof(pf_error, worker) + sizeof(int64_t), /* and with a worker */
+};
 
 /* Set in a child of fork(), and by a fault: nobody enters Go any more. */
 enum { PFI_IS_FORKED = 1, PFI_IS_POISONED = 2 };

@@ -89,6 +89,7 @@ func newShown(c *program.Call, run uint64) (*shown, error) {
 		ins:        unsafe.SliceData(s.ins),
 		outs:       unsafe.SliceData(s.outs),
 		place:      C.pf_place{C.int32_t(place.Kind), C.int32_t(place.Device)},
+		stream:     C.uint64_t(c.Stream()),
 		kernel:     text(c.Kernel.Name),
 		attributes: text(c.Attributes),
 		run:        C.uint64_t(run),

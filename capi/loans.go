@@ -6,6 +6,7 @@ import "C"
 import (
 	"unsafe"
 
+	"github.com/pyfeed/pyfeed/cuda"
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
 )
@@ -51,6 +52,9 @@ func show(s *pyfeed.LoDTensor, out *C.pf_tensor, rest unsafe.Pointer) unsafe.Poi
 	out.flags = 0
 	if s.ReadOnly {
 		out.flags = C.PF_READ_ONLY
+	}
+	if s.Place.Kind == pyfeed.CUDA && cuda.Hosted() {
+		out.flags |= C.PF_HOST_TWIN
 	}
 	out.data = unsafe.Pointer(unsafe.SliceData(s.Data))
 	out.nbytes = C.uint64_t(len(s.Data))

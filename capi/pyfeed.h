@@ -66,6 +66,7 @@ enum {
     PF_POISONED = 17,     /* the library stopped itself after a fault */
     PF_CORRUPT = 18,      /* a file is not what its format says: err->file, offset, record say where */
     PF_IO = 19,           /* the operating system could not read or write: err->file, os_errno */
+    PF_CUDA_ERROR = 20,   /* the CUDA driver said no: err->cuda_code, cuda_name */
 };
 
 /* An id of something the library keeps: a scope, variable, queue, reader, writer, format, program, executor, staging
@@ -94,7 +95,8 @@ enum {
 
 enum { PF_CPU = 0, PF_CUDA = 1, PF_CUDA_PINNED = 2 };
 
-/* Where memory is. `device` counts from 0 and is 0 but for PF_CUDA. */
+/* Where memory is. `device` counts from 0 and is 0 but for PF_CUDA. PF_CUDA_PINNED is the host's, from which devices
+ * copy by themselves. */
 typedef struct pf_place {
     int32_t kind;
     int32_t device;
@@ -111,7 +113,11 @@ typedef struct pf_lod_level {
     uint64_t count;
 } pf_lod_level;
 
-enum { PF_READ_ONLY = 1 }; /* pf_tensor.flags: the data is lent and must not be written */
+/* pf_tensor.flags */
+enum {
+    PF_READ_ONLY = 1, /* the data is lent and must not be written */
+    PF_HOST_TWIN = 2, /* of PF_CUDA: PYFEED_CUDA=host is set, and the data is the host's memory */
+};
 
 /* A tensor, going in or coming out. Everything it points to is borrowed: by the call, when it goes
  * in; until pf_tuple_release, when it comes out. Elements are in native byte order. */
@@ -170,12 +176,36 @@ typedef struct pf_error {
     int64_t offset;        /* in the file, in bytes, decompressed ones if it is compressed; or -1 */
     int64_t record;        /* number of the record, from 0; or -1 */
     int32_t os_errno;      /* PF_IO: the system's number, or 0 */
-    uint32_t context; /* of a program's run: bytes of the message that say where, before the cause; else 0 */
-    char *op;         /* of a program's run: which operator, such as "block 1, op 3: read" */
+    uint32_t context;  /* of a program's run: bytes of the message that say where, before the cause; else 0 */
+    char *op;          /* of a program's run: which operator, such as "block 1, op 3: read" */
+    int32_t cuda_code; /* PF_CUDA_ERROR: the driver's CUresult; else 0 */
+    int32_t
+        exit_status; /* PF_FAILED: of the worker process that died: its exit status, or minus its signal; else 0 */
+    char *cuda_name; /* PF_CUDA_ERROR: the driver's name of it, such as "CUDA_ERROR_OUT_OF_MEMORY" */
+    int64_t worker;  /* PF_FAILED: process id of the worker process that died; else 0 */
 } pf_error;
 
-#define PF_ERROR_INIT \
-    {sizeof(pf_error), PF_OK, {0, 0, 0}, -1, 0, NULL, NULL, NULL, NULL, 0, NULL, -1, -1, 0, 0, NULL}
+#define PF_ERROR_INIT  \
+    {sizeof(pf_error), \
+     PF_OK,            \
+     {0, 0, 0},        \
+     -1,               \
+     0,                \
+     NULL,             \
+     NULL,             \
+     NULL,             \
+     NULL,             \
+     0,                \
+     NULL,             \
+     -1,               \
+     -1,               \
+     0,                \
+     0,                \
+     NULL,             \
+     0,                \
+     0,                \
+     NULL,             \
+     0}
 
 /* Frees the strings and sets it back to PF_ERROR_INIT. NULL is fine. Works after a fork too. */
 PF_API void pf_error_release(pf_error *err);
@@ -221,9 +251,12 @@ typedef struct pf_memory_stats {
     uint64_t live_buffers;      /* number of buffers behind the live_* */
     uint64_t live_file_bytes;   /* what was read or decompressed from files, and made of it */
     uint64_t live_mapped_bytes; /* files mapped for reading: address space, and the system's cache */
+    uint64_t pinned_bytes;      /* host memory that devices copy from by themselves, all of it */
+    uint64_t device_bytes;      /* memory of devices, all of it */
+    uint64_t shared_bytes;      /* memory that worker processes write to */
 } pf_memory_stats;
 
-#define PF_MEMORY_STATS_INIT {sizeof(pf_memory_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define PF_MEMORY_STATS_INIT {sizeof(pf_memory_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 PF_API pf_status pf_memory(pf_memory_stats *out, pf_error *err);
 
@@ -239,6 +272,47 @@ PF_API pf_status pf_release(pf_handle handle, pf_error *err);
  * token answers PF_CANCELLED. */
 PF_API pf_status pf_cancel_new(pf_handle *token, pf_error *err);
 PF_API pf_status pf_cancel(pf_handle token, pf_error *err);
+
+/* ---- GPUs -------------------------------------------------------------------------------------- */
+
+/* The driver, libcuda.so.1, is opened by the first function that needs it: those of this section, or a place that is not
+ * PF_CPU. Streams are CUstreams as integers: 0 and 1 are the legacy default stream, 2 is the calling thread's own, any
+ * other is a stream of the same device's primary context. */
+
+/* Whether there is a device to feed. `reason`, pf_string_free it, says in the driver's words why not, and is NULL if there
+ * is; it may be NULL itself. */
+PF_API pf_status pf_cuda_available(uint8_t *available, char **reason, pf_error *err);
+/* How many devices there are. PF_UNSUPPORTED, with the reason, without a driver. */
+PF_API pf_status pf_cuda_device_count(uint32_t *count, pf_error *err);
+
+typedef struct pf_cuda_device_info {
+    uint32_t size;
+    uint32_t device;
+    uint64_t free_bytes; /* of its memory, as the driver says now */
+    uint64_t total_bytes;
+    char name[96]; /* such as "NVIDIA H200", zero-terminated */
+} pf_cuda_device_info;
+
+#define PF_CUDA_DEVICE_INFO_INIT {sizeof(pf_cuda_device_info), 0, 0, 0, {0}}
+
+PF_API pf_status pf_cuda_device(uint32_t device, pf_cuda_device_info *out, pf_error *err);
+
+/* What readers of a PF_CUDA place deliver are tuples of that device: pf_tensor.data is an address there, the LoD is the
+ * host's. The copy may still be under way. Before a stream touches a tuple, pf_tuple_use has it wait for the copy; nothing
+ * waits on the host. pf_tuple_release may be called while streams still work with the tuple: its memory is not written
+ * before what was submitted until then to the streams of pf_tuple_use is done. pf_tuple_release_on says instead up to
+ * where, if that is sooner, or another stream. A stream that is being captured into a graph is PF_STATE, and left
+ * as it was: use the tuple before the capture, and copy it into the graph's own input. For a tuple of the host's these
+ * three do nothing. */
+PF_API pf_status pf_tuple_use(const pf_tuple *tuple, uint64_t stream, pf_error *err);
+/* What was submitted to `stream` so far is the last there to touch the tuple. Released as by pf_tuple_release, unless the
+ * answer is an error: then `tuple` is as it was. */
+PF_API pf_status pf_tuple_release_on(pf_tuple *tuple, uint64_t stream, pf_error *err);
+/* Waits on the host until the tuple is at the device. */
+PF_API pf_status pf_tuple_synchronize(const pf_tuple *tuple, const pf_wait *wait, pf_error *err);
+/* Copies the data of slot `slot`, all its nbytes, to memory of the host's, and waits for that. Of a tuple of the host's too. */
+PF_API pf_status pf_tuple_download(const pf_tuple *tuple, uint32_t slot, void *to, uint64_t nbytes,
+                                   pf_error *err);
 
 /* ---- Scope and variables ----------------------------------------------------------------- */
 
@@ -285,6 +359,8 @@ typedef struct pf_queue_options {
     const pf_slot_spec *slots;
     uint64_t capacity;    /* in tuples; at least 1 */
     uint64_t bytes_limit; /* in bytes of all tuples queued or being written; 0: no limit */
+    /* Where the consumer wants tuples. For PF_CUDA they are pushed into pinned memory of the host's, and copied on
+     * their way out. */
     pf_place place;
     /* Not 0: the producer can start over. The queue then begins without a pass, the first read opens
 	 * one, and resetting its reader opens the next: see pf_queue_wait_pass. */
@@ -421,7 +497,8 @@ PF_API pf_status pf_queue_slot(pf_handle queue, uint32_t slot, pf_slot_spec *out
  * create_shuffle_reader        buffer_size: tuples of a block; seed (0). Block by block, the next one is read
  *                              while this one is served; one order for one seed, another each pass
  * create_multi_pass_reader     pass_num: 0 goes on for ever. Resets the reader below at the end of each pass
- * create_double_buffer_reader  place: {"kind": 0, "device": 0}; depth (2): tuples made ready ahead
+ * create_double_buffer_reader  place: {"kind": 0, "device": 0}, where tuples are made ready; or a list of places, which
+ *                              get them in turn; depth (2): tuples made ready ahead at each
  * create_map_reader            slots (as below); capacity (16): tuples taken and not yet delivered; ordered
  *                              (true). What workers make of the tuples: see pf_map_take
  * create_zip_reader            strict (false): readers that do not end together are an error. Takes 2 inputs or
@@ -481,6 +558,34 @@ typedef int (*pf_map_function)(void *context, pf_handle workers, uint64_t ticket
  * last of them has ended, from any thread. */
 PF_API pf_status pf_map_run(pf_handle workers, pf_map_function function, void *context, uint32_t num_threads,
                             void (*finished)(void *context), pf_error *err);
+
+/* ---- Tuples from other processes --------------------------------------------------------------- */
+
+/* A queue that worker processes write into, through a ring of slots in shared memory: nothing is copied between the
+ * processes, and workers need neither this library nor Go (pyfeed_worker.h, pyfeed_worker of Python). */
+typedef struct pf_shared_queue_options {
+    uint32_t size;
+    uint32_t num_slots; /* of a tuple */
+    const pf_slot_spec *slots;
+    uint64_t
+        ring_slots; /* tuples that are in the ring at one time: being written, queued, or with the consumer */
+    uint64_t slot_bytes; /* the most that a tuple takes, with its offsets and alignment */
+    pf_place place;
+} pf_shared_queue_options;
+
+#define PF_SHARED_QUEUE_OPTIONS_INIT {sizeof(pf_shared_queue_options), 0, NULL, 0, 0, {PF_CPU, 0}}
+
+/* Makes the queue of a PyArrayFeedQueueHolder variable, as pf_queue_init_once does, with a ring that fills it. `fd` gets the
+ * ring's file descriptor, which stays the library's: workers map it, having inherited, been sent or opened it
+ * (/proc/PID/fd/N). Pushes from this process are PF_STATE. The death of a worker, at any moment, fails the queue
+ * within 50 ms (err->worker, exit_status) unless it had ended its part. */
+PF_API pf_status pf_shared_queue_init_once(pf_handle var, const pf_shared_queue_options *options, int *fd,
+                                           pf_handle *queue, pf_error *err);
+/* The current pass ends when so many workers have ended their part of it, as pf_queue_close ends it. */
+PF_API pf_status pf_shared_queue_expect(pf_handle queue, uint32_t num_workers, pf_error *err);
+/* Tells the exit status (minus the signal) of a worker that is not this process's child, for the error. One that has not
+ * attached fails the pass, unless its status is 0. */
+PF_API pf_status pf_shared_queue_exited(pf_handle queue, int64_t pid, int32_t exit_status, pf_error *err);
 
 /* ---- Formats and writers ----------------------------------------------------------------- */
 

@@ -162,6 +162,45 @@ private:
     uint64_t token_;
 };
 
+// A worker process that fills the queue died, and this comes after every tuple it had committed.
+class WorkerDied : public ProducerFailed {
+public:
+    explicit WorkerDied(const std::string &what, int64_t pid = 0, int exit_status = 0, std::string type = {},
+                        std::string message = {}, std::string traceback = {}, uint64_t token = 0,
+                        std::string op = {})
+        : ProducerFailed(what, std::move(type), std::move(message), std::move(traceback), token,
+                         std::move(op)),
+          pid_(pid),
+          exit_status_(exit_status) {}
+
+    int64_t pid() const noexcept { return pid_; }
+    // Minus the signal that ended it, if one did.
+    int exit_status() const noexcept { return exit_status_; }
+
+private:
+    int64_t pid_;
+    int exit_status_;
+};
+
+// The CUDA driver said no.
+class CudaError : public Error {
+public:
+    explicit CudaError(const std::string &message, int code = 0, std::string name = {}, int slot = -1,
+                       FileLocation where = {}, std::string op = {})
+        : Error(PF_CUDA_ERROR, message, slot, std::move(where), std::move(op)),
+          code_(code),
+          name_(std::move(name)) {}
+
+    // The driver's number, a CUresult,
+    int code() const noexcept { return code_; }
+    // and its name of it, such as "CUDA_ERROR_OUT_OF_MEMORY".
+    const std::string &name() const noexcept { return name_; }
+
+private:
+    int code_;
+    std::string name_;
+};
+
 namespace detail {
 
 [[noreturn]] inline void raise(pf_status status, const pf_error &err) {
@@ -179,6 +218,10 @@ namespace detail {
         case PF_CLOSED:
             throw Closed(message, err.slot, where, op);
         case PF_FAILED:
+            if (err.worker != 0) {
+                throw WorkerDied(message, err.worker, err.exit_status, text(err.cause_type),
+                                 text(err.cause_message), text(err.cause_traceback), err.cause_token, op);
+            }
             throw ProducerFailed(message, text(err.cause_type), text(err.cause_message),
                                  text(err.cause_traceback), err.cause_token, op);
         case PF_INVALID:
@@ -209,6 +252,8 @@ namespace detail {
             throw CorruptRecord(message, err.slot, where, op);
         case PF_IO:
             throw FileError(message, err.slot, where, op);
+        case PF_CUDA_ERROR:
+            throw CudaError(message, err.cuda_code, text(err.cuda_name), err.slot, where, op);
         default:  // a status of a later release
             throw Error(status, message, err.slot, where, op);
     }
@@ -359,6 +404,35 @@ struct Place {
 constexpr Place CPUPlace() { return {PF_CPU, 0}; }
 constexpr Place CUDAPlace(int32_t device) { return {PF_CUDA, device}; }
 constexpr Place CUDAPinnedPlace() { return {PF_CUDA_PINNED, 0}; }
+
+// One place, or several devices: {CUDAPlace(0), CUDAPlace(1)}.
+class Places {
+public:
+    Places() : places_(1) {}
+    Places(Place place) : places_(1, place) {}
+    Places(std::initializer_list<Place> places) : places_(places) {}
+    explicit Places(std::vector<Place> places) : places_(std::move(places)) {}
+
+    const std::vector<Place> &list() const { return places_; }
+
+private:
+    std::vector<Place> places_;
+};
+
+// A stream of a device: a CUstream or cudaStream_t, or its number. 0 and 1 are the legacy default stream, 2 is
+// the calling thread's own.
+class Stream {
+public:
+    template <class I, class = std::enable_if_t<std::is_integral_v<I>>>
+    constexpr Stream(I number) : number_(static_cast<uint64_t>(number)) {}
+    template <class T>
+    Stream(T *handle) : number_(reinterpret_cast<uintptr_t>(handle)) {}
+
+    constexpr uint64_t number() const { return number_; }
+
+private:
+    uint64_t number_;
+};
 
 // Up to PF_MAX_RANK dimensions, or strides, without a heap. None at all is a scalar's shape.
 class Dims {
@@ -514,6 +588,8 @@ public:
     uint64_t nbytes() const { return nbytes_; }
     uint32_t flags() const { return flags_; }
     bool read_only() const { return (flags_ & PF_READ_ONLY) != 0; }
+    // Whether the host can touch the data: it can, but for that of a CUDAPlace.
+    bool on_host() const { return place_.kind != PF_CUDA || (flags_ & PF_HOST_TWIN) != 0; }
     // Empty: contiguous, the last dimension fastest.
     std::optional<Dims> strides() const { return strided_ ? std::optional<Dims>(strides_) : std::nullopt; }
 
@@ -541,9 +617,13 @@ public:
         if (read_only()) throw StateError("the tensor is read-only: its memory is lent");
         return static_cast<T *>(data_);
     }
-    // All elements in order. StateError if they are strided.
+    // All elements in order. StateError if they are strided, or where the host cannot touch them.
     template <class T>
     Span<const T> values() const {
+        if (!on_host()) {
+            throw StateError("the tensor is at CUDAPlace(" + std::to_string(place_.device) +
+                             "): download it to look at it");
+        }
         if (strided_) throw StateError("the tensor is strided: its elements do not lie in order");
         return {data<T>(), static_cast<size_t>(numel())};
     }
@@ -610,6 +690,8 @@ TensorView shape_of(const Dims &dims) {
     return TensorView(dtype_of<T>(), dims);
 }
 
+class Wait;
+
 // The slots of one instance or one batch, on loan from the library; given back by the destructor. Views of
 // its tensors must not be used after that.
 class Tuple {
@@ -671,6 +753,37 @@ public:
         if (raw_.loan != 0) pf_tuple_release(&raw_);
         raw_ = pf_tuple PF_TUPLE_INIT;
     }
+
+    // Of a tuple at a CUDAPlace; one of the host's is there already. The copy to the device may still be under
+    // way, and streams of others may work with the tuple when it is given back. Nothing waits on the host but
+    // synchronize() and download().
+    //
+    // Has a stream wait until the tuple is there. Its memory is not written to again before what is submitted
+    // to the stream until the tuple is given back is done. A stream that is being captured: StateError.
+    inline void use(Stream stream) const;
+    // Gives the loan back, and says that what was submitted to the stream until now is the last there to touch
+    // the tuple. After an error it is as it was.
+    inline void release(Stream stream);
+    // Waits on the host until the tuple is there.
+    inline void synchronize() const;
+    inline void synchronize(const Wait &wait) const;
+    // Copies all elements of a slot, `nbytes`, to memory of the host's. Of a tuple of the host's too.
+    inline void download(size_t slot, void *to, size_t nbytes) const;
+    // The same, into a new vector. DTypeError if they are not of that type.
+    template <class T>
+    std::vector<T> download(size_t slot) const {
+        static_assert(!std::is_same_v<T, bool>, "std::vector<bool> has no elements: take uint8_t");
+        const TensorView tensor = at(slot);
+        if constexpr (std::is_same_v<T, uint8_t>) {
+            if (tensor.dtype() != DType::bool_) tensor.data<T>();
+        } else {
+            tensor.data<T>();
+        }
+        std::vector<T> out(static_cast<size_t>(tensor.numel()));
+        download(slot, out.data(), out.size() * sizeof(T));
+        return out;
+    }
+
     // Hands the loan to the caller, who owes a pf_tuple_release.
     pf_tuple detach() noexcept { return std::exchange(raw_, pf_tuple PF_TUPLE_INIT); }
     const pf_tuple &raw() const noexcept { return raw_; }
@@ -945,6 +1058,24 @@ inline Tuple Tuple::share() const {
     pf_tuple out = PF_TUPLE_INIT;
     call.check(pf_tuple_share(&raw_, &out, call.err()));
     return Tuple(out);
+}
+
+inline void Tuple::use(Stream stream) const {
+    detail::Call call;
+    call.check(pf_tuple_use(&raw_, stream.number(), call.err()));
+}
+inline void Tuple::release(Stream stream) {
+    detail::Call call;
+    call.check(pf_tuple_release_on(&raw_, stream.number(), call.err()));
+}
+inline void Tuple::synchronize(const Wait &wait) const {
+    detail::Call call(wait);
+    call.check(pf_tuple_synchronize(&raw_, call.wait(), call.err()));
+}
+inline void Tuple::synchronize() const { synchronize(Wait()); }
+inline void Tuple::download(size_t slot, void *to, size_t nbytes) const {
+    detail::Call call;
+    call.check(pf_tuple_download(&raw_, static_cast<uint32_t>(slot), to, nbytes, call.err()));
 }
 
 inline CancelToken::CancelToken()
@@ -1508,6 +1639,7 @@ std::string to_json(const std::vector<T> &values) {
 class Attributes;
 inline std::string to_json(const Attributes &value);
 inline std::string to_json(const Place &place);
+inline std::string to_json(const Places &places);
 inline std::string to_json(const std::vector<SlotSpec> &slots);
 
 // A JSON object, member by member.
@@ -1535,6 +1667,12 @@ private:
 inline std::string to_json(const Attributes &value) { return value.json(); }
 inline std::string to_json(const Place &place) {
     return Attributes().set("kind", place.kind).set("device", place.device).json();
+}
+inline std::string to_json(const Places &places) {
+    if (places.list().size() == 1) return to_json(places.list()[0]);
+    std::string out = "[";
+    for (const Place place : places.list()) out += (out.size() > 1 ? ", " : "") + to_json(place);
+    return out + "]";
 }
 inline std::string to_json(const SlotSpec &slot) {
     Attributes out;
@@ -1697,7 +1835,8 @@ public:
     // Goes on with the next pass by itself, pass_num of them in all; 0: without end.
     inline Reader multi_pass(uint64_t pass_num, const std::string &out = {}) const;
     // Has `depth` tuples ready ahead, read by a thread of the library.
-    inline Reader double_buffer(uint64_t depth = 2, Place place = {}, const std::string &out = {}) const;
+    inline Reader double_buffer(uint64_t depth = 2, const Places &place = {},
+                                const std::string &out = {}) const;
     // Every world-th tuple, from the rank-th on.
     inline Reader shard(uint64_t rank, uint64_t world, const std::string &out = {}) const;
     // Tuples of this one's slots and then the other's, which this one's scope must know by its name. The pass
@@ -1813,7 +1952,7 @@ inline Reader Reader::shuffle(uint64_t buffer_size, uint64_t seed, const std::st
 inline Reader Reader::multi_pass(uint64_t pass_num, const std::string &out) const {
     return derive("multi_pass", detail::Attributes().set("pass_num", pass_num), out);
 }
-inline Reader Reader::double_buffer(uint64_t depth, Place place, const std::string &out) const {
+inline Reader Reader::double_buffer(uint64_t depth, const Places &place, const std::string &out) const {
     return derive("double_buffer", detail::Attributes().set("depth", depth).set("place", place), out);
 }
 inline Reader Reader::shard(uint64_t rank, uint64_t world, const std::string &out) const {
@@ -2090,6 +2229,53 @@ inline MemoryStats memory_stats() {
 // The release of the library that is loaded.
 inline std::string version() { return pf_version(); }
 
+// ---- GPUs -----------------------------------------------------------------------------------------
+
+// The devices that the CUDA driver has, which is opened by the first call of these, or the first CUDAPlace that is fed.
+namespace cuda {
+
+// Why there is no device to feed, in the driver's words; empty if there is.
+inline std::string reason() {
+    detail::check_abi();
+    detail::Call call;
+    uint8_t available = 0;
+    char *text = nullptr;
+    call.check(pf_cuda_available(&available, &text, call.err()));
+    return detail::taken(text);
+}
+inline bool available() { return reason().empty(); }
+
+// Unsupported, with the reason, without a driver.
+inline uint32_t device_count() {
+    detail::check_abi();
+    detail::Call call;
+    uint32_t count = 0;
+    call.check(pf_cuda_device_count(&count, call.err()));
+    return count;
+}
+
+// Of a device's memory, in bytes, as the driver says now.
+struct MemoryInfo {
+    uint64_t free;
+    uint64_t total;
+};
+
+inline pf_cuda_device_info device_info(uint32_t device) {
+    detail::check_abi();
+    detail::Call call;
+    pf_cuda_device_info info = PF_CUDA_DEVICE_INFO_INIT;
+    call.check(pf_cuda_device(device, &info, call.err()));
+    return info;
+}
+inline MemoryInfo memory_info(uint32_t device = 0) {
+    const pf_cuda_device_info info = device_info(device);
+    return {info.free_bytes, info.total_bytes};
+}
+// Such as "NVIDIA H200".
+inline std::string device_name(uint32_t device = 0) { return device_info(device).name; }
+
+}  // namespace cuda
+
 // ---- DLPack ---------------------------------------------------------------------------------------
 
 // The structures of the public DLPack ABI, for programs that have no dlpack.h at hand. The functions below
@@ -2201,6 +2387,7 @@ struct Exported {
 // Exports one slot of a tuple to another library, without copying. The tuple is given back when the last
 // exported tensor is deleted and nobody else holds `tuple`. The level of detail stays behind: DLPack has
 // none. A lent tensor is read-only, which only the versioned structure can say: StateError for the other.
+// Of a tuple at a CUDAPlace: have the stream that is to work with it wait, by tuple->use(stream), before.
 template <class Managed = dlpack::DLManagedTensorVersioned>
 Managed *to_dlpack(std::shared_ptr<const Tuple> tuple, size_t slot) {
     if (tuple == nullptr) throw InvalidArgument("to_dlpack: there is no tuple");
@@ -2215,7 +2402,8 @@ Managed *to_dlpack(std::shared_ptr<const Tuple> tuple, size_t slot) {
     auto &tensor = managed.dl_tensor;
     tensor.data = const_cast<void *>(view.data());
     using DeviceType = decltype(tensor.device.device_type);
-    switch (view.place().kind) {
+    const Place place = view.on_host() && view.place().kind == PF_CUDA ? CPUPlace() : view.place();
+    switch (place.kind) {
         case PF_CUDA:
             tensor.device.device_type = static_cast<DeviceType>(dlpack::kCUDA);
             break;
@@ -2225,7 +2413,7 @@ Managed *to_dlpack(std::shared_ptr<const Tuple> tuple, size_t slot) {
         default:
             tensor.device.device_type = static_cast<DeviceType>(dlpack::kCPU);
     }
-    tensor.device.device_id = view.place().device;
+    tensor.device.device_id = place.device;
     tensor.ndim = static_cast<int32_t>(view.rank());
     const detail::DLPackDType dtype = detail::to_dlpack_dtype(view.dtype());
     tensor.dtype.code = dtype.code;

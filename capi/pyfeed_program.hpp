@@ -909,10 +909,9 @@ inline Var multi_pass(const Var &reader, uint64_t pass_num, const std::string &n
     return detail::append_reader("multi_pass", "create_multi_pass_reader", reader,
                                  Attributes{{"pass_num", pass_num}}.json(), name, where);
 }
-inline Var double_buffer(const Var &reader, uint64_t depth = 2, Place place = {},
+inline Var double_buffer(const Var &reader, uint64_t depth = 2, const Places &place = {},
                          const std::string &name = {}, Where where = Where::here()) {
-    const Attributes attributes{{"depth", depth},
-                                {"place", Attributes{{"kind", place.kind}, {"device", place.device}}}};
+    const detail::Attributes attributes = detail::Attributes().set("depth", depth).set("place", place);
     return detail::append_reader("double_buffer", "create_double_buffer_reader", reader, attributes.json(),
                                  name, where);
 }

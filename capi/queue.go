@@ -18,19 +18,10 @@ func pfgo_queue_init_once(h C.pf_handle, o *C.pf_queue_options, out *C.pf_handle
 	if e != nil {
 		return answer(e, err)
 	}
-	slots := make([]pyfeed.Slot, o.num_slots)
-	for i := range slots {
-		in := at(o.slots, i, o.slots.size)
-		slots[i] = pyfeed.Slot{
-			DType:     pyfeed.DType(in.dtype),
-			Dims:      unsafe.Slice((*int64)(in.dims), in.rank),
-			LoDLevels: int(in.lod_levels),
-		}
-	}
 	q, e := v.InitQueue(pyfeed.Options{
 		Capacity:    uint64(o.capacity),
 		BytesLimit:  uint64(o.bytes_limit),
-		Slots:       slots,
+		Slots:       slotsOf(o.slots, o.num_slots),
 		Place:       pyfeed.Place{Kind: pyfeed.PlaceKind(o.place.kind), Device: int32(o.place.device)},
 		Restartable: o.restartable != 0,
 	})
@@ -39,6 +30,19 @@ func pfgo_queue_init_once(h C.pf_handle, o *C.pf_queue_options, out *C.pf_handle
 	}
 	*out = give(q)
 	return C.PF_OK
+}
+
+func slotsOf(specs *C.pf_slot_spec, n C.uint32_t) []pyfeed.Slot {
+	slots := make([]pyfeed.Slot, n)
+	for i := range slots {
+		in := at(specs, i, specs.size)
+		slots[i] = pyfeed.Slot{
+			DType:     pyfeed.DType(in.dtype),
+			Dims:      unsafe.Slice((*int64)(in.dims), in.rank),
+			LoDLevels: int(in.lod_levels),
+		}
+	}
+	return slots
 }
 
 //export pfgo_queue_of
@@ -214,7 +218,7 @@ func pfgo_queue_pop(h C.pf_handle, call *C.pfi_call, out *C.pf_tuple, err *C.pf_
 	if e != nil {
 		return answer(e, err)
 	}
-	return next(call, q.Pop, out, err)
+	return next(call, q.Deliver, out, err)
 }
 
 // next lends C the tuple that read answers.

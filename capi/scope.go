@@ -25,6 +25,9 @@ func pfgo_memory(out *C.pf_memory_stats, err *C.pf_error) (st C.pf_status) {
 	out.live_mapped_bytes = C.uint64_t(m.Live[memory.Mapped])
 	out.live_buffers = C.uint64_t(m.Buffers)
 	out.idle_bytes = C.uint64_t(m.Idle)
+	out.pinned_bytes = C.uint64_t(m.Slabs[memory.PinnedSlab])
+	out.device_bytes = C.uint64_t(m.Slabs[memory.DeviceSlab])
+	out.shared_bytes = C.uint64_t(m.Slabs[memory.SharedSlab])
 	return C.PF_OK
 }
 

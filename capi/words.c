@@ -23,11 +23,11 @@ const char *pf_dtype_name(pf_dtype dtype) { return is_dtype(dtype) ? dtypes[dtyp
 size_t pf_dtype_size(pf_dtype dtype) { return is_dtype(dtype) ? dtypes[dtype].size : 0; }
 
 const char *pf_status_name(pf_status status) {
-    static const char *const names[] = {"PF_OK",     "PF_END",       "PF_TIMEOUT",     "PF_CANCELLED",
-                                        "PF_CLOSED", "PF_FAILED",    "PF_INVALID",     "PF_SHAPE",
-                                        "PF_DTYPE",  "PF_SLOTS",     "PF_TOO_LARGE",   "PF_STALE_HANDLE",
-                                        "PF_STATE",  "PF_NOT_FOUND", "PF_UNSUPPORTED", "PF_NO_MEMORY",
-                                        "PF_FORKED", "PF_POISONED",  "PF_CORRUPT",     "PF_IO"};
+    static const char *const names[] = {
+        "PF_OK",      "PF_END",       "PF_TIMEOUT",     "PF_CANCELLED", "PF_CLOSED",    "PF_FAILED",
+        "PF_INVALID", "PF_SHAPE",     "PF_DTYPE",       "PF_SLOTS",     "PF_TOO_LARGE", "PF_STALE_HANDLE",
+        "PF_STATE",   "PF_NOT_FOUND", "PF_UNSUPPORTED", "PF_NO_MEMORY", "PF_FORKED",    "PF_POISONED",
+        "PF_CORRUPT", "PF_IO",        "PF_CUDA_ERROR"};
     return status < sizeof names / sizeof *names ? names[status] : "PF_UNKNOWN";
 }
 
@@ -44,7 +44,8 @@ void pf_error_release(pf_error *err) {
     free(err->cause_message);
     free(err->cause_traceback);
     free(err->file);
-    if (err->size >= offsetof(pf_error, op) + sizeof err->op) free(err->op);
+    if (err->size >= PFI_ERROR_WITH_OP) free(err->op);
+    if (err->size >= PFI_ERROR_WITH_CUDA) free(err->cuda_name);
     const pf_error none = PF_ERROR_INIT;
     uint32_t size = err->size;
     memcpy(err, &none, size < sizeof none ? size : sizeof none);

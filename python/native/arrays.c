@@ -3,34 +3,18 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "dlpack.h"
 #include "native.h"
 
-static PyObject *lod_tensor; /* the class pyfeed.LoDTensor */
+/* Where LoDTensor is: pyfeed_worker, which has this file too, has one of its own. */
+#ifndef PYFEED_LOD_MODULE
+#define PYFEED_LOD_MODULE "pyfeed._lod"
+#endif
+
+static PyObject *lod_tensor; /* the class */
 static PyArray_Descr *bfloat16;
 
-/* ---- DLPack, https://dmlc.github.io/dlpack/latest/c_api.html ---- */
-
-typedef struct {
-    int32_t type, id;
-} dl_device;
-enum { DL_CPU = 1, DL_CUDA_HOST = 3 };
-enum { DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_COMPLEX = 5, DL_BOOL = 6 };
-
-typedef struct {
-    void *data;
-    dl_device device;
-    int32_t ndim;
-    uint8_t code, bits;
-    uint16_t lanes;
-    int64_t *shape, *strides;
-    uint64_t byte_offset;
-} dl_tensor;
-
-typedef struct dl_managed {
-    dl_tensor tensor;
-    void *context;
-    void (*deleter)(struct dl_managed *);
-} dl_managed;
+/* ---- DLPack ---- */
 
 static pf_dtype dl_dtype(const dl_tensor *t) {
     if (t->lanes != 1) return PF_DTYPE_ANY;
@@ -100,7 +84,7 @@ static int read_dlpack(incoming *in, Py_ssize_t i, PyObject *object) {
     const dl_tensor *t = &m->tensor;
     if (t->device.type != DL_CPU && t->device.type != DL_CUDA_HOST) {
         raise_named("UnsupportedError", i,
-                    "slot %zd: place: expected data in CPU memory, found DLPack device %d", i,
+                    "slot %zd: place: expected memory of the host, found DLPack device %d", i,
                     (int)t->device.type);
         return -1;
     }
@@ -290,6 +274,7 @@ static int read_array(incoming *in, Py_ssize_t i, PyObject *object) {
         Py_INCREF(object);
         return read_ndarray(in, i, (PyArrayObject *)object);
     }
+    if (device_array_refuse(object, i)) return -1;
     int is_lod = PyObject_IsInstance(object, lod_tensor);
     if (is_lod) return is_lod < 0 ? -1 : read_lod_tensor(in, i, object);
     if (has(object, "__dlpack__")) return read_dlpack(in, i, object);
@@ -474,7 +459,7 @@ void lent_return(void *lent_) {
 void lent_stop(void) { atomic_store(&stopped, 1); }
 
 int arrays_init(void) {
-    PyObject *module = PyImport_ImportModule("pyfeed._lod");
+    PyObject *module = PyImport_ImportModule(PYFEED_LOD_MODULE);
     lod_tensor = module ? PyObject_GetAttrString(module, "LoDTensor") : NULL;
     Py_XDECREF(module);
     write_locks = PyDict_New();

@@ -12,8 +12,9 @@
     "    in use; ``live_queue_bytes`` of tuples pushed by copy or in place, ``live_lent_bytes`` of\n"  \
     "    those that are lent, ``live_batch_bytes`` of batches and variables, ``live_view_bytes`` of\n" \
     "    descriptors, ``live_file_bytes`` read or decompressed from files; ``live_mapped_bytes`` of\n" \
-    "    files that are mapped; ``live_buffers``, their number; ``idle_bytes``, kept for the next\n"   \
-    "    tuple.\n"
+    "    files that are mapped; ``live_buffers``, their number; ``pinned_bytes`` of host memory\n"     \
+    "    that devices copy from, ``device_bytes`` of theirs, ``shared_bytes`` of memory that worker\n" \
+    "    processes write to, each as a whole; ``idle_bytes``, kept for the next tuple.\n"
 
 #define PUSH_DOC                                                                                 \
     "push($self, arrays, /, *, copy=True, timeout=None, pass_id=0)\n--\n\n"                      \
@@ -48,7 +49,8 @@
     "-------\n"                                                                                   \
     "tuple of numpy.ndarray\n"                                                                    \
     "    Views of the queue's memory, one a slot; it goes back when the last view dies. A slot\n" \
-    "    with levels of detail is a `LoDTensor`. What was lent is read-only.\n\n"                 \
+    "    with levels of detail is a `LoDTensor`. What was lent is read-only. Of a queue whose\n"  \
+    "    place is a `CUDAPlace`: `DeviceArray` there.\n\n"                                        \
     "Raises\n"                                                                                    \
     "------\n"                                                                                    \
     "EndOfData\n"                                                                                 \
@@ -144,17 +146,17 @@
     "Timeout\n"                                                                                  \
     "    There was no room in time.\n"
 
-#define GET_DOC                                                                       \
-    "get($self, timeout=None)\n--\n\n"                                                \
-    "Take the oldest tuple out; wait for one while the buffer is empty.\n\n"          \
-    "Returns\n"                                                                       \
-    "-------\n"                                                                       \
-    "tuple of numpy.ndarray\n"                                                        \
-    "    Views of the buffer's memory, one a slot; it goes back when the last view\n" \
-    "    dies. A slot with levels of detail is a `LoDTensor`.\n\n"                    \
-    "Raises\n"                                                                        \
-    "------\n"                                                                        \
-    "Timeout\n"                                                                       \
+#define GET_DOC                                                                                \
+    "get($self, timeout=None)\n--\n\n"                                                         \
+    "Take the oldest tuple out; wait for one while the buffer is empty.\n\n"                   \
+    "Returns\n"                                                                                \
+    "-------\n"                                                                                \
+    "tuple of numpy.ndarray\n"                                                                 \
+    "    Views of the buffer's memory, one a slot; it goes back when the last view\n"          \
+    "    dies. A slot with levels of detail is a `LoDTensor`. At a device: `DeviceArray`.\n\n" \
+    "Raises\n"                                                                                 \
+    "------\n"                                                                                 \
+    "Timeout\n"                                                                                \
     "    No tuple came in time.\n"
 
 #define CLEAR_DOC                                                                           \
@@ -177,6 +179,57 @@
     "    ``bytes_limit``; ``waiting_producers`` and ``waiting_consumers``, threads; since the\n" \
     "    buffer was made: ``put``, ``got``, ``dropped``, ``put_bytes``; ``producers_waited``\n"  \
     "    and ``consumers_waited``, seconds, summed over threads.\n"
+
+#define DEVICE_ARRAY_DOC                                                                             \
+    "A slot of a tuple at a `CUDAPlace`: what queues and readers of such a place deliver.\n\n"       \
+    "The copy to the device may still be under way, and nobody waits for it on the host. Other\n"    \
+    "libraries take the array without a copy, and have their stream wait, by DLPack:\n"              \
+    "``torch.from_dlpack(x)``, ``cupy.from_dlpack(x)``, ``jax.dlpack.from_dlpack(x)``. `use` does\n" \
+    "the same for a stream of your own.\n\n"                                                         \
+    "The memory is used again when all arrays of the tuple, and what was taken of them, are gone\n"  \
+    "or released, and what was submitted until then to the streams that use it is done. As with\n"   \
+    "any GPU array, a stream must not be destroyed while arrays that it uses are alive.\n\n"         \
+    "``__cuda_array_interface__`` is there too. It waits on the host for the copy, and cannot\n"     \
+    "say which stream will use the array: call ``use(stream)`` or ``release(stream)``.\n\n"          \
+    "``len()`` is the first dimension. What it is can be asked after `release` as well.\n"
+
+#define USE_DOC                                                                               \
+    "use($self, stream, /)\n--\n\n"                                                           \
+    "Have a stream wait until the array is there; the host does not.\n\n"                     \
+    "The array is not written to again before what is submitted to the stream until the\n"    \
+    "tuple is released is done.\n\n"                                                          \
+    "Parameters\n"                                                                            \
+    "----------\n"                                                                            \
+    "stream : int or object with ``__cuda_stream__``\n"                                       \
+    "    A ``CUstream`` of the array's device; 0 and 1: the legacy default stream; 2: the\n"  \
+    "    calling thread's own.\n\n"                                                           \
+    "Raises\n"                                                                                \
+    "------\n"                                                                                \
+    "StateError\n"                                                                            \
+    "    The array was released, or the stream is being captured into a graph, and is left\n" \
+    "    as it was: use the array before the capture.\n"
+
+#define RELEASE_DOC                                                                            \
+    "release($self, stream=None)\n--\n\n"                                                      \
+    "Give the array up; when all of the tuple's have gone its memory is used again.\n\n"       \
+    "Twice is fine. What others have taken of it by DLPack keeps the memory.\n\n"              \
+    "Parameters\n"                                                                             \
+    "----------\n"                                                                             \
+    "stream : int or object with ``__cuda_stream__``, optional\n"                              \
+    "    One that works with the array, as for `use`: what was submitted to it until now is\n" \
+    "    waited for. None: the streams of `use` and DLPack are.\n"
+
+#define SYNCHRONIZE_DOC                                      \
+    "synchronize($self, timeout=None)\n--\n\n"               \
+    "Wait on the host until the array is at the device.\n\n" \
+    "Raises\n"                                               \
+    "------\n"                                               \
+    "Timeout\n"                                              \
+    "    It was not in so many seconds.\n"
+
+#define NUMPY_DOC          \
+    "numpy($self)\n--\n\n" \
+    "A copy on the host: a new `numpy.ndarray`.\n"
 
 #define READ_DOC                                                           \
     "read($self, timeout=None)\n--\n\n"                                    \
@@ -212,10 +265,10 @@
 #define ERASE_DOC "erase($self, name, /)\n--\n\nTake a variable out of this scope and drop what it holds.\n"
 #define KIND_DOC \
     "kind($self, name, /)\n--\n\nWhat a variable holds: 'empty', 'tensor', 'queue' or 'reader'.\n"
-#define GET_TENSOR_DOC                                                                          \
-    "get_tensor($self, name, /)\n--\n\n"                                                        \
-    "A read-only view of the tensor in a variable. It stays valid, and as it is, whatever is\n" \
-    "written into the variable later.\n"
+#define GET_TENSOR_DOC                                                                           \
+    "get_tensor($self, name, /)\n--\n\n"                                                         \
+    "A read-only view of the tensor in a variable: an array, or a `DeviceArray` if it is at a\n" \
+    "device. It stays valid, and as it is, whatever is written into the variable later.\n"
 #define SET_TENSOR_DOC \
     "set_tensor($self, name, array, /)\n--\n\nCopy an array into a variable, made if need be.\n"
 #define SCOPE_READ_DOC                                                                        \

@@ -8,6 +8,8 @@ static PyObject *classes; /* pyfeed._errors.__dict__ */
 static kept *failures;    /* of all queues; guarded by the GIL, as the next */
 static uint64_t last_token;
 
+enum { OUT_OF_MEMORY = 2 }; /* the driver's */
+
 static const char *const names[] = {
     [PF_END] = "EndOfData",
     [PF_TIMEOUT] = "Timeout",
@@ -28,6 +30,7 @@ static const char *const names[] = {
     [PF_POISONED] = "PoisonedError",
     [PF_CORRUPT] = "CorruptRecordError",
     [PF_IO] = "FileError",
+    [PF_CUDA_ERROR] = "CudaError",
 };
 
 int errors_init(void) {
@@ -146,6 +149,12 @@ static int set_details(PyObject *e, pf_status status, const pf_error *err) {
          set(e, "cause_message", decode(err->cause_message ? err->cause_message : "")) < 0 ||
          set(e, "cause_traceback", decode(err->cause_traceback ? err->cause_traceback : "")) < 0))
         return -1;
+    if (err->worker && (set(e, "pid", PyLong_FromLongLong(err->worker)) < 0 ||
+                        set(e, "exit_status", PyLong_FromLong(err->exit_status)) < 0))
+        return -1;
+    if (status == PF_CUDA_ERROR && (set(e, "code", PyLong_FromLong(err->cuda_code)) < 0 ||
+                                    set(e, "name", decode(err->cuda_name ? err->cuda_name : "")) < 0))
+        return -1;
     if (err->op && set(e, "op", decode(err->op)) < 0) return -1;
     if (err->file && set(e, "file", PyUnicode_DecodeFSDefault(err->file)) < 0) return -1;
     if (err->offset >= 0 && set(e, "offset", PyLong_FromLongLong(err->offset)) < 0) return -1;
@@ -172,6 +181,8 @@ PyObject *raise_error_in(pf_status status, pf_error *err, kept *reader) {
         return NULL;
     }
     const char *name = status < sizeof names / sizeof *names && names[status] ? names[status] : "Error";
+    if (status == PF_CUDA_ERROR && err->cuda_code == OUT_OF_MEMORY) name = "CudaMemoryError";
+    if (status == PF_FAILED && err->worker) name = "WorkerError";
     const char *message = err->message ? err->message : pf_status_name(status);
     PyObject *e = status == PF_IO ? make_file_error(message, err) : make(name, message, err->slot);
     if (e && set_details(e, status, err) < 0) Py_CLEAR(e);

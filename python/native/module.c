@@ -11,11 +11,13 @@ static PyObject *memory_stats(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(u
     pf_error err = PF_ERROR_INIT;
     pf_status status = pf_memory(&m, &err);
     if (status) return raise_error(status, &err);
-    return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "handles", m.handles, "tuples_on_loan",
-                         m.tuples_on_loan, "live_queue_bytes", m.live_queue_bytes, "live_lent_bytes",
-                         m.live_lent_bytes, "live_batch_bytes", m.live_batch_bytes, "live_view_bytes",
-                         m.live_view_bytes, "live_file_bytes", m.live_file_bytes, "live_mapped_bytes",
-                         m.live_mapped_bytes, "idle_bytes", m.idle_bytes, "live_buffers", m.live_buffers);
+    return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "handles", m.handles,
+                         "tuples_on_loan", m.tuples_on_loan, "live_queue_bytes", m.live_queue_bytes,
+                         "live_lent_bytes", m.live_lent_bytes, "live_batch_bytes", m.live_batch_bytes,
+                         "live_view_bytes", m.live_view_bytes, "live_file_bytes", m.live_file_bytes,
+                         "live_mapped_bytes", m.live_mapped_bytes, "pinned_bytes", m.pinned_bytes,
+                         "device_bytes", m.device_bytes, "shared_bytes", m.shared_bytes, "idle_bytes",
+                         m.idle_bytes, "live_buffers", m.live_buffers);
 }
 
 /* _dtype_name(dtype): "float32" and the like, None for None */
@@ -79,6 +81,12 @@ static PyMethodDef methods[] = {
     {"_dtype_name", dtype_name, METH_O, NULL},
     {"_waiting_threads", waiting_threads, METH_NOARGS, NULL},
     {"_start_thread", start_thread, METH_O, NULL},
+    {"_cuda_reason", cuda_reason, METH_NOARGS, NULL},
+    {"_cuda_device_count", cuda_device_count, METH_NOARGS, NULL},
+    {"_cuda_device", cuda_device, METH_VARARGS, NULL},
+    {"_shared_init", shared_init, METH_VARARGS, NULL},
+    {"_shared_expect", shared_expect, METH_VARARGS, NULL},
+    {"_shared_exited", shared_exited, METH_VARARGS, NULL},
     {"_shutdown_buffers", shutdown_buffers, METH_NOARGS, NULL},
     {"_stop", stop, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
@@ -108,10 +116,10 @@ PyMODINIT_FUNC PyInit__native(void) {
     PyObject *module = PyModule_Create(&definition);
     if (!module) return NULL;
     if (errors_init() < 0 || waiting_init() < 0 || arrays_init() < 0 || tuples_init(module) < 0 ||
-        queue_init(module) < 0 || reader_init(module) < 0 || scope_init(module) < 0 ||
-        files_init(module) < 0 || program_init(module) < 0 || executor_init(module) < 0 ||
-        kernels_init(module) < 0 || tracing_init(module) < 0 || staging_init(module) < 0 ||
-        PyModule_AddStringConstant(module, "__version__", pf_version()) < 0) {
+        device_array_init(module) < 0 || queue_init(module) < 0 || reader_init(module) < 0 ||
+        scope_init(module) < 0 || files_init(module) < 0 || program_init(module) < 0 ||
+        executor_init(module) < 0 || kernels_init(module) < 0 || tracing_init(module) < 0 ||
+        staging_init(module) < 0 || PyModule_AddStringConstant(module, "__version__", pf_version()) < 0) {
         Py_DECREF(module);
         return NULL;
     }

@@ -10,6 +10,7 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <stdatomic.h>
 
 #define PY_ARRAY_UNIQUE_SYMBOL pyfeed_array_api
 #ifndef PYFEED_IMPORTS_NUMPY
@@ -144,12 +145,40 @@ int tuples_init(PyObject *module);
 pf_tuple tuple_begin(void);
 /* Gives back what waits for the next pop. */
 void tuple_flush(void);
-/* A Python tuple of arrays over the memory of a pf_tuple, which is taken over, and zeroed. */
+/* A Python tuple of arrays over the memory of a pf_tuple, which is taken over, and zeroed: the host's are ndarrays. */
 PyObject *tuple_give(pf_tuple *tuple, int writable);
+
+/* ---- device_array.c: tuples that are at a device; the driver ---- */
+
+/* What arrays, and what was exported of them, have a part in: those may outlive the arrays, and be dropped by any thread
+ * without the GIL, when there is no interpreter any more. */
+typedef struct device_tuple {
+    atomic_uint owners;
+    pf_tuple tuple;
+} device_tuple;
+int device_array_init(PyObject *module);
+/* The first part is the caller's. Takes the tuple over, and zeroes it. */
+device_tuple *device_tuple_new(pf_tuple *tuple);
+/* One part less; NULL is fine. Any thread, with or without the GIL. */
+void device_tuple_drop(device_tuple *d);
+PyObject *device_array_new(device_tuple *d, uint32_t slot, int writable);
+/* Whether the object is a DeviceArray: then it is refused, as a slot. */
+int device_array_refuse(PyObject *object, Py_ssize_t slot);
+PyObject *cuda_reason(PyObject *module, PyObject *unused);
+PyObject *cuda_device_count(PyObject *module, PyObject *unused);
+PyObject *cuda_device(PyObject *module, PyObject *args);
 
 /* ---- queue.c, reader.c, scope.c ---- */
 
 int queue_init(PyObject *module);
+/* The slots of a queue's tuples, from a tuple of (dtype, dims, lod_levels). To be dropped after a failure too. */
+typedef struct {
+    uint32_t count;
+    pf_slot_spec *slots;
+    int64_t (*dims)[PF_MAX_RANK];
+} slot_specs;
+int slot_specs_read(slot_specs *s, PyObject *slots);
+void slot_specs_drop(slot_specs *s);
 /* An object of a subclass of Queue, which takes the handle over. */
 PyObject *queue_over(PyObject *class, pf_handle handle);
 int reader_init(PyObject *module);
@@ -178,6 +207,12 @@ PyObject *kernels(PyObject *module, PyObject *unused);
 void kernels_drain(void);
 void kernels_stop(void);
 int tracing_init(PyObject *module);
+
+/* ---- shared.c: queues that other processes fill ---- */
+
+PyObject *shared_init(PyObject *module, PyObject *args);
+PyObject *shared_expect(PyObject *module, PyObject *args);
+PyObject *shared_exited(PyObject *module, PyObject *args);
 
 /* ---- staging.c ---- */
 

@@ -74,6 +74,38 @@ static PyObject *queue_of(PyObject *class, PyObject *args) {
     return status ? raise_error(status, &err) : queue_over(class, handle);
 }
 
+void slot_specs_drop(slot_specs *s) {
+    PyMem_Free(s->slots);
+    PyMem_Free(s->dims);
+}
+
+int slot_specs_read(slot_specs *s, PyObject *slots) {
+    size_t n = (size_t)PyTuple_Size(slots);
+    *s = (slot_specs){(uint32_t)n, PyMem_Calloc(n + 1, sizeof *s->slots),
+                      PyMem_Calloc(n + 1, sizeof *s->dims)};
+    if (!s->slots || !s->dims) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (size_t i = 0; i < n; i++) {
+        pf_slot_spec *spec = &s->slots[i];
+        PyObject *dtype, *shape;
+        int levels;
+        if (!PyArg_ParseTuple(PyTuple_GetItem(slots, (Py_ssize_t)i), "OO!i", &dtype, &PyTuple_Type, &shape,
+                              &levels))
+            return -1;
+        *spec = (pf_slot_spec)PF_SLOT_SPEC_INIT;
+        if ((spec->dtype = dtype_parse(dtype)) < 0) return -1;
+        spec->rank = (int32_t)PyTuple_Size(shape);
+        spec->lod_levels = (uint32_t)levels;
+        spec->dims = s->dims[i];
+        for (int32_t j = 0; j < spec->rank && j < PF_MAX_RANK; j++)
+            s->dims[i][j] = PyLong_AsLongLong(PyTuple_GetItem(shape, j));
+        if (PyErr_Occurred()) return -1;
+    }
+    return 0;
+}
+
 /* init_once(cls, handle, capacity, slots, bytes_limit, restartable, place): slots are tuples of
  * (dtype, dims, lod_levels). */
 static PyObject *queue_init_once(PyObject *class, PyObject *args) {
@@ -88,31 +120,12 @@ static PyObject *queue_init_once(PyObject *class, PyObject *args) {
         return raise_named("InvalidArgument", -1, "%s: expected at least %d, found %lld",
                            capacity < 0 ? "capacity" : "bytes_limit", capacity < 0,
                            capacity < 0 ? capacity : bytes_limit);
-    Py_ssize_t n = PyTuple_Size(slots);
-    pf_slot_spec *specs = PyMem_Calloc((size_t)n + 1, sizeof *specs);
-    int64_t (*dims)[PF_MAX_RANK] = PyMem_Calloc((size_t)n + 1, sizeof *dims);
+    slot_specs specs;
     PyObject *self = NULL;
-    if (!specs || !dims) {
-        PyErr_NoMemory();
-        goto done;
-    }
-    for (Py_ssize_t i = 0; i < n; i++) {
-        PyObject *dtype, *shape;
-        int levels;
-        if (!PyArg_ParseTuple(PyTuple_GetItem(slots, i), "OO!i", &dtype, &PyTuple_Type, &shape, &levels))
-            goto done;
-        specs[i] = (pf_slot_spec)PF_SLOT_SPEC_INIT;
-        if ((specs[i].dtype = dtype_parse(dtype)) < 0) goto done;
-        specs[i].rank = (int32_t)PyTuple_Size(shape);
-        specs[i].lod_levels = (uint32_t)levels;
-        specs[i].dims = dims[i];
-        for (int32_t j = 0; j < specs[i].rank && j < PF_MAX_RANK; j++)
-            dims[i][j] = PyLong_AsLongLong(PyTuple_GetItem(shape, j));
-        if (PyErr_Occurred()) goto done;
-    }
+    if (slot_specs_read(&specs, slots) < 0) goto done;
     pf_queue_options options = PF_QUEUE_OPTIONS_INIT;
-    options.num_slots = (uint32_t)n;
-    options.slots = specs;
+    options.num_slots = specs.count;
+    options.slots = specs.slots;
     options.capacity = (uint64_t)capacity;
     options.bytes_limit = (uint64_t)bytes_limit;
     options.place = (pf_place){place, device};
@@ -126,8 +139,7 @@ static PyObject *queue_init_once(PyObject *class, PyObject *args) {
     }
     self = queue_over(class, handle);
 done:
-    PyMem_Free(specs);
-    PyMem_Free(dims);
+    slot_specs_drop(&specs);
     return self;
 }
 
@@ -229,12 +241,15 @@ static PyObject *queue_pop(queue *self, PyObject *const *args, Py_ssize_t count,
     waiting w;
     if (timeout_only("pop", &timeout, args, count, names) < 0) return NULL;
     pf_tuple tuple = tuple_begin();
-    if (pf_queue_pop(self->handle, &no_wait, &tuple, NULL) == PF_OK) return tuple_give(&tuple, 1);
-    if (waiting_parse(&w, timeout) < 0) return NULL;
     pf_error err = PF_ERROR_INIT;
-    waiting_begin(&w);
-    pf_status status = pf_queue_pop(self->handle, &w.wait, &tuple, &err);
-    waiting_end(&w);
+    pf_status status = pf_queue_pop(self->handle, &no_wait, &tuple, &err);
+    if (status == PF_TIMEOUT) { /* any other error may have cost a tuple, and would not come again */
+        pf_error_release(&err);
+        if (waiting_parse(&w, timeout) < 0) return NULL;
+        waiting_begin(&w);
+        status = pf_queue_pop(self->handle, &w.wait, &tuple, &err);
+        waiting_end(&w);
+    }
     return status == PF_OK ? tuple_give(&tuple, 1) : answer(status, &err);
 }
 

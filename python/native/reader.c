@@ -68,12 +68,15 @@ static PyObject *next(reader *self, PyObject *timeout, int *end) {
     *end = 0;
     if (waiting_parse(&w, timeout) < 0) return NULL;
     pf_tuple tuple = tuple_begin();
-    if (self->direct && pf_reader_next(self->handle, &no_wait, &tuple, NULL) == PF_OK)
-        return tuple_give(&tuple, 1);
     pf_error err = PF_ERROR_INIT;
-    waiting_begin(&w);
-    pf_status status = pf_reader_next(self->handle, &w.wait, &tuple, &err);
-    waiting_end(&w);
+    pf_status status = PF_TIMEOUT;
+    if (self->direct) status = pf_reader_next(self->handle, &no_wait, &tuple, &err);
+    if (status == PF_TIMEOUT) { /* any other error may have cost a tuple, and would not come again */
+        pf_error_release(&err);
+        waiting_begin(&w);
+        status = pf_reader_next(self->handle, &w.wait, &tuple, &err);
+        waiting_end(&w);
+    }
     if (status == PF_OK) return tuple_give(&tuple, 1);
     if (status != PF_END || PyErr_Occurred()) return raise(self, status, &err);
     *end = 1;

@@ -54,11 +54,14 @@ static PyObject *buffer_get(owner *self, PyObject *args, PyObject *kwargs) {
         waiting_parse(&w, timeout) < 0)
         return NULL;
     pf_tuple tuple = tuple_begin();
-    if (pf_buffer_get(self->handle, &no_wait, &tuple, NULL) == PF_OK) return tuple_give(&tuple, 1);
     pf_error err = PF_ERROR_INIT;
-    waiting_begin(&w);
-    pf_status status = pf_buffer_get(self->handle, &w.wait, &tuple, &err);
-    waiting_end(&w);
+    pf_status status = pf_buffer_get(self->handle, &no_wait, &tuple, &err);
+    if (status == PF_TIMEOUT) { /* any other error may have cost a tuple, and would not come again */
+        pf_error_release(&err);
+        waiting_begin(&w);
+        status = pf_buffer_get(self->handle, &w.wait, &tuple, &err);
+        waiting_end(&w);
+    }
     return status == PF_OK ? tuple_give(&tuple, 1) : answer(status, &err);
 }
 

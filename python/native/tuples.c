@@ -73,7 +73,7 @@ static PyObject *with_lod(PyObject *base, const pf_tensor *t, PyObject *data) {
     return tensor;
 }
 
-PyObject *tuple_give(pf_tuple *tuple, int writable) {
+static PyObject *give_to_host(pf_tuple *tuple, int writable) {
     memory *base = PyObject_New(memory, memory_type);
     if (!base) {
         pf_tuple_release(tuple);
@@ -85,6 +85,7 @@ PyObject *tuple_give(pf_tuple *tuple, int writable) {
     PyObject *out = PyTuple_New(n);
     for (uint32_t i = 0; out && i < n; i++) {
         const pf_tensor *t = &base->tuple.slots[i];
+        if (t->place.kind == PF_CUDA) continue;
         PyObject *a = over((PyObject *)base, dtype_descr(t->dtype), t->rank, t->dims, t->data,
                            writable && !(t->flags & PF_READ_ONLY));
         if (a && t->lod_levels) {
@@ -95,6 +96,29 @@ PyObject *tuple_give(pf_tuple *tuple, int writable) {
         if (!a || PyTuple_SetItem(out, i, a) < 0) Py_CLEAR(out);
     }
     Py_DECREF((PyObject *)base);
+    return out;
+}
+
+PyObject *tuple_give(pf_tuple *tuple, int writable) {
+    uint32_t n = tuple->num_slots, at_device = 0;
+    for (uint32_t i = 0; i < n; i++) at_device += tuple->slots[i].place.kind == PF_CUDA;
+    if (at_device == 0) return give_to_host(tuple, writable);
+    pf_tuple shared = PF_TUPLE_INIT; /* ndarrays give back a loan of their own */
+    pf_error err = PF_ERROR_INIT;
+    pf_status status = at_device < n ? pf_tuple_share(tuple, &shared, &err) : PF_OK;
+    if (status) {
+        pf_tuple_release(tuple);
+        return raise_error(status, &err);
+    }
+    device_tuple *d = device_tuple_new(tuple);
+    PyObject *out = !d ? NULL : at_device < n ? give_to_host(&shared, writable) : PyTuple_New(n);
+    for (uint32_t i = 0; out && i < n; i++) {
+        if (d->tuple.slots[i].place.kind != PF_CUDA) continue;
+        PyObject *a = device_array_new(d, i, writable);
+        if (!a || PyTuple_SetItem(out, i, a) < 0) Py_CLEAR(out);
+    }
+    device_tuple_drop(d);
+    pf_tuple_release(&shared);
     return out;
 }
 

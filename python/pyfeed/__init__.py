@@ -19,11 +19,13 @@ from __future__ import annotations
 
 import os as _os
 
-from . import layers, unique_name
+from . import cuda, layers, unique_name
 from ._errors import (
     ByteOrderError,
     Cancelled,
     CorruptRecordError,
+    CudaError,
+    CudaMemoryError,
     DTypeError,
     EndOfData,
     Error,
@@ -44,10 +46,11 @@ from ._errors import (
     Timeout,
     TooLargeError,
     UnsupportedError,
+    WorkerError,
 )
 from ._kernels import Kernel, kernel, kernels, load_kernels, register_kernel
 from ._lod import LoDTensor
-from ._native import __version__, memory_stats
+from ._native import DeviceArray, __version__, memory_stats
 from .executor import CancelToken, Executor
 from .files import (
     list_files,
@@ -76,6 +79,7 @@ from .queue import PyArrayFeedQueue, PyArrayFeedQueueHolder
 from .readers import Reader, from_generator, py_array_reader
 from .registry import Format, formats, register_format
 from .scope import Scope, global_scope
+from .shared import SharedFeedQueue
 from .slots import Slot
 from .staging import StagingBuffer, get_buffer
 from .tracing import Trace, trace
@@ -90,7 +94,10 @@ __all__ = [
     "CancelToken",
     "Cancelled",
     "CorruptRecordError",
+    "CudaError",
+    "CudaMemoryError",
     "DTypeError",
+    "DeviceArray",
     "EndOfData",
     "Error",
     "Executor",
@@ -115,6 +122,7 @@ __all__ = [
     "Reader",
     "Scope",
     "ShapeError",
+    "SharedFeedQueue",
     "Slot",
     "SlotCountError",
     "StagingBuffer",
@@ -125,8 +133,10 @@ __all__ = [
     "Trace",
     "UnsupportedError",
     "Variable",
+    "WorkerError",
     "Writer",
     "__version__",
+    "cuda",
     "default_main_program",
     "default_startup_program",
     "formats",

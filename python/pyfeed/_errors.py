@@ -60,6 +60,21 @@ class ProducerError(Error, RuntimeError):
     cause_traceback = ""
 
 
+class WorkerError(ProducerError):
+    """A worker process of a `SharedFeedQueue` died.
+
+    Attributes
+    ----------
+    pid : int
+        Its process id.
+    exit_status : int
+        Its exit status, or minus the signal that killed it; 0 also if it is not known.
+    """
+
+    pid = 0
+    exit_status = 0
+
+
 class InvalidArgument(Error, ValueError):
     """An argument that can never be right."""
 
@@ -114,6 +129,25 @@ class PoisonedError(Error, SystemError):
 
 class CorruptRecordError(Error, ValueError):
     """A file is not what its format says: damaged, cut short, or of another format."""
+
+
+class CudaError(Error, RuntimeError):
+    """The CUDA driver said no.
+
+    Attributes
+    ----------
+    code : int
+        The driver's number, a ``CUresult``.
+    name : str
+        The driver's name of it, such as ``"CUDA_ERROR_ILLEGAL_ADDRESS"``.
+    """
+
+    code = 0
+    name = ""
+
+
+class CudaMemoryError(CudaError, MemoryError):
+    """A device, or the driver, has no memory left."""
 
 
 class FileError(Error, OSError):

@@ -46,7 +46,7 @@ from . import _native, files, slots, unique_name
 from ._attributes import number
 from ._errors import Error, InvalidArgument, StateError
 from ._kernels import Kernel
-from .place import CPUPlace, Place
+from .place import Place, attribute
 from .program import Program, Variable, caller, default_main_program, default_startup_program
 from .queue import PyArrayFeedQueue, PyArrayFeedQueueHolder
 from .readers import Reader, _erase
@@ -416,10 +416,9 @@ def multi_pass(reader: Named | Reader, pass_num: int) -> Variable:
     return _made("create_multi_pass_reader", [reader], "multi_pass", {"pass_num": pass_num})
 
 
-def double_buffer(reader: Named | Reader, place: Place | None = None, depth: int = 2) -> Variable:
+def double_buffer(reader: Named | Reader, place: Place | Sequence[Place] | None = None, depth: int = 2) -> Variable:
     """A reader that has the next tuples ready, as `Reader.double_buffer`."""
-    kind, device = CPUPlace() if place is None else place
-    attributes = {"place": {"kind": kind, "device": device}, "depth": depth}
+    attributes = {"place": attribute(place), "depth": depth}
     return _made("create_double_buffer_reader", [reader], "double_buffer", attributes)
 
 

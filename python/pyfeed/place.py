@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 
 class Place(NamedTuple):
@@ -21,10 +22,21 @@ def CPUPlace() -> Place:  # noqa: N802 (Fluid's name)
 
 
 def CUDAPlace(device: int = 0) -> Place:  # noqa: N802
-    """The memory of a GPU. This version has no reader or queue there yet: it is refused by name."""
+    """The memory of a GPU. What is pushed for it is written into pinned memory, and copied from there."""
     return Place(1, device)
 
 
 def CUDAPinnedPlace() -> Place:  # noqa: N802
-    """Host memory that GPUs copy from by themselves. Refused by name by this version."""
+    """Host memory that GPUs copy from by themselves."""
     return Place(2, 0)
+
+
+def attribute(place: Place | Sequence[Place] | None) -> Any:
+    """A place, or several, as an operator is told of it."""
+    if place is None:
+        return attribute(CPUPlace())
+    if isinstance(place, Place):
+        return {"kind": place.kind, "device": place.device}
+    if all(isinstance(p, Place) for p in place):
+        return [attribute(p) for p in place]
+    raise TypeError(f"place: expected a Place, or a sequence of them, found {place!r}")

@@ -219,7 +219,8 @@ class PyArrayFeedQueueHolder:
         dtypes : sequence, optional
             One a slot; None: what the first tuple has. ``"bfloat16"`` is known by name.
         place : Place, optional
-            `CPUPlace`, the default.
+            Where the tuples are consumed: `CPUPlace`, the default. What is pushed for a `CUDAPlace` is written
+            into pinned memory, and copied from there.
         bytes_limit : int
             Most bytes of all tuples queued or being written; 0: no limit.
         lod_levels : sequence of int, optional

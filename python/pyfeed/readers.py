@@ -15,7 +15,7 @@ from ._attributes import number
 from ._errors import ForkError, InvalidArgument, NotFoundError, QueueClosed
 from ._failures import untold
 from ._map import Work
-from .place import CPUPlace, Place
+from .place import Place, attribute
 from .queue import PyArrayFeedQueue, PyArrayFeedQueueHolder
 from .scope import Scope, global_scope
 from .slots import Shape, Slot
@@ -111,22 +111,18 @@ class Reader(_native.Reader):
         """
         return self._under("multi_pass", pass_num=number("pass_num", pass_num, 0, "passes"))
 
-    def double_buffer(self, place: Place | None = None, depth: int = 2) -> Reader:
+    def double_buffer(self, place: Place | Sequence[Place] | None = None, depth: int = 2) -> Reader:
         """A reader that has the next tuples ready: a thread of the library reads them meanwhile.
 
         Parameters
         ----------
-        place : Place, optional
-            Where the tuples are consumed. `CPUPlace`, the default.
+        place : Place or sequence of Place, optional
+            Where the tuples are consumed: `CPUPlace`, the default, or where they are copied to. Several
+            `CUDAPlace` get a tuple each in turn.
         depth : int
-            Tuples that are ready at most, beside the one that is being consumed.
+            Tuples that are ready at most at each place, beside the one that is being consumed.
         """
-        kind, device = CPUPlace() if place is None else place
-        return self._under(
-            "double_buffer",
-            place={"kind": kind, "device": device},
-            depth=number("depth", depth, 1, "tuple"),
-        )
+        return self._under("double_buffer", place=attribute(place), depth=number("depth", depth, 1, "tuple"))
 
     def zip(self, *others: Reader, strict: bool = False) -> Reader:
         """A reader whose tuples have the slots of this one's, then those of the others'.

@@ -76,7 +76,7 @@ def get_buffer(place: Place, capacity: int, bytes_limit: int = 0) -> StagingBuff
     Parameters
     ----------
     place : Place
-        `CPUPlace`.
+        `CPUPlace`, `CUDAPlace` or `CUDAPinnedPlace`.
     capacity : int
         In tuples, at least 1.
     bytes_limit : int
@@ -87,7 +87,7 @@ def get_buffer(place: Place, capacity: int, bytes_limit: int = 0) -> StagingBuff
     StateError
         It was made with other limits: the message says which.
     UnsupportedError
-        This version does not feed that place.
+        There is no such place on this machine: the driver's reason.
 
     Examples
     --------

@@ -30,9 +30,11 @@ class Trace(_native.Trace):
     def summary(self) -> dict[str, Any]:
         """What limits the loop, and by how much; where the time went.
 
-        ``sentence`` says it; ``limited_by`` is ``"producer"``, ``"reader"``, ``"copy"``, ``"compute"`` or
-        ``"executor"``; ``parts`` are all of these with their ``seconds``, their ``share`` of the runs' time and
-        the ``speedup`` if they took none; ``operators`` are all that was recorded, by its name.
+        ``sentence`` says it; ``limited_by`` is ``"producer"``, ``"reader"``, ``"copy"``, ``"transfer"``,
+        ``"compute"`` or ``"executor"``; ``parts`` are all of these with their ``seconds``, their ``share`` of the
+        runs' time and the ``speedup`` if they took none; ``devices`` are those that something was copied to, with
+        ``bytes``, ``bytes_per_second``, ``overlap`` and ``stalls``; ``operators`` are all that was recorded, by its
+        name.
 
         Raises
         ------

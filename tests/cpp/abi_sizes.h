@@ -46,7 +46,7 @@ PF_AT(pf_tuple, num_slots, 4);
 PF_AT(pf_tuple, slots, 8);
 PF_AT(pf_tuple, loan, 16);
 
-PF_SIZE(pf_error, 96);
+PF_SIZE(pf_error, 120);
 PF_AT(pf_error, size, 0);
 PF_AT(pf_error, status, 4);
 PF_AT(pf_error, slot, 8);
@@ -60,6 +60,10 @@ PF_AT(pf_error, offset, 64);
 PF_AT(pf_error, record, 72);
 PF_AT(pf_error, os_errno, 80);
 PF_AT(pf_error, op, 88);
+PF_AT(pf_error, cuda_code, 96);
+PF_AT(pf_error, exit_status, 100);
+PF_AT(pf_error, cuda_name, 104);
+PF_AT(pf_error, worker, 112);
 
 PF_SIZE(pf_wait, 40);
 PF_AT(pf_wait, size, 0);
@@ -69,7 +73,7 @@ PF_AT(pf_wait, cancel, 16);
 PF_AT(pf_wait, poll, 24);
 PF_AT(pf_wait, poll_context, 32);
 
-PF_SIZE(pf_memory_stats, 88);
+PF_SIZE(pf_memory_stats, 112);
 PF_AT(pf_memory_stats, handles, 8);
 PF_AT(pf_memory_stats, tuples_on_loan, 16);
 PF_AT(pf_memory_stats, live_queue_bytes, 24);
@@ -80,6 +84,22 @@ PF_AT(pf_memory_stats, idle_bytes, 56);
 PF_AT(pf_memory_stats, live_buffers, 64);
 PF_AT(pf_memory_stats, live_file_bytes, 72);
 PF_AT(pf_memory_stats, live_mapped_bytes, 80);
+PF_AT(pf_memory_stats, pinned_bytes, 88);
+PF_AT(pf_memory_stats, device_bytes, 96);
+PF_AT(pf_memory_stats, shared_bytes, 104);
+
+PF_SIZE(pf_cuda_device_info, 120);
+PF_AT(pf_cuda_device_info, device, 4);
+PF_AT(pf_cuda_device_info, free_bytes, 8);
+PF_AT(pf_cuda_device_info, total_bytes, 16);
+PF_AT(pf_cuda_device_info, name, 24);
+
+PF_SIZE(pf_shared_queue_options, 40);
+PF_AT(pf_shared_queue_options, num_slots, 4);
+PF_AT(pf_shared_queue_options, slots, 8);
+PF_AT(pf_shared_queue_options, ring_slots, 16);
+PF_AT(pf_shared_queue_options, slot_bytes, 24);
+PF_AT(pf_shared_queue_options, place, 32);
 
 PF_SIZE(pf_slot_spec, 24);
 PF_AT(pf_slot_spec, dtype, 4);
@@ -171,13 +191,13 @@ PF_ASSERT(PF_OK == 0 && PF_END == 1 && PF_TIMEOUT == 2 && PF_CANCELLED == 3 && P
 PF_ASSERT(PF_FAILED == 5 && PF_INVALID == 6 && PF_SHAPE == 7 && PF_DTYPE == 8 && PF_SLOTS == 9);
 PF_ASSERT(PF_TOO_LARGE == 10 && PF_STALE_HANDLE == 11 && PF_STATE == 12 && PF_NOT_FOUND == 13);
 PF_ASSERT(PF_UNSUPPORTED == 14 && PF_NO_MEMORY == 15 && PF_FORKED == 16 && PF_POISONED == 17);
-PF_ASSERT(PF_CORRUPT == 18 && PF_IO == 19);
+PF_ASSERT(PF_CORRUPT == 18 && PF_IO == 19 && PF_CUDA_ERROR == 20);
 PF_ASSERT(PF_DTYPE_ANY == 0 && PF_BOOL == 1 && PF_INT8 == 2 && PF_INT16 == 3 && PF_INT32 == 4);
 PF_ASSERT(PF_INT64 == 5 && PF_UINT8 == 6 && PF_UINT16 == 7 && PF_UINT32 == 8 && PF_UINT64 == 9);
 PF_ASSERT(PF_FLOAT16 == 10 && PF_BFLOAT16 == 11 && PF_FLOAT32 == 12 && PF_FLOAT64 == 13);
 PF_ASSERT(PF_COMPLEX64 == 14 && PF_COMPLEX128 == 15);
 PF_ASSERT(PF_CPU == 0 && PF_CUDA == 1 && PF_CUDA_PINNED == 2);
-PF_ASSERT(PF_MAX_RANK == 8 && PF_MAX_LOD_LEVELS == 8 && PF_READ_ONLY == 1);
+PF_ASSERT(PF_MAX_RANK == 8 && PF_MAX_LOD_LEVELS == 8 && PF_READ_ONLY == 1 && PF_HOST_TWIN == 2);
 PF_ASSERT(PF_VAR_EMPTY == 0 && PF_VAR_TENSOR == 1 && PF_VAR_QUEUE == 2 && PF_VAR_READER == 3);
 
 #endif /* PYFEED_TESTS_ABI_SIZES_H */

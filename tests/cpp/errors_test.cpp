@@ -122,8 +122,9 @@ TEST_F(Refusals, LentMemoryThatIsNotContiguous) {
 }
 
 TEST_F(Refusals, MemoryElsewhere) {
-    EXPECT_ERROR(Unsupported, 1, queue.push({view(x, {4, 3}), view(y).with_place(CUDAPlace(0))}), "slot 1",
-                 "place");
+    EXPECT_ERROR(Unsupported, 1, queue.push({view(x, {4, 3}), view(y).with_place(CUDAPlace(3))}), "slot 1",
+                 "place", "CUDAPlace(3)");
+    EXPECT_ERROR(Unsupported, 0, queue.push({view(x, {4, 3}).with_place({77, 0}), view(y)}), "slot 0", "77");
 }
 
 TEST_F(Refusals, RankNine) {
@@ -318,11 +319,6 @@ TEST_F(Making, WrongSlots) {
     EXPECT_ERROR(ShapeError, 0, holder.init_once({1, {{DType::int8, {-1}, 9}}}), "slot 0", "found 9");
 }
 
-TEST_F(Making, PlacesThatThisReleaseDoesNotFeed) {
-    EXPECT_ERROR(Unsupported, -1, holder.init_once({1, slots, 0, CUDAPlace(0)}), "place", "CPUPlace");
-    EXPECT_ERROR(Unsupported, -1, holder.init_once({1, slots, 0, CUDAPinnedPlace()}), "place", "CPUPlace");
-}
-
 TEST_F(Making, TupleOverTheBytesLimit) {
     const Queue queue = holder.init_once({4, {{DType::int64, {-1}}}, 64});
     const Numbers eight(8), nine(9);
@@ -454,13 +450,17 @@ TEST_F(Names, AFullRankCannotBeStacked) {
     EXPECT_ERROR(ShapeError, 0, reader.batch(2), "slot 0", "8");
 }
 
-// A program that was built when pf_error ended with context: what has been added since is not touched.
-TEST(AnOlderCaller, GetsItsErrorAndNothingBeyondIt) {
+// A program that was built when pf_error ended with context, or with op: what has been added since is not touched.
+class AnOlderCaller : public ::testing::TestWithParam<size_t> {};
+INSTANTIATE_TEST_SUITE_P(Sizes, AnOlderCaller,
+                         ::testing::Values(offsetof(pf_error, op), offsetof(pf_error, cuda_code)));
+
+TEST_P(AnOlderCaller, GetsItsErrorAndNothingBeyondIt) {
     struct {
         pf_error err;
         char canary[16];
     } callers = {PF_ERROR_INIT, {}};
-    constexpr uint32_t older = offsetof(pf_error, op);
+    const auto older = static_cast<uint32_t>(GetParam());
     std::memset(reinterpret_cast<char *>(&callers) + older, 0x5a, sizeof callers - older);
     callers.err.size = older;
     pf_handle var = 0;
@@ -475,6 +475,22 @@ TEST(AnOlderCaller, GetsItsErrorAndNothingBeyondIt) {
     for (size_t i = older; i < sizeof callers; i++) {
         EXPECT_EQ(0x5a, reinterpret_cast<const unsigned char *>(&callers)[i]) << "byte " << i;
     }
+}
+
+// And one that was built when pf_memory_stats ended with live_mapped_bytes.
+TEST(OlderCallers, GetTheirStatsAndNothingBeyondThem) {
+    constexpr uint32_t older = offsetof(pf_memory_stats, pinned_bytes);
+    pf_memory_stats stats;
+    std::memset(&stats, 0x5a, sizeof stats);
+    stats.size = older;
+    const Scope scope;
+    ASSERT_EQ(PF_OK, pf_memory(&stats, nullptr));
+    EXPECT_EQ(older, stats.size);
+    EXPECT_EQ(memory_stats().handles, stats.handles);
+    EXPECT_EQ(0x5a5a5a5a5a5a5a5au, stats.pinned_bytes);
+    EXPECT_EQ(0x5a5a5a5a5a5a5a5au, stats.shared_bytes);
+    stats.size = older - 1;
+    EXPECT_EQ(PF_INVALID, pf_memory(&stats, nullptr));
 }
 
 }  // namespace

@@ -57,8 +57,6 @@ TEST_F(Staging, OneBufferAPlace) {
     EXPECT_ERROR(StateError, -1, get_buffer(CPUPlace(), 3), "capacity 2 and bytes_limit 0",
                  "found capacity 3 and bytes_limit 0");
     EXPECT_ERROR(StateError, -1, get_buffer(CPUPlace(), 2, 64), "found capacity 2 and bytes_limit 64");
-    EXPECT_ERROR(Unsupported, -1, get_buffer(CUDAPlace(1), 2), "CUDAPlace(1)");
-    EXPECT_ERROR(Unsupported, -1, get_buffer(CUDAPinnedPlace(), 2), "CUDAPinnedPlace()");
 }
 
 TEST_F(Staging, FirstInFirstOut) {

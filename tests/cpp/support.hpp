@@ -118,6 +118,9 @@ protected:
         EXPECT_EQ(now.live_view_bytes, before_.live_view_bytes);
         EXPECT_EQ(now.live_file_bytes, before_.live_file_bytes);
         EXPECT_EQ(now.live_mapped_bytes, before_.live_mapped_bytes);
+        EXPECT_EQ(now.pinned_bytes, before_.pinned_bytes);
+        EXPECT_EQ(now.device_bytes, before_.device_bytes);
+        EXPECT_EQ(now.shared_bytes, before_.shared_bytes);
         // Descriptors of tuples on loan may be kept for the next loan of whatever queue; tuples must not.
         EXPECT_LE(now.idle_bytes, before_.idle_bytes + 16 * 1024);
         EXPECT_EQ(now.live_buffers, before_.live_buffers);

@@ -222,10 +222,15 @@ def run(program: str, *options: str, status: int = 0, **environment: str) -> lis
     return out
 
 
-def run_file(file: Path) -> list[str]:
+def run_file(file: Path, **environment: str) -> list[str]:
     """What a program in a file says."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(file)], capture_output=True, text=True, timeout=STUCK, cwd=file.parent
+        [sys.executable, "-W", "error", str(file)],
+        capture_output=True,
+        text=True,
+        timeout=STUCK,
+        cwd=file.parent,
+        env={**os.environ, **environment},
     )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.splitlines()

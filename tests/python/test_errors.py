@@ -318,13 +318,6 @@ def test_impossible_dtype(dtype: Any) -> None:
         feed(dtypes=[dtype])
 
 
-@pytest.mark.parametrize("place", [pyfeed.CUDAPlace(0), pyfeed.CUDAPlace(3), pyfeed.CUDAPinnedPlace()])
-def test_places_that_are_not_there_yet(place: pyfeed.Place) -> None:
-    message = f"place: this version feeds CPUPlace() only, found {place!r}"
-    with raises(pyfeed.UnsupportedError, message, also=NotImplementedError):
-        feed(place=place)
-
-
 def test_nothing_is_left_of_a_queue_that_was_refused() -> None:
     scope = Scope()
     for _ in range(2):
@@ -661,6 +654,9 @@ def test_every_error_is_pyfeeds_and_a_built_in_that_fits() -> None:
         pyfeed.EndOfData: EOFError,
         pyfeed.Timeout: TimeoutError,
         pyfeed.ProducerError: RuntimeError,
+        pyfeed.WorkerError: RuntimeError,
+        pyfeed.CudaError: RuntimeError,
+        pyfeed.CudaMemoryError: MemoryError,
         pyfeed.InvalidArgument: ValueError,
         pyfeed.ShapeError: ValueError,
         pyfeed.SlotCountError: ValueError,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pyfeed
-from pyfeed import CPUPlace, CUDAPinnedPlace, CUDAPlace, LoDTensor, StagingBuffer, get_buffer
+from pyfeed import CPUPlace, LoDTensor, StagingBuffer, get_buffer
 
 from .support import Background, Process, ends_within_a_second, raises, run, same, together, wait_until
 
@@ -75,13 +75,6 @@ def test_other_limits_are_refused() -> None:
         get_buffer(CPUPlace(), -1)
     with raises(pyfeed.InvalidArgument, "bytes_limit: expected at least 0, found -1"):
         get_buffer(CPUPlace(), 2, -1)
-
-
-@pytest.mark.parametrize("place", [CUDAPlace(1), CUDAPinnedPlace()])
-def test_other_places_are_refused(place: pyfeed.Place) -> None:
-    for _ in range(2):
-        with raises(pyfeed.UnsupportedError, f"place: this version feeds CPUPlace() only, found {place}"):
-            get_buffer(place, 2)
 
 
 def test_it_is_made_by_get_buffer_only() -> None:

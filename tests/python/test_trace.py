@@ -13,6 +13,8 @@ import pytest
 import pyfeed
 from pyfeed import Executor, Program, Scope, layers, program_guard, register_kernel, trace
 
+from .support import run
+
 
 def train(compute: float = 0, read: float = 0, batches: int = 10) -> None:
     """A loop that reads, and computes: which takes so many seconds each."""
@@ -65,6 +67,45 @@ def test_the_summary_says_what_limits_the_loop(slow: str) -> None:
     assert sum(part["seconds"] for part in summary["parts"]) == pytest.approx(summary["run_seconds"])
     (called,) = (op for op in summary["operators"] if op["name"] == "compute")
     assert called["count"] == 10
+
+
+def test_the_summary_says_what_is_copied_to_devices() -> None:
+    with trace() as t:
+        train(batches=1)
+    assert t.summary["devices"] == []
+    assert t.summary["backlog_seconds"] == 0
+    said = run(
+        """
+        import json
+        from pyfeed import CUDAPlace, random_data, trace
+
+        reader = random_data([(1000, 64)], count=20).double_buffer([CUDAPlace(0), CUDAPlace(1)])
+        with trace() as t:
+            for (x,) in reader:
+                x.synchronize()
+        say(json.dumps(t.summary))
+        say(t.chrome().replace("\\n", ""))
+        """,
+        PYFEED_CUDA="host",
+    )
+    summary, chrome = map(json.loads, said)
+    assert [d["place"] for d in summary["devices"]] == ["CUDAPlace(0)", "CUDAPlace(1)"]
+    for device in summary["devices"]:
+        assert device["transfers"] == 10
+        assert device["bytes"] == 10 * 256_000
+        assert device["bytes_per_second"] == pytest.approx(device["bytes"] / device["busy_seconds"])
+        assert device["busy_seconds"] + device["idle_seconds"] == pytest.approx(summary["seconds"])
+        assert 0 <= device["overlap"] <= 1
+        stalls = device["stalls"]
+        assert stalls["count"] >= 10
+        assert 0 <= stalls["median_seconds"] <= stalls["p99_seconds"] <= stalls["max_seconds"] <= stalls["seconds"]
+    rows = {e["tid"]: e["args"]["name"] for e in chrome["traceEvents"] if e["name"] == "thread_name"}
+    copies = [e for e in chrome["traceEvents"] if e.get("cat") == "transfer"]
+    assert len(copies) == 20
+    for copy in copies:
+        assert rows[copy["tid"]] == f"copies to {copy['name']}"
+        assert copy["args"]["bytes"] == 256_000
+        assert copy["args"]["GB/s"] == pytest.approx(copy["args"]["bytes"] / copy["dur"] / 1000, rel=1e-3)
 
 
 def test_one_recording_at_a_time() -> None:

@@ -1,0 +1,68 @@
+package main
+
+// #include "internal.h"
+import "C"
+
+import (
+	"math"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/shared"
+)
+
+//export pfgo_shared_queue_init_once
+func pfgo_shared_queue_init_once(h C.pf_handle, o *C.pf_shared_queue_options, fd *C.int, out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	v, e := lookup[variable](h)
+	if e != nil {
+		return answer(e, err)
+	}
+	q, ring, e := shared.New(shared.Options{
+		Slots:     slotsOf(o.slots, o.num_slots),
+		RingSlots: uint64(o.ring_slots),
+		SlotBytes: uint64(o.slot_bytes),
+		Place:     pyfeed.Place{Kind: pyfeed.PlaceKind(o.place.kind), Device: int32(o.place.device)},
+	}, v.InitQueue)
+	if e != nil {
+		return answer(e, err)
+	}
+	*fd = C.int(ring.FD())
+	*out = give(q)
+	return C.PF_OK
+}
+
+// ringOf is the ring that fills a queue.
+func ringOf(h C.pf_handle) (*shared.Ring, error) {
+	q, e := lookup[*pyfeed.PyArrayFeedQueue](h)
+	if e != nil {
+		return nil, e
+	}
+	r, is := q.Feed().(*shared.Ring)
+	if !is {
+		return nil, pyfeed.Errorf(pyfeed.State, "queue: expected one that worker processes fill, found one that this process fills")
+	}
+	return r, nil
+}
+
+//export pfgo_shared_queue_expect
+func pfgo_shared_queue_expect(h C.pf_handle, workers C.uint32_t, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	r, e := ringOf(h)
+	if e == nil {
+		r.Expect(uint32(workers))
+	}
+	return answer(e, err)
+}
+
+//export pfgo_shared_queue_exited
+func pfgo_shared_queue_exited(h C.pf_handle, pid C.int64_t, status C.int32_t, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	r, e := ringOf(h)
+	if e == nil && (pid <= 0 || pid > math.MaxInt32) {
+		e = pyfeed.Errorf(pyfeed.Invalid, "pid: expected a process id, found %d", int64(pid))
+	}
+	if e == nil {
+		r.Exited(int(pid), int32(status))
+	}
+	return answer(e, err)
+}

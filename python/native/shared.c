@@ -1,0 +1,57 @@
+/* Queues that other processes fill. What those processes do is python/pyfeed_worker. */
+#include "native.h"
+
+/* _shared_init(class, variable's handle, slots, ring_slots, slot_bytes, place): the queue, and its ring's descriptor */
+PyObject *shared_init(PyObject *Py_UNUSED(module), PyObject *args) {
+    PyObject *class, *slots;
+    unsigned long long var;
+    long long ring_slots, slot_bytes;
+    int place, device, fd = -1;
+    if (!PyArg_ParseTuple(args, "O!KO!LL(ii)", &PyType_Type, &class, &var, &PyTuple_Type, &slots, &ring_slots,
+                          &slot_bytes, &place, &device))
+        return NULL;
+    if (ring_slots < 0 || slot_bytes < 0)
+        return raise_named("InvalidArgument", -1, "%s: expected at least 1, found %lld",
+                           ring_slots < 0 ? "ring_slots" : "slot_bytes",
+                           ring_slots < 0 ? ring_slots : slot_bytes);
+    slot_specs specs;
+    if (slot_specs_read(&specs, slots) < 0) {
+        slot_specs_drop(&specs);
+        return NULL;
+    }
+    pf_shared_queue_options options = PF_SHARED_QUEUE_OPTIONS_INIT;
+    options.num_slots = specs.count;
+    options.slots = specs.slots;
+    options.ring_slots = (uint64_t)ring_slots;
+    options.slot_bytes = (uint64_t)slot_bytes;
+    options.place = (pf_place){place, device};
+    pf_error err = PF_ERROR_INIT;
+    pf_handle handle;
+    pf_status status;
+    Py_BEGIN_ALLOW_THREADS; /* memory for devices is made ready */
+    status = pf_shared_queue_init_once(var, &options, &fd, &handle, &err);
+    Py_END_ALLOW_THREADS;
+    slot_specs_drop(&specs);
+    if (status) return raise_error(status, &err);
+    PyObject *queue = queue_over(class, handle);
+    return queue ? Py_BuildValue("Ni", queue, fd) : NULL;
+}
+
+/* _shared_expect(handle, workers) */
+PyObject *shared_expect(PyObject *Py_UNUSED(module), PyObject *args) {
+    unsigned long long handle;
+    unsigned int workers;
+    if (!PyArg_ParseTuple(args, "KI", &handle, &workers)) return NULL;
+    pf_error err = PF_ERROR_INIT;
+    return answer(pf_shared_queue_expect(handle, workers, &err), &err);
+}
+
+/* _shared_exited(handle, pid, exit_status) */
+PyObject *shared_exited(PyObject *Py_UNUSED(module), PyObject *args) {
+    unsigned long long handle;
+    long long pid;
+    int exit_status;
+    if (!PyArg_ParseTuple(args, "KLi", &handle, &pid, &exit_status)) return NULL;
+    pf_error err = PF_ERROR_INIT;
+    return answer(pf_shared_queue_exited(handle, pid, exit_status, &err), &err);
+}

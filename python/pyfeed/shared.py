@@ -1,0 +1,314 @@
+"""SharedFeedQueue: a queue that other processes fill."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _exit, _native, unique_name
+from ._errors import Error, InvalidArgument, SlotCountError, StateError
+from .place import CPUPlace, Place
+from .queue import PyArrayFeedQueue
+from .readers import Reader, _erase
+from .scope import Scope, global_scope
+from .slots import Shape
+
+if TYPE_CHECKING:  # what few need is imported when it is needed
+    from multiprocessing.process import BaseProcess
+
+    from pyfeed_worker import Producer
+
+_ALIGNMENT = 256
+
+
+class SharedFeedQueue(PyArrayFeedQueue):
+    """A queue of tuples of arrays that worker processes fill, through a ring of slots in shared memory.
+
+    A worker writes a tuple once, into a slot; the consumer gets arrays over that very memory, and the slot goes
+    back to the workers when it is done with them. For the consumer it is as any queue: `pop`, iteration, and the
+    `reader` with all of its decorators.
+
+    Workers import ``pyfeed_worker`` only, which has neither Go nor this library in it, and push through a
+    ``pyfeed_worker.Producer``. `start` runs a function in processes of multiprocessing's; with `producer` and
+    `expect` they may be anybody's.
+
+    A worker that dies, at any moment, fails the queue: after what was pushed, the consumer gets a `WorkerError`
+    with its exit status. One that raises fails it with a `ProducerError`. When the trainer dies, workers that
+    wait for it are told, and nothing is left behind.
+
+    Parameters
+    ----------
+    shapes : sequence of shapes
+        One a slot. -1 matches any size; a first dimension of -1 is the batch's, equal in all slots.
+    dtypes : sequence, optional
+        One a slot; None, in place of one or of all: what the first tuple has.
+    ring_slots : int
+        Tuples in the ring at one time: being written, queued, or with the consumer. From 1 to 4096. One slot is
+        kept for workers: a consumer that holds all others, as a shuffle may, gets copies, and so does one that
+        holds a tuple while it asks for the next, with fewer than 3.
+    slot_bytes : int, optional
+        The most bytes of a tuple, with the LoD and each array aligned to 256 bytes. May be left out if all sizes
+        and dtypes are given. Only what is used takes memory, on a `CPUPlace`.
+    lod_levels : sequence of int, optional
+        Levels of detail, one number a slot: such a slot takes and gives `LoDTensor`.
+    place : Place, optional
+        Where the tuples are consumed. `CPUPlace`, the default; for others the ring is registered with the driver,
+        once, and copied from as it is.
+    name : str, optional
+        The queue's variable; the reader's is ``name + "_reader"``. Made up if not given.
+    scope : Scope, optional
+        The global one by default.
+
+    Examples
+    --------
+    >>> def work(producer, worker, per_worker):
+    ...     for i in range(per_worker):
+    ...         producer.push((np.full((32, 784), i, np.float32),))
+    >>> queue = SharedFeedQueue([(-1, 784)], ["float32"], slot_bytes=1 << 20)
+    >>> processes = queue.start(work, (10,), num_workers=2)  # doctest: +SKIP
+    >>> sum(len(image) for image, in queue.reader)  # doctest: +SKIP
+    640
+    """
+
+    _fd: int
+    _scope: Scope
+    _name: str
+    _made: weakref.ref[Reader] | None
+    _started: tuple[int, int]  # a pass, and the workers it has
+
+    def __new__(
+        cls,
+        shapes: Sequence[Shape],
+        dtypes: Sequence[npt.DTypeLike | None] | None = None,
+        *,
+        ring_slots: int = 8,
+        slot_bytes: int | None = None,
+        lod_levels: Sequence[int] | None = None,
+        place: Place | None = None,
+        name: str | None = None,
+        scope: Scope | None = None,
+    ) -> SharedFeedQueue:
+        for what, given in (("dtypes", dtypes), ("lod_levels", lod_levels)):
+            if given is not None and len(given) != len(shapes):
+                raise SlotCountError(f"{what}: expected {len(shapes)}, one a slot, found {len(given)}")
+        slots = tuple(
+            (None if dtypes is None else dtypes[i], tuple(shape), 0 if lod_levels is None else lod_levels[i])
+            for i, shape in enumerate(shapes)
+        )
+        if slot_bytes is None:
+            slot_bytes = _bytes_of(slots)
+        scope = global_scope() if scope is None else scope
+        name = unique_name.of_process("shared_feed_queue") if name is None else name
+        queue: SharedFeedQueue
+        queue, fd = scope._use(
+            name,
+            lambda var: _native._shared_init(cls, var, slots, ring_slots, slot_bytes, place or CPUPlace()),
+            make=True,
+        )
+        queue._fd, queue._scope, queue._name, queue._made, queue._started = fd, scope, name, None, (0, 0)
+        weakref.finalize(queue, _erase, scope, name).atexit = False
+        _exit.queues.add(queue)
+        return queue
+
+    def capacity(self) -> int:
+        """The number of tuples that the ring takes."""
+        return self.stats()["capacity"] - 1  # there is room for a copy besides
+
+    @property
+    def reader(self) -> Reader:
+        """A reader of what the workers push."""
+        reader = self._made() if self._made else None
+        if reader is None:
+            out = f"{self._name}_reader"
+            self._scope.create_py_array_reader(out, self._name)
+            reader = Reader._owning(self._scope, out, self, direct=True)
+            self._made = weakref.ref(reader)
+        return reader
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return iter(self.reader)
+
+    def producer(self) -> Producer:
+        """A producer for a worker, which may be sent to it by pickle.
+
+        One is enough for any number of workers: each gets its own copy. See `expect` for how the pass ends.
+        """
+        from pyfeed_worker import Producer
+
+        producer = Producer(self._fd)
+        producer._lender = (os.getpid(), self._fd)
+        return producer
+
+    def expect(self, num_workers: int) -> None:
+        """Have the current pass end when so many workers have closed their producers. `start` does that."""
+        if num_workers < 1:
+            raise InvalidArgument(f"num_workers: expected at least 1, found {num_workers}")
+        _native._shared_expect(self.handle, num_workers)
+
+    def exited(self, pid: int, exit_status: int) -> None:
+        """Tell how a worker has ended that is not this process's child, for the `WorkerError`.
+
+        One that has not begun to push yet fails the pass by that, unless its status is 0. `start` does that.
+
+        Parameters
+        ----------
+        pid : int
+        exit_status : int
+            Its exit status, or minus the signal that killed it.
+        """
+        _native._shared_exited(self.handle, pid, exit_status)
+
+    def start(
+        self,
+        target: Callable[..., object],
+        args: Sequence[Any] = (),
+        *,
+        num_workers: int = 1,
+        method: str = "spawn",
+        daemon: bool = True,
+    ) -> list[BaseProcess]:
+        """Run ``target(producer, worker, *args)`` in processes, for ``worker`` from 0 to ``num_workers - 1``.
+
+        The pass ends when all have returned. An exception in one fails it, and so does the death of one. A worker
+        whose queue takes no more ends without a word.
+
+        Parameters
+        ----------
+        target : callable
+            A function of a module, where `method` is not ``"fork"``.
+        args : sequence
+            The same for all workers.
+        num_workers : int
+            At least 1.
+        method : str
+            ``"spawn"``, ``"forkserver"`` or ``"fork"``: how multiprocessing is to start them. Workers run no Go, so
+            that all three work.
+        daemon : bool
+            They are ended with this process. Daemons cannot have children of multiprocessing's.
+
+        Returns
+        -------
+        list of multiprocessing.Process
+            The processes, started.
+        """
+        import multiprocessing
+
+        from pyfeed_worker._producer import _run
+
+        if num_workers < 1:
+            raise InvalidArgument(f"num_workers: expected at least 1, found {num_workers}")
+        stats = self.stats()
+        pass_id = stats["pass_id"]
+        if stats["closed"]:
+            raise StateError(f"start: pass {pass_id} has ended: reopen() begins the next")
+        context = multiprocessing.get_context(method)
+        producer = self.producer()
+        before = self._started[1] if self._started[0] == pass_id else 0
+        self._started = (pass_id, before + num_workers)
+        self.expect(before + num_workers)
+        processes: list[BaseProcess] = []
+        try:
+            for i in range(num_workers):
+                process = context.Process(  # type: ignore[attr-defined]
+                    target=_run, args=(producer, target, i, tuple(args)), name=f"pyfeed-worker-{i}", daemon=daemon
+                )
+                process.start()
+                processes.append(process)
+        except BaseException as error:
+            for process in processes:
+                process.terminate()
+            try:
+                self.fail(error, pass_id)
+            except Error:
+                pass  # it propagates from here anyway
+            raise
+        endings = [_Ending(p, ours=method != "forkserver") for p in processes]
+        threading.Thread(
+            target=_watch, args=(weakref.ref(self), pass_id, endings), name="pyfeed-workers", daemon=True
+        ).start()
+        return processes
+
+    def __reduce__(self) -> Any:
+        raise StateError("a SharedFeedQueue stays in its process: send its producer() to the workers")
+
+    def __repr__(self) -> str:
+        s = self.stats()
+        closed = ", closed" if s["closed"] else ""
+        return f"<SharedFeedQueue {s['size']}/{self.capacity()} tuples, pass {s['pass_id']}{closed}>"
+
+
+def _bytes_of(slots: Sequence[tuple[Any, tuple[int, ...], int]]) -> int:
+    """What a tuple takes, if that can be said."""
+    total = 0
+    for i, (dtype, dims, levels) in enumerate(slots):
+        if dtype is None or levels or any(n < 0 for n in dims):
+            raise InvalidArgument(
+                f"slot_bytes: expected a number, since a tuple may be of any size: slot {i} is {dtype or 'any dtype'}, "
+                f"dims {list(dims)}"
+            )
+        item = 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
+        size = item * int(np.prod(dims, dtype=object))
+        total += -(-size // _ALIGNMENT) * _ALIGNMENT
+    return max(total, 1)
+
+
+class _Ending:
+    """How a process has ended, without taking that from others: it can be asked for once only."""
+
+    def __init__(self, process: BaseProcess, *, ours: bool) -> None:
+        self.process, self.pid, self.sentinel = process, process.pid or 0, process.sentinel
+        self._popen: Any = process._popen  # type: ignore[attr-defined]
+        self._ours, self._poll, self._lock = ours, self._popen.poll, threading.Lock()
+        if not ours:  # a pipe, of which join and we would each read a part
+            self._popen.poll = self._poll_alone
+
+    def _poll_alone(self, flag: int = os.WNOHANG) -> int | None:
+        if flag != os.WNOHANG and self._popen.returncode is None:
+            _wait([self.sentinel])
+        with self._lock:
+            status: int | None = self._poll(os.WNOHANG)
+            return status
+
+    def status(self) -> int:
+        """Once the sentinel is ready."""
+        if not self._ours:
+            return self._poll_alone(0) or 0
+        try:
+            info = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        except ChildProcessError:  # somebody has joined it, and is about to say what he heard
+            while self._popen.returncode is None:
+                time.sleep(0.0005)
+            return int(self._popen.returncode)
+        assert info is not None
+        return info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
+
+
+def _watch(queue_: weakref.ref[SharedFeedQueue], pass_id: int, endings: list[_Ending]) -> None:
+    """Wait for the workers of one start to end, and tell how."""
+    left = {e.sentinel: e for e in endings}
+    while left:
+        for sentinel in _wait(list(left)):
+            ending = left.pop(sentinel)
+            status = ending.status()
+            queue = queue_()
+            if queue is not None:
+                try:
+                    if queue.stats()["pass_id"] == pass_id:
+                        queue.exited(ending.pid, status)
+                except Error:
+                    pass  # it is shut down
+            del queue
+
+
+def _wait(sentinels: list[int]) -> list[int]:
+    """Those that are ready."""
+    from multiprocessing.connection import wait
+
+    return [s for s in wait(sentinels) if isinstance(s, int)]

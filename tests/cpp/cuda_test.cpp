@@ -1,0 +1,262 @@
+// Tuples at devices. Device.* is run on the host twin and on the fake driver, NoDriver.* where libcuda.so.1 is an
+// empty file: see CMakeLists.txt.
+#include <pyfeed_program.hpp>
+
+#include "support.hpp"
+
+using namespace pyfeed;
+using namespace pyfeed_test;
+
+namespace {
+
+// ---- Without a driver -----------------------------------------------------------------------------
+
+class NoDriver : public Feed {};
+
+constexpr const char *kReason = "libcuda.so.1: file too short";
+
+TEST_F(NoDriver, EverythingSaysWhy) {
+    EXPECT_FALSE(cuda::available());
+    EXPECT_NE(std::string::npos, cuda::reason().find(kReason)) << cuda::reason();
+    EXPECT_ERROR(Unsupported, -1, cuda::device_count(), kReason);
+    EXPECT_ERROR(Unsupported, -1, cuda::memory_info(0), kReason);
+    EXPECT_ERROR(Unsupported, -1, cuda::device_name(3), kReason);
+    uint8_t available = 77;
+    EXPECT_STATUS(PF_OK, pf_cuda_available(&available, nullptr, nullptr));
+    EXPECT_EQ(0, available);
+}
+
+TEST_F(NoDriver, PlacesAreRefused) {
+    for (const Place place : {CUDAPlace(0), CUDAPlace(3), CUDAPinnedPlace()}) {
+        for (int i = 0; i < 2; i++) {
+            QueueHolder holder{scope.var("feeder")};
+            EXPECT_ERROR(Unsupported, -1, holder.init_once({1, {{DType::int64, {1}}}, 0, place}), kReason);
+            EXPECT_ERROR(StateError, -1, holder.feeder(), "init_once");
+            EXPECT_ERROR(Unsupported, -1, get_buffer(place, 2), kReason);
+            EXPECT_ERROR(Unsupported, -1, Executor{place}, kReason);
+        }
+    }
+    const Queue queue = numbers(1);
+    const Reader reader = create_py_array_reader(scope, "reader", "feeder");
+    EXPECT_ERROR(Unsupported, -1, reader.double_buffer(2, CUDAPlace(1)), kReason);
+    EXPECT_ERROR(Unsupported, -1, reader.double_buffer(2, {CUDAPlace(0), CUDAPlace(1)}), kReason);
+    push_number(queue, 7);  // the reader is as it was
+    EXPECT_EQ(7, next_number(reader));
+}
+
+// ---- Tuples of the host's -------------------------------------------------------------------------
+
+TEST_F(NoDriver, TuplesOfTheHostNeedNone) {
+    const Queue queue = numbers(2);
+    push_number(queue, 7);
+    push_number(queue, 8);
+    Tuple tuple = std::move(*queue.pop());
+    tuple.use(5);
+    tuple.synchronize();
+    EXPECT_EQ(Numbers{7}, tuple.download<int64_t>(0));
+    EXPECT_ERROR(DTypeError, -1, tuple.download<float>(0), "float32", "int64");
+    EXPECT_ERROR(InvalidArgument, -1, tuple.download<int64_t>(1), "no slot 1");
+    int64_t room[2];
+    EXPECT_ERROR(SlotCountError, -1, tuple.download(1, room, 8), "0 to 0", "found 1");
+    EXPECT_ERROR(InvalidArgument, 0, tuple.download(0, room, 16), "expected 8", "found 16");
+
+    pf_tuple copy = tuple.raw();
+    tuple.release(5);
+    EXPECT_EQ(0u, tuple.size());
+    tuple.release(5);  // twice is fine
+    CError err;
+    EXPECT_STATUS(PF_STATE, pf_tuple_release_on(&copy, 5, &err));
+    EXPECT_NE(0u, copy.loan);  // as it was
+    EXPECT_STATUS(PF_STATE, pf_tuple_use(&copy, 5, &err));
+    EXPECT_STATUS(PF_STATE, pf_tuple_synchronize(&copy, nullptr, &err));
+    EXPECT_STATUS(PF_STATE, pf_tuple_download(&copy, 0, room, 8, &err));
+    EXPECT_NE(std::string::npos, err.message().find("released already")) << err.message();
+    copy.size--;
+    EXPECT_STATUS(PF_INVALID, pf_tuple_use(&copy, 5, &err));
+    EXPECT_EQ(8, number(*queue.pop()));
+}
+
+TEST_F(NoDriver, PinnedMemoryIsPushedAsTheHosts) {
+    const Queue queue = numbers(1);
+    const int64_t n = 9;
+    queue.push({view(&n, {1}).with_place(CUDAPinnedPlace())}, Wait::none());
+    EXPECT_EQ(9, number(*queue.pop()));
+}
+
+// ---- At a device ----------------------------------------------------------------------------------
+
+class Device : public Feed {
+protected:
+    Queue numbers_at(Place place, uint64_t capacity) {
+        return make_queue({capacity, {{DType::int64, {1}}}, 0, place});
+    }
+    static int64_t downloaded(const Tuple &tuple) { return tuple.download<int64_t>(0).at(0); }
+};
+
+class NoMemory : public Device {};
+
+TEST_F(Device, WhatThereIs) {
+    EXPECT_TRUE(cuda::available());
+    EXPECT_EQ("", cuda::reason());
+    const uint32_t devices = cuda::device_count();
+    EXPECT_LE(1u, devices);
+    const cuda::MemoryInfo memory = cuda::memory_info();
+    EXPECT_LT(0u, memory.total);
+    EXPECT_LE(memory.free, memory.total);
+    EXPECT_NE("", cuda::device_name(devices - 1));
+    const std::string found = "CUDAPlace(" + std::to_string(devices) + ")";
+    EXPECT_ERROR(InvalidArgument, -1, cuda::memory_info(devices), found,
+                 "0 to " + std::to_string(devices - 1));
+    EXPECT_ERROR(InvalidArgument, -1, cuda::device_name(0xffffffff), "expected a device");
+    EXPECT_ERROR(InvalidArgument, -1, numbers_at(CUDAPlace(static_cast<int32_t>(devices)), 1), found);
+    EXPECT_ERROR(InvalidArgument, -1, numbers_at(CUDAPlace(-1), 1), "CUDAPlace(-1)");
+}
+
+TEST_F(Device, ATupleIsThereWhenItWasWaitedFor) {
+    const Queue queue = make_queue(
+        {2, {{DType::float32, {-1, 3}}, {DType::int32, {-1}, 1}, {DType::bool_, {}}}, 0, CUDAPlace(0)});
+    const Floats x = {1, 2, 3, 4, 5, 6};
+    const std::vector<int32_t> y = {7, 8, 9};
+    const bool z = true;
+    queue.push({view(x, {2, 3}), view(y).with_lod(LoD{{0, 1, 3}}), view(&z, {})});
+    Tuple tuple = std::move(*queue.pop());
+    ASSERT_EQ(3u, tuple.size());
+    for (const TensorView slot : tuple) EXPECT_EQ(CUDAPlace(0), slot.place());
+    EXPECT_EQ((Dims{2, 3}), tuple[0].dims());
+    EXPECT_EQ((Numbers{0, 1, 3}), offsets(tuple[1], 0));  // the host's
+
+    tuple.use(1);
+    tuple.use(uint64_t{1});
+    tuple.use(static_cast<void *>(nullptr));
+    tuple.synchronize(kStuck);
+    EXPECT_EQ(x, tuple.download<float>(0));
+    EXPECT_EQ(y, tuple.download<int32_t>(1));
+    EXPECT_EQ(std::vector<uint8_t>{1}, tuple.download<uint8_t>(2));
+
+    Tuple shared = tuple.share();
+    tuple.release(1);
+    EXPECT_EQ(x, shared.download<float>(0));
+    shared.release();
+    EXPECT_EQ(0u, memory_stats().tuples_on_loan);
+}
+
+TEST_F(Device, TheHostIsKeptOutOfIt) {
+    const Queue queue = numbers_at(CUDAPlace(0), 1);
+    const Queue host = make_queue({1, {{DType::int64, {1}}}}, "host");
+    push_number(queue, 7);
+    const Tuple tuple = std::move(*queue.pop());
+    if (tuple[0].on_host()) {
+        EXPECT_EQ(Numbers{7}, values<int64_t>(tuple[0]));
+    } else {
+        EXPECT_ERROR(StateError, -1, tuple[0].values<int64_t>(), "CUDAPlace(0)", "download");
+    }
+    EXPECT_ERROR(Unsupported, 0, host.push(tuple), "slot 0", "CUDAPlace(0)", "download");
+    EXPECT_ERROR(Unsupported, 0, queue.push(tuple), "slot 0", "CUDAPlace(0)");
+    EXPECT_ERROR(Unsupported, 0, host.push_lent(tuple, [] {}), "slot 0", "CUDAPlace(0)");
+    EXPECT_ERROR(Unsupported, 0, scope.var("x").set(tuple[0]), "CUDAPlace(0)");
+    EXPECT_EQ(7, downloaded(tuple));
+}
+
+TEST_F(Device, DLPack) {
+    const Queue queue = numbers_at(CUDAPlace(1), 1);
+    push_number(queue, 7);
+    auto tuple = std::make_shared<const Tuple>(std::move(*queue.pop()));
+    tuple->use(1);
+    dlpack::DLManagedTensorVersioned *managed = to_dlpack(tuple, 0);
+    const bool on_host = tuple->at(0).on_host();
+    EXPECT_EQ(on_host ? dlpack::kCPU : dlpack::kCUDA, managed->dl_tensor.device.device_type);
+    EXPECT_EQ(on_host ? 0 : 1, managed->dl_tensor.device.device_id);
+    EXPECT_EQ(tuple->at(0).data(), managed->dl_tensor.data);
+    EXPECT_EQ(0u, managed->flags);
+    tuple.reset();
+    EXPECT_EQ(1u, memory_stats().tuples_on_loan);
+    managed->deleter(managed);
+    EXPECT_EQ(0u, memory_stats().tuples_on_loan);
+}
+
+TEST_F(Device, AllTuplesInOrderAtSeveralDevicesInTurn) {
+    const Queue queue = this->numbers(4);
+    const Reader reader =
+        create_py_array_reader(scope, "reader", "feeder").double_buffer(2, {CUDAPlace(0), CUDAPlace(1)});
+    auto producer = in_thread([&] {
+        for (int64_t n = 0; n < 101; n++) push_number(queue, n);
+        queue.close();
+    });
+    for (int64_t n = 0; n < 101; n++) {
+        auto tuple = reader.next(kStuck);
+        ASSERT_TRUE(tuple);
+        EXPECT_EQ(CUDAPlace(static_cast<int32_t>(n % 2)), tuple->at(0).place());
+        EXPECT_EQ(n, downloaded(*tuple));
+        tuple->release(1);
+    }
+    EXPECT_FALSE(reader.next(kStuck));
+    producer.get();
+}
+
+// However many hold how many tuples, and however they give them back: none is written to while it is held.
+TEST_F(Device, ManyThreadsHoldTuples) {
+    const Queue queue = numbers_at(CUDAPlace(0), 3);
+    auto producer = in_thread([&] {
+        for (int64_t n = 0; n < 3000; n++) push_number(queue, n);
+        queue.close();
+    });
+    std::vector<std::future<int64_t>> consumers;
+    for (int c = 0; c < 4; c++) {
+        consumers.push_back(in_thread([&, c] {
+            int64_t sum = 0;
+            std::vector<std::pair<Tuple, int64_t>> held;
+            for (Tuple &tuple : queue.tuples(kStuck)) {
+                tuple.use(c % 3);
+                const int64_t n = downloaded(tuple);
+                sum += n;
+                held.emplace_back(std::move(tuple), n);
+                if (held.size() == 3) {
+                    auto &[oldest, was] = held.front();
+                    EXPECT_EQ(was, downloaded(oldest));
+                    if (n % 2 == 0) oldest.release(c % 3);
+                    held.erase(held.begin());
+                }
+            }
+            return sum;
+        }));
+    }
+    int64_t sum = 0;
+    for (auto &consumer : consumers) sum += consumer.get();
+    EXPECT_EQ(3000 * 2999 / 2, sum);
+    producer.get();
+}
+
+TEST_F(Device, PinnedMemoryIsTheHosts) {
+    const Queue queue = numbers_at(CUDAPinnedPlace(), 1);
+    push_number(queue, 7);
+    const Tuple tuple = std::move(*queue.pop());
+    EXPECT_EQ(CUDAPinnedPlace(), tuple[0].place());
+    EXPECT_EQ(7, number(tuple));
+    EXPECT_LT(0u, memory_stats().pinned_bytes);
+    EXPECT_EQ(0u, memory_stats().device_bytes);
+    push_number(queue, 8);
+    const Tuple again = std::move(*queue.pop());
+    queue.push(again);  // is memory that may be pushed
+    EXPECT_EQ(8, number(*queue.pop()));
+}
+
+// ---- A device without memory ----------------------------------------------------------------------
+
+// FAKECUDA_FAIL has the first allocation fail.
+TEST_F(NoMemory, IsTheDriversErrorOnce) {
+    const Queue queue = numbers_at(CUDAPlace(0), 2);
+    push_number(queue, 1);
+    push_number(queue, 2);
+    try {
+        queue.pop(kStuck);
+        ADD_FAILURE() << "nothing was thrown";
+    } catch (const CudaError &e) {
+        EXPECT_EQ(PF_CUDA_ERROR, e.status());
+        EXPECT_EQ(2, e.code());
+        EXPECT_EQ("CUDA_ERROR_OUT_OF_MEMORY", e.name());
+        EXPECT_NE(std::string::npos, std::string(e.what()).find("CUDAPlace(0)")) << e.what();
+    }
+    EXPECT_EQ(2, downloaded(*queue.pop(kStuck)));
+}
+
+}  // namespace

@@ -1,0 +1,122 @@
+"""What the workers of test_shared do, in processes of their own. Nothing here imports pyfeed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyfeed_worker
+from pyfeed_worker import LoDTensor, Producer
+
+
+def count(producer: Producer, worker: int, number: int, size: int = 1000) -> None:
+    """Tuples of (worker, number, bytes, their sum)."""
+    for i in range(number):
+        data = (np.arange(i * 7919 % size, dtype=np.int64) * (worker + 3)).astype(np.uint8)
+        producer.push((np.array(worker), np.array(i), data, np.array(data.sum(dtype=np.int64))))
+
+
+def count_in_place(producer: Producer, worker: int, number: int) -> None:
+    for i in range(number):
+        with producer.slot(i + 1) as (x, y):
+            x[:] = i
+            y[:] = worker
+
+
+def maps(producer: Producer, worker: int) -> None:
+    """Whether Go's library, or pyfeed, is in this process."""
+    with open("/proc/self/maps") as f:
+        mapped = "libpyfeed" in f.read()
+    producer.push((np.array(mapped), np.array("pyfeed" in sys.modules)))
+
+
+def raises(producer: Producer, worker: int, after: int) -> None:
+    for i in range(after):
+        producer.push((np.full(2, i, np.float64),))
+    raise KeyError("no such key \N{SNOWMAN}")
+
+
+def closes_and_raises(producer: Producer, worker: int) -> None:
+    producer.push((np.zeros(2),))
+    producer.close()
+    producer.push((np.zeros(2),))
+
+
+def exits(producer: Producer, worker: int, status: int, how: str) -> None:
+    producer.push((np.zeros(2),))
+    if how == "sys":
+        sys.exit(status)
+    os._exit(status)
+
+
+def stays(producer: Producer, worker: int, where: str, pipe: Connection) -> None:
+    """Pushes a tuple, says so, and stays in some state for good."""
+    producer.push((np.full(2, worker, np.float64),))
+    pipe.send(os.getpid())
+    if where == "slot":
+        with producer.slot() as (x,):
+            x[0] = 1
+            pipe.send("there")
+            signal.pause()
+    pipe.send("there")
+    while where == "push":
+        producer.push((np.zeros(2),))
+    signal.pause()
+
+
+def tells_of_the_end(producer: Producer, worker: int, pipe: Connection) -> None:
+    """Pushes until the queue takes no more, and says what it heard."""
+    try:
+        while True:
+            producer.push((np.zeros(2),))
+    except pyfeed_worker.QueueClosed as error:
+        pipe.send((type(error).__name__, str(error)))
+        raise
+
+
+def kinds(producer: Producer, worker: int) -> None:
+    """Arrays of all kinds."""
+    base = np.arange(24, dtype=np.float32).reshape(4, 6)
+    lod = LoDTensor(np.arange(5.0, dtype=np.float32), [np.array([0, 2, 5])])
+    producer.push((base[::2, ::-3], lod))
+    producer.push((np.asfortranarray(base[:2]), lod))
+    producer.push((_DLPack(base[1:3]), LoDTensor(np.ones(0, np.float32).data, [[0, 0, 0]])))
+    with producer.slot(shapes=[(2, 2), (3,)], lod=[None, [[0, 1, 3]]]) as (x, y):
+        x[:] = 7
+        y.data[:] = 8
+
+
+def large(producer: Producer, worker: int, sizes: list[int]) -> None:
+    """Bytes that begin at an odd address."""
+    for size in sizes:
+        producer.push((np.resize(np.arange(251, dtype=np.uint8), size + 1)[1:], np.ones((3, 5))[:, ::2]))
+
+
+class _DLPack:
+    """DLPack, and nothing else."""
+
+    def __init__(self, array: npt.NDArray[Any]) -> None:
+        self._array = array
+
+    def __dlpack__(self, **options: Any) -> object:
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+
+def forks(producer: Producer, worker: int) -> None:
+    """A child of the worker's is a worker as well."""
+    producer.push((np.zeros(2),))
+    pid = os.fork()
+    if pid == 0:
+        producer.push((np.ones(2),))
+        producer.close()
+        os._exit(0)
+    os.waitpid(pid, 0)
+    producer.push((np.full(2, 2.0),))

@@ -1,0 +1,517 @@
+"""Queues that other processes fill."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+
+import pyfeed
+from pyfeed import Scope, SharedFeedQueue, WorkerError
+
+from . import shared_workers as workers
+from .support import STUCK, Background, Process, same, wait_until
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is shared by memfd")
+
+E = TypeVar("E", bound=BaseException)
+METHODS = ["spawn", "forkserver", "fork"]
+
+
+def queue_of(*shapes: tuple[int, ...], dtypes: Any = None, **options: Any) -> SharedFeedQueue:
+    return SharedFeedQueue(shapes or [(2,)], dtypes, **{"slot_bytes": 4096, "scope": Scope(), **options})
+
+
+def error_of(kind: type[E], function: Callable[..., object], *args: Any) -> E:
+    with pytest.raises(kind) as caught:
+        function(*args)
+    return caught.value
+
+
+def end(processes: list[Any]) -> list[int]:
+    for p in processes:
+        p.join(STUCK)
+    return [p.exitcode for p in processes]
+
+
+# ---- Workers that end well ----
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_tuple_arrives_in_its_workers_order(method: str) -> None:
+    queue = queue_of((), (), (-1,), (), ring_slots=4)
+    processes = queue.start(workers.count, (200,), num_workers=3, method=method)
+    numbers: dict[int, list[int]] = {0: [], 1: [], 2: []}
+    for worker, number, data, total in queue:
+        assert data.sum(dtype=np.int64) == total
+        numbers[int(worker)].append(int(number))
+    assert numbers == {w: list(range(200)) for w in range(3)}
+    assert end(processes) == [0, 0, 0]
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_a_worker_has_no_go_in_it(method: str) -> None:
+    queue = queue_of((), ())
+    processes = queue.start(workers.maps, method=method)
+    assert [(bool(a), bool(b)) for a, b in queue] == [(False, False)]
+    assert end(processes) == [0]
+
+
+def test_arrays_of_all_kinds() -> None:
+    queue = queue_of((-1, -1), (-1,), dtypes=["float32", "float32"], lod_levels=[0, 1])
+    base = np.arange(24, dtype=np.float32).reshape(4, 6)
+    processes = queue.start(workers.kinds)
+    found = list(queue)
+    for x, want in zip([t[0] for t in found], [base[::2, ::-3], base[:2], base[1:3], np.full((2, 2), 7)], strict=True):
+        same(x, np.ascontiguousarray(want, dtype=np.float32))
+    assert [[level.tolist() for level in t[1].lod] for t in found] == [
+        [[0, 2, 5]],
+        [[0, 2, 5]],
+        [[0, 0, 0]],
+        [[0, 1, 3]],
+    ]
+    assert found[3][1].data.tolist() == [8, 8, 8]
+    assert end(processes) == [0]
+
+
+def test_large_tuples() -> None:
+    sizes = [(2 << 20) - 1, 2 << 20, (2 << 20) + 1, (3 << 20) + 77, 0]
+    queue = queue_of((-1,), (3, 3), ring_slots=3, slot_bytes=4 << 20)
+    processes = queue.start(workers.large, (sizes,))
+    for size, (x, y) in zip(sizes, queue, strict=True):
+        same(x, np.resize(np.arange(251, dtype=np.uint8), size + 1)[1:])
+        assert y.tolist() == [[1.0] * 3] * 3
+    assert end(processes) == [0]
+
+
+def test_slots_are_written_in_place() -> None:
+    queue = queue_of((-1, 3), (-1,), dtypes=["float32", "int64"], ring_slots=3)
+    processes = queue.start(workers.count_in_place, (20,), num_workers=2)
+    seen = sorted((int(x[0, 0]), int(y[0]), len(x)) for x, y in queue)
+    assert seen == [(i, w, i + 1) for i in range(20) for w in range(2)]
+    assert end(processes) == [0, 0]
+
+
+@pytest.mark.parametrize("ring_slots", [1, 2, 5])
+def test_batches_larger_than_the_ring(ring_slots: int) -> None:
+    queue = queue_of((), (), (-1,), (), ring_slots=ring_slots)
+    processes = queue.start(workers.count, (60, 1), num_workers=2)
+    reader = queue.reader.shuffle(16, seed=1).batch(10).double_buffer()
+    assert sorted(n for t in reader for n in t[1].tolist()) == sorted([*range(60), *range(60)])
+    assert end(processes) == [0, 0]
+
+
+def test_a_next_pass() -> None:
+    queue = queue_of((), (), (-1,), ())
+    for number in (3, 5):
+        processes = queue.start(workers.count, (number,), method="fork")
+        assert [int(t[1]) for t in queue] == list(range(number))
+        assert end(processes) == [0]
+        queue.reopen()
+
+
+def test_a_worker_that_had_closed_may_end_as_it_likes(capfd: pytest.CaptureFixture[str]) -> None:
+    queue = queue_of()
+    processes = queue.start(workers.closes_and_raises)
+    assert [x.tolist() for (x,) in queue] == [[0, 0]]
+    assert end(processes) == [1]
+    assert "StateError: the producer is closed: attach() begins anew" in capfd.readouterr().err
+
+
+def test_workers_may_be_started_in_turns() -> None:
+    queue = queue_of((), (), (-1,), ())
+    processes = queue.start(workers.count, (3,))
+    processes += queue.start(workers.count, (4,), num_workers=2)
+    assert len(list(queue)) == 11
+    assert end(processes) == [0, 0, 0]
+    with pytest.raises(pyfeed.StateError, match="pass 1 has ended"):
+        queue.start(workers.count, (3,))
+
+
+def test_what_is_popped_may_be_written() -> None:
+    queue = queue_of()
+    processes = queue.start(workers.exits, (0, "sys"))
+    (x,) = queue.pop()
+    x += 1
+    assert x.tolist() == [1, 1]
+    assert end(processes) == [0]
+
+
+AT_A_DEVICE = """
+import numpy as np, pyfeed
+def work(producer, worker):
+    for i in range(20):
+        producer.push((np.full((4, 3), i, np.float32), np.full(4, i)))
+place = pyfeed.CUDAPlace(0)
+queue = pyfeed.SharedFeedQueue([(-1, 3), (-1,)], ["float32", "int64"], slot_bytes=4096, ring_slots=3, place=place)
+queue.start(work, method="fork")
+for i, (x, y) in enumerate(queue):
+    assert x.place == y.place == place
+    assert x.numpy().tolist() == [[i] * 3] * 4 and y.numpy().tolist() == [i] * 4
+print(i)
+"""
+
+
+def test_devices_copy_from_the_ring() -> None:
+    assert Process("", preamble=AT_A_DEVICE, PYFEED_CUDA="host").end() == (["19"], "")
+
+
+def test_a_fork_of_a_worker_is_a_worker() -> None:
+    queue = queue_of()
+    processes = queue.start(workers.forks)
+    queue.expect(2)
+    assert sorted(float(x[0]) for (x,) in queue) == [0, 1, 2]
+    assert end(processes) == [0]
+
+
+def test_what_is_popped_outlives_the_queue() -> None:
+    queue = queue_of()
+    processes = queue.start(workers.raises, (1,))
+    (x,) = queue.pop()
+    queue.shutdown()
+    del queue
+    gc.collect()
+    assert x.tolist() == [0, 0]
+    assert pyfeed.memory_stats()["shared_bytes"] > 0
+    end(processes)
+
+
+def test_nobody_wants_more() -> None:
+    queue = queue_of(ring_slots=2)
+    ours, theirs = multiprocessing.Pipe()
+    processes = queue.start(workers.tells_of_the_end, (theirs,))
+    queue.pop()
+    queue.close()
+    name, text = ours.recv()
+    assert (name, text) == ("QueueClosed", "the queue is closed: pass 1 takes no more tuples")
+    assert end(processes) == [0]
+    assert all(x.tolist() == [0, 0] for (x,) in queue)
+
+
+# ---- Workers that do not ----
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_exception_reaches_the_consumer(method: str) -> None:
+    queue = queue_of()
+    processes = queue.start(workers.raises, (2,), method=method)
+    reader = queue.reader
+    assert [float(reader.read()[0][0]) for _ in range(2)] == [0, 1]
+    with pytest.raises(pyfeed.ProducerError) as caught:
+        reader.read()
+    error = caught.value
+    assert not isinstance(error, WorkerError)
+    assert str(error) == f"worker process {processes[0].pid} failed: KeyError: 'no such key \N{SNOWMAN}'"
+    assert (error.cause_type, error.cause_message) == ("KeyError", "'no such key \N{SNOWMAN}'")
+    assert 'raise KeyError("no such key' in error.cause_traceback
+    assert end(processes) == [1]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("where", ["idle", "slot", "push"])
+def test_a_killed_worker(method: str, where: str) -> None:
+    queue = queue_of(dtypes=["float64"], ring_slots=4)
+    ours, theirs = multiprocessing.Pipe()
+    processes = queue.start(workers.stays, (where, theirs), method=method)
+    pid = ours.recv()
+    assert ours.recv() == "there"
+    if where == "push":
+        wait_until(lambda: queue.size() == 3)
+    os.kill(pid, signal.SIGKILL)
+    began = time.monotonic()
+    error = error_of(WorkerError, lambda: [queue.pop() for _ in range(99)])
+    print(f"noticed after {(time.monotonic() - began) * 1e3:.1f} ms")
+    assert (error.pid, error.exit_status) == (pid, -9)
+    assert str(error) == f"worker process {pid} failed: it was killed by signal 9, SIGKILL"
+    assert end(processes) == [-9]
+    # Every slot of the ring is there for the next.
+    queue.reopen()
+    processes = queue.start(workers.raises, (9,), method="fork")
+    assert [float(queue.pop()[0][0]) for _ in range(9)] == list(range(9))
+    assert end(processes) == [1]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("how", ["sys", "os"])
+def test_the_exit_status_is_in_the_error(method: str, how: str) -> None:
+    queue = queue_of()
+    processes = queue.start(workers.exits, (3, how), method=method)
+    assert queue.pop()[0].tolist() == [0, 0]
+    error = error_of(WorkerError, queue.pop)
+    assert (error.pid, error.exit_status) == (processes[0].pid, 3)
+    assert str(error) == f"worker process {error.pid} failed: it exited with status 3 before it closed its producer"
+    assert end(processes) == [3]
+
+
+def test_an_exit_that_is_none() -> None:
+    queue = queue_of()
+    processes = queue.start(workers.exits, (0, "sys"))
+    assert [x.tolist() for (x,) in queue] == [[0, 0]]
+    assert end(processes) == [0]
+
+
+def test_a_worker_that_never_gets_there() -> None:
+    queue = queue_of()
+    processes = queue.start(_not_to_be_found)
+    error = error_of(WorkerError, queue.pop)
+    assert (error.pid, error.exit_status) == (processes[0].pid, 1)
+    assert end(processes) == [1]
+
+
+class _Hidden:
+    def __call__(self, producer: Any, worker: int) -> None: ...
+    def __reduce__(self) -> Any:
+        return _fail_to_load, ()
+
+
+def _fail_to_load() -> None:
+    os._exit(1)
+
+
+_not_to_be_found = _Hidden()
+
+
+def test_one_of_two_dies() -> None:
+    queue = queue_of(dtypes=["float64"])
+    ours, theirs = multiprocessing.Pipe()
+    processes = queue.start(workers.stays, ("idle", theirs), num_workers=2)
+    pids = {m for m in (ours.recv() for _ in range(4)) if m != "there"}
+    assert pids == {p.pid for p in processes}
+    os.kill(processes[1].pid or 0, signal.SIGTERM)
+    assert sorted(float(queue.pop()[0][0]) for _ in range(2)) == [0, 1]
+    error = error_of(WorkerError, queue.pop)
+    assert (error.pid, error.exit_status) == (processes[1].pid, -15)
+    processes[0].kill()
+    end(processes)
+
+
+# ---- Any process ----
+
+WORKER = """
+import os, pickle, signal, sys
+import numpy as np
+import pyfeed_worker
+producer = pickle.loads(bytes.fromhex(os.environ["PRODUCER"]))
+def say(*words):
+    print(*words, flush=True)
+def refused(function, *args, **options):
+    try:
+        function(*args, **options)
+    except pyfeed_worker.Error as error:
+        say(type(error).__name__, error.slot, error)
+"""
+
+
+def worker(queue: SharedFeedQueue, program: str) -> Process:
+    return Process(program, preamble=WORKER, PRODUCER=pickle.dumps(queue.producer()).hex())
+
+
+def test_a_producer_goes_anywhere_by_pickle() -> None:
+    queue = queue_of()
+    with pytest.raises(pyfeed.StateError):
+        pickle.dumps(queue)
+    producer = queue.producer()
+    process = Process(
+        "with producer: producer.push((np.ones(2),))", preamble=WORKER, PRODUCER=pickle.dumps(producer).hex()
+    )
+    queue.expect(1)
+    assert [x.tolist() for (x,) in queue] == [[1, 1]]
+    assert process.end() == ([], "")
+    stale = pickle.dumps(producer)
+    del queue
+    gc.collect()
+    wait_until(lambda: pyfeed.memory_stats()["shared_bytes"] == 0)
+    with pytest.raises(RuntimeError, match="does not have its queue any more"):
+        pickle.loads(stale)
+
+
+def test_what_does_not_fit_is_refused_in_the_worker() -> None:
+    queue = queue_of((-1, 3), (-1,), dtypes=["float32", None])
+    program = """
+    x, y = np.zeros((4, 3), np.float32), np.zeros(4, np.int64)
+    refused(producer.push, (x,))
+    refused(producer.push, (x.astype(np.float64), y))
+    refused(producer.push, (x[:, :2], y))
+    refused(producer.push, (x, y[None]))
+    refused(producer.push, (x, y[:3]))
+    refused(producer.push, (x.astype(">f4"), y))
+    refused(producer.push, (x, "no"))
+    refused(producer.push, (np.zeros((1000, 3), np.float32), np.zeros(1000, np.int64)))
+    refused(producer.slot)
+    producer.push((x, y))
+    refused(producer.push, (x, y.astype(np.int32)))
+    refused(producer.push, (x, y), timeout=-1)
+    producer.close()
+    refused(producer.push, (x, y))
+    """
+    process = worker(queue, program)
+    out, err = process.end()
+    assert err == ""
+    assert out == [
+        "SlotCountError None slots: expected 2, found 1",
+        "DTypeError 0 slot 0: dtype: expected float32, found float64",
+        "ShapeError 0 slot 0: dimension 1: expected 3, found 2: dims [4 2] for [-1 3]",
+        "ShapeError 1 slot 1: rank: expected 1, dims [-1], found 2, dims [1 4]",
+        "ShapeError 1 slot 1: batch dimension: expected 4, as in slot 0, found 3",
+        "ByteOrderError 0 slot 0: byte order: expected native, found >f4: convert it with "
+        "a.astype(a.dtype.newbyteorder('='))",
+        "DTypeError 1 slot 1: expected an array (NumPy, the buffer protocol, __array_interface__ or DLPack), "
+        "found <class 'str'>",
+        "TooLargeError None slot_bytes: expected a tuple of at most 4096 bytes, found 20224",
+        "InvalidArgument 0 slot 0: rows: expected a number for its first dimension of -1, found None",
+        "DTypeError 1 slot 1: dtype: expected int64, found int32",
+        "InvalidArgument None timeout: expected None or seconds, at least 0, found -1",
+        "StateError None the producer is closed: attach() begins anew",
+    ]
+    assert len(queue.pop()) == 2
+
+
+def test_slots_in_a_worker() -> None:
+    queue = queue_of(dtypes=["float64"], ring_slots=2)
+    program = """
+    with producer.slot() as (x,):
+        x[:] = 1
+    say(x.flags.writeable)
+    try:
+        with producer.slot() as (x,):
+            x[:] = 2
+            raise KeyError
+    except KeyError:
+        say("dropped")
+    with producer.slot() as (x,):
+        x[:] = 3
+        refused(producer.close)
+    refused(producer.push, (np.ones(2),), timeout=0)
+    refused(producer.push, (np.ones(2),), timeout=0.01)
+    say(sys.stdin.readline())
+    """
+    process = worker(queue, program)
+    lines = [process.line() for _ in range(5)]
+    assert lines == [
+        "False",
+        "dropped",
+        "StateError None 1 slot is still being written: commit or abandon first",
+        "Timeout None the time to wait went by",
+        "Timeout None the time to wait went by",
+    ]
+    assert [queue.pop()[0].tolist() for _ in range(2)] == [[1, 1], [3, 3]]
+    error = error_of(WorkerError, queue.pop)  # it did not close its producer
+    assert error.exit_status == 0
+    assert str(error).endswith("it exited with status 0 before it closed its producer")
+    process.end()
+
+
+def test_ctrl_c_in_a_worker_that_waits() -> None:
+    queue = queue_of(ring_slots=1)
+    program = """
+    producer.push((np.ones(2),))
+    try:
+        say("waits")
+        producer.push((np.ones(2),))
+    except KeyboardInterrupt:
+        say("interrupted")
+    producer.close()
+    """
+    process = worker(queue, program)
+    assert process.line() == "waits"
+    process.signal(signal.SIGINT)
+    assert process.line() == "interrupted"
+    process.end()
+    queue.close()
+    assert len(list(queue)) == 1
+
+
+def test_the_trainer_takes_no_pushes_of_its_own() -> None:
+    queue = queue_of()
+    with pytest.raises(pyfeed.StateError, match="filled by worker processes"):
+        queue.push((np.zeros(2),))
+    with pytest.raises(RuntimeError, match="the trainer's own process"):
+        queue.producer().push((np.zeros(2),))
+
+
+TRAINER = """
+import pickle, sys
+import numpy as np, pyfeed
+queue = pyfeed.SharedFeedQueue([(2,)], slot_bytes=4096, ring_slots=2)
+producer = queue.producer()
+print(pickle.dumps(producer).hex(), flush=True)
+import signal; signal.pause()
+"""
+
+
+def test_workers_hear_of_the_end_of_the_trainer() -> None:
+    before = set(os.listdir("/dev/shm"))
+    trainer = Process("", preamble=TRAINER)
+    producer = pickle.loads(bytes.fromhex(trainer.line()))
+    import pyfeed_worker
+
+    for _ in range(2):
+        producer.push((np.zeros(2),))
+    blocked = [Background(lambda: error_of(pyfeed_worker.TrainerGone, producer.push, (np.zeros(2),))) for _ in range(2)]
+    time.sleep(0.1)  # only so that they wait: it must be right either way
+    trainer.signal(signal.SIGKILL)
+    began = time.monotonic()
+    for b in blocked:
+        assert str(b.result()) == "the trainer is gone: nobody takes tuples any more"
+    print(f"heard after {(time.monotonic() - began) * 1e3:.1f} ms")
+    error_of(pyfeed_worker.TrainerGone, producer.push, (np.zeros(2),))
+    trainer.end(-9)
+    assert set(os.listdir("/dev/shm")) == before
+
+
+def test_nothing_is_left_of_a_trainer_that_ends_while_workers_push() -> None:
+    program = """
+    import multiprocessing, numpy as np, pyfeed
+    queue = pyfeed.SharedFeedQueue([(2,)], slot_bytes=4096, ring_slots=2)
+    def work(producer, worker):
+        while True:
+            producer.push((np.zeros(2),))
+    processes = queue.start(work, num_workers=2, method="fork")
+    queue.pop()
+    print(*(p.pid for p in processes), flush=True)
+    """
+    process = Process(program, preamble="")
+    pids = [int(p) for p in process.line().split()]
+    assert process.end() == ([], "")
+    wait_until(lambda: not any(os.path.exists(f"/proc/{p}") for p in pids))
+
+
+def test_arguments() -> None:
+    refused: list[tuple[str, dict[str, Any]]] = [
+        ("slot_bytes: expected a number, since a tuple may be of any size: slot 0 is any dtype", {"slot_bytes": None}),
+        ("ring_slots: expected 1 to 4096, found 0", {"ring_slots": 0}),
+        ("ring_slots: expected at least 1, found -1", {"ring_slots": -1}),
+        ("slot_bytes: expected 1 to 2\\^40, found 0", {"slot_bytes": 0}),
+        ("dtypes: expected 1, one a slot, found 2", {"dtypes": ["int8", "int8"]}),
+    ]
+    for expected, options in refused:
+        with pytest.raises(ValueError, match=expected):
+            queue_of(**options)
+    queue = SharedFeedQueue([(3, 5), ()], ["float32", "bfloat16"], ring_slots=3, scope=Scope())
+    assert queue.capacity() == 3
+    assert repr(queue) == "<SharedFeedQueue 0/3 tuples, pass 1>"
+    with pytest.raises(pyfeed.InvalidArgument):
+        queue.expect(0)
+    with pytest.raises(pyfeed.InvalidArgument):
+        queue.start(workers.count, num_workers=0)
+
+
+def test_a_fast_consumer_and_a_slow_one() -> None:
+    for pause in (0.0, 0.002):
+        queue = queue_of((), (), (-1,), (), ring_slots=3)
+        processes = queue.start(workers.count, (50,), num_workers=2, method="fork")
+        seen = 0
+        for _ in queue:
+            time.sleep(pause)
+            seen += 1
+        assert seen == 100
+        assert end(processes) == [0, 0]
