@@ -490,10 +490,19 @@ func (d *Device) copy(s *slot) (err error) {
 	return nil
 }
 
+// deviceSize rounds up as drivers do: what is large comes in pieces of 2 MiB, what is small shares one.
+func deviceSize(n int) int {
+	const least = 512
+	if n >= memory.SlabUnit/2 {
+		return slabSize(n)
+	}
+	return (max(n, 1) + least - 1) &^ (least - 1)
+}
+
 // resize gives a slot at least so much memory.
 func (d *Device) resize(s *slot, bytes int) error {
 	d.free(s)
-	size := slabSize(bytes)
+	size := deviceSize(bytes)
 	addr, err := d.port.Alloc(size)
 	if err != nil && len(d.aside) > 0 && !lost(err) {
 		d.letGo()

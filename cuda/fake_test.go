@@ -284,15 +284,16 @@ func TestFakeWaitsThatFail(t *testing.T) {
 }
 
 func TestFakeOutOfDeviceMemory(t *testing.T) {
+	const large = memory.SlabUnit * 3 / 4 // with some room to grow, 2 MiB
 	s, stream := fakes(t, 2, nil)
 	defer s.Close()
 	fakecuda.SetMemory(3 * memory.SlabUnit)
 	var held []*pyfeed.Tuple
 	for i := range 3 {
-		held = append(held, send(t, s, take(t, s, 1000, uint64(i))))
+		held = append(held, send(t, s, take(t, s, large, uint64(i))))
 	}
 	for range 3 {
-		out, err := s.Put(ctx, take(t, s, 1000, 9))
+		out, err := s.Put(ctx, take(t, s, large, 9))
 		fine(t, err)
 		err = s.Next(ctx, out)
 		expectFault(t, "Next", err, 2, "CUDA_ERROR_OUT_OF_MEMORY")
@@ -309,7 +310,7 @@ func TestFakeOutOfDeviceMemory(t *testing.T) {
 	}
 	fakecuda.SetMemory(64 << 20)
 	for i := range 10 { // the slots that got none get theirs
-		in := take(t, s, 1000, uint64(i))
+		in := take(t, s, large, uint64(i))
 		expected := bytes.Clone(in.Slots[0].Data)
 		out := send(t, s, in)
 		if !bytes.Equal(download(t, &out.Slots[0]), expected) {

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -15,40 +16,35 @@ import (
 // is done when it has begun, and that streams do nothing.
 type twin struct {
 	mu      sync.Mutex
-	sizes   map[uint64]int
+	pieces  map[uint64][]byte // by address
 	streams atomic.Uint64
 }
 
-func newTwin() *twin { return &twin{sizes: map[uint64]int{}} }
+func newTwin() *twin { return &twin{pieces: map[uint64][]byte{}} }
 
 func (t *twin) Attach() error { return nil }
 func (t *twin) Detach() error { return nil }
 func (t *twin) Start() error  { return nil }
 func (t *twin) Stop() error   { return nil }
 
-func slabSize(n int) int {
-	return (max(n, 1) + memory.SlabUnit - 1) / memory.SlabUnit * memory.SlabUnit
-}
-
 func (t *twin) Alloc(bytes int) (uint64, error) {
-	p, err := memory.NewSlab(slabSize(bytes))
+	piece, err := unix.Mmap(-1, 0, bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("%w: the system gave no %d bytes: %w", memory.ErrNoMemory, bytes, err)
 	}
-	addr := uint64(uintptr(p))
+	addr := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(piece))))
 	t.mu.Lock()
-	t.sizes[addr] = bytes
+	t.pieces[addr] = piece
 	t.mu.Unlock()
 	return addr, nil
 }
 
 func (t *twin) Free(addr uint64) error {
 	t.mu.Lock()
-	bytes := t.sizes[addr]
-	delete(t.sizes, addr)
+	piece := t.pieces[addr]
+	delete(t.pieces, addr)
 	t.mu.Unlock()
-	memory.FreeSlab(pointer(addr), slabSize(bytes))
-	return nil
+	return unix.Munmap(piece)
 }
 
 func (t *twin) Register(unsafe.Pointer, int) error { return nil }

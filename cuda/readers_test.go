@@ -124,3 +124,44 @@ func numbers(t *testing.T, place pyfeed.Place, n int) *pyfeed.PyArrayFeedQueue {
 	})
 	return q
 }
+
+// A device that is lost is told of again and again, also where there is nothing to be read and a caller would wait.
+func TestFakeReadersOfALostDevice(t *testing.T) {
+	for what, places := range map[string][]pyfeed.Place{"delivery": nil, "double buffer": {pyfeed.CUDAPlace(0)}} {
+		t.Run(what, func(t *testing.T) {
+			onFake.begin(t)
+			scope := pyfeed.NewScope(nil)
+			defer scope.Drop()
+			v, err := scope.Var("queue")
+			fine(t, err)
+			place := pyfeed.CUDAPlace(0)
+			if places != nil {
+				place = pyfeed.CPUPlace()
+			}
+			q, err := v.InitQueue(pyfeed.Options{Capacity: 4, Slots: []pyfeed.Slot{{DType: pyfeed.Uint8, Dims: pyfeed.Dims{-1}}}, Place: place})
+			fine(t, err)
+			h := readers.NewHolder(readers.NewPyArrayReader(q))
+			if places != nil {
+				r, err := readers.NewDoubleBufferReader(h, places, 1)
+				fine(t, err)
+				h = readers.NewHolder(r)
+			}
+			defer h.Drop()
+			push := func(i int) {
+				from := make([]pyfeed.LoDTensor, 1)
+				from[0].DType, from[0].Data = pyfeed.Uint8, number(i)
+				fine(t, from[0].SetDims(pyfeed.Dims{int64(len(from[0].Data))}), q.Push(ctx, 0, from))
+			}
+			push(0)
+			out, err := h.ReadNext(ctx)
+			fine(t, err)
+			out.Release()
+			success(t, fakecuda.Break(0, 719))
+			push(1)
+			for range 3 {
+				_, err := h.ReadNext(ctx)
+				expectFault(t, "ReadNext", err, 719, "CUDA_ERROR_LAUNCH_FAILED")
+			}
+		})
+	}
+}

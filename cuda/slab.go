@@ -91,6 +91,10 @@ func (p *pinned) pin(size int) (slab, error) {
 	return slab{begin, size, []piece{{0, size}}}, nil
 }
 
+func slabSize(n int) int {
+	return (max(n, 1) + memory.SlabUnit - 1) / memory.SlabUnit * memory.SlabUnit
+}
+
 func (s *slab) take(n int) unsafe.Pointer {
 	for i := range s.free {
 		f := &s.free[i]

@@ -87,6 +87,9 @@ func newStager(d *Device, depth int) *Stager {
 // Take gives t pinned memory.
 func (s *Stager) Take(t *pyfeed.Tuple) error { return t.Allocate(s.pool) }
 
+// Err is why nothing can be copied any more.
+func (s *Stager) Err() error { return s.device.err() }
+
 // Put has t copied.
 func (s *Stager) Put(ctx context.Context, t *pyfeed.Tuple) (*pyfeed.Tuple, error) {
 	if len(t.Slots) == 0 {

@@ -35,6 +35,8 @@ type Stager interface {
 	// Next waits until the copy of a tuple that Put answered is under way, so that streams can wait for it: never
 	// until it is done.
 	Next(ctx context.Context, t *Tuple) error
+	// Err is why nothing can be copied any more: the device is lost.
+	Err() error
 	// Close waits for the copies under way. Tuples that are still held keep what they need.
 	Close()
 }

@@ -26,6 +26,11 @@ func (d *Delivery) Next(ctx context.Context, pull func(context.Context) (*Tuple,
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.next == nil {
+		if d.stager != nil {
+			if err := d.stager.Err(); err != nil { // rather than wait for a tuple
+				return nil, err
+			}
+		}
 		t, err := pull(ctx)
 		if err != nil {
 			return nil, err

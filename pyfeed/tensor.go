@@ -96,6 +96,9 @@ func (t *LoDTensor) CheckLoD() error {
 // Bytes is the size of the data of all slots, once the tuple has been begun in a queue.
 func (t *Tuple) Bytes() int64 { return t.bytes }
 
+// QueuePass is the pass of a queue's that the tuple was begun in.
+func (t *Tuple) QueuePass() uint64 { return t.pass }
+
 // Reserved is the queue the tuple was begun in and not yet committed to, or nil.
 func (t *Tuple) Reserved() *PyArrayFeedQueue { return t.queue }
 

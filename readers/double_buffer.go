@@ -153,6 +153,11 @@ func (r *DoubleBufferReader) take(ctx context.Context) (*pyfeed.Tuple, error) {
 		return nil, r.failure
 	}
 	if r.next == nil {
+		for _, s := range r.stagers {
+			if err := s.Err(); err != nil { // rather than wait for a tuple
+				return nil, err
+			}
+		}
 		var one [1]*pyfeed.Tuple
 		if _, err := r.pump.take(ctx, one[:]); err != nil {
 			return nil, err

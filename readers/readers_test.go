@@ -368,3 +368,44 @@ func TestReadersLiveAsLongAsTheyAreUsed(t *testing.T) {
 		t.Errorf("found %s", got)
 	}
 }
+
+// A chain over a queue that was reopened goes on by a reset, once: what was read of the new pass cannot be had again.
+func TestAChainGoesOnWhereTheQueueWasReopened(t *testing.T) {
+	scope := pyfeed.NewScope(nil)
+	defer scope.Drop()
+	v, err := scope.Var("queue")
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := v.InitQueue(pyfeed.Options{Capacity: 9, Slots: []pyfeed.Slot{{DType: pyfeed.Int64}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Drop()
+	h := build(t, scope, fromQueue, `create_shuffle_reader {"buffer_size": 1}`, `create_double_buffer_reader`)
+	defer h.Drop()
+	for pass := range 3 {
+		if pass > 0 {
+			if _, _, err := q.Reopen(); err != nil {
+				t.Fatal(err)
+			}
+			if err := h.ReInit(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range 4 {
+			from := make([]pyfeed.LoDTensor, 1)
+			from[0].DType, from[0].Data = pyfeed.Int64, binary.NativeEndian.AppendUint64(nil, uint64(10*pass+i))
+			if err := q.Push(background, 0, from); err != nil {
+				t.Fatal(err)
+			}
+		}
+		q.Close(0)
+		if found, want := strings.Join(placed(t, h, 100), "; "), fmt.Sprintf("CPUPlace(): %d; CPUPlace(): %d; CPUPlace(): %d; CPUPlace(): %d", 10*pass, 10*pass+1, 10*pass+2, 10*pass+3); found != want {
+			t.Errorf("pass %d: expected %s, found %s", pass, want, found)
+		}
+		if err := h.ReInit(); err == nil || !strings.Contains(err.Error(), "cannot start over") {
+			t.Errorf("pass %d: expected a reset to be refused, found %v", pass, err)
+		}
+	}
+}

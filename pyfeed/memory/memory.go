@@ -167,7 +167,7 @@ func NewSlab(n int) (unsafe.Pointer, error) {
 }
 
 // FreeSlab gives the memory of NewSlab back.
-func FreeSlab(p unsafe.Pointer, n int) { free(p, n) }
+func FreeSlab(p unsafe.Pointer, n int) { C.pfm_free(p, C.size_t(n)) }
 
 // SlabUnit is the size of a huge page.
 const SlabUnit = C.PFM_HUGE

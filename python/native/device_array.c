@@ -390,6 +390,9 @@ static PyObject *array_interface(array *self, void *Py_UNUSED(unused)) {
                             "__cuda_array_interface__ has no word for bfloat16: use __dlpack__");
     if (!alive(self) || wait_for_copy(self->tuple, NULL) < 0) return NULL;
     if (!alive(self)) return NULL;
+    /* Nobody says on which stream it is going to be used: most likely on one that the legacy default stream waits for. While
+     * a graph is being captured that cannot be said. */
+    pf_tuple_use(&self->tuple->tuple, 1, NULL);
     PyObject *descr = (PyObject *)dtype_descr(self->dtype);
     PyObject *type = descr ? PyObject_GetAttrString(descr, "str") : NULL;
     PyObject *shape = type ? shape_of(self) : NULL;

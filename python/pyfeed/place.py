@@ -31,6 +31,15 @@ def CUDAPinnedPlace() -> Place:  # noqa: N802
     return Place(2, 0)
 
 
+def one(place: Place | None) -> Place:
+    """A place: the CPU's if none is given."""
+    if place is None:
+        return CPUPlace()
+    if not isinstance(place, Place):
+        raise TypeError(f"place: expected a Place, found {place!r}")
+    return place
+
+
 def attribute(place: Place | Sequence[Place] | None) -> Any:
     """A place, or several, as an operator is told of it."""
     if place is None:

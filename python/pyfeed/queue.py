@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from . import _exit, _failures, _native
 from ._errors import Error, InvalidArgument, QueueClosed, ShapeError, SlotCountError, StateError
-from .place import CPUPlace, Place
+from .place import Place, one
 from .scope import Scope
 from .slots import Shape
 
@@ -236,6 +236,7 @@ class PyArrayFeedQueueHolder:
         for name, given in (("dtypes", dtypes), ("lod_levels", lod_levels)):
             if given is not None and len(given) != len(dims):
                 raise SlotCountError(f"{name}: expected {len(dims)}, one a slot, found {len(given)}")
+        place = one(place)
         slots = tuple(
             (None if dtypes is None else dtypes[i], tuple(shape), 0 if lod_levels is None else lod_levels[i])
             for i, shape in enumerate(dims)
@@ -243,7 +244,7 @@ class PyArrayFeedQueueHolder:
         queue = self._scope._use(
             self._name,
             lambda var: PyArrayFeedQueue._init_once(
-                var, capacity, slots, bytes_limit, restartable, place or CPUPlace()
+                var, capacity, slots, bytes_limit, restartable, place
             ),
             make=True,
         )

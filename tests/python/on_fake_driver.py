@@ -208,6 +208,18 @@ def test_cuda_array_interface_waits_on_the_host(stream: int) -> None:
         assert s.value() == feed.hash(1)
 
 
+def test_cuda_array_interface_counts_for_the_default_stream() -> None:
+    feed = Feed()
+    sums = []
+    for n in range(20):
+        x, y = feed.next(n)
+        assert x.__cuda_array_interface__["stream"] is None
+        sums.append((n, sum_of(x, 1)))
+        del x, y
+    for n, s in sums:
+        assert s.value() == feed.hash(n)
+
+
 def test_a_loop_needs_few_calls_a_tuple(stream: int) -> None:
     feed = Feed(size=1 << 14)
     sums = []
