@@ -243,9 +243,7 @@ class PyArrayFeedQueueHolder:
         )
         queue = self._scope._use(
             self._name,
-            lambda var: PyArrayFeedQueue._init_once(
-                var, capacity, slots, bytes_limit, restartable, place
-            ),
+            lambda var: PyArrayFeedQueue._init_once(var, capacity, slots, bytes_limit, restartable, place),
             make=True,
         )
         self._feeder = queue
