@@ -1,0 +1,1055 @@
+"""Everything that only a GPU can show, in one go: tests, what PyTorch, CuPy and JAX make of tuples, and all figures.
+
+    python benchmarks/gpu.py [--wheel dist/pyfeed-*.whl] [--out build/gpu] [--parts torch,stress] [--seconds 470]
+    python benchmarks/gpu.py --twin [--quick]
+
+It needs a checkout, a wheel (or pyfeed installed), Python with NumPy and PyTorch, and pytest for the tests; CuPy and
+JAX if they are to be looked at. No network, no compiler, no Go. It takes less than eight minutes. What it finds is
+written to gpu.json in the folder as it is found; beside it are trace.json (one loop, for https://ui.perfetto.dev) and
+gpu.log. Every part is a process of its own with a time of its own, so that none takes others down. The exit status is 1
+if a check failed or a part did not end; a goal that was missed is told, and is no failure.
+
+    tests       tests/python/on_device.py, at this device
+    torch       no copy, right values: dtypes, default and side streams, a captured graph's input, refusals, memory
+    cupy, jax   the same, as far as it applies
+    bandwidth   bytes over the busy time of the copy stream, and over the clock, beside the pinned peak: torch's pinned
+                memory, 256 MiB a copy. Loaders hand over slots that they do not write
+    overlap     seconds over tuples times the longest of load, copy and compute, each of which is first measured alone
+    next        what next() of a tuple that is there takes; for how long the wait for it stalls the computing stream
+    peers       tuples of 16 MiB from arrays in memory: pyfeed from threads and from worker processes, PyTorch's
+                DataLoader (pin_memory, non_blocking, the fastest of several settings), pageable copies; in turns
+    stress      a million small tuples, or as many as there is time for, with checksums by the device, over several
+                streams, some held for longer; no memory more in the end
+
+--twin runs the same on the library's host twin, without torch if need be: its checks are checks of this script, its
+figures say nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import functools
+import gc
+import importlib.metadata
+import itertools
+import json
+import os
+import platform
+import random
+import selectors
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+MIB = 1 << 20
+SECONDS = 470.0
+
+# ---- What a part says --------------------------------------------------------------------------
+
+
+class Part:
+    """A part at work, in its own process. What it finds is told at once, a line of JSON each."""
+
+    def __init__(self, fd: int, twin: bool, quick: bool, out: Path, seconds: float) -> None:
+        self._to = os.fdopen(fd, "w", buffering=1)
+        self.twin, self.quick, self.out = twin, quick, out
+        self._end = time.monotonic() + seconds
+
+    def left(self) -> float:
+        """Seconds until it is stopped, with some to spare."""
+        return max(0.0, self._end - time.monotonic() - 3)
+
+    def _tell(self, **what: Any) -> None:
+        self._to.write(json.dumps(what) + "\n")
+
+    def check(self, what: str, right: bool, found: Any = None) -> None:
+        self._tell(check=what, right=bool(right), found=None if found is None else str(found))
+
+    def equal(self, what: str, found: Any, expected: Any) -> None:
+        self.check(what, found == expected, None if found == expected else f"expected {expected}, found {found}")
+
+    def figure(self, name: str, value: Any, unit: str = "", goal: str | None = None) -> None:
+        """`goal` is such as "<= 20". The twin has none."""
+        met = None
+        if goal is not None and not self.twin:
+            sign, limit = goal.split()
+            met = value <= float(limit) if sign == "<=" else value >= float(limit)
+        self._tell(figure=name, value=value, unit=unit, goal=None if self.twin else goal, met=met)
+
+    def missing(self, why: str) -> None:
+        self._tell(missing=why)
+
+
+def module(part: Part, name: str) -> Any:
+    """A package that is to take tuples; None, and told, if it is not there."""
+    try:
+        found = __import__(name)
+        if name == "torch" and not part.twin and not found.cuda.is_available():
+            raise ImportError("torch.cuda.is_available() is False")
+    except Exception as error:
+        part.missing(f"{name}: {type(error).__name__}: {error}")
+        return None
+    part.figure(f"{name} version", found.__version__)
+    return found
+
+
+# ---- Feeding -----------------------------------------------------------------------------------
+
+
+def ready(nbytes: int) -> Any:
+    return np.resize(np.arange(251, dtype=np.uint8), nbytes)
+
+
+def push(array: Any) -> Callable[[Any, int], None]:
+    """Loads by pushing an array that is there: copied once."""
+    return lambda queue, _: queue.push((array,))
+
+
+def hand_over(queue: Any, _: int) -> None:
+    """Loads nothing: what the slot holds is as good."""
+    with queue.slot():
+        pass
+
+
+@contextlib.contextmanager
+def loaded(
+    shapes: list[tuple[int, ...]],
+    dtypes: list[str],
+    load: Callable[[Any, int], None],
+    *,
+    threads: int = 1,
+    place: Any = None,
+    capacity: int = 8,
+) -> Iterator[Any]:
+    """A reader of what threads load, for as long as it is wanted."""
+    import pyfeed
+
+    if place is None:
+        place = pyfeed.CUDAPlace(0)
+    scope = pyfeed.Scope()
+    reader, queue = pyfeed.py_array_reader(capacity, shapes, place, dtypes, scope=scope)
+    if place.kind == pyfeed.CUDAPlace(0).kind:
+        reader = reader.double_buffer(place, depth=3)
+    turns = itertools.count()  # next() of it is one step
+
+    def run() -> None:
+        try:
+            while True:
+                load(queue, next(turns))
+        except pyfeed.QueueClosed:
+            pass
+        except BaseException as error:
+            queue.fail(error)
+
+    workers = [threading.Thread(target=run, daemon=True) for _ in range(threads)]
+    for worker in workers:
+        worker.start()
+    try:
+        yield reader
+    finally:
+        queue.shutdown()
+        for worker in workers:
+            worker.join()
+
+
+def seconds_each(tuples: Iterator[Any], take: Callable[[Any], None], count: int, wait: Callable[[], None]) -> float:
+    """Seconds a tuple, in the middle of a stream: it goes on, so that as many are on their way after as before."""
+    for _ in range(min(count, 24)):
+        take(next(tuples))
+    wait()
+    start = time.perf_counter()
+    for _ in range(count):
+        take(next(tuples))
+    wait()
+    return (time.perf_counter() - start) / count
+
+
+def loader_threads() -> int:
+    return max(1, min(6, len(os.sched_getaffinity(0)) - 2))
+
+
+def nothing_left(part: Part) -> None:
+    """All that was taken has been given back."""
+    import pyfeed
+
+    def left() -> dict[str, int]:
+        gc.collect()
+        stats: dict[str, int] = {**pyfeed.memory_stats()}  # type: ignore[dict-item]
+        return {k: v for k, v in stats.items() if v and k not in ("handles", "idle_bytes")}
+
+    end = time.monotonic() + 5
+    while left() and time.monotonic() < end:
+        time.sleep(0.01)
+    part.equal("memory is given back", left(), {})
+
+
+# ---- What computes: a GPU through torch, or NumPy for the twin ---------------------------------
+
+
+class Gpu:
+    """PyTorch, as far as the parts that measure need it."""
+
+    def __init__(self, part: Part) -> None:
+        import torch
+
+        self.torch = torch
+        torch.cuda.init()
+        self.streams = [torch.cuda.current_stream(), *[torch.cuda.Stream() for _ in range(2)]]
+        size = 2048
+        self._a = torch.randn(size, size, device="cuda", dtype=torch.bfloat16)
+        self._b = torch.empty_like(self._a)
+
+    def synchronize(self) -> None:
+        self.torch.cuda.synchronize()
+
+    def take(self, x: Any) -> Any:
+        return self.torch.from_dlpack(x)
+
+    def compute_on(self, stream: Any) -> None:
+        self.torch.cuda.set_stream(stream)
+
+    def use(self, x: Any) -> None:
+        """What costs least: the stream waits, and lets go."""
+        stream = self.streams[0].cuda_stream
+        x.use(stream)
+        x.release(stream)
+
+    def compute(self, tensor: Any, times: int) -> None:
+        if tensor is not None:
+            tensor.view(self.torch.int64).sum()
+        for _ in range(times):
+            self.torch.mm(self._a, self._a, out=self._b)
+
+    def compute_seconds(self, times: int, tensor: Any, count: int = 30) -> float:
+        for _ in range(5):
+            self.compute(tensor, times)
+        self.synchronize()
+        start = time.perf_counter()
+        for _ in range(count):
+            self.compute(tensor, times)
+        self.synchronize()
+        return (time.perf_counter() - start) / count
+
+    def resident(self, nbytes: int) -> Any:
+        return self.torch.ones(nbytes, dtype=self.torch.uint8, device="cuda")
+
+    def peak(self, copies: int) -> float:
+        """Bytes a second of copies of 256 MiB from torch's own pinned memory."""
+        torch, nbytes = self.torch, 256 * MIB
+        host = torch.ones(nbytes, dtype=torch.uint8).pin_memory()
+        device = torch.empty(nbytes, dtype=torch.uint8, device="cuda")
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        device.copy_(host, non_blocking=True)
+        begin.record()
+        for _ in range(copies):
+            device.copy_(host, non_blocking=True)
+        end.record()
+        self.synchronize()
+        return float(copies * nbytes / (begin.elapsed_time(end) / 1e3))
+
+    def stalls(self, tuples: Iterator[Any], count: int) -> tuple[list[float], list[float]]:
+        """Microseconds between events round the wait for a tuple, and round nothing; the stream is busy before."""
+        torch, stream = self.torch, self.streams[0]
+        marks = [[torch.cuda.Event(enable_timing=True) for _ in range(4)] for _ in range(count)]
+        for a, b, c, d in marks:
+            (x,) = next(tuples)
+            self.compute(None, 20)
+            a.record(stream)
+            b.record(stream)
+            self.compute(None, 20)
+            c.record(stream)
+            x.use(stream.cuda_stream)
+            d.record(stream)
+            self.compute(None, 1)
+            x.release(stream.cuda_stream)
+        self.synchronize()
+        waits = [1e3 * c.elapsed_time(d) for _, _, c, d in marks]
+        return waits, [1e3 * a.elapsed_time(b) for a, b, _, _ in marks]
+
+
+class Twin:
+    """The same on the host, so that this script can be tried."""
+
+    streams: list[Any]
+
+    def __init__(self, part: Part) -> None:
+        self.streams = [type("Stream", (), {"cuda_stream": n})() for n in (1, 2)]
+        self._a = np.ones((64, 64), np.float32)
+
+    def synchronize(self) -> None:
+        pass
+
+    def take(self, x: Any) -> Any:
+        return np.from_dlpack(x)
+
+    use = Gpu.use
+
+    def compute_on(self, stream: Any) -> None:
+        pass
+
+    def compute(self, tensor: Any, times: int) -> None:
+        if tensor is not None:
+            tensor[::4096].sum()
+        for _ in range(times):
+            self._a @ self._a
+
+    compute_seconds = Gpu.compute_seconds
+
+    def resident(self, nbytes: int) -> Any:
+        return np.ones(nbytes, np.uint8)
+
+    def peak(self, copies: int) -> float:
+        to, source = self.resident(32 * MIB), self.resident(32 * MIB)
+        start = time.perf_counter()
+        for _ in range(copies):
+            np.copyto(to, source)
+        return float(copies * to.nbytes / (time.perf_counter() - start))
+
+    def stalls(self, tuples: Iterator[Any], count: int) -> tuple[list[float], list[float]]:
+        for _ in range(count):
+            (x,) = next(tuples)
+            x.use(1)
+            x.release(1)
+        return [0.0] * count, [0.0] * count
+
+
+def device(part: Part) -> Any:
+    return (Twin if part.twin else Gpu)(part)
+
+
+# ---- Parts: right or wrong -----------------------------------------------------------------------
+
+
+def run_tests(part: Part) -> None:
+    log = part.out / "gpu.log"
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "tests/python/on_device.py"]
+    if part.quick:
+        command += ["-k", "test_what_it_is or test_streams"]
+    with log.open("a") as to:
+        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=to, text=True)
+        to.write(done.stdout)
+    last = (done.stdout.strip().splitlines() or ["no output"])[-1]
+    part.check("tests/python/on_device.py passes", done.returncode == 0, last)
+    part.figure("tests", last)
+
+
+DTYPES = ("uint8", "int8", "int32", "int64", "float16", "float32", "float64", "complex64", "bool", "bfloat16")
+
+
+def feed_once(array: Any, dtype: str) -> Any:
+    """The array at the device."""
+    import pyfeed
+
+    _, queue = pyfeed.py_array_reader(1, [array.shape], pyfeed.CUDAPlace(0), [dtype], scope=pyfeed.Scope())
+    queue.push((array,))
+    (x,) = queue.pop()
+    return x
+
+
+def numbered(size: int) -> tuple[list[tuple[int, ...]], list[str], Callable[[Any, int], None]]:
+    """Tuples that say which one they are, and whose sum says whether they are whole."""
+    base = np.arange(size, dtype=np.int32)
+
+    def load(queue: Any, i: int) -> None:
+        with queue.slot() as (x,):
+            np.add(base, i % 1000, out=x)
+
+    return [(size,)], ["int32"], load
+
+
+def sum_of(size: int, i: int) -> int:
+    return size * (size - 1) // 2 + size * (i % 1000)
+
+
+def dtypes_of(
+    part: Part,
+    who: str,
+    take: Callable[[Any], Any],
+    pointer: Callable[[Any], int],
+    to_bytes: Callable[[Any], bytes],
+    dtypes: Sequence[str],
+) -> None:
+    """Every dtype, taken without a copy. One that somebody cannot take does not hide the others."""
+    for dtype in dtypes:
+        raw = np.arange(64, dtype=np.uint8)
+        try:
+            if dtype == "bfloat16":
+                import ml_dtypes
+
+                a = raw.view(ml_dtypes.bfloat16)
+            else:
+                a = raw % 2 == 0 if dtype == "bool" else raw.view(dtype)
+            x = feed_once(a, dtype)
+            taken = take(x)
+            part.equal(f"{who}: {dtype} is not copied", pointer(taken), x.pointer)
+            part.equal(f"{who}: the values of {dtype}", to_bytes(taken), a.tobytes())
+        except Exception as error:
+            part.check(f"{who} takes {dtype}", False, f"{type(error).__name__}: {error}")
+
+
+def tensor_bytes(tensor: Any) -> bytes:
+    import torch
+
+    return bytes(tensor.reshape(-1).view(torch.uint8).cpu().numpy().tobytes())
+
+
+def run_torch(part: Part) -> None:
+    torch = module(part, "torch")
+    if torch is None:
+        return
+    import pyfeed
+
+    dtypes_of(part, "torch", torch.from_dlpack, lambda t: t.data_ptr(), tensor_bytes, DTYPES)
+    size, count = (1024, 50) if part.quick else (1 << 18, 400)
+    shapes, dtypes, load = numbered(size)
+    with loaded(shapes, dtypes, load) as reader:
+        sums = [torch.from_dlpack(x).sum() for (x,) in itertools.islice(reader, count)]
+        wrong = [i for i, s in enumerate(sums) if int(s) != sum_of(size, i)]
+        part.equal(f"{count} tuples on the current stream", wrong[:5], [])
+    del sums
+    if not part.twin:
+        torch_streams(part, torch, size, count)
+        torch_graph(part, torch, size, count)
+        a = np.arange(5000, dtype=np.float32)
+        x = feed_once(a, "float32")
+        t = torch.as_tensor(x, device="cuda")
+        part.check("__cuda_array_interface__: torch makes no copy", t.data_ptr() == x.pointer)
+        part.check("__cuda_array_interface__: torch sees the values", bool((t.cpu().numpy() == a).all()))
+        del t
+        x.release(torch.cuda.current_stream().cuda_stream)
+        gc.collect()
+        part.equal("after an explicit release nothing is on loan", pyfeed.memory_stats()["tuples_on_loan"], 0)
+        del x
+
+
+def torch_streams(part: Part, torch: Any, size: int, count: int) -> None:
+    """Side streams, all at once; tensors that outlive their arrays; a second stream for the same tuple."""
+    shapes, dtypes, load = numbered(size)
+    streams = [torch.cuda.Stream() for _ in range(3)]
+    sums = []
+    with loaded(shapes, dtypes, load) as reader:
+        for i, (x,) in enumerate(itertools.islice(reader, count)):
+            with torch.cuda.stream(streams[i % 3]):
+                t = torch.from_dlpack(x)
+                del x
+                sums.append(t.sum())
+                del t
+        torch.cuda.synchronize()
+        wrong = [i for i, s in enumerate(sums) if int(s) != sum_of(size, i)]
+        part.equal(f"{count} tuples on side streams", wrong[:5], [])
+        sums.clear()
+        for (x,) in itertools.islice(reader, count):
+            with torch.cuda.stream(streams[0]):
+                t = torch.from_dlpack(x)
+            x.use(streams[1].cuda_stream)
+            with torch.cuda.stream(streams[1]):
+                sums.append(t.sum())
+            x.release(streams[1].cuda_stream)
+            del t, x
+        torch.cuda.synchronize()
+        wrong = [i for i, s in enumerate(sums) if int(s) != sum_of(size, count + i)]
+        part.equal(f"{count} tuples taken on one stream and used on another", wrong[:5], [])
+
+
+def torch_graph(part: Part, torch: Any, size: int, count: int) -> None:
+    """A captured graph's static input; what is refused while a stream is captured."""
+    import pyfeed
+
+    shapes, dtypes, load = numbered(size)
+    static = torch.zeros(size, dtype=torch.int32, device="cuda")
+    static.sum()  # what it needs is there before the capture
+    torch.cuda.synchronize()
+    graph, kept = torch.cuda.CUDAGraph(), feed_once(np.arange(16.0), "float64")
+    refused, sums = [], []
+    with loaded(shapes, dtypes, load) as reader:
+        tuples = iter(reader)
+        with torch.cuda.graph(graph):
+            capturing = torch.cuda.current_stream().cuda_stream
+            calls: list[Callable[[], Any]] = [
+                lambda: kept.use(capturing),
+                lambda: kept.__dlpack__(stream=capturing),
+                lambda: kept.release(capturing),
+            ]
+            for call in calls:
+                try:
+                    call()
+                except pyfeed.StateError:
+                    refused.append(True)
+                else:
+                    refused.append(False)
+            meanwhile = [next(tuples) for _ in range(12)]  # copies go on
+            out = static.sum()
+        part.equal("a stream that is captured is refused", refused, [True] * 3)
+        for (x,) in itertools.chain(meanwhile, itertools.islice(tuples, count)):
+            static.copy_(torch.from_dlpack(x))
+            graph.replay()
+            sums.append(out.clone())
+        wrong = [i for i, s in enumerate(sums) if int(s) != sum_of(size, i)]
+        part.equal(f"{len(sums)} tuples through a graph that was captured while the reader ran", wrong[:5], [])
+    part.check("what was refused is whole", bool((kept.numpy() == np.arange(16.0)).all()))
+
+
+def run_cupy(part: Part) -> None:
+    if part.twin:
+        part.missing("cupy: it takes memory of GPUs only")
+        return
+    cupy = module(part, "cupy")
+    if cupy is None:
+        return
+    for name, take in (("from_dlpack", cupy.from_dlpack), ("asarray", cupy.asarray)):
+        dtypes_of(
+            part, f"cupy.{name}", take, lambda c: c.data.ptr, lambda c: bytes(cupy.asnumpy(c).tobytes()), DTYPES[:-1]
+        )
+    size, count = (1024, 50) if part.quick else (1 << 18, 400)
+    shapes, dtypes, load = numbered(size)
+    streams = [cupy.cuda.Stream.null, *[cupy.cuda.Stream(non_blocking=True) for _ in range(2)]]
+    sums = []
+    with loaded(shapes, dtypes, load) as reader:
+        for i, (x,) in enumerate(itertools.islice(reader, count)):
+            with streams[i % 3]:
+                sums.append(cupy.from_dlpack(x).sum())
+        for stream in streams:
+            stream.synchronize()
+        wrong = [i for i, s in enumerate(sums) if int(s) != sum_of(size, i)]
+        part.equal(f"{count} tuples on default and side streams", wrong[:5], [])
+
+
+def run_jax(part: Part) -> None:
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    if part.twin:
+        os.environ["JAX_PLATFORMS"] = "cpu"
+    jax = module(part, "jax")
+    if jax is None:
+        return
+    import jax.numpy as jnp
+
+    if jax.devices()[0].platform == "cpu" and not part.twin:
+        part.missing(f"jax: its devices are {jax.devices()}")
+        return
+    narrow = [dtype for dtype in DTYPES if dtype not in ("int64", "float64")]  # as jax is unless it is told otherwise
+    dtypes_of(
+        part,
+        "jax",
+        jax.dlpack.from_dlpack,
+        lambda j: j.unsafe_buffer_pointer(),
+        lambda j: np.asarray(j).tobytes(),
+        narrow,
+    )
+    size, count = (1024, 50) if part.quick else (1 << 14, 300)
+    shapes, dtypes, load = numbered(size)
+    total = jax.jit(lambda x: jnp.sum(x))
+    with loaded(shapes, dtypes, load) as reader:
+        sums = [total(jax.dlpack.from_dlpack(x)) for (x,) in itertools.islice(reader, count)]
+        wrong = [i for i, s in enumerate(sums) if int(s) != sum_of(size, i)]
+        part.equal(f"{count} tuples through a compiled function", wrong[:5], [])
+
+
+# ---- Parts: figures --------------------------------------------------------------------------------
+
+
+def run_bandwidth(part: Part) -> None:
+    import pyfeed
+
+    gpu = device(part)
+    rounds, total = (2, 32 * MIB) if part.quick else (5, 24 << 30)
+    peaks: list[float] = []
+    busy: dict[int, list[float]] = {}
+    clock: dict[int, list[float]] = {}
+    for _ in range(rounds):
+        peaks.append(gpu.peak(2 if part.quick else 12))
+        for size in (1, 2) if part.quick else (1, 4, 16, 64):
+            count = max(16, total // (size * MIB) // (8 if size == 1 else 1))
+            with loaded([(size * MIB,)], ["uint8"], hand_over, threads=loader_threads()) as reader:
+                each = seconds_each(iter(reader), lambda t: gpu.use(t[0]), count, gpu.synchronize)
+                clock.setdefault(size, []).append(size * MIB / each)
+                with pyfeed.trace(max_events=200_000) as trace:
+                    seconds_each(iter(reader), lambda t: gpu.use(t[0]), count // 4 + 8, gpu.synchronize)
+            (found,) = trace.summary["devices"]
+            busy.setdefault(size, []).append(found["bytes_per_second"])
+    part.figure("pinned peak, 256 MiB copies", statistics.median(peaks) / 1e9, "GB/s")
+    part.figure("pinned peak, all", [p / 1e9 for p in peaks], "GB/s")
+    goals = {4: ">= 0.90", 16: ">= 0.95"}
+    for size, all_ in busy.items():
+        ratios = [b / p for b, p in zip(all_, peaks, strict=True)]
+        walls = [c / p for c, p in zip(clock[size], peaks, strict=True)]
+        part.figure(f"{size} MiB: while copying", statistics.median(all_) / 1e9, "GB/s")
+        part.figure(f"{size} MiB: while copying, of the peak", statistics.median(ratios), "", goals.get(size))
+        part.figure(f"{size} MiB: by the clock, of the peak", statistics.median(walls), "")
+        part.figure(f"{size} MiB: while copying, all", [b / 1e9 for b in all_], "GB/s")
+
+
+def run_overlap(part: Part) -> None:
+    import pyfeed
+
+    gpu = device(part)
+    size, count = (MIB, 30) if part.quick else (16 * MIB, 400)
+    array, threads = ready(size), loader_threads()
+    resident = gpu.resident(size)
+    one = functools.partial(loaded, [(size,)], ["uint8"], threads=threads)
+
+    def drop(_: Any) -> None:
+        pass
+
+    with one(push(array), place=pyfeed.CUDAPinnedPlace()) as reader:
+        load = seconds_each(iter(reader), drop, count, drop_nothing)
+    with one(hand_over) as reader:
+        copy = seconds_each(iter(reader), lambda t: gpu.use(t[0]), count, gpu.synchronize)
+    part.figure("load alone", 1e6 * load, "us")
+    part.figure("copy alone", 1e6 * copy, "us")
+    base, more = gpu.compute_seconds(1, resident), gpu.compute_seconds(11, resident)
+    step = max((more - base) / 10, 1e-7)
+    for name, share, goal in (
+        ("compute takes longest", 2.0, "<= 1.05"),
+        ("load or copy takes longest", 0.5, "<= 1.05"),
+        ("all take as long", 1.0, "<= 1.05"),  # the last one is drawn, too
+    ):
+        times = max(1, round((share * max(load, copy) - base) / step) + 1)
+        times = min(times, 50 if part.quick else 10_000)
+        compute = gpu.compute_seconds(times, resident)
+
+        def take(t: Any, times: int = times) -> None:
+            gpu.compute(gpu.take(t[0]), times)
+
+        found = []
+        for _ in range(1 if part.quick else 3):
+            with one(push(array)) as reader:
+                found.append(seconds_each(iter(reader), take, count, gpu.synchronize))
+        part.figure(f"{name}: compute alone", 1e6 * compute, "us")
+        part.figure(f"{name}: a tuple", 1e6 * statistics.median(found), "us")
+        ratio = statistics.median(found) / max(load, copy, compute)
+        part.figure(f"overlap, {name}", ratio, "", goal)
+    with pyfeed.trace(part.out / "trace.json", max_events=50_000) as trace, one(push(array)) as reader:
+        seconds_each(iter(reader), take, 24, gpu.synchronize)
+    summary = trace.summary
+    (at,) = summary["devices"]
+    part.figure("a copied byte is written on the host", summary["copies"]["bytes"] / max(1, at["bytes"]), "times")
+    part.figure("what the trace says", summary["sentence"])
+    part.figure("share of the copies' time that cost nothing", at["overlap"])
+    part.check("the trace has copies", at["bytes"] > 0)
+
+
+def drop_nothing() -> None:
+    pass
+
+
+def run_next(part: Part) -> None:
+    gpu = device(part)
+    size, count = (64 << 10, 50) if part.quick else (4 * MIB, 3000)
+    asked: list[float] = []
+    taken: list[float] = []
+    gone: list[float] = []
+    with loaded([(size,)], ["uint8"], hand_over, threads=2) as reader:
+        tuples = iter(reader)
+        for i in range(count + 20):
+            gpu.compute(None, 20)
+            gpu.synchronize()  # the next one is there by now
+            a = time.perf_counter_ns()
+            (x,) = next(tuples)
+            b = time.perf_counter_ns()
+            t = gpu.take(x)
+            c = time.perf_counter_ns()
+            del x, t
+            d = time.perf_counter_ns()
+            if i >= 20:
+                asked.append((b - a) / 1e3)
+                taken.append((c - b) / 1e3)
+                gone.append((d - c) / 1e3)
+        waits, nothing = gpu.stalls(tuples, min(count, 1000))
+    for name, all_, goals in (
+        ("next()", asked, ("<= 20", "<= 100")),
+        ("from_dlpack", taken, (None, None)),
+        ("the last reference goes", gone, (None, None)),
+    ):
+        part.figure(f"{name}, median", statistics.median(all_), "us", goals[0])
+        part.figure(f"{name}, p99", float(np.percentile(all_, 99)), "us", goals[1])
+    part.figure("events with nothing between, median", statistics.median(nothing), "us")
+    part.figure("events round the wait, median", statistics.median(waits), "us")
+    part.figure("stall, median", max(0.0, statistics.median(waits) - statistics.median(nothing)), "us", "<= 5")
+    part.figure("stall, p99", max(0.0, float(np.percentile(waits, 99)) - statistics.median(nothing)), "us")
+
+
+# ---- Parts: peers ----------------------------------------------------------------------------------
+
+
+def push_for_ever(producer: Any, worker: int, size: int) -> None:
+    array = ready(size)
+    while True:
+        producer.push((array,))
+
+
+@contextlib.contextmanager
+def data_loader(torch: Any, size: int, workers: int, prefetch: int) -> Iterator[Iterator[Any]]:
+    """Tensors at the device, as PyTorch's documentation has it."""
+
+    class Endless(torch.utils.data.IterableDataset):  # type: ignore[misc]
+        def __iter__(self) -> Iterator[Any]:
+            return itertools.repeat(ready(size))
+
+    loader = torch.utils.data.DataLoader(
+        Endless(),
+        batch_size=None,
+        num_workers=workers,
+        prefetch_factor=prefetch,
+        persistent_workers=True,
+        pin_memory=True,
+        multiprocessing_context="fork",
+    )
+    yield (host.to("cuda", non_blocking=True) for host in loader)
+    del loader
+
+
+def run_peers(part: Part) -> None:
+    import pyfeed
+
+    torch = None if part.twin else module(part, "torch")
+    if torch is None and not part.twin:
+        return
+    gpu = device(part)
+    size, count = (MIB, 20) if part.quick else (16 * MIB, 150)
+    cores = len(os.sched_getaffinity(0))
+    array = ready(size)
+    with contextlib.ExitStack() as stack:
+        ways: dict[str, tuple[Iterator[Any], Callable[[Any], Any]]] = {}
+        if torch is not None:  # its workers are forked: before there are other threads than need be
+            best: tuple[float, int, int] | None = None
+            for workers, prefetch in itertools.product((2, 4, 8), (2, 4)):
+                if workers > cores or (best is not None and part.left() < 30):
+                    continue
+                with data_loader(torch, size, workers, prefetch) as tensors:
+                    each = seconds_each(tensors, lambda t: gpu.compute(t, 0), 60, gpu.synchronize)
+                    del tensors
+                part.figure(f"DataLoader, {workers} workers, prefetch_factor {prefetch}", size / each / 1e9, "GB/s")
+                best = min(best or (each, workers, prefetch), (each, workers, prefetch))
+            assert best is not None
+            part.figure("DataLoader's setting", f"{best[1]} workers, prefetch_factor {best[2]}")
+            tensors = stack.enter_context(data_loader(torch, size, best[1], best[2]))
+            ways["DataLoader"] = tensors, lambda t: t
+            pageable = torch.from_numpy(array)
+            ways["pageable"] = itertools.repeat(None), lambda _: pageable.to("cuda")
+        reader = stack.enter_context(loaded([(size,)], ["uint8"], push(array), threads=loader_threads()))
+        ways["pyfeed, threads"] = iter(reader), lambda t: gpu.take(t[0])
+        shared = pyfeed.SharedFeedQueue(
+            [(size,)], ["uint8"], ring_slots=16, place=pyfeed.CUDAPlace(0), scope=pyfeed.Scope()
+        )
+        processes = shared.start(push_for_ever, (size,), num_workers=1 if part.quick else min(6, cores))
+        double = shared.reader.double_buffer(pyfeed.CUDAPlace(0), depth=3)
+        ways["pyfeed, processes"] = iter(double), lambda t: gpu.take(t[0])
+
+        rates: dict[str, list[float]] = {way: [] for way in ways}
+        walls: dict[str, list[float]] = {way: [] for way in ways}
+        resident = gpu.resident(size)
+        base, more = gpu.compute_seconds(1, resident), gpu.compute_seconds(11, resident)
+        times = max(1, round((1e-3 - base) / max((more - base) / 10, 1e-7)))
+        compute = gpu.compute_seconds(times, resident)
+        part.figure("compute", 1e6 * compute, "us")
+        for _ in range(1 if part.quick else 5):
+            if rates["pyfeed, threads"] and part.left() < 10:
+                break
+            for way, (tuples, take) in ways.items():
+
+                def light(t: Any, take: Callable[[Any], Any] = take) -> None:
+                    gpu.compute(take(t), 0)
+
+                def heavy(t: Any, take: Callable[[Any], Any] = take) -> None:
+                    gpu.compute(take(t), times)
+
+                rates[way].append(size / seconds_each(tuples, light, count, gpu.synchronize))
+                walls[way].append(seconds_each(tuples, heavy, count, gpu.synchronize))
+        for way in ways:
+            part.figure(f"{way}: rate", statistics.median(rates[way]) / 1e9, "GB/s")
+            part.figure(f"{way}: rate, all", [r / 1e9 for r in rates[way]], "GB/s")
+            part.figure(f"{way}: a tuple with compute, over compute", statistics.median(walls[way]) / compute)
+            if way.startswith("pyfeed") and "DataLoader" in rates:
+                pairs = zip(rates[way], rates["DataLoader"], strict=True)
+                part.figure(f"{way}: rate over DataLoader's", statistics.median(a / b for a, b in pairs), "times")
+        shared.shutdown()
+        for process in processes:
+            process.join(10)
+        part.equal("workers end when the queue does", [p.exitcode for p in processes], [0] * len(processes))
+
+
+# ---- Parts: stress ---------------------------------------------------------------------------------
+
+
+def run_stress(part: Part) -> None:
+    import pyfeed
+
+    gpu = device(part)
+    size, wanted = 1024, 2000 if part.quick else 1_000_000
+    shapes, dtypes, load = numbered(size)
+    torch = getattr(gpu, "torch", None)
+    sums: Any = np.zeros(wanted, np.int64) if torch is None else torch.zeros(wanted, dtype=torch.int64, device="cuda")
+    gpu.synchronize()
+    held: collections.deque[tuple[Any, Any]] = collections.deque()
+    chance = random.Random(1)
+    before = None
+    done, start = 0, time.perf_counter()
+    end = start + part.left() - 5
+    with loaded(shapes, dtypes, load, capacity=32) as reader:
+        for (x,) in reader:
+            if done % 64 == 0:
+                stream = gpu.streams[done // 64 % len(gpu.streams)]
+                gpu.compute_on(stream)
+            if torch is None:
+                sums[done] = gpu.take(x).sum()
+            else:
+                torch.sum(gpu.take(x), 0, dtype=torch.int64, out=sums[done])
+            if chance.random() < 0.1:  # some stay for longer, some are given back by name
+                held.append((x, stream))
+                if len(held) > 4:
+                    oldest, its = held.popleft()
+                    oldest.release(its.cuda_stream)
+            elif done % 3 == 0:
+                x.release(stream.cuda_stream)
+            del x
+            done += 1
+            if done == min(wanted // 2, 10_000):
+                before = pyfeed.memory_stats()
+            if done == wanted or (done % 256 == 0 and time.perf_counter() > end):
+                break
+        gpu.synchronize()
+        took = time.perf_counter() - start
+        after = pyfeed.memory_stats()
+        held.clear()
+    found = sums[:done] if torch is None else sums[:done].cpu().numpy()
+    expected = size * (size - 1) // 2 + size * (np.arange(done) % 1000)
+    wrong = np.flatnonzero(found != expected)
+    part.figure("tuples", done)
+    part.figure("rate", done / took, "tuples/s")
+    part.equal("checksums computed at the device", wrong[:5].tolist(), [])
+    part.check("there were as many as wanted, or time was up", done == wanted or time.perf_counter() > end, done)
+    if before is not None:
+        grown = {k: (before[k], after[k]) for k in ("device_bytes", "pinned_bytes")}
+        part.check("steady state takes no more memory", all(b >= a for b, a in grown.values()), grown)
+
+
+# Each with the seconds it is given at most.
+PARTS: dict[str, tuple[Callable[[Part], None], float]] = {
+    "tests": (run_tests, 75),
+    "torch": (run_torch, 45),
+    "cupy": (run_cupy, 35),
+    "jax": (run_jax, 45),
+    "bandwidth": (run_bandwidth, 60),
+    "overlap": (run_overlap, 60),
+    "next": (run_next, 30),
+    "peers": (run_peers, 90),
+    "stress": (run_stress, 80),
+}
+
+
+def work(name: str, part: Part) -> int:
+    """The process of a part."""
+    import pyfeed
+
+    if not pyfeed.cuda.available():
+        part.check("there is a device", False, pyfeed.cuda.reason())
+        return 1
+    if not part.twin and pyfeed.cuda.device_name() == "host twin":
+        part.check("there is a device", False, "expected a GPU, found the host twin: PYFEED_CUDA is set")
+        return 1
+    try:
+        PARTS[name][0](part)
+        nothing_left(part)
+    except BaseException as error:
+        traceback.print_exc()
+        part.check("it runs to its end", False, f"{type(error).__name__}: {error}")
+        return 1
+    return 0
+
+
+# ---- All of them -------------------------------------------------------------------------------------
+
+
+class Report:
+    """gpu.json, which is whole at any time."""
+
+    def __init__(self, file: Path, head: dict[str, Any]) -> None:
+        self.file = file
+        self.found: dict[str, Any] = {**head, "parts": {}}
+
+    def part(self, name: str) -> dict[str, Any]:
+        mine: dict[str, Any] = {"status": "running", "seconds": 0.0, "checks": [], "figures": [], "missing": []}
+        self.found["parts"][name] = mine
+        return mine
+
+    def write(self) -> None:
+        new = self.file.with_suffix(".new")
+        new.write_text(json.dumps(self.found, indent=1) + "\n")
+        new.replace(self.file)
+
+
+def run_part(
+    name: str, seconds: float, options: argparse.Namespace, environment: dict[str, str], report: Report
+) -> None:
+    """A part in a process of its own, to its end or that of its time."""
+    mine = report.part(name)
+    start = time.monotonic()
+    end = start + seconds
+    ours, theirs = os.pipe()
+    command = [sys.executable, __file__, "--part", name, "--fd", str(theirs), "--seconds", str(seconds)]
+    command += ["--out", str(options.out), *["--twin"] * options.twin, *["--quick"] * options.quick]
+    with (options.out / "gpu.log").open("a") as log:
+        log.write(f"\n==== {name}\n")
+        log.flush()
+        process = subprocess.Popen(
+            command, env=environment, stdout=log, stderr=log, pass_fds=(theirs,), start_new_session=True
+        )
+        os.close(theirs)
+    rest = b""
+    with selectors.DefaultSelector() as selector, os.fdopen(ours, "rb", buffering=0) as pipe:
+        selector.register(pipe, selectors.EVENT_READ)
+        while True:
+            ended = process.poll() is not None  # what it has said is in the pipe by now
+            if selector.select(0 if ended else min(0.1, max(0.0, end - time.monotonic()))):
+                rest += pipe.read(1 << 16) or b""
+                *lines, rest = rest.split(b"\n")
+                for line in lines:
+                    said = json.loads(line)
+                    kind = "checks" if "check" in said else "figures" if "figure" in said else "missing"
+                    mine[kind].append(said["missing"] if kind == "missing" else said)
+                if lines:
+                    report.write()
+                    continue
+            if ended or time.monotonic() > end:
+                break
+    status = process.poll()
+    try:
+        os.killpg(process.pid, signal.SIGKILL)  # with all that it may have started
+    except ProcessLookupError:
+        pass
+    process.wait()
+    mine["seconds"] = round(time.monotonic() - start, 2)
+    if status is None:
+        mine["status"] = f"stopped: expected an end within {seconds:.0f} s"
+    else:
+        mine["status"] = "done" if status == 0 else f"ended with status {status}"
+    report.write()
+
+
+def failed(found: dict[str, Any]) -> bool:
+    return found["status"] != "done" or not all(c["right"] for c in found["checks"])
+
+
+def show(name: str, found: dict[str, Any]) -> None:
+    right = sum(c["right"] for c in found["checks"])
+    print(f"\n{name}: {found['status']}, {right} of {len(found['checks'])} checks, {found['seconds']:.1f} s")
+    for why in found["missing"]:
+        print(f"    missing: {why}")
+    for check in found["checks"]:
+        if not check["right"]:
+            print(f"    WRONG: {check['check']}: {check['found']}")
+    for figure in found["figures"]:
+        value = figure["value"]
+        if isinstance(value, list):
+            continue
+        text = f"{value:.3f}" if isinstance(value, float) else str(value)
+        goal = ""
+        if figure["goal"]:
+            goal = f"  goal {figure['goal']}: {'met' if figure['met'] else 'MISSED'}"
+        print(f"    {figure['figure']:<58} {text} {figure['unit']}{goal}".rstrip())
+    sys.stdout.flush()
+
+
+def install(wheel: Path, folder: Path) -> dict[str, str]:
+    """The environment for what is to use the wheel, beside the packages of this Python.
+
+    A folder on the path, no virtual environment: this Python may be in one, whose packages another would not see.
+    """
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    subprocess.run([*pip, "install", "--no-index", "--no-deps", "--target", str(folder), str(wheel)], check=True)
+    paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def machine(environment: dict[str, str]) -> dict[str, Any]:
+    query = [
+        "nvidia-smi",
+        "--query-gpu=name,driver_version,pcie.link.gen.max,pcie.link.width.max",
+        "--format=csv,noheader",
+    ]
+    try:
+        gpus = subprocess.run(query, capture_output=True, text=True, timeout=20).stdout.strip().splitlines()
+    except (OSError, subprocess.TimeoutExpired) as error:
+        gpus = [f"nvidia-smi: {error}"]
+    about = "import pyfeed; print(pyfeed.__version__, pyfeed.__file__)"
+    ours = subprocess.run([sys.executable, "-c", about], capture_output=True, text=True, env=environment)
+    versions = {}
+    for package in ("numpy", "torch", "cupy-cuda12x", "cupy-cuda13x", "jax", "pytest"):
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            pass
+    return {
+        "gpus": gpus,
+        "cores": len(os.sched_getaffinity(0)),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "pyfeed": ours.stdout.split(" ")[0].strip(),
+        **versions,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--wheel", type=Path, help="the wheel to look at; else the package that is installed")
+    parser.add_argument("--out", type=Path, default=Path("build/gpu"), help="the folder for what is found")
+    parser.add_argument("--parts", default=",".join(PARTS), help="only these")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="for all of it")
+    parser.add_argument("--twin", action="store_true", help="without a GPU")
+    parser.add_argument("--quick", action="store_true", help="only so much that every line runs")
+    parser.add_argument("--part", help=argparse.SUPPRESS)
+    parser.add_argument("--fd", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.part:
+        return work(options.part, Part(options.fd, options.twin, options.quick, options.out, options.seconds))
+
+    end = time.monotonic() + options.seconds
+    names = options.parts.split(",")
+    if unknown := [name for name in names if name not in PARTS]:
+        parser.error(f"--parts: expected some of {', '.join(PARTS)}, found {', '.join(unknown)}")
+    if options.wheel and not options.wheel.is_file():
+        parser.error(f"--wheel: expected a file, found {options.wheel}")
+    options.out = options.out.resolve()
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "gpu.log").write_text("")
+    with tempfile.TemporaryDirectory(prefix="pyfeed-gpu-") as folder:
+        environment = install(options.wheel, Path(folder)) if options.wheel else {**os.environ}
+        if options.twin:
+            environment["PYFEED_CUDA"] = "host"
+        here = machine(environment)
+        report = Report(options.out / "gpu.json", {"benchmark": "gpu", "twin": options.twin, "machine": here})
+        print(", ".join(f"{key} {value}" for key, value in here.items()))
+        for name in names:
+            seconds = max(0.0, min(PARTS[name][1], end - time.monotonic()))
+            if seconds < 5 and not options.quick:
+                report.part(name)["status"] = "not run: time is up"
+                report.write()
+            else:
+                run_part(name, seconds, options, environment, report)
+            show(name, report.found["parts"][name])
+    parts = report.found["parts"]
+    wrong = [name for name in names if failed(parts[name])]
+    goals = [f for p in parts.values() for f in p["figures"] if f["met"] is not None]
+    report.found["failed"] = wrong
+    report.write()
+    print(f"\n{len(names) - len(wrong)} of {len(names)} parts are right", end="")
+    print(f", {sum(f['met'] for f in goals)} of {len(goals)} goals are met" if goals else "", end="")
+    print(f"; all of it is in {report.file}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
