@@ -31,11 +31,13 @@ func (r *Ring) sleep(seen uint32) {
 			return
 		}
 	}
+	r.asleep.Store(true)
 	r.head.sleeping.Store(1)
 	if r.head.arrivals.Load() == seen {
 		futexWait(unsafe.Pointer(&r.head.arrivals), seen)
 	}
 	r.head.sleeping.Store(0)
+	r.asleep.Store(false)
 }
 
 // turn does all that can be done now. It answers false when the queue is shut down.
@@ -44,12 +46,22 @@ func (r *Ring) turn() bool {
 	r.mu.Lock()
 	pass, over := r.turned, r.turned == 0
 	r.over = over
+	shut := r.head.gate.Load() != r.gate
+	if shut {
+		r.head.gate.Store(r.gate)
+	}
 	r.mu.Unlock()
 	if pass != m.pass {
 		r.begin(pass)
 	}
 	if over {
 		return false
+	}
+	if shut { // workers may have gone, as if the pass were over
+		r.overwritten("its gate")
+	}
+	if r.spoilt.Swap(false) {
+		r.overwritten("the state of a slot")
 	}
 	r.move(false)
 	r.lookAtWorkers()
@@ -79,10 +91,21 @@ func (r *Ring) begin(pass uint64) {
 			continue
 		}
 		r.revoke(i, s)
-		if s = r.states[i].Load(); kindOf(s) == committed && passOf(s) != pass&0xffff {
-			r.release(i)
+		s = r.states[i].Load()
+		if r.leases[i].whole(s) && passOf(s) != pass&0xffff && kindOf(s) != free && !r.owned(i, s) &&
+			r.states[i].CompareAndSwap(s, stateOf(free, generationOf(s)+1)) {
+			r.freed()
 		}
 	}
+}
+
+// owned says whether there is somebody to make a slot free.
+func (r *Ring) owned(i int, s uint64) bool {
+	if k := kindOf(s); k != writing && k != revoked || workerOf(s) >= workers {
+		return r.leases[i].held.Load() != 0
+	}
+	w := r.workers[workerOf(s)].state.Load()
+	return w&0xff != nobody && w>>8&0xffff == passOf(s)
 }
 
 // revoke takes a slot that is being written back. Its worker will find out, and make it free.
@@ -99,7 +122,10 @@ func (r *Ring) finish(failure error) {
 	}
 	r.move(true)
 	for i := range r.states { // of workers that did not get to say so
-		if s := r.states[i].Load(); kindOf(s) == committed {
+		s := r.states[i].Load()
+		switch {
+		case kindOf(s) != committed:
+		case r.leases[i].whole(s):
 			r.take(i, s)
 			r.lend()
 		}
@@ -113,8 +139,12 @@ func (r *Ring) next() int {
 	for {
 		n := uint64(len(r.cells))
 		cell, lap := &r.cells[m.next%n], m.next/n
-		v := cell.Load()
+		tail, v := r.head.tail.Load(), cell.Load()
 		if v>>40 != lap&0xffffff || v&0xffff == 0 {
+			// Cells before the tail are filled. This one was not: so it is the tail, and empty.
+			if v != cellOf(lap, 0, 0) || tail != m.next {
+				r.reorder()
+			}
 			return -1
 		}
 		// Its worker may not have got there.
@@ -123,11 +153,16 @@ func (r *Ring) next() int {
 		m.next++
 		i := int(v&0xffff) - 1
 		if i >= len(r.states) {
-			continue // somebody wrote into the ring who had no business to
+			r.overwritten("its order")
+			continue
 		}
 		s := r.states[i].Load()
 		if kindOf(s) != committed || generationOf(s) != v>>16&0xffffff {
 			continue // it was found before it was in its cell
+		}
+		if !r.leases[i].whole(s) {
+			r.overwritten("the state of a slot")
+			continue
 		}
 		if passOf(s) != m.pass&0xffff || m.finished {
 			r.release(i)
@@ -140,11 +175,31 @@ func (r *Ring) next() int {
 	}
 }
 
+// reorder begins the order anew, where no worker has been yet. What was in it is found by looking at all slots.
+func (r *Ring) reorder() {
+	m, n := &r.mover, uint64(len(r.cells))
+	lap := m.next/n + 2
+	for i := range r.cells {
+		r.cells[i].Store(cellOf(lap, 0, 0))
+	}
+	m.next = lap * n
+	r.head.tail.Store(m.next)
+	r.overwritten("its order")
+}
+
+// overwritten ends the pass for what somebody wrote into the ring who had no business to.
+func (r *Ring) overwritten(what string) {
+	r.fail(&pyfeed.ProducerError{Who: "a worker process", Message: "it has overwritten parts of the ring: " + what})
+}
+
 // take makes a committed slot the pending tuple. One that is none ends the pass.
 func (r *Ring) take(i int, s uint64) {
-	r.states[i].Store(s&^0xff | consumer)
+	s = s&^0xff | consumer
+	r.states[i].Store(s)
+	r.leases[i].held.Store(s)
 	t, err := r.describe(i)
 	if err != nil {
+		r.leases[i].held.Store(0)
 		r.release(i)
 		r.wrong(workerOf(s), err)
 		return

@@ -36,8 +36,11 @@ type process struct {
 	stop    chan struct{} // ends a watch without a pidfd
 }
 
-// watch is the process of that number and time, watched.
+// watch is the process of that number and time, watched. 0: that which has the number now.
 func (r *Ring) watch(pid int, started uint64) *process {
+	if started == 0 {
+		_, started, _ = processStat(pid)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if p := r.processes[pid]; p != nil && !p.dead.Load() && (started == 0 || p.started == 0 || p.started == started) {
@@ -218,14 +221,27 @@ func (r *Ring) lookAtWorkers() {
 func (r *Ring) lookAt(i int) {
 	m, w := &r.mover, &r.workers[i]
 	s := w.state.Load()
-	pid, current := pidOf(s), s>>8&0xffffff == m.pass&0xffffff
+	p, was := m.present[i], m.entries[i]
+	// Whose an entry is, is the trainer's to change, and no worker goes back.
+	if kind := s & 0xff; p != nil && (s&^0xff != was&^0xff || kind < was&0xff || kind > failed) {
+		r.fail(&pyfeed.ProducerError{Who: workerName(p.pid), Message: "its entry in the ring was overwritten"})
+		if !w.state.CompareAndSwap(s, was) {
+			return
+		}
+		s = was
+	}
+	pid, pass := pidOf(s), s>>8&0xffff
+	current := s>>8&0xffffff == m.pass&0xffffff
 	switch s & 0xff {
 	case attaching, attached:
-		p := m.present[i]
 		if p == nil {
-			p = r.watch(pid, w.started.Load())
-			m.present[i] = p
+			started := uint64(0)
+			if s&0xff == attached { // before, it may be that of whoever had the entry before
+				started = w.started.Load()
+			}
+			p = r.watch(pid, started)
 		}
+		m.present[i], m.entries[i] = p, s
 		if s&0xff == attached && current {
 			m.attached[pid] = true
 		}
@@ -236,7 +252,7 @@ func (r *Ring) lookAt(i int) {
 			r.lookAt(i)
 			return
 		}
-		r.recover(i, s>>8&0xffff)
+		r.recover(i, pass)
 		if s&0xff == attached && current {
 			r.fail(diedWith(pid, p.status, p.known, "it closed its producer"))
 		}
@@ -250,24 +266,44 @@ func (r *Ring) lookAt(i int) {
 			m.attached[pid] = true
 			r.fail(r.failureOf(i, pid))
 		}
+		if r.writes(i, pass) { // another of its threads, still, or until it ends
+			if p == nil {
+				p = r.watch(pid, w.started.Load())
+			}
+			m.present[i], m.entries[i] = p, s
+			if !p.dead.Load() {
+				return
+			}
+			r.recover(i, pass)
+		}
 	default:
-		m.present[i] = nil
-		return
+		if s == nobody {
+			return
+		}
+		r.overwritten("the table of workers")
 	}
 	m.present[i] = nil
+	w.started.Store(0)
 	w.state.Store(nobody)
 }
 
 func (r *Ring) fail(err *pyfeed.ProducerError) { _ = r.queue.Fail(r.mover.pass, err) }
 
-// recover frees the slots that a dead worker was writing. Its number may have been another's before, in another pass.
-func (r *Ring) recover(number int, pass uint64) {
+// writes says whether a worker has slots that it was writing. Its number may have been another's before, in another pass.
+func (r *Ring) writes(number int, pass uint64) bool { return r.each(number, pass, func(int) {}) }
+
+// recover frees the slots that a dead worker was writing.
+func (r *Ring) recover(number int, pass uint64) { r.each(number, pass, r.release) }
+
+func (r *Ring) each(number int, pass uint64, do func(slot int)) (any bool) {
 	for i := range r.states {
 		s := r.states[i].Load()
 		if k := kindOf(s); workerOf(s) == number && passOf(s) == pass && (k == writing || k == revoked) {
-			r.release(i)
+			do(i)
+			any = true
 		}
 	}
+	return any
 }
 
 // failureOf is what a worker says of its error.

@@ -11,6 +11,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"sync"
@@ -53,12 +54,15 @@ type Ring struct {
 	unregister func()
 	references atomic.Int32 // the mover, and each slot with the consumer
 
+	asleep   atomic.Bool  // the mover; workers have a word in the ring for it, which a broken one may have overwritten
+	spoilt   atomic.Bool  // a slot that came back was not the consumer's any more
 	lent     atomic.Int32 // slots with the consumer, or in the queue
 	holding  atomic.Bool  // the mover waits for one of them to come back, or for
 	starving atomic.Bool  // a consumer that found the queue empty
 
 	mu        sync.Mutex // guards what follows, which others ask of the mover
 	turned    uint64     // the pass that is open; 0: none any more
+	gate      uint32     // what the ring's has to be
 	ending    bool       // it is to end
 	failure   error
 	expected  uint32
@@ -79,6 +83,7 @@ type mover struct {
 	worker   int // that committed it
 	done     uint32
 	present  [workers]*process // by number in the table
+	entries  [workers]uint64   // what the table said of them
 	attached map[int]bool      // process ids seen in this pass
 	mapped   []int             // of each slot: how many of its bytes have pages here
 }
@@ -87,8 +92,21 @@ type mover struct {
 type lease struct {
 	ring   *Ring
 	slot   int
+	held   atomic.Uint64 // the slot's state while the consumer has it, with `returning` when it gives it back; else 0
 	buffer memory.Buffer
 	lod    *memory.Buffer
+}
+
+const returning = 0x80 // in the low byte
+
+// whole answers false for a slot that the consumer has, whose state somebody has changed to s, and puts it right.
+func (l *lease) whole(s uint64) bool {
+	held := l.held.Load()
+	if held == 0 || held&returning != 0 || s == held {
+		return true
+	}
+	l.ring.states[l.slot].CompareAndSwap(s, held)
+	return false
 }
 
 // GiveBack gives the slot back to the workers.
@@ -99,7 +117,15 @@ func (l *lease) GiveBack() {
 		l.lod = nil
 	}
 	r.lent.Add(-1)
-	r.release(l.slot)
+	held := l.held.Load()
+	l.held.Store(held | returning)
+	if r.states[l.slot].CompareAndSwap(held, stateOf(free, generationOf(held)+1)) {
+		r.freed()
+	} else {
+		r.spoilt.Store(true)
+		r.kick()
+	}
+	l.held.CompareAndSwap(held|returning, 0)
 	if r.holding.Load() {
 		r.kick()
 	}
@@ -165,7 +191,8 @@ func (r *Ring) create(o Options) (err error) {
 	_ = unix.Madvise(slots, unix.MADV_HUGEPAGE) // advice
 	r.at, r.head = h, (*header)(unsafe.Pointer(&data[0]))
 	r.head.constants = h
-	r.head.gate.Store(gateOf(1))
+	r.gate = gateOf(1)
+	r.head.gate.Store(r.gate)
 	specs := view[spec](data, h.specsAt, len(o.Slots))
 	for i, s := range o.Slots {
 		specs[i] = spec{dtype: int32(s.DType), rank: int32(len(s.Dims)), lodLevels: uint32(s.LoDLevels)}
@@ -244,6 +271,9 @@ func (r *Ring) Exited(pid int, status int32) {
 // Starved implements pyfeed.Feed.
 func (r *Ring) Starved() {
 	r.starving.Store(true)
+	if r.head.blocked.Load() == 0 { // unless that was overwritten while some slept, whom nobody else would wake
+		futexWake(unsafe.Pointer(&r.head.frees), 1)
+	}
 	if r.holding.Load() {
 		r.kick()
 	}
@@ -274,11 +304,13 @@ func (r *Ring) Turned(pass uint64) {
 	}
 	r.turned, r.ending, r.failure, r.expected = pass, false, nil, 0
 	clear(r.told)
+	maps.DeleteFunc(r.processes, func(_ int, p *process) bool { return p.dead.Load() && p.settled.Load() })
 	r.shut(gate)
 }
 
-// shut sets the gate, and has everybody look at it.
+// shut sets the gate, and has everybody look at it. It is for the holder of the lock.
 func (r *Ring) shut(gate uint32) {
+	r.gate = gate
 	r.head.gate.Store(gate)
 	r.head.frees.Add(1)
 	futexWake(unsafe.Pointer(&r.head.frees), math.MaxInt32)
@@ -288,7 +320,7 @@ func (r *Ring) shut(gate uint32) {
 // kick has the mover look around.
 func (r *Ring) kick() {
 	r.head.arrivals.Add(1)
-	if r.head.sleeping.Load() != 0 {
+	if r.asleep.Load() {
 		futexWake(unsafe.Pointer(&r.head.arrivals), 1)
 	}
 }
@@ -296,6 +328,11 @@ func (r *Ring) kick() {
 // release makes a slot free.
 func (r *Ring) release(i int) {
 	r.states[i].Store(stateOf(free, generationOf(r.states[i].Load())+1))
+	r.freed()
+}
+
+// freed wakes a worker that waits for a slot.
+func (r *Ring) freed() {
 	r.head.frees.Add(1)
 	if r.head.blocked.Load() != 0 {
 		futexWake(unsafe.Pointer(&r.head.frees), 1)

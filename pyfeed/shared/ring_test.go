@@ -461,6 +461,85 @@ func TestKilledWhileAttaching(t *testing.T) {
 	b.expectEnd()
 }
 
+// The entry of one that attaches may hold what is known of somebody else.
+func TestAnEntryThatWasUsedBefore(t *testing.T) {
+	b := newBench(t, 2, 4096)
+	b.ring.Expect(4)
+	b.start().attach().do("end")
+	entry := &b.ring.workers[0]
+	for entry.state.Load() != nobody {
+		time.Sleep(time.Millisecond)
+	}
+	entry.started.Store(1)
+	slow := b.start("attaching")
+	slow.do("open")
+	slow.send("attach")
+	if a := slow.answer(); a != "stopped" {
+		t.Fatal(a)
+	}
+	other := b.start().attach()
+	b.seen(other) // and those before it in the table
+	third := b.start().attach()
+	b.seen(third)
+	if pid := pidOf(entry.state.Load()); pid != slow.cmd.Process.Pid {
+		t.Fatalf("the entry of process %d is that of %d", slow.cmd.Process.Pid, pid)
+	}
+	slow.do("go on")
+	for i, c := range []*child{slow, other, third} {
+		c.do("push %d 1", i)
+		b.expect(int64(i))
+		c.do("end")
+	}
+	b.expectEnd()
+}
+
+// seen waits until the trainer has heard of a worker.
+func (b *bench) seen(c *child) {
+	for {
+		b.ring.mu.Lock()
+		p := b.ring.processes[c.cmd.Process.Pid]
+		b.ring.mu.Unlock()
+		if p != nil {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestAttachingToOnePassOnly(t *testing.T) {
+	b := newBench(t, 2, 4096)
+	c := b.start()
+	c.do("open")
+	c.do("attach 1")
+	c.do("end")
+	if _, _, err := b.queue.Reopen(); err != nil {
+		t.Fatal(err)
+	}
+	c.send("attach 1")
+	if a, want := c.answer(), "4 pass 1 of the queue is over, it is at pass 2"; a != want {
+		t.Errorf("expected %q, found %q", want, a)
+	}
+	c.do("attach 2")
+}
+
+// What one thread of a worker is writing when another fails comes back, at the latest when the process ends.
+func TestAWorkerFailsWhileItWrites(t *testing.T) {
+	for _, end := range []func(*child){(*child).kill, func(c *child) { c.do("abandon") }} {
+		b := newBench(t, 2, 4096)
+		c := b.start().attach()
+		c.do("reserve 10")
+		c.do("fail")
+		if _, err := b.pop(); err == nil || !strings.Contains(err.Error(), "no such file") {
+			t.Errorf("found %v", err)
+		}
+		if _, _, err := b.queue.Reopen(); err != nil {
+			t.Fatal(err)
+		}
+		end(c)
+		b.allFree()
+	}
+}
+
 func TestOneOfTwoDies(t *testing.T) {
 	b := newBench(t, 8, 4096)
 	one, two := b.start().attach(), b.start().attach()
@@ -717,6 +796,159 @@ func TestABrokenWorker(t *testing.T) {
 			t.Errorf("expected %q, found %v", test.want, err)
 		}
 	}
+}
+
+// A broken worker may write anywhere in the ring. The consumer hears of it, the trainer does not hang, and the next
+// pass is as any.
+func TestAnOverwrittenRing(t *testing.T) {
+	const broken = "a worker process failed: it has overwritten parts of the ring: "
+	entry := func(change func(state uint64) uint64) func(*bench, *child) {
+		return func(b *bench, c *child) {
+			b.seen(c)
+			b.asleep()
+			w := &b.ring.workers[0].state
+			w.Store(change(w.Load()))
+			c.kill()
+		}
+	}
+	pushes := func(change func(*Ring)) func(*bench, *child) {
+		return func(b *bench, c *child) {
+			b.asleep()
+			change(b.ring)
+			c.send("push 1 1")
+			c.answer()
+		}
+	}
+	for _, test := range []struct {
+		what  string
+		spoil func(*bench, *child)
+		want  string
+	}{
+		{"the trainer's sleep, then a death", func(b *bench, c *child) {
+			b.seen(c)
+			b.asleep()
+			b.ring.head.sleeping.Store(0)
+			c.kill()
+		}, "worker process %d failed: it was killed by signal 9, SIGKILL"},
+		{"the trainer's sleep, then work", func(b *bench, c *child) {
+			b.seen(c)
+			b.asleep()
+			b.ring.head.sleeping.Store(0)
+			c.send("many 0 5 1") // one more than there are slots
+			b.expect(0, 1, 2, 3, 4)
+			c.answer()
+			c.do("fail")
+		}, "worker process %d failed: ValueError: no such file"},
+		{"how many workers sleep", func(b *bench, c *child) {
+			c.send("many 0 9 1")
+			b.blocked(1)
+			b.ring.head.blocked.Store(0)
+			b.expect(0, 1, 2, 3, 4, 5, 6, 7, 8)
+			c.answer()
+			c.do("fail")
+		}, "worker process %d failed: ValueError: no such file"},
+		{"the entry of a worker", entry(func(uint64) uint64 { return 0 }), "worker process %d failed: its entry in the ring was overwritten"},
+		{"its process", entry(func(s uint64) uint64 { return s&0xffffffff | 1<<32 }), "worker process %d failed: its entry in the ring was overwritten"},
+		{"its state", entry(func(s uint64) uint64 { return s | 0x77 }), "worker process %d failed: its entry in the ring was overwritten"},
+		{"an empty entry", func(b *bench, c *child) {
+			b.ring.workers[9].state.Store(0x77)
+			other := b.start()
+			other.do("open")
+			other.send("attach")
+			other.answer()
+		}, broken + "the table of workers"},
+		{"a cell", pushes(func(r *Ring) { r.cells[0].Store(0x555555<<40 | 1) }), broken + "its order"},
+		{"a cell of no slot", pushes(func(r *Ring) { r.cells[0].Store(0x7000) }), broken + "its order"},
+		{"the tail, by much", pushes(func(r *Ring) { r.head.tail.Store(0x7777777777777777) }), broken + "its order"},
+		{"the tail, by one", pushes(func(r *Ring) { r.head.tail.Store(1) }), broken + "its order"},
+		{"the gate", func(b *bench, c *child) {
+			b.ring.Expect(1)
+			b.asleep()
+			b.ring.head.gate.Or(closedGate)
+			c.send("push 1 1")
+			if a := c.answer(); !strings.HasPrefix(a, "4 the queue is closed") {
+				b.Error(a)
+			}
+			c.do("end")
+		}, broken + "its gate"},
+		{"a slot that the consumer has", func(b *bench, c *child) {
+			c.do("push 1 1")
+			held, err := b.pop()
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ring.states[0].Store(free)
+			c.do("push 2 1")
+			for b.queue.Info().Closed == false {
+				time.Sleep(time.Millisecond)
+			}
+			held.Release()
+		}, broken + "the state of a slot"},
+		{"a slot that comes back", func(b *bench, c *child) {
+			c.do("push 1 1")
+			held, err := b.pop()
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ring.states[0].Store(writing | 77<<8)
+			held.Release()
+		}, broken + "the state of a slot"},
+	} {
+		t.Run(test.what, func(t *testing.T) {
+			b := newBench(t, 4, 4096)
+			c := b.start().attach()
+			test.spoil(b, c)
+			tuple, err := b.pop()
+			for ; err == nil; tuple, err = b.pop() {
+				tuple.Release()
+			}
+			want := test.want
+			if strings.Contains(want, "%d") {
+				want = fmt.Sprintf(want, c.cmd.Process.Pid)
+			}
+			if err.Error() != want {
+				t.Fatalf("expected %q, found %v", want, err)
+			}
+			c.kill()
+			if _, _, err := b.queue.Reopen(); err != nil {
+				t.Fatal(err)
+			}
+			b.allFree()
+			c = b.start().attach()
+			b.ring.Expect(1)
+			for i := range 20 {
+				c.do("push %d 100", i)
+				b.expect(int64(i))
+			}
+			c.do("end")
+			b.expectEnd()
+		})
+	}
+}
+
+// asleep waits until the mover is.
+func (b *bench) asleep() {
+	for b.ring.head.sleeping.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// A worker that the trainer's word does not reach any more does not wait for it for ever.
+func TestAnOverwrittenOrderEndsWithThePass(t *testing.T) {
+	b := newBench(t, 4, 4096)
+	c := b.start("committed").attach()
+	c.send("push 1 1")
+	if a := c.answer(); a != "stopped" {
+		t.Fatal(a)
+	}
+	b.queue.Close(0)
+	b.expect(1)
+	b.expectEnd()
+	b.asleep()
+	for i := range b.ring.cells {
+		b.ring.cells[i].Store(0x555555<<40 | 1)
+	}
+	c.do("go on")
 }
 
 func FuzzDescriptors(f *testing.F) {

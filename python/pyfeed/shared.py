@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import threading
 import time
@@ -14,7 +15,7 @@ import numpy.typing as npt
 
 from . import _exit, _native, unique_name
 from ._errors import Error, InvalidArgument, SlotCountError, StateError
-from .place import CPUPlace, Place
+from .place import Place, one
 from .queue import PyArrayFeedQueue
 from .readers import Reader, _erase
 from .scope import Scope, global_scope
@@ -104,12 +105,17 @@ class SharedFeedQueue(PyArrayFeedQueue):
         )
         if slot_bytes is None:
             slot_bytes = _bytes_of(slots)
-        scope = global_scope() if scope is None else scope
+        ring_slots, slot_bytes = _number("ring_slots", ring_slots, 4096), _number("slot_bytes", slot_bytes, 2**40)
+        place = one(place)
+        if scope is None:
+            scope = global_scope()
+        elif not isinstance(scope, Scope):
+            raise TypeError(f"scope: expected a Scope, found {scope!r}")
         name = unique_name.of_process("shared_feed_queue") if name is None else name
         queue: SharedFeedQueue
         queue, fd = scope._use(
             name,
-            lambda var: _native._shared_init(cls, var, slots, ring_slots, slot_bytes, place or CPUPlace()),
+            lambda var: _native._shared_init(cls, var, slots, ring_slots, slot_bytes, place),
             make=True,
         )
         queue._fd, queue._scope, queue._name, queue._made, queue._started = fd, scope, name, None, (0, 0)
@@ -147,10 +153,11 @@ class SharedFeedQueue(PyArrayFeedQueue):
         return producer
 
     def expect(self, num_workers: int) -> None:
-        """Have the current pass end when so many workers have closed their producers. `start` does that."""
-        if num_workers < 1:
-            raise InvalidArgument(f"num_workers: expected at least 1, found {num_workers}")
-        _native._shared_expect(self.handle, num_workers)
+        """Have the current pass end when so many workers have closed their producers. `start` does that.
+
+        One that closes and attaches again in the same pass counts twice.
+        """
+        _native._shared_expect(self.handle, _number("num_workers", num_workers, 2**31))
 
     def exited(self, pid: int, exit_status: int) -> None:
         """Tell how a worker has ended that is not this process's child, for the `WorkerError`.
@@ -176,8 +183,9 @@ class SharedFeedQueue(PyArrayFeedQueue):
     ) -> list[BaseProcess]:
         """Run ``target(producer, worker, *args)`` in processes, for ``worker`` from 0 to ``num_workers - 1``.
 
-        The pass ends when all have returned. An exception in one fails it, and so does the death of one. A worker
-        whose queue takes no more ends without a word.
+        The pass ends when all have returned. An exception in one fails it, and so does the death of one, or a process
+        that cannot be started; `reopen` begins the next. A worker whose queue takes no more, or is at another pass by
+        the time that the worker gets there, ends without a word.
 
         Parameters
         ----------
@@ -202,14 +210,14 @@ class SharedFeedQueue(PyArrayFeedQueue):
 
         from pyfeed_worker._producer import _run
 
-        if num_workers < 1:
-            raise InvalidArgument(f"num_workers: expected at least 1, found {num_workers}")
+        num_workers = _number("num_workers", num_workers, 2**31)
         stats = self.stats()
         pass_id = stats["pass_id"]
         if stats["closed"]:
             raise StateError(f"start: pass {pass_id} has ended: reopen() begins the next")
         context = multiprocessing.get_context(method)
         producer = self.producer()
+        producer._pass = pass_id  # late ones are not to join the next
         before = self._started[1] if self._started[0] == pass_id else 0
         self._started = (pass_id, before + num_workers)
         self.expect(before + num_workers)
@@ -229,11 +237,28 @@ class SharedFeedQueue(PyArrayFeedQueue):
             except Error:
                 pass  # it propagates from here anyway
             raise
+        if not daemon:  # multiprocessing waits for them at exit, and they for the queue
+            self._end_at_exit()
         endings = [_Ending(p, ours=method != "forkserver") for p in processes]
         threading.Thread(
             target=_watch, args=(weakref.ref(self), pass_id, endings), name="pyfeed-workers", daemon=True
         ).start()
         return processes
+
+    def _end_at_exit(self) -> None:
+        from multiprocessing.util import Finalize
+
+        queue = weakref.ref(self)
+
+        def end() -> None:
+            q = queue()
+            if q is not None:
+                try:
+                    q.close()
+                except Error:
+                    pass  # it is shut down
+
+        Finalize(self, end, exitpriority=1000)
 
     def __reduce__(self) -> Any:
         raise StateError("a SharedFeedQueue stays in its process: send its producer() to the workers")
@@ -244,6 +269,18 @@ class SharedFeedQueue(PyArrayFeedQueue):
         return f"<SharedFeedQueue {s['size']}/{self.capacity()} tuples, pass {s['pass_id']}{closed}>"
 
 
+def _number(what: str, n: int, most: int) -> int:
+    try:
+        n = operator.index(n)
+    except TypeError:
+        raise TypeError(f"{what}: expected a whole number, found {n!r}") from None
+    if not 1 <= n <= most:
+        raise InvalidArgument(
+            f"{what}: expected 1 to {most if most < 10000 else f'2^{most.bit_length() - 1}'}, found {n}"
+        )
+    return n
+
+
 def _bytes_of(slots: Sequence[tuple[Any, tuple[int, ...], int]]) -> int:
     """What a tuple takes, if that can be said."""
     total = 0
@@ -251,7 +288,7 @@ def _bytes_of(slots: Sequence[tuple[Any, tuple[int, ...], int]]) -> int:
         if dtype is None or levels or any(n < 0 for n in dims):
             raise InvalidArgument(
                 f"slot_bytes: expected a number, since a tuple may be of any size: slot {i} is {dtype or 'any dtype'}, "
-                f"dims {list(dims)}"
+                f"dims {list(dims)}, {levels} levels of detail"
             )
         item = 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
         size = item * int(np.prod(dims, dtype=object))

@@ -36,6 +36,7 @@ class Producer:
 
     _fd = -1
     _lender: tuple[int, int] | None = None  # whose descriptor any process may open
+    _pass = 0  # the only one that it is for; 0: whichever there is
 
     def __init__(self, fd: int) -> None:
         self._fd = os.dup(fd)
@@ -49,6 +50,8 @@ class Producer:
     def attach(self) -> None:
         """Become a worker of the current pass, which the first push does otherwise; again, after `close`.
 
+        Whoever closes and attaches again in the same pass is another worker, for the queue's ``expect``.
+
         Raises
         ------
         QueueClosed
@@ -57,6 +60,7 @@ class Producer:
             This is the trainer's own process.
         """
         self._closed = self._failed = False
+        self._pass = 0
         self._attached()
 
     def _mapped(self) -> _native.Ring:
@@ -69,7 +73,7 @@ class Producer:
         if not ring.attached():
             if self._closed:
                 raise StateError("the producer is closed: attach() begins anew")
-            ring.attach()
+            ring.attach(self._pass)
         return ring
 
     def push(self, arrays: Sequence[Any], *, timeout: float | None = None) -> None:
@@ -104,7 +108,8 @@ class Producer:
         """A tuple to be written in place: a context manager that gives its arrays, and pushes them at its end.
 
         They lie in the memory that the trainer reads, so nothing is copied. They hold whatever was there before. An
-        exception in the block drops the tuple. After the block they cannot be written any more.
+        exception in the block drops the tuple. After the block they cannot be written any more; views of them that
+        were made in the block must not be, since the consumer has the memory.
 
         Parameters
         ----------
@@ -157,13 +162,20 @@ class Producer:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if error is None or (isinstance(error, SystemExit) and not error.code):
-            self.close()
-        elif not isinstance(error, SystemExit):  # the trainer hears of a status by itself
             try:
-                if not self._closed:
-                    self.fail(error)
-            except Error:
-                pass  # it propagates from here anyway
+                self.close()
+            except BaseException as own:
+                self._told_of(own)
+                raise
+        elif not isinstance(error, SystemExit):  # the trainer hears of a status by itself
+            self._told_of(error)
+
+    def _told_of(self, error: BaseException) -> None:
+        try:
+            if not self._closed:
+                self.fail(error)
+        except Error:
+            pass  # it propagates from here anyway
 
     def __reduce__(self) -> tuple[Callable[..., Producer], tuple[Any, ...]]:
         from multiprocessing import context
@@ -171,9 +183,9 @@ class Producer:
         if context.get_spawning_popen() is not None:
             from multiprocessing.reduction import DupFd
 
-            return _inherited, (DupFd(self._fd),)
+            return _inherited, (DupFd(self._fd), self._pass)
         pid, fd = self._lender or (os.getpid(), self._fd)
-        return _borrowed, (pid, fd, self._mapped().identity)
+        return _borrowed, (pid, fd, self._mapped().identity, self._pass)
 
     def __del__(self) -> None:
         if self._fd >= 0:
@@ -266,7 +278,7 @@ def _told(exception: BaseException) -> tuple[str, str, str]:
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     try:
         message = str(exception)
-    except Exception:
+    except BaseException:
         message = "<its str() failed>"
     text = "".join(traceback.format_exception(kind, exception, exception.__traceback__))
     return _for_c(name), _for_c(message), _for_c(text)
@@ -277,16 +289,18 @@ def _for_c(text: str) -> str:
     return text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _inherited(fd: Any) -> Producer:
+def _inherited(fd: Any, pass_id: int) -> Producer:
     """In a process that multiprocessing starts, with a descriptor of its own."""
     own = fd.detach()
     try:
-        return Producer(own)
+        producer = Producer(own)
     finally:
         os.close(own)
+    producer._pass = pass_id
+    return producer
 
 
-def _borrowed(pid: int, fd: int, identity: bytes) -> Producer:
+def _borrowed(pid: int, fd: int, identity: bytes, pass_id: int) -> Producer:
     """In any process, through that which has pickled the producer."""
     try:
         own = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
@@ -304,7 +318,7 @@ def _borrowed(pid: int, fd: int, identity: bytes) -> Producer:
         same = False
     if not same:
         raise StateError(f"process {pid}, which this producer is of, does not have its queue any more")
-    producer._lender = (pid, fd)
+    producer._lender, producer._pass = (pid, fd), pass_id
     return producer
 
 

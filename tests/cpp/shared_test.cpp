@@ -110,7 +110,7 @@ pf_status push_number(pfw_producer *producer, int64_t n) {
 TEST_F(Shared, ATupleIsCopiedOnceAndNotByTheConsumer) {
     EXPECT_STATUS(PF_OK, pf_shared_queue_expect(queue, 1, nullptr));
     worker([](pfw_producer *p) {
-        int failed = pfw_attach(p, nullptr);
+        int failed = pfw_attach(p, 0, nullptr);
         for (int64_t i = 0; i < 100; i++) failed |= push_number(p, i);
         return failed | pfw_end(p, nullptr);
     });
@@ -130,7 +130,7 @@ TEST_F(Shared, InPlace) {
         t[1].dims = &dim;
         void *data[2];
         pfw_slot slot;
-        if (pfw_attach(p, nullptr) || pfw_reserve(p, t, 2, nullptr, &slot, data, nullptr)) return 1;
+        if (pfw_attach(p, 0, nullptr) || pfw_reserve(p, t, 2, nullptr, &slot, data, nullptr)) return 1;
         pfw_abandon(p, &slot);
         if (pfw_reserve(p, t, 2, nullptr, &slot, data, nullptr)) return 1;
         *static_cast<int64_t *>(data[0]) = 1;
@@ -142,7 +142,7 @@ TEST_F(Shared, InPlace) {
 
 TEST_F(Shared, AKilledWorkerIsNamed) {
     const pid_t child = worker([](pfw_producer *p) {
-        if (pfw_attach(p, nullptr) || push_number(p, 0)) return 1;
+        if (pfw_attach(p, 0, nullptr) || push_number(p, 0)) return 1;
         for (;;) pause();
     });
     expect_numbers(0, 1);
@@ -151,7 +151,7 @@ TEST_F(Shared, AKilledWorkerIsNamed) {
 }
 
 TEST_F(Shared, ADeathIsAnExceptionOfItsOwn) {
-    const pid_t child = worker([](pfw_producer *p) { return pfw_attach(p, nullptr) ? 1 : 5; });
+    const pid_t child = worker([](pfw_producer *p) { return pfw_attach(p, 0, nullptr) ? 1 : 5; });
     ASSERT_EQ(PF_OK, pf_retain(queue, nullptr));
     const auto consumer = pyfeed::Queue::adopt(queue);
     try {
@@ -165,7 +165,7 @@ TEST_F(Shared, ADeathIsAnExceptionOfItsOwn) {
 }
 
 TEST_F(Shared, AnExitStatusIsTold) {
-    expect_death(worker([](pfw_producer *p) { return pfw_attach(p, nullptr) ? 1 : 3; }), 3);
+    expect_death(worker([](pfw_producer *p) { return pfw_attach(p, 0, nullptr) ? 1 : 3; }), 3);
 }
 
 TEST_F(Shared, WhoeverKnowsTells) {
@@ -175,7 +175,7 @@ TEST_F(Shared, WhoeverKnowsTells) {
 
 TEST_F(Shared, AFailureIsTold) {
     worker([](pfw_producer *p) {
-        return pfw_attach(p, nullptr) | pfw_fail(p, "std::logic_error", "no", "main", nullptr);
+        return pfw_attach(p, 0, nullptr) | pfw_fail(p, "std::logic_error", "no", "main", nullptr);
     });
     CError err;
     EXPECT_STATUS(PF_FAILED, pop(&err));

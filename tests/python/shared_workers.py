@@ -41,6 +41,20 @@ def raises(producer: Producer, worker: int, after: int) -> None:
     raise KeyError("no such key \N{SNOWMAN}")
 
 
+def ones(producer: Producer, worker: int, number: int) -> None:
+    for _ in range(number):
+        producer.push((np.ones(2),))
+
+
+def leaves_a_slot_open(producer: Producer, worker: int) -> None:
+    global _open
+    _open = producer.slot()
+    _open.__enter__()
+
+
+_open: Any = None
+
+
 def closes_and_raises(producer: Producer, worker: int) -> None:
     producer.push((np.zeros(2),))
     producer.close()

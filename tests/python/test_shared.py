@@ -468,14 +468,15 @@ def test_workers_hear_of_the_end_of_the_trainer() -> None:
     assert set(os.listdir("/dev/shm")) == before
 
 
-def test_nothing_is_left_of_a_trainer_that_ends_while_workers_push() -> None:
-    program = """
+@pytest.mark.parametrize("daemon", [True, False])
+def test_nothing_is_left_of_a_trainer_that_ends_while_workers_push(daemon: bool) -> None:
+    program = f"""
     import multiprocessing, numpy as np, pyfeed
     queue = pyfeed.SharedFeedQueue([(2,)], slot_bytes=4096, ring_slots=2)
     def work(producer, worker):
         while True:
             producer.push((np.zeros(2),))
-    processes = queue.start(work, num_workers=2, method="fork")
+    processes = queue.start(work, num_workers=2, method="fork", daemon={daemon})
     queue.pop()
     print(*(p.pid for p in processes), flush=True)
     """
@@ -485,11 +486,32 @@ def test_nothing_is_left_of_a_trainer_that_ends_while_workers_push() -> None:
     wait_until(lambda: not any(os.path.exists(f"/proc/{p}") for p in pids))
 
 
+def test_workers_that_come_late_do_not_join_the_next_pass() -> None:
+    queue = queue_of()
+    queue.start(workers.raises, (0,), num_workers=2)
+    queue.close()
+    queue.reopen()
+    late = queue.start(workers.ones, (5,), num_workers=2)
+    assert len(list(queue)) == 10
+    assert end(late) == [0, 0]
+
+
+def test_a_slot_that_is_left_open_is_told_of() -> None:
+    queue = queue_of(dtypes=["float64"])
+    processes = queue.start(workers.leaves_a_slot_open)
+    error = error_of(pyfeed.ProducerError, queue.pop)
+    assert error.cause_type == "pyfeed_worker.StateError"
+    assert "1 slot is still being written" in str(error)
+    assert end(processes) == [1]
+
+
 def test_arguments() -> None:
     refused: list[tuple[str, dict[str, Any]]] = [
         ("slot_bytes: expected a number, since a tuple may be of any size: slot 0 is any dtype", {"slot_bytes": None}),
         ("ring_slots: expected 1 to 4096, found 0", {"ring_slots": 0}),
-        ("ring_slots: expected at least 1, found -1", {"ring_slots": -1}),
+        ("ring_slots: expected 1 to 4096, found -1", {"ring_slots": -1}),
+        (f"ring_slots: expected 1 to 4096, found {2**70}", {"ring_slots": 2**70}),
+        (f"slot_bytes: expected 1 to 2\\^40, found {2**64}", {"slot_bytes": 2**64}),
         ("slot_bytes: expected 1 to 2\\^40, found 0", {"slot_bytes": 0}),
         ("dtypes: expected 1, one a slot, found 2", {"dtypes": ["int8", "int8"]}),
     ]
@@ -499,8 +521,13 @@ def test_arguments() -> None:
     queue = SharedFeedQueue([(3, 5), ()], ["float32", "bfloat16"], ring_slots=3, scope=Scope())
     assert queue.capacity() == 3
     assert repr(queue) == "<SharedFeedQueue 0/3 tuples, pass 1>"
-    with pytest.raises(pyfeed.InvalidArgument):
-        queue.expect(0)
+    for number in (0, 2**32 + 1):
+        with pytest.raises(pyfeed.InvalidArgument, match=f"num_workers: expected 1 to 2\\^31, found {number}"):
+            queue.expect(number)
+    for what, kind in (("place", "Place"), ("scope", "Scope")):
+        wrong: dict[str, Any] = {what: 3}
+        with pytest.raises(TypeError, match=f"{what}: expected a {kind}, found 3"):
+            queue_of(**wrong)
     with pytest.raises(pyfeed.InvalidArgument):
         queue.start(workers.count, num_workers=0)
 

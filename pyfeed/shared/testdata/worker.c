@@ -1,6 +1,6 @@
 /* A worker for tests. It does what its standard input says, a word a line, and answers each with a line. Its ring is
- * descriptor 3. With an argument, it stops for good at the step of that name, having said so; with a second, only when
- * it has come there so often before. */
+ * descriptor 3. With an argument, it stops at the step of that name, says so, and goes on with the next line; with a
+ * second, only when it has come there so often before. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -19,7 +19,9 @@ void pfw_step(const char *name) {
     if (!stop_at || strcmp(name, stop_at) != 0 || before-- > 0) return;
     printf("stopped\n");
     fflush(stdout);
-    for (;;) pause();
+    stop_at = NULL;
+    char line[256];
+    while (!fgets(line, sizeof line, stdin)) pause();
 }
 
 static void say(pf_status status, const pfw_error *err) {
@@ -70,7 +72,7 @@ int main(int argc, char **argv) {
         if (!strcmp(word, "open"))
             say(pfw_open(3, &p, &err), &err);
         else if (!strcmp(word, "attach"))
-            say(pfw_attach(p, &err), &err);
+            say(pfw_attach(p, (uint32_t)a, &err), &err);
         else if (!strcmp(word, "push"))
             say(push(p, a, (size_t)b, NULL, &err), &err);
         else if (!strcmp(word, "try")) {

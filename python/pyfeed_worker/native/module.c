@@ -136,9 +136,12 @@ static void ring_dealloc(ring *self) {
     Py_DECREF((PyObject *)type);
 }
 
-static PyObject *ring_attach(ring *self, PyObject *Py_UNUSED(unused)) {
+/* attach(pass): 0 for whichever it is */
+static PyObject *ring_attach(ring *self, PyObject *pass) {
+    unsigned long number = PyLong_AsUnsignedLong(pass);
+    if (number == (unsigned long)-1 && PyErr_Occurred()) return NULL;
     pfw_error err;
-    return answer_(pfw_attach(self->producer, &err), &err);
+    return answer_(pfw_attach(self->producer, (uint32_t)number, &err), &err);
 }
 
 static PyObject *ring_attached(ring *self, PyObject *Py_UNUSED(unused)) {
@@ -345,7 +348,7 @@ static PyObject *ring_ring_slots(ring *self, void *Py_UNUSED(unused)) {
 }
 
 static PyMethodDef ring_methods[] = {
-    {"attach", (PyCFunction)ring_attach, METH_NOARGS, NULL},
+    {"attach", (PyCFunction)ring_attach, METH_O, NULL},
     {"attached", (PyCFunction)ring_attached, METH_NOARGS, NULL},
     {"end", (PyCFunction)ring_end, METH_NOARGS, NULL},
     {"fail", (PyCFunction)ring_fail, METH_VARARGS, NULL},

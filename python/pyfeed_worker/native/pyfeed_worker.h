@@ -37,9 +37,10 @@ pf_status pfw_open(int fd, pfw_producer **out, pfw_error *err);
 /* Unmaps it. A worker that is attached and has not ended its part is, for the trainer, still at work. NULL is fine. */
 void pfw_free(pfw_producer *p);
 
-/* Makes this process a worker of the queue's current pass. Twice is fine. PF_CLOSED if the queue takes no more, or the
- * trainer is gone; PF_STATE in the trainer's own process. */
-pf_status pfw_attach(pfw_producer *p, pfw_error *err);
+/* Makes this process a worker of the queue's current pass, which has to be number `pass`; 0: whichever it is. Twice is
+ * fine. PF_CLOSED if the queue takes no more, or is at another pass, or the trainer is gone; PF_STATE in the trainer's
+ * own process. */
+pf_status pfw_attach(pfw_producer *p, uint32_t pass, pfw_error *err);
 /* Whether this process is one. */
 int pfw_attached(const pfw_producer *p);
 /* Ends this worker's part well. PF_STATE while a slot is being written. */

@@ -41,6 +41,8 @@ void pfw_step(const char *name);
 /* Sleeps are this long at most where there is no other way to hear of the trainer's death. */
 enum { SLICE_MS = 20 };
 
+enum { LEAVING = 1 << 30 };
+
 struct pfw_producer {
     pfw_header *h;
     size_t size;
@@ -52,7 +54,7 @@ struct pfw_producer {
 
     int worker; /* number in the table, or -1 */
     uint32_t gate;
-    uint32_t writing; /* slots */
+    uint32_t writing; /* slots, or from LEAVING on */
     unsigned life;    /* of this process, as `lives` when it attached */
 
     /* Looks out for the end of the trainer. */
@@ -99,6 +101,10 @@ static pf_status trainer_gone(pfw_error *err) {
     return PF_CLOSED;
 }
 
+static pf_status another_pass(uint32_t pass, uint32_t gate, pfw_error *err) {
+    return fail(err, PF_CLOSED, -1, "pass %u of the queue is over, it is at pass %u", pass, gate >> 1);
+}
+
 /* ---- Futexes: shared, not private ---- */
 
 static void futex_wake(uint32_t *word, int n) { syscall(SYS_futex, word, FUTEX_WAKE, n, NULL, NULL, 0); }
@@ -115,6 +121,13 @@ static int64_t now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+/* Something rare happened that the trainer wants to know, whatever `sleeping` says. */
+static void tell_trainer_surely(pfw_header *h) {
+    ADD(&h->arrivals, 1);
+    STEP("arrival counted");
+    futex_wake(&h->arrivals, 1);
 }
 
 /* Something happened that the trainer wants to know. */
@@ -287,13 +300,13 @@ void pfw_free(pfw_producer *p) {
 
 /* ---- Attaching and ending ---- */
 
-int pfw_attached(const pfw_producer *p) { return p->worker >= 0 && p->life == lives; }
+int pfw_attached(const pfw_producer *p) { return LOAD(&p->worker) >= 0 && p->life == lives; }
 
 static char *failure_of(pfw_producer *p, int worker) {
     return (char *)p->h + p->h->failures_at + (size_t)worker * PFW_FAILURE;
 }
 
-pf_status pfw_attach(pfw_producer *p, pfw_error *err) {
+pf_status pfw_attach(pfw_producer *p, uint32_t only, pfw_error *err) {
     pfw_header *h = p->h;
     if (pfw_attached(p)) return PF_OK;
     p->worker = -1; /* that of the process that this one was forked from */
@@ -321,6 +334,10 @@ pf_status pfw_attach(pfw_producer *p, pfw_error *err) {
         return fail(err, PF_CLOSED, -1, "the queue is closed: pass %u takes no more tuples", p->gate >> 1);
     }
     uint64_t pass = p->gate >> 1;
+    if (only && pass != only) {
+        watcher_end(p);
+        return another_pass(only, p->gate, err);
+    }
     for (int i = 0; i < PFW_WORKERS; i++) {
         uint64_t nobody = PFW_NOBODY;
         if (LOAD(&p->workers[i].state) != nobody ||
@@ -334,7 +351,7 @@ pf_status pfw_attach(pfw_producer *p, pfw_error *err) {
         p->worker = i;
         STEP("attached");
         ADD(&h->news, 1);
-        tell_trainer(h);
+        tell_trainer_surely(h);
         return PF_OK;
     }
     watcher_end(p);
@@ -350,17 +367,17 @@ static pf_status not_attached(pfw_producer *p, pfw_error *err) {
 
 static pf_status end_as(pfw_producer *p, uint64_t state, pfw_error *err) {
     if (!pfw_attached(p)) return not_attached(p, err);
-    uint32_t writing = LOAD(&p->writing);
-    if (writing && state == PFW_ENDED)
+    uint32_t writing = 0; /* another thread that is about to write is seen, or sees this */
+    if (state == PFW_ENDED && !SWAP_IF(&p->writing, &writing, LEAVING))
         return fail(err, PF_STATE, -1, "%u slot%s still being written: commit or abandon first", writing,
                     writing == 1 ? " is" : "s are");
     pfw_worker *w = &p->workers[p->worker];
     STEP("ending");
     STORE(&w->state, pfw_worker_state(state, p->gate >> 1, (uint64_t)getpid()));
-    p->worker = -1; /* the entry is the trainer's from here on */
+    STORE(&p->worker, -1); /* the entry is the trainer's from here on */
     STEP("ended");
     ADD(&p->h->news, 1);
-    tell_trainer(p->h);
+    tell_trainer_surely(p->h);
     watcher_end(p);
     return PF_OK;
 }
@@ -553,11 +570,11 @@ static inline void pause_briefly(void) {
 }
 
 /* Takes the first free slot: those used last are in the cache still. */
-static int try_claim(pfw_producer *p, pfw_slot *slot) {
+static int try_claim(pfw_producer *p, int worker, pfw_slot *slot) {
     for (uint32_t i = 0; i < p->h->ring_slots; i++) {
         uint64_t was = __atomic_load_n(&p->states[i], __ATOMIC_RELAXED);
         if ((was & 0xff) != PFW_FREE) continue;
-        uint64_t mine = pfw_state(PFW_WRITING, (uint64_t)p->worker, pfw_generation(was), p->gate >> 1);
+        uint64_t mine = pfw_state(PFW_WRITING, (uint64_t)worker, pfw_generation(was), p->gate >> 1);
         if (!SWAP_IF(&p->states[i], &was, mine)) continue;
         STEP("claimed");
         *slot = (pfw_slot){mine, i};
@@ -570,16 +587,14 @@ static pf_status check_open(pfw_producer *p, pfw_error *err) {
     if (is_gone(p)) return trainer_gone(err);
     uint32_t gate = LOAD(&p->h->gate);
     if (gate == p->gate) return PF_OK;
-    if (gate >> 1 != p->gate >> 1)
-        return fail(err, PF_CLOSED, -1, "pass %u of the queue is over, it is at pass %u", p->gate >> 1,
-                    gate >> 1);
+    if (gate >> 1 != p->gate >> 1) return another_pass(p->gate >> 1, gate, err);
     return fail(err, PF_CLOSED, -1, "the queue is closed: pass %u takes no more tuples", gate >> 1);
 }
 
 /* A wake-up through the kernel costs several microseconds: one that is about to come is worth looking out for. */
 enum { LOOKS = 40 };
 
-static pf_status claim(pfw_producer *p, const pf_wait *given, pfw_slot *slot, pfw_error *err) {
+static pf_status claim(pfw_producer *p, int worker, const pf_wait *given, pfw_slot *slot, pfw_error *err) {
     pfw_header *h = p->h;
     pf_wait wait = PF_WAIT_INIT;
     if (given) memcpy(&wait, given, given->size < sizeof wait ? given->size : sizeof wait);
@@ -590,7 +605,7 @@ static pf_status claim(pfw_producer *p, const pf_wait *given, pfw_slot *slot, pf
     for (;;) {
         uint32_t frees = LOAD(&h->frees);
         pf_status status = check_open(p, err);
-        if (status == PF_OK && try_claim(p, slot)) return PF_OK;
+        if (status == PF_OK && try_claim(p, worker, slot)) return PF_OK;
         if (status == PF_OK && wait.timeout_ns == 0)
             status = fail(err, PF_TIMEOUT, -1, "the time to wait went by");
         if (status == PF_OK && deadline && now() >= deadline)
@@ -611,6 +626,8 @@ static pf_status claim(pfw_producer *p, const pf_wait *given, pfw_slot *slot, pf
         if (!p->watching && (!until || now() + SLICE_MS * 1000000LL < until))
             until = now() + SLICE_MS * 1000000LL;
         ADD(&h->blocked, 1);
+        /* Had that word been overwritten while the trainer slept, nobody would wake it any more. */
+        if (!LOAD(&h->sleeping)) futex_wake(&h->arrivals, 1);
         STEP("blocked");
         int r = futex_wait(&h->frees, frees, until);
         ADD(&h->blocked, -1);
@@ -641,8 +658,8 @@ static pf_status reserve(pfw_producer *p, const pf_tensor *tensors, uint32_t n, 
     if (n > 0 && !tensors) return fail(err, PF_INVALID, -1, "tensors: expected a pointer, found NULL");
     pf_status status = check(p, tensors, n, with_data, err);
     if (status) return status;
-    ADD(&p->writing, 1);
-    status = claim(p, wait, slot, err);
+    int leaving = ADD(&p->writing, 1) >= LEAVING, worker = LOAD(&p->worker);
+    status = leaving || worker < 0 ? not_attached(p, err) : claim(p, worker, wait, slot, err);
     if (status) {
         ADD(&p->writing, -1);
         return status;
@@ -686,17 +703,21 @@ static void enqueue(pfw_producer *p, uint64_t state, uint32_t index) {
         }
         if (found >> 40 == (lap & 0xffffff))
             SWAP_IF(&h->tail, &tail, tail + 1); /* in place of one that did not get there */
-        else if (LOAD(&h->tail) ==
-                 tail) { /* full, of what the trainer does not want: it is about to see to that */
-            if (is_gone(p)) return;
+        else if (LOAD(&h->tail) == tail) {
+            /* Full, of what the trainer does not want, or overwritten: it is about to see to that. After the end of the
+             * pass it finds the slot without. */
+            if (is_gone(p) || LOAD(&h->gate) != p->gate) return;
             tell_trainer(h);
-            sched_yield();
+            nanosleep(&(struct timespec){0, 1000000}, NULL);
         }
     }
 }
 
 static void give_up(pfw_producer *p, pfw_slot *slot) {
-    STORE(&p->states[slot->index], pfw_state(PFW_FREE, 0, pfw_generation(slot->state) + 1, 0));
+    uint64_t *state = &p->states[slot->index], was = slot->state;
+    uint64_t revoked = (was & ~(uint64_t)0xff) | PFW_REVOKED;
+    uint64_t freed = pfw_state(PFW_FREE, 0, pfw_generation(was) + 1, 0);
+    if (!SWAP_IF(state, &was, freed)) SWAP_IF(state, &revoked, freed); /* or it is another's by now */
     slot->state = 0;
     STEP("abandoned");
     tell_waiting(p->h, 1);
@@ -709,7 +730,7 @@ pf_status pfw_commit(pfw_producer *p, pfw_slot *slot, pfw_error *err) {
         return not_attached(p, err);
     }
     STEP("written");
-    pf_status status = p->worker < 0 ? not_attached(p, err) : check_open(p, err);
+    pf_status status = LOAD(&p->worker) < 0 ? not_attached(p, err) : check_open(p, err);
     uint64_t was = slot->state, mine = was;
     if (status == PF_OK &&
         !SWAP_IF(&p->states[slot->index], &was, (mine & ~(uint64_t)0xff) | PFW_COMMITTED)) {
