@@ -154,10 +154,9 @@ format: build/venv/.tools ## let the formatters do it
 	ruff check --fix .
 	clang-format -i $(C_FILES)
 
-# The race detector makes what is merely large take minutes: with it, -short has less of that.
 test-go: | $(CUDA_H) ## Go tests: with the race detector and cgo's checks, then with freed memory poisoned
-	GOEXPERIMENT=cgocheck2 go test -race -short -shuffle=on ./...
-	go test -tags pfdebug ./...
+	GOEXPERIMENT=cgocheck2 go test -race -shuffle=on ./...
+	go test -tags pfdebug $$(go list ./... | grep -v /tests/)
 
 # Every fuzzer for so long, one after the other. What one finds, it leaves in its testdata/fuzz: add it to git.
 FUZZTIME ?= 60s

@@ -21,6 +21,9 @@ func init() { pyfeed.SetBackend(backend{}) }
 // hosted says whether devices are their twins in the host's memory.
 var hosted = sync.OnceValue(func() bool { return driver.Getenv("PYFEED_CUDA") == "host" })
 
+// Hosted says whether devices are their twins, which the host can touch.
+func Hosted() bool { return hosted() }
+
 // twins is how many devices a machine has whose devices are twins.
 const twins = 8
 
@@ -153,10 +156,6 @@ type stream struct {
 }
 
 func (s *stream) Number() uint64 { return s.number }
-
-func (s *stream) Synchronize() error {
-	return s.device.failed(s.device.port.SynchronizeStream(s.number))
-}
 
 func (s *stream) Close() {
 	s.device.keepStream(s.number)

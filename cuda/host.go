@@ -71,9 +71,8 @@ func (t *twin) Download(to unsafe.Pointer, from uint64, bytes int) error {
 	return nil
 }
 
-func (t *twin) NewStream() (uint64, error)     { return 2 + t.streams.Add(1), nil }
-func (t *twin) SynchronizeStream(uint64) error { return nil }
-func (t *twin) DestroyStream(uint64) error     { return nil }
+func (t *twin) NewStream() (uint64, error) { return 2 + t.streams.Add(1), nil }
+func (t *twin) DestroyStream(uint64) error { return nil }
 
 func (t *twin) MemInfo() (free, total int64, err error) {
 	var s unix.Sysinfo_t

@@ -47,7 +47,6 @@ type port interface {
 
 	Download(to unsafe.Pointer, from uint64, bytes int) error
 	NewStream() (uint64, error)
-	SynchronizeStream(stream uint64) error
 	DestroyStream(stream uint64) error
 
 	MemInfo() (free, total int64, err error)
@@ -181,9 +180,6 @@ func (p *real) Download(to unsafe.Pointer, from uint64, bytes int) error {
 func (p *real) NewStream() (uint64, error) {
 	s, err := p.ctx.NewStream(false)
 	return uint64(s), err
-}
-func (p *real) SynchronizeStream(stream uint64) error {
-	return p.ctx.SynchronizeStream(driver.Stream(stream))
 }
 func (p *real) DestroyStream(stream uint64) error {
 	return again(p.ctx.DestroyStream(driver.Stream(stream)), func() error { return p.ctx.DestroyStream(driver.Stream(stream)) })

@@ -58,8 +58,6 @@ type Resident interface {
 // A Stream is one of a device's, in whose order an executor's kernels compute.
 type Stream interface {
 	Number() uint64
-	// Synchronize waits on the host for what was submitted.
-	Synchronize() error
 	Close()
 }
 

@@ -665,7 +665,11 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 
 // Every tuple once, in each producer's order, whatever else happens to the queue.
 func TestStress(t *testing.T) {
-	const producers, consumers, perProducer = 8, 4, 5000
+	const producers, consumers = 8, 4
+	perProducer := 5000
+	if testing.Short() {
+		perProducer = 500
+	}
 	q := makeQueue(t, Options{Capacity: 7, BytesLimit: 1 << 20, Slots: []Slot{
 		{DType: Int64, Dims: Dims{2}}, {DType: Uint8, Dims: Dims{-1}}}})
 

@@ -373,7 +373,10 @@ func randomChain(t *testing.T, random *rand.Rand) *chain {
 // random points.
 func TestChainsDoAsTheirModels(t *testing.T) {
 	before := memory.Count()
-	const passes = 100
+	passes := 100
+	if testing.Short() {
+		passes = 10
+	}
 	for seed := range uint64(40) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		c := randomChain(t, random)

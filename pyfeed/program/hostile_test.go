@@ -129,9 +129,6 @@ func TestBlocksAreBounded(t *testing.T) {
 
 // What is at the bounds is built, cloned, planned and run in a time that can be waited for.
 func TestAMillionOperators(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a race in it would be one in the others too: make test-go runs it without the detector")
-	}
 	big := &desc.Program{Version: 1, Blocks: []*desc.Block{block(-1, "n", op("fill_constant", "", "n", text("dtype", "int64")))}}
 	ops := &big.Blocks[0].Ops
 	for len(*ops) < 1<<20 {

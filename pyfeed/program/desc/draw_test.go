@@ -87,13 +87,10 @@ func TestDrawingTheUnchecked(t *testing.T) {
 		return &Block{Parent: parent, Variables: []*Variable{{Name: "x", Kind: Kind(parent & 7)}},
 			Ops: []*Op{{Type: "while", Inputs: []string{"x", "y"}, Attributes: Attributes{{"block", intOf(body)}, {"true_block", intOf(-body)}}}}}
 	}
-	deep, ring, blocks := &Program{}, &Program{}, MaxBlocks
-	if testing.Short() {
-		blocks /= 16
-	}
-	for i := range blocks {
+	deep, ring := &Program{}, &Program{}
+	for i := range MaxBlocks {
 		deep.Blocks = append(deep.Blocks, block(i-1, i+1)) // the last one's body is not there
-		ring.Blocks = append(ring.Blocks, block(blocks-i, (i+7)%blocks))
+		ring.Blocks = append(ring.Blocks, block(MaxBlocks-i, (i+7)%MaxBlocks))
 	}
 	for _, p := range []*Program{{}, {Blocks: []*Block{{}}}, deep, ring} {
 		for _, form := range []string{"mermaid", "graphviz"} {

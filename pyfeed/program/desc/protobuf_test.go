@@ -236,9 +236,6 @@ func TestEveryFlippedByte(t *testing.T) {
 
 // What is read takes memory in proportion to the file, and the counts have limits.
 func TestHostileCounts(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a race in it would be one in the others too: make test-go runs it without the detector")
-	}
 	many := func(b []byte, n int) []byte { return bytes.Repeat(b, n) }
 	for _, c := range []struct {
 		data  []byte
