@@ -18,8 +18,10 @@ Examples
 from __future__ import annotations
 
 import os as _os
+import typing as _typing
+from importlib import import_module as _import_module
 
-from . import cuda, layers, unique_name
+from . import unique_name
 from ._errors import (
     ByteOrderError,
     Cancelled,
@@ -48,10 +50,8 @@ from ._errors import (
     UnsupportedError,
     WorkerError,
 )
-from ._kernels import Kernel, kernel, kernels, load_kernels, register_kernel
 from ._lod import LoDTensor
 from ._native import DeviceArray, __version__, memory_stats
-from .executor import CancelToken, Executor
 from .files import (
     list_files,
     open_csv,
@@ -66,24 +66,64 @@ from .files import (
     random_data,
 )
 from .place import CPUPlace, CUDAPinnedPlace, CUDAPlace, Place
-from .program import (
-    Block,
-    Operator,
-    Program,
-    Variable,
-    default_main_program,
-    default_startup_program,
-    program_guard,
-)
 from .queue import PyArrayFeedQueue, PyArrayFeedQueueHolder
 from .readers import Reader, from_generator, py_array_reader
-from .registry import Format, formats, register_format
 from .scope import Scope, global_scope
-from .shared import SharedFeedQueue
 from .slots import Slot
-from .staging import StagingBuffer, get_buffer
-from .tracing import Trace, trace
-from .writer import Writer, open_writer
+
+# What a loop over a reader does without is imported when it is first asked for.
+if _typing.TYPE_CHECKING:
+    from . import cuda, layers
+    from ._kernels import Kernel, kernel, kernels, load_kernels, register_kernel
+    from .executor import CancelToken, Executor
+    from .program import (
+        Block,
+        Operator,
+        Program,
+        Variable,
+        default_main_program,
+        default_startup_program,
+        program_guard,
+    )
+    from .registry import Format, formats, register_format
+    from .shared import SharedFeedQueue
+    from .staging import StagingBuffer, get_buffer
+    from .tracing import Trace, trace
+    from .writer import Writer, open_writer
+else:
+    _LATER = {
+        "_kernels": ("Kernel", "kernel", "kernels", "load_kernels", "register_kernel"),
+        "cuda": (),
+        "executor": ("CancelToken", "Executor"),
+        "layers": (),
+        "program": (
+            "Block",
+            "Operator",
+            "Program",
+            "Variable",
+            "default_main_program",
+            "default_startup_program",
+            "program_guard",
+        ),
+        "registry": ("Format", "formats", "register_format"),
+        "shared": ("SharedFeedQueue",),
+        "staging": ("StagingBuffer", "get_buffer"),
+        "tracing": ("Trace", "trace"),
+        "writer": ("Writer", "open_writer"),
+    }
+
+    def __getattr__(name: str) -> object:
+        if name in _LATER:
+            return _import_module(f".{name}", __name__)
+        for module, names in _LATER.items():
+            if name in names:
+                value = globals()[name] = getattr(_import_module(f".{module}", __name__), name)
+                return value
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "Block",

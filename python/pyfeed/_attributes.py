@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import operator
 import os
 from collections.abc import Mapping
@@ -31,6 +30,8 @@ def encode_of_operator(attributes: Mapping[str, Any]) -> str:
 
 def decode_of_operator(text: str | bytes) -> Any:
     """What `encode_of_operator` gave."""
+    import json
+
     return json.loads(text, object_hook=lambda found: float(found["$float"]) if found.keys() == {"$float"} else found)
 
 
@@ -46,6 +47,8 @@ def _with_floats(value: Any) -> Any:
 
 def encode(attributes: Mapping[str, Any]) -> str:
     """A JSON object; NumPy's numbers and dtypes, and paths, are said as JSON can say them."""
+    import json  # as long as the rest of the package to import, and queues do without
+
     try:
         return json.dumps(attributes, default=_plain, allow_nan=False)
     except ValueError:
@@ -55,6 +58,13 @@ def encode(attributes: Mapping[str, Any]) -> str:
             except ValueError as error:
                 raise InvalidArgument(f"{name}: {error}, found {value!r}") from None
         raise
+
+
+def decode(text: str | bytes) -> Any:
+    """What the library says of itself."""
+    import json
+
+    return json.loads(text)
 
 
 def _plain(value: Any) -> Any:

@@ -10,7 +10,6 @@ nothing can move any more, and their queues and the staging buffers are shut dow
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import sys
 import threading
@@ -19,6 +18,7 @@ import weakref
 from typing import Any, TypeVar
 
 from . import _native
+from ._attributes import decode
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ def _snapshot(weak: weakref.WeakSet[T]) -> list[T]:
 def _progress() -> int:
     moved = sum(s["pushed"] + s["popped"] for s in (q.stats() for q in _snapshot(queues)))
     # The library's own threads read files for those that wait.
-    return moved + sum(_read(json.loads(r._stats())) for r in _snapshot(readers))
+    return moved + sum(_read(decode(r._stats())) for r in _snapshot(readers))
 
 
 def _read(stats: dict[str, Any]) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict, Unpack
@@ -10,7 +9,7 @@ from typing import Any, TypedDict, Unpack
 import numpy.typing as npt
 
 from . import _native, slots, unique_name
-from ._attributes import number
+from ._attributes import decode, number
 from ._errors import InvalidArgument
 from .readers import Reader
 from .scope import Scope, global_scope
@@ -261,7 +260,7 @@ def list_files(filenames: Path | Iterable[Path], format: str | None = None) -> l
     >>> [file[:4] + file[-5:] for file in files]
     ['npy:0.npy', 'npy:1.npy', 'npy:2.npy']
     """
-    found: list[str] = json.loads(_native._list_files(tuple(_names(filenames)), format))
+    found: list[str] = decode(_native._list_files(tuple(_names(filenames)), format))
     return found
 
 

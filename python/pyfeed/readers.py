@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,7 +10,7 @@ from typing import Any
 import numpy.typing as npt
 
 from . import _exit, _native, slots, unique_name
-from ._attributes import number
+from ._attributes import decode, number
 from ._errors import ForkError, InvalidArgument, NotFoundError, QueueClosed
 from ._failures import untold
 from ._map import Work
@@ -203,12 +202,12 @@ class Reader(_native.Reader):
     @property
     def slots(self) -> list[Slot]:
         """What the arrays of its tuples look like."""
-        return slots.described(json.loads(self._stats())["slots"])
+        return slots.described(decode(self._stats())["slots"])
 
     @property
     def pass_id(self) -> int:
         """The pass, from 0, of the last tuple that was read, where a reader below has `multi_pass`; else 0."""
-        return int(json.loads(self._stats())["pass_id"])
+        return int(decode(self._stats())["pass_id"])
 
     def stats(self) -> dict[str, Any]:
         """What it did since it was made, and what the readers below it did.
@@ -222,7 +221,7 @@ class Reader(_native.Reader):
             has skipped: ``corrupt``, a count, and ``ledger``, where and why; and ``below``, a list
             of the same for the readers it reads from.
         """
-        return _described(json.loads(self._stats()))
+        return _described(decode(self._stats()))
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         return self

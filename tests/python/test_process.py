@@ -839,11 +839,34 @@ import pyfeed
 brought = set(sys.modules) - before
 print(sorted({name.partition(".")[0] for name in brought} - {"numpy", *sys.stdlib_module_names}))
 print(threading.active_count())
-print(sorted({"asyncio", "concurrent.futures", "inspect", "multiprocessing", "ml_dtypes"} & brought))
+print(sorted({"asyncio", "concurrent.futures", "inspect", "json", "multiprocessing", "ml_dtypes"} & brought))
+print(sorted({"pyfeed.layers", "pyfeed.program", "pyfeed.shared"} & brought))
 """,
         preamble="",
     ).end()
-    assert (out, err) == (["['pyfeed']", "1", "[]"], "")
+    assert (out, err) == (["['pyfeed']", "1", "[]", "[]"], "")
+
+
+def test_what_is_imported_later_is_there_all_the_same() -> None:
+    out, err = Process(
+        """
+import pyfeed
+print(set(pyfeed.__all__) <= set(dir(pyfeed)))
+from pyfeed import Program
+print(pyfeed.Program is Program, "Program" in vars(pyfeed), pyfeed.program.Program is Program)
+from pyfeed import *
+print(layers is pyfeed.layers, SharedFeedQueue is pyfeed.SharedFeedQueue)
+try:
+    pyfeed.Programme
+except AttributeError as error:
+    print(error)
+""",
+        preamble="",
+    ).end()
+    assert (out, err) == (
+        ["True", "True True True", "True True", "module 'pyfeed' has no attribute 'Programme'"],
+        "",
+    )
 
 
 def test_import_on_a_thread() -> None:
