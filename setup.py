@@ -118,7 +118,13 @@ setup(
         # It takes arrays as the other does, but has no libpyfeed below it.
         extension(
             "pyfeed_worker._native",
-            ["python/pyfeed_worker/native/*.c", "python/native/arrays.c", "capi/gather.c", "capi/words.c"],
+            [
+                "python/pyfeed_worker/native/*.c",
+                "python/native/arrays.c",
+                "python/native/signals.c",
+                "capi/gather.c",
+                "capi/words.c",
+            ],
             macros=[("PYFEED_LOD_MODULE", '"pyfeed_worker._lod"')],
             link_args=["-Wl,--version-script=python/pyfeed_worker/native/exports.map"],
         ),

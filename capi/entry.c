@@ -114,6 +114,12 @@ pf_status pf_cancel(pf_handle token, pf_error *err) {
     return pfgo_cancel(token, err);
 }
 
+pf_status pf_poll_now(pf_error *err) {
+    ENTER(err);
+    pfi_poll_sleepers();
+    return PF_OK;
+}
+
 void pf_tuple_release(pf_tuple *tuple) {
     if (!tuple) return;
     uint64_t loan = tuple->loan;

@@ -17,7 +17,7 @@ enum { PFI_FIRST = 0, PFI_AGAIN = 1, PFI_TIMED_OUT = 2, PFI_STOPPED = 3 };
 
 /* One blocking call, on the stack of its thread. */
 typedef struct pfi_call {
-    uint32_t word; /* a futex: 0 waiting, 1 awake, 2 asleep in the kernel */
+    uint32_t word; /* a futex: 0 waiting, 1 awake, 2 asleep in the kernel, 3 about to look */
     uint8_t phase;
     uint8_t waits;   /* 0: the caller does not want to wait at all */
     uint8_t strided; /* of a push: some tensor is not contiguous */

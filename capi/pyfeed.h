@@ -217,12 +217,17 @@ typedef struct pf_wait {
     int64_t timeout_ns;        /* negative: for ever; 0: not at all */
     pf_handle cancel;          /* a token of pf_cancel_new, or 0 */
     /* Called on the waiting thread every poll_interval_ms and after each signal it received; any
-	 * other answer than 0 ends the wait with PF_CANCELLED. It may take locks and call pyfeed. */
+	 * other answer than 0 and PF_POLL_QUIETLY ends the wait with PF_CANCELLED. It may take locks and
+	 * call pyfeed. */
     int (*poll)(void *context);
     void *poll_context;
 } pf_wait;
 
 #define PF_WAIT_INIT {sizeof(pf_wait), 0, -1, 0, NULL, NULL}
+
+/* What a poll function answers that wants to be called after signals and pf_poll_now only: its thread does
+ * not wake up by the time any more. Each sleep of a wait begins by the time. */
+enum { PF_POLL_QUIETLY = -1000 };
 
 /* ---- The library ------------------------------------------------------------------------- */
 
@@ -272,6 +277,9 @@ PF_API pf_status pf_release(pf_handle handle, pf_error *err);
  * token answers PF_CANCELLED. */
 PF_API pf_status pf_cancel_new(pf_handle *token, pf_error *err);
 PF_API pf_status pf_cancel(pf_handle token, pf_error *err);
+
+/* Has every thread that sleeps in a wait with a poll function call it now; one that is calling it, once more. */
+PF_API pf_status pf_poll_now(pf_error *err);
 
 /* ---- GPUs -------------------------------------------------------------------------------------- */
 

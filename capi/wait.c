@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -35,14 +36,52 @@ static inline void pause_briefly(void) {
  * worth looking out for first, but not for longer than that. */
 enum { LOOKS = 40 };
 
-void pfi_sleep(pfi_waiter *w, pfi_call *call) {
-    call->phase = PFI_AGAIN;
-    for (int i = 0; i < LOOKS; i++) {
-        if (__atomic_load_n(&call->word, __ATOMIC_ACQUIRE) == 1) return;
-        pause_briefly();
-    }
-    uint32_t waiting = 0;
-    if (!__atomic_compare_exchange_n(&call->word, &waiting, 2, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return;
+/* Those that sleep and poll, for pf_poll_now. */
+typedef struct sleeper {
+    uint32_t *word;
+    struct sleeper *prev, *next;
+} sleeper;
+
+static pthread_mutex_t sleepers_lock = PTHREAD_MUTEX_INITIALIZER;
+static sleeper *sleepers;
+
+static void sleeper_enter(sleeper *s) {
+    pthread_mutex_lock(&sleepers_lock);
+    s->next = sleepers;
+    if (s->next) s->next->prev = s;
+    sleepers = s;
+    pthread_mutex_unlock(&sleepers_lock);
+}
+
+static void sleeper_leave(sleeper *s) {
+    pthread_mutex_lock(&sleepers_lock);
+    if (s->prev)
+        s->prev->next = s->next;
+    else
+        sleepers = s->next;
+    if (s->next) s->next->prev = s->prev;
+    pthread_mutex_unlock(&sleepers_lock);
+}
+
+static int swap_if(uint32_t *word, uint32_t was, uint32_t value) {
+    return __atomic_compare_exchange_n(word, &was, value, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+
+void pfi_poll_sleepers(void) {
+    pthread_mutex_lock(&sleepers_lock);
+    for (sleeper *s = sleepers; s; s = s->next)
+        if (swap_if(s->word, 2, 3)) syscall(SYS_futex, s->word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    pthread_mutex_unlock(&sleepers_lock);
+}
+
+/* Whether the poll function wants the wait to end; sets whether it wants to hear of the time. */
+static int polled(pfi_waiter *w, int *quietly) {
+    int answer = w->wait.poll(w->wait.poll_context);
+    *quietly = answer == PF_POLL_QUIETLY;
+    return answer && !*quietly;
+}
+
+static void sleep_on(pfi_waiter *w, pfi_call *call) {
     int64_t interval = (w->wait.poll_interval_ms ? w->wait.poll_interval_ms : 100) * 1000000LL;
     int64_t next_poll = w->wait.poll ? now() + interval : 0;
     for (;;) {
@@ -51,15 +90,17 @@ void pfi_sleep(pfi_waiter *w, pfi_call *call) {
         struct timespec t = {until / 1000000000LL, until % 1000000000LL};
         long r = syscall(SYS_futex, &call->word, FUTEX_WAIT_BITSET_PRIVATE, 2, until ? &t : NULL, NULL,
                          FUTEX_BITSET_MATCH_ANY);
-        int interrupted = r != 0 && errno == EINTR;
+        int told = r != 0 && errno == EINTR;
+        told |= swap_if(&call->word, 3, 2);
         if (__atomic_load_n(&call->word, __ATOMIC_ACQUIRE) == 1) return;
-        int64_t at = until || interrupted ? now() : 0;
-        if (w->wait.poll && (interrupted || at >= next_poll)) {
-            if (w->wait.poll(w->wait.poll_context)) {
+        int64_t at = until || told ? now() : 0;
+        if (w->wait.poll && (told || (next_poll && at >= next_poll))) {
+            int quietly;
+            if (polled(w, &quietly)) {
                 call->phase = PFI_STOPPED;
                 return;
             }
-            next_poll = now() + interval;
+            next_poll = quietly ? 0 : now() + interval;
         }
         if (w->deadline && at >= w->deadline) {
             call->phase = PFI_TIMED_OUT;
@@ -68,8 +109,22 @@ void pfi_sleep(pfi_waiter *w, pfi_call *call) {
     }
 }
 
+void pfi_sleep(pfi_waiter *w, pfi_call *call) {
+    call->phase = PFI_AGAIN;
+    for (int i = 0; i < LOOKS; i++) {
+        if (__atomic_load_n(&call->word, __ATOMIC_ACQUIRE) == 1) return;
+        pause_briefly();
+    }
+    if (!swap_if(&call->word, 0, 2)) return;
+    sleeper s = {&call->word, NULL, NULL};
+    if (w->wait.poll) sleeper_enter(&s);
+    sleep_on(w, call);
+    if (w->wait.poll) sleeper_leave(&s);
+}
+
 void pfi_look(pfi_waiter *w, pfi_call *call) {
-    if (w->wait.poll && w->wait.poll(w->wait.poll_context))
+    int quietly;
+    if (w->wait.poll && polled(w, &quietly))
         call->phase = PFI_STOPPED;
     else if (w->deadline && now() >= w->deadline)
         call->phase = PFI_TIMED_OUT;

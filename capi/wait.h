@@ -13,6 +13,8 @@ typedef struct pfi_waiter {
 pfi_waiter pfi_waiter_begin(const pf_wait *wait);
 /* Sleeps until call->word is 1, the time is up or poll says stop; sets call->phase. */
 void pfi_sleep(pfi_waiter *w, pfi_call *call);
+/* Has all that sleep in waits that poll do so now. */
+void pfi_poll_sleepers(void);
 /* The same without a sleep, for a call that works: sets call->phase if it is to end. */
 void pfi_look(pfi_waiter *w, pfi_call *call);
 

@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include "native.h"
+#include "signals.h"
 
 static unsigned long main_thread; /* the only one whose signal handlers run in Python */
 static waiting *all;              /* the waits of every thread; guarded by the GIL */
@@ -22,13 +23,16 @@ int waiting_init(void) {
     return PyErr_Occurred() ? -1 : 0;
 }
 
-/* The library calls this on the waiting thread, every 100 ms and after each signal. */
+static void tell(void) { pf_poll_now(NULL); }
+
+/* The library calls this on the waiting thread, after each signal and, where those cannot be heard of, every 100 ms. */
 static int check_signals(void *context) {
     waiting *w = context;
     PyEval_RestoreThread(w->state);
-    int stop = PyErr_CheckSignals();
+    int listens, stop = signals_check(tell, &listens);
+    w->listens |= listens;
     w->state = PyEval_SaveThread();
-    return stop;
+    return stop ? stop : listens ? PF_POLL_QUIETLY : 0;
 }
 
 /* Has the end of the interpreter know of this thread: it may be found waiting then, or be waited for. */
@@ -82,12 +86,14 @@ void waiting_begin(waiting *w) {
     w->thread = PyThread_get_thread_ident();
     w->wait.poll = w->thread == main_thread ? check_signals : NULL;
     w->wait.poll_context = w;
+    w->listens = 0;
     enter(w);
     w->state = PyEval_SaveThread();
 }
 
 void waiting_end(waiting *w) {
     PyEval_RestoreThread(w->state);
+    if (w->listens) signals_ignore();
     leave(w);
 }
 

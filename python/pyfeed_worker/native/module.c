@@ -1,5 +1,6 @@
 /* The module pyfeed_worker._native: a ring, for Python. It has neither Go nor libpyfeed; how arrays come in, and how their
  * bytes are gathered, is that of pyfeed's own extension (python/native/arrays.c, capi/gather.c). */
+#include <pthread.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -8,6 +9,7 @@
 #define PYFEED_IMPORTS_NUMPY
 #include "native.h"
 #include "pyfeed_worker.h"
+#include "signals.h"
 
 static PyObject *errors; /* pyfeed_worker._errors.__dict__ */
 static PyObject *lod_tensor;
@@ -68,17 +70,44 @@ static PyObject *answer_(pf_status status, const pfw_error *err) {
 
 /* ---- Waiting ---- */
 
-typedef struct {
+typedef struct waiter {
     pf_wait wait;
     PyThreadState *state;
+    pfw_producer *producer;
+    int listens;          /* to signals */
+    struct waiter *outer; /* the main thread's, in whose signal handler this one waits */
 } waiter;
 
+static pthread_mutex_t main_lock = PTHREAD_MUTEX_INITIALIZER;
+static waiter *main_waiter; /* the main thread's, if it listens */
+
+/* The thread that may have held the lock is not in the child, nor, perhaps, the one that waited. */
+static void in_child(void) {
+    main_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    main_waiter = NULL;
+}
+
+static void tell(void) {
+    pthread_mutex_lock(&main_lock);
+    if (main_waiter) pfw_poll_now(main_waiter->producer);
+    pthread_mutex_unlock(&main_lock);
+}
+
+static void set_main_waiter(waiter *w) {
+    pthread_mutex_lock(&main_lock);
+    main_waiter = w;
+    pthread_mutex_unlock(&main_lock);
+}
+
+/* After each signal, and where those cannot be heard of, every 100 ms. */
 static int check_signals(void *w_) {
     waiter *w = w_;
     PyEval_RestoreThread(w->state);
-    int stop = PyErr_CheckSignals();
+    set_main_waiter(w);
+    int listens, stop = signals_check(tell, &listens);
+    w->listens |= listens;
     w->state = PyEval_SaveThread();
-    return stop;
+    return stop ? stop : listens ? PF_POLL_QUIETLY : 0;
 }
 
 static int waiter_parse(waiter *w, PyObject *timeout) {
@@ -97,15 +126,21 @@ static int waiter_parse(waiter *w, PyObject *timeout) {
 }
 
 /* Only in the main thread, which is the first of its process, do Python's signal handlers run. */
-static void waiter_begin(waiter *w) {
+static void waiter_begin(waiter *w, pfw_producer *producer) {
     if (syscall(SYS_gettid) == getpid()) {
         w->wait.poll = check_signals;
         w->wait.poll_context = w;
+        w->producer = producer;
+        w->outer = main_waiter; /* written by this thread only */
     }
     w->state = PyEval_SaveThread();
 }
 
-static void waiter_end(waiter *w) { PyEval_RestoreThread(w->state); }
+static void waiter_end(waiter *w) {
+    PyEval_RestoreThread(w->state);
+    if (main_waiter == w) set_main_waiter(w->outer);
+    if (w->listens) signals_ignore();
+}
 
 /* ---- The ring ---- */
 
@@ -175,7 +210,7 @@ static PyObject *ring_push(ring *self, PyObject *args) {
     /* A first try that does not wait needs not let go of the GIL, which is slow to come back. */
     if (in.bytes <= SMALL) status = pfw_push(self->producer, in.tensors, n, &no_wait, &err);
     if (status == PF_TIMEOUT) {
-        waiter_begin(&w);
+        waiter_begin(&w, self->producer);
         status = pfw_push(self->producer, in.tensors, n, &w.wait, &err);
         waiter_end(&w);
     }
@@ -279,7 +314,7 @@ static PyObject *ring_reserve(ring *self, PyObject *args) {
     pfw_slot slot = {0, 0};
     pf_status status = pfw_reserve(self->producer, p.tensors, p.count, &no_wait, &slot, p.data, &err);
     if (status == PF_TIMEOUT) {
-        waiter_begin(&w);
+        waiter_begin(&w, self->producer);
         status = pfw_reserve(self->producer, p.tensors, p.count, &w.wait, &slot, p.data, &err);
         waiter_end(&w);
     }
@@ -402,6 +437,7 @@ static PyObject *attribute_of(const char *module, const char *name) {
 
 PyMODINIT_FUNC PyInit__native(void) {
     import_array();
+    pthread_atfork(NULL, NULL, in_child);
     PyObject *module = PyModule_Create(&definition);
     if (!module) return NULL;
     errors = attribute_of("pyfeed_worker._errors", "__dict__");

@@ -58,6 +58,8 @@ pf_status pfw_reserve(pfw_producer *p, const pf_tensor *tensors, uint32_t num_te
                       pfw_slot *slot, void **data, pfw_error *err);
 pf_status pfw_commit(pfw_producer *p, pfw_slot *slot, pfw_error *err);
 void pfw_abandon(pfw_producer *p, pfw_slot *slot);
+/* Has a thread that waits for a slot call its poll function now; one of this producer's, if several wait. */
+void pfw_poll_now(pfw_producer *p);
 
 /* What tuples look like. pf_slot_spec.dims get PF_MAX_RANK numbers in `dims`. */
 uint32_t pfw_num_slots(const pfw_producer *p);

@@ -61,6 +61,8 @@ struct pfw_producer {
     pthread_t watcher;
     int watching, trainer, stop; /* whether; a pidfd and an eventfd, or -1 */
     uint32_t gone;
+
+    uint32_t poll; /* now: see pfw_poll_now */
 };
 
 #define LOAD(at) __atomic_load_n((at), __ATOMIC_SEQ_CST)
@@ -594,6 +596,11 @@ static pf_status check_open(pfw_producer *p, pfw_error *err) {
 /* A wake-up through the kernel costs several microseconds: one that is about to come is worth looking out for. */
 enum { LOOKS = 40 };
 
+void pfw_poll_now(pfw_producer *p) {
+    STORE(&p->poll, 1);
+    tell_waiting(p->h, INT32_MAX);
+}
+
 static pf_status claim(pfw_producer *p, int worker, const pf_wait *given, pfw_slot *slot, pfw_error *err) {
     pfw_header *h = p->h;
     pf_wait wait = PF_WAIT_INIT;
@@ -601,7 +608,7 @@ static pf_status claim(pfw_producer *p, int worker, const pf_wait *given, pfw_sl
     int64_t deadline = 0, interval = (wait.poll_interval_ms ? wait.poll_interval_ms : 100) * 1000000LL;
     if (wait.timeout_ns > 0 && wait.timeout_ns < INT64_MAX / 2) deadline = now() + wait.timeout_ns;
     int64_t next_poll = 0;
-    int woken = 0;
+    int woken = 0, quietly = 0; /* quietly: the poll function need not hear of the time */
     for (;;) {
         uint32_t frees = LOAD(&h->frees);
         pf_status status = check_open(p, err);
@@ -610,9 +617,12 @@ static pf_status claim(pfw_producer *p, int worker, const pf_wait *given, pfw_sl
             status = fail(err, PF_TIMEOUT, -1, "the time to wait went by");
         if (status == PF_OK && deadline && now() >= deadline)
             status = fail(err, PF_TIMEOUT, -1, "the time to wait went by");
-        if (status == PF_OK && wait.poll && next_poll && now() >= next_poll) {
+        if (status == PF_OK && wait.poll &&
+            (__atomic_exchange_n(&p->poll, 0, __ATOMIC_SEQ_CST) || (next_poll && now() >= next_poll))) {
+            int answer = wait.poll(wait.poll_context);
+            quietly = answer == PF_POLL_QUIETLY;
             next_poll = 0;
-            if (wait.poll(wait.poll_context)) status = fail(err, PF_CANCELLED, -1, "the wait was cancelled");
+            if (answer && !quietly) status = fail(err, PF_CANCELLED, -1, "the wait was cancelled");
         }
         if (status) {
             if (woken) tell_waiting(h, 1); /* what it was woken for may suit the next */
@@ -621,8 +631,8 @@ static pf_status claim(pfw_producer *p, int worker, const pf_wait *given, pfw_sl
         for (int i = 0; i < LOOKS && LOAD(&h->frees) == frees; i++) pause_briefly();
         if (LOAD(&h->frees) != frees) continue;
         int64_t until = deadline;
-        if (wait.poll && !next_poll) next_poll = now() + interval;
-        if (wait.poll && (!until || next_poll < until)) until = next_poll;
+        if (wait.poll && !quietly && !next_poll) next_poll = now() + interval;
+        if (next_poll && (!until || next_poll < until)) until = next_poll;
         if (!p->watching && (!until || now() + SLICE_MS * 1000000LL < until))
             until = now() + SLICE_MS * 1000000LL;
         ADD(&h->blocked, 1);
