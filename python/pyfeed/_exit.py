@@ -29,7 +29,7 @@ _pid = os.getpid()  # of the one process in which the library works
 _installed = False
 
 # How long all must have been waiting: what a hand-over between two of them takes, many times over.
-_PATIENCE = 0.2
+_PATIENCE = 0.1
 _LOOK = 0.005
 _WORK = 2_000_000  # nanoseconds
 
@@ -47,12 +47,12 @@ def _install() -> None:
     if _installed or os.getpid() != _pid:
         return
     _installed = True
-    # Its threads are joined by a hook of this very kind: importing it first puts ours before it.
-    import concurrent.futures.thread  # noqa: F401
-
     try:
+        # Its threads are joined by a hook of this very kind: importing it first puts ours before it.
+        import concurrent.futures.thread  # noqa: F401
+
         threading._register_atexit(_start)  # type: ignore[attr-defined]
-    except RuntimeError:  # the end has begun
+    except RuntimeError:  # of either: the end has begun
         _start()
 
 
@@ -80,17 +80,26 @@ def _read(stats: dict[str, Any]) -> int:
     return int(stats["tuples"]) + sum(map(_read, stats.get("below", ())))
 
 
+def _asleep(thread: threading.Thread) -> bool:
+    """Whether it is not merely kept from running by others, as on a busy machine."""
+    try:
+        with open(f"/proc/self/task/{thread.native_id}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] == "S"
+    except OSError:  # it has ended, or nobody can see
+        return True
+
+
 def _release_stuck_threads() -> None:
     since, progress = time.monotonic(), -1
     main = threading.main_thread()
     while True:
         joined = [t for t in threading.enumerate() if not t.daemon and t is not main]
-        movers_alive = [t for t in _snapshot(movers) if t.is_alive()]
+        concerned = joined + [t for t in _snapshot(movers) if t.is_alive()]
         waiting = _native._waiting_threads()
         # A thread that runs a program may be at work. One that sleeps, if only for a while each time, uses hardly
         # any CPU time.
         now, moved = time.monotonic(), _progress() + sum(waiting.values()) // _WORK
-        if not all(t.ident in waiting for t in joined + movers_alive) or moved != progress:
+        if moved != progress or not all(t.ident in waiting and _asleep(t) for t in concerned):
             since, progress = now, moved
         elif joined and now - since >= _PATIENCE:
             for queue in _snapshot(queues):

@@ -623,6 +623,27 @@ say("ready")
     assert (out, err) == ([], "")
 
 
+def test_a_thread_that_comes_to_pyfeed_only_after_the_end_of_the_main_thread() -> None:
+    """By then nobody may have anything called at the end any more."""
+    out, err = Process(
+        """
+import threading, time
+import pyfeed
+reader, queue = pyfeed.py_array_reader(1, [(2,)])
+def late():
+    while threading.main_thread().is_alive():
+        time.sleep(0.001)
+    try:
+        queue.pop()
+    except pyfeed.EndOfData:
+        print("the end")
+threading.Thread(target=late).start()
+""",
+        preamble="",
+    ).end()
+    assert (out, err) == (["the end"], "")
+
+
 def test_functions_at_exit_may_use_everything() -> None:
     out, err = ends_within_a_second(
         """
