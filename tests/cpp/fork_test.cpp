@@ -71,6 +71,7 @@ void every_function(std::string &wrong, pf_handle scope, pf_handle var, pf_handl
     FORKED(pf_release(queue, &err));
     FORKED(pf_cancel_new(&handle, &err));
     FORKED(pf_cancel(token, &err));
+    FORKED(pf_poll_now(&err));
     FORKED(pf_tuple_share(&slot, &tuple, &err));
     uint8_t available = 77;
     uint32_t count = 77;
