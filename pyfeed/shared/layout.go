@@ -96,8 +96,8 @@ type header struct {
 	arrivals, sleeping, news atomic.Uint32
 	_                        [52]byte
 
-	frees, blocked atomic.Uint32
-	_              [56]byte
+	frees, blocked, turns atomic.Uint32
+	_                     [52]byte
 }
 
 func cellOf(lap, generation, slotAnd1 uint64) uint64 {
@@ -112,7 +112,11 @@ func workerOf(state uint64) int        { return int(state >> 8 & 0xffff) }
 func generationOf(state uint64) uint64 { return state >> 24 & 0xffffff }
 func passOf(state uint64) uint64       { return state >> 48 }
 
-const closedGate = 1
+// Gates. An over one has no pass after it.
+const (
+	closedGate = 1
+	overGate   = 1<<32 - 1
+)
 
 func gateOf(pass uint64) uint32 { return uint32(pass << 1) }
 

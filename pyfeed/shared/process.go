@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// Somebody else's child has its exit status told, within this time. Then the error goes without.
+	// Somebody else's child has its exit status told, this often, at most. Then the error goes without.
 	statusAsked = 10 * time.Millisecond
-	statusAsks  = 3
+	statusAsks  = 25
 	// Where the system has no pidfds, a process is looked at so often.
 	lookInterval = 20 * time.Millisecond
 )

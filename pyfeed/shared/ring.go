@@ -300,7 +300,7 @@ func (r *Ring) Turned(pass uint64) {
 	}
 	gate := gateOf(pass)
 	if pass == 0 {
-		gate = gateOf(r.turned) | closedGate
+		gate = overGate
 	}
 	r.turned, r.ending, r.failure, r.expected = pass, false, nil, 0
 	clear(r.told)
@@ -312,8 +312,10 @@ func (r *Ring) Turned(pass uint64) {
 func (r *Ring) shut(gate uint32) {
 	r.gate = gate
 	r.head.gate.Store(gate)
-	r.head.frees.Add(1)
-	futexWake(unsafe.Pointer(&r.head.frees), math.MaxInt32)
+	for _, word := range []*atomic.Uint32{&r.head.frees, &r.head.turns} {
+		word.Add(1)
+		futexWake(unsafe.Pointer(word), math.MaxInt32)
+	}
 	r.kick()
 }
 

@@ -6,6 +6,7 @@ import operator
 import os
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -83,6 +84,8 @@ class SharedFeedQueue(PyArrayFeedQueue):
     _name: str
     _made: weakref.ref[Reader] | None
     _started: tuple[int, int]  # a pass, and the workers it has
+    _crews: list[_Crew]  # those who stay
+    _turn: threading.Lock  # the end of one of them is told before the next pass begins, or to it
 
     def __new__(
         cls,
@@ -119,6 +122,7 @@ class SharedFeedQueue(PyArrayFeedQueue):
             make=True,
         )
         queue._fd, queue._scope, queue._name, queue._made, queue._started = fd, scope, name, None, (0, 0)
+        queue._crews, queue._turn = [], threading.Lock()
         weakref.finalize(queue, _erase, scope, name).atexit = False
         _exit.queues.add(queue)
         return queue
@@ -180,12 +184,17 @@ class SharedFeedQueue(PyArrayFeedQueue):
         num_workers: int = 1,
         method: str = "spawn",
         daemon: bool = True,
+        persistent: bool = False,
     ) -> list[BaseProcess]:
         """Run ``target(producer, worker, *args)`` in processes, for ``worker`` from 0 to ``num_workers - 1``.
 
         The pass ends when all have returned. An exception in one fails it, and so does the death of one, or a process
         that cannot be started; `reopen` begins the next. A worker whose queue takes no more, or is at another pass by
         the time that the worker gets there, ends without a word.
+
+        Persistent workers stay: `reopen` has each of them call ``target`` again, where it can ask for
+        ``producer.pass_id``. They sleep between passes, and end with the queue. One that has died is started anew by
+        `reopen`, with a warning.
 
         Parameters
         ----------
@@ -200,50 +209,98 @@ class SharedFeedQueue(PyArrayFeedQueue):
             that all three work.
         daemon : bool
             They are ended with this process. Daemons cannot have children of multiprocessing's.
+        persistent : bool
+            The processes are those of all passes to come. They must be daemons.
 
         Returns
         -------
         list of multiprocessing.Process
-            The processes, started.
+            The processes, started. Persistent ones that are started anew take the place of those that have died.
         """
         import multiprocessing
-
-        from pyfeed_worker._producer import _run
 
         num_workers = _number("num_workers", num_workers, 2**31)
         stats = self.stats()
         pass_id = stats["pass_id"]
         if stats["closed"]:
             raise StateError(f"start: pass {pass_id} has ended: reopen() begins the next")
-        context = multiprocessing.get_context(method)
+        if persistent and not daemon:
+            raise InvalidArgument("daemon: expected True: persistent workers end with their trainer, found False")
         producer = self.producer()
-        producer._pass = pass_id  # late ones are not to join the next
+        if not persistent:
+            producer._pass = pass_id  # late ones are not to join the next
+        crew = _Crew(multiprocessing.get_context(method), producer, target, tuple(args), daemon, persistent)
         before = self._started[1] if self._started[0] == pass_id else 0
         self._started = (pass_id, before + num_workers)
         self.expect(before + num_workers)
-        processes: list[BaseProcess] = []
         try:
             for i in range(num_workers):
-                process = context.Process(  # type: ignore[attr-defined]
-                    target=_run, args=(producer, target, i, tuple(args)), name=f"pyfeed-worker-{i}", daemon=daemon
-                )
-                process.start()
-                processes.append(process)
+                crew.processes.append(crew.started(i))
         except BaseException as error:
-            for process in processes:
+            for process in crew.processes:
                 process.terminate()
             try:
                 self.fail(error, pass_id)
             except Error:
                 pass  # it propagates from here anyway
             raise
+        if persistent:
+            self._crews.append(crew)
         if not daemon:  # multiprocessing waits for them at exit, and they for the queue
             self._end_at_exit()
-        endings = [_Ending(p, ours=method != "forkserver") for p in processes]
+        self._watch(crew, crew.processes)
+        return crew.processes
+
+    def reopen(self) -> int:
+        """Begin the next pass, as of any queue; persistent workers begin their part of it.
+
+        Returns
+        -------
+        int
+            How many tuples of the pass before were dropped, which nobody had taken.
+
+        Warns
+        -----
+        RuntimeWarning
+            A persistent worker has died, and another takes its place.
+        """
+        if not self._crews:
+            return super().reopen()
+        with self._turn:
+            dead = [(crew, i) for crew in self._crews for i, p in enumerate(crew.processes) if p.exitcode is not None]
+            dropped = super().reopen()  # who dies from here on fails the new pass
+            num_workers = sum(len(crew.processes) for crew in self._crews)
+            pass_id = self.stats()["pass_id"]
+            self._started = (pass_id, num_workers)
+            self.expect(num_workers)
+            for crew, i in dead:
+                self._replace(crew, i, pass_id)
+        return dropped
+
+    def _replace(self, crew: _Crew, i: int, pass_id: int) -> None:
+        process = crew.processes[i]
+        crew.replaced.add(process.pid or 0)
+        try:
+            crew.processes[i] = crew.started(i)
+        except BaseException as error:
+            try:
+                self.fail(error, pass_id)
+            except Error:
+                pass  # it propagates from here anyway
+            raise
+        self._watch(crew, [crew.processes[i]])
+        status = process.exitcode or 0
+        how = f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"
+        warnings.warn(
+            f"persistent worker {i} (process {process.pid}) {how}: another takes its place", RuntimeWarning, 3
+        )
+
+    def _watch(self, crew: _Crew, processes: list[BaseProcess]) -> None:
+        pass_id = None if crew.persistent else self.stats()["pass_id"]
+        endings = [_Ending(p, ours=crew.context.get_start_method() != "forkserver") for p in processes]
         threading.Thread(
-            target=_watch, args=(weakref.ref(self), pass_id, endings), name="pyfeed-workers", daemon=True
+            target=_watch, args=(weakref.ref(self), crew.replaced, pass_id, endings), name="pyfeed-workers", daemon=True
         ).start()
-        return processes
 
     def _end_at_exit(self) -> None:
         from multiprocessing.util import Finalize
@@ -296,6 +353,37 @@ def _bytes_of(slots: Sequence[tuple[Any, tuple[int, ...], int]]) -> int:
     return max(total, 1)
 
 
+class _Crew:
+    """The workers of one `start`."""
+
+    def __init__(
+        self,
+        context: Any,  # multiprocessing's
+        producer: Producer,
+        target: Callable[..., object],
+        args: tuple[Any, ...],
+        daemon: bool,
+        persistent: bool,
+    ) -> None:
+        self.context, self.persistent = context, persistent
+        self.processes: list[BaseProcess] = []
+        self.replaced: set[int] = set()  # ids of processes that no pass is to hear of any more
+        self._work, self._daemon = (producer, target), daemon
+        self._args = args
+
+    def started(self, worker: int) -> BaseProcess:
+        from pyfeed_worker._producer import _run, _stay
+
+        process: BaseProcess = self.context.Process(
+            target=_stay if self.persistent else _run,
+            args=(*self._work, worker, self._args),
+            name=f"pyfeed-worker-{worker}",
+            daemon=self._daemon,
+        )
+        process.start()
+        return process
+
+
 class _Ending:
     """How a process has ended, without taking that from others: it can be asked for once only."""
 
@@ -327,8 +415,10 @@ class _Ending:
         return info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
 
 
-def _watch(queue_: weakref.ref[SharedFeedQueue], pass_id: int, endings: list[_Ending]) -> None:
-    """Wait for the workers of one start to end, and tell how."""
+def _watch(
+    queue_: weakref.ref[SharedFeedQueue], replaced: set[int], pass_id: int | None, endings: list[_Ending]
+) -> None:
+    """Wait for workers to end, and tell how: to the pass that they are of; None: to any."""
     left = {e.sentinel: e for e in endings}
     while left:
         for sentinel in _wait(list(left)):
@@ -337,8 +427,10 @@ def _watch(queue_: weakref.ref[SharedFeedQueue], pass_id: int, endings: list[_En
             queue = queue_()
             if queue is not None:
                 try:
-                    if queue.stats()["pass_id"] == pass_id:
-                        queue.exited(ending.pid, status)
+                    with queue._turn:
+                        of_pass = pass_id is None or queue.stats()["pass_id"] == pass_id
+                        if of_pass and ending.pid not in replaced:
+                            queue.exited(ending.pid, status)
                 except Error:
                     pass  # it is shut down
             del queue

@@ -63,6 +63,37 @@ class Producer:
         self._pass = 0
         self._attached()
 
+    def attach_next(self, *, timeout: float | None = None) -> int:
+        """Wait for a pass after the last that this was a worker of, and become a worker of it.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait.
+
+        Returns
+        -------
+        int
+            The number of the pass.
+
+        Raises
+        ------
+        QueueClosed
+            The queue is gone, or, `TrainerGone`, its trainer is.
+        StateError
+            The producer has not been closed.
+        Timeout
+        """
+        pass_id = self._mapped().attach_next(timeout)
+        self._closed = self._failed = False
+        self._pass = 0
+        return pass_id
+
+    @property
+    def pass_id(self) -> int:
+        """The number of the pass that it is a worker of, or was last, from 1; 0 before the first."""
+        return self._mapped().pass_id
+
     def _mapped(self) -> _native.Ring:
         if self._ring is None:
             self._ring = _native.open(self._fd)
@@ -335,3 +366,24 @@ def _run(producer: Producer, target: Callable[..., object], worker: int, args: S
         if not producer._failed:
             raise
         raise SystemExit(1) from None  # the consumer is told, with the traceback
+
+
+def _stay(producer: Producer, target: Callable[..., object], worker: int, args: Sequence[Any]) -> None:
+    """A persistent one: pass after pass, until there is no trainer, or no queue."""
+    while True:
+        try:
+            producer.attach_next()
+        except QueueClosed:
+            return
+        try:
+            with producer:
+                target(producer, worker, *args)
+        except QueueClosed:
+            pass  # the trainer has all it wants of this pass
+        except Exception:
+            if not producer._failed:
+                raise
+        except BaseException:
+            if not producer._failed:
+                raise
+            raise SystemExit(1) from None  # the consumer is told, with the traceback

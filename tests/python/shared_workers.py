@@ -134,3 +134,23 @@ def forks(producer: Producer, worker: int) -> None:
         os._exit(0)
     os.waitpid(pid, 0)
     producer.push((np.full(2, 2.0),))
+
+
+def counts_passes(producer: Producer, worker: int, number: int) -> None:
+    """Tuples of (process, pass, number)."""
+    for i in range(number):
+        producer.push((np.array(os.getpid()), np.array(producer.pass_id), np.array(i)))
+
+
+def raises_in_odd_passes(producer: Producer, worker: int) -> None:
+    producer.push((np.array(os.getpid()), np.array(producer.pass_id), np.array(0)))
+    if producer.pass_id % 2:
+        raise ValueError(f"pass {producer.pass_id} is odd")
+
+
+def exits_in_pass(producer: Producer, worker: int, pass_id: int, how: str) -> None:
+    producer.push((np.array(os.getpid()), np.array(producer.pass_id), np.array(0)))
+    if producer.pass_id == pass_id and worker == 0:
+        if how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        sys.exit(3)

@@ -119,6 +119,158 @@ def test_a_next_pass() -> None:
         queue.reopen()
 
 
+def numbered() -> SharedFeedQueue:
+    """Of (process, pass, number)."""
+    return queue_of((), (), (), dtypes=["int64", "int64", "int64"])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_persistent_workers_stay_for_all_passes(method: str) -> None:
+    queue = numbered()
+    processes = queue.start(workers.counts_passes, (3,), num_workers=2, method=method, persistent=True)
+    pids = sorted(p.pid or 0 for p in processes)
+    for pass_id in (1, 2, 3):
+        found = [tuple(int(x) for x in t) for t in queue]
+        assert sorted(found) == [(pid, pass_id, i) for pid in pids for i in range(3)]
+        queue.reopen()
+    assert sorted(p.pid or 0 for p in processes) == pids
+    del queue
+    assert end(processes) == [0, 0]
+
+
+def test_persistent_workers_under_decorators() -> None:
+    queue = numbered()
+    queue.start(workers.counts_passes, (10,), num_workers=2, method="fork", persistent=True)
+    reader = queue.reader.shuffle(8, seed=1).batch(5).double_buffer()
+    for pass_id in (1, 2, 3):
+        batches = [tuple(x.tolist() for x in t) for t in reader]
+        assert [set(passes) for _, passes, _ in batches] == [{pass_id}] * 4
+        assert sorted(i for _, _, numbers in batches for i in numbers) == sorted([*range(10), *range(10)])
+        queue.reopen()
+        reader.reset()
+
+
+def test_persistent_workers_go_on_after_a_pass_that_was_broken_off() -> None:
+    queue = numbered()
+    (process,) = queue.start(workers.counts_passes, (10**9,), method="fork", persistent=True)
+    for pass_id in (1, 2, 3):
+        assert [int(queue.pop()[1]) for _ in range(20)] == [pass_id] * 20
+        queue.close()
+        queue.reopen()
+    assert process.exitcode is None
+
+
+def test_a_persistent_worker_that_raises_has_the_next_pass_too() -> None:
+    queue = numbered()
+    (process,) = queue.start(workers.raises_in_odd_passes, persistent=True)
+    for pass_id in (1, 2, 3, 4):
+        assert [int(x) for x in queue.pop()] == [process.pid, pass_id, 0]
+        if pass_id % 2:
+            error = error_of(pyfeed.ProducerError, queue.pop)
+            assert (error.cause_type, error.cause_message) == ("ValueError", f"pass {pass_id} is odd")
+        else:
+            error_of(pyfeed.EndOfData, queue.pop)
+        queue.reopen()
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("how", "status", "said"), [("kill", -9, "was killed by signal 9"), ("exit", 3, "exited with status 3")]
+)
+def test_a_persistent_worker_that_dies_is_replaced(method: str, how: str, status: int, said: str) -> None:
+    queue = numbered()
+    processes = queue.start(workers.exits_in_pass, (2, how), num_workers=2, method=method, persistent=True)
+    first, second = [p.pid for p in processes]
+    assert len(list(queue)) == 2
+    queue.reopen()
+    error = error_of(WorkerError, lambda: [queue.pop() for _ in range(3)])
+    assert error.exit_status == status
+    assert error.pid == first
+    with pytest.warns(RuntimeWarning, match=rf"persistent worker 0 \(process {first}\) {said}"):
+        queue.reopen()
+    assert processes[0].pid != first
+    assert processes[1].pid == second
+    assert sorted(int(t[0]) for t in queue) == sorted(p.pid or 0 for p in processes)
+
+
+def test_a_persistent_worker_that_dies_between_passes_is_replaced() -> None:
+    queue = numbered()
+    processes = queue.start(workers.counts_passes, (2,), method="fork", persistent=True)
+    first = processes[0]
+    assert len(list(queue)) == 2
+    first.kill()
+    first.join()
+    with pytest.warns(RuntimeWarning, match=rf"persistent worker 0 \(process {first.pid}\) was killed by signal 9"):
+        queue.reopen()
+    assert [int(t[0]) for t in queue] == [processes[0].pid] * 2
+    assert processes[0].pid != first.pid
+
+
+def test_persistent_workers_end_with_their_trainer() -> None:
+    program = """
+    import os, signal, numpy as np, pyfeed
+    queue = pyfeed.SharedFeedQueue([()], ["int64"])
+    def work(producer, worker):
+        producer.push((np.array(worker),))
+    processes = queue.start(work, num_workers=2, method="fork", persistent=True)
+    print(sorted(int(x) for x, in queue), *(p.pid for p in processes), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+    """
+    process = Process(program, preamble="")
+    found, pids = process.line().split("]")
+    assert found == "[0, 1"
+    process.end(-9)
+    wait_until(lambda: not any(os.path.exists(f"/proc/{p}") for p in pids.split()))
+
+
+def test_a_producer_waits_for_the_next_pass() -> None:
+    queue = queue_of(dtypes=["float64"])
+    queue.expect(1)
+    program = """
+    import time
+    say(producer.attach_next())
+    producer.push((np.full(2, 1.0),))
+    try:
+        producer.attach_next()
+    except pyfeed_worker.StateError as e:
+        say(e)
+    producer.close()
+    try:
+        producer.attach_next(timeout=0)
+    except pyfeed_worker.Timeout as e:
+        say(e)
+    say(producer.pass_id)
+    try:
+        say("waits")
+        producer.attach_next()
+    except KeyboardInterrupt:
+        say("interrupted")
+    say(producer.attach_next())
+    producer.push((np.full(2, 2.0),))
+    producer.close()
+    try:
+        producer.attach_next()
+    except pyfeed_worker.QueueClosed as e:
+        say(type(e).__name__, e)
+    """
+    process = worker(queue, program)
+    assert process.line() == "1"
+    assert process.line() == "the producer is a worker of pass 1 still: close() ends its part"
+    assert process.line() == "the time to wait went by"
+    assert process.line() == "1"
+    assert process.line() == "waits"
+    process.signal(signal.SIGINT)
+    assert process.line() == "interrupted"
+    assert [x.tolist() for (x,) in queue] == [[1, 1]]
+    queue.reopen()
+    queue.expect(1)
+    assert process.line() == "2"
+    assert [x.tolist() for (x,) in queue] == [[2, 2]]
+    del queue
+    assert process.line() == "QueueClosed the queue is gone: there is no pass after 2"
+    process.end()
+
+
 def test_a_worker_that_had_closed_may_end_as_it_likes(capfd: pytest.CaptureFixture[str]) -> None:
     queue = queue_of()
     processes = queue.start(workers.closes_and_raises)
@@ -506,6 +658,8 @@ def test_a_slot_that_is_left_open_is_told_of() -> None:
 
 
 def test_arguments() -> None:
+    with pytest.raises(pyfeed.InvalidArgument, match="persistent workers end with their trainer"):
+        queue_of().start(workers.ones, (1,), persistent=True, daemon=False)
     refused: list[tuple[str, dict[str, Any]]] = [
         ("slot_bytes: expected a number, since a tuple may be of any size: slot 0 is any dtype", {"slot_bytes": None}),
         ("ring_slots: expected 1 to 4096, found 0", {"ring_slots": 0}),

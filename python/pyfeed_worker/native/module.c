@@ -179,6 +179,17 @@ static PyObject *ring_attach(ring *self, PyObject *pass) {
     return answer_(pfw_attach(self->producer, (uint32_t)number, &err), &err);
 }
 
+/* attach_next(timeout): the pass */
+static PyObject *ring_attach_next(ring *self, PyObject *timeout) {
+    waiter w;
+    if (waiter_parse(&w, timeout) < 0) return NULL;
+    pfw_error err;
+    waiter_begin(&w, self->producer);
+    pf_status status = pfw_attach_next(self->producer, &w.wait, &err);
+    waiter_end(&w);
+    return status ? answer_(status, &err) : PyLong_FromUnsignedLong(pfw_pass(self->producer));
+}
+
 static PyObject *ring_attached(ring *self, PyObject *Py_UNUSED(unused)) {
     return PyBool_FromLong(pfw_attached(self->producer));
 }
@@ -372,6 +383,9 @@ static PyObject *ring_slots(ring *self, PyObject *Py_UNUSED(unused)) {
     return all;
 }
 
+static PyObject *ring_pass_id(ring *self, void *Py_UNUSED(unused)) {
+    return PyLong_FromUnsignedLong(pfw_pass(self->producer));
+}
 static PyObject *ring_identity(ring *self, void *Py_UNUSED(unused)) {
     return PyBytes_FromStringAndSize((const char *)pfw_identity(self->producer), 16);
 }
@@ -384,6 +398,7 @@ static PyObject *ring_ring_slots(ring *self, void *Py_UNUSED(unused)) {
 
 static PyMethodDef ring_methods[] = {
     {"attach", (PyCFunction)ring_attach, METH_O, NULL},
+    {"attach_next", (PyCFunction)ring_attach_next, METH_O, NULL},
     {"attached", (PyCFunction)ring_attached, METH_NOARGS, NULL},
     {"end", (PyCFunction)ring_end, METH_NOARGS, NULL},
     {"fail", (PyCFunction)ring_fail, METH_VARARGS, NULL},
@@ -395,6 +410,7 @@ static PyMethodDef ring_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 static PyGetSetDef ring_getset[] = {
+    {"pass_id", (getter)ring_pass_id, NULL, NULL, NULL},
     {"identity", (getter)ring_identity, NULL, NULL, NULL},
     {"slot_bytes", (getter)ring_slot_bytes, NULL, NULL, NULL},
     {"ring_slots", (getter)ring_ring_slots, NULL, NULL, NULL},

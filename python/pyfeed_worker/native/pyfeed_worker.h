@@ -4,7 +4,7 @@
  * needs nothing else of the trainer's: no libpyfeed and no Go. Only types of pyfeed.h are used. For the copying and the
  * words, capi/gather.c and capi/words.c are compiled along with ring.c.
  *
- * Every function but pfw_attach, pfw_end and pfw_free may be called from any thread at the same time as any other. A
+ * Every function but pfw_attach, pfw_attach_next, pfw_end and pfw_free may be called from any thread at the same time as any other. A
  * child of fork() is a worker of its own: it has to attach. */
 #ifndef PYFEED_WORKER_H
 #define PYFEED_WORKER_H
@@ -41,6 +41,11 @@ void pfw_free(pfw_producer *p);
  * fine. PF_CLOSED if the queue takes no more, or is at another pass, or the trainer is gone; PF_STATE in the trainer's
  * own process. */
 pf_status pfw_attach(pfw_producer *p, uint32_t pass, pfw_error *err);
+/* Waits, as `wait` says, for a pass after the last that it was a worker of, and makes it one of that pass. PF_CLOSED if the
+ * queue or the trainer is gone; PF_STATE if it has not ended its part of a pass. */
+pf_status pfw_attach_next(pfw_producer *p, const pf_wait *wait, pfw_error *err);
+/* The last pass that it was a worker of; 0: none. */
+uint32_t pfw_pass(const pfw_producer *p);
 /* Whether this process is one. */
 int pfw_attached(const pfw_producer *p);
 /* Ends this worker's part well. PF_STATE while a slot is being written. */
@@ -58,7 +63,7 @@ pf_status pfw_reserve(pfw_producer *p, const pf_tensor *tensors, uint32_t num_te
                       pfw_slot *slot, void **data, pfw_error *err);
 pf_status pfw_commit(pfw_producer *p, pfw_slot *slot, pfw_error *err);
 void pfw_abandon(pfw_producer *p, pfw_slot *slot);
-/* Has a thread that waits for a slot call its poll function now; one of this producer's, if several wait. */
+/* Has a thread that waits for a slot, or a pass, call its poll function now; one of this producer's, if several wait. */
 void pfw_poll_now(pfw_producer *p);
 
 /* What tuples look like. pf_slot_spec.dims get PF_MAX_RANK numbers in `dims`. */

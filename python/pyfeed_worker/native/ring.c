@@ -103,8 +103,13 @@ static pf_status trainer_gone(pfw_error *err) {
     return PF_CLOSED;
 }
 
-static pf_status another_pass(uint32_t pass, uint32_t gate, pfw_error *err) {
-    return fail(err, PF_CLOSED, -1, "pass %u of the queue is over, it is at pass %u", pass, gate >> 1);
+/* Whether that pass takes tuples. */
+static pf_status check_gate(uint32_t gate, uint32_t pass, pfw_error *err) {
+    if (gate == pass << 1) return PF_OK;
+    if (gate == PFW_OVER) return fail(err, PF_CLOSED, -1, "the queue is gone: it takes no more tuples");
+    if (gate >> 1 != pass)
+        return fail(err, PF_CLOSED, -1, "pass %u of the queue is over, it is at pass %u", pass, gate >> 1);
+    return fail(err, PF_CLOSED, -1, "the queue is closed: pass %u takes no more tuples", pass);
 }
 
 /* ---- Futexes: shared, not private ---- */
@@ -137,6 +142,12 @@ static void tell_trainer(pfw_header *h) {
     ADD(&h->arrivals, 1);
     STEP("arrival counted");
     if (LOAD(&h->sleeping)) futex_wake(&h->arrivals, 1);
+}
+
+/* A pass may have begun, or there is something else to see for those that wait for one. */
+static void tell_turn(pfw_header *h) {
+    ADD(&h->turns, 1);
+    futex_wake(&h->turns, INT32_MAX);
 }
 
 /* There is, or may be, something for those that wait for a slot. */
@@ -187,6 +198,7 @@ static void *watch(void *p_) {
     if (fds[0].revents) {
         STORE(&p->gone, 1);
         tell_waiting(p->h, INT32_MAX);
+        tell_turn(p->h);
     }
     return NULL;
 }
@@ -231,6 +243,54 @@ static pf_status watcher_begin(pfw_producer *p, pfw_error *err) {
     if (failed) return fail_os(err, PF_NO_MEMORY, failed, "the system starts no thread");
     p->watching = 1;
     return PF_OK;
+}
+
+/* ---- Patience ---- */
+
+/* How long a wait may last, and when it next looks for signals. */
+typedef struct {
+    pf_wait wait;
+    int64_t deadline, interval, next_poll; /* 0: none */
+    int quietly;                           /* the poll function need not hear of the time */
+} patience;
+
+static patience patience_of(const pf_wait *given) {
+    patience w = {.wait = PF_WAIT_INIT};
+    if (given) memcpy(&w.wait, given, given->size < sizeof w.wait ? given->size : sizeof w.wait);
+    w.interval = (w.wait.poll_interval_ms ? w.wait.poll_interval_ms : 100) * 1000000LL;
+    if (w.wait.timeout_ns > 0 && w.wait.timeout_ns < INT64_MAX / 2) w.deadline = now() + w.wait.timeout_ns;
+    return w;
+}
+
+/* Whether it is at its end. */
+static pf_status patience_check(pfw_producer *p, patience *w, pfw_error *err) {
+    if (w->wait.timeout_ns == 0 || (w->deadline && now() >= w->deadline))
+        return fail(err, PF_TIMEOUT, -1, "the time to wait went by");
+    if (!w->wait.poll) return PF_OK;
+    if (!__atomic_exchange_n(&p->poll, 0, __ATOMIC_SEQ_CST) && !(w->next_poll && now() >= w->next_poll))
+        return PF_OK;
+    int answer = w->wait.poll(w->wait.poll_context);
+    w->quietly = answer == PF_POLL_QUIETLY;
+    w->next_poll = 0;
+    return answer && !w->quietly ? fail(err, PF_CANCELLED, -1, "the wait was cancelled") : PF_OK;
+}
+
+/* Sleeps while the word has that value. Answers whether somebody woke it. */
+static int patience_sleep(pfw_producer *p, patience *w, uint32_t *word, uint32_t value) {
+    int64_t until = w->deadline;
+    if (w->wait.poll && !w->quietly && !w->next_poll) w->next_poll = now() + w->interval;
+    if (w->next_poll && (!until || w->next_poll < until)) until = w->next_poll;
+    if (!p->watching && (!until || now() + SLICE_MS * 1000000LL < until))
+        until = now() + SLICE_MS * 1000000LL;
+    int r = futex_wait(word, value, until);
+    if (r == EINTR && w->wait.poll) w->next_poll = 1; /* now */
+    return r == 0;
+}
+
+void pfw_poll_now(pfw_producer *p) {
+    STORE(&p->poll, 1);
+    tell_waiting(p->h, INT32_MAX);
+    tell_turn(p->h);
 }
 
 /* ---- Opening and closing ---- */
@@ -330,16 +390,14 @@ pf_status pfw_attach(pfw_producer *p, uint32_t only, pfw_error *err) {
         watcher_end(p);
         return status;
     }
-    p->gate = LOAD(&h->gate);
-    if (p->gate & 1) {
+    uint32_t gate = LOAD(&h->gate);
+    status = check_gate(gate, only ? only : gate >> 1, err);
+    if (status) {
         watcher_end(p);
-        return fail(err, PF_CLOSED, -1, "the queue is closed: pass %u takes no more tuples", p->gate >> 1);
+        return status;
     }
-    uint64_t pass = p->gate >> 1;
-    if (only && pass != only) {
-        watcher_end(p);
-        return another_pass(only, p->gate, err);
-    }
+    uint64_t pass = gate >> 1;
+    p->gate = gate;
     for (int i = 0; i < PFW_WORKERS; i++) {
         uint64_t nobody = PFW_NOBODY;
         if (LOAD(&p->workers[i].state) != nobody ||
@@ -359,6 +417,45 @@ pf_status pfw_attach(pfw_producer *p, uint32_t only, pfw_error *err) {
     watcher_end(p);
     return fail(err, PF_STATE, -1, "expected at most %d workers at one time", PFW_WORKERS);
 }
+
+static pf_status wait_for_pass(pfw_producer *p, uint32_t after, patience *w, uint32_t *pass, pfw_error *err) {
+    pfw_header *h = p->h;
+    for (;;) {
+        uint32_t turns = LOAD(&h->turns), gate = LOAD(&h->gate);
+        if (is_gone(p)) return trainer_gone(err);
+        if (gate == PFW_OVER)
+            return fail(err, PF_CLOSED, -1, "the queue is gone: there is no pass after %u", after);
+        *pass = gate >> 1;
+        if (!(gate & 1) && *pass > after) return PF_OK;
+        pf_status status = patience_check(p, w, err);
+        if (status) return status;
+        STEP("waits for a pass");
+        patience_sleep(p, w, &h->turns, turns);
+    }
+}
+
+pf_status pfw_attach_next(pfw_producer *p, const pf_wait *given, pfw_error *err) {
+    if (pfw_attached(p))
+        return fail(err, PF_STATE, -1, "the producer is a worker of pass %u still: close() ends its part",
+                    p->gate >> 1);
+    uint32_t after = pfw_pass(p), pass = 0;
+    patience w = patience_of(given);
+    for (;;) {
+        watcher_end(p);
+        pf_status status = watcher_begin(p, err);
+        if (status == PF_OK) status = wait_for_pass(p, after, &w, &pass, err);
+        watcher_end(p);
+        if (status) return status;
+        pfw_error missed; /* a pass that is over by now */
+        status = pfw_attach(p, pass, &missed);
+        if (status != PF_CLOSED || missed.trainer_gone) {
+            if (err) *err = missed;
+            return status;
+        }
+    }
+}
+
+uint32_t pfw_pass(const pfw_producer *p) { return p->gate >> 1; }
 
 static pf_status not_attached(pfw_producer *p, pfw_error *err) {
     if (p->worker >= 0 && p->life != lives)
@@ -586,63 +683,33 @@ static int try_claim(pfw_producer *p, int worker, pfw_slot *slot) {
 }
 
 static pf_status check_open(pfw_producer *p, pfw_error *err) {
-    if (is_gone(p)) return trainer_gone(err);
-    uint32_t gate = LOAD(&p->h->gate);
-    if (gate == p->gate) return PF_OK;
-    if (gate >> 1 != p->gate >> 1) return another_pass(p->gate >> 1, gate, err);
-    return fail(err, PF_CLOSED, -1, "the queue is closed: pass %u takes no more tuples", gate >> 1);
+    return is_gone(p) ? trainer_gone(err) : check_gate(LOAD(&p->h->gate), p->gate >> 1, err);
 }
 
 /* A wake-up through the kernel costs several microseconds: one that is about to come is worth looking out for. */
 enum { LOOKS = 40 };
 
-void pfw_poll_now(pfw_producer *p) {
-    STORE(&p->poll, 1);
-    tell_waiting(p->h, INT32_MAX);
-}
-
 static pf_status claim(pfw_producer *p, int worker, const pf_wait *given, pfw_slot *slot, pfw_error *err) {
     pfw_header *h = p->h;
-    pf_wait wait = PF_WAIT_INIT;
-    if (given) memcpy(&wait, given, given->size < sizeof wait ? given->size : sizeof wait);
-    int64_t deadline = 0, interval = (wait.poll_interval_ms ? wait.poll_interval_ms : 100) * 1000000LL;
-    if (wait.timeout_ns > 0 && wait.timeout_ns < INT64_MAX / 2) deadline = now() + wait.timeout_ns;
-    int64_t next_poll = 0;
-    int woken = 0, quietly = 0; /* quietly: the poll function need not hear of the time */
+    patience w = patience_of(given);
+    int woken = 0;
     for (;;) {
         uint32_t frees = LOAD(&h->frees);
         pf_status status = check_open(p, err);
         if (status == PF_OK && try_claim(p, worker, slot)) return PF_OK;
-        if (status == PF_OK && wait.timeout_ns == 0)
-            status = fail(err, PF_TIMEOUT, -1, "the time to wait went by");
-        if (status == PF_OK && deadline && now() >= deadline)
-            status = fail(err, PF_TIMEOUT, -1, "the time to wait went by");
-        if (status == PF_OK && wait.poll &&
-            (__atomic_exchange_n(&p->poll, 0, __ATOMIC_SEQ_CST) || (next_poll && now() >= next_poll))) {
-            int answer = wait.poll(wait.poll_context);
-            quietly = answer == PF_POLL_QUIETLY;
-            next_poll = 0;
-            if (answer && !quietly) status = fail(err, PF_CANCELLED, -1, "the wait was cancelled");
-        }
+        if (status == PF_OK) status = patience_check(p, &w, err);
         if (status) {
             if (woken) tell_waiting(h, 1); /* what it was woken for may suit the next */
             return status;
         }
         for (int i = 0; i < LOOKS && LOAD(&h->frees) == frees; i++) pause_briefly();
         if (LOAD(&h->frees) != frees) continue;
-        int64_t until = deadline;
-        if (wait.poll && !quietly && !next_poll) next_poll = now() + interval;
-        if (next_poll && (!until || next_poll < until)) until = next_poll;
-        if (!p->watching && (!until || now() + SLICE_MS * 1000000LL < until))
-            until = now() + SLICE_MS * 1000000LL;
         ADD(&h->blocked, 1);
         /* Had that word been overwritten while the trainer slept, nobody would wake it any more. */
         if (!LOAD(&h->sleeping)) futex_wake(&h->arrivals, 1);
         STEP("blocked");
-        int r = futex_wait(&h->frees, frees, until);
+        woken = patience_sleep(p, &w, &h->frees, frees);
         ADD(&h->blocked, -1);
-        woken = r == 0;
-        if (r == EINTR && wait.poll) next_poll = 1; /* now */
     }
 }
 

@@ -28,6 +28,8 @@ enum {
     PFW_TEXT = 2048,
 };
 
+#define PFW_OVER UINT32_MAX /* the gate, when no pass will come any more */
+
 /* States of a slot, in the low byte. Above: worker (16 bits), generation (24), pass (16). */
 enum { PFW_FREE = 0, PFW_WRITING = 1, PFW_COMMITTED = 2, PFW_REVOKED = 3, PFW_CONSUMER = 4 };
 
@@ -83,7 +85,7 @@ typedef struct pfw_header {
     uint8_t reserved[104];
 
     /* What all sides write, each in a cache line of its own. */
-    uint32_t gate; /* pass << 1, and 1 when it takes no more */
+    uint32_t gate; /* pass << 1, and 1 when it takes no more; or PFW_OVER */
     uint8_t pad0[60];
     uint64_t tail; /* of the cells */
     uint8_t pad1[56];
@@ -93,7 +95,8 @@ typedef struct pfw_header {
     uint8_t pad2[52];
     uint32_t frees;   /* futex: goes on with everything that concerns those that wait for a slot */
     uint32_t blocked; /* how many sleep on it */
-    uint8_t pad3[56];
+    uint32_t turns;   /* futex: goes on with the gate */
+    uint8_t pad3[52];
 } pfw_header;
 
 /* A cell: slot + 1 (16 bits), generation (24), lap (24). */
