@@ -32,9 +32,28 @@ static inline void pause_briefly(void) {
 #endif
 }
 
-/* A wake-up through the kernel costs several microseconds: a partner that is about to come is
- * worth looking out for first, but not for longer than that. */
-enum { LOOKS = 40 };
+/* A wake-up through the kernel costs several microseconds: a partner that is about to come is worth looking out
+ * for first, but not for longer than that, and not each time if it was in vain lately. */
+enum { LOOK_NS = 2000, MOST_PASSED = 63 };
+static unsigned passed,
+    to_pass; /* sleeps since one was in vain, and how many there are to be; only roughly */
+
+static int look_out(const uint32_t *word) {
+    unsigned pass = __atomic_load_n(&to_pass, __ATOMIC_RELAXED);
+    if (__atomic_fetch_add(&passed, 1, __ATOMIC_RELAXED) < pass) return 0;
+    int there = 0;
+    int64_t until = now() + LOOK_NS; /* how long a pause is depends on the processor */
+    do {
+        for (int i = 0; i < 16 && !there; i++) {
+            pause_briefly();
+            there = __atomic_load_n(word, __ATOMIC_ACQUIRE) == 1;
+        }
+    } while (!there && now() < until);
+    pass = there ? 0 : pass < MOST_PASSED ? 2 * pass + 1 : MOST_PASSED;
+    __atomic_store_n(&to_pass, pass, __ATOMIC_RELAXED);
+    __atomic_store_n(&passed, 0, __ATOMIC_RELAXED);
+    return there;
+}
 
 /* Those that sleep and poll, for pf_poll_now. */
 typedef struct sleeper {
@@ -111,10 +130,7 @@ static void sleep_on(pfi_waiter *w, pfi_call *call) {
 
 void pfi_sleep(pfi_waiter *w, pfi_call *call) {
     call->phase = PFI_AGAIN;
-    for (int i = 0; i < LOOKS; i++) {
-        if (__atomic_load_n(&call->word, __ATOMIC_ACQUIRE) == 1) return;
-        pause_briefly();
-    }
+    if (look_out(&call->word)) return;
     if (!swap_if(&call->word, 0, 2)) return;
     sleeper s = {&call->word, NULL, NULL};
     if (w->wait.poll) sleeper_enter(&s);

@@ -1,5 +1,7 @@
 /* How a Python thread waits: without the GIL, with Ctrl-C. */
+#define _GNU_SOURCE
 #include <pthread.h>
+#include <sched.h>
 #include <time.h>
 
 #include "native.h"
@@ -8,11 +10,60 @@
 static unsigned long main_thread; /* the only one whose signal handlers run in Python */
 static waiting *all;              /* the waits of every thread; guarded by the GIL */
 
+/* Producers and consumers take turns with the GIL: one wakes the other, which then sleeps again until the GIL
+ * is let go of, a moment later: when the queue is full, or empty. That second sleep costs more than the moment. So
+ * one thread at a time looks out for it, for as long as the sleep would cost, unless that was in vain lately. */
+enum { GLANCE_NS = 10000, MOST_PASSED = 63 };
+static atomic_ulong
+    holder; /* the thread whose wait ended last, while it has the GIL, as far as is known; else 0 */
+static atomic_int looking; /* some thread looks out; for good if there is a single processor */
+static unsigned passed,
+    to_pass; /* waits since one was in vain, and how many there are to be; their looker's */
+
 /* The threads that waited, and the stacks their waits lie on, are not in the child. */
-static void in_child(void) { all = NULL; }
+static void in_child(void) {
+    all = NULL;
+    atomic_store(&holder, 0);
+}
+
+static int64_t now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+static inline void pause_briefly(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Before the GIL is taken again. */
+static void look_out(void) {
+    if (!atomic_load(&holder) || atomic_exchange(&looking, 1)) return;
+    if (passed < to_pass) {
+        passed++;
+    } else {
+        int64_t until = now() + GLANCE_NS;
+        int there = 0;
+        do {
+            for (int i = 0; i < 16 && !there; i++) {
+                pause_briefly();
+                there = !atomic_load_explicit(&holder, memory_order_relaxed);
+            }
+        } while (!there && now() < until);
+        passed = 0;
+        to_pass = there ? 0 : to_pass < MOST_PASSED ? 2 * to_pass + 1 : MOST_PASSED;
+    }
+    atomic_store(&looking, 0);
+}
 
 int waiting_init(void) {
     pthread_atfork(NULL, NULL, in_child);
+    cpu_set_t processors;
+    if (sched_getaffinity(0, sizeof processors, &processors) == 0 && CPU_COUNT(&processors) == 1) looking = 1;
     PyObject *threading = PyImport_ImportModule("threading");
     PyObject *thread = threading ? PyObject_CallMethod(threading, "main_thread", NULL) : NULL;
     PyObject *ident = thread ? PyObject_GetAttrString(thread, "ident") : NULL;
@@ -89,10 +140,14 @@ void waiting_begin(waiting *w) {
     w->listens = 0;
     enter(w);
     w->state = PyEval_SaveThread();
+    unsigned long mine = w->thread;
+    atomic_compare_exchange_strong(&holder, &mine, 0);
 }
 
 void waiting_end(waiting *w) {
+    look_out();
     PyEval_RestoreThread(w->state);
+    atomic_store(&holder, w->thread);
     if (w->listens) signals_ignore();
     leave(w);
 }
