@@ -73,56 +73,39 @@ func pfgo_queue_push(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, call *C.
 	return push(q, tensors, n, call, err)
 }
 
-// push copies C's tensors into a queue, or has C do it.
+// push copies C's tensors into a queue, or has C do it. There is room before a byte is copied.
 func push(q *pyfeed.PyArrayFeedQueue, tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call, err *C.pf_error) C.pf_status {
-	t, e := describe(q, tensors, n, call)
+	t, e := begin(q, tensors, n, call)
 	if e != nil {
 		return answer(e, err)
 	}
-	if e = q.Fits(t); e == nil && call.strided == 0 && t.Bytes() <= copiedInGo {
-		if e = q.Allocate(t); e == nil {
-			start := trace.Begin()
-			for i := range t.Slots {
-				in := at(tensors, i, tensors.size)
-				copy(t.Slots[i].Data, unsafe.Slice((*byte)(in.data), len(t.Slots[i].Data)))
-			}
-			trace.CopySince(0, "push", start, int(t.Bytes()))
-			e = blockingOn(call, t, q.Put)
-		}
-		return settled(e, t, err)
+	if call.strided != 0 || t.Bytes() > copiedInGo {
+		return lendRoom(t, call, err)
 	}
-	if e == nil {
-		e = blockingOn(call, t, q.Begin)
+	start := trace.Begin()
+	for i := range t.Slots {
+		in := at(tensors, i, tensors.size)
+		copy(t.Slots[i].Data, unsafe.Slice((*byte)(in.data), len(t.Slots[i].Data)))
 	}
-	if e != nil {
-		return settled(e, t, err)
-	}
-	return lendRoom(t, call, err)
+	trace.CopySince(0, "push", start, int(t.Bytes()))
+	return answer(q.Commit(t), err)
 }
 
-// settled answers for a tuple that is the queue's now, or nobody's.
-func settled(e error, t *pyfeed.Tuple, err *C.pf_error) C.pf_status {
+// begin waits for room for what C's tensors describe, and gives it memory. It settles the pass the first time.
+func begin(q *pyfeed.PyArrayFeedQueue, tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call) (*pyfeed.Tuple, error) {
+	t, e := parse(tensors, n, false)
+	if e != nil {
+		return nil, e
+	}
+	settle(q, call)
+	_, e = blocking(call, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, q.Begin(ctx, uint64(call.pass), t)
+	})
 	if e != nil {
 		t.Release()
+		return nil, e
 	}
-	return answer(e, err)
-}
-
-// describe reads what C's tensors describe, for the queue. It settles the pass the first time.
-func describe(q *pyfeed.PyArrayFeedQueue, tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call) (*pyfeed.Tuple, error) {
-	t, e := parse(tensors, n, false)
-	if e == nil {
-		settle(q, call)
-	}
-	return t, e
-}
-
-// blockingOn waits for room for a tuple.
-func blockingOn(call *C.pfi_call, t *pyfeed.Tuple, enter func(context.Context, uint64, *pyfeed.Tuple) error) error {
-	_, e := blocking(call, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, enter(ctx, uint64(call.pass), t)
-	})
-	return e
+	return t, nil
 }
 
 func settle(q *pyfeed.PyArrayFeedQueue, call *C.pfi_call) {
@@ -177,14 +160,11 @@ func pfgo_queue_reserve(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, call 
 	if e != nil {
 		return answer(e, err)
 	}
-	t, e := describe(q, tensors, n, call)
-	if e != nil {
-		return answer(e, err)
+	t, e := begin(q, tensors, n, call)
+	if e == nil {
+		e = lendOut(t, out)
 	}
-	if e = blockingOn(call, t, q.Begin); e != nil {
-		return settled(e, t, err)
-	}
-	return answer(lendOut(t, out), err)
+	return answer(e, err)
 }
 
 //export pfgo_queue_commit

@@ -238,11 +238,8 @@ func (q *PyArrayFeedQueue) Push(ctx context.Context, pass uint64, from []LoDTens
 	return q.Commit(t)
 }
 
-// Allocate gives t, which Fits, memory of the queue's.
-func (q *PyArrayFeedQueue) Allocate(t *Tuple) error { return t.Allocate(q.pool) }
-
-// Fits says why the queue would never take t, and works out the bytes that t counts for.
-func (q *PyArrayFeedQueue) Fits(t *Tuple) error {
+// fits says why the queue would never take t, and works out the bytes that t counts for.
+func (q *PyArrayFeedQueue) fits(t *Tuple) error {
 	if err := q.spec.Check(t); err != nil {
 		return err
 	}
@@ -263,7 +260,7 @@ func (q *PyArrayFeedQueue) admit(ctx context.Context, pass uint64, t *Tuple,
 	if q.feed != nil && ctx != context.Context(q.feed) {
 		return Errorf(State, "push: this queue is filled by worker processes, each with a producer of its own")
 	}
-	if err := q.Fits(t); err != nil {
+	if err := q.fits(t); err != nil {
 		return err
 	}
 	if pass == 0 {
