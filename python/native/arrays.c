@@ -430,7 +430,7 @@ void lent_cancel(lent *l) {
 }
 
 void lent_drain(void) {
-    if (!atomic_load_explicit(&returned, memory_order_relaxed)) return;
+    if (!atomic_load(&returned)) return;
     lent *l = atomic_exchange(&returned, NULL);
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
@@ -440,6 +440,14 @@ void lent_drain(void) {
         l = next;
     }
     PyErr_Restore(type, value, traceback);
+}
+
+/* One request seems to be out: this thread drains soon, before it lets go of the GIL. */
+int lent_expect(void) { return atomic_exchange(&drain_asked, 1); }
+
+void lent_expected(int before) {
+    if (!before) atomic_store(&drain_asked, 0);
+    lent_drain();
 }
 
 static int drain(void *Py_UNUSED(unused)) {

@@ -115,6 +115,9 @@ lent *lent_take(incoming *in);
 void lent_return(void *lent_);
 /* Drops what consumers have given back. */
 void lent_drain(void);
+/* Around a call, with the GIL, that may give something back: Python is not asked to drop it, since the second does. */
+int lent_expect(void);
+void lent_expected(int before);
 /* Drops a lend that never was. */
 void lent_cancel(lent *l);
 void lent_stop(void);

@@ -23,8 +23,9 @@ static void put_aside(pf_tuple *tuple) {
         aside = *tuple;
         return;
     }
+    int before = lent_expect(); /* it may be the last hold on what a producer lent */
     pf_tuple_release(tuple);
-    lent_drain(); /* it may have been the last hold on what a producer lent */
+    lent_expected(before);
 }
 
 pf_tuple tuple_begin(void) {

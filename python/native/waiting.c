@@ -14,11 +14,11 @@ static waiting *all;              /* the waits of every thread; guarded by the G
  * is let go of, a moment later: when the queue is full, or empty. That second sleep costs more than the moment. So
  * one thread at a time looks out for it, for as long as the sleep would cost, unless that was in vain lately. */
 enum { GLANCE_NS = 10000, MOST_PASSED = 63 };
-static atomic_ulong
-    holder; /* the thread whose wait ended last, while it has the GIL, as far as is known; else 0 */
+/* The thread whose wait ended last, while it has the GIL, as far as is known; else 0. */
+static atomic_ulong holder;
 static atomic_int looking; /* some thread looks out; for good if there is a single processor */
-static unsigned passed,
-    to_pass; /* waits since one was in vain, and how many there are to be; their looker's */
+/* Waits since one was in vain, and how many there are to be. Their looker's. */
+static unsigned passed, to_pass;
 
 /* The threads that waited, and the stacks their waits lie on, are not in the child. */
 static void in_child(void) {
