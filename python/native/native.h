@@ -60,6 +60,8 @@ typedef struct waiting {
     int listens;   /* to signals: signals_listen */
 } waiting;
 
+/* This process is a child of fork(), which the library says to whoever calls it. */
+extern int forked;
 int waiting_init(void);
 /* Reads a timeout: None for ever, else seconds. */
 int waiting_parse(waiting *w, PyObject *timeout);

@@ -1,13 +1,22 @@
 /* _native.Queue and _native.Slot. */
+#include <string.h>
+
 #include "docs.h"
 #include "native.h"
 
 static PyTypeObject *queue_type, *slot_type;
 
+/* What a slot looks like. */
+typedef struct {
+    pf_slot_spec slot; /* whose dtype may not be settled yet */
+    int64_t dims[PF_MAX_RANK];
+} spec;
+
 typedef struct {
     PyObject ob_base;
     pf_handle handle;
     uint32_t num_slots;
+    spec *specs; /* of the slots, once they are asked for */
     kept failure;
 } queue;
 
@@ -45,6 +54,7 @@ static void queue_dealloc(PyObject *self) {
     PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
     kept_drop(&((queue *)self)->failure);
+    PyMem_Free(((queue *)self)->specs);
     pf_release(((queue *)self)->handle, NULL);
     freefunc release = PyType_GetSlot(type, Py_tp_free);
     release(self);
@@ -327,23 +337,31 @@ static PyObject *queue_stats(queue *self, PyObject *Py_UNUSED(unused)) {
                          "consumers_waited", (double)i.consumers_waited_ns / 1e9);
 }
 
-static PyObject *queue_slots(queue *self, PyObject *Py_UNUSED(unused)) {
+/* The i-th slot's, which stays as it is from when its dtype is settled; NULL and an exception without one. */
+static const spec *spec_of(queue *self, uint32_t i) {
+    if (!self->specs && !(self->specs = PyMem_Calloc(self->num_slots, sizeof *self->specs))) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    spec *s = &self->specs[i];
+    if (s->slot.dtype != PF_DTYPE_ANY && !forked) return s;
+    s->slot = (pf_slot_spec)PF_SLOT_SPEC_INIT;
     pf_error err = PF_ERROR_INIT;
+    pf_status status = pf_queue_slot(self->handle, i, &s->slot, s->dims, &err);
+    if (status) raise_error(status, &err);
+    return status ? NULL : s;
+}
+
+static PyObject *queue_slots(queue *self, PyObject *Py_UNUSED(unused)) {
     PyObject *all = PyTuple_New(self->num_slots);
-    for (uint32_t s = 0; all && s < self->num_slots; s++) {
-        pf_slot_spec spec = PF_SLOT_SPEC_INIT;
-        int64_t dims[PF_MAX_RANK];
-        pf_status status = pf_queue_slot(self->handle, s, &spec, dims, &err);
-        if (status) {
-            Py_DECREF(all);
-            return raise_error(status, &err);
-        }
-        PyObject *shape = PyTuple_New(spec.rank);
-        for (int32_t j = 0; shape && j < spec.rank; j++)
-            PyTuple_SetItem(shape, j, PyLong_FromLongLong(dims[j]));
+    for (uint32_t i = 0; all && i < self->num_slots; i++) {
+        const spec *s = spec_of(self, i);
+        PyObject *shape = s ? PyTuple_New(s->slot.rank) : NULL;
+        for (int32_t j = 0; shape && j < s->slot.rank; j++)
+            PyTuple_SetItem(shape, j, PyLong_FromLongLong(s->dims[j]));
         PyObject *one =
-            shape ? Py_BuildValue("(zNI)", pf_dtype_name(spec.dtype), shape, spec.lod_levels) : NULL;
-        if (!one || PyTuple_SetItem(all, s, one) < 0) Py_CLEAR(all);
+            shape ? Py_BuildValue("(zNI)", pf_dtype_name(s->slot.dtype), shape, s->slot.lod_levels) : NULL;
+        if (!one || PyTuple_SetItem(all, i, one) < 0) Py_CLEAR(all);
     }
     return all;
 }
@@ -367,24 +385,20 @@ static int describe_rows(slot *s, PyObject *rows) {
     if (n == -1 && PyErr_Occurred()) return -1;
     for (; s->count < s->queue->num_slots; s->count++) {
         uint32_t i = s->count;
-        pf_slot_spec spec = PF_SLOT_SPEC_INIT;
-        pf_error err = PF_ERROR_INIT;
-        pf_status status = pf_queue_slot(s->queue->handle, i, &spec, s->dims[i], &err);
-        if (status) {
-            raise_error(status, &err);
-            return -1;
-        }
-        if (spec.dtype == PF_DTYPE_ANY) return dtype_unknown(i);
+        const spec *of = spec_of(s->queue, i);
+        if (!of) return -1;
+        if (of->slot.dtype == PF_DTYPE_ANY) return dtype_unknown(i);
+        memcpy(s->dims[i], of->dims, sizeof s->dims[i]);
         s->tensors[i] = (pf_tensor)PF_TENSOR_INIT;
-        s->tensors[i].dtype = spec.dtype;
-        s->tensors[i].rank = spec.rank;
+        s->tensors[i].dtype = of->slot.dtype;
+        s->tensors[i].rank = of->slot.rank;
         s->tensors[i].dims = s->dims[i];
-        if (spec.rank > 0 && s->dims[i][0] == -1 && rows == Py_None) {
+        if (of->slot.rank > 0 && s->dims[i][0] == -1 && rows == Py_None) {
             raise_named("InvalidArgument", (Py_ssize_t)i,
                         "slot %u: rows: expected a number for its first dimension of -1, found None", i);
             return -1;
         }
-        if (spec.rank > 0 && s->dims[i][0] == -1) s->dims[i][0] = n;
+        if (of->slot.rank > 0 && s->dims[i][0] == -1) s->dims[i][0] = n;
     }
     return 0;
 }
@@ -507,13 +521,15 @@ static void seal(PyObject *arrays) {
     PyErr_Clear();
 }
 
-static PyObject *slot_exit(slot *s, PyObject *args) {
-    PyObject *type, *value, *traceback;
-    if (!PyArg_ParseTuple(args, "OOO:__exit__", &type, &value, &traceback)) return NULL;
+static PyObject *slot_exit(slot *s, PyObject *const *args, Py_ssize_t count) {
+    if (count != 3) {
+        PyErr_Format(PyExc_TypeError, "__exit__() takes 3 arguments, but %zd were given", count);
+        return NULL;
+    }
     if (!s->tuple.loan) Py_RETURN_FALSE;
     seal(s->arrays);
     Py_CLEAR(s->arrays);
-    if (type != Py_None) {
+    if (args[0] != Py_None) {
         pf_tuple_release(&s->tuple);
         Py_RETURN_FALSE;
     }
@@ -525,7 +541,7 @@ static PyObject *slot_exit(slot *s, PyObject *args) {
 
 static PyMethodDef slot_methods[] = {
     {"__enter__", (PyCFunction)slot_enter, METH_NOARGS, NULL},
-    {"__exit__", (PyCFunction)slot_exit, METH_VARARGS, NULL},
+    {"__exit__", (PyCFunction)(void *)slot_exit, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot slot_type_slots[] = {

@@ -20,8 +20,11 @@ static atomic_int looking; /* some thread looks out; for good if there is a sing
 /* Waits since one was in vain, and how many there are to be. Their looker's. */
 static unsigned passed, to_pass;
 
+int forked;
+
 /* The threads that waited, and the stacks their waits lie on, are not in the child. */
 static void in_child(void) {
+    forked = 1;
     all = NULL;
     atomic_store(&holder, 0);
 }
