@@ -22,7 +22,7 @@ var waiters table[waiter]
 
 // blocking runs try for a C thread. Where it would block, the thread's Parker is left waiting and
 // the answer is wait.ErrWouldBlock: the thread sleeps in C and comes again, with call.phase saying why.
-// Whatever else a call that has waited answers, here or before it gets here, C ends it by pfgo_call_end.
+// With any other answer the call is over. One that has waited and does not get here again is ended by C.
 func blocking[T any](call *C.pfi_call, try func(context.Context) (T, error)) (v T, err error) {
 	var token *cancelToken
 	if call.phase == C.PFI_FIRST && call.cancel != 0 {
@@ -30,10 +30,14 @@ func blocking[T any](call *C.pfi_call, try func(context.Context) (T, error)) (v 
 			return v, err
 		}
 	}
-	return blockingWith(call, token, try)
+	if v, err = blockingWith(call, token, try); err != wait.ErrWouldBlock && call.waiter != 0 {
+		end(call)
+	}
+	return v, err
 }
 
-// blockingWith is blocking with a token that was looked up before. It counts the first time only.
+// blockingWith is blocking with a token that was looked up before, which counts the first time only, in a call that may
+// wait again after any answer: C ends it.
 func blockingWith[T any](call *C.pfi_call, token *cancelToken, try func(context.Context) (T, error)) (v T, err error) {
 	w := waiter{token: token}
 	if call.phase == C.PFI_FIRST {
@@ -63,16 +67,20 @@ func blockingWith[T any](call *C.pfi_call, token *cancelToken, try func(context.
 	return v, err
 }
 
-// pfgo_call_end takes a call that has waited out of everything that could still wake it: its thread's
+// end takes a call that has waited out of everything that could still wake it: its thread's
 // stack is about to go. A wake-up it had no use for goes to the next.
-//
-//export pfgo_call_end
-func pfgo_call_end(call *C.pfi_call) {
-	defer guard(nil, nil)
+func end(call *C.pfi_call) {
 	if w, ok := waiters.remove(uint64(call.waiter)); ok {
 		w.token.forget(&call.word)
 		w.parker.Leave()
 	}
+	call.waiter = 0
+}
+
+//export pfgo_call_end
+func pfgo_call_end(call *C.pfi_call) {
+	defer guard(nil, nil)
+	end(call)
 }
 
 // A cancelToken ends waits. A nil one never does.

@@ -68,11 +68,12 @@ pf_status pfi_push(pfi_push_try *try_, pf_handle to, const pf_tensor *tensors, u
             if (wait->size >= offsetof(pf_wait, poll)) call.cancel = wait->cancel; \
         }                                                                          \
         call.waits = !wait || wait->timeout_ns != 0;                               \
-        if ((status = (try_)) != PFI_WOULD_BLOCK) break;                           \
-        pfi_waiter waiter = pfi_waiter_begin(wait);                                \
-        do pfi_sleep(&waiter, &call);                                              \
-        while ((status = (try_)) == PFI_WOULD_BLOCK);                              \
-        if (!pfi_shut) pfgo_call_end(&call);                                       \
+        if ((status = (try_)) == PFI_WOULD_BLOCK) {                                \
+            pfi_waiter waiter = pfi_waiter_begin(wait);                            \
+            do pfi_sleep(&waiter, &call);                                          \
+            while ((status = (try_)) == PFI_WOULD_BLOCK);                          \
+            if (call.waiter && !pfi_shut) pfgo_call_end(&call);                    \
+        }                                                                          \
     } while (0)
 #define TENSORS(tensors, count, with_data)                                       \
     do {                                                                         \
