@@ -36,7 +36,8 @@ _WORK = 2_000_000  # nanoseconds
 
 def note() -> None:
     """Every thread that uses a queue calls this before anything else."""
-    _install()
+    if threading.get_ident() != threading.main_thread().ident:  # which nobody joins: alone it needs no help to end
+        _install()
     thread = threading._active.get(threading.get_ident())  # type: ignore[attr-defined]
     if thread is not None and thread.daemon:
         movers.add(thread)
