@@ -80,7 +80,7 @@ type entry struct {
 
 // give hands an object and its reference out.
 func give(o object) C.pf_handle {
-	enoughProcs()
+	prepare()
 	h := gopyh.Register("pyfeed", o)
 	gopyh.IncRef(h)
 	e := &entry{C.pf_handle(h), o}

@@ -24,8 +24,16 @@ func main() {}
 // there are more of them than cores on a small machine. Each takes 14 KB, the rest costs nothing while unused.
 const leastProcs = 16
 
-// enoughProcs sees to that when the first handle is made: who only loads the library does not pay for it.
-var enoughProcs = sync.OnceFunc(func() {
+// ballast is never touched, and so takes addresses but no memory. Go collects its heap whenever that has doubled, from
+// 4 MiB on: of small things that live short, which is all that we have there, many times a second, and first in the
+// middle of a first shuffle block. Counted as live, this has it wait for as many bytes more.
+var ballast []byte
+
+const ballastSize = 32 << 20
+
+// prepare sees to both when the first handle is made: who only loads the library does not pay for them.
+var prepare = sync.OnceFunc(func() {
+	ballast = make([]byte, ballastSize)
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(max(runtime.NumCPU(), leastProcs))
 	}
