@@ -64,8 +64,11 @@ func NewDoubleBufferReader(under *ReaderHolder, places []pyfeed.Place, depth uin
 	}
 	r.pump = newPump("double_buffer", r.depth*len(places), r.fill)
 	r.read = r.pump.take
-	if len(r.stagers) > 0 {
+	switch {
+	case len(r.stagers) > 0:
 		r.read = single(r.take)
+	case r.pinned == nil:
+		r.pump.direct = r.under.readMany
 	}
 	return r, nil
 }

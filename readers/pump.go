@@ -1,6 +1,7 @@
 package readers
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -12,12 +13,18 @@ import (
 
 // pump reads ahead of its consumers, chunk by chunk, in a goroutine that begins with the first read and ends
 // with the pass, an error or a stop.
+//
+// To wake a goroutine, and to be woken by it, takes as long as to read some small batches. So consumers may read
+// themselves what is cheap, where they would have to wait for it otherwise.
 type pump struct {
 	name string
 	// fill makes the next chunk in the room it is given, which it may enlarge. An error that comes with tuples
 	// is answered after them; the pump ends with it.
-	fill  func(ctx context.Context, room []*pyfeed.Tuple) ([]*pyfeed.Tuple, error)
-	limit int // chunks that wait, at most, beside the one that is being taken
+	fill func(ctx context.Context, room []*pyfeed.Tuple) ([]*pyfeed.Tuple, error)
+	// direct is a ReadMany of what fill reads, for a consumer that finds nothing ready and the goroutine at rest; nil:
+	// consumers do not read. It is called by one at a time, never while fill is.
+	direct func(ctx context.Context, out []*pyfeed.Tuple) (int, error)
+	limit  int // chunks that wait, at most, beside the one that is being taken
 
 	mu        sync.Mutex
 	consumers wait.List
@@ -28,6 +35,9 @@ type pump struct {
 	end       error
 	cancel    context.CancelFunc
 	running   bool
+	ahead     bool // the goroutine is to read until there is no room
+	reading   bool // somebody reads below
+	pace
 }
 
 func newPump(name string, limit int, fill func(context.Context, []*pyfeed.Tuple) ([]*pyfeed.Tuple, error)) *pump {
@@ -35,6 +45,7 @@ func newPump(name string, limit int, fill func(context.Context, []*pyfeed.Tuple)
 	p.consumers.Init(&p.mu)
 	p.consumers.Named("waits for "+name, trace.Wait)
 	p.changed.L = &p.mu
+	p.away = 2 * longAway // until it is known
 	return p
 }
 
@@ -42,16 +53,41 @@ func newPump(name string, limit int, fill func(context.Context, []*pyfeed.Tuple)
 func (p *pump) take(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.running && p.end == nil {
-		p.start()
-	}
-	if len(p.chunks) == 0 {
-		if p.end != nil {
-			return 0, p.end
+	p.came()
+	n, err := p.ready(out), p.end
+	if n == 0 && err == nil && p.direct != nil && !p.reading {
+		if n, err = p.readDirect(ctx, out); err == wait.ErrWouldBlock {
+			p.ahead, err = true, nil // the goroutine waits for what is below
+		} else if err != nil {
+			p.finish(err)
 		}
+	}
+	if n == 0 {
+		if err != nil {
+			return 0, err
+		}
+		p.goOn()
 		return 0, p.consumers.Enter(ctx)
 	}
-	first, before := p.chunks[0], p.waiting()
+	left := len(p.chunks) > 0 || p.end != nil
+	if left {
+		p.consumers.One().Send() // there is something left for another
+	}
+	// Woken for half of the room and not for each chunk, the goroutine has more to do at a time.
+	if p.waiting() <= p.limit/2 && (p.direct == nil || p.pays() || !left && p.consumers.Len() > 0) {
+		p.ahead = true
+		p.goOn()
+	}
+	p.left()
+	return n, nil
+}
+
+// ready takes tuples that were read ahead.
+func (p *pump) ready(out []*pyfeed.Tuple) int {
+	if len(p.chunks) == 0 {
+		return 0
+	}
+	first := p.chunks[0]
 	n := copy(out, first[p.at:])
 	p.at += n
 	if p.at == len(first) {
@@ -59,14 +95,62 @@ func (p *pump) take(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
 		p.chunks = append(p.chunks[:0], p.chunks[1:]...)
 		p.at = 0
 	}
-	if p.waiting() < before {
-		p.changed.Signal()
-	}
-	if len(p.chunks) > 0 || p.end != nil {
-		p.consumers.One().Send() // there is something left for another
-	}
-	return n, nil
+	return n
 }
+
+// readDirect has the consumer read, as far as that does not take waiting: the goroutine, which is told to end by other
+// ways, does the waiting.
+func (p *pump) readDirect(ctx context.Context, out []*pyfeed.Tuple) (n int, err error) {
+	below := wait.Never
+	if track := wait.TrackOf(ctx); track != 0 {
+		below = (&wait.Traced{Context: context.Background(), Track: track}).Never()
+	}
+	p.reading = true
+	p.mu.Unlock()
+	start := trace.Now()
+	defer func() { // after a panic too
+		p.mu.Lock()
+		p.reading = false
+		p.took(start)
+	}()
+	return p.direct(below, out)
+}
+
+// goOn has the goroutine read, if it is to.
+func (p *pump) goOn() {
+	switch {
+	case p.end != nil || p.direct != nil && !p.ahead:
+	case p.running:
+		p.changed.Signal()
+	default:
+		p.start()
+	}
+}
+
+// pace is whether reading ahead pays: by how long consumers stay away between two reads, and how long a read takes, in
+// nanoseconds, averaged over the last few, none of which counts for more than twice of what would pay by itself.
+type pace struct {
+	since      int64 // when the consumer left that came last; 0: it is here
+	away, cost int64
+}
+
+const (
+	longAway = 20_000  // while a consumer is away for that long, something can be read
+	dear     = 200_000 // beside a read that takes so long, a wake-up is nothing
+)
+
+func (p *pace) left() { p.since = trace.Now() }
+
+func (p *pace) came() {
+	if p.since != 0 {
+		p.away += (min(trace.Now()-p.since, 2*longAway) - p.away) / 4
+		p.since = 0
+	}
+}
+
+func (p *pace) took(start int64) { p.cost += (min(trace.Now()-start, 2*dear) - p.cost) / 4 }
+
+func (p *pace) pays() bool { return p.away >= longAway || p.cost >= dear }
 
 // waiting is how many chunks nothing was taken of.
 func (p *pump) waiting() int {
@@ -93,14 +177,14 @@ func (p *pump) run(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for {
-		if p.waiting() >= p.limit && ctx.Err() == nil {
+		if p.rests(ctx) {
 			full := trace.Begin()
-			for p.waiting() >= p.limit && ctx.Err() == nil {
+			for p.rests(ctx) {
 				p.changed.Wait()
 			}
 			trace.Since(lane.Track(p.name), trace.Full, "no room", full)
 		}
-		if err := ctx.Err(); err != nil { // what is below may never wait, and so never look
+		if err := cmp.Or(p.end, ctx.Err()); err != nil { // what is below may never wait, and so never look
 			p.leave(err)
 			return
 		}
@@ -119,20 +203,39 @@ func (p *pump) run(ctx context.Context) {
 			p.leave(err)
 			return
 		}
+		p.ahead = p.waiting() < p.limit
 		p.consumers.One().Send()
 	}
 }
 
+// rests says whether the goroutine has nothing to do.
+func (p *pump) rests(ctx context.Context) bool {
+	room := p.waiting() < p.limit && !p.reading && (p.ahead || p.direct == nil)
+	return !room && p.end == nil && ctx.Err() == nil
+}
+
 // fillUnlocked lets go of the lock to fill. After a panic too it is held again, as those above expect.
 func (p *pump) fillUnlocked(ctx context.Context, room []*pyfeed.Tuple) ([]*pyfeed.Tuple, error) {
+	p.reading = true
 	p.mu.Unlock()
-	defer p.mu.Lock()
+	start := trace.Now()
+	defer func() {
+		p.mu.Lock()
+		p.reading = false
+		p.took(start)
+	}()
 	return p.fill(ctx, room)
 }
 
 // leave is the end of the goroutine.
 func (p *pump) leave(end error) {
-	p.running, p.end = false, end
+	p.running = false
+	p.finish(end)
+}
+
+// finish is the end of reading ahead, for this pass.
+func (p *pump) finish(end error) {
+	p.end = end
 	p.changed.Broadcast()
 	p.consumers.All()
 }
@@ -154,7 +257,7 @@ func (p *pump) stop() {
 		}
 		pyfeed.ReleaseAll(c)
 	}
-	p.chunks, p.at, p.cancel, p.idle = nil, 0, nil, nil
+	p.chunks, p.at, p.cancel, p.idle, p.ahead = nil, 0, nil, nil, false
 	if !isFault(p.end) {
 		p.end = nil
 	}

@@ -190,7 +190,7 @@ func TestASlowConsumerIsSeen(t *testing.T) {
 
 // What a run reads itself is on its own track; what is read ahead, on that of the thread that does.
 func TestBatchesAreCopiedOnTheirCallersTrack(t *testing.T) {
-	for _, ahead := range []bool{false, true} {
+	for _, ahead := range []string{"", "a consumer", "a thread"} { // who reads, where there is a double_buffer
 		for _, grows := range []bool{false, true} { // joined instead of stacked
 			slots, dims := cells, pyfeed.Dims{2}
 			if grows {
@@ -199,8 +199,11 @@ func TestBatchesAreCopiedOnTheirCallersTrack(t *testing.T) {
 			scope, q := feed(t, pyfeed.Options{Capacity: 9, Slots: slots})
 			h := create(t, scope, "create_batch_reader", "batches", []string{"reader"}, `{"batch_size": 4}`)
 			track := "run"
-			if ahead {
+			if ahead != "" {
 				h = create(t, scope, "create_double_buffer_reader", "ready", []string{"batches"}, "")
+			}
+			if ahead == "a thread" {
+				h.reader.(*DoubleBufferReader).pump.direct = nil
 				track = "double_buffer"
 			}
 			for i := range int64(8) {
@@ -214,10 +217,10 @@ func TestBatchesAreCopiedOnTheirCallersTrack(t *testing.T) {
 			r.Stop()
 			s := r.Summary()
 			if o := recorded(s, track, "copy", "batch"); o.Count == 0 || o.Bytes != 8*16 {
-				t.Errorf("ahead %v, grows %v: expected copies of 128 bytes on %q, found %+v", ahead, grows, track, s.Operators)
+				t.Errorf("ahead %q, grows %v: expected copies of 128 bytes on %q, found %+v", ahead, grows, track, s.Operators)
 			}
-			if s.Copies.Bytes != 8*16 || !ahead && part(s, "copy") != s.Copies.Seconds {
-				t.Errorf("ahead %v, grows %v: %+v, %+v", ahead, grows, s.Copies, s.Parts)
+			if s.Copies.Bytes != 8*16 || ahead == "" && part(s, "copy") != s.Copies.Seconds {
+				t.Errorf("ahead %q, grows %v: %+v, %+v", ahead, grows, s.Copies, s.Parts)
 			}
 		}
 	}

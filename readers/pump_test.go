@@ -1,0 +1,237 @@
+package readers
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/wait"
+)
+
+// counter is what a pump reads: tuples numbered by their passes' numbers, for as long as nobody meets another in it.
+type counter struct {
+	t      *testing.T
+	inside atomic.Bool
+	next   int64
+	count  int64
+	end    error
+	random *rand.Rand
+	direct int // read by consumers
+}
+
+func (c *counter) read(out []*pyfeed.Tuple, waits bool) (int, error) {
+	if !c.inside.CompareAndSwap(false, true) {
+		c.t.Error("two at a time")
+	}
+	defer c.inside.Store(false)
+	if waits && c.random.IntN(4) == 0 {
+		return 0, wait.ErrWouldBlock
+	}
+	if c.next == c.count {
+		return 0, c.end
+	}
+	n := min(len(out), 1+c.random.IntN(3), int(c.count-c.next))
+	for i := range out[:n] {
+		out[i] = pyfeed.NewTuple(1)
+		out[i].Pass = c.next
+		c.next++
+	}
+	if waits {
+		c.direct += n
+	}
+	return n, nil
+}
+
+// pumped is a reader of a counter through a pump.
+type pumped struct {
+	faultReader
+	c *counter
+}
+
+func (r *pumped) ReInit(uint64) error {
+	r.drop()
+	r.pump.stop()
+	r.c.next = 0
+	return nil
+}
+
+func newPumped(t *testing.T, seed uint64, limit int, count int64, end error) (*ReaderHolder, *pump, *counter) {
+	c := &counter{t: t, count: count, end: end, random: rand.New(rand.NewPCG(seed, 0))}
+	p := newPump("counter", limit, func(_ context.Context, room []*pyfeed.Tuple) ([]*pyfeed.Tuple, error) {
+		if cap(room) == 0 {
+			room = make([]*pyfeed.Tuple, 2)
+		}
+		n, err := c.read(room[:cap(room)], false)
+		return room[:n], err
+	})
+	p.direct = func(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
+		if _, is := ctx.(*wait.Parker); is {
+			t.Error("a consumer would wait below")
+		}
+		return c.read(out, true)
+	}
+	return NewHolder(&pumped{faultReader{ahead{read: p.take}, p}, c}), p, c
+}
+
+// set has the pump believe that reading ahead pays, or not.
+func (p *pump) set(pays bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.away, p.cost = 0, 0
+	if pays {
+		p.away = 2 * longAway
+	}
+}
+
+// Whoever reads, consumers or the goroutine, the order is the same, an error comes where it belongs, and a reset at any
+// time starts over.
+func TestConsumersAndThreadTakeTurns(t *testing.T) {
+	oops := errors.New("mine")
+	direct := 0
+	for seed := range uint64(300) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		count, end := int64(random.IntN(60)), io.EOF
+		if seed%3 == 0 {
+			end = oops
+		}
+		h, p, c := newPumped(t, seed, 1+random.IntN(4), count, end)
+		for range 4 {
+			until := random.Int64N(2 * (count + 1)) // of some passes not all is read
+			for i := int64(0); i < until; i++ {
+				p.set(random.IntN(3) == 0)
+				if random.IntN(4) == 0 {
+					if has, err := h.HasNext(background); has != (i < count) || has && err != nil {
+						t.Fatalf("seed %d: has next before tuple %d of %d: %v, %v", seed, i, count, has, err)
+					}
+				}
+				tuple, err := h.ReadNext(background)
+				if i >= count {
+					if err != end {
+						t.Fatalf("seed %d: expected %v behind %d tuples, found %v", seed, end, count, err)
+					}
+					break
+				}
+				if err != nil || tuple.Pass != i {
+					t.Fatalf("seed %d: expected tuple %d, found %v, %v", seed, i, tuple, err)
+				}
+				tuple.Release()
+			}
+			if err := h.ReInit(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		direct += c.direct
+		h.Drop()
+	}
+	if direct == 0 {
+		t.Error("no consumer has read")
+	}
+}
+
+// Two consumers sleep while the goroutine reads. It comes to rest behind a chunk, which wakes one of them, and reading
+// ahead does not pay: the other is served all the same, of the same chunk or of one more.
+func TestNoConsumerIsForgotten(t *testing.T) {
+	for _, chunk := range []int{1, 2} {
+		chunks := make(chan int)
+		p := newPump("chunks", 1, func(context.Context, []*pyfeed.Tuple) ([]*pyfeed.Tuple, error) {
+			n, more := <-chunks
+			if !more {
+				return nil, io.EOF
+			}
+			room := make([]*pyfeed.Tuple, n)
+			pyfeed.NewTuples(room, 1)
+			return room, nil
+		})
+		p.direct = func(context.Context, []*pyfeed.Tuple) (int, error) { return 0, wait.ErrWouldBlock }
+		p.set(false)
+		h := NewHolder(&faultReader{ahead{read: p.take}, p})
+		served := make(chan error)
+		for range 2 {
+			go func() {
+				tuple, err := h.ReadNext(background)
+				if err == nil {
+					tuple.Release()
+				}
+				served <- err
+			}()
+		}
+		until(func() bool {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.away, p.cost = 0, 0
+			return p.consumers.Len() == 2 && p.reading
+		})
+		for n := 0; n < 2; n += chunk {
+			chunks <- chunk
+			for range chunk {
+				if err := <-served; err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		close(chunks)
+		h.Drop()
+	}
+}
+
+// Many consumers get each tuple once.
+func TestManyConsumersTakeTurns(t *testing.T) {
+	for seed := range uint64(100) {
+		const count = 500
+		h, p, _ := newPumped(t, seed, 1+int(seed%3), count, io.EOF)
+		var mu sync.Mutex
+		var all []int64
+		var group sync.WaitGroup
+		for k := range uint64(6) {
+			group.Go(func() {
+				random := rand.New(rand.NewPCG(seed, k))
+				for {
+					p.set(random.IntN(8) == 0)
+					tuple, err := h.ReadNext(background)
+					if err != nil {
+						if err != io.EOF {
+							t.Error(err)
+						}
+						return
+					}
+					mu.Lock()
+					all = append(all, tuple.Pass)
+					mu.Unlock()
+					tuple.Release()
+				}
+			})
+		}
+		group.Wait()
+		slices.Sort(all)
+		for i, n := range all {
+			if int64(i) != n {
+				t.Fatalf("seed %d: expected tuple %d, found %d", seed, i, n)
+			}
+		}
+		if len(all) != count {
+			t.Fatalf("seed %d: expected %d tuples, found %d", seed, count, len(all))
+		}
+		h.Drop()
+	}
+}
+
+// A consumer in whose hands the reading below panics leaves the pump fit to be stopped.
+func TestAFaultInAConsumerThatReadsItself(t *testing.T) {
+	h, p, _ := newPumped(t, 0, 2, 1, io.EOF)
+	p.direct = func(context.Context, []*pyfeed.Tuple) (int, error) { panic("mine") }
+	func() {
+		defer func() {
+			if v := recover(); v != "mine" {
+				t.Errorf("expected the panic, found %v", v)
+			}
+		}()
+		_, _ = h.ReadNext(background)
+	}()
+	h.Drop()
+}
