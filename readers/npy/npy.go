@@ -6,7 +6,9 @@
 package npy
 
 import (
+	"bytes"
 	"io"
+	"sync/atomic"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
@@ -73,7 +75,7 @@ func (r *records) begin(c *readers.Config, whole bool) error {
 	if head, err = r.f.Peek(n); err != nil {
 		return err
 	}
-	if r.a, err = Parse(head); err != nil {
+	if r.a, err = parse(head); err != nil {
 		return Located(err, r.f.Path(), 0, -1)
 	}
 	if r.in, err = r.a.Instances(whole, c.Pool); err != nil {
@@ -83,6 +85,22 @@ func (r *records) begin(c *readers.Config, whole bool) error {
 	}
 	r.f.Skip(n)
 	return nil
+}
+
+// last has read the header of the file that was opened last, by any reader: those of a data set often begin alike.
+var last atomic.Pointer[Parser]
+
+// parse is the function Parse, for any goroutine. The Array MUST NOT be changed.
+func parse(head []byte) (*Array, error) {
+	if p := last.Load(); p != nil && bytes.HasPrefix(head, p.head) {
+		return p.array, nil
+	}
+	p := new(Parser)
+	a, err := p.Parse(head)
+	if err == nil {
+		last.Store(p)
+	}
+	return a, err
 }
 
 // Peek is Source's.
