@@ -36,11 +36,17 @@ _WORK = 2_000_000  # nanoseconds
 
 def note() -> None:
     """Every thread that uses a queue calls this before anything else."""
-    if threading.get_ident() != threading.main_thread().ident:  # which nobody joins: alone it needs no help to end
+    if threading.get_ident() != threading.main_thread().ident:  # which nobody joins: one that reads files needs no help
         _install()
     thread = threading._active.get(threading.get_ident())  # type: ignore[attr-defined]
     if thread is not None and thread.daemon:
         movers.add(thread)
+
+
+def watch(queue: _native.Queue) -> None:
+    """Has a queue shut down if threads are stuck in it at the end."""
+    _install()
+    queues.add(queue)
 
 
 def _install() -> None:

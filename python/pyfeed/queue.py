@@ -247,7 +247,7 @@ class PyArrayFeedQueueHolder:
             make=True,
         )
         self._feeder = queue
-        _exit.queues.add(queue)
+        _exit.watch(queue)
         return queue
 
     def feeder(self) -> PyArrayFeedQueue:
@@ -262,5 +262,5 @@ class PyArrayFeedQueueHolder:
             if self._name not in self._scope or self._scope.kind(self._name) == "empty":
                 raise StateError("feeder: the holder has no queue before init_once")
             self._feeder = self._scope._use(self._name, PyArrayFeedQueue._of)
-            _exit.queues.add(self._feeder)
+            _exit.watch(self._feeder)
         return self._feeder

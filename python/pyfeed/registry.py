@@ -140,7 +140,7 @@ class _PythonFormat:
                 queue, path, options = self.native.wait(PyArrayFeedQueue)
             except QueueClosed:
                 return
-            _exit.queues.add(queue)
+            _exit.watch(queue)
             try:
                 self.start(self.read, f"pyfeed-{self.tag}-{os.path.basename(path)}", queue, path, options)
             except RuntimeError as error:  # no more threads

@@ -124,7 +124,7 @@ class SharedFeedQueue(PyArrayFeedQueue):
         queue._fd, queue._scope, queue._name, queue._made, queue._started = fd, scope, name, None, (0, 0)
         queue._crews, queue._turn = [], threading.Lock()
         weakref.finalize(queue, _erase, scope, name).atexit = False
-        _exit.queues.add(queue)
+        _exit.watch(queue)
         return queue
 
     def capacity(self) -> int:

@@ -230,7 +230,7 @@ WAITS = {
     "push": ("queue.push(tuple_of(2))", "queue.push(tuple_of(1))"),
     "lent push": ("queue.push(tuple_of(2), copy=False)", "queue.push(tuple_of(1))"),
     "slot": ("with queue.slot(): raise AssertionError", "queue.push(tuple_of(1))"),
-    "slot made elsewhere": ("made[0].__enter__()", "queue.push(tuple_of(1)); start(lambda: made.append(queue.slot()))[0].join()"),
+    "slot made elsewhere": ("made[0].__enter__()", "queue.push(tuple_of(1)); start(lambda: made.append(queue.slot()))"),
     "pop": ("queue.pop()", ""),
     "pop with a timeout": ("queue.pop(timeout=100)", ""),
     "read": ("reader.read()", ""),
