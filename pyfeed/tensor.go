@@ -171,12 +171,17 @@ func (t *LoDTensor) lay(b *memory.Buffer, at int, pool *memory.Pool) int {
 
 // Drop releases the tensor's memory and zeroes it.
 func (t *LoDTensor) Drop() {
+	if b := t.empty(); b != nil {
+		b.Release()
+	}
+}
+
+// empty zeroes the tensor. The reference to its memory is the caller's.
+func (t *LoDTensor) empty() *memory.Buffer {
 	b, lod := t.buffer, t.LoD
 	clear(lod)
 	*t = LoDTensor{LoD: lod[:0]}
-	if b != nil {
-		b.Release()
-	}
+	return b
 }
 
 // Tuple is the slots of one instance or one batch. It has one owner, who releases it.
@@ -187,29 +192,28 @@ type Tuple struct {
 	bytes int64             // that it counts for in queue
 	pass  uint64            // of queue that it was begun in
 	queue *PyArrayFeedQueue // it is reserved in, until it is committed
-	next  *Tuple            // in spare
 }
 
-// Released tuples, for NewTuple. A sync.Pool is slower here: one thread makes what another releases.
+// Released tuples, for NewTuple. A sync.Pool is slower here: one thread makes what another releases. They are not chained,
+// so that none has to come into the cache before the one behind it is known.
 var spare struct {
-	mu    sync.Mutex
-	first *Tuple
-	n     int
+	mu     sync.Mutex
+	tuples []*Tuple
 }
 
 const mostSpare = 1 << 15
 
 // NewTuple makes a tuple of n empty slots.
 func NewTuple(n int) *Tuple {
+	var t *Tuple
 	spare.mu.Lock()
-	t := spare.first
-	if t == nil {
-		t = new(Tuple)
-	} else {
-		spare.first, t.next = t.next, nil
-		spare.n--
+	if last := len(spare.tuples) - 1; last >= 0 {
+		t, spare.tuples = spare.tuples[last], spare.tuples[:last]
 	}
 	spare.mu.Unlock()
+	if t == nil {
+		t = new(Tuple)
+	}
 	t.Resize(n)
 	return t
 }
@@ -225,23 +229,18 @@ func (t *Tuple) Release() {
 	}
 	t.bytes, t.pass, t.Pass = 0, 0, 0
 	spare.mu.Lock()
-	if spare.n < mostSpare {
-		t.next, spare.first = spare.first, t
-		spare.n++
+	if len(spare.tuples) < mostSpare {
+		spare.tuples = append(spare.tuples, t)
 	}
 	spare.mu.Unlock()
 }
 
 // NewTuples fills out with tuples of n empty slots, at less than the cost of as many NewTuple.
 func NewTuples(out []*Tuple, n int) {
-	i := 0
 	spare.mu.Lock()
-	for ; i < len(out) && spare.first != nil; i++ {
-		t := spare.first
-		spare.first, t.next = t.next, nil
-		spare.n--
-		out[i] = t
-	}
+	left := max(0, len(spare.tuples)-len(out))
+	i := copy(out, spare.tuples[left:])
+	spare.tuples = spare.tuples[:left]
 	spare.mu.Unlock()
 	if i < len(out) {
 		fresh := make([]Tuple, len(out)-i)
@@ -266,32 +265,52 @@ func (t *Tuple) Resize(n int) {
 
 // ReleaseAll releases many tuples, none of them reserved in a queue, and forgets them.
 func ReleaseAll(all []*Tuple) {
-	var first, last *Tuple
-	n := 0
-	for i, t := range all {
+	var held references
+	for _, t := range all {
 		for j := range t.Slots {
-			t.Slots[j].Drop()
+			held.add(t.Slots[j].empty())
 		}
 		t.bytes, t.pass, t.Pass = 0, 0, 0
-		t.next, first = first, t
-		if last == nil {
-			last = t
-		}
-		all[i] = nil
-		n++
-	}
-	if last == nil {
-		return
 	}
 	spare.mu.Lock()
-	for ; n > 0 && spare.n+n > mostSpare; n-- { // those that there is no room for are Go's to collect
-		first = first.next
-	}
-	if n > 0 {
-		last.next, spare.first = spare.first, first
-		spare.n += n
-	}
+	spare.tuples = append(spare.tuples, all[:min(len(all), mostSpare-len(spare.tuples))]...)
 	spare.mu.Unlock()
+	clear(all)
+	held.drop()
+}
+
+// references to few buffers: neighbours mostly lie in the same, whose count other threads want as well.
+type references struct {
+	to   [4]*memory.Buffer
+	n    [4]int
+	next int // to make room
+}
+
+// add takes a reference over; nil is fine.
+func (r *references) add(b *memory.Buffer) {
+	if b == nil {
+		return
+	}
+	for i := range r.to {
+		if r.to[i] == b {
+			r.n[i]++
+			return
+		}
+	}
+	i := r.next
+	r.next = (i + 1) % len(r.to)
+	if r.to[i] != nil {
+		r.to[i].ReleaseMany(r.n[i])
+	}
+	r.to[i], r.n[i] = b, 1
+}
+
+func (r *references) drop() {
+	for i, b := range r.to {
+		if b != nil {
+			b.ReleaseMany(r.n[i])
+		}
+	}
 }
 
 // Settle makes a tuple fit to leave the library: its offsets out of Go's heap, its elements aligned. One

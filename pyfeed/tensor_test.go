@@ -49,8 +49,8 @@ func TestSpareTuplesAreLimitedAndKeptInUse(t *testing.T) {
 		all := make([]*Tuple, mostSpare+100)
 		NewTuples(all, 1)
 		ReleaseAll(all)
-		if spare.n != mostSpare {
-			t.Fatalf("expected %d spare tuples, found %d", mostSpare, spare.n)
+		if len(spare.tuples) != mostSpare {
+			t.Fatalf("expected %d spare tuples, found %d", mostSpare, len(spare.tuples))
 		}
 	}
 	few := make([]*Tuple, 10)
@@ -62,12 +62,44 @@ func TestSpareTuplesAreLimitedAndKeptInUse(t *testing.T) {
 	if !slices.Contains(few, first) {
 		t.Fatal("a tuple that was released just now was not kept")
 	}
-	n := 0
-	for s := spare.first; s != nil; s = s.next {
-		n++
+}
+
+// References of neighbours are dropped together, of as many buffers as there are.
+func TestReleaseAllDropsEveryReference(t *testing.T) {
+	before := memory.Count()
+	pool := memory.NewPool(memory.Batch)
+	var buffers []*memory.Buffer
+	for range 7 {
+		b, err := pool.Get(100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		buffers = append(buffers, b)
 	}
-	if n != spare.n {
-		t.Fatalf("expected %d spare tuples in the list, found %d", spare.n, n)
+	all := make([]*Tuple, 300)
+	NewTuples(all, 2)
+	for i, tuple := range all {
+		for j := range tuple.Slots {
+			b := buffers[(i*i+j)%len(buffers)]
+			b.Retain(1)
+			tuple.Slots[j].Hold(b.Bytes(), b)
+		}
+	}
+	ReleaseAll(all)
+	for i, b := range buffers {
+		if !b.Sole() {
+			t.Errorf("buffer %d has references left", i)
+		}
+		b.Release()
+	}
+	for i, tuple := range all {
+		if tuple != nil {
+			t.Fatalf("tuple %d is not forgotten", i)
+		}
+	}
+	pool.Close()
+	if after := memory.Count(); after != before {
+		t.Errorf("%+v before, %+v after", before, after)
 	}
 }
 

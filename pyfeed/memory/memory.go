@@ -93,8 +93,11 @@ func (b *Buffer) Retain(n int) {
 }
 
 // Release drops a reference, and with the last one the buffer.
-func (b *Buffer) Release() {
-	switch n := b.refs.Add(-1); {
+func (b *Buffer) Release() { b.ReleaseMany(1) }
+
+// ReleaseMany drops n references.
+func (b *Buffer) ReleaseMany(n int) {
+	switch n := b.refs.Add(int32(-n)); {
 	case n > 0:
 		return
 	case n < 0:
