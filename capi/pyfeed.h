@@ -591,8 +591,8 @@ PF_API pf_status pf_shared_queue_init_once(pf_handle var, const pf_shared_queue_
                                            pf_handle *queue, pf_error *err);
 /* The current pass ends when so many workers have ended their part of it, as pf_queue_close ends it. */
 PF_API pf_status pf_shared_queue_expect(pf_handle queue, uint32_t num_workers, pf_error *err);
-/* Tells the exit status (minus the signal) of a worker that is not this process's child, for the error. One that has not
- * attached fails the pass, unless its status is 0. */
+/* Tells the exit status (minus the signal; INT32_MIN: nobody knows) of a worker that is not this process's child, for the
+ * error. One that has not attached to this pass fails it, unless its status is 0 and no number of workers is expected. */
 PF_API pf_status pf_shared_queue_exited(pf_handle queue, int64_t pid, int32_t exit_status, pf_error *err);
 
 /* ---- Formats and writers ----------------------------------------------------------------- */

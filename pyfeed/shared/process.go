@@ -2,6 +2,7 @@ package shared
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -48,7 +49,7 @@ func (r *Ring) watch(pid int, started uint64) *process {
 	}
 	p := &process{ring: r, pid: pid, started: started, stop: make(chan struct{})}
 	r.processes[pid] = p
-	if status, told := r.told[pid]; told {
+	if status, told := r.told[pid]; told && status != UnknownStatus {
 		p.settle(status)
 	}
 	fd, err := openPidfd(pid)
@@ -193,6 +194,9 @@ func workerName(pid int) string { return fmt.Sprintf("worker process %d", pid) }
 // lookAtWorkers sees to those that have come, ended, failed or died.
 func (r *Ring) lookAtWorkers() {
 	m := &r.mover
+	r.mu.Lock() // before the news: who has ended has said all by then
+	told := maps.Clone(r.told)
+	r.mu.Unlock()
 	news := r.head.news.Load()
 	fresh := news != m.news
 	m.news = news
@@ -203,13 +207,14 @@ func (r *Ring) lookAtWorkers() {
 	}
 	r.mu.Lock()
 	expected := r.expected
+	turned := r.turned == m.pass // or what was told is of another pass
+	r.mu.Unlock()
 	var gone *pyfeed.ProducerError
-	for pid, status := range r.told {
-		if status != 0 && !m.attached[pid] {
-			gone = diedWith(pid, status, true, "it attached to the queue")
+	for pid, status := range told {
+		if (status != 0 || expected > 0) && !m.attached[pid] && turned {
+			gone = diedWith(pid, status, status != UnknownStatus, "it attached to the queue")
 		}
 	}
-	r.mu.Unlock()
 	if gone != nil && !m.finished {
 		r.fail(gone)
 	}

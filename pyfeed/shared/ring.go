@@ -254,11 +254,14 @@ func (r *Ring) Expect(n uint32) {
 	r.poke()
 }
 
+// UnknownStatus is that of a process whose exit status somebody else has taken.
+const UnknownStatus = math.MinInt32
+
 // Exited tells the exit status, or minus the signal, of a worker. One that has not attached in this pass fails it, unless
-// that is 0.
+// that is 0 and no number of workers is expected.
 func (r *Ring) Exited(pid int, status int32) {
 	r.mu.Lock()
-	if p := r.processes[pid]; p != nil && !p.settled.Load() {
+	if p := r.processes[pid]; p != nil && !p.settled.Load() && status != UnknownStatus {
 		p.settle(status)
 	}
 	r.told[pid] = status

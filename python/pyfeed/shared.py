@@ -28,6 +28,8 @@ if TYPE_CHECKING:  # what few need is imported when it is needed
     from pyfeed_worker import Producer
 
 _ALIGNMENT = 256
+_HEARSAY = 0.1  # seconds in which whoever has joined a worker says how it ended
+_UNKNOWN = -(2**31)
 
 
 class SharedFeedQueue(PyArrayFeedQueue):
@@ -166,7 +168,8 @@ class SharedFeedQueue(PyArrayFeedQueue):
     def exited(self, pid: int, exit_status: int) -> None:
         """Tell how a worker has ended that is not this process's child, for the `WorkerError`.
 
-        One that has not begun to push yet fails the pass by that, unless its status is 0. `start` does that.
+        One that has not begun to push yet fails the pass by that, unless its status is 0 and `expect` was not called.
+        `start` does that.
 
         Parameters
         ----------
@@ -267,7 +270,7 @@ class SharedFeedQueue(PyArrayFeedQueue):
         if not self._crews:
             return super().reopen()
         with self._turn:
-            dead = [(crew, i) for crew in self._crews for i, p in enumerate(crew.processes) if p.exitcode is not None]
+            dead = [(crew, i) for crew in self._crews for i, p in enumerate(crew.processes) if crew.has_ended(p)]
             dropped = super().reopen()  # who dies from here on fails the new pass
             num_workers = sum(len(crew.processes) for crew in self._crews)
             pass_id = self.stats()["pass_id"]
@@ -289,15 +292,18 @@ class SharedFeedQueue(PyArrayFeedQueue):
                 pass  # it propagates from here anyway
             raise
         self._watch(crew, [crew.processes[i]])
-        status = process.exitcode or 0
-        how = f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"
+        status = process.exitcode
+        if status is None:
+            how = "has ended"
+        else:
+            how = f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"
         warnings.warn(
             f"persistent worker {i} (process {process.pid}) {how}: another takes its place", RuntimeWarning, 3
         )
 
     def _watch(self, crew: _Crew, processes: list[BaseProcess]) -> None:
         pass_id = None if crew.persistent else self.stats()["pass_id"]
-        endings = [_Ending(p, ours=crew.context.get_start_method() != "forkserver") for p in processes]
+        endings = [_Ending(p, ours=crew.ours) for p in processes]
         threading.Thread(
             target=_watch, args=(weakref.ref(self), crew.replaced, pass_id, endings), name="pyfeed-workers", daemon=True
         ).start()
@@ -366,10 +372,17 @@ class _Crew:
         persistent: bool,
     ) -> None:
         self.context, self.persistent = context, persistent
+        self.ours = context.get_start_method() != "forkserver"  # children of this process
         self.processes: list[BaseProcess] = []
         self.replaced: set[int] = set()  # ids of processes that no pass is to hear of any more
         self._work, self._daemon = (producer, target), daemon
         self._args = args
+
+    def has_ended(self, process: BaseProcess) -> bool:
+        if process.exitcode is not None:
+            return True
+        # Somebody else may have taken the status. Of a forkserver's the sentinel is what says it, to one who asks.
+        return self.ours and bool(_wait([process.sentinel], 0))
 
     def started(self, worker: int) -> BaseProcess:
         from pyfeed_worker._producer import _run, _stay
@@ -408,9 +421,10 @@ class _Ending:
         try:
             info = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         except ChildProcessError:  # somebody has joined it, and is about to say what he heard
-            while self._popen.returncode is None:
+            until = time.monotonic() + _HEARSAY
+            while self._popen.returncode is None and time.monotonic() < until:
                 time.sleep(0.0005)
-            return int(self._popen.returncode)
+            return _UNKNOWN if self._popen.returncode is None else int(self._popen.returncode)
         assert info is not None
         return info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
 
@@ -436,8 +450,8 @@ def _watch(
             del queue
 
 
-def _wait(sentinels: list[int]) -> list[int]:
+def _wait(sentinels: list[int], timeout: float | None = None) -> list[int]:
     """Those that are ready."""
     from multiprocessing.connection import wait
 
-    return [s for s in wait(sentinels) if isinstance(s, int)]
+    return [s for s in wait(sentinels, timeout) if isinstance(s, int)]

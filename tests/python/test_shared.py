@@ -9,7 +9,9 @@ import pickle
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -204,6 +206,54 @@ def test_a_persistent_worker_that_dies_between_passes_is_replaced() -> None:
         queue.reopen()
     assert [int(t[0]) for t in queue] == [processes[0].pid] * 2
     assert processes[0].pid != first.pid
+
+
+def pushed_or_missed(queue: SharedFeedQueue) -> str:
+    try:
+        return str(len(list(queue)))
+    except WorkerError as error:
+        return str(error).partition(": ")[2]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("how", ["sys", "os"])
+def test_a_persistent_worker_that_leaves_is_missed(method: str, how: str) -> None:
+    """It has done its part, and ends with status 0: at once, or when the next pass has begun."""
+    queue = numbered()
+    go, ours = multiprocessing.get_context(method).Semaphore(0), []
+    ours += queue.start(workers.leaves_when_told, (go, how), method=method, persistent=True)
+    assert len(list(queue)) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # if it was gone before
+        go.release()
+        queue.reopen()
+        assert pushed_or_missed(queue) in ("1", "it exited with status 0 before it attached to the queue")
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_a_persistent_worker_whose_status_nobody_gets_to_know(method: str) -> None:
+    program = f"""
+    import os, signal, sys, time, warnings, numpy as np, pyfeed
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    from shared_workers import counts_passes
+    queue = pyfeed.SharedFeedQueue([(), (), ()], ["int64"] * 3)
+    processes = queue.start(counts_passes, (2,), method={method!r}, persistent=True)
+    first = processes[0].pid
+    print(len(list(queue)), flush=True)
+    os.kill(first, signal.SIGKILL)
+    while os.path.exists(f"/proc/{{first}}"):
+        time.sleep(0.001)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        queue.reopen()
+    print(*(w.message for w in told), flush=True)
+    print([int(t[0]) == processes[0].pid != first for t in queue], flush=True)
+    """
+    process = Process(program, preamble="", PYTHONPATH=os.pathsep.join([str(Path(__file__).parent), *sys.path]))
+    assert process.line() == "2"
+    assert "has ended: another takes its place" in process.line()
+    assert process.line() == "[True, True]"
+    process.end()
 
 
 def test_persistent_workers_end_with_their_trainer() -> None:
