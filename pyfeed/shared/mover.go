@@ -84,10 +84,11 @@ func (r *Ring) begin(pass uint64) {
 	}
 	m.pass, m.finished, m.done = pass, false, 0
 	clear(m.attached)
+	m.news = r.head.news.Load() - 1 // workers of this pass may have been met before it began here
 	r.move(true)
 	for i := range r.states {
 		s := r.states[i].Load()
-		if passOf(s) == pass&0xffff {
+		if passOf(s) == pass&0xffff || r.early(passOf(s)) {
 			continue
 		}
 		r.revoke(i, s)
@@ -115,16 +116,30 @@ func (r *Ring) revoke(i int, s uint64) {
 	}
 }
 
-// finish delivers all that workers have committed, and ends the pass. The gate is closed: no more can come.
+// early says whether what is of that pass, in the ring, has to wait for the next turn: a pass has begun that the mover, busy
+// with the one before, has not begun yet. Workers that stay are there at once.
+func (r *Ring) early(pass uint64) bool {
+	m := &r.mover
+	if pass == m.pass&0xffff {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.turned != m.pass && pass == r.turned&0xffff
+}
+
+// finish delivers all that workers have committed, and ends the pass. The gate is closed: no more can come of it.
 func (r *Ring) finish(failure error) {
 	for i := range r.states {
-		r.revoke(i, r.states[i].Load())
+		if s := r.states[i].Load(); !r.early(passOf(s)) {
+			r.revoke(i, s)
+		}
 	}
 	r.move(true)
 	for i := range r.states { // of workers that did not get to say so
 		s := r.states[i].Load()
 		switch {
-		case kindOf(s) != committed:
+		case kindOf(s) != committed || r.early(passOf(s)):
 		case r.leases[i].whole(s):
 			r.take(i, s)
 			r.lend()
@@ -147,11 +162,14 @@ func (r *Ring) next() int {
 			}
 			return -1
 		}
+		i := int(v&0xffff) - 1
+		if i < len(r.states) && r.early(passOf(r.states[i].Load())) {
+			return -1
+		}
 		// Its worker may not have got there.
 		r.head.tail.CompareAndSwap(m.next, m.next+1)
 		cell.Store(cellOf(lap+1, 0, 0))
 		m.next++
-		i := int(v&0xffff) - 1
 		if i >= len(r.states) {
 			r.overwritten("its order")
 			continue

@@ -226,6 +226,9 @@ func (r *Ring) lookAtWorkers() {
 func (r *Ring) lookAt(i int) {
 	m, w := &r.mover, &r.workers[i]
 	s := w.state.Load()
+	if s != nobody && m.present[i] == nil && r.early(s>>8&0xffff) {
+		return
+	}
 	p, was := m.present[i], m.entries[i]
 	// Whose an entry is, is the trainer's to change, and no worker goes back.
 	if kind := s & 0xff; p != nil && (s&^0xff != was&^0xff || kind < was&0xff || kind > failed) {

@@ -162,6 +162,20 @@ def test_persistent_workers_go_on_after_a_pass_that_was_broken_off() -> None:
     assert process.exitcode is None
 
 
+def test_persistent_workers_that_are_there_before_the_trainer_is() -> None:
+    queue = numbered()
+    queue.start(workers.counts_passes, (6,), num_workers=3, method="fork", persistent=True)
+    for _ in range(500):
+        queue.pop()
+        queue.close()  # nobody waits for what is left of this pass
+        queue.reopen()
+        found = sorted((int(pid), int(pass_id), int(i)) for pid, pass_id, i in queue)
+        pids = sorted({pid for pid, _, _ in found})
+        assert len(pids) == 3
+        assert found == [(pid, queue.stats()["pass_id"], i) for pid in pids for i in range(6)]
+        queue.reopen()
+
+
 def test_a_persistent_worker_that_raises_has_the_next_pass_too() -> None:
     queue = numbered()
     (process,) = queue.start(workers.raises_in_odd_passes, persistent=True)
