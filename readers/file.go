@@ -12,6 +12,7 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
 	"github.com/pyfeed/pyfeed/pyfeed/trace"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
+	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
 // chunkSize is how many instances are moved at a time where many can be.
@@ -25,8 +26,9 @@ type file struct {
 	spare  []*pyfeed.Tuple
 	err    error // what came after the last instance
 
-	mu          sync.Mutex // guards the next two, for interrupt
+	mu          sync.Mutex // guards the next three, for interrupt
 	records     Records    // nil before the first read
+	stop        *storage.Interrupt
 	interrupted bool
 }
 
@@ -40,6 +42,14 @@ type files struct {
 
 	mu     sync.Mutex
 	spares [][]*pyfeed.Tuple // of files that are read no more, for those that are next
+	opened opened            // the first one, if it is a pipe and was asked for the slots
+}
+
+// opened is a file that was begun.
+type opened struct {
+	path    string
+	records Records // nil: there is none
+	stop    *storage.Interrupt
 }
 
 // ledger is what was skipped.
@@ -105,18 +115,9 @@ func (f *file) next(out []*pyfeed.Tuple) (int, error) {
 
 func (f *file) try(out []*pyfeed.Tuple) (int, error) {
 	if f.records == nil {
-		c := *f.configs[f.format.Tag]
-		records, err := f.format.Open(f.path, &c)
-		if err != nil {
+		if err := f.open(); err != nil {
 			return 0, f.locate(err, -1)
 		}
-		f.mu.Lock()
-		f.records = records
-		stop, can := records.(Interruptible)
-		if can && f.interrupted {
-			stop.Interrupt()
-		}
-		f.mu.Unlock()
 	}
 	slots := f.spec.Len()
 	if f.spare == nil {
@@ -158,6 +159,35 @@ func (f *file) try(out []*pyfeed.Tuple) (int, error) {
 		err = f.locate(err, f.record)
 	}
 	return good, err
+}
+
+func (f *file) open() error {
+	begun := f.files.takeOpened(f.path)
+	if begun.stop == nil {
+		begun.stop = new(storage.Interrupt)
+	}
+	f.mu.Lock()
+	f.stop = begun.stop
+	if f.interrupted {
+		f.stop.Now()
+	}
+	f.mu.Unlock()
+	records := begun.records
+	if records == nil {
+		c := *f.configs[f.format.Tag]
+		c.Storage.Interrupt = begun.stop
+		var err error
+		if records, err = f.format.Open(f.path, &c); err != nil {
+			return err
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.records = records
+	if stop, can := records.(Interruptible); can && f.interrupted {
+		stop.Interrupt()
+	}
+	return nil
 }
 
 // check compares an instance with the Spec. Offsets that no tensor can have are damage.
@@ -211,11 +241,14 @@ func isCorrupt(err error) bool {
 	return is && e.Kind == pyfeed.Corrupt
 }
 
-// interrupt has a read in another goroutine come to an end soon, if the format can wait for something.
+// interrupt has a read in another goroutine come to an end soon, if the file or the format can wait for something.
 func (f *file) interrupt() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.interrupted = true
+	if f.stop != nil {
+		f.stop.Now()
+	}
 	if r, can := f.records.(Interruptible); can {
 		r.Interrupt()
 	}
@@ -258,8 +291,23 @@ func (f *files) returnSpare(s []*pyfeed.Tuple) {
 	f.spares = append(f.spares, s)
 }
 
+// takeOpened is the file that was begun before, if it is of that path, once.
+func (f *files) takeOpened(path string) opened {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	o := f.opened
+	if o.path != path {
+		return opened{}
+	}
+	f.opened = opened{}
+	return o
+}
+
 // close gives everything back, when no file is open any more.
 func (f *files) close() {
+	if f.opened.records != nil {
+		f.opened.records.Close()
+	}
 	for _, s := range f.spares {
 		pyfeed.ReleaseAll(s)
 	}

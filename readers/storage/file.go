@@ -27,6 +27,8 @@ type Options struct {
 	Compression string `json:"compression"`
 	// IO is "auto" or "" (mapped, unless the file system is a network's), "map" or "read".
 	IO string `json:"io"`
+	// Interrupt reaches the File while it waits for somebody to write into a pipe. nil: nobody does that.
+	Interrupt *Interrupt `json:"-"`
 }
 
 // Check says what is wrong with the Options.
@@ -82,9 +84,16 @@ func Open(path string, o Options, pool *memory.Pool) (*File, error) {
 	if done {
 		return f, nil
 	}
-	if f.file, err = os.Open(path); err != nil {
-		return nil, f.failed("", err)
+	if f.file == nil {
+		open := os.Open
+		if IsPipe(path) {
+			open = openPipe
+		}
+		if f.file, err = open(path); err != nil {
+			return nil, f.failed("", err)
+		}
 	}
+	o.Interrupt.of(f.file)
 	f.raw = f.file
 	if err = f.begin(); err != nil {
 		f.Close()
@@ -119,14 +128,19 @@ func New(name string, data []byte, o Options, pool *memory.Pool) (*File, error) 
 // costs to copy it once more, within the cache.
 const smallFile = 96 << 10
 
-// readWhole reads a small file that is not compressed. It answers false for any other, which it leaves alone.
+// readWhole reads a small file that is not compressed. It answers false for any other, which it leaves alone, but for a
+// pipe: that is opened once only, or whoever writes into it would find that nobody reads.
 func (f *File) readWhole() (bool, error) {
 	if f.options.IO == "map" || f.options.Compression != "" && f.options.Compression != "auto" && f.options.Compression != "none" {
 		return false, nil
 	}
-	fd, size, err := openSmall(f.path, smallFile)
+	fd, size, pipe, err := openSmall(f.path, smallFile)
 	if err != nil || fd < 0 {
 		return false, err
+	}
+	if pipe {
+		f.file = os.NewFile(uintptr(fd), f.path)
+		return false, nil
 	}
 	defer closeSmall(fd)
 	b, err := f.pool.Get(int(max(size, 1)))
@@ -149,6 +163,11 @@ func (f *File) begin() error {
 	}
 	if info.IsDir() {
 		return &pyfeed.Error{Kind: pyfeed.IO, Slot: -1, At: f.place(-1), Text: "expected a file, found a directory"}
+	}
+	if info.Mode()&fs.ModeNamedPipe != 0 {
+		if f.raw, err = newPipe(f.file); err != nil {
+			return f.failed("", err)
+		}
 	}
 	var head [10]byte
 	n := 0
@@ -343,12 +362,14 @@ func (f *File) dropBlock() {
 	}
 }
 
-// Rewind goes back to the beginning.
+// Rewind goes back to the beginning. In a pipe that takes that it is in memory still.
 func (f *File) Rewind() error {
-	f.at = 0
-	if f.mapping != nil || f.whole {
+	_, isPipe := f.raw.(*pipe)
+	if f.mapping != nil || f.whole || isPipe && f.base == 0 {
+		f.at = 0
 		return nil
 	}
+	f.at = 0
 	f.dropBlock()
 	f.data, f.base, f.end = nil, 0, nil
 	if _, err := f.raw.Seek(0, io.SeekStart); err != nil {

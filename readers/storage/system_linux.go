@@ -34,22 +34,25 @@ func umask() os.FileMode {
 	return os.FileMode(m)
 }
 
-// openSmall opens a regular file of at most so many bytes; -1 for any other. It does without what os.Open adds.
-func openSmall(path string, most int64) (fd int, size int64, err error) {
+// openSmall opens a regular file of at most so many bytes, or a pipe; -1 for any other. It does without what os.Open adds.
+func openSmall(path string, most int64) (fd int, size int64, pipe bool, err error) {
 	for {
 		if fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0); err != unix.EINTR {
 			break
 		}
 	}
 	if err != nil {
-		return -1, 0, err
+		return -1, 0, false, err
 	}
 	var s unix.Stat_t
-	if err = unix.Fstat(fd, &s); err != nil || s.Mode&unix.S_IFMT != unix.S_IFREG || s.Size > most {
-		closeSmall(fd)
-		return -1, 0, err
+	if err = unix.Fstat(fd, &s); err == nil && s.Mode&unix.S_IFMT == unix.S_IFIFO {
+		return fd, 0, true, nil
 	}
-	return fd, s.Size, nil
+	if err != nil || s.Mode&unix.S_IFMT != unix.S_IFREG || s.Size > most {
+		closeSmall(fd)
+		return -1, 0, false, err
+	}
+	return fd, s.Size, false, nil
 }
 
 // readSmall reads into b as much as there is.

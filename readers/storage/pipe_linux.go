@@ -1,0 +1,114 @@
+package storage
+
+import (
+	"io"
+	"io/fs"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// pipe reads a FIFO as if it had been opened in the usual way, which waits for somebody who writes into it. It waits when
+// it is read instead, in Go's poller, where an Interrupt reaches it.
+type pipe struct {
+	file *os.File
+	conn syscall.RawConn
+}
+
+func newPipe(file *os.File) (*pipe, error) {
+	conn, err := file.SyscallConn()
+	return &pipe{file, conn}, err
+}
+
+// openPipe opens a FIFO, whether somebody writes into it or not.
+func openPipe(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+}
+
+// IsPipe says whether a file is a FIFO: one that waits for what somebody writes into it, and gives it once.
+func IsPipe(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode()&fs.ModeNamedPipe != 0
+}
+
+func (p *pipe) Read(b []byte) (n int, err error) {
+	if len(b) == 0 {
+		return 0, nil
+	}
+	waited := p.conn.Read(func(fd uintptr) bool {
+		n, err = readPipe(int(fd), b)
+		return err != unix.EAGAIN
+	})
+	if waited != nil {
+		n, err = 0, waited
+	}
+	switch {
+	case err != nil:
+		return 0, &fs.PathError{Op: "read", Path: p.file.Name(), Err: err}
+	case n == 0:
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+// readPipe is a read that answers EAGAIN where the system says that it is the end and nobody has come to write yet.
+func readPipe(fd int, b []byte) (int, error) {
+	for {
+		n, err := unix.Read(fd, b)
+		if n > 0 || err != nil && err != unix.EINTR {
+			return max(n, 0), err
+		}
+		if err == unix.EINTR {
+			continue
+		}
+		// The system knows whether somebody has left since it was opened.
+		ask := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		if _, err = unix.Poll(ask, 0); err != nil && err != unix.EINTR {
+			return 0, err
+		}
+		switch {
+		case err != nil, ask[0].Revents&unix.POLLIN != 0: // it was written since
+		case ask[0].Revents&unix.POLLHUP != 0:
+			return 0, nil
+		default:
+			return 0, unix.EAGAIN
+		}
+	}
+}
+
+func (p *pipe) Seek(offset int64, whence int) (int64, error) { return p.file.Seek(offset, whence) }
+
+// An Interrupt puts an end to the waits of the File that is opened with it, for somebody who writes into a pipe, whether
+// it waits now or later.
+type Interrupt struct {
+	mu   sync.Mutex
+	done bool
+	file *os.File
+}
+
+// Now has those waits end with an error. Any goroutine.
+func (i *Interrupt) Now() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.done = true
+	i.reach()
+}
+
+func (i *Interrupt) of(file *os.File) {
+	if i == nil {
+		return
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.file = file
+	i.reach()
+}
+
+func (i *Interrupt) reach() {
+	if i.done && i.file != nil {
+		_ = i.file.SetReadDeadline(time.Unix(1, 0)) // it is refused where nothing waits: on a disk, or once it is closed
+	}
+}
