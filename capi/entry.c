@@ -349,12 +349,22 @@ pf_status pf_queue_slot(pf_handle queue, uint32_t slot, pf_slot_spec *out, int64
 
 pf_status pf_create_reader(pf_handle scope, const char *op, const char *out, const char *const *ins,
                            uint32_t num_ins, const char *attributes, pf_error *err) {
+    return pf_create_reader_waiting(scope, op, out, ins, num_ins, attributes, NULL, err);
+}
+
+pf_status pf_create_reader_waiting(pf_handle scope, const char *op, const char *out, const char *const *ins,
+                                   uint32_t num_ins, const char *attributes, const pf_wait *wait,
+                                   pf_error *err) {
     ENTER(err);
     NOT_NULL(op);
     NOT_NULL(out);
     if (num_ins > 0) NOT_NULL(ins);
     for (uint32_t i = 0; i < num_ins; i++) NOT_NULL(ins[i]);
-    return pfgo_create_reader(scope, (char *)op, (char *)out, (char **)ins, num_ins, (char *)attributes, err);
+    pfi_call call = {0};
+    pf_status status;
+    BLOCKING(pfgo_create_reader(scope, (char *)op, (char *)out, (char **)ins, num_ins, (char *)attributes,
+                                &call, err));
+    return status;
 }
 
 pf_status pf_reader_of(pf_handle var, pf_handle *reader, pf_error *err) {

@@ -25,6 +25,7 @@ typedef struct pfi_call {
     uint64_t pass;   /* of a push; settled by the first try */
     pf_handle cancel;
     uint64_t loan;
+    uint64_t opening; /* of a reader's creation that waits for a pipe */
     const pf_tensor *room;
 } pfi_call;
 

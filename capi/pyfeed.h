@@ -518,6 +518,12 @@ PF_API pf_status pf_queue_slot(pf_handle queue, uint32_t slot, pf_slot_spec *out
 PF_API pf_status pf_create_reader(pf_handle scope, const char *op, const char *out, const char *const *ins,
                                   uint32_t num_ins, const char *attributes, pf_error *err);
 
+/* The same, where the wait may come to an end: a reader of a FIFO that is to say what its instances look like waits for
+ * whoever writes into it. */
+PF_API pf_status pf_create_reader_waiting(pf_handle scope, const char *op, const char *out,
+                                          const char *const *ins, uint32_t num_ins, const char *attributes,
+                                          const pf_wait *wait, pf_error *err);
+
 /* The reader in a variable; PF_STATE if it holds none. */
 PF_API pf_status pf_reader_of(pf_handle var, pf_handle *reader, pf_error *err);
 /* The next tuple; PF_END at the end of the pass, until the reader is reset. Blocks. A tuple that `out`

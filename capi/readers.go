@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/wait"
 	"github.com/pyfeed/pyfeed/readers"
 )
 
@@ -25,8 +26,11 @@ func optional(s *C.char) []byte {
 }
 
 //export pfgo_create_reader
-func pfgo_create_reader(scope C.pf_handle, op, out *C.char, ins **C.char, n C.uint32_t, attributes *C.char, err *C.pf_error) (st C.pf_status) {
+func pfgo_create_reader(scope C.pf_handle, op, out *C.char, ins **C.char, n C.uint32_t, attributes *C.char, call *C.pfi_call, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
+	if call.phase != C.PFI_FIRST {
+		return answer(opened(call), err)
+	}
 	s, e := lookup[*pyfeed.Scope](scope)
 	if e != nil {
 		return answer(e, err)
@@ -35,7 +39,25 @@ func pfgo_create_reader(scope C.pf_handle, op, out *C.char, ins **C.char, n C.ui
 	for i, name := range unsafe.Slice(ins, n) {
 		names[i] = C.GoString(name)
 	}
-	return answer(readers.Create(s, C.GoString(op), C.GoString(out), names, optional(attributes)), err)
+	e = readers.CreateNow(s, C.GoString(op), C.GoString(out), names, optional(attributes))
+	if e == wait.ErrWouldBlock {
+		call.opening = C.uint64_t(openings.put(readers.Open(s, C.GoString(op), C.GoString(out), optional(attributes))))
+		e = opened(call)
+	}
+	return answer(e, err)
+}
+
+var openings table[*readers.Opening]
+
+// opened waits for the opening that a call has begun, and ends it with the call.
+func opened(call *C.pfi_call) error {
+	o, _ := openings.get(uint64(call.opening))
+	_, err := blocking(call, func(ctx context.Context) (struct{}, error) { return struct{}{}, o.Wait(ctx) })
+	if err != wait.ErrWouldBlock {
+		openings.remove(uint64(call.opening))
+		o.Stop()
+	}
+	return err
 }
 
 //export pfgo_reader_stats

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/pyfeed/wait"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
@@ -41,8 +42,9 @@ func find(scope *pyfeed.Scope, name string) (*ReaderHolder, error) {
 type operator struct {
 	least, most int // inputs
 	check       func(attributes []byte) error
-	// make owns the references to the readers in.
-	make func(scope *pyfeed.Scope, in []*ReaderHolder, attributes []byte) (Reader, error)
+	// make owns the references to the readers in. It waits for files at most as long as ctx goes on; with [wait.Never]
+	// it answers wait.ErrWouldBlock if it would have to.
+	make func(ctx context.Context, scope *pyfeed.Scope, in []*ReaderHolder, attributes []byte) (Reader, error)
 }
 
 // read decodes attributes, over what they are by default, and checks them as far as that is possible without making
@@ -66,7 +68,7 @@ func checker[A any](name string, defaults A) func([]byte) error {
 
 // decorator is an operator of one input with attributes of type A, filled in before with what they are by default.
 func decorator[A any](name string, defaults A, create func(*ReaderHolder, *A) (Reader, error)) operator {
-	return operator{1, 1, checker(name, defaults), func(_ *pyfeed.Scope, in []*ReaderHolder, attributes []byte) (Reader, error) {
+	return operator{1, 1, checker(name, defaults), func(_ context.Context, _ *pyfeed.Scope, in []*ReaderHolder, attributes []byte) (Reader, error) {
 		a, err := read(name, defaults, attributes)
 		if err == nil && name != "create_multi_pass_reader" { // which looks at nothing
 			err = in[0].checkHost(name)
@@ -81,12 +83,23 @@ func decorator[A any](name string, defaults A, create func(*ReaderHolder, *A) (R
 
 // origin is an operator without input.
 func origin[A any](name string, defaults A, create func(*pyfeed.Scope, *A) (Reader, error)) operator {
-	return operator{0, 0, checker(name, defaults), func(scope *pyfeed.Scope, _ []*ReaderHolder, attributes []byte) (Reader, error) {
+	return operator{0, 0, checker(name, defaults), func(_ context.Context, scope *pyfeed.Scope, _ []*ReaderHolder, attributes []byte) (Reader, error) {
 		a, err := read(name, defaults, attributes)
 		if err != nil {
 			return nil, err
 		}
 		return create(scope, &a)
+	}}
+}
+
+// opener is an operator that opens files.
+func opener(name string, defaults filesAttributes, create func(context.Context, *filesAttributes) (Reader, error)) operator {
+	return operator{0, 0, checker(name, defaults), func(ctx context.Context, _ *pyfeed.Scope, _ []*ReaderHolder, attributes []byte) (Reader, error) {
+		a, err := read(name, defaults, attributes)
+		if err != nil {
+			return nil, err
+		}
+		return create(ctx, &a)
 	}}
 }
 
@@ -240,8 +253,8 @@ var operators = map[string]operator{
 	"create_map_reader":            decorator("create_map_reader", mapAttributes{Capacity: 16, Ordered: true}, createMapReader),
 	"create_zip_reader":            {2, 1 << 10, checker("create_zip_reader", zipAttributes{}), createZipReader},
 	"create_random_data_generator": origin("create_random_data_generator", randomAttributes{High: 1, Count: -1}, createRandomDataGenerator),
-	"create_file_reader":           origin("create_file_reader", filesAttributes{ThreadNum: 1, Interleave: 1}, createFileReader),
-	"open_files":                   origin("open_files", filesAttributes{ThreadNum: 2, Ordered: true, Interleave: 8}, openFiles),
+	"create_file_reader":           opener("create_file_reader", filesAttributes{ThreadNum: 1, Interleave: 1}, createFileReader),
+	"open_files":                   opener("open_files", filesAttributes{ThreadNum: 2, Ordered: true, Interleave: 8}, openFiles),
 }
 
 // made keeps a nil pointer from becoming a Reader.
@@ -275,12 +288,21 @@ func CheckOperator(op string, n int, attributes []byte) error {
 // Make runs the operator op, which CheckOperator found good: it makes a reader of others, whose references it takes
 // over. Attributes are a JSON object, or nothing.
 func Make(scope *pyfeed.Scope, op string, in []*ReaderHolder, attributes []byte) (Reader, error) {
-	return operators[op].make(scope, in, attributes)
+	return operators[op].make(context.Background(), scope, in, attributes)
 }
 
 // Create runs the operator op: it makes a reader from the readers in the variables ins and puts it into the variable
 // out, which is made if need be. Attributes are a JSON object, or nothing.
 func Create(scope *pyfeed.Scope, op, out string, ins []string, attributes []byte) error {
+	return createReader(context.Background(), scope, op, out, ins, attributes)
+}
+
+// CreateNow is Create that does not wait for files: [wait.ErrWouldBlock] says that it would have to, and that [Open] does.
+func CreateNow(scope *pyfeed.Scope, op, out string, ins []string, attributes []byte) error {
+	return createReader(wait.Never, scope, op, out, ins, attributes)
+}
+
+func createReader(ctx context.Context, scope *pyfeed.Scope, op, out string, ins []string, attributes []byte) error {
 	if err := CheckOperator(op, len(ins), attributes); err != nil {
 		return err
 	}
@@ -295,10 +317,15 @@ func Create(scope *pyfeed.Scope, op, out string, ins []string, attributes []byte
 		}
 		in = append(in, h)
 	}
-	r, err := Make(scope, op, in, attributes)
+	r, err := operators[op].make(ctx, scope, in, attributes)
 	if err != nil {
 		return err
 	}
+	return put(scope, out, r)
+}
+
+// put owns the reader.
+func put(scope *pyfeed.Scope, out string, r Reader) error {
 	v, err := scope.Var(out) // not before: where nothing is made, there is no variable
 	if err != nil {
 		r.Close()
@@ -391,7 +418,7 @@ func createMapReader(in *ReaderHolder, a *mapAttributes) (Reader, error) {
 	return made(NewMapReader(in, spec, a.Capacity, a.Ordered))
 }
 
-func createZipReader(_ *pyfeed.Scope, in []*ReaderHolder, attributes []byte) (Reader, error) {
+func createZipReader(_ context.Context, _ *pyfeed.Scope, in []*ReaderHolder, attributes []byte) (Reader, error) {
 	var a zipAttributes
 	err := decode("create_zip_reader", attributes, &a)
 	for _, h := range in {
@@ -416,17 +443,17 @@ func createRandomDataGenerator(_ *pyfeed.Scope, a *randomAttributes) (Reader, er
 
 // openSources is what open_files and create_file_reader have in common: the files, and what their instances
 // look like, for which the first of them is asked if the attributes do not say.
-func openSources(a *filesAttributes) ([]source, *files, error) {
+func openSources(ctx context.Context, a *filesAttributes) ([]source, *files, error) {
 	sources, err := list(a.Filenames, a.Format)
 	if err != nil {
 		return nil, nil, err
 	}
 	f := &files{skip: a.OnCorrupt == "skip", pool: memory.NewPool(memory.File)}
 	if f.configs, err = f.configure(sources, a); err == nil {
-		f.spec, err = f.infer(sources[0])
+		f.spec, err = f.infer(ctx, sources[0])
 	}
 	if err != nil {
-		f.pool.Close()
+		f.close()
 		return nil, nil, err
 	}
 	return sources, f, nil
@@ -480,16 +507,31 @@ func configure(format *Format, slots []SlotAttributes, options json.RawMessage, 
 	return c, decode(format.Tag, options, &struct{}{})
 }
 
-// infer makes the Spec, from the first file if nobody has said what instances look like.
-func (f *files) infer(first source) (*pyfeed.Spec, error) {
+// infer makes the Spec, from the first file if nobody has said what instances look like. A pipe gives what it has once,
+// and is kept.
+func (f *files) infer(ctx context.Context, first source) (*pyfeed.Spec, error) {
 	config := f.configs[first.format.Tag]
 	if config.Slots == nil {
 		c := *config
+		var stop *storage.Interrupt
+		if storage.IsPipe(first.path) {
+			if ctx == wait.Never {
+				return nil, wait.ErrWouldBlock
+			}
+			stop = new(storage.Interrupt)
+			c.Storage.Interrupt = stop
+			defer context.AfterFunc(ctx, stop.Now)()
+		}
 		records, err := first.format.Open(first.path, &c)
 		if err != nil {
 			return nil, err
 		}
-		defer records.Close()
+		kept := false
+		defer func() {
+			if !kept {
+				records.Close()
+			}
+		}()
 		d, can := records.(Described)
 		if !can {
 			return nil, pyfeed.Errorf(pyfeed.Invalid, "%s: format %q does not say what its instances look like: give slots", first.path, first.format.Tag)
@@ -507,27 +549,30 @@ func (f *files) infer(first source) (*pyfeed.Spec, error) {
 		for _, c := range f.configs {
 			c.Slots, c.Names = slots, names
 		}
+		if kept = stop != nil; kept {
+			f.opened = opened{first.path, records, stop}
+		}
 	}
 	return pyfeed.NewSpec(config.Slots)
 }
 
-func createFileReader(_ *pyfeed.Scope, a *filesAttributes) (Reader, error) {
-	sources, f, err := openSources(a)
+func createFileReader(ctx context.Context, a *filesAttributes) (Reader, error) {
+	sources, f, err := openSources(ctx, a)
 	if err != nil {
 		return nil, err
 	}
 	if len(sources) != 1 {
-		f.pool.Close()
+		f.close()
 		return nil, pyfeed.Errorf(pyfeed.Invalid, "create_file_reader: expected 1 file, found %d: open_files reads many", len(sources))
 	}
-	if sources[0].format.Waits {
+	if sources[0].format.Waits || storage.IsPipe(sources[0].path) {
 		return newMultipleReader(sources, f, 1, true, 1), nil
 	}
 	return newFileReader(sources[0], f), nil
 }
 
-func openFiles(_ *pyfeed.Scope, a *filesAttributes) (Reader, error) {
-	sources, f, err := openSources(a)
+func openFiles(ctx context.Context, a *filesAttributes) (Reader, error) {
+	sources, f, err := openSources(ctx, a)
 	if err != nil {
 		return nil, err
 	}

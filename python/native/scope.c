@@ -120,18 +120,21 @@ static Py_ssize_t names_of(const char *what, PyObject *sequence, PyObject **all,
     return -1;
 }
 
-/* _create_reader(op, out, ins, attributes): attributes are JSON. May look into a file. */
+/* _create_reader(op, out, ins, attributes): attributes are JSON. May look into a file, and wait for it. */
 static PyObject *scope_create_reader(scope *self, PyObject *args) {
     const char *op, *out, *ins[MOST_NAMES], *attributes;
     PyObject *list, *all;
-    if (!PyArg_ParseTuple(args, "ssOs", &op, &out, &list, &attributes)) return NULL;
+    waiting w;
+    if (!PyArg_ParseTuple(args, "ssOs", &op, &out, &list, &attributes) || waiting_parse(&w, NULL) < 0)
+        return NULL;
     Py_ssize_t n = names_of("inputs: expected at most 1024", list, &all, ins);
     if (n < 0) return NULL;
     pf_error err = PF_ERROR_INIT;
-    pf_status status;
-    Py_BEGIN_ALLOW_THREADS status =
-        pf_create_reader(self->handle, op, out, ins, (uint32_t)n, attributes, &err);
-    Py_END_ALLOW_THREADS Py_DECREF(all);
+    waiting_begin(&w);
+    pf_status status =
+        pf_create_reader_waiting(self->handle, op, out, ins, (uint32_t)n, attributes, &w.wait, &err);
+    waiting_end(&w);
+    Py_DECREF(all);
     return answer(status, &err);
 }
 

@@ -101,7 +101,7 @@ def open_files(
         What an instance looks like, one a slot, as for `py_array_reader`. If `shapes` are not given,
         the first file says, or its first record; some formats must be told.
     thread_num : int
-        Threads that read. 0: the reading thread itself does, for one file.
+        Threads that read. 0: the reading thread itself does, for one file that is no pipe.
     ordered : bool
         The order depends on the files alone: one instance of each file in turn, of `interleave` files
         at a time. Else they come as they are read.

@@ -414,6 +414,28 @@ def test_what_is_written_can_be_read(tmp_path: Path, suffix: str) -> None:
     assert firsts(open_files(file, **reading.get(suffix, {}))) == [0, 1, 2, 3, 4]
     if suffix == "tfrecord":
         assert firsts(pyfeed.open_tfrecord(file, features={"x": np.int32})) == [0, 1, 2, 3, 4]
+    pipe = tmp_path / f"pipe.{suffix}"
+    os.mkfifo(pipe)
+    for thread_num in (0, 2):
+        # The writer opens it once, and writes when somebody reads: who reads must stay.
+        written = Background(lambda: pipe.write_bytes(file.read_bytes()))
+        reader = open_files(pipe, thread_num=thread_num, **reading.get(suffix, {}))
+        assert firsts(reader) == [0, 1, 2, 3, 4]
+        written.wait()
+        reader.reset()
+        written = Background(lambda: pipe.write_bytes(file.read_bytes()))
+        assert firsts(reader) == [0, 1, 2, 3, 4]
+        written.wait()
+
+
+def test_a_pipe_that_is_written_when_somebody_waits_already(tmp_path: Path) -> None:
+    save(tmp_path, 1000)
+    pipe = tmp_path / "pipe.npy"
+    os.mkfifo(pipe)
+    opened = Background(lambda: firsts(open_files(pipe)))
+    wait_until(lambda: opened.thread.ident in pyfeed._native._waiting_threads())
+    pipe.write_bytes((tmp_path / "part0.npy").read_bytes())
+    assert opened.result() == list(range(1000))
 
 
 def test_bytes_and_text(tmp_path: Path) -> None:

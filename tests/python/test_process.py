@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -278,6 +279,73 @@ say("usable")
         print(f"{wait}: interrupted after {1000 * took:.1f} ms")
         assert took < 1
     assert process.end() == (["usable"], "")
+
+
+OF_RAW = 'shapes=[(2,)], dtypes=["float32"]'
+PIPES = {
+    "open": 'pyfeed.open_files("npy:" + pipe)',
+    "open in the caller's thread": 'pyfeed.open_files("npy:" + pipe, thread_num=0)',
+    "read": f'pyfeed.open_files("raw:" + pipe, {OF_RAW}).read()',
+    "read in the caller's thread": f'pyfeed.open_files("raw:" + pipe, {OF_RAW}, thread_num=0).read()',
+    "has_next": f'pyfeed.open_files("raw:" + pipe, {OF_RAW}).has_next()',
+    "chain": f'next(pyfeed.open_files("raw:" + pipe, {OF_RAW}).shuffle(4).batch(2).double_buffer())',
+}
+
+
+@pytest.mark.parametrize("writer", [False, True], ids=["nobody writes", "a silent writer"])
+@pytest.mark.parametrize("call", PIPES)
+def test_ctrl_c_while_a_pipe_is_waited_for(call: str, writer: bool, tmp_path: Path) -> None:
+    process = Process(
+        f"""
+import errno
+pipe = {str(tmp_path / "pipe")!r}
+os.mkfifo(pipe)
+def nobody_reads():
+    try:
+        os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+    except OSError as error:
+        return error.errno == errno.ENXIO
+for _ in range(2):
+    if {writer}:
+        holder = os.open(pipe, os.O_RDWR)
+        writer = os.open(pipe, os.O_WRONLY)
+        os.close(holder)
+    when_waiting(1, lambda: say("waiting"))
+    try:
+        {PIPES[call]}
+    except KeyboardInterrupt:
+        say("interrupted")
+    if {writer}:
+        os.close(writer)
+    while not nobody_reads():
+        time.sleep(0.001)
+"""
+    )
+    for _ in range(2):
+        assert process.line() == "waiting"
+        process.signal(signal.SIGINT)
+        assert process.line() == "interrupted"
+    assert process.end() == ([], "")
+
+
+@pytest.mark.parametrize("end", ["reset", "close"])
+def test_a_reader_of_a_pipe_starts_over_and_ends(end: str, tmp_path: Path) -> None:
+    """Though nobody writes."""
+    what = {"reset": "reader.reset(); pyfeed.memory_stats()", "close": "del reader"}[end]
+    out = run(
+        f"""
+pipe = {str(tmp_path / "pipe")!r}
+os.mkfifo(pipe)
+reader = pyfeed.open_files("raw:" + pipe, {OF_RAW})
+try:
+    reader.read(timeout=0.1)
+except pyfeed.Timeout:
+    say("nothing yet")
+{what}
+say("ends")
+"""
+    )
+    assert out == ["nothing yet", "ends"]
 
 
 def test_ctrl_c_that_nobody_catches() -> None:
