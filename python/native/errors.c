@@ -175,6 +175,11 @@ static PyObject *make_file_error(const char *message, const pf_error *err) {
 }
 
 PyObject *raise_error_in(pf_status status, pf_error *err, kept *reader) {
+    /* A signal may have come to others, whose end this is told of, too: Ctrl-C is to be a KeyboardInterrupt. */
+    if (PyErr_CheckSignals() < 0) {
+        pf_error_release(err);
+        return NULL;
+    }
     if (status == PF_FAILED && err->cause_token && raise_kept(err->cause_token, reader)) {
         if (err->op) note_op(err);
         pf_error_release(err);

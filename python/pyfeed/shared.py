@@ -195,6 +195,9 @@ class SharedFeedQueue(PyArrayFeedQueue):
         that cannot be started; `reopen` begins the next. A worker whose queue takes no more, or is at another pass by
         the time that the worker gets there, ends without a word.
 
+        Workers ignore SIGINT, so that Ctrl-C in a terminal is a KeyboardInterrupt of the trainer's, and of nobody else:
+        it decides whether they go on. ``signal.signal`` in ``target`` sets a handler.
+
         Persistent workers stay: `reopen` has each of them call ``target`` again, where it can ask for
         ``producer.pass_id``. They sleep between passes, and end with the queue. One that has died is started anew by
         `reopen`, with a warning.
@@ -385,6 +388,8 @@ class _Crew:
         return self.ours and bool(_wait([process.sentinel], 0))
 
     def started(self, worker: int) -> BaseProcess:
+        import signal
+
         from pyfeed_worker._producer import _run, _stay
 
         process: BaseProcess = self.context.Process(
@@ -393,7 +398,20 @@ class _Crew:
             name=f"pyfeed-worker-{worker}",
             daemon=self._daemon,
         )
-        process.start()
+        method = self.context.get_start_method()
+        if method == "forkserver":  # it gives its own signal mask to those that it starts for others, too
+            process.start()
+            return process
+        if method == "spawn":  # to start it would let the signal through
+            from multiprocessing import resource_tracker
+
+            resource_tracker.ensure_running()
+        # What comes before the worker ignores it waits there: a process is not to end while it imports.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         return process
 
 

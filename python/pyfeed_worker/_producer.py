@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
@@ -353,8 +354,15 @@ def _borrowed(pid: int, fd: int, identity: bytes, pass_id: int) -> Producer:
     return producer
 
 
+def _ignore_ctrl_c() -> None:
+    """It comes to all processes of a terminal at once, and the trainer decides what is to become of its workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # it was held back until now
+
+
 def _run(producer: Producer, target: Callable[..., object], worker: int, args: Sequence[Any]) -> None:
     """A worker of ``SharedFeedQueue.start``, from its beginning to its end."""
+    _ignore_ctrl_c()
     try:
         with producer:
             target(producer, worker, *args)
@@ -370,6 +378,7 @@ def _run(producer: Producer, target: Callable[..., object], worker: int, args: S
 
 def _stay(producer: Producer, target: Callable[..., object], worker: int, args: Sequence[Any]) -> None:
     """A persistent one: pass after pass, until there is no trainer, or no queue."""
+    _ignore_ctrl_c()
     while True:
         try:
             producer.attach_next()

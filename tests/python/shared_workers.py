@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import sys
@@ -134,6 +135,12 @@ def forks(producer: Producer, worker: int) -> None:
         os._exit(0)
     os.waitpid(pid, 0)
     producer.push((np.full(2, 2.0),))
+
+
+def counts_for_ever(producer: Producer, worker: int) -> None:
+    """Tuples of (process, number)."""
+    for i in itertools.count():
+        producer.push((np.array(os.getpid()), np.array(i)))
 
 
 def counts_passes(producer: Producer, worker: int, number: int) -> None:

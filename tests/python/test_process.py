@@ -368,6 +368,29 @@ def test_ctrl_c_that_nobody_catches() -> None:
     assert "PoisonedError" not in err
 
 
+def test_a_signal_comes_before_an_error_that_it_led_to() -> None:
+    """As when Ctrl-C ends a producer first."""
+    out = run(
+        """
+        def end():
+            until_waiting(1)
+            signal.raise_signal(signal.SIGINT)  # which does not reach the main thread's sleep
+            queue.fail(OSError())
+        import signal
+        reader, queue = feed()
+        for wait in (queue.pop, reader.read, reader.has_next, lambda: next(reader)):
+            thread, = start(end)
+            try:
+                wait()
+            except BaseException as error:
+                say(type(error).__name__)
+            thread.join()
+            queue.reopen()
+        """
+    )
+    assert out == ["KeyboardInterrupt"] * 4
+
+
 def test_ctrl_c_while_other_threads_wait_and_work() -> None:
     process = Process(
         """

@@ -646,6 +646,75 @@ def test_ctrl_c_in_a_worker_that_waits() -> None:
     assert len(list(queue)) == 1
 
 
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("method", METHODS)
+def test_ctrl_c_in_a_terminal_is_the_trainers(method: str, persistent: bool) -> None:
+    """It comes to all its processes. The trainer is interrupted, and finds its workers at work if it goes on."""
+    program = f"""
+    import os, sys, pyfeed
+    sys.path[:0] = {sys.path!r}
+    from tests.python.shared_workers import counts_for_ever
+    os.setpgid(0, 0)
+    queue = pyfeed.SharedFeedQueue([(), ()], ["int64"] * 2)
+    processes = queue.start(counts_for_ever, num_workers=3, method={method!r}, persistent={persistent})
+
+    def all_are_at_work():
+        seen = dict()
+        while len(seen) < 3 or min(seen.values()) < 20:
+            pid, _ = queue.pop()
+            seen[int(pid)] = seen.get(int(pid), 0) + 1
+
+    all_are_at_work()
+    try:
+        print(*(p.pid for p in processes), flush=True)
+        while True:
+            queue.pop()
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    all_are_at_work()
+    print([p.exitcode for p in processes], flush=True)
+    raise KeyboardInterrupt
+    """
+    process = Process(program, preamble="")
+    pids = process.line().split()
+    os.killpg(process.process.pid, signal.SIGINT)
+    assert process.line() == "interrupted"
+    assert process.line() == "[None, None, None]"
+    _, err = process.end(-signal.SIGINT)
+    assert err.count("Traceback") == 1, err
+    wait_until(lambda: not any(os.path.exists(f"/proc/{p}") for p in pids))
+
+
+def test_ctrl_c_while_a_worker_starts(tmp_path: Path) -> None:
+    """What comes before it can ignore it is held back."""
+    (tmp_path / "slow_to_import.py").write_text(
+        "import os, signal, time, numpy as np\n"
+        "def work(producer, worker): producer.push((np.array(1),))\n"
+        "if os.getpid() != int(os.environ['TRAINER']):\n"
+        "    print('imports', flush=True)\n"
+        "    while signal.SIGINT not in signal.sigpending(): time.sleep(0.001)\n"
+    )
+    program = f"""
+    import os, sys, pyfeed
+    sys.path[:0] = [{str(tmp_path)!r}]
+    os.environ["TRAINER"] = str(os.getpid())
+    import slow_to_import
+    os.setpgid(0, 0)
+    queue = pyfeed.SharedFeedQueue([()], ["int64"])
+    try:
+        queue.start(slow_to_import.work, num_workers=2)
+        queue.pop()
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    print([int(x) for x, in queue], flush=True)
+    """
+    process = Process(program, preamble="")
+    assert [process.line(), process.line()] == ["imports", "imports"]
+    os.killpg(process.process.pid, signal.SIGINT)
+    assert process.line() == "interrupted"
+    assert process.end() == (["[1, 1]"], "")
+
+
 def test_the_trainer_takes_no_pushes_of_its_own() -> None:
     queue = queue_of()
     with pytest.raises(pyfeed.StateError, match="filled by worker processes"):
