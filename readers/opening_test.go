@@ -1,0 +1,133 @@
+package readers_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/pyfeed/wait"
+	"github.com/pyfeed/pyfeed/readers"
+	_ "github.com/pyfeed/pyfeed/readers/csv"
+)
+
+// pipe is one of CSV, which has to tell its slots, the attributes that open it, and a scope for its reader.
+func pipe(t *testing.T) (name string, attributes []byte, scope *pyfeed.Scope) {
+	t.Helper()
+	before := memory.Count()
+	name = filepath.Join(t.TempDir(), "pipe.csv")
+	if err := syscall.Mkfifo(name, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	scope = pyfeed.NewScope(nil)
+	t.Cleanup(func() {
+		scope.Drop()
+		after := memory.Count()
+		for end := time.Now().Add(10 * time.Second); after != before && time.Now().Before(end); after = memory.Count() {
+			time.Sleep(time.Millisecond) // an opening that was stopped closes its file in its own time
+		}
+		if after != before {
+			t.Errorf("counts: %+v before, %+v after", before, after)
+		}
+	})
+	return name, fmt.Appendf(nil, `{"filenames": [%q]}`, name), scope
+}
+
+func TestAPipeIsNotWaitedFor(t *testing.T) {
+	for _, op := range []string{"open_files", "create_file_reader"} {
+		_, attributes, scope := pipe(t)
+		if err := readers.CreateNow(scope, op, "reader", nil, attributes); err != wait.ErrWouldBlock {
+			t.Errorf("%s: found %v", op, err)
+		}
+		if _, err := scope.FindVar("reader"); err == nil {
+			t.Errorf("%s: there is a variable", op)
+		}
+	}
+}
+
+func TestAnOpeningEnds(t *testing.T) {
+	for _, op := range []string{"open_files", "create_file_reader"} {
+		name, attributes, scope := pipe(t)
+		o := readers.Open(scope, op, "reader", attributes)
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		if err := o.Wait(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: found %v", op, err)
+		}
+		w, err := os.OpenFile(name, os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.WriteString("x,y\n1,2\n3,4\n"); err != nil {
+			t.Fatal(err)
+		}
+		w.Close()
+		if err := o.Wait(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		o.Stop()
+		v, err := scope.FindVar("reader")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := readers.Of(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for {
+			tuple, err := r.ReadNext(context.Background())
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			tuple.Release()
+			n++
+		}
+		if n != 2 {
+			t.Errorf("%s: expected 2 records, found %d", op, n)
+		}
+		r.Drop()
+	}
+}
+
+// Whether it waits still, or has just come to its end.
+func TestAnOpeningIsStopped(t *testing.T) {
+	for _, written := range []bool{false, true} {
+		t.Run(fmt.Sprint("written ", written), func(t *testing.T) { isStopped(t, written) })
+	}
+}
+
+func isStopped(t *testing.T, written bool) {
+	name, attributes, scope := pipe(t)
+	o := readers.Open(scope, "open_files", "reader", attributes)
+	w, err := os.OpenFile(name, os.O_WRONLY, 0) // waits for the opening
+	if err != nil {
+		t.Fatal(err)
+	}
+	if written {
+		if _, err := w.WriteString("x,y\n1,2\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.Stop()
+	for err == nil { // until nobody reads any more
+		_, err = w.WriteString("3,4\n")
+	}
+	if !errors.Is(err, syscall.EPIPE) {
+		t.Error(err)
+	}
+	w.Close()
+	if _, err := scope.FindVar("reader"); err == nil {
+		t.Error("there is a variable")
+	}
+}
