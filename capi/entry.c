@@ -349,6 +349,7 @@ pf_status pf_queue_slot(pf_handle queue, uint32_t slot, pf_slot_spec *out, int64
 
 pf_status pf_create_reader(pf_handle scope, const char *op, const char *out, const char *const *ins,
                            uint32_t num_ins, const char *attributes, pf_error *err) {
+    ENTER(err);
     return pf_create_reader_waiting(scope, op, out, ins, num_ins, attributes, NULL, err);
 }
 

@@ -195,8 +195,8 @@ class SharedFeedQueue(PyArrayFeedQueue):
         that cannot be started; `reopen` begins the next. A worker whose queue takes no more, or is at another pass by
         the time that the worker gets there, ends without a word.
 
-        Workers ignore SIGINT, so that Ctrl-C in a terminal is a KeyboardInterrupt of the trainer's, and of nobody else:
-        it decides whether they go on. ``signal.signal`` in ``target`` sets a handler.
+        Workers ignore SIGINT, so that Ctrl-C in a terminal is a KeyboardInterrupt in the trainer alone, which decides
+        whether they go on. ``signal.signal`` in ``target`` sets a handler.
 
         Persistent workers stay: `reopen` has each of them call ``target`` again, where it can ask for
         ``producer.pass_id``. They sleep between passes, and end with the queue. One that has died is started anew by

@@ -111,6 +111,8 @@ void every_function(std::string &wrong, pf_handle scope, pf_handle var, pf_handl
     FORKED(pf_queue_stats(queue, &info, &err));
     FORKED(pf_queue_slot(queue, 0, &spec, dims, &err));
     FORKED(pf_create_reader(scope, "create_batch_reader", "b", outs, 1, "{\"batch_size\": 2}", &err));
+    FORKED(pf_create_reader_waiting(scope, "create_batch_reader", "b", outs, 1, "{\"batch_size\": 2}",
+                                    nullptr, &err));
     FORKED(pf_reader_of(var, &handle, &err));
     FORKED(pf_reader_next(reader, nullptr, &tuple, &err));
     FORKED(pf_reader_has_next(reader, nullptr, &has, &err));

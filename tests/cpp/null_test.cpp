@@ -93,6 +93,8 @@ TEST_F(Null, EveryFunction) {
     REFUSED(pf_create_reader(s, "create_batch_reader", "b", nullptr, 1, "{}", &err), "ins");
     REFUSED(pf_create_reader(s, "create_zip_reader", "b", ins, 2, "{}", &err), "ins");
     REFUSED(pf_create_reader(s, "create_batch_reader", "b", ins, 1, nullptr, &err), "batch_size");
+    REFUSED(pf_create_reader_waiting(s, nullptr, "b", ins, 1, "{}", nullptr, &err), "op");
+    REFUSED(pf_create_reader_waiting(s, "create_batch_reader", "b", nullptr, 1, "{}", nullptr, &err), "ins");
     REFUSED(pf_reader_of(v, nullptr, &err), "reader");
     REFUSED(pf_reader_next(r, nullptr, nullptr, &err), "out");
     uint8_t has = 77;

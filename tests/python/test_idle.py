@@ -151,6 +151,7 @@ import numpy as np, pyfeed
 
 def work(producer, worker):
     signal.signal(signal.SIGUSR1, lambda *args: print("heard", flush=True))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which workers ignore otherwise
     print(os.getpid(), flush=True)
     while True:
         producer.push((np.zeros(2, np.float32),))
