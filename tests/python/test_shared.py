@@ -691,7 +691,7 @@ def test_ctrl_c_while_a_worker_starts(tmp_path: Path) -> None:
         "import os, signal, time, numpy as np\n"
         "def work(producer, worker): producer.push((np.array(1),))\n"
         "if os.getpid() != int(os.environ['TRAINER']):\n"
-        "    print('imports', flush=True)\n"
+        "    os.write(1, b'imports\\n')\n"
         "    while signal.SIGINT not in signal.sigpending(): time.sleep(0.001)\n"
     )
     program = f"""
