@@ -255,7 +255,8 @@ class SharedFeedQueue(PyArrayFeedQueue):
         if not daemon:  # multiprocessing waits for them at exit, and they for the queue
             self._end_at_exit()
         self._watch(crew, crew.processes)
-        return crew.processes
+        crew.given = list(crew.processes)
+        return crew.given
 
     def reopen(self) -> int:
         """Begin the next pass, as of any queue; persistent workers begin their part of it.
@@ -294,6 +295,8 @@ class SharedFeedQueue(PyArrayFeedQueue):
             except Error:
                 pass  # it propagates from here anyway
             raise
+        if i < len(crew.given) and crew.given[i] is process:
+            crew.given[i] = crew.processes[i]
         self._watch(crew, [crew.processes[i]])
         status = process.exitcode
         if status is None:
@@ -377,6 +380,7 @@ class _Crew:
         self.context, self.persistent = context, persistent
         self.ours = context.get_start_method() != "forkserver"  # children of this process
         self.processes: list[BaseProcess] = []
+        self.given: list[BaseProcess] = []  # the same, for whoever has started them to do with what he likes
         self.replaced: set[int] = set()  # ids of processes that no pass is to hear of any more
         self._work, self._daemon = (producer, target), daemon
         self._args = args

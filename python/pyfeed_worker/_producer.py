@@ -82,7 +82,7 @@ class Producer:
         QueueClosed
             The queue is gone, or, `TrainerGone`, its trainer is.
         StateError
-            The producer has not been closed.
+            The producer has not been closed, or another thread waits in this.
         Timeout
         """
         pass_id = self._mapped().attach_next(timeout)

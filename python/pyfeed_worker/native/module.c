@@ -18,6 +18,7 @@ static PyTypeObject *ring_type;
 typedef struct {
     PyObject ob_base;
     pfw_producer *producer;
+    pid_t awaits; /* the process in which a thread waits for a pass, without the GIL; else 0 */
 } ring;
 
 /* ---- Errors ---- */
@@ -155,10 +156,12 @@ static PyObject *ring_open(PyObject *Py_UNUSED(module), PyObject *fd) {
     pf_status status = pfw_open((int)number, &producer, &err);
     if (status) return answer_(status, &err);
     ring *self = PyObject_New(ring, ring_type);
-    if (self)
+    if (self) {
         self->producer = producer;
-    else
+        self->awaits = 0;
+    } else {
         pfw_free(producer);
+    }
     return (PyObject *)self;
 }
 
@@ -171,10 +174,18 @@ static void ring_dealloc(ring *self) {
     Py_DECREF((PyObject *)type);
 }
 
+/* What attaches is done by one thread at a time. */
+static int is_awaited(ring *self) {
+    if (self->awaits != getpid()) return 0;
+    raise_text("StateError", -1, PyUnicode_FromString("another thread waits for the next pass: attach_next"));
+    return 1;
+}
+
 /* attach(pass): 0 for whichever it is */
 static PyObject *ring_attach(ring *self, PyObject *pass) {
     unsigned long number = PyLong_AsUnsignedLong(pass);
     if (number == (unsigned long)-1 && PyErr_Occurred()) return NULL;
+    if (is_awaited(self)) return NULL;
     pfw_error err;
     return answer_(pfw_attach(self->producer, (uint32_t)number, &err), &err);
 }
@@ -182,11 +193,13 @@ static PyObject *ring_attach(ring *self, PyObject *pass) {
 /* attach_next(timeout): the pass */
 static PyObject *ring_attach_next(ring *self, PyObject *timeout) {
     waiter w;
-    if (waiter_parse(&w, timeout) < 0) return NULL;
+    if (waiter_parse(&w, timeout) < 0 || is_awaited(self)) return NULL;
     pfw_error err;
+    self->awaits = getpid();
     waiter_begin(&w, self->producer);
     pf_status status = pfw_attach_next(self->producer, &w.wait, &err);
     waiter_end(&w);
+    self->awaits = 0;
     return status ? answer_(status, &err) : PyLong_FromUnsignedLong(pfw_pass(self->producer));
 }
 
