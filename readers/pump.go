@@ -45,7 +45,7 @@ func newPump(name string, limit int, fill func(context.Context, []*pyfeed.Tuple)
 	p.consumers.Init(&p.mu)
 	p.consumers.Named("waits for "+name, trace.Wait)
 	p.changed.L = &p.mu
-	p.away = 2 * longAway // until it is known
+	p.away, p.cost = 2*longAway, 2*dear // until it is known
 	return p
 }
 
@@ -55,9 +55,9 @@ func (p *pump) take(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
 	defer p.mu.Unlock()
 	p.came()
 	n, err := p.ready(out), p.end
-	if n == 0 && err == nil && p.direct != nil && !p.reading {
+	if n == 0 && err == nil && p.cheap() && !p.reading {
 		if n, err = p.readDirect(ctx, out); err == wait.ErrWouldBlock {
-			p.ahead, err = true, nil // the goroutine waits for what is below
+			err = nil // the goroutine waits for what is below
 		} else if err != nil {
 			p.finish(err)
 		}
@@ -66,6 +66,7 @@ func (p *pump) take(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
 		if err != nil {
 			return 0, err
 		}
+		p.ahead = true
 		p.goOn()
 		return 0, p.consumers.Enter(ctx)
 	}
@@ -108,13 +109,22 @@ func (p *pump) readDirect(ctx context.Context, out []*pyfeed.Tuple) (n int, err 
 	p.reading = true
 	p.mu.Unlock()
 	start := trace.Now()
-	defer func() { // after a panic too
+	whole := false
+	defer func() {
 		p.mu.Lock()
 		p.reading = false
 		p.took(start)
+		if !whole {
+			p.finish(pyfeed.Errorf(pyfeed.Fault, "a consumer that reads: see what was printed"))
+		}
 	}()
-	return p.direct(below, out)
+	n, err = p.direct(below, out)
+	whole = true
+	return n, err
 }
+
+// cheap says whether a consumer may read itself: it has no way to end a read that takes long.
+func (p *pump) cheap() bool { return p.direct != nil && p.cost < dear }
 
 // goOn has the goroutine read, if it is to.
 func (p *pump) goOn() {

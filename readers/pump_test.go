@@ -225,6 +225,7 @@ func TestManyConsumersTakeTurns(t *testing.T) {
 func TestAFaultInAConsumerThatReadsItself(t *testing.T) {
 	h, p, _ := newPumped(t, 0, 2, 1, io.EOF)
 	p.direct = func(context.Context, []*pyfeed.Tuple) (int, error) { panic("mine") }
+	p.cost = 0 // known to be cheap
 	func() {
 		defer func() {
 			if v := recover(); v != "mine" {
@@ -233,5 +234,31 @@ func TestAFaultInAConsumerThatReadsItself(t *testing.T) {
 		}()
 		_, _ = h.ReadNext(background)
 	}()
+	if !isFault(p.end) { // or others would sleep on
+		t.Errorf("expected the pump's end to be the fault, found %v", p.end)
+	}
+	h.Drop()
+}
+
+// What takes long is the goroutine's to read, and so is what nobody knows yet: it can be told to end.
+func TestConsumersReadOnlyWhatIsKnownToBeCheap(t *testing.T) {
+	const count = 50
+	h, p, c := newPumped(t, 0, 2, count, io.EOF)
+	for i := range int64(count) {
+		p.mu.Lock()
+		p.cost = 1 << 40 // however quick they were
+		p.mu.Unlock()
+		tuple, err := h.ReadNext(background)
+		if err != nil || tuple.Pass != i {
+			t.Fatalf("expected tuple %d, found %v, %v", i, tuple, err)
+		}
+		tuple.Release()
+	}
+	if _, err := h.ReadNext(background); err != io.EOF {
+		t.Fatalf("expected the end, found %v", err)
+	}
+	if c.direct != 0 {
+		t.Errorf("consumers have read %d tuples", c.direct)
+	}
 	h.Drop()
 }

@@ -287,6 +287,48 @@ def test_persistent_workers_end_with_their_trainer() -> None:
     wait_until(lambda: not any(os.path.exists(f"/proc/{p}") for p in pids.split()))
 
 
+def test_the_list_of_persistent_workers_is_its_callers() -> None:
+    queue = numbered()
+    processes = queue.start(workers.counts_passes, (2,), num_workers=2, method="fork", persistent=True)
+    processes += processes  # as of several queues
+    for _ in range(3):
+        assert len(list(queue)) == 4
+        queue.reopen()
+
+
+def test_one_thread_of_a_worker_at_a_time_waits_for_a_pass() -> None:
+    queue = queue_of()
+    queue.expect(1)
+    program = """
+    import threading
+    producer.attach_next()
+    producer.close()
+    waits, failed = threading.Barrier(3), []
+    def wait():
+        waits.wait()
+        try:
+            producer.attach_next()
+        except pyfeed_worker.StateError as e:
+            failed.append(str(e))
+            say(e)
+    threads = [threading.Thread(target=wait) for _ in range(2)]
+    for t in threads:
+        t.start()
+    waits.wait()
+    for t in threads:
+        t.join()
+    producer.push((np.full(2, len(failed)),))
+    producer.close()
+    """
+    process = worker(queue, program)
+    assert list(queue) == []
+    assert process.line() == "another thread waits for the next pass: attach_next"
+    queue.reopen()
+    queue.expect(1)
+    assert [x.tolist() for (x,) in queue] == [[1, 1]]
+    process.end()
+
+
 def test_a_producer_waits_for_the_next_pass() -> None:
     queue = queue_of(dtypes=["float64"])
     queue.expect(1)
