@@ -7,6 +7,7 @@ PREFIX ?= /usr/local
 VENV := build/venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+PEERS_PIP := build/peers/bin/python -m pip --disable-pip-version-check --quiet
 
 # All that building needs of CUDA is cuda.h, of any CUDA 12. It is taken from NVIDIA's wheel, unless CUDA_INCLUDE says where
 # there is one. For go itself it is a flag.
@@ -34,8 +35,8 @@ define cmake
 endef
 
 .DELETE_ON_ERROR:
-.PHONY: help go-env lib install demo demo-files demo-cpp wheel sdist bench clean format lint lint-go lint-c lint-python \
-	fuzz test test-go test-fuzz test-cpp test-cpp-asan test-python test-wheel
+.PHONY: help go-env lib install demo demo-files demo-cpp wheel sdist bench bench-peers instructions clean format \
+	lint lint-go lint-c lint-python fuzz test test-go test-fuzz test-cpp test-cpp-asan test-python test-wheel
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -94,10 +95,13 @@ build/recognize_digits/executor.so: build/prefix/.done build/venv/.tools $(wildc
 demo: build/venv/.pyfeed build/recognize_digits/executor.so ## set everything up, then train on handwritten digits
 	python examples/recognize_digits/train.py
 
-# What we are compared with is large, and nothing else needs it: an environment of its own.
-build/bench/.tools: requirements-bench.txt
-	$(PYTHON) -m venv build/bench
-	build/bench/bin/python -m pip --disable-pip-version-check --quiet install -r requirements-bench.txt
+# What we are compared with is large, and nothing else needs it: an environment of its own. What cannot be installed is
+# left out here, and named in the tables.
+build/peers/.tools: requirements-peers.txt
+	$(PYTHON) -m venv build/peers
+	$(PEERS_PIP) install -r $< || sed '/^#/d' $< | while read -r peer; do \
+		$(PEERS_PIP) install "$$peer" || echo "$$peer cannot be installed"; \
+	done
 	touch $@
 
 build/recognize_digits_files/train: build/prefix/.done build/venv/.tools \
@@ -120,12 +124,21 @@ demo-cpp: build/venv/.pyfeed build/recognize_digits_program/train ## the same as
 	python examples/recognize_digits_program/build_program.py build/recognize_digits_program/digits
 	build/recognize_digits_program/train build/recognize_digits_program/digits
 
-bench: dist/.done build/bench/.tools ## compare queues, readers and programs with their peers; writes build/bench*.json
-	build/bench/bin/python -m pip --disable-pip-version-check --quiet install --force-reinstall --no-deps dist/pyfeed-*.whl
-	build/bench/bin/python benchmarks/queue_throughput.py --json build/bench.json
-	build/bench/bin/python benchmarks/shared_throughput.py --json build/bench_shared.json
-	build/bench/bin/python benchmarks/readers_throughput.py --json build/bench_readers.json
-	build/bench/bin/python benchmarks/program_overhead.py --json build/bench_program.json
+WORKLOADS := batches files cold_start interruption training_loop
+
+bench: build/venv/.pyfeed ## measure beside what Python and NumPy have, some minutes; writes build/bench/*.json
+	@set -ex; for workload in $(WORKLOADS) program_overhead; do \
+		python benchmarks/$$workload.py --json build/bench/$$workload.json; \
+	done
+
+bench-peers: dist/.done build/peers/.tools ## the same beside all peers, an hour or so; writes build/bench-peers/
+	$(PEERS_PIP) install --force-reinstall --no-deps dist/pyfeed-*.whl
+	@set -ex; for workload in $(WORKLOADS); do \
+		build/peers/bin/python benchmarks/$$workload.py --ways all --json build/bench-peers/$$workload.json; \
+	done
+
+instructions: build/prefix/.done ## count instructions of what is done often, beside those in benchmarks/instructions.json
+	$(PYTHON) benchmarks/instructions.py --prefix build/prefix
 
 # ---- Checking -------------------------------------------------------------------------------
 

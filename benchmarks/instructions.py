@@ -1,0 +1,201 @@
+"""How many instructions the library takes for an operation, beside the numbers that are kept in the repository.
+
+    python benchmarks/instructions.py [--update] [--runs 3] [--prefix PREFIX]
+
+A C++ program, benchmarks/instructions, which is built first, calls the C functions under valgrind's callgrind. After
+some thousands of operations the counter is switched on, for so many more; what all threads of the process execute
+meanwhile is counted, whatever else the machine does. `OPERATIONS` says what is counted. Go's scheduler has one thread
+(GOMAXPROCS=1), its garbage is not collected (GOGC=off), and goroutines are not preempted by signals, which callgrind
+cannot follow (GODEBUG=asyncpreemptoff=1). Repeated counts then differ by less than 1 %, those through shuffle, where
+another thread reads ahead, included; the median of the runs is taken.
+
+The exit status is 1 if an operation takes more than 5 % more than the table says, benchmarks/instructions.json, or is
+no longer counted; 2 if nothing could be counted, as without valgrind. --update writes the table. It names the versions
+it was counted with: a difference may come from another compiler.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple, TypedDict
+
+SOURCE = Path(__file__).with_suffix("")
+KEPT = SOURCE.with_suffix(".json")
+ALLOWED = 1.05
+WARM, COUNT = 5_000, 20_000
+
+OPERATIONS = {
+    "push": "push of a tuple of 64 bytes, copied",
+    "push_lent": "push of a tuple of 64 bytes, lent",
+    "slot": "slot of 64 bytes, reserved and committed",
+    "pop": "pop, which gives the tuple before back",
+    "next": "next record of 64 bytes of a raw file",
+    "shuffle": "such a record through shuffle",
+    "batch": "such a record through batch, in batches of 50",
+    "shuffle_batch": "such a record through shuffle and batch",
+}
+
+
+class Table(TypedDict):
+    """What is kept."""
+
+    versions: dict[str, str]
+    operations: dict[str, float]
+
+
+class Compared(NamedTuple):
+    wrong: list[str]  # what the exit status tells of
+    told: list[str]
+
+
+class Uncountable(Exception):
+    """Nothing can be counted. The text says why."""
+
+
+def compare(kept: Table, found: Table) -> Compared:
+    """What is to be said of new counts beside those that are kept."""
+    wrong, told = [], []
+    for name in {**kept["versions"], **found["versions"]}:
+        before, now = (table["versions"].get(name, "none") for table in (kept, found))
+        if before != now:
+            told.append(f"this compares across versions: {name} was {before}, is {now}")
+    for name, count in found["operations"].items():
+        before_count = kept["operations"].get(name)
+        if before_count is None:
+            told.append(f"{name} is new: --update keeps it")
+        elif count > before_count * ALLOWED:
+            wrong.append(f"{name} has risen by {count / before_count - 1:.1%}: from {before_count:.0f} to {count:.0f}")
+        elif count * ALLOWED < before_count:
+            told.append(f"{name} has fallen by {1 - count / before_count:.1%}: --update keeps that")
+    wrong += [f"{name} is no longer counted" for name in kept["operations"] if name not in found["operations"]]
+    return Compared(wrong, told)
+
+
+def markdown(table: Table) -> str:
+    """The table as it stands in docs/benchmarks.md."""
+    lines = ["| operation | instructions |", "|---|---:|"]
+    lines += [f"| {OPERATIONS.get(name, name)} | {count:,.0f} |" for name, count in table["operations"].items()]
+    versions = dict(table["versions"])
+    machine = versions.pop("machine")
+    said = ", ".join(f"{name} {version}" for name, version in versions.items())
+    return "\n".join([*lines, "", f"Counted on {machine}, with {said}."])
+
+
+def _output(command: list[str], environment: dict[str, str] | None = None, seconds: float = 300) -> str:
+    """What a command says on both streams."""
+    name = Path(command[0]).name
+    try:
+        done = subprocess.run(
+            command,
+            env={**os.environ, **(environment or {})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+        )
+    except FileNotFoundError:
+        raise Uncountable(f"there is no {name} on PATH") from None
+    except subprocess.TimeoutExpired:
+        raise Uncountable(f"{name}: expected an end within {seconds:g} s") from None
+    if done.returncode:
+        raise Uncountable(f"{name} ended with status {done.returncode}:\n{done.stdout.rstrip()}")
+    return done.stdout
+
+
+def build(prefix: str, folder: Path) -> Path:
+    """The binary, built with what the installed package brings or what is said."""
+    _output(["cmake", "-S", str(SOURCE), "-B", str(folder), f"-DCMAKE_PREFIX_PATH={prefix}"])
+    _output(["cmake", "--build", str(folder)])
+    return folder / SOURCE.name
+
+
+def count(binary: Path, operation: str, records: Path) -> float:
+    """Instructions of one operation."""
+    out = records.with_suffix(".callgrind")
+    tool = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={out}"]
+    environment = {"GOMAXPROCS": "1", "GOGC": "off", "GODEBUG": "asyncpreemptoff=1"}
+    said = _output([*tool, str(binary), operation, str(WARM), str(COUNT), str(records)], environment)
+    collected = re.search(r"Collected : (\d+)", said)
+    if collected is None or collected[1] == "0":
+        raise Uncountable(f"callgrind has counted nothing:\n{said.rstrip()}")
+    return int(collected[1]) / COUNT
+
+
+def versions(library: Path) -> dict[str, str]:
+    """What the library was built with, as it says itself, and what counts."""
+    found = library.read_bytes()
+    go = re.search(rb"\xff Go buildinf:.{19}go([\w.-]+)", found, re.DOTALL)
+    gcc, clang = re.search(rb"GCC: \([^)]*\) ([\d.]+)", found), re.search(rb"clang version ([\d.]+)", found)
+    return {
+        "Go": go[1].decode() if go else "unknown",
+        **({"GCC": gcc[1].decode()} if gcc else {}),
+        **({"clang": clang[1].decode()} if clang else {}),
+        "valgrind": _output(["valgrind", "--version"]).strip().removeprefix("valgrind-"),
+        "machine": platform.machine(),
+    }
+
+
+def show(kept: Table | None, found: dict[str, list[float]]) -> None:
+    print(f"{'operation':14} {'kept':>7} {'now':>7} {'change':>7}  {'spread':>6}")
+    for name, counts in found.items():
+        now = statistics.median(counts)
+        before = kept["operations"].get(name) if kept else None
+        text = f"{before:7.0f} {now:7.0f} {now / before - 1:+7.1%}" if before else f"{'':7} {now:7.0f} {'':7}"
+        print(f"{name:14} {text}  {(max(counts) - min(counts)) / now:6.2%}  {OPERATIONS[name]}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--update", action="store_true", help="write the table")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--prefix", help="where pyfeed is installed, if not as a package of this Python")
+    parser.add_argument("--kept", type=Path, default=KEPT, help="the table")
+    args = parser.parse_args()
+    found: dict[str, list[float]] = {}
+    try:
+        if shutil.which("valgrind") is None:
+            raise Uncountable("there is no valgrind on PATH")
+        prefix = args.prefix
+        if prefix is None:
+            import pyfeed
+
+            prefix = os.path.dirname(pyfeed.get_include())
+        with tempfile.TemporaryDirectory(prefix="pyfeed-bench-") as name:
+            records = Path(name, "records.raw")
+            records.write_bytes(os.urandom(64) * (WARM + COUNT))
+            binary = build(os.path.abspath(prefix), Path(name, "build"))
+            for operation in OPERATIONS:
+                found[operation] = [count(binary, operation, records) for _ in range(args.runs)]
+        built_with = versions(Path(prefix, "lib", "libpyfeed.so.0"))
+    except Uncountable as error:
+        print(f"instructions.py: {error}", file=sys.stderr)
+        return 2
+    medians = {operation: round(statistics.median(counts), 1) for operation, counts in found.items()}
+    table: Table = {"versions": built_with, "operations": medians}
+    kept: Table | None = json.loads(args.kept.read_text()) if args.kept.exists() else None
+    show(kept, found)
+    if args.update:
+        args.kept.write_text(json.dumps(table, indent=1) + "\n")
+        return 0
+    if kept is None:
+        print(f"instructions.py: there is no table {args.kept}: --update writes it", file=sys.stderr)
+        return 1
+    compared = compare(kept, table)
+    for line in [*compared.told, *compared.wrong]:
+        print(line)
+    return 1 if compared.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""A process and all that come from it: stopped, continued, ended, and what they have taken, from /proc."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import NamedTuple
+
+PROC = Path("/proc")
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+class Usage(NamedTuple):
+    cpu_seconds: float  # user and system, of all, those that have ended included
+    peak_bytes: int  # memory, where a page that several have is counted once
+
+
+class Member(NamedTuple):
+    """A process that is known again, whatever becomes of its number."""
+
+    pid: int
+    started: str
+
+
+def _stat(pid: int) -> list[str] | None:
+    """The fields of /proc/PID/stat from the third on."""
+    try:
+        return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def tree(root: int) -> list[Member]:
+    """The process and its descendants, parents first."""
+    members: dict[int, Member] = {}
+    children: dict[int, list[int]] = {}
+    for entry in PROC.iterdir():
+        if entry.name.isdecimal() and (stat := _stat(pid := int(entry.name))) is not None:
+            members[pid] = Member(pid, stat[19])
+            children.setdefault(int(stat[1]), []).append(pid)
+    found = [root]
+    for pid in found:
+        found += children.get(pid, [])
+    return [members[pid] for pid in found if pid in members]
+
+
+def session(leader: int) -> list[Member]:
+    """All of its session but itself, those too whose parents have ended, as it may have."""
+    numbers = (int(entry.name) for entry in PROC.iterdir() if entry.name.isdecimal())
+    found = ((pid, stat) for pid in numbers if pid != leader and (stat := _stat(pid)) is not None)
+    return [Member(pid, stat[19]) for pid, stat in found if int(stat[3]) == leader]
+
+
+def tell(root: int, number: signal.Signals) -> None:
+    """Send a signal to all of them, those too that are started meanwhile."""
+    told: set[Member] = set()
+    while new := [member for member in tree(root) if member not in told]:
+        told.update(new)
+        for member in new:
+            _signal(member, number)
+
+
+def kill(members: list[Member]) -> None:
+    for member in members:
+        _signal(member, signal.SIGKILL)
+
+
+def _signal(member: Member, number: signal.Signals) -> None:
+    if (stat := _stat(member.pid)) is not None and stat[19] == member.started:
+        try:
+            os.kill(member.pid, number)
+        except ProcessLookupError:
+            pass
+
+
+def usage(root: int) -> Usage:
+    """What they have taken so far. They should be stopped."""
+    ticks = peak = 0
+    for pid, _ in tree(root):
+        if (stat := _stat(pid)) is None:
+            continue
+        ticks += sum(map(int, stat[11:15]))
+        try:
+            rollup = _kilobytes(PROC / str(pid) / "smaps_rollup")
+            status = _kilobytes(PROC / str(pid) / "status")
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+        # What is shared is divided among those that have it; what has been let go of was this process's own, or nearly.
+        peak += rollup.get("Pss", 0) + max(0, status.get("VmHWM", 0) - status.get("VmRSS", 0))
+    return Usage(ticks / TICK, peak * 1024)
+
+
+def _kilobytes(path: Path) -> dict[str, int]:
+    lines = (line.split() for line in path.read_text().splitlines())
+    return {words[0][:-1]: int(words[1]) for words in lines if len(words) == 3 and words[2] == "kB"}

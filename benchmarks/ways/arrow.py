@@ -1,0 +1,36 @@
+"""Apache Arrow: pyarrow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from measuring import NotOffered
+from tasks.files import Batch, Files, columns, shuffled_rows
+from tasks.training import Passes, Training
+
+
+def files(task: Files) -> Callable[[], Iterator[Batch]]:
+    """`pyarrow.csv.open_csv`, which parses block by block and reads ahead; the rows of each block are shuffled.
+
+    https://arrow.apache.org/docs/python/csv.html
+    """
+    if task.format != "csv":
+        raise NotOffered(f"no reader of {task.format} files")
+    import pyarrow
+    from pyarrow import csv
+
+    pyarrow.set_cpu_count(task.cores)
+    reading = csv.ReadOptions(block_size=2 << 20, use_threads=task.cores > 1)  # some 10 000 lines
+    types = csv.ConvertOptions(column_types={name: pyarrow.float32() for name in columns(task)})
+
+    def begin() -> Iterator[Batch]:
+        for path in task.paths:
+            for block in csv.open_csv(path, read_options=reading, convert_options=types):
+                yield from shuffled_rows(np.column_stack([column.to_numpy() for column in block.columns]), task.batch)
+
+    return begin
+
+
+def training(task: Training) -> Passes:
+    raise NotOffered("it has no workers that call a function for each instance of a batch")

@@ -1,0 +1,167 @@
+"""Grain."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from measuring import NotOffered
+from tasks.batches import WAITING, Arrays, Batches
+from tasks.files import Batch, Files, Rows, collate, shard, stack_bytes
+from tasks.interruption import slow, slow_item
+from tasks.training import AHEAD, BATCH, Passes, Training, endless, stacked
+
+
+class _Made:
+    """A random access data source."""
+
+    def __init__(self, task: Batches) -> None:
+        self._task = task
+
+    def __len__(self) -> int:
+        return 1 << 40
+
+    def __getitem__(self, i: int) -> Arrays:
+        return self._task.item(i)
+
+
+def batches(task: Batches) -> Iterator[Arrays]:
+    """Read ahead by threads, or by processes: https://google-grain.readthedocs.io/en/latest/tutorials/dataset_basic_tutorial.html."""
+    import grain
+
+    source = grain.MapDataset.source(_Made(task))
+    if not task.processes:
+        return iter(source.to_iter_dataset(grain.ReadOptions(task.producers, WAITING)))
+    # The documentation of ReadOptions advises against threads for what is in memory.
+    made = source.to_iter_dataset(grain.ReadOptions(0, 0))
+    return iter(made.mp_prefetch(grain.MultiprocessingOptions(task.producers, WAITING // task.producers)))
+
+
+def cold_start(folder: str, task: Any, shuffle: bool) -> Any:
+    """`TFRecordIterDataset`s, interleaved, and parsed when they are shuffled, as there is no parser of its own."""
+    import glob
+
+    import grain
+    import numpy as np
+    from tfrecord import example_pb2
+
+    def parse(record: bytes) -> Any:
+        example = example_pb2.Example.FromString(record)
+        return np.array(example.features.feature["x"].float_list.value, np.float32)
+
+    names = sorted(glob.glob(f"{folder}/tfrecord/*.tfrecord"))
+    files = [grain.experimental.TFRecordIterDataset(name) for name in names]
+    data = grain.experimental.InterleaveIterDataset(files, cycle_length=8 if shuffle else 1)
+    if shuffle:
+        data = grain.experimental.WindowShuffleIterDataset(data, window_size=task.buffer, seed=1)
+    return data.map(parse).batch(task.batch), lambda batch: batch
+
+
+def interruption_generator() -> Callable[[], object]:
+    import grain
+
+    class Slow(grain.IterDataset):  # type: ignore[misc]
+        def __iter__(self) -> Any:
+            return _Slow()
+
+    class _Slow(grain.DatasetIterator):  # type: ignore[misc]
+        def __next__(self) -> Any:
+            return next(slow())
+
+        def get_state(self) -> dict[str, Any]:
+            return {}
+
+        def set_state(self, state: dict[str, Any]) -> None:
+            pass
+
+    iterator = iter(grain.experimental.ThreadPrefetchIterDataset(Slow(), prefetch_buffer_size=2))
+    return lambda: next(iterator)
+
+
+def interruption_map() -> Callable[[], object]:
+    import grain
+
+    iterator = iter(grain.MapDataset.range(1000).map(slow_item).to_iter_dataset())
+    return lambda: next(iterator)
+
+
+def interruption_workers(item: Any = slow_item) -> Callable[[], object]:
+    import grain
+    from absl import flags
+
+    if not flags.FLAGS.is_parsed():  # which its workers take over
+        flags.FLAGS.mark_as_parsed()
+    data = grain.MapDataset.range(1000).map(item).to_iter_dataset(grain.ReadOptions(num_threads=1))
+    iterator = iter(data.mp_prefetch(grain.MultiprocessingOptions(num_workers=2, per_worker_buffer_size=2)))
+    return lambda: next(iterator)
+
+
+class _Instances:
+    """A random access data source, of indices: what is stored is opened where it is used."""
+
+    def __init__(self, task: Training) -> None:
+        self._task = task
+
+    def __len__(self) -> int:
+        return self._task.count
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+def training(task: Training, workers: int, processes: bool) -> Passes:
+    """MapDataset.map and batch, repeated, read ahead by threads, or by processes that stay.
+
+    https://google-grain.readthedocs.io/en/latest/tutorials/dataset_basic_tutorial.html
+    """
+    import grain
+
+    made = grain.MapDataset.source(_Instances(task)).repeat().map(task.instance).batch(BATCH, batch_fn=stacked)
+    if not processes:
+        return endless(task, iter(made.to_iter_dataset(grain.ReadOptions(workers, AHEAD))))
+    options = grain.MultiprocessingOptions(workers, per_worker_buffer_size=AHEAD // workers)
+    return endless(task, iter(made.to_iter_dataset(grain.ReadOptions(0, 0)).mp_prefetch(options)))
+
+
+def files(task: Files, threads: int) -> Callable[[], Iterator[Batch]]:
+    """MapDataset over a source of random access; TFRecordIterDataset, interleaved, in a shuffled window.
+
+    https://google-grain.readthedocs.io: batched before `to_iter_dataset`, so that a thread of `ReadOptions` reads a
+    batch. `mp_prefetch` starts its processes in each pass, which takes longer than these passes. Its own format is
+    ArrayRecord, which stands beside RecordIO. TFRecordIterDataset does not check CRCs.
+    """
+    if task.format in ("csv", "tar"):
+        raise NotOffered(f"no reader of {task.format} files")
+    import grain
+    from grain import experimental
+
+    if task.format in ("tfrecord", "example"):
+        shards = grain.MapDataset.source(list(task.paths)).shuffle(1)
+        data = experimental.InterleaveIterDataset(
+            shards.map(experimental.TFRecordIterDataset), cycle_length=len(task.paths)
+        )
+        data = experimental.WindowShuffleIterDataset(data, window_size=task.block, seed=1)
+        data = data.batch(task.batch, batch_fn=functools.partial(collate, task))
+    else:
+        if task.format == "recordio":
+            written = task.own("arrayrecord", functools.partial(_array_record, task))
+            rows = grain.MapDataset.source(grain.sources.ArrayRecordDataSource(sorted(map(str, written.iterdir()))))
+            stack: Any = stack_bytes
+        else:
+            rows, stack = grain.MapDataset.source(Rows(task)), np.stack
+        data = rows.shuffle(1).batch(task.batch, batch_fn=lambda some: (stack(some),))
+        data = data.to_iter_dataset(grain.ReadOptions(num_threads=threads, prefetch_buffer_size=16 if threads else 0))
+    return lambda: iter(data)
+
+
+def _array_record(task: Files, folder: Path) -> None:
+    from array_record.python import array_record_module  # type: ignore[import-not-found]
+
+    for k in range(len(task.paths)):
+        writer = array_record_module.ArrayRecordWriter(str(folder / f"{k}.array_record"), "group_size:1")
+        for i in shard(task, k):
+            writer.write(task.array(i).tobytes())
+        writer.close()

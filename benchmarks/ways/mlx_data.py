@@ -1,0 +1,96 @@
+"""mlx-data."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from measuring import NotOffered
+from tasks.batches import WAITING, Arrays, Batches
+from tasks.files import Batch, Files
+from tasks.interruption import slow
+from tasks.training import AHEAD, BATCH, Image, Label, Passes, Training
+
+
+def batches(task: Batches) -> Iterator[Arrays]:
+    """A stream of numbers, each made into a batch: https://ml-explore.github.io/mlx-data/build/html/quick_start.html."""
+    if task.processes:
+        raise NotOffered("it has threads only")
+    import mlx.data
+
+    def made(sample: dict[str, Any]) -> dict[str, Any]:
+        data, numbers = task.item(int(sample["i"]))
+        return {"data": data, "numbers": numbers}
+
+    stream = mlx.data.stream_python_iterable(lambda: ({"i": i} for i in itertools.count()))
+    for sample in stream.sample_transform(made).prefetch(WAITING, task.producers):
+        yield sample["data"], sample["numbers"]
+        del sample
+
+
+def interruption_generator() -> Callable[[], object]:
+    import mlx.data
+
+    stream = mlx.data.stream_python_iterable(lambda: ({"x": x} for x in slow())).prefetch(2, 1)
+    return lambda: next(stream)
+
+
+def training(task: Training, workers: int) -> Passes:
+    """A buffer, transformed, batched and read ahead: https://ml-explore.github.io/mlx-data/build/html/quick_start.html."""
+    import mlx.data
+
+    def instance(sample: dict[str, Any]) -> dict[str, Any]:
+        image, label = task.instance(int(sample["i"]))
+        return {"image": image, "label": label}
+
+    buffer = mlx.data.buffer_from_vector([{"i": i} for i in range(task.count)]).sample_transform(instance)
+
+    def one() -> Iterator[tuple[Image, Label]]:
+        for sample in buffer.batch(BATCH).ordered_prefetch(AHEAD, workers):
+            yield sample["image"], sample["label"]
+            del sample
+
+    return one
+
+
+def files(task: Files, threads: int) -> Callable[[], Iterator[Batch]]:
+    """Buffers and streams: `load_numpy`, `read_from_tar`; `prefetch` in threads.
+
+    https://ml-explore.github.io/mlx-data: shuffle a buffer; batch, then prefetch.
+    """
+    if task.format == "csv":
+        raise NotOffered("its reader of CSV gives text, not numbers")
+    if task.format not in ("npy", "tar"):
+        raise NotOffered(f"no reader of {task.format} files")
+    import mlx.data as dx
+
+    def label(text: Any) -> Any:
+        return np.int64(text.tobytes())
+
+    if task.format == "tar":
+        with_names = []
+        for path in task.paths:
+            found = dx.files_from_tar(path)
+            names = sorted(bytes(found[i]["file"]) for i in range(len(found)))
+            with_names += [
+                {"tar": path.encode(), "bin": first, "cls": second}
+                for first, second in zip(names[::2], names[1::2], strict=True)
+            ]
+        rows = dx.buffer_from_vector(with_names)
+    else:
+        rows = dx.buffer_from_vector([{"x": path.encode()} for path in task.paths])
+
+    def stream() -> Any:
+        if task.format == "npy":
+            return rows.shuffle().to_stream().load_numpy("x")
+        out = rows.shuffle().to_stream()
+        out = out.read_from_tar("tar", "bin", "x", from_key=True).read_from_tar("tar", "cls", "y", from_key=True)
+        return out.key_transform("y", label)
+
+    def begin() -> Iterator[Batch]:
+        for batch in stream().batch(task.batch).prefetch(8, threads):
+            yield (batch["x"], batch["y"]) if task.labelled else (batch["x"],)
+
+    return begin

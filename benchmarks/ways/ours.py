@@ -1,0 +1,306 @@
+"""pyfeed."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from measuring import NotOffered
+from tasks.batches import NUMBERS, WAITING, Arrays, Batches
+from tasks.files import FEATURES, Batch, Files
+from tasks.interruption import array, slow, slow_item, tells_of_interruption
+from tasks.training import AHEAD, BATCH, Image, Label, Passes, Training, endless, stacked
+
+
+def batches_push(task: Batches) -> Iterator[Arrays]:
+    """``queue.produce``, or ``producer.push`` in processes: copied once, so that producers keep their arrays."""
+    if task.processes:
+        return _from_processes(task, _push_shared)
+    reader, queue = _queue(task)
+    queue.produce(task.refilled, num_threads=task.producers)
+    return iter(reader)
+
+
+def batches_lent(task: Batches) -> Iterator[Arrays]:
+    """``push(arrays, copy=False)``: by reference."""
+    if task.processes:
+        raise NotOffered("a SharedFeedQueue takes no references")
+    return _from_threads(task, _push_lent)
+
+
+def batches_slot(task: Batches) -> Iterator[Arrays]:
+    """``with slot() as arrays``: written where the consumer reads it."""
+    if task.sent:
+        raise NotOffered("a slot is for what is made in it")
+    return _from_processes(task, _fill_shared) if task.processes else _from_threads(task, _fill)
+
+
+def _queue(task: Batches) -> tuple[Any, Any]:
+    import pyfeed
+
+    return pyfeed.py_array_reader(WAITING, [(task.size,), (NUMBERS,)], dtypes=["uint8", "float64"])
+
+
+def _from_threads(task: Batches, produce: Any) -> Iterator[Arrays]:
+    reader, queue = _queue(task)
+    for producer in range(task.producers):
+        threading.Thread(target=produce, args=(queue, task, producer), daemon=True).start()
+    return iter(reader)
+
+
+def _push_lent(queue: Any, task: Batches, producer: int) -> None:
+    for arrays in task.made(producer):
+        queue.push(arrays, copy=False)
+
+
+def _fill(queue: Any, task: Batches, producer: int) -> None:
+    for i in task.numbers(producer):
+        with queue.slot() as arrays:
+            task.fill(arrays, i)
+
+
+def _from_processes(task: Batches, target: Any) -> Iterator[Arrays]:
+    import pyfeed
+
+    queue = pyfeed.SharedFeedQueue([(task.size,), (NUMBERS,)], ["uint8", "float64"], ring_slots=WAITING)
+    queue.start(target, (task,), num_workers=task.producers)
+    return iter(queue)
+
+
+def _push_shared(producer: Any, worker: int, task: Batches) -> None:
+    for arrays in task.refilled(worker):
+        producer.push(arrays)
+
+
+def _fill_shared(producer: Any, worker: int, task: Batches) -> None:
+    for i in task.numbers(worker):
+        with producer.slot() as arrays:
+            task.fill(arrays, i)
+
+
+def cold_start(folder: str, task: Any, shuffle: bool) -> Any:
+    import pyfeed
+
+    files = f"{folder}/tfrecord/*.tfrecord"
+    reader = pyfeed.open_tfrecord(files, features={"x": {"dtype": "float32", "shape": [task.floats]}})
+    if shuffle:
+        reader = reader.shuffle(task.buffer, seed=1)
+    return reader.batch(task.batch), lambda batch: batch[0]
+
+
+def interruption_pop() -> Callable[[], object]:
+    _, queue = _queue_of_arrays()
+    return queue.pop  # type: ignore[no-any-return]
+
+
+def interruption_push() -> Callable[[], object]:
+    _, queue = _queue_of_arrays()
+    queue.push((array(),))
+    return lambda: queue.push((array(),))
+
+
+def interruption_lent_push() -> Callable[[], object]:
+    _, queue = _queue_of_arrays()
+    queue.push((array(),))
+    return lambda: queue.push((array(),), copy=False)
+
+
+def interruption_slot() -> Callable[[], object]:
+    _, queue = _queue_of_arrays()
+    queue.push((array(),))
+    return lambda: queue.slot().__enter__()
+
+
+def interruption_wait_pass() -> Callable[[], object]:
+    _, queue = _queue_of_arrays()
+    return lambda: queue.wait_pass(1)
+
+
+def interruption_batch() -> Callable[[], object]:
+    reader, queue = _queue_of_arrays()
+    queue.push((array(),))
+    return reader.shuffle(4).batch(2).read  # type: ignore[no-any-return]
+
+
+def interruption_double_buffer() -> Callable[[], object]:
+    reader, _ = _queue_of_arrays()
+    return reader.double_buffer().read  # type: ignore[no-any-return]
+
+
+def interruption_generator() -> Callable[[], object]:
+    import pyfeed
+
+    reader = pyfeed.from_generator(lambda: ((x,) for x in slow()), [(32, 20)])
+    return lambda: next(reader)
+
+
+def interruption_map() -> Callable[[], object]:
+    import pyfeed
+
+    reader = pyfeed.random_data([(32, 20)], count=100).map(lambda x: slow_item(0), num_threads=2)
+    return lambda: next(reader)
+
+
+def interruption_files(fifo: str) -> Callable[[], object]:
+    import pyfeed
+
+    reader = pyfeed.open_tfrecord(fifo, features={"x": {"dtype": "float32", "shape": [20]}}).shuffle(100).batch(10)
+    return lambda: next(reader)
+
+
+def interruption_opening(fifo: str) -> Callable[[], object]:
+    import pyfeed
+
+    return lambda: pyfeed.open_tfrecord(fifo, features={"x": {"dtype": "float32", "shape": [20]}}).read()
+
+
+def interruption_executor() -> Callable[[], object]:
+    from pyfeed import Executor, Program, layers, program_guard
+
+    main, startup = Program(), Program()
+    with program_guard(main, startup):
+        reader, _queue_kept = layers.py_array_reader(1, [(32, 20)], dtypes=["float32"])
+        layers.read_file(reader)
+    executor = Executor()
+    executor.run(startup)
+    return lambda: executor.run(main)
+
+
+def interruption_workers(item: Any = slow_item) -> Callable[[], object]:
+    queue, _ = _shared(_worker, item)
+    return queue.pop  # type: ignore[no-any-return]
+
+
+def interruption_workers_chain(item: Any = slow_item) -> Callable[[], object]:
+    queue, _ = _shared(_worker, item)
+    return queue.reader.shuffle(4).batch(2).double_buffer().read  # type: ignore[no-any-return]
+
+
+def interruption_worker_push() -> Callable[[], object]:
+    queue, processes = _shared(_pushing_worker)
+
+    def join() -> None:
+        processes[0].join()
+        queue.close()
+
+    return join
+
+
+def _queue_of_arrays() -> tuple[Any, Any]:
+    import pyfeed
+
+    return pyfeed.py_array_reader(1, [(32, 20)], dtypes=["float32"])
+
+
+def _shared(work: Callable[..., None], *args: Any) -> tuple[Any, Any]:
+    import pyfeed
+
+    queue = pyfeed.SharedFeedQueue([(32, 20)], ["float32"])
+    return queue, queue.start(work, args, num_workers=2)
+
+
+def _worker(producer: Any, worker: int, item: Any) -> None:
+    while True:
+        producer.push((item(worker),))
+
+
+def _pushing_worker(producer: Any, worker: int) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which workers of `start` leave to the trainer
+    tells_of_interruption(lambda: producer.push((array(),)))
+
+
+def files(task: Files, double_buffer: bool, ordered: bool = True) -> Callable[[], Iterator[Batch]]:
+    """`open_files`, `Reader.shuffle`, `Reader.batch`, and `Reader.double_buffer`, which reads ahead."""
+    import pyfeed
+
+    options: dict[str, dict[str, Any]] = {
+        "example": {"features": FEATURES},
+        "npy": {"instances": "file"},
+        "recordio": {"records": "bytes"},
+        "raw": {"shapes": [task.shape], "dtypes": [task.dtype]},
+        "csv": {"shapes": [task.shape], "dtypes": [task.dtype]},
+    }
+    reader = pyfeed.open_files(task.paths, thread_num=task.cores, ordered=ordered, **options.get(task.format, {}))
+    reader = reader.shuffle(task.block).batch(task.batch)
+    if double_buffer:
+        reader = reader.double_buffer(depth=2)
+
+    def begin() -> Iterator[Batch]:
+        reader.reset()
+        if task.format in ("tfrecord", "recordio"):
+            return ((records.data.reshape(-1, task.size),) for (records,) in reader)
+        if task.format == "tar":
+            return ((records.data.reshape(-1, task.size), label) for records, label in reader)
+        return iter(reader)
+
+    return begin
+
+
+def training_workers(task: Training, workers: int) -> Passes:
+    """A `SharedFeedQueue` with persistent workers, which fill their slots row by row."""
+    queue = _ring(task, AHEAD)
+    queue.start(_train, (task, workers), num_workers=workers, persistent=True)
+    begun = False
+
+    def one() -> Iterator[tuple[Image, Label]]:
+        nonlocal begun
+        if begun:
+            queue.reopen()
+        begun = True
+        return iter(queue)
+
+    return one
+
+
+def _ring(task: Training, slots: int) -> Any:
+    import pyfeed
+
+    return pyfeed.SharedFeedQueue([(BATCH, *task.shape), (BATCH,)], ["float32", "int64"], ring_slots=slots)
+
+
+def _train(producer: Any, worker: int, task: Training, workers: int) -> None:
+    for batch in range(worker, task.steps, workers):
+        with producer.slot() as (images, labels):
+            task.fill(images, labels, batch)
+
+
+def training_workers_endless(task: Training, workers: int) -> Passes:
+    """The same, with a `SharedFeedQueue` for each worker, read in turn, one pass of which goes on for ever."""
+    queues = [_ring(task, AHEAD // workers) for _ in range(workers)]
+    for worker, queue in enumerate(queues):
+        queue.start(_train_on, (task, worker, workers))
+    return lambda: (queues[batch % workers].pop() for batch in range(task.steps))
+
+
+def _train_on(producer: Any, _: int, task: Training, worker: int, workers: int) -> None:
+    for batch in itertools.cycle(range(task.steps)):
+        if batch % workers == worker:
+            with producer.slot() as (images, labels):
+                task.fill(images, labels, batch)
+
+
+def training_map(task: Training, threads: int) -> Passes:
+    """Files, with `Reader.map` below `Reader.batch`, of passes that are read as one."""
+    import pyfeed
+
+    reader = pyfeed.open_files(str(task.path)).zip(pyfeed.open_files(str(task.labels))).multi_pass(0)
+    shapes, dtypes = [task.shape, ()], ["float32", "int64"]
+    reader = reader.map(task.preprocessed, num_threads=threads, shapes=shapes, dtypes=dtypes).batch(BATCH)
+    return endless(task, iter(reader.double_buffer(depth=AHEAD)))
+
+
+def training_map_batches(task: Training, threads: int) -> Passes:
+    """The same with `Reader.map` above `Reader.batch`: fewer calls."""
+    import pyfeed
+
+    reader = pyfeed.open_files(str(task.path)).zip(pyfeed.open_files(str(task.labels))).multi_pass(0).batch(BATCH)
+
+    def preprocessed(stored: Any, indices: Label) -> tuple[Image, Label]:
+        return stacked(list(map(task.preprocessed, stored, indices)))
+
+    shapes, dtypes = [(BATCH, *task.shape), (BATCH,)], ["float32", "int64"]
+    reader = reader.map(preprocessed, num_threads=threads, shapes=shapes, dtypes=dtypes, capacity=AHEAD)
+    return endless(task, iter(reader))

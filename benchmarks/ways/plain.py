@@ -1,0 +1,260 @@
+"""What needs no package but NumPy: the references."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from measuring import NotOffered, Timed
+from tasks.batches import PAGE, WAITING, Arrays, Batches
+from tasks.files import (
+    RANDOM_ACCESS,
+    Batch,
+    Files,
+    Rows,
+    read_batches,
+    shuffled_rows,
+)
+from tasks.interruption import array, slow_item, tells_of_interruption
+from tasks.training import AHEAD, Passes, Training
+
+
+def batches_queue(task: Batches) -> Iterator[Arrays]:
+    """``queue.Queue``: by reference, so that producers need new arrays each time."""
+    if task.processes:
+        raise NotOffered("queue.Queue is for threads")
+    waiting: queue.Queue[Arrays] = queue.Queue(WAITING)
+
+    def produce(producer: int) -> None:
+        for arrays in task.made(producer):
+            waiting.put(arrays)
+
+    for producer in range(task.producers):
+        threading.Thread(target=produce, args=(producer,), daemon=True).start()
+    return iter(waiting.get, None)
+
+
+def batches_simple_queue(task: Batches) -> Iterator[Arrays]:
+    """``queue.SimpleQueue``, which is in C but has no bound: a semaphore is it."""
+    if task.processes:
+        raise NotOffered("queue.SimpleQueue is for threads")
+    waiting: queue.SimpleQueue[Arrays] = queue.SimpleQueue()
+    free = threading.Semaphore(WAITING)
+
+    def produce(producer: int) -> None:
+        for arrays in task.made(producer):
+            free.acquire()
+            waiting.put(arrays)
+
+    for producer in range(task.producers):
+        threading.Thread(target=produce, args=(producer,), daemon=True).start()
+    while True:
+        arrays = waiting.get()
+        free.release()
+        yield arrays
+        del arrays
+
+
+def _put(waiting: multiprocessing.Queue[Arrays], task: Batches, producer: int) -> None:
+    for arrays in task.made(producer):  # it pickles in a thread of its own, some time later
+        waiting.put(arrays)
+
+
+def batches_multiprocessing(task: Batches) -> Iterator[Arrays]:
+    """``multiprocessing.Queue``: pickled, through a pipe."""
+    if not task.processes:
+        raise NotOffered("multiprocessing.Queue is for processes")
+    context = multiprocessing.get_context("spawn")
+    waiting: Any = context.Queue(WAITING)
+    for producer in range(task.producers):
+        context.Process(target=_put, args=(waiting, task, producer), daemon=True).start()
+    return iter(waiting.get, None)
+
+
+def batches_limit(task: Batches, buffers: int) -> Timed:
+    """No hand-over: as many threads as there are producers fill buffers in turn, or copy what they have into them."""
+
+    def pages() -> Arrays:
+        """At the beginning of a page, as large arrays are: copies there are faster."""
+        memory = np.full(task.size + PAGE, 7, np.uint8)
+        return memory[-memory.ctypes.data % PAGE :][: task.size], np.zeros(8)
+
+    mine = [task.make(producer) for producer in range(task.producers)]
+    into = [[pages() for _ in range(max(1, buffers // task.producers))] for _ in range(task.producers)]
+
+    def work(producer: int, count: int) -> None:
+        for n in range(count):
+            arrays = into[producer][n % len(into[producer])]
+            if not task.sent:
+                task.fill(arrays, n)
+                continue
+            for to, source in zip(arrays, mine[producer], strict=True):
+                np.copyto(to, source)
+
+    def timed(count: int) -> float:
+        each = -(-count // task.producers)
+        threads = [threading.Thread(target=work, args=(producer, each)) for producer in range(task.producers)]
+        start = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return (time.perf_counter() - start) * count / (each * task.producers)
+
+    return timed
+
+
+def interruption_get() -> Callable[[], object]:
+    waiting: queue.Queue[Any] = queue.Queue(1)
+    return waiting.get
+
+
+def interruption_put() -> Callable[[], object]:
+    waiting: queue.Queue[Any] = queue.Queue(1)
+    waiting.put(array())
+    return lambda: waiting.put(array())
+
+
+def interruption_opening(fifo: str) -> Callable[[], object]:
+    return lambda: open(fifo, "rb")
+
+
+def interruption_mp_get(item: Any = slow_item) -> Callable[[], object]:
+    """The get of a `multiprocessing.Queue` that workers put into."""
+    waiting = _worked_on(_worker, item)[0]
+    return waiting.get  # type: ignore[no-any-return]
+
+
+def interruption_mp_put() -> Callable[[], object]:
+    waiting: Any = multiprocessing.get_context("spawn").Queue(1)
+    waiting.put(array())
+    return lambda: waiting.put(array())
+
+
+def interruption_mp_worker_put() -> Callable[[], object]:
+    waiting, workers = _worked_on(_putting_worker)
+
+    def join() -> None:
+        workers[0].join()
+        waiting.close()
+
+    return join
+
+
+def _worked_on(work: Callable[..., None], *args: Any) -> tuple[Any, list[Any]]:
+    context = multiprocessing.get_context("spawn")
+    waiting: Any = context.Queue(2)
+    workers = [context.Process(target=work, args=(waiting, i, *args), daemon=True) for i in range(2)]
+    for worker in workers:
+        worker.start()
+    return waiting, workers
+
+
+def _worker(waiting: Any, worker: int, item: Any) -> None:
+    while True:
+        waiting.put(item(worker))
+
+
+def _putting_worker(waiting: Any, worker: int) -> None:
+    tells_of_interruption(lambda: waiting.put(array()))
+
+
+def files(task: Files) -> Callable[[], Iterator[Batch]]:
+    """What Python and NumPy have for it, in one thread; files of rows are mapped, and all rows permuted."""
+    if task.format == "example":
+        raise NotOffered("nothing that reads Protocol Buffers")
+
+    def begin() -> Iterator[Batch]:
+        if task.format == "npy":
+            paths = np.random.default_rng().permutation(np.array(task.paths))
+            for i in range(0, len(paths), task.batch):
+                yield (np.stack([np.load(path) for path in paths[i : i + task.batch]]),)
+        elif task.format in RANDOM_ACCESS:
+            for rows in Rows(task).mapped():
+                yield from shuffled_rows(rows, task.batch)
+        elif task.format == "csv":
+            for path in task.paths:
+                yield from shuffled_rows(np.loadtxt(path, np.float32, delimiter=",", skiprows=1), task.batch)
+        else:
+            yield from read_batches(task, task.paths)
+
+    return begin
+
+
+def files_read(task: Files) -> Timed:
+    """`read` of all the bytes into one buffer, by a thread a core: what no reader can be faster than."""
+
+    def read(k: int) -> None:
+        buffer = memoryview(bytearray(1 << 20))
+        one = len(task.paths) == 1  # of which each has a part
+        for path in task.paths if one else task.paths[k :: task.cores]:
+            part = -(-os.path.getsize(path) // task.cores)
+            left = part if one else sys.maxsize
+            with open(path, "rb", buffering=0) as file:
+                file.seek(k * part if one else 0)
+                while left and (got := file.readinto(buffer[:left])):
+                    left -= got
+
+    def timed(count: int) -> float:
+        start = time.perf_counter()
+        for _ in range(count):
+            with ThreadPoolExecutor(task.cores) as pool:
+                list(pool.map(read, range(task.cores)))
+        return time.perf_counter() - start
+
+    return timed
+
+
+def training_limit(task: Training) -> Passes:
+    """All batches in memory: the steps alone."""
+    every = list(task.batches())
+    return lambda: iter(every)
+
+
+def training_none(task: Training) -> Passes:
+    """No loader: the step's thread makes each batch before it takes it."""
+    return task.batches
+
+
+def training_threads(task: Training, workers: int) -> Passes:
+    """Threads that put batches into a ``queue.Queue``, from pass to pass."""
+    waiting: list[queue.Queue[Any]] = [queue.Queue(AHEAD // workers) for _ in range(workers)]
+
+    def produce(worker: int) -> None:
+        for batch in itertools.cycle(range(task.steps)):
+            if batch % workers == worker:
+                waiting[worker].put(task.batch(batch))
+
+    for worker in range(workers):
+        threading.Thread(target=produce, args=(worker,), daemon=True).start()
+    return lambda: (waiting[batch % workers].get() for batch in range(task.steps))
+
+
+def training_pool(task: Training, workers: int) -> Passes:
+    """``multiprocessing.Pool.imap``, of batches. It does not wait for who takes them: results gather in memory."""
+    pool = multiprocessing.get_context("spawn").Pool(workers)
+    return lambda: pool.imap(task.batch, range(task.steps))
+
+
+def training_processes(task: Training, workers: int) -> Passes:
+    """Processes that put batches into a ``multiprocessing.Queue`` each, from pass to pass."""
+    context = multiprocessing.get_context("spawn")
+    waiting: list[Any] = [context.Queue(AHEAD // workers) for _ in range(workers)]
+    for worker in range(workers):
+        context.Process(target=_train, args=(waiting[worker], task, worker, workers), daemon=True).start()
+    return lambda: (waiting[batch % workers].get() for batch in range(task.steps))
+
+
+def _train(waiting: Any, task: Training, worker: int, workers: int) -> None:
+    for batch in itertools.cycle(range(task.steps)):
+        if batch % workers == worker:
+            waiting.put(task.batch(batch))

@@ -1,0 +1,285 @@
+"""PyTorch: its DataLoader, and torchdata's nodes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from measuring import NotOffered
+from tasks.batches import NUMBERS, WAITING, Arrays, Batches
+from tasks.files import RANDOM_ACCESS, Batch, Files, Rows, collate, lists, read_batches
+from tasks.interruption import slow, slow_item
+from tasks.training import AHEAD, BATCH, Image, Label, Passes, Training
+
+
+def batches(task: Batches, strategy: str, shared: bool) -> Iterator[Arrays]:
+    """A DataLoader over an IterableDataset, each worker of which has a part of it.
+
+    https://docs.pytorch.org/docs/stable/data.html, and the sharing strategies of
+    https://docs.pytorch.org/docs/stable/multiprocessing.html.
+
+    Parameters
+    ----------
+    task : Batches
+    strategy : {"file_descriptor", "file_system"}
+    shared : bool
+        Batches are made in tensors in shared memory, as ``default_collate`` makes those that it stacks into. Otherwise
+        in arrays, which are copied there.
+    """
+    if not task.processes:
+        raise NotOffered("its workers are processes")
+    import torch
+    import torch.multiprocessing
+    from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+    def in_shared_memory() -> tuple[Any, Any]:
+        storage = torch.UntypedStorage._new_shared
+        return (
+            torch.empty(0, dtype=torch.uint8).set_(storage(task.size)),
+            torch.empty(0, dtype=torch.float64).set_(storage(8 * NUMBERS)),
+        )
+
+    def tensors(producer: int) -> Iterator[tuple[Any, Any]]:
+        if task.sent:
+            finished = in_shared_memory()
+            task.fill((finished[0].numpy(), finished[1].numpy()), producer)
+            yield from itertools.repeat(finished)
+        for i in task.numbers(producer):
+            data, numbers = in_shared_memory()
+            task.fill((data.numpy(), numbers.numpy()), i)
+            yield data, numbers
+
+    class Endless(IterableDataset):  # type: ignore[misc]
+        def __iter__(self) -> Iterator[Any]:
+            torch.multiprocessing.set_sharing_strategy(strategy)
+            producer = get_worker_info().id
+            return tensors(producer) if shared else task.made(producer)
+
+    torch.multiprocessing.set_sharing_strategy(strategy)
+    loader = DataLoader(
+        Endless(),
+        batch_size=None,
+        num_workers=task.producers,
+        prefetch_factor=WAITING // task.producers,
+        multiprocessing_context="fork",
+    )
+    for data, numbers in loader:
+        yield data.numpy(), numbers.numpy()
+        del data, numbers
+
+
+def batches_nodes(task: Batches, prebatch: int | None) -> Iterator[Arrays]:
+    """ParallelMapper and Prefetcher: https://meta-pytorch.org/data/main/what_is_torchdata_nodes.html.
+
+    Parameters
+    ----------
+    task : Batches
+    prebatch : int or None
+        So many are given to a worker at once, for functions that are quick.
+    """
+    from torchdata import nodes
+
+    node: Any = nodes.ParallelMapper(
+        nodes.IterableWrapper(itertools.count()),
+        task.item,
+        num_workers=task.producers,
+        in_order=False,
+        method="process" if task.processes else "thread",
+        multiprocessing_context="spawn" if task.processes else None,
+        prebatch=prebatch,
+    )
+    return iter(nodes.Loader(nodes.Prefetcher(node, prefetch_factor=WAITING)))
+
+
+def cold_start(folder: str, task: Any, shuffle: bool) -> Any:
+    """PyTorch has no reader of TFRecord: the datasets of the package tfrecord, as its README has them."""
+    import glob
+
+    import torch.utils.data
+    from tfrecord.torch.dataset import MultiTFRecordDataset, TFRecordDataset
+
+    about, names = {"x": "float"}, sorted(glob.glob(f"{folder}/tfrecord/*.tfrecord"))
+    if shuffle:
+        splits = {name.rpartition("/")[2]: 1 / len(names) for name in names}
+        data: Any = MultiTFRecordDataset(f"{folder}/tfrecord/{{}}", None, splits, about, task.buffer, infinite=False)
+    else:
+        data = torch.utils.data.ChainDataset([TFRecordDataset(name, None, about) for name in names])
+    return torch.utils.data.DataLoader(data, batch_size=task.batch), lambda batch: batch["x"].numpy()
+
+
+def interruption_generator() -> Callable[[], object]:
+    iterator = iter(_loader(slow_item, 0))
+    return lambda: next(iterator)
+
+
+def interruption_workers(item: Any = slow_item) -> Callable[[], object]:
+    iterator = iter(_loader(item, 2))
+    return lambda: next(iterator)
+
+
+def _loader(item: Any, workers: int) -> Any:
+    import torch.utils.data
+
+    return torch.utils.data.DataLoader(_Items(item), batch_size=None, num_workers=workers)
+
+
+class _Items:
+    """A dataset, by its length and its items: PyTorch asks for no more."""
+
+    def __init__(self, item: Any) -> None:
+        self.item = item
+
+    def __len__(self) -> int:
+        return 1000
+
+    def __getitem__(self, i: int) -> Any:
+        return self.item(i)
+
+
+def interruption_nodes() -> Callable[[], object]:
+    from torchdata.nodes import IterableWrapper, Loader, Prefetcher
+
+    iterator = iter(Loader(Prefetcher(IterableWrapper(slow()), 2)))
+    return lambda: next(iterator)
+
+
+def interruption_mapper(method: str = "thread", item: Any = slow_item) -> Callable[[], object]:
+    from torchdata.nodes import IterableWrapper, Loader, ParallelMapper
+
+    iterator = iter(Loader(ParallelMapper(IterableWrapper(range(1000)), item, num_workers=2, method=method)))
+    return lambda: next(iterator)
+
+
+def interruption_nodes_workers(item: Any = slow_item) -> Callable[[], object]:
+    return interruption_mapper("process", item)
+
+
+def files(task: Files, workers: int) -> Callable[[], Iterator[Batch]]:
+    """DataLoader, which leaves reading to its dataset: map-style where any instance can be read, else iterable.
+
+    https://docs.pytorch.org/docs/stable/data.html: workers are told apart by `get_worker_info`, stay with
+    `persistent_workers`, and get batches at a time by `__getitems__`, or make them with automatic batching disabled.
+    The order of an iterable's instances is the dataset's: files' parts are shuffled in each worker.
+    """
+    import torch
+    from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+    def tensors(batch: Batch) -> list[Any]:
+        return [torch.from_numpy(array) for array in batch]
+
+    class Records(IterableDataset):  # type: ignore[misc]
+        def __iter__(self) -> Iterator[list[Any]]:
+            info = get_worker_info()
+            mine = task.paths if info is None else task.paths[info.id :: info.num_workers]
+            return map(tensors, read_batches(task, mine))
+
+    options: dict[str, Any] = {"num_workers": workers, "persistent_workers": workers > 0}
+    if task.format in RANDOM_ACCESS:
+
+        def stack(some: list[Any]) -> list[Any]:
+            return tensors((np.stack(some),))
+
+        loader = DataLoader(Rows(task), task.batch, shuffle=True, collate_fn=stack, **options)
+    else:
+        loader = DataLoader(Records(), batch_size=None, **options)
+    return lambda: (tuple(tensor.numpy() for tensor in batch) for batch in loader)
+
+
+def files_nodes(task: Files, workers: int) -> Callable[[], Iterator[Batch]]:
+    """torchdata's nodes: SamplerWrapper or IterableWrapper, ParallelMapper in threads, Prefetcher.
+
+    https://docs.pytorch.org/data/main/torchdata.nodes.html: there is no node that shuffles; samplers do, or the source.
+    """
+    import torch
+    from torch.utils.data import BatchSampler, RandomSampler
+    from torchdata import nodes
+
+    class Lists:
+        def __iter__(self) -> Iterator[Any]:
+            return read_batches(task, task.paths) if task.format == "csv" else lists(task, task.paths)
+
+    def tensors(batch: Batch) -> list[Any]:
+        return [torch.from_numpy(array) for array in batch]
+
+    if task.format in RANDOM_ACCESS:
+        rows = Rows(task)
+        source = nodes.SamplerWrapper(BatchSampler(RandomSampler(rows), task.batch, drop_last=False))
+
+        def load(some: Any) -> list[Any]:
+            return tensors((np.stack(rows.__getitems__(some)),))
+    else:
+        source = nodes.IterableWrapper(Lists())
+
+        def load(some: Any) -> list[Any]:
+            return tensors(some if task.format == "csv" else collate(task, some))
+
+    node = nodes.ParallelMapper(source, load, num_workers=workers, method="thread", in_order=False)
+    loader = nodes.Loader(nodes.Prefetcher(node, prefetch_factor=2))
+    return lambda: (tuple(tensor.numpy() for tensor in batch) for batch in loader)
+
+
+class TrainingInstances:
+    """A map-style dataset."""
+
+    def __init__(self, task: Training) -> None:
+        self._task = task
+
+    def __len__(self) -> int:
+        return self._task.count
+
+    def __getitem__(self, index: int) -> tuple[Image, np.int64]:
+        return self._task.instance(index)
+
+
+def training(task: Training, workers: int, prefetch: int) -> Passes:
+    """A DataLoader over a map-style dataset, whose workers stay: https://docs.pytorch.org/docs/stable/data.html."""
+    from torch.utils.data import DataLoader
+
+    loader = DataLoader(
+        TrainingInstances(task),
+        batch_size=BATCH,
+        num_workers=workers,
+        prefetch_factor=prefetch,
+        persistent_workers=True,
+        multiprocessing_context="fork",
+    )
+    return lambda: numpy_batches(loader)
+
+
+def numpy_batches(loader: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Image, Label]]:
+    """Arrays over the tensors of batches."""
+    for images, labels in loader:
+        yield images.numpy(), labels.numpy()
+        del images, labels
+
+
+def training_nodes(task: Training, workers: int, method: str) -> Passes:
+    """MapAndCollate in a ParallelMapper, which starts its workers anew for each pass.
+
+    https://meta-pytorch.org/data/main/migrate_to_nodes_from_utils.html
+    """
+    from torch.utils.data import BatchSampler, SequentialSampler
+    from torchdata import nodes
+
+    batches = BatchSampler(SequentialSampler(range(task.count)), BATCH, drop_last=True)
+    node: Any = nodes.ParallelMapper(
+        nodes.SamplerWrapper(batches),
+        _MapAndCollate(task),
+        num_workers=workers,
+        method=method,
+        multiprocessing_context="fork" if method == "process" else None,
+    )
+    loader = nodes.Loader(nodes.Prefetcher(node, prefetch_factor=AHEAD))
+    return lambda: numpy_batches(loader)
+
+
+class _MapAndCollate:
+    def __init__(self, task: Training) -> None:
+        self._task = task
+
+    def __call__(self, indices: list[int]) -> Any:
+        from torch.utils.data import default_collate
+
+        return default_collate([self._task.instance(index) for index in indices])

@@ -1,0 +1,198 @@
+"""Ray."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from measuring import NotOffered
+from tasks.batches import NUMBERS, WAITING, Arrays, Batches
+from tasks.files import Batch, Files, columns, stack_bytes
+from tasks.interruption import slow_item
+from tasks.training import AHEAD, BATCH, Passes, Training, stacked
+
+
+def _start(task: Batches) -> None:
+    import ray
+
+    ray.init(
+        num_cpus=task.producers + 1,
+        object_store_memory=1 << 31,
+        include_dashboard=False,
+        log_to_driver=False,
+        runtime_env={"env_vars": {"PYTHONPATH": str(Path(__file__).parent.parent)}},
+    )
+
+
+def batches_generators(task: Batches) -> Iterator[Arrays]:
+    """A task a producer, whose generator waits for the consumer: https://docs.ray.io/en/latest/ray-core/ray-generator.html."""
+    if not task.processes:
+        raise NotOffered("its workers are processes")
+    import itertools
+
+    import ray
+
+    _start(task)
+
+    def produce(producer: int) -> Iterator[Arrays]:
+        yield from task.refilled(producer)
+
+    ahead = WAITING // task.producers
+    remote = ray.remote(num_returns="streaming", _generator_backpressure_num_objects=ahead)(produce)
+    produced = [remote.remote(producer) for producer in range(task.producers)]
+    for one in itertools.cycle(produced):
+        yield ray.get(next(one))
+
+
+def batches(task: Batches) -> Iterator[Arrays]:
+    """Ray Data over a Datasource, a read task a producer: https://docs.ray.io/en/latest/data/api/doc/ray.data.Datasource.html."""
+    if not task.processes:
+        raise NotOffered("its workers are processes")
+    import pyarrow
+    import ray
+    from ray.data.block import BlockMetadata
+    from ray.data.extensions import ArrowTensorArray
+
+    _start(task)
+
+    def blocks(producer: int) -> Iterator[Any]:
+        for data, numbers in task.made(producer):
+            columns = {"data": data[None], "numbers": numbers[None]}
+            yield pyarrow.table({name: ArrowTensorArray.from_numpy(column) for name, column in columns.items()})
+
+    class Made(ray.data.Datasource):  # type: ignore[misc]
+        def estimate_inmemory_data_size(self) -> int | None:
+            return None
+
+        def get_read_tasks(self, parallelism: int, *_: Any, **__: Any) -> list[Any]:
+            metadata = BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None)
+            return [ray.data.ReadTask(partial(blocks, producer), metadata) for producer in range(task.producers)]
+
+    ray.data.DataContext.get_current().target_max_block_size = max(task.size, 1 << 20)
+    made = ray.data.read_datasource(Made(), concurrency=task.producers, override_num_blocks=task.producers)
+    for batch in made.iter_batches(batch_size=1, batch_format="numpy", prefetch_batches=WAITING):
+        yield batch["data"].reshape(task.size), batch["numbers"].reshape(NUMBERS)
+        del batch
+
+
+def cold_start(folder: str, task: Any, shuffle: bool) -> Any:
+    import ray.data
+
+    data = ray.data.read_parquet(f"{folder}/parquet")
+    options = {"local_shuffle_buffer_size": task.buffer} if shuffle else {}
+    return data.iter_batches(batch_size=task.batch, **options), lambda batch: batch["x"]
+
+
+def interruption_workers(item: Any = slow_item) -> Callable[[], object]:
+    import ray.data
+
+    ray.init(num_cpus=2, include_dashboard=False)
+    data = ray.data.range(1000, override_num_blocks=100).map(_Item(item))
+    iterator = iter(data.iter_batches(batch_size=1))
+    return lambda: next(iterator)
+
+
+class _Item:
+    def __init__(self, item: Any) -> None:
+        self.item = item
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        return {"x": self.item(row["id"])}
+
+
+def training(task: Training, workers: int) -> Passes:
+    """Indices, map_batches and iter_batches: https://docs.ray.io/en/latest/data/performance-tips.html."""
+    import ray
+
+    ray.init(
+        num_cpus=workers + 1,
+        object_store_memory=2 << 30,
+        include_dashboard=False,
+        log_to_driver=False,
+        runtime_env={"env_vars": {"PYTHONPATH": str(Path(__file__).parent.parent)}},
+    )
+
+    def batch(indices: dict[str, Any]) -> dict[str, Any]:
+        images, labels = stacked([task.instance(int(i)) for i in indices["id"]])
+        return {"image": images, "label": labels}
+
+    made = ray.data.range(task.count, override_num_blocks=task.steps)
+    made = made.map_batches(batch, batch_size=BATCH, concurrency=workers)
+    return lambda: (
+        (batch["image"], batch["label"])
+        for batch in made.iter_batches(batch_size=BATCH, batch_format="numpy", prefetch_batches=AHEAD)
+    )
+
+
+def files(task: Files) -> Callable[[], Iterator[Batch]]:
+    """Ray Data: `read_…`, then `iter_batches` with `local_shuffle_buffer_size` and prefetched batches.
+
+    https://docs.ray.io/en/latest/data/: Ray runs here with as many CPUs as there are cores. Its `read_tfrecords` reads
+    tf.train.Example alone, `read_numpy` rows; of files, whole arrays come from `read_binary_files`.
+    """
+    if task.format in ("tfrecord", "recordio", "raw"):
+        raise NotOffered(f"no reader of {task.format} files of bytes")
+    import ray
+
+    os.environ["RAY_DATA_DISABLE_PROGRESS_BARS"] = "1"
+    ray.init(
+        num_cpus=task.cores,
+        include_dashboard=False,
+        log_to_driver=False,
+        object_store_memory=1 << 30,
+        configure_logging=False,
+    )
+    ray.data.DataContext.get_current().enable_progress_bars = False
+
+    def load(batch: dict[str, Any]) -> dict[str, Any]:
+        return {"data": np.stack([np.load(io.BytesIO(contents)) for contents in batch["bytes"]])}
+
+    def read() -> Any:
+        paths = list(task.paths)
+        if task.format == "npy":
+            return ray.data.read_binary_files(paths).map_batches(load, batch_size=task.batch)
+        if task.format == "rows":
+            return ray.data.read_numpy(paths)
+        if task.format == "tar":
+            return ray.data.read_webdataset(paths)
+        return ray.data.read_csv(paths) if task.format == "csv" else ray.data.read_tfrecords(paths)
+
+    data = read()
+
+    def begin() -> Iterator[Batch]:
+        every = data.iter_batches(
+            batch_size=task.batch, batch_format="numpy", prefetch_batches=2, local_shuffle_buffer_size=task.block
+        )
+        for batch in every:
+            if task.format in ("npy", "rows"):
+                yield (batch["data"],)
+            elif task.format == "csv":
+                yield (np.column_stack([batch[name] for name in columns(task)]).astype(np.float32),)
+            elif task.format == "tar":
+                yield stack_bytes(list(batch["bin"])), np.asarray(batch["cls"], np.int64)
+            else:
+                yield np.stack(list(batch["image"])).astype(np.float32, copy=False), batch["label"]
+
+    return begin
+
+
+def cold_start_files(folder: str, task: Any) -> None:
+    """Parquet, which is its best supported format: with TFRecord it reads whole files before the first batch."""
+    from pathlib import Path
+
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    schema = pa.schema({"x": pa.list_(pa.float32(), task.floats)})
+    with pa.parquet.ParquetWriter(f"{folder}/one.parquet", schema) as writer:
+        for begin in range(0, task.records, 10_000):
+            values = np.repeat(np.arange(begin, begin + 10_000, dtype=np.float32), task.floats)
+            array = pa.FixedSizeListArray.from_arrays(values, task.floats)
+            writer.write_batch(pa.record_batch([array], schema=schema))
+    task.link(Path(folder) / "one.parquet", Path(folder) / "parquet", ".parquet")

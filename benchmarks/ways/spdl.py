@@ -1,0 +1,231 @@
+"""SPDL."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tasks.batches import NUMBERS, Arrays, Batches
+from tasks.files import RANDOM_ACCESS, Batch, Files, Rows, collate, read_batches, shuffled
+from tasks.interruption import slow, slow_item
+from tasks.training import AHEAD, BATCH, Image, Label, Passes, Training, endless, stacked
+
+
+def batches(task: Batches, waiting: int) -> Iterator[Arrays]:
+    """A pipeline of threads; or a subprocess a producer, with a pool of segments in shared memory.
+
+    https://facebookresearch.github.io/spdl/main/getting_started/intro.html and
+    ``spdl.pipeline.SharedMemorySegmentPool``.
+
+    Parameters
+    ----------
+    task : Batches
+    waiting : int
+        Batches that the sink holds, or segments of all pools.
+    """
+    return _from_processes(task, waiting // task.producers) if task.processes else _from_threads(task, waiting)
+
+
+def _from_threads(task: Batches, waiting: int) -> Iterator[Arrays]:
+    from spdl.pipeline import PipelineBuilder
+
+    if task.producers == 1:  # a source has a thread of its own
+        builder = PipelineBuilder().add_source(task.made(0))
+    else:
+        builder = PipelineBuilder().add_source(itertools.count()).pipe(task.item, concurrency=task.producers)
+    pipeline = builder.add_sink(waiting).build(num_threads=task.producers, use_thread_output_queue=True)
+    with pipeline.auto_stop():
+        yield from pipeline
+
+
+class _Refilled:
+    """It has copied one before it asks for the next."""
+
+    def __init__(self, task: Batches, producer: int) -> None:
+        self._produce: Callable[[], Iterator[Arrays]] = partial(task.refilled, producer)
+
+    def __iter__(self) -> Iterator[Arrays]:
+        return self._produce()
+
+
+def _from_processes(task: Batches, waiting: int) -> Iterator[Arrays]:
+    from spdl.pipeline import SharedMemorySegmentPool, iterate_in_subprocess
+
+    iterators = [
+        iter(
+            iterate_in_subprocess(
+                partial(_Refilled, task, producer),
+                buffer_size=waiting,
+                mp_context="spawn",
+                arena=SharedMemorySegmentPool(task.size + 8 * NUMBERS + 64, waiting, acquire_timeout=3600),
+            )
+        )
+        for producer in range(task.producers)
+    ]
+    for iterator in itertools.cycle(iterators):
+        yield next(iterator)
+
+
+def interruption_generator() -> Callable[[], object]:
+    from spdl.pipeline import PipelineBuilder
+
+    return _next_of(PipelineBuilder().add_source(slow()).add_sink(2).build(num_threads=1))
+
+
+def interruption_map() -> Callable[[], object]:
+    from spdl.pipeline import PipelineBuilder
+
+    builder = PipelineBuilder().add_source(range(1000)).pipe(slow_item, concurrency=2).add_sink(2)
+    return _next_of(builder.build(num_threads=2))
+
+
+def interruption_workers(item: Any = slow_item) -> Callable[[], object]:
+    """`iterate_in_subprocess`: a worker of its own."""
+    from functools import partial
+
+    from spdl.pipeline import iterate_in_subprocess
+
+    iterator = iter(iterate_in_subprocess(partial(map, item, range(1000)), buffer_size=2, mp_context="spawn"))
+    return lambda: next(iterator)
+
+
+def _next_of(pipeline: Any) -> Callable[[], object]:
+    """Its next item, inside of `auto_stop`, as its documentation asks for."""
+
+    def run() -> object:
+        with pipeline.auto_stop():
+            return next(iter(pipeline))
+
+    return run
+
+
+def training_threads(task: Training, workers: int) -> Passes:
+    """A pipeline of threads: https://facebookresearch.github.io/spdl/main/getting_started/intro.html."""
+    from spdl.pipeline import PipelineBuilder
+
+    pipeline = (
+        PipelineBuilder()
+        .add_source(itertools.cycle(range(task.count)))
+        .pipe(task.instance, concurrency=workers, output_order="input")
+        .aggregate(BATCH)
+        .pipe(stacked)
+        .add_sink(AHEAD)
+        .build(num_threads=workers + 1)
+    )
+    pipeline.start()
+    return endless(task, iter(pipeline))
+
+
+class _Part:
+    """A worker's batches of a pass."""
+
+    def __init__(self, task: Training, worker: int, workers: int) -> None:
+        self._task, self._numbers = task, range(worker, task.steps, workers)
+
+    def __iter__(self) -> Iterator[tuple[Image, Label]]:
+        return map(self._task.batch, self._numbers)
+
+
+def training_processes(task: Training, workers: int) -> Passes:
+    """A subprocess a worker, which stays, with a pool of segments: ``spdl.pipeline.iterate_in_subprocess``."""
+    from spdl.pipeline import SharedMemorySegmentPool, iterate_in_subprocess
+
+    ahead = AHEAD // workers
+    parts = [
+        iterate_in_subprocess(
+            partial(_Part, task, worker, workers),
+            buffer_size=ahead,
+            mp_context="spawn",
+            arena=SharedMemorySegmentPool(BATCH * (4 * math.prod(task.shape) + 8) + 256, ahead, acquire_timeout=3600),
+        )
+        for worker in range(workers)
+    ]
+
+    def one() -> Iterator[tuple[Image, Label]]:
+        iterators = list(map(iter, parts))
+        for batch in range(task.steps):
+            yield next(iterators[batch % workers])
+        for iterator in iterators:
+            next(iterator, None)  # the end of its pass
+
+    return one
+
+
+def training_continuous(task: Training, workers: int) -> Passes:
+    """A pipeline in a subprocess, which goes on from pass to pass, with a pool of segments.
+
+    ``spdl.pipeline.run_pipeline_in_subprocess`` and ``PipelineBuilder.add_source(continuous=True)``.
+    """
+    from spdl.pipeline import PipelineBuilder, SharedMemorySegmentPool, run_pipeline_in_subprocess
+
+    config = (
+        PipelineBuilder()
+        .add_source(range(task.steps), continuous=True)
+        .pipe(task.batch, concurrency=workers)
+        .add_sink(AHEAD)
+        .get_config()
+    )
+    size = BATCH * (4 * math.prod(task.shape) + 8) + 256
+    batches = run_pipeline_in_subprocess(
+        config,
+        num_threads=workers,
+        buffer_size=AHEAD,
+        mp_context="spawn",
+        arena=SharedMemorySegmentPool(size, AHEAD, acquire_timeout=3600),
+    )
+    return lambda: iter(batches)
+
+
+def files(task: Files, concurrency: int) -> Callable[[], Iterator[Batch]]:
+    """PipelineBuilder: a source of paths, what reads them in threads, batches.
+
+    https://facebookresearch.github.io/spdl: `spdl.io.load_npy` and `spdl.io.iter_tarfile`, which leave the GIL; of
+    other formats it has no readers, and a stage is the user's function.
+    """
+    from spdl.io import iter_tarfile, load_npy
+    from spdl.pipeline import PipelineBuilder
+
+    def load(path: str) -> npt.NDArray[Any]:
+        with open(path, "rb") as file:
+            array: npt.NDArray[Any] = load_npy(file.read())
+        return array
+
+    def archive(path: str) -> Iterator[tuple[bytes, int]]:
+        first = b""
+        with open(path, "rb") as file:
+            for name, contents in iter_tarfile(file):
+                if name.endswith(".bin"):
+                    first = contents
+                else:
+                    yield first, int(contents)
+
+    def batches(path: str) -> Iterator[Batch]:
+        if task.format == "tar":
+            yield from (collate(task, some) for some in shuffled(archive(path), task.block, task.batch))
+        else:
+            yield from read_batches(task, [path])
+
+    def begin() -> Iterator[Batch]:
+        builder = PipelineBuilder()
+        if task.format == "npy":
+            paths = list(task.paths)
+            random.shuffle(paths)
+            builder.add_source(paths).pipe(load, concurrency=concurrency).aggregate(task.batch).pipe(np.stack)
+        elif task.format in RANDOM_ACCESS:
+            rows = Rows(task)
+            order = np.random.default_rng().permutation(task.count)
+            parts = [order[i : i + task.batch].tolist() for i in range(0, task.count, task.batch)]
+            builder.add_source(parts).pipe(lambda part: np.stack(rows.__getitems__(part)), concurrency=concurrency)
+        else:
+            builder.add_source(task.paths).pipe(batches, concurrency=concurrency)
+        pipeline = builder.add_sink(8).build(num_threads=concurrency)
+        with pipeline.auto_stop():
+            yield from pipeline if task.format not in RANDOM_ACCESS else ((array,) for array in pipeline)
+
+    return begin

@@ -1,0 +1,143 @@
+"""Ways for test_benchmarks: what they do is write down, in a folder, what they see."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+STUCK = 30.0
+BURNT = 0.3  # seconds of processor time
+
+Timed = Callable[[int], float]
+
+
+def state(pid: int) -> str | None:
+    """Of a process: R, S, T, …; None if there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def child(folder: Path, name: str, code: str) -> subprocess.Popen[bytes]:
+    """A process of a way, whose number is in the folder."""
+    process = subprocess.Popen([sys.executable, "-S", "-c", code], stdin=subprocess.DEVNULL)
+    (folder / f"{name}.pid").write_text(str(process.pid))
+    return process
+
+
+def writes(folder: Path, name: str, line: str) -> None:
+    with (folder / "turns").open("a") as out:
+        out.write(f"{name} {line}\n")
+
+
+def watches(folder: Path, name: str) -> Timed:
+    """It has a worker that is always busy, and waits in each turn until all others are stopped."""
+    worker = child(folder, f"{name}-worker", "import os; way = os.getppid()\nwhile os.getppid() == way: pass")
+    (folder / f"{name}.pid").write_text(str(os.getpid()))
+
+    def timed(count: int) -> float:
+        mine = {os.getpid(), worker.pid}
+        others = {int(file.read_text()) for file in folder.glob("*.pid")} - mine
+        end = time.monotonic() + STUCK
+        while running := [pid for pid in others if state(pid) not in ("T", None)]:
+            if time.monotonic() > end:
+                raise TimeoutError(f"expected processes that are stopped, found {running}")
+        busy = state(worker.pid)
+        writes(folder, name, f"{count} {busy}")
+        return 0.1 * count
+
+    return timed
+
+
+def burns(folder: Path, name: str, stays: bool) -> Timed:
+    """A worker of its own takes processor time and memory in each turn, and may stay after that."""
+    size = 64 << 20
+    code = (
+        f"import sys, time; x = b'x' * {size}\nbegan = time.process_time()\n"
+        f"while time.process_time() < began + {BURNT}: pass\nprint(len(x), flush=True)\n"
+        + ("time.sleep(1000)\n" if stays else "")
+    )
+
+    def timed(count: int) -> float:
+        worker = subprocess.Popen([sys.executable, "-S", "-c", code], stdout=subprocess.PIPE)
+        assert worker.stdout is not None
+        assert int(worker.stdout.readline()) == size
+        if not stays:
+            worker.wait()
+        return 1.0
+
+    return timed
+
+
+def takes(seconds: float, waited: float | None = None) -> Callable[[int], Any]:
+    """Says that a unit has taken so long."""
+    from measuring import Seconds
+
+    return lambda count: seconds * count if waited is None else Seconds(seconds * count, waited * count)
+
+
+def counts(folder: Path, name: str) -> Timed:
+    """A unit takes a millisecond, it says."""
+
+    def timed(count: int) -> float:
+        writes(folder, name, str(count))
+        return 0.001 * count
+
+    return timed
+
+
+def interrupts(folder: Path) -> Timed:
+    """Ctrl-C for whoever measures, in the second turn."""
+    child(folder, "interrupts", "import time; time.sleep(1000)")
+    turns = iter(range(4))  # two are not measured
+
+    def timed(count: int) -> float:
+        if next(turns) == 3:
+            os.kill(os.getppid(), signal.SIGINT)
+        return 1.0
+
+    return timed
+
+
+def not_offered() -> Timed:
+    from measuring import NotOffered
+
+    raise NotOffered("it has no queue")
+
+
+def not_made(folder: Path) -> Timed:
+    child(folder, "not_made", "import time; time.sleep(1000)")
+    raise KeyError("no such thing\nand a second line")
+
+
+def raises(folder: Path, turns: int) -> Timed:
+    """An error in the turn after so many."""
+    child(folder, "raises", "import time; time.sleep(1000)")
+    done = iter(range(turns))
+
+    def timed(count: int) -> float:
+        if next(done, None) is None:
+            raise ValueError("no more")
+        return 1.0
+
+    return timed
+
+
+def dies(folder: Path, turns: int) -> Timed:
+    """Its process ends, with a worker that is still at work, in the turn after so many."""
+    child(folder, "dies", "import time; time.sleep(1000)")
+    done = iter(range(turns))
+
+    def timed(count: int) -> float:
+        if next(done, None) is None:
+            os._exit(3)
+        return 1.0
+
+    return timed
