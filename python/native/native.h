@@ -57,7 +57,7 @@ typedef struct waiting {
     struct waiting *prev, *next;
     unsigned long thread;
     kept *failure; /* of a program's run: where a kernel leaves the exception that ends it */
-    int listens;   /* to signals: signals_listen */
+    int listens;   /* to signals: signals_check */
 } waiting;
 
 /* This process is a child of fork(), which the library says to whoever calls it. */
