@@ -79,7 +79,9 @@ func (p *pump) take(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
 		p.ahead = true
 		p.goOn()
 	}
-	p.left()
+	if p.direct != nil {
+		p.left()
+	}
 	return n, nil
 }
 

@@ -110,6 +110,12 @@ def _commit() -> str | None:
         return None
 
 
+def _without_path(words: list[str]) -> list[str]:
+    """The options, but for where the figures go."""
+    kept = [word for word, before in zip(words, ["", *words], strict=False) if before != "--json"]
+    return [word for word in kept if not word.startswith("--json")]
+
+
 class Results:
     """The figures of one workload, shown when they are found, and written after every row.
 
@@ -125,7 +131,7 @@ class Results:
         self._path: Path | None = args.json
         self._found: dict[str, Any] = {
             "workload": workload,
-            "command": shlex.join(["python", f"benchmarks/{workload}.py", *sys.argv[1:]]),
+            "command": shlex.join(["python", f"benchmarks/{workload}.py", *_without_path(sys.argv[1:])]),
             "machine": machine(),
             "runs": args.runs,
             "rows": [],
