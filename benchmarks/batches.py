@@ -38,9 +38,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from measuring import Results, Row, Way, measure, options
-from measuring.results import chosen
-from measuring.rows import LIMIT, OURS, PEER
+from measuring import LIMIT, OURS, PEER, Results, Row, Way, chosen, measure, options
 from tasks.batches import WAITING, Batches, consume
 from ways import (
     grain,

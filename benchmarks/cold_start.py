@@ -26,10 +26,8 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from measuring import Failed, NotOffered, Results, options
+from measuring import LIMIT, OURS, PEER, Failed, NotOffered, Results, chosen, options
 from measuring.programs import Found, Program, Running, figures, in_turns, row
-from measuring.results import chosen
-from measuring.rows import LIMIT, OURS, PEER
 from tasks.cold_start import Records
 
 # The package that is imported, the module of `ways`, and why there is no first batch.

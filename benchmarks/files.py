@@ -38,9 +38,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from measuring import Results, Row, Way, measure, options
-from measuring.results import chosen
-from measuring.rows import LIMIT, OURS, PEER
+from measuring import LIMIT, OURS, PEER, Results, Row, Way, chosen, measure, options
 from tasks import files as task
 from tasks.files import Files
 from ways import (

@@ -30,10 +30,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from measuring import Failed, Results, options
+from measuring import OURS, PEER, Failed, Results, chosen, options
 from measuring.programs import Found, Program, Running, figures, in_turns, row, switches, wake_ups
-from measuring.results import chosen
-from measuring.rows import OURS, PEER
 
 LIBRARIES = (
     *("pytorch", "torchdata", "tf.data", "grain", "spdl", "mlx-data", "webdataset", "mosaicml-streaming"),
@@ -244,17 +242,17 @@ def interrupted(what: str, seconds: float, hopeless: dict[str, Failed]) -> Runni
         return found
 
 
-def worker_interrupted(what: str) -> Running:
-    """A worker that waits, and is interrupted alone: a trainer that is, too, would end it."""
-    with program(what, WAITS) as running:
+def worker_struck(what: str, then: str, number: signal.Signals, figure: str, word: str) -> Running:
+    """A worker that waits gets a signal, alone: how long until the word is heard."""
+    with program(what, then) as running:
         yield
         waiting(running)
         worker = int(running.heard("worker")[1][0])
         running.at_rest()
         yield
         at = time.monotonic_ns()
-        os.kill(worker, signal.SIGINT)
-        return {"Ctrl-C": (running.heard("worker interrupted", PATIENCE)[0] - at) / 1e6}
+        os.kill(worker, number)
+        return {figure: (running.heard(word, PATIENCE)[0] - at) / 1e6}
 
 
 def ended(what: str) -> Running:
@@ -275,18 +273,6 @@ def trainer_killed(what: str) -> Running:
         workers = running.kill()
         time.sleep(1)
         return {name: len(found) for name, found in running.left_behind(workers).items()}
-
-
-def worker_killed(what: str) -> Running:
-    with program(what, FAILS) as running:
-        yield
-        waiting(running)
-        worker = int(running.heard("worker")[1][0])
-        running.at_rest()
-        yield
-        at = time.monotonic_ns()
-        os.kill(worker, signal.SIGKILL)
-        return {"killed worker": (running.heard("failed", PATIENCE)[0] - at) / 1e6}
 
 
 def imported(seconds: float) -> Running:
@@ -366,11 +352,19 @@ def main() -> None:
     rows = {left: (f"killed trainer: {left} left behind", left) for left in ("processes", "shared memory", "files")}
     add(rows, {w: partial(trainer_killed, f) for w, f in run.items()}, not_offered, together=False)
     rows = {"killed worker": ("killed worker, until the trainer is told", "ms")}
-    add(rows, {w: partial(worker_killed, f) for w, f in run.items()}, not_offered)
+    add(
+        rows,
+        {w: partial(worker_struck, f, FAILS, signal.SIGKILL, "killed worker", "failed") for w, f in run.items()},
+        not_offered,
+    )
 
     run, not_offered = ways_of(WORKER_WAITS, args.ways)
     rows = {"Ctrl-C": ("Ctrl-C: a worker that pushes into a full queue", "ms")}
-    add(rows, {w: partial(worker_interrupted, f) for w, f in run.items()}, not_offered)
+    add(
+        rows,
+        {w: partial(worker_struck, f, WAITS, signal.SIGINT, "Ctrl-C", "worker interrupted") for w, f in run.items()},
+        not_offered,
+    )
     run = {"ours": ""} if chosen(args.ways, "ours", REFERENCES) else {}
     rows = {"idle": ("idle: nothing but imported", "wake-ups/s")}
     add(rows, {w: partial(imported, args.seconds) for w in run}, [])

@@ -52,9 +52,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from measuring import Results, Row, Timed, Way, measure, options
-from measuring.results import chosen
-from measuring.rows import LIMIT, OURS
+from measuring import LIMIT, OURS, Results, Row, Timed, Way, chosen, measure, options
 from tasks.training import AHEAD, BATCH, Passes, Training, loop, write
 from ways import (
     arrow,

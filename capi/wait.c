@@ -10,6 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "pause.h"
+
 static int64_t now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -22,14 +24,6 @@ pfi_waiter pfi_waiter_begin(const pf_wait *wait) {
     pfi_waiter w = {all, 0};
     if (all.timeout_ns > 0 && all.timeout_ns < INT64_MAX - now()) w.deadline = now() + all.timeout_ns;
     return w;
-}
-
-static inline void pause_briefly(void) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
 }
 
 /* A wake-up through the kernel costs several microseconds: a partner that is about to come is worth looking out

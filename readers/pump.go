@@ -66,7 +66,6 @@ func (p *pump) take(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		p.ahead = true
 		p.goOn()
 		return 0, p.consumers.Enter(ctx)
 	}
@@ -76,7 +75,6 @@ func (p *pump) take(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
 	}
 	// Woken for half of the room and not for each chunk, the goroutine has more to do at a time.
 	if p.waiting() <= (p.limit+1)/2 && (p.direct == nil || p.pays() || !left && p.consumers.Len() > 0) {
-		p.ahead = true
 		p.goOn()
 	}
 	if p.direct != nil {
@@ -128,10 +126,11 @@ func (p *pump) readDirect(ctx context.Context, out []*pyfeed.Tuple) (n int, err 
 // cheap says whether a consumer may read itself: it has no way to end a read that takes long.
 func (p *pump) cheap() bool { return p.direct != nil && p.cost < dear }
 
-// goOn has the goroutine read, if it is to.
+// goOn has the goroutine read until there is no room.
 func (p *pump) goOn() {
+	p.ahead = true
 	switch {
-	case p.end != nil || p.direct != nil && !p.ahead:
+	case p.end != nil:
 	case p.running:
 		p.changed.Signal()
 	default:

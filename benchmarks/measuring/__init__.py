@@ -4,8 +4,23 @@
 has. What is measured is in `tasks`, and how each library does it in `ways`.
 """
 
-from .results import Results, compare, options
-from .rows import Row, Way, measure
+from .results import Results, chosen, compare, options
+from .rows import LIMIT, OURS, PEER, Row, Way, measure
 from .trainer import Failed, NotOffered, Seconds, Timed
 
-__all__ = ["Failed", "NotOffered", "Results", "Row", "Seconds", "Timed", "Way", "compare", "measure", "options"]
+__all__ = [
+    "LIMIT",
+    "OURS",
+    "PEER",
+    "Failed",
+    "NotOffered",
+    "Results",
+    "Row",
+    "Seconds",
+    "Timed",
+    "Way",
+    "chosen",
+    "compare",
+    "measure",
+    "options",
+]

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "native.h"
+#include "pause.h"
 #include "signals.h"
 
 static unsigned long main_thread; /* the only one whose signal handlers run in Python */
@@ -33,14 +34,6 @@ static int64_t now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return t.tv_sec * 1000000000LL + t.tv_nsec;
-}
-
-static inline void pause_briefly(void) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
 }
 
 /* Before the GIL is taken again. */

@@ -364,12 +364,11 @@ func (f *File) dropBlock() {
 
 // Rewind goes back to the beginning. In a pipe that takes that it is in memory still.
 func (f *File) Rewind() error {
+	f.at = 0
 	_, isPipe := f.raw.(*pipe)
 	if f.mapping != nil || f.whole || isPipe && f.base == 0 {
-		f.at = 0
 		return nil
 	}
-	f.at = 0
 	f.dropBlock()
 	f.data, f.base, f.end = nil, 0, nil
 	if _, err := f.raw.Seek(0, io.SeekStart); err != nil {

@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "pause.h"
 #include "pyfeed_worker.h"
 
 #if defined(__SSE2__)
@@ -659,14 +660,6 @@ static pf_status check(pfw_producer *p, const pf_tensor *tensors, uint32_t n, in
 }
 
 /* ---- Slots ---- */
-
-static inline void pause_briefly(void) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
 
 /* Takes the first free slot: those used last are in the cache still. */
 static int try_claim(pfw_producer *p, int worker, pfw_slot *slot) {
