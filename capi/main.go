@@ -15,6 +15,8 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync"
+
+	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
 func main() {}
@@ -31,12 +33,15 @@ var ballast []byte
 
 const ballastSize = 32 << 20
 
-// prepare sees to both when the first handle is made: who only loads the library does not pay for them.
+// prepare sees to both when the first handle is made: who only loads the library does not pay for them. It takes
+// milliseconds, for which nobody has to wait.
 var prepare = sync.OnceFunc(func() {
-	ballast = make([]byte, ballastSize)
-	if os.Getenv("GOMAXPROCS") == "" {
-		runtime.GOMAXPROCS(max(runtime.NumCPU(), leastProcs))
-	}
+	wait.Go(func() {
+		ballast = make([]byte, ballastSize)
+		if os.Getenv("GOMAXPROCS") == "" {
+			runtime.GOMAXPROCS(max(runtime.NumCPU(), leastProcs))
+		}
+	}, func(fault error) { poison(fault.Error()) })
 })
 
 var poisoning sync.Once

@@ -560,6 +560,8 @@ func TestNamesOfFilesAndFormats(t *testing.T) {
 	expect(t, open(in(".")), pyfeed.Invalid, "other.txt: expected a name with the prefix or suffix")
 	expect(t, open(in("none*.ids")), pyfeed.Invalid, "expected files that match, found none")
 	expect(t, open(`{"filenames": []}`), pyfeed.Invalid, "expected at least 1")
+	expect(t, open(`{"filenames": ["x"], "interleave": "2"}`), pyfeed.Invalid, "attributes: interleave: expected integer, found string")
+	expect(t, open(`{"filenames": {"x": 1}}`), pyfeed.Invalid, "attributes: filenames: expected array, found object")
 	expect(t, open(`{"filename": "x"}`), pyfeed.Invalid, `unknown field "filename"; there are filenames, format, slots, thread_num`)
 	expect(t, open(in("a.ids")), pyfeed.Invalid, `format "ids" does not say what its instances look like: give slots`)
 	expect(t, open(`{"filenames": ["x"], "format": "none"}`), pyfeed.Invalid, "expected one of cut, ids")
@@ -573,6 +575,53 @@ func TestNamesOfFilesAndFormats(t *testing.T) {
 	expect(t, Register(Format{Tag: "ids2", Suffixes: []string{".ids"}, Open: openNothing}), pyfeed.State, `the suffix .ids is that of format "ids"`)
 	expect(t, Register(Format{Tag: "a:b", Open: openNothing}), pyfeed.Invalid, "expected a tag without any of")
 	expect(t, Create(scope, "create_nothing", "x", nil, nil), pyfeed.NotFound, "create_batch_reader, create_double_buffer_reader")
+}
+
+func TestNamesThatLeadNowhere(t *testing.T) {
+	dir := t.TempDir()
+	real := filepath.Join(dir, "real")
+	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "sub.ids", "a.ids"), 0o755), os.Mkdir(real, 0o755),
+		os.WriteFile(filepath.Join(real, "a.ids"), nil, 0o644), os.WriteFile(filepath.Join(real, ".b.ids"), nil, 0o644),
+		os.Symlink(filepath.Join(real, "a.ids"), filepath.Join(dir, "link.ids")), os.Symlink(real, filepath.Join(dir, "linked")),
+		syscall.Mkfifo(filepath.Join(real, "pipe.ids"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	for pattern, want := range map[string]string{
+		"*.ids":        "link.ids",
+		"":             "link.ids",
+		"real":         "real/a.ids",
+		"real/*":       "real/a.ids real/pipe.ids",
+		"real/.*":      "real/.b.ids",
+		"*/a.ids":      "linked/a.ids real/a.ids",
+		"*/[a]*.ids":   "linked/a.ids real/a.ids",
+		"linked/?.ids": "linked/a.ids",
+		"link.ids/*":   "",
+		"none/*":       "",
+		"*/":           "",
+	} {
+		found, err := expand(filepath.Join(dir, "") + "/" + pattern)
+		for i, path := range found {
+			found[i], _ = filepath.Rel(dir, path)
+		}
+		if got := strings.Join(found, " "); got != want || (err == nil) != (want != "") {
+			t.Errorf("%q: expected %q, found %q, %v", pattern, want, got, err)
+		}
+	}
+	if err := os.Symlink("nowhere", filepath.Join(real, "c.ids")); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{real, filepath.Join(real, "*.ids"), filepath.Join(dir, "*", "c*")} {
+		_, err := expand(name)
+		expect(t, err, pyfeed.IO, "no such file")
+		if at := new(pyfeed.Error); !errors.As(err, &at) || filepath.Base(at.At.File) != "c.ids" {
+			t.Errorf("expected c.ids to be named, found %v", err)
+		}
+	}
+	if found, err := expand(filepath.Join(real, "[ab]*")); err != nil || len(found) != 1 {
+		t.Errorf("expected links that do not match to be left alone, found %v, %v", found, err)
+	}
+	_, err := expand(filepath.Join(dir, "[", "x*"))
+	expect(t, err, pyfeed.Invalid, "not a glob")
 }
 
 func TestFilesOfSeveralFormatsWithTheSameSlots(t *testing.T) {

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"sort"
 	"strings"
@@ -272,38 +274,73 @@ func expand(path string) ([]string, error) {
 	var found []string
 	switch {
 	case err == nil && info.IsDir():
-		entries, err := os.ReadDir(path)
-		if err != nil {
-			return nil, unreadable(path, err)
-		}
-		for _, e := range entries {
-			full := filepath.Join(path, e.Name())
-			if info, err := os.Stat(full); err == nil && info.Mode().IsRegular() && e.Name()[0] != '.' {
-				found = append(found, full)
-			}
-		}
-		if len(found) == 0 {
-			return nil, pyfeed.Errorf(pyfeed.Invalid, "%s: expected files in the directory, found none", path)
+		found, err = filesIn(path, func(name string, kind os.FileMode) bool { return name[0] != '.' && kind.IsRegular() })
+		if err == nil && len(found) == 0 {
+			err = pyfeed.Errorf(pyfeed.Invalid, "%s: expected files in the directory, found none", path)
 		}
 	case err != nil && strings.ContainsAny(path, "*?["):
-		matches, bad := filepath.Glob(path)
-		if bad != nil {
-			return nil, pyfeed.Errorf(pyfeed.Invalid, "%s: not a glob: %v", path, bad)
-		}
-		for _, m := range matches {
-			if info, err := os.Stat(m); err == nil && !info.IsDir() && (filepath.Base(m)[0] != '.' || filepath.Base(path)[0] == '.') {
-				found = append(found, m)
-			}
-		}
-		if len(found) == 0 {
-			return nil, pyfeed.Errorf(pyfeed.Invalid, "%s: expected files that match, found none", path)
+		found, err = matches(path)
+		if err == nil && len(found) == 0 {
+			err = pyfeed.Errorf(pyfeed.Invalid, "%s: expected files that match, found none", path)
 		}
 	case err != nil:
-		return nil, unreadable(path, err)
+		err = unreadable(path, err)
 	default:
-		return []string{path}, nil
+		found = []string{path}
 	}
 	sort.Strings(found)
+	return found, err
+}
+
+// matches are the files of a glob, which filepath.Glob would find too, but without a word about directories that it
+// could not read.
+func matches(path string) ([]string, error) {
+	dir, pattern := filepath.Split(path)
+	dirs, bad := filepath.Glob(filepath.Join(dir, "."))
+	if bad == nil {
+		_, bad = filepath.Match(pattern, "")
+	}
+	if bad != nil {
+		return nil, pyfeed.Errorf(pyfeed.Invalid, "%s: not a glob: %v", path, bad)
+	}
+	var found []string
+	for _, dir := range dirs {
+		if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+			continue
+		}
+		files, err := filesIn(dir, func(name string, kind os.FileMode) bool {
+			fits, _ := filepath.Match(pattern, name)
+			return fits && (name[0] != '.' || pattern[0] == '.') && !kind.IsDir()
+		})
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, files...)
+	}
+	return found, nil
+}
+
+// filesIn are the files of a directory that are wanted by their name and type. The directory tells both: there is
+// a call a file only for links, which are taken for what they lead to, and it is an error if that is not there.
+func filesIn(dir string, wanted func(name string, kind os.FileMode) bool) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, unreadable(dir, err)
+	}
+	var found []string
+	for _, e := range entries {
+		path, kind := filepath.Join(dir, e.Name()), e.Type()
+		if kind&os.ModeSymlink != 0 && wanted(e.Name(), 0) {
+			info, err := os.Stat(path)
+			if err != nil {
+				return nil, unreadable(path, err)
+			}
+			kind = info.Mode().Type()
+		}
+		if kind&os.ModeSymlink == 0 && wanted(e.Name(), kind) {
+			found = append(found, path)
+		}
+	}
 	return found, nil
 }
 
@@ -313,6 +350,23 @@ func unreadable(path string, err error) error {
 		text = p.Err.Error()
 	}
 	return &pyfeed.Error{Kind: pyfeed.IO, Slot: -1, Text: text, Cause: err, At: &pyfeed.Location{File: path, Offset: -1, Record: -1}}
+}
+
+// kindOf is what JSON calls that which a field of this type takes.
+func kindOf(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Pointer:
+		return kindOf(t.Elem())
+	case reflect.Slice, reflect.Array:
+		return "array"
+	case reflect.Struct, reflect.Map:
+		return "object"
+	case reflect.String, reflect.Bool:
+		return t.Kind().String()
+	case reflect.Float32, reflect.Float64:
+		return "number"
+	}
+	return "integer"
 }
 
 // decode fills a struct from attributes. A name it does not have is refused, with those it has.
@@ -332,6 +386,9 @@ func decode(op string, from []byte, into any) error {
 		text := strings.TrimPrefix(err.Error(), "json: ")
 		if strings.HasPrefix(text, "unknown field") {
 			text += "; there are " + cmp.Or(strings.Join(fields(into), ", "), "none")
+		}
+		if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
+			text = fmt.Sprintf("%s: expected %s, found %s", wrong.Field, kindOf(wrong.Type), wrong.Value)
 		}
 		return pyfeed.Errorf(pyfeed.Invalid, "%s: attributes: %s", op, text)
 	}

@@ -47,7 +47,9 @@ def _with_floats(value: Any) -> Any:
 
 def encode(attributes: Mapping[str, Any]) -> str:
     """A JSON object; NumPy's numbers and dtypes, and paths, are said as JSON can say them."""
-    import json  # as long as the rest of the package to import, and queues do without
+    if (text := _simple(attributes)) is not None:
+        return text
+    import json
 
     try:
         return json.dumps(attributes, default=_plain, allow_nan=False)
@@ -58,6 +60,25 @@ def encode(attributes: Mapping[str, Any]) -> str:
             except ValueError as error:
                 raise InvalidArgument(f"{name}: {error}, found {value!r}") from None
         raise
+
+
+def _simple(value: Any) -> str | None:
+    """JSON of what most readers are told; None of the rest. `json` takes as long to import as all of this package."""
+    kind = type(value)
+    if kind is str:
+        return f'"{value}"' if value.isascii() and value.isprintable() and not {'"', "\\"} & set(value) else None
+    if value is None or kind is bool:
+        return {None: "null", True: "true", False: "false"}[value]
+    if kind is int:
+        return str(value)
+    if kind is dict:
+        members = [(_simple(name), _simple(each)) for name, each in value.items() if type(name) is str]
+        said = [f"{name}: {each}" for name, each in members if name and each]
+        return f"{{{', '.join(said)}}}" if len(said) == len(value) else None
+    if kind is list or kind is tuple:
+        elements = [each for each in map(_simple, value) if each]
+        return f"[{', '.join(elements)}]" if len(elements) == len(value) else None
+    return None
 
 
 def decode(text: str | bytes) -> Any:

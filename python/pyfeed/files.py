@@ -200,7 +200,7 @@ def creation(
         "format": format or "",
         "on_corrupt": on_corrupt,
         "storage": {"compression": compression, "io": io},
-        "options": {key: value for key, value in options.items() if value is not None},
+        "options": told(options),
     }
     wanted = slots.attributes(shapes, dtypes, lod_levels, names)
     if wanted is not None:
@@ -431,13 +431,19 @@ def open_tfrecord(
     ...     [x.bytes_list() for x, in open_tfrecord(f"{folder}/a.tfrecord")]
     [[b'one']]
     """
-    every = None
-    if features is not None:
-        every = [
+    return _open(filenames, "tfrecord", {"features": features}, **reading)
+
+
+def told(options: Mapping[str, Any]) -> dict[str, Any]:
+    """A format's options as the library takes them: features by name become a list, for their order."""
+    given = {key: value for key, value in options.items() if value is not None}
+    features = given.get("features")
+    if isinstance(features, Mapping):
+        given["features"] = [
             {"name": name, **_typed(feature if isinstance(feature, Mapping) else {"dtype": feature})}
             for name, feature in features.items()
         ]
-    return _open(filenames, "tfrecord", {"features": every}, **reading)
+    return given
 
 
 def _typed(about: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from . import _attributes, _native, slots
 from ._errors import InvalidArgument
 from ._lod import with_bytes
+from .files import told
 from .slots import Shape
 
 
@@ -151,7 +152,7 @@ def open_writer(
     path = os.fspath(filename)
     if not isinstance(path, str):
         raise TypeError(f"filename: expected str or a path, found {path!r}")
-    attributes: dict[str, Any] = {"options": options}
+    attributes: dict[str, Any] = {"options": told(options)}
     bytes_slots: Any = _Every()
     if shapes is None and names is not None:
         attributes["names"] = list(names)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import gc
 import itertools
+import json
 import os
 import pickle
+import signal
 import threading
 import traceback
 import uuid
@@ -120,6 +122,43 @@ def test_the_order_depends_on_the_files_alone(tmp_path: Path, thread_num: int, i
     assert firsts(reader) == in_turn(sizes, interleave)
     reader.reset()
     assert firsts(reader.batch(1)) == in_turn(sizes, interleave)
+
+
+def test_features_by_name_for_reader_and_writer(tmp_path: Path) -> None:
+    features: dict[str, Any] = {"y": "int64", "x": {"dtype": np.float32, "shape": [2]}, "s": "bytes"}
+    file = tmp_path / "a.tfrecord"
+    with open_writer(file, features=features) as writer:
+        writer.write((np.int64(7), np.array([1, 2], np.float32), b"abc"))
+    for reader in (pyfeed.open_tfrecord(file, features=features), open_files(file, features=features)):
+        ((y, x, s),) = list(reader)
+        same(x, np.array([1, 2], np.float32))
+        assert (y.item(), s.bytes_list()) == (7, [b"abc"])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        {"a": None, "b": [True, False, 1, -(2**70), "x y", ()], "c": {"d": {}, "e": [[], [1]]}},
+        {"a": 'quoted " and \\'},
+        {'quoted "': 1},
+        {"line": "a\nb"},
+        {"other": "łąka"},
+        {"surrogate": "\udc80"},
+        {"delete": "\x7f"},
+        {1: 2},
+        {"none": {None: 1}},
+        {"float": [1.5, 1e300]},
+        {"numpy": [np.int64(3), np.bool_(True), np.array([1, 2])]},
+        {"path": Path("a")},
+        {"integer's heir": [signal.SIGINT]},
+    ],
+)
+def test_attributes_are_json(value: dict[Any, Any]) -> None:
+    from pyfeed import _attributes
+
+    text = _attributes.encode(value)
+    assert text == json.dumps(value, default=_attributes._plain)
 
 
 def test_unordered_files_come_whole(tmp_path: Path) -> None:
