@@ -77,6 +77,10 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 		if n > 0 && r.left == 0 && !r.atHand() {
 			break
 		}
+		if got, bytes := r.several(out[n:]); got > 0 {
+			n, size = n+got, size+bytes
+			continue
+		}
 		record, err := r.show()
 		if err == nil {
 			err = r.fill(out[n], record)
@@ -93,6 +97,47 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 		return n, nil
 	}
 	return 0, r.err
+}
+
+// several fills out with records of bytes that lie in the chunk as they are, of a mapped file those that begin in the
+// same window: one count of references is for all of them. It says how many, and of how many bytes of the file; none
+// is for show to see to.
+func (r *records) several(out []*pyfeed.Tuple) (n, size int) {
+	if r.left == 0 || !r.decided || r.tensors || r.chunk.compressor != uncompressed {
+		return 0, 0
+	}
+	b, in := r.payload, r.f.Hold(0)
+	most := len(b)
+	if r.f.Mapped() {
+		most = memory.WindowSize - int(r.f.Offset()%memory.WindowSize)
+	}
+	for n < min(len(out), int(r.left)) && size < most && len(b)-size >= lengthSize {
+		record := b[size+lengthSize:]
+		length := binary.LittleEndian.Uint32(b[size:])
+		if uint64(length) > uint64(len(record)) {
+			break
+		}
+		r.hand(out[n], record[:length:length], in)
+		size += lengthSize + int(length)
+		n++
+	}
+	in.Retain(n)
+	r.payload = b[size:]
+	r.f.Skip(size)
+	r.left -= uint32(n)
+	r.number += int64(n)
+	return n, size
+}
+
+// hand fills a tuple with a record as it lies.
+func (r *records) hand(t *pyfeed.Tuple, record []byte, in *memory.Buffer) {
+	if len(t.Slots) != 1 {
+		t.Resize(1)
+	}
+	s := &t.Slots[0]
+	r.offsets.Sequence(s, len(record))
+	s.Hold(record, in)
+	s.ReadOnly = true
 }
 
 // atHand says whether the next chunk can be read without waiting for it.
@@ -280,13 +325,7 @@ func (r *records) fill(t *pyfeed.Tuple, b []byte) error {
 		}
 	}
 	if !r.tensors {
-		if len(t.Slots) != 1 {
-			t.Resize(1)
-		}
-		s := &t.Slots[0]
-		r.offsets.Sequence(s, len(b))
-		s.Hold(b, r.hold(1))
-		s.ReadOnly = true
+		r.hand(t, b, r.hold(1))
 		return nil
 	}
 	n, err := tensors(b)

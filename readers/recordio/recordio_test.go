@@ -206,6 +206,39 @@ func TestGoldenTensors(t *testing.T) {
 	expect(t, all, [][]got{bytesOf(string(record))})
 }
 
+// Records outlive their file, wherever in a chunk or window of a mapped one they begin, and however many are read at once.
+func TestManySmallRecordsOutliveTheFile(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	var file []byte
+	var every []string
+	for chunk := 0; len(file) < 2*memory.WindowSize+memory.WindowSize/2; chunk++ {
+		records := make([]string, 1+random.IntN(3000))
+		for i := range records {
+			records[i] = pseudo(random.IntN(300), uint64(len(every)+i))
+		}
+		file = append(file, chunkOf(chunk%2 == 0, uncompressed, uint32(len(records)), payloadOf(records...))...)
+		every = append(every, records...)
+	}
+	for _, many := range []int{1, 7, 5000} {
+		tested.EachWay(t, file, readers.Config{Options: &Options{Records: "bytes"}}, func(t *testing.T, r readers.Records, err error) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			tuples := formattest.Keep(t, r, many)
+			if len(tuples) != len(every) {
+				t.Fatalf("expected %d records, found %d", len(every), len(tuples))
+			}
+			for i, tuple := range tuples {
+				s := &tuple.Slots[0]
+				if string(s.Data) != every[i] || len(s.LoD) != 1 || s.LoD[0][1] != int64(len(every[i])) {
+					t.Fatalf("record %d of %d bytes: expected %.100q, found %.100q", i, len(every[i]), every[i], s.Data)
+				}
+			}
+			pyfeed.ReleaseAll(tuples)
+		})
+	}
+}
+
 // pseudo is data that compresses by about a half.
 func pseudo(n int, seed uint64) string {
 	r := rand.New(rand.NewPCG(seed, 1))
