@@ -27,7 +27,7 @@ type file struct {
 	err    error // what came after the last instance
 
 	mu          sync.Mutex // guards the next three, for interrupt
-	records     Records    // nil before the first read
+	records     Records    // nil before the first read and after the last
 	stop        *storage.Interrupt
 	interrupted bool
 }
@@ -260,10 +260,28 @@ type Interruptible interface {
 	Interrupt()
 }
 
+// Ending are Records that know when there is nothing behind the last instance.
+type Ending interface {
+	// Ended says that Read would answer io.EOF, without asking anybody. false: that is not known.
+	Ended() bool
+}
+
+// ended says whether there is nothing more, as far as that is known without reading.
+func (f *file) ended() bool {
+	r, can := f.records.(Ending)
+	if f.err == nil && can && r.Ended() {
+		f.err = io.EOF
+	}
+	return f.err == io.EOF
+}
+
 func (f *file) close() {
-	if f.records != nil {
-		f.records.Close()
-		f.records = nil
+	f.mu.Lock()
+	records := f.records
+	f.records = nil
+	f.mu.Unlock()
+	if records != nil {
+		records.Close()
 	}
 	if f.spare != nil {
 		f.files.returnSpare(f.spare)

@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/trace"
@@ -16,6 +17,10 @@ import (
 // A few files are open, each in a lane. Threads take the lanes in turn and read a chunk of instances ahead.
 // When the file of a lane ends, the next in the list takes its place. Ordered, one instance is taken from each
 // lane in turn, so that the order depends on the files alone; else what has come is taken.
+//
+// One file stands by for the lane that ends first. Where files are so short that a chunk is all of one, many do, and
+// the threads do not stop after each: they sleep when there is no room, until there is half of it, and a consumer that
+// sleeps is woken for several instances, not for each. No instance waits long for the next one to be read.
 type MultipleReader struct {
 	ahead
 	*files
@@ -28,33 +33,55 @@ type MultipleReader struct {
 	consumers wait.List
 	work      *sync.Cond // threads wait for room or for the end
 	lanes     []*lane
-	standby   *lane // for the lane that ends first
-	turn      int   // lane that is read next
-	next      int   // of sources, to be opened
-	running   int   // threads
+	standby   []*lane // for the lanes that end first, in the order of the list
+	depth     int     // files that may stand by
+	held      int     // bytes of those that do
+	resting   bool    // too much stands by, until half of it is gone
+	turn      int     // lane that is read next
+	next      int     // of sources, to be opened
+	running   int     // threads
+	sleeping  int     // of them
 	started   bool
 	stopping  bool
 	err       error // why reading ended, once it has
 	idle      [][]*pyfeed.Tuple
+	used      []*lane // for the next files
+
+	untold int   // instances that came since a consumer found nothing
+	asked  int   // how many it had room for
+	since  int64 // when it did, or the last one came
+	late   *time.Timer
+	armed  bool // late is going to tell it
 }
 
 // lane is a file and what was read of it ahead.
 type lane struct {
-	file   *file
+	file   file
 	chunks [][]*pyfeed.Tuple // the first from at on
 	at     int
+	bytes  int   // that were read while it stood by
 	busy   bool  // a thread reads
+	begun  bool  // something was read
+	ahead  bool  // it stands by
 	end    error // what came after the last chunk
 }
 
-// laneChunks is how many chunks a lane holds at most.
-const laneChunks = 2
+const (
+	laneChunks = 2       // a lane holds at most
+	mostAhead  = 128     // files that stand by
+	heldAhead  = 2 << 20 // bytes of those: no more are opened then
+
+	worthWaking = 32                     // instances, if a consumer asks for so many
+	pause       = 50 * time.Microsecond  // after which the next instance is not expected soon
+	mostLate    = 500 * time.Microsecond // an instance waits at most so long for others
+)
 
 func newMultipleReader(sources []source, all *files, threads int, ordered bool, width int) *MultipleReader {
 	m := &MultipleReader{files: all, sources: sources, threads: threads, ordered: ordered, width: min(width, len(sources))}
 	if !ordered {
 		m.width = min(threads, len(sources))
 	}
+	m.depth = 1
 	m.consumers.Init(&m.mu)
 	m.consumers.Named("waits for files", trace.Wait)
 	m.work = sync.NewCond(&m.mu)
@@ -62,13 +89,15 @@ func newMultipleReader(sources []source, all *files, threads int, ordered bool, 
 	return m
 }
 
-// open puts the next file into a lane, if there is one.
+// open puts the next file into a lane.
 func (m *MultipleReader) open() *lane {
-	if m.next == len(m.sources) {
-		return nil
+	l := new(lane)
+	if n := len(m.used); n > 0 {
+		l, m.used = m.used[n-1], m.used[:n-1]
 	}
+	*l = lane{file: file{source: m.sources[m.next], files: m.files}, chunks: l.chunks[:0]}
 	m.next++
-	return &lane{file: &file{source: m.sources[m.next-1], files: m.files}}
+	return l
 }
 
 func (m *MultipleReader) start() {
@@ -76,7 +105,6 @@ func (m *MultipleReader) start() {
 	for len(m.lanes) < m.width {
 		m.lanes = append(m.lanes, m.open())
 	}
-	m.standby = m.open()
 	m.running = min(m.threads, len(m.sources))
 	for range m.running {
 		wait.Go(m.run, m.fault)
@@ -112,30 +140,35 @@ func (m *MultipleReader) run() {
 				m.leave()
 				return
 			}
+			m.resting = !m.roomy()
+			m.tell() // it would wait for what this thread does not read now
 			start, why, name := trace.Begin(), trace.Wait, "no file for this thread"
 			if start != 0 && m.full() {
 				why, name = trace.Full, "no room"
 			}
+			m.sleeping++
 			m.work.Wait()
+			m.sleeping--
 			trace.Since(track.Track(filesTrack), why, name, start)
 			continue
 		}
 		l.busy = true
 		chunk := m.chunk()
-		n, err := m.readUnlocked(l, chunk, track.Track(filesTrack))
+		n, bytes, err := m.readUnlocked(l, chunk, track.Track(filesTrack))
 		l.busy = false
 		if n > 0 {
 			l.chunks = append(l.chunks, chunk[:n])
 		} else {
 			m.idle = append(m.idle, chunk)
-			l.end = err
 		}
+		l.end = err
+		m.learn(l, bytes)
 		if m.stopping {
 			m.work.Broadcast() // somebody may wait to close the file
 			continue
 		}
-		if !m.ordered || l == m.current() {
-			wake := m.consumers.One()
+		wake := m.came(max(n, 1))
+		if wake != (wait.Wake{}) {
 			m.mu.Unlock()
 			wake.Send()
 			m.mu.Lock()
@@ -143,11 +176,82 @@ func (m *MultipleReader) run() {
 	}
 }
 
+// learn is whether files are short, from one of which a chunk was read.
+func (m *MultipleReader) learn(l *lane, bytes int) {
+	if !l.begun {
+		if l.begun = true; l.end == nil {
+			m.depth = 1
+		} else if l.end == io.EOF {
+			m.depth = min(2*m.depth, mostAhead)
+		}
+	}
+	if l.ahead {
+		l.bytes += bytes
+		m.held += bytes
+	}
+}
+
+// came is told of instances, or of an end, and who is to be woken for them.
+func (m *MultipleReader) came(n int) wait.Wake {
+	if m.consumers.Len() == 0 {
+		return wait.Wake{}
+	}
+	m.untold += n
+	if !m.has() {
+		return wait.Wake{}
+	}
+	before := m.since
+	if m.since = trace.Now(); m.untold >= min(m.asked, worthWaking) || m.since-before > int64(pause) {
+		return m.told()
+	}
+	if !m.armed {
+		if m.armed = true; m.late == nil {
+			m.late = time.AfterFunc(mostLate, m.remind)
+		} else {
+			m.late.Reset(mostLate)
+		}
+	}
+	return wait.Wake{}
+}
+
+// told wakes a consumer.
+func (m *MultipleReader) told() wait.Wake {
+	m.untold = 0
+	return m.consumers.One()
+}
+
+// tell wakes a consumer that waits while there is something for it.
+func (m *MultipleReader) tell() {
+	if m.consumers.Len() > 0 && m.has() {
+		m.told().Send()
+	}
+}
+
+// remind is what late does.
+func (m *MultipleReader) remind() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.armed = false
+	m.tell()
+}
+
 // readUnlocked lets go of the lock to read. After a panic too it is held again, as those above expect.
-func (m *MultipleReader) readUnlocked(l *lane, chunk []*pyfeed.Tuple, t trace.Track) (int, error) {
+func (m *MultipleReader) readUnlocked(l *lane, chunk []*pyfeed.Tuple, t trace.Track) (n, bytes int, err error) {
 	m.mu.Unlock()
 	defer m.mu.Lock()
-	return l.file.read(chunk, t)
+	n, err = l.file.read(chunk, t)
+	for _, t := range chunk[:n] {
+		for i := range t.Slots {
+			bytes += len(t.Slots[i].Data)
+		}
+	}
+	if n > 0 && l.file.ended() {
+		err = io.EOF
+	}
+	if err == io.EOF {
+		l.file.close()
+	}
+	return n, bytes, err
 }
 
 // filesTrack is the name of the tracks of threads that read files.
@@ -155,11 +259,21 @@ const filesTrack = "open_files"
 
 // full says whether a lane has no room.
 func (m *MultipleReader) full() bool {
-	return slices.ContainsFunc(m.lanes, func(l *lane) bool { return len(l.chunks) >= laneChunks })
+	return m.resting || slices.ContainsFunc(m.lanes, func(l *lane) bool { return len(l.chunks) >= laneChunks })
 }
 
-// pick is the lane a thread should read for: the emptiest, the next in turn of those.
+// pick is the lane a thread should read for: the emptiest, the next in turn of those, or else one that stands by.
 func (m *MultipleReader) pick() *lane {
+	l := m.neediest()
+	if l == nil && m.mayOpen() {
+		l = m.open()
+		l.ahead = true
+		m.standby = append(m.standby, l)
+	}
+	return l
+}
+
+func (m *MultipleReader) neediest() *lane {
 	if m.stopping {
 		return nil
 	}
@@ -170,10 +284,26 @@ func (m *MultipleReader) pick() *lane {
 			best = l
 		}
 	}
-	if best == nil && m.standby != nil && m.standby.wants() {
-		best = m.standby
+	if best == nil && len(m.standby) > 0 && m.standby[0].wants() {
+		best = m.standby[0]
 	}
 	return best
+}
+
+// mayOpen says whether one more file may stand by.
+func (m *MultipleReader) mayOpen() bool {
+	return !m.stopping && !m.resting && m.next < len(m.sources) && len(m.standby) < m.depth && m.held < heldAhead
+}
+
+// roomy says whether there is room enough for threads to be woken.
+func (m *MultipleReader) roomy() bool { return len(m.standby) <= m.depth/2 && m.held <= heldAhead/2 }
+
+// urge wakes threads that sleep, if there is something for them to read.
+func (m *MultipleReader) urge() {
+	m.resting = m.resting && !m.roomy()
+	if m.sleeping > 0 && (m.neediest() != nil || m.mayOpen()) {
+		m.work.Broadcast()
+	}
 }
 
 func (l *lane) wants() bool { return !l.busy && l.end == nil && len(l.chunks) < laneChunks }
@@ -185,14 +315,12 @@ func (m *MultipleReader) over() bool {
 			return false
 		}
 	}
-	return m.standby == nil || m.standby.end != nil && m.next == len(m.sources)
-}
-
-func (m *MultipleReader) current() *lane {
-	if len(m.lanes) == 0 {
-		return nil
+	for _, l := range m.standby {
+		if l.end == nil {
+			return false
+		}
 	}
-	return m.lanes[m.turn]
+	return m.next == len(m.sources)
 }
 
 func (m *MultipleReader) chunk() []*pyfeed.Tuple {
@@ -239,21 +367,27 @@ func (m *MultipleReader) take(ctx context.Context, out []*pyfeed.Tuple) (int, er
 		if l.at == len(l.chunks[0]) {
 			m.idle = append(m.idle, l.chunks[0])
 			l.chunks = append(l.chunks[:0], l.chunks[1:]...)
-			l.at = 0
-			m.work.Signal()
+			if l.at = 0; l.end == nil {
+				m.work.Signal()
+			}
 		}
 	}
 	switch {
 	case n > 0:
-		if m.consumers.Len() > 0 && (len(m.lanes) == 0 || m.ready() != nil) {
+		if m.consumers.Len() > 0 && m.has() {
 			m.consumers.One().Send() // there is something left for another
 		}
 		return n, nil
 	case m.err != nil:
 		return 0, m.err
 	}
+	m.urge()
+	m.untold, m.asked, m.since = 0, len(out), trace.Now()
 	return 0, m.consumers.Enter(ctx)
 }
+
+// has says whether a consumer need not wait.
+func (m *MultipleReader) has() bool { return len(m.lanes) == 0 || m.ready() != nil }
 
 // ready is the lane to take from: one with instances, or at its end. nil if that takes waiting.
 func (m *MultipleReader) ready() *lane {
@@ -282,17 +416,23 @@ func (m *MultipleReader) finish(l *lane) {
 		m.consumers.All()
 		return
 	}
-	l.file.close()
-	if m.standby != nil {
-		m.lanes[m.turn] = m.standby
-		m.standby = m.open()
+	if len(m.standby) == 0 && m.next < len(m.sources) {
+		m.standby = append(m.standby, m.open()) // no thread has come to it yet
+	}
+	if len(m.standby) > 0 {
+		next := m.standby[0]
+		next.ahead = false
+		m.held -= next.bytes
+		m.lanes[m.turn] = next
+		m.standby = append(m.standby[:0], m.standby[1:]...)
 	} else {
 		m.lanes = append(m.lanes[:m.turn], m.lanes[m.turn+1:]...)
 		if m.turn == len(m.lanes) {
 			m.turn = 0
 		}
 	}
-	m.work.Broadcast()
+	m.used = append(m.used, l)
+	m.urge()
 }
 
 // stop ends the threads and drops what they have read.
@@ -301,10 +441,7 @@ func (m *MultipleReader) stop() {
 	defer m.mu.Unlock()
 	m.stopping = true
 	m.work.Broadcast()
-	all := m.lanes
-	if m.standby != nil {
-		all = append(all, m.standby)
-	}
+	all := slices.Concat(m.lanes, m.standby)
 	for _, l := range all {
 		if l.busy {
 			l.file.interrupt()
@@ -323,7 +460,8 @@ func (m *MultipleReader) stop() {
 		l.file.close()
 	}
 	m.lanes, m.standby, m.turn, m.next = nil, nil, 0, 0
-	m.idle = nil
+	m.depth, m.held, m.resting = 1, 0, false
+	m.idle, m.used = nil, nil
 	m.started, m.stopping = false, false
 	if !isFault(m.err) {
 		m.err = nil

@@ -162,6 +162,11 @@ func (r *records) end() error {
 	return err
 }
 
+// Ended is Ending's.
+func (r *records) Ended() bool {
+	return r.err == nil && r.in.Next == r.in.Count && r.f.Complete() && r.end() == io.EOF
+}
+
 // short is the error about an array that is cut off.
 func (r *records) short() error {
 	if err := r.f.Intact(); err != nil {

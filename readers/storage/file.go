@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"sync/atomic"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/s2"
@@ -134,26 +135,67 @@ func (f *File) readWhole() (bool, error) {
 	if f.options.IO == "map" || f.options.Compression != "" && f.options.Compression != "auto" && f.options.Compression != "none" {
 		return false, nil
 	}
-	fd, size, pipe, err := openSmall(f.path, smallFile)
-	if err != nil || fd < 0 {
-		return false, err
-	}
-	if pipe {
-		f.file = os.NewFile(uintptr(fd), f.path)
-		return false, nil
-	}
-	defer closeSmall(fd)
-	b, err := f.pool.Get(int(max(size, 1)))
+	fd, err := openNow(f.path)
 	if err != nil {
 		return false, err
 	}
-	n, err := readSmall(fd, b.Bytes()[:size])
+	b, n, err := f.readUsual(fd)
+	if b == nil && err == nil {
+		var size int64
+		var pipe bool
+		if size, pipe, err = sizeSmall(fd, smallFile); pipe {
+			f.file = os.NewFile(uintptr(fd), f.path)
+			return false, nil
+		}
+		learnSize(size)
+		if err == nil && size >= 0 {
+			if b, err = f.pool.Get(int(max(size, 1))); err == nil {
+				n, err = readSmall(fd, b.Bytes()[:size])
+			}
+		}
+	}
+	closeSmall(fd)
+	if b == nil {
+		return false, err
+	}
 	if err != nil || f.options.Compression != "none" && sniff(b.Bytes()[:n]) != "none" {
 		b.Release()
 		return false, err
 	}
 	f.block, f.data, f.size, f.whole, f.end = b, b.Bytes()[:n], int64(n), true, io.EOF
 	return true, nil
+}
+
+// Files of one data set are often of one size. To read so many bytes and one more, and find that it is not there, is to
+// know the size without asking for it.
+var (
+	lastSize  atomic.Int64 // of a file; -1: it was not small
+	usualSize atomic.Int64 // of the last two, if they were of the same; else 0
+)
+
+func learnSize(size int64) {
+	if lastSize.Swap(size) != size {
+		size = 0
+	}
+	usualSize.Store(max(size, 0))
+}
+
+// readUsual reads a file of the usual size. It answers no buffer for any other, of which nothing is lost.
+func (f *File) readUsual(fd int) (*memory.Buffer, int, error) {
+	usual := int(usualSize.Load())
+	if usual == 0 {
+		return nil, 0, nil
+	}
+	b, err := f.pool.Get(usual + 1)
+	if err != nil {
+		return nil, 0, err
+	}
+	// Of a pipe, a directory, or what else has no size, nothing is read so.
+	if n, err := readSome(fd, b.Bytes()); err == nil && n == usual {
+		return b, n, nil
+	}
+	b.Release()
+	return nil, 0, nil
 }
 
 func (f *File) begin() error {
@@ -279,6 +321,9 @@ func (f *File) Size() int64 { return f.size }
 
 // Mapped says whether all the data can be seen without copying it.
 func (f *File) Mapped() bool { return f.mapping != nil }
+
+// Complete says whether all the data can be seen without reading, copied or not.
+func (f *File) Complete() bool { return f.mapping != nil || f.whole }
 
 // Compressed says whether the data is decompressed.
 func (f *File) Compressed() bool { return f.codec != nil }

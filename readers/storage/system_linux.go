@@ -34,25 +34,35 @@ func umask() os.FileMode {
 	return os.FileMode(m)
 }
 
-// openSmall opens a regular file of at most so many bytes, or a pipe; -1 for any other. It does without what os.Open adds.
-func openSmall(path string, most int64) (fd int, size int64, pipe bool, err error) {
+// openNow opens a file, whatever it is, without waiting. It does without what os.Open adds.
+func openNow(path string) (fd int, err error) {
 	for {
 		if fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0); err != unix.EINTR {
-			break
+			return fd, err
 		}
 	}
-	if err != nil {
-		return -1, 0, false, err
-	}
+}
+
+// sizeSmall is the size of a regular file of at most so many bytes, -1 of any other, and whether it is a pipe.
+func sizeSmall(fd int, most int64) (size int64, pipe bool, err error) {
 	var s unix.Stat_t
-	if err = unix.Fstat(fd, &s); err == nil && s.Mode&unix.S_IFMT == unix.S_IFIFO {
-		return fd, 0, true, nil
+	if err = unix.Fstat(fd, &s); err != nil {
+		return -1, false, err
 	}
-	if err != nil || s.Mode&unix.S_IFMT != unix.S_IFREG || s.Size > most {
-		closeSmall(fd)
-		return -1, 0, false, err
+	kind := s.Mode & unix.S_IFMT
+	if kind != unix.S_IFREG || s.Size > most {
+		return -1, kind == unix.S_IFIFO, nil
 	}
-	return fd, s.Size, false, nil
+	return s.Size, false, nil
+}
+
+// readSome reads into b from the beginning, as much as there is at once.
+func readSome(fd int, b []byte) (n int, err error) {
+	for {
+		if n, err = unix.Pread(fd, b, 0); err != unix.EINTR {
+			return n, err
+		}
+	}
 }
 
 // readSmall reads into b as much as there is.
