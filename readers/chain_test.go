@@ -79,6 +79,12 @@ func fillSequence(s *pyfeed.LoDTensor, arena *memory.Arena, id int64) {
 	s.Hold(data, b)
 }
 
+// Ended is known of every other file that is small.
+func (r *ids) Ended() bool {
+	b, err := r.f.Peek(1)
+	return r.f.Complete() && err == nil && len(b) == 0 && r.n%2 == 1
+}
+
 func (r *ids) Resync() error {
 	r.f.Skip(8)
 	r.n++

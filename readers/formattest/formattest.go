@@ -76,8 +76,13 @@ func Drain(t testing.TB, r readers.Records, many int, see func(i int, t *pyfeed.
 	out := make([]*pyfeed.Tuple, many)
 	for err == nil {
 		pyfeed.NewTuples(out, 1)
+		ending, can := r.(readers.Ending)
+		ended := can && ending.Ended()
 		var k int
 		k, err = r.Read(out)
+		if ended && err != io.EOF {
+			t.Fatalf("Ended said so, but Read answered %d instances and %v", k, err)
+		}
 		if (k == 0) == (err == nil) {
 			t.Fatalf("Read answered %d instances and %v", k, err)
 		}

@@ -597,6 +597,43 @@ func TestMoreBehind(t *testing.T) {
 	})
 }
 
+// The end is known with the last instance, where there is nothing to read behind it.
+func TestEnded(t *testing.T) {
+	in, _ := lay(pyfeed.Int16, pyfeed.Dims{3}, false, false)
+	one := file(1, dict("<i2", false, "(3,)"), in)
+	large := file(1, dict("|u1", false, "(200000,)"), make([]byte, 200000))
+	for _, c := range []struct {
+		name      string
+		data      []byte
+		instances string
+		o         storage.Options
+		want      bool
+	}{
+		{"whole", one, "file", storage.Options{}, true}, {"rows", one, "", storage.Options{}, true},
+		{"empty", file(1, dict("<i2", false, "(0,)"), nil), "file", storage.Options{}, true},
+		{"mapped", large, "file", storage.Options{IO: "map"}, true}, {"in blocks", large, "file", storage.Options{IO: "read"}, false},
+		{"more behind", append(bytes.Clone(one), 0), "file", storage.Options{}, false},
+		{"compressed", formattest.Gzip(one), "file", storage.Options{}, false},
+	} {
+		formattest.Pooled(t, func(pool *memory.Pool) {
+			r, err := Open(formattest.File(t, "a.npy", c.data), &readers.Config{Options: &Options{c.instances}, Storage: c.o, Pool: pool})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			ended := r.(readers.Ending).Ended
+			if ended() {
+				t.Errorf("%s: ended before the first instance", c.name)
+			}
+			out := []*pyfeed.Tuple{{}, {}, {}, {}}
+			if n, err := r.Read(out); n == 0 || ended() != c.want {
+				t.Errorf("%s: %d instances, %v, ended %v", c.name, n, err, ended())
+			}
+			pyfeed.ReleaseAll(out)
+		})
+	}
+}
+
 func TestShrinks(t *testing.T) {
 	formattest.Pooled(t, func(pool *memory.Pool) {
 		path := formattest.File(t, "a.npy", file(1, dict("<f4", true, "(1000, 1000)"), make([]byte, 4_000_000)))

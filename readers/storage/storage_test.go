@@ -543,3 +543,65 @@ func TestAKnownSizeIsReadAtOnce(t *testing.T) {
 		t.Errorf("expected %d bytes, found %d, %v", 2*size, len(b), err)
 	}
 }
+
+// Where two files were of one size, a third of that size is known to be whole without asking; any other is read as ever.
+func TestFilesOfOneSize(t *testing.T) {
+	p := pool(t)
+	dir := t.TempDir()
+	fifo := filepath.Join(dir, "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, usual := range []int{1, 1000, smallFile} {
+		for _, other := range []int{0, 1, 999, 1000, 1001, smallFile, smallFile + 1, 3 * smallFile} {
+			for i, size := range []int{usual, usual, usual, other, usual, usual, -1, usual, -2, usual} {
+				name := filepath.Join(dir, "file")
+				data := noise(max(size, 0))
+				switch size {
+				case -1:
+					name = dir
+				case -2:
+					name, data = fifo, noise(usual)
+					go func() { _ = os.WriteFile(fifo, data, 0) }()
+				default:
+					if err := os.WriteFile(name, data, 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if i == 2 {
+					if usualSize.Load() != int64(usual) {
+						t.Errorf("expected %d, found %d", usual, usualSize.Load())
+					}
+					fd, err := openNow(name)
+					if err != nil {
+						t.Fatal(err)
+					}
+					b, n, err := (&File{pool: p}).readUsual(fd)
+					closeSmall(fd)
+					if err != nil || b == nil || n != usual {
+						t.Fatalf("expected %d bytes, found %d, %v", usual, n, err)
+					}
+					b.Release()
+				}
+				f, err := Open(name, Options{}, p)
+				if size == -1 {
+					if err == nil || !strings.Contains(err.Error(), "a directory") {
+						t.Errorf("found %v", err)
+					}
+					continue
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := readAll(f)
+				if err != nil || !bytes.Equal(got, data) {
+					t.Errorf("%d files of %d, then %d: found %d bytes, %v", i, usual, size, len(got), err)
+				}
+				if small := size >= 0 && size <= smallFile; small != f.whole || size >= 0 && f.Size() != int64(size) {
+					t.Errorf("%d bytes: whole %v, %d", size, f.whole, f.Size())
+				}
+				f.Close()
+			}
+		}
+	}
+}

@@ -1,0 +1,258 @@
+package readers
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+)
+
+// shortFiles is a reader of files of so many ids each. What is done before a file is opened is told its number.
+func shortFiles(t *testing.T, before func(m *MultipleReader, i int), threads, width int, counts ...int) (*ReaderHolder, *MultipleReader) {
+	t.Helper()
+	names, _ := writeIDs(t, counts...)
+	h := create(t, counted(t), "open_files", "files", nil, openIDs(names, fmt.Sprintf(`, "thread_num": %d, "interleave": %d`, threads, width)))
+	m := h.reader.(*MultipleReader)
+	format := *m.sources[0].format
+	open := format.Open
+	format.Open = func(path string, c *Config) (Records, error) {
+		before(m, slices.Index(names, path))
+		return open(path, c)
+	}
+	for i := range m.sources {
+		m.sources[i].format = &format
+	}
+	return h, m
+}
+
+func ones(n int) []int { return slices.Repeat([]int{1}, n) }
+
+func firstIDs(t *testing.T, h *ReaderHolder, room int) (all []int64, err error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // forever, to those who wait
+	defer cancel()
+	out := make([]*pyfeed.Tuple, room)
+	n, err := h.ReadMany(ctx, out)
+	for _, tuple := range out[:n] {
+		some, err := found(tuple)
+		if err != nil {
+			t.Error(err)
+		}
+		all = append(all, some...)
+		tuple.Release()
+	}
+	return all, err
+}
+
+// onceWaiting is called by a thread that reads: it goes on when a consumer waits, to whom what comes next comes soon.
+func onceWaiting(m *MultipleReader, reminded bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for m.consumers.Len() == 0 {
+		m.mu.Unlock()
+		runtime.Gosched()
+		m.mu.Lock()
+	}
+	m.since = math.MaxInt64 / 2
+	m.armed = m.armed || !reminded
+}
+
+// asleep waits until all threads do.
+func asleep(m *MultipleReader) (opened int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for m.sleeping < m.running {
+		m.mu.Unlock()
+		runtime.Gosched()
+		m.mu.Lock()
+	}
+	return m.next
+}
+
+// An instance is not kept back while the next file is read, however soon that seemed to come.
+func TestAnInstanceDoesNotWaitForTheNext(t *testing.T) {
+	for _, c := range []struct {
+		room     int
+		reminded bool
+	}{{64, true}, {1, false}} {
+		t.Run(fmt.Sprint(c), func(t *testing.T) {
+			blocked := make(chan struct{})
+			h, _ := shortFiles(t, func(m *MultipleReader, i int) {
+				switch i {
+				case 0:
+					onceWaiting(m, c.reminded)
+				case 1:
+					<-blocked
+				}
+			}, 1, 1, ones(3)...)
+			got, err := firstIDs(t, h, c.room)
+			if err != nil || len(got) != 1 || got[0] != 0 {
+				t.Errorf("found %v, %v", got, err)
+			}
+			close(blocked)
+			if rest := drained(t, h); !slices.Equal(rest, []int64{1, 2}) {
+				t.Errorf("the rest: %v", rest)
+			}
+		})
+	}
+}
+
+// A consumer that asks for many is woken once for several of them, or for all that there are.
+func TestAConsumerIsWokenForManyShortFiles(t *testing.T) {
+	for _, c := range []struct{ files, room, least int }{{100, 64, worthWaking}, {100, 5, 5}, {7, 64, 7}} {
+		h, _ := shortFiles(t, func(m *MultipleReader, i int) {
+			if i == 0 {
+				onceWaiting(m, false)
+			}
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			if n := m.consumers.Len(); n == 0 && i < c.least {
+				t.Errorf("%+v: woken for %d", c, i)
+			}
+			m.since = math.MaxInt64 / 2
+		}, 1, 1, ones(c.files)...)
+		got, err := firstIDs(t, h, c.room)
+		if err != nil || len(got) < c.least {
+			t.Errorf("%+v: found %d, %v", c, len(got), err)
+		}
+		if rest := drained(t, h); len(got)+len(rest) != c.files {
+			t.Errorf("%+v: found %d and %d", c, len(got), len(rest))
+		}
+	}
+}
+
+// A thread that finds no room wakes a consumer for the little that there is.
+func TestAThreadThatSleepsLeavesNothingUntold(t *testing.T) {
+	h, _ := shortFiles(t, func(m *MultipleReader, i int) { onceWaiting(m, false) }, 1, 1, 1, 1000)
+	if got, err := firstIDs(t, h, 64); err != nil || len(got) == 0 {
+		t.Errorf("found %v, %v", got, err)
+	}
+}
+
+// So many short files stand by, and threads that have found no room go on when there is half of it.
+func TestShortFilesStandBy(t *testing.T) {
+	h, m := shortFiles(t, func(*MultipleReader, int) {}, 2, 3, ones(1000)...)
+	take := func() (standBy int) {
+		t.Helper()
+		if got, err := firstIDs(t, h, 1); err != nil || len(got) != 1 {
+			t.Fatal(got, err)
+		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return len(m.standby)
+	}
+	for range 20 {
+		take()
+	}
+	full := asleep(m) // perhaps since it was half full, when that was less
+	if most := 20 + 3 + mostAhead; full > most || full < 20+mostAhead/2 {
+		t.Fatalf("expected at most %d files and at least half, found %d", most, full)
+	}
+	for take() > mostAhead/2+1 {
+		m.mu.Lock()
+		may, now := m.mayOpen(), m.next
+		m.mu.Unlock()
+		if may || now != full {
+			t.Fatalf("expected threads that sleep, found %d files more", now-full)
+		}
+	}
+	for take() > mostAhead/2 {
+	}
+	m.mu.Lock()
+	for m.next < full+mostAhead/4 {
+		m.mu.Unlock()
+		runtime.Gosched()
+		m.mu.Lock()
+	}
+	m.mu.Unlock()
+	if err := h.ReInit(); err != nil { // with all that stands by
+		t.Fatal(err)
+	}
+	if all := drained(t, h); !slices.IsSorted(all) || len(all) != 1000 {
+		t.Errorf("found %d: %v", len(all), all)
+	}
+	if m.held != 0 {
+		t.Errorf("%d bytes stand by, of no file", m.held)
+	}
+}
+
+// A long file puts an end to that, and bytes do.
+func TestLongFilesDoNotStandBy(t *testing.T) {
+	long := slices.Concat(ones(11), slices.Repeat([]int{chunkSize * 5}, 20)) // the first of the long ones is the tenth that is begun
+	h, m := shortFiles(t, func(*MultipleReader, int) {}, 1, 1, long...)
+	if _, err := firstIDs(t, h, 1); err != nil {
+		t.Fatal(err)
+	}
+	if opened := asleep(m); opened > 13 {
+		t.Errorf("expected the short ones and one more, found %d", opened)
+	}
+	if all := drained(t, h); len(all) != 10+20*5*chunkSize || !slices.IsSorted(all) {
+		t.Errorf("found %d", len(all))
+	}
+	m.mu.Lock()
+	m.depth, m.held = mostAhead, heldAhead
+	m.next, m.resting = 0, false
+	if m.mayOpen() {
+		t.Error("more are opened than may be held")
+	}
+	m.held--
+	if !m.mayOpen() {
+		t.Error("none are opened while there is room")
+	}
+	m.held, m.next = 0, len(m.sources)
+	m.mu.Unlock()
+}
+
+// The error of a file that stands by comes where the file is in the list.
+func TestAnErrorOfAFileThatStandsBy(t *testing.T) {
+	h, m := shortFiles(t, func(*MultipleReader, int) {}, 2, 2, ones(200)...)
+	bad := m.sources[100].path
+	if err := os.WriteFile(bad, make([]byte, 3), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		all, err := drain(h)
+		expect(t, err, pyfeed.Corrupt, "expected 8 bytes")
+		if e := err.(*pyfeed.Error); len(all) != 100 || !slices.IsSorted(all) || e.At == nil || e.At.File != bad {
+			t.Errorf("%d before %v", len(all), err)
+		}
+		if err := h.ReInit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Remove(bad); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := drain(h); err == io.EOF || len(all) != 100 {
+		t.Errorf("%s: %d before %v", filepath.Base(bad), len(all), err)
+	}
+}
+
+// A reader is closed while threads sleep for room, and while one reads.
+func TestShortFilesAreGivenBack(t *testing.T) {
+	h, m := shortFiles(t, func(*MultipleReader, int) {}, 2, 2, ones(500)...)
+	for i := range 20 {
+		if _, err := firstIDs(t, h, 1+i); err != nil {
+			t.Fatal(err)
+		}
+		if i%2 == 0 {
+			asleep(m)
+		}
+		if err := h.ReInit(); err != nil {
+			t.Fatal(err)
+		}
+		m.mu.Lock()
+		if m.held != 0 || m.depth != 1 || m.resting || len(m.standby) != 0 {
+			t.Errorf("found %d bytes, depth %d, resting %v, %d files", m.held, m.depth, m.resting, len(m.standby))
+		}
+		m.mu.Unlock()
+	}
+}
