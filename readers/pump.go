@@ -74,7 +74,7 @@ func (p *pump) take(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
 		p.consumers.One().Send() // there is something left for another
 	}
 	// Woken for half of the room and not for each chunk, the goroutine has more to do at a time.
-	if p.waiting() <= (p.limit+1)/2 && (p.direct == nil || p.pays() || !left && p.consumers.Len() > 0) {
+	if p.waiting() < p.limit && p.waiting() <= (p.limit+1)/2 && (p.direct == nil || p.pays() || !left && p.consumers.Len() > 0) {
 		p.goOn()
 	}
 	if p.direct != nil {
