@@ -189,6 +189,9 @@ type Tuple struct {
 	Slots []LoDTensor
 	Pass  int64 // of a reader that goes on to further passes by itself: which one it is of, from 0
 
+	rows *Rows // it is one of, and has no slots yet; nil: it is whole
+	row  int   // number among them
+
 	bytes int64             // that it counts for in queue
 	pass  uint64            // of queue that it was begun in
 	queue *PyArrayFeedQueue // it is reserved in, until it is committed
@@ -223,6 +226,10 @@ func (t *Tuple) Release() {
 	if q := t.queue; q != nil {
 		t.queue = nil
 		q.unreserve(t)
+	}
+	if r := t.rows; r != nil {
+		t.rows = nil
+		r.buffer.Release()
 	}
 	for i := range t.Slots {
 		t.Slots[i].Drop()
@@ -267,8 +274,13 @@ func (t *Tuple) Resize(n int) {
 func ReleaseAll(all []*Tuple) {
 	var held references
 	for _, t := range all {
-		for j := range t.Slots {
-			held.add(t.Slots[j].empty())
+		if r := t.rows; r != nil { // and so without slots
+			t.rows = nil
+			held.add(r.buffer)
+		} else {
+			for j := range t.Slots {
+				held.add(t.Slots[j].empty())
+			}
 		}
 		t.bytes, t.pass, t.Pass = 0, 0, 0
 	}
@@ -281,9 +293,8 @@ func ReleaseAll(all []*Tuple) {
 
 // references to few buffers: neighbours mostly lie in the same, whose count other threads want as well.
 type references struct {
-	to   [4]*memory.Buffer
-	n    [4]int
-	next int // to make room
+	to [16]*memory.Buffer // each where its address says, so that none is looked for
+	n  [16]int
 }
 
 // add takes a reference over; nil is fine.
@@ -291,14 +302,11 @@ func (r *references) add(b *memory.Buffer) {
 	if b == nil {
 		return
 	}
-	for i := range r.to {
-		if r.to[i] == b {
-			r.n[i]++
-			return
-		}
+	i := uintptr(unsafe.Pointer(b)) / unsafe.Sizeof(*b) % uintptr(len(r.to))
+	if r.to[i] == b {
+		r.n[i]++
+		return
 	}
-	i := r.next
-	r.next = (i + 1) % len(r.to)
 	if r.to[i] != nil {
 		r.to[i].ReleaseMany(r.n[i])
 	}

@@ -67,7 +67,7 @@ func (r *BatchReader) gather(ctx context.Context) (*pyfeed.Tuple, error) {
 		if r.stack.possible { // while they are in the cache
 			room = room[:min(len(room), 64)]
 		}
-		got, err := r.under.readMany(ctx, room)
+		got, err := r.under.readRows(ctx, room)
 		r.n += got
 		if got > 0 && r.stack.takes(r.parts[0], r.size, r.pool) {
 			r.stack.add(r.parts[:r.n], wait.TrackOf(ctx))
@@ -106,6 +106,7 @@ func (r *BatchReader) clear() {
 }
 
 func (r *BatchReader) join(parts []*pyfeed.Tuple, track trace.Track) (*pyfeed.Tuple, error) {
+	pyfeed.WholeAll(parts)
 	spec, first := r.under.Spec(), parts[0]
 	batch := pyfeed.NewTuple(len(first.Slots))
 	batch.Pass = first.Pass

@@ -124,7 +124,13 @@ func (f *file) try(out []*pyfeed.Tuple) (int, error) {
 		f.spare = f.files.borrowSpare(slots)
 	}
 	most := min(len(out), len(f.spare))
-	n, err := f.records.Read(f.spare[:most])
+	rows, n := f.rows(most)
+	var err error
+	if rows != nil {
+		rows.Fill(f.spare[:n])
+	} else {
+		n, err = f.records.Read(f.spare[:most])
+	}
 	if n < most { // an instance that was begun and turned out to be damaged
 		t := f.spare[n]
 		for i := range t.Slots {
@@ -139,7 +145,12 @@ func (f *file) try(out []*pyfeed.Tuple) (int, error) {
 	}
 	good := 0
 	for i, t := range f.spare[:n] {
-		bad := f.check(t, f.record+int64(i))
+		var bad *pyfeed.Error
+		if rows == nil {
+			bad = f.check(t, f.record+int64(i))
+		} else if i == 0 { // and so the others
+			bad = f.check(rows.First(), f.record)
+		}
 		if bad != nil && (!f.skip || bad.Kind != pyfeed.Corrupt) {
 			err = bad
 			pyfeed.ReleaseAll(f.spare[i:n])
@@ -159,6 +170,17 @@ func (f *file) try(out []*pyfeed.Tuple) (int, error) {
 		err = f.locate(err, f.record)
 	}
 	return good, err
+}
+
+// leastRows is for how many instances it pays to make Rows of them.
+const leastRows = 16
+
+// rows are the next instances, most at most, and their number, if the format has them so: else nil.
+func (f *file) rows(most int) (*pyfeed.Rows, int) {
+	if r, can := f.records.(Rowed); can && most >= leastRows {
+		return r.ReadRows(most)
+	}
+	return nil, 0
 }
 
 func (f *file) open() error {

@@ -38,7 +38,7 @@ func NewMultiPassReader(under *ReaderHolder, passes uint64) (*MultiPassReader, e
 
 func (r *MultiPassReader) take(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
 	for {
-		n, err := r.under.readMany(ctx, out)
+		n, err := r.under.readRows(ctx, out)
 		pass := r.pass.Load()
 		for _, t := range out[:n] {
 			t.Pass = pass

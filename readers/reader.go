@@ -14,7 +14,8 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
-// A Reader delivers tuples, pass by pass.
+// A Reader delivers tuples, pass by pass. Some may be rows without slots, to which its ReaderHolder gives them where
+// they are wanted.
 //
 // Its methods are called by one caller at a time: a ReaderHolder sees to that. They wait only by
 // [wait.List.Enter], so that no caller keeps another out while it sleeps: ReadNext, ReadMany and HasNext then
@@ -185,9 +186,17 @@ func (h *ReaderHolder) ReadNext(ctx context.Context) (*pyfeed.Tuple, error) {
 
 func (h *ReaderHolder) next(ctx context.Context) (*pyfeed.Tuple, error) {
 	if h.delivery != nil {
-		return h.delivery.Next(ctx, h.reader.ReadNext)
+		return h.delivery.Next(ctx, h.whole)
 	}
-	return h.reader.ReadNext(ctx)
+	return h.whole(ctx)
+}
+
+func (h *ReaderHolder) whole(ctx context.Context) (*pyfeed.Tuple, error) {
+	t, err := h.reader.ReadNext(ctx)
+	if err == nil {
+		t.Whole()
+	}
+	return t, err
 }
 
 // settling is the memory of tuples that had to be copied to leave the library.
@@ -201,13 +210,22 @@ func (h *ReaderHolder) ReadMany(ctx context.Context, out []*pyfeed.Tuple) (int, 
 		if err := h.stale(ctx); err != nil {
 			return 0, err
 		}
-		return h.many(ctx, out)
+		n, err := h.many(ctx, out)
+		pyfeed.WholeAll(out[:n])
+		return n, err
 	})
 }
 
 // readMany is ReadMany for the reader above, which is the one that resets it, if need be in the middle of a
 // read of its own.
 func (h *ReaderHolder) readMany(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
+	n, err := h.readRows(ctx, out)
+	pyfeed.WholeAll(out[:n])
+	return n, err
+}
+
+// readRows is readMany for a reader that can do with tuples that are rows, without slots.
+func (h *ReaderHolder) readRows(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
 	return wait.Do(ctx, func(ctx context.Context) (int, error) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -226,9 +244,7 @@ func (h *ReaderHolder) many(ctx context.Context, out []*pyfeed.Tuple) (int, erro
 func (h *ReaderHolder) count(t *pyfeed.Tuple) {
 	h.tuples++
 	h.last = t.Pass
-	for i := range t.Slots {
-		h.bytes += int64(len(t.Slots[i].Data))
-	}
+	h.bytes += int64(t.Size())
 }
 
 // Stats is what the Reader did so far.

@@ -34,7 +34,7 @@ func NewShardReader(under *ReaderHolder, rank, world uint64) (*ShardReader, erro
 
 func (r *ShardReader) take(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
 	for {
-		n, err := r.under.readMany(ctx, out)
+		n, err := r.under.readRows(ctx, out)
 		if err != nil {
 			return 0, err
 		}

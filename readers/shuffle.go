@@ -49,7 +49,7 @@ func (r *ShuffleReader) fill(ctx context.Context, room []*pyfeed.Tuple) ([]*pyfe
 			room = append(room, make([]*pyfeed.Tuple, min(r.size, max(chunkSize, 2*n))-n)...)
 		}
 		var got int
-		got, end = r.under.readMany(ctx, room[n:])
+		got, end = r.under.readRows(ctx, room[n:])
 		n += got
 	}
 	permute(room[:n], r.seed, r.pass, r.block)

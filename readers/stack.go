@@ -25,15 +25,15 @@ func (s *stack) takes(first *pyfeed.Tuple, size int, pool *memory.Pool) bool {
 	if !s.possible || s.batch != nil || s.bad != nil {
 		return s.possible
 	}
-	each := 1
-	for i := range first.Slots {
-		each += len(first.Slots[i].Data)
-	}
-	if size > mostStacked/each {
+	if size > mostStacked/(1+first.Size()) {
 		return false
 	}
+	pass := first.Pass
+	if rows := first.Rows(); rows != nil {
+		first = rows.First()
+	}
 	s.batch = pyfeed.NewTuple(len(first.Slots))
-	s.batch.Pass = first.Pass
+	s.batch.Pass = pass
 	for i := range first.Slots {
 		from, to := &first.Slots[i], &s.batch.Slots[i]
 		to.DType, to.Place = from.DType, from.Place
@@ -62,20 +62,27 @@ func (s *stack) setRows(i int, row pyfeed.Dims, n int) error {
 // add writes tuples behind those that are there. They stay the caller's, who is on the track.
 func (s *stack) add(parts []*pyfeed.Tuple, track trace.Track) {
 	start, bytes := trace.Begin(), 0
+	var fit *pyfeed.Rows // look as they have to
 	for k, t := range parts {
-		for i := range t.Slots {
+		rows, like := t.Rows(), t
+		if rows != nil {
+			like = rows.First()
+		}
+		for i := range like.Slots {
 			if s.bad != nil {
 				break
 			}
-			from, to := &t.Slots[i], &s.batch.Slots[i]
-			if row := to.Dims()[1:]; from.DType != to.DType || !slices.Equal(from.Dims(), row) {
+			from, to := &like.Slots[i], &s.batch.Slots[i]
+			if row := to.Dims()[1:]; (rows == nil || rows != fit) && (from.DType != to.DType || !slices.Equal(from.Dims(), row)) {
 				s.bad = mismatched(i, s.n+k, from, to.DType, row)
 				break
 			}
-			pyfeed.Copy(to.Data[(s.n+k)*len(from.Data):], from.Data)
-			bytes += len(from.Data)
+			data := t.Data(i)
+			pyfeed.Copy(to.Data[(s.n+k)*len(data):], data)
+			bytes += len(data)
 			s.bad = from.Intact(i)
 		}
+		fit = rows
 	}
 	trace.CopySince(track, "batch", start, bytes)
 	s.n += len(parts)

@@ -149,6 +149,14 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 	return 0, r.err
 }
 
+// ReadRows is Rowed's: of rows that are used where they lie.
+func (r *records) ReadRows(most int) (*pyfeed.Rows, int) {
+	if r.err != nil || most == 0 {
+		return nil, 0
+	}
+	return r.in.View(most, r)
+}
+
 // end is io.EOF, unless the file goes on.
 func (r *records) end() error {
 	rest, err := r.Peek(r.a.Size, 1)

@@ -2,6 +2,7 @@ package raw
 
 import (
 	"io"
+	"slices"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
@@ -53,10 +54,7 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 		r.err = r.ended(len(data), err)
 		return 0, r.err
 	}
-	n := min(len(out), len(data)/r.size)
-	if r.file.Mapped() {
-		n = storage.InWindow(r.file.Offset(), r.size, n)
-	}
+	n := r.there(len(data), len(out))
 	views := 0
 	for j := range r.fields {
 		if !r.fields[j].reversed {
@@ -98,6 +96,37 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 	r.file.Skip(n * r.size)
 	r.record += int64(n)
 	return n, nil
+}
+
+// ReadRows is Rowed's: of records that are used where they lie.
+func (r *records) ReadRows(most int) (*pyfeed.Rows, int) {
+	if r.err != nil || most == 0 || slices.ContainsFunc(r.fields, func(f field) bool { return f.reversed }) {
+		return nil, 0
+	}
+	data, err := r.file.Peek(r.size)
+	if err != nil || len(data) < r.size { // of which Read tells
+		return nil, 0
+	}
+	n := r.there(len(data), most)
+	slots := make([]pyfeed.LoDTensor, len(r.fields))
+	for j := range r.fields {
+		f, s := &r.fields[j], &slots[j]
+		s.DType, s.Data, s.ReadOnly = f.dtype, data[f.at:f.at+f.size:n*r.size], true
+		_ = s.SetDims(f.dims) // whose rank was checked
+	}
+	rows := pyfeed.NewRows(slots, r.size, r.file.Hold(n))
+	r.file.Skip(n * r.size)
+	r.record += int64(n)
+	return rows, n
+}
+
+// there is how many records, most at most, lie in the same memory at the front of so many bytes.
+func (r *records) there(bytes, most int) int {
+	n := min(most, bytes/r.size)
+	if r.file.Mapped() {
+		n = storage.InWindow(r.file.Offset(), r.size, n)
+	}
+	return n
 }
 
 // undo takes back what was made when there is no memory for the i-th tuple.

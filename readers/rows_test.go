@@ -1,0 +1,355 @@
+package readers_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/readers"
+	_ "github.com/pyfeed/pyfeed/readers/npy"
+	_ "github.com/pyfeed/pyfeed/readers/raw"
+)
+
+// Records of one size go through shuffle to a batch by their numbers if they lie in the machine's byte order, and as
+// tuples of their own if they have to be turned round. Whoever reads them MUST NOT see a difference.
+
+// numbered is the contents of a file with the instances from first to end: the int32 i and the int16s i, i+1, i+2.
+func numbered(order binary.AppendByteOrder, first, end int) (data []byte) {
+	for i := first; i < end; i++ {
+		data = order.AppendUint32(data, uint32(i))
+		for k := range 3 {
+			data = order.AppendUint16(data, uint16(i+k))
+		}
+	}
+	return data
+}
+
+// npyRows is an npy file of rows from first to end, of so many int32s in two dimensions: i, i+1 and so on.
+func npyRows(order binary.AppendByteOrder, width, first, end int) []byte {
+	letter := "<"
+	if order == binary.BigEndian {
+		letter = ">"
+	}
+	head := fmt.Sprintf("{'descr': '%si4', 'fortran_order': False, 'shape': (%d, 1, %d), }", letter, end-first, width)
+	head += strings.Repeat(" ", 128-10-1-len(head)) + "\n"
+	data := append([]byte("\x93NUMPY\x01\x00"), byte(len(head)), 0)
+	data = append(data, head...)
+	for i := first; i < end; i++ {
+		for k := range width {
+			data = order.AppendUint32(data, uint32(i+k))
+		}
+	}
+	return data
+}
+
+var orders = map[string]binary.AppendByteOrder{"little": binary.LittleEndian, "big": binary.BigEndian}
+
+// filesOf are attributes of open_files of three files, written for the test, of 2000, 1 and 3001 instances.
+func filesOf(t *testing.T, format, order string) string {
+	t.Helper()
+	dir := t.TempDir()
+	var quoted []string
+	for k, end := range []int{2000, 2001, 5002} {
+		data := npyRows(orders[order], 2, []int{0, 2000, 2001}[k], end)
+		if format == "raw" {
+			data = numbered(orders[order], []int{0, 2000, 2001}[k], end)
+		}
+		quoted = append(quoted, fmt.Sprintf("%q", writeTo(t, dir, fmt.Sprintf("%d.%s", k, format), data)))
+	}
+	slots := ""
+	if format == "raw" {
+		slots = fmt.Sprintf(`, "slots": [{"dtype": "int32", "dims": []}, {"dtype": "int16", "dims": [3]}], "options": {"byte_order": %q}`, order)
+	}
+	return fmt.Sprintf(`"filenames": [%s]%s`, strings.Join(quoted, ", "), slots)
+}
+
+func writeTo(t *testing.T, dir, name string, data []byte) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// balanced fails a test that has not given all memory back when all it made is gone.
+func balanced(t *testing.T) {
+	t.Helper()
+	before := memory.Count()
+	t.Cleanup(func() {
+		if after := memory.Count(); after != before {
+			t.Errorf("counts: %+v before, %+v after", before, after)
+		}
+	})
+}
+
+// step is an operator over the readers before it.
+type step struct{ op, attributes string }
+
+var (
+	shuffled = step{"create_shuffle_reader", `{"buffer_size": 300, "seed": 7}`}
+	batched  = step{"create_batch_reader", `{"batch_size": 32}`}
+	whole    = step{"create_batch_reader", `{"batch_size": 32, "drop_last": true}`}
+	twice    = step{"create_multi_pass_reader", `{"pass_num": 2}`}
+	buffered = step{"create_double_buffer_reader", `{"depth": 2}`}
+	sharded  = step{"create_shard_reader", `{"rank": 1, "world": 3}`}
+)
+
+// build makes a chain over files. A zip has a second reader of them.
+func build(t *testing.T, files string, steps []step) *readers.ReaderHolder {
+	t.Helper()
+	scope := pyfeed.NewScope(nil)
+	t.Cleanup(scope.Drop)
+	if err := readers.Create(scope, "open_files", "0", nil, []byte("{"+files+"}")); err != nil {
+		t.Fatal(err)
+	}
+	top := "0"
+	for i, s := range steps {
+		in := []string{top}
+		top = fmt.Sprint(i + 1)
+		if s.op == "create_zip_reader" {
+			if err := readers.Create(scope, "open_files", "other", nil, []byte("{"+files+"}")); err != nil {
+				t.Fatal(err)
+			}
+			in = append(in, "other")
+		}
+		if err := readers.Create(scope, s.op, top, in, []byte(s.attributes)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v, err := scope.FindVar(top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := readers.Of(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.Drop)
+	return h
+}
+
+// shown is all that comes of a reader, and why it ended.
+func shown(h *readers.ReaderHolder) (all []string, err error) {
+	for {
+		tuple, err := h.ReadNext(context.Background())
+		if err != nil {
+			return all, err
+		}
+		text := fmt.Sprint(tuple.Pass)
+		for i := range tuple.Slots {
+			s := &tuple.Slots[i]
+			text += fmt.Sprintf(" %v %v %x", s.DType, s.Dims(), s.Data)
+		}
+		all = append(all, text)
+		tuple.Release()
+	}
+}
+
+func TestRowsAreAsTuplesOfTheirOwn(t *testing.T) {
+	for _, format := range []string{"raw", "npy"} {
+		for name, steps := range map[string][]step{
+			"alone":                        nil,
+			"shuffle":                      {shuffled},
+			"batch":                        {batched},
+			"shuffle batch":                {shuffled, batched},
+			"shuffle whole batches":        {shuffled, whole},
+			"shuffle shuffle batch":        {shuffled, shuffled, batched},
+			"multi_pass shuffle batch":     {twice, shuffled, batched},
+			"shuffle multi_pass batch":     {shuffled, twice, batched},
+			"shuffle double_buffer batch":  {shuffled, buffered, batched},
+			"double_buffer of single ones": {shuffled, buffered},
+			"shard shuffle batch":          {sharded, shuffled, batched},
+			"batches of batches":           {shuffled, batched, batched},
+			"zip shuffle batch":            {{"create_zip_reader", "{}"}, shuffled, batched},
+			"shuffle zip":                  {shuffled, {"create_zip_reader", "{}"}},
+			"batches larger than the rest": {shuffled, {"create_batch_reader", `{"batch_size": 2147483648}`}},
+		} {
+			t.Run(format+" "+name, func(t *testing.T) {
+				balanced(t)
+				want, end := shown(build(t, filesOf(t, format, "big"), steps))
+				if end != io.EOF || len(want) == 0 {
+					t.Fatalf("%d tuples, %v", len(want), end)
+				}
+				for _, how := range []string{"map", "read"} {
+					h := build(t, filesOf(t, format, "little")+fmt.Sprintf(`, "storage": {"io": %q}`, how), steps)
+					same(t, how, h, want)
+					if s := h.Stats(); s.Tuples != int64(len(want)) || s.Bytes == 0 {
+						t.Errorf("%s: expected %d tuples and their bytes, found %d and %d", how, len(want), s.Tuples, s.Bytes)
+					}
+				}
+			})
+		}
+	}
+}
+
+func same(t *testing.T, how string, h *readers.ReaderHolder, want []string) {
+	t.Helper()
+	got, end := shown(h)
+	if end != io.EOF || len(got) != len(want) {
+		t.Fatalf("%s: expected %d tuples, found %d and %v", how, len(want), len(got), end)
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			t.Fatalf("%s: tuple %d: expected %s, found %s", how, i, want[i], got[i])
+		}
+	}
+}
+
+// Each pass has the order it has without rows, wherever the one before was left, and batches that are held outlive it all.
+func TestAResetAmongRows(t *testing.T) {
+	balanced(t)
+	steps := []step{shuffled, batched}
+	plain, h := build(t, filesOf(t, "npy", "big"), steps), build(t, filesOf(t, "npy", "little"), steps)
+	var held []*pyfeed.Tuple
+	var values [][]byte
+	for _, until := range []int{0, 1, 5, 40, 9} {
+		for range until {
+			tuple, err := h.ReadNext(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			held, values = append(held, tuple), append(values, bytes.Clone(tuple.Slots[0].Data))
+		}
+		for _, r := range []*readers.ReaderHolder{plain, h} {
+			if err := r.ReInit(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	want, _ := shown(plain)
+	same(t, "after resets", h, want)
+	for i, tuple := range held {
+		if !bytes.Equal(tuple.Slots[0].Data, values[i]) {
+			t.Errorf("batch %d, which was held, changed", i)
+		}
+		tuple.Release()
+	}
+}
+
+func TestARowOfAnotherShapeIsRefusedByPlace(t *testing.T) {
+	balanced(t)
+	var texts []string
+	for order, as := range orders {
+		dir := t.TempDir()
+		first := writeTo(t, dir, "0.npy", npyRows(as, 2, 0, 40))
+		second := writeTo(t, dir, "1.npy", npyRows(as, 3, 0, 40))
+		files := fmt.Sprintf(`"filenames": [%q, %q], "interleave": 1`, first, second)
+		got, err := shown(build(t, files, []step{{"create_batch_reader", `{"batch_size": 32}`}}))
+		if len(got) != 2 || err == io.EOF {
+			t.Fatalf("%s: expected a batch of 32, one of 8 and an error, found %d and %v", order, len(got), err)
+		}
+		texts = append(texts, strings.ReplaceAll(err.Error(), dir, ""))
+	}
+	if texts[0] != texts[1] || !strings.Contains(texts[0], "1.npy") {
+		t.Errorf("expected the same, and the file's name: %q", texts)
+	}
+}
+
+// Slots that leave a dimension open: rows that differ in it cannot be stacked, and are joined along the first.
+func TestRowsOfSeveralShapes(t *testing.T) {
+	balanced(t)
+	for dims, works := range map[string]bool{"[1, -1]": false, "[-1, 2]": true} {
+		var ends []string
+		var all [][]string
+		for _, order := range []string{"big", "little"} {
+			dir := t.TempDir()
+			var quoted []string
+			for k, width := range []int{2, 3} {
+				if works {
+					width = 2
+				}
+				quoted = append(quoted, fmt.Sprintf("%q", writeTo(t, dir, fmt.Sprintf("%d.npy", k), npyRows(orders[order], width, 100*k, 100*k+100))))
+			}
+			files := fmt.Sprintf(`"filenames": [%s], "slots": [{"dtype": "int32", "dims": %s}]`, strings.Join(quoted, ", "), dims)
+			got, err := shown(build(t, files, []step{shuffled, batched}))
+			all, ends = append(all, got), append(ends, fmt.Sprint(err))
+		}
+		if ends[0] != ends[1] || fmt.Sprint(all[0]) != fmt.Sprint(all[1]) {
+			t.Errorf("%s: expected %q and %q, found %q and %q", dims, all[0], ends[0], all[1], ends[1])
+		}
+		if works != (ends[0] == io.EOF.Error()) || !works && !strings.Contains(ends[0], "of a batch: expected int32") {
+			t.Errorf("%s: %s", dims, ends[0])
+		}
+	}
+}
+
+func TestAFileOfRowsThatIsAnotherInTheNextPass(t *testing.T) {
+	balanced(t)
+	dir := t.TempDir()
+	path := writeTo(t, dir, "a.npy", npyRows(binary.LittleEndian, 2, 0, 20_000))
+	h := build(t, fmt.Sprintf(`"filenames": [%q]`, path), []step{shuffled, batched})
+	if _, err := shown(h); err != io.EOF {
+		t.Fatal(err)
+	}
+	if err := os.Rename(writeTo(t, dir, "b", npyRows(binary.LittleEndian, 2, 50_000, 65_000)), path); err != nil {
+		t.Fatal(err)
+	}
+	other := build(t, fmt.Sprintf(`"filenames": [%q]`, path), []step{shuffled, batched})
+	for _, r := range []*readers.ReaderHolder{h, other} {
+		if err := r.ReInit(); err != nil { // so that both are in a pass of that number
+			t.Fatal(err)
+		}
+	}
+	want, _ := shown(other)
+	if len(want) != 15_000/32+1 {
+		t.Fatal(len(want))
+	}
+	same(t, "the new file", h, want)
+}
+
+// What is cut off while its rows wait in a shuffle is an error, and no batch of zeros.
+func TestAFileThatShrinksUnderARowThatWaits(t *testing.T) {
+	balanced(t)
+	const rows = 400_000
+	path := writeTo(t, t.TempDir(), "a.npy", npyRows(binary.LittleEndian, 2, 1, 1+rows))
+	h := build(t, fmt.Sprintf(`"filenames": [%q], "storage": {"io": "map"}`, path),
+		[]step{{"create_shuffle_reader", fmt.Sprintf(`{"buffer_size": %d}`, rows)}, {"create_batch_reader", `{"batch_size": 100}`}})
+	tuple, err := h.ReadNext(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tuple.Release()
+	if err := os.Truncate(path, 4096); err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		if tuple, err = h.ReadNext(context.Background()); err == nil {
+			for i := 0; i < len(tuple.Slots[0].Data); i += 8 {
+				if binary.LittleEndian.Uint32(tuple.Slots[0].Data[i:]) == 0 {
+					t.Fatal("a row of zeros")
+				}
+			}
+			tuple.Release()
+		}
+	}
+	var e *pyfeed.Error
+	if !errors.As(err, &e) || e.Kind != pyfeed.Corrupt || !strings.Contains(err.Error(), "shrank") || !strings.Contains(err.Error(), path) {
+		t.Fatalf("expected that %s shrank, found %v", path, err)
+	}
+}
+
+func TestRowsThatEndInTheMiddle(t *testing.T) {
+	balanced(t)
+	data := numbered(binary.LittleEndian, 0, 1000)
+	path := writeTo(t, t.TempDir(), "a.raw", data[:len(data)-3])
+	files := fmt.Sprintf(`"filenames": [%q], "slots": [{"dtype": "uint8", "dims": [10]}]`, path)
+	got, err := shown(build(t, files, []step{shuffled, batched}))
+	if len(got) != 999/32+1 || err == nil || !strings.Contains(err.Error(), "expected 10 bytes, a record, found 7") ||
+		!strings.Contains(err.Error(), "record 999") {
+		t.Fatalf("%d batches, %v", len(got), err)
+	}
+	got, err = shown(build(t, files+`, "on_corrupt": "skip"`, []step{shuffled, batched}))
+	if len(got) != 999/32+1 || err != io.EOF {
+		t.Fatalf("%d batches, %v", len(got), err)
+	}
+}
