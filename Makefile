@@ -126,16 +126,20 @@ demo-cpp: build/venv/.pyfeed build/recognize_digits_program/train ## the same as
 
 WORKLOADS := batches files cold_start interruption training_loop
 
+# Each to its end, whatever becomes of the others: $(call benchmarks,PYTHON,WORKLOADS,OPTIONS,FOLDER).
+define benchmarks
+@failed=; for workload in $(2); do \
+	echo "$$workload: from $$(date +%T)"; \
+	$(1) benchmarks/$$workload.py $(3) --json $(4)/$$workload.json $(BENCH_OPTIONS) || failed="$$failed $$workload"; \
+done; test -z "$$failed" || { echo "failed:$$failed" >&2; false; }
+endef
+
 bench: build/venv/.pyfeed ## measure beside what Python and NumPy have, some minutes; writes build/bench/*.json
-	@set -ex; for workload in $(WORKLOADS) program_overhead; do \
-		python benchmarks/$$workload.py --json build/bench/$$workload.json; \
-	done
+	$(call benchmarks,python,$(WORKLOADS) program_overhead,,build/bench)
 
 bench-peers: dist/.done build/peers/.tools ## the same beside all peers, an hour or so; writes build/bench-peers/
 	$(PEERS_PIP) install --force-reinstall --no-deps dist/pyfeed-*.whl
-	@set -ex; for workload in $(WORKLOADS); do \
-		build/peers/bin/python benchmarks/$$workload.py --ways all --json build/bench-peers/$$workload.json; \
-	done
+	$(call benchmarks,build/peers/bin/python,$(WORKLOADS),--ways all,build/bench-peers)
 
 instructions: build/prefix/.done ## count instructions of what is done often, beside those in benchmarks/instructions.json
 	$(PYTHON) benchmarks/instructions.py --prefix build/prefix

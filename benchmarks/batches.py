@@ -105,10 +105,10 @@ def rows(args: argparse.Namespace) -> Iterator[Row]:
 
 
 def main() -> None:
-    args = options(__doc__, seconds=0.3).parse_args()
+    args = options(__doc__, seconds=0.2).parse_args()
     results = Results("batches", args)
     for row in rows(args):
-        if any(text in row.name for text in args.rows.split(",")):
+        if any(text in row.name for text in args.rows.split(",")) and not results.has(row.name):
             results.add(measure(row, args.runs, args.seconds))
 
 

@@ -47,6 +47,7 @@ WAYS = {
     "paddle": ("paddle.io", "", "no reader of records: its data sets are functions of one's own"),
 }
 NUMPY = "numpy alone"
+FIRST = 120  # seconds, until a first batch will not come any more
 REFERENCES = ("ours", NUMPY)
 
 PROGRAM = """\
@@ -117,7 +118,7 @@ def started(package: str, module: str, folder: str, task: Records, order: str, h
         try:
             if package in hopeless:
                 raise hopeless[package]
-            at, (made, first) = running.heard("batch")
+            at, (made, first) = running.heard("batch", FIRST)
         except Failed as error:
             hopeless[package] = error
             return found | dict.fromkeys(("first", "both", "whole"), error)
@@ -151,24 +152,29 @@ def main() -> None:
     hopeless: dict[str, Failed] = {}
 
     def wanted(name: str) -> bool:
-        return not asked or any(text in name for text in asked)
+        return not results.has(name) and (not asked or any(text in name for text in asked))
 
     ways = {name: way for name, way in WAYS.items() if chosen(args.ways, name, REFERENCES)}
     memory = "import, memory over NumPy's"
     if wanted(memory):
-        found = dict(in_turns({name: partial(settled, package) for name, (package, _, _) in ways.items()}, args.runs))
+        programs = {name: partial(settled, package) for name, (package, _, _) in ways.items()}
+        found = dict(in_turns(programs, args.runs, together=True))  # no time is measured
         results.add(row(memory, "MB", {}, figures("memory", found, kind_of)))
     with tempfile.TemporaryDirectory(prefix="pyfeed-bench-") as folder:
         without = {name: reason for name, (_, _, reason) in ways.items() if reason}
         task.make(Path(folder))
-        for name, (_, module, _) in ways.items():
-            if module and hasattr(importlib.import_module(f"ways.{module}"), "cold_start_files"):
-                # In a process of its own: what it imports is not to stay in this one.
-                making = multiprocessing.get_context("spawn").Process(target=make_files, args=(module, folder, task))
-                making.start()
-                making.join()
-                if making.exitcode:
-                    without[name] = "its files could not be made"
+        # In processes of their own: what they import is not to stay in this one.
+        making = {
+            name: multiprocessing.get_context("spawn").Process(target=make_files, args=(module, folder, task))
+            for name, (_, module, _) in ways.items()
+            if module and hasattr(importlib.import_module(f"ways.{module}"), "cold_start_files")
+        }
+        for process in making.values():
+            process.start()
+        for name, process in making.items():
+            process.join()
+            if process.exitcode:
+                without[name] = "its files could not be made"
         for order in ("shuffled", "in order"):
             rows = {
                 "first": (f"first batch from the start of iteration, {order}", "ms"),

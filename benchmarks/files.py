@@ -125,11 +125,16 @@ def main() -> int:
         for name, format, count, shape, dtype, block, large in ROWS:
             if only and not any(text in name for text in only):
                 continue
+            named = {f"{name}, {cores} core{'s' * (cores > 1)}": cores for cores in map(int, args.cores.split(","))}
+            if results.has(*named):
+                continue
             files = task.make(folder, name, format, count, shape, dtype, block)
-            for cores in map(int, args.cores.split(",")):
+            for row_name, cores in named.items():
+                if results.has(row_name):
+                    continue
                 mine = files(cores)
                 row = Row(
-                    f"{name}, {cores} core{'s' * (cores > 1)}",
+                    row_name,
                     [way for way in ways(mine) if chosen(args.ways, way.name.partition(" (")[0], REFERENCES)],
                     mine.bytes / 1e9 if large else mine.count / 1e3,
                     "GB/s" if large else "thousand instances/s",

@@ -1,6 +1,6 @@
 """What becomes of a program that is interrupted, killed, at its end, or has nothing to do.
 
-    python benchmarks/interruption.py [--json FILE] [--runs 5] [--seconds 2] [--ways all] [--rows TEXTS]
+    python benchmarks/interruption.py [--json FILE] [--runs 5] [--seconds 1] [--ways all] [--rows TEXTS]
 
 Each figure is of a program of its own, in a session of its own, that waits in some state; the ways take turns, every
 other run in the opposite order. Whether a program has come to its state is seen from the outside: it has said that it
@@ -270,9 +270,13 @@ def trainer_killed(what: str) -> Running:
         yield
         running.heard("waits")
         running.at_rest()
-        workers = running.kill()
-        time.sleep(1)
-        return {name: len(found) for name, found in running.left_behind(workers).items()}
+        yield
+        workers, at = running.kill(), time.monotonic()
+        yield
+        time.sleep(max(0, at + 1 - time.monotonic()))
+        left: Found = {name: len(found) for name, found in running.left_behind(workers).items()}
+        yield  # what is ended now may be another's
+        return left
 
 
 def imported(seconds: float) -> Running:
@@ -315,13 +319,13 @@ def kind_of(way: str) -> str:
 
 
 def main() -> None:
-    parser = options(__doc__, seconds=2)
+    parser = options(__doc__, seconds=1)
     args = parser.parse_args()
     results = Results("interruption", args)
     asked = [text for text in args.rows.split(",") if text]
 
     def wanted(name: str) -> bool:
-        return not asked or any(text in name for text in asked)
+        return not results.has(name) and (not asked or any(text in name for text in asked))
 
     hopeless: dict[str, Failed] = {}
 
@@ -329,14 +333,18 @@ def main() -> None:
         rows: dict[str, tuple[str, str]],
         programs: dict[str, Callable[[], Running]],
         not_offered: list[dict[str, Any]],
-        together: bool = True,
+        exits: dict[str, Callable[[], Running]] | None = None,
     ) -> None:
-        """Measure, and add a row of each figure that is wanted: its name and unit."""
+        """Measure, and add a row of each figure that is wanted: its name and unit. All are started together."""
         rows = {figure: row for figure, row in rows.items() if wanted(row[0])}
+        exits = exits if exits and "exit" in rows else {}
+        programs = programs if rows.keys() - {"exit"} else {}
         if rows:
-            found = dict(in_turns(programs, args.runs, together))
+            found = dict(in_turns(programs | {f"{way} exits": ends for way, ends in exits.items()}, args.runs, True))
+            exited = {way: found.pop(f"{way} exits") for way in exits}
             for figure, (name, unit) in rows.items():
-                results.add(row(name, unit, {}, [*figures(figure, found, kind_of), *not_offered]))
+                ways = figures(figure, exited if figure == "exit" else found, kind_of)
+                results.add(row(name, unit, {}, [*ways, *not_offered]))
 
     for state, what in STATES.items():
         run, not_offered = ways_of(what, args.ways)
@@ -344,13 +352,16 @@ def main() -> None:
             "Ctrl-C": (f"Ctrl-C: {state}", "ms"),
             "Ctrl-C, to the end": (f"Ctrl-C, to the end: {state}", "ms"),
             "idle": (f"idle: {state}", "wake-ups/s"),
+            "exit": (f"exit: {state}", "ms"),
         }
         seconds = args.seconds if wanted(rows["idle"][0]) else 0
-        add(rows, {w: partial(interrupted, f, seconds, hopeless) for w, f in run.items()}, not_offered)
-        add({"exit": (f"exit: {state}", "ms")}, {w: partial(ended, f) for w, f in run.items()}, not_offered)
+        waits: dict[str, Callable[[], Running]] = {
+            w: partial(interrupted, f, seconds, hopeless) for w, f in run.items()
+        }
+        add(rows, waits, not_offered, {w: partial(ended, f) for w, f in run.items()})
     run, not_offered = ways_of(STATES[WORKERS], args.ways)
     rows = {left: (f"killed trainer: {left} left behind", left) for left in ("processes", "shared memory", "files")}
-    add(rows, {w: partial(trainer_killed, f) for w, f in run.items()}, not_offered, together=False)
+    add(rows, {w: partial(trainer_killed, f) for w, f in run.items()}, not_offered)
     rows = {"killed worker": ("killed worker, until the trainer is told", "ms")}
     add(
         rows,

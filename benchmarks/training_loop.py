@@ -147,6 +147,8 @@ def main() -> None:
         for name, described in tasks(Path(folder)):
             if args.rows and not any(text in name for text in args.rows.split(",")):
                 continue
+            if results.has(name, f"{name}, waiting"):
+                continue
             task = write(described)
             some = [way for way in ways(task) if chosen(args.ways, way.name, REFERENCES)]
             parameters = {"shape": task.shape, "batch": BATCH, "steps": task.steps, "rounds": task.rounds}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -72,6 +73,14 @@ def _signal(member: Member, number: signal.Signals) -> None:
             os.kill(member.pid, number)
         except ProcessLookupError:
             pass
+
+
+def pin(root: int, cores: set[int]) -> None:
+    """Have all threads of them on those cores from now on. They should be stopped."""
+    for pid, _ in tree(root):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for task in (PROC / str(pid) / "task").iterdir():
+                os.sched_setaffinity(int(task.name), cores)
 
 
 def usage(root: int) -> Usage:

@@ -29,6 +29,7 @@ def options(description: str | None, runs: int = 5, seconds: float = 0.5) -> arg
     """The options that every workload has."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="write the figures there")
+    parser.add_argument("--missing", action="store_true", help="keep what the file of --json has of the same command")
     parser.add_argument("--runs", type=int, default=runs)
     parser.add_argument("--seconds", type=float, default=seconds, help="of each way in each run")
     parser.add_argument("--ways", default="references", help="references, all, or names of ways, with commas between")
@@ -113,7 +114,7 @@ def _commit() -> str | None:
 def _without_path(words: list[str]) -> list[str]:
     """The options, but for where the figures go."""
     kept = [word for word, before in zip(words, ["", *words], strict=False) if before != "--json"]
-    return [word for word in kept if not word.startswith("--json")]
+    return [word for word in kept if not word.startswith("--json") and word != "--missing"]
 
 
 class Results:
@@ -136,13 +137,32 @@ class Results:
             "runs": args.runs,
             "rows": [],
         }
+        if args.missing:
+            self._found["rows"] = self._kept()
         signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # or processes that are stopped would stay
         here = dict(self._found["machine"])
         print(", ".join(f"{name} {version}" for name, version in here.pop("packages").items()))
         print(", ".join(f"{name} {value}" for name, value in here.items()), flush=True)
 
+    def _kept(self) -> list[Any]:
+        """The rows that the file has, which must be of the same command, machine and commit."""
+        if self._path is None:
+            raise SystemExit("--missing: expected --json with the file whose rows are kept")
+        if not self._path.exists():
+            return []
+        kept = json.loads(self._path.read_text())
+        for what in ("workload", "command", "runs", "machine"):
+            if kept[what] != self._found[what]:
+                raise SystemExit(f"--missing: {self._path}: expected {what} {self._found[what]}, found {kept[what]}")
+        return list(kept["rows"])
+
+    def has(self, *rows: str) -> bool:
+        """Whether all those rows are there, from the file of --missing."""
+        return {*rows} <= {row["row"] for row in self._found["rows"]}
+
     def add(self, row: dict[str, Any]) -> None:
-        """Keep a row, as `measure` returns it, and show it."""
+        """Keep a row, as `measure` returns it, and show it. One of the same name is replaced."""
+        self._found["rows"] = [kept for kept in self._found["rows"] if kept["row"] != row["row"]]
         self._found["rows"].append(row)
         print(f"\n{row['row']}, {row['unit']}: median (least to most)")
         for way in sorted(row["ways"], key=_order(row)):
@@ -154,7 +174,9 @@ class Results:
                 print(f"  {median:.2f} x {ratios[kind]} ({least:.2f} to {most:.2f})", flush=True)
         if self._path:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._path.write_text(json.dumps(self._found, indent=1) + "\n")
+            unfinished = self._path.with_name(f"{self._path.name}.unfinished")
+            unfinished.write_text(json.dumps(self._found, indent=1) + "\n")
+            unfinished.replace(self._path)  # whole at any time
 
 
 def _order(row: dict[str, Any]) -> Any:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from queue import SimpleQueue
 from typing import Any
 
-from .trainer import Failed, NotOffered, Timed, Trainer
+from .trainer import Failed, NotOffered, Timed, Trainer, start_tracker
 
 OURS, PEER, LIMIT = "ours", "peer", "limit"
 
@@ -59,6 +64,63 @@ class Row:
 
 
 @dataclass
+class _Started:
+    """The processes of a way, one a setting, and why there is none for one of them."""
+
+    trainers: list[tuple[str, Trainer]]
+    failure: Failed | NotOffered | None = None
+
+
+_took: dict[str, float] = {}  # seconds to start a way, the last time: the slowest are begun with
+
+
+def _start(way: Way, row: Row, places: SimpleQueue[int], ended: threading.Event) -> _Started:
+    started = _Started([])
+    began = time.monotonic()
+    for setting, make in way.settings.items():
+        place = places.get()
+        try:
+            if not ended.is_set():
+                started.trainers.append((setting, Trainer(make, row.cores, place)))
+        except (Failed, NotOffered) as error:
+            started.failure = started.failure or error
+        finally:
+            places.put(place)
+    _took[way.name] = time.monotonic() - began
+    return started
+
+
+def _start_all(row: Row) -> list[_Started]:
+    """Start as many ways at a time as there are cores, which is most of what a row takes.
+
+    The settings of a way are started one after another, since they may write the same files.
+    """
+    start_tracker()
+    cores = len(os.sched_getaffinity(0))
+    places: SimpleQueue[int] = SimpleQueue()
+    for place in range(cores):
+        places.put(place)
+    ended = threading.Event()
+    with ThreadPoolExecutor(cores) as pool:
+        slowest = sorted(row.ways, key=lambda way: -_took.get(way.name, 0))
+        starting = {way.name: pool.submit(_start, way, row, places, ended) for way in slowest}
+        try:
+            return [starting[way.name].result() for way in row.ways]
+        except BaseException:
+            ended.set()
+            while wait(starting.values(), 0.05).not_done:
+                for trainer in list(Trainer.running):
+                    trainer.kill()  # whoever waits for it is told
+            raise
+
+
+def _close(trainers: Iterable[Trainer]) -> None:
+    """Close them together: some take a second or more to tidy up."""
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(Trainer.close, trainers))
+
+
+@dataclass
 class _Candidate:
     way: Way
     setting: str
@@ -75,26 +137,19 @@ def _rate(trainer: Trainer, row: Row, seconds: float) -> float:
     return count / took
 
 
-def _fastest(way: Way, row: Row, seconds: float) -> _Candidate:
+def _fastest(way: Way, started: _Started, row: Row, seconds: float) -> _Candidate:
     best: _Candidate | None = None
-    failure: Exception | None = None
-    for setting, make in way.settings.items():
+    failure: Exception | None = started.failure
+    for setting, trainer in started.trainers:
         try:
-            trainer = Trainer(make, row.cores)
-            try:
-                rate = _rate(trainer, row, seconds)
-            except Failed:
-                trainer.close()
-                raise
-        except (Failed, NotOffered) as error:
+            alone = row.whole and len(started.trainers) == 1  # there is nothing to be found out
+            rate = 1.0 if alone else _rate(trainer, row, seconds)
+        except Failed as error:
             failure = failure or error
             continue
         found = _Candidate(way, setting, trainer, 1 if row.whole else max(1, round(rate * seconds)), rate)
-        if best is None:
+        if best is None or rate > best.rate:
             best = found
-        else:
-            best, slower = (found, best) if rate > best.rate else (best, found)
-            slower.trainer.close()
     if best is None:
         assert failure is not None
         raise failure
@@ -104,8 +159,8 @@ def _fastest(way: Way, row: Row, seconds: float) -> _Candidate:
 def measure(row: Row, runs: int, seconds: float) -> dict[str, Any]:
     """The figures of a row, run by run.
 
-    In each run all ways have one turn, while the others are stopped; every other run in the opposite order. A machine
-    that slows down then slows them all.
+    All ways are started first, and their settings tried, one at a time. In each run all ways have one turn, while the
+    others are stopped; every other run in the opposite order. A machine that slows down then slows them all.
 
     Parameters
     ----------
@@ -117,13 +172,14 @@ def measure(row: Row, runs: int, seconds: float) -> dict[str, Any]:
     ways: list[dict[str, Any]] = []
     turns: dict[str, list[Any]] = {}
     try:
-        for way in row.ways:
+        for way, started in zip(row.ways, _start_all(row), strict=True):
             try:
-                candidates.append(_fastest(way, row, seconds))
+                candidates.append(_fastest(way, started, row, seconds))
             except NotOffered as error:
                 ways.append({"way": way.name, "kind": way.kind, "not offered": str(error)})
             except Failed as error:
                 ways.append({"way": way.name, "kind": way.kind, "failed": str(error)})
+        _close(Trainer.running - {found.trainer for found in candidates})
         for run in range(runs):
             for found in candidates if run % 2 == 0 else reversed(candidates):
                 try:
@@ -134,8 +190,7 @@ def measure(row: Row, runs: int, seconds: float) -> dict[str, Any]:
                     found.trainer.close()
             candidates = [found for found in candidates if found.trainer in Trainer.running]
     finally:
-        for trainer in list(Trainer.running):
-            trainer.close()
+        _close(list(Trainer.running))
     for found in candidates:
         mine = turns[found.way.name]
         ways.append(

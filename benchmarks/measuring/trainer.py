@@ -44,14 +44,17 @@ class Turn(NamedTuple):
     waited: float | None = None  # of the seconds, for data, if the way says so
 
 
-def _serve(make: Callable[[], Timed], cores: int, log: str, orders: Connection) -> None:
+def _serve(make: Callable[[], Timed], cores: set[int], log: str, orders: Connection) -> None:
     """What the process does: as many units as it is asked for, as often as it is."""
     os.setsid()  # so that its workers are known if it ends before them
     with open(log, "wb") as out:
         for fd in (1, 2):
             os.dup2(out.fileno(), fd)
     if cores:
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
+        os.sched_setaffinity(0, cores)
+    multiprocessing.set_start_method(
+        None, force=True
+    )  # the platform's own, as in programs, not what this was started by
     # Workers of workers whose parents have ended stay descendants of this process.
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
@@ -77,8 +80,11 @@ def _serve(make: Callable[[], Timed], cores: int, log: str, orders: Connection) 
 
 
 @functools.cache
-def _start_tracker() -> None:
-    """Start multiprocessing's, for all ways, without a voice: it has much to say of those that unlink twice."""
+def start_tracker() -> None:
+    """Start multiprocessing's, for all ways, without a voice: it has much to say of those that unlink twice.
+
+    It is to be called before threads are at work.
+    """
     from multiprocessing import resource_tracker
 
     kept = os.dup(2)
@@ -97,20 +103,24 @@ class Trainer:
     make : callable
         Called in the process; picklable. What it returns is given the number of units of each turn.
     cores : int
-        How many of the machine's cores the process and its workers may use; 0: all.
+        How many of the machine's cores the process and its workers may use; 0: all. Turns are on the first ones.
+    place : int
+        The core, or the first of them, to start on: others may be started at the same time.
     patience : float
         Seconds after which a turn has failed.
     """
 
     running: ClassVar[set[Trainer]] = set()
 
-    def __init__(self, make: Callable[[], Timed], cores: int = 0, patience: float = 120) -> None:
-        _start_tracker()
+    def __init__(self, make: Callable[[], Timed], cores: int = 0, place: int = 0, patience: float = 120) -> None:
+        start_tracker()
         context = multiprocessing.get_context("spawn")
         self._patience = patience
         self._log = tempfile.NamedTemporaryFile(prefix="pyfeed-bench-", suffix=".log")  # noqa: SIM115
         self._orders, there = context.Pipe()
-        self._process = context.Process(target=_serve, args=(make, cores, self._log.name, there))
+        all_cores = sorted(os.sched_getaffinity(0))
+        first = {all_cores[(place + core) % len(all_cores)] for core in range(cores)}
+        self._process = context.Process(target=_serve, args=(make, first, self._log.name, there))
         self.running.add(self)
         self._process.start()
         there.close()
@@ -120,6 +130,8 @@ class Trainer:
             self.close()
             raise
         self._stop()
+        if cores and self._process.pid is not None:
+            processes.pin(self._process.pid, set(all_cores[:cores]))
 
     def _answer(self) -> float | Seconds:
         if not self._orders.poll(self._patience):
@@ -159,6 +171,11 @@ class Trainer:
     def log(self) -> str:
         """What the process has printed."""
         return Path(self._log.name).read_text(errors="replace")
+
+    def kill(self) -> None:
+        """End its processes, from any thread: whoever waits for an answer is told, and is to close it."""
+        if self._process.pid is not None:
+            processes.kill(processes.tree(self._process.pid))
 
     def close(self) -> None:
         self.running.discard(self)

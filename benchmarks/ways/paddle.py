@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -23,8 +22,6 @@ def batches(task: Batches) -> Iterator[Arrays]:
     if not task.processes and task.producers > 1:
         raise NotOffered("DataLoader has one thread, or processes")
     import paddle
-
-    multiprocessing.set_start_method("fork", force=True)  # Linux's own, which this process has lost by being spawned
 
     class Endless(paddle.io.IterableDataset):  # type: ignore[misc]
         def __iter__(self) -> Iterator[Arrays]:

@@ -85,7 +85,7 @@ def cold_start(folder: str, task: Any, shuffle: bool) -> Any:
 
     data = ray.data.read_parquet(f"{folder}/parquet")
     options = {"local_shuffle_buffer_size": task.buffer} if shuffle else {}
-    return data.iter_batches(batch_size=task.batch, **options), lambda batch: batch["x"]
+    return data.iter_batches(batch_size=task.batch, **options), lambda batch: np.stack(batch["x"])  # of rows
 
 
 def interruption_workers(item: Any = slow_item) -> Callable[[], object]:

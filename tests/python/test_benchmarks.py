@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -62,12 +63,40 @@ def wait_for_the_end(folder: Path) -> list[str]:
 
 def test_ways_take_turns_while_all_others_are_stopped(tmp_path: Path) -> None:
     ways = measured({name: partial(toys.watches, tmp_path, name) for name in "abc"}, runs=4)
-    # Every way has done one unit when it is made, and one to find out how fast it is.
+    # Every way has done one unit when it is made; with one setting, and whole passes, there is nothing to be tried.
     turns = [line.split() for line in (tmp_path / "turns").read_text().splitlines()]
-    assert "".join(name for name, _, _ in turns) == "aabbcc" + "abc" + "cba" + "abc" + "cba"
-    assert {state for _, _, state in turns} <= {"R", "S"}  # its own worker goes on
+    assert sorted(name for name, _, _ in turns[:3]) == ["a", "b", "c"]
+    assert "".join(name for name, _, _ in turns[3:]) == "abc" + "cba" + "abc" + "cba"
+    assert {state for _, _, state in turns[:3]} == {"start"}
+    assert {state for _, _, state in turns[3:]} <= {"R", "S"}  # its own worker goes on
     assert [way["values"] for way in ways.values()] == [[10.0] * 4] * 3
     assert wait_for_the_end(tmp_path) == ["a", "a-worker", "b", "b-worker", "c", "c-worker"]
+
+
+@pytest.fixture
+def two_cores(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """Those of this process, of which there seem to be two: twice the same if there is but one."""
+    cores = sorted(os.sched_getaffinity(0))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: [cores[0], cores[-1]])
+    return {cores[0]}
+
+
+def test_as_many_ways_are_started_at_a_time_as_there_are_cores(tmp_path: Path, two_cores: set[int]) -> None:
+    ways = measured({"a": partial(toys.meets, tmp_path, "a", "b"), "b": partial(toys.meets, tmp_path, "b", "a")})
+    assert [way["values"] for way in ways.values()] == [[10.0] * 3] * 2
+
+
+def test_turns_on_one_core_are_all_on_the_first(tmp_path: Path, two_cores: set[int]) -> None:
+    measured({name: partial(toys.on_cores, tmp_path, name) for name in "abcd"}, runs=2, cores=1)
+    turns = [line.split(maxsplit=1) for line in (tmp_path / "turns").read_text().splitlines()]
+    found = [json.loads(cores) for _, cores in turns]
+    assert all(cores == [[*two_cores]] * 2 for cores in found[4:])
+    assert len(found) == 12
+    assert all(len(cores) == 1 for threads in found for cores in threads)  # they are told of one, wherever they start
+
+
+def test_processes_of_ways_are_started_as_in_any_program() -> None:
+    assert measured({"way": toys.start_method})["way"]["values"] == [1.0] * 3
 
 
 def test_turns_have_as_many_units_as_fill_the_time(tmp_path: Path) -> None:
@@ -95,7 +124,7 @@ def test_processor_time_of_workers_counts(tmp_path: Path, stays: bool) -> None:
     assert len(way["cpu seconds a unit"]) == 2
     assert min(way["cpu seconds a unit"]) > toys.BURNT - 0.05  # the system counts in hundredths
     if stays:  # from the unit that it is made with on, each has left one
-        assert way["peak bytes"] > 4 * (64 << 20)
+        assert way["peak bytes"] > 3 * (64 << 20)
 
 
 def test_ways_without_figures_say_why_and_leave_nothing(tmp_path: Path) -> None:
@@ -122,6 +151,55 @@ def test_ctrl_c_ends_it_and_all_processes(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         measured(ways)
     assert wait_for_the_end(tmp_path) == ["interrupts", "waits", "waits-worker"]
+
+
+def test_ctrl_c_ends_ways_that_are_being_started(tmp_path: Path, two_cores: set[int]) -> None:
+    ways = {name: partial(toys.hangs, tmp_path, name) for name in ("hangs", "is not reached")}
+    with pytest.raises(KeyboardInterrupt):
+        measured({"strikes": partial(toys.strikes, tmp_path, "hangs"), **ways})
+    assert set(wait_for_the_end(tmp_path)) >= {"hangs"}
+
+
+# ---- Results ----------------------------------------------------------------------------------------
+
+
+def results(path: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> Any:
+    from measuring import Results
+    from measuring import options as parser
+
+    monkeypatch.setattr(sys, "argv", ["zoo.py", "--json", str(path), *options])
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    return Results("zoo", parser("").parse_args())
+
+
+def test_missing_keeps_the_rows_of_the_same_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "build" / "zoo.json"
+    first = results(path, monkeypatch, "--runs", "2")
+    first.add(row(way("ours", [1, 2]), name="lions"))
+    second = results(path, monkeypatch, "--missing", "--runs", "2")
+    assert second.has("lions")
+    assert not second.has("lions", "tigers")
+    second.add(row(way("ours", [3, 4]), name="tigers"))
+    found = json.loads(path.read_text())
+    assert [kept["row"] for kept in found["rows"]] == ["lions", "tigers"]
+    assert found["command"] == "python benchmarks/zoo.py --runs 2"
+    assert [file.name for file in path.parent.iterdir()] == ["zoo.json"]
+    # Without --missing, all is measured again.
+    again = results(path, monkeypatch, "--runs", "2")
+    assert not again.has("lions")
+
+
+def test_missing_keeps_nothing_of_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "zoo.json"
+    assert not results(path, monkeypatch, "--missing").has("lions")
+    results(path, monkeypatch).add(row(way("ours", [1, 2]), name="lions"))
+    with pytest.raises(SystemExit, match=r"zoo.json: expected command python .* --runs 2, found python .*zoo.py$"):
+        results(path, monkeypatch, "--missing", "--runs", "2")
+    kept = json.loads(path.read_text())
+    kept["machine"]["commit"] = "another"
+    path.write_text(json.dumps(kept))
+    with pytest.raises(SystemExit, match="expected machine"):
+        results(path, monkeypatch, "--missing")
 
 
 # ---- The report -------------------------------------------------------------------------------------

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -38,11 +40,16 @@ def writes(folder: Path, name: str, line: str) -> None:
 
 
 def watches(folder: Path, name: str) -> Timed:
-    """It has a worker that is always busy, and waits in each turn until all others are stopped."""
+    """It has a worker that is always busy, and waits in each turn but the first until all others are stopped."""
     worker = child(folder, f"{name}-worker", "import os; way = os.getppid()\nwhile os.getppid() == way: pass")
     (folder / f"{name}.pid").write_text(str(os.getpid()))
 
+    begun = iter(["start"])  # others may be started meanwhile
+
     def timed(count: int) -> float:
+        if next(begun, None):
+            writes(folder, name, f"{count} start")
+            return 0.1 * count
         mine = {os.getpid(), worker.pid}
         others = {int(file.read_text()) for file in folder.glob("*.pid")} - mine
         end = time.monotonic() + STUCK
@@ -83,6 +90,61 @@ def takes(seconds: float, waited: float | None = None) -> Callable[[int], Any]:
     return lambda count: seconds * count if waited is None else Seconds(seconds * count, waited * count)
 
 
+def on_cores(folder: Path, name: str) -> Timed:
+    """Writes down which cores each of its threads may use; the other thread is there from the start."""
+    ended = threading.Event()
+    other = threading.Thread(target=ended.wait, daemon=True)
+    other.start()
+
+    def timed(count: int) -> float:
+        cores = [sorted(os.sched_getaffinity(thread)) for thread in (0, other.native_id or 0)]
+        writes(folder, name, json.dumps(cores))
+        return 0.1 * count
+
+    return timed
+
+
+def meets(folder: Path, name: str, other: str) -> Timed:
+    """It is made only while another is being made."""
+    (folder / f"{name}.here").touch()
+    end = time.monotonic() + STUCK
+    while not (folder / f"{other}.here").exists():
+        if time.monotonic() > end:
+            raise TimeoutError(f"expected that {other} is started at the same time")
+        time.sleep(0.01)
+    return lambda count: 0.1 * count
+
+
+def hangs(folder: Path, name: str) -> Timed:
+    """It is never made."""
+    child(folder, f"{name}-worker", "import time; time.sleep(1000)")
+    (folder / f"{name}.pid").write_text(str(os.getpid()))
+    time.sleep(1000)
+    raise AssertionError
+
+
+def strikes(folder: Path, other: str) -> Timed:
+    """Ctrl-C for whoever measures, while another is being made."""
+    end = time.monotonic() + STUCK
+    while not (folder / f"{other}.pid").exists():
+        if time.monotonic() > end:
+            raise TimeoutError(f"expected that {other} is started at the same time")
+        time.sleep(0.01)
+    os.kill(os.getppid(), signal.SIGINT)
+    return lambda count: 1.0
+
+
+def start_method() -> Timed:
+    """Fails unless processes are started as in any program."""
+    import multiprocessing
+
+    method = multiprocessing.get_start_method()
+    expected = multiprocessing.get_all_start_methods()[0]  # the platform's own is the first
+    if method != expected:
+        raise ValueError(f"expected {expected}, found {method}")
+    return lambda count: 1.0
+
+
 def counts(folder: Path, name: str) -> Timed:
     """A unit takes a millisecond, it says."""
 
@@ -96,10 +158,10 @@ def counts(folder: Path, name: str) -> Timed:
 def interrupts(folder: Path) -> Timed:
     """Ctrl-C for whoever measures, in the second turn."""
     child(folder, "interrupts", "import time; time.sleep(1000)")
-    turns = iter(range(4))  # two are not measured
+    turns = iter(range(3))  # one is not measured
 
     def timed(count: int) -> float:
-        if next(turns) == 3:
+        if next(turns) == 2:
             os.kill(os.getppid(), signal.SIGINT)
         return 1.0
 
