@@ -78,7 +78,7 @@ WORKERS = (1, 2)
 
 def tasks(folder: Path) -> Iterator[tuple[str, Training]]:
     yield "light", Training(folder / "light", side=64, rounds=2, steps=64)
-    yield "heavy", Training(folder / "heavy", side=64, rounds=13, steps=64)
+    yield "heavy", Training(folder / "heavy", side=64, rounds=13, steps=32)
     yield "large", Training(folder / "large", side=224, rounds=0, steps=48)
 
 
