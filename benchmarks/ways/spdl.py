@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import multiprocessing
 import random
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -54,8 +55,16 @@ class _Refilled:
         return self._produce()
 
 
+def _segments(size: int, count: int, **options: Any) -> Any:
+    """A pool for processes that are spawned: it makes its lock by the default start method, which must be theirs."""
+    from spdl.pipeline import SharedMemorySegmentPool
+
+    multiprocessing.set_start_method("spawn", force=True)
+    return SharedMemorySegmentPool(size, count, **options)
+
+
 def _from_processes(task: Batches, waiting: int) -> Iterator[Arrays]:
-    from spdl.pipeline import SharedMemorySegmentPool, iterate_in_subprocess
+    from spdl.pipeline import iterate_in_subprocess
 
     iterators = [
         iter(
@@ -63,7 +72,7 @@ def _from_processes(task: Batches, waiting: int) -> Iterator[Arrays]:
                 partial(_Refilled, task, producer),
                 buffer_size=waiting,
                 mp_context="spawn",
-                arena=SharedMemorySegmentPool(task.size + 8 * NUMBERS + 64, waiting, acquire_timeout=3600),
+                arena=_segments(task.size + 8 * NUMBERS + 64, waiting, acquire_timeout=3600),
             )
         )
         for producer in range(task.producers)
@@ -134,7 +143,7 @@ class _Part:
 
 def training_processes(task: Training, workers: int) -> Passes:
     """A subprocess a worker, which stays, with a pool of segments: ``spdl.pipeline.iterate_in_subprocess``."""
-    from spdl.pipeline import SharedMemorySegmentPool, iterate_in_subprocess
+    from spdl.pipeline import iterate_in_subprocess
 
     ahead = AHEAD // workers
     parts = [
@@ -142,7 +151,7 @@ def training_processes(task: Training, workers: int) -> Passes:
             partial(_Part, task, worker, workers),
             buffer_size=ahead,
             mp_context="spawn",
-            arena=SharedMemorySegmentPool(BATCH * (4 * math.prod(task.shape) + 8) + 256, ahead, acquire_timeout=3600),
+            arena=_segments(BATCH * (4 * math.prod(task.shape) + 8) + 256, ahead, acquire_timeout=3600),
         )
         for worker in range(workers)
     ]
@@ -162,7 +171,7 @@ def training_continuous(task: Training, workers: int) -> Passes:
 
     ``spdl.pipeline.run_pipeline_in_subprocess`` and ``PipelineBuilder.add_source(continuous=True)``.
     """
-    from spdl.pipeline import PipelineBuilder, SharedMemorySegmentPool, run_pipeline_in_subprocess
+    from spdl.pipeline import PipelineBuilder, run_pipeline_in_subprocess
 
     config = (
         PipelineBuilder()
@@ -177,7 +186,7 @@ def training_continuous(task: Training, workers: int) -> Passes:
         num_threads=workers,
         buffer_size=AHEAD,
         mp_context="spawn",
-        arena=SharedMemorySegmentPool(size, AHEAD, acquire_timeout=3600),
+        arena=_segments(size, AHEAD, acquire_timeout=3600),
     )
     return lambda: iter(batches)
 
