@@ -8,8 +8,8 @@ run in the opposite order. NumPy is imported before anything is measured, and ev
     import                    the time of the import statement, over NumPy's
     import, memory            by how much the resident set has grown half a second after it
     first batch               from the start of iteration to the first batch of 32, looked at as a NumPy array
-    and its reader            the same from the end of the imports on: what some do when a reader, or a data set, is made,
-                              others do when it is iterated over
+    and its reader            the same from the end of the imports on: what some do when a reader is made, others do
+                              when it is iterated over
     whole program             from the start of the process to there; the limit is an interpreter that imports NumPy
 
 The files are a thousand of `--records` records each, 109 bytes a record: TFRecord with a message Example of 20 numbers,
@@ -122,8 +122,9 @@ def started(package: str, module: str, folder: str, task: Records, order: str, h
         except Failed as error:
             hopeless[package] = error
             return found | dict.fromkeys(("first", "both", "whole"), error)
-        first, both = int(first) / 1e6, (int(made) + int(first)) / 1e6
-        return found | {"first": first, "both": both, "whole": (at - running.began) / 1e6}
+        found["first"], found["both"] = int(first) / 1e6, (int(made) + int(first)) / 1e6
+        found["whole"] = (at - running.began) / 1e6
+        return found
 
 
 def settled(package: str) -> Running:

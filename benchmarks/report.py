@@ -217,6 +217,8 @@ def absent(found: Found) -> str:
             for way in row["ways"]:
                 if kind in way:
                     reasons.setdefault((way["way"], way[kind]), []).append(row["row"])
+                for setting, reason in way.get("failed settings", {}).items() if kind == "failed" else ():
+                    reasons.setdefault((f"{way['way']} with {setting}", reason), []).append(row["row"])
         if not reasons:
             continue
         lines = []

@@ -196,4 +196,5 @@ def _said(way: dict[str, Any]) -> str:
     text = f"{statistics.median(values):9.4g} ({min(values):.4g} to {max(values):.4g})"
     if "peak bytes" in way:
         text += f"  {way['peak bytes'] >> 20:5} MiB"
-    return f"{text}  {way.get('setting', '')}".rstrip()
+    failures = [f"\n    {setting} failed: {reason}" for setting, reason in way.get("failed settings", {}).items()]
+    return f"{text}  {way.get('setting', '')}".rstrip() + "".join(failures)

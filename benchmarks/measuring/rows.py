@@ -65,10 +65,10 @@ class Row:
 
 @dataclass
 class _Started:
-    """The processes of a way, one a setting, and why there is none for one of them."""
+    """The processes of a way, one a setting, and why there is none for some of them."""
 
     trainers: list[tuple[str, Trainer]]
-    failure: Failed | NotOffered | None = None
+    failures: dict[str, Failed | NotOffered] = field(default_factory=dict)
 
 
 _took: dict[str, float] = {}  # seconds to start a way, the last time: the slowest are begun with
@@ -83,7 +83,7 @@ def _start(way: Way, row: Row, places: SimpleQueue[int], ended: threading.Event)
             if not ended.is_set():
                 started.trainers.append((setting, Trainer(make, row.cores, place)))
         except (Failed, NotOffered) as error:
-            started.failure = started.failure or error
+            started.failures[setting] = error
         finally:
             places.put(place)
     _took[way.name] = time.monotonic() - began
@@ -127,6 +127,7 @@ class _Candidate:
     trainer: Trainer
     units: int
     rate: float
+    failures: Mapping[str, str] = field(default_factory=dict)  # of other settings
 
 
 def _rate(trainer: Trainer, row: Row, seconds: float) -> float:
@@ -139,20 +140,19 @@ def _rate(trainer: Trainer, row: Row, seconds: float) -> float:
 
 def _fastest(way: Way, started: _Started, row: Row, seconds: float) -> _Candidate:
     best: _Candidate | None = None
-    failure: Exception | None = started.failure
     for setting, trainer in started.trainers:
         try:
             alone = row.whole and len(started.trainers) == 1  # there is nothing to be found out
             rate = 1.0 if alone else _rate(trainer, row, seconds)
         except Failed as error:
-            failure = failure or error
+            started.failures[setting] = error
             continue
         found = _Candidate(way, setting, trainer, 1 if row.whole else max(1, round(rate * seconds)), rate)
         if best is None or rate > best.rate:
             best = found
     if best is None:
-        assert failure is not None
-        raise failure
+        raise next(iter(started.failures.values()))
+    best.failures = {setting: str(error) for setting, error in started.failures.items() if isinstance(error, Failed)}
     return best
 
 
@@ -203,6 +203,8 @@ def measure(row: Row, runs: int, seconds: float) -> dict[str, Any]:
                 "peak bytes": max(turn.peak_bytes for turn in mine),
             }
         )
+        if found.failures:
+            ways[-1]["failed settings"] = found.failures
         if all(turn.waited is not None for turn in mine):
             ways[-1]["waited"] = [turn.waited / turn.seconds for turn in mine]
     return {

@@ -112,6 +112,24 @@ def test_the_fastest_setting_is_measured() -> None:
     assert (way["setting"], way["values"]) == ("10 ms", pytest.approx([100.0] * 3))
 
 
+def test_settings_that_fail_are_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from measuring import results
+
+    settings: dict[str, Callable[[], Any]] = {
+        "none": toys.not_offered,
+        "not made": partial(toys.not_made, tmp_path),
+        "raises": partial(toys.raises, tmp_path, 0),
+        "works": partial(toys.takes, 0.5),
+    }
+    way = measured({"way": settings})["way"]
+    assert (way["setting"], way["values"]) == ("works", [2.0] * 3)
+    expected = {"not made": "KeyError: 'no such thing\\nand a second line'", "raises": "ValueError: no more"}
+    assert way["failed settings"] == expected
+    said = results._said(way).splitlines()
+    assert said[0].endswith("  works")
+    assert said[1:] == [f"    {setting} failed: {reason}" for setting, reason in expected.items()]
+
+
 def test_what_a_way_says_of_waiting_is_kept() -> None:
     ways = measured({"says": partial(toys.takes, 0.5, 0.125), "does not": partial(toys.takes, 0.5)})
     assert ways["says"]["waited"] == [0.25] * 3
@@ -280,9 +298,10 @@ def test_the_tables_have_every_way_and_why_others_have_no_figures() -> None:
     found = workload(
         row(
             way("slow", [1, 2, 1])
-            | {"cpu seconds a unit": [0.5, 0.25, 1], "peak bytes": 3 << 20, "setting": "2 workers"},
+            | {"cpu seconds a unit": [0.5, 0.25, 1], "peak bytes": 3 << 20, "setting": "2 workers"}
+            | {"failed settings": {"4 workers": "KeyError: 'x'"}},
             way("none") | {"not offered": "has | no queue"},
-            way("fails", failed="ValueError: no more"),
+            way("fails", failed="ValueError: no more") | {"failed settings": {}},
             way("ours", [4, 4, 8], "ours", waited=[0.5, 0.25, 0.5]),
             way("copy", [8, 8, 8], "limit"),
             name="small",
@@ -301,7 +320,7 @@ def test_the_tables_have_every_way_and_why_others_have_no_figures() -> None:
     ]
     assert report.absent(found).splitlines() == [
         *("Not offered:", "", "- none (small): has | no queue", ""),
-        *("Failed:", "", "- fails (small): ValueError: no more"),
+        *("Failed:", "", "- fails (small): ValueError: no more", "- slow with 4 workers (small): KeyError: 'x'"),
     ]
     assert report.summary([found]).splitlines() == [
         "First by more than the spread in 1 of 2 rows that a peer has figures in.",
