@@ -241,9 +241,7 @@ func (m *MultipleReader) readUnlocked(l *lane, chunk []*pyfeed.Tuple, t trace.Tr
 	defer m.mu.Lock()
 	n, err = l.file.read(chunk, t)
 	for _, t := range chunk[:n] {
-		for i := range t.Slots {
-			bytes += len(t.Slots[i].Data)
-		}
+		bytes += t.Size()
 	}
 	if n > 0 && l.file.ended() {
 		err = io.EOF
