@@ -66,6 +66,7 @@ var allowedInTests = map[string][]string{
 	"cuda/driver":    {"tests/fakecuda"},
 	"pyfeed/program": {"cuda", "readers/npy", "tests/fakecuda"},
 	"readers":        {"cuda", "tests/fakecuda"},
+	"readers/all":    {"pyfeed", "pyfeed/memory", "readers"},
 }
 
 // What the tests of file formats have in common. Nothing else may import it.

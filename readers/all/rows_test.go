@@ -1,4 +1,4 @@
-package readers_test
+package all_test
 
 import (
 	"bytes"
@@ -15,8 +15,7 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
 	"github.com/pyfeed/pyfeed/readers"
-	_ "github.com/pyfeed/pyfeed/readers/npy"
-	_ "github.com/pyfeed/pyfeed/readers/raw"
+	_ "github.com/pyfeed/pyfeed/readers/all"
 )
 
 // Records of one size go through shuffle to a batch by their numbers if they lie in the machine's byte order, and as
