@@ -620,7 +620,12 @@ func TestNamesThatLeadNowhere(t *testing.T) {
 	if found, err := expand(filepath.Join(real, "[ab]*")); err != nil || len(found) != 1 {
 		t.Errorf("expected links that do not match to be left alone, found %v, %v", found, err)
 	}
-	_, err := expand(filepath.Join(dir, "[", "x*"))
+	if err := os.Symlink("nowhere", filepath.Join(dir, "gone")); err != nil {
+		t.Fatal(err)
+	}
+	_, err := expand(filepath.Join(dir, "g*", "x*"))
+	expect(t, err, pyfeed.IO, "no such file or directory, among what "+filepath.Join(dir, "g*", "x*"))
+	_, err = expand(filepath.Join(dir, "[", "x*"))
 	expect(t, err, pyfeed.Invalid, "not a glob")
 }
 

@@ -320,6 +320,9 @@ func matches(path string) ([]string, error) {
 			return fits && (name[0] != '.' || pattern[0] == '.') && !kind.IsDir()
 		})
 		if err != nil {
+			if e := (*pyfeed.Error)(nil); errors.As(err, &e) {
+				e.Text += ", among what " + path + " stands for"
+			}
 			return nil, err
 		}
 		found = append(found, files...)

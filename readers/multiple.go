@@ -182,7 +182,7 @@ func (m *MultipleReader) learn(l *lane, bytes int) {
 		if l.begun = true; l.end == nil {
 			m.depth = 1
 		} else if l.end == io.EOF {
-			m.depth = min(2*m.depth, mostAhead)
+			m.depth = max(min(2*m.depth, mostAhead, heldAhead/max(bytes, 1)), 1) // as if all were of that size
 		}
 	}
 	if l.ahead {

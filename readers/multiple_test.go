@@ -212,6 +212,25 @@ func TestLongFilesDoNotStandBy(t *testing.T) {
 }
 
 // The error of a file that stands by comes where the file is in the list.
+// Files of one instance each may be large: as many stand by as are not too much together.
+func TestLargeFilesDoNotStandBy(t *testing.T) {
+	for _, c := range []struct{ bytes, files, depth int }{
+		{0, 20, mostAhead},
+		{heldAhead / mostAhead, 20, mostAhead},
+		{heldAhead / 5, 20, 5},
+		{heldAhead/2 + 1, 20, 1},
+		{100 * heldAhead, 20, 1},
+	} {
+		m := &MultipleReader{depth: 1}
+		for range c.files {
+			m.learn(&lane{end: io.EOF}, c.bytes)
+		}
+		if m.depth != c.depth {
+			t.Errorf("files of %d bytes: expected that %d stand by, found %d", c.bytes, c.depth, m.depth)
+		}
+	}
+}
+
 func TestAnErrorOfAFileThatStandsBy(t *testing.T) {
 	h, m := shortFiles(t, func(*MultipleReader, int) {}, 2, 2, ones(200)...)
 	bad := m.sources[100].path

@@ -47,8 +47,11 @@ def _with_floats(value: Any) -> Any:
 
 def encode(attributes: Mapping[str, Any]) -> str:
     """A JSON object; NumPy's numbers and dtypes, and paths, are said as JSON can say them."""
-    if (text := _simple(attributes)) is not None:
-        return text
+    try:
+        if (text := _simple(attributes)) is not None:
+            return text
+    except RecursionError:
+        pass  # of which json says why
     import json
 
     try:

@@ -161,6 +161,13 @@ def test_attributes_are_json(value: dict[Any, Any]) -> None:
     assert text == json.dumps(value, default=_attributes._plain)
 
 
+def test_attributes_within_themselves(tmp_path: Path) -> None:
+    circle: list[Any] = []
+    circle.append(circle)
+    with pytest.raises(pyfeed.InvalidArgument, match="options: Circular reference detected"):
+        open_writer(tmp_path / "a.csv", columns=circle)
+
+
 def test_unordered_files_come_whole(tmp_path: Path) -> None:
     reader = open_files(save(tmp_path, 90, 300, 1), thread_num=3, ordered=False)
     found = firsts(reader)
