@@ -85,7 +85,11 @@ def ways(files: Files) -> Iterator[Way]:
         return Way(name, made, kind)
 
     cores = files.cores
-    yield way("ours", ours.files, [{"double_buffer": False}, {"double_buffer": True}], OURS)
+    mine: list[dict[str, Any]] = [{"double_buffer": False}, {"double_buffer": True}]
+    if files.format == "npy":
+        unordered = {"double_buffer": False, "ordered": False}
+        mine += [unordered, unordered | {"more_threads": 1}]
+    yield way("ours", ours.files, mine, OURS)
     yield way("tf.data", tensorflow.files, [{}])
     yield way("torch DataLoader", pytorch.files, [{"workers": 0}, {"workers": cores}])
     yield way("torchdata nodes", pytorch.files_nodes, [{"workers": cores}])

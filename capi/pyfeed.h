@@ -493,11 +493,12 @@ PF_API pf_status pf_queue_slot(pf_handle queue, uint32_t slot, pf_slot_spec *out
  * open_files                   filenames: paths, globs or directories, each with a format's tag and a colon before
  *                              it where its suffix does not tell; format: a tag for all (""); slots: see below
  *                              (what the files say); thread_num (2); ordered (true): one order whatever
- *                              thread_num; interleave (8): files read in turn when ordered; on_corrupt: "raise"
- *                              ("raise") or "skip"; storage: {"compression": "auto", "io": "auto"}; options: the
+ *                              thread_num; interleave (8): files read in turn when ordered; shuffle_files
+ *                              (null): a seed, by which the files come in another order in each pass; on_corrupt:
+ *                              "raise" ("raise") or "skip"; storage: {"compression": "auto", "io": "auto"}; options: the
  *                              format's, see docs/formats.md
  * create_file_reader           as open_files, of one file, read in the calling thread; no thread_num, ordered,
- *                              interleave
+ *                              interleave, shuffle_files
  * create_batch_reader          batch_size; drop_last (false). Joins that many tuples to one: slots whose first
  *                              dimension is -1 are concatenated along it and their LoD merged; others are
  *                              stacked under a new first dimension. The last batch of a pass may be smaller,

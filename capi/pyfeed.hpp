@@ -1719,6 +1719,8 @@ public:
     OpenFiles &ordered(bool ordered) { return set("ordered", ordered); }
     // Files that are read in turn when ordered.
     OpenFiles &interleave(int files) { return set("interleave", files); }
+    // A seed, from 0: the files come in another order in each pass, which depends on that and the pass alone.
+    OpenFiles &shuffle_files(int64_t seed) { return set("shuffle_files", seed); }
     // What damage is: "raise", a CorruptRecord; "skip", a line in Reader::stats.
     OpenFiles &on_corrupt(const std::string &what) { return set("on_corrupt", what); }
     // "auto", "none", "gzip", "zlib", "zstd" or "snappy".
@@ -1910,7 +1912,8 @@ inline Reader open_files(const Scope &scope, const std::string &out,
     return create_reader(scope, "open_files", out, {}, attributes.set("filenames", filenames).json());
 }
 
-// The same of one file, which the calling threads read. thread_num, ordered and interleave mean nothing here.
+// The same of one file, which the calling threads read. thread_num, ordered, interleave and
+// shuffle_files mean nothing here.
 inline Reader create_file_reader(const Scope &scope, const std::string &out, const std::string &filename,
                                  const OpenFiles &options = {}) {
     detail::Attributes attributes = options.attributes();

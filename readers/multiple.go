@@ -24,7 +24,9 @@ import (
 type MultipleReader struct {
 	ahead
 	*files
-	sources []source
+	listed  []source
+	seed    *uint64  // of the order of files; nil: as they are listed
+	sources []source // in the order of this pass
 	threads int
 	ordered bool
 	width   int // lanes, at most
@@ -76,17 +78,33 @@ const (
 	mostLate    = 500 * time.Microsecond // an instance waits at most so long for others
 )
 
-func newMultipleReader(sources []source, all *files, threads int, ordered bool, width int) *MultipleReader {
-	m := &MultipleReader{files: all, sources: sources, threads: threads, ordered: ordered, width: min(width, len(sources))}
-	if !ordered {
-		m.width = min(threads, len(sources))
+func newMultipleReader(sources []source, all *files, a *filesAttributes) *MultipleReader {
+	m := &MultipleReader{files: all, listed: sources, seed: a.ShuffleFiles, threads: a.ThreadNum, ordered: a.Ordered}
+	m.width = min(a.Interleave, len(sources))
+	if !m.ordered {
+		m.width = min(m.threads, len(sources))
 	}
+	m.order(0)
 	m.depth = 1
 	m.consumers.Init(&m.mu)
 	m.consumers.Named("waits for files", trace.Wait)
 	m.work = sync.NewCond(&m.mu)
 	m.read = m.take
 	return m
+}
+
+// blockOfFiles is what a shuffle of files has in place of a block's number, which no shuffle of tuples comes to.
+const blockOfFiles = 1 << 63
+
+// order puts the files into the order of a pass.
+func (m *MultipleReader) order(pass uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sources = m.listed
+	if m.seed != nil {
+		m.sources = slices.Clone(m.listed)
+		permute(m.sources, *m.seed, pass, blockOfFiles)
+	}
 }
 
 // open puts the next file into a lane.
@@ -473,9 +491,10 @@ func isFault(err error) bool {
 }
 
 // ReInit goes back to the first file.
-func (m *MultipleReader) ReInit(uint64) error {
+func (m *MultipleReader) ReInit(pass uint64) error {
 	m.drop()
 	m.stop()
+	m.order(pass)
 	return nil
 }
 

@@ -212,6 +212,48 @@ func TestLongFilesDoNotStandBy(t *testing.T) {
 }
 
 // The error of a file that stands by comes where the file is in the list.
+// The order of files depends on the seed and the pass, not on threads, on what was read before, or on how often.
+func TestFilesAreShuffled(t *testing.T) {
+	names, ids := writeIDs(t, ones(50)...)
+	listed := slices.Concat(ids...)
+	read := func(threads int, attributes string, passes ...uint64) (all [][]int64) {
+		h := create(t, counted(t), "open_files", "files", nil,
+			openIDs(names, fmt.Sprintf(`, "thread_num": %d, "interleave": 3%s`, threads, attributes)))
+		for _, pass := range passes {
+			if err := h.Begin(pass); err != nil {
+				t.Fatal(err)
+			}
+			if len(passes) == 2 { // which is cut short
+				_, _ = firstIDs(t, h, 7)
+				continue
+			}
+			all = append(all, drained(t, h))
+		}
+		return all
+	}
+	three := read(1, `, "shuffle_files": 7`, 0, 1, 2)
+	for pass, ids := range three {
+		if sorted := slices.Sorted(slices.Values(ids)); !slices.Equal(sorted, listed) || slices.Equal(ids, listed) {
+			t.Errorf("pass %d: expected all in another order, found %v", pass, ids)
+		}
+	}
+	if slices.Equal(three[0], three[1]) || slices.Equal(three[1], three[2]) {
+		t.Errorf("expected another order in each pass, found %v", three)
+	}
+	if again := read(4, `, "shuffle_files": 7`, 2, 0, 1); !slices.Equal(again[0], three[2]) || !slices.Equal(again[1], three[0]) || !slices.Equal(again[2], three[1]) {
+		t.Errorf("expected the same orders, found %v", again)
+	}
+	if other := read(1, `, "shuffle_files": 8`, 0); slices.Equal(other[0], three[0]) {
+		t.Errorf("expected another order for another seed, found %v", other[0])
+	}
+	if plain := read(1, `, "shuffle_files": null`, 0, 1, 1); !slices.Equal(plain[0], listed) || !slices.Equal(plain[2], listed) {
+		t.Errorf("expected the order of the list, found %v", plain)
+	}
+	if zero := read(2, `, "shuffle_files": 0`, 0); slices.Equal(zero[0], listed) {
+		t.Errorf("expected that 0 is a seed, found %v", zero[0])
+	}
+}
+
 // Files of one instance each may be large: as many stand by as are not too much together.
 func TestLargeFilesDoNotStandBy(t *testing.T) {
 	for _, c := range []struct{ bytes, files, depth int }{

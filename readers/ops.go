@@ -153,10 +153,12 @@ type (
 		ThreadNum int              `json:"thread_num"`
 		Ordered   bool             `json:"ordered"`
 		// Interleave is how many files are read in turn when ordered.
-		Interleave int             `json:"interleave"`
-		OnCorrupt  string          `json:"on_corrupt"`
-		Storage    storage.Options `json:"storage"`
-		Options    json.RawMessage `json:"options"`
+		Interleave int `json:"interleave"`
+		// ShuffleFiles is the seed of the order in which the files come; nil: as they are listed.
+		ShuffleFiles *uint64         `json:"shuffle_files"`
+		OnCorrupt    string          `json:"on_corrupt"`
+		Storage      storage.Options `json:"storage"`
+		Options      json.RawMessage `json:"options"`
 	}
 )
 
@@ -566,7 +568,7 @@ func createFileReader(ctx context.Context, a *filesAttributes) (Reader, error) {
 		return nil, pyfeed.Errorf(pyfeed.Invalid, "create_file_reader: expected 1 file, found %d: open_files reads many", len(sources))
 	}
 	if sources[0].format.Waits || storage.IsPipe(sources[0].path) {
-		return newMultipleReader(sources, f, 1, true, 1), nil
+		return newMultipleReader(sources, f, &filesAttributes{ThreadNum: 1, Ordered: true, Interleave: 1}), nil
 	}
 	return newFileReader(sources[0], f), nil
 }
@@ -576,7 +578,7 @@ func openFiles(ctx context.Context, a *filesAttributes) (Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newMultipleReader(sources, f, a.ThreadNum, a.Ordered, a.Interleave), nil
+	return newMultipleReader(sources, f, a), nil
 }
 
 // CreateWriter begins a file. The name says its format as for open_files, unless format does. compression,

@@ -59,14 +59,14 @@ func (r *ShuffleReader) fill(ctx context.Context, room []*pyfeed.Tuple) ([]*pyfe
 
 // permute is Fisher and Yates's shuffle, driven by PCG-DXSM, which Go specifies to the bit, and by Lemire's
 // bounded numbers ("Fast Random Integer Generation in an Interval", 2019), so that no release of Go changes it.
-func permute(tuples []*pyfeed.Tuple, seed, pass, block uint64) {
+func permute[T any](all []T, seed, pass, block uint64) {
 	random := rand.NewPCG(seed, mix(pass)+block)
-	for i := uint64(len(tuples)); i > 1; i-- {
+	for i := uint64(len(all)); i > 1; i-- {
 		high, low := bits.Mul64(random.Uint64(), i)
 		for least := -i % i; low < least; {
 			high, low = bits.Mul64(random.Uint64(), i)
 		}
-		tuples[i-1], tuples[high] = tuples[high], tuples[i-1]
+		all[i-1], all[high] = all[high], all[i-1]
 	}
 }
 

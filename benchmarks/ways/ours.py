@@ -212,8 +212,13 @@ def _pushing_worker(producer: Any, worker: int) -> None:
     tells_of_interruption(lambda: producer.push((array(),)))
 
 
-def files(task: Files, double_buffer: bool, ordered: bool = True) -> Callable[[], Iterator[Batch]]:
-    """`open_files`, `Reader.shuffle`, `Reader.batch`, and `Reader.double_buffer`, which reads ahead."""
+def files(
+    task: Files, double_buffer: bool, ordered: bool = True, more_threads: int = 0
+) -> Callable[[], Iterator[Batch]]:
+    """`open_files`, `Reader.shuffle`, `Reader.batch`, and `Reader.double_buffer`, which reads ahead.
+
+    Files of one instance each are shuffled themselves, as ``docs/readers.md`` says.
+    """
     import pyfeed
 
     options: dict[str, dict[str, Any]] = {
@@ -223,8 +228,12 @@ def files(task: Files, double_buffer: bool, ordered: bool = True) -> Callable[[]
         "raw": {"shapes": [task.shape], "dtypes": [task.dtype]},
         "csv": {"shapes": [task.shape], "dtypes": [task.dtype]},
     }
-    reader = pyfeed.open_files(task.paths, thread_num=task.cores, ordered=ordered, **options.get(task.format, {}))
-    reader = reader.shuffle(task.block).batch(task.batch)
+    files = options.get(task.format, {}) | {"thread_num": task.cores + more_threads, "ordered": ordered}
+    if task.format == "npy":
+        reader = pyfeed.open_files(task.paths, shuffle_files=1, **files)
+    else:
+        reader = pyfeed.open_files(task.paths, **files).shuffle(task.block)
+    reader = reader.batch(task.batch)
     if double_buffer:
         reader = reader.double_buffer(depth=2)
 

@@ -24,6 +24,7 @@ class Reading(TypedDict, total=False):
     thread_num: int
     ordered: bool
     interleave: int
+    shuffle_files: int | None
     on_corrupt: str
     compression: str
     io: str
@@ -81,6 +82,7 @@ def open_files(
     thread_num: int = 2,
     ordered: bool = True,
     interleave: int = 8,
+    shuffle_files: int | None = None,
     on_corrupt: str = "raise",
     compression: str = "auto",
     io: str = "auto",
@@ -107,6 +109,9 @@ def open_files(
         at a time. Else they come as they are read.
     interleave : int
         How many files are open at a time, if `ordered`.
+    shuffle_files : int, optional
+        A seed: the files come in another order in each pass, which depends on nothing but the seed
+        and the pass. As they are listed, if not given.
     on_corrupt : {"raise", "skip"}
         What to do where a file is damaged: raise `CorruptRecordError`, after the records before it, or
         go on behind the damage, which `Reader.stats` then tells of.
@@ -157,6 +162,7 @@ def open_files(
         thread_num=thread_num,
         ordered=ordered,
         interleave=interleave,
+        shuffle_files=shuffle_files,
         on_corrupt=on_corrupt,
         compression=compression,
         io=io,
@@ -190,6 +196,7 @@ def creation(
     thread_num: int = 2,
     ordered: bool = True,
     interleave: int = 8,
+    shuffle_files: int | None = None,
     on_corrupt: str = "raise",
     compression: str = "auto",
     io: str = "auto",
@@ -212,6 +219,8 @@ def creation(
         "ordered": bool(ordered),
         "interleave": number("interleave", interleave, 1, "file"),
     }
+    if shuffle_files is not None:
+        attributes["shuffle_files"] = number("shuffle_files", shuffle_files, 0)
     return "open_files", attributes
 
 

@@ -262,6 +262,7 @@ def open_files(
     thread_num: int = 2,
     ordered: bool = True,
     interleave: int = 8,
+    shuffle_files: int | None = None,
     on_corrupt: str = "raise",
     compression: str = "auto",
     io: str = "auto",
@@ -274,7 +275,7 @@ def open_files(
     shapes, dtypes, lod_levels, names : sequence, optional
         What an instance looks like, one a slot. If `shapes` are not given, the first file is looked into
         now, and what is found is noted in the program.
-    filenames, format, thread_num, ordered, interleave, on_corrupt, compression, io, **options
+    filenames, format, thread_num, ordered, interleave, shuffle_files, on_corrupt, compression, io, **options
         As for `pyfeed.open_files`.
 
     Returns
@@ -286,6 +287,7 @@ def open_files(
         "thread_num": thread_num,
         "ordered": ordered,
         "interleave": interleave,
+        "shuffle_files": shuffle_files,
         "on_corrupt": on_corrupt,
         "compression": compression,
         "io": io,

@@ -34,6 +34,8 @@ TEST_F(FilesTest, OneOrderWhateverTheNumberOfThreads) {
     for (const int threads : {1, 2, 3, 8}) {
         EXPECT_EQ((Numbers{0, 1, 2, 10, 11, 20}), all(names, raw().thread_num(threads).interleave(1)));
         EXPECT_EQ((Numbers{0, 10, 1, 11, 2, 20}), all(names, raw().thread_num(threads).interleave(2)));
+        const Numbers shuffled = all(names, raw().thread_num(threads).interleave(1).shuffle_files(2));
+        EXPECT_EQ((Numbers{10, 11, 0, 1, 2, 20}), shuffled);
         EXPECT_EQ((Numbers{0, 10, 20, 1, 11, 2}), all(names, raw().thread_num(threads)));
         Numbers unordered = all(names, raw().thread_num(threads).ordered(false));
         std::sort(unordered.begin(), unordered.end());

@@ -168,6 +168,22 @@ def test_attributes_within_themselves(tmp_path: Path) -> None:
         open_writer(tmp_path / "a.csv", columns=circle)
 
 
+@pytest.mark.parametrize("ordered", [True, False])
+def test_files_are_shuffled(tmp_path: Path, ordered: bool) -> None:
+    files = save(tmp_path, *[3] * 20)
+    reader = open_files(files, shuffle_files=5, interleave=1, ordered=ordered, thread_num=1)
+    passes = []
+    for _ in range(3):
+        passes.append(firsts(reader))
+        reader.reset()
+    assert all(sorted(found) == sorted(in_turn([3] * 20, 1)) for found in passes)
+    assert len({tuple(found) for found in [in_turn([3] * 20, 1), *passes]}) == 4
+    again = open_files(files, shuffle_files=5, interleave=1, thread_num=3)
+    assert firsts(again) == passes[0]
+    with pytest.raises(pyfeed.InvalidArgument, match="shuffle_files: expected at least 0, found -1"):
+        open_files(files, shuffle_files=-1)
+
+
 def test_unordered_files_come_whole(tmp_path: Path) -> None:
     reader = open_files(save(tmp_path, 90, 300, 1), thread_num=3, ordered=False)
     found = firsts(reader)
