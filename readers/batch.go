@@ -123,15 +123,25 @@ func (r *BatchReader) join(parts []*pyfeed.Tuple, track trace.Track) (*pyfeed.Tu
 	start, bytes := trace.Begin(), 0
 	for i := range batch.Slots {
 		to := batch.Slots[i].Data
-		for _, t := range parts {
-			from := &t.Slots[i]
-			pyfeed.Copy(to, from.Data)
-			to = to[len(from.Data):]
-			bytes += len(from.Data)
-			if err := from.Intact(i); err != nil {
-				batch.Release()
-				return nil, err
+		bytes += len(to)
+		err := share(len(parts), len(to), func(first, end int) error {
+			at := 0
+			for _, t := range parts[:first] {
+				at += len(t.Slots[i].Data)
 			}
+			for _, t := range parts[first:end] {
+				from := &t.Slots[i]
+				pyfeed.Copy(to[at:], from.Data)
+				at += len(from.Data)
+				if err := from.Intact(i); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			batch.Release()
+			return nil, err
 		}
 	}
 	trace.CopySince(track, "batch", start, bytes)

@@ -62,6 +62,18 @@ func (s *stack) setRows(i int, row pyfeed.Dims, n int) error {
 // add writes tuples behind those that are there. They stay the caller's, who is on the track.
 func (s *stack) add(parts []*pyfeed.Tuple, track trace.Track) {
 	start, bytes := trace.Begin(), 0
+	for _, t := range parts {
+		bytes += t.Size()
+	}
+	if s.bad == nil {
+		s.bad = share(len(parts), bytes, func(first, end int) error { return s.write(parts[first:end], s.n+first) })
+	}
+	trace.CopySince(track, "batch", start, bytes)
+	s.n += len(parts)
+}
+
+// write writes tuples into the batch from a row on.
+func (s *stack) write(parts []*pyfeed.Tuple, row int) error {
 	var fit *pyfeed.Rows // look as they have to
 	for k, t := range parts {
 		rows, like := t.Rows(), t
@@ -69,23 +81,19 @@ func (s *stack) add(parts []*pyfeed.Tuple, track trace.Track) {
 			like = rows.First()
 		}
 		for i := range like.Slots {
-			if s.bad != nil {
-				break
-			}
 			from, to := &like.Slots[i], &s.batch.Slots[i]
-			if row := to.Dims()[1:]; (rows == nil || rows != fit) && (from.DType != to.DType || !slices.Equal(from.Dims(), row)) {
-				s.bad = mismatched(i, s.n+k, from, to.DType, row)
-				break
+			if dims := to.Dims()[1:]; (rows == nil || rows != fit) && (from.DType != to.DType || !slices.Equal(from.Dims(), dims)) {
+				return mismatched(i, row+k, from, to.DType, dims)
 			}
 			data := t.Data(i)
-			pyfeed.Copy(to.Data[(s.n+k)*len(data):], data)
-			bytes += len(data)
-			s.bad = from.Intact(i)
+			pyfeed.Copy(to.Data[(row+k)*len(data):], data)
+			if err := from.Intact(i); err != nil {
+				return err
+			}
 		}
 		fit = rows
 	}
-	trace.CopySince(track, "batch", start, bytes)
-	s.n += len(parts)
+	return nil
 }
 
 // finish is the batch, which is the caller's then.

@@ -248,6 +248,8 @@ def in_turns(
         Have all of them started, and at rest, before the first is measured: they start faster so, and what sleeps does
         not disturb.
     """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a job in the background, and so in all its children
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     found: dict[str, dict[str, list[float] | Failed]] = {name: {} for name in ways}
     failed: dict[str, Failed | NotOffered] = {}
     for run in range(runs):

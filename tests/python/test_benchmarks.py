@@ -112,6 +112,32 @@ def test_the_fastest_setting_is_measured() -> None:
     assert (way["setting"], way["values"]) == ("10 ms", pytest.approx([100.0] * 3))
 
 
+IN_THE_BACKGROUND = """
+from measuring.programs import Program, in_turns
+
+def told():
+    script = 'import signal, time; from tasks.interruption import say; '
+    script += 'say("heeds", signal.getsignal(signal.SIGINT) is signal.default_int_handler)'
+    with Program(script) as running:
+        yield
+        return {"heeds": running.heard("heeds")[1] == ["True"]}
+
+print(dict(in_turns({"way": told}, 1)))
+"""
+
+
+def test_programs_heed_ctrl_c_also_of_a_job_in_the_background() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IN_THE_BACKGROUND],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(BENCHMARKS), *sys.path])},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.stdout, done.stderr) == ("{'way': {'heeds': [True]}}\n", "")
+
+
 def test_settings_that_fail_are_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from measuring import results
 
