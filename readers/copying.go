@@ -2,9 +2,7 @@ package readers
 
 import (
 	"cmp"
-	"fmt"
 	"runtime"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 
@@ -15,6 +13,7 @@ import (
 // One core cannot use all of memory's bandwidth. To have another help takes as long as to copy some tens of KiB.
 const (
 	mostCopiers = 4
+	mostPieces  = 64
 	pieceBytes  = 256 << 10 // at least, of which a batch that is shared has two
 )
 
@@ -24,7 +23,7 @@ var copiers = min(runtime.NumCPU(), mostCopiers)
 // in pieces by several threads, if they are so many bytes that it pays. Each thread takes the next piece, so that nobody
 // waits for one that has no core to run on. The error is that of the first part that has one.
 func share(n, bytes int, work func(first, end int) error) error {
-	pieces := min(n, bytes/pieceBytes)
+	pieces := min(n, bytes/pieceBytes, mostPieces)
 	if copiers < 2 || pieces < 2 {
 		return work(0, n)
 	}
@@ -53,15 +52,7 @@ func share(n, bytes int, work func(first, end int) error) error {
 	for range min(copiers, pieces) - 1 {
 		wait.Go(copier())
 	}
-	run, failed := copier()
-	func() {
-		defer func() {
-			if v := recover(); v != nil {
-				failed(fmt.Errorf("%v\n%s", v, debug.Stack()))
-			}
-		}()
-		run()
-	}()
+	wait.Here(copier())
 	left.Wait()
 	return cmp.Or(failures...)
 }

@@ -29,6 +29,7 @@ func TestWorkIsShared(t *testing.T) {
 		{2, 10, 7 * pieceBytes, 7},
 		{4, 10, 100 * pieceBytes, 10},
 		{4, 1, 100 * pieceBytes, 1},
+		{4, 1000, 900 * pieceBytes, mostPieces},
 	} {
 		withCopiers(t, c.copiers)
 		var mu sync.Mutex

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
@@ -75,6 +76,17 @@ func (o *Offsets) Sequence(s *pyfeed.LoDTensor, n int) {
 	_ = s.SetDims(level[1:]) // one is not too many
 	s.LoD = append(s.LoD[:0], level)
 	s.InHeap = true
+}
+
+// Record fills a tuple with a record, as BytesSlot describes it, where it lies in b. It takes over a reference to b.
+func (o *Offsets) Record(t *pyfeed.Tuple, record []byte, b *memory.Buffer) {
+	if len(t.Slots) != 1 {
+		t.Resize(1)
+	}
+	s := &t.Slots[0]
+	o.Sequence(s, len(record))
+	s.Hold(record, b)
+	s.ReadOnly = true
 }
 
 // BigEndian says whether the machine puts the high byte of a number first.

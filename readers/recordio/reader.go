@@ -117,7 +117,7 @@ func (r *records) several(out []*pyfeed.Tuple) (n, size int) {
 		if uint64(length) > uint64(len(record)) {
 			break
 		}
-		r.hand(out[n], record[:length:length], in)
+		r.offsets.Record(out[n], record[:length:length], in)
 		size += lengthSize + int(length)
 		n++
 	}
@@ -127,17 +127,6 @@ func (r *records) several(out []*pyfeed.Tuple) (n, size int) {
 	r.left -= uint32(n)
 	r.number += int64(n)
 	return n, size
-}
-
-// hand fills a tuple with a record as it lies.
-func (r *records) hand(t *pyfeed.Tuple, record []byte, in *memory.Buffer) {
-	if len(t.Slots) != 1 {
-		t.Resize(1)
-	}
-	s := &t.Slots[0]
-	r.offsets.Sequence(s, len(record))
-	s.Hold(record, in)
-	s.ReadOnly = true
 }
 
 // atHand says whether the next chunk can be read without waiting for it.
@@ -325,7 +314,7 @@ func (r *records) fill(t *pyfeed.Tuple, b []byte) error {
 		}
 	}
 	if !r.tensors {
-		r.hand(t, b, r.hold(1))
+		r.offsets.Record(t, b, r.hold(1))
 		return nil
 	}
 	n, err := tensors(b)

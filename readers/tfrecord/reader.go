@@ -143,7 +143,7 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 			break // to come back to
 		}
 		if r.examples == nil {
-			r.hand(out[n], data, in)
+			r.offsets.Record(out[n], data, in)
 			held++
 		} else {
 			views, bad := r.examples.fill(out[n], data, in)
@@ -167,17 +167,6 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 	r.f.Skip(at)
 	r.record += int64(n)
 	return n, err
-}
-
-// hand fills a tuple with a record as it lies.
-func (r *records) hand(t *pyfeed.Tuple, data []byte, in *memory.Buffer) {
-	if len(t.Slots) != 1 {
-		t.Resize(1)
-	}
-	s := &t.Slots[0]
-	r.offsets.Sequence(s, len(data))
-	s.Hold(data, in)
-	s.ReadOnly = true
 }
 
 // show has the file show the record at the position, as far as there is one.
