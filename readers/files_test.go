@@ -24,10 +24,17 @@ import (
 // counted fails a test that does not give all its memory back.
 func counted(t *testing.T) *pyfeed.Scope {
 	t.Helper()
+	return countedAfter(t, new(sync.WaitGroup))
+}
+
+// countedAfter is counted where others hold memory too, until what is in the scope has gone: they are waited for.
+func countedAfter(t *testing.T, others *sync.WaitGroup) *pyfeed.Scope {
+	t.Helper()
 	before := memory.Count()
 	scope := pyfeed.NewScope(nil)
 	t.Cleanup(func() {
 		scope.Drop()
+		others.Wait()
 		if after := memory.Count(); after != before {
 			t.Errorf("counts: %+v before, %+v after", before, after)
 		}
@@ -423,11 +430,12 @@ func TestWhatReadsAheadWithoutEndStops(t *testing.T) {
 		"create_shuffle_reader":       `{"buffer_size": 100}`,
 		"create_map_reader":           `{}`,
 	} {
-		scope := counted(t)
+		var workers sync.WaitGroup
+		scope := countedAfter(t, &workers)
 		create(t, scope, "create_random_data_generator", "random", nil, `{"slots": [{"dtype": "uint8", "dims": []}]}`)
 		h := create(t, scope, op, "top", []string{"random"}, attributes)
 		if w := h.Workers(); w != nil {
-			go func() {
+			workers.Go(func() {
 				for {
 					tuple, ticket, err := w.Take(background)
 					if err != nil {
@@ -435,7 +443,7 @@ func TestWhatReadsAheadWithoutEndStops(t *testing.T) {
 					}
 					_ = w.Give(ticket, tuple)
 				}
-			}()
+			})
 		}
 		for range 3 {
 			tuple, err := h.ReadNext(background)
