@@ -93,6 +93,15 @@ func (t *LoDTensor) CheckLoD() error {
 	return t.LoD.check(t.dims[0])
 }
 
+// Size is the bytes of data of all slots.
+func (t *Tuple) Size() int {
+	n := 0
+	for i := range t.Slots {
+		n += len(t.Slots[i].Data)
+	}
+	return n
+}
+
 // Bytes is the size of the data of all slots, once the tuple has been begun in a queue.
 func (t *Tuple) Bytes() int64 { return t.bytes }
 
@@ -189,9 +198,6 @@ type Tuple struct {
 	Slots []LoDTensor
 	Pass  int64 // of a reader that goes on to further passes by itself: which one it is of, from 0
 
-	rows *Rows // it is one of, and has no slots yet; nil: it is whole
-	row  int   // number among them
-
 	bytes int64             // that it counts for in queue
 	pass  uint64            // of queue that it was begun in
 	queue *PyArrayFeedQueue // it is reserved in, until it is committed
@@ -226,10 +232,6 @@ func (t *Tuple) Release() {
 	if q := t.queue; q != nil {
 		t.queue = nil
 		q.unreserve(t)
-	}
-	if r := t.rows; r != nil {
-		t.rows = nil
-		r.buffer.Release()
 	}
 	for i := range t.Slots {
 		t.Slots[i].Drop()
@@ -274,13 +276,8 @@ func (t *Tuple) Resize(n int) {
 func ReleaseAll(all []*Tuple) {
 	var held references
 	for _, t := range all {
-		if r := t.rows; r != nil { // and so without slots
-			t.rows = nil
-			held.add(r.buffer)
-		} else {
-			for j := range t.Slots {
-				held.add(t.Slots[j].empty())
-			}
+		for j := range t.Slots {
+			held.add(t.Slots[j].empty())
 		}
 		t.bytes, t.pass, t.Pass = 0, 0, 0
 	}

@@ -21,10 +21,11 @@ type BatchReader struct {
 	dropLast bool
 	pool     *memory.Pool
 
-	parts []*pyfeed.Tuple // room for a batch, of which the first n are gathered
-	n     int
-	stack stack // those before them, where none is concatenated
-	end   error // what came after the last tuple
+	lot     Lot   // what is gathered
+	stack   stack // what was gathered before it, where none is concatenated
+	end     error // what came after the last instance
+	parts   []*pyfeed.Tuple
+	offsets []int64
 }
 
 func checkBatchSize(size uint64) error {
@@ -59,19 +60,15 @@ func NewBatchReader(under *ReaderHolder, size uint64, dropLast bool) (*BatchRead
 }
 
 func (r *BatchReader) gather(ctx context.Context) (*pyfeed.Tuple, error) {
-	for r.end == nil && r.stack.n+r.n < r.size {
-		if r.n == len(r.parts) { // grows with what there is, not with what was asked for
-			r.parts = append(r.parts, make([]*pyfeed.Tuple, min(r.size, max(64, 2*r.n))-r.n)...)
-		}
-		room := r.parts[r.n:min(len(r.parts), r.size-r.stack.n)]
+	for r.end == nil && r.stack.n+r.lot.Len() < r.size {
+		most := r.size - r.stack.n - r.lot.Len()
 		if r.stack.possible { // while they are in the cache
-			room = room[:min(len(room), 64)]
+			most = min(most, 64)
 		}
-		got, err := r.under.readRows(ctx, room)
-		r.n += got
-		if got > 0 && r.stack.takes(r.parts[0], r.size, r.pool) {
-			r.stack.add(r.parts[:r.n], wait.TrackOf(ctx))
-			r.dropParts()
+		got, err := r.under.readMany(ctx, &r.lot, most)
+		if got > 0 && r.stack.takes(&r.lot, r.size, r.pool) {
+			r.stack.add(&r.lot, wait.TrackOf(ctx))
+			r.lot.drop()
 		}
 		if err == nil {
 			continue
@@ -81,7 +78,7 @@ func (r *BatchReader) gather(ctx context.Context) (*pyfeed.Tuple, error) {
 		}
 		r.end = err
 	}
-	n := r.stack.n + r.n
+	n := r.stack.n + r.lot.Len()
 	if n == 0 || n < r.size && r.dropLast {
 		r.clear()
 		err := r.end
@@ -91,22 +88,63 @@ func (r *BatchReader) gather(ctx context.Context) (*pyfeed.Tuple, error) {
 	if r.stack.n > 0 {
 		return r.stack.finish()
 	}
-	defer r.dropParts()
-	return r.join(r.parts[:r.n], wait.TrackOf(ctx))
-}
-
-func (r *BatchReader) dropParts() {
-	pyfeed.ReleaseAll(r.parts[:r.n])
-	r.n = 0
+	if r.lot.sequences() {
+		defer r.lot.drop()
+		return r.joinSequences(wait.TrackOf(ctx))
+	}
+	r.parts = slices.Grow(r.parts[:0], n)[:n]
+	r.lot.take(r.parts)
+	defer pyfeed.ReleaseAll(r.parts)
+	return r.join(r.parts, wait.TrackOf(ctx))
 }
 
 func (r *BatchReader) clear() {
-	r.dropParts()
+	r.lot.drop()
 	r.stack.drop()
 }
 
+// joinSequences joins sequences of bytes, whose sizes are the LoD of the batch.
+func (r *BatchReader) joinSequences(track trace.Track) (*pyfeed.Tuple, error) {
+	l := &r.lot
+	r.offsets = append(r.offsets[:0], 0)
+	total := 0
+	for _, it := range l.items {
+		total += l.rows[it.of].bytes(int(it.number))
+		r.offsets = append(r.offsets, int64(total))
+	}
+	first, pass := l.like(0)
+	batch := pyfeed.NewTuple(1)
+	batch.Pass = pass
+	s := &batch.Slots[0]
+	s.DType, s.Place, s.LoD = first.Slots[0].DType, first.Slots[0].Place, append(s.LoD, r.offsets)
+	_ = s.SetDims(pyfeed.Dims{int64(total)}) // one is not too many
+	_, err := s.Measure()
+	if err == nil {
+		err = batch.Allocate(r.pool)
+	}
+	if err != nil {
+		batch.Release()
+		return nil, err
+	}
+	start := trace.Begin()
+	err = share(len(l.items), total, func(first, end int) error {
+		to := s.Data[r.offsets[first]:]
+		for _, it := range l.items[first:end] {
+			data := l.rows[it.of].data(0, int(it.number))
+			pyfeed.Copy(to, data)
+			to = to[len(data):]
+		}
+		return nil
+	})
+	trace.CopySince(track, "batch", start, total)
+	if err = cmp.Or(err, l.intact()); err != nil {
+		batch.Release()
+		return nil, err
+	}
+	return batch, nil
+}
+
 func (r *BatchReader) join(parts []*pyfeed.Tuple, track trace.Track) (*pyfeed.Tuple, error) {
-	pyfeed.WholeAll(parts)
 	spec, first := r.under.Spec(), parts[0]
 	batch := pyfeed.NewTuple(len(first.Slots))
 	batch.Pass = first.Pass

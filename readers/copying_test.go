@@ -145,16 +145,16 @@ func TestALargeTupleThatDoesNotFit(t *testing.T) {
 	pool := memory.NewPool(memory.File)
 	defer pool.Close()
 	batch := stack{possible: true}
-	parts := make([]*pyfeed.Tuple, 8)
-	for i := range parts {
+	var lot Lot
+	for i := range 8 {
 		n := int64(wide)
 		if i == 5 {
 			n--
 		}
-		parts[i] = &pyfeed.Tuple{Slots: []pyfeed.LoDTensor{numbers(pyfeed.Dims{n}, make([]int64, n)...)}}
+		lot.Add(&pyfeed.Tuple{Slots: []pyfeed.LoDTensor{numbers(pyfeed.Dims{n}, make([]int64, n)...)}})
 	}
-	batch.takes(parts[0], len(parts), pool)
-	batch.add(parts, 0)
+	batch.takes(&lot, lot.Len(), pool)
+	batch.add(&lot, 0)
 	_, err := batch.finish()
 	expect(t, err, pyfeed.Shape, fmt.Sprintf("tuple 5 of a batch: expected int64 [%d] as in tuple 0, found int64 [%d]", wide, wide-1))
 }

@@ -20,7 +20,8 @@ type DoubleBufferReader struct {
 	pinned  *memory.Pool    // of a place in pinned memory; else nil
 	stagers []pyfeed.Stager // to devices, one for each place; or none
 	filled  int             // tuples of this pass; the thread's own
-	next    *pyfeed.Tuple   // to a device, its copy not yet under way
+	ready   Lot             // room for the next
+	staged  *pyfeed.Tuple   // to a device, its copy not yet under way
 	failure error           // of a copy: for the rest of the pass
 }
 
@@ -112,19 +113,19 @@ func (r *DoubleBufferReader) leave() {
 	}
 }
 
-func (r *DoubleBufferReader) fill(ctx context.Context, room []*pyfeed.Tuple) ([]*pyfeed.Tuple, error) {
-	if cap(room) == 0 {
-		room = make([]*pyfeed.Tuple, 1)
+func (r *DoubleBufferReader) fill(ctx context.Context, l *Lot) error {
+	if _, err := r.under.readMany(ctx, l, 1); err != nil || len(r.stagers) == 0 && r.pinned == nil {
+		return err
 	}
-	n, err := r.under.readMany(ctx, room[:1])
-	if n == 0 {
-		return nil, err
+	var one [1]*pyfeed.Tuple
+	l.take(one[:])
+	t := one[0]
+	if err := r.move(ctx, &t); err != nil {
+		t.Release()
+		return err
 	}
-	if moving := r.move(ctx, &room[0]); moving != nil {
-		room[0].Release()
-		return nil, moving
-	}
-	return room[:1], err
+	l.Add(t)
+	return nil
 }
 
 // move brings a tuple on its way. After an error it is as it was.
@@ -155,24 +156,25 @@ func (r *DoubleBufferReader) take(ctx context.Context) (*pyfeed.Tuple, error) {
 	if r.failure != nil {
 		return nil, r.failure
 	}
-	if r.next == nil {
+	if r.staged == nil {
 		for _, s := range r.stagers {
 			if err := s.Err(); err != nil { // rather than wait for a tuple
 				return nil, err
 			}
 		}
-		var one [1]*pyfeed.Tuple
-		if _, err := r.pump.take(ctx, one[:]); err != nil {
+		if _, err := r.pump.take(ctx, &r.ready, 1); err != nil {
 			return nil, err
 		}
-		r.next = one[0]
+		var one [1]*pyfeed.Tuple
+		r.ready.take(one[:])
+		r.staged = one[0]
 	}
-	err := r.stagers[0].Next(ctx, r.next)
+	err := r.stagers[0].Next(ctx, r.staged)
 	if err == wait.ErrWouldBlock {
 		return nil, err
 	}
-	t := r.next
-	r.next = nil
+	t := r.staged
+	r.staged = nil
 	if err != nil {
 		t.Release()
 		r.failure = err
@@ -184,9 +186,9 @@ func (r *DoubleBufferReader) take(ctx context.Context) (*pyfeed.Tuple, error) {
 func (r *DoubleBufferReader) forget() {
 	r.drop()
 	r.pump.stop()
-	if r.next != nil {
-		r.next.Release()
-		r.next = nil
+	if r.staged != nil {
+		r.staged.Release()
+		r.staged = nil
 	}
 }
 

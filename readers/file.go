@@ -89,20 +89,20 @@ func (l *ledger) describe(s *Stats) {
 	s.Extra["ledger"] = append([]damaged{}, l.places...)
 }
 
-// read fills the front of out with the next instances, or answers 0 and an error, from then on always: io.EOF
-// at the end of the file. The track is that of the thread that reads.
-func (f *file) read(out []*pyfeed.Tuple, track trace.Track) (int, error) {
+// read adds the next instances, most at most, or answers 0 and an error, from then on always: io.EOF at the end of the
+// file. The track is that of the thread that reads.
+func (f *file) read(l *Lot, most int, track trace.Track) (int, error) {
 	start := trace.Begin()
-	n, err := f.next(out)
+	n, err := f.next(l, most)
 	if start != 0 {
 		trace.Since(track, trace.Read, filepath.Base(f.path), start)
 	}
 	return n, err
 }
 
-func (f *file) next(out []*pyfeed.Tuple) (int, error) {
+func (f *file) next(l *Lot, most int) (int, error) {
 	for f.err == nil {
-		n, err := f.try(out)
+		n, err := f.try(l, most)
 		if err != nil && !f.skipped(err) {
 			f.err = err
 		}
@@ -113,24 +113,23 @@ func (f *file) next(out []*pyfeed.Tuple) (int, error) {
 	return 0, f.err
 }
 
-func (f *file) try(out []*pyfeed.Tuple) (int, error) {
+func (f *file) try(l *Lot, most int) (int, error) {
 	if f.records == nil {
 		if err := f.open(); err != nil {
 			return 0, f.locate(err, -1)
+		}
+	}
+	if r, can := f.records.(Rowed); can && most >= leastRows {
+		if rows := r.ReadRows(most); rows != nil {
+			return f.addRows(l, rows)
 		}
 	}
 	slots := f.spec.Len()
 	if f.spare == nil {
 		f.spare = f.files.borrowSpare(slots)
 	}
-	most := min(len(out), len(f.spare))
-	rows, n := f.rows(most)
-	var err error
-	if rows != nil {
-		rows.Fill(f.spare[:n])
-	} else {
-		n, err = f.records.Read(f.spare[:most])
-	}
+	most = min(most, len(f.spare))
+	n, err := f.records.Read(f.spare[:most])
 	if n < most { // an instance that was begun and turned out to be damaged
 		t := f.spare[n]
 		for i := range t.Slots {
@@ -138,34 +137,33 @@ func (f *file) try(out []*pyfeed.Tuple) (int, error) {
 		}
 		t.Resize(slots)
 	}
+	return f.addTuples(l, f.spare[:n], err)
+}
+
+// addTuples adds those of the tuples that are good, and puts others in their place. err is what came after them.
+func (f *file) addTuples(l *Lot, all []*pyfeed.Tuple, err error) (int, error) {
+	defer pyfeed.NewTuples(all, f.spec.Len())
 	if shrunk := f.records.Intact(); shrunk != nil {
-		pyfeed.ReleaseAll(f.spare[:n])
-		pyfeed.NewTuples(f.spare[:n], slots)
+		pyfeed.ReleaseAll(all)
 		return 0, f.locate(shrunk, f.record)
 	}
 	good := 0
-	for i, t := range f.spare[:n] {
-		var bad *pyfeed.Error
-		if rows == nil {
-			bad = f.check(t, f.record+int64(i))
-		} else if i == 0 { // and so the others
-			bad = f.check(rows.First(), f.record)
-		}
+	for i, t := range all {
+		bad := f.check(t, f.record+int64(i))
 		if bad != nil && (!f.skip || bad.Kind != pyfeed.Corrupt) {
 			err = bad
-			pyfeed.ReleaseAll(f.spare[i:n])
+			pyfeed.ReleaseAll(all[i:])
 			break
 		}
-		if f.spare[i] = nil; bad != nil {
+		if all[i] = nil; bad != nil {
 			f.ledger.add(bad)
 			t.Release()
 			continue
 		}
-		out[good] = t
+		l.Add(t)
 		good++
 	}
-	pyfeed.NewTuples(f.spare[:n], slots)
-	f.record += int64(n)
+	f.record += int64(len(all))
 	if err != nil && err != io.EOF {
 		err = f.locate(err, f.record)
 	}
@@ -175,12 +173,29 @@ func (f *file) try(out []*pyfeed.Tuple) (int, error) {
 // leastRows is for how many instances it pays to make Rows of them.
 const leastRows = 16
 
-// rows are the next instances, most at most, and their number, if the format has them so: else nil.
-func (f *file) rows(most int) (*pyfeed.Rows, int) {
-	if r, can := f.records.(Rowed); can && most >= leastRows {
-		return r.ReadRows(most)
+// addRows adds instances that have no slots yet. If something is wrong with them they get some, to tell of which.
+func (f *file) addRows(l *Lot, rows *Rows) (int, error) {
+	if f.records.Intact() == nil && f.fit(rows) {
+		l.AddRows(rows)
+		f.record += int64(rows.count)
+		return rows.count, nil
 	}
-	return nil, 0
+	all := make([]*pyfeed.Tuple, rows.count)
+	for i := range all {
+		all[i] = pyfeed.NewTuple(0)
+		rows.fill(all[i], i, &l.Offsets)
+	}
+	n, err := f.addTuples(l, all, nil)
+	pyfeed.ReleaseAll(all)
+	return n, err
+}
+
+// fit says whether all of them are what they should be.
+func (f *file) fit(rows *Rows) bool {
+	if rows.spans != nil && !(f.spec.Len() == 1 && f.spec.Slot(0).Grows()) {
+		return false // the size of each matters
+	}
+	return f.spec.Check(&rows.first) == nil
 }
 
 func (f *file) open() error {
@@ -365,11 +380,11 @@ type FileReader struct {
 
 func newFileReader(s source, all *files) *FileReader {
 	r := &FileReader{files: all, source: s}
-	r.read = func(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
+	r.read = func(ctx context.Context, l *Lot, most int) (int, error) {
 		if r.file == nil {
 			r.file = &file{source: s, files: all}
 		}
-		return r.file.read(out, wait.TrackOf(ctx))
+		return r.file.read(l, most, wait.TrackOf(ctx))
 	}
 	return r
 }

@@ -53,11 +53,11 @@ type Records interface {
 	Close()
 }
 
-// Rowed are Records some of whose instances all look alike and lie at equal distances in memory.
+// Rowed are Records some of whose instances are Rows.
 type Rowed interface {
-	// ReadRows is the next instances, at least one and at most so many, their number, and a reference to their memory
-	// for each. nil: they do not lie so, or there is none, or something is wrong with it, and Read has to be asked.
-	ReadRows(most int) (*pyfeed.Rows, int)
+	// ReadRows is the next instances, at least one and at most so many. nil: they do not lie so, or there is none, or
+	// something is wrong with the next one, and Read has to be asked.
+	ReadRows(most int) *Rows
 }
 
 // A Writer writes tuples to a file of one format. One caller at a time.

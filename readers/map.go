@@ -20,6 +20,7 @@ type MapReader struct {
 	ordered  bool
 	capacity uint64
 	pump     *pump
+	input    Lot                         // of the pump, for the worker that takes it
 	pool     atomic.Pointer[memory.Pool] // of results that were copied
 
 	mu        sync.Mutex
@@ -83,16 +84,13 @@ func NewMapReader(under *ReaderHolder, spec *pyfeed.Spec, capacity uint64, order
 	r.workers.Named("a worker of map has nothing to do", trace.Wait)
 	r.crowded.Named("a worker of map waits for room", trace.Full)
 	r.pump = newPump("what map reads", 2, r.fill)
-	r.read = r.deliver
+	r.read = several(r.deliver)
 	return r, nil
 }
 
-func (r *MapReader) fill(ctx context.Context, room []*pyfeed.Tuple) ([]*pyfeed.Tuple, error) {
-	if room == nil {
-		room = make([]*pyfeed.Tuple, min(r.capacity, 64))
-	}
-	n, err := r.under.readMany(ctx, room)
-	return room[:n], err
+func (r *MapReader) fill(ctx context.Context, l *Lot) error {
+	_, err := r.under.readMany(ctx, l, int(min(r.capacity, 64)))
+	return err
 }
 
 // Take is the next tuple for a worker, and the ticket to give its result for. It waits until the reader is
@@ -130,8 +128,7 @@ func (r *MapReader) take(ctx context.Context) (taken, error) {
 		if r.taken-r.served >= r.capacity {
 			return taken{}, r.crowded.Enter(ctx)
 		}
-		var one [1]*pyfeed.Tuple
-		_, err := r.pump.take(ctx, one[:])
+		_, err := r.pump.take(ctx, &r.input, 1)
 		if err == wait.ErrWouldBlock {
 			return taken{}, err
 		}
@@ -140,6 +137,8 @@ func (r *MapReader) take(ctx context.Context) (taken, error) {
 			r.consumers.All()
 			return taken{}, r.workers.Enter(ctx)
 		}
+		var one [1]*pyfeed.Tuple
+		r.input.take(one[:])
 		r.out[r.taken] = work{one[0].Pass, trace.Begin()}
 		r.taken++
 		return taken{one[0], r.taken - 1}, nil
@@ -185,7 +184,7 @@ func (r *MapReader) settle(ticket uint64, is result) {
 	}
 }
 
-// deliver is ReadMany.
+// deliver fills the front of out.
 func (r *MapReader) deliver(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -36,13 +36,12 @@ func NewMultiPassReader(under *ReaderHolder, passes uint64) (*MultiPassReader, e
 	return r, nil
 }
 
-func (r *MultiPassReader) take(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
+func (r *MultiPassReader) take(ctx context.Context, l *Lot, most int) (int, error) {
 	for {
-		n, err := r.under.readRows(ctx, out)
+		before := l.mark()
+		n, err := r.under.readMany(ctx, l, most)
 		pass := r.pass.Load()
-		for _, t := range out[:n] {
-			t.Pass = pass
-		}
+		l.since(before, pass)
 		r.any = r.any || n > 0
 		if err != io.EOF {
 			return n, err

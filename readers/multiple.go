@@ -46,8 +46,9 @@ type MultipleReader struct {
 	started   bool
 	stopping  bool
 	err       error // why reading ended, once it has
-	idle      [][]*pyfeed.Tuple
+	idle      []*Lot
 	used      []*lane // for the next files
+	from      []*Lot  // room for those that are taken from in turn
 
 	untold int   // instances that came since a consumer found nothing
 	asked  int   // how many it had room for
@@ -59,8 +60,7 @@ type MultipleReader struct {
 // lane is a file and what was read of it ahead.
 type lane struct {
 	file   file
-	chunks [][]*pyfeed.Tuple // the first from at on
-	at     int
+	chunks []*Lot
 	bytes  int   // that were read while it stood by
 	busy   bool  // a thread reads
 	begun  bool  // something was read
@@ -70,6 +70,7 @@ type lane struct {
 
 const (
 	laneChunks = 2       // a lane holds at most
+	manyRows   = 8192    // in a chunk, at most
 	mostAhead  = 128     // files that stand by
 	heldAhead  = 2 << 20 // bytes of those: no more are opened then
 
@@ -175,7 +176,7 @@ func (m *MultipleReader) run() {
 		n, bytes, err := m.readUnlocked(l, chunk, track.Track(filesTrack))
 		l.busy = false
 		if n > 0 {
-			l.chunks = append(l.chunks, chunk[:n])
+			l.chunks = append(l.chunks, chunk)
 		} else {
 			m.idle = append(m.idle, chunk)
 		}
@@ -254,13 +255,12 @@ func (m *MultipleReader) remind() {
 }
 
 // readUnlocked lets go of the lock to read. After a panic too it is held again, as those above expect.
-func (m *MultipleReader) readUnlocked(l *lane, chunk []*pyfeed.Tuple, t trace.Track) (n, bytes int, err error) {
+func (m *MultipleReader) readUnlocked(l *lane, chunk *Lot, t trace.Track) (n, bytes int, err error) {
 	m.mu.Unlock()
 	defer m.mu.Lock()
-	n, err = l.file.read(chunk, t)
-	for _, t := range chunk[:n] {
-		bytes += t.Size()
-	}
+	// Rows cost little each; but the first of a file are not to wait for many.
+	n, err = l.file.read(chunk, int(min(max(chunkSize, 3*l.file.record), manyRows)), t)
+	bytes = chunk.bytes
 	if n > 0 && l.file.ended() {
 		err = io.EOF
 	}
@@ -339,24 +339,24 @@ func (m *MultipleReader) over() bool {
 	return m.next == len(m.sources)
 }
 
-func (m *MultipleReader) chunk() []*pyfeed.Tuple {
+func (m *MultipleReader) chunk() *Lot {
 	if n := len(m.idle); n > 0 {
 		c := m.idle[n-1]
 		m.idle = m.idle[:n-1]
-		return c[:cap(c)]
+		return c
 	}
-	return make([]*pyfeed.Tuple, chunkSize)
+	return new(Lot)
 }
 
 // take is ReadMany.
-func (m *MultipleReader) take(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
+func (m *MultipleReader) take(ctx context.Context, to *Lot, most int) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.started && m.err == nil {
 		m.start()
 	}
 	n := 0
-	for n < len(out) && m.err == nil {
+	for n < most && m.err == nil {
 		if len(m.lanes) == 0 {
 			m.err = io.EOF
 			m.consumers.All()
@@ -370,23 +370,18 @@ func (m *MultipleReader) take(ctx context.Context, out []*pyfeed.Tuple) (int, er
 			m.finish(l)
 			continue
 		}
+		first := l.chunks[0]
+		if rounds := m.rounds(most - n); rounds > 0 {
+			n += m.takeRounds(to, rounds)
+			continue
+		}
 		if m.ordered && len(m.lanes) > 1 {
-			out[n] = l.chunks[0][l.at]
-			l.at++
-			n++
+			n += first.move(to, 1)
 			m.turn = (m.turn + 1) % len(m.lanes)
 		} else {
-			got := copy(out[n:], l.chunks[0][l.at:])
-			l.at += got
-			n += got
+			n += first.move(to, most-n)
 		}
-		if l.at == len(l.chunks[0]) {
-			m.idle = append(m.idle, l.chunks[0])
-			l.chunks = append(l.chunks[:0], l.chunks[1:]...)
-			if l.at = 0; l.end == nil {
-				m.work.Signal()
-			}
-		}
+		m.spent(l)
 	}
 	switch {
 	case n > 0:
@@ -398,8 +393,50 @@ func (m *MultipleReader) take(ctx context.Context, out []*pyfeed.Tuple) (int, er
 		return 0, m.err
 	}
 	m.urge()
-	m.untold, m.asked, m.since = 0, len(out), trace.Now()
+	m.untold, m.asked, m.since = 0, most, trace.Now()
 	return 0, m.consumers.Enter(ctx)
+}
+
+// spent takes the first chunk of a lane away if nothing is left of it.
+func (m *MultipleReader) spent(l *lane) {
+	first := l.chunks[0]
+	if first.Len() > 0 {
+		return
+	}
+	m.idle = append(m.idle, first)
+	l.chunks = append(l.chunks[:0], l.chunks[1:]...)
+	if l.end == nil {
+		m.work.Signal()
+	}
+}
+
+// rounds is how often an instance can be taken from each of several lanes, for so many instances at most.
+func (m *MultipleReader) rounds(most int) int {
+	if !m.ordered || len(m.lanes) == 1 {
+		return 0
+	}
+	n := most / len(m.lanes)
+	for _, l := range m.lanes {
+		if len(l.chunks) == 0 {
+			return 0
+		}
+		n = min(n, l.chunks[0].Len())
+	}
+	return n
+}
+
+// takeRounds takes so many instances from each lane.
+func (m *MultipleReader) takeRounds(to *Lot, rounds int) int {
+	from := m.from[:0]
+	for i := range m.lanes {
+		from = append(from, m.lanes[(m.turn+i)%len(m.lanes)].chunks[0])
+	}
+	m.from = from
+	interleave(from, to, rounds)
+	for _, l := range m.lanes {
+		m.spent(l)
+	}
+	return rounds * len(from)
 }
 
 // has says whether a consumer need not wait.
@@ -467,11 +504,8 @@ func (m *MultipleReader) stop() {
 		m.work.Wait()
 	}
 	for _, l := range all {
-		for i, c := range l.chunks {
-			if i == 0 {
-				c = c[l.at:]
-			}
-			pyfeed.ReleaseAll(c)
+		for _, c := range l.chunks {
+			c.drop()
 		}
 		l.file.close()
 	}

@@ -18,20 +18,19 @@ import (
 // themselves what is cheap, where they would have to wait for it otherwise.
 type pump struct {
 	name string
-	// fill makes the next chunk in the room it is given, which it may enlarge. An error that comes with tuples
-	// is answered after them; the pump ends with it.
-	fill func(ctx context.Context, room []*pyfeed.Tuple) ([]*pyfeed.Tuple, error)
+	// fill makes the next chunk, which is empty. An error that comes with instances is answered after them; the pump
+	// ends with it.
+	fill func(ctx context.Context, chunk *Lot) error
 	// direct is a ReadMany of what fill reads, for a consumer that finds nothing ready and the goroutine at rest; nil:
 	// consumers do not read. It is called by one at a time, never while fill is.
-	direct func(ctx context.Context, out []*pyfeed.Tuple) (int, error)
+	direct func(ctx context.Context, l *Lot, most int) (int, error)
 	limit  int // chunks that wait, at most, beside the one that is being taken
 
 	mu        sync.Mutex
 	consumers wait.List
 	changed   sync.Cond
-	chunks    [][]*pyfeed.Tuple // the first from at on
-	at        int
-	idle      [][]*pyfeed.Tuple
+	chunks    []*Lot
+	idle      []*Lot
 	end       error
 	cancel    context.CancelFunc
 	running   bool
@@ -40,7 +39,7 @@ type pump struct {
 	pace
 }
 
-func newPump(name string, limit int, fill func(context.Context, []*pyfeed.Tuple) ([]*pyfeed.Tuple, error)) *pump {
+func newPump(name string, limit int, fill func(context.Context, *Lot) error) *pump {
 	p := &pump{name: name, fill: fill, limit: limit}
 	p.consumers.Init(&p.mu)
 	p.consumers.Named("waits for "+name, trace.Wait)
@@ -50,13 +49,13 @@ func newPump(name string, limit int, fill func(context.Context, []*pyfeed.Tuple)
 }
 
 // take is a ReadMany.
-func (p *pump) take(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
+func (p *pump) take(ctx context.Context, l *Lot, most int) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.came()
-	n, err := p.ready(out), p.end
+	n, err := p.ready(l, most), p.end
 	if n == 0 && err == nil && p.cheap() && !p.reading {
-		if n, err = p.readDirect(ctx, out); err == wait.ErrWouldBlock {
+		if n, err = p.readDirect(ctx, l, most); err == wait.ErrWouldBlock {
 			err = nil // the goroutine waits for what is below
 		} else if err != nil {
 			p.finish(err)
@@ -83,25 +82,23 @@ func (p *pump) take(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
 	return n, nil
 }
 
-// ready takes tuples that were read ahead.
-func (p *pump) ready(out []*pyfeed.Tuple) int {
+// ready takes what was read ahead.
+func (p *pump) ready(l *Lot, most int) int {
 	if len(p.chunks) == 0 {
 		return 0
 	}
 	first := p.chunks[0]
-	n := copy(out, first[p.at:])
-	p.at += n
-	if p.at == len(first) {
+	n := first.move(l, most)
+	if first.Len() == 0 {
 		p.idle = append(p.idle, first)
 		p.chunks = append(p.chunks[:0], p.chunks[1:]...)
-		p.at = 0
 	}
 	return n
 }
 
 // readDirect has the consumer read, as far as that does not take waiting: the goroutine, which is told to end by other
 // ways, does the waiting.
-func (p *pump) readDirect(ctx context.Context, out []*pyfeed.Tuple) (n int, err error) {
+func (p *pump) readDirect(ctx context.Context, l *Lot, most int) (n int, err error) {
 	below := wait.Never
 	if track := wait.TrackOf(ctx); track != 0 {
 		below = (&wait.Traced{Context: context.Background(), Track: track}).Never()
@@ -118,7 +115,7 @@ func (p *pump) readDirect(ctx context.Context, out []*pyfeed.Tuple) (n int, err 
 			p.finish(pyfeed.Errorf(pyfeed.Fault, "a consumer that reads: see what was printed"))
 		}
 	}()
-	n, err = p.direct(below, out)
+	n, err = p.direct(below, l, most)
 	whole = true
 	return n, err
 }
@@ -165,7 +162,7 @@ func (p *pace) pays() bool { return p.away >= longAway || p.cost >= dear }
 
 // waiting is how many chunks nothing was taken of.
 func (p *pump) waiting() int {
-	if p.at > 0 {
+	if len(p.chunks) > 0 && p.chunks[0].front > 0 {
 		return len(p.chunks) - 1
 	}
 	return len(p.chunks)
@@ -199,15 +196,15 @@ func (p *pump) run(ctx context.Context) {
 			p.leave(err)
 			return
 		}
-		var room []*pyfeed.Tuple
+		chunk := new(Lot)
 		if n := len(p.idle); n > 0 {
-			room, p.idle = p.idle[n-1], p.idle[:n-1]
+			chunk, p.idle = p.idle[n-1], p.idle[:n-1]
 		}
 		start := trace.Begin()
 		below.Track = lane.Track(p.name)
-		chunk, err := p.fillUnlocked(below, room[:cap(room)])
+		err := p.fillUnlocked(below, chunk)
 		trace.Since(below.Track, trace.Read, p.name, start)
-		if len(chunk) > 0 {
+		if chunk.Len() > 0 {
 			p.chunks = append(p.chunks, chunk)
 		}
 		if err != nil {
@@ -226,7 +223,7 @@ func (p *pump) rests(ctx context.Context) bool {
 }
 
 // fillUnlocked lets go of the lock to fill. After a panic too it is held again, as those above expect.
-func (p *pump) fillUnlocked(ctx context.Context, room []*pyfeed.Tuple) ([]*pyfeed.Tuple, error) {
+func (p *pump) fillUnlocked(ctx context.Context, chunk *Lot) error {
 	p.reading = true
 	p.mu.Unlock()
 	start := trace.Now()
@@ -235,7 +232,7 @@ func (p *pump) fillUnlocked(ctx context.Context, room []*pyfeed.Tuple) ([]*pyfee
 		p.reading = false
 		p.took(start)
 	}()
-	return p.fill(ctx, room)
+	return p.fill(ctx, chunk)
 }
 
 // leave is the end of the goroutine.
@@ -262,13 +259,10 @@ func (p *pump) stop() {
 	for p.running {
 		p.changed.Wait()
 	}
-	for i, c := range p.chunks {
-		if i == 0 {
-			c = c[p.at:]
-		}
-		pyfeed.ReleaseAll(c)
+	for _, c := range p.chunks {
+		c.drop()
 	}
-	p.chunks, p.at, p.cancel, p.idle, p.ahead = nil, 0, nil, nil, false
+	p.chunks, p.cancel, p.idle, p.ahead = nil, nil, nil, false
 	if !isFault(p.end) {
 		p.end = nil
 	}

@@ -25,7 +25,7 @@ type counter struct {
 	direct int // read by consumers
 }
 
-func (c *counter) read(out []*pyfeed.Tuple, waits bool) (int, error) {
+func (c *counter) read(l *Lot, most int, waits bool) (int, error) {
 	if !c.inside.CompareAndSwap(false, true) {
 		c.t.Error("two at a time")
 	}
@@ -36,10 +36,11 @@ func (c *counter) read(out []*pyfeed.Tuple, waits bool) (int, error) {
 	if c.next == c.count {
 		return 0, c.end
 	}
-	n := min(len(out), 1+c.random.IntN(3), int(c.count-c.next))
-	for i := range out[:n] {
-		out[i] = pyfeed.NewTuple(1)
-		out[i].Pass = c.next
+	n := min(most, 1+c.random.IntN(3), int(c.count-c.next))
+	for range n {
+		tuple := pyfeed.NewTuple(1)
+		tuple.Pass = c.next
+		l.Add(tuple)
 		c.next++
 	}
 	if waits {
@@ -63,18 +64,15 @@ func (r *pumped) ReInit(uint64) error {
 
 func newPumped(t *testing.T, seed uint64, limit int, count int64, end error) (*ReaderHolder, *pump, *counter) {
 	c := &counter{t: t, count: count, end: end, random: rand.New(rand.NewPCG(seed, 0))}
-	p := newPump("counter", limit, func(_ context.Context, room []*pyfeed.Tuple) ([]*pyfeed.Tuple, error) {
-		if cap(room) == 0 {
-			room = make([]*pyfeed.Tuple, 2)
-		}
-		n, err := c.read(room[:cap(room)], false)
-		return room[:n], err
+	p := newPump("counter", limit, func(_ context.Context, l *Lot) error {
+		_, err := c.read(l, 2, false)
+		return err
 	})
-	p.direct = func(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
+	p.direct = func(ctx context.Context, l *Lot, most int) (int, error) {
 		if _, is := ctx.(*wait.Parker); is {
 			t.Error("a consumer would wait below")
 		}
-		return c.read(out, true)
+		return c.read(l, most, true)
 	}
 	return NewHolder(&pumped{faultReader{ahead{read: p.take}, p}, c}), p, c
 }
@@ -139,16 +137,17 @@ func TestConsumersAndThreadTakeTurns(t *testing.T) {
 func TestNoConsumerIsForgotten(t *testing.T) {
 	for _, chunk := range []int{1, 2} {
 		chunks := make(chan int)
-		p := newPump("chunks", 1, func(context.Context, []*pyfeed.Tuple) ([]*pyfeed.Tuple, error) {
+		p := newPump("chunks", 1, func(_ context.Context, l *Lot) error {
 			n, more := <-chunks
 			if !more {
-				return nil, io.EOF
+				return io.EOF
 			}
-			room := make([]*pyfeed.Tuple, n)
-			pyfeed.NewTuples(room, 1)
-			return room, nil
+			for range n {
+				l.Add(pyfeed.NewTuple(1))
+			}
+			return nil
 		})
-		p.direct = func(context.Context, []*pyfeed.Tuple) (int, error) { return 0, wait.ErrWouldBlock }
+		p.direct = func(context.Context, *Lot, int) (int, error) { return 0, wait.ErrWouldBlock }
 		p.set(false)
 		h := NewHolder(&faultReader{ahead{read: p.take}, p})
 		served := make(chan error)
@@ -224,7 +223,7 @@ func TestManyConsumersTakeTurns(t *testing.T) {
 // A consumer in whose hands the reading below panics leaves the pump fit to be stopped.
 func TestAFaultInAConsumerThatReadsItself(t *testing.T) {
 	h, p, _ := newPumped(t, 0, 2, 1, io.EOF)
-	p.direct = func(context.Context, []*pyfeed.Tuple) (int, error) { panic("mine") }
+	p.direct = func(context.Context, *Lot, int) (int, error) { panic("mine") }
 	p.cost = 0 // known to be cheap
 	func() {
 		defer func() {

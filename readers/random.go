@@ -36,7 +36,7 @@ func NewRandomDataGenerator(slots []pyfeed.Slot, low, high float64, seed uint64,
 	}
 	r := &RandomDataGenerator{spec: spec, low: low, high: high, seed: seed, count: count, pool: memory.NewPool(memory.File)}
 	r.arena = memory.NewArena(r.pool)
-	r.read = r.make
+	r.read = several(r.make)
 	return r, nil
 }
 
@@ -81,11 +81,11 @@ func inRange(d pyfeed.DType, low, high float64) error {
 }
 
 func (r *RandomDataGenerator) make(_ context.Context, out []*pyfeed.Tuple) (int, error) {
-	n := min(len(out), chunkSize)
+	n := len(out)
 	if r.count >= 0 {
 		n = int(min(int64(n), r.count-r.at))
 	}
-	if n == 0 && len(out) > 0 {
+	if n == 0 {
 		return 0, io.EOF
 	}
 	pyfeed.NewTuples(out[:n], r.spec.Len())

@@ -14,8 +14,7 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
-// A Reader delivers tuples, pass by pass. Some may be rows without slots, to which its ReaderHolder gives them where
-// they are wanted.
+// A Reader delivers tuples, pass by pass.
 //
 // Its methods are called by one caller at a time: a ReaderHolder sees to that. They wait only by
 // [wait.List.Enter], so that no caller keeps another out while it sleeps: ReadNext, ReadMany and HasNext then
@@ -23,9 +22,9 @@ import (
 type Reader interface {
 	// ReadNext is the next tuple, which is the caller's then, or io.EOF at the end of the pass.
 	ReadNext(ctx context.Context) (*pyfeed.Tuple, error)
-	// ReadMany fills the front of out with the next tuples, as many as are there without waiting, but at
-	// least one, and answers how many. It spares those who move many the cost of many calls.
-	ReadMany(ctx context.Context, out []*pyfeed.Tuple) (int, error)
+	// ReadMany adds the next instances to a Lot, as many as are there without waiting, but at least one and at
+	// most so many, and answers how many. It spares those who move many the cost of many calls, and of tuples.
+	ReadMany(ctx context.Context, l *Lot, most int) (int, error)
 	// HasNext says whether there is a next tuple. It reads ahead.
 	HasNext(ctx context.Context) (bool, error)
 	// ReInit starts over, from any state, with a pass of that number: 0 is the one a reader begins with. The
@@ -56,60 +55,62 @@ type Stats struct {
 
 // ahead turns a function that reads into ReadNext, ReadMany and HasNext. The function is a ReadMany.
 type ahead struct {
-	read func(context.Context, []*pyfeed.Tuple) (int, error)
-	next *pyfeed.Tuple
-	one  [1]*pyfeed.Tuple // what is read into, to save an allocation
+	read func(ctx context.Context, l *Lot, most int) (int, error)
+	next Lot
 }
 
-func (a *ahead) ReadNext(ctx context.Context) (t *pyfeed.Tuple, err error) {
-	if _, err = a.ReadMany(ctx, a.one[:]); err == nil {
-		t, a.one[0] = a.one[0], nil
+func (a *ahead) ReadNext(ctx context.Context) (*pyfeed.Tuple, error) {
+	if a.next.Len() == 0 {
+		if _, err := a.read(ctx, &a.next, 1); err != nil {
+			return nil, err
+		}
 	}
-	return t, err
+	var one [1]*pyfeed.Tuple
+	a.next.take(one[:])
+	return one[0], nil
 }
 
-func (a *ahead) ReadMany(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
-	if t := a.next; t != nil && len(out) > 0 {
-		out[0], a.next = t, nil
-		return 1, nil
+func (a *ahead) ReadMany(ctx context.Context, l *Lot, most int) (int, error) {
+	switch {
+	case most == 0:
+		return 0, nil
+	case a.next.Len() > 0:
+		return a.next.move(l, most), nil
 	}
-	return a.read(ctx, out)
+	return a.read(ctx, l, most)
 }
 
 func (a *ahead) HasNext(ctx context.Context) (bool, error) {
-	if a.next != nil {
+	if a.next.Len() > 0 {
 		return true, nil
 	}
-	_, err := a.read(ctx, a.one[:])
-	switch err {
-	case nil:
-		a.next, a.one[0] = a.one[0], nil
-		return true, nil
-	case io.EOF:
+	_, err := a.read(ctx, &a.next, 1)
+	if err == io.EOF {
 		return false, nil
 	}
-	return false, err
+	return err == nil, err
 }
 
-func (a *ahead) drop() {
-	if a.next != nil {
-		a.next.Release()
-		a.next = nil
-	}
-}
+func (a *ahead) drop() { a.next.drop() }
 
 // single makes a ReadMany of a function that reads one tuple.
-func single(read func(context.Context) (*pyfeed.Tuple, error)) func(context.Context, []*pyfeed.Tuple) (int, error) {
-	return func(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
-		if len(out) == 0 {
-			return 0, nil
-		}
+func single(read func(context.Context) (*pyfeed.Tuple, error)) func(context.Context, *Lot, int) (int, error) {
+	return func(ctx context.Context, l *Lot, _ int) (int, error) {
 		t, err := read(ctx)
 		if err != nil {
 			return 0, err
 		}
-		out[0] = t
+		l.Add(t)
 		return 1, nil
+	}
+}
+
+// several makes a ReadMany of a function that fills the front of a slice with tuples, and answers how many.
+func several(read func(context.Context, []*pyfeed.Tuple) (int, error)) func(context.Context, *Lot, int) (int, error) {
+	return func(ctx context.Context, l *Lot, most int) (int, error) {
+		n, err := read(ctx, l.room(min(most, chunkSize)))
+		l.added(n)
+		return n, err
 	}
 }
 
@@ -125,6 +126,7 @@ type ReaderHolder struct {
 	tuples int64
 	bytes  int64
 	last   int64 // the pass of the last tuple
+	room   Lot
 
 	delivery *pyfeed.Delivery // of what is meant for a device and not there yet; else nil
 }
@@ -169,7 +171,9 @@ func (h *ReaderHolder) ReadNext(ctx context.Context) (*pyfeed.Tuple, error) {
 		start := trace.Begin()
 		t, err := h.next(ctx)
 		if err == nil {
-			h.count(t)
+			h.tuples++
+			h.bytes += int64(t.Size())
+			h.last = t.Pass
 		}
 		traceCaller(ctx, "next", start, err)
 		return t, err
@@ -186,23 +190,16 @@ func (h *ReaderHolder) ReadNext(ctx context.Context) (*pyfeed.Tuple, error) {
 
 func (h *ReaderHolder) next(ctx context.Context) (*pyfeed.Tuple, error) {
 	if h.delivery != nil {
-		return h.delivery.Next(ctx, h.whole)
+		return h.delivery.Next(ctx, h.reader.ReadNext)
 	}
-	return h.whole(ctx)
-}
-
-func (h *ReaderHolder) whole(ctx context.Context) (*pyfeed.Tuple, error) {
-	t, err := h.reader.ReadNext(ctx)
-	if err == nil {
-		t.Whole()
-	}
-	return t, err
+	return h.reader.ReadNext(ctx)
 }
 
 // settling is the memory of tuples that had to be copied to leave the library.
 var settling = memory.NewCounter(memory.Batch)
 
-// ReadMany is the Reader's, for any thread; pyfeed.Cancelled if the reader is reset meanwhile.
+// ReadMany fills the front of out with the next tuples, as many as are there without waiting, but at least one, and
+// answers how many. Any thread; pyfeed.Cancelled if the reader is reset meanwhile.
 func (h *ReaderHolder) ReadMany(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
 	return wait.Do(ctx, func(ctx context.Context) (int, error) {
 		h.mu.Lock()
@@ -210,41 +207,32 @@ func (h *ReaderHolder) ReadMany(ctx context.Context, out []*pyfeed.Tuple) (int, 
 		if err := h.stale(ctx); err != nil {
 			return 0, err
 		}
-		n, err := h.many(ctx, out)
-		pyfeed.WholeAll(out[:n])
-		return n, err
+		if _, err := h.many(ctx, &h.room, len(out)); err != nil {
+			return 0, err
+		}
+		return h.room.take(out), nil
 	})
 }
 
-// readMany is ReadMany for the reader above, which is the one that resets it, if need be in the middle of a
+// readMany is the Reader's, for the reader above, which is the one that resets it, if need be in the middle of a
 // read of its own.
-func (h *ReaderHolder) readMany(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
-	n, err := h.readRows(ctx, out)
-	pyfeed.WholeAll(out[:n])
-	return n, err
-}
-
-// readRows is readMany for a reader that can do with tuples that are rows, without slots.
-func (h *ReaderHolder) readRows(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
+func (h *ReaderHolder) readMany(ctx context.Context, l *Lot, most int) (int, error) {
 	return wait.Do(ctx, func(ctx context.Context) (int, error) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		return h.many(ctx, out)
+		return h.many(ctx, l, most)
 	})
 }
 
-func (h *ReaderHolder) many(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
-	n, err := h.reader.ReadMany(ctx, out)
-	for _, t := range out[:n] {
-		h.count(t)
+func (h *ReaderHolder) many(ctx context.Context, l *Lot, most int) (int, error) {
+	before := l.bytes
+	n, err := h.reader.ReadMany(ctx, l, most)
+	if n > 0 {
+		h.tuples += int64(n)
+		h.bytes += int64(l.bytes - before)
+		_, h.last = l.like(l.Len() - 1)
 	}
 	return n, err
-}
-
-func (h *ReaderHolder) count(t *pyfeed.Tuple) {
-	h.tuples++
-	h.last = t.Pass
-	h.bytes += int64(t.Size())
 }
 
 // Stats is what the Reader did so far.

@@ -32,27 +32,22 @@ func NewShardReader(under *ReaderHolder, rank, world uint64) (*ShardReader, erro
 	return r, nil
 }
 
-func (r *ShardReader) take(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
+func (r *ShardReader) take(ctx context.Context, l *Lot, most int) (int, error) {
 	for {
-		n, err := r.under.readRows(ctx, out)
-		if err != nil {
+		before := l.mark()
+		if _, err := r.under.readMany(ctx, l, most); err != nil {
 			return 0, err
 		}
-		kept := 0
-		for i, t := range out[:n] {
-			out[i] = nil
-			if r.at%r.world == r.rank {
-				out[kept] = t
-				kept++
-			} else {
-				t.Release()
-			}
-			r.at++
-		}
-		if kept > 0 || len(out) == 0 {
+		if kept := l.keep(before, r.mine); kept > 0 {
 			return kept, nil
 		}
 	}
+}
+
+// mine says whether the next tuple is one to be delivered.
+func (r *ShardReader) mine() bool {
+	r.at++
+	return (r.at-1)%r.world == r.rank
 }
 
 // ReInit starts the reader below over.

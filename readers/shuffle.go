@@ -40,21 +40,13 @@ func NewShuffleReader(under *ReaderHolder, size, seed uint64) (*ShuffleReader, e
 }
 
 // fill reads a block and permutes it.
-func (r *ShuffleReader) fill(ctx context.Context, room []*pyfeed.Tuple) ([]*pyfeed.Tuple, error) {
-	n := 0
-	var end error
-	room = room[:min(len(room), r.size)]
-	for n < r.size && end == nil && ctx.Err() == nil {
-		if n == len(room) {
-			room = append(room, make([]*pyfeed.Tuple, min(r.size, max(chunkSize, 2*n))-n)...)
-		}
-		var got int
-		got, end = r.under.readRows(ctx, room[n:])
-		n += got
+func (r *ShuffleReader) fill(ctx context.Context, l *Lot) (end error) {
+	for l.Len() < r.size && end == nil && ctx.Err() == nil {
+		_, end = r.under.readMany(ctx, l, r.size-l.Len())
 	}
-	permute(room[:n], r.seed, r.pass, r.block)
+	permute(l.items, r.seed, r.pass, r.block)
 	r.block++
-	return room[:n], end
+	return end
 }
 
 // permute is Fisher and Yates's shuffle, driven by PCG-DXSM, which Go specifies to the bit, and by Lemire's

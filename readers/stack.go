@@ -1,6 +1,7 @@
 package readers
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
@@ -8,7 +9,7 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/trace"
 )
 
-// stack is a batch whose tuples are written into it as they come, while they are in the processor's cache, and
+// stack is a batch whose instances are written into it as they come, while they are in the processor's cache, and
 // let go of. That takes slots that are stacked, and room for a whole batch from the first tuple on.
 type stack struct {
 	possible bool
@@ -20,17 +21,14 @@ type stack struct {
 // mostStacked bounds what is allocated before it is known how many tuples there are.
 const mostStacked = 64 << 20
 
-// takes says whether the tuples of a batch that begins with first go into the stack.
-func (s *stack) takes(first *pyfeed.Tuple, size int, pool *memory.Pool) bool {
+// takes says whether the instances of a batch that begins with those of l go into the stack.
+func (s *stack) takes(l *Lot, size int, pool *memory.Pool) bool {
 	if !s.possible || s.batch != nil || s.bad != nil {
 		return s.possible
 	}
+	first, pass := l.like(0)
 	if size > mostStacked/(1+first.Size()) {
 		return false
-	}
-	pass := first.Pass
-	if rows := first.Rows(); rows != nil {
-		first = rows.First()
 	}
 	s.batch = pyfeed.NewTuple(len(first.Slots))
 	s.batch.Pass = pass
@@ -59,39 +57,68 @@ func (s *stack) setRows(i int, row pyfeed.Dims, n int) error {
 	return nil
 }
 
-// add writes tuples behind those that are there. They stay the caller's, who is on the track.
-func (s *stack) add(parts []*pyfeed.Tuple, track trace.Track) {
-	start, bytes := trace.Begin(), 0
-	for _, t := range parts {
-		bytes += t.Size()
+// add writes instances behind those that are there. They stay l's; the caller is on the track.
+func (s *stack) add(l *Lot, track trace.Track) {
+	start, n, bytes := trace.Begin(), l.Len(), l.bytes
+	if s.bad == nil {
+		s.bad = s.fits(l)
 	}
 	if s.bad == nil {
-		s.bad = share(len(parts), bytes, func(first, end int) error { return s.write(parts[first:end], s.n+first) })
+		s.bad = cmp.Or(share(n, bytes, func(first, end int) error { return s.write(l, first, end) }), l.intact())
 	}
 	trace.CopySince(track, "batch", start, bytes)
-	s.n += len(parts)
+	s.n += n
 }
 
-// write writes tuples into the batch from a row on.
-func (s *stack) write(parts []*pyfeed.Tuple, row int) error {
-	var fit *pyfeed.Rows // look as they have to
-	for k, t := range parts {
-		rows, like := t.Rows(), t
-		if rows != nil {
-			like = rows.First()
+// fits is an error about the first instance that does not look like the others.
+func (s *stack) fits(l *Lot) error {
+	alike := true
+	for i := range l.rows {
+		alike = alike && s.unlike(&l.rows[i].first) < 0
+	}
+	for _, t := range l.tuples {
+		alike = alike && (t == nil || s.unlike(t) < 0)
+	}
+	for k := 0; !alike && k < l.Len(); k++ {
+		t, _ := l.like(k)
+		if i := s.unlike(t); i >= 0 {
+			to := &s.batch.Slots[i]
+			return mismatched(i, s.n+k, &t.Slots[i], to.DType, to.Dims()[1:])
 		}
-		for i := range like.Slots {
-			from, to := &like.Slots[i], &s.batch.Slots[i]
-			if dims := to.Dims()[1:]; (rows == nil || rows != fit) && (from.DType != to.DType || !slices.Equal(from.Dims(), dims)) {
-				return mismatched(i, row+k, from, to.DType, dims)
+	}
+	return nil
+}
+
+// unlike is the first slot that is not as in the batch, or -1.
+func (s *stack) unlike(t *pyfeed.Tuple) int {
+	for i := range t.Slots {
+		from, to := &t.Slots[i], &s.batch.Slots[i]
+		if from.DType != to.DType || !slices.Equal(from.Dims(), to.Dims()[1:]) {
+			return i
+		}
+	}
+	return -1
+}
+
+// write copies some of the instances to their rows.
+func (s *stack) write(l *Lot, first, end int) error {
+	for k := first; k < end; k++ {
+		row := s.n + k
+		if it := l.items[k]; it.of != alone {
+			r := l.rows[it.of].Rows
+			for i := range s.batch.Slots {
+				data := r.data(i, int(it.number))
+				pyfeed.Copy(s.batch.Slots[i].Data[row*len(data):], data)
 			}
-			data := t.Data(i)
-			pyfeed.Copy(to.Data[(row+k)*len(data):], data)
-			if err := from.Intact(i); err != nil {
-				return err
+		} else {
+			for i := range s.batch.Slots {
+				from := &l.tuples[it.number].Slots[i]
+				pyfeed.Copy(s.batch.Slots[i].Data[row*len(from.Data):], from.Data)
+				if err := from.Intact(i); err != nil {
+					return err
+				}
 			}
 		}
-		fit = rows
 	}
 	return nil
 }

@@ -21,6 +21,7 @@ type leg struct {
 	under *ReaderHolder
 	ready []*pyfeed.Tuple
 	room  []*pyfeed.Tuple
+	lot   Lot
 	end   bool
 }
 
@@ -45,7 +46,7 @@ func NewZipReader(under []*ReaderHolder, strict bool) (*ZipReader, error) {
 		r.Close()
 		return nil, err
 	}
-	r.read = r.take
+	r.read = several(r.take)
 	return r, nil
 }
 
@@ -57,7 +58,7 @@ func (r *ZipReader) take(ctx context.Context, out []*pyfeed.Tuple) (int, error) 
 	for i := range r.legs {
 		l := &r.legs[i]
 		if len(l.ready) == 0 && !l.end {
-			got, err := l.under.readMany(ctx, l.room[:min(len(l.room), len(out))])
+			_, err := l.under.readMany(ctx, &l.lot, len(out))
 			switch {
 			case err == io.EOF:
 				l.end = true
@@ -67,7 +68,7 @@ func (r *ZipReader) take(ctx context.Context, out []*pyfeed.Tuple) (int, error) 
 				r.end = err
 				return 0, err
 			}
-			l.ready = l.room[:got]
+			l.ready = l.room[:l.lot.take(l.room)]
 		}
 		if l.end && len(l.ready) == 0 {
 			ended++

@@ -451,15 +451,12 @@ func (f *fake) ReadNext(ctx context.Context) (*pyfeed.Tuple, error) {
 	return t, nil
 }
 
-func (f *fake) ReadMany(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
-	if len(out) == 0 {
-		return 0, nil
-	}
+func (f *fake) ReadMany(ctx context.Context, l *readers.Lot, _ int) (int, error) {
 	t, err := f.ReadNext(ctx)
 	if err != nil {
 		return 0, err
 	}
-	out[0] = t
+	l.Add(t)
 	return 1, nil
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/readers"
 )
 
 // InPlace says whether the data can be used as it lies in the file.
@@ -226,23 +227,22 @@ func (in *Instances) view(out []*pyfeed.Tuple, slot int, from Source) (int, erro
 	return n, nil
 }
 
-// View is the next instances, most at most, and their number, if they can be used where they lie and are there: Read tells
-// of all else.
-func (in *Instances) View(most int, from Source) (*pyfeed.Rows, int) {
+// View is the next instances, most at most, if they can be used where they lie and are there: Read tells of all else.
+func (in *Instances) View(most int, from Source) *readers.Rows {
 	size, at := in.Size, int(in.Next)*in.Size
 	n := int(min(int64(most), in.Count-in.Next))
 	if n == 0 || size == 0 || !in.array.InPlace() {
-		return nil, 0
+		return nil
 	}
 	data, err := from.Peek(at, size)
 	if n = min(n, len(data)/size); n == 0 || err != nil {
-		return nil, 0
+		return nil
 	}
 	b, n := from.Hold(at, size, n)
 	s := pyfeed.LoDTensor{DType: in.array.DType, ReadOnly: true, Data: data[: size : n*size]}
 	_ = s.SetDims(in.Dims) // whose number was checked
 	in.Next += int64(n)
-	return pyfeed.NewRows([]pyfeed.LoDTensor{s}, size, b), n
+	return readers.NewRows([]pyfeed.LoDTensor{s}, size, n, b)
 }
 
 // decoded answers instances from a tile, and decodes the next if there is none.

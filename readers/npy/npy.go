@@ -150,9 +150,9 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 }
 
 // ReadRows is Rowed's: of rows that are used where they lie.
-func (r *records) ReadRows(most int) (*pyfeed.Rows, int) {
+func (r *records) ReadRows(most int) *readers.Rows {
 	if r.err != nil || most == 0 {
-		return nil, 0
+		return nil
 	}
 	return r.in.View(most, r)
 }

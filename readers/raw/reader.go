@@ -99,13 +99,13 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 }
 
 // ReadRows is Rowed's: of records that are used where they lie.
-func (r *records) ReadRows(most int) (*pyfeed.Rows, int) {
+func (r *records) ReadRows(most int) *readers.Rows {
 	if r.err != nil || most == 0 || slices.ContainsFunc(r.fields, func(f field) bool { return f.reversed }) {
-		return nil, 0
+		return nil
 	}
 	data, err := r.file.Peek(r.size)
 	if err != nil || len(data) < r.size { // of which Read tells
-		return nil, 0
+		return nil
 	}
 	n := r.there(len(data), most)
 	slots := make([]pyfeed.LoDTensor, len(r.fields))
@@ -114,10 +114,10 @@ func (r *records) ReadRows(most int) (*pyfeed.Rows, int) {
 		s.DType, s.Data, s.ReadOnly = f.dtype, data[f.at:f.at+f.size:n*r.size], true
 		_ = s.SetDims(f.dims) // whose rank was checked
 	}
-	rows := pyfeed.NewRows(slots, r.size, r.file.Hold(n))
+	rows := readers.NewRows(slots, r.size, n, r.file.Hold(n))
 	r.file.Skip(n * r.size)
 	r.record += int64(n)
-	return rows, n
+	return rows
 }
 
 // there is how many records, most at most, lie in the same memory at the front of so many bytes.

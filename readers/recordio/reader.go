@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"slices"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
@@ -30,6 +31,7 @@ type records struct {
 
 	number  int64 // of the next record
 	offsets readers.Offsets
+	spans   []readers.Span
 	err     error // what Read goes on answering
 	damaged part  // what err is about
 	told    bool  // why the file cannot be read to its end
@@ -77,10 +79,6 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 		if n > 0 && r.left == 0 && !r.atHand() {
 			break
 		}
-		if got, bytes := r.several(out[n:]); got > 0 {
-			n, size = n+got, size+bytes
-			continue
-		}
 		record, err := r.show()
 		if err == nil {
 			err = r.fill(out[n], record)
@@ -99,34 +97,40 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 	return 0, r.err
 }
 
-// several fills out with records of bytes that lie in the chunk as they are, of a mapped file those that begin in the
-// same window: one count of references is for all of them. It says how many, and of how many bytes of the file; none
-// is for show to see to.
-func (r *records) several(out []*pyfeed.Tuple) (n, size int) {
-	if r.left == 0 || !r.decided || r.tensors || r.chunk.compressor != uncompressed {
-		return 0, 0
+// ReadRows is Rowed's: of records of bytes that lie in a chunk as they are, of a mapped file those that begin in the
+// same window.
+func (r *records) ReadRows(most int) *readers.Rows {
+	if r.err != nil || !r.decided || r.tensors {
+		return nil
+	}
+	if _, err := r.show(); err != nil {
+		r.err = err // which Read answers
+		return nil
+	}
+	if r.chunk.compressor != uncompressed {
+		return nil
 	}
 	b, in := r.payload, r.f.Hold(0)
-	most := len(b)
+	end := len(b)
 	if r.f.Mapped() {
-		most = memory.WindowSize - int(r.f.Offset()%memory.WindowSize)
+		end = memory.WindowSize - int(r.f.Offset()%memory.WindowSize)
 	}
-	for n < min(len(out), int(r.left)) && size < most && len(b)-size >= lengthSize {
-		record := b[size+lengthSize:]
-		length := binary.LittleEndian.Uint32(b[size:])
-		if uint64(length) > uint64(len(record)) {
-			break
+	at, spans := 0, r.spans[:0]
+	for len(spans) < min(most, int(r.left)) && at < end && len(b)-at >= lengthSize {
+		size := binary.LittleEndian.Uint32(b[at:])
+		if uint64(size) > uint64(len(b)-at-lengthSize) {
+			break // for Read to see to
 		}
-		r.offsets.Record(out[n], record[:length:length], in)
-		size += lengthSize + int(length)
-		n++
+		spans = append(spans, readers.Span{At: uint32(at + lengthSize), Size: size})
+		at += lengthSize + int(size)
 	}
-	in.Retain(n)
-	r.payload = b[size:]
-	r.f.Skip(size)
-	r.left -= uint32(n)
-	r.number += int64(n)
-	return n, size
+	r.spans = spans
+	in.Retain(len(spans))
+	r.payload = b[at:]
+	r.f.Skip(at)
+	r.left -= uint32(len(spans))
+	r.number += int64(len(spans))
+	return readers.NewSequences(b, slices.Clone(spans), in)
 }
 
 // atHand says whether the next chunk can be read without waiting for it.

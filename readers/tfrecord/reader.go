@@ -3,6 +3,8 @@ package tfrecord
 import (
 	"encoding/binary"
 	"io"
+	"math"
+	"slices"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
@@ -74,6 +76,7 @@ type records struct {
 	f        *storage.File
 	examples *examples // parses; nil where the records are handed out as they are
 	offsets  readers.Offsets
+	spans    []readers.Span
 
 	record int64 // number of the one at the position
 	err    error // what Read goes on answering
@@ -167,6 +170,39 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 	r.f.Skip(at)
 	r.record += int64(n)
 	return n, err
+}
+
+// ReadRows is Rowed's: of records that are handed out as they are. They lie as those that Read fills out with.
+func (r *records) ReadRows(most int) *readers.Rows {
+	if r.err != nil || r.examples != nil {
+		return nil
+	}
+	b, err := r.show()
+	if err != nil {
+		return nil // which Read answers
+	}
+	in, end := r.f.Hold(0), len(b)
+	if r.f.Mapped() {
+		end = memory.WindowSize - int(r.f.Offset()%memory.WindowSize)
+	}
+	end = min(end, math.MaxUint32-headerSize)
+	at, spans := 0, r.spans[:0]
+	for len(spans) < most && at < end {
+		data, v := look(b[at:])
+		if v != whole || uint64(len(data)) > math.MaxUint32 {
+			break // for Read to see to
+		}
+		spans = append(spans, readers.Span{At: uint32(at + headerSize), Size: uint32(len(data))})
+		at += frameSize + len(data)
+	}
+	r.spans = spans
+	if len(spans) == 0 {
+		return nil
+	}
+	in.Retain(len(spans))
+	r.f.Skip(at)
+	r.record += int64(len(spans))
+	return readers.NewSequences(b, slices.Clone(spans), in)
 }
 
 // show has the file show the record at the position, as far as there is one.
