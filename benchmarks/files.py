@@ -85,9 +85,9 @@ def ways(files: Files) -> Iterator[Way]:
         return Way(name, made, kind)
 
     cores = files.cores
-    mine: list[dict[str, Any]] = [{"double_buffer": False}, {"double_buffer": True}]
+    mine: list[dict[str, Any]] = [{"double_buffer": depth} for depth in ((0, 2) if cores == 1 else (0, 2, 16))]
     if files.format == "npy":
-        unordered = {"double_buffer": False, "ordered": False}
+        unordered = {"double_buffer": 0, "ordered": False}
         mine += [unordered, unordered | {"more_threads": 1}]
     yield way("ours", ours.files, mine, OURS)
     yield way("tf.data", tensorflow.files, [{}])

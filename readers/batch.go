@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
@@ -20,10 +21,22 @@ type BatchReader struct {
 	size     int
 	dropLast bool
 	pool     *memory.Pool
+	stacks   bool // no slot is concatenated
 
-	lot     Lot   // what is gathered
-	stack   stack // what was gathered before it, where none is concatenated
-	end     error // what came after the last instance
+	now *gathered // of which more are to come
+	end error     // what came after the last instance
+
+	mu    sync.Mutex
+	spare []*gathered
+}
+
+// gathered is what a batch is made of. Once it is complete it belongs to whoever makes the batch: any thread, while
+// the reader gathers the next.
+type gathered struct {
+	of      *BatchReader
+	lot     Lot
+	stack   stack         // what was gathered before the lot, where none is concatenated
+	made    *pyfeed.Tuple // in place of all that; else nil
 	parts   []*pyfeed.Tuple
 	offsets []int64
 }
@@ -50,25 +63,38 @@ func NewBatchReader(under *ReaderHolder, size uint64, dropLast bool) (*BatchRead
 		under.Drop()
 		return nil, err
 	}
-	r := &BatchReader{under: under, spec: spec, size: int(size), dropLast: dropLast, pool: pool}
-	r.stack.possible = true
+	r := &BatchReader{under: under, spec: spec, size: int(size), dropLast: dropLast, pool: pool, stacks: true}
 	for i := range spec.Len() {
-		r.stack.possible = r.stack.possible && !under.Spec().Slot(i).Grows()
+		r.stacks = r.stacks && !under.Spec().Slot(i).Grows()
 	}
-	r.read = single(r.gather)
+	r.read = single(func(ctx context.Context) (*pyfeed.Tuple, error) {
+		g, err := r.gather(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return g.batch(wait.TrackOf(ctx))
+	})
 	return r, nil
 }
 
-func (r *BatchReader) gather(ctx context.Context) (*pyfeed.Tuple, error) {
-	for r.end == nil && r.stack.n+r.lot.Len() < r.size {
-		most := r.size - r.stack.n - r.lot.Len()
-		if r.stack.possible { // while they are in the cache
-			most = min(most, 64)
+// while they are in the cache, this many are copied at a time.
+const atATime = 64
+
+// gather is the next batch, before anything is copied into it: but of a large one, which is as far as it can.
+func (r *BatchReader) gather(ctx context.Context) (*gathered, error) {
+	g := r.now
+	if g == nil {
+		g = r.room()
+		r.now = g
+	}
+	for r.end == nil && g.len() < r.size {
+		most := r.size - g.len()
+		if g.stack.possible {
+			most = min(most, atATime)
 		}
-		got, err := r.under.readMany(ctx, &r.lot, most)
-		if got > 0 && r.stack.takes(&r.lot, r.size, r.pool) {
-			r.stack.add(&r.lot, wait.TrackOf(ctx))
-			r.lot.drop()
+		_, err := r.under.readMany(ctx, &g.lot, most)
+		if g.lot.Len() >= atATime {
+			g.pile(wait.TrackOf(ctx))
 		}
 		if err == nil {
 			continue
@@ -78,49 +104,119 @@ func (r *BatchReader) gather(ctx context.Context) (*pyfeed.Tuple, error) {
 		}
 		r.end = err
 	}
-	n := r.stack.n + r.lot.Len()
-	if n == 0 || n < r.size && r.dropLast {
+	if n := g.len(); n == 0 || n < r.size && r.dropLast {
 		r.clear()
 		err := r.end
 		r.end = nil
 		return nil, err
 	}
-	if r.stack.n > 0 {
-		return r.stack.finish()
+	r.now = nil
+	return g, nil
+}
+
+// gatherNext is gather, for who reads the batches by it alone.
+func (r *BatchReader) gatherNext(ctx context.Context) (*gathered, error) {
+	if r.next.Len() == 0 {
+		return r.gather(ctx)
 	}
-	if r.lot.sequences() {
-		defer r.lot.drop()
-		return r.joinSequences(wait.TrackOf(ctx))
+	var one [1]*pyfeed.Tuple // that HasNext has read
+	r.next.Take(one[:])
+	g := r.room()
+	g.made = one[0]
+	return g, nil
+}
+
+func (r *BatchReader) room() *gathered {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := len(r.spare); n > 0 {
+		g := r.spare[n-1]
+		r.spare = r.spare[:n-1]
+		return g
 	}
-	r.parts = slices.Grow(r.parts[:0], n)[:n]
-	r.lot.take(r.parts)
-	defer pyfeed.ReleaseAll(r.parts)
-	return r.join(r.parts, wait.TrackOf(ctx))
+	g := &gathered{of: r}
+	g.stack.possible = r.stacks
+	return g
 }
 
 func (r *BatchReader) clear() {
-	r.lot.drop()
-	r.stack.drop()
+	if r.now != nil {
+		r.now.drop()
+		r.now = nil
+	}
+}
+
+// len is how many instances there are.
+func (g *gathered) len() int { return g.stack.n + g.lot.Len() }
+
+// size is that of the batch's data, in bytes, and its pass.
+func (g *gathered) size() (bytes int, pass int64) {
+	switch {
+	case g.made != nil:
+		return g.made.Size(), g.made.Pass
+	case g.stack.batch != nil:
+		return g.stack.bytes + g.lot.bytes, g.stack.batch.Pass
+	}
+	_, pass = g.lot.like(0)
+	return g.lot.bytes, pass
+}
+
+// pile puts what is in the lot into the stack, if it can. false: it is there still.
+func (g *gathered) pile(track trace.Track) bool {
+	if !g.stack.takes(&g.lot, g.of.size, g.of.pool) {
+		return false
+	}
+	g.stack.add(&g.lot, track)
+	g.lot.drop()
+	return true
+}
+
+// drop lets go of all that is gathered, and of itself.
+func (g *gathered) drop() {
+	g.lot.drop()
+	g.stack.drop()
+	clear(g.parts)
+	g.made = nil
+	g.of.mu.Lock()
+	defer g.of.mu.Unlock()
+	g.of.spare = append(g.of.spare, g)
+}
+
+// batch makes the batch, by a caller on the track.
+func (g *gathered) batch(track trace.Track) (*pyfeed.Tuple, error) {
+	defer g.drop()
+	switch {
+	case g.made != nil:
+		return g.made, nil
+	case g.lot.Len() == 0 || g.pile(track):
+		return g.stack.finish()
+	case g.lot.sequences():
+		return g.joinSequences(track)
+	}
+	g.parts = slices.Grow(g.parts[:0], g.lot.Len())[:g.lot.Len()]
+	g.lot.Take(g.parts)
+	defer pyfeed.ReleaseAll(g.parts)
+	return g.join(g.parts, track)
 }
 
 // joinSequences joins sequences of bytes, whose sizes are the LoD of the batch.
-func (r *BatchReader) joinSequences(track trace.Track) (*pyfeed.Tuple, error) {
-	l := &r.lot
-	r.offsets = append(r.offsets[:0], 0)
+func (g *gathered) joinSequences(track trace.Track) (*pyfeed.Tuple, error) {
+	l := &g.lot
+	g.offsets = append(g.offsets[:0], 0)
 	total := 0
 	for _, it := range l.items {
 		total += l.rows[it.of].bytes(int(it.number))
-		r.offsets = append(r.offsets, int64(total))
+		g.offsets = append(g.offsets, int64(total))
 	}
 	first, pass := l.like(0)
 	batch := pyfeed.NewTuple(1)
 	batch.Pass = pass
 	s := &batch.Slots[0]
-	s.DType, s.Place, s.LoD = first.Slots[0].DType, first.Slots[0].Place, append(s.LoD, r.offsets)
+	s.DType, s.Place, s.LoD = first.Slots[0].DType, first.Slots[0].Place, append(s.LoD, g.offsets)
 	_ = s.SetDims(pyfeed.Dims{int64(total)}) // one is not too many
 	_, err := s.Measure()
 	if err == nil {
-		err = batch.Allocate(r.pool)
+		err = batch.Allocate(g.of.pool)
 	}
 	if err != nil {
 		batch.Release()
@@ -128,7 +224,7 @@ func (r *BatchReader) joinSequences(track trace.Track) (*pyfeed.Tuple, error) {
 	}
 	start := trace.Begin()
 	err = share(len(l.items), total, func(first, end int) error {
-		to := s.Data[r.offsets[first]:]
+		to := s.Data[g.offsets[first]:]
 		for _, it := range l.items[first:end] {
 			data := l.rows[it.of].data(0, int(it.number))
 			pyfeed.Copy(to, data)
@@ -144,8 +240,8 @@ func (r *BatchReader) joinSequences(track trace.Track) (*pyfeed.Tuple, error) {
 	return batch, nil
 }
 
-func (r *BatchReader) join(parts []*pyfeed.Tuple, track trace.Track) (*pyfeed.Tuple, error) {
-	spec, first := r.under.Spec(), parts[0]
+func (g *gathered) join(parts []*pyfeed.Tuple, track trace.Track) (*pyfeed.Tuple, error) {
+	spec, first := g.of.under.Spec(), parts[0]
 	batch := pyfeed.NewTuple(len(first.Slots))
 	batch.Pass = first.Pass
 	for i := range batch.Slots {
@@ -154,7 +250,7 @@ func (r *BatchReader) join(parts []*pyfeed.Tuple, track trace.Track) (*pyfeed.Tu
 			return nil, err
 		}
 	}
-	if err := batch.Allocate(r.pool); err != nil {
+	if err := batch.Allocate(g.of.pool); err != nil {
 		batch.Release()
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/pyfeed/trace"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
@@ -68,8 +69,15 @@ func NewDoubleBufferReader(under *ReaderHolder, places []pyfeed.Place, depth uin
 	switch {
 	case len(r.stagers) > 0:
 		r.read = single(r.take)
-	case r.pinned == nil:
-		r.pump.direct = r.under.readMany
+	case r.pinned != nil:
+	case copiers > 1 && under.gathers():
+		r.pump.fill = func(ctx context.Context, c *chunk) (err error) {
+			c.work, err = under.gather(ctx)
+			return err
+		}
+		r.pump.make = makeBatch
+	default:
+		r.pump.direct = under.readMany
 	}
 	return r, nil
 }
@@ -113,12 +121,24 @@ func (r *DoubleBufferReader) leave() {
 	}
 }
 
-func (r *DoubleBufferReader) fill(ctx context.Context, l *Lot) error {
+// makeBatch is for the pump whose chunks are a batch each, copied by consumers and the thread side by side.
+func makeBatch(c *chunk, track trace.Track) error {
+	g := c.work
+	c.work = nil
+	batch, err := g.batch(track)
+	if err == nil {
+		c.Add(batch)
+	}
+	return err
+}
+
+func (r *DoubleBufferReader) fill(ctx context.Context, c *chunk) error {
+	l := &c.Lot
 	if _, err := r.under.readMany(ctx, l, 1); err != nil || len(r.stagers) == 0 && r.pinned == nil {
 		return err
 	}
 	var one [1]*pyfeed.Tuple
-	l.take(one[:])
+	l.Take(one[:])
 	t := one[0]
 	if err := r.move(ctx, &t); err != nil {
 		t.Release()
@@ -166,7 +186,7 @@ func (r *DoubleBufferReader) take(ctx context.Context) (*pyfeed.Tuple, error) {
 			return nil, err
 		}
 		var one [1]*pyfeed.Tuple
-		r.ready.take(one[:])
+		r.ready.Take(one[:])
 		r.staged = one[0]
 	}
 	err := r.stagers[0].Next(ctx, r.staged)

@@ -35,7 +35,7 @@ func TestAFaultInAThreadThatReads(t *testing.T) {
 }
 
 func TestAFaultInAThreadThatReadsAhead(t *testing.T) {
-	p := newPump("mine", 1, func(context.Context, *Lot) error { panic("mine") })
+	p := newPump("mine", 1, func(context.Context, *chunk) error { panic("mine") })
 	reader := ahead{read: p.take}
 	for range 2 {
 		_, err := NewHolder(&faultReader{reader, p}).ReadNext(background)

@@ -123,8 +123,8 @@ func (l *Lot) moveTo(to *Lot, places []item, apart int) {
 	l.forward(n)
 }
 
-// take takes tuples of the next into out, as many as there are and fit, and answers how many. They are the caller's.
-func (l *Lot) take(out []*pyfeed.Tuple) int {
+// Take takes tuples of the next into out, as many as there are and fit, and answers how many. They are the caller's.
+func (l *Lot) Take(out []*pyfeed.Tuple) int {
 	n := min(len(out), l.Len())
 	for k, it := range l.items[l.front:][:n] {
 		if it.of == alone {

@@ -88,8 +88,8 @@ func NewMapReader(under *ReaderHolder, spec *pyfeed.Spec, capacity uint64, order
 	return r, nil
 }
 
-func (r *MapReader) fill(ctx context.Context, l *Lot) error {
-	_, err := r.under.readMany(ctx, l, int(min(r.capacity, 64)))
+func (r *MapReader) fill(ctx context.Context, c *chunk) error {
+	_, err := r.under.readMany(ctx, &c.Lot, int(min(r.capacity, 64)))
 	return err
 }
 
@@ -138,7 +138,7 @@ func (r *MapReader) take(ctx context.Context) (taken, error) {
 			return taken{}, r.workers.Enter(ctx)
 		}
 		var one [1]*pyfeed.Tuple
-		r.input.take(one[:])
+		r.input.Take(one[:])
 		r.out[r.taken] = work{one[0].Pass, trace.Begin()}
 		r.taken++
 		return taken{one[0], r.taken - 1}, nil

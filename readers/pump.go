@@ -19,19 +19,22 @@ import (
 type pump struct {
 	name string
 	// fill makes the next chunk, which is empty. An error that comes with instances is answered after them; the pump
-	// ends with it.
-	fill func(ctx context.Context, chunk *Lot) error
-	// direct is a ReadMany of what fill reads, for a consumer that finds nothing ready and the goroutine at rest; nil:
-	// consumers do not read. It is called by one at a time, never while fill is.
+	// ends with it. It is called by one at a time.
+	fill func(ctx context.Context, c *chunk) error
+	// make completes a chunk that fill has begun, by the goroutine and a consumer at a time, which is on the track. The
+	// pump ends with its error. nil: fill does it all.
+	make func(c *chunk, track trace.Track) error
+	// direct is a ReadMany of what fill reads, for a consumer that finds nothing ready and the goroutine at rest. It is
+	// called by one at a time, never while fill is. nil, without make: consumers do not read.
 	direct func(ctx context.Context, l *Lot, most int) (int, error)
-	limit  int // chunks that wait, at most, beside the one that is being taken
+	limit  int // chunks that wait, at most, beside the one that is being taken, and one of a consumer's
 
 	mu        sync.Mutex
 	consumers wait.List
 	changed   sync.Cond
-	chunks    []*Lot
-	idle      []*Lot
-	end       error
+	chunks    []*chunk
+	idle      []*chunk
+	end       error // what fill answered, or why nothing more is read
 	cancel    context.CancelFunc
 	running   bool
 	ahead     bool // the goroutine is to read until there is no room
@@ -39,7 +42,15 @@ type pump struct {
 	pace
 }
 
-func newPump(name string, limit int, fill func(context.Context, *Lot) error) *pump {
+// chunk is what is read at a time.
+type chunk struct {
+	Lot
+	work *gathered // for make
+	busy bool      // it is being made
+	err  error     // why it could not be
+}
+
+func newPump(name string, limit int, fill func(context.Context, *chunk) error) *pump {
 	p := &pump{name: name, fill: fill, limit: limit}
 	p.consumers.Init(&p.mu)
 	p.consumers.Named("waits for "+name, trace.Wait)
@@ -53,12 +64,18 @@ func (p *pump) take(ctx context.Context, l *Lot, most int) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.came()
-	n, err := p.ready(l, most), p.end
-	if n == 0 && err == nil && p.cheap() && !p.reading {
-		if n, err = p.readDirect(ctx, l, most); err == wait.ErrWouldBlock {
+	n, err := p.ready(l, most)
+	for n == 0 && err == nil && p.cheap() && !p.reading && p.end == nil {
+		if p.make == nil {
+			n, err = p.readDirect(ctx, l, most)
+		} else if p.waiting() > p.limit {
+			break
+		} else if err = p.readOne(below(ctx)); err != wait.ErrWouldBlock {
+			n, err = p.ready(l, most) // an end is that of the pump, behind what the goroutine makes still
+		}
+		if err == wait.ErrWouldBlock {
 			err = nil // the goroutine waits for what is below
-		} else if err != nil {
-			p.finish(err)
+			break
 		}
 	}
 	if n == 0 {
@@ -73,36 +90,88 @@ func (p *pump) take(ctx context.Context, l *Lot, most int) (int, error) {
 		p.consumers.One().Send() // there is something left for another
 	}
 	// Woken for half of the room and not for each chunk, the goroutine has more to do at a time.
-	if p.waiting() < p.limit && p.waiting() <= (p.limit+1)/2 && (p.direct == nil || p.pays() || !left && p.consumers.Len() > 0) {
+	if p.waiting() < p.limit && p.waiting() <= (p.limit+1)/2 && (!p.shared() || p.pays() || !left && p.consumers.Len() > 0) {
 		p.goOn()
 	}
-	if p.direct != nil {
+	if p.shared() {
 		p.left()
 	}
 	return n, nil
 }
 
-// ready takes what was read ahead.
-func (p *pump) ready(l *Lot, most int) int {
+// shared says whether consumers read too.
+func (p *pump) shared() bool { return p.direct != nil || p.make != nil }
+
+// ready takes what was read ahead. Neither that nor an error: it takes waiting.
+func (p *pump) ready(l *Lot, most int) (int, error) {
 	if len(p.chunks) == 0 {
-		return 0
+		return 0, p.end
 	}
 	first := p.chunks[0]
+	switch {
+	case first.busy:
+		return 0, nil
+	case first.err != nil: // and stays the first
+		if p.end != first.err {
+			p.finish(first.err)
+		}
+		return 0, first.err
+	}
 	n := first.move(l, most)
 	if first.Len() == 0 {
 		p.idle = append(p.idle, first)
 		p.chunks = append(p.chunks[:0], p.chunks[1:]...)
 	}
-	return n
+	return n, nil
 }
 
-// readDirect has the consumer read, as far as that does not take waiting: the goroutine, which is told to end by other
-// ways, does the waiting.
-func (p *pump) readDirect(ctx context.Context, l *Lot, most int) (n int, err error) {
-	below := wait.Never
+// below is the context of what a consumer reads itself, as far as that does not take waiting: the goroutine, which is
+// told to end by other ways, does the waiting.
+func below(ctx context.Context) context.Context {
 	if track := wait.TrackOf(ctx); track != 0 {
-		below = (&wait.Traced{Context: context.Background(), Track: track}).Never()
+		return (&wait.Traced{Context: context.Background(), Track: track}).Never()
 	}
+	return wait.Never
+}
+
+// readDirect has the consumer read.
+func (p *pump) readDirect(ctx context.Context, l *Lot, most int) (n int, err error) {
+	err = p.read(func() error {
+		n, err = p.direct(below(ctx), l, most)
+		return err
+	})
+	if err != nil && err != wait.ErrWouldBlock {
+		p.finish(err)
+	}
+	return n, err
+}
+
+// readOne reads a chunk and makes it, for a caller whose way down ctx is. An error of fill's is the pump's end; if it would
+// block, nothing has happened.
+func (p *pump) readOne(ctx context.Context) error {
+	c := new(chunk)
+	if n := len(p.idle); n > 0 {
+		c, p.idle = p.idle[n-1], p.idle[:n-1]
+	}
+	err := p.read(func() error { return p.fill(ctx, c) })
+	if err == nil && p.make != nil {
+		p.chunks = append(p.chunks, c)
+		p.complete(c, wait.TrackOf(ctx))
+		return nil
+	}
+	if c.Len() > 0 {
+		p.chunks = append(p.chunks, c)
+	} else {
+		p.idle = append(p.idle, c)
+	}
+	if err != nil && err != wait.ErrWouldBlock {
+		p.finish(err)
+	}
+	return err
+}
+
+// read lets go of the lock to read below. After a panic too it is held again, as those above expect.
+func (p *pump) read(below func() error) error {
 	p.reading = true
 	p.mu.Unlock()
 	start := trace.Now()
@@ -112,16 +181,36 @@ func (p *pump) readDirect(ctx context.Context, l *Lot, most int) (n int, err err
 		p.reading = false
 		p.took(start)
 		if !whole {
-			p.finish(pyfeed.Errorf(pyfeed.Fault, "a consumer that reads: see what was printed"))
+			p.finish(pyfeed.Errorf(pyfeed.Fault, "a thread that reads ahead: see what was printed"))
 		}
 	}()
-	n, err = p.direct(below, l, most)
+	err := below()
 	whole = true
-	return n, err
+	return err
+}
+
+// complete lets go of the lock to make a chunk. After a panic too it is held again.
+func (p *pump) complete(c *chunk, track trace.Track) {
+	c.busy = true
+	if p.ahead {
+		p.changed.Signal() // it may have waited for the one who read
+	}
+	p.mu.Unlock()
+	start := trace.Now()
+	err := error(pyfeed.Errorf(pyfeed.Fault, "a thread that makes a batch: see what was printed"))
+	defer func() {
+		p.mu.Lock()
+		p.made(start)
+		c.busy, c.err = false, err
+		if p.chunks[0] == c {
+			p.consumers.One().Send()
+		}
+	}()
+	err = p.make(c, track)
 }
 
 // cheap says whether a consumer may read itself: it has no way to end a read that takes long.
-func (p *pump) cheap() bool { return p.direct != nil && p.cost < dear }
+func (p *pump) cheap() bool { return p.shared() && p.cost < dear }
 
 // goOn has the goroutine read until there is no room.
 func (p *pump) goOn() {
@@ -135,16 +224,18 @@ func (p *pump) goOn() {
 	}
 }
 
-// pace is whether reading ahead pays: by how long consumers stay away between two reads, and how long a read takes, in
-// nanoseconds, averaged over the last few, none of which counts for more than twice of what would pay by itself.
+// pace is whether reading ahead pays: by how long consumers stay away between two reads, and how long it takes to read
+// and to make a chunk, in nanoseconds, averaged over the last few, none of which counts for more than twice of what would
+// pay by itself.
 type pace struct {
-	since      int64 // when the consumer left that came last; 0: it is here
-	away, cost int64
+	since              int64 // when the consumer left that came last; 0: it is here
+	away, cost, effort int64
 }
 
 const (
 	longAway = 20_000  // while a consumer is away for that long, something can be read
 	dear     = 200_000 // beside a read that takes so long, a wake-up is nothing
+	worth    = 40_000  // the same of what is made side by side for one wake-up
 )
 
 func (p *pace) left() { p.since = trace.Now() }
@@ -158,11 +249,15 @@ func (p *pace) came() {
 
 func (p *pace) took(start int64) { p.cost += (min(trace.Now()-start, 2*dear) - p.cost) / 4 }
 
-func (p *pace) pays() bool { return p.away >= longAway || p.cost >= dear }
+func (p *pace) made(start int64) { p.effort += (min(trace.Now()-start, 2*worth) - p.effort) / 4 }
+
+func (p *pump) pays() bool {
+	return p.away >= longAway || p.cost >= dear || p.make != nil && p.effort*int64(p.limit+1)/2 >= worth
+}
 
 // waiting is how many chunks nothing was taken of.
 func (p *pump) waiting() int {
-	if len(p.chunks) > 0 && p.chunks[0].front > 0 {
+	if len(p.chunks) > 0 && !p.chunks[0].busy && p.chunks[0].front > 0 {
 		return len(p.chunks) - 1
 	}
 	return len(p.chunks)
@@ -196,17 +291,10 @@ func (p *pump) run(ctx context.Context) {
 			p.leave(err)
 			return
 		}
-		chunk := new(Lot)
-		if n := len(p.idle); n > 0 {
-			chunk, p.idle = p.idle[n-1], p.idle[:n-1]
-		}
 		start := trace.Begin()
 		below.Track = lane.Track(p.name)
-		err := p.fillUnlocked(below, chunk)
+		err := p.readOne(below)
 		trace.Since(below.Track, trace.Read, p.name, start)
-		if chunk.Len() > 0 {
-			p.chunks = append(p.chunks, chunk)
-		}
 		if err != nil {
 			p.leave(err)
 			return
@@ -218,21 +306,8 @@ func (p *pump) run(ctx context.Context) {
 
 // rests says whether the goroutine has nothing to do.
 func (p *pump) rests(ctx context.Context) bool {
-	room := p.waiting() < p.limit && !p.reading && (p.ahead || p.direct == nil)
+	room := p.waiting() < p.limit && !p.reading && (p.ahead || !p.shared())
 	return !room && p.end == nil && ctx.Err() == nil
-}
-
-// fillUnlocked lets go of the lock to fill. After a panic too it is held again, as those above expect.
-func (p *pump) fillUnlocked(ctx context.Context, chunk *Lot) error {
-	p.reading = true
-	p.mu.Unlock()
-	start := trace.Now()
-	defer func() {
-		p.mu.Lock()
-		p.reading = false
-		p.took(start)
-	}()
-	return p.fill(ctx, chunk)
 }
 
 // leave is the end of the goroutine.

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/trace"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
@@ -64,8 +66,8 @@ func (r *pumped) ReInit(uint64) error {
 
 func newPumped(t *testing.T, seed uint64, limit int, count int64, end error) (*ReaderHolder, *pump, *counter) {
 	c := &counter{t: t, count: count, end: end, random: rand.New(rand.NewPCG(seed, 0))}
-	p := newPump("counter", limit, func(_ context.Context, l *Lot) error {
-		_, err := c.read(l, 2, false)
+	p := newPump("counter", limit, func(_ context.Context, is *chunk) error {
+		_, err := c.read(&is.Lot, 2, false)
 		return err
 	})
 	p.direct = func(ctx context.Context, l *Lot, most int) (int, error) {
@@ -76,6 +78,31 @@ func newPumped(t *testing.T, seed uint64, limit int, count int64, end error) (*R
 	}
 	return NewHolder(&pumped{faultReader{ahead{read: p.take}, p}, c}), p, c
 }
+
+// newMaking is a pump each of whose tuples takes a while to be made: that of number bad cannot be.
+func newMaking(t *testing.T, seed uint64, limit int, count int64, end error, bad int64) (*ReaderHolder, *pump, *counter) {
+	h, p, c := newPumped(t, seed, limit, count, end)
+	p.direct = nil
+	p.fill = func(ctx context.Context, is *chunk) error {
+		_, err := c.read(&is.Lot, 1, ctx == wait.Never)
+		return err
+	}
+	var made atomic.Uint64
+	p.make = func(is *chunk, _ trace.Track) error {
+		number, _ := is.like(0)
+		for range made.Add(0x9e3779b97f4a7c15) >> 59 {
+			runtime.Gosched()
+		}
+		if number.Pass == bad {
+			is.drop()
+			return errMade
+		}
+		return nil
+	}
+	return h, p, c
+}
+
+var errMade = errors.New("cannot be made")
 
 // set has the pump believe that reading ahead pays, or not.
 func (p *pump) set(pays bool) {
@@ -99,6 +126,13 @@ func TestConsumersAndThreadTakeTurns(t *testing.T) {
 			end = oops
 		}
 		h, p, c := newPumped(t, seed, 1+random.IntN(4), count, end)
+		if seed%2 == 0 {
+			h.Drop()
+			bad := random.Int64N(2 * (count + 1))
+			if h, p, c = newMaking(t, seed, 1+random.IntN(4), count, end, bad); bad < count {
+				count, end = bad, errMade
+			}
+		}
 		for range 4 {
 			until := random.Int64N(2 * (count + 1)) // of some passes not all is read
 			for i := int64(0); i < until; i++ {
@@ -135,15 +169,15 @@ func TestConsumersAndThreadTakeTurns(t *testing.T) {
 // Two consumers sleep while the goroutine reads. It comes to rest behind a chunk, which wakes one of them, and reading
 // ahead does not pay: the other is served all the same, of the same chunk or of one more.
 func TestNoConsumerIsForgotten(t *testing.T) {
-	for _, chunk := range []int{1, 2} {
+	for _, size := range []int{1, 2} {
 		chunks := make(chan int)
-		p := newPump("chunks", 1, func(_ context.Context, l *Lot) error {
+		p := newPump("chunks", 1, func(_ context.Context, c *chunk) error {
 			n, more := <-chunks
 			if !more {
 				return io.EOF
 			}
 			for range n {
-				l.Add(pyfeed.NewTuple(1))
+				c.Add(pyfeed.NewTuple(1))
 			}
 			return nil
 		})
@@ -166,9 +200,9 @@ func TestNoConsumerIsForgotten(t *testing.T) {
 			p.away, p.cost = 0, 0
 			return p.consumers.Len() == 2 && p.reading
 		})
-		for n := 0; n < 2; n += chunk {
-			chunks <- chunk
-			for range chunk {
+		for n := 0; n < 2; n += size {
+			chunks <- size
+			for range size {
 				if err := <-served; err != nil {
 					t.Error(err)
 				}
@@ -184,6 +218,10 @@ func TestManyConsumersTakeTurns(t *testing.T) {
 	for seed := range uint64(100) {
 		const count = 500
 		h, p, _ := newPumped(t, seed, 1+int(seed%3), count, io.EOF)
+		if seed%2 == 0 {
+			h.Drop()
+			h, p, _ = newMaking(t, seed, 1+int(seed%3), count, io.EOF, -1)
+		}
 		var mu sync.Mutex
 		var all []int64
 		var group sync.WaitGroup
@@ -215,6 +253,43 @@ func TestManyConsumersTakeTurns(t *testing.T) {
 		}
 		if len(all) != count {
 			t.Fatalf("seed %d: expected %d tuples, found %d", seed, count, len(all))
+		}
+		h.Drop()
+	}
+}
+
+// A panic of who makes a chunk comes in place of that and of all behind it, in whose hands ever.
+func TestAFaultOfWhoMakes(t *testing.T) {
+	for _, pays := range []bool{true, false} {
+		h, p, _ := newMaking(t, 0, 2, 10, io.EOF, -1)
+		made := p.make
+		p.make = func(is *chunk, track trace.Track) error {
+			if number, _ := is.like(0); number.Pass == 3 {
+				panic("mine")
+			}
+			return made(is, track)
+		}
+		next := func() (tuple *pyfeed.Tuple, err error) {
+			defer func() {
+				if v := recover(); v != nil {
+					err = pyfeed.Errorf(pyfeed.Fault, "%v", v)
+				}
+			}()
+			p.set(pays)
+			return h.ReadNext(background)
+		}
+		faults, number := 0, int64(0)
+		for faults < 3 { // one of them strikes the consumer itself
+			tuple, err := next()
+			if isFault(err) {
+				faults++
+				continue
+			}
+			if err != nil || tuple.Pass != number || number == 3 {
+				t.Fatalf("expected tuple %d or a fault, found %v, %v", number, tuple, err)
+			}
+			tuple.Release()
+			number++
 		}
 		h.Drop()
 	}

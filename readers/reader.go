@@ -66,7 +66,7 @@ func (a *ahead) ReadNext(ctx context.Context) (*pyfeed.Tuple, error) {
 		}
 	}
 	var one [1]*pyfeed.Tuple
-	a.next.take(one[:])
+	a.next.Take(one[:])
 	return one[0], nil
 }
 
@@ -210,7 +210,7 @@ func (h *ReaderHolder) ReadMany(ctx context.Context, out []*pyfeed.Tuple) (int, 
 		if _, err := h.many(ctx, &h.room, len(out)); err != nil {
 			return 0, err
 		}
-		return h.room.take(out), nil
+		return h.room.Take(out), nil
 	})
 }
 
@@ -233,6 +233,26 @@ func (h *ReaderHolder) many(ctx context.Context, l *Lot, most int) (int, error) 
 		_, h.last = l.like(l.Len() - 1)
 	}
 	return n, err
+}
+
+// gathers says whether the Reader's tuples are batches, which gather leads to.
+func (h *ReaderHolder) gathers() bool {
+	_, is := h.reader.(*BatchReader)
+	return is
+}
+
+// gather is what the next batch is made of, for the reader above.
+func (h *ReaderHolder) gather(ctx context.Context) (*gathered, error) {
+	return wait.Do(ctx, func(ctx context.Context) (*gathered, error) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		g, err := h.reader.(*BatchReader).gatherNext(ctx)
+		if err == nil {
+			bytes, pass := g.size()
+			h.tuples, h.bytes, h.last = h.tuples+1, h.bytes+int64(bytes), pass
+		}
+		return g, err
+	})
 }
 
 // Stats is what the Reader did so far.

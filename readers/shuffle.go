@@ -34,7 +34,7 @@ func NewShuffleReader(under *ReaderHolder, size, seed uint64) (*ShuffleReader, e
 		return nil, err
 	}
 	r := &ShuffleReader{under: under, size: int(size), seed: seed}
-	r.pump = newPump("shuffle", 1, r.fill)
+	r.pump = newPump("shuffle", 1, func(ctx context.Context, c *chunk) error { return r.fill(ctx, &c.Lot) })
 	r.read = r.pump.take
 	return r, nil
 }

@@ -15,6 +15,7 @@ type stack struct {
 	possible bool
 	batch    *pyfeed.Tuple // nil before the first tuple
 	n        int           // tuples in it
+	bytes    int           // of those
 	bad      error         // why there will be no batch of them
 }
 
@@ -67,7 +68,7 @@ func (s *stack) add(l *Lot, track trace.Track) {
 		s.bad = cmp.Or(share(n, bytes, func(first, end int) error { return s.write(l, first, end) }), l.intact())
 	}
 	trace.CopySince(track, "batch", start, bytes)
-	s.n += n
+	s.n, s.bytes = s.n+n, s.bytes+bytes
 }
 
 // fits is an error about the first instance that does not look like the others.
@@ -140,7 +141,7 @@ func (s *stack) finish() (*pyfeed.Tuple, error) {
 		to.Data = to.Data[:s.n*size]
 	}
 	batch := s.batch
-	s.batch, s.n = nil, 0
+	s.batch, s.n, s.bytes = nil, 0, 0
 	return batch, nil
 }
 
@@ -148,5 +149,5 @@ func (s *stack) drop() {
 	if s.batch != nil {
 		s.batch.Release()
 	}
-	s.batch, s.n, s.bad = nil, 0, nil
+	s.batch, s.n, s.bytes, s.bad = nil, 0, 0, nil
 }

@@ -68,7 +68,7 @@ func (r *ZipReader) take(ctx context.Context, out []*pyfeed.Tuple) (int, error) 
 				r.end = err
 				return 0, err
 			}
-			l.ready = l.room[:l.lot.take(l.room)]
+			l.ready = l.room[:l.lot.Take(l.room)]
 		}
 		if l.end && len(l.ready) == 0 {
 			ended++

@@ -213,7 +213,7 @@ def _pushing_worker(producer: Any, worker: int) -> None:
 
 
 def files(
-    task: Files, double_buffer: bool, ordered: bool = True, more_threads: int = 0
+    task: Files, double_buffer: int, ordered: bool = True, more_threads: int = 0
 ) -> Callable[[], Iterator[Batch]]:
     """`open_files`, `Reader.shuffle`, `Reader.batch`, and `Reader.double_buffer`, which reads ahead.
 
@@ -235,7 +235,7 @@ def files(
         reader = pyfeed.open_files(task.paths, **files).shuffle(task.block)
     reader = reader.batch(task.batch)
     if double_buffer:
-        reader = reader.double_buffer(depth=2)
+        reader = reader.double_buffer(depth=double_buffer)
 
     def begin() -> Iterator[Batch]:
         reader.reset()

@@ -2,13 +2,16 @@ package all_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -147,32 +150,37 @@ func shown(h *readers.ReaderHolder) (all []string, err error) {
 		text := fmt.Sprint(tuple.Pass)
 		for i := range tuple.Slots {
 			s := &tuple.Slots[i]
-			text += fmt.Sprintf(" %v %v %x", s.DType, s.Dims(), s.Data)
+			text += fmt.Sprintf(" %v %v %v %x", s.DType, s.Dims(), s.LoD, s.Data)
 		}
 		all = append(all, text)
 		tuple.Release()
 	}
 }
 
+// chains are what rows may go through.
+var chains = map[string][]step{
+	"alone":                        nil,
+	"shuffle":                      {shuffled},
+	"batch":                        {batched},
+	"shuffle batch double_buffer":  {shuffled, batched, buffered},
+	"batch double_buffer shuffle":  {batched, {"create_double_buffer_reader", `{"depth": 16}`}, shuffled},
+	"shuffle batch":                {shuffled, batched},
+	"shuffle whole batches":        {shuffled, whole},
+	"shuffle shuffle batch":        {shuffled, shuffled, batched},
+	"multi_pass shuffle batch":     {twice, shuffled, batched},
+	"shuffle multi_pass batch":     {shuffled, twice, batched},
+	"shuffle double_buffer batch":  {shuffled, buffered, batched},
+	"double_buffer of single ones": {shuffled, buffered},
+	"shard shuffle batch":          {sharded, shuffled, batched},
+	"batches of batches":           {shuffled, batched, batched},
+	"zip shuffle batch":            {{"create_zip_reader", "{}"}, shuffled, batched},
+	"shuffle zip":                  {shuffled, {"create_zip_reader", "{}"}},
+	"batches larger than the rest": {shuffled, {"create_batch_reader", `{"batch_size": 2147483648}`}},
+}
+
 func TestRowsAreAsTuplesOfTheirOwn(t *testing.T) {
 	for _, format := range []string{"raw", "npy"} {
-		for name, steps := range map[string][]step{
-			"alone":                        nil,
-			"shuffle":                      {shuffled},
-			"batch":                        {batched},
-			"shuffle batch":                {shuffled, batched},
-			"shuffle whole batches":        {shuffled, whole},
-			"shuffle shuffle batch":        {shuffled, shuffled, batched},
-			"multi_pass shuffle batch":     {twice, shuffled, batched},
-			"shuffle multi_pass batch":     {shuffled, twice, batched},
-			"shuffle double_buffer batch":  {shuffled, buffered, batched},
-			"double_buffer of single ones": {shuffled, buffered},
-			"shard shuffle batch":          {sharded, shuffled, batched},
-			"batches of batches":           {shuffled, batched, batched},
-			"zip shuffle batch":            {{"create_zip_reader", "{}"}, shuffled, batched},
-			"shuffle zip":                  {shuffled, {"create_zip_reader", "{}"}},
-			"batches larger than the rest": {shuffled, {"create_batch_reader", `{"batch_size": 2147483648}`}},
-		} {
+		for name, steps := range chains {
 			t.Run(format+" "+name, func(t *testing.T) {
 				balanced(t)
 				want, end := shown(build(t, filesOf(t, format, "big"), steps))
@@ -188,6 +196,126 @@ func TestRowsAreAsTuplesOfTheirOwn(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// sequence is record i of a file of such: its number, as often as it likes.
+func sequence(i int) []byte {
+	return bytes.Repeat(binary.LittleEndian.AppendUint16(nil, uint16(i)), i*i%23)
+}
+
+// tfrecords is a file of sequences from first to end.
+func tfrecords(first, end int) (data []byte) {
+	sum := func(b []byte) uint32 {
+		c := crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli))
+		return (c>>15 | c<<17) + 0xa282ead8
+	}
+	for i := first; i < end; i++ {
+		record := sequence(i)
+		size := binary.LittleEndian.AppendUint64(nil, uint64(len(record)))
+		data = binary.LittleEndian.AppendUint32(append(data, size...), sum(size))
+		data = binary.LittleEndian.AppendUint32(append(data, record...), sum(record))
+	}
+	return data
+}
+
+// recordIO is the same in chunks of 100 records, as they are or compressed by gzip.
+func recordIO(first, end int, compressed bool) (data []byte) {
+	for first < end {
+		next := min(first+100, end)
+		var payload []byte
+		for i := first; i < next; i++ {
+			record := sequence(i)
+			payload = append(binary.LittleEndian.AppendUint32(payload, uint32(len(record))), record...)
+		}
+		compressor := uint32(0)
+		if compressed {
+			var packed bytes.Buffer
+			w := gzip.NewWriter(&packed)
+			_, _ = w.Write(payload)
+			_ = w.Close()
+			payload, compressor = packed.Bytes(), 2
+		}
+		for _, field := range []uint32{0x01020304, crc32.ChecksumIEEE(payload), compressor, uint32(len(payload)), uint32(next - first)} {
+			data = binary.LittleEndian.AppendUint32(data, field)
+		}
+		data = append(data, payload...)
+		first = next
+	}
+	return data
+}
+
+// sequencesOf are attributes of open_files of three files of 2000, 1 and 3001 sequences.
+func sequencesOf(t *testing.T, format string, file func(first, end int) []byte) string {
+	t.Helper()
+	dir := t.TempDir()
+	var quoted []string
+	for k, end := range []int{2000, 2001, 5002} {
+		quoted = append(quoted, fmt.Sprintf("%q", writeTo(t, dir, fmt.Sprintf("%d.%s", k, format), file([]int{0, 2000, 2001}[k], end))))
+	}
+	text := fmt.Sprintf(`"filenames": [%s]`, strings.Join(quoted, ", "))
+	if format == "recordio" {
+		text += `, "options": {"records": "bytes"}`
+	}
+	return text
+}
+
+// Sequences of bytes that lie in a file as they are go by their numbers too; those of compressed chunks do not.
+func TestSequencesAreAsTuplesOfTheirOwn(t *testing.T) {
+	packed := func(first, end int) []byte { return recordIO(first, end, true) }
+	plain := func(first, end int) []byte { return recordIO(first, end, false) }
+	for name, steps := range chains {
+		t.Run(name, func(t *testing.T) {
+			balanced(t)
+			want, end := shown(build(t, sequencesOf(t, "recordio", packed), steps))
+			if end != io.EOF || len(want) == 0 {
+				t.Fatalf("%d tuples, %v", len(want), end)
+			}
+			for _, how := range []string{"map", "read"} {
+				storage := fmt.Sprintf(`, "storage": {"io": %q}`, how)
+				same(t, "RecordIO "+how, build(t, sequencesOf(t, "recordio", plain)+storage, steps), want)
+				same(t, "TFRecord "+how, build(t, sequencesOf(t, "tfrecord", tfrecords)+storage, steps), want)
+			}
+		})
+	}
+}
+
+// Damage among sequences comes where it is, behind those before it, and skipped it takes nobody else with it.
+func TestDamageAmongSequences(t *testing.T) {
+	data := tfrecords(0, 1000)
+	data[len(tfrecords(0, 700))+13] ^= 1 // in the data of number 700
+	path := writeTo(t, t.TempDir(), "a.tfrecord", data)
+	want := func(skip bool) (all []string) {
+		for i := range 1000 {
+			if i == 700 && skip {
+				continue
+			} else if i == 700 {
+				break
+			}
+			all = append(all, fmt.Sprintf("0 uint8 [%d] [[0 %[1]d]] %[2]x", len(sequence(i)), sequence(i)))
+		}
+		return all
+	}
+	for _, threads := range []string{"", `, "thread_num": 2`} {
+		balanced(t)
+		got, err := shown(build(t, fmt.Sprintf(`"filenames": [%q]`+threads, path), nil))
+		if !slices.Equal(got, want(false)) || err == io.EOF || !strings.Contains(err.Error(), "record 700") {
+			t.Errorf("expected 700 records and why not the next, found %d and %v", len(got), err)
+		}
+		got, err = shown(build(t, fmt.Sprintf(`"filenames": [%q], "on_corrupt": "skip"`+threads, path), nil))
+		if !slices.Equal(got, want(true)) || err != io.EOF {
+			t.Errorf("expected 999 records, found %d and %v", len(got), err)
+		}
+	}
+}
+
+// Sequences that must be of one size are looked at one by one.
+func TestSequencesOfOneSizeOnly(t *testing.T) {
+	balanced(t)
+	path := writeTo(t, t.TempDir(), "a.tfrecord", tfrecords(0, 100))
+	got, err := shown(build(t, fmt.Sprintf(`"filenames": [%q], "slots": [{"dtype": "int8", "dims": [-1], "lod_levels": 1}]`, path), nil))
+	if len(got) != 0 || err == io.EOF || !strings.Contains(err.Error(), "expected int8, found uint8") {
+		t.Errorf("expected an error about the dtype, found %d and %v", len(got), err)
 	}
 }
 

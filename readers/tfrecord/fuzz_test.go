@@ -2,6 +2,7 @@ package tfrecord
 
 import (
 	"io"
+	"slices"
 	"testing"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
@@ -24,30 +25,37 @@ var fuzzed = []Feature{
 	{Name: "k", DType: "bytes", Kind: "ragged", RowSplits: []string{"l"}},
 }
 
-// drain reads to the end, goes on behind damage, and checks that what comes fits together.
-func drain(t *testing.T, c *readers.Config, spec *pyfeed.Spec, out []*pyfeed.Tuple, data []byte) {
+// drain reads to the end, goes on behind damage, and checks that what comes fits together. It answers what has come, and why
+// not the rest.
+func drain(t *testing.T, c *readers.Config, spec *pyfeed.Spec, out []*pyfeed.Tuple, data []byte,
+	read func(readers.Records, []*pyfeed.Tuple) (int, error),
+) (all []string) {
 	r, err := open(c, func(o storage.Options) (*storage.File, error) { return storage.New("a file", data, o, c.Pool) })
 	if err != nil {
-		return // of the compression
+		return nil // of the compression
 	}
 	defer r.Close()
 	for damages := 0; ; {
-		n, err := r.Read(out)
+		n, err := read(r, out)
 		for _, tuple := range out[:n] {
 			agree(t, tuple, spec)
-			tuple.Slots[0].Drop()
+			all = append(all, formattest.ShowAll(tuple))
+			for i := range tuple.Slots {
+				tuple.Slots[i].Drop()
+			}
 		}
 		switch {
 		case err == io.EOF:
-			return
+			return all
 		case err == nil && n == 0:
 			t.Fatal("neither a record nor an error")
 		case err == nil:
 			continue
 		}
+		all = append(all, err.Error())
 		before := r.f.Offset()
 		if err = r.Resync(); err == io.EOF {
-			return
+			return all
 		}
 		if after := r.f.Offset(); err != nil || after <= before {
 			t.Fatalf("went on from byte %d at %d: %v", before, after, err)
@@ -75,7 +83,10 @@ func FuzzRecords(f *testing.F) {
 	f.Cleanup(c.Pool.Close)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		defer formattest.Balance(t)()
-		drain(t, c, spec, out, data)
+		tuples := drain(t, c, spec, out, data, readers.Records.Read)
+		if rows := drain(t, c, spec, out, data, formattest.Read); !slices.Equal(rows, tuples) {
+			t.Errorf("expected %.1000q, found as rows %.1000q", tuples, rows)
+		}
 	})
 }
 
