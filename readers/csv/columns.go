@@ -65,6 +65,7 @@ type table struct {
 	slots     []pyfeed.Slot
 	called    []string // the slots; nil if none is
 	columns   []column
+	runs      []run
 	outputs   []output
 	row       int   // bytes of an instance's numbers
 	numbers   int   // slots of numbers
@@ -113,6 +114,7 @@ func (t *table) plan(c *readers.Config, o *Options, first func() ([][]byte, erro
 	if len(c.Names) > 0 {
 		t.called = c.Names
 	}
+	t.runs = runs(t.columns)
 	return nil
 }
 

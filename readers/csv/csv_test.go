@@ -774,6 +774,8 @@ func BenchmarkRead(b *testing.B) {
 	}
 	b.Run("100B/ints", func(b *testing.B) { benchmark(b, repeat(28, pixel), vector(pyfeed.Uint8, 28), 64<<20) })
 	b.Run("100B/floats", func(b *testing.B) { benchmark(b, repeat(14, short), vector(pyfeed.Float32, 14), 64<<20) })
+	fixed := func(rng *rand.Rand) string { return fmt.Sprintf("%.6f", float64(rng.IntN(256))/256) }
+	b.Run("180B/fixed", func(b *testing.B) { benchmark(b, repeat(20, fixed), vector(pyfeed.Float32, 20), 64<<20) })
 	b.Run("100B/doubles", func(b *testing.B) { benchmark(b, repeat(5, long), vector(pyfeed.Float64, 5), 64<<20) })
 	b.Run("100B/text", func(b *testing.B) {
 		benchmark(b, func(rng *rand.Rand) string {

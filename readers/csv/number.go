@@ -93,13 +93,11 @@ func scanDecimal(b []byte, p int) (d decimal, q int) {
 	if q < len(b) && b[q] == '.' {
 		q++
 		first = q
-		for q+8 <= len(b) {
-			eight, ok := eightDigits(binary.LittleEndian.Uint64(b[q:]))
-			if !ok {
-				break
-			}
-			m = m*1e8 + eight
-			q += 8
+		for n := 8; n == 8 && q+8 <= len(b); {
+			var v uint64
+			v, n = leading(binary.LittleEndian.Uint64(b[q:]))
+			m = m*powers[n] + v
+			q += n
 		}
 		for q < len(b) && b[q]-'0' <= 9 {
 			m = m*10 + uint64(b[q]-'0')
@@ -135,18 +133,6 @@ func scanDecimal(b []byte, p int) (d decimal, q int) {
 	return d, q
 }
 
-// eightDigits is the value of eight ASCII digits, the first in the low byte: three steps that each add up
-// neighbours, of one digit, two, and four.
-func eightDigits(w uint64) (uint64, bool) {
-	const zeros, sixes = 0x3030303030303030, 0x0606060606060606
-	if w&0xf0f0f0f0f0f0f0f0 != zeros || (w+sixes)&0xf0f0f0f0f0f0f0f0 != zeros {
-		return 0, false
-	}
-	w -= zeros
-	w = w*10 + w>>8
-	return ((w&0x000000ff000000ff)*(100+1000000<<32) + (w>>16&0x000000ff000000ff)*(1+10000<<32)) >> 32, true
-}
-
 // Powers of ten that a float64 holds exactly.
 var tens = [...]float64{1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10,
 	1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22}
@@ -173,18 +159,9 @@ func (d *decimal) exact() (f float64, ok bool) {
 	return f, true
 }
 
-// narrow is the float32 nearest to the number whose nearest float64 is f. It is not told where f lies half-way
-// between two float32s, because the number itself may not, nor outside the normal float32s.
-func narrow(f float64) (float32, bool) {
-	size := math.Abs(f)
-	if f == 0 {
-		return float32(f), true
-	}
-	if size < 0x1p-126 || size > math.MaxFloat32 || math.Float64bits(f)&(1<<29-1) == 1<<28 {
-		return 0, false
-	}
-	return float32(f), true
-}
+// halfway says whether f lies in the middle of two float32s, normal ones, as all that exact answers are: the number that
+// it is nearest to may not.
+func halfway(f float64) bool { return math.Float64bits(f)&(1<<29-1) == 1<<28 }
 
 // scanFloat64 reads a number from p on. It ends at q; p if it takes a closer look.
 func scanFloat64(b []byte, p int) (float64, int) {
@@ -208,10 +185,8 @@ func scanFloat32(b []byte, p int) (float32, int) {
 	if q == p {
 		return 0, p
 	}
-	if f, ok := d.exact(); ok {
-		if n, ok := narrow(f); ok {
-			return n, q
-		}
+	if f, ok := d.exact(); ok && !halfway(f) {
+		return float32(f), q
 	}
 	f, err := strconv.ParseFloat(unsafe.String(&b[p], q-p), 32)
 	if err != nil {

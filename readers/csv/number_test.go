@@ -28,7 +28,7 @@ func hardNumbers(n int) []string {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for len(all) < n {
 		f := math.Float64frombits(rng.Uint64())
-		switch rng.IntN(9) {
+		switch rng.IntN(10) {
 		case 0:
 			all = append(all, strconv.FormatFloat(f, 'g', -1, 64))
 		case 1:
@@ -42,12 +42,15 @@ func hardNumbers(n int) []string {
 		case 5:
 			all = append(all, fmt.Sprint(rng.Uint64()>>rng.IntN(64)))
 		case 6: // next to the middle of two float32s
-			m := float64(math.Float32frombits(rng.Uint32()&0x7f7fffff)) * (1 + 0x1p-24)
-			all = append(all, strconv.FormatFloat(m, 'e', 8+rng.IntN(30), 64))
+			middle := math.Float64frombits(math.Float64bits(float64(math.Float32frombits(rng.Uint32()&0x7f7fffff))) | 1<<28)
+			all = append(all, strconv.FormatFloat(middle, 'e', 8+rng.IntN(30), 64))
 		case 7:
 			all = append(all, fmt.Sprintf("%de%d", rng.Uint64()>>rng.IntN(64), rng.IntN(100)-50))
 		case 8:
 			all = append(all, strconv.FormatFloat(f, 'e', rng.IntN(25), 64))
+		case 9: // so near that the float64 next to it is the middle
+			middle := math.Float64frombits(math.Float64bits(float64(float32(rng.ExpFloat64()))) | 1<<28)
+			all = append(all, strconv.FormatFloat(middle, 'g', 15+rng.IntN(3), 64))
 		}
 	}
 	return all

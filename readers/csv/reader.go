@@ -328,57 +328,67 @@ func (r *records) blank(b []byte, end bool) (n int, s status) {
 
 // parse reads the record that b begins with into line and spans. It is n bytes long.
 func (r *records) parse(b []byte, end bool) (n int, s status) {
-	p, line, last := 0, r.line, len(r.columns)-1
-	for i := range r.columns {
-		c := &r.columns[i]
-		q := p
-		switch c.kind {
-		case integer:
-			v, negative, at := scanInteger(b, p)
-			switch {
-			case !negative && v <= c.above:
-				readers.PutElement(line[c.at:], c.size, v)
-				q = at
-			case negative && v <= c.below:
-				readers.PutElement(line[c.at:], c.size, -v)
-				q = at
+	p := 0
+	for k := range r.runs {
+		run := &r.runs[k]
+		for i := run.first; ; i++ {
+			if i, p = run.plain(b, p, i, r.line, r.delimiter); i == run.behind {
+				break
 			}
-		case float64s:
-			v, at := scanFloat64(b, p)
-			binary.NativeEndian.PutUint64(line[c.at:], math.Float64bits(v))
-			q = at
-		case float32s:
-			v, at := scanFloat32(b, p)
-			binary.NativeEndian.PutUint32(line[c.at:], math.Float32bits(v))
-			q = at
-		case halves:
-			if v, at := scanFloat64(b, p); at > p {
-				if h, ok := halve(v, c.dtype); ok {
-					binary.NativeEndian.PutUint16(line[c.at:], h)
-					q = at
-				}
+			if p, s = r.other(b, p, i, end); s != done {
+				return 0, s
 			}
-		}
-		if q > p && q < len(b) {
-			t := b[q]
-			if t == r.delimiter && i < last {
-				p = q + 1
-				continue
-			}
-			if i == last {
-				if t == '\n' {
-					return q + 1, done
-				}
-				if t == '\r' && q+1 < len(b) && b[q+1] == '\n' {
-					return q + 2, done
-				}
-			}
-		}
-		if p, s = r.take(b, p, i, end); s != done {
-			return 0, s
 		}
 	}
 	return p, done
+}
+
+// other reads a field that is not plain, or not known to be. The next begins at next.
+func (r *records) other(b []byte, p, i int, end bool) (next int, s status) {
+	c, line, last := &r.columns[i], r.line, len(r.columns)-1
+	q := p
+	switch c.kind {
+	case integer:
+		v, negative, at := scanInteger(b, p)
+		switch {
+		case !negative && v <= c.above:
+			readers.PutElement(line[c.at:], c.size, v)
+			q = at
+		case negative && v <= c.below:
+			readers.PutElement(line[c.at:], c.size, -v)
+			q = at
+		}
+	case float64s:
+		v, at := scanFloat64(b, p)
+		binary.NativeEndian.PutUint64(line[c.at:], math.Float64bits(v))
+		q = at
+	case float32s:
+		v, at := scanFloat32(b, p)
+		binary.NativeEndian.PutUint32(line[c.at:], math.Float32bits(v))
+		q = at
+	case halves:
+		if v, at := scanFloat64(b, p); at > p {
+			if h, ok := halve(v, c.dtype); ok {
+				binary.NativeEndian.PutUint16(line[c.at:], h)
+				q = at
+			}
+		}
+	}
+	if q > p && q < len(b) {
+		t := b[q]
+		if t == r.delimiter && i < last {
+			return q + 1, done
+		}
+		if i == last {
+			if t == '\n' {
+				return q + 1, done
+			}
+			if t == '\r' && q+1 < len(b) && b[q+1] == '\n' {
+				return q + 2, done
+			}
+		}
+	}
+	return r.take(b, p, i, end)
 }
 
 // take reads the field of column i that begins at p, in any form. The next begins at next.
