@@ -1,18 +1,22 @@
 package csv
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"io"
 	"math"
 	"math/big"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
 	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/formattest"
 )
@@ -128,5 +132,255 @@ func TestRuns(t *testing.T) {
 		if got, err := formattest.Lines(t, r, 2); err != io.EOF || !slices.Equal(got, []string{`[1 2 3 5] 4 "x" [6 7] 9 -10 9223372036854775811`}) {
 			t.Errorf("found %v, %v", got, err)
 		}
+	})
+}
+
+// unplain has all fields read as if none were plain.
+func unplain(r readers.Records) {
+	for i := range r.(*records).runs {
+		run := &r.(*records).runs[i]
+		c := *run.column
+		c.kind = skipped
+		run.column = &c
+	}
+}
+
+// everything is what comes of a file, a line for each slot and error, where damage is skipped, and how many instances came
+// as Rows, if they may. next says how many are asked for at a time.
+func everything(t *testing.T, r readers.Records, next func() int, rows bool) (all []string, asRows int) {
+	t.Helper()
+	out := make([]*pyfeed.Tuple, 64)
+	for {
+		n := next()
+		pyfeed.NewTuples(out[:n], 1)
+		var found *pyfeed.Rows
+		var err error
+		k := 0
+		if rows {
+			found, k = r.(readers.Rowed).ReadRows(n)
+		}
+		if found != nil {
+			found.Fill(out[:k])
+			pyfeed.WholeAll(out[:k])
+			asRows += k
+		} else {
+			k, err = r.Read(out[:n])
+		}
+		for _, tuple := range out[:k] {
+			for i := range tuple.Slots {
+				s := &tuple.Slots[i]
+				all = append(all, fmt.Sprintf("%v %v %v %v %x", s.DType, s.Dims(), s.LoD, s.ReadOnly, s.Data))
+			}
+		}
+		pyfeed.ReleaseAll(out[:n])
+		if err == io.EOF {
+			return all, asRows
+		}
+		if err == nil {
+			continue
+		}
+		e := err.(*pyfeed.Error)
+		all = append(all, fmt.Sprintf("%d %d %s: %s, byte %d, record %d", e.Kind, e.Slot, e.Text, strings.TrimSuffix(filepath.Base(e.At.File), ".gz"), e.At.Offset, e.At.Record))
+		if err = r.Resync(); err == io.EOF {
+			return all, asRows
+		}
+	}
+}
+
+func same(t *testing.T, found, want []string) {
+	t.Helper()
+	for i := range max(len(found), len(want)) {
+		if i >= len(found) || i >= len(want) || found[i] != want[i] {
+			t.Fatalf("line %d of %d: expected %q, found %q", i, len(want), want[min(i, len(want)):min(i+1, len(want))], found[min(i, len(found)):min(i+1, len(found))])
+		}
+	}
+}
+
+// randomTable is a file of any kind of field, plain ones mostly, and some damage.
+func randomTable(rng *rand.Rand, numbers []string, width int, crlf bool) []byte {
+	var b bytes.Buffer
+	usual := max(0, rng.IntN(12)-6) // integers, which all take, half of the time
+	end := "\n"
+	if crlf {
+		end = "\r\n"
+	}
+	for i := range rng.IntN(200) {
+		w := width
+		switch rng.IntN(60) {
+		case 0:
+			b.WriteString(end)
+		case 1:
+			b.WriteString("# a comment, 5" + end)
+		case 2:
+			w += rng.IntN(3) - 1
+		case 3:
+			b.WriteString("1,\"unclosed\n")
+		}
+		for j := range w {
+			if j > 0 {
+				b.WriteByte(',')
+			}
+			kind := usual
+			if rng.IntN(50) == 0 {
+				kind = rng.IntN(12)
+			}
+			switch kind {
+			case 0:
+				fmt.Fprint(&b, rng.IntN(128))
+			case 1:
+				fmt.Fprintf(&b, "%.6f", rng.Float64())
+			case 2:
+				fmt.Fprint(&b, rng.NormFloat64())
+			case 3:
+				fmt.Fprintf(&b, "%.18e", rng.NormFloat64())
+			case 4:
+				fmt.Fprint(&b, rng.Uint64()>>rng.IntN(64))
+			case 5:
+				b.WriteString(numbers[rng.IntN(len(numbers))])
+			case 6:
+				fmt.Fprintf(&b, " %d\t", -i)
+			case 7:
+				fmt.Fprintf(&b, "\"%d\"", i)
+			case 8: // missing
+			case 9:
+				b.WriteString([]string{"nan", "-inf", "+1.5", "true", ".5", "1e", "-", "x", "\"a\"\"b\"", "\"1\n2\"", "1\r", "300", "1e39", "1e-46"}[rng.IntN(14)])
+			case 10:
+				b.WriteString(strings.Repeat("0", rng.IntN(30)) + "1." + strings.Repeat("3", rng.IntN(30)))
+			case 11:
+				b.WriteByte(byte(rng.Uint32()))
+			}
+		}
+		if i < 199 || rng.IntN(2) == 0 {
+			b.WriteString(end)
+		}
+	}
+	return b.Bytes()
+}
+
+// What comes of plain fields and of Rows is what comes without either, errors included.
+func TestPlainAndRowsAreAsOthers(t *testing.T) {
+	rng := rand.New(rand.NewPCG(21, 22))
+	numbers := hardNumbers(5000)
+	dtypes := append(everyDType(), slices.Repeat([]pyfeed.Slot{numberSlot(pyfeed.Float32), numberSlot(pyfeed.Float64)}, 4)...)
+	asRows := 0
+	for range 150 {
+		slots := []pyfeed.Slot{numberSlot(dtypes[rng.IntN(len(dtypes))].DType, int64(rng.IntN(20)+1)), numberSlot(pyfeed.Float64), numberSlot(pyfeed.Int32, 2)}
+		slots = slots[:rng.IntN(3)+1]
+		if rng.IntN(8) == 0 {
+			slots = append(slots, readers.BytesSlot)
+		}
+		width := 0
+		for _, s := range slots {
+			n, _ := take(s)
+			width += n
+		}
+		data := randomTable(rng, numbers, width, rng.IntN(2) == 0)
+		c := readers.Config{Slots: slots, Options: &Options{Header: &no, Comment: "#"}}
+		if rng.IntN(2) == 0 {
+			seven := Value("7")
+			c.Options.(*Options).Missing = &seven
+		}
+		several := func() int { return rng.IntN(64) + 1 }
+		var want []string
+		formattest.Pooled(t, func(pool *memory.Pool) {
+			c := c
+			c.Pool = pool
+			r, err := tested.Memory(data, &c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			unplain(r)
+			want, _ = everything(t, r, several, false)
+		})
+		tested.EachWay(t, data, c, func(t *testing.T, r readers.Records, err error) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			found, n := everything(t, r, several, true)
+			asRows += n
+			same(t, found, want)
+		})
+	}
+	if asRows == 0 {
+		t.Error("expected Rows, found none")
+	}
+}
+
+// Rows that end at the end of a block, of a window, of the memory that they are made in, and of the file.
+func TestRowsOfALargeFile(t *testing.T) {
+	var data bytes.Buffer
+	const count = 100000
+	for i := range count {
+		fmt.Fprintf(&data, "%d,%d.5,-%d.25,%d\n", i, i, i, i%256)
+	}
+	slots := []pyfeed.Slot{numberSlot(pyfeed.Int64), numberSlot(pyfeed.Float32, 2), numberSlot(pyfeed.Uint8)} // 17 bytes
+	tested.EachWay(t, data.Bytes(), readers.Config{Options: noHeader, Slots: slots}, func(t *testing.T, r readers.Records, err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []*pyfeed.Tuple
+		asRows := 0
+		for {
+			out := make([]*pyfeed.Tuple, 256)
+			pyfeed.NewTuples(out, 3)
+			rows, n := r.(readers.Rowed).ReadRows(len(out))
+			if rows != nil {
+				rows.Fill(out[:n])
+				asRows += n
+			} else {
+				n, err = r.Read(out)
+			}
+			all = append(all, out[:n]...)
+			pyfeed.ReleaseAll(out[n:])
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(all) != count || asRows < count*9/10 {
+			t.Errorf("expected %d instances, most of them as Rows, found %d, %d of them so", count, len(all), asRows)
+		}
+		for i, tuple := range all {
+			integer, floats, small := tuple.Data(0), tuple.Data(1), tuple.Data(2)
+			a, b := math.Float32frombits(binary.NativeEndian.Uint32(floats)), math.Float32frombits(binary.NativeEndian.Uint32(floats[4:]))
+			if binary.NativeEndian.Uint64(integer) != uint64(i) || a != float32(i)+0.5 || b != -float32(i)-0.25 || small[0] != byte(i) {
+				t.Fatalf("instance %d: found %v, %v, %v, %v", i, integer, a, b, small)
+			}
+			if at := uintptr(unsafe.Pointer(&integer[0])); at%8 != 0 {
+				t.Fatalf("instance %d: expected an int64 at a multiple of 8, found it at %d", i, at)
+			}
+		}
+		pyfeed.ReleaseAll(all)
+	})
+}
+
+func FuzzPlain(f *testing.F) {
+	for _, data := range []string{"1,2\n3,4\n", "0.5,-1.25\r\n1e5,1.5E-3\r\n", "\"1\",2\n3\n4,5,6\n7,8", "123456789012345678,1\n0.12345678901234567,16777217\n",
+		"nan,\n-inf,.5\n\n1,1 \n", "1.000000059604644775390625,1\n"} {
+		for d := range uint8(6) {
+			f.Add([]byte(data+strings.Repeat(data, 3)), d, uint8(2))
+		}
+	}
+	pool := memory.NewPool(memory.File)
+	dtypes := everyDType()
+	f.Fuzz(func(t *testing.T, data []byte, dtype, width uint8) {
+		defer formattest.Balance(t)()
+		slots := []pyfeed.Slot{numberSlot(dtypes[int(dtype)%len(dtypes)].DType, 1+int64(width%8)), numberSlot(pyfeed.Float32)}[:1+width>>7]
+		var all [2][]string
+		for k := range all {
+			r, err := tested.Memory(data, &readers.Config{Pool: pool, Options: noHeader, Slots: slots})
+			if err != nil {
+				return
+			}
+			if k == 0 {
+				unplain(r)
+			}
+			all[k], _ = everything(t, r, func() int { return 20 }, k > 0)
+			r.Close()
+		}
+		same(t, all[1], all[0])
 	})
 }

@@ -16,6 +16,12 @@ import (
 // mostRecord bounds a record, in bytes: a quote that nobody closes must not bring a whole file into memory.
 const mostRecord = 256 << 20
 
+// ReadRows makes instances in pieces of so many bytes, and Read those of which fewer than leastRows fit in.
+const (
+	rowsPiece = 64 << 10
+	leastRows = 16
+)
+
 func (f format) open(path string, c *readers.Config) (readers.Records, error) {
 	return readers.OpenRecords(path, readers.OptionsOf[Options](c).Compression, c, f.records)
 }
@@ -41,6 +47,8 @@ type records struct {
 
 	line    []byte         // the numbers of an instance that is being read: of arena, if not nil
 	buffer  *memory.Buffer // that line lies in
+	room    []byte         // for more of ReadRows: of arena, if not nil
+	rooms   *memory.Buffer // that room lies in
 	spans   []span         // its texts
 	offsets readers.Offsets
 	fault   error // what parse found wrong
@@ -289,6 +297,64 @@ func (r *records) read(out []*pyfeed.Tuple) (n int, err error) {
 		if want, err = r.grow(b, failed); err != nil {
 			return n, err
 		}
+	}
+}
+
+// ReadRows is Rowed's: of instances without text. Whatever is the matter with a record, Read has to tell.
+func (r *records) ReadRows(most int) (*pyfeed.Rows, int) {
+	stride := (r.row + 7) &^ 7 // the widest element
+	if r.err != nil || len(r.textSlots) > 0 || stride == 0 || stride > rowsPiece/leastRows {
+		return nil, 0
+	}
+	b, end, err := r.peek(1)
+	if err != nil || len(b) == 0 {
+		return nil, 0
+	}
+	r.file.Hold(1).Release() // so that the windows of a mapped file move along
+	if len(r.room) < leastRows*stride {
+		r.dropRoom()
+		if r.room, r.rooms, err = r.arena.Get(rowsPiece); err != nil {
+			return nil, 0
+		}
+	}
+	most = min(most, len(r.room)/stride)
+	line, n := r.line, 0
+	for took := 0; n < most && took < memory.WindowSize; n++ {
+		k, s := r.blank(b, end)
+		r.file.Skip(k)
+		b = b[k:]
+		took += k
+		if s != done || len(b) == 0 {
+			break
+		}
+		r.line = r.room[n*stride:]
+		if k, s = r.parse(b, end); s != done {
+			break
+		}
+		r.file.Skip(k)
+		b = b[k:]
+		took += k
+		r.record++
+	}
+	r.line = line
+	if n == 0 {
+		return nil, 0
+	}
+	slots := make([]pyfeed.LoDTensor, len(r.outputs))
+	for i := range r.outputs {
+		o, slot := &r.outputs[i], &slots[i]
+		slot.DType, slot.Data = o.dtype, r.room[o.at:o.at+o.size:n*stride]
+		_ = slot.SetDims(o.dims) // whose rank was checked
+	}
+	r.room = r.room[n*stride:]
+	r.rooms.Retain(n)
+	return pyfeed.NewRows(slots, stride, r.rooms), n
+}
+
+func (r *records) dropRoom() {
+	if r.rooms != nil {
+		r.rooms.Release()
+		r.room, r.rooms = nil, nil
 	}
 }
 
@@ -658,6 +724,7 @@ func (r *records) Close() {
 		r.buffer.Release()
 		r.line, r.buffer = nil, nil
 	}
+	r.dropRoom()
 	r.arena.Close()
 	r.file.Close()
 	r.err = io.EOF
