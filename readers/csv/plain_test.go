@@ -153,17 +153,13 @@ func everything(t *testing.T, r readers.Records, next func() int, rows bool) (al
 	for {
 		n := next()
 		pyfeed.NewTuples(out[:n], 1)
-		var found *pyfeed.Rows
 		var err error
 		k := 0
 		if rows {
-			found, k = r.(readers.Rowed).ReadRows(n)
-		}
-		if found != nil {
-			found.Fill(out[:k])
-			pyfeed.WholeAll(out[:k])
+			k = formattest.Rows(r, out[:n])
 			asRows += k
-		} else {
+		}
+		if k == 0 {
 			k, err = r.Read(out[:n])
 		}
 		for _, tuple := range out[:k] {
@@ -324,11 +320,8 @@ func TestRowsOfALargeFile(t *testing.T) {
 		for {
 			out := make([]*pyfeed.Tuple, 256)
 			pyfeed.NewTuples(out, 3)
-			rows, n := r.(readers.Rowed).ReadRows(len(out))
-			if rows != nil {
-				rows.Fill(out[:n])
-				asRows += n
-			} else {
+			n := formattest.Rows(r, out)
+			if asRows += n; n == 0 {
 				n, err = r.Read(out)
 			}
 			all = append(all, out[:n]...)
@@ -344,7 +337,7 @@ func TestRowsOfALargeFile(t *testing.T) {
 			t.Errorf("expected %d instances, most of them as Rows, found %d, %d of them so", count, len(all), asRows)
 		}
 		for i, tuple := range all {
-			integer, floats, small := tuple.Data(0), tuple.Data(1), tuple.Data(2)
+			integer, floats, small := tuple.Slots[0].Data, tuple.Slots[1].Data, tuple.Slots[2].Data
 			a, b := math.Float32frombits(binary.NativeEndian.Uint32(floats)), math.Float32frombits(binary.NativeEndian.Uint32(floats[4:]))
 			if binary.NativeEndian.Uint64(integer) != uint64(i) || a != float32(i)+0.5 || b != -float32(i)-0.25 || small[0] != byte(i) {
 				t.Fatalf("instance %d: found %v, %v, %v, %v", i, integer, a, b, small)

@@ -301,20 +301,20 @@ func (r *records) read(out []*pyfeed.Tuple) (n int, err error) {
 }
 
 // ReadRows is Rowed's: of instances without text. Whatever is the matter with a record, Read has to tell.
-func (r *records) ReadRows(most int) (*pyfeed.Rows, int) {
+func (r *records) ReadRows(most int) *readers.Rows {
 	stride := (r.row + 7) &^ 7 // the widest element
 	if r.err != nil || len(r.textSlots) > 0 || stride == 0 || stride > rowsPiece/leastRows {
-		return nil, 0
+		return nil
 	}
 	b, end, err := r.peek(1)
 	if err != nil || len(b) == 0 {
-		return nil, 0
+		return nil
 	}
 	r.file.Hold(1).Release() // so that the windows of a mapped file move along
 	if len(r.room) < leastRows*stride {
 		r.dropRoom()
 		if r.room, r.rooms, err = r.arena.Get(rowsPiece); err != nil {
-			return nil, 0
+			return nil
 		}
 	}
 	most = min(most, len(r.room)/stride)
@@ -338,7 +338,7 @@ func (r *records) ReadRows(most int) (*pyfeed.Rows, int) {
 	}
 	r.line = line
 	if n == 0 {
-		return nil, 0
+		return nil
 	}
 	slots := make([]pyfeed.LoDTensor, len(r.outputs))
 	for i := range r.outputs {
@@ -348,7 +348,7 @@ func (r *records) ReadRows(most int) (*pyfeed.Rows, int) {
 	}
 	r.room = r.room[n*stride:]
 	r.rooms.Retain(n)
-	return pyfeed.NewRows(slots, stride, r.rooms), n
+	return readers.NewRows(slots, stride, n, r.rooms)
 }
 
 func (r *records) dropRoom() {

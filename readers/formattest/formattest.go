@@ -69,15 +69,26 @@ func (f Format) EachWay(t *testing.T, data []byte, c readers.Config, test func(t
 	}
 }
 
+// Rows fills the front of out with the next instances that r has as Rows, and answers how many: 0 if it has none.
+func Rows(r readers.Records, out []*pyfeed.Tuple) int {
+	rowed, is := r.(readers.Rowed)
+	if !is {
+		return 0
+	}
+	rows := rowed.ReadRows(len(out))
+	if rows == nil {
+		return 0
+	}
+	var lot readers.Lot
+	lot.AddRows(rows)
+	pyfeed.ReleaseAll(out[:lot.Len()])
+	return lot.Take(out)
+}
+
 // Read is the Read of r, or of Rows that it has.
 func Read(r readers.Records, out []*pyfeed.Tuple) (int, error) {
-	if rowed, is := r.(readers.Rowed); is {
-		if rows := rowed.ReadRows(len(out)); rows != nil {
-			var lot readers.Lot
-			lot.AddRows(rows)
-			pyfeed.ReleaseAll(out[:lot.Len()])
-			return lot.Take(out), nil
-		}
+	if n := Rows(r, out); n > 0 {
+		return n, nil
 	}
 	return r.Read(out)
 }
