@@ -15,8 +15,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync"
-
-	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
 func main() {}
@@ -26,23 +24,34 @@ func main() {}
 // there are more of them than cores on a small machine. Each takes 14 KB, the rest costs nothing while unused.
 const leastProcs = 16
 
-// ballast is never touched, and so takes addresses but no memory. Go collects its heap whenever that has doubled, from
-// 4 MiB on: of small things that live short, which is all that we have there, many times a second, and first in the
-// middle of a first shuffle block. Counted as live, this has it wait for as many bytes more.
-var ballast []byte
+// prepare makes them with the first handle: who only loads the library does not pay for them. Nobody is at work yet who
+// would have to be stopped for it.
+var prepare = sync.OnceFunc(func() {
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(max(runtime.NumCPU(), leastProcs))
+	}
+})
+
+// Go collects its heap whenever that has doubled, from 4 MiB on: of small things that live short, which is all that we
+// have there, many times a second, and first in the middle of a first shuffle block. So the first collection is put off
+// until there are as many bytes as the ballast has. That is made then: it is never touched, and so takes addresses but
+// no memory, and counted as live it has each further collection wait for as many bytes more. To make it at once would
+// be a collection at once, beside the first batch. Whoever sets GOGC has it so.
+func init() {
+	const usual, least = 100, 4 << 20
+	if percent := debug.SetGCPercent(usual * ballastSize / least); percent != usual {
+		debug.SetGCPercent(percent)
+		return
+	}
+	runtime.AddCleanup(new([64]byte), func(size int) {
+		ballast = make([]byte, size)
+		debug.SetGCPercent(usual)
+	}, ballastSize)
+}
 
 const ballastSize = 32 << 20
 
-// prepare sees to both when the first handle is made: who only loads the library does not pay for them. It takes
-// milliseconds, for which nobody has to wait.
-var prepare = sync.OnceFunc(func() {
-	wait.Go(func() {
-		ballast = make([]byte, ballastSize)
-		if os.Getenv("GOMAXPROCS") == "" {
-			runtime.GOMAXPROCS(max(runtime.NumCPU(), leastProcs))
-		}
-	}, func(fault error) { poison(fault.Error()) })
-})
+var ballast []byte
 
 var poisoning sync.Once
 

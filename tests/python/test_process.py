@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import time
@@ -957,6 +958,27 @@ print(sorted({"pyfeed.layers", "pyfeed.program", "pyfeed.shared"} & brought))
         preamble="",
     ).end()
     assert (out, err) == (["['pyfeed']", "1", "[]", "[]"], "")
+
+
+def test_garbage_is_first_collected_after_32_mib(tmp_path: Path) -> None:
+    """No collection beside a first batch, and none for every 4 MiB later on; but whoever sets GOGC has it so."""
+    program = f"""
+import pyfeed, sys
+reader = pyfeed.open_csv({str(tmp_path / "x.csv")!r}).batch(32)
+next(reader)
+print("first", file=sys.stderr)
+reader = pyfeed.open_csv({str(tmp_path / "x.csv")!r}).shuffle(200_000).batch(32)
+for _ in reader: pass
+"""
+    (tmp_path / "x.csv").write_text("x\n" + "1\n" * 200_000)
+    for environment, least in ({}, [32, 64]), ({"GOGC": "50"}, [2, 2]):
+        out, err = Process(program, GODEBUG="gctrace=1", **environment).end()
+        before, _, after = err.partition("first\n")
+        goals = [int(goal) for goal in re.findall(r"(\d+) MB goal", after)]
+        assert (out, before) == ([], "")
+        assert len(goals) >= 2
+        assert goals[0] == least[0]
+        assert goals[-1] >= least[1]
 
 
 def test_what_is_imported_later_is_there_all_the_same() -> None:
