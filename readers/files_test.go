@@ -637,6 +637,42 @@ func TestNamesThatLeadNowhere(t *testing.T) {
 	expect(t, err, pyfeed.Invalid, "not a glob")
 }
 
+func TestWhatAGlobMatches(t *testing.T) {
+	names := []string{"", "a", "ab", "b", "aab", "abb", "a.b", ".a", "*", "a*b", "[a]", "\\*", "ä", "aä", "\xff", "a\xffb", "a/b"}
+	patterns := append(slices.Clone(names), "a*", "*a", "*b*", "a*a", "aa*ab", "**", "?", "a?b", "[ab]*", `\**`, "*[", "*.b", "ä*", "*\xff")
+	for _, pattern := range patterns {
+		if _, bad := filepath.Match(pattern, ""); bad != nil {
+			continue // they are refused before
+		}
+		for _, name := range names[:len(names)-1] { // no name in a directory has a slash
+			if want, _ := filepath.Match(pattern, name); matcher(pattern)(name) != want {
+				t.Errorf("%q: %q: expected %v", pattern, name, want)
+			}
+		}
+	}
+}
+
+func TestTheFormatOfAName(t *testing.T) {
+	for name, want := range map[string]string{
+		"a.ids": "ids", "dir.told/a-b.c.ids": "ids", "a.ids.gz": "ids", "a.ids.gz.zst": "ids", "told:a.ids": "told", "cut:a": "cut",
+		"ids": "", ".ids": "", ".ids.gz": "", "a.ids.txt": "", "a.ids.gz.txt": "", "a.gz": "", "a.": "", "": "", "x:a.cut": "cut", "a.ids/b": "",
+	} {
+		_, f := split(name)
+		if got := f; (got == nil) != (want == "") || got != nil && got.Tag != want {
+			t.Errorf("%q: expected %q, found %v", name, want, got)
+		}
+	}
+	longer := Format{Tag: "longer", Suffixes: []string{"-more.ids"}, Open: openNothing}
+	if registry.formats["longer"] == nil { // with -count there is one already
+		MustRegister(longer)
+	}
+	for name, want := range map[string]string{"a-more.ids": "longer", "a.more.ids": "ids", "-more.ids": "ids", "a-more.ids.gz": "longer"} {
+		if _, f := split(name); f == nil || f.Tag != want {
+			t.Errorf("%q: expected %q, found %v", name, want, f)
+		}
+	}
+}
+
 func TestFilesOfSeveralFormatsWithTheSameSlots(t *testing.T) {
 	scope := counted(t)
 	names, _ := writeIDs(t, 3)

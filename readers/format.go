@@ -91,8 +91,9 @@ type Described interface {
 }
 
 var registry struct {
-	mu      sync.RWMutex
-	formats map[string]*Format
+	mu       sync.RWMutex
+	formats  map[string]*Format
+	suffixes map[string]*Format
 }
 
 // Register adds a format. A tag or suffix that another has is refused.
@@ -110,17 +111,18 @@ func Register(f Format) error {
 	if registry.formats[f.Tag] != nil {
 		return pyfeed.Errorf(pyfeed.State, "register: there is a format %q already", f.Tag)
 	}
-	for _, other := range registry.formats {
-		for _, s := range f.Suffixes {
-			if slices.Contains(other.Suffixes, s) {
-				return pyfeed.Errorf(pyfeed.State, "register: the suffix %s is that of format %q already", s, other.Tag)
-			}
+	for _, s := range f.Suffixes {
+		if other := registry.suffixes[s]; other != nil {
+			return pyfeed.Errorf(pyfeed.State, "register: the suffix %s is that of format %q already", s, other.Tag)
 		}
 	}
 	if registry.formats == nil {
-		registry.formats = make(map[string]*Format)
+		registry.formats, registry.suffixes = make(map[string]*Format), make(map[string]*Format)
 	}
 	registry.formats[f.Tag] = &f
+	for _, s := range f.Suffixes {
+		registry.suffixes[s] = &f
+	}
 	return nil
 }
 
@@ -177,19 +179,19 @@ func split(name string) (path string, f *Format) {
 	}
 	base := filepath.Base(name)
 	for {
-		longest := 0
-		for _, other := range registry.formats {
-			for _, s := range other.Suffixes {
-				if len(s) > longest && len(base) > len(s) && strings.HasSuffix(base, s) {
-					f, longest = other, len(s)
-				}
+		for i := 1; i < len(base); i++ { // the longest suffix first
+			if base[i] != '.' && base[i] != '-' {
+				continue
+			}
+			if f := registry.suffixes[base[i:]]; f != nil {
+				return name, f
 			}
 		}
-		if ext := filepath.Ext(base); f == nil && slices.Contains(packed, ext) {
-			base = strings.TrimSuffix(base, ext)
-			continue
+		ext := filepath.Ext(base)
+		if !slices.Contains(packed, ext) {
+			return name, nil
 		}
-		return name, f
+		base = strings.TrimSuffix(base, ext)
 	}
 }
 
@@ -263,6 +265,7 @@ func list(names []string, format string) ([]source, error) {
 		if err != nil {
 			return nil, err
 		}
+		all = slices.Grow(all, len(found))
 		for _, path := range found {
 			of := f
 			if tagged := f != nil && (given != nil || strings.HasPrefix(name, f.Tag+":")); !tagged {
@@ -310,14 +313,14 @@ func matches(path string) ([]string, error) {
 	if bad != nil {
 		return nil, pyfeed.Errorf(pyfeed.Invalid, "%s: not a glob: %v", path, bad)
 	}
+	fits := matcher(pattern)
 	var found []string
 	for _, dir := range dirs {
 		if info, err := os.Stat(dir); err == nil && !info.IsDir() {
 			continue
 		}
 		files, err := filesIn(dir, func(name string, kind os.FileMode) bool {
-			fits, _ := filepath.Match(pattern, name)
-			return fits && (name[0] != '.' || pattern[0] == '.') && !kind.IsDir()
+			return fits(name) && (name[0] != '.' || pattern[0] == '.') && !kind.IsDir()
 		})
 		if err != nil {
 			if e := (*pyfeed.Error)(nil); errors.As(err, &e) {
@@ -330,28 +333,42 @@ func matches(path string) ([]string, error) {
 	return found, nil
 }
 
+// matcher is filepath.Match for one pattern and the names in a directory. Most patterns have one star and no more to
+// them, which takes no look at each byte.
+func matcher(pattern string) func(name string) bool {
+	before, after, star := strings.Cut(pattern, "*")
+	if star && !strings.ContainsAny(pattern, `?[\`) && !strings.Contains(after, "*") {
+		return func(name string) bool {
+			return len(name) >= len(before)+len(after) && strings.HasPrefix(name, before) && strings.HasSuffix(name, after)
+		}
+	}
+	return func(name string) bool {
+		fits, _ := filepath.Match(pattern, name)
+		return fits
+	}
+}
+
 // filesIn are the files of a directory that are wanted by their name and type. The directory tells both: there is
 // a call a file only for links, which are taken for what they lead to, and it is an error if that is not there.
 func filesIn(dir string, wanted func(name string, kind os.FileMode) bool) ([]string, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, unreadable(dir, err)
-	}
 	var found []string
-	for _, e := range entries {
-		path, kind := filepath.Join(dir, e.Name()), e.Type()
-		if kind&os.ModeSymlink != 0 && wanted(e.Name(), 0) {
+	err := storage.List(dir, func(path, name string, kind os.FileMode) error {
+		if kind&os.ModeSymlink != 0 && wanted(name, 0) {
 			info, err := os.Stat(path)
 			if err != nil {
-				return nil, unreadable(path, err)
+				return unreadable(path, err)
 			}
 			kind = info.Mode().Type()
 		}
-		if kind&os.ModeSymlink == 0 && wanted(e.Name(), kind) {
+		if kind&os.ModeSymlink == 0 && wanted(name, kind) {
 			found = append(found, path)
 		}
+		return nil
+	})
+	if system, is := err.(*os.PathError); is {
+		err = unreadable(system.Path, err)
 	}
-	return found, nil
+	return found, err
 }
 
 func unreadable(path string, err error) error {

@@ -3,10 +3,14 @@ package storage
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -602,6 +606,54 @@ func TestFilesOfOneSize(t *testing.T) {
 				}
 				f.Close()
 			}
+		}
+	}
+}
+
+func TestAListIsWhatTheDirectoryHas(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 700 { // more than comes at a time
+		if err := os.WriteFile(filepath.Join(dir, strings.Repeat("x", i%200+1)+strconv.Itoa(i)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "sub"), 0o700), os.Symlink("nowhere", filepath.Join(dir, "link")),
+		syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600), os.WriteFile(filepath.Join(dir, "\xff\n"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	socket, err := net.Listen("unix", filepath.Join(dir, "socket"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	t.Chdir(dir)
+	for _, given := range []string{dir, dir + "//", ".", "sub/..", "sub", "/dev"} {
+		entries, err := os.ReadDir(given)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want, got []string
+		for _, e := range entries {
+			want = append(want, fmt.Sprint(filepath.Join(given, e.Name()), e.Name(), e.Type()))
+		}
+		err = List(given, func(path, name string, kind os.FileMode) error {
+			got = append(got, fmt.Sprint(path, name, kind))
+			return nil
+		})
+		slices.Sort(want)
+		slices.Sort(got)
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: expected %d, %q, found %d, %q, %v", given, len(want), want, len(got), got, err)
+		}
+	}
+	stop, calls := errors.New("no more"), 0
+	if err := List(dir, func(string, string, os.FileMode) error { calls++; return stop }); err != stop || calls != 1 {
+		t.Errorf("expected to be stopped at once, found %d calls, %v", calls, err)
+	}
+	for _, given := range []string{"none", "link", "pipe"} {
+		var system *os.PathError
+		if err := List(given, nil); !errors.As(err, &system) || system.Path != given {
+			t.Errorf("%s: found %v", given, err)
 		}
 	}
 }

@@ -1,9 +1,13 @@
 package storage
 
 import (
+	"bytes"
+	"encoding/binary"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -36,11 +40,7 @@ func umask() os.FileMode {
 
 // openNow opens a file, whatever it is, without waiting. It does without what os.Open adds.
 func openNow(path string) (fd int, err error) {
-	for {
-		if fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0); err != unix.EINTR {
-			return fd, err
-		}
-	}
+	return retried(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0) })
 }
 
 // sizeSmall is the size of a regular file of at most so many bytes, -1 of any other, and whether it is a pipe.
@@ -58,11 +58,7 @@ func sizeSmall(fd int, most int64) (size int64, pipe bool, err error) {
 
 // readSome reads into b from the beginning, as much as there is at once.
 func readSome(fd int, b []byte) (n int, err error) {
-	for {
-		if n, err = unix.Pread(fd, b, 0); err != unix.EINTR {
-			return n, err
-		}
-	}
+	return retried(func() (int, error) { return unix.Pread(fd, b, 0) })
 }
 
 // readSmall reads into b as much as there is.
@@ -81,3 +77,64 @@ func readSmall(fd int, b []byte) (n int, err error) {
 }
 
 func closeSmall(fd int) { _ = unix.Close(fd) }
+
+// List calls each for what is in a directory, in no order, with the type that the directory says it has, until that
+// answers an error. os.ReadDir does the same, makes an object for each, and sorts them.
+func List(dir string, each func(path, name string, kind os.FileMode) error) error {
+	fd, err := retried(func() (int, error) { return unix.Open(dir, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_DIRECTORY, 0) })
+	if err != nil {
+		return &os.PathError{Op: "open", Path: dir, Err: err}
+	}
+	defer unix.Close(fd)
+	path := []byte(strings.TrimSuffix(filepath.Join(dir, "_"), "_"))
+	within := len(path)
+	entries := make([]byte, 8<<10)
+	for {
+		n, err := retried(func() (int, error) { return unix.ReadDirent(fd, entries) })
+		if err != nil {
+			return &os.PathError{Op: "readdirent", Path: dir, Err: err}
+		}
+		if n <= 0 {
+			return nil
+		}
+		for rest := entries[:n]; len(rest) > 0; {
+			var e unix.Dirent
+			size := binary.NativeEndian.Uint16(rest[unsafe.Offsetof(e.Reclen):])
+			name, _, _ := bytes.Cut(rest[unsafe.Offsetof(e.Name):size], []byte{0})
+			kind, known := entryTypes[rest[unsafe.Offsetof(e.Type)]]
+			rest = rest[size:]
+			if string(name) == "." || string(name) == ".." {
+				continue
+			}
+			path := string(append(path[:within], name...))
+			if !known { // some file systems do not say
+				info, err := os.Lstat(path)
+				if os.IsNotExist(err) {
+					continue // by now
+				}
+				if err != nil {
+					return err
+				}
+				kind = info.Mode().Type()
+			}
+			if err := each(path, path[within:], kind); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// retried is a call that is made again where a signal has interrupted it.
+func retried(call func() (int, error)) (n int, err error) {
+	for {
+		if n, err = call(); err != unix.EINTR {
+			return n, err
+		}
+	}
+}
+
+// entryTypes are the types of files that a directory can tell.
+var entryTypes = map[byte]os.FileMode{
+	unix.DT_REG: 0, unix.DT_DIR: os.ModeDir, unix.DT_LNK: os.ModeSymlink, unix.DT_FIFO: os.ModeNamedPipe,
+	unix.DT_SOCK: os.ModeSocket, unix.DT_BLK: os.ModeDevice, unix.DT_CHR: os.ModeDevice | os.ModeCharDevice,
+}
