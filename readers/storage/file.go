@@ -5,6 +5,7 @@ package storage
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"github.com/klauspost/compress/s2"
 	"github.com/klauspost/compress/zlib"
 	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
@@ -78,25 +80,15 @@ func Open(path string, o Options, pool *memory.Pool) (*File, error) {
 		return nil, err
 	}
 	f := &File{path: path, options: o, pool: pool, size: -1}
-	done, err := f.readWhole()
+	fd, err := openNow(path)
 	if err != nil {
 		return nil, f.failed("", err)
 	}
-	if done {
-		return f, nil
+	kept, err := f.begin(fd)
+	if !kept {
+		closeNow(fd)
 	}
-	if f.file == nil {
-		open := os.Open
-		if IsPipe(path) {
-			open = openPipe
-		}
-		if f.file, err = open(path); err != nil {
-			return nil, f.failed("", err)
-		}
-	}
-	o.Interrupt.of(f.file)
-	f.raw = f.file
-	if err = f.begin(); err != nil {
+	if err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -129,41 +121,111 @@ func New(name string, data []byte, o Options, pool *memory.Pool) (*File, error) 
 // costs to copy it once more, within the cache.
 const smallFile = 96 << 10
 
-// readWhole reads a small file that is not compressed. It answers false for any other, which it leaves alone, but for a
-// pipe: that is opened once only, or whoever writes into it would find that nobody reads.
-func (f *File) readWhole() (bool, error) {
-	if f.options.IO == "map" || f.options.Compression != "" && f.options.Compression != "auto" && f.options.Compression != "none" {
-		return false, nil
-	}
-	fd, err := openNow(f.path)
-	if err != nil {
-		return false, err
-	}
-	b, n, err := f.readUsual(fd)
-	if b == nil && err == nil {
-		var size int64
-		var pipe bool
-		if size, pipe, err = sizeSmall(fd, smallFile); pipe {
-			f.file = os.NewFile(uintptr(fd), f.path)
+// begin takes what has been opened for what it is. It says whether it keeps the descriptor.
+func (f *File) begin(fd int) (kept bool, err error) {
+	compression := cmp.Or(f.options.Compression, "auto")
+	if f.whileSmall(compression) {
+		b, n, err := f.readUsual(fd)
+		if err != nil {
+			return false, f.failed("", err)
+		}
+		if b != nil {
+			compression = f.take(b, n, compression)
+		}
+		if f.whole {
 			return false, nil
 		}
-		learnSize(size)
-		if err == nil && size >= 0 {
-			if b, err = f.pool.Get(int(max(size, 1))); err == nil {
-				n, err = readSmall(fd, b.Bytes()[:size])
+	}
+	size, kind, err := stat(fd)
+	if err != nil {
+		return false, f.failed("", err)
+	}
+	switch kind {
+	case unix.S_IFREG:
+		return f.beginRegular(fd, size, compression)
+	case unix.S_IFDIR:
+		return false, &pyfeed.Error{Kind: pyfeed.IO, Slot: -1, At: f.place(-1), Text: "expected a file, found a directory"}
+	case unix.S_IFIFO: // it is opened once only, or whoever writes into it would find that nobody reads
+		kept, f.file = true, os.NewFile(uintptr(fd), f.path)
+		f.raw, err = newPipe(f.file)
+	default:
+		f.file, err = os.Open(f.path)
+		f.raw = f.file
+	}
+	if err != nil {
+		return kept, f.failed("", err)
+	}
+	f.options.Interrupt.of(f.file)
+	return kept, f.decompress(compression)
+}
+
+// beginRegular reads a small file, maps it, or has it read in blocks.
+func (f *File) beginRegular(fd int, size int64, compression string) (kept bool, err error) {
+	if f.whileSmall(compression) {
+		if size > smallFile {
+			learnSize(-1)
+		} else {
+			learnSize(size)
+			b, err := f.pool.Get(int(max(size, 1)))
+			if err != nil {
+				return false, f.failed("", err)
+			}
+			n, err := readSmall(fd, b.Bytes()[:size])
+			if err != nil {
+				b.Release()
+				return false, f.failed("", err)
+			}
+			if compression = f.take(b, n, compression); f.whole {
+				return false, nil
 			}
 		}
 	}
-	closeSmall(fd)
-	if b == nil {
-		return false, err
+	if compression == "auto" {
+		var head [10]byte
+		n, err := readSmall(fd, head[:])
+		if err != nil {
+			return false, f.failed("", err)
+		}
+		compression = sniff(head[:n])
 	}
-	if err != nil || f.options.Compression != "none" && sniff(b.Bytes()[:n]) != "none" {
+	if compression == "none" {
+		f.size = size
+		if size > 0 && f.options.IO != "read" && (f.options.IO == "map" || !onNetwork(fd)) {
+			f.mapping, err = memory.Map(fd, size)
+			if err == nil {
+				f.mapping.Name = f.path
+				f.data = f.mapping.Bytes()
+				return false, nil
+			}
+			if f.options.IO == "map" {
+				return false, f.failed("map", err)
+			}
+		}
+	}
+	if err = unix.SetNonblock(fd, false); err != nil { // or os.File would have the poller look at it
+		return false, f.failed("", err)
+	}
+	f.file = os.NewFile(uintptr(fd), f.path)
+	f.raw = f.file
+	return true, f.decompress(compression)
+}
+
+// whileSmall says whether a file that is small is to be read as a whole.
+func (f *File) whileSmall(compression string) bool {
+	return f.options.IO != "map" && (compression == "auto" || compression == "none")
+}
+
+// take has b, which is all of a file, be what can be seen, unless it is compressed. It answers how.
+func (f *File) take(b *memory.Buffer, n int, compression string) string {
+	if compression == "auto" {
+		compression = sniff(b.Bytes()[:n])
+	}
+	if compression == "none" {
+		f.block, f.data, f.size, f.whole, f.end = b, b.Bytes()[:n], int64(n), true, io.EOF
+	} else {
 		b.Release()
-		return false, err
 	}
-	f.block, f.data, f.size, f.whole, f.end = b, b.Bytes()[:n], int64(n), true, io.EOF
-	return true, nil
+	return compression
 }
 
 // Files of one data set are often of one size. To read so many bytes and one more, and find that it is not there, is to
@@ -198,54 +260,14 @@ func (f *File) readUsual(fd int) (*memory.Buffer, int, error) {
 	return nil, 0, nil
 }
 
-func (f *File) begin() error {
-	info, err := f.file.Stat()
-	if err != nil {
-		return f.failed("", err)
-	}
-	if info.IsDir() {
-		return &pyfeed.Error{Kind: pyfeed.IO, Slot: -1, At: f.place(-1), Text: "expected a file, found a directory"}
-	}
-	if info.Mode()&fs.ModeNamedPipe != 0 {
-		if f.raw, err = newPipe(f.file); err != nil {
-			return f.failed("", err)
-		}
-	}
-	var head [10]byte
-	n := 0
-	compression := f.options.Compression
-	regular := info.Mode().IsRegular()
-	if compression == "" || compression == "auto" {
-		compression = "none"
-		if regular {
-			if n, err = f.file.ReadAt(head[:], 0); err != nil && err != io.EOF {
-				return f.failed("", err)
-			}
-			compression = sniff(head[:n])
-		}
-	}
-	if compression == "none" && regular {
-		f.size = info.Size()
-		if f.size > 0 && f.options.IO != "read" && (f.options.IO == "map" || !onNetwork(f.file)) {
-			f.mapping, err = memory.Map(int(f.file.Fd()), f.size)
-			if err == nil {
-				f.mapping.Name = f.path
-				f.data = f.mapping.Bytes()
-				f.file.Close()
-				f.file = nil
-				return nil
-			}
-			if f.options.IO == "map" {
-				return f.failed("map", err)
-			}
-		}
-	}
+// decompress has a stream of the data, which begins as the file does. What is no regular file is not looked into.
+func (f *File) decompress(compression string) error {
 	f.stream = f.raw
-	if compression != "none" {
-		f.codec = codecs[compression]()
-		return f.rewindCodec()
+	if compression == "none" || compression == "auto" {
+		return nil
 	}
-	return nil
+	f.codec = codecs[compression]()
+	return f.rewindCodec()
 }
 
 // sniff tells how data is compressed by how it begins.

@@ -23,11 +23,6 @@ func newPipe(file *os.File) (*pipe, error) {
 	return &pipe{file, conn}, err
 }
 
-// openPipe opens a FIFO, whether somebody writes into it or not.
-func openPipe(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
-}
-
 // IsPipe says whether a file is a FIFO: one that waits for what somebody writes into it, and gives it once.
 func IsPipe(path string) bool {
 	info, err := os.Stat(path)

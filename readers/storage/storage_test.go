@@ -581,7 +581,7 @@ func TestFilesOfOneSize(t *testing.T) {
 						t.Fatal(err)
 					}
 					b, n, err := (&File{pool: p}).readUsual(fd)
-					closeSmall(fd)
+					closeNow(fd)
 					if err != nil || b == nil || n != usual {
 						t.Fatalf("expected %d bytes, found %d, %v", usual, n, err)
 					}

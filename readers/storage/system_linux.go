@@ -20,9 +20,9 @@ var networks = map[int64]bool{
 	0x47504653: true, // GPFS
 }
 
-func onNetwork(f *os.File) bool {
+func onNetwork(fd int) bool {
 	var s unix.Statfs_t
-	return unix.Fstatfs(int(f.Fd()), &s) == nil && networks[int64(s.Type)]
+	return unix.Fstatfs(fd, &s) == nil && networks[int64(s.Type)]
 }
 
 // umask is what the process takes away from the rights of new files. To ask the system call for it is to
@@ -43,17 +43,11 @@ func openNow(path string) (fd int, err error) {
 	return retried(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0) })
 }
 
-// sizeSmall is the size of a regular file of at most so many bytes, -1 of any other, and whether it is a pipe.
-func sizeSmall(fd int, most int64) (size int64, pipe bool, err error) {
+// stat is the size of a file, and what kind of one it is, as unix.S_IFREG.
+func stat(fd int) (size int64, kind uint32, err error) {
 	var s unix.Stat_t
-	if err = unix.Fstat(fd, &s); err != nil {
-		return -1, false, err
-	}
-	kind := s.Mode & unix.S_IFMT
-	if kind != unix.S_IFREG || s.Size > most {
-		return -1, kind == unix.S_IFIFO, nil
-	}
-	return s.Size, false, nil
+	err = unix.Fstat(fd, &s)
+	return s.Size, s.Mode & unix.S_IFMT, err
 }
 
 // readSome reads into b from the beginning, as much as there is at once.
@@ -76,7 +70,7 @@ func readSmall(fd int, b []byte) (n int, err error) {
 	return n, nil
 }
 
-func closeSmall(fd int) { _ = unix.Close(fd) }
+func closeNow(fd int) { _ = unix.Close(fd) }
 
 // List calls each for what is in a directory, in no order, with the type that the directory says it has, until that
 // answers an error. os.ReadDir does the same, makes an object for each, and sorts them.
