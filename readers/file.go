@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
@@ -22,9 +23,9 @@ const chunkSize = 256
 type file struct {
 	source
 	*files
-	record int64 // number of the next instance
-	spare  []*pyfeed.Tuple
-	err    error // what came after the last instance
+	record int64           // number of the next instance
+	spare  []*pyfeed.Tuple // empty ones, for the next instances
+	err    error           // what came after the last instance
 
 	mu          sync.Mutex // guards the next three, for interrupt
 	records     Records    // nil before the first read and after the last
@@ -126,9 +127,13 @@ func (f *file) try(l *Lot, most int) (int, error) {
 	}
 	slots := f.spec.Len()
 	if f.spare == nil {
-		f.spare = f.files.borrowSpare(slots)
+		f.spare = f.files.borrowSpare()
 	}
-	most = min(most, len(f.spare))
+	most = min(most, cap(f.spare))
+	if have := len(f.spare); have < most {
+		f.spare = f.spare[:most]
+		pyfeed.NewTuples(f.spare[have:], slots)
+	}
 	n, err := f.records.Read(f.spare[:most])
 	if n < most { // an instance that was begun and turned out to be damaged
 		t := f.spare[n]
@@ -137,12 +142,13 @@ func (f *file) try(l *Lot, most int) (int, error) {
 		}
 		t.Resize(slots)
 	}
-	return f.addTuples(l, f.spare[:n], err)
+	good, err := f.addTuples(l, f.spare[:n], err)
+	f.spare = slices.Delete(f.spare, 0, n)
+	return good, err
 }
 
-// addTuples adds those of the tuples that are good, and puts others in their place. err is what came after them.
+// addTuples adds those of the tuples that are good, and lets go of the others. err is what came after them.
 func (f *file) addTuples(l *Lot, all []*pyfeed.Tuple, err error) (int, error) {
-	defer pyfeed.NewTuples(all, f.spec.Len())
 	if shrunk := f.records.Intact(); shrunk != nil {
 		pyfeed.ReleaseAll(all)
 		return 0, f.locate(shrunk, f.record)
@@ -155,7 +161,7 @@ func (f *file) addTuples(l *Lot, all []*pyfeed.Tuple, err error) (int, error) {
 			pyfeed.ReleaseAll(all[i:])
 			break
 		}
-		if all[i] = nil; bad != nil {
+		if bad != nil {
 			f.ledger.add(bad)
 			t.Release()
 			continue
@@ -185,9 +191,7 @@ func (f *file) addRows(l *Lot, rows *Rows) (int, error) {
 		all[i] = pyfeed.NewTuple(0)
 		rows.fill(all[i], i, &l.Offsets)
 	}
-	n, err := f.addTuples(l, all, nil)
-	pyfeed.ReleaseAll(all)
-	return n, err
+	return f.addTuples(l, all, nil)
 }
 
 // fit says whether all of them are what they should be.
@@ -326,8 +330,8 @@ func (f *file) close() {
 	}
 }
 
-// borrowSpare is a chunk of empty tuples.
-func (f *files) borrowSpare(slots int) []*pyfeed.Tuple {
+// borrowSpare is room for a chunk, with the empty tuples that somebody has left over.
+func (f *files) borrowSpare() []*pyfeed.Tuple {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if n := len(f.spares); n > 0 {
@@ -335,9 +339,7 @@ func (f *files) borrowSpare(slots int) []*pyfeed.Tuple {
 		f.spares = f.spares[:n-1]
 		return s
 	}
-	s := make([]*pyfeed.Tuple, chunkSize)
-	pyfeed.NewTuples(s, slots)
-	return s
+	return make([]*pyfeed.Tuple, 0, chunkSize)
 }
 
 func (f *files) returnSpare(s []*pyfeed.Tuple) {
