@@ -52,6 +52,8 @@ type MultipleReader struct {
 
 	untold int   // instances that came since a consumer found nothing
 	asked  int   // how many it had room for
+	taken  int   // by consumers, while threads hurry
+	hurry  bool  // nobody has come a second time yet
 	since  int64 // when it did, or the last one came
 	late   *time.Timer
 	armed  bool // late is going to tell it
@@ -71,6 +73,7 @@ type lane struct {
 const (
 	laneChunks = 2       // a lane holds at most
 	manyRows   = 8192    // in a chunk, at most
+	firstChunk = 32      // instances of each lane at a time, until somebody has taken so many and comes again
 	mostAhead  = 128     // files that stand by
 	heldAhead  = 2 << 20 // bytes of those: no more are opened then
 
@@ -86,7 +89,7 @@ func newMultipleReader(sources []source, all *files, a *filesAttributes) *Multip
 		m.width = min(m.threads, len(sources))
 	}
 	m.order(0)
-	m.depth = 1
+	m.depth, m.hurry = 1, true
 	m.consumers.Init(&m.mu)
 	m.consumers.Named("waits for files", trace.Wait)
 	m.work = sync.NewCond(&m.mu)
@@ -173,7 +176,7 @@ func (m *MultipleReader) run() {
 		}
 		l.busy = true
 		chunk := m.chunk()
-		n, bytes, err := m.readUnlocked(l, chunk, track.Track(filesTrack))
+		n, bytes, err := m.readUnlocked(l, chunk, m.most(l), track.Track(filesTrack))
 		l.busy = false
 		if n > 0 {
 			l.chunks = append(l.chunks, chunk)
@@ -195,12 +198,21 @@ func (m *MultipleReader) run() {
 	}
 }
 
+// settle is the end of the hurry: threads read ahead from now on.
+func (m *MultipleReader) settle() {
+	if m.hurry {
+		m.hurry = false
+		m.urge()
+	}
+}
+
 // learn is whether files are short, from one of which a chunk was read.
 func (m *MultipleReader) learn(l *lane, bytes int) {
 	if !l.begun {
 		if l.begun = true; l.end == nil {
 			m.depth = 1
 		} else if l.end == io.EOF {
+			m.settle()                                                           // short files take no time, and many are wanted
 			m.depth = max(min(2*m.depth, mostAhead, heldAhead/max(bytes, 1)), 1) // as if all were of that size
 		}
 	}
@@ -220,7 +232,12 @@ func (m *MultipleReader) came(n int) wait.Wake {
 		return wait.Wake{}
 	}
 	before := m.since
-	if m.since = trace.Now(); m.untold >= min(m.asked, worthWaking) || m.since-before > int64(pause) {
+	m.since = trace.Now()
+	enough := m.untold >= min(m.asked, worthWaking) || m.since-before > int64(pause)
+	if m.hurry && m.asked > 1 {
+		enough = m.neediest() == nil // he takes some of each lane, and would be woken for each
+	}
+	if enough {
 		return m.told()
 	}
 	if !m.armed {
@@ -254,12 +271,19 @@ func (m *MultipleReader) remind() {
 	m.tell()
 }
 
+// most is how many instances of a lane are read at a time. Rows cost little each; but nobody is to wait for many of them.
+func (m *MultipleReader) most(l *lane) int {
+	if m.hurry { // and nothing ahead: that would take processors from those who wait
+		return firstChunk
+	}
+	return int(min(max(chunkSize, 3*l.file.record), manyRows))
+}
+
 // readUnlocked lets go of the lock to read. After a panic too it is held again, as those above expect.
-func (m *MultipleReader) readUnlocked(l *lane, chunk *Lot, t trace.Track) (n, bytes int, err error) {
+func (m *MultipleReader) readUnlocked(l *lane, chunk *Lot, most int, t trace.Track) (n, bytes int, err error) {
 	m.mu.Unlock()
 	defer m.mu.Lock()
-	// Rows cost little each; but the first of a file are not to wait for many.
-	n, err = l.file.read(chunk, int(min(max(chunkSize, 3*l.file.record), manyRows)), t)
+	n, err = l.file.read(chunk, most, t)
 	bytes = chunk.bytes
 	if n > 0 && l.file.ended() {
 		err = io.EOF
@@ -296,7 +320,7 @@ func (m *MultipleReader) neediest() *lane {
 	var best *lane
 	for i := range m.lanes {
 		l := m.lanes[(m.turn+i)%len(m.lanes)]
-		if l.wants() && (best == nil || len(l.chunks) < len(best.chunks)) {
+		if l.wants() && (!m.hurry || len(l.chunks) == 0) && (best == nil || len(l.chunks) < len(best.chunks)) {
 			best = l
 		}
 	}
@@ -308,7 +332,7 @@ func (m *MultipleReader) neediest() *lane {
 
 // mayOpen says whether one more file may stand by.
 func (m *MultipleReader) mayOpen() bool {
-	return !m.stopping && !m.resting && m.next < len(m.sources) && len(m.standby) < m.depth && m.held < heldAhead
+	return !m.stopping && !m.resting && !m.hurry && m.next < len(m.sources) && len(m.standby) < m.depth && m.held < heldAhead
 }
 
 // roomy says whether there is room enough for threads to be woken.
@@ -355,6 +379,9 @@ func (m *MultipleReader) take(ctx context.Context, to *Lot, most int) (int, erro
 	if !m.started && m.err == nil {
 		m.start()
 	}
+	if m.taken >= firstChunk {
+		m.settle()
+	}
 	n := 0
 	for n < most && m.err == nil {
 		if len(m.lanes) == 0 {
@@ -385,6 +412,9 @@ func (m *MultipleReader) take(ctx context.Context, to *Lot, most int) (int, erro
 	}
 	switch {
 	case n > 0:
+		if m.hurry {
+			m.taken += n
+		}
 		if m.consumers.Len() > 0 && m.has() {
 			m.consumers.One().Send() // there is something left for another
 		}

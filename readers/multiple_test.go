@@ -129,6 +129,48 @@ func TestAConsumerIsWokenForManyShortFiles(t *testing.T) {
 	}
 }
 
+// Before a consumer has got its first instances and comes again, threads read a little of each file, and nothing ahead.
+func TestTheFirstInstancesAreNotHeldUp(t *testing.T) {
+	const size = 4 * chunkSize
+	h, m := shortFiles(t, func(*MultipleReader, int) {}, 2, 3, slices.Repeat([]int{size}, 9)...)
+	settled := func(opened, chunks int) {
+		t.Helper()
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for m.sleeping < m.running || m.neediest() != nil || m.mayOpen() {
+			m.mu.Unlock()
+			runtime.Gosched()
+			m.mu.Lock()
+		}
+		if m.next != opened {
+			t.Errorf("expected %d files, found %d", opened, m.next)
+		}
+		for i, l := range m.lanes {
+			if len(l.chunks) != chunks {
+				t.Errorf("file %d: expected %d chunks, found %d", i, chunks, len(l.chunks))
+			}
+		}
+	}
+	for want := range firstChunk {
+		got, err := firstIDs(t, h, 1)
+		if err != nil || !slices.Equal(got, []int64{int64(want%3*size + want/3)}) {
+			t.Fatalf("%d: found %v, %v", want, got, err)
+		}
+		settled(3, 1)
+	}
+	if _, err := firstIDs(t, h, 1); err != nil {
+		t.Fatal(err)
+	}
+	settled(4, laneChunks)
+	if err := h.ReInit(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := firstIDs(t, h, 1); err != nil {
+		t.Fatal(err)
+	}
+	settled(4, laneChunks) // in a further pass at once
+}
+
 // A thread that finds no room wakes a consumer for the little that there is.
 func TestAThreadThatSleepsLeavesNothingUntold(t *testing.T) {
 	h, _ := shortFiles(t, func(m *MultipleReader, i int) { onceWaiting(m, false) }, 1, 1, 1, 1000)
