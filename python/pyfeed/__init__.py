@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import os as _os
 import typing as _typing
-from importlib import import_module as _import_module
 
 from . import unique_name
 from ._errors import (
@@ -113,11 +112,13 @@ else:
     }
 
     def __getattr__(name: str) -> object:
+        from importlib import import_module
+
         if name in _LATER:
-            return _import_module(f".{name}", __name__)
+            return import_module(f".{name}", __name__)
         for module, names in _LATER.items():
             if name in names:
-                value = globals()[name] = getattr(_import_module(f".{module}", __name__), name)
+                value = globals()[name] = getattr(import_module(f".{module}", __name__), name)
                 return value
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypedDict, Unpack
-
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from . import _native, slots, unique_name
 from ._attributes import decode, number
@@ -15,60 +13,14 @@ from .readers import Reader
 from .scope import Scope, global_scope
 from .slots import Shape
 
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    import numpy.typing as npt
+
+    from ._told import Columns, Feature, Field, Reading, ReadingSlots
+
 Path = str | os.PathLike[str]
-
-
-class Reading(TypedDict, total=False):
-    """What every format's function takes besides its own, and hands on to `open_files`."""
-
-    thread_num: int
-    ordered: bool
-    interleave: int
-    shuffle_files: int | None
-    on_corrupt: str
-    compression: str
-    io: str
-    name: str | None
-    scope: Scope | None
-
-
-class ReadingSlots(Reading, total=False):
-    """The same, and what the instances look like."""
-
-    shapes: Sequence[Shape] | None
-    dtypes: Sequence[npt.DTypeLike | None] | None
-    lod_levels: Sequence[int] | None
-    names: Sequence[str] | None
-
-
-class Feature(TypedDict, total=False):
-    """What `open_tfrecord` is told about a feature of a ``tf.train.Example``."""
-
-    kind: str
-    dtype: npt.DTypeLike
-    raw: bool
-    shape: Sequence[int]
-    default: Any
-    row_lengths: Sequence[str]
-    row_splits: Sequence[str]
-
-
-class Field(TypedDict, total=False):
-    """What `open_tar` is told about a slot."""
-
-    name: str
-    kind: str
-    path: Sequence[str]
-    dtype: npt.DTypeLike
-
-
-class Columns(TypedDict, total=False):
-    """What `open_csv` is told about a slot."""
-
-    name: str
-    columns: str | int | Sequence[str | int]
-    dtype: npt.DTypeLike
-    dims: Sequence[int]
 
 
 def open_files(

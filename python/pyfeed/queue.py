@@ -5,16 +5,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from . import _exit, _failures, _native
 from ._errors import Error, InvalidArgument, QueueClosed, ShapeError, SlotCountError, StateError
 from .place import Place, one
 from .scope import Scope
 from .slots import Shape
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 
 class PyArrayFeedQueue(_native.Queue):

@@ -5,9 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
-
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from . import _exit, _native, slots, unique_name
 from ._attributes import decode, number
@@ -18,6 +16,9 @@ from .place import Place, attribute
 from .queue import PyArrayFeedQueue, PyArrayFeedQueueHolder
 from .scope import Scope, global_scope
 from .slots import Shape, Slot
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 
 class Reader(_native.Reader):

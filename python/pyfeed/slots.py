@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
-
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _native
 from ._errors import Error, InvalidArgument, SlotCountError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 Shape = Sequence[int]
 

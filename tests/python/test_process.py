@@ -952,8 +952,9 @@ import pyfeed
 brought = set(sys.modules) - before
 print(sorted({name.partition(".")[0] for name in brought} - {"numpy", *sys.stdlib_module_names}))
 print(threading.active_count())
-print(sorted({"asyncio", "concurrent.futures", "inspect", "json", "multiprocessing", "ml_dtypes"} & brought))
-print(sorted({"pyfeed.layers", "pyfeed.program", "pyfeed.shared"} & brought))
+dear = {"asyncio", "concurrent.futures", "inspect", "json", "multiprocessing", "ml_dtypes", "numpy.typing"}
+print(sorted(dear & brought))
+print(sorted({"pyfeed._told", "pyfeed.layers", "pyfeed.program", "pyfeed.shared"} & brought))
 """,
         preamble="",
     ).end()
