@@ -971,7 +971,7 @@ print("first", file=sys.stderr)
 reader = pyfeed.open_csv({str(tmp_path / "x.csv")!r}).shuffle(200_000).batch(32)
 for _ in reader: pass
 """
-    (tmp_path / "x.csv").write_text("x\n" + "1\n" * 200_000)
+    (tmp_path / "x.csv").write_text("x\n" + "text\n" * 200_000)  # a tuple each, where numbers would go as Rows
     for environment, least in ({}, [32, 64]), ({"GOGC": "50"}, [2, 2]):
         out, err = Process(program, GODEBUG="gctrace=1", **environment).end()
         before, _, after = err.partition("first\n")
