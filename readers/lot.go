@@ -144,8 +144,15 @@ func (l *Lot) Take(out []*pyfeed.Tuple) int {
 // forward goes on behind the next n, which were taken.
 func (l *Lot) forward(n int) {
 	if l.front += n; l.front == len(l.items) {
-		l.drop() // nothing but room
+		l.empty()
 	}
+}
+
+// empty leaves nothing but room, once all is taken or let go of.
+func (l *Lot) empty() {
+	clear(l.rows)
+	l.items, l.rows, l.tuples, l.front, l.bytes = l.items[:0], l.rows[:0], l.tuples[:0], 0, 0
+	l.cycle++
 }
 
 // drop lets go of all there is.
@@ -156,17 +163,17 @@ func (l *Lot) drop() {
 		}
 	}
 	l.release()
-	left := l.tuples[:0]
-	for _, t := range l.tuples {
-		if t != nil {
-			left = append(left, t)
+	if len(l.tuples) > 0 {
+		left := l.tuples[:0]
+		for _, t := range l.tuples {
+			if t != nil {
+				left = append(left, t)
+			}
 		}
+		pyfeed.ReleaseAll(left)
+		clear(l.tuples)
 	}
-	pyfeed.ReleaseAll(left)
-	clear(l.tuples)
-	clear(l.rows)
-	l.items, l.rows, l.tuples, l.front, l.bytes = l.items[:0], l.rows[:0], l.tuples[:0], 0, 0
-	l.cycle++
+	l.empty()
 }
 
 // release lets go of references to the memory of Rows.
