@@ -382,6 +382,7 @@ type FileReader struct {
 
 func newFileReader(s source, all *files) *FileReader {
 	r := &FileReader{files: all, source: s}
+	r.many = leastRows
 	r.read = func(ctx context.Context, l *Lot, most int) (int, error) {
 		if r.file == nil {
 			r.file = &file{source: s, files: all}

@@ -56,12 +56,13 @@ type Stats struct {
 // ahead turns a function that reads into ReadNext, ReadMany and HasNext. The function is a ReadMany.
 type ahead struct {
 	read func(ctx context.Context, l *Lot, most int) (int, error)
+	many int // that are read for a ReadNext, if they are there; 0: one
 	next Lot
 }
 
 func (a *ahead) ReadNext(ctx context.Context) (*pyfeed.Tuple, error) {
 	if a.next.Len() == 0 {
-		if _, err := a.read(ctx, &a.next, 1); err != nil {
+		if _, err := a.read(ctx, &a.next, max(a.many, 1)); err != nil {
 			return nil, err
 		}
 	}
