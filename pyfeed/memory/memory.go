@@ -50,6 +50,8 @@ type Buffer struct {
 	next  *Buffer // in the pool's free list
 	giver Giver
 
+	processor int32 // on which it was handed out, from 1; 0: not known
+
 	pinned  bool // a device copies from it by itself
 	visitor bool // of a device's memory: its giver made it and counts it
 

@@ -1,4 +1,6 @@
 /* Where the bytes come from. */
+#define _GNU_SOURCE
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -25,3 +27,6 @@ static inline void pfm_free(void *p, size_t n) {
     else
         munmap(p, n);
 }
+
+/* The processor this thread runs on; -1 if the system does not tell. */
+static inline int pfm_processor(void) { return sched_getcpu(); }

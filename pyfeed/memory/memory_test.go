@@ -70,6 +70,60 @@ func TestPoolReusesMemory(t *testing.T) {
 	b.Release()
 }
 
+// idle makes a class of so many idle buffers, one for each processor that is named, the latest first.
+func idle(processors ...int32) (c class, all []*Buffer) {
+	for _, processor := range processors {
+		all = append(all, &Buffer{processor: processor})
+	}
+	for i, b := range all[:len(all)-1] {
+		b.next = all[i+1]
+	}
+	c.free = all[0]
+	return c, all
+}
+
+func TestABufferIsUsedAgainWhereItWasWritten(t *testing.T) {
+	c, all := idle(1, 2, 1, 2)
+	for i, want := range []int{1, 3, 2, 0} { // of the third, which has none left, the oldest; then what there is
+		processor := []int32{2, 2, 2, 3}[i]
+		if got := c.take(processor); got != all[want] || got.next != nil {
+			t.Errorf("take %d: expected the buffer of processor %d, found that of %d", i, all[want].processor, got.processor)
+		}
+	}
+	if b := c.take(1); b != nil {
+		t.Errorf("expected none to be left, found %+v", b)
+	}
+
+	c, all = idle(1, 2, 1, 2)
+	if got := c.take(0); got != all[0] {
+		t.Errorf("no processor: expected the latest buffer, found %+v", got)
+	}
+
+	others := make([]int32, latest, latest+1)
+	c, all = idle(append(others, 1)...)
+	if got := c.take(1); got != all[latest-1] {
+		t.Errorf("expected to look at %d buffers, found one of processor %d taken", latest, got.processor)
+	}
+}
+
+// get asks for the processor only where it is worth it.
+func TestLargeBuffersKnowTheirProcessor(t *testing.T) {
+	restore(t)
+	p := NewPool(Queue)
+	defer p.Close()
+	small, large := get(t, p, 1000), get(t, p, cached)
+	if small.processor != 0 || large.processor < 1 || int(large.processor) > 1<<16 {
+		t.Errorf("expected none and one, found %d and %d", small.processor, large.processor)
+	}
+	large.processor = -1
+	large.Release()
+	if again := get(t, p, cached); again != large || again.processor < 1 {
+		t.Errorf("expected the same buffer, of this processor, found %+v", again)
+	}
+	large.Release()
+	small.Release()
+}
+
 func TestCountsAreByPurpose(t *testing.T) {
 	before := Count()
 	p := NewPool(Batch)

@@ -1,5 +1,8 @@
 package memory
 
+// #include "memory.h"
+import "C"
+
 import (
 	"fmt"
 	"math/bits"
@@ -110,6 +113,10 @@ func Count() (s Stats) {
 	return s
 }
 
+// From so many bytes on, a buffer is worth asking which processor this is: to write one that another has in its cache
+// takes twice as long. So many are looked at.
+const cached, latest = 64 << 10, 8
+
 type class struct {
 	size int
 	free *Buffer
@@ -131,12 +138,16 @@ func (p *Pool) Get(n int) (*Buffer, error) {
 		return nil, fmt.Errorf("%w: %d bytes were asked for", ErrNoMemory, n)
 	}
 	size := classOf(n)
+	var processor int32
+	if size >= cached && p.source == nil {
+		processor = int32(C.pfm_processor()) + 1
+	}
 	p.mu.Lock()
 	var b *Buffer
 	if p.source != nil {
 		size = p.Align(max(n, 1))
 	} else {
-		b = p.find(size).take()
+		b = p.find(size).take(processor)
 	}
 	p.live += size
 	p.asked += n
@@ -145,7 +156,7 @@ func (p *Pool) Get(n int) (*Buffer, error) {
 		p.idle -= size
 		p.mu.Unlock()
 		unpoison(b.data, size)
-		b.size = n
+		b.size, b.processor = n, processor
 		b.refs.Store(1)
 		return b, nil
 	}
@@ -176,7 +187,7 @@ func (p *Pool) Get(n int) (*Buffer, error) {
 		p.mu.Unlock()
 		return nil, err
 	}
-	b.data, b.class, b.size = data, size, n
+	b.data, b.class, b.size, b.processor = data, size, n, processor
 	b.refs.Store(1)
 	return b, nil
 }
@@ -269,11 +280,18 @@ func (p *Pool) find(size int) *class {
 	return &p.classes[at]
 }
 
-func (c *class) take() *Buffer {
-	b := c.free
-	if b != nil {
-		c.free, b.next = b.next, nil
+// take takes the buffer that came back last out, or, if the processor is known, the last that was written on it and may
+// still be in its cache. If none of the latest was, it is the oldest of them, the least likely to be missed elsewhere.
+func (c *class) take(processor int32) *Buffer {
+	at := &c.free
+	if *at == nil {
+		return nil
 	}
+	for i := 0; processor != 0 && i < latest-1 && (*at).processor != processor && (*at).next != nil; i++ {
+		at = &(*at).next
+	}
+	b := *at
+	*at, b.next = b.next, nil
 	return b
 }
 
@@ -281,7 +299,7 @@ func (c *class) take() *Buffer {
 func (p *Pool) shrink(limit int) (old *Buffer) {
 	for i := len(p.classes) - 1; i >= 0 && p.idle > limit; i-- {
 		for p.idle > limit {
-			b := p.classes[i].take()
+			b := p.classes[i].take(0)
 			if b == nil {
 				break
 			}
