@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -361,6 +362,25 @@ def test_a_slot_that_is_never_entered() -> None:
         x[:] = 1
     assert slot.__exit__(None, None, None) is False
     assert queue.size() == 1
+
+
+def test_threads_that_leave_the_same_slot() -> None:
+    """One of them commits it, and the others find nothing left to do: the GIL is not held meanwhile."""
+    _, queue = feed(1, [(64 << 10,)], dtypes=["uint8"])
+
+    def leave(slot: Any, start: threading.Barrier) -> Any:
+        start.wait()
+        return slot.__exit__(None, None, None)
+
+    for round_ in range(50):
+        slot = queue.slot()
+        (x,) = slot.__enter__()
+        x[:] = round_
+        start = threading.Barrier(4)
+        leaving = [Background(partial(leave, slot, start)) for _ in range(4)]
+        assert [each.result() for each in leaving] == [False] * 4
+        (found,) = queue.pop(timeout=10)
+        assert (found[0], found[-1], queue.size(), queue.stats()["reserved"]) == (round_, round_, 0, 0)
 
 
 def test_a_generator_that_is_closed_within_a_slot() -> None:
