@@ -374,37 +374,69 @@ struct lent {
 static _Atomic(lent *) returned;
 static atomic_int drain_asked; /* one request at a time: the interpreter keeps few */
 static atomic_int stopped;     /* the interpreter is going: leave everything where it is */
-static PyObject *write_locks;  /* id of an array: how many lends keep it from being written */
 
-static void write_lock(PyObject *array) {
-    PyArrayObject *a = (PyArrayObject *)array;
-    PyObject *key = PyLong_FromVoidPtr(array);
-    PyObject *held = key ? PyDict_GetItemWithError(write_locks, key) : NULL;
-    long n = held ? PyLong_AsLong(held) : 0;
-    if (key && !PyErr_Occurred() && (n > 0 || PyArray_ISWRITEABLE(a))) {
-        PyObject *count = PyLong_FromLong(n + 1);
-        if (count && PyDict_SetItem(write_locks, key, count) == 0) PyArray_CLEARFLAGS(a, NPY_ARRAY_WRITEABLE);
-        Py_XDECREF(count);
-    }
-    Py_XDECREF(key);
-    PyErr_Clear(); /* without memory for the lock, the lend goes on without it */
+/* How many lends keep an array from being written. They are found by its address, in a table of a power of two, where each
+ * lies at its home or as near behind it as there was room; half of them stay empty. Guarded by the GIL. */
+typedef struct {
+    PyObject *array; /* NULL: this entry is empty */
+    size_t lends;
+} write_lock;
+static write_lock *locks;
+static size_t locks_used, locks_size;
+
+static size_t lock_home(PyObject *array) {
+    return (size_t)((uintptr_t)array * 0x9e3779b97f4a7c15u >> 32) & (locks_size - 1);
 }
 
-static void write_unlock(PyObject *array) {
-    PyObject *key = PyLong_FromVoidPtr(array);
-    PyObject *held = key ? PyDict_GetItemWithError(write_locks, key) : NULL;
-    if (held) {
-        PyObject *count = PyLong_FromLong(PyLong_AsLong(held) - 1);
-        if (count && PyLong_AsLong(count) > 0) {
-            PyDict_SetItem(write_locks, key, count);
-        } else {
-            PyDict_DelItem(write_locks, key);
-            PyArray_ENABLEFLAGS((PyArrayObject *)array, NPY_ARRAY_WRITEABLE);
-        }
-        Py_XDECREF(count);
+static size_t lock_next(size_t i) { return (i + 1) & (locks_size - 1); }
+
+/* The array's entry, or the empty one that would be its. */
+static write_lock *lock_find(PyObject *array) {
+    size_t i = lock_home(array);
+    while (locks[i].array && locks[i].array != array) i = lock_next(i);
+    return &locks[i];
+}
+
+/* Makes room for one more; -1 without memory. */
+static int locks_grow(void) {
+    if (2 * (locks_used + 1) <= locks_size) return 0;
+    write_lock *old = locks, *fresh = PyMem_Calloc(locks_size ? 2 * locks_size : 64, sizeof *fresh);
+    if (!fresh) return -1;
+    size_t n = locks_size;
+    locks = fresh;
+    locks_size = n ? 2 * n : 64;
+    for (size_t i = 0; i < n; i++)
+        if (old[i].array) *lock_find(old[i].array) = old[i];
+    PyMem_Free(old);
+    return 0;
+}
+
+static void write_lock_array(PyObject *array) {
+    PyArrayObject *a = (PyArrayObject *)array;
+    if (!PyArray_ISWRITEABLE(a) && locks_used == 0) return;
+    if (locks_grow() < 0) return; /* the lend goes on without it */
+    write_lock *l = lock_find(array);
+    if (!l->array && !PyArray_ISWRITEABLE(a)) return;
+    locks_used += !l->array;
+    l->array = array;
+    l->lends++;
+    PyArray_CLEARFLAGS(a, NPY_ARRAY_WRITEABLE);
+}
+
+static void write_unlock_array(PyObject *array) {
+    if (locks_used == 0) return;
+    write_lock *l = lock_find(array);
+    if (!l->array || --l->lends > 0) return;
+    PyArray_ENABLEFLAGS((PyArrayObject *)array, NPY_ARRAY_WRITEABLE);
+    size_t hole = (size_t)(l - locks);
+    for (size_t i = lock_next(hole); locks[i].array; i = lock_next(i)) {
+        /* What lies behind moves up, unless it would come to lie before its home. */
+        if (((i - lock_home(locks[i].array)) & (locks_size - 1)) < ((i - hole) & (locks_size - 1))) continue;
+        locks[hole] = locks[i];
+        hole = i;
     }
-    Py_XDECREF(key);
-    PyErr_Clear();
+    locks[hole] = (write_lock){NULL, 0};
+    locks_used--;
 }
 
 lent *lent_take(incoming *in) {
@@ -417,13 +449,13 @@ lent *lent_take(incoming *in) {
     memcpy(l->held, in->held, (size_t)in->count * sizeof(held));
     memset(in->held, 0, (size_t)in->count * sizeof(held));
     for (Py_ssize_t i = 0; i < l->count; i++)
-        if (l->held[i].array) write_lock(l->held[i].array);
+        if (l->held[i].array) write_lock_array(l->held[i].array);
     return l;
 }
 
 void lent_cancel(lent *l) {
     for (Py_ssize_t i = 0; i < l->count; i++) {
-        if (l->held[i].array) write_unlock(l->held[i].array);
+        if (l->held[i].array) write_unlock_array(l->held[i].array);
         held_drop(&l->held[i]);
     }
     PyMem_Free(l);
@@ -470,6 +502,5 @@ int arrays_init(void) {
     PyObject *module = PyImport_ImportModule(PYFEED_LOD_MODULE);
     lod_tensor = module ? PyObject_GetAttrString(module, "LoDTensor") : NULL;
     Py_XDECREF(module);
-    write_locks = PyDict_New();
-    return lod_tensor && write_locks ? 0 : -1;
+    return lod_tensor ? 0 : -1;
 }

@@ -74,6 +74,27 @@ def test_an_array_lent_twice_stays_locked_until_both_are_back() -> None:
     assert given.flags.writeable
 
 
+def test_many_arrays_lent_at_once() -> None:
+    """Each is locked as long as one of its lends is out, whichever come back first. Read-only ones stay so."""
+    _, queue = feed(1000)
+    given = [np.arange(2.0) for _ in range(300)]
+    for array in given[::5]:
+        array.flags.writeable = False
+    order = [i for i in range(300) for _ in range(1 + i % 3)]
+    for i in order:
+        queue.push((given[i],), copy=False)
+    out = {k: (i, queue.pop()) for k, i in enumerate(order)}
+    lends = np.bincount(order)
+    for n, k in enumerate(np.random.default_rng(3).permutation(len(order)).tolist()):
+        i = out.pop(k)[0]
+        lends[i] -= 1
+        assert given[i].flags.writeable == (lends[i] == 0 and i % 5 != 0)
+        if n % 50 == 0:
+            found = [array.flags.writeable for array in given]
+            assert found == [bool(lends[i] == 0 and i % 5 != 0) for i in range(300)]
+    assert [array.flags.writeable for array in given] == [i % 5 != 0 for i in range(300)]
+
+
 def test_lent_again_by_the_consumer() -> None:
     _, queue = feed()
     given = np.arange(2.0)
