@@ -204,7 +204,8 @@ static pf_status push_lent(queue *self, incoming *in, const push_options *o, wai
     uint32_t n = (uint32_t)in->count;
     lent *l = lent_take(in);
     if (!l) return PF_NO_MEMORY;
-    if (pf_queue_push_lent(self->handle, in->tensors, n, o->pass, lent_return, l, &no_wait, NULL) == PF_OK)
+    if (in->bytes <= SMALL &&
+        pf_queue_push_lent(self->handle, in->tensors, n, o->pass, lent_return, l, &no_wait, NULL) == PF_OK)
         return PF_OK;
     waiting_begin(w);
     pf_status status =
