@@ -189,6 +189,11 @@ static int push_parse(push_options *o, PyObject *const *args, Py_ssize_t count, 
     return 0;
 }
 
+/* A consumer that sleeps wakes at once for what is handed over, perhaps in this thread's place, and wants the GIL. If that is
+ * let go of meanwhile, it need not sleep a second time: this pays for tuples that take longer to make, mostly without the
+ * GIL, than to switch threads. Of smaller ones it gets several if it has to wait. */
+enum { WOKEN_FOR = 256 << 10 };
+
 /* A first try that does not wait needs not let go of the GIL, which is slow to come back. */
 static pf_status push_copied(queue *self, incoming *in, const push_options *o, waiting *w, pf_error *err) {
     uint32_t n = (uint32_t)in->count;
@@ -204,7 +209,7 @@ static pf_status push_lent(queue *self, incoming *in, const push_options *o, wai
     uint32_t n = (uint32_t)in->count;
     lent *l = lent_take(in);
     if (!l) return PF_NO_MEMORY;
-    if (in->bytes <= SMALL &&
+    if (in->bytes <= WOKEN_FOR &&
         pf_queue_push_lent(self->handle, in->tensors, n, o->pass, lent_return, l, &no_wait, NULL) == PF_OK)
         return PF_OK;
     waiting_begin(w);
@@ -522,12 +527,10 @@ static void seal(PyObject *arrays) {
     PyErr_Clear();
 }
 
-/* A consumer that sleeps wakes at once, perhaps in this thread's place, and wants the GIL: with it, it need not sleep a second
- * time. That pays where there was much to write, without the GIL: of small tuples it gets several if it has to wait. */
 static pf_status commit(pf_tuple *tuple, pf_error *err) {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < tuple->num_slots; i++) bytes += tuple->slots[i].nbytes;
-    if (bytes <= SMALL) return pf_queue_commit(tuple, err);
+    if (bytes <= WOKEN_FOR) return pf_queue_commit(tuple, err);
     pf_status status;
     Py_BEGIN_ALLOW_THREADS status = pf_queue_commit(tuple, err);
     Py_END_ALLOW_THREADS return status;

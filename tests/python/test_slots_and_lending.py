@@ -387,7 +387,7 @@ def test_a_slot_that_is_never_entered() -> None:
 
 def test_threads_that_leave_the_same_slot() -> None:
     """One of them commits it, and the others find nothing left to do: the GIL is not held meanwhile."""
-    _, queue = feed(1, [(64 << 10,)], dtypes=["uint8"])
+    _, queue = feed(1, [(512 << 10,)], dtypes=["uint8"])
 
     def leave(slot: Any, start: threading.Barrier) -> Any:
         start.wait()
