@@ -85,7 +85,7 @@ def ways(files: Files) -> Iterator[Way]:
         return Way(name, made, kind)
 
     cores = files.cores
-    mine: list[dict[str, Any]] = [{"double_buffer": depth} for depth in ((0, 2) if cores == 1 else (0, 2, 16))]
+    mine: list[dict[str, Any]] = [{"double_buffer": depth} for depth in ((0, 2) if cores == 1 else (0, 2, 8))]
     if files.format == "npy":
         unordered = {"double_buffer": 0, "ordered": False}
         mine += [unordered, unordered | {"more_threads": 1}]
