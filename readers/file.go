@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -27,10 +28,11 @@ type file struct {
 	spare  []*pyfeed.Tuple // empty ones, for the next instances
 	err    error           // what came after the last instance
 
-	mu          sync.Mutex // guards the next three, for interrupt
+	mu          sync.Mutex // guards the next four, for interrupt
 	records     Records    // nil before the first read and after the last
 	stop        *storage.Interrupt
 	interrupted bool
+	pipe        *os.File // the file, if it is one that was opened and not begun
 }
 
 // files is what the files of one reader have in common.
@@ -209,6 +211,8 @@ func (f *file) open() error {
 	}
 	f.mu.Lock()
 	f.stop = begun.stop
+	pipe := f.pipe
+	f.pipe = nil
 	if f.interrupted {
 		f.stop.Now()
 	}
@@ -216,7 +220,7 @@ func (f *file) open() error {
 	records := begun.records
 	if records == nil {
 		c := *f.configs[f.format.Tag]
-		c.Storage.Interrupt = begun.stop
+		c.Storage.Interrupt, c.Storage.Pipe = begun.stop, pipe
 		var err error
 		if records, err = f.format.Open(f.path, &c); err != nil {
 			return err
@@ -318,9 +322,12 @@ func (f *file) ended() bool {
 
 func (f *file) close() {
 	f.mu.Lock()
-	records := f.records
-	f.records = nil
+	records, pipe := f.records, f.pipe
+	f.records, f.pipe = nil, nil
 	f.mu.Unlock()
+	if pipe != nil {
+		_ = pipe.Close()
+	}
 	if records != nil {
 		records.Close()
 	}

@@ -60,6 +60,15 @@ type Rowed interface {
 	ReadRows(most int) *Rows
 }
 
+// Alike are Records of a file that may differ from its neighbours in the data of its only instance, and in nothing else.
+type Alike interface {
+	// Alike is what the file has before the data of its only instance, which is the rest of it and is used as it lies
+	// there, and what that looks like: a Slot without -1. Any file that begins so too, is as long and not compressed has
+	// an instance that looks the same. The bytes stay as they are. None: it is no such file, or has not been read to
+	// its end.
+	Alike() (head []byte, instance pyfeed.Slot)
+}
+
 // A Writer writes tuples to a file of one format. One caller at a time.
 type Writer interface {
 	// Write adds a tuple, which stays the caller's. After an error only Abort is left.

@@ -20,7 +20,8 @@ import (
 //
 // One file stands by for the lane that ends first. Where files are so short that a chunk is all of one, many do, and
 // the threads do not stop after each: they sleep when there is no room, until there is half of it, and a consumer that
-// sleeps is woken for several instances, not for each. No instance waits long for the next one to be read.
+// sleeps is woken for several instances, not for each. No instance waits long for the next one to be read. Those that look
+// like the ones before them are read as bundles.
 type MultipleReader struct {
 	ahead
 	*files
@@ -50,6 +51,8 @@ type MultipleReader struct {
 	used      []*lane // for the next files
 	from      []*Lot  // room for those that are taken from in turn
 
+	bundles
+
 	untold int   // instances that came since a consumer found nothing
 	asked  int   // how many it had room for
 	taken  int   // by consumers, while threads hurry
@@ -59,14 +62,17 @@ type MultipleReader struct {
 	armed  bool // late is going to tell it
 }
 
-// lane is a file and what was read of it ahead.
+// lane is a file, or a bundle, and what was read of it ahead.
 type lane struct {
 	file   file
+	bundle []source  // nil: it is a file
+	like   *likeness // of the files of a bundle, or of a file that has ended
 	chunks []*Lot
 	bytes  int   // that were read while it stood by
 	busy   bool  // a thread reads
 	begun  bool  // something was read
 	ahead  bool  // it stands by
+	back   bool  // it was handed back
 	end    error // what came after the last chunk
 }
 
@@ -89,7 +95,7 @@ func newMultipleReader(sources []source, all *files, a *filesAttributes) *Multip
 		m.width = min(m.threads, len(sources))
 	}
 	m.order(0)
-	m.depth, m.hurry = 1, true
+	m.depth, m.hurry, m.slow = 1, true, mostLate
 	m.consumers.Init(&m.mu)
 	m.consumers.Named("waits for files", trace.Wait)
 	m.work = sync.NewCond(&m.mu)
@@ -113,13 +119,8 @@ func (m *MultipleReader) order(pass uint64) {
 
 // open puts the next file into a lane.
 func (m *MultipleReader) open() *lane {
-	l := new(lane)
-	if n := len(m.used); n > 0 {
-		l, m.used = m.used[n-1], m.used[:n-1]
-	}
-	*l = lane{file: file{source: m.sources[m.next], files: m.files}, chunks: l.chunks[:0]}
 	m.next++
-	return l
+	return m.lane(m.sources[m.next-1:m.next], nil)
 }
 
 func (m *MultipleReader) start() {
@@ -174,17 +175,7 @@ func (m *MultipleReader) run() {
 			trace.Since(track.Track(filesTrack), why, name, start)
 			continue
 		}
-		l.busy = true
-		chunk := m.chunk()
-		n, bytes, err := m.readUnlocked(l, chunk, m.most(l), track.Track(filesTrack))
-		l.busy = false
-		if n > 0 {
-			l.chunks = append(l.chunks, chunk)
-		} else {
-			m.idle = append(m.idle, chunk)
-		}
-		l.end = err
-		m.learn(l, bytes)
+		n := m.fill(l, track.Track(filesTrack))
 		if m.stopping {
 			m.work.Broadcast() // somebody may wait to close the file
 			continue
@@ -196,6 +187,25 @@ func (m *MultipleReader) run() {
 			m.mu.Lock()
 		}
 	}
+}
+
+// fill reads a chunk for a lane, and says how many instances came.
+func (m *MultipleReader) fill(l *lane, t trace.Track) int {
+	if m.begin(l); l.bundle != nil {
+		return m.gather(l, t)
+	}
+	chunk := m.chunk()
+	n, bytes, err := m.readUnlocked(l, chunk, m.atOnce(l), t)
+	l.busy = false
+	if n > 0 {
+		l.chunks = append(l.chunks, chunk)
+	} else {
+		m.idle = append(m.idle, chunk)
+	}
+	l.end = err
+	m.learn(l, bytes)
+	m.compare(l)
+	return n
 }
 
 // settle is the end of the hurry: threads read ahead from now on.
@@ -271,8 +281,8 @@ func (m *MultipleReader) remind() {
 	m.tell()
 }
 
-// most is how many instances of a lane are read at a time. Rows cost little each; but nobody is to wait for many of them.
-func (m *MultipleReader) most(l *lane) int {
+// atOnce is how many instances of a lane are read at a time. Rows cost little each; but nobody is to wait for many of them.
+func (m *MultipleReader) atOnce(l *lane) int {
 	if m.hurry { // and nothing ahead: that would take processors from those who wait
 		return firstChunk
 	}
@@ -287,6 +297,7 @@ func (m *MultipleReader) readUnlocked(l *lane, chunk *Lot, most int, t trace.Tra
 	bytes = chunk.bytes
 	if n > 0 && l.file.ended() {
 		err = io.EOF
+		l.like = l.file.likeness()
 	}
 	if err == io.EOF {
 		l.file.close()
@@ -306,9 +317,7 @@ func (m *MultipleReader) full() bool {
 func (m *MultipleReader) pick() *lane {
 	l := m.neediest()
 	if l == nil && m.mayOpen() {
-		l = m.open()
-		l.ahead = true
-		m.standby = append(m.standby, l)
+		l = m.claim()
 	}
 	return l
 }
@@ -327,16 +336,19 @@ func (m *MultipleReader) neediest() *lane {
 	if best == nil && len(m.standby) > 0 && m.standby[0].wants() {
 		best = m.standby[0]
 	}
+	if best == nil {
+		best = m.handedBack()
+	}
 	return best
 }
 
 // mayOpen says whether one more file may stand by.
 func (m *MultipleReader) mayOpen() bool {
-	return !m.stopping && !m.resting && !m.hurry && m.next < len(m.sources) && len(m.standby) < m.depth && m.held < heldAhead
+	return !m.stopping && !m.resting && !m.hurry && m.next < len(m.sources) && m.waiting < m.depth && m.held < heldAhead
 }
 
 // roomy says whether there is room enough for threads to be woken.
-func (m *MultipleReader) roomy() bool { return len(m.standby) <= m.depth/2 && m.held <= heldAhead/2 }
+func (m *MultipleReader) roomy() bool { return m.waiting <= m.depth/2 && m.held <= heldAhead/2 }
 
 // urge wakes threads that sleep, if there is something for them to read.
 func (m *MultipleReader) urge() {
@@ -382,6 +394,7 @@ func (m *MultipleReader) take(ctx context.Context, to *Lot, most int) (int, erro
 	if m.taken >= firstChunk {
 		m.settle()
 	}
+	m.most = max(m.most, most)
 	n := 0
 	for n < most && m.err == nil {
 		if len(m.lanes) == 0 {
@@ -394,7 +407,11 @@ func (m *MultipleReader) take(ctx context.Context, to *Lot, most int) (int, erro
 			break
 		}
 		if len(l.chunks) == 0 {
-			m.finish(l)
+			if m.bundled(l) {
+				n += m.serve(to, most-n)
+			} else {
+				m.finish(l)
+			}
 			continue
 		}
 		first := l.chunks[0]
@@ -475,7 +492,7 @@ func (m *MultipleReader) has() bool { return len(m.lanes) == 0 || m.ready() != n
 // ready is the lane to take from: one with instances, or at its end. nil if that takes waiting.
 func (m *MultipleReader) ready() *lane {
 	if m.ordered {
-		if l := m.lanes[m.turn]; len(l.chunks) > 0 || l.end != nil {
+		if l := m.lanes[m.turn]; len(l.chunks) > 0 || l.end != nil && !m.coming(l) {
 			return l
 		}
 		return nil
@@ -500,12 +517,15 @@ func (m *MultipleReader) finish(l *lane) {
 		return
 	}
 	if len(m.standby) == 0 && m.next < len(m.sources) {
-		m.standby = append(m.standby, m.open()) // no thread has come to it yet
+		m.claim() // no thread has come to it yet
+	}
+	if m.bundled(l) {
+		m.urge() // it stays where it is
+		return
 	}
 	if len(m.standby) > 0 {
 		next := m.standby[0]
-		next.ahead = false
-		m.held -= next.bytes
+		m.relieve(next)
 		m.lanes[m.turn] = next
 		m.standby = append(m.standby[:0], m.standby[1:]...)
 	} else {
@@ -523,9 +543,9 @@ func (m *MultipleReader) stop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.stopping = true
+	m.cut.Store(true)
 	m.work.Broadcast()
-	all := slices.Concat(m.lanes, m.standby)
-	for _, l := range all {
+	for _, l := range slices.Concat(m.lanes, m.standby) {
 		if l.busy {
 			l.file.interrupt()
 		}
@@ -533,7 +553,7 @@ func (m *MultipleReader) stop() {
 	for m.running > 0 {
 		m.work.Wait()
 	}
-	for _, l := range all {
+	for _, l := range slices.Concat(m.lanes, m.standby) { // which may be more now
 		for _, c := range l.chunks {
 			c.drop()
 		}
@@ -542,6 +562,8 @@ func (m *MultipleReader) stop() {
 	m.lanes, m.standby, m.turn, m.next = nil, nil, 0, 0
 	m.depth, m.held, m.resting = 1, 0, false
 	m.idle, m.used = nil, nil
+	m.like, m.alike, m.most, m.waiting, m.back = nil, 0, 0, 0, 0
+	m.cut.Store(false)
 	m.started, m.stopping = false, false
 	if !isFault(m.err) {
 		m.err = nil

@@ -57,10 +57,11 @@ func open(f *storage.File, c *readers.Config) (readers.Records, error) {
 
 // records are the instances of a file.
 type records struct {
-	f   *storage.File
-	a   *Array
-	in  *Instances
-	err error // what ended them
+	f    *storage.File
+	a    *Array
+	head []byte // of which a was read
+	in   *Instances
+	err  error // what ended them
 }
 
 func (r *records) begin(c *readers.Config, whole bool) error {
@@ -75,9 +76,11 @@ func (r *records) begin(c *readers.Config, whole bool) error {
 	if head, err = r.f.Peek(n); err != nil {
 		return err
 	}
-	if r.a, err = parse(head); err != nil {
+	p, err := parse(head)
+	if err != nil {
 		return Located(err, r.f.Path(), 0, -1)
 	}
+	r.a, r.head = p.array, p.head
 	if r.in, err = r.a.Instances(whole, c.Pool); err != nil {
 		e := err.(*pyfeed.Error)
 		e.At = &pyfeed.Location{File: r.f.Path(), Offset: 0, Record: -1}
@@ -90,17 +93,17 @@ func (r *records) begin(c *readers.Config, whole bool) error {
 // last has read the header of the file that was opened last, by any reader: those of a data set often begin alike.
 var last atomic.Pointer[Parser]
 
-// parse is the function Parse, for any goroutine. The Array MUST NOT be changed.
-func parse(head []byte) (*Array, error) {
+// parse is a Parser of the header, for any goroutine: it MUST NOT be used for another, nor its Array be changed.
+func parse(head []byte) (*Parser, error) {
 	if p := last.Load(); p != nil && bytes.HasPrefix(head, p.head) {
-		return p.array, nil
+		return p, nil
 	}
 	p := new(Parser)
-	a, err := p.Parse(head)
-	if err == nil {
-		last.Store(p)
+	if _, err := p.Parse(head); err != nil {
+		return nil, err
 	}
-	return a, err
+	last.Store(p)
+	return p, nil
 }
 
 // Peek is Source's.
@@ -173,6 +176,14 @@ func (r *records) end() error {
 // Ended is Ending's.
 func (r *records) Ended() bool {
 	return r.err == nil && r.in.Next == r.in.Count && r.f.Complete() && r.end() == io.EOF
+}
+
+// Alike is readers.Alike's: of one instance that is used as it lies in a small file.
+func (r *records) Alike() ([]byte, pyfeed.Slot) {
+	if r.in.Count != 1 || r.in.Size == 0 || !r.a.InPlace() || !r.f.Whole() || !r.Ended() {
+		return nil, pyfeed.Slot{}
+	}
+	return r.head, r.in.Slot()
 }
 
 // short is the error about an array that is cut off.

@@ -2,6 +2,7 @@ package npy
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -631,6 +632,98 @@ func TestEnded(t *testing.T) {
 			}
 			pyfeed.ReleaseAll(out)
 		})
+	}
+}
+
+// A file of one instance that is used as it lies there tells how others look that are like it.
+func TestAlike(t *testing.T) {
+	in, _ := lay(pyfeed.Int16, pyfeed.Dims{2, 3}, false, false)
+	one := file(1, dict("<i2", false, "(2, 3)"), in)
+	for _, c := range []struct {
+		name      string
+		data      []byte
+		instances string
+		o         storage.Options
+		dims      pyfeed.Dims
+		want      bool
+	}{
+		{"whole", one, "file", storage.Options{}, pyfeed.Dims{2, 3}, true},
+		{"rows", one, "", storage.Options{}, nil, false},
+		{"one row", file(1, dict("<i2", false, "(1, 6)"), in), "", storage.Options{}, pyfeed.Dims{6}, true},
+		{"without dimensions", file(1, dict("<i2", false, "()"), in[:2]), "", storage.Options{}, pyfeed.Dims{}, true},
+		{"Fortran order", file(1, dict("<i2", true, "(2, 3)"), in), "file", storage.Options{}, nil, false},
+		{"another byte order", file(1, dict(">i2", false, "(2, 3)"), in), "file", storage.Options{}, nil, false},
+		{"empty", file(1, dict("<i2", false, "(0,)"), nil), "file", storage.Options{}, nil, false},
+		{"large", file(1, dict("<i2", false, "(100000,)"), make([]byte, 200000)), "file", storage.Options{}, nil, false},
+		{"mapped", one, "file", storage.Options{IO: "map"}, nil, false},
+		{"more behind", append(bytes.Clone(one), 0), "file", storage.Options{}, nil, false},
+		{"compressed", formattest.Gzip(one), "file", storage.Options{}, nil, false},
+	} {
+		formattest.Pooled(t, func(pool *memory.Pool) {
+			r, err := Open(formattest.File(t, "a.npy", c.data), &readers.Config{Options: &Options{c.instances}, Storage: c.o, Pool: pool})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			alike := r.(readers.Alike).Alike
+			if found, _ := alike(); found != nil {
+				t.Errorf("%s: %q before the first instance", c.name, found)
+			}
+			out := []*pyfeed.Tuple{{}, {}, {}, {}}
+			if n, err := r.Read(out); n == 0 {
+				t.Errorf("%s: %v", c.name, err)
+			}
+			pyfeed.ReleaseAll(out)
+			found, slot := alike()
+			if c.want != (found != nil) || c.want && (string(found) != string(c.data[:len(c.data)-2*product(c.dims)]) ||
+				slot.DType != pyfeed.Int16 || !slices.Equal(slot.Dims, c.dims)) {
+				t.Errorf("%s: found %q, %+v", c.name, found, slot)
+			}
+		})
+	}
+}
+
+// Many files of one array each, of which several are read together, have what was written into them, whole and in batches.
+func TestManyFilesOfOneArray(t *testing.T) {
+	dir := t.TempDir()
+	var want []byte
+	for i := range 300 {
+		data := bytes.Repeat([]byte{byte(i), byte(i >> 8), 1}, 1+i/250) // the last ones are longer
+		want = append(want, data...)
+		path := filepath.Join(dir, fmt.Sprintf("%03d.npy", i))
+		if err := os.WriteFile(path, file(1, dict("|u1", false, tuple(pyfeed.Dims{int64(len(data))})), data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, size := range []int{0, 1, 32, 250} {
+		scope := pyfeed.NewScope(nil)
+		r, err := readers.Make(scope, "open_files", nil, fmt.Appendf(nil, `{"filenames": [%q], "thread_num": 2,
+			"options": {"instances": "file"}, "slots": [{"dtype": "uint8", "dims": [-1]}]}`, dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := readers.NewHolder(r)
+		if size > 0 {
+			if r, err = readers.Make(scope, "create_batch_reader", []*readers.ReaderHolder{h}, fmt.Appendf(nil, `{"batch_size": %d}`, size)); err != nil {
+				t.Fatal(err)
+			}
+			h = readers.NewHolder(r)
+		}
+		var got []byte
+		out := make([]*pyfeed.Tuple, 40)
+		for err == nil {
+			var n int
+			n, err = h.ReadMany(context.Background(), out)
+			for _, tuple := range out[:n] {
+				got = append(got, tuple.Slots[0].Data...)
+			}
+			pyfeed.ReleaseAll(out[:n])
+		}
+		if err != io.EOF || !bytes.Equal(got, want) {
+			t.Errorf("batches of %d: expected %d bytes, found %d, %v", size, len(want), len(got), err)
+		}
+		h.Drop()
+		scope.Drop()
 	}
 }
 

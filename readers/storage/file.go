@@ -32,6 +32,8 @@ type Options struct {
 	IO string `json:"io"`
 	// Interrupt reaches the File while it waits for somebody to write into a pipe. nil: nobody does that.
 	Interrupt *Interrupt `json:"-"`
+	// Pipe is the file, which is the File's then, if that is a pipe and was opened by an Alike. nil: it is to be opened.
+	Pipe *os.File `json:"-"`
 }
 
 // Check says what is wrong with the Options.
@@ -80,6 +82,13 @@ func Open(path string, o Options, pool *memory.Pool) (*File, error) {
 		return nil, err
 	}
 	f := &File{path: path, options: o, pool: pool, size: -1}
+	if f.file = o.Pipe; f.file != nil {
+		if err := f.beginPipe(cmp.Or(o.Compression, "auto")); err != nil {
+			f.Close()
+			return nil, err
+		}
+		return f, nil
+	}
 	fd, err := openNow(path)
 	if err != nil {
 		return nil, f.failed("", err)
@@ -146,17 +155,24 @@ func (f *File) begin(fd int) (kept bool, err error) {
 	case unix.S_IFDIR:
 		return false, &pyfeed.Error{Kind: pyfeed.IO, Slot: -1, At: f.place(-1), Text: "expected a file, found a directory"}
 	case unix.S_IFIFO: // it is opened once only, or whoever writes into it would find that nobody reads
-		kept, f.file = true, os.NewFile(uintptr(fd), f.path)
-		f.raw, err = newPipe(f.file)
-	default:
-		f.file, err = os.Open(f.path)
-		f.raw = f.file
+		f.file = os.NewFile(uintptr(fd), f.path)
+		return true, f.beginPipe(compression)
 	}
-	if err != nil {
-		return kept, f.failed("", err)
+	if f.file, err = os.Open(f.path); err != nil {
+		return false, f.failed("", err)
+	}
+	f.raw = f.file
+	f.options.Interrupt.of(f.file)
+	return false, f.decompress(compression)
+}
+
+// beginPipe begins with a pipe that is open.
+func (f *File) beginPipe(compression string) (err error) {
+	if f.raw, err = newPipe(f.file); err != nil {
+		return f.failed("", err)
 	}
 	f.options.Interrupt.of(f.file)
-	return kept, f.decompress(compression)
+	return f.decompress(compression)
 }
 
 // beginRegular reads a small file, maps it, or has it read in blocks.
@@ -346,6 +362,9 @@ func (f *File) Mapped() bool { return f.mapping != nil }
 
 // Complete says whether all the data can be seen without reading, copied or not.
 func (f *File) Complete() bool { return f.mapping != nil || f.whole }
+
+// Whole says whether the data is a copy of all of the file, as it is there.
+func (f *File) Whole() bool { return f.whole }
 
 // Compressed says whether the data is decompressed.
 func (f *File) Compressed() bool { return f.codec != nil }

@@ -55,6 +55,15 @@ func readSome(fd int, b []byte) (n int, err error) {
 	return retried(func() (int, error) { return unix.Pread(fd, b, 0) })
 }
 
+// readParts is readSome into several parts, one behind the other.
+func readParts(fd int, parts [][]byte) (n int, err error) {
+	for {
+		if n, err = unix.Preadv(fd, parts, 0); err != unix.EINTR {
+			return n, err
+		}
+	}
+}
+
 // readSmall reads into b as much as there is.
 func readSmall(fd int, b []byte) (n int, err error) {
 	for n < len(b) {
