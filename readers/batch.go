@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"unsafe"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
@@ -22,6 +23,7 @@ type BatchReader struct {
 	dropLast bool
 	pool     *memory.Pool
 	stacks   bool // no slot is concatenated
+	aimed    bool // batches are meant for a device, in memory that it copies from
 
 	now *gathered // of which more are to come
 	end error     // what came after the last instance
@@ -63,7 +65,7 @@ func NewBatchReader(under *ReaderHolder, size uint64, dropLast bool) (*BatchRead
 		under.Drop()
 		return nil, err
 	}
-	r := &BatchReader{under: under, spec: spec, size: int(size), dropLast: dropLast, pool: pool, stacks: true}
+	r := &BatchReader{under: under, spec: spec, size: int(size), dropLast: dropLast, pool: pool, stacks: true, aimed: place != pyfeed.CPUPlace()}
 	for i := range spec.Len() {
 		r.stacks = r.stacks && !under.Spec().Slot(i).Grows()
 	}
@@ -188,6 +190,8 @@ func (g *gathered) batch(track trace.Track) (*pyfeed.Tuple, error) {
 	switch {
 	case g.made != nil:
 		return g.made, nil
+	case g.adoptable():
+		return g.adopt()
 	case g.lot.Len() == 0 || g.pile(track):
 		return g.stack.finish()
 	case g.lot.sequences():
@@ -197,6 +201,51 @@ func (g *gathered) batch(track trace.Track) (*pyfeed.Tuple, error) {
 	g.lot.Take(g.parts)
 	defer pyfeed.ReleaseAll(g.parts)
 	return g.join(g.parts, track)
+}
+
+// leastAdopted is the size in bytes of a batch that is rather taken over than copied: below, the copy costs no more.
+const leastAdopted = 32 << 10
+
+// adoptable says whether the instances lie where they would be copied to, one behind the other, in memory that nobody else
+// has, for no device.
+func (g *gathered) adoptable() bool {
+	l := &g.lot
+	if g.stack.n > 0 || g.stack.bad != nil || len(l.tuples) > 0 || l.bytes < leastAdopted || g.of.aimed {
+		return false
+	}
+	first := l.rows[l.items[0].of].Rows
+	if first.spans != nil || len(first.first.Slots) != 1 || !first.buffer.Only(len(l.items)) {
+		return false
+	}
+	begin := uintptr(unsafe.Pointer(unsafe.SliceData(first.data(0, int(l.items[0].number)))))
+	for k, it := range l.items {
+		r := l.rows[it.of].Rows
+		if r.spans != nil || r.buffer != first.buffer || r.size != first.size ||
+			uintptr(unsafe.Pointer(unsafe.SliceData(r.data(0, int(it.number))))) != begin+uintptr(k*r.size) {
+			return false
+		}
+	}
+	return g.of.stacks && begin%memory.Alignment == 0
+}
+
+// adopt makes the batch of the memory that the instances lie in.
+func (g *gathered) adopt() (*pyfeed.Tuple, error) {
+	l := &g.lot
+	first, n := l.rows[l.items[0].of].Rows, len(l.items)
+	err := g.stack.begin(l, n)
+	if err == nil {
+		err = g.stack.fits(l)
+	}
+	if err != nil {
+		return nil, err
+	}
+	batch := g.stack.batch
+	g.stack.batch = nil
+	data := first.data(0, int(l.items[0].number))
+	batch.Slots[0].Hold(unsafe.Slice(unsafe.SliceData(data), n*first.size), first.buffer)
+	first.buffer.ReleaseMany(n - 1)
+	l.empty()
+	return batch, nil
 }
 
 // joinSequences joins sequences of bytes, whose sizes are the LoD of the batch.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
 	"github.com/pyfeed/pyfeed/pyfeed/trace"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
@@ -29,6 +30,10 @@ type bundles struct {
 	back    int           // lanes among them that were handed back and nobody has begun
 	slow    time.Duration // a bundle that takes as long ends with the file that was read
 	cut     atomic.Bool   // bundles end as soon as they can
+
+	room     *memory.Buffer // for a batch of instances, of which bundles are given places; nil: there is none
+	roomFor  *likeness
+	from, to int // the files that it has places for
 }
 
 const (
@@ -88,16 +93,65 @@ func (m *MultipleReader) several() int {
 		return 1
 	}
 	share := (min(m.most, worthWaking) + m.threads - 1) / m.threads
-	return max(min(share, mostBundle/m.like.size, m.depth-m.waiting, len(m.sources)-m.next), 1)
+	return max(min(share, mostBundle/m.like.size, len(m.sources)-m.next), 1)
 }
 
 // claim is a lane for the next files, which stand by.
 func (m *MultipleReader) claim() *lane {
 	n := m.several()
+	if n > 1 {
+		n = m.enter(n)
+	}
 	l := m.lane(m.sources[m.next:m.next+n], m.like)
-	m.next += n
+	if n > 1 && m.room != nil {
+		m.room.Retain(1)
+		l.room, l.place = m.room, m.next-m.from
+	}
+	if m.next += n; m.next >= min(m.to, len(m.sources)) {
+		m.leaveRoom()
+	}
 	m.stand(l, len(m.standby))
 	return l
+}
+
+// enter sees to room for a batch of instances, beginning where a batch does if each file has one, and says how many of
+// the next n files it is for. So the instances of a batch lie one behind the other, whoever reads them.
+func (m *MultipleReader) enter(n int) int {
+	if m.room != nil && (m.like != m.roomFor || m.next >= m.to) {
+		m.leaveRoom()
+	}
+	if m.room == nil {
+		size := m.most * m.like.size
+		if size > heldAhead {
+			return n
+		}
+		room, err := m.pool.Get(size)
+		if err != nil {
+			return n // and a bundle asks for its own
+		}
+		m.room, m.roomFor, m.from = room, m.like, m.next/m.most*m.most
+		m.to = m.from + m.most
+	}
+	rest := min(m.to, len(m.sources)) - m.next
+	if n == rest-1 {
+		n = rest // one alone would be read into a buffer of its own
+	}
+	return min(n, rest)
+}
+
+func (m *MultipleReader) leaveRoom() {
+	if m.room != nil {
+		m.room.Release()
+		m.room = nil
+	}
+}
+
+// leaveRoom is when nothing more is read into a lane's places.
+func (l *lane) leaveRoom() {
+	if l.room != nil {
+		l.room.Release()
+		l.room = nil
+	}
 }
 
 // lane is one for a file, or for a bundle.
@@ -157,6 +211,8 @@ func (m *MultipleReader) gather(l *lane, t trace.Track) int {
 	}
 	if n < len(l.bundle) {
 		m.part(l, n, unlike, pipe)
+	} else {
+		l.leaveRoom()
 	}
 	return n
 }
@@ -170,10 +226,15 @@ func (m *MultipleReader) gatherUnlocked(l *lane, out *Lot, t trace.Track) (n int
 	if m.spec.Check(&pyfeed.Tuple{Slots: []pyfeed.LoDTensor{first}}) != nil {
 		return 0, nil, true
 	}
-	b, err := m.pool.Get(len(l.bundle) * size)
-	if err != nil {
-		return 0, nil, true // and it is tried again for one alone
+	b := l.room
+	if b == nil {
+		var err error
+		if b, err = m.pool.Get(len(l.bundle) * size); err != nil {
+			return 0, nil, true // and it is tried again for one alone
+		}
+		defer b.Release()
 	}
+	to := b.Bytes()[l.place*size:][:len(l.bundle)*size]
 	alike, begun, begin := storage.NewAlike(l.like.head), m.files.begun(), trace.Now()
 	for _, s := range l.bundle {
 		if m.cut.Load() || n > 0 && trace.Now()-begin >= int64(m.slow) {
@@ -181,7 +242,7 @@ func (m *MultipleReader) gatherUnlocked(l *lane, out *Lot, t trace.Track) (n int
 		}
 		start, same := trace.Begin(), false
 		if s.format == l.like.format && s.path != begun {
-			same, pipe = alike.Read(s.path, b.Bytes()[n*size:(n+1)*size])
+			same, pipe = alike.Read(s.path, to[n*size:(n+1)*size])
 		}
 		if !same {
 			unlike = true
@@ -191,11 +252,10 @@ func (m *MultipleReader) gatherUnlocked(l *lane, out *Lot, t trace.Track) (n int
 		n++
 	}
 	if n == 0 {
-		b.Release()
 		return 0, pipe, unlike
 	}
-	b.Retain(n - 1)
-	first.Data = b.Bytes()[: size : n*size]
+	b.Retain(n)
+	first.Data = to[: size : n*size]
 	out.AddRows(NewRows([]pyfeed.LoDTensor{first}, size, n, b))
 	return n, pipe, unlike
 }
@@ -215,6 +275,8 @@ func (m *MultipleReader) part(l *lane, n int, unlike bool, pipe *os.File) {
 		parts = [][]source{l.bundle[n : n+1], l.bundle[n+1:]}
 	}
 	like, ahead, at := l.like, l.ahead, slices.Index(m.standby, l) // -1: in the place of a file that has ended
+	room, place := l.room, l.place+n
+	l.room = nil
 	m.relieve(l)
 	if n > 0 {
 		l.bundle, l.bytes = l.bundle[:n], n*like.size
@@ -237,6 +299,11 @@ func (m *MultipleReader) part(l *lane, n int, unlike bool, pipe *os.File) {
 		if i == 0 {
 			back.file.pipe = pipe
 		}
+		if room != nil && len(of) > 1 {
+			room.Retain(1)
+			back.room, back.place = room, place
+		}
+		place += len(of)
 		back.back = true
 		m.back++
 	}
@@ -247,6 +314,9 @@ func (m *MultipleReader) part(l *lane, n int, unlike bool, pipe *os.File) {
 		m.standby = append(m.standby[:0], m.standby[1:]...)
 	}
 	m.urge() // others, since what this thread reads next may be a pipe
+	if room != nil {
+		room.Release()
+	}
 }
 
 // handedBack is the first lane of those that were; nil: there is none.

@@ -15,6 +15,8 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+	"time"
+	"unsafe"
 
 	"github.com/klauspost/compress/gzip"
 
@@ -493,20 +495,19 @@ func TestFilesAreCompared(t *testing.T) {
 
 // How many files a thread claims.
 func TestSeveral(t *testing.T) {
-	for _, c := range []struct{ alike, most, threads, size, depth, waiting, left, want int }{
-		{leastAlike - 1, 32, 1, 8, 128, 0, 100, 1},
-		{leastAlike, 32, 1, 8, 128, 0, 100, 32},
-		{leastAlike, 1000, 1, 8, 128, 0, 100, worthWaking},
-		{leastAlike, 32, 2, 8, 128, 0, 100, 16},
-		{leastAlike, 32, 3, 8, 128, 0, 100, 11},
-		{leastAlike, 1, 2, 8, 128, 0, 100, 1},
-		{leastAlike, 32, 2, 64 << 10, 128, 0, 100, 8},
-		{leastAlike, 32, 2, 10 * mostBundle, 128, 0, 100, 1},
-		{leastAlike, 32, 2, 8, 128, 121, 100, 7},
-		{leastAlike, 32, 2, 8, 128, 0, 5, 5},
+	for _, c := range []struct{ alike, most, threads, size, left, want int }{
+		{leastAlike - 1, 32, 1, 8, 100, 1},
+		{leastAlike, 32, 1, 8, 100, 32},
+		{leastAlike, 1000, 1, 8, 100, worthWaking},
+		{leastAlike, 32, 2, 8, 100, 16},
+		{leastAlike, 32, 3, 8, 100, 11},
+		{leastAlike, 1, 2, 8, 100, 1},
+		{leastAlike, 32, 2, 64 << 10, 100, 8},
+		{leastAlike, 32, 2, 10 * mostBundle, 100, 1},
+		{leastAlike, 32, 2, 8, 5, 5},
 	} {
-		m := &MultipleReader{depth: c.depth, threads: c.threads, sources: make([]source, c.left)}
-		m.like, m.alike, m.most, m.waiting = &likeness{size: c.size}, c.alike, c.most, c.waiting
+		m := &MultipleReader{threads: c.threads, sources: make([]source, c.left)}
+		m.like, m.alike, m.most = &likeness{size: c.size}, c.alike, c.most
 		if got := m.several(); got != c.want {
 			t.Errorf("%+v: found %d", c, got)
 		}
@@ -599,6 +600,37 @@ func TestABundleIsParted(t *testing.T) {
 		}
 		if c.unlike && pipe.Close() == nil {
 			t.Errorf("%+v: the pipe is open", c)
+		}
+	}
+}
+
+// The instances of a batch lie one behind the other, where each file has one and all are alike, whichever threads read them.
+func TestABatchOfFilesLiesTogether(t *testing.T) {
+	paths := writeCards(t, alikeCards(300))
+	for _, c := range []struct{ threads, size int }{{1, 32}, {2, 32}, {3, 10}, {2, 33}} {
+		h := create(t, counted(t), "open_files", "files", nil, openCards(paths, fmt.Sprintf(`, "thread_num": %d, "interleave": 2`, c.threads)))
+		h.reader.(*MultipleReader).slow = time.Hour
+		apart := 0
+		for begin := 0; begin < 300; begin += c.size {
+			batch := make([]*pyfeed.Tuple, min(c.size, 300-begin))
+			for n := 0; n < len(batch); {
+				got, err := h.ReadMany(context.Background(), batch[n:])
+				if err != nil {
+					t.Fatal(err)
+				}
+				n += got
+			}
+			first := unsafe.Pointer(&batch[0].Slots[0].Data[0])
+			for i, tuple := range batch {
+				if found := unsafe.Pointer(&tuple.Slots[0].Data[0]); found != unsafe.Add(first, 8*i) {
+					apart++
+					break
+				}
+			}
+			pyfeed.ReleaseAll(batch)
+		}
+		if most := 2; apart > most { // before it is known that files are alike
+			t.Errorf("%+v: the instances of %d batches lie apart", c, apart)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
 	"github.com/pyfeed/pyfeed/pyfeed/trace"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
@@ -49,7 +50,7 @@ type MultipleReader struct {
 	err       error // why reading ended, once it has
 	idle      []*Lot
 	used      []*lane // for the next files
-	from      []*Lot  // room for those that are taken from in turn
+	sides     []*Lot  // room for those that are taken from in turn
 
 	bundles
 
@@ -68,11 +69,13 @@ type lane struct {
 	bundle []source  // nil: it is a file
 	like   *likeness // of the files of a bundle, or of a file that has ended
 	chunks []*Lot
-	bytes  int   // that were read while it stood by
-	busy   bool  // a thread reads
-	begun  bool  // something was read
-	ahead  bool  // it stands by
-	back   bool  // it was handed back
+	bytes  int            // that were read while it stood by
+	busy   bool           // a thread reads
+	begun  bool           // something was read
+	ahead  bool           // it stands by
+	back   bool           // it was handed back
+	room   *memory.Buffer // in which a bundle has places, from place on; nil: it will have a buffer of its own
+	place  int
 	end    error // what came after the last chunk
 }
 
@@ -474,11 +477,11 @@ func (m *MultipleReader) rounds(most int) int {
 
 // takeRounds takes so many instances from each lane.
 func (m *MultipleReader) takeRounds(to *Lot, rounds int) int {
-	from := m.from[:0]
+	from := m.sides[:0]
 	for i := range m.lanes {
 		from = append(from, m.lanes[(m.turn+i)%len(m.lanes)].chunks[0])
 	}
-	m.from = from
+	m.sides = from
 	interleave(from, to, rounds)
 	for _, l := range m.lanes {
 		m.spent(l)
@@ -558,7 +561,9 @@ func (m *MultipleReader) stop() {
 			c.drop()
 		}
 		l.file.close()
+		l.leaveRoom()
 	}
+	m.leaveRoom()
 	m.lanes, m.standby, m.turn, m.next = nil, nil, 0, 0
 	m.depth, m.held, m.resting = 1, 0, false
 	m.idle, m.used = nil, nil

@@ -71,6 +71,6 @@ func (r *BatchReader) aim(place pyfeed.Place) error {
 		return err
 	}
 	r.pool.Close()
-	r.pool = pool
+	r.pool, r.aimed = pool, place != pyfeed.CPUPlace()
 	return nil
 }

@@ -27,21 +27,28 @@ func (s *stack) takes(l *Lot, size int, pool *memory.Pool) bool {
 	if !s.possible || s.batch != nil || s.bad != nil {
 		return s.possible
 	}
-	first, pass := l.like(0)
-	if size > mostStacked/(1+first.Size()) {
+	if first, _ := l.like(0); size > mostStacked/(1+first.Size()) {
 		return false
 	}
+	if s.bad = s.begin(l, size); s.bad == nil {
+		s.bad = s.batch.Allocate(pool)
+	}
+	return true
+}
+
+// begin is a batch of so many instances that look as the first of l, without memory.
+func (s *stack) begin(l *Lot, size int) error {
+	first, pass := l.like(0)
 	s.batch = pyfeed.NewTuple(len(first.Slots))
 	s.batch.Pass = pass
 	for i := range first.Slots {
 		from, to := &first.Slots[i], &s.batch.Slots[i]
 		to.DType, to.Place = from.DType, from.Place
-		if s.bad = s.setRows(i, from.Dims(), size); s.bad != nil {
-			return true
+		if err := s.setRows(i, from.Dims(), size); err != nil {
+			return err
 		}
 	}
-	s.bad = s.batch.Allocate(pool)
-	return true
+	return nil
 }
 
 // setRows makes the i-th slot one of n rows.

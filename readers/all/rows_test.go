@@ -480,3 +480,74 @@ func TestRowsThatEndInTheMiddle(t *testing.T) {
 		t.Fatalf("%d batches, %v", len(got), err)
 	}
 }
+
+// A batch of short files that lie one behind the other is the memory they were read into. It is the consumer's alone: what
+// is held stays as it is, also when it is written, and the rest of a pass does not show.
+func TestBatchesThatTakeTheMemoryOfTheirFilesOver(t *testing.T) {
+	const count, width, size = 300, 1024, 4 * 1024
+	dir := t.TempDir()
+	var quoted []string
+	for i := range count {
+		quoted = append(quoted, fmt.Sprintf("%q", writeTo(t, dir, fmt.Sprintf("%03d.npy", i), npyRows(binary.LittleEndian, width, i, i+1))))
+	}
+	for _, how := range []string{
+		`"thread_num": 1`, `"thread_num": 2`, `"thread_num": 3, "ordered": false`, `"thread_num": 2, "interleave": 3`, `"thread_num": 2, "shuffle_files": 5`,
+	} {
+		for _, steps := range [][]step{{batched}, {batched, buffered}, {{"create_batch_reader", `{"batch_size": 7}`}}, {{"create_batch_reader", `{"batch_size": 100}`}}} {
+			t.Run(how+fmt.Sprint(steps), func(t *testing.T) {
+				balanced(t)
+				h := build(t, fmt.Sprintf(`"filenames": [%s], "options": {"instances": "file"}, %s`, strings.Join(quoted, ", "), how), steps)
+				for range 2 {
+					seen := make([]bool, count)
+					var held []*pyfeed.Tuple
+					for {
+						batch, err := h.ReadNext(context.Background())
+						if err == io.EOF {
+							break
+						}
+						if err != nil {
+							t.Fatal(err)
+						}
+						held = append(held, batch)
+						s := &batch.Slots[0]
+						if s.ReadOnly || s.Dims()[0]*size != int64(len(s.Data)) {
+							t.Fatalf("found %v with %d bytes, read-only: %v", s.Dims(), len(s.Data), s.ReadOnly)
+						}
+						for at := 0; at < len(s.Data); at += size {
+							first := binary.LittleEndian.Uint32(s.Data[at:])
+							for k := range width {
+								if got := binary.LittleEndian.Uint32(s.Data[at+4*k:]); got != first+uint32(k) {
+									t.Fatalf("file %d: expected %d, found %d", first, first+uint32(k), got)
+								}
+							}
+							if seen[first] {
+								t.Fatalf("file %d came twice", first)
+							}
+							seen[first] = true
+						}
+						for k := range s.Data {
+							s.Data[k] = byte(len(held))
+						}
+					}
+					if i := slices.Index(seen, false); i >= 0 {
+						t.Errorf("file %d did not come", i)
+					}
+					if live := memory.Count().Live; how == `"thread_num": 1` && len(steps) == 1 && steps[0] == batched && live[memory.File] < count/2*size {
+						t.Errorf("expected most batches in the memory of files, found %v", live)
+					}
+					for i, batch := range held {
+						for _, b := range batch.Slots[0].Data {
+							if b != byte(i+1) {
+								t.Fatalf("batch %d, which was held, has changed", i)
+							}
+						}
+						batch.Release()
+					}
+					if err := h.ReInit(); err != nil {
+						t.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
