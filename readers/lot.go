@@ -31,7 +31,8 @@ const alone = ^uint32(0)
 type portion struct {
 	*Rows
 	pass  int64
-	loose int // references to their memory, while some are let go of
+	loose int  // references to their memory, while some are let go of
+	gone  bool // all of them were let go of, and so may be their memory
 	// Which of the rows they are where the last of them were moved, in which cycle of that.
 	at, cycle uint32
 }
@@ -205,11 +206,17 @@ func (l *Lot) since(m mark, pass int64) {
 
 // keep lets go of what came since, but for what it is told to keep, and answers how many that are.
 func (l *Lot) keep(m mark, keep func() bool) int {
+	for i := range l.rows[m.rows:] {
+		l.rows[m.rows+i].gone = true
+	}
 	kept := l.items[:m.items]
 	for _, it := range l.items[m.items:] {
 		switch {
 		case keep():
 			kept = append(kept, it)
+			if it.of != alone {
+				l.rows[it.of].gone = false
+			}
 		case it.of == alone:
 			t := l.tuples[it.number]
 			l.tuples[it.number] = nil
@@ -250,8 +257,10 @@ func (l *Lot) sequences() bool {
 // intact is an error if a file has shrunk that some of the Rows lie in.
 func (l *Lot) intact() error {
 	for i := range l.rows {
-		if err := l.rows[i].intact(); err != nil {
-			return err
+		if p := &l.rows[i]; !p.gone {
+			if err := p.intact(); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
