@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
@@ -30,6 +31,8 @@ type BatchReader struct {
 
 	mu    sync.Mutex
 	spare []*gathered
+
+	unmade, unmadeBytes atomic.Int64 // batches that were gathered, and counted, and could not be made
 }
 
 // gathered is what a batch is made of. Once it is complete it belongs to whoever makes the batch: any thread, while
@@ -413,6 +416,8 @@ func (r *BatchReader) Spec() *pyfeed.Spec { return r.spec }
 // Describe names it.
 func (r *BatchReader) Describe(s *Stats) {
 	s.Reader = "batch"
+	s.Tuples -= r.unmade.Load()
+	s.Bytes -= r.unmadeBytes.Load()
 	s.Extra = map[string]any{"batch_size": r.size, "drop_last": r.dropLast}
 	s.Below = []Stats{r.under.Stats()}
 }

@@ -125,11 +125,16 @@ func (r *DoubleBufferReader) leave() {
 func makeBatch(c *chunk, track trace.Track) error {
 	g := c.work
 	c.work = nil
+	of := g.of
+	bytes, _ := g.size()
 	batch, err := g.batch(track)
-	if err == nil {
-		c.Add(batch)
+	if err != nil {
+		of.unmade.Add(1)
+		of.unmadeBytes.Add(int64(bytes))
+		return err
 	}
-	return err
+	c.Add(batch)
+	return nil
 }
 
 func (r *DoubleBufferReader) fill(ctx context.Context, c *chunk) error {

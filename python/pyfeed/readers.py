@@ -114,13 +114,16 @@ class Reader(_native.Reader):
     def double_buffer(self, place: Place | Sequence[Place] | None = None, depth: int = 2) -> Reader:
         """A reader that has the next tuples ready: a thread of the library reads them meanwhile.
 
+        A consumer that finds none ready makes a batch itself, beside the thread, rather than wait.
+
         Parameters
         ----------
         place : Place or sequence of Place, optional
             Where the tuples are consumed: `CPUPlace`, the default, or where they are copied to. Several
             `CUDAPlace` get a tuple each in turn.
         depth : int
-            Tuples that are ready at most at each place, beside the one that is being consumed.
+            Tuples that are ready at most at each place, beside the one that is being consumed. Of batches that
+            take a few microseconds to copy, eight or so: to wake the thread costs as much as one of them.
         """
         return self._under("double_buffer", place=attribute(place), depth=number("depth", depth, 1, "tuple"))
 

@@ -551,3 +551,31 @@ func TestBatchesThatTakeTheMemoryOfTheirFilesOver(t *testing.T) {
 		}
 	}
 }
+
+// A batch that a thread and a consumer could not make is an error behind those before it, and counts nowhere.
+func TestABatchThatCannotBeMadeSideBySide(t *testing.T) {
+	balanced(t)
+	dir := t.TempDir()
+	var quoted []string
+	for k, width := range []int{2, 3} {
+		quoted = append(quoted, fmt.Sprintf("%q", writeTo(t, dir, fmt.Sprintf("%d.npy", k), npyRows(binary.LittleEndian, width, 100*k, 100*k+80))))
+	}
+	files := fmt.Sprintf(`"filenames": [%s], "interleave": 1, "slots": [{"dtype": "int32", "dims": [1, -1]}]`, strings.Join(quoted, ", "))
+	for depth := 1; depth <= 16; depth *= 4 {
+		h := build(t, files, []step{batched, {"create_double_buffer_reader", fmt.Sprintf(`{"depth": %d}`, depth)}})
+		for range 20 {
+			got, err := shown(h)
+			again, same := shown(h)
+			if len(got) != 2 || len(again) != 0 || err != same || !strings.Contains(err.Error(), "tuple 16 of a batch: expected int32 [1 2]") {
+				t.Fatalf("depth %d: expected two batches and why there is no third, found %d, %d, %v, %v", depth, len(got), len(again), err, same)
+			}
+			if err := h.ReInit(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// Of the five batches of a pass the last two can be made, and may be, behind the one that cannot.
+		if s := h.Stats(); s.Tuples != 40 || s.Below[0].Tuples < 40 || s.Below[0].Tuples > 80 {
+			t.Errorf("depth %d: expected 40 batches delivered, and 40 to 80 below, found %d and %d", depth, s.Tuples, s.Below[0].Tuples)
+		}
+	}
+}
