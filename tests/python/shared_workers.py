@@ -149,6 +149,11 @@ def counts_passes(producer: Producer, worker: int, number: int) -> None:
         producer.push((np.array(os.getpid()), np.array(producer.pass_id), np.array(i)))
 
 
+def counts_threads(producer: Producer, worker: int) -> None:
+    threads = len(os.listdir("/proc/self/task"))
+    producer.push((np.array(os.getpid()), np.array(producer.pass_id), np.array(threads)))
+
+
 def raises_in_odd_passes(producer: Producer, worker: int) -> None:
     producer.push((np.array(os.getpid()), np.array(producer.pass_id), np.array(0)))
     if producer.pass_id % 2:

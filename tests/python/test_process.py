@@ -969,7 +969,9 @@ reader = pyfeed.open_csv({str(tmp_path / "x.csv")!r}).batch(32)
 next(reader)
 print("first", file=sys.stderr)
 reader = pyfeed.open_csv({str(tmp_path / "x.csv")!r}).shuffle(200_000).batch(32)
-for _ in reader: pass
+for _ in range(4):
+    for _ in reader: pass
+    reader.reset()
 """
     (tmp_path / "x.csv").write_text("x\n" + "text\n" * 200_000)  # a tuple each, where numbers would go as Rows
     for environment, least in ({}, [32, 64]), ({"GOGC": "50"}, [2, 2]):

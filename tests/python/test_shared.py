@@ -176,6 +176,15 @@ def test_persistent_workers_that_are_there_before_the_trainer_is() -> None:
         queue.reopen()
 
 
+def test_a_persistent_worker_has_one_thread_that_looks_out_for_the_trainer() -> None:
+    """Another, of the wait for the first pass, would take for the trainer what has the number of its descriptor now."""
+    queue = numbered()
+    (process,) = queue.start(workers.counts_threads, method="fork", persistent=True)
+    for pass_id in (1, 2, 3):
+        assert [int(x) for x in queue.pop()] == [process.pid, pass_id, 2]
+        queue.reopen()
+
+
 def test_a_persistent_worker_that_raises_has_the_next_pass_too() -> None:
     queue = numbered()
     (process,) = queue.start(workers.raises_in_odd_passes, persistent=True)

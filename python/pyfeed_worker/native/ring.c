@@ -60,7 +60,8 @@ struct pfw_producer {
 
     /* Looks out for the end of the trainer. */
     pthread_t watcher;
-    int watching, trainer, stop; /* whether; a pidfd and an eventfd, or -1 */
+    unsigned watched;  /* `lives` when it began; 0: there is none */
+    int trainer, stop; /* a pidfd and an eventfd, or -1 */
     uint32_t gone;
 
     uint32_t poll; /* now: see pfw_poll_now */
@@ -205,19 +206,19 @@ static void *watch(void *p_) {
 }
 
 static void watcher_end(pfw_producer *p) {
-    if (p->watching && p->life == lives) {
+    if (p->watched == lives) {
         uint64_t one = 1;
         while (write(p->stop, &one, sizeof one) < 0 && errno == EINTR);
         pthread_join(p->watcher, NULL);
     }
     if (p->trainer >= 0) close(p->trainer);
     if (p->stop >= 0) close(p->stop);
-    p->watching = 0;
+    p->watched = 0;
     p->trainer = p->stop = -1;
 }
 
 static int is_gone(pfw_producer *p) {
-    if (p->watching || LOAD(&p->gone)) return (int)LOAD(&p->gone);
+    if (p->watched == lives || LOAD(&p->gone)) return (int)LOAD(&p->gone);
     uint64_t was = p->h->trainer_started;
     int seen = was && started(getpid()); /* /proc is there */
     int gone = seen ? started(p->h->trainer) != was : kill((pid_t)p->h->trainer, 0) < 0 && errno == ESRCH;
@@ -242,7 +243,7 @@ static pf_status watcher_begin(pfw_producer *p, pfw_error *err) {
     int failed = pthread_create(&p->watcher, NULL, watch, p);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (failed) return fail_os(err, PF_NO_MEMORY, failed, "the system starts no thread");
-    p->watching = 1;
+    p->watched = lives;
     return PF_OK;
 }
 
@@ -281,7 +282,7 @@ static int patience_sleep(pfw_producer *p, patience *w, uint32_t *word, uint32_t
     int64_t until = w->deadline;
     if (w->wait.poll && !w->quietly && !w->next_poll) w->next_poll = now() + w->interval;
     if (w->next_poll && (!until || w->next_poll < until)) until = w->next_poll;
-    if (!p->watching && (!until || now() + SLICE_MS * 1000000LL < until))
+    if (p->watched != lives && (!until || now() + SLICE_MS * 1000000LL < until))
         until = now() + SLICE_MS * 1000000LL;
     int r = futex_wait(word, value, until);
     if (r == EINTR && w->wait.poll) w->next_poll = 1; /* now */
