@@ -274,7 +274,7 @@ def made(found: Found) -> str:
     size = f"{here['memory'] / (1 << 30):.0f} GiB"
     return (
         f"`{command}`, {found['runs']} runs, commit `{here['commit']}`, on {here['cpu']}, {here['cores']} cores, "
-        f"{size}, Linux {here['kernel']}. Python {here['python']}, {packages}."
+        f"{size}, Linux {here['kernel']}. Python {here['python']}, {packages}. {found.get('note', '')}".rstrip()
     )
 
 

@@ -363,6 +363,7 @@ def test_the_tables_have_every_way_and_why_others_have_no_figures() -> None:
     assert "`python benchmarks/batches.py --ways all --json benchmarks/results/batches.json`, 3 runs" in made
     assert "commit `0123456789ab`, on A CPU, 2 cores, 8 GiB" in made
     assert "pyfeed 0.1.0" in made
+    assert report.made({**found, "note": "Once more."}) == f"{made} Once more."
 
 
 def test_a_row_that_ours_fails_in_is_told() -> None:
