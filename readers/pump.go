@@ -65,17 +65,14 @@ func (p *pump) take(ctx context.Context, l *Lot, most int) (int, error) {
 	defer p.mu.Unlock()
 	p.came()
 	n, err := p.ready(l, most)
-	for n == 0 && err == nil && p.cheap() && !p.reading && p.end == nil {
+	for blocked := false; n == 0 && err == nil && !blocked && p.cheap() && !p.reading && p.end == nil && p.waiting() <= p.limit; {
 		if p.make == nil {
-			n, err = p.readDirect(ctx, l, most)
-		} else if p.waiting() > p.limit {
-			break
-		} else if err = p.readOne(below(ctx)); err != wait.ErrWouldBlock {
-			n, err = p.ready(l, most) // an end is that of the pump, behind what the goroutine makes still
-		}
-		if err == wait.ErrWouldBlock {
-			err = nil // the goroutine waits for what is below
-			break
+			if n, err = p.readDirect(ctx, l, most); err == wait.ErrWouldBlock {
+				blocked, err = true, nil // the goroutine waits for what is below
+			}
+		} else {
+			blocked = p.readOne(below(ctx)) == wait.ErrWouldBlock
+			n, err = p.ready(l, most) // which the goroutine may have made meanwhile; an end is behind what it makes still
 		}
 	}
 	if n == 0 {

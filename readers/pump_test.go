@@ -258,6 +258,58 @@ func TestManyConsumersTakeTurns(t *testing.T) {
 	}
 }
 
+// The goroutine makes a chunk while a consumer looks for the next and finds that it would have to wait: nobody wakes him for
+// what was made before he sleeps.
+func TestAChunkThatIsMadeWhileAConsumerReads(t *testing.T) {
+	making, reading := make(chan bool), make(chan bool)
+	p := newPump("chunks", 1, func(ctx context.Context, c *chunk) error {
+		if ctx == wait.Never {
+			reading <- true
+			<-reading
+			return wait.ErrWouldBlock
+		}
+		c.Add(pyfeed.NewTuple(1))
+		return nil
+	})
+	p.make = func(*chunk, trace.Track) error {
+		making <- true
+		<-making
+		return nil
+	}
+	p.goOn()
+	<-making
+	p.set(false)
+	h := NewHolder(&faultReader{ahead{read: p.take}, p})
+	served := make(chan error)
+	go func() {
+		tuple, err := h.ReadNext(background)
+		if err == nil {
+			tuple.Release()
+		}
+		served <- err
+	}()
+	<-reading // without a place to wait in
+	reading <- true
+	<-reading // and with one; now the chunk is made
+	making <- true
+	until(func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return len(p.chunks) == 1 && !p.chunks[0].busy
+	})
+	reading <- true
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	go func() {
+		for range making { // of the next, if there is one
+			making <- true
+		}
+	}()
+	h.Drop()
+	close(making)
+}
+
 // A panic of who makes a chunk comes in place of that and of all behind it, in whose hands ever.
 func TestAFaultOfWhoMakes(t *testing.T) {
 	for _, pays := range []bool{true, false} {
