@@ -82,7 +82,7 @@ func NewBatchReader(under *ReaderHolder, size uint64, dropLast bool) (*BatchRead
 	return r, nil
 }
 
-// while they are in the cache, this many are copied at a time.
+// atATime is how many instances are gathered before they are copied, while they are in the cache.
 const atATime = 64
 
 // gather is the next batch, before anything is copied into it: but of a large one, which is as far as it can.
@@ -94,7 +94,7 @@ func (r *BatchReader) gather(ctx context.Context) (*gathered, error) {
 	}
 	for r.end == nil && g.len() < r.size {
 		most := r.size - g.len()
-		if g.stack.possible {
+		if r.stacks {
 			most = min(most, atATime)
 		}
 		_, err := r.under.readMany(ctx, &g.lot, most)
@@ -124,10 +124,8 @@ func (r *BatchReader) gatherNext(ctx context.Context) (*gathered, error) {
 	if r.next.Len() == 0 {
 		return r.gather(ctx)
 	}
-	var one [1]*pyfeed.Tuple // that HasNext has read
-	r.next.Take(one[:])
 	g := r.room()
-	g.made = one[0]
+	g.made = r.next.one() // that HasNext has read
 	return g, nil
 }
 
@@ -139,9 +137,7 @@ func (r *BatchReader) room() *gathered {
 		r.spare = r.spare[:n-1]
 		return g
 	}
-	g := &gathered{of: r}
-	g.stack.possible = r.stacks
-	return g
+	return &gathered{of: r}
 }
 
 func (r *BatchReader) clear() {
@@ -168,7 +164,7 @@ func (g *gathered) size() (bytes int, pass int64) {
 
 // pile puts what is in the lot into the stack, if it can. false: it is there still.
 func (g *gathered) pile(track trace.Track) bool {
-	if !g.stack.takes(&g.lot, g.of.size, g.of.pool) {
+	if !g.of.stacks || !g.stack.takes(&g.lot, g.of.size, g.of.pool) {
 		return false
 	}
 	g.stack.add(&g.lot, track)
@@ -213,7 +209,7 @@ const leastAdopted = 32 << 10
 // has, for no device.
 func (g *gathered) adoptable() bool {
 	l := &g.lot
-	if g.stack.n > 0 || g.stack.bad != nil || len(l.tuples) > 0 || l.bytes < leastAdopted || g.of.aimed {
+	if !g.of.stacks || g.of.aimed || g.stack.n > 0 || len(l.tuples) > 0 || l.bytes < leastAdopted {
 		return false
 	}
 	first := l.rows[l.items[0].of].Rows
@@ -228,7 +224,7 @@ func (g *gathered) adoptable() bool {
 			return false
 		}
 	}
-	return g.of.stacks && begin%memory.Alignment == 0
+	return begin%memory.Alignment == 0
 }
 
 // adopt makes the batch of the memory that the instances lie in.

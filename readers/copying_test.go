@@ -144,7 +144,7 @@ func TestALargeTupleThatDoesNotFit(t *testing.T) {
 	const wide = pieceBytes / 8
 	pool := memory.NewPool(memory.File)
 	defer pool.Close()
-	batch := stack{possible: true}
+	var batch stack
 	var lot Lot
 	for i := range 8 {
 		n := int64(wide)

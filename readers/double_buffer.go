@@ -142,9 +142,7 @@ func (r *DoubleBufferReader) fill(ctx context.Context, c *chunk) error {
 	if _, err := r.under.readMany(ctx, l, 1); err != nil || len(r.stagers) == 0 && r.pinned == nil {
 		return err
 	}
-	var one [1]*pyfeed.Tuple
-	l.Take(one[:])
-	t := one[0]
+	t := l.one()
 	if err := r.move(ctx, &t); err != nil {
 		t.Release()
 		return err
@@ -190,9 +188,7 @@ func (r *DoubleBufferReader) take(ctx context.Context) (*pyfeed.Tuple, error) {
 		if _, err := r.pump.take(ctx, &r.ready, 1); err != nil {
 			return nil, err
 		}
-		var one [1]*pyfeed.Tuple
-		r.ready.Take(one[:])
-		r.staged = one[0]
+		r.staged = r.ready.one()
 	}
 	err := r.stagers[0].Next(ctx, r.staged)
 	if err == wait.ErrWouldBlock {

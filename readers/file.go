@@ -191,7 +191,7 @@ func (f *file) addRows(l *Lot, rows *Rows) (int, error) {
 	all := make([]*pyfeed.Tuple, rows.count)
 	for i := range all {
 		all[i] = pyfeed.NewTuple(0)
-		rows.fill(all[i], i, &l.Offsets)
+		rows.fill(all[i], i, &l.offsets)
 	}
 	return f.addTuples(l, all, nil)
 }

@@ -16,7 +16,8 @@ type Lot struct {
 	bytes  int             // of data that came in since it was empty
 	cycle  uint32          // a number for each time it was emptied
 	to     *Lot            // where the last were moved
-	Offsets
+
+	offsets Offsets // of tuples that are made
 }
 
 // item is an instance, in eight bytes, since these are what a shuffle moves.
@@ -134,12 +135,19 @@ func (l *Lot) Take(out []*pyfeed.Tuple) int {
 		}
 		p := &l.rows[it.of]
 		t := pyfeed.NewTuple(0)
-		p.fill(t, int(it.number), &l.Offsets)
+		p.fill(t, int(it.number), &l.offsets)
 		t.Pass = p.pass
 		out[k] = t
 	}
 	l.forward(n)
 	return n
+}
+
+// one takes the next, of which there MUST be one.
+func (l *Lot) one() *pyfeed.Tuple {
+	var out [1]*pyfeed.Tuple
+	l.Take(out[:])
+	return out[0]
 }
 
 // forward goes on behind the next n, which were taken.

@@ -137,11 +137,10 @@ func (r *MapReader) take(ctx context.Context) (taken, error) {
 			r.consumers.All()
 			return taken{}, r.workers.Enter(ctx)
 		}
-		var one [1]*pyfeed.Tuple
-		r.input.Take(one[:])
-		r.out[r.taken] = work{one[0].Pass, trace.Begin()}
+		t := r.input.one()
+		r.out[r.taken] = work{t.Pass, trace.Begin()}
 		r.taken++
-		return taken{one[0], r.taken - 1}, nil
+		return taken{t, r.taken - 1}, nil
 	})
 }
 

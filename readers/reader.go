@@ -66,9 +66,7 @@ func (a *ahead) ReadNext(ctx context.Context) (*pyfeed.Tuple, error) {
 			return nil, err
 		}
 	}
-	var one [1]*pyfeed.Tuple
-	a.next.Take(one[:])
-	return one[0], nil
+	return a.next.one(), nil
 }
 
 func (a *ahead) ReadMany(ctx context.Context, l *Lot, most int) (int, error) {

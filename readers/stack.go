@@ -12,11 +12,10 @@ import (
 // stack is a batch whose instances are written into it as they come, while they are in the processor's cache, and
 // let go of. That takes slots that are stacked, and room for a whole batch from the first tuple on.
 type stack struct {
-	possible bool
-	batch    *pyfeed.Tuple // nil before the first tuple
-	n        int           // tuples in it
-	bytes    int           // of those
-	bad      error         // why there will be no batch of them
+	batch *pyfeed.Tuple // nil before the first tuple
+	n     int           // tuples in it
+	bytes int           // of those
+	bad   error         // why there will be no batch of them
 }
 
 // mostStacked bounds what is allocated before it is known how many tuples there are.
@@ -24,8 +23,8 @@ const mostStacked = 64 << 20
 
 // takes says whether the instances of a batch that begins with those of l go into the stack.
 func (s *stack) takes(l *Lot, size int, pool *memory.Pool) bool {
-	if !s.possible || s.batch != nil || s.bad != nil {
-		return s.possible
+	if s.batch != nil || s.bad != nil {
+		return true
 	}
 	if first, _ := l.like(0); size > mostStacked/(1+first.Size()) {
 		return false
