@@ -57,11 +57,7 @@ func readSome(fd int, b []byte) (n int, err error) {
 
 // readParts is readSome into several parts, one behind the other.
 func readParts(fd int, parts [][]byte) (n int, err error) {
-	for {
-		if n, err = unix.Preadv(fd, parts, 0); err != unix.EINTR {
-			return n, err
-		}
-	}
+	return retried(func() (int, error) { return unix.Preadv(fd, parts, 0) })
 }
 
 // readSmall reads into b as much as there is.
