@@ -26,7 +26,8 @@ of their own. In the rows "sent" a producer has a finished batch already, and ha
     Ray generators    tasks whose generators wait for the consumer
     Paddle            paddle.io.DataLoader
     Paddle's queue    the blocking queue behind that, which threads push into
-    limit             as many threads as producers fill buffers in turn, and hand nothing over
+    limit             as many threads as producers fill buffers in turn, two or more each, and hand nothing over; sent
+                      to another process a batch is copied into them, and sent to a thread only looked at
 
 Of several settings the fastest is measured, which stands behind the figures.
 """
@@ -84,7 +85,7 @@ def ways(task: Batches) -> Iterator[Way]:
     yield way("Ray generators", ray_data.batches_generators)
     yield way("Paddle", paddle.batches)
     yield way("Paddle's queue", paddle.batches_queue)
-    limits = {f"{n} buffers": partial(plain.batches_limit, task, n) for n in (WAITING // 2, WAITING)}
+    limits = {f"{n} buffers": partial(plain.batches_limit, task, n) for n in (2, WAITING // task.producers)}
     yield Way("limit", limits, LIMIT)
 
 
@@ -105,7 +106,7 @@ def rows(args: argparse.Namespace) -> Iterator[Row]:
 
 
 def main() -> None:
-    args = options(__doc__, seconds=0.2).parse_args()
+    args = options(__doc__, seconds=0.4).parse_args()
     results = Results("batches", args)
     for row in rows(args):
         if any(text in row.name for text in args.rows.split(",")) and not results.has(row.name):

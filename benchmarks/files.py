@@ -143,7 +143,6 @@ def main() -> int:
                     mine.bytes / 1e9 if large else mine.count / 1e3,
                     "GB/s" if large else "thousand instances/s",
                     cores,
-                    whole=True,
                     parameters={"instances": mine.count, "bytes": mine.bytes, "batch": mine.batch, "block": mine.block},
                 )
                 results.add(measure(row, args.runs, args.seconds))

@@ -40,6 +40,7 @@ start, does not count.
     ray             ray.data.range, map_batches, iter_batches, started in each pass
     paddle          DataLoader, map-style, persistent_workers
     steps alone     all batches are in memory before: what no way can be faster than
+    cores alone     a loop like `none` on every core, all at the same time: nor than that, if the cores are the limit
 """
 
 from __future__ import annotations
@@ -71,7 +72,17 @@ from ways import (
     webdataset,
 )
 
-REFERENCES = ("pyfeed workers", "pyfeed endless", "pyfeed map", "none", "threads", "processes", "pool", "steps alone")
+REFERENCES = (
+    "pyfeed workers",
+    "pyfeed endless",
+    "pyfeed map",
+    "none",
+    "threads",
+    "processes",
+    "pool",
+    "steps alone",
+    "cores alone",
+)
 ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 WORKERS = (1, 2)
 
@@ -127,6 +138,7 @@ def ways(task: Training) -> Iterator[Way]:
     yield Way("pyarrow", tried(arrow.training))
     yield Way("pandas", tried(pandas.training))
     yield Way("steps alone", tried(plain.training_limit), LIMIT)
+    yield Way("cores alone", {"": partial(plain.training_cores, task)}, LIMIT)
 
 
 def waiting(row: dict[str, Any]) -> dict[str, Any]:
@@ -140,7 +152,7 @@ def waiting(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    args = options(__doc__).parse_args()
+    args = options(__doc__, seconds=2).parse_args()
     os.environ.update(ONE_THREAD)  # of all processes, which are to come
     results = Results("training_loop", args)
     with tempfile.TemporaryDirectory(prefix="pyfeed-bench-") as folder:
@@ -152,9 +164,7 @@ def main() -> None:
             task = write(described)
             some = [way for way in ways(task) if chosen(args.ways, way.name, REFERENCES)]
             parameters = {"shape": task.shape, "batch": BATCH, "steps": task.steps, "rounds": task.rounds}
-            row = measure(
-                Row(name, some, task.steps, "steps/s", whole=True, parameters=parameters), args.runs, args.seconds
-            )
+            row = measure(Row(name, some, task.steps, "steps/s", parameters=parameters), args.runs, args.seconds)
             results.add(row)
             results.add(waiting(row))
 

@@ -51,7 +51,7 @@ def compare(row: dict[str, Any]) -> dict[str, Any]:
     -------
     dict
         ``peer``, the best one's name, ``x peer``, [median, least, most] of how many times as good ours is, and
-        ``x limit``; what there is of them.
+        ``limit`` and ``x limit``, the nearest of several; what there is of them.
     """
     ways = {way["way"]: way for way in row["ways"] if "values" in way}
     ours = [name for name, way in ways.items() if way["kind"] == OURS]
@@ -64,7 +64,8 @@ def compare(row: dict[str, Any]) -> dict[str, Any]:
         others = [name for name, way in ways.items() if way["kind"] == kind]
         if not others:
             continue
-        other = (max if higher else min)(others, key=lambda name: statistics.median(ways[name]["values"]))
+        pick = max if higher == (kind == PEER) else min
+        other = pick(others, key=lambda name: statistics.median(ways[name]["values"]))
         ratios = paired(ways[best]["values"], ways[other]["values"], row["better"])
         out[kind] = other
         out[f"x {kind}"] = [statistics.median(ratios), min(ratios), max(ratios)]

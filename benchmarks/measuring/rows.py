@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
 
-from .trainer import Failed, NotOffered, Timed, Trainer, start_tracker
+from .trainer import Failed, NotOffered, Timed, Trainer, Turn, start_tracker
 
 OURS, PEER, LIMIT = "ours", "peer", "limit"
+ROUNDS = 8  # turns of a way in a run, at most: an even number, so that each is as often the first as the last
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,6 @@ class Row:
         Of the figures: GB/s, thousands of batches a second, ….
     cores : int
         How many of the machine's cores each way may use; 0: all.
-    whole : bool
-        A unit is a whole pass: one is a turn. Otherwise turns have as many units as fill the time.
     """
 
     name: str
@@ -59,7 +58,6 @@ class Row:
     amount: float
     unit: str
     cores: int = 0
-    whole: bool = False
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -120,35 +118,57 @@ def _close(trainers: Iterable[Trainer]) -> None:
         list(pool.map(Trainer.close, trainers))
 
 
-@dataclass
+@dataclass(eq=False)
 class _Candidate:
+    """A way with the setting that is measured."""
+
     way: Way
     setting: str
     trainer: Trainer
-    units: int
-    rate: float
+    rate: float  # units a second, roughly
     failures: Mapping[str, str] = field(default_factory=dict)  # of other settings
+    runs: list[_Run] = field(default_factory=list)
 
 
-def _rate(trainer: Trainer, row: Row, seconds: float) -> float:
+@dataclass
+class _Run:
+    """What the turns of one run come to."""
+
+    units: int = 0
+    seconds: float = 0
+    cpu_seconds: float = 0
+    peak_bytes: int = 0
+    waited: float | None = 0
+
+    def add(self, units: int, turn: Turn) -> None:
+        self.units += units
+        self.seconds += turn.seconds
+        self.cpu_seconds += turn.cpu_seconds
+        self.peak_bytes = max(self.peak_bytes, turn.peak_bytes)
+        self.waited = None if self.waited is None or turn.waited is None else self.waited + turn.waited
+
+    def waits(self) -> float | None:
+        """The share of the time for data, if the way says so."""
+        return None if self.waited is None else self.waited / self.seconds
+
+
+def _rate(trainer: Trainer, seconds: float) -> float:
     """Units a second, roughly."""
     count = 1
-    while (took := trainer.turn(count).seconds) < seconds / 4 and not row.whole:
+    while (took := trainer.turn(count).seconds) < seconds / 4:
         count *= 4
     return count / took
 
 
-def _fastest(way: Way, started: _Started, row: Row, seconds: float) -> _Candidate:
+def _fastest(way: Way, started: _Started, seconds: float) -> _Candidate:
     best: _Candidate | None = None
     for setting, trainer in started.trainers:
         try:
-            alone = row.whole and len(started.trainers) == 1  # there is nothing to be found out
-            rate = 1.0 if alone else _rate(trainer, row, seconds)
+            found = _Candidate(way, setting, trainer, _rate(trainer, seconds))
         except Failed as error:
             started.failures[setting] = error
             continue
-        found = _Candidate(way, setting, trainer, 1 if row.whole else max(1, round(rate * seconds)), rate)
-        if best is None or rate > best.rate:
+        if best is None or found.rate > best.rate:
             best = found
     if best is None:
         raise next(iter(started.failures.values()))
@@ -156,57 +176,79 @@ def _fastest(way: Way, started: _Started, row: Row, seconds: float) -> _Candidat
     return best
 
 
+def _rounds(candidates: Iterable[_Candidate], seconds: float) -> list[list[tuple[_Candidate, int]]]:
+    """The rounds of a run: who has a turn in each, and of how many units.
+
+    Those that may be the first have one in every round, unless a unit takes longer: short ones in quick alternation,
+    so that whatever else the machine does comes to all alike. Others have a long one in the first round.
+    """
+    candidates = list(candidates)
+    fastest = max((found.rate for found in candidates if found.way.kind != LIMIT), default=0)
+    rounds: list[list[tuple[_Candidate, int]]] = [[] for _ in range(ROUNDS)]
+    for found in candidates:
+        share = found.rate * seconds
+        turns = min(ROUNDS, max(1, int(share))) if found.rate >= fastest / 2 else 1
+        for round_ in rounds[:turns]:
+            round_.append((found, max(1, round(share / turns))))
+    return rounds
+
+
 def measure(row: Row, runs: int, seconds: float) -> dict[str, Any]:
     """The figures of a row, run by run.
 
-    All ways are started first, and their settings tried, one at a time. In each run all ways have one turn, while the
-    others are stopped; every other run in the opposite order. A machine that slows down then slows them all.
+    All ways are started first, and their settings tried, one at a time. In each run they take turns, while the others
+    are stopped; every other round in the opposite order. A machine that slows down then slows them all.
 
     Parameters
     ----------
     runs : int
     seconds : float
-        Of a turn, roughly.
+        Of a way in a run, roughly; at least one unit.
     """
     candidates: list[_Candidate] = []
     ways: list[dict[str, Any]] = []
-    turns: dict[str, list[Any]] = {}
     try:
         for way, started in zip(row.ways, _start_all(row), strict=True):
             try:
-                candidates.append(_fastest(way, started, row, seconds))
+                candidates.append(_fastest(way, started, seconds))
             except NotOffered as error:
                 ways.append({"way": way.name, "kind": way.kind, "not offered": str(error)})
             except Failed as error:
                 ways.append({"way": way.name, "kind": way.kind, "failed": str(error)})
         _close(Trainer.running - {found.trainer for found in candidates})
+        rounds = _rounds(candidates, seconds)
         for run in range(runs):
-            for found in candidates if run % 2 == 0 else reversed(candidates):
-                try:
-                    turns.setdefault(found.way.name, []).append(found.trainer.turn(found.units))
-                except Failed as error:
-                    turns[found.way.name] = []
-                    ways.append({"way": found.way.name, "kind": found.way.kind, "failed": str(error)})
-                    found.trainer.close()
-            candidates = [found for found in candidates if found.trainer in Trainer.running]
+            for found in candidates:
+                found.runs.append(_Run())
+            for number, round_ in enumerate(rounds, run):
+                for found, units in round_ if number % 2 == 0 else reversed(round_):
+                    if found not in candidates:
+                        continue
+                    try:
+                        found.runs[-1].add(units, found.trainer.turn(units))
+                    except Failed as error:
+                        candidates.remove(found)
+                        ways.append({"way": found.way.name, "kind": found.way.kind, "failed": str(error)})
+                        found.trainer.close()
     finally:
         _close(list(Trainer.running))
     for found in candidates:
-        mine = turns[found.way.name]
+        mine = found.runs
         ways.append(
             {
                 "way": found.way.name,
                 "kind": found.way.kind,
                 "setting": found.setting,
-                "values": [found.units * row.amount / turn.seconds for turn in mine],
-                "cpu seconds a unit": [turn.cpu_seconds / found.units for turn in mine],
-                "peak bytes": max(turn.peak_bytes for turn in mine),
+                "values": [run.units * row.amount / run.seconds for run in mine],
+                "cpu seconds a unit": [run.cpu_seconds / run.units for run in mine],
+                "peak bytes": max(run.peak_bytes for run in mine),
             }
         )
         if found.failures:
             ways[-1]["failed settings"] = found.failures
-        if all(turn.waited is not None for turn in mine):
-            ways[-1]["waited"] = [turn.waited / turn.seconds for turn in mine]
+        waits = [run.waits() for run in mine]
+        if None not in waits:
+            ways[-1]["waited"] = waits
     return {
         "row": row.name,
         "unit": row.unit,

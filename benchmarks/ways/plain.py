@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from tasks.files import (
     shuffled_rows,
 )
 from tasks.interruption import array, slow_item, tells_of_interruption
-from tasks.training import AHEAD, Passes, Training
+from tasks.training import AHEAD, Loop, Passes, Training
 
 
 def batches_queue(task: Batches) -> Iterator[Arrays]:
@@ -81,7 +81,10 @@ def batches_multiprocessing(task: Batches) -> Iterator[Arrays]:
 
 
 def batches_limit(task: Batches, buffers: int) -> Timed:
-    """No hand-over: as many threads as there are producers fill buffers in turn, or copy what they have into them."""
+    """No hand-over: as many threads as there are producers fill so many buffers each in turn.
+
+    What is finished is copied into them for another process, and only looked at for another thread.
+    """
 
     def pages() -> Arrays:
         """At the beginning of a page, as large arrays are: copies there are faster."""
@@ -89,16 +92,18 @@ def batches_limit(task: Batches, buffers: int) -> Timed:
         return memory[-memory.ctypes.data % PAGE :][: task.size], np.zeros(8)
 
     mine = [task.make(producer) for producer in range(task.producers)]
-    into = [[pages() for _ in range(max(1, buffers // task.producers))] for _ in range(task.producers)]
+    into = [[pages() for _ in range(buffers)] for _ in range(task.producers)]
 
     def work(producer: int, count: int) -> None:
         for n in range(count):
-            arrays = into[producer][n % len(into[producer])]
+            arrays = into[producer][n % buffers]
             if not task.sent:
                 task.fill(arrays, n)
-                continue
-            for to, source in zip(arrays, mine[producer], strict=True):
-                np.copyto(to, source)
+            elif not task.processes:
+                task.check(mine[producer])
+            else:
+                for to, source in zip(arrays, mine[producer], strict=True):
+                    np.copyto(to, source)
 
     def timed(count: int) -> float:
         each = -(-count // task.producers)
@@ -190,28 +195,66 @@ def files(task: Files) -> Callable[[], Iterator[Batch]]:
     return begin
 
 
-def files_read(task: Files) -> Timed:
-    """`read` of all the bytes into one buffer, by a thread a core: what no reader can be faster than."""
+def _together(processes: int, work: Callable[[int, int], None]) -> Callable[[int], float]:
+    """Have so many processes, this one among them, do their parts at the same time; a part is told its number."""
 
-    def read(k: int) -> None:
-        buffer = memoryview(bytearray(1 << 20))
-        one = len(task.paths) == 1  # of which each has a part
-        for path in task.paths if one else task.paths[k :: task.cores]:
-            part = -(-os.path.getsize(path) // task.cores)
-            left = part if one else sys.maxsize
-            with open(path, "rb", buffering=0) as file:
-                file.seek(k * part if one else 0)
-                while left and (got := file.readinto(buffer[:left])):
-                    left -= got
+    def serve(part: int, orders: Connection) -> None:
+        while True:
+            work(part, orders.recv())
+            orders.send(None)
+
+    others = []
+    for part in range(1, processes):
+        mine, there = multiprocessing.Pipe()
+        multiprocessing.get_context("fork").Process(target=serve, args=(part, there), daemon=True).start()
+        others.append(mine)
 
     def timed(count: int) -> float:
         start = time.perf_counter()
-        for _ in range(count):
-            with ThreadPoolExecutor(task.cores) as pool:
-                list(pool.map(read, range(task.cores)))
+        for orders in others:
+            orders.send(count)
+        work(0, count)
+        for orders in others:
+            orders.recv()
         return time.perf_counter() - start
 
     return timed
+
+
+def files_read(task: Files) -> Timed:
+    """`read` of all the bytes into one buffer, by a process a core: what no reader can be faster than."""
+    buffer = memoryview(bytearray(1 << 20))
+    one = len(task.paths) == 1  # of which each has a part
+
+    def read(part: int) -> None:
+        for path in task.paths if one else task.paths[part :: task.cores]:
+            file = os.open(path, os.O_RDONLY)
+            each = -(-os.fstat(file).st_size // task.cores) if one else sys.maxsize
+            at, end = (part * each, (part + 1) * each) if one else (0, each)
+            got = asked = 1
+            while asked and got == asked:
+                asked = min(end - at, len(buffer))
+                got = os.preadv(file, [buffer[:asked]], at)
+                at += got
+            os.close(file)
+
+    def work(part: int, count: int) -> None:
+        for _ in range(count):
+            read(part)
+
+    return _together(task.cores, work)
+
+
+def training_cores(task: Training) -> Timed:
+    """No loader: a loop on each core that makes its batches itself, all at the same time. Passes of them together."""
+    cores = len(os.sched_getaffinity(0))
+    own = Loop(task, task.batches)
+
+    def work(part: int, count: int) -> None:
+        own(count)
+
+    passes = _together(cores, work)  # as many at a time as there are cores
+    return lambda count: passes(count) / cores
 
 
 def training_limit(task: Training) -> Passes:

@@ -49,7 +49,7 @@ def measured(
     from measuring import Row, Way, measure
 
     ways = [Way(name, make if isinstance(make, dict) else {"": make}) for name, make in makes.items()]
-    options = {"amount": 1, "unit": "units a second", "whole": True, **options}
+    options = {"amount": 1, "unit": "units a second", **options}
     return {way["way"]: way for way in measure(Row("row", ways, **options), runs, 0.1)["ways"]}
 
 
@@ -63,10 +63,10 @@ def wait_for_the_end(folder: Path) -> list[str]:
 
 def test_ways_take_turns_while_all_others_are_stopped(tmp_path: Path) -> None:
     ways = measured({name: partial(toys.watches, tmp_path, name) for name in "abc"}, runs=4)
-    # Every way has done one unit when it is made; with one setting, and whole passes, there is nothing to be tried.
+    # Every way has done one unit when it is made, and one to see how fast it is, which takes as long as a turn may.
     turns = [line.split() for line in (tmp_path / "turns").read_text().splitlines()]
     assert sorted(name for name, _, _ in turns[:3]) == ["a", "b", "c"]
-    assert "".join(name for name, _, _ in turns[3:]) == "abc" + "cba" + "abc" + "cba"
+    assert "".join(name for name, _, _ in turns[3:]) == "abc" + "abc" + "cba" + "abc" + "cba"
     assert {state for _, _, state in turns[:3]} == {"start"}
     assert {state for _, _, state in turns[3:]} <= {"R", "S"}  # its own worker goes on
     assert [way["values"] for way in ways.values()] == [[10.0] * 4] * 3
@@ -91,7 +91,7 @@ def test_turns_on_one_core_are_all_on_the_first(tmp_path: Path, two_cores: set[i
     turns = [line.split(maxsplit=1) for line in (tmp_path / "turns").read_text().splitlines()]
     found = [json.loads(cores) for _, cores in turns]
     assert all(cores == [[*two_cores]] * 2 for cores in found[4:])
-    assert len(found) == 12
+    assert len(found) == 16
     assert all(len(cores) == 1 for threads in found for cores in threads)  # they are told of one, wherever they start
 
 
@@ -100,10 +100,23 @@ def test_processes_of_ways_are_started_as_in_any_program() -> None:
 
 
 def test_turns_have_as_many_units_as_fill_the_time(tmp_path: Path) -> None:
-    found = measured({"ms": partial(toys.counts, tmp_path, "ms")}, amount=2, whole=False)["ms"]
-    # A quarter of the time, 0.1 s, is enough to see how fast it is.
-    assert (tmp_path / "turns").read_text().split()[1::2] == ["1", "1", "4", "16", "64", "100", "100", "100"]
+    found = measured({"ms": partial(toys.counts, tmp_path, "ms", 1)}, amount=2)["ms"]
+    # A quarter of the time, 0.1 s, is enough to see how fast it is; then there are eight turns in each of three runs.
+    assert (tmp_path / "turns").read_text().split()[1::2] == ["1", "1", "4", "16", "64"] + ["12"] * 24
     assert found["values"] == pytest.approx([2000.0] * 3)
+
+
+def test_those_that_may_be_first_take_turns_in_quick_alternation(tmp_path: Path) -> None:
+    takes = {"fast": 20, "near": 30, "slow": 45}  # ms a unit
+    found = measured({name: partial(toys.counts, tmp_path, name, ms) for name, ms in takes.items()}, runs=2)
+    words = (tmp_path / "turns").read_text().split()
+    turns = list(zip(words[::2], words[1::2], strict=True))[-18:]
+    # In 0.1 s the first has five turns, the second three; the third, half as fast as the first, has them at once.
+    fast, near, slow = ("fast", "1"), ("near", "1"), ("slow", "2")
+    run = [fast, near, slow] + [near, fast] + [fast, near] + [fast] * 2
+    opposite = [slow, near, fast] + [fast, near] + [near, fast] + [fast] * 2
+    assert turns == run + opposite
+    assert [way["values"] for way in found.values()] == [pytest.approx([1000 / ms] * 2) for ms in takes.values()]
 
 
 def test_the_fastest_setting_is_measured() -> None:
@@ -287,6 +300,16 @@ def test_ratios_are_those_of_the_same_run() -> None:
     assert report.ratios(row(way("ours", kind="ours", failed="it fell"), way("a", [1]))) == {}
 
 
+def test_ours_is_compared_with_the_nearest_limit() -> None:
+    from measuring.results import compare
+
+    limits = way("near", [6, 5], "limit"), way("far", [9, 8], "limit")
+    found = compare(row(way("ours", [3, 4], "ours"), *limits))
+    assert (found["limit"], found["x limit"]) == ("near", [0.65, 0.5, 0.8])
+    found = compare(row(way("ours", [12, 10], "ours"), *limits, better="lower"))
+    assert (found["limit"], found["x limit"]) == ("far", [0.775, 0.75, 0.8])
+
+
 @pytest.mark.parametrize(
     ("ours", "peers", "said"),
     [
@@ -303,6 +326,19 @@ def test_first_is_who_is_ahead_of_all_in_every_run(ours: list[float] | None, pee
 
     mine = way("ours", ours, "ours") if ours else way("ours", kind="ours", failed="it fell")
     assert report.first(row(mine, *(way(f"peer {n}", values) for n, values in enumerate(peers)))) == said
+
+
+def test_who_is_as_fast_as_the_limit_can_be_no_faster() -> None:
+    import report
+
+    ours, limit = way("ours", [4, 5, 6], "ours"), way("limit", [5, 5, 7], "limit")
+    assert report.first(row(ours, way("peer", [5, 6, 7]), limit)) == "at the limit"
+    assert report.first(row(ours, way("peer", [3, 4, 5]), limit)) == "yes"
+    assert report.first(row(ours, way("peer", [5, 6, 7]), way("limit", [5, 6, 7], "limit"))) == "no"
+    said = report.summary([workload(row(ours, way("peer", [5, 6, 7]), limit))]).splitlines()[0]
+    assert said.endswith(
+        "in 0 of 1 rows that a peer has figures in. In 1 more ours was as fast as the limit, which nobody passes."
+    )
 
 
 @pytest.mark.parametrize(
