@@ -397,24 +397,25 @@ static write_lock *lock_find(PyObject *array) {
     return &locks[i];
 }
 
-/* Makes room for one more; -1 without memory. */
-static int locks_grow(void) {
-    if (2 * (locks_used + 1) <= locks_size) return 0;
-    write_lock *old = locks, *fresh = PyMem_Calloc(locks_size ? 2 * locks_size : 64, sizeof *fresh);
+/* Makes room for so many more; -1 without memory. */
+static int locks_reserve(size_t more) {
+    if (2 * (locks_used + more) <= locks_size) return 0;
+    size_t n = locks_size, size = n ? 2 * n : 64;
+    while (2 * (locks_used + more) > size) size *= 2;
+    write_lock *old = locks, *fresh = PyMem_Calloc(size, sizeof *fresh);
     if (!fresh) return -1;
-    size_t n = locks_size;
     locks = fresh;
-    locks_size = n ? 2 * n : 64;
+    locks_size = size;
     for (size_t i = 0; i < n; i++)
         if (old[i].array) *lock_find(old[i].array) = old[i];
     PyMem_Free(old);
     return 0;
 }
 
+/* There MUST be room for it. */
 static void write_lock_array(PyObject *array) {
     PyArrayObject *a = (PyArrayObject *)array;
     if (!PyArray_ISWRITEABLE(a) && locks_used == 0) return;
-    if (locks_grow() < 0) return; /* the lend goes on without it */
     write_lock *l = lock_find(array);
     if (!l->array && !PyArray_ISWRITEABLE(a)) return;
     locks_used += !l->array;
@@ -441,7 +442,8 @@ static void write_unlock_array(PyObject *array) {
 
 lent *lent_take(incoming *in) {
     lent *l = PyMem_Malloc(sizeof *l + (size_t)in->count * sizeof(held));
-    if (!l) {
+    if (!l || locks_reserve((size_t)in->count) < 0) {
+        PyMem_Free(l);
         PyErr_NoMemory();
         return NULL;
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import threading
 import weakref
 from functools import partial
@@ -93,6 +94,30 @@ def test_many_arrays_lent_at_once() -> None:
             found = [array.flags.writeable for array in given]
             assert found == [bool(lends[i] == 0 and i % 5 != 0) for i in range(300)]
     assert [array.flags.writeable for array in given] == [i % 5 != 0 for i in range(300)]
+
+
+def test_arrays_that_cannot_be_locked_for_lack_of_memory_are_not_lent() -> None:
+    exhaust = pytest.importorskip("_testcapi")
+    failed, given = 0, [np.zeros(2) for _ in range(300)]
+    _, queue = feed(len(given))
+    for array in given:  # the table of locks grows twice or more on the way
+        for spared in itertools.count():  # allocations before there are no more
+            arrays = (array,)
+            try:
+                exhaust.set_nomemory(spared)
+                queue.push(arrays, copy=False)
+            except MemoryError:
+                exhaust.remove_mem_hooks()
+                failed += 1
+                assert array.flags.writeable
+            else:
+                exhaust.remove_mem_hooks()
+                break
+        assert not array.flags.writeable
+    assert failed > 0
+    for array in given:
+        queue.pop()
+        assert array.flags.writeable
 
 
 def test_lent_again_by_the_consumer() -> None:
