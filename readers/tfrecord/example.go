@@ -1,9 +1,12 @@
 package tfrecord
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"unsafe"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
@@ -20,6 +23,7 @@ type examples struct {
 	found   []found // by key
 	order   []int   // the keys of the entries of the last record: mostly those of the next one
 	wide    []int64 // values on their way to a narrower type
+	pattern pattern
 }
 
 // found is a message Feature of the record at hand.
@@ -31,6 +35,56 @@ type found struct {
 
 func newExamples(p *plan, pool *memory.Pool) *examples {
 	return &examples{plan: p, arena: memory.NewArena(pool), found: make([]found, len(p.keys))}
+}
+
+// pattern is a record with its header, and what others have in common with it that are parsed as it was, for they differ in
+// values alone that are used where they lie. So others need not be parsed.
+type pattern struct {
+	record []byte
+	common []readers.Span // of it: all but the values
+	values []readers.Span // by slot
+	again  int64          // record from which on others are compared with it, or it is made anew
+}
+
+// fits says whether b begins with such a record, whose data verifies.
+func (p *pattern) fits(b []byte) bool {
+	n := len(p.record)
+	if n == 0 || len(b) < n+footerSize {
+		return false
+	}
+	for _, s := range p.common {
+		if !bytes.Equal(b[s.At:s.At+s.Size], p.record[s.At:s.At+s.Size]) {
+			return false
+		}
+	}
+	return crc(b[headerSize:n]) == binary.LittleEndian.Uint32(b[n:])
+}
+
+// learn makes the pattern that of a record with its header, which lies in the buffer in and has been verified. false: there
+// is none, since it is no record of the features, or has some that do not lie there.
+func (e *examples) learn(record []byte, in *memory.Buffer) bool {
+	p := &e.pattern
+	p.record, p.common, p.values = p.record[:0], p.common[:0], p.values[:0]
+	t := pyfeed.NewTuple(len(e.columns))
+	defer t.Release()
+	views, err := e.fill(t, record[headerSize:], in)
+	in.Retain(views)
+	if err != nil || views < len(e.columns) || len(record) > math.MaxUint32 {
+		return false
+	}
+	begin := uintptr(unsafe.Pointer(unsafe.SliceData(record)))
+	for i := range t.Slots {
+		data := t.Slots[i].Data
+		p.values = append(p.values, readers.Span{At: uint32(uintptr(unsafe.Pointer(unsafe.SliceData(data))) - begin), Size: uint32(len(data))})
+	}
+	at := uint32(0)
+	for _, v := range slices.SortedFunc(slices.Values(p.values), func(a, b readers.Span) int { return cmp.Compare(a.At, b.At) }) {
+		p.common = append(p.common, readers.Span{At: at, Size: v.At - at})
+		at = v.At + v.Size
+	}
+	p.common = append(p.common, readers.Span{At: at, Size: uint32(len(record)) - at})
+	p.record = append(p.record, record...)
+	return true
 }
 
 func (e *examples) close() { e.arena.Close() }

@@ -73,10 +73,11 @@ type plan struct {
 	columns []column
 	keys    []string
 	index   map[string]int
+	inPlace bool // all slots have values of a known size, used where they lie
 }
 
 func newPlan(features []Feature) (*plan, error) {
-	p := &plan{index: make(map[string]int)}
+	p := &plan{index: make(map[string]int), inPlace: true}
 	if len(features) == 0 {
 		return nil, pyfeed.Errorf(pyfeed.Invalid, "features: expected at least 1, found 0")
 	}
@@ -95,6 +96,7 @@ func newPlan(features []Feature) (*plan, error) {
 		for _, name := range slices.Concat(f.RowLengths, f.RowSplits) {
 			c.rows = append(c.rows, p.keyOf(name))
 		}
+		p.inPlace = p.inPlace && c.fixed && c.count > 0 && (c.Raw || c.slot.DType == pyfeed.Float32)
 		p.columns = append(p.columns, c)
 	}
 	return p, nil

@@ -172,19 +172,24 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 	return n, err
 }
 
-// ReadRows is Rowed's: of records that are handed out as they are. They lie as those that Read fills out with.
+// ReadRows is Rowed's: of records that are handed out as they are, and of examples that are used where they lie. They lie as
+// those that Read fills out with.
 func (r *records) ReadRows(most int) *readers.Rows {
-	if r.err != nil || r.examples != nil {
+	if r.err != nil || most == 0 || r.examples != nil && !r.examples.inPlace {
 		return nil
 	}
 	b, err := r.show()
 	if err != nil {
 		return nil // which Read answers
 	}
-	in, end := r.f.Hold(0), len(b)
+	end := len(b)
 	if r.f.Mapped() {
 		end = memory.WindowSize - int(r.f.Offset()%memory.WindowSize)
 	}
+	if r.examples != nil {
+		return r.alike(b, most, end)
+	}
+	in := r.f.Hold(0)
 	end = min(end, math.MaxUint32-headerSize)
 	at, spans := 0, r.spans[:0]
 	for len(spans) < most && at < end {
@@ -204,6 +209,47 @@ func (r *records) ReadRows(most int) *readers.Rows {
 	r.record += int64(len(spans))
 	return readers.NewSequences(b, slices.Clone(spans), in)
 }
+
+// alike is those of the records at the front of b that differ in the values of their features alone: most at most, which
+// begin before end. nil: there are few, or something else is to be said about the first.
+func (r *records) alike(b []byte, most, end int) *readers.Rows {
+	p, least := &r.examples.pattern, min(most, leastAlike)
+	if r.record < p.again || !header(b) || binary.LittleEndian.Uint64(b) > uint64(end/least) {
+		return nil // without a look at the data, which Read is going to verify
+	}
+	if !p.fits(b) {
+		data, v := look(b)
+		if v != whole || !r.examples.learn(b[:headerSize+len(data)], r.f.Hold(0)) {
+			p.again = r.record + notAlike
+			return nil
+		}
+	}
+	size := len(p.record) + footerSize
+	at, n := size, 1
+	for n < most && at < end && p.fits(b[at:]) {
+		at += size
+		n++
+	}
+	if n < least {
+		p.again = r.record + notAlike
+		return nil
+	}
+	slots := make([]pyfeed.LoDTensor, len(p.values))
+	for i, v := range p.values {
+		c, s := &r.examples.columns[i], &slots[i]
+		s.DType, s.Data, s.ReadOnly = c.slot.DType, b[v.At:v.At+v.Size:at], true
+		_ = s.SetDims(c.dims[:len(c.slot.Dims)]) // whose rank was checked
+	}
+	rows := readers.NewRows(slots, size, n, r.f.Hold(n))
+	r.f.Skip(at)
+	r.record += int64(n)
+	return rows
+}
+
+const (
+	leastAlike = 16  // records: for fewer, if more are asked for, it does not pay
+	notAlike   = 256 // records that are not looked at for it where some were in vain
+)
 
 // show has the file show the record at the position, as far as there is one.
 func (r *records) show() ([]byte, error) {
