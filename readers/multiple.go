@@ -57,7 +57,7 @@ type MultipleReader struct {
 	untold int   // instances that came since a consumer found nothing
 	asked  int   // how many it had room for
 	taken  int   // by consumers, while threads hurry
-	hurry  bool  // nobody has come a second time yet
+	hurry  bool  // nobody has had all he asked for and come again yet, and threads read no more than that
 	since  int64 // when it did, or the last one came
 	late   *time.Timer
 	armed  bool // late is going to tell it
@@ -82,7 +82,8 @@ type lane struct {
 const (
 	laneChunks = 2       // a lane holds at most
 	manyRows   = 8192    // in a chunk, at most
-	firstChunk = 32      // instances of each lane at a time, until somebody has taken so many and comes again
+	firstChunk = 32      // instances of a lane at a time at least, while threads hurry
+	hurried    = 1024    // and at most
 	mostAhead  = 128     // files that stand by
 	heldAhead  = 2 << 20 // bytes of those: no more are opened then
 
@@ -248,7 +249,7 @@ func (m *MultipleReader) came(n int) wait.Wake {
 	m.since = trace.Now()
 	enough := m.untold >= min(m.asked, worthWaking) || m.since-before > int64(pause)
 	if m.hurry && m.asked > 1 {
-		enough = m.neediest() == nil // he takes some of each lane, and would be woken for each
+		enough = m.neediest() == nil && !m.reading() // he takes some of each lane, and would be woken for each
 	}
 	if enough {
 		return m.told()
@@ -287,7 +288,7 @@ func (m *MultipleReader) remind() {
 // atOnce is how many instances of a lane are read at a time. Rows cost little each; but nobody is to wait for many of them.
 func (m *MultipleReader) atOnce(l *lane) int {
 	if m.hurry { // and nothing ahead: that would take processors from those who wait
-		return firstChunk
+		return min(max(m.share()-l.holds(), firstChunk), hurried)
 	}
 	return int(min(max(chunkSize, 3*l.file.record), manyRows))
 }
@@ -332,7 +333,7 @@ func (m *MultipleReader) neediest() *lane {
 	var best *lane
 	for i := range m.lanes {
 		l := m.lanes[(m.turn+i)%len(m.lanes)]
-		if l.wants() && (!m.hurry || len(l.chunks) == 0) && (best == nil || len(l.chunks) < len(best.chunks)) {
+		if l.wants() && (!m.hurry || l.holds() < m.share()) && (best == nil || len(l.chunks) < len(best.chunks)) {
 			best = l
 		}
 	}
@@ -359,6 +360,30 @@ func (m *MultipleReader) urge() {
 	if m.sleeping > 0 && (m.neediest() != nil || m.mayOpen()) {
 		m.work.Broadcast()
 	}
+}
+
+// reading says whether a thread is at work on a lane.
+func (m *MultipleReader) reading() bool {
+	return slices.ContainsFunc(m.lanes, func(l *lane) bool { return l.busy })
+}
+
+// enough is how many instances are taken before threads read ahead.
+func (m *MultipleReader) enough() int { return max(m.most, firstChunk) }
+
+// share is how many instances each lane is to have while threads hurry: those a consumer has asked for and not yet taken.
+func (m *MultipleReader) share() int {
+	if m.taken >= m.enough() {
+		return 0
+	}
+	return max(1, (m.most-m.taken+len(m.lanes)-1)/len(m.lanes))
+}
+
+// holds is how many instances were read ahead.
+func (l *lane) holds() (n int) {
+	for _, c := range l.chunks {
+		n += c.Len()
+	}
+	return n
 }
 
 func (l *lane) wants() bool { return !l.busy && l.end == nil && len(l.chunks) < laneChunks }
@@ -394,7 +419,7 @@ func (m *MultipleReader) take(ctx context.Context, to *Lot, most int) (int, erro
 	if !m.started && m.err == nil {
 		m.start()
 	}
-	if m.taken >= firstChunk {
+	if m.taken >= m.enough() {
 		m.settle()
 	}
 	m.most = max(m.most, most)

@@ -77,6 +77,22 @@ func asleep(m *MultipleReader) (opened int) {
 	return m.next
 }
 
+// settled waits until there is nothing for threads to read, and answers how many files they have opened, and how many instances
+// there are of those in lanes.
+func settled(m *MultipleReader) (opened, held int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for m.sleeping < m.running || m.neediest() != nil || m.mayOpen() {
+		m.mu.Unlock()
+		runtime.Gosched()
+		m.mu.Lock()
+	}
+	for _, l := range m.lanes {
+		held += l.holds()
+	}
+	return m.next, held
+}
+
 // An instance is not kept back while the next file is read, however soon that seemed to come.
 func TestAnInstanceDoesNotWaitForTheNext(t *testing.T) {
 	for _, c := range []struct {
@@ -133,18 +149,13 @@ func TestAConsumerIsWokenForManyShortFiles(t *testing.T) {
 func TestTheFirstInstancesAreNotHeldUp(t *testing.T) {
 	const size = 4 * chunkSize
 	h, m := shortFiles(t, func(*MultipleReader, int) {}, 2, 3, slices.Repeat([]int{size}, 9)...)
-	settled := func(opened, chunks int) {
+	have := func(opened, chunks int) {
 		t.Helper()
+		if found, _ := settled(m); found != opened {
+			t.Errorf("expected %d files, found %d", opened, found)
+		}
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		for m.sleeping < m.running || m.neediest() != nil || m.mayOpen() {
-			m.mu.Unlock()
-			runtime.Gosched()
-			m.mu.Lock()
-		}
-		if m.next != opened {
-			t.Errorf("expected %d files, found %d", opened, m.next)
-		}
 		for i, l := range m.lanes {
 			if len(l.chunks) != chunks {
 				t.Errorf("file %d: expected %d chunks, found %d", i, chunks, len(l.chunks))
@@ -156,19 +167,52 @@ func TestTheFirstInstancesAreNotHeldUp(t *testing.T) {
 		if err != nil || !slices.Equal(got, []int64{int64(want%3*size + want/3)}) {
 			t.Fatalf("%d: found %v, %v", want, got, err)
 		}
-		settled(3, 1)
+		have(3, 1)
 	}
 	if _, err := firstIDs(t, h, 1); err != nil {
 		t.Fatal(err)
 	}
-	settled(4, laneChunks)
+	have(4, laneChunks)
 	if err := h.ReInit(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := firstIDs(t, h, 1); err != nil {
 		t.Fatal(err)
 	}
-	settled(4, laneChunks) // in a further pass at once
+	have(4, laneChunks) // in a further pass at once
+}
+
+// A consumer that asks for many at first gets them before anything else is read.
+func TestAllThatIsAskedForAtFirstComesFirst(t *testing.T) {
+	const size, wanted = 4 * chunkSize, 500
+	for _, width := range []int{1, 3} {
+		t.Run(fmt.Sprint(width), func(t *testing.T) {
+			h, m := shortFiles(t, func(*MultipleReader, int) {}, 2, width, slices.Repeat([]int{size}, 9)...)
+			var all []int64
+			for len(all) < wanted {
+				got, err := firstIDs(t, h, wanted-len(all))
+				if err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, got...)
+			}
+			for i, id := range all {
+				if int(id) != i%width*size+i/width {
+					t.Fatalf("number %d: found %d", i, id)
+				}
+			}
+			opened, held := settled(m)
+			if most := width * firstChunk; opened != width || held > most {
+				t.Errorf("expected %d files and %d instances at most, found %d and %d", width, most, opened, held)
+			}
+			if _, err := firstIDs(t, h, 1); err != nil {
+				t.Fatal(err)
+			}
+			if opened, _ := settled(m); opened != width+1 {
+				t.Errorf("expected the next file to stand by, found %d files", opened)
+			}
+		})
+	}
 }
 
 // A thread that finds no room wakes a consumer for the little that there is.
