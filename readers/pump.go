@@ -39,6 +39,7 @@ type pump struct {
 	running   bool
 	ahead     bool // the goroutine is to read until there is no room
 	reading   bool // somebody reads below
+	begun     bool // a consumer has taken something, in this pass or before
 	pace
 }
 
@@ -86,8 +87,12 @@ func (p *pump) take(ctx context.Context, l *Lot, most int) (int, error) {
 	if left {
 		p.consumers.One().Send() // there is something left for another
 	}
+	// Where few cores are free, the goroutine would take that of the consumer who is on his way with the very first instances.
+	// There are more of those: to wake it is for whoever comes next.
+	unhurried := p.begun || p.shared() || !left
+	p.begun = true
 	// Woken for half of the room and not for each chunk, the goroutine has more to do at a time.
-	if p.waiting() < p.limit && p.waiting() <= (p.limit+1)/2 && (!p.shared() || p.pays() || !left && p.consumers.Len() > 0) {
+	if unhurried && p.waiting() < p.limit && p.waiting() <= (p.limit+1)/2 && (!p.shared() || p.pays() || !left && p.consumers.Len() > 0) {
 		p.goOn()
 	}
 	if p.shared() {

@@ -2,8 +2,11 @@ package readers
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
 )
 
 // What a shuffle is for, beside its order: to have the next block when this one is used up.
@@ -26,6 +29,39 @@ func TestAShuffleReadsTheNextBlockWhileThisOneIsServed(t *testing.T) {
 		}
 		if got := source.Stats().Tuples; got > want {
 			t.Errorf("after %d tuples: expected %d that are read, found %d", i+1, want, got)
+		}
+	}
+}
+
+// Nobody reads the second block while the first instances of the first one are on their way: but from the next read on, and in
+// any further pass.
+func TestAShuffleGivesTheFirstInstancesBeforeItReadsOn(t *testing.T) {
+	scope := counted(t)
+	const size = 40
+	source := create(t, scope, "create_random_data_generator", "source", nil, `{"slots": [{"dtype": "int64", "dims": []}]}`)
+	h := create(t, scope, "create_shuffle_reader", "shuffled", []string{"source"}, fmt.Sprintf(`{"buffer_size": %d}`, size))
+	p := h.reader.(*ShuffleReader).pump
+	for pass := range 2 {
+		before := source.Stats().Tuples
+		for read := range 2 {
+			out := make([]*pyfeed.Tuple, 3)
+			if n, err := h.ReadMany(background, out); n != 3 || err != nil {
+				t.Fatal(n, err)
+			}
+			pyfeed.ReleaseAll(out)
+			p.mu.Lock()
+			for goesOn := pass > 0 || read > 0; goesOn && p.waiting() == 0; {
+				p.mu.Unlock()
+				runtime.Gosched()
+				p.mu.Lock()
+			}
+			if blocks := (source.Stats().Tuples - before) / size; blocks != int64(min(1+pass+read, 2)) || p.ahead || p.reading {
+				t.Errorf("pass %d, read %d: found %d blocks, more to be read: %v", pass, read, blocks, p.ahead)
+			}
+			p.mu.Unlock()
+		}
+		if err := h.ReInit(); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
