@@ -458,7 +458,9 @@ func (m *MultipleReader) take(ctx context.Context, to *Lot, most int) (int, erro
 	switch {
 	case n > 0:
 		if m.hurry {
-			m.taken += n
+			if m.taken += n; m.taken >= m.enough() && m.consumers.Len() > 0 {
+				m.settle() // another waits, and nobody may come again
+			}
 		}
 		if m.consumers.Len() > 0 && m.has() {
 			m.consumers.One().Send() // there is something left for another

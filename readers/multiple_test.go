@@ -215,6 +215,34 @@ func TestAllThatIsAskedForAtFirstComesFirst(t *testing.T) {
 	}
 }
 
+// The last of those who wait needs nobody to come again, when the others have had as many as were asked for.
+func TestAllWhoWaitForTheFirstInstancesGetSome(t *testing.T) {
+	const consumers = 3 // two of whom are enough to take as many as one asks for
+	allWait := func(m *MultipleReader, _ int) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for m.consumers.Len() < consumers {
+			m.mu.Unlock()
+			runtime.Gosched()
+			m.mu.Lock()
+		}
+		m.armed = true // and no timer is going to help
+	}
+	h, _ := shortFiles(t, allWait, 1, 1, 4*chunkSize)
+	ends := make(chan error)
+	for range consumers {
+		go func() {
+			_, err := firstIDs(t, h, firstChunk)
+			ends <- err
+		}()
+	}
+	for range consumers {
+		if err := <-ends; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // A thread that finds no room wakes a consumer for the little that there is.
 func TestAThreadThatSleepsLeavesNothingUntold(t *testing.T) {
 	h, _ := shortFiles(t, func(m *MultipleReader, i int) { onceWaiting(m, false) }, 1, 1, 1, 1000)
