@@ -21,7 +21,9 @@ func TestALotDoesNotAskForFilesThatItHasLetGoOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	m, err := memory.Map(int(f.Fd()), int64(size))
+	pool := memory.NewPool(memory.File)
+	defer pool.Close()
+	m, err := pool.Map(path, int(f.Fd()), int64(size))
 	if err != nil {
 		t.Fatal(err)
 	}

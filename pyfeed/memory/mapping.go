@@ -6,6 +6,7 @@ import "C"
 
 import (
 	"errors"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"unsafe"
@@ -19,20 +20,106 @@ const WindowSize = 1 << 20
 var ErrTooManyMappings = errors.New("too many mapped files")
 
 // A Mapping is a file mapped for reading. Its memory is handed out in windows, Buffers, each of which
-// gives its pages back with its last Release and keeps the Mapping until then. The file may shrink or go
-// at any time: what is then missing reads as zeros, in any thread, and Shrunk says so.
+// gives its pages back with its last Release, unless they are kept, and keeps the Mapping until then. The file may
+// shrink or go at any time: what is then missing reads as zeros, in any thread, and Shrunk says so.
 type Mapping struct {
-	Name   string // of the file, for errors
+	name   string // of the file
 	data   []byte
 	note   *C.pfm_mapping
 	refs   atomic.Int32
 	window *Buffer // the one handed out last
 	of     *window
 	number int // of it
+
+	pool   *Pool // that keeps it for who maps the file again; nil: none
+	file   identity
+	kept   int // bytes, from the first on, whose pages stay
+	come   int // how far windows were handed out
+	before int // the same, when it was mapped before
 }
 
-// Map maps size bytes of a file, more than 0, from its beginning. The descriptor may be closed afterwards.
-func Map(fd int, size int64) (*Mapping, error) {
+// identity is a file as it was.
+type identity struct {
+	device, number uint64
+	size           int64
+	written        syscall.Timespec
+	changed        syscall.Timespec
+}
+
+// What is kept of all files. To map a page anew in each pass takes half as long as to copy what is in it. But they count
+// as the process's memory, though the system can have them back at any time, and as places in the handler's table.
+const (
+	mostKept      = 256 << 20 // bytes
+	mostKeptFiles = 1024
+)
+
+var kept struct {
+	mu           sync.Mutex
+	bytes, files int
+}
+
+// Map maps size bytes of a file, more than 0, from its beginning. The descriptor may be closed afterwards. A file that
+// was mapped before, and has not changed since, may have been kept.
+func (p *Pool) Map(name string, fd int, size int64) (*Mapping, error) {
+	var s syscall.Stat_t
+	if err := syscall.Fstat(fd, &s); err != nil {
+		return nil, err
+	}
+	file := identity{s.Dev, s.Ino, s.Size, s.Mtim, s.Ctim}
+	p.mu.Lock()
+	m := p.mappings[name]
+	delete(p.mappings, name)
+	p.mu.Unlock()
+	if m != nil {
+		if m.file == file && int64(len(m.data)) == size && !m.Shrunk() {
+			m.before = m.come
+			m.refs.Store(1)
+			return m, nil
+		}
+		m.unmap()
+	}
+	m, err := newMapping(fd, size)
+	if err != nil {
+		return nil, err
+	}
+	m.name, m.file = name, file
+	if !p.frees {
+		m.pool = p
+		m.reserve()
+	}
+	return m, nil
+}
+
+// reserve has as many of the pages stay as there is room for.
+func (m *Mapping) reserve() {
+	kept.mu.Lock()
+	defer kept.mu.Unlock()
+	n := min(len(m.data), mostKept-kept.bytes)
+	if n < len(m.data) {
+		n -= n % WindowSize
+	}
+	if n > 0 && kept.files < mostKeptFiles {
+		m.kept = n
+		kept.bytes += n
+		kept.files++
+	}
+}
+
+// keep takes a Mapping that nobody uses any more. false: it is not wanted.
+func (p *Pool) keep(m *Mapping) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed || p.mappings[m.name] != nil {
+		return false
+	}
+	if p.mappings == nil {
+		p.mappings = make(map[string]*Mapping)
+	}
+	p.mappings[m.name] = m
+	return true
+}
+
+func newMapping(fd int, size int64) (*Mapping, error) {
 	if size <= 0 || size > 1<<46 {
 		return nil, syscall.EINVAL
 	}
@@ -76,7 +163,9 @@ func (m *Mapping) Window(at int64, n int) *Buffer {
 			m.of.data = m.data[m.number*WindowSize : from]
 		}
 		m.dropWindow()
-		w := &window{m, m.data[from:min(from+WindowSize, len(m.data))]}
+		end := min(from+WindowSize, len(m.data))
+		w := &window{m, m.data[from:end], end <= m.kept}
+		m.come = max(m.come, end)
 		m.refs.Add(1)
 		m.of, m.window, m.number = w, &Buffer{size: len(w.data), giver: w, shrunk: (*uint32)(&m.note.shrunk)}, number
 		m.window.refs.Store(1)
@@ -90,12 +179,13 @@ func (m *Mapping) Window(at int64, n int) *Buffer {
 }
 
 // readAhead asks the system for what is four windows ahead: for all that lies between, where that was not asked
-// for before. To ask costs something even if it is there already.
+// for before. To ask costs something even if it is there already, as what was kept mostly is.
 func (m *Mapping) readAhead(from int, asked bool) {
 	begin, end := from+WindowSize, min(from+5*WindowSize, len(m.data))
 	if asked {
 		begin = from + 4*WindowSize
 	}
+	begin = max(begin, min(m.before, m.kept))
 	if begin < end {
 		_ = syscall.Madvise(m.data[begin:end], syscall.MADV_WILLNEED)
 	}
@@ -115,8 +205,18 @@ func (m *Mapping) Close() {
 }
 
 func (m *Mapping) drop() {
-	if m.refs.Add(-1) > 0 {
+	if m.refs.Add(-1) > 0 || m.kept > 0 && !m.Shrunk() && m.pool.keep(m) {
 		return
+	}
+	m.unmap()
+}
+
+func (m *Mapping) unmap() {
+	if m.kept > 0 {
+		kept.mu.Lock()
+		kept.bytes -= m.kept
+		kept.files--
+		kept.mu.Unlock()
 	}
 	C.pfm_forget(m.note)
 	mappedBytes.Add(-int64(len(m.data)))
@@ -127,12 +227,15 @@ func (m *Mapping) drop() {
 type window struct {
 	of   *Mapping
 	data []byte
+	kept bool
 }
 
-// GiveBack lets the system have the pages.
+// GiveBack lets the system have the pages that are not kept.
 func (w *window) GiveBack() {
 	mappedWindows.Add(-1)
-	_ = syscall.Madvise(w.data, syscall.MADV_DONTNEED)
+	if !w.kept {
+		_ = syscall.Madvise(w.data, syscall.MADV_DONTNEED)
+	}
 	w.of.drop()
 }
 

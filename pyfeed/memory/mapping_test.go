@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 func mapped(t *testing.T, data []byte) (*Mapping, string) {
@@ -18,7 +19,7 @@ func mapped(t *testing.T, data []byte) (*Mapping, string) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	m, err := Map(int(f.Fd()), int64(len(data)))
+	m, err := newMapping(int(f.Fd()), int64(len(data)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,9 +82,171 @@ func TestAShrunkMappingReadsAsZeros(t *testing.T) {
 	}
 }
 
+// mapAgain maps the file of that name as it is now.
+func mapAgain(t *testing.T, p *Pool, name string) *Mapping {
+	t.Helper()
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := p.Map(name, int(f.Fd()), info.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func TestAFileStaysMappedForWhoMapsItAgain(t *testing.T) {
+	before := Count()
+	p := NewPool(File)
+	name := filepath.Join(t.TempDir(), "file")
+	write := func(data []byte) {
+		t.Helper()
+		if err := os.WriteFile(name+".new", data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(name+".new", name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data := bytes.Repeat([]byte("0123456789abcdef"), 3*WindowSize/16)
+	write(data)
+
+	first := mapAgain(t, p, name)
+	second := mapAgain(t, p, name) // while the first is used
+	if first == second {
+		t.Fatal("two who read a file at a time have one mapping")
+	}
+	window := first.Window(WindowSize, 1)
+	first.Close()
+	if m := mapAgain(t, p, name); m == first || m == second {
+		t.Fatal("a mapping is kept while it is used")
+	} else {
+		m.Close()
+	}
+	window.Release()
+	second.Close() // one is kept already
+	again := mapAgain(t, p, name)
+	if again == second {
+		t.Error("expected the one that was given up first")
+	}
+	if !bytes.Equal(again.Bytes(), data) || again.Shrunk() {
+		t.Error("the mapping is not the file")
+	}
+	again.Close()
+	if err := os.Chtimes(name, time.Time{}, time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if m := mapAgain(t, p, name); m == again {
+		t.Error("a file that was written to since was not mapped anew")
+	} else {
+		again = m
+	}
+	again.Close()
+
+	changed := bytes.ToUpper(data)
+	write(changed)
+	m := mapAgain(t, p, name)
+	if m == again || !bytes.Equal(m.Bytes(), changed) {
+		t.Error("another file of that name: expected what is in it")
+	}
+	m.Close()
+	if err := os.Truncate(name, 2*WindowSize); err != nil {
+		t.Fatal(err)
+	}
+	shorter := mapAgain(t, p, name)
+	if !bytes.Equal(shorter.Bytes(), changed[:2*WindowSize]) || shorter.Shrunk() {
+		t.Error("a shorter file: expected what is in it")
+	}
+	if err := os.Truncate(name, 1); err != nil {
+		t.Fatal(err)
+	}
+	if shorter.Bytes()[WindowSize] != 0 || !shorter.Shrunk() {
+		t.Error("a file that shrinks: expected zeros, and a note")
+	}
+	shorter.Close()
+	if err := os.Truncate(name, 2*WindowSize); err != nil {
+		t.Fatal(err)
+	}
+	if m = mapAgain(t, p, name); m == shorter || m.Shrunk() {
+		t.Error("what has shrunk was kept")
+	}
+	p.Close()
+	m.Close() // after its pool
+	if after := Count(); after != before {
+		t.Errorf("%+v before, %+v after", before, after)
+	}
+}
+
+func TestMappingsAreKeptUpToABound(t *testing.T) {
+	before, none := Count(), kept.bytes
+	p := NewPool(File)
+	folder := t.TempDir()
+	names := []string{filepath.Join(folder, "large"), filepath.Join(folder, "small")}
+	sizes := []int64{mostKept + WindowSize/2, 2 * WindowSize}
+	var all []*Mapping
+	for i, name := range names {
+		if err := os.WriteFile(name, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(name, sizes[i]); err != nil { // it takes no place on the disk
+			t.Fatal(err)
+		}
+		all = append(all, mapAgain(t, p, name))
+	}
+	if all[0].kept != mostKept-none || all[1].kept != 0 || kept.bytes != mostKept {
+		t.Errorf("expected %d bytes of the first to be kept, found %d and %d", mostKept-none, all[0].kept, all[1].kept)
+	}
+	inside, behind := all[0].Window(0, 1), all[0].Window(mostKept, 1)
+	if w := inside.giver.(*window); !w.kept {
+		t.Error("the first window is not kept")
+	}
+	if w := behind.giver.(*window); w.kept {
+		t.Error("the last window is kept")
+	}
+	inside.Release()
+	behind.Release()
+	for _, m := range all {
+		m.Close()
+	}
+	if n := Count().Live[Mapped] - before.Live[Mapped]; n != sizes[0] {
+		t.Errorf("expected %d bytes to be mapped, found %d", sizes[0], n)
+	}
+	if m := mapAgain(t, p, names[0]); m != all[0] {
+		t.Error("the first was not kept")
+	} else {
+		m.Close()
+	}
+	p.Trim()
+	if after := Count(); after != before || kept.bytes != none {
+		t.Errorf("%+v and %d kept before, %+v and %d after", before, none, after, kept.bytes)
+	}
+	p.Close()
+	files := kept.files
+	kept.files = mostKeptFiles
+	last := mapAgain(t, p, names[1])
+	if last.kept != 0 {
+		t.Error("a file more than there may be is kept")
+	}
+	last.Close()
+	kept.files = files
+
+	c := NewCounter(File) // which keeps nothing
+	defer c.Close()
+	m := mapAgain(t, c, names[1])
+	if m.Close(); Count() != before {
+		t.Error("a pool that keeps nothing kept a mapping")
+	}
+}
+
 func TestMapRefusesNothing(t *testing.T) {
 	for _, size := range []int64{0, -1, 1 << 50} {
-		if _, err := Map(0, size); err == nil {
+		if _, err := newMapping(0, size); err == nil {
 			t.Errorf("a mapping of %d bytes was made", size)
 		}
 	}

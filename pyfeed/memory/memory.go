@@ -64,7 +64,7 @@ func (b *Buffer) Shrunk() bool { return b.shrunk != nil && atomic.LoadUint32(b.s
 // File is the name of the mapped file behind the memory; "" for other memory.
 func (b *Buffer) File() string {
 	if w, is := b.giver.(*window); is {
-		return w.of.Name
+		return w.of.name
 	}
 	return ""
 }

@@ -29,6 +29,8 @@ type Pool struct {
 	buffers int // in use
 	closed  bool
 	shells  *Buffer // Buffers without memory, to save Go's allocator the trouble
+
+	mappings map[string]*Mapping // of files that nobody reads now, by name
 }
 
 // Pools that are open or have buffers in use. Counting is theirs, so that it costs a Get nothing.
@@ -245,9 +247,14 @@ func (p *Pool) Close() {
 	p.mu.Lock()
 	p.closed = true
 	old := p.shrink(0)
+	mappings := p.mappings
+	p.mappings = nil
 	over := p.buffers == 0
 	p.mu.Unlock()
 	p.discard(old)
+	for _, m := range mappings {
+		m.unmap()
+	}
 	if over {
 		p.forget()
 	}
@@ -258,8 +265,13 @@ func (p *Pool) Trim() {
 	p.mu.Lock()
 	p.peak = p.live
 	old := p.shrink(0)
+	mappings := p.mappings
+	p.mappings = nil
 	p.mu.Unlock()
 	p.discard(old)
+	for _, m := range mappings {
+		m.unmap()
+	}
 }
 
 // find is the class of that size, made if there is none. There are few: a scan beats a map.

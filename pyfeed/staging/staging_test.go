@@ -286,11 +286,12 @@ func TestATupleOfAFileThatShrankIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := memory.Map(int(f.Fd()), int64(8*page))
+	pool := memory.NewPool(memory.File)
+	defer pool.Close()
+	m, err := pool.Map(path, int(f.Fd()), int64(8*page))
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Name = path
 	_ = f.Close()
 
 	tuple := pyfeed.NewTuple(1)

@@ -207,9 +207,8 @@ func (f *File) beginRegular(fd int, size int64, compression string) (kept bool, 
 	if compression == "none" {
 		f.size = size
 		if size > 0 && f.options.IO != "read" && (f.options.IO == "map" || !onNetwork(fd)) {
-			f.mapping, err = memory.Map(fd, size)
+			f.mapping, err = f.pool.Map(f.path, fd, size)
 			if err == nil {
-				f.mapping.Name = f.path
 				f.data = f.mapping.Bytes()
 				return false, nil
 			}
