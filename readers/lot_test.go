@@ -1,6 +1,7 @@
 package readers
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"testing"
@@ -53,5 +54,88 @@ func TestALotDoesNotAskForFilesThatItHasLetGoOf(t *testing.T) {
 	e, is := l.intact().(*pyfeed.Error)
 	if !is || e.Kind != pyfeed.Corrupt {
 		t.Errorf("some kept: expected an error of the file, found %v", e)
+	}
+}
+
+// A batch of what lies at equal distances, of tuples between, and of slots that are copied in pieces or not.
+func TestRowsAndTuplesAreWrittenInTheirOrder(t *testing.T) {
+	sizes := []int{3, small, small + 1, 0, 2 << 20}
+	stride, n, before := 0, 5, memory.Count()
+	for _, size := range sizes {
+		stride += size + 1 // a byte of nobody's between
+	}
+	pool := memory.NewPool(memory.Batch)
+	defer pool.Close()
+	b, err := pool.Get(n * stride)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := b.Bytes()
+	for i := range data {
+		data[i] = byte(i * 7 / 5)
+	}
+	slots, at := make([]pyfeed.LoDTensor, len(sizes)), 0
+	for i, size := range sizes {
+		slots[i].DType, slots[i].Data = pyfeed.Uint8, data[at:at+size]
+		if err := slots[i].SetDims(pyfeed.Dims{int64(size)}); err != nil {
+			t.Fatal(err)
+		}
+		at += size + 1
+	}
+	b.Retain(n - 1)
+	var l Lot
+	l.AddRows(NewRows(slots, stride, n, b))
+	order := []int{3, 0, 4, 1, 2}
+	for k, of := range order {
+		l.items[k].number = uint32(of)
+	}
+	for _, k := range []int{1, 2, 4} { // become tuples
+		it := l.items[k]
+		made := pyfeed.NewTuple(0)
+		l.rows[it.of].fill(made, int(it.number), &l.offsets)
+		l.items[k] = item{alone, uint32(len(l.tuples))}
+		l.tuples = append(l.tuples, made)
+	}
+	var s stack
+	if !s.takes(&l, n, pool) {
+		t.Fatal("expected room for a batch")
+	}
+	s.add(&l, 0)
+	l.drop()
+	batch, err := s.finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range sizes {
+		var want []byte
+		for _, of := range order {
+			begin := of * stride
+			for _, size := range sizes[:i] {
+				begin += size + 1
+			}
+			for j := range sizes[i] {
+				want = append(want, byte((begin+j)*7/5))
+			}
+		}
+		if !bytes.Equal(batch.Slots[i].Data, want) {
+			t.Errorf("slot %d, of %d bytes: found others than those of rows %v", i, sizes[i], order)
+		}
+	}
+	batch.Release()
+	if after := memory.Count(); after.Live != before.Live {
+		t.Errorf("%v before, %v after", before.Live, after.Live)
+	}
+}
+
+func TestRowsAreNeverOutsideTheirMemory(t *testing.T) {
+	for _, c := range []struct{ stride, n, capacity int }{{4, 2, 7}, {-1, 2, 8}, {1 << 62, 3, 8}, {4, 1 << 40, 1 << 10}} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%d rows of 4 bytes, %d apart, in %d: expected a panic", c.n, c.stride, c.capacity)
+				}
+			}()
+			NewRows([]pyfeed.LoDTensor{{DType: pyfeed.Uint8, Data: make([]byte, 4, c.capacity)}}, c.stride, c.n, nil)
+		}()
 	}
 }

@@ -1,6 +1,9 @@
 package readers
 
 import (
+	"fmt"
+	"unsafe"
+
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
 )
@@ -27,8 +30,12 @@ type Span struct{ At, Size uint32 }
 func NewRows(slots []pyfeed.LoDTensor, stride, n int, b *memory.Buffer) *Rows {
 	r := &Rows{first: pyfeed.Tuple{Slots: slots}, count: n, buffer: b, stride: stride}
 	for i := range slots {
-		slots[i].Hold(slots[i].Data, b)
-		r.size += len(slots[i].Data)
+		data := slots[i].Data
+		if n > 1 && (stride < 0 || stride > (cap(data)-len(data))/(n-1)) {
+			panic(fmt.Sprintf("readers: NewRows: slot %d: expected room for %d rows, %d bytes apart, found %d bytes", i, n, stride, cap(data)))
+		}
+		slots[i].Hold(data, b)
+		r.size += len(data)
 	}
 	return r
 }
@@ -53,6 +60,11 @@ func (r *Rows) data(slot, k int) []byte {
 	}
 	first, at := r.first.Slots[slot].Data, k*r.stride
 	return first[at : at+len(first) : at+len(first)] // as far as its capacity goes
+}
+
+// place is where a slot of the k-th begins, without a check. They MUST have no spans.
+func (r *Rows) place(slot, k int) *byte {
+	return (*byte)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(r.first.Slots[slot].Data)), k*r.stride))
 }
 
 // bytes is the size of the k-th.

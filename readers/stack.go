@@ -3,6 +3,7 @@ package readers
 import (
 	"cmp"
 	"slices"
+	"unsafe"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
@@ -109,25 +110,49 @@ func (s *stack) unlike(t *pyfeed.Tuple) int {
 
 // write copies some of the instances to their rows.
 func (s *stack) write(l *Lot, first, end int) error {
-	for k := first; k < end; k++ {
-		row := s.n + k
-		if it := l.items[k]; it.of != alone {
-			r := l.rows[it.of].Rows
-			for i := range s.batch.Slots {
-				data := r.data(i, int(it.number))
-				pyfeed.Copy(s.batch.Slots[i].Data[row*len(data):], data)
-			}
-		} else {
-			for i := range s.batch.Slots {
-				from := &l.tuples[it.number].Slots[i]
-				pyfeed.Copy(s.batch.Slots[i].Data[row*len(from.Data):], from.Data)
-				if err := from.Intact(i); err != nil {
-					return err
+	for i := range s.batch.Slots {
+		to := s.batch.Slots[i].Data
+		size := len(to) / int(s.batch.Slots[i].Dims()[0])
+		to = to[(s.n+first)*size:]
+		for items := l.items[first:end]; len(items) > 0; {
+			n := l.writeRows(to, i, size, items)
+			if n == 0 {
+				n = 1
+				if it := items[0]; it.of != alone {
+					pyfeed.Copy(to, l.rows[it.of].data(i, int(it.number)))
+				} else {
+					from := &l.tuples[it.number].Slots[i]
+					pyfeed.Copy(to, from.Data)
+					if err := from.Intact(i); err != nil {
+						return err
+					}
 				}
 			}
+			to, items = to[n*size:], items[n:]
 		}
 	}
 	return nil
+}
+
+// small is up to how many bytes are copied without a look at whether that is to be done in pieces.
+const small = 64 << 10
+
+// writeRows copies a slot, of a small size, of those at the front that lie at equal distances, and answers how many. What
+// small rows cost is not their bytes but the instructions between, so that there are no checks: all that is known of
+// them was checked by NewRows and fits.
+func (l *Lot) writeRows(to []byte, slot, size int, items []item) int {
+	if size > small {
+		return 0
+	}
+	rows, at := l.rows, unsafe.Pointer(unsafe.SliceData(to[:len(items)*size]))
+	for k, it := range items {
+		if it.of == alone || rows[it.of].spans != nil {
+			return k
+		}
+		copy(unsafe.Slice((*byte)(at), size), unsafe.Slice(rows[it.of].place(slot, int(it.number)), size))
+		at = unsafe.Add(at, size)
+	}
+	return len(items)
 }
 
 // finish is the batch, which is the caller's then.
