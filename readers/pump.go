@@ -101,6 +101,15 @@ func (p *pump) take(ctx context.Context, l *Lot, most int) (int, error) {
 	return n, nil
 }
 
+// wake wakes so many consumers at most, for what was taken and is left all the same.
+func (p *pump) wake(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for ; n > 0 && p.consumers.Len() > 0; n-- {
+		p.consumers.One().Send()
+	}
+}
+
 // shared says whether consumers read too.
 func (p *pump) shared() bool { return p.direct != nil || p.make != nil }
 

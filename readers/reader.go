@@ -58,12 +58,18 @@ type ahead struct {
 	read func(ctx context.Context, l *Lot, most int) (int, error)
 	many int // that are read for a ReadNext, if they are there; 0: one
 	next Lot
+	// left wakes so many callers at most, for whom some of many are left: they sleep where read would wake them. nil: none do.
+	left func(n int)
 }
 
 func (a *ahead) ReadNext(ctx context.Context) (*pyfeed.Tuple, error) {
 	if a.next.Len() == 0 {
-		if _, err := a.read(ctx, &a.next, max(a.many, 1)); err != nil {
+		n, err := a.read(ctx, &a.next, max(a.many, 1))
+		if err != nil {
 			return nil, err
+		}
+		if n > 1 && a.left != nil {
+			a.left(n - 1)
 		}
 	}
 	return a.next.one(), nil

@@ -35,7 +35,7 @@ func NewShuffleReader(under *ReaderHolder, size, seed uint64) (*ShuffleReader, e
 	}
 	r := &ShuffleReader{under: under, size: int(size), seed: seed}
 	r.pump = newPump("shuffle", 1, func(ctx context.Context, c *chunk) error { return r.fill(ctx, &c.Lot) })
-	r.read, r.many = r.pump.take, leastRows
+	r.read, r.many, r.left = r.pump.take, leastRows, r.pump.wake
 	return r, nil
 }
 

@@ -1,6 +1,7 @@
 package readers
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"testing"
@@ -62,6 +63,40 @@ func TestAShuffleGivesTheFirstInstancesBeforeItReadsOn(t *testing.T) {
 		}
 		if err := h.ReInit(); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// Several consumers sleep when a block comes, of which the first to wake takes more than one tuple: the others are served of
+// those, and need not sleep until the next block.
+func TestConsumersShareWhatOneOfThemHasRead(t *testing.T) {
+	scope, q := feed(t, pyfeed.Options{Capacity: leastRows, Slots: cells})
+	h := create(t, scope, "create_shuffle_reader", "shuffled", []string{"reader"}, fmt.Sprintf(`{"buffer_size": %d}`, leastRows))
+	p := h.reader.(*ShuffleReader).pump
+	ctx, cancel := context.WithTimeout(background, time.Minute) // forever, to those who wait
+	defer cancel()
+	const consumers = 4
+	served := make(chan error)
+	for range consumers {
+		go func() {
+			tuple, err := h.ReadNext(ctx)
+			if err == nil {
+				tuple.Release()
+			}
+			served <- err
+		}()
+	}
+	until(func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.consumers.Len() == consumers
+	})
+	for i := range int64(leastRows) {
+		push(t, q, numbers(pyfeed.Dims{2}, i, i))
+	}
+	for range consumers {
+		if err := <-served; err != nil {
+			t.Error(err)
 		}
 	}
 }
