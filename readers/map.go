@@ -130,6 +130,7 @@ func (r *MapReader) take(ctx context.Context) (taken, error) {
 		}
 		_, err := r.pump.take(ctx, &r.input, 1)
 		if err == wait.ErrWouldBlock {
+			r.crowded.One().Send() // there is room for another, should this one go away
 			return taken{}, err
 		}
 		if err != nil {

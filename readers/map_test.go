@@ -62,3 +62,68 @@ func TestAFailedCreateLeavesNoVariable(t *testing.T) {
 		t.Error("there is a variable, and nothing in it")
 	}
 }
+
+// A worker is woken for room, finds nothing to take yet, and goes away: another that waits for room takes its place.
+func TestAWorkerThatGoesAwayLeavesItsRoom(t *testing.T) {
+	scope, q := feed(t, pyfeed.Options{Capacity: 9, Slots: cells})
+	h := create(t, scope, "create_map_reader", "map", []string{"reader"}, `{"capacity": 1}`)
+	r, w := h.reader.(*MapReader), h.Workers()
+	soon, cancel := context.WithTimeout(background, time.Minute) // forever, to those who wait
+	defer cancel()
+	delivered := make(chan error)
+	for range 2 {
+		go func() {
+			tuple, err := h.ReadNext(soon)
+			if err == nil {
+				tuple.Release()
+			}
+			delivered <- err
+		}()
+	}
+	push(t, q, numbers(pyfeed.Dims{2}, 0, 0))
+	in, ticket, err := w.Take(soon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := make(chan error)
+	first, leave := context.WithCancel(soon)
+	for i, ctx := range []context.Context{first, soon} {
+		go func() {
+			in, ticket, err := w.Take(ctx)
+			if err == nil {
+				err = w.Give(ticket, in)
+			}
+			end <- err
+		}()
+		until(func() bool {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return r.crowded.Len() == i+1
+		})
+	}
+	if err := w.Give(ticket, in); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-delivered; err != nil {
+		t.Fatal(err)
+	}
+	until(func() bool {
+		r.pump.mu.Lock()
+		defer r.pump.mu.Unlock()
+		return r.pump.consumers.Len() > 0
+	})
+	leave()
+	if err := <-end; err != context.Canceled {
+		t.Errorf("expected that the first has gone away, found %v", err)
+	}
+	push(t, q, numbers(pyfeed.Dims{2}, 1, 1))
+	for range 2 { // the other worker, and who waits for its result
+		select {
+		case err = <-end:
+		case err = <-delivered:
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
