@@ -192,6 +192,7 @@ func (r *DoubleBufferReader) take(ctx context.Context) (*pyfeed.Tuple, error) {
 	}
 	err := r.stagers[0].Next(ctx, r.staged)
 	if err == wait.ErrWouldBlock {
+		r.pump.wake(1) // another waits for it too, should this caller go away
 		return nil, err
 	}
 	t := r.staged
