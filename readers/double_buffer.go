@@ -2,6 +2,7 @@ package readers
 
 import (
 	"context"
+	"math"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
@@ -200,6 +201,7 @@ func (r *DoubleBufferReader) take(ctx context.Context) (*pyfeed.Tuple, error) {
 	if err != nil {
 		t.Release()
 		r.failure = err
+		r.pump.wake(math.MaxInt)
 		return nil, err
 	}
 	return t, nil

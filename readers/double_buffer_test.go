@@ -2,6 +2,7 @@ package readers
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ type idleStager struct {
 	mu    sync.Mutex
 	ready wait.List
 	begun bool
+	err   error // of each copy
 }
 
 func (s *idleStager) Put(_ context.Context, t *pyfeed.Tuple) (*pyfeed.Tuple, error) { return t, nil }
@@ -29,7 +31,7 @@ func (s *idleStager) Next(ctx context.Context, _ *pyfeed.Tuple) error {
 		if !s.begun {
 			return struct{}{}, s.ready.Enter(ctx)
 		}
-		return struct{}{}, nil
+		return struct{}{}, s.err
 	})
 	return err
 }
@@ -41,37 +43,45 @@ func (s *idleStager) begin() {
 	s.ready.All()
 }
 
-// Two consumers sleep when a tuple comes. The one that is woken for it waits for its copy, and gives up: it is the other's.
-func TestAConsumerThatGoesAwayLeavesItsCopy(t *testing.T) {
+func entered(l *wait.List, mu *sync.Mutex, n int) {
+	until(func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return l.Len() >= n
+	})
+}
+
+// sleepers are consumers of a double_buffer behind a queue, one for each context, who sleep, and what comes of them.
+func sleepers(t *testing.T, all ...context.Context) (q *pyfeed.PyArrayFeedQueue, s *idleStager, ends []chan error) {
 	scope, q := feed(t, pyfeed.Options{Capacity: 9, Slots: cells})
 	h := create(t, scope, "create_double_buffer_reader", "ready", []string{"reader"}, "")
 	r := h.reader.(*DoubleBufferReader)
-	s := new(idleStager)
+	s = new(idleStager)
 	s.ready.Init(&s.mu)
 	r.stagers, r.read, r.pump.direct = []pyfeed.Stager{s}, single(r.take), nil
-	waiting := func(l *wait.List, mu *sync.Mutex, n int) {
-		until(func() bool {
-			mu.Lock()
-			defer mu.Unlock()
-			return l.Len() >= n
-		})
-	}
-	soon, cancel := context.WithTimeout(background, time.Minute) // forever, to those who wait
-	defer cancel()
-	first, leave := context.WithCancel(soon)
-	ends := []chan error{make(chan error), make(chan error)}
-	for i, ctx := range []context.Context{first, soon} {
+	for i, ctx := range all {
+		end := make(chan error)
+		ends = append(ends, end)
 		go func() {
 			tuple, err := h.ReadNext(ctx)
 			if err == nil {
 				tuple.Release()
 			}
-			ends[i] <- err
+			end <- err
 		}()
-		waiting(&r.pump.consumers, &r.pump.mu, i+1)
+		entered(&r.pump.consumers, &r.pump.mu, i+1)
 	}
+	return q, s, ends
+}
+
+// Two consumers sleep when a tuple comes. The one that is woken for it waits for its copy, and gives up: it is the other's.
+func TestAConsumerThatGoesAwayLeavesItsCopy(t *testing.T) {
+	soon, cancel := context.WithTimeout(background, time.Minute) // forever, to those who wait
+	defer cancel()
+	first, leave := context.WithCancel(soon)
+	q, s, ends := sleepers(t, first, soon)
 	push(t, q, numbers(pyfeed.Dims{2}, 0, 0))
-	waiting(&s.ready, &s.mu, 1)
+	entered(&s.ready, &s.mu, 1)
 	leave()
 	if err := <-ends[0]; err != context.Canceled {
 		t.Errorf("expected that the first has gone away, found %v", err)
@@ -79,5 +89,20 @@ func TestAConsumerThatGoesAwayLeavesItsCopy(t *testing.T) {
 	s.begin()
 	if err := <-ends[1]; err != nil {
 		t.Error(err)
+	}
+}
+
+// All consumers are told that a copy has failed, behind which nothing comes.
+func TestAFailedCopyIsEachConsumersEnd(t *testing.T) {
+	soon, cancel := context.WithTimeout(background, time.Minute) // forever, to those who wait
+	defer cancel()
+	q, s, ends := sleepers(t, soon, soon, soon)
+	s.err = errors.New("mine")
+	s.begin()
+	push(t, q, numbers(pyfeed.Dims{2}, 0, 0))
+	for _, end := range ends {
+		if err := <-end; err != s.err {
+			t.Errorf("expected the error of the copy, found %v", err)
+		}
 	}
 }
