@@ -63,19 +63,26 @@ type PyArrayFeedQueue struct {
 	feed        Feed      // or nil
 	references  atomic.Int32
 
+	_ [20]byte // what stays as it is has cache lines to itself
+
+	// What each tuple changes on its way in and out lies in two lines, which go to and fro between the processors of
+	// producers and consumers.
 	mu       sync.Mutex // guards what follows; held for tens of nanoseconds
 	ring     []*Tuple   // grows up to capacity
 	head, n  int
-	reserved int           // begun, not yet committed
-	bytes    int64         // of both
-	pass     atomic.Uint64 // written under the lock
-	closed   bool          // this pass takes no more
-	failure  error
-	shut     bool
+	reserved int   // begun, not yet committed
+	bytes    int64 // of both
+
+	pass    atomic.Uint64 // written under the lock
+	closed  bool          // this pass takes no more
+	shut    bool
+	failure error
+	counts  struct{ pushed, popped, dropped, pushedBytes uint64 }
+
 	notFull  wait.List
 	notEmpty wait.List
 	opened   wait.List
-	counts   struct{ pushed, popped, dropped, pushedBytes uint64 }
+	_        [40]byte // up to a size of which Go's allocator has each at the beginning of a line
 }
 
 func newQueue(o Options) (*PyArrayFeedQueue, error) {

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
@@ -797,4 +798,21 @@ func BenchmarkPushPop(b *testing.B) {
 		tuple, _ := q.Pop(background)
 		tuple.Release()
 	}
+}
+
+// What each tuple changes must not share a cache line with what every push and pop only looks at.
+func TestWhatATupleChangesLiesInTwoCacheLines(t *testing.T) {
+	const line = 64
+	var q PyArrayFeedQueue
+	if begin, end := unsafe.Offsetof(q.mu), unsafe.Offsetof(q.notFull); begin%line != 0 || end-begin > 2*line {
+		t.Errorf("expected two lines of %d bytes, found bytes %d to %d", line, begin, end)
+	}
+	queues := make([]*PyArrayFeedQueue, 100)
+	for i := range queues {
+		queues[i] = new(PyArrayFeedQueue)
+		if over := uintptr(unsafe.Pointer(queues[i])) % line; over != 0 {
+			t.Fatalf("queue %d: expected it at the beginning of a line, found it %d bytes behind", i, over)
+		}
+	}
+	runtime.KeepAlive(queues)
 }
