@@ -46,11 +46,12 @@ type Buffer struct {
 	size  int // asked for
 	class int // really there
 	refs  atomic.Int32
+
+	processor int32 // on which it was handed out, from 1; 0: not known
+
 	pool  *Pool   // nil for memory that is lent or mapped
 	next  *Buffer // in the pool's free list
 	giver Giver
-
-	processor int32 // on which it was handed out, from 1; 0: not known
 
 	pinned  bool // a device copies from it by itself
 	visitor bool // of a device's memory: its giver made it and counts it
@@ -113,22 +114,28 @@ func (b *Buffer) ReleaseMany(n int) {
 		return
 	}
 	if b.shrunk == nil && !b.visitor {
-		lentBytes.Add(-int64(b.size))
-		lentBuffers.Add(-1)
+		back.bytes.Add(int64(b.size))
+		back.buffers.Add(1)
 	}
 	if b.giver != nil {
 		b.giver.GiveBack()
 	}
 }
 
-var lentBytes, lentBuffers atomic.Int64
+// What was lent, and what of it was given back, mostly by two threads: were it one count, or did the two lie in one line
+// of the processor's cache, each thread would wait for the other's core.
+var lent, back struct {
+	_              [64]byte
+	bytes, buffers atomic.Int64
+	_              [64]byte
+}
 
 // Borrow wraps size bytes that belong to somebody else. The last Release calls giver.
 func Borrow(size int, giver Giver) *Buffer {
 	b := &Buffer{size: size, giver: giver}
 	b.refs.Store(1)
-	lentBytes.Add(int64(size))
-	lentBuffers.Add(1)
+	lent.bytes.Add(int64(size))
+	lent.buffers.Add(1)
 	return b
 }
 

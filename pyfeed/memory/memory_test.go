@@ -2,8 +2,10 @@ package memory
 
 import (
 	"errors"
+	"runtime"
 	"sync"
 	"testing"
+	"unsafe"
 )
 
 func get(t *testing.T, p *Pool, n int) *Buffer {
@@ -305,5 +307,27 @@ func BenchmarkGetRelease(b *testing.B) {
 	for b.Loop() {
 		buf, _ := p.Get(4096)
 		buf.Release()
+	}
+}
+
+// Of a Get and a Release, mostly in two threads, each has the other's core give up what it changes.
+func TestWhatAGetChangesLiesInOneCacheLine(t *testing.T) {
+	const line = 64
+	var p Pool
+	if begin, end := unsafe.Offsetof(p.mu), unsafe.Offsetof(p.peak); begin%line != 0 || end-begin > line {
+		t.Errorf("expected one line of %d bytes, found bytes %d to %d", line, begin, end)
+	}
+	all := make([]*Pool, 100)
+	for i := range all {
+		all[i] = new(Pool)
+		if over := uintptr(unsafe.Pointer(all[i])) % line; over != 0 {
+			t.Fatalf("pool %d: expected it at the beginning of a line, found it %d bytes behind", i, over)
+		}
+	}
+	runtime.KeepAlive(all)
+	from := uintptr(unsafe.Pointer(&lent.bytes))
+	to := uintptr(unsafe.Pointer(&back.bytes))
+	if apart := max(from, to) - min(from, to); apart < 2*line {
+		t.Errorf("what is lent and what is given back: expected %d bytes between the counts at least, found %d", 2*line, apart)
 	}
 }

@@ -16,21 +16,24 @@ import (
 // idle buffer of another size goes back to the system before that would happen. Buffers may outlive
 // the Pool's Close.
 type Pool struct {
-	purpose Purpose
-	frees   bool // what comes back, instead of keeping it
-	source  Source
-
+	// What each Get and Release changes lies in one cache line, which goes to and fro between the threads that do them.
 	mu      sync.Mutex
 	classes []class // by rising size
-	live    int     // bytes in use, in whole classes, as the next two
+	live    int     // bytes in use, in whole classes, as idle and peak
 	idle    int
-	peak    int // the most that live has been
 	asked   int // bytes in use, as they were asked for
 	buffers int // in use
+
+	peak    int // the most that live has been
 	closed  bool
+	frees   bool // what comes back, instead of keeping it
+	purpose Purpose
+	source  Source
 	shells  *Buffer // Buffers without memory, to save Go's allocator the trouble
 
 	mappings map[string]*Mapping // of files that nobody reads now, by name
+
+	_ [16]byte // up to a size of which Go's allocator has each at the beginning of a line
 }
 
 // Pools that are open or have buffers in use. Counting is theirs, so that it costs a Get nothing.
@@ -106,9 +109,9 @@ func Count() (s Stats) {
 		}
 		p.mu.Unlock()
 	}
-	s.Live[Lent] += lentBytes.Load()
+	s.Live[Lent] += lent.bytes.Load() - back.bytes.Load()
 	s.Live[Mapped] += mappedBytes.Load()
-	s.Buffers += lentBuffers.Load() + mappedWindows.Load()
+	s.Buffers += lent.buffers.Load() - back.buffers.Load() + mappedWindows.Load()
 	for i := range slabBytes {
 		s.Slabs[i] = slabBytes[i].Load()
 	}
