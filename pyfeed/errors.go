@@ -3,6 +3,7 @@ package pyfeed
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -107,9 +108,10 @@ func (e *ProducerError) Error() string {
 	return text
 }
 
-// Ends tells an end, by the last tuple or an error, from a wait that goes on later or was called off.
+// Ends tells an end, by the last tuple or an error, from a wait that goes on later or was called off. An end that comes when
+// ctx has just ended is one all the same.
 func Ends(ctx context.Context, err error) bool {
-	if err == wait.ErrWouldBlock || ctx.Err() != nil {
+	if err == wait.ErrWouldBlock || ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
 		return false
 	}
 	e, is := err.(*Error)

@@ -280,6 +280,30 @@ func TestBatchKeepsWhatItHasWhenAWaitEnds(t *testing.T) {
 	}
 }
 
+// A pass may end in a call that is given up at that moment: what is gathered is the last batch of the pass all the same.
+func TestBatchKeepsTheEndThatACallFindsWhichIsGivenUp(t *testing.T) {
+	scope := counted(t)
+	create(t, scope, "create_random_data_generator", "source", nil, `{"slots": [{"dtype": "int64", "dims": []}], "count": 3}`)
+	create(t, scope, "create_batch_reader", "batches", []string{"source"}, `{"batch_size": 2}`)
+	h := create(t, scope, "create_multi_pass_reader", "passes", []string{"batches"}, `{"pass_num": 2}`)
+	ctx, cancel := context.WithCancel(background)
+	cancel()
+	caller := &wait.Parker{Context: ctx} // who has waited; there is no need to any more
+	for i, want := range []int64{2, 1, 2, 1} {
+		tuple, err := h.reader.ReadNext(caller)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := tuple.Slots[0].Dims()[0]; n != want {
+			t.Errorf("batch %d: expected %d instances, found %d", i, want, n)
+		}
+		tuple.Release()
+	}
+	if _, err := h.reader.ReadNext(caller); err != io.EOF {
+		t.Errorf("expected the end, found %v", err)
+	}
+}
+
 func TestBatchDeliversBeforeAFailure(t *testing.T) {
 	scope, q := feed(t, pyfeed.Options{Capacity: 9, Slots: rows})
 	if err := createBatch(scope, "batch", "reader", 2, false); err != nil {
