@@ -54,12 +54,14 @@ def _from_threads(task: Batches, produce: Any) -> Iterator[Arrays]:
 def _push_lent(queue: Any, task: Batches, producer: int) -> None:
     for arrays in task.made(producer):
         queue.push(arrays, copy=False)
+        del arrays  # or their memory could not be had for the next
 
 
 def _fill(queue: Any, task: Batches, producer: int) -> None:
     for i in task.numbers(producer):
         with queue.slot() as arrays:
             task.fill(arrays, i)
+        del arrays  # or their memory could not be had for the next
 
 
 def _from_processes(task: Batches, target: Any) -> Iterator[Arrays]:

@@ -37,6 +37,7 @@ def batches_queue(task: Batches) -> Iterator[Arrays]:
     def produce(producer: int) -> None:
         for arrays in task.made(producer):
             waiting.put(arrays)
+            del arrays  # or their memory could not be had for the next
 
     for producer in range(task.producers):
         threading.Thread(target=produce, args=(producer,), daemon=True).start()
@@ -54,6 +55,7 @@ def batches_simple_queue(task: Batches) -> Iterator[Arrays]:
         for arrays in task.made(producer):
             free.acquire()
             waiting.put(arrays)
+            del arrays
 
     for producer in range(task.producers):
         threading.Thread(target=produce, args=(producer,), daemon=True).start()

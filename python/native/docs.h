@@ -65,7 +65,9 @@
     "Reserve a tuple in the queue's own memory, to be written in place.\n\n"                     \
     "A context manager, used once. Entering waits for room and gives a tuple of writable\n"      \
     "arrays with arbitrary contents; leaving queues them; leaving by an exception drops them.\n" \
-    "Afterwards the arrays are read-only: the memory is the consumer's.\n\n"                     \
+    "Afterwards the arrays are read-only: the memory is the consumer's, and another slot's\n"    \
+    "when nobody has them any more, so that a loop over large ones does well to ``del`` its\n"   \
+    "names behind the block.\n\n"                                                                \
     "Parameters\n"                                                                               \
     "----------\n"                                                                               \
     "rows : int, optional\n"                                                                     \
