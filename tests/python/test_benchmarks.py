@@ -125,6 +125,15 @@ def test_the_fastest_setting_is_measured() -> None:
     assert (way["setting"], way["values"]) == ("10 ms", pytest.approx([100.0] * 3))
 
 
+def test_a_setting_that_is_near_the_fastest_is_tried_again() -> None:
+    settings: dict[str, Callable[[], Any]] = {
+        "steady": partial(toys.takes, 0.05),
+        "unlucky at first": partial(toys.hastens, 0.08, 0.04),
+    }
+    way = measured({"way": settings})["way"]
+    assert (way["setting"], way["values"]) == ("unlucky at first", pytest.approx([25.0] * 3))
+
+
 IN_THE_BACKGROUND = """
 from measuring.programs import Program, in_turns
 

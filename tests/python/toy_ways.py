@@ -83,6 +83,12 @@ def burns(folder: Path, name: str, stays: bool) -> Timed:
     return timed
 
 
+def hastens(first: float, later: float) -> Timed:
+    """Says that a unit takes so long, at first: when it is made, and the next time."""
+    seconds = iter([first, first])
+    return lambda count: next(seconds, later) * count
+
+
 def takes(seconds: float, waited: float | None = None) -> Callable[[int], Any]:
     """Says that a unit has taken so long."""
     from measuring import Seconds
