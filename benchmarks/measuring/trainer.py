@@ -44,6 +44,16 @@ class Turn(NamedTuple):
     waited: float | None = None  # of the seconds, for data, if the way says so
 
 
+def _said(error: BaseException) -> str:
+    """The first and the last line: some put a traceback between, with paths of this machine."""
+    lines = str(error).strip().splitlines() or [""]
+    return lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1]}"
+
+
+def _failed(error: BaseException) -> Failed:
+    return Failed(f"{type(error).__name__}: {_said(error)}")
+
+
 def _serve(make: Callable[[], Timed], cores: set[int], log: str, orders: Connection) -> None:
     """What the process does: as many units as it is asked for, as often as it is."""
     os.setsid()  # so that its workers are known if it ends before them
@@ -62,9 +72,7 @@ def _serve(make: Callable[[], Timed], cores: set[int], log: str, orders: Connect
         timed(1)
     except BaseException as error:
         traceback.print_exc()
-        first = next(iter(str(error).strip().splitlines()), "")
-        named = first if isinstance(error, NotOffered) else f"{type(error).__name__}: {first}"
-        orders.send(NotOffered(named) if isinstance(error, NotOffered) else Failed(named))
+        orders.send(NotOffered(_said(error)) if isinstance(error, NotOffered) else _failed(error))
         return
     orders.send(Seconds(0, 0))
     while True:
@@ -75,7 +83,8 @@ def _serve(make: Callable[[], Timed], cores: set[int], log: str, orders: Connect
         try:
             orders.send(timed(count))
         except Exception as error:
-            orders.send(Failed(f"{type(error).__name__}: {error}"))
+            traceback.print_exc()
+            orders.send(_failed(error))
     sys.stdout.flush()
 
 

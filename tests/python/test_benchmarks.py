@@ -171,7 +171,7 @@ def test_settings_that_fail_are_told_of(tmp_path: Path, capsys: pytest.CaptureFi
     }
     way = measured({"way": settings})["way"]
     assert (way["setting"], way["values"]) == ("works", [2.0] * 3)
-    expected = {"not made": "KeyError: 'no such thing\\nand a second line'", "raises": "ValueError: no more"}
+    expected = {"not made": "KeyError: 'no such thing\\nand a second line'", "raises": "ValueError: no more of it"}
     assert way["failed settings"] == expected
     said = results._said(way).splitlines()
     assert said[0].endswith("  works")
@@ -205,7 +205,7 @@ def test_ways_without_figures_say_why_and_leave_nothing(tmp_path: Path) -> None:
     )
     assert ways["not offered"] == {"way": "not offered", "kind": "peer", "not offered": "it has no queue"}
     assert ways["not made"]["failed"] == "KeyError: 'no such thing\\nand a second line'"
-    assert ways["raises"]["failed"] == "ValueError: no more"
+    assert ways["raises"]["failed"] == "ValueError: no more of it"
     assert ways["dies"]["failed"] == "its process ended with status 3"
     assert ways["works"]["values"] == [2.0] * 3
     assert all("values" not in way for name, way in ways.items() if name != "works")

@@ -192,7 +192,7 @@ def raises(folder: Path, turns: int) -> Timed:
 
     def timed(count: int) -> float:
         if next(done, None) is None:
-            raise ValueError("no more")
+            raise ValueError("no more\n  File there, line 1\nof it\n")
         return 1.0
 
     return timed
