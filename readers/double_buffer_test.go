@@ -43,6 +43,7 @@ func (s *idleStager) begin() {
 	s.ready.All()
 }
 
+// entered waits until so many wait in a list, or more.
 func entered(l *wait.List, mu *sync.Mutex, n int) {
 	until(func() bool {
 		mu.Lock()

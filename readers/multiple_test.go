@@ -219,13 +219,9 @@ func TestAllThatIsAskedForAtFirstComesFirst(t *testing.T) {
 func TestAllWhoWaitForTheFirstInstancesGetSome(t *testing.T) {
 	const consumers = 3 // two of whom are enough to take as many as one asks for
 	allWait := func(m *MultipleReader, _ int) {
+		entered(&m.consumers, &m.mu, consumers)
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		for m.consumers.Len() < consumers {
-			m.mu.Unlock()
-			runtime.Gosched()
-			m.mu.Lock()
-		}
 		m.armed = true // and no timer is going to help
 	}
 	h, _ := shortFiles(t, allWait, 1, 1, 4*chunkSize)

@@ -86,11 +86,7 @@ func TestConsumersShareWhatOneOfThemHasRead(t *testing.T) {
 			served <- err
 		}()
 	}
-	until(func() bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return p.consumers.Len() == consumers
-	})
+	entered(&p.consumers, &p.mu, consumers)
 	for i := range int64(leastRows) {
 		push(t, q, numbers(pyfeed.Dims{2}, i, i))
 	}

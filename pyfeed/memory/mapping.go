@@ -119,6 +119,17 @@ func (p *Pool) keep(m *Mapping) bool {
 	return true
 }
 
+// dropMappings lets go of those that are kept.
+func (p *Pool) dropMappings() {
+	p.mu.Lock()
+	all := p.mappings
+	p.mappings = nil
+	p.mu.Unlock()
+	for _, m := range all {
+		m.unmap()
+	}
+}
+
 func newMapping(fd int, size int64) (*Mapping, error) {
 	if size <= 0 || size > 1<<46 {
 		return nil, syscall.EINVAL

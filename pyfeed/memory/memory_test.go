@@ -4,6 +4,7 @@ import (
 	"errors"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"unsafe"
 )
@@ -329,5 +330,30 @@ func TestWhatAGetChangesLiesInOneCacheLine(t *testing.T) {
 	to := uintptr(unsafe.Pointer(&back.bytes))
 	if apart := max(from, to) - min(from, to); apart < 2*line {
 		t.Errorf("what is lent and what is given back: expected %d bytes between the counts at least, found %d", 2*line, apart)
+	}
+}
+
+// Tuples are lent and come back while somebody looks: there are never less than none.
+func TestWhatIsLentIsNeverLessThanNone(t *testing.T) {
+	before := Count()
+	var stop atomic.Bool
+	var busy sync.WaitGroup
+	for range 4 {
+		busy.Go(func() {
+			for !stop.Load() {
+				Borrow(1<<10, nil).Release()
+			}
+		})
+	}
+	for range 20_000 {
+		if s := Count(); s.Live[Lent] < before.Live[Lent] || s.Buffers < before.Buffers {
+			t.Errorf("expected %d bytes and %d buffers at least, found %d and %d", before.Live[Lent], before.Buffers, s.Live[Lent], s.Buffers)
+			break
+		}
+	}
+	stop.Store(true)
+	busy.Wait()
+	if after := Count(); after != before {
+		t.Errorf("%+v before, %+v after", before, after)
 	}
 }

@@ -109,9 +109,10 @@ func Count() (s Stats) {
 		}
 		p.mu.Unlock()
 	}
-	s.Live[Lent] += lent.bytes.Load() - back.bytes.Load()
+	bytes, buffers := back.bytes.Load(), back.buffers.Load() // first, or what comes and goes meanwhile would count as less than none
+	s.Live[Lent] += lent.bytes.Load() - bytes
 	s.Live[Mapped] += mappedBytes.Load()
-	s.Buffers += lent.buffers.Load() - back.buffers.Load() + mappedWindows.Load()
+	s.Buffers += lent.buffers.Load() - buffers + mappedWindows.Load()
 	for i := range slabBytes {
 		s.Slabs[i] = slabBytes[i].Load()
 	}
@@ -250,14 +251,10 @@ func (p *Pool) Close() {
 	p.mu.Lock()
 	p.closed = true
 	old := p.shrink(0)
-	mappings := p.mappings
-	p.mappings = nil
 	over := p.buffers == 0
 	p.mu.Unlock()
 	p.discard(old)
-	for _, m := range mappings {
-		m.unmap()
-	}
+	p.dropMappings()
 	if over {
 		p.forget()
 	}
@@ -268,13 +265,9 @@ func (p *Pool) Trim() {
 	p.mu.Lock()
 	p.peak = p.live
 	old := p.shrink(0)
-	mappings := p.mappings
-	p.mappings = nil
 	p.mu.Unlock()
 	p.discard(old)
-	for _, m := range mappings {
-		m.unmap()
-	}
+	p.dropMappings()
 }
 
 // find is the class of that size, made if there is none. There are few: a scan beats a map.
