@@ -92,7 +92,11 @@ func (e *examples) close() { e.arena.Close() }
 // fill makes the slots of a tuple from a record, which lies in the buffer in. It answers how many references to
 // that the slots took, which the caller MUST add, after an error too.
 func (e *examples) fill(t *pyfeed.Tuple, record []byte, in *memory.Buffer) (views int, err error) {
-	if at := e.find(record); at >= 0 {
+	switch at, sequence := e.find(record); {
+	case sequence: // whole, so that it is never skipped as damage
+		return 0, &pyfeed.Error{Kind: pyfeed.Type, Slot: -1,
+			Text: "expected a tf.train.Example, found a tf.train.SequenceExample: read its records as bytes, without features"}
+	case at >= 0:
 		return 0, &pyfeed.Error{Kind: pyfeed.Corrupt, Slot: -1,
 			Text: fmt.Sprintf("expected a tf.train.Example, found no field at byte %d of its %d", at, len(record))}
 	}
@@ -111,27 +115,31 @@ func (e *examples) fill(t *pyfeed.Tuple, record []byte, in *memory.Buffer) (view
 	return views, nil
 }
 
-// find notes where the features are, the last of each name. -1, or where the record is no Example.
-func (e *examples) find(record []byte) int {
+// find notes where the features are, the last of each name. bad is -1, or where the record is no Example. sequence
+// says that it is a SequenceExample.
+func (e *examples) find(record []byte) (bad int, sequence bool) {
 	clear(e.found)
 	e.joined = e.joined[:0]
 	nth := 0
 	for at := 0; at < len(record); {
 		number, features, size := field(record[at:])
 		if size < 0 {
-			return at
+			return at, false
+		}
+		if number == featureLists {
+			return -1, true
 		}
 		for len(features) > 0 && number == 1 {
 			inner, entry, n := field(features)
 			if n < 0 || inner == 1 && !e.note(entry, nth) {
-				return at
+				return at, false
 			}
 			features = features[n:]
 			nth++
 		}
 		at += size
 	}
-	return -1
+	return -1, false
 }
 
 // note notes an entry of the map of features.

@@ -298,6 +298,37 @@ func TestPiecesAreCopied(t *testing.T) {
 	), `"joined" [97 98] 1`)
 }
 
+// A SequenceExample is an Example of its context to a parser that skips unknown fields.
+func TestSequenceExampleIsRefused(t *testing.T) {
+	words := sub(1, sub(1, []byte("words")), sub(2, sub(1, strs("a")), sub(1, strs("b"))))
+	optional := `{"name": "length", "kind": "variable", "dtype": "int64"}`
+	context := example(entry("length", intList(2)))
+	const said = "expected a tf.train.Example, found a tf.train.SequenceExample: read its records as bytes, without features"
+	for name, e := range map[string]string{
+		"lists alone":              string(sub(2, words)),
+		"context and lists":        context + string(sub(2, words)),
+		"lists before the context": string(sub(2, words)) + context,
+		"no lists in it":           context + string(sub(2)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			seen, err := parse(t, optional, context, e)
+			formattest.Same(t, seen, "[2]")
+			at := formattest.Expect(t, err, pyfeed.Type, said).At
+			if at.Record != 1 || at.Offset != int64(frameSize+len(context)) {
+				t.Errorf("expected record 1 at byte %d, found %+v", frameSize+len(context), at)
+			}
+		})
+	}
+	// Many in a row, which the next is compared with, are refused like one.
+	_, err := parse(t, `{"name": "x", "dtype": "float32", "default": 0}`, slices.Repeat([]string{string(sub(2, words))}, 2*leastAlike)...)
+	formattest.Expect(t, err, pyfeed.Type, said)
+	// As bytes they are read.
+	seen, err := all(t, inMemory(t, config(t, "{}"), file(context+string(sub(2, words)))), 10)
+	if err != nil || len(seen) != 1 {
+		t.Errorf("expected 1 record, found %q, %v", seen, err)
+	}
+}
+
 func TestWhatIsNoMessage(t *testing.T) {
 	features := `{"name": "i", "kind": "variable", "dtype": "int64"}, {"name": "f", "kind": "variable", "dtype": "float32"},
 		{"name": "s", "kind": "variable", "dtype": "bytes"}`

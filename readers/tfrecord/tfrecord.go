@@ -11,7 +11,7 @@
 // where a CRC is CRC-32C and masked ((c>>15 | c<<17) + 0xa282ead8): tensorflow/core/lib/io/record_writer.h. Both
 // are checked for every record. Whole files may be compressed, by gzip or zlib.
 //
-// tf.train.SequenceExample is not parsed: read its records as bytes.
+// A tf.train.SequenceExample is refused where features are asked for: read its records as bytes.
 package tfrecord
 
 import (

@@ -16,7 +16,12 @@ import (
 //	FloatList    { repeated float value = 1; }          // packed, or not
 //	Int64List    { repeated int64 value = 1; }          // packed, or not
 //
-// They are parsed where they lie. What is not there at all, as an unknown field, is skipped.
+// They are parsed where they lie. What is not there at all, as an unknown field, is skipped. But
+//
+//	SequenceExample { Features context = 1; FeatureLists feature_lists = 2; }
+//
+// would then read as an Example of its context alone, mostly an empty one: it is told by its second field.
+const featureLists = 2
 
 // field is the number and the value of the field with a length at the front of b, and the size of it all. Of a
 // field without a length the number is 0. The size is -1 if b does not begin with a field.
