@@ -20,8 +20,8 @@ from typing import Any
 from .rows import LIMIT, OURS, PEER
 
 PACKAGES = (
-    *("pyfeed", "numpy", "torch", "torchdata", "tensorflow-cpu", "grain", "spdl-core", "mlx-data", "webdataset"),
-    *("mosaicml-streaming", "datasets", "ray", "paddlepaddle", "pyarrow", "pandas"),
+    *("pyfeed", "numpy", "torch", "torchdata", "tensorflow-cpu", "grain", "spdl-core", "spdl-io", "mlx-data"),
+    *("webdataset", "mosaicml-streaming", "datasets", "ray", "paddlepaddle", "pyarrow", "pandas"),
 )
 
 

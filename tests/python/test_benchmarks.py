@@ -268,6 +268,66 @@ def test_missing_keeps_nothing_of_another_run(tmp_path: Path, monkeypatch: pytes
         results(path, monkeypatch, "--missing")
 
 
+def test_a_peer_that_has_lost_its_figures_is_named(tmp_path: Path) -> None:
+    def keep(folder: str, rows: dict[str, dict[str, dict[str, Any]]]) -> Path:
+        path = tmp_path / folder
+        path.mkdir()
+        found = [
+            {"row": row, "ways": [{"way": way, **said} for way, said in ways.items()]} for row, ways in rows.items()
+        ]
+        (path / "files.json").write_text(json.dumps({"workload": "files", "rows": found}))
+        return path
+
+    ran, failed = {"values": [1.0]}, {"failed": "No module named 'b'"}
+    kept = keep("kept", {"tar": {"a": ran, "b": ran, "c": failed, "d": ran}, "npy": {"a": ran}})
+    found = keep("found", {"tar": {"a": ran, "b": failed, "c": failed}})
+    checked = run("complete.py", found, "--kept", kept, "--workloads", "files")
+    assert checked.returncode == 1
+    assert checked.stdout.splitlines()[:-1] == [
+        "files, tar, b: No module named 'b'",
+        "files, tar, d: the way was not run",
+        "files, npy: the row was not run",
+    ]
+    assert run("complete.py", kept, "--kept", kept, "--workloads", "files").returncode == 0
+
+
+DISTRIBUTIONS = {  # of what the modules of benchmarks/ways import
+    "absl": "grain",
+    "array_record": "grain",
+    "datasets": "datasets",
+    "grain": "grain",
+    "mlx": "mlx-data",
+    "numpy": "numpy",
+    "paddle": "paddlepaddle",
+    "pandas": "pandas",
+    "pyarrow": "pyarrow",
+    "ray": "ray",
+    "spdl.io": "spdl-io",
+    "spdl.pipeline": "spdl-core",
+    "streaming": "mosaicml-streaming",
+    "tensorflow": "tensorflow-cpu",
+    "tfrecord": "tfrecord",
+    "torch": "torch",
+    "torchdata": "torchdata",
+    "webdataset": "webdataset",
+}
+
+
+def test_every_package_that_a_way_imports_is_required() -> None:
+    """A package that is missing from requirements-peers.txt fails in a new environment only."""
+    lines = (ROOT / "requirements-peers.txt").read_text().splitlines()
+    required = {re.split(r"[\[=]", line)[0] for line in lines if not line.startswith("#")}
+    imports = {
+        found
+        for way in (BENCHMARKS / "ways").glob("*.py")
+        for found in re.findall(r"^ +(?:from|import) (\w+(?:\.\w+)?)", way.read_text(), re.MULTILINE)
+    }
+    modules = {name if name in DISTRIBUTIONS else name.partition(".")[0] for name in imports}
+    others = modules - {"pyfeed", "tasks", "measuring", "ways"} - sys.stdlib_module_names
+    assert others <= DISTRIBUTIONS.keys()
+    assert {DISTRIBUTIONS[name] for name in others} <= required
+
+
 # ---- The report -------------------------------------------------------------------------------------
 
 
