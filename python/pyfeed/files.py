@@ -236,7 +236,8 @@ def open_recordio(
         As for `open_files`, whatever their suffix.
     records : {"auto", "tensors", "bytes"}
         What a record holds: the tensors of an instance, as Fluid wrote them, a slot each; or bytes, in
-        one slot of uint8: see `LoDTensor.bytes_list`. What the first record turns out to be, if "auto".
+        one slot of uint8: see `LoDTensor.bytes_list`. If "auto", the first records tell: tensors if one of
+        them holds some.
     **reading
         What `open_files` takes besides.
 

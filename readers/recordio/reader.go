@@ -18,7 +18,7 @@ import (
 type records struct {
 	f       *storage.File
 	holds   string // Options.Records
-	decided bool   // the next two, by the first record at the latest
+	decided bool   // the next two, by the first record that is whole at the latest
 	tensors bool
 	slots   []pyfeed.Slot
 
@@ -316,6 +316,10 @@ func (r *records) fill(t *pyfeed.Tuple, b []byte) error {
 		if err := r.decide(b); err != nil {
 			return err
 		}
+		var err error
+		if b, err = r.show(); err != nil { // where it lies now
+			return err
+		}
 	}
 	if !r.tensors {
 		r.offsets.Record(t, b, r.hold(1))
@@ -346,7 +350,8 @@ func drop(slots []pyfeed.LoDTensor) {
 	}
 }
 
-// decide looks at the first record, for what the records hold and what their slots are.
+// decide tells by the record at hand, b, what the slots are, and what the records hold if nobody said. Other records than
+// b are asked only where b cannot be read as tensors, which is damage if one of them shows that they are tensors.
 func (r *records) decide(b []byte) error {
 	var first pyfeed.Tuple
 	at := 0
@@ -355,19 +360,86 @@ func (r *records) decide(b []byte) error {
 		first.Slots = make([]pyfeed.LoDTensor, n)
 		at, err = parseTensors(b, first.Slots, &r.offsets)
 	}
-	if err != nil && r.holds == "tensors" {
-		return r.damage(record, lengthSize+at, "%v", err)
-	}
-	r.decided, r.tensors = true, err == nil
-	if !r.tensors {
-		r.slots = []pyfeed.Slot{readers.BytesSlot}
+	switch {
+	case err == nil:
+		r.decided, r.tensors, r.slots = true, true, readers.DescribeTuple(&first)
 		return nil
+	case r.holds == "tensors":
+		return r.damage(record, lengthSize+at, "%v", err)
+	case beginsAsTensors(b) || r.anyOther(len(b), showsTensors):
+		r.holds = "tensors" // whatever comes behind the damage
+		return r.damage(record, lengthSize+at, "%v; if the records hold no tensors, say so by the option records: \"bytes\"", err)
 	}
-	r.slots = readers.DescribeTuple(&first)
+	r.decided, r.slots = true, []pyfeed.Slot{readers.BytesSlot}
 	return nil
 }
 
-// Describe is by the first record, which stays the next. There are no names.
+// showsTensors says whether a record holds tensors, some of which may be damaged.
+func showsTensors(b []byte) bool {
+	n, err := tensors(b)
+	if err != nil {
+		return false
+	}
+	_, err = parseTensors(b, make([]pyfeed.LoDTensor, n), new(readers.Offsets))
+	return err == nil || beginsAsTensors(b)
+}
+
+// How far anyOther looks.
+const (
+	mostOthers     = 64
+	mostOtherBytes = 4 << 20
+)
+
+// anyOther says whether any of the records behind the one at hand, of n bytes, is as wanted: of those that are in memory
+// already, in its chunk and those behind it, so that nothing is waited for. What show has answered is not valid any more.
+func (r *records) anyOther(n int, wanted func(record []byte) bool) bool {
+	payload, _ := r.peek(min(pieceSize, mostOtherBytes)) // an error is told when it is reached
+	looked := 1
+	in := func(payload []byte) bool {
+		for ; len(payload) >= lengthSize && looked < mostOthers; looked++ {
+			size := binary.LittleEndian.Uint32(payload)
+			if uint64(size) > uint64(len(payload)-lengthSize) {
+				return false
+			}
+			if wanted(payload[lengthSize : lengthSize+int(size)]) {
+				return true
+			}
+			payload = payload[lengthSize+int(size):]
+		}
+		return false
+	}
+	if len(payload) >= lengthSize+n && in(payload[lengthSize+n:]) {
+		return true
+	}
+	b, _ := r.f.Peek(0)
+	b = b[min(int(r.start+int64(r.chunk.whole())-r.f.Offset()), len(b)):]
+	b = b[:min(len(b), mostOtherBytes)]
+	var h header
+	for looked < mostOthers && h.parse(b) == (flaw{}) && h.whole() <= len(b) {
+		payload = b[headerSize:h.whole()]
+		b = b[h.whole():]
+		if checksum(payload) != h.checksum {
+			return false
+		}
+		if h.compressor == uncompressed && in(payload) || h.compressor != uncompressed && r.inPacked(&h, payload, in) {
+			return true
+		}
+	}
+	return false
+}
+
+// inPacked calls in with the beginning of a compressed chunk.
+func (r *records) inPacked(h *header, payload []byte, in func(payload []byte) bool) bool {
+	u := unpacker{pool: r.unpack.pool}
+	defer u.close()
+	if u.begin(h, payload) != nil {
+		return false
+	}
+	b, _ := u.peek(pieceSize) // an error is told when it is reached
+	return in(b)
+}
+
+// Describe is by the next record, which stays the next. There are no names.
 func (r *records) Describe() ([]pyfeed.Slot, []string, error) {
 	if !r.decided && r.err == nil {
 		b, err := r.show()

@@ -28,7 +28,7 @@ func init() {
 // Options are what the format can be told. The zero value is right for most.
 type Options struct {
 	// Records is what a record holds: "tensors", as Fluid wrote them, a slot each; "bytes", whatever they
-	// are, in one slot of uint8; "auto" or "": when reading, what the first record turns out to be; when
+	// are, in one slot of uint8; "auto" or "": when reading, tensors if one of the first records holds some; when
 	// writing, tensors, but in Go's layout bytes if a tuple is one slot of them.
 	Records string `json:"records"`
 

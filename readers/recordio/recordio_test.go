@@ -773,32 +773,33 @@ func TestDamagedTensors(t *testing.T) {
 		what, record string
 		at           int64 // in the record
 		text         string
+		tells        bool // that it is one of tensors
 	}{
-		{"nothing", "", 0, "expected the number of tensors, 4 bytes, found a record of 0"},
-		{"no tensors", "\x00\x00\x00\x00", 0, "expected at least 1 tensor and, in a record of 4 bytes, at most 0, found 0"},
-		{"2^32-1 tensors", "\xff\xff\xff\xff" + good, 0, "at most 1, found 4294967295"},
-		{"version", tensor(1, u64(0), 0, desc(2, 1), "abcd"), 4, "tensor 0: expected version 0, found 1"},
-		{"tensor's version", tensor(0, u64(0), 7, desc(2, 1), "abcd"), 16, "tensor 0: expected version 0, found 7"},
-		{"9 levels", tensor(0, u64(9), 0, desc(2, 1), "abcd"), 8, "expected at most 8 LoD levels, found 9"},
-		{"2^64-1 levels", tensor(0, u64(math.MaxUint64), 0, desc(2, 1), "abcd"), 8, "expected at most 8 LoD levels, found 18446744073709551615"},
-		{"level's size", tensor(0, u64(1, 1<<31), 0, desc(2, 1), "abcd"), 16, "LoD level 0: expected a multiple of 8 bytes and at most 16, found 2147483648"},
-		{"level's odd size", tensor(0, u64(1, 3), 0, desc(2, 1), "abcd"), 16, "LoD level 0: expected a multiple of 8 bytes and at most 16, found 3"},
-		{"level of 2^64-8", tensor(0, u64(1, math.MaxUint64-7), 0, desc(2, 1), "abcd"), 16, "found 18446744073709551608"},
-		{"no type", tensor(0, u64(0), 0, desc(2, 1)[2:], "abcd"), 24, "description: expected a type, found none"},
-		{"strange type", tensor(0, u64(0), 0, desc(7, 1), "abcd"), 24, "description: expected the number of a type of elements, found 7"},
-		{"type -1", tensor(0, u64(0), 0, desc(math.MaxUint64, 1), "abcd"), 24, "description: expected the number of a type of elements, found -1"},
-		{"type 22", tensor(0, u64(0), 0, desc(22, 1), "abcd"), 24, "found 22"},
-		{"half a field", tensor(0, u64(0), 0, append(desc(2, 1), 0x10), "abcd"), 24, "description: expected a dimension, found unexpected EOF"},
-		{"half a tag", tensor(0, u64(0), 0, append(desc(2, 1), 0x80), "abcd"), 24, "description: expected a field, found unexpected EOF"},
-		{"half a packed field", tensor(0, u64(0), 0, append(desc(2), 0x12, 2, 1, 0x80), "abcd"), 24, "description: expected a dimension, found unexpected EOF"},
-		{"packed field cut", tensor(0, u64(0), 0, append(desc(2), 0x12, 9, 1), "abcd"), 24, "description: expected dimensions, found unexpected EOF"},
-		{"rank 9", tensor(0, u64(0), 0, desc(2, 1, 1, 1, 1, 1, 1, 1, 1, 1), "abcd"), 24, "rank: expected at most 8 dimensions, found more"},
-		{"negative dimension", tensor(0, u64(0), 0, desc(2, -1), "abcd"), 37, "dimension 0: expected a size, found -1"},
-		{"overflow", tensor(0, u64(0), 0, desc(3, 1<<31, 1<<31), "abcd"), 38, "are more bytes than there are"},
-		{"overflow to 0", tensor(0, u64(0), 0, desc(3, 1<<32, 1<<32), "abcd"), 38, "are more bytes than there are"},
-		{"too little data", tensor(0, u64(0), 0, desc(2, 2), "abcd"), 28, "tensor 0: expected 8 bytes of data for int32 [2], found 4"},
-		{"too much data", good + "!", int64(len(good)), "expected the end of the record after 1 tensors, found 1 more bytes"},
-		{"description's size", good[:20] + "\xff\xff\xff\xff" + good[24:], 20, "expected a description of at most 8 bytes, found a size of -1"},
+		{"nothing", "", 0, "expected the number of tensors, 4 bytes, found a record of 0", false},
+		{"no tensors", "\x00\x00\x00\x00", 0, "expected at least 1 tensor and, in a record of 4 bytes, at most 0, found 0", false},
+		{"2^32-1 tensors", "\xff\xff\xff\xff" + good, 0, "at most 1, found 4294967295", false},
+		{"version", tensor(1, u64(0), 0, desc(2, 1), "abcd"), 4, "tensor 0: expected version 0, found 1", false},
+		{"tensor's version", tensor(0, u64(0), 7, desc(2, 1), "abcd"), 16, "tensor 0: expected version 0, found 7", false},
+		{"9 levels", tensor(0, u64(9), 0, desc(2, 1), "abcd"), 8, "expected at most 8 LoD levels, found 9", false},
+		{"2^64-1 levels", tensor(0, u64(math.MaxUint64), 0, desc(2, 1), "abcd"), 8, "expected at most 8 LoD levels, found 18446744073709551615", false},
+		{"level's size", tensor(0, u64(1, 1<<31), 0, desc(2, 1), "abcd"), 16, "LoD level 0: expected a multiple of 8 bytes and at most 16, found 2147483648", false},
+		{"level's odd size", tensor(0, u64(1, 3), 0, desc(2, 1), "abcd"), 16, "LoD level 0: expected a multiple of 8 bytes and at most 16, found 3", false},
+		{"level of 2^64-8", tensor(0, u64(1, math.MaxUint64-7), 0, desc(2, 1), "abcd"), 16, "found 18446744073709551608", false},
+		{"no type", tensor(0, u64(0), 0, desc(2, 1)[2:], "abcd"), 24, "description: expected a type, found none", false},
+		{"strange type", tensor(0, u64(0), 0, desc(7, 1), "abcd"), 24, "description: expected the number of a type of elements, found 7", true},
+		{"type -1", tensor(0, u64(0), 0, desc(math.MaxUint64, 1), "abcd"), 24, "description: expected the number of a type of elements, found -1", true},
+		{"type 22", tensor(0, u64(0), 0, desc(22, 1), "abcd"), 24, "found 22", true},
+		{"half a field", tensor(0, u64(0), 0, append(desc(2, 1), 0x10), "abcd"), 24, "description: expected a dimension, found unexpected EOF", true},
+		{"half a tag", tensor(0, u64(0), 0, append(desc(2, 1), 0x80), "abcd"), 24, "description: expected a field, found unexpected EOF", true},
+		{"half a packed field", tensor(0, u64(0), 0, append(desc(2), 0x12, 2, 1, 0x80), "abcd"), 24, "description: expected a dimension, found unexpected EOF", true},
+		{"packed field cut", tensor(0, u64(0), 0, append(desc(2), 0x12, 9, 1), "abcd"), 24, "description: expected dimensions, found unexpected EOF", true},
+		{"rank 9", tensor(0, u64(0), 0, desc(2, 1, 1, 1, 1, 1, 1, 1, 1, 1), "abcd"), 24, "rank: expected at most 8 dimensions, found more", true},
+		{"negative dimension", tensor(0, u64(0), 0, desc(2, -1), "abcd"), 37, "dimension 0: expected a size, found -1", true},
+		{"overflow", tensor(0, u64(0), 0, desc(3, 1<<31, 1<<31), "abcd"), 38, "are more bytes than there are", true},
+		{"overflow to 0", tensor(0, u64(0), 0, desc(3, 1<<32, 1<<32), "abcd"), 38, "are more bytes than there are", true},
+		{"too little data", tensor(0, u64(0), 0, desc(2, 2), "abcd"), 28, "tensor 0: expected 8 bytes of data for int32 [2], found 4", true},
+		{"too much data", good + "!", int64(len(good)), "expected the end of the record after 1 tensors, found 1 more bytes", true},
+		{"description's size", good[:20] + "\xff\xff\xff\xff" + good[24:], 20, "expected a description of at most 8 bytes, found a size of -1", false},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			first := chunkOf(true, uncompressed, 3, payloadOf(good, c.record, good))
@@ -816,9 +817,40 @@ func TestDamagedTensors(t *testing.T) {
 			}
 			expect(t, all, [][]got{{{pyfeed.Int32, []int64{1}, nil, "abcd"}}})
 
-			// As the first record it says that the records are bytes, unless they must be tensors.
+			// As the first one it is damage too, if the record or any behind it shows that they are tensors.
+			for name, file := range map[string][]byte{
+				"one chunk":      chunkOf(true, uncompressed, 3, payloadOf(c.record, "\xff\xff\xff\xff", good)),
+				"a packed chunk": chunkOf(true, snappy, 3, appendOld(nil, payloadOf(c.record, "\xff\xff\xff\xff", good))),
+				"a chunk each":   slices.Concat(chunkOf(false, uncompressed, 1, payloadOf(c.record)), chunkOf(false, uncompressed, 1, payloadOf("")), chunkOf(false, uncompressed, 1, payloadOf(good))),
+				"packed ones":    slices.Concat(chunkOf(true, snappy, 1, appendOld(nil, payloadOf(c.record))), chunkOf(true, snappy, 2, appendOld(nil, payloadOf("", good)))),
+			} {
+				r := openBytes(t, file, Options{})
+				_, _, err := r.Describe()
+				e := formattest.Expect(t, err, pyfeed.Corrupt, c.text+"; if the records hold no tensors, say so by the option records: \"bytes\"")
+				if e.At.Record != 0 {
+					t.Errorf("%s: expected record 0, found %v", name, e)
+				}
+				if err = r.Resync(); err != nil {
+					t.Fatalf("%s: %v", name, err)
+				}
+				_, err = readAll(t, r, 64) // what is damaged in its head is, alone, damage now as well
+				if formattest.Expect(t, err, pyfeed.Corrupt, "tensor").At.Record != 1 || r.Resync() != nil {
+					t.Errorf("%s: expected record 1, found %v", name, err)
+				}
+				if all, err = readAll(t, r, 64); err != io.EOF {
+					t.Fatalf("%s: %v", name, err)
+				}
+				expect(t, all, [][]got{{{pyfeed.Int32, []int64{1}, nil, "abcd"}}})
+			}
 			file := chunkOf(false, uncompressed, 1, payloadOf(c.record))
-			if all, err = readAll(t, openBytes(t, file, Options{}), 1); err != io.EOF {
+			if all, err = readAll(t, openBytes(t, file, Options{}), 1); c.tells {
+				expectError(t, err, headerSize+4+at, 0, c.text+"; if the records hold no tensors, say so by the option records: \"bytes\"")
+			} else if err != io.EOF {
+				t.Fatal(err)
+			} else {
+				expect(t, all, [][]got{bytesOf(c.record)})
+			}
+			if all, err = readAll(t, openBytes(t, file, Options{Records: "bytes"}), 1); err != io.EOF {
 				t.Fatal(err)
 			}
 			expect(t, all, [][]got{bytesOf(c.record)})

@@ -74,8 +74,52 @@ func parseTensors(record []byte, slots []pyfeed.LoDTensor, o *readers.Offsets) (
 	return len(record), nil
 }
 
+// beginsAsTensors says whether a record begins as one of tensors: with their number, the LoD of the first, and a
+// description that begins with its type. Other records do not, so that one which does and cannot be read is damaged.
+func beginsAsTensors(record []byte) bool {
+	if _, err := tensors(record); err != nil {
+		return false
+	}
+	var first pyfeed.LoDTensor
+	b, err := parseLoD(record[4:], &first, new(readers.Offsets))
+	if err != nil || len(b) < 5 {
+		return false
+	}
+	size := uint64(binary.LittleEndian.Uint32(b))
+	return size > 0 && size <= uint64(len(b)-4) && b[4] == typeField<<3 // a varint
+}
+
 // parseTensor answers what follows the tensor, or what it could not read.
 func parseTensor(b []byte, t *pyfeed.LoDTensor, o *readers.Offsets) ([]byte, error) {
+	b, err := parseLoD(b, t, o)
+	if err != nil {
+		return b, err
+	}
+	if len(b) < 4 {
+		return b, fmt.Errorf("expected the size of the description, 4 bytes, found %d", len(b))
+	}
+	size := uint64(binary.LittleEndian.Uint32(b))
+	if size > uint64(len(b)-4) || size > math.MaxInt32 {
+		return b, fmt.Errorf("expected a description of at most %d bytes, found a size of %d", len(b)-4, int32(size))
+	}
+	if err = parseDescription(b[4:4+size], t); err != nil {
+		return b[4:], err
+	}
+	b = b[4+size:]
+	n, err := t.Measure()
+	if err != nil {
+		return b, err
+	}
+	if n > len(b) {
+		return b, fmt.Errorf("expected %d bytes of data for %v %v, found %d", n, t.DType, t.Dims(), len(b))
+	}
+	t.Data = b[:n:n]
+	t.ReadOnly = true
+	return b[n:], nil
+}
+
+// parseLoD reads what a tensor has before the size of its description: two versions and the LoD between them.
+func parseLoD(b []byte, t *pyfeed.LoDTensor, o *readers.Offsets) ([]byte, error) {
 	b, err := parseVersion(b)
 	if err != nil {
 		return b, err
@@ -106,30 +150,7 @@ func parseTensor(b []byte, t *pyfeed.LoDTensor, o *readers.Offsets) ([]byte, err
 		t.InHeap = true
 		b = b[size:]
 	}
-	if b, err = parseVersion(b); err != nil {
-		return b, err
-	}
-	if len(b) < 4 {
-		return b, fmt.Errorf("expected the size of the description, 4 bytes, found %d", len(b))
-	}
-	size := uint64(binary.LittleEndian.Uint32(b))
-	if size > uint64(len(b)-4) || size > math.MaxInt32 {
-		return b, fmt.Errorf("expected a description of at most %d bytes, found a size of %d", len(b)-4, int32(size))
-	}
-	if err = parseDescription(b[4:4+size], t); err != nil {
-		return b[4:], err
-	}
-	b = b[4+size:]
-	n, err := t.Measure()
-	if err != nil {
-		return b, err
-	}
-	if n > len(b) {
-		return b, fmt.Errorf("expected %d bytes of data for %v %v, found %d", n, t.DType, t.Dims(), len(b))
-	}
-	t.Data = b[:n:n]
-	t.ReadOnly = true
-	return b[n:], nil
+	return parseVersion(b)
 }
 
 func parseVersion(b []byte) ([]byte, error) {

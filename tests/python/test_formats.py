@@ -537,6 +537,20 @@ def test_tensors_of_recordio(tmp_path: Path, dtype: str, packed: bool) -> None:
     assert [reference.decode_tensors(record) for record in reference.decode(data)] == expected
 
 
+@pytest.mark.parametrize("at", [0, 4, 21, 25], ids=["number of tensors", "version", "description's size", "dtype"])
+def test_a_damaged_first_record_of_recordio_makes_no_bytes(tmp_path: Path, at: int) -> None:
+    records = [reference.encode_tensors([reference.Tensor("int32", (2,), bytes([i] * 8), ())]) for i in range(3)]
+    damaged = bytearray(records[0])
+    damaged[at] ^= 0x40
+    (tmp_path / "a.recordio").write_bytes(reference.encode([bytes(damaged), *records[1:]]))
+    with pytest.raises(pyfeed.CorruptRecordError, match=r'say so by the option records: "bytes"') as caught:
+        pyfeed.open_files(tmp_path / "a.recordio")
+    assert caught.value.record == 0
+    reader = pyfeed.open_files(tmp_path / "a.recordio", on_corrupt="skip")
+    assert [x.tolist() for (x,) in reader] == [[0x01010101] * 2, [0x02020202] * 2]
+    assert reader.stats()["details"]["corrupt"] == 1
+
+
 # ---- Raw records and IDX ----
 
 
