@@ -121,11 +121,12 @@ setup(
             [
                 "python/pyfeed_worker/native/*.c",
                 "python/native/arrays.c",
+                "python/native/interpreter.c",
                 "python/native/signals.c",
                 "capi/gather.c",
                 "capi/words.c",
             ],
-            macros=[("PYFEED_LOD_MODULE", '"pyfeed_worker._lod"')],
+            macros=[("PYFEED_LOD_MODULE", '"pyfeed_worker._lod"'), ("PYFEED_PACKAGE", '"pyfeed_worker"')],
             link_args=["-Wl,--version-script=python/pyfeed_worker/native/exports.map"],
         ),
     ],

@@ -74,6 +74,7 @@ static PyObject *start_thread(PyObject *Py_UNUSED(module), PyObject *function) {
 
 static PyMethodDef methods[] = {
     {"memory_stats", memory_stats, METH_NOARGS, MEMORY_STATS_DOC},
+    {"_check_interpreter", check_interpreter, METH_NOARGS, NULL},
     {"_formats", formats, METH_NOARGS, NULL},
     {"_list_files", list_files, METH_VARARGS, NULL},
     {"_load_kernels", load_kernels, METH_VARARGS, NULL},
@@ -105,6 +106,7 @@ static struct PyModuleDef definition = {
 };
 
 PyMODINIT_FUNC PyInit__native(void) {
+    if (interpreter_check() < 0) return NULL;
     import_array();
     if (pf_abi_version() != PF_ABI_VERSION) {
         PyErr_Format(PyExc_ImportError,

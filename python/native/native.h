@@ -220,6 +220,12 @@ PyObject *shared_init(PyObject *module, PyObject *args);
 PyObject *shared_expect(PyObject *module, PyObject *args);
 PyObject *shared_exited(PyObject *module, PyObject *args);
 
+/* ---- interpreter.c, which the workers' extension has too ---- */
+
+/* 0 in the main interpreter; else -1, with an ImportError. Before anything else of the module. */
+int interpreter_check(void);
+PyObject *check_interpreter(PyObject *module, PyObject *unused);
+
 /* ---- staging.c ---- */
 
 int staging_init(PyObject *module);

@@ -20,6 +20,7 @@ from __future__ import annotations
 import os as _os
 import typing as _typing
 
+from . import _loading as _loading
 from . import unique_name
 from ._errors import (
     ByteOrderError,

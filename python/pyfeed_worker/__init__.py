@@ -16,6 +16,7 @@ In the trainer, a queue starts workers, each of which is given its `Producer`:
 
 from __future__ import annotations
 
+from . import _loading as _loading
 from ._errors import (
     ByteOrderError,
     DTypeError,

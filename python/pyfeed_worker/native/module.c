@@ -442,6 +442,7 @@ static PyType_Spec ring_spec = {"pyfeed_worker._native.Ring", sizeof(ring), 0,
 static PyMethodDef methods[] = {
     {"open", ring_open, METH_O, NULL},
     {"_seal", seal, METH_O, NULL},
+    {"_check_interpreter", check_interpreter, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 
@@ -465,6 +466,7 @@ static PyObject *attribute_of(const char *module, const char *name) {
 }
 
 PyMODINIT_FUNC PyInit__native(void) {
+    if (interpreter_check() < 0) return NULL;
     import_array();
     pthread_atfork(NULL, NULL, in_child);
     PyObject *module = PyModule_Create(&definition);

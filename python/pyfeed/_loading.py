@@ -1,0 +1,48 @@
+"""Loads the library, after a check that it can run here: Go's runtime ends the process otherwise."""
+
+from __future__ import annotations
+
+# What the library maps when it is loaded and when its threads start. Go's runtime reserves most of the address space at
+# once; each thread has a stack and, from glibc, an arena of 64 MiB.
+_ADDRESS_SPACE = 2 << 30
+_DATA = 256 << 20
+
+
+def check_room() -> None:
+    """Raise `ImportError` where a limit of the process leaves the library too little memory.
+
+    The limits are read from a file, since the module `resource` takes longer to import.
+    """
+    try:
+        with open("/proc/self/limits") as file:
+            limits = file.read()
+    except OSError:
+        return
+    for what, needed, access, name, command in (
+        ("Max address space", _ADDRESS_SPACE, 0, "RLIMIT_AS", "ulimit -v"),
+        ("Max data size", _DATA, 3, "RLIMIT_DATA", "ulimit -d"),
+    ):
+        limit = limits.partition(what)[2].split(None, 1)[0]
+        if limit != "unlimited" and not _fits(needed, access):
+            raise ImportError(
+                f"pyfeed: expected room for {needed >> 20} MiB of memory, which its library and Go's runtime map, "
+                f"found less under this process's {name} of {int(limit) >> 20} MiB: raise the limit ({command})"
+            )
+
+
+def _fits(size: int, access: int) -> bool:
+    import mmap
+
+    no_reserve = 0x4000  # Linux's MAP_NORESERVE: mmap has it from Python 3.13 on
+    try:
+        mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | no_reserve, access).close()
+    except OSError:
+        return False
+    return True
+
+
+check_room()
+
+from . import _native  # noqa: E402
+
+_native._check_interpreter()
