@@ -1723,7 +1723,7 @@ public:
     OpenFiles &shuffle_files(int64_t seed) { return set("shuffle_files", seed); }
     // What damage is: "raise", a CorruptRecord; "skip", a line in Reader::stats.
     OpenFiles &on_corrupt(const std::string &what) { return set("on_corrupt", what); }
-    // "auto", "none", "gzip", "zlib", "zstd" or "snappy".
+    // "auto", "none", "gzip", "zlib", "zstd", "snappy" or "snappy-skippable".
     OpenFiles &compression(const std::string &name) {
         return set("storage", storage_.set("compression", name));
     }

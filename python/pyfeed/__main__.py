@@ -284,7 +284,11 @@ def parser() -> argparse.ArgumentParser:
         p.set_defaults(run=run)
         p.add_argument("sources", nargs="+", metavar="SOURCE")
         p.add_argument("--format", help="the tag of the sources' format")
-        p.add_argument("--compression", default="auto", help="of the sources: auto, none, gzip, zlib, zstd or snappy")
+        p.add_argument(
+            "--compression",
+            default="auto",
+            help="of the sources: auto, none, gzip, zlib, zstd, snappy or snappy-skippable",
+        )
         p.add_argument("--slots", help='what instances look like, as JSON: [{"dtype": "uint8", "dims": [28, 28]}]')
         p.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="of the sources' format")
         return p

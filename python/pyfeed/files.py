@@ -67,8 +67,10 @@ def open_files(
     on_corrupt : {"raise", "skip"}
         What to do where a file is damaged: raise `CorruptRecordError`, after the records before it, or
         go on behind the damage, which `Reader.stats` then tells of.
-    compression : {"auto", "none", "gzip", "zlib", "zstd", "snappy"}
-        Of the files as a whole. By their first bytes, if "auto".
+    compression : {"auto", "none", "gzip", "zlib", "zstd", "snappy", "snappy-skippable"}
+        Of the files as a whole. By their first bytes, if "auto": a file whose suffix says that it is
+        compressed must be, or it is damaged. "snappy-skippable" passes over chunks of types that no
+        writer emits, which are damage otherwise.
     io : {"auto", "map", "read"}
         Whether files are mapped or read in large blocks. Mapped, if "auto", but for compressed ones
         and those on a network.

@@ -28,6 +28,9 @@ func NewAlike(head []byte) *Alike {
 // Read fills to with what is in a file behind the head, if it is regular, begins with the head and has as many bytes
 // behind it. Of any other nothing is lost: a pipe is answered, open, for Options.
 func (a *Alike) Read(path string, to []byte) (same bool, pipe *os.File) {
+	if ByName(path) != "none" { // for File to hold its bytes against
+		return false, nil
+	}
 	fd, err := openNow(path)
 	if err != nil {
 		return false, nil

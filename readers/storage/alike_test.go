@@ -32,6 +32,7 @@ func TestAlike(t *testing.T) {
 		{write("empty"), false},
 		{write("other", other, data), false},
 		{write("again", head, data), true},
+		{write("same.gz", head, data), false}, // which is to be compressed
 		{dir, false},
 		{filepath.Join(dir, "none"), false},
 		{filepath.Join(dir, "same", "below"), false},

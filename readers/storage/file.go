@@ -3,7 +3,6 @@
 package storage
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"errors"
@@ -11,12 +10,9 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"sync/atomic"
 
-	"github.com/klauspost/compress/gzip"
-	"github.com/klauspost/compress/s2"
-	"github.com/klauspost/compress/zlib"
-	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
@@ -25,8 +21,8 @@ import (
 
 // Options say how a file is read. The zero value is right for most.
 type Options struct {
-	// Compression is "auto" or "" (by the file's first bytes: gzip, zstd, snappy's framing), "none", "gzip",
-	// "zlib", "zstd" or "snappy".
+	// Compression is "auto" or "" (by the file's first bytes, which have to be compressed if the suffix says so), or one of
+	// [compressions].
 	Compression string `json:"compression"`
 	// IO is "auto" or "" (mapped, unless the file system is a network's), "map" or "read".
 	IO string `json:"io"`
@@ -38,10 +34,8 @@ type Options struct {
 
 // Check says what is wrong with the Options.
 func (o Options) Check() error {
-	switch o.Compression {
-	case "", "auto", "none", "gzip", "zlib", "zstd", "snappy":
-	default:
-		return pyfeed.Errorf(pyfeed.Invalid, "compression: expected auto, none, gzip, zlib, zstd or snappy, found %q", o.Compression)
+	if o.Compression != "" && o.Compression != "auto" && !slices.Contains(compressions, o.Compression) {
+		return pyfeed.Errorf(pyfeed.Invalid, "compression: expected auto, %s, found %q", alternatives(compressions), o.Compression)
 	}
 	switch o.IO {
 	case "", "auto", "map", "read":
@@ -60,16 +54,17 @@ type File struct {
 	at   int    // of the position, in data
 	base int64  // offset of data[0]
 
-	mapping *memory.Mapping // of a mapped file; else:
-	file    *os.File        // nil if the bytes are in memory
-	raw     io.ReadSeeker   // the file, or the bytes
-	codec   codec           // nil where nothing is compressed
-	stream  io.Reader       // of the bytes, decompressed
-	pool    *memory.Pool
-	block   *memory.Buffer // holds data
-	whole   bool           // the block is all of the file
-	end     error          // what the stream answered last: io.EOF, or why it cannot go on
-	size    int64          // of the file; -1 if that is not known, or not that of the data
+	mapping     *memory.Mapping // of a mapped file; else:
+	file        *os.File        // nil if the bytes are in memory
+	raw         io.ReadSeeker   // the file, or the bytes
+	codec       codec           // nil where nothing is compressed
+	compression string          // that it is for
+	stream      io.Reader       // of the bytes, decompressed
+	pool        *memory.Pool
+	block       *memory.Buffer // holds data
+	whole       bool           // the block is all of the file
+	end         error          // what the stream answered last: io.EOF, or why it cannot go on
+	size        int64          // of the file; -1 if that is not known, or not that of the data
 }
 
 // blockSize is how much is read at a time where a file is not mapped.
@@ -110,17 +105,14 @@ func New(name string, data []byte, o Options, pool *memory.Pool) (*File, error) 
 		return nil, err
 	}
 	f := &File{path: name, options: o, pool: pool, size: -1, raw: bytes.NewReader(data)}
-	compression := o.Compression
-	if compression == "" || compression == "auto" {
-		compression = sniff(data)
+	compression, err := f.tell(cmp.Or(o.Compression, "auto"), data)
+	if err != nil {
+		return nil, err
 	}
-	f.stream = f.raw
 	if compression == "none" {
 		f.size = int64(len(data))
-		return f, nil
 	}
-	f.codec = codecs[compression]()
-	if err := f.rewindCodec(); err != nil {
+	if err = f.decompress(compression); err != nil {
 		return nil, err
 	}
 	return f, nil
@@ -139,10 +131,10 @@ func (f *File) begin(fd int) (kept bool, err error) {
 			return false, f.failed("", err)
 		}
 		if b != nil {
-			compression = f.take(b, n, compression)
+			compression, err = f.take(b, n, compression)
 		}
-		if f.whole {
-			return false, nil
+		if f.whole || err != nil {
+			return false, err
 		}
 	}
 	size, kind, err := stat(fd)
@@ -163,7 +155,7 @@ func (f *File) begin(fd int) (kept bool, err error) {
 	}
 	f.raw = f.file
 	f.options.Interrupt.of(f.file)
-	return false, f.decompress(compression)
+	return false, f.decompress(f.untold(compression))
 }
 
 // beginPipe begins with a pipe that is open.
@@ -172,7 +164,7 @@ func (f *File) beginPipe(compression string) (err error) {
 		return f.failed("", err)
 	}
 	f.options.Interrupt.of(f.file)
-	return f.decompress(compression)
+	return f.decompress(f.untold(compression))
 }
 
 // beginRegular reads a small file, maps it, or has it read in blocks.
@@ -191,18 +183,20 @@ func (f *File) beginRegular(fd int, size int64, compression string) (kept bool, 
 				b.Release()
 				return false, f.failed("", err)
 			}
-			if compression = f.take(b, n, compression); f.whole {
-				return false, nil
+			if compression, err = f.take(b, n, compression); f.whole || err != nil {
+				return false, err
 			}
 		}
 	}
 	if compression == "auto" {
-		var head [10]byte
+		var head [leastHead]byte
 		n, err := readSmall(fd, head[:])
 		if err != nil {
 			return false, f.failed("", err)
 		}
-		compression = sniff(head[:n])
+		if compression, err = f.tell(compression, head[:n]); err != nil {
+			return false, err
+		}
 	}
 	if compression == "none" {
 		f.size = size
@@ -231,16 +225,14 @@ func (f *File) whileSmall(compression string) bool {
 }
 
 // take has b, which is all of a file, be what can be seen, unless it is compressed. It answers how.
-func (f *File) take(b *memory.Buffer, n int, compression string) string {
-	if compression == "auto" {
-		compression = sniff(b.Bytes()[:n])
-	}
+func (f *File) take(b *memory.Buffer, n int, compression string) (string, error) {
+	compression, err := f.tell(compression, b.Bytes()[:n])
 	if compression == "none" {
 		f.block, f.data, f.size, f.whole, f.end = b, b.Bytes()[:n], int64(n), true, io.EOF
 	} else {
 		b.Release()
 	}
-	return compression
+	return compression, err
 }
 
 // Files of one data set are often of one size. To read so many bytes and one more, and find that it is not there, is to
@@ -273,81 +265,6 @@ func (f *File) readUsual(fd int) (*memory.Buffer, int, error) {
 	}
 	b.Release()
 	return nil, 0, nil
-}
-
-// decompress has a stream of the data, which begins as the file does. What is no regular file is not looked into.
-func (f *File) decompress(compression string) error {
-	f.stream = f.raw
-	if compression == "none" || compression == "auto" {
-		return nil
-	}
-	f.codec = codecs[compression]()
-	return f.rewindCodec()
-}
-
-// sniff tells how data is compressed by how it begins.
-func sniff(data []byte) string {
-	switch {
-	case bytes.HasPrefix(data, []byte("\x1f\x8b\x08")):
-		return "gzip"
-	case bytes.HasPrefix(data, []byte("\x28\xb5\x2f\xfd")):
-		return "zstd"
-	case bytes.HasPrefix(data, []byte("\xff\x06\x00\x00sNaPpY")):
-		return "snappy"
-	}
-	return "none"
-}
-
-// A codec decompresses; Reset begins anew.
-type codec interface {
-	io.Reader
-	Reset(io.Reader) error
-}
-
-var codecs = map[string]func() codec{
-	"gzip":   func() codec { return new(gzip.Reader) },
-	"zlib":   func() codec { return new(zlibReader) },
-	"zstd":   func() codec { return newZstd() },
-	"snappy": func() codec { return snappyReader{s2.NewReader(nil, s2.ReaderMaxBlockSize(1<<20))} },
-}
-
-type zlibReader struct{ io.Reader }
-
-func (z *zlibReader) Reset(r io.Reader) error {
-	if z.Reader != nil {
-		return z.Reader.(zlib.Resetter).Reset(r, nil)
-	}
-	got, err := zlib.NewReader(r)
-	if err == nil {
-		z.Reader = got
-	}
-	return err
-}
-
-// zstdReader holds a decoder with no goroutines of its own and a bound on what a frame may ask for.
-type zstdReader struct{ *zstd.Decoder }
-
-func newZstd() zstdReader {
-	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(512<<20), zstd.WithDecoderLowmem(true))
-	if err != nil { // of the options, which are constant
-		panic(err)
-	}
-	return zstdReader{d}
-}
-
-type snappyReader struct{ *s2.Reader }
-
-func (s snappyReader) Reset(r io.Reader) error { s.Reader.Reset(r); return nil }
-
-func (f *File) rewindCodec() error {
-	// The codecs read small pieces.
-	err := f.codec.Reset(bufio.NewReaderSize(f.raw, 256<<10))
-	if err != nil {
-		f.end = err
-		return f.broken(err)
-	}
-	f.stream = f.codec
-	return nil
 }
 
 // Path is what the File was opened as.

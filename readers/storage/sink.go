@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"github.com/klauspost/compress/gzip"
@@ -41,8 +40,9 @@ func Create(path, compression string) (*Sink, error) {
 	if err := s.aim(); err != nil {
 		return nil, err
 	}
-	if compression == "" || compression == "auto" {
-		compression = ByName(path)
+	compression, err := writesAs(path, compression)
+	if err != nil {
+		return nil, err
 	}
 	file, err := s.temporary()
 	if err != nil {
@@ -55,10 +55,10 @@ func Create(path, compression string) (*Sink, error) {
 		s.packed = gzip.NewWriter(s.plain)
 	case "zlib":
 		s.packed = zlib.NewWriter(s.plain)
-	case "zstd":
-		s.packed, err = zstd.NewWriter(s.plain, zstd.WithEncoderConcurrency(1))
+	case "zstd": // WithZeroFrames: a stream of nothing has bytes too, as in the other formats
+		s.packed, err = zstd.NewWriter(s.plain, zstd.WithEncoderConcurrency(1), zstd.WithZeroFrames(true))
 	case "snappy":
-		s.packed = s2.NewWriter(s.plain, s2.WriterSnappyCompat(), s2.WriterConcurrency(1))
+		s.packed = &snappyWriter{Writer: s2.NewWriter(s.plain, s2.WriterSnappyCompat(), s2.WriterConcurrency(1)), to: s.plain}
 	default:
 		err = pyfeed.Errorf(pyfeed.Invalid, "compression: expected none, gzip, zlib, zstd or snappy, found %q", compression)
 	}
@@ -67,6 +67,26 @@ func Create(path, compression string) (*Sink, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// snappyWriter writes the identifier of a stream even if nothing follows.
+type snappyWriter struct {
+	*s2.Writer
+	to    io.Writer
+	begun bool
+}
+
+func (w *snappyWriter) Write(b []byte) (int, error) {
+	w.begun = w.begun || len(b) > 0
+	return w.Writer.Write(b)
+}
+
+func (w *snappyWriter) Close() error {
+	err := w.Writer.Close()
+	if err == nil && !w.begun {
+		_, err = io.WriteString(w.to, snappyMagic)
+	}
+	return err
 }
 
 const mostLinks = 40 // one after the other, as Linux has it
@@ -279,21 +299,6 @@ func (s *Sink) failed(doing string, err error) error {
 	}
 	return &pyfeed.Error{Kind: pyfeed.IO, Slot: -1, Text: fmt.Sprintf("%s: %v", doing, err), Cause: err,
 		At: &pyfeed.Location{File: s.path, Offset: -1, Record: -1}}
-}
-
-// ByName is the compression that the end of a file's name stands for; "none" if it stands for none.
-func ByName(path string) string {
-	switch strings.ToLower(filepath.Ext(path)) {
-	case ".gz", ".tgz":
-		return "gzip"
-	case ".zst":
-		return "zstd"
-	case ".sz":
-		return "snappy"
-	case ".zlib":
-		return "zlib"
-	}
-	return "none"
 }
 
 // A Spool is bytes that a Sink gets later, because something comes before them that is known last. They lie in a file

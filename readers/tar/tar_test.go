@@ -208,10 +208,7 @@ func TestReads(t *testing.T) {
 			}
 			// Another file, whose members come in another order.
 			other := ended(part{"x.npy", array(pyfeed.Dims{2}, 7, 8), 0}, part{"x.json", "1", 0}, part{"x.JPG", "j", 0}, part{"x.cls", "+9", 0})
-			if err := os.WriteFile(path, other, 0o666); err != nil {
-				t.Fatal(err)
-			}
-			got, err := Open(path, c)
+			got, err := Open(formattest.File(t, "other.tar", other), c)
 			if err != nil {
 				t.Fatal(err)
 			}
