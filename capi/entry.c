@@ -220,6 +220,13 @@ pf_status pf_queue_of(pf_handle var, pf_handle *queue, pf_error *err) {
     return pfgo_queue_of(var, queue, err);
 }
 
+pf_status pf_queue_producer(pf_handle queue, pf_handle *producer, pf_error *err) {
+    ZERO(producer);
+    ENTER(err);
+    NOT_NULL(producer);
+    return pfgo_queue_producer(queue, producer, err);
+}
+
 pf_status pfi_push(pfi_push_try *try_, pf_handle to, const pf_tensor *tensors, uint32_t num_tensors,
                    uint64_t pass, const pf_wait *wait, pf_error *err) {
     TENSORS(tensors, num_tensors, 1);

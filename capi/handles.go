@@ -43,6 +43,8 @@ func kindOf(o any) string {
 		return "a variable"
 	case *pyfeed.PyArrayFeedQueue:
 		return "a queue"
+	case *pyfeed.Producer:
+		return "a producer of a queue"
 	case *readers.ReaderHolder:
 		return "a reader"
 	case *readers.MapWorkers:

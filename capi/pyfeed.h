@@ -384,6 +384,12 @@ PF_API pf_status pf_queue_init_once(pf_handle var, const pf_queue_options *optio
 /* The queue of a variable; PF_STATE before pf_queue_init_once. */
 PF_API pf_status pf_queue_of(pf_handle var, pf_handle *queue, pf_error *err);
 
+/* A producer's handle of a queue: it goes wherever one of a queue does, except to pf_queue_pop (PF_STATE). It does not
+ * keep the queue open: once no other handle of the queue, no reader and no variable is left by which a tuple could be
+ * popped, the queue is shut down as by pf_queue_shutdown, and pushes are PF_CLOSED, blocked ones too. Give one to
+ * each thread that pushes. `queue` may be a producer's handle itself. */
+PF_API pf_status pf_queue_producer(pf_handle queue, pf_handle *producer, pf_error *err);
+
 /* In the three pushes below, `pass` is the number of the pass the tuple belongs to (pf_queue_stats,
  * pf_queue_wait_pass): once the queue has moved on, the push is PF_CLOSED. 0 means the pass that is
  * current when the call begins. A tuple that does not fit the slots is refused whole. */
@@ -439,7 +445,7 @@ PF_API pf_status pf_queue_fail(pf_handle queue, uint64_t pass, const pf_failure 
 PF_API pf_status pf_queue_reopen(pf_handle queue, uint64_t *pass, uint64_t *dropped, pf_error *err);
 
 /* For the producer of a restartable queue: waits until a pass with a number above `after` is open,
- * and gives its number. PF_CLOSED once pf_queue_shutdown was called. */
+ * and gives its number. PF_CLOSED once the queue is shut down. */
 PF_API pf_status pf_queue_wait_pass(pf_handle queue, uint64_t after, const pf_wait *wait, uint64_t *pass,
                                     pf_error *err);
 

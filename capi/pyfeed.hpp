@@ -1197,19 +1197,13 @@ private:
     Tuple tuple_;
 };
 
-// A bounded queue of tuples, first in, first out, for any number of producers and consumers. Made by
-// PyArrayFeedQueueHolder::init_once.
-//
-// `pass` is the number of the pass a push, close or failure belongs to: once the queue has moved on, it is
-// Closed (close: ignored). 0 means the pass that is current when the call begins.
-class Queue {
-public:
-    // Takes over one count of a handle.
-    static Queue adopt(pf_handle handle) {
-        detail::check_abi();
-        return Queue(detail::Handle(handle));
-    }
+class Producer;
 
+namespace detail {
+
+// What producers do with a queue, by either kind of handle.
+class Feeding {
+public:
     // Copies a tuple in, strided or not. Blocks while the queue is full.
     void push(const Tensors &tensors, const Wait &wait = {}, uint64_t pass = 0) const {
         detail::Call call(wait);
@@ -1253,21 +1247,6 @@ public:
             pf_queue_reserve(handle(), tensors.data(), tensors.size(), pass, call.wait(), &raw, call.err()));
         return Slot(raw);
     }
-
-    // The oldest tuple; nothing at the end of the pass. ProducerFailed after the last tuple of a pass that
-    // failed. Blocks while the queue is empty.
-    std::optional<Tuple> pop(const Wait &wait = {}) const {
-        detail::Call call(wait);
-        pf_tuple raw = PF_TUPLE_INIT;
-        if (!call.unless(PF_END, pf_queue_pop(handle(), call.wait(), &raw, call.err()))) return std::nullopt;
-        return std::optional<Tuple>(std::in_place, raw);
-    }
-    std::optional<Tuple> next(const Wait &wait = {}) const { return pop(wait); }
-
-    // for (Tuple &tuple : queue): pops until the end of the pass; queue.tuples(wait) waits as told.
-    detail::TupleIterator<Queue> begin() const { return {this, Wait()}; }
-    detail::TupleIterator<Queue>::End end() const { return {}; }
-    detail::TupleRange<Queue> tuples(const Wait &wait) const { return {*this, wait}; }
 
     // Ends the pass: pushes are Closed from now on, what is queued is still delivered. Twice is fine.
     void close(uint64_t pass = 0) const {
@@ -1346,16 +1325,81 @@ public:
 
     pf_handle handle() const noexcept { return handle_.get(); }
 
-private:
-    explicit Queue(detail::Handle handle) : handle_(std::move(handle)) {}
+    // A handle for one more producer.
+    Producer producer() const;
 
+protected:
+    explicit Feeding(Handle handle) : handle_(std::move(handle)) {}
+    Feeding(const Feeding &) = default;
+    Feeding(Feeding &&) = default;
+    Feeding &operator=(const Feeding &) = default;
+    Feeding &operator=(Feeding &&) = default;
+    ~Feeding() = default;
+
+private:
     bool fail(const detail::Failure &failure, uint64_t pass) const {
         detail::Call call;
         const pf_failure raw = failure.raw();
         return call.unless(PF_CLOSED, pf_queue_fail(handle(), pass, &raw, call.err()));
     }
 
-    detail::Handle handle_;
+    Handle handle_;
+};
+
+}  // namespace detail
+
+// A queue as a producer has it: with all of Queue but the pops. It does not keep the queue open: once no Queue, no reader
+// and no variable is left by which a tuple could be popped, pushes are Closed, blocked ones too. Made by
+// Queue::producer; give one to each thread that pushes.
+class Producer : public detail::Feeding {
+public:
+    // Takes over one count of a handle of pf_queue_producer.
+    static Producer adopt(pf_handle handle) {
+        detail::check_abi();
+        return Producer(detail::Handle(handle));
+    }
+
+private:
+    using Feeding::Feeding;
+};
+
+inline Producer detail::Feeding::producer() const {
+    Call call;
+    pf_handle out = 0;
+    call.check(pf_queue_producer(handle(), &out, call.err()));
+    return Producer::adopt(out);
+}
+
+// A bounded queue of tuples, first in, first out, for any number of producers and consumers. Made by
+// PyArrayFeedQueueHolder::init_once.
+//
+// `pass` is the number of the pass a push, close or failure belongs to: once the queue has moved on, it is
+// Closed (close: ignored). 0 means the pass that is current when the call begins.
+class Queue : public detail::Feeding {
+public:
+    // Takes over one count of a handle.
+    static Queue adopt(pf_handle handle) {
+        detail::check_abi();
+        return Queue(detail::Handle(handle));
+    }
+
+    // The oldest tuple; nothing at the end of the pass. ProducerFailed after the last tuple of a pass that
+    // failed. Blocks while the queue is empty.
+    std::optional<Tuple> pop(const Wait &wait = {}) const {
+        detail::Call call(wait);
+        pf_tuple raw = PF_TUPLE_INIT;
+        if (!call.unless(PF_END, pf_queue_pop(handle(), call.wait(), &raw, call.err()))) return std::nullopt;
+        return std::optional<Tuple>(std::in_place, raw);
+    }
+    std::optional<Tuple> next(const Wait &wait = {}) const { return pop(wait); }
+
+    // for (Tuple &tuple : queue): pops until the end of the pass; queue.tuples(wait) waits as told.
+    detail::TupleIterator<Queue> begin() const { return {this, Wait()}; }
+    detail::TupleIterator<Queue>::End end() const { return {}; }
+    detail::TupleRange<Queue> tuples(const Wait &wait) const { return {*this, wait}; }
+
+private:
+    using Feeding::Feeding;
 };
 
 // ---- Staging ----------------------------------------------------------------------------------------

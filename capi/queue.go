@@ -60,13 +60,46 @@ func pfgo_queue_of(h C.pf_handle, out *C.pf_handle, err *C.pf_error) (st C.pf_st
 	return C.PF_OK
 }
 
+// lookupQueue finds the queue behind a consumer's handle or a producer's.
+func lookupQueue(h C.pf_handle) (*pyfeed.PyArrayFeedQueue, error) {
+	q, e := lookup[*pyfeed.PyArrayFeedQueue](h)
+	if e != nil {
+		if p, notOne := lookup[*pyfeed.Producer](h); notOne == nil {
+			return p.Queue(), nil
+		}
+	}
+	return q, e
+}
+
+// lookupConsumer is lookupQueue for what a producer may not do.
+func lookupConsumer(h C.pf_handle) (*pyfeed.PyArrayFeedQueue, error) {
+	q, e := lookup[*pyfeed.PyArrayFeedQueue](h)
+	if e != nil {
+		if _, notOne := lookup[*pyfeed.Producer](h); notOne == nil {
+			e = pyfeed.Errorf(pyfeed.State, "pop: expected a consumer's handle of the queue, found a producer's, which only pushes")
+		}
+	}
+	return q, e
+}
+
+//export pfgo_queue_producer
+func pfgo_queue_producer(h C.pf_handle, out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	q, e := lookupQueue(h)
+	if e != nil {
+		return answer(e, err)
+	}
+	*out = give(q.Producer())
+	return C.PF_OK
+}
+
 // copiedInGo is how many bytes are copied here rather than in C, at the price of a second call.
 const copiedInGo = 64 << 10
 
 //export pfgo_queue_push
 func pfgo_queue_push(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	q, e := lookup[*pyfeed.PyArrayFeedQueue](h)
+	q, e := lookupQueue(h)
 	if e != nil {
 		return answer(e, err)
 	}
@@ -137,7 +170,7 @@ func (g *cGiver) GiveBack() { C.pfi_call_release(g.release, g.context) }
 func pfgo_queue_push_lent(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, release, context_ unsafe.Pointer,
 	call *C.pfi_call, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	q, e := lookup[*pyfeed.PyArrayFeedQueue](h)
+	q, e := lookupQueue(h)
 	if e != nil {
 		return answer(e, err)
 	}
@@ -156,7 +189,7 @@ func pfgo_queue_push_lent(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, rel
 func pfgo_queue_reserve(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call, out *C.pf_tuple,
 	err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	q, e := lookup[*pyfeed.PyArrayFeedQueue](h)
+	q, e := lookupQueue(h)
 	if e != nil {
 		return answer(e, err)
 	}
@@ -194,7 +227,7 @@ func commit(id uint64) error {
 func pfgo_queue_pop(h C.pf_handle, call *C.pfi_call, out *C.pf_tuple, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	giveBack(out)
-	q, e := lookup[*pyfeed.PyArrayFeedQueue](h)
+	q, e := lookupConsumer(h)
 	if e != nil {
 		return answer(e, err)
 	}
@@ -213,7 +246,7 @@ func next(call *C.pfi_call, read func(context.Context) (*pyfeed.Tuple, error), o
 //export pfgo_queue_close
 func pfgo_queue_close(h C.pf_handle, pass C.uint64_t, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	q, e := lookup[*pyfeed.PyArrayFeedQueue](h)
+	q, e := lookupQueue(h)
 	if e == nil {
 		q.Close(uint64(pass))
 	}
@@ -223,7 +256,7 @@ func pfgo_queue_close(h C.pf_handle, pass C.uint64_t, err *C.pf_error) (st C.pf_
 //export pfgo_queue_fail
 func pfgo_queue_fail(h C.pf_handle, pass C.uint64_t, failure *C.pf_failure, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	q, e := lookup[*pyfeed.PyArrayFeedQueue](h)
+	q, e := lookupQueue(h)
 	if e == nil {
 		e = q.Fail(uint64(pass), failureOf(failure))
 	}
@@ -233,7 +266,7 @@ func pfgo_queue_fail(h C.pf_handle, pass C.uint64_t, failure *C.pf_failure, err 
 //export pfgo_queue_reopen
 func pfgo_queue_reopen(h C.pf_handle, pass, dropped *C.uint64_t, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	q, e := lookup[*pyfeed.PyArrayFeedQueue](h)
+	q, e := lookupQueue(h)
 	if e != nil {
 		return answer(e, err)
 	}
@@ -245,7 +278,7 @@ func pfgo_queue_reopen(h C.pf_handle, pass, dropped *C.uint64_t, err *C.pf_error
 //export pfgo_queue_wait_pass
 func pfgo_queue_wait_pass(h C.pf_handle, after C.uint64_t, call *C.pfi_call, pass *C.uint64_t, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	q, e := lookup[*pyfeed.PyArrayFeedQueue](h)
+	q, e := lookupQueue(h)
 	if e != nil {
 		return answer(e, err)
 	}
@@ -257,7 +290,7 @@ func pfgo_queue_wait_pass(h C.pf_handle, after C.uint64_t, call *C.pfi_call, pas
 //export pfgo_queue_shutdown
 func pfgo_queue_shutdown(h C.pf_handle, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	q, e := lookup[*pyfeed.PyArrayFeedQueue](h)
+	q, e := lookupQueue(h)
 	if e == nil {
 		q.Shutdown()
 	}
@@ -267,7 +300,7 @@ func pfgo_queue_shutdown(h C.pf_handle, err *C.pf_error) (st C.pf_status) {
 //export pfgo_queue_stats
 func pfgo_queue_stats(h C.pf_handle, out *C.pf_queue_info, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	q, e := lookup[*pyfeed.PyArrayFeedQueue](h)
+	q, e := lookupQueue(h)
 	if e != nil {
 		return answer(e, err)
 	}
@@ -304,7 +337,7 @@ func yes(b bool) C.uint8_t {
 //export pfgo_queue_slot
 func pfgo_queue_slot(h C.pf_handle, i C.uint32_t, out *C.pf_slot_spec, dims *C.int64_t, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	q, e := lookup[*pyfeed.PyArrayFeedQueue](h)
+	q, e := lookupQueue(h)
 	if e != nil {
 		return answer(e, err)
 	}

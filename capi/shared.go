@@ -33,7 +33,7 @@ func pfgo_shared_queue_init_once(h C.pf_handle, o *C.pf_shared_queue_options, fd
 
 // ringOf is the ring that fills a queue.
 func ringOf(h C.pf_handle) (*shared.Ring, error) {
-	q, e := lookup[*pyfeed.PyArrayFeedQueue](h)
+	q, e := lookupQueue(h)
 	if e != nil {
 		return nil, e
 	}

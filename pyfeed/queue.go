@@ -62,8 +62,9 @@ type PyArrayFeedQueue struct {
 	delivery    *Delivery // to a device; else nil
 	feed        Feed      // or nil
 	references  atomic.Int32
+	consumers   atomic.Int32 // of the references: all but those of Producers
 
-	_ [20]byte // what stays as it is has cache lines to itself
+	_ [16]byte // what stays as it is has cache lines to itself
 
 	// What each tuple changes on its way in and out lies in two lines, which go to and fro between the processors of
 	// producers and consumers.
@@ -73,11 +74,12 @@ type PyArrayFeedQueue struct {
 	reserved int   // begun, not yet committed
 	bytes    int64 // of both
 
-	pass    atomic.Uint64 // written under the lock
-	closed  bool          // this pass takes no more
-	shut    bool
-	failure error
-	counts  struct{ pushed, popped, dropped, pushedBytes uint64 }
+	pass     atomic.Uint64 // written under the lock
+	closed   bool          // this pass takes no more
+	shut     bool
+	deserted bool // shut, because no consumer was left
+	failure  error
+	counts   struct{ pushed, popped, dropped, pushedBytes uint64 }
 
 	notFull  wait.List
 	notEmpty wait.List
@@ -118,6 +120,7 @@ func newQueue(o Options) (*PyArrayFeedQueue, error) {
 		q.pass.Store(1)
 	}
 	q.references.Store(1)
+	q.consumers.Store(1)
 	for _, l := range []*wait.List{&q.notFull, &q.notEmpty, &q.opened} {
 		l.Init(&q.mu)
 	}
@@ -145,25 +148,52 @@ func (q *PyArrayFeedQueue) reach(staging bool) (err error) {
 	return err
 }
 
-// Retain adds a reference.
+// Retain adds a reference of a consumer: one by which tuples can be popped, or readers made that pop.
 func (q *PyArrayFeedQueue) Retain() *PyArrayFeedQueue {
+	q.consumers.Add(1)
 	q.references.Add(1)
 	return q
 }
 
-// Drop takes a reference away. The last one shuts the queue down and gives its memory back.
+// Drop takes a consumer's reference away. After the last one nothing can pop any more: the queue is shut down, so that
+// its producers end. Its memory goes back with the last reference.
 func (q *PyArrayFeedQueue) Drop() {
-	if q.references.Add(-1) == 0 {
-		q.Shutdown()
-		if q.delivery != nil {
-			q.delivery.Close()
-		}
-		if q.stager != nil {
-			q.stager.Close()
-		}
-		q.pool.Close()
+	if q.consumers.Add(-1) == 0 {
+		q.shutdown(true)
+		q.pool.Trim() // producers may keep their references for long
 	}
+	q.letGo()
 }
+
+// letGo takes a reference of either kind away.
+func (q *PyArrayFeedQueue) letGo() {
+	if q.references.Add(-1) > 0 {
+		return
+	}
+	if q.delivery != nil {
+		q.delivery.Close()
+	}
+	if q.stager != nil {
+		q.stager.Close()
+	}
+	q.pool.Close()
+}
+
+// Producer is a reference to a queue by which nothing is popped. It keeps the queue's memory, but does not keep the queue
+// open.
+type Producer PyArrayFeedQueue
+
+// Producer adds a producer's reference. The caller MUST have one of either kind.
+func (q *PyArrayFeedQueue) Producer() *Producer {
+	q.references.Add(1)
+	return (*Producer)(q)
+}
+
+// Queue is the queue, with the reference still the Producer's.
+func (p *Producer) Queue() *PyArrayFeedQueue { return (*PyArrayFeedQueue)(p) }
+
+// Drop takes the reference away.
+func (p *Producer) Drop() { p.Queue().letGo() }
 
 // Place is where consumers want the tuples.
 func (q *PyArrayFeedQueue) Place() Place { return q.place }
@@ -329,7 +359,7 @@ func (q *PyArrayFeedQueue) room(ctx context.Context, pass uint64, t *Tuple) (wak
 func (q *PyArrayFeedQueue) takes(pass uint64) error {
 	switch {
 	case q.shut:
-		return Errorf(Closed, "the %s is shut down", q.what)
+		return q.isShut()
 	case q.Pass() == 0:
 		return Errorf(Closed, "the queue has no pass open yet: its producer waits for one with wait_pass")
 	case pass != q.Pass():
@@ -340,6 +370,14 @@ func (q *PyArrayFeedQueue) takes(pass uint64) error {
 		return Errorf(Closed, "the queue is closed: pass %d takes no more tuples", q.Pass())
 	}
 	return nil
+}
+
+// isShut says why a queue that is shut down takes nothing. The lock is held.
+func (q *PyArrayFeedQueue) isShut() error {
+	if q.deserted {
+		return Errorf(Closed, "the %s is shut down: no reader of it is left, nor any other consumer", q.what)
+	}
+	return Errorf(Closed, "the %s is shut down", q.what)
 }
 
 // unreserve gives the place of a tuple that was begun back.
@@ -532,8 +570,9 @@ func (q *PyArrayFeedQueue) Feed() Feed { return q.feed }
 func (q *PyArrayFeedQueue) Reopen() (pass, dropped uint64, err error) {
 	q.mu.Lock()
 	if q.shut {
+		err = q.isShut()
 		q.mu.Unlock()
-		return 0, 0, Errorf(Closed, "the queue is shut down")
+		return 0, 0, err
 	}
 	old := q.empty()
 	q.open()
@@ -595,7 +634,7 @@ func (q *PyArrayFeedQueue) WaitPass(ctx context.Context, after uint64) (uint64, 
 		defer q.mu.Unlock()
 		switch {
 		case q.shut:
-			return 0, Errorf(Closed, "the queue is shut down")
+			return 0, q.isShut()
 		case q.Pass() > after && !q.closed:
 			return q.Pass(), nil
 		}
@@ -604,8 +643,11 @@ func (q *PyArrayFeedQueue) WaitPass(ctx context.Context, after uint64) (uint64, 
 }
 
 // Shutdown closes for good and drops what is queued. Twice is fine.
-func (q *PyArrayFeedQueue) Shutdown() {
+func (q *PyArrayFeedQueue) Shutdown() { q.shutdown(false) }
+
+func (q *PyArrayFeedQueue) shutdown(deserted bool) {
 	q.mu.Lock()
+	q.deserted = q.deserted || deserted && !q.shut
 	q.shut = true
 	if q.feed != nil {
 		q.feed.Turned(0)

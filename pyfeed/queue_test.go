@@ -816,3 +816,95 @@ func TestWhatATupleChangesLiesInTwoCacheLines(t *testing.T) {
 	}
 	runtime.KeepAlive(queues)
 }
+
+// blockedPush pushes through the producer until room is wanted, and answers what that push was answered.
+func blockedPush(t *testing.T, p *Producer) chan error {
+	answer := make(chan error, 1)
+	q := p.Queue()
+	one := []LoDTensor{tensor(t, Int64, Dims{1}, nil)}
+	go func() {
+		for {
+			if err := q.Push(background, 0, one); err != nil {
+				answer <- err
+				return
+			}
+		}
+	}()
+	until(q, func(i Info) bool { return i.WaitingProducers == 1 })
+	return answer
+}
+
+func TestProducersEndWithTheLastConsumer(t *testing.T) {
+	before := memory.Count()
+	var h PyArrayFeedQueueHolder
+	q, err := h.InitOnce(Options{Capacity: 2, Slots: scalar})
+	if err != nil {
+		t.Fatal(err)
+	}
+	consumer, producer := q.Retain(), q.Producer()
+	answer := blockedPush(t, producer)
+	reserved := NewTuple(1)
+	reserved.Slots[0] = LoDTensor{DType: Int64}
+	_ = reserved.Slots[0].SetDims(Dims{1})
+	for _, drop := range []func(){q.Drop, h.Drop} {
+		drop()
+		select {
+		case err := <-answer:
+			t.Fatalf("with a consumer left, a push was answered %v", err)
+		default:
+		}
+	}
+	popped, err := q.Pop(background)
+	if err != nil {
+		t.Fatal(err)
+	}
+	popped.Release()
+	until(q, func(i Info) bool { return i.WaitingProducers == 1 && i.Size == 2 }) // the push that waited went on
+	consumer.Drop()
+	want := "the queue is shut down: no reader of it is left, nor any other consumer"
+	if err := <-answer; kindOf(err) != Closed || err.Error() != want {
+		t.Errorf("expected %q, found %v", want, err)
+	}
+	if err := q.Begin(background, 0, reserved); kindOf(err) != Closed {
+		t.Errorf("expected a push to be refused, found %v", err)
+	}
+	reserved.Release()
+	if _, err := q.WaitPass(background, 1); kindOf(err) != Closed {
+		t.Errorf("expected wait_pass to end, found %v", err)
+	}
+	if i := q.Info(); !i.ShutDown || i.Size != 0 {
+		t.Errorf("found %+v", i)
+	}
+	if after := memory.Count(); after.Live != before.Live || after.Idle != before.Idle {
+		t.Errorf("while a producer is left: counts %+v before, %+v after", before, after)
+	}
+	producer.Drop()
+	if after := memory.Count(); after != before {
+		t.Errorf("counts: %+v before, %+v after", before, after)
+	}
+}
+
+func TestASlotThatIsBeingWrittenIsRefusedOnceNoConsumerIsLeft(t *testing.T) {
+	before := memory.Count()
+	var h PyArrayFeedQueueHolder
+	q, err := h.InitOnce(Options{Capacity: 2, Slots: scalar})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Drop()
+	producer := q.Producer()
+	slot := NewTuple(1)
+	slot.Slots[0] = LoDTensor{DType: Int64}
+	_ = slot.Slots[0].SetDims(Dims{1})
+	if err := q.Begin(background, 0, slot); err != nil {
+		t.Fatal(err)
+	}
+	q.Drop()
+	if err := q.Commit(slot); kindOf(err) != Closed {
+		t.Errorf("expected %v, found %v", Closed, err)
+	}
+	producer.Drop()
+	if after := memory.Count(); after != before {
+		t.Errorf("counts: %+v before, %+v after", before, after)
+	}
+}

@@ -84,6 +84,14 @@ static PyObject *queue_of(PyObject *class, PyObject *args) {
     return status ? raise_error(status, &err) : queue_over(class, handle);
 }
 
+/* _producer(): one more object for the queue, which only pushes and does not keep the queue open */
+static PyObject *queue_producer(queue *self, PyObject *Py_UNUSED(unused)) {
+    pf_error err = PF_ERROR_INIT;
+    pf_handle handle;
+    pf_status status = pf_queue_producer(self->handle, &handle, &err);
+    return status ? raise_error(status, &err) : queue_over((PyObject *)Py_TYPE((PyObject *)self), handle);
+}
+
 void slot_specs_drop(slot_specs *s) {
     PyMem_Free(s->slots);
     PyMem_Free(s->dims);
@@ -570,6 +578,7 @@ static PyType_Spec slot_spec = {"pyfeed._native.Slot", sizeof(slot), 0,
 static PyMethodDef queue_methods[] = {
     {"_init_once", (PyCFunction)queue_init_once, METH_VARARGS | METH_CLASS, NULL},
     {"_of", (PyCFunction)queue_of, METH_VARARGS | METH_CLASS, NULL},
+    {"_producer", (PyCFunction)queue_producer, METH_NOARGS, NULL},
     {"push", (PyCFunction)(void *)queue_push, METH_FASTCALL | METH_KEYWORDS, PUSH_DOC},
     {"pop", (PyCFunction)(void *)queue_pop, METH_FASTCALL | METH_KEYWORDS, POP_DOC},
     {"slot", (PyCFunction)(void *)queue_slot, METH_VARARGS | METH_KEYWORDS, SLOT_DOC},

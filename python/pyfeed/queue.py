@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -86,14 +87,42 @@ class PyArrayFeedQueue(_native.Queue):
             raise TypeError(f"exception: expected an instance of an exception class, found {exception!r}")
         self._fail(exception, *_failures.told(exception), pass_id, homeless)
 
+    def producer(self) -> PyArrayFeedQueue:
+        """The same queue for a thread that pushes: an object that does not keep the queue open.
+
+        It can do all that this one can, but `pop`. Once this object and every other one that can pop are
+        gone, and so are the readers of the queue and its variable, the queue is shut down: pushes through
+        a producer raise `QueueClosed`, also those that are waiting.
+
+        Examples
+        --------
+        >>> import threading
+        >>> import numpy as np
+        >>> from pyfeed import py_array_reader
+        >>> def count(queue):
+        ...     with queue:
+        ...         for i in range(3):
+        ...             queue.push((np.array([i]),))
+        >>> reader, queue = py_array_reader(2, [(-1,)])
+        >>> threading.Thread(target=count, args=[queue.producer()]).start()
+        >>> [x.tolist() for x, in reader]
+        [[0], [1], [2]]
+        """
+        producer = self._producer()
+        _exit.watch(producer)
+        return producer
+
     def produce(
         self, function: Callable[[int], Iterable[Sequence[Any]]], num_threads: int = 1
     ) -> list[threading.Thread]:
         """Push what ``function(0)`` to ``function(num_threads - 1)`` yield, each in a thread.
 
-        The queue is closed when the last of them has ended; an exception in one fails it. A producer
-        whose queue is closed by somebody else stops without a word. All of it is for the pass that is
+        The queue is closed when the last of them has ended; an exception in one fails it. A thread
+        whose push finds the queue closed ends without an error. All of it is for the pass that is
         current now: nothing lands in a later one.
+
+        The threads push through a `producer`: they end, at their next push, once this object and
+        every reader of the queue are gone.
 
         Returns
         -------
@@ -104,7 +133,8 @@ class PyArrayFeedQueue(_native.Queue):
             raise InvalidArgument(f"num_threads: expected at least 1, found {num_threads}")
         lock = threading.Lock()
         running = num_threads
-        pass_id = self.stats()["pass_id"]
+        producer, queue = self.producer(), weakref.ref(self)
+        pass_id = producer.stats()["pass_id"]
         if pass_id == 0:
             raise StateError("produce: the queue has no pass open yet: wait for one with wait_pass")
 
@@ -113,20 +143,20 @@ class PyArrayFeedQueue(_native.Queue):
             try:
                 for arrays in function(worker):
                     try:
-                        self.push(arrays, pass_id=pass_id)
+                        producer.push(arrays, pass_id=pass_id)
                     except QueueClosed:
                         break
             except BaseException as e:
                 try:
-                    self.fail(e, pass_id)
+                    (queue() or producer).fail(e, pass_id)
                 except QueueClosed:
-                    if not self.stats()["failed"]:
-                        raise e from None  # the consumer has gone: let the thread's own hook tell
+                    if not producer.stats()["failed"]:
+                        raise e from None  # no consumer is left: the thread's own hook reports it
             with lock:
                 running -= 1
                 last = running == 0
             if last:
-                self.close(pass_id)
+                producer.close(pass_id)
 
         threads = [
             threading.Thread(target=run, args=(i,), name=f"pyfeed-producer-{i}", daemon=True)

@@ -356,26 +356,18 @@ def from_generator(
     """
     name = unique_name.of_process("py_array_feed_queue") if name is None else name
     reader, queue = _feed(capacity, shapes, place, dtypes, bytes_limit, lod_levels, name, scope, restartable=True)
-    # The thread has an object of its own for the queue. The reader's keeps the exception of a pass,
-    # whose traceback leads to the reader itself, and must not be kept alive by the thread.
-    feeder = reader.scope._use(name, PyArrayFeedQueue._of)
+    # The queue's own object keeps the exception of a pass, whose traceback leads to the reader: the thread must keep
+    # neither.
+    producer = queue.producer()
     thread = threading.Thread(
         target=_run_passes,
-        args=(feeder, weakref.ref(queue), function),
+        args=(producer, weakref.ref(queue), function),
         name=f"pyfeed-{reader.name}",
         daemon=True,
     )
-    weakref.finalize(reader, _shutdown, feeder)
     _exit.movers.add(thread)
     thread.start()
     return reader
-
-
-def _shutdown(queue: PyArrayFeedQueue) -> None:
-    try:
-        queue.shutdown()
-    except ForkError:
-        pass
 
 
 def _run_passes(
@@ -393,7 +385,7 @@ def _run_passes(
             _run_pass(queue, function, pass_id)
             queue.close(pass_id)
         except BaseException as e:
-            _fail(readers_queue(), e, pass_id)
+            _fail(readers_queue() or queue, e, pass_id)
 
 
 def _run_pass(queue: PyArrayFeedQueue, function: Callable[[], Iterable[Sequence[Any]]], pass_id: int) -> None:
@@ -410,12 +402,9 @@ def _run_pass(queue: PyArrayFeedQueue, function: Callable[[], Iterable[Sequence[
             close()
 
 
-def _fail(queue: PyArrayFeedQueue | None, error: BaseException, pass_id: int) -> None:
-    """Tell the reader, or, if it has moved on, whoever reads what threads leave behind."""
+def _fail(queue: PyArrayFeedQueue, error: BaseException, pass_id: int) -> None:
+    """Tell the reader, or, if it has moved on, the hook for what ends threads."""
     try:
-        if queue is not None:
-            queue.fail(error, pass_id)
-            return
+        queue.fail(error, pass_id)
     except QueueClosed:
-        pass
-    untold(error)
+        untold(error)

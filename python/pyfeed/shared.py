@@ -147,7 +147,7 @@ class SharedFeedQueue(PyArrayFeedQueue):
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         return iter(self.reader)
 
-    def producer(self) -> Producer:
+    def producer(self) -> Producer:  # type: ignore[override]
         """A producer for a worker, which may be sent to it by pickle.
 
         One is enough for any number of workers: each gets its own copy. See `expect` for how the pass ends.

@@ -98,6 +98,7 @@ void every_function(std::string &wrong, pf_handle scope, pf_handle var, pf_handl
     FORKED(pf_var_set_tensor(var, &tensor, &err));
     FORKED(pf_queue_init_once(var, &options, &handle, &err));
     FORKED(pf_queue_of(var, &handle, &err));
+    FORKED(pf_queue_producer(queue, &handle, &err));
     FORKED(pf_queue_push(queue, &tensor, 1, 0, nullptr, &err));
     FORKED(pf_queue_push_lent(queue, &tensor, 1, 0, [](void *) { _exit(3); }, nullptr, nullptr, &err));
     FORKED(pf_queue_reserve(queue, &tensor, 1, 0, nullptr, &tuple, &err));

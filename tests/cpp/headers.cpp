@@ -10,8 +10,8 @@ template pyfeed::dlpack::DLManagedTensor *pyfeed::to_dlpack(std::shared_ptr<cons
 template pyfeed::dlpack::DLManagedTensorVersioned *pyfeed::to_dlpack(pyfeed::Tuple &&, size_t);
 template pyfeed::DLPackTensor pyfeed::from_dlpack(pyfeed::dlpack::DLManagedTensor *);
 template pyfeed::DLPackTensor pyfeed::from_dlpack(pyfeed::dlpack::DLManagedTensorVersioned *);
-template void pyfeed::Queue::push_lent(const pyfeed::Tensors &, std::shared_ptr<int>, const pyfeed::Wait &,
-                                       uint64_t) const;
+template void pyfeed::detail::Feeding::push_lent(const pyfeed::Tensors &, std::shared_ptr<int>,
+                                                 const pyfeed::Wait &, uint64_t) const;
 template class pyfeed::detail::TupleRange<pyfeed::Reader>;
 template class pyfeed::detail::TupleRange<pyfeed::Queue>;
 

@@ -74,6 +74,7 @@ TEST_F(Null, EveryFunction) {
     REFUSED(pf_queue_init_once(v, &options, &handle, &err), "dims");
     EXPECT_EQ(0, err.raw.slot);
     REFUSED(pf_queue_of(v, nullptr, &err), "queue");
+    REFUSED(pf_queue_producer(q, nullptr, &err), "producer");
     REFUSED(pf_queue_push(q, nullptr, 1, 0, nullptr, &err), "tensors");
     REFUSED(pf_queue_push_lent(q, nullptr, 1, 0, [](void *) {}, nullptr, nullptr, &err), "tensors");
     REFUSED(pf_queue_push_lent(q, &tensor, 1, 0, nullptr, nullptr, nullptr, &err), "release");

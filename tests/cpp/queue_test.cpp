@@ -548,6 +548,73 @@ TEST_F(QueueTest, EveryTupleOnceWithUnevenProducersAndConsumers) {
     }
 }
 
+// ---- Producers whose consumers are gone ----
+
+class Abandoned : public Feed {
+protected:
+    // A thread that pushes until it is refused.
+    static std::future<void> endless(Producer producer) {
+        return in_thread([producer = std::move(producer)] {
+            for (;;) {
+                try {
+                    const int64_t n = 7;
+                    producer.push({view(&n, {1})}, kStuck);
+                } catch (const Closed &) {
+                    return;
+                }
+            }
+        });
+    }
+};
+
+TEST_F(Abandoned, ProducersEndWithTheLastConsumer) {
+    std::optional<Queue> queue = numbers(2);
+    std::optional<Reader> reader = create_py_array_reader(scope, "reader", "feeder");
+    auto first = endless(queue->producer()), second = endless(queue->producer().producer());
+    EXPECT_EQ(7, next_number(*reader));
+    scope.erase("feeder");
+    scope.erase("reader");
+    queue.reset();
+    for (int i = 0; i < 10; i++) EXPECT_EQ(7, next_number(*reader));
+    reader.reset();
+    first.get();
+    second.get();
+}
+
+TEST_F(Abandoned, AReaderInAVariableIsAConsumer) {
+    std::optional<Queue> queue = numbers(2);
+    create_py_array_reader(scope, "reader", "feeder");
+    auto producing = endless(queue->producer());
+    scope.erase("feeder");
+    queue.reset();
+    for (int i = 0; i < 10; i++) read(scope, "reader", {"x"});
+    scope.erase("reader");
+    producing.get();
+}
+
+TEST_F(Abandoned, SlotsAndWaitsForAPassEnd) {
+    std::optional<Queue> queue = numbers(2, true);
+    const Producer producer = queue->producer();
+    auto waiting = in_thread([&] { EXPECT_ERROR(Closed, -1, producer.wait_pass(1, kStuck), "no reader"); });
+    EXPECT_ERROR(Timeout, -1, queue->pop(Wait::none()), "time");  // opens a pass
+    const int64_t n = 0;
+    Slot slot = producer.reserve({view(&n, {1})});
+    scope.erase("feeder");
+    queue.reset();
+    EXPECT_ERROR(Closed, -1, slot.commit(), "no reader of it is left, nor any other consumer");
+    waiting.get();
+    EXPECT_EQ(1, producer.stats().shut_down);
+}
+
+TEST_F(Abandoned, AProducersHandleDoesNotPop) {
+    const Queue queue = numbers(2);
+    const Producer producer = queue.producer();
+    push_number(queue, 1);
+    pf_tuple out = PF_TUPLE_INIT;
+    EXPECT_EQ(PF_STATE, pf_queue_pop(producer.handle(), nullptr, &out, nullptr));
+    EXPECT_EQ(1u, producer.size());
+}
+
 // ---- A producer that can start over ----
 
 class Restartable : public Feed {
