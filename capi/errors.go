@@ -85,6 +85,9 @@ func answer(e error, err *C.pf_error) C.pf_status {
 			if e.At != nil {
 				err.file = C.CString(e.At.File)
 				err.offset, err.record = C.int64_t(e.At.Offset), C.int64_t(e.At.Record)
+				if e.At.Approximate {
+					err.approximate = 1
+				}
 			}
 			var number syscall.Errno
 			if errors.As(e.Cause, &number) {

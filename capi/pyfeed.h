@@ -164,7 +164,8 @@ PF_API pf_status pf_tuple_share(const pf_tuple *tuple, pf_tuple *out, struct pf_
 typedef struct pf_error {
     uint32_t size;
     pf_status status;
-    uint8_t reserved[3];
+    uint8_t approximate; /* 1: `record` is not exact, because damage before it was skipped; else 0 */
+    uint8_t reserved[2];
     int32_t slot; /* the slot it is about, or -1 */
     uint32_t reserved2;
     char *message;         /* a sentence: what was expected, what was found, where */
@@ -174,8 +175,8 @@ typedef struct pf_error {
     uint64_t cause_token;  /* PF_FAILED: the number given to pf_queue_fail or pf_kernel_fail */
     char *file;            /* PF_CORRUPT, PF_IO and what a file's instances are refused for */
     int64_t offset;        /* in the file, in bytes, decompressed ones if it is compressed; or -1 */
-    int64_t record;        /* number of the record, from 0; or -1 */
-    int32_t os_errno;      /* PF_IO: the system's number, or 0 */
+    int64_t record;    /* number of the record, from 0; or -1. PF_CORRUPT: the first that is not delivered */
+    int32_t os_errno;  /* PF_IO: the system's number, or 0 */
     uint32_t context;  /* of a program's run: bytes of the message that say where, before the cause; else 0 */
     char *op;          /* of a program's run: which operator, such as "block 1, op 3: read" */
     int32_t cuda_code; /* PF_CUDA_ERROR: the driver's CUresult; else 0 */
@@ -188,7 +189,8 @@ typedef struct pf_error {
 #define PF_ERROR_INIT  \
     {sizeof(pf_error), \
      PF_OK,            \
-     {0, 0, 0},        \
+     0,                \
+     {0, 0},           \
      -1,               \
      0,                \
      NULL,             \

@@ -67,6 +67,7 @@ struct FileLocation {
     int64_t offset = -1;
     int64_t record = -1;
     int os_errno = 0;
+    bool approximate = false;  // record is not exact
 };
 
 // What the library refused, and why: what() is a sentence.
@@ -91,6 +92,8 @@ public:
     int64_t offset() const noexcept { return where_.offset; }
     // Number of the record in the file, from 0; or -1.
     int64_t record() const noexcept { return where_.record; }
+    // Whether that is not exact, because damage before it was skipped, of which it is not known how many records it was.
+    bool approximate() const noexcept { return where_.approximate; }
     // The operating system's number for it, or 0.
     int os_errno() const noexcept { return where_.os_errno; }
 
@@ -206,7 +209,7 @@ namespace detail {
 [[noreturn]] inline void raise(pf_status status, const pf_error &err) {
     auto text = [](const char *s) { return std::string(s != nullptr ? s : ""); };
     const std::string message = err.message != nullptr ? err.message : pf_status_name(status);
-    const FileLocation where{text(err.file), err.offset, err.record, err.os_errno};
+    const FileLocation where{text(err.file), err.offset, err.record, err.os_errno, err.approximate != 0};
     const std::string op = text(err.op);
     switch (status) {
         case PF_END:

@@ -54,6 +54,9 @@ type Location struct {
 	File   string // "": what was given as bytes
 	Offset int64  // in bytes, of the decompressed data; -1: none in particular
 	Record int64  // from 0; -1: none in particular
+
+	// Approximate says that Record is a guess: of damage before it that was skipped it is not known how many records it was.
+	Approximate bool
 }
 
 func (l *Location) String() string {
@@ -65,7 +68,11 @@ func (l *Location) String() string {
 		parts = append(parts, fmt.Sprintf("byte %d", l.Offset))
 	}
 	if l.Record >= 0 {
-		parts = append(parts, fmt.Sprintf("record %d", l.Record))
+		about := ""
+		if l.Approximate {
+			about = "about "
+		}
+		parts = append(parts, fmt.Sprintf("%srecord %d", about, l.Record))
 	}
 	return strings.Join(parts, ", ")
 }

@@ -211,12 +211,16 @@ func TestNamesOfDTypes(t *testing.T) {
 
 func TestErrorsSayWhere(t *testing.T) {
 	cause := errors.New("cause")
-	e := &Error{Kind: Corrupt, Slot: -1, Text: "expected more", At: &Location{"f", 12, -1}, Cause: cause}
+	e := &Error{Kind: Corrupt, Slot: -1, Text: "expected more", At: &Location{File: "f", Offset: 12, Record: -1}, Cause: cause}
 	if e.Error() != "f, byte 12: expected more" || !errors.Is(e, cause) {
 		t.Errorf("found %v", e)
 	}
-	e.At = &Location{"f", -1, 3}
+	e.At = &Location{File: "f", Offset: -1, Record: 3}
 	if e.Error() != "f, record 3: expected more" {
+		t.Errorf("found %v", e)
+	}
+	e.At.Approximate = true
+	if e.Error() != "f, about record 3: expected more" {
 		t.Errorf("found %v", e)
 	}
 }

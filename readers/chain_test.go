@@ -90,7 +90,8 @@ func (r *ids) Resync() error {
 	r.n++
 	return nil
 }
-func (r *ids) Intact() error { return r.f.Intact() }
+func (r *ids) Number() (int64, bool) { return r.n, true }
+func (r *ids) Intact() error         { return r.f.Intact() }
 func (r *ids) Close() {
 	r.arena.Close()
 	r.f.Close()

@@ -25,6 +25,7 @@ type file struct {
 	source
 	*files
 	record int64           // number of the next instance
+	guess  bool            // it is approximate
 	spare  []*pyfeed.Tuple // empty ones, for the next instances
 	err    error           // what came after the last instance
 
@@ -53,6 +54,8 @@ type opened struct {
 	path    string
 	records Records // nil: there is none
 	stop    *storage.Interrupt
+	record  int64 // the number of the next
+	guess   bool  // it is approximate
 }
 
 // ledger is what was skipped.
@@ -63,10 +66,11 @@ type ledger struct {
 }
 
 type damaged struct {
-	File   string `json:"file"`
-	Offset int64  `json:"offset"`
-	Record int64  `json:"record"`
-	Reason string `json:"reason"`
+	File        string `json:"file"`
+	Offset      int64  `json:"offset"`
+	Record      int64  `json:"record"`
+	Approximate bool   `json:"approximate"`
+	Reason      string `json:"reason"`
 }
 
 // mostDamage bounds the ledger's places: the count goes on.
@@ -79,7 +83,7 @@ func (l *ledger) add(e *pyfeed.Error) {
 	if len(l.places) < mostDamage {
 		d := damaged{Offset: -1, Record: -1, Reason: e.Text}
 		if e.At != nil {
-			d.File, d.Offset, d.Record = e.At.File, e.At.Offset, e.At.Record
+			d.File, d.Offset, d.Record, d.Approximate = e.At.File, e.At.Offset, e.At.Record, e.At.Approximate
 		}
 		l.places = append(l.places, d)
 	}
@@ -218,7 +222,9 @@ func (f *file) open() error {
 	}
 	f.mu.Unlock()
 	records := begun.records
-	if records == nil {
+	if records != nil {
+		f.record, f.guess = begun.record, begun.guess
+	} else {
 		c := *f.configs[f.format.Tag]
 		c.Storage.Interrupt, c.Storage.Pipe = begun.stop, pipe
 		var err error
@@ -251,18 +257,35 @@ func (f *file) check(t *pyfeed.Tuple, record int64) *pyfeed.Error {
 	return e
 }
 
-// locate says where an error is that does not say so itself.
+// locate says where an error is, as far as that does not say so itself. Damage has the number of the first record that is
+// not delivered for it, whatever found it: the format, a checksum of what is compressed, or the file's end.
 func (f *file) locate(err error, record int64) error {
 	var e *pyfeed.Error
 	if !errors.As(err, &e) {
 		return err
 	}
-	if e.At == nil {
-		located := *e
-		located.At = &pyfeed.Location{File: f.path, Offset: -1, Record: record}
-		return &located
+	located, at := *e, pyfeed.Location{File: f.path, Offset: -1, Record: record}
+	if e.At != nil {
+		at = *e.At
 	}
-	return err
+	if e.Kind == pyfeed.Corrupt && at.Record < 0 {
+		at.Record = f.record
+	}
+	at.Approximate = f.guess && at.Record >= 0
+	located.At = &at
+	return &located
+}
+
+// renumber asks for the number of the next record after damage was skipped.
+func (f *file) renumber(records Records) {
+	if r, can := records.(Numbered); can {
+		var exact bool
+		f.record, exact = r.Number()
+		f.guess = !exact
+		return
+	}
+	f.record++
+	f.guess = true
 }
 
 // skipped notes damage down and goes on behind it, if that is asked for.
@@ -275,8 +298,10 @@ func (f *file) skipped(err error) bool {
 		f.err = io.EOF
 		return true
 	}
-	if err := f.records.Resync(); err != nil {
-		f.err = err
+	err = f.records.Resync()
+	f.renumber(f.records)
+	if err != nil {
+		f.err = f.locate(err, f.record)
 	}
 	return true
 }

@@ -200,7 +200,7 @@ func TestSkippedDamageIsCountedAndNamed(t *testing.T) {
 	if s.Extra["corrupt"] != int64(2) {
 		t.Errorf("expected 2 places, found %v", s.Extra["corrupt"])
 	}
-	if got := s.Extra["ledger"].([]damaged); got[1] != (damaged{names[1], 88, 11, "expected a number from 0 on, found -6"}) {
+	if got := s.Extra["ledger"].([]damaged); got[1] != (damaged{names[1], 88, 11, false, "expected a number from 0 on, found -6"}) {
 		t.Errorf("found %+v", got)
 	}
 }

@@ -53,6 +53,13 @@ type Records interface {
 	Close()
 }
 
+// Numbered are Records that can tell, after Resync, which record is the next. Of others that go on behind damage it is
+// approximate.
+type Numbered interface {
+	// Number is that of the next record, and whether it is exact: false where it is not known how many records were lost.
+	Number() (record int64, exact bool)
+}
+
 // Rowed are Records some of whose instances are Rows.
 type Rowed interface {
 	// ReadRows is the next instances, at least one and at most so many. nil: they do not lie so, or there is none, or

@@ -524,9 +524,10 @@ func (f *files) infer(ctx context.Context, first source) (*pyfeed.Spec, error) {
 			c.Storage.Interrupt = stop
 			defer context.AfterFunc(ctx, stop.Now)()
 		}
+		file := file{source: first, files: f} // for where damage is
 		records, err := first.format.Open(first.path, &c)
 		if err != nil {
-			return nil, err
+			return nil, file.locate(err, -1)
 		}
 		kept := false
 		defer func() {
@@ -539,11 +540,18 @@ func (f *files) infer(ctx context.Context, first source) (*pyfeed.Spec, error) {
 			return nil, pyfeed.Errorf(pyfeed.Invalid, "%s: format %q does not say what its instances look like: give slots", first.path, first.format.Tag)
 		}
 		slots, names, err := d.Describe()
-		for f.skip && isCorrupt(err) && records.Resync() == nil {
+		for f.skip && isCorrupt(err) {
+			if stop != nil { // it is not read again
+				f.ledger.add(file.locate(err, -1).(*pyfeed.Error))
+			}
+			if records.Resync() != nil {
+				break
+			}
+			file.renumber(records)
 			slots, names, err = d.Describe()
 		}
 		if err != nil {
-			return nil, err
+			return nil, file.locate(err, -1)
 		}
 		for i := range min(len(slots), len(names)) {
 			slots[i].Name = names[i]
@@ -552,7 +560,7 @@ func (f *files) infer(ctx context.Context, first source) (*pyfeed.Spec, error) {
 			c.Slots, c.Names = slots, names
 		}
 		if kept = stop != nil; kept {
-			f.opened = opened{first.path, records, stop}
+			f.opened = opened{first.path, records, stop, file.record, file.guess}
 		}
 	}
 	return pyfeed.NewSpec(config.Slots)

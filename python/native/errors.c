@@ -159,6 +159,7 @@ static int set_details(PyObject *e, pf_status status, const pf_error *err) {
     if (err->file && set(e, "file", PyUnicode_DecodeFSDefault(err->file)) < 0) return -1;
     if (err->offset >= 0 && set(e, "offset", PyLong_FromLongLong(err->offset)) < 0) return -1;
     if (err->record >= 0 && set(e, "record", PyLong_FromLongLong(err->record)) < 0) return -1;
+    if (err->approximate && set(e, "approximate", Py_NewRef(Py_True)) < 0) return -1;
     return 0;
 }
 

@@ -250,7 +250,8 @@ def verify_file(name: str, told: dict[str, Any], progress: Progress) -> int:
     details = reader.stats()["details"]
     for place in details["ledger"]:
         where = ", byte {offset}".format_map(place) * (place["offset"] >= 0)
-        where += ", record {record}".format_map(place) * (place["record"] >= 0)
+        about = "about " * place["approximate"]
+        where += f", {about}record {place['record']}" * (place["record"] >= 0)
         print(f"{path}{where}: {place['reason']}")
     damaged = details["corrupt"]
     if damaged > len(details["ledger"]):

@@ -18,7 +18,9 @@ class Error(Exception):
     offset : int or None
         The place in the file, in bytes; of a compressed one, in decompressed bytes.
     record : int or None
-        The number of the record in the file, from 0.
+        The number of the record in the file, from 0; of damage, that of the first that is not delivered.
+    approximate : bool
+        `record` is not exact: damage before it was skipped, of which it is not known how many records it was.
     op : str or None
         The operator of a program that it ended, such as ``"block 1, op 3: read"``.
     """
@@ -27,6 +29,7 @@ class Error(Exception):
     file: str | None = None
     offset: int | None = None
     record: int | None = None
+    approximate: bool = False
     op: str | None = None
 
 

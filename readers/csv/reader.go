@@ -44,6 +44,7 @@ type records struct {
 	most   int   // bytes of a record
 	err    error // why reading goes no further
 	broken bool  // err is that of the file, behind which there is nothing
+	guess  bool  // the number is approximate: lines were skipped, of which records is not known
 
 	line    []byte         // the numbers of an instance that is being read: of arena, if not nil
 	buffer  *memory.Buffer // that line lies in
@@ -670,12 +671,16 @@ func (r *records) Resync() error {
 	case r.broken:
 		err = io.EOF
 	default:
+		r.guess = true
 		err = r.skipLine()
 	}
 	r.record++
 	r.err = err
 	return err
 }
+
+// Number is Numbered's.
+func (r *records) Number() (int64, bool) { return r.record, !r.guess }
 
 // extent is the length of the record at the position. It has none if its quotes are wrong, or if it is too long.
 func (r *records) extent() (int, error) {

@@ -30,6 +30,7 @@ type records struct {
 	unpack  unpacker
 
 	number  int64 // of the next record
+	guess   bool  // it is approximate: how many records were skipped is not known
 	offsets readers.Offsets
 	spans   []readers.Span
 	err     error // what Read goes on answering
@@ -470,6 +471,7 @@ func (r *records) Resync() error {
 		return err
 	}
 	r.err = nil
+	r.guess = r.guess || r.damaged != record // a chunk's number of records is in no checksum
 	switch r.damaged {
 	case record:
 		b, err := r.show()
@@ -498,6 +500,9 @@ func (r *records) Resync() error {
 	}
 	return r.err
 }
+
+// Number is Numbered's.
+func (r *records) Number() (int64, bool) { return r.number, !r.guess }
 
 // scan goes into the next whole chunk behind the position, where one is damaged. An error is what Read answers
 // next.

@@ -37,6 +37,7 @@ type records struct {
 	seen    []bool  // by extension
 	there   []byte  // the extensions, for errors
 	number  int64   // of the instance
+	guess   bool    // it is approximate: how many instances were skipped is not known
 	leave   bool    // members of this key are what is left of a damaged instance
 	torn    bool    // the next instance may be what is left of a damaged one
 	nameBuf []byte  // of a name that does not lie in one piece
@@ -412,6 +413,7 @@ func (r *records) Resync() error {
 		return io.EOF
 	}
 	r.torn = r.torn || r.behind == search
+	r.guess = r.guess || r.behind == search
 	r.leave = r.behind != fresh
 	if r.leave {
 		r.number++
@@ -419,6 +421,9 @@ func (r *records) Resync() error {
 	r.err = nil
 	return nil
 }
+
+// Number is Numbered's.
+func (r *records) Number() (int64, bool) { return r.number, !r.guess }
 
 // search goes to the next header.
 func (r *records) search() bool {

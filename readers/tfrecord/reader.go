@@ -79,6 +79,7 @@ type records struct {
 	spans    []readers.Span
 
 	record int64 // number of the one at the position
+	guess  bool  // it is approximate: how many records were skipped is not known
 	err    error // what Read goes on answering
 	// behind is where err leads to: as many bytes on, or unknown, or nowhere.
 	behind int64
@@ -318,6 +319,7 @@ func (r *records) Resync() error {
 	}
 	var err error
 	if r.behind == unknown {
+		r.guess = true
 		r.f.Skip(1)
 		err = r.search()
 	} else {
@@ -333,6 +335,9 @@ func (r *records) Resync() error {
 	r.err = nil
 	return nil
 }
+
+// Number is Numbered's.
+func (r *records) Number() (int64, bool) { return r.record, !r.guess }
 
 // mostTried bounds the bytes of data that a search tries the CRC of in vain. Behind that a length that verifies
 // is good enough, or a file made for it would keep us for ever.

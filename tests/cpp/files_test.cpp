@@ -244,6 +244,7 @@ TEST_F(FilesTest, DamageIsRaisedInItsPlace) {
                         EXPECT_EQ(path("a.raw"), e.file());
                         EXPECT_EQ(16, e.offset());
                         EXPECT_EQ(2, e.record());
+                        EXPECT_FALSE(e.approximate());
                         EXPECT_EQ(0, e.os_errno());
                         for (const char *word : {"a.raw", "expected 8 bytes", "found 4", "16", "2"}) {
                             EXPECT_NE(nullptr, std::strstr(e.what(), word)) << e.what();
@@ -268,6 +269,7 @@ TEST_F(FilesTest, DamageIsSkippedAndNoted) {
     EXPECT_EQ(path("a.raw"), member(stats, "file"));
     EXPECT_EQ("16", member(stats, "offset"));
     EXPECT_EQ("2", member(stats, "record"));
+    EXPECT_EQ("false", member(stats, "approximate"));
     EXPECT_EQ("expected 8 bytes, a record, found 4 and the end of the file", member(stats, "reason"));
 }
 
@@ -300,6 +302,30 @@ TEST_F(FilesTest, InstancesThatDoNotFitAreLocated) {
         EXPECT_EQ(path("a.recordio"), e.file());
         EXPECT_EQ(2, e.record());
         EXPECT_NE(nullptr, std::strstr(e.what(), "expected 3, found 2")) << e.what();
+    }
+}
+
+// Behind damage that was skipped the number of the record is a guess.
+TEST_F(FilesTest, RecordsBehindSkippedDamageAreNumberedAbout) {
+    const Writer writer(
+        path("a.recordio"),
+        WriterOptions().slots({{DType::float32, {-1}}}).options(R"({"records_per_chunk": 1})"));
+    const Floats x = {1, 2, 3};
+    for (const int64_t n : {3, 3, 3, 2}) writer.write({view(x.data(), {n})});
+    writer.close();
+    std::string bytes = load("a.recordio");
+    bytes[bytes.size() / 4 + 30] ^= 1;
+    store("a.recordio", bytes);
+    const Reader reader = open_files(scope, "files", {path("a.recordio")},
+                                     OpenFiles().slots({{DType::float32, {3}}}).on_corrupt("skip"));
+    for (int i = 0; i < 2; i++) EXPECT_EQ(x, values<float>(reader.next(kStuck)->at(0)));
+    try {
+        reader.next(kStuck);
+        FAIL() << "nothing was thrown";
+    } catch (const ShapeError &e) {
+        EXPECT_EQ(2, e.record());
+        EXPECT_TRUE(e.approximate());
+        EXPECT_NE(nullptr, std::strstr(e.what(), "about record 2")) << e.what();
     }
 }
 

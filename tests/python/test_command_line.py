@@ -321,7 +321,7 @@ def test_verify(tmp_path: Path, capsys: Said) -> None:
     assert err == ""
     assert [line.partition(": checksum of a chunk: expected ")[0] for line in out] == [
         f"{b}, byte 28, record 1",
-        f"{b}, byte 112, record 3",  # of those that are whole: how many were in the damaged chunk, nobody knows
+        f"{b}, byte 112, about record 3",  # how many were in the damaged chunk is not known
         f"{b}: 4 whole records, 2 damaged places",
         "2 files, 10 records, 1 damaged",
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import zlib
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 
 import pyfeed
 from pyfeed import open_files, open_raw, open_writer
+
+from .support import Background
 
 SUFFIXES = [".gz", ".zst", ".sz", ".zlib"]
 
@@ -84,3 +87,67 @@ def test_a_file_among_others_that_are_alike(tmp_path: Path) -> None:
     (tmp_path / "30.npy.gz").write_bytes(gzip.compress((tmp_path / "31.npy").read_bytes()))
     reader.reset()
     assert [x[0].item() for (x,) in reader] == [31 if i == 30 else i for i in range(40)]
+
+
+def test_the_number_of_a_record_is_exact_or_called_approximate(tmp_path: Path) -> None:
+    path = tmp_path / "a.tfrecord"
+    with open_writer(path) as writer:
+        for i in range(100):
+            writer.write((f"record {i:02}",))
+    data, size = bytearray(path.read_bytes()), path.stat().st_size // 100
+    data[10 * size + 12] ^= 1  # of the data
+    path.write_bytes(data)
+    with pytest.raises(pyfeed.CorruptRecordError, match=r"a\.tfrecord, byte 262, record 10: ") as caught:
+        list(open_files(path))
+    assert (caught.value.record, caught.value.approximate) == (10, False)
+
+    data[20 * size] ^= 1  # of the length: where the next record is has to be searched for
+    data[30 * size + 12] ^= 1
+    path.write_bytes(data)
+    reader = open_files(path, on_corrupt="skip")
+    assert len(list(reader)) == 97
+    ledger = reader.stats()["details"]["ledger"]
+    assert [(place["record"], place["approximate"]) for place in ledger] == [(10, False), (20, False), (30, True)]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "csv.gz", "npy", "idx.gz"])
+def test_damage_of_the_header_is_before_record_0(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.{suffix}"
+    with open_writer(path, names=["x"]) as writer:
+        writer.write((np.int32(1),))
+    data = path.read_bytes() if suffix[-2:] != "gz" else gzip.decompress(path.read_bytes())
+    path.write_bytes(gzip.compress(b"\xff\xfe" + data) if suffix[-2:] == "gz" else b"\xff\xfe" + data)
+    with pytest.raises(pyfeed.CorruptRecordError) as caught:
+        open_files(path)
+    assert (caught.value.record, caught.value.approximate) == (0, False)
+
+
+def test_a_tuple_that_does_not_fit_behind_skipped_damage(tmp_path: Path) -> None:
+    path = tmp_path / "a.recordio"
+    with open_writer(path, shapes=[(-1,)], dtypes=["float32"], records_per_chunk=1) as writer:
+        for n in 3, 3, 3, 2:
+            writer.write((np.zeros(n, "float32"),))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 4 + 30] ^= 1
+    path.write_bytes(data)
+    reader = open_files(path, shapes=[(3,)], dtypes=["float32"], on_corrupt="skip")
+    assert [reader.read()[0].shape for _ in range(2)] == [(3,), (3,)]
+    with pytest.raises(pyfeed.ShapeError, match="about record 2") as caught:
+        reader.read()
+    assert (caught.value.record, caught.value.approximate) == (2, True)
+
+
+def test_damage_before_the_first_record_of_a_pipe_is_in_the_ledger(tmp_path: Path) -> None:
+    path, pipe = tmp_path / "a.recordio", tmp_path / "pipe.recordio"
+    with open_writer(path, records_per_chunk=1) as writer:
+        for i in range(3):
+            writer.write((np.int64(i),))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3 - 1] ^= 1
+    os.mkfifo(pipe)
+    written = Background(lambda: pipe.write_bytes(data))
+    reader = open_files(pipe, records="tensors", on_corrupt="skip")
+    assert [x.item() for (x,) in reader] == [1, 2]
+    assert written.result() == len(data)
+    (place,) = reader.stats()["details"]["ledger"]
+    assert (place["file"], place["record"], place["approximate"]) == (str(pipe), 0, False)

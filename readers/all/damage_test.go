@@ -1,0 +1,236 @@
+package all_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/readers"
+)
+
+// kindOfFile is one of the formats with what it takes to write and read int64s, 0 and on.
+type kindOfFile struct {
+	suffix  string
+	write   string // attributes of the writer
+	read    string // and of open_files
+	checked bool   // a record that is delivered is the one that was written
+}
+
+const oneNumber = `"slots": [{"name": "x", "dtype": "int64", "dims": []}]`
+
+var kindsOfFiles = []kindOfFile{
+	{"raw", oneNumber, oneNumber, false},
+	{"npy", oneNumber, "", false},
+	{"npz", oneNumber, "", true},
+	{"idx", `"slots": [{"dtype": "int32", "dims": []}]`, "", false},
+	{"csv", oneNumber, oneNumber, false},
+	{"tsv", oneNumber, "", false},
+	{"tfrecord", oneNumber, oneNumber + `, "options": {"features": [{"name": "x", "dtype": "int64"}]}`, true},
+	{"recordio", oneNumber + `, "options": {"records_per_chunk": 16}`, "", true},
+	{"tar", `"slots": [{"name": "id", "dtype": "int64", "dims": []}]`, "", false},
+}
+
+// numbersFile is the bytes of a file of n numbers, and whether the format is written so.
+func numbersFile(t *testing.T, k kindOfFile, packed string, n int) (data []byte, can bool) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "a."+k.suffix+packed)
+	w, err := readers.CreateWriter(path, "", []byte("{"+k.write+"}"))
+	if e := (*pyfeed.Error)(nil); errors.As(err, &e) && e.Kind == pyfeed.Invalid && packed != "" {
+		return nil, false
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		var memory []byte
+		s := pyfeed.LoDTensor{DType: pyfeed.Int64}
+		if k.suffix == "idx" {
+			s.DType, memory = pyfeed.Int32, binary.NativeEndian.AppendUint32(nil, uint32(i))
+		} else {
+			memory = binary.NativeEndian.AppendUint64(nil, uint64(i))
+		}
+		s.Data = memory
+		_ = s.SetDims(nil)
+		if err := w.Write(&pyfeed.Tuple{Slots: []pyfeed.LoDTensor{s}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err = w.Close(); err == nil {
+		data, err = os.ReadFile(path)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data, true
+}
+
+// numbersOf reads a file of numbers: those that are delivered, why it ended, and what was skipped.
+func numbersOf(t *testing.T, path string, attributes string) (all []int64, err error, ledger []place) {
+	t.Helper()
+	scope := pyfeed.NewScope(nil)
+	defer scope.Drop()
+	if attributes != "" {
+		attributes = ", " + attributes
+	}
+	err = readers.Create(scope, "open_files", "r", nil, fmt.Appendf(nil, `{"filenames": [%q], "thread_num": 1%s}`, path, attributes))
+	if err != nil {
+		return nil, err, nil
+	}
+	v, err := scope.FindVar("r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := readers.Of(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Drop()
+	for err == nil {
+		var tuple *pyfeed.Tuple
+		if tuple, err = h.ReadNext(context.Background()); err == nil {
+			number, _ := readers.Integer(tuple.Slots[0].DType, tuple.Slots[0].Data)
+			all = append(all, number)
+			tuple.Release()
+		}
+	}
+	ledger = placesOf(t, h)
+	return all, err, ledger
+}
+
+// place is a line of the ledger.
+type place struct {
+	File        string
+	Offset      int64
+	Record      int64
+	Approximate bool
+	Reason      string
+}
+
+func placesOf(t *testing.T, h *readers.ReaderHolder) (all []place) {
+	t.Helper()
+	data, err := json.Marshal(h.Stats().Extra["ledger"])
+	if err == nil {
+		err = json.Unmarshal(data, &all)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// damages are what may befall a file: a byte that is another, and an end that is missing.
+func damages(data []byte) (all [][]byte) {
+	const parts = 6
+	for part := range parts {
+		at := len(data) * part / parts
+		flipped := slices.Clone(data)
+		flipped[at] ^= 0x55
+		all = append(all, flipped, data[:at], data[:len(data)-1-part])
+	}
+	return append(all, append(slices.Clone(data), "more"...))
+}
+
+// Whatever finds damage, its error has the number of the first record that is not delivered.
+func TestDamageHasTheNumberOfTheRecord(t *testing.T) {
+	const count = 500
+	for _, k := range kindsOfFiles {
+		for _, packed := range []string{"", ".gz", ".zlib", ".zst", ".sz"} {
+			data, can := numbersFile(t, k, packed, count)
+			if !can {
+				continue
+			}
+			t.Run(k.suffix+packed, func(t *testing.T) {
+				balanced(t)
+				found := 0
+				for i, bad := range damages(data) {
+					path := writeTo(t, t.TempDir(), "a."+k.suffix+packed, bad)
+					all, err, _ := numbersOf(t, path, k.read)
+					var e *pyfeed.Error
+					if !errors.As(err, &e) || e.Kind != pyfeed.Corrupt {
+						continue // what cannot be seen, or is whole and of another shape
+					}
+					found++
+					if e.At == nil || e.At.File != path || e.At.Record != int64(len(all)) || e.At.Approximate {
+						t.Errorf("%d: %d delivered, %v, approximate: %v", i, len(all), err, e.At.Approximate)
+					}
+					_, err, ledger := numbersOf(t, path, join(k.read, `"on_corrupt": "skip"`))
+					if err != io.EOF && !(errors.As(err, &e) && len(ledger) == 0) { // which has no slots to tell
+						t.Errorf("%d: %v", i, err)
+					}
+					for j, p := range ledger {
+						if p.Record < 0 || j > 0 && p.Record < ledger[j-1].Record || j == 0 && (p.Record != int64(len(all)) || p.Approximate) {
+							t.Errorf("%d: %d delivered, %+v", i, len(all), ledger)
+						}
+					}
+				}
+				if found < 6 {
+					t.Errorf("%d of %d damaged files were found out", found, len(damages(data)))
+				}
+			})
+		}
+	}
+}
+
+func join(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a + ", " + b
+}
+
+// Behind damage that was skipped the number is right, or it is said that it may not be.
+func TestNumbersBehindSkippedDamage(t *testing.T) {
+	const count = 300
+	for _, k := range kindsOfFiles {
+		data, _ := numbersFile(t, k, "", count)
+		if !k.checked && k.suffix != "csv" || k.suffix == "npz" {
+			continue
+		}
+		t.Run(k.suffix, func(t *testing.T) {
+			exact, about := 0, 0
+			for first := len(data) / 8; first < len(data)/2; first += len(data)/40 + 1 {
+				bad := slices.Clone(data)
+				for _, at := range []int{first, first + len(data)/4, first + len(data)/2 - 1} {
+					if k.suffix == "csv" { // a number that is none, or a quote that is not closed
+						at += bytes.IndexByte(data[at:], '\n') + 1
+						bad[at] = 'x'
+						if at%7 == 0 {
+							bad[at] = '"'
+						}
+						continue
+					}
+					bad[at] ^= 0x55
+				}
+				all, err, ledger := numbersOf(t, writeTo(t, t.TempDir(), "a."+k.suffix, bad), join(k.read, `"on_corrupt": "skip"`))
+				if err != io.EOF {
+					t.Fatal(err)
+				}
+				if len(ledger) == 0 {
+					t.Errorf("damage at %d: nothing was found", first)
+				}
+				for _, p := range ledger {
+					if p.Approximate {
+						about++
+						continue
+					}
+					exact++
+					if slices.Contains(all, p.Record) {
+						t.Errorf("damage at %d: record %d was delivered, and is in %+v", first, p.Record, ledger)
+					}
+				}
+			}
+			if exact == 0 || about == 0 {
+				t.Errorf("%d exact numbers, %d approximate ones", exact, about)
+			}
+		})
+	}
+}
