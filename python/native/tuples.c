@@ -7,7 +7,7 @@ typedef struct {
 } memory;
 
 static PyTypeObject *memory_type;
-static PyObject *lod_tensor;
+static PyObject *lod_tensor_over;
 
 /* The tuple let go of last, if it was small: the next pop gives it back on its way, which saves a call. */
 static pf_tuple aside = PF_TUPLE_INIT;
@@ -69,7 +69,7 @@ static PyObject *with_lod(PyObject *base, const pf_tensor *t, PyObject *data) {
         PyObject *level = over(base, PyArray_DescrFromType(NPY_INT64), 1, &n, (void *)t->lod[i].offsets, 0);
         if (!level || PyTuple_SetItem(levels, i, level) < 0) Py_CLEAR(levels);
     }
-    PyObject *tensor = levels ? PyObject_CallFunctionObjArgs(lod_tensor, data, levels, NULL) : NULL;
+    PyObject *tensor = levels ? PyObject_CallFunctionObjArgs(lod_tensor_over, data, levels, NULL) : NULL;
     Py_XDECREF(levels);
     return tensor;
 }
@@ -125,7 +125,9 @@ PyObject *tuple_give(pf_tuple *tuple, int writable) {
 
 int tuples_init(PyObject *module) {
     PyObject *lod = PyImport_ImportModule("pyfeed._lod");
-    lod_tensor = lod ? PyObject_GetAttrString(lod, "LoDTensor") : NULL;
+    PyObject *class = lod ? PyObject_GetAttrString(lod, "LoDTensor") : NULL;
+    lod_tensor_over = class ? PyObject_GetAttrString(class, "_over") : NULL;
+    Py_XDECREF(class);
     Py_XDECREF(lod);
-    return lod_tensor ? add_type(module, &memory_spec, &memory_type) : -1;
+    return lod_tensor_over ? add_type(module, &memory_spec, &memory_type) : -1;
 }

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ._errors import DTypeError, InvalidArgument, ShapeError
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -24,7 +26,14 @@ class LoDTensor:
     lod : iterable of 1-d arrays of int
         Offsets, outermost level first. Each level starts with 0 and never decreases; its last offset
         is the number of sequences of the next level, or, for the last level, ``len(data)``. int64
-        arrays are kept as they are. Checked when the tensor is pushed.
+        arrays are kept as they are.
+
+    Raises
+    ------
+    ShapeError
+        The offsets do not divide `data` so.
+    DTypeError
+        They are not integers.
 
     Notes
     -----
@@ -47,14 +56,26 @@ class LoDTensor:
 
     def __init__(self, data: Any, lod: Iterable[npt.ArrayLike] = ()) -> None:
         self.data = data
-        self.lod: tuple[npt.NDArray[np.int64], ...] = tuple(
-            np.ascontiguousarray(level, dtype=np.int64) for level in lod
-        )
+        self.lod: tuple[npt.NDArray[np.int64], ...] = tuple(offsets_of(level, i) for i, level in enumerate(lod))
+        _check(self.lod, data)
+
+    @classmethod
+    def _over(cls, data: Any, lod: tuple[npt.NDArray[np.int64], ...]) -> LoDTensor:
+        """Make one of offsets that were checked."""
+        tensor = cls.__new__(cls)
+        tensor.data, tensor.lod = data, lod
+        return tensor
 
     @classmethod
     def from_lengths(cls, data: Any, lengths: Sequence[Sequence[int]]) -> LoDTensor:
         """Make one from the length of each sequence, level by level, instead of offsets."""
-        return cls(data, [np.concatenate([[0], np.cumsum(level, dtype=np.int64)]) for level in lengths])
+        levels = []
+        for i, level in enumerate(lengths):
+            sizes = offsets_of(level, i)
+            if len(sizes) and sizes.min() < 0:
+                raise InvalidArgument(f"lengths: level {i}: expected lengths of at least 0, found {sizes.min()}")
+            levels.append(np.concatenate([[0], np.cumsum(sizes)]))
+        return cls(data, levels)
 
     @classmethod
     def from_sequences(cls, sequences: Iterable[npt.ArrayLike]) -> LoDTensor:
@@ -84,6 +105,7 @@ class LoDTensor:
         """
         if not self.lod:
             raise ValueError("sequences: expected at least one level of detail, found none")
+        _check(self.lod, self.data)  # they may have been written to since
         first, *rest = self.lod
         out: list[Any] = []
         for i, j in itertools.pairwise(first.tolist()):
@@ -92,7 +114,7 @@ class LoDTensor:
                 levels.append(level[i : j + 1] - level[i])
                 i, j = int(level[i]), int(level[j])
             part = self.data[i:j]
-            out.append(LoDTensor(part, levels) if rest else part)
+            out.append(LoDTensor._over(part, tuple(levels)) if rest else part)
         return out
 
     def bytes_list(self) -> list[bytes]:
@@ -106,6 +128,7 @@ class LoDTensor:
         """
         if not self.lod:
             raise ValueError("bytes_list: expected at least one level of detail, found none")
+        _check(self.lod, self.data)
         data = np.asarray(self.data)
         return [data[i:j].tobytes() for i, j in itertools.pairwise(self.lod[-1].tolist())]
 
@@ -141,6 +164,57 @@ class LoDTensor:
 
     def __repr__(self) -> str:
         return f"LoDTensor({self.data!r}, lod={[level.tolist() for level in self.lod]})"
+
+
+def offsets_of(level: Any, number: int) -> npt.NDArray[np.int64]:
+    """One level of detail as an int64 array: the very array, if it is one already.
+
+    Raises
+    ------
+    ShapeError, DTypeError
+        It is not a one-dimensional array of integers.
+    """
+    try:
+        offsets = np.asarray(level)
+    except (TypeError, ValueError):
+        raise DTypeError(f"LoD level {number}: expected an array of integers, found {level!r}") from None
+    if offsets.ndim != 1:
+        raise ShapeError(f"LoD level {number}: expected one dimension, found {offsets.ndim}")
+    if offsets.dtype.kind not in "iu" and offsets.size:
+        raise DTypeError(f"LoD level {number}: expected integers, found {offsets.dtype}")
+    return np.ascontiguousarray(offsets, dtype=np.int64)
+
+
+def _check(lod: tuple[npt.NDArray[np.int64], ...], data: Any) -> None:
+    """Refuse offsets that divide nothing into sequences. Pushes check them again: arrays can be written to."""
+    for i, level in enumerate(lod):
+        if not len(level):  # one stands for no sequences, which a queue does not take in its outermost level
+            raise ShapeError(f"LoD level {i}: expected at least 1 offset, found 0")
+    for i, level in enumerate(lod):
+        if level[0] != 0:
+            raise ShapeError(f"LoD level {i}: expected the first offset to be 0, found {level[0]}")
+        falls = level[1:] < level[:-1]
+        if falls.any():
+            at = int(falls.argmax())
+            raise ShapeError(f"LoD level {i}: offset {at + 1} decreases from {level[at]} to {level[at + 1]}")
+        want, of = _rows(data) if i + 1 == len(lod) else len(lod[i + 1]) - 1, "the first dimension"
+        if i + 1 < len(lod):
+            of = f"the number of sequences of level {i + 1}"
+        if want is not None and level[-1] != want:
+            raise ShapeError(f"LoD level {i}: expected the last offset to be {want}, {of}, found {level[-1]}")
+
+
+def _rows(data: Any) -> int | None:
+    """The first dimension of data; None if data does not say, as objects with DLPack alone do not."""
+    shape = getattr(data, "shape", None)
+    if shape is None:
+        try:
+            return len(data)
+        except TypeError:
+            return None
+    if len(shape) == 0:
+        raise ShapeError("LoD: expected a tensor with a first dimension, found a scalar")
+    return int(shape[0])
 
 
 def with_bytes(arrays: Any, slots: Container[int]) -> Any:

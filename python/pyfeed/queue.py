@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from . import _exit, _failures, _native
-from ._errors import Error, InvalidArgument, QueueClosed, ShapeError, SlotCountError, StateError
+from ._errors import DTypeError, Error, InvalidArgument, QueueClosed, ShapeError, SlotCountError, StateError
+from ._lod import offsets_of
 from .place import Place, one
 from .scope import Scope
 from .slots import Shape
@@ -201,10 +200,12 @@ class PyArrayFeedQueue(_native.Queue):
                         i, InvalidArgument, "rows: expected a number for its first dimension of -1, found None"
                     )
                 dims = (rows, *dims[1:])
-            levels = () if lod is None else tuple(np.ascontiguousarray(level, dtype=np.int64) for level in lod[i] or ())
-            for j, level in enumerate(levels):
-                if level.ndim != 1:
-                    raise _about(i, ShapeError, f"LoD level {j}: expected one dimension, found {level.ndim}")
+            try:
+                levels = tuple(
+                    offsets_of(level, j) for j, level in enumerate((lod[i] if lod is not None else None) or ())
+                )
+            except (ShapeError, DTypeError) as e:
+                raise _about(i, type(e), str(e)) from None
             out.append((dtype, dims, levels))
         return tuple(out)
 

@@ -8,11 +8,10 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from . import _lod, _native
-from ._errors import Error, InvalidArgument, QueueClosed, ShapeError, SlotCountError, StateError
+from ._errors import DTypeError, Error, InvalidArgument, QueueClosed, ShapeError, SlotCountError, StateError
 
 
 class Producer:
@@ -288,10 +287,12 @@ def _wanted(
             if rows is None:
                 raise _about(i, InvalidArgument, "rows: expected a number for its first dimension of -1, found None")
             dims = (rows, *dims[1:])
-        levels = () if lod is None else tuple(np.ascontiguousarray(level, dtype=np.int64) for level in lod[i] or ())
-        for j, level in enumerate(levels):
-            if level.ndim != 1:
-                raise _about(i, ShapeError, f"LoD level {j}: expected one dimension, found {level.ndim}")
+        try:
+            levels = tuple(
+                _lod.offsets_of(level, j) for j, level in enumerate((lod[i] if lod is not None else None) or ())
+            )
+        except (ShapeError, DTypeError) as e:
+            raise _about(i, type(e), str(e)) from None
         out.append((dtype, dims, levels))
     return tuple(out)
 

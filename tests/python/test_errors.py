@@ -382,8 +382,14 @@ def test_arguments_of_no_sense() -> None:
 @ways_in
 def test_invalid_lod(lod: Any, message: str, copy: bool) -> None:
     _, queue = feed(1, [(-1,)], lod_levels=[2], dtypes=["float64"])
+    tensor = LoDTensor(np.zeros(5))
+    tensor.lod = tuple(np.array(level, np.int64) for level in lod)
     with raises(pyfeed.ShapeError, "slot 0: " + message, slot=0, also=ValueError):
-        queue.push((LoDTensor(np.zeros(5), lod),), copy=copy)
+        queue.push((tensor,), copy=copy)
+    if "LoD: " not in message and "at least" not in message:
+        for call in (lambda: LoDTensor(np.zeros(5), lod), tensor.sequences, tensor.bytes_list):
+            with raises(pyfeed.ShapeError, message, also=ValueError):
+                call()
     if copy:
         with raises(pyfeed.ShapeError, "slot 0: " + message, slot=0), queue.slot(5, lod=[lod]):
             raise AssertionError("it was reserved")

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import hypothesis
 import numpy as np
+import pyfeed_worker
 import pytest
 from hypothesis import strategies as st
 
+import pyfeed
 from pyfeed import LoDTensor
 
-from .support import DLPackArray, feed, same
+from .support import DLPackArray, feed, raises, same
 
 
 def offsets(tensor: LoDTensor) -> list[list[int]]:
@@ -23,11 +26,8 @@ def offsets(tensor: LoDTensor) -> list[list[int]]:
 @pytest.mark.parametrize("levels", range(1, 9))
 def test_levels_are_carried(levels: int, copy: bool) -> None:
     _, queue = feed(1, [(-1, 2)], lod_levels=[levels])
-    given = LoDTensor(
-        np.arange(10.0).reshape(5, 2), [[0, 2, 2]] + [[0, 1, 2]] * (levels - 2) + [[0, 2, 5]] * (levels > 1)
-    )
-    if levels == 1:
-        given = LoDTensor(given.data, [[0, 2, 5]])
+    outer = [[0, 2, 2]] + [[0, 1, 2]] * (levels - 2) if levels > 1 else []
+    given = LoDTensor(np.arange(10.0).reshape(5, 2), [*outer, [0, 2, 5]])
     queue.push((given,), copy=copy)
     (found,) = queue.pop()
     assert isinstance(found, LoDTensor)
@@ -63,6 +63,71 @@ def test_the_classs_own_sums() -> None:
     assert repr(LoDTensor(np.zeros(1), [[0, 1]])) == "LoDTensor(array([0.]), lod=[[0, 1]])"
     level = np.array([0, 20])
     assert LoDTensor(tensor.data, [level]).lod[0] is level
+
+
+def test_offsets_are_checked_where_the_tensor_is_made() -> None:
+    data, odd = np.arange(5.0), cast(Any, [[2.5], 2.5])
+    cases: list[tuple[Callable[[], object], type[pyfeed.Error], str]] = [
+        (lambda: LoDTensor(data, [[]]), pyfeed.ShapeError, "LoD level 0: expected at least 1 offset, found 0"),
+        (
+            lambda: LoDTensor(data, [[0], [0, 5]]),
+            pyfeed.ShapeError,
+            "LoD level 0: expected the last offset to be 1, the number of sequences of level 1, found 0",
+        ),
+        (lambda: LoDTensor(data, [[0, 3, 2, 5]]), pyfeed.ShapeError, "LoD level 0: offset 2 decreases from 3 to 2"),
+        (
+            lambda: LoDTensor(data, [[0, 4]]),
+            pyfeed.ShapeError,
+            "LoD level 0: expected the last offset to be 5, the first dimension, found 4",
+        ),
+        (
+            lambda: LoDTensor(bytes(5), [[0, 4]]),
+            pyfeed.ShapeError,
+            "LoD level 0: expected the last offset to be 5, the first dimension, found 4",
+        ),
+        (
+            lambda: LoDTensor(np.float32(1), [[0, 1]]),
+            pyfeed.ShapeError,
+            "LoD: expected a tensor with a first dimension, found a scalar",
+        ),
+        (lambda: LoDTensor(data, [0, 5]), pyfeed.ShapeError, "LoD level 0: expected one dimension, found 0"),
+        (lambda: LoDTensor(data, [[0, 2.5, 5]]), pyfeed.DTypeError, "LoD level 0: expected integers, found float64"),
+        (
+            lambda: LoDTensor(data, [odd]),
+            pyfeed.DTypeError,
+            "LoD level 0: expected an array of integers, found [[2.5], 2.5]",
+        ),
+        (
+            lambda: LoDTensor(data, [np.array([0, 2**63 + 1, 5], np.uint64)]),
+            pyfeed.ShapeError,
+            "LoD level 0: offset 1 decreases from 0 to -9223372036854775807",
+        ),
+        (
+            lambda: LoDTensor.from_lengths(data, [[6, -1]]),
+            pyfeed.InvalidArgument,
+            "lengths: level 0: expected lengths of at least 0, found -1",
+        ),
+        (
+            lambda: LoDTensor.from_lengths(data, [[2, 2]]),
+            pyfeed.ShapeError,
+            "LoD level 0: expected the last offset to be 5, the first dimension, found 4",
+        ),
+        (
+            lambda: LoDTensor.from_lengths(data, [odd[0]]),
+            pyfeed.DTypeError,
+            "LoD level 0: expected integers, found float64",
+        ),
+    ]
+    for make, kind, message in cases:
+        with raises(kind, message):
+            make()
+    with pytest.raises(pyfeed_worker.ShapeError, match="LoD level 0: offset 2 decreases from 3 to 2"):
+        pyfeed_worker.LoDTensor(data, [[0, 3, 2, 5]])
+    with pytest.raises(pyfeed_worker.DTypeError, match="LoD level 0: expected integers, found float64"):
+        pyfeed_worker.LoDTensor(data, [[0.0, 5.0]])
+    unknown = DLPackArray(np.zeros(3, np.uint8))  # of no length to see
+    assert LoDTensor(unknown, [[0, 9]]).lod[0].tolist() == [0, 9]
+    assert LoDTensor(data[:0], [[0, 0], [0]]).sequences()[0].shape == (0,)
 
 
 def test_data_of_any_sort() -> None:

@@ -67,7 +67,9 @@ def test_what_was_taken_out_stays_as_it_was() -> None:
 
 def test_a_refused_tensor_leaves_the_variable_alone() -> None:
     scope = Scope()
-    for refused in ("text", np.zeros(2, object), LoDTensor(np.zeros(3), [[0, 2]]), np.zeros((1,) * 9)):
+    ragged = LoDTensor(np.zeros(2), [[0, 2]])
+    ragged.data = np.zeros(3)
+    for refused in ("text", np.zeros(2, object), ragged, np.zeros((1,) * 9)):
         with pytest.raises((pyfeed.DTypeError, pyfeed.ShapeError)):
             scope["x"] = refused
         assert "x" not in scope or scope.kind("x") == "empty"

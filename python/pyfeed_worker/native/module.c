@@ -12,7 +12,7 @@
 #include "signals.h"
 
 static PyObject *errors; /* pyfeed_worker._errors.__dict__ */
-static PyObject *lod_tensor;
+static PyObject *lod_tensor_over;
 static PyTypeObject *ring_type;
 
 typedef struct {
@@ -314,7 +314,7 @@ static PyObject *arrays_over(ring *self, const plan *p, PyObject *slots) {
         }
         if (array && t->lod_levels) {
             PyObject *levels = PyTuple_GetItem(PyTuple_GetItem(slots, (Py_ssize_t)i), 2);
-            PyObject *whole = PyObject_CallFunctionObjArgs(lod_tensor, array, levels, NULL);
+            PyObject *whole = PyObject_CallFunctionObjArgs(lod_tensor_over, array, levels, NULL);
             Py_DECREF(array);
             array = whole;
         }
@@ -472,9 +472,11 @@ PyMODINIT_FUNC PyInit__native(void) {
     PyObject *module = PyModule_Create(&definition);
     if (!module) return NULL;
     errors = attribute_of("pyfeed_worker._errors", "__dict__");
-    lod_tensor = attribute_of("pyfeed_worker._lod", "LoDTensor");
+    PyObject *tensor = attribute_of("pyfeed_worker._lod", "LoDTensor");
+    lod_tensor_over = tensor ? PyObject_GetAttrString(tensor, "_over") : NULL;
+    Py_XDECREF(tensor);
     ring_type = (PyTypeObject *)PyType_FromSpec(&ring_spec);
-    if (!errors || !lod_tensor || !ring_type || PyModule_AddType(module, ring_type) < 0 ||
+    if (!errors || !lod_tensor_over || !ring_type || PyModule_AddType(module, ring_type) < 0 ||
         arrays_init() < 0 || PyModule_AddStringConstant(module, "__version__", pf_version()) < 0) {
         Py_DECREF(module);
         return NULL;
