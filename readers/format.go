@@ -92,6 +92,8 @@ type Config struct {
 	// no say answers an error of kind Invalid that asks for them.
 	Slots []pyfeed.Slot
 	Names []string
+	// Inferred says that Slots are what the first file says itself, and not the caller.
+	Inferred bool
 	// Options is what Format.Options made, filled.
 	Options any
 	Storage storage.Options

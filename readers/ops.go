@@ -557,7 +557,7 @@ func (f *files) infer(ctx context.Context, first source) (*pyfeed.Spec, error) {
 			slots[i].Name = names[i]
 		}
 		for _, c := range f.configs {
-			c.Slots, c.Names = slots, names
+			c.Slots, c.Names, c.Inferred = slots, names, true
 		}
 		if kept = stop != nil; kept {
 			f.opened = opened{first.path, records, stop, file.record, file.guess}

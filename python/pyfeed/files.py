@@ -495,8 +495,8 @@ def open_csv(
         (``"bytes"`` for text), ``dims`` and ``name``. If not given, `names` of slots are those of
         columns, or each column is a slot.
     column_dtypes : mapping, optional
-        The dtypes of columns by name or number. Those of others are told by the first record: int64,
-        float64, bool or text.
+        The dtypes of columns by name or number. Those of others are told by the first MiB of the first
+        file: int64, uint64, float64, bool or text. A `DTypeError` says so where that does not do.
     missing : float or str, optional
         What an empty field of numbers stands for. An error if not given.
     **reading

@@ -28,6 +28,9 @@ type column struct {
 
 	missing    uint64 // what an empty field stands for
 	hasMissing bool
+	unfit      string // what an empty field stands for, if the dtype does not hold that
+
+	inferred bool // the dtype is what the first records told
 }
 
 func (c *column) String() string { return label(c.name, c.number) }
@@ -72,9 +75,8 @@ type table struct {
 	textSlots []int // numbers of the slots of text
 }
 
-// plan says which columns make which slot. first is the fields of the first record, for what it has to tell; nil if
-// there is none.
-func (t *table) plan(c *readers.Config, o *Options, first func() ([][]byte, error)) error {
+// plan says which columns make which slot. look is for what the first records have to tell; nil if there are none.
+func (t *table) plan(c *readers.Config, o *Options, look func() (sample, error)) error {
 	groups, err := t.group(c, o)
 	if err != nil {
 		return err
@@ -97,12 +99,15 @@ func (t *table) plan(c *readers.Config, o *Options, first func() ([][]byte, erro
 		if c.Slots != nil {
 			given = &c.Slots[i]
 		}
-		slot, err := t.settle(i, g, given, o, first)
+		slot, inferred, err := t.settle(i, g, given, o, look)
 		if err != nil {
 			return err
 		}
 		if err := t.add(i, g, slot, o); err != nil {
 			return err
+		}
+		for _, at := range g.columns {
+			t.columns[at].inferred = inferred || c.Inferred && t.said(o, at) == "" && g.dtype == ""
 		}
 		t.slots = append(t.slots, slot)
 		t.called = append(t.called, g.name)
@@ -312,10 +317,10 @@ func (t *table) interval(s string) (first, last int, is bool) {
 	return 0, 0, false
 }
 
-// settle decides what slot i is like.
-func (t *table) settle(i int, g group, given *pyfeed.Slot, o *Options, first func() ([][]byte, error)) (slot pyfeed.Slot, err error) {
-	invalid := func(format string, args ...any) (pyfeed.Slot, error) {
-		return pyfeed.Slot{}, pyfeed.SlotErrorf(pyfeed.Invalid, i, "%s: %s", t.tag, fmt.Sprintf(format, args...))
+// settle decides what slot i is like, and says whether its dtype is by the sample.
+func (t *table) settle(i int, g group, given *pyfeed.Slot, o *Options, look func() (sample, error)) (slot pyfeed.Slot, inferred bool, err error) {
+	invalid := func(format string, args ...any) (pyfeed.Slot, bool, error) {
+		return pyfeed.Slot{}, false, pyfeed.SlotErrorf(pyfeed.Invalid, i, "%s: %s", t.tag, fmt.Sprintf(format, args...))
 	}
 	said := g.dtype
 	for _, at := range g.columns {
@@ -358,7 +363,7 @@ func (t *table) settle(i int, g group, given *pyfeed.Slot, o *Options, first fun
 		if len(g.columns) != 1 {
 			return invalid("expected 1 column of text, found %d", len(g.columns))
 		}
-		return readers.BytesSlot, nil
+		return readers.BytesSlot, false, nil
 	}
 	if len(slot.Dims) > pyfeed.MaxRank {
 		return invalid("rank: expected at most %d dimensions, found %d", pyfeed.MaxRank, len(slot.Dims))
@@ -371,19 +376,22 @@ func (t *table) settle(i int, g group, given *pyfeed.Slot, o *Options, first fun
 		return invalid("dims: expected as many elements as there are columns, %d, found dims %v", len(g.columns), slot.Dims)
 	}
 	if d == pyfeed.Any && n > 0 {
-		if d, err = t.infer(g, o, first); err != nil {
-			if _, is := err.(*pyfeed.Error); is {
-				return slot, err
+		var text *found
+		if d, text, err = t.infer(g, o, look); err != nil {
+			if e, is := err.(*pyfeed.Error); is {
+				e.Slot = i
+				return slot, false, e
 			}
 			return invalid("%v", err)
 		}
 		if d == pyfeed.Any { // text
 			if given != nil || len(g.columns) != 1 || !g.one || g.dims != nil {
-				at, field := t.textIn(g, first)
-				return invalid("expected numbers, found %s in %s of the first record", shown(field), t.label(at))
+				return invalid("expected numbers, found %s in %s, line %d; %s",
+					text.field, t.label(text.column), text.line, t.advice(text.column, pyfeed.Any))
 			}
-			return readers.BytesSlot, nil
+			return readers.BytesSlot, true, nil
 		}
+		inferred = true
 	}
 	if d == pyfeed.Any {
 		d = pyfeed.Float64
@@ -392,7 +400,7 @@ func (t *table) settle(i int, g group, given *pyfeed.Slot, o *Options, first fun
 		return invalid("dtype: expected real numbers, bool or bytes, found %v", d)
 	}
 	slot.DType = d
-	return slot, nil
+	return slot, inferred, nil
 }
 
 // said is the dtype that the options give a column, or "".
@@ -417,71 +425,6 @@ func (t *table) label(at int) string {
 		return label(t.names[at], at)
 	}
 	return label("", at)
-}
-
-// infer tells the dtype of columns by the first record; Any is text.
-func (t *table) infer(g group, o *Options, first func() ([][]byte, error)) (pyfeed.DType, error) {
-	fields, err := first()
-	if err != nil {
-		return 0, err
-	}
-	if fields == nil {
-		return 0, fmt.Errorf("expected a record to tell dtypes by, found none: say slots, or dtypes")
-	}
-	all := pyfeed.Any
-	for k, at := range g.columns {
-		if at >= len(fields) {
-			return 0, fmt.Errorf("expected %d columns in the first record, found %d", t.width, len(fields))
-		}
-		d := guess(fields[at])
-		if len(fields[at]) == 0 {
-			if o.Missing == nil {
-				return 0, fmt.Errorf("expected a value in %s of the first record, to tell its dtype by, found an empty field: say slots, or dtypes", t.label(at))
-			}
-			d = guess([]byte(*o.Missing))
-		}
-		switch {
-		case k == 0:
-			all = d
-		case d == all:
-		case d == pyfeed.Any || all == pyfeed.Any || d == pyfeed.Bool || all == pyfeed.Bool:
-			return pyfeed.Any, nil
-		case d != pyfeed.Float64 && all != pyfeed.Float64: // one of the integers is too large for the other
-			all = pyfeed.Uint64
-		default:
-			all = pyfeed.Float64
-		}
-	}
-	return all, nil
-}
-
-// textIn is the column of the first record that is no number, for an error.
-func (t *table) textIn(g group, first func() ([][]byte, error)) (int, []byte) {
-	fields, _ := first()
-	for _, at := range g.columns {
-		if d := guess(fields[at]); d == pyfeed.Any || d == pyfeed.Bool {
-			return at, fields[at]
-		}
-	}
-	return g.columns[0], fields[g.columns[0]]
-}
-
-// guess is the dtype of a field; Any is text.
-func guess(field []byte) pyfeed.DType {
-	field = trim(field)
-	if _, f := parseInteger(field, pyfeed.Int64); f == none {
-		return pyfeed.Int64
-	}
-	if _, f := parseInteger(field, pyfeed.Uint64); f == none {
-		return pyfeed.Uint64
-	}
-	if _, f := parseFloat(field, 64); f == none {
-		return pyfeed.Float64
-	}
-	if _, f := parseBool(field); f == none {
-		return pyfeed.Bool
-	}
-	return pyfeed.Any
 }
 
 // add lays slot i out and has its columns fill it.
@@ -512,6 +455,9 @@ func (t *table) add(i int, g group, slot pyfeed.Slot, o *Options) error {
 		if o.Missing != nil {
 			bits, f := parseNumber([]byte(*o.Missing), slot.DType, k)
 			c.missing, c.hasMissing = bits, f == none
+			if f != none {
+				c.unfit = string(*o.Missing)
+			}
 		}
 	}
 	if !out.text {

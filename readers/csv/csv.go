@@ -33,7 +33,7 @@ type Options struct {
 	// For reading only, as the next two.
 	Columns []Columns `json:"columns"`
 	// DTypes are those of columns that neither slots nor Columns give one: by name, or number from 0. Each is
-	// "bytes", for text, or a number's. The others are told by the first record: int64, uint64 if that is too
+	// "bytes", for text, or a number's. The others are told by the first MiB: int64, uint64 if that is too
 	// small, float64, bool for true and false, bytes for all else.
 	DTypes map[string]string `json:"dtypes"`
 	// Missing is what an empty field of numbers stands for, such as "nan" or 0. nil: it is an error.
@@ -49,7 +49,7 @@ type Columns struct {
 	Name string `json:"name"`
 	// Columns it takes.
 	Columns Select `json:"columns"`
-	// DType is "bytes", for text, or a number's; "": the first record tells.
+	// DType is "bytes", for text, or a number's; "": the first MiB tells.
 	DType string `json:"dtype"`
 	// Dims of an instance, of as many elements as there are columns; nil: none for one column by itself, else
 	// one dimension.

@@ -376,15 +376,15 @@ func TestRefused(t *testing.T) {
 		{"\xff\xfea\x00", "", nil, pyfeed.Corrupt, "expected text in UTF-8, found UTF-16"},
 		{"a,\"b\n", "", nil, pyfeed.Corrupt, "expected a closing quote, found the end of the file"},
 		{"a,b\n1,\"2\n", "", nil, pyfeed.Corrupt, "expected a closing quote, found the end of the file"},
-		{"a,b\n1,\n", "", nil, pyfeed.Invalid, `slot 1: csv: expected a value in column "b" of the first record, to tell its dtype by, found an empty field: say slots, or dtypes`},
-		{"a,b\n1\n", "", nil, pyfeed.Invalid, "slot 1: csv: expected 2 columns in the first record, found 1"},
+		{"a,b\n1,\n", "", nil, pyfeed.Invalid, `slot 1: csv: expected a value in column "b" within the first MiB, to tell its dtype by, found empty fields; ` + advice("b", "bytes")},
+		{"a,b\n1\n", "", nil, pyfeed.Invalid, "slot 0: csv: expected 2 columns in the first record, found 1"},
 		{"a\n1\n", "", []pyfeed.Slot{numberSlot(pyfeed.Int8, 2)}, pyfeed.Invalid, "csv: slots: expected as many elements as there are columns, 1, found 2: the option columns says which are meant"},
 		{"a\n1\n", "", []pyfeed.Slot{numberSlot(pyfeed.Int8, -1)}, pyfeed.Invalid, "slot 0: csv: dims: expected sizes without -1 for numbers, found [-1]; text is uint8 of dims [-1] with 1 LoD level"},
 		{"a\n1\n", "", []pyfeed.Slot{numberSlot(pyfeed.Int8, 1<<40, 1<<40)}, pyfeed.Invalid, "slot 0: csv: dims: expected at most 1048576 elements, found dims [1099511627776 1099511627776]"},
 		{"a\n1\n", "", []pyfeed.Slot{numberSlot(pyfeed.Complex64)}, pyfeed.Invalid, "slot 0: csv: dtype: expected real numbers, bool or bytes, found complex64"},
 		{"a\n1\n", "", []pyfeed.Slot{{DType: pyfeed.Float32, Dims: pyfeed.Dims{-1}, LoDLevels: 1}}, pyfeed.Invalid, "slot 0: csv: expected numbers, or text: uint8 of dims [-1] with 1 LoD level, found float32 of dims [-1] with 1"},
-		{"a\nx\n", "", []pyfeed.Slot{numberSlot(pyfeed.Any)}, pyfeed.Invalid, `slot 0: csv: expected numbers, found "x" in column "a" of the first record`},
-		{"a,b\n1,x\n", `{"columns": [{"columns": "a:b"}]}`, nil, pyfeed.Invalid, `slot 0: csv: expected numbers, found "x" in column "b" of the first record`},
+		{"a\nx\n", "", []pyfeed.Slot{numberSlot(pyfeed.Any)}, pyfeed.Invalid, `slot 0: csv: expected numbers, found "x" in column "a", line 2; ` + advice("a", "bytes")},
+		{"a,b\n1,x\n", `{"columns": [{"columns": "a:b"}]}`, nil, pyfeed.Invalid, `slot 0: csv: expected numbers, found "x" in column "b", line 2; ` + advice("b", "bytes")},
 		{"a,b\n1,2\n", `{"columns": [{"columns": "c"}]}`, nil, pyfeed.Invalid, `slot 0: csv: columns: expected the name or number of a column, found "c"; there are "a", "b"`},
 		{"a,b\n1,2\n", `{"columns": [{"columns": 2}]}`, nil, pyfeed.Invalid, "slot 0: csv: columns: expected the number of a column, -2 to 1, found 2"},
 		{"a,b\n1,2\n", `{"columns": [{"columns": "b:a"}]}`, nil, pyfeed.Invalid, `slot 0: csv: columns: expected a first and a last column, found "b:a", where the last comes before the first`},
@@ -731,6 +731,9 @@ func FuzzCSV(f *testing.F) {
 						t.Fatal(err)
 					}
 				})
+				if formattest.Kind(err) == pyfeed.Type && r.(*records).most == 16 { // a line of a longer record, which the sample had
+					break
+				}
 				if err != io.EOF {
 					if formattest.Kind(err) != pyfeed.Corrupt {
 						t.Fatal(err)
@@ -739,7 +742,7 @@ func FuzzCSV(f *testing.F) {
 				}
 			}
 			r.Close()
-		case formattest.Kind(err) != pyfeed.Corrupt && formattest.Kind(err) != pyfeed.Invalid:
+		case formattest.Kind(err) != pyfeed.Corrupt && formattest.Kind(err) != pyfeed.Invalid && formattest.Kind(err) != pyfeed.Type:
 			t.Fatal(err)
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"math/bits"
+	"strconv"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
@@ -41,6 +42,7 @@ type records struct {
 	file   *storage.File
 	arena  *memory.Arena
 	record int64 // number of the next; -1: the header
+	lines  int64 // before the position, as long as no record was read
 	most   int   // bytes of a record
 	err    error // why reading goes no further
 	broken bool  // err is that of the file, behind which there is nothing
@@ -89,18 +91,15 @@ func (r *records) begin(f format, c *readers.Config) (err error) {
 			return err
 		}
 	}
-	var fields [][]byte
+	var looked sample
 	known := false
-	first := func() ([][]byte, error) {
-		if known {
-			return fields, nil
-		}
+	look := func() (sample, error) {
 		var err error
-		if fields, _, err = r.peekFields(); err == io.EOF {
-			err = nil
+		if !known {
+			looked, err = r.look()
+			known = err == nil
 		}
-		known = err == nil
-		return fields, err
+		return looked, err
 	}
 	if c.Slots != nil {
 		if end, err := r.atEnd(); end || err != nil {
@@ -109,7 +108,8 @@ func (r *records) begin(f format, c *readers.Config) (err error) {
 		}
 	}
 	if r.names == nil && (c.Slots == nil || len(o.Columns) > 0) {
-		if fields, err = first(); err != nil {
+		fields, _, err := r.peekFields()
+		if err != nil {
 			return err
 		}
 		if fields == nil {
@@ -117,9 +117,12 @@ func (r *records) begin(f format, c *readers.Config) (err error) {
 		}
 		r.width = len(fields)
 	}
-	if err := r.plan(c, o, first); err != nil {
-		if e, is := err.(*pyfeed.Error); is && e.At == nil {
-			e.At = &pyfeed.Location{File: r.file.Path(), Offset: -1, Record: -1}
+	if err := r.plan(c, o, look); err != nil {
+		if e, is := err.(*pyfeed.Error); is {
+			if e.At == nil {
+				e.At = &pyfeed.Location{Offset: -1, Record: -1}
+			}
+			e.At.File = r.file.Path()
 		}
 		return err
 	}
@@ -131,24 +134,23 @@ func (r *records) begin(f format, c *readers.Config) (err error) {
 func (r *records) header(o *Options) error {
 	r.record = -1
 	fields, n, err := r.peekFields()
-	if err == io.EOF {
-		return r.file.Corrupt(r.file.Offset(), -1, "expected a line of columns' names, found the end of the file")
-	}
 	if err != nil {
 		return err
+	}
+	if fields == nil {
+		return r.file.Corrupt(r.file.Offset(), -1, "expected a line of columns' names, found the end of the file")
 	}
 	numbers := o.Header == nil
 	for _, f := range fields {
 		r.names = append(r.names, string(f))
-		d := guess(f)
-		numbers = numbers && d != pyfeed.Any && d != pyfeed.Bool
+		numbers = numbers && formOf(f).number()
 	}
 	if numbers {
 		return &pyfeed.Error{Kind: pyfeed.Invalid, Slot: -1, Text: "expected columns' names in the first line, found numbers: " +
 			"say \"header\": false if that is a record, true if not", At: &pyfeed.Location{File: r.file.Path(), Offset: r.file.Offset(), Record: -1}}
 	}
 	r.width = len(fields)
-	r.file.Skip(n)
+	r.pass(n)
 	r.record = 0
 	return nil
 }
@@ -175,12 +177,19 @@ func (r *records) grow(b []byte, err error) (int, error) {
 	return min(2*len(b)+1, r.most), nil
 }
 
+// pass is file.Skip, before the first record is read.
+func (r *records) pass(n int) {
+	b, _ := r.file.Peek(n) // which was shown
+	r.lines += int64(bytes.Count(b[:n], []byte{'\n'}))
+	r.file.Skip(n)
+}
+
 // atEnd skips blank lines and says whether there is nothing else.
 func (r *records) atEnd() (bool, error) {
 	for want := 1; ; {
 		b, end, err := r.peek(want)
 		n, s := r.blank(b, end)
-		r.file.Skip(n)
+		r.pass(n)
 		if b = b[n:]; len(b) == 0 && end {
 			return true, nil
 		}
@@ -197,12 +206,9 @@ func (r *records) atEnd() (bool, error) {
 	}
 }
 
-// peekFields are those of the next record, which stays the next, copied, and its length. io.EOF: there is none.
+// peekFields are those of the next record, which stays the next, copied, and its length. nil: there is none.
 func (r *records) peekFields() (fields [][]byte, n int, err error) {
 	if end, err := r.atEnd(); end || err != nil {
-		if err == nil {
-			err = io.EOF
-		}
 		return nil, 0, err
 	}
 	for want := 1; ; {
@@ -472,15 +478,19 @@ func (r *records) take(b []byte, p, i int, end bool) (next int, s status) {
 	default:
 		content := f.span(b)
 		if content.doubled { // no number has quotes in it
-			return 0, r.refuse(p, "%v: expected %s, found %s", c, wanted(c.dtype, noNumber), shown(r.unquote(nil, content)))
+			unquoted := r.unquote(nil, content)
+			return 0, r.misfit(p, c, noNumber, unquoted, shown(unquoted))
 		}
 		bits, flaw := c.missing, none
 		if len(content.data) == 0 || len(trim(content.data)) == 0 {
+			if c.unfit != "" {
+				return 0, r.misfit(p, c, noNumber, []byte(c.unfit), "an empty field, which stands for "+strconv.Quote(c.unfit))
+			}
 			if !c.hasMissing {
 				return 0, r.refuse(p, "%v: expected %s, found an empty field: the option missing says what to take for it", c, wanted(c.dtype, noNumber))
 			}
 		} else if bits, flaw = parseNumber(content.data, c.dtype, c.kind); flaw != none {
-			return 0, r.refuse(p, "%v: expected %s, found %s", c, wanted(c.dtype, flaw), shown(content.data))
+			return 0, r.misfit(p, c, flaw, content.data, shown(content.data))
 		}
 		readers.PutElement(r.line[c.at:], c.size, bits)
 	}
@@ -497,6 +507,27 @@ func (r *records) take(b []byte, p, i int, end bool) (next int, s status) {
 func (r *records) refuse(at int, format string, args ...any) status {
 	r.fault = r.file.Corrupt(r.file.Offset()+int64(at), r.record, format, args...)
 	return bad
+}
+
+// misfit is for content, shown as an error shows its field, that does not fit its column, of numbers. It is damage, unless the dtype was inferred and another
+// holds the field: then the record is whole, and to skip it would lose what is right.
+func (r *records) misfit(at int, c *column, f flaw, content []byte, shown string) status {
+	s := r.refuse(at, "%v: expected %s, found %s", c, wanted(c.dtype, f), shown)
+	is := formOf(content)
+	fits := is.dtype()
+	if !c.inferred || fits == c.dtype {
+		return s
+	}
+	if is == negative { // and the column has integers that only uint64 holds
+		fits = pyfeed.Float64
+	}
+	e := r.fault.(*pyfeed.Error)
+	e.Text += "; the dtype is that of the first MiB: " + r.advice(c.number, fits)
+	if _, fields, err := r.extent(); is != words && fields == len(r.columns) && err == nil {
+		e.Kind, e.Slot = pyfeed.Type, c.slot
+	}
+	r.fault = e
+	return s
 }
 
 // field is where one lies, without its quotes.
@@ -664,7 +695,7 @@ func (r *records) Resync() error {
 		r.err = io.EOF
 		return r.err
 	}
-	n, err := r.extent()
+	n, _, err := r.extent()
 	switch {
 	case err == nil:
 		r.file.Skip(n)
@@ -682,26 +713,27 @@ func (r *records) Resync() error {
 // Number is Numbered's.
 func (r *records) Number() (int64, bool) { return r.record, !r.guess }
 
-// extent is the length of the record at the position. It has none if its quotes are wrong, or if it is too long.
-func (r *records) extent() (int, error) {
+// extent is the length of the record at the position, and the number of its fields. It has none if its quotes are wrong, or
+// if it is too long.
+func (r *records) extent() (n, fields int, err error) {
 	for want := 1; ; {
 		b, end, failed := r.peek(want)
 		p, s := 0, done
+		fields = 0
 		for last := false; s == done && !last; {
 			var f field
 			if f, s = r.field(b, p, end); s == done {
-				p, last = f.next, f.last
+				p, last, fields = f.next, f.last, fields+1
 			}
 		}
 		switch s {
 		case done:
-			return p, nil
+			return p, fields, nil
 		case bad:
-			return 0, r.fault
+			return 0, fields, r.fault
 		}
-		var err error
 		if want, err = r.grow(b, failed); err != nil {
-			return 0, err
+			return 0, fields, err
 		}
 	}
 }

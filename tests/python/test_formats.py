@@ -6,8 +6,10 @@ import csv
 import gzip
 import io
 import itertools
+import os
 import struct
 import tarfile
+import threading
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -454,6 +456,55 @@ def test_numbers_of_csv(tmp_path: Path, dtype: str) -> None:
     same(np.array([convert(line) for line in lines], dtype), values)
     if dtype != "float16":
         rows_of(open_csv(tmp_path / "a.csv", column_dtypes={"x": dtype}), values)
+
+
+def test_dtypes_of_csv_are_told_by_many_records(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x,y\n1,a\n2.5,b\n")
+    reader = pyfeed.open_files(tmp_path / "a.csv", on_corrupt="skip")
+    assert [slot.dtype for slot in reader.slots] == ["float64", "uint8"]
+    assert [x.item() for x, _ in reader] == [1, 2.5]
+    assert reader.stats()["details"]["corrupt"] == 0
+
+
+def test_a_fifo_of_csv_tells_dtypes_by_what_comes_first(tmp_path: Path) -> None:
+    pipe = tmp_path / "a.csv"
+    os.mkfifo(pipe)
+    rows = 200_000  # more than a MiB
+    writer = threading.Thread(target=lambda: pipe.write_text("x\n" + "1\n" * 3 + "0.5\n" * rows))
+    writer.start()
+    reader = pyfeed.open_files(pipe)
+    assert reader.slots[0].dtype == "float64"
+    assert sum(float(x.sum()) for (x,) in reader.batch(1000)) == 3 + 0.5 * rows
+    writer.join()
+
+
+def test_integers_of_csv_become_no_floats(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,x\n1,2\n18446744073709551617,3\n")
+    with pytest.raises(
+        pyfeed.DTypeError,
+        match=r'byte 9, record 1: line 3, column "id": expected integers that int64 or uint64 holds, found '
+        r'"18446744073709551617"; say what it holds by columns=\[\{"columns": "id", "dtype": "float64"\}, ',
+    ):
+        open_csv(tmp_path / "a.csv", on_corrupt="skip")
+    for options in ({"columns": [{"columns": "id", "dtype": "float64"}]}, {"column_dtypes": {"id": "float64"}}):
+        assert [row[0].item() for row in open_csv(tmp_path / "a.csv", **options)] == [1, 2.0**64]
+
+
+def test_csv_that_needs_another_dtype_later_is_not_skipped(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x\n1\n")
+    (tmp_path / "b.csv").write_text("x\n2\n2.5\n")
+    reader = pyfeed.open_files([tmp_path / "a.csv", tmp_path / "b.csv"], interleave=1, on_corrupt="skip")
+    assert [reader.read()[0].item() for _ in range(2)] == [1, 2]
+    with pytest.raises(pyfeed.DTypeError, match=r'found "2\.5"; the dtype is that of the first MiB') as caught:
+        reader.read()
+    assert (caught.value.file, caught.value.record, caught.value.slot) == (str(tmp_path / "b.csv"), 1, 0)
+    assert reader.stats()["details"]["corrupt"] == 0
+    # A dtype that is given is not inferred: there, what does not fit is damage.
+    reader = open_csv(
+        [tmp_path / "a.csv", tmp_path / "b.csv"], column_dtypes={"x": "int64"}, interleave=1, on_corrupt="skip"
+    )
+    assert [x.item() for (x,) in reader] == [1, 2]
+    assert reader.stats()["details"]["corrupt"] == 1
 
 
 def test_columns_of_csv(tmp_path: Path) -> None:
