@@ -19,6 +19,7 @@ from __future__ import annotations
 from . import _loading as _loading
 from ._errors import (
     ByteOrderError,
+    CorruptRingError,
     DTypeError,
     Error,
     InvalidArgument,
@@ -38,6 +39,7 @@ from ._producer import Producer
 
 __all__ = [
     "ByteOrderError",
+    "CorruptRingError",
     "DTypeError",
     "Error",
     "InvalidArgument",

@@ -55,6 +55,10 @@ class StateError(Error, RuntimeError):
     """Not now: not attached, closed already, or in the trainer's own process."""
 
 
+class CorruptRingError(Error, RuntimeError):
+    """The queue's memory is not what it has to be: no ring of pyfeed's, or overwritten by some process."""
+
+
 class UnsupportedError(Error, NotImplementedError):
     """This version, or this machine, cannot."""
 

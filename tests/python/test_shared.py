@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import mmap
 import multiprocessing
 import os
 import pickle
 import signal
+import struct
+import subprocess
 import sys
 import time
 import warnings
@@ -15,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import pyfeed_worker
 import pytest
 
 import pyfeed
@@ -880,3 +884,79 @@ def test_a_fast_consumer_and_a_slow_one() -> None:
             seen += 1
         assert seen == 100
         assert end(processes) == [0, 0]
+
+
+# ---- Rings that somebody has written nonsense into ----
+
+
+def test_workers_end_well_whatever_is_written_into_the_ring() -> None:
+    rounds = 100
+    shapes = (-1, 5), (-1,)
+    queue = queue_of(*shapes, dtypes=["float32", "uint8"], lod_levels=[0, 1], slot_bytes=40000, ring_slots=4)
+    producer = queue.producer()
+    fd = producer.fileno()
+    command = [sys.executable, str(Path(__file__).with_name("scribbled.py")), str(fd), "1", str(rounds)]
+    done = subprocess.run(command, pass_fds=[fd], text=True, capture_output=True, timeout=STUCK * 3, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    ends = {kind: int(count) for kind, _, count in (line.rpartition(" ") for line in done.stdout.splitlines())}
+    assert [kind for kind in ends if kind != "done" and not hasattr(pyfeed_worker, kind)] == []
+    assert sum(ends.values()) == rounds
+    assert min(ends["done"], ends["CorruptRingError"]) > 0
+
+
+# Where the header, the second slot's spec and their numbers lie: python/pyfeed_worker/native/ring.h.
+SPEC = 4096 + 80
+
+
+@pytest.mark.parametrize(
+    ("at", "form", "value", "text"),
+    [
+        (0, "B", 0, "expected a ring of pyfeed's, found a file that begins otherwise"),
+        (32, "Q", 1 << 40, "the ring's sizes do not fit its .* bytes"),  # total_bytes
+        (40, "I", 0, "the ring's sizes"),  # ring_slots
+        (40, "I", 1 << 31, "the ring's sizes"),
+        (44, "I", 0, "the ring's sizes"),  # num_slots
+        (44, "I", 1 << 20, "the ring's sizes"),
+        (48, "I", 24, "the ring's sizes"),  # cells
+        (56, "Q", 1 << 40, "the ring's sizes"),  # slot_bytes
+        (64, "Q", 0, "the ring's sizes"),  # stride
+        (64, "Q", 4096 + 8, "the ring's sizes"),
+        (72, "Q", 1 << 62, "the ring's sizes"),  # specs_at
+        (88, "Q", (1 << 64) - 8, "the ring's sizes"),  # failures_at
+        (120, "Q", 24576 + 8, "the ring's sizes"),  # data_at
+        (128, "q", -1, "the ring's sizes"),  # trainer
+        (SPEC + 4, "i", -1, "slot 1: the ring does not say what it is"),  # rank
+        (SPEC + 4, "i", 9, "slot 1: the ring does not say what it is"),
+        (SPEC + 8, "I", 9, "slot 1: the ring does not say what it is"),  # lod_levels
+        (SPEC + 16, "q", -2, "slot 1: the ring does not say what it is"),  # dims
+    ],
+)
+def test_a_ring_whose_constants_are_wrong_is_refused(at: int, form: str, value: int, text: str) -> None:
+    producer = queue_of((2,), (3,), dtypes=["float32", "int64"]).producer()
+    with mmap.mmap(producer.fileno(), 0) as memory:
+        struct.pack_into(form, memory, at, value)
+    with pytest.raises(pyfeed_worker.CorruptRingError, match=text):
+        pyfeed_worker.Producer(producer.fileno())._mapped()
+
+
+def test_what_a_worker_has_checked_is_not_read_again() -> None:
+    producer = queue_of((2,), (3,), dtypes=["float32", "int64"]).producer()
+    ring = producer._mapped()
+    with mmap.mmap(producer.fileno(), 0) as memory:
+        memory[:256] = bytes(256)
+        memory[SPEC + 4 : SPEC + 80] = b"\xff" * 76
+        assert ring.slots() == (("float32", (2,), 0), ("int64", (3,), 0))
+        struct.pack_into("i", memory, SPEC, 99)  # a dtype, which a tuple may settle
+    error = error_of(pyfeed_worker.CorruptRingError, ring.slots)
+    assert (str(error), error.slot) == ("slot 1: the ring was overwritten: its dtype", 1)
+
+
+def test_a_ring_that_could_be_cut_short_is_refused(tmp_path: Path) -> None:
+    producer = queue_of((2,)).producer()
+    with mmap.mmap(producer.fileno(), 0) as memory:
+        (tmp_path / "ring").write_bytes(memory[:])
+    with (
+        open(tmp_path / "ring", "r+b") as file,
+        pytest.raises(pyfeed_worker.CorruptRingError, match="found a file that could be cut short"),
+    ):
+        pyfeed_worker.Producer(file.fileno())._mapped()

@@ -57,7 +57,7 @@ static const char *const names[] = {
     [PF_STATE] = "StateError",
     [PF_UNSUPPORTED] = "UnsupportedError",
     [PF_NO_MEMORY] = "OutOfMemoryError",
-    [PF_CORRUPT] = "InvalidArgument",
+    [PF_CORRUPT] = "CorruptRingError",
 };
 
 static PyObject *answer_(pf_status status, const pfw_error *err) {
@@ -386,6 +386,11 @@ static PyObject *ring_slots(ring *self, PyObject *Py_UNUSED(unused)) {
         pf_slot_spec spec;
         int64_t dims[PF_MAX_RANK];
         pfw_slot_spec(self->producer, i, &spec, dims);
+        if (spec.dtype && pf_dtype_size(spec.dtype) == 0) {
+            raise_named("CorruptRingError", (Py_ssize_t)i, "slot %u: the ring was overwritten: its dtype", i);
+            Py_CLEAR(all);
+            break;
+        }
         PyObject *shape = PyTuple_New(spec.rank);
         for (int32_t j = 0; shape && j < spec.rank; j++)
             PyTuple_SetItem(shape, j, PyLong_FromLongLong(dims[j]));

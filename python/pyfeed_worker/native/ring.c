@@ -44,10 +44,15 @@ enum { SLICE_MS = 20 };
 
 enum { LEAVING = 1 << 30 };
 
+/* What is said once is read once, into `at` and `specs`, and checked there: anybody may write into the ring. Words that
+ * change are read into locals; no address and no loop depends on one that was not checked. */
 struct pfw_producer {
-    pfw_header *h;
+    pfw_header *h; /* for the words that change */
     size_t size;
-    const pfw_spec *specs;
+    pfw_header at;    /* for all others */
+    pfw_spec *specs;  /* but for the dtypes, */
+    pfw_spec *dtypes; /* which the first tuple may settle: the ring's own */
+    pfw_tensor *tensors;
     pfw_worker *workers;
     uint64_t *cells, *states;
     char *data;
@@ -97,6 +102,10 @@ static pf_status fail_os(pfw_error *err, pf_status status, int number, const cha
     fail(err, status, -1, "%s: %s", what, strerror(number));
     if (err) err->os_errno = number;
     return status;
+}
+
+static pf_status overwritten(pfw_error *err, const char *what) {
+    return fail(err, PF_CORRUPT, -1, "the ring was overwritten: %s", what);
 }
 
 static pf_status trainer_gone(pfw_error *err) {
@@ -219,9 +228,9 @@ static void watcher_end(pfw_producer *p) {
 
 static int is_gone(pfw_producer *p) {
     if (p->watched == lives || LOAD(&p->gone)) return (int)LOAD(&p->gone);
-    uint64_t was = p->h->trainer_started;
+    uint64_t was = p->at.trainer_started;
     int seen = was && started(getpid()); /* /proc is there */
-    int gone = seen ? started(p->h->trainer) != was : kill((pid_t)p->h->trainer, 0) < 0 && errno == ESRCH;
+    int gone = seen ? started(p->at.trainer) != was : kill((pid_t)p->at.trainer, 0) < 0 && errno == ESRCH;
     if (gone) STORE(&p->gone, 1);
     return gone;
 }
@@ -229,7 +238,7 @@ static int is_gone(pfw_producer *p) {
 /* Begins to look out for the trainer's end. */
 static pf_status watcher_begin(pfw_producer *p, pfw_error *err) {
     p->gone = 0;
-    p->trainer = pidfd_open_(p->h->trainer);
+    p->trainer = pidfd_open_(p->at.trainer);
     if (p->trainer < 0 && errno == ESRCH) return trainer_gone(err);
     if (is_gone(p)) return trainer_gone(err);
     if (p->trainer < 0) return PF_OK; /* an old system: sleeps are short then */
@@ -301,6 +310,50 @@ static int within(const pfw_header *h, uint64_t at, uint64_t count, uint64_t siz
     return at % 8 == 0 && at <= h->total_bytes && count <= (h->total_bytes - at) / size;
 }
 
+/* Of a copy of the header: whether everything lies in the ring, and as instructions want it aligned. */
+static pf_status check_header(const pfw_header *h, size_t size, pfw_error *err) {
+    if (memcmp(h->magic, PFW_MAGIC, sizeof h->magic) != 0)
+        return fail(err, PF_CORRUPT, -1, "expected a ring of pyfeed's, found a file that begins otherwise");
+    if (h->version != PFW_VERSION || h->header_bytes != sizeof *h)
+        return fail(err, PF_UNSUPPORTED, -1,
+                    "expected a ring of version %d, found version %u: trainer and worker need the same "
+                    "release of pyfeed",
+                    PFW_VERSION, h->version);
+    if (h->total_bytes != size || h->ring_slots == 0 || h->ring_slots > UINT16_MAX || h->num_slots == 0 ||
+        h->num_slots > UINT16_MAX || h->workers != PFW_WORKERS || h->cells < 2 * h->ring_slots ||
+        (h->cells & (h->cells - 1)) != 0 || h->stride == 0 || h->stride % PFW_ALIGNMENT != 0 ||
+        h->slot_bytes > h->stride || h->data_at % PFW_ALIGNMENT != 0 || h->trainer <= 0 ||
+        h->trainer > INT32_MAX || !within(h, h->specs_at, h->num_slots, sizeof(pfw_spec)) ||
+        !within(h, h->workers_at, h->workers, sizeof(pfw_worker)) ||
+        !within(h, h->failures_at, h->workers, PFW_FAILURE) || !within(h, h->cells_at, h->cells, 8) ||
+        !within(h, h->states_at, h->ring_slots, 8) ||
+        !within(h, h->tensors_at, (uint64_t)h->ring_slots * h->num_slots, sizeof(pfw_tensor)) ||
+        !within(h, h->data_at, h->ring_slots, h->stride))
+        return fail(err, PF_CORRUPT, -1, "the ring's sizes do not fit its %zu bytes", size);
+    return PF_OK;
+}
+
+/* Of a copy of the specs. */
+static pf_status check_specs(const pfw_spec *specs, uint32_t n, pfw_error *err) {
+    for (uint32_t i = 0; i < n; i++) {
+        const pfw_spec *s = &specs[i];
+        int fits = s->rank >= 0 && s->rank <= PFW_RANK && s->lod_levels <= PFW_LEVELS;
+        for (int32_t j = 0; fits && j < s->rank; j++) fits = s->dims[j] >= -1;
+        if (!fits) return fail(err, PF_CORRUPT, (int32_t)i, "slot %u: the ring does not say what it is", i);
+    }
+    return PF_OK;
+}
+
+/* Whether nobody can cut the file short: to touch what is gone would be a SIGBUS. */
+static int is_sealed(int fd) {
+#ifndef F_GET_SEALS /* of linux/fcntl.h */
+#define F_GET_SEALS 1034
+#define F_SEAL_SHRINK 2
+#endif
+    int seals = fcntl(fd, F_GET_SEALS);
+    return seals >= 0 && (seals & F_SEAL_SHRINK);
+}
+
 pf_status pfw_open(int fd, pfw_producer **out, pfw_error *err) {
     *out = NULL;
     struct stat s;
@@ -308,44 +361,47 @@ pf_status pfw_open(int fd, pfw_producer **out, pfw_error *err) {
     if (s.st_size < (off_t)sizeof(pfw_header))
         return fail(err, PF_CORRUPT, -1, "expected a ring of at least %zu bytes, found a file of %lld",
                     sizeof(pfw_header), (long long)s.st_size);
+    if (!is_sealed(fd))
+        return fail(err, PF_CORRUPT, -1,
+                    "expected a ring of pyfeed's, found a file that could be cut short (it is not sealed)");
     size_t size = (size_t)s.st_size;
-    void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (at == MAP_FAILED) return fail_os(err, PF_NO_MEMORY, errno, "mapping the ring");
-    pfw_header *h = at;
-    pf_status status = PF_OK;
-    if (memcmp(h->magic, PFW_MAGIC, sizeof h->magic) != 0)
-        status = fail(err, PF_CORRUPT, -1, "expected a ring of pyfeed's, found a file that begins otherwise");
-    else if (h->version != PFW_VERSION || h->header_bytes != sizeof *h)
-        status = fail(err, PF_UNSUPPORTED, -1,
-                      "expected a ring of version %d, found version %u: trainer and worker need the same "
-                      "release of pyfeed",
-                      PFW_VERSION, h->version);
-    else if (h->total_bytes != size || h->ring_slots == 0 || h->num_slots == 0 || h->workers != PFW_WORKERS ||
-             h->cells < 2 * (uint64_t)h->ring_slots || (h->cells & (h->cells - 1)) != 0 ||
-             h->slot_bytes > h->stride || !within(h, h->specs_at, h->num_slots, sizeof(pfw_spec)) ||
-             !within(h, h->workers_at, h->workers, sizeof(pfw_worker)) ||
-             !within(h, h->failures_at, h->workers, PFW_FAILURE) || !within(h, h->cells_at, h->cells, 8) ||
-             !within(h, h->states_at, h->ring_slots, 8) ||
-             !within(h, h->tensors_at, (uint64_t)h->ring_slots * h->num_slots, sizeof(pfw_tensor)) ||
-             !within(h, h->data_at, h->ring_slots, h->stride))
-        status = fail(err, PF_CORRUPT, -1, "the ring's sizes do not fit its %zu bytes", size);
-    pfw_producer *p = status ? NULL : calloc(1, sizeof *p);
-    size_t *populated = p ? calloc(h->ring_slots, sizeof *populated) : NULL;
-    if (!populated) {
-        if (!status) status = fail(err, PF_NO_MEMORY, -1, "out of memory");
+    void *ring = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (ring == MAP_FAILED) return fail_os(err, PF_NO_MEMORY, errno, "mapping the ring");
+    char *base = ring;
+    pfw_header h;
+    memcpy(&h, ring, sizeof h);
+    pfw_producer *p = NULL;
+    size_t *populated = NULL;
+    pfw_spec *specs = NULL;
+    pf_status status = check_header(&h, size, err);
+    if (status == PF_OK) {
+        p = calloc(1, sizeof *p);
+        populated = calloc(h.ring_slots, sizeof *populated);
+        specs = calloc(h.num_slots, sizeof *specs);
+        if (!p || !populated || !specs) status = fail(err, PF_NO_MEMORY, -1, "out of memory");
+    }
+    if (status == PF_OK) {
+        memcpy(specs, base + h.specs_at, h.num_slots * sizeof *specs);
+        status = check_specs(specs, h.num_slots, err);
+    }
+    if (status) {
+        free(specs);
+        free(populated);
         free(p);
-        munmap(at, size);
+        munmap(ring, size);
         return status;
     }
-    char *base = at;
-    madvise(base + h->data_at, size - h->data_at, MADV_HUGEPAGE); /* advice */
-    *p = (pfw_producer){.h = h,
+    madvise(base + h.data_at, size - h.data_at, MADV_HUGEPAGE); /* advice */
+    *p = (pfw_producer){.h = ring,
                         .size = size,
-                        .specs = (const pfw_spec *)(base + h->specs_at),
-                        .workers = (pfw_worker *)(base + h->workers_at),
-                        .cells = (uint64_t *)(base + h->cells_at),
-                        .states = (uint64_t *)(base + h->states_at),
-                        .data = base + h->data_at,
+                        .at = h,
+                        .specs = specs,
+                        .dtypes = (pfw_spec *)(base + h.specs_at),
+                        .tensors = (pfw_tensor *)(base + h.tensors_at),
+                        .workers = (pfw_worker *)(base + h.workers_at),
+                        .cells = (uint64_t *)(base + h.cells_at),
+                        .states = (uint64_t *)(base + h.states_at),
+                        .data = base + h.data_at,
                         .populated = populated,
                         .worker = -1,
                         .trainer = -1,
@@ -358,6 +414,7 @@ void pfw_free(pfw_producer *p) {
     if (!p) return;
     watcher_end(p);
     munmap(p->h, p->size);
+    free(p->specs);
     free(p->populated);
     free(p);
 }
@@ -367,7 +424,7 @@ void pfw_free(pfw_producer *p) {
 int pfw_attached(const pfw_producer *p) { return LOAD(&p->worker) >= 0 && p->life == lives; }
 
 static char *failure_of(pfw_producer *p, int worker) {
-    return (char *)p->h + p->h->failures_at + (size_t)worker * PFW_FAILURE;
+    return (char *)p->h + p->at.failures_at + (size_t)worker * PFW_FAILURE;
 }
 
 pf_status pfw_attach(pfw_producer *p, uint32_t only, pfw_error *err) {
@@ -379,11 +436,11 @@ pf_status pfw_attach(pfw_producer *p, uint32_t only, pfw_error *err) {
     p->life = lives;
     int64_t me = getpid();
     uint64_t namespace = pid_namespace();
-    if (namespace && h->pid_namespace && namespace != h->pid_namespace)
+    if (namespace && p->at.pid_namespace && namespace != p->at.pid_namespace)
         return fail(
             err, PF_UNSUPPORTED, -1,
             "the worker is in another PID namespace than the trainer, which could not hear of its end");
-    if (me == h->trainer)
+    if (me == p->at.trainer)
         return fail(err, PF_STATE, -1,
                     "this is the trainer's own process: a SharedFeedQueue takes tuples from others; use a "
                     "PyArrayFeedQueue");
@@ -570,7 +627,8 @@ static pf_status check_tensor(pfw_producer *p, const pf_tensor *t, uint32_t i, i
     const pfw_spec *spec = &p->specs[i];
     if (pf_dtype_size(t->dtype) == 0)
         return fail(err, PF_DTYPE, (int32_t)i, "slot %u: expected a dtype, found number %d", i, t->dtype);
-    int32_t want = LOAD(&spec->dtype);
+    int32_t want = LOAD(&p->dtypes[i].dtype);
+    if (want && pf_dtype_size(want) == 0) return overwritten(err, "the dtype of a slot");
     if (want && t->dtype != want)
         return fail(err, PF_DTYPE, (int32_t)i, "slot %u: dtype: expected %s, found %s", i,
                     pf_dtype_name(want), pf_dtype_name(t->dtype));
@@ -597,40 +655,36 @@ static const pf_tensor *tensor_at(const pf_tensor *first, uint32_t i) {
 
 static int overflows(uint64_t *n, uint64_t by) { return __builtin_mul_overflow(*n, by, n); }
 
-/* Works out where in a slot the tensors go: into `out`, if it is not NULL. Answers the bytes, or UINT64_MAX. */
-static uint64_t lay_out(pfw_producer *p, const pf_tensor *tensors, pfw_tensor *out) {
-    uint64_t at = 0;
-    for (uint32_t i = 0; i < p->h->num_slots; i++) {
-        const pf_tensor *t = tensor_at(tensors, i);
-        pfw_tensor d = {.dtype = t->dtype, .rank = t->rank, .lod_levels = t->lod_levels};
-        d.nbytes = pf_dtype_size(t->dtype);
-        int too_many = 0, none = 0;
-        for (int32_t j = 0; j < t->rank; j++) {
-            d.dims[j] = t->dims[j];
-            none |= t->dims[j] == 0;
-            too_many |= overflows(&d.nbytes, (uint64_t)t->dims[j]);
-        }
-        if (none) d.nbytes = 0;
-        if ((too_many && !none) || d.nbytes > INT64_MAX / 2) return UINT64_MAX;
-        for (uint32_t j = 0; j < t->lod_levels; j++) {
-            d.lod_at[j] = at;
-            d.lod_count[j] = t->lod[j].count;
-            if (t->lod[j].count > INT64_MAX / 16) return UINT64_MAX;
-            at =
-                (at + t->lod[j].count * sizeof(int64_t) + PFW_ALIGNMENT - 1) & ~(uint64_t)(PFW_ALIGNMENT - 1);
-        }
-        d.data_at = at;
-        at = (at + d.nbytes + PFW_ALIGNMENT - 1) & ~(uint64_t)(PFW_ALIGNMENT - 1);
-        if (at > INT64_MAX / 2) return UINT64_MAX;
-        if (out) out[i] = d;
+/* Works out where in a slot a tensor goes, behind those that end at `at`, and what is to be said of it. Answers where it
+ * ends, or UINT64_MAX. */
+static uint64_t lay_out(const pf_tensor *t, uint64_t at, pfw_tensor *out) {
+    pfw_tensor d = {.dtype = t->dtype, .rank = t->rank, .lod_levels = t->lod_levels};
+    d.nbytes = pf_dtype_size(t->dtype);
+    int too_many = 0, none = 0;
+    for (int32_t j = 0; j < t->rank; j++) {
+        d.dims[j] = t->dims[j];
+        none |= t->dims[j] == 0;
+        too_many |= overflows(&d.nbytes, (uint64_t)t->dims[j]);
     }
+    if (none) d.nbytes = 0;
+    if ((too_many && !none) || d.nbytes > INT64_MAX / 2) return UINT64_MAX;
+    for (uint32_t j = 0; j < t->lod_levels; j++) {
+        d.lod_at[j] = at;
+        d.lod_count[j] = t->lod[j].count;
+        if (t->lod[j].count > INT64_MAX / 16) return UINT64_MAX;
+        at = (at + t->lod[j].count * sizeof(int64_t) + PFW_ALIGNMENT - 1) & ~(uint64_t)(PFW_ALIGNMENT - 1);
+    }
+    d.data_at = at;
+    at = (at + d.nbytes + PFW_ALIGNMENT - 1) & ~(uint64_t)(PFW_ALIGNMENT - 1);
+    if (at > INT64_MAX / 2) return UINT64_MAX;
+    *out = d;
     return at;
 }
 
 /* Checks a whole tuple, and settles the dtypes that were open. */
 static pf_status check(pfw_producer *p, const pf_tensor *tensors, uint32_t n, int with_data, pfw_error *err) {
-    if (n != p->h->num_slots)
-        return fail(err, PF_SLOTS, -1, "slots: expected %u, found %u", p->h->num_slots, n);
+    if (n != p->at.num_slots)
+        return fail(err, PF_SLOTS, -1, "slots: expected %u, found %u", p->at.num_slots, n);
     int64_t rows = -1;
     uint32_t first = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -648,13 +702,16 @@ static pf_status check(pfw_producer *p, const pf_tensor *tensors, uint32_t n, in
                         (long long)rows, first, (long long)has);
         }
     }
-    uint64_t bytes = lay_out(p, tensors, NULL);
-    if (bytes > p->h->slot_bytes)
+    uint64_t bytes = 0;
+    pfw_tensor unused;
+    for (uint32_t i = 0; i < n && bytes != UINT64_MAX; i++)
+        bytes = lay_out(tensor_at(tensors, i), bytes, &unused);
+    if (bytes > p->at.slot_bytes)
         return fail(err, PF_TOO_LARGE, -1, "slot_bytes: expected a tuple of at most %llu bytes, found %llu",
-                    (unsigned long long)p->h->slot_bytes, (unsigned long long)bytes);
+                    (unsigned long long)p->at.slot_bytes, (unsigned long long)bytes);
     for (uint32_t i = 0; i < n; i++) {
         int32_t any = 0, found = tensor_at(tensors, i)->dtype;
-        if (!SWAP_IF((int32_t *)&p->specs[i].dtype, &any, found) && any != found)
+        if (!SWAP_IF(&p->dtypes[i].dtype, &any, found) && any != found)
             return check_tensor(p, tensor_at(tensors, i), i, with_data, err);
     }
     return PF_OK;
@@ -664,7 +721,7 @@ static pf_status check(pfw_producer *p, const pf_tensor *tensors, uint32_t n, in
 
 /* Takes the first free slot: those used last are in the cache still. */
 static int try_claim(pfw_producer *p, int worker, pfw_slot *slot) {
-    for (uint32_t i = 0; i < p->h->ring_slots; i++) {
+    for (uint32_t i = 0; i < p->at.ring_slots; i++) {
         uint64_t was = __atomic_load_n(&p->states[i], __ATOMIC_RELAXED);
         if ((was & 0xff) != PFW_FREE) continue;
         uint64_t mine = pfw_state(PFW_WRITING, (uint64_t)worker, pfw_generation(was), p->gate >> 1);
@@ -707,6 +764,8 @@ static pf_status claim(pfw_producer *p, int worker, const pf_wait *given, pfw_sl
     }
 }
 
+static char *slot_data(pfw_producer *p, uint32_t index) { return p->data + (size_t)index * p->at.stride; }
+
 /* Page faults, one by one, would cost more than the copy. */
 static void populate(pfw_producer *p, uint32_t index, uint64_t bytes) {
 #ifndef MADV_POPULATE_WRITE
@@ -715,122 +774,11 @@ static void populate(pfw_producer *p, uint32_t index, uint64_t bytes) {
     size_t have = __atomic_load_n(&p->populated[index], __ATOMIC_RELAXED);
     if (have >= bytes) return;
     size_t page = 4096, begin = have & ~(page - 1);
-    char *at = p->data + (size_t)index * p->h->stride;
+    char *at = slot_data(p, index);
     size_t offset = (size_t)(at + begin - (char *)p->h) & (page - 1);
     madvise(at + begin - offset, bytes - begin + offset,
             MADV_POPULATE_WRITE); /* if it cannot, the copy will */
     __atomic_store_n(&p->populated[index], bytes, __ATOMIC_RELAXED);
-}
-
-static pf_status reserve(pfw_producer *p, const pf_tensor *tensors, uint32_t n, int with_data,
-                         const pf_wait *wait, pfw_slot *slot, pfw_error *err) {
-    slot->state = 0;
-    if (!pfw_attached(p)) return not_attached(p, err);
-    if (n > 0 && !tensors) return fail(err, PF_INVALID, -1, "tensors: expected a pointer, found NULL");
-    pf_status status = check(p, tensors, n, with_data, err);
-    if (status) return status;
-    int leaving = ADD(&p->writing, 1) >= LEAVING, worker = LOAD(&p->worker);
-    status = leaving || worker < 0 ? not_attached(p, err) : claim(p, worker, wait, slot, err);
-    if (status) {
-        ADD(&p->writing, -1);
-        return status;
-    }
-    pfw_tensor *out = (pfw_tensor *)((char *)p->h + p->h->tensors_at) + (size_t)slot->index * p->h->num_slots;
-    uint64_t bytes = lay_out(p, tensors, out);
-    STEP("described");
-    if (bytes > 1 << 16) populate(p, slot->index, bytes);
-    char *to = p->data + (size_t)slot->index * p->h->stride;
-    for (uint32_t i = 0; i < n; i++) {
-        const pf_tensor *t = tensor_at(tensors, i);
-        for (uint32_t j = 0; j < t->lod_levels; j++)
-            memcpy(to + out[i].lod_at[j], t->lod[j].offsets, out[i].lod_count[j] * sizeof(int64_t));
-    }
-    return PF_OK;
-}
-
-pf_status pfw_reserve(pfw_producer *p, const pf_tensor *tensors, uint32_t n, const pf_wait *wait,
-                      pfw_slot *slot, void **data, pfw_error *err) {
-    pf_status status = reserve(p, tensors, n, 0, wait, slot, err);
-    if (status) return status;
-    const pfw_tensor *d =
-        (pfw_tensor *)((char *)p->h + p->h->tensors_at) + (size_t)slot->index * p->h->num_slots;
-    for (uint32_t i = 0; i < n; i++) data[i] = p->data + (size_t)slot->index * p->h->stride + d[i].data_at;
-    STEP("writing");
-    return PF_OK;
-}
-
-/* Puts a committed slot last in the order. */
-static void enqueue(pfw_producer *p, uint64_t state, uint32_t index) {
-    pfw_header *h = p->h;
-    for (;;) {
-        uint64_t tail = LOAD(&h->tail), lap = tail / h->cells;
-        uint64_t *cell = &p->cells[tail & (h->cells - 1)];
-        uint64_t found = LOAD(cell), empty = pfw_cell(lap, 0, 0);
-        if (found == empty) {
-            if (!SWAP_IF(cell, &empty, pfw_cell(lap, pfw_generation(state), index + 1))) continue;
-            STEP("queued");
-            SWAP_IF(&h->tail, &tail, tail + 1);
-            return;
-        }
-        if (found >> 40 == (lap & 0xffffff))
-            SWAP_IF(&h->tail, &tail, tail + 1); /* in place of one that did not get there */
-        else if (LOAD(&h->tail) == tail) {
-            /* Full, of what the trainer does not want, or overwritten: it is about to see to that. After the end of the
-             * pass it finds the slot without. */
-            if (is_gone(p) || LOAD(&h->gate) != p->gate) return;
-            tell_trainer(h);
-            nanosleep(&(struct timespec){0, 1000000}, NULL);
-        }
-    }
-}
-
-static void give_up(pfw_producer *p, pfw_slot *slot) {
-    uint64_t *state = &p->states[slot->index], was = slot->state;
-    uint64_t revoked = (was & ~(uint64_t)0xff) | PFW_REVOKED;
-    uint64_t freed = pfw_state(PFW_FREE, 0, pfw_generation(was) + 1, 0);
-    if (!SWAP_IF(state, &was, freed)) SWAP_IF(state, &revoked, freed); /* or it is another's by now */
-    slot->state = 0;
-    STEP("abandoned");
-    tell_waiting(p->h, 1);
-}
-
-pf_status pfw_commit(pfw_producer *p, pfw_slot *slot, pfw_error *err) {
-    if (!slot->state) return fail(err, PF_STATE, -1, "commit: expected a reserved slot, found none");
-    if (p->life != lives) { /* the slot is the other process's */
-        slot->state = 0;
-        return not_attached(p, err);
-    }
-    STEP("written");
-    pf_status status = LOAD(&p->worker) < 0 ? not_attached(p, err) : check_open(p, err);
-    uint64_t was = slot->state, mine = was;
-    if (status == PF_OK &&
-        !SWAP_IF(&p->states[slot->index], &was, (mine & ~(uint64_t)0xff) | PFW_COMMITTED)) {
-        status = check_open(p, err);
-        if (status == PF_OK)
-            status = fail(err, PF_CLOSED, -1, "the queue took the slot back: the pass is over");
-    }
-    if (status) {
-        give_up(p, slot);
-        ADD(&p->writing, -1);
-        return status;
-    }
-    STEP("committed");
-    enqueue(p, mine, slot->index);
-    slot->state = 0;
-    tell_trainer(p->h);
-    ADD(&p->workers[mine >> 8 & 0xffff].pushed, 1);
-    ADD(&p->writing, -1);
-    return PF_OK;
-}
-
-void pfw_abandon(pfw_producer *p, pfw_slot *slot) {
-    if (!slot->state) return;
-    if (p->life != lives) {
-        slot->state = 0;
-        return;
-    }
-    give_up(p, slot);
-    ADD(&p->writing, -1);
 }
 
 /* Tuples larger than what a core's caches hold are written past them: their lines would be read from memory first, and
@@ -861,30 +809,150 @@ static void copy(char *to, const pf_tensor *t, uint64_t bytes) {
     pfi_gather(to, t);
 }
 
+/* Claims a slot for a tuple, and describes it there. With `data` it answers where the tensors go; else it copies them. */
+static pf_status reserve(pfw_producer *p, const pf_tensor *tensors, uint32_t n, const pf_wait *wait,
+                         pfw_slot *slot, void **data, pfw_error *err) {
+    slot->state = 0;
+    if (!pfw_attached(p)) return not_attached(p, err);
+    if (n > 0 && !tensors) return fail(err, PF_INVALID, -1, "tensors: expected a pointer, found NULL");
+    pf_status status = check(p, tensors, n, !data, err);
+    if (status) return status;
+    int leaving = ADD(&p->writing, 1) >= LEAVING, worker = LOAD(&p->worker);
+    status = leaving || worker < 0 ? not_attached(p, err) : claim(p, worker, wait, slot, err);
+    if (status) {
+        ADD(&p->writing, -1);
+        return status;
+    }
+    /* Where a tensor goes is worked out again, not read back from the ring. */
+    pfw_tensor *told = p->tensors + (size_t)slot->index * p->at.num_slots, d;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        bytes = lay_out(tensor_at(tensors, i), bytes, &d);
+        told[i] = d;
+    }
+    STEP("described");
+    if (bytes > 1 << 16) populate(p, slot->index, bytes);
+    STEP(data ? "writing" : "copying");
+    char *to = slot_data(p, slot->index);
+    bytes = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const pf_tensor *t = tensor_at(tensors, i);
+        bytes = lay_out(t, bytes, &d);
+        for (uint32_t j = 0; j < t->lod_levels; j++)
+            memcpy(to + d.lod_at[j], t->lod[j].offsets, d.lod_count[j] * sizeof(int64_t));
+        if (data)
+            data[i] = to + d.data_at;
+        else
+            copy(to + d.data_at, t, d.nbytes);
+    }
+    return PF_OK;
+}
+
+pf_status pfw_reserve(pfw_producer *p, const pf_tensor *tensors, uint32_t n, const pf_wait *wait,
+                      pfw_slot *slot, void **data, pfw_error *err) {
+    return reserve(p, tensors, n, wait, slot, data, err);
+}
+
 pf_status pfw_push(pfw_producer *p, const pf_tensor *tensors, uint32_t n, const pf_wait *wait,
                    pfw_error *err) {
     pfw_slot slot;
-    pf_status status = reserve(p, tensors, n, 1, wait, &slot, err);
-    if (status) return status;
-    const pfw_tensor *d =
-        (pfw_tensor *)((char *)p->h + p->h->tensors_at) + (size_t)slot.index * p->h->num_slots;
-    char *to = p->data + (size_t)slot.index * p->h->stride;
-    STEP("copying");
-    for (uint32_t i = 0; i < n; i++) copy(to + d[i].data_at, tensor_at(tensors, i), d[i].nbytes);
-    return pfw_commit(p, &slot, err);
+    pf_status status = reserve(p, tensors, n, wait, &slot, NULL, err);
+    return status ? status : pfw_commit(p, &slot, err);
+}
+
+/* How often, a millisecond apart, the trainer is given the time to put the order right. */
+enum { ORDER_TRIES = 250 };
+
+/* Puts a committed slot last in the order. */
+static pf_status enqueue(pfw_producer *p, uint64_t state, uint32_t index, pfw_error *err) {
+    pfw_header *h = p->h;
+    uint32_t cells = p->at.cells;
+    for (int tries = 0;;) {
+        uint64_t tail = LOAD(&h->tail), lap = tail / cells;
+        uint64_t *cell = &p->cells[tail & (cells - 1)];
+        uint64_t found = LOAD(cell), empty = pfw_cell(lap, 0, 0);
+        if (found == empty) {
+            if (!SWAP_IF(cell, &empty, pfw_cell(lap, pfw_generation(state), index + 1))) continue;
+            STEP("queued");
+            SWAP_IF(&h->tail, &tail, tail + 1);
+            return PF_OK;
+        }
+        if (found >> 40 == (lap & 0xffffff))
+            SWAP_IF(&h->tail, &tail, tail + 1); /* in place of one that did not get there */
+        else if (LOAD(&h->tail) == tail) {
+            /* Full, of what the trainer does not want, or overwritten: it is about to see to that. After the end of the
+             * pass it finds the slot without. */
+            if (is_gone(p) || LOAD(&h->gate) != p->gate) return PF_OK;
+            if (++tries > ORDER_TRIES) return overwritten(err, "the order of its slots");
+            tell_trainer(h);
+            nanosleep(&(struct timespec){0, 1000000}, NULL);
+        }
+    }
+}
+
+static void give_up(pfw_producer *p, pfw_slot *slot) {
+    uint64_t *state = &p->states[slot->index], was = slot->state;
+    uint64_t revoked = (was & ~(uint64_t)0xff) | PFW_REVOKED;
+    uint64_t freed = pfw_state(PFW_FREE, 0, pfw_generation(was) + 1, 0);
+    if (!SWAP_IF(state, &was, freed)) SWAP_IF(state, &revoked, freed); /* or it is another's by now */
+    slot->state = 0;
+    STEP("abandoned");
+    tell_waiting(p->h, 1);
+}
+
+pf_status pfw_commit(pfw_producer *p, pfw_slot *slot, pfw_error *err) {
+    if (!slot->state) return fail(err, PF_STATE, -1, "commit: expected a reserved slot, found none");
+    if (p->life != lives) { /* the slot is the other process's */
+        slot->state = 0;
+        return not_attached(p, err);
+    }
+    uint64_t number = slot->state >> 8 & 0xffff;
+    if (slot->index >= p->at.ring_slots || number >= PFW_WORKERS)
+        return fail(err, PF_STATE, -1, "commit: expected a reserved slot, found none of this ring's");
+    STEP("written");
+    pf_status status = LOAD(&p->worker) < 0 ? not_attached(p, err) : check_open(p, err);
+    uint64_t was = slot->state, mine = was;
+    if (status == PF_OK &&
+        !SWAP_IF(&p->states[slot->index], &was, (mine & ~(uint64_t)0xff) | PFW_COMMITTED)) {
+        status = check_open(p, err);
+        if (status == PF_OK)
+            status = fail(err, PF_CLOSED, -1, "the queue took the slot back: the pass is over");
+    }
+    if (status) {
+        give_up(p, slot);
+        ADD(&p->writing, -1);
+        return status;
+    }
+    STEP("committed");
+    status = enqueue(p, mine, slot->index, err);
+    slot->state = 0;
+    tell_trainer(p->h);
+    ADD(&p->workers[number].pushed, 1);
+    ADD(&p->writing, -1);
+    return status;
+}
+
+void pfw_abandon(pfw_producer *p, pfw_slot *slot) {
+    if (!slot->state || slot->index >= p->at.ring_slots) return;
+    if (p->life != lives) {
+        slot->state = 0;
+        return;
+    }
+    give_up(p, slot);
+    ADD(&p->writing, -1);
 }
 
 /* ---- What there is to know ---- */
 
-uint32_t pfw_num_slots(const pfw_producer *p) { return p->h->num_slots; }
-uint32_t pfw_ring_slots(const pfw_producer *p) { return p->h->ring_slots; }
-uint64_t pfw_slot_bytes(const pfw_producer *p) { return p->h->slot_bytes; }
-const uint8_t *pfw_identity(const pfw_producer *p) { return p->h->identity; }
+uint32_t pfw_num_slots(const pfw_producer *p) { return p->at.num_slots; }
+uint32_t pfw_ring_slots(const pfw_producer *p) { return p->at.ring_slots; }
+uint64_t pfw_slot_bytes(const pfw_producer *p) { return p->at.slot_bytes; }
+const uint8_t *pfw_identity(const pfw_producer *p) { return p->at.identity; }
 
 void pfw_slot_spec(const pfw_producer *p, uint32_t i, pf_slot_spec *out, int64_t *dims) {
     const pfw_spec *s = &p->specs[i];
     *out = (pf_slot_spec)PF_SLOT_SPEC_INIT;
-    out->dtype = LOAD(&s->dtype);
+    out->dtype = LOAD(&p->dtypes[i].dtype);
     out->rank = s->rank;
     out->lod_levels = s->lod_levels;
     out->dims = dims;
