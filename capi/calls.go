@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/pyfeed/pyfeed/pyfeed/program"
+	"github.com/pyfeed/pyfeed/pyfeed/trace"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
@@ -24,13 +25,18 @@ var waiters table[waiter]
 // the answer is wait.ErrWouldBlock: the thread sleeps in C and comes again, with call.phase saying why.
 // With any other answer the call is over. One that has waited and does not get here again is ended by C.
 func blocking[T any](call *C.pfi_call, try func(context.Context) (T, error)) (v T, err error) {
+	return blockingOn(call, knownThread().Track(), try)
+}
+
+// blockingOn is blocking for a thread that has a track in the trace, or 0.
+func blockingOn[T any](call *C.pfi_call, track trace.Track, try func(context.Context) (T, error)) (v T, err error) {
 	var token *cancelToken
 	if call.phase == C.PFI_FIRST && call.cancel != 0 {
 		if token, err = lookup[*cancelToken](call.cancel); err != nil {
 			return v, err
 		}
 	}
-	if v, err = blockingWith(call, token, try); err != wait.ErrWouldBlock && call.waiter != 0 {
+	if v, err = blockingWith(call, token, track, try); err != wait.ErrWouldBlock && call.waiter != 0 {
 		end(call)
 	}
 	return v, err
@@ -38,10 +44,14 @@ func blocking[T any](call *C.pfi_call, try func(context.Context) (T, error)) (v 
 
 // blockingWith is blocking with a token that was looked up before, which counts the first time only, in a call that may
 // wait again after any answer: C ends it.
-func blockingWith[T any](call *C.pfi_call, token *cancelToken, try func(context.Context) (T, error)) (v T, err error) {
+func blockingWith[T any](call *C.pfi_call, token *cancelToken, track trace.Track, try func(context.Context) (T, error)) (v T, err error) {
 	w := waiter{token: token}
 	if call.phase == C.PFI_FIRST {
-		if v, err = try(wait.Never); err != wait.ErrWouldBlock {
+		never := wait.Never
+		if track != 0 {
+			never = (&wait.Traced{Context: never, Track: track}).Never()
+		}
+		if v, err = try(never); err != wait.ErrWouldBlock {
 			return v, err
 		}
 		if call.waits == 0 {
@@ -57,6 +67,9 @@ func blockingWith[T any](call *C.pfi_call, token *cancelToken, try func(context.
 		return v, errTimeout
 	case call.phase == C.PFI_STOPPED, w.token.cancelled():
 		return v, errStopped
+	}
+	if track != 0 {
+		w.parker.Track = track
 	}
 	v, err = try(w.parker)
 	if err == nil {

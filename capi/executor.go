@@ -6,11 +6,13 @@ import "C"
 import (
 	"context"
 	"sync/atomic"
+	"syscall"
 	"time"
 	"unsafe"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/program"
+	"github.com/pyfeed/pyfeed/pyfeed/trace"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
@@ -35,6 +37,8 @@ type running struct {
 	looks   *time.Timer // has the thread look around now and then; or nil
 	every   time.Duration
 	shown   []*shown
+	began   int64  // for the trace: when
+	back    func() // ends what a kernel does on the run's track
 	failure *pyfeed.ProducerError
 }
 
@@ -93,6 +97,7 @@ func pfgo_run_begin(executor, prog, scope C.pf_handle, feedNames **C.char, feeds
 			return st
 		}
 	}
+	w.began = trace.Begin()
 	w.id = C.uint64_t(runs.put(w))
 	out.id = w.id
 	steps[w.id%64].Store(w)
@@ -149,15 +154,22 @@ func pfgo_run_step(of *C.pfi_run, call *C.pfi_call, fetched *C.pf_tuple, err *C.
 	w, _ := runOf(of.id)
 	if of.kernel != nil {
 		of.kernel = nil
+		if w.back != nil {
+			w.back()
+			w.back = nil
+		}
 		c := w.run.Call()
 		c.Answer(w.kernelError(c, of.answer))
 	}
-	_, e := blockingWith(call, w.token, func(ctx context.Context) (struct{}, error) { return struct{}{}, w.run.Resume(ctx) })
+	_, e := blockingWith(call, w.token, 0, func(ctx context.Context) (struct{}, error) { return struct{}{}, w.run.Resume(ctx) })
 	switch e {
 	case wait.ErrWouldBlock:
 		return C.PFI_WOULD_BLOCK
 	case program.ErrKernel:
 		if e = w.show(of); e == nil {
+			if trace.On() {
+				w.back = trace.Lend(syscall.Gettid(), w.run.Track())
+			}
 			return C.PFI_KERNEL
 		}
 	case program.ErrYield:
@@ -204,6 +216,9 @@ func (w *running) end(of *C.pfi_run) {
 	runs.remove(uint64(of.id))
 	steps[of.id%64].CompareAndSwap(w, nil)
 	of.id = 0
+	if w.began != 0 {
+		knownThread().Ran(w.began)
+	}
 	if w.looks != nil {
 		w.looks.Stop()
 	}

@@ -26,6 +26,8 @@ typedef struct pfi_call {
     pf_handle cancel;
     uint64_t loan;
     uint64_t opening; /* of a reader's creation that waits for a pipe */
+    int64_t began;    /* of a read: when, on the clock of the trace that is on; 0: none was */
+    int64_t slept;    /* since when it sleeps */
     const pf_tensor *room;
 } pfi_call;
 

@@ -791,14 +791,15 @@ PF_API pf_status pf_executor_run(pf_handle executor, pf_handle program, pf_handl
 
 /* ---- Tracing ------------------------------------------------------------------------------- */
 
-/* Begins to record what runs, readers and queues of this process do, until pf_trace_stop: `max_events` spans at most (0:
+/* Begins to record what runs, threads that read, readers and queues of this process do, until pf_trace_stop: `max_events` spans at most (0:
  * a million), 56 bytes each; what does not fit is counted. PF_STATE if there is a recording already. Costs
  * some 100 ns a span. Released, it stops. */
 PF_API pf_status pf_trace_start(uint64_t max_events, pf_handle *trace, pf_error *err);
 /* Ends it. Twice is fine. */
 PF_API pf_status pf_trace_stop(pf_handle trace, pf_error *err);
 /* What was recorded, once it has ended: as "chrome", JSON for Perfetto and chrome://tracing; "summary", a JSON object that
- * says what limits the loop; "table", the same for people. PF_STATE before. pf_string_free it. */
+ * says what limits the loop, of runs and of threads that call pf_reader_next, pf_read or pf_queue_pop; "table", the same
+ * for people. PF_STATE before. pf_string_free it. */
 PF_API pf_status pf_trace_text(pf_handle trace, const char *form, char **text, pf_error *err);
 
 #ifdef __cplusplus

@@ -120,7 +120,7 @@ func push(q *pyfeed.PyArrayFeedQueue, tensors *C.pf_tensor, n C.uint32_t, call *
 		in := at(tensors, i, tensors.size)
 		copy(t.Slots[i].Data, unsafe.Slice((*byte)(in.data), len(t.Slots[i].Data)))
 	}
-	trace.CopySince(0, "push", start, int(t.Bytes()))
+	trace.CopySince(knownThread().Track(), "push", start, int(t.Bytes()))
 	return answer(q.Commit(t), err)
 }
 
@@ -142,6 +142,7 @@ func begin(q *pyfeed.PyArrayFeedQueue, tensors *C.pf_tensor, n C.uint32_t, call 
 }
 
 func settle(q *pyfeed.PyArrayFeedQueue, call *C.pfi_call) {
+	knownThread().Pushes()
 	if call.pass == 0 {
 		call.pass = C.uint64_t(q.Pass())
 	}
@@ -231,12 +232,12 @@ func pfgo_queue_pop(h C.pf_handle, call *C.pfi_call, out *C.pf_tuple, err *C.pf_
 	if e != nil {
 		return answer(e, err)
 	}
-	return next(call, q.Deliver, out, err)
+	return next(call, "pop", q.Deliver, out, err)
 }
 
 // next lends C the tuple that read answers.
-func next(call *C.pfi_call, read func(context.Context) (*pyfeed.Tuple, error), out *C.pf_tuple, err *C.pf_error) C.pf_status {
-	t, e := blocking(call, read)
+func next(call *C.pfi_call, name string, read func(context.Context) (*pyfeed.Tuple, error), out *C.pf_tuple, err *C.pf_error) C.pf_status {
+	t, e := reading(call, name, read)
 	if e == nil {
 		e = lendOut(t, out)
 	}

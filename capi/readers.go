@@ -102,7 +102,7 @@ func pfgo_reader_next(h C.pf_handle, call *C.pfi_call, out *C.pf_tuple, err *C.p
 	if e != nil {
 		return answer(e, err)
 	}
-	return next(call, r.ReadNext, out, err)
+	return next(call, "next", r.ReadNext, out, err)
 }
 
 //export pfgo_reader_has_next
@@ -112,7 +112,7 @@ func pfgo_reader_has_next(h C.pf_handle, call *C.pfi_call, out *C.uint8_t, err *
 	if e != nil {
 		return answer(e, err)
 	}
-	has, e := blocking(call, r.HasNext)
+	has, e := reading(call, "has_next", r.HasNext)
 	*out = yes(has)
 	return answer(e, err)
 }
@@ -139,7 +139,7 @@ func pfgo_read(scope C.pf_handle, reader *C.char, outs **C.char, n C.uint32_t, c
 	for _, name := range unsafe.Slice(outs, n) {
 		names = append(names, borrow(name))
 	}
-	_, e = blocking(call, func(ctx context.Context) (struct{}, error) {
+	_, e = reading(call, "read", func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, readers.Read(ctx, s, borrow(reader), names)
 	})
 	return answer(e, err)

@@ -38,7 +38,7 @@ func pfgo_buffer_get(h C.pf_handle, call *C.pfi_call, out *C.pf_tuple, err *C.pf
 	if e != nil {
 		return answer(e, err)
 	}
-	return next(call, b.Get, out, err)
+	return next(call, "get", b.Get, out, err)
 }
 
 //export pfgo_buffer_clear

@@ -5,15 +5,18 @@ package main
 import "C"
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"math"
+	"syscall"
 	"unsafe"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
 	"github.com/pyfeed/pyfeed/pyfeed/trace"
+	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
 // A recording ends with its last handle.
@@ -105,6 +108,48 @@ func (t *cText) take() (*C.char, error) {
 	return text, nil
 }
 
+// knownThread is the thread that calls, if a recording is on in which it has read; else nil. A call from C stays on its
+// thread.
+func knownThread() *trace.Thread {
+	if trace.On() {
+		return trace.KnownThread(syscall.Gettid())
+	}
+	return nil
+}
+
+// reading is blocking for a call that takes tuples or looks for them: what a consumer waits in. It is recorded with its
+// sleeps, on a track of the thread's.
+func reading[T any](call *C.pfi_call, name string, try func(context.Context) (T, error)) (T, error) {
+	if !trace.On() {
+		return blockingOn(call, 0, try)
+	}
+	thread := trace.ReadingThread(syscall.Gettid())
+	if thread == nil { // the recording has just ended
+		return blockingOn(call, 0, try)
+	}
+	now := trace.Now()
+	switch {
+	case call.phase == C.PFI_FIRST:
+		call.began = C.int64_t(now)
+		thread.Began(now)
+	default: // what began before the recording counts from the recording's start
+		trace.Span(thread.Track(), trace.Wait, name, max(int64(call.slept), 1), now)
+	}
+	v, err := blockingOn(call, thread.Track(), try)
+	switch {
+	case err == wait.ErrWouldBlock:
+		call.slept = C.int64_t(trace.Now())
+		return v, err
+	case err != errTimeout:
+		thread.Ended(name, max(int64(call.began), 1), trace.Answered)
+	case call.waits == 0:
+		thread.Ended(name, max(int64(call.began), 1), trace.Tried)
+	default:
+		thread.Ended(name, max(int64(call.began), 1), trace.Unanswered)
+	}
+	return v, err
+}
+
 // noteFilling is for a loan that C is about to copy into.
 func noteFilling(id uint64) {
 	if start := trace.Begin(); start != 0 {
@@ -123,5 +168,5 @@ func noteFilled(l loan, name string) {
 	for i := range l.tuple.Slots {
 		bytes += len(l.tuple.Slots[i].Data)
 	}
-	trace.CopySince(0, name, l.filling, bytes)
+	trace.CopySince(knownThread().Track(), name, l.filling, bytes)
 }

@@ -57,6 +57,7 @@ type PyArrayFeedQueue struct {
 	capacity    int
 	bytesLimit  int64
 	restartable bool
+	staging     bool
 	pool        *memory.Pool
 	stager      Stager    // of a staging buffer at a device; else nil
 	delivery    *Delivery // to a device; else nil
@@ -84,7 +85,7 @@ type PyArrayFeedQueue struct {
 	notFull  wait.List
 	notEmpty wait.List
 	opened   wait.List
-	_        [40]byte // up to a size of which Go's allocator has each at the beginning of a line
+	_        [16]byte // up to a size of which Go's allocator has each at the beginning of a line
 }
 
 func newQueue(o Options) (*PyArrayFeedQueue, error) {
@@ -110,7 +111,8 @@ func newQueue(o Options) (*PyArrayFeedQueue, error) {
 	}
 	q := &PyArrayFeedQueue{
 		what: what, spec: spec, place: o.Place, capacity: int(o.Capacity), bytesLimit: int64(o.BytesLimit), restartable: o.Restartable,
-		pool: pool, feed: o.Feed,
+		staging: o.Staging,
+		pool:    pool, feed: o.Feed,
 	}
 	if err := q.reach(o.Staging); err != nil {
 		pool.Close()
@@ -312,6 +314,7 @@ func (q *PyArrayFeedQueue) admit(ctx context.Context, pass uint64, t *Tuple,
 func (q *PyArrayFeedQueue) tryReserve(ctx context.Context, pass uint64, t *Tuple) error {
 	q.mu.Lock()
 	wake, err := q.room(ctx, pass, t)
+	q.noteServer(ctx)
 	if err == nil {
 		q.reserved++
 		t.queue = q
@@ -324,6 +327,7 @@ func (q *PyArrayFeedQueue) tryReserve(ctx context.Context, pass uint64, t *Tuple
 func (q *PyArrayFeedQueue) tryPut(ctx context.Context, pass uint64, t *Tuple) error {
 	q.mu.Lock()
 	wake, err := q.room(ctx, pass, t)
+	q.noteServer(ctx)
 	var arrived wait.Wake
 	if err == nil {
 		arrived = q.add(t)
@@ -332,6 +336,13 @@ func (q *PyArrayFeedQueue) tryPut(ctx context.Context, pass uint64, t *Tuple) er
 	wake.Send()
 	arrived.Send()
 	return err
+}
+
+// noteServer tells the trace that what is staged comes from the caller, a run or a thread that reads. The lock is held.
+func (q *PyArrayFeedQueue) noteServer(ctx context.Context) {
+	if q.staging && trace.On() {
+		q.notEmpty.ServedBy(wait.TrackOf(ctx))
+	}
 }
 
 // room takes room for t, or has the caller wait for it. The lock is held.

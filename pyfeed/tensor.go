@@ -320,7 +320,7 @@ func (r *references) drop() {
 
 // Settle makes a tuple fit to leave the library: its offsets out of Go's heap, its elements aligned. One
 // that is not is copied; any other is left as it is. One whose file has shrunk, as far as is known, is Corrupt.
-func (t *Tuple) Settle(pool *memory.Pool) error {
+func (t *Tuple) Settle(pool *memory.Pool) (copied bool, err error) {
 	fit := true
 	for i := range t.Slots {
 		s := &t.Slots[i]
@@ -328,9 +328,9 @@ func (t *Tuple) Settle(pool *memory.Pool) error {
 		fit = fit && !s.InHeap && at%uintptr(min(max(s.DType.Size(), 1), 8)) == 0
 	}
 	if fit {
-		return t.intact()
+		return false, t.intact()
 	}
-	return t.Move(pool)
+	return true, t.Move(pool)
 }
 
 // Move copies the data into memory of a pool's, in place of that which it is in.

@@ -134,7 +134,7 @@ func TestSettle(t *testing.T) {
 		}
 		want := []string{string(tuple.Slots[0].Data), string(tuple.Slots[1].Data)}
 		was := unsafe.SliceData(tuple.Slots[1].Data)
-		if err := tuple.Settle(p); err != nil {
+		if _, err := tuple.Settle(p); err != nil {
 			t.Fatal(err)
 		}
 		for i := range tuple.Slots {

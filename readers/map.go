@@ -41,8 +41,10 @@ type MapReader struct {
 
 // work is a tuple that a worker has.
 type work struct {
-	pass  int64
-	begun int64 // for the trace; 0: there is none
+	pass int64
+	// For the trace: when, and the track that the tuple was read on. 0: there is none.
+	begun int64
+	by    trace.Track
 }
 
 // result is a tuple or why there is none.
@@ -101,7 +103,7 @@ func (r *MapReader) Take(ctx context.Context) (*pyfeed.Tuple, uint64, error) {
 		if err != nil {
 			return nil, 0, err
 		}
-		if err = t.tuple.Settle(settling); err == nil {
+		if err = settle(ctx, t.tuple); err == nil {
 			return t.tuple, t.ticket, nil
 		}
 		t.tuple.Release()
@@ -139,7 +141,12 @@ func (r *MapReader) take(ctx context.Context) (taken, error) {
 			return taken{}, r.workers.Enter(ctx)
 		}
 		t := r.input.one()
-		r.out[r.taken] = work{t.Pass, trace.Begin()}
+		w := work{pass: t.Pass, begun: trace.Begin()}
+		if w.begun != 0 {
+			w.by = r.pump.track()
+			r.consumers.ServedBy(w.by)
+		}
+		r.out[r.taken] = w
 		r.taken++
 		return taken{t, r.taken - 1}, nil
 	})
@@ -170,7 +177,7 @@ func (r *MapReader) settle(ticket uint64, is result) {
 	}
 	delete(r.out, ticket)
 	if was.begun != 0 {
-		trace.Since(r.lane.Shared("map"), trace.Make, "map", was.begun)
+		trace.MakeSpan(r.lane.Shared("map"), "map", was.begun, was.by)
 	}
 	if is.tuple != nil {
 		is.tuple.Pass = was.pass

@@ -304,6 +304,7 @@ func (p *pump) run(ctx context.Context) {
 		}
 		start := trace.Begin()
 		below.Track = lane.Track(p.name)
+		p.consumers.ServedBy(below.Track)
 		err := p.readOne(below)
 		trace.Since(below.Track, trace.Read, p.name, start)
 		if err != nil {
@@ -313,6 +314,13 @@ func (p *pump) run(ctx context.Context) {
 		p.ahead = p.waiting() < p.limit
 		p.consumers.One().Send()
 	}
+}
+
+// track is that of the goroutine, in the recording that is on; 0: it has recorded nothing yet.
+func (p *pump) track() trace.Track {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.consumers.Server()
 }
 
 // rests says whether the goroutine has nothing to do.

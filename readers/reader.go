@@ -168,29 +168,46 @@ func (h *ReaderHolder) Drop() {
 // fit to leave the library, and at the device that it is meant for.
 func (h *ReaderHolder) ReadNext(ctx context.Context) (*pyfeed.Tuple, error) {
 	t, err := wait.Do(ctx, func(ctx context.Context) (*pyfeed.Tuple, error) {
-		h.mu.Lock()
+		h.lock(ctx)
 		defer h.mu.Unlock()
 		if err := h.stale(ctx); err != nil {
 			return nil, err
 		}
-		start := trace.Begin()
 		t, err := h.next(ctx)
 		if err == nil {
 			h.tuples++
 			h.bytes += int64(t.Size())
 			h.last = t.Pass
 		}
-		traceCaller(ctx, "next", start, err)
 		return t, err
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err = t.Settle(settling); err != nil {
+	if err = settle(ctx, t); err != nil {
 		t.Release()
 		return nil, err
 	}
 	return t, nil
+}
+
+// settle makes a tuple fit to leave the library.
+func settle(ctx context.Context, t *pyfeed.Tuple) error {
+	start := trace.Begin()
+	copied, err := t.Settle(settling)
+	if copied && start != 0 {
+		trace.CopySince(wait.TrackOf(ctx), "align", start, t.Size())
+	}
+	return err
+}
+
+// lock waits for other callers, whom the trace may show at work.
+func (h *ReaderHolder) lock(ctx context.Context) {
+	if !trace.On() || !h.mu.TryLock() {
+		start := trace.Begin()
+		h.mu.Lock()
+		trace.Since(wait.TrackOf(ctx), trace.Wait, "waits for another consumer", start)
+	}
 }
 
 func (h *ReaderHolder) next(ctx context.Context) (*pyfeed.Tuple, error) {
@@ -272,7 +289,7 @@ func (h *ReaderHolder) Stats() Stats {
 // HasNext is the Reader's, for any thread; pyfeed.Cancelled if the reader is reset meanwhile.
 func (h *ReaderHolder) HasNext(ctx context.Context) (bool, error) {
 	return wait.Do(ctx, func(ctx context.Context) (bool, error) {
-		h.mu.Lock()
+		h.lock(ctx)
 		defer h.mu.Unlock()
 		if err := h.stale(ctx); err != nil {
 			return false, err
@@ -280,18 +297,8 @@ func (h *ReaderHolder) HasNext(ctx context.Context) (bool, error) {
 		if h.delivery != nil && h.delivery.Ready() {
 			return true, nil
 		}
-		start := trace.Begin()
-		has, err := h.reader.HasNext(ctx)
-		traceCaller(ctx, "has_next", start, err)
-		return has, err
+		return h.reader.HasNext(ctx)
 	})
-}
-
-// traceCaller records what a caller did that has no track: what runs and threads of readers do is in their own spans.
-func traceCaller(ctx context.Context, name string, start int64, err error) {
-	if start != 0 && err != wait.ErrWouldBlock && wait.TrackOf(ctx) == 0 {
-		trace.Since(0, trace.Read, name, start)
-	}
 }
 
 func (h *ReaderHolder) stale(ctx context.Context) error {

@@ -251,9 +251,6 @@ func TestFilesAreRecordedByName(t *testing.T) {
 	if o := recorded(s, "shuffle", "read", "shuffle"); o.Count == 0 {
 		t.Errorf("shuffle: found %+v", s.Operators)
 	}
-	if o := recorded(s, "callers", "read", "next"); o.Count == 0 {
-		t.Errorf("callers: found %+v", s.Operators)
-	}
 	if s.Runs != 0 {
 		t.Errorf("%d runs", s.Runs)
 	}

@@ -344,6 +344,9 @@ func (r *Run) noteBegin() context.Context {
 	return r.traced.Never()
 }
 
+// Track is that of the run, for a kernel that reads itself; 0 without a recording.
+func (r *Run) Track() trace.Track { return r.traced.Track }
+
 func (r *Run) noteEnd(in *instruction) {
 	trace.Since(r.traced.Track, in.kind.category, in.title, r.opBegan)
 	r.opBegan, r.waitedAt = 0, 0

@@ -107,7 +107,7 @@ func atWork(spans []*event, tracks []track) union {
 		case Wait, Producer, Full, Backlog, Stall:
 			who := int64(e.track)
 			if tracks[who].shared {
-				who = e.detail
+				who = int64(e.who())
 			}
 			// Of callers, those who push are others than those who read; and a stream may stall as well.
 			if who != 0 || e.category != Full && e.category != Stall {

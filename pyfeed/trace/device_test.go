@@ -135,16 +135,16 @@ func TestWhoIsAtWork(t *testing.T) {
 	}{
 		"a sleep in a list": {func(_, pump, list Track, ms func(int64) int64) {
 			Span(pump, Read, "shuffle", ms(0), ms(10))
-			SleepSpan(list, Wait, "waits", ms(2), ms(6), pump)
+			SleepSpan(list, Wait, "waits", ms(2), ms(6), Sleep{Who: pump})
 		}, 0.6},
 		"another's": {func(run, pump, list Track, ms func(int64) int64) {
 			Span(pump, Read, "shuffle", ms(0), ms(10))
-			SleepSpan(list, Wait, "waits", ms(2), ms(6), run)
+			SleepSpan(list, Wait, "waits", ms(2), ms(6), Sleep{Who: run})
 		}, 1},
 		"callers that read": {func(_, _, list Track, ms func(int64) int64) {
 			Span(0, Read, "next", ms(0), ms(10))
-			SleepSpan(list, Wait, "waits", ms(2), ms(6), 0)
-			SleepSpan(list, Full, "waits for room", ms(0), ms(10), 0) // who push
+			SleepSpan(list, Wait, "waits", ms(2), ms(6), Sleep{Who: 0})
+			SleepSpan(list, Full, "waits for room", ms(0), ms(10), Sleep{Who: 0}) // who push
 		}, 0.6},
 		"a stream that stalls for another device": {func(_, _, list Track, ms func(int64) int64) {
 			Span(0, Read, "next", ms(0), ms(10))
@@ -153,7 +153,7 @@ func TestWhoIsAtWork(t *testing.T) {
 		"a loader that stages": {func(run, _, list Track, ms func(int64) int64) {
 			Span(run, Run, "run", ms(0), ms(10))
 			Span(run, Copy, "stage", ms(0), ms(8))
-			SleepSpan(list, Full, "waits for room", ms(1), ms(7), run)
+			SleepSpan(list, Full, "waits for room", ms(1), ms(7), Sleep{Who: run})
 			Span(run, Wait, "stage", ms(2), ms(8))
 		}, 0.1},
 		"the executor": {func(run, _, _ Track, ms func(int64) int64) { Span(run, Run, "run", ms(0), ms(10)) }, 0},
@@ -209,7 +209,7 @@ func TestOverlapMomentByMoment(t *testing.T) {
 				mark(&works[track])
 			case 1:
 				c := []Category{Wait, Producer, Full, Backlog}[random.IntN(4)]
-				SleepSpan(stream, c, "sleep", r.start+from, r.start+to, on[track])
+				SleepSpan(stream, c, "sleep", r.start+from, r.start+to, Sleep{Who: on[track]})
 				mark(&sleeps[track])
 			case 2:
 				TransferSpan(stream, places[device], r.start+from, r.start+to, 1)

@@ -8,32 +8,48 @@ import (
 
 // Summary says what limits the loop that was recorded, and where the time went.
 //
-// Each moment of a run is somebody's. On the run's own Track, the innermost span that is open decides:
+// Consumers are the runs, and the threads that read without one: Python and C++ loops. The time of such a thread is that
+// from the beginning of its first read to the end of its last one.
 //
-//   - in a Wait, it is the producer's while any Producer or Make span of the process is open, since data comes from
-//     there in the end; else copying while any Copy span is; else transferring while any Transfer is; else computing
-//     while any Backlog is, since a device is busy with what it was given; else reading;
+// Each moment of a consumer is somebody's. On the consumer's own Track, the innermost span that is open decides:
+//
+//   - in a Wait, it is the producer's while a Producer or Make span is open, since data comes from there in the end; else
+//     copying while a Copy span is; else transferring while any Transfer is; else computing while any Backlog is, since a
+//     device is busy with what it was given; else reading. Of the threads that read ahead for somebody, only those count
+//     that the consumer slept for, and those that these slept for in turn;
 //   - in a Stall, it is transferring;
 //   - in a Compute operator, it is computing;
 //   - in a Read operator, it is copying within its Copy spans, else reading; a Copy span outside all operators is
 //     copying as well;
-//   - what is left is the executor's own.
+//   - what is left is the executor's own; between two reads of a thread it is computing.
 //
-// A Wait in which the run itself slept for want of room, as one that fills a staging buffer does, is no part of its
-// time: it holds nobody up.
+// What a consumer slept for want of room, as a run does that fills a staging buffer, is no part of its time: it holds
+// nobody up. No part either is what a thread did after a read that got nothing, since it may or may not have waited for
+// data, and the runs that a thread made, which count by themselves.
 //
-// Shares are of the time of all runs together, and sum up to 1. A Track with a Compute span that is in no Run belongs
+// Shares are of the time of all consumers together, and sum up to 1. A thread that pushes as well as it reads is between
+// two others, and counts only if no other consumer was recorded. A Track with a Compute span that is in no Run belongs
 // to a run that had not ended when the recording did, or was full: that one counts from its first span to its last.
 type Summary struct {
 	// Sentence says it in words.
 	Sentence string `json:"sentence"`
-	// LimitedBy is the part with the largest share; "" if no run was recorded.
+	// LimitedBy is the part with the largest share; "" if it cannot be told: the Sentence says why.
 	LimitedBy string `json:"limited_by"`
 	// Runs is how many there were, RunSeconds their time, summed.
 	Runs       int     `json:"runs"`
 	RunSeconds float64 `json:"run_seconds"`
-	// RoomSeconds is how long runs slept for want of room, which is not in RunSeconds.
+	// Reads is how many reads of threads without a run were answered.
+	Reads int `json:"reads"`
+	// ConsumerSeconds is the time that the Parts share: of runs and of threads that read.
+	ConsumerSeconds float64 `json:"consumer_seconds"`
+	// RoomSeconds is how long consumers slept for want of room, which is not in ConsumerSeconds.
 	RoomSeconds float64 `json:"room_seconds"`
+	// UnansweredSeconds is how long threads did something else after a read that got nothing in its time;
+	// PendingSeconds, how long they were in reads that had not ended when the recording did. Neither is in ConsumerSeconds.
+	UnansweredSeconds float64 `json:"unanswered_seconds"`
+	PendingSeconds    float64 `json:"pending_seconds"`
+	// Consumers are the threads that read, and all runs as one, those with the most time first.
+	Consumers []Consumer `json:"consumers"`
 	// Parts are "compute", "producer", "reader", "copy", "transfer" and "executor", the largest first.
 	Parts []Part `json:"parts"`
 
@@ -60,11 +76,22 @@ type Summary struct {
 	Operators []Operator `json:"operators"`
 }
 
-// Part is whose the time of runs is.
+// Consumer is a thread that reads, or all runs together.
+type Consumer struct {
+	Thread int `json:"thread"` // the system's number of it; 0 of runs
+	Reads  int `json:"reads"`  // that were answered; 0 of runs
+	// Pushes says whether the thread pushes tuples as well. It is left out of the Parts of the Summary where others are not.
+	Pushes    bool    `json:"pushes"`
+	Seconds   float64 `json:"seconds"`
+	LimitedBy string  `json:"limited_by"` // "" of one whose time is not known, such as that of a single read
+	Parts     []Part  `json:"parts"`
+}
+
+// Part is whose the time of consumers is.
 type Part struct {
 	Name    string  `json:"name"`
 	Seconds float64 `json:"seconds"`
-	Share   float64 `json:"share"` // of RunSeconds
+	Share   float64 `json:"share"` // of the consumers' time
 	// Speedup is how many times as fast the loop would be if this part took no time, at most: 1/(1-Share). nil if
 	// there is nothing else.
 	Speedup *float64 `json:"speedup"`
@@ -87,7 +114,7 @@ type Operator struct {
 	Seconds  float64 `json:"seconds"`
 	Mean     float64 `json:"mean_seconds"`
 	Max      float64 `json:"max_seconds"`
-	// Share is of RunSeconds, or of the recording's where there was no run. Above 1 if several threads did it.
+	// Share is of ConsumerSeconds, or of the recording's where there are none. Above 1 if several threads did it.
 	Share          float64 `json:"share"`
 	Bytes          int64   `json:"bytes,omitempty"`
 	BytesPerSecond float64 `json:"bytes_per_second,omitempty"`
@@ -113,28 +140,7 @@ func (r *Recording) Summary() Summary {
 	length, lost := r.extent(len(spans))
 	s := Summary{Seconds: seconds(length), Spans: len(spans), Dropped: lost}
 
-	a := account(spans, tracks)
-	s.Runs, s.RoomSeconds = a.runs, seconds(a.room)
-	var all int64
-	for _, t := range a.time {
-		all += t
-	}
-	s.RunSeconds = seconds(all)
-	s.Parts = []Part{}
-	for i, t := range a.time {
-		p := Part{Name: partNames[i], Seconds: seconds(t)}
-		if all > 0 {
-			p.Share = float64(t) / float64(all)
-		}
-		if t < all {
-			p.Speedup = new(float64(all) / float64(all-t))
-		}
-		s.Parts = append(s.Parts, p)
-	}
-	slices.SortStableFunc(s.Parts, func(a, b Part) int { return cmp.Compare(b.Share, a.Share) })
-	if all > 0 {
-		s.LimitedBy = s.Parts[0].Name
-	}
+	all := s.share(account(spans, tracks))
 	of := all
 	if of == 0 {
 		of = length
@@ -143,6 +149,67 @@ func (r *Recording) Summary() Summary {
 	s.Devices = devices(spans, tracks, length)
 	s.Sentence = s.sentence()
 	return s
+}
+
+// share fills in what is known of consumers, and answers their time.
+func (s *Summary) share(runs *loop, threads []*loop) int64 {
+	s.Runs, s.RunSeconds = runs.runs, seconds(runs.total())
+	s.Consumers = []Consumer{}
+	between := runs.runs == 0 && !slices.ContainsFunc(threads, func(l *loop) bool { return !l.thread.pushes.Load() && l.total() > 0 })
+	sum := *runs
+	if runs.runs > 0 {
+		s.Consumers = append(s.Consumers, runs.consumer())
+	}
+	for _, l := range threads {
+		s.Reads += l.reads
+		s.Consumers = append(s.Consumers, l.consumer())
+		if l.thread.pushes.Load() && !between {
+			continue
+		}
+		for i, t := range l.time {
+			sum.time[i] += t
+		}
+		sum.room += l.room
+		sum.unanswered += l.unanswered
+		sum.pending += l.pending
+	}
+	slices.SortStableFunc(s.Consumers, func(a, b Consumer) int { return cmp.Compare(b.Seconds, a.Seconds) })
+	all := sum.total()
+	s.Parts, s.ConsumerSeconds = sum.parts(), seconds(all)
+	s.RoomSeconds, s.UnansweredSeconds, s.PendingSeconds = seconds(sum.room), seconds(sum.unanswered), seconds(sum.pending)
+	if all > 0 && sum.unanswered+sum.pending < all {
+		s.LimitedBy = s.Parts[0].Name
+	}
+	return all
+}
+
+func (l *loop) consumer() Consumer {
+	c := Consumer{Reads: l.reads, Seconds: seconds(l.total()), Parts: l.parts()}
+	if l.thread != nil {
+		c.Thread, c.Pushes = l.thread.number, l.thread.pushes.Load()
+	}
+	if all := l.total(); all > 0 && l.unanswered+l.pending < all {
+		c.LimitedBy = c.Parts[0].Name
+	}
+	return c
+}
+
+// parts are those of the loop's time, the largest first.
+func (l *loop) parts() []Part {
+	all := l.total()
+	parts := make([]Part, 0, numParts)
+	for i, t := range l.time {
+		p := Part{Name: partNames[i], Seconds: seconds(t)}
+		if all > 0 {
+			p.Share = float64(t) / float64(all)
+		}
+		if t < all {
+			p.Speedup = new(float64(all) / float64(all-t))
+		}
+		parts = append(parts, p)
+	}
+	slices.SortStableFunc(parts, func(a, b Part) int { return cmp.Compare(b.Share, a.Share) })
+	return parts
 }
 
 func seconds(ns int64) float64 { return float64(ns) / 1e9 }
@@ -217,42 +284,144 @@ func rate(bytes, ns int64) float64 {
 	return float64(bytes) / seconds(ns)
 }
 
-// account shares the time of runs out.
-func account(spans []*event, tracks []track) *accountant {
-	// Those of a kind, and of those that come before it.
-	var producers, copies, transfers, backlog []*event
+// account shares out the time of runs, and of each thread that reads.
+func account(spans []*event, tracks []track) (runs *loop, threads []*loop) {
+	c := causesOf(spans, tracks)
 	onTrack := make([][]*event, len(tracks))
-	asleep := make([][]*event, len(tracks)) // by who sleeps
 	isRun := make([]bool, len(tracks))
 	for _, e := range spans {
-		switch e.category {
-		case Producer, Make:
-			producers, copies = append(producers, e), append(copies, e)
-			transfers, backlog = append(transfers, e), append(backlog, e)
-		case Copy:
-			copies, transfers, backlog = append(copies, e), append(transfers, e), append(backlog, e)
-		case Transfer:
-			transfers, backlog = append(transfers, e), append(backlog, e)
-		case Backlog:
-			backlog = append(backlog, e)
-		case Full:
-			asleep[e.detail] = append(asleep[e.detail], e)
-		case Run, Compute:
-			isRun[e.track] = !tracks[e.track].shared
+		if e.category == Run || e.category == Compute {
+			isRun[e.track] = !tracks[e.track].shared && tracks[e.track].thread == nil
 		}
 	}
 	for _, e := range spans {
-		if isRun[e.track] {
+		if isRun[e.track] || tracks[e.track].thread != nil {
 			onTrack[e.track] = append(onTrack[e.track], e)
 		}
 	}
-	a := &accountant{waitedFor: [...]union{unionOf(producers), unionOf(copies), unionOf(transfers), unionOf(backlog)}}
+	runs = &loop{rest: executor}
 	for i, on := range onTrack {
-		if len(on) > 0 {
-			a.track(withRuns(on), unionOf(asleep[i]))
+		thread := tracks[i].thread
+		switch {
+		case thread != nil:
+			l := &loop{rest: compute, thread: thread}
+			l.pend(on)
+			l.track(l.between(on), c.of(uint32(i)))
+			threads = append(threads, l)
+		case len(on) > 0:
+			runs.track(withRuns(on), c.of(uint32(i)))
 		}
 	}
-	return a
+	return runs, threads
+}
+
+// causes is what sleeps are looked up in.
+type causes struct {
+	spans, tracks int
+	all           [4][]*event   // what counts for everybody, by waits: each includes those before it
+	by            [][4][]*event // by the track that it counts for
+	slept         [][]uint32    // by who slept: what for
+	crowded       [][]*event    // by who slept: for want of room
+	held          [][]*event    // by who slept: of any kind but for data
+	everybody     [4]union
+}
+
+// waits are the parts that a Wait may be, in the order in which they are tried.
+var waits = [...]int{producer, copying, transfer, compute}
+
+func causesOf(spans []*event, tracks []track) *causes {
+	n := len(tracks)
+	c := &causes{by: make([][4][]*event, n), slept: make([][]uint32, n), crowded: make([][]*event, n), held: make([][]*event, n)}
+	serves := make([]bool, n) // somebody slept for it
+	for _, e := range spans {
+		if server := e.server(); server != 0 {
+			serves[server] = true
+			if who := e.who(); !slices.Contains(c.slept[who], server) {
+				c.slept[who] = append(c.slept[who], server)
+			}
+		}
+	}
+	for _, e := range spans {
+		first, of := len(waits), uint32(0) // of whom it is; 0: everybody
+		switch e.category {
+		case Producer, Make:
+			first, of = 0, e.who()
+			if thread := tracks[of].thread; !serves[of] && (thread == nil || thread.pushes.Load()) {
+				of = 0 // that of a run, which may fill a staging buffer, or of a thread that pushes
+			}
+		case Copy:
+			if first = 1; serves[e.track] {
+				of = e.track
+			}
+		case Transfer:
+			first = 2
+		case Backlog:
+			first = 3
+		case Full:
+			c.crowded[e.who()] = append(c.crowded[e.who()], e)
+			fallthrough
+		case Wait:
+			c.held[e.who()] = append(c.held[e.who()], e)
+		}
+		for i := first; i < len(waits); i++ {
+			if of == 0 {
+				c.all[i] = append(c.all[i], e)
+			} else {
+				c.by[of][i] = append(c.by[of][i], e)
+			}
+		}
+	}
+	for i, events := range c.all {
+		c.everybody[i] = unionOf(events)
+	}
+	return c
+}
+
+// of are those of a consumer's sleeps.
+func (c *causes) of(consumer uint32) *sleeps {
+	s := &sleeps{everybody: &c.everybody}
+	if consumer != 0 {
+		s.crowded, s.held = unionOf(c.crowded[consumer]), unionOf(c.held[consumer])
+	}
+	reached := []uint32{consumer}
+	for i := 0; i < len(reached); i++ {
+		for _, next := range c.slept[reached[i]] {
+			if !slices.Contains(reached, next) {
+				reached = append(reached, next)
+			}
+		}
+	}
+	for i := range waits {
+		var own []*event
+		for _, track := range reached {
+			own = append(own, c.by[track][i]...)
+		}
+		slices.SortStableFunc(own, func(a, b *event) int { return cmp.Compare(a.start, b.start) })
+		s.own[i] = unionOf(own)
+	}
+	return s
+}
+
+// sleeps is why a consumer may have slept.
+type sleeps struct {
+	everybody     *[4]union // by waits
+	own           [4]union
+	crowded, held union
+}
+
+// within is how much of the time between two moments counts for the i-th of waits, or one before it.
+func (s *sleeps) within(i int, from, to int64) int64 {
+	all := s.everybody[i].within(from, to)
+	own := s.own[i]
+	at, _ := slices.BinarySearchFunc(own, from, func(s stretch, t int64) int { return cmp.Compare(s.end, t) })
+	for _, o := range own[at:] {
+		if o.start >= to {
+			break
+		}
+		begin, end := max(o.start, from), min(o.end, to)
+		all += end - begin - s.everybody[i].within(begin, end)
+	}
+	return all
 }
 
 // withRuns adds a Run round those that are in none, if there is one with a Compute among them.
@@ -288,18 +457,74 @@ func withRuns(spans []*event) []*event {
 	return all
 }
 
-type accountant struct {
-	waitedFor [4]union // by whose a Wait is: each includes those before it
-	time      [numParts]int64
-	room      int64
-	runs      int
+// loop is the time of a thread that reads, or of runs.
+type loop struct {
+	rest       int     // the part that what is in no span is
+	thread     *Thread // nil of runs
+	time       [numParts]int64
+	room       int64
+	unanswered int64
+	pending    int64
+	runs       int
+	reads      int
 }
 
-// waits are the parts that a Wait may be, in the order of accountant.waitedFor.
-var waits = [...]int{producer, copying, transfer, compute}
+func (l *loop) total() int64 {
+	var all int64
+	for _, t := range l.time {
+		all += t
+	}
+	return all
+}
 
-// track goes through the spans of a track in their order. Its run slept for room while crowded.
-func (a *accountant) track(spans []*event, crowded union) {
+// between is the spans of a thread within its loop, which is from its first read to its last: nothing, if it read once.
+func (l *loop) between(spans []*event) []*event {
+	first := slices.IndexFunc(spans, func(e *event) bool { return e.category == Read })
+	if first < 0 {
+		return nil
+	}
+	whole := &event{category: Run, start: spans[first].start}
+	n, covered := 0, int64(-1)
+	for _, e := range spans[first:] {
+		if e.category == Read && e.start >= covered { // none within another, such as a file's
+			covered, whole.end = e.end, e.end
+			switch Outcome(e.detail) {
+			case Answered:
+				l.reads++
+				n++
+			case Unanswered:
+				n++
+			}
+		}
+	}
+	if n < 2 {
+		return nil
+	}
+	all := []*event{whole}
+	for _, e := range spans[first:] {
+		if e.start < whole.end {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// pend counts the read that the thread was in when the recording ended.
+func (l *loop) pend(spans []*event) {
+	since := l.thread.left
+	if since == 0 {
+		return
+	}
+	for _, e := range spans {
+		if e.category == Read && e.end > since {
+			return // it has just ended
+		}
+	}
+	l.pending = l.thread.ended - since
+}
+
+// track goes through the spans of a track in their order.
+func (l *loop) track(spans []*event, s *sleeps) {
 	type frame struct {
 		category Category
 		end      int64
@@ -309,28 +534,30 @@ func (a *accountant) track(spans []*event, crowded union) {
 	var now int64
 	inRuns := 0
 	lastRun := int64(-1)
+	asked := false              // the last read of a thread got nothing
 	pass := func(until int64) { // gives the time from now on to whose it is
 		from := now
 		now = until
 		if inRuns == 0 || from == until {
 			return
 		}
-		part := executor
-		copied := false
-		for i := len(open) - 1; part == executor && open[i].category != Run; i-- {
+		part := l.rest
+		inside, copied := false, false
+		for i := len(open) - 1; !inside && open[i].category != Run; i-- {
+			inside = true
 			switch open[i].category {
 			case Wait, Backlog:
 				if open[i].forRoom {
-					a.room += until - from
+					l.room += until - from
 					return
 				}
 				given := int64(0)
 				for j, part := range waits {
-					within := a.waitedFor[j].within(from, until)
-					a.time[part] += within - given
+					within := s.within(j, from, until)
+					l.time[part] += within - given
 					given = within
 				}
-				a.time[reader] += until - from - given
+				l.time[reader] += until - from - given
 				return
 			case Stall:
 				part = transfer
@@ -339,13 +566,27 @@ func (a *accountant) track(spans []*event, crowded union) {
 			case Read:
 				part = reader
 			case Copy:
-				copied = true
+				copied, inside = true, false
+			default:
+				inside = false
 			}
 		}
-		if copied && part != compute {
+		switch {
+		case copied && part != compute || copied && !inside:
 			part = copying
+		case l.thread == nil || inside:
+		case inRuns > 1: // a run of its own, which counts by itself
+			return
+		default:
+			held := s.held.within(from, until)
+			l.room += held
+			if asked {
+				l.unanswered += until - from - held
+				return
+			}
+			l.time[part] -= held
 		}
-		a.time[part] += until - from
+		l.time[part] += until - from
 	}
 	closeUntil := func(t int64) {
 		for n := len(open); n > 0 && open[n-1].end <= t; n-- {
@@ -363,14 +604,19 @@ func (a *accountant) track(spans []*event, crowded union) {
 		if n := len(open); n > 0 {
 			end = min(end, open[n-1].end) // spans of one track nest
 		}
-		if e.category == Run {
+		switch e.category {
+		case Run:
 			inRuns++
 			if e.start != lastRun { // or the rest of one that is recorded in parts
-				a.runs++
+				l.runs++
 			}
 			lastRun = e.end
+		case Read:
+			if !slices.ContainsFunc(open, func(f frame) bool { return f.category == Read }) {
+				asked = l.thread != nil && Outcome(e.detail) != Answered
+			}
 		}
-		open = append(open, frame{e.category, end, e.category == Wait && crowded.within(e.start, end) > 0})
+		open = append(open, frame{e.category, end, e.category == Wait && s.crowded.within(e.start, end) > 0})
 	}
 	closeUntil(math.MaxInt64)
 }

@@ -2,6 +2,7 @@ package trace
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -11,24 +12,10 @@ import (
 // sentence says what limits the loop, and by how much.
 func (s *Summary) sentence() string {
 	switch {
-	case s.Spans == 0:
+	case s.Spans == 0 && s.PendingSeconds == 0:
 		return "nothing was recorded"
-	case s.Runs == 0:
-		text := fmt.Sprintf("no run of an executor was recorded: for want of data consumers slept %s, for want of room producers and readers %s",
-			duration(s.ProducerSeconds), duration(s.FullSeconds))
-		if len(s.Devices) > 0 {
-			var busy, stalled float64
-			for _, d := range s.Devices {
-				busy += d.BusySeconds
-				stalled += d.Stalls.Seconds
-			}
-			text += fmt.Sprintf("; copies to devices took %s, and consumers stalled %s for them", duration(busy), duration(stalled))
-		}
-		return text
-	case s.LimitedBy == "" && s.RoomSeconds > 0:
-		return "the runs that were recorded only slept for want of room"
 	case s.LimitedBy == "":
-		return "the runs that were recorded took no time"
+		return "cannot tell what limits the loop: " + s.untold()
 	}
 	first := s.Parts[0]
 	who, if_ := "the "+first.Name, "if its data were always there"
@@ -37,7 +24,7 @@ func (s *Summary) sentence() string {
 	case partNames[compute]:
 		// What people can do something about is the rest.
 		if_ = "if data were always there"
-		speedup = new(s.RunSeconds / (first.Seconds + s.part(executor).Seconds))
+		speedup = new(s.ConsumerSeconds / (first.Seconds + s.part(executor).Seconds))
 	case partNames[copying]:
 		who, if_ = "copying", "if it took no time"
 	case partNames[transfer]:
@@ -45,18 +32,96 @@ func (s *Summary) sentence() string {
 	case partNames[executor]:
 		who, if_ = "the executor itself", "if it took no time"
 	}
-	of := ""
-	if s.Runs > 1 {
-		of = fmt.Sprintf(" of %d runs", s.Runs)
+	of := s.counted()
+	if of != "" {
+		of = " of " + of
 	}
 	text := fmt.Sprintf("%s limits the loop: %.0f %% of the time%s; ", who, 100*first.Share, of)
 	switch {
 	case speedup == nil:
-		return text + "there is nothing else"
+		text += "there is nothing else"
 	case first.Name == partNames[compute] && *speedup < 1.005:
-		return text + "data is there in time"
+		text += "data is there in time"
+	default:
+		text += if_ + ", the loop would be at most " + times(*speedup) + " as fast"
 	}
-	return text + if_ + ", the loop would be at most " + times(*speedup) + " as fast"
+	return text + s.others()
+}
+
+// shared says whether the Parts have the time of that consumer.
+func (s *Summary) shared(c Consumer) bool {
+	return !c.Pushes || !slices.ContainsFunc(s.Consumers, func(c Consumer) bool { return !c.Pushes && c.Seconds > 0 })
+}
+
+// counted is how many there are of those that share the time; "" of a single run.
+func (s *Summary) counted() string {
+	var all []string
+	threads, reads := 0, 0
+	for _, c := range s.Consumers {
+		if c.Thread != 0 && c.Seconds > 0 && s.shared(c) {
+			threads++
+			reads += c.Reads
+		}
+	}
+	switch {
+	case s.Runs > 1:
+		all = append(all, fmt.Sprintf("%d runs", s.Runs))
+	case s.Runs == 1 && threads > 0:
+		all = append(all, "1 run")
+	}
+	if threads == 1 {
+		all = append(all, fmt.Sprintf("%d reads", reads))
+	} else if threads > 1 {
+		all = append(all, fmt.Sprintf("%d reads by %d threads, summed", reads, threads))
+	}
+	return strings.Join(all, " and ")
+}
+
+// others tells of consumers that something else limits than all of them together.
+func (s *Summary) others() string {
+	count := make(map[string]int)
+	for _, c := range s.Consumers {
+		if c.LimitedBy != "" && c.LimitedBy != s.LimitedBy && s.shared(c) {
+			count[c.LimitedBy]++
+		}
+	}
+	text := ""
+	for _, name := range partNames {
+		if n := count[name]; n > 0 {
+			text += fmt.Sprintf("; %d of %d consumers, by itself, is limited by %s", n, len(s.Consumers), name)
+		}
+	}
+	return text
+}
+
+// untold is why it cannot be told what limits the loop.
+func (s *Summary) untold() string {
+	text := "no run and no thread that reads was recorded"
+	switch {
+	case s.PendingSeconds >= max(s.ConsumerSeconds, s.UnansweredSeconds) && s.PendingSeconds > 0:
+		text = fmt.Sprintf("consumers were in reads for %s that had not ended when the recording did, and %s of them were recorded before",
+			duration(s.PendingSeconds), duration(s.ConsumerSeconds))
+	case s.UnansweredSeconds > 0:
+		text = fmt.Sprintf("after reads that got nothing in their time, consumers did something else for %s, which may or may not have been waiting: give read a longer timeout",
+			duration(s.UnansweredSeconds))
+	case s.RoomSeconds > 0:
+		text = "the consumers that were recorded only slept for want of room"
+	case s.Runs > 0:
+		text = "the runs that were recorded took no time"
+	case len(s.Consumers) > 0:
+		text = "no thread read twice, and what it does between two reads is a part of its loop"
+	}
+	text += fmt.Sprintf("; for want of data consumers slept %s, for want of room producers and readers %s",
+		duration(s.ProducerSeconds), duration(s.FullSeconds))
+	if len(s.Devices) > 0 {
+		var busy, stalled float64
+		for _, d := range s.Devices {
+			busy += d.BusySeconds
+			stalled += d.Stalls.Seconds
+		}
+		text += fmt.Sprintf("; copies to devices took %s, and consumers stalled %s for them", duration(busy), duration(stalled))
+	}
+	return text
 }
 
 func (s *Summary) part(i int) Part {
@@ -80,7 +145,7 @@ func (r *Recording) Table() string {
 		fmt.Fprintf(&b, "the recording was full: %d spans had no room, and this is about what was before\n", s.Dropped)
 	}
 	if s.LimitedBy != "" {
-		rows := [][]string{{"part of the run", "time", "share", "at most"}}
+		rows := [][]string{{"part of the loop", "time", "share", "at most"}}
 		for _, p := range s.Parts {
 			faster := ""
 			if p.Speedup != nil {
@@ -96,7 +161,8 @@ func (r *Recording) Table() string {
 		totals := [][]string{
 			{"recorded", duration(s.Seconds), fmt.Sprintf("%d spans", s.Spans)},
 			{"runs", duration(s.RunSeconds), strconv.Itoa(s.Runs)},
-			{"runs slept, for want of room", duration(s.RoomSeconds), ""},
+			{"threads that read", duration(s.ConsumerSeconds - s.RunSeconds), fmt.Sprintf("%d reads", s.Reads)},
+			{"consumers slept, for want of room", duration(s.RoomSeconds), ""},
 			{"consumers slept, for want of data", duration(s.ProducerSeconds), ""},
 			{"producers and readers slept, for want of room", duration(s.FullSeconds), ""},
 			{"copies", duration(s.Copies.Seconds), volume(s.Copies.Bytes, s.Copies.BytesPerSecond)},

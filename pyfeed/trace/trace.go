@@ -184,14 +184,32 @@ func StallSpan(t Track, place string, start, end int64) {
 	}
 }
 
-// SleepSpan is the Span of somebody who slept, and may have a Track of its own. A run that slept for want of room is
+// A Sleep says which Track slept and which one it slept for; 0: not known.
+type Sleep struct {
+	Who Track
+	// For is the Track of the thread that makes what was waited for, such as one that reads ahead. What that thread waits
+	// for in turn is the cause of this sleep.
+	For Track
+}
+
+// SleepSpan is the Span of a sleep, on a Track that may be neither of the two in s. A run that slept for want of room is
 // told from one that waited for data by it.
-func SleepSpan(t Track, c Category, name string, start, end int64, who Track) {
+func SleepSpan(t Track, c Category, name string, start, end int64, s Sleep) {
 	if start == 0 {
 		return
 	}
 	if r := current.Load(); r != nil {
-		r.add(t, c, name, start, end, int64(r.index(who)))
+		r.add(t, c, name, start, end, int64(r.index(s.For))<<trackBits|int64(r.index(s.Who)))
+	}
+}
+
+// MakeSpan is the Span of a Make by a worker. The Track by is that of the thread that reads for the workers.
+func MakeSpan(t Track, name string, start int64, by Track) {
+	if start == 0 {
+		return
+	}
+	if r := current.Load(); r != nil {
+		r.add(t, Make, name, start, Now(), int64(r.index(by)))
 	}
 }
 
@@ -213,7 +231,7 @@ func CopySince(t Track, name string, start int64, bytes int) {
 type event struct {
 	start, end int64
 	name       string
-	detail     int64  // of a Copy or a Transfer, the bytes; of a sleep, the index of the track of who slept, or 0
+	detail     int64  // of a Copy or a Transfer, the bytes; of a sleep or a Make, see who and server; of a thread's Read, its Outcome
 	track      uint32 // index
 	category   Category
 	state      atomic.Uint32
@@ -246,11 +264,14 @@ type Recording struct {
 	tracks  []track
 	shared  map[string]uint32
 	idle    map[string][]uint32
+
+	threads sync.Map // *Thread by the system's number of the thread
 }
 
 type track struct {
 	name         string
 	shared, idle bool
+	thread       *Thread // whose it is
 }
 
 const (
@@ -301,6 +322,13 @@ func (r *Recording) Stop() {
 	r.stopped = true
 	r.end = Now()
 	r.claimed = r.next.Swap(1 << 62)
+	r.threads.Range(func(_, v any) bool {
+		t := v.(*Thread)
+		if t.left = t.since.Load(); t.left != 0 {
+			t.left, t.ended = max(t.left, r.start), r.end
+		}
+		return true
+	})
 	// Those who are still writing come too late from here on, so that what was recorded stays the same.
 	for i := range min(r.claimed, r.most) {
 		if c := r.chunks[i/chunkEvents].Load(); c != nil {
@@ -357,6 +385,11 @@ func (r *Recording) index(t Track) uint32 {
 func (r *Recording) newTrack(name string, shared bool) Track {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.makeTrack(name, shared)
+}
+
+// makeTrack is newTrack for the lock's holder.
+func (r *Recording) makeTrack(name string, shared bool) Track {
 	i := uint32(0)
 	if shared {
 		i = r.shared[name]
@@ -396,6 +429,24 @@ func (e *event) bytes() int64 {
 		return 0
 	}
 	return e.detail
+}
+
+// who is the index of the Track that slept, or that a Make belongs to; 0: not known.
+func (e *event) who() uint32 {
+	switch e.category {
+	case Producer, Wait, Full, Backlog, Make:
+		return uint32(e.detail)
+	}
+	return 0
+}
+
+// server is the index of the Track that a sleep was for; 0: not known.
+func (e *event) server() uint32 {
+	switch e.category {
+	case Producer, Wait, Full, Backlog:
+		return uint32(e.detail >> trackBits)
+	}
+	return 0
 }
 
 // spans are those that were written so far, in the order of their beginnings, outer ones before inner ones, with

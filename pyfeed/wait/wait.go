@@ -158,6 +158,7 @@ type List struct {
 	name     string // under which waits are recorded; "": they are not
 	category trace.Category
 	lane     trace.Lane
+	server   trace.Track
 }
 
 // Init sets the lock that guards the List.
@@ -165,6 +166,12 @@ func (l *List) Init(mu *sync.Mutex) { l.mu = mu }
 
 // Named has waits recorded, while there is a recording. The category says whose fault they are.
 func (l *List) Named(name string, category trace.Category) { l.name, l.category = name, category }
+
+// ServedBy says on which Track that is made what callers wait for, in the recording that is on.
+func (l *List) ServedBy(track trace.Track) { l.server = track }
+
+// Server is the Track that ServedBy said; 0: none.
+func (l *List) Server() trace.Track { return l.server }
 
 // Len is the number of callers that wait.
 func (l *List) Len() int { return l.n }
@@ -232,7 +239,7 @@ func (l *List) remove(p *Parker) {
 	now := trace.Now()
 	l.total += now - p.since
 	if l.name != "" && trace.On() {
-		trace.SleepSpan(l.lane.Shared(l.name), l.category, l.name, p.since, now, p.Track)
+		trace.SleepSpan(l.lane.Shared(l.name), l.category, l.name, p.since, now, trace.Sleep{Who: p.Track, For: l.server})
 	}
 }
 

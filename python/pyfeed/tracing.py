@@ -31,10 +31,11 @@ class Trace(_native.Trace):
         """What limits the loop, and by how much; where the time went.
 
         ``sentence`` says it; ``limited_by`` is ``"producer"``, ``"reader"``, ``"copy"``, ``"transfer"``,
-        ``"compute"`` or ``"executor"``; ``parts`` are all of these with their ``seconds``, their ``share`` of the
-        runs' time and the ``speedup`` if they took none; ``devices`` are those that something was copied to, with
-        ``bytes``, ``bytes_per_second``, ``overlap`` and ``stalls``; ``operators`` are all that was recorded, by its
-        name.
+        ``"compute"`` or ``"executor"``, or ``""`` if it cannot be told: the sentence says why. ``parts`` are all of
+        these with their ``seconds``, their ``share`` of the time of runs and of threads that read, and the ``speedup``
+        if they took none; ``consumers`` has them for each thread. ``devices`` are those that something was copied to,
+        with ``bytes``, ``bytes_per_second``, ``overlap`` and ``stalls``; ``operators`` are all that was recorded, by
+        its name.
 
         Raises
         ------
@@ -72,7 +73,7 @@ class Trace(_native.Trace):
 
 
 def trace(file: str | os.PathLike[str] | None = None, *, max_events: int = 0) -> Trace:
-    """Record what programs, readers and queues of this process do: in a with statement.
+    """Record what programs, loops, readers and queues of this process do: in a with statement.
 
     Parameters
     ----------

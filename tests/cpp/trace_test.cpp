@@ -1,4 +1,6 @@
 // Recordings, from C and C++.
+#include <sys/stat.h>
+
 #include "support.hpp"
 
 using namespace pyfeed;
@@ -40,7 +42,8 @@ TEST_F(Tracing, PushesAndPops) {
     EXPECT_TRUE(contains(chrome, R"("args":{"bytes":400000})")) << chrome;
     EXPECT_TRUE(contains(summary, R"("limited_by":"","runs":0,)")) << summary;
     EXPECT_TRUE(contains(summary, R"("copies":{"count":3,"bytes":800008,)")) << summary;
-    EXPECT_EQ(0u, table.find("no run of an executor was recorded: ")) << table;
+    // Neither thread read twice.
+    EXPECT_EQ(0u, table.find("cannot tell what limits the loop: no thread read twice")) << table;
 
     const std::string file = path("trace.json");
     trace.save(file);
@@ -49,6 +52,137 @@ TEST_F(Tracing, PushesAndPops) {
     EXPECT_EQ(chrome, std::string(std::istreambuf_iterator<char>(in), {}));
     EXPECT_ERROR(FileError, -1, trace.save(path("none/trace.json")), "none/trace.json", "cannot be written");
     EXPECT_ERROR(FileError, -1, trace.save("/dev/full"), "/dev/full", "cannot be written");
+}
+
+// Takes at least four fifths of the time since it was made, however busy the machine is; and 100 ms at least, for
+// what comes after it was last asked.
+class Most {
+    using Clock = std::chrono::steady_clock;
+
+public:
+    void take() {
+        const auto begun = Clock::now();
+        const auto others = std::max<Clock::duration>(begun - start_ - taken_, 25ms);
+        while (taken_ + (Clock::now() - begun) < 4 * others) std::this_thread::sleep_for(100us);
+        taken_ += Clock::now() - begun;
+    }
+
+private:
+    Clock::time_point start_ = Clock::now();
+    Clock::duration taken_{0};
+};
+
+// Until somebody sleeps in the reader for want of data.
+bool someone_sleeps(const Reader &reader) {
+    const auto slept = [&] { return std::stod(member(reader.stats(), "waited_seconds")); };
+    const double before = slept();
+    return slept() > before;
+}
+
+// A loop without a run, over a queue or a file, with or without a thread that reads ahead.
+class TracedLoop : public Tracing, public ::testing::WithParamInterface<std::tuple<bool, bool>> {
+protected:
+    bool of_file() const { return std::get<0>(GetParam()); }
+    Reader ahead(const Reader &reader) const {
+        return std::get<1>(GetParam()) ? reader.double_buffer(1) : reader;
+    }
+
+    // Reads the pass in the trace, and says what limited that.
+    std::string limit(const Trace &trace, const Reader &reader, const std::function<void()> &consume, int n) {
+        for (int read = 0;; read++) {
+            const auto tuple = reader.next(kStuck);
+            if (!tuple) {
+                EXPECT_EQ(n, read);
+                break;
+            }
+            consume();
+        }
+        trace.stop();
+        const std::string summary = trace.summary();
+        EXPECT_EQ(std::to_string(n + 1), member(summary, "reads")) << summary;
+        EXPECT_EQ("0", member(summary, "runs")) << summary;
+        EXPECT_TRUE(contains(summary, " limits the loop: ")) << summary;
+        EXPECT_TRUE(contains(summary, " of the time of " + std::to_string(n + 1) + " reads; ")) << summary;
+        return member(summary, "limited_by");
+    }
+};
+
+TEST_P(TracedLoop, IsLimitedByWhatItComputes) {
+    Reader reader =
+        of_file() ? read_numbers("x", range(0, 10)) : create_py_array_reader(scope, "reader", "feeder");
+    for (int64_t i = 0; i < (of_file() ? 0 : 4); i++) push_number(queue, i);
+    queue.close();
+    const Reader last = ahead(reader);
+    const Trace trace;
+    Most most;
+    EXPECT_EQ("compute", limit(trace, last, [&] { most.take(); }, of_file() ? 10 : 4));
+}
+
+TEST_P(TracedLoop, IsLimitedByWhatItWaitsFor) {
+    const std::string pipe = path("x.raw");
+    ASSERT_EQ(0, mkfifo(pipe.c_str(), 0600));
+    const Reader reader = of_file() ? open_files(scope, "files", {pipe}, raw())
+                                    : create_py_array_reader(scope, "reader", "feeder");
+    const Reader last = ahead(reader);
+    const Trace trace;
+    auto feeding = in_thread([&] {
+        Most most;
+        std::ofstream out;
+        if (of_file()) out.open(pipe, std::ios::binary);
+        for (int64_t i = 0; i < 10; i++) {
+            EXPECT_TRUE(eventually([&] { return someone_sleeps(last); }));
+            most.take();
+            if (of_file())
+                out.write(reinterpret_cast<const char *>(&i), sizeof i).flush();
+            else
+                push_number(queue, i);
+        }
+        queue.close();
+    });
+    EXPECT_EQ(of_file() ? "reader" : "producer", limit(trace, last, [] {}, 10));
+    feeding.get();
+}
+
+// A copy cannot be held up: there are loops until nothing else has held up one.
+TEST_P(TracedLoop, IsLimitedByItsCopies) {
+    constexpr int64_t kRow = 1 << 20, kRows = 16;
+    store("x.raw", std::string(kRow * kRows, 'x'));
+    const std::vector<SlotSpec> slots = {{DType::uint8, {kRow}}};
+    const std::vector<uint8_t> row(kRow);
+    EXPECT_TRUE(eventually([&] {
+        Scope local;
+        if (!of_file()) {
+            const Queue rows = QueueHolder(local.var("rows")).init_once({kRows, slots});
+            for (int64_t i = 0; i < kRows; i++) rows.push({view(row, {kRow})});
+            rows.close();
+        }
+        const Reader reader =
+            of_file() ? open_files(local, "reader", {path("x.raw")}, OpenFiles().format("raw").slots(slots))
+                      : create_py_array_reader(local, "reader", "rows");
+        const Reader last = ahead(reader.batch(8));
+        const Trace trace;
+        return limit(trace, last, [] {}, 2) == "copy";
+    }));
+    queue.close();
+}
+
+INSTANTIATE_TEST_SUITE_P(Loops, TracedLoop, ::testing::Combine(::testing::Bool(), ::testing::Bool()),
+                         [](const auto &info) {
+                             return std::string(std::get<0>(info.param) ? "Files" : "Queue") +
+                                    (std::get<1>(info.param) ? "Ahead" : "");
+                         });
+
+// read() into variables of a scope, and pops, are reads as well.
+TEST_F(Tracing, ReadsIntoVariablesAndPops) {
+    const Reader reader = create_py_array_reader(scope, "reader", "feeder");
+    for (int64_t i = 0; i < 3; i++) push_number(queue, i);
+    const Trace trace;
+    EXPECT_TRUE(read(scope, "reader", {"x"}));
+    EXPECT_TRUE(reader.has_next());
+    EXPECT_TRUE(queue.pop() || reader.next());
+    trace.stop();
+    const std::string summary = trace.summary();
+    EXPECT_EQ("3", member(summary, "reads")) << summary;
 }
 
 TEST_F(Tracing, OneAtATime) {

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +14,21 @@ import numpy as np
 import pytest
 
 import pyfeed
-from pyfeed import Executor, Program, Scope, layers, program_guard, register_kernel, trace
+from pyfeed import (
+    Executor,
+    Program,
+    Reader,
+    Scope,
+    Timeout,
+    from_generator,
+    layers,
+    open_files,
+    program_guard,
+    register_kernel,
+    trace,
+)
 
-from .support import run
+from .support import Background, feed, run, wait_until
 
 
 def train(compute: float = 0, read: float = 0, batches: int = 10) -> None:
@@ -67,6 +82,373 @@ def test_the_summary_says_what_limits_the_loop(slow: str) -> None:
     assert sum(part["seconds"] for part in summary["parts"]) == pytest.approx(summary["run_seconds"])
     (called,) = (op for op in summary["operators"] if op["name"] == "compute")
     assert called["count"] == 10
+
+
+READS = ("next", "has_next", "pop", "read")
+
+
+class Most:
+    """Takes at least four fifths of the time since it was made, however busy the machine is.
+
+    It takes 100 ms at least, for what comes after it was last asked.
+    """
+
+    def __init__(self) -> None:
+        self.start = time.perf_counter()
+        self.taken = 0.0
+
+    def take(self) -> None:
+        begun = time.perf_counter()
+        others = max(begun - self.start - self.taken, 0.025)
+        while self.taken + (time.perf_counter() - begun) < 4 * others:
+            time.sleep(0.0005)
+        self.taken += time.perf_counter() - begun
+
+
+def asleep(reader: Reader) -> bool:
+    """Whether somebody sleeps in it for want of data."""
+    before = reader.stats()["waited_seconds"]
+    return bool(reader.stats()["waited_seconds"] > before)
+
+
+Stretches = list[tuple[int, int]]
+
+
+def both(a: Stretches, b: Stretches) -> Stretches:
+    found = [(max(s, t), min(e, f)) for s, e in a for t, f in b]
+    return [(s, e) for s, e in found if s < e]
+
+
+def union(a: Stretches) -> Stretches:
+    out: Stretches = []
+    for s, e in sorted(a):
+        if out and s <= out[-1][1]:
+            out[-1] = (out[-1][0], max(e, out[-1][1]))
+        else:
+            out.append((s, e))
+    return out
+
+
+def length(a: Stretches) -> int:
+    return sum(e - s for s, e in union(a))
+
+
+def shares_of_spans(t: pyfeed.Trace) -> dict[str, int]:
+    """The parts of the one thread that reads, in nanoseconds, from what was recorded."""
+    events = json.loads(t.chrome())["traceEvents"]
+    rows = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    spans = [
+        (rows[e["tid"]], e["cat"], e["name"], (round(e["ts"] * 1000), round(e["ts"] * 1000) + round(e["dur"] * 1000)))
+        for e in events
+        if e["ph"] == "X"
+    ]
+
+    def find(*categories: str, track: str | None = None) -> Stretches:
+        return [at for row, cat, _, at in spans if cat in categories and track in (None, row)]
+
+    reads = union([at for row, cat, name, at in spans if (row, cat) == ("consumer", "read") and name in READS])
+    asleep = union(find("wait", track="consumer"))
+    own = both(union(find("copy", track="consumer")), reads)
+    made = union(find("producer", "make"))
+    copied = union(find("copy") + made)
+    parts = {
+        "compute": reads[-1][1] - reads[0][0] - length(reads),
+        "producer": length(both(asleep, made)),
+        "copy": length(both(asleep, copied)) - length(both(asleep, made)) + length(own) - length(both(own, asleep)),
+    }
+    parts["reader"] = length(reads) - parts["producer"] - parts["copy"]
+    return parts
+
+
+def check_limit(t: pyfeed.Trace, limit: str, reads: int) -> None:
+    summary = t.summary
+    found = shares_of_spans(t)
+    parts = {part["name"]: part for part in summary["parts"]}
+    for name, ns in found.items():
+        # Between a try that found nothing and the wait for it a thread may do anything: it is left out.
+        left_out = summary["unanswered_seconds"] if name == "compute" else 0
+        assert parts[name]["seconds"] + left_out == pytest.approx(ns / 1e9, abs=1e-6), (name, found, summary)
+    assert max(found, key=lambda name: found[name]) == limit, (found, summary)
+    assert summary["limited_by"] == limit
+    who = "copying" if limit == "copy" else f"the {limit}"
+    assert summary["sentence"].startswith(f"{who} limits the loop: "), summary["sentence"]
+    assert f" of the time of {reads} reads; " in summary["sentence"]
+    assert summary["reads"] == reads
+    (consumer,) = summary["consumers"]
+    assert consumer["limited_by"] == limit
+    assert consumer["thread"] == threading.get_native_id()
+    assert consumer["parts"] == summary["parts"]
+    assert sum(part["seconds"] for part in summary["parts"]) == pytest.approx(summary["consumer_seconds"])
+
+
+def pushing(
+    reader: Callable[[], Reader], queue: pyfeed.PyArrayFeedQueue, n: int, hold: Callable[[], None]
+) -> Background[None]:
+    """A thread that pushes: each tuple when the reader's consumer has slept for most of the time."""
+
+    def push() -> None:
+        for i in range(n):
+            wait_until(lambda: asleep(reader()))
+            hold()
+            queue.push((np.full(2, float(i)),))
+        queue.close()
+
+    return Background(push)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("source", ["queue", "file"])
+def test_a_loop_that_computes_is_limited_by_that(source: str, ahead: bool, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((10, 2)))
+    reader: Reader
+    if source == "queue":
+        reader, queue = feed(10)
+        for i in range(10):
+            queue.push((np.full(2, float(i)),))
+        queue.close()
+    else:
+        reader = open_files(tmp_path / "x.npy")
+    if ahead:
+        reader = reader.double_buffer()
+    with trace() as t:
+        most = Most()
+        for _ in reader:
+            most.take()
+    check_limit(t, "compute", 11)
+    assert t.summary["parts"][0]["share"] > 0.75
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_loop_that_waits_for_pushes_is_limited_by_their_producer(ahead: bool) -> None:
+    reader, queue = feed(4)
+    if ahead:
+        reader = reader.double_buffer()
+    with trace() as t:
+        pushes = pushing(lambda: reader, queue, 10, Most().take)
+        for _ in reader:
+            pass
+    pushes.wait()
+    check_limit(t, "producer", 11)
+    assert t.summary["full_seconds"] < t.summary["producer_seconds"]
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_loop_that_waits_for_a_function_of_map_is_limited_by_its_producer(ahead: bool) -> None:
+    reader, queue = feed(10)
+    for i in range(10):
+        queue.push((np.full(2, float(i)),))
+    queue.close()
+
+    def hold(x: Any) -> Any:
+        wait_until(lambda: asleep(reader))
+        most.take()
+        return x
+
+    reader = reader.map(hold, num_threads=1)
+    if ahead:
+        reader = reader.double_buffer()
+    with trace() as t:
+        most = Most()
+        for _ in reader:
+            pass
+    check_limit(t, "producer", 11)
+
+
+@pytest.mark.parametrize("thread_num", [0, 1])
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_loop_that_waits_for_files_is_limited_by_their_reader(ahead: bool, thread_num: int, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.raw")
+    reader = open_files(tmp_path / "x.raw", shapes=[(2,)], dtypes=["float64"], thread_num=thread_num)
+    if ahead:
+        reader = reader.double_buffer()
+
+    def write() -> None:
+        with open(tmp_path / "x.raw", "wb", buffering=0) as pipe:
+            for i in range(10):
+                wait_until(lambda: asleep(reader))
+                most.take()
+                pipe.write(np.full(2, float(i)).tobytes())
+
+    # A queue that has nothing to do with the loop, and a consumer that sleeps in it behind a thread that reads ahead.
+    other, idle = feed()
+    other = other.double_buffer()
+    with trace() as t:
+        most = Most()
+        slept = Background(lambda: other.read())
+        writing = Background(write)
+        for _ in reader:
+            pass
+        idle.push((np.zeros(2),))
+        slept.wait()
+    writing.wait()
+    summary = t.summary
+    assert summary["limited_by"] == "reader"
+    assert summary["sentence"].startswith("the reader limits the loop: ")
+    assert summary["producer_seconds"] > 0
+    assert {part["name"]: part["seconds"] for part in summary["parts"]}["producer"] == 0
+    idle.close()
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("source", ["queue", "file"])
+def test_a_loop_that_waits_for_copies_is_limited_by_them(source: str, ahead: bool, tmp_path: Path) -> None:
+    rows = np.zeros((16, 1 << 20), "uint8")
+    np.save(tmp_path / "x.npy", rows)
+
+    def make() -> Reader:
+        if source == "file":
+            return open_files(tmp_path / "x.npy")
+        reader, queue = feed(16, shapes=[rows.shape[1:]], dtypes=["uint8"])
+        for row in rows:
+            queue.push((row,))
+        queue.close()
+        return reader
+
+    # A copy cannot be held up. So there are loops until nothing else has held up one; each has the shares of its spans.
+    for _ in range(1000):
+        reader = make().batch(8)
+        if ahead:
+            reader = reader.double_buffer(depth=1)
+        with trace() as t:
+            for _ in reader:
+                pass
+        found = shares_of_spans(t)
+        check_limit(t, max(found, key=lambda name: found[name]), 3)
+        if t.summary["limited_by"] == "copy":
+            return
+    pytest.fail("no loop was limited by copies")
+
+
+def test_pops_and_looks_ahead_are_reads_as_well() -> None:
+    reader, queue = feed(10)
+    for i in range(4):
+        queue.push((np.full(2, float(i)),))
+    with trace() as t:
+        queue.pop()
+        assert reader.has_next()
+        reader.read()
+    assert t.summary["reads"] == 3
+    names = {op["name"] for op in t.summary["operators"] if op["track"] == "consumer"}
+    assert names == {"pop", "has_next", "next"}
+
+
+def test_several_threads_that_read_are_summed() -> None:
+    reader, queue = feed(100)
+    for i in range(100):
+        queue.push((np.full(2, float(i)),))
+    queue.close()
+    numbers: list[int] = []
+
+    def loop() -> None:
+        numbers.append(threading.get_native_id())
+        barrier.wait()
+        for _ in reader:
+            pass
+
+    barrier = threading.Barrier(3)
+    with trace() as t:
+        threads = [Background(loop) for _ in range(3)]
+        for thread in threads:
+            thread.wait()
+    summary = t.summary
+    assert {consumer["thread"] for consumer in summary["consumers"]} == set(numbers)
+    assert sum(consumer["reads"] for consumer in summary["consumers"]) == summary["reads"] == 103
+    assert sum(c["seconds"] for c in summary["consumers"]) == pytest.approx(summary["consumer_seconds"])
+    counted = [c for c in summary["consumers"] if c["seconds"] > 0]
+    if len(counted) > 1:
+        reads = sum(c["reads"] for c in counted)
+        assert f" of the time of {reads} reads by {len(counted)} threads, summed; " in summary["sentence"]
+
+
+def test_a_generator_that_reads_is_between_two_loops() -> None:
+    source, queue = feed(10)
+    for i in range(10):
+        queue.push((np.full(2, float(i)),))
+    queue.close()
+
+    def between() -> Iterator[tuple[Any]]:
+        for (x,) in source:
+            wait_until(lambda: asleep(last[0]))
+            most.take()
+            yield (x + 1,)
+
+    last = [from_generator(between, [(2,)], ["float64"], scope=Scope())]
+    with trace() as t:
+        most = Most()
+        for _ in last[0]:
+            pass
+    last.clear()  # which the generator leads to
+    summary = t.summary
+    assert summary["limited_by"] == "producer"
+    by_thread = {consumer["thread"]: consumer for consumer in summary["consumers"]}
+    loop = by_thread.pop(threading.get_native_id())
+    assert (loop["limited_by"], loop["pushes"]) == ("producer", False)
+    assert summary["consumer_seconds"] == pytest.approx(loop["seconds"])
+    (generator,) = by_thread.values()
+    assert (generator["limited_by"], generator["pushes"]) == ("compute", True)
+
+
+def test_what_a_kernel_reads_and_what_a_loop_runs_count_once() -> None:
+    reader, queue = feed(20)
+    for i in range(20):
+        queue.push((np.full(2, float(i)),))
+    most = Most()
+
+    def kernel() -> None:
+        reader.read()
+        most.take()
+        reader.read()
+
+    main = Program()
+    with program_guard(main, Program()):
+        layers.call("kernel", [])
+    executor = Executor()
+    with register_kernel("kernel", kernel), trace() as t:
+        most.__init__()  # type: ignore[misc]
+        reader.read()
+        for _ in range(3):
+            executor.run(main, scope=Scope())
+        reader.read()
+    summary = t.summary
+    assert summary["runs"] == 3
+    assert summary["reads"] == 2
+    assert summary["limited_by"] == "compute"
+    assert " of the time of 3 runs and 2 reads; " in summary["sentence"]
+    # The thread's time between its two reads, less the runs, and the runs: no more than all.
+    assert summary["consumer_seconds"] <= summary["seconds"]
+    queue.close()
+
+
+def test_what_cannot_be_told_is_said_with_its_reason() -> None:
+    reader, queue = feed(4)
+    queue.push((np.zeros(2),))
+    with trace() as t:
+        reader.read()
+    assert t.summary["limited_by"] == ""
+    assert t.summary["sentence"].startswith("cannot tell what limits the loop: no thread read twice")
+
+    queue.push((np.zeros(2),))
+    queue.push((np.zeros(2),))
+    with trace() as t:
+        most = Most()
+        for _ in range(5):  # polls, and does something else meanwhile, or sleeps: the trace cannot know
+            try:
+                reader.read(timeout=0)
+            except Timeout:
+                most.take()
+    assert t.summary["limited_by"] == ""
+    assert "after reads that got nothing in their time" in t.summary["sentence"]
+
+    with trace() as t:
+        most = Most()
+        waiting = Background(lambda: reader.read())
+        wait_until(lambda: asleep(reader))
+        most.take()
+    assert t.summary["limited_by"] == ""
+    assert t.summary["pending_seconds"] > 0
+    assert "had not ended when the recording did" in t.summary["sentence"]
+    queue.push((np.zeros(2),))
+    waiting.wait()
 
 
 def test_the_summary_says_what_is_copied_to_devices() -> None:
