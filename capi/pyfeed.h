@@ -503,8 +503,9 @@ PF_API pf_status pf_queue_slot(pf_handle queue, uint32_t slot, pf_slot_spec *out
  *                              (what the files say); thread_num (2); ordered (true): one order whatever
  *                              thread_num; interleave (8): files read in turn when ordered; shuffle_files
  *                              (null): a seed, by which the files come in another order in each pass; on_corrupt:
- *                              "raise" ("raise") or "skip"; storage: {"compression": "auto", "io": "auto"}; options: the
- *                              format's, see docs/formats.md
+ *                              "raise" ("raise") or "skip"; verify_first (false): each file is read twice, the first
+ *                              time to verify all of it; storage: {"compression": "auto", "io": "auto"}; options:
+ *                              the format's, see docs/formats.md
  * create_file_reader           as open_files, of one file, read in the calling thread; no thread_num, ordered,
  *                              interleave, shuffle_files
  * create_batch_reader          batch_size; drop_last (false). Joins that many tuples to one: slots whose first

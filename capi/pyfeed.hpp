@@ -1770,6 +1770,8 @@ public:
     OpenFiles &shuffle_files(int64_t seed) { return set("shuffle_files", seed); }
     // What damage is: "raise", a CorruptRecord; "skip", a line in Reader::stats.
     OpenFiles &on_corrupt(const std::string &what) { return set("on_corrupt", what); }
+    // Whether each file is read twice, the first time to verify all of it before its first instance is delivered.
+    OpenFiles &verify_first(bool verify) { return set("verify_first", verify); }
     // "auto", "none", "gzip", "zlib", "zstd", "snappy" or "snappy-skippable".
     OpenFiles &compression(const std::string &name) {
         return set("storage", storage_.set("compression", name));

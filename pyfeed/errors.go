@@ -40,7 +40,7 @@ type Error struct {
 
 	At    *Location  // where in a file, or nil
 	CUDA  *CUDAFault // what the driver said, or nil
-	Cause error      // the operating system's, or nil
+	Cause error      // the operating system's, or one to tell it by, or nil
 }
 
 // CUDAFault is an error of the CUDA driver's.

@@ -29,11 +29,17 @@ type file struct {
 	spare  []*pyfeed.Tuple // empty ones, for the next instances
 	err    error           // what came after the last instance
 
-	mu          sync.Mutex // guards the next four, for interrupt
+	stored   []*storage.File // that were opened for a trial
+	onTrial  bool            // it is read to be verified: nothing is delivered, or noted down
+	before   os.FileInfo     // of the file when its trial began
+	verified bool            // the trial has ended well
+
+	mu          sync.Mutex // guards the next five, for interrupt
 	records     Records    // nil before the first read and after the last
 	stop        *storage.Interrupt
 	interrupted bool
 	pipe        *os.File // the file, if it is one that was opened and not begun
+	trial       *file    // that is verified before it is read; nil: it is not
 }
 
 // files is what the files of one reader have in common.
@@ -41,8 +47,10 @@ type files struct {
 	configs map[string]*Config // by tag
 	spec    *pyfeed.Spec
 	skip    bool // damage is skipped
-	ledger  ledger
-	pool    *memory.Pool
+	// verifyFirst has each file verified before its first record is delivered.
+	verifyFirst bool
+	ledger      ledger
+	pool        *memory.Pool
 
 	mu     sync.Mutex
 	spares [][]*pyfeed.Tuple // of files that are read no more, for those that are next
@@ -122,7 +130,14 @@ func (f *file) next(l *Lot, most int) (int, error) {
 
 func (f *file) try(l *Lot, most int) (int, error) {
 	if f.records == nil {
-		if err := f.open(); err != nil {
+		if err := f.verify(); err != nil {
+			return 0, err
+		}
+		err := f.open()
+		if err == nil {
+			err = f.unchanged()
+		}
+		if err != nil {
 			return 0, f.locate(err, -1)
 		}
 	}
@@ -168,7 +183,7 @@ func (f *file) addTuples(l *Lot, all []*pyfeed.Tuple, err error) (int, error) {
 			break
 		}
 		if bad != nil {
-			f.ledger.add(bad)
+			f.note(bad)
 			t.Release()
 			continue
 		}
@@ -227,6 +242,9 @@ func (f *file) open() error {
 	} else {
 		c := *f.configs[f.format.Tag]
 		c.Storage.Interrupt, c.Storage.Pipe = begun.stop, pipe
+		if f.onTrial {
+			c.Storage.Opened = func(s *storage.File) { f.stored = append(f.stored, s) }
+		}
 		var err error
 		if records, err = f.format.Open(f.path, &c); err != nil {
 			return err
@@ -290,10 +308,10 @@ func (f *file) renumber(records Records) {
 
 // skipped notes damage down and goes on behind it, if that is asked for.
 func (f *file) skipped(err error) bool {
-	if !f.skip || !isCorrupt(err) {
+	if !f.skip || !isCorrupt(err) || f.onTrial && wholly(err) {
 		return false
 	}
-	f.ledger.add(err.(*pyfeed.Error))
+	f.note(err.(*pyfeed.Error))
 	if f.records == nil || f.records.Intact() != nil {
 		f.err = io.EOF
 		return true
@@ -304,6 +322,13 @@ func (f *file) skipped(err error) bool {
 		f.err = f.locate(err, f.record)
 	}
 	return true
+}
+
+// note puts damage that is skipped into the ledger.
+func (f *file) note(e *pyfeed.Error) {
+	if !f.onTrial {
+		f.ledger.add(e)
+	}
 }
 
 func isCorrupt(err error) bool {
@@ -321,6 +346,9 @@ func (f *file) interrupt() {
 	}
 	if r, can := f.records.(Interruptible); can {
 		r.Interrupt()
+	}
+	if f.trial != nil {
+		f.trial.interrupt()
 	}
 }
 
@@ -346,6 +374,7 @@ func (f *file) ended() bool {
 }
 
 func (f *file) close() {
+	f.setTrial(nil)
 	f.mu.Lock()
 	records, pipe := f.records, f.pipe
 	f.records, f.pipe = nil, nil

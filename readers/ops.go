@@ -157,6 +157,7 @@ type (
 		// ShuffleFiles is the seed of the order in which the files come; nil: as they are listed.
 		ShuffleFiles *uint64         `json:"shuffle_files"`
 		OnCorrupt    string          `json:"on_corrupt"`
+		VerifyFirst  bool            `json:"verify_first"`
 		Storage      storage.Options `json:"storage"`
 		Options      json.RawMessage `json:"options"`
 	}
@@ -450,8 +451,16 @@ func openSources(ctx context.Context, a *filesAttributes) ([]source, *files, err
 	if err != nil {
 		return nil, nil, err
 	}
-	f := &files{skip: a.OnCorrupt == "skip", pool: memory.NewPool(memory.File)}
-	if f.configs, err = f.configure(sources, a); err == nil {
+	f := &files{skip: a.OnCorrupt == "skip", verifyFirst: a.VerifyFirst, pool: memory.NewPool(memory.File)}
+	if a.VerifyFirst {
+		for i := 0; i < len(sources) && err == nil; i++ {
+			_, err = twice(sources[i].path)
+		}
+	}
+	if err == nil {
+		f.configs, err = f.configure(sources, a)
+	}
+	if err == nil {
 		f.spec, err = f.infer(ctx, sources[0])
 	}
 	if err != nil {

@@ -19,6 +19,7 @@ class Reading(TypedDict, total=False):
     interleave: int
     shuffle_files: int | None
     on_corrupt: str
+    verify_first: bool
     compression: str
     io: str
     name: str | None

@@ -36,6 +36,7 @@ def open_files(
     interleave: int = 8,
     shuffle_files: int | None = None,
     on_corrupt: str = "raise",
+    verify_first: bool = False,
     compression: str = "auto",
     io: str = "auto",
     name: str | None = None,
@@ -67,6 +68,10 @@ def open_files(
     on_corrupt : {"raise", "skip"}
         What to do where a file is damaged: raise `CorruptRecordError`, after the records before it, or
         go on behind the damage, which `Reader.stats` then tells of.
+    verify_first : bool
+        Read each file twice, in each pass: the first time to verify all of it, checksums of its
+        compression included, before its first record is delivered. See `docs/formats.md` for what
+        each format can be verified by. Refused of named pipes, which can be read once only.
     compression : {"auto", "none", "gzip", "zlib", "zstd", "snappy", "snappy-skippable"}
         Of the files as a whole. By their first bytes, if "auto": a file whose suffix says that it is
         compressed must be, or it is damaged. "snappy-skippable" passes over chunks of types that no
@@ -118,6 +123,7 @@ def open_files(
         interleave=interleave,
         shuffle_files=shuffle_files,
         on_corrupt=on_corrupt,
+        verify_first=verify_first,
         compression=compression,
         io=io,
         name=name,
@@ -152,6 +158,7 @@ def creation(
     interleave: int = 8,
     shuffle_files: int | None = None,
     on_corrupt: str = "raise",
+    verify_first: bool = False,
     compression: str = "auto",
     io: str = "auto",
 ) -> tuple[str, dict[str, Any]]:
@@ -160,6 +167,7 @@ def creation(
         "filenames": _names(filenames),
         "format": format or "",
         "on_corrupt": on_corrupt,
+        "verify_first": bool(verify_first),
         "storage": {"compression": compression, "io": io},
         "options": told(options),
     }

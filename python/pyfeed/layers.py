@@ -264,6 +264,7 @@ def open_files(
     interleave: int = 8,
     shuffle_files: int | None = None,
     on_corrupt: str = "raise",
+    verify_first: bool = False,
     compression: str = "auto",
     io: str = "auto",
     **options: Any,
@@ -275,7 +276,7 @@ def open_files(
     shapes, dtypes, lod_levels, names : sequence, optional
         What an instance looks like, one a slot. If `shapes` are not given, the first file is looked into
         now, and what is found is noted in the program.
-    filenames, format, thread_num, ordered, interleave, shuffle_files, on_corrupt, compression, io, **options
+    filenames, and all others
         As for `pyfeed.open_files`.
 
     Returns
@@ -289,6 +290,7 @@ def open_files(
         "interleave": interleave,
         "shuffle_files": shuffle_files,
         "on_corrupt": on_corrupt,
+        "verify_first": verify_first,
         "compression": compression,
         "io": io,
     }

@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
@@ -232,5 +234,77 @@ func TestNumbersBehindSkippedDamage(t *testing.T) {
 				t.Errorf("%d exact numbers, %d approximate ones", exact, about)
 			}
 		})
+	}
+}
+
+// What would be found anywhere in a file is found before its first record, with verify_first.
+func TestDamageIsFoundFirst(t *testing.T) {
+	const count = 500
+	for _, k := range kindsOfFiles {
+		for _, packed := range []string{"", ".gz", ".zlib", ".zst", ".sz"} {
+			data, can := numbersFile(t, k, packed, count)
+			if !can {
+				continue
+			}
+			t.Run(k.suffix+packed, func(t *testing.T) {
+				balanced(t)
+				first := join(k.read, `"verify_first": true`)
+				path := writeTo(t, t.TempDir(), "a."+k.suffix+packed, data)
+				if all, err, _ := numbersOf(t, path, first); err != io.EOF || len(all) != count {
+					t.Errorf("undamaged: %d delivered, %v", len(all), err)
+				}
+				for i, bad := range damages(data) {
+					path := writeTo(t, t.TempDir(), "a."+k.suffix+packed, bad)
+					var e *pyfeed.Error
+					if _, err, _ := numbersOf(t, path, k.read); !errors.As(err, &e) || e.Kind != pyfeed.Corrupt {
+						continue
+					}
+					all, err, _ := numbersOf(t, path, first)
+					if !errors.As(err, &e) || e.Kind != pyfeed.Corrupt || len(all) > 0 || e.At.Record != 0 || e.At.Approximate {
+						t.Errorf("%d: %d delivered, %v", i, len(all), err)
+					}
+					all, err, ledger := numbersOf(t, path, join(first, `"on_corrupt": "skip"`))
+					if packed != "" && err == io.EOF && (len(all) > 0 || len(ledger) != 1 || ledger[0].Record != 0) {
+						t.Errorf("%d, skipped: %d delivered, %v", i, len(all), ledger)
+					}
+				}
+			})
+		}
+	}
+}
+
+// What is damaged in a file that is not compressed is skipped as without verify_first, and noted down once.
+func TestVerifiedFilesAreSkippedInParts(t *testing.T) {
+	for _, k := range kindsOfFiles {
+		data, _ := numbersFile(t, k, "", 500)
+		for i, bad := range damages(data) {
+			path := writeTo(t, t.TempDir(), "a."+k.suffix, bad)
+			want, wanted, places := numbersOf(t, path, join(k.read, `"on_corrupt": "skip"`))
+			all, err, found := numbersOf(t, path, join(k.read, `"on_corrupt": "skip", "verify_first": true`))
+			if (err == io.EOF) != (wanted == io.EOF) || !slices.Equal(all, want) || !slices.Equal(places, found) {
+				t.Errorf("%s, %d: expected %d, %v, %v, found %d, %v, %v", k.suffix, i, len(want), wanted, places, len(all), err, found)
+			}
+		}
+	}
+}
+
+func TestVerifyFirstWantsFilesThatCanBeReadTwice(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "a.raw")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	data, _ := numbersFile(t, kindsOfFiles[0], "", 3)
+	file := writeTo(t, t.TempDir(), "a.raw", data)
+	for _, op := range []string{"open_files", "create_file_reader"} {
+		for _, names := range [][]string{{pipe}, {file, pipe}, {"raw:/dev/zero"}} {
+			scope := pyfeed.NewScope(nil)
+			err := readers.Create(scope, op, "r", nil, fmt.Appendf(nil, `{"filenames": ["%s"], "verify_first": true, %s}`,
+				strings.Join(names, `", "`), oneNumber))
+			scope.Drop()
+			var e *pyfeed.Error
+			if !errors.As(err, &e) || e.Kind != pyfeed.Invalid || !strings.Contains(e.Text, "verify_first: ") {
+				t.Errorf("%s, %v: %v", op, names, err)
+			}
+		}
 	}
 }

@@ -102,6 +102,9 @@ func beginsSkippable(b []byte) bool {
 	return len(b) >= 4 && b[0]&0xf0 == 0x50 && bytes.Equal(b[1:4], []byte("\x2a\x4d\x18"))
 }
 
+// ErrPacked is the cause of damage in what a whole file is compressed to.
+var ErrPacked = errors.New("damage in compressed data")
+
 // decompress has a stream of the data, which begins as the file does.
 func (f *File) decompress(compression string) error {
 	f.stream = f.raw

@@ -30,6 +30,8 @@ type Options struct {
 	Interrupt *Interrupt `json:"-"`
 	// Pipe is the file, which is the File's then, if that is a pipe and was opened by an Alike. nil: it is to be opened.
 	Pipe *os.File `json:"-"`
+	// Opened is told of each File that was opened. nil: nothing is.
+	Opened func(*File) `json:"-"`
 }
 
 // Check says what is wrong with the Options.
@@ -73,6 +75,14 @@ const blockSize = 1 << 20
 // Open opens a file at its beginning. Blocks that are read come from pool, which must outlive the File
 // and all that was held of it.
 func Open(path string, o Options, pool *memory.Pool) (*File, error) {
+	f, err := open(path, o, pool)
+	if err == nil && o.Opened != nil {
+		o.Opened(f)
+	}
+	return f, err
+}
+
+func open(path string, o Options, pool *memory.Pool) (*File, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
@@ -382,6 +392,21 @@ func (f *File) Rewind() error {
 	return nil
 }
 
+// Finish goes to the end of the data, whatever of it was used: the checksum of what is compressed is there. Of a File that is
+// closed there is nothing more to know.
+func (f *File) Finish() error {
+	if f.Complete() {
+		return nil
+	}
+	for {
+		b, err := f.Peek(1)
+		if err != nil || len(b) == 0 {
+			return err
+		}
+		f.Skip(len(b))
+	}
+}
+
 // Intact is an error if the file is shorter by now than it was when it was opened. What was read of a
 // mapped file MUST be checked so before it is believed.
 func (f *File) Intact() error {
@@ -439,7 +464,7 @@ func (f *File) broken(err error) error {
 	if err == io.ErrUnexpectedEOF || err == io.EOF {
 		err = errors.New("expected more compressed data, found the end of the file")
 	}
-	return &pyfeed.Error{Kind: pyfeed.Corrupt, Slot: -1, At: f.place(f.base + int64(len(f.data))), Text: "decompressing: " + err.Error()}
+	return &pyfeed.Error{Kind: pyfeed.Corrupt, Slot: -1, At: f.place(f.base + int64(len(f.data))), Text: "decompressing: " + err.Error(), Cause: ErrPacked}
 }
 
 // Corrupt is an error about what the data holds at an offset, and in which record, -1 if in none.

@@ -305,6 +305,23 @@ TEST_F(FilesTest, InstancesThatDoNotFitAreLocated) {
     }
 }
 
+TEST_F(FilesTest, AFileIsVerifiedFirst) {
+    std::string bytes(20, '\0');
+    bytes[8] = 1;
+    const auto names = {store("a.raw", bytes)};
+    EXPECT_EQ(0, next_number(open_files(scope, "files", names, raw())));
+    try {
+        open_files(scope, "first", names, raw().verify_first(true)).next(kStuck);
+        FAIL() << "nothing was thrown";
+    } catch (const CorruptRecord &e) {
+        EXPECT_EQ(16, e.offset());
+        EXPECT_EQ(0, e.record());
+        EXPECT_NE(nullptr, std::strstr(e.what(), "verify_first found it at record 2")) << e.what();
+    }
+    store("a.raw", range(0, 5));
+    EXPECT_EQ(range(0, 5), all({path("a.raw")}, raw().verify_first(true)));
+}
+
 // Behind damage that was skipped the number of the record is a guess.
 TEST_F(FilesTest, RecordsBehindSkippedDamageAreNumberedAbout) {
     const Writer writer(

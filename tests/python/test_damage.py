@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -151,3 +152,80 @@ def test_damage_before_the_first_record_of_a_pipe_is_in_the_ledger(tmp_path: Pat
     assert written.result() == len(data)
     (place,) = reader.stats()["details"]["ledger"]
     assert (place["file"], place["record"], place["approximate"]) == (str(pipe), 0, False)
+
+
+def altered(path: Path) -> None:
+    """A file of 100 numbers one of which is another."""
+    data = bytearray(gzip.compress(np.arange(100).tobytes(), compresslevel=0))
+    data[100] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("thread_num", [0, 2])
+def test_a_file_is_verified_before_its_first_record(tmp_path: Path, thread_num: int) -> None:
+    path, fine = tmp_path / "a.raw.gz", tmp_path / "b.raw.gz"
+    altered(path)
+    fine.write_bytes(gzip.compress(np.arange(5).tobytes()))
+    for first, count in (False, 100), (True, 0):
+        reader = open_raw(path, [()], ["int64"], thread_num=thread_num, verify_first=first)
+        for _ in range(2):
+            values: list[int] = []
+            with pytest.raises(pyfeed.CorruptRecordError, match="invalid checksum") as caught:
+                values.extend(value.item() for (value,) in reader)
+            assert (len(values), caught.value.record, caught.value.offset) == (count, count, 800)
+            reader.reset()
+    reader = open_raw(fine, [()], ["int64"], thread_num=thread_num, verify_first=True)
+    for _ in range(2):
+        assert [value.item() for (value,) in reader] == list(range(5))
+        reader.reset()
+
+
+def test_a_file_that_cannot_be_verified_is_skipped_as_a_whole(tmp_path: Path) -> None:
+    for name in "abc":
+        (tmp_path / f"{name}.raw.gz").write_bytes(gzip.compress(np.arange(5).tobytes()))
+    altered(tmp_path / "b.raw.gz")
+    reader = open_raw(tmp_path, [()], ["int64"], interleave=1, on_corrupt="skip", verify_first=True)
+    assert [value.item() for (value,) in reader] == [*range(5), *range(5)]
+    (place,) = reader.stats()["details"]["ledger"]
+    assert (place["file"], place["record"]) == (str(tmp_path / "b.raw.gz"), 0)
+    assert "verify_first found it at record 100" in place["reason"]
+
+
+def test_pipes_cannot_be_verified_first(tmp_path: Path) -> None:
+    pipe = tmp_path / "a.raw"
+    os.mkfifo(pipe)
+    for thread_num in 0, 1:
+        with pytest.raises(pyfeed.InvalidArgument, match=r"verify_first: .*a\.raw.*a pipe.*read twice"):
+            open_raw(pipe, [()], ["int64"], thread_num=thread_num, verify_first=True)
+
+
+def test_verify_first_in_a_program(tmp_path: Path) -> None:
+    path = tmp_path / "a.raw.gz"
+    altered(path)
+    main, startup = pyfeed.Program(), pyfeed.Program()
+    with pyfeed.program_guard(main, startup):
+        reader = pyfeed.layers.open_files(path, shapes=[()], dtypes=["int64"], verify_first=True)
+        value = pyfeed.layers.read_file(reader)
+    scope, executor = pyfeed.Scope(), pyfeed.Executor()
+    executor.run(startup, scope=scope)
+    with pytest.raises(pyfeed.CorruptRecordError, match="verify_first found it at record 100"):
+        executor.run(main, fetch=[value], scope=scope)
+
+
+def test_a_format_of_ones_own_is_verified_first(tmp_path: Path) -> None:
+    calls = []
+
+    @pyfeed.register_format("verified", [".verified"], shapes=[()], dtypes=["int64"])
+    def read(path: str) -> Iterator[tuple[np.int64]]:
+        calls.append(path)
+        yield from ((np.int64(i),) for i in range(3))
+        if len(calls) > 2:
+            raise ValueError("the third time")
+
+    (tmp_path / "a.verified").touch()
+    reader = open_files(tmp_path / "a.verified", verify_first=True)
+    assert [value.item() for (value,) in reader] == [0, 1, 2]
+    assert len(calls) == 2
+    reader.reset()
+    with pytest.raises(ValueError, match="the third time"):
+        reader.read()

@@ -1,0 +1,124 @@
+package readers
+
+import (
+	"context"
+	"io"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+)
+
+// opensAs is a reader of files of ids that are verified first, and opened by a function of how often that was done.
+func opensAs(t *testing.T, name, more string, open func(times int, records Records) (Records, error)) *ReaderHolder {
+	t.Helper()
+	h := create(t, counted(t), "open_files", "files", nil, openIDs([]string{name}, `, "verify_first": true`+more))
+	m := h.reader.(*MultipleReader)
+	format, times := *m.sources[0].format, 0
+	original := format.Open
+	format.Open = func(path string, c *Config) (Records, error) {
+		times++
+		records, err := original(path, c)
+		if err != nil {
+			return nil, err
+		}
+		return open(times, records)
+	}
+	m.sources[0].format = &format
+	return h
+}
+
+// endless are ids that begin again at their end, and tell of it.
+type endless struct {
+	*ids
+	again chan struct{}
+}
+
+func (r endless) Read(out []*pyfeed.Tuple) (int, error) {
+	n, err := r.ids.Read(out)
+	if err == io.EOF {
+		select {
+		case r.again <- struct{}{}:
+		default:
+		}
+		return n, r.f.Rewind()
+	}
+	return n, err
+}
+
+func (r endless) Ended() bool { return false }
+
+// stuck are ids that wait for something, and tell of it, until they are interrupted.
+type stuck struct {
+	*ids
+	waits, stop chan struct{}
+}
+
+func (r stuck) Read([]*pyfeed.Tuple) (int, error) {
+	r.waits <- struct{}{}
+	<-r.stop
+	return 0, pyfeed.Errorf(pyfeed.Cancelled, "interrupted")
+}
+
+func (r stuck) Interrupt() { close(r.stop) }
+
+// A file may be of any length, and what reads it may wait: a reset ends that.
+func TestAResetEndsAVerification(t *testing.T) {
+	names, _ := writeIDs(t, 100)
+	reached := make(chan struct{}, 1)
+	for _, open := range []func(int, Records) (Records, error){
+		func(_ int, r Records) (Records, error) { return endless{r.(*ids), reached}, nil },
+		func(_ int, r Records) (Records, error) { return stuck{r.(*ids), reached, make(chan struct{})}, nil },
+	} {
+		h := opensAs(t, names[0], "", open)
+		for range 2 {
+			ctx, cancel := context.WithCancel(background)
+			ended := make(chan error)
+			go func() {
+				_, err := h.ReadNext(ctx)
+				ended <- err
+			}()
+			<-reached
+			cancel()
+			if err := <-ended; err == nil {
+				t.Error("a tuple of a file that is not verified")
+			}
+			if err := h.ReInit(); err != nil { // the threads have ended behind it
+				t.Fatal(err)
+			}
+			select {
+			case <-reached:
+			default:
+			}
+		}
+	}
+}
+
+// What is delivered is what was verified.
+func TestAFileThatChangesBehindItsVerification(t *testing.T) {
+	names, all := writeIDs(t, 100)
+	before, err := os.ReadFile(names[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	opened := 0
+	h := opensAs(t, names[0], "", func(times int, r Records) (Records, error) {
+		opened = times
+		if times == 2 {
+			return r, os.WriteFile(names[0], before[:400], 0o600)
+		}
+		return r, nil
+	})
+	_, err = h.ReadNext(background)
+	expect(t, err, pyfeed.Corrupt, "verify_first: expected the file that was verified, of 800 bytes")
+	if at := err.(*pyfeed.Error).At; at.Record != 0 || at.File != names[0] {
+		t.Errorf("found %+v", at)
+	}
+	if err := h.ReInit(); err != nil {
+		t.Fatal(err)
+	}
+	if got := drained(t, h); !slices.Equal(got, all[0][:50]) || opened != 4 {
+		t.Errorf("found %v, opened %d times", got, opened)
+	}
+}
