@@ -35,7 +35,7 @@ var kindsOfFiles = []kindOfFile{
 	{"npz", oneNumber, "", true},
 	{"idx", `"slots": [{"dtype": "int32", "dims": []}]`, "", false},
 	{"csv", oneNumber, oneNumber, false},
-	{"tsv", oneNumber, "", false},
+	{"tsv", oneNumber, oneNumber, false},
 	{"tfrecord", oneNumber, oneNumber + `, "options": {"features": [{"name": "x", "dtype": "int64"}]}`, true},
 	{"recordio", oneNumber + `, "options": {"records_per_chunk": 16}`, "", true},
 	{"tar", `"slots": [{"name": "id", "dtype": "int64", "dims": []}]`, "", false},
