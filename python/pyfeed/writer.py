@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import warnings
+import weakref
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -12,10 +14,23 @@ from typing import Any, Self
 import numpy.typing as npt
 
 from . import _attributes, _native, slots
-from ._errors import InvalidArgument
+from ._errors import Error, InvalidArgument
 from ._lod import with_bytes
 from .files import told
 from .slots import Shape
+
+
+_unclosed: weakref.WeakSet[Writer] = weakref.WeakSet()
+
+
+@atexit.register
+def _abort_unclosed() -> None:
+    """Remove the unfinished files of writers that are alive at exit: their memory is not freed, so nothing else would."""
+    for writer in list(_unclosed):
+        try:
+            writer.abort()
+        except Error:
+            pass  # in a forked child the file is its parent's
 
 
 class _Every:
@@ -43,6 +58,7 @@ class Writer(_native.Writer):
         writer = cls._create(filename, format, _attributes.encode(attributes))
         writer.filename, writer._bytes_slots = filename, bytes_slots
         writer._lock = threading.RLock()
+        _unclosed.add(writer)
         return writer
 
     def write(self, arrays: Sequence[Any]) -> None:

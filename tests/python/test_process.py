@@ -192,6 +192,31 @@ def test_a_child_that_raises_what_it_is_told() -> None:
     assert err.count("Traceback") == 1
 
 
+def test_a_writer_that_is_open_at_exit_leaves_no_file(tmp_path: Path) -> None:
+    out = run(
+        f"""
+        os.chdir({str(tmp_path)!r})
+        writer = pyfeed.open_writer("a.npy")
+        writer.write((np.zeros(3),))
+        child = os.fork()
+        if not child:
+            sys.exit(0)  # leaves its parent's file alone
+        os.waitpid(child, 0)
+        say(len(os.listdir(".")))
+
+        def endless(worker):  # a thread that has this function keeps the module, and so the writer, to the end
+            while True:
+                yield tuple_of(0)
+
+        reader, queue = feed()
+        queue.produce(endless)
+        reader.read()
+        """
+    )
+    assert out == ["1"]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_spawned_processes_work() -> None:
     out = run(
         """
