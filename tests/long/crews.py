@@ -1,0 +1,63 @@
+"""What the processes of `kills` do. Workers import nothing of pyfeed but pyfeed_worker."""
+
+from __future__ import annotations
+
+import os
+import sys
+import zlib
+
+import numpy as np
+from pyfeed_worker import Producer
+
+TUPLES = 200
+
+
+def contents(worker: int, number: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    return np.full(number * 7919 % 3000, worker * 31 + number & 255, np.uint8)
+
+
+def work(producer: Producer, worker: int, ways: str) -> None:
+    """Tuples of (worker, number, bytes, their sum), by all ways in."""
+    for number in range(TUPLES):
+        data = contents(worker, number)
+        sum_ = np.array(zlib.crc32(data.tobytes()))
+        if ways[number % len(ways)] == "s":
+            with producer.slot(shapes=[(), (), data.shape, ()]) as slots:
+                slots[0][...], slots[1][...], slots[2][...], slots[3][...] = worker, number, data, sum_
+        else:
+            producer.push((np.array(worker), np.array(number), data, sum_))
+
+
+def train(method: str, workers: int, persistent: bool) -> None:
+    """A trainer that goes through passes until it is killed."""
+    from pyfeed import Scope, SharedFeedQueue
+
+    queue = SharedFeedQueue(
+        [(), (), (-1,), ()], ["int64", "int64", "uint8", "int64"], ring_slots=4, slot_bytes=8192, scope=Scope()
+    )
+    queue.start(work, ("ps",), num_workers=workers, method=method, persistent=persistent)
+    print("ready", flush=True)
+    while True:
+        for _ in queue:
+            pass
+        queue.reopen()
+        if not persistent:
+            queue.start(work, ("ps",), num_workers=workers, method=method)
+
+
+def write(path: str, rows: int) -> None:
+    """A writer over an old file."""
+    import pyfeed
+
+    print("ready", flush=True)
+    with pyfeed.open_writer(path) as writer:
+        for number in range(rows):
+            writer.write((np.full(100, number, "int64"),))
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYTHONWARNINGS", "ignore")
+    if sys.argv[1] == "train":
+        train(sys.argv[2], int(sys.argv[3]), sys.argv[4] == "1")
+    else:
+        write(sys.argv[2], int(sys.argv[3]))

@@ -1,0 +1,154 @@
+"""Processes that fork, and that end in every state: with threads that wait, read, push and trace."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+from .finding import STUCK, Finding, expect
+
+BEGIN = """
+import atexit, faulthandler, os, signal, sys, threading, time
+faulthandler.register(signal.SIGUSR1, chain=False)
+import numpy as np
+import pyfeed
+from pyfeed import Scope, tracing
+
+def begin(function, daemon):
+    threading.Thread(target=quiet, args=(function,), daemon=daemon).start()
+
+def quiet(function):
+    try:
+        function()
+    except (pyfeed.Error, StopIteration):
+        pass
+
+def feed(capacity=1):
+    return pyfeed.py_array_reader(capacity, [(2,)], dtypes=["float64"], scope=Scope())
+
+def endless(worker=0):
+    while True:
+        yield (np.zeros(2),)
+
+def some(worker=0):
+    for i in range(500):
+        yield (np.zeros(2),)
+
+kept = []
+"""
+
+# Each begins something that is not at its end when the process is. {d}: whether threads are daemons.
+STATES = [
+    "r, q = feed(); kept += [r, q]; begin(lambda: q.pop(), {d})",
+    "r, q = feed(); kept += [r, q]; begin(lambda: r.read(), {d})",
+    "r, q = feed(); kept += [r, q]; q.push((np.zeros(2),)); begin(lambda: q.push((np.zeros(2),)), {d})",
+    "r, q = feed(); kept += [r, q]; begin(lambda: [q.push((np.zeros(2),)) for _ in range(1000)], {d}); r.read()",
+    "r, q = feed(); kept += [r, q]; q.produce(some, num_threads=2); r.read()",
+    "r, q = feed(4); q.produce(some); r = r.batch(3).double_buffer(); kept += [r, q]; r.read()",
+    "r = pyfeed.from_generator(some, [(2,)], ['float64'], scope=Scope()).shuffle(10); kept.append(r); r.read()",
+    "r = pyfeed.from_generator(endless, [(2,)], ['float64'], scope=Scope()); kept.append(r); r.read()",
+    "r = pyfeed.open_files('a.npy', scope=Scope()).multi_pass(9).double_buffer(); kept.append(r); r.read()",
+    "r = pyfeed.open_files('a.npy', scope=Scope()).map(lambda x: (x + 1,), 2); kept.append(r); r.read()",
+    "r = pyfeed.open_files('a.npy', scope=Scope()).map(lambda x: time.sleep(60), 2); kept.append(r); "
+    "begin(lambda: r.read(timeout=0.05), True)",
+    "w = pyfeed.open_writer('b.npy'); w.write((np.zeros(3),)); kept.append(w)",
+    "kept.append(tracing.trace())",
+    "r, q = feed(); s = q.slot(); kept += [r, q, s]; s.__enter__()",
+    "r, q = feed(); q.push((np.arange(2.0),), copy=False); kept += [r, q, *r.read()]",
+    "b = pyfeed.get_buffer(pyfeed.CPUPlace(), 2); begin(lambda: b.get(), {d})",
+    "atexit.register(lambda: quiet(lambda: feed()[0].read(timeout=0.01)))",
+    "os.fork() or os._exit(0)",
+]
+
+# Of a forked child: nothing of pyfeed's works, everything says so, and it ends.
+CHILDREN = [
+    "feed()",
+    "kept and repr(kept[0])",
+    "kept and kept.clear()",
+    "pyfeed.memory_stats()",
+    "pyfeed.open_files('a.npy')",
+    "pyfeed.global_scope()",
+]
+
+ENDS = [
+    ("pass", 0),
+    ("sys.exit(3)", 3),
+    ("os._exit(4)", 4),
+    ("raise ValueError('the end')", 1),
+    ("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)", -signal.SIGINT),
+    ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)", -signal.SIGTERM),
+    ("kept.clear()", 0),
+    ("del pyfeed, kept", 0),
+    ("import gc; gc.collect(); sys.modules.pop('pyfeed')", 0),
+]
+
+# What no process of pyfeed's may say.
+FATAL = [
+    "Fatal Python error",
+    "panic:",
+    "fatal error:",
+    "SIGSEGV",
+    "unexpected signal",
+    "goroutine ",
+    "AddressSanitizer",
+]
+
+
+def script(draw: random.Random) -> tuple[str, int]:
+    """A program, and the status with which it ends."""
+    lines = ["np.save('a.npy', np.zeros((100, 2)))"]
+    states = draw.sample(STATES, draw.randint(0, 4))
+    lines += [state.format(d=draw.random() < 0.7) for state in states]
+    if draw.random() < 0.4:
+        child = "; ".join(f"quiet(lambda: {line})" for line in draw.sample(CHILDREN, draw.randint(1, 3)))
+        end = draw.choice(["os._exit(0)", "sys.exit(0)"])
+        lines += [
+            "sys.stdout.flush(); child = os.fork()",
+            f"if not child:\n    {child}; {end}",
+            "assert os.waitpid(child, 0)[1] == 0, 'the child failed'",
+        ]
+    if draw.random() < 0.5:
+        lines.append(f"time.sleep({draw.choice([0.001, 0.01, 0.2])})")
+    end, status = draw.choice(ENDS)
+    return "\n".join([BEGIN, *lines, end]), status
+
+
+def play(draw: random.Random, folder: Path) -> None:
+    program, status = script(draw)
+    process = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", program],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONFAULTHANDLER": "1"},
+        start_new_session=True,
+    )
+    shown = textwrap.indent(program.removeprefix(BEGIN), "    ")
+    try:
+        _, said = process.communicate(timeout=2 * STUCK)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGUSR1)
+        try:
+            process.communicate(timeout=2)
+        except subprocess.TimeoutExpired as error:
+            os.killpg(process.pid, signal.SIGKILL)
+            said = process.communicate()[1] or str(error.stderr)
+        raise Finding("hangs", f"{shown}\n{said}\nthe process does not end") from None
+    for word in FATAL:
+        expect(word not in said, "crashes", f"{shown}\n{said}\nit says {word!r}")
+    # CPython forgets that it was interrupted where a function at exit compiles something, as namedtuple does.
+    expect(
+        process.returncode == status or (status == -signal.SIGINT and process.returncode == 1),
+        "crashes",
+        f"{shown}\n{said}\nexpected status {status}, found {process.returncode}",
+    )
+    if status in (0, 1, 3):  # others end without a word to anything
+        left = {p.name for p in folder.iterdir()} - {"a.npy", "b.npy"}
+        expect(not left, "leaks", f"{shown}\nleft files: {left}")
