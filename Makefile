@@ -36,7 +36,8 @@ endef
 
 .DELETE_ON_ERROR:
 .PHONY: help go-env lib install demo demo-files demo-cpp wheel sdist bench bench-peers instructions clean format \
-	lint lint-go lint-c lint-python fuzz test test-go test-fuzz test-cpp test-cpp-asan test-python test-wheel
+	lint lint-go lint-c lint-python test test-go test-cpp test-python test-wheel test-adapters \
+	test-modes test-modes-go test-modes-cpp fuzz test-fuzz test-long
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -147,13 +148,15 @@ instructions: build/prefix/.done ## count instructions of what is done often, be
 
 # ---- Checking -------------------------------------------------------------------------------
 
-test: lint test-go test-fuzz test-cpp test-cpp-asan test-python test-wheel ## everything below
+# Two chains at a time: the waits of one, for a timeout or for a download, are the other's processor time. Each library and
+# each test is compiled once. `make test-modes` has the modes that would need another build.
+test: ## every push: lint, and all tests but those below; 10 minutes on two cores from empty caches
+	$(MAKE) --no-print-directory -j2 --output-sync=target lint test-go test-cpp test-python test-wheel
 
 lint: lint-go lint-c lint-python ## formatters and linters, in check mode; type check
 
-lint-go: | $(CUDA_H)
+lint-go:
 	@files=$$(gofmt -l $(GO_DIRS) tests); test -z "$$files" || { echo "not formatted, run make format:" $$files; false; }
-	go vet ./...
 
 lint-c: build/venv/.tools
 	clang-format --dry-run -Werror --ferror-limit=1 $(C_FILES)
@@ -172,9 +175,54 @@ format: build/venv/.tools ## let the formatters do it
 	ruff check --fix .
 	clang-format -i $(C_FILES)
 
-test-go: | $(CUDA_H) ## Go tests: with the race detector and cgo's checks, then with freed memory poisoned
-	GOEXPERIMENT=cgocheck2 go test -race -shuffle=on ./...
-	go test -tags pfdebug $$(go list ./... | grep -v /tests/)
+# Race detector, cgo's checks, poisoned memory and all of vet in one build: each mode by itself would compile everything again.
+test-go: | $(CUDA_H) ## Go tests: vetted, with the race detector, cgo's checks and freed memory poisoned
+	GOEXPERIMENT=cgocheck2 go test -race -tags pfdebug -vet=all -shuffle=on ./...
+
+# The compiler takes most of the time here: -O2 would multiply it, and what is under test is elsewhere.
+QUICK := -DCMAKE_C_FLAGS=-g1 -DCMAKE_CXX_FLAGS=-g1
+SANITIZED := -DCMAKE_C_FLAGS="-g1 -fsanitize=address" -DCMAKE_CXX_FLAGS="-g1 -fsanitize=address"
+
+# Leaks: Go keeps what it needs until the process ends, which no leak checker can know.
+test-cpp: export ASAN_OPTIONS := detect_leaks=0
+test-cpp: export PYFEED_STRESS_TUPLES := 20000
+test-cpp: build/asan/prefix/.done build/venv/.tools ## C++ tests and the C++ example under AddressSanitizer, library included
+	$(call cmake,tests/cpp,build/asan/cpp,build/asan/prefix,$(QUICK) -DPYFEED_SANITIZE=address)
+	ctest --test-dir build/asan/cpp --output-on-failure
+	$(call cmake,examples/cpp_feed,build/asan/cpp_feed,build/asan/prefix,$(SANITIZED))
+	ctest --test-dir build/asan/cpp_feed --output-on-failure
+
+test-python: build/venv/.pyfeed ## Python tests, against the installed wheel
+	python -m pytest
+	python -m mypy.stubtest pyfeed pyfeed_worker --concise --ignore-disjoint-bases
+
+test-wheel: dist/.done ## what the wheel holds, needs and claims; that it works with nothing else there
+	tests/wheel/check.sh dist/pyfeed-*.whl
+
+# What numbers and tensors other frameworks make: their packages are gigabytes, and nothing else needs them.
+ADAPTERS_PIP := build/adapters/bin/python -m pip --disable-pip-version-check --quiet
+
+build/adapters/.tools: requirements-adapters.txt
+	$(PYTHON) -m venv build/adapters
+	$(ADAPTERS_PIP) install --no-compile -r $<
+	touch $@
+
+test-adapters: dist/.done build/adapters/.tools ## what needs PyTorch, JAX or Ray, in an environment of its own
+	$(ADAPTERS_PIP) install --force-reinstall --no-deps dist/pyfeed-*.whl
+	build/adapters/bin/python -m pytest tests/adapters
+
+# The same tests in other builds, and the fuzzers for a moment: what .ci/run has time for, and few changes break.
+test-modes: test-modes-go test-modes-cpp test-fuzz ## Go without the race detector; C++ without sanitizer; a short run of every fuzzer
+
+test-modes-go: | $(CUDA_H)
+	go vet ./...
+	go test -shuffle=on $$(go list ./... | grep -v /tests/)
+
+test-modes-cpp: build/prefix/.done build/venv/.tools
+	$(call cmake,tests/cpp,build/cpp,build/prefix,$(QUICK))
+	ctest --test-dir build/cpp --output-on-failure
+	$(call cmake,examples/cpp_feed,build/cpp_feed,build/prefix)
+	ctest --test-dir build/cpp_feed --output-on-failure
 
 # Every fuzzer for so long, one after the other. What one finds, it leaves in its testdata/fuzz: add it to git.
 FUZZTIME ?= 60s
@@ -186,29 +234,15 @@ fuzz: | $(CUDA_H) ## fuzz formats and programs: make fuzz FUZZTIME=10m
 		done; \
 	done
 
+# Rounds drawn from SEED (0: by the clock), JOBS parts at a time, for so many MINUTES. PARTS names some of them.
+MINUTES ?= 10
+JOBS ?= $(shell nproc)
+SEED ?= 0
+test-long: build/venv/.pyfeed ## the reliability campaign: make test-long MINUTES=180 JOBS=2 SEED=1
+	python -m tests.long.campaign --minutes $(MINUTES) --jobs $(JOBS) --seed $(SEED) $(PARTS:%=--part %)
+
 test-fuzz: ## a short run of every fuzzer; their corpora are part of test-go
 	$(MAKE) --no-print-directory fuzz FUZZTIME=20000x
-
-# The compiler takes most of the time here: -O2 would multiply it, and what is under test is elsewhere.
-QUICK := -DCMAKE_C_FLAGS=-g1 -DCMAKE_CXX_FLAGS=-g1
-
-test-cpp: build/prefix/.done build/venv/.tools ## C++ tests and the C++ example, against the installed library
-	$(call cmake,tests/cpp,build/cpp,build/prefix,$(QUICK))
-	ctest --test-dir build/cpp --output-on-failure
-	$(call cmake,examples/cpp_feed,build/cpp_feed,build/prefix)
-	ctest --test-dir build/cpp_feed --output-on-failure
-
-# Leaks: Go keeps what it needs until the process ends, which no leak checker can know.
-test-cpp-asan: build/asan/prefix/.done build/venv/.tools ## the C++ tests under AddressSanitizer, library included
-	$(call cmake,tests/cpp,build/asan/cpp,build/asan/prefix,$(QUICK) -DPYFEED_SANITIZE=address)
-	ASAN_OPTIONS=detect_leaks=0 PYFEED_STRESS_TUPLES=20000 ctest --test-dir build/asan/cpp --output-on-failure
-
-test-python: build/venv/.pyfeed ## Python tests, against the installed wheel
-	python -m pytest
-	python -m mypy.stubtest pyfeed pyfeed_worker --concise --ignore-disjoint-bases
-
-test-wheel: dist/.done ## what the wheel holds, needs and claims; that it works with nothing else there
-	tests/wheel/check.sh dist/pyfeed-*.whl
 
 clean: ## remove all that was built
 	rm -rf build dist python/*.egg-info python/pyfeed/lib python/pyfeed/include python/pyfeed*/*.so
