@@ -436,7 +436,7 @@ def test_a_first_file_that_is_something_else(tmp_path: Path) -> None:
     file.write_bytes(b"something else")
     with pytest.raises(pyfeed.CorruptRecordError, match="expected an npy file") as caught:
         open_files(file)
-    assert (caught.value.file, caught.value.offset, caught.value.record) == (str(file), 0, None)
+    assert (caught.value.file, caught.value.offset, caught.value.record) == (str(file), 0, 0)
 
 
 def test_counters_of_files(tmp_path: Path) -> None:
