@@ -66,8 +66,8 @@ def open_files(
         A seed: the files come in another order in each pass, which depends on nothing but the seed
         and the pass. As they are listed, if not given.
     on_corrupt : {"raise", "skip"}
-        What to do where a file is damaged: raise `CorruptRecordError`, after the records before it, or
-        go on behind the damage, which `Reader.stats` then tells of.
+        What to do where a file is damaged: raise `CorruptRecordError`, after the records before the
+        place where the damage is found, or go on behind it, which `Reader.stats` then tells of.
     verify_first : bool
         Read each file twice, in each pass: the first time to verify all of it, checksums of its
         compression included, before its first record is delivered. See `docs/formats.md` for what
