@@ -29,7 +29,7 @@ func optional(s *C.char) []byte {
 func pfgo_create_reader(scope C.pf_handle, op, out *C.char, ins **C.char, n C.uint32_t, attributes *C.char, call *C.pfi_call, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	if call.phase != C.PFI_FIRST {
-		return answer(opened(call), err)
+		return answer(opened(scope, out, call), err)
 	}
 	s, e := lookup[*pyfeed.Scope](scope)
 	if e != nil {
@@ -41,8 +41,8 @@ func pfgo_create_reader(scope C.pf_handle, op, out *C.char, ins **C.char, n C.ui
 	}
 	e = readers.CreateNow(s, C.GoString(op), C.GoString(out), names, optional(attributes))
 	if e == wait.ErrWouldBlock {
-		call.opening = C.uint64_t(openings.put(readers.Open(s, C.GoString(op), C.GoString(out), optional(attributes))))
-		e = opened(call)
+		call.opening = C.uint64_t(openings.put(readers.Open(s, C.GoString(op), optional(attributes))))
+		e = opened(scope, out, call)
 	}
 	return answer(e, err)
 }
@@ -50,14 +50,22 @@ func pfgo_create_reader(scope C.pf_handle, op, out *C.char, ins **C.char, n C.ui
 var openings table[*readers.Opening]
 
 // opened waits for the opening that a call has begun, and ends it with the call.
-func opened(call *C.pfi_call) error {
+func opened(scope C.pf_handle, out *C.char, call *C.pfi_call) error {
 	o, _ := openings.get(uint64(call.opening))
-	_, err := blocking(call, func(ctx context.Context) (struct{}, error) { return struct{}{}, o.Wait(ctx) })
+	r, err := blocking(call, o.Wait)
 	if err != wait.ErrWouldBlock {
 		openings.remove(uint64(call.opening))
 		o.Stop()
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	s, err := lookup[*pyfeed.Scope](scope)
+	if err != nil { // it was dropped meanwhile
+		r.Close()
+		return err
+	}
+	return readers.Put(s, C.GoString(out), r)
 }
 
 //export pfgo_reader_stats

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
@@ -28,6 +29,8 @@ type file struct {
 	guess  bool            // it is approximate
 	spare  []*pyfeed.Tuple // empty ones, for the next instances
 	err    error           // what came after the last instance
+	lost   bool            // damage was noted down, and is to be skipped
+	limit  func() bool     // says that a read takes too long; nil: none does
 
 	stored   []*storage.File // that were opened for a trial
 	onTrial  bool            // it is read to be verified: nothing is delivered, or noted down
@@ -105,7 +108,7 @@ func (l *ledger) describe(s *Stats) {
 }
 
 // read adds the next instances, most at most, or answers 0 and an error, from then on always: io.EOF at the end of the
-// file. The track is that of the thread that reads.
+// file. storage.ErrInterrupted is not the file's: the next read goes on. The track is that of the thread that reads.
 func (f *file) read(l *Lot, most int, track trace.Track) (int, error) {
 	start := trace.Begin()
 	n, err := f.next(l, most)
@@ -118,11 +121,16 @@ func (f *file) read(l *Lot, most int, track trace.Track) (int, error) {
 func (f *file) next(l *Lot, most int) (int, error) {
 	for f.err == nil {
 		n, err := f.try(l, most)
-		if err != nil && !f.skipped(err) {
+		interrupted := err == storage.ErrInterrupted || err != nil && f.stop.Stopped() // whatever that looks like
+		if err != nil && !interrupted && !f.skipped(err) {
 			f.err = err
 		}
 		if n > 0 {
 			return n, nil
+		}
+		// There may be any number of damaged records.
+		if interrupted = interrupted || f.stop.Look() != nil; interrupted && f.err == nil {
+			return 0, storage.ErrInterrupted
 		}
 	}
 	return 0, f.err
@@ -139,6 +147,18 @@ func (f *file) try(l *Lot, most int) (int, error) {
 		}
 		if err != nil {
 			return 0, f.locate(err, -1)
+		}
+	}
+	if f.lost {
+		err := f.records.Resync()
+		if err == storage.ErrInterrupted {
+			return 0, err
+		}
+		f.lost = false
+		f.renumber(f.records)
+		if err != nil {
+			f.err = f.locate(err, f.record)
+			return 0, nil
 		}
 	}
 	if r, can := f.records.(Rowed); can && most >= leastRows {
@@ -232,6 +252,7 @@ func (f *file) open() error {
 	f.stop = begun.stop
 	pipe := f.pipe
 	f.pipe = nil
+	f.stop.Limit(f.limit)
 	if f.interrupted {
 		f.stop.Now()
 	}
@@ -306,7 +327,15 @@ func (f *file) renumber(records Records) {
 	f.guess = true
 }
 
-// skipped notes damage down and goes on behind it, if that is asked for.
+// within has reads end when they take too long: when over says so at one of their looks. nil: none does.
+func (f *file) within(over func() bool) {
+	f.limit = over
+	if f.stop != nil {
+		f.stop.Limit(over)
+	}
+}
+
+// skipped notes damage down, behind which the next read goes on, if that is asked for.
 func (f *file) skipped(err error) bool {
 	if !f.skip || !isCorrupt(err) || f.onTrial && wholly(err) {
 		return false
@@ -316,11 +345,7 @@ func (f *file) skipped(err error) bool {
 		f.err = io.EOF
 		return true
 	}
-	err = f.records.Resync()
-	f.renumber(f.records)
-	if err != nil {
-		f.err = f.locate(err, f.record)
-	}
+	f.lost = true
 	return true
 }
 
@@ -433,33 +458,112 @@ func (f *files) close() {
 	f.pool.Close()
 }
 
-// FileReader reads one file, in the caller's thread.
+// FileReader reads one file, in the caller's thread as long as that is quick. What takes longer than quick goes on in a
+// goroutine, for which callers wait as for any other: they can give up, and a reset or Close ends it.
 type FileReader struct {
 	ahead
 	*files
-	source source
-	file   *file
+	source   source
+	patience patience
+	over     func() bool // the patience's
+
+	mu      sync.Mutex
+	callers wait.List
+	ended   sync.Cond
+	file    *file
+	reading bool // the goroutine does
+	came    Lot  // what it has read
+	fault   error
+}
+
+// quick is how long a caller's thread is kept by one read, from the first look at its Interrupt on.
+const quick = 10 * time.Millisecond
+
+// patience is that of a caller's thread.
+type patience struct{ since int64 } // of the first look; 0: there was none
+
+// over is a limit of an Interrupt.
+func (p *patience) over() bool {
+	now := trace.Now()
+	if p.since == 0 {
+		p.since = now
+	}
+	return now-p.since > int64(quick)
 }
 
 func newFileReader(s source, all *files) *FileReader {
 	r := &FileReader{files: all, source: s}
 	r.many = leastRows
-	r.read = func(ctx context.Context, l *Lot, most int) (int, error) {
-		if r.file == nil {
-			r.file = &file{source: s, files: all}
-		}
-		return r.file.read(l, most, wait.TrackOf(ctx))
-	}
+	r.read, r.over = r.take, r.patience.over
+	r.callers.Init(&r.mu)
+	r.callers.Named("waits for a file", trace.Wait)
+	r.ended.L = &r.mu
 	return r
+}
+
+// take is ReadMany.
+func (r *FileReader) take(ctx context.Context, l *Lot, most int) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.fault != nil:
+		return 0, r.fault
+	case r.reading:
+		return 0, r.callers.Enter(ctx)
+	case r.came.Len() > 0:
+		return r.came.move(l, most), nil
+	case r.file == nil:
+		r.file = &file{source: r.source, files: r.files}
+	}
+	r.patience.since = 0
+	r.file.within(r.over)
+	n, err := r.file.read(l, most, wait.TrackOf(ctx))
+	if err != storage.ErrInterrupted {
+		return n, err
+	}
+	r.file.within(nil)
+	r.reading = true
+	wait.Go(func() { r.goOn(most) }, func(fault error) {
+		r.came.drop()
+		r.leave(pyfeed.Errorf(pyfeed.Fault, "a thread that reads a file: %v", fault))
+	})
+	return 0, r.callers.Enter(ctx)
+}
+
+// goOn is the goroutine. An error is the file's, which answers it again.
+func (r *FileReader) goOn(most int) {
+	var lane trace.Lane
+	defer lane.Done()
+	_, _ = r.file.read(&r.came, most, lane.Track("file"))
+	r.leave(nil)
+}
+
+// leave is the end of the goroutine.
+func (r *FileReader) leave(fault error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.reading, r.fault = false, fault
+	r.ended.Broadcast()
+	r.callers.All()
 }
 
 // ReInit goes back to the first record.
 func (r *FileReader) ReInit(uint64) error {
 	r.drop()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.reading {
+		r.file.interrupt()
+	}
+	for r.reading {
+		r.ended.Wait()
+	}
+	r.came.drop()
 	if r.file != nil {
 		r.file.close()
 		r.file = nil
 	}
+	r.callers.All()
 	return nil
 }
 
@@ -469,6 +573,9 @@ func (r *FileReader) Spec() *pyfeed.Spec { return r.spec }
 // Describe names it and the damage it skipped.
 func (r *FileReader) Describe(s *Stats) {
 	s.Reader = "file"
+	r.mu.Lock()
+	s.Waited = r.callers.Waited().Seconds()
+	r.mu.Unlock()
 	s.Extra = map[string]any{"file": r.source.path, "formats": tagsOf([]source{r.source})}
 	r.ledger.describe(s)
 }

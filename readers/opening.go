@@ -9,11 +9,9 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
-// An Opening is an operator whose first file is a pipe that has to say what its instances look like. It waits in a
-// goroutine for what somebody will write, so that the one who called for the reader can give up.
+// An Opening is an operator whose first file has to say what its instances look like, and takes long to do so: a pipe, for
+// which it waits, or a file in which it has to search. That is done in a goroutine, so that the caller can give up.
 type Opening struct {
-	scope  *pyfeed.Scope
-	out    string
 	cancel context.CancelFunc
 
 	mu      sync.Mutex
@@ -24,14 +22,14 @@ type Opening struct {
 	stopped bool
 }
 
-// Open runs an operator that [CreateNow] has found to have to wait.
-func Open(scope *pyfeed.Scope, op, out string, attributes []byte) *Opening {
+// Open runs an operator that [CreateNow] or [MakeNow] has found to have to wait.
+func Open(scope *pyfeed.Scope, op string, attributes []byte) *Opening {
 	ctx, cancel := context.WithCancel(context.Background())
-	o := &Opening{scope: scope, out: out, cancel: cancel}
+	o := &Opening{cancel: cancel}
 	o.callers.Init(&o.mu)
-	o.callers.Named("waits for a pipe", trace.Wait)
+	o.callers.Named("waits for a file to be opened", trace.Wait)
 	wait.Go(func() { o.end(operators[op].make(ctx, scope, nil, attributes)) }, func(fault error) {
-		o.end(nil, pyfeed.Errorf(pyfeed.Fault, "a thread that opens a pipe: %v", fault))
+		o.end(nil, pyfeed.Errorf(pyfeed.Fault, "a thread that opens a file: %v", fault))
 	})
 	return o
 }
@@ -50,22 +48,18 @@ func (o *Opening) end(r Reader, err error) {
 	o.callers.All()
 }
 
-// Wait puts the reader into its variable, once it is there.
-func (o *Opening) Wait(ctx context.Context) error {
-	_, err := wait.Do(ctx, func(ctx context.Context) (struct{}, error) {
+// Wait is the reader, once it is there, for one caller.
+func (o *Opening) Wait(ctx context.Context) (Reader, error) {
+	return wait.Do(ctx, func(ctx context.Context) (Reader, error) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		if !o.done {
-			return struct{}{}, o.callers.Enter(ctx)
+			return nil, o.callers.Enter(ctx)
 		}
 		r := o.reader
 		o.reader = nil
-		if o.err != nil {
-			return struct{}{}, o.err
-		}
-		return struct{}{}, put(o.scope, o.out, r)
+		return r, o.err
 	})
-	return err
 }
 
 // Stop has it wait no longer. A reader that nobody has waited for is closed.

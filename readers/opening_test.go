@@ -79,10 +79,10 @@ func TestAPipeIsNotWaitedFor(t *testing.T) {
 func TestAnOpeningEnds(t *testing.T) {
 	for _, op := range []string{"open_files", "create_file_reader"} {
 		name, attributes, scope := pipe(t)
-		o := Open(scope, op, "reader", attributes)
+		o := Open(scope, op, attributes)
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		if err := o.Wait(ctx); !errors.Is(err, context.Canceled) {
+		if _, err := o.Wait(ctx); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: found %v", op, err)
 		}
 		w, err := os.OpenFile(name, os.O_WRONLY, 0)
@@ -93,18 +93,12 @@ func TestAnOpeningEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.Close()
-		if err := o.Wait(context.Background()); err != nil {
+		made, err := o.Wait(context.Background())
+		if err != nil {
 			t.Fatal(err)
 		}
 		o.Stop()
-		v, err := scope.FindVar("reader")
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := Of(v)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := NewHolder(made)
 		n := 0
 		for {
 			tuple, err := r.ReadNext(context.Background())
@@ -133,7 +127,7 @@ func TestAnOpeningIsStopped(t *testing.T) {
 
 func isStopped(t *testing.T, written bool) {
 	name, attributes, scope := pipe(t)
-	o := Open(scope, "open_files", "reader", attributes)
+	o := Open(scope, "open_files", attributes)
 	w, err := os.OpenFile(name, os.O_WRONLY, 0) // waits for the opening
 	if err != nil {
 		t.Fatal(err)
@@ -151,7 +145,4 @@ func isStopped(t *testing.T, written bool) {
 		t.Error(err)
 	}
 	w.Close()
-	if _, err := scope.FindVar("reader"); err == nil {
-		t.Error("there is a variable")
-	}
 }

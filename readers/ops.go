@@ -288,10 +288,11 @@ func CheckOperator(op string, n int, attributes []byte) error {
 	return o.check(attributes)
 }
 
-// Make runs the operator op, which CheckOperator found good: it makes a reader of others, whose references it takes
-// over. Attributes are a JSON object, or nothing.
-func Make(scope *pyfeed.Scope, op string, in []*ReaderHolder, attributes []byte) (Reader, error) {
-	return operators[op].make(context.Background(), scope, in, attributes)
+// MakeNow runs the operator op, which CheckOperator found good: it makes a reader of others, whose references it takes
+// over. Attributes are a JSON object, or nothing. It does not wait for files: [wait.ErrWouldBlock] says that it would have
+// to, and that [Open] does.
+func MakeNow(scope *pyfeed.Scope, op string, in []*ReaderHolder, attributes []byte) (Reader, error) {
+	return operators[op].make(wait.Never, scope, in, attributes)
 }
 
 // Create runs the operator op: it makes a reader from the readers in the variables ins and puts it into the variable
@@ -324,11 +325,11 @@ func createReader(ctx context.Context, scope *pyfeed.Scope, op, out string, ins 
 	if err != nil {
 		return err
 	}
-	return put(scope, out, r)
+	return Put(scope, out, r)
 }
 
-// put owns the reader.
-func put(scope *pyfeed.Scope, out string, r Reader) error {
+// Put puts the reader, which it owns, into a variable, which is made if need be.
+func Put(scope *pyfeed.Scope, out string, r Reader) error {
 	v, err := scope.Var(out) // not before: where nothing is made, there is no variable
 	if err != nil {
 		r.Close()
@@ -519,20 +520,31 @@ func configure(format *Format, slots []SlotAttributes, options json.RawMessage, 
 }
 
 // infer makes the Spec, from the first file if nobody has said what instances look like. A pipe gives what it has once,
-// and is kept.
-func (f *files) infer(ctx context.Context, first source) (*pyfeed.Spec, error) {
+// and is kept. With [wait.Never] it gives up what turns out to take long.
+func (f *files) infer(ctx context.Context, first source) (spec *pyfeed.Spec, err error) {
 	config := f.configs[first.format.Tag]
 	if config.Slots == nil {
 		c := *config
-		var stop *storage.Interrupt
-		if storage.IsPipe(first.path) {
-			if ctx == wait.Never {
-				return nil, wait.ErrWouldBlock
-			}
-			stop = new(storage.Interrupt)
-			c.Storage.Interrupt = stop
+		pipe := storage.IsPipe(first.path)
+		if ctx == wait.Never && pipe {
+			return nil, wait.ErrWouldBlock
+		}
+		stop := new(storage.Interrupt)
+		c.Storage.Interrupt = stop
+		if ctx == wait.Never {
+			stop.Limit(new(patience).over)
+		} else {
 			defer context.AfterFunc(ctx, stop.Now)()
 		}
+		defer func() {
+			switch {
+			case err != storage.ErrInterrupted:
+			case ctx == wait.Never:
+				err = wait.ErrWouldBlock
+			default:
+				err = context.Cause(ctx)
+			}
+		}()
 		file := file{source: first, files: f} // for where damage is
 		records, err := first.format.Open(first.path, &c)
 		if err != nil {
@@ -550,14 +562,19 @@ func (f *files) infer(ctx context.Context, first source) (*pyfeed.Spec, error) {
 		}
 		slots, names, err := d.Describe()
 		for f.skip && isCorrupt(err) {
-			if stop != nil { // it is not read again
+			if pipe { // it is not read again
 				f.ledger.add(file.locate(err, -1).(*pyfeed.Error))
 			}
-			if records.Resync() != nil {
+			if behind := records.Resync(); behind != nil {
+				if behind == storage.ErrInterrupted {
+					err = behind
+				}
 				break
 			}
 			file.renumber(records)
-			slots, names, err = d.Describe()
+			if slots, names, err = d.Describe(); isCorrupt(err) && stop.Look() != nil {
+				err = storage.ErrInterrupted
+			}
 		}
 		if err != nil {
 			return nil, file.locate(err, -1)
@@ -568,7 +585,7 @@ func (f *files) infer(ctx context.Context, first source) (*pyfeed.Spec, error) {
 		for _, c := range f.configs {
 			c.Slots, c.Names, c.Inferred = slots, names, true
 		}
-		if kept = stop != nil; kept {
+		if kept = pipe; kept {
 			f.opened = opened{first.path, records, stop, file.record, file.guess}
 		}
 	}

@@ -38,6 +38,9 @@ func OpenRecords(path, compression string, c *Config, begin Begin) (Records, err
 func BeginRecords(f *storage.File, c *Config, begin Begin) (Records, error) {
 	r, err := begin(f, c)
 	if err != nil {
+		if f.Interrupt().Explains(err) {
+			err = storage.ErrInterrupted
+		}
 		if shrunk := f.Intact(); shrunk != nil {
 			err = shrunk
 		}
@@ -45,6 +48,28 @@ func BeginRecords(f *storage.File, c *Config, begin Begin) (Records, error) {
 		return nil, err
 	}
 	return r, nil
+}
+
+// GoOn is what a Read begins with of an error that ended the one before: an interruption is over.
+func GoOn(err error) error {
+	if err == storage.ErrInterrupted {
+		return nil
+	}
+	return err
+}
+
+// Turn copies from, as elements in the byte order that is not the machine's, unless it is interrupted.
+func Turn(i *storage.Interrupt, d pyfeed.DType, to, from []byte) error {
+	for len(from) > storage.LookEvery {
+		copy(to, from[:storage.LookEvery])
+		d.Reverse(to[:storage.LookEvery])
+		to, from = to[storage.LookEvery:], from[storage.LookEvery:]
+		if err := i.Look(); err != nil {
+			return err
+		}
+	}
+	d.Reverse(to[:copy(to, from)])
+	return nil
 }
 
 // BytesSlot is that of bytes, or of text: as many as an instance has.

@@ -42,6 +42,7 @@ func (f *file) verify() error {
 		}
 		f.setTrial(&file{source: f.source, files: f.files, onTrial: true})
 	}
+	f.trial.within(f.limit)
 	var l Lot
 	for {
 		_, err := f.trial.next(&l, verifiedAtOnce)
@@ -50,6 +51,8 @@ func (f *file) verify() error {
 			err = f.trial.finish()
 		}
 		switch {
+		case err == storage.ErrInterrupted:
+			return err
 		case err == io.EOF:
 			f.setTrial(nil)
 			f.verified = true
@@ -57,8 +60,9 @@ func (f *file) verify() error {
 		case err != nil:
 			f.setTrial(nil)
 			return f.unverified(err)
-		case f.stopped():
-			return pyfeed.Errorf(pyfeed.Cancelled, "%s: verify_first: interrupted", f.path)
+		}
+		if err := f.trial.stop.Look(); err != nil {
+			return err
 		}
 	}
 }
@@ -85,12 +89,6 @@ func (f *file) setTrial(trial *file) {
 	if before != nil {
 		before.close()
 	}
-}
-
-func (f *file) stopped() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.interrupted
 }
 
 // unverified is the error of a trial. No record is delivered for it.

@@ -7,6 +7,7 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/program/desc"
 	"github.com/pyfeed/pyfeed/pyfeed/trace"
+	"github.com/pyfeed/pyfeed/pyfeed/wait"
 	"github.com/pyfeed/pyfeed/readers"
 )
 
@@ -82,19 +83,11 @@ func sameSlots(declared, found []readers.SlotAttributes) error {
 
 func isAny(dtype string) bool { return dtype == "" || dtype == "any" }
 
-func stepCreate(r *Run, in *instruction, _ context.Context) error {
-	var below []*readers.ReaderHolder
-	for _, cell := range in.in {
-		h, err := readers.Of(r.vars[cell])
-		if err != nil {
-			for _, h := range below {
-				h.Drop()
-			}
-			return err
-		}
-		below = append(below, h)
+func stepCreate(r *Run, in *instruction, ctx context.Context) error {
+	made, err := r.make(ctx, in)
+	if err == wait.ErrWouldBlock {
+		return err
 	}
-	made, err := readers.Make(r.scope, in.op.Type, below, in.data.([]byte))
 	if err != nil {
 		return unprefixed(err, in.op.Type+": ")
 	}
@@ -106,6 +99,41 @@ func stepCreate(r *Run, in *instruction, _ context.Context) error {
 		}
 	}
 	return r.vars[in.out[0]].Set(h)
+}
+
+// make makes a reader, or waits for the opening that does.
+func (r *Run) make(ctx context.Context, in *instruction) (readers.Reader, error) {
+	attributes := in.data.([]byte)
+	if r.opening == nil {
+		var below []*readers.ReaderHolder
+		for _, cell := range in.in {
+			h, err := readers.Of(r.vars[cell])
+			if err != nil {
+				for _, h := range below {
+					h.Drop()
+				}
+				return nil, err
+			}
+			below = append(below, h)
+		}
+		made, err := readers.MakeNow(r.scope, in.op.Type, below, attributes)
+		if err != wait.ErrWouldBlock {
+			return made, err
+		}
+		r.opening = readers.Open(r.scope, in.op.Type, attributes) // of operators that open files, which have no inputs
+	}
+	made, err := r.opening.Wait(ctx)
+	if err != wait.ErrWouldBlock {
+		r.stopOpening()
+	}
+	return made, err
+}
+
+func (r *Run) stopOpening() {
+	if r.opening != nil {
+		r.opening.Stop()
+		r.opening = nil
+	}
 }
 
 // A held is the reader that an operator of a Run found in its variable, and keeps while the variable has it.

@@ -11,6 +11,7 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/program/desc"
 	"github.com/pyfeed/pyfeed/pyfeed/trace"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
+	"github.com/pyfeed/pyfeed/readers"
 )
 
 // What Resume answers when a Run is not over but its caller has something to do.
@@ -35,8 +36,9 @@ type Run struct {
 	calls    []Call
 	counts   []int64
 	readers  []held
-	pending  *Call // the foreign kernel that is to be called
-	waiting  bool  // the operator it is at has been begun, and would have blocked
+	pending  *Call            // the foreign kernel that is to be called
+	opening  *readers.Opening // of the operator it is at, if that takes long; else nil
+	waiting  bool             // the operator it is at has been begun, and would have blocked
 	yield    atomic.Bool
 
 	tuple    *pyfeed.Tuple // on its way into the staging buffer
@@ -313,6 +315,7 @@ func (r *Run) End() {
 		}
 	}
 	clear(r.counts)
+	r.stopOpening()
 	r.frames, r.pending, r.waiting = r.frames[:0], nil, false
 	r.traced.Track, r.began, r.opBegan, r.waitedAt = 0, 0, 0, 0
 	r.yield.Store(false)

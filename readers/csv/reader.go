@@ -39,14 +39,15 @@ func (f format) records(file *storage.File, c *readers.Config) (readers.Records,
 type records struct {
 	table
 	dialect
-	file   *storage.File
-	arena  *memory.Arena
-	record int64 // number of the next; -1: the header
-	lines  int64 // before the position, as long as no record was read
-	most   int   // bytes of a record
-	err    error // why reading goes no further
-	broken bool  // err is that of the file, behind which there is nothing
-	guess  bool  // the number is approximate: lines were skipped, of which records is not known
+	file     *storage.File
+	arena    *memory.Arena
+	record   int64 // number of the next; -1: the header
+	lines    int64 // before the position, as long as no record was read
+	most     int   // bytes of a record
+	err      error // why reading goes no further
+	broken   bool  // err is that of the file, behind which there is nothing
+	skipping bool  // Resync was interrupted in looking for the end of a line
+	guess    bool  // the number is approximate: lines were skipped, of which records is not known
 
 	line    []byte         // the numbers of an instance that is being read: of arena, if not nil
 	buffer  *memory.Buffer // that line lies in
@@ -159,8 +160,11 @@ func (r *records) header(o *Options) error {
 func (r *records) peek(n int) (b []byte, end bool, err error) {
 	b, err = r.file.Peek(n)
 	end = err == nil && (r.file.Mapped() || len(b) < n)
-	if len(b) > r.most {
-		b, end = b[:r.most], false
+	if most := min(max(n, storage.LookEvery), r.most); len(b) > most {
+		b, end = b[:most], false
+	}
+	if err == nil {
+		err = r.file.Look()
 	}
 	return b, end, err
 }
@@ -168,7 +172,7 @@ func (r *records) peek(n int) (b []byte, end bool, err error) {
 // grow is how much to ask for where b, which begins at the position, ends too soon.
 func (r *records) grow(b []byte, err error) (int, error) {
 	if err != nil {
-		r.broken = true
+		r.broken = err != storage.ErrInterrupted
 		return 0, err
 	}
 	if len(b) >= r.most {
@@ -240,6 +244,7 @@ func (r *records) peekFields() (fields [][]byte, n int, err error) {
 func (r *records) Describe() ([]pyfeed.Slot, []string, error) { return r.slots, r.called, nil }
 
 func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
+	r.err = readers.GoOn(r.err)
 	if r.err != nil || len(out) == 0 {
 		return 0, r.err
 	}
@@ -310,6 +315,7 @@ func (r *records) read(out []*pyfeed.Tuple) (n int, err error) {
 // ReadRows is Rowed's: of instances without text. Whatever is the matter with a record, Read has to tell.
 func (r *records) ReadRows(most int) *readers.Rows {
 	stride := (r.row + 7) &^ 7 // the widest element
+	r.err = readers.GoOn(r.err)
 	if r.err != nil || len(r.textSlots) > 0 || stride == 0 || stride > rowsPiece/leastRows {
 		return nil
 	}
@@ -545,7 +551,16 @@ func (r *records) field(b []byte, p int, end bool) (f field, s status) {
 	if p < len(b) && b[p] == r.quote && r.quote != 0 {
 		return r.quoted(b, p, end)
 	}
-	q := r.endOfField(b, p)
+	q := p
+	for { // long fields a piece at a time
+		part := b[:min(len(b), q+storage.LookEvery)]
+		if q = r.endOfField(part, q); q < len(part) || q == len(b) {
+			break
+		}
+		if r.fault = r.file.Look(); r.fault != nil {
+			return f, bad
+		}
+	}
 	f = field{from: p, to: q, next: q + 1}
 	switch {
 	case q == len(b):
@@ -567,7 +582,13 @@ func (r *records) field(b []byte, p int, end bool) (f field, s status) {
 func (r *records) quoted(b []byte, p int, end bool) (f field, s status) {
 	f.from = p + 1
 	q := p + 1
-	for {
+	for next := q + storage.LookEvery; ; {
+		if q > next {
+			if r.fault = r.file.Look(); r.fault != nil {
+				return f, bad
+			}
+			next = q + storage.LookEvery
+		}
 		k := bytes.IndexByte(b[q:], r.quote)
 		if k < 0 {
 			if !end {
@@ -695,15 +716,24 @@ func (r *records) Resync() error {
 		r.err = io.EOF
 		return r.err
 	}
-	n, _, err := r.extent()
+	var n int
+	var err error
+	if !r.skipping {
+		n, _, err = r.extent()
+	}
 	switch {
-	case err == nil:
+	case err == storage.ErrInterrupted:
+		return err
+	case err == nil && !r.skipping:
 		r.file.Skip(n)
 	case r.broken:
 		err = io.EOF
 	default:
 		r.guess = true
 		err = r.skipLine()
+		if r.skipping = err == storage.ErrInterrupted; r.skipping {
+			return err
+		}
 	}
 	r.record++
 	r.err = err
@@ -738,10 +768,17 @@ func (r *records) extent() (n, fields int, err error) {
 	}
 }
 
-// skipLine goes behind the next line end.
+// skipLine goes behind the next line end. Interrupted, it goes on where it was.
 func (r *records) skipLine() error {
 	for {
 		b, err := r.file.Peek(1)
+		if err == nil {
+			err = r.file.Look()
+		}
+		if err == storage.ErrInterrupted {
+			return err
+		}
+		b = b[:min(len(b), storage.LookEvery)]
 		if len(b) == 0 {
 			r.broken = err != nil
 			return io.EOF

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
 // sampleBytes is how much of a file, from its first record on, tells the dtypes of columns. One record does not suffice:
@@ -132,7 +133,10 @@ func (r *records) look() (sample, error) {
 	if end, err := r.atEnd(); end || err != nil {
 		return nil, err
 	}
-	b, end, _ := r.peek(sampleBytes) // an error is told when it is reached
+	b, end, err := r.peek(sampleBytes) // any other error is told when it is reached
+	if err == storage.ErrInterrupted {
+		return nil, err
+	}
 	if len(b) > sampleBytes {
 		b, end = b[:sampleBytes], false
 	}

@@ -38,6 +38,7 @@ func (r *records) Describe() ([]pyfeed.Slot, []string, error) {
 }
 
 func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
+	r.err = readers.GoOn(r.err)
 	if r.err != nil || len(out) == 0 {
 		return 0, r.err
 	}
@@ -80,9 +81,11 @@ func (r *records) turn(out []*pyfeed.Tuple, data []byte) (int, error) {
 		if err != nil {
 			return i, err
 		}
-		pyfeed.Copy(to, data[i*r.size:(i+1)*r.size])
-		r.dtype.Reverse(to)
 		r.shape(t).Hold(to, b)
+		if err := readers.Turn(r.file.Interrupt(), r.dtype, to, data[i*r.size:(i+1)*r.size]); err != nil {
+			t.Slots[0].Drop()
+			return i, err
+		}
 	}
 	return len(out), nil
 }

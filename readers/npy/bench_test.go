@@ -71,7 +71,7 @@ func chain(b *testing.B, attributes string) *readers.ReaderHolder {
 		if h != nil {
 			in = append(in, h)
 		}
-		r, err := readers.Make(scope, step[0], in, []byte(step[1]))
+		r, err := readers.MakeNow(scope, step[0], in, []byte(step[1]))
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
 	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
 // InPlace says whether the data can be used as it lies in the file.
@@ -21,16 +22,24 @@ func (a *Array) Rows() int64 {
 	return a.Shape[0]
 }
 
-// Decode makes of the data, as it lies in the file, Size bytes in the machine's byte order, last dimension fastest.
-func (a *Array) Decode(to, from []byte) {
-	if a.Fortran {
-		a.gather(to[:a.Size], from, 0, int(a.Rows()))
-	} else {
-		pyfeed.Copy(to, from[:a.Size])
+// Decode makes of the data, as it lies in the file, Size bytes in the machine's byte order, last dimension fastest,
+// unless it is interrupted.
+func (a *Array) Decode(to, from []byte, stop *storage.Interrupt) error {
+	return a.decode(to[:a.Size], from, 0, a.Rows(), stop)
+}
+
+// decode is Decode for n rows from the first on, which lie together in from unless the array is in Fortran order.
+func (a *Array) decode(to, from []byte, first int, n int64, stop *storage.Interrupt) error {
+	switch {
+	case a.Fortran:
+		if err := a.gather(to, from, first, int(n), stop); err != nil || !a.Swapped {
+			return err
+		}
+		return readers.Turn(stop, a.DType, to, to)
+	case a.Swapped:
+		return readers.Turn(stop, a.DType, to, from[:len(to)])
 	}
-	if a.Swapped {
-		a.DType.Reverse(to[:a.Size])
-	}
+	return stop.Copy(to, from[:len(to)])
 }
 
 const (
@@ -41,7 +50,7 @@ const (
 // gather puts n rows from the first on, whose elements lie a column apart in from, one behind the other. It goes by
 // blocks of rows, and in these of elements that are neighbours in a row, so that it uses all of the cache lines that
 // it touches on either side.
-func (a *Array) gather(to, from []byte, first, n int) {
+func (a *Array) gather(to, from []byte, first, n int, stop *storage.Interrupt) error {
 	size, rows := a.DType.Size(), int(a.Shape[0])
 	row := a.Size / rows
 	// The dimension that is the fastest in the file, the one that is the fastest in a row, and those between.
@@ -61,6 +70,7 @@ func (a *Array) gather(to, from []byte, first, n int) {
 		step *= int(inner[d])
 	}
 	block, few := max(line/size, cached/row), line/size
+	done := 0 // bytes since the last look
 	for begin := 0; begin < n; begin += block {
 		count := min(block, n-begin)
 		for middle := range between {
@@ -71,6 +81,11 @@ func (a *Array) gather(to, from []byte, first, n int) {
 			}
 			for left := 0; left < wide; left += few {
 				for y := range high {
+					if done += few * count * size; done > storage.LookEvery {
+						if done = 0; stop.Look() != nil {
+							return storage.ErrInterrupted
+						}
+					}
 					for x := left; x < min(left+few, wide); x++ {
 						column := y + high*(middle+between*x)
 						in := from[(column*rows+first+begin)*size:]
@@ -80,6 +95,7 @@ func (a *Array) gather(to, from []byte, first, n int) {
 			}
 		}
 	}
+	return nil
 }
 
 // scatter puts the elements of from a stride of bytes apart.
@@ -122,6 +138,8 @@ type Source interface {
 	// Hold gives references to the memory of n instances of size bytes from an offset on, that Peek has shown; or
 	// of as many, at least one, as are in the same memory, and says of how many.
 	Hold(at, size, n int) (*memory.Buffer, int)
+	// Interrupt ends what takes long.
+	Interrupt() *storage.Interrupt
 }
 
 // ErrShort says that the data ends before the next instance does.
@@ -194,6 +212,23 @@ func (in *Instances) Read(out []*pyfeed.Tuple, slot int, from Source) (n int, er
 	}
 	in.Next += int64(n)
 	return n, err
+}
+
+// Ready has a Read of the next instances begin at once, and answers of how many at least. All that takes long is done here,
+// and goes on at the next call where it is interrupted.
+func (in *Instances) Ready(from Source) (n int, err error) {
+	switch {
+	case in.Next == in.Count:
+		return 0, nil
+	case in.array.InPlace() || in.Size == 0:
+		_, err = from.Peek(int(in.Next)*in.Size, in.Size)
+		return int(in.Count - in.Next), err
+	case in.tile == nil:
+		if err = in.decode(from); err != nil {
+			return 0, err
+		}
+	}
+	return (in.tile.Size() - in.at) / in.Size, nil
 }
 
 func (in *Instances) fill(t *pyfeed.Tuple, slot int, data []byte, b *memory.Buffer) *pyfeed.LoDTensor {
@@ -283,15 +318,13 @@ func (in *Instances) decode(from Source) error {
 		return err
 	}
 	to := b.Bytes()
-	if a.Fortran {
-		a.gather(to, data, int(in.Next), n*in.rows)
-	} else {
-		pyfeed.Copy(to, data[:len(to)])
+	if err := a.decode(to, data, int(in.Next), int64(n*in.rows), from.Interrupt()); err != nil {
+		b.Release()
+		return err
+	}
+	if !a.Fortran {
 		used, _ := from.Hold(at, len(to), 1) // so that what is used up is let go of
 		used.Release()
-	}
-	if a.Swapped {
-		a.DType.Reverse(to)
 	}
 	in.tile, in.at = b, 0
 	return nil

@@ -121,10 +121,14 @@ func (r *records) Hold(at, size, n int) (*memory.Buffer, int) {
 	return r.f.Hold(n), n
 }
 
+// Interrupt is Source's.
+func (r *records) Interrupt() *storage.Interrupt { return r.f.Interrupt() }
+
 // move puts the position at an offset of the data.
 func (r *records) move(at int) { r.f.Skip(r.a.Begin + at - int(r.f.Offset())) }
 
 func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
+	r.err = readers.GoOn(r.err)
 	if r.err != nil || len(out) == 0 {
 		return 0, r.err
 	}
@@ -154,6 +158,7 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 
 // ReadRows is Rowed's: of rows that are used where they lie.
 func (r *records) ReadRows(most int) *readers.Rows {
+	r.err = readers.GoOn(r.err)
 	if r.err != nil || most == 0 {
 		return nil
 	}

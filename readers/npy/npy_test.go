@@ -472,7 +472,7 @@ func TestParser(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := make([]byte, a.Size)
-	if a.Decode(got, in); !bytes.Equal(got, want) {
+	if err := a.Decode(got, in, nil); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("expected %x, found %x", want, got)
 	}
 }
@@ -697,14 +697,14 @@ func TestManyFilesOfOneArray(t *testing.T) {
 	}
 	for _, size := range []int{0, 1, 32, 250} {
 		scope := pyfeed.NewScope(nil)
-		r, err := readers.Make(scope, "open_files", nil, fmt.Appendf(nil, `{"filenames": [%q], "thread_num": 2,
+		r, err := readers.MakeNow(scope, "open_files", nil, fmt.Appendf(nil, `{"filenames": [%q], "thread_num": 2,
 			"options": {"instances": "file"}, "slots": [{"dtype": "uint8", "dims": [-1]}]}`, dir))
 		if err != nil {
 			t.Fatal(err)
 		}
 		h := readers.NewHolder(r)
 		if size > 0 {
-			if r, err = readers.Make(scope, "create_batch_reader", []*readers.ReaderHolder{h}, fmt.Appendf(nil, `{"batch_size": %d}`, size)); err != nil {
+			if r, err = readers.MakeNow(scope, "create_batch_reader", []*readers.ReaderHolder{h}, fmt.Appendf(nil, `{"batch_size": %d}`, size)); err != nil {
 				t.Fatal(err)
 			}
 			h = readers.NewHolder(r)

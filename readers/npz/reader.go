@@ -2,6 +2,7 @@ package npz
 
 import (
 	"archive/zip"
+	"bufio"
 	"bytes"
 	"errors"
 	"hash/crc32"
@@ -67,12 +68,13 @@ type member struct {
 }
 
 func (r *records) begin(s settings) error {
-	var err error
-	// The directory lies at the end. What is not mapped is read whole.
-	if r.archive, err = r.f.Peek(math.MaxInt); err != nil {
+	if err := r.all(); err != nil {
 		return err
 	}
-	z, err := zip.NewReader(bytes.NewReader(r.archive), int64(len(r.archive)))
+	z, err := zip.NewReader(interruptible{bytes.NewReader(r.archive), r.f}, int64(len(r.archive)))
+	if errors.Is(err, storage.ErrInterrupted) {
+		return storage.ErrInterrupted
+	}
 	if err != nil && !errors.Is(err, zip.ErrInsecurePath) { // names lead nowhere here
 		return r.f.Corrupt(max(0, int64(len(r.archive))-22), -1, "expected a zip archive, which ends with its directory: %s",
 			strings.TrimPrefix(err.Error(), "zip: "))
@@ -99,6 +101,51 @@ func (r *records) begin(s settings) error {
 		}
 	}
 	return r.apart()
+}
+
+// mostInflated bounds an archive that is compressed once more, in bytes. It takes as much memory, and a file of a few MB
+// may stand for gigabytes.
+const mostInflated = 1 << 30
+
+// all has all of the archive be seen: its directory lies at the end. What is not mapped is read whole.
+func (r *records) all() (err error) {
+	head, err := r.f.Peek(len(memberHead))
+	if err != nil {
+		return err
+	}
+	// Before all of it: /dev/zero has no end.
+	if head = head[:min(len(head), len(memberHead))]; len(head) == len(memberHead) && string(head) != memberHead && string(head) != directoryEnd {
+		return r.f.Corrupt(0, -1, "expected a zip archive, which begins with %q, found %q", memberHead, head)
+	}
+	most := math.MaxInt
+	if r.f.Compressed() {
+		most = mostInflated + 1
+	}
+	if r.archive, err = r.f.Peek(most); err == nil && r.f.Compressed() && len(r.archive) > mostInflated {
+		e := pyfeed.Errorf(pyfeed.Unsupported, "compression: expected an archive of at most %d MiB, which has to be in memory as a whole, "+
+			"found more: decompress the file", mostInflated>>20)
+		e.At, err = r.place(0), e
+	}
+	return err
+}
+
+// How an archive begins: with a member, or without any.
+const (
+	memberHead   = "PK\x03\x04"
+	directoryEnd = "PK\x05\x06"
+)
+
+// interruptible is what a zip.Reader reads, a piece at a time.
+type interruptible struct {
+	*bytes.Reader
+	f *storage.File
+}
+
+func (a interruptible) ReadAt(b []byte, at int64) (int, error) {
+	if err := a.f.Look(); err != nil {
+		return 0, err
+	}
+	return a.Reader.ReadAt(b, at)
 }
 
 // choose finds the members that are read.
@@ -207,6 +254,9 @@ func (m *member) find() error {
 		return m.fault(pyfeed.Errorf(pyfeed.Unsupported, "expected a member that is not encrypted, found one that is"), 0)
 	}
 	at, err := f.DataOffset()
+	if errors.Is(err, storage.ErrInterrupted) {
+		return storage.ErrInterrupted
+	}
 	if err != nil {
 		return m.corrupt(0, "expected a member where the directory says, found none: %s", strings.TrimPrefix(err.Error(), "zip: "))
 	}
@@ -250,7 +300,7 @@ func (m *member) head() ([]byte, error) {
 	}
 	in := inflaters.Get().(*inflater)
 	defer in.put()
-	in.begin(m.stored)
+	in.begin(m.f, m.stored)
 	head := make([]byte, min(size, 512)) // those of NumPy have 128
 	n, err := io.ReadFull(in, head)
 	if err != nil {
@@ -272,6 +322,9 @@ func (m *member) head() ([]byte, error) {
 
 // broken is an error about compressed data after so many bytes of what it holds.
 func (m *member) broken(n int, err error) error {
+	if err == storage.ErrInterrupted {
+		return err
+	}
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
 		return m.corrupt(0, "expected %d bytes when inflated, as the directory says, found %d", m.file.UncompressedSize64, n)
 	}
@@ -292,6 +345,7 @@ func (r *records) apart() error {
 
 // Read makes the slots one after another, each for many tuples.
 func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
+	r.err = readers.GoOn(r.err)
 	if r.err != nil || len(out) == 0 {
 		return 0, r.err
 	}
@@ -301,6 +355,14 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 		return 0, r.err
 	}
 	out = out[:n]
+	for _, m := range r.members { // before any goes on: this may take long, and be interrupted
+		there, err := m.in.Ready(m)
+		if r.err = m.numbered(err, 0); r.err != nil {
+			return 0, r.err
+		}
+		out = out[:min(len(out), there)]
+	}
+	n = len(out)
 	for _, t := range out {
 		if len(t.Slots) != len(r.members) {
 			t.Resize(len(r.members))
@@ -333,20 +395,31 @@ func (m *member) read(out []*pyfeed.Tuple, slot int) (n int, err error) {
 		n += k
 	}
 	if err != nil {
-		if e := m.f.Intact(); e != nil {
-			err = e
-		}
-		var e *pyfeed.Error
-		if errors.As(err, &e) && e.At != nil {
-			e.At.Record = m.next + int64(n)
-		}
-		return n, err
+		return n, m.numbered(err, n)
 	}
 	if m.in.Next == m.in.Count {
 		m.drop()
 	}
 	return n, nil
 }
+
+// numbered completes an error behind n of the next instances.
+func (m *member) numbered(err error, n int) error {
+	if err == nil || err == storage.ErrInterrupted {
+		return err
+	}
+	if e := m.f.Intact(); e != nil {
+		err = e
+	}
+	var e *pyfeed.Error
+	if errors.As(err, &e) && e.At != nil {
+		e.At.Record = m.next + int64(n)
+	}
+	return err
+}
+
+// Interrupt is npy.Source's.
+func (m *member) Interrupt() *storage.Interrupt { return m.f.Interrupt() }
 
 // Peek is npy.Source's: what it shows has been checked.
 func (m *member) Peek(at, n int) ([]byte, error) {
@@ -378,7 +451,13 @@ func (m *member) check(end int) error {
 	if len(m.data) <= atOnce {
 		end = len(m.data)
 	}
-	for m.checked < end {
+	for begin := m.checked; m.checked < end; {
+		if m.checked-begin > storage.LookEvery {
+			if err := m.f.Look(); err != nil {
+				return err
+			}
+			begin = m.checked
+		}
 		next := min(m.checked+piece, len(m.data))
 		m.sum = crc32.Update(m.sum, crc32.IEEETable, m.data[m.checked:next])
 		m.checked = next
@@ -404,7 +483,7 @@ func (m *member) load() error {
 	}
 	in := inflaters.Get().(*inflater)
 	defer in.put()
-	in.begin(m.stored)
+	in.begin(m.f, m.stored)
 	size := int(m.file.UncompressedSize64)
 	// Memory grows with what there is, not with what the directory claims.
 	b, err := m.pool.Get(min(size, max(64<<10, 8*len(m.stored))))
@@ -412,7 +491,12 @@ func (m *member) load() error {
 		return err
 	}
 	have := 0
+	m.sum = 0
 	for {
+		if err := m.f.Look(); err != nil {
+			b.Release()
+			return err
+		}
 		n, err := io.ReadFull(in, b.Bytes()[have:min(b.Size(), have+piece)])
 		m.sum = crc32.Update(m.sum, crc32.IEEETable, b.Bytes()[have:have+n])
 		have += n
@@ -434,9 +518,12 @@ func (m *member) load() error {
 			b.Release()
 			return err
 		}
-		pyfeed.Copy(larger.Bytes(), b.Bytes())
+		err = m.f.Interrupt().Copy(larger.Bytes(), b.Bytes())
 		b.Release()
-		b = larger
+		if b = larger; err != nil {
+			b.Release()
+			return err
+		}
 	}
 	m.memory = b
 	m.data, m.checked = b.Bytes(), size
@@ -508,23 +595,34 @@ func (r *records) Describe() (slots []pyfeed.Slot, names []string, err error) {
 
 // inflater decompresses. Its tables are large: they are kept.
 type inflater struct {
-	from bytes.Reader
-	io.ReadCloser
+	from   bytes.Reader
+	packed storage.Packed // what is in from
+	pieces *bufio.Reader  // of that
+	flate  io.ReadCloser
 }
 
 var inflaters = sync.Pool{New: func() any {
-	in := new(inflater)
-	in.ReadCloser = flate.NewReader(&in.from)
+	in := &inflater{pieces: bufio.NewReaderSize(nil, 64<<10)}
+	in.flate = flate.NewReader(in.pieces)
 	return in
 }}
 
-func (in *inflater) begin(data []byte) {
+func (in *inflater) begin(f *storage.File, data []byte) {
 	in.from.Reset(data)
-	_ = in.ReadCloser.(flate.Resetter).Reset(&in.from, nil)
+	in.packed = f.Interrupt().Packed(&in.from)
+	in.pieces.Reset(&in.packed)
+	_ = in.flate.(flate.Resetter).Reset(in.pieces, nil)
+}
+
+func (in *inflater) Read(b []byte) (int, error) {
+	n, err := in.flate.Read(b)
+	in.packed.Gave(n)
+	return n, err
 }
 
 func (in *inflater) put() {
 	in.from.Reset(nil)
+	in.packed = storage.Packed{}
 	inflaters.Put(in)
 }
 
@@ -536,7 +634,7 @@ func (in *inflater) end() error {
 		return errors.New("expected the end, found more data")
 	case err != io.EOF:
 		return err
-	case in.from.Len() > 0:
+	case in.from.Len()+in.pieces.Buffered() > 0:
 		return errors.New("expected the end, found bytes behind it")
 	}
 	return nil

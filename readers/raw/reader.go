@@ -46,6 +46,7 @@ type records struct {
 }
 
 func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
+	r.err = readers.GoOn(r.err)
 	if r.err != nil || len(out) == 0 {
 		return 0, r.err
 	}
@@ -82,14 +83,15 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 				continue
 			}
 			got, b, err := r.arena.Get(f.size)
+			if err == nil {
+				s.Hold(got, b)
+				err = readers.Turn(r.file.Interrupt(), f.dtype, got, in)
+			}
 			if err != nil {
 				r.undo(out[:n], i, buffer, views)
 				r.err = err
 				return 0, err
 			}
-			pyfeed.Copy(got, in)
-			f.dtype.Reverse(got)
-			s.Hold(got, b)
 		}
 		data = data[r.size:]
 	}
@@ -100,6 +102,7 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 
 // ReadRows is Rowed's: of records that are used where they lie.
 func (r *records) ReadRows(most int) *readers.Rows {
+	r.err = readers.GoOn(r.err)
 	if r.err != nil || most == 0 || slices.ContainsFunc(r.fields, func(f field) bool { return f.reversed }) {
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"hash/crc32"
 	"io"
 	"slices"
 
@@ -36,6 +37,7 @@ type records struct {
 	err     error // what Read goes on answering
 	damaged part  // what err is about
 	told    bool  // why the file cannot be read to its end
+	sought  bool  // scan was interrupted behind the damaged chunk
 
 	patience int64 // how much more may be read of chunks that turn out to be none
 }
@@ -66,7 +68,7 @@ func open(f *storage.File, c *readers.Config) (readers.Records, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &records{f: f, holds: o.Records, patience: patience, unpack: unpacker{pool: c.Pool}}
+	r := &records{f: f, holds: o.Records, patience: patience, unpack: unpacker{stop: f.Interrupt(), pool: c.Pool}}
 	if o.Records == "bytes" {
 		r.decided, r.slots = true, []pyfeed.Slot{readers.BytesSlot}
 	}
@@ -75,6 +77,7 @@ func open(f *storage.File, c *readers.Config) (readers.Records, error) {
 
 // Read fills out with records, as many as are at hand.
 func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
+	r.err = readers.GoOn(r.err)
 	n, size := 0, 0
 	for r.err == nil && n < len(out) && size < memory.WindowSize {
 		if n > 0 && r.left == 0 && !r.atHand() {
@@ -101,6 +104,7 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 // ReadRows is Rowed's: of records of bytes that lie in a chunk as they are, of a mapped file those that begin in the
 // same window.
 func (r *records) ReadRows(most int) *readers.Rows {
+	r.err = readers.GoOn(r.err)
 	if r.err != nil || !r.decided || r.tensors {
 		return nil
 	}
@@ -178,6 +182,9 @@ func (r *records) peek(n int) ([]byte, error) {
 	}
 	b, err := r.unpack.peek(n)
 	if err != nil {
+		if err == storage.ErrInterrupted {
+			return nil, err
+		}
 		if errors.Is(err, memory.ErrNoMemory) {
 			r.damaged = content
 			return nil, err
@@ -239,6 +246,9 @@ func (r *records) next() error {
 		return err
 	}
 	h, bad, err := r.check(0)
+	if err == storage.ErrInterrupted {
+		return err
+	}
 	if err != nil {
 		r.damaged, r.told = chunk, true
 		return err
@@ -259,11 +269,17 @@ func (r *records) check(at int) (h header, bad flaw, err error) {
 		return h, bad, nil
 	}
 	if need := at + h.whole(); need > len(b) {
-		if b, err = r.f.Peek(need); len(b) < need {
+		if b, err = r.f.Peek(need); err == storage.ErrInterrupted {
+			return h, flaw{}, err
+		} else if len(b) < need {
 			return h, flaw{"expected a chunk of %d bytes, found %d before the end of the file", uint64(h.whole()), uint64(len(b) - at)}, err
 		}
 	}
-	if sum := checksum(b[at+headerSize : at+h.whole()]); sum != h.checksum {
+	sum, err := r.checksum(b[at+headerSize : at+h.whole()])
+	if err != nil {
+		return h, flaw{}, err
+	}
+	if sum != h.checksum {
 		r.patience -= int64(h.size)
 		return h, flaw{"checksum of a chunk: expected %08x, found %08x", uint64(h.checksum), uint64(sum)}, nil
 	}
@@ -447,6 +463,9 @@ func (r *records) Describe() ([]pyfeed.Slot, []string, error) {
 		if err == nil {
 			err = r.decide(b)
 		}
+		if err == storage.ErrInterrupted {
+			return nil, nil, err
+		}
 		if shrunk := r.f.Intact(); shrunk != nil {
 			err, r.decided = shrunk, false
 		}
@@ -470,7 +489,16 @@ func (r *records) Resync() error {
 	if err := r.f.Intact(); err != nil {
 		return err
 	}
-	r.err = nil
+	damage := r.err
+	err := r.behind()
+	if err == storage.ErrInterrupted {
+		r.err = damage // for the next Resync
+	}
+	return err
+}
+
+// behind goes behind the damage, which stays r.err where the error is storage.ErrInterrupted.
+func (r *records) behind() error {
 	r.guess = r.guess || r.damaged != record // a chunk's number of records is in no checksum
 	switch r.damaged {
 	case record:
@@ -481,20 +509,25 @@ func (r *records) Resync() error {
 		}
 		r.take(len(b))
 		if r.left > 0 {
+			r.err = nil
 			return nil
 		}
-		if r.err = r.finish(); r.err != nil {
+		if r.err = r.finish(); r.err == storage.ErrInterrupted {
+			r.err = nil // for Read to find out
+		}
+		if r.err != nil || r.open {
 			return nil
 		}
 	case content:
 		r.leave()
 	default:
 		r.err = r.scan()
-		if r.err == io.EOF || r.exhausted() {
+		if r.err == io.EOF || r.err == storage.ErrInterrupted || r.exhausted() {
 			return r.err
 		}
 		return nil
 	}
+	r.err = nil
 	if b, err := r.f.Peek(1); len(b) == 0 && err == nil {
 		r.err = io.EOF
 	}
@@ -505,27 +538,60 @@ func (r *records) Resync() error {
 func (r *records) Number() (int64, bool) { return r.number, !r.guess }
 
 // scan goes into the next whole chunk behind the position, where one is damaged. An error is what Read answers
-// next.
+// next, or storage.ErrInterrupted: then it goes on where it was.
 func (r *records) scan() error {
-	// What the damaged chunk holds may look like chunks, if its records are RecordIO files. So look behind it
-	// first: if there is one, or the end of the file, its size is right, whatever else is wrong.
-	var h header
-	if b, err := r.f.Peek(headerSize); err == nil && h.parse(b) == (flaw{}) {
-		b, err = r.f.Peek(h.whole() + 1)
-		if err == nil && len(b) == h.whole() {
-			r.f.Skip(len(b))
-			return io.EOF
+	if !r.sought {
+		if found, err := r.beyond(); found || err != nil {
+			return err
 		}
-		if err == nil && len(b) > h.whole() {
-			if next, bad, err := r.check(h.whole()); err == nil && bad == (flaw{}) {
+		r.sought = true
+	}
+	err := r.search()
+	r.sought = err == storage.ErrInterrupted
+	return err
+}
+
+// beyond looks for a whole chunk, or the end of the file, where the damaged chunk says that it ends. What that holds may
+// look like chunks, if its records are RecordIO files. But if there is one, its size is right, whatever else is wrong.
+func (r *records) beyond() (found bool, err error) {
+	var h header
+	b, err := r.f.Peek(headerSize)
+	if err == storage.ErrInterrupted {
+		return false, err
+	}
+	if err == nil && h.parse(b) == (flaw{}) {
+		b, err = r.f.Peek(h.whole() + 1)
+		switch {
+		case err == storage.ErrInterrupted:
+			return false, err
+		case err == nil && len(b) == h.whole():
+			r.f.Skip(len(b))
+			return true, io.EOF
+		case err == nil && len(b) > h.whole():
+			next, bad, err := r.check(h.whole())
+			if err == storage.ErrInterrupted {
+				return false, err
+			}
+			if err == nil && bad == (flaw{}) {
 				r.f.Skip(h.whole())
-				return r.enter(next)
+				return true, r.enter(next)
 			}
 		}
 	}
 	r.f.Skip(min(1, r.shown()))
+	return false, nil
+}
+
+// search goes into the next whole chunk from the position on.
+func (r *records) search() error {
 	for {
+		if err := r.f.Look(); err != nil {
+			return err
+		}
 		b, err := r.f.Peek(headerSize)
+		if err == storage.ErrInterrupted {
+			return err
+		}
 		if len(b) < headerSize {
 			r.f.Skip(len(b))
 			if err == nil || r.told {
@@ -533,6 +599,9 @@ func (r *records) scan() error {
 			}
 			r.damaged, r.told = chunk, true
 			return err
+		}
+		if r.f.Mapped() {
+			r.f.Hold(1).Release() // so that its windows move along
 		}
 		b = b[:min(len(b), memory.WindowSize)] // between which Go's scheduler and collector can get in
 		at := bytes.Index(b, magicBytes)
@@ -542,6 +611,9 @@ func (r *records) scan() error {
 		}
 		r.f.Skip(at)
 		h, bad, err := r.check(0)
+		if err == storage.ErrInterrupted {
+			return err
+		}
 		if err == nil && bad == (flaw{}) {
 			return r.enter(h)
 		}
@@ -567,4 +639,16 @@ func (r *records) Intact() error { return r.f.Intact() }
 func (r *records) Close() {
 	r.unpack.close()
 	r.f.Close()
+}
+
+// checksum is that of a chunk's payload, or storage.ErrInterrupted.
+func (r *records) checksum(b []byte) (sum uint32, err error) {
+	for len(b) > storage.LookEvery {
+		if err := r.f.Look(); err != nil {
+			return 0, err
+		}
+		sum = crc32.Update(sum, crc32.IEEETable, b[:storage.LookEvery])
+		b = b[storage.LookEvery:]
+	}
+	return crc32.Update(sum, crc32.IEEETable, b), nil
 }

@@ -1,6 +1,7 @@
 package recordio
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
 // unpacker decompresses chunks, a piece at a time, into memory of the Pool's, of which the records are views.
@@ -16,16 +18,19 @@ import (
 // A piece at a time, because nothing says beforehand what a chunk comes to: a gzip member of a megabyte may hold
 // a gigabyte. So there is memory for one piece, or for the record that is larger, as far as it has really come.
 type unpacker struct {
+	stop  *storage.Interrupt
 	pool  *memory.Pool
 	block *memory.Buffer
 	data  []byte // of block, as far as it is filled
 	at    int    // of what has not been taken yet, in data
 
-	from  []byte // what has not been decompressed yet
-	step  step   // nil: gzip
-	bytes bytes.Reader
-	gzip  *gzip.Reader
-	over  bool // nothing more will come
+	from   []byte // what has not been decompressed yet
+	step   step   // nil: gzip
+	bytes  bytes.Reader
+	packed storage.Packed // the bytes
+	pieces *bufio.Reader  // of those
+	gzip   *gzip.Reader
+	over   bool // nothing more will come
 }
 
 const (
@@ -42,9 +47,11 @@ func (u *unpacker) begin(h *header, payload []byte) error {
 		u.step = nil
 		u.bytes.Reset(payload)
 		if u.gzip == nil {
-			u.gzip = new(gzip.Reader)
+			u.gzip, u.pieces = new(gzip.Reader), bufio.NewReaderSize(nil, 64<<10)
 		}
-		if err := u.gzip.Reset(&u.bytes); err != nil {
+		u.packed = u.stop.Packed(&u.bytes)
+		u.pieces.Reset(&u.packed)
+		if err := u.gzip.Reset(u.pieces); err != nil {
 			return unexpected(err)
 		}
 		return nil
@@ -78,12 +85,16 @@ func (u *unpacker) left() int {
 // peek is what was decompressed and not taken yet: n bytes at least, unless the chunk ends.
 func (u *unpacker) peek(n int) ([]byte, error) {
 	for len(u.data)-u.at < n && !u.over {
+		if err := u.stop.Look(); err != nil {
+			return nil, err
+		}
 		if err := u.room(n); err != nil {
 			return nil, err
 		}
 		if u.step == nil {
 			got, err := u.gzip.Read(u.data[len(u.data):cap(u.data)])
 			u.data = u.data[:len(u.data)+got]
+			u.packed.Gave(got)
 			if err != nil && err != io.EOF {
 				return nil, unexpected(err)
 			}
@@ -112,7 +123,11 @@ func (u *unpacker) room(n int) error {
 		return err
 	}
 	data := b.Bytes()
-	data = data[:copy(data, left):len(data)]
+	if err := u.stop.Copy(data, left); err != nil {
+		b.Release()
+		return err
+	}
+	data = data[:len(left):len(data)]
 	u.close()
 	u.block, u.data = b, data
 	return nil

@@ -116,7 +116,8 @@ func (f *File) decompress(compression string) error {
 }
 
 func (f *File) rewindCodec() error {
-	from := bufio.NewReaderSize(f.raw, 256<<10) // the codecs read small pieces
+	f.packed = f.options.Interrupt.Packed(f.raw)
+	from := bufio.NewReaderSize(&f.packed, 256<<10) // the codecs read small pieces
 	_, err := from.Peek(1)
 	if err == io.EOF { // some codecs take nothing for an empty stream: a failed download would be an empty data set
 		err = errors.New("expected " + f.compression + " data, found an empty file")

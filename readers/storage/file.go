@@ -26,7 +26,7 @@ type Options struct {
 	Compression string `json:"compression"`
 	// IO is "auto" or "" (mapped, unless the file system is a network's), "map" or "read".
 	IO string `json:"io"`
-	// Interrupt reaches the File while it waits for somebody to write into a pipe. nil: nobody does that.
+	// Interrupt ends what takes long. nil: nothing does.
 	Interrupt *Interrupt `json:"-"`
 	// Pipe is the file, which is the File's then, if that is a pipe and was opened by an Alike. nil: it is to be opened.
 	Pipe *os.File `json:"-"`
@@ -61,6 +61,7 @@ type File struct {
 	raw         io.ReadSeeker   // the file, or the bytes
 	codec       codec           // nil where nothing is compressed
 	compression string          // that it is for
+	packed      Packed          // what it reads from
 	stream      io.Reader       // of the bytes, decompressed
 	pool        *memory.Pool
 	block       *memory.Buffer // holds data
@@ -85,6 +86,9 @@ func Open(path string, o Options, pool *memory.Pool) (*File, error) {
 func open(path string, o Options, pool *memory.Pool) (*File, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
+	}
+	if o.Interrupt != nil {
+		o.Interrupt.fired = false
 	}
 	f := &File{path: path, options: o, pool: pool, size: -1}
 	if f.file = o.Pipe; f.file != nil {
@@ -179,24 +183,32 @@ func (f *File) beginPipe(compression string) (err error) {
 
 // beginRegular reads a small file, maps it, or has it read in blocks.
 func (f *File) beginRegular(fd int, size int64, compression string) (kept bool, err error) {
-	if f.whileSmall(compression) {
-		if size > smallFile {
-			learnSize(-1)
-		} else {
-			learnSize(size)
-			b, err := f.pool.Get(int(max(size, 1)))
-			if err != nil {
-				return false, f.failed("", err)
-			}
-			n, err := readSmall(fd, b.Bytes()[:size])
-			if err != nil {
-				b.Release()
-				return false, f.failed("", err)
-			}
+	// A size of 0 may stand for one that the file system does not know: in /proc, and in FUSE.
+	if unsized := size == 0; (unsized && asItIs(compression) || f.whileSmall(compression)) && size <= smallFile {
+		learnSize(size)
+		room := size
+		if unsized {
+			room = smallFile
+		}
+		b, err := f.pool.Get(int(room))
+		if err != nil {
+			return false, f.failed("", err)
+		}
+		n, err := readSmall(fd, b.Bytes()[:room])
+		switch {
+		case err != nil:
+			b.Release()
+			return false, f.failed("", err)
+		case unsized && n == smallFile: // and there may be more
+			b.Release()
+			size = -1
+		default:
 			if compression, err = f.take(b, n, compression); f.whole || err != nil {
 				return false, err
 			}
 		}
+	} else if f.whileSmall(compression) {
+		learnSize(-1)
 	}
 	if compression == "auto" {
 		var head [leastHead]byte
@@ -231,8 +243,11 @@ func (f *File) beginRegular(fd int, size int64, compression string) (kept bool, 
 
 // whileSmall says whether a file that is small is to be read as a whole.
 func (f *File) whileSmall(compression string) bool {
-	return f.options.IO != "map" && (compression == "auto" || compression == "none")
+	return f.options.IO != "map" && asItIs(compression)
 }
+
+// asItIs says whether a file may be one that is not compressed.
+func asItIs(compression string) bool { return compression == "auto" || compression == "none" }
 
 // take has b, which is all of a file, be what can be seen, unless it is compressed. It answers how.
 func (f *File) take(b *memory.Buffer, n int, compression string) (string, error) {
@@ -276,6 +291,12 @@ func (f *File) readUsual(fd int) (*memory.Buffer, int, error) {
 	b.Release()
 	return nil, 0, nil
 }
+
+// Look is ErrInterrupted if a caller that is busy with the File's data for long should stop.
+func (f *File) Look() error { return f.options.Interrupt.Look() }
+
+// Interrupt is what Options had.
+func (f *File) Interrupt() *Interrupt { return f.options.Interrupt }
 
 // Path is what the File was opened as.
 func (f *File) Path() string { return f.path }
@@ -339,7 +360,8 @@ func (f *File) Skip(n int) { f.at += n }
 // fill brings at least n bytes into a block of their own, which begins with what the old one still has. It
 // takes memory for what there is, not for what somebody asks for.
 func (f *File) fill(n int) ([]byte, error) {
-	for len(f.data)-f.at < n && f.end == nil {
+	var stop error
+	for len(f.data)-f.at < n && f.end == nil && stop == nil {
 		left := f.data[f.at:]
 		size := max(blockSize, min(n, 2*len(left)))
 		if rest := int(f.size-f.Offset()) + 1; rest > len(left) { // it is known: all that is asked for, and one to come to the end
@@ -350,18 +372,30 @@ func (f *File) fill(n int) ([]byte, error) {
 			return nil, err
 		}
 		to := b.Bytes()
-		have := copy(to, left)
+		if err := f.options.Interrupt.Copy(to, left); err != nil {
+			b.Release()
+			return left, err
+		}
+		have := len(left)
 		for have < size && f.end == nil {
+			if stop = f.Look(); stop != nil {
+				break // with what has come
+			}
 			var got int
 			got, f.end = f.stream.Read(to[have:min(size, have+blockSize)])
 			have += got
+			f.packed.Gave(got)
 		}
 		f.base += int64(f.at)
 		f.dropBlock()
 		f.block, f.data, f.at = b, to[:have], 0
 	}
 	b := f.data[f.at:]
-	if len(b) < n && f.end != io.EOF && f.end != nil {
+	switch {
+	case len(b) >= n:
+	case stop != nil:
+		return b, stop
+	case f.end != io.EOF && f.end != nil:
 		return b, f.broken(f.end)
 	}
 	return b, nil
@@ -457,6 +491,9 @@ func (f *File) failed(doing string, err error) error {
 
 // broken is an error of the stream: the operating system's, or of what was compressed.
 func (f *File) broken(err error) error {
+	if f.options.Interrupt.Stopped() {
+		return ErrInterrupted
+	}
 	var p *fs.PathError
 	if errors.As(err, &p) {
 		return f.failed("read", err)

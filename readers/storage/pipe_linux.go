@@ -4,9 +4,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"sync"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -75,35 +73,3 @@ func readPipe(fd int, b []byte) (int, error) {
 }
 
 func (p *pipe) Seek(offset int64, whence int) (int64, error) { return p.file.Seek(offset, whence) }
-
-// An Interrupt puts an end to the waits of the File that is opened with it, for somebody who writes into a pipe, whether
-// it waits now or later.
-type Interrupt struct {
-	mu   sync.Mutex
-	done bool
-	file *os.File
-}
-
-// Now has those waits end with an error. Any goroutine.
-func (i *Interrupt) Now() {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.done = true
-	i.reach()
-}
-
-func (i *Interrupt) of(file *os.File) {
-	if i == nil {
-		return
-	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.file = file
-	i.reach()
-}
-
-func (i *Interrupt) reach() {
-	if i.done && i.file != nil {
-		_ = i.file.SetReadDeadline(time.Unix(1, 0)) // it is refused where nothing waits: on a disk, or once it is closed
-	}
-}

@@ -42,8 +42,11 @@ func (r *records) array(field int, s *pyfeed.LoDTensor, data []byte) bool {
 			r.err, r.behind = err, nowhere
 			return false
 		}
-		a.Decode(to, elements)
 		s.Hold(to, in)
+		if err := a.Decode(to, elements, r.f.Interrupt()); err != nil {
+			r.err, r.behind = err, nowhere
+			return false
+		}
 	} else {
 		s.Hold(elements, r.hold.one())
 		s.ReadOnly = true

@@ -6,16 +6,18 @@ import (
 	"strings"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
 // mostFields bounds what the first instance may have.
 const mostFields = 4096
 
-// decide makes the plan by the next instance, and goes back to it.
+// decide makes the plan by the next instance, and goes back to it. Interrupted, it goes on where it was.
 func (r *records) decide() {
 	var m member
-	start := int64(0)
-	known := make(map[string]bool)
+	if r.known == nil {
+		r.known, r.start = make(map[string]bool), 0
+	}
 	for r.header(&m) {
 		stem, is := stemOf(m.name)
 		of := is && r.begun && string(stem) == string(r.key)
@@ -29,7 +31,7 @@ func (r *records) decide() {
 			r.key, r.torn, r.leave = append(r.key[:0], stem...), false, true
 			is = false
 		case !r.begun:
-			r.key, r.leave, r.begun, start = append(r.key[:0], stem...), false, true, r.f.Offset()
+			r.key, r.leave, r.begun, r.start = append(r.key[:0], stem...), false, true, r.f.Offset()
 		}
 		if !is {
 			if !r.pass(&m) {
@@ -38,22 +40,28 @@ func (r *records) decide() {
 			continue
 		}
 		f := Field{Name: string(bytes.ToLower(m.name[len(stem)+1:]))}
-		if known[f.Name] {
+		if r.known[f.Name] {
 			r.damage(rest, r.f.Offset()+int64(m.lead+padded(m.size)), r.f.Offset(), "instance %.200q: expected one member .%s, found two", r.key, f.Name)
 			break
 		}
 		if f.Name != "" && len(r.fields) < mostFields {
-			known[f.Name] = true
 			if kindOf[f.Name[strings.LastIndexByte(f.Name, '.')+1:]] == jsonKind && !r.isNumber(&m) {
 				f.Kind = "text"
 			}
+			if r.interrupted() {
+				break
+			}
+			r.known[f.Name] = true
 			r.fields = append(r.fields, f)
 		}
 		if !r.pass(&m) {
 			break
 		}
 	}
-	r.begun = false
+	if r.interrupted() {
+		return
+	}
+	r.begun, r.known = false, nil
 	if r.err != nil && r.err != io.EOF {
 		r.fields = nil
 		return
@@ -74,28 +82,39 @@ func (r *records) decide() {
 	}
 	r.follow(p)
 	r.ended = false
-	r.forward(start)
+	if r.forward(r.start) != nil { // header goes on
+		left := int(r.start - r.f.Offset())
+		r.over = passing{r.f.Offset(), left, left}
+		r.err = storage.ErrInterrupted
+	}
 	r.key = r.key[:0]
 }
 
 // isNumber tells a member that is a JSON number from any other.
 func (r *records) isNumber(m *member) bool {
-	b, _ := r.f.Peek(m.lead + min(m.size, blockSize)) // an error comes again
+	b, err := r.f.Peek(m.lead + min(m.size, blockSize)) // any other error comes again
+	if err == storage.ErrInterrupted {
+		r.err = err
+	}
 	b = trim(b[min(m.lead, len(b)):min(m.lead+m.size, len(b))])
 	return len(b) > 0 && (b[0] == '-' || b[0]-'0' < 10)
 }
 
-// forward moves the position up to an offset, or the end of what can be read.
-func (r *records) forward(to int64) {
+// forward moves the position up to an offset, or the end of what can be read. The error is storage.ErrInterrupted.
+func (r *records) forward(to int64) error {
 	for on := to - r.f.Offset(); on > 0; {
-		b, _ := r.f.Peek(1) // an error comes again
-		if len(b) == 0 {
-			return
+		b, err := r.f.Peek(1)
+		if err == storage.ErrInterrupted {
+			return err
+		}
+		if len(b) == 0 { // an error comes again
+			return nil
 		}
 		n := min(on, int64(len(b)))
 		r.f.Skip(int(n))
 		on -= n
 	}
+	return nil
 }
 
 // Describe is the fields, and for arrays what the first instance has.

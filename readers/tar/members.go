@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
 // member is a regular one.
@@ -25,6 +26,9 @@ func (r *records) header(m *member) bool {
 		return false
 	}
 again:
+	if r.over.left > 0 && !r.rest() || r.blank.n > 0 && !r.zeros() {
+		return false
+	}
 	b, err := r.f.Peek(blockSize)
 	at := 0
 	var x extra
@@ -174,12 +178,28 @@ func (r *records) end() {
 	r.behind = nowhere
 }
 
+// blanks are blocks of zeros, one behind the other.
+type blanks struct {
+	begin int64 // offset of the first
+	n     int
+}
+
 // zeros is what to do about a block of zeros at the position: the archive ends, unless it goes to the end of the
-// file. True: look for a member again.
+// file. True: look for a member again. Interrupted, it goes on where it was.
 func (r *records) zeros() bool {
-	begin := r.f.Offset()
-	for n := 0; ; n++ {
+	defer func() {
+		if !r.interrupted() {
+			r.blank.n = 0
+		}
+	}()
+	if r.blank.n == 0 {
+		r.blank.begin = r.f.Offset()
+	}
+	for begin := r.blank.begin; ; r.blank.n++ {
 		b, err := r.f.Peek(blockSize)
+		if err == nil && r.lookDue(r.blank.n) {
+			err = r.f.Look()
+		}
 		if err != nil {
 			r.err, r.behind = err, nowhere
 			return false
@@ -194,10 +214,10 @@ func (r *records) zeros() bool {
 			r.ended = true
 			r.end()
 			return false
-		case n == 1 && !zero:
+		case r.blank.n == 1 && !zero:
 			r.damage(search, begin+blockSize, begin+blockSize, "expected a second block of zeros at the end of the archive, found %q...", b[:16])
 			return false
-		case n > 1 && !zero && (*block)(b).valid():
+		case r.blank.n > 1 && !zero && (*block)(b).valid():
 			// What is behind the end is nobody's, but a member would be lost.
 			r.damage(fresh, r.f.Offset(), begin, "expected the end of the archive after blocks of zeros, found a member behind them, "+
 				"at byte %d (option end \"file\" reads on)", r.f.Offset())
@@ -207,6 +227,23 @@ func (r *records) zeros() bool {
 	}
 }
 
+// lookDue says of the n-th of many blocks whether the Interrupt is to be looked at. The windows of a mapped file move along.
+func (r *records) lookDue(n int) bool {
+	due := n%(storage.LookEvery/blockSize) == storage.LookEvery/blockSize-1
+	if due && r.f.Mapped() {
+		r.hold.settle()
+		r.f.Hold(1).Release()
+	}
+	return due
+}
+
+// passing is a member that is gone over.
+type passing struct {
+	offset int64 // of its first header
+	size   int
+	left   int // bytes from the position to the next header
+}
+
 // pass goes over a member.
 func (r *records) pass(m *member) bool {
 	offset := r.f.Offset()
@@ -214,22 +251,30 @@ func (r *records) pass(m *member) bool {
 		return false
 	}
 	r.f.Skip(m.lead)
-	for left := padded(m.size); left > 0; {
+	r.over = passing{offset, m.size, padded(m.size)}
+	return r.rest()
+}
+
+// rest goes over what is left of a member. Interrupted, the next header goes on with it.
+func (r *records) rest() bool {
+	for r.over.left > 0 {
 		b, err := r.f.Peek(1)
 		if err != nil {
 			r.err, r.behind = err, nowhere
 			return false
 		}
 		if len(b) == 0 {
-			if missing := left - (padded(m.size) - m.size); missing > 0 {
-				r.damage(nowhere, 0, offset, "expected a member of %d bytes, found %d before the end of the file", m.size, m.size-missing)
+			m := r.over
+			r.over = passing{}
+			if missing := m.left - (padded(m.size) - m.size); missing > 0 {
+				r.damage(nowhere, 0, m.offset, "expected a member of %d bytes, found %d before the end of the file", m.size, m.size-missing)
 				return false
 			}
 			return true
 		}
-		n := min(len(b), left)
+		n := min(len(b), r.over.left)
 		r.f.Skip(n)
-		left -= n
+		r.over.left -= n
 	}
 	return true
 }

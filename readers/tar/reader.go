@@ -25,7 +25,12 @@ type records struct {
 	ended  bool  // the archive, by zeros
 
 	next  member
-	ahead bool // next was read already: its header is at the position
+	ahead bool            // next was read already: its header is at the position
+	over  passing         // what lies between the position and the next header, after an interruption
+	blank blanks          // those before the position, likewise
+	known map[string]bool // the fields by which decide makes the plan; nil: it does not
+	start int64           // offset of the instance that has them
+	part  pyfeed.Tuple    // what there is of an instance whose reading was interrupted
 
 	key     []byte  // of the instance that was begun last
 	begun   bool    // it is being read
@@ -110,6 +115,7 @@ func (r *records) follow(p *plan) {
 
 // Read fills out with instances, of about a window's size together.
 func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
+	r.err = readers.GoOn(r.err)
 	if r.err == nil && r.plan == nil {
 		r.decide()
 	}
@@ -117,10 +123,16 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 	r.ahead = false
 	for r.err == nil && n < len(out) && (n == 0 || r.f.Offset()-begin < memory.WindowSize) {
 		t := out[n]
+		if r.part.Slots != nil {
+			t.Slots, r.part.Slots = r.part.Slots, nil
+		}
 		if len(t.Slots) != len(r.plan.fields) {
 			t.Resize(len(r.plan.fields))
 		}
 		if !r.instance(t) {
+			if r.begun && r.interrupted() {
+				r.part.Slots, t.Slots = t.Slots, nil
+			}
 			break
 		}
 		n++
@@ -133,7 +145,11 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 	return 0, r.err
 }
 
-// instance reads the next one. If there is none, err says why; it may say so afterwards too.
+// interrupted says whether the next Read goes on where this one was.
+func (r *records) interrupted() bool { return r.err == storage.ErrInterrupted }
+
+// instance reads the next one. If there is none, err says why; it may say so afterwards too. Interrupted in one that was
+// begun, it goes on with the same tuple.
 func (r *records) instance(t *pyfeed.Tuple) bool {
 	m := &r.next
 	for {
@@ -165,7 +181,8 @@ func (r *records) instance(t *pyfeed.Tuple) bool {
 			r.begin(stem)
 		}
 		ext := m.name[len(r.key)+1:]
-		if len(r.there) < 200 {
+		shown := len(r.there)
+		if shown < 200 {
 			r.there = append(append(r.there, ' ', '.'), ext...)
 		}
 		e := r.plan.find(ext, r.order[r.turn])
@@ -184,6 +201,11 @@ func (r *records) instance(t *pyfeed.Tuple) bool {
 		r.seen[e], r.order[r.turn] = true, e
 		r.turn++
 		if !r.member(t, e, m) {
+			if r.interrupted() { // the member comes again
+				r.turn--
+				r.seen[e], r.there = false, r.there[:shown]
+				return false
+			}
 			if !r.begun { // it was not whole
 				r.drop(t)
 				return false
@@ -206,7 +228,7 @@ func (r *records) begin(stem []byte) {
 
 // finish ends the instance, if one was begun. It is true if that is whole.
 func (r *records) finish(t *pyfeed.Tuple) bool {
-	if !r.begun {
+	if !r.begun || r.interrupted() {
 		return false
 	}
 	if r.filled == r.plan.members && r.keys(t) {
@@ -330,6 +352,11 @@ func (r *records) member(t *pyfeed.Tuple, e int, m *member) bool {
 			r.filled--
 		}
 		if !r.fill(u.field, &t.Slots[u.field], data) {
+			if r.interrupted() {
+				t.Slots[u.field].Drop()
+				r.f.Skip(-m.lead)
+				return false
+			}
 			r.at = r.f.Offset() + int64(whole-m.lead)
 			r.begun = false
 			return false
@@ -408,9 +435,13 @@ func (r *records) Resync() error {
 	if r.err == nil || r.err == io.EOF || r.behind == nowhere {
 		return io.EOF
 	}
-	r.forward(r.at)
-	if r.behind == search && !r.search() {
-		return io.EOF
+	if err := r.forward(r.at); err != nil {
+		return err
+	}
+	if r.behind == search {
+		if err := r.search(); err != nil {
+			return err
+		}
 	}
 	r.torn = r.torn || r.behind == search
 	r.guess = r.guess || r.behind == search
@@ -426,15 +457,23 @@ func (r *records) Resync() error {
 func (r *records) Number() (int64, bool) { return r.number, !r.guess }
 
 // search goes to the next header.
-func (r *records) search() bool {
-	for {
+func (r *records) search() error {
+	for n := 0; ; n++ {
 		b, err := r.f.Peek(blockSize)
-		if len(b) < blockSize {
-			return err != nil // for header to answer
+		if err == nil && r.lookDue(n) {
+			err = r.f.Look()
+		}
+		switch {
+		case err == storage.ErrInterrupted: // the next search goes on from here
+			return err
+		case err != nil: // for header to answer
+			return nil
+		case len(b) < blockSize:
+			return io.EOF
 		}
 		if (*block)(b).valid() {
 			r.valid = r.f.Offset()
-			return true
+			return nil
 		}
 		r.f.Skip(blockSize)
 	}
@@ -445,6 +484,9 @@ func (r *records) Intact() error { return r.f.Intact() }
 
 // Close lets go of the file.
 func (r *records) Close() {
+	for i := range r.part.Slots {
+		r.part.Slots[i].Drop()
+	}
 	r.values.close()
 	r.arrays.Close()
 	r.f.Close()

@@ -2,6 +2,7 @@ package tfrecord
 
 import (
 	"encoding/binary"
+	"hash/crc32"
 	"io"
 	"math"
 	"slices"
@@ -80,6 +81,8 @@ type records struct {
 
 	record int64 // number of the one at the position
 	guess  bool  // it is approximate: how many records were skipped is not known
+	sought bool  // Resync was interrupted in its search
+	tried  int   // bytes of data of which that tried the CRC in vain
 	err    error // what Read goes on answering
 	// behind is where err leads to: as many bytes on, or unknown, or nowhere.
 	behind int64
@@ -100,26 +103,34 @@ const (
 	badData
 )
 
-// look is the data of the record at the front of b.
-func look(b []byte) ([]byte, verdict) {
+// look is the data of the record at the front of b. The error is storage.ErrInterrupted.
+func (r *records) look(b []byte) ([]byte, verdict, error) {
 	if len(b) < frameSize {
 		if len(b) >= headerSize && !header(b) {
-			return nil, badLength
+			return nil, badLength, nil
 		}
-		return nil, short
+		return nil, short, nil
 	}
 	n := binary.LittleEndian.Uint64(b)
 	if lengthCRC(n) != binary.LittleEndian.Uint32(b[8:]) || n > maxLength {
-		return nil, badLength
+		return nil, badLength, nil
 	}
 	if n > uint64(len(b)-frameSize) {
-		return nil, short
+		return nil, short, nil
 	}
 	data, footer := b[headerSize:headerSize+n], b[headerSize+n:]
-	if crc(data) != binary.LittleEndian.Uint32(footer) {
-		return nil, badData
+	c, rest := uint32(0), data
+	for len(rest) > storage.LookEvery {
+		if err := r.f.Look(); err != nil {
+			return nil, whole, err
+		}
+		c = crc32.Update(c, castagnoli, rest[:storage.LookEvery])
+		rest = rest[storage.LookEvery:]
 	}
-	return data, whole
+	if mask(crc32.Update(c, castagnoli, rest)) != binary.LittleEndian.Uint32(footer) {
+		return nil, badData, nil
+	}
+	return data, whole, nil
 }
 
 // Read fills out with the records that are in memory, of a mapped file those that begin in the same window.
@@ -139,12 +150,16 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 		if mapped && offset/memory.WindowSize != start/memory.WindowSize {
 			break
 		}
-		data, v := look(b[at:])
-		if v != whole {
-			if n == 0 {
+		data, v, stop := r.look(b[at:])
+		if stop != nil || v != whole {
+			switch {
+			case n > 0: // to come back to
+			case stop != nil:
+				err = stop
+			default:
 				err = r.damaged(v, b)
 			}
-			break // to come back to
+			break
 		}
 		if r.examples == nil {
 			r.offsets.Record(out[n], data, in)
@@ -194,8 +209,8 @@ func (r *records) ReadRows(most int) *readers.Rows {
 	end = min(end, math.MaxUint32-headerSize)
 	at, spans := 0, r.spans[:0]
 	for len(spans) < most && at < end {
-		data, v := look(b[at:])
-		if v != whole || uint64(len(data)) > math.MaxUint32 {
+		data, v, err := r.look(b[at:])
+		if err != nil || v != whole || uint64(len(data)) > math.MaxUint32 {
 			break // for Read to see to
 		}
 		spans = append(spans, readers.Span{At: uint32(at + headerSize), Size: uint32(len(data))})
@@ -219,8 +234,8 @@ func (r *records) alike(b []byte, most, end int) *readers.Rows {
 		return nil // without a look at the data, which Read is going to verify
 	}
 	if !p.fits(b) {
-		data, v := look(b)
-		if v != whole || !r.examples.learn(b[:headerSize+len(data)], r.f.Hold(0)) {
+		data, v, err := r.look(b)
+		if err != nil || v != whole || !r.examples.learn(b[:headerSize+len(data)], r.f.Hold(0)) {
 			p.again = r.record + notAlike
 			return nil
 		}
@@ -271,6 +286,9 @@ func (r *records) show() ([]byte, error) {
 
 // fail makes Read answer an error until Resync.
 func (r *records) fail(err error, behind int64) error {
+	if err == storage.ErrInterrupted {
+		return err
+	}
 	if shrunk := r.f.Intact(); shrunk != nil {
 		err, behind = shrunk, nowhere
 	}
@@ -319,14 +337,24 @@ func (r *records) Resync() error {
 	}
 	var err error
 	if r.behind == unknown {
-		r.guess = true
-		r.f.Skip(1)
+		if !r.sought {
+			r.guess = true
+			r.f.Skip(1)
+			r.tried = 0
+		}
 		err = r.search()
+		if r.sought = err == storage.ErrInterrupted; r.sought {
+			return err
+		}
 	} else {
-		r.f.Skip(int(r.behind))
-		if b, broken := r.f.Peek(1); broken == nil && len(b) == 0 {
+		b, broken := r.f.Peek(int(r.behind) + 1)
+		if broken == storage.ErrInterrupted {
+			return broken
+		}
+		if broken == nil && len(b) <= int(r.behind) {
 			err = io.EOF
 		}
+		r.f.Skip(int(r.behind))
 	}
 	if err != nil {
 		return r.fail(err, nowhere)
@@ -343,10 +371,16 @@ func (r *records) Number() (int64, bool) { return r.record, !r.guess }
 // is good enough, or a file made for it would keep us for ever.
 const mostTried = 64 << 20
 
-// search goes to the next record that verifies.
+// search goes to the next record that verifies. Interrupted, it goes on where it was.
 func (r *records) search() error {
-	for tried := 0; ; {
+	for {
+		if err := r.f.Look(); err != nil {
+			return err
+		}
 		b, err := r.f.Peek(headerSize)
+		if err == storage.ErrInterrupted {
+			return err
+		}
 		if err != nil {
 			return nil // for Read to answer
 		}
@@ -356,20 +390,28 @@ func (r *records) search() error {
 		most := uint64(maxLength)
 		if r.f.Mapped() {
 			most = uint64(len(b))
+			r.f.Hold(1).Release() // so that its windows move along
 		}
-		at, found := scan(b, most)
-		r.f.Skip(at)
+		at, found := scan(b[:min(len(b), memory.WindowSize)], most)
 		if !found {
+			r.f.Skip(at)
 			continue
 		}
 		n := int(binary.LittleEndian.Uint64(b[at:])) + frameSize
-		b, _ = r.f.Peek(n) // an error comes again where the data ends
-		_, v := look(b)
-		if v == whole || v == badData && tried > mostTried {
+		r.f.Skip(at)
+		b, err = r.f.Peek(n) // an error comes again where the data ends
+		if err == storage.ErrInterrupted {
+			return err
+		}
+		_, v, err := r.look(b)
+		if err != nil {
+			return err
+		}
+		if v == whole || v == badData && r.tried > mostTried {
 			return nil
 		}
 		if v == badData {
-			tried += n
+			r.tried += n
 		}
 		r.f.Skip(1)
 	}

@@ -1,0 +1,18 @@
+package csv
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/pyfeed/pyfeed/readers"
+)
+
+// Wherever a look interrupts the search for the end of a field, of a line or of blank ones, the next call goes on.
+func TestInterrupted(t *testing.T) {
+	long := strings.Repeat("0123456789", 10_000)
+	data := strings.Join([]string{"a,b", "x,1", strings.Repeat("\n", 100_000), long + ",2", "\"" + strings.ReplaceAll(long, "9", "\"\"") + "\",3",
+		"\"" + "bad\"" + long + ",4", "y,5", ""}, "\n")
+	if n := tested.Interrupted(t, []byte(data), readers.Config{}); n < 15 {
+		t.Errorf("found %d looks", n)
+	}
+}

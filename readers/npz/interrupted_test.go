@@ -1,0 +1,42 @@
+package npz
+
+import (
+	"archive/zip"
+	"testing"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/formattest"
+	"github.com/pyfeed/pyfeed/readers/storage"
+)
+
+// Wherever a look interrupts, in the directory, in a member that is inflated, checked or turned round, the next call goes on.
+func TestInterrupted(t *testing.T) {
+	for _, method := range []uint16{zip.Store, zip.Deflate} {
+		data := archive(t, method, matrix("a", 5, 5_000, false, false), matrix("b", 5, 5_000, true, false), matrix("c", 5, 5_000, false, true))
+		if n := tested.Interrupted(t, data, readers.Config{}); n < 15 {
+			t.Errorf("found %d looks", n)
+		}
+	}
+}
+
+// A few MB can hold gigabytes, which would all be in memory.
+func TestTooMuchWithinCompression(t *testing.T) {
+	formattest.Pooled(t, func(pool *memory.Pool) {
+		looks := 0
+		stop := new(storage.Interrupt)
+		stop.Limit(func() bool {
+			looks++
+			return looks == 100
+		})
+		r, err := Open(formattest.File(t, "a.npz.gz", formattest.Gzip(append([]byte("PK\x03\x04"), make([]byte, 64<<20)...))),
+			&readers.Config{Pool: pool, Storage: storage.Options{Interrupt: stop}})
+		if r != nil || err != storage.ErrInterrupted {
+			t.Errorf("found %v", err)
+		}
+		if r, err = Open("/dev/zero", &readers.Config{Pool: pool}); r != nil || formattest.Kind(err) != pyfeed.Corrupt {
+			t.Errorf("found %v", err)
+		}
+	})
+}

@@ -1,0 +1,33 @@
+package tar
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/readers"
+)
+
+// Wherever a look interrupts, in what is passed over, in zeros, in a long member or one that is turned round: the next call
+// goes on, in the middle of an instance too.
+func TestInterrupted(t *testing.T) {
+	long := strings.Repeat("0123456789abcdef", 6_000)
+	turned := strings.Replace(array(pyfeed.Dims{128, 256}, make([]int32, 128*256)...), "<i4", ">i4", 1)
+	whole := pack(part{"a.cls", "1", 0}, part{"a.jpg", long, 0}, part{"a.npy", turned, 0}, part{"a.no", long, 0}, part{"README", long, 0},
+		part{"b.cls", "2", 0}, part{"b.jpg", "b", 0}, part{"b.npy", turned, 0}, part{"b.no", "x", 0})
+	cut := pack(part{"c.cls", "3", 0}, part{"c.jpg", long, 0})
+	lost := fixed(pack(part{"d.cls", "4", 0}))
+	lost[150] ^= 0x55
+	noise := strings.Repeat("x", 200*blockSize)
+	data := slices.Concat(whole, cut, lost, []byte(noise), pack(part{"e.cls", "5", 0}, part{"e.jpg", long, 0}, part{"e.npy", turned, 0}),
+		make([]byte, 200*blockSize))
+	for _, c := range []readers.Config{
+		{Options: &Options{Fields: fields("cls", "jpg", "npy")}},
+		{},
+	} {
+		if n := tested.Interrupted(t, data, c); n < 15 {
+			t.Errorf("found %d looks", n)
+		}
+	}
+}
