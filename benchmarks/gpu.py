@@ -140,7 +140,7 @@ def loaded(
     if place is None:
         place = pyfeed.CUDAPlace(0)
     scope = pyfeed.Scope()
-    reader, queue = pyfeed.py_array_reader(capacity, shapes, place, dtypes, scope=scope)
+    reader, queue = pyfeed.py_array_reader(capacity, shapes, place, dtypes=dtypes, scope=scope)
     if place.kind == pyfeed.CUDAPlace(0).kind:
         reader = reader.double_buffer(place, depth=3)
     turns = itertools.count()  # next() of it is one step
@@ -353,7 +353,7 @@ def feed_once(array: Any, dtype: str) -> Any:
     """The array at the device."""
     import pyfeed
 
-    _, queue = pyfeed.py_array_reader(1, [array.shape], pyfeed.CUDAPlace(0), [dtype], scope=pyfeed.Scope())
+    _, queue = pyfeed.py_array_reader(1, [array.shape], pyfeed.CUDAPlace(0), dtypes=[dtype], scope=pyfeed.Scope())
     queue.push((array,))
     (x,) = queue.pop()
     return x

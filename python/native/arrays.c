@@ -176,19 +176,25 @@ PyArray_Descr *dtype_descr(pf_dtype dtype) {
     return bfloat16;
 }
 
+static pf_dtype refuse_dtype(PyObject *found) {
+    raise_named("DTypeError", -1,
+                "dtype: expected bool, an integer, float, bfloat16 or complex in native byte order, found %R",
+                found);
+    return -1;
+}
+
 pf_dtype dtype_parse(PyObject *dtype) {
     if (dtype == Py_None) return PF_DTYPE_ANY;
     if (PyUnicode_Check(dtype) && PyUnicode_CompareWithASCIIString(dtype, "bfloat16") == 0)
         return PF_BFLOAT16;
     PyArray_Descr *d;
-    if (PyArray_DescrConverter(dtype, &d) != NPY_SUCCEED) return -1;
-    pf_dtype found = descr_dtype(d);
-    if (PyArray_ISNBO(d->byteorder) == 0 || found == PF_DTYPE_ANY) {
-        raise_named(
-            "DTypeError", -1,
-            "dtype: expected bool, an integer, float, bfloat16 or complex in native byte order, found %R", d);
-        found = -1;
+    if (PyArray_DescrConverter(dtype, &d) != NPY_SUCCEED) {
+        if (!PyErr_ExceptionMatches(PyExc_Exception) || PyErr_ExceptionMatches(PyExc_MemoryError)) return -1;
+        PyErr_Clear();
+        return refuse_dtype(dtype);
     }
+    pf_dtype found = descr_dtype(d);
+    if (PyArray_ISNBO(d->byteorder) == 0 || found == PF_DTYPE_ANY) found = refuse_dtype((PyObject *)d);
     Py_DECREF((PyObject *)d);
     return found;
 }

@@ -114,15 +114,15 @@ static int stream_parse(PyObject *stream, int64_t least, int64_t *number) {
     PyObject *protocol = PyObject_GetAttrString((PyObject *)Py_TYPE(stream), "__cuda_stream__");
     if (!protocol) {
         PyErr_Clear();
-        PyObject *index = PyNumber_Index(stream);
-        *number = index ? PyLong_AsLongLong(index) : -1;
-        Py_XDECREF(index);
+        if (argument_integer("stream", stream, INT64_MIN, number) < 0) return -1;
     } else {
         long long version;
         PyObject *pair = PyObject_CallFunctionObjArgs(protocol, stream, NULL);
         Py_DECREF(protocol);
         PyObject *tuple = pair ? PySequence_Tuple(pair) : NULL;
         int parsed = tuple && PyArg_ParseTuple(tuple, "LL:__cuda_stream__", &version, number);
+        if (!parsed && pair && argument_is_no_number())
+            argument_refuse("stream", "a __cuda_stream__() that answers (version, number)", pair);
         Py_XDECREF(pair);
         Py_XDECREF(tuple);
         if (!parsed) return -1;
@@ -137,8 +137,12 @@ static int stream_parse(PyObject *stream, int64_t least, int64_t *number) {
     return 0;
 }
 
-static PyObject *array_use(array *self, PyObject *stream) {
+static PyObject *array_use(array *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
+    static const char *const names[] = {"stream"};
+    static const signature use = {"DeviceArray.use", names, 1, 1, 1, 1};
+    PyObject *stream;
     int64_t number;
+    if (arguments_bind(&use, args, count, keywords, &stream) < 0) return NULL;
     if (!alive(self) || stream_parse(stream, 0, &number) < 0) return NULL;
     if (!alive(self)) return NULL; /* a stream of the user's own may have run anything */
     pf_error err = PF_ERROR_INIT;
@@ -147,11 +151,13 @@ static PyObject *array_use(array *self, PyObject *stream) {
 
 /* While others have the tuple, they may go on to work with it on the same stream: it is held up to where that will
  * have come when the last of them goes. */
-static PyObject *array_release(array *self, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"stream", NULL};
-    PyObject *stream = Py_None;
+static PyObject *array_release(array *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
+    static const char *const names[] = {"stream"};
+    static const signature release = {"DeviceArray.release", names, 1, 1, 0, 0};
+    PyObject *stream;
     int64_t number = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:release", names, &stream)) return NULL;
+    if (arguments_bind(&release, args, count, keywords, &stream) < 0) return NULL;
+    if (!stream) stream = Py_None;
     if (stream != Py_None && stream_parse(stream, 0, &number) < 0) return NULL;
     device_tuple *d = self->tuple;
     if (!d) Py_RETURN_NONE;
@@ -182,16 +188,19 @@ static int wait_for_copy(device_tuple *d, PyObject *timeout) {
     return none ? 0 : -1;
 }
 
-static PyObject *array_synchronize(array *self, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"timeout", NULL};
-    PyObject *timeout = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:synchronize", names, &timeout) || !alive(self) ||
+static PyObject *array_synchronize(array *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
+    static const char *const names[] = {"timeout"};
+    static const signature synchronize = {"DeviceArray.synchronize", names, 1, 1, 0, 0};
+    PyObject *timeout;
+    if (arguments_bind(&synchronize, args, count, keywords, &timeout) < 0 || !alive(self) ||
         wait_for_copy(self->tuple, timeout) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
 
-static PyObject *array_numpy(array *self, PyObject *Py_UNUSED(unused)) {
+static PyObject *array_numpy(array *self, PyObject *const *Py_UNUSED(args), Py_ssize_t count,
+                             PyObject *keywords) {
+    if (arguments_none("DeviceArray.numpy", count, keywords) < 0) return NULL;
     if (!alive(self)) return NULL;
     PyArray_Descr *descr = dtype_descr(self->dtype);
     PyObject *out = descr ? PyArray_NewFromDescr(&PyArray_Type, descr, self->rank,
@@ -322,7 +331,8 @@ static int pair_parse(const char *name, PyObject *value, long *first, long *seco
         *first = PyLong_AsLong(one);
         *second = PyLong_AsLong(other);
     } else if (!PyErr_Occurred() || PyErr_ExceptionMatches(PyExc_TypeError)) {
-        PyErr_Format(PyExc_TypeError, "%s: expected two integers, found %R", name, value);
+        PyErr_Clear();
+        argument_refuse(name, "two integers", value);
     }
     Py_XDECREF(one);
     Py_XDECREF(other);
@@ -458,10 +468,10 @@ static PyObject *array_repr(array *self) {
 }
 
 static PyMethodDef methods[] = {
-    {"use", (PyCFunction)array_use, METH_O, USE_DOC},
-    {"release", (PyCFunction)(void *)array_release, METH_VARARGS | METH_KEYWORDS, RELEASE_DOC},
-    {"synchronize", (PyCFunction)(void *)array_synchronize, METH_VARARGS | METH_KEYWORDS, SYNCHRONIZE_DOC},
-    {"numpy", (PyCFunction)array_numpy, METH_NOARGS, NUMPY_DOC},
+    {"use", (PyCFunction)(void *)array_use, METH_FASTCALL | METH_KEYWORDS, USE_DOC},
+    {"release", (PyCFunction)(void *)array_release, METH_FASTCALL | METH_KEYWORDS, RELEASE_DOC},
+    {"synchronize", (PyCFunction)(void *)array_synchronize, METH_FASTCALL | METH_KEYWORDS, SYNCHRONIZE_DOC},
+    {"numpy", (PyCFunction)(void *)array_numpy, METH_FASTCALL | METH_KEYWORDS, NUMPY_DOC},
     {"__array__", (PyCFunction)(void *)array_array, METH_VARARGS | METH_KEYWORDS, NULL},
     {"__dlpack__", (PyCFunction)(void *)array_dlpack, METH_VARARGS | METH_KEYWORDS, NULL},
     {"__dlpack_device__", (PyCFunction)array_dlpack_device, METH_NOARGS, NULL},

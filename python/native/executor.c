@@ -139,15 +139,19 @@ typedef struct {
 } token;
 
 static PyObject *token_new(PyTypeObject *class, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {NULL};
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, ":CancelToken", names)) return NULL;
+    PyObject *keywords = kwargs ? PySequence_Tuple(kwargs) : NULL;
+    int none = PyErr_Occurred() ? -1 : arguments_none("CancelToken", PyTuple_Size(args), keywords);
+    Py_XDECREF(keywords);
+    if (none < 0) return NULL;
     pf_error err = PF_ERROR_INIT;
     pf_handle handle;
     pf_status status = pf_cancel_new(&handle, &err);
     return owner_made((PyObject *)class, status, handle, &err);
 }
 
-static PyObject *token_cancel(token *self, PyObject *Py_UNUSED(unused)) {
+static PyObject *token_cancel(token *self, PyObject *const *Py_UNUSED(args), Py_ssize_t count,
+                              PyObject *keywords) {
+    if (arguments_none("CancelToken.cancel", count, keywords) < 0) return NULL;
     pf_error err = PF_ERROR_INIT;
     self->cancelled = 1;
     return answer(pf_cancel(self->owner.handle, &err), &err);
@@ -158,7 +162,7 @@ static PyObject *token_cancelled(token *self, void *Py_UNUSED(unused)) {
 }
 
 static PyMethodDef token_methods[] = {
-    {"cancel", (PyCFunction)token_cancel, METH_NOARGS, CANCEL_DOC},
+    {"cancel", (PyCFunction)(void *)token_cancel, METH_FASTCALL | METH_KEYWORDS, CANCEL_DOC},
     {NULL, NULL, 0, NULL},
 };
 static PyGetSetDef token_getset[] = {

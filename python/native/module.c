@@ -3,7 +3,9 @@
 #include "docs.h"
 #include "native.h"
 
-static PyObject *memory_stats(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
+static PyObject *memory_stats(PyObject *Py_UNUSED(module), PyObject *const *Py_UNUSED(args), Py_ssize_t count,
+                              PyObject *keywords) {
+    if (arguments_none("memory_stats", count, keywords) < 0) return NULL;
     tuple_flush();
     lent_drain();
     kernels_drain();
@@ -73,8 +75,8 @@ static PyObject *start_thread(PyObject *Py_UNUSED(module), PyObject *function) {
 }
 
 static PyMethodDef methods[] = {
-    {"memory_stats", memory_stats, METH_NOARGS, MEMORY_STATS_DOC},
     {"_check_interpreter", check_interpreter, METH_NOARGS, NULL},
+    {"memory_stats", (PyCFunction)(void *)memory_stats, METH_FASTCALL | METH_KEYWORDS, MEMORY_STATS_DOC},
     {"_formats", formats, METH_NOARGS, NULL},
     {"_list_files", list_files, METH_VARARGS, NULL},
     {"_load_kernels", load_kernels, METH_VARARGS, NULL},

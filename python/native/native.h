@@ -48,6 +48,34 @@ uint64_t kept_new_token(void);
 void kept_set(kept *k, PyObject *exception, uint64_t token);
 void kept_drop(kept *k);
 
+/* ---- arguments.c ---- */
+
+/* What a function takes: some arguments by position, of which the first have no names to those who call it; then others. */
+typedef struct {
+    const char *function; /* as users know it */
+    const char *const *names;
+    int count, positional, unnamed, required;
+} signature;
+
+/* Sorts what METH_FASTCALL | METH_KEYWORDS gives; NULL stands for what is not given. */
+int arguments_bind(const signature *s, PyObject *const *args, Py_ssize_t count, PyObject *keywords,
+                   PyObject **values);
+/* Refuses any. */
+int arguments_none(const char *function, Py_ssize_t count, PyObject *keywords);
+/* Raises what is wrong with the value. Answers -1. */
+int argument_refuse(const char *name, const char *expected, PyObject *value);
+/* Whether what is raised says that a value is no number: then it is no longer. */
+int argument_is_no_number(void);
+/* Text, which belongs to the value. */
+int argument_text(const char *name, PyObject *value, const char **text);
+/* A new tuple of what is to be names, whose elements are not checked. */
+PyObject *argument_names(const char *name, PyObject *value);
+int argument_integer(const char *name, PyObject *value, int64_t least, int64_t *number);
+/* A number from 0 on. It stays as it is where there is no value; so does a flag. */
+int argument_count(const char *name, PyObject *value, uint64_t *number);
+int argument_flag(const char *name, PyObject *value, int *flag);
+int argument_seconds(const char *name, PyObject *value, double *seconds);
+
 /* ---- waiting.c ---- */
 
 /* A wait in which Ctrl-C works, and which the end of the interpreter knows of. */

@@ -36,6 +36,8 @@ typedef struct {
     PyObject *levels; /* what lod points into */
 } slot;
 
+static const char *const timeout_only[] = {"timeout"};
+
 static const pf_wait no_wait = {sizeof(pf_wait), 0, 0, 0, NULL, NULL};
 
 static int queue_traverse(PyObject *self, visitproc visit, void *arg) {
@@ -168,33 +170,17 @@ typedef struct {
     uint64_t pass;
 } push_options;
 
-static uint64_t pass_parse(PyObject *value) {
-    PyObject *number = PyNumber_Index(value);
-    uint64_t pass = number ? PyLong_AsUnsignedLongLong(number) : 0;
-    Py_XDECREF(number);
-    return pass;
-}
-
-static int push_parse(push_options *o, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+static int push_parse(push_options *o, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
+    static const char *const names[] = {"arrays", "copy", "timeout", "pass_id"};
+    static const signature push = {"PyArrayFeedQueue.push", names, 4, 1, 1, 1};
+    PyObject *values[4];
     *o = (push_options){1, NULL, 0};
-    if (count != 1) {
-        PyErr_Format(PyExc_TypeError, "push() takes 1 positional argument, the arrays, but %zd were given",
-                     count);
-        return -1;
-    }
-    for (Py_ssize_t i = 0; names && i < PyTuple_Size(names); i++) {
-        PyObject *name = PyTuple_GetItem(names, i), *value = args[count + i];
-        if (PyUnicode_CompareWithASCIIString(name, "copy") == 0)
-            o->copy = PyObject_IsTrue(value);
-        else if (PyUnicode_CompareWithASCIIString(name, "timeout") == 0)
-            o->timeout = value;
-        else if (PyUnicode_CompareWithASCIIString(name, "pass_id") == 0)
-            o->pass = pass_parse(value);
-        else
-            PyErr_Format(PyExc_TypeError, "push() got an unexpected keyword argument '%U'", name);
-        if (PyErr_Occurred()) return -1;
-    }
-    return 0;
+    if (arguments_bind(&push, args, count, keywords, values) < 0) return -1;
+    o->timeout = values[2];
+    return argument_flag("copy", values[1], &o->copy) < 0 ||
+                   argument_count("pass_id", values[3], &o->pass) < 0
+               ? -1
+               : 0;
 }
 
 /* A consumer that sleeps wakes at once for what is handed over, perhaps in this thread's place, and wants the GIL. If that is
@@ -233,25 +219,12 @@ static pf_status push_lent(queue *self, incoming *in, const push_options *o, wai
     return status;
 }
 
-/* Reads the arguments of a method that takes nothing but a timeout. */
-static int timeout_only(const char *method, PyObject **timeout, PyObject *const *args, Py_ssize_t count,
-                        PyObject *names) {
-    Py_ssize_t named = names ? PyTuple_Size(names) : 0;
-    *timeout = count + named > 0 ? args[0] : NULL;
-    if (count + named > 1 ||
-        (named && PyUnicode_CompareWithASCIIString(PyTuple_GetItem(names, 0), "timeout") != 0)) {
-        PyErr_Format(PyExc_TypeError, "%s() takes one argument, timeout", method);
-        return -1;
-    }
-    return 0;
-}
-
-static PyObject *queue_push(queue *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+static PyObject *queue_push(queue *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
     push_options o;
     waiting w;
     incoming in;
     lent_drain();
-    if (push_parse(&o, args, count, names) < 0 || waiting_parse(&w, o.timeout) < 0 ||
+    if (push_parse(&o, args, count, keywords) < 0 || waiting_parse(&w, o.timeout) < 0 ||
         incoming_read(&in, args[0]) < 0)
         return NULL;
     pf_error err = PF_ERROR_INIT;
@@ -260,10 +233,11 @@ static PyObject *queue_push(queue *self, PyObject *const *args, Py_ssize_t count
     return answer(status, &err);
 }
 
-static PyObject *queue_pop(queue *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+static PyObject *queue_pop(queue *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
+    static const signature pop = {"PyArrayFeedQueue.pop", timeout_only, 1, 1, 0, 0};
     PyObject *timeout;
     waiting w;
-    if (timeout_only("pop", &timeout, args, count, names) < 0) return NULL;
+    if (arguments_bind(&pop, args, count, keywords, &timeout) < 0) return NULL;
     pf_tuple tuple = tuple_begin();
     pf_error err = PF_ERROR_INIT;
     pf_status status = pf_queue_pop(self->handle, &no_wait, &tuple, &err);
@@ -277,10 +251,14 @@ static PyObject *queue_pop(queue *self, PyObject *const *args, Py_ssize_t count,
     return status == PF_OK ? tuple_give(&tuple, 1) : answer(status, &err);
 }
 
-static PyObject *queue_close(queue *self, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"pass_id", NULL};
-    unsigned long long pass = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|K:close", names, &pass)) return NULL;
+static PyObject *queue_close(queue *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
+    static const char *const names[] = {"pass_id"};
+    static const signature close = {"PyArrayFeedQueue.close", names, 1, 1, 0, 0};
+    PyObject *pass_id;
+    uint64_t pass = 0;
+    if (arguments_bind(&close, args, count, keywords, &pass_id) < 0 ||
+        argument_count("pass_id", pass_id, &pass) < 0)
+        return NULL;
     pf_error err = PF_ERROR_INIT;
     return answer(pf_queue_close(self->handle, pass, &err), &err);
 }
@@ -305,7 +283,9 @@ static PyObject *queue_fail(queue *self, PyObject *args) {
     return answer(status, &err);
 }
 
-static PyObject *queue_reopen(queue *self, PyObject *Py_UNUSED(unused)) {
+static PyObject *queue_reopen(queue *self, PyObject *const *Py_UNUSED(args), Py_ssize_t count,
+                              PyObject *keywords) {
+    if (arguments_none("PyArrayFeedQueue.reopen", count, keywords) < 0) return NULL;
     uint64_t pass, dropped;
     pf_error err = PF_ERROR_INIT;
     pf_status status = pf_queue_reopen(self->handle, &pass, &dropped, &err);
@@ -313,13 +293,14 @@ static PyObject *queue_reopen(queue *self, PyObject *Py_UNUSED(unused)) {
     return PyLong_FromUnsignedLongLong(dropped);
 }
 
-static PyObject *queue_wait_pass(queue *self, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"after", "timeout", NULL};
-    unsigned long long after;
-    PyObject *timeout = NULL;
+static PyObject *queue_wait_pass(queue *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
+    static const char *const names[] = {"after", "timeout"};
+    static const signature wait_pass = {"PyArrayFeedQueue.wait_pass", names, 2, 2, 0, 1};
+    PyObject *values[2];
+    uint64_t after;
     waiting w;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "K|O:wait_pass", names, &after, &timeout) ||
-        waiting_parse(&w, timeout) < 0)
+    if (arguments_bind(&wait_pass, args, count, keywords, values) < 0 ||
+        argument_count("after", values[0], &after) < 0 || waiting_parse(&w, values[1]) < 0)
         return NULL;
     pf_error err = PF_ERROR_INIT;
     uint64_t pass;
@@ -330,12 +311,16 @@ static PyObject *queue_wait_pass(queue *self, PyObject *args, PyObject *kwargs) 
     return PyLong_FromUnsignedLongLong(pass);
 }
 
-static PyObject *queue_shutdown(queue *self, PyObject *Py_UNUSED(unused)) {
+static PyObject *queue_shutdown(queue *self, PyObject *const *Py_UNUSED(args), Py_ssize_t count,
+                                PyObject *keywords) {
+    if (arguments_none("PyArrayFeedQueue.shutdown", count, keywords) < 0) return NULL;
     pf_error err = PF_ERROR_INIT;
     return answer(pf_queue_shutdown(self->handle, &err), &err);
 }
 
-static PyObject *queue_stats(queue *self, PyObject *Py_UNUSED(unused)) {
+static PyObject *queue_stats(queue *self, PyObject *const *Py_UNUSED(args), Py_ssize_t count,
+                             PyObject *keywords) {
+    if (arguments_none("PyArrayFeedQueue.stats", count, keywords) < 0) return NULL;
     pf_queue_info i = PF_QUEUE_INFO_INIT;
     pf_error err = PF_ERROR_INIT;
     pf_status status = pf_queue_stats(self->handle, &i, &err);
@@ -395,8 +380,8 @@ static int dtype_unknown(uint32_t i) {
 
 /* Every slot as the queue has it, with rows for a first dimension of -1. */
 static int describe_rows(slot *s, PyObject *rows) {
-    int64_t n = rows == Py_None ? -1 : PyLong_AsLongLong(rows);
-    if (n == -1 && PyErr_Occurred()) return -1;
+    int64_t n = -1;
+    if (rows != Py_None && argument_integer("rows", rows, 0, &n) < 0) return -1;
     for (; s->count < s->queue->num_slots; s->count++) {
         uint32_t i = s->count;
         const spec *of = spec_of(s->queue, i);
@@ -445,15 +430,17 @@ static int describe(slot *s) {
 }
 
 /* slot(rows=None, *, shapes=None, lod=None, timeout=None, pass_id=0) */
-static PyObject *queue_slot(queue *self, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"rows", "shapes", "lod", "timeout", "pass_id", NULL};
-    PyObject *rows = Py_None, *shapes = Py_None, *lod = Py_None, *timeout = NULL;
-    unsigned long long pass = 0;
+static PyObject *queue_slot(queue *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
+    static const char *const names[] = {"rows", "shapes", "lod", "timeout", "pass_id"};
+    static const signature signature_of_slot = {"PyArrayFeedQueue.slot", names, 5, 1, 0, 0};
+    PyObject *values[5];
+    uint64_t pass = 0;
     waiting w;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O$OOOK:slot", names, &rows, &shapes, &lod, &timeout,
-                                     &pass) ||
-        waiting_parse(&w, timeout) < 0)
+    if (arguments_bind(&signature_of_slot, args, count, keywords, values) < 0 ||
+        argument_count("pass_id", values[4], &pass) < 0 || waiting_parse(&w, values[3]) < 0)
         return NULL;
+    PyObject *rows = values[0] ? values[0] : Py_None, *shapes = values[1] ? values[1] : Py_None;
+    PyObject *lod = values[2] ? values[2] : Py_None;
     slot *s = PyObject_New(slot, slot_type);
     if (!s) return NULL;
     Py_INCREF((PyObject *)self);
@@ -581,13 +568,13 @@ static PyMethodDef queue_methods[] = {
     {"_producer", (PyCFunction)queue_producer, METH_NOARGS, NULL},
     {"push", (PyCFunction)(void *)queue_push, METH_FASTCALL | METH_KEYWORDS, PUSH_DOC},
     {"pop", (PyCFunction)(void *)queue_pop, METH_FASTCALL | METH_KEYWORDS, POP_DOC},
-    {"slot", (PyCFunction)(void *)queue_slot, METH_VARARGS | METH_KEYWORDS, SLOT_DOC},
-    {"close", (PyCFunction)(void *)queue_close, METH_VARARGS | METH_KEYWORDS, CLOSE_DOC},
+    {"slot", (PyCFunction)(void *)queue_slot, METH_FASTCALL | METH_KEYWORDS, SLOT_DOC},
+    {"close", (PyCFunction)(void *)queue_close, METH_FASTCALL | METH_KEYWORDS, CLOSE_DOC},
     {"_fail", (PyCFunction)queue_fail, METH_VARARGS, NULL},
-    {"reopen", (PyCFunction)queue_reopen, METH_NOARGS, REOPEN_DOC},
-    {"wait_pass", (PyCFunction)(void *)queue_wait_pass, METH_VARARGS | METH_KEYWORDS, WAIT_PASS_DOC},
-    {"shutdown", (PyCFunction)queue_shutdown, METH_NOARGS, SHUTDOWN_DOC},
-    {"stats", (PyCFunction)queue_stats, METH_NOARGS, STATS_DOC},
+    {"reopen", (PyCFunction)(void *)queue_reopen, METH_FASTCALL | METH_KEYWORDS, REOPEN_DOC},
+    {"wait_pass", (PyCFunction)(void *)queue_wait_pass, METH_FASTCALL | METH_KEYWORDS, WAIT_PASS_DOC},
+    {"shutdown", (PyCFunction)(void *)queue_shutdown, METH_FASTCALL | METH_KEYWORDS, SHUTDOWN_DOC},
+    {"stats", (PyCFunction)(void *)queue_stats, METH_FASTCALL | METH_KEYWORDS, STATS_DOC},
     {"_slots", (PyCFunction)queue_slots, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -89,22 +89,23 @@ static PyObject *reader_iternext(reader *self) {
     return next(self, NULL, &end);
 }
 
-static PyObject *reader_read(reader *self, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"timeout", NULL};
-    PyObject *timeout = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:read", names, &timeout)) return NULL;
+static const char *const timeout_only[] = {"timeout"};
+
+static PyObject *reader_read(reader *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
+    static const signature read = {"Reader.read", timeout_only, 1, 1, 0, 0};
+    PyObject *timeout;
+    if (arguments_bind(&read, args, count, keywords, &timeout) < 0) return NULL;
     int end;
     PyObject *tuple = next(self, timeout, &end);
     if (end) return raise_named("EndOfData", -1, "the end of the data: this pass has no more tuples");
     return tuple;
 }
 
-static PyObject *reader_has_next(reader *self, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"timeout", NULL};
-    PyObject *timeout = NULL;
+static PyObject *reader_has_next(reader *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
+    static const signature has_next = {"Reader.has_next", timeout_only, 1, 1, 0, 0};
+    PyObject *timeout;
     waiting w;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:has_next", names, &timeout) ||
-        waiting_parse(&w, timeout) < 0)
+    if (arguments_bind(&has_next, args, count, keywords, &timeout) < 0 || waiting_parse(&w, timeout) < 0)
         return NULL;
     pf_error err = PF_ERROR_INIT;
     uint8_t yes;
@@ -114,7 +115,9 @@ static PyObject *reader_has_next(reader *self, PyObject *args, PyObject *kwargs)
     return status == PF_OK ? PyBool_FromLong(yes) : raise(self, status, &err);
 }
 
-static PyObject *reader_reset(reader *self, PyObject *Py_UNUSED(unused)) {
+static PyObject *reader_reset(reader *self, PyObject *const *Py_UNUSED(args), Py_ssize_t count,
+                              PyObject *keywords) {
+    if (arguments_none("Reader.reset", count, keywords) < 0) return NULL;
     pf_error err = PF_ERROR_INIT;
     pf_status status;
     Py_BEGIN_ALLOW_THREADS status = pf_reader_reset(self->handle, &err);
@@ -145,9 +148,9 @@ static PyObject *reader_handle(reader *self, void *Py_UNUSED(unused)) {
 
 static PyMethodDef methods[] = {
     {"_of", (PyCFunction)reader_of, METH_VARARGS | METH_CLASS, NULL},
-    {"read", (PyCFunction)(void *)reader_read, METH_VARARGS | METH_KEYWORDS, READ_DOC},
-    {"has_next", (PyCFunction)(void *)reader_has_next, METH_VARARGS | METH_KEYWORDS, HAS_NEXT_DOC},
-    {"reset", (PyCFunction)reader_reset, METH_NOARGS, RESET_DOC},
+    {"read", (PyCFunction)(void *)reader_read, METH_FASTCALL | METH_KEYWORDS, READ_DOC},
+    {"has_next", (PyCFunction)(void *)reader_has_next, METH_FASTCALL | METH_KEYWORDS, HAS_NEXT_DOC},
+    {"reset", (PyCFunction)(void *)reader_reset, METH_FASTCALL | METH_KEYWORDS, RESET_DOC},
     {"_stats", (PyCFunction)reader_stats, METH_NOARGS, NULL},
     {"_workers", (PyCFunction)reader_workers, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},

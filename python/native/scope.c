@@ -31,33 +31,45 @@ static int variable(scope *self, const char *name, int make, pf_handle *var) {
     return status ? -1 : 0;
 }
 
+/* The only argument of many a method. */
+static int variable_name(const char *function, PyObject *const *args, Py_ssize_t count, PyObject *keywords,
+                         const char **name) {
+    static const char *const names[] = {"name"};
+    PyObject *value;
+    if (arguments_bind(&(signature){function, names, 1, 1, 1, 1}, args, count, keywords, &value) < 0)
+        return -1;
+    return argument_text("name", value, name);
+}
+
 /* _with_var(name, make, function): function's answer to the variable's handle */
 static PyObject *scope_with_var(scope *self, PyObject *args) {
     const char *name;
     int make;
-    PyObject *function;
+    PyObject *text, *function;
     pf_handle var;
-    if (!PyArg_ParseTuple(args, "spO", &name, &make, &function) || variable(self, name, make, &var) < 0)
+    if (!PyArg_ParseTuple(args, "OpO", &text, &make, &function) || argument_text("name", text, &name) < 0 ||
+        variable(self, name, make, &var) < 0)
         return NULL;
     PyObject *out = PyObject_CallFunction(function, "K", var);
     pf_release(var, NULL);
     return out;
 }
 
-static PyObject *scope_erase(scope *self, PyObject *args) {
+static PyObject *scope_erase(scope *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
     const char *name;
-    if (!PyArg_ParseTuple(args, "s:erase", &name)) return NULL;
+    if (variable_name("Scope.erase", args, count, keywords, &name) < 0) return NULL;
     pf_error err = PF_ERROR_INIT;
     pf_status status; /* a reader that goes may have threads to end */
     Py_BEGIN_ALLOW_THREADS status = pf_scope_erase(self->handle, name, &err);
     Py_END_ALLOW_THREADS return answer(status, &err);
 }
 
-static PyObject *scope_kind(scope *self, PyObject *args) {
+static PyObject *scope_kind(scope *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
     static const char *const kinds[] = {"empty", "tensor", "queue", "reader"};
     const char *name;
     pf_handle var;
-    if (!PyArg_ParseTuple(args, "s:kind", &name) || variable(self, name, 0, &var) < 0) return NULL;
+    if (variable_name("Scope.kind", args, count, keywords, &name) < 0 || variable(self, name, 0, &var) < 0)
+        return NULL;
     pf_error err = PF_ERROR_INIT;
     int32_t kind;
     pf_status status = pf_var_kind(var, &kind, &err);
@@ -65,10 +77,12 @@ static PyObject *scope_kind(scope *self, PyObject *args) {
     return status ? raise_error(status, &err) : PyUnicode_FromString(kinds[kind]);
 }
 
-static PyObject *scope_get_tensor(scope *self, PyObject *args) {
+static PyObject *scope_get_tensor(scope *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
     const char *name;
     pf_handle var;
-    if (!PyArg_ParseTuple(args, "s:get_tensor", &name) || variable(self, name, 0, &var) < 0) return NULL;
+    if (variable_name("Scope.get_tensor", args, count, keywords, &name) < 0 ||
+        variable(self, name, 0, &var) < 0)
+        return NULL;
     pf_error err = PF_ERROR_INIT;
     pf_tuple tuple = PF_TUPLE_INIT;
     pf_status status = pf_var_get_tensor(var, &tuple, &err);
@@ -83,13 +97,17 @@ static PyObject *scope_get_tensor(scope *self, PyObject *args) {
     return tensor;
 }
 
-static PyObject *scope_set_tensor(scope *self, PyObject *args) {
+static PyObject *scope_set_tensor(scope *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
+    static const char *const names[] = {"name", "array"};
+    static const signature set_tensor = {"Scope.set_tensor", names, 2, 2, 2, 2};
+    PyObject *values[2];
     const char *name;
-    PyObject *array;
     pf_handle var;
     incoming in;
-    if (!PyArg_ParseTuple(args, "sO:set_tensor", &name, &array)) return NULL;
-    PyObject *one = PyTuple_Pack(1, array);
+    if (arguments_bind(&set_tensor, args, count, keywords, values) < 0 ||
+        argument_text("name", values[0], &name) < 0)
+        return NULL;
+    PyObject *one = PyTuple_Pack(1, values[1]);
     int read = one ? incoming_read(&in, one) : -1;
     Py_XDECREF(one);
     if (read < 0) return NULL;
@@ -108,13 +126,14 @@ static PyObject *scope_set_tensor(scope *self, PyObject *args) {
 enum { MOST_NAMES = 1024 };
 
 /* The names in a sequence, which they are borrowed from. Their number, or -1. */
-static Py_ssize_t names_of(const char *what, PyObject *sequence, PyObject **all, const char **names) {
-    *all = PySequence_Tuple(sequence);
+static Py_ssize_t names_of(const char *argument, const char *what, PyObject *sequence, PyObject **all,
+                           const char **names) {
+    *all = argument_names(argument, sequence);
     if (!*all) return -1;
     Py_ssize_t n = PyTuple_Size(*all);
     if (n > MOST_NAMES) raise_named("SlotCountError", -1, "%s, found %zd", what, n);
     for (Py_ssize_t i = 0; i < n && !PyErr_Occurred(); i++)
-        names[i] = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(*all, i), NULL);
+        argument_text(argument, PyTuple_GetItem(*all, i), &names[i]);
     if (!PyErr_Occurred()) return n;
     Py_CLEAR(*all);
     return -1;
@@ -123,11 +142,12 @@ static Py_ssize_t names_of(const char *what, PyObject *sequence, PyObject **all,
 /* _create_reader(op, out, ins, attributes): attributes are JSON. May look into a file, and wait for it. */
 static PyObject *scope_create_reader(scope *self, PyObject *args) {
     const char *op, *out, *ins[MOST_NAMES], *attributes;
-    PyObject *list, *all;
+    PyObject *name, *list, *all;
     waiting w;
-    if (!PyArg_ParseTuple(args, "ssOs", &op, &out, &list, &attributes) || waiting_parse(&w, NULL) < 0)
+    if (!PyArg_ParseTuple(args, "sOOs", &op, &name, &list, &attributes) ||
+        argument_text("name", name, &out) < 0 || waiting_parse(&w, NULL) < 0)
         return NULL;
-    Py_ssize_t n = names_of("inputs: expected at most 1024", list, &all, ins);
+    Py_ssize_t n = names_of("inputs", "inputs: expected at most 1024", list, &all, ins);
     if (n < 0) return NULL;
     pf_error err = PF_ERROR_INIT;
     waiting_begin(&w);
@@ -138,15 +158,16 @@ static PyObject *scope_create_reader(scope *self, PyObject *args) {
     return answer(status, &err);
 }
 
-static PyObject *scope_read(scope *self, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"reader", "outs", "timeout", NULL};
+static PyObject *scope_read(scope *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
+    static const char *const names[] = {"reader", "outs", "timeout"};
+    static const signature read = {"Scope.read", names, 3, 3, 0, 2};
     const char *in, *outs[MOST_NAMES];
-    PyObject *list, *all, *timeout = NULL;
+    PyObject *values[3], *all;
     waiting w;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sO|O:read", names, &in, &list, &timeout) ||
-        waiting_parse(&w, timeout) < 0)
+    if (arguments_bind(&read, args, count, keywords, values) < 0 ||
+        argument_text("reader", values[0], &in) < 0 || waiting_parse(&w, values[2]) < 0)
         return NULL;
-    Py_ssize_t n = names_of("read: expected at most 1024 outputs", list, &all, outs);
+    Py_ssize_t n = names_of("outs", "read: expected at most 1024 outputs", values[1], &all, outs);
     if (n < 0) return NULL;
     pf_error err = PF_ERROR_INIT;
     waiting_begin(&w);
@@ -160,12 +181,12 @@ static PyMethodDef methods[] = {
     {"_new", (PyCFunction)scope_new, METH_VARARGS | METH_CLASS, NULL},
     {"_global", (PyCFunction)scope_global, METH_NOARGS | METH_CLASS, NULL},
     {"_with_var", (PyCFunction)scope_with_var, METH_VARARGS, NULL},
-    {"erase", (PyCFunction)scope_erase, METH_VARARGS, ERASE_DOC},
-    {"kind", (PyCFunction)scope_kind, METH_VARARGS, KIND_DOC},
-    {"get_tensor", (PyCFunction)scope_get_tensor, METH_VARARGS, GET_TENSOR_DOC},
-    {"set_tensor", (PyCFunction)scope_set_tensor, METH_VARARGS, SET_TENSOR_DOC},
+    {"erase", (PyCFunction)(void *)scope_erase, METH_FASTCALL | METH_KEYWORDS, ERASE_DOC},
+    {"kind", (PyCFunction)(void *)scope_kind, METH_FASTCALL | METH_KEYWORDS, KIND_DOC},
+    {"get_tensor", (PyCFunction)(void *)scope_get_tensor, METH_FASTCALL | METH_KEYWORDS, GET_TENSOR_DOC},
+    {"set_tensor", (PyCFunction)(void *)scope_set_tensor, METH_FASTCALL | METH_KEYWORDS, SET_TENSOR_DOC},
     {"_create_reader", (PyCFunction)scope_create_reader, METH_VARARGS, NULL},
-    {"read", (PyCFunction)(void *)scope_read, METH_VARARGS | METH_KEYWORDS, SCOPE_READ_DOC},
+    {"read", (PyCFunction)(void *)scope_read, METH_FASTCALL | METH_KEYWORDS, SCOPE_READ_DOC},
     {NULL, NULL, 0, NULL},
 };
 static PyGetSetDef getset[] = {

@@ -22,14 +22,15 @@ static PyObject *buffer_of(PyObject *class, PyObject *args) {
 }
 
 /* put(arrays, /, *, timeout=None) */
-static PyObject *buffer_put(owner *self, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"", "timeout", NULL};
-    PyObject *arrays, *timeout = NULL;
+static PyObject *buffer_put(owner *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
+    static const char *const names[] = {"arrays", "timeout"};
+    static const signature put = {"StagingBuffer.put", names, 2, 1, 1, 1};
+    PyObject *values[2];
     waiting w;
     incoming in;
     lent_drain();
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$O:put", names, &arrays, &timeout) ||
-        waiting_parse(&w, timeout) < 0 || incoming_read(&in, arrays) < 0)
+    if (arguments_bind(&put, args, count, keywords, values) < 0 || waiting_parse(&w, values[1]) < 0 ||
+        incoming_read(&in, values[0]) < 0)
         return NULL;
     pf_error err = PF_ERROR_INIT;
     pf_status status = PF_TIMEOUT;
@@ -46,12 +47,12 @@ static PyObject *buffer_put(owner *self, PyObject *args, PyObject *kwargs) {
 }
 
 /* get(timeout=None) */
-static PyObject *buffer_get(owner *self, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"timeout", NULL};
-    PyObject *timeout = NULL;
+static PyObject *buffer_get(owner *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
+    static const char *const names[] = {"timeout"};
+    static const signature get = {"StagingBuffer.get", names, 1, 1, 0, 0};
+    PyObject *timeout;
     waiting w;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:get", names, &timeout) ||
-        waiting_parse(&w, timeout) < 0)
+    if (arguments_bind(&get, args, count, keywords, &timeout) < 0 || waiting_parse(&w, timeout) < 0)
         return NULL;
     pf_tuple tuple = tuple_begin();
     pf_error err = PF_ERROR_INIT;
@@ -65,7 +66,9 @@ static PyObject *buffer_get(owner *self, PyObject *args, PyObject *kwargs) {
     return status == PF_OK ? tuple_give(&tuple, 1) : answer(status, &err);
 }
 
-static PyObject *buffer_clear(owner *self, PyObject *Py_UNUSED(unused)) {
+static PyObject *buffer_clear(owner *self, PyObject *const *Py_UNUSED(args), Py_ssize_t count,
+                              PyObject *keywords) {
+    if (arguments_none("StagingBuffer.clear", count, keywords) < 0) return NULL;
     uint64_t dropped;
     pf_error err = PF_ERROR_INIT;
     pf_status status;
@@ -73,7 +76,9 @@ static PyObject *buffer_clear(owner *self, PyObject *Py_UNUSED(unused)) {
     Py_END_ALLOW_THREADS return status ? raise_error(status, &err) : PyLong_FromUnsignedLongLong(dropped);
 }
 
-static PyObject *buffer_stats(owner *self, PyObject *Py_UNUSED(unused)) {
+static PyObject *buffer_stats(owner *self, PyObject *const *Py_UNUSED(args), Py_ssize_t count,
+                              PyObject *keywords) {
+    if (arguments_none("StagingBuffer.stats", count, keywords) < 0) return NULL;
     pf_buffer_info i = PF_BUFFER_INFO_INIT;
     pf_error err = PF_ERROR_INIT;
     pf_status status = pf_buffer_stats(self->handle, &i, &err);
@@ -101,10 +106,10 @@ PyObject *shutdown_buffers(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unus
 
 static PyMethodDef methods[] = {
     {"_get", (PyCFunction)buffer_of, METH_VARARGS | METH_CLASS, NULL},
-    {"put", (PyCFunction)(void *)buffer_put, METH_VARARGS | METH_KEYWORDS, PUT_DOC},
-    {"get", (PyCFunction)(void *)buffer_get, METH_VARARGS | METH_KEYWORDS, GET_DOC},
-    {"clear", (PyCFunction)buffer_clear, METH_NOARGS, CLEAR_DOC},
-    {"stats", (PyCFunction)buffer_stats, METH_NOARGS, BUFFER_STATS_DOC},
+    {"put", (PyCFunction)(void *)buffer_put, METH_FASTCALL | METH_KEYWORDS, PUT_DOC},
+    {"get", (PyCFunction)(void *)buffer_get, METH_FASTCALL | METH_KEYWORDS, GET_DOC},
+    {"clear", (PyCFunction)(void *)buffer_clear, METH_FASTCALL | METH_KEYWORDS, CLEAR_DOC},
+    {"stats", (PyCFunction)(void *)buffer_stats, METH_FASTCALL | METH_KEYWORDS, BUFFER_STATS_DOC},
     {"_place", (PyCFunction)buffer_place, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -102,13 +102,8 @@ int waiting_parse(waiting *w, PyObject *timeout) {
     if (note_thread() < 0) return -1;
     *w = (waiting){.wait = PF_WAIT_INIT};
     if (timeout && timeout != Py_None) {
-        double seconds = PyFloat_AsDouble(timeout);
-        if (seconds == -1 && PyErr_Occurred()) return -1;
-        if (!(seconds >= 0)) {
-            raise_named("InvalidArgument", -1, "timeout: expected None or seconds, at least 0, found %R",
-                        timeout);
-            return -1;
-        }
+        double seconds;
+        if (argument_seconds("timeout", timeout, &seconds) < 0) return -1;
         w->wait.timeout_ns = seconds < 9e9 ? (int64_t)(seconds * 1e9 + (seconds > 0)) : -1;
     }
     return 0;

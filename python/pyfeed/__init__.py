@@ -22,7 +22,9 @@ import typing as _typing
 
 from . import _loading as _loading
 from . import unique_name
+from ._arguments import takes as _takes
 from ._errors import (
+    ArgumentTypeError,
     ByteOrderError,
     Cancelled,
     CorruptRecordError,
@@ -68,7 +70,7 @@ from .files import (
 from .place import CPUPlace, CUDAPinnedPlace, CUDAPlace, Place
 from .queue import PyArrayFeedQueue, PyArrayFeedQueueHolder
 from .readers import Reader, from_generator, py_array_reader
-from .scope import Scope, global_scope
+from .scope import Scope, ScopeVariable, global_scope
 from .slots import Slot
 
 # What a loop over a reader does without is imported when it is first asked for.
@@ -128,6 +130,7 @@ else:
 
 
 __all__ = [
+    "ArgumentTypeError",
     "Block",
     "ByteOrderError",
     "CPUPlace",
@@ -163,6 +166,7 @@ __all__ = [
     "QueueClosed",
     "Reader",
     "Scope",
+    "ScopeVariable",
     "ShapeError",
     "SharedFeedQueue",
     "Slot",
@@ -214,16 +218,19 @@ __all__ = [
 ]
 
 
+@_takes()
 def get_include() -> str:
     """The folder with ``pyfeed.h`` and ``pyfeed.hpp``."""
     return _os.path.join(_os.path.dirname(__file__), "include")
 
 
+@_takes()
 def get_cmake_dir() -> str:
     """The folder with ``pyfeedConfig.cmake``: pass it to CMake as ``-Dpyfeed_DIR=``."""
     return _os.path.join(get_library_dir(), "cmake", "pyfeed")
 
 
+@_takes()
 def get_library_dir() -> str:
     """The folder that ``-lpyfeed`` finds ``libpyfeed.so.0`` in. A process must map one only: link this one."""
     return _os.path.join(_os.path.dirname(__file__), "lib")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -10,17 +9,8 @@ from typing import Any
 import numpy as np
 
 from . import _native
-from ._errors import InvalidArgument
-
-
-def number(name: str, value: Any, least: int, unit: str = "", most: int = 2**63 - 1) -> int:
-    """An integer of at least so much."""
-    n = operator.index(value)
-    if n < least:
-        raise InvalidArgument(f"{name}: expected at least {least}{unit and ' ' + unit}, found {n}")
-    if n > most:
-        raise OverflowError(f"{name}: expected at most {most}, found {n}")
-    return n
+from ._arguments import shown
+from ._errors import ArgumentTypeError, InvalidArgument
 
 
 def encode_of_operator(attributes: Mapping[str, Any]) -> str:
@@ -56,12 +46,14 @@ def encode(attributes: Mapping[str, Any]) -> str:
 
     try:
         return json.dumps(attributes, default=_plain, allow_nan=False)
-    except ValueError:
+    except (TypeError, ValueError, RecursionError):
         for name, value in attributes.items():
             try:
                 json.dumps(value, default=_plain, allow_nan=False)
-            except ValueError as error:
-                raise InvalidArgument(f"{name}: {error}, found {value!r}") from None
+            except InvalidArgument as error:
+                raise type(error)(f"{name}: {error}") from None
+            except (TypeError, ValueError, RecursionError) as error:
+                raise InvalidArgument(f"{name}: expected what JSON can say, found {shown(value)}: {error}") from None
         raise
 
 
@@ -99,9 +91,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, (bytes, bytearray)):
-        raise TypeError(f"expected a number, text, list or dict, found {value!r}")
+        raise ArgumentTypeError(f"expected a number, text, list or dict, found {shown(value)}")
     if isinstance(value, (np.dtype, type)):
         return _native._dtype_name(value)
     if isinstance(value, (set, frozenset)) or not hasattr(value, "__iter__"):
-        raise TypeError(f"expected a number, text, list or dict, found {value!r}")
+        raise ArgumentTypeError(f"expected a number, text, list or dict, found {shown(value)}")
     return list(value)

@@ -82,6 +82,10 @@ class InvalidArgument(Error, ValueError):
     """An argument that can never be right."""
 
 
+class ArgumentTypeError(InvalidArgument, TypeError):
+    """An argument of a wrong type, one that the function does not have, or one that is missing."""
+
+
 class ShapeError(Error, ValueError):
     """A wrong rank, dimension or level of detail."""
 

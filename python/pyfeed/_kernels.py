@@ -10,11 +10,17 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, overload
 
-from . import _native
+from . import _arguments, _native
+from ._arguments import takes, text
 from ._attributes import decode_of_operator
 from ._errors import SlotCountError
 
 Function = Callable[..., Any]
+
+
+def name_or_function(name: str, value: Any) -> Any:
+    """What a decorator is given."""
+    return text(name, value) if isinstance(value, str) else _arguments.function(name, value)
 
 
 class Kernel(_native.Kernel):
@@ -32,6 +38,7 @@ class Kernel(_native.Kernel):
     function: Function
     _identity: object
 
+    @takes()
     def close(self) -> None:
         """Take it back: runs that begin later do not find it. Twice is fine."""
         with _lock:
@@ -57,6 +64,7 @@ _kernels: dict[str, Kernel] = {}
 _lock = threading.RLock()
 
 
+@takes(name=text, function=_arguments.function)
 def register_kernel(name: str, function: Function) -> Kernel:
     """Make a function known as a kernel, for every program in this process, until it is closed.
 
@@ -89,8 +97,6 @@ def register_kernel(name: str, function: Function) -> Kernel:
     >>> [float(x) for x in found]
     [1.0, 2.0]
     """
-    if not callable(function):
-        raise TypeError(f"function: expected something to call, found {function!r}")
     identity = (getattr(function, "__module__", None), getattr(function, "__qualname__", None), type(function))
     with _lock:
         old = _kernels.get(name)
@@ -107,6 +113,7 @@ def register_kernel(name: str, function: Function) -> Kernel:
 def kernel(function: Function, /) -> Kernel: ...
 @overload
 def kernel(name: str, /) -> Callable[[Function], Kernel]: ...
+@takes(function=name_or_function)
 def kernel(function: Function | str, /) -> Kernel | Callable[[Function], Kernel]:
     """Make a function a kernel: a decorator, with a name or, as it is, by the function's own.
 
@@ -127,6 +134,7 @@ def kernel(function: Function | str, /) -> Kernel | Callable[[Function], Kernel]
     return register_kernel(function.__name__, function)
 
 
+@takes(path=_arguments.path)
 def load_kernels(path: str | os.PathLike[str]) -> None:
     """Load a shared object, for good, that registers kernels: see ``pf_load_kernels`` in ``pyfeed.h``.
 
@@ -138,6 +146,7 @@ def load_kernels(path: str | os.PathLike[str]) -> None:
     _native._load_kernels(os.fspath(path))
 
 
+@takes()
 def kernels() -> list[str]:
     """The names of all kernels, of every language."""
     found: list[str] = json.loads(_native._kernels())

@@ -8,12 +8,52 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ._arguments import anything, items, refuse, takes
 from ._errors import DTypeError, InvalidArgument, ShapeError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 Bytes = bytes | bytearray | memoryview | str
+
+
+def lengths(name: str, value: Any) -> list[npt.NDArray[np.int64]]:
+    """The lengths of sequences, level by level."""
+    levels = items(name, value, "levels of lengths, such as [[2, 3]]")
+    try:
+        return [offsets_of(level, i) for i, level in enumerate(levels)]
+    except (ShapeError, DTypeError) as error:
+        raise type(error)(f"{name}: {error}") from None
+
+
+def arrays(name: str, value: Any) -> list[npt.NDArray[Any]]:
+    """Sequences: arrays that can be joined along their first dimension."""
+    every = items(name, value, "a sequence of arrays")
+    if not every:
+        refuse(name, "at least one array", value, InvalidArgument)
+    out: list[npt.NDArray[Any]] = []
+    for i, one in enumerate(every):
+        try:
+            array = np.asarray(one)
+        except (TypeError, ValueError):
+            refuse(f"{name}[{i}]", "an array", one)
+        if array.ndim == 0 or array.dtype == object:
+            refuse(f"{name}[{i}]", "an array of at least one dimension", one)
+        if out and array.shape[1:] != out[0].shape[1:]:
+            refuse(f"{name}[{i}]", f"an array of shape {(-1, *out[0].shape[1:])}", array.shape, ShapeError)
+        out.append(array)
+    return out
+
+
+def bytes_or_text(name: str, value: Any) -> list[Bytes]:
+    """Bytes and text."""
+    if isinstance(value, Bytes):
+        return [value]
+    every = items(name, value, "bytes or text, or several of them")
+    for i, one in enumerate(every):
+        if not isinstance(one, Bytes):
+            refuse(f"{name}[{i}]", "bytes or text", one)
+    return every
 
 
 class LoDTensor:
@@ -54,9 +94,11 @@ class LoDTensor:
 
     __slots__ = ("data", "lod")
 
+    @takes()
     def __init__(self, data: Any, lod: Iterable[npt.ArrayLike] = ()) -> None:
         self.data = data
-        self.lod: tuple[npt.NDArray[np.int64], ...] = tuple(offsets_of(level, i) for i, level in enumerate(lod))
+        levels = items("lod", lod, "levels of offsets, such as [[0, 2, 5]]")
+        self.lod: tuple[npt.NDArray[np.int64], ...] = tuple(offsets_of(level, i) for i, level in enumerate(levels))
         _check(self.lod, data)
 
     @classmethod
@@ -67,23 +109,25 @@ class LoDTensor:
         return tensor
 
     @classmethod
+    @takes(lengths=lengths, data=anything)
     def from_lengths(cls, data: Any, lengths: Sequence[Sequence[int]]) -> LoDTensor:
         """Make one from the length of each sequence, level by level, instead of offsets."""
         levels = []
-        for i, level in enumerate(lengths):
-            sizes = offsets_of(level, i)
-            if len(sizes) and sizes.min() < 0:
-                raise InvalidArgument(f"lengths: level {i}: expected lengths of at least 0, found {sizes.min()}")
+        for i, sizes in enumerate(lengths):
+            if len(sizes) and min(sizes) < 0:
+                raise InvalidArgument(f"lengths: level {i}: expected lengths of at least 0, found {min(sizes)}")
             levels.append(np.concatenate([[0], np.cumsum(sizes)]))
         return cls(data, levels)
 
     @classmethod
+    @takes(sequences=arrays)
     def from_sequences(cls, sequences: Iterable[npt.ArrayLike]) -> LoDTensor:
-        """Make one of a level from its sequences: arrays that differ in their first dimension only."""
-        arrays = [np.asarray(s) for s in sequences]
-        return cls.from_lengths(np.concatenate(arrays), [[len(a) for a in arrays]])
+        """Make one of a level from its sequences: at least one, arrays that differ in their first dimension only."""
+        every = list(sequences)
+        return cls.from_lengths(np.concatenate(every), [[len(a) for a in every]])  # type: ignore[arg-type]
 
     @classmethod
+    @takes(items=bytes_or_text)
     def from_bytes(cls, items: Bytes | Iterable[Bytes]) -> LoDTensor:
         """Make one of uint8 and one level from pieces of bytes; text becomes UTF-8.
 
@@ -93,18 +137,19 @@ class LoDTensor:
         >>> LoDTensor.from_bytes([b"ab", "c"])
         LoDTensor(array([97, 98, 99], dtype=uint8), lod=[[0, 2, 3]])
         """
-        pieces = [items] if isinstance(items, Bytes) else list(items)
+        pieces: list[Any] = list(items)
         raw = [p.encode() if isinstance(p, str) else memoryview(p).cast("B") for p in pieces]
         data = np.frombuffer(raw[0] if len(raw) == 1 else b"".join(raw), np.uint8)
         return cls.from_lengths(data, [[len(r) for r in raw]])
 
+    @takes()
     def sequences(self) -> list[Any]:
         """The sequences of the outermost level: arrays, or where there are more levels, `LoDTensor`.
 
         Views, not copies.
         """
         if not self.lod:
-            raise ValueError("sequences: expected at least one level of detail, found none")
+            raise InvalidArgument("sequences: expected at least one level of detail, found none")
         _check(self.lod, self.data)  # they may have been written to since
         first, *rest = self.lod
         out: list[Any] = []
@@ -117,6 +162,7 @@ class LoDTensor:
             out.append(LoDTensor._over(part, tuple(levels)) if rest else part)
         return out
 
+    @takes()
     def bytes_list(self) -> list[bytes]:
         """The sequences of the innermost level as `bytes`: what a slot of bytes or text holds.
 
@@ -127,11 +173,12 @@ class LoDTensor:
         [b'ab', b'', b'c']
         """
         if not self.lod:
-            raise ValueError("bytes_list: expected at least one level of detail, found none")
+            raise InvalidArgument("bytes_list: expected at least one level of detail, found none")
         _check(self.lod, self.data)
         data = np.asarray(self.data)
         return [data[i:j].tobytes() for i, j in itertools.pairwise(self.lod[-1].tolist())]
 
+    @takes()
     def recursive_sequence_lengths(self) -> list[list[int]]:
         """The length of each sequence, level by level."""
         return [np.diff(level).tolist() for level in self.lod]

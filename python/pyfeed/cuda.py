@@ -9,6 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from . import _native
+from ._arguments import integer, takes
+
+_DEVICE = integer(0, most=2**31 - 1)
 
 
 class MemoryInfo(NamedTuple):
@@ -25,11 +28,13 @@ class SupportsStream(Protocol):
         """The version of the protocol, 0, and the stream's number."""
 
 
+@takes()
 def available() -> bool:
     """Whether there is a device to feed; if not, `reason` says why."""
     return _native._cuda_reason() is None
 
 
+@takes()
 def reason() -> str | None:
     """Why there is no device to feed, in the driver's words; None if there is.
 
@@ -42,6 +47,7 @@ def reason() -> str | None:
     return _native._cuda_reason()
 
 
+@takes()
 def device_count() -> int:
     """How many devices there are.
 
@@ -53,6 +59,7 @@ def device_count() -> int:
     return _native._cuda_device_count()
 
 
+@takes(device=_DEVICE)
 def memory_info(device: int = 0) -> MemoryInfo:
     """How much memory a device has, and how much of it is free.
 
@@ -66,6 +73,7 @@ def memory_info(device: int = 0) -> MemoryInfo:
     return MemoryInfo(*_native._cuda_device(device)[1:])
 
 
+@takes(device=_DEVICE)
 def device_name(device: int = 0) -> str:
     """What a device is, such as ``"NVIDIA H200"``.
 

@@ -5,16 +5,39 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from . import _native
+from . import _arguments, _native
+from ._arguments import instance, optional, refuse, takes
 from ._native import CancelToken
-from .place import CPUPlace, Place
-from .program import Program, Variable, default_main_program
-from .scope import Scope, global_scope
+from .place import CPUPlace, Place, a_place
+from .program import Program, Variable, a_program, default_main_program
+from .scope import Scope, a_scope, global_scope
 
 __all__ = ["CancelToken", "Executor"]
 
 # Arrays for variables, or for their names.
 Feed = Mapping[str, Any] | Mapping[Variable, Any] | Mapping[str | Variable, Any]
+
+
+def _variable(name: str, value: Any) -> str:
+    """The name of a variable of a program."""
+    if isinstance(value, Variable):
+        return value.name
+    return (
+        _arguments.text(name, value) if isinstance(value, str) else refuse(name, "a Variable or the name of one", value)
+    )
+
+
+def fed(name: str, value: Any) -> dict[str, Any]:
+    """Arrays by the names of variables."""
+    if not isinstance(value, Mapping):
+        refuse(name, "a mapping from variables to arrays", value)
+    return {_variable(f"{name}: key", variable): array for variable, array in value.items()}
+
+
+def fetched(name: str, value: Any) -> list[str]:
+    """The names of variables."""
+    every = [value] if isinstance(value, (str, Variable)) else value
+    return [_variable(name, one) for one in _arguments.items(name, every, "a Variable, or a sequence of them")]
 
 
 class Executor(_native.Executor):
@@ -41,12 +64,21 @@ class Executor(_native.Executor):
 
     place: Place
 
+    @takes(place=optional(a_place))
     def __new__(cls, place: Place | None = None) -> Executor:
         place = CPUPlace() if place is None else place
         self = cls._new(*place)
         self.place = place
         return self
 
+    @takes(
+        program=optional(a_program),
+        scope=optional(a_scope),
+        feed=optional(fed),
+        fetch=fetched,
+        timeout=optional(_arguments.seconds),
+        cancel=optional(instance(CancelToken, "a CancelToken")),
+    )
     def run(
         self,
         program: Program | None = None,
@@ -96,32 +128,17 @@ class Executor(_native.Executor):
             out as it is, with a note that says so.
         """
         program = default_main_program() if program is None else program
-        if not isinstance(program, Program):
-            raise TypeError(f"program: expected a Program, found {program!r}")
         scope = global_scope() if scope is None else scope
-        if not isinstance(scope, Scope):
-            raise TypeError(f"scope: expected a Scope, found {scope!r}")
-        if cancel is not None and not isinstance(cancel, CancelToken):
-            raise TypeError(f"cancel: expected a CancelToken, found {cancel!r}")
-        feeds = () if feed is None else tuple(feed.items())
-        wanted = [fetch] if isinstance(fetch, (str, Variable)) else fetch
+        feeds: dict[str, Any] = {} if feed is None else feed  # type: ignore[assignment]
         return self._run(
             program.handle,
             scope.handle,
-            tuple(_name(variable) for variable, _ in feeds),
-            tuple(array for _, array in feeds),
-            tuple(map(_name, wanted)),
+            tuple(feeds),
+            tuple(feeds.values()),
+            tuple(fetch),  # type: ignore[arg-type]
             timeout,
             0 if cancel is None else cancel.handle,
         )
 
     def __repr__(self) -> str:
         return f"Executor({self.place!r})"
-
-
-def _name(variable: Variable | str) -> str:
-    if isinstance(variable, Variable):
-        return variable.name
-    if isinstance(variable, str):
-        return variable
-    raise TypeError(f"expected a Variable or the name of one, found {variable!r}")

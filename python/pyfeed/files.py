@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import _native, slots, unique_name
-from ._attributes import decode, number
-from ._errors import InvalidArgument
+import numpy as np
+
+from . import _arguments, _native, slots, unique_name
+from ._arguments import (
+    anything,
+    each,
+    flag,
+    integer,
+    items,
+    mapping,
+    optional,
+    path,
+    real,
+    refuse,
+    takes,
+    text,
+)
+from ._attributes import decode
 from .readers import Reader
-from .scope import Scope, global_scope
-from .slots import Shape
+from .scope import Scope, a_scope, global_scope
+from .slots import SLOTS, Shape
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -23,6 +39,80 @@ if TYPE_CHECKING:
 Path = str | os.PathLike[str]
 
 
+def paths(name: str, value: Any) -> list[str]:
+    """Names of files: one, or several."""
+    if isinstance(value, (str, os.PathLike)):
+        return [path(name, value)]
+    return [path(name, one) for one in items(name, value, "a str or path, or several")]
+
+
+def told(options: Mapping[str, Any]) -> dict[str, Any]:
+    """A format's options as the library takes them: features by name become a list, for their order."""
+    given = {key: value for key, value in options.items() if value is not None}
+    if isinstance(given.get("features"), Mapping):
+        given["features"] = features_by_name("features", given["features"])
+    return given
+
+
+def typed(name: str, about: Mapping[str, Any]) -> dict[str, Any]:
+    """What is said of a slot or column, with its dtype, if it has one, by name: "bytes" is one of theirs."""
+    dtype = mapping(name, about).get("dtype")
+    if dtype is None:
+        return dict(about)
+    return {**about, "dtype": "bytes" if dtype in (bytes, str, "bytes") else slots.dtype(f"{name}: dtype", dtype)}
+
+
+def features_by_name(name: str, value: Any) -> list[dict[str, Any]]:
+    """Features of examples: of each a dtype, or more."""
+    return [
+        {"name": feature, **typed(f"{name}: {feature}", about if isinstance(about, Mapping) else {"dtype": about})}
+        for feature, about in mapping(name, value).items()
+    ]
+
+
+def field_of_slot(name: str, value: Any) -> str | dict[str, Any]:
+    """An extension, or a mapping that says more of a slot of a tar file."""
+    if isinstance(value, str):
+        return text(name, value)
+    return typed(name, value) if isinstance(value, Mapping) else refuse(name, "a str or a mapping", value)
+
+
+def dtypes_of_columns(name: str, value: Any) -> dict[str, str]:
+    """Dtypes by the names or numbers of columns."""
+    if not isinstance(value, Mapping):
+        refuse(name, "a mapping from names or numbers of columns to dtypes", value)
+    out = {}
+    for column, dtype in value.items():
+        key = text(name, column) if isinstance(column, str) else str(_arguments.number(name, column, -(2**63)))
+        out[key] = typed(f"{name}: {key}", {"dtype": dtype})["dtype"]
+    return out
+
+
+def missing_value(name: str, value: Any) -> str:
+    """What an empty field stands for: nan, too."""
+    if isinstance(value, str):
+        return text(name, value)
+    if isinstance(value, (float, np.floating)) and math.isnan(value):
+        return "nan"
+    real(name, value)
+    return str(value)
+
+
+# What open_files takes of any format, and each format's function hands on to it.
+READING = {
+    "thread_num": integer(0),
+    "ordered": flag,
+    "interleave": integer(1, "file"),
+    "shuffle_files": optional(integer(0)),
+    "on_corrupt": text,
+    "compression": text,
+    "io": text,
+    "verify_first": flag,
+}
+ANY_READING = {**READING, "name": optional(text), "scope": optional(a_scope)}
+
+
+@takes(filenames=paths, format=optional(text), **SLOTS, **ANY_READING, options=anything)
 def open_files(
     filenames: Path | Iterable[Path],
     *,
@@ -132,7 +222,7 @@ def open_files(
 
 
 def _open(
-    filenames: Path | Iterable[Path],
+    filenames: Any,
     format: str | None,
     options: Mapping[str, Any],
     *described: Any,
@@ -145,7 +235,7 @@ def _open(
 
 
 def creation(
-    filenames: Path | Iterable[Path],
+    filenames: Sequence[str],
     format: str | None,
     options: Mapping[str, Any],
     shapes: Sequence[Shape] | None = None,
@@ -162,41 +252,24 @@ def creation(
     compression: str = "auto",
     io: str = "auto",
 ) -> tuple[str, dict[str, Any]]:
-    """The operator that opens files, and its attributes."""
+    """The operator that opens files, and its attributes, of arguments that were checked."""
     attributes: dict[str, Any] = {
-        "filenames": _names(filenames),
+        "filenames": filenames,
         "format": format or "",
         "on_corrupt": on_corrupt,
-        "verify_first": bool(verify_first),
+        "verify_first": verify_first,
         "storage": {"compression": compression, "io": io},
         "options": told(options),
     }
     wanted = slots.attributes(shapes, dtypes, lod_levels, names)
     if wanted is not None:
         attributes["slots"] = wanted
-    if number("thread_num", thread_num, 0) == 0:
+    if thread_num == 0:
         return "create_file_reader", attributes
-    attributes |= {
-        "thread_num": number("thread_num", thread_num, 0),
-        "ordered": bool(ordered),
-        "interleave": number("interleave", interleave, 1, "file"),
-    }
+    attributes |= {"thread_num": thread_num, "ordered": ordered, "interleave": interleave}
     if shuffle_files is not None:
-        attributes["shuffle_files"] = number("shuffle_files", shuffle_files, 0)
+        attributes["shuffle_files"] = shuffle_files
     return "open_files", attributes
-
-
-def _names(filenames: Path | Iterable[Path]) -> list[str]:
-    every = [filenames] if isinstance(filenames, (str, os.PathLike)) else filenames
-    out = [os.fspath(each) for each in every]
-    for each in out:
-        if not isinstance(each, str):
-            raise TypeError(f"filenames: expected str or a path, found {each!r}")
-        try:
-            each.encode()
-        except UnicodeEncodeError:
-            raise InvalidArgument(f"filenames: expected names in UTF-8, found {each!r}") from None
-    return out
 
 
 def _made(operator: str, key: str, name: str | None, scope: Scope | None, attributes: Mapping[str, Any]) -> Reader:
@@ -206,6 +279,7 @@ def _made(operator: str, key: str, name: str | None, scope: Scope | None, attrib
     return Reader._owning(scope, out, None)
 
 
+@takes(filenames=anything, format=optional(text))
 def list_files(filenames: Path | Iterable[Path], format: str | None = None) -> list[str]:
     """The files that names stand for, in the order in which `open_files` reads them.
 
@@ -231,10 +305,11 @@ def list_files(filenames: Path | Iterable[Path], format: str | None = None) -> l
     >>> [file[:4] + file[-5:] for file in files]
     ['npy:0.npy', 'npy:1.npy', 'npy:2.npy']
     """
-    found: list[str] = decode(_native._list_files(tuple(_names(filenames)), format))
+    found: list[str] = decode(_native._list_files(tuple(paths("filenames", filenames)), format))
     return found
 
 
+@takes(filenames=paths, records=text, **SLOTS, **ANY_READING)
 def open_recordio(
     filenames: Path | Iterable[Path], *, records: str = "auto", **reading: Unpack[ReadingSlots]
 ) -> Reader:
@@ -265,6 +340,7 @@ def open_recordio(
     return _open(filenames, "recordio", {"records": records}, **reading)
 
 
+@takes(filenames=paths, instances=text, **SLOTS, **ANY_READING)
 def open_npy(filenames: Path | Iterable[Path], *, instances: str = "rows", **reading: Unpack[ReadingSlots]) -> Reader:
     """A reader of NumPy's files of one array, made by `numpy.save`: one slot.
 
@@ -290,6 +366,15 @@ def open_npy(filenames: Path | Iterable[Path], *, instances: str = "rows", **rea
     return _open(filenames, "npy", {"instances": instances}, **reading)
 
 
+@takes(
+    filenames=paths,
+    shapes=slots.shapes,
+    dtypes=slots.dtypes,
+    names=optional(_arguments.names),
+    byte_order=text,
+    header_bytes=integer(0),
+    **ANY_READING,
+)
 def open_raw(
     filenames: Path | Iterable[Path],
     shapes: Sequence[Shape],
@@ -327,10 +412,11 @@ def open_raw(
     ...     [(x.item(), y.tolist()) for x, y in open_raw(f"{folder}/x.bin", [(), (2,)], ["float32"] * 2)]
     [(0.0, [1.0, 2.0]), (3.0, [4.0, 5.0])]
     """
-    options = {"byte_order": byte_order, "header_bytes": number("header_bytes", header_bytes, 0)}
+    options = {"byte_order": byte_order, "header_bytes": header_bytes}
     return _open(filenames, "raw", options, shapes, dtypes, names=names, **reading)
 
 
+@takes(filenames=paths, arrays=optional(_arguments.names), instances=text, **SLOTS, **ANY_READING)
 def open_npz(
     filenames: Path | Iterable[Path],
     *,
@@ -365,6 +451,7 @@ def open_npz(
     return _open(filenames, "npz", {"arrays": arrays, "instances": instances}, **reading)
 
 
+@takes(filenames=paths, features=optional(features_by_name), **SLOTS, **ANY_READING)
 def open_tfrecord(
     filenames: Path | Iterable[Path],
     *,
@@ -406,26 +493,13 @@ def open_tfrecord(
     return _open(filenames, "tfrecord", {"features": features}, **reading)
 
 
-def told(options: Mapping[str, Any]) -> dict[str, Any]:
-    """A format's options as the library takes them: features by name become a list, for their order."""
-    given = {key: value for key, value in options.items() if value is not None}
-    features = given.get("features")
-    if isinstance(features, Mapping):
-        given["features"] = [
-            {"name": name, **_typed(feature if isinstance(feature, Mapping) else {"dtype": feature})}
-            for name, feature in features.items()
-        ]
-    return given
-
-
-def _typed(about: Mapping[str, Any]) -> dict[str, Any]:
-    """A format's option with its dtype, if it has one, by name: "bytes" is one of theirs."""
-    dtype = about.get("dtype")
-    if dtype is None:
-        return dict(about)
-    return {**about, "dtype": "bytes" if dtype in (bytes, str, "bytes") else _native._dtype_name(dtype)}
-
-
+@takes(
+    filenames=paths,
+    fields=optional(each(field_of_slot, "a sequence of str or dict, one a slot")),
+    end=text,
+    **SLOTS,
+    **ANY_READING,
+)
 def open_tar(
     filenames: Path | Iterable[Path],
     *,
@@ -466,12 +540,21 @@ def open_tar(
     ...     [(label.item(), text.bytes_list()) for label, text in reader]
     [(3, [b'a cat'])]
     """
-    every = None
-    if fields is not None:
-        every = [field if isinstance(field, str) else _typed(field) for field in fields]
-    return _open(filenames, "tar", {"fields": every, "end": end}, **reading)
+    return _open(filenames, "tar", {"fields": fields, "end": end}, **reading)
 
 
+@takes(
+    filenames=paths,
+    delimiter=text,
+    quote=optional(text),
+    comment=optional(text),
+    header=optional(flag),
+    columns=optional(each(typed, "a sequence of dict, one a slot")),
+    column_dtypes=optional(dtypes_of_columns),
+    missing=optional(missing_value),
+    **SLOTS,
+    **ANY_READING,
+)
 def open_csv(
     filenames: Path | Iterable[Path],
     *,
@@ -526,15 +609,14 @@ def open_csv(
         "quote": quote or "",
         "comment": comment or "",
         "header": header,
-        "columns": None if columns is None else [_typed(each) for each in columns],
-        "dtypes": None
-        if column_dtypes is None
-        else {str(column): _typed({"dtype": dtype})["dtype"] for column, dtype in column_dtypes.items()},
-        "missing": None if missing is None else str(missing),
+        "columns": columns,
+        "dtypes": column_dtypes,
+        "missing": missing,
     }
     return _open(filenames, "csv", options, **reading)
 
 
+@takes(filenames=paths, **SLOTS, **ANY_READING)
 def open_idx(filenames: Path | Iterable[Path], **reading: Unpack[ReadingSlots]) -> Reader:
     """A reader of IDX files, as the MNIST database of handwritten digits has them: one slot.
 
@@ -563,6 +645,17 @@ def open_idx(filenames: Path | Iterable[Path], **reading: Unpack[ReadingSlots]) 
     return _open(filenames, "idx", {}, **reading)
 
 
+@takes(
+    shapes=slots.shapes,
+    dtypes=optional(slots.dtypes),
+    low=real,
+    high=real,
+    seed=integer(0),
+    count=optional(integer(0)),
+    names=optional(_arguments.names),
+    name=optional(text),
+    scope=optional(a_scope),
+)
 def random_data(
     shapes: Sequence[Shape],
     dtypes: Sequence[npt.DTypeLike] | None = None,
@@ -611,9 +704,9 @@ def random_data(
         scope,
         {
             "slots": slots.attributes(shapes, every, None, names),
-            "low": float(low),
-            "high": float(high),
-            "seed": number("seed", seed, 0),
-            "count": -1 if count is None else number("count", count, 0),
+            "low": low,
+            "high": high,
+            "seed": seed,
+            "count": -1 if count is None else count,
         },
     )

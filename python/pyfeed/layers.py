@@ -35,23 +35,23 @@ Two passes over ten numbers, in a program that needs no Python when it runs:
 from __future__ import annotations
 
 import contextlib
-import os
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
-from . import _native, files, slots, unique_name
-from ._attributes import number
+from . import _arguments, files, slots, unique_name
+from ._arguments import anything, flag, integer, items, mapping, optional, real, refuse, takes, text
 from ._errors import Error, InvalidArgument, StateError
 from ._kernels import Kernel
-from .place import Place, attribute
+from .place import CPUPlace, Place, a_place, attribute, places
 from .program import Program, Variable, caller, default_main_program, default_startup_program
-from .queue import PyArrayFeedQueue, PyArrayFeedQueueHolder
+from .queue import QUEUE, PyArrayFeedQueue, PyArrayFeedQueueHolder
 from .readers import Reader, _erase
-from .scope import Scope, global_scope
-from .slots import Shape, Slot
+from .scope import Scope, a_scope, global_scope
+from .slots import SLOTS, Shape, Slot
 
 __all__ = [
     "IfElse",
@@ -93,6 +93,52 @@ __all__ = [
 Named = Variable | str
 
 
+# ---- Checks ----------------------------------------------------------------------------------
+
+
+def _variable(name: str, value: Any) -> Named:
+    """A variable, or its name."""
+    if isinstance(value, str):
+        return text(name, value)
+    return value if isinstance(value, Variable) else refuse(name, "a Variable or the name of one", value)
+
+
+def _variables(name: str, value: Any) -> Named | list[Named]:
+    """One, or several."""
+    if isinstance(value, (Variable, str)):
+        return _variable(name, value)
+    every = items(name, value, "a Variable, the name of one, or a sequence of them")
+    return [_variable(f"{name}[{i}]", one) for i, one in enumerate(every)]
+
+
+def _reader(name: str, value: Any) -> Named | Reader:
+    """A reader: of a program, or made eagerly."""
+    return value if isinstance(value, Reader) else _variable(name, value)
+
+
+def _number(name: str, value: Any) -> int | float:
+    """A number, which may be infinite; True and False are 1 and 0, for a condition."""
+    if isinstance(value, (bool, np.bool_)):
+        return int(value)
+    if not isinstance(value, (int, float, np.integer, np.floating)):
+        refuse(name, "a number", value)
+    return value  # type: ignore[return-value]
+
+
+def _outputs(name: str, value: Any) -> int | Named | list[Named]:
+    """How many variables, or which."""
+    if isinstance(value, (Variable, Iterable)):
+        return _variables(name, value)
+    return _arguments.number(name, value, 0)
+
+
+def _kernel(name: str, value: Any) -> str:
+    """The name of a kernel."""
+    if isinstance(value, Kernel):
+        return value.name
+    return text(name, value) if isinstance(value, str) else refuse(name, "a Kernel or the name of one", value)
+
+
 # ---- Variables -------------------------------------------------------------------------------
 
 
@@ -105,8 +151,6 @@ def _use(x: Named | Reader, program: Program) -> str:
             program._declare(x.name, block=0, kind="reader", persistable=True, slots=_as_attributes(x.slots))
             program._kept.append(x)
         return x.name
-    if not isinstance(x, Variable):
-        raise TypeError(f"expected a Variable or the name of one, found {x!r}")
     if x.program is not program and not program._has(x.name):
         known = x._known()
         if not known.get("persistable"):
@@ -139,12 +183,7 @@ def _as_attributes(every: Iterable[Slot]) -> list[dict[str, Any]]:
     return [{"name": s.name, "dtype": s.dtype or "", "dims": s.shape, "lod_levels": s.lod_levels} for s in every]
 
 
-def _dims(shape: Shape) -> list[int]:
-    if not isinstance(shape, Iterable):
-        raise TypeError(f"shape: expected a list or tuple of sizes, found {shape!r}")
-    return [-1 if n is None else int(n) for n in shape]
-
-
+@takes(name=text, shape=slots.shape, dtype=slots.dtype, lod_level=integer(0), append_batch_size=flag)
 def data(
     name: str,
     shape: Shape,
@@ -172,14 +211,13 @@ def data(
     ...     layers.data("image", [784]), layers.data("count", [], "int64", append_batch_size=False)
     (<Variable 'image': float32 (-1, 784)>, <Variable 'count': int64 ()>)
     """
-    dims = _dims(shape)
+    dims = list(shape)
     if append_batch_size and -1 not in dims:
         dims = [-1, *dims]
-    return default_main_program()._declare(
-        name, block=0, dtype=_native._dtype_name(dtype) or "", dims=dims, lod_levels=lod_level
-    )
+    return default_main_program()._declare(name, block=0, dtype=dtype or "", dims=dims, lod_levels=lod_level)
 
 
+@takes(name=text, shape=optional(slots.shape), dtype=optional(slots.dtype), lod_level=integer(0), persistable=flag)
 def variable(
     name: str,
     shape: Shape | None = None,
@@ -201,12 +239,13 @@ def variable(
     persistable : bool
         It is the scope's that the program runs in, as parameters are; else it goes with the run.
     """
-    known: dict[str, object] = {"dtype": _native._dtype_name(dtype) or "", "persistable": bool(persistable)}
+    known: dict[str, object] = {"dtype": dtype or "", "persistable": persistable}
     if shape is not None:
-        known |= {"dims": _dims(shape), "lod_levels": lod_level}
+        known |= {"dims": shape, "lod_levels": lod_level}
     return default_main_program()._declare(name, block=0 if persistable else None, **known)
 
 
+@takes(shape=slots.shape, value=_number, dtype=slots.dtype, name=optional(text))
 def create_global_var(shape: Shape, value: float, dtype: npt.DTypeLike, name: str | None = None) -> Variable:
     """A persistable variable that the startup program fills with a number.
 
@@ -227,7 +266,7 @@ def create_global_var(shape: Shape, value: float, dtype: npt.DTypeLike, name: st
     """
     main, startup = default_main_program(), default_startup_program()
     name = startup._unused("global_var", main) if name is None else name
-    known = {"dtype": _native._dtype_name(dtype) or "", "dims": _dims(shape), "persistable": True}
+    known = {"dtype": dtype or "", "dims": shape, "persistable": True}
     startup._declare(name, block=0, **known)
     startup._append("fill_constant", (), [name], _constant(shape, dtype, value), block=0)
     return main._declare(name, block=0, **known) if main is not startup else Variable(main, 0, name)
@@ -251,6 +290,7 @@ def _made(
     return Variable(main, 0, name)
 
 
+@takes(filenames=files.paths, format=optional(text), **SLOTS, **files.READING, options=anything)
 def open_files(
     filenames: files.Path | Iterable[files.Path],
     *,
@@ -294,7 +334,7 @@ def open_files(
         "compression": compression,
         "io": io,
     }
-    every = [filenames] if isinstance(filenames, (str, os.PathLike)) else list(filenames)
+    every: Any = filenames
     if shapes is None:
         try:
             eager = files._open(every, format, options, None, dtypes, lod_levels, names, scope=Scope(), **reading)
@@ -311,6 +351,15 @@ def open_files(
     return _made(kind, (), "open_files", attributes)
 
 
+@takes(
+    shapes=slots.shapes,
+    dtypes=optional(slots.dtypes),
+    low=real,
+    high=real,
+    seed=integer(0),
+    count=optional(integer(0)),
+    names=optional(_arguments.names),
+)
 def random_data(
     shapes: Sequence[Shape],
     dtypes: Sequence[npt.DTypeLike] | None = None,
@@ -325,20 +374,29 @@ def random_data(
     every = ["float32"] * len(shapes) if dtypes is None else dtypes
     attributes = {
         "slots": slots.attributes(shapes, every, None, names),
-        "low": float(low),
-        "high": float(high),
+        "low": low,
+        "high": high,
         "seed": seed,
         "count": -1 if count is None else count,
     }
     return _made("create_random_data_generator", (), "random_data", attributes)
 
 
+@takes(
+    capacity=integer(1, "tuple"),
+    shapes=slots.shapes,
+    place=optional(a_place),
+    **QUEUE,
+    names=optional(_arguments.names),
+    name=optional(text),
+    scope=optional(a_scope),
+)
 def py_array_reader(
     capacity: int,
     shapes: Sequence[Shape],
     place: Place | None = None,
-    dtypes: Sequence[npt.DTypeLike | None] | None = None,
     *,
+    dtypes: Sequence[npt.DTypeLike | None] | None = None,
     bytes_limit: int = 0,
     lod_levels: Sequence[int] | None = None,
     names: Sequence[str] | None = None,
@@ -383,7 +441,7 @@ def py_array_reader(
     scope = global_scope() if scope is None else scope
     feeder = _unused_queue(scope) if name is None else name
     queue = PyArrayFeedQueueHolder(scope, feeder).init_once(
-        capacity, shapes, dtypes, place, bytes_limit=bytes_limit, lod_levels=lod_levels
+        capacity, shapes, place, dtypes=dtypes, bytes_limit=bytes_limit, lod_levels=lod_levels
     )
     weakref.finalize(queue, _erase, scope, feeder).atexit = False
     out = _made(
@@ -405,37 +463,44 @@ def _unused_queue(scope: Scope) -> str:
             return name
 
 
+@takes(reader=_reader, buffer_size=integer(1, "tuple"), seed=integer(0))
 def shuffle(reader: Named | Reader, buffer_size: int, seed: int = 0) -> Variable:
     """A reader of the same tuples in another order, as `Reader.shuffle`."""
     return _made("create_shuffle_reader", [reader], "shuffle", {"buffer_size": buffer_size, "seed": seed})
 
 
+@takes(reader=_reader, batch_size=integer(1, "tuple"), drop_last=flag)
 def batch(reader: Named | Reader, batch_size: int, drop_last: bool = False) -> Variable:
     """A reader of batches, as `Reader.batch`."""
-    return _made("create_batch_reader", [reader], "batch", {"batch_size": batch_size, "drop_last": bool(drop_last)})
+    return _made("create_batch_reader", [reader], "batch", {"batch_size": batch_size, "drop_last": drop_last})
 
 
+@takes(reader=_reader, pass_num=integer(0, "passes"))
 def multi_pass(reader: Named | Reader, pass_num: int) -> Variable:
     """A reader that goes on to the next pass by itself, as `Reader.multi_pass`."""
     return _made("create_multi_pass_reader", [reader], "multi_pass", {"pass_num": pass_num})
 
 
+@takes(reader=_reader, place=optional(places), depth=integer(1, "tuple"))
 def double_buffer(reader: Named | Reader, place: Place | Sequence[Place] | None = None, depth: int = 2) -> Variable:
     """A reader that has the next tuples ready, as `Reader.double_buffer`."""
-    attributes = {"place": attribute(place), "depth": depth}
+    attributes = {"place": attribute(CPUPlace() if place is None else place), "depth": depth}
     return _made("create_double_buffer_reader", [reader], "double_buffer", attributes)
 
 
+@takes(reader=_reader, rank=integer(0), world=integer(1))
 def shard(reader: Named | Reader, rank: int, world: int) -> Variable:
     """A reader of every `world`-th tuple, as `Reader.shard`."""
     return _made("create_shard_reader", [reader], "shard", {"rank": rank, "world": world})
 
 
+@takes(readers=_reader, strict=flag)
 def zip(*readers: Named | Reader, strict: bool = False) -> Variable:
     """A reader whose tuples have the slots of all these readers', as `Reader.zip`."""
-    return _made("create_zip_reader", readers, "zip", {"strict": bool(strict)})
+    return _made("create_zip_reader", readers, "zip", {"strict": strict})
 
 
+@takes(reader=_reader, names=optional(_variables))
 def read_file(reader: Named | Reader, names: Sequence[Named] | None = None) -> Any:
     """Read the next tuple of a reader.
 
@@ -470,6 +535,7 @@ def read_file(reader: Named | Reader, names: Sequence[Named] | None = None) -> A
     return _one_or_all(outs)
 
 
+@takes(reader=_reader, out=optional(_variable))
 def has_next(reader: Named | Reader, out: Named | None = None) -> Variable:
     """Whether this pass of a reader has another tuple: a bool. Reads one ahead, and so may wait.
 
@@ -486,6 +552,7 @@ def has_next(reader: Named | Reader, out: Named | None = None) -> Variable:
     return answer
 
 
+@takes(reader=_reader)
 def reset(reader: Named | Reader) -> None:
     """Start a reader over."""
     program = default_main_program()
@@ -506,25 +573,28 @@ def _result(
 
 
 def _constant(shape: Shape, dtype: npt.DTypeLike, value: float) -> dict[str, object]:
-    plain = int(value) if isinstance(value, bool) else value
-    return {"dims": _dims(shape), "dtype": _native._dtype_name(dtype) or "", "value": plain}
+    return {"dims": shape, "dtype": dtype or "", "value": value}
 
 
+@takes(shape=slots.shape, dtype=slots.dtype, value=_number, out=optional(_variable))
 def fill_constant(shape: Shape, dtype: npt.DTypeLike, value: float, out: Named | None = None) -> Variable:
     """A tensor of one number, again and again. Of shape [], it is a counter, or, of bool, a condition."""
     return _result("fill_constant", (), out, _constant(shape, dtype, value))
 
 
+@takes(x=_variable, out=optional(_variable))
 def assign(x: Named, out: Named | None = None) -> Variable:
     """The same tensor in another variable. Neither sees what is written into the other later."""
     return _result("assign", [x], out)
 
 
+@takes(x=_variable, step=_number, in_place=flag)
 def increment(x: Named, step: float = 1, in_place: bool = True) -> Variable:
     """A tensor with `step` added to each element: in place, or in a new variable."""
     return _result("increment", [x], x if in_place else None, {"step": step})
 
 
+@takes(x=_variable, y=_variable, cond=optional(_variable))
 def less_than(x: Named, y: Named, cond: Named | None = None) -> Variable:
     """Whether ``x < y``, element by element, as bool: into `cond`, or a new variable.
 
@@ -533,46 +603,55 @@ def less_than(x: Named, y: Named, cond: Named | None = None) -> Variable:
     return _result("less_than", [x, y], cond)
 
 
+@takes(x=_variable, y=_variable, cond=optional(_variable))
 def less_equal(x: Named, y: Named, cond: Named | None = None) -> Variable:
     """Whether ``x <= y``: see `less_than`."""
     return _result("less_equal", [x, y], cond)
 
 
+@takes(x=_variable, y=_variable, cond=optional(_variable))
 def greater_than(x: Named, y: Named, cond: Named | None = None) -> Variable:
     """Whether ``x > y``: see `less_than`."""
     return _result("greater_than", [x, y], cond)
 
 
+@takes(x=_variable, y=_variable, cond=optional(_variable))
 def greater_equal(x: Named, y: Named, cond: Named | None = None) -> Variable:
     """Whether ``x >= y``: see `less_than`."""
     return _result("greater_equal", [x, y], cond)
 
 
+@takes(x=_variable, y=_variable, cond=optional(_variable))
 def equal(x: Named, y: Named, cond: Named | None = None) -> Variable:
     """Whether ``x == y``: see `less_than`."""
     return _result("equal", [x, y], cond)
 
 
+@takes(x=_variable, y=_variable, cond=optional(_variable))
 def not_equal(x: Named, y: Named, cond: Named | None = None) -> Variable:
     """Whether ``x != y``: see `less_than`."""
     return _result("not_equal", [x, y], cond)
 
 
+@takes(x=_variable, y=_variable, out=optional(_variable))
 def logical_and(x: Named, y: Named, out: Named | None = None) -> Variable:
     """Whether `x` and `y` both hold, element by element."""
     return _result("logical_and", [x, y], out)
 
 
+@takes(x=_variable, y=_variable, out=optional(_variable))
 def logical_or(x: Named, y: Named, out: Named | None = None) -> Variable:
     """Whether `x`, `y` or both hold, element by element."""
     return _result("logical_or", [x, y], out)
 
 
+@takes(x=_variable, out=optional(_variable))
 def logical_not(x: Named, out: Named | None = None) -> Variable:
     """Whether `x` does not hold, element by element."""
     return _result("logical_not", [x], out)
 
 
+@takes(input=_variables, message=text, summarize=integer(0), first_n=integer(0))
 def Print(  # noqa: N802 (Fluid's name)
     input: Named | Sequence[Named], message: str = "", summarize: int = 20, first_n: int = 0
 ) -> None:
@@ -593,6 +672,7 @@ def Print(  # noqa: N802 (Fluid's name)
     program._append("print", [_use(x, program) for x in _each(input)], (), attributes)
 
 
+@takes(kernel=_kernel, inputs=_variables, outputs=_outputs, attributes=optional(mapping))
 def call(
     kernel: str | Kernel,
     inputs: Named | Sequence[Named] = (),
@@ -633,17 +713,17 @@ def call(
     >>> scale.close()
     """
     program = default_main_program()
-    name = kernel.name if isinstance(kernel, Kernel) else kernel
     ins = [_use(x, program) for x in _each(inputs)]
-    wanted = [None] * number("outputs", outputs, 0) if isinstance(outputs, int) else _each(outputs)
-    outs = [_output(x, program, name) for x in wanted]
-    program._append("call", ins, [out.name for out in outs], {"kernel": name, "attributes": dict(attributes or {})})
+    wanted = [None] * outputs if isinstance(outputs, int) else _each(outputs)
+    outs = [_output(x, program, str(kernel)) for x in wanted]
+    program._append("call", ins, [out.name for out in outs], {"kernel": kernel, "attributes": dict(attributes or {})})
     return _one_or_all(outs)
 
 
 # ---- Staging ---------------------------------------------------------------------------------
 
 
+@takes(input=_variables, capacity=integer(1, "tuple"), bytes_limit=integer(0))
 def staging(input: Named | Sequence[Named], capacity: int = 3, bytes_limit: int = 0) -> Variable:
     """Put tensors into the staging buffer of the executor's place, as a tuple, behind those that are there.
 
@@ -671,6 +751,7 @@ def staging(input: Named | Sequence[Named], capacity: int = 3, bytes_limit: int 
     return stage
 
 
+@takes(stage=_variable)
 def unstaging(stage: Named) -> Any:
     """Take the oldest tuple out of the staging buffer; wait for one.
 
@@ -743,6 +824,7 @@ class While:
     12
     """
 
+    @takes(cond=_variable)
     def __init__(self, cond: Named) -> None:
         self._program = default_main_program()
         self._parent = self._program._building.blocks[-1]
@@ -750,6 +832,7 @@ class While:
         self._where = caller()
         self._added = False
 
+    @takes()
     @contextlib.contextmanager
     def block(self) -> Iterator[None]:
         """The body, in a with statement. It can be left out by an exception: then there is no loop."""
@@ -789,6 +872,7 @@ class IfElse:
     8
     """
 
+    @takes(cond=_variable)
     def __init__(self, cond: Named) -> None:
         self._program = default_main_program()
         self._parent = self._program._building.blocks[-1]
@@ -798,10 +882,12 @@ class IfElse:
         self._place: tuple[int, int] | None = None  # where it waits for its second block
         self._added = False
 
+    @takes()
     def true_block(self) -> contextlib.AbstractContextManager[None]:
         """What runs if the condition holds, in a with statement."""
         return self._block("true_block")
 
+    @takes()
     def false_block(self) -> contextlib.AbstractContextManager[None]:
         """What runs if it does not, in a with statement."""
         return self._block("false_block")

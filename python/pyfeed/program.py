@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from . import _attributes, _native, slots, unique_name
-from ._errors import NotFoundError
+from ._arguments import instance, optional, path, takes, text
+from ._errors import ArgumentTypeError, NotFoundError
 from .slots import Slot
 
 
@@ -71,7 +72,7 @@ class Variable:
         return None if known is None else slots.described(known)
 
     def __bool__(self) -> bool:
-        raise TypeError(
+        raise ArgumentTypeError(
             f"variable {self.name!r} has no value while the program is built: "
             "branch with layers.IfElse, loop with layers.While"
         )
@@ -157,6 +158,7 @@ class Program(_native.Program):
     <Program: 1 block, 2 variables, 2 operators>
     """
 
+    @takes()
     def __new__(cls) -> Program:
         return cls._new()._begun()
 
@@ -170,6 +172,7 @@ class Program(_native.Program):
     # ---- Its forms ----
 
     @classmethod
+    @takes(path=path)
     def load(cls, path: str | os.PathLike[str]) -> Program:
         """The program in a file: JSON if its name ends with ``.json``, else protobuf.
 
@@ -182,6 +185,7 @@ class Program(_native.Program):
         """
         return cls._load(os.fspath(path))._begun()
 
+    @takes(path=path)
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a file: as JSON if its name ends with ``.json``, else as protobuf.
 
@@ -191,29 +195,33 @@ class Program(_native.Program):
         self._save(os.fspath(path))
 
     @classmethod
+    @takes(data=instance((bytes, bytearray, memoryview), "bytes"))
     def from_bytes(cls, data: bytes) -> Program:
         """The program that `to_bytes` gave."""
         return cls._parse(data)._begun()
 
+    @takes()
     def to_bytes(self) -> bytes:
         """As protobuf, by ``pyfeed/program/desc/program.proto``: what `save` writes."""
         return self._form("protobuf")
 
     @classmethod
+    @takes(text=text)
     def from_json(cls, text: str) -> Program:
         """The program that `to_json` gave, or that somebody has written."""
-        if not isinstance(text, str):
-            raise TypeError(f"from_json: expected a str, found {type(text).__name__}")
         return cls._parse(text.encode())._begun()
 
+    @takes()
     def to_json(self) -> str:
         """As JSON, to be read and edited."""
         return self._form("json").decode()
 
+    @takes()
     def to_mermaid(self) -> str:
         """A picture, as text for Mermaid: what notebooks, GitHub and GitLab show as one."""
         return self._form("mermaid").decode()
 
+    @takes()
     def to_graphviz(self) -> str:
         """A picture, as text for Graphviz's ``dot``."""
         return self._form("graphviz").decode()
@@ -222,6 +230,7 @@ class Program(_native.Program):
         self._settle()
         return self._serialize(form)
 
+    @takes()
     def clone(self) -> Program:
         """A copy, which may be changed apart from the original."""
         self._settle()
@@ -274,6 +283,7 @@ class Program(_native.Program):
             for index, block in enumerate(_attributes.decode_of_operator(self.to_json())["blocks"])
         ]
 
+    @takes(name=text)
     def variable(self, name: str) -> Variable:
         """The variable of that name, in the block that is being built or those around it.
 
@@ -376,6 +386,9 @@ class Program(_native.Program):
                     complete()
 
 
+a_program = instance(Program, "a Program")
+
+
 def caller() -> str:
     """The line of somebody else's code that called."""
     frame = sys._getframe(1)
@@ -418,16 +431,19 @@ def _default(which: int) -> Program:
     return _defaults[which]
 
 
+@takes()
 def default_main_program() -> Program:
     """The program that `layers` add operators to: that of the innermost `program_guard`, or the process's own."""
     return _default(0)
 
 
+@takes()
 def default_startup_program() -> Program:
     """The program that `layers` add to what is to run once, before the main program: readers are made there."""
     return _default(1)
 
 
+@takes(main=a_program, startup=optional(a_program))
 @contextlib.contextmanager
 def program_guard(main: Program, startup: Program | None = None) -> Iterator[None]:
     """Make other programs the default ones for the length of a with statement, in this thread.
@@ -447,9 +463,6 @@ def program_guard(main: Program, startup: Program | None = None) -> Iterator[Non
     >>> main, startup
     (<Program: 1 block, 1 variable, 0 operators>, <Program: 1 block, 1 variable, 1 operator>)
     """
-    for name, program in (("main", main), ("startup", startup)):
-        if not isinstance(program, Program) and (program is not None or name == "main"):
-            raise TypeError(f"{name}: expected a Program, found {program!r}")
     guard = _Guard(main, default_startup_program() if startup is None else startup)
     _guards.all.append(guard)
     try:

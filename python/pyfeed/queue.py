@@ -8,12 +8,20 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from . import _exit, _failures, _native
-from ._errors import DTypeError, Error, InvalidArgument, QueueClosed, ShapeError, SlotCountError, StateError
+from . import _arguments, _exit, _failures, _native, slots
+from ._arguments import flag, instance, integer, optional, refuse, shown, takes
+from ._errors import DTypeError, Error, InvalidArgument, QueueClosed, ShapeError, StateError
 from ._lod import offsets_of
-from .place import Place, one
-from .scope import Scope
+from .place import CPUPlace, Place, a_place
+from .scope import Scope, ScopeVariable
 from .slots import Shape
+
+# What makes a queue is given, besides its capacity, shapes and place.
+QUEUE = {
+    "dtypes": optional(slots.dtypes),
+    "bytes_limit": integer(0),
+    "lod_levels": optional(slots.lod_levels),
+}
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -51,23 +59,28 @@ class PyArrayFeedQueue(_native.Queue):
 
     _entered_pass: int
 
+    @takes()
     def size(self) -> int:
         """The number of tuples in the queue."""
         return self.stats()["size"]
 
+    @takes()
     def capacity(self) -> int:
         """The number of tuples, not bytes, that the queue takes."""
         return self.stats()["capacity"]
 
+    @takes()
     def is_full(self) -> bool:
         """Whether a push would wait for the number of tuples, those being written included."""
         s = self.stats()
         return s["size"] + s["reserved"] >= s["capacity"]
 
+    @takes()
     def is_empty(self) -> bool:
         """Whether a pop would wait, or find the end."""
         return self.size() == 0
 
+    @takes(exception=instance(BaseException, "an instance of an exception class"), pass_id=_arguments.count)
     def fail(self, exception: BaseException, pass_id: int = 0) -> None:
         """End the pass with an error.
 
@@ -82,10 +95,9 @@ class PyArrayFeedQueue(_native.Queue):
         self._fail_with(exception, pass_id)
 
     def _fail_with(self, exception: BaseException, pass_id: int, *, homeless: bool = False) -> None:
-        if not isinstance(exception, BaseException):
-            raise TypeError(f"exception: expected an instance of an exception class, found {exception!r}")
         self._fail(exception, *_failures.told(exception), pass_id, homeless)
 
+    @takes()
     def producer(self) -> PyArrayFeedQueue:
         """The same queue for a thread that pushes: an object that does not keep the queue open.
 
@@ -111,6 +123,7 @@ class PyArrayFeedQueue(_native.Queue):
         _exit.watch(producer)
         return producer
 
+    @takes(function=_arguments.function, num_threads=integer(1))
     def produce(
         self, function: Callable[[int], Iterable[Sequence[Any]]], num_threads: int = 1
     ) -> list[threading.Thread]:
@@ -128,8 +141,6 @@ class PyArrayFeedQueue(_native.Queue):
         list of threading.Thread
             The threads, started; they are daemons.
         """
-        if num_threads < 1:
-            raise InvalidArgument(f"num_threads: expected at least 1, found {num_threads}")
         lock = threading.Lock()
         running = num_threads
         producer, queue = self.producer(), weakref.ref(self)
@@ -140,7 +151,7 @@ class PyArrayFeedQueue(_native.Queue):
         def run(worker: int) -> None:
             nonlocal running
             try:
-                for arrays in function(worker):
+                for arrays in produced(function, worker):
                     try:
                         producer.push(arrays, pass_id=pass_id)
                     except QueueClosed:
@@ -186,12 +197,14 @@ class PyArrayFeedQueue(_native.Queue):
 
     def _shapes(self, rows: int | None, shapes: Sequence[Shape] | None, lod: Any) -> tuple[Any, ...]:
         """What C is to reserve: dtype, shape and LoD of every slot."""
-        slots = self._slots()
+        described = self._slots()
+        shapes = None if shapes is None else slots.shapes("shapes", shapes)
+        lod = None if lod is None else _arguments.items("lod", lod, "a sequence of levels of offsets, one a slot")
+        rows = None if rows is None else _arguments.number("rows", rows, 0)
         for name, given in (("shapes", shapes), ("lod", lod)):
-            if given is not None and len(given) != len(slots):
-                raise SlotCountError(f"{name}: expected {len(slots)}, one a slot, found {len(given)}")
+            slots.unlike(name, given, len(described))
         out = []
-        for i, (dtype, dims, _) in enumerate(slots):
+        for i, (dtype, dims, _) in enumerate(described):
             if shapes is not None:
                 dims = tuple(shapes[i])
             elif dims[:1] == (-1,):
@@ -200,14 +213,23 @@ class PyArrayFeedQueue(_native.Queue):
                         i, InvalidArgument, "rows: expected a number for its first dimension of -1, found None"
                     )
                 dims = (rows, *dims[1:])
+            given = () if lod is None or lod[i] is None else lod[i]
             try:
-                levels = tuple(
-                    offsets_of(level, j) for j, level in enumerate((lod[i] if lod is not None else None) or ())
-                )
+                every = _arguments.items(f"lod: slot {i}", given, "levels of offsets, such as [[0, 2, 5]]")
+                levels = tuple(offsets_of(level, j) for j, level in enumerate(every))
             except (ShapeError, DTypeError) as e:
-                raise _about(i, type(e), str(e)) from None
+                raise _about(i, type(e), f"lod: {e}") from None
             out.append((dtype, dims, levels))
         return tuple(out)
+
+
+def produced(function: Callable[..., Any], *arguments: Any, **options: Any) -> Iterable[Any]:
+    """What a function of a producer gives, if that can be gone through."""
+    iterable = function(*arguments, **options)
+    if not isinstance(iterable, Iterable):
+        name = getattr(function, "__qualname__", shown(function))
+        refuse("function", f"{name} to be a generator, or to give an iterable of tuples of arrays", iterable)
+    return iterable
 
 
 def _about(slot: int, kind: type[Error], text: str) -> Error:
@@ -221,22 +243,39 @@ class PyArrayFeedQueueHolder:
 
     Parameters
     ----------
-    scope : Scope
-    name : str
-        The variable, made if need be; what ``create_py_array_reader`` calls ``feeder_name``.
+    scope : Scope or ScopeVariable
+        Where the variable is; or the variable, as `Scope.var` gives it.
+    name : str, optional
+        The variable's, which is made if need be; what ``create_py_array_reader`` calls ``feeder_name``.
+
+    Examples
+    --------
+    >>> from pyfeed import CPUPlace, PyArrayFeedQueueHolder, Scope
+    >>> holder = PyArrayFeedQueueHolder(Scope(), "feeder")
+    >>> holder.init_once(2, [(-1, 784), (-1,)], CPUPlace())
+    <PyArrayFeedQueue 0/2 tuples, pass 1>
     """
 
-    def __init__(self, scope: Scope, name: str) -> None:
-        self._scope, self._name = scope, name
+    @takes(scope=instance((Scope, ScopeVariable), "a Scope, or a variable of one"), name=optional(_arguments.text))
+    def __init__(self, scope: Scope | ScopeVariable, name: str | None = None) -> None:
+        if isinstance(scope, Scope):
+            if name is None:
+                refuse("name", "the name of a variable of the scope", name)
+            self._scope, self._name = scope, name
+        else:
+            if name is not None:
+                refuse("name", "None with a variable, which has a name", name, InvalidArgument)
+            self._scope, self._name = scope.scope, scope.name
         self._feeder: PyArrayFeedQueue | None = None
 
+    @takes(capacity=integer(1, "tuple"), dims=slots.shapes, place=optional(a_place), **QUEUE, restartable=flag)
     def init_once(
         self,
         capacity: int,
         dims: Sequence[Shape],
-        dtypes: Sequence[npt.DTypeLike | None] | None = None,
         place: Place | None = None,
         *,
+        dtypes: Sequence[npt.DTypeLike | None] | None = None,
         bytes_limit: int = 0,
         lod_levels: Sequence[int] | None = None,
         restartable: bool = False,
@@ -249,11 +288,11 @@ class PyArrayFeedQueueHolder:
             In tuples, at least 1.
         dims : sequence of shapes
             One a slot. -1 matches any size; a first dimension of -1 is the batch's.
-        dtypes : sequence, optional
-            One a slot; None: what the first tuple has. ``"bfloat16"`` is known by name.
         place : Place, optional
             Where the tuples are consumed: `CPUPlace`, the default. What is pushed for a `CUDAPlace` is written
             into pinned memory, and copied from there.
+        dtypes : sequence, optional
+            One a slot; None: what the first tuple has. ``"bfloat16"`` is known by name.
         bytes_limit : int
             Most bytes of all tuples queued or being written; 0: no limit.
         lod_levels : sequence of int, optional
@@ -266,23 +305,19 @@ class PyArrayFeedQueueHolder:
         StateError
             The second time.
         """
-        for name, given in (("dtypes", dtypes), ("lod_levels", lod_levels)):
-            if given is not None and len(given) != len(dims):
-                raise SlotCountError(f"{name}: expected {len(dims)}, one a slot, found {len(given)}")
-        place = one(place)
-        slots = tuple(
-            (None if dtypes is None else dtypes[i], tuple(shape), 0 if lod_levels is None else lod_levels[i])
-            for i, shape in enumerate(dims)
-        )
+        described = slots.specs(dims, dtypes, lod_levels)
         queue = self._scope._use(
             self._name,
-            lambda var: PyArrayFeedQueue._init_once(var, capacity, slots, bytes_limit, restartable, place),
+            lambda var: PyArrayFeedQueue._init_once(
+                var, capacity, described, bytes_limit, restartable, place or CPUPlace()
+            ),
             make=True,
         )
         self._feeder = queue
         _exit.watch(queue)
         return queue
 
+    @takes()
     def feeder(self) -> PyArrayFeedQueue:
         """The queue that `init_once` made, whichever holder of the variable it was called on.
 

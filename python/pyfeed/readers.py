@@ -7,15 +7,16 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import _exit, _native, slots, unique_name
-from ._attributes import decode, number
-from ._errors import ForkError, InvalidArgument, NotFoundError, QueueClosed
+from . import _arguments, _exit, _native, slots, unique_name
+from ._arguments import flag, instance, integer, optional, takes, text
+from ._attributes import decode
+from ._errors import ForkError, InvalidArgument, NotFoundError, QueueClosed, StateError
 from ._failures import untold
 from ._map import Work
-from .place import Place, attribute
-from .queue import PyArrayFeedQueue, PyArrayFeedQueueHolder
-from .scope import Scope, global_scope
-from .slots import Shape, Slot
+from .place import CPUPlace, Place, a_place, attribute, places
+from .queue import QUEUE, PyArrayFeedQueue, PyArrayFeedQueueHolder, produced
+from .scope import Scope, a_scope, global_scope
+from .slots import SLOTS, Shape, Slot
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -43,6 +44,7 @@ class Reader(_native.Reader):
     _below: object  # what must live as long as this reader does
 
     @classmethod
+    @takes(scope=a_scope, name=text)
     def in_variable(cls, scope: Scope, name: str) -> Reader:
         """The reader that is in a variable of a scope."""
         return cls._in_variable(scope, name, None, direct=False)
@@ -67,6 +69,7 @@ class Reader(_native.Reader):
         self.scope._create(f"create_{kind}_reader", name, self.name, *(o.name for o in others), **attributes)
         return Reader._owning(self.scope, name, (self, *others) if others else self, direct=_direct)
 
+    @takes(batch_size=integer(1, "tuple"), drop_last=flag)
     def batch(self, batch_size: int, drop_last: bool = False) -> Reader:
         """A reader of batches of `batch_size` tuples.
 
@@ -78,6 +81,7 @@ class Reader(_native.Reader):
         self.scope.create_batch_reader(name, self.name, batch_size, drop_last)
         return Reader._owning(self.scope, name, self)
 
+    @takes(buffer_size=integer(1, "tuple"), seed=integer(0))
     def shuffle(self, buffer_size: int, seed: int = 0) -> Reader:
         """A reader of the same tuples in another order.
 
@@ -92,25 +96,26 @@ class Reader(_native.Reader):
         seed : int
             From 0 to 2**63 - 1.
         """
-        return self._under(
-            "shuffle", buffer_size=number("buffer_size", buffer_size, 1, "tuple"), seed=number("seed", seed, 0)
-        )
+        return self._under("shuffle", buffer_size=buffer_size, seed=seed)
 
+    @takes(rank=integer(0), world=integer(1))
     def shard(self, rank: int, world: int) -> Reader:
         """A reader of every `world`-th tuple, from the `rank`-th on: one of `world` equal parts.
 
         Each of `world` processes reads all and keeps its own. Where there are many files, give each
         process a part of `list_files` instead.
         """
-        return self._under("shard", rank=number("rank", rank, 0), world=number("world", world, 1))
+        return self._under("shard", rank=rank, world=world)
 
+    @takes(pass_num=integer(0, "passes"))
     def multi_pass(self, pass_num: int) -> Reader:
         """A reader that goes on to the next pass by itself, until it has delivered `pass_num` of them.
 
         `pass_id` says in which one it is. 0 goes on for ever.
         """
-        return self._under("multi_pass", pass_num=number("pass_num", pass_num, 0, "passes"))
+        return self._under("multi_pass", pass_num=pass_num)
 
+    @takes(place=optional(places), depth=integer(1, "tuple"))
     def double_buffer(self, place: Place | Sequence[Place] | None = None, depth: int = 2) -> Reader:
         """A reader that has the next tuples ready: a thread of the library reads them meanwhile.
 
@@ -125,8 +130,9 @@ class Reader(_native.Reader):
             Tuples that are ready at most at each place, beside the one that is being consumed. Of batches that
             take a few microseconds to copy, eight or so: to wake the thread costs as much as one of them.
         """
-        return self._under("double_buffer", place=attribute(place), depth=number("depth", depth, 1, "tuple"))
+        return self._under("double_buffer", place=attribute(CPUPlace() if place is None else place), depth=depth)
 
+    @takes(others=instance(_native.Reader, "a Reader"), strict=flag)
     def zip(self, *others: Reader, strict: bool = False) -> Reader:
         """A reader whose tuples have the slots of this one's, then those of the others'.
 
@@ -151,8 +157,15 @@ class Reader(_native.Reader):
         for other in others:
             if other.scope is not self.scope:
                 raise InvalidArgument(f"zip: expected readers in one scope, found {other!r} in another")
-        return self._under("zip", *others, strict=bool(strict))
+        return self._under("zip", *others, strict=strict)
 
+    @takes(
+        function=_arguments.function,
+        num_threads=integer(1),
+        **SLOTS,
+        capacity=optional(integer(1, "tuple")),
+        ordered=flag,
+    )
     def map(
         self,
         function: Callable[..., Any],
@@ -193,14 +206,13 @@ class Reader(_native.Reader):
         >>> [bool(0 <= x < 200) for x, in reader]
         [True, True, True, True]
         """
-        threads = number("num_threads", num_threads, 1)
-        size = max(16, 4 * threads) if capacity is None else number("capacity", capacity, 1, "tuple")
+        size = max(16, 4 * num_threads) if capacity is None else capacity
         wanted = slots.attributes(shapes, dtypes, lod_levels, names)
         attributes = {} if wanted is None else {"slots": wanted}
-        out = self._under("map", capacity=size, ordered=bool(ordered), _direct=True, **attributes)
-        work = Work(self, function, slots.of_bytes(out.slots), size + threads)
+        out = self._under("map", capacity=size, ordered=ordered, _direct=True, **attributes)
+        work = Work(self, function, slots.of_bytes(out.slots), size + num_threads)
         out._below = work
-        work.start(out._workers, out.name, threads)
+        work.start(out._workers, out.name, num_threads)
         return out
 
     @property
@@ -213,6 +225,36 @@ class Reader(_native.Reader):
         """The pass, from 0, of the last tuple that was read, where a reader below has `multi_pass`; else 0."""
         return int(decode(self._stats())["pass_id"])
 
+    @takes()
+    def feeder(self) -> PyArrayFeedQueue:
+        """The queue that it reads from, of a reader that `py_array_reader` made, or that is on top of one.
+
+        Raises
+        ------
+        StateError
+            It does not read from one such queue: it reads files, say.
+
+        Examples
+        --------
+        >>> from pyfeed import Scope, py_array_reader
+        >>> reader, queue = py_array_reader(2, [(-1,)], scope=Scope())
+        >>> reader.batch(2).feeder() is queue
+        True
+        """
+        found = self._feeder()
+        if found is None:
+            raise StateError(f"feeder: expected a reader of a PyArrayFeedQueue, found {self!r}")
+        return found
+
+    def _feeder(self) -> PyArrayFeedQueue | None:
+        below = self._below
+        if isinstance(below, PyArrayFeedQueue):
+            return below
+        if isinstance(below, Work):
+            below = below.below
+        return below._feeder() if isinstance(below, Reader) else None
+
+    @takes()
     def stats(self) -> dict[str, Any]:
         """What it did since it was made, and what the readers below it did.
 
@@ -248,12 +290,20 @@ def _erase(scope: Scope, name: str) -> None:
         pass
 
 
+@takes(
+    capacity=integer(1, "tuple"),
+    shapes=slots.shapes,
+    place=optional(a_place),
+    **QUEUE,
+    name=optional(text),
+    scope=optional(a_scope),
+)
 def py_array_reader(
     capacity: int,
     shapes: Sequence[Shape],
     place: Place | None = None,
-    dtypes: Sequence[npt.DTypeLike | None] | None = None,
     *,
+    dtypes: Sequence[npt.DTypeLike | None] | None = None,
     bytes_limit: int = 0,
     lod_levels: Sequence[int] | None = None,
     name: str | None = None,
@@ -288,7 +338,7 @@ def py_array_reader(
     --------
     >>> import numpy as np
     >>> from pyfeed import CPUPlace, py_array_reader
-    >>> reader, queue = py_array_reader(8, [(-1, 784), (-1,)], CPUPlace(), ["float32", "int64"])
+    >>> reader, queue = py_array_reader(8, [(-1, 784), (-1,)], CPUPlace(), dtypes=["float32", "int64"])
     >>> queue.push((np.zeros((32, 784), "float32"), np.zeros(32, "int64")))
     >>> image, label = reader.read()
     >>> image.shape
@@ -312,7 +362,13 @@ def _feed(
     scope = global_scope() if scope is None else scope
     feeder = unique_name.of_process("py_array_feed_queue") if name is None else name
     queue = PyArrayFeedQueueHolder(scope, feeder).init_once(
-        capacity, shapes, dtypes, place, bytes_limit=bytes_limit, lod_levels=lod_levels, restartable=restartable
+        capacity,
+        shapes,
+        place,
+        dtypes=dtypes,
+        bytes_limit=bytes_limit,
+        lod_levels=lod_levels,
+        restartable=restartable,
     )
     weakref.finalize(queue, _erase, scope, feeder).atexit = False
     out = f"{feeder}_reader"
@@ -320,12 +376,21 @@ def _feed(
     return Reader._owning(scope, out, queue, direct=True), queue
 
 
+@takes(
+    function=_arguments.function,
+    shapes=slots.shapes,
+    place=optional(a_place),
+    **QUEUE,
+    capacity=integer(1, "tuple"),
+    name=optional(text),
+    scope=optional(a_scope),
+)
 def from_generator(
     function: Callable[[], Iterable[Sequence[Any]]],
     shapes: Sequence[Shape],
-    dtypes: Sequence[npt.DTypeLike | None] | None = None,
     place: Place | None = None,
     *,
+    dtypes: Sequence[npt.DTypeLike | None] | None = None,
     capacity: int = 8,
     bytes_limit: int = 0,
     lod_levels: Sequence[int] | None = None,
@@ -340,7 +405,7 @@ def from_generator(
         Called without arguments, in a thread of its own, once a pass; gives an iterable of tuples of
         arrays. First called when something is read. An exception in it reaches the reader, after the
         tuples before it. When the reader is reset, or gone, the iterable's ``close`` is called.
-    shapes, dtypes, place, capacity, bytes_limit, lod_levels, name, scope
+    shapes, place, dtypes, capacity, bytes_limit, lod_levels, name, scope
         As for `py_array_reader`.
 
     Examples
@@ -389,7 +454,7 @@ def _run_passes(
 
 
 def _run_pass(queue: PyArrayFeedQueue, function: Callable[[], Iterable[Sequence[Any]]], pass_id: int) -> None:
-    iterable: Any = function()
+    iterable: Any = produced(function)
     try:
         for arrays in iterable:
             try:

@@ -10,12 +10,13 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy.typing as npt
 
-from . import _attributes, _exit, _native, slots
+from . import _arguments, _attributes, _exit, _native, slots
+from ._arguments import takes, text
 from ._errors import QueueClosed
 from ._failures import untold
 from ._lod import with_bytes
-from .queue import PyArrayFeedQueue
-from .slots import Shape
+from .queue import PyArrayFeedQueue, produced
+from .slots import SLOTS, Shape
 
 F = TypeVar("F", bound=Callable[..., Iterable[Sequence[Any]]])
 
@@ -38,6 +39,7 @@ class Format(NamedTuple):
     writes: bool
 
 
+@takes()
 def formats() -> list[Format]:
     """All formats, by tag.
 
@@ -51,6 +53,7 @@ def formats() -> list[Format]:
     return [Format(f["tag"], tuple(f["suffixes"]), f["writes"]) for f in found]
 
 
+@takes(tag=text, suffixes=_arguments.names, **SLOTS)
 def register_format(
     tag: str,
     suffixes: Sequence[str] = (),
@@ -101,6 +104,7 @@ def register_format(
     wanted = slots.attributes(shapes, dtypes, lod_levels, names)
     about = (tag, tuple(suffixes), None if wanted is None else _attributes.encode({"slots": wanted}))
 
+    @takes(function=_arguments.function)
     def register(function: F) -> F:
         identity = (about, getattr(function, "__module__", None), getattr(function, "__qualname__", None))
         with _lock:
@@ -163,7 +167,7 @@ class _PythonFormat:
     def push_all(self, queue: PyArrayFeedQueue, path: str, options: dict[str, Any]) -> None:
         bytes_slots = slots.of_bytes(slots.Slot("", *s) for s in queue._slots())
         try:
-            iterable: Any = self.function(path, **options)
+            iterable: Any = produced(self.function, path, **options)
         except StopIteration as stop:  # it would end the consumer's loop without a word
             raise RuntimeError("the function raised StopIteration") from stop
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 import threading
 import time
@@ -14,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from . import _exit, _native, unique_name
-from ._errors import Error, InvalidArgument, SlotCountError, StateError
-from .place import Place, one
+from . import _arguments, _exit, _native, slots, unique_name
+from ._arguments import flag, integer, items, optional, refuse, takes, text
+from ._errors import Error, InvalidArgument, StateError
+from .place import CPUPlace, Place, a_place
 from .queue import PyArrayFeedQueue
 from .readers import Reader, _erase
-from .scope import Scope, global_scope
+from .scope import Scope, a_scope, global_scope
 from .slots import Shape
 
 if TYPE_CHECKING:  # what few need is imported when it is needed
@@ -30,6 +30,18 @@ if TYPE_CHECKING:  # what few need is imported when it is needed
 _ALIGNMENT = 256
 _HEARSAY = 0.1  # seconds in which whoever has joined a worker says how it ended
 _UNKNOWN = -(2**31)
+
+
+def arguments_of_target(name: str, value: Any) -> tuple[Any, ...]:
+    """What a function is called with."""
+    return tuple(items(name, value, "a tuple or list"))
+
+
+def start_method(name: str, value: Any) -> str:
+    """One of multiprocessing's."""
+    if value not in ("spawn", "forkserver", "fork"):
+        refuse(name, "spawn, forkserver or fork", value, InvalidArgument)
+    return str(value)
 
 
 class SharedFeedQueue(PyArrayFeedQueue):
@@ -89,6 +101,16 @@ class SharedFeedQueue(PyArrayFeedQueue):
     _crews: list[_Crew]  # those who stay
     _turn: threading.Lock  # the end of one of them is told before the next pass begins, or to it
 
+    @takes(
+        shapes=slots.shapes,
+        dtypes=optional(slots.dtypes),
+        ring_slots=integer(1, most=4096),
+        slot_bytes=optional(integer(1, most=2**40)),
+        lod_levels=optional(slots.lod_levels),
+        place=optional(a_place),
+        name=optional(text),
+        scope=optional(a_scope),
+    )
     def __new__(
         cls,
         shapes: Sequence[Shape],
@@ -101,26 +123,14 @@ class SharedFeedQueue(PyArrayFeedQueue):
         name: str | None = None,
         scope: Scope | None = None,
     ) -> SharedFeedQueue:
-        for what, given in (("dtypes", dtypes), ("lod_levels", lod_levels)):
-            if given is not None and len(given) != len(shapes):
-                raise SlotCountError(f"{what}: expected {len(shapes)}, one a slot, found {len(given)}")
-        slots = tuple(
-            (None if dtypes is None else dtypes[i], tuple(shape), 0 if lod_levels is None else lod_levels[i])
-            for i, shape in enumerate(shapes)
-        )
-        if slot_bytes is None:
-            slot_bytes = _bytes_of(slots)
-        ring_slots, slot_bytes = _number("ring_slots", ring_slots, 4096), _number("slot_bytes", slot_bytes, 2**40)
-        place = one(place)
-        if scope is None:
-            scope = global_scope()
-        elif not isinstance(scope, Scope):
-            raise TypeError(f"scope: expected a Scope, found {scope!r}")
+        described = slots.specs(shapes, dtypes, lod_levels)
+        size = _bytes_of(described) if slot_bytes is None else slot_bytes
+        scope = global_scope() if scope is None else scope
         name = unique_name.of_process("shared_feed_queue") if name is None else name
         queue: SharedFeedQueue
         queue, fd = scope._use(
             name,
-            lambda var: _native._shared_init(cls, var, slots, ring_slots, slot_bytes, place),
+            lambda var: _native._shared_init(cls, var, described, ring_slots, size, place or CPUPlace()),
             make=True,
         )
         queue._fd, queue._scope, queue._name, queue._made, queue._started = fd, scope, name, None, (0, 0)
@@ -129,6 +139,7 @@ class SharedFeedQueue(PyArrayFeedQueue):
         _exit.watch(queue)
         return queue
 
+    @takes()
     def capacity(self) -> int:
         """The number of tuples that the ring takes."""
         return self.stats()["capacity"] - 1  # there is room for a copy besides
@@ -147,6 +158,7 @@ class SharedFeedQueue(PyArrayFeedQueue):
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         return iter(self.reader)
 
+    @takes()
     def producer(self) -> Producer:  # type: ignore[override]
         """A producer for a worker, which may be sent to it by pickle.
 
@@ -158,13 +170,15 @@ class SharedFeedQueue(PyArrayFeedQueue):
         producer._lender = (os.getpid(), self._fd)
         return producer
 
+    @takes(num_workers=integer(1, most=2**31))
     def expect(self, num_workers: int) -> None:
         """Have the current pass end when so many workers have closed their producers. `start` does that.
 
         One that closes and attaches again in the same pass counts twice.
         """
-        _native._shared_expect(self.handle, _number("num_workers", num_workers, 2**31))
+        _native._shared_expect(self.handle, num_workers)
 
+    @takes(pid=integer(1, most=2**31 - 1), exit_status=integer(-(2**31), most=2**31 - 1))
     def exited(self, pid: int, exit_status: int) -> None:
         """Tell how a worker has ended that is not this process's child, for the `WorkerError`.
 
@@ -179,6 +193,14 @@ class SharedFeedQueue(PyArrayFeedQueue):
         """
         _native._shared_exited(self.handle, pid, exit_status)
 
+    @takes(
+        target=_arguments.function,
+        args=arguments_of_target,
+        num_workers=integer(1, most=2**31),
+        method=start_method,
+        daemon=flag,
+        persistent=flag,
+    )
     def start(
         self,
         target: Callable[..., object],
@@ -225,7 +247,6 @@ class SharedFeedQueue(PyArrayFeedQueue):
         """
         import multiprocessing
 
-        num_workers = _number("num_workers", num_workers, 2**31)
         stats = self.stats()
         pass_id = stats["pass_id"]
         if stats["closed"]:
@@ -258,6 +279,7 @@ class SharedFeedQueue(PyArrayFeedQueue):
         crew.given = list(crew.processes)
         return crew.given
 
+    @takes()
     def reopen(self) -> int:
         """Begin the next pass, as of any queue; persistent workers begin their part of it.
 
@@ -304,7 +326,7 @@ class SharedFeedQueue(PyArrayFeedQueue):
         else:
             how = f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"
         warnings.warn(
-            f"persistent worker {i} (process {process.pid}) {how}: another takes its place", RuntimeWarning, 3
+            f"persistent worker {i} (process {process.pid}) {how}: another takes its place", RuntimeWarning, 4
         )
 
     def _watch(self, crew: _Crew, processes: list[BaseProcess]) -> None:
@@ -338,18 +360,6 @@ class SharedFeedQueue(PyArrayFeedQueue):
         return f"<SharedFeedQueue {s['size']}/{self.capacity()} tuples, pass {s['pass_id']}{closed}>"
 
 
-def _number(what: str, n: int, most: int) -> int:
-    try:
-        n = operator.index(n)
-    except TypeError:
-        raise TypeError(f"{what}: expected a whole number, found {n!r}") from None
-    if not 1 <= n <= most:
-        raise InvalidArgument(
-            f"{what}: expected 1 to {most if most < 10000 else f'2^{most.bit_length() - 1}'}, found {n}"
-        )
-    return n
-
-
 def _bytes_of(slots: Sequence[tuple[Any, tuple[int, ...], int]]) -> int:
     """What a tuple takes, if that can be said."""
     total = 0
@@ -362,7 +372,7 @@ def _bytes_of(slots: Sequence[tuple[Any, tuple[int, ...], int]]) -> int:
         item = 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
         size = item * int(np.prod(dims, dtype=object))
         total += -(-size // _ALIGNMENT) * _ALIGNMENT
-    return max(total, 1)
+    return _arguments.number("slot_bytes", max(total, 1), 1, most=2**40)
 
 
 class _Crew:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from . import _native
-from .place import Place
+from ._arguments import integer, takes
+from .place import Place, a_place
 
 
 class StagingBuffer(_native.Buffer):
@@ -36,14 +37,17 @@ class StagingBuffer(_native.Buffer):
     [0.0, 12.0, 24.0, 36.0, 48.0]
     """
 
+    @takes()
     def size(self) -> int:
         """The number of tuples in the buffer."""
         return self.stats()["size"]
 
+    @takes()
     def capacity(self) -> int:
         """The number of tuples, not bytes, that the buffer takes."""
         return self.stats()["capacity"]
 
+    @takes()
     def bytes_limit(self) -> int:
         """The most bytes that the buffer takes; 0: no limit."""
         return self.stats()["bytes_limit"]
@@ -70,6 +74,7 @@ class StagingBuffer(_native.Buffer):
         return f"<StagingBuffer of {self.place}, {s['size']}/{s['capacity']} tuples>"
 
 
+@takes(place=a_place, capacity=integer(1, "tuple"), bytes_limit=integer(0))
 def get_buffer(place: Place, capacity: int, bytes_limit: int = 0) -> StagingBuffer:
     """The staging buffer of a place. The process has one, which the first call makes, for good.
 

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from . import _native
-from ._attributes import number
+from ._arguments import integer, optional, path, takes
 
 
 class Trace(_native.Trace):
@@ -22,6 +22,7 @@ class Trace(_native.Trace):
 
     file: str | None
 
+    @takes()
     def stop(self) -> None:
         """End the recording. Twice is fine."""
         self._stop()
@@ -45,10 +46,12 @@ class Trace(_native.Trace):
         found: dict[str, Any] = json.loads(self._text("summary"))
         return found
 
+    @takes()
     def table(self) -> str:
         """The same as `summary`, for people."""
         return self._text("table")
 
+    @takes()
     def chrome(self) -> str:
         """All that was recorded, as JSON: for https://ui.perfetto.dev, and chrome://tracing."""
         return self._text("chrome")
@@ -72,6 +75,7 @@ class Trace(_native.Trace):
             error.add_note(f"the trace could not be written: {failure}")  # what went wrong first is to be seen
 
 
+@takes(file=optional(path), max_events=integer(0, "spans"))
 def trace(file: str | os.PathLike[str] | None = None, *, max_events: int = 0) -> Trace:
     """Record what programs, loops, readers and queues of this process do: in a with statement.
 
@@ -96,10 +100,9 @@ def trace(file: str | os.PathLike[str] | None = None, *, max_events: int = 0) ->
     >>> isinstance(t.summary, dict), len(t.table()) > 0
     (True, True)
     """
-    path = None if file is None else os.fspath(file)
-    if path is not None:
-        with open(path, "ab"):  # to hear now, not when all is over, if it cannot be written
+    if file is not None:
+        with open(file, "ab"):  # to hear now, not when all is over, if it cannot be written
             pass
-    out = Trace._start(number("max_events", max_events, 0, "spans"))
-    out.file = path
+    out = Trace._start(max_events)
+    out.file = None if file is None else os.fspath(file)
     return out

@@ -8,6 +8,8 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator
 
+from ._arguments import takes, text
+
 _Counts = defaultdict[str, Iterator[int]]
 
 _process: _Counts = defaultdict(itertools.count)
@@ -21,16 +23,19 @@ class _Guards(threading.local):
 _guards = _Guards()
 
 
+@takes(key=text)
 def generate(key: str) -> str:
     """``key_0``, ``key_1`` and so on. Any thread."""
     return f"{key}_{next((_guards.all[-1] if _guards.all else _process)[key])}"
 
 
+@takes(key=text)
 def of_process(key: str) -> str:
     """As `generate`, whatever `guard` there is: for variables of a scope that others use, too."""
     return f"{key}_{next(_process[key])}"
 
 
+@takes()
 @contextlib.contextmanager
 def guard() -> Iterator[None]:
     """Have names begin anew for the length of a with statement, in this thread: for those of a program.

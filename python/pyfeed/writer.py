@@ -13,11 +13,12 @@ from typing import Any, Self
 
 import numpy.typing as npt
 
-from . import _attributes, _native, slots
+from . import _arguments, _attributes, _native, slots
+from ._arguments import anything, optional, takes, text
 from ._errors import Error, InvalidArgument
 from ._lod import with_bytes
 from .files import told
-from .slots import Shape
+from .slots import SLOTS, Shape
 
 
 _unclosed: weakref.WeakSet[Writer] = weakref.WeakSet()
@@ -61,6 +62,7 @@ class Writer(_native.Writer):
         _unclosed.add(writer)
         return writer
 
+    @takes()
     def write(self, arrays: Sequence[Any]) -> None:
         """Add a tuple.
 
@@ -83,6 +85,7 @@ class Writer(_native.Writer):
         with self._lock:
             self._write(ready)
 
+    @takes()
     def close(self) -> None:
         """Complete the file and see its bytes to the disk. Until then there is none of its name, or the old one.
 
@@ -98,6 +101,7 @@ class Writer(_native.Writer):
         with self._lock:
             self._close()
 
+    @takes()
     def abort(self) -> None:
         """Leave nothing of the file behind. After `close`, and the second time, it does nothing."""
         with self._lock:
@@ -123,6 +127,7 @@ class Writer(_native.Writer):
         return f"<Writer {self.filename!r}{', closed' if self.closed else ''}>"
 
 
+@takes(filename=_arguments.path, format=optional(text), **SLOTS, options=anything)
 def open_writer(
     filename: str | os.PathLike[str],
     format: str | None = None,
@@ -166,8 +171,6 @@ def open_writer(
     [([0, 0], 0), ([1, 1], 10), ([2, 2], 20)]
     """
     path = os.fspath(filename)
-    if not isinstance(path, str):
-        raise TypeError(f"filename: expected str or a path, found {path!r}")
     attributes: dict[str, Any] = {"options": told(options)}
     bytes_slots: Any = _Every()
     if shapes is None and names is not None:

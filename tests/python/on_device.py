@@ -32,6 +32,7 @@ from pyfeed import (
     program_guard,
 )
 
+from .argument_table import faults, rows
 from .support import DTYPES, STUCK, Background, _DLManagedTensor, _DLTensor, feed, raises, same, together, wait_until
 
 HERE = CUDAPlace(0)
@@ -59,6 +60,13 @@ def loans() -> int:
     return pyfeed.memory_stats()["tuples_on_loan"]
 
 
+@pytest.mark.parametrize("name", [name for name in rows() if name.startswith("DeviceArray.")])
+def test_wrong_arguments(name: str) -> None:
+    x = one()
+    assert [fault for fault in faults(name, getattr(x, name.partition(".")[2]), {"stream": 0}) if fault] == []
+    assert x.numpy().tolist() == [7] * 3
+
+
 # ---- The devices ----
 
 
@@ -79,7 +87,7 @@ def test_what_there_is() -> None:
         with raises(pyfeed.InvalidArgument, message, also=ValueError):
             call()
     for bad in (-1, 2**31):
-        with raises(pyfeed.InvalidArgument, f"device: expected a number from 0 on, found {bad}"):
+        with raises(pyfeed.InvalidArgument, f"device: expected 0 to 2^31 - 1, found {bad}"):
             cuda.memory_info(bad)
 
 
@@ -303,9 +311,9 @@ def test_streams() -> None:
                 call(bad)
     for wrong in ("1", 1.0, Stream(1), Stream("0", 1)):
         for call in (x.use, x.release):
-            with pytest.raises(TypeError):
+            with pytest.raises(pyfeed.ArgumentTypeError, match=r"^stream: expected .*, found"):
                 call(wrong)  # type: ignore[arg-type]
-    with pytest.raises(OverflowError):
+    with raises(pyfeed.InvalidArgument, f"stream: expected -2^63 to 2^63 - 1, found {2**63}"):
         x.use(2**63)
     assert x.numpy().tolist() == [7] * 3
 

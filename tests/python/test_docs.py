@@ -37,7 +37,7 @@ def documented() -> Iterator[tuple[str, Any]]:
         if isinstance(thing, type):
             members = {m for c in thing.__mro__ if c.__module__.startswith("pyfeed") for m in vars(c)}
         else:
-            members = set(vars(thing)) if isinstance(thing, ModuleType) else set()
+            members = set(getattr(thing, "__all__", vars(thing))) if isinstance(thing, ModuleType) else set()
         for member in sorted(members):
             value = getattr(thing, member)
             if member.startswith("_") or inspect.ismemberdescriptor(value):

@@ -279,7 +279,7 @@ def test_feeder_before_init_once() -> None:
     ("capacity", "message"),
     [
         (0, "capacity: expected at least 1 tuple, found 0"),
-        (-1, "capacity: expected at least 1, found -1"),
+        (-1, "capacity: expected at least 1 tuple, found -1"),
         (1 << 50, "capacity: expected at most 2^40 tuples, found 1125899906842624"),
     ],
 )
@@ -312,9 +312,10 @@ def test_impossible_slots() -> None:
 @pytest.mark.parametrize("dtype", [object, "M8[s]", ">f4", "longdouble", "U5"])
 def test_impossible_dtype(dtype: Any) -> None:
     message = (
-        f"dtype: expected bool, an integer, float, bfloat16 or complex in native byte order, found {np.dtype(dtype)!r}"
+        "dtypes: slot 0: expected bool, an integer, float, bfloat16 or complex in native byte order, "
+        f"found {np.dtype(dtype)!r}"
     )
-    with raises(pyfeed.DTypeError, message, also=TypeError):
+    with raises(pyfeed.DTypeError, message, slot=0, also=TypeError):
         feed(dtypes=[dtype])
 
 
@@ -347,9 +348,9 @@ def test_arguments_of_no_sense() -> None:
     ):
         with pytest.raises(TypeError):
             call()
-    with pytest.raises(OverflowError):
+    with raises(pyfeed.InvalidArgument, "pass_id: expected 0 to 2^64 - 1, found -1"):
         queue.push(tuple_of(0), pass_id=-1)
-    with pytest.raises(OverflowError):
+    with raises(pyfeed.InvalidArgument, f"capacity: expected 1 to 2^63 - 1, found {2**70}"):
         feed(1 << 70)
     assert queue.stats()["pushed"] == 0
     with raises(pyfeed.InvalidArgument, "num_threads: expected at least 1, found 0", also=ValueError):
@@ -440,8 +441,9 @@ def test_slots_that_cannot_be() -> None:
         queue.slot(shapes=[(4, 3)])
     with raises(pyfeed.SlotCountError, "lod: expected 2, one a slot, found 3", also=ValueError):
         queue.slot(4, lod=[None, None, None])
+    with raises(pyfeed.InvalidArgument, "rows: expected at least 0, found -2", also=ValueError):
+        queue.slot(-2)
     for slot, kind, text, number in [
-        (queue.slot(-2), pyfeed.ShapeError, "slot 0: dimension 0: expected a size, found -2", 0),
         (
             queue.slot(shapes=[(4, 5), (4,)]),
             pyfeed.ShapeError,
@@ -464,7 +466,9 @@ def test_slots_that_cannot_be() -> None:
     ]:
         with raises(kind, text, slot=number), slot:
             raise AssertionError("it was reserved")
-    with raises(pyfeed.ShapeError, "slot 0: LoD level 0: expected one dimension, found 2", slot=0, also=ValueError):
+    with raises(
+        pyfeed.ShapeError, "slot 0: lod: LoD level 0: expected one dimension, found 2", slot=0, also=ValueError
+    ):
         queue.slot(4, lod=[[[[0], [4]]], None])
     assert queue.stats()["reserved"] == 0
 
@@ -513,7 +517,7 @@ def test_impossible_timeouts(timeout: Any) -> None:
     assert queue.stats()["pushed"] == 0
 
 
-@pytest.mark.parametrize("timeout", [0, 0.0, 0.02, np.float64(0.01), np.int8(0), False])
+@pytest.mark.parametrize("timeout", [0, 0.0, 0.02, np.float64(0.01), np.int8(0)])
 def test_time_goes_by(timeout: Any) -> None:
     reader, queue = feed(1, dtypes=["float64"])
     queue.push(tuple_of(1), timeout=timeout)
@@ -628,7 +632,7 @@ def test_variable_without_a_name() -> None:
     with raises(pyfeed.InvalidArgument, "variable: expected a name, found an empty string", also=ValueError):
         scope[""] = np.zeros(1)
     for name in ("a\0b", "\ud800"):
-        with pytest.raises(ValueError, match=r"embedded null|surrogates not allowed"):
+        with pytest.raises(pyfeed.InvalidArgument, match=r"^name: expected text (without a zero|that UTF-8 can enc)"):
             scope[name] = np.zeros(1)
     with pytest.raises(TypeError):
         scope[1] = np.zeros(1)  # type: ignore[index]
@@ -664,6 +668,7 @@ def test_every_error_is_pyfeeds_and_a_built_in_that_fits() -> None:
         pyfeed.CudaError: RuntimeError,
         pyfeed.CudaMemoryError: MemoryError,
         pyfeed.InvalidArgument: ValueError,
+        pyfeed.ArgumentTypeError: TypeError,
         pyfeed.ShapeError: ValueError,
         pyfeed.SlotCountError: ValueError,
         pyfeed.TooLargeError: ValueError,

@@ -202,7 +202,7 @@ def test_a_name_that_is_taken() -> None:
         assert "taken" in kernels()
     with pytest.raises(pyfeed.InvalidArgument):
         register_kernel("", lambda: None)
-    with pytest.raises(TypeError, match="function: expected something to call, found 3"):
+    with pytest.raises(TypeError, match="function: expected a function, found 3"):
         register_kernel("three", 3)  # type: ignore[arg-type]
 
 

@@ -519,7 +519,7 @@ def test_formats_options_and_csv_columns(built: Built, tmp_path: Path) -> None:
 
 def test_py_array_reader(built: Built) -> None:
     reader, queue = layers.py_array_reader(
-        4, [(-1, 2), (-1,)], pyfeed.CPUPlace(), ["float32", "int64"], names=["x", "y"], scope=built.scope
+        4, [(-1, 2), (-1,)], pyfeed.CPUPlace(), dtypes=["float32", "int64"], names=["x", "y"], scope=built.scope
     )
     x, y = layers.read_file(reader)
     assert (x.shape, x.dtype, y.shape, y.dtype) == ((-1, 2), "float32", (-1,), "int64")
@@ -578,7 +578,7 @@ def test_generators_are_started_over_by_the_program(built: Built) -> None:
         for i in range(3):
             yield (np.array(10 * starts[-1] + i),)
 
-    reader = pyfeed.from_generator(numbers, [()], ["int64"], scope=built.scope)
+    reader = pyfeed.from_generator(numbers, [()], dtypes=["int64"], scope=built.scope)
     doubled = layers.double_buffer(reader)
     passes, three = (layers.fill_constant([], "int64", n) for n in (0, 3))
     go_on = layers.less_than(passes, three)

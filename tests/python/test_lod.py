@@ -115,7 +115,7 @@ def test_offsets_are_checked_where_the_tensor_is_made() -> None:
         (
             lambda: LoDTensor.from_lengths(data, [odd[0]]),
             pyfeed.DTypeError,
-            "LoD level 0: expected integers, found float64",
+            "lengths: LoD level 0: expected integers, found float64",
         ),
     ]
     for make, kind, message in cases:

@@ -559,7 +559,7 @@ def test_what_python_says_wrongly_has_no_place_in_a_file() -> None:
     with pytest.raises(pyfeed.Error) as caught, program_guard(Program()):
         layers.fill_constant([1, 2], "float32", "seven")  # type: ignore[arg-type]
     assert caught.value.offset is None
-    with pytest.raises(TypeError, match="from_json: expected a str, found bytes"):
+    with pytest.raises(TypeError, match="text: expected a str, found b"):
         Program.from_json(b"{}")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="shape: expected a list or tuple of sizes, found 2"), program_guard(Program()):
         layers.fill_constant(2, "float32", 0)  # type: ignore[arg-type]

@@ -40,7 +40,7 @@ def train(compute: float = 0, read: float = 0, batches: int = 10) -> None:
             time.sleep(read)
             yield (np.full(4, i),)
 
-    source = pyfeed.from_generator(numbers, [(4,)], ["int64"], scope=scope, capacity=1)
+    source = pyfeed.from_generator(numbers, [(4,)], dtypes=["int64"], scope=scope, capacity=1)
     with program_guard(main, startup):
         reader = layers.double_buffer(source)
         more = layers.fill_constant([], "bool", 1)
@@ -372,7 +372,7 @@ def test_a_generator_that_reads_is_between_two_loops() -> None:
             most.take()
             yield (x + 1,)
 
-    last = [from_generator(between, [(2,)], ["float64"], scope=Scope())]
+    last = [from_generator(between, [(2,)], dtypes=["float64"], scope=Scope())]
     with trace() as t:
         most = Most()
         for _ in last[0]:

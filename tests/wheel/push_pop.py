@@ -8,7 +8,7 @@ import pyfeed
 
 ROWS, BATCHES, PRODUCERS = 16, 50, 3
 
-reader, queue = pyfeed.py_array_reader(4, [(-1, 784), (-1,)], pyfeed.CPUPlace(), ["float32", "int64"])
+reader, queue = pyfeed.py_array_reader(4, [(-1, 784), (-1,)], pyfeed.CPUPlace(), dtypes=["float32", "int64"])
 
 
 def produce(worker: int) -> None:

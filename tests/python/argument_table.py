@@ -1,0 +1,371 @@
+"""Every public function and method, what its arguments are, and what none of them can be."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+import types
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import pyfeed
+from pyfeed import _told, cuda, layers, unique_name
+
+HOSTILE: dict[str, Any] = {
+    "none": None,
+    "object": object(),
+    "bytes": b"x",
+    "str": "no such thing",
+    "list": [object()],
+    "dict": {1: object()},
+    "fraction": 2.5,
+    "nan": math.nan,
+    "negative": -3,
+    "huge": 10**30,
+    "true": True,
+}
+
+# The functions and what they take. A new one, or a new argument, comes into this table and the next.
+ROWS = """
+CPUPlace
+CUDAPinnedPlace
+CUDAPlace device
+CancelToken
+CancelToken.cancel
+DeviceArray.numpy
+DeviceArray.release stream
+DeviceArray.synchronize timeout
+DeviceArray.use stream
+Executor place
+Executor.run program scope feed fetch timeout cancel
+Kernel.close
+LoDTensor data lod
+LoDTensor.bytes_list
+LoDTensor.from_bytes items
+LoDTensor.from_lengths data lengths
+LoDTensor.from_sequences sequences
+LoDTensor.recursive_sequence_lengths
+LoDTensor.sequences
+Program
+Program.clone
+Program.from_bytes data
+Program.from_json text
+Program.load path
+Program.save path
+Program.to_bytes
+Program.to_graphviz
+Program.to_json
+Program.to_mermaid
+Program.variable name
+PyArrayFeedQueue.capacity
+PyArrayFeedQueue.close pass_id
+PyArrayFeedQueue.fail exception pass_id
+PyArrayFeedQueue.is_empty
+PyArrayFeedQueue.is_full
+PyArrayFeedQueue.pop timeout
+PyArrayFeedQueue.produce function num_threads
+PyArrayFeedQueue.producer
+PyArrayFeedQueue.push arrays copy timeout pass_id
+PyArrayFeedQueue.reopen
+PyArrayFeedQueue.shutdown
+PyArrayFeedQueue.size
+PyArrayFeedQueue.slot rows shapes lod timeout pass_id
+PyArrayFeedQueue.stats
+PyArrayFeedQueue.wait_pass after timeout
+PyArrayFeedQueueHolder scope name
+PyArrayFeedQueueHolder.feeder
+PyArrayFeedQueueHolder.init_once capacity dims place dtypes bytes_limit lod_levels restartable
+Reader.batch batch_size drop_last
+Reader.double_buffer place depth
+Reader.feeder
+Reader.has_next timeout
+Reader.in_variable scope name
+Reader.map function num_threads shapes dtypes lod_levels names capacity ordered
+Reader.multi_pass pass_num
+Reader.read timeout
+Reader.reset
+Reader.shard rank world
+Reader.shuffle buffer_size seed
+Reader.stats
+Reader.zip others strict
+Scope parent
+Scope.create_batch_reader out reader batch_size drop_last
+Scope.create_py_array_reader out feeder_name
+Scope.erase name
+Scope.get_tensor name
+Scope.kind name
+Scope.read reader outs timeout
+Scope.set_tensor name array
+Scope.var name
+ScopeVariable scope name
+ScopeVariable.get_tensor
+ScopeVariable.set_tensor array
+SharedFeedQueue shapes dtypes ring_slots slot_bytes lod_levels place name scope
+SharedFeedQueue.capacity
+SharedFeedQueue.close pass_id
+SharedFeedQueue.exited pid exit_status
+SharedFeedQueue.expect num_workers
+SharedFeedQueue.fail exception pass_id
+SharedFeedQueue.is_empty
+SharedFeedQueue.is_full
+SharedFeedQueue.pop timeout
+SharedFeedQueue.produce function num_threads
+SharedFeedQueue.producer
+SharedFeedQueue.push arrays copy timeout pass_id
+SharedFeedQueue.reopen
+SharedFeedQueue.shutdown
+SharedFeedQueue.size
+SharedFeedQueue.slot rows shapes lod timeout pass_id
+SharedFeedQueue.start target args num_workers method daemon persistent
+SharedFeedQueue.stats
+SharedFeedQueue.wait_pass after timeout
+StagingBuffer.bytes_limit
+StagingBuffer.capacity
+StagingBuffer.clear
+StagingBuffer.get timeout
+StagingBuffer.put arrays timeout
+StagingBuffer.size
+StagingBuffer.stats
+Trace.chrome
+Trace.stop
+Trace.table
+Writer.abort
+Writer.close
+Writer.write arrays
+default_main_program
+default_startup_program
+formats
+from_generator function shapes place dtypes capacity bytes_limit lod_levels name scope
+get_buffer place capacity bytes_limit
+get_cmake_dir
+get_include
+get_library_dir
+global_scope
+kernel function
+kernels
+list_files filenames format
+load_kernels path
+memory_stats
+open_csv filenames delimiter quote comment header columns column_dtypes missing thread_num ordered interleave
+    shuffle_files on_corrupt compression io name scope shapes dtypes lod_levels names
+open_files filenames format shapes dtypes lod_levels names thread_num ordered interleave shuffle_files on_corrupt
+    compression io name scope options
+open_idx filenames thread_num ordered interleave shuffle_files on_corrupt compression io name scope shapes dtypes
+    lod_levels names
+open_npy filenames instances thread_num ordered interleave shuffle_files on_corrupt compression io name scope shapes
+    dtypes lod_levels names
+open_npz filenames arrays instances thread_num ordered interleave shuffle_files on_corrupt compression io name scope
+    shapes dtypes lod_levels names
+open_raw filenames shapes dtypes names byte_order header_bytes thread_num ordered interleave shuffle_files
+    on_corrupt compression io name scope
+open_recordio filenames records thread_num ordered interleave shuffle_files on_corrupt compression io name scope
+    shapes dtypes lod_levels names
+open_tar filenames fields end thread_num ordered interleave shuffle_files on_corrupt compression io name scope
+    shapes dtypes lod_levels names
+open_tfrecord filenames features thread_num ordered interleave shuffle_files on_corrupt compression io name scope
+    shapes dtypes lod_levels names
+open_writer filename format shapes dtypes lod_levels names options
+program_guard main startup
+py_array_reader capacity shapes place dtypes bytes_limit lod_levels name scope
+random_data shapes dtypes low high seed count names name scope
+register_format tag suffixes shapes dtypes lod_levels names
+register_kernel name function
+trace file max_events
+layers.IfElse cond
+layers.IfElse.false_block
+layers.IfElse.true_block
+layers.Print input message summarize first_n
+layers.While cond
+layers.While.block
+layers.assign x out
+layers.batch reader batch_size drop_last
+layers.call kernel inputs outputs attributes
+layers.create_global_var shape value dtype name
+layers.data name shape dtype lod_level append_batch_size
+layers.double_buffer reader place depth
+layers.equal x y cond
+layers.fill_constant shape dtype value out
+layers.greater_equal x y cond
+layers.greater_than x y cond
+layers.has_next reader out
+layers.increment x step in_place
+layers.less_equal x y cond
+layers.less_than x y cond
+layers.logical_and x y out
+layers.logical_not x out
+layers.logical_or x y out
+layers.multi_pass reader pass_num
+layers.not_equal x y cond
+layers.open_files filenames format shapes dtypes lod_levels names thread_num ordered interleave shuffle_files
+    on_corrupt compression io options
+layers.py_array_reader capacity shapes place dtypes bytes_limit lod_levels names name scope
+layers.random_data shapes dtypes low high seed count names
+layers.read_file reader names
+layers.reset reader
+layers.shard reader rank world
+layers.shuffle reader buffer_size seed
+layers.staging input capacity bytes_limit
+layers.unstaging stage
+layers.variable name shape dtype lod_level persistable
+layers.zip readers strict
+cuda.available
+cuda.reason
+cuda.device_count
+cuda.memory_info device
+cuda.device_name device
+unique_name.generate key
+unique_name.of_process key
+unique_name.guard
+"""
+
+# What arguments may be, of the above: by their names, or by the function's and theirs where it is otherwise there.
+MAY_BE_TABLE = """
+after batch_size buffer_size bytes_limit capacity depth device first_n header_bytes interleave lod_level max_events:
+num_threads num_workers pass_id pass_num pid rank ring_slots seed summarize thread_num world:
+count shuffle_files slot_bytes rows map.capacity: none
+exit_status: negative
+timeout: none fraction huge
+low high: fraction negative huge
+step value: fraction nan negative huge true
+
+append_batch_size copy daemon drop_last in_place ordered persistable persistent restartable strict: true
+header: none true
+
+byte_order compression delimiter end feeder_name filename filenames instances io key message name on_corrupt: str
+out path records tag text: str
+comment format quote trace.file: none str
+open_files.name open_recordio.name open_npy.name open_raw.name open_npz.name open_tfrecord.name open_tar.name: none str
+open_csv.name open_idx.name random_data.name py_array_reader.name from_generator.name SharedFeedQueue.name: none str
+create_global_var.name PyArrayFeedQueueHolder.name: none str
+names open_npz.arrays: none
+method outs suffixes:
+missing: none str fraction nan negative huge
+
+dims lengths sequences shape:
+dtype dtypes lod lod_levels shapes variable.shape: none
+open_raw.shapes open_raw.dtypes random_data.shapes py_array_reader.shapes from_generator.shapes SharedFeedQueue.shapes:
+column_dtypes columns features fields: none
+
+args arrays: list
+array: bytes
+items: bytes str
+from_bytes.data: bytes
+exception function main others target:
+kernel.function: str
+cancel feed parent place program scope startup stream: none
+get_buffer.place in_variable.scope PyArrayFeedQueueHolder.scope ScopeVariable.scope use.stream:
+
+cond fetch input inputs kernel outputs reader readers stage x y: str
+assign.out fill_constant.out has_next.out logical_and.out logical_or.out logical_not.out read_file.names: none str
+less_than.cond less_equal.cond greater_than.cond greater_equal.cond equal.cond not_equal.cond: none str
+attributes: none
+"""
+MAY_BE: dict[str, set[str]] = {}
+for line in filter(None, MAY_BE_TABLE.splitlines()):
+    arguments, _, kinds = line.partition(":")
+    for argument in arguments.split():
+        MAY_BE[argument] = set(kinds.split())
+# Checked where they are used: by a format, or when a tensor is pushed.
+ANYTHING = {"open_files.options", "open_writer.options", "LoDTensor.data", "from_lengths.data"}
+# Made by functions only.
+NOT_CALLED = {"DeviceArray", "Kernel", "PyArrayFeedQueue", "Reader", "StagingBuffer", "Trace", "Writer", "Variable"}
+
+
+def public() -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Every public function, constructor and method, by its name."""
+    for prefix, module in (("", pyfeed), ("layers.", layers), ("cuda.", cuda), ("unique_name.", unique_name)):
+        names = getattr(module, "__all__", None) or [n for n in vars(module) if not n.startswith("_")]
+        for name in names:
+            value = getattr(module, name)
+            if getattr(value, "__module__", "").partition(".")[0] != "pyfeed" and not inspect.isbuiltin(value):
+                continue
+            if isinstance(value, type):
+                yield from members(f"{prefix}{name}", value)
+            elif callable(value) and (module is pyfeed or value.__module__ == module.__name__):
+                yield f"{prefix}{name}", value
+
+
+def members(name: str, kind: type) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Those of a class. Exceptions and named tuples are made as Python makes them."""
+    if issubclass(kind, (BaseException, tuple)) or getattr(kind, "_is_protocol", False):
+        return
+    if kind.__name__ not in NOT_CALLED:
+        yield name, kind
+    for method in sorted({n for base in kind.__mro__ for n in vars(base) if not n.startswith("_")}):
+        value = inspect.getattr_static(kind, method)
+        if isinstance(value, (types.FunctionType, classmethod, staticmethod, types.MethodDescriptorType)):
+            yield f"{name}.{method}", getattr(kind, method)
+
+
+def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """What a function takes, but what it is called on: with the keywords that it hands on."""
+    every = {n: p for n, p in inspect.signature(function).parameters.items() if n not in ("self", "cls")}
+    handed_on = every.pop("reading", None)
+    if handed_on is not None:
+        kind = _told.ReadingSlots if "ReadingSlots" in handed_on.annotation else _told.Reading
+        for name in kind.__annotations__:
+            every[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None)
+    return every
+
+
+def rows() -> dict[str, str]:
+    """`ROWS`, by function."""
+    joined = ROWS.strip().replace("\n    ", " ")
+    return dict(row.partition(" ")[::2] for row in joined.splitlines())
+
+
+def may_be(function: str, argument: str) -> set[str]:
+    """What an argument may be of `HOSTILE`."""
+    own = f"{function.rpartition('.')[2]}.{argument}"
+    return set(HOSTILE) if own in ANYTHING else MAY_BE[own if own in MAY_BE else argument]
+
+
+def refused(what: str, call: Callable[[], Any], *words: str) -> str:
+    """What is wrong if a call is not refused by an error with these words; else ""."""
+    try:
+        result = call()
+    except BaseException as error:
+        text = str(error)
+        if isinstance(error, pyfeed.Error) and all(
+            re.search(rf"\b{w}\b", text, re.IGNORECASE) for w in (*words, "expected", "found")
+        ):
+            return ""
+        return f"{what}: {type(error).__name__}: {text}"
+    return f"{what}: was not refused, but gave {result!r}"
+
+
+def faults(name: str, function: Callable[..., Any], right: Mapping[str, Any]) -> Iterator[str]:
+    """What a function, called on an object if need be, answers to wrong arguments and should not.
+
+    `right` are values that its required arguments may have.
+    """
+    every = parameters(function)
+    by_position = [n for n, p in every.items() if p.kind is p.POSITIONAL_ONLY]
+    required = {
+        n: right[n]
+        for n, p in every.items()
+        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    }
+
+    def call(**given: Any) -> Any:
+        first = [given.pop(n) for n in by_position if n in given]
+        return function(*first, **given)
+
+    for argument, parameter in every.items():
+        for kind in HOSTILE.keys() - may_be(name, argument):
+            wrong = partial(call, **{**required, argument: HOSTILE[kind]})
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                wrong = partial(function, *required.values(), HOSTILE[kind])
+            yield refused(f"{name}({argument}={kind})", wrong, argument)
+    own = name.rpartition(".")[2]
+    kinds = {p.kind for p in every.values()}
+    if inspect.Parameter.VAR_KEYWORD not in kinds:
+        for unknown in ("no_such_keyword", "self"):
+            yield refused(f"{name}({unknown}=1)", partial(call, **{**required, unknown: 1}), unknown, own)
+    if inspect.Parameter.VAR_POSITIONAL not in kinds:
+        yield refused(f"{name}(too many)", partial(function, *[1] * (len(every) + 1)), own)
+    for missing in [n for n in required if n not in by_position[:-1]]:
+        others = {n: v for n, v in required.items() if n != missing}
+        yield refused(f"{name}(without {missing})", partial(call, **others), missing, own)

@@ -1,0 +1,185 @@
+"""Wrong arguments: every public function and method says which one, what it expected and what it found."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pyfeed
+from pyfeed import CPUPlace, LoDTensor, Program, PyArrayFeedQueueHolder, Scope, layers
+
+from .argument_table import faults, parameters, public, rows
+from .support import feed, raises, tuple_of
+
+TABLE = rows()
+
+
+def test_the_table_has_all_there_is() -> None:
+    assert {name: " ".join(parameters(function)) for name, function in public()} == TABLE
+
+
+@pytest.fixture(scope="module")
+def objects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """One of each class that has methods. No wrong call changes any of them."""
+    scope = Scope()
+    reader, queue = feed()
+    scope["x"] = np.zeros(2)
+    shared = pyfeed.SharedFeedQueue([(2,)], ["float64"], scope=scope)
+    folder = tmp_path_factory.mktemp("arguments")
+    with contextlib.ExitStack() as stack:
+        trace = stack.enter_context(pyfeed.trace())
+        trace.stop()
+        writer = pyfeed.open_writer(folder / "x.npy")
+        stack.callback(writer.abort)
+        program = Program()
+        stack.enter_context(pyfeed.program_guard(program, Program()))
+        condition = layers.fill_constant([], "bool", True)
+        yield {
+            "CancelToken": pyfeed.CancelToken(),
+            "Executor": pyfeed.Executor(),
+            "Kernel": pyfeed.register_kernel("of the table of arguments", lambda: None),
+            "LoDTensor": LoDTensor(np.zeros(2), [[0, 2]]),
+            "Program": program,
+            "PyArrayFeedQueue": queue,
+            "PyArrayFeedQueueHolder": PyArrayFeedQueueHolder(Scope(), "q"),
+            "Reader": reader,
+            "Scope": scope,
+            "ScopeVariable": scope.var("x"),
+            "SharedFeedQueue": shared,
+            "StagingBuffer": pyfeed.get_buffer(CPUPlace(), 2),
+            "Trace": trace,
+            "Writer": writer,
+            "layers.IfElse": layers.IfElse(condition),
+            "layers.While": layers.While(condition),
+        }
+    del reader, queue, shared
+
+
+RIGHT: dict[str, Any] = {
+    "after": 0,
+    "array": np.zeros(2),
+    "arrays": (np.zeros(2),),
+    "batch_size": 2,
+    "buffer_size": 2,
+    "capacity": 2,
+    "cond": "condition",
+    "data": np.zeros(2),
+    "dims": [(2,)],
+    "dtype": "int64",
+    "dtypes": ["int64"],
+    "exception": ValueError("x"),
+    "exit_status": 0,
+    "feeder_name": "q",
+    "filename": "no_such_file.npy",
+    "filenames": "no_such_file.npy",
+    "function": lambda *_: [],
+    "input": "x",
+    "items": b"x",
+    "kernel": "k",
+    "key": "k",
+    "lengths": [[2]],
+    "main": Program(),
+    "name": "x",
+    "num_workers": 1,
+    "out": "x",
+    "outs": ["x"],
+    "path": "no_such_file",
+    "pass_num": 1,
+    "pid": 1,
+    "place": CPUPlace(),
+    "rank": 0,
+    "reader": "r",
+    "scope": Scope(),
+    "sequences": [np.zeros(2)],
+    "shape": [2],
+    "shapes": [(2,)],
+    "stage": "s",
+    "tag": "t",
+    "target": print,
+    "text": "{}",
+    "value": 0,
+    "world": 1,
+    "x": "x",
+    "y": "x",
+}
+
+
+@pytest.mark.parametrize("name", [name for name in TABLE if not name.startswith("DeviceArray.")])
+def test_wrong_arguments(name: str, objects: dict[str, Any]) -> None:
+    functions = dict(public())
+    function = functions[name]
+    kind, _, method = name.rpartition(".")
+    if kind in objects:
+        function = getattr(objects[kind], method)
+    assert [fault for fault in faults(name, function, RIGHT) if fault] == []
+
+
+# ---- What only some can be -------------------------------------------------------------------
+
+
+def test_the_shape_of_one_slot_is_no_sequence_of_shapes() -> None:
+    expected = "shapes: expected a sequence of shapes, one a slot, such as [(-1, 784), (-1,)], found "
+    for shapes in ([5], (-1, 2), (np.int64(3),)):
+        with raises(pyfeed.ArgumentTypeError, expected + repr(shapes)):
+            feed(2, shapes)  # type: ignore[arg-type]
+    with raises(pyfeed.ArgumentTypeError, "shapes: slot 1: dimension 0: expected a size or -1, found 'a'", slot=1):
+        feed(2, [(2,), ("a",)])  # type: ignore[list-item]
+
+
+def test_a_keyword_is_told_by_the_function_that_lacks_it(tmp_path: Path) -> None:
+    with pytest.raises(
+        pyfeed.ArgumentTypeError, match=r"^open_csv: expected one of .*, found 'headr': did you mean 'header'\?$"
+    ):
+        pyfeed.open_csv(tmp_path / "a.csv", headr=True)  # type: ignore[call-arg]
+    np.save(tmp_path / "x.npy", np.zeros(2))
+    for function in (pyfeed.open_files, layers.open_files):
+        with pytest.raises(pyfeed.InvalidArgument, match='"rows"; there are instances'):
+            function(tmp_path / "x.npy", rows=1)
+
+
+def test_what_follows_the_place_is_given_by_keyword() -> None:
+    message = (
+        "py_array_reader: expected at most 3 positional arguments (capacity, shapes, place), found 4: "
+        "give dtypes, bytes_limit, lod_levels, name, scope by keyword"
+    )
+    with raises(pyfeed.ArgumentTypeError, message, also=TypeError):
+        pyfeed.py_array_reader(2, [(2,)], CPUPlace(), ["int64"])  # type: ignore[call-arg]
+    with raises(pyfeed.ArgumentTypeError, "place: expected a Place, found ['int64']", also=ValueError):
+        pyfeed.from_generator(lambda: [], [(2,)], ["int64"])  # type: ignore[arg-type]
+
+
+def test_a_producer_that_yields_nothing_to_go_through() -> None:
+    def forgot_to_yield(worker: int) -> None:
+        tuple_of(worker)
+
+    message = "function: expected {} to be a generator, or to give an iterable of tuples of arrays, found None"
+    message = message.format(forgot_to_yield.__qualname__)
+    reader, queue = feed()
+    (thread,) = queue.produce(forgot_to_yield)  # type: ignore[arg-type]
+    thread.join()
+    with raises(pyfeed.ArgumentTypeError, message):
+        reader.read()
+    function: Any = lambda: forgot_to_yield(0)  # noqa: E731
+    generated = pyfeed.from_generator(function, [(2,)], scope=Scope())
+    with pytest.raises(pyfeed.ArgumentTypeError, match="found None"):
+        generated.read()
+
+
+def test_names_in_brackets() -> None:
+    scope = Scope()
+    for name in (3, None, b"x", "a\0b", "\udcff"):
+        for call in (lambda name=name: scope[name], lambda name=name: scope.__setitem__(name, np.zeros(1))):
+            with pytest.raises(pyfeed.InvalidArgument, match=r"^name: expected .*, found"):
+                call()
+        assert name not in scope
+
+
+def test_functions_keep_their_names_and_signatures() -> None:
+    assert pyfeed.open_csv.__name__ == "open_csv"
+    assert "header" in parameters(pyfeed.open_csv)
+    assert pyfeed.open_csv.__doc__
