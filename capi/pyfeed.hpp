@@ -1166,8 +1166,8 @@ struct SlotSpec {
 struct QueueOptions {
     uint64_t capacity = 0;  // in tuples; at least 1
     std::vector<SlotSpec> slots;
+    Place place{};             // where the tuples are consumed
     uint64_t bytes_limit = 0;  // in bytes of all tuples queued or being written; 0: no limit
-    Place place{};
     bool restartable = false;  // the producer can start over: see Queue::wait_pass
 };
 

@@ -408,7 +408,7 @@ TEST_F(ChainTest, ViewsOutliveReadersAndFiles) {
 }
 
 TEST_F(ChainTest, AFailureComesThroughAfterWhatCameBefore) {
-    const Queue queue = make_queue({100, {{DType::int64, {1}}}, 0, CPUPlace(), true});
+    const Queue queue = make_queue({100, {{DType::int64, {1}}}, CPUPlace(), 0, true});
     const Reader reader = create_py_array_reader(scope, "reader", "feeder")
                               .shuffle(4)
                               .map([](const Tuple &in, const Give &give) { give(in); }, 2)
@@ -483,7 +483,7 @@ protected:
         for (const Kind &kind : kinds(scope)) {
             SCOPED_TRACE(kind.name);
             const std::string feeder = "feeder" + std::to_string(++n), name = "reader" + std::to_string(n);
-            const Queue queue = make_queue({4, {{DType::int64, {1}}}, 0, CPUPlace(), true}, feeder);
+            const Queue queue = make_queue({4, {{DType::int64, {1}}}, CPUPlace(), 0, true}, feeder);
             f(kind, queue, kind.over(create_py_array_reader(scope, name, feeder)));
         }
     }
@@ -565,7 +565,7 @@ TEST_F(ChainWaiting, AReaderThatGoes) {
     const size_t all = kinds(scope).size();
     for (size_t i = 0; i < all; i++) {
         const std::string feeder = "feeder" + std::to_string(i), name = "reader" + std::to_string(i);
-        const Queue queue = make_queue({4, {{DType::int64, {1}}}, 0, CPUPlace(), true}, feeder);
+        const Queue queue = make_queue({4, {{DType::int64, {1}}}, CPUPlace(), 0, true}, feeder);
         std::future<pf_status> reading;
         {
             const Scope inner = scope.child();

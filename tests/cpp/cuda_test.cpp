@@ -30,7 +30,7 @@ TEST_F(NoDriver, PlacesAreRefused) {
     for (const Place place : {CUDAPlace(0), CUDAPlace(3), CUDAPinnedPlace()}) {
         for (int i = 0; i < 2; i++) {
             QueueHolder holder{scope.var("feeder")};
-            EXPECT_ERROR(Unsupported, -1, holder.init_once({1, {{DType::int64, {1}}}, 0, place}), kReason);
+            EXPECT_ERROR(Unsupported, -1, holder.init_once({1, {{DType::int64, {1}}}, place}), kReason);
             EXPECT_ERROR(StateError, -1, holder.feeder(), "init_once");
             EXPECT_ERROR(Unsupported, -1, get_buffer(place, 2), kReason);
             EXPECT_ERROR(Unsupported, -1, Executor{place}, kReason);
@@ -88,7 +88,7 @@ TEST_F(NoDriver, PinnedMemoryIsPushedAsTheHosts) {
 class Device : public Feed {
 protected:
     Queue numbers_at(Place place, uint64_t capacity) {
-        return make_queue({capacity, {{DType::int64, {1}}}, 0, place});
+        return make_queue({capacity, {{DType::int64, {1}}}, place});
     }
     static int64_t downloaded(const Tuple &tuple) { return tuple.download<int64_t>(0).at(0); }
 };

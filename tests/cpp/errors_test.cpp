@@ -320,7 +320,7 @@ TEST_F(Making, WrongSlots) {
 }
 
 TEST_F(Making, TupleOverTheBytesLimit) {
-    const Queue queue = holder.init_once({4, {{DType::int64, {-1}}}, 64});
+    const Queue queue = holder.init_once({4, {{DType::int64, {-1}}}, {}, 64});
     const Numbers eight(8), nine(9);
     EXPECT_ERROR(TooLarge, -1, queue.push({view(nine)}), "64", "72");
     EXPECT_ERROR(TooLarge, -1, queue.push_lent({view(nine)}, [] {}), "64", "72");

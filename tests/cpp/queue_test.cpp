@@ -60,7 +60,7 @@ TEST_F(QueueTest, SizeCapacityFullEmpty) {
 }
 
 TEST_F(QueueTest, Stats) {
-    const Queue queue = make_queue({3, {{DType::int64, {-1}}}, 1000});
+    const Queue queue = make_queue({3, {{DType::int64, {-1}}}, {}, 1000});
     const Numbers five(5);
     queue.push({view(five)});
     queue.push({view(five)});
@@ -358,7 +358,7 @@ TEST_F(QueueTest, PopsOfAFailedQueueThatWasShutDownEnd) {
 // ---- Limits ----
 
 TEST_F(QueueTest, BytesLimitHoldsAPushBack) {
-    const Queue queue = make_queue({100, {{DType::int64, {-1}}}, 80});
+    const Queue queue = make_queue({100, {{DType::int64, {-1}}}, {}, 80});
     const Numbers six(6), four(4);
     queue.push({view(six)});
     EXPECT_ERROR(Timeout, -1, queue.push({view(six)}, Wait::none()), "time");
@@ -372,7 +372,7 @@ TEST_F(QueueTest, BytesLimitHoldsAPushBack) {
 }
 
 TEST_F(QueueTest, BytesLimitCountsSlotsBeingWritten) {
-    const Queue queue = make_queue({100, {{DType::int64, {-1}}}, 80});
+    const Queue queue = make_queue({100, {{DType::int64, {-1}}}, {}, 80});
     const Numbers six(6);
     Slot slot = queue.reserve({shape_of<int64_t>({6})});
     EXPECT_ERROR(Timeout, -1, queue.push({view(six)}, Wait::none()), "time");
@@ -394,7 +394,7 @@ TEST_F(QueueTest, CapacityCountsSlotsBeingWritten) {
 }
 
 TEST_F(QueueTest, ATupleWithAConsumerTakesNoRoom) {
-    const Queue queue = make_queue({1, {{DType::int64, {1}}}, 8});
+    const Queue queue = make_queue({1, {{DType::int64, {1}}}, {}, 8});
     push_number(queue, 1);
     const auto held = queue.pop();
     push_number(queue, 2, Wait::none());

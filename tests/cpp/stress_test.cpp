@@ -127,7 +127,7 @@ protected:
 // Passes end by close or failure and begin again only once what was queued is out: so nothing may be dropped.
 TEST_F(Stress, EachTupleExactlyOnceInOrder) {
     const uint64_t per_producer = (total_tuples() + kProducers - 1) / kProducers;
-    const Queue queue = make_queue({16, {{DType::uint64, {-1}}}, 400 * 1024});
+    const Queue queue = make_queue({16, {{DType::uint64, {-1}}}, {}, 400 * 1024});
     std::atomic<uint64_t> producing{kProducers};
     std::atomic<bool> done{false};
 
@@ -221,7 +221,7 @@ TEST_F(Stress, EachTupleExactlyOnceInOrder) {
 // consumer never sees a pass after a later one.
 TEST_F(Stress, ReopenedAtAnyTime) {
     const uint64_t wanted = std::max<uint64_t>(total_tuples() / 10, 1000);
-    const Queue queue = make_queue({8, {{DType::uint64, {-1}}}, 200 * 1024});
+    const Queue queue = make_queue({8, {{DType::uint64, {-1}}}, {}, 200 * 1024});
     std::atomic<bool> done{false}, drained{false};
 
     std::vector<std::future<void>> producers, consumers;
@@ -273,7 +273,7 @@ TEST_F(Stress, ReopenedAtAnyTime) {
 // A reader and its batch reader, reset while others read from them.
 TEST_F(Stress, ReadersResetAtAnyTime) {
     const uint64_t wanted = std::max<uint64_t>(total_tuples() / 10, 1000);
-    const Queue queue = make_queue({8, {{DType::int64, {1}}}, 0, CPUPlace(), true});
+    const Queue queue = make_queue({8, {{DType::int64, {1}}}, CPUPlace(), 0, true});
     const Reader reader = create_py_array_reader(scope, "reader", "feeder").batch(4);
 
     // Numbers of one pass follow each other; a pass has 37.

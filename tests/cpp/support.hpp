@@ -138,7 +138,7 @@ protected:
     }
     // A queue of numbers, one a tuple.
     pyfeed::Queue numbers(uint64_t capacity, bool restartable = false) {
-        return make_queue({capacity, {{pyfeed::DType::int64, {1}}}, 0, pyfeed::CPUPlace(), restartable});
+        return make_queue({capacity, {{pyfeed::DType::int64, {1}}}, pyfeed::CPUPlace(), 0, restartable});
     }
 
     pyfeed::Scope scope;

@@ -18,7 +18,7 @@ protected:
     Waiting() {
         push_number(full, 1);
         read_through = create_py_array_reader(scope, "reader", "empty");
-        restartable = make_queue({1, {{DType::int64, {1}}}, 0, CPUPlace(), true}, "restartable");
+        restartable = make_queue({1, {{DType::int64, {1}}}, CPUPlace(), 0, true}, "restartable");
     }
 
     struct Blocking {

@@ -351,7 +351,7 @@ TEST_F(WaysIn, AFunctionAndItsContext) {
 
 // However a lent tuple's way ends, its owner hears of it once, and not at all where the push failed.
 TEST_F(WaysIn, LentMemoryIsReleasedExactlyOnce) {
-    const Queue queue = make_queue({2, {{DType::int64, {1}}}, 0, CPUPlace(), false});
+    const Queue queue = make_queue({2, {{DType::int64, {1}}}, CPUPlace(), 0, false});
     const int64_t n = 1;
     const auto push = [&](const Lender &lender, const Wait &wait = kStuck) {
         queue.push_lent({view(&n, {1})}, lender.release(), wait);
