@@ -20,13 +20,12 @@ from ._lod import with_bytes
 from .files import told
 from .slots import SLOTS, Shape
 
-
 _unclosed: weakref.WeakSet[Writer] = weakref.WeakSet()
 
 
 @atexit.register
 def _abort_unclosed() -> None:
-    """Remove the unfinished files of writers that are alive at exit: their memory is not freed, so nothing else would."""
+    """Remove the unfinished files of writers that are alive at exit, whose memory is not freed."""
     for writer in list(_unclosed):
         try:
             writer.abort()

@@ -114,7 +114,7 @@ TEST_F(Device, WhatThereIs) {
 
 TEST_F(Device, ATupleIsThereWhenItWasWaitedFor) {
     const Queue queue = make_queue(
-        {2, {{DType::float32, {-1, 3}}, {DType::int32, {-1}, 1}, {DType::bool_, {}}}, 0, CUDAPlace(0)});
+        {2, {{DType::float32, {-1, 3}}, {DType::int32, {-1}, 1}, {DType::bool_, {}}}, CUDAPlace(0)});
     const Floats x = {1, 2, 3, 4, 5, 6};
     const std::vector<int32_t> y = {7, 8, 9};
     const bool z = true;

@@ -57,7 +57,7 @@ class Stage:
                 draw.choice(self.files), thread_num=draw.randint(0, 3), scope=draw.choice([self.scope, Scope()])
             )
         elif kind == 2:
-            reader = pyfeed.from_generator(lambda: rows(0), [(-1, 3)], ["int64"], scope=Scope())
+            reader = pyfeed.from_generator(lambda: rows(0), [(-1, 3)], dtypes=["int64"], scope=Scope())
         else:
             reader = pyfeed.random_data([(3,)], ["int64"], high=9, count=draw.choice([0, 5, 1000]), scope=Scope())
         self.readers.append(reader)

@@ -149,23 +149,23 @@ list_files filenames format
 load_kernels path
 memory_stats
 open_csv filenames delimiter quote comment header columns column_dtypes missing thread_num ordered interleave
-    shuffle_files on_corrupt compression io name scope shapes dtypes lod_levels names
+    shuffle_files on_corrupt verify_first compression io name scope shapes dtypes lod_levels names
 open_files filenames format shapes dtypes lod_levels names thread_num ordered interleave shuffle_files on_corrupt
-    compression io name scope options
-open_idx filenames thread_num ordered interleave shuffle_files on_corrupt compression io name scope shapes dtypes
-    lod_levels names
-open_npy filenames instances thread_num ordered interleave shuffle_files on_corrupt compression io name scope shapes
-    dtypes lod_levels names
-open_npz filenames arrays instances thread_num ordered interleave shuffle_files on_corrupt compression io name scope
+    verify_first compression io name scope options
+open_idx filenames thread_num ordered interleave shuffle_files on_corrupt verify_first compression io name scope
     shapes dtypes lod_levels names
+open_npy filenames instances thread_num ordered interleave shuffle_files on_corrupt verify_first compression io name
+    scope shapes dtypes lod_levels names
+open_npz filenames arrays instances thread_num ordered interleave shuffle_files on_corrupt verify_first compression
+    io name scope shapes dtypes lod_levels names
 open_raw filenames shapes dtypes names byte_order header_bytes thread_num ordered interleave shuffle_files
-    on_corrupt compression io name scope
-open_recordio filenames records thread_num ordered interleave shuffle_files on_corrupt compression io name scope
-    shapes dtypes lod_levels names
-open_tar filenames fields end thread_num ordered interleave shuffle_files on_corrupt compression io name scope
-    shapes dtypes lod_levels names
-open_tfrecord filenames features thread_num ordered interleave shuffle_files on_corrupt compression io name scope
-    shapes dtypes lod_levels names
+    on_corrupt verify_first compression io name scope
+open_recordio filenames records thread_num ordered interleave shuffle_files on_corrupt verify_first compression io
+    name scope shapes dtypes lod_levels names
+open_tar filenames fields end thread_num ordered interleave shuffle_files on_corrupt verify_first compression io
+    name scope shapes dtypes lod_levels names
+open_tfrecord filenames features thread_num ordered interleave shuffle_files on_corrupt verify_first compression io
+    name scope shapes dtypes lod_levels names
 open_writer filename format shapes dtypes lod_levels names options
 program_guard main startup
 py_array_reader capacity shapes place dtypes bytes_limit lod_levels name scope
@@ -199,7 +199,7 @@ layers.logical_or x y out
 layers.multi_pass reader pass_num
 layers.not_equal x y cond
 layers.open_files filenames format shapes dtypes lod_levels names thread_num ordered interleave shuffle_files
-    on_corrupt compression io options
+    on_corrupt verify_first compression io options
 layers.py_array_reader capacity shapes place dtypes bytes_limit lod_levels names name scope
 layers.random_data shapes dtypes low high seed count names
 layers.read_file reader names
@@ -230,7 +230,7 @@ timeout: none fraction huge
 low high: fraction negative huge
 step value: fraction nan negative huge true
 
-append_batch_size copy daemon drop_last in_place ordered persistable persistent restartable strict: true
+append_batch_size copy daemon drop_last in_place ordered persistable persistent restartable strict verify_first: true
 header: none true
 
 byte_order compression delimiter end feeder_name filename filenames instances io key message name on_corrupt: str
