@@ -82,13 +82,7 @@ func answer(e error, err *C.pf_error) C.pf_status {
 		}
 		st := fail(err, statuses[e.Kind], e.Slot, e.Error())
 		if known(err) {
-			if e.At != nil {
-				err.file = C.CString(e.At.File)
-				err.offset, err.record = C.int64_t(e.At.Offset), C.int64_t(e.At.Record)
-				if e.At.Approximate {
-					err.approximate = 1
-				}
-			}
+			locate(e.At, err)
 			var number syscall.Errno
 			if errors.As(e.Cause, &number) {
 				err.os_errno = C.int32_t(number)
@@ -107,6 +101,8 @@ func answer(e error, err *C.pf_error) C.pf_status {
 			err.cause_message = given(e.Message)
 			err.cause_traceback = given(e.Traceback)
 			err.cause_token = C.uint64_t(e.Token)
+			err.context = C.uint32_t(len(e.Place))
+			locate(e.At, err)
 			if err.size >= C.PFI_ERROR_WITH_CUDA {
 				err.worker, err.exit_status = C.int64_t(e.Worker), C.int32_t(e.ExitStatus)
 			}
@@ -119,12 +115,27 @@ func answer(e error, err *C.pf_error) C.pf_status {
 	return fail(err, C.PF_FAILED, -1, e.Error())
 }
 
+// locate says where in a file it was.
+func locate(at *pyfeed.Location, err *C.pf_error) {
+	if at == nil {
+		return
+	}
+	err.file = C.CString(at.File)
+	err.offset, err.record = C.int64_t(at.Offset), C.int64_t(at.Record)
+	if at.Approximate {
+		err.approximate = 1
+	}
+}
+
 // answerOp answers for the cause, with the operator in front of the sentence.
 func answerOp(e *program.OpError, err *C.pf_error) C.pf_status {
 	st := answer(e.Cause, err)
 	if known(err) {
 		text := e.Context()
-		err.context = C.uint32_t(len(text))
+		if err.context > 0 {
+			err.context += C.uint32_t(len(": "))
+		}
+		err.context += C.uint32_t(len(text))
 		if err.message != nil {
 			text += ": " + C.GoString(err.message)
 			C.free(unsafe.Pointer(err.message))

@@ -173,11 +173,11 @@ typedef struct pf_error {
     char *cause_message;   /* its text, */
     char *cause_traceback; /* and where it came from, several lines */
     uint64_t cause_token;  /* PF_FAILED: the number given to pf_queue_fail or pf_kernel_fail */
-    char *file;            /* PF_CORRUPT, PF_IO and what a file's instances are refused for */
-    int64_t offset;        /* in the file, in bytes, decompressed ones if it is compressed; or -1 */
+    char *file; /* PF_CORRUPT, PF_IO; what instances are refused for, and what a function of map failed at */
+    int64_t offset;    /* in the file, in bytes, decompressed ones if it is compressed; or -1 */
     int64_t record;    /* number of the record, from 0; or -1. PF_CORRUPT: the first that is not delivered */
     int32_t os_errno;  /* PF_IO: the system's number, or 0 */
-    uint32_t context;  /* of a program's run: bytes of the message that say where, before the cause; else 0 */
+    uint32_t context;  /* bytes of the message that say where, before the cause; or 0 */
     char *op;          /* of a program's run: which operator, such as "block 1, op 3: read" */
     int32_t cuda_code; /* PF_CUDA_ERROR: the driver's CUresult; else 0 */
     int32_t
@@ -570,7 +570,9 @@ PF_API pf_status pf_map_take(pf_handle workers, const pf_wait *wait, pf_tuple *o
  * ticket still open. A ticket of before a reset is forgotten, which is PF_OK. Never blocks. */
 PF_API pf_status pf_map_give(pf_handle workers, uint64_t ticket, const pf_tensor *tensors,
                              uint32_t num_tensors, pf_error *err);
-/* There is no result for a ticket: the consumer gets PF_FAILED in its place. Never blocks. */
+/* There is no result for a ticket: the consumer gets PF_FAILED in its place. Its message begins with the number of the
+ * tuple in the pass, and the file and the record that the tuple is from, or that begin its batch; err->file and record
+ * have them. Never blocks. */
 PF_API pf_status pf_map_fail(pf_handle workers, uint64_t ticket, const pf_failure *failure, pf_error *err);
 
 /* Gives the result for a ticket, by pf_map_give, from the tuple `in`, which is borrowed for the call. Another

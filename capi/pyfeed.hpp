@@ -85,8 +85,8 @@ public:
     // The slot of the tuple it is about, or -1.
     int slot() const noexcept { return slot_; }
 
-    // The file it is about: of every CorruptRecord and FileError, and of what a file's instances are refused
-    // for; else empty.
+    // The file it is about: of every CorruptRecord and FileError, of what a file's instances are refused for, and
+    // of what a function of map failed at; else empty.
     const std::string &file() const noexcept { return where_.file; }
     // In the file, in bytes, decompressed ones if it is compressed; or -1.
     int64_t offset() const noexcept { return where_.offset; }
@@ -147,8 +147,9 @@ PYFEED_ERROR_CLASS(FileError, PF_IO);
 class ProducerFailed : public Error {
 public:
     explicit ProducerFailed(const std::string &what, std::string type = {}, std::string message = {},
-                            std::string traceback = {}, uint64_t token = 0, std::string op = {})
-        : Error(PF_FAILED, what, -1, {}, std::move(op)),
+                            std::string traceback = {}, uint64_t token = 0, std::string op = {},
+                            FileLocation where = {})
+        : Error(PF_FAILED, what, -1, std::move(where), std::move(op)),
           type_(std::move(type)),
           message_(std::move(message)),
           traceback_(std::move(traceback)),
@@ -226,7 +227,7 @@ namespace detail {
                                  text(err.cause_message), text(err.cause_traceback), err.cause_token, op);
             }
             throw ProducerFailed(message, text(err.cause_type), text(err.cause_message),
-                                 text(err.cause_traceback), err.cause_token, op);
+                                 text(err.cause_traceback), err.cause_token, op, where);
         case PF_INVALID:
             throw InvalidArgument(message, err.slot, where, op);
         case PF_SHAPE:
@@ -1832,7 +1833,8 @@ private:
 };
 
 // Makes the result of one tuple, which is borrowed for the call: in.share() keeps it. It is called from many
-// threads of the library at once. What it throws, or that it gives nothing, is the consumer's ProducerFailed.
+// threads of the library at once. What it throws, or that it gives nothing, is the consumer's ProducerFailed,
+// whose message, file() and record() say which tuple it was.
 using MapFunction = std::function<void(const Tuple &in, const Give &give)>;
 
 // What hands out tuples, pass by pass. Copies are the same reader.

@@ -103,6 +103,9 @@ type ProducerError struct {
 	Token                    uint64 // by which the producer's side finds the original
 	Worker                   int64  // process id of the worker that died; else 0
 	ExitStatus               int32  // its exit status, or minus its signal; 0: also if it is not known
+
+	Place string    // what it failed at, such as "map: x.npy, record 7"; or ""
+	At    *Location // the same, where it is a file; or nil
 }
 
 func (e *ProducerError) Error() string {
@@ -111,6 +114,9 @@ func (e *ProducerError) Error() string {
 		if more != "" {
 			text += ": " + more
 		}
+	}
+	if e.Place != "" {
+		text = e.Place + ": " + text
 	}
 	return text
 }

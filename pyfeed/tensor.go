@@ -197,10 +197,50 @@ func (t *LoDTensor) empty() *memory.Buffer {
 type Tuple struct {
 	Slots []LoDTensor
 	Pass  int64 // of a reader that goes on to further passes by itself: which one it is of, from 0
+	From  Origin
 
 	bytes int64             // that it counts for in queue
 	pass  uint64            // of queue that it was begun in
 	queue *PyArrayFeedQueue // it is reserved in, until it is committed
+}
+
+// Origin is the record of a file that a tuple is, or that the first of those is that a batch was made of. The zero Origin
+// is that of a tuple from no file.
+type Origin struct {
+	File        *string // nil: none
+	Record      int64
+	Count       int32 // of a batch, the tuples in it; else 0
+	Approximate bool  // Record is
+}
+
+// Location is the same for errors; nil: there is no file.
+func (o *Origin) Location() *Location {
+	if o.File == nil {
+		return nil
+	}
+	return &Location{File: *o.File, Offset: -1, Record: o.Record, Approximate: o.Approximate}
+}
+
+// String says what the tuple is, such as "x.npy, record 7"; "" of one from no file that is no batch.
+func (o *Origin) String() string {
+	text := ""
+	if at := o.Location(); at != nil {
+		text = at.String()
+	}
+	if o.Count == 0 {
+		return text
+	}
+	batch := fmt.Sprintf("a batch of %d", o.Count)
+	if text == "" {
+		return batch
+	}
+	return batch + " that begins with " + text
+}
+
+// Batch is the Origin of a batch of n tuples whose first has this one.
+func (o Origin) Batch(n int) Origin {
+	o.Count = int32(min(n, math.MaxInt32))
+	return o
 }
 
 // Released tuples, for NewTuple. A sync.Pool is slower here: one thread makes what another releases. They are not chained,
@@ -236,7 +276,7 @@ func (t *Tuple) Release() {
 	for i := range t.Slots {
 		t.Slots[i].Drop()
 	}
-	t.bytes, t.pass, t.Pass = 0, 0, 0
+	t.bytes, t.pass, t.Pass, t.From = 0, 0, 0, Origin{}
 	spare.mu.Lock()
 	if len(spare.tuples) < mostSpare {
 		spare.tuples = append(spare.tuples, t)
@@ -279,7 +319,7 @@ func ReleaseAll(all []*Tuple) {
 		for j := range t.Slots {
 			held.add(t.Slots[j].empty())
 		}
-		t.bytes, t.pass, t.Pass = 0, 0, 0
+		t.bytes, t.pass, t.Pass, t.From = 0, 0, 0, Origin{}
 	}
 	spare.mu.Lock()
 	spare.tuples = append(spare.tuples, all[:min(len(all), mostSpare-len(spare.tuples))]...)

@@ -22,10 +22,10 @@ func TestManyTuplesAreMadeAndReleasedAsOne(t *testing.T) {
 		}
 		b.Retain(len(all) - 1)
 		for i, tuple := range all {
-			if len(tuple.Slots) != 2 || tuple.Pass != 0 || tuple.Slots[0].Data != nil || len(tuple.Slots[1].LoD) != 0 {
+			if len(tuple.Slots) != 2 || tuple.Pass != 0 || tuple.From != (Origin{}) || tuple.Slots[0].Data != nil || len(tuple.Slots[1].LoD) != 0 {
 				t.Fatalf("tuple %d is not empty: %+v", i, tuple)
 			}
-			tuple.Pass = 7
+			tuple.Pass, tuple.From = 7, Origin{File: new(string), Record: 7}
 			tuple.Slots[0].Hold(b.Bytes(), b)
 			tuple.Slots[1].LoD = append(tuple.Slots[1].LoD, []int64{0, 1})
 		}

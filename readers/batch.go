@@ -239,6 +239,7 @@ func (g *gathered) adopt() (*pyfeed.Tuple, error) {
 		return nil, err
 	}
 	batch := g.stack.batch
+	batch.From = batch.From.Batch(n)
 	g.stack.batch = nil
 	data := first.data(0, int(l.items[0].number))
 	batch.Slots[0].Hold(unsafe.Slice(unsafe.SliceData(data), n*first.size), first.buffer)
@@ -258,7 +259,7 @@ func (g *gathered) joinSequences(track trace.Track) (*pyfeed.Tuple, error) {
 	}
 	first, pass := l.like(0)
 	batch := pyfeed.NewTuple(1)
-	batch.Pass = pass
+	batch.Pass, batch.From = pass, l.origin(0).Batch(len(l.items))
 	s := &batch.Slots[0]
 	s.DType, s.Place, s.LoD = first.Slots[0].DType, first.Slots[0].Place, append(s.LoD, g.offsets)
 	_ = s.SetDims(pyfeed.Dims{int64(total)}) // one is not too many
@@ -291,7 +292,7 @@ func (g *gathered) joinSequences(track trace.Track) (*pyfeed.Tuple, error) {
 func (g *gathered) join(parts []*pyfeed.Tuple, track trace.Track) (*pyfeed.Tuple, error) {
 	spec, first := g.of.under.Spec(), parts[0]
 	batch := pyfeed.NewTuple(len(first.Slots))
-	batch.Pass = first.Pass
+	batch.Pass, batch.From = first.Pass, first.From.Batch(len(parts))
 	for i := range batch.Slots {
 		if err := shape(&batch.Slots[i], parts, i, spec.Slot(i).Grows()); err != nil {
 			batch.Release()
@@ -348,14 +349,14 @@ func shape(out *pyfeed.LoDTensor, parts []*pyfeed.Tuple, i int, grows bool) erro
 		s := &t.Slots[i]
 		found := s.Dims()
 		if s.DType != first.DType || len(found) != len(first.Dims()) || len(s.LoD) != len(first.LoD) {
-			return mismatch(i, k, s, first)
+			return mismatch(i, k, s, first, t.From)
 		}
 		if grows {
 			dims[0] += found[0]
 			found = found[1:]
 		}
 		if !slices.Equal(found, inner) {
-			return mismatch(i, k, s, first)
+			return mismatch(i, k, s, first, t.From)
 		}
 	}
 	for l := range first.LoD {
@@ -370,13 +371,15 @@ func shape(out *pyfeed.LoDTensor, parts []*pyfeed.Tuple, i int, grows bool) erro
 	return nil
 }
 
-func mismatch(slot, k int, found, expected *pyfeed.LoDTensor) error {
-	return mismatched(slot, k, found, expected.DType, expected.Dims())
+func mismatch(slot, k int, found, expected *pyfeed.LoDTensor, from pyfeed.Origin) error {
+	return mismatched(slot, k, found, expected.DType, expected.Dims(), from)
 }
 
-func mismatched(slot, k int, found *pyfeed.LoDTensor, dtype pyfeed.DType, dims pyfeed.Dims) error {
-	return pyfeed.SlotErrorf(pyfeed.Shape, slot, "tuple %d of a batch: expected %v %v as in tuple 0, found %v %v",
+func mismatched(slot, k int, found *pyfeed.LoDTensor, dtype pyfeed.DType, dims pyfeed.Dims, from pyfeed.Origin) error {
+	err := pyfeed.SlotErrorf(pyfeed.Shape, slot, "tuple %d of a batch: expected %v %v as in tuple 0, found %v %v",
 		k, dtype, dims, found.DType, found.Dims())
+	err.At = from.Location()
+	return err
 }
 
 // merge appends the offsets of one level of all parts, each shifted by what comes before it.

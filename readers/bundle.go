@@ -256,7 +256,9 @@ func (m *MultipleReader) gatherUnlocked(l *lane, out *Lot, t trace.Track) (n int
 	}
 	b.Retain(n)
 	first.Data = to[: size : n*size]
-	out.AddRows(NewRows([]pyfeed.LoDTensor{first}, size, n, b))
+	rows := NewRows([]pyfeed.LoDTensor{first}, size, n, b)
+	rows.files = l.bundle[:n:n]
+	out.AddRows(rows)
 	return n, pipe, unlike
 }
 

@@ -25,6 +25,7 @@ const chunkSize = 256
 type file struct {
 	source
 	*files
+	name   *string         // the path, for its tuples
 	record int64           // number of the next instance
 	guess  bool            // it is approximate
 	spare  []*pyfeed.Tuple // empty ones, for the next instances
@@ -207,6 +208,7 @@ func (f *file) addTuples(l *Lot, all []*pyfeed.Tuple, err error) (int, error) {
 			t.Release()
 			continue
 		}
+		t.From = pyfeed.Origin{File: f.name, Record: f.record + int64(i), Approximate: f.guess}
 		l.Add(t)
 		good++
 	}
@@ -223,6 +225,7 @@ const leastRows = 16
 // addRows adds instances that have no slots yet. If something is wrong with them they get some, to tell of which.
 func (f *file) addRows(l *Lot, rows *Rows) (int, error) {
 	if f.records.Intact() == nil && f.fit(rows) {
+		rows.from = pyfeed.Origin{File: f.name, Record: f.record, Approximate: f.guess}
 		l.AddRows(rows)
 		f.record += int64(rows.count)
 		return rows.count, nil
@@ -271,6 +274,8 @@ func (f *file) open() error {
 			return err
 		}
 	}
+	path := f.path // alone, since tuples may keep it for long
+	f.name = &path
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.records = records
@@ -299,6 +304,12 @@ func (f *file) check(t *pyfeed.Tuple, record int64) *pyfeed.Error {
 // locate says where an error is, as far as that does not say so itself. Damage has the number of the first record that is
 // not delivered for it, whatever found it: the format, a checksum of what is compressed, or the file's end.
 func (f *file) locate(err error, record int64) error {
+	if failed, is := err.(*pyfeed.ProducerError); is && failed.Place == "" {
+		located := *failed
+		located.At = &pyfeed.Location{File: f.path, Offset: -1, Record: record, Approximate: f.guess && record >= 0}
+		located.Place = located.At.String()
+		return &located
+	}
 	var e *pyfeed.Error
 	if !errors.As(err, &e) {
 		return err

@@ -808,7 +808,8 @@ func TestProducedFormat(t *testing.T) {
 		t.Fatal(err)
 	}
 	go serve(5, mine)
-	if n, err := read(); n != 5 || err != error(mine) {
+	n, err := read()
+	if failed, is := err.(*pyfeed.ProducerError); n != 5 || !is || failed.Message != mine.Message || failed.At.Record != 5 {
 		t.Errorf("expected 5 and the failure, found %d and %v", n, err)
 	}
 	// A reset while the file is being read, and while nobody reads it.

@@ -136,7 +136,7 @@ func (l *Lot) Take(out []*pyfeed.Tuple) int {
 		p := &l.rows[it.of]
 		t := pyfeed.NewTuple(0)
 		p.fill(t, int(it.number), &l.offsets)
-		t.Pass = p.pass
+		t.Pass, t.From = p.pass, p.origin(int(it.number))
 		out[k] = t
 	}
 	l.forward(n)
@@ -250,6 +250,15 @@ func (l *Lot) like(k int) (*pyfeed.Tuple, int64) {
 	}
 	p := &l.rows[it.of]
 	return &p.first, p.pass
+}
+
+// origin is that of the k-th.
+func (l *Lot) origin(k int) pyfeed.Origin {
+	it := l.items[l.front+k]
+	if it.of == alone {
+		return l.tuples[it.number].From
+	}
+	return l.rows[it.of].origin(int(it.number))
 }
 
 // sequences says whether all are sequences of bytes without tuples.

@@ -1,7 +1,9 @@
 package readers
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -36,12 +38,15 @@ type MapReader struct {
 	closed    bool
 	end       error // of the reader below
 	err       error // why reading ended, once it has
+	pass      uint64
+	first     uint64 // ticket of the first tuple of the pass
 	lane      trace.Lane
 }
 
 // work is a tuple that a worker has.
 type work struct {
 	pass int64
+	from pyfeed.Origin
 	// For the trace: when, and the track that the tuple was read on. 0: there is none.
 	begun int64
 	by    trace.Track
@@ -141,7 +146,7 @@ func (r *MapReader) take(ctx context.Context) (taken, error) {
 			return taken{}, r.workers.Enter(ctx)
 		}
 		t := r.input.one()
-		w := work{pass: t.Pass, begun: trace.Begin()}
+		w := work{pass: t.Pass, from: t.From, begun: trace.Begin()}
 		if w.begun != 0 {
 			w.by = r.pump.track()
 			r.consumers.ServedBy(w.by)
@@ -180,7 +185,9 @@ func (r *MapReader) settle(ticket uint64, is result) {
 		trace.MakeSpan(r.lane.Shared("map"), "map", was.begun, was.by)
 	}
 	if is.tuple != nil {
-		is.tuple.Pass = was.pass
+		is.tuple.Pass, is.tuple.From = was.pass, was.from
+	} else {
+		is.err = r.locate(is.err, ticket-r.first, was)
 	}
 	r.results[ticket] = is
 	if !r.ordered {
@@ -189,6 +196,32 @@ func (r *MapReader) settle(ticket uint64, is result) {
 	if !r.ordered || ticket == r.served {
 		r.consumers.One().Send()
 	}
+}
+
+// locate says which tuple of the pass, by its number from 0, the error is about: the file and the record that it is, as
+// far as they are known.
+func (r *MapReader) locate(err error, number uint64, of work) error {
+	switch e := err.(type) {
+	case *pyfeed.ProducerError:
+		failed := *e
+		pass := r.pass
+		if of.pass > 0 { // a reader below goes on to further passes by itself
+			pass = uint64(of.pass)
+		}
+		failed.Who = cmp.Or(failed.Who, "the function")
+		failed.At, failed.Place = of.from.Location(), fmt.Sprintf("map: tuple %d of pass %d", number, pass)
+		if from := of.from.String(); from != "" {
+			failed.Place += " (" + from + ")"
+		}
+		return &failed
+	case *pyfeed.Error:
+		if e.At == nil {
+			located := *e
+			located.At = of.from.Location()
+			return &located
+		}
+	}
+	return err
 }
 
 // deliver fills the front of out.
@@ -253,6 +286,9 @@ func (r *MapReader) ReInit(pass uint64) error {
 		return err
 	}
 	r.forget()
+	r.mu.Lock()
+	r.pass, r.first = pass, r.taken
+	r.mu.Unlock()
 	return nil
 }
 

@@ -19,6 +19,19 @@ type Rows struct {
 	size   int    // of each, in bytes
 	spans  []Span // nil: they have stride and size
 	base   []byte // of the spans
+
+	from  pyfeed.Origin // of the first, where they are of one file
+	files []source      // those that have one each; nil: they are of one file
+}
+
+// origin is that of the k-th.
+func (r *Rows) origin(k int) pyfeed.Origin {
+	if r.files != nil {
+		return pyfeed.Origin{File: &r.files[k].path}
+	}
+	from := r.from
+	from.Record += int64(k)
+	return from
 }
 
 // Span is where a sequence of bytes lies.

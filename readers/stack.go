@@ -40,7 +40,7 @@ func (s *stack) takes(l *Lot, size int, pool *memory.Pool) bool {
 func (s *stack) begin(l *Lot, size int) error {
 	first, pass := l.like(0)
 	s.batch = pyfeed.NewTuple(len(first.Slots))
-	s.batch.Pass = pass
+	s.batch.Pass, s.batch.From = pass, l.origin(0)
 	for i := range first.Slots {
 		from, to := &first.Slots[i], &s.batch.Slots[i]
 		to.DType, to.Place = from.DType, from.Place
@@ -91,7 +91,7 @@ func (s *stack) fits(l *Lot) error {
 		t, _ := l.like(k)
 		if i := s.unlike(t); i >= 0 {
 			to := &s.batch.Slots[i]
-			return mismatched(i, s.n+k, &t.Slots[i], to.DType, to.Dims()[1:])
+			return mismatched(i, s.n+k, &t.Slots[i], to.DType, to.Dims()[1:], l.origin(k))
 		}
 	}
 	return nil
@@ -172,6 +172,7 @@ func (s *stack) finish() (*pyfeed.Tuple, error) {
 		to.Data = to.Data[:s.n*size]
 	}
 	batch := s.batch
+	batch.From = batch.From.Batch(s.n)
 	s.batch, s.n, s.bytes = nil, 0, 0
 	return batch, nil
 }

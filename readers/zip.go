@@ -92,6 +92,9 @@ func (r *ZipReader) take(ctx context.Context, out []*pyfeed.Tuple) (int, error) 
 				at++
 			}
 			t.Pass = max(t.Pass, from.Pass)
+			if i == 0 || t.From.File == nil {
+				t.From = from.From
+			}
 		}
 		if err := r.spec.Check(t); err != nil {
 			t.Release()

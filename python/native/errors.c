@@ -121,8 +121,19 @@ static int raise_kept(uint64_t token, kept *reader) {
     return 1;
 }
 
-/* An exception that is somebody else's is told by a note which operator it ended, with what; raised again, once. */
-static void note_op(const pf_error *err) {
+/* Sets an attribute of an exception of the user's, unless it has one of that name. */
+static void offer(PyObject *e, const char *name, PyObject *value) {
+    PyObject *own = PyObject_GetAttrString(e, name);
+    PyErr_Clear();
+    if (value && (!own || own == Py_None)) PyObject_SetAttrString(e, name, value);
+    PyErr_Clear(); /* its class may allow none */
+    Py_XDECREF(own);
+    Py_XDECREF(value);
+}
+
+/* An exception that is somebody else's is told by a note what it ended: which operator, which tuple of which file. Raised
+ * again, once. */
+static void note_place(const pf_error *err) {
     PyObject *type, *e, *traceback;
     PyErr_Fetch(&type, &e, &traceback);
     PyErr_NormalizeException(&type, &e, &traceback);
@@ -136,6 +147,8 @@ static void note_op(const pf_error *err) {
         Py_XDECREF(none);
     }
     PyErr_Clear();
+    if (e && err->file) offer(e, "file", PyUnicode_DecodeFSDefault(err->file));
+    if (e && err->file && err->record >= 0) offer(e, "record", PyLong_FromLongLong(err->record));
     Py_XDECREF(notes);
     Py_XDECREF(note);
     Py_XDECREF(text);
@@ -182,7 +195,7 @@ PyObject *raise_error_in(pf_status status, pf_error *err, kept *reader) {
         return NULL;
     }
     if (status == PF_FAILED && err->cause_token && raise_kept(err->cause_token, reader)) {
-        if (err->op) note_op(err);
+        if (err->op || err->context) note_place(err);
         pf_error_release(err);
         return NULL;
     }

@@ -186,7 +186,8 @@ class Reader(_native.Reader):
             Called with the arrays of a tuple, one argument a slot, in threads of its own. Gives a
             tuple or list of arrays, or a single array for a single slot; `bytes` and `str` will do
             for a slot of bytes. The result is copied. An exception in it reaches the reader, after
-            the tuples before it.
+            the tuples before it, with a note that says which tuple it was, and with the attributes ``file``
+            and ``record``, if the tuple is from a file.
         num_threads : int
             How many call it at a time. With the GIL, more than one helps as far as the function
             lets go of it, as NumPy, decoders and I/O do.

@@ -116,6 +116,50 @@ TEST_F(MapTest, WhatIsThrownComesInItsPlace) {
     }
 }
 
+// The error has the file and the record of the tuple, or of the first in a batch, whether C or C++ failed.
+TEST_F(MapTest, WhatIsThrownNamesTheRecord) {
+    const Reader reader = read_numbers("numbers", range(0, 100));
+    const std::string file = path("numbers.raw");
+    auto expect = [&](const Reader &mapped, int64_t record, const std::string &place,
+                      const std::string &cause) {
+        try {
+            while (mapped.next(kStuck)) {
+            }
+            FAIL() << "nothing was thrown";
+        } catch (const ProducerFailed &e) {
+            EXPECT_EQ(file, e.file());
+            EXPECT_EQ(record, e.record());
+            EXPECT_EQ(-1, e.offset());
+            EXPECT_FALSE(e.approximate());
+            EXPECT_EQ("map: " + place + ": the function failed: " + cause, e.what());
+        }
+    };
+    expect(reader.map(
+               [](const Tuple &in, const Give &give) {
+                   if (number(in) == 7) throw std::range_error("seven");
+                   give(in);
+               },
+               3),
+           7, "tuple 7 of pass 0 (" + file + ", record 7)", "std::range_error: seven");
+    reader.reset();
+    expect(reader.batch(8).map(
+               [](const Tuple &in, const Give &give) {
+                   if (number(in) == 16) throw std::range_error("sixteen");
+                   give(in);
+               },
+               1),
+           16, "tuple 2 of pass 0 (a batch of 8 that begins with " + file + ", record 16)",
+           "std::range_error: sixteen");
+    reader.reset();
+    const Reader mapped = create_reader(scope, "create_map_reader", "of C", {reader.name()}, "");
+    pf_handle workers = 0;
+    ASSERT_EQ(PF_OK, pf_map_workers(mapped.handle(), &workers, nullptr));
+    const auto refuse = [](void *, pf_handle, uint64_t, const pf_tuple *) { return 3; };
+    ASSERT_EQ(PF_OK, pf_map_run(workers, refuse, nullptr, 1, nullptr, nullptr));
+    expect(mapped, 0, "tuple 0 of pass 0 (" + file + ", record 0)", "the function answered 3");
+    EXPECT_EQ(PF_OK, pf_release(workers, nullptr));
+}
+
 TEST_F(MapTest, AllThatCanBeThrown) {
     auto failure = [&](void (*f)()) {
         const Reader reader =

@@ -8,13 +8,14 @@ import threading
 import traceback
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import pyfeed
-from pyfeed import LoDTensor, Reader, Scope, Slot, from_generator, open_files, random_data
+from pyfeed import LoDTensor, Reader, Scope, Slot, from_generator, layers, open_files, open_writer, random_data
 
 from .support import (
     Background,
@@ -330,6 +331,121 @@ def test_an_exception_comes_in_its_place_and_is_the_very_one(
             assert frames[-2:] == ["function", "deep_below"]
             assert len(frames) < 8
         reader.reset()
+
+
+FORMATS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # what their writers and readers are told
+    "recordio": ({}, {}),
+    "npy": ({}, {}),
+    "npz": ({}, {}),
+    "tfrecord": ({"names": ["x"]}, {"features": [{"name": "x", "dtype": "int32"}]}),
+    "tar": ({"names": ["cls"]}, {}),
+    "csv": ({}, {}),
+    "raw": ({"shapes": [()], "dtypes": ["int32"]}, {"shapes": [()], "dtypes": ["int32"]}),
+    "idx": ({}, {}),
+}
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_an_exception_in_map_names_the_record(suffix: str, num_threads: int, tmp_path: Path) -> None:
+    write, read = FORMATS[suffix]
+    files = [tmp_path / f"{i}.{suffix}" for i in range(2)]
+    for i, file in enumerate(files):
+        with open_writer(file, **write) as writer:
+            for k in range(40):
+                writer.write((np.int32(100 * i + k),))
+
+    def function(x: Any) -> Any:
+        if int(x.flat[0]) == 117:
+            raise KeyError("no such label")
+        return x
+
+    reader = open_files(files, interleave=1, **read).map(function, num_threads)
+    for again in range(2):
+        for call in (lambda: [None for _ in reader], reader.read):
+            with pytest.raises(KeyError, match="no such label") as caught:
+                call()
+            error: Any = caught.value
+            assert (error.file, error.record) == (str(files[1]), 17)
+            assert error.__notes__ == [f"in map: tuple 57 of pass {again} ({files[1]}, record 17)"]
+            assert [frame.name for frame in traceback.extract_tb(error.__traceback__)][-1] == "function"
+            assert error.__cause__ is None
+        reader.reset()
+
+
+def test_an_exception_in_map_names_a_batch_by_its_first_record(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(10))
+
+    def function(x: Any) -> Any:
+        if 8 in x:
+            raise KeyError("eight")
+        return x
+
+    reader = open_files(tmp_path / "x.npy").batch(4).map(function)
+    reader.read()
+    reader.read()
+    with pytest.raises(KeyError) as caught:
+        reader.read()
+    assert caught.value.__notes__ == [
+        f"in map: tuple 2 of pass 0 (a batch of 2 that begins with {tmp_path / 'x.npy'}, record 8)"
+    ]
+    assert (caught.value.file, caught.value.record) == (str(tmp_path / "x.npy"), 8)  # type: ignore[attr-defined]
+
+
+def test_an_exception_in_map_over_no_file_has_the_tuples_number() -> None:
+    def function(x: Any) -> Any:
+        if x[0] == 3:
+            raise KeyError("three")
+        return x
+
+    reader = numbers(5).multi_pass(2).map(function)
+    with pytest.raises(KeyError) as caught:
+        list(reader)
+    assert caught.value.__notes__ == ["in map: tuple 3 of pass 0"]
+    assert not hasattr(caught.value, "file")
+
+
+class Own(Exception):
+    """Has attributes of these names, or allows none."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+
+    @property
+    def record(self) -> None:
+        return None
+
+
+def test_attributes_of_the_user_s_own_exceptions_stay(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(2))
+
+    def function(x: Any) -> Any:
+        raise Own("mine")
+
+    reader = open_files(tmp_path / "x.npy").map(function)
+    with pytest.raises(Own) as caught:
+        reader.read()
+    assert caught.value.file == "mine"
+    assert caught.value.record is None
+    assert "record 0" in caught.value.__notes__[0]
+
+
+def test_an_exception_in_map_within_a_program_names_both(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(2))
+
+    def function(x: Any) -> Any:
+        raise KeyError("no")
+
+    scope, main = Scope(), pyfeed.Program()
+    reader = open_files(tmp_path / "x.npy", scope=scope).map(function)
+    with pyfeed.program_guard(main, pyfeed.Program()):
+        layers.read_file(reader)
+    for _ in range(2):
+        with pytest.raises(KeyError) as caught:
+            pyfeed.Executor().run(main, scope=scope)
+        (note,) = caught.value.__notes__
+        assert note.startswith("in block 0, op 0: read")
+        assert note.endswith(f": map: tuple 0 of pass 0 ({tmp_path / 'x.npy'}, record 0)")
 
 
 def test_every_pass_may_fail() -> None:

@@ -682,6 +682,23 @@ def opened(folder: Path, function: Function, *, number: int = 1, shapes: Any = (
     return open_files(folder / f"*.{tag}", **options)
 
 
+def test_an_exception_of_a_python_reader_names_the_file_and_the_record(tmp_path: Path) -> None:
+    def function(path: str) -> Iterator[Any]:
+        yield (np.zeros(2),)
+        yield (np.zeros(2),)
+        raise KeyError("third")
+
+    reader = opened(tmp_path, function)
+    reader.read()
+    reader.read()
+    for _ in range(2):
+        with pytest.raises(KeyError, match="third") as caught:
+            reader.read()
+        (file,) = tmp_path.iterdir()
+        assert (caught.value.file, caught.value.record) == (str(file), 2)  # type: ignore[attr-defined]
+        assert caught.value.__notes__ == [f"in {file}, record 2"]
+
+
 def count_to(n: int) -> Function:
     def function(path: str, start: int = 0) -> Iterator[Any]:
         for i in range(start, n):
