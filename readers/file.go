@@ -267,6 +267,7 @@ func (f *file) open() error {
 		c := *f.configs[f.format.Tag]
 		c.Storage.Interrupt, c.Storage.Pipe = begun.stop, pipe
 		if f.onTrial {
+			f.stored = nil
 			c.Storage.Opened = func(s *storage.File) { f.stored = append(f.stored, s) }
 		}
 		var err error

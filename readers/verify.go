@@ -70,7 +70,11 @@ func (f *file) verify() error {
 // finish reads on where the format has stopped before the end, so that checksums there are verified. io.EOF: they are right.
 func (f *file) finish() error {
 	for _, s := range f.stored {
-		if err := s.Finish(); err != nil {
+		err := s.Finish()
+		if err != nil && f.stop.Stopped() { // whatever that looks like
+			err = storage.ErrInterrupted
+		}
+		if err != nil {
 			return f.locate(err, f.record)
 		}
 	}

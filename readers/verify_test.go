@@ -10,12 +10,18 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed"
 )
 
-// opensAs is a reader of files of ids that are verified first, and opened by a function of how often that was done.
-func opensAs(t *testing.T, name, more string, open func(times int, records Records) (Records, error)) *ReaderHolder {
+// opensAs is a reader of a file of ids that is verified first, and opened by a function of how often that was done.
+func opensAs(t *testing.T, op, name string, open func(times int, records Records) (Records, error)) *ReaderHolder {
 	t.Helper()
-	h := create(t, counted(t), "open_files", "files", nil, openIDs([]string{name}, `, "verify_first": true`+more))
-	m := h.reader.(*MultipleReader)
-	format, times := *m.sources[0].format, 0
+	h := create(t, counted(t), op, "files", nil, openIDs([]string{name}, `, "verify_first": true`))
+	var s *source
+	switch r := h.reader.(type) {
+	case *MultipleReader:
+		s = &r.sources[0]
+	case *FileReader:
+		s = &r.source
+	}
+	format, times := *s.format, 0
 	original := format.Open
 	format.Open = func(path string, c *Config) (Records, error) {
 		times++
@@ -25,7 +31,7 @@ func opensAs(t *testing.T, name, more string, open func(times int, records Recor
 		}
 		return open(times, records)
 	}
-	m.sources[0].format = &format
+	s.format = &format
 	return h
 }
 
@@ -67,11 +73,13 @@ func (r stuck) Interrupt() { close(r.stop) }
 func TestAResetEndsAVerification(t *testing.T) {
 	names, _ := writeIDs(t, 100)
 	reached := make(chan struct{}, 1)
-	for _, open := range []func(int, Records) (Records, error){
-		func(_ int, r Records) (Records, error) { return endless{r.(*ids), reached}, nil },
-		func(_ int, r Records) (Records, error) { return stuck{r.(*ids), reached, make(chan struct{})}, nil },
-	} {
-		h := opensAs(t, names[0], "", open)
+	goesOn := func(_ int, r Records) (Records, error) { return endless{r.(*ids), reached}, nil }
+	waits := func(_ int, r Records) (Records, error) { return stuck{r.(*ids), reached, make(chan struct{})}, nil }
+	for _, c := range []struct {
+		op   string
+		open func(int, Records) (Records, error)
+	}{{"open_files", goesOn}, {"open_files", waits}, {"create_file_reader", goesOn}} {
+		h := opensAs(t, c.op, names[0], c.open)
 		for range 2 {
 			ctx, cancel := context.WithCancel(background)
 			ended := make(chan error)
@@ -103,7 +111,7 @@ func TestAFileThatChangesBehindItsVerification(t *testing.T) {
 		t.Fatal(err)
 	}
 	opened := 0
-	h := opensAs(t, names[0], "", func(times int, r Records) (Records, error) {
+	h := opensAs(t, "open_files", names[0], func(times int, r Records) (Records, error) {
 		opened = times
 		if times == 2 {
 			return r, os.WriteFile(names[0], before[:400], 0o600)

@@ -469,7 +469,7 @@ func (f *File) Close() {
 		f.file.Close()
 		f.file = nil
 	}
-	f.end = io.EOF
+	f.end, f.at = io.EOF, 0
 }
 
 func (f *File) place(offset int64) *pyfeed.Location {

@@ -7,6 +7,7 @@ import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -229,3 +230,17 @@ def test_a_format_of_ones_own_is_verified_first(tmp_path: Path) -> None:
     reader.reset()
     with pytest.raises(ValueError, match="the third time"):
         reader.read()
+
+
+@pytest.mark.parametrize("thread_num", [0, 2])
+@pytest.mark.parametrize("suffix", ["raw", "tfrecord"])
+def test_a_verification_without_end_is_left(tmp_path: Path, thread_num: int, suffix: str) -> None:
+    path = tmp_path / f"a.{suffix}"
+    path.write_bytes(b"x" * 12)
+    os.truncate(path, 60 << 30)
+    slots: dict[str, Any] = {"shapes": [()], "dtypes": ["int64"]} if suffix == "raw" else {}
+    reader = open_files(path, thread_num=thread_num, verify_first=True, on_corrupt="skip", **slots)
+    for _ in range(2):
+        with pytest.raises(pyfeed.Timeout):
+            reader.read(timeout=0.1)
+        reader.reset()
