@@ -176,8 +176,10 @@ format: build/venv/.tools ## let the formatters do it
 	clang-format -i $(C_FILES)
 
 # Race detector, cgo's checks, poisoned memory and all of vet in one build: each mode by itself would compile everything again.
+# Tests that try everything, or draw thousands, try less if they are to be short; test-modes has the same build do all of it.
+GO_TEST := GOEXPERIMENT=cgocheck2 go test -race -tags pfdebug -vet=all -shuffle=on
 test-go: | $(CUDA_H) ## Go tests: vetted, with the race detector, cgo's checks and freed memory poisoned
-	GOEXPERIMENT=cgocheck2 go test -race -tags pfdebug -vet=all -shuffle=on ./...
+	$(GO_TEST) -short ./...
 
 # The compiler takes most of the time here: -O2 would multiply it, and what is under test is elsewhere.
 QUICK := -DCMAKE_C_FLAGS=-g1 -DCMAKE_CXX_FLAGS=-g1
@@ -212,9 +214,10 @@ test-adapters: dist/.done build/adapters/.tools ## what needs PyTorch, JAX or Ra
 	build/adapters/bin/python -m pytest tests/adapters
 
 # The same tests in other builds, and the fuzzers for a moment: what .ci/run has time for, and few changes break.
-test-modes: test-modes-go test-modes-cpp test-fuzz ## Go without the race detector; C++ without sanitizer; a short run of every fuzzer
+test-modes: test-modes-go test-modes-cpp test-fuzz ## Go's long tests, and without race detector; C++ without sanitizer; a short run of every fuzzer
 
 test-modes-go: | $(CUDA_H)
+	$(GO_TEST) ./...
 	go vet ./...
 	go test -shuffle=on $$(go list ./... | grep -v /tests/)
 

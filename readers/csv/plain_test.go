@@ -258,8 +258,11 @@ func TestPlainAndRowsAreAsOthers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(21, 22))
 	numbers := hardNumbers(5000)
 	dtypes := append(everyDType(), slices.Repeat([]pyfeed.Slot{numberSlot(pyfeed.Float32), numberSlot(pyfeed.Float64)}, 4)...)
-	asRows := 0
-	for range 150 {
+	asRows, tables := 0, 150
+	if testing.Short() {
+		tables = 30
+	}
+	for range tables {
 		slots := []pyfeed.Slot{numberSlot(dtypes[rng.IntN(len(dtypes))].DType, int64(rng.IntN(20)+1)), numberSlot(pyfeed.Float64), numberSlot(pyfeed.Int32, 2)}
 		slots = slots[:rng.IntN(3)+1]
 		if rng.IntN(8) == 0 {
