@@ -131,7 +131,7 @@ func placesOf(t *testing.T, h *readers.ReaderHolder) (all []place) {
 
 // damages are what may befall a file: a byte that is another, and an end that is missing.
 func damages(data []byte) (all [][]byte) {
-	const parts = 6
+	const parts = 4
 	for part := range parts {
 		at := len(data) * part / parts
 		flipped := slices.Clone(data)
@@ -174,7 +174,7 @@ func TestDamageHasTheNumberOfTheRecord(t *testing.T) {
 						}
 					}
 				}
-				if found < 6 {
+				if found < 4 {
 					t.Errorf("%d of %d damaged files were found out", found, len(damages(data)))
 				}
 			})
@@ -241,7 +241,7 @@ func TestNumbersBehindSkippedDamage(t *testing.T) {
 func TestDamageIsFoundFirst(t *testing.T) {
 	const count = 500
 	for _, k := range kindsOfFiles {
-		for _, packed := range []string{"", ".gz", ".zlib", ".zst", ".sz"} {
+		for _, packed := range []string{"", ".gz", ".sz"} {
 			data, can := numbersFile(t, k, packed, count)
 			if !can {
 				continue
