@@ -134,14 +134,20 @@ func (w *running) room(x *program.Executor, names []string, feeds *C.pf_tensor, 
 		t.Release()
 		return answer(e, err)
 	}
-	return lendRoom(t, call, err)
+	return lendRoom(t, feeds, n, call, err)
 }
 
 //export pfgo_run_feed
 func pfgo_run_feed(of *C.pfi_run, loan C.uint64_t, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	w, _ := runOf(of.id)
-	e := w.run.Feed(w.feeds, takeBack(uint64(loan)))
+	l, _ := loans.get(uint64(loan))
+	e, t := l.whole(), takeBack(uint64(loan))
+	if e == nil {
+		e = w.run.Feed(w.feeds, t)
+	} else {
+		t.Release()
+	}
 	if e != nil {
 		w.end(of)
 	}

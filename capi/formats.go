@@ -125,6 +125,10 @@ func incoming(tensors *C.pf_tensor, n C.uint32_t) (*pyfeed.Tuple, error) {
 			gathered := make([]byte, len(t.Slots[i].Data))
 			C.pfi_gather(unsafe.Pointer(unsafe.SliceData(gathered)), in)
 			t.Slots[i].Data = gathered
+			if err := whole(in, 1); err != nil {
+				t.Release()
+				return nil, err
+			}
 		}
 	}
 	return t, nil

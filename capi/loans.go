@@ -4,6 +4,7 @@ package main
 import "C"
 
 import (
+	"slices"
 	"unsafe"
 
 	"github.com/pyfeed/pyfeed/cuda"
@@ -16,6 +17,10 @@ type loan struct {
 	tuple   *pyfeed.Tuple
 	view    *memory.Buffer
 	filling int64 // since when C copies into it, for the trace
+
+	from   *C.pf_tensor // what C copies into it; nil: it is written in place
+	count  C.uint32_t   // of those
+	faults uint32       // of mapped files, when it was lent to be written in place
 }
 
 var (
@@ -23,8 +28,9 @@ var (
 	views = memory.NewPool(memory.View)
 )
 
-// lend describes a tuple for C. On an error the tuple is released.
-func lend(t *pyfeed.Tuple) (id uint64, view *C.pf_tensor, err error) {
+// lend describes the tuple of a loan for C. On an error the tuple is released.
+func lend(l loan) (id uint64, view *C.pf_tensor, err error) {
+	t := l.tuple
 	size := len(t.Slots) * C.sizeof_pf_tensor
 	for i := range t.Slots {
 		size += len(t.Slots[i].Dims())*8 + len(t.Slots[i].LoD)*C.sizeof_pf_lod_level
@@ -40,7 +46,8 @@ func lend(t *pyfeed.Tuple) (id uint64, view *C.pf_tensor, err error) {
 	for i := range slots {
 		rest = show(&t.Slots[i], &slots[i], rest)
 	}
-	return loans.put(loan{tuple: t, view: b}), unsafe.SliceData(slots), nil
+	l.view = b
+	return loans.put(l), unsafe.SliceData(slots), nil
 }
 
 // show describes a tensor in out, which is zeroed but for what show writes, with dims and LoD in the room from rest on. It
@@ -75,15 +82,61 @@ func show(s *pyfeed.LoDTensor, out *C.pf_tensor, rest unsafe.Pointer) unsafe.Poi
 }
 
 // lendOut lends a tuple through the caller's struct.
-func lendOut(t *pyfeed.Tuple, out *C.pf_tuple) error {
-	n := len(t.Slots)
-	id, view, err := lend(t)
+func lendOut(t *pyfeed.Tuple, out *C.pf_tuple) error { return lendAs(loan{tuple: t}, out) }
+
+func lendAs(l loan, out *C.pf_tuple) error {
+	n := len(l.tuple.Slots)
+	id, view, err := lend(l)
 	if err != nil {
 		return err
 	}
 	out.num_slots = C.uint32_t(n)
 	out.slots = view
 	out.loan = C.uint64_t(id)
+	return nil
+}
+
+// whole is an error if what C wrote into a tuple may be zeros that stand for what is missing of a mapped file.
+func (l *loan) whole() error {
+	if l.from != nil {
+		return whole(l.from, l.count)
+	}
+	if memory.FaultsSoFar() != l.faults {
+		return pyfeed.Errorf(pyfeed.Corrupt, "a mapped file shrank, or was written to, before or while the slot was written, and some of that may be in it")
+	}
+	return nil
+}
+
+// whole is an error about the first of C's tensors that lies in a mapped file which is torn: what was copied of it may be
+// zeros.
+func whole(tensors *C.pf_tensor, n C.uint32_t) error {
+	if !memory.AnyTorn() {
+		return nil
+	}
+	for i := range int(n) {
+		in := at(tensors, i, tensors.size)
+		low, high := 0, pyfeed.DType(in.dtype).Size() // of its bytes, from data on
+		dims := unsafe.Slice((*int64)(in.dims), in.rank)
+		if in.strides == nil {
+			for _, d := range dims {
+				high *= int(d)
+			}
+		} else {
+			for j, stride := range unsafe.Slice((*int64)(in.strides), in.rank) {
+				if reach := int(stride * (dims[j] - 1)); reach < 0 {
+					low += reach
+				} else {
+					high += reach
+				}
+			}
+		}
+		if slices.Contains(dims, 0) {
+			continue
+		}
+		if err := pyfeed.TornError(memory.TornAt(unsafe.Add(in.data, low), high-low), i); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
 	"github.com/pyfeed/pyfeed/pyfeed/trace"
 )
 
@@ -113,7 +114,7 @@ func push(q *pyfeed.PyArrayFeedQueue, tensors *C.pf_tensor, n C.uint32_t, call *
 		return answer(e, err)
 	}
 	if call.strided != 0 || t.Bytes() > copiedInGo {
-		return lendRoom(t, call, err)
+		return lendRoom(t, tensors, n, call, err)
 	}
 	start := trace.Begin()
 	for i := range t.Slots {
@@ -121,6 +122,10 @@ func push(q *pyfeed.PyArrayFeedQueue, tensors *C.pf_tensor, n C.uint32_t, call *
 		copy(t.Slots[i].Data, unsafe.Slice((*byte)(in.data), len(t.Slots[i].Data)))
 	}
 	trace.CopySince(knownThread().Track(), "push", start, int(t.Bytes()))
+	if e = whole(tensors, n); e != nil {
+		t.Release()
+		return answer(e, err)
+	}
 	return answer(q.Commit(t), err)
 }
 
@@ -148,9 +153,9 @@ func settle(q *pyfeed.PyArrayFeedQueue, call *C.pfi_call) {
 	}
 }
 
-// lendRoom has C fill a tuple, and commit it.
-func lendRoom(t *pyfeed.Tuple, call *C.pfi_call, err *C.pf_error) C.pf_status {
-	id, room, e := lend(t)
+// lendRoom has C fill a tuple with what it has described, and commit it.
+func lendRoom(t *pyfeed.Tuple, from *C.pf_tensor, n C.uint32_t, call *C.pfi_call, err *C.pf_error) C.pf_status {
+	id, room, e := lend(loan{tuple: t, from: from, count: n})
 	if e != nil {
 		return answer(e, err)
 	}
@@ -181,6 +186,10 @@ func pfgo_queue_push_lent(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, rel
 		if e != nil {
 			return struct{}{}, e
 		}
+		if e = t.Intact(); e != nil {
+			t.Release()
+			return struct{}{}, e
+		}
 		return struct{}{}, q.Lend(ctx, uint64(call.pass), t, &cGiver{(*[0]byte)(release), context_})
 	})
 	return answer(e, err)
@@ -196,7 +205,7 @@ func pfgo_queue_reserve(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, call 
 	}
 	t, e := begin(q, tensors, n, call)
 	if e == nil {
-		e = lendOut(t, out)
+		e = lendAs(loan{tuple: t, faults: memory.Faults()}, out)
 	}
 	return answer(e, err)
 }
@@ -217,9 +226,17 @@ func commit(id uint64) error {
 	if q == nil {
 		return pyfeed.Errorf(pyfeed.State, "commit: expected a reserved slot, found a tuple that was popped")
 	}
+	torn := l.whole()
+	if torn != nil && l.from == nil { // the caller releases it
+		return torn
+	}
 	t := takeBack(id)
 	if t == nil {
 		return pyfeed.Errorf(pyfeed.State, "commit: the slot was released by another thread")
+	}
+	if torn != nil {
+		t.Release()
+		return torn
 	}
 	return q.Commit(t)
 }

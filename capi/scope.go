@@ -147,15 +147,20 @@ func pfgo_var_room(h C.pf_handle, tensor *C.pf_tensor, call *C.pfi_call, err *C.
 		t.Release()
 		return answer(e, err)
 	}
-	return lendRoom(t, call, err)
+	return lendRoom(t, tensor, 1, call, err)
 }
 
 //export pfgo_var_set
 func pfgo_var_set(h C.pf_handle, id C.uint64_t, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
+	l, _ := loans.get(uint64(id))
+	torn := l.whole()
 	t := takeBack(uint64(id))
 	defer t.Release()
 	v, e := lookup[variable](h)
+	if e == nil {
+		e = torn
+	}
 	if e == nil {
 		e = v.SetTensor(&t.Slots[0])
 	}

@@ -73,7 +73,7 @@ func pfgo_map_room(h C.pf_handle, ticket C.uint64_t, tensors *C.pf_tensor, n C.u
 		t.Release()
 		return answer(e, err)
 	}
-	return lendRoom(t, call, err)
+	return lendRoom(t, tensors, n, call, err)
 }
 
 //export pfgo_map_give
@@ -85,8 +85,14 @@ func pfgo_map_give(h C.pf_handle, ticket, loan C.uint64_t, err *C.pf_error) (st 
 			noteFilled(l, "result of map")
 		}
 	}
+	l, _ := loans.get(uint64(loan))
+	torn := l.whole()
 	t := takeBack(uint64(loan))
 	w, e := lookup[*readers.MapWorkers](h)
+	if e == nil && torn != nil {
+		w.Fail(uint64(ticket), torn)
+		e = torn
+	}
 	if e != nil {
 		t.Release()
 		return answer(e, err)

@@ -170,7 +170,9 @@ func (v *Variable) Modify(pool *memory.Pool, f func(*LoDTensor) error) error {
 	if err == nil && !t.Sole() {
 		if err = old.Room(t.DType, t.Dims(), t.LoD, pool); err == nil {
 			Copy(old.Data, t.Data)
-			*t, old = old, *t
+			if err = t.Intact(0); err == nil {
+				*t, old = old, *t
+			}
 		}
 	}
 	if err == nil {
@@ -231,6 +233,10 @@ func (v *Variable) BeginWrite(to *LoDTensor, pool *memory.Pool) error {
 		return err
 	} else {
 		Copy(to.Data, t.Data)
+		if err := t.Intact(0); err != nil {
+			to.Drop()
+			return err
+		}
 	}
 	v.writing = true
 	return nil

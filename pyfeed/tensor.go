@@ -114,14 +114,22 @@ func (t *Tuple) Reserved() *PyArrayFeedQueue { return t.queue }
 // Hold makes the tensor a view of data, which lies in b, and takes over one reference to b.
 func (t *LoDTensor) Hold(data []byte, b *memory.Buffer) { t.Data, t.buffer = data, b }
 
-// Intact is an error about slot i, the tensor's, if the data is that of a mapped file which has become shorter
-// meanwhile: it may read as zeros then.
+// Intact is an error about slot i, the tensor's, if the data lies in a mapped file which has become shorter or was written
+// to meanwhile, as far as is known: it may read as zeros then. Whose memory the data is makes no difference.
 func (t *LoDTensor) Intact(i int) error {
-	if t.buffer == nil || !t.buffer.Shrunk() {
+	if t.buffer != nil && t.buffer.OfFile() {
+		return TornError(t.buffer.Torn(), i)
+	}
+	return TornError(memory.TornAt(unsafe.Pointer(unsafe.SliceData(t.Data)), len(t.Data)), i)
+}
+
+// TornError is the error about slot i whose data lies in a mapped file that is torn; nil if none is.
+func TornError(tear *memory.Tear, i int) error {
+	if tear == nil {
 		return nil
 	}
-	err := SlotErrorf(Corrupt, i, "the file shrank before this was read")
-	err.At = &Location{File: t.buffer.File(), Offset: -1, Record: -1}
+	err := SlotErrorf(Corrupt, i, "%v", tear)
+	err.At = &Location{File: tear.File, Offset: -1, Record: -1}
 	return err
 }
 
@@ -368,7 +376,7 @@ func (t *Tuple) Settle(pool *memory.Pool) (copied bool, err error) {
 		fit = fit && !s.InHeap && at%uintptr(min(max(s.DType.Size(), 1), 8)) == 0
 	}
 	if fit {
-		return false, t.intact()
+		return false, t.Intact()
 	}
 	return true, t.Move(pool)
 }
@@ -389,7 +397,7 @@ func (t *Tuple) Move(pool *memory.Pool) error {
 	for i := range t.Slots {
 		Copy(t.Slots[i].Data, old.Slots[i].Data)
 	}
-	return old.intact()
+	return old.Intact()
 }
 
 // Pinned is the one piece of memory that all data of t lies in and a device copies from by itself, its fields aligned as
@@ -422,7 +430,8 @@ func (t *Tuple) Pinned() ([]byte, bool) {
 // OnDevice says whether the tuple lies in a device's memory.
 func (t *Tuple) OnDevice() bool { return len(t.Slots) > 0 && t.Slots[0].OnDevice() }
 
-func (t *Tuple) intact() error {
+// Intact is the first error of its slots'.
+func (t *Tuple) Intact() error {
 	for i := range t.Slots {
 		if err := t.Slots[i].Intact(i); err != nil {
 			return err

@@ -50,7 +50,10 @@ func (r *cut) Read(out []*pyfeed.Tuple) (int, error) {
 
 func (r *cut) Resync() error { return io.EOF }
 func (r *cut) Intact() error { return r.f.Intact() }
-func (r *cut) Close()        { r.f.Close() }
+
+// Unchanged is the File's.
+func (r *cut) Unchanged() error { return r.f.Unchanged() }
+func (r *cut) Close()           { r.f.Close() }
 
 // BenchmarkSmallRecords moves records of 100 bytes from a mapped file through shuffle and batch.
 func BenchmarkSmallRecords(b *testing.B) {

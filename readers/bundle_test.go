@@ -79,8 +79,11 @@ func (r *card) rest() []byte {
 }
 
 func (r *card) Intact() error { return r.f.Intact() }
-func (r *card) Close()        { r.f.Close() }
-func (r *card) Ended() bool   { return r.f.Complete() && len(r.rest()) == 0 }
+
+// Unchanged is the File's.
+func (r *card) Unchanged() error { return r.f.Unchanged() }
+func (r *card) Close()           { r.f.Close() }
+func (r *card) Ended() bool      { return r.f.Complete() && len(r.rest()) == 0 }
 
 func (r *card) Alike() ([]byte, pyfeed.Slot) {
 	if !r.f.Whole() || r.n != 1 || !r.Ended() {

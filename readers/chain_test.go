@@ -92,6 +92,9 @@ func (r *ids) Resync() error {
 }
 func (r *ids) Number() (int64, bool) { return r.n, true }
 func (r *ids) Intact() error         { return r.f.Intact() }
+
+// Unchanged is the File's.
+func (r *ids) Unchanged() error { return r.f.Unchanged() }
 func (r *ids) Close() {
 	r.arena.Close()
 	r.f.Close()

@@ -79,6 +79,9 @@ func (r *lines) Resync() error {
 
 func (r *lines) Intact() error { return r.file.Intact() }
 
+// Unchanged is the File's.
+func (r *lines) Unchanged() error { return r.file.Unchanged() }
+
 func (r *lines) Close() { r.file.Close() }
 
 // A format of one's own, that open_files then reads as it reads any other.

@@ -14,6 +14,7 @@ type broken struct{}
 func (broken) Read([]*pyfeed.Tuple) (int, error) { panic("mine") }
 func (broken) Resync() error                     { return nil }
 func (broken) Intact() error                     { return nil }
+func (broken) Unchanged() error                  { return nil }
 func (broken) Close()                            {}
 
 // A panic in a thread that reads is the reader's error, for good, and not the end of the process.

@@ -185,6 +185,9 @@ func (f *file) try(l *Lot, most int) (int, error) {
 		t.Resize(slots)
 	}
 	good, err := f.addTuples(l, f.spare[:n], err)
+	if err == io.EOF {
+		err = f.finished()
+	}
 	f.spare = slices.Delete(f.spare, 0, n)
 	return good, err
 }
@@ -405,9 +408,23 @@ type Ending interface {
 func (f *file) ended() bool {
 	r, can := f.records.(Ending)
 	if f.err == nil && can && r.Ended() {
-		f.err = io.EOF
+		f.err = f.finished()
 	}
 	return f.err == io.EOF
+}
+
+// finished is what comes behind the last instance: io.EOF, unless the file was written to meanwhile.
+func (f *file) finished() error {
+	err := f.records.Unchanged()
+	if err == nil {
+		return io.EOF
+	}
+	err = f.locate(err, f.record)
+	if f.skip && isCorrupt(err) {
+		f.ledger.add(err.(*pyfeed.Error))
+		return io.EOF
+	}
+	return err
 }
 
 func (f *file) close() {

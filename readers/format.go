@@ -49,6 +49,8 @@ type Records interface {
 	Resync() error
 	// Intact is an error if what was answered last may not be what is in the file, as when it has shrunk.
 	Intact() error
+	// Unchanged is an error if the file was written to since it was opened. It is asked for once, at the end.
+	Unchanged() error
 	// Close lets go of the file, not of the tuples.
 	Close()
 }

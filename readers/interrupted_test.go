@@ -51,6 +51,7 @@ func (v *vast) search() error {
 func (v *vast) Read([]*pyfeed.Tuple) (int, error) { return 0, v.f.Corrupt(0, 0, "damaged") }
 func (v *vast) Resync() error                     { return v.search() }
 func (v *vast) Intact() error                     { return nil }
+func (*vast) Unchanged() error                    { return nil }
 func (v *vast) Close()                            { v.f.Close() }
 func (v *vast) Describe() ([]pyfeed.Slot, []string, error) {
 	if v.describe {

@@ -44,7 +44,7 @@ func TestALotDoesNotAskForFilesThatItHasLetGoOf(t *testing.T) {
 	if err := os.Truncate(path, 1); err != nil {
 		t.Fatal(err)
 	}
-	if last := m.Bytes()[size-1]; last != 0 || !m.Shrunk() {
+	if last := m.Bytes()[size-1]; last != 0 || m.Torn() == nil {
 		t.Fatalf("expected a zero in place of what is gone, found %d", last)
 	}
 	if err := l.intact(); err != nil {

@@ -173,7 +173,8 @@ func (r *produced) Read(out []*pyfeed.Tuple) (int, error) {
 // Resync finds nothing: who pushes has said that it cannot go on.
 func (r *produced) Resync() error { return io.EOF }
 
-func (r *produced) Intact() error { return nil }
+func (r *produced) Intact() error    { return nil }
+func (r *produced) Unchanged() error { return nil }
 
 // Interrupt ends the wait for who pushes.
 func (r *produced) Interrupt() { r.cancel() }

@@ -30,6 +30,9 @@ func (w *FileWriter) Write(t *pyfeed.Tuple) error {
 	if w.err == nil {
 		w.err = w.Encode(t)
 	}
+	if w.err == nil { // what was read in Encode may have been gone
+		w.err = t.Intact()
+	}
 	return w.err
 }
 

@@ -2,18 +2,21 @@
  * of ours, a C++ trainer, NumPy. The handler puts zeros where the file was and notes it in the mapping;
  * the reader then finds the note and answers with an error. All other signals go on to the handler that
  * was there before. */
+#define _GNU_SOURCE
 #include "mapping.h"
 
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { PLACES = 4096 };
 static pfm_mapping *watched[PLACES];
 static struct sigaction before;
 static pthread_mutex_t installing = PTHREAD_MUTEX_INITIALIZER;
+uint32_t pfm_torn, pfm_faults;
 
 static void pass_on(int number, siginfo_t *info, void *context) {
     if (before.sa_flags & SA_SIGINFO) {
@@ -34,7 +37,14 @@ static void on_bus_error(int number, siginfo_t *info, void *context) {
         size_t page = (size_t)sysconf(_SC_PAGESIZE);
         uint8_t *from = (uint8_t *)((uintptr_t)at & ~(uintptr_t)(page - 1));
         size_t rest = (size_t)(m->begin + m->size - from);
-        __atomic_store_n(&m->shrunk, 1, __ATOMIC_RELEASE);
+        /* Before the zeros are there, so that nothing that has read them finds the mapping whole. */
+        uint64_t offset = (uint64_t)(from - m->begin), least = __atomic_load_n(&m->from, __ATOMIC_RELAXED);
+        while (offset < least && !__atomic_compare_exchange_n(&m->from, &least, offset, 0, __ATOMIC_RELAXED,
+                                                              __ATOMIC_RELAXED)) {
+        }
+        if (!__atomic_exchange_n(&m->torn, 1, __ATOMIC_ACQ_REL))
+            __atomic_fetch_add(&pfm_torn, 1, __ATOMIC_RELEASE);
+        __atomic_fetch_add(&pfm_faults, 1, __ATOMIC_RELEASE);
         if (mmap(from, rest, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) !=
             MAP_FAILED)
             return;
@@ -73,6 +83,17 @@ int pfm_watch(pfm_mapping *m) {
         return 1;
     }
     return 0;
+}
+
+void pfm_rearm(pfm_mapping *m) {
+    static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+    static int empty = -1; /* a file of no bytes: each of its pages lies behind its end */
+    pthread_mutex_lock(&opening);
+    if (empty < 0) empty = (int)syscall(SYS_memfd_create, "pyfeed", MFD_CLOEXEC);
+    pthread_mutex_unlock(&opening);
+    uint64_t from = __atomic_load_n(&m->from, __ATOMIC_RELAXED);
+    if (empty >= 0 && from < m->size)
+        mmap(m->begin + from, m->size - from, PROT_READ, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, empty, 0);
 }
 
 void pfm_forget(pfm_mapping *m) { __atomic_store_n(&watched[m->place], NULL, __ATOMIC_RELEASE); }

@@ -6,6 +6,7 @@ import "C"
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -21,7 +22,7 @@ var ErrTooManyMappings = errors.New("too many mapped files")
 
 // A Mapping is a file mapped for reading. Its memory is handed out in windows, Buffers, each of which
 // gives its pages back with its last Release, unless they are kept, and keeps the Mapping until then. The file may
-// shrink or go at any time: what is then missing reads as zeros, in any thread, and Shrunk says so.
+// shrink or go at any time: what is then missing reads as zeros, in any thread, and Torn says so.
 type Mapping struct {
 	name   string // of the file
 	data   []byte
@@ -36,6 +37,8 @@ type Mapping struct {
 	kept   int // bytes, from the first on, whose pages stay
 	come   int // how far windows were handed out
 	before int // the same, when it was mapped before
+
+	written atomic.Bool // it is torn because it was written to
 }
 
 // identity is a file as it was.
@@ -71,7 +74,7 @@ func (p *Pool) Map(name string, fd int, size int64) (*Mapping, error) {
 	delete(p.mappings, name)
 	p.mu.Unlock()
 	if m != nil {
-		if m.file == file && int64(len(m.data)) == size && !m.Shrunk() {
+		if m.file == file && int64(len(m.data)) == size && m.Torn() == nil {
 			m.before = m.come
 			m.refs.Store(1)
 			return m, nil
@@ -141,6 +144,7 @@ func newMapping(fd int, size int64) (*Mapping, error) {
 	note := (*C.pfm_mapping)(C.calloc(1, C.sizeof_pfm_mapping))
 	note.begin = (*C.uint8_t)(unsafe.SliceData(data))
 	note.size = C.uint64_t((size + pageSize - 1) &^ (pageSize - 1))
+	note.from = note.size
 	if C.pfm_watch(note) == 0 {
 		C.free(unsafe.Pointer(note))
 		_ = syscall.Munmap(data)
@@ -151,7 +155,84 @@ func newMapping(fd int, size int64) (*Mapping, error) {
 	m := &Mapping{data: data, note: note, number: -1}
 	m.refs.Store(1)
 	mappedBytes.Add(size)
+	mappings.mu.Lock()
+	if mappings.all == nil {
+		mappings.all = make(map[*Mapping]struct{})
+	}
+	mappings.all[m] = struct{}{}
+	mappings.mu.Unlock()
 	return m, nil
+}
+
+// mappings is all Mappings there are.
+var mappings struct {
+	mu     sync.Mutex // none is unmapped while it is held
+	all    map[*Mapping]struct{}
+	torn   []*Mapping // those of them that were, after so many faults
+	faults uint32
+}
+
+// Faults counts the parts of mapped files that were found missing: what is copied between two equal counts is whole. Where
+// files were found to be shorter already, what is missing of them is found missing again from here on.
+func Faults() uint32 {
+	if AnyTorn() {
+		mappings.mu.Lock()
+		for _, m := range tornOnes() {
+			C.pfm_rearm(m.note)
+		}
+		mappings.mu.Unlock()
+	}
+	return FaultsSoFar()
+}
+
+// FaultsSoFar is Faults, to compare with.
+func FaultsSoFar() uint32 { return atomic.LoadUint32((*uint32)(&C.pfm_faults)) }
+
+// AnyTorn says whether any mapped file is torn.
+func AnyTorn() bool { return atomic.LoadUint32((*uint32)(&C.pfm_torn)) != 0 }
+
+// tornOnes is the Mappings that are torn. The caller has the lock.
+func tornOnes() []*Mapping {
+	if faults := FaultsSoFar(); faults != mappings.faults {
+		mappings.torn, mappings.faults = nil, faults
+		for m := range mappings.all {
+			if m.Torn() != nil {
+				mappings.torn = append(mappings.torn, m)
+			}
+		}
+	}
+	return mappings.torn
+}
+
+// A Tear is why what was read of a mapped file may not be what was in it.
+type Tear struct {
+	File    string
+	Written bool // it was written to; else it became shorter
+}
+
+func (t *Tear) String() string {
+	if t.Written {
+		return "the file was written to before this was read"
+	}
+	return "the file shrank before this was read"
+}
+
+// TornAt is the Tear of the mapped file that so many bytes from p on lie in; nil: they lie in none that is torn. They MUST
+// be held by somebody. While no file is torn, it is quick.
+func TornAt(p unsafe.Pointer, size int) *Tear {
+	if !AnyTorn() || size == 0 {
+		return nil
+	}
+	mappings.mu.Lock()
+	defer mappings.mu.Unlock()
+	at := uintptr(p)
+	for _, m := range tornOnes() {
+		begin := uintptr(unsafe.Pointer(unsafe.SliceData(m.data)))
+		if at < begin+uintptr(len(m.data)) && at+uintptr(size) > begin {
+			return m.Torn()
+		}
+	}
+	return nil
 }
 
 var pageSize = int64(syscall.Getpagesize())
@@ -160,8 +241,22 @@ var pageSize = int64(syscall.Getpagesize())
 // keeps by a window.
 func (m *Mapping) Bytes() []byte { return m.data }
 
-// Shrunk says whether somebody has met the end of the file before its time. Any thread.
-func (m *Mapping) Shrunk() bool { return atomic.LoadUint32((*uint32)(&m.note.shrunk)) != 0 }
+// Torn is why not all of the file may be as it was when it was mapped; nil: it is, as far as is known. Any thread.
+func (m *Mapping) Torn() *Tear {
+	if atomic.LoadUint32((*uint32)(&m.note.torn)) == 0 {
+		return nil
+	}
+	return &Tear{m.name, m.written.Load()}
+}
+
+// Tear makes the file one that was written to: what is held of it is not to be trusted.
+func (m *Mapping) Tear() {
+	m.written.Store(true)
+	if atomic.SwapUint32((*uint32)(&m.note.torn), 1) == 0 {
+		atomic.AddUint32((*uint32)(&C.pfm_torn), 1)
+	}
+	atomic.AddUint32((*uint32)(&C.pfm_faults), 1)
+}
 
 // Window is the Buffer for data that begins at an offset, with n references for the caller. It is
 // called by one reader at a time.
@@ -178,7 +273,7 @@ func (m *Mapping) Window(at int64, n int) *Buffer {
 		w := &window{m, m.data[from:end], end <= m.kept}
 		m.come = max(m.come, end)
 		m.refs.Add(1)
-		m.of, m.window, m.number = w, &Buffer{size: len(w.data), giver: w, shrunk: (*uint32)(&m.note.shrunk)}, number
+		m.of, m.window, m.number = w, &Buffer{size: len(w.data), giver: w, mapped: m}, number
 		m.window.refs.Store(1)
 		mappedWindows.Add(1)
 		// Somebody else's handler may have come before ours since.
@@ -216,7 +311,7 @@ func (m *Mapping) Close() {
 }
 
 func (m *Mapping) drop() {
-	if m.refs.Add(-1) > 0 || m.kept > 0 && !m.Shrunk() && m.pool.keep(m) {
+	if m.refs.Add(-1) > 0 || m.kept > 0 && m.Torn() == nil && m.pool.keep(m) {
 		return
 	}
 	m.unmap()
@@ -229,7 +324,14 @@ func (m *Mapping) unmap() {
 		kept.files--
 		kept.mu.Unlock()
 	}
+	mappings.mu.Lock()
+	delete(mappings.all, m)
+	if m.Torn() != nil {
+		mappings.torn = slices.DeleteFunc(mappings.torn, func(other *Mapping) bool { return other == m })
+		atomic.AddUint32((*uint32)(&C.pfm_torn), ^uint32(0))
+	}
 	C.pfm_forget(m.note)
+	mappings.mu.Unlock()
 	mappedBytes.Add(-int64(len(m.data)))
 	_ = syscall.Munmap(m.data)
 	C.free(unsafe.Pointer(m.note))

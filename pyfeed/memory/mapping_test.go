@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+	"unsafe"
 )
 
 func mapped(t *testing.T, data []byte) (*Mapping, string) {
@@ -59,7 +60,7 @@ func TestAShrunkMappingReadsAsZeros(t *testing.T) {
 	page := int(pageSize)
 	m, name := mapped(t, bytes.Repeat([]byte{7}, 20*page+100))
 	defer m.Close()
-	if m.Bytes()[20*page] != 7 || m.Shrunk() {
+	if m.Bytes()[20*page] != 7 || m.Torn() != nil {
 		t.Fatal("damaged from the start")
 	}
 	w := m.Window(0, 1)
@@ -67,7 +68,7 @@ func TestAShrunkMappingReadsAsZeros(t *testing.T) {
 	if err := os.Truncate(name, int64(3*page)); err != nil {
 		t.Fatal(err)
 	}
-	if m.Bytes()[3*page-1] != 7 || m.Shrunk() {
+	if m.Bytes()[3*page-1] != 7 || m.Torn() != nil {
 		t.Error("what is left was not left alone")
 	}
 	sum := 0
@@ -77,8 +78,98 @@ func TestAShrunkMappingReadsAsZeros(t *testing.T) {
 	if sum != 7*3*page {
 		t.Errorf("expected a sum of %d, found %d", 7*3*page, sum)
 	}
-	if !m.Shrunk() || !w.Shrunk() {
+	if m.Torn() == nil || w.Torn() == nil {
 		t.Error("nobody noted it")
+	}
+}
+
+// Memory of whatever kind that lies in a torn mapping is known by its address, as long as the mapping is there.
+func TestTornAt(t *testing.T) {
+	page := int(pageSize)
+	whole, _ := mapped(t, bytes.Repeat([]byte{7}, 4*page))
+	defer whole.Close()
+	m, name := mapped(t, bytes.Repeat([]byte{7}, 4*page))
+	m.name = name
+	at := func(m *Mapping, offset, size int) *Tear { return TornAt(unsafe.Pointer(&m.Bytes()[offset]), size) }
+	if tear := at(m, 0, page); tear != nil || AnyTorn() {
+		t.Fatalf("torn from the start: %v", tear)
+	}
+	if err := os.Truncate(name, int64(page)); err != nil {
+		t.Fatal(err)
+	}
+	faults := FaultsSoFar()
+	if m.Bytes()[3*page] != 0 || FaultsSoFar() != faults+1 {
+		t.Errorf("expected a fault, found %d", FaultsSoFar()-faults)
+	}
+	for _, offset := range []int{0, 3 * page, 4*page - 1} {
+		if tear := at(m, offset, 1); tear == nil || tear.File != name || tear.String() != "the file shrank before this was read" {
+			t.Errorf("byte %d: found %v", offset, tear)
+		}
+	}
+	if tear := at(m, 0, 0); tear != nil {
+		t.Errorf("nothing is torn, found %v", tear)
+	}
+	if tear := at(whole, 0, page); tear != nil {
+		t.Errorf("another file is torn, found %v", tear)
+	}
+	local := make([]byte, 10)
+	if tear := TornAt(unsafe.Pointer(&local[0]), 10); tear != nil {
+		t.Errorf("other memory is torn, found %v", tear)
+	}
+	m.Close()
+	if AnyTorn() {
+		t.Error("torn still, though it is gone")
+	}
+}
+
+// What was found missing once is found missing again after Faults.
+func TestFaultsAreFoundAgain(t *testing.T) {
+	page := int(pageSize)
+	m, name := mapped(t, bytes.Repeat([]byte{7}, 8*page))
+	defer m.Close()
+	if err := os.Truncate(name, int64(2*page)); err != nil {
+		t.Fatal(err)
+	}
+	sum := func() (n int) {
+		for at := 0; at < 8*page; at += page {
+			n += int(m.Bytes()[at])
+		}
+		return n
+	}
+	for _, first := range []int{6, 4, 2} { // in which order the pages are met makes no difference
+		if m.Bytes()[first*page] != 0 {
+			t.Fatalf("page %d is there", first)
+		}
+	}
+	for range 3 {
+		before := Faults()
+		if FaultsSoFar() != before {
+			t.Error("a fault without an access")
+		}
+		if n := sum(); n != 2*7 {
+			t.Errorf("expected a sum of %d, found %d", 2*7, n)
+		}
+		if FaultsSoFar() == before {
+			t.Error("zeros were read without a fault")
+		}
+		if after := FaultsSoFar(); sum() != 2*7 || FaultsSoFar() != after {
+			t.Error("a second fault without Faults")
+		}
+	}
+}
+
+// A file that was written to makes all that is held of it torn.
+func TestTearOfAFileWrittenTo(t *testing.T) {
+	m, _ := mapped(t, bytes.Repeat([]byte{7}, 100))
+	defer m.Close()
+	before := FaultsSoFar()
+	m.Tear()
+	m.Tear()
+	if tear := TornAt(unsafe.Pointer(&m.Bytes()[0]), 1); tear == nil || tear.String() != "the file was written to before this was read" {
+		t.Errorf("found %v", tear)
+	}
+	if FaultsSoFar() == before || m.Bytes()[0] != 7 {
+		t.Error("expected it to be counted, and the bytes to be left alone")
 	}
 }
 
@@ -135,7 +226,7 @@ func TestAFileStaysMappedForWhoMapsItAgain(t *testing.T) {
 	if again == second {
 		t.Error("expected the one that was given up first")
 	}
-	if !bytes.Equal(again.Bytes(), data) || again.Shrunk() {
+	if !bytes.Equal(again.Bytes(), data) || again.Torn() != nil {
 		t.Error("the mapping is not the file")
 	}
 	again.Close()
@@ -160,20 +251,20 @@ func TestAFileStaysMappedForWhoMapsItAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	shorter := mapAgain(t, p, name)
-	if !bytes.Equal(shorter.Bytes(), changed[:2*WindowSize]) || shorter.Shrunk() {
+	if !bytes.Equal(shorter.Bytes(), changed[:2*WindowSize]) || shorter.Torn() != nil {
 		t.Error("a shorter file: expected what is in it")
 	}
 	if err := os.Truncate(name, 1); err != nil {
 		t.Fatal(err)
 	}
-	if shorter.Bytes()[WindowSize] != 0 || !shorter.Shrunk() {
+	if shorter.Bytes()[WindowSize] != 0 || shorter.Torn() == nil {
 		t.Error("a file that shrinks: expected zeros, and a note")
 	}
 	shorter.Close()
 	if err := os.Truncate(name, 2*WindowSize); err != nil {
 		t.Fatal(err)
 	}
-	if m = mapAgain(t, p, name); m == shorter || m.Shrunk() {
+	if m = mapAgain(t, p, name); m == shorter || m.Torn() != nil {
 		t.Error("what has shrunk was kept")
 	}
 	p.Close()

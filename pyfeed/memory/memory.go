@@ -56,18 +56,18 @@ type Buffer struct {
 	pinned  bool // a device copies from it by itself
 	visitor bool // of a device's memory: its giver made it and counts it
 
-	shrunk *uint32 // set when the mapped file behind the memory has become shorter; nil for other memory
+	mapped *Mapping // the memory is a file's; nil for other memory
 }
 
-// Shrunk says whether the memory is a mapped file's that has become shorter: it may read as zeros then.
-func (b *Buffer) Shrunk() bool { return b.shrunk != nil && atomic.LoadUint32(b.shrunk) != 0 }
+// OfFile says whether the memory is a mapped file's.
+func (b *Buffer) OfFile() bool { return b.mapped != nil }
 
-// File is the name of the mapped file behind the memory; "" for other memory.
-func (b *Buffer) File() string {
-	if w, is := b.giver.(*window); is {
-		return w.of.name
+// Torn is why the memory, a mapped file's, may not be what was in the file; nil: it is, or is no file's.
+func (b *Buffer) Torn() *Tear {
+	if b.mapped == nil {
+		return nil
 	}
-	return ""
+	return b.mapped.Torn()
 }
 
 // A Giver lent memory and gets it back: from any thread, with no lock held.
@@ -113,7 +113,7 @@ func (b *Buffer) ReleaseMany(n int) {
 		b.pool.put(b)
 		return
 	}
-	if b.shrunk == nil && !b.visitor {
+	if b.mapped == nil && !b.visitor {
 		back.bytes.Add(int64(b.size))
 		back.buffers.Add(1)
 	}

@@ -311,5 +311,9 @@ func (c *Call) ShareInput(i int, to *pyfeed.LoDTensor) error {
 		return err
 	}
 	pyfeed.Copy(to.Data, t.Data)
+	if err := t.Intact(i); err != nil {
+		to.Drop()
+		return err
+	}
 	return nil
 }

@@ -793,6 +793,9 @@ func (r *records) skipLine() error {
 
 func (r *records) Intact() error { return r.file.Intact() }
 
+// Unchanged is the File's.
+func (r *records) Unchanged() error { return r.file.Unchanged() }
+
 func (r *records) Close() {
 	if r.buffer != nil {
 		r.buffer.Release()

@@ -137,6 +137,9 @@ func (r *records) Resync() error {
 
 func (r *records) Intact() error { return r.file.Intact() }
 
+// Unchanged is the File's.
+func (r *records) Unchanged() error { return r.file.Unchanged() }
+
 func (r *records) Close() {
 	r.arena.Close()
 	r.file.Close()

@@ -574,6 +574,9 @@ func (r *records) Resync() error {
 // Intact is the File's.
 func (r *records) Intact() error { return r.f.Intact() }
 
+// Unchanged is the File's.
+func (r *records) Unchanged() error { return r.f.Unchanged() }
+
 // Close lets go of the file.
 func (r *records) Close() {
 	for _, m := range r.members {

@@ -635,6 +635,9 @@ func (r *records) exhausted() bool { return r.patience+patienceRate*r.f.Offset()
 // Intact is the file's.
 func (r *records) Intact() error { return r.f.Intact() }
 
+// Unchanged is the File's.
+func (r *records) Unchanged() error { return r.f.Unchanged() }
+
 // Close lets go of the file.
 func (r *records) Close() {
 	r.unpack.close()

@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"sync/atomic"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -57,6 +58,7 @@ type File struct {
 	base int64  // offset of data[0]
 
 	mapping     *memory.Mapping // of a mapped file; else:
+	fd          int             // of that, as long as it is there
 	file        *os.File        // nil if the bytes are in memory
 	raw         io.ReadSeeker   // the file, or the bytes
 	codec       codec           // nil where nothing is compressed
@@ -67,6 +69,7 @@ type File struct {
 	block       *memory.Buffer // holds data
 	whole       bool           // the block is all of the file
 	end         error          // what the stream answered last: io.EOF, or why it cannot go on
+	opened      stamp          // of a regular file that is mapped or read in blocks; else zero
 	size        int64          // of the file; -1 if that is not known, or not that of the data
 }
 
@@ -151,13 +154,13 @@ func (f *File) begin(fd int) (kept bool, err error) {
 			return false, err
 		}
 	}
-	size, kind, err := stat(fd)
+	now, kind, err := stat(fd)
 	if err != nil {
 		return false, f.failed("", err)
 	}
 	switch kind {
 	case unix.S_IFREG:
-		return f.beginRegular(fd, size, compression)
+		return f.beginRegular(fd, now, compression)
 	case unix.S_IFDIR:
 		return false, &pyfeed.Error{Kind: pyfeed.IO, Slot: -1, At: f.place(-1), Text: "expected a file, found a directory"}
 	case unix.S_IFIFO: // it is opened once only, or whoever writes into it would find that nobody reads
@@ -182,7 +185,8 @@ func (f *File) beginPipe(compression string) (err error) {
 }
 
 // beginRegular reads a small file, maps it, or has it read in blocks.
-func (f *File) beginRegular(fd int, size int64, compression string) (kept bool, err error) {
+func (f *File) beginRegular(fd int, now stamp, compression string) (kept bool, err error) {
+	size := now.size
 	// A size of 0 may stand for one that the file system does not know: in /proc, and in FUSE.
 	if unsized := size == 0; (unsized && asItIs(compression) || f.whileSmall(compression)) && size <= smallFile {
 		learnSize(size)
@@ -220,13 +224,14 @@ func (f *File) beginRegular(fd int, size int64, compression string) (kept bool, 
 			return false, err
 		}
 	}
+	f.opened = now
 	if compression == "none" {
 		f.size = size
 		if size > 0 && f.options.IO != "read" && (f.options.IO == "map" || !onNetwork(fd)) {
 			f.mapping, err = f.pool.Map(f.path, fd, size)
 			if err == nil {
-				f.data = f.mapping.Bytes()
-				return false, nil
+				f.data, f.fd = f.mapping.Bytes(), fd
+				return true, nil
 			}
 			if f.options.IO == "map" {
 				return false, f.failed("map", err)
@@ -441,18 +446,50 @@ func (f *File) Finish() error {
 	}
 }
 
-// Intact is an error if the file is shorter by now than it was when it was opened. What was read of a
-// mapped file MUST be checked so before it is believed.
+// Intact is an error if a mapped file was found to be shorter than it was when it was opened, or to have been written to.
+// What was read of it MUST be checked so before it is believed.
 func (f *File) Intact() error {
-	if f.mapping == nil || !f.mapping.Shrunk() {
+	if f.mapping == nil || f.mapping.Torn() == nil {
 		return nil
 	}
-	now := "less"
-	if info, err := os.Stat(f.path); err == nil {
-		now = fmt.Sprint(info.Size())
+	now, _, err := stat(f.fd)
+	if err != nil {
+		now = stamp{}
 	}
-	return &pyfeed.Error{Kind: pyfeed.Corrupt, Slot: -1, At: f.place(f.Offset()),
-		Text: fmt.Sprintf("the file shrank while it was read: expected %d bytes, found %s", f.size, now)}
+	return f.changed(now)
+}
+
+// Unchanged is an error if a file that is mapped, or read in blocks, was written to since it was opened. What is held of one
+// that is mapped is then found torn.
+func (f *File) Unchanged() error {
+	if f.opened.size == 0 { // what has no size, as in /proc, says nothing by its time either
+		return f.Intact()
+	}
+	now, err := f.opened, error(nil)
+	switch {
+	case f.mapping != nil:
+		now, _, err = stat(f.fd)
+	case f.file != nil:
+		var conn syscall.RawConn
+		if conn, err = f.file.SyscallConn(); err == nil {
+			_ = conn.Control(func(fd uintptr) { now, _, err = stat(int(fd)) })
+		}
+	}
+	if err != nil || now == f.opened {
+		return f.Intact()
+	}
+	if f.mapping != nil {
+		f.mapping.Tear()
+	}
+	return f.changed(now)
+}
+
+func (f *File) changed(now stamp) error {
+	text := fmt.Sprintf("the file was written to while it was read: expected %v, found %v", f.opened, now)
+	if now.size < f.opened.size {
+		text = fmt.Sprintf("the file shrank while it was read: expected %d bytes, found %d", f.opened.size, now.size)
+	}
+	return &pyfeed.Error{Kind: pyfeed.Corrupt, Slot: -1, At: f.place(f.Offset()), Text: text}
 }
 
 // Close lets go of the file. What is held of it stays.
@@ -460,6 +497,7 @@ func (f *File) Close() {
 	f.dropBlock()
 	if f.mapping != nil {
 		f.mapping.Close()
+		closeNow(f.fd)
 		f.mapping, f.data = nil, nil
 	}
 	if z, is := f.codec.(zstdReader); is {

@@ -3,10 +3,12 @@ package storage
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -43,11 +45,21 @@ func openNow(path string) (fd int, err error) {
 	return retried(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0) })
 }
 
-// stat is the size of a file, and what kind of one it is, as unix.S_IFREG.
-func stat(fd int) (size int64, kind uint32, err error) {
+// stamp is what differs after a file was written to.
+type stamp struct {
+	size    int64
+	written unix.Timespec
+}
+
+func (s stamp) String() string {
+	return fmt.Sprintf("%d bytes, written at %s", s.size, time.Unix(s.written.Unix()).Format("2006-01-02 15:04:05.000000000"))
+}
+
+// stat is the stamp of a file, and what kind of one it is, as unix.S_IFREG.
+func stat(fd int) (now stamp, kind uint32, err error) {
 	var s unix.Stat_t
 	err = unix.Fstat(fd, &s)
-	return s.Size, s.Mode & unix.S_IFMT, err
+	return stamp{s.Size, s.Mtim}, s.Mode & unix.S_IFMT, err
 }
 
 // readSome reads into b from the beginning, as much as there is at once.

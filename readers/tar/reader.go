@@ -482,6 +482,9 @@ func (r *records) search() error {
 // Intact is the File's.
 func (r *records) Intact() error { return r.f.Intact() }
 
+// Unchanged is the File's.
+func (r *records) Unchanged() error { return r.f.Unchanged() }
+
 // Close lets go of the file.
 func (r *records) Close() {
 	for i := range r.part.Slots {

@@ -440,6 +440,9 @@ func (r *records) Describe() ([]pyfeed.Slot, []string, error) {
 // Intact is an error if the file has shrunk.
 func (r *records) Intact() error { return r.f.Intact() }
 
+// Unchanged is the File's.
+func (r *records) Unchanged() error { return r.f.Unchanged() }
+
 // Close lets go of the file.
 func (r *records) Close() {
 	if r.examples != nil {

@@ -1,0 +1,183 @@
+"""Files that change while they are mapped: what is copied of them must not be zeros, or another file's, silently."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pyfeed
+
+ROWS, WIDTH = 400, 1000  # 3 MB of ones
+SHRANK = "the file shrank before this was read"
+
+
+def save(path: Path) -> Path:
+    np.save(path, np.ones((ROWS, WIDTH), "float64"))
+    os.utime(path, (1_000_000_000, 1_000_000_000))  # what writes to it from here on changes that, however fast it is
+    return path
+
+
+def last_of(path: Path, **options: Any) -> tuple[pyfeed.Reader, Any]:
+    """A reader that has delivered all, and the view that came last, of which nothing was looked at."""
+    reader = pyfeed.open_files(path, io="map", thread_num=0, **options)
+    for _ in range(ROWS - 1):
+        reader.read()
+    return reader, reader.read()[0]
+
+
+def queue_of(tmp_path: Path, slots: int = 1, **options: Any) -> pyfeed.PyArrayFeedQueue:
+    _, queue = pyfeed.py_array_reader(4, [(WIDTH,)] * slots, dtypes=["float64"] * slots, **options)
+    return queue
+
+
+def push(view: Any, tmp_path: Path) -> None:
+    queue_of(tmp_path).push((view,))
+
+
+def push_little(view: Any, tmp_path: Path) -> None:
+    _, queue = pyfeed.py_array_reader(4, [(3,)], dtypes=["float64"])
+    queue.push((view[:3],))
+
+
+def push_much(view: Any, tmp_path: Path) -> None:
+    _, queue = pyfeed.py_array_reader(4, [(20, WIDTH)], dtypes=["float64"])
+    queue.push((np.broadcast_to(view, (20, WIDTH)),))
+
+
+def push_backwards(view: Any, tmp_path: Path) -> None:
+    queue_of(tmp_path).push((view[::-1],))
+
+
+def push_lent(view: Any, tmp_path: Path) -> None:
+    queue = queue_of(tmp_path)
+    queue.push((view,), copy=False)
+    queue.close()
+
+
+def batch_lent(view: Any, tmp_path: Path) -> None:
+    reader, queue = pyfeed.py_array_reader(4, [(WIDTH,)], dtypes=["float64"])
+    queue.push((view,), copy=False)
+    queue.close()
+    reader.batch(1).read()
+
+
+def write_in_place(view: Any, tmp_path: Path) -> None:
+    with queue_of(tmp_path).slot() as (room,):
+        room[...] = view
+
+
+def write_npy(view: Any, tmp_path: Path) -> None:
+    with pyfeed.open_writer(tmp_path / "copy.npy") as writer:
+        writer.write((view,))
+
+
+def write_strided(view: Any, tmp_path: Path) -> None:
+    with pyfeed.open_writer(tmp_path / "copy.raw") as writer:
+        writer.write((view[::2],))
+
+
+WAYS = [push, push_little, push_much, push_backwards, push_lent, batch_lent, write_in_place, write_npy, write_strided]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=[way.__name__ for way in WAYS])
+@pytest.mark.parametrize("met", [False, True], ids=["first met by the copy", "met before"])
+def test_views_of_a_file_that_shrank_are_refused(tmp_path: Path, way: Callable[[Any, Path], None], met: bool) -> None:
+    reader, view = last_of(save(tmp_path / "a.npy"))
+    way(view, tmp_path)  # of the whole file it works
+    for copy in tmp_path.glob("copy.*"):
+        copy.unlink()
+    os.truncate(tmp_path / "a.npy", 4096)
+    if met or way is push_lent:  # which reads nothing
+        assert view[-1] == 0
+    for _ in range(2):
+        with pytest.raises(pyfeed.CorruptRecordError, match=r"shrank") as caught:
+            way(view, tmp_path)
+        if way is not write_in_place:  # whose bytes come from anywhere
+            assert (caught.value.file, caught.value.slot) == (str(tmp_path / "a.npy"), 0)
+            assert SHRANK in str(caught.value)
+        assert not list(tmp_path.glob("copy.*"))
+    # What has nothing to do with it is not refused.
+    way(np.ones(WIDTH), tmp_path)
+    del reader, view
+    way(np.ones(WIDTH), tmp_path)
+
+
+def test_map_refuses_results_that_are_views_of_a_file_that_shrank(tmp_path: Path) -> None:
+    save(tmp_path / "a.npy")
+    reader, view = last_of(tmp_path / "a.npy")
+    os.truncate(tmp_path / "a.npy", 4096)
+    mapped = pyfeed.random_data([(1,)], ["float32"]).map(lambda _: (view,), shapes=[(WIDTH,)], dtypes=["float64"])
+    with pytest.raises(pyfeed.CorruptRecordError, match=SHRANK):
+        mapped.read()
+    del reader
+
+
+def row_of(format: str, i: int) -> Any:
+    if format == "tfrecord":
+        return b"%1000d" % i
+    return np.int64(i) if format == "csv" else np.full(100, i, "int32")
+
+
+@pytest.mark.parametrize("format", ["npy", "npz", "tfrecord", "recordio", "tar", "raw", "csv", "idx"])
+@pytest.mark.parametrize("io", ["map", "read"])
+def test_a_file_written_to_while_it_is_read_is_an_error_at_its_end(tmp_path: Path, format: str, io: str) -> None:
+    path = tmp_path / f"a.{format}"
+    rows = 100_000 if format == "csv" else 4000
+    named = {"npz": ["x"], "csv": ["x"], "tar": ["npy"]}.get(format)
+    with pyfeed.open_writer(path, names=named) as writer:
+        for i in range(rows):
+            writer.write((row_of(format, i),))
+    os.utime(path, (1_000_000_000, 1_000_000_000))
+    given: dict[str, Any] = {"shapes": [(100,)], "dtypes": ["int32"]} if format == "raw" else {}
+    for on_corrupt in ("raise", "skip"):
+        reader = pyfeed.open_files(path, io=io, thread_num=0, on_corrupt=on_corrupt, **given)
+        reader.read()
+        with open(path, "r+b") as file:  # the same bytes again: only the time tells
+            byte = file.read(1)
+            file.seek(0)
+            file.write(byte)
+        if on_corrupt == "raise":
+            with pytest.raises(
+                pyfeed.CorruptRecordError,
+                match=r"the file was written to while it was read: expected .* bytes, written at 2001-09-0",
+            ) as caught:
+                for _ in reader:
+                    pass
+            assert caught.value.file == str(path)
+        else:
+            assert sum(1 for _ in reader) == rows - 1
+            (entry,) = reader.stats()["details"]["ledger"]
+            assert "the file was written to while it was read" in entry["reason"]
+        os.utime(path, (1_000_000_000, 1_000_000_000))
+        # Nothing of it stays: the next pass is of the file as it is now.
+        reader.reset()
+        assert sum(1 for _ in reader) == rows
+
+
+def test_what_is_held_of_a_file_written_to_is_refused(tmp_path: Path) -> None:
+    path = save(tmp_path / "a.npy")
+    reader = pyfeed.open_files(path, io="map", thread_num=0)
+    (view,) = reader.read()
+    np.save(path, np.zeros((ROWS, WIDTH)))
+    with pytest.raises(pyfeed.CorruptRecordError, match="the file was written to while it was read"):
+        for _ in reader:
+            pass
+    with pytest.raises(pyfeed.CorruptRecordError, match="the file was written to before this was read"):
+        push(view, tmp_path)
+
+
+def test_a_file_that_is_replaced_is_read_as_it_was(tmp_path: Path) -> None:
+    path = save(tmp_path / "a.npy")
+    reader = pyfeed.open_files(path, io="map", thread_num=0)
+    first = reader.read()[0]
+    with pyfeed.open_writer(path) as writer:
+        writer.write((np.zeros(3),))
+    assert first.sum() + sum(float(x.sum()) for (x,) in reader) == ROWS * WIDTH
+    reader.reset()
+    with pytest.raises(pyfeed.ShapeError):
+        reader.read()
