@@ -35,6 +35,18 @@ func TestTooMuchWithinCompression(t *testing.T) {
 		if r != nil || err != storage.ErrInterrupted {
 			t.Errorf("found %v", err)
 		}
+		most := mostInflated
+		defer func() { mostInflated = most }()
+		whole := archive(t, zip.Store, matrix("a", 5, 300_000, false, false))
+		for _, mostInflated = range []int{len(whole) - 1, len(whole)} {
+			r, err := Open(formattest.File(t, "a.npz.gz", formattest.Gzip(whole)), &readers.Config{Pool: pool})
+			if large := mostInflated < len(whole); large != (formattest.Kind(err) == pyfeed.Unsupported) || large != (r == nil) {
+				t.Errorf("%d of %d bytes: found %v", mostInflated, len(whole), err)
+			}
+			if r != nil {
+				r.Close()
+			}
+		}
 		if r, err = Open("/dev/zero", &readers.Config{Pool: pool}); r != nil || formattest.Kind(err) != pyfeed.Corrupt {
 			t.Errorf("found %v", err)
 		}

@@ -354,6 +354,81 @@ for _ in range(2):
     assert process.end() == ([], "")
 
 
+SKIPPING = {
+    "tfrecord": 'pyfeed.open_files(vast, format="tfrecord", on_corrupt="skip"',
+    "recordio": 'pyfeed.open_recordio(vast, records="bytes", on_corrupt="skip"',
+}
+SEARCHES = {
+    **{f"read, {tag}, {n} threads": f"{SKIPPING[tag]}, thread_num={n}).read()" for tag in SKIPPING for n in (0, 1)},
+    "has_next": f"{SKIPPING['tfrecord']}, thread_num=0).has_next()",
+    "chain": f"{SKIPPING['recordio']}, thread_num=0).shuffle(4).batch(2).read()",
+    "open, recordio": 'pyfeed.open_files(vast, format="recordio", on_corrupt="skip")',
+    "open, tar": 'pyfeed.open_files(vast, format="tar", on_corrupt="skip", thread_num=0)',
+    "open, a device": 'pyfeed.open_files("tar:/dev/zero", end="file")',
+}
+
+
+@pytest.mark.parametrize("call", SEARCHES)
+def test_ctrl_c_in_a_search_that_does_not_end(call: str, tmp_path: Path) -> None:
+    process = Process(
+        f"""
+vast = {str(tmp_path / "vast")!r}
+with open(vast, "wb") as file:
+    file.write(b"x" * 12)
+    file.truncate(60 << 30)
+for _ in range(2):
+    when_waiting(1, lambda: say("waiting"))
+    try:
+        {SEARCHES[call]}
+    except KeyboardInterrupt:
+        say("interrupted")
+"""
+    )
+    for _ in range(2):
+        assert process.line() == "waiting"
+        process.signal(signal.SIGINT)
+        assert process.line() == "interrupted"
+    assert process.end() == ([], "")
+
+
+@pytest.mark.parametrize("threads", [0, 1])
+@pytest.mark.parametrize("tag", SKIPPING)
+def test_a_search_ends_with_its_reader(tag: str, threads: int, tmp_path: Path) -> None:
+    """By a timeout, a reset of this and of another thread, and the reader's end, below a chain too."""
+    out = run(
+        f"""
+vast = {str(tmp_path / "vast")!r}
+with open(vast, "wb") as file:
+    file.write(b"x" * 12)
+    file.truncate(60 << 30)
+def opened():
+    return {SKIPPING[tag]}, thread_num={threads})
+reader = opened()
+try:
+    reader.read(timeout=0.1)
+except pyfeed.Timeout:
+    say("timeout")
+reader.reset()
+say("reset")
+when_waiting(1, reader.reset)
+try:
+    reader.read()
+except pyfeed.Cancelled:
+    say("cancelled")
+del reader
+chain = opened().shuffle(4).batch(2).double_buffer()
+try:
+    chain.read(timeout=0.1)
+except pyfeed.Timeout:
+    say("timeout")
+chain.reset()
+del chain
+say("ends")
+"""
+    )
+    assert out == ["timeout", "reset", "cancelled", "timeout", "ends"]
+
+
 @pytest.mark.parametrize("end", ["reset", "close"])
 def test_a_reader_of_a_pipe_starts_over_and_ends(end: str, tmp_path: Path) -> None:
     """Though nobody writes."""
