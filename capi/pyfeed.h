@@ -508,10 +508,11 @@ PF_API pf_status pf_queue_slot(pf_handle queue, uint32_t slot, pf_slot_spec *out
  *                              the format's, see docs/formats.md
  * create_file_reader           as open_files, of one file, read in the calling thread; no thread_num, ordered,
  *                              interleave, shuffle_files
- * create_batch_reader          batch_size; drop_last (false). Joins that many tuples to one: slots whose first
- *                              dimension is -1 are concatenated along it and their LoD merged; others are
+ * create_batch_reader          batch_size; drop_last (false); ragged (false). Joins that many tuples to one: slots
+ *                              whose first dimension is -1 are concatenated along it and their LoD merged; others are
  *                              stacked under a new first dimension. The last batch of a pass may be smaller,
- *                              unless drop_last
+ *                              unless drop_last. A tuple whose slots add different numbers of rows (of a slot with
+ *                              LoD, its outermost sequences count; a stacked one is one row) is PF_SHAPE, unless ragged
  * create_shuffle_reader        buffer_size: tuples of a block; seed (0). Block by block, the next one is read
  *                              while this one is served; one order for one seed, another each pass
  * create_multi_pass_reader     pass_num: 0 goes on for ever. Resets the reader below at the end of each pass

@@ -1882,7 +1882,8 @@ public:
     }
 
     // A reader of batches of this one's tuples: see create_batch_reader.
-    inline Reader batch(uint64_t batch_size, bool drop_last = false, const std::string &out = {}) const;
+    inline Reader batch(uint64_t batch_size, bool drop_last = false, const std::string &out = {},
+                        bool ragged = false) const;
     // Permutes blocks of buffer_size tuples. One order for one seed, on every machine, another each pass.
     inline Reader shuffle(uint64_t buffer_size, uint64_t seed = 0, const std::string &out = {}) const;
     // Goes on with the next pass by itself, pass_num of them in all; 0: without end.
@@ -1944,14 +1945,23 @@ inline Reader create_py_array_reader(const Scope &scope, const std::string &out,
                          detail::Attributes().set("feeder_name", feeder_name).json());
 }
 
+namespace detail {
+inline Attributes batch_attributes(uint64_t batch_size, bool drop_last, bool ragged) {
+    Attributes out;
+    out.set("batch_size", batch_size).set("drop_last", drop_last);
+    if (ragged) out.set("ragged", true);
+    return out;
+}
+}  // namespace detail
+
 // Puts a reader into the variable `out` that joins `batch_size` tuples of the reader in the variable `in`:
 // slots whose first dimension is -1 are concatenated along it and their level of detail merged, others are
-// stacked. The last, smaller batch of a pass is delivered, unless drop_last.
+// stacked. The last, smaller batch of a pass is delivered, unless drop_last. A tuple whose slots add different numbers of
+// rows to a batch is a ShapeError, unless ragged.
 inline Reader create_batch_reader(const Scope &scope, const std::string &out, const std::string &in,
-                                  uint64_t batch_size, bool drop_last = false) {
-    return create_reader(
-        scope, "create_batch_reader", out, {in},
-        detail::Attributes().set("batch_size", batch_size).set("drop_last", drop_last).json());
+                                  uint64_t batch_size, bool drop_last = false, bool ragged = false) {
+    return create_reader(scope, "create_batch_reader", out, {in},
+                         detail::batch_attributes(batch_size, drop_last, ragged).json());
 }
 
 // Puts a reader of files into the variable `out`: paths, globs or directories, each with a format's tag and a
@@ -1996,9 +2006,8 @@ inline Reader Reader::derive(const char *kind, const detail::Attributes &attribu
     return create_reader(scope, std::string("create_") + kind + "_reader", name, ins, attributes.json());
 }
 
-inline Reader Reader::batch(uint64_t batch_size, bool drop_last, const std::string &out) const {
-    return derive("batch", detail::Attributes().set("batch_size", batch_size).set("drop_last", drop_last),
-                  out);
+inline Reader Reader::batch(uint64_t batch_size, bool drop_last, const std::string &out, bool ragged) const {
+    return derive("batch", detail::batch_attributes(batch_size, drop_last, ragged), out);
 }
 inline Reader Reader::shuffle(uint64_t buffer_size, uint64_t seed, const std::string &out) const {
     return derive("shuffle", detail::Attributes().set("buffer_size", buffer_size).set("seed", seed), out);

@@ -900,8 +900,9 @@ inline Var shuffle(const Var &reader, uint64_t buffer_size, uint64_t seed = 0, c
     return detail::append_reader("shuffle", "create_shuffle_reader", reader, attributes.json(), name, where);
 }
 inline Var batch(const Var &reader, uint64_t batch_size, bool drop_last = false, const std::string &name = {},
-                 Where where = Where::here()) {
-    const Attributes attributes{{"batch_size", batch_size}, {"drop_last", drop_last}};
+                 bool ragged = false, Where where = Where::here()) {
+    Attributes attributes{{"batch_size", batch_size}, {"drop_last", drop_last}};
+    if (ragged) attributes.set("ragged", true);
     return detail::append_reader("batch", "create_batch_reader", reader, attributes.json(), name, where);
 }
 inline Var multi_pass(const Var &reader, uint64_t pass_num, const std::string &name = {},

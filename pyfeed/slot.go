@@ -60,6 +60,9 @@ func (s *Spec) Slot(i int) Slot {
 	return slot
 }
 
+// Grows says whether tuples are joined along the first dimension of the i-th slot.
+func (s *Spec) Grows(i int) bool { return s.slots[i].Grows() }
+
 // Batched is the Spec of batches of what this one describes. The two settle their dtypes together.
 func (s *Spec) Batched() (*Spec, error) {
 	b := &Spec{append([]Slot(nil), s.slots...), s.dtypes}

@@ -18,12 +18,14 @@ import (
 // their LoD merged, others are stacked under a new first dimension.
 type BatchReader struct {
 	ahead
-	under    *ReaderHolder
+	under    *upstream
 	spec     *pyfeed.Spec
 	size     int
 	dropLast bool
+	ragged   bool
 	pool     *memory.Pool
 	stacks   bool // no slot is concatenated
+	even     bool // the slots of an instance add the same number of rows to a batch: what does not is refused
 	aimed    bool // batches are meant for a device, in memory that it copies from
 
 	now *gathered // of which more are to come
@@ -54,8 +56,9 @@ func checkBatchSize(size uint64) error {
 }
 
 // NewBatchReader takes over a reference to under. The last, smaller batch of a pass is delivered unless
-// dropLast; so is one before an error.
-func NewBatchReader(under *ReaderHolder, size uint64, dropLast bool) (*BatchReader, error) {
+// dropLast; so is one before an error. Instances whose slots would add different numbers of rows to a batch are refused
+// unless ragged.
+func NewBatchReader(under *ReaderHolder, size uint64, dropLast, ragged bool) (*BatchReader, error) {
 	spec, err := under.Spec().Batched()
 	err = cmp.Or(checkBatchSize(size), err)
 	if err != nil {
@@ -68,10 +71,11 @@ func NewBatchReader(under *ReaderHolder, size uint64, dropLast bool) (*BatchRead
 		under.Drop()
 		return nil, err
 	}
-	r := &BatchReader{under: under, spec: spec, size: int(size), dropLast: dropLast, pool: pool, stacks: true, aimed: place != pyfeed.CPUPlace()}
+	r := &BatchReader{under: above(under), spec: spec, size: int(size), dropLast: dropLast, ragged: ragged, pool: pool, stacks: true, aimed: place != pyfeed.CPUPlace()}
 	for i := range spec.Len() {
 		r.stacks = r.stacks && !under.Spec().Slot(i).Grows()
 	}
+	r.even = !ragged && !r.stacks && spec.Len() > 1
 	r.read = single(func(ctx context.Context) (*pyfeed.Tuple, error) {
 		g, err := r.gather(ctx)
 		if err != nil {
@@ -196,6 +200,9 @@ func (g *gathered) batch(track trace.Track) (*pyfeed.Tuple, error) {
 	case g.lot.sequences():
 		return g.joinSequences(track)
 	}
+	if err := g.uneven(); err != nil {
+		return nil, err
+	}
 	g.parts = slices.Grow(g.parts[:0], g.lot.Len())[:g.lot.Len()]
 	g.lot.Take(g.parts)
 	defer pyfeed.ReleaseAll(g.parts)
@@ -246,6 +253,49 @@ func (g *gathered) adopt() (*pyfeed.Tuple, error) {
 	first.buffer.ReleaseMany(n - 1)
 	l.empty()
 	return batch, nil
+}
+
+// uneven is an error about the first instance whose slots would add different numbers of rows to the batch: which row
+// belongs to which could not be told from it. Of Rows, which are alike, one is checked.
+func (g *gathered) uneven() error {
+	if !g.of.even {
+		return nil
+	}
+	l, spec := &g.lot, g.of.under.Spec()
+	even := true
+	for i := range l.rows {
+		even = even && unevenSlot(spec, &l.rows[i].first) < 0
+	}
+	for _, t := range l.tuples {
+		even = even && (t == nil || unevenSlot(spec, t) < 0)
+	}
+	for k := 0; !even && k < l.Len(); k++ {
+		t, _ := l.like(k)
+		if i := unevenSlot(spec, t); i >= 0 {
+			return pyfeed.SlotErrorf(pyfeed.Shape, i, "tuple %d of a batch: expected %d rows, as slot 0 adds, found %d: a slot of "+
+				"dims [-1, ...] adds its first dimension, or its sequences if it has LoD, and any other slot 1. Declare LoD for "+
+				"slots of variable length, or permit this with ragged", k, added(spec, t, 0), added(spec, t, i))
+		}
+	}
+	return nil
+}
+
+// unevenSlot is the first slot that adds another number of rows to a batch than the first one does, or -1.
+func unevenSlot(spec *pyfeed.Spec, t *pyfeed.Tuple) int {
+	for i := 1; i < len(t.Slots); i++ {
+		if added(spec, t, i) != added(spec, t, 0) {
+			return i
+		}
+	}
+	return -1
+}
+
+// added is how many rows a slot of an instance adds to a batch; of a slot with LoD, how many sequences.
+func added(spec *pyfeed.Spec, t *pyfeed.Tuple, i int) int64 {
+	if spec.Grows(i) {
+		return t.Slots[i].Rows()
+	}
+	return 1
 }
 
 // joinSequences joins sequences of bytes, whose sizes are the LoD of the batch.
@@ -418,6 +468,9 @@ func (r *BatchReader) Describe(s *Stats) {
 	s.Tuples -= r.unmade.Load()
 	s.Bytes -= r.unmadeBytes.Load()
 	s.Extra = map[string]any{"batch_size": r.size, "drop_last": r.dropLast}
+	if r.ragged {
+		s.Extra["ragged"] = true
+	}
 	s.Below = []Stats{r.under.Stats()}
 }
 

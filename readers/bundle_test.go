@@ -143,9 +143,10 @@ func openCards(paths []string, more string) string {
 func numbersOf(t *testing.T, h *ReaderHolder, room int) (all []int64, together int, err error) {
 	t.Helper()
 	var last *Rows
+	u := above(h)
 	var l Lot
 	for {
-		n, err := h.readMany(context.Background(), &l, room)
+		n, err := u.readMany(context.Background(), &l, room)
 		if err != nil {
 			return all, together, err
 		}

@@ -14,7 +14,7 @@ import (
 // them, and copies those that are meant for devices. With several places each gets a tuple in turn.
 type DoubleBufferReader struct {
 	ahead
-	under  *ReaderHolder
+	under  *upstream
 	places []pyfeed.Place
 	depth  int
 	pump   *pump
@@ -52,7 +52,7 @@ func checkPlaces(places []pyfeed.Place) error {
 // NewDoubleBufferReader takes over a reference to under. depth is how many tuples are ready at most at each place,
 // beside the one being read.
 func NewDoubleBufferReader(under *ReaderHolder, places []pyfeed.Place, depth uint64) (*DoubleBufferReader, error) {
-	r := &DoubleBufferReader{under: under, places: places, depth: int(depth)}
+	r := &DoubleBufferReader{under: above(under), places: places, depth: int(depth)}
 	err := checkDepth(depth)
 	if err == nil {
 		err = checkPlaces(places)
@@ -73,12 +73,12 @@ func NewDoubleBufferReader(under *ReaderHolder, places []pyfeed.Place, depth uin
 	case r.pinned != nil:
 	case copiers > 1 && under.gathers():
 		r.pump.fill = func(ctx context.Context, c *chunk) (err error) {
-			c.work, err = under.gather(ctx)
+			c.work, err = r.under.gather(ctx)
 			return err
 		}
 		r.pump.make = makeBatch
 	default:
-		r.pump.direct = under.readMany
+		r.pump.direct = r.under.readMany
 	}
 	return r, nil
 }

@@ -17,7 +17,7 @@ import (
 // threads, Python's or a C program's: each takes a tuple and gives its result back, again and again.
 type MapReader struct {
 	ahead
-	under    *ReaderHolder
+	under    *upstream
 	spec     *pyfeed.Spec
 	ordered  bool
 	capacity uint64
@@ -81,7 +81,7 @@ func NewMapReader(under *ReaderHolder, spec *pyfeed.Spec, capacity uint64, order
 	if spec == nil {
 		spec = under.Spec()
 	}
-	r := &MapReader{under: under, spec: spec, ordered: ordered, capacity: capacity, out: make(map[uint64]work),
+	r := &MapReader{under: above(under), spec: spec, ordered: ordered, capacity: capacity, out: make(map[uint64]work),
 		results: make(map[uint64]result)}
 	r.pool.Store(pool)
 	for _, l := range []*wait.List{&r.consumers, &r.workers, &r.crowded} {

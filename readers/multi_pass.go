@@ -11,7 +11,7 @@ import (
 // MultiPassReader goes on to the next pass by itself, until it has delivered so many.
 type MultiPassReader struct {
 	ahead
-	under  *ReaderHolder
+	under  *upstream
 	passes int64        // to be delivered; 0: without end
 	first  uint64       // number of the first of them, to the reader below
 	pass   atomic.Int64 // that is being read, from 0
@@ -31,7 +31,7 @@ func NewMultiPassReader(under *ReaderHolder, passes uint64) (*MultiPassReader, e
 		under.Drop()
 		return nil, err
 	}
-	r := &MultiPassReader{under: under, passes: int64(passes)}
+	r := &MultiPassReader{under: above(under), passes: int64(passes)}
 	r.read = r.take
 	return r, nil
 }

@@ -111,6 +111,7 @@ type (
 	batchAttributes struct {
 		BatchSize uint64 `json:"batch_size"`
 		DropLast  bool   `json:"drop_last"`
+		Ragged    bool   `json:"ragged"`
 	}
 	shuffleAttributes struct {
 		BufferSize uint64 `json:"buffer_size"`
@@ -239,7 +240,7 @@ func (a *filesAttributes) check() error {
 var operators = map[string]operator{
 	"create_py_array_reader": origin("create_py_array_reader", pyArrayAttributes{}, createPyArrayReader),
 	"create_batch_reader": decorator("create_batch_reader", batchAttributes{}, func(in *ReaderHolder, a *batchAttributes) (Reader, error) {
-		return made(NewBatchReader(in, a.BatchSize, a.DropLast))
+		return made(NewBatchReader(in, a.BatchSize, a.DropLast, a.Ragged))
 	}),
 	"create_shuffle_reader": decorator("create_shuffle_reader", shuffleAttributes{}, func(in *ReaderHolder, a *shuffleAttributes) (Reader, error) {
 		return made(NewShuffleReader(in, a.BufferSize, a.Seed))
@@ -335,7 +336,7 @@ func Put(scope *pyfeed.Scope, out string, r Reader) error {
 		r.Close()
 		return err
 	}
-	return v.Set(NewHolder(r))
+	return v.Set(NewHolder(r).Named(out))
 }
 
 // Delivered is what the tuples of an operator's reader look like, given that of the readers below; nil: that is not

@@ -123,10 +123,11 @@ func several(read func(context.Context, []*pyfeed.Tuple) (int, error)) func(cont
 // Variable holds. A true HasNext holds for the holder's next ReadNext, whoever makes it.
 type ReaderHolder struct {
 	references atomic.Int32
+	name       string        // of the variable it was made for, for messages; may be ""
+	resets     atomic.Uint64 // written under the lock
 
 	mu     sync.Mutex
 	reader Reader
-	resets uint64
 	pass   uint64
 	tuples int64
 	bytes  int64
@@ -143,6 +144,12 @@ func NewHolder(r Reader) *ReaderHolder {
 	if place, there := h.target(); place.Kind == pyfeed.CUDA && !there {
 		h.delivery = pyfeed.NewDelivery(place)
 	}
+	return h
+}
+
+// Named sets the name of the variable that it is made for, before anybody else has it, and answers h.
+func (h *ReaderHolder) Named(variable string) *ReaderHolder {
+	h.name = variable
 	return h
 }
 
@@ -182,7 +189,7 @@ func (h *ReaderHolder) ReadNext(ctx context.Context) (*pyfeed.Tuple, error) {
 		return t, err
 	})
 	if err != nil {
-		return nil, err
+		return nil, h.outward(err)
 	}
 	if err = settle(ctx, t); err != nil {
 		t.Release()
@@ -223,7 +230,7 @@ var settling = memory.NewCounter(memory.Batch)
 // ReadMany fills the front of out with the next tuples, as many as are there without waiting, but at least one, and
 // answers how many. Any thread; pyfeed.Cancelled if the reader is reset meanwhile.
 func (h *ReaderHolder) ReadMany(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
-	return wait.Do(ctx, func(ctx context.Context) (int, error) {
+	n, err := wait.Do(ctx, func(ctx context.Context) (int, error) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if err := h.stale(ctx); err != nil {
@@ -234,16 +241,7 @@ func (h *ReaderHolder) ReadMany(ctx context.Context, out []*pyfeed.Tuple) (int, 
 		}
 		return h.room.Take(out), nil
 	})
-}
-
-// readMany is the Reader's, for the reader above, which is the one that resets it, if need be in the middle of a
-// read of its own.
-func (h *ReaderHolder) readMany(ctx context.Context, l *Lot, most int) (int, error) {
-	return wait.Do(ctx, func(ctx context.Context) (int, error) {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		return h.many(ctx, l, most)
-	})
+	return n, h.outward(err)
 }
 
 func (h *ReaderHolder) many(ctx context.Context, l *Lot, most int) (int, error) {
@@ -263,32 +261,18 @@ func (h *ReaderHolder) gathers() bool {
 	return is
 }
 
-// gather is what the next batch is made of, for the reader above.
-func (h *ReaderHolder) gather(ctx context.Context) (*gathered, error) {
-	return wait.Do(ctx, func(ctx context.Context) (*gathered, error) {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		g, err := h.reader.(*BatchReader).gatherNext(ctx)
-		if err == nil {
-			bytes, pass := g.size()
-			h.tuples, h.bytes, h.last = h.tuples+1, h.bytes+int64(bytes), pass
-		}
-		return g, err
-	})
-}
-
 // Stats is what the Reader did so far.
 func (h *ReaderHolder) Stats() Stats {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s := Stats{Tuples: h.tuples, Bytes: h.bytes, Passes: int64(h.resets) + 1, PassID: h.last, Slots: Describe(h.reader.Spec())}
+	s := Stats{Tuples: h.tuples, Bytes: h.bytes, Passes: int64(h.resets.Load()) + 1, PassID: h.last, Slots: Describe(h.reader.Spec())}
 	h.reader.Describe(&s)
 	return s
 }
 
 // HasNext is the Reader's, for any thread; pyfeed.Cancelled if the reader is reset meanwhile.
 func (h *ReaderHolder) HasNext(ctx context.Context) (bool, error) {
-	return wait.Do(ctx, func(ctx context.Context) (bool, error) {
+	has, err := wait.Do(ctx, func(ctx context.Context) (bool, error) {
 		h.lock(ctx)
 		defer h.mu.Unlock()
 		if err := h.stale(ctx); err != nil {
@@ -299,10 +283,17 @@ func (h *ReaderHolder) HasNext(ctx context.Context) (bool, error) {
 		}
 		return h.reader.HasNext(ctx)
 	})
+	if err == nil && !has {
+		err = io.EOF
+	}
+	if err = h.outward(err); err == io.EOF {
+		err = nil
+	}
+	return has, err
 }
 
 func (h *ReaderHolder) stale(ctx context.Context) error {
-	if wait.Began(ctx, h, h.resets) != h.resets {
+	if wait.Began(ctx, h, h.resets.Load()) != h.resets.Load() {
 		return pyfeed.Errorf(pyfeed.Cancelled, "the reader was reset while this call waited in it")
 	}
 	return nil
@@ -315,7 +306,7 @@ func (h *ReaderHolder) ReInit() error {
 	return h.begin(h.pass + 1)
 }
 
-// Begin starts the Reader over with a pass of that number, for the reader above.
+// Begin starts the Reader over with a pass of that number.
 func (h *ReaderHolder) Begin(pass uint64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -331,7 +322,7 @@ func (h *ReaderHolder) begin(pass uint64) error {
 		h.delivery.Drop()
 	}
 	h.pass = pass
-	h.resets++
+	h.resets.Add(1)
 	return nil
 }
 

@@ -433,3 +433,85 @@ func TestAChainGoesOnWhereTheQueueWasReopened(t *testing.T) {
 		}
 	}
 }
+
+// ragged makes a batch reader of n tuples whose first slot has so many rows each, beside one of LoD and a stacked one.
+func ragged(t *testing.T, rows []int64, attributes string) *ReaderHolder {
+	t.Helper()
+	scope := pyfeed.NewScope(nil)
+	t.Cleanup(scope.Drop)
+	v, err := scope.Var("feeder")
+	if err != nil {
+		t.Fatal(err)
+	}
+	slots := []pyfeed.Slot{
+		{DType: pyfeed.Uint8, Dims: pyfeed.Dims{-1}, LoDLevels: 1},
+		{DType: pyfeed.Uint8, Dims: pyfeed.Dims{-1, 2}},
+		{DType: pyfeed.Uint8, Dims: pyfeed.Dims{3}},
+	}
+	q, err := v.InitQueue(pyfeed.Options{Capacity: 100, Slots: slots})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Drop()
+	for _, n := range rows {
+		tensors := make([]pyfeed.LoDTensor, 3)
+		for i, dims := range []pyfeed.Dims{{2 * n}, {n, 2}, {3}} {
+			tensors[i].DType = pyfeed.Uint8
+			_ = tensors[i].SetDims(dims)
+			size, _ := tensors[i].Measure()
+			tensors[i].Data = make([]byte, size)
+		}
+		level := []int64{0}
+		for i := range n {
+			level = append(level, 2*(i+1))
+		}
+		tensors[0].LoD = pyfeed.LoD{level}
+		if err := q.Push(context.Background(), 0, tensors); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q.Close(0)
+	for _, op := range []struct{ op, out, in, attributes string }{
+		{"create_py_array_reader", "reader", "", `{"feeder_name": "feeder"}`},
+		{"create_batch_reader", "batch", "reader", attributes},
+	} {
+		var in []string
+		if op.in != "" {
+			in = []string{op.in}
+		}
+		if err := Create(scope, op.op, op.out, in, []byte(op.attributes)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, err := find(scope, "batch")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Drop)
+	return b
+}
+
+func TestABatchRefusesTuplesWhoseSlotsAddDifferentNumbersOfRows(t *testing.T) {
+	read := func(rows []int64, attributes string) (string, error) {
+		b, err := ragged(t, rows, attributes).ReadNext(context.Background())
+		if err != nil {
+			return "", err
+		}
+		defer b.Release()
+		return fmt.Sprint(b.Slots[0].Dims(), b.Slots[0].LoD, b.Slots[1].Dims(), b.Slots[2].Dims()), nil
+	}
+	if found, err := read([]int64{1, 1, 1}, `{"batch_size": 2}`); err != nil || found != "[4] [[0 2 4]] [2 2] [2 3]" {
+		t.Errorf("found %s, %v", found, err)
+	}
+	if found, err := read([]int64{1, 3}, `{"batch_size": 2, "ragged": true}`); err != nil || found != "[8] [[0 2 4 6 8]] [4 2] [2 3]" {
+		t.Errorf("found %s, %v", found, err)
+	}
+	want := "slot 2: tuple 1 of a batch: expected 3 rows, as slot 0 adds, found 1: "
+	for _, rows := range [][]int64{{1, 3}, {1, 3, 1}} {
+		_, err := read(rows, `{"batch_size": 2}`)
+		var e *pyfeed.Error
+		if !errors.As(err, &e) || e.Kind != pyfeed.Shape || e.Slot != 2 || !strings.HasPrefix(e.Error(), want) {
+			t.Errorf("expected %q, found %v", want, err)
+		}
+	}
+}

@@ -9,7 +9,7 @@ import (
 // ShardReader delivers every world-th tuple, from the rank-th on: each to one of world readers.
 type ShardReader struct {
 	ahead
-	under       *ReaderHolder
+	under       *upstream
 	rank, world uint64
 	at          uint64 // number of the next tuple
 }
@@ -27,7 +27,7 @@ func NewShardReader(under *ReaderHolder, rank, world uint64) (*ShardReader, erro
 		under.Drop()
 		return nil, err
 	}
-	r := &ShardReader{under: under, rank: rank, world: world}
+	r := &ShardReader{under: above(under), rank: rank, world: world}
 	r.read = r.take
 	return r, nil
 }

@@ -12,7 +12,7 @@ import (
 // seed gives one order, on every machine; each pass has another. It moves references, never bytes.
 type ShuffleReader struct {
 	ahead
-	under *ReaderHolder
+	under *upstream
 	size  int
 	seed  uint64
 	pass  uint64
@@ -33,7 +33,7 @@ func NewShuffleReader(under *ReaderHolder, size, seed uint64) (*ShuffleReader, e
 		under.Drop()
 		return nil, err
 	}
-	r := &ShuffleReader{under: under, size: int(size), seed: seed}
+	r := &ShuffleReader{under: above(under), size: int(size), seed: seed}
 	r.pump = newPump("shuffle", 1, func(ctx context.Context, c *chunk) error { return r.fill(ctx, &c.Lot) })
 	r.read, r.many, r.left = r.pump.take, leastRows, r.pump.wake
 	return r, nil

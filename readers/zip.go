@@ -18,7 +18,7 @@ type ZipReader struct {
 
 // leg is one of the readers, and what was read of it ahead.
 type leg struct {
-	under *ReaderHolder
+	under *upstream
 	ready []*pyfeed.Tuple
 	room  []*pyfeed.Tuple
 	lot   Lot
@@ -31,7 +31,7 @@ func NewZipReader(under []*ReaderHolder, strict bool) (*ZipReader, error) {
 	r := &ZipReader{strict: strict}
 	var slots []pyfeed.Slot
 	for _, h := range under {
-		r.legs = append(r.legs, leg{under: h, room: make([]*pyfeed.Tuple, chunkSize)})
+		r.legs = append(r.legs, leg{under: above(h), room: make([]*pyfeed.Tuple, chunkSize)})
 		for i := range h.Spec().Len() {
 			slots = append(slots, h.Spec().Slot(i))
 		}

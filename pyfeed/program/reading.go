@@ -91,7 +91,7 @@ func stepCreate(r *Run, in *instruction, ctx context.Context) error {
 	if err != nil {
 		return unprefixed(err, in.op.Type+": ")
 	}
-	h := readers.NewHolder(made)
+	h := readers.NewHolder(made).Named(r.vars[in.out[0]].Name())
 	if declared := in.outs[0].Slots; declared != nil {
 		if err := sameSlots(declared, readers.Describe(h.Spec())); err != nil {
 			h.Drop()

@@ -469,10 +469,13 @@ def shuffle(reader: Named | Reader, buffer_size: int, seed: int = 0) -> Variable
     return _made("create_shuffle_reader", [reader], "shuffle", {"buffer_size": buffer_size, "seed": seed})
 
 
-@takes(reader=_reader, batch_size=integer(1, "tuple"), drop_last=flag)
-def batch(reader: Named | Reader, batch_size: int, drop_last: bool = False) -> Variable:
+@takes(reader=_reader, batch_size=integer(1, "tuple"), drop_last=flag, ragged=flag)
+def batch(reader: Named | Reader, batch_size: int, drop_last: bool = False, *, ragged: bool = False) -> Variable:
     """A reader of batches, as `Reader.batch`."""
-    return _made("create_batch_reader", [reader], "batch", {"batch_size": batch_size, "drop_last": drop_last})
+    attributes = {"batch_size": batch_size, "drop_last": drop_last}
+    if ragged:
+        attributes["ragged"] = True
+    return _made("create_batch_reader", [reader], "batch", attributes)
 
 
 @takes(reader=_reader, pass_num=integer(0, "passes"))

@@ -69,16 +69,20 @@ class Reader(_native.Reader):
         self.scope._create(f"create_{kind}_reader", name, self.name, *(o.name for o in others), **attributes)
         return Reader._owning(self.scope, name, (self, *others) if others else self, direct=_direct)
 
-    @takes(batch_size=integer(1, "tuple"), drop_last=flag)
-    def batch(self, batch_size: int, drop_last: bool = False) -> Reader:
+    @takes(batch_size=integer(1, "tuple"), drop_last=flag, ragged=flag)
+    def batch(self, batch_size: int, drop_last: bool = False, *, ragged: bool = False) -> Reader:
         """A reader of batches of `batch_size` tuples.
 
         Slots whose first dimension is -1 are concatenated along it, and their LoD merged; others
         are stacked under a new first dimension. The last batch of a pass may be smaller, unless
         `drop_last`.
+
+        A tuple whose slots add different numbers of rows to a batch is a `ShapeError`, unless `ragged`: its
+        rows could not be told from those of the next tuple. A stacked slot adds one row, another its first
+        dimension, one with levels of detail its outermost sequences.
         """
         name = unique_name.of_process("batch_reader")
-        self.scope.create_batch_reader(name, self.name, batch_size, drop_last)
+        self.scope.create_batch_reader(name, self.name, batch_size, drop_last, ragged=ragged)
         return Reader._owning(self.scope, name, self)
 
     @takes(buffer_size=integer(1, "tuple"), seed=integer(0))

@@ -56,10 +56,14 @@ class Scope(_native.Scope):
         """The operator: a reader of the queue in variable `feeder_name`, into variable `out`."""
         self._create("create_py_array_reader", out, feeder_name=feeder_name)
 
-    @takes(out=text, reader=text, batch_size=integer(1, "tuple"), drop_last=flag)
-    def create_batch_reader(self, out: str, reader: str, batch_size: int, drop_last: bool = False) -> None:
+    @takes(out=text, reader=text, batch_size=integer(1, "tuple"), drop_last=flag, ragged=flag)
+    def create_batch_reader(
+        self, out: str, reader: str, batch_size: int, drop_last: bool = False, *, ragged: bool = False
+    ) -> None:
         """The operator: batches of what the reader in variable `reader` delivers. See `Reader.batch`."""
-        self._create("create_batch_reader", out, reader, batch_size=batch_size, drop_last=drop_last)
+        self._create(
+            "create_batch_reader", out, reader, batch_size=batch_size, drop_last=drop_last, ragged=ragged
+        )
 
     def __contains__(self, name: object) -> bool:
         if not isinstance(name, str):

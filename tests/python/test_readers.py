@@ -12,7 +12,7 @@ import pytest
 from hypothesis import strategies as st
 
 import pyfeed
-from pyfeed import PyArrayFeedQueue, Reader
+from pyfeed import LoDTensor, PyArrayFeedQueue, Reader
 
 from .support import (
     Background,
@@ -211,10 +211,45 @@ def test_batches_concatenate() -> None:
     reader, queue = feed(4, [(-1, 3), (-1,), (2,)])
     for rows in (2, 0, 3, 1):
         queue.push((np.full((rows, 3), rows), np.full(rows, rows), np.full(2, rows)))
-    x, y, z = reader.batch(4).read()
+    x, y, z = reader.batch(4, ragged=True).read()
     assert x.tolist() == [[2] * 3] * 2 + [[3] * 3] * 3 + [[1] * 3]
     assert y.tolist() == [2, 2, 3, 3, 3, 1]
     assert z.tolist() == [[2, 2], [0, 0], [3, 3], [1, 1]]
+
+
+def test_a_batch_refuses_slots_of_different_numbers_of_rows() -> None:
+    message = "slot 1: tuple 1 of a batch: expected 3 rows, as slot 0 adds, found 1: "
+    for op in ("batch", "create_batch_reader"):
+        reader, queue = feed(4, [(-1, 3), ()])
+        for rows in (1, 3):
+            queue.push((np.full((rows, 3), rows), np.array(rows)))
+        if op == "batch":
+            batch, permitted = reader.batch(2), reader.batch(2, ragged=True)
+        else:
+            reader.scope.create_batch_reader("b", reader.name, 2)
+            reader.scope.create_batch_reader("r", reader.name, 2, ragged=True)
+            batch, permitted = (Reader.in_variable(reader.scope, name) for name in "br")
+        with pytest.raises(pyfeed.ShapeError) as caught:
+            batch.read()
+        assert str(caught.value).startswith(message)
+        assert caught.value.slot == 1
+        for rows in (1, 3):
+            queue.push((np.full((rows, 3), rows), np.array(rows)))
+        x, y = permitted.read()
+        assert (x.shape, y.tolist()) == ((4, 3), [1, 3])
+        assert permitted.stats()["details"]["ragged"]
+
+
+def test_a_batch_counts_sequences() -> None:
+    reader, queue = feed(4, [(-1, 3), ()], lod_levels=[1, 0])
+    for rows in (1, 3):
+        queue.push((LoDTensor(np.full((rows, 3), rows), [[0, rows]]), np.array(rows)))
+    x, y = reader.batch(2).read()
+    assert (x.lod[0].tolist(), y.tolist()) == ([0, 1, 4], [1, 3])
+    queue.push((LoDTensor(np.full((2, 3), 0), [[0, 1, 2]]), np.array(0)))
+    queue.close()
+    with pytest.raises(pyfeed.ShapeError, match="slot 1: tuple 0 of a batch: expected 2 rows, as slot 0 adds, found 1"):
+        reader.batch(2).read()
 
 
 def test_batches_of_batches() -> None:
@@ -332,7 +367,7 @@ def test_batches_of_anything(rows: list[int], size: int, drop_last: bool, ask: b
     for i, n in enumerate(rows):
         queue.push((np.full(n, i), np.array(i)))
     queue.close()
-    batch = reader.batch(size, drop_last)
+    batch = reader.batch(size, drop_last, ragged=True)
     groups = [list(range(i, min(i + size, len(rows)))) for i in range(0, len(rows), size)]
     if drop_last and groups and len(groups[-1]) < size:
         groups.pop()
