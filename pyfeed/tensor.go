@@ -186,6 +186,30 @@ func (t *LoDTensor) lay(b *memory.Buffer, at int, pool *memory.Pool) int {
 	return at + pool.Align(t.size)
 }
 
+// Extend makes the tensor, which has no LoD and is the only one in its memory, or has none yet, one of n rows in memory of
+// the pool; its first kept rows stay. After an error it is as it was.
+func (t *LoDTensor) Extend(n, kept int, pool *memory.Pool) error {
+	before := t.dims[0]
+	t.dims[0] = int64(n)
+	size, err := t.Measure()
+	row := size / max(n, 1)
+	var b *memory.Buffer
+	switch {
+	case err != nil:
+	case t.buffer == nil:
+		b, err = pool.Get(max(size, 1))
+	default:
+		b, err = pool.Resize(t.buffer, max(size, 1), kept*row)
+	}
+	if err != nil {
+		t.dims[0] = before
+		t.size = row * int(before)
+		return err
+	}
+	t.Hold(unsafe.Slice((*byte)(b.Pointer()), size), b)
+	return nil
+}
+
 // Drop releases the tensor's memory and zeroes it.
 func (t *LoDTensor) Drop() {
 	if b := t.empty(); b != nil {

@@ -1,6 +1,7 @@
 package readers
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -513,5 +514,61 @@ func TestABatchRefusesTuplesWhoseSlotsAddDifferentNumbersOfRows(t *testing.T) {
 		if !errors.As(err, &e) || e.Kind != pyfeed.Shape || e.Slot != 2 || !strings.HasPrefix(e.Error(), want) {
 			t.Errorf("expected %q, found %v", want, err)
 		}
+	}
+}
+
+// A batch that is too large for its memory to be taken before its tuples are known grows with them.
+func TestALargeBatchGrows(t *testing.T) {
+	const rows, size = 150, 1 << 20
+	before := memory.Count()
+	slots := []pyfeed.Slot{{DType: pyfeed.Uint8, Dims: pyfeed.Dims{size}}, {DType: pyfeed.Int64}}
+	scope := pyfeed.NewScope(nil)
+	v, _ := scope.Var("feeder")
+	q, err := v.InitQueue(pyfeed.Options{Capacity: 2, Slots: slots})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		large, small := make([]byte, size), make([]byte, 8)
+		for k := range rows {
+			for i := range large {
+				large[i] = byte(k)
+			}
+			small[0] = byte(k)
+			tensors := []pyfeed.LoDTensor{{DType: pyfeed.Uint8, Data: large}, {DType: pyfeed.Int64, Data: small}}
+			_ = tensors[0].SetDims(pyfeed.Dims{size})
+			_ = q.Push(background, 0, tensors)
+		}
+		q.Close(0)
+	}()
+	if err := createPyArray(scope, "reader", "feeder"); err != nil {
+		t.Fatal(err)
+	}
+	if err := createBatch(scope, "batch", "reader", 1<<31, false); err != nil {
+		t.Fatal(err)
+	}
+	h, _ := find(scope, "batch")
+	b, err := h.ReadNext(background)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := fmt.Sprint(b.Slots[0].Dims(), b.Slots[1].Dims(), len(b.Slots[0].Data), len(b.Slots[1].Data)); found != fmt.Sprint("[150 1048576] [150] ", rows*size, 8*rows) {
+		t.Errorf("found %s", found)
+	}
+	for k := range rows {
+		row := b.Slots[0].Data[k*size:][:size]
+		if row[0] != byte(k) || row[size-1] != byte(k) || bytes.Count(row, []byte{byte(k)}) != size || b.Slots[1].Data[8*k] != byte(k) {
+			t.Errorf("row %d is another's", k)
+		}
+	}
+	if live := memory.Count().Live[memory.Batch] - before.Live[memory.Batch]; live != rows*size+8*rows {
+		t.Errorf("%d bytes in use", live)
+	}
+	b.Release()
+	h.Drop()
+	q.Drop()
+	scope.Drop()
+	if after := memory.Count(); after != before {
+		t.Errorf("counts: %+v before, %+v after", before, after)
 	}
 }

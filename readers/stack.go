@@ -11,9 +11,12 @@ import (
 )
 
 // stack is a batch whose instances are written into it as they come, while they are in the processor's cache, and
-// let go of. That takes slots that are stacked, and room for a whole batch from the first tuple on.
+// let go of. That takes slots that are stacked. A large batch grows with its tuples: each of its slots has memory of its own,
+// whose pages move to where there is room for more.
 type stack struct {
 	batch *pyfeed.Tuple // nil before the first tuple
+	pool  *memory.Pool  // of a batch that grows; else nil
+	most  int           // tuples of such a batch
 	n     int           // tuples in it
 	bytes int           // of those
 	bad   error         // why there will be no batch of them
@@ -27,13 +30,40 @@ func (s *stack) takes(l *Lot, size int, pool *memory.Pool) bool {
 	if s.batch != nil || s.bad != nil {
 		return true
 	}
-	if first, _ := l.like(0); size > mostStacked/(1+first.Size()) {
-		return false
+	first, _ := l.like(0)
+	if fit := mostStacked / (1 + first.Size()); size > fit {
+		if pool.Pinned() {
+			return false // its pages do not move
+		}
+		s.pool, s.most = pool, size
+		s.bad = s.begin(l, max(fit, 1))
+		if s.bad == nil {
+			s.bad = s.extend(max(fit, 1))
+		}
+		return true
 	}
 	if s.bad = s.begin(l, size); s.bad == nil {
 		s.bad = s.batch.Allocate(pool)
 	}
 	return true
+}
+
+// extend makes the batch one of n rows, with those that are in it.
+func (s *stack) extend(n int) error {
+	for i := range s.batch.Slots {
+		if err := s.batch.Slots[i].Extend(n, s.n, s.pool); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reserve has room for n tuples more, if the batch grows.
+func (s *stack) reserve(n int) error {
+	if s.pool == nil || s.n+n <= int(s.batch.Slots[0].Dims()[0]) {
+		return nil
+	}
+	return s.extend(min(max(2*s.n, s.n+n), s.most))
 }
 
 // begin is a batch of so many instances that look as the first of l, without memory.
@@ -70,6 +100,9 @@ func (s *stack) add(l *Lot, track trace.Track) {
 	start, n, bytes := trace.Begin(), l.Len(), l.bytes
 	if s.bad == nil {
 		s.bad = s.fits(l)
+	}
+	if s.bad == nil {
+		s.bad = s.reserve(n)
 	}
 	if s.bad == nil {
 		s.bad = cmp.Or(share(n, bytes, func(first, end int) error { return s.write(l, first, end) }), l.intact())
@@ -162,6 +195,11 @@ func (s *stack) finish() (*pyfeed.Tuple, error) {
 		s.drop()
 		return nil, err
 	}
+	if s.pool != nil {
+		if s.bad = s.extend(s.n); s.bad != nil { // cuts it to what is there
+			return s.finish()
+		}
+	}
 	for i := range s.batch.Slots {
 		to := &s.batch.Slots[i]
 		size := len(to.Data) / int(to.Dims()[0])
@@ -173,7 +211,7 @@ func (s *stack) finish() (*pyfeed.Tuple, error) {
 	}
 	batch := s.batch
 	batch.From = batch.From.Batch(s.n)
-	s.batch, s.n, s.bytes = nil, 0, 0
+	*s = stack{}
 	return batch, nil
 }
 
@@ -181,5 +219,5 @@ func (s *stack) drop() {
 	if s.batch != nil {
 		s.batch.Release()
 	}
-	s.batch, s.n, s.bytes, s.bad = nil, 0, 0, nil
+	*s = stack{}
 }

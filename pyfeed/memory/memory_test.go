@@ -357,3 +357,38 @@ func TestWhatIsLentIsNeverLessThanNone(t *testing.T) {
 		t.Errorf("%+v before, %+v after", before, after)
 	}
 }
+
+func TestResizeKeepsWhatIsThere(t *testing.T) {
+	before := Count()
+	p := NewPool(Batch)
+	b, err := p.Get(100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := 100
+	for i := range b.Bytes() {
+		b.Bytes()[i] = byte(i)
+	}
+	for _, n := range []int{120, 5 << 10, 3 << 20, 3<<20 + 5, 50 << 20, 4 << 20, 3 << 20, 200} {
+		if b, err = p.Resize(b, n, kept); err != nil {
+			t.Fatal(err)
+		}
+		if live := Count().Live[Batch] - before.Live[Batch]; b.Size() != n || live != int64(n) || len(b.Bytes()) != n {
+			t.Errorf("expected %d bytes, found %d, and %d in use", n, b.Size(), live)
+		}
+		for i := range kept {
+			if b.Bytes()[i] != byte(i) {
+				t.Fatalf("%d bytes: byte %d is %d", n, i, b.Bytes()[i])
+			}
+		}
+		b.Bytes()[n-1] = 1
+	}
+	if _, err := p.Resize(b, 1<<50, 0); !errors.Is(err, ErrNoMemory) {
+		t.Errorf("found %v", err)
+	}
+	b.Release()
+	p.Close()
+	if after := Count(); after != before {
+		t.Errorf("counts: %+v before, %+v after", before, after)
+	}
+}

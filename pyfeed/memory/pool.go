@@ -88,6 +88,9 @@ func (p *Pool) Align(n int) int {
 	return Align(n)
 }
 
+// Pinned says whether devices copy from the Pool's buffers by themselves.
+func (p *Pool) Pinned() bool { return p.source != nil }
+
 // Stats is what all pools hold.
 type Stats struct {
 	Live    [numPurposes]int64 // bytes in use, by purpose
@@ -196,6 +199,42 @@ func (p *Pool) Get(n int) (*Buffer, error) {
 	b.data, b.class, b.size, b.processor = data, size, n, processor
 	b.refs.Store(1)
 	return b, nil
+}
+
+// Resize answers a buffer of n bytes in place of b, of which the caller has the only reference, with its first kept bytes. Large
+// memory of the host's own is not copied: its pages move. After an error b is as it was.
+func (p *Pool) Resize(b *Buffer, n, kept int) (*Buffer, error) {
+	if n < kept || n > 1<<46 {
+		return nil, fmt.Errorf("%w: %d bytes were asked for, to keep %d", ErrNoMemory, n, kept)
+	}
+	size := classOf(n)
+	if p.source == nil && size == b.class {
+		p.mu.Lock()
+		p.asked += n - b.size
+		p.mu.Unlock()
+		b.size = n
+		return b, nil
+	}
+	if p.source == nil && min(size, b.class) >= C.PFM_HUGE {
+		if data := C.pfm_resize(b.data, C.size_t(b.class), C.size_t(size)); data != nil {
+			p.mu.Lock()
+			p.live += size - b.class
+			p.peak = max(p.peak, p.live)
+			p.asked += n - b.size
+			p.mu.Unlock()
+			b.data, b.class, b.size = data, size, n
+			return b, nil
+		}
+	}
+	out, err := p.Get(n)
+	if err != nil {
+		return nil, err
+	}
+	for at := 0; at < kept; { // in pieces, between which Go's scheduler gets in
+		at += copy(out.Bytes()[at:min(kept, at+1<<20)], b.Bytes()[at:])
+	}
+	b.Release()
+	return out, nil
 }
 
 func (p *Pool) put(b *Buffer) {

@@ -61,9 +61,7 @@ class Scope(_native.Scope):
         self, out: str, reader: str, batch_size: int, drop_last: bool = False, *, ragged: bool = False
     ) -> None:
         """The operator: batches of what the reader in variable `reader` delivers. See `Reader.batch`."""
-        self._create(
-            "create_batch_reader", out, reader, batch_size=batch_size, drop_last=drop_last, ragged=ragged
-        )
+        self._create("create_batch_reader", out, reader, batch_size=batch_size, drop_last=drop_last, ragged=ragged)
 
     def __contains__(self, name: object) -> bool:
         if not isinstance(name, str):
