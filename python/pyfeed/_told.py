@@ -54,6 +54,8 @@ class Field(TypedDict, total=False):
     kind: str
     path: Sequence[str]
     dtype: npt.DTypeLike
+    optional: bool
+    default: float | str
 
 
 class Columns(TypedDict, total=False):

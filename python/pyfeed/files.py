@@ -74,7 +74,15 @@ def field_of_slot(name: str, value: Any) -> str | dict[str, Any]:
     """An extension, or a mapping that says more of a slot of a tar file."""
     if isinstance(value, str):
         return text(name, value)
-    return typed(name, value) if isinstance(value, Mapping) else refuse(name, "a str or a mapping", value)
+    if not isinstance(value, Mapping):
+        refuse(name, "a str or a mapping", value)
+    about = typed(name, value)
+    default = about.get("default")
+    if isinstance(default, (bytes, bytearray)):
+        refuse(f"{name}: default", "a number or a str", default)
+    if isinstance(default, (float, np.floating)) and not math.isfinite(default):
+        about["default"] = str(float(default))  # which JSON numbers cannot be
+    return about
 
 
 def dtypes_of_columns(name: str, value: Any) -> dict[str, str]:
@@ -521,6 +529,9 @@ def open_tar(
           extension, as WebDataset has them, if not given.
         - ``path``: leads to a number in JSON: names and indexes.
         - ``dtype``: of a number.
+        - ``optional``: true if an instance may lack the member: it has the ``default`` then, or an
+          empty sequence.
+        - ``default``: what an instance without the member has: a number, or text. The field is optional.
 
         If not given, the members of the first instance are.
     end : {"blocks", "file"}

@@ -3,6 +3,8 @@ package tar
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -58,6 +60,9 @@ type field struct {
 	path  []string
 	lod   bool // a sequence
 	rank1 bool // a number is one of a single element
+
+	optional bool
+	absent   []byte // what an instance without the member has
 }
 
 // extension is one that fields are read from.
@@ -165,12 +170,49 @@ func (p *plan) add(i int, f Field, slot *pyfeed.Slot) error {
 	} else if slot == nil && to.kind != npyKind {
 		to.lod = true
 	}
+	if err := to.without(f); err != nil {
+		return invalid("%v", err)
+	}
 	for j := range p.fields {
 		if p.fields[j].name == to.name {
 			return invalid("field %d is the same one", j)
 		}
 	}
 	p.fields = append(p.fields, to)
+	return nil
+}
+
+// without sets what an instance has that lacks the member.
+func (to *field) without(f Field) error {
+	given := len(f.Default) > 0 && string(f.Default) != "null"
+	to.optional = f.Optional || given
+	if !to.optional {
+		return nil
+	}
+	if to.kind == keyKind || to.kind == npyKind {
+		return errors.New("optional: expected false for the key and for arrays, which have no default, found true")
+	}
+	text, isText := "", !given
+	if given {
+		isText = json.Unmarshal(f.Default, &text) == nil
+	}
+	if !to.kind.number() {
+		if !isText {
+			return fmt.Errorf("default: expected a string for bytes and text, found %s", f.Default)
+		}
+		to.absent = []byte(text)
+		return nil
+	}
+	from := []byte(f.Default)
+	if isText {
+		from = []byte(text)
+	}
+	plain := field{kind: intKind, dtype: to.dtype}
+	var element [8]byte
+	if expected, _ := plain.number(element[:], from); expected != "" {
+		return fmt.Errorf("default: expected %s, for an instance without the member, found %s", expected, excerpt(from))
+	}
+	to.absent = element[:to.dtype.Size()]
 	return nil
 }
 

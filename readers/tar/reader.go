@@ -231,11 +231,15 @@ func (r *records) finish(t *pyfeed.Tuple) bool {
 	if !r.begun || r.interrupted() {
 		return false
 	}
+	if r.filled < r.plan.members && !r.torn && (r.err == nil || r.err == io.EOF) {
+		r.complete(t)
+	}
 	if r.filled == r.plan.members && r.keys(t) {
 		r.begun, r.torn = false, false
 		return true
 	}
-	if r.torn { // it counts with the damage before it
+	if r.torn { // it counts with the damage before it, and no other one does
+		r.torn = false
 		r.drop(t)
 		return false
 	}
@@ -269,6 +273,36 @@ func (r *records) drop(t *pyfeed.Tuple) {
 		t.Slots[i].Drop()
 	}
 	r.begun = false
+}
+
+// complete puts in what an instance has whose optional members are not there, if nothing else is missing and the
+// instance is not one of damage. One member at least is there, or a file that has no business here would be an instance.
+func (r *records) complete(t *pyfeed.Tuple) {
+	for i := range r.plan.fields {
+		if f := &r.plan.fields[i]; r.filled == 0 || f.kind != keyKind && !f.optional && r.got[i] < 0 {
+			return
+		}
+	}
+	for i := range r.plan.fields {
+		f := &r.plan.fields[i]
+		if f.kind == keyKind || r.got[i] >= 0 {
+			continue
+		}
+		data, in, err := r.arrays.Get(len(f.absent))
+		if err != nil {
+			r.err, r.behind = err, nowhere
+			return
+		}
+		copy(data, f.absent)
+		s := &t.Slots[i]
+		if f.kind.number() {
+			f.describe(s)
+		} else {
+			r.sequence(i, s, len(data))
+		}
+		s.Hold(data, in)
+		r.filled++
+	}
 }
 
 // keys puts the key where it is asked for.
@@ -368,6 +402,14 @@ func (r *records) member(t *pyfeed.Tuple, e int, m *member) bool {
 	return true
 }
 
+// describe says what a number looks like.
+func (f *field) describe(s *pyfeed.LoDTensor) {
+	s.DType = f.dtype
+	if f.rank1 {
+		_ = s.SetDims(pyfeed.Dims{1}) // one is not too many
+	}
+}
+
 // fill makes a tensor of a member's data, which begins at the position.
 func (r *records) fill(field int, s *pyfeed.LoDTensor, data []byte) bool {
 	f := &r.plan.fields[field]
@@ -383,10 +425,7 @@ func (r *records) fill(field int, s *pyfeed.LoDTensor, data []byte) bool {
 			r.damage(rest, 0, r.f.Offset(), "instance %.200q, member .%s: expected %s, found %s", r.key, f.ext, expected, excerpt(found))
 			return false
 		}
-		s.DType = f.dtype
-		if f.rank1 {
-			_ = s.SetDims(pyfeed.Dims{1}) // one is not too many
-		}
+		f.describe(s)
 		s.Hold(to[:f.dtype.Size()], in)
 		return true
 	case f.kind == npyKind:

@@ -57,6 +57,12 @@ type Field struct {
 	Path []string `json:"path"`
 	// DType is that of a number; "": what the slot has, else int64 for "int" and float64 for "float" and "json".
 	DType string `json:"dtype"`
+	// Optional says that an instance may lack the member: it has Default then or, without one, no bytes. Numbers need a
+	// Default, and arrays have none. Of all fields, one at least must be there.
+	Optional bool `json:"optional"`
+	// Default is what an instance without the member has, which makes the field Optional: a number, as such or as text,
+	// or, of bytes and text, a string.
+	Default json.RawMessage `json:"default"`
 }
 
 // UnmarshalJSON takes an object or the name alone.
@@ -69,7 +75,7 @@ func (f *Field) UnmarshalJSON(b []byte) error {
 	d.DisallowUnknownFields()
 	err := d.Decode((*plain)(f))
 	if err != nil && strings.Contains(err.Error(), "unknown field") {
-		return pyfeed.Errorf(pyfeed.Invalid, "fields: %s; there are name, kind, path, dtype", strings.TrimPrefix(err.Error(), "json: "))
+		return pyfeed.Errorf(pyfeed.Invalid, "fields: %s; there are name, kind, path, dtype, optional, default", strings.TrimPrefix(err.Error(), "json: "))
 	}
 	return err
 }

@@ -339,6 +339,72 @@ func TestFields(t *testing.T) {
 	}
 }
 
+func TestOptionalMembers(t *testing.T) {
+	var o Options
+	err := json.Unmarshal([]byte(`{"fields": ["__key__", "jpg", {"name": "cls", "default": -1}, {"name": "txt", "optional": true},
+		{"name": "score", "kind": "float", "default": "nan"}, {"name": "jpeg;png", "default": "none"}]}`), &o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := ended(
+		part{"a.jpg", "1", 0},
+		part{"b.txt", "b", 0}, part{"b.jpg", "2", 0}, part{"b.cls", "7", 0}, part{"b.png", "png", 0}, part{"b.score", "0.5", 0},
+		part{"c.cls", "3", 0}, part{"c.txt", "", 0}, // its jpg is not optional
+		part{"d.jpg", "4", 0}, part{"d.cls", "x", 0}, // which cannot be read: no default stands for it
+		part{"e.jpg", "5", 0}, part{"e.cls", "5", 0},
+	)
+	rows, errs := read(t, data, o, true)
+	expect(t, "optional", rows, `"a" | "1" | int64 -1 | "" | float64 NaN | "none"`, `"b" | "2" | int64 7 | "b" | float64 0.5 | "png"`,
+		`"e" | "5" | int64 5 | "" | float64 NaN | "none"`)
+	expectErrors(t, "optional", errs, `instance "c": expected a member .jpg, found .cls .txt`, `instance "d", member .cls: expected an integer`)
+
+	// Files that have nothing to do with it are no instances of defaults only.
+	optional := Options{Fields: []Field{{Name: "txt", Optional: true}}}
+	rows, errs = read(t, ended(part{"README.md", "x", 0}, part{"a.txt", "a", 0}), optional, true)
+	expect(t, "none there", rows, `"a"`)
+	expectErrors(t, "none there", errs, `instance "README": expected a member .txt, found .md`)
+
+	// A broken header may have been that of a member of the instance before it, and what follows the rest of another:
+	// neither is delivered with defaults. The next ones are.
+	lost := ended(part{"a.jpg", "1", 0}, part{"b.jpg", "2", 0}, part{"b.cls", "7", 0}, part{"c.jpg", "3", 0}, part{"d.jpg", "4", 0})
+	lost[2*blockSize+148] ^= 1 // the header of b.jpg
+	rows, errs = read(t, lost, Options{Fields: []Field{{Name: "jpg", Optional: true}, {Name: "cls", Default: json.RawMessage("0")}}}, true)
+	expect(t, "torn", rows, `"3" | int64 0`, `"4" | int64 0`)
+	if len(errs) != 1 {
+		t.Errorf("torn: expected an error, found %v", errs)
+	}
+
+	// A cut archive has no whole last instance, whatever of it is optional.
+	both := Options{Fields: []Field{{Name: "jpg"}, {Name: "txt", Optional: true}}}
+	rows, errs = read(t, pack(part{"a.jpg", "1", 0}, part{"a.txt", "a", 0}, part{"b.jpg", "2", 0}), both, true)
+	expect(t, "cut", rows, `"1" | "a"`)
+	if len(errs) != 1 {
+		t.Errorf("cut: expected an error, found %v", errs)
+	}
+}
+
+func TestWrongDefaults(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"name": "cls", "optional": true}`:                  "default: expected an integer, int64, for an instance without the member, found nothing",
+		`{"name": "cls", "default": true}`:                   `expected an integer, int64, for an instance without the member, found "true"`,
+		`{"name": "cls", "dtype": "uint8", "default": 256}`:  `expected an integer, uint8, for an instance without the member, found "256"`,
+		`{"name": "txt", "default": 3}`:                      "default: expected a string for bytes and text, found 3",
+		`{"name": "npy", "optional": true}`:                  "optional: expected false for the key and for arrays",
+		`{"name": "__key__", "default": "a"}`:                "optional: expected false for the key and for arrays",
+		`{"name": "txt", "optional": 1}`:                     "optional",
+		`{"name": "json", "path": ["a"], "default": [1, 2]}`: "expected a number, float64",
+	} {
+		var o Options
+		err := json.Unmarshal([]byte(`{"fields": [`+text+`]}`), &o)
+		if err == nil {
+			_, err = tested.Memory(nil, config(nil, o))
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: expected an error with %q, found %v", text, want, err)
+		}
+	}
+}
+
 // What slots say goes before what extensions say.
 func TestSlotsDecide(t *testing.T) {
 	data := ended(part{"a.cls", "7", 0}, part{"a.json", "5", 0}, part{"a.npy", array(pyfeed.Dims{2, 1}, 1, 2), 0}, part{"a.bin", "raw", 0})

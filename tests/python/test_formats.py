@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import itertools
+import math
 import os
 import struct
 import tarfile
@@ -821,3 +822,18 @@ def test_damage_of_other_formats_is_skipped(tmp_path: Path) -> None:
     reader = open_tar(archive, on_corrupt="skip")
     assert column(reader) == [b"0", b"2", b"3", b"4"]
     assert [place["offset"] for place in reader.stats()["details"]["ledger"]] == [1024]
+
+
+def test_optional_members_of_tar_files(tmp_path: Path) -> None:
+    for names, row in ((["txt"], (b"a",)), (["txt", "cls"], (b"b", np.int64(3)))):
+        with pyfeed.open_writer(tmp_path / f"{len(names)}.tar", names=names) as writer:
+            writer.write(row)
+    fields: list[Any] = ["txt", {"name": "cls", "default": -1}, {"name": "score", "kind": "float", "default": math.nan}]
+    fields.append({"name": "jpg", "optional": True})
+    found = [
+        (text.bytes_list(), label.item(), score.item(), image.bytes_list())
+        for text, label, score, image in pyfeed.open_tar(tmp_path / "*.tar", fields=fields)
+    ]
+    assert str(found) == "[([b'a'], -1, nan, [b'']), ([b'b'], 3, nan, [b''])]"
+    with pytest.raises(pyfeed.InvalidArgument, match="default: expected an integer, int64"):
+        pyfeed.open_tar(tmp_path / "1.tar", fields=[{"name": "cls", "optional": True}])
