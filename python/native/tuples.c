@@ -56,7 +56,14 @@ static PyObject *over(PyObject *base, PyArray_Descr *descr, int rank, const int6
     if (!descr) return NULL;
     PyObject *a = PyArray_NewFromDescr(&PyArray_Type, descr, rank, (const npy_intp *)dims, NULL, data,
                                        writable ? NPY_ARRAY_CARRAY : NPY_ARRAY_CARRAY_RO, NULL);
-    if (!a) return NULL;
+    if (!a) {
+        if (PyErr_ExceptionMatches(PyExc_ValueError)) { /* as of (0, 2^62) */
+            PyErr_Clear();
+            raise_named("ShapeError", -1,
+                        "expected a shape that NumPy has arrays of, found one of too large dimensions");
+        }
+        return NULL;
+    }
     Py_INCREF(base);
     if (PyArray_SetBaseObject((PyArrayObject *)a, base) < 0) Py_CLEAR(a);
     return a;

@@ -135,12 +135,14 @@ func Parse(data []byte) (*Array, error) {
 	return a, nil
 }
 
-// measure is the number of bytes that elements of a dtype need.
+// measure is the number of bytes that elements of a dtype need. As for NumPy, what a dimension of 0 leaves out must fit,
+// too.
 func measure(d pyfeed.DType, shape pyfeed.Dims) (int, error) {
-	n, over := uint64(d.Size()), false
+	n, over, empty := uint64(d.Size()), false, false
 	for _, d := range shape {
 		if d == 0 {
-			return 0, nil
+			empty = true
+			continue
 		}
 		high, low := bits.Mul64(n, uint64(d))
 		over = over || high != 0 || low > math.MaxInt64
@@ -148,6 +150,9 @@ func measure(d pyfeed.DType, shape pyfeed.Dims) (int, error) {
 	}
 	if over {
 		return 0, fmt.Errorf("expected one that a file can hold, found %v of %v", shape, d)
+	}
+	if empty {
+		return 0, nil
 	}
 	return int(n), nil
 }
