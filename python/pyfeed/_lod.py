@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._arguments import anything, items, refuse, takes
+from ._arguments import anything, integer, items, refuse, takes
 from ._errors import DTypeError, InvalidArgument, ShapeError
 
 if TYPE_CHECKING:
@@ -43,6 +43,23 @@ def arrays(name: str, value: Any) -> list[npt.NDArray[Any]]:
             refuse(f"{name}[{i}]", f"an array of shape {(-1, *out[0].shape[1:])}", array.shape, ShapeError)
         out.append(array)
     return out
+
+
+def tensors(name: str, value: Any) -> list[LoDTensor]:
+    """Tensors that can be joined."""
+    every = items(name, value, "a sequence of LoDTensor")
+    if not every:
+        refuse(name, "at least one LoDTensor", value, InvalidArgument)
+    for i, one in enumerate(every):
+        if not isinstance(one, LoDTensor):
+            refuse(f"{name}[{i}]", "a LoDTensor", one)
+        if len(one.lod) != len(every[0].lod):
+            refuse(f"{name}[{i}]", f"{len(every[0].lod)} levels of detail", len(one.lod), ShapeError)
+        if one.shape[1:] != every[0].shape[1:]:
+            refuse(f"{name}[{i}]", f"a tensor of shape {(-1, *every[0].shape[1:])}", one.shape, ShapeError)
+        if one.dtype != every[0].dtype:
+            refuse(f"{name}[{i}]", f"a tensor of {every[0].dtype}", one.dtype, DTypeError)
+    return every
 
 
 def bytes_or_text(name: str, value: Any) -> list[Bytes]:
@@ -141,6 +158,59 @@ class LoDTensor:
         raw = [p.encode() if isinstance(p, str) else memoryview(p).cast("B") for p in pieces]
         data = np.frombuffer(raw[0] if len(raw) == 1 else b"".join(raw), np.uint8)
         return cls.from_lengths(data, [[len(r) for r in raw]])
+
+    @takes(num_parts=integer(1))
+    def split(self, num_parts: int) -> list[LoDTensor]:
+        """Parts for so many places, of about equally many sequences of the outermost level, in order.
+
+        The first ones have one more where there is a remainder, and there are fewer parts than places where
+        there are fewer sequences. Without a level of detail, rows are counted. Views, not copies.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from pyfeed import LoDTensor
+        >>> t = LoDTensor(np.arange(20), [[0, 2, 4, 5, 6], [0, 1, 6, 8, 13, 15, 20]])
+        >>> [[level.tolist() for level in part.lod] for part in t.split(2)]
+        [[[0, 2, 4], [0, 1, 6, 8, 13]], [[0, 1, 2], [0, 2, 7]]]
+        """
+        _check(self.lod, self.data)  # they may have been written to since
+        count, out, begin = len(self), [], 0
+        for part in range(min(num_parts, count)):
+            end = begin + count // num_parts + (part < count % num_parts)
+            out.append(self._part(begin, end))
+            begin = end
+        return out
+
+    def _part(self, i: int, j: int) -> LoDTensor:
+        """Some sequences of the outermost level."""
+        levels = []
+        for level in self.lod:
+            levels.append(level[i : j + 1] - level[i])
+            i, j = int(level[i]), int(level[j])
+        return LoDTensor._over(self.data[i:j], tuple(levels))
+
+    @classmethod
+    @takes(tensors=tensors)
+    def merge(cls, tensors: Iterable[LoDTensor]) -> LoDTensor:
+        """One of all the sequences of several, which have as many levels of detail: undoes `split`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from pyfeed import LoDTensor
+        >>> t = LoDTensor(np.arange(5), [[0, 2, 3, 5]])
+        >>> LoDTensor.merge(t.split(2))
+        LoDTensor(array([0, 1, 2, 3, 4]), lod=[[0, 2, 3, 5]])
+        """
+        every = list(tensors)
+        for each in every:
+            _check(each.lod, each.data)
+        levels = [
+            np.concatenate([[0], np.cumsum(np.concatenate([np.diff(level) for level in same]))])
+            for same in zip(*(each.lod for each in every), strict=True)
+        ]
+        return cls(np.concatenate([np.asarray(each.data) for each in every]), levels)
 
     @takes()
     def sequences(self) -> list[Any]:

@@ -46,8 +46,10 @@ LoDTensor.bytes_list
 LoDTensor.from_bytes items
 LoDTensor.from_lengths data lengths
 LoDTensor.from_sequences sequences
+LoDTensor.merge tensors
 LoDTensor.recursive_sequence_lengths
 LoDTensor.sequences
+LoDTensor.split num_parts
 Program
 Program.clone
 Program.from_bytes data
@@ -223,7 +225,7 @@ unique_name.guard
 # What arguments may be, of the above: by their names, or by the function's and theirs where it is otherwise there.
 MAY_BE_TABLE = """
 after batch_size buffer_size bytes_limit capacity depth device first_n header_bytes interleave lod_level max_events:
-num_threads num_workers pass_id pass_num pid rank ring_slots seed summarize thread_num world:
+num_parts num_threads num_workers pass_id pass_num pid rank ring_slots seed summarize thread_num world:
 count shuffle_files slot_bytes rows map.capacity: none
 exit_status: negative
 timeout: none fraction huge
@@ -243,7 +245,7 @@ names open_npz.arrays: none
 method outs suffixes:
 missing: none str fraction nan negative huge
 
-dims lengths sequences shape:
+dims lengths sequences shape tensors:
 dtype dtypes lod lod_levels shapes variable.shape: none
 open_raw.shapes open_raw.dtypes random_data.shapes py_array_reader.shapes from_generator.shapes SharedFeedQueue.shapes:
 column_dtypes columns features fields: none

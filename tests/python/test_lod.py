@@ -202,3 +202,46 @@ def test_merging_appends_the_lengths_of_every_level(parts: list[Lengths]) -> Non
     for level, lengths in enumerate(found.recursive_sequence_lengths()):
         assert lengths == list(itertools.chain(*(part[level] for part in parts)))
     same(found.data, np.concatenate(values))
+
+
+def test_split_over_places_and_merge_are_inverses() -> None:
+    data = np.arange(40).reshape(20, 2)
+    levels = [[0, 2, 4, 5, 6], [0, 1, 6, 8, 13, 15, 20]]
+    for lod in ([], levels[1:], levels):
+        tensor = LoDTensor(data, lod)
+        for places in (1, 2, 3, 4, 50):
+            parts = tensor.split(places)
+            sizes = [len(part) for part in parts]
+            assert len(parts) == min(places, len(tensor))
+            assert sum(sizes) == len(tensor)
+            assert sizes == sorted(sizes, reverse=True)
+            assert max(sizes) - min(sizes) <= 1
+            assert all(np.shares_memory(part.data, data) for part in parts)
+            merged = LoDTensor.merge(parts)
+            assert [level.tolist() for level in merged.lod] == [list(level) for level in lod]
+            same(merged.data, data)
+    first, second = LoDTensor(data, levels).split(2)
+    assert [level.tolist() for level in first.lod] == [[0, 2, 4], [0, 1, 6, 8, 13]]
+    assert [level.tolist() for level in second.lod] == [[0, 1, 2], [0, 2, 7]]
+    same(second.data, data[13:])
+
+
+def test_tensors_that_cannot_be_merged() -> None:
+    one = LoDTensor(np.zeros((2, 3)), [[0, 2]])
+    for other, kind, message in [
+        (LoDTensor(np.zeros((2, 3))), pyfeed.ShapeError, "tensors[1]: expected 1 levels of detail, found 0"),
+        (
+            LoDTensor(np.zeros((2, 4)), [[0, 2]]),
+            pyfeed.ShapeError,
+            "tensors[1]: expected a tensor of shape (-1, 3), found (2, 4)",
+        ),
+        (
+            LoDTensor(np.zeros((2, 3), int), [[0, 2]]),
+            pyfeed.DTypeError,
+            "tensors[1]: expected a tensor of float64, found dtype('int64')",
+        ),
+    ]:
+        with raises(kind, message):
+            LoDTensor.merge([one, other])
+    with raises(pyfeed.InvalidArgument, "tensors: expected at least one LoDTensor, found []"):
+        LoDTensor.merge([])

@@ -325,3 +325,30 @@ def test_handles_are_numbers() -> None:
     for thing in (reader, queue, scope):
         with pytest.raises(AttributeError):
             thing.handle = 1  # type: ignore[misc]
+
+
+def test_the_order_of_the_design() -> None:
+    scope = Scope()
+    variable = scope.var("feeder")
+    assert (variable.name, variable.kind, variable.scope) == ("feeder", "empty", scope)
+    queue = PyArrayFeedQueueHolder(variable).init_once(2, [(-1,)], pyfeed.CPUPlace())
+    assert scope.var("feeder").kind == "queue"
+    assert PyArrayFeedQueueHolder(scope, "feeder").feeder().handle
+    assert queue.capacity() == 2
+    scope.var("x").set_tensor(np.arange(3))
+    assert scope.var("x").get_tensor().tolist() == [0, 1, 2]
+    with raises(pyfeed.InvalidArgument, "name: expected None with a variable, which has a name, found 'x'"):
+        PyArrayFeedQueueHolder(variable, "x")
+    with raises(pyfeed.ArgumentTypeError, "name: expected the name of a variable of the scope, found None"):
+        PyArrayFeedQueueHolder(scope)
+
+
+def test_the_feeder_of_a_reader() -> None:
+    scope = Scope()
+    reader, queue = pyfeed.py_array_reader(2, [(-1,)], pyfeed.CPUPlace(), scope=scope)
+    assert reader.feeder() is queue
+    assert reader.map(lambda x: x).batch(2).double_buffer().feeder() is queue
+    other = pyfeed.random_data([(2,)], scope=scope)
+    for without in (other, reader.zip(other), pyfeed.Reader.in_variable(scope, reader.name)):
+        with raises(pyfeed.StateError, f"feeder: expected a reader of a PyArrayFeedQueue, found {without!r}"):
+            without.feeder()
