@@ -486,10 +486,20 @@ pf_status pf_list_files(const char *const *names, uint32_t num_names, const char
                         pf_error *err) {
     ZERO(json);
     ENTER(err);
+    return pf_list_files_waiting(names, num_names, format, NULL, json, err);
+}
+
+pf_status pf_list_files_waiting(const char *const *names, uint32_t num_names, const char *format,
+                                const pf_wait *wait, char **json, pf_error *err) {
+    ZERO(json);
+    ENTER(err);
     NOT_NULL(json);
     if (num_names > 0) NOT_NULL(names);
     for (uint32_t i = 0; i < num_names; i++) NOT_NULL(names[i]);
-    return pfgo_list_files((char **)names, num_names, (char *)format, json, err);
+    pfi_call call = {0};
+    pf_status status;
+    BLOCKING(pfgo_list_files((char **)names, num_names, (char *)format, &call, json, err));
+    return status;
 }
 
 pf_status pf_register_format(const char *tag, const char *const *suffixes, uint32_t num_suffixes,

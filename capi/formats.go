@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/wait"
 	"github.com/pyfeed/pyfeed/readers"
 	_ "github.com/pyfeed/pyfeed/readers/all" // the formats that come with the library
 )
@@ -19,18 +20,51 @@ func pfgo_formats(out **C.char, err *C.pf_error) (st C.pf_status) {
 	return answer(asJSON(readers.Formats(), out), err)
 }
 
+var listings table[*readers.Listing]
+
 //export pfgo_list_files
-func pfgo_list_files(names **C.char, n C.uint32_t, format *C.char, out **C.char, err *C.pf_error) (st C.pf_status) {
+func pfgo_list_files(names **C.char, n C.uint32_t, format *C.char, call *C.pfi_call, out **C.char, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
+	if call.phase != C.PFI_FIRST {
+		return answer(listed(call, out), err)
+	}
 	all := make([]string, n)
 	for i, s := range unsafe.Slice(names, n) {
 		all[i] = C.GoString(s)
 	}
-	files, e := readers.ListFiles(all, string(optional(format)))
-	if e == nil {
-		e = asJSON(files, out)
+	files, e := readers.ListFiles(wait.Never, all, string(optional(format)))
+	switch e {
+	case nil:
+		e = namesAsJSON(files, out)
+	case wait.ErrWouldBlock:
+		call.opening = C.uint64_t(listings.put(readers.List(all, string(optional(format)))))
+		e = listed(call, out)
 	}
 	return answer(e, err)
+}
+
+// listed waits for the listing that a call has begun, and ends it with the call.
+func listed(call *C.pfi_call, out **C.char) error {
+	l, _ := listings.get(uint64(call.opening))
+	files, err := blocking(call, func(ctx context.Context) ([]string, error) { return l.Wait(ctx) })
+	if err == wait.ErrWouldBlock {
+		return err
+	}
+	listings.remove(uint64(call.opening))
+	l.Stop()
+	if err != nil {
+		return err
+	}
+	return namesAsJSON(files, out)
+}
+
+// namesAsJSON gives names of files out.
+func namesAsJSON(names []string, out **C.char) error {
+	texts := make([]string, len(names))
+	for i, name := range names {
+		texts[i] = readers.TextOfName(name)
+	}
+	return asJSON(texts, out)
 }
 
 //export pfgo_register_format

@@ -25,7 +25,7 @@ typedef struct pfi_call {
     uint64_t pass;   /* of a push; settled by the first try */
     pf_handle cancel;
     uint64_t loan;
-    uint64_t opening; /* of a reader's creation that waits for a pipe */
+    uint64_t opening; /* what a creation or listing that takes long waits for */
     int64_t began;    /* of a read: when, on the clock of the trace that is on; 0: none was */
     int64_t slept;    /* since when it sleeps */
     const pf_tensor *room;

@@ -530,7 +530,7 @@ PF_API pf_status pf_create_reader(pf_handle scope, const char *op, const char *o
                                   uint32_t num_ins, const char *attributes, pf_error *err);
 
 /* The same, where the wait may come to an end: a reader of a FIFO that is to say what its instances look like waits for
- * whoever writes into it. */
+ * whoever writes into it, and one of a name with ** looks through directories. */
 PF_API pf_status pf_create_reader_waiting(pf_handle scope, const char *op, const char *out,
                                           const char *const *ins, uint32_t num_ins, const char *attributes,
                                           const pf_wait *wait, pf_error *err);
@@ -620,9 +620,16 @@ PF_API pf_status pf_shared_queue_exited(pf_handle queue, int64_t pid, int32_t ex
 PF_API pf_status pf_formats(char **json, pf_error *err);
 
 /* The files that names stand for, as open_files takes them with a `format` or NULL: a JSON list of strings, each with
- * its format's tag and a colon before the path. pf_string_free it. */
+ * its format's tag and a colon before the path. pf_string_free it.
+ *
+ * A path that is a parameter of this header, or a member of pf_error, is the bytes that the system knows. In JSON, a byte
+ * that is not part of UTF-8 is \u0000 and two hexadecimal digits ("a\u0000ff.npy" is the file a\xff.npy): here, in the
+ * attribute filenames, in saved programs and in pf_reader_stats. No file's name has a NUL. */
 PF_API pf_status pf_list_files(const char *const *names, uint32_t num_names, const char *format, char **json,
                                pf_error *err);
+/* The same, where the wait may come to an end: a name with ** or a pattern among its directories may stand for many. */
+PF_API pf_status pf_list_files_waiting(const char *const *names, uint32_t num_names, const char *format,
+                                       const pf_wait *wait, char **json, pf_error *err);
 
 /* Adds a format that threads of the caller read: see pf_format_wait. `suffixes` are those of its files, each with
  * its dot, num_suffixes of them. `slots` is what its instances look like where open_files is not told, as the

@@ -1661,15 +1661,38 @@ inline std::string to_json(double value) {
     out << value;
     return out.str();
 }
+// How many bytes a character of UTF-8 has that begins there; 0: none does.
+inline size_t utf8_length(const std::string &text, size_t at) {
+    const auto byte = [&](size_t i) {
+        return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0u;
+    };
+    const unsigned first = byte(0), second = byte(1);
+    if (first < 0x80) return 1;
+    const size_t length = first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
+    for (size_t i = 1; i < length; i++)
+        if ((byte(i) & 0xc0) != 0x80) return 0;
+    if ((first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f) ||
+        (first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f))
+        return 0;
+    return length;
+}
+// A byte that is not part of UTF-8 becomes \u0000 and two digits, as the library takes names of files.
 inline std::string to_json(const std::string &text) {
     static const char digits[] = "0123456789abcdef";
     std::string out = "\"";
-    for (const char c : text) {
+    for (size_t i = 0; i < text.size(); i++) {
+        const char c = text[i];
         const auto byte = static_cast<unsigned char>(c);
-        if (byte < 0x20) {
-            out += "\\u00";
+        const size_t length = utf8_length(text, i);
+        if (byte < 0x20 || length == 0) {
+            out += length == 0 ? "\\u0000" : "\\u00";
             out += digits[byte >> 4];
             out += digits[byte & 15];
+            continue;
+        }
+        if (length > 1) {
+            out.append(text, i, length);
+            i += length - 1;
             continue;
         }
         if (c == '"' || c == '\\') out += '\\';

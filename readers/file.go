@@ -95,7 +95,7 @@ func (l *ledger) add(e *pyfeed.Error) {
 	if len(l.places) < mostDamage {
 		d := damaged{Offset: -1, Record: -1, Reason: e.Text}
 		if e.At != nil {
-			d.File, d.Offset, d.Record, d.Approximate = e.At.File, e.At.Offset, e.At.Record, e.At.Approximate
+			d.File, d.Offset, d.Record, d.Approximate = TextOfName(e.At.File), e.At.Offset, e.At.Record, e.At.Approximate
 		}
 		l.places = append(l.places, d)
 	}

@@ -1,6 +1,7 @@
 package readers
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -553,7 +554,7 @@ func TestNamesOfFilesAndFormats(t *testing.T) {
 			}
 			names = append(names, tag+filepath.Join(dir, rest))
 		}
-		sources, err := list(names, c.format)
+		sources, err := list(background, names, c.format)
 		var got []string
 		for _, s := range sources {
 			got = append(got, filepath.Base(s.path))
@@ -584,6 +585,8 @@ func TestNamesOfFilesAndFormats(t *testing.T) {
 	expect(t, Register(Format{Tag: "a:b", Open: openNothing}), pyfeed.Invalid, "expected a tag without any of")
 	expect(t, Create(scope, "create_nothing", "x", nil, nil), pyfeed.NotFound, "create_batch_reader, create_double_buffer_reader")
 }
+
+func expand(path string) ([]string, error) { return (&lister{ctx: background}).expand(path) }
 
 func TestNamesThatLeadNowhere(t *testing.T) {
 	dir := t.TempDir()
@@ -652,12 +655,17 @@ func TestWhatAGlobMatches(t *testing.T) {
 	}
 }
 
+func formatOfName(name string) *Format {
+	path, f := prefixed(name)
+	return cmp.Or(f, bySuffix(path))
+}
+
 func TestTheFormatOfAName(t *testing.T) {
 	for name, want := range map[string]string{
 		"a.ids": "ids", "dir.told/a-b.c.ids": "ids", "a.ids.gz": "ids", "a.ids.gz.zst": "ids", "told:a.ids": "told", "cut:a": "cut",
 		"ids": "", ".ids": "", ".ids.gz": "", "a.ids.txt": "", "a.ids.gz.txt": "", "a.gz": "", "a.": "", "": "", "x:a.cut": "cut", "a.ids/b": "",
 	} {
-		_, f := split(name)
+		f := formatOfName(name)
 		if got := f; (got == nil) != (want == "") || got != nil && got.Tag != want {
 			t.Errorf("%q: expected %q, found %v", name, want, got)
 		}
@@ -667,7 +675,7 @@ func TestTheFormatOfAName(t *testing.T) {
 		MustRegister(longer)
 	}
 	for name, want := range map[string]string{"a-more.ids": "longer", "a.more.ids": "ids", "-more.ids": "ids", "a-more.ids.gz": "longer"} {
-		if _, f := split(name); f == nil || f.Tag != want {
+		if f := formatOfName(name); f == nil || f.Tag != want {
 			t.Errorf("%q: expected %q, found %v", name, want, f)
 		}
 	}

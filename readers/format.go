@@ -7,13 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"sort"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
@@ -118,8 +118,8 @@ var registry struct {
 
 // Register adds a format. A tag or suffix that another has is refused.
 func Register(f Format) error {
-	if f.Tag == "" || strings.ContainsAny(f.Tag, ":/\\*?[") || f.Open == nil {
-		return pyfeed.Errorf(pyfeed.Invalid, "register: expected a tag without any of :/\\*?[ and a function that opens, found %q", f.Tag)
+	if f.Tag == "" || strings.ContainsAny(f.Tag, ":/\\*?[{") || f.Open == nil {
+		return pyfeed.Errorf(pyfeed.Invalid, "register: expected a tag without any of :/\\*?[{ and a function that opens, found %q", f.Tag)
 	}
 	for _, s := range f.Suffixes {
 		if len(s) < 2 || s[0] != '.' && s[0] != '-' || strings.ContainsAny(s, "/") {
@@ -188,28 +188,37 @@ func Formats() []FormatDescription {
 // packed are the suffixes of compressed files.
 var packed = []string{".gz", ".zst", ".sz", ".zlib"}
 
-// split finds the format of a file's name: its prefix, else its suffix. nil if it has neither.
-func split(name string) (path string, f *Format) {
+// prefixed takes the tag of a format, and a colon, from the front of a name; nil if there is none.
+func prefixed(name string) (path string, f *Format) {
+	tag, rest, cut := strings.Cut(name, ":")
+	if !cut {
+		return name, nil
+	}
 	registry.mu.RLock()
 	defer registry.mu.RUnlock()
-	if tag, rest, cut := strings.Cut(name, ":"); cut {
-		if f := registry.formats[tag]; f != nil {
-			return rest, f
-		}
+	if f := registry.formats[tag]; f != nil {
+		return rest, f
 	}
-	base := filepath.Base(name)
+	return name, nil
+}
+
+// bySuffix is the format of the file's suffix, or nil.
+func bySuffix(path string) *Format {
+	registry.mu.RLock()
+	defer registry.mu.RUnlock()
+	base := filepath.Base(path)
 	for {
 		for i := 1; i < len(base); i++ { // the longest suffix first
 			if base[i] != '.' && base[i] != '-' {
 				continue
 			}
 			if f := registry.suffixes[base[i:]]; f != nil {
-				return name, f
+				return f
 			}
 		}
 		ext := filepath.Ext(base)
 		if !slices.Contains(packed, ext) {
-			return name, nil
+			return nil
 		}
 		base = strings.TrimSuffix(base, ext)
 	}
@@ -247,158 +256,6 @@ func tagsOf(all []source) (tags []string) {
 	return tags
 }
 
-// ListFiles are the files that names stand for, as open_files takes them, each with its format's tag and a colon.
-func ListFiles(names []string, format string) ([]string, error) {
-	all, err := list(names, format)
-	if err != nil {
-		return nil, err
-	}
-	files := make([]string, len(all))
-	for i, s := range all {
-		files[i] = s.format.Tag + ":" + s.path
-	}
-	return files, nil
-}
-
-// list finds the files that names stand for: each a path, a glob or a directory, with a format's tag and a colon
-// before it if format does not say and its suffix does not. The files of a glob or directory come sorted; those
-// whose names begin with a dot are left out.
-func list(names []string, format string) ([]source, error) {
-	if len(names) == 0 {
-		return nil, pyfeed.Errorf(pyfeed.Invalid, "filenames: expected at least 1, found 0")
-	}
-	var given *Format
-	if format != "" {
-		var err error
-		if given, err = formatOf(format); err != nil {
-			return nil, err
-		}
-	}
-	var all []source
-	for _, name := range names {
-		path, f := split(name)
-		if given != nil {
-			f = given
-			path = strings.TrimPrefix(name, given.Tag+":")
-		}
-		found, err := expand(path)
-		if err != nil {
-			return nil, err
-		}
-		all = slices.Grow(all, len(found))
-		for _, path := range found {
-			of := f
-			if tagged := f != nil && (given != nil || strings.HasPrefix(name, f.Tag+":")); !tagged {
-				if _, of = split(path); of == nil {
-					return nil, unknown(path)
-				}
-			}
-			all = append(all, source{path, of})
-		}
-	}
-	return all, nil
-}
-
-func expand(path string) ([]string, error) {
-	info, err := os.Stat(path)
-	var found []string
-	switch {
-	case err == nil && info.IsDir():
-		found, err = filesIn(path, func(name string, kind os.FileMode) bool { return name[0] != '.' && kind.IsRegular() })
-		if err == nil && len(found) == 0 {
-			err = pyfeed.Errorf(pyfeed.Invalid, "%s: expected files in the directory, found none", path)
-		}
-	case err != nil && strings.ContainsAny(path, "*?["):
-		found, err = matches(path)
-		if err == nil && len(found) == 0 {
-			err = pyfeed.Errorf(pyfeed.Invalid, "%s: expected files that match, found none", path)
-		}
-	case err != nil:
-		err = unreadable(path, err)
-	default:
-		found = []string{path}
-	}
-	sort.Strings(found)
-	return found, err
-}
-
-// matches are the files of a glob, which filepath.Glob would find too, but without a word about directories that it
-// could not read.
-func matches(path string) ([]string, error) {
-	dir, pattern := filepath.Split(path)
-	dirs, bad := filepath.Glob(filepath.Join(dir, "."))
-	if bad == nil {
-		_, bad = filepath.Match(pattern, "")
-	}
-	if bad != nil {
-		return nil, pyfeed.Errorf(pyfeed.Invalid, "%s: not a glob: %v", path, bad)
-	}
-	fits := matcher(pattern)
-	var found []string
-	for _, dir := range dirs {
-		if info, err := os.Stat(dir); err == nil && !info.IsDir() {
-			continue
-		}
-		files, err := filesIn(dir, func(name string, kind os.FileMode) bool {
-			return fits(name) && (name[0] != '.' || pattern[0] == '.') && !kind.IsDir()
-		})
-		if err != nil {
-			if e := (*pyfeed.Error)(nil); errors.As(err, &e) {
-				e.Text += ", among what " + path + " stands for"
-			}
-			return nil, err
-		}
-		found = append(found, files...)
-	}
-	return found, nil
-}
-
-// matcher is filepath.Match for one pattern and the names in a directory. Most patterns have one star and no more to
-// them, which takes no look at each byte.
-func matcher(pattern string) func(name string) bool {
-	before, after, star := strings.Cut(pattern, "*")
-	if star && !strings.ContainsAny(pattern, `?[\`) && !strings.Contains(after, "*") {
-		return func(name string) bool {
-			return len(name) >= len(before)+len(after) && strings.HasPrefix(name, before) && strings.HasSuffix(name, after)
-		}
-	}
-	return func(name string) bool {
-		fits, _ := filepath.Match(pattern, name)
-		return fits
-	}
-}
-
-// filesIn are the files of a directory that are wanted by their name and type. The directory tells both: there is
-// a call a file only for links, which are taken for what they lead to, and it is an error if that is not there.
-func filesIn(dir string, wanted func(name string, kind os.FileMode) bool) ([]string, error) {
-	var found []string
-	err := storage.List(dir, func(path, name string, kind os.FileMode) error {
-		if kind&os.ModeSymlink != 0 && wanted(name, 0) {
-			info, err := os.Stat(path)
-			if err != nil {
-				return unreadable(path, err)
-			}
-			kind = info.Mode().Type()
-		}
-		if kind&os.ModeSymlink == 0 && wanted(name, kind) {
-			found = append(found, path)
-		}
-		return nil
-	})
-	if system, is := err.(*os.PathError); is {
-		err = unreadable(system.Path, err)
-	}
-	return found, err
-}
-
-func unreadable(path string, err error) error {
-	text := err.Error()
-	if p, is := err.(*os.PathError); is {
-		text = p.Err.Error()
-	}
-	return &pyfeed.Error{Kind: pyfeed.IO, Slot: -1, Text: text, Cause: err, At: &pyfeed.Location{File: path, Offset: -1, Record: -1}}
-}
-
 // kindOf is what JSON calls that which a field of this type takes.
 func kindOf(t reflect.Type) string {
 	switch t.Kind() {
@@ -421,6 +278,10 @@ func decode(op string, from []byte, into any) error {
 	if len(bytes.TrimSpace(from)) == 0 {
 		return nil
 	}
+	if !utf8.Valid(from) {
+		return pyfeed.Errorf(pyfeed.Invalid, "%s: attributes: expected UTF-8, found %q: a byte of a file's name that is none is \\u0000 and two "+
+			"hexadecimal digits", op, firstInvalid(from))
+	}
 	d := json.NewDecoder(bytes.NewReader(from))
 	d.DisallowUnknownFields()
 	err := d.Decode(into)
@@ -438,6 +299,18 @@ func decode(op string, from []byte, into any) error {
 			text = fmt.Sprintf("%s: expected %s, found %s", wrong.Field, kindOf(wrong.Type), wrong.Value)
 		}
 		return pyfeed.Errorf(pyfeed.Invalid, "%s: attributes: %s", op, text)
+	}
+	return nil
+}
+
+// firstInvalid is the first byte that is not UTF-8.
+func firstInvalid(text []byte) []byte {
+	for i := 0; i < len(text); {
+		r, n := utf8.DecodeRune(text[i:])
+		if r == utf8.RuneError && n == 1 {
+			return text[i : i+1]
+		}
+		i += n
 	}
 	return nil
 }

@@ -231,6 +231,9 @@ func (a *filesAttributes) check() error {
 	case a.OnCorrupt != "" && a.OnCorrupt != "raise" && a.OnCorrupt != "skip":
 		return pyfeed.Errorf(pyfeed.Invalid, "on_corrupt: expected raise or skip, found %q", a.OnCorrupt)
 	}
+	if _, err := namesOf(a.Filenames); err != nil {
+		return err
+	}
 	if err := a.Storage.Check(); err != nil {
 		return err
 	}
@@ -449,7 +452,11 @@ func createRandomDataGenerator(_ *pyfeed.Scope, a *randomAttributes) (Reader, er
 // openSources is what open_files and create_file_reader have in common: the files, and what their instances
 // look like, for which the first of them is asked if the attributes do not say.
 func openSources(ctx context.Context, a *filesAttributes) ([]source, *files, error) {
-	sources, err := list(a.Filenames, a.Format)
+	names, err := namesOf(a.Filenames)
+	if err != nil {
+		return nil, nil, err
+	}
+	sources, err := list(ctx, names, a.Format)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -627,13 +634,19 @@ func CreateWriter(name, format string, attributes []byte) (Writer, error) {
 	if err := decode("writer", attributes, &a); err != nil {
 		return nil, err
 	}
-	path, f := split(name)
+	path, f := prefixed(name)
 	if format != "" {
-		var err error
-		if f, err = formatOf(format); err != nil {
+		given, err := formatOf(format)
+		if err != nil {
 			return nil, err
 		}
-		path = strings.TrimPrefix(name, f.Tag+":")
+		if f != given {
+			path = name
+		}
+		f = given
+	}
+	if f == nil {
+		f = bySuffix(path)
 	}
 	if f == nil {
 		return nil, unknown(name)

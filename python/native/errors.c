@@ -48,7 +48,7 @@ static int set(PyObject *e, const char *name, PyObject *value) {
 }
 
 static PyObject *decode(const char *text) {
-    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "backslashreplace");
 }
 
 /* Makes an exception with a slot, or raises whatever went wrong instead. */

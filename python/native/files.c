@@ -226,22 +226,28 @@ static PyType_Slot format_slots[] = {
 static PyType_Spec format_spec = {"pyfeed._native.Format", sizeof(handle_object), 0,
                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, format_slots};
 
-/* _list_files(names, format): JSON; format may be None */
+/* _list_files(names, format): JSON; names are bytes, format may be None */
 PyObject *list_files(PyObject *Py_UNUSED(module), PyObject *args) {
     PyObject *list;
     const char *format;
-    if (!PyArg_ParseTuple(args, "O!z", &PyTuple_Type, &list, &format)) return NULL;
+    waiting w;
+    if (!PyArg_ParseTuple(args, "O!z", &PyTuple_Type, &list, &format) || waiting_parse(&w, NULL) < 0)
+        return NULL;
     Py_ssize_t n = PyTuple_Size(list);
     const char **names = PyMem_Calloc((size_t)n + 1, sizeof *names);
     if (!names) return PyErr_NoMemory();
-    for (Py_ssize_t i = 0; i < n && !PyErr_Occurred(); i++)
-        names[i] = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(list, i), NULL);
+    for (Py_ssize_t i = 0; i < n && !PyErr_Occurred(); i++) {
+        char *name = NULL; /* NULL: a NUL in it is refused */
+        PyBytes_AsStringAndSize(PyTuple_GetItem(list, i), &name, NULL);
+        names[i] = name;
+    }
     pf_error err = PF_ERROR_INIT;
     char *json;
     pf_status status = PF_OK;
     if (!PyErr_Occurred()) {
-        Py_BEGIN_ALLOW_THREADS status = pf_list_files(names, (uint32_t)n, format, &json, &err);
-        Py_END_ALLOW_THREADS
+        waiting_begin(&w);
+        status = pf_list_files_waiting(names, (uint32_t)n, format, &w.wait, &json, &err);
+        waiting_end(&w);
     }
     PyMem_Free(names);
     if (PyErr_Occurred()) return NULL;
@@ -260,7 +266,7 @@ PyObject *formats(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
 /* Writer._create(filename, format, attributes): the last two may be None */
 static PyObject *writer_create(PyObject *class, PyObject *args) {
     const char *filename, *format, *attributes;
-    if (!PyArg_ParseTuple(args, "szz", &filename, &format, &attributes)) return NULL;
+    if (!PyArg_ParseTuple(args, "yzz", &filename, &format, &attributes)) return NULL;
     pf_error err = PF_ERROR_INIT;
     pf_handle handle;
     pf_status status;

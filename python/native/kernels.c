@@ -209,7 +209,7 @@ static PyType_Spec spec = {
 /* _load_kernels(path) */
 PyObject *load_kernels(PyObject *Py_UNUSED(module), PyObject *args) {
     const char *path;
-    if (!PyArg_ParseTuple(args, "s", &path)) return NULL;
+    if (!PyArg_ParseTuple(args, "y", &path)) return NULL;
     pf_error err = PF_ERROR_INIT;
     pf_status status;
     Py_BEGIN_ALLOW_THREADS status = pf_load_kernels(path, &err);

@@ -47,7 +47,7 @@ static PyObject *program_parse(PyObject *class, PyObject *args) {
 
 static PyObject *program_load(PyObject *class, PyObject *args) {
     const char *path;
-    if (!PyArg_ParseTuple(args, "s", &path)) return NULL;
+    if (!PyArg_ParseTuple(args, "y", &path)) return NULL;
     pf_error err = PF_ERROR_INIT;
     pf_handle handle;
     pf_status status;
@@ -118,7 +118,7 @@ static PyObject *program_serialize(owner *self, PyObject *args) {
 
 static PyObject *program_save(owner *self, PyObject *args) {
     const char *path;
-    if (!PyArg_ParseTuple(args, "s", &path)) return NULL;
+    if (!PyArg_ParseTuple(args, "y", &path)) return NULL;
     pf_error err = PF_ERROR_INIT;
     pf_status status;
     Py_BEGIN_ALLOW_THREADS status = pf_program_save(self->handle, path, &err);

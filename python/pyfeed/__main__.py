@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import json
 import os
 import sys
@@ -315,6 +316,8 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the answer is its exit status: 0, 1 for damage, 2 for what cannot be done, 130 after Ctrl-C."""
     args = parser().parse_args(argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="surrogateescape")  # names of files come out as the bytes that they are
     try:
         return int(args.run(args))
     except pyfeed.Error as e:

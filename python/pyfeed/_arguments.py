@@ -11,6 +11,7 @@ import itertools
 import math
 import operator
 import os
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
@@ -145,13 +146,17 @@ def text(name: str, value: Any) -> str:
 
 
 def path(name: str, value: Any) -> str:
-    """The name of a file."""
-    try:
-        if not isinstance(value, (str, os.PathLike)):
-            raise TypeError
-        return text(name, os.fspath(value))
-    except TypeError:
+    """The name of a file: any bytes but zero, as `os.fsencode` takes them."""
+    found = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
+    if not isinstance(found, str):
         refuse(name, "a str or path", value)
+    if "\0" in found:
+        refuse(name, "text without a zero byte", value, InvalidArgument)
+    try:
+        os.fsencode(found)
+    except UnicodeEncodeError:
+        refuse(name, f"a name that {sys.getfilesystemencoding()} can encode", value, InvalidArgument)
+    return found
 
 
 def instance(kind: type | tuple[type, ...], expected: str) -> Check:

@@ -143,7 +143,7 @@ def load_kernels(path: str | os.PathLike[str]) -> None:
     FileError
         It cannot be loaded.
     """
-    _native._load_kernels(os.fspath(path))
+    _native._load_kernels(os.fsencode(path))
 
 
 @takes()

@@ -25,6 +25,7 @@ from ._arguments import (
     text,
 )
 from ._attributes import decode
+from ._names import name_of, text_of
 from .readers import Reader
 from .scope import Scope, a_scope, global_scope
 from .slots import SLOTS, Shape
@@ -146,8 +147,10 @@ def open_files(
     Parameters
     ----------
     filenames : str, path or iterable of them
-        Paths, globs or directories. The format is that of the suffix (a further one for compression
-        may follow), unless a format's name and a colon come before: ``"recordio:part-0001"``.
+        Paths, directories, or patterns: ``*``, ``?``, ``[a-z]``, ``**`` for directories at any depth,
+        ``{a,b}`` and ``{000..146}``. A path that exists is that file. The format is that of the suffix
+        (a further one for compression may follow), unless a format's name and a colon come before:
+        ``"recordio:part-0001"``.
     format : str, optional
         That of all the files, whatever their names. `formats` lists them.
     shapes, dtypes, lod_levels, names : sequence, optional
@@ -262,7 +265,7 @@ def creation(
 ) -> tuple[str, dict[str, Any]]:
     """The operator that opens files, and its attributes, of arguments that were checked."""
     attributes: dict[str, Any] = {
-        "filenames": filenames,
+        "filenames": [text_of(name) for name in filenames],
         "format": format or "",
         "on_corrupt": on_corrupt,
         "verify_first": verify_first,
@@ -313,8 +316,8 @@ def list_files(filenames: Path | Iterable[Path], format: str | None = None) -> l
     >>> [file[:4] + file[-5:] for file in files]
     ['npy:0.npy', 'npy:1.npy', 'npy:2.npy']
     """
-    found: list[str] = decode(_native._list_files(tuple(paths("filenames", filenames)), format))
-    return found
+    names = tuple(os.fsencode(name) for name in paths("filenames", filenames))
+    return [name_of(text) for text in decode(_native._list_files(names, format))]
 
 
 @takes(filenames=paths, records=text, **SLOTS, **ANY_READING)

@@ -183,7 +183,7 @@ class Program(_native.Program):
         UnsupportedError
             It is of another version of the format.
         """
-        return cls._load(os.fspath(path))._begun()
+        return cls._load(os.fsencode(path))._begun()
 
     @takes(path=path)
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -192,7 +192,7 @@ class Program(_native.Program):
         The file is written whole or not at all.
         """
         self._settle()
-        self._save(os.fspath(path))
+        self._save(os.fsencode(path))
 
     @classmethod
     @takes(data=instance((bytes, bytearray, memoryview), "bytes"))

@@ -13,6 +13,7 @@ from ._attributes import decode
 from ._errors import ForkError, InvalidArgument, NotFoundError, QueueClosed, StateError
 from ._failures import untold
 from ._map import Work
+from ._names import name_of
 from .place import CPUPlace, Place, a_place, attribute, places
 from .queue import QUEUE, PyArrayFeedQueue, PyArrayFeedQueueHolder, produced
 from .scope import Scope, a_scope, global_scope
@@ -284,7 +285,9 @@ class Reader(_native.Reader):
 def _described(stats: dict[str, Any]) -> dict[str, Any]:
     stats["slots"] = slots.described(stats["slots"])
     stats["below"] = [_described(each) for each in stats.get("below", ())]
-    stats.setdefault("details", {})
+    details = stats.setdefault("details", {})
+    for place in details.get("ledger") or ():
+        place["file"] = name_of(place["file"])
     return stats
 
 

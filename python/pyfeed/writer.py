@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from . import _arguments, _attributes, _native, slots
 from ._arguments import anything, optional, takes, text
-from ._errors import Error, InvalidArgument
+from ._errors import Error
 from ._lod import with_bytes
 from .files import told
 from .slots import SLOTS, Shape
@@ -55,7 +55,7 @@ class Writer(_native.Writer):
 
     @classmethod
     def _open(cls, filename: str, format: str | None, attributes: dict[str, Any], bytes_slots: Any) -> Self:
-        writer = cls._create(filename, format, _attributes.encode(attributes))
+        writer = cls._create(os.fsencode(filename), format, _attributes.encode(attributes))
         writer.filename, writer._bytes_slots = filename, bytes_slots
         writer._lock = threading.RLock()
         _unclosed.add(writer)
@@ -142,7 +142,8 @@ def open_writer(
     Parameters
     ----------
     filename : str or path
-        As for `open_files`, it tells the format by its suffix or a prefix with a colon.
+        As for `open_files`, it tells the format by its suffix or a prefix with a colon, which is always a
+        prefix here: ``./npy:y.npy`` is a file of that name.
     format : str, optional
         The format, whatever the name.
     shapes, dtypes, lod_levels : sequence, optional
@@ -179,8 +180,4 @@ def open_writer(
     if wanted is not None:
         attributes["slots"] = wanted
         bytes_slots = slots.of_bytes(slots.described(wanted))
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        raise InvalidArgument(f"filename: expected a name in UTF-8, found {path!r}") from None
     return Writer._open(path, format, attributes, bytes_slots)

@@ -43,6 +43,34 @@ TEST_F(FilesTest, OneOrderWhateverTheNumberOfThreads) {
     }
 }
 
+TEST_F(FilesTest, NamesOfAnyBytes) {
+    for (const std::string &name :
+         {std::string("\xff.raw"), std::string("a\x80\xc3\xbc\xc3.raw"), std::string("\xed\xb2\x80.raw"),
+          std::string("\xf0\x9f\x98\x80.raw"), std::string("\\u0000ff\"\xf4\x90\x80\x80.raw")}) {
+        const std::string stored = store(name, range(3, 5));
+        EXPECT_EQ((Numbers{3, 4}), all({stored}));
+        const char *names[] = {stored.c_str()};
+        char *json = nullptr;
+        EXPECT_STATUS(PF_OK, pf_list_files(names, 1, nullptr, &json, nullptr));
+        EXPECT_EQ("[" + detail::to_json("raw:" + stored) + "]", detail::taken(json));
+        const std::string missing = stored + "\xfe.raw";
+        pf_error err = PF_ERROR_INIT;
+        const std::string attributes =
+            detail::Attributes().set("filenames", std::vector<std::string>{missing}).json();
+        EXPECT_STATUS(
+            PF_IO, pf_create_reader(scope.handle(), "open_files", "x", nullptr, 0, attributes.c_str(), &err));
+        EXPECT_EQ(missing, err.file);
+        pf_error_release(&err);
+    }
+    EXPECT_EQ("\"\\u0000ff\"", detail::to_json(std::string("\xff")));
+}
+
+TEST_F(FilesTest, APatternOfAllFoldersBelow) {
+    const auto names = three();
+    EXPECT_EQ((Numbers{0, 1, 2, 10, 11, 20}), all({path("**/*.raw")}, raw().interleave(1)));
+    EXPECT_EQ((Numbers{20, 0, 1, 2}), all({path("{c,a}.raw")}, raw().interleave(1)));
+}
+
 TEST_F(FilesTest, ManyFilesAndPasses) {
     std::vector<std::string> names;
     for (int64_t i = 0; i < 100; i++) {

@@ -128,6 +128,8 @@ void every_function(std::string &wrong, pf_handle scope, pf_handle var, pf_handl
         workers, [](void *, pf_handle, uint64_t, const pf_tuple *) -> int { _exit(3); }, nullptr, 1,
         [](void *) { _exit(3); }, &err));
     FORKED(pf_formats(&text, &err));
+    FORKED(pf_list_files(outs, 1, nullptr, &text, &err));
+    FORKED(pf_list_files_waiting(outs, 1, nullptr, nullptr, &text, &err));
     if (text != nullptr) wrong += "a string was not zeroed\n";
     text = &junk;
     FORKED(pf_register_format("forked", outs, 1, nullptr, &handle, &err));

@@ -121,6 +121,11 @@ TEST_F(Null, EveryFunction) {
     EXPECT_STATUS(PF_STALE_HANDLE, pf_map_run(r, +function, nullptr, 1, nullptr, &err));  // of another kind
     EXPECT_STATUS(PF_STALE_HANDLE, pf_map_fail(r, 0, &failure, &err));
     REFUSED(pf_formats(nullptr, &err), "json");
+    char *json = nullptr;
+    REFUSED(pf_list_files(ins, 1, nullptr, nullptr, &err), "json");
+    REFUSED(pf_list_files(nullptr, 1, nullptr, &json, &err), "names");
+    REFUSED(pf_list_files_waiting(ins, 1, nullptr, nullptr, nullptr, &err), "json");
+    REFUSED(pf_list_files_waiting(ins, 2, nullptr, nullptr, &json, &err), "names");
     REFUSED(pf_register_format(nullptr, outs, 1, nullptr, &handle, &err), "tag");
     REFUSED(pf_register_format("null", nullptr, 1, nullptr, &handle, &err), "suffixes");
     REFUSED(pf_register_format("null", outs, 2, nullptr, &handle, &err), "suffixes");

@@ -1,0 +1,434 @@
+package readers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"unicode/utf8"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/wait"
+	"github.com/pyfeed/pyfeed/readers/storage"
+)
+
+// ---- Names as text --------------------------------------------------------------------------
+
+// The name of a file is a string of bytes without NUL, and attributes, saved programs and answers are text. There, a byte
+// that is not part of UTF-8 is U+0000 and two hexadecimal digits. No name has a NUL, so that no other name has this text.
+
+// TextOfName is a file's name as text.
+func TextOfName(name string) string {
+	if utf8.ValidString(name) {
+		return name
+	}
+	var b strings.Builder
+	for len(name) > 0 {
+		r, n := utf8.DecodeRuneInString(name)
+		if r == utf8.RuneError && n == 1 {
+			fmt.Fprintf(&b, "\x00%02x", name[0])
+		} else {
+			b.WriteString(name[:n])
+		}
+		name = name[n:]
+	}
+	return b.String()
+}
+
+// NameOfText is the name that text stands for.
+func NameOfText(text string) (string, error) {
+	if strings.IndexByte(text, 0) < 0 {
+		return text, nil
+	}
+	var b strings.Builder
+	rest := text
+	for {
+		before, after, escape := strings.Cut(rest, "\x00")
+		b.WriteString(before)
+		if !escape {
+			return b.String(), nil
+		}
+		value, err := strconv.ParseUint(after[:min(2, len(after))], 16, 8)
+		if err != nil || value < 0x80 {
+			return "", pyfeed.Errorf(pyfeed.Invalid, "filenames: expected two hexadecimal digits, from 80 to ff, behind a NUL, found %q", text)
+		}
+		b.WriteByte(byte(value))
+		rest = after[2:]
+	}
+}
+
+// namesOf are the names that texts stand for.
+func namesOf(texts []string) ([]string, error) {
+	names := make([]string, len(texts))
+	for i, text := range texts {
+		var err error
+		if names[i], err = NameOfText(text); err != nil {
+			return nil, err
+		}
+	}
+	return names, nil
+}
+
+// ---- What names stand for -------------------------------------------------------------------
+
+// ListFiles are the files that names stand for, as open_files takes them, each with its format's tag and a colon. With
+// [wait.Never] it answers wait.ErrWouldBlock where that may take long.
+func ListFiles(ctx context.Context, names []string, format string) ([]string, error) {
+	all, err := list(ctx, names, format)
+	if err != nil {
+		return nil, err
+	}
+	l := &lister{ctx: ctx}
+	files := make([]string, len(all))
+	for i, s := range all {
+		path := s.path
+		for l.exists(s.format.Tag + ":" + path) { // which would be that file
+			path = "./" + path
+		}
+		files[i] = s.format.Tag + ":" + path
+	}
+	return files, nil
+}
+
+// list finds the files that names stand for: each a path, a pattern or a directory, with a format's tag and a colon
+// before it if format does not say and its suffix does not. What exists is that file, whatever its name looks like. The
+// files of a glob or directory come sorted, those of braces in their order; those whose names begin with a dot are left
+// out.
+func list(ctx context.Context, names []string, format string) ([]source, error) {
+	if len(names) == 0 {
+		return nil, pyfeed.Errorf(pyfeed.Invalid, "filenames: expected at least 1, found 0")
+	}
+	var given *Format
+	if format != "" {
+		var err error
+		if given, err = formatOf(format); err != nil {
+			return nil, err
+		}
+	}
+	l := &lister{ctx: ctx}
+	var all []source
+	for _, name := range names {
+		path, f := prefixed(name)
+		if given != nil && f != given || f != nil && l.exists(name) {
+			path, f = name, nil
+		}
+		f = cmp.Or(given, f)
+		found, err := l.expand(path)
+		if err != nil {
+			return nil, err
+		}
+		all = slices.Grow(all, len(found))
+		for _, path := range found {
+			of := f
+			if of == nil {
+				if of = bySuffix(path); of == nil {
+					return nil, unknown(path)
+				}
+			}
+			all = append(all, source{path, of})
+		}
+	}
+	return all, nil
+}
+
+// lister finds files, as long as ctx goes on.
+type lister struct {
+	ctx   context.Context
+	heads map[string]bool // whether there is something of a name's first part
+	count int             // of entries seen
+}
+
+// exists says whether there is a file, or anything else, of a name with a colon. Most begin alike and do not exist: of
+// those the system is asked once.
+func (l *lister) exists(name string) bool {
+	head, _, more := strings.Cut(name, "/")
+	there, known := l.heads[head]
+	if !known {
+		_, err := os.Lstat(head)
+		there = err == nil
+		if l.heads == nil {
+			l.heads = make(map[string]bool)
+		}
+		l.heads[head] = there
+	}
+	if there && more {
+		_, err := os.Lstat(name)
+		there = err == nil
+	}
+	return there
+}
+
+// expand is what a path, a pattern or a directory stands for.
+func (l *lister) expand(path string) ([]string, error) {
+	if info, err := os.Stat(path); err == nil {
+		return l.existing(path, info)
+	}
+	words, err := expandBraces(path)
+	if err != nil {
+		return nil, err
+	}
+	if len(words) == 1 {
+		return l.word(words[0])
+	}
+	var all []string
+	for _, word := range words {
+		found, err := l.word(word)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	return all, nil
+}
+
+func (l *lister) existing(path string, info os.FileInfo) ([]string, error) {
+	if !info.IsDir() {
+		return []string{path}, nil
+	}
+	found, err := l.filesIn(path, func(name string, kind os.FileMode) bool { return name[0] != '.' && kind.IsRegular() })
+	if err == nil && len(found) == 0 {
+		err = pyfeed.Errorf(pyfeed.Invalid, "%s: expected files in the directory, found none", path)
+	}
+	slices.Sort(found)
+	return found, err
+}
+
+// word is what a path without braces stands for.
+func (l *lister) word(path string) ([]string, error) {
+	info, err := os.Stat(path)
+	if err == nil {
+		return l.existing(path, info)
+	}
+	if !isPattern(path) {
+		return nil, unreadable(path, err)
+	}
+	found, err := l.glob(path)
+	if err != nil {
+		if e := (*pyfeed.Error)(nil); errors.As(err, &e) && e.Kind == pyfeed.IO {
+			e.Text += ", among what " + path + " stands for"
+		}
+		return nil, err
+	}
+	if len(found) == 0 {
+		return nil, pyfeed.Errorf(pyfeed.Invalid, "%s: expected files that match, found none", path)
+	}
+	slices.Sort(found)
+	return found, nil
+}
+
+// isPattern says whether a path that does not exist has to match: an escaped brace is for filepath.Match, too.
+func isPattern(path string) bool {
+	return strings.ContainsAny(path, "*?[") || strings.Contains(path, `\{`) || strings.Contains(path, `\}`) || strings.Contains(path, `\,`)
+}
+
+// glob is the files that match. What filepath.Glob says nothing of, such as a directory that cannot be read, is an error.
+func (l *lister) glob(path string) ([]string, error) {
+	parts := strings.Split(path, "/")
+	for _, part := range parts {
+		if _, err := filepath.Match(part, ""); err != nil {
+			return nil, pyfeed.Errorf(pyfeed.Invalid, "%s: not a glob: %v", path, err)
+		}
+	}
+	dirs := []string{""}
+	if parts[0] == "" {
+		dirs[0] = "/"
+	}
+	last := parts[len(parts)-1]
+	if last == "**" {
+		parts, last = append(parts, "*"), "*"
+	}
+	for _, part := range parts[:len(parts)-1] {
+		if l.ctx == wait.Never && isPattern(part) {
+			return nil, wait.ErrWouldBlock
+		}
+		var err error
+		switch {
+		case part == "":
+		case part == "**":
+			dirs, err = l.below(dirs)
+		case isPattern(part):
+			dirs, err = l.each(dirs, func(dir string) ([]string, error) { return l.directoriesIn(dir, fitting(part)) })
+		default:
+			dirs, err = l.each(dirs, func(dir string) ([]string, error) { return directory(filepath.Join(dir, part)) })
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	fits := fitting(last)
+	return l.each(dirs, func(dir string) ([]string, error) {
+		return l.filesIn(dir, func(name string, kind os.FileMode) bool { return fits(name) && !kind.IsDir() })
+	})
+}
+
+// each is all that is found in some directories.
+func (l *lister) each(dirs []string, find func(dir string) ([]string, error)) (all []string, err error) {
+	for _, dir := range dirs {
+		found, err := find(dir)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	return all, nil
+}
+
+// directory is the path, if it is that of a directory.
+func directory(path string) ([]string, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err == nil && info.IsDir():
+		return []string{path}, nil
+	case err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR):
+		return nil, nil
+	}
+	return nil, unreadable(path, err)
+}
+
+// below is directories and those in them, at any depth. Each is gone into once, by links only where it is not found
+// otherwise, so that links may lead in circles.
+func (l *lister) below(dirs []string) (all []string, err error) {
+	type identity struct{ device, inode uint64 }
+	seen := make(map[identity]bool)
+	var links []string
+	for todo := slices.Clone(dirs); ; {
+		if len(todo) == 0 {
+			if len(links) == 0 {
+				return all, nil
+			}
+			slices.Sort(links)
+			todo, links = append(todo, links[0]), links[1:]
+		}
+		dir := todo[0]
+		todo = todo[1:]
+		info, err := os.Stat(cmp.Or(dir, "."))
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ELOOP) {
+			continue // a link that leads nowhere is no directory
+		}
+		if err != nil {
+			return nil, unreadable(dir, err)
+		}
+		if !info.IsDir() {
+			continue
+		}
+		if s, is := info.Sys().(*syscall.Stat_t); is {
+			id := identity{uint64(s.Dev), s.Ino}
+			if seen[id] {
+				continue
+			}
+			seen[id] = true
+		}
+		all = append(all, dir)
+		within := len(todo)
+		err = l.entries(dir, func(path, name string, kind os.FileMode) error {
+			switch {
+			case name[0] == '.':
+			case kind.IsDir():
+				todo = append(todo, path)
+			case kind&os.ModeSymlink != 0:
+				links = append(links, path)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		slices.Sort(todo[within:])
+	}
+}
+
+// directoriesIn are those in a directory whose names fit, and links to such.
+func (l *lister) directoriesIn(dir string, fits func(name string) bool) (found []string, err error) {
+	err = l.entries(dir, func(path, name string, kind os.FileMode) error {
+		if !kind.IsDir() && kind&os.ModeSymlink == 0 || !fits(name) {
+			return nil
+		}
+		if kind&os.ModeSymlink != 0 {
+			info, err := os.Stat(path)
+			if err != nil {
+				return unreadable(path, err)
+			}
+			if !info.IsDir() {
+				return nil
+			}
+		}
+		found = append(found, path)
+		return nil
+	})
+	return found, err
+}
+
+// fitting is matcher for names that do not begin with a dot, unless the pattern does.
+func fitting(pattern string) func(name string) bool {
+	fits := matcher(pattern)
+	return func(name string) bool { return fits(name) && (name[0] != '.' || pattern[0] == '.') }
+}
+
+// matcher is filepath.Match for one pattern and the names in a directory. Most patterns have one star and no more to
+// them, which takes no look at each byte.
+func matcher(pattern string) func(name string) bool {
+	before, after, star := strings.Cut(pattern, "*")
+	if star && !strings.ContainsAny(pattern, `?[\`) && !strings.Contains(after, "*") {
+		return func(name string) bool {
+			return len(name) >= len(before)+len(after) && strings.HasPrefix(name, before) && strings.HasSuffix(name, after)
+		}
+	}
+	return func(name string) bool {
+		fits, _ := filepath.Match(pattern, name)
+		return fits
+	}
+}
+
+// filesIn are the files of a directory that are wanted by their name and type. The directory tells both: there is
+// a call a file only for links, which are taken for what they lead to, and it is an error if that is not there.
+func (l *lister) filesIn(dir string, wanted func(name string, kind os.FileMode) bool) ([]string, error) {
+	var found []string
+	err := l.entries(dir, func(path, name string, kind os.FileMode) error {
+		if kind&os.ModeSymlink != 0 && wanted(name, 0) {
+			info, err := os.Stat(path)
+			if err != nil {
+				return unreadable(path, err)
+			}
+			kind = info.Mode().Type()
+		}
+		if kind&os.ModeSymlink == 0 && wanted(name, kind) {
+			found = append(found, path)
+		}
+		return nil
+	})
+	return found, err
+}
+
+// entries calls each for what is in a directory, until that answers an error or ctx ends.
+func (l *lister) entries(dir string, each func(path, name string, kind os.FileMode) error) error {
+	if err := l.ctx.Err(); err != nil && l.ctx != wait.Never {
+		return err
+	}
+	err := storage.List(cmp.Or(dir, "."), func(path, name string, kind os.FileMode) error {
+		if l.count++; l.count%1024 == 0 && l.ctx != wait.Never {
+			if err := l.ctx.Err(); err != nil {
+				return err
+			}
+		}
+		return each(path, name, kind)
+	})
+	if system, is := err.(*os.PathError); is {
+		err = unreadable(system.Path, err)
+	}
+	return err
+}
+
+func unreadable(path string, err error) error {
+	text := err.Error()
+	if p, is := err.(*os.PathError); is {
+		text = p.Err.Error()
+	}
+	return &pyfeed.Error{Kind: pyfeed.IO, Slot: -1, Text: text, Cause: err, At: &pyfeed.Location{File: path, Offset: -1, Record: -1}}
+}
