@@ -40,7 +40,7 @@ func (s *Summary) sentence() string {
 	switch {
 	case speedup == nil:
 		text += "there is nothing else"
-	case first.Name == partNames[compute] && *speedup < 1.005:
+	case first.Name == partNames[compute] && *speedup < 1.05: // which would be said as 1.0 times
 		text += "data is there in time"
 	default:
 		text += if_ + ", the loop would be at most " + times(*speedup) + " as fast"
