@@ -314,7 +314,9 @@ func (q *PyArrayFeedQueue) admit(ctx context.Context, pass uint64, t *Tuple,
 func (q *PyArrayFeedQueue) tryReserve(ctx context.Context, pass uint64, t *Tuple) error {
 	q.mu.Lock()
 	wake, err := q.room(ctx, pass, t)
-	q.noteServer(ctx)
+	if q.staging {
+		q.noteServer(ctx)
+	}
 	if err == nil {
 		q.reserved++
 		t.queue = q
@@ -327,7 +329,9 @@ func (q *PyArrayFeedQueue) tryReserve(ctx context.Context, pass uint64, t *Tuple
 func (q *PyArrayFeedQueue) tryPut(ctx context.Context, pass uint64, t *Tuple) error {
 	q.mu.Lock()
 	wake, err := q.room(ctx, pass, t)
-	q.noteServer(ctx)
+	if q.staging {
+		q.noteServer(ctx)
+	}
 	var arrived wait.Wake
 	if err == nil {
 		arrived = q.add(t)
@@ -340,7 +344,7 @@ func (q *PyArrayFeedQueue) tryPut(ctx context.Context, pass uint64, t *Tuple) er
 
 // noteServer tells the trace that what is staged comes from the caller, a run or a thread that reads. The lock is held.
 func (q *PyArrayFeedQueue) noteServer(ctx context.Context) {
-	if q.staging && trace.On() {
+	if trace.On() {
 		q.notEmpty.ServedBy(wait.TrackOf(ctx))
 	}
 }

@@ -308,12 +308,17 @@ func (t *Tuple) Release() {
 	for i := range t.Slots {
 		t.Slots[i].Drop()
 	}
-	t.bytes, t.pass, t.Pass, t.From = 0, 0, 0, Origin{}
+	t.forget()
 	spare.mu.Lock()
 	if len(spare.tuples) < mostSpare {
 		spare.tuples = append(spare.tuples, t)
 	}
 	spare.mu.Unlock()
+}
+
+// forget leaves nothing but the slots.
+func (t *Tuple) forget() {
+	t.bytes, t.pass, t.Pass, t.From = 0, 0, 0, Origin{}
 }
 
 // NewTuples fills out with tuples of n empty slots, at less than the cost of as many NewTuple.
@@ -351,7 +356,7 @@ func ReleaseAll(all []*Tuple) {
 		for j := range t.Slots {
 			held.add(t.Slots[j].empty())
 		}
-		t.bytes, t.pass, t.Pass, t.From = 0, 0, 0, Origin{}
+		t.forget()
 	}
 	spare.mu.Lock()
 	spare.tuples = append(spare.tuples, all[:min(len(all), mostSpare-len(spare.tuples))]...)
