@@ -158,9 +158,12 @@ func TestFakeNoSlotIsReusedTooEarly(t *testing.T) {
 		for range 4 {
 			success(t, fakecuda.Pause(stream))
 			for i := range s.depth + 2 { // each once
+				success(t, fakecuda.PauseCopies(0)) // so that only Use orders the kernel after the copy
 				out := send(t, s, take(t, s, 1000, uint64(i)))
 				fine(t, resident(out).Use(stream))
 				reads(t, stream, out)
+				success(t, fakecuda.ResumeCopies(0))
+				fine(t, resident(out).Synchronize(ctx)) // or the next copy would wait for this one, which is paused then
 				out.Release()
 			}
 			out := send(t, s, take(t, s, 1000, 7)) // behind the first kernel
