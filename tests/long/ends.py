@@ -50,8 +50,8 @@ STATES = [
     "r, q = feed(); kept += [r, q]; begin(lambda: [q.push((np.zeros(2),)) for _ in range(1000)], {d}); r.read()",
     "r, q = feed(); kept += [r, q]; q.produce(some, num_threads=2); r.read()",
     "r, q = feed(4); q.produce(some); r = r.batch(3).double_buffer(); kept += [r, q]; r.read()",
-    "r = pyfeed.from_generator(some, [(2,)], ['float64'], scope=Scope()).shuffle(10); kept.append(r); r.read()",
-    "r = pyfeed.from_generator(endless, [(2,)], ['float64'], scope=Scope()); kept.append(r); r.read()",
+    "r = pyfeed.from_generator(some, [(2,)], dtypes=['float64'], scope=Scope()).shuffle(10); kept.append(r); r.read()",
+    "r = pyfeed.from_generator(endless, [(2,)], dtypes=['float64'], scope=Scope()); kept.append(r); r.read()",
     "r = pyfeed.open_files('a.npy', scope=Scope()).multi_pass(9).double_buffer(); kept.append(r); r.read()",
     "r = pyfeed.open_files('a.npy', scope=Scope()).map(lambda x: (x + 1,), 2); kept.append(r); r.read()",
     "r = pyfeed.open_files('a.npy', scope=Scope()).map(lambda x: time.sleep(60), 2); kept.append(r); "

@@ -22,6 +22,10 @@ from .finding import nothing_left
 Operation = Callable[[random.Random], object]
 
 
+class DrawnError(Exception):
+    """With which a queue fails: its consumers get it as it is."""
+
+
 class Stage:
     """Everything that threads take, make and drop. Names in a table: any of them may be replaced at any time."""
 
@@ -59,7 +63,9 @@ class Stage:
         elif kind == 2:
             reader = pyfeed.from_generator(lambda: rows(0), [(-1, 3)], dtypes=["int64"], scope=Scope())
         else:
-            reader = pyfeed.random_data([(3,)], ["int64"], high=9, count=draw.choice([0, 5, 1000]), scope=Scope())
+            reader = pyfeed.random_data(
+                [(3,)], dtypes=["int64"], high=9, count=draw.choice([0, 5, 1000]), scope=Scope()
+            )
         self.readers.append(reader)
 
     # ---- What threads do ----
@@ -118,7 +124,7 @@ class Stage:
         elif how < 6:
             queue.reopen()
         elif how == 6:
-            queue.fail(ValueError("drawn"))
+            queue.fail(DrawnError())
         else:
             queue.shutdown()
 
@@ -153,7 +159,7 @@ class Stage:
         ]  # fmt: skip
         try:
             draw.choice(operations)(draw)
-        except (pyfeed.Error, StopIteration):
+        except (pyfeed.Error, StopIteration, DrawnError):
             pass
         except IndexError:  # of a list that another thread has emptied
             if len(self.readers) < 2 or not self.queues:
