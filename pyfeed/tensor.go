@@ -210,6 +210,35 @@ func (t *LoDTensor) Extend(n, kept int, pool *memory.Pool) error {
 	return nil
 }
 
+// Complete makes a tensor that was extended one of n rows, which it has, with a copy of the offsets behind its data. After an
+// error it is as it was.
+func (t *LoDTensor) Complete(n int, lod LoD, pool *memory.Pool) error {
+	before := t.dims[0]
+	t.dims[0] = int64(n)
+	size, err := t.Measure()
+	total := pool.Align(size)
+	for _, level := range lod {
+		total += pool.Align(len(level) * int64Size)
+	}
+	var b *memory.Buffer
+	if err == nil {
+		b, err = pool.Resize(t.buffer, max(total, 1), size)
+	}
+	if err != nil {
+		t.dims[0], t.size = before, len(t.Data)
+		return err
+	}
+	t.Hold(unsafe.Slice((*byte)(b.Pointer()), size), b)
+	at := pool.Align(size)
+	for _, level := range lod {
+		in := unsafe.Slice((*int64)(unsafe.Add(b.Pointer(), at)), len(level))
+		copy(in, level)
+		t.LoD = append(t.LoD, in)
+		at += pool.Align(len(level) * int64Size)
+	}
+	return nil
+}
+
 // Drop releases the tensor's memory and zeroes it.
 func (t *LoDTensor) Drop() {
 	if b := t.empty(); b != nil {

@@ -43,6 +43,7 @@ type gathered struct {
 	of      *BatchReader
 	lot     Lot
 	stack   stack         // what was gathered before the lot, where none is concatenated
+	grown   grown         // the same of a large batch, where some are
 	made    *pyfeed.Tuple // in place of all that; else nil
 	parts   []*pyfeed.Tuple
 	offsets []int64
@@ -105,6 +106,9 @@ func (r *BatchReader) gather(ctx context.Context) (*gathered, error) {
 		if g.lot.Len() >= atATime {
 			g.pile(wait.TrackOf(ctx))
 		}
+		if !r.stacks && !r.pool.Pinned() && g.grown.wants(g.lot.bytes) {
+			g.grow(wait.TrackOf(ctx))
+		}
 		if err == nil {
 			continue
 		}
@@ -152,7 +156,7 @@ func (r *BatchReader) clear() {
 }
 
 // len is how many instances there are.
-func (g *gathered) len() int { return g.stack.n + g.lot.Len() }
+func (g *gathered) len() int { return g.stack.n + g.grown.n + g.lot.Len() }
 
 // size is that of the batch's data, in bytes, and its pass.
 func (g *gathered) size() (bytes int, pass int64) {
@@ -161,6 +165,11 @@ func (g *gathered) size() (bytes int, pass int64) {
 		return g.made.Size(), g.made.Pass
 	case g.stack.batch != nil:
 		return g.stack.bytes + g.lot.bytes, g.stack.batch.Pass
+	case g.grown.batch != nil:
+		return g.grown.bytes + g.lot.bytes, g.grown.batch.Pass
+	}
+	if g.lot.Len() == 0 { // of a batch that cannot be made
+		return 0, 0
 	}
 	_, pass = g.lot.like(0)
 	return g.lot.bytes, pass
@@ -176,10 +185,24 @@ func (g *gathered) pile(track trace.Track) bool {
 	return true
 }
 
+// grow puts what is in the lot into the batch that grows.
+func (g *gathered) grow(track trace.Track) {
+	n, bytes := g.lot.Len(), g.lot.bytes
+	if g.grown.bad == nil {
+		piece, err := g.joined(track)
+		if g.grown.bad = err; err == nil {
+			g.grown.add(piece, g.of.pool)
+		}
+	}
+	g.lot.drop()
+	g.grown.n, g.grown.bytes = g.grown.n+n, g.grown.bytes+bytes
+}
+
 // drop lets go of all that is gathered, and of itself.
 func (g *gathered) drop() {
 	g.lot.drop()
 	g.stack.drop()
+	g.grown.drop()
 	clear(g.parts)
 	g.made = nil
 	g.of.mu.Lock()
@@ -193,11 +216,22 @@ func (g *gathered) batch(track trace.Track) (*pyfeed.Tuple, error) {
 	switch {
 	case g.made != nil:
 		return g.made, nil
+	case g.grown.n > 0:
+		if g.lot.Len() > 0 {
+			g.grow(track)
+		}
+		return g.grown.finish()
 	case g.adoptable():
 		return g.adopt()
 	case g.lot.Len() == 0 || g.pile(track):
 		return g.stack.finish()
-	case g.lot.sequences():
+	}
+	return g.joined(track)
+}
+
+// joined is a batch of what is in the lot, whose slots are not all stacked.
+func (g *gathered) joined(track trace.Track) (*pyfeed.Tuple, error) {
+	if g.lot.sequences() {
 		return g.joinSequences(track)
 	}
 	if err := g.uneven(); err != nil {
@@ -274,7 +308,7 @@ func (g *gathered) uneven() error {
 		if i := unevenSlot(spec, t); i >= 0 {
 			return pyfeed.SlotErrorf(pyfeed.Shape, i, "tuple %d of a batch: expected %d rows, as slot 0 adds, found %d: a slot of "+
 				"dims [-1, ...] adds its first dimension, or its sequences if it has LoD, and any other slot 1. Declare LoD for "+
-				"slots of variable length, or permit this with ragged", k, added(spec, t, 0), added(spec, t, i))
+				"slots of variable length, or permit this with ragged", g.grown.n+k, added(spec, t, 0), added(spec, t, i))
 		}
 	}
 	return nil
@@ -341,10 +375,13 @@ func (g *gathered) joinSequences(track trace.Track) (*pyfeed.Tuple, error) {
 
 func (g *gathered) join(parts []*pyfeed.Tuple, track trace.Track) (*pyfeed.Tuple, error) {
 	spec, first := g.of.under.Spec(), parts[0]
+	if err := g.grown.fits(first, spec); err != nil {
+		return nil, err
+	}
 	batch := pyfeed.NewTuple(len(first.Slots))
 	batch.Pass, batch.From = first.Pass, first.From.Batch(len(parts))
 	for i := range batch.Slots {
-		if err := shape(&batch.Slots[i], parts, i, spec.Slot(i).Grows()); err != nil {
+		if err := shape(&batch.Slots[i], parts, g.grown.n, i, spec.Slot(i).Grows()); err != nil {
 			batch.Release()
 			return nil, err
 		}
@@ -381,8 +418,8 @@ func (g *gathered) join(parts []*pyfeed.Tuple, track trace.Track) (*pyfeed.Tuple
 	return batch, nil
 }
 
-// shape works out the dtype, dims and LoD of the batch's i-th slot.
-func shape(out *pyfeed.LoDTensor, parts []*pyfeed.Tuple, i int, grows bool) error {
+// shape works out the dtype, dims and LoD of the batch's i-th slot, whose parts come behind so many tuples.
+func shape(out *pyfeed.LoDTensor, parts []*pyfeed.Tuple, before, i int, grows bool) error {
 	first := &parts[0].Slots[i]
 	out.DType, out.Place = first.DType, first.Place
 	var room [pyfeed.MaxRank]int64
@@ -399,14 +436,14 @@ func shape(out *pyfeed.LoDTensor, parts []*pyfeed.Tuple, i int, grows bool) erro
 		s := &t.Slots[i]
 		found := s.Dims()
 		if s.DType != first.DType || len(found) != len(first.Dims()) || len(s.LoD) != len(first.LoD) {
-			return mismatch(i, k, s, first, t.From)
+			return mismatch(i, before+k, s, first, t.From)
 		}
 		if grows {
 			dims[0] += found[0]
 			found = found[1:]
 		}
 		if !slices.Equal(found, inner) {
-			return mismatch(i, k, s, first, t.From)
+			return mismatch(i, before+k, s, first, t.From)
 		}
 	}
 	for l := range first.LoD {

@@ -572,3 +572,75 @@ func TestALargeBatchGrows(t *testing.T) {
 		t.Errorf("counts: %+v before, %+v after", before, after)
 	}
 }
+
+// The same where slots are concatenated and have LoD; what does not fit is told of by its number in the batch.
+func TestALargeBatchOfSequencesGrows(t *testing.T) {
+	const rows, size = 250, 1 << 20
+	before := memory.Count()
+	slots := []pyfeed.Slot{{DType: pyfeed.Uint8, Dims: pyfeed.Dims{-1, -1}, LoDLevels: 1}, {DType: pyfeed.Int64}}
+	for _, wrong := range []int{-1, 220} {
+		scope := pyfeed.NewScope(nil)
+		v, _ := scope.Var("feeder")
+		q, err := v.InitQueue(pyfeed.Options{Capacity: 2, Slots: slots})
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			large, small := make([]byte, size), make([]byte, 8)
+			for k := range rows {
+				for i := range large {
+					large[i] = byte(k)
+				}
+				small[0] = byte(k)
+				n, width := int64(k%4), int64(2)
+				if k == wrong {
+					width = 1
+				}
+				data := large[:n*width*(size/8)]
+				tensors := []pyfeed.LoDTensor{{DType: pyfeed.Uint8, Data: data, LoD: pyfeed.LoD{{0, n * (size / 8)}}}, {DType: pyfeed.Int64, Data: small}}
+				_ = tensors[0].SetDims(pyfeed.Dims{n * (size / 8), width})
+				if q.Push(background, 0, tensors) != nil {
+					return
+				}
+			}
+			q.Close(0)
+		}()
+		if err := createPyArray(scope, "reader", "feeder"); err != nil {
+			t.Fatal(err)
+		}
+		if err := createBatch(scope, "batch", "reader", 1<<31, false); err != nil {
+			t.Fatal(err)
+		}
+		h, _ := find(scope, "batch")
+		b, err := h.ReadNext(background)
+		if wrong >= 0 {
+			want := "slot 0: tuple 220 of a batch: expected uint8"
+			if err == nil || !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("expected %q, found %v", want, err)
+			}
+		} else if err != nil {
+			t.Fatal(err)
+		} else {
+			at := int64(0)
+			for k := range rows {
+				n := int64(k%4) * (size / 8)
+				found := b.Slots[0].Data[2*at:][:2*n]
+				if bytes.Count(found, []byte{byte(k)}) != int(2*n) || b.Slots[0].LoD[0][k+1] != at+n || b.Slots[1].Data[8*k] != byte(k) {
+					t.Errorf("tuple %d is another's", k)
+				}
+				at += n
+			}
+			if err := b.Slots[0].CheckLoD(); err != nil || b.Slots[0].Dims()[0] != at || b.Slots[1].Dims()[0] != rows || len(b.Slots[0].Data) != int(2*at) {
+				t.Errorf("found %v, %v, %v", err, b.Slots[0].Dims(), b.Slots[1].Dims())
+			}
+			b.Release()
+		}
+		q.Shutdown()
+		h.Drop()
+		q.Drop()
+		scope.Drop()
+	}
+	if after := memory.Count(); after != before {
+		t.Errorf("counts: %+v before, %+v after", before, after)
+	}
+}
