@@ -25,11 +25,10 @@ var waiters table[waiter]
 // the answer is wait.ErrWouldBlock: the thread sleeps in C and comes again, with call.phase saying why.
 // With any other answer the call is over. One that has waited and does not get here again is ended by C.
 func blocking[T any](call *C.pfi_call, try func(context.Context) (T, error)) (v T, err error) {
-	return blockingOn(call, knownThread().Track(), try)
-}
-
-// blockingOn is blocking for a thread that has a track in the trace, or 0.
-func blockingOn[T any](call *C.pfi_call, track trace.Track, try func(context.Context) (T, error)) (v T, err error) {
+	var track trace.Track
+	if trace.On() {
+		track = knownThread().Track()
+	}
 	var token *cancelToken
 	if call.phase == C.PFI_FIRST && call.cancel != 0 {
 		if token, err = lookup[*cancelToken](call.cancel); err != nil {

@@ -134,7 +134,7 @@ func (w *running) room(x *program.Executor, names []string, feeds *C.pf_tensor, 
 		t.Release()
 		return answer(e, err)
 	}
-	return lendRoom(t, feeds, n, call, err)
+	return lendRoom(t, feeds, call, err)
 }
 
 //export pfgo_run_feed
@@ -192,7 +192,7 @@ func pfgo_run_step(of *C.pfi_run, call *C.pfi_call, fetched *C.pf_tuple, err *C.
 		var t *pyfeed.Tuple
 		if fetched != nil {
 			if t, e = w.run.Fetch(); e == nil {
-				e = lendOut(t, fetched)
+				e = lendOut(t, source{}, fetched)
 			}
 		}
 	}

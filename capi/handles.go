@@ -90,19 +90,32 @@ func give(o object) C.pf_handle {
 	return e.handle
 }
 
-// lookup finds the object behind a handle; its reference stays the table's.
-func lookup[T object](h C.pf_handle) (T, error) {
-	var o any
+// find answers the object behind a handle, whose reference stays the table's; nil if there is none.
+func find(h C.pf_handle) any {
 	if e := recent[h%64].Load(); e != nil && e.handle == h {
-		o = e.object
-	} else {
-		o, _ = gopyh.VarFromHandleTry(gopyh.CGoHandle(h), "pyfeed")
+		return e.object
 	}
+	return findInTable(h)
+}
+
+func findInTable(h C.pf_handle) any {
+	o, _ := gopyh.VarFromHandleTry(gopyh.CGoHandle(h), "pyfeed")
+	return o
+}
+
+// lookup finds the object behind a handle, which must be a T.
+func lookup[T object](h C.pf_handle) (T, error) {
+	o := find(h)
 	t, ok := o.(T)
 	if !ok {
-		return t, staleHandle{h, kindOf(t), kindOf(o)}
+		return t, stale[T](h, o)
 	}
 	return t, nil
+}
+
+func stale[T object](h C.pf_handle, found any) error {
+	var want T
+	return staleHandle{h, kindOf(want), kindOf(found)}
 }
 
 // counting makes one step of what takes two calls of the table.

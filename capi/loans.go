@@ -15,12 +15,21 @@ import (
 // A loan is a tuple that C has, with the descriptors it reads: they must not lie in Go's heap.
 type loan struct {
 	tuple   *pyfeed.Tuple
-	view    *memory.Buffer
-	filling int64 // since when C copies into it, for the trace
+	view    *memory.Buffer // the descriptors, and behind them the source
+	filling int64          // since when C copies into it, for the trace
+}
 
-	from   *C.pf_tensor // what C copies into it; nil: it is written in place
-	count  C.uint32_t   // of those
-	faults uint32       // of mapped files, when it was lent to be written in place
+// A source is what C writes into the tuple of a loan. It lies in the loan's view and not in the loan, since loans are
+// copied with every tuple that is popped.
+type source struct {
+	tensors *C.pf_tensor // what C copies, a tensor a slot; nil: C writes the tuple in place
+	faults  uint32       // of mapped files, when the tuple was lent to be written in place
+}
+
+// source is that of a loan that was found.
+func (l *loan) source() *source {
+	view := l.view.Bytes()
+	return (*source)(unsafe.Pointer(&view[len(view)-int(unsafe.Sizeof(source{}))]))
 }
 
 var (
@@ -28,10 +37,9 @@ var (
 	views = memory.NewPool(memory.View)
 )
 
-// lend describes the tuple of a loan for C. On an error the tuple is released.
-func lend(l loan) (id uint64, view *C.pf_tensor, err error) {
-	t := l.tuple
-	size := len(t.Slots) * C.sizeof_pf_tensor
+// lend describes a tuple for C, which may write it from a source. On an error the tuple is released.
+func lend(t *pyfeed.Tuple, from source) (id uint64, view *C.pf_tensor, err error) {
+	size := len(t.Slots)*C.sizeof_pf_tensor + int(unsafe.Sizeof(from))
 	for i := range t.Slots {
 		size += len(t.Slots[i].Dims())*8 + len(t.Slots[i].LoD)*C.sizeof_pf_lod_level
 	}
@@ -46,8 +54,8 @@ func lend(l loan) (id uint64, view *C.pf_tensor, err error) {
 	for i := range slots {
 		rest = show(&t.Slots[i], &slots[i], rest)
 	}
-	l.view = b
-	return loans.put(l), unsafe.SliceData(slots), nil
+	*(*source)(rest) = from
+	return loans.put(loan{tuple: t, view: b}), unsafe.SliceData(slots), nil
 }
 
 // show describes a tensor in out, which is zeroed but for what show writes, with dims and LoD in the room from rest on. It
@@ -82,11 +90,9 @@ func show(s *pyfeed.LoDTensor, out *C.pf_tensor, rest unsafe.Pointer) unsafe.Poi
 }
 
 // lendOut lends a tuple through the caller's struct.
-func lendOut(t *pyfeed.Tuple, out *C.pf_tuple) error { return lendAs(loan{tuple: t}, out) }
-
-func lendAs(l loan, out *C.pf_tuple) error {
-	n := len(l.tuple.Slots)
-	id, view, err := lend(l)
+func lendOut(t *pyfeed.Tuple, from source, out *C.pf_tuple) error {
+	n := len(t.Slots)
+	id, view, err := lend(t, from)
 	if err != nil {
 		return err
 	}
@@ -96,12 +102,17 @@ func lendAs(l loan, out *C.pf_tuple) error {
 	return nil
 }
 
-// whole is an error if what C wrote into a tuple may be zeros that stand for what is missing of a mapped file.
+// whole is an error if what C wrote into a tuple may be zeros that stand for what is missing of a mapped file. The loan may
+// be one that was not found.
 func (l *loan) whole() error {
-	if l.from != nil {
-		return whole(l.from, l.count)
+	if l.view == nil {
+		return nil
 	}
-	if memory.FaultsSoFar() != l.faults {
+	from := l.source()
+	if from.tensors != nil {
+		return whole(from.tensors, C.uint32_t(len(l.tuple.Slots)))
+	}
+	if memory.FaultsSoFar() != from.faults {
 		return pyfeed.Errorf(pyfeed.Corrupt, "a mapped file shrank, or was written to, before or while the slot was written, and some of that may be in it")
 	}
 	return nil
@@ -113,6 +124,10 @@ func whole(tensors *C.pf_tensor, n C.uint32_t) error {
 	if !memory.AnyTorn() {
 		return nil
 	}
+	return untorn(tensors, n)
+}
+
+func untorn(tensors *C.pf_tensor, n C.uint32_t) error {
 	for i := range int(n) {
 		in := at(tensors, i, tensors.size)
 		low, high := 0, pyfeed.DType(in.dtype).Size() // of its bytes, from data on
@@ -181,7 +196,7 @@ func pfgo_tuple_share(id C.uint64_t, out *C.pf_tuple, err *C.pf_error) (st C.pf_
 	for i := range t.Slots {
 		l.tuple.Slots[i].Share(&t.Slots[i])
 	}
-	return answer(lendOut(t, out), err)
+	return answer(lendOut(t, source{}, out), err)
 }
 
 // at is the i-th of an array of C structs, whose elements may be larger than this library knows. It

@@ -63,24 +63,26 @@ func pfgo_queue_of(h C.pf_handle, out *C.pf_handle, err *C.pf_error) (st C.pf_st
 
 // lookupQueue finds the queue behind a consumer's handle or a producer's.
 func lookupQueue(h C.pf_handle) (*pyfeed.PyArrayFeedQueue, error) {
-	q, e := lookup[*pyfeed.PyArrayFeedQueue](h)
-	if e != nil {
-		if p, notOne := lookup[*pyfeed.Producer](h); notOne == nil {
-			return p.Queue(), nil
-		}
+	switch o := find(h).(type) {
+	case *pyfeed.PyArrayFeedQueue:
+		return o, nil
+	case *pyfeed.Producer:
+		return o.Queue(), nil
+	default:
+		return nil, stale[*pyfeed.PyArrayFeedQueue](h, o)
 	}
-	return q, e
 }
 
 // lookupConsumer is lookupQueue for what a producer may not do.
 func lookupConsumer(h C.pf_handle) (*pyfeed.PyArrayFeedQueue, error) {
-	q, e := lookup[*pyfeed.PyArrayFeedQueue](h)
-	if e != nil {
-		if _, notOne := lookup[*pyfeed.Producer](h); notOne == nil {
-			e = pyfeed.Errorf(pyfeed.State, "pop: expected a consumer's handle of the queue, found a producer's, which only pushes")
-		}
+	switch o := find(h).(type) {
+	case *pyfeed.PyArrayFeedQueue:
+		return o, nil
+	case *pyfeed.Producer:
+		return nil, pyfeed.Errorf(pyfeed.State, "pop: expected a consumer's handle of the queue, found a producer's, which only pushes")
+	default:
+		return nil, stale[*pyfeed.PyArrayFeedQueue](h, o)
 	}
-	return q, e
 }
 
 //export pfgo_queue_producer
@@ -114,14 +116,16 @@ func push(q *pyfeed.PyArrayFeedQueue, tensors *C.pf_tensor, n C.uint32_t, call *
 		return answer(e, err)
 	}
 	if call.strided != 0 || t.Bytes() > copiedInGo {
-		return lendRoom(t, tensors, n, call, err)
+		return lendRoom(t, tensors, call, err)
 	}
 	start := trace.Begin()
 	for i := range t.Slots {
 		in := at(tensors, i, tensors.size)
 		copy(t.Slots[i].Data, unsafe.Slice((*byte)(in.data), len(t.Slots[i].Data)))
 	}
-	trace.CopySince(knownThread().Track(), "push", start, int(t.Bytes()))
+	if start != 0 {
+		trace.CopySince(knownThread().Track(), "push", start, int(t.Bytes()))
+	}
 	if e = whole(tensors, n); e != nil {
 		t.Release()
 		return answer(e, err)
@@ -147,15 +151,17 @@ func begin(q *pyfeed.PyArrayFeedQueue, tensors *C.pf_tensor, n C.uint32_t, call 
 }
 
 func settle(q *pyfeed.PyArrayFeedQueue, call *C.pfi_call) {
-	knownThread().Pushes()
+	if trace.On() {
+		knownThread().Pushes()
+	}
 	if call.pass == 0 {
 		call.pass = C.uint64_t(q.Pass())
 	}
 }
 
 // lendRoom has C fill a tuple with what it has described, and commit it.
-func lendRoom(t *pyfeed.Tuple, from *C.pf_tensor, n C.uint32_t, call *C.pfi_call, err *C.pf_error) C.pf_status {
-	id, room, e := lend(loan{tuple: t, from: from, count: n})
+func lendRoom(t *pyfeed.Tuple, from *C.pf_tensor, call *C.pfi_call, err *C.pf_error) C.pf_status {
+	id, room, e := lend(t, source{tensors: from})
 	if e != nil {
 		return answer(e, err)
 	}
@@ -186,7 +192,7 @@ func pfgo_queue_push_lent(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, rel
 		if e != nil {
 			return struct{}{}, e
 		}
-		if e = t.Intact(); e != nil {
+		if e = whole(tensors, n); e != nil {
 			t.Release()
 			return struct{}{}, e
 		}
@@ -205,7 +211,7 @@ func pfgo_queue_reserve(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, call 
 	}
 	t, e := begin(q, tensors, n, call)
 	if e == nil {
-		e = lendAs(loan{tuple: t, faults: memory.Faults()}, out)
+		e = lendOut(t, source{faults: memory.Faults()}, out)
 	}
 	return answer(e, err)
 }
@@ -227,7 +233,7 @@ func commit(id uint64) error {
 		return pyfeed.Errorf(pyfeed.State, "commit: expected a reserved slot, found a tuple that was popped")
 	}
 	torn := l.whole()
-	if torn != nil && l.from == nil { // the caller releases it
+	if torn != nil && l.source().tensors == nil { // the caller releases it
 		return torn
 	}
 	t := takeBack(id)
@@ -256,7 +262,7 @@ func pfgo_queue_pop(h C.pf_handle, call *C.pfi_call, out *C.pf_tuple, err *C.pf_
 func next(call *C.pfi_call, name string, read func(context.Context) (*pyfeed.Tuple, error), out *C.pf_tuple, err *C.pf_error) C.pf_status {
 	t, e := reading(call, name, read)
 	if e == nil {
-		e = lendOut(t, out)
+		e = lendOut(t, source{}, out)
 	}
 	return answer(e, err)
 }

@@ -120,7 +120,7 @@ func pfgo_var_get_tensor(h C.pf_handle, out *C.pf_tuple, err *C.pf_error) (st C.
 		t.Release()
 		return answer(e, err)
 	}
-	return answer(lendOut(t, out), err)
+	return answer(lendOut(t, source{}, out), err)
 }
 
 // variablesPool is the memory of tensors that C writes into variables.
@@ -147,7 +147,7 @@ func pfgo_var_room(h C.pf_handle, tensor *C.pf_tensor, call *C.pfi_call, err *C.
 		t.Release()
 		return answer(e, err)
 	}
-	return lendRoom(t, tensor, 1, call, err)
+	return lendRoom(t, tensor, call, err)
 }
 
 //export pfgo_var_set

@@ -108,24 +108,23 @@ func (t *cText) take() (*C.char, error) {
 	return text, nil
 }
 
-// knownThread is the thread that calls, if a recording is on in which it has read; else nil. A call from C stays on its
-// thread.
-func knownThread() *trace.Thread {
-	if trace.On() {
-		return trace.KnownThread(syscall.Gettid())
-	}
-	return nil
-}
+// knownThread is the thread that calls, if a recording is on in which it has read; else nil: ask trace.On first, which
+// takes less. A call from C stays on its thread.
+func knownThread() *trace.Thread { return trace.KnownThread(syscall.Gettid()) }
 
 // reading is blocking for a call that takes tuples or looks for them: what a consumer waits in. It is recorded with its
 // sleeps, on a track of the thread's.
 func reading[T any](call *C.pfi_call, name string, try func(context.Context) (T, error)) (T, error) {
 	if !trace.On() {
-		return blockingOn(call, 0, try)
+		return blocking(call, try)
 	}
+	return recorded(call, name, try)
+}
+
+func recorded[T any](call *C.pfi_call, name string, try func(context.Context) (T, error)) (T, error) {
 	thread := trace.ReadingThread(syscall.Gettid())
 	if thread == nil { // the recording has just ended
-		return blockingOn(call, 0, try)
+		return blocking(call, try)
 	}
 	now := trace.Now()
 	switch {
@@ -135,7 +134,7 @@ func reading[T any](call *C.pfi_call, name string, try func(context.Context) (T,
 	default: // what began before the recording counts from the recording's start
 		trace.Span(thread.Track(), trace.Wait, name, max(int64(call.slept), 1), now)
 	}
-	v, err := blockingOn(call, thread.Track(), try)
+	v, err := blocking(call, try)
 	switch {
 	case err == wait.ErrWouldBlock:
 		call.slept = C.int64_t(trace.Now())

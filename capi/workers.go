@@ -51,7 +51,7 @@ func pfgo_map_take(h C.pf_handle, call *C.pfi_call, out *C.pf_tuple, ticket *C.u
 	})
 	if e == nil {
 		*ticket = C.uint64_t(t.ticket)
-		if e = lendOut(t.tuple, out); e != nil {
+		if e = lendOut(t.tuple, source{}, out); e != nil {
 			w.Fail(t.ticket, e)
 		}
 	}
@@ -73,7 +73,7 @@ func pfgo_map_room(h C.pf_handle, ticket C.uint64_t, tensors *C.pf_tensor, n C.u
 		t.Release()
 		return answer(e, err)
 	}
-	return lendRoom(t, tensors, n, call, err)
+	return lendRoom(t, tensors, call, err)
 }
 
 //export pfgo_map_give
@@ -168,7 +168,7 @@ func (m *mapping) step(out *C.pf_tuple) bool {
 		_, closed := e.(*pyfeed.Error)
 		return !closed
 	}
-	if e := lendOut(t, out); e != nil {
+	if e := lendOut(t, source{}, out); e != nil {
 		m.workers.Fail(ticket, e)
 		return true
 	}

@@ -175,7 +175,11 @@ func (h *ReaderHolder) Drop() {
 // fit to leave the library, and at the device that it is meant for.
 func (h *ReaderHolder) ReadNext(ctx context.Context) (*pyfeed.Tuple, error) {
 	t, err := wait.Do(ctx, func(ctx context.Context) (*pyfeed.Tuple, error) {
-		h.lock(ctx)
+		if trace.On() {
+			h.lockTraced(ctx)
+		} else {
+			h.mu.Lock()
+		}
 		defer h.mu.Unlock()
 		if err := h.stale(ctx); err != nil {
 			return nil, err
@@ -200,6 +204,14 @@ func (h *ReaderHolder) ReadNext(ctx context.Context) (*pyfeed.Tuple, error) {
 
 // settle makes a tuple fit to leave the library.
 func settle(ctx context.Context, t *pyfeed.Tuple) error {
+	if trace.On() {
+		return settleTraced(ctx, t)
+	}
+	_, err := t.Settle(settling)
+	return err
+}
+
+func settleTraced(ctx context.Context, t *pyfeed.Tuple) error {
 	start := trace.Begin()
 	copied, err := t.Settle(settling)
 	if copied && start != 0 {
@@ -208,9 +220,9 @@ func settle(ctx context.Context, t *pyfeed.Tuple) error {
 	return err
 }
 
-// lock waits for other callers, whom the trace may show at work.
-func (h *ReaderHolder) lock(ctx context.Context) {
-	if !trace.On() || !h.mu.TryLock() {
+// lockTraced waits for other callers, whom the trace may show at work.
+func (h *ReaderHolder) lockTraced(ctx context.Context) {
+	if !h.mu.TryLock() {
 		start := trace.Begin()
 		h.mu.Lock()
 		trace.Since(wait.TrackOf(ctx), trace.Wait, "waits for another consumer", start)
@@ -273,7 +285,11 @@ func (h *ReaderHolder) Stats() Stats {
 // HasNext is the Reader's, for any thread; pyfeed.Cancelled if the reader is reset meanwhile.
 func (h *ReaderHolder) HasNext(ctx context.Context) (bool, error) {
 	has, err := wait.Do(ctx, func(ctx context.Context) (bool, error) {
-		h.lock(ctx)
+		if trace.On() {
+			h.lockTraced(ctx)
+		} else {
+			h.mu.Lock()
+		}
 		defer h.mu.Unlock()
 		if err := h.stale(ctx); err != nil {
 			return false, err
