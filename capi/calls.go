@@ -17,6 +17,7 @@ import (
 type waiter struct {
 	parker *wait.Parker
 	token  *cancelToken
+	once   *wait.Once // of a call that does not wait; else nil
 }
 
 var waiters table[waiter]
@@ -47,13 +48,17 @@ func blockingWith[T any](call *C.pfi_call, token *cancelToken, track trace.Track
 	w := waiter{token: token}
 	if call.phase == C.PFI_FIRST {
 		never := wait.Never
-		if track != 0 {
+		switch {
+		case call.waits == 0:
+			w.once = &wait.Once{Context: never, Track: track}
+			never = w.once
+		case track != 0:
 			never = (&wait.Traced{Context: never, Track: track}).Never()
 		}
 		if v, err = try(never); err != wait.ErrWouldBlock {
 			return v, err
 		}
-		if call.waits == 0 {
+		if w.once != nil && !w.once.Busy {
 			return v, errTimeout
 		}
 		w.parker = wait.NewFutexParker((*uint32)(&call.word))
@@ -66,6 +71,16 @@ func blockingWith[T any](call *C.pfi_call, token *cancelToken, track trace.Track
 		return v, errTimeout
 	case call.phase == C.PFI_STOPPED, w.token.cancelled():
 		return v, errStopped
+	}
+	if w.once != nil {
+		w.once.Busy = false
+		if v, err = try(w.once); err == wait.ErrWouldBlock {
+			if !w.once.Busy {
+				return v, errTimeout
+			}
+			wait.Rouse((*uint32)(&call.word)) // C looks at signals, and comes again
+		}
+		return v, err
 	}
 	if track != 0 {
 		w.parker.Track = track

@@ -218,9 +218,9 @@ typedef struct pf_wait {
     uint32_t poll_interval_ms; /* with poll: how often at least; 0 means 100 */
     int64_t timeout_ns;        /* negative: for ever; 0: not at all */
     pf_handle cancel;          /* a token of pf_cancel_new, or 0 */
-    /* Called on the waiting thread every poll_interval_ms and after each signal it received; any
-	 * other answer than 0 and PF_POLL_QUIETLY ends the wait with PF_CANCELLED. It may take locks and
-	 * call pyfeed. */
+    /* Called on the waiting thread every poll_interval_ms, also while it works rather than sleeps, and
+	 * after each signal it received; any other answer than 0 and PF_POLL_QUIETLY ends the wait with
+	 * PF_CANCELLED. It may take locks and call pyfeed. */
     int (*poll)(void *context);
     void *poll_context;
 } pf_wait;
@@ -228,7 +228,7 @@ typedef struct pf_wait {
 #define PF_WAIT_INIT {sizeof(pf_wait), 0, -1, 0, NULL, NULL}
 
 /* What a poll function answers that wants to be called after signals and pf_poll_now only: its thread does
- * not wake up by the time any more. Each sleep of a wait begins by the time. */
+ * not wake up by the time any more in this wait. A call that works rather than sleeps is still polled by the time. */
 enum { PF_POLL_QUIETLY = -1000 };
 
 /* ---- The library ------------------------------------------------------------------------- */

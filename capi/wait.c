@@ -18,11 +18,20 @@ static int64_t now(void) {
     return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
+static uint32_t asked; /* how often pfi_poll_sleepers was called */
+
+static void set_next_poll(pfi_waiter *w, int64_t at) {
+    w->next_poll = at + (w->wait.poll_interval_ms ? w->wait.poll_interval_ms : 100) * 1000000LL;
+}
+
 pfi_waiter pfi_waiter_begin(const pf_wait *wait) {
     pf_wait all = PF_WAIT_INIT;
     if (wait) memcpy(&all, wait, wait->size < sizeof all ? wait->size : sizeof all);
-    pfi_waiter w = {all, 0};
-    if (all.timeout_ns > 0 && all.timeout_ns < INT64_MAX - now()) w.deadline = now() + all.timeout_ns;
+    pfi_waiter w = {.wait = all, .asked = __atomic_load_n(&asked, __ATOMIC_ACQUIRE)};
+    if (all.timeout_ns <= 0 && !all.poll) return w;
+    int64_t at = now();
+    if (all.timeout_ns > 0 && all.timeout_ns < INT64_MAX - at) w.deadline = at + all.timeout_ns;
+    if (all.poll) set_next_poll(&w, at);
     return w;
 }
 
@@ -81,51 +90,66 @@ static int swap_if(uint32_t *word, uint32_t was, uint32_t value) {
 }
 
 void pfi_poll_sleepers(void) {
+    __atomic_fetch_add(&asked, 1, __ATOMIC_ACQ_REL);
     pthread_mutex_lock(&sleepers_lock);
     for (sleeper *s = sleepers; s; s = s->next)
         if (swap_if(s->word, 2, 3)) syscall(SYS_futex, s->word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
     pthread_mutex_unlock(&sleepers_lock);
 }
 
-/* Whether the poll function wants the wait to end; sets whether it wants to hear of the time. */
-static int polled(pfi_waiter *w, int *quietly) {
+/* Calls the poll function; whether it wants the wait to end. */
+static int stopped(pfi_waiter *w, pfi_call *call) {
+    w->asked = __atomic_load_n(&asked, __ATOMIC_ACQUIRE);
     int answer = w->wait.poll(w->wait.poll_context);
-    *quietly = answer == PF_POLL_QUIETLY;
-    return answer && !*quietly;
+    w->quiet = answer == PF_POLL_QUIETLY;
+    if (answer && !w->quiet) {
+        call->phase = PFI_STOPPED;
+        return 1;
+    }
+    set_next_poll(w, now());
+    return 0;
+}
+
+static int awake(const pfi_call *call) { return __atomic_load_n(&call->word, __ATOMIC_ACQUIRE) == 1; }
+
+/* Polls if that is due or a signal has come, and looks at the time: whether the wait is over. A call that is awake is polled
+ * by the time even if its poll function wants quiet: a signal that came while it worked has interrupted no sleep. One that is
+ * awake when its time is up tries once more. */
+static int over(pfi_waiter *w, pfi_call *call, int signalled) {
+    int64_t at = w->deadline || w->wait.poll ? now() : 0;
+    if (w->wait.poll) {
+        signalled |= __atomic_load_n(&asked, __ATOMIC_ACQUIRE) != w->asked;
+        int due = at >= w->next_poll && (!w->quiet || awake(call));
+        if ((signalled || due) && stopped(w, call)) return 1;
+    }
+    if (!w->deadline || at < w->deadline) return 0;
+    if (awake(call) && !w->late) {
+        w->late = 1;
+        return 0;
+    }
+    call->phase = PFI_TIMED_OUT;
+    return 1;
 }
 
 static void sleep_on(pfi_waiter *w, pfi_call *call) {
-    int64_t interval = (w->wait.poll_interval_ms ? w->wait.poll_interval_ms : 100) * 1000000LL;
-    int64_t next_poll = w->wait.poll ? now() + interval : 0;
-    for (;;) {
+    int signalled = 0;
+    while (!over(w, call, signalled) && !awake(call)) {
         int64_t until = w->deadline;
-        if (next_poll && (!until || next_poll < until)) until = next_poll;
+        if (w->wait.poll && !w->quiet && (!until || w->next_poll < until)) until = w->next_poll;
         struct timespec t = {until / 1000000000LL, until % 1000000000LL};
         long r = syscall(SYS_futex, &call->word, FUTEX_WAIT_BITSET_PRIVATE, 2, until ? &t : NULL, NULL,
                          FUTEX_BITSET_MATCH_ANY);
-        int told = r != 0 && errno == EINTR;
-        told |= swap_if(&call->word, 3, 2);
-        if (__atomic_load_n(&call->word, __ATOMIC_ACQUIRE) == 1) return;
-        int64_t at = until || told ? now() : 0;
-        if (w->wait.poll && (told || (next_poll && at >= next_poll))) {
-            int quietly;
-            if (polled(w, &quietly)) {
-                call->phase = PFI_STOPPED;
-                return;
-            }
-            next_poll = quietly ? 0 : now() + interval;
-        }
-        if (w->deadline && at >= w->deadline) {
-            call->phase = PFI_TIMED_OUT;
-            return;
-        }
+        signalled = r != 0 && errno == EINTR;
+        signalled |= swap_if(&call->word, 3, 2);
     }
 }
 
 void pfi_sleep(pfi_waiter *w, pfi_call *call) {
     call->phase = PFI_AGAIN;
-    if (look_out(&call->word)) return;
-    if (!swap_if(&call->word, 0, 2)) return;
+    if (look_out(&call->word) || !swap_if(&call->word, 0, 2)) {
+        over(w, call, 0);
+        return;
+    }
     sleeper s = {&call->word, NULL, NULL};
     if (w->wait.poll) sleeper_enter(&s);
     sleep_on(w, call);
@@ -133,9 +157,6 @@ void pfi_sleep(pfi_waiter *w, pfi_call *call) {
 }
 
 void pfi_look(pfi_waiter *w, pfi_call *call) {
-    int quietly;
-    if (w->wait.poll && polled(w, &quietly))
-        call->phase = PFI_STOPPED;
-    else if (w->deadline && now() >= w->deadline)
-        call->phase = PFI_TIMED_OUT;
+    if (w->wait.poll && stopped(w, call)) return;
+    if (w->deadline && now() >= w->deadline) call->phase = PFI_TIMED_OUT;
 }

@@ -97,25 +97,29 @@ func (r *BatchReader) gather(ctx context.Context) (*gathered, error) {
 		g = r.room()
 		r.now = g
 	}
+	var turn wait.Turn
 	for r.end == nil && g.len() < r.size {
 		most := r.size - g.len()
 		if r.stacks {
 			most = min(most, atATime)
 		}
+		before := g.lot.bytes
 		_, err := r.under.readMany(ctx, &g.lot, most)
+		bytes := g.lot.bytes - before
 		if g.lot.Len() >= atATime {
 			g.pile(wait.TrackOf(ctx))
 		}
 		if !r.stacks && !r.pool.Pinned() && g.grown.wants(g.lot.bytes) {
 			g.grow(wait.TrackOf(ctx))
 		}
-		if err == nil {
-			continue
-		}
-		if !pyfeed.Ends(ctx, err) {
+		switch {
+		case err != nil && !pyfeed.Ends(ctx, err):
 			return nil, err
+		case err != nil:
+			r.end = err
+		case g.len() < r.size && turn.Over(ctx, bytes):
+			return nil, wait.ErrWouldBlock
 		}
-		r.end = err
 	}
 	if n := g.len(); n == 0 || n < r.size && r.dropLast {
 		r.clear()

@@ -162,7 +162,7 @@ func (m model) shuffled(size int, seed uint64) model {
 				refs[i] = &pyfeed.Tuple{}
 				at[refs[i]] = i
 			}
-			permute(refs, seed, pass, block)
+			permute(refs, seed, pass, block, nil)
 			for _, r := range refs {
 				out = append(out, in[at[r]])
 			}

@@ -271,7 +271,7 @@ func TestShuffleHasOneOrderOnEveryMachine(t *testing.T) {
 			tuples[i] = &pyfeed.Tuple{}
 			numbers[tuples[i]] = i
 		}
-		permute(tuples, seed, pass, block)
+		permute(tuples, seed, pass, block, nil)
 		for _, t := range tuples {
 			got = append(got, numbers[t])
 		}

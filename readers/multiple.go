@@ -117,7 +117,7 @@ func (m *MultipleReader) order(pass uint64) {
 	m.sources = m.listed
 	if m.seed != nil {
 		m.sources = slices.Clone(m.listed)
-		permute(m.sources, *m.seed, pass, blockOfFiles)
+		permute(m.sources, *m.seed, pass, blockOfFiles, nil)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
 // ShardReader delivers every world-th tuple, from the rank-th on: each to one of world readers.
@@ -33,13 +34,18 @@ func NewShardReader(under *ReaderHolder, rank, world uint64) (*ShardReader, erro
 }
 
 func (r *ShardReader) take(ctx context.Context, l *Lot, most int) (int, error) {
+	var turn wait.Turn
 	for {
-		before := l.mark()
+		before, bytes := l.mark(), l.bytes
 		if _, err := r.under.readMany(ctx, l, most); err != nil {
 			return 0, err
 		}
+		bytes = l.bytes - bytes
 		if kept := l.keep(before, r.mine); kept > 0 {
 			return kept, nil
+		}
+		if turn.Over(ctx, bytes) {
+			return 0, wait.ErrWouldBlock
 		}
 	}
 }

@@ -44,16 +44,27 @@ func (r *ShuffleReader) fill(ctx context.Context, l *Lot) (end error) {
 	for l.Len() < r.size && end == nil && ctx.Err() == nil {
 		_, end = r.under.readMany(ctx, l, r.size-l.Len())
 	}
-	permute(l.items, r.seed, r.pass, r.block)
+	permute(l.items, r.seed, r.pass, r.block, ctx.Done())
 	r.block++
 	return end
 }
 
+// permutedPerLook is how many items are permuted between two looks at whether the pass goes on.
+const permutedPerLook = 1 << 18
+
 // permute is Fisher and Yates's shuffle, driven by PCG-DXSM, which Go specifies to the bit, and by Lemire's
-// bounded numbers ("Fast Random Integer Generation in an Interval", 2019), so that no release of Go changes it.
-func permute[T any](all []T, seed, pass, block uint64) {
+// bounded numbers ("Fast Random Integer Generation in an Interval", 2019), so that no release of Go changes it. It is left
+// in the middle when done is closed: the block is dropped then.
+func permute[T any](all []T, seed, pass, block uint64, done <-chan struct{}) {
 	random := rand.NewPCG(seed, mix(pass)+block)
 	for i := uint64(len(all)); i > 1; i-- {
+		if i%permutedPerLook == 0 {
+			select {
+			case <-done:
+				return
+			default:
+			}
+		}
 		high, low := bits.Mul64(random.Uint64(), i)
 		for least := -i % i; low < least; {
 			high, low = bits.Mul64(random.Uint64(), i)

@@ -17,8 +17,8 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/trace"
 )
 
-// ErrWouldBlock says that an operation could not go on and changed nothing. If it was given a
-// Parker, that Parker now waits in a List.
+// ErrWouldBlock says that an operation could not go on and changed nothing, or that its Turn is over. If it was given a
+// Parker, that Parker now waits in a List, or is awake.
 var ErrWouldBlock = errors.New("would block")
 
 // Never is the context of a caller that does not wait.
@@ -52,6 +52,8 @@ func TrackOf(ctx context.Context) trace.Track {
 	case *Traced:
 		return c.Track
 	case *tracedNever:
+		return c.Track
+	case *Once:
 		return c.Track
 	}
 	return 0
@@ -113,17 +115,15 @@ func Began(ctx context.Context, owner any, now uint64) uint64 {
 // Leave ends the wait of a caller that gives up. Whoever waits behind it gets to look, since what it
 // was woken for, or stood in the way of, may suit the next.
 func (p *Parker) Leave() {
-	l := p.home
-	if l == nil {
-		return
+	if l := p.home; l != nil {
+		l.mu.Lock()
+		if p.queued {
+			l.remove(p)
+		}
+		wake := l.One()
+		l.mu.Unlock()
+		wake.Send()
 	}
-	l.mu.Lock()
-	if p.queued {
-		l.remove(p)
-	}
-	wake := l.One()
-	l.mu.Unlock()
-	wake.Send()
 	p.Finish()
 }
 
@@ -272,6 +272,18 @@ func (p *Parker) rouse() Wake {
 	return rouse(p.word)
 }
 
+// wake has a Parker that is in no List try again.
+func (p *Parker) wake() {
+	if p.word != nil {
+		rouse(p.word).Send()
+		return
+	}
+	select {
+	case p.signal <- struct{}{}:
+	default:
+	}
+}
+
 // rouse lets a thread go on. From then on its word may be gone; a futex wake needs only the address.
 func rouse(word *uint32) Wake {
 	if atomic.SwapUint32(word, awake) == sleeping {
@@ -297,7 +309,7 @@ func (w Wake) Send() {
 func Do[T any](ctx context.Context, try func(context.Context) (T, error)) (T, error) {
 	first := Never
 	switch c := ctx.(type) {
-	case *Parker, never, *tracedNever:
+	case *Parker, never, *tracedNever, *Once:
 		return try(ctx)
 	case *Traced:
 		first = c.Never()
