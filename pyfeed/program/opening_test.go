@@ -11,34 +11,29 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/program/desc"
 	"github.com/pyfeed/pyfeed/readers"
-	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
 // A searching file has no end to what it looks through before it says what its instances look like.
 type searching struct {
 	readers.Records
-	f *storage.File
+	stop interface{ Look() error }
 }
 
 var searches = make(chan struct{}, 8)
 
-func (s searching) Close() { s.f.Close(); searches <- struct{}{} }
+func (s searching) Close() { searches <- struct{}{} }
 func (s searching) Describe() ([]pyfeed.Slot, []string, error) {
 	searches <- struct{}{}
 	for {
-		if err := s.f.Look(); err != nil {
+		if err := s.stop.Look(); err != nil {
 			return nil, nil, err
 		}
 	}
 }
 
 func init() {
-	readers.MustRegister(readers.Format{Tag: "searching", Suffixes: []string{".searching"}, Open: func(path string, c *readers.Config) (readers.Records, error) {
-		f, err := storage.Open(path, c.Storage, c.Pool)
-		if err != nil {
-			return nil, err
-		}
-		return searching{f: f}, nil
+	readers.MustRegister(readers.Format{Tag: "searching", Suffixes: []string{".searching"}, Open: func(_ string, c *readers.Config) (readers.Records, error) {
+		return searching{stop: c.Storage.Interrupt}, nil
 	}})
 }
 
