@@ -1,0 +1,95 @@
+package wait
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// turnsOf sets how long a Turn lasts, for a test.
+func turnsOf(t *testing.T, length time.Duration) {
+	before := TurnLength
+	TurnLength = length
+	t.Cleanup(func() { TurnLength = before })
+}
+
+// steps is how many steps, of so many bytes, an operation makes until its Turn is over; most at most.
+func steps(ctx context.Context, bytes, most int) int {
+	var turn Turn
+	for n := 1; n <= most; n++ {
+		if turn.Over(ctx, bytes) {
+			return n
+		}
+	}
+	return most + 1
+}
+
+func TestATurnIsOverAfterItsTime(t *testing.T) {
+	turnsOf(t, 0)
+	for _, c := range []struct{ bytes, steps int }{{0, 8}, {1 << 20, 3}, {4 << 20, 1}} {
+		if n := steps(Never, c.bytes, 1000); n != c.steps {
+			t.Errorf("steps of %d bytes: expected a look at the clock after %d, found it after %d", c.bytes, c.steps, n)
+		}
+	}
+	TurnLength = time.Hour
+	if n := steps(Never, 4<<20, 1000); n <= 1000 {
+		t.Errorf("over after %d steps", n)
+	}
+}
+
+// What tells a caller that an operation could go on: a thread is awake, a goroutine tries again, and one that does not wait
+// is told.
+func TestTheEndOfATurnLeavesItsCallerAwake(t *testing.T) {
+	turnsOf(t, 0)
+	var word uint32
+	p := NewFutexParker(&word)
+	if steps(p, 0, 1000); word != awake {
+		t.Errorf("found the word %d", word)
+	}
+	p.Leave()
+	once := &Once{Context: Never, Track: 7}
+	if steps(once, 0, 1000); !once.Busy || TrackOf(once) != 7 {
+		t.Errorf("found %+v", once)
+	}
+	tries := 0
+	n, err := Do(context.Background(), func(ctx context.Context) (int, error) {
+		if tries++; tries < 5 {
+			steps(ctx, 0, 1000)
+			return 0, ErrWouldBlock
+		}
+		return tries, nil
+	})
+	if n != 5 || err != nil {
+		t.Errorf("found %d, %v", n, err)
+	}
+}
+
+// A Parker that gives up without having been in a List is as new: its next call has no generation of the one before, and
+// is not awake yet.
+func TestAGoroutineThatGivesUpABusyCall(t *testing.T) {
+	turnsOf(t, 0)
+	p := &Parker{Context: context.Background(), signal: make(chan struct{}, 1)}
+	owner := new(int)
+	Began(p, owner, 1)
+	steps(p, 0, 1000)
+	p.Leave()
+	if len(p.signal) != 0 || Began(p, owner, 2) != 2 {
+		t.Error("it remembers the call before")
+	}
+}
+
+func TestABusyGoroutineEndsWithItsContext(t *testing.T) {
+	turnsOf(t, 0)
+	ctx, cancel := context.WithCancel(context.Background())
+	tries := 0
+	_, err := Do(ctx, func(ctx context.Context) (int, error) {
+		if tries++; tries == 3 {
+			cancel()
+		}
+		steps(ctx, 0, 1000)
+		return 0, ErrWouldBlock
+	})
+	if err != context.Canceled {
+		t.Errorf("found %v", err)
+	}
+}
