@@ -11,7 +11,9 @@ import (
 // a time.
 type Alike struct {
 	head  []byte
-	parts [3][]byte // room for the head, that for the data, and one byte that is not there
+	begin []byte    // room for the head
+	end   [1]byte   // and for a byte that is not there
+	parts [3][]byte // those, with the data between
 }
 
 // leastHead is by how many bytes compression is told.
@@ -22,7 +24,7 @@ func NewAlike(head []byte) *Alike {
 	if len(head) < leastHead {
 		return nil
 	}
-	return &Alike{head: head, parts: [3][]byte{make([]byte, len(head)), nil, make([]byte, 1)}}
+	return &Alike{head: head, begin: make([]byte, len(head))}
 }
 
 // Read fills to with what is in a file behind the head, if it is regular, begins with the head and has as many bytes
@@ -35,7 +37,7 @@ func (a *Alike) Read(path string, to []byte) (same bool, pipe *os.File) {
 	if err != nil {
 		return false, nil
 	}
-	a.parts[1] = to
+	a.parts = [3][]byte{a.begin, to, a.end[:]}
 	n, err := readParts(fd, a.parts[:])
 	if err != nil {
 		if _, kind, err := stat(fd); kind == unix.S_IFIFO && err == nil {
@@ -43,5 +45,5 @@ func (a *Alike) Read(path string, to []byte) (same bool, pipe *os.File) {
 		}
 	}
 	closeNow(fd)
-	return err == nil && n == len(a.head)+len(to) && bytes.Equal(a.parts[0], a.head), nil
+	return err == nil && n == len(a.head)+len(to) && bytes.Equal(a.begin, a.head), nil
 }

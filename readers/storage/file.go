@@ -290,7 +290,7 @@ func (f *File) readUsual(fd int) (*memory.Buffer, int, error) {
 		return nil, 0, err
 	}
 	// Of a pipe, a directory, or what else has no size, nothing is read so.
-	if n, err := readSome(fd, b.Bytes()); err == nil && n == usual {
+	if n, err := readSmall(fd, b.Bytes()); err == nil && n == usual {
 		return b, n, nil
 	}
 	b.Release()

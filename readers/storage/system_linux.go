@@ -62,27 +62,40 @@ func stat(fd int) (now stamp, kind uint32, err error) {
 	return stamp{s.Size, s.Mtim}, s.Mode & unix.S_IFMT, err
 }
 
-// readSome reads into b from the beginning, as much as there is at once.
-func readSome(fd int, b []byte) (n int, err error) {
-	return retried(func() (int, error) { return unix.Pread(fd, b, 0) })
-}
+// The system's. Only tests change them.
+var (
+	pread  = unix.Pread
+	preadv = unix.Preadv
+)
 
-// readParts is readSome into several parts, one behind the other.
-func readParts(fd int, parts [][]byte) (n int, err error) {
-	return retried(func() (int, error) { return unix.Preadv(fd, parts, 0) })
-}
-
-// readSmall reads into b as much as there is.
+// readSmall reads into b from the beginning, as much as there is. A file system may answer less in one call: the file ends
+// where it answers nothing.
 func readSmall(fd int, b []byte) (n int, err error) {
 	for n < len(b) {
-		got, err := unix.Pread(fd, b[n:], int64(n))
-		if err == unix.EINTR {
-			continue
-		}
+		got, err := retried(func() (int, error) { return pread(fd, b[n:], int64(n)) })
 		if err != nil || got == 0 {
 			return n, err
 		}
 		n += got
+	}
+	return n, nil
+}
+
+// readParts is readSmall into several parts, one behind the other. It changes their list.
+func readParts(fd int, parts [][]byte) (n int, err error) {
+	for len(parts) > 0 {
+		got, err := retried(func() (int, error) { return preadv(fd, parts, int64(n)) })
+		if err != nil || got == 0 {
+			return n, err
+		}
+		n += got
+		for len(parts) > 0 && got >= len(parts[0]) {
+			got -= len(parts[0])
+			parts = parts[1:]
+		}
+		if got > 0 {
+			parts[0] = parts[0][got:]
+		}
 	}
 	return n, nil
 }
