@@ -113,7 +113,7 @@ func (l *loan) whole() error {
 		return whole(from.tensors, C.uint32_t(len(l.tuple.Slots)))
 	}
 	if memory.FaultsSoFar() != from.faults {
-		return pyfeed.Errorf(pyfeed.Corrupt, "a mapped file shrank, or was written to, before or while the slot was written, and some of that may be in it")
+		return pyfeed.Errorf(pyfeed.Corrupt, "a mapped file shrank, was written to or could not be read, before or while the slot was written, and some of that may be in it")
 	}
 	return nil
 }

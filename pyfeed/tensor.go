@@ -114,11 +114,11 @@ func (t *Tuple) Reserved() *PyArrayFeedQueue { return t.queue }
 // Hold makes the tensor a view of data, which lies in b, and takes over one reference to b.
 func (t *LoDTensor) Hold(data []byte, b *memory.Buffer) { t.Data, t.buffer = data, b }
 
-// Intact is an error about slot i, the tensor's, if the data lies in a mapped file which has become shorter or was written
-// to meanwhile, as far as is known: it may read as zeros then. Whose memory the data is makes no difference.
+// Intact is an error about slot i, the tensor's, if the data lies in a mapped file which has become shorter, was written
+// to or could not be read meanwhile, as far as is known: it may read as zeros then. Whose memory the data is makes no difference.
 func (t *LoDTensor) Intact(i int) error {
 	if t.buffer != nil && t.buffer.OfFile() {
-		return TornError(t.buffer.Torn(), i)
+		return TornError(t.buffer.TornAt(unsafe.Pointer(unsafe.SliceData(t.Data)), len(t.Data)), i)
 	}
 	return TornError(memory.TornAt(unsafe.Pointer(unsafe.SliceData(t.Data)), len(t.Data)), i)
 }
@@ -130,6 +130,9 @@ func TornError(tear *memory.Tear, i int) error {
 	}
 	err := SlotErrorf(Corrupt, i, "%v", tear)
 	err.At = &Location{File: tear.File, Offset: -1, Record: -1}
+	if tear.Refused != 0 {
+		err.Kind, err.Cause, err.At.Offset = IO, tear.Refused, tear.From
+	}
 	return err
 }
 

@@ -32,6 +32,9 @@ type file struct {
 	err    error           // what came after the last instance
 	lost   bool            // damage was noted down, and is to be skipped
 	limit  func() bool     // says that a read takes too long; nil: none does
+	passed int64           // instances and damage that were taken from the records
+	again  int64           // how many of them are to be passed again, since the file was opened again
+	blocks error           // why it is read in blocks: a page of it could not be read; nil: it is not
 
 	stored   []*storage.File // that were opened for a trial
 	onTrial  bool            // it is read to be verified: nothing is delivered, or noted down
@@ -122,6 +125,9 @@ func (f *file) read(l *Lot, most int, track trace.Track) (int, error) {
 func (f *file) next(l *Lot, most int) (int, error) {
 	for f.err == nil {
 		n, err := f.try(l, most)
+		if storage.IsPageFault(err) && f.reopen(err) {
+			continue
+		}
 		interrupted := err == storage.ErrInterrupted || err != nil && f.stop.Stopped() // whatever that looks like
 		if err != nil && !interrupted && !f.skipped(err) {
 			f.err = err
@@ -150,12 +156,21 @@ func (f *file) try(l *Lot, most int) (int, error) {
 			return 0, f.locate(err, -1)
 		}
 	}
+	if f.again > 0 {
+		if err := f.passAgain(); err != nil {
+			return 0, f.locate(err, -1)
+		}
+	}
 	if f.lost {
 		err := f.records.Resync()
-		if err == storage.ErrInterrupted {
+		if torn := f.records.Intact(); storage.IsPageFault(torn) {
+			err = torn
+		}
+		if err == storage.ErrInterrupted || storage.IsPageFault(err) {
 			return 0, err
 		}
 		f.lost = false
+		f.passed++
 		f.renumber(f.records)
 		if err != nil {
 			f.err = f.locate(err, f.record)
@@ -216,6 +231,7 @@ func (f *file) addTuples(l *Lot, all []*pyfeed.Tuple, err error) (int, error) {
 		good++
 	}
 	f.record += int64(len(all))
+	f.passed += int64(len(all))
 	if err != nil && err != io.EOF {
 		err = f.locate(err, f.record)
 	}
@@ -231,6 +247,7 @@ func (f *file) addRows(l *Lot, rows *Rows) (int, error) {
 		rows.from = pyfeed.Origin{File: f.name, Record: f.record, Approximate: f.guess}
 		l.AddRows(rows)
 		f.record += int64(rows.count)
+		f.passed += int64(rows.count)
 		return rows.count, nil
 	}
 	all := make([]*pyfeed.Tuple, rows.count)
@@ -269,6 +286,9 @@ func (f *file) open() error {
 	} else {
 		c := *f.configs[f.format.Tag]
 		c.Storage.Interrupt, c.Storage.Pipe = begun.stop, pipe
+		if f.blocks != nil {
+			c.Storage.IO = "read"
+		}
 		if f.onTrial {
 			f.stored = nil
 			c.Storage.Opened = func(s *storage.File) { f.stored = append(f.stored, s) }
@@ -285,6 +305,58 @@ func (f *file) open() error {
 	f.records = records
 	if stop, can := records.(Interruptible); can && f.interrupted {
 		stop.Interrupt()
+	}
+	return nil
+}
+
+// reopen has the file read in blocks from its beginning, without what was passed of it. A page that cannot be read takes
+// with it what was looked at together with it: so all records before it are delivered, and the error is the read's. false:
+// it is so already, or nothing of it is delivered.
+func (f *file) reopen(err error) bool {
+	if f.blocks != nil || f.onTrial {
+		return false
+	}
+	f.mu.Lock()
+	records := f.records
+	f.records = nil
+	f.mu.Unlock()
+	if records != nil {
+		records.Close()
+	}
+	f.blocks, f.again = err, f.passed
+	if f.lost {
+		f.again++ // up to the damage, which is met again
+	}
+	return true
+}
+
+// passAgain reads what was passed before.
+func (f *file) passAgain() error {
+	if f.spare == nil {
+		f.spare = f.files.borrowSpare()
+	}
+	for f.again > 0 {
+		most := int(min(f.again, int64(cap(f.spare))))
+		if have := len(f.spare); have < most {
+			f.spare = f.spare[:most]
+			pyfeed.NewTuples(f.spare[have:], f.spec.Len())
+		}
+		n, err := f.records.Read(f.spare[:most])
+		pyfeed.ReleaseAll(f.spare[:n])
+		f.spare = slices.Delete(f.spare, 0, n)
+		f.again -= int64(n)
+		switch {
+		case err == nil || f.again == 0: // the next Read answers it again
+		case !f.skip || !isCorrupt(err):
+			return err
+		default:
+			if f.again--; f.again == 0 && f.lost {
+				return nil // what is behind it is looked for as if it had just been met
+			}
+			if err = f.records.Resync(); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -416,6 +488,9 @@ func (f *file) ended() bool {
 // finished is what comes behind the last instance: io.EOF, unless the file was written to meanwhile.
 func (f *file) finished() error {
 	err := f.records.Unchanged()
+	if err == nil && f.blocks != nil { // the page can be read by now: what was delivered of it before may be zeros
+		err = f.blocks
+	}
 	if err == nil {
 		return io.EOF
 	}

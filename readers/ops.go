@@ -555,6 +555,10 @@ func (f *files) infer(ctx context.Context, first source) (spec *pyfeed.Spec, err
 		}()
 		file := file{source: first, files: f} // for where damage is
 		records, err := first.format.Open(first.path, &c)
+		if storage.IsPageFault(err) { // what can be read may tell all the same
+			c.Storage.IO = "read"
+			records, err = first.format.Open(first.path, &c)
+		}
 		if err != nil {
 			return nil, file.locate(err, -1)
 		}

@@ -34,9 +34,16 @@ func OpenRecords(path, compression string, c *Config, begin Begin) (Records, err
 	return BeginRecords(f, c, begin)
 }
 
-// BeginRecords takes the file over: if it cannot be read, it is closed. That it has shrunk explains any other error.
+// BeginRecords takes the file over: if it cannot be read, it is closed. That it has shrunk, or cannot be read, explains any
+// other error.
 func BeginRecords(f *storage.File, c *Config, begin Begin) (Records, error) {
 	r, err := begin(f, c)
+	if err == nil {
+		if err = f.Intact(); err != nil {
+			r.Close()
+			return nil, err
+		}
+	}
 	if err != nil {
 		if f.Interrupt().Explains(err) {
 			err = storage.ErrInterrupted

@@ -22,7 +22,8 @@ var ErrTooManyMappings = errors.New("too many mapped files")
 
 // A Mapping is a file mapped for reading. Its memory is handed out in windows, Buffers, each of which
 // gives its pages back with its last Release, unless they are kept, and keeps the Mapping until then. The file may
-// shrink or go at any time: what is then missing reads as zeros, in any thread, and Torn says so.
+// shrink or go at any time, or a page may not be readable: what is then missing reads as zeros, in any thread, and Torn
+// says so.
 type Mapping struct {
 	name   string // of the file
 	data   []byte
@@ -38,7 +39,14 @@ type Mapping struct {
 	come   int // how far windows were handed out
 	before int // the same, when it was mapped before
 
-	written atomic.Bool // it is torn because it was written to
+	written atomic.Bool             // it is torn because it was written to
+	refused atomic.Pointer[refusal] // nil: that was not the reason, or is not known yet
+}
+
+// refusal is why a page could not be read.
+type refusal struct {
+	number syscall.Errno
+	passed bool // it can be read by now
 }
 
 // identity is a file as it was.
@@ -48,6 +56,8 @@ type identity struct {
 	written        syscall.Timespec
 	changed        syscall.Timespec
 }
+
+func identityOf(s *syscall.Stat_t) identity { return identity{s.Dev, s.Ino, s.Size, s.Mtim, s.Ctim} }
 
 // What is kept of all files. To map a page anew in each pass takes half as long as to copy what is in it. But they count
 // as the process's memory, though the system can have them back at any time, and as places in the handler's table.
@@ -68,13 +78,13 @@ func (p *Pool) Map(name string, fd int, size int64) (*Mapping, error) {
 	if err := syscall.Fstat(fd, &s); err != nil {
 		return nil, err
 	}
-	file := identity{s.Dev, s.Ino, s.Size, s.Mtim, s.Ctim}
+	file := identityOf(&s)
 	p.mu.Lock()
 	m := p.mappings[name]
 	delete(p.mappings, name)
 	p.mu.Unlock()
 	if m != nil {
-		if m.file == file && int64(len(m.data)) == size && m.Torn() == nil {
+		if m.file == file && int64(len(m.data)) == size && !m.IsTorn() {
 			m.before = m.come
 			m.refs.Store(1)
 			return m, nil
@@ -196,7 +206,7 @@ func tornOnes() []*Mapping {
 	if faults := FaultsSoFar(); faults != mappings.faults {
 		mappings.torn, mappings.faults = nil, faults
 		for m := range mappings.all {
-			if m.Torn() != nil {
+			if m.IsTorn() {
 				mappings.torn = append(mappings.torn, m)
 			}
 		}
@@ -207,12 +217,18 @@ func tornOnes() []*Mapping {
 // A Tear is why what was read of a mapped file may not be what was in it.
 type Tear struct {
 	File    string
-	Written bool // it was written to; else it became shorter
+	Written bool          // it was written to
+	Refused syscall.Errno // why a page of it could not be read; if it is 0 and Written is false, the file became shorter
+	Passed  bool          // that page can be read by now
+	From    int64         // where the first page that was missing begins
 }
 
 func (t *Tear) String() string {
-	if t.Written {
+	switch {
+	case t.Written:
 		return "the file was written to before this was read"
+	case t.Refused != 0:
+		return "read: " + t.Refused.Error()
 	}
 	return "the file shrank before this was read"
 }
@@ -223,16 +239,33 @@ func TornAt(p unsafe.Pointer, size int) *Tear {
 	if !AnyTorn() || size == 0 {
 		return nil
 	}
+	if m := tornAt(p, size); m != nil {
+		return m.TornAt(p, size)
+	}
+	return nil
+}
+
+func tornAt(p unsafe.Pointer, size int) *Mapping {
 	mappings.mu.Lock()
 	defer mappings.mu.Unlock()
 	at := uintptr(p)
 	for _, m := range tornOnes() {
 		begin := uintptr(unsafe.Pointer(unsafe.SliceData(m.data)))
 		if at < begin+uintptr(len(m.data)) && at+uintptr(size) > begin {
-			return m.Torn()
+			return m
 		}
 	}
 	return nil
+}
+
+// TornAt is Torn for so many bytes from p on, of which some lie in the mapping: what lies before a page that cannot be read
+// is as it was.
+func (m *Mapping) TornAt(p unsafe.Pointer, size int) *Tear {
+	t := m.Torn()
+	if t != nil && t.Refused != 0 && int64(uintptr(p)-uintptr(unsafe.Pointer(unsafe.SliceData(m.data))))+int64(size) <= t.From {
+		return nil
+	}
+	return t
 }
 
 var pageSize = int64(syscall.Getpagesize())
@@ -241,12 +274,63 @@ var pageSize = int64(syscall.Getpagesize())
 // keeps by a window.
 func (m *Mapping) Bytes() []byte { return m.data }
 
+// IsTorn says whether not all of the file may be as it was when it was mapped. Any thread.
+func (m *Mapping) IsTorn() bool { return atomic.LoadUint32((*uint32)(&m.note.torn)) != 0 }
+
 // Torn is why not all of the file may be as it was when it was mapped; nil: it is, as far as is known. Any thread.
 func (m *Mapping) Torn() *Tear {
-	if atomic.LoadUint32((*uint32)(&m.note.torn)) == 0 {
+	if !m.IsTorn() {
 		return nil
 	}
-	return &Tear{m.name, m.written.Load()}
+	t := &Tear{File: m.name, Written: m.written.Load(), From: int64(atomic.LoadUint64((*uint64)(&m.note.from)))}
+	if !t.Written && t.From < int64(len(m.data)) {
+		if m.refused.Load() == nil {
+			m.askByName(t.From)
+		}
+		if r := m.refused.Load(); r != nil {
+			t.Refused, t.Passed = r.number, r.passed
+		}
+	}
+	return t
+}
+
+// TornOf is Torn for the owner of a descriptor of the file.
+func (m *Mapping) TornOf(fd int) *Tear {
+	if m.IsTorn() && !m.written.Load() && m.refused.Load() == nil {
+		m.ask(fd, int64(atomic.LoadUint64((*uint64)(&m.note.from))))
+	}
+	return m.Torn()
+}
+
+// ask finds out why a page was not there, although the file is as it was when it was mapped. If it is not, it shrank. A
+// page fault does not tell: the file is asked.
+func (m *Mapping) ask(fd int, from int64) {
+	var s syscall.Stat_t
+	err := syscall.Fstat(fd, &s)
+	if err == nil && identityOf(&s) != m.file {
+		return
+	}
+	for again := true; again; again = err == syscall.EINTR {
+		if err == nil || err == syscall.EINTR {
+			_, err = syscall.Pread(fd, make([]byte, 1), from)
+		}
+	}
+	number, is := err.(syscall.Errno)
+	if !is {
+		number = syscall.EIO
+	}
+	m.refused.Store(&refusal{number, !is})
+}
+
+func (m *Mapping) askByName(from int64) {
+	fd, err := syscall.Open(m.name, syscall.O_RDONLY|syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
+	switch err {
+	case nil:
+		m.ask(fd, from)
+		_ = syscall.Close(fd)
+	case syscall.EIO, syscall.ESTALE:
+		m.refused.Store(&refusal{number: err.(syscall.Errno)})
+	}
 }
 
 // Tear makes the file one that was written to: what is held of it is not to be trusted.
@@ -311,7 +395,7 @@ func (m *Mapping) Close() {
 }
 
 func (m *Mapping) drop() {
-	if m.refs.Add(-1) > 0 || m.kept > 0 && m.Torn() == nil && m.pool.keep(m) {
+	if m.refs.Add(-1) > 0 || m.kept > 0 && !m.IsTorn() && m.pool.keep(m) {
 		return
 	}
 	m.unmap()
@@ -326,7 +410,7 @@ func (m *Mapping) unmap() {
 	}
 	mappings.mu.Lock()
 	delete(mappings.all, m)
-	if m.Torn() != nil {
+	if m.IsTorn() {
 		mappings.torn = slices.DeleteFunc(mappings.torn, func(other *Mapping) bool { return other == m })
 		atomic.AddUint32((*uint32)(&C.pfm_torn), ^uint32(0))
 	}

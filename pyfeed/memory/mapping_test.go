@@ -78,7 +78,7 @@ func TestAShrunkMappingReadsAsZeros(t *testing.T) {
 	if sum != 7*3*page {
 		t.Errorf("expected a sum of %d, found %d", 7*3*page, sum)
 	}
-	if m.Torn() == nil || w.Torn() == nil {
+	if m.Torn() == nil || w.TornAt(w.Pointer(), 1) == nil {
 		t.Error("nobody noted it")
 	}
 }

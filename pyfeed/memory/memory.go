@@ -62,12 +62,13 @@ type Buffer struct {
 // OfFile says whether the memory is a mapped file's.
 func (b *Buffer) OfFile() bool { return b.mapped != nil }
 
-// Torn is why the memory, a mapped file's, may not be what was in the file; nil: it is, or is no file's.
-func (b *Buffer) Torn() *Tear {
-	if b.mapped == nil {
+// TornAt is why so many bytes from p on, of the memory, which is a mapped file's, may not be what was in the file; nil:
+// they are, or the memory is no file's.
+func (b *Buffer) TornAt(p unsafe.Pointer, size int) *Tear {
+	if b.mapped == nil || !b.mapped.IsTorn() {
 		return nil
 	}
-	return b.mapped.Torn()
+	return b.mapped.TornAt(p, size)
 }
 
 // A Giver lent memory and gets it back: from any thread, with no lock held.

@@ -168,6 +168,7 @@ static int set_details(PyObject *e, pf_status status, const pf_error *err) {
     if (status == PF_CUDA_ERROR && (set(e, "code", PyLong_FromLong(err->cuda_code)) < 0 ||
                                     set(e, "name", decode(err->cuda_name ? err->cuda_name : "")) < 0))
         return -1;
+    if (status == PF_IO && err->slot >= 0 && set(e, "slot", PyLong_FromLong(err->slot)) < 0) return -1;
     if (err->op && set(e, "op", decode(err->op)) < 0) return -1;
     if (err->file && set(e, "file", PyUnicode_DecodeFSDefault(err->file)) < 0) return -1;
     if (err->offset >= 0 && set(e, "offset", PyLong_FromLongLong(err->offset)) < 0) return -1;

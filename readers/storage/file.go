@@ -200,12 +200,12 @@ func (f *File) beginRegular(fd int, now stamp, compression string) (kept bool, e
 		}
 		n, err := readSmall(fd, b.Bytes()[:room])
 		switch {
-		case err != nil:
+		case err != nil || unsized && n == smallFile:
+			// There may be more, or what lies before the error is read in blocks.
 			b.Release()
-			return false, f.failed("", err)
-		case unsized && n == smallFile: // and there may be more
-			b.Release()
-			size = -1
+			if unsized {
+				size = -1
+			}
 		default:
 			if compression, err = f.take(b, n, compression); f.whole || err != nil {
 				return false, err
@@ -218,7 +218,7 @@ func (f *File) beginRegular(fd int, now stamp, compression string) (kept bool, e
 		var head [leastHead]byte
 		n, err := readSmall(fd, head[:])
 		if err != nil {
-			return false, f.failed("", err)
+			return false, f.failedAt(int64(n), "read", err)
 		}
 		if compression, err = f.tell(compression, head[:n]); err != nil {
 			return false, err
@@ -446,11 +446,18 @@ func (f *File) Finish() error {
 	}
 }
 
-// Intact is an error if a mapped file was found to be shorter than it was when it was opened, or to have been written to.
-// What was read of it MUST be checked so before it is believed.
+// Intact is an error if a mapped file was found to be shorter than it was when it was opened, to have been written to, or
+// to have a page that cannot be read. What was read of it MUST be checked so before it is believed.
 func (f *File) Intact() error {
-	if f.mapping == nil || f.mapping.Torn() == nil {
+	if f.mapping == nil || !f.mapping.IsTorn() {
 		return nil
+	}
+	if tear := f.mapping.TornOf(f.fd); tear.Refused != 0 {
+		var cause error = pageFault{tear.Refused}
+		if tear.Passed { // a record with zeros may have been delivered, which nothing would find
+			cause = tear.Refused
+		}
+		return &pyfeed.Error{Kind: pyfeed.IO, Slot: -1, At: f.place(tear.From), Text: tear.String(), Cause: cause}
 	}
 	now, _, err := stat(f.fd)
 	if err != nil {
@@ -484,6 +491,18 @@ func (f *File) Unchanged() error {
 	return f.changed(now)
 }
 
+// pageFault is the system's error where a page of a mapped file could not be read.
+type pageFault struct{ error }
+
+func (p pageFault) Unwrap() error { return p.error }
+
+// IsPageFault says whether an error is that of a page of a mapped file that still cannot be read. What lies before it in
+// the file is all there if the file is read instead, up to the same error.
+func IsPageFault(err error) bool {
+	var p pageFault
+	return errors.As(err, &p)
+}
+
 func (f *File) changed(now stamp) error {
 	text := fmt.Sprintf("the file was written to while it was read: expected %v, found %v", f.opened, now)
 	if now.size < f.opened.size {
@@ -515,7 +534,10 @@ func (f *File) place(offset int64) *pyfeed.Location {
 }
 
 // failed is an error of the operating system.
-func (f *File) failed(doing string, err error) error {
+func (f *File) failed(doing string, err error) error { return f.failedAt(-1, doing, err) }
+
+// failedAt is failed for what was to be read at an offset.
+func (f *File) failedAt(offset int64, doing string, err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) {
 		err = p.Err
@@ -524,7 +546,7 @@ func (f *File) failed(doing string, err error) error {
 	if doing != "" {
 		text = doing + ": " + text
 	}
-	return &pyfeed.Error{Kind: pyfeed.IO, Slot: -1, At: f.place(-1), Text: text, Cause: err}
+	return &pyfeed.Error{Kind: pyfeed.IO, Slot: -1, At: f.place(offset), Text: text, Cause: err}
 }
 
 // broken is an error of the stream: the operating system's, or of what was compressed.
@@ -534,7 +556,7 @@ func (f *File) broken(err error) error {
 	}
 	var p *fs.PathError
 	if errors.As(err, &p) {
-		return f.failed("read", err)
+		return f.failedAt(f.base+int64(len(f.data)), "read", err)
 	}
 	if err == io.ErrUnexpectedEOF || err == io.EOF {
 		err = errors.New("expected more compressed data, found the end of the file")

@@ -232,7 +232,7 @@ func (s *Sink) Commit() error {
 		err = s.packed.Close()
 		s.packed = nil
 	}
-	for _, step := range []func() error{s.plain.Flush, s.settleMode, s.file.Sync, s.rename} {
+	for _, step := range []func() error{s.plain.Flush, s.settleMode, s.file.Sync, s.file.Close, s.rename} {
 		if err == nil {
 			err = step()
 		}
@@ -244,12 +244,8 @@ func (s *Sink) Commit() error {
 		s.Abort()
 		return s.err
 	}
-	err = s.file.Close()
 	s.file = nil
 	s.end()
-	if err != nil {
-		return s.failed("close", err)
-	}
 	return nil
 }
 
