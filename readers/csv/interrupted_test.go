@@ -12,6 +12,10 @@ func TestInterrupted(t *testing.T) {
 	long := strings.Repeat("0123456789", 10_000)
 	data := strings.Join([]string{"a,b", "x,1", strings.Repeat("\n", 100_000), long + ",2", "\"" + strings.ReplaceAll(long, "9", "\"\"") + "\",3",
 		"\"" + "bad\"" + long + ",4", "y,5", ""}, "\n")
+	doubled := "x,1\n\"" + strings.Repeat("\"\"", 100_000) + "\",2\n"
+	if n := tested.Interrupted(t, []byte("a,b\n"+doubled), readers.Config{}); n < 15 {
+		t.Errorf("doubled quotes: found %d looks", n)
+	}
 	if n := tested.Interrupted(t, []byte(data), readers.Config{}); n < 15 {
 		t.Errorf("found %d looks", n)
 	}

@@ -229,7 +229,11 @@ func (r *records) peekFields() (fields [][]byte, n int, err error) {
 			if len(fields) == mostColumns {
 				return nil, 0, r.file.Corrupt(r.file.Offset(), r.record, "expected at most %d columns, found more", mostColumns)
 			}
-			fields = append(fields, r.unquote(nil, f.span(b)))
+			content, err := r.unquote(nil, f.span(b))
+			if err != nil {
+				return nil, 0, err
+			}
+			fields = append(fields, content)
 			p = f.next
 			if f.last {
 				return fields, p, nil
@@ -484,7 +488,11 @@ func (r *records) take(b []byte, p, i int, end bool) (next int, s status) {
 	default:
 		content := f.span(b)
 		if content.doubled { // no number has quotes in it
-			unquoted := r.unquote(nil, content)
+			unquoted, err := r.unquote(nil, content)
+			if err != nil {
+				r.fault = err
+				return 0, bad
+			}
 			return 0, r.misfit(p, c, noNumber, unquoted, shown(unquoted))
 		}
 		bits, flaw := c.missing, none
@@ -644,18 +652,24 @@ func (r *records) endOfField(b []byte, p int) int {
 	return p
 }
 
-// unquote appends a field's content.
-func (r *records) unquote(to []byte, from span) []byte {
+// unquote appends a field's content. The error is storage.ErrInterrupted.
+func (r *records) unquote(to []byte, from span) ([]byte, error) {
 	data := from.data
-	for from.doubled {
+	for next := len(data) - storage.LookEvery; from.doubled; {
 		k := bytes.IndexByte(data, r.quote)
 		if k < 0 {
 			break
 		}
+		if len(data) < next {
+			if err := r.file.Look(); err != nil {
+				return nil, err
+			}
+			next = len(data) - storage.LookEvery
+		}
 		to = append(to, data[:k+1]...)
 		data = data[k+2:]
 	}
-	return append(to, data...)
+	return append(to, data...), nil
 }
 
 // fill makes an instance of line and spans. The position is that of its record.
@@ -675,7 +689,12 @@ func (r *records) fill(t *pyfeed.Tuple) error {
 		if err != nil {
 			return err
 		}
-		t.Slots[r.textSlots[i]].Hold(r.unquote(got[:0], *s), b)
+		content, err := r.unquote(got[:0], *s)
+		if err != nil {
+			b.Release()
+			return err
+		}
+		t.Slots[r.textSlots[i]].Hold(content, b)
 	}
 	if views > 0 {
 		b := r.file.Hold(views)

@@ -162,7 +162,11 @@ func (r *records) look() (sample, error) {
 			some = true
 			for i := range spans {
 				if f := s[i].news(&spans[i]); f != forms {
-					s[i][f] = &found{i, line.at(at), record, r.file.Offset() + int64(at), shown(r.unquote(nil, spans[i]))}
+					content, err := r.unquote(nil, spans[i])
+					if err != nil {
+						return nil, err
+					}
+					s[i][f] = &found{i, line.at(at), record, r.file.Offset() + int64(at), shown(content)}
 				}
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
 	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
 // examples makes slots of tf.train.Example messages.
@@ -33,8 +34,11 @@ type found struct {
 	copied  bool // and does not lie in the file
 }
 
-func newExamples(p *plan, pool *memory.Pool) *examples {
-	return &examples{plan: p, arena: memory.NewArena(pool), found: make([]found, len(p.keys))}
+// elementsPerLook is how many numbers are widened, narrowed or compared between two looks at the interrupt.
+const elementsPerLook = 1 << 18
+
+func newExamples(p *plan, pool *memory.Pool, stop *storage.Interrupt) *examples {
+	return &examples{plan: p, scratch: scratch{stop: stop}, arena: memory.NewArena(pool), found: make([]found, len(p.keys))}
 }
 
 // pattern is a record with its header, and what others have in common with it that are parsed as it was, for they differ in
@@ -90,8 +94,16 @@ func (e *examples) learn(record []byte, in *memory.Buffer) bool {
 func (e *examples) close() { e.arena.Close() }
 
 // fill makes the slots of a tuple from a record, which lies in the buffer in. It answers how many references to
-// that the slots took, which the caller MUST add, after an error too.
+// that the slots took, which the caller MUST add, after an error too. Interrupted, it is to be made again.
 func (e *examples) fill(t *pyfeed.Tuple, record []byte, in *memory.Buffer) (views int, err error) {
+	e.stopped = false
+	if views, err = e.fillSlots(t, record, in); e.stopped {
+		err = storage.ErrInterrupted
+	}
+	return views, err
+}
+
+func (e *examples) fillSlots(t *pyfeed.Tuple, record []byte, in *memory.Buffer) (views int, err error) {
 	switch at, sequence := e.find(record); {
 	case sequence: // whole, so that it is never skipped as damage
 		return 0, &pyfeed.Error{Kind: pyfeed.Type, Slot: -1,
@@ -123,7 +135,7 @@ func (e *examples) find(record []byte) (bad int, sequence bool) {
 	nth := 0
 	for at := 0; at < len(record); {
 		number, features, size := field(record[at:])
-		if size < 0 {
+		if size < 0 || !e.goOn(size) {
 			return at, false
 		}
 		if number == featureLists {
@@ -131,7 +143,7 @@ func (e *examples) find(record []byte) (bad int, sequence bool) {
 		}
 		for len(features) > 0 && number == 1 {
 			inner, entry, n := field(features)
-			if n < 0 || inner == 1 && !e.note(entry, nth) {
+			if n < 0 || inner == 1 && !e.note(entry, nth) || !e.goOn(n) {
 				return at, false
 			}
 			features = features[n:]
@@ -177,7 +189,7 @@ func (e *examples) note(entry []byte, nth int) (ok bool) {
 func (e *examples) rareEntry(entry []byte) (key, value []byte, copied, ok bool) {
 	for b := entry; len(b) > 0; {
 		number, v, n := field(b)
-		if n < 0 {
+		if n < 0 || !e.goOn(n) {
 			return nil, nil, false, false
 		}
 		if number == 1 {
@@ -274,14 +286,16 @@ func (e *examples) view(s *pyfeed.LoDTensor, data []byte, copied bool, in *memor
 	}
 	to, b, err := e.arena.Get(len(data))
 	if err == nil {
-		copy(to, data)
 		s.Hold(to, b)
+		if e.stop.Copy(to, data) != nil {
+			e.stopped = true
+		}
 	}
 	return false, err
 }
 
 func (e *examples) fillRaw(s *pyfeed.LoDTensor, c *column, b []byte, copied bool, in *memory.Buffer) (n int, held bool, err error) {
-	values, total, ok := countBytes(b)
+	values, total, ok := e.countBytes(b)
 	if !ok {
 		return 0, false, c.broken(c.Name)
 	}
@@ -291,13 +305,13 @@ func (e *examples) fillRaw(s *pyfeed.LoDTensor, c *column, b []byte, copied bool
 	if err = c.check(total); err != nil || values == 0 {
 		return 0, false, err
 	}
-	data, _ := nextBytes(b)
+	data, _ := e.nextBytes(b)
 	held, err = e.view(s, data, copied, in)
 	return total, held, err
 }
 
 func (e *examples) fillFloats(s *pyfeed.LoDTensor, c *column, b []byte, copied bool, in *memory.Buffer) (n int, held bool, err error) {
-	n, data, ok := countFloats(b)
+	n, data, ok := e.countFloats(b)
 	if !ok {
 		return 0, false, c.broken(c.Name)
 	}
@@ -314,19 +328,24 @@ func (e *examples) fillFloats(s *pyfeed.LoDTensor, c *column, b []byte, copied b
 		return 0, false, err
 	}
 	narrow := to[n*size-4*n:] // float32 behind the room that they leave, and widened from there
-	copyFloats(narrow, b)
+	s.Hold(to, buffer)
+	if !e.copyFloats(narrow, b) {
+		return 0, false, c.broken(c.Name)
+	}
 	if size == 8 {
 		for i := range n {
+			if i%elementsPerLook == elementsPerLook-1 && !e.look() {
+				return 0, false, c.broken(c.Name)
+			}
 			f := math.Float32frombits(binary.LittleEndian.Uint32(narrow[4*i:]))
 			binary.LittleEndian.PutUint64(to[8*i:], math.Float64bits(float64(f)))
 		}
 	}
-	s.Hold(to, buffer)
 	return n, false, nil
 }
 
 func (e *examples) fillInts(s *pyfeed.LoDTensor, c *column, b []byte) (n int, err error) {
-	n, ok := countInts(b)
+	n, ok := e.countInts(b)
 	if !ok {
 		return 0, c.broken(c.Name)
 	}
@@ -339,7 +358,7 @@ func (e *examples) fillInts(s *pyfeed.LoDTensor, c *column, b []byte) (n int, er
 	}
 	s.Hold(data, buffer)
 	if c.slot.DType == pyfeed.Int64 {
-		if !readInts(unsafe.Slice((*int64)(unsafe.Pointer(unsafe.SliceData(data))), n), b) {
+		if !e.readInts(unsafe.Slice((*int64)(unsafe.Pointer(unsafe.SliceData(data))), n), b) {
 			return 0, c.broken(c.Name)
 		}
 		return n, nil
@@ -348,10 +367,13 @@ func (e *examples) fillInts(s *pyfeed.LoDTensor, c *column, b []byte) (n int, er
 		e.wide = make([]int64, n)
 	}
 	wide := e.wide[:n]
-	if !readInts(wide, b) {
+	if !e.readInts(wide, b) {
 		return 0, c.broken(c.Name)
 	}
 	for i, v := range wide {
+		if i%elementsPerLook == elementsPerLook-1 && !e.look() {
+			return 0, c.broken(c.Name)
+		}
 		if v < c.low || v > c.high {
 			return 0, pyfeed.SlotErrorf(pyfeed.Type, c.number, "feature %q: value %d: expected %v, found %d", c.Name, i, c.slot.DType, v)
 		}
@@ -379,7 +401,7 @@ func narrow[T uint8 | uint16 | uint32 | uint64](to []byte, from []int64) {
 
 // fillBytes makes the slot of values of bytes, one behind the other, divided by a level of their own.
 func (e *examples) fillBytes(s *pyfeed.LoDTensor, c *column, b []byte, copied bool, in *memory.Buffer) (held bool, err error) {
-	n, total, ok := countBytes(b)
+	n, total, ok := e.countBytes(b)
 	if !ok {
 		return false, c.broken(c.Name)
 	}
@@ -387,7 +409,7 @@ func (e *examples) fillBytes(s *pyfeed.LoDTensor, c *column, b []byte, copied bo
 		return false, err
 	}
 	if n == 1 {
-		data, _ := nextBytes(b)
+		data, _ := e.nextBytes(b)
 		if held, err = e.view(s, data, copied, in); err != nil {
 			return false, err
 		}
@@ -414,7 +436,10 @@ func (e *examples) fillBytes(s *pyfeed.LoDTensor, c *column, b []byte, copied bo
 	at := 0
 	for i := range n {
 		var v []byte
-		v, b = nextBytes(b)
+		v, b = e.nextBytes(b)
+		if e.stopped {
+			return held, c.broken(c.Name)
+		}
 		if n > 1 {
 			copy(to[at:], v)
 		}
@@ -471,16 +496,19 @@ func (e *examples) splits(c *column, key int, splits bool) ([]int64, error) {
 		}
 		b = v
 	}
-	n, ok := countInts(b)
+	n, ok := e.countInts(b)
 	if !ok {
 		return nil, c.broken(name)
 	}
 	if splits {
 		level := e.offsets.Get(max(n, 1)) // none is no rows
-		if !readInts(level[:n], b) {
+		if !e.readInts(level[:n], b) {
 			return nil, c.broken(name)
 		}
 		for i, v := range level {
+			if i%elementsPerLook == elementsPerLook-1 && !e.look() {
+				return nil, c.broken(name)
+			}
 			if i == 0 && v != 0 || i > 0 && v < level[i-1] {
 				return nil, pyfeed.SlotErrorf(pyfeed.Shape, c.number, "feature %q: value %d: expected splits that begin with 0 and never decrease, found %d",
 					name, i, v)
@@ -489,10 +517,13 @@ func (e *examples) splits(c *column, key int, splits bool) ([]int64, error) {
 		return level, nil
 	}
 	level := e.offsets.Get(n + 1)
-	if !readInts(level[1:], b) {
+	if !e.readInts(level[1:], b) {
 		return nil, c.broken(name)
 	}
 	for i := 1; i < len(level); i++ {
+		if i%elementsPerLook == 0 && !e.look() {
+			return nil, c.broken(name)
+		}
 		if level[i] < 0 || level[i] > math.MaxInt64-level[i-1] {
 			return nil, pyfeed.SlotErrorf(pyfeed.Shape, c.number, "feature %q: value %d: expected the length of a row, found %d", name, i-1, level[i])
 		}

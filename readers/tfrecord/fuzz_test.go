@@ -114,7 +114,7 @@ func FuzzExample(f *testing.F) {
 		}
 		record := in.Bytes()
 		copy(record, data)
-		e := newExamples(p, pool)
+		e := newExamples(p, pool, nil)
 		for range 2 { // the second time the order of the features is known
 			views, err := e.fill(tuple, record, in)
 			in.Retain(views)

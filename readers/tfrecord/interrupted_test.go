@@ -1,6 +1,7 @@
 package tfrecord
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -18,5 +19,44 @@ func TestInterrupted(t *testing.T) {
 	data := slices.Concat(file("a", long), spoilt, file("b"), lost, file("c", long))
 	if n := tested.Interrupted(t, data, readers.Config{}); n < 15 {
 		t.Errorf("found %d looks", n)
+	}
+}
+
+// Wherever a look interrupts the parsing of a long example, the next call parses it anew.
+func TestInterruptedExamples(t *testing.T) {
+	const n = 20_000
+	ints, floats, texts := make([]int64, n), make([]float32, n), make([]string, n)
+	var single [][]byte
+	for i := range n {
+		ints[i], floats[i], texts[i] = int64(i)<<(i%40), float32(i), fmt.Sprint(i)
+		single = append(single, fixed32(1, uint32(i)))
+	}
+	long := example(
+		entry("ints", intList(ints...)),
+		entry("narrow", intList(slices.Repeat([]int64{7}, 10*n)...)),
+		entry("floats", floatList(floats...)),
+		entry("single", sub(2, single...)),
+		entry("texts", strs(texts...)),
+		entry("raw", strs(strings.Repeat("r", 8*n))),
+		entry("unknown", strs(texts...)),
+	)
+	short := example(entry("ints", intList(1)), entry("narrow", intList(2)), entry("floats", floatList(3)),
+		entry("single", floatList(4)), entry("texts", strs("5")), entry("raw", strs("6")))
+	for _, feature := range []string{
+		`{"name": "ints", "dtype": "int64", "kind": "variable"}`,
+		`{"name": "narrow", "dtype": "uint8", "kind": "variable"}`,
+		`{"name": "floats", "dtype": "float32", "kind": "variable"}`,
+		`{"name": "floats", "dtype": "float64", "kind": "variable"}`,
+		`{"name": "single", "dtype": "float32", "kind": "variable"}`,
+		`{"name": "texts", "dtype": "bytes", "kind": "variable"}`,
+		`{"name": "raw", "dtype": "uint8", "kind": "variable", "raw": true}`,
+	} {
+		t.Run(feature, func(t *testing.T) {
+			c := config(t, `{"features": [`+feature+`]}`)
+			bare := tested.Interrupted(t, file(short, short), *c)
+			if looks := tested.Interrupted(t, file(short, long, short), *c); looks < bare+8 {
+				t.Errorf("found %d looks, %d without the long example", looks, bare)
+			}
+		})
 	}
 }

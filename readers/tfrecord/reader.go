@@ -33,7 +33,7 @@ func open(c *readers.Config, file func(storage.Options) (*storage.File, error)) 
 		if err != nil {
 			return nil, err
 		}
-		r.examples = newExamples(p, c.Pool)
+		r.examples = newExamples(p, c.Pool, c.Storage.Interrupt)
 	}
 	if r.f, err = file(from); err != nil {
 		return nil, err

@@ -5,6 +5,8 @@ import (
 	"math/bits"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
 // The messages, from tensorflow/core/example/{example,feature}.proto:
@@ -61,8 +63,25 @@ func longField(b []byte) (number protowire.Number, value []byte, size int) {
 	return number, value, n + m
 }
 
-// scratch is memory for messages that come in pieces, which is seldom.
-type scratch struct{ joined []byte }
+// scratch is memory for messages that come in pieces, which is seldom, and what ends the parsing of a message that is long.
+type scratch struct {
+	joined  []byte
+	stop    *storage.Interrupt
+	went    int  // bytes since the last look at that
+	stopped bool // it was to end: what was answered is void
+}
+
+// goOn is told of bytes that are parsed. false: parsing is to end.
+func (s *scratch) goOn(bytes int) bool {
+	s.went += bytes
+	return s.went < storage.LookEvery || s.look()
+}
+
+func (s *scratch) look() bool {
+	s.went = 0
+	s.stopped = s.stopped || s.stop.Look() != nil
+	return !s.stopped
+}
 
 // last is the value of the last field of b whose number is low to high, merged with those before it that have
 // the same number, as the parts of a message are: by joining them. Then it is a copy. ok says that b is made
@@ -71,7 +90,7 @@ func (s *scratch) last(b []byte, low, high protowire.Number) (number protowire.N
 	begin := 0
 	for len(b) > 0 {
 		n, v, size := field(b)
-		if size < 0 {
+		if size < 0 || !s.goOn(size) {
 			return 0, nil, false, false
 		}
 		b = b[size:]
@@ -92,10 +111,10 @@ func (s *scratch) last(b []byte, low, high protowire.Number) (number protowire.N
 }
 
 // countBytes is the number of values of a BytesList, and of their bytes.
-func countBytes(b []byte) (n, total int, ok bool) {
+func (s *scratch) countBytes(b []byte) (n, total int, ok bool) {
 	for len(b) > 0 {
 		number, v, size := field(b)
-		if size < 0 {
+		if size < 0 || !s.goOn(size) {
 			return 0, 0, false
 		}
 		if number == 1 {
@@ -107,15 +126,17 @@ func countBytes(b []byte) (n, total int, ok bool) {
 	return n, total, true
 }
 
-// nextBytes is the first value of a BytesList that was counted, and what follows it.
-func nextBytes(b []byte) (v, rest []byte) {
-	for {
+// nextBytes is the first value of a BytesList that was counted, and what follows it; nothing once the parsing is to end.
+func (s *scratch) nextBytes(b []byte) (v, rest []byte) {
+	for s.goOn(0) && !s.stopped {
 		number, v, size := field(b)
 		b = b[size:]
+		s.went += size
 		if number == 1 {
 			return v, b
 		}
 	}
+	return nil, nil
 }
 
 // element looks at the field at the front of a list of numbers: packed are those of a field with a length, one
@@ -135,13 +156,13 @@ func element(b []byte, kind protowire.Type) (packed, one []byte, size int) {
 }
 
 // countFloats is the number of values of a FloatList. Where they are packed in one piece, that is whole.
-func countFloats(b []byte) (n int, whole []byte, ok bool) {
+func (s *scratch) countFloats(b []byte) (n int, whole []byte, ok bool) {
 	if number, v, size := field(b); number == 1 && size == len(b) {
 		return len(v) / 4, v, len(v)%4 == 0
 	}
 	for len(b) > 0 {
 		packed, one, size := element(b, protowire.Fixed32Type)
-		if size < 0 || len(packed)%4 != 0 {
+		if size < 0 || len(packed)%4 != 0 || !s.goOn(size) {
 			return 0, nil, false
 		}
 		n += (len(packed) + len(one)) / 4
@@ -151,21 +172,39 @@ func countFloats(b []byte) (n int, whole []byte, ok bool) {
 }
 
 // copyFloats copies the values of a FloatList that was counted.
-func copyFloats(to, b []byte) {
+func (s *scratch) copyFloats(to, b []byte) (ok bool) {
 	for len(b) > 0 {
 		packed, one, size := element(b, protowire.Fixed32Type)
+		for len(packed) > storage.LookEvery {
+			to = to[copy(to, packed[:storage.LookEvery]):]
+			packed = packed[storage.LookEvery:]
+			if !s.look() {
+				return false
+			}
+		}
 		to = to[copy(to, packed):]
 		to = to[copy(to, one):]
 		b = b[size:]
+		if !s.goOn(size) {
+			return false
+		}
 	}
+	return true
 }
 
 // countInts is the number of values of an Int64List.
-func countInts(b []byte) (n int, ok bool) {
+func (s *scratch) countInts(b []byte) (n int, ok bool) {
 	for len(b) > 0 {
 		packed, one, size := element(b, protowire.VarintType)
-		if size < 0 || len(packed) > 0 && packed[len(packed)-1] >= 0x80 {
+		if size < 0 || len(packed) > 0 && packed[len(packed)-1] >= 0x80 || !s.goOn(size) {
 			return 0, false
+		}
+		for len(packed) > storage.LookEvery {
+			n += countVarints(packed[:storage.LookEvery])
+			packed = packed[storage.LookEvery:]
+			if !s.look() {
+				return 0, false
+			}
 		}
 		if one != nil {
 			n++
@@ -191,11 +230,22 @@ func countVarints(b []byte) (n int) {
 }
 
 // readInts decodes the values of an Int64List, of which there are as many as in to.
-func readInts(to []int64, b []byte) (ok bool) {
+func (s *scratch) readInts(to []int64, b []byte) (ok bool) {
 	for len(b) > 0 {
 		packed, one, size := element(b, protowire.VarintType)
 		if packed == nil {
 			packed = one
+		}
+		for len(packed) > storage.LookEvery {
+			end := storage.LookEvery
+			for end > 0 && packed[end-1] >= 0x80 { // within a value
+				end--
+			}
+			n := readVarints(to, packed[:end])
+			if n <= 0 || !s.look() {
+				return false
+			}
+			to, packed = to[n:], packed[end:]
 		}
 		n := readVarints(to, packed)
 		if n < 0 {
@@ -203,6 +253,9 @@ func readInts(to []int64, b []byte) (ok bool) {
 		}
 		to = to[n:]
 		b = b[size:]
+		if !s.goOn(size) {
+			return false
+		}
 	}
 	return len(to) == 0
 }
