@@ -149,9 +149,9 @@ instructions: build/prefix/.done ## count instructions of what is done often, be
 # ---- Checking -------------------------------------------------------------------------------
 
 # Two chains at a time: the waits of one, for a timeout or for a download, are the other's processor time. Each library and
-# each test is compiled once. `make test-modes` has the modes that would need another build.
+# each test is compiled once. A failure does not stop the others. `make test-modes` has the modes that need another build.
 test: ## every push: lint, and all tests but those below; 10 minutes on two cores from empty caches
-	$(MAKE) --no-print-directory -j2 --output-sync=target lint test-go test-cpp test-python test-wheel
+	$(MAKE) --no-print-directory -k -j2 --output-sync=target lint test-go test-cpp test-python test-wheel
 
 lint: lint-go lint-c lint-python ## formatters and linters, in check mode; type check
 
