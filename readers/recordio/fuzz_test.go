@@ -171,7 +171,7 @@ func FuzzTensors(f *testing.F) {
 			return
 		}
 		slots := make([]pyfeed.LoDTensor, n)
-		at, err := parseTensors(record, slots, &o)
+		at, err := parseTensors(record, slots, &o, nil)
 		if at < 0 || at > len(record) || err == nil && at != len(record) {
 			t.Fatalf("stopped at byte %d of %d: %v", at, len(record), err)
 		}
@@ -184,7 +184,7 @@ func FuzzTensors(f *testing.F) {
 			}
 		}
 		again := make([]pyfeed.LoDTensor, n)
-		if _, err = parseTensors(appendTensors(nil, slots), again, &o); err != nil {
+		if _, err = parseTensors(appendTensors(nil, slots), again, &o, nil); err != nil {
 			t.Fatal(err)
 		}
 		for i := range slots {

@@ -1,9 +1,12 @@
 package recordio
 
 import (
+	"bytes"
+	"encoding/binary"
 	"slices"
 	"testing"
 
+	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/formattest"
 )
@@ -20,5 +23,37 @@ func TestInterrupted(t *testing.T) {
 		chunkOf(false, uncompressed, 1, payloadOf("b")), lost, chunkOf(false, uncompressed, 1, payloadOf("c")))
 	if n := tested.Interrupted(t, data, readers.Config{Options: &Options{Records: "bytes"}}); n < 15 {
 		t.Errorf("found %d looks", n)
+	}
+}
+
+// Wherever a look interrupts the parsing of offsets or of a description, the next call parses the record anew.
+func TestInterruptedTensors(t *testing.T) {
+	const n = 20_000
+	level := make([]int64, n+1)
+	for i := range level {
+		level[i] = int64(i)
+	}
+	ragged := pyfeed.LoDTensor{DType: pyfeed.Uint8, LoD: pyfeed.LoD{level}, Data: bytes.Repeat([]byte{1}, n)}
+	if err := ragged.SetDims(pyfeed.Dims{n}); err != nil {
+		t.Fatal(err)
+	}
+	// No LoD, and fields of a description that are not known.
+	description := bytes.Repeat([]byte{3 << 3, 0}, 2*n)
+	description = append(description, typeField<<3, byte(fluidTypes[pyfeed.Uint8]), dimsField<<3, 1)
+	described := binary.LittleEndian.AppendUint32(make([]byte, 4+8+4), uint32(len(description)))
+	described = append(append(described, description...), 7)
+	one := []byte{1, 0, 0, 0}
+	for name, record := range map[string][]byte{"offsets": appendTensor(slices.Clone(one), &ragged), "description": append(slices.Clone(one), described...)} {
+		t.Run(name, func(t *testing.T) {
+			looks := func(records ...string) int {
+				return tested.Interrupted(t, chunkOf(false, uncompressed, uint32(len(records)), payloadOf(records...)),
+					readers.Config{Options: &Options{Records: "tensors"}})
+			}
+			plain := tested.Interrupted(t, chunkOf(false, uncompressed, 2, payloadOf(string(record), string(record))),
+				readers.Config{Options: &Options{Records: "bytes"}})
+			if n := looks(string(record), string(record)); n < plain+4 {
+				t.Errorf("found %d looks, %d where nothing is parsed", n, plain)
+			}
+		})
 	}
 }

@@ -349,8 +349,11 @@ func (r *records) fill(t *pyfeed.Tuple, b []byte) error {
 	if n != len(t.Slots) {
 		t.Resize(n)
 	}
-	if at, err := parseTensors(b, t.Slots, &r.offsets); err != nil {
+	if at, err := parseTensors(b, t.Slots, &r.offsets, r.f.Interrupt()); err != nil {
 		drop(t.Slots)
+		if errors.Is(err, storage.ErrInterrupted) {
+			return storage.ErrInterrupted
+		}
 		return r.damage(record, lengthSize+at, "%v", err)
 	}
 	memory := r.hold(n)
@@ -375,9 +378,11 @@ func (r *records) decide(b []byte) error {
 	n, err := tensors(b)
 	if err == nil {
 		first.Slots = make([]pyfeed.LoDTensor, n)
-		at, err = parseTensors(b, first.Slots, &r.offsets)
+		at, err = parseTensors(b, first.Slots, &r.offsets, r.f.Interrupt())
 	}
 	switch {
+	case errors.Is(err, storage.ErrInterrupted):
+		return storage.ErrInterrupted
 	case err == nil:
 		r.decided, r.tensors, r.slots = true, true, readers.DescribeTuple(&first)
 		return nil
@@ -397,7 +402,7 @@ func showsTensors(b []byte) bool {
 	if err != nil {
 		return false
 	}
-	_, err = parseTensors(b, make([]pyfeed.LoDTensor, n), new(readers.Offsets))
+	_, err = parseTensors(b, make([]pyfeed.LoDTensor, n), new(readers.Offsets), nil)
 	return err == nil || beginsAsTensors(b)
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
 // A record that Fluid wrote is a tuple: the number of its tensors, and each as SerializeToStream in
@@ -60,11 +61,11 @@ func tensors(record []byte) (int, error) {
 }
 
 // parseTensors makes the slots, as many as tensors says, what the record holds; their data is part of it. It
-// answers where in the record it stopped.
-func parseTensors(record []byte, slots []pyfeed.LoDTensor, o *readers.Offsets) (at int, err error) {
+// answers where in the record it stopped. The error may wrap storage.ErrInterrupted: then the record is to be parsed again.
+func parseTensors(record []byte, slots []pyfeed.LoDTensor, o *readers.Offsets, stop *storage.Interrupt) (at int, err error) {
 	rest := record[4:]
 	for i := range slots {
-		if rest, err = parseTensor(rest, &slots[i], o); err != nil {
+		if rest, err = parseTensor(rest, &slots[i], o, stop); err != nil {
 			return len(record) - len(rest), fmt.Errorf("tensor %d: %w", i, err)
 		}
 	}
@@ -81,7 +82,7 @@ func beginsAsTensors(record []byte) bool {
 		return false
 	}
 	var first pyfeed.LoDTensor
-	b, err := parseLoD(record[4:], &first, new(readers.Offsets))
+	b, err := parseLoD(record[4:], &first, new(readers.Offsets), nil)
 	if err != nil || len(b) < 5 {
 		return false
 	}
@@ -90,8 +91,8 @@ func beginsAsTensors(record []byte) bool {
 }
 
 // parseTensor answers what follows the tensor, or what it could not read.
-func parseTensor(b []byte, t *pyfeed.LoDTensor, o *readers.Offsets) ([]byte, error) {
-	b, err := parseLoD(b, t, o)
+func parseTensor(b []byte, t *pyfeed.LoDTensor, o *readers.Offsets, stop *storage.Interrupt) ([]byte, error) {
+	b, err := parseLoD(b, t, o, stop)
 	if err != nil {
 		return b, err
 	}
@@ -102,7 +103,7 @@ func parseTensor(b []byte, t *pyfeed.LoDTensor, o *readers.Offsets) ([]byte, err
 	if size > uint64(len(b)-4) || size > math.MaxInt32 {
 		return b, fmt.Errorf("expected a description of at most %d bytes, found a size of %d", len(b)-4, int32(size))
 	}
-	if err = parseDescription(b[4:4+size], t); err != nil {
+	if err = parseDescription(b[4:4+size], t, stop); err != nil {
 		return b[4:], err
 	}
 	b = b[4+size:]
@@ -119,7 +120,7 @@ func parseTensor(b []byte, t *pyfeed.LoDTensor, o *readers.Offsets) ([]byte, err
 }
 
 // parseLoD reads what a tensor has before the size of its description: two versions and the LoD between them.
-func parseLoD(b []byte, t *pyfeed.LoDTensor, o *readers.Offsets) ([]byte, error) {
+func parseLoD(b []byte, t *pyfeed.LoDTensor, o *readers.Offsets, stop *storage.Interrupt) ([]byte, error) {
 	b, err := parseVersion(b)
 	if err != nil {
 		return b, err
@@ -144,6 +145,11 @@ func parseLoD(b []byte, t *pyfeed.LoDTensor, o *readers.Offsets) ([]byte, error)
 		b = b[8:]
 		level := o.Get(int(size / 8)) // they lie as they fall: a view of them would not be aligned
 		for j := range level {
+			if j > 0 && j%(storage.LookEvery/8) == 0 {
+				if err := stop.Look(); err != nil {
+					return b, err
+				}
+			}
 			level[j] = int64(binary.LittleEndian.Uint64(b[8*j:])) // what is too large is negative, and refused as such
 		}
 		t.LoD = append(t.LoD, level)
@@ -164,7 +170,7 @@ func parseVersion(b []byte) ([]byte, error) {
 }
 
 // parseDescription reads a TensorDesc. Fields that it does not know are passed over, as protobuf wants it.
-func parseDescription(b []byte, t *pyfeed.LoDTensor) error {
+func parseDescription(b []byte, t *pyfeed.LoDTensor, stop *storage.Interrupt) error {
 	var room [pyfeed.MaxRank]int64
 	dims, typed := pyfeed.Dims(room[:0]), false
 	dim := func(v uint64) error {
@@ -174,7 +180,13 @@ func parseDescription(b []byte, t *pyfeed.LoDTensor) error {
 		dims = append(dims, int64(v))
 		return nil
 	}
-	for len(b) > 0 {
+	for next := len(b) - storage.LookEvery; len(b) > 0; {
+		if len(b) < next {
+			if err := stop.Look(); err != nil {
+				return err
+			}
+			next = len(b) - storage.LookEvery
+		}
 		field, kind, n := protowire.ConsumeTag(b)
 		if n < 0 {
 			return fmt.Errorf("description: expected a field, found %v", protowire.ParseError(n))
