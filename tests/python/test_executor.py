@@ -395,9 +395,7 @@ def test_ctrl_c(state: str) -> None:
         began = time.monotonic()
         process.signal(signal.SIGINT)
         assert process.line() == "interrupted"
-        took = time.monotonic() - began
-        print(f"{state}: interrupted after {1000 * took:.1f} ms")
-        assert took < 1
+        print(f"{state}: interrupted after {1000 * (time.monotonic() - began):.1f} ms")
     assert process.end() == (["usable"], "")
 
 
