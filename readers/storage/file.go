@@ -499,6 +499,9 @@ func (p pageFault) Unwrap() error { return p.error }
 // IsPageFault says whether an error is that of a page of a mapped file that still cannot be read. What lies before it in
 // the file is all there if the file is read instead, up to the same error.
 func IsPageFault(err error) bool {
+	if err == nil { // p is allocated
+		return false
+	}
 	var p pageFault
 	return errors.As(err, &p)
 }

@@ -215,6 +215,43 @@ def test_a_small_file_is_delivered_up_to_a_bad_sector(
         assert found == expected[:20]
 
 
+@pytest.mark.parametrize("way", ["map", "read"])
+def test_a_file_that_is_verified_first_delivers_nothing(
+    disk: faulty_disk.Disk, stored: Callable[[str, int], bytes], way: str
+) -> None:
+    path, _ = put(disk, "a.tfrecord", stored("a.tfrecord", RECORDS))
+    start = 50 * SECTOR
+    disk.fault(errno=errno.EIO, start=start, end=start + SECTOR)
+    for on_corrupt in ("raise", "skip"):
+        found, error = read(path, io=way, verify_first=True, on_corrupt=on_corrupt)
+        is_file_error(error, path, errno.EIO, start, start)
+        assert found == []
+
+
+def test_damage_that_was_skipped_before_a_page_is_told_once(
+    disk: faulty_disk.Disk, stored: Callable[[str, int], bytes]
+) -> None:
+    data = bytearray(stored("a.tfrecord", RECORDS))
+    path, expected = put(disk, "a.tfrecord", bytes(data))
+    size = len(data) // RECORDS
+    for record in (20, 100, 236):  # the last is that before the page
+        data[record * size + 500] ^= 1
+        del expected[record - (0 if record == 20 else 1 if record == 100 else 2)]
+    path.write_bytes(data)
+    start = 237 * size // SECTOR * SECTOR + SECTOR
+    disk.fault(errno=errno.EIO, start=start, end=start + SECTOR)
+    ledgers = []
+    for way in ("map", "read"):
+        reader = pyfeed.open_files(path, io=way, on_corrupt="skip", thread_num=0)
+        found, error = take(reader)
+        is_file_error(error, path, errno.EIO, start, start)
+        assert found == expected[: len(found)]
+        assert len(found) >= start // size - 4
+        ledgers.append([(place["offset"], place["record"]) for place in reader.stats()["details"]["ledger"]])
+    assert ledgers[0] == ledgers[1]
+    assert [offset // size for offset, _ in ledgers[0]] == [20, 100, 236]
+
+
 @pytest.mark.parametrize("name", ["a.npy", "a.tfrecord", "a.csv"])
 @pytest.mark.parametrize("on_corrupt", ["raise", "skip"])
 def test_a_page_that_was_missing_for_a_moment_is_an_error(
