@@ -349,13 +349,13 @@ func (f *file) passAgain() error {
 		case err == nil || f.again == 0: // the next Read answers it again
 		case !f.skip || !isCorrupt(err):
 			return err
+		case f.again == 1 && f.lost:
+			f.again = 0 // what is behind it is looked for as if it had just been met
 		default:
-			if f.again--; f.again == 0 && f.lost {
-				return nil // what is behind it is looked for as if it had just been met
-			}
 			if err = f.records.Resync(); err != nil {
-				return err
+				return err // if it was interrupted, the next Read answers the damage again
 			}
+			f.again--
 		}
 	}
 	return nil
@@ -587,12 +587,15 @@ const quick = 10 * time.Millisecond
 type patience struct{ since int64 } // of the first look; 0: there was none
 
 // over is a limit of an Interrupt.
-func (p *patience) over() bool {
+func (p *patience) over() bool { return p.longer(quick) }
+
+// longer says whether the thread was kept for longer than that.
+func (p *patience) longer(most time.Duration) bool {
 	now := trace.Now()
 	if p.since == 0 {
 		p.since = now
 	}
-	return now-p.since > int64(quick)
+	return now-p.since > int64(most)
 }
 
 func newFileReader(s source, all *files) *FileReader {

@@ -178,3 +178,51 @@ func TestALongReadGoesOnBesideItsCaller(t *testing.T) {
 		}
 	}
 }
+
+// holed are three records of which the second is damaged. The first search behind it is interrupted.
+type holed struct {
+	at       int
+	searches int
+}
+
+func (h *holed) Read(out []*pyfeed.Tuple) (int, error) {
+	switch h.at {
+	case 1:
+		return 0, &pyfeed.Error{Kind: pyfeed.Corrupt, Slot: -1, Text: "damaged"}
+	case 3:
+		return 0, io.EOF
+	}
+	out[0].Resize(0)
+	h.at++
+	return 1, nil
+}
+
+func (h *holed) Resync() error {
+	if h.searches++; h.searches == 1 {
+		return storage.ErrInterrupted
+	}
+	h.at++
+	return nil
+}
+
+func (*holed) Intact() error    { return nil }
+func (*holed) Unchanged() error { return nil }
+func (*holed) Close()           {}
+
+// What a file that is opened again passes is no record and no damage of its own, wherever that was interrupted.
+func TestPassingAgainIsInterrupted(t *testing.T) {
+	spec, err := pyfeed.NewSpec([]pyfeed.Slot{{DType: pyfeed.Uint8}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := new(holed)
+	f := &file{files: &files{skip: true, spec: spec}, records: h, again: 2}
+	if err := f.passAgain(); err != storage.ErrInterrupted {
+		t.Fatalf("expected it to be interrupted, found %v", err)
+	}
+	err = f.passAgain()
+	if f.again != 0 || h.at != 2 || h.searches != 2 || err != nil {
+		t.Errorf("expected the record behind the damage after 2 searches, found record %d after %d, %d to be passed, %v", h.at, h.searches, f.again, err)
+	}
+	pyfeed.ReleaseAll(f.spare)
+}

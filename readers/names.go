@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 	"unicode/utf8"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
@@ -142,7 +143,29 @@ func list(ctx context.Context, names []string, format string) ([]source, error) 
 type lister struct {
 	ctx   context.Context
 	heads map[string]bool // whether there is something of a name's first part
-	count int             // of entries seen
+	count int             // of names and entries seen
+	kept  patience        // of a caller that does not wait
+}
+
+// listedNow is how long a caller that does not wait is kept: about as long as a caller that waits sleeps between two looks
+// at its signals. Only tests change it.
+var listedNow = 100 * time.Millisecond
+
+// listedPerLook is how many names and entries are gone through between two looks at ctx, or at the clock.
+const listedPerLook = 64
+
+// look is called for each name and entry: on a network's file system each may be a message to a server. It is an error if
+// ctx has ended, wait.ErrWouldBlock if a caller that does not wait was kept for long enough.
+func (l *lister) look() error {
+	l.count++
+	switch {
+	case l.count%listedPerLook != 0:
+	case l.ctx != wait.Never:
+		return l.ctx.Err()
+	case l.kept.longer(listedNow):
+		return wait.ErrWouldBlock
+	}
+	return nil
 }
 
 // exists says whether there is a file, or anything else, of a name with a colon. Most begin alike and do not exist: of
@@ -167,6 +190,9 @@ func (l *lister) exists(name string) bool {
 
 // expand is what a path, a pattern or a directory stands for.
 func (l *lister) expand(path string) ([]string, error) {
+	if err := l.look(); err != nil {
+		return nil, err
+	}
 	if info, err := os.Stat(path); err == nil {
 		return l.existing(path, info)
 	}
@@ -202,6 +228,9 @@ func (l *lister) existing(path string, info os.FileInfo) ([]string, error) {
 
 // word is what a path without braces stands for.
 func (l *lister) word(path string) ([]string, error) {
+	if err := l.look(); err != nil {
+		return nil, err
+	}
 	info, err := os.Stat(path)
 	if err == nil {
 		return l.existing(path, info)
@@ -412,10 +441,8 @@ func (l *lister) entries(dir string, each func(path, name string, kind os.FileMo
 		return err
 	}
 	err := storage.List(cmp.Or(dir, "."), func(path, name string, kind os.FileMode) error {
-		if l.count++; l.count%1024 == 0 && l.ctx != wait.Never {
-			if err := l.ctx.Err(); err != nil {
-				return err
-			}
+		if err := l.look(); err != nil {
+			return err
 		}
 		return each(path, name, kind)
 	})

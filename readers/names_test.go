@@ -3,12 +3,14 @@ package readers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
@@ -227,6 +229,45 @@ func TestALongSearchForFilesIsASide(t *testing.T) {
 	}
 	r.Close()
 	o.Stop()
+}
+
+// Many names or entries take long even where there is nothing to search: on a network's file system.
+func TestALongListOfFilesEndsWithItsCaller(t *testing.T) {
+	var files, names []string
+	for i := range listedPerLook {
+		name := fmt.Sprintf("a/%d.ids", i)
+		files, names = append(files, name), append(names, name)
+	}
+	tree(t, files...)
+	defer func(before time.Duration) { listedNow = before }(listedNow)
+	ended, cancel := context.WithCancel(background)
+	cancel()
+	sources, err := list(wait.Never, names, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, look := range map[string]func(ctx context.Context) error{
+		"names": func(ctx context.Context) error { _, err := ListFiles(ctx, names, ""); return err },
+		"braces": func(ctx context.Context) error {
+			_, err := ListFiles(ctx, []string{fmt.Sprintf("a/{0..%d}.ids", listedPerLook-1)}, "")
+			return err
+		},
+		"directory": func(ctx context.Context) error { _, err := ListFiles(ctx, []string{"a"}, ""); return err },
+		"glob":      func(ctx context.Context) error { _, err := ListFiles(ctx, []string{"a/*.ids"}, ""); return err },
+		"verified":  func(ctx context.Context) error { return allTwice(ctx, sources) },
+	} {
+		listedNow = -1 // each look finds the time over
+		if err := look(wait.Never); err != wait.ErrWouldBlock {
+			t.Errorf("%s: expected to be put aside, found %v", what, err)
+		}
+		if err := look(ended); err != context.Canceled {
+			t.Errorf("%s: expected the end of the context, found %v", what, err)
+		}
+		listedNow = time.Hour
+		if err := look(wait.Never); err != nil {
+			t.Errorf("%s: expected the files, found %v", what, err)
+		}
+	}
 }
 
 func TestADirectoryThatCannotBeRead(t *testing.T) {

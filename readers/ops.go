@@ -462,9 +462,7 @@ func openSources(ctx context.Context, a *filesAttributes) ([]source, *files, err
 	}
 	f := &files{skip: a.OnCorrupt == "skip", verifyFirst: a.VerifyFirst, pool: memory.NewPool(memory.File)}
 	if a.VerifyFirst {
-		for i := 0; i < len(sources) && err == nil; i++ {
-			_, err = twice(sources[i].path)
-		}
+		err = allTwice(ctx, sources)
 	}
 	if err == nil {
 		f.configs, err = f.configure(sources, a)

@@ -1,6 +1,7 @@
 package readers
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -27,6 +28,20 @@ func twice(path string) (os.FileInfo, error) {
 		return nil, pyfeed.Errorf(pyfeed.Invalid, "verify_first: %s: %v, which cannot be read twice", path, found)
 	}
 	return info, nil
+}
+
+// allTwice is an error if one of the files cannot be read twice. It looks for them as list does.
+func allTwice(ctx context.Context, sources []source) error {
+	l := &lister{ctx: ctx}
+	for _, s := range sources {
+		if err := l.look(); err != nil {
+			return err
+		}
+		if _, err := twice(s.path); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // verify makes sure of all of the file, once, if that is asked for. The error is what reading it would come to, and has the
