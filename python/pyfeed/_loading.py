@@ -22,7 +22,7 @@ def check_room() -> None:
         ("Max address space", _ADDRESS_SPACE, 0, "RLIMIT_AS", "ulimit -v"),
         ("Max data size", _DATA, 3, "RLIMIT_DATA", "ulimit -d"),
     ):
-        limit = limits.partition(what)[2].split(None, 1)[0]
+        limit, *_ = limits.partition(what)[2].split(None, 1) or ["unlimited"]  # some systems list fewer
         if limit != "unlimited" and not _fits(needed, access):
             raise ImportError(
                 f"pyfeed: expected room for {needed >> 20} MiB of memory, which its library and Go's runtime map, "

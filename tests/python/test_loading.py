@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import resource
 import subprocess
 import sys
 
 import pytest
+from pyfeed import _loading
 
 from .support import STUCK
 
@@ -121,3 +123,12 @@ def test_too_little_data_is_an_import_error(megabytes: int) -> None:
 def test_enough_room_under_a_limit() -> None:
     done = python(USE, RLIMIT_AS=16 << 30, RLIMIT_DATA=8 << 30)
     assert (done.returncode, done.stdout) == (0, "9\n"), done.stderr
+
+
+def test_a_limit_that_the_system_does_not_list_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_loading, "_fits", lambda size, access: False)
+    monkeypatch.setattr(_loading, "open", lambda path: io.StringIO("Limit  Soft Limit\n"), raising=False)
+    _loading.check_room()
+    monkeypatch.setattr(_loading, "open", lambda path: io.StringIO("Max data size  1048576  unlimited  bytes\n"))
+    with pytest.raises(ImportError, match="RLIMIT_DATA of 1 MiB"):
+        _loading.check_room()
