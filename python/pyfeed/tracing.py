@@ -33,10 +33,10 @@ class Trace(_native.Trace):
 
         ``sentence`` says it; ``limited_by`` is ``"producer"``, ``"reader"``, ``"copy"``, ``"transfer"``,
         ``"compute"`` or ``"executor"``, or ``""`` if it cannot be told: the sentence says why. ``parts`` are all of
-        these with their ``seconds``, their ``share`` of the time of runs and of threads that read, and the ``speedup``
-        if they took none; ``consumers`` has them for each thread. ``devices`` are those that something was copied
-        to, with ``bytes``, ``bytes_per_second``, ``overlap`` and ``stalls``; ``operators`` are all that was
-        recorded, by its name.
+        these with their ``seconds``, their ``share`` of the time of runs and of threads that read, and the
+        ``speedup`` if they took none; ``consumers`` has them for each thread. ``devices`` are those that something
+        was copied to, with ``bytes``, ``bytes_per_second``, ``overlap`` and ``stalls``; ``operators`` are all that
+        was recorded, by its name.
 
         Raises
         ------
