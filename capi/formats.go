@@ -159,7 +159,7 @@ func incoming(tensors *C.pf_tensor, n C.uint32_t) (*pyfeed.Tuple, error) {
 			gathered := make([]byte, len(t.Slots[i].Data))
 			C.pfi_gather(unsafe.Pointer(unsafe.SliceData(gathered)), in)
 			t.Slots[i].Data = gathered
-			if err := whole(in, 1); err != nil {
+			if err := pyfeed.TornError(tearOf(in), i); err != nil {
 				t.Release()
 				return nil, err
 			}

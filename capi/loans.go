@@ -129,30 +129,34 @@ func whole(tensors *C.pf_tensor, n C.uint32_t) error {
 
 func untorn(tensors *C.pf_tensor, n C.uint32_t) error {
 	for i := range int(n) {
-		in := at(tensors, i, tensors.size)
-		low, high := 0, pyfeed.DType(in.dtype).Size() // of its bytes, from data on
-		dims := unsafe.Slice((*int64)(in.dims), in.rank)
-		if in.strides == nil {
-			for _, d := range dims {
-				high *= int(d)
-			}
-		} else {
-			for j, stride := range unsafe.Slice((*int64)(in.strides), in.rank) {
-				if reach := int(stride * (dims[j] - 1)); reach < 0 {
-					low += reach
-				} else {
-					high += reach
-				}
-			}
-		}
-		if slices.Contains(dims, 0) {
-			continue
-		}
-		if err := pyfeed.TornError(memory.TornAt(unsafe.Add(in.data, low), high-low), i); err != nil {
+		if err := pyfeed.TornError(tearOf(at(tensors, i, tensors.size)), i); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// tearOf is the tear of the mapped file that a tensor of C's lies in; nil: it lies in none that is torn.
+func tearOf(in *C.pf_tensor) *memory.Tear {
+	low, high := 0, pyfeed.DType(in.dtype).Size() // of its bytes, from data on
+	dims := unsafe.Slice((*int64)(in.dims), in.rank)
+	if slices.Contains(dims, 0) {
+		return nil
+	}
+	if in.strides == nil {
+		for _, d := range dims {
+			high *= int(d)
+		}
+	} else {
+		for j, stride := range unsafe.Slice((*int64)(in.strides), in.rank) {
+			if reach := int(stride * (dims[j] - 1)); reach < 0 {
+				low += reach
+			} else {
+				high += reach
+			}
+		}
+	}
+	return memory.TornAt(unsafe.Add(in.data, low), high-low)
 }
 
 // takeBack ends a loan and answers its tuple; nil if there is no such loan.

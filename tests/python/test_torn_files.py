@@ -84,6 +84,17 @@ def write_strided(view: Any, tmp_path: Path) -> None:
 WAYS = [push, push_little, push_much, push_backwards, push_lent, batch_lent, write_in_place, write_npy, write_strided]
 
 
+def test_the_error_names_the_slot_of_a_strided_view(tmp_path: Path) -> None:
+    _, view = last_of(save(tmp_path / "a.npy"))
+    os.truncate(tmp_path / "a.npy", 4096)
+    with (
+        pytest.raises(pyfeed.CorruptRecordError, match="shrank") as caught,
+        pyfeed.open_writer(tmp_path / "copy.npz", names=["whole", "cut"]) as writer,
+    ):
+        writer.write((np.ones(WIDTH), view[::2]))
+    assert (caught.value.file, caught.value.slot) == (str(tmp_path / "a.npy"), 1)
+
+
 @pytest.mark.parametrize("way", WAYS, ids=[way.__name__ for way in WAYS])
 @pytest.mark.parametrize("met", [False, True], ids=["first met by the copy", "met before"])
 def test_views_of_a_file_that_shrank_are_refused(tmp_path: Path, way: Callable[[Any, Path], None], met: bool) -> None:
