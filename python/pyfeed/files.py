@@ -659,17 +659,19 @@ def open_idx(filenames: Path | Iterable[Path], **reading: Unpack[ReadingSlots]) 
     return _open(filenames, "idx", {}, **reading)
 
 
-@takes(
-    shapes=slots.shapes,
-    dtypes=optional(slots.dtypes),
-    low=real,
-    high=real,
-    seed=integer(0),
-    count=optional(integer(0)),
-    names=optional(_arguments.names),
-    name=optional(text),
-    scope=optional(a_scope),
-)
+# What random_data takes, eager or of a program.
+RANDOM = {
+    "shapes": slots.shapes,
+    "dtypes": optional(slots.dtypes),
+    "low": real,
+    "high": real,
+    "seed": integer(0),
+    "count": optional(integer(0)),
+    "names": optional(_arguments.names),
+}
+
+
+@takes(**RANDOM, name=optional(text), scope=optional(a_scope))
 def random_data(
     shapes: Sequence[Shape],
     dtypes: Sequence[npt.DTypeLike] | None = None,

@@ -43,7 +43,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _arguments, files, slots, unique_name
-from ._arguments import anything, flag, integer, items, mapping, optional, real, refuse, takes, text
+from ._arguments import anything, flag, integer, items, mapping, optional, refuse, takes, text
 from ._errors import Error, InvalidArgument, StateError
 from ._kernels import Kernel
 from .place import CPUPlace, Place, a_place, attribute, places
@@ -351,15 +351,7 @@ def open_files(
     return _made(kind, (), "open_files", attributes)
 
 
-@takes(
-    shapes=slots.shapes,
-    dtypes=optional(slots.dtypes),
-    low=real,
-    high=real,
-    seed=integer(0),
-    count=optional(integer(0)),
-    names=optional(_arguments.names),
-)
+@takes(**files.RANDOM)
 def random_data(
     shapes: Sequence[Shape],
     dtypes: Sequence[npt.DTypeLike] | None = None,

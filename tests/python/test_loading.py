@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+
 from pyfeed import _loading
 
 from .support import STUCK
