@@ -12,7 +12,7 @@ import (
 // aside is work in a goroutine, whose caller can give up.
 type aside[T any] struct {
 	cancel context.CancelFunc
-	drop   func(T) // of a result that nobody has waited for
+	drop   func(T) // of a result that was not waited for
 
 	mu      sync.Mutex
 	callers wait.List

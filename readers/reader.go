@@ -147,7 +147,7 @@ func NewHolder(r Reader) *ReaderHolder {
 	return h
 }
 
-// Named sets the name of the variable that it is made for, before anybody else has it, and answers h.
+// Named sets the name of the variable that it is made for, before others have it, and answers h.
 func (h *ReaderHolder) Named(variable string) *ReaderHolder {
 	h.name = variable
 	return h

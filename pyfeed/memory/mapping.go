@@ -233,8 +233,8 @@ func (t *Tear) String() string {
 	return "the file shrank before this was read"
 }
 
-// TornAt is the Tear of the mapped file that so many bytes from p on lie in; nil: they lie in none that is torn. They MUST
-// be held by somebody. While no file is torn, it is quick.
+// TornAt is the Tear of the mapped file that so many bytes from p on lie in; nil: they lie in none that is torn. The
+// caller MUST hold them. While no file is torn, it is quick.
 func TornAt(p unsafe.Pointer, size int) *Tear {
 	if !AnyTorn() || size == 0 {
 		return nil

@@ -11,11 +11,11 @@ import (
 // Consumers are the runs, and the threads that read without one: Python and C++ loops. The time of such a thread is that
 // from the beginning of its first read to the end of its last one.
 //
-// Each moment of a consumer is somebody's. On the consumer's own Track, the innermost span that is open decides:
+// Each moment of a consumer belongs to one part. On the consumer's own Track, the innermost span that is open decides:
 //
 //   - in a Wait, it is the producer's while a Producer or Make span is open, since data comes from there in the end; else
 //     copying while a Copy span is; else transferring while any Transfer is; else computing while any Backlog is, since a
-//     device is busy with what it was given; else reading. Of the threads that read ahead for somebody, only those count
+//     device is busy with what it was given; else reading. Of the threads that read ahead, only those count
 //     that the consumer slept for, and those that these slept for in turn;
 //   - in a Stall, it is transferring;
 //   - in a Compute operator, it is computing;
@@ -332,7 +332,7 @@ var waits = [...]int{producer, copying, transfer, compute}
 func causesOf(spans []*event, tracks []track) *causes {
 	n := len(tracks)
 	c := &causes{by: make([][4][]*event, n), slept: make([][]uint32, n), crowded: make([][]*event, n), held: make([][]*event, n)}
-	serves := make([]bool, n) // somebody slept for it
+	serves := make([]bool, n) // others slept for it
 	for _, e := range spans {
 		if server := e.server(); server != 0 {
 			serves[server] = true

@@ -131,7 +131,7 @@ static void offer(PyObject *e, const char *name, PyObject *value) {
     Py_XDECREF(value);
 }
 
-/* An exception that is somebody else's is told by a note what it ended: which operator, which tuple of which file. Raised
+/* An exception of the user's gets a note that says what it ended: which operator, which tuple of which file. Raised
  * again, once. */
 static void note_place(const pf_error *err) {
     PyObject *type, *e, *traceback;

@@ -370,7 +370,7 @@ func drop(slots []pyfeed.LoDTensor) {
 	}
 }
 
-// decide tells by the record at hand, b, what the slots are, and what the records hold if nobody said. Other records than
+// decide tells by the record at hand, b, what the slots are, and what the records hold if the options do not say. Other records than
 // b are asked only where b cannot be read as tensors, which is damage if one of them shows that they are tensors.
 func (r *records) decide(b []byte) error {
 	var first pyfeed.Tuple

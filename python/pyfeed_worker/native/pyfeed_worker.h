@@ -34,7 +34,7 @@ typedef struct pfw_slot {
 
 /* Maps the ring. The descriptor stays the caller's, and may be closed. PF_CORRUPT if it is none.
  *
- * A worker checks what it reads: where somebody has written into the ring who had no business to, calls go on or answer an
+ * A worker checks what it reads: where another process has overwritten the ring, calls go on or answer an
  * error, PF_CORRUPT if nothing else fits. */
 pf_status pfw_open(int fd, pfw_producer **out, pfw_error *err);
 /* Unmaps it. A worker that is attached and has not ended its part is, for the trainer, still at work. NULL is fine. */

@@ -44,7 +44,7 @@ enum { SLICE_MS = 20 };
 
 enum { LEAVING = 1 << 30 };
 
-/* What is said once is read once, into `at` and `specs`, and checked there: anybody may write into the ring. Words that
+/* What is said once is read once, into `at` and `specs`, and checked there: any process may write into the ring. Words that
  * change are read into locals; no address and no loop depends on one that was not checked. */
 struct pfw_producer {
     pfw_header *h; /* for the words that change */
@@ -344,7 +344,7 @@ static pf_status check_specs(const pfw_spec *specs, uint32_t n, pfw_error *err) 
     return PF_OK;
 }
 
-/* Whether nobody can cut the file short: to touch what is gone would be a SIGBUS. */
+/* Whether the file cannot be cut short: to touch what is gone would be a SIGBUS. */
 static int is_sealed(int fd) {
 #ifndef F_GET_SEALS /* of linux/fcntl.h */
 #define F_GET_SEALS 1034
