@@ -39,14 +39,16 @@ type MapReader struct {
 	end       error // of the reader below
 	err       error // why reading ended, once it has
 	pass      uint64
+	passID    int64  // the pass of the tuple taken last, where a reader below goes on to further passes by itself
 	first     uint64 // ticket of the first tuple of the pass
 	lane      trace.Lane
 }
 
 // work is a tuple that a worker has.
 type work struct {
-	pass int64
-	from pyfeed.Origin
+	pass   int64
+	number uint64 // in the pass, from 0
+	from   pyfeed.Origin
 	// For the trace: when, and the track that the tuple was read on. 0: there is none.
 	begun int64
 	by    trace.Track
@@ -146,7 +148,10 @@ func (r *MapReader) take(ctx context.Context) (taken, error) {
 			return taken{}, r.workers.Enter(ctx)
 		}
 		t := r.input.one()
-		w := work{pass: t.Pass, from: t.From, begun: trace.Begin()}
+		if t.Pass != r.passID {
+			r.passID, r.first = t.Pass, r.taken
+		}
+		w := work{pass: t.Pass, number: r.taken - r.first, from: t.From, begun: trace.Begin()}
 		if w.begun != 0 {
 			w.by = r.pump.track()
 			r.consumers.ServedBy(w.by)
@@ -187,7 +192,7 @@ func (r *MapReader) settle(ticket uint64, is result) {
 	if is.tuple != nil {
 		is.tuple.Pass, is.tuple.From = was.pass, was.from
 	} else {
-		is.err = r.locate(is.err, ticket-r.first, was)
+		is.err = r.locate(is.err, was)
 	}
 	r.results[ticket] = is
 	if !r.ordered {
@@ -200,7 +205,7 @@ func (r *MapReader) settle(ticket uint64, is result) {
 
 // locate says which tuple of the pass, by its number from 0, the error is about: the file and the record that it is, as
 // far as they are known.
-func (r *MapReader) locate(err error, number uint64, of work) error {
+func (r *MapReader) locate(err error, of work) error {
 	switch e := err.(type) {
 	case *pyfeed.ProducerError:
 		failed := *e
@@ -209,7 +214,7 @@ func (r *MapReader) locate(err error, number uint64, of work) error {
 			pass = uint64(of.pass)
 		}
 		failed.Who = cmp.Or(failed.Who, "the function")
-		failed.At, failed.Place = of.from.Location(), fmt.Sprintf("map: tuple %d of pass %d", number, pass)
+		failed.At, failed.Place = of.from.Location(), fmt.Sprintf("map: tuple %d of pass %d", of.number, pass)
 		if from := of.from.String(); from != "" {
 			failed.Place += " (" + from + ")"
 		}
@@ -287,7 +292,7 @@ func (r *MapReader) ReInit(pass uint64) error {
 	}
 	r.forget()
 	r.mu.Lock()
-	r.pass, r.first = pass, r.taken
+	r.pass, r.passID, r.first = pass, 0, r.taken
 	r.mu.Unlock()
 	return nil
 }

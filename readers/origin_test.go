@@ -143,6 +143,39 @@ func TestWhatFailsInAMapNamesItsTuple(t *testing.T) {
 	}
 }
 
+// Of a reader that goes on to further passes by itself, tuples are counted in each of them.
+func TestAnErrorOfMapCountsInThePassOfTheReaderBelow(t *testing.T) {
+	names, _ := writeIDs(t, 3)
+	scope := counted(t)
+	create(t, scope, "create_file_reader", "files", nil, openIDs(names, ""))
+	create(t, scope, "create_multi_pass_reader", "passes", []string{"files"}, `{"pass_num": 3}`)
+	h := create(t, scope, "create_map_reader", "above", []string{"passes"}, "")
+	go func() {
+		for {
+			tuple, ticket, err := h.Workers().Take(background)
+			switch {
+			case err != nil:
+				return
+			case tuple.Pass == 1 && tuple.From.Record == 1:
+				tuple.Release()
+				h.Workers().Fail(ticket, &pyfeed.ProducerError{Type: "E", Message: "boom"})
+			default:
+				_ = h.Workers().Give(ticket, tuple)
+			}
+		}
+	}()
+	want := fmt.Sprintf("map: tuple 1 of pass 1 (%s, record 1): the function failed: E: boom", names[0])
+	for range 2 {
+		ids, err := drain(h)
+		if !slices.Equal(ids, []int64{0, 1, 2, 0}) || err == nil || err.Error() != want {
+			t.Errorf("expected %q, found %v, %v", want, ids, err)
+		}
+		if err := h.ReInit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestOrigins(t *testing.T) {
 	name := "x.npy"
 	for _, test := range []struct {
