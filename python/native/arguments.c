@@ -123,7 +123,8 @@ int argument_flag(const char *name, PyObject *value, int *flag) {
 }
 
 int argument_seconds(const char *name, PyObject *value, double *seconds) {
-    *seconds = PyBool_Check(value) ? -1 : PyFloat_AsDouble(value);
+    int is_bool = PyBool_Check(value) || PyArray_IsScalar(value, Bool);  // which floats are made of
+    *seconds = is_bool ? -1 : PyFloat_AsDouble(value);
     if (PyErr_Occurred() && !argument_is_no_number()) return -1;
     return *seconds >= 0 ? 0 : ask("seconds", "(sO)", name, value);
 }

@@ -13,9 +13,13 @@ def told(exception: BaseException) -> tuple[str, str, str]:
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     try:
         message = str(exception)
-    except Exception:
+    except BaseException:
         message = "<its str() failed>"
-    text = "".join(traceback.format_exception(kind, exception, exception.__traceback__))
+    # Whatever an exception raises when it is looked at, the consumer is told: it would wait for good.
+    try:
+        text = "".join(traceback.format_exception(kind, exception, exception.__traceback__))
+    except BaseException:
+        text = "<its traceback could not be formatted>"
     return _for_c(name), _for_c(message), _for_c(text)
 
 

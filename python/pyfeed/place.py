@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ._arguments import integer, number, refuse, takes
+from ._arguments import integer, items, number, refuse, takes
 
 
 class Place(NamedTuple):
@@ -49,9 +49,7 @@ def places(name: str, value: Any) -> Place | list[Place]:
     """A place, or several."""
     if isinstance(value, Place):
         return a_place(name, value)
-    if not isinstance(value, Iterable) or isinstance(value, (str, bytes, Mapping)):
-        refuse(name, "a Place, or a sequence of them", value)
-    every = list(value)
+    every = items(name, value, "a Place, or a sequence of them")
     if not all(isinstance(one, Place) for one in every):
         refuse(name, "a Place, or a sequence of them", value)
     return [a_place(f"{name}[{i}]", one) for i, one in enumerate(every)]

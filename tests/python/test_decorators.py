@@ -165,6 +165,8 @@ def test_double_buffers_that_cannot_be() -> None:
     assert len(list(numbers(2).double_buffer(pyfeed.CPUPlace()))) == 2
     with raises(pyfeed.InvalidArgument, "place: expected at least 1, found 0"):
         numbers(1).double_buffer([])
+    with raises(pyfeed.ArgumentTypeError, "place: expected a Place, or a sequence of them, found array(3)"):
+        numbers(1).double_buffer(np.array(3))  # type: ignore[arg-type]
     with raises(pyfeed.InvalidArgument, "place: expected devices where there are several, found CPUPlace()"):
         numbers(1).double_buffer([pyfeed.CPUPlace()] * 2)
 
@@ -472,6 +474,29 @@ def test_an_exception_below_comes_through() -> None:
     for _ in range(2):
         with pytest.raises(KeyError, match="at 0"):
             reader.read()
+
+
+class Opaque(Exception):
+    """Each look at it raises another exception."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise KeyboardInterrupt(name)
+
+    def __str__(self) -> str:
+        raise SystemExit
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_an_exception_that_cannot_be_looked_at(num_threads: int) -> None:
+    def fail(x: Any) -> Any:
+        raise Opaque
+
+    reader = numbers(3).map(fail, num_threads=num_threads)
+    try:
+        reader.read(timeout=20)
+    except Opaque:  # pytest.raises would look at it
+        return
+    raise AssertionError("the exception of the function was lost")
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit])

@@ -517,6 +517,16 @@ def test_impossible_timeouts(timeout: Any) -> None:
     assert queue.stats()["pushed"] == 0
 
 
+@pytest.mark.parametrize("timeout", [True, np.True_])
+def test_a_bool_is_no_timeout(timeout: Any) -> None:
+    reader, queue = feed(1, dtypes=["float64"])
+    queue.push(tuple_of(0))
+    message = f"timeout: expected None or seconds, found {timeout!r}"
+    for call in (lambda: queue.push(tuple_of(0), timeout=timeout), lambda: reader.read(timeout)):
+        with raises(pyfeed.ArgumentTypeError, message, also=TypeError):
+            call()
+
+
 @pytest.mark.parametrize("timeout", [0, 0.0, 0.02, np.float64(0.01), np.int8(0)])
 def test_time_goes_by(timeout: Any) -> None:
     reader, queue = feed(1, dtypes=["float64"])
