@@ -79,7 +79,7 @@ PyArrayFeedQueue.wait_pass after timeout
 PyArrayFeedQueueHolder scope name
 PyArrayFeedQueueHolder.feeder
 PyArrayFeedQueueHolder.init_once capacity dims place dtypes bytes_limit lod_levels restartable
-Reader.batch batch_size drop_last
+Reader.batch batch_size drop_last ragged
 Reader.double_buffer place depth
 Reader.feeder
 Reader.has_next timeout
@@ -93,7 +93,7 @@ Reader.shuffle buffer_size seed
 Reader.stats
 Reader.zip others strict
 Scope parent
-Scope.create_batch_reader out reader batch_size drop_last
+Scope.create_batch_reader out reader batch_size drop_last ragged
 Scope.create_py_array_reader out feeder_name
 Scope.erase name
 Scope.get_tensor name
@@ -182,7 +182,7 @@ layers.Print input message summarize first_n
 layers.While cond
 layers.While.block
 layers.assign x out
-layers.batch reader batch_size drop_last
+layers.batch reader batch_size drop_last ragged
 layers.call kernel inputs outputs attributes
 layers.create_global_var shape value dtype name
 layers.data name shape dtype lod_level append_batch_size
@@ -232,7 +232,7 @@ timeout: none fraction huge
 low high: fraction negative huge
 step value: fraction nan negative huge true
 
-append_batch_size copy daemon drop_last in_place ordered persistable persistent restartable strict verify_first: true
+append_batch_size copy daemon drop_last in_place ordered persistable persistent ragged restartable strict verify_first: true
 header: none true
 
 byte_order compression delimiter end feeder_name filename filenames instances io key message name on_corrupt: str
