@@ -142,7 +142,7 @@ func pfgo_run_feed(of *C.pfi_run, loan C.uint64_t, err *C.pf_error) (st C.pf_sta
 	defer guard(&st, err)
 	w, _ := runOf(of.id)
 	l, _ := loans.get(uint64(loan))
-	e, t := l.whole(), takeBack(uint64(loan))
+	e, t := l.whole(uint64(loan)), takeBack(uint64(loan))
 	if e == nil {
 		e = w.run.Feed(w.feeds, t)
 	} else {

@@ -102,14 +102,18 @@ func lendOut(t *pyfeed.Tuple, from source, out *C.pf_tuple) error {
 	return nil
 }
 
-// whole is an error if what C wrote into a tuple may be zeros that stand for what is missing of a mapped file. The loan may
-// be one that was not found.
-func (l *loan) whole() error {
+// whole is an error if what C wrote into a tuple may be zeros that stand for what is missing of a mapped file. The loan was
+// found by the id, or not. Another thread may have released it since, and its view may be another's: the tensors are
+// C's only while the loan is there.
+func (l *loan) whole(id uint64) error {
 	if l.view == nil {
 		return nil
 	}
-	from := l.source()
+	from := *l.source()
 	if from.tensors != nil {
+		if _, there := loans.get(id); !there {
+			return nil // takeBack says so
+		}
 		return whole(from.tensors, C.uint32_t(len(l.tuple.Slots)))
 	}
 	if memory.FaultsSoFar() != from.faults {

@@ -232,7 +232,7 @@ func commit(id uint64) error {
 	if q == nil {
 		return pyfeed.Errorf(pyfeed.State, "commit: expected a reserved slot, found a tuple that was popped")
 	}
-	torn := l.whole()
+	torn := l.whole(id)
 	if torn != nil && l.source().tensors == nil { // the caller releases it
 		return torn
 	}

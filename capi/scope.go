@@ -154,7 +154,7 @@ func pfgo_var_room(h C.pf_handle, tensor *C.pf_tensor, call *C.pfi_call, err *C.
 func pfgo_var_set(h C.pf_handle, id C.uint64_t, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	l, _ := loans.get(uint64(id))
-	torn := l.whole()
+	torn := l.whole(uint64(id))
 	t := takeBack(uint64(id))
 	defer t.Release()
 	v, e := lookup[variable](h)

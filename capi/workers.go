@@ -86,7 +86,7 @@ func pfgo_map_give(h C.pf_handle, ticket, loan C.uint64_t, err *C.pf_error) (st 
 		}
 	}
 	l, _ := loans.get(uint64(loan))
-	torn := l.whole()
+	torn := l.whole(uint64(loan))
 	t := takeBack(uint64(loan))
 	w, e := lookup[*readers.MapWorkers](h)
 	if e == nil && torn != nil {
