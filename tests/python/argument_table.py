@@ -232,7 +232,8 @@ timeout: none fraction huge
 low high: fraction negative huge
 step value: fraction nan negative huge true
 
-append_batch_size copy daemon drop_last in_place ordered persistable persistent ragged restartable strict verify_first: true
+append_batch_size copy daemon drop_last in_place ordered persistable persistent ragged restartable strict: true
+verify_first: true
 header: none true
 
 byte_order compression delimiter end feeder_name filename filenames instances io key message name on_corrupt: str

@@ -561,7 +561,7 @@ def test_what_python_says_wrongly_has_no_place_in_a_file() -> None:
     assert caught.value.offset is None
     with pytest.raises(TypeError, match="text: expected a str, found b"):
         Program.from_json(b"{}")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="shape: expected a list or tuple of sizes, found 2"), program_guard(Program()):
+    with pytest.raises(TypeError, match=r"shape: expected a shape, such as .*, found 2"), program_guard(Program()):
         layers.fill_constant(2, "float32", 0)  # type: ignore[arg-type]
 
 

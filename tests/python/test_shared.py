@@ -111,7 +111,7 @@ def test_slots_are_written_in_place() -> None:
 def test_batches_larger_than_the_ring(ring_slots: int) -> None:
     queue = queue_of((), (), (-1,), (), ring_slots=ring_slots)
     processes = queue.start(workers.count, (60, 1), num_workers=2)
-    reader = queue.reader.shuffle(16, seed=1).batch(10).double_buffer()
+    reader = queue.reader.shuffle(16, seed=1).batch(10, ragged=True).double_buffer()
     assert sorted(n for t in reader for n in t[1].tolist()) == sorted([*range(60), *range(60)])
     assert end(processes) == [0, 0]
 
