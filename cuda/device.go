@@ -21,6 +21,8 @@ const (
 	mostInFlight = 2
 	// Pieces of memory that are set aside at a time.
 	mostAside = 16
+	// Calls that wait for the copies, and fail one after the other, before the driver is taken to refuse them all.
+	mostWaits = 8
 )
 
 // Device is a device while somebody feeds it. It has two threads of its own. The engine makes the calls that copy, in the
@@ -42,9 +44,10 @@ type Device struct {
 	refs    int
 	over    bool // nothing more will fly
 	lost    error
-	streams []uint64 // of consumers that are gone, for the next
-	dead    bool     // the engine has had a fault, and nobody runs jobs
-	blind   bool     // the lander has had one, and nobody sees what lands
+	doubts  []*pyfeed.Tuple // whose memory a copy may still read: the driver refused every wait for it
+	streams []uint64        // of consumers that are gone, for the next
+	dead    bool            // the engine has had a fault, and nobody runs jobs
+	blind   bool            // the lander has had one, and nobody sees what lands
 	ended   chan struct{}
 
 	// The engine's own.
@@ -60,10 +63,10 @@ type stretch struct {
 }
 
 // A job is something for the engine to do. abandon is for one that will not be run, or not to its end, since the engine
-// is no more.
+// is no more; over says that no copy of it is under way.
 type job interface {
 	run(d *Device)
-	abandon(err error)
+	abandon(err error, over bool)
 }
 
 // landing is a copy under way.
@@ -123,26 +126,25 @@ func begin(place pyfeed.Place, p port) (*Device, error) {
 
 // fault is the end of the engine but for those who wait for it.
 func (d *Device) fault(fault error) error {
-	_ = d.port.Drain() // what is abandoned may be under way
 	d.mu.Lock()
 	err := d.broken(fault)
 	d.dead, d.over = true, true
-	jobs := d.jobs[d.first:]
-	if d.running != nil {
-		jobs = append([]job{d.running}, jobs...)
-	}
+	jobs, running := d.jobs[d.first:], d.running
 	d.jobs, d.first, d.running = nil, 0, nil
 	d.lander.Signal()
 	d.mu.Unlock()
+	over, _ := d.drain() // what is abandoned may be under way
+	if running != nil {
+		running.abandon(err, over)
+	}
 	for _, j := range jobs {
-		j.abandon(err)
+		j.abandon(err, true)
 	}
 	return err
 }
 
 // crashed is the end of the lander. The engine goes on, to say why nothing works any more.
 func (d *Device) crashed(fault error) error {
-	_ = d.port.Drain()
 	d.mu.Lock()
 	err := d.broken(fault)
 	d.blind = true
@@ -150,9 +152,10 @@ func (d *Device) crashed(fault error) error {
 	d.flight, d.flying = [mostInFlight]landing{}, 0
 	d.engine.Signal()
 	d.mu.Unlock()
+	over, _ := d.drain() // the engine waits itself for what it copies meanwhile
 	for _, l := range flight {
 		if l.slot != nil {
-			l.slot.abandon(err)
+			l.slot.abandon(err, over)
 		}
 	}
 	return err
@@ -197,7 +200,7 @@ func (d *Device) submit(j job) {
 	if d.dead {
 		err := d.lost
 		d.mu.Unlock()
-		j.abandon(err)
+		j.abandon(err, true)
 		return
 	}
 	if d.first > 0 && len(d.jobs) == cap(d.jobs) { // rather than grow
@@ -376,7 +379,7 @@ func (d *Device) lands(attached chan<- error) {
 		if !more {
 			return
 		}
-		err := d.settle(l.event)
+		over, err := d.settle(l.event)
 		if l.timer.running {
 			now := trace.Now()
 			if took := d.port.Took(l.timer); took >= 0 {
@@ -386,19 +389,55 @@ func (d *Device) lands(attached chan<- error) {
 		}
 		d.landed()
 		if l.slot != nil {
-			l.slot.end(err)
+			l.slot.end(err, over)
 		}
 	}
 }
 
-// settle waits until what is before the event is done. Whoever cannot tell has lost the device: the copy may still read
-// the host's memory, which is somebody else's next.
-func (d *Device) settle(e event) error {
-	err := d.port.Synchronize(e)
-	if err != nil && !lost(err) {
-		err = d.port.Drain()
+// settle waits until what is before the event is done, and says whether that is certain, as drain does.
+func (d *Device) settle(e event) (over bool, err error) {
+	if err = d.port.Synchronize(e); err != nil && !lost(err) {
+		return d.drain()
 	}
-	return d.fatal(err)
+	return true, d.fatal(err)
+}
+
+// drain waits until no copy is under way, and says whether that is certain: a device that is broken copies no more, but after
+// another error a copy may still read the host's memory. A wait that fails is therefore repeated. An error says that the
+// device is lost.
+func (d *Device) drain() (over bool, err error) {
+	for range mostWaits {
+		if err = d.port.Drain(); err == nil || lost(err) {
+			return true, d.fatal(err)
+		}
+	}
+	return false, d.fatal(err)
+}
+
+// doubt keeps a tuple whose memory a copy may still read.
+func (d *Device) doubt(host *pyfeed.Tuple) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.doubts = append(d.doubts, host)
+}
+
+// recall gives back what is kept in doubt, if the driver no longer refuses to wait.
+func (d *Device) recall() {
+	d.mu.Lock()
+	doubts := d.doubts
+	d.doubts = nil
+	d.mu.Unlock()
+	if len(doubts) == 0 {
+		return
+	}
+	over, _ := d.drain()
+	for _, host := range doubts {
+		if over {
+			host.Release()
+		} else {
+			d.doubt(host)
+		}
+	}
 }
 
 // fatal is an error after which nothing is certain.
@@ -458,17 +497,17 @@ func (d *Device) fly(l landing) error {
 	return nil
 }
 
-// copy brings a slot's tuple under way, chunk by chunk. After an error nothing of it is under way.
-func (d *Device) copy(s *slot) (err error) {
+// copy brings a slot's tuple under way, chunk by chunk. After an error nothing of it is under way, if that is certain (over).
+func (d *Device) copy(s *slot) (over bool, err error) {
 	defer func() {
 		if err != nil {
-			_ = d.fatal(d.port.Drain())
+			over, _ = d.drain()
 		}
 	}()
 	total := s.bytes // once the last chunk is under way the slot may land, and be another tuple's
 	for at := 0; at < total; {
 		if err := d.room(); err != nil {
-			return err
+			return false, err
 		}
 		n := min(chunk, total-at)
 		l := landing{event: s.copied, slot: s, bytes: n}
@@ -478,16 +517,16 @@ func (d *Device) copy(s *slot) (err error) {
 		}
 		l.timer, err = d.port.Copy(s.memory.addr+uint64(at), unsafe.Add(s.from, at), n, l.event, trace.On())
 		if err != nil {
-			return d.failed(err)
+			return false, d.failed(err)
 		}
 		if at += n; at == total {
 			s.become(underway)
 		}
 		if err := d.fly(l); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return nil
+	return false, nil
 }
 
 // deviceSize rounds up as drivers do: what is large comes in pieces of 2 MiB, what is small shares one.

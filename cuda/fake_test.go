@@ -59,6 +59,18 @@ func reads(t testing.TB, stream uint64, out *pyfeed.Tuple) {
 	success(t, fakecuda.Kernel(stream, 0, at(&out.Slots[0]), fakecuda.Range{}, 0))
 }
 
+// fails waits until the copy of a tuple has failed, or something else is so.
+func fails(out *pyfeed.Tuple, or func() bool) bool {
+	for deadline := time.Now().Add(soon); time.Now().Before(deadline); runtime.Gosched() {
+		if slotOf(out).state.Load() == failed || or() {
+			return true
+		}
+	}
+	return false
+}
+
+func never() bool { return false }
+
 // hazards is how many there were, which are then forgotten.
 func hazards() int64 {
 	defer fakecuda.Reset()
@@ -272,18 +284,139 @@ func TestFakeWaitsThatFail(t *testing.T) {
 		t.Error("expected what was sent, found other values")
 	}
 	out.Release()
-	// Where no wait helps, nothing is certain any more.
-	fakecuda.Fail("cuEventSynchronize", 1, 999, false)
-	fakecuda.Fail("cuStreamSynchronize", 1, 999, false)
-	out, err := s.Put(ctx, second)
+	second.Release()
+}
+
+// The driver refuses every wait while a tuple is copied: the device is lost, and the memory is not used again until a wait
+// succeeds, which the end of the Stager tries once more.
+func TestFakeWaitsThatAlwaysFail(t *testing.T) {
+	for _, recovers := range []bool{true, false} {
+		t.Run(fmt.Sprint("recovers ", recovers), func(t *testing.T) {
+			s, _ := fakes(t, 2, nil)
+			success(t, fakecuda.PauseCopies(0))
+			fakecuda.Fail("cuEventSynchronize", 1, 999, false)
+			fakecuda.FailFrom("cuStreamSynchronize", 1, 999)
+			first := take(t, s, 1000, 1)
+			from := unsafe.SliceData(first.Slots[0].Data)
+			out, err := s.Put(ctx, first)
+			fine(t, err)
+			expectFault(t, "Synchronize", resident(out).Synchronize(ctx), 999, "CUDA_ERROR_UNKNOWN")
+			if !fails(out, never) { // the error may come first
+				t.Fatal("expected that the copy fails, found that it goes on")
+			}
+			out.Release()
+			second := take(t, s, 1000, 2)
+			if unsafe.SliceData(second.Slots[0].Data) == from {
+				t.Error("expected other memory than that which is being copied, found the same")
+			}
+			_, err = s.Put(ctx, second)
+			expectFault(t, "Put", err, 999, "CUDA_ERROR_UNKNOWN")
+			second.Release()
+			success(t, fakecuda.ResumeCopies(0))
+			success(t, fakecuda.Synchronize(fakecuda.Streams()[0])) // the copy stream
+			if !recovers {
+				s.Close()
+			}
+			if n := hazards(); n != 0 { // and the failures are forgotten
+				t.Errorf("expected no hazard, found %d", n)
+			}
+			if n := fakecuda.Count("registered"); n != 1 {
+				t.Errorf("expected 1 piece of pinned memory, found %d", n)
+			}
+			if recovers {
+				s.Close()
+			} else {
+				s.device.recall() // for the end of the test
+			}
+		})
+	}
+}
+
+// The same where the thread that waits has panicked.
+func TestFakeWaitsThatFailAfterAPanic(t *testing.T) {
+	s, _ := fakes(t, 2, func(call string) error {
+		if call == "Synchronize" {
+			panic("at " + call)
+		}
+		return nil
+	})
+	success(t, fakecuda.PauseCopies(0))
+	fakecuda.FailFrom("cuStreamSynchronize", 1, 999)
+	first := take(t, s, 1000, 1)
+	from := unsafe.SliceData(first.Slots[0].Data)
+	out, err := s.Put(ctx, first)
 	fine(t, err)
-	expectFault(t, "Synchronize", resident(out).Synchronize(ctx), 999, "CUDA_ERROR_UNKNOWN")
+	expectKind(t, "Synchronize", resident(out).Synchronize(ctx), pyfeed.Fault, "at Synchronize")
+	if !fails(out, never) { // the error may come first
+		t.Fatal("expected that the copy fails, found that it goes on")
+	}
 	out.Release()
-	third := take(t, s, 1000, 3)
-	_, err = s.Put(ctx, third)
-	expectFault(t, "Put", err, 999, "CUDA_ERROR_UNKNOWN")
-	third.Release()
-	success(t, fakecuda.Synchronize(fakecuda.Streams()[0])) // the copy stream: so much for the fake driver's complaint
+	second := take(t, s, 1000, 2)
+	if unsafe.SliceData(second.Slots[0].Data) == from {
+		t.Error("expected other memory than that which is being copied, found the same")
+	}
+	second.Release()
+	success(t, fakecuda.ResumeCopies(0))
+	success(t, fakecuda.Synchronize(fakecuda.Streams()[0])) // the copy stream
+	if n := hazards(); n != 0 {                             // and the failures are forgotten
+		t.Errorf("expected no hazard, found %d", n)
+	}
+	s.Close()
+}
+
+// One to three calls fail while a tuple is copied, whichever they are. The tuple comes to the device or to an error, and
+// its memory is not used again while the copy may read it.
+func TestFakeFailuresWhileCopying(t *testing.T) {
+	onFake.begin(t)
+	failures := int64(0)
+	copying := func(nth ...int) {
+		d, err := open(pyfeed.CUDAPlace(0))
+		fine(t, err)
+		s := newStager(d, 1)
+		first := take(t, s, 1000, 1)
+		from := unsafe.SliceData(first.Slots[0].Data)
+		success(t, fakecuda.PauseCopies(0))
+		for i, n := range nth {
+			fakecuda.Fail("*", n, []int{900, 2, 999}[i], false)
+		}
+		out, err := s.Put(ctx, first)
+		fine(t, err)
+		if !fails(out, func() bool { return fakecuda.Count("waits") > 0 }) {
+			t.Fatalf("calls %v failed: expected a wait or an error, found neither", nth)
+		}
+		second := take(t, s, 1000, 2)
+		if same := unsafe.SliceData(second.Slots[0].Data) == from; same && fakecuda.Count("pending") > 0 {
+			t.Errorf("calls %v failed: expected other memory than that which is being copied, found the same", nth)
+		}
+		success(t, fakecuda.ResumeCopies(0))
+		_ = resident(out).Synchronize(ctx)
+		failures += fakecuda.Count("failures")
+		if n := hazards(); n != 0 { // and the failures are forgotten: what ends the device may fail once, not twice
+			t.Errorf("calls %v failed: expected no hazard, found %d", nth, n)
+		}
+		out.Release()
+		second.Release()
+		s.Close()
+		<-d.ended
+		for _, what := range []string{"events", "device", "registered", "pending", "hazards", "misuses", "leaks"} {
+			if n := fakecuda.Count(what); n != 0 {
+				t.Fatalf("calls %v failed: %s: expected 0, found %d (%s)", nth, what, n, fakecuda.Complaint())
+			}
+		}
+	}
+	const calls = 12 // from an event's making to the wait for the copy
+	for i := 1; i <= calls; i++ {
+		copying(i)
+		for k := i; k < i+6; k++ { // counted from the call behind the first that fails
+			copying(i, k)
+			for l := k; l < k+5; l++ {
+				copying(i, k, l)
+			}
+		}
+	}
+	if expected := int64(calls * 2); failures < expected {
+		t.Errorf("expected %d failures and more, found %d", expected, failures)
+	}
 }
 
 func TestFakeOutOfDeviceMemory(t *testing.T) {

@@ -87,11 +87,13 @@ func (p *real) Stop() error {
 	if p.copies == 0 {
 		return nil
 	}
-	return p.ctx.DestroyStream(p.copies)
+	return p.DestroyStream(uint64(p.copies))
 }
 
 func (p *real) Alloc(bytes int) (uint64, error) { return p.ctx.Alloc(int64(bytes)) }
-func (p *real) Free(addr uint64) error          { return p.ctx.Free(addr) }
+func (p *real) Free(addr uint64) error {
+	return again(p.ctx.Free(addr), func() error { return p.ctx.Free(addr) })
+}
 func (p *real) Register(at unsafe.Pointer, bytes int) error {
 	return p.ctx.Register(at, bytes)
 }

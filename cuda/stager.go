@@ -287,19 +287,19 @@ func (s *Stager) end() {
 // run copies, if anybody still wants it.
 func (s *slot) run(d *Device) {
 	if s.owners.Load() == 1 {
-		s.end(nil)
+		s.end(nil, true)
 		return
 	}
-	empty := s.bytes == 0
+	empty, over := s.bytes == 0, true
 	err := d.err()
 	if err == nil {
 		err = s.prepare(d)
 	}
 	if err == nil {
-		err = d.copy(s)
+		over, err = d.copy(s)
 	}
 	if err != nil || empty {
-		s.end(err)
+		s.end(err, over || empty)
 	}
 }
 
@@ -353,7 +353,7 @@ func (d *Device) behind(uses []use, host bool) error {
 }
 
 // abandon is the end of a slot that is not copied any more, unless that has come.
-func (s *slot) abandon(err error) { s.end(err) }
+func (s *slot) abandon(err error, over bool) { s.end(err, over) }
 
 // become changes the state, and wakes those who wait for that.
 func (s *slot) become(state int32) {
@@ -363,14 +363,19 @@ func (s *slot) become(state int32) {
 	s.stager.mu.Unlock()
 }
 
-// end is the end of the copy, good or bad: the first that comes.
-func (s *slot) end(err error) {
+// end is the end of the copy, good or bad: the first that comes. If it is not certain that the copy is over, the host's memory
+// is not given back.
+func (s *slot) end(err error, over bool) {
 	if !s.copying.CompareAndSwap(true, false) {
 		return
 	}
 	host := s.host
 	s.host = nil
-	host.Release()
+	if over {
+		host.Release()
+	} else {
+		s.device().doubt(host)
+	}
 	if err != nil {
 		s.err = err
 		s.become(failed)
@@ -430,6 +435,7 @@ type ending slot
 
 func (e *ending) run(d *Device) {
 	s := (*slot)(e)
+	d.recall()
 	s.mu.Lock()
 	if s.unknown {
 		d.setAside(s)
@@ -451,7 +457,7 @@ func (e *ending) run(d *Device) {
 	s.stager.less()
 }
 
-func (e *ending) abandon(error) {
+func (e *ending) abandon(error, bool) {
 	memory.CountSlab(memory.DeviceSlab, -e.memory.size)
 	e.stager.less()
 }

@@ -121,6 +121,16 @@ pfd_result pfd_destroy_event(uintptr_t context, uintptr_t event) {
     UNDO(context, cuEventDestroy, (CUevent)event);
 }
 
+/* Waits for a stream whose work writes memory of the caller's. One failure is no reason to stop waiting: the work may go on.
+ * Only a driver that refuses again and again is believed. */
+static pfd_result wait_for(CUstream s) {
+    pfd_result r;
+    int tries = 8;
+    do r = CALL(cuStreamSynchronize, s);
+    while (r.code && --tries);
+    return r;
+}
+
 /* On a stream of its own: a plain copy goes through the legacy default stream, would wait for what the trainer has
  * submitted there, and fail while anything is being captured. */
 pfd_result pfd_download(uintptr_t context, void *to, uint64_t from, uint64_t bytes) {
@@ -130,7 +140,7 @@ pfd_result pfd_download(uintptr_t context, void *to, uint64_t from, uint64_t byt
     if (!r.code) {
         r = CALL(cuMemcpyDtoHAsync, to, from, bytes, s);
         /* Even after an error: `to` may go away once we have answered. */
-        pfd_result waited = CALL(cuStreamSynchronize, s);
+        pfd_result waited = wait_for(s);
         if (!r.code) r = waited;
         cuStreamDestroy(s);
     }

@@ -521,6 +521,26 @@ func TestNothingIsAllocated(t *testing.T) {
 	fine(t, c.SynchronizeStream(driver.Stream(user)), c.DestroyEvent(e))
 }
 
+// A download ends when its copy has, though the driver refuses to wait, unless it always does.
+func TestDownloadWaitsThatFail(t *testing.T) {
+	c := device(t, 0)
+	a := must(c.Alloc(4096))(t)
+	var to [4096]byte
+	fakecuda.Fail("cuStreamSynchronize", 1, 999, false)
+	fakecuda.Fail("cuStreamSynchronize", 1, 2, false)
+	fine(t, c.Download(unsafe.Pointer(&to), a, len(to)))
+	if n := fakecuda.Calls("cuStreamSynchronize"); n != 3 {
+		t.Errorf("expected 3 waits, found %d", n)
+	}
+	fakecuda.FailFrom("cuStreamSynchronize", 1, 999)
+	var e *driver.Error
+	if err := c.Download(unsafe.Pointer(&to), a, len(to)); !errors.As(err, &e) || e.Code != 999 {
+		t.Errorf("expected the driver's code 999, found %v", err)
+	}
+	fakecuda.Reset()
+	fine(t, c.Free(a))
+}
+
 func TestLostDevice(t *testing.T) {
 	c := device(t, 0)
 	a := must(c.Alloc(4096))(t)

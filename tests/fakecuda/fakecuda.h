@@ -53,6 +53,7 @@ extern "C" {
  *   streams              made and not destroyed                     events            made and not destroyed
  *   device, device_bytes allocations of device memory               pinned, pinned_bytes, registered, registered_bytes
  *   pending              work that was submitted and is not done    captures          begun and not ended
+ *   waits                threads that wait for work in a call
  * What happened since the start or the last reset:
  *   calls                of all entry points                        failures          that fakecuda_fail asked for
  *   hazards              of either kind                             misuses           see above

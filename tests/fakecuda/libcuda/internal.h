@@ -21,7 +21,7 @@ enum { MAX_DEVICES = 8, MAX_SLOTS = 1024 };
 /* clang-format off */
 #define COUNTS(C) \
     C(contexts) C(retains) C(streams) C(events) C(device) C(device_bytes) C(pinned) \
-    C(pinned_bytes) C(registered) C(registered_bytes) C(pending) C(captures) \
+    C(pinned_bytes) C(registered) C(registered_bytes) C(pending) C(waits) C(captures) \
     C(calls) C(failures) C(hazards) C(misuses) C(leaks) C(copies) C(copy_bytes) C(copies_done) \
     C(downloads) C(download_bytes) C(downloads_done) C(pageable_copies) C(kernels) \
     C(device_bytes_peak) C(pinned_bytes_peak)

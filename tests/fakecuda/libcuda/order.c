@@ -39,7 +39,9 @@ bool clock_done(const Clock *c, unsigned but) {
 }
 
 void wait_for(Clock *c) {
+    count(N_waits, 1);
     while (!clock_done(c, NO_SLOT)) pthread_cond_wait(&state.done, &state.lock);
+    count(N_waits, -1);
     clock_join(state.host, c);
     free(c);
 }

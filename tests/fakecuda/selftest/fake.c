@@ -48,9 +48,9 @@ static void tear_down(void) {
     OK(cuMemFree(device));
     OK(cuCtxSetCurrent(NULL));
     OK(cuDevicePrimaryCtxRelease(0));
-    static const char *const alive[] = {"contexts",   "retains",          "streams", "events",
-                                        "device",     "device_bytes",     "pinned",  "pinned_bytes",
-                                        "registered", "registered_bytes", "pending", "captures"};
+    static const char *const alive[] = {
+        "contexts",     "retains",    "streams",          "events",  "device", "device_bytes", "pinned",
+        "pinned_bytes", "registered", "registered_bytes", "pending", "waits",  "captures"};
     for (size_t i = 0; i < sizeof alive / sizeof *alive; i++)
         check(__FILE__, __LINE__, alive[i], 0, fakecuda_count(alive[i]));
 }
