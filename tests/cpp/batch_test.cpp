@@ -143,7 +143,7 @@ TEST_F(BatchTest, DimensionsThatDifferWithinABatch) {
     const Reader reader = create_py_array_reader(scope, "reader", "feeder").batch(2);
     const int8_t k = 0;
     const Numbers n(4);
-    queue.push({view(&k, {1}), view(n, {1, 2})});
+    queue.push({view(&k, {1}), view(n.data(), {1, 2})});
     queue.push({view(&k, {1}), view(n, {1, 4})});
     EXPECT_ERROR(ShapeError, 1, reader.next(), "slot 1", "expected", "found", "4");
     queue.push({view(&k, {1}), view(n, {1, 4})});
