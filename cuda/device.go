@@ -46,8 +46,8 @@ type Device struct {
 	lost    error
 	doubts  []*pyfeed.Tuple // whose memory a copy may still read: the driver refused every wait for it
 	streams []uint64        // of consumers that are gone, for the next
-	dead    bool            // the engine has had a fault, and nobody runs jobs
-	blind   bool            // the lander has had one, and nobody sees what lands
+	dead    bool            // the engine has had a fault and runs no more jobs
+	blind   bool            // the lander has had a fault and sees no more copies land
 	ended   chan struct{}
 
 	// The engine's own.

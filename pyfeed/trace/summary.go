@@ -23,9 +23,9 @@ import (
 //     copying as well;
 //   - what is left is the executor's own; between two reads of a thread it is computing.
 //
-// What a consumer slept for want of room, as a run does that fills a staging buffer, is no part of its time: it holds
-// nobody up. No part either is what a thread did after a read that got nothing, since it may or may not have waited for
-// data, and the runs that a thread made, which count by themselves.
+// Three things are no part of a consumer's time: sleeps for want of room, as of a run that fills a staging buffer, since
+// they delay no other thread; what a thread did after a read that got nothing, since it may or may not have waited for
+// data; and the runs that a thread made, which count by themselves.
 //
 // Shares are of the time of all consumers together, and sum up to 1. A thread that pushes as well as it reads is between
 // two others, and counts only if no other consumer was recorded. A Track with a Compute span that is in no Run belongs

@@ -138,7 +138,7 @@ func TestWhatLimitsAThreadThatReads(t *testing.T) {
 			s.read("loop", 90, 0, 0, 91, Answered)
 		}, [numParts]float64{0.015, 0, 0.006, 0, 0.070, 0}, 2, 0, "transfer", "copying to devices limits the loop: 77 %"},
 
-		// What belongs to somebody else.
+		// What belongs to another consumer.
 		"a queue that the loop does not read": {func(s *script) {
 			s.sleep(Producer, "loop of metrics", "", 0, 80)
 			s.read("loop of metrics", 0, 0, 80, 80, Answered)

@@ -279,7 +279,7 @@ func TestARunThatSleepsForRoom(t *testing.T) {
 	SleepSpan(waits, Full, "waits for room", ms(11), ms(78), Sleep{Who: loader})
 	Span(loader, Wait, "stage", ms(12), ms(80)) // which begins and ends a little later
 	Span(loader, Copy, "stage", ms(10), ms(85))
-	SleepSpan(waits, Full, "waits for room", ms(86), ms(90), Sleep{Who: 0}) // somebody else
+	SleepSpan(waits, Full, "waits for room", ms(86), ms(90), Sleep{Who: 0}) // of another caller
 	Span(loader, Wait, "read", ms(86), ms(90))
 	Span(loader, Read, "read", ms(85), ms(90))
 	Span(loader, Run, "run", ms(0), ms(90))

@@ -33,7 +33,7 @@ class Stage:
         self.scope = Scope()
         self.queues: list[PyArrayFeedQueue] = []
         self.readers: list[Reader] = []
-        self.held: list[Any] = []  # views, slots and iterators that somebody keeps for a while
+        self.held: list[Any] = []  # views, slots and iterators that a caller keeps for a while
         self.traces: list[Any] = []
         self.files = []
         for suffix in ("recordio", "npy"):

@@ -1,4 +1,4 @@
-"""Workers over rings that somebody writes nonsense into: scribbled.py FD SEED ROUNDS.
+"""Workers over rings that another process overwrites: scribbled.py FD SEED ROUNDS.
 
 FD is the ring of a living trainer. Each round copies it, and has a child work with the copy while another process
 overwrites parts of it, before and meanwhile. What the child ended with is printed, a line for each kind.

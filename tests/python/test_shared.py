@@ -886,7 +886,7 @@ def test_a_fast_consumer_and_a_slow_one() -> None:
         assert end(processes) == [0, 0]
 
 
-# ---- Rings that somebody has written nonsense into ----
+# ---- Rings that another process has overwritten ----
 
 
 def test_workers_end_well_whatever_is_written_into_the_ring() -> None:
