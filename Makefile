@@ -148,10 +148,10 @@ instructions: build/prefix/.done ## count instructions of what is done often, be
 
 # ---- Checking -------------------------------------------------------------------------------
 
-# Two chains at a time: the waits of one, for a timeout or for a download, are the other's processor time. Each library and
+# Two chains at a time, pytest first: it mostly waits, and what it waits for is the other's processor time. Each library and
 # each test is compiled once. A failure does not stop the others. `make test-modes` has the modes that need another build.
 test: ## every push: lint, and all tests but those below; 10 minutes on two cores from empty caches
-	$(MAKE) --no-print-directory -k -j2 --output-sync=target lint test-go test-cpp test-python test-wheel
+	$(MAKE) --no-print-directory -k -j2 --output-sync=target test-python test-go test-cpp lint test-wheel
 
 lint: lint-go lint-c lint-python ## formatters and linters, in check mode; type check
 
@@ -185,14 +185,12 @@ test-go: | $(CUDA_H) ## Go tests: vetted, with the race detector, cgo's checks a
 QUICK := -DCMAKE_C_FLAGS=-g1 -DCMAKE_CXX_FLAGS=-g1
 SANITIZED := -DCMAKE_C_FLAGS="-g1 -fsanitize=address" -DCMAKE_CXX_FLAGS="-g1 -fsanitize=address"
 
-# Leaks: Go keeps what it needs until the process ends, which no leak checker can know.
-test-cpp: export ASAN_OPTIONS := detect_leaks=0
 test-cpp: export PYFEED_STRESS_TUPLES := 20000
-test-cpp: build/asan/prefix/.done build/venv/.tools ## C++ tests and the C++ example under AddressSanitizer, library included
-	$(call cmake,tests/cpp,build/asan/cpp,build/asan/prefix,$(QUICK) -DPYFEED_SANITIZE=address)
-	ctest --test-dir build/asan/cpp --output-on-failure
-	$(call cmake,examples/cpp_feed,build/asan/cpp_feed,build/asan/prefix,$(SANITIZED))
-	ctest --test-dir build/asan/cpp_feed --output-on-failure
+test-cpp: build/prefix/.done build/venv/.tools ## C++ tests and the C++ example, against the library as it is released
+	$(call cmake,tests/cpp,build/cpp,build/prefix,$(QUICK))
+	ctest --test-dir build/cpp --output-on-failure
+	$(call cmake,examples/cpp_feed,build/cpp_feed,build/prefix)
+	ctest --test-dir build/cpp_feed --output-on-failure
 
 test-python: build/venv/.pyfeed ## Python tests, against the installed wheel
 	python -m pytest
@@ -214,18 +212,22 @@ test-adapters: dist/.done build/adapters/.tools ## what needs PyTorch, JAX or Ra
 	build/adapters/bin/python -m pytest tests/adapters
 
 # The same tests in other builds, and the fuzzers for a moment: what .ci/run has time for, and few changes break.
-test-modes: test-modes-go test-modes-cpp test-fuzz ## Go's long tests, and without race detector; C++ without sanitizer; a short run of every fuzzer
+test-modes: test-modes-go test-modes-cpp test-fuzz ## Go's long tests, and without race detector; C++ under AddressSanitizer; a short run of every fuzzer
 
 test-modes-go: | $(CUDA_H)
 	$(GO_TEST) ./...
 	go vet ./...
 	go test -shuffle=on $$(go list ./... | grep -v /tests/)
 
-test-modes-cpp: build/prefix/.done build/venv/.tools
+# Leaks: Go keeps what it needs until the process ends, which no leak checker can know.
+test-modes-cpp: export ASAN_OPTIONS := detect_leaks=0
+test-modes-cpp: build/prefix/.done build/asan/prefix/.done build/venv/.tools
+	$(call cmake,tests/cpp,build/asan/cpp,build/asan/prefix,$(QUICK) -DPYFEED_SANITIZE=address)
+	PYFEED_STRESS_TUPLES=20000 ctest --test-dir build/asan/cpp --output-on-failure
+	$(call cmake,examples/cpp_feed,build/asan/cpp_feed,build/asan/prefix,$(SANITIZED))
+	ctest --test-dir build/asan/cpp_feed --output-on-failure
 	$(call cmake,tests/cpp,build/cpp,build/prefix,$(QUICK))
-	ctest --test-dir build/cpp --output-on-failure
-	$(call cmake,examples/cpp_feed,build/cpp_feed,build/prefix)
-	ctest --test-dir build/cpp_feed --output-on-failure
+	env -u PYFEED_STRESS_TUPLES ctest --test-dir build/cpp --output-on-failure --tests-regex Stress
 
 # Every fuzzer for so long, one after the other. What one finds, it leaves in its testdata/fuzz: add it to git.
 FUZZTIME ?= 60s

@@ -2,13 +2,13 @@
 # Lists the entry points of the CUDA driver that are called, in entries.h: go generate ./cuda/driver
 #
 # Those of gorgonia.org/cu, which are the many, and our own. Another release of cu, or a call more of ours, needs it. With
-# an argument it writes there. CGO_CFLAGS says where cuda.h is.
+# an argument it writes there. CGO_CPPFLAGS says where cuda.h is; GOFLAGS choose the build that is looked at.
 set -eu
 cd "$(dirname "$0")"
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
 
-GOEXPERIMENT= go list -export -f '{{.ImportPath}} {{.Export}}' gorgonia.org/cu . >"$out"
+go list -export -f '{{.ImportPath}} {{.Export}}' gorgonia.org/cu . >"$out"
 while read -r path archive; do
 	# The half of an archive that is Go's is none of nm's business.
 	nm "$archive" 2>/dev/null | awk -v "path=$path" '{print path, $0}' || true

@@ -4,14 +4,32 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
+	"strings"
 	"testing"
 )
+
+// buildFlags are those that this test was built with: what they compile is compiled already.
+func buildFlags(t *testing.T) (flags []string) {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		t.Fatal("expected a test that says how it was built")
+	}
+	for _, s := range info.Settings {
+		if s.Key == "-race" || s.Key == "-tags" {
+			flags = append(flags, s.Key+"="+s.Value)
+		}
+	}
+	return flags
+}
 
 // Too few entry points fail the link, in the C library at least; too many would be dead weight, and one of ours that is
 // not marked would be missed only when it is called.
 func TestEntriesAreThoseThatAreCalled(t *testing.T) {
 	found := filepath.Join(t.TempDir(), "entries.h")
-	if out, err := exec.Command("./entries.sh", found).CombinedOutput(); err != nil {
+	entries := exec.Command("./entries.sh", found)
+	entries.Env = append(os.Environ(), "GOFLAGS="+strings.Join(buildFlags(t), " "))
+	if out, err := entries.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	listed, err := os.ReadFile("entries.h")

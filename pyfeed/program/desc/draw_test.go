@@ -87,10 +87,14 @@ func TestDrawingTheUnchecked(t *testing.T) {
 		return &Block{Parent: parent, Variables: []*Variable{{Name: "x", Kind: Kind(parent & 7)}},
 			Ops: []*Op{{Type: "while", Inputs: []string{"x", "y"}, Attributes: Attributes{{"block", intOf(body)}, {"true_block", intOf(-body)}}}}}
 	}
+	blocks := MaxBlocks
+	if testing.Short() {
+		blocks /= 8
+	}
 	deep, ring := &Program{}, &Program{}
-	for i := range MaxBlocks {
+	for i := range blocks {
 		deep.Blocks = append(deep.Blocks, block(i-1, i+1)) // the last one's body is not there
-		ring.Blocks = append(ring.Blocks, block(MaxBlocks-i, (i+7)%MaxBlocks))
+		ring.Blocks = append(ring.Blocks, block(blocks-i, (i+7)%blocks))
 	}
 	for _, p := range []*Program{{}, {Blocks: []*Block{{}}}, deep, ring} {
 		for _, form := range []string{"mermaid", "graphviz"} {
