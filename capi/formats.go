@@ -10,17 +10,19 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
-	"github.com/pyfeed/pyfeed/readers"
 	_ "github.com/pyfeed/pyfeed/readers/all" // the formats that come with the library
+	"github.com/pyfeed/pyfeed/readers/external"
+	"github.com/pyfeed/pyfeed/readers/files"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 //export pfgo_formats
 func pfgo_formats(out **C.char, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	return answer(asJSON(readers.Formats(), out), err)
+	return answer(asJSON(record.Formats(), out), err)
 }
 
-var listings table[*readers.Listing]
+var listings table[*files.Listing]
 
 //export pfgo_list_files
 func pfgo_list_files(names **C.char, n C.uint32_t, format *C.char, call *C.pfi_call, out **C.char, err *C.pf_error) (st C.pf_status) {
@@ -32,12 +34,12 @@ func pfgo_list_files(names **C.char, n C.uint32_t, format *C.char, call *C.pfi_c
 	for i, s := range unsafe.Slice(names, n) {
 		all[i] = C.GoString(s)
 	}
-	files, e := readers.ListFiles(wait.Never, all, string(optional(format)))
+	found, e := files.ListFiles(wait.Never, all, string(optional(format)))
 	switch e {
 	case nil:
-		e = namesAsJSON(files, out)
+		e = namesAsJSON(found, out)
 	case wait.ErrWouldBlock:
-		call.opening = C.uint64_t(listings.put(readers.List(all, string(optional(format)))))
+		call.opening = C.uint64_t(listings.put(files.StartListing(all, string(optional(format)))))
 		e = listed(call, out)
 	}
 	return answer(e, err)
@@ -46,7 +48,7 @@ func pfgo_list_files(names **C.char, n C.uint32_t, format *C.char, call *C.pfi_c
 // listed waits for the listing that a call has begun, and ends it with the call.
 func listed(call *C.pfi_call, out **C.char) error {
 	l, _ := listings.get(uint64(call.opening))
-	files, err := blocking(call, func(ctx context.Context) ([]string, error) { return l.Wait(ctx) })
+	found, err := blocking(call, func(ctx context.Context) ([]string, error) { return l.Wait(ctx) })
 	if err == wait.ErrWouldBlock {
 		return err
 	}
@@ -55,14 +57,14 @@ func listed(call *C.pfi_call, out **C.char) error {
 	if err != nil {
 		return err
 	}
-	return namesAsJSON(files, out)
+	return namesAsJSON(found, out)
 }
 
 // namesAsJSON gives names of files out.
 func namesAsJSON(names []string, out **C.char) error {
 	texts := make([]string, len(names))
 	for i, name := range names {
-		texts[i] = readers.TextOfName(name)
+		texts[i] = files.TextOfName(name)
 	}
 	return asJSON(texts, out)
 }
@@ -74,7 +76,7 @@ func pfgo_register_format(tag *C.char, suffixes **C.char, n C.uint32_t, slots *C
 	for i, s := range unsafe.Slice(suffixes, n) {
 		all[i] = C.GoString(s)
 	}
-	f, e := readers.RegisterProduced(C.GoString(tag), all, optional(slots))
+	f, e := external.Register(C.GoString(tag), all, optional(slots))
 	if e != nil {
 		return answer(e, err)
 	}
@@ -85,11 +87,11 @@ func pfgo_register_format(tag *C.char, suffixes **C.char, n C.uint32_t, slots *C
 //export pfgo_format_wait
 func pfgo_format_wait(h C.pf_handle, call *C.pfi_call, queue *C.pf_handle, path, options **C.char, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	f, e := lookup[*readers.ProducedFormat](h)
+	f, e := lookup[*external.Format](h)
 	if e != nil {
 		return answer(e, err)
 	}
-	p, e := blocking(call, func(ctx context.Context) (*readers.Production, error) { return f.Wait(ctx) })
+	p, e := blocking(call, func(ctx context.Context) (*external.ReadRequest, error) { return f.Wait(ctx) })
 	if e != nil {
 		return answer(e, err)
 	}
@@ -105,7 +107,7 @@ func pfgo_format_wait(h C.pf_handle, call *C.pfi_call, queue *C.pf_handle, path,
 // writer is a file that C writes. Any thread, one at a time.
 type writer struct {
 	mu sync.Mutex
-	readers.Writer
+	record.Writer
 }
 
 // Drop leaves nothing of a file that is not complete.
@@ -118,7 +120,7 @@ func (w *writer) Drop() {
 //export pfgo_writer_create
 func pfgo_writer_create(filename, format, attributes *C.char, out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	w, e := readers.CreateWriter(C.GoString(filename), string(optional(format)), optional(attributes))
+	w, e := files.CreateWriter(C.GoString(filename), string(optional(format)), optional(attributes))
 	if e != nil {
 		return answer(e, err)
 	}

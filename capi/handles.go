@@ -14,6 +14,8 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/program"
 	"github.com/pyfeed/pyfeed/pyfeed/staging"
 	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/decorators"
+	"github.com/pyfeed/pyfeed/readers/external"
 )
 
 // Handles are the ids of gopy's table of counted handles, which holds one reference to each object.
@@ -47,9 +49,9 @@ func kindOf(o any) string {
 		return "a producer of a queue"
 	case *readers.ReaderHolder:
 		return "a reader"
-	case *readers.MapWorkers:
+	case *decorators.MapWorkers:
 		return "workers of a map reader"
-	case *readers.ProducedFormat:
+	case *external.Format:
 		return "a format"
 	case *writer:
 		return "a writer"

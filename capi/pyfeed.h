@@ -497,33 +497,38 @@ PF_API pf_status pf_queue_slot(pf_handle queue, uint32_t slot, pf_slot_spec *out
  * topmost of a chain: what another takes from below is missing above.
  *
  * op                           attributes (and what they are if left out)
- * create_py_array_reader       feeder_name: the variable of the queue
- * open_files                   filenames: paths, globs or directories, each with a format's tag and a colon before
- *                              it where its suffix does not tell; format: a tag for all (""); slots: see below
- *                              (what the files say); thread_num (2); ordered (true): one order whatever
- *                              thread_num; interleave (8): files read in turn when ordered; shuffle_files
- *                              (null): a seed, by which the files come in another order in each pass; on_corrupt:
- *                              "raise" ("raise") or "skip"; verify_first (false): each file is read twice, the first
- *                              time to verify all of it; storage: {"compression": "auto", "io": "auto"}; options:
- *                              the format's, see docs/formats.md
- * create_file_reader           as open_files, of one file, read in the calling thread; no thread_num, ordered,
- *                              interleave, shuffle_files
- * create_batch_reader          batch_size; drop_last (false); ragged (false). Joins that many tuples to one: slots
- *                              whose first dimension is -1 are concatenated along it and their LoD merged; others are
- *                              stacked under a new first dimension. The last batch of a pass may be smaller,
- *                              unless drop_last. A tuple whose slots add different numbers of rows (of a slot with
- *                              LoD, its outermost sequences count; a stacked one is one row) is PF_SHAPE, unless ragged
+ * create_py_array_reader       feeder_name: the variable of the queue. The tuples that are pushed into a queue
+ * open_files                   filenames: paths, globs or directories, each with a format's tag and a colon
+ *                              before it where its suffix does not tell; format (""): a tag for all; slots
+ *                              (what the files say): see below; thread_num (2); ordered (true): one order
+ *                              whatever thread_num; interleave (8): files read in turn when ordered;
+ *                              shuffle_files (as they are listed): a seed, by which the files come in another
+ *                              order in each pass; on_corrupt ("raise"): or "skip"; verify_first (false): each
+ *                              file is read twice, the first time to verify all of it; storage ({"compression":
+ *                              "auto", "io": "auto"}); options (none): the format's, see docs/formats.md. Reads
+ *                              many files at a time, by threads of its own
+ * create_file_reader           as open_files. Reads one file, in the calling thread. thread_num, ordered,
+ *                              interleave and shuffle_files say nothing here
+ * create_batch_reader          batch_size; drop_last (false); ragged (false). Joins that many tuples to one:
+ *                              slots whose first dimension is -1 are concatenated along it and their LoD
+ *                              merged; others are stacked under a new first dimension. The last batch of a pass
+ *                              may be smaller, unless drop_last. A tuple whose slots add different numbers of
+ *                              rows (of a slot with LoD, its outermost sequences count; a stacked one is one
+ *                              row) is PF_SHAPE, unless ragged
  * create_shuffle_reader        buffer_size: tuples of a block; seed (0). Block by block, the next one is read
  *                              while this one is served; one order for one seed, another each pass
- * create_multi_pass_reader     pass_num: 0 goes on for ever. Resets the reader below at the end of each pass
- * create_double_buffer_reader  place: {"kind": 0, "device": 0}, where tuples are made ready; or a list of places, which
- *                              get them in turn; depth (2): tuples made ready ahead at each
- * create_map_reader            slots (as below); capacity (16): tuples taken and not yet delivered; ordered
- *                              (true). What workers make of the tuples: see pf_map_take
- * create_zip_reader            strict (false): readers that do not end together are an error. Takes 2 inputs or
- *                              more
- * create_shard_reader          rank, world: every world-th tuple, from the rank-th on
- * create_random_data_generator slots; low (0), high (1), seed (0), count (-1: without end): instances a pass
+ * create_multi_pass_reader     pass_num (0): 0 goes on for ever. Resets the reader below at the end of each
+ *                              pass
+ * create_double_buffer_reader  place ({"kind": 0, "device": 0}): where tuples are made ready; or a list of
+ *                              places, which get them in turn; depth (2): tuples made ready ahead at each.
+ *                              Reads ahead, in a thread of its own
+ * create_map_reader            slots (those of the reader below); capacity (16): tuples taken and not yet
+ *                              delivered; ordered (true). What workers make of the tuples: see pf_map_take
+ * create_zip_reader            strict (false): readers that do not end together are an error. Joins the slots
+ *                              of its readers. Takes 2 inputs or more
+ * create_shard_reader          rank (0); world. Every world-th tuple, from the rank-th on
+ * create_random_data_generator slots; low (0); high (1); seed (0); count (-1): instances a pass; -1: without
+ *                              end. Random numbers from low to below high; of integers, high is included
  *
  * slots is a list of {"name": "", "dtype": "float32", "dims": [-1, 3], "lod_levels": 0}. */
 PF_API pf_status pf_create_reader(pf_handle scope, const char *op, const char *out, const char *const *ins,

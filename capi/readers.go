@@ -12,6 +12,7 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/ops"
 )
 
 // borrow views a C string for the length of a call.
@@ -39,15 +40,15 @@ func pfgo_create_reader(scope C.pf_handle, op, out *C.char, ins **C.char, n C.ui
 	for i, name := range unsafe.Slice(ins, n) {
 		names[i] = C.GoString(name)
 	}
-	e = readers.CreateNow(s, C.GoString(op), C.GoString(out), names, optional(attributes))
+	e = ops.CreateNow(s, C.GoString(op), C.GoString(out), names, optional(attributes))
 	if e == wait.ErrWouldBlock {
-		call.opening = C.uint64_t(openings.put(readers.Open(s, C.GoString(op), optional(attributes))))
+		call.opening = C.uint64_t(openings.put(ops.Open(s, C.GoString(op), optional(attributes))))
 		e = opened(scope, out, call)
 	}
 	return answer(e, err)
 }
 
-var openings table[*readers.Opening]
+var openings table[*ops.Opening]
 
 // opened waits for the opening that a call has begun, and ends it with the call.
 func opened(scope C.pf_handle, out *C.char, call *C.pfi_call) error {
@@ -65,7 +66,7 @@ func opened(scope C.pf_handle, out *C.char, call *C.pfi_call) error {
 		r.Close()
 		return err
 	}
-	return readers.Put(s, C.GoString(out), r)
+	return ops.Put(s, C.GoString(out), r)
 }
 
 //export pfgo_reader_stats
@@ -94,7 +95,7 @@ func pfgo_reader_of(h C.pf_handle, out *C.pf_handle, err *C.pf_error) (st C.pf_s
 	if e != nil {
 		return answer(e, err)
 	}
-	r, e := readers.Of(v.Variable)
+	r, e := readers.HolderOf(v.Variable)
 	if e != nil {
 		return answer(e, err)
 	}
@@ -148,7 +149,7 @@ func pfgo_read(scope C.pf_handle, reader *C.char, outs **C.char, n C.uint32_t, c
 		names = append(names, borrow(name))
 	}
 	_, e = reading(call, "read", func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, readers.Read(ctx, s, borrow(reader), names)
+		return struct{}{}, ops.Read(ctx, s, borrow(reader), names)
 	})
 	return answer(e, err)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/trace"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/decorators"
 )
 
 //export pfgo_map_workers
@@ -23,7 +24,7 @@ func pfgo_map_workers(h C.pf_handle, out *C.pf_handle, err *C.pf_error) (st C.pf
 	if e != nil {
 		return answer(e, err)
 	}
-	w := r.Workers()
+	w := decorators.WorkersOf(r)
 	if w == nil {
 		return answer(pyfeed.Errorf(pyfeed.State, "workers: expected a map reader, found another kind"), err)
 	}
@@ -41,7 +42,7 @@ type taken struct {
 func pfgo_map_take(h C.pf_handle, call *C.pfi_call, out *C.pf_tuple, ticket *C.uint64_t, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	giveBack(out)
-	w, e := lookup[*readers.MapWorkers](h)
+	w, e := lookup[*decorators.MapWorkers](h)
 	if e != nil {
 		return answer(e, err)
 	}
@@ -61,7 +62,7 @@ func pfgo_map_take(h C.pf_handle, call *C.pfi_call, out *C.pf_tuple, ticket *C.u
 //export pfgo_map_room
 func pfgo_map_room(h C.pf_handle, ticket C.uint64_t, tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	w, e := lookup[*readers.MapWorkers](h)
+	w, e := lookup[*decorators.MapWorkers](h)
 	if e != nil {
 		return answer(e, err)
 	}
@@ -69,7 +70,7 @@ func pfgo_map_room(h C.pf_handle, ticket C.uint64_t, tensors *C.pf_tensor, n C.u
 	if e != nil {
 		return answer(e, err)
 	}
-	if e = w.Room(t); e != nil {
+	if e = w.Allocate(t); e != nil {
 		t.Release()
 		return answer(e, err)
 	}
@@ -88,7 +89,7 @@ func pfgo_map_give(h C.pf_handle, ticket, loan C.uint64_t, err *C.pf_error) (st 
 	l, _ := loans.get(uint64(loan))
 	torn := l.whole(uint64(loan))
 	t := takeBack(uint64(loan))
-	w, e := lookup[*readers.MapWorkers](h)
+	w, e := lookup[*decorators.MapWorkers](h)
 	if e == nil && torn != nil {
 		w.Fail(uint64(ticket), torn)
 		e = torn
@@ -112,7 +113,7 @@ func failureOf(f *C.pf_failure) *pyfeed.ProducerError {
 //export pfgo_map_fail
 func pfgo_map_fail(h C.pf_handle, ticket C.uint64_t, failure *C.pf_failure, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	w, e := lookup[*readers.MapWorkers](h)
+	w, e := lookup[*decorators.MapWorkers](h)
 	if e == nil {
 		w.Fail(uint64(ticket), failureOf(failure))
 	}
@@ -125,7 +126,7 @@ const mostMapThreads = 1024
 //export pfgo_map_run
 func pfgo_map_run(h C.pf_handle, function, context_ unsafe.Pointer, threads C.uint32_t, finished unsafe.Pointer, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	w, e := lookup[*readers.MapWorkers](h)
+	w, e := lookup[*decorators.MapWorkers](h)
 	if e != nil {
 		return answer(e, err)
 	}
@@ -142,7 +143,7 @@ func pfgo_map_run(h C.pf_handle, function, context_ unsafe.Pointer, threads C.ui
 
 // mapping is a C function at work.
 type mapping struct {
-	workers                     *readers.MapWorkers
+	workers                     *decorators.MapWorkers
 	handle                      C.pf_handle
 	function, context, finished unsafe.Pointer
 	running                     atomic.Int32

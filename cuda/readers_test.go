@@ -8,6 +8,8 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/decorators"
+	"github.com/pyfeed/pyfeed/readers/sources"
 	"github.com/pyfeed/pyfeed/tests/fakecuda"
 )
 
@@ -32,11 +34,11 @@ func TestFakeReaders(t *testing.T) {
 			onFake.begin(t)
 			const n = 41
 			q := numbers(t, x.queue, n)
-			h := readers.NewHolder(readers.NewPyArrayReader(q))
+			h := readers.NewHolder(sources.NewPyArrayReader(q))
 			places := []pyfeed.Place{x.queue}
 			if len(x.places) > 0 {
 				places = x.places
-				r, err := readers.NewDoubleBufferReader(h, places, x.depth)
+				r, err := decorators.NewDoubleBufferReader(h, places, x.depth)
 				fine(t, err)
 				h = readers.NewHolder(r)
 			}
@@ -140,9 +142,9 @@ func TestFakeReadersOfALostDevice(t *testing.T) {
 			}
 			q, err := v.InitQueue(pyfeed.Options{Capacity: 4, Slots: []pyfeed.Slot{{DType: pyfeed.Uint8, Dims: pyfeed.Dims{-1}}}, Place: place})
 			fine(t, err)
-			h := readers.NewHolder(readers.NewPyArrayReader(q))
+			h := readers.NewHolder(sources.NewPyArrayReader(q))
 			if places != nil {
-				r, err := readers.NewDoubleBufferReader(h, places, 1)
+				r, err := decorators.NewDoubleBufferReader(h, places, 1)
 				fine(t, err)
 				h = readers.NewHolder(r)
 			}

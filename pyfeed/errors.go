@@ -130,3 +130,9 @@ func Ends(ctx context.Context, err error) bool {
 	e, is := err.(*Error)
 	return !is || e.Kind != Cancelled
 }
+
+// IsKind reports whether an error is an Error of that kind.
+func IsKind(err error, kind Kind) bool {
+	e, is := err.(*Error)
+	return is && e.Kind == kind
+}

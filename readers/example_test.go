@@ -10,25 +10,27 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/ops"
+	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
 // lines are those of a text file: an instance each, of bytes.
 type lines struct {
 	file    *storage.File
-	offsets readers.Offsets
+	offsets record.Offsets
 	record  int64
 	err     error // what Read goes on answering
 }
 
-func openLines(path string, c *readers.Config) (readers.Records, error) {
-	return readers.OpenRecords(path, "", c, func(f *storage.File, _ *readers.Config) (readers.Records, error) {
+func openLines(path string, c *record.Config) (record.Records, error) {
+	return record.OpenRecords(path, "", c, func(f *storage.File, _ *record.Config) (record.Records, error) {
 		return &lines{file: f}, nil
 	})
 }
 
 func (r *lines) Describe() ([]pyfeed.Slot, []string, error) {
-	return []pyfeed.Slot{readers.BytesSlot}, []string{"line"}, nil
+	return []pyfeed.Slot{record.BytesSlot}, []string{"line"}, nil
 }
 
 func (r *lines) Read(out []*pyfeed.Tuple) (int, error) {
@@ -85,8 +87,8 @@ func (r *lines) Unchanged() error { return r.file.Unchanged() }
 func (r *lines) Close() { r.file.Close() }
 
 // A format of one's own, that open_files then reads as it reads any other.
-func ExampleRegister() {
-	err := readers.Register(readers.Format{Tag: "lines", Suffixes: []string{".lines"}, Open: openLines})
+func Example() {
+	err := record.Register(record.Format{Tag: "lines", Suffixes: []string{".lines"}, Open: openLines})
 	if err != nil {
 		panic(err)
 	}
@@ -103,14 +105,14 @@ func ExampleRegister() {
 
 	scope := pyfeed.NewScope(nil)
 	defer scope.Drop()
-	if err = readers.Create(scope, "open_files", "reader", nil, fmt.Appendf(nil, `{"filenames": [%q]}`, path)); err != nil {
+	if err = ops.Create(scope, "open_files", "reader", nil, fmt.Appendf(nil, `{"filenames": [%q]}`, path)); err != nil {
 		panic(err)
 	}
 	variable, err := scope.FindVar("reader")
 	if err != nil {
 		panic(err)
 	}
-	reader, err := readers.Of(variable)
+	reader, err := readers.HolderOf(variable)
 	if err != nil {
 		panic(err)
 	}

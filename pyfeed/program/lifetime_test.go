@@ -20,7 +20,9 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/staging"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/files"
 	_ "github.com/pyfeed/pyfeed/readers/npy"
+	"github.com/pyfeed/pyfeed/readers/ops"
 )
 
 // kernel registers one for the time of a test.
@@ -998,7 +1000,7 @@ func TestAProgramGrowsWhileItRuns(t *testing.T) {
 func numbersFile(t *testing.T, n int) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "numbers.npy")
-	w, err := readers.CreateWriter(name, "", nil)
+	w, err := files.CreateWriter(name, "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -1035,20 +1037,20 @@ func collecting(t *testing.T) *[]string {
 }
 
 // direct is what the reader of operators gives, pass after pass, without a program.
-func direct(t *testing.T, passes int, ops ...[2]string) (batches []string) {
+func direct(t *testing.T, passes int, steps ...[2]string) (batches []string) {
 	t.Helper()
 	scope := pyfeed.NewScope(nil)
 	defer scope.Drop()
 	var ins []string
-	for i, op := range ops {
+	for i, op := range steps {
 		out := fmt.Sprint("r", i)
-		if err := readers.Create(scope, op[0], out, ins, []byte(op[1])); err != nil {
+		if err := ops.Create(scope, op[0], out, ins, []byte(op[1])); err != nil {
 			t.Fatal(err)
 		}
 		ins = names(out)
 	}
 	v, _ := scope.FindVar(ins[0])
-	h, err := readers.Of(v)
+	h, err := readers.HolderOf(v)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -1115,7 +1117,7 @@ func TestTheListingWithAPassCount(t *testing.T) {
 	for name, p := range variants(t, b.p) {
 		*batches = nil
 		v, _ := scope.FindVar("double_buffer_reader")
-		h, err := readers.Of(v)
+		h, err := readers.HolderOf(v)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,12 +10,12 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/program/desc"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 // A searching file has no end to what it looks through before it says what its instances look like.
 type searching struct {
-	readers.Records
+	record.Records
 	stop interface{ Look() error }
 }
 
@@ -32,7 +32,7 @@ func (s searching) Describe() ([]pyfeed.Slot, []string, error) {
 }
 
 func init() {
-	readers.MustRegister(readers.Format{Tag: "searching", Suffixes: []string{".searching"}, Open: func(_ string, c *readers.Config) (readers.Records, error) {
+	record.MustRegister(record.Format{Tag: "searching", Suffixes: []string{".searching"}, Open: func(_ string, c *record.Config) (record.Records, error) {
 		return searching{stop: c.Storage.Interrupt}, nil
 	}})
 }

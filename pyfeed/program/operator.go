@@ -17,6 +17,7 @@ type operator struct {
 	ins, outs       arity
 	inKind, outKind desc.Kind // of all; 0: Tensor
 	attributes      []attribute
+	checkedBelow    bool // the attributes are not described here: check has another package check them
 	category        trace.Category
 
 	// check looks at what is known of the variables, and notes what it says of its outputs. May be nil.
@@ -196,11 +197,11 @@ func kinds(what string, all []*desc.Variable, want desc.Kind) error {
 }
 
 func (c *checking) checkAttributes() error {
-	if c.kind.attributes == nil && c.kind.prepare == nil && len(c.op.Attributes) > 0 && !isReaderOp(c.op.Type) {
-		return pyfeed.Errorf(pyfeed.Invalid, "attributes: expected none, found %q", c.op.Attributes[0].Name)
+	if c.kind.checkedBelow {
+		return nil
 	}
-	if isReaderOp(c.op.Type) {
-		return nil // the readers' own check knows them
+	if c.kind.attributes == nil && c.kind.prepare == nil && len(c.op.Attributes) > 0 {
+		return pyfeed.Errorf(pyfeed.Invalid, "attributes: expected none, found %q", c.op.Attributes[0].Name)
 	}
 	for _, a := range c.op.Attributes {
 		at := slices.IndexFunc(c.kind.attributes, func(k attribute) bool { return k.name == a.Name })

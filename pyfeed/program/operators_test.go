@@ -16,7 +16,7 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/program/desc"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 var background = context.Background()
@@ -1049,8 +1049,8 @@ func TestWhatOperatorsSayOfTheirOutputsIsNoted(t *testing.T) {
 	}
 }
 
-func slots(dtype string, dims ...int64) []readers.SlotAttributes {
-	return []readers.SlotAttributes{{DType: dtype, Dims: dims}}
+func slots(dtype string, dims ...int64) []record.SlotAttributes {
+	return []record.SlotAttributes{{DType: dtype, Dims: dims}}
 }
 
 // ---- Errors ----

@@ -13,7 +13,7 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/program/desc"
 	"github.com/pyfeed/pyfeed/pyfeed/staging"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/ops"
 )
 
 func init() { _ = os.Setenv("PYFEED_CUDA", "host") }
@@ -31,9 +31,9 @@ func executorAt(t *testing.T, place pyfeed.Place) *Executor {
 // deviceReader puts a reader of 5 tuples at a device into the variable "r".
 func deviceReader(t *testing.T, scope *pyfeed.Scope, device int) {
 	t.Helper()
-	err := readers.Create(scope, "create_random_data_generator", "below", nil, []byte(`{"slots": [{"dtype": "int64", "dims": [4]}], "high": 1000, "count": 5}`))
+	err := ops.Create(scope, "create_random_data_generator", "below", nil, []byte(`{"slots": [{"dtype": "int64", "dims": [4]}], "high": 1000, "count": 5}`))
 	if err == nil {
-		err = readers.Create(scope, "create_double_buffer_reader", "r", []string{"below"}, fmt.Appendf(nil, `{"place": {"kind": 1, "device": %d}}`, device))
+		err = ops.Create(scope, "create_double_buffer_reader", "r", []string{"below"}, fmt.Appendf(nil, `{"place": {"kind": 1, "device": %d}}`, device))
 	}
 	if err != nil {
 		t.Fatal(err)

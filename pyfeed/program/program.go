@@ -10,7 +10,7 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/program/desc"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 // maxDepth bounds blocks within blocks, and with them the time that it takes to find a variable of a block far out.
@@ -128,7 +128,7 @@ func (p *Program) addVariable(block int, v *desc.Variable) error {
 		if v.DType != pyfeed.Any || v.Shaped || v.LoDLevels != 0 {
 			return pyfeed.Errorf(pyfeed.Invalid, "variable %q: expected dtype, dims and lod_levels of a tensor only; those of a %v are in its slots", v.Name, v.Kind)
 		}
-		err = readers.CheckSlots(v.Slots)
+		err = record.CheckSlots(v.Slots)
 	default:
 		return pyfeed.Errorf(pyfeed.Invalid, "variable %q: kind: expected tensor, reader or stage, found number %d", v.Name, v.Kind)
 	}

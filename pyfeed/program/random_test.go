@@ -17,6 +17,7 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/program/desc"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 // ---- Programs run by hand ----
@@ -451,7 +452,7 @@ func (f *fake) ReadNext(ctx context.Context) (*pyfeed.Tuple, error) {
 	return t, nil
 }
 
-func (f *fake) ReadMany(ctx context.Context, l *readers.Lot, _ int) (int, error) {
+func (f *fake) ReadMany(ctx context.Context, l *record.Chunk, _ int) (int, error) {
 	t, err := f.ReadNext(ctx)
 	if err != nil {
 		return 0, err

@@ -9,44 +9,38 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/trace"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/ops"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 // The operators of readers: those that make one, read, has_next and reset.
 
-func isReaderOp(name string) bool { return readerOps[name] }
-
-var readerOps = make(map[string]bool)
-
 func addReaderOps(all map[string]*operator) {
-	for _, name := range readers.Operators() {
-		readerOps[name] = true
-		all[name] = &operator{
-			ins:      arity{0, many},
-			outs:     exactly(1),
-			inKind:   desc.Reader,
-			outKind:  desc.Reader,
-			category: trace.Read,
-			check:    checkCreate,
-			prepare:  func(op *desc.Op) (any, error) { return op.Attributes.JSON(), nil },
-			step:     stepCreate,
+	for _, o := range ops.All() {
+		all[o.Name] = &operator{
+			ins:          arity{0, many},
+			outs:         exactly(1),
+			inKind:       desc.Reader,
+			outKind:      desc.Reader,
+			checkedBelow: true,
+			category:     trace.Read,
+			check:        checkCreate,
+			prepare:      func(op *desc.Op) (any, error) { return op.Attributes.JSON(), nil },
+			step:         stepCreate,
 		}
 	}
 }
 
 func checkCreate(c *checking) error {
 	attributes := c.op.Attributes.JSON()
-	if err := readers.CheckOperator(c.op.Type, len(c.in), attributes); err != nil {
+	if err := ops.Check(c.op.Type, len(c.in), attributes); err != nil {
 		return unprefixed(err, c.op.Type+": ")
 	}
-	var below [][]readers.SlotAttributes
+	var below [][]record.SlotAttributes
 	for _, v := range c.in {
 		below = append(below, v.Slots)
 	}
-	var slots []readers.SlotAttributes
-	var err error
-	if len(below) == 0 || below[0] != nil {
-		slots, err = readers.Delivered(c.op.Type, below, attributes)
-	}
+	slots, err := ops.OutputSlots(c.op.Type, below, attributes)
 	if err != nil {
 		return unprefixed(err, c.op.Type+": ")
 	}
@@ -60,7 +54,7 @@ func checkCreate(c *checking) error {
 	return sameSlots(out.Slots, slots)
 }
 
-func sameSlots(declared, found []readers.SlotAttributes) error {
+func sameSlots(declared, found []record.SlotAttributes) error {
 	if len(declared) != len(found) {
 		return pyfeed.Errorf(pyfeed.Slots, "slots: expected %d, as declared, found %d", len(declared), len(found))
 	}
@@ -93,7 +87,7 @@ func stepCreate(r *Run, in *instruction, ctx context.Context) error {
 	}
 	h := readers.NewHolder(made).Named(r.vars[in.out[0]].Name())
 	if declared := in.outs[0].Slots; declared != nil {
-		if err := sameSlots(declared, readers.Describe(h.Spec())); err != nil {
+		if err := sameSlots(declared, record.DescribeSpec(h.Spec())); err != nil {
 			h.Drop()
 			return err
 		}
@@ -107,7 +101,7 @@ func (r *Run) make(ctx context.Context, in *instruction) (readers.Reader, error)
 	if r.opening == nil {
 		var below []*readers.ReaderHolder
 		for _, cell := range in.in {
-			h, err := readers.Of(r.vars[cell])
+			h, err := readers.HolderOf(r.vars[cell])
 			if err != nil {
 				for _, h := range below {
 					h.Drop()
@@ -116,11 +110,11 @@ func (r *Run) make(ctx context.Context, in *instruction) (readers.Reader, error)
 			}
 			below = append(below, h)
 		}
-		made, err := readers.MakeNow(r.scope, in.op.Type, below, attributes)
+		made, err := ops.MakeNow(r.scope, in.op.Type, below, attributes)
 		if err != wait.ErrWouldBlock {
 			return made, err
 		}
-		r.opening = readers.Open(r.scope, in.op.Type, attributes) // of operators that open files, which have no inputs
+		r.opening = ops.Open(r.scope, in.op.Type, attributes) // of operators that open files, which have no inputs
 	}
 	made, err := r.opening.Wait(ctx)
 	if err != wait.ErrWouldBlock {
@@ -157,7 +151,7 @@ func (r *Run) reader(in *instruction) (*readers.ReaderHolder, error) {
 		return h.reader, nil
 	}
 	h.drop()
-	reader, err := readers.Of(v)
+	reader, err := readers.HolderOf(v)
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/program/desc"
 	"github.com/pyfeed/pyfeed/pyfeed/trace"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/ops"
 )
 
 // What Resume answers when a Run is not over but its caller has something to do.
@@ -36,9 +36,9 @@ type Run struct {
 	calls    []Call
 	counts   []int64
 	readers  []held
-	pending  *Call            // the foreign kernel that is to be called
-	opening  *readers.Opening // of the operator it is at, if that takes long; else nil
-	waiting  bool             // the operator it is at has been begun, and would have blocked
+	pending  *Call        // the foreign kernel that is to be called
+	opening  *ops.Opening // of the operator it is at, if that takes long; else nil
+	waiting  bool         // the operator it is at has been begun, and would have blocked
 	yield    atomic.Bool
 
 	tuple    *pyfeed.Tuple // on its way into the staging buffer

@@ -8,7 +8,7 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/program/desc"
 	"github.com/pyfeed/pyfeed/pyfeed/staging"
 	"github.com/pyfeed/pyfeed/pyfeed/trace"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 // The operators of the staging buffer: stage puts a tuple in, unstage gets the oldest one out.
@@ -38,7 +38,7 @@ var stageOp = &operator{
 		if _, err := limitsOf(c.op); err != nil {
 			return err
 		}
-		var slots []readers.SlotAttributes
+		var slots []record.SlotAttributes
 		for _, v := range c.in {
 			if !v.Shaped {
 				return nil // not all is known
@@ -56,8 +56,8 @@ var stageOp = &operator{
 }
 
 // slotOf is a tensor as one slot of many tuples. Of one with a LoD, the first dimension is that of its sequences.
-func slotOf(v *desc.Variable) readers.SlotAttributes {
-	s := readers.SlotAttributes{Name: v.Name, DType: v.DType.String(), Dims: slices.Clone(v.Dims), LoDLevels: v.LoDLevels}
+func slotOf(v *desc.Variable) record.SlotAttributes {
+	s := record.SlotAttributes{Name: v.Name, DType: v.DType.String(), Dims: slices.Clone(v.Dims), LoDLevels: v.LoDLevels}
 	if v.LoDLevels > 0 && len(s.Dims) > 0 {
 		s.Dims[0] = -1
 	}

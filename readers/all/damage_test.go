@@ -17,6 +17,9 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/files"
+	"github.com/pyfeed/pyfeed/readers/ops"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 // kindOfFile is one of the formats with what it takes to write and read int64s, 0 and on.
@@ -45,7 +48,7 @@ var kindsOfFiles = []kindOfFile{
 func numbersFile(t *testing.T, k kindOfFile, packed string, n int) (data []byte, can bool) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "a."+k.suffix+packed)
-	w, err := readers.CreateWriter(path, "", []byte("{"+k.write+"}"))
+	w, err := files.CreateWriter(path, "", []byte("{"+k.write+"}"))
 	if e := (*pyfeed.Error)(nil); errors.As(err, &e) && e.Kind == pyfeed.Invalid && packed != "" {
 		return nil, false
 	}
@@ -83,7 +86,7 @@ func numbersOf(t *testing.T, path string, attributes string) (all []int64, err e
 	if attributes != "" {
 		attributes = ", " + attributes
 	}
-	err = readers.Create(scope, "open_files", "r", nil, fmt.Appendf(nil, `{"filenames": [%q], "thread_num": 1%s}`, path, attributes))
+	err = ops.Create(scope, "open_files", "r", nil, fmt.Appendf(nil, `{"filenames": [%q], "thread_num": 1%s}`, path, attributes))
 	if err != nil {
 		return nil, err, nil
 	}
@@ -91,7 +94,7 @@ func numbersOf(t *testing.T, path string, attributes string) (all []int64, err e
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := readers.Of(v)
+	h, err := readers.HolderOf(v)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +102,7 @@ func numbersOf(t *testing.T, path string, attributes string) (all []int64, err e
 	for err == nil {
 		var tuple *pyfeed.Tuple
 		if tuple, err = h.ReadNext(context.Background()); err == nil {
-			number, _ := readers.Integer(tuple.Slots[0].DType, tuple.Slots[0].Data)
+			number, _ := record.Integer(tuple.Slots[0].DType, tuple.Slots[0].Data)
 			all = append(all, number)
 			tuple.Release()
 		}
@@ -298,7 +301,7 @@ func TestVerifyFirstWantsFilesThatCanBeReadTwice(t *testing.T) {
 	for _, op := range []string{"open_files", "create_file_reader"} {
 		for _, names := range [][]string{{pipe}, {file, pipe}, {"raw:/dev/zero"}} {
 			scope := pyfeed.NewScope(nil)
-			err := readers.Create(scope, op, "r", nil, fmt.Appendf(nil, `{"filenames": ["%s"], "verify_first": true, %s}`,
+			err := ops.Create(scope, op, "r", nil, fmt.Appendf(nil, `{"filenames": ["%s"], "verify_first": true, %s}`,
 				strings.Join(names, `", "`), oneNumber))
 			scope.Drop()
 			var e *pyfeed.Error

@@ -19,6 +19,7 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
 	"github.com/pyfeed/pyfeed/readers"
 	_ "github.com/pyfeed/pyfeed/readers/all"
+	"github.com/pyfeed/pyfeed/readers/ops"
 )
 
 // Records of one size go through shuffle to a batch by their numbers if they lie in the machine's byte order, and as
@@ -111,7 +112,7 @@ func build(t *testing.T, files string, steps []step) *readers.ReaderHolder {
 	t.Helper()
 	scope := pyfeed.NewScope(nil)
 	t.Cleanup(scope.Drop)
-	if err := readers.Create(scope, "open_files", "0", nil, []byte("{"+files+"}")); err != nil {
+	if err := ops.Create(scope, "open_files", "0", nil, []byte("{"+files+"}")); err != nil {
 		t.Fatal(err)
 	}
 	top := "0"
@@ -119,12 +120,12 @@ func build(t *testing.T, files string, steps []step) *readers.ReaderHolder {
 		in := []string{top}
 		top = fmt.Sprint(i + 1)
 		if s.op == "create_zip_reader" {
-			if err := readers.Create(scope, "open_files", "other", nil, []byte("{"+files+"}")); err != nil {
+			if err := ops.Create(scope, "open_files", "other", nil, []byte("{"+files+"}")); err != nil {
 				t.Fatal(err)
 			}
 			in = append(in, "other")
 		}
-		if err := readers.Create(scope, s.op, top, in, []byte(s.attributes)); err != nil {
+		if err := ops.Create(scope, s.op, top, in, []byte(s.attributes)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -132,7 +133,7 @@ func build(t *testing.T, files string, steps []step) *readers.ReaderHolder {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := readers.Of(v)
+	h, err := readers.HolderOf(v)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 const (
@@ -76,7 +76,7 @@ type table struct {
 }
 
 // plan says which columns make which slot. look is for what the first records have to tell; nil if there are none.
-func (t *table) plan(c *readers.Config, o *Options, look func() (sample, error)) error {
+func (t *table) plan(c *record.Config, o *Options, look func() (sample, error)) error {
 	groups, err := t.group(c, o)
 	if err != nil {
 		return err
@@ -124,7 +124,7 @@ func (t *table) plan(c *readers.Config, o *Options, look func() (sample, error))
 }
 
 // group says which columns the slots are made of.
-func (t *table) group(c *readers.Config, o *Options) (groups []group, err error) {
+func (t *table) group(c *record.Config, o *Options) (groups []group, err error) {
 	switch {
 	case len(o.Columns) > 0:
 		if c.Slots != nil && len(c.Slots) != len(o.Columns) {
@@ -186,7 +186,7 @@ func (t *table) group(c *readers.Config, o *Options) (groups []group, err error)
 }
 
 // byName says whether the slots are called like columns. Slots in the order of the columns need no names.
-func (t *table) byName(c *readers.Config) bool {
+func (t *table) byName(c *record.Config) bool {
 	if t.names == nil || len(c.Names) != len(c.Slots) || slices.Equal(c.Names, t.names) {
 		return false
 	}
@@ -363,7 +363,7 @@ func (t *table) settle(i int, g group, given *pyfeed.Slot, o *Options, look func
 		if len(g.columns) != 1 {
 			return invalid("expected 1 column of text, found %d", len(g.columns))
 		}
-		return readers.BytesSlot, false, nil
+		return record.BytesSlot, false, nil
 	}
 	if len(slot.Dims) > pyfeed.MaxRank {
 		return invalid("rank: expected at most %d dimensions, found %d", pyfeed.MaxRank, len(slot.Dims))
@@ -389,7 +389,7 @@ func (t *table) settle(i int, g group, given *pyfeed.Slot, o *Options, look func
 				return invalid("expected numbers, found %s in %s, line %d; %s",
 					text.field, t.label(text.column), text.line, t.advice(text.column, pyfeed.Any))
 			}
-			return readers.BytesSlot, true, nil
+			return record.BytesSlot, true, nil
 		}
 		inferred = true
 	}

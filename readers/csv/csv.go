@@ -14,7 +14,7 @@ import (
 	"strings"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 // Options are what a file of text can be told.
@@ -108,7 +108,7 @@ func (v *Value) UnmarshalJSON(text []byte) error {
 
 func init() {
 	for _, f := range []format{commas, tabs} {
-		readers.MustRegister(readers.Format{
+		record.MustRegister(record.Format{
 			Tag:      f.tag,
 			Suffixes: []string{"." + f.tag},
 			Options:  func() any { return new(Options) },
@@ -119,10 +119,10 @@ func init() {
 }
 
 // Open begins to read a file behind its header. Its delimiter is a comma, unless the Options say another.
-func Open(path string, c *readers.Config) (readers.Records, error) { return commas.open(path, c) }
+func Open(path string, c *record.Config) (record.Records, error) { return commas.open(path, c) }
 
 // Create begins to write a file. Its delimiter is a comma, unless the Options say another.
-func Create(path string, c *readers.Config) (readers.Writer, error) { return commas.create(path, c) }
+func Create(path string, c *record.Config) (record.Writer, error) { return commas.create(path, c) }
 
 // format is one of the two.
 type format struct {

@@ -17,14 +17,14 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
-	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/formattest"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 var (
 	no        = false
 	noHeader  = &Options{Header: &no}
-	twoTexts  = []pyfeed.Slot{readers.BytesSlot, readers.BytesSlot}
+	twoTexts  = []pyfeed.Slot{record.BytesSlot, record.BytesSlot}
 	noQuoting = ""
 )
 
@@ -72,7 +72,7 @@ func TestRead(t *testing.T) {
 		{"carriage return at the end", "1,\"a\"\r\n2,\"b\"\r", `{"header": false}`, nil, nil, ":int64[]/0 :uint8[-1]/1", []string{`1 "a"`, `2 "b"`}},
 		{"carriage return within", "a\rb,1\n", `{"header": false}`, nil, nil, ":uint8[-1]/1 :int64[]/0", []string{`"a\rb" 1`}},
 		{"blanks", " 1 ,\t2.5, true ,\"3\",\" 4 \"\n", `{"header": false}`, nil, nil, ":int64[]/0 :float64[]/0 :bool[]/0 :int64[]/0 :int64[]/0", []string{"1 2.5 true 3 4"}},
-		{"comments", "# one\n#two,\"\na,b\n#x\n1,2\n# last, 1\n3,#4\n#", `{"comment": "#"}`, []pyfeed.Slot{numberSlot(pyfeed.Int8), readers.BytesSlot}, nil, ":int8[]/0 :uint8[-1]/1",
+		{"comments", "# one\n#two,\"\na,b\n#x\n1,2\n# last, 1\n3,#4\n#", `{"comment": "#"}`, []pyfeed.Slot{numberSlot(pyfeed.Int8), record.BytesSlot}, nil, ":int8[]/0 :uint8[-1]/1",
 			[]string{`1 "2"`, `3 "#4"`}},
 		{"header is data", "1,2\n3,4\n", `{"header": false}`, nil, nil, ":int64[]/0 :int64[]/0", []string{"1 2", "3 4"}},
 		{"header of numbers", "1,2\n3,4\n", `{"header": true}`, nil, nil, "1:int64[]/0 2:int64[]/0", []string{"3 4"}},
@@ -92,31 +92,31 @@ func TestRead(t *testing.T) {
 		{"one column of a list", "a,b\n1,2\n", `{"columns": [{"columns": ["a"]}]}`, nil, nil, ":int64[1]/0", []string{"[1]"}},
 		{"integers and floats together", "a,b\n1,2.5\n", `{"columns": [{"columns": ["a", "b"]}]}`, nil, nil, ":float64[2]/0", []string{"[1 2.5]"}},
 		{"dtypes", "a,b,c\n1,2,3\n", `{"dtypes": {"a": "float32", "2": "bytes"}}`, nil, nil, "a:float32[]/0 b:int64[]/0 c:uint8[-1]/1", []string{`1 2 "3"`}},
-		{"missing", "a,b,c\n1,,x\n,2.5,\n\" \",\"\",\n", `{"missing": "nan"}`, []pyfeed.Slot{numberSlot(pyfeed.Float32), numberSlot(pyfeed.Float64), readers.BytesSlot}, nil,
+		{"missing", "a,b,c\n1,,x\n,2.5,\n\" \",\"\",\n", `{"missing": "nan"}`, []pyfeed.Slot{numberSlot(pyfeed.Float32), numberSlot(pyfeed.Float64), record.BytesSlot}, nil,
 			":float32[]/0 :float64[]/0 :uint8[-1]/1", []string{`1 NaN "x"`, `NaN 2.5 ""`, `NaN NaN ""`}},
 		{"missing in the first record", "a,b\n,1\n2,\n", `{"missing": -1}`, nil, nil, "a:int64[]/0 b:int64[]/0", []string{"-1 1", "2 -1"}},
 		{"header in quotes", "\"a,1\",\"b\"\"\n\"\n1,2\n", "", nil, nil, "a,1:int64[]/0 b\"\n:int64[]/0", []string{"1 2"}},
 		{"equal names", "a,a\n1,2\n", "", nil, nil, "a:int64[]/0 a:int64[]/0", []string{"1 2"}},
 		{"equal names again", "a,a\n1,2\n", "", []pyfeed.Slot{numberSlot(pyfeed.Int8), numberSlot(pyfeed.Int8)}, []string{"a", "a"}, "a:int8[]/0 a:int8[]/0", []string{"1 2"}},
 		{"a name with a colon", "a:b,c\n1,2\n", `{"columns": [{"columns": "a:b"}, {"columns": "c:c"}]}`, nil, nil, "a:b:int64[]/0 :int64[1]/0", []string{"1 [2]"}},
-		{"no records", "a,b\n", "", []pyfeed.Slot{numberSlot(pyfeed.Any), readers.BytesSlot}, nil, ":any[]/0 :uint8[-1]/1", nil},
-		{"nothing", "", `{"header": false}`, []pyfeed.Slot{readers.BytesSlot}, nil, ":uint8[-1]/1", nil},
+		{"no records", "a,b\n", "", []pyfeed.Slot{numberSlot(pyfeed.Any), record.BytesSlot}, nil, ":any[]/0 :uint8[-1]/1", nil},
+		{"nothing", "", `{"header": false}`, []pyfeed.Slot{record.BytesSlot}, nil, ":uint8[-1]/1", nil},
 		{"every dtype", "1,-2,-3,-4,-5,6,7,8,9,0.1,0.1,0.1,0.1\n", `{"header": false}`, everyDType(), nil,
 			":bool[]/0 :int8[]/0 :int16[]/0 :int32[]/0 :int64[]/0 :uint8[]/0 :uint16[]/0 :uint32[]/0 :uint64[]/0 :float16[]/0 :bfloat16[]/0 :float32[]/0 :float64[]/0",
 			[]string{"true -2 -3 -4 -5 6 7 8 9 662e cd3d 0.1 0.1"}},
-		{"an empty vector", "a\nx\n", "", []pyfeed.Slot{numberSlot(pyfeed.Float32, 0), readers.BytesSlot}, nil, ":float32[0]/0 :uint8[-1]/1", []string{`[] "x"`}},
+		{"an empty vector", "a\nx\n", "", []pyfeed.Slot{numberSlot(pyfeed.Float32, 0), record.BytesSlot}, nil, ":float32[0]/0 :uint8[-1]/1", []string{`[] "x"`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, many := range []int{1, 2, 100} {
-				config := readers.Config{Slots: c.slots, Names: c.names}
+				config := record.Config{Slots: c.slots, Names: c.names}
 				if c.options != "" {
 					config.Options = formattest.Options[Options](t, c.options)
 				}
-				tested.EachWay(t, []byte(c.data), config, func(t *testing.T, r readers.Records, err error) {
+				tested.EachWay(t, []byte(c.data), config, func(t *testing.T, r record.Records, err error) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					slots, names, err := r.(readers.Described).Describe()
+					slots, names, err := r.(record.Described).Describe()
 					if err != nil || described(slots, names) != c.described {
 						t.Errorf("expected %s, found %s, %v", c.described, described(slots, names), err)
 					}
@@ -139,7 +139,7 @@ func everyDType() (slots []pyfeed.Slot) {
 
 func TestTabs(t *testing.T) {
 	formattest.Pooled(t, func(pool *memory.Pool) {
-		r, err := formattest.Format{Begin: tabs.records}.Memory([]byte("a\tb\n1,5\t\"x\ty\"\n"), &readers.Config{Pool: pool})
+		r, err := formattest.Format{Begin: tabs.records}.Memory([]byte("a\tb\n1,5\t\"x\ty\"\n"), &record.Config{Pool: pool})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,7 +185,7 @@ func TestDamage(t *testing.T) {
 			if c.slots[0].DType == pyfeed.Bool {
 				want = []string{"true 1", "true 1"}
 			}
-			tested.EachWay(t, []byte(data), readers.Config{Slots: c.slots}, func(t *testing.T, r readers.Records, err error) {
+			tested.EachWay(t, []byte(data), record.Config{Slots: c.slots}, func(t *testing.T, r record.Records, err error) {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -214,7 +214,7 @@ func TestDamage(t *testing.T) {
 }
 
 func TestUnclosedQuote(t *testing.T) {
-	tested.EachWay(t, []byte("a,b\n1,2\n3,\"4\n5,6\n7,8"), readers.Config{Slots: twoTexts}, func(t *testing.T, r readers.Records, err error) {
+	tested.EachWay(t, []byte("a,b\n1,2\n3,\"4\n5,6\n7,8"), record.Config{Slots: twoTexts}, func(t *testing.T, r record.Records, err error) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -230,7 +230,7 @@ func TestUnclosedQuote(t *testing.T) {
 			t.Fatalf("%q %v", got, err)
 		}
 	})
-	tested.EachWay(t, []byte("a,b\n1,\"2"), readers.Config{Slots: twoTexts}, func(t *testing.T, r readers.Records, err error) {
+	tested.EachWay(t, []byte("a,b\n1,\"2"), record.Config{Slots: twoTexts}, func(t *testing.T, r record.Records, err error) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -249,7 +249,7 @@ func TestUnclosedQuote(t *testing.T) {
 func TestTooLongARecord(t *testing.T) {
 	data := "1,2\n3,\"" + strings.Repeat("x", 100) + "\n" + strings.Repeat("y", 50) + "\n5,6\n"
 	for _, most := range []int{20, 60, 105} {
-		tested.EachWay(t, []byte(data), readers.Config{Slots: twoTexts, Options: noHeader}, func(t *testing.T, r readers.Records, err error) {
+		tested.EachWay(t, []byte(data), record.Config{Slots: twoTexts, Options: noHeader}, func(t *testing.T, r record.Records, err error) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -279,9 +279,9 @@ func TestTooLongARecord(t *testing.T) {
 // A cut anywhere, and any byte changed, gives records or an error with a place, and Resync comes to an end.
 func TestEveryByte(t *testing.T) {
 	data := "id,x,name\r\n1,2.5,a\r\n22,-3e5,\"b\"\"c\nd\"\n\n333,nan,\"e,f\"\n4,5.25,last"
-	config := readers.Config{Slots: []pyfeed.Slot{numberSlot(pyfeed.Int16), numberSlot(pyfeed.Float64), readers.BytesSlot}}
+	config := record.Config{Slots: []pyfeed.Slot{numberSlot(pyfeed.Int16), numberSlot(pyfeed.Float64), record.BytesSlot}}
 	whole := []string{`1 2.5 "a"`, `22 -300000 "b\"c\nd"`, `333 NaN "e,f"`, `4 5.25 "last"`}
-	survive := func(t *testing.T, r readers.Records, err error, least int) {
+	survive := func(t *testing.T, r record.Records, err error, least int) {
 		if err != nil {
 			if formattest.Kind(err) != pyfeed.Corrupt && formattest.Kind(err) != pyfeed.Invalid {
 				t.Fatal(err)
@@ -311,7 +311,7 @@ func TestEveryByte(t *testing.T) {
 		return n
 	}
 	for cut := range len(data) {
-		tested.EachWay(t, []byte(data[:cut]), config, func(t *testing.T, r readers.Records, err error) { survive(t, r, err, before(cut)) })
+		tested.EachWay(t, []byte(data[:cut]), config, func(t *testing.T, r record.Records, err error) { survive(t, r, err, before(cut)) })
 	}
 	for at := range data {
 		for bit := range 8 {
@@ -340,7 +340,7 @@ func TestBrokenCompression(t *testing.T) {
 	data := formattest.Gzip([]byte(text.String()))
 	formattest.Pooled(t, func(pool *memory.Pool) {
 		path := formattest.File(t, "a.csv.gz", data[:len(data)/2])
-		r, err := commas.open(path, &readers.Config{Pool: pool})
+		r, err := commas.open(path, &record.Config{Pool: pool})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -369,7 +369,7 @@ func TestRefused(t *testing.T) {
 		text          string
 	}{
 		{"", "", nil, pyfeed.Corrupt, "expected a line of columns' names, found the end of the file"},
-		{"\n\n", "", []pyfeed.Slot{readers.BytesSlot}, pyfeed.Corrupt, "expected a line of columns' names, found the end of the file"},
+		{"\n\n", "", []pyfeed.Slot{record.BytesSlot}, pyfeed.Corrupt, "expected a line of columns' names, found the end of the file"},
 		{"", `{"header": false}`, nil, pyfeed.Invalid, "expected a record to tell the columns by, found none: say slots"},
 		{"a,b\n", "", nil, pyfeed.Invalid, "slot 0: csv: expected a record to tell dtypes by, found none: say slots, or dtypes"},
 		{"1,2\n3,4\n", "", nil, pyfeed.Invalid, `expected columns' names in the first line, found numbers: say "header": false if that is a record, true if not`},
@@ -404,17 +404,17 @@ func TestRefused(t *testing.T) {
 		{"a\n1\n", `{"quote": ","}`, nil, pyfeed.Invalid, `csv: expected delimiter, quote and comment to differ, found ',', ',' and '\x00'`},
 		{strings.Repeat("a,", mostSlots) + "a\n1\n", "", nil, pyfeed.Invalid, "csv: expected at most 4096 columns where each is a slot, found 4097: say slots, or columns"},
 	} {
-		config := readers.Config{Slots: c.slots}
+		config := record.Config{Slots: c.slots}
 		if c.options != "" {
 			config.Options = formattest.Options[Options](t, c.options)
 		}
-		tested.EachWay(t, []byte(c.data), config, func(t *testing.T, _ readers.Records, err error) {
+		tested.EachWay(t, []byte(c.data), config, func(t *testing.T, _ record.Records, err error) {
 			if formattest.Kind(err) != c.kind || !strings.HasSuffix(err.Error(), c.text) {
 				t.Errorf("expected %q, found %v", c.text, err)
 			}
 		})
 	}
-	_, err := tested.Memory([]byte(strings.Repeat(",", mostColumns)+"\n1\n"), &readers.Config{Pool: formattest.Pool(t)})
+	_, err := tested.Memory([]byte(strings.Repeat(",", mostColumns)+"\n1\n"), &record.Config{Pool: formattest.Pool(t)})
 	formattest.Expect(t, err, pyfeed.Corrupt, "expected at most 1048576 columns, found more")
 	for _, text := range []string{`{"columns": [{"columns": null}]}`, `{"columns": [{"columns": [1.5]}]}`, `{"columns": [{"columns": {}}]}`, `{"missing": [1]}`, `{"missing": true}`} {
 		if err := json.Unmarshal([]byte(text), new(Options)); err == nil {
@@ -444,7 +444,7 @@ func TestWrite(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "a.csv")
-			config := readers.Config{Names: c.names}
+			config := record.Config{Names: c.names}
 			if c.options != "" {
 				config.Options = formattest.Options[Options](t, c.options)
 			}
@@ -481,7 +481,7 @@ func TestWriterRefuses(t *testing.T) {
 		{`{"quote": ""}`, nil, []*pyfeed.Tuple{formattest.Tuple(formattest.Text("fine")), formattest.Tuple(formattest.Text("a,b"))}, `slot 0: csv: expected text that needs no quotes, because there are none, found "a,b"`},
 		{"", []pyfeed.Slot{numberSlot(pyfeed.Any)}, []*pyfeed.Tuple{formattest.Tuple(formattest.Text("x"))}, "slot 0: rank: expected 0, dims [], found 1, dims [1]"},
 	} {
-		config := readers.Config{Slots: c.slots}
+		config := record.Config{Slots: c.slots}
 		if c.options != "" {
 			config.Options = formattest.Options[Options](t, c.options)
 		}
@@ -492,11 +492,11 @@ func TestWriterRefuses(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "a.csv")
 	for _, o := range []string{`{"columns": [{"columns": 0}]}`, `{"missing": 0}`, `{"dtypes": {"a": "int8"}}`, `{"delimiter": "x"}`} {
-		if _, err := commas.create(path, &readers.Config{Options: formattest.Options[Options](t, o)}); formattest.Kind(err) != pyfeed.Invalid {
+		if _, err := commas.create(path, &record.Config{Options: formattest.Options[Options](t, o)}); formattest.Kind(err) != pyfeed.Invalid {
 			t.Errorf("%s: %v", o, err)
 		}
 	}
-	c := readers.Config{Slots: twoTexts, Names: []string{"a", "b"}}
+	c := record.Config{Slots: twoTexts, Names: []string{"a", "b"}}
 	if err := tested.Write(t, path, &c); err != nil {
 		t.Fatal(err)
 	}
@@ -513,9 +513,9 @@ func TestRoundTrip(t *testing.T) {
 	for _, o := range []*Options{{}, {Header: &no}, {Delimiter: ";", Comment: "#"}, {Delimiter: " "}, {Delimiter: "\t", Quote: pointer("'")}} {
 		for _, compression := range []string{"none", "gzip", "zstd"} {
 			formattest.Pooled(t, func(pool *memory.Pool) {
-				slots := append(everyDType(), readers.BytesSlot, numberSlot(pyfeed.Float64, 2, 3), readers.BytesSlot, numberSlot(pyfeed.BFloat16, 4))
+				slots := append(everyDType(), record.BytesSlot, numberSlot(pyfeed.Float64, 2, 3), record.BytesSlot, numberSlot(pyfeed.BFloat16, 4))
 				path := filepath.Join(t.TempDir(), "a.csv")
-				c := readers.Config{Options: o, Pool: pool}
+				c := record.Config{Options: o, Pool: pool}
 				c.Storage.Compression = compression
 				var all []*pyfeed.Tuple
 				for range 300 {
@@ -595,7 +595,7 @@ func TestBlocks(t *testing.T) {
 		fmt.Fprintf(&data, "%d,\"%s\"\n", i, strings.ReplaceAll(s, "\"", "\"\""))
 		want = append(want, fmt.Sprintf("%d %q", i, s))
 	}
-	tested.EachWay(t, []byte(data.String()), readers.Config{}, func(t *testing.T, r readers.Records, err error) {
+	tested.EachWay(t, []byte(data.String()), record.Config{}, func(t *testing.T, r record.Records, err error) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -613,7 +613,7 @@ func TestTuplesOutliveTheFile(t *testing.T) {
 		fmt.Fprintf(&data, "%d,text %d,\"quoted \"\"%d\"\"\"\n", i, i, i)
 	}
 	formattest.Pooled(t, func(pool *memory.Pool) {
-		r, err := commas.open(formattest.File(t, "a.csv", []byte(data.String())), &readers.Config{Pool: pool})
+		r, err := commas.open(formattest.File(t, "a.csv", []byte(data.String())), &record.Config{Pool: pool})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -637,7 +637,7 @@ func TestTuplesOutliveTheFile(t *testing.T) {
 func TestShrinkingFile(t *testing.T) {
 	formattest.Pooled(t, func(pool *memory.Pool) {
 		path := formattest.File(t, "a.csv", bytes.Repeat([]byte("1,2\n"), 1<<19))
-		c := readers.Config{Slots: []pyfeed.Slot{numberSlot(pyfeed.Int8), numberSlot(pyfeed.Int8)}, Pool: pool, Options: noHeader}
+		c := record.Config{Slots: []pyfeed.Slot{numberSlot(pyfeed.Int8), numberSlot(pyfeed.Int8)}, Pool: pool, Options: noHeader}
 		c.Storage.IO = "map"
 		r, err := commas.open(path, &c)
 		if err != nil {
@@ -665,7 +665,7 @@ func TestNoAllocationPerRecord(t *testing.T) {
 	}
 	for _, io := range []string{"map", "read"} {
 		formattest.Pooled(t, func(pool *memory.Pool) {
-			c := readers.Config{Pool: pool}
+			c := record.Config{Pool: pool}
 			c.Storage.IO = io
 			if n := tested.Allocations(t, formattest.File(t, "a.csv", []byte(data.String())), &c, 100); n > 8 {
 				t.Errorf("expected a few allocations for 256 records, found %v", n)
@@ -675,8 +675,8 @@ func TestNoAllocationPerRecord(t *testing.T) {
 }
 
 func TestCompression(t *testing.T) {
-	c := readers.Config{Slots: []pyfeed.Slot{numberSlot(pyfeed.Uint8, 100)}}
-	say := func(c *readers.Config, compression string) { c.Options = &Options{Compression: compression} }
+	c := record.Config{Slots: []pyfeed.Slot{numberSlot(pyfeed.Uint8, 100)}}
+	say := func(c *record.Config, compression string) { c.Options = &Options{Compression: compression} }
 	tested.Compressions(t, c, say, formattest.Tuple(formattest.Zeros(pyfeed.Uint8, 100)), "none", "gzip", "zlib", "zstd", "snappy")
 }
 
@@ -692,14 +692,14 @@ func FuzzCSV(f *testing.F) {
 	pool := memory.NewPool(memory.File)
 	f.Fuzz(func(t *testing.T, data []byte, mode uint8) {
 		defer formattest.Balance(t)()
-		c := readers.Config{Pool: pool, Options: &Options{}}
+		c := record.Config{Pool: pool, Options: &Options{}}
 		c.Storage.Compression = "none"
 		o := c.Options.(*Options)
 		if mode&1 != 0 {
 			o.Header = &no
 		}
 		if mode&2 != 0 {
-			c.Slots = []pyfeed.Slot{numberSlot(pyfeed.Int8), readers.BytesSlot, numberSlot(pyfeed.Float32, 2)}
+			c.Slots = []pyfeed.Slot{numberSlot(pyfeed.Int8), record.BytesSlot, numberSlot(pyfeed.Float32, 2)}
 		}
 		if mode&4 != 0 {
 			nan := Value("nan")
@@ -714,7 +714,7 @@ func FuzzCSV(f *testing.F) {
 			if mode&16 != 0 {
 				r.(*records).most = 16 // bytes of a record
 			}
-			slots, _, err := r.(readers.Described).Describe()
+			slots, _, err := r.(record.Described).Describe()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -748,7 +748,7 @@ func FuzzCSV(f *testing.F) {
 	})
 }
 
-func benchmark(b *testing.B, line func(*rand.Rand) string, c readers.Config, total int) {
+func benchmark(b *testing.B, line func(*rand.Rand) string, c record.Config, total int) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	var data []byte
 	for len(data) < total {
@@ -772,8 +772,8 @@ func BenchmarkRead(b *testing.B) {
 	pixel := func(rng *rand.Rand) string { return strconv.Itoa(rng.IntN(256)) }
 	short := func(rng *rand.Rand) string { return fmt.Sprintf("%.4f", rng.NormFloat64()) }
 	long := func(rng *rand.Rand) string { return strconv.FormatFloat(rng.NormFloat64(), 'g', -1, 64) }
-	vector := func(d pyfeed.DType, n int64) readers.Config {
-		return readers.Config{Slots: []pyfeed.Slot{numberSlot(d, n)}}
+	vector := func(d pyfeed.DType, n int64) record.Config {
+		return record.Config{Slots: []pyfeed.Slot{numberSlot(d, n)}}
 	}
 	b.Run("100B/ints", func(b *testing.B) { benchmark(b, repeat(28, pixel), vector(pyfeed.Uint8, 28), 64<<20) })
 	b.Run("100B/floats", func(b *testing.B) { benchmark(b, repeat(14, short), vector(pyfeed.Float32, 14), 64<<20) })
@@ -783,12 +783,12 @@ func BenchmarkRead(b *testing.B) {
 	b.Run("100B/text", func(b *testing.B) {
 		benchmark(b, func(rng *rand.Rand) string {
 			return strconv.Itoa(rng.IntN(1000)) + ",\"" + strings.Repeat("lorem ipsum ", 4) + "\"," + strings.Repeat("dolor sit ", 4)
-		}, readers.Config{}, 64<<20)
+		}, record.Config{}, 64<<20)
 	})
 	b.Run("MNIST", func(b *testing.B) { benchmark(b, repeat(785, pixel), vector(pyfeed.Uint8, 785), 64<<20) })
 	b.Run("1MiB/floats", func(b *testing.B) { benchmark(b, repeat(150000, short), vector(pyfeed.Float32, 150000), 64<<20) })
 	b.Run("1MiB/text", func(b *testing.B) {
 		text := strings.Repeat("lorem ipsum, ", 1<<20/13)
-		benchmark(b, func(*rand.Rand) string { return "\"" + text + "\"" }, readers.Config{Slots: []pyfeed.Slot{readers.BytesSlot}}, 256<<20)
+		benchmark(b, func(*rand.Rand) string { return "\"" + text + "\"" }, record.Config{Slots: []pyfeed.Slot{record.BytesSlot}}, 256<<20)
 	})
 }

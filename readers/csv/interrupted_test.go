@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 // Wherever a look interrupts the search for the end of a field, of a line or of blank ones, the next call goes on.
@@ -13,10 +13,10 @@ func TestInterrupted(t *testing.T) {
 	data := strings.Join([]string{"a,b", "x,1", strings.Repeat("\n", 100_000), long + ",2", "\"" + strings.ReplaceAll(long, "9", "\"\"") + "\",3",
 		"\"" + "bad\"" + long + ",4", "y,5", ""}, "\n")
 	doubled := "x,1\n\"" + strings.Repeat("\"\"", 100_000) + "\",2\n"
-	if n := tested.Interrupted(t, []byte("a,b\n"+doubled), readers.Config{}); n < 15 {
+	if n := tested.Interrupted(t, []byte("a,b\n"+doubled), record.Config{}); n < 15 {
 		t.Errorf("doubled quotes: found %d looks", n)
 	}
-	if n := tested.Interrupted(t, []byte(data), readers.Config{}); n < 15 {
+	if n := tested.Interrupted(t, []byte(data), record.Config{}); n < 15 {
 		t.Errorf("found %d looks", n)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"math/bits"
 	"unsafe"
 
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 // Most numbers are a sign, digits, a point, digits, an exponent, with the delimiter or the line's end right behind them.
@@ -179,7 +179,7 @@ func (r *run) plainIntegers(b []byte, p int, out []byte, n int, delimiter, last 
 		if w[0] == '-' {
 			v = -v
 		}
-		readers.PutElement(out[k*size:], size, v)
+		record.PutElement(out[k*size:], size, v)
 		p += q + 1
 	}
 	return n, p

@@ -17,8 +17,8 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
-	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/formattest"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 var padding = strings.Repeat("7", plainRoom)
@@ -115,10 +115,10 @@ func TestWhatIsPlain(t *testing.T) {
 }
 
 func TestRuns(t *testing.T) {
-	config := readers.Config{Options: formattest.Options[Options](t, `{"header": false, "columns": [{"columns": ["0:2", 4], "dtype": "float32"},
+	config := record.Config{Options: formattest.Options[Options](t, `{"header": false, "columns": [{"columns": ["0:2", 4], "dtype": "float32"},
 		{"columns": 3, "dtype": "float32"}, {"columns": 5, "dtype": "bytes"}, {"columns": ["6:7"], "dtype": "int8"}, {"columns": 9, "dtype": "int8"},
 		{"columns": 10, "dtype": "int64"}, {"columns": 11, "dtype": "uint64"}]}`)}
-	tested.EachWay(t, []byte("1,2,3,4,5,x,6,7,8,9,-10,9223372036854775811\n"), config, func(t *testing.T, r readers.Records, err error) {
+	tested.EachWay(t, []byte("1,2,3,4,5,x,6,7,8,9,-10,9223372036854775811\n"), config, func(t *testing.T, r record.Records, err error) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,7 +136,7 @@ func TestRuns(t *testing.T) {
 }
 
 // unplain has all fields read as if none were plain.
-func unplain(r readers.Records) {
+func unplain(r record.Records) {
 	for i := range r.(*records).runs {
 		run := &r.(*records).runs[i]
 		c := *run.column
@@ -147,7 +147,7 @@ func unplain(r readers.Records) {
 
 // everything is what comes of a file, a line for each slot and error, where damage is skipped, and how many instances came
 // as Rows, if they may. next says how many are asked for at a time.
-func everything(t *testing.T, r readers.Records, next func() int, rows bool) (all []string, asRows int) {
+func everything(t *testing.T, r record.Records, next func() int, rows bool) (all []string, asRows int) {
 	t.Helper()
 	out := make([]*pyfeed.Tuple, 64)
 	for {
@@ -156,7 +156,7 @@ func everything(t *testing.T, r readers.Records, next func() int, rows bool) (al
 		var err error
 		k := 0
 		if rows {
-			k = formattest.Rows(r, out[:n])
+			k = formattest.ReadBlock(r, out[:n])
 			asRows += k
 		}
 		if k == 0 {
@@ -266,7 +266,7 @@ func TestPlainAndRowsAreAsOthers(t *testing.T) {
 		slots := []pyfeed.Slot{numberSlot(dtypes[rng.IntN(len(dtypes))].DType, int64(rng.IntN(20)+1)), numberSlot(pyfeed.Float64), numberSlot(pyfeed.Int32, 2)}
 		slots = slots[:rng.IntN(3)+1]
 		if rng.IntN(8) == 0 {
-			slots = append(slots, readers.BytesSlot)
+			slots = append(slots, record.BytesSlot)
 		}
 		width := 0
 		for _, s := range slots {
@@ -274,7 +274,7 @@ func TestPlainAndRowsAreAsOthers(t *testing.T) {
 			width += n
 		}
 		data := randomTable(rng, numbers, width, rng.IntN(2) == 0)
-		c := readers.Config{Slots: slots, Options: &Options{Header: &no, Comment: "#"}}
+		c := record.Config{Slots: slots, Options: &Options{Header: &no, Comment: "#"}}
 		if rng.IntN(2) == 0 {
 			seven := Value("7")
 			c.Options.(*Options).Missing = &seven
@@ -292,7 +292,7 @@ func TestPlainAndRowsAreAsOthers(t *testing.T) {
 			unplain(r)
 			want, _ = everything(t, r, several, false)
 		})
-		tested.EachWay(t, data, c, func(t *testing.T, r readers.Records, err error) {
+		tested.EachWay(t, data, c, func(t *testing.T, r record.Records, err error) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -314,7 +314,7 @@ func TestRowsOfALargeFile(t *testing.T) {
 		fmt.Fprintf(&data, "%d,%d.5,-%d.25,%d\n", i, i, i, i%256)
 	}
 	slots := []pyfeed.Slot{numberSlot(pyfeed.Int64), numberSlot(pyfeed.Float32, 2), numberSlot(pyfeed.Uint8)} // 17 bytes
-	tested.EachWay(t, data.Bytes(), readers.Config{Options: noHeader, Slots: slots}, func(t *testing.T, r readers.Records, err error) {
+	tested.EachWay(t, data.Bytes(), record.Config{Options: noHeader, Slots: slots}, func(t *testing.T, r record.Records, err error) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -323,7 +323,7 @@ func TestRowsOfALargeFile(t *testing.T) {
 		for {
 			out := make([]*pyfeed.Tuple, 256)
 			pyfeed.NewTuples(out, 3)
-			n := formattest.Rows(r, out)
+			n := formattest.ReadBlock(r, out)
 			if asRows += n; n == 0 {
 				n, err = r.Read(out)
 			}
@@ -367,7 +367,7 @@ func FuzzPlain(f *testing.F) {
 		slots := []pyfeed.Slot{numberSlot(dtypes[int(dtype)%len(dtypes)].DType, 1+int64(width%8)), numberSlot(pyfeed.Float32)}[:1+width>>7]
 		var all [2][]string
 		for k := range all {
-			r, err := tested.Memory(data, &readers.Config{Pool: pool, Options: noHeader, Slots: slots})
+			r, err := tested.Memory(data, &record.Config{Pool: pool, Options: noHeader, Slots: slots})
 			if err != nil {
 				return
 			}

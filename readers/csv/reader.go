@@ -10,24 +10,24 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
 // mostRecord bounds a record, in bytes: a quote that nobody closes must not bring a whole file into memory.
 const mostRecord = 256 << 20
 
-// ReadRows makes instances in pieces of so many bytes, and Read those of which fewer than leastRows fit in.
+// ReadBlock makes instances in pieces of so many bytes, and Read those of which fewer than leastRows fit in.
 const (
 	rowsPiece = 64 << 10
 	leastRows = 16
 )
 
-func (f format) open(path string, c *readers.Config) (readers.Records, error) {
-	return readers.OpenRecords(path, readers.OptionsOf[Options](c).Compression, c, f.records)
+func (f format) open(path string, c *record.Config) (record.Records, error) {
+	return record.OpenRecords(path, record.OptionsOf[Options](c).Compression, c, f.records)
 }
 
-func (f format) records(file *storage.File, c *readers.Config) (readers.Records, error) {
+func (f format) records(file *storage.File, c *record.Config) (record.Records, error) {
 	r := &records{file: file, arena: memory.NewArena(c.Pool), most: mostRecord, table: table{tag: f.tag, width: -1}}
 	if err := r.begin(f, c); err != nil {
 		return nil, err
@@ -51,10 +51,10 @@ type records struct {
 
 	line    []byte         // the numbers of an instance that is being read: of arena, if not nil
 	buffer  *memory.Buffer // that line lies in
-	room    []byte         // for more of ReadRows: of arena, if not nil
+	room    []byte         // for more of ReadBlock: of arena, if not nil
 	rooms   *memory.Buffer // that room lies in
 	spans   []span         // its texts
-	offsets readers.Offsets
+	offsets record.Offsets
 	fault   error // what parse found wrong
 }
 
@@ -73,8 +73,8 @@ const (
 	bad         // fault says why
 )
 
-func (r *records) begin(f format, c *readers.Config) (err error) {
-	o := readers.OptionsOf[Options](c)
+func (r *records) begin(f format, c *record.Config) (err error) {
+	o := record.OptionsOf[Options](c)
 	if r.dialect, err = f.dialect(o); err != nil {
 		return err
 	}
@@ -248,7 +248,7 @@ func (r *records) peekFields() (fields [][]byte, n int, err error) {
 func (r *records) Describe() ([]pyfeed.Slot, []string, error) { return r.slots, r.called, nil }
 
 func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
-	r.err = readers.GoOn(r.err)
+	r.err = record.ClearInterrupt(r.err)
 	if r.err != nil || len(out) == 0 {
 		return 0, r.err
 	}
@@ -316,10 +316,10 @@ func (r *records) read(out []*pyfeed.Tuple) (n int, err error) {
 	}
 }
 
-// ReadRows is Rowed's: of instances without text. Whatever is the matter with a record, Read has to tell.
-func (r *records) ReadRows(most int) *readers.Rows {
+// ReadBlock is Rowed's: of instances without text. Whatever is the matter with a record, Read has to tell.
+func (r *records) ReadBlock(most int) *record.Block {
 	stride := (r.row + 7) &^ 7 // the widest element
-	r.err = readers.GoOn(r.err)
+	r.err = record.ClearInterrupt(r.err)
 	if r.err != nil || len(r.textSlots) > 0 || stride == 0 || stride > rowsPiece/leastRows {
 		return nil
 	}
@@ -365,7 +365,7 @@ func (r *records) ReadRows(most int) *readers.Rows {
 	}
 	r.room = r.room[n*stride:]
 	r.rooms.Retain(n)
-	return readers.NewRows(slots, stride, n, r.rooms)
+	return record.NewBlock(slots, stride, n, r.rooms)
 }
 
 func (r *records) dropRoom() {
@@ -435,10 +435,10 @@ func (r *records) other(b []byte, p, i int, end bool) (next int, s status) {
 		v, negative, at := scanInteger(b, p)
 		switch {
 		case !negative && v <= c.above:
-			readers.PutElement(line[c.at:], c.size, v)
+			record.PutElement(line[c.at:], c.size, v)
 			q = at
 		case negative && v <= c.below:
-			readers.PutElement(line[c.at:], c.size, -v)
+			record.PutElement(line[c.at:], c.size, -v)
 			q = at
 		}
 	case float64s:
@@ -506,7 +506,7 @@ func (r *records) take(b []byte, p, i int, end bool) (next int, s status) {
 		} else if bits, flaw = parseNumber(content.data, c.dtype, c.kind); flaw != none {
 			return 0, r.misfit(p, c, flaw, content.data, shown(content.data))
 		}
-		readers.PutElement(r.line[c.at:], c.size, bits)
+		record.PutElement(r.line[c.at:], c.size, bits)
 	}
 	if last := i == len(r.columns)-1; f.last != last {
 		if f.last {

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/formattest"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 // advice is how an error says that a column is given a dtype.
@@ -44,16 +44,16 @@ func TestDTypesAreToldByManyRecords(t *testing.T) {
 		{"large and small in several", "a,b\n1,18446744073709551615\n", `{"columns": [{"columns": "a:b"}]}`, "::uint64[2]/0", []string{"[1 18446744073709551615]"}},
 		{"told by option", "a\n1\n2\n", `{"dtypes": {"a": "float32"}}`, "a:float32[]/0", []string{"1", "2"}},
 	} {
-		config := readers.Config{}
+		config := record.Config{}
 		if c.options != "" {
 			config.Options = formattest.Options[Options](t, c.options)
 		}
 		t.Run(c.name, func(t *testing.T) {
-			tested.EachWay(t, []byte(c.data), config, func(t *testing.T, r readers.Records, err error) {
+			tested.EachWay(t, []byte(c.data), config, func(t *testing.T, r record.Records, err error) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				slots, names, _ := r.(readers.Described).Describe()
+				slots, names, _ := r.(record.Described).Describe()
 				if got := described(slots, names); got != strings.Replace(c.described, "::", ":", 1) {
 					t.Errorf("expected %q, found %q", c.described, got)
 				}
@@ -68,11 +68,11 @@ func TestDTypesAreToldByManyRecords(t *testing.T) {
 // A record that is damaged does not tell.
 func TestDamagedRecordsTellNoDTypes(t *testing.T) {
 	for _, damaged := range []string{"x,1\n", "x,y,z,1\n", "\"x\"y,1\n"} {
-		r, err := tested.Memory([]byte("a,b,c\n1,2,3\n"+damaged+"1,2.5,3\n"), &readers.Config{Pool: formattest.Pool(t)})
+		r, err := tested.Memory([]byte("a,b,c\n1,2,3\n"+damaged+"1,2.5,3\n"), &record.Config{Pool: formattest.Pool(t)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		slots, names, _ := r.(readers.Described).Describe()
+		slots, names, _ := r.(record.Described).Describe()
 		if got := described(slots, names); got != "a:int64[]/0 b:float64[]/0 c:int64[]/0" {
 			t.Errorf("%q: found %q", damaged, got)
 		}
@@ -104,7 +104,7 @@ func TestIntegersThatNoDTypeHolds(t *testing.T) {
 		{"a\n-1\n18446744073709551615\n", 0, 5, 1, `line 3, column "a": ` + expected + `"18446744073709551615" and, in line 2, "-1"; ` + advice("a", "float64")},
 		{"a\n18446744073709551615\n-1\n", 0, 23, 1, `line 3, column "a": ` + expected + `"-1" and, in line 2, "18446744073709551615"; ` + advice("a", "float64")},
 	} {
-		tested.EachWay(t, []byte(c.data), readers.Config{}, func(t *testing.T, _ readers.Records, err error) {
+		tested.EachWay(t, []byte(c.data), record.Config{}, func(t *testing.T, _ record.Records, err error) {
 			e := formattest.Expect(t, err, pyfeed.Type, c.text)
 			if e.Slot != c.slot || e.At.Offset != c.offset || e.At.Record != c.record || e.At.File == "" {
 				t.Errorf("expected slot %d, byte %d, record %d, found %d, %+v", c.slot, c.offset, c.record, e.Slot, e.At)
@@ -112,7 +112,7 @@ func TestIntegersThatNoDTypeHolds(t *testing.T) {
 		})
 	}
 	// Without names the number of the column is said.
-	_, err := tested.Memory([]byte("1,18446744073709551617\n"), &readers.Config{Options: noHeader, Pool: formattest.Pool(t)})
+	_, err := tested.Memory([]byte("1,18446744073709551617\n"), &record.Config{Options: noHeader, Pool: formattest.Pool(t)})
 	formattest.Expect(t, err, pyfeed.Type, `columns=[{"columns": 1, "dtype": "float64"}, ...]`)
 }
 
@@ -139,7 +139,7 @@ func TestBehindTheSample(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			data := []byte("a,b\n" + many + c.line + "5,6\n")
-			tested.EachWay(t, data, readers.Config{}, func(t *testing.T, r readers.Records, err error) {
+			tested.EachWay(t, data, record.Config{}, func(t *testing.T, r record.Records, err error) {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -155,7 +155,7 @@ func TestBehindTheSample(t *testing.T) {
 		})
 	}
 	// What an empty field stands for may need another dtype as well.
-	r, err := tested.Memory([]byte("a,b\n"+many+"1,\n"), &readers.Config{Options: formattest.Options[Options](t, `{"missing": "nan"}`), Pool: formattest.Pool(t)})
+	r, err := tested.Memory([]byte("a,b\n"+many+"1,\n"), &record.Config{Options: formattest.Options[Options](t, `{"missing": "nan"}`), Pool: formattest.Pool(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func TestBehindTheSample(t *testing.T) {
 	formattest.Expect(t, err, pyfeed.Type, `expected a number of int64, found an empty field, which stands for "nan"; the dtype is that of the first MiB: `+advice("b", "float64"))
 	r.Close()
 	// A dtype that the caller gives is not inferred: what does not fit it is damage.
-	r, err = tested.Memory([]byte("a\n1\n2.5\n"), &readers.Config{Slots: []pyfeed.Slot{numberSlot(pyfeed.Int64)}, Pool: formattest.Pool(t)})
+	r, err = tested.Memory([]byte("a\n1\n2.5\n"), &record.Config{Slots: []pyfeed.Slot{numberSlot(pyfeed.Int64)}, Pool: formattest.Pool(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,11 +177,11 @@ func TestBehindTheSample(t *testing.T) {
 // A record that is longer than the sample tells by itself.
 func TestRecordLongerThanTheSample(t *testing.T) {
 	long := strings.Repeat("x", sampleBytes+1)
-	tested.EachWay(t, []byte("a,b\n1,"+long+"\n2,y\n"), readers.Config{}, func(t *testing.T, r readers.Records, err error) {
+	tested.EachWay(t, []byte("a,b\n1,"+long+"\n2,y\n"), record.Config{}, func(t *testing.T, r record.Records, err error) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		slots, names, _ := r.(readers.Described).Describe()
+		slots, names, _ := r.(record.Described).Describe()
 		if got := described(slots, names); got != "a:int64[]/0 b:uint8[-1]/1" {
 			t.Errorf("found %q", got)
 		}
@@ -204,7 +204,7 @@ func BenchmarkLook(b *testing.B) {
 		}
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				r, err := tested.Memory(data, &readers.Config{Options: noHeader, Pool: formattest.Pool(b)})
+				r, err := tested.Memory(data, &record.Config{Options: noHeader, Pool: formattest.Pool(b)})
 				if err != nil {
 					b.Fatal(err)
 				}

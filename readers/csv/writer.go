@@ -10,13 +10,13 @@ import (
 	"strconv"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
 // create begins to write a file. What the slots leave open, the first tuple decides.
-func (f format) create(path string, c *readers.Config) (readers.Writer, error) {
-	o := readers.OptionsOf[Options](c)
+func (f format) create(path string, c *record.Config) (record.Writer, error) {
+	o := record.OptionsOf[Options](c)
 	w := &writer{tag: f.tag, names: c.Names, header: o.Header == nil || *o.Header}
 	w.Encode, w.Finish = w.encode, w.begin
 	var err error
@@ -46,7 +46,7 @@ func (f format) create(path string, c *readers.Config) (readers.Writer, error) {
 }
 
 type writer struct {
-	readers.FileWriter
+	record.FileWriter
 	dialect
 	tag     string
 	header  bool
@@ -81,7 +81,7 @@ func (w *writer) settle(slots []pyfeed.Slot) (err error) {
 
 func (w *writer) encode(t *pyfeed.Tuple) error {
 	if w.slots == nil {
-		if err := w.settle(readers.DescribeTuple(t)); err != nil {
+		if err := w.settle(record.DescribeTuple(t)); err != nil {
 			return err
 		}
 		if err := w.Spec.Check(t); err != nil {
@@ -192,7 +192,7 @@ func signature(data []byte) bool {
 // that they are told from integers.
 func appendNumber(to, data []byte, d pyfeed.DType) []byte {
 	order := binary.NativeEndian
-	v, whole := readers.Integer(d, data)
+	v, whole := record.Integer(d, data)
 	switch {
 	case d == pyfeed.Bool:
 		return strconv.AppendBool(to, v != 0)

@@ -17,29 +17,29 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
 // A Format is the one that is tested. Create is nil in tests of reading.
 type Format struct {
 	Suffix string // of its files
-	Open   func(path string, c *readers.Config) (readers.Records, error)
-	Begin  readers.Begin
-	Create func(path string, c *readers.Config) (readers.Writer, error)
+	Open   func(path string, c *record.Config) (record.Records, error)
+	Begin  record.BeginFunc
+	Create func(path string, c *record.Config) (record.Writer, error)
 }
 
 // Memory opens a file that is in memory, called "a" with the suffix.
-func (f Format) Memory(data []byte, c *readers.Config) (readers.Records, error) {
+func (f Format) Memory(data []byte, c *record.Config) (record.Records, error) {
 	file, err := storage.New("a"+f.Suffix, data, c.Storage, c.Pool)
 	if err != nil {
 		return nil, err
 	}
-	return readers.BeginRecords(file, c, f.Begin)
+	return record.BeginRecords(file, c, f.Begin)
 }
 
 // EachWay opens a file in each way that one can be read, and closes it behind the test. The Config has no pool yet.
-func (f Format) EachWay(t *testing.T, data []byte, c readers.Config, test func(t *testing.T, r readers.Records, err error)) {
+func (f Format) EachWay(t *testing.T, data []byte, c record.Config, test func(t *testing.T, r record.Records, err error)) {
 	t.Helper()
 	for _, way := range []string{"auto", "map", "read", "gzip", "memory"} {
 		if way == "auto" && len(data) > 1<<20 { // which is map
@@ -49,7 +49,7 @@ func (f Format) EachWay(t *testing.T, data []byte, c readers.Config, test func(t
 			Pooled(t, func(pool *memory.Pool) {
 				c := c
 				c.Pool = pool
-				var r readers.Records
+				var r record.Records
 				var err error
 				switch way {
 				case "memory":
@@ -69,38 +69,39 @@ func (f Format) EachWay(t *testing.T, data []byte, c readers.Config, test func(t
 	}
 }
 
-// Rows fills the front of out with the next instances that r has as Rows, and answers how many: 0 if it has none.
-func Rows(r readers.Records, out []*pyfeed.Tuple) int {
-	rowed, is := r.(readers.Rowed)
+// ReadBlock fills the front of out with the next instances that r has as a Block, and returns how many: 0 if it has none.
+func ReadBlock(r record.Records, out []*pyfeed.Tuple) int {
+	reader, is := r.(record.BlockReader)
 	if !is {
 		return 0
 	}
-	rows := rowed.ReadRows(len(out))
-	if rows == nil {
+	block := reader.ReadBlock(len(out))
+	if block == nil {
 		return 0
 	}
-	var lot readers.Lot
-	lot.AddRows(rows)
-	pyfeed.ReleaseAll(out[:lot.Len()])
-	return lot.Take(out)
+	var chunk record.Chunk
+	chunk.AddBlock(block)
+	pyfeed.ReleaseAll(out[:chunk.Len()])
+	return chunk.Take(out)
 }
 
-// Read is the Read of r, or of Rows that it has.
-func Read(r readers.Records, out []*pyfeed.Tuple) (int, error) {
-	if n := Rows(r, out); n > 0 {
+// Read is the Read of r, or of a Block that it has.
+func Read(r record.Records, out []*pyfeed.Tuple) (int, error) {
+	if n := ReadBlock(r, out); n > 0 {
 		return n, nil
 	}
 	return r.Read(out)
 }
 
 // Drain reads to the end or an error, io.EOF or another, many tuples at a time, and has see, unless that is nil, look
-// at each that came. It answers how many did. Odd numbers of them come as Rows, where there are some. What each holds MUST be what it says, and the error MUST stay.
-func Drain(t testing.TB, r readers.Records, many int, see func(i int, t *pyfeed.Tuple)) (n int, err error) {
+// at each that came. It answers how many did. Odd numbers of them come as a
+// Block, where there is one. What each holds MUST be what it says, and the error MUST stay.
+func Drain(t testing.TB, r record.Records, many int, see func(i int, t *pyfeed.Tuple)) (n int, err error) {
 	t.Helper()
 	out := make([]*pyfeed.Tuple, many)
 	for err == nil {
 		pyfeed.NewTuples(out, 1)
-		ending, can := r.(readers.Ending)
+		ending, can := r.(record.Ending)
 		ended := can && ending.Ended()
 		var k int
 		read := r.Read
@@ -141,7 +142,7 @@ func Drain(t testing.TB, r readers.Records, many int, see func(i int, t *pyfeed.
 }
 
 // Keep reads to the end, many at a time, and closes the file, which the tuples must outlive. The caller releases them.
-func Keep(t testing.TB, r readers.Records, many int) (all []*pyfeed.Tuple) {
+func Keep(t testing.TB, r record.Records, many int) (all []*pyfeed.Tuple) {
 	t.Helper()
 	defer r.Close()
 	for {
@@ -160,9 +161,9 @@ func Keep(t testing.TB, r readers.Records, many int) (all []*pyfeed.Tuple) {
 }
 
 // Lines reads as Drain does, and shows what came, an instance a line. It MUST be as it was described.
-func Lines(t testing.TB, r readers.Records, many int) (all []string, err error) {
+func Lines(t testing.TB, r record.Records, many int) (all []string, err error) {
 	t.Helper()
-	slots, _, err := r.(readers.Described).Describe()
+	slots, _, err := r.(record.Described).Describe()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +182,7 @@ func Lines(t testing.TB, r readers.Records, many int) (all []string, err error) 
 
 // Write writes a file of tuples, and answers the error of Create, of the first Write that has one, or of Close. No file
 // may be there before it is whole, none may be left behind after an error, and a Writer that is closed MUST stay so.
-func (f Format) Write(t testing.TB, path string, c *readers.Config, tuples ...*pyfeed.Tuple) error {
+func (f Format) Write(t testing.TB, path string, c *record.Config, tuples ...*pyfeed.Tuple) error {
 	t.Helper()
 	before := names(t, filepath.Dir(path))
 	w, err := f.Create(path, c)
@@ -229,7 +230,7 @@ func names(t testing.TB, dir string) (all []string) {
 }
 
 // Abort begins a file, writes a tuple and gives it up: nothing may be left of it, and the Writer MUST stay closed.
-func (f Format) Abort(t testing.TB, c *readers.Config, tuple *pyfeed.Tuple) {
+func (f Format) Abort(t testing.TB, c *record.Config, tuple *pyfeed.Tuple) {
 	t.Helper()
 	dir := t.TempDir()
 	w, err := f.Create(filepath.Join(dir, "a"+f.Suffix), c)
@@ -259,7 +260,7 @@ var magics = map[string]struct{ compression, magic string }{
 // Compressions writes files of ten tuples by each of the compressions: as the name says, and where it says none as say
 // puts it into a Config, unless say is nil. All are read as they were written. A compression that is none is refused, and
 // one that the name contradicts.
-func (f Format) Compressions(t *testing.T, c readers.Config, say func(c *readers.Config, compression string), tuple *pyfeed.Tuple, compressions ...string) {
+func (f Format) Compressions(t *testing.T, c record.Config, say func(c *record.Config, compression string), tuple *pyfeed.Tuple, compressions ...string) {
 	t.Helper()
 	if say != nil {
 		c := c
@@ -326,7 +327,7 @@ func (f Format) Compressions(t *testing.T, c readers.Config, say func(c *readers
 
 // Allocations is how many of Go's it takes to read 256 instances, on average of so many times, for which the file MUST
 // have enough.
-func (f Format) Allocations(t testing.TB, path string, c *readers.Config, times int) float64 {
+func (f Format) Allocations(t testing.TB, path string, c *record.Config, times int) float64 {
 	t.Helper()
 	r, err := f.Open(path, c)
 	if err != nil {
@@ -345,10 +346,10 @@ func (f Format) Allocations(t testing.TB, path string, c *readers.Config, times 
 }
 
 // slotsIn is how many slots an instance has.
-func slotsIn(t testing.TB, r readers.Records, c *readers.Config) int {
+func slotsIn(t testing.TB, r record.Records, c *record.Config) int {
 	t.Helper()
 	slots := c.Slots
-	if d, is := r.(readers.Described); is {
+	if d, is := r.(record.Described); is {
 		var err error
 		if slots, _, err = d.Describe(); err != nil {
 			t.Fatal(err)
@@ -359,7 +360,7 @@ func slotsIn(t testing.TB, r readers.Records, c *readers.Config) int {
 
 // Benchmark reads a file again and again, in bulk as a FileReader does, and has use, unless that is nil, do something
 // with each instance. An operation is a file.
-func (f Format) Benchmark(b *testing.B, path string, c readers.Config, use func(t *pyfeed.Tuple)) {
+func (f Format) Benchmark(b *testing.B, path string, c record.Config, use func(t *pyfeed.Tuple)) {
 	b.Helper()
 	c.Pool = memory.NewPool(memory.File)
 	defer c.Pool.Close()

@@ -9,14 +9,14 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
 // Interrupted reads a file of data over and over, and interrupts it once: at its first look, at its second, and so on, until
 // there are no more. Each time the same instances and errors come. An interruption by Now MUST end it at once. It answers
 // how many looks there were.
-func (f Format) Interrupted(t *testing.T, data []byte, c readers.Config) (looks int) {
+func (f Format) Interrupted(t *testing.T, data []byte, c record.Config) (looks int) {
 	t.Helper()
 	every := storage.LookEvery
 	storage.LookEvery = 32 << 10
@@ -53,7 +53,7 @@ func brief(t *pyfeed.Tuple) (all string) {
 }
 
 // told is what is read of a file that is interrupted at a look, and how many looks there were.
-func (f Format) told(t *testing.T, path string, c readers.Config, at int) (looks int, all []string) {
+func (f Format) told(t *testing.T, path string, c record.Config, at int) (looks int, all []string) {
 	t.Helper()
 	Pooled(t, func(pool *memory.Pool) {
 		c.Pool = pool

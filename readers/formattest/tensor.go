@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 // Tensor makes one of bytes as they lie in memory.
@@ -105,7 +105,7 @@ func Show(s *pyfeed.LoDTensor) string {
 
 // show is an element as Go writes it. Those that Go has no type for are their bytes in hexadecimal.
 func show(d pyfeed.DType, b []byte) string {
-	n, integer := readers.Integer(d, b)
+	n, integer := record.Integer(d, b)
 	switch {
 	case d == pyfeed.Bool:
 		return fmt.Sprint(n != 0)

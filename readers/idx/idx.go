@@ -12,7 +12,7 @@ import (
 	"slices"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
@@ -24,7 +24,7 @@ type Options struct {
 }
 
 func init() {
-	readers.MustRegister(readers.Format{
+	record.MustRegister(record.Format{
 		Tag:      "idx",
 		Suffixes: []string{".idx", "-idx1-ubyte", "-idx2-ubyte", "-idx3-ubyte", ".idx1-ubyte", ".idx2-ubyte", ".idx3-ubyte"},
 		Options:  func() any { return new(Options) },

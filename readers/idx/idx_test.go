@@ -15,20 +15,20 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
-	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/formattest"
+	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
 var tested = formattest.Format{Suffix: ".idx", Open: Open, Begin: open, Create: Create}
 
-func eachWay(t *testing.T, data []byte, test func(t *testing.T, r readers.Records, err error)) {
+func eachWay(t *testing.T, data []byte, test func(t *testing.T, r record.Records, err error)) {
 	t.Helper()
-	tested.EachWay(t, data, readers.Config{}, test)
+	tested.EachWay(t, data, record.Config{}, test)
 }
 
 // drain reads to the end, many at a time, and gives the one slot of each tuple to see.
-func drain(t testing.TB, r readers.Records, many int, see func(i int, s *pyfeed.LoDTensor)) (int, error) {
+func drain(t testing.TB, r record.Records, many int, see func(i int, s *pyfeed.LoDTensor)) (int, error) {
 	t.Helper()
 	return formattest.Drain(t, r, many, func(i int, tuple *pyfeed.Tuple) {
 		if see != nil {
@@ -42,11 +42,11 @@ func TestMNIST(t *testing.T) {
 	images := append([]byte("\x00\x00\x08\x03\x00\x00\x0b\xb8\x00\x00\x00\x1c\x00\x00\x00\x1c"), formattest.Random(n*28*28)...)
 	labels := append([]byte("\x00\x00\x08\x01\x00\x00\x0b\xb8"), formattest.Random(n)...)
 	for _, many := range []int{1, 7, 256} {
-		eachWay(t, images, func(t *testing.T, r readers.Records, err error) {
+		eachWay(t, images, func(t *testing.T, r record.Records, err error) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			slots, names, err := r.(readers.Described).Describe()
+			slots, names, err := r.(record.Described).Describe()
 			if err != nil || names != nil || len(slots) != 1 || slots[0].DType != pyfeed.Uint8 || !slices.Equal(slots[0].Dims, pyfeed.Dims{28, 28}) {
 				t.Fatalf("%v %v %v", slots, names, err)
 			}
@@ -59,7 +59,7 @@ func TestMNIST(t *testing.T) {
 				t.Fatalf("%d %v", got, err)
 			}
 		})
-		eachWay(t, labels, func(t *testing.T, r readers.Records, err error) {
+		eachWay(t, labels, func(t *testing.T, r record.Records, err error) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -87,7 +87,7 @@ func TestGoldenBytes(t *testing.T) {
 		{"\x00\x00\x0d\x01\x00\x00\x00\x01\x3f\x80\x00\x00", pyfeed.Float32, []uint64{uint64(math.Float32bits(1))}},
 		{"\x00\x00\x0e\x01\x00\x00\x00\x01\xc0\x00\x00\x00\x00\x00\x00\x00", pyfeed.Float64, []uint64{math.Float64bits(-2)}},
 	} {
-		eachWay(t, []byte(c.data), func(t *testing.T, r readers.Records, err error) {
+		eachWay(t, []byte(c.data), func(t *testing.T, r record.Records, err error) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -126,7 +126,7 @@ func TestRoundTrip(t *testing.T) {
 						}
 						formattest.Pooled(t, func(pool *memory.Pool) {
 							path := filepath.Join(t.TempDir(), "a.idx")
-							c := readers.Config{Pool: pool}
+							c := record.Config{Pool: pool}
 							if given {
 								c.Slots = []pyfeed.Slot{{DType: d, Dims: dims}}
 							}
@@ -177,7 +177,7 @@ func TestDamage(t *testing.T) {
 	data := []byte("\x00\x00\x0b\x03\x00\x00\x00\x03\x00\x00\x00\x02\x00\x00\x00\x01aAbBcCdDeEfF")
 	const head = 16
 	for cut := range len(data) {
-		eachWay(t, data[:cut], func(t *testing.T, r readers.Records, err error) {
+		eachWay(t, data[:cut], func(t *testing.T, r record.Records, err error) {
 			if cut < head {
 				if formattest.Kind(err) != pyfeed.Corrupt {
 					t.Fatalf("cut %d: %v", cut, err)
@@ -207,7 +207,7 @@ func TestDamage(t *testing.T) {
 			bad := slices.Clone(data)
 			bad[at] ^= 1 << bit
 			formattest.Pooled(t, func(pool *memory.Pool) {
-				r, err := tested.Memory(bad, &readers.Config{Pool: pool})
+				r, err := tested.Memory(bad, &record.Config{Pool: pool})
 				if err != nil {
 					if at >= head || formattest.Kind(err) != pyfeed.Corrupt {
 						t.Fatalf("byte %d, bit %d: %v", at, bit, err)
@@ -237,7 +237,7 @@ func TestHostileHeaders(t *testing.T) {
 		{"\x00\x00\x0e\x03" + strings.Repeat("\xff", 12), "expected dimensions that memory can hold, found [4294967295 4294967295] of float64 an instance"},
 		{"\x00\x00\x08\x02\xff\xff\xff\xff\x00\x00\x00\x00", "expected instances with elements, found 4294967295 of dims [0]"},
 	} {
-		eachWay(t, []byte(c.data), func(t *testing.T, _ readers.Records, err error) {
+		eachWay(t, []byte(c.data), func(t *testing.T, _ record.Records, err error) {
 			var e *pyfeed.Error
 			if !errors.As(err, &e) || e.Kind != pyfeed.Corrupt || e.Text != c.text || e.At.File == "" {
 				t.Errorf("expected %q, found %v", c.text, err)
@@ -250,7 +250,7 @@ func TestHostileHeaders(t *testing.T) {
 		"\x00\x00\x08\x03\xff\xff\xff\xff\x7f\xff\xff\xff\xff\xff\xff\xff",
 		"\x00\x00\x0e\x02\x00\x00\x00\x01\xff\xff\xff\xff",
 	} {
-		eachWay(t, []byte(head+"few"), func(t *testing.T, r readers.Records, err error) {
+		eachWay(t, []byte(head+"few"), func(t *testing.T, r record.Records, err error) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -260,7 +260,7 @@ func TestHostileHeaders(t *testing.T) {
 			}
 		})
 	}
-	eachWay(t, []byte("\x00\x00\x08\x01\x00\x00\x00\x01ab"), func(t *testing.T, r readers.Records, err error) {
+	eachWay(t, []byte("\x00\x00\x08\x01\x00\x00\x00\x01ab"), func(t *testing.T, r record.Records, err error) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -269,7 +269,7 @@ func TestHostileHeaders(t *testing.T) {
 			t.Errorf("%d %v", n, err)
 		}
 	})
-	eachWay(t, []byte("\x00\x00\x08\x02\x00\x00\x00\x00\x00\x00\x00\x00"), func(t *testing.T, r readers.Records, err error) {
+	eachWay(t, []byte("\x00\x00\x08\x02\x00\x00\x00\x00\x00\x00\x00\x00"), func(t *testing.T, r record.Records, err error) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -298,7 +298,7 @@ func TestWriterRefuses(t *testing.T) {
 			{nil, []*pyfeed.Tuple{zeros(pyfeed.Uint8, 2), zeros(pyfeed.Int8, 2)}, "slot 0: dtype: expected uint8, found int8"},
 			{[]pyfeed.Slot{{DType: pyfeed.Any, Dims: pyfeed.Dims{-1}}}, []*pyfeed.Tuple{zeros(pyfeed.Uint8, 2), zeros(pyfeed.Uint8)}, "slot 0: rank: expected 1, dims [2], found 0, dims []"},
 		} {
-			err := tested.Write(t, path, &readers.Config{Slots: c.slots, Storage: storage.Options{Compression: compression}}, c.tuples...)
+			err := tested.Write(t, path, &record.Config{Slots: c.slots, Storage: storage.Options{Compression: compression}}, c.tuples...)
 			if err == nil || err.Error() != c.text {
 				t.Errorf("expected %q, found %v", c.text, err)
 			}
@@ -312,15 +312,15 @@ func TestWriterRefuses(t *testing.T) {
 			{[]pyfeed.Slot{{DType: pyfeed.Uint8, Dims: pyfeed.Dims{1 << 32}}}, pyfeed.Shape},
 			{[]pyfeed.Slot{{DType: pyfeed.Uint8, Dims: pyfeed.Dims{math.MaxUint32, math.MaxUint32, 2}}}, pyfeed.Shape},
 		} {
-			if _, err := Create(path, &readers.Config{Slots: c.slots}); formattest.Kind(err) != c.kind {
+			if _, err := Create(path, &record.Config{Slots: c.slots}); formattest.Kind(err) != c.kind {
 				t.Errorf("expected kind %d, found %v", c.kind, err)
 			}
 		}
-		c := readers.Config{Slots: []pyfeed.Slot{readers.BytesSlot}}
+		c := record.Config{Slots: []pyfeed.Slot{record.BytesSlot}}
 		if err := tested.Write(t, path, &c, formattest.Tuple(formattest.Text("ab"))); formattest.Kind(err) != pyfeed.Shape {
 			t.Error(err)
 		}
-		c = readers.Config{Storage: storage.Options{Compression: compression}}
+		c = record.Config{Storage: storage.Options{Compression: compression}}
 		tested.Abort(t, &c, zeros(pyfeed.Uint8, 2))
 		if err := tested.Write(t, path, &c); err != nil {
 			t.Fatal(err)
@@ -339,8 +339,8 @@ func TestHugeCountIsWritten(t *testing.T) {
 }
 
 func TestCompression(t *testing.T) {
-	say := func(c *readers.Config, compression string) { c.Options = &Options{Compression: compression} }
-	tested.Compressions(t, readers.Config{}, say, zeros(pyfeed.Int16, 100), "none", "gzip", "zlib", "zstd", "snappy")
+	say := func(c *record.Config, compression string) { c.Options = &Options{Compression: compression} }
+	tested.Compressions(t, record.Config{}, say, zeros(pyfeed.Int16, 100), "none", "gzip", "zlib", "zstd", "snappy")
 }
 
 func FuzzIdx(f *testing.F) {
@@ -353,9 +353,9 @@ func FuzzIdx(f *testing.F) {
 	pool := memory.NewPool(memory.File)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		defer formattest.Balance(t)()
-		r, err := tested.Memory(data, &readers.Config{Pool: pool})
+		r, err := tested.Memory(data, &record.Config{Pool: pool})
 		if err == nil {
-			slots, _, err := r.(readers.Described).Describe()
+			slots, _, err := r.(record.Described).Describe()
 			if err != nil || len(slots) != 1 {
 				t.Fatal(slots, err)
 			}
@@ -387,7 +387,7 @@ func BenchmarkRead(b *testing.B) {
 	run := func(name, head string, size int) {
 		b.Run(name, func(b *testing.B) {
 			count := int(binary.BigEndian.Uint32([]byte(head[4:])))
-			tested.Benchmark(b, formattest.File(b, "a.idx", append([]byte(head), make([]byte, count*size)...)), readers.Config{}, nil)
+			tested.Benchmark(b, formattest.File(b, "a.idx", append([]byte(head), make([]byte, count*size)...)), record.Config{}, nil)
 		})
 	}
 	run("100B/uint8", "\x00\x00\x08\x02\x00\x10\x00\x00\x00\x00\x00\x64", 100)

@@ -5,21 +5,21 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
 // Open begins to read a file, which says itself what its instances look like.
-func Open(path string, c *readers.Config) (readers.Records, error) {
-	return readers.OpenRecords(path, readers.OptionsOf[Options](c).Compression, c, open)
+func Open(path string, c *record.Config) (record.Records, error) {
+	return record.OpenRecords(path, record.OptionsOf[Options](c).Compression, c, open)
 }
 
-func open(f *storage.File, c *readers.Config) (readers.Records, error) {
+func open(f *storage.File, c *record.Config) (record.Records, error) {
 	h, err := readHeader(f)
 	if err != nil {
 		return nil, err
 	}
-	return &records{header: h, file: f, arena: memory.NewArena(c.Pool), reversed: !readers.BigEndian && h.dtype.Size() > 1}, nil
+	return &records{header: h, file: f, arena: memory.NewArena(c.Pool), reversed: !record.BigEndian && h.dtype.Size() > 1}, nil
 }
 
 // records reads: what is in the machine's byte order is used where it lies, the rest is turned round into memory
@@ -38,7 +38,7 @@ func (r *records) Describe() ([]pyfeed.Slot, []string, error) {
 }
 
 func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
-	r.err = readers.GoOn(r.err)
+	r.err = record.ClearInterrupt(r.err)
 	if r.err != nil || len(out) == 0 {
 		return 0, r.err
 	}
@@ -82,7 +82,7 @@ func (r *records) turn(out []*pyfeed.Tuple, data []byte) (int, error) {
 			return i, err
 		}
 		r.shape(t).Hold(to, b)
-		if err := readers.Turn(r.file.Interrupt(), r.dtype, to, data[i*r.size:(i+1)*r.size]); err != nil {
+		if err := record.CopyReversed(r.file.Interrupt(), r.dtype, to, data[i*r.size:(i+1)*r.size]); err != nil {
 			t.Slots[0].Drop()
 			return i, err
 		}

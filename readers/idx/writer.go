@@ -6,12 +6,12 @@ import (
 	"slices"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
 // Create begins to write a file. What the slots leave open, the first tuple decides.
-func Create(path string, c *readers.Config) (readers.Writer, error) {
+func Create(path string, c *record.Config) (record.Writer, error) {
 	w := &writer{header: header{dtype: pyfeed.Uint8}}
 	w.Encode, w.Finish = w.encode, w.finish
 	var err error
@@ -26,7 +26,7 @@ func Create(path string, c *readers.Config) (readers.Writer, error) {
 			}
 		}
 	}
-	w.Sink, err = storage.CreatePatched(path, cmp.Or(readers.OptionsOf[Options](c).Compression, c.Storage.Compression))
+	w.Sink, err = storage.CreatePatched(path, cmp.Or(record.OptionsOf[Options](c).Compression, c.Storage.Compression))
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +35,7 @@ func Create(path string, c *readers.Config) (readers.Writer, error) {
 
 // writer writes. The number of instances comes first in the file and is known last: it is written over in the end.
 type writer struct {
-	readers.FileWriter
+	record.FileWriter
 	header  header
 	settled bool   // the header is decided
 	begun   bool   // the header is written
@@ -74,7 +74,7 @@ func (w *writer) settle(slots []pyfeed.Slot) (err error) {
 
 func (w *writer) encode(t *pyfeed.Tuple) error {
 	if !w.settled {
-		if err := w.settle(readers.DescribeTuple(t)); err != nil {
+		if err := w.settle(record.DescribeTuple(t)); err != nil {
 			return err
 		}
 	}
@@ -88,7 +88,7 @@ func (w *writer) encode(t *pyfeed.Tuple) error {
 	if err := w.begin(); err != nil {
 		return err
 	}
-	if h.dtype.Size() > 1 && !readers.BigEndian {
+	if h.dtype.Size() > 1 && !record.BigEndian {
 		w.turned = append(w.turned[:0], data...)
 		h.dtype.Reverse(w.turned)
 		data = w.turned

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/ops"
 )
 
 // BenchmarkChain reads files of one instance each, which come as shuffled batches of 32.
@@ -71,7 +72,7 @@ func chain(b *testing.B, attributes string) *readers.ReaderHolder {
 		if h != nil {
 			in = append(in, h)
 		}
-		r, err := readers.MakeNow(scope, step[0], in, []byte(step[1]))
+		r, err := ops.MakeNow(scope, step[0], in, []byte(step[1]))
 		if err != nil {
 			b.Fatal(err)
 		}

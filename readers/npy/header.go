@@ -14,7 +14,7 @@ import (
 	npyio "github.com/sbinet/npyio/npy"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 // An Array is what the header of an npy file says of it.
@@ -171,7 +171,7 @@ func typeOf(name string) (d pyfeed.DType, swapped bool, err error) {
 	// A type that is not NumPy's own is saved as bytes, V, in a byte order that bytes do not have: of those of
 	// two bytes ml_dtypes has but this one. Mere bytes of NumPy's are |V2.
 	if name == "<V2" || name == "bfloat16" {
-		return pyfeed.BFloat16, readers.BigEndian && name == "<V2", nil
+		return pyfeed.BFloat16, record.BigEndian && name == "<V2", nil
 	}
 	order, kind := byte('='), name
 	if kind != "" && strings.IndexByte("<>=|", kind[0]) >= 0 {
@@ -183,7 +183,7 @@ func typeOf(name string) (d pyfeed.DType, swapped bool, err error) {
 		known = known && d.Valid()
 	}
 	if known {
-		return d, d.Size() > 1 && (order == '<' && readers.BigEndian || order == '>' && !readers.BigEndian), nil
+		return d, d.Size() > 1 && (order == '<' && record.BigEndian || order == '>' && !record.BigEndian), nil
 	}
 	if len(name) > 64 {
 		name = name[:64] + "..."
@@ -214,7 +214,7 @@ func nameOf(d pyfeed.DType) string {
 		return "<V2"
 	case d.Size() == 1:
 		order = "|"
-	case readers.BigEndian:
+	case record.BigEndian:
 		order = ">"
 	}
 	for name, of := range kinds {

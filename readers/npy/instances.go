@@ -7,7 +7,7 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
@@ -35,9 +35,9 @@ func (a *Array) decode(to, from []byte, first int, n int64, stop *storage.Interr
 		if err := a.gather(to, from, first, int(n), stop); err != nil || !a.Swapped {
 			return err
 		}
-		return readers.Turn(stop, a.DType, to, to)
+		return record.CopyReversed(stop, a.DType, to, to)
 	case a.Swapped:
-		return readers.Turn(stop, a.DType, to, from[:len(to)])
+		return record.CopyReversed(stop, a.DType, to, from[:len(to)])
 	}
 	return stop.Copy(to, from[:len(to)])
 }
@@ -263,7 +263,7 @@ func (in *Instances) view(out []*pyfeed.Tuple, slot int, from Source) (int, erro
 }
 
 // View is the next instances, most at most, if they can be used where they lie and are there: Read tells of all else.
-func (in *Instances) View(most int, from Source) *readers.Rows {
+func (in *Instances) View(most int, from Source) *record.Block {
 	size, at := in.Size, int(in.Next)*in.Size
 	n := int(min(int64(most), in.Count-in.Next))
 	if n == 0 || size == 0 || !in.array.InPlace() {
@@ -277,7 +277,7 @@ func (in *Instances) View(most int, from Source) *readers.Rows {
 	s := pyfeed.LoDTensor{DType: in.array.DType, ReadOnly: true, Data: data[: size : n*size]}
 	_ = s.SetDims(in.Dims) // whose number was checked
 	in.Next += int64(n)
-	return readers.NewRows([]pyfeed.LoDTensor{s}, size, n, b)
+	return record.NewBlock([]pyfeed.LoDTensor{s}, size, n, b)
 }
 
 // decoded answers instances from a tile, and decodes the next if there is none.

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 // Wherever a look interrupts the reading of rows, or their turning round, the next call goes on.
@@ -17,7 +17,7 @@ func TestInterrupted(t *testing.T) {
 			if swapped {
 				descr = ">i4"
 			}
-			n := tested.Interrupted(t, file(1, dict(descr, fortran, "(2, 3, 8000)"), in), readers.Config{})
+			n := tested.Interrupted(t, file(1, dict(descr, fortran, "(2, 3, 8000)"), in), record.Config{})
 			if n < 5 {
 				t.Errorf("fortran %v, swapped %v: found %d looks", fortran, swapped, n)
 			}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
@@ -23,7 +23,7 @@ type Options struct {
 }
 
 func init() {
-	readers.MustRegister(readers.Format{Tag: "npy", Suffixes: []string{".npy"}, Options: func() any { return new(Options) },
+	record.MustRegister(record.Format{Tag: "npy", Suffixes: []string{".npy"}, Options: func() any { return new(Options) },
 		Open: Open, Create: Create})
 }
 
@@ -39,12 +39,12 @@ func Whole(instances string) (bool, error) {
 }
 
 // Open begins to read an array.
-func Open(path string, c *readers.Config) (readers.Records, error) {
-	return readers.OpenRecords(path, "", c, open)
+func Open(path string, c *record.Config) (record.Records, error) {
+	return record.OpenRecords(path, "", c, open)
 }
 
-func open(f *storage.File, c *readers.Config) (readers.Records, error) {
-	whole, err := Whole(readers.OptionsOf[Options](c).Instances)
+func open(f *storage.File, c *record.Config) (record.Records, error) {
+	whole, err := Whole(record.OptionsOf[Options](c).Instances)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ type records struct {
 	err  error // what ended them
 }
 
-func (r *records) begin(c *readers.Config, whole bool) error {
+func (r *records) begin(c *record.Config, whole bool) error {
 	head, err := r.f.Peek(prefixSize)
 	if err != nil {
 		return err
@@ -128,7 +128,7 @@ func (r *records) Interrupt() *storage.Interrupt { return r.f.Interrupt() }
 func (r *records) move(at int) { r.f.Skip(r.a.Begin + at - int(r.f.Offset())) }
 
 func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
-	r.err = readers.GoOn(r.err)
+	r.err = record.ClearInterrupt(r.err)
 	if r.err != nil || len(out) == 0 {
 		return 0, r.err
 	}
@@ -156,9 +156,9 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 	return 0, r.err
 }
 
-// ReadRows is Rowed's: of rows that are used where they lie.
-func (r *records) ReadRows(most int) *readers.Rows {
-	r.err = readers.GoOn(r.err)
+// ReadBlock is Rowed's: of rows that are used where they lie.
+func (r *records) ReadBlock(most int) *record.Block {
+	r.err = record.ClearInterrupt(r.err)
 	if r.err != nil || most == 0 {
 		return nil
 	}
@@ -183,8 +183,8 @@ func (r *records) Ended() bool {
 	return r.err == nil && r.in.Next == r.in.Count && r.f.Complete() && r.end() == io.EOF
 }
 
-// Alike is readers.Alike's: of one instance that is used as it lies in a small file.
-func (r *records) Alike() ([]byte, pyfeed.Slot) {
+// Alike is record.SingleRecord's: of one instance that is used as it lies in a small file.
+func (r *records) Signature() ([]byte, pyfeed.Slot) {
 	if r.in.Count != 1 || r.in.Size == 0 || !r.a.InPlace() || !r.f.Whole() || !r.Ended() {
 		return nil, pyfeed.Slot{}
 	}

@@ -18,19 +18,21 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
 	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/formattest"
+	"github.com/pyfeed/pyfeed/readers/ops"
+	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
 var tested = formattest.Format{Suffix: ".npy", Open: Open, Begin: open, Create: Create}
 
 // from opens bytes in memory.
-func from(data []byte, o Options, pool *memory.Pool) (readers.Records, error) {
-	return tested.Memory(data, &readers.Config{Options: &o, Pool: pool})
+func from(data []byte, o Options, pool *memory.Pool) (record.Records, error) {
+	return tested.Memory(data, &record.Config{Options: &o, Pool: pool})
 }
 
-func eachWay(t *testing.T, data []byte, o Options, test func(t *testing.T, r readers.Records, err error)) {
+func eachWay(t *testing.T, data []byte, o Options, test func(t *testing.T, r record.Records, err error)) {
 	t.Helper()
-	tested.EachWay(t, data, readers.Config{Options: &o}, test)
+	tested.EachWay(t, data, record.Config{Options: &o}, test)
 }
 
 // instance is one that was read.
@@ -41,7 +43,7 @@ type instance struct {
 }
 
 // all reads n tuples at a time, to the end or an error.
-func all(t testing.TB, r readers.Records, n int) (got []instance, err error) {
+func all(t testing.TB, r record.Records, n int) (got []instance, err error) {
 	t.Helper()
 	_, err = formattest.Drain(t, r, n, func(_ int, tuple *pyfeed.Tuple) {
 		if len(tuple.Slots) != 1 {
@@ -182,7 +184,7 @@ func TestEveryTypeAndOrder(t *testing.T) {
 							if err != nil {
 								t.Fatal(name, dims, err)
 							}
-							slots, _, err := r.(readers.Described).Describe()
+							slots, _, err := r.(record.Described).Describe()
 							got, bad := all(t, r, n)
 							r.Close()
 							if err != nil || bad != nil {
@@ -233,7 +235,7 @@ func TestLarge(t *testing.T) {
 			f := file(1, dict(order+nameOf(c.dtype)[1:], order != way, tuple(c.dims)), in)
 			for _, o := range c.as {
 				t.Run(fmt.Sprint(c.dtype, c.dims, way, o), func(t *testing.T) {
-					eachWay(t, f, o, func(t *testing.T, r readers.Records, err error) {
+					eachWay(t, f, o, func(t *testing.T, r record.Records, err error) {
 						if err != nil {
 							t.Fatal(err)
 						}
@@ -263,7 +265,7 @@ func TestViews(t *testing.T) {
 	formattest.Pooled(t, func(pool *memory.Pool) {
 		in, want := lay(pyfeed.Float32, pyfeed.Dims{10, 4}, false, false)
 		path := formattest.File(t, "a.npy", append(Header(pyfeed.Float32, pyfeed.Dims{10, 4}), in...))
-		r, err := Open(path, &readers.Config{Pool: pool, Storage: storage.Options{IO: "map"}})
+		r, err := Open(path, &record.Config{Pool: pool, Storage: storage.Options{IO: "map"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -295,7 +297,7 @@ func TestRowsCostNoAllocation(t *testing.T) {
 		formattest.Pooled(t, func(pool *memory.Pool) {
 			const times, rows = 100, 101 * 256
 			path := formattest.File(t, "a.npy", file(1, dict(order+"f4", false, fmt.Sprintf("(%d, 25)", rows)), make([]byte, rows*100)))
-			if n := tested.Allocations(t, path, &readers.Config{Pool: pool}, times); n > 2 {
+			if n := tested.Allocations(t, path, &record.Config{Pool: pool}, times); n > 2 {
 				t.Errorf("%s: expected no allocation for each of 256 rows, found %v for all of them", order, n)
 			}
 		})
@@ -323,7 +325,7 @@ func TestHeaders(t *testing.T) {
 		{"a long one", 2, "{'descr': '<i2', 'fortran_order': False, 'shape': (3, 2), }" + strings.Repeat(" ", 100_000) + "\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			eachWay(t, file(c.version, c.dict, data), Options{}, func(t *testing.T, r readers.Records, err error) {
+			eachWay(t, file(c.version, c.dict, data), Options{}, func(t *testing.T, r record.Records, err error) {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -436,7 +438,7 @@ func TestRefused(t *testing.T) {
 		if _, err = from(nil, Options{"all"}, pool); err == nil || !strings.Contains(err.Error(), `expected rows or file, found "all"`) {
 			t.Error(err)
 		}
-		if _, err = Open(filepath.Join(t.TempDir(), "none.npy"), &readers.Config{Pool: pool}); !errors.Is(err, os.ErrNotExist) {
+		if _, err = Open(filepath.Join(t.TempDir(), "none.npy"), &record.Config{Pool: pool}); !errors.Is(err, os.ErrNotExist) {
 			t.Error(err)
 		}
 	})
@@ -585,7 +587,7 @@ func TestFlipped(t *testing.T) {
 func TestMoreBehind(t *testing.T) {
 	in, _ := lay(pyfeed.Int16, pyfeed.Dims{3}, false, false)
 	one := file(1, dict("<i2", false, "(3,)"), in)
-	eachWay(t, append(bytes.Clone(one), one...), Options{}, func(t *testing.T, r readers.Records, err error) {
+	eachWay(t, append(bytes.Clone(one), one...), Options{}, func(t *testing.T, r record.Records, err error) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -619,12 +621,12 @@ func TestEnded(t *testing.T) {
 		{"compressed", formattest.Gzip(one), "file", storage.Options{}, false},
 	} {
 		formattest.Pooled(t, func(pool *memory.Pool) {
-			r, err := Open(formattest.File(t, "a.npy", c.data), &readers.Config{Options: &Options{c.instances}, Storage: c.o, Pool: pool})
+			r, err := Open(formattest.File(t, "a.npy", c.data), &record.Config{Options: &Options{c.instances}, Storage: c.o, Pool: pool})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer r.Close()
-			ended := r.(readers.Ending).Ended
+			ended := r.(record.Ending).Ended
 			if ended() {
 				t.Errorf("%s: ended before the first instance", c.name)
 			}
@@ -638,7 +640,7 @@ func TestEnded(t *testing.T) {
 }
 
 // A file of one instance that is used as it lies there tells how others look that are like it.
-func TestAlike(t *testing.T) {
+func TestSignature(t *testing.T) {
 	in, _ := lay(pyfeed.Int16, pyfeed.Dims{2, 3}, false, false)
 	one := file(1, dict("<i2", false, "(2, 3)"), in)
 	for _, c := range []struct {
@@ -662,13 +664,13 @@ func TestAlike(t *testing.T) {
 		{"compressed", formattest.Gzip(one), "file", storage.Options{}, nil, false},
 	} {
 		formattest.Pooled(t, func(pool *memory.Pool) {
-			r, err := Open(formattest.File(t, "a.npy", c.data), &readers.Config{Options: &Options{c.instances}, Storage: c.o, Pool: pool})
+			r, err := Open(formattest.File(t, "a.npy", c.data), &record.Config{Options: &Options{c.instances}, Storage: c.o, Pool: pool})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer r.Close()
-			alike := r.(readers.Alike).Alike
-			if found, _ := alike(); found != nil {
+			signature := r.(record.SingleRecord).Signature
+			if found, _ := signature(); found != nil {
 				t.Errorf("%s: %q before the first instance", c.name, found)
 			}
 			out := []*pyfeed.Tuple{{}, {}, {}, {}}
@@ -676,7 +678,7 @@ func TestAlike(t *testing.T) {
 				t.Errorf("%s: %v", c.name, err)
 			}
 			pyfeed.ReleaseAll(out)
-			found, slot := alike()
+			found, slot := signature()
 			if c.want != (found != nil) || c.want && (string(found) != string(c.data[:len(c.data)-2*product(c.dims)]) ||
 				slot.DType != pyfeed.Int16 || !slices.Equal(slot.Dims, c.dims)) {
 				t.Errorf("%s: found %q, %+v", c.name, found, slot)
@@ -699,14 +701,14 @@ func TestManyFilesOfOneArray(t *testing.T) {
 	}
 	for _, size := range []int{0, 1, 32, 250} {
 		scope := pyfeed.NewScope(nil)
-		r, err := readers.MakeNow(scope, "open_files", nil, fmt.Appendf(nil, `{"filenames": [%q], "thread_num": 2,
+		r, err := ops.MakeNow(scope, "open_files", nil, fmt.Appendf(nil, `{"filenames": [%q], "thread_num": 2,
 			"options": {"instances": "file"}, "slots": [{"dtype": "uint8", "dims": [-1]}]}`, dir))
 		if err != nil {
 			t.Fatal(err)
 		}
 		h := readers.NewHolder(r)
 		if size > 0 {
-			if r, err = readers.MakeNow(scope, "create_batch_reader", []*readers.ReaderHolder{h}, fmt.Appendf(nil, `{"batch_size": %d}`, size)); err != nil {
+			if r, err = ops.MakeNow(scope, "create_batch_reader", []*readers.ReaderHolder{h}, fmt.Appendf(nil, `{"batch_size": %d}`, size)); err != nil {
 				t.Fatal(err)
 			}
 			h = readers.NewHolder(r)
@@ -732,7 +734,7 @@ func TestManyFilesOfOneArray(t *testing.T) {
 func TestShrinks(t *testing.T) {
 	formattest.Pooled(t, func(pool *memory.Pool) {
 		path := formattest.File(t, "a.npy", file(1, dict("<f4", true, "(1000, 1000)"), make([]byte, 4_000_000)))
-		r, err := Open(path, &readers.Config{Pool: pool})
+		r, err := Open(path, &record.Config{Pool: pool})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -768,7 +770,7 @@ func TestWriter(t *testing.T) {
 				}
 				_, data := lay(d, append(pyfeed.Dims{int64(count)}, dims...), false, false)
 				path := filepath.Join(t.TempDir(), "a.npy")
-				if err := tested.Write(t, path, &readers.Config{Options: &o}, tuples(d, dims, data)...); err != nil {
+				if err := tested.Write(t, path, &record.Config{Options: &o}, tuples(d, dims, data)...); err != nil {
 					t.Fatal(err)
 				}
 				shape := dims
@@ -780,7 +782,7 @@ func TestWriter(t *testing.T) {
 					t.Fatalf("expected %q, found %q, %v", want, found, err)
 				}
 				formattest.Pooled(t, func(pool *memory.Pool) {
-					r, err := Open(path, &readers.Config{Options: &o, Pool: pool})
+					r, err := Open(path, &record.Config{Options: &o, Pool: pool})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -805,18 +807,18 @@ func TestWriterRefuses(t *testing.T) {
 	strange := f4(3)
 	strange.Slots[0].DType = 99
 	for _, c := range []struct {
-		config readers.Config
+		config record.Config
 		tuples []*pyfeed.Tuple
 		text   string
 	}{
-		{text: "expected rows or file", config: readers.Config{Options: &Options{"x"}}},
-		{text: `compression: expected none, gzip, zlib, zstd or snappy, found "rar"`, config: readers.Config{Storage: storage.Options{Compression: "rar"}}},
-		{text: "slots: expected 1, because a file holds one array, found 2", config: readers.Config{Slots: make([]pyfeed.Slot, 2)}},
-		{text: "LoD: expected 0 levels", config: readers.Config{Slots: []pyfeed.Slot{{Dims: pyfeed.Dims{-1}, LoDLevels: 1}}}},
-		{text: "expected a dtype", config: readers.Config{Slots: []pyfeed.Slot{{DType: 77}}}},
+		{text: "expected rows or file", config: record.Config{Options: &Options{"x"}}},
+		{text: `compression: expected none, gzip, zlib, zstd or snappy, found "rar"`, config: record.Config{Storage: storage.Options{Compression: "rar"}}},
+		{text: "slots: expected 1, because a file holds one array, found 2", config: record.Config{Slots: make([]pyfeed.Slot, 2)}},
+		{text: "LoD: expected 0 levels", config: record.Config{Slots: []pyfeed.Slot{{Dims: pyfeed.Dims{-1}, LoDLevels: 1}}}},
+		{text: "expected a dtype", config: record.Config{Slots: []pyfeed.Slot{{DType: 77}}}},
 		{text: "expected at least one tuple, found none"},
-		{text: "expected at least one tuple, found none", config: readers.Config{Slots: []pyfeed.Slot{{Dims: pyfeed.Dims{2}}}}},
-		{text: "expected at least one tuple, found none", config: readers.Config{Options: &Options{"file"}, Slots: []pyfeed.Slot{{DType: pyfeed.Int8}}}},
+		{text: "expected at least one tuple, found none", config: record.Config{Slots: []pyfeed.Slot{{Dims: pyfeed.Dims{2}}}}},
+		{text: "expected at least one tuple, found none", config: record.Config{Options: &Options{"file"}, Slots: []pyfeed.Slot{{DType: pyfeed.Int8}}}},
 		{tuples: []*pyfeed.Tuple{two}, text: "slots: expected 1"},
 		{tuples: []*pyfeed.Tuple{lod}, text: "slot 0: LoD: expected 0 levels"},
 		{tuples: []*pyfeed.Tuple{f4(3), lod}, text: "slot 0: LoD: expected 0 levels"},
@@ -825,8 +827,8 @@ func TestWriterRefuses(t *testing.T) {
 		{tuples: []*pyfeed.Tuple{f4(3), formattest.Tuple(formattest.Zeros(pyfeed.Int32, 3))}, text: "slot 0: dtype: expected float32, as in the tuples before, found int32"},
 		{tuples: []*pyfeed.Tuple{long}, text: "expected 12 bytes, dims [3] of float32, found 13"},
 		{tuples: []*pyfeed.Tuple{device}, text: "place: expected memory of the host, found CUDAPlace(1)"},
-		{tuples: []*pyfeed.Tuple{f4(3)}, text: "dtype: expected int8, found float32", config: readers.Config{Slots: []pyfeed.Slot{{DType: pyfeed.Int8, Dims: pyfeed.Dims{3}}}}},
-		{tuples: []*pyfeed.Tuple{f4(3), f4(3)}, text: "expected one tuple, which is the whole file, found a second", config: readers.Config{Options: &Options{"file"}}},
+		{tuples: []*pyfeed.Tuple{f4(3)}, text: "dtype: expected int8, found float32", config: record.Config{Slots: []pyfeed.Slot{{DType: pyfeed.Int8, Dims: pyfeed.Dims{3}}}}},
+		{tuples: []*pyfeed.Tuple{f4(3), f4(3)}, text: "expected one tuple, which is the whole file, found a second", config: record.Config{Options: &Options{"file"}}},
 	} {
 		path := filepath.Join(t.TempDir(), "a.npy")
 		if len(c.tuples) > 1 {
@@ -837,21 +839,21 @@ func TestWriterRefuses(t *testing.T) {
 
 	// Slots say what an array without rows is.
 	path := filepath.Join(t.TempDir(), "a.npy")
-	formattest.Says(t, tested.Write(t, path, &readers.Config{Slots: []pyfeed.Slot{{DType: pyfeed.Int8, Dims: pyfeed.Dims{4}}}}), "")
+	formattest.Says(t, tested.Write(t, path, &record.Config{Slots: []pyfeed.Slot{{DType: pyfeed.Int8, Dims: pyfeed.Dims{4}}}}), "")
 	if got, _ := os.ReadFile(path); !bytes.Equal(got, Header(pyfeed.Int8, pyfeed.Dims{0, 4})) {
 		t.Errorf("found %q", got)
 	}
-	tested.Abort(t, &readers.Config{}, f4(3))
+	tested.Abort(t, &record.Config{}, f4(3))
 }
 
 // The number of rows is written over in the end, compressed or not.
 func TestCompression(t *testing.T) {
-	say := func(c *readers.Config, compression string) { c.Storage.Compression = compression }
-	tested.Compressions(t, readers.Config{}, say, formattest.Tuple(formattest.Zeros(pyfeed.Float32, 100)), "none", "gzip", "zlib", "zstd", "snappy")
+	say := func(c *record.Config, compression string) { c.Storage.Compression = compression }
+	tested.Compressions(t, record.Config{}, say, formattest.Tuple(formattest.Zeros(pyfeed.Float32, 100)), "none", "gzip", "zlib", "zstd", "snappy")
 }
 
 func TestRegistered(t *testing.T) {
-	if !slices.Contains(readers.Tags(), "npy") {
+	if !slices.Contains(record.Tags(), "npy") {
 		t.Error("npy is not registered")
 	}
 }
@@ -889,7 +891,7 @@ func FuzzNpy(f *testing.F) {
 	})
 }
 
-func benchmark(b *testing.B, name string, dims pyfeed.Dims, fortran, copied bool, c readers.Config) {
+func benchmark(b *testing.B, name string, dims pyfeed.Dims, fortran, copied bool, c record.Config) {
 	path := formattest.File(b, "a.npy", file(1, dict(name, fortran, tuple(dims)), make([]byte, product(dims)*4)))
 	to := make([]byte, 2<<20)
 	use := func(t *pyfeed.Tuple) { copy(to, t.Slots[0].Data) } // as a batch would
@@ -904,16 +906,16 @@ func BenchmarkRows(b *testing.B) {
 	for _, way := range []string{"<f4", ">f4", "F<f4", "F>f4"} {
 		name := strings.TrimPrefix(way, "F")
 		b.Run(way+"/small", func(b *testing.B) {
-			benchmark(b, name, pyfeed.Dims{1 << 20, 25}, name != way, false, readers.Config{})
+			benchmark(b, name, pyfeed.Dims{1 << 20, 25}, name != way, false, record.Config{})
 		})
 		b.Run(way+"/large", func(b *testing.B) {
-			benchmark(b, name, pyfeed.Dims{100, 512, 512}, name != way, false, readers.Config{})
+			benchmark(b, name, pyfeed.Dims{100, 512, 512}, name != way, false, record.Config{})
 		})
 	}
 	for _, size := range []int64{25, 512 * 512} {
 		for _, way := range []string{"map", "read"} {
 			b.Run(fmt.Sprint("copied/", way, size*4), func(b *testing.B) {
-				benchmark(b, "<f4", pyfeed.Dims{25 << 20 / size, size}, false, true, readers.Config{Storage: storage.Options{IO: way}})
+				benchmark(b, "<f4", pyfeed.Dims{25 << 20 / size, size}, false, true, record.Config{Storage: storage.Options{IO: way}})
 			})
 		}
 	}
@@ -924,7 +926,7 @@ func BenchmarkFiles(b *testing.B) {
 	for _, size := range []int64{1, 600} {
 		for _, way := range []string{"map", "read"} {
 			b.Run(fmt.Sprint(way, size, "KiB"), func(b *testing.B) {
-				benchmark(b, "<f4", pyfeed.Dims{size, 256}, false, true, readers.Config{Storage: storage.Options{IO: way}, Options: &Options{"file"}})
+				benchmark(b, "<f4", pyfeed.Dims{size, 256}, false, true, record.Config{Storage: storage.Options{IO: way}, Options: &Options{"file"}})
 			})
 		}
 	}

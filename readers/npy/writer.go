@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
@@ -82,8 +82,8 @@ func (c *Column) Header() ([]byte, error) {
 
 // Create begins to write an array, of which each tuple is a row, or with instances "file" the only one all. What the
 // slots leave open, the first tuple decides.
-func Create(path string, c *readers.Config) (readers.Writer, error) {
-	whole, err := Whole(readers.OptionsOf[Options](c).Instances)
+func Create(path string, c *record.Config) (record.Writer, error) {
+	whole, err := Whole(record.OptionsOf[Options](c).Instances)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +116,7 @@ func one(slots int) error {
 // writer writes. The header comes first in the file, and the number of rows in it is known last: it is written over in
 // the end.
 type writer struct {
-	readers.FileWriter
+	record.FileWriter
 	column Column
 }
 

@@ -6,8 +6,8 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
-	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/formattest"
+	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
@@ -15,7 +15,7 @@ import (
 func TestInterrupted(t *testing.T) {
 	for _, method := range []uint16{zip.Store, zip.Deflate} {
 		data := archive(t, method, matrix("a", 5, 5_000, false, false), matrix("b", 5, 5_000, true, false), matrix("c", 5, 5_000, false, true))
-		if n := tested.Interrupted(t, data, readers.Config{}); n < 15 {
+		if n := tested.Interrupted(t, data, record.Config{}); n < 15 {
 			t.Errorf("found %d looks", n)
 		}
 	}
@@ -31,7 +31,7 @@ func TestTooMuchWithinCompression(t *testing.T) {
 			return looks == 100
 		})
 		r, err := Open(formattest.File(t, "a.npz.gz", formattest.Gzip(append([]byte("PK\x03\x04"), make([]byte, 64<<20)...))),
-			&readers.Config{Pool: pool, Storage: storage.Options{Interrupt: stop}})
+			&record.Config{Pool: pool, Storage: storage.Options{Interrupt: stop}})
 		if r != nil || err != storage.ErrInterrupted {
 			t.Errorf("found %v", err)
 		}
@@ -39,7 +39,7 @@ func TestTooMuchWithinCompression(t *testing.T) {
 		defer func() { mostInflated = most }()
 		whole := archive(t, zip.Store, matrix("a", 5, 300_000, false, false))
 		for _, mostInflated = range []int{len(whole) - 1, len(whole)} {
-			r, err := Open(formattest.File(t, "a.npz.gz", formattest.Gzip(whole)), &readers.Config{Pool: pool})
+			r, err := Open(formattest.File(t, "a.npz.gz", formattest.Gzip(whole)), &record.Config{Pool: pool})
 			if large := mostInflated < len(whole); large != (formattest.Kind(err) == pyfeed.Unsupported) || large != (r == nil) {
 				t.Errorf("%d of %d bytes: found %v", mostInflated, len(whole), err)
 			}
@@ -47,7 +47,7 @@ func TestTooMuchWithinCompression(t *testing.T) {
 				r.Close()
 			}
 		}
-		if r, err = Open("/dev/zero", &readers.Config{Pool: pool}); r != nil || formattest.Kind(err) != pyfeed.Corrupt {
+		if r, err = Open("/dev/zero", &record.Config{Pool: pool}); r != nil || formattest.Kind(err) != pyfeed.Corrupt {
 			t.Errorf("found %v", err)
 		}
 	})

@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/npy"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 // Options of the format.
@@ -24,7 +24,7 @@ type Options struct {
 }
 
 func init() {
-	readers.MustRegister(readers.Format{Tag: "npz", Suffixes: []string{".npz"}, Options: func() any { return new(Options) },
+	record.MustRegister(record.Format{Tag: "npz", Suffixes: []string{".npz"}, Options: func() any { return new(Options) },
 		Open: Open, Create: Create})
 }
 
@@ -36,8 +36,8 @@ type settings struct {
 	slots   bool     // the names are those of the slots
 }
 
-func settle(c *readers.Config) (s settings, err error) {
-	o := readers.OptionsOf[Options](c)
+func settle(c *record.Config) (s settings, err error) {
+	o := record.OptionsOf[Options](c)
 	if s.whole, err = npy.Whole(o.Instances); err != nil {
 		return s, err
 	}

@@ -18,21 +18,21 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
-	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/formattest"
 	"github.com/pyfeed/pyfeed/readers/npy"
+	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
 var tested = formattest.Format{Suffix: ".npz", Open: Open, Begin: open, Create: Create}
 
 // from opens bytes in memory.
-func from(data []byte, c readers.Config, pool *memory.Pool) (readers.Records, error) {
+func from(data []byte, c record.Config, pool *memory.Pool) (record.Records, error) {
 	c.Pool = pool
 	return tested.Memory(data, &c)
 }
 
-func options(o Options) readers.Config { return readers.Config{Options: &o} }
+func options(o Options) record.Config { return record.Config{Options: &o} }
 
 // array is one of a test's: as it lies in the file, and as it is to be read.
 type array struct {
@@ -105,9 +105,9 @@ func archive(t testing.TB, method uint16, arrays ...array) []byte {
 }
 
 // all reads n tuples at a time, to the end or an error: the data of each slot, one behind the other.
-func all(t testing.TB, r readers.Records, n int) (got [][]byte, count int, err error) {
+func all(t testing.TB, r record.Records, n int) (got [][]byte, count int, err error) {
 	t.Helper()
-	slots, names, err := r.(readers.Described).Describe()
+	slots, names, err := r.(record.Described).Describe()
 	if err != nil || len(slots) != len(names) {
 		t.Fatal(slots, names, err)
 	}
@@ -149,11 +149,11 @@ func TestNumPys(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, o := range []Options{{}, {Instances: "file"}} {
-			tested.EachWay(t, data, options(o), func(t *testing.T, r readers.Records, err error) {
+			tested.EachWay(t, data, options(o), func(t *testing.T, r record.Records, err error) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				slots, names, err := r.(readers.Described).Describe()
+				slots, names, err := r.(record.Described).Describe()
 				if err != nil || fmt.Sprint(names) != "[x y]" || slots[0].DType != pyfeed.Int16 || slots[1].DType != pyfeed.Float32 {
 					t.Fatal(slots, names, err)
 				}
@@ -180,7 +180,7 @@ func TestOrders(t *testing.T) {
 			data := archive(t, method, arrays...)
 			for _, o := range []Options{{}, {Instances: "file"}} {
 				t.Run(fmt.Sprint(method, rows, o.Instances), func(t *testing.T) {
-					tested.EachWay(t, data, options(o), func(t *testing.T, r readers.Records, err error) {
+					tested.EachWay(t, data, options(o), func(t *testing.T, r record.Records, err error) {
 						if err != nil {
 							t.Fatal(err)
 						}
@@ -209,7 +209,7 @@ func TestViews(t *testing.T) {
 	formattest.Pooled(t, func(pool *memory.Pool) {
 		arrays := []array{matrix("x", 1000, 3, false, false), matrix("y", 1000, 300, false, false)}
 		path := formattest.File(t, "a.npz", archive(t, zip.Store, arrays...))
-		r, err := Open(path, &readers.Config{Pool: pool, Storage: storage.Options{IO: "map"}})
+		r, err := Open(path, &record.Config{Pool: pool, Storage: storage.Options{IO: "map"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -243,7 +243,7 @@ func TestRowsCostNoAllocation(t *testing.T) {
 		formattest.Pooled(t, func(pool *memory.Pool) {
 			const times, rows = 50, 51 * 256
 			path := formattest.File(t, "a.npz", archive(t, method, matrix("x", rows, 30, false, false), matrix("y", rows, 3, false, true)))
-			if n := tested.Allocations(t, path, &readers.Config{Pool: pool}, times); n > 2 {
+			if n := tested.Allocations(t, path, &record.Config{Pool: pool}, times); n > 2 {
 				t.Errorf("%d: expected no allocation for each of 256 rows, found %v for all of them", method, n)
 			}
 		})
@@ -255,14 +255,14 @@ func TestChoice(t *testing.T) {
 	note := array{name: "note.txt", in: []byte("hello")}
 	data := archive(t, zip.Store, x, note, y, z)
 	for _, c := range []struct {
-		config readers.Config
+		config record.Config
 		want   []array
 	}{
-		{readers.Config{}, []array{x, y, z}},
-		{readers.Config{Options: &Options{Arrays: []string{"z", "x"}}}, []array{z, x}},
-		{readers.Config{Names: []string{"y", "x"}, Slots: make([]pyfeed.Slot, 2)}, []array{y, x}},
-		{readers.Config{Names: []string{"image", "label"}, Options: &Options{Arrays: []string{"z", "x"}}}, []array{z, x}},
-		{readers.Config{Names: []string{"y", ""}}, []array{x, y, z}},
+		{record.Config{}, []array{x, y, z}},
+		{record.Config{Options: &Options{Arrays: []string{"z", "x"}}}, []array{z, x}},
+		{record.Config{Names: []string{"y", "x"}, Slots: make([]pyfeed.Slot, 2)}, []array{y, x}},
+		{record.Config{Names: []string{"image", "label"}, Options: &Options{Arrays: []string{"z", "x"}}}, []array{z, x}},
+		{record.Config{Names: []string{"y", ""}}, []array{x, y, z}},
 	} {
 		formattest.Pooled(t, func(pool *memory.Pool) {
 			r, err := from(data, c.config, pool)
@@ -270,7 +270,7 @@ func TestChoice(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer r.Close()
-			_, names, _ := r.(readers.Described).Describe()
+			_, names, _ := r.(record.Described).Describe()
 			got, n, err := all(t, r, 5)
 			if err != nil || n != 2 || len(got) != len(c.want) {
 				t.Fatal(n, len(got), err)
@@ -287,7 +287,7 @@ func TestChoice(t *testing.T) {
 func TestScalars(t *testing.T) {
 	scalar := array{name: "s", in: npyFile("{'descr': '|u1', 'fortran_order': False, 'shape': (), }\n", []byte{9})}
 	formattest.Pooled(t, func(pool *memory.Pool) {
-		r, err := from(archive(t, zip.Store, scalar, matrix("x", 1, 2, false, false)), readers.Config{}, pool)
+		r, err := from(archive(t, zip.Store, scalar, matrix("x", 1, 2, false, false)), record.Config{}, pool)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -318,43 +318,43 @@ func TestRefused(t *testing.T) {
 	u32 := func(n uint32) []byte { return binary.LittleEndian.AppendUint32(nil, n) }
 	for _, c := range []struct {
 		data   []byte
-		config readers.Config
+		config record.Config
 		kind   pyfeed.Kind
 		text   string
 	}{
-		{nil, readers.Config{}, pyfeed.Corrupt, "expected a zip archive, which ends with its directory"},
-		{stored[:len(stored)-1], readers.Config{}, pyfeed.Corrupt, "expected a zip archive"},
-		{x.in, readers.Config{}, pyfeed.Corrupt, "expected a zip archive"},
-		{archive(t, zip.Store), readers.Config{}, pyfeed.Slots, "expected members called *.npy, which are arrays, found none"},
-		{archive(t, zip.Store, array{name: "a.txt"}), readers.Config{}, pyfeed.Slots, "found none"},
-		{archive(t, zip.Store, x, x), readers.Config{}, pyfeed.Corrupt, `found two called "x.npy"`},
+		{nil, record.Config{}, pyfeed.Corrupt, "expected a zip archive, which ends with its directory"},
+		{stored[:len(stored)-1], record.Config{}, pyfeed.Corrupt, "expected a zip archive"},
+		{x.in, record.Config{}, pyfeed.Corrupt, "expected a zip archive"},
+		{archive(t, zip.Store), record.Config{}, pyfeed.Slots, "expected members called *.npy, which are arrays, found none"},
+		{archive(t, zip.Store, array{name: "a.txt"}), record.Config{}, pyfeed.Slots, "found none"},
+		{archive(t, zip.Store, x, x), record.Config{}, pyfeed.Corrupt, `found two called "x.npy"`},
 		{stored, options(Options{Arrays: []string{"x", "q"}}), pyfeed.Slots, `expected an array "q", found "x", "yy"`},
-		{stored, readers.Config{Names: []string{"x", "label"}}, pyfeed.Slots, `slot 1: expected an array of its name, "label", found "x", "yy": others can be named in the option arrays`},
+		{stored, record.Config{Names: []string{"x", "label"}}, pyfeed.Slots, `slot 1: expected an array of its name, "label", found "x", "yy": others can be named in the option arrays`},
 		{stored, options(Options{Arrays: []string{"x", "x"}}), pyfeed.Invalid, `found "x" twice`},
 		{stored, options(Options{Arrays: []string{}}), pyfeed.Invalid, "expected at least 1 name"},
 		{stored, options(Options{Arrays: []string{""}}), pyfeed.Invalid, "expected names of 1 to"},
 		{stored, options(Options{Instances: "no"}), pyfeed.Invalid, `expected rows or file, found "no"`},
 		{stored, options(Options{Compression: "lzma"}), pyfeed.Invalid, `expected none or deflate, found "lzma"`},
-		{archive(t, zip.Store, x, matrix("yy", 4, 1, false, false)), readers.Config{}, pyfeed.Shape,
+		{archive(t, zip.Store, x, matrix("yy", 4, 1, false, false)), record.Config{}, pyfeed.Shape,
 			`array "yy": slot 1: first dimension: expected 3, as in array "x", found 4`},
-		{archive(t, zip.Store, odd("{'descr': '|O', 'fortran_order': False, 'shape': (3,), }\n")), readers.Config{}, pyfeed.Type, `array "o": dtype: `},
-		{archive(t, zip.Deflate, odd("{'descr': '|O', 'fortran_order': False, 'shape': (3,), }\n")), readers.Config{}, pyfeed.Type, `array "o": dtype: `},
-		{archive(t, zip.Store, array{name: "o", in: npyFile("{'descr': '|u1', 'fortran_order': False, 'shape': (9223372036854775807, 0), }\n", nil)}), readers.Config{}, pyfeed.Corrupt, "without data"},
-		{archive(t, zip.Store, array{name: "x", in: []byte("hello")}), readers.Config{}, pyfeed.Corrupt, `array "x": expected an npy file`},
-		{archive(t, zip.Deflate, array{name: "x", in: []byte("hello")}), readers.Config{}, pyfeed.Corrupt, `array "x": expected an npy file`},
-		{archive(t, zip.Deflate, array{name: "x"}), readers.Config{}, pyfeed.Corrupt, `found the end after 0 bytes`},
-		{archive(t, zip.Deflate, array{name: "x", in: []byte("\x93NUMPY\x02\x00\x00\x00\x10\x00")}), readers.Config{}, pyfeed.Corrupt, "expected a header of 1048588 bytes, found 12"},
-		{archive(t, zip.Store, short(x, -1)), readers.Config{}, pyfeed.Corrupt, "expected 12 bytes of data, as shape [3 2] of int16 is, found 11"},
-		{archive(t, zip.Deflate, short(x, -1)), readers.Config{}, pyfeed.Corrupt, "expected 12 bytes of data, as shape [3 2] of int16 is, found 11"},
-		{archive(t, zip.Store, array{name: "x", in: append(bytes.Clone(x.in), 0)}), readers.Config{}, pyfeed.Corrupt, "found 13"},
-		{patched(stored, 1, 8, 1), readers.Config{}, pyfeed.Unsupported, `array "yy": expected a member that is not encrypted`},
-		{patched(stored, 0, 10, 14), readers.Config{}, pyfeed.Unsupported, `array "x": compression: expected a member that is stored or deflated, found method 14, lzma`},
-		{patched(stored, 0, 10, 77), readers.Config{}, pyfeed.Unsupported, "found method 77, which has no name here"},
-		{patched(stored, 0, 20, u32(0xfffffffe)...), readers.Config{}, pyfeed.Corrupt, "expected a member of 4294967294 bytes"},
-		{patched(stored, 0, 24, u32(0xfffffffe)...), readers.Config{}, pyfeed.Corrupt, "expected two equal sizes of a member that is stored"},
-		{patched(deflated, 0, 24, u32(0xfffffffe)...), readers.Config{}, pyfeed.Corrupt, "which are more than"},
-		{patched(stored, 0, 42, u32(5)...), readers.Config{}, pyfeed.Corrupt, "expected a member where the directory says, found none"},
-		{patched(stored, 0, 42, u32(0xfffffff0)...), readers.Config{}, pyfeed.Corrupt, "expected a member where the directory says, found none"},
+		{archive(t, zip.Store, odd("{'descr': '|O', 'fortran_order': False, 'shape': (3,), }\n")), record.Config{}, pyfeed.Type, `array "o": dtype: `},
+		{archive(t, zip.Deflate, odd("{'descr': '|O', 'fortran_order': False, 'shape': (3,), }\n")), record.Config{}, pyfeed.Type, `array "o": dtype: `},
+		{archive(t, zip.Store, array{name: "o", in: npyFile("{'descr': '|u1', 'fortran_order': False, 'shape': (9223372036854775807, 0), }\n", nil)}), record.Config{}, pyfeed.Corrupt, "without data"},
+		{archive(t, zip.Store, array{name: "x", in: []byte("hello")}), record.Config{}, pyfeed.Corrupt, `array "x": expected an npy file`},
+		{archive(t, zip.Deflate, array{name: "x", in: []byte("hello")}), record.Config{}, pyfeed.Corrupt, `array "x": expected an npy file`},
+		{archive(t, zip.Deflate, array{name: "x"}), record.Config{}, pyfeed.Corrupt, `found the end after 0 bytes`},
+		{archive(t, zip.Deflate, array{name: "x", in: []byte("\x93NUMPY\x02\x00\x00\x00\x10\x00")}), record.Config{}, pyfeed.Corrupt, "expected a header of 1048588 bytes, found 12"},
+		{archive(t, zip.Store, short(x, -1)), record.Config{}, pyfeed.Corrupt, "expected 12 bytes of data, as shape [3 2] of int16 is, found 11"},
+		{archive(t, zip.Deflate, short(x, -1)), record.Config{}, pyfeed.Corrupt, "expected 12 bytes of data, as shape [3 2] of int16 is, found 11"},
+		{archive(t, zip.Store, array{name: "x", in: append(bytes.Clone(x.in), 0)}), record.Config{}, pyfeed.Corrupt, "found 13"},
+		{patched(stored, 1, 8, 1), record.Config{}, pyfeed.Unsupported, `array "yy": expected a member that is not encrypted`},
+		{patched(stored, 0, 10, 14), record.Config{}, pyfeed.Unsupported, `array "x": compression: expected a member that is stored or deflated, found method 14, lzma`},
+		{patched(stored, 0, 10, 77), record.Config{}, pyfeed.Unsupported, "found method 77, which has no name here"},
+		{patched(stored, 0, 20, u32(0xfffffffe)...), record.Config{}, pyfeed.Corrupt, "expected a member of 4294967294 bytes"},
+		{patched(stored, 0, 24, u32(0xfffffffe)...), record.Config{}, pyfeed.Corrupt, "expected two equal sizes of a member that is stored"},
+		{patched(deflated, 0, 24, u32(0xfffffffe)...), record.Config{}, pyfeed.Corrupt, "which are more than"},
+		{patched(stored, 0, 42, u32(5)...), record.Config{}, pyfeed.Corrupt, "expected a member where the directory says, found none"},
+		{patched(stored, 0, 42, u32(0xfffffff0)...), record.Config{}, pyfeed.Corrupt, "expected a member where the directory says, found none"},
 		{patched(stored, 1, 42, u32(0)...), options(Options{Instances: "file"}), pyfeed.Corrupt, ""},
 	} {
 		formattest.Pooled(t, func(pool *memory.Pool) {
@@ -372,7 +372,7 @@ func TestRefused(t *testing.T) {
 	formattest.Pooled(t, func(pool *memory.Pool) {
 		double := archive(t, zip.Store, x, array{name: "z", in: x.in})
 		at := bytes.LastIndex(double, []byte("PK\x03\x04"))
-		if _, err := from(patched(double, 1, 42, u32(0)...), readers.Config{}, pool); err == nil || !strings.Contains(err.Error(), "expected members apart from each other") {
+		if _, err := from(patched(double, 1, 42, u32(0)...), record.Config{}, pool); err == nil || !strings.Contains(err.Error(), "expected members apart from each other") {
 			t.Error(at, err)
 		}
 	})
@@ -401,7 +401,7 @@ func TestDamaged(t *testing.T) {
 		{patched(deflated, 0, 16, 1, 2, 3, 4), `a.npz, byte 35, record 0: array "x": checksum: expected 04030201, found `},
 	} {
 		formattest.Pooled(t, func(pool *memory.Pool) {
-			r, err := from(c.data, readers.Config{}, pool)
+			r, err := from(c.data, record.Config{}, pool)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -423,7 +423,7 @@ func TestDamaged(t *testing.T) {
 		data := bytes.Clone(deflated)
 		data[offset+i] ^= 0x10
 		formattest.Pooled(t, func(pool *memory.Pool) {
-			r, err := from(data, readers.Config{}, pool)
+			r, err := from(data, record.Config{}, pool)
 			n := 0
 			if err == nil {
 				var got [][]byte
@@ -485,7 +485,7 @@ func TestClaims(t *testing.T) {
 		{raw(t, []byte{7, 7, 7}, 100, sum), "inflating, after 0 bytes"},
 	} {
 		formattest.Pooled(t, func(pool *memory.Pool) {
-			r, err := from(c.data, readers.Config{}, pool)
+			r, err := from(c.data, record.Config{}, pool)
 			if err == nil {
 				_, _, err = all(t, r, 100)
 				r.Close()
@@ -502,7 +502,7 @@ func TestLongHeader(t *testing.T) {
 	head := "{'descr': '|u1', 'fortran_order': False, 'shape': (3,), }" + strings.Repeat(" ", 5000) + "\n"
 	for _, method := range []uint16{zip.Store, zip.Deflate} {
 		formattest.Pooled(t, func(pool *memory.Pool) {
-			r, err := from(archive(t, method, array{name: "x", in: npyFile(head, []byte{1, 2, 3})}), readers.Config{}, pool)
+			r, err := from(archive(t, method, array{name: "x", in: npyFile(head, []byte{1, 2, 3})}), record.Config{}, pool)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -523,7 +523,7 @@ func TestLargeChecksum(t *testing.T) {
 		data[1000] = damage
 		path := formattest.File(t, "a.npz", data)
 		formattest.Pooled(t, func(pool *memory.Pool) {
-			r, err := Open(path, &readers.Config{Pool: pool})
+			r, err := Open(path, &record.Config{Pool: pool})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -556,7 +556,7 @@ func TestFlipped(t *testing.T) {
 				data := bytes.Clone(whole)
 				data[i] ^= flip
 				formattest.Pooled(t, func(pool *memory.Pool) {
-					r, err := from(data, readers.Config{}, pool)
+					r, err := from(data, record.Config{}, pool)
 					if err == nil {
 						_, _, err = all(t, r, 3)
 						r.Close()
@@ -570,7 +570,7 @@ func TestFlipped(t *testing.T) {
 		}
 		for cut := range whole {
 			formattest.Pooled(t, func(pool *memory.Pool) {
-				if _, err := from(whole[:cut], readers.Config{}, pool); err == nil {
+				if _, err := from(whole[:cut], record.Config{}, pool); err == nil {
 					t.Fatalf("cut at %d: expected an error", cut)
 				}
 			})
@@ -586,7 +586,7 @@ func TestShrinks(t *testing.T) {
 				a.in[200+i] ^= byte(i * i >> 7)
 			}
 			path := formattest.File(t, "a.npz", archive(t, method, a))
-			r, err := Open(path, &readers.Config{Pool: pool})
+			r, err := Open(path, &record.Config{Pool: pool})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -624,16 +624,16 @@ func TestWriter(t *testing.T) {
 				images, labels = append(images, in.Slots[0].Data...), append(labels, in.Slots[1].Data...)
 				tuples = append(tuples, in)
 			}
-			if err := tested.Write(t, path, &readers.Config{Options: &o}, tuples...); err != nil {
+			if err := tested.Write(t, path, &record.Config{Options: &o}, tuples...); err != nil {
 				t.Fatal(err)
 			}
 			formattest.Pooled(t, func(pool *memory.Pool) {
-				r, err := Open(path, &readers.Config{Pool: pool, Options: &Options{Instances: o.Instances}})
+				r, err := Open(path, &record.Config{Pool: pool, Options: &Options{Instances: o.Instances}})
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer r.Close()
-				_, names, _ := r.(readers.Described).Describe()
+				_, names, _ := r.(record.Described).Describe()
 				want := o.Arrays
 				if want == nil {
 					want = []string{"arr_0", "arr_1"}
@@ -671,24 +671,24 @@ func TestWriterRefuses(t *testing.T) {
 	lod := tuple(x, int64(1))
 	lod.Slots[0].LoD = pyfeed.LoD{{0, 2}}
 	for _, c := range []struct {
-		config readers.Config
+		config record.Config
 		tuples []*pyfeed.Tuple
 		text   string
 	}{
 		{text: "expected rows or file", config: options(Options{Instances: "x"})},
 		{text: `expected none or deflate, found "gzip"`, config: options(Options{Compression: "gzip"})},
-		{text: "expected none around a zip archive", config: readers.Config{Storage: storage.Options{Compression: "gzip"}}},
-		{text: "slots: expected 1, because as many arrays are named, found 2", config: readers.Config{Options: &Options{Arrays: []string{"a"}}, Slots: make([]pyfeed.Slot, 2)}},
-		{text: "slot 1: LoD: expected 0 levels", config: readers.Config{Slots: []pyfeed.Slot{{}, {Dims: pyfeed.Dims{-1}, LoDLevels: 1}}}},
-		{text: "slot 0: expected a dtype", config: readers.Config{Slots: []pyfeed.Slot{{DType: 77}}}},
+		{text: "expected none around a zip archive", config: record.Config{Storage: storage.Options{Compression: "gzip"}}},
+		{text: "slots: expected 1, because as many arrays are named, found 2", config: record.Config{Options: &Options{Arrays: []string{"a"}}, Slots: make([]pyfeed.Slot, 2)}},
+		{text: "slot 1: LoD: expected 0 levels", config: record.Config{Slots: []pyfeed.Slot{{}, {Dims: pyfeed.Dims{-1}, LoDLevels: 1}}}},
+		{text: "slot 0: expected a dtype", config: record.Config{Slots: []pyfeed.Slot{{DType: 77}}}},
 		{text: "expected at least one tuple, found none"},
-		{text: "expected at least one tuple, found none", config: readers.Config{Slots: []pyfeed.Slot{{Dims: pyfeed.Dims{2}}}}},
+		{text: "expected at least one tuple, found none", config: record.Config{Slots: []pyfeed.Slot{{Dims: pyfeed.Dims{2}}}}},
 		{tuples: []*pyfeed.Tuple{tuple()}, text: "slots: expected at least 1, found 0"},
 		{tuples: xs, text: "slots: expected 2, because as many arrays are named, found 1", config: options(Options{Arrays: []string{"a", "b"}})},
 		{tuples: []*pyfeed.Tuple{tuple(x, int64(1)), xs[0]}, text: "slots: expected 2, as in the tuples before, found 1"},
 		{tuples: []*pyfeed.Tuple{lod}, text: "slot 0: LoD: expected 0 levels"},
 		{tuples: []*pyfeed.Tuple{tuple(int64(1), x), tuple(int64(1), []float32{1})}, text: "slot 1: dims: expected [2], as in the tuples before"},
-		{tuples: xs, text: "dtype: expected int8, found float32", config: readers.Config{Slots: []pyfeed.Slot{{DType: pyfeed.Int8, Dims: pyfeed.Dims{2}}}}},
+		{tuples: xs, text: "dtype: expected int8, found float32", config: record.Config{Slots: []pyfeed.Slot{{DType: pyfeed.Int8, Dims: pyfeed.Dims{2}}}}},
 		{tuples: []*pyfeed.Tuple{xs[0], xs[0]}, text: "expected one tuple, which is the whole file, found a second", config: options(Options{Instances: "file"})},
 	} {
 		path := filepath.Join(t.TempDir(), "a.npz")
@@ -697,34 +697,34 @@ func TestWriterRefuses(t *testing.T) {
 		}
 		formattest.Says(t, tested.Write(t, path, &c.config, c.tuples...), c.text)
 	}
-	if _, err := Create(filepath.Join(t.TempDir(), "none", "a.npz"), &readers.Config{}); !errors.Is(err, os.ErrNotExist) {
+	if _, err := Create(filepath.Join(t.TempDir(), "none", "a.npz"), &record.Config{}); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
-	if _, err := Create(filepath.Join(t.TempDir(), "none", "a.npz"), &readers.Config{Slots: make([]pyfeed.Slot, 1)}); !errors.Is(err, os.ErrNotExist) {
+	if _, err := Create(filepath.Join(t.TempDir(), "none", "a.npz"), &record.Config{Slots: make([]pyfeed.Slot, 1)}); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
 
 	// Slots say what arrays without rows are; Abort leaves nothing.
 	dir := t.TempDir()
-	c := readers.Config{Slots: []pyfeed.Slot{{DType: pyfeed.Int8, Dims: pyfeed.Dims{4}}, {DType: pyfeed.Float64}}, Names: []string{"a", "b"}}
+	c := record.Config{Slots: []pyfeed.Slot{{DType: pyfeed.Int8, Dims: pyfeed.Dims{4}}, {DType: pyfeed.Float64}}, Names: []string{"a", "b"}}
 	formattest.Says(t, tested.Write(t, filepath.Join(dir, "a.npz"), &c), "")
 	formattest.Pooled(t, func(pool *memory.Pool) {
-		r, err := Open(filepath.Join(dir, "a.npz"), &readers.Config{Pool: pool})
+		r, err := Open(filepath.Join(dir, "a.npz"), &record.Config{Pool: pool})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer r.Close()
-		slots, names, _ := r.(readers.Described).Describe()
+		slots, names, _ := r.(record.Described).Describe()
 		if _, n, err := all(t, r, 1); n != 0 || err != nil || fmt.Sprint(names) != "[a b]" || slots[0].DType != pyfeed.Int8 || slots[1].DType != pyfeed.Float64 {
 			t.Error(n, err, slots, names)
 		}
 	})
-	tested.Abort(t, &readers.Config{}, xs[0])
+	tested.Abort(t, &record.Config{}, xs[0])
 }
 
 // An archive is what its name says: its members have a compression of their own.
 func TestCompression(t *testing.T) {
-	tested.Compressions(t, readers.Config{}, nil, tuple([]float32{1, 2}, int64(3)), "none", "gzip", "zlib", "zstd", "snappy")
+	tested.Compressions(t, record.Config{}, nil, tuple([]float32{1, 2}, int64(3)), "none", "gzip", "zlib", "zstd", "snappy")
 }
 
 // wrapped is an archive of two members, of which data is the two halves: as they are, as deflated data in one stored
@@ -788,7 +788,7 @@ func FuzzNpz(f *testing.F) {
 		if err != nil {
 			return
 		}
-		slots, names, err := r.(readers.Described).Describe()
+		slots, names, err := r.(record.Described).Describe()
 		if err != nil || len(slots) != len(names) || len(slots) == 0 {
 			t.Fatal(slots, names, err)
 		}
@@ -813,7 +813,7 @@ func BenchmarkRows(b *testing.B) {
 				}
 				y := array{name: "y", in: append(npy.Header(pyfeed.Int64, pyfeed.Dims{int64(rows)}), make([]byte, rows*8)...)}
 				path := formattest.File(b, "a.npz", archive(b, method, a, y))
-				tested.Benchmark(b, path, readers.Config{}, nil)
+				tested.Benchmark(b, path, record.Config{}, nil)
 			})
 		}
 	}

@@ -16,17 +16,17 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
-	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/npy"
+	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
 // Open begins to read the arrays of an archive.
-func Open(path string, c *readers.Config) (readers.Records, error) {
-	return readers.OpenRecords(path, "", c, open)
+func Open(path string, c *record.Config) (record.Records, error) {
+	return record.OpenRecords(path, "", c, open)
 }
 
-func open(f *storage.File, c *readers.Config) (readers.Records, error) {
+func open(f *storage.File, c *record.Config) (record.Records, error) {
 	s, err := settle(c)
 	if err != nil {
 		return nil, err
@@ -345,7 +345,7 @@ func (r *records) apart() error {
 
 // Read makes the slots one after another, each for many tuples.
 func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
-	r.err = readers.GoOn(r.err)
+	r.err = record.ClearInterrupt(r.err)
 	if r.err != nil || len(out) == 0 {
 		return 0, r.err
 	}

@@ -9,14 +9,14 @@ import (
 	"github.com/klauspost/compress/flate"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/npy"
+	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
 // Create begins to write an archive of an array for each slot, of which each tuple is a row, or with instances "file"
 // the only one all. What the slots leave open, the first tuple decides.
-func Create(path string, c *readers.Config) (readers.Writer, error) {
+func Create(path string, c *record.Config) (record.Writer, error) {
 	s, err := settle(c)
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func Create(path string, c *readers.Config) (readers.Writer, error) {
 // writer writes. A member of an archive is written in one go and begins with the number of rows: until Close the rows
 // lie in other files, one for each slot, of which memory holds no more than a buffer.
 type writer struct {
-	readers.FileWriter
+	record.FileWriter
 	settings
 	arrays []*column
 }

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 // Wherever a look interrupts the reading of long records, or their turning round, the next call goes on.
@@ -13,7 +13,7 @@ func TestInterrupted(t *testing.T) {
 	for i := range data {
 		data[i] = byte(i * 7)
 	}
-	if n := tested.Interrupted(t, append([]byte(nil), data...), readers.Config{Slots: []pyfeed.Slot{{DType: pyfeed.Int32, Dims: pyfeed.Dims{20_000}}, {DType: pyfeed.Uint8, Dims: pyfeed.Dims{3}}}, Options: &Options{ByteOrder: "big"}}); n < 5 {
+	if n := tested.Interrupted(t, append([]byte(nil), data...), record.Config{Slots: []pyfeed.Slot{{DType: pyfeed.Int32, Dims: pyfeed.Dims{20_000}}, {DType: pyfeed.Uint8, Dims: pyfeed.Dims{3}}}, Options: &Options{ByteOrder: "big"}}); n < 5 {
 		t.Errorf("found %d looks", n)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"math/bits"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 // Options are what a raw file can be told.
@@ -24,7 +24,7 @@ type Options struct {
 }
 
 func init() {
-	readers.MustRegister(readers.Format{
+	record.MustRegister(record.Format{
 		Tag:      "raw",
 		Suffixes: []string{".raw", ".bin"},
 		Options:  func() any { return new(Options) },
@@ -47,8 +47,8 @@ type field struct {
 	reversed bool // the file has its numbers in the other byte order than the machine
 }
 
-func lay(c *readers.Config) (*layout, error) {
-	o := readers.OptionsOf[Options](c)
+func lay(c *record.Config) (*layout, error) {
+	o := record.OptionsOf[Options](c)
 	var big bool
 	switch o.ByteOrder {
 	case "", "little":
@@ -90,7 +90,7 @@ func lay(c *readers.Config) (*layout, error) {
 		}
 		l.fields = append(l.fields, field{
 			dtype: s.DType, dims: append(pyfeed.Dims(nil), s.Dims...), at: l.size, size: int(size),
-			reversed: big != readers.BigEndian && s.DType.Size() > 1,
+			reversed: big != record.BigEndian && s.DType.Size() > 1,
 		})
 		l.size += int(size)
 	}

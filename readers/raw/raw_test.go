@@ -15,8 +15,8 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
-	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/formattest"
+	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
@@ -24,9 +24,9 @@ var cifar = []pyfeed.Slot{{DType: pyfeed.Uint8}, {DType: pyfeed.Uint8, Dims: pyf
 
 var tested = formattest.Format{Suffix: ".raw", Open: Open, Begin: open, Create: Create}
 
-func eachWay(t *testing.T, data []byte, c readers.Config, test func(t *testing.T, r readers.Records)) {
+func eachWay(t *testing.T, data []byte, c record.Config, test func(t *testing.T, r record.Records)) {
 	t.Helper()
-	tested.EachWay(t, data, c, func(t *testing.T, r readers.Records, err error) {
+	tested.EachWay(t, data, c, func(t *testing.T, r record.Records, err error) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,7 +38,7 @@ func TestCIFAR10(t *testing.T) {
 	const n = 700
 	data := formattest.Random(n * 3073)
 	for _, many := range []int{1, 7, 256, 2000} {
-		eachWay(t, data, readers.Config{Slots: cifar}, func(t *testing.T, r readers.Records) {
+		eachWay(t, data, record.Config{Slots: cifar}, func(t *testing.T, r record.Records) {
 			got, err := formattest.Drain(t, r, many, func(i int, tuple *pyfeed.Tuple) {
 				label, image := &tuple.Slots[0], &tuple.Slots[1]
 				want := data[i*3073 : (i+1)*3073]
@@ -61,8 +61,8 @@ func TestGoldenBytes(t *testing.T) {
 	little := "head" + "\x02\x01" + "\x00\x00\x80\x3f\x00\x00\x00\xc0" + "\xff" + "\x00\x00\x80\x3f\x00\x00\x00\xc0"
 	big := "head" + "\x01\x02" + "\x3f\x80\x00\x00\xc0\x00\x00\x00" + "\xff" + "\x3f\x80\x00\x00\xc0\x00\x00\x00"
 	for order, data := range map[string]string{"": little, "little": little, "big": big} {
-		c := readers.Config{Slots: slots, Options: &Options{ByteOrder: order, HeaderBytes: 4}}
-		eachWay(t, []byte(data), c, func(t *testing.T, r readers.Records) {
+		c := record.Config{Slots: slots, Options: &Options{ByteOrder: order, HeaderBytes: 4}}
+		eachWay(t, []byte(data), c, func(t *testing.T, r record.Records) {
 			n, err := formattest.Drain(t, r, 3, func(_ int, tuple *pyfeed.Tuple) {
 				s := tuple.Slots
 				if v := binary.NativeEndian.Uint16(s[0].Data); v != 0x0102 {
@@ -97,7 +97,7 @@ func TestRoundTripOfEveryDType(t *testing.T) {
 				formattest.Pooled(t, func(pool *memory.Pool) {
 					slots := []pyfeed.Slot{{DType: d, Dims: pyfeed.Dims{2, 3}}, {DType: d}, {DType: d, Dims: pyfeed.Dims{0}}}
 					path := filepath.Join(t.TempDir(), "a.raw")
-					c := readers.Config{Options: &o, Pool: pool}
+					c := record.Config{Options: &o, Pool: pool}
 					c.Storage.Compression = compression
 					var all []*pyfeed.Tuple
 					for i := range int64(50) {
@@ -133,8 +133,8 @@ func TestTruncation(t *testing.T) {
 	data := []byte(strings.Repeat("012345678", 3))
 	for _, order := range []string{"little", "big"} {
 		for cut := range len(data) + 1 {
-			c := readers.Config{Slots: slots, Options: &Options{ByteOrder: order}}
-			eachWay(t, data[:cut], c, func(t *testing.T, r readers.Records) {
+			c := record.Config{Slots: slots, Options: &Options{ByteOrder: order}}
+			eachWay(t, data[:cut], c, func(t *testing.T, r record.Records) {
 				n, err := formattest.Drain(t, r, 2, nil)
 				if n != cut/9 {
 					t.Fatalf("cut %d: expected %d records, found %d", cut, cut/9, n)
@@ -170,9 +170,9 @@ func TestHeader(t *testing.T) {
 			data = make([]byte, header+7)
 		}
 		data[len(data)-1] = 9
-		c := readers.Config{Slots: cifar[:1], Options: &Options{HeaderBytes: header}}
+		c := record.Config{Slots: cifar[:1], Options: &Options{HeaderBytes: header}}
 		if header <= int64(len(data)) {
-			eachWay(t, data, c, func(t *testing.T, r readers.Records) {
+			eachWay(t, data, c, func(t *testing.T, r record.Records) {
 				last := byte(0)
 				n, err := formattest.Drain(t, r, 1000, func(_ int, t *pyfeed.Tuple) { last = t.Slots[0].Data[0] })
 				if want := len(data) - int(header); n != want || last != 9 || err != io.EOF {
@@ -197,7 +197,7 @@ func TestLargeRecords(t *testing.T) {
 	for i := range data {
 		data[i] = byte(i * 7 / 1000)
 	}
-	eachWay(t, data, readers.Config{Slots: []pyfeed.Slot{{DType: pyfeed.Uint8, Dims: pyfeed.Dims{size}}}}, func(t *testing.T, r readers.Records) {
+	eachWay(t, data, record.Config{Slots: []pyfeed.Slot{{DType: pyfeed.Uint8, Dims: pyfeed.Dims{size}}}}, func(t *testing.T, r record.Records) {
 		n, err := formattest.Drain(t, r, 8, func(i int, tuple *pyfeed.Tuple) {
 			if !bytes.Equal(tuple.Slots[0].Data, data[i*size:(i+1)*size]) {
 				t.Fatalf("record %d differs", i)
@@ -215,7 +215,7 @@ func TestTuplesOutliveTheFile(t *testing.T) {
 		data[i] = byte(i >> 10)
 	}
 	formattest.Pooled(t, func(pool *memory.Pool) {
-		c := readers.Config{Slots: []pyfeed.Slot{{DType: pyfeed.Uint8, Dims: pyfeed.Dims{1000}}}, Pool: pool}
+		c := record.Config{Slots: []pyfeed.Slot{{DType: pyfeed.Uint8, Dims: pyfeed.Dims{1000}}}, Pool: pool}
 		r, err := Open(formattest.File(t, "a.raw", data), &c)
 		if err != nil {
 			t.Fatal(err)
@@ -257,22 +257,22 @@ func TestRefusedConfig(t *testing.T) {
 		{slot(pyfeed.Int8, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1), Options{}, "slot 0: raw: rank: expected at most 8 dimensions, found 9"},
 	} {
 		formattest.Pooled(t, func(pool *memory.Pool) {
-			_, err := Open(formattest.File(t, "a.raw", nil), &readers.Config{Slots: c.slots, Options: &c.options, Pool: pool})
+			_, err := Open(formattest.File(t, "a.raw", nil), &record.Config{Slots: c.slots, Options: &c.options, Pool: pool})
 			if formattest.Kind(err) != pyfeed.Invalid || err.Error() != c.text {
 				t.Errorf("expected %q, found %v", c.text, err)
 			}
 		})
 	}
 	formattest.Pooled(t, func(pool *memory.Pool) {
-		if _, err := Open(filepath.Join(t.TempDir(), "none.raw"), &readers.Config{Slots: one, Pool: pool}); formattest.Kind(err) != pyfeed.IO {
+		if _, err := Open(filepath.Join(t.TempDir(), "none.raw"), &record.Config{Slots: one, Pool: pool}); formattest.Kind(err) != pyfeed.IO {
 			t.Errorf("no such file: %v", err)
 		}
 	})
 }
 
 func TestHugeRecord(t *testing.T) {
-	c := readers.Config{Slots: []pyfeed.Slot{{DType: pyfeed.Uint8, Dims: pyfeed.Dims{math.MaxInt64}}}}
-	eachWay(t, []byte("short"), c, func(t *testing.T, r readers.Records) {
+	c := record.Config{Slots: []pyfeed.Slot{{DType: pyfeed.Uint8, Dims: pyfeed.Dims{math.MaxInt64}}}}
+	eachWay(t, []byte("short"), c, func(t *testing.T, r record.Records) {
 		n, err := formattest.Drain(t, r, 2, nil)
 		if n != 0 || formattest.Kind(err) != pyfeed.Corrupt {
 			t.Fatalf("%d %v", n, err)
@@ -299,15 +299,15 @@ func TestWriterRefuses(t *testing.T) {
 	} {
 		path := filepath.Join(t.TempDir(), "a.raw")
 		last := len(c.tuples) - 1
-		if err := tested.Write(t, path, &readers.Config{Slots: c.slots}, c.tuples[:last]...); err != nil {
+		if err := tested.Write(t, path, &record.Config{Slots: c.slots}, c.tuples[:last]...); err != nil {
 			t.Fatal(err)
 		}
-		if err := tested.Write(t, path, &readers.Config{Slots: c.slots}, c.tuples...); formattest.Kind(err) != c.kind || err.Error() != c.text {
+		if err := tested.Write(t, path, &record.Config{Slots: c.slots}, c.tuples...); formattest.Kind(err) != c.kind || err.Error() != c.text {
 			t.Errorf("expected %q, found %v", c.text, err)
 		}
 	}
 	path := filepath.Join(t.TempDir(), "a.raw")
-	for _, c := range []readers.Config{
+	for _, c := range []record.Config{
 		{Options: &Options{ByteOrder: "middle"}},
 		{Options: &Options{HeaderBytes: -1}},
 		{Slots: []pyfeed.Slot{{DType: pyfeed.Int8, Dims: pyfeed.Dims{0}}}},
@@ -317,19 +317,19 @@ func TestWriterRefuses(t *testing.T) {
 			t.Errorf("expected an error, found %v", err)
 		}
 	}
-	if err := tested.Write(t, path, &readers.Config{Slots: cifar[:1]}); err != nil {
+	if err := tested.Write(t, path, &record.Config{Slots: cifar[:1]}); err != nil {
 		t.Fatal(err)
 	}
 	if data, err := os.ReadFile(path); err != nil || len(data) != 0 {
 		t.Errorf("no tuple is an empty file: %v %v", data, err)
 	}
-	tested.Abort(t, &readers.Config{}, zeros(pyfeed.Uint8))
+	tested.Abort(t, &record.Config{}, zeros(pyfeed.Uint8))
 }
 
 func TestShrinkingFile(t *testing.T) {
 	formattest.Pooled(t, func(pool *memory.Pool) {
 		path := formattest.File(t, "a.raw", bytes.Repeat([]byte{1}, 8<<20))
-		c := readers.Config{Slots: []pyfeed.Slot{{DType: pyfeed.Uint8, Dims: pyfeed.Dims{1 << 20}}}, Pool: pool}
+		c := record.Config{Slots: []pyfeed.Slot{{DType: pyfeed.Uint8, Dims: pyfeed.Dims{1 << 20}}}, Pool: pool}
 		c.Storage.IO = "map"
 		r, err := Open(path, &c)
 		if err != nil {
@@ -355,15 +355,15 @@ func TestShrinkingFile(t *testing.T) {
 }
 
 func TestNoAllocationPerRecord(t *testing.T) {
-	c := readers.Config{Slots: []pyfeed.Slot{{DType: pyfeed.Float32, Dims: pyfeed.Dims{25}}}, Pool: formattest.Pool(t), Options: &Options{ByteOrder: "big"}}
+	c := record.Config{Slots: []pyfeed.Slot{{DType: pyfeed.Float32, Dims: pyfeed.Dims{25}}}, Pool: formattest.Pool(t), Options: &Options{ByteOrder: "big"}}
 	if n := tested.Allocations(t, formattest.File(t, "a.raw", make([]byte, 1<<22)), &c, 100); n > 8 {
 		t.Errorf("expected a few allocations for 256 records, found %v", n)
 	}
 }
 
 func TestCompression(t *testing.T) {
-	c := readers.Config{Slots: []pyfeed.Slot{{DType: pyfeed.Uint8, Dims: pyfeed.Dims{100}}}}
-	say := func(c *readers.Config, compression string) { c.Options = &Options{Compression: compression} }
+	c := record.Config{Slots: []pyfeed.Slot{{DType: pyfeed.Uint8, Dims: pyfeed.Dims{100}}}}
+	say := func(c *record.Config, compression string) { c.Options = &Options{Compression: compression} }
 	tested.Compressions(t, c, say, formattest.Tuple(formattest.Zeros(pyfeed.Uint8, 100)), "none", "gzip", "zlib", "zstd", "snappy")
 }
 
@@ -380,7 +380,7 @@ func FuzzRaw(f *testing.F) {
 		if dtype >= 128 {
 			order = "big"
 		}
-		c := readers.Config{Pool: pool, Options: &Options{ByteOrder: order, HeaderBytes: header},
+		c := record.Config{Pool: pool, Options: &Options{ByteOrder: order, HeaderBytes: header},
 			Slots: []pyfeed.Slot{{DType: d, Dims: pyfeed.Dims{int64(size)}}, {DType: pyfeed.Uint8}}}
 		if r, err := tested.Memory(data, &c); err == nil {
 			r := r.(*records)
@@ -412,7 +412,7 @@ func BenchmarkRead(b *testing.B) {
 	floats := func(n int64) []pyfeed.Slot { return []pyfeed.Slot{{DType: pyfeed.Float32, Dims: pyfeed.Dims{n}}} }
 	run := func(name string, slots []pyfeed.Slot, o *Options, total int) {
 		b.Run(name, func(b *testing.B) {
-			tested.Benchmark(b, formattest.File(b, "a.raw", make([]byte, total)), readers.Config{Slots: slots, Options: o}, nil)
+			tested.Benchmark(b, formattest.File(b, "a.raw", make([]byte, total)), record.Config{Slots: slots, Options: o}, nil)
 		})
 	}
 	for _, order := range []string{"little", "big"} {

@@ -6,16 +6,16 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
 // Open begins to read a file behind its header.
-func Open(path string, c *readers.Config) (readers.Records, error) {
-	return readers.OpenRecords(path, readers.OptionsOf[Options](c).Compression, c, open)
+func Open(path string, c *record.Config) (record.Records, error) {
+	return record.OpenRecords(path, record.OptionsOf[Options](c).Compression, c, open)
 }
 
-func open(f *storage.File, c *readers.Config) (readers.Records, error) {
+func open(f *storage.File, c *record.Config) (record.Records, error) {
 	l, err := lay(c)
 	if err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ type records struct {
 }
 
 func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
-	r.err = readers.GoOn(r.err)
+	r.err = record.ClearInterrupt(r.err)
 	if r.err != nil || len(out) == 0 {
 		return 0, r.err
 	}
@@ -85,7 +85,7 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 			got, b, err := r.arena.Get(f.size)
 			if err == nil {
 				s.Hold(got, b)
-				err = readers.Turn(r.file.Interrupt(), f.dtype, got, in)
+				err = record.CopyReversed(r.file.Interrupt(), f.dtype, got, in)
 			}
 			if err != nil {
 				r.undo(out[:n], i, buffer, views)
@@ -100,9 +100,9 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 	return n, nil
 }
 
-// ReadRows is Rowed's: of records that are used where they lie.
-func (r *records) ReadRows(most int) *readers.Rows {
-	r.err = readers.GoOn(r.err)
+// ReadBlock is Rowed's: of records that are used where they lie.
+func (r *records) ReadBlock(most int) *record.Block {
+	r.err = record.ClearInterrupt(r.err)
 	if r.err != nil || most == 0 || slices.ContainsFunc(r.fields, func(f field) bool { return f.reversed }) {
 		return nil
 	}
@@ -117,7 +117,7 @@ func (r *records) ReadRows(most int) *readers.Rows {
 		s.DType, s.Data, s.ReadOnly = f.dtype, data[f.at:f.at+f.size:n*r.size], true
 		_ = s.SetDims(f.dims) // whose rank was checked
 	}
-	rows := readers.NewRows(slots, r.size, n, r.file.Hold(n))
+	rows := record.NewBlock(slots, r.size, n, r.file.Hold(n))
 	r.file.Skip(n * r.size)
 	r.record += int64(n)
 	return rows

@@ -5,15 +5,15 @@ import (
 	"slices"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
 // Create begins to write a file. What the slots leave open, the first tuple decides.
-func Create(path string, c *readers.Config) (readers.Writer, error) {
+func Create(path string, c *record.Config) (record.Writer, error) {
 	w := &writer{config: *c}
 	w.Encode = w.encode
-	if _, err := lay(&readers.Config{Options: c.Options, Slots: []pyfeed.Slot{{DType: pyfeed.Uint8}}}); err != nil {
+	if _, err := lay(&record.Config{Options: c.Options, Slots: []pyfeed.Slot{{DType: pyfeed.Uint8}}}); err != nil {
 		return nil, err
 	}
 	var err error
@@ -28,7 +28,7 @@ func Create(path string, c *readers.Config) (readers.Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := readers.OptionsOf[Options](c)
+	o := record.OptionsOf[Options](c)
 	if w.Sink, err = storage.Create(path, cmp.Or(o.Compression, c.Storage.Compression)); err != nil {
 		return nil, err
 	}
@@ -40,8 +40,8 @@ func Create(path string, c *readers.Config) (readers.Writer, error) {
 }
 
 type writer struct {
-	readers.FileWriter
-	config readers.Config
+	record.FileWriter
+	config record.Config
 	layout *layout // nil: the first tuple decides
 	turned []byte  // a slot in the other byte order
 }
@@ -70,7 +70,7 @@ func (w *writer) zeros(n int64) error {
 
 func (w *writer) encode(t *pyfeed.Tuple) error {
 	if w.layout == nil {
-		if err := w.settle(readers.DescribeTuple(t)); err != nil {
+		if err := w.settle(record.DescribeTuple(t)); err != nil {
 			return err
 		}
 	}

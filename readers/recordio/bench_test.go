@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 // Reading, from a mapped file in the page cache.
@@ -25,10 +25,10 @@ func BenchmarkRead(b *testing.B) {
 		b.Run(fmt.Sprintf("%s/%d%s%s", c.o.Records, c.size, c.o.Layout, c.o.Compression), func(b *testing.B) {
 			path := filepath.Join(b.TempDir(), "a.rio")
 			tuple := tupleOf([]got{{pyfeed.Uint8, []int64{int64(c.size)}, nil, pseudo(c.size, 1)}})
-			if err := tested.Write(b, path, &readers.Config{Options: &c.o}, slices.Repeat([]*pyfeed.Tuple{tuple}, c.n)...); err != nil {
+			if err := tested.Write(b, path, &record.Config{Options: &c.o}, slices.Repeat([]*pyfeed.Tuple{tuple}, c.n)...); err != nil {
 				b.Fatal(err)
 			}
-			tested.Benchmark(b, path, readers.Config{Options: &c.o}, nil)
+			tested.Benchmark(b, path, record.Config{Options: &c.o}, nil)
 		})
 	}
 }
@@ -37,7 +37,7 @@ func BenchmarkWrite(b *testing.B) {
 	for _, o := range []Options{{}, {Compression: "snappy"}, {Layout: "go", Compression: "snappy"}} {
 		for _, size := range []int{100, 1 << 20} {
 			b.Run(fmt.Sprintf("%d%s%s", size, o.Layout, o.Compression), func(b *testing.B) {
-				w, err := Create(filepath.Join(b.TempDir(), "a.rio"), &readers.Config{Options: &o})
+				w, err := Create(filepath.Join(b.TempDir(), "a.rio"), &record.Config{Options: &o})
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -13,8 +13,8 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
-	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/formattest"
+	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
@@ -86,7 +86,7 @@ func FuzzRecords(f *testing.F) {
 			data = repair(data)
 		}
 		defer formattest.Balance(t)() // after a failure too, for the fuzzer goes on to make its input smaller
-		opened, err := tested.Memory(data, &readers.Config{Options: &o, Storage: storage.Options{Compression: "none"}, Pool: fuzzed})
+		opened, err := tested.Memory(data, &record.Config{Options: &o, Storage: storage.Options{Compression: "none"}, Pool: fuzzed})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +104,7 @@ func FuzzRecords(f *testing.F) {
 		total := int64(0)
 		progress := int64(-1)
 		for total < 1e5 {
-			read := readers.Records.Read
+			read := record.Records.Read
 			if mode >= 6 {
 				read = formattest.Read
 			}
@@ -164,16 +164,16 @@ func FuzzTensors(f *testing.F) {
 	f.Add(slices.Concat([]byte{1, 0, 0, 0}, goldenFloat))
 	f.Add(slices.Concat([]byte{2, 0, 0, 0}, goldenFloat, goldenLoD))
 	f.Add(slices.Concat([]byte{1, 0, 0, 0}, make([]byte, 16), []byte{7, 0, 0, 0, 0x12, 2, 2, 1, 0x08, 0, 0x18, 1, 0}))
-	f.Fuzz(func(t *testing.T, record []byte) {
-		var o readers.Offsets
-		n, err := tensors(record)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var o record.Offsets
+		n, err := tensors(data)
 		if err != nil {
 			return
 		}
 		slots := make([]pyfeed.LoDTensor, n)
-		at, err := parseTensors(record, slots, &o, nil)
-		if at < 0 || at > len(record) || err == nil && at != len(record) {
-			t.Fatalf("stopped at byte %d of %d: %v", at, len(record), err)
+		at, err := parseTensors(data, slots, &o, nil)
+		if at < 0 || at > len(data) || err == nil && at != len(data) {
+			t.Fatalf("stopped at byte %d of %d: %v", at, len(data), err)
 		}
 		if err != nil {
 			return

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/formattest"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 // Wherever a look interrupts a checksum, a search or the unpacking of a chunk, the next call goes on.
@@ -21,7 +21,7 @@ func TestInterrupted(t *testing.T) {
 	lost[0] ^= 1
 	data := slices.Concat(chunkOf(false, uncompressed, 2, payloadOf("a", long)), spoilt, packed,
 		chunkOf(false, uncompressed, 1, payloadOf("b")), lost, chunkOf(false, uncompressed, 1, payloadOf("c")))
-	if n := tested.Interrupted(t, data, readers.Config{Options: &Options{Records: "bytes"}}); n < 15 {
+	if n := tested.Interrupted(t, data, record.Config{Options: &Options{Records: "bytes"}}); n < 15 {
 		t.Errorf("found %d looks", n)
 	}
 }
@@ -43,15 +43,15 @@ func TestInterruptedTensors(t *testing.T) {
 	described := binary.LittleEndian.AppendUint32(make([]byte, 4+8+4), uint32(len(description)))
 	described = append(append(described, description...), 7)
 	one := []byte{1, 0, 0, 0}
-	for name, record := range map[string][]byte{"offsets": appendTensor(slices.Clone(one), &ragged), "description": append(slices.Clone(one), described...)} {
+	for name, data := range map[string][]byte{"offsets": appendTensor(slices.Clone(one), &ragged), "description": append(slices.Clone(one), described...)} {
 		t.Run(name, func(t *testing.T) {
 			looks := func(records ...string) int {
 				return tested.Interrupted(t, chunkOf(false, uncompressed, uint32(len(records)), payloadOf(records...)),
-					readers.Config{Options: &Options{Records: "tensors"}})
+					record.Config{Options: &Options{Records: "tensors"}})
 			}
-			plain := tested.Interrupted(t, chunkOf(false, uncompressed, 2, payloadOf(string(record), string(record))),
-				readers.Config{Options: &Options{Records: "bytes"}})
-			if n := looks(string(record), string(record)); n < plain+4 {
+			plain := tested.Interrupted(t, chunkOf(false, uncompressed, 2, payloadOf(string(data), string(data))),
+				record.Config{Options: &Options{Records: "bytes"}})
+			if n := looks(string(data), string(data)); n < plain+4 {
 				t.Errorf("found %d looks, %d where nothing is parsed", n, plain)
 			}
 		})

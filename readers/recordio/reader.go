@@ -10,7 +10,7 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
@@ -32,8 +32,8 @@ type records struct {
 
 	number  int64 // of the next record
 	guess   bool  // it is approximate: how many records were skipped is not known
-	offsets readers.Offsets
-	spans   []readers.Span
+	offsets record.Offsets
+	spans   []record.Span
 	err     error // what Read goes on answering
 	damaged part  // what err is about
 	told    bool  // why the file cannot be read to its end
@@ -46,9 +46,9 @@ type records struct {
 type part uint8
 
 const (
-	chunk   part = iota // that begins, or should, at the position
-	content             // of a chunk whose checksum is right
-	record              // of a chunk that is otherwise right
+	chunk     part = iota // that begins, or should, at the position
+	content               // of a chunk whose checksum is right
+	oneRecord             // of a chunk that is otherwise right
 )
 
 // Resync gives up after reading patience bytes, and patienceRate times the file, of chunks whose checksums are
@@ -59,25 +59,25 @@ const (
 )
 
 // Open begins to read a file.
-func Open(path string, c *readers.Config) (readers.Records, error) {
-	return readers.OpenRecords(path, "", c, open)
+func Open(path string, c *record.Config) (record.Records, error) {
+	return record.OpenRecords(path, "", c, open)
 }
 
-func open(f *storage.File, c *readers.Config) (readers.Records, error) {
+func open(f *storage.File, c *record.Config) (record.Records, error) {
 	o, err := options(c)
 	if err != nil {
 		return nil, err
 	}
 	r := &records{f: f, holds: o.Records, patience: patience, unpack: unpacker{stop: f.Interrupt(), pool: c.Pool}}
 	if o.Records == "bytes" {
-		r.decided, r.slots = true, []pyfeed.Slot{readers.BytesSlot}
+		r.decided, r.slots = true, []pyfeed.Slot{record.BytesSlot}
 	}
 	return r, nil
 }
 
 // Read fills out with records, as many as are at hand.
 func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
-	r.err = readers.GoOn(r.err)
+	r.err = record.ClearInterrupt(r.err)
 	n, size := 0, 0
 	for r.err == nil && n < len(out) && size < memory.WindowSize {
 		if n > 0 && r.left == 0 && !r.atHand() {
@@ -101,10 +101,10 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 	return 0, r.err
 }
 
-// ReadRows is Rowed's: of records of bytes that lie in a chunk as they are, of a mapped file those that begin in the
+// ReadBlock is Rowed's: of records of bytes that lie in a chunk as they are, of a mapped file those that begin in the
 // same window.
-func (r *records) ReadRows(most int) *readers.Rows {
-	r.err = readers.GoOn(r.err)
+func (r *records) ReadBlock(most int) *record.Block {
+	r.err = record.ClearInterrupt(r.err)
 	if r.err != nil || !r.decided || r.tensors {
 		return nil
 	}
@@ -126,7 +126,7 @@ func (r *records) ReadRows(most int) *readers.Rows {
 		if uint64(size) > uint64(len(b)-at-lengthSize) {
 			break // for Read to see to
 		}
-		spans = append(spans, readers.Span{At: uint32(at + lengthSize), Size: size})
+		spans = append(spans, record.Span{At: uint32(at + lengthSize), Size: size})
 		at += lengthSize + int(size)
 	}
 	r.spans = spans
@@ -135,7 +135,7 @@ func (r *records) ReadRows(most int) *readers.Rows {
 	r.f.Skip(at)
 	r.left -= uint32(len(spans))
 	r.number += int64(len(spans))
-	return readers.NewSequences(b, slices.Clone(spans), in)
+	return record.NewSpanBlock(b, slices.Clone(spans), in)
 }
 
 // atHand says whether the next chunk can be read without waiting for it.
@@ -344,7 +344,7 @@ func (r *records) fill(t *pyfeed.Tuple, b []byte) error {
 	}
 	n, err := tensors(b)
 	if err != nil {
-		return r.damage(record, lengthSize, "%v", err)
+		return r.damage(oneRecord, lengthSize, "%v", err)
 	}
 	if n != len(t.Slots) {
 		t.Resize(n)
@@ -354,7 +354,7 @@ func (r *records) fill(t *pyfeed.Tuple, b []byte) error {
 		if errors.Is(err, storage.ErrInterrupted) {
 			return storage.ErrInterrupted
 		}
-		return r.damage(record, lengthSize+at, "%v", err)
+		return r.damage(oneRecord, lengthSize+at, "%v", err)
 	}
 	memory := r.hold(n)
 	for i := range t.Slots {
@@ -384,15 +384,15 @@ func (r *records) decide(b []byte) error {
 	case errors.Is(err, storage.ErrInterrupted):
 		return storage.ErrInterrupted
 	case err == nil:
-		r.decided, r.tensors, r.slots = true, true, readers.DescribeTuple(&first)
+		r.decided, r.tensors, r.slots = true, true, record.DescribeTuple(&first)
 		return nil
 	case r.holds == "tensors":
-		return r.damage(record, lengthSize+at, "%v", err)
+		return r.damage(oneRecord, lengthSize+at, "%v", err)
 	case beginsAsTensors(b) || r.anyOther(len(b), showsTensors):
 		r.holds = "tensors" // whatever comes behind the damage
-		return r.damage(record, lengthSize+at, "%v; if the records hold no tensors, say so by the option records: \"bytes\"", err)
+		return r.damage(oneRecord, lengthSize+at, "%v; if the records hold no tensors, say so by the option records: \"bytes\"", err)
 	}
-	r.decided, r.slots = true, []pyfeed.Slot{readers.BytesSlot}
+	r.decided, r.slots = true, []pyfeed.Slot{record.BytesSlot}
 	return nil
 }
 
@@ -402,7 +402,7 @@ func showsTensors(b []byte) bool {
 	if err != nil {
 		return false
 	}
-	_, err = parseTensors(b, make([]pyfeed.LoDTensor, n), new(readers.Offsets), nil)
+	_, err = parseTensors(b, make([]pyfeed.LoDTensor, n), new(record.Offsets), nil)
 	return err == nil || beginsAsTensors(b)
 }
 
@@ -504,9 +504,9 @@ func (r *records) Resync() error {
 
 // behind goes behind the damage, which stays r.err where the error is storage.ErrInterrupted.
 func (r *records) behind() error {
-	r.guess = r.guess || r.damaged != record // a chunk's number of records is in no checksum
+	r.guess = r.guess || r.damaged != oneRecord // a chunk's number of records is in no checksum
 	switch r.damaged {
-	case record:
+	case oneRecord:
 		b, err := r.show()
 		if err != nil { // it was there
 			r.err = err

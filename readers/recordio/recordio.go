@@ -12,11 +12,11 @@ import (
 	"math"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 func init() {
-	readers.MustRegister(readers.Format{
+	record.MustRegister(record.Format{
 		Tag:      "recordio",
 		Suffixes: []string{".recordio", ".rio"},
 		Options:  func() any { return new(Options) },
@@ -53,8 +53,8 @@ const (
 )
 
 // options are those of a Config, checked, with the defaults in.
-func options(c *readers.Config) (Options, error) {
-	o := *readers.OptionsOf[Options](c)
+func options(c *record.Config) (Options, error) {
+	o := *record.OptionsOf[Options](c)
 	switch o.Records {
 	case "":
 		o.Records = "auto"

@@ -21,8 +21,8 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
-	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/formattest"
+	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
@@ -70,7 +70,7 @@ func tupleOf(slots []got) *pyfeed.Tuple {
 }
 
 // readAll reads to the end or an error, bulk tuples a call.
-func readAll(t testing.TB, r readers.Records, bulk int) (all [][]got, err error) {
+func readAll(t testing.TB, r record.Records, bulk int) (all [][]got, err error) {
 	t.Helper()
 	_, err = formattest.Drain(t, r, bulk, func(_ int, tuple *pyfeed.Tuple) {
 		var slots []got
@@ -85,7 +85,7 @@ func readAll(t testing.TB, r readers.Records, bulk int) (all [][]got, err error)
 // openBytes opens a file that is in memory.
 func openBytes(t testing.TB, data []byte, o Options) *records {
 	t.Helper()
-	r, err := tested.Memory(data, &readers.Config{Options: &o, Storage: storage.Options{Compression: "none"}, Pool: formattest.Pool(t)})
+	r, err := tested.Memory(data, &record.Config{Options: &o, Storage: storage.Options{Compression: "none"}, Pool: formattest.Pool(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func expectError(t *testing.T, err error, offset, record int64, text string) {
 }
 
 // write makes a file of tuples.
-func write(t testing.TB, path string, c *readers.Config, tuples [][]got) {
+func write(t testing.TB, path string, c *record.Config, tuples [][]got) {
 	t.Helper()
 	if err := tested.Write(t, path, c, tuplesOf(tuples)...); err != nil {
 		t.Fatal(err)
@@ -159,7 +159,7 @@ func TestGoldenFiles(t *testing.T) {
 		expect(t, all, expected)
 
 		path := filepath.Join(t.TempDir(), "a.recordio")
-		write(t, path, &readers.Config{Options: &Options{Layout: name, Records: "bytes"}}, expected)
+		write(t, path, &record.Config{Options: &Options{Layout: name, Records: "bytes"}}, expected)
 		if found, _ := os.ReadFile(path); !bytes.Equal(found, golden) {
 			t.Errorf("%s: expected\n%x, found\n%x", name, golden, found)
 		}
@@ -177,8 +177,8 @@ var (
 )
 
 func TestGoldenTensors(t *testing.T) {
-	record := slices.Concat([]byte{2, 0, 0, 0}, goldenFloat, goldenLoD)
-	file := chunkOf(true, uncompressed, 1, payloadOf(string(record)))
+	golden := slices.Concat([]byte{2, 0, 0, 0}, goldenFloat, goldenLoD)
+	file := chunkOf(true, uncompressed, 1, payloadOf(string(golden)))
 	r := openBytes(t, file, Options{})
 	slots, _, err := r.Describe()
 	if err != nil || !reflect.DeepEqual(slots, []pyfeed.Slot{
@@ -196,14 +196,14 @@ func TestGoldenTensors(t *testing.T) {
 	expect(t, all, [][]got{tuple})
 
 	path := filepath.Join(t.TempDir(), "a.recordio")
-	write(t, path, &readers.Config{}, [][]got{tuple})
+	write(t, path, &record.Config{}, [][]got{tuple})
 	if found, _ := os.ReadFile(path); !bytes.Equal(found, file) {
 		t.Errorf("expected\n%x, found\n%x", file, found)
 	}
 	if all, err = readAll(t, openBytes(t, file, Options{Records: "bytes"}), 4); err != io.EOF {
 		t.Fatal(err)
 	}
-	expect(t, all, [][]got{bytesOf(string(record))})
+	expect(t, all, [][]got{bytesOf(string(golden))})
 }
 
 // Records outlive their file, wherever in a chunk or window of a mapped one they begin, and however many are read at once.
@@ -220,7 +220,7 @@ func TestManySmallRecordsOutliveTheFile(t *testing.T) {
 		every = append(every, records...)
 	}
 	for _, many := range []int{1, 7, 5000} {
-		tested.EachWay(t, file, readers.Config{Options: &Options{Records: "bytes"}}, func(t *testing.T, r readers.Records, err error) {
+		tested.EachWay(t, file, record.Config{Options: &Options{Records: "bytes"}}, func(t *testing.T, r record.Records, err error) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -252,13 +252,13 @@ func pseudo(n int, seed uint64) string {
 }
 
 // eachWay opens a file in each way it can be read.
-func eachWay(t *testing.T, path string, o Options, test func(t *testing.T, r readers.Records)) {
+func eachWay(t *testing.T, path string, o Options, test func(t *testing.T, r record.Records)) {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	tested.EachWay(t, data, readers.Config{Options: &o}, func(t *testing.T, r readers.Records, err error) {
+	tested.EachWay(t, data, record.Config{Options: &o}, func(t *testing.T, r record.Records, err error) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -290,8 +290,8 @@ func TestBytesComeOutAsTheyWentIn(t *testing.T) {
 				}
 				t.Run(fmt.Sprint(name, o.Layout, o.Compression, limit), func(t *testing.T) {
 					path := filepath.Join(t.TempDir(), "a.rio")
-					write(t, path, &readers.Config{Options: &o}, tuples)
-					eachWay(t, path, Options{Records: "bytes"}, func(t *testing.T, r readers.Records) {
+					write(t, path, &record.Config{Options: &o}, tuples)
+					eachWay(t, path, Options{Records: "bytes"}, func(t *testing.T, r record.Records) {
 						all, err := readAll(t, r, 64)
 						if err != io.EOF {
 							t.Fatal(err)
@@ -336,9 +336,9 @@ func TestTensorsComeOutAsTheyWentIn(t *testing.T) {
 		o.RecordsPerChunk = 100
 		t.Run(o.Layout+o.Compression, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "a.rio")
-			write(t, path, &readers.Config{Options: &o}, tuples)
-			eachWay(t, path, Options{}, func(t *testing.T, r readers.Records) {
-				if slots, _, err := r.(readers.Described).Describe(); err != nil || len(slots) != len(tuples[0]) {
+			write(t, path, &record.Config{Options: &o}, tuples)
+			eachWay(t, path, Options{}, func(t *testing.T, r record.Records) {
+				if slots, _, err := r.(record.Described).Describe(); err != nil || len(slots) != len(tuples[0]) {
 					t.Fatal(slots, err)
 				}
 				all, err := readAll(t, r, 100)
@@ -362,9 +362,9 @@ func TestTensorsComeOutAsTheyWentIn(t *testing.T) {
 func TestTensorsAreViewsOfTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.rio")
 	tuple := []got{{pyfeed.Float32, []int64{1000}, nil, pseudo(4000, 1)}}
-	write(t, path, &readers.Config{}, [][]got{tuple, tuple})
+	write(t, path, &record.Config{}, [][]got{tuple, tuple})
 	pool := formattest.Pool(t)
-	r, err := Open(path, &readers.Config{Storage: storage.Options{IO: "map"}, Pool: pool})
+	r, err := Open(path, &record.Config{Storage: storage.Options{IO: "map"}, Pool: pool})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -581,7 +581,7 @@ func small(t *testing.T) map[string][]byte {
 				}
 			}
 			path := filepath.Join(t.TempDir(), "a.rio")
-			write(t, path, &readers.Config{Options: &o}, tuples)
+			write(t, path, &record.Config{Options: &o}, tuples)
 			all[o.Layout+o.Compression+records], _ = os.ReadFile(path)
 		}
 	}
@@ -644,7 +644,7 @@ func TestEveryFlippedBit(t *testing.T) {
 			for i := 0; i < 8*len(data); i += step {
 				b := slices.Clone(data)
 				b[i/8] ^= 1 << (i % 8)
-				r, err := tested.Memory(b, &readers.Config{Storage: storage.Options{Compression: "none"}, Pool: pool})
+				r, err := tested.Memory(b, &record.Config{Storage: storage.Options{Compression: "none"}, Pool: pool})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -937,7 +937,7 @@ func TestChunksEnd(t *testing.T) {
 	} {
 		c.o.Records = "bytes"
 		path := filepath.Join(t.TempDir(), "a.rio")
-		write(t, path, &readers.Config{Options: &c.o}, slices.Repeat([][]got{bytesOf(strings.Repeat("x", c.size))}, c.n))
+		write(t, path, &record.Config{Options: &c.o}, slices.Repeat([][]got{bytesOf(strings.Repeat("x", c.size))}, c.n))
 		data, _ := os.ReadFile(path)
 		if found := chunks(data); !slices.Equal(found, c.expected) {
 			t.Errorf("%+v, %d records of %d: expected chunks of %v, found %v", c.o, c.n, c.size, c.expected, found)
@@ -973,7 +973,7 @@ func TestWriterRefuses(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "a.rio")
-			config, tuples := &readers.Config{Options: &c.o, Slots: c.slots}, tuplesOf(c.tuples)
+			config, tuples := &record.Config{Options: &c.o, Slots: c.slots}, tuplesOf(c.tuples)
 			if err := tested.Write(t, path, config, tuples[:len(tuples)-1]...); err != nil {
 				t.Fatal(err)
 			}
@@ -985,8 +985,8 @@ func TestWriterRefuses(t *testing.T) {
 // Bytes can be of any dtype, and are uint8 afterwards.
 func TestBytesOfAnyType(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.rio")
-	write(t, path, &readers.Config{Options: &Options{Records: "bytes"}}, [][]got{{{pyfeed.BFloat16, []int64{1, 2}, nil, "abcd"}}})
-	eachWay(t, path, Options{}, func(t *testing.T, r readers.Records) {
+	write(t, path, &record.Config{Options: &Options{Records: "bytes"}}, [][]got{{{pyfeed.BFloat16, []int64{1, 2}, nil, "abcd"}}})
+	eachWay(t, path, Options{}, func(t *testing.T, r record.Records) {
 		all, err := readAll(t, r, 1)
 		if err != io.EOF {
 			t.Fatal(err)
@@ -997,8 +997,8 @@ func TestBytesOfAnyType(t *testing.T) {
 
 // The whole file is compressed as its name says, whatever its chunks are.
 func TestCompression(t *testing.T) {
-	say := func(c *readers.Config, compression string) { c.Storage.Compression = compression }
-	c := readers.Config{Options: &Options{Compression: "snappy"}}
+	say := func(c *record.Config, compression string) { c.Storage.Compression = compression }
+	c := record.Config{Options: &Options{Compression: "snappy"}}
 	tested.Compressions(t, c, say, formattest.Tuple(formattest.Text("record")), "none", "gzip", "zlib", "zstd", "snappy")
 	tested.Abort(t, &c, formattest.Tuple(formattest.Text("record")))
 }
@@ -1007,12 +1007,12 @@ func TestCompression(t *testing.T) {
 func TestAutoComesOutAsItWentIn(t *testing.T) {
 	tricky := string(slices.Concat([]byte{1, 0, 0, 0}, goldenFloat))
 	path := filepath.Join(t.TempDir(), "a.rio")
-	write(t, path, &readers.Config{}, [][]got{bytesOf(tricky)})
-	eachWay(t, path, Options{}, func(t *testing.T, r readers.Records) {
+	write(t, path, &record.Config{}, [][]got{bytesOf(tricky)})
+	eachWay(t, path, Options{}, func(t *testing.T, r record.Records) {
 		all, _ := readAll(t, r, 1)
 		expect(t, all, [][]got{bytesOf(tricky)})
 	})
-	write(t, path, &readers.Config{Options: &Options{Layout: "go"}}, [][]got{bytesOf("(lp0\n.")})
+	write(t, path, &record.Config{Options: &Options{Layout: "go"}}, [][]got{bytesOf("(lp0\n.")})
 	if data, _ := os.ReadFile(path); !bytes.Equal(data, chunkOf(false, uncompressed, 1, payloadOf("(lp0\n."))) {
 		t.Errorf("expected a record as it is, found %x", data)
 	}
@@ -1031,19 +1031,19 @@ func TestOptionsAreChecked(t *testing.T) {
 		{Options{ChunkBytes: 1<<31 + 1}, "chunk_bytes: expected 1 to 2147483648, or 0 for 33554432, found 2147483649"},
 	} {
 		path := filepath.Join(t.TempDir(), "a.rio")
-		_, err := Create(path, &readers.Config{Options: &c.o})
+		_, err := Create(path, &record.Config{Options: &c.o})
 		if e, is := err.(*pyfeed.Error); !is || e.Kind != pyfeed.Invalid || e.Text != c.text {
 			t.Errorf("Create: expected %q, found %v", c.text, err)
 		}
 		if err := os.WriteFile(path, goldenGo, 0o666); err != nil {
 			t.Fatal(err)
 		}
-		_, err = Open(path, &readers.Config{Options: &c.o, Pool: formattest.Pool(t)})
+		_, err = Open(path, &record.Config{Options: &c.o, Pool: formattest.Pool(t)})
 		if e, is := err.(*pyfeed.Error); !is || e.Kind != pyfeed.Invalid || e.Text != c.text {
 			t.Errorf("Open: expected %q, found %v", c.text, err)
 		}
 	}
-	_, err := Open(filepath.Join(t.TempDir(), "none.rio"), &readers.Config{Pool: formattest.Pool(t)})
+	_, err := Open(filepath.Join(t.TempDir(), "none.rio"), &record.Config{Pool: formattest.Pool(t)})
 	if e, is := err.(*pyfeed.Error); !is || e.Kind != pyfeed.IO {
 		t.Errorf("expected an error of the system, found %v", err)
 	}
@@ -1052,8 +1052,8 @@ func TestOptionsAreChecked(t *testing.T) {
 // A mapped file that shrinks is an error, not zeros, and not damage to be skipped over.
 func TestTheFileShrinks(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.rio")
-	write(t, path, &readers.Config{Options: &Options{Records: "bytes", RecordsPerChunk: 1}}, slices.Repeat([][]got{bytesOf(pseudo(50000, 1))}, 100))
-	r, err := Open(path, &readers.Config{Options: &Options{}, Storage: storage.Options{IO: "map"}, Pool: formattest.Pool(t)})
+	write(t, path, &record.Config{Options: &Options{Records: "bytes", RecordsPerChunk: 1}}, slices.Repeat([][]got{bytesOf(pseudo(50000, 1))}, 100))
+	r, err := Open(path, &record.Config{Options: &Options{}, Storage: storage.Options{IO: "map"}, Pool: formattest.Pool(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -1085,7 +1085,7 @@ func TestBrokenStream(t *testing.T) {
 	z := gzip.NewWriter(&zipped)
 	_, _ = z.Write(slices.Concat(goldenFluid, goldenGo, goldenGo[:30]))
 	_ = z.Flush()
-	r, err := Open(formattest.File(t, "a.rio.gz", zipped.Bytes()), &readers.Config{Pool: formattest.Pool(t)})
+	r, err := Open(formattest.File(t, "a.rio.gz", zipped.Bytes()), &record.Config{Pool: formattest.Pool(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -1103,8 +1103,8 @@ func TestBrokenStream(t *testing.T) {
 func TestUnpackingTakesLittleMemory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.rio")
 	tuple := bytesOf(strings.Repeat("a", 20000))
-	write(t, path, &readers.Config{Options: &Options{Layout: "go", Compression: "gzip", ChunkBytes: 1 << 30}}, slices.Repeat([][]got{tuple}, 500))
-	eachWay(t, path, Options{}, func(t *testing.T, r readers.Records) {
+	write(t, path, &record.Config{Options: &Options{Layout: "go", Compression: "gzip", ChunkBytes: 1 << 30}}, slices.Repeat([][]got{tuple}, 500))
+	eachWay(t, path, Options{}, func(t *testing.T, r record.Records) {
 		out := make([]*pyfeed.Tuple, 8)
 		total, most := 0, int64(0)
 		for {
@@ -1125,7 +1125,7 @@ func TestUnpackingTakesLittleMemory(t *testing.T) {
 
 // The format by its registration, as open_files finds it.
 func TestRegistered(t *testing.T) {
-	if !slices.Contains(readers.Tags(), "recordio") {
-		t.Errorf("found the tags %v", readers.Tags())
+	if !slices.Contains(record.Tags(), "recordio") {
+		t.Errorf("found the tags %v", record.Tags())
 	}
 }

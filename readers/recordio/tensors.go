@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
@@ -49,40 +49,40 @@ const (
 )
 
 // tensors is how many a record begins with.
-func tensors(record []byte) (int, error) {
-	if len(record) < 4 {
-		return 0, fmt.Errorf("expected the number of tensors, 4 bytes, found a record of %d", len(record))
+func tensors(data []byte) (int, error) {
+	if len(data) < 4 {
+		return 0, fmt.Errorf("expected the number of tensors, 4 bytes, found a record of %d", len(data))
 	}
-	n := uint64(binary.LittleEndian.Uint32(record))
-	if most := uint64(len(record)-4) / tensorSize; n == 0 || n > most {
-		return 0, fmt.Errorf("expected at least 1 tensor and, in a record of %d bytes, at most %d, found %d", len(record), most, n)
+	n := uint64(binary.LittleEndian.Uint32(data))
+	if most := uint64(len(data)-4) / tensorSize; n == 0 || n > most {
+		return 0, fmt.Errorf("expected at least 1 tensor and, in a record of %d bytes, at most %d, found %d", len(data), most, n)
 	}
 	return int(n), nil
 }
 
 // parseTensors makes the slots, as many as tensors says, what the record holds; their data is part of it. It
 // answers where in the record it stopped. The error may wrap storage.ErrInterrupted: then the record is to be parsed again.
-func parseTensors(record []byte, slots []pyfeed.LoDTensor, o *readers.Offsets, stop *storage.Interrupt) (at int, err error) {
-	rest := record[4:]
+func parseTensors(data []byte, slots []pyfeed.LoDTensor, o *record.Offsets, stop *storage.Interrupt) (at int, err error) {
+	rest := data[4:]
 	for i := range slots {
 		if rest, err = parseTensor(rest, &slots[i], o, stop); err != nil {
-			return len(record) - len(rest), fmt.Errorf("tensor %d: %w", i, err)
+			return len(data) - len(rest), fmt.Errorf("tensor %d: %w", i, err)
 		}
 	}
 	if len(rest) > 0 {
-		return len(record) - len(rest), fmt.Errorf("expected the end of the record after %d tensors, found %d more bytes", len(slots), len(rest))
+		return len(data) - len(rest), fmt.Errorf("expected the end of the record after %d tensors, found %d more bytes", len(slots), len(rest))
 	}
-	return len(record), nil
+	return len(data), nil
 }
 
 // beginsAsTensors says whether a record begins as one of tensors: with their number, the LoD of the first, and a
 // description that begins with its type. Other records do not, so that one which does and cannot be read is damaged.
-func beginsAsTensors(record []byte) bool {
-	if _, err := tensors(record); err != nil {
+func beginsAsTensors(data []byte) bool {
+	if _, err := tensors(data); err != nil {
 		return false
 	}
 	var first pyfeed.LoDTensor
-	b, err := parseLoD(record[4:], &first, new(readers.Offsets), nil)
+	b, err := parseLoD(data[4:], &first, new(record.Offsets), nil)
 	if err != nil || len(b) < 5 {
 		return false
 	}
@@ -91,7 +91,7 @@ func beginsAsTensors(record []byte) bool {
 }
 
 // parseTensor answers what follows the tensor, or what it could not read.
-func parseTensor(b []byte, t *pyfeed.LoDTensor, o *readers.Offsets, stop *storage.Interrupt) ([]byte, error) {
+func parseTensor(b []byte, t *pyfeed.LoDTensor, o *record.Offsets, stop *storage.Interrupt) ([]byte, error) {
 	b, err := parseLoD(b, t, o, stop)
 	if err != nil {
 		return b, err
@@ -120,7 +120,7 @@ func parseTensor(b []byte, t *pyfeed.LoDTensor, o *readers.Offsets, stop *storag
 }
 
 // parseLoD reads what a tensor has before the size of its description: two versions and the LoD between them.
-func parseLoD(b []byte, t *pyfeed.LoDTensor, o *readers.Offsets, stop *storage.Interrupt) ([]byte, error) {
+func parseLoD(b []byte, t *pyfeed.LoDTensor, o *record.Offsets, stop *storage.Interrupt) ([]byte, error) {
 	b, err := parseVersion(b)
 	if err != nil {
 		return b, err

@@ -9,13 +9,13 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
 // writer gathers a chunk, whose header holds its checksum and so comes last, and writes it.
 type writer struct {
-	readers.FileWriter
+	record.FileWriter
 	options Options
 	first   []kind // of the slots, by the first tuple; nil before it
 	tensors bool   // what records hold, from the first tuple on
@@ -34,7 +34,7 @@ type kind struct {
 }
 
 // Create begins to write a file.
-func Create(path string, c *readers.Config) (readers.Writer, error) {
+func Create(path string, c *record.Config) (record.Writer, error) {
 	o, err := options(c)
 	if err != nil {
 		return nil, err

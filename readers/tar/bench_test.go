@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 // archive has n samples of a jpg of so many bytes and a cls, with pax headers as WebDataset's TarWriter has them or
@@ -51,7 +51,7 @@ func archive(b *testing.B, n, size int, pax bool) string {
 }
 
 func benchmark(b *testing.B, n, size int, pax bool) {
-	c := readers.Config{Options: &Options{Fields: []Field{{Name: "jpg"}, {Name: "cls"}}}}
+	c := record.Config{Options: &Options{Fields: []Field{{Name: "jpg"}, {Name: "cls"}}}}
 	tested.Benchmark(b, archive(b, n, size, pax), c, nil)
 }
 

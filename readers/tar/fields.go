@@ -12,7 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 // kind is what a member holds.
@@ -256,7 +256,7 @@ func (f *field) slot(first *pyfeed.LoDTensor) pyfeed.Slot {
 	case f.kind == npyKind:
 		return pyfeed.Slot{DType: first.DType, Dims: append(pyfeed.Dims{}, first.Dims()...)}
 	}
-	return readers.BytesSlot
+	return record.BytesSlot
 }
 
 // trim takes white space away, as Python's int and float do.
@@ -315,7 +315,7 @@ func (f *field) number(to, from []byte) (expected string, found []byte) {
 	if negative {
 		magnitude = -magnitude
 	}
-	readers.PutElement(to, f.dtype.Size(), magnitude)
+	record.PutElement(to, f.dtype.Size(), magnitude)
 	return "", nil
 }
 

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 // Wherever a look interrupts, in what is passed over, in zeros, in a long member or one that is turned round: the next call
@@ -22,7 +22,7 @@ func TestInterrupted(t *testing.T) {
 	noise := strings.Repeat("x", 200*blockSize)
 	data := slices.Concat(whole, cut, lost, []byte(noise), pack(part{"e.cls", "5", 0}, part{"e.jpg", long, 0}, part{"e.npy", turned, 0}),
 		make([]byte, 200*blockSize))
-	for _, c := range []readers.Config{
+	for _, c := range []record.Config{
 		{Options: &Options{Fields: fields("cls", "jpg", "npy")}},
 		{},
 	} {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
-	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/npy"
+	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
@@ -51,7 +51,7 @@ type records struct {
 	values  values
 	arrays  *memory.Arena
 	npy     []npy.Parser // of fields of kind npy
-	offsets readers.Offsets
+	offsets record.Offsets
 
 	err    error // what Read goes on answering
 	behind behind
@@ -69,11 +69,11 @@ const (
 )
 
 // Open begins to read an archive.
-func Open(path string, c *readers.Config) (readers.Records, error) {
-	return readers.OpenRecords(path, "", c, open)
+func Open(path string, c *record.Config) (record.Records, error) {
+	return record.OpenRecords(path, "", c, open)
 }
 
-func open(f *storage.File, c *readers.Config) (readers.Records, error) {
+func open(f *storage.File, c *record.Config) (record.Records, error) {
 	o, err := optionsOf(c)
 	if err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func (r *records) follow(p *plan) {
 
 // Read fills out with instances, of about a window's size together.
 func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
-	r.err = readers.GoOn(r.err)
+	r.err = record.ClearInterrupt(r.err)
 	if r.err == nil && r.plan == nil {
 		r.decide()
 	}

@@ -18,11 +18,11 @@ import (
 	"strings"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 func init() {
-	readers.MustRegister(readers.Format{
+	record.MustRegister(record.Format{
 		Tag:      "tar",
 		Suffixes: []string{".tar", ".tgz"},
 		Options:  func() any { return new(Options) },
@@ -81,8 +81,8 @@ func (f *Field) UnmarshalJSON(b []byte) error {
 }
 
 // optionsOf are the checked Options; the zero ones if there are none.
-func optionsOf(c *readers.Config) (Options, error) {
-	o := *readers.OptionsOf[Options](c)
+func optionsOf(c *record.Config) (Options, error) {
+	o := *record.OptionsOf[Options](c)
 	switch o.End {
 	case "", "blocks", "file":
 	default:

@@ -17,9 +17,9 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
-	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/formattest"
 	"github.com/pyfeed/pyfeed/readers/npy"
+	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
@@ -91,11 +91,11 @@ func drain(t testing.TB, r *records, resync bool) (rows []string, errs []error) 
 
 var tested = formattest.Format{Suffix: ".tar", Open: Open, Begin: open, Create: Create}
 
-func config(pool *memory.Pool, o Options) *readers.Config {
-	return &readers.Config{Options: &o, Pool: pool}
+func config(pool *memory.Pool, o Options) *record.Config {
+	return &record.Config{Options: &o, Pool: pool}
 }
 
-func inMemory(t *testing.T, data []byte, c *readers.Config) *records {
+func inMemory(t *testing.T, data []byte, c *record.Config) *records {
 	t.Helper()
 	r, err := tested.Memory(data, c)
 	if err != nil {
@@ -186,7 +186,7 @@ func TestReads(t *testing.T) {
 			path := formattest.File(t, c.name, c.data)
 			pool := formattest.Pool(t)
 			// First without any words, then as Describe says.
-			c := &readers.Config{Options: new(Options), Storage: c.o, Pool: pool}
+			c := &record.Config{Options: new(Options), Storage: c.o, Pool: pool}
 			for range 2 {
 				got, err := Open(path, c)
 				if err != nil {

@@ -9,8 +9,8 @@ import (
 	"strconv"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/npy"
+	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
@@ -20,7 +20,7 @@ const recordSize = 20 * blockSize
 // writer makes an archive of tuples: each slot a member, in the order of the slots. The same tuples make the same
 // bytes: who wrote them, and when, is left out.
 type writer struct {
-	readers.FileWriter
+	record.FileWriter
 	plan   *plan
 	keys   int // the slot of keys; -1: they are numbers
 	number int64
@@ -31,7 +31,7 @@ type writer struct {
 }
 
 // Create begins an archive.
-func Create(path string, c *readers.Config) (readers.Writer, error) {
+func Create(path string, c *record.Config) (record.Writer, error) {
 	o, err := optionsOf(c)
 	if err != nil {
 		return nil, err
@@ -206,7 +206,7 @@ func appendNumber(to []byte, d pyfeed.DType, b []byte, k kind) ([]byte, error) {
 	case pyfeed.Uint64:
 		return strconv.AppendUint(to, binary.NativeEndian.Uint64(b), 10), nil
 	}
-	if n, is := readers.Integer(d, b); is {
+	if n, is := record.Integer(d, b); is {
 		return strconv.AppendInt(to, n, 10), nil
 	}
 	v, bits := 0.0, 64

@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/formattest"
+	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
@@ -26,7 +26,7 @@ func slot(values any, dims ...int64) pyfeed.LoDTensor {
 	return formattest.Of(values, dims...)
 }
 
-func write(t *testing.T, path string, c *readers.Config, tuples ...[]pyfeed.LoDTensor) error {
+func write(t *testing.T, path string, c *record.Config, tuples ...[]pyfeed.LoDTensor) error {
 	t.Helper()
 	var all []*pyfeed.Tuple
 	for _, slots := range tuples {
@@ -39,7 +39,7 @@ func TestWrites(t *testing.T) {
 	dir := t.TempDir()
 	pool := formattest.Pool(t)
 	names := []string{"cls", "jpg", "json", "npy", "score", "txt"}
-	c := &readers.Config{Options: &Options{Fields: append(fields("cls", "jpg", "json", "npy"), Field{Name: "score", Kind: "float"}, Field{Name: "txt"})}, Pool: pool}
+	c := &record.Config{Options: &Options{Fields: append(fields("cls", "jpg", "json", "npy"), Field{Name: "score", Kind: "float"}, Field{Name: "txt"})}, Pool: pool}
 	tuples := [][]pyfeed.LoDTensor{
 		{slot(int64(3)), slot("\xff\xd8"), slot(1.5), slot([]int16{1, -2, 3, 4}, 2, 2), slot(float32(0.1)), slot("text")},
 		{slot(int64(-4)), slot(strings.Repeat("x", 5000)), slot(1e21), slot([]int16{5}, 1, 1), slot(float32(math.Inf(1))), slot("")},
@@ -74,7 +74,7 @@ func TestWrites(t *testing.T) {
 	if sums["a.tar"] != sums["again.tar"] || sums["a.tar.gz"] != sums["a.tgz"] {
 		t.Error("expected the same bytes of the same data")
 	}
-	if err := write(t, filepath.Join(dir, "named.gz.tar"), &readers.Config{Options: &Options{Compression: "gzip"}, Names: []string{"txt"}, Pool: pool},
+	if err := write(t, filepath.Join(dir, "named.gz.tar"), &record.Config{Options: &Options{Compression: "gzip"}, Names: []string{"txt"}, Pool: pool},
 		[]pyfeed.LoDTensor{slot("a")}); err != nil {
 		t.Error(err)
 	}
@@ -86,7 +86,7 @@ func TestWrites(t *testing.T) {
 // The header is that of Python's tarfile in format USTAR, of a member without an owner.
 func TestGolden(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.tar")
-	if err := write(t, path, &readers.Config{Names: []string{"cls"}}, []pyfeed.LoDTensor{slot(int64(12))}); err != nil {
+	if err := write(t, path, &record.Config{Names: []string{"cls"}}, []pyfeed.LoDTensor{slot(int64(12))}); err != nil {
 		t.Fatal(err)
 	}
 	data, _ := os.ReadFile(path)
@@ -115,7 +115,7 @@ func TestEveryNumberWritten(t *testing.T) {
 		s := slot(c.value)
 		o := &Options{Fields: []Field{{Name: "x", Kind: c.kind, DType: s.DType.String()}}}
 		path := filepath.Join(dir, "a.tar")
-		if err := write(t, path, &readers.Config{Options: o}, []pyfeed.LoDTensor{s}); err != nil {
+		if err := write(t, path, &record.Config{Options: o}, []pyfeed.LoDTensor{s}); err != nil {
 			t.Errorf("%v: %v", c, err)
 			continue
 		}
@@ -134,7 +134,7 @@ func TestKeysWritten(t *testing.T) {
 	long := strings.Repeat("directory", 20) + "/n"             // no room
 	longer := strings.Repeat("n", 996)                         // a length whose own digits lengthen it
 	keys := []string{"a", "./a", "x.y/a", "ünï/ç", "a b", deep, long, longer, "\xff", strings.Repeat("n", 96), strings.Repeat("n", 97), "__x", "__x__y", "__m__"}
-	c := &readers.Config{Names: []string{"__key__", "txt"}}
+	c := &record.Config{Names: []string{"__key__", "txt"}}
 	var tuples [][]pyfeed.LoDTensor
 	var want []string
 	for _, key := range keys {
@@ -168,27 +168,27 @@ func TestWriterRefuses(t *testing.T) {
 	lodOf := func(s pyfeed.LoDTensor, lod ...int64) pyfeed.LoDTensor { s.LoD = pyfeed.LoD{lod}; return s }
 	short := slot([]int16{1, 2}, 3)
 	for name, c := range map[string]struct {
-		c      readers.Config
+		c      record.Config
 		tuples [][]pyfeed.LoDTensor
 		want   string
 		kind   pyfeed.Kind
 	}{
-		"no names":      {readers.Config{}, nil, "expected a name for each", pyfeed.Invalid},
-		"an empty name": {readers.Config{Names: []string{"jpg", ""}}, nil, "expected a name for each", pyfeed.Invalid},
-		"key only":      {readers.Config{Names: []string{"__key__"}}, nil, "found the key only", pyfeed.Invalid},
-		"a path":        {readers.Config{Options: &Options{Fields: []Field{{Name: "json", Path: []string{"a"}}}}}, nil, "path: expected none for writing", pyfeed.Invalid},
-		"one extension": {readers.Config{Options: &Options{Fields: []Field{{Name: "json"}, {Name: "json", Path: []string{}}}}}, nil, "same", pyfeed.Invalid},
-		"slots":         {readers.Config{Names: []string{"jpg"}}, [][]pyfeed.LoDTensor{{slot("a"), slot("b")}}, "slots: expected 1, found 2", pyfeed.Slots},
-		"bytes":         {readers.Config{Names: []string{"jpg"}}, [][]pyfeed.LoDTensor{{slot(1.5)}}, "slot 0: dtype: expected uint8 for .jpg, whose members are bytes, found float64", pyfeed.Type},
-		"rank":          {readers.Config{Names: []string{"jpg"}}, [][]pyfeed.LoDTensor{{slot([]byte("abcd"), 2, 2)}}, "rank: expected 1 for .jpg", pyfeed.Shape},
-		"a number":      {readers.Config{Names: []string{"cls"}}, [][]pyfeed.LoDTensor{{slot([]int16{1, 2}, 2)}}, "slot 0: expected one number for .cls, found dims [2]", pyfeed.Shape},
-		"an integer":    {readers.Config{Names: []string{"cls"}}, [][]pyfeed.LoDTensor{{slot(1.5)}}, "dtype: expected int64 for .cls, found float64", pyfeed.Type},
-		"another":       {readers.Config{Names: []string{"cls"}}, [][]pyfeed.LoDTensor{{slot(int8(1))}, {slot(int16(1))}}, "dtype: expected int8 for .cls, found int16", pyfeed.Type},
-		"another array": {readers.Config{Names: []string{"npy"}}, [][]pyfeed.LoDTensor{{slot(int8(1))}, {slot(int16(1))}}, "dtype: expected int8, as in the first tuple, found int16", pyfeed.Type},
-		"sequences":     {readers.Config{Names: []string{"npy"}}, [][]pyfeed.LoDTensor{{lodOf(slot([]int16{1, 2}, 2), 0, 1, 2)}}, "expected that of one sequence, found [[0 1 2]]", pyfeed.Shape},
-		"no JSON":       {readers.Config{Names: []string{"json"}}, [][]pyfeed.LoDTensor{{slot(math.NaN())}}, "expected a number that JSON has, found NaN", pyfeed.Invalid},
-		"too short":     {readers.Config{Names: []string{"npy"}}, [][]pyfeed.LoDTensor{{short}}, "expected 6 bytes, found 4", pyfeed.Shape},
-		"as slots say": {readers.Config{Names: []string{"npy"}, Slots: []pyfeed.Slot{{DType: pyfeed.Int16, Dims: pyfeed.Dims{3}}}}, [][]pyfeed.LoDTensor{{slot([]int16{1, 2}, 2)}},
+		"no names":      {record.Config{}, nil, "expected a name for each", pyfeed.Invalid},
+		"an empty name": {record.Config{Names: []string{"jpg", ""}}, nil, "expected a name for each", pyfeed.Invalid},
+		"key only":      {record.Config{Names: []string{"__key__"}}, nil, "found the key only", pyfeed.Invalid},
+		"a path":        {record.Config{Options: &Options{Fields: []Field{{Name: "json", Path: []string{"a"}}}}}, nil, "path: expected none for writing", pyfeed.Invalid},
+		"one extension": {record.Config{Options: &Options{Fields: []Field{{Name: "json"}, {Name: "json", Path: []string{}}}}}, nil, "same", pyfeed.Invalid},
+		"slots":         {record.Config{Names: []string{"jpg"}}, [][]pyfeed.LoDTensor{{slot("a"), slot("b")}}, "slots: expected 1, found 2", pyfeed.Slots},
+		"bytes":         {record.Config{Names: []string{"jpg"}}, [][]pyfeed.LoDTensor{{slot(1.5)}}, "slot 0: dtype: expected uint8 for .jpg, whose members are bytes, found float64", pyfeed.Type},
+		"rank":          {record.Config{Names: []string{"jpg"}}, [][]pyfeed.LoDTensor{{slot([]byte("abcd"), 2, 2)}}, "rank: expected 1 for .jpg", pyfeed.Shape},
+		"a number":      {record.Config{Names: []string{"cls"}}, [][]pyfeed.LoDTensor{{slot([]int16{1, 2}, 2)}}, "slot 0: expected one number for .cls, found dims [2]", pyfeed.Shape},
+		"an integer":    {record.Config{Names: []string{"cls"}}, [][]pyfeed.LoDTensor{{slot(1.5)}}, "dtype: expected int64 for .cls, found float64", pyfeed.Type},
+		"another":       {record.Config{Names: []string{"cls"}}, [][]pyfeed.LoDTensor{{slot(int8(1))}, {slot(int16(1))}}, "dtype: expected int8 for .cls, found int16", pyfeed.Type},
+		"another array": {record.Config{Names: []string{"npy"}}, [][]pyfeed.LoDTensor{{slot(int8(1))}, {slot(int16(1))}}, "dtype: expected int8, as in the first tuple, found int16", pyfeed.Type},
+		"sequences":     {record.Config{Names: []string{"npy"}}, [][]pyfeed.LoDTensor{{lodOf(slot([]int16{1, 2}, 2), 0, 1, 2)}}, "expected that of one sequence, found [[0 1 2]]", pyfeed.Shape},
+		"no JSON":       {record.Config{Names: []string{"json"}}, [][]pyfeed.LoDTensor{{slot(math.NaN())}}, "expected a number that JSON has, found NaN", pyfeed.Invalid},
+		"too short":     {record.Config{Names: []string{"npy"}}, [][]pyfeed.LoDTensor{{short}}, "expected 6 bytes, found 4", pyfeed.Shape},
+		"as slots say": {record.Config{Names: []string{"npy"}, Slots: []pyfeed.Slot{{DType: pyfeed.Int16, Dims: pyfeed.Dims{3}}}}, [][]pyfeed.LoDTensor{{slot([]int16{1, 2}, 2)}},
 			"dimension 0: expected 3, found 2", pyfeed.Shape},
 	} {
 		c.c.Pool = nil
@@ -204,16 +204,16 @@ func TestWriterRefuses(t *testing.T) {
 	}
 	// A single sequence is an array like any other.
 	path := filepath.Join(t.TempDir(), "a.tar")
-	if err := write(t, path, &readers.Config{Names: []string{"npy"}}, []pyfeed.LoDTensor{lodOf(slot([]int16{1, 2}, 2), 0, 2)}); err != nil {
+	if err := write(t, path, &record.Config{Names: []string{"npy"}}, []pyfeed.LoDTensor{lodOf(slot([]int16{1, 2}, 2), 0, 2)}); err != nil {
 		t.Error(err)
 	}
-	if err := write(t, filepath.Join(t.TempDir(), "empty.tar"), &readers.Config{Names: []string{"npy"}}); err != nil {
+	if err := write(t, filepath.Join(t.TempDir(), "empty.tar"), &record.Config{Names: []string{"npy"}}); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestAbort(t *testing.T) {
-	tested.Abort(t, &readers.Config{Names: []string{"txt"}}, formattest.Tuple(formattest.Text("a")))
+	tested.Abort(t, &record.Config{Names: []string{"txt"}}, formattest.Tuple(formattest.Text("a")))
 }
 
 // What is larger than a header can say is said by one before it.
@@ -223,7 +223,7 @@ func TestLargeSizes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &writer{FileWriter: readers.FileWriter{Sink: sink}, name: []byte("a.x")}
+	w := &writer{FileWriter: record.FileWriter{Sink: sink}, name: []byte("a.x")}
 	if err := w.header(1 << 33); err != nil {
 		t.Fatal(err)
 	}

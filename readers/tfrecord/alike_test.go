@@ -12,8 +12,8 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
-	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/formattest"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 // placed are features that are used where they lie; the records of alike have them in another order, and one more between.
@@ -33,9 +33,9 @@ type placedCase struct {
 }
 
 // read reads to the end and goes on behind damage, by Read or also as Rows. It answers how many came as Rows.
-func (c placedCase) read(t *testing.T, r readers.Records, many int, rows bool) (all []string, asRows int) {
+func (c placedCase) read(t *testing.T, r record.Records, many int, rows bool) (all []string, asRows int) {
 	t.Helper()
-	slots, _, err := r.(readers.Described).Describe()
+	slots, _, err := r.(record.Described).Describe()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func (c placedCase) read(t *testing.T, r readers.Records, many int, rows bool) (
 		pyfeed.NewTuples(out, len(slots))
 		n, err := 0, error(nil)
 		if rows {
-			n = formattest.Rows(r, out)
+			n = formattest.ReadBlock(r, out)
 			asRows += n
 		}
 		if n == 0 {
@@ -157,7 +157,7 @@ func TestAlikeRecordsOfALargeFile(t *testing.T) {
 		for err == nil {
 			out := make([]*pyfeed.Tuple, 1000)
 			pyfeed.NewTuples(out, 3)
-			n := formattest.Rows(r, out)
+			n := formattest.ReadBlock(r, out)
 			if asRows += n; n == 0 {
 				n, err = r.Read(out)
 			}
@@ -185,12 +185,12 @@ func TestRecordsThatAreNotAlikeAreNotTriedForEver(t *testing.T) {
 	}
 	r := inMemory(t, config(t, placed), data)
 	out := make([]*pyfeed.Tuple, 100)
-	if rows := r.ReadRows(100); rows != nil || r.examples.pattern.again != notAlike {
+	if rows := r.ReadBlock(100); rows != nil || r.examples.pattern.again != notAlike {
 		t.Fatalf("found %v, to be tried again from %d on", rows, r.examples.pattern.again)
 	}
 	pattern := bytes.Clone(r.examples.pattern.record)
 	for r.record < notAlike {
-		if rows := r.ReadRows(100); rows != nil || !bytes.Equal(r.examples.pattern.record, pattern) {
+		if rows := r.ReadBlock(100); rows != nil || !bytes.Equal(r.examples.pattern.record, pattern) {
 			t.Fatalf("tried again at %d", r.record)
 		}
 		pyfeed.NewTuples(out, 3)
@@ -199,7 +199,7 @@ func TestRecordsThatAreNotAlikeAreNotTriedForEver(t *testing.T) {
 		}
 		pyfeed.ReleaseAll(out)
 	}
-	if rows := r.ReadRows(100); rows != nil || bytes.Equal(r.examples.pattern.record, pattern) {
+	if rows := r.ReadBlock(100); rows != nil || bytes.Equal(r.examples.pattern.record, pattern) {
 		t.Fatalf("expected no rows and another try, found %v", rows)
 	}
 }
@@ -209,7 +209,7 @@ func FuzzAlike(f *testing.F) {
 	f.Add([]byte(alike(3, 1)), uint16(40))
 	f.Add([]byte(alike(3, 2)), uint16(0))
 	f.Add([]byte(example(entry("a", strs("abcdef")), entry("b", floatList(1, 2)), entry("b", floatList(3, 4)), entry("c", floatList(7)))), uint16(30))
-	c := &readers.Config{Options: formattest.Options[Options](f, placed), Pool: memory.NewPool(memory.File)}
+	c := &record.Config{Options: formattest.Options[Options](f, placed), Pool: memory.NewPool(memory.File)}
 	f.Cleanup(c.Pool.Close)
 	p, err := newPlan(c.Options.(*Options).Features)
 	if err != nil {
@@ -225,7 +225,7 @@ func FuzzAlike(f *testing.F) {
 			changed[int(at)%len(data)] ^= 1 << (at % 8)
 		}
 		all := file(string(data), string(data), string(changed), string(data), alike(1, 1), alike(2, 1), string(data), string(changed), string(changed))
-		tuples := drain(t, c, spec, out, all, readers.Records.Read)
+		tuples := drain(t, c, spec, out, all, record.Records.Read)
 		if rows := drain(t, c, spec, out, all, formattest.Read); !slices.Equal(rows, tuples) {
 			t.Errorf("expected %.1000q, found as rows %.1000q", tuples, rows)
 		}
@@ -246,7 +246,7 @@ func TestOtherFeaturesAreNoRows(t *testing.T) {
 	} {
 		c := config(t, `{"features": [`+features+`]}`)
 		data := file(slices.Repeat([]string{record}, 20)...)
-		if rows := inMemory(t, c, data).ReadRows(20); rows != nil {
+		if rows := inMemory(t, c, data).ReadBlock(20); rows != nil {
 			t.Errorf("%s: found rows", features)
 		}
 		seen, err := all(t, inMemory(t, c, data), 20)

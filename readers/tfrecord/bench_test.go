@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/formattest"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 func BenchmarkRead(b *testing.B) {
@@ -20,7 +20,7 @@ func BenchmarkRead(b *testing.B) {
 				}
 				file = appendRecord(file, data)
 			}
-			tested.Benchmark(b, formattest.File(b, "a.tfrecord", file), readers.Config{}, nil)
+			tested.Benchmark(b, formattest.File(b, "a.tfrecord", file), record.Config{}, nil)
 		})
 	}
 }
@@ -57,7 +57,7 @@ func BenchmarkExample(b *testing.B) {
 			for range count {
 				file = appendRecord(file, []byte(c.example))
 			}
-			tested.Benchmark(b, formattest.File(b, "a.tfrecord", file), readers.Config{Options: &Options{Features: c.features}}, nil)
+			tested.Benchmark(b, formattest.File(b, "a.tfrecord", file), record.Config{Options: &Options{Features: c.features}}, nil)
 		})
 	}
 }

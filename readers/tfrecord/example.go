@@ -11,7 +11,7 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
@@ -19,7 +19,7 @@ import (
 type examples struct {
 	*plan
 	scratch
-	offsets readers.Offsets
+	offsets record.Offsets
 	arena   *memory.Arena
 	found   []found // by key
 	order   []int   // the keys of the entries of the last record: mostly those of the next one
@@ -45,9 +45,9 @@ func newExamples(p *plan, pool *memory.Pool, stop *storage.Interrupt) *examples 
 // values alone that are used where they lie. So others need not be parsed.
 type pattern struct {
 	record []byte
-	common []readers.Span // of it: all but the values
-	values []readers.Span // by slot
-	again  int64          // record from which on others are compared with it, or it is made anew
+	common []record.Span // of it: all but the values
+	values []record.Span // by slot
+	again  int64         // record from which on others are compared with it, or it is made anew
 }
 
 // fits says whether b begins with such a record, whose data verifies.
@@ -66,28 +66,28 @@ func (p *pattern) fits(b []byte) bool {
 
 // learn makes the pattern that of a record with its header, which lies in the buffer in and has been verified. false: there
 // is none, since it is no record of the features, or has some that do not lie there.
-func (e *examples) learn(record []byte, in *memory.Buffer) bool {
+func (e *examples) learn(data []byte, in *memory.Buffer) bool {
 	p := &e.pattern
 	p.record, p.common, p.values = p.record[:0], p.common[:0], p.values[:0]
 	t := pyfeed.NewTuple(len(e.columns))
 	defer t.Release()
-	views, err := e.fill(t, record[headerSize:], in)
+	views, err := e.fill(t, data[headerSize:], in)
 	in.Retain(views)
-	if err != nil || views < len(e.columns) || len(record) > math.MaxUint32 {
+	if err != nil || views < len(e.columns) || len(data) > math.MaxUint32 {
 		return false
 	}
-	begin := uintptr(unsafe.Pointer(unsafe.SliceData(record)))
+	begin := uintptr(unsafe.Pointer(unsafe.SliceData(data)))
 	for i := range t.Slots {
-		data := t.Slots[i].Data
-		p.values = append(p.values, readers.Span{At: uint32(uintptr(unsafe.Pointer(unsafe.SliceData(data))) - begin), Size: uint32(len(data))})
+		value := t.Slots[i].Data
+		p.values = append(p.values, record.Span{At: uint32(uintptr(unsafe.Pointer(unsafe.SliceData(value))) - begin), Size: uint32(len(value))})
 	}
 	at := uint32(0)
-	for _, v := range slices.SortedFunc(slices.Values(p.values), func(a, b readers.Span) int { return cmp.Compare(a.At, b.At) }) {
-		p.common = append(p.common, readers.Span{At: at, Size: v.At - at})
+	for _, v := range slices.SortedFunc(slices.Values(p.values), func(a, b record.Span) int { return cmp.Compare(a.At, b.At) }) {
+		p.common = append(p.common, record.Span{At: at, Size: v.At - at})
 		at = v.At + v.Size
 	}
-	p.common = append(p.common, readers.Span{At: at, Size: uint32(len(record)) - at})
-	p.record = append(p.record, record...)
+	p.common = append(p.common, record.Span{At: at, Size: uint32(len(data)) - at})
+	p.record = append(p.record, data...)
 	return true
 }
 

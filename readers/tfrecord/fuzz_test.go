@@ -7,8 +7,8 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
-	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/formattest"
+	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
@@ -27,8 +27,8 @@ var fuzzed = []Feature{
 
 // drain reads to the end, goes on behind damage, and checks that what comes fits together. It answers what has come, and why
 // not the rest.
-func drain(t *testing.T, c *readers.Config, spec *pyfeed.Spec, out []*pyfeed.Tuple, data []byte,
-	read func(readers.Records, []*pyfeed.Tuple) (int, error),
+func drain(t *testing.T, c *record.Config, spec *pyfeed.Spec, out []*pyfeed.Tuple, data []byte,
+	read func(record.Records, []*pyfeed.Tuple) (int, error),
 ) (all []string) {
 	r, err := open(c, func(o storage.Options) (*storage.File, error) { return storage.New("a file", data, o, c.Pool) })
 	if err != nil {
@@ -76,14 +76,14 @@ func FuzzRecords(f *testing.F) {
 	damaged[2] ^= 1
 	damaged[40] ^= 1
 	f.Add(damaged)
-	c := &readers.Config{Pool: memory.NewPool(memory.File)}
-	spec := specOf(f, []pyfeed.Slot{readers.BytesSlot})
+	c := &record.Config{Pool: memory.NewPool(memory.File)}
+	spec := specOf(f, []pyfeed.Slot{record.BytesSlot})
 	out := make([]*pyfeed.Tuple, 4)
 	pyfeed.NewTuples(out, 1)
 	f.Cleanup(c.Pool.Close)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		defer formattest.Balance(t)()
-		tuples := drain(t, c, spec, out, data, readers.Records.Read)
+		tuples := drain(t, c, spec, out, data, record.Records.Read)
 		if rows := drain(t, c, spec, out, data, formattest.Read); !slices.Equal(rows, tuples) {
 			t.Errorf("expected %.1000q, found as rows %.1000q", tuples, rows)
 		}

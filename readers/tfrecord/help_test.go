@@ -9,21 +9,21 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/formattest"
+	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
 var tested = formattest.Format{Suffix: ".tfrecord", Open: Open, Create: Create}
 
 // config makes a Config with the options, and the test's pool.
-func config(t testing.TB, options string) *readers.Config {
+func config(t testing.TB, options string) *record.Config {
 	t.Helper()
-	return &readers.Config{Options: formattest.Options[Options](t, options), Pool: formattest.Pool(t)}
+	return &record.Config{Options: formattest.Options[Options](t, options), Pool: formattest.Pool(t)}
 }
 
 // inMemory opens bytes as a file.
-func inMemory(t testing.TB, c *readers.Config, data []byte) *records {
+func inMemory(t testing.TB, c *record.Config, data []byte) *records {
 	t.Helper()
 	r, err := open(c, func(o storage.Options) (*storage.File, error) { return storage.New("a file", data, o, c.Pool) })
 	if err != nil {
@@ -34,7 +34,7 @@ func inMemory(t testing.TB, c *readers.Config, data []byte) *records {
 }
 
 // onDisk writes bytes to a file and opens it.
-func onDisk(t testing.TB, c *readers.Config, data []byte) readers.Records {
+func onDisk(t testing.TB, c *record.Config, data []byte) record.Records {
 	t.Helper()
 	r, err := Open(formattest.File(t, "a.tfrecord", data), c)
 	if err != nil {
@@ -45,7 +45,7 @@ func onDisk(t testing.TB, c *readers.Config, data []byte) readers.Records {
 }
 
 // all reads to the end or an error, most tuples a call, and shows what came.
-func all(t testing.TB, r readers.Records, most int) (seen []string, err error) {
+func all(t testing.TB, r record.Records, most int) (seen []string, err error) {
 	t.Helper()
 	if seen, err = formattest.Lines(t, r, most); err == io.EOF {
 		err = nil

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 // Wherever a look interrupts a checksum, a search or the reading of a long record, the next call goes on.
@@ -17,7 +17,7 @@ func TestInterrupted(t *testing.T) {
 	spoilt := appendRecord(nil, []byte(long))
 	spoilt[100] ^= 1 // the data
 	data := slices.Concat(file("a", long), spoilt, file("b"), lost, file("c", long))
-	if n := tested.Interrupted(t, data, readers.Config{}); n < 15 {
+	if n := tested.Interrupted(t, data, record.Config{}); n < 15 {
 		t.Errorf("found %d looks", n)
 	}
 }

@@ -9,12 +9,12 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
 // Open begins to read a file.
-func Open(path string, c *readers.Config) (readers.Records, error) {
+func Open(path string, c *record.Config) (record.Records, error) {
 	r, err := open(c, func(o storage.Options) (*storage.File, error) { return storage.Open(path, o, c.Pool) })
 	if err != nil {
 		return nil, err
@@ -22,7 +22,7 @@ func Open(path string, c *readers.Config) (readers.Records, error) {
 	return r, nil
 }
 
-func open(c *readers.Config, file func(storage.Options) (*storage.File, error)) (*records, error) {
+func open(c *record.Config, file func(storage.Options) (*storage.File, error)) (*records, error) {
 	o, from, err := settle(c)
 	if err != nil {
 		return nil, err
@@ -76,8 +76,8 @@ func header(b []byte) bool {
 type records struct {
 	f        *storage.File
 	examples *examples // parses; nil where the records are handed out as they are
-	offsets  readers.Offsets
-	spans    []readers.Span
+	offsets  record.Offsets
+	spans    []record.Span
 
 	record int64 // number of the one at the position
 	guess  bool  // it is approximate: how many records were skipped is not known
@@ -188,9 +188,9 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 	return n, err
 }
 
-// ReadRows is Rowed's: of records that are handed out as they are, and of examples that are used where they lie. They lie as
+// ReadBlock is Rowed's: of records that are handed out as they are, and of examples that are used where they lie. They lie as
 // those that Read fills out with.
-func (r *records) ReadRows(most int) *readers.Rows {
+func (r *records) ReadBlock(most int) *record.Block {
 	if r.err != nil || most == 0 || r.examples != nil && !r.examples.inPlace {
 		return nil
 	}
@@ -213,7 +213,7 @@ func (r *records) ReadRows(most int) *readers.Rows {
 		if err != nil || v != whole || uint64(len(data)) > math.MaxUint32 {
 			break // for Read to see to
 		}
-		spans = append(spans, readers.Span{At: uint32(at + headerSize), Size: uint32(len(data))})
+		spans = append(spans, record.Span{At: uint32(at + headerSize), Size: uint32(len(data))})
 		at += frameSize + len(data)
 	}
 	r.spans = spans
@@ -223,12 +223,12 @@ func (r *records) ReadRows(most int) *readers.Rows {
 	in.Retain(len(spans))
 	r.f.Skip(at)
 	r.record += int64(len(spans))
-	return readers.NewSequences(b, slices.Clone(spans), in)
+	return record.NewSpanBlock(b, slices.Clone(spans), in)
 }
 
 // alike is those of the records at the front of b that differ in the values of their features alone: most at most, which
 // begin before end. nil: there are few, or something else is to be said about the first.
-func (r *records) alike(b []byte, most, end int) *readers.Rows {
+func (r *records) alike(b []byte, most, end int) *record.Block {
 	p, least := &r.examples.pattern, min(most, leastAlike)
 	if r.record < p.again || !header(b) || binary.LittleEndian.Uint64(b) > uint64(end/least) {
 		return nil // without a look at the data, which Read is going to verify
@@ -256,7 +256,7 @@ func (r *records) alike(b []byte, most, end int) *readers.Rows {
 		s.DType, s.Data, s.ReadOnly = c.slot.DType, b[v.At:v.At+v.Size:at], true
 		_ = s.SetDims(c.dims[:len(c.slot.Dims)]) // whose rank was checked
 	}
-	rows := readers.NewRows(slots, size, n, r.f.Hold(n))
+	rows := record.NewBlock(slots, size, n, r.f.Hold(n))
 	r.f.Skip(at)
 	r.record += int64(n)
 	return rows
@@ -434,7 +434,7 @@ func (r *records) Describe() ([]pyfeed.Slot, []string, error) {
 		slots, names := r.examples.describe()
 		return slots, names, nil
 	}
-	return []pyfeed.Slot{readers.BytesSlot}, []string{recordName}, nil
+	return []pyfeed.Slot{record.BytesSlot}, []string{recordName}, nil
 }
 
 // Intact is an error if the file has shrunk.

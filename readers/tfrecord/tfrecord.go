@@ -19,7 +19,7 @@ import (
 	"math/bits"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
@@ -34,7 +34,7 @@ type Options struct {
 }
 
 func init() {
-	readers.MustRegister(readers.Format{
+	record.MustRegister(record.Format{
 		Tag:      "tfrecord",
 		Suffixes: []string{".tfrecord", ".tfrecords", ".tfrec"},
 		Options:  func() any { return new(Options) },
@@ -96,8 +96,8 @@ func lengthCRC(n uint64) uint32 {
 const recordName = "record"
 
 // settle are the Options of a Config, checked, and the storage's with what they say.
-func settle(c *readers.Config) (Options, storage.Options, error) {
-	o := *readers.OptionsOf[Options](c)
+func settle(c *record.Config) (Options, storage.Options, error) {
+	o := *record.OptionsOf[Options](c)
 	s := c.Storage
 	switch o.Compression {
 	case "", "none", "gzip", "zlib":

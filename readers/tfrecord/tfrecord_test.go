@@ -14,8 +14,8 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
-	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/formattest"
+	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
@@ -47,7 +47,7 @@ func TestGoldenFile(t *testing.T) {
 func TestGoldenCompression(t *testing.T) {
 	for name, data := range map[string][]byte{"zlib": goldenZlib, "gzip": goldenGzip} {
 		for _, compression := range []string{"", name} {
-			for _, r := range []readers.Records{
+			for _, r := range []record.Records{
 				inMemory(t, config(t, fmt.Sprintf(`{"compression": %q}`, compression)), data),
 				onDisk(t, config(t, fmt.Sprintf(`{"compression": %q}`, compression)), data),
 			} {
@@ -119,7 +119,7 @@ func TestRecordsOfEverySize(t *testing.T) {
 	if !mapped.(*records).f.Mapped() {
 		t.Error("expected a mapped file")
 	}
-	for name, r := range map[string]readers.Records{
+	for name, r := range map[string]record.Records{
 		"memory": inMemory(t, config(t, ""), data), "mapped": mapped, "streamed": onDisk(t, streamed, data),
 		"gzip": onDisk(t, config(t, ""), formattest.Gzip(data)),
 	} {
@@ -167,7 +167,7 @@ func TestRecordsAreViews(t *testing.T) {
 }
 
 func TestEmptyFile(t *testing.T) {
-	for _, r := range []readers.Records{inMemory(t, config(t, ""), nil), onDisk(t, config(t, ""), nil)} {
+	for _, r := range []record.Records{inMemory(t, config(t, ""), nil), onDisk(t, config(t, ""), nil)} {
 		seen, err := all(t, r, 3)
 		formattest.Same(t, seen)
 		if err != nil {

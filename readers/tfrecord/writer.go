@@ -9,13 +9,13 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
 // Create begins to write a file. A tuple becomes a record: as the Features say, or else one slot of bytes that is
 // called "record" or nothing as it is, and any other slots an Example in which each is a feature of its own name.
-func Create(path string, c *readers.Config) (readers.Writer, error) {
+func Create(path string, c *record.Config) (record.Writer, error) {
 	o, to, err := settle(c)
 	if err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func Create(path string, c *readers.Config) (readers.Writer, error) {
 }
 
 type writer struct {
-	readers.FileWriter
+	record.FileWriter
 	names []string
 	plan  *plan // nil where the one slot is the record
 
@@ -111,7 +111,7 @@ func (w *writer) expect(slots []pyfeed.Slot) (err error) {
 // encode adds a record.
 func (w *writer) encode(t *pyfeed.Tuple) error {
 	if w.Spec == nil {
-		if err := w.derive(readers.DescribeTuple(t)); err != nil {
+		if err := w.derive(record.DescribeTuple(t)); err != nil {
 			return err
 		}
 		if err := w.Spec.Check(t); err != nil {
@@ -253,7 +253,7 @@ func (w *writer) packInts(c *column, data []byte) error {
 	d := c.slot.DType
 	size := d.Size()
 	for i := 0; i < len(data); i += size {
-		v, _ := readers.Integer(d, data[i:])
+		v, _ := record.Integer(d, data[i:])
 		switch {
 		case d == pyfeed.Bool:
 			v = min(v, 1)

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/formattest"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 // texts is a slot of values of bytes.
@@ -23,7 +23,7 @@ func texts(values ...string) pyfeed.LoDTensor {
 }
 
 // write writes tuples, and answers what is in the file.
-func write(t *testing.T, c *readers.Config, tuples ...*pyfeed.Tuple) ([]byte, error) {
+func write(t *testing.T, c *record.Config, tuples ...*pyfeed.Tuple) ([]byte, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "a.tfrecord")
 	if err := tested.Write(t, path, c, tuples...); err != nil {
@@ -37,7 +37,7 @@ func withLoD(s pyfeed.LoDTensor, lod ...[]int64) pyfeed.LoDTensor {
 	return s
 }
 
-func writes(t *testing.T, c *readers.Config, want []byte, tuples ...*pyfeed.Tuple) {
+func writes(t *testing.T, c *record.Config, want []byte, tuples ...*pyfeed.Tuple) {
 	t.Helper()
 	found, err := write(t, c, tuples...)
 	if err != nil {
@@ -52,7 +52,7 @@ func TestWriteRecords(t *testing.T) {
 	want := file("first", "", "third")
 	tuples := []*pyfeed.Tuple{formattest.Tuple(formattest.Text("first")), formattest.Tuple(formattest.Text("")), formattest.Tuple(formattest.Text("third"))}
 	for _, names := range [][]string{nil, {""}, {"record"}} {
-		for _, slots := range [][]pyfeed.Slot{nil, {readers.BytesSlot}, {{Dims: pyfeed.Dims{-1}, LoDLevels: 1}}} {
+		for _, slots := range [][]pyfeed.Slot{nil, {record.BytesSlot}, {{Dims: pyfeed.Dims{-1}, LoDLevels: 1}}} {
 			c := config(t, "")
 			c.Slots, c.Names = slots, names
 			writes(t, c, want, tuples...)
@@ -76,8 +76,8 @@ func TestWriteRecords(t *testing.T) {
 }
 
 func TestWriteCompressed(t *testing.T) {
-	c := readers.Config{Options: new(Options)}
-	say := func(c *readers.Config, compression string) { c.Options = &Options{Compression: compression} }
+	c := record.Config{Options: new(Options)}
+	say := func(c *record.Config, compression string) { c.Options = &Options{Compression: compression} }
 	tested.Compressions(t, c, say, formattest.Tuple(formattest.Text("abc")), "none", "gzip", "zlib")
 	_, err := Create(filepath.Join(t.TempDir(), "a.tfrecord.zst"), config(t, ""))
 	formattest.Expect(t, err, pyfeed.Invalid, `compression: expected none, gzip or zlib, found "zstd"`)
@@ -181,7 +181,7 @@ func TestWriteErrors(t *testing.T) {
 	one := formattest.Of([]int64{1})
 	_, err := write(t, config(t, ""), formattest.Tuple(one))
 	formattest.Expect(t, err, pyfeed.Invalid, "slot 0: expected a name for the feature, found none: give names, features, or one slot of bytes")
-	named := func(names ...string) *readers.Config {
+	named := func(names ...string) *record.Config {
 		c := config(t, "")
 		c.Names = names
 		return c

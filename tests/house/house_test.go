@@ -30,10 +30,24 @@ var allowed = map[string][]string{
 	"pyfeed/shared":   {"pyfeed", "pyfeed/memory", "pyfeed/trace", "pyfeed/wait"},
 	"pyfeed/staging":  {"pyfeed", "pyfeed/memory", "pyfeed/trace", "pyfeed/wait"},
 	"readers/storage": {"pyfeed", "pyfeed/memory"},
-	"readers":         {"pyfeed", "pyfeed/memory", "pyfeed/trace", "pyfeed/wait", "readers/storage"},
 
-	"pyfeed/program/desc": {"pyfeed", "readers", "readers/storage"},
-	"pyfeed/program":      {"pyfeed", "pyfeed/memory", "pyfeed/program/desc", "pyfeed/staging", "pyfeed/trace", "pyfeed/wait", "readers"},
+	"readers/internal/order": {},
+	"readers/internal/async": {"pyfeed", "pyfeed/trace", "pyfeed/wait"},
+
+	"readers/record":  {"pyfeed", "pyfeed/memory", "readers/internal/order", "readers/storage"},
+	"readers":         {"pyfeed", "pyfeed/memory", "pyfeed/trace", "pyfeed/wait", "readers/record"},
+	"readers/sources": {"pyfeed", "pyfeed/memory", "readers", "readers/internal/order"},
+	"readers/files": {"pyfeed", "pyfeed/memory", "pyfeed/trace", "pyfeed/wait", "readers", "readers/internal/async",
+		"readers/internal/order", "readers/record", "readers/storage"},
+	"readers/decorators": {"pyfeed", "pyfeed/memory", "pyfeed/trace", "pyfeed/wait", "readers", "readers/record"},
+	"readers/ops": {"pyfeed", "pyfeed/wait", "readers", "readers/decorators", "readers/files", "readers/internal/async",
+		"readers/record", "readers/sources", "readers/storage"},
+	"readers/internal/readertest": {"pyfeed", "pyfeed/memory", "pyfeed/trace", "pyfeed/wait", "readers", "readers/record",
+		"readers/storage"},
+
+	"pyfeed/program/desc": {"pyfeed", "readers/record"},
+	"pyfeed/program": {"pyfeed", "pyfeed/memory", "pyfeed/program/desc", "pyfeed/staging", "pyfeed/trace", "pyfeed/wait", "readers",
+		"readers/ops", "readers/record"},
 
 	"cuda/driver": {},
 	"cuda":        {"cuda/driver", "pyfeed", "pyfeed/memory", "pyfeed/trace", "pyfeed/wait"},
@@ -46,27 +60,35 @@ var allowed = map[string][]string{
 	"readers/recordio": format,
 	"readers/tar":      append([]string{"readers/npy"}, format...),
 	"readers/tfrecord": format,
+	"readers/external": {"pyfeed", "pyfeed/trace", "pyfeed/wait", "readers/record"},
 	"readers/all": {"readers/csv", "readers/idx", "readers/npy", "readers/npz", "readers/raw", "readers/recordio", "readers/tar",
 		"readers/tfrecord"},
 	"readers/formattest": format,
 
 	"capi": {"cuda", "pyfeed", "pyfeed/memory", "pyfeed/program", "pyfeed/program/desc", "pyfeed/shared", "pyfeed/staging", "pyfeed/trace",
-		"pyfeed/wait", "readers", "readers/all", "readers/storage"},
+		"pyfeed/wait", "readers", "readers/all", "readers/decorators", "readers/external", "readers/files", "readers/ops", "readers/record",
+		"readers/storage"},
 	"tests/fakecuda": {},
 	"tests/house":    {},
 }
 
 // What a file format is made of.
-var format = []string{"pyfeed", "pyfeed/memory", "readers", "readers/storage"}
+var format = []string{"pyfeed", "pyfeed/memory", "readers/record", "readers/storage"}
 
 // What only tests of a package import besides: readers of real files, and devices that are not there.
 var allowedInTests = map[string][]string{
-	"capi":           {"tests/fakecuda"},
-	"cuda":           {"readers", "tests/fakecuda"},
-	"cuda/driver":    {"tests/fakecuda"},
-	"pyfeed/program": {"cuda", "readers/npy", "tests/fakecuda"},
-	"readers":        {"cuda", "tests/fakecuda"},
-	"readers/all":    {"pyfeed", "pyfeed/memory", "readers"},
+	"capi":               {"tests/fakecuda"},
+	"cuda":               {"readers", "readers/decorators", "readers/sources", "tests/fakecuda"},
+	"cuda/driver":        {"tests/fakecuda"},
+	"pyfeed/program":     {"cuda", "readers/files", "readers/npy", "tests/fakecuda"},
+	"readers":            {"readers/ops", "readers/storage"},
+	"readers/all":        {"pyfeed", "pyfeed/memory", "pyfeed/wait", "readers", "readers/files", "readers/ops", "readers/record"},
+	"readers/npy":        {"readers", "readers/ops"},
+	"readers/decorators": {"readers/internal/readertest", "readers/sources"},
+	"readers/external":   {"readers", "readers/internal/readertest", "readers/ops"},
+	"readers/files":      {"readers/internal/readertest"},
+	"readers/ops":        {"cuda", "pyfeed/memory", "readers/internal/order", "readers/internal/readertest"},
+	"readers/record":     {"readers/internal/readertest"},
 }
 
 // What the tests of file formats have in common. Nothing else may import it.

@@ -7,7 +7,7 @@ import (
 	"strconv"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 // FormatVersion is that of the saved form. A reader of another one refuses it by name; fields that are added do not
@@ -63,7 +63,7 @@ type Variable struct {
 	LoDLevels int
 
 	// Of what a reader delivers, or a stage holds; nil: not known.
-	Slots []readers.SlotAttributes
+	Slots []record.SlotAttributes
 
 	Unknown []byte
 }

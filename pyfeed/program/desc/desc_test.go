@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 // loop is the program of has_next and reset: passes over a reader, in a while around an if_else.
@@ -156,9 +156,9 @@ func (r random) program() *Program {
 				v.Dims = r.dims()
 			}
 			if r.Intn(2) == 1 {
-				v.Slots = []readers.SlotAttributes{}
+				v.Slots = []record.SlotAttributes{}
 				for range r.Intn(3) {
-					v.Slots = append(v.Slots, readers.SlotAttributes{Name: r.text(), DType: []string{"", "any", "float32", "complex128"}[r.Intn(4)],
+					v.Slots = append(v.Slots, record.SlotAttributes{Name: r.text(), DType: []string{"", "any", "float32", "complex128"}[r.Intn(4)],
 						Dims: r.dims(), LoDLevels: r.Intn(3)})
 				}
 			}

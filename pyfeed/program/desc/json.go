@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 // The JSON form, for people to read and edit: the names are those of the fields of program.proto, dtypes and kinds have
@@ -794,10 +794,10 @@ func (s *scanner) variable(v *Variable) *fault {
 	return err
 }
 
-func (s *scanner) slotList() ([]readers.SlotAttributes, *fault) {
-	slots := []readers.SlotAttributes{}
+func (s *scanner) slotList() ([]record.SlotAttributes, *fault) {
+	slots := []record.SlotAttributes{}
 	err := s.list("slots", func() *fault {
-		slot := readers.SlotAttributes{Dims: pyfeed.Dims{}}
+		slot := record.SlotAttributes{Dims: pyfeed.Dims{}}
 		if err := checkCount(pyfeed.Invalid, "slots", &s.slots, MaxSlots, s.at); err != nil {
 			return err
 		}

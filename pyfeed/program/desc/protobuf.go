@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 // The form of program.proto, by hand: eleven messages do not need a generator, nor reflection.
@@ -72,7 +72,7 @@ func (v *Variable) append(b []byte) []byte {
 	return append(b, v.Unknown...)
 }
 
-func appendSlot(b []byte, s *readers.SlotAttributes) []byte {
+func appendSlot(b []byte, s *record.SlotAttributes) []byte {
 	b = appendText(b, 1, s.Name)
 	b = appendText(b, 2, s.DType)
 	b = appendShape(b, 3, s.Dims)
@@ -530,12 +530,12 @@ func (f *field) shape() (pyfeed.Dims, *fault) {
 	return dims, nil
 }
 
-func (f *field) slots() ([]readers.SlotAttributes, *fault) {
+func (f *field) slots() ([]record.SlotAttributes, *fault) {
 	m, err := f.message("slots")
 	if err != nil {
 		return nil, err
 	}
-	slots := make([]readers.SlotAttributes, 0, m.count(1))
+	slots := make([]record.SlotAttributes, 0, m.count(1))
 	for m.more() {
 		f, err := m.next()
 		if err != nil {
@@ -557,8 +557,8 @@ func (f *field) slots() ([]readers.SlotAttributes, *fault) {
 	return slots, nil
 }
 
-func decodeSlot(m message) (readers.SlotAttributes, *fault) {
-	slot := readers.SlotAttributes{Dims: pyfeed.Dims{}}
+func decodeSlot(m message) (record.SlotAttributes, *fault) {
+	slot := record.SlotAttributes{Dims: pyfeed.Dims{}}
 	for m.more() {
 		f, err := m.next()
 		if err != nil {

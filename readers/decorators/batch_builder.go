@@ -1,0 +1,335 @@
+package decorators
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/trace"
+	"github.com/pyfeed/pyfeed/readers/record"
+)
+
+// batchBuilder is a batch that is being built. Once it has all its instances it belongs to the thread that finishes it, while
+// the reader gathers the next one.
+type batchBuilder struct {
+	reader   *batchReader
+	chunk    record.Chunk  // instances that are not copied yet
+	stacked  stackedBatch  // the instances before those, where no slot is concatenated
+	growing  growingBatch  // the same of a large batch, where some slots are
+	finished *pyfeed.Tuple // in place of all that; else nil
+	tuples   []*pyfeed.Tuple
+	offsets  []int64
+}
+
+// len is the number of instances.
+func (b *batchBuilder) len() int { return b.stacked.n + b.growing.n + b.chunk.Len() }
+
+// Size is readers.Pending's.
+func (b *batchBuilder) Size() (bytes int, pass int64) {
+	switch {
+	case b.finished != nil:
+		return b.finished.Size(), b.finished.Pass
+	case b.stacked.batch != nil:
+		return b.stacked.bytes + b.chunk.Bytes(), b.stacked.batch.Pass
+	case b.growing.batch != nil:
+		return b.growing.bytes + b.chunk.Bytes(), b.growing.batch.Pass
+	}
+	if b.chunk.Len() == 0 { // of a batch that cannot be built
+		return 0, 0
+	}
+	_, pass = b.chunk.PeekSpec(0)
+	return b.chunk.Bytes(), pass
+}
+
+// Finish is readers.Pending's.
+func (b *batchBuilder) Finish(track trace.Track) (*pyfeed.Tuple, error) {
+	r := b.reader
+	bytes, _ := b.Size()
+	batch, err := b.build(track)
+	if err != nil {
+		r.failed.Add(1)
+		r.failedBytes.Add(int64(bytes))
+	}
+	return batch, err
+}
+
+// build makes the batch. The builder goes back to the reader.
+func (b *batchBuilder) build(track trace.Track) (*pyfeed.Tuple, error) {
+	defer b.drop()
+	switch {
+	case b.finished != nil:
+		return b.finished, nil
+	case b.growing.n > 0:
+		if b.chunk.Len() > 0 {
+			b.grow(track)
+		}
+		return b.growing.finish()
+	case b.ownsMemory():
+		return b.takeBuffer()
+	case b.chunk.Len() == 0 || b.flush(track):
+		return b.stacked.finish()
+	}
+	return b.joinChunk(track)
+}
+
+// flush copies the instances of the chunk into the stacked batch. false: it cannot, and they are in the chunk still.
+func (b *batchBuilder) flush(track trace.Track) bool {
+	if !b.reader.stacks || !b.stacked.takes(&b.chunk, b.reader.size, b.reader.pool) {
+		return false
+	}
+	b.stacked.add(&b.chunk, track)
+	b.chunk.Release()
+	return true
+}
+
+// grow copies the instances of the chunk into the batch that grows.
+func (b *batchBuilder) grow(track trace.Track) {
+	n, bytes := b.chunk.Len(), b.chunk.Bytes()
+	if b.growing.err == nil {
+		piece, err := b.joinChunk(track)
+		if b.growing.err = err; err == nil {
+			b.growing.add(piece, b.reader.pool)
+		}
+	}
+	b.chunk.Release()
+	b.growing.n, b.growing.bytes = b.growing.n+n, b.growing.bytes+bytes
+}
+
+// drop releases all instances, and gives the builder back to the reader.
+func (b *batchBuilder) drop() {
+	b.chunk.Release()
+	b.stacked.drop()
+	b.growing.drop()
+	clear(b.tuples)
+	b.finished = nil
+	b.reader.mu.Lock()
+	defer b.reader.mu.Unlock()
+	b.reader.spare = append(b.reader.spare, b)
+}
+
+// minTaken is the size in bytes of a batch whose memory is rather taken over than copied: below, the copy costs no more.
+const minTaken = 32 << 10
+
+// ownsMemory reports whether the instances lie where they would be copied to, one behind the other, in memory that nothing
+// else refers to, for no device.
+func (b *batchBuilder) ownsMemory() bool {
+	return b.reader.stacks && !b.reader.toDevice && b.stacked.n == 0 && b.chunk.Bytes() >= minTaken && b.chunk.Contiguous()
+}
+
+// takeBuffer makes the batch of the memory that the instances lie in.
+func (b *batchBuilder) takeBuffer() (*pyfeed.Tuple, error) {
+	n := b.chunk.Len()
+	err := b.stacked.begin(&b.chunk, n)
+	if err == nil {
+		err = b.stacked.fits(&b.chunk)
+	}
+	if err != nil {
+		return nil, err
+	}
+	batch := b.stacked.batch
+	batch.From = batch.From.Batch(n)
+	b.stacked.batch = nil
+	batch.Slots[0].Hold(b.chunk.TakeBuffer())
+	return batch, nil
+}
+
+// joinChunk makes a batch of the instances of the chunk, of which some slots are concatenated.
+func (b *batchBuilder) joinChunk(track trace.Track) (*pyfeed.Tuple, error) {
+	if b.chunk.AllSpans() {
+		return b.joinSpans(track)
+	}
+	if err := b.checkEven(); err != nil {
+		return nil, err
+	}
+	b.tuples = slices.Grow(b.tuples[:0], b.chunk.Len())[:b.chunk.Len()]
+	b.chunk.Take(b.tuples)
+	defer pyfeed.ReleaseAll(b.tuples)
+	return b.join(b.tuples, track)
+}
+
+// checkEven returns an error about the first instance whose slots would add different numbers of rows to the batch: it would
+// not say which row belongs to which. All instances of a Block add the same: one of them is checked.
+func (b *batchBuilder) checkEven() error {
+	if !b.reader.even {
+		return nil
+	}
+	c, spec := &b.chunk, b.reader.source.Spec()
+	even := true
+	for i := range c.NumBlocks() {
+		even = even && firstUneven(spec, c.BlockSpec(i)) < 0
+	}
+	for _, t := range c.Tuples() {
+		even = even && (t == nil || firstUneven(spec, t) < 0)
+	}
+	for k := 0; !even && k < c.Len(); k++ {
+		t, _ := c.PeekSpec(k)
+		if i := firstUneven(spec, t); i >= 0 {
+			return pyfeed.SlotErrorf(pyfeed.Shape, i, "tuple %d of a batch: expected %d rows, as slot 0 adds, found %d: a slot of "+
+				"dims [-1, ...] adds its first dimension, or its sequences if it has LoD, and any other slot 1. Declare LoD for "+
+				"slots of variable length, or permit this with ragged", b.growing.n+k, rowsAdded(spec, t, 0), rowsAdded(spec, t, i))
+		}
+	}
+	return nil
+}
+
+// firstUneven is the first slot that adds another number of rows to a batch than slot 0 does, or -1.
+func firstUneven(spec *pyfeed.Spec, t *pyfeed.Tuple) int {
+	for i := 1; i < len(t.Slots); i++ {
+		if rowsAdded(spec, t, i) != rowsAdded(spec, t, 0) {
+			return i
+		}
+	}
+	return -1
+}
+
+// rowsAdded is how many rows a slot of an instance adds to a batch; of a slot with LoD, how many sequences.
+func rowsAdded(spec *pyfeed.Spec, t *pyfeed.Tuple, i int) int64 {
+	if spec.Grows(i) {
+		return t.Slots[i].Rows()
+	}
+	return 1
+}
+
+// joinSpans joins byte strings, whose sizes are the LoD of the batch.
+func (b *batchBuilder) joinSpans(track trace.Track) (*pyfeed.Tuple, error) {
+	c := &b.chunk
+	n := c.Len()
+	b.offsets = c.AppendSpanEnds(append(b.offsets[:0], 0))
+	total := int(b.offsets[n])
+	first, pass := c.PeekSpec(0)
+	batch := pyfeed.NewTuple(1)
+	batch.Pass, batch.From = pass, c.Origin(0).Batch(n)
+	s := &batch.Slots[0]
+	s.DType, s.Place, s.LoD = first.Slots[0].DType, first.Slots[0].Place, append(s.LoD, b.offsets)
+	_ = s.SetDims(pyfeed.Dims{int64(total)}) // one is not too many
+	_, err := s.Measure()
+	if err == nil {
+		err = batch.Allocate(b.reader.pool)
+	}
+	if err != nil {
+		batch.Release()
+		return nil, err
+	}
+	start := trace.Begin()
+	err = parallelCopy(n, total, func(first, end int) error {
+		c.CopySpans(s.Data[b.offsets[first]:], first, end)
+		return nil
+	})
+	trace.CopySince(track, "batch", start, total)
+	if err = cmp.Or(err, c.CheckTruncated()); err != nil {
+		batch.Release()
+		return nil, err
+	}
+	return batch, nil
+}
+
+// join makes a batch of tuples, slot by slot.
+func (b *batchBuilder) join(tuples []*pyfeed.Tuple, track trace.Track) (*pyfeed.Tuple, error) {
+	spec, first := b.reader.source.Spec(), tuples[0]
+	if err := b.growing.fits(first, spec); err != nil {
+		return nil, err
+	}
+	batch := pyfeed.NewTuple(len(first.Slots))
+	batch.Pass, batch.From = first.Pass, first.From.Batch(len(tuples))
+	for i := range batch.Slots {
+		if err := setJoinedSpec(&batch.Slots[i], tuples, b.growing.n, i, spec.Slot(i).Grows()); err != nil {
+			batch.Release()
+			return nil, err
+		}
+	}
+	if err := batch.Allocate(b.reader.pool); err != nil {
+		batch.Release()
+		return nil, err
+	}
+	start, bytes := trace.Begin(), 0
+	for i := range batch.Slots {
+		to := batch.Slots[i].Data
+		bytes += len(to)
+		err := parallelCopy(len(tuples), len(to), func(first, end int) error {
+			at := 0
+			for _, t := range tuples[:first] {
+				at += len(t.Slots[i].Data)
+			}
+			for _, t := range tuples[first:end] {
+				from := &t.Slots[i]
+				pyfeed.Copy(to[at:], from.Data)
+				at += len(from.Data)
+				if err := from.Intact(i); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			batch.Release()
+			return nil, err
+		}
+	}
+	trace.CopySince(track, "batch", start, bytes)
+	return batch, nil
+}
+
+// setJoinedSpec sets dtype, dims and LoD of the i-th slot of a batch of these tuples; before is how many tuples the batch has
+// before them.
+func setJoinedSpec(out *pyfeed.LoDTensor, tuples []*pyfeed.Tuple, before, i int, grows bool) error {
+	first := &tuples[0].Slots[i]
+	out.DType, out.Place = first.DType, first.Place
+	var room [pyfeed.MaxRank]int64
+	dims := pyfeed.Dims(room[:0])
+	inner := first.Dims() // what all tuples have in common
+	if grows {
+		inner = inner[1:]
+		dims = append(dims, 0)
+	} else {
+		dims = append(dims, int64(len(tuples)))
+	}
+	dims = append(dims, inner...)
+	for k, t := range tuples {
+		s := &t.Slots[i]
+		found := s.Dims()
+		if s.DType != first.DType || len(found) != len(first.Dims()) || len(s.LoD) != len(first.LoD) {
+			return mismatchError(i, before+k, s, first.DType, first.Dims(), t.From)
+		}
+		if grows {
+			dims[0] += found[0]
+			found = found[1:]
+		}
+		if !slices.Equal(found, inner) {
+			return mismatchError(i, before+k, s, first.DType, first.Dims(), t.From)
+		}
+	}
+	for l := range first.LoD {
+		out.LoD = append(out.LoD, mergeLoD(tuples, i, l))
+	}
+	if err := out.SetDims(dims); err != nil {
+		return pyfeed.SlotErrorf(pyfeed.Shape, i, "%v", err)
+	}
+	if _, err := out.Measure(); err != nil {
+		return pyfeed.SlotErrorf(pyfeed.Shape, i, "%v", err)
+	}
+	return nil
+}
+
+// mismatchError is the error about the k-th tuple of a batch, of which a slot has another dtype or dims than expected.
+func mismatchError(slot, k int, found *pyfeed.LoDTensor, dtype pyfeed.DType, dims pyfeed.Dims, from pyfeed.Origin) error {
+	err := pyfeed.SlotErrorf(pyfeed.Shape, slot, "tuple %d of a batch: expected %v %v as in tuple 0, found %v %v",
+		k, dtype, dims, found.DType, found.Dims())
+	err.At = from.Location()
+	return err
+}
+
+// mergeLoD appends the offsets of one level of all tuples, each shifted by what comes before it.
+func mergeLoD(tuples []*pyfeed.Tuple, slot, level int) []int64 {
+	n := 1
+	for _, t := range tuples {
+		n += len(t.Slots[slot].LoD[level]) - 1
+	}
+	merged := make([]int64, 1, n)
+	for _, t := range tuples {
+		shift := merged[len(merged)-1]
+		for _, offset := range t.Slots[slot].LoD[level][1:] {
+			merged = append(merged, shift+offset)
+		}
+	}
+	return merged
+}

@@ -1,0 +1,102 @@
+package decorators
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/wait"
+	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/internal/readertest"
+)
+
+// idleStager is a way to a device whose copies begin when it is told.
+type idleStager struct {
+	pyfeed.Stager
+	mu    sync.Mutex
+	ready wait.List
+	begun bool
+	err   error // of each copy
+}
+
+func (s *idleStager) Put(_ context.Context, t *pyfeed.Tuple) (*pyfeed.Tuple, error) { return t, nil }
+func (s *idleStager) Err() error                                                    { return nil }
+func (s *idleStager) Close()                                                        {}
+
+func (s *idleStager) Next(ctx context.Context, _ *pyfeed.Tuple) error {
+	_, err := wait.Do(ctx, func(ctx context.Context) (struct{}, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !s.begun {
+			return struct{}{}, s.ready.Enter(ctx)
+		}
+		return struct{}{}, s.err
+	})
+	return err
+}
+
+func (s *idleStager) begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.begun = true
+	s.ready.All()
+}
+
+// sleepers are consumers of a double_buffer behind a queue, one for each context, who sleep, and what comes of them.
+func sleepers(t *testing.T, all ...context.Context) (q *pyfeed.PyArrayFeedQueue, s *idleStager, ends []chan error) {
+	q = readertest.Queue(t, pyfeed.Options{Capacity: 9, Slots: readertest.Cells})
+	reader, err := NewDoubleBufferReader(ofQueue(q), []pyfeed.Place{pyfeed.CPUPlace()}, 2)
+	h, r := made[*doubleBufferReader](t, reader, err)
+	s = new(idleStager)
+	s.ready.Init(&s.mu)
+	r.stagers, r.Read, r.prefetcher.direct = []pyfeed.Stager{s}, readers.FromFunc(r.take), nil
+	for i, ctx := range all {
+		end := make(chan error)
+		ends = append(ends, end)
+		go func() {
+			tuple, err := h.ReadNext(ctx)
+			if err == nil {
+				tuple.Release()
+			}
+			end <- err
+		}()
+		readertest.Entered(&r.prefetcher.consumers, &r.prefetcher.mu, i+1)
+	}
+	return q, s, ends
+}
+
+// Two consumers sleep when a tuple comes. The one that is woken for it waits for its copy, and gives up: it is the other's.
+func TestAConsumerThatGoesAwayLeavesItsCopy(t *testing.T) {
+	soon, cancel := context.WithTimeout(background, time.Minute) // forever, to those who wait
+	defer cancel()
+	first, leave := context.WithCancel(soon)
+	q, s, ends := sleepers(t, first, soon)
+	readertest.Push(t, q, readertest.Numbers(pyfeed.Dims{2}, 0, 0))
+	readertest.Entered(&s.ready, &s.mu, 1)
+	leave()
+	if err := <-ends[0]; err != context.Canceled {
+		t.Errorf("expected that the first has gone away, found %v", err)
+	}
+	s.begin()
+	if err := <-ends[1]; err != nil {
+		t.Error(err)
+	}
+}
+
+// All consumers are told that a copy has failed, behind which nothing comes.
+func TestAFailedCopyIsEachConsumersEnd(t *testing.T) {
+	soon, cancel := context.WithTimeout(background, time.Minute) // forever, to those who wait
+	defer cancel()
+	q, s, ends := sleepers(t, soon, soon, soon)
+	s.err = errors.New("mine")
+	s.begin()
+	readertest.Push(t, q, readertest.Numbers(pyfeed.Dims{2}, 0, 0))
+	for _, end := range ends {
+		if err := <-end; err != s.err {
+			t.Errorf("expected the error of the copy, found %v", err)
+		}
+	}
+}

@@ -1,0 +1,163 @@
+package decorators
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
+	"github.com/pyfeed/pyfeed/readers/internal/readertest"
+	"github.com/pyfeed/pyfeed/readers/record"
+)
+
+func withCopiers(t *testing.T, n int) {
+	before := copiers
+	copiers = n
+	t.Cleanup(func() { copiers = before })
+}
+
+func TestWorkIsCopiedInParallel(t *testing.T) {
+	for _, c := range []struct{ copiers, n, bytes, calls int }{
+		{1, 10, 100 * copyPiece, 1},
+		{4, 10, 2*copyPiece - 1, 1},
+		{4, 10, 2 * copyPiece, 2},
+		{2, 10, 7 * copyPiece, 7},
+		{4, 10, 100 * copyPiece, 10},
+		{4, 1, 100 * copyPiece, 1},
+		{4, 1000, 900 * copyPiece, maxPieces},
+	} {
+		withCopiers(t, c.copiers)
+		var mu sync.Mutex
+		var done []int
+		calls := 0
+		err := parallelCopy(c.n, c.bytes, func(first, end int) error {
+			mu.Lock()
+			defer mu.Unlock()
+			calls++
+			for i := first; i < end; i++ {
+				done = append(done, i)
+			}
+			return nil
+		})
+		slices.Sort(done)
+		if len(done) != c.n || done[0] != 0 || len(slices.Compact(done)) != c.n || calls != c.calls || err != nil {
+			t.Errorf("%+v: found %v in %d calls, %v", c, done, calls, err)
+		}
+	}
+}
+
+// Who helps does so at the same time, and nobody waits for helpers that take nothing.
+func TestCopiersWorkTogether(t *testing.T) {
+	withCopiers(t, 3)
+	var together sync.WaitGroup
+	together.Add(3)
+	err := parallelCopy(3, 3*copyPiece, func(int, int) error {
+		together.Done()
+		together.Wait() // ends if all three are at work
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestErrorsOfParallelCopies(t *testing.T) {
+	withCopiers(t, 4)
+	err := parallelCopy(8, 100*copyPiece, func(part, _ int) error {
+		if part == 7 || part == 2 || part == 5 {
+			return fmt.Errorf("part %d", part)
+		}
+		return nil
+	})
+	if err == nil || err.Error() != "part 2" {
+		t.Errorf("expected that of the first part, found %v", err)
+	}
+	for _, faults := range []int{1, 2, 100} { // of whichever thread comes to them
+		var begun atomic.Int64
+		err := parallelCopy(8, 100*copyPiece, func(int, int) error {
+			if begun.Add(1) <= int64(faults) {
+				panic("out of order")
+			}
+			return nil
+		})
+		var e *pyfeed.Error
+		if !errors.As(err, &e) || e.Kind != pyfeed.Fault || !strings.Contains(e.Text, "a thread that copies: out of order") {
+			t.Errorf("%d faults: found %v", faults, err)
+		}
+	}
+}
+
+// Batches of large tuples are what one thread would have made of them, stacked and joined.
+func TestLargeBatches(t *testing.T) {
+	const wide = copyPiece / 8 / 3
+	for _, copiers := range []int{1, 3, 4} {
+		withCopiers(t, copiers)
+		for _, joined := range []bool{false, true} {
+			slots := []pyfeed.Slot{{DType: pyfeed.Int64, Dims: pyfeed.Dims{wide}}}
+			if joined {
+				slots = []pyfeed.Slot{{DType: pyfeed.Int64, Dims: pyfeed.Dims{-1}}}
+			}
+			q := readertest.Queue(t, pyfeed.Options{Capacity: 100, Slots: slots})
+			r, err := NewBatchReader(ofQueue(q), 20, false, false)
+			h := readertest.Hold(t, r, err)
+			var expected []int64
+			for i := range int64(30) {
+				values := make([]int64, wide)
+				if joined {
+					values = make([]int64, wide+int(i%5)*1000)
+				}
+				for k := range values {
+					values[k] = i<<32 + int64(k)
+				}
+				expected = append(expected, values...)
+				readertest.Push(t, q, readertest.Numbers(pyfeed.Dims{int64(len(values))}, values...))
+			}
+			q.Close(0)
+			var got []int64
+			for {
+				batch, err := h.ReadNext(background)
+				if err == io.EOF {
+					break
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				for b := batch.Slots[0].Data; len(b) > 0; b = b[8:] {
+					got = append(got, int64(binary.NativeEndian.Uint64(b)))
+				}
+				batch.Release()
+			}
+			if !slices.Equal(got, expected) {
+				t.Errorf("%d copiers, joined %v: expected %d numbers, found %d others", copiers, joined, len(expected), len(got))
+			}
+		}
+	}
+}
+
+// The tuple that does not fit is named by its number in the batch, whoever comes to it.
+func TestALargeTupleThatDoesNotFit(t *testing.T) {
+	withCopiers(t, 4)
+	const wide = copyPiece / 8
+	pool := memory.NewPool(memory.File)
+	defer pool.Close()
+	var batch stackedBatch
+	var chunk record.Chunk
+	for i := range 8 {
+		n := int64(wide)
+		if i == 5 {
+			n--
+		}
+		chunk.Add(&pyfeed.Tuple{Slots: []pyfeed.LoDTensor{readertest.Numbers(pyfeed.Dims{n}, make([]int64, n)...)}})
+	}
+	batch.takes(&chunk, chunk.Len(), pool)
+	batch.add(&chunk, 0)
+	_, err := batch.finish()
+	readertest.Expect(t, err, pyfeed.Shape, fmt.Sprintf("tuple 5 of a batch: expected int64 [%d] as in tuple 0, found int64 [%d]", wide, wide-1))
+}

@@ -1,0 +1,50 @@
+package decorators
+
+import (
+	"testing"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/internal/readertest"
+)
+
+// A reset wakes those who wait, in whatever they wait.
+func TestResetWhileAReadWaits(t *testing.T) {
+	decorate := map[string]func(*readers.ReaderHolder) (readers.Reader, error){
+		"double_buffer": func(h *readers.ReaderHolder) (readers.Reader, error) {
+			return NewDoubleBufferReader(h, []pyfeed.Place{pyfeed.CPUPlace()}, 2)
+		},
+		"shuffle":    func(h *readers.ReaderHolder) (readers.Reader, error) { return NewShuffleReader(h, 3, 0) },
+		"map":        func(h *readers.ReaderHolder) (readers.Reader, error) { return NewMapReader(h, nil, 16, true) },
+		"batch":      func(h *readers.ReaderHolder) (readers.Reader, error) { return NewBatchReader(h, 3, false, false) },
+		"multi_pass": func(h *readers.ReaderHolder) (readers.Reader, error) { return NewMultiPassReader(h, 2) },
+		"shard":      func(h *readers.ReaderHolder) (readers.Reader, error) { return NewShardReader(h, 0, 1) },
+	}
+	for name, decorate := range decorate {
+		t.Run(name, func(t *testing.T) {
+			q := readertest.Queue(t, pyfeed.Options{Capacity: 4, Slots: readertest.Cells, Restartable: true})
+			reader, err := decorate(ofQueue(q))
+			h := readertest.Hold(t, reader, err)
+			waits := make(chan error)
+			go func() {
+				_, err := h.ReadNext(background)
+				waits <- err
+			}()
+			m, isMap := reader.(*mapReader)
+			for q.Info().WaitingConsumers == 0 && !isMap || q.Info().Pass == 0 && !isMap {
+				select {
+				case err := <-waits:
+					t.Fatalf("expected to wait, found %v", err)
+				default:
+				}
+			}
+			if isMap { // which waits for a worker
+				readertest.Entered(&m.consumers, &m.mu, 1)
+			}
+			if err := h.ReInit(); err != nil {
+				t.Fatal(err)
+			}
+			readertest.Expect(t, <-waits, pyfeed.Cancelled, "reset")
+		})
+	}
+}

@@ -1,0 +1,182 @@
+package decorators
+
+import (
+	"context"
+	"io"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/record"
+)
+
+// zipReader joins the slots of one tuple of each of its readers to one tuple.
+type zipReader struct {
+	readers.Lookahead
+	inputs []zipInput
+	spec   *pyfeed.Spec
+	strict bool
+	end    error
+}
+
+// zipInput is one of the readers, and what was read of it ahead.
+type zipInput struct {
+	source *readers.Upstream
+	ready  []*pyfeed.Tuple
+	buffer []*pyfeed.Tuple
+	chunk  record.Chunk
+	end    bool
+}
+
+// NewZipReader takes over references to readers. The pass ends with the shortest; strict, it is an error if
+// they do not end together.
+func NewZipReader(source []*readers.ReaderHolder, strict bool) (readers.Reader, error) {
+	r := &zipReader{strict: strict}
+	var slots []pyfeed.Slot
+	for _, h := range source {
+		r.inputs = append(r.inputs, zipInput{source: readers.NewUpstream(h), buffer: make([]*pyfeed.Tuple, record.ChunkSize)})
+		for i := range h.Spec().Len() {
+			slots = append(slots, h.Spec().Slot(i))
+		}
+	}
+	var err error
+	if len(source) < 2 {
+		err = pyfeed.Errorf(pyfeed.Invalid, "zip: expected at least 2 readers, found %d", len(source))
+	} else {
+		r.spec, err = pyfeed.NewSpec(slots)
+	}
+	if err != nil {
+		r.Close()
+		return nil, err
+	}
+	r.Read = readers.FromBatchFunc(r.take)
+	return r, nil
+}
+
+func (r *zipReader) take(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
+	if r.end != nil {
+		return 0, r.end
+	}
+	n, ended := len(out), 0
+	for i := range r.inputs {
+		in := &r.inputs[i]
+		if len(in.ready) == 0 && !in.end {
+			_, err := in.source.ReadInto(ctx, &in.chunk, len(out))
+			switch {
+			case err == io.EOF:
+				in.end = true
+			case err != nil && !pyfeed.Ends(ctx, err):
+				return 0, err
+			case err != nil:
+				r.end = err
+				return 0, err
+			}
+			in.ready = in.buffer[:in.chunk.Take(in.buffer)]
+		}
+		if in.end && len(in.ready) == 0 {
+			ended++
+		}
+		n = min(n, len(in.ready))
+	}
+	if ended > 0 {
+		r.end = io.EOF
+		if r.strict && ended < len(r.inputs) {
+			r.end = r.uneven()
+		}
+		return 0, r.end
+	}
+	for k := range n {
+		t := pyfeed.NewTuple(r.spec.Len())
+		at := 0
+		for i := range r.inputs {
+			from := r.inputs[i].ready[k]
+			for j := range from.Slots {
+				t.Slots[at], from.Slots[j] = from.Slots[j], t.Slots[at]
+				at++
+			}
+			t.Pass = max(t.Pass, from.Pass)
+			if i == 0 || t.From.File == nil {
+				t.From = from.From
+			}
+		}
+		if err := r.spec.Check(t); err != nil {
+			t.Release()
+			for i := range r.inputs {
+				pyfeed.ReleaseAll(r.inputs[i].ready[:k+1])
+				r.inputs[i].ready = r.inputs[i].ready[k+1:]
+			}
+			r.end = err
+			if k > 0 {
+				return k, nil
+			}
+			return 0, err
+		}
+		out[k] = t
+	}
+	for i := range r.inputs {
+		pyfeed.ReleaseAll(r.inputs[i].ready[:n])
+		r.inputs[i].ready = r.inputs[i].ready[n:]
+	}
+	return n, nil
+}
+
+// uneven says which readers have ended and which have not.
+func (r *zipReader) uneven() error {
+	var ended, not []int
+	for i := range r.inputs {
+		if r.inputs[i].end && len(r.inputs[i].ready) == 0 {
+			ended = append(ended, i)
+		} else {
+			not = append(not, i)
+		}
+	}
+	return pyfeed.Errorf(pyfeed.State, "zip: expected readers that end together, found an end of readers %v and more tuples of %v", ended, not)
+}
+
+func (r *zipReader) clear() {
+	r.DropAhead()
+	for i := range r.inputs {
+		pyfeed.ReleaseAll(r.inputs[i].ready)
+		r.inputs[i].ready, r.inputs[i].end = nil, false
+	}
+	r.end = nil
+}
+
+// ReInit starts all readers over.
+func (r *zipReader) ReInit(pass uint64) error {
+	r.clear()
+	for i := range r.inputs {
+		if err := r.inputs[i].source.Begin(pass); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Spec is the slots of all readers.
+func (r *zipReader) Spec() *pyfeed.Spec { return r.spec }
+
+// Describe names it.
+func (r *zipReader) Describe(s *readers.Stats) {
+	s.Reader = "zip"
+	s.Extra = map[string]any{"strict": r.strict}
+	for i := range r.inputs {
+		s.Below = append(s.Below, r.inputs[i].source.Stats())
+	}
+}
+
+// Close lets go of the readers.
+func (r *zipReader) Close() {
+	r.clear()
+	for i := range r.inputs {
+		r.inputs[i].source.Drop()
+	}
+}
+
+// Upstreams is readers.Decorator's.
+func (r *zipReader) Upstreams() []*readers.Upstream {
+	all := make([]*readers.Upstream, len(r.inputs))
+	for i := range r.inputs {
+		all[i] = r.inputs[i].source
+	}
+	return all
+}

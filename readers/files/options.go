@@ -1,0 +1,46 @@
+// Package files has the readers of files: it finds the files that names stand for, opens them, and reads many at a time.
+package files
+
+import (
+	"encoding/json"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/readers/record"
+	"github.com/pyfeed/pyfeed/readers/storage"
+)
+
+// Options are the files to be read, and how: the attributes of open_files and create_file_reader.
+type Options struct {
+	Filenames    []string                `json:"filenames" required:"true" doc:"paths, globs or directories, each with a format's tag and a colon before it where its suffix does not tell"`
+	Format       string                  `json:"format" doc:"a tag for all"`
+	Slots        []record.SlotAttributes `json:"slots" absent:"what the files say" doc:"see below"`
+	ThreadNum    int                     `json:"thread_num"`
+	Ordered      bool                    `json:"ordered" doc:"one order whatever thread_num"`
+	Interleave   int                     `json:"interleave" doc:"files read in turn when ordered"`
+	ShuffleFiles *uint64                 `json:"shuffle_files" absent:"as they are listed" doc:"a seed, by which the files come in another order in each pass"`
+	OnCorrupt    string                  `json:"on_corrupt" doc:"or \"skip\""`
+	VerifyFirst  bool                    `json:"verify_first" doc:"each file is read twice, the first time to verify all of it"`
+	Storage      storage.Options         `json:"storage"`
+	Options      json.RawMessage         `json:"options" absent:"none" doc:"the format's, see docs/formats.md"`
+}
+
+// Check says what is wrong with the options, as far as that can be said without looking for the files.
+func (o *Options) Check() error {
+	switch {
+	case len(o.Filenames) == 0:
+		return pyfeed.Errorf(pyfeed.Invalid, "filenames: expected at least 1, found 0")
+	case o.ThreadNum < 1 || o.ThreadNum > 1024:
+		return pyfeed.Errorf(pyfeed.Invalid, "thread_num: expected 1 to 1024, found %d", o.ThreadNum)
+	case o.Interleave < 1 || o.Interleave > 4096:
+		return pyfeed.Errorf(pyfeed.Invalid, "interleave: expected 1 to 4096 files, found %d", o.Interleave)
+	case o.OnCorrupt != "" && o.OnCorrupt != "raise" && o.OnCorrupt != "skip":
+		return pyfeed.Errorf(pyfeed.Invalid, "on_corrupt: expected raise or skip, found %q", o.OnCorrupt)
+	}
+	if _, err := namesOf(o.Filenames); err != nil {
+		return err
+	}
+	if err := o.Storage.Check(); err != nil {
+		return err
+	}
+	return record.CheckSlots(o.Slots)
+}

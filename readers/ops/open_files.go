@@ -1,0 +1,34 @@
+package ops
+
+import (
+	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/files"
+	"github.com/pyfeed/pyfeed/readers/record"
+	"github.com/pyfeed/pyfeed/readers/storage"
+)
+
+var openFiles = definition[files.Options]{
+	name:   "open_files",
+	doc:    "Reads many files at a time, by threads of its own",
+	inputs: noInput,
+	defaults: files.Options{ThreadNum: 2, Ordered: true, Interleave: 8, OnCorrupt: "raise",
+		Storage: storage.Options{Compression: "auto", IO: "auto"}},
+	check:   (*files.Options).Check,
+	outputs: fileSlots,
+	make:    func(c *call, o *files.Options) (readers.Reader, error) { return files.Open(c.ctx, o) },
+}
+
+var fileReader = definition[files.Options]{
+	name:     "create_file_reader",
+	doc:      "Reads one file, in the calling thread. thread_num, ordered, interleave and shuffle_files say nothing here",
+	inputs:   noInput,
+	defaults: files.Options{ThreadNum: 1, Interleave: 1, OnCorrupt: "raise", Storage: storage.Options{Compression: "auto", IO: "auto"}},
+	check:    (*files.Options).Check,
+	outputs:  fileSlots,
+	make:     func(c *call, o *files.Options) (readers.Reader, error) { return files.OpenFile(c.ctx, o) },
+}
+
+// fileSlots are the slots that the options say; nil: the files say.
+func fileSlots(_ [][]record.SlotAttributes, o *files.Options) ([]record.SlotAttributes, error) {
+	return record.NormalizeSlots(o.Slots)
+}

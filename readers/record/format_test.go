@@ -1,0 +1,46 @@
+package record_test
+
+import (
+	"cmp"
+	"io"
+	"slices"
+	"testing"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/readers/internal/readertest"
+	"github.com/pyfeed/pyfeed/readers/record"
+)
+
+func openNothing(string, *record.Config) (record.Records, error) { return nil, io.EOF }
+
+func formatOfName(name string) *record.Format {
+	path, f := record.CutTag(name)
+	return cmp.Or(f, record.FormatBySuffix(path))
+}
+
+func TestTheFormatOfAName(t *testing.T) {
+	for name, want := range map[string]string{
+		"a.ids": "ids", "dir.told/a-b.c.ids": "ids", "a.ids.gz": "ids", "a.ids.gz.zst": "ids", "told:a.ids": "told", "cut:a": "cut",
+		"ids": "", ".ids": "", ".ids.gz": "", "a.ids.txt": "", "a.ids.gz.txt": "", "a.gz": "", "a.": "", "": "", "x:a.cut": "cut", "a.ids/b": "",
+	} {
+		f := formatOfName(name)
+		if got := f; (got == nil) != (want == "") || got != nil && got.Tag != want {
+			t.Errorf("%q: expected %q, found %v", name, want, got)
+		}
+	}
+	longer := record.Format{Tag: "longer", Suffixes: []string{"-more.ids"}, Open: openNothing}
+	if !slices.Contains(record.Tags(), "longer") { // with -count there is one already
+		record.MustRegister(longer)
+	}
+	for name, want := range map[string]string{"a-more.ids": "longer", "a.more.ids": "ids", "-more.ids": "ids", "a-more.ids.gz": "longer"} {
+		if f := formatOfName(name); f == nil || f.Tag != want {
+			t.Errorf("%q: expected %q, found %v", name, want, f)
+		}
+	}
+}
+
+func TestAFormatIsRegisteredOnce(t *testing.T) {
+	readertest.Expect(t, record.Register(record.Format{Tag: "ids", Open: openNothing}), pyfeed.State, `there is a format "ids" already`)
+	readertest.Expect(t, record.Register(record.Format{Tag: "ids2", Suffixes: []string{".ids"}, Open: openNothing}), pyfeed.State, `the suffix .ids is that of format "ids"`)
+	readertest.Expect(t, record.Register(record.Format{Tag: "a:b", Open: openNothing}), pyfeed.Invalid, "expected a tag without any of")
+}
