@@ -140,7 +140,7 @@ bench: build/venv/.pyfeed ## measure beside what Python and NumPy have, some min
 
 bench-peers: dist/.done build/peers/.tools ## the same beside all peers, an hour or so; writes build/bench-peers/
 	$(PEERS_PIP) install --force-reinstall --no-deps dist/pyfeed-*.whl
-	$(call benchmarks,build/peers/bin/python,$(WORKLOADS),--ways all,build/bench-peers)
+	$(call benchmarks,build/peers/bin/python,$(WORKLOADS),--libraries all,build/bench-peers)
 	build/peers/bin/python benchmarks/complete.py build/bench-peers
 
 instructions: build/prefix/.done ## count instructions of what is done often, beside those in benchmarks/instructions.json

@@ -1,10 +1,10 @@
-"""Checks that a run has figures for every way that the kept results have figures for.
+"""Checks that new results have values wherever the kept results have them.
 
     python benchmarks/complete.py build/bench-peers [--kept benchmarks/results]
 
 A peer that could not be installed, or that fails where it once worked, leaves a gap in the tables that is easy to
-overlook. Every gap is printed as "workload, row, way: reason", and the exit status is 1 if there is one. Workloads that
-the folder has no results of are gaps too.
+overlook. Every gap is printed as "workload, case, library: reason", and the exit status is 1 if there is one. Workloads
+without a file of results are gaps too.
 """
 
 from __future__ import annotations
@@ -18,30 +18,31 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 
-Ways = dict[str, dict[str, Any]]  # by name
-Rows = dict[str, Ways]  # by name
+Libraries = dict[str, dict[str, Any]]  # by name
+Cases = dict[str, Libraries]  # by name
 
 
-def rows(folder: Path, workload: str) -> Rows:
-    """The rows of a workload, each with its ways; empty if there are no results of it."""
+def load(folder: Path, workload: str) -> Cases:
+    """The cases of a workload, each with its libraries; empty if there is no file of results."""
     path = folder / f"{workload}.json"
     if not path.exists():
         return {}
-    return {row["row"]: {way["way"]: way for way in row["ways"]} for row in json.loads(path.read_text())["rows"]}
+    cases = json.loads(path.read_text())["cases"]
+    return {case["case"]: {library["library"]: library for library in case["libraries"]} for case in cases}
 
 
-def gaps(kept: Rows, found: Rows) -> Iterator[str]:
-    """Each way with figures in `kept` that has none in `found`, and the reason."""
-    for row, ways in kept.items():
-        if row not in found:
-            yield f"{row}: the row was not run"
+def gaps(kept: Cases, found: Cases) -> Iterator[str]:
+    """Each library with values in `kept` that has none in `found`, and the reason."""
+    for case, libraries in kept.items():
+        if case not in found:
+            yield f"{case}: the case was not run"
             continue
-        for name, way in ways.items():
-            if "values" not in way:
+        for name, library in libraries.items():
+            if "values" not in library:
                 continue
-            now = found[row].get(name, {})
+            now = found[case].get(name, {})
             if "values" not in now:
-                yield f"{row}, {name}: {now.get('failed') or now.get('not offered') or 'the way was not run'}"
+                yield f"{case}, {name}: {now.get('failed') or now.get('not_supported') or 'the library was not run'}"
 
 
 def main() -> int:
@@ -55,11 +56,11 @@ def main() -> int:
     found = [
         f"{workload}, {gap}"
         for workload in args.workloads.split(",")
-        for gap in gaps(rows(args.kept, workload), rows(args.folder, workload))
+        for gap in gaps(load(args.kept, workload), load(args.folder, workload))
     ]
     for gap in found:
         print(gap)
-    print(f"{len(found)} ways have figures in {args.kept} and none in {args.folder}")
+    print(f"{len(found)} lines have values in {args.kept} and none in {args.folder}")
     return 1 if found else 0
 
 

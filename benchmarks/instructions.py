@@ -1,17 +1,17 @@
-"""How many instructions the library takes for an operation, beside the numbers that are kept in the repository.
+"""Counts the instructions of each operation of the library, and compares them with the counts in the repository.
 
     python benchmarks/instructions.py [--update] [--runs 3] [--prefix PREFIX]
 
 A C++ program, benchmarks/instructions, which is built first, calls the C functions under valgrind's callgrind. After
-some thousands of operations the counter is switched on, for so many more; what all threads of the process execute
-meanwhile is counted, whatever else the machine does. `OPERATIONS` says what is counted. Go's scheduler has one thread
-(GOMAXPROCS=1), its garbage is not collected (GOGC=off), and goroutines are not preempted by signals, which callgrind
-cannot follow (GODEBUG=asyncpreemptoff=1). Repeated counts then differ by less than 1 %, those through shuffle, where
-another thread reads ahead, included; the median of the runs is taken.
+some thousands of operations the counter is switched on, for so many more; it counts the instructions of all threads of
+the process, whatever else the machine does. Go's scheduler has one thread (GOMAXPROCS=1), its garbage is not collected
+(GOGC=off), and goroutines are not preempted by signals, which callgrind cannot follow (GODEBUG=asyncpreemptoff=1).
+Repeated counts then differ by less than 1 %, also through shuffle, where another thread prefetches; the median of the
+runs is taken.
 
-The exit status is 1 if an operation takes more than 5 % more than the table says, benchmarks/instructions.json, or is
-no longer counted; 2 if nothing could be counted, as without valgrind. --update writes the table. It names the versions
-it was counted with: a difference may come from another compiler.
+The exit status is 1 if an operation takes more than 5 % more than in the table, benchmarks/instructions.json, or is no
+longer counted; 2 if nothing could be counted, as without valgrind. --update writes the table. The table names the
+versions of its tools: a difference may come from another compiler.
 """
 
 from __future__ import annotations
@@ -47,38 +47,38 @@ OPERATIONS = {
 
 
 class Table(TypedDict):
-    """What is kept."""
+    """The contents of benchmarks/instructions.json."""
 
     versions: dict[str, str]
     operations: dict[str, float]
 
 
-class Compared(NamedTuple):
-    wrong: list[str]  # what the exit status tells of
-    told: list[str]
+class Comparison(NamedTuple):
+    errors: list[str]  # the exit status is 1 if there are any
+    notes: list[str]
 
 
-class Uncountable(Exception):
-    """Nothing can be counted. The text says why."""
+class CountError(Exception):
+    """Nothing can be counted. The text gives the reason."""
 
 
-def compare(kept: Table, found: Table) -> Compared:
-    """What is to be said of new counts beside those that are kept."""
-    wrong, told = [], []
+def compare(kept: Table, found: Table) -> Comparison:
+    """Compare new counts with the table."""
+    errors, notes = [], []
     for name in {**kept["versions"], **found["versions"]}:
         before, now = (table["versions"].get(name, "none") for table in (kept, found))
         if before != now:
-            told.append(f"this compares across versions: {name} was {before}, is {now}")
+            notes.append(f"this compares across versions: {name} was {before}, is {now}")
     for name, count in found["operations"].items():
         before_count = kept["operations"].get(name)
         if before_count is None:
-            told.append(f"{name} is new: --update keeps it")
+            notes.append(f"{name} is new: --update keeps it")
         elif count > before_count * ALLOWED:
-            wrong.append(f"{name} has risen by {count / before_count - 1:.1%}: from {before_count:.0f} to {count:.0f}")
+            errors.append(f"{name} has risen by {count / before_count - 1:.1%}: from {before_count:.0f} to {count:.0f}")
         elif count * ALLOWED < before_count:
-            told.append(f"{name} has fallen by {1 - count / before_count:.1%}: --update keeps that")
-    wrong += [f"{name} is no longer counted" for name in kept["operations"] if name not in found["operations"]]
-    return Compared(wrong, told)
+            notes.append(f"{name} has fallen by {1 - count / before_count:.1%}: --update keeps that")
+    errors += [f"{name} is no longer counted" for name in kept["operations"] if name not in found["operations"]]
+    return Comparison(errors, notes)
 
 
 def markdown(table: Table) -> str:
@@ -92,7 +92,7 @@ def markdown(table: Table) -> str:
 
 
 def _output(command: list[str], environment: dict[str, str] | None = None, seconds: float = 300) -> str:
-    """What a command says on both streams."""
+    """The output of a command, both streams."""
     name = Path(command[0]).name
     try:
         done = subprocess.run(
@@ -105,16 +105,16 @@ def _output(command: list[str], environment: dict[str, str] | None = None, secon
             timeout=seconds,
         )
     except FileNotFoundError:
-        raise Uncountable(f"there is no {name} on PATH") from None
+        raise CountError(f"there is no {name} on PATH") from None
     except subprocess.TimeoutExpired:
-        raise Uncountable(f"{name}: expected an end within {seconds:g} s") from None
+        raise CountError(f"{name}: expected an end within {seconds:g} s") from None
     if done.returncode:
-        raise Uncountable(f"{name} ended with status {done.returncode}:\n{done.stdout.rstrip()}")
+        raise CountError(f"{name} ended with status {done.returncode}:\n{done.stdout.rstrip()}")
     return done.stdout
 
 
 def build(prefix: str, folder: Path) -> Path:
-    """The binary, built with what the installed package brings or what is said."""
+    """Build the binary against the package installed in `prefix`."""
     _output(["cmake", "-S", str(SOURCE), "-B", str(folder), f"-DCMAKE_PREFIX_PATH={prefix}"])
     _output(["cmake", "--build", str(folder)])
     return folder / SOURCE.name
@@ -128,12 +128,12 @@ def count(binary: Path, operation: str, records: Path) -> float:
     said = _output([*tool, str(binary), operation, str(WARM), str(COUNT), str(records)], environment)
     collected = re.search(r"Collected : (\d+)", said)
     if collected is None or collected[1] == "0":
-        raise Uncountable(f"callgrind has counted nothing:\n{said.rstrip()}")
+        raise CountError(f"callgrind has counted nothing:\n{said.rstrip()}")
     return int(collected[1]) / COUNT
 
 
 def versions(library: Path) -> dict[str, str]:
-    """What the library was built with, as it says itself, and what counts."""
+    """The versions of the library's compilers, from its binary, and of valgrind."""
     found = library.read_bytes()
     go = re.search(rb"\xff Go buildinf:.{19}go([\w.-]+)", found, re.DOTALL)
     gcc, clang = re.search(rb"GCC: \([^)]*\) ([\d.]+)", found), re.search(rb"clang version ([\d.]+)", found)
@@ -165,7 +165,7 @@ def main() -> int:
     found: dict[str, list[float]] = {}
     try:
         if shutil.which("valgrind") is None:
-            raise Uncountable("there is no valgrind on PATH")
+            raise CountError("there is no valgrind on PATH")
         prefix = args.prefix
         if prefix is None:
             import pyfeed
@@ -178,7 +178,7 @@ def main() -> int:
             for operation in OPERATIONS:
                 found[operation] = [count(binary, operation, records) for _ in range(args.runs)]
         built_with = versions(Path(prefix, "lib", "libpyfeed.so.0"))
-    except Uncountable as error:
+    except CountError as error:
         print(f"instructions.py: {error}", file=sys.stderr)
         return 2
     medians = {operation: round(statistics.median(counts), 1) for operation, counts in found.items()}
@@ -191,10 +191,10 @@ def main() -> int:
     if kept is None:
         print(f"instructions.py: there is no table {args.kept}: --update writes it", file=sys.stderr)
         return 1
-    compared = compare(kept, table)
-    for line in [*compared.told, *compared.wrong]:
+    comparison = compare(kept, table)
+    for line in [*comparison.notes, *comparison.errors]:
         print(line)
-    return 1 if compared.wrong else 0
+    return 1 if comparison.errors else 0
 
 
 if __name__ == "__main__":

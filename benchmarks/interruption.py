@@ -1,11 +1,11 @@
-"""What becomes of a program that is interrupted, killed, at its end, or has nothing to do.
+"""How a program behaves when it is interrupted, killed, at its end, or idle.
 
-    python benchmarks/interruption.py [--json FILE] [--runs 5] [--seconds 1] [--ways all] [--rows TEXTS]
+    python benchmarks/interruption.py [--json FILE] [--runs 5] [--seconds 1] [--libraries all] [--cases TEXTS]
 
-Each figure is of a program of its own, in a session of its own, that waits in some state; the ways take turns, every
-other run in the opposite order. Whether a program has come to its state is seen from the outside: it has said that it
-is about to wait, its workers have said that they are there, and the main threads of all of them sleep, look after
-look.
+Each value is of a program of its own, in a session of its own, that waits in some state; the libraries take turns,
+every other run in the opposite order. That a program has reached its state is observed from outside: it has emitted an
+event before it waits, its workers have emitted events after they started, and the main threads of all of them sleep in
+several polls in a row.
 
     Ctrl-C               SIGINT to the process and its workers, as a terminal sends it, while the main thread waits:
                          to KeyboardInterrupt in Python. Once to a worker alone, while it waits
@@ -18,7 +18,7 @@ look.
                          files that are there a second later
     killed worker        SIGKILL to a worker: until the trainer's call raises
 
-The states are below, with what each way does in them: functions in `ways`.
+The states are below, with the function in `libraries` that each library waits in.
 """
 
 from __future__ import annotations
@@ -30,48 +30,57 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from measuring import OURS, PEER, Failed, Results, chosen, options
-from measuring.programs import Found, Program, Running, figures, in_turns, row, switches, wake_ups
+from harness import PEER, PYFEED, Failed, Results, options, selected
+from harness.programs import (
+    Measurement,
+    Metrics,
+    Program,
+    case,
+    context_switches,
+    interleave,
+    library_lines,
+    wake_ups,
+)
 
 LIBRARIES = (
     *("pytorch", "torchdata", "tf.data", "grain", "spdl", "mlx-data", "webdataset", "mosaicml-streaming"),
     *("huggingface datasets", "ray", "paddle"),
 )
 QUEUES = ("queue.Queue", "multiprocessing.Queue")
-REFERENCES = ("ours", "queue.Queue", "multiprocessing.Queue", "python's open")
+REFERENCES = ("pyfeed", "queue.Queue", "multiprocessing.Queue", "python's open")
 
-PATIENCE = 5  # seconds, until something will not happen any more
+TIMEOUT = 5  # seconds, for the effect of a signal
 WORKERS = "workers that hang"
 
 NO_QUEUE = "no queue that a program pushes into and pops from"
 NO_WORKERS = "no workers of its own"
 FILES_ONLY = "reads its own files only"
 
-# What waits, in each state: the function of `ways`, after its module; or why there is none. What a state does not name
-# has `else` as its reason.
+# In each state, the function of a module of `libraries` that waits; or the reason why the library has none. Libraries
+# that a state does not name have the reason of `else`.
 STATES: dict[str, dict[str, str]] = {
     "pop from an empty queue": {
-        "ours": "ours.interruption_pop",
+        "pyfeed": "pyfeed.interruption_pop",
         "queue.Queue": "plain.interruption_get",
         "else": NO_QUEUE,
     },
     "push into a full queue": {
-        "ours": "ours.interruption_push",
-        "ours, lent": "ours.interruption_lent_push",
-        "ours, slot": "ours.interruption_slot",
+        "pyfeed": "pyfeed.interruption_push",
+        "pyfeed, lent": "pyfeed.interruption_lent_push",
+        "pyfeed, slot": "pyfeed.interruption_slot",
         "queue.Queue": "plain.interruption_put",
         "multiprocessing.Queue": "plain.interruption_mp_put",
         "else": NO_QUEUE,
     },
-    "wait for a pass to end": {"ours": "ours.interruption_wait_pass", "else": NO_QUEUE},
+    "wait for a pass to end": {"pyfeed": "pyfeed.interruption_wait_pass", "else": NO_QUEUE},
     "a chain over an empty queue": {
-        "ours": "ours.interruption_batch",
-        "ours, double_buffer": "ours.interruption_double_buffer",
-        "ours, executor": "ours.interruption_executor",
+        "pyfeed": "pyfeed.interruption_batch",
+        "pyfeed, double_buffer": "pyfeed.interruption_double_buffer",
+        "pyfeed, executor": "pyfeed.interruption_executor",
         "else": NO_QUEUE,
     },
     "a generator that hangs": {
-        "ours": "ours.interruption_generator",
+        "pyfeed": "pyfeed.interruption_generator",
         "pytorch": "pytorch.interruption_generator",
         "torchdata": "pytorch.interruption_nodes",
         "tf.data": "tensorflow.interruption_generator",
@@ -86,7 +95,7 @@ STATES: dict[str, dict[str, str]] = {
         "else": "no reader",
     },
     "a function that hangs, in threads": {
-        "ours": "ours.interruption_map",
+        "pyfeed": "pyfeed.interruption_map",
         "tf.data": "tensorflow.interruption_map",
         "grain": "grain.interruption_map",
         "spdl": "spdl.interruption_map",
@@ -94,19 +103,19 @@ STATES: dict[str, dict[str, str]] = {
         "else": "its functions run in the main thread, or in workers",
     },
     "a file that does not come": {
-        "ours": "ours.interruption_files",
+        "pyfeed": "pyfeed.interruption_files",
         "tf.data": "it reads no FIFO",
         "else": "its files are read by Python in the main thread, or in workers",
     },
     "a file that cannot be opened yet": {
-        "ours": "ours.interruption_opening",
+        "pyfeed": "pyfeed.interruption_opening",
         "python's open": "plain.interruption_opening",
         "tf.data": "it reads no FIFO",
         "else": "its files are opened by Python in the main thread, or in workers",
     },
     WORKERS: {
-        "ours": "ours.interruption_workers",
-        "ours, a chain": "ours.interruption_workers_chain",
+        "pyfeed": "pyfeed.interruption_workers",
+        "pyfeed, a chain": "pyfeed.interruption_workers_chain",
         "multiprocessing.Queue": "plain.interruption_mp_get",
         "pytorch": "pytorch.interruption_workers",
         "torchdata": "pytorch.interruption_nodes_workers",
@@ -122,7 +131,7 @@ STATES: dict[str, dict[str, str]] = {
 }
 # The same where a worker waits, not the trainer.
 WORKER_WAITS = {
-    "ours": "ours.interruption_worker_push",
+    "pyfeed": "pyfeed.interruption_worker_push",
     "multiprocessing.Queue": "plain.interruption_mp_worker_put",
     "queue.Queue": NO_WORKERS,
     "else": "its workers do not push: a thread of theirs does",
@@ -131,254 +140,263 @@ WORKER_WAITS = {
 HEADER = """\
 from __future__ import annotations
 import os, sys, threading, time
-from tasks.interruption import FOR_EVER, quick_item, say, slow_item
-from measuring import NotOffered
+from workloads.interruption import FOR_EVER, emit, quick_item, slow_item
+from harness import NotSupported
 import importlib
 
 def state():
-    module, function = {what!r}.split(".")
+    module, function = {function!r}.split(".")
     try:
-        return getattr(importlib.import_module("ways." + module), function)({arguments})
-    except (ImportError, NotOffered) as error:
-        say("not offered", error)
+        return getattr(importlib.import_module("libraries." + module), function)({arguments})
+    except (ImportError, NotSupported) as error:
+        emit("not supported", error)
         raise
 """
 WAITS = """
 if __name__ == "__main__":
     wait = state()
-    say("waits")
+    emit("waiting")
     try:
         wait()
     except KeyboardInterrupt:
-        say("interrupted")
+        emit("interrupted")
     except BaseException as error:
         try:
-            say("raised", type(error).__name__)
+            emit("raised", type(error).__name__)
         except KeyboardInterrupt:
-            say("raised", type(error).__name__)
+            emit("raised", type(error).__name__)
         raise
     else:
-        say("raised", "nothing")
+        emit("raised", "nothing")
 """
 TAKES = """
 if __name__ == "__main__":
     wait = state()
     wait()
-    say("waits")
+    emit("waiting")
     time.sleep(FOR_EVER)
 """
 FAILS = """
 if __name__ == "__main__":
     wait = state()
-    say("waits")
+    emit("waiting")
     try:
         wait()
     except Exception as error:
-        say("failed", type(error).__name__)
+        emit("failed", type(error).__name__)
 """
 ENDS = """
 def run(wait):
-    say("waits")
+    emit("waiting")
     try:
         wait()
     except BaseException as error:
-        say("thread raised", type(error).__name__)
+        emit("thread raised", type(error).__name__)
 
 if __name__ == "__main__":
     wait = state()
     threading.Thread(target=run, args=(wait,), daemon=True).start()
     sys.stdin.readline()
-    say("ends")
+    emit("exiting")
 """
 IMPORTED = """
-from tasks.interruption import say
+from workloads.interruption import emit
 import pyfeed, sys
-say("waits")
+emit("waiting")
 sys.stdin.readline()
 """
 
 
-def program(what: str, rest: str, item: str = "") -> Program:
-    """Start a program of which a function of `ways` makes what it waits for."""
-    if not what.endswith(("_files", "_opening")):
-        return Program(HEADER.format(what=what, arguments=item) + rest)
-    # A file that does not come is a FIFO with somebody who could write into it; else it cannot even be opened.
+def program(function: str, rest: str, item: str = "") -> Program:
+    """Start a program that waits in a function of `libraries`."""
+    if not function.endswith(("_files", "_opening")):
+        return Program(HEADER.format(function=function, arguments=item) + rest)
+    # A file without data is a FIFO with a writer; without a writer it cannot even be opened.
     fifo = 'os.environ["TMPDIR"] + "/fifo.tfrecord"'
     made = f"os.mkfifo({fifo})\n"
-    if what.endswith("_files"):
+    if function.endswith("_files"):
         made += f"writer = os.open({fifo}, os.O_RDWR)\n"
-    return Program(HEADER.format(what=what, arguments=fifo) + made + rest)
+    return Program(HEADER.format(function=function, arguments=fifo) + made + rest)
 
 
-def waiting(running: Program) -> None:
-    """The program comes to its state."""
-    running.heard("waits")
-    running.at_rest()
-    running.objections()
+def wait_until_waiting(running: Program) -> None:
+    """Wait until the program has reached its state."""
+    running.wait_for("waiting")
+    running.wait_until_asleep()
+    running.raise_errors()
 
 
-def interrupted(what: str, seconds: float, hopeless: dict[str, Failed]) -> Running:
+def interrupted(function: str, seconds: float, failures: dict[str, Failed]) -> Measurement:
     """A program that waits, for so many seconds if any, and is then interrupted."""
-    with program(what, WAITS) as running:
+    with program(function, WAITS) as running:
         yield
-        waiting(running)
-        if "worker" in what:
-            running.heard("worker")
-            running.at_rest()
-        found: Found = {}
+        wait_until_waiting(running)
+        if "worker" in function:
+            running.wait_for("worker")
+            running.wait_until_asleep()
+        metrics: Metrics = {}
         if seconds:
-            began, before = time.monotonic(), switches(running.pid)
+            began, before = time.monotonic(), context_switches(running.pid)
             yield
             time.sleep(max(0, began + seconds - time.monotonic()))
-            woken = wake_ups(before, switches(running.pid))
-            found["idle"] = woken / (time.monotonic() - began)
+            woken = wake_ups(before, context_switches(running.pid))
+            metrics["idle"] = woken / (time.monotonic() - began)
         yield
         at = running.interrupt()
-        found["Ctrl-C"] = tried(lambda: running.heard("interrupted", PATIENCE)[0] - at, what, hopeless)
-        if "did not come" in str(found["Ctrl-C"]):
-            found["Ctrl-C, to the end"] = found["Ctrl-C"]
-            return found
-        found["Ctrl-C, to the end"] = tried(lambda: running.ended(PATIENCE) - at, f"{what}, end", hopeless)
-        return found
+        metrics["Ctrl-C"] = milliseconds(lambda: running.wait_for("interrupted", TIMEOUT)[0] - at, function, failures)
+        if "did not come" in str(metrics["Ctrl-C"]):
+            metrics["Ctrl-C, to the end"] = metrics["Ctrl-C"]
+            return metrics
+        metrics["Ctrl-C, to the end"] = milliseconds(
+            lambda: running.wait_for_exit(TIMEOUT) - at, f"{function}, end", failures
+        )
+        return metrics
 
 
-def worker_struck(what: str, then: str, number: signal.Signals, figure: str, word: str) -> Running:
-    """A worker that waits gets a signal, alone: how long until the word is heard."""
-    with program(what, then) as running:
+def worker_signalled(function: str, rest: str, number: signal.Signals, metric: str, event: str) -> Measurement:
+    """A worker that waits gets a signal, alone: the time until the event."""
+    with program(function, rest) as running:
         yield
-        waiting(running)
-        worker = int(running.heard("worker")[1][0])
-        running.at_rest()
+        wait_until_waiting(running)
+        worker = int(running.wait_for("worker")[1][0])
+        running.wait_until_asleep()
         yield
         at = time.monotonic_ns()
         os.kill(worker, number)
-        return {figure: (running.heard(word, PATIENCE)[0] - at) / 1e6}
+        return {metric: (running.wait_for(event, TIMEOUT)[0] - at) / 1e6}
 
 
-def ended(what: str) -> Running:
-    with program(what, ENDS) as running:
+def exited(function: str) -> Measurement:
+    with program(function, ENDS) as running:
         yield
-        waiting(running)
+        wait_until_waiting(running)
         yield
-        running.tell()
-        at = running.heard("ends")[0]
-        return {"exit": (running.ended(PATIENCE) - at) / 1e6}
+        running.resume()
+        at = running.wait_for("exiting")[0]
+        return {"exit": (running.wait_for_exit(TIMEOUT) - at) / 1e6}
 
 
-def trainer_killed(what: str) -> Running:
-    with program(what, TAKES, "quick_item") as running:
+def trainer_killed(function: str) -> Measurement:
+    with program(function, TAKES, "quick_item") as running:
         yield
-        running.heard("waits")
-        running.at_rest()
+        running.wait_for("waiting")
+        running.wait_until_asleep()
         yield
         workers, at = running.kill(), time.monotonic()
         yield
         time.sleep(max(0, at + 1 - time.monotonic()))
-        left: Found = {name: len(found) for name, found in running.left_behind(workers).items()}
-        yield  # what is ended now may be another's
-        return left
+        metrics: Metrics = {name: len(left) for name, left in running.leftovers(workers).items()}
+        yield  # from here on, cleaning up may disturb others
+        return metrics
 
 
-def imported(seconds: float) -> Running:
+def imported(seconds: float) -> Measurement:
     with Program(IMPORTED) as running:
-        waiting(running)
-        before = switches(running.pid)
+        wait_until_waiting(running)
+        before = context_switches(running.pid)
         yield
         time.sleep(seconds)
-        return {"idle": wake_ups(before, switches(running.pid)) / seconds}
+        return {"idle": wake_ups(before, context_switches(running.pid)) / seconds}
 
 
-def tried(measured: Callable[[], int], what: str, hopeless: dict[str, Failed]) -> float | Failed:
-    """Milliseconds, unless it has failed before: nobody waits for that again."""
-    if what in hopeless:
-        return hopeless[what]
+def milliseconds(measured: Callable[[], int], key: str, failures: dict[str, Failed]) -> float | Failed:
+    """Milliseconds, unless it has failed before: a timeout is waited for once."""
+    if key in failures:
+        return failures[key]
     try:
         return measured() / 1e6
     except Failed as error:
-        hopeless[what] = error
+        failures[key] = error
         return error
 
 
-def ways_of(state: dict[str, str], asked: str) -> tuple[dict[str, str], list[dict[str, Any]]]:
-    """What is to be run, and those that do not offer it."""
-    names = [*state, *(name for name in (*QUEUES, *LIBRARIES) if name not in state)]
-    run, not_offered = {}, []
-    for name in names:
-        if name == "else" or not chosen(asked, name.partition(",")[0], REFERENCES):
+def libraries_of(state: dict[str, str], names: str) -> tuple[dict[str, str], list[dict[str, Any]]]:
+    """The functions to be run, and the libraries that do not support the state."""
+    every = [*state, *(name for name in (*QUEUES, *LIBRARIES) if name not in state)]
+    run, not_supported = {}, []
+    for name in every:
+        if name == "else" or not selected(names, name.partition(",")[0], REFERENCES):
             continue
-        what = state.get(name, state["else"])
-        if "interruption_" in what:
-            run[name] = what
+        function = state.get(name, state["else"])
+        if "interruption_" in function:
+            run[name] = function
         else:
-            not_offered.append({"way": name, "kind": PEER, "not offered": what})
-    return run, not_offered
+            not_supported.append({"library": name, "kind": PEER, "not_supported": function})
+    return run, not_supported
 
 
-def kind_of(way: str) -> str:
-    return OURS if way.startswith("ours") else PEER
+def kind_of(library: str) -> str:
+    return PYFEED if library.startswith("pyfeed") else PEER
 
 
 def main() -> None:
     parser = options(__doc__, seconds=1)
     args = parser.parse_args()
     results = Results("interruption", args)
-    asked = [text for text in args.rows.split(",") if text]
+    texts = [text for text in args.cases.split(",") if text]
 
     def wanted(name: str) -> bool:
-        return not results.has(name) and (not asked or any(text in name for text in asked))
+        return not results.has(name) and (not texts or any(text in name for text in texts))
 
-    hopeless: dict[str, Failed] = {}
+    failures: dict[str, Failed] = {}
 
     def add(
-        rows: dict[str, tuple[str, str]],
-        programs: dict[str, Callable[[], Running]],
-        not_offered: list[dict[str, Any]],
-        exits: dict[str, Callable[[], Running]] | None = None,
+        cases: dict[str, tuple[str, str]],
+        programs: dict[str, Callable[[], Measurement]],
+        not_supported: list[dict[str, Any]],
+        exits: dict[str, Callable[[], Measurement]] | None = None,
     ) -> None:
-        """Measure, and add a row of each figure that is wanted: its name and unit. All are started together."""
-        rows = {figure: row for figure, row in rows.items() if wanted(row[0])}
-        exits = exits if exits and "exit" in rows else {}
-        programs = programs if rows.keys() - {"exit"} else {}
-        if rows:
-            found = dict(in_turns(programs | {f"{way} exits": ends for way, ends in exits.items()}, args.runs, True))
-            exited = {way: found.pop(f"{way} exits") for way in exits}
-            for figure, (name, unit) in rows.items():
-                ways = figures(figure, exited if figure == "exit" else found, kind_of)
-                results.add(row(name, unit, {}, [*ways, *not_offered]))
+        """Measure, and add a case of each metric that is wanted: its name and unit. All are started together."""
+        cases = {metric: named for metric, named in cases.items() if wanted(named[0])}
+        exits = exits if exits and "exit" in cases else {}
+        programs = programs if cases.keys() - {"exit"} else {}
+        if cases:
+            programs = programs | {f"{library} exits": program for library, program in exits.items()}
+            found = dict(interleave(programs, args.runs, True))
+            of_exits = {library: found.pop(f"{library} exits") for library in exits}
+            for metric, (name, unit) in cases.items():
+                lines = library_lines(metric, of_exits if metric == "exit" else found, kind_of)
+                results.add(case(name, unit, {}, [*lines, *not_supported]))
 
-    for state, what in STATES.items():
-        run, not_offered = ways_of(what, args.ways)
-        rows = {
+    for state, functions in STATES.items():
+        run, not_supported = libraries_of(functions, args.libraries)
+        cases = {
             "Ctrl-C": (f"Ctrl-C: {state}", "ms"),
             "Ctrl-C, to the end": (f"Ctrl-C, to the end: {state}", "ms"),
             "idle": (f"idle: {state}", "wake-ups/s"),
             "exit": (f"exit: {state}", "ms"),
         }
-        seconds = args.seconds if wanted(rows["idle"][0]) else 0
-        waits: dict[str, Callable[[], Running]] = {
-            w: partial(interrupted, f, seconds, hopeless) for w, f in run.items()
+        seconds = args.seconds if wanted(cases["idle"][0]) else 0
+        waits: dict[str, Callable[[], Measurement]] = {
+            name: partial(interrupted, function, seconds, failures) for name, function in run.items()
         }
-        add(rows, waits, not_offered, {w: partial(ended, f) for w, f in run.items()})
-    run, not_offered = ways_of(STATES[WORKERS], args.ways)
-    rows = {left: (f"killed trainer: {left} left behind", left) for left in ("processes", "shared memory", "files")}
-    add(rows, {w: partial(trainer_killed, f) for w, f in run.items()}, not_offered)
-    rows = {"killed worker": ("killed worker, until the trainer is told", "ms")}
+        add(cases, waits, not_supported, {name: partial(exited, function) for name, function in run.items()})
+    run, not_supported = libraries_of(STATES[WORKERS], args.libraries)
+    cases = {left: (f"killed trainer: {left} left behind", left) for left in ("processes", "shared memory", "files")}
+    add(cases, {name: partial(trainer_killed, function) for name, function in run.items()}, not_supported)
+    cases = {"killed worker": ("killed worker, until the trainer is told", "ms")}
     add(
-        rows,
-        {w: partial(worker_struck, f, FAILS, signal.SIGKILL, "killed worker", "failed") for w, f in run.items()},
-        not_offered,
+        cases,
+        {
+            name: partial(worker_signalled, function, FAILS, signal.SIGKILL, "killed worker", "failed")
+            for name, function in run.items()
+        },
+        not_supported,
     )
 
-    run, not_offered = ways_of(WORKER_WAITS, args.ways)
-    rows = {"Ctrl-C": ("Ctrl-C: a worker that pushes into a full queue", "ms")}
+    run, not_supported = libraries_of(WORKER_WAITS, args.libraries)
+    cases = {"Ctrl-C": ("Ctrl-C: a worker that pushes into a full queue", "ms")}
     add(
-        rows,
-        {w: partial(worker_struck, f, WAITS, signal.SIGINT, "Ctrl-C", "worker interrupted") for w, f in run.items()},
-        not_offered,
+        cases,
+        {
+            name: partial(worker_signalled, function, WAITS, signal.SIGINT, "Ctrl-C", "worker interrupted")
+            for name, function in run.items()
+        },
+        not_supported,
     )
-    run = {"ours": ""} if chosen(args.ways, "ours", REFERENCES) else {}
-    rows = {"idle": ("idle: nothing but imported", "wake-ups/s")}
-    add(rows, {w: partial(imported, args.seconds) for w in run}, [])
+    run = {"pyfeed": ""} if selected(args.libraries, "pyfeed", REFERENCES) else {}
+    cases = {"idle": ("idle: nothing but imported", "wake-ups/s")}
+    add(cases, {name: partial(imported, args.seconds) for name in run}, [])
 
 
 if __name__ == "__main__":

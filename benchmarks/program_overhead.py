@@ -1,4 +1,4 @@
-"""What it costs that a program does it: an operator of a loop, and reading by a loop of operators.
+"""The overhead of programs: an operator of a loop, and reading by a loop of operators, beside C++ and C.
 
     python benchmarks/program_overhead.py [--json FILE] [--runs 7] [--megabytes 128] [--loops 200000]
 
@@ -30,7 +30,7 @@ SOURCE = Path(__file__).with_suffix("")
 
 
 def build(prefix: str, folder: Path) -> Path:
-    """The binary, built with what the installed package brings or what is said."""
+    """Build the binary against the package installed in `prefix`."""
     configure = ["-S", str(SOURCE), "-B", str(folder), f"-DCMAKE_PREFIX_PATH={prefix}"]
     for options in (configure, ["--build", str(folder)]):
         subprocess.run(["cmake", *options], check=True, stdout=subprocess.DEVNULL)
@@ -41,13 +41,13 @@ def show(found: dict[str, Any]) -> None:
     for op in found["operators"]:
         costs = [1e9 * s for s in op["seconds"]]
         print(f"{op['operator']:16} {statistics.median(costs):6.0f} ns ({min(costs):.0f} to {max(costs):.0f})")
-    loop = 1e9 * statistics.median(s for op in found["operators"] for s in op["seconds of the loop"])
+    loop = 1e9 * statistics.median(s for op in found["operators"] for s in op["loop_seconds"])
     print(f"{'the loop itself':16} {loop:6.0f} ns: while, increment, less_than")
     for row in found["runs"]:
         costs = [1e9 * s for s in row["seconds"]]
         print(f"{'a run, ' + row['run']:22} {statistics.median(costs):6.0f} ns ({min(costs):.0f} to {max(costs):.0f})")
     for row in found["reading"]:
-        rates = row["tuples per second"]
+        rates = row["tuples_per_second"]
         text = f"{row['source']:18} {row['loop']:10} {statistics.median(rates['program']) / 1e6:5.2f} M tuples/s"
         for peer in ("C++", "C"):
             ratios = [ours / theirs for ours, theirs in zip(rates["program"], rates[peer], strict=True)]

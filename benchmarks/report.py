@@ -2,10 +2,10 @@
 
     python benchmarks/report.py [--check] [--no-plots] [--results DIR] [--page FILE]
 
-The page's own words stand between parts that are written here: `<!-- begin: NAME -->` to `<!-- end: NAME -->`, where
-NAME is a workload, or "summary", or "instructions" for the table of instructions.py. Pictures go to a folder beside the
-page that has its name, one a workload, and need matplotlib. --check writes nothing, needs nothing but Python, and ends
-with status 1 if the page or a picture is not what the results give.
+The generated parts of the page are between `<!-- begin: NAME -->` and `<!-- end: NAME -->`. NAME is a workload, or
+"summary", or "instructions" for the table of instructions.py. Pictures are written to a folder beside the page that has
+its name, one a workload, and need matplotlib. --check writes nothing, needs only Python, and ends with status 1 if the
+page or a picture does not match the results.
 """
 
 from __future__ import annotations
@@ -24,41 +24,42 @@ from pathlib import Path
 from typing import Any
 
 import instructions
-from measuring.results import compare, paired
-from measuring.rows import LIMIT, OURS, PEER
+from harness.cases import LIMIT, PEER, PYFEED
+from harness.results import compare, paired_ratios
 
 ROOT = Path(__file__).parents[1]
 WORKLOADS = ("batches", "files", "cold_start", "interruption", "training_loop")
 COLUMNS = 6  # of a table, at most: more are hard to read
-KINDS = (OURS, PEER, LIMIT)
+KINDS = (PYFEED, PEER, LIMIT)
 AT_THE_LIMIT = "at the limit"
 
-Found = dict[str, Any]  # of a workload, as measuring.Results writes it
+Json = dict[str, Any]
+"""The results of a workload as harness.Results writes them, a case of theirs, or a library of a case."""
 
 
-class Wrong(Exception):
+class ReportError(Exception):
     """The results or the page are not as expected. The text says where."""
 
 
-def load(folder: Path) -> list[Found]:
-    """What is kept of all workloads, in their order. Files of another shape are no workloads."""
-    found: dict[str, Found] = {}
+def load(folder: Path) -> list[Json]:
+    """The kept results of all workloads, in their order. Files of another shape are ignored."""
+    found: dict[str, Json] = {}
     for path in sorted(folder.glob("*.json")):
         content = json.loads(path.read_text())
         if not isinstance(content, dict) or "workload" not in content:
             continue
         if content["workload"] in found:
-            raise Wrong(f"{path}: expected one file of a workload, found another of {content['workload']}")
+            raise ReportError(f"{path}: expected one file of a workload, found another of {content['workload']}")
         found[content["workload"]] = content
     known = [name for name in WORKLOADS if name in found]
     return [found[name] for name in [*known, *sorted(set(found) - set(known))]]
 
 
-# ---- Figures ----------------------------------------------------------------------------------------
+# ---- Numbers ----------------------------------------------------------------------------------------
 
 
-def figure(value: float) -> str:
-    """With three digits that count, or all in front of the point."""
+def number(value: float) -> str:
+    """Rounded to three significant digits, or to an integer if it has more."""
     if value == 0:
         return "0"
     if math.isinf(value):
@@ -68,57 +69,62 @@ def figure(value: float) -> str:
 
 
 def spread(values: Sequence[float]) -> str:
-    return f"{figure(statistics.median(values))} ({figure(min(values))} to {figure(max(values))})"
+    return f"{number(statistics.median(values))} ({number(min(values))} to {number(max(values))})"
 
 
 def duration(seconds: float) -> str:
     for unit, name in ((1, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if seconds >= unit:
-            return f"{figure(seconds / unit)} {name}"
-    return f"{figure(seconds / 1e-9)} ns" if seconds else "0"
+            return f"{number(seconds / unit)} {name}"
+    return f"{number(seconds / 1e-9)} ns" if seconds else "0"
 
 
 def memory(size: float) -> str:
     return f"{size / (1 << 20):,.0f} MiB"
 
 
-def ratios(row: Found) -> dict[str, list[float]]:
-    """How many times as good our best way is as each other way with figures, run by run."""
-    values = {way["way"]: way["values"] for way in row["ways"] if "values" in way}
-    ours = values.pop(compare(row).get("ours"), None)
-    return {way: paired(ours, theirs, row["better"]) for way, theirs in values.items()} if ours else {}
+def ratios(case: Json) -> dict[str, list[float]]:
+    """How many times as good pyfeed's best line is as each other library with values, run by run."""
+    values = {library["library"]: library["values"] for library in case["libraries"] if "values" in library}
+    best = values.pop(compare(case).get(PYFEED), None)
+    return {name: paired_ratios(best, theirs, case["better"]) for name, theirs in values.items()} if best else {}
 
 
-def first(row: Found) -> str:
-    """Whether ours is ahead of all peers, and in every run."""
-    beside = compare(row)
-    if "ours" not in beside:
+def standing(case: Json) -> str:
+    """Whether pyfeed is ahead of all peers, and in every run."""
+    compared = compare(case)
+    if PYFEED not in compared:
         return "no"
-    found = ratios(row)
-    peers = [found[way["way"]] for way in row["ways"] if way["kind"] == PEER and way["way"] in found]
+    found = ratios(case)
+    peers = [
+        found[library["library"]]
+        for library in case["libraries"]
+        if library["kind"] == PEER and library["library"] in found
+    ]
     if not peers:
         return "alone"
     if all(min(times) > 1 for times in peers):
         return "yes"
     if all(min(times) >= 1 for times in peers):
         return "level"  # such as with nothing left behind by either
-    if LIMIT in beside and beside[f"x {LIMIT}"][2] >= 1:
+    if LIMIT in compared and compared[f"x {LIMIT}"][2] >= 1:
         return AT_THE_LIMIT
     return "within the spread" if all(statistics.median(times) >= 1 for times in peers) else "no"
 
 
-def ranked(found: Found) -> list[tuple[str, str]]:
-    """The ways that have figures, and their kinds: ours, peers from the best to the worst, the limit."""
+def ranked(results: Json) -> list[tuple[str, str]]:
+    """The libraries that have values, and their kinds: pyfeed, peers from the best to the worst, the limit."""
     kinds: dict[str, str] = {}
     places: dict[str, list[float]] = {}
-    for row in found["rows"]:
-        times = ratios(row)
-        for way in row["ways"]:
-            if "values" in way:
-                kinds[way["way"]] = way["kind"]
-                median = statistics.median(times.get(way["way"], [1.0]))
-                places.setdefault(way["way"], []).append(math.log(min(max(median, 1e-9), 1e9)))
-    return sorted(kinds.items(), key=lambda way: (KINDS.index(way[1]), statistics.mean(places[way[0]]), way[0]))
+    for case in results["cases"]:
+        times = ratios(case)
+        for library in case["libraries"]:
+            if "values" in library:
+                name = library["library"]
+                kinds[name] = library["kind"]
+                median = statistics.median(times.get(name, [1.0]))
+                places.setdefault(name, []).append(math.log(min(max(median, 1e-9), 1e9)))
+    return sorted(kinds.items(), key=lambda one: (KINDS.index(one[1]), statistics.mean(places[one[0]]), one[0]))
 
 
 # ---- Markdown ---------------------------------------------------------------------------------------
@@ -137,166 +143,169 @@ def table(header: Iterable[str], lines: Iterable[Iterable[str]], numbers: Contai
     )
 
 
-def unit(row: Found) -> str:
-    return str(row["unit"]) + (", less is better" if row["better"] == "lower" else "")
+def unit(case: Json) -> str:
+    return str(case["unit"]) + (", less is better" if case["better"] == "lower" else "")
 
 
-def summary(workloads: Sequence[Found]) -> str:
-    """Ours beside the best peer and the limit, in every row of all workloads."""
+def summary(workloads: Sequence[Json]) -> str:
+    """pyfeed beside the best peer and the limit, in every case of all workloads."""
     lines = []
-    for found in workloads:
-        for row in found["rows"]:
-            lines.append([found["workload"], row["row"], *_summed_up(row)])
+    for results in workloads:
+        for case in results["cases"]:
+            lines.append([results["workload"], case["case"], *_summary_cells(case)])
     if not lines:
-        return "No figures are kept."
-    head = ["workload", "row", "ours", "best peer", "x best peer", "first", "x limit"]
+        return "No results are kept."
+    head = ["workload", "case", "pyfeed", "best peer", "x best peer", "first", "x limit"]
     ahead = sum(line[5] == "yes" for line in lines)
     level = sum(line[5] == AT_THE_LIMIT for line in lines)
     beside = sum(line[5] != "alone" for line in lines)
-    said = f"First by more than the spread in {ahead} of {beside} rows that a peer has figures in."
+    text = f"First by more than the spread in {ahead} of {beside} cases in which a peer has values."
     if level:
-        said += f" In {level} more ours was as fast as the limit, which nobody passes."
-    return f"{said}\n\n{table(head, lines)}"
+        text += f" In {level} more pyfeed is as fast as the limit, which no library can exceed."
+    return f"{text}\n\n{table(head, lines)}"
 
 
-def _summed_up(row: Found) -> list[str]:
-    ways = {way["way"]: way for way in row["ways"]}
-    found = compare(row)
-    if "ours" not in found:
-        mine = next((way for way in row["ways"] if way["kind"] == OURS), {"not offered": "no way of ours"})
-        return ["**" + ("failed" if "failed" in mine else "not offered") + "**", "", "", "no", ""]
-    ours = f"**{figure(statistics.median(ways[found['ours']]['values']))}** {row['unit']}, {found['ours']}"
+def _summary_cells(case: Json) -> list[str]:
+    libraries = {library["library"]: library for library in case["libraries"]}
+    compared = compare(case)
+    if PYFEED not in compared:
+        failed = any(library["kind"] == PYFEED and "failed" in library for library in case["libraries"])
+        return [f"**{'failed' if failed else 'not supported'}**", "", "", "no", ""]
+    best = f"**{number(statistics.median(libraries[compared[PYFEED]]['values']))}** {case['unit']}, {compared[PYFEED]}"
     peer = times = ""
-    if PEER in found:
-        peer = f"{figure(statistics.median(ways[found[PEER]]['values']))}, {found[PEER]}"
-        median, least, most = found[f"x {PEER}"]
-        times = f"**{figure(median)}** ({figure(least)} to {figure(most)})"
-    limit = figure(found[f"x {LIMIT}"][0]) if LIMIT in found else ""
-    return [ours, peer, times, first(row), limit]
+    if PEER in compared:
+        peer = f"{number(statistics.median(libraries[compared[PEER]]['values']))}, {compared[PEER]}"
+        median, least, most = compared[f"x {PEER}"]
+        times = f"**{number(median)}** ({number(least)} to {number(most)})"
+    limit = number(compared[f"x {LIMIT}"][0]) if LIMIT in compared else ""
+    return [best, peer, times, standing(case), limit]
 
 
-def matrix(found: Found) -> str:
-    """A line a way, a column a row: the median, and how many times as good ours is."""
-    rows = found["rows"]
-    order = ranked(found)
-    parts = math.ceil(len(rows) / COLUMNS)
-    width = math.ceil(len(rows) / parts) if parts else 0
+def matrix(results: Json) -> str:
+    """A line a library, a column a case: the median, and how many times as good pyfeed is."""
+    cases = results["cases"]
+    order = ranked(results)
+    parts = math.ceil(len(cases) / COLUMNS)
+    width = math.ceil(len(cases) / parts) if parts else 0
     tables = []
-    for begin in range(0, len(rows), width or 1):
-        some = rows[begin : begin + width]
-        told = [{way["way"]: way for way in row["ways"]} for row in some]
-        times = [ratios(row) for row in some]
+    for begin in range(0, len(cases), width or 1):
+        some = cases[begin : begin + width]
+        columns = [{library["library"]: library for library in case["libraries"]} for case in some]
+        times = [ratios(case) for case in some]
         lines = []
         for name, kind in order:
-            if not any(name in ways for ways in told):
+            if not any(name in libraries for libraries in columns):
                 continue
-            cells = [_told(ways.get(name), x.get(name)) for ways, x in zip(told, times, strict=True)]
-            lines.append([_named(name, kind), *cells])
-        head = ["way", *(f"{row['row']}<br>{unit(row)}" for row in some)]
+            cells = [_cell(libraries.get(name), x.get(name)) for libraries, x in zip(columns, times, strict=True)]
+            lines.append([_marked_name(name, kind), *cells])
+        head = ["library", *(f"{case['case']}<br>{unit(case)}" for case in some)]
         tables.append(table(head, lines, range(1, len(head))))
     return "\n\n".join(tables)
 
 
-def _named(name: str, kind: str) -> str:
-    if kind == OURS:
+def _marked_name(name: str, kind: str) -> str:
+    if kind == PYFEED:
         return f"**{name}**"
     return f"{name} (limit)" if kind == LIMIT and name != LIMIT else name
 
 
-def _told(way: Found | None, times: Sequence[float] | None) -> str:
-    if way is None:
+def _cell(library: Json | None, times: Sequence[float] | None) -> str:
+    if library is None:
         return ""
-    if "values" not in way:
-        return "failed" if "failed" in way else "-"
-    text = _named(figure(statistics.median(way["values"])), way["kind"] if way["kind"] == OURS else PEER)
-    if "waited" in way:
-        text += f", waits {statistics.median(way['waited']):.0%}"
-    return f"{text} (x {figure(statistics.median(times))})" if times else text
+    if "values" not in library:
+        return "failed" if "failed" in library else "-"
+    kind = library["kind"] if library["kind"] == PYFEED else PEER
+    text = _marked_name(number(statistics.median(library["values"])), kind)
+    if "wait_fraction" in library:
+        text += f", waits {statistics.median(library['wait_fraction']):.0%}"
+    return f"{text} (x {number(statistics.median(times))})" if times else text
 
 
-def absent(found: Found) -> str:
-    """Why ways have no figures, each reason once."""
+def without_values(results: Json) -> str:
+    """The reasons why libraries have no values, each reason once."""
     parts = []
-    for kind, title in (("not offered", "Not offered"), ("failed", "Failed")):
+    for key, title in (("not_supported", "Not supported"), ("failed", "Failed")):
         reasons: dict[tuple[str, str], list[str]] = {}
-        for row in found["rows"]:
-            for way in row["ways"]:
-                if kind in way:
-                    reasons.setdefault((way["way"], way[kind]), []).append(row["row"])
-                for setting, reason in way.get("failed settings", {}).items() if kind == "failed" else ():
-                    reasons.setdefault((f"{way['way']} with {setting}", reason), []).append(row["row"])
+        for case in results["cases"]:
+            for library in case["libraries"]:
+                name = library["library"]
+                if key in library:
+                    reasons.setdefault((name, library[key]), []).append(case["case"])
+                for setting, reason in library.get("failed_settings", {}).items() if key == "failed" else ():
+                    reasons.setdefault((f"{name} with {setting}", reason), []).append(case["case"])
         if not reasons:
             continue
         lines = []
-        for (name, reason), rows in sorted(reasons.items()):
-            where = "" if len(rows) == len(found["rows"]) else f" ({'; '.join(rows)})"
+        for (name, reason), cases in sorted(reasons.items()):
+            where = "" if len(cases) == len(results["cases"]) else f" ({'; '.join(cases)})"
             lines.append(f"- {name}{where}: {' '.join(reason.split())}")
         parts.append("\n".join([f"{title}:", "", *lines]))
     return "\n\n".join(parts)
 
 
-def details(found: Found) -> str:
-    """All that was measured, folded away."""
+def details(results: Json) -> str:
+    """All measurements, in a folded table."""
     head = [
-        "row",
-        "way",
+        "case",
+        "library",
         "median (least to most)",
-        "ours is x (least to most)",
-        "CPU a unit",
+        "pyfeed is x (least to most)",
+        "CPU per unit",
         "peak memory",
         "waits",
         "setting",
     ]
     lines = []
-    for row in found["rows"]:
-        ways = {way["way"]: way for way in row["ways"] if "values" in way}
-        times = ratios(row)
-        said = ", ".join(f"{name} {value}" for name, value in row.get("parameters", {}).items())
-        named = f"{row['row']}, {unit(row)}" + (f" ({said})" if said else "")
-        for name, kind in ranked({"rows": [row]}):
-            way = ways[name]
+    for case in results["cases"]:
+        libraries = {library["library"]: library for library in case["libraries"] if "values" in library}
+        times = ratios(case)
+        parameters = ", ".join(f"{name} {value}" for name, value in case.get("parameters", {}).items())
+        first_cell = f"{case['case']}, {unit(case)}" + (f" ({parameters})" if parameters else "")
+        for name, kind in ranked({"cases": [case]}):
+            library = libraries[name]
+            cpu = library.get("cpu_seconds_per_unit")
             lines.append(
                 [
-                    named,
-                    _named(name, kind),
-                    spread(way["values"]),
+                    first_cell,
+                    _marked_name(name, kind),
+                    spread(library["values"]),
                     spread(times[name]) if name in times else "",
-                    duration(statistics.median(way["cpu seconds a unit"])) if "cpu seconds a unit" in way else "",
-                    memory(way["peak bytes"]) if "peak bytes" in way else "",
-                    f"{statistics.median(way['waited']):.1%}" if "waited" in way else "",
-                    way.get("setting", ""),
+                    duration(statistics.median(cpu)) if cpu else "",
+                    memory(library["peak_bytes"]) if "peak_bytes" in library else "",
+                    f"{statistics.median(library['wait_fraction']):.1%}" if "wait_fraction" in library else "",
+                    library.get("setting", ""),
                 ]
             )
-            named = ""
-    return f"<details><summary>All figures</summary>\n\n{table(head, lines, range(2, 7))}\n\n</details>"
+            first_cell = ""
+    return f"<details><summary>All measurements</summary>\n\n{table(head, lines, range(2, 7))}\n\n</details>"
 
 
-def made(found: Found) -> str:
-    """How the figures came to be."""
-    name = found["workload"]
-    command = re.sub(r" --json[ =]('[^']*'|\S+)", "", found["command"]) + f" --json benchmarks/results/{name}.json"
-    here = found["machine"]
+def provenance(results: Json) -> str:
+    """The command, the machine and the versions."""
+    name = results["workload"]
+    command = re.sub(r" --json[ =]('[^']*'|\S+)", "", results["command"]) + f" --json benchmarks/results/{name}.json"
+    here = results["machine"]
     packages = ", ".join(f"{package} {version}" for package, version in here["packages"].items())
     size = f"{here['memory'] / (1 << 30):.0f} GiB"
     return (
-        f"`{command}`, {found['runs']} runs, commit `{here['commit']}`, on {here['cpu']}, {here['cores']} cores, "
-        f"{size}, Linux {here['kernel']}. Python {here['python']}, {packages}. {found.get('note', '')}".rstrip()
+        f"`{command}`, {results['runs']} runs, commit `{here['commit']}`, on {here['cpu']}, {here['cores']} cores, "
+        f"{size}, Linux {here['kernel']}. Python {here['python']}, {packages}. {results.get('note', '')}".rstrip()
     )
 
 
-def section(found: Found, pictures: str) -> str:
+def section(results: Json, pictures: str) -> str:
     """A workload's part of the page."""
-    name = found["workload"]
-    picture = f"![{name}: ours and its peers in every row]({pictures}/{name}.png)"
-    parts = [made(found), picture, matrix(found), absent(found), details(found)]
+    name = results["workload"]
+    picture = f"![{name}: pyfeed and its peers in every case]({pictures}/{name}.png)"
+    parts = [provenance(results), picture, matrix(results), without_values(results), details(results)]
     return "\n\n".join(part for part in parts if part)
 
 
-def parts_of(workloads: Sequence[Found], kept: Path, pictures: str) -> dict[str, str]:
-    parts = {found["workload"]: section(found, pictures) for found in workloads}
+def parts_of(workloads: Sequence[Json], instructions_table: Path, pictures: str) -> dict[str, str]:
+    parts = {results["workload"]: section(results, pictures) for results in workloads}
     parts["summary"] = summary(workloads)
-    if kept.exists():
-        parts["instructions"] = instructions.markdown(json.loads(kept.read_text()))
+    if instructions_table.exists():
+        parts["instructions"] = instructions.markdown(json.loads(instructions_table.read_text()))
     return parts
 
 
@@ -304,17 +313,17 @@ MARKED = re.compile(r"^<!-- begin: (\w+) -->\n(.*?)^<!-- end: (\w+) -->$", re.MU
 
 
 def fill(page: str, parts: Mapping[str, str]) -> str:
-    """The page with its parts as given; one that nothing is given for says so."""
+    """The page with its parts replaced; a part without results says so."""
     there = re.findall(r"^<!-- begin: (\w+) -->$", page, re.MULTILINE)
     for name in sorted({*there, *parts}):
         if there.count(name) != 1:
-            raise Wrong(f"expected one line <!-- begin: {name} -->, found {there.count(name)}")
+            raise ReportError(f"expected one line <!-- begin: {name} -->, found {there.count(name)}")
     for name, _, end in (match.groups() for match in MARKED.finditer(page)):
         if name != end:
-            raise Wrong(f"expected <!-- end: {name} --> behind <!-- begin: {name} -->, found <!-- end: {end} -->")
+            raise ReportError(f"expected <!-- end: {name} --> behind <!-- begin: {name} -->, found <!-- end: {end} -->")
     if len(MARKED.findall(page)) != len(there):
-        raise Wrong(f"expected an end of each of {', '.join(there)}")
-    return MARKED.sub(lambda match: _marked(match[1], parts.get(match[1], "No figures are kept.")), page)
+        raise ReportError(f"expected an end of each of {', '.join(there)}")
+    return MARKED.sub(lambda match: _marked(match[1], parts.get(match[1], "No results are kept.")), page)
 
 
 def _marked(name: str, text: str) -> str:
@@ -323,16 +332,16 @@ def _marked(name: str, text: str) -> str:
 
 # ---- Pictures ---------------------------------------------------------------------------------------
 
-COLOURS = {OURS: "#1668a8", PEER: "#a9b3bd", LIMIT: "#b3261e"}
+COLOURS = {PYFEED: "#1668a8", PEER: "#a9b3bd", LIMIT: "#b3261e"}
 
 
-def digest(found: Found) -> str:
-    """What a picture is known by: it is written into the file."""
-    return "results " + hashlib.sha256(json.dumps(found["rows"], sort_keys=True).encode()).hexdigest()
+def digest(results: Json) -> str:
+    """Identifies the results that a picture was drawn from: it is written into the file."""
+    return "results " + hashlib.sha256(json.dumps(results["cases"], sort_keys=True).encode()).hexdigest()
 
 
-def draw(found: Found, path: Path) -> None:
-    """A panel a row: bars of the medians, from least to most in a line, the limit dashed."""
+def draw(results: Json, path: Path) -> None:
+    """A panel a case: bars of the medians, from least to most in a line, the limit dashed."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
@@ -340,66 +349,68 @@ def draw(found: Found, path: Path) -> None:
     from PIL import Image
     from PIL.PngImagePlugin import PngInfo
 
-    rows = found["rows"]
-    names = [(name, kind) for name, kind in ranked(found) if kind != LIMIT]
-    across = 2 if len(rows) == 4 else min(3, len(rows))
-    down = math.ceil(len(rows) / across)
+    cases = results["cases"]
+    names = [(name, kind) for name, kind in ranked(results) if kind != LIMIT]
+    across = 2 if len(cases) == 4 else min(3, len(cases))
+    down = math.ceil(len(cases) / across)
     picture = Figure(figsize=(1.2 + 3.2 * across, down * (0.75 + 0.17 * len(names))), dpi=90, layout="constrained")
     FigureCanvasAgg(picture)
     panels = picture.subplots(down, across, squeeze=False, sharey=True)
     for at, axes in enumerate(panels.flat):
-        if at < len(rows):
-            _panel(axes, rows[at], names)
+        if at < len(cases):
+            _panel(axes, cases[at], names)
         else:
             axes.set_axis_off()
-    legend: list[Any] = [Patch(color=COLOURS[kind], label=kind) for kind in (OURS, PEER)]
-    if any(way["kind"] == LIMIT for row in rows for way in row["ways"]):
+    legend: list[Any] = [Patch(color=COLOURS[kind], label=kind) for kind in (PYFEED, PEER)]
+    if any(library["kind"] == LIMIT for case in cases for library in case["libraries"]):
         legend.append(Line2D([], [], color=COLOURS[LIMIT], lw=1, ls="--", label=LIMIT))
     picture.legend(handles=legend, loc="outside upper left", ncols=len(legend), fontsize=7, frameon=False)
     panels[0, 0].set_ylim(len(names) - 0.4, -0.6)  # the panels share it
     panels[0, 0].set_yticks(range(len(names)), [name for name, _ in names])
     for axes in panels[:, 0]:
         for label, (_, kind) in zip(axes.get_yticklabels(), names, strict=True):
-            label.set(fontsize=7, weight="bold" if kind == OURS else "normal")
+            label.set(fontsize=7, weight="bold" if kind == PYFEED else "normal")
     path.parent.mkdir(parents=True, exist_ok=True)
     drawn = BytesIO()
     picture.savefig(drawn, format="png")
-    known = PngInfo()
-    known.add_text("Comment", digest(found))
-    Image.open(drawn).convert("RGB").quantize(128).save(path, format="png", optimize=True, pnginfo=known)  # a third
+    info = PngInfo()
+    info.add_text("Comment", digest(results))
+    # A palette makes the file a third as large.
+    Image.open(drawn).convert("RGB").quantize(128).save(path, format="png", optimize=True, pnginfo=info)
 
 
-def _panel(axes: Any, row: Found, names: Sequence[tuple[str, str]]) -> None:
-    ways = {way["way"]: way for way in row["ways"]}
-    limits = [statistics.median(way["values"]) for way in row["ways"] if way["kind"] == LIMIT and "values" in way]
-    shown = [max(way["values"]) for way in row["ways"] if way["kind"] != LIMIT and "values" in way]
+def _panel(axes: Any, case: Json, names: Sequence[tuple[str, str]]) -> None:
+    libraries = {library["library"]: library for library in case["libraries"]}
+    measured = [library for library in case["libraries"] if "values" in library]
+    limits = [statistics.median(library["values"]) for library in measured if library["kind"] == LIMIT]
+    shown = [max(library["values"]) for library in measured if library["kind"] != LIMIT]
     widest = max(shown, default=0) or 1
     for limit in limits:
         if limit > 2 * widest:  # bars would be too short to compare
-            said = f"limit {figure(limit)} →"
-            axes.text(1, 0, said, transform=axes.transAxes, ha="right", va="bottom", fontsize=6.5, color=COLOURS[LIMIT])
+            text = f"limit {number(limit)} →"
+            axes.text(1, 0, text, transform=axes.transAxes, ha="right", va="bottom", fontsize=6.5, color=COLOURS[LIMIT])
         else:
             axes.axvline(limit, color=COLOURS[LIMIT], lw=1, ls="--", zorder=0)
             widest = max(widest, limit)
     for place, (name, kind) in enumerate(names):
-        way = ways.get(name, {})
-        if "values" not in way:
-            said = "failed" if "failed" in way else "not offered" if way else ""
-            axes.text(0.01 * widest, place, said, va="center", fontsize=6, color="#777777", style="italic")
+        library = libraries.get(name, {})
+        if "values" not in library:
+            text = "failed" if "failed" in library else "not supported" if library else ""
+            axes.text(0.01 * widest, place, text, va="center", fontsize=6, color="#777777", style="italic")
             continue
-        values = way["values"]
+        values = library["values"]
         median = statistics.median(values)
         error = [[median - min(values)], [max(values) - median]]
         axes.barh(
             place, median, color=COLOURS[kind], height=0.72, xerr=error, error_kw={"lw": 0.8, "ecolor": "#333333"}
         )
-        weight = "bold" if kind == OURS else "normal"
-        label = axes.text(max(values) + 0.02 * widest, place, figure(median), va="center", fontsize=6.5, weight=weight)
+        weight = "bold" if kind == PYFEED else "normal"
+        label = axes.text(max(values) + 0.02 * widest, place, number(median), va="center", fontsize=6.5, weight=weight)
         label.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.6})  # over the line of the limit
     axes.set_xlim(0, widest * 1.24)
     axes.tick_params(axis="x", labelsize=6.5)
     axes.tick_params(axis="y", length=0)
-    axes.set_title("\n".join([*textwrap.wrap(row["row"], 40), unit(row)]), fontsize=7.5, loc="left")
+    axes.set_title("\n".join([*textwrap.wrap(case["case"], 40), unit(case)]), fontsize=7.5, loc="left")
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
 
@@ -407,21 +418,21 @@ def _panel(axes: Any, row: Found, names: Sequence[tuple[str, str]]) -> None:
 # ---- The page ---------------------------------------------------------------------------------------
 
 
-def differences(page: str, new: str, workloads: Sequence[Found], pictures: Path) -> Iterator[str]:
-    """What is not as the results give it."""
+def differences(page: str, new: str, workloads: Sequence[Json], pictures: Path) -> Iterator[str]:
+    """The parts and pictures that do not match the results."""
     now = {match[1]: match[2] for match in MARKED.finditer(new)}
     for match in MARKED.finditer(page):
         if match[2] != now[match[1]]:
             yield f"the part {match[1]}"
-    for found in workloads:
-        path = pictures / f"{found['workload']}.png"
-        if not path.exists() or digest(found).encode() not in path.read_bytes():
+    for results in workloads:
+        path = pictures / f"{results['workload']}.png"
+        if not path.exists() or digest(results).encode() not in path.read_bytes():
             yield f"the picture {path.name}"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="say what is not up to date, and write nothing")
+    parser.add_argument("--check", action="store_true", help="report what is not up to date, and write nothing")
     parser.add_argument("--no-plots", action="store_true", help="leave the pictures as they are")
     parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results")
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "benchmarks.md")
@@ -432,18 +443,18 @@ def main() -> int:
         workloads = load(args.results)
         page = args.page.read_text()
         new = fill(page, parts_of(workloads, args.instructions, pictures.name))
-    except Wrong as error:
+    except ReportError as error:
         print(f"report.py: {args.page}: {error}", file=sys.stderr)
         return 1
     if args.check:
         stale = list(differences(page, new, workloads, pictures))
         for what in stale:
-            print(f"{args.page}: {what} is not what the results give: run python benchmarks/report.py")
+            print(f"{args.page}: {what} does not match the results: run python benchmarks/report.py")
         return 1 if stale else 0
     args.page.write_text(new)
     if not args.no_plots:
-        for found in workloads:
-            draw(found, pictures / f"{found['workload']}.png")
+        for results in workloads:
+            draw(results, pictures / f"{results['workload']}.png")
     return 0
 
 

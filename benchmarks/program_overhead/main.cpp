@@ -84,7 +84,7 @@ void measure_operator(const pyfeed::Executor &executor, const Operator &op, int6
     }
     std::printf("{\"operator\": \"%s\", ", op.name);
     print("seconds", cost);
-    print("seconds of the loop", around, "}");
+    print("loop_seconds", around, "}");
 }
 
 // A run of a program that does nothing, and of one that is fed 16 bytes which are fetched.
@@ -162,7 +162,7 @@ void read_in_c(const pyfeed::Reader &reader, bool asks) {
     pf_tuple_release(&tuple);
 }
 
-// All ways, in turns.
+// The program, C++ and C, in turns.
 void measure_reading(const pyfeed::Executor &executor, const Source &source, bool asks, int64_t tuples,
                      int runs) {
     const pyfeed::Scope scope;
@@ -172,7 +172,7 @@ void measure_reading(const pyfeed::Executor &executor, const Source &source, boo
         const char *name;
         std::function<void()> read;
         std::vector<double> rates;
-    } ways[] = {
+    } loops[] = {
         {"program",
          [&] {
              try {
@@ -186,18 +186,18 @@ void measure_reading(const pyfeed::Executor &executor, const Source &source, boo
     };
     uint64_t expected = 0;
     for (int run = -1; run < runs; run++) {
-        for (auto &way : ways) {
+        for (auto &loop : loops) {
             sum = 0;
-            const double took = seconds(way.read);
+            const double took = seconds(loop.read);
             reader.reset();
             if (expected == 0) expected = sum;
             if (sum != expected) throw std::runtime_error("the loops have not read the same");
-            if (run >= 0) way.rates.push_back(static_cast<double>(tuples) / took);  // the first warms up
+            if (run >= 0) loop.rates.push_back(static_cast<double>(tuples) / took);  // the first warms up
         }
     }
-    std::printf("{\"source\": \"%s\", \"loop\": \"%s\", \"tuples per second\": {", source.name,
+    std::printf("{\"source\": \"%s\", \"loop\": \"%s\", \"tuples_per_second\": {", source.name,
                 asks ? "has_next" : "to the end");
-    for (const auto &way : ways) print(way.name, way.rates, &way == &ways[2] ? "}}" : ", ");
+    for (const auto &loop : loops) print(loop.name, loop.rates, &loop == &loops[2] ? "}}" : ", ");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""What the benchmarks say is so: how ways take turns, the arithmetic of the report, the counts of instructions."""
+"""The benchmarks: how libraries take turns, the arithmetic of the report, the counts of instructions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from . import toy_ways as toys
+from . import toy_libraries as toys
 from .support import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -45,12 +45,13 @@ def run(script: str, *options: str | Path, **environment: str) -> subprocess.Com
 def measured(
     makes: Mapping[str, Callable[[], Any] | dict[str, Callable[[], Any]]], runs: int = 3, **options: Any
 ) -> dict[str, dict[str, Any]]:
-    """What is said of each way."""
-    from measuring import Row, Way, measure
+    """The measurements of each library."""
+    from harness import Case, Library, measure
 
-    ways = [Way(name, make if isinstance(make, dict) else {"": make}) for name, make in makes.items()]
+    libraries = [Library(name, make if isinstance(make, dict) else {"": make}) for name, make in makes.items()]
     options = {"amount": 1, "unit": "units a second", **options}
-    return {way["way"]: way for way in measure(Row("row", ways, **options), runs, 0.1)["ways"]}
+    found = measure(Case("case", libraries, **options), runs, 0.1)["libraries"]
+    return {library["library"]: library for library in found}
 
 
 def wait_for_the_end(folder: Path) -> list[str]:
@@ -61,15 +62,15 @@ def wait_for_the_end(folder: Path) -> list[str]:
     return sorted(numbers)
 
 
-def test_ways_take_turns_while_all_others_are_stopped(tmp_path: Path) -> None:
-    ways = measured({name: partial(toys.watches, tmp_path, name) for name in "abc"}, runs=4)
-    # Every way has done one unit when it is made, and one to see how fast it is, which takes as long as a turn may.
+def test_libraries_take_turns_while_all_others_are_stopped(tmp_path: Path) -> None:
+    libraries = measured({name: partial(toys.watches, tmp_path, name) for name in "abc"}, runs=4)
+    # Every library has done one unit when it is made, and one to see how fast it is, which takes as long as a turn may.
     turns = [line.split() for line in (tmp_path / "turns").read_text().splitlines()]
     assert sorted(name for name, _, _ in turns[:3]) == ["a", "b", "c"]
     assert "".join(name for name, _, _ in turns[3:]) == "abc" + "abc" + "cba" + "abc" + "cba"
     assert {state for _, _, state in turns[:3]} == {"start"}
     assert {state for _, _, state in turns[3:]} <= {"R", "S"}  # its own worker goes on
-    assert [way["values"] for way in ways.values()] == [[10.0] * 4] * 3
+    assert [library["values"] for library in libraries.values()] == [[10.0] * 4] * 3
     assert wait_for_the_end(tmp_path) == ["a", "a-worker", "b", "b-worker", "c", "c-worker"]
 
 
@@ -81,9 +82,9 @@ def two_cores(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     return {cores[0]}
 
 
-def test_as_many_ways_are_started_at_a_time_as_there_are_cores(tmp_path: Path, two_cores: set[int]) -> None:
-    ways = measured({"a": partial(toys.meets, tmp_path, "a", "b"), "b": partial(toys.meets, tmp_path, "b", "a")})
-    assert [way["values"] for way in ways.values()] == [[10.0] * 3] * 2
+def test_as_many_libraries_are_started_at_a_time_as_there_are_cores(tmp_path: Path, two_cores: set[int]) -> None:
+    libraries = measured({"a": partial(toys.meets, tmp_path, "a", "b"), "b": partial(toys.meets, tmp_path, "b", "a")})
+    assert [library["values"] for library in libraries.values()] == [[10.0] * 3] * 2
 
 
 def test_turns_on_one_core_are_all_on_the_first(tmp_path: Path, two_cores: set[int]) -> None:
@@ -95,8 +96,8 @@ def test_turns_on_one_core_are_all_on_the_first(tmp_path: Path, two_cores: set[i
     assert all(len(cores) == 1 for threads in found for cores in threads)  # they are told of one, wherever they start
 
 
-def test_processes_of_ways_are_started_as_in_any_program() -> None:
-    assert measured({"way": toys.start_method})["way"]["values"] == [1.0] * 3
+def test_processes_of_libraries_are_started_as_in_any_program() -> None:
+    assert measured({"library": toys.start_method})["library"]["values"] == [1.0] * 3
 
 
 def test_turns_have_as_many_units_as_fill_the_time(tmp_path: Path) -> None:
@@ -116,13 +117,15 @@ def test_those_that_may_be_first_take_turns_in_quick_alternation(tmp_path: Path)
     run = [fast, near, slow] + [near, fast] + [fast, near] + [fast] * 2
     opposite = [slow, near, fast] + [fast, near] + [near, fast] + [fast] * 2
     assert turns == run + opposite
-    assert [way["values"] for way in found.values()] == [pytest.approx([1000 / ms] * 2) for ms in takes.values()]
+    assert [library["values"] for library in found.values()] == [
+        pytest.approx([1000 / ms] * 2) for ms in takes.values()
+    ]
 
 
 def test_the_fastest_setting_is_measured() -> None:
     settings = {f"{ms} ms": partial(toys.takes, ms / 1000) for ms in (30, 10, 20)}
-    way = measured({"way": {**settings, "none": toys.not_offered}})["way"]
-    assert (way["setting"], way["values"]) == ("10 ms", pytest.approx([100.0] * 3))
+    library = measured({"library": {**settings, "none": toys.not_supported}})["library"]
+    assert (library["setting"], library["values"]) == ("10 ms", pytest.approx([100.0] * 3))
 
 
 def test_a_setting_that_is_near_the_fastest_is_tried_again() -> None:
@@ -130,25 +133,25 @@ def test_a_setting_that_is_near_the_fastest_is_tried_again() -> None:
         "steady": partial(toys.takes, 0.05),
         "unlucky at first": partial(toys.hastens, 0.08, 0.04),
     }
-    way = measured({"way": settings})["way"]
-    assert (way["setting"], way["values"]) == ("unlucky at first", pytest.approx([25.0] * 3))
+    library = measured({"library": settings})["library"]
+    assert (library["setting"], library["values"]) == ("unlucky at first", pytest.approx([25.0] * 3))
 
 
 IN_THE_BACKGROUND = """
-from measuring.programs import Program, in_turns
+from harness.programs import Program, interleave
 
-def told():
-    script = 'import signal, time; from tasks.interruption import say; '
-    script += 'say("heeds", signal.getsignal(signal.SIGINT) is signal.default_int_handler)'
+def handler():
+    script = 'import signal, time; from workloads.interruption import emit; '
+    script += 'emit("handler", signal.getsignal(signal.SIGINT) is signal.default_int_handler)'
     with Program(script) as running:
         yield
-        return {"heeds": running.heard("heeds")[1] == ["True"]}
+        return {"default": running.wait_for("handler")[1] == ["True"]}
 
-print(dict(in_turns({"way": told}, 1)))
+print(dict(interleave({"library": handler}, 1)))
 """
 
 
-def test_programs_heed_ctrl_c_also_of_a_job_in_the_background() -> None:
+def test_programs_handle_ctrl_c_also_in_a_background_job() -> None:
     done = subprocess.run(
         [sys.executable, "-c", IN_THE_BACKGROUND],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(BENCHMARKS), *sys.path])},
@@ -157,72 +160,76 @@ def test_programs_heed_ctrl_c_also_of_a_job_in_the_background() -> None:
         text=True,
         timeout=60,
     )
-    assert (done.stdout, done.stderr) == ("{'way': {'heeds': [True]}}\n", "")
+    assert (done.stdout, done.stderr) == ("{'library': {'default': [True]}}\n", "")
 
 
-def test_settings_that_fail_are_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from measuring import results
+def test_settings_that_fail_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from harness import results
 
     settings: dict[str, Callable[[], Any]] = {
-        "none": toys.not_offered,
+        "none": toys.not_supported,
         "not made": partial(toys.not_made, tmp_path),
         "raises": partial(toys.raises, tmp_path, 0),
         "works": partial(toys.takes, 0.5),
     }
-    way = measured({"way": settings})["way"]
-    assert (way["setting"], way["values"]) == ("works", [2.0] * 3)
+    library = measured({"library": settings})["library"]
+    assert (library["setting"], library["values"]) == ("works", [2.0] * 3)
     expected = {"not made": "KeyError: 'no such thing\\nand a second line'", "raises": "ValueError: no more of it"}
-    assert way["failed settings"] == expected
-    said = results._said(way).splitlines()
-    assert said[0].endswith("  works")
-    assert said[1:] == [f"    {setting} failed: {reason}" for setting, reason in expected.items()]
+    assert library["failed_settings"] == expected
+    lines = results._line(library).splitlines()
+    assert lines[0].endswith("  works")
+    assert lines[1:] == [f"    {setting} failed: {reason}" for setting, reason in expected.items()]
 
 
-def test_what_a_way_says_of_waiting_is_kept() -> None:
-    ways = measured({"says": partial(toys.takes, 0.5, 0.125), "does not": partial(toys.takes, 0.5)})
-    assert ways["says"]["waited"] == [0.25] * 3
-    assert "waited" not in ways["does not"]
+def test_the_share_of_waiting_is_kept() -> None:
+    libraries = measured({"measured": partial(toys.takes, 0.5, 0.125), "not": partial(toys.takes, 0.5)})
+    assert libraries["measured"]["wait_fraction"] == [0.25] * 3
+    assert "wait_fraction" not in libraries["not"]
 
 
 @pytest.mark.parametrize("stays", [True, False])
 def test_processor_time_of_workers_counts(tmp_path: Path, stays: bool) -> None:
-    way = measured({"burns": partial(toys.burns, tmp_path, "burns", stays)}, runs=2)["burns"]
-    assert len(way["cpu seconds a unit"]) == 2
-    assert min(way["cpu seconds a unit"]) > toys.BURNT - 0.05  # the system counts in hundredths
+    library = measured({"burns": partial(toys.burns, tmp_path, "burns", stays)}, runs=2)["burns"]
+    assert len(library["cpu_seconds_per_unit"]) == 2
+    assert min(library["cpu_seconds_per_unit"]) > toys.BURNT - 0.05  # the system counts in hundredths
     if stays:  # from the unit that it is made with on, each has left one
-        assert way["peak bytes"] > 3 * (64 << 20)
+        assert library["peak_bytes"] > 3 * (64 << 20)
 
 
-def test_ways_without_figures_say_why_and_leave_nothing(tmp_path: Path) -> None:
-    ways = measured(
+def test_libraries_without_values_have_a_reason_and_leave_no_processes(tmp_path: Path) -> None:
+    libraries = measured(
         {
-            "not offered": toys.not_offered,
+            "not supported": toys.not_supported,
             "not made": partial(toys.not_made, tmp_path),
             "raises": partial(toys.raises, tmp_path, 3),
             "dies": partial(toys.dies, tmp_path, 3),
             "works": partial(toys.takes, 0.5),
         }
     )
-    assert ways["not offered"] == {"way": "not offered", "kind": "peer", "not offered": "it has no queue"}
-    assert ways["not made"]["failed"] == "KeyError: 'no such thing\\nand a second line'"
-    assert ways["raises"]["failed"] == "ValueError: no more of it"
-    assert ways["dies"]["failed"] == "its process ended with status 3"
-    assert ways["works"]["values"] == [2.0] * 3
-    assert all("values" not in way for name, way in ways.items() if name != "works")
+    assert libraries["not supported"] == {
+        "library": "not supported",
+        "kind": "peer",
+        "not_supported": "it has no queue",
+    }
+    assert libraries["not made"]["failed"] == "KeyError: 'no such thing\\nand a second line'"
+    assert libraries["raises"]["failed"] == "ValueError: no more of it"
+    assert libraries["dies"]["failed"] == "its process ended with status 3"
+    assert libraries["works"]["values"] == [2.0] * 3
+    assert all("values" not in library for name, library in libraries.items() if name != "works")
     assert wait_for_the_end(tmp_path) == ["dies", "not_made", "raises"]
 
 
 def test_ctrl_c_ends_it_and_all_processes(tmp_path: Path) -> None:
-    ways = {"interrupts": partial(toys.interrupts, tmp_path), "waits": partial(toys.watches, tmp_path, "waits")}
+    libraries = {"interrupts": partial(toys.interrupts, tmp_path), "waits": partial(toys.watches, tmp_path, "waits")}
     with pytest.raises(KeyboardInterrupt):
-        measured(ways)
+        measured(libraries)
     assert wait_for_the_end(tmp_path) == ["interrupts", "waits", "waits-worker"]
 
 
-def test_ctrl_c_ends_ways_that_are_being_started(tmp_path: Path, two_cores: set[int]) -> None:
-    ways = {name: partial(toys.hangs, tmp_path, name) for name in ("hangs", "is not reached")}
+def test_ctrl_c_ends_libraries_that_are_being_started(tmp_path: Path, two_cores: set[int]) -> None:
+    libraries = {name: partial(toys.hangs, tmp_path, name) for name in ("hangs", "is not reached")}
     with pytest.raises(KeyboardInterrupt):
-        measured({"strikes": partial(toys.strikes, tmp_path, "hangs"), **ways})
+        measured({"strikes": partial(toys.strikes, tmp_path, "hangs"), **libraries})
     assert set(wait_for_the_end(tmp_path)) >= {"hangs"}
 
 
@@ -230,24 +237,24 @@ def test_ctrl_c_ends_ways_that_are_being_started(tmp_path: Path, two_cores: set[
 
 
 def results(path: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> Any:
-    from measuring import Results
-    from measuring import options as parser
+    from harness import Results
+    from harness import options as parser
 
     monkeypatch.setattr(sys, "argv", ["zoo.py", "--json", str(path), *options])
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     return Results("zoo", parser("").parse_args())
 
 
-def test_missing_keeps_the_rows_of_the_same_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_keeps_the_cases_of_the_same_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "build" / "zoo.json"
     first = results(path, monkeypatch, "--runs", "2")
-    first.add(row(way("ours", [1, 2]), name="lions"))
+    first.add(case(library("pyfeed", [1, 2]), name="lions"))
     second = results(path, monkeypatch, "--missing", "--runs", "2")
     assert second.has("lions")
     assert not second.has("lions", "tigers")
-    second.add(row(way("ours", [3, 4]), name="tigers"))
+    second.add(case(library("pyfeed", [3, 4]), name="tigers"))
     found = json.loads(path.read_text())
-    assert [kept["row"] for kept in found["rows"]] == ["lions", "tigers"]
+    assert [kept["case"] for kept in found["cases"]] == ["lions", "tigers"]
     assert found["command"] == "python benchmarks/zoo.py --runs 2"
     assert [file.name for file in path.parent.iterdir()] == ["zoo.json"]
     # Without --missing, all is measured again.
@@ -258,7 +265,7 @@ def test_missing_keeps_the_rows_of_the_same_command(tmp_path: Path, monkeypatch:
 def test_missing_keeps_nothing_of_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "zoo.json"
     assert not results(path, monkeypatch, "--missing").has("lions")
-    results(path, monkeypatch).add(row(way("ours", [1, 2]), name="lions"))
+    results(path, monkeypatch).add(case(library("pyfeed", [1, 2]), name="lions"))
     with pytest.raises(SystemExit, match=r"zoo.json: expected command python .* --runs 2, found python .*zoo.py$"):
         results(path, monkeypatch, "--missing", "--runs", "2")
     kept = json.loads(path.read_text())
@@ -268,14 +275,15 @@ def test_missing_keeps_nothing_of_another_run(tmp_path: Path, monkeypatch: pytes
         results(path, monkeypatch, "--missing")
 
 
-def test_a_peer_that_has_lost_its_figures_is_named(tmp_path: Path) -> None:
-    def keep(folder: str, rows: dict[str, dict[str, dict[str, Any]]]) -> Path:
+def test_a_peer_that_has_lost_its_values_is_named(tmp_path: Path) -> None:
+    def keep(folder: str, cases: dict[str, dict[str, dict[str, Any]]]) -> Path:
         path = tmp_path / folder
         path.mkdir()
         found = [
-            {"row": row, "ways": [{"way": way, **said} for way, said in ways.items()]} for row, ways in rows.items()
+            {"case": case, "libraries": [{"library": name, **values} for name, values in libraries.items()]}
+            for case, libraries in cases.items()
         ]
-        (path / "files.json").write_text(json.dumps({"workload": "files", "rows": found}))
+        (path / "files.json").write_text(json.dumps({"workload": "files", "cases": found}))
         return path
 
     ran, failed = {"values": [1.0]}, {"failed": "No module named 'b'"}
@@ -285,13 +293,13 @@ def test_a_peer_that_has_lost_its_figures_is_named(tmp_path: Path) -> None:
     assert checked.returncode == 1
     assert checked.stdout.splitlines()[:-1] == [
         "files, tar, b: No module named 'b'",
-        "files, tar, d: the way was not run",
-        "files, npy: the row was not run",
+        "files, tar, d: the library was not run",
+        "files, npy: the case was not run",
     ]
     assert run("complete.py", kept, "--kept", kept, "--workloads", "files").returncode == 0
 
 
-DISTRIBUTIONS = {  # of what the modules of benchmarks/ways import
+DISTRIBUTIONS = {  # of the modules that benchmarks/libraries imports
     "absl": "grain",
     "array_record": "grain",
     "datasets": "datasets",
@@ -313,17 +321,17 @@ DISTRIBUTIONS = {  # of what the modules of benchmarks/ways import
 }
 
 
-def test_every_package_that_a_way_imports_is_required() -> None:
+def test_every_package_that_a_library_imports_is_required() -> None:
     """A package that is missing from requirements-peers.txt fails in a new environment only."""
     lines = (ROOT / "requirements-peers.txt").read_text().splitlines()
     required = {re.split(r"[\[=]", line)[0] for line in lines if not line.startswith("#")}
     imports = {
         found
-        for way in (BENCHMARKS / "ways").glob("*.py")
-        for found in re.findall(r"^ +(?:from|import) (\w+(?:\.\w+)?)", way.read_text(), re.MULTILINE)
+        for module in (BENCHMARKS / "libraries").glob("*.py")
+        for found in re.findall(r"^ +(?:from|import) (\w+(?:\.\w+)?)", module.read_text(), re.MULTILINE)
     }
     modules = {name if name in DISTRIBUTIONS else name.partition(".")[0] for name in imports}
-    others = modules - {"pyfeed", "tasks", "measuring", "ways"} - sys.stdlib_module_names
+    others = modules - {"pyfeed", "workloads", "harness", "libraries"} - sys.stdlib_module_names
     assert others <= DISTRIBUTIONS.keys()
     assert {DISTRIBUTIONS[name] for name in others} <= required
 
@@ -331,15 +339,16 @@ def test_every_package_that_a_way_imports_is_required() -> None:
 # ---- The report -------------------------------------------------------------------------------------
 
 
-def way(name: str, values: Any = None, kind: str = "peer", **more: Any) -> dict[str, Any]:
-    return {"way": name, "kind": kind, **({} if values is None else {"values": values}), **more}
+def library(name: str, values: Any = None, kind: str = "peer", **more: Any) -> dict[str, Any]:
+    return {"library": name, "kind": kind, **({} if values is None else {"values": values}), **more}
 
 
-def row(*ways: dict[str, Any], name: str = "row", better: str = "higher") -> dict[str, Any]:
-    return {"row": name, "unit": "GB/s" if better == "higher" else "ms", "better": better, "cores": 0, "ways": [*ways]}
+def case(*libraries: dict[str, Any], name: str = "case", better: str = "higher") -> dict[str, Any]:
+    unit = "GB/s" if better == "higher" else "ms"
+    return {"case": name, "unit": unit, "better": better, "cores": 0, "libraries": [*libraries]}
 
 
-def workload(*rows: dict[str, Any], name: str = "batches") -> dict[str, Any]:
+def workload(*cases: dict[str, Any], name: str = "batches") -> dict[str, Any]:
     machine = {
         **{
             "cpu": "A CPU",
@@ -351,36 +360,38 @@ def workload(*rows: dict[str, Any], name: str = "batches") -> dict[str, Any]:
         },
         "packages": {"pyfeed": "0.1.0"},
     }
-    command = f"python benchmarks/{name}.py --json there.json --ways all"
-    return {"workload": name, "command": command, "machine": machine, "runs": 3, "rows": [*rows]}
+    command = f"python benchmarks/{name}.py --json there.json --libraries all"
+    return {"workload": name, "command": command, "machine": machine, "runs": 3, "cases": [*cases]}
 
 
 def test_ratios_are_those_of_the_same_run() -> None:
     import report
 
-    rates = row(way("ours", [4, 6, 10], "ours"), way("a", [1, 3, 2]), way("limit", [8, 12, 20], "limit"))
+    rates = case(
+        library("pyfeed", [4, 6, 10], "pyfeed"), library("a", [1, 3, 2]), library("limit", [8, 12, 20], "limit")
+    )
     assert report.ratios(rates) == {"a": [4, 2, 5], "limit": [0.5, 0.5, 0.5]}
-    times = row(way("ours", [4, 6, 10], "ours"), way("a", [8, 3, 20]), better="lower")
+    times = case(library("pyfeed", [4, 6, 10], "pyfeed"), library("a", [8, 3, 20]), better="lower")
     assert report.ratios(times) == {"a": [2, 0.5, 2]}
-    counts = row(way("ours", [0, 0], "ours"), way("a", [0, 2]), better="lower")
+    counts = case(library("pyfeed", [0, 0], "pyfeed"), library("a", [0, 2]), better="lower")
     assert report.ratios(counts) == {"a": [1, float("inf")]}
-    two = row(way("worse", [1, 1], "ours"), way("better", [2, 4], "ours"), way("a", [1, 1]))
+    two = case(library("worse", [1, 1], "pyfeed"), library("better", [2, 4], "pyfeed"), library("a", [1, 1]))
     assert report.ratios(two) == {"worse": [2, 4], "a": [2, 4]}
-    assert report.ratios(row(way("ours", kind="ours", failed="it fell"), way("a", [1]))) == {}
+    assert report.ratios(case(library("pyfeed", kind="pyfeed", failed="it fell"), library("a", [1]))) == {}
 
 
-def test_ours_is_compared_with_the_nearest_limit() -> None:
-    from measuring.results import compare
+def test_pyfeed_is_compared_with_the_nearest_limit() -> None:
+    from harness.results import compare
 
-    limits = way("near", [6, 5], "limit"), way("far", [9, 8], "limit")
-    found = compare(row(way("ours", [3, 4], "ours"), *limits))
+    limits = library("near", [6, 5], "limit"), library("far", [9, 8], "limit")
+    found = compare(case(library("pyfeed", [3, 4], "pyfeed"), *limits))
     assert (found["limit"], found["x limit"]) == ("near", [0.65, 0.5, 0.8])
-    found = compare(row(way("ours", [12, 10], "ours"), *limits, better="lower"))
+    found = compare(case(library("pyfeed", [12, 10], "pyfeed"), *limits, better="lower"))
     assert (found["limit"], found["x limit"]) == ("far", [0.775, 0.75, 0.8])
 
 
 @pytest.mark.parametrize(
-    ("ours", "peers", "said"),
+    ("values", "peers", "expected"),
     [
         ([4, 5, 6], [[1, 2, 3], [3, 4, 5]], "yes"),
         ([4, 5, 6], [[3, 3, 3], [1, 6, 1]], "within the spread"),  # one that is not the best was ahead once
@@ -390,23 +401,28 @@ def test_ours_is_compared_with_the_nearest_limit() -> None:
         (None, [[1, 1, 1]], "no"),
     ],
 )
-def test_first_is_who_is_ahead_of_all_in_every_run(ours: list[float] | None, peers: list[Any], said: str) -> None:
+def test_first_is_yes_if_pyfeed_is_ahead_of_all_in_every_run(
+    values: list[float] | None, peers: list[Any], expected: str
+) -> None:
     import report
 
-    mine = way("ours", ours, "ours") if ours else way("ours", kind="ours", failed="it fell")
-    assert report.first(row(mine, *(way(f"peer {n}", values) for n, values in enumerate(peers)))) == said
+    failed = library("pyfeed", kind="pyfeed", failed="it fell")
+    mine = library("pyfeed", values, "pyfeed") if values else failed
+    others = (library(f"peer {n}", theirs) for n, theirs in enumerate(peers))
+    assert report.standing(case(mine, *others)) == expected
 
 
-def test_who_is_as_fast_as_the_limit_can_be_no_faster() -> None:
+def test_pyfeed_at_the_limit_can_be_no_faster() -> None:
     import report
 
-    ours, limit = way("ours", [4, 5, 6], "ours"), way("limit", [5, 5, 7], "limit")
-    assert report.first(row(ours, way("peer", [5, 6, 7]), limit)) == "at the limit"
-    assert report.first(row(ours, way("peer", [3, 4, 5]), limit)) == "yes"
-    assert report.first(row(ours, way("peer", [5, 6, 7]), way("limit", [5, 6, 7], "limit"))) == "no"
-    said = report.summary([workload(row(ours, way("peer", [5, 6, 7]), limit))]).splitlines()[0]
-    assert said.endswith(
-        "in 0 of 1 rows that a peer has figures in. In 1 more ours was as fast as the limit, which nobody passes."
+    mine, limit = library("pyfeed", [4, 5, 6], "pyfeed"), library("limit", [5, 5, 7], "limit")
+    assert report.standing(case(mine, library("peer", [5, 6, 7]), limit)) == "at the limit"
+    assert report.standing(case(mine, library("peer", [3, 4, 5]), limit)) == "yes"
+    assert report.standing(case(mine, library("peer", [5, 6, 7]), library("limit", [5, 6, 7], "limit"))) == "no"
+    line = report.summary([workload(case(mine, library("peer", [5, 6, 7]), limit))]).splitlines()[0]
+    assert line.endswith(
+        "in 0 of 1 cases in which a peer has values. "
+        "In 1 more pyfeed is as fast as the limit, which no library can exceed."
     )
 
 
@@ -417,73 +433,77 @@ def test_who_is_as_fast_as_the_limit_can_be_no_faster() -> None:
         *((123.4, "123"), (1234.5, "1,230"), (1234567, "1,230,000"), (float("inf"), "∞")),
     ],
 )
-def test_figures_have_three_digits(value: float, text: str) -> None:
+def test_numbers_have_three_digits(value: float, text: str) -> None:
     import report
 
-    assert report.figure(value) == text
+    assert report.number(value) == text
 
 
-def test_the_tables_have_every_way_and_why_others_have_no_figures() -> None:
+def test_the_tables_have_every_library_and_why_others_have_no_values() -> None:
     import report
 
     found = workload(
-        row(
-            way("slow", [1, 2, 1])
-            | {"cpu seconds a unit": [0.5, 0.25, 1], "peak bytes": 3 << 20, "setting": "2 workers"}
-            | {"failed settings": {"4 workers": "KeyError: 'x'"}},
-            way("none") | {"not offered": "has | no queue"},
-            way("fails", failed="ValueError: no more") | {"failed settings": {}},
-            way("ours", [4, 4, 8], "ours", waited=[0.5, 0.25, 0.5]),
-            way("copy", [8, 8, 8], "limit"),
+        case(
+            library("slow", [1, 2, 1])
+            | {"cpu_seconds_per_unit": [0.5, 0.25, 1], "peak_bytes": 3 << 20, "setting": "2 workers"}
+            | {"failed_settings": {"4 workers": "KeyError: 'x'"}},
+            library("none") | {"not_supported": "has | no queue"},
+            library("fails", failed="ValueError: no more") | {"failed_settings": {}},
+            library("pyfeed", [4, 4, 8], "pyfeed", wait_fraction=[0.5, 0.25, 0.5]),
+            library("copy", [8, 8, 8], "limit"),
             name="small",
         ),
-        row(
-            way("slow", [2, 1, 2]), way("fails", [1, 1, 1]), way("ours", [1, 1, 1], "ours"), name="big", better="lower"
+        case(
+            library("slow", [2, 1, 2]),
+            library("fails", [1, 1, 1]),
+            library("pyfeed", [1, 1, 1], "pyfeed"),
+            name="big",
+            better="lower",
         ),
     )
     assert report.matrix(found).splitlines() == [
-        "| way | small<br>GB/s | big<br>ms, less is better |",
+        "| library | small<br>GB/s | big<br>ms, less is better |",
         "| --- | ---: | ---: |",
-        "| **ours** | **4.00**, waits 50% | **1.00** |",
+        "| **pyfeed** | **4.00**, waits 50% | **1.00** |",
         "| fails | failed | 1.00 (x 1.00) |",
         "| slow | 1.00 (x 4.00) | 2.00 (x 2.00) |",
         "| copy (limit) | 8.00 (x 0.500) |  |",
     ]
-    assert report.absent(found).splitlines() == [
-        *("Not offered:", "", "- none (small): has | no queue", ""),
+    assert report.without_values(found).splitlines() == [
+        *("Not supported:", "", "- none (small): has | no queue", ""),
         *("Failed:", "", "- fails (small): ValueError: no more", "- slow with 4 workers (small): KeyError: 'x'"),
     ]
     assert report.summary([found]).splitlines() == [
-        "First by more than the spread in 1 of 2 rows that a peer has figures in.",
+        "First by more than the spread in 1 of 2 cases in which a peer has values.",
         "",
-        "| workload | row | ours | best peer | x best peer | first | x limit |",
+        "| workload | case | pyfeed | best peer | x best peer | first | x limit |",
         "| --- | --- | --- | --- | --- | --- | --- |",
-        "| batches | small | **4.00** GB/s, ours | 1.00, slow | **4.00** (2.00 to 8.00) | yes | 0.500 |",
-        "| batches | big | **1.00** ms, ours | 1.00, fails | **1.00** (1.00 to 1.00) | level |  |",
+        "| batches | small | **4.00** GB/s, pyfeed | 1.00, slow | **4.00** (2.00 to 8.00) | yes | 0.500 |",
+        "| batches | big | **1.00** ms, pyfeed | 1.00, fails | **1.00** (1.00 to 1.00) | level |  |",
     ]
     details = report.details(found).splitlines()
     assert "|  | slow | 1.00 (1.00 to 2.00) | 4.00 (2.00 to 8.00) | 500 ms | 3 MiB |  | 2 workers |" in details
-    assert "| small, GB/s | **ours** | 4.00 (4.00 to 8.00) |  |  |  | 50.0% |  |" in details
-    made = report.made(found)
-    assert "`python benchmarks/batches.py --ways all --json benchmarks/results/batches.json`, 3 runs" in made
-    assert "commit `0123456789ab`, on A CPU, 2 cores, 8 GiB" in made
-    assert "pyfeed 0.1.0" in made
-    assert report.made({**found, "note": "Once more."}) == f"{made} Once more."
+    assert "| small, GB/s | **pyfeed** | 4.00 (4.00 to 8.00) |  |  |  | 50.0% |  |" in details
+    provenance = report.provenance(found)
+    assert "`python benchmarks/batches.py --libraries all --json benchmarks/results/batches.json`, 3 runs" in provenance
+    assert "commit `0123456789ab`, on A CPU, 2 cores, 8 GiB" in provenance
+    assert "pyfeed 0.1.0" in provenance
+    assert report.provenance({**found, "note": "Once more."}) == f"{provenance} Once more."
 
 
-def test_a_row_that_ours_fails_in_is_told() -> None:
+def test_a_case_in_which_pyfeed_failed_is_in_the_summary() -> None:
     import report
 
-    found = workload(row(way("a", [1, 1, 1]), way("ours", kind="ours", failed="it fell")))
-    assert "| batches | row | **failed** |  |  | no |  |" in report.summary([found])
-    assert "in 0 of 1 rows" in report.summary([found])
+    found = workload(case(library("a", [1, 1, 1]), library("pyfeed", kind="pyfeed", failed="it fell")))
+    assert "| batches | case | **failed** |  |  | no |  |" in report.summary([found])
+    assert "in 0 of 1 cases" in report.summary([found])
 
 
 def test_wide_tables_are_split_evenly() -> None:
     import report
 
-    found = workload(*(row(way("ours", [1], "ours"), name=f"row {n}") for n in range(7)))
-    heads = [line for line in report.matrix(found).splitlines() if line.startswith("| way")]
+    found = workload(*(case(library("pyfeed", [1], "pyfeed"), name=f"case {n}") for n in range(7)))
+    heads = [line for line in report.matrix(found).splitlines() if line.startswith("| library")]
     assert [head.count("<br>") for head in heads] == [4, 3]
 
 
@@ -495,7 +515,9 @@ def test_workloads_have_their_order_and_other_files_are_left_alone(tmp_path: Pat
     (tmp_path / "program_overhead.json").write_text('{"operators": []}')
     assert [found["workload"] for found in report.load(tmp_path)] == ["batches", "files", "training_loop", "zoo"]
     (tmp_path / "again.json").write_text(json.dumps(workload(name="files")))
-    with pytest.raises(report.Wrong, match=r"files.json: expected one file of a workload, found another of files"):
+    with pytest.raises(
+        report.ReportError, match=r"files.json: expected one file of a workload, found another of files"
+    ):
         report.load(tmp_path)
 
 
@@ -508,7 +530,7 @@ def test_only_what_is_between_the_markers_is_replaced() -> None:
     page = report.fill(MARKS, {"a": r"new \1"})
     assert page == (
         "# Title\n\n<!-- begin: a -->\nnew \\1\n<!-- end: a -->\nwords\n"
-        "<!-- begin: b -->\nNo figures are kept.\n<!-- end: b -->\n"
+        "<!-- begin: b -->\nNo results are kept.\n<!-- end: b -->\n"
     )
     assert report.fill(page, {"a": r"new \1"}) == page
 
@@ -525,11 +547,11 @@ def test_only_what_is_between_the_markers_is_replaced() -> None:
 def test_markers_that_are_wrong(page: str, message: str) -> None:
     import report
 
-    with pytest.raises(report.Wrong, match=f"^{re.escape(message)}$"):
+    with pytest.raises(report.ReportError, match=f"^{re.escape(message)}$"):
         report.fill(page, {"a": "x", "b": "y"})
 
 
-def test_the_page_is_what_the_results_give() -> None:
+def test_the_page_matches_the_results() -> None:
     done = run("report.py", "--check")
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
@@ -537,7 +559,7 @@ def test_the_page_is_what_the_results_give() -> None:
 def test_check_finds_what_is_not_up_to_date(tmp_path: Path) -> None:
     results, page, kept = tmp_path / "results", tmp_path / "page.md", tmp_path / "kept.json"
     results.mkdir()
-    found = workload(row(way("ours", [2, 2, 2], "ours"), way("a", [1, 1, 1])))
+    found = workload(case(library("pyfeed", [2, 2, 2], "pyfeed"), library("a", [1, 1, 1])))
     (results / "batches.json").write_text(json.dumps(found))
     kept.write_text(json.dumps({"versions": {"machine": "x86_64"}, "operations": {"push": 1234.5}}))
     names = ("summary", "batches", "instructions")
@@ -548,7 +570,7 @@ def test_check_finds_what_is_not_up_to_date(tmp_path: Path) -> None:
         done = run("report.py", "--check", *options)
         lines = done.stdout.splitlines()
         assert done.returncode == (1 if lines else 0), done.stderr
-        prefix, suffix = f"{page}: the ", " is not what the results give: run python benchmarks/report.py"
+        prefix, suffix = f"{page}: the ", " does not match the results: run python benchmarks/report.py"
         assert all(line.startswith(prefix) and line.endswith(suffix) for line in lines)
         return [line.removeprefix(prefix).removesuffix(suffix) for line in lines]
 
@@ -566,7 +588,7 @@ def test_check_finds_what_is_not_up_to_date(tmp_path: Path) -> None:
 
     (tmp_path / "page" / "batches.png").write_bytes(b"\x89PNG" + report.digest(found).encode())
     assert stale() == []
-    found["rows"][0]["ways"][0]["values"][1] = 3
+    found["cases"][0]["libraries"][0]["values"][1] = 3
     (results / "batches.json").write_text(json.dumps(found))
     assert stale() == ["part batches", picture] or stale() == ["part summary", "part batches", picture]
     page.write_text("no markers")
@@ -580,7 +602,7 @@ def counts(versions: str = "1.26", **operations: float) -> Any:
     return {"versions": {"Go": versions}, "operations": operations}
 
 
-def test_a_rise_of_more_than_five_percent_is_wrong() -> None:
+def test_a_rise_of_more_than_five_percent_is_an_error() -> None:
     import instructions
 
     kept = counts(push=1000, pop=1000, slot=1000)
@@ -592,16 +614,16 @@ def test_operations_that_come_go_or_become_cheaper_are_named() -> None:
     import instructions
 
     compared = instructions.compare(counts(push=1000, pop=1000), counts(push=900, slot=500))
-    assert compared.wrong == ["pop is no longer counted"]
-    assert compared.told == ["push has fallen by 10.0%: --update keeps that", "slot is new: --update keeps it"]
+    assert compared.errors == ["pop is no longer counted"]
+    assert compared.notes == ["push has fallen by 10.0%: --update keeps that", "slot is new: --update keeps it"]
 
 
-def test_it_is_said_when_versions_differ() -> None:
+def test_different_versions_are_noted() -> None:
     import instructions
 
     compared = instructions.compare(counts(push=1000), counts("1.27", push=1100))
-    assert compared.wrong == ["push has risen by 10.0%: from 1000 to 1100"]
-    assert compared.told == ["this compares across versions: Go was 1.26, is 1.27"]
+    assert compared.errors == ["push has risen by 10.0%: from 1000 to 1100"]
+    assert compared.notes == ["this compares across versions: Go was 1.26, is 1.27"]
 
 
 def test_the_kept_table_is_of_the_operations_there_are() -> None:
@@ -620,7 +642,7 @@ def test_without_valgrind_nothing_is_counted(tmp_path: Path) -> None:
     assert not (tmp_path / "kept.json").exists()
 
 
-def test_a_tool_that_fails_is_told_with_what_it_said(tmp_path: Path) -> None:
+def test_a_tool_that_fails_is_reported_with_its_output(tmp_path: Path) -> None:
     for name, script in (("valgrind", "echo valgrind-3.19.0"), ("cmake", "echo no callgrind.h; exit 3")):
         (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / name).chmod(0o755)
@@ -631,7 +653,7 @@ def test_a_tool_that_fails_is_told_with_what_it_said(tmp_path: Path) -> None:
     )
 
 
-def test_the_library_says_what_it_was_built_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_versions_of_the_build_are_read_from_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import instructions
 
     import pyfeed

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
-from measuring import NotOffered
-from tasks.batches import NUMBERS, WAITING, Arrays, Batches
-from tasks.files import RANDOM_ACCESS, Batch, Files, Rows, collate, lists, read_batches
-from tasks.interruption import slow, slow_item
-from tasks.training import AHEAD, BATCH, Image, Label, Passes, Training
+from harness import NotSupported
+from workloads.batches import MAX_IN_FLIGHT, NUMBERS, Arrays, Batches
+from workloads.files import RANDOM_ACCESS, ArrayDataset, Batch, Files, collate, lists, read_batches
+from workloads.interruption import slow, slow_item
+from workloads.training import AHEAD, BATCH, Image, Label, Passes, Training
 
 
-def batches(task: Batches, strategy: str, shared: bool) -> Iterator[Arrays]:
+def batches(workload: Batches, strategy: str, shared: bool) -> Iterator[Arrays]:
     """A DataLoader over an IterableDataset, each worker of which has a part of it.
 
     https://docs.pytorch.org/docs/stable/data.html, and the sharing strategies of
@@ -22,14 +22,14 @@ def batches(task: Batches, strategy: str, shared: bool) -> Iterator[Arrays]:
 
     Parameters
     ----------
-    task : Batches
+    workload : Batches
     strategy : {"file_descriptor", "file_system"}
     shared : bool
         Batches are made in tensors in shared memory, as ``default_collate`` makes those that it stacks into. Otherwise
         in arrays, which are copied there.
     """
-    if not task.processes:
-        raise NotOffered("its workers are processes")
+    if not workload.processes:
+        raise NotSupported("its workers are processes")
     import torch
     import torch.multiprocessing
     from torch.utils.data import DataLoader, IterableDataset, get_worker_info
@@ -37,32 +37,32 @@ def batches(task: Batches, strategy: str, shared: bool) -> Iterator[Arrays]:
     def in_shared_memory() -> tuple[Any, Any]:
         storage = torch.UntypedStorage._new_shared
         return (
-            torch.empty(0, dtype=torch.uint8).set_(storage(task.size)),
+            torch.empty(0, dtype=torch.uint8).set_(storage(workload.size)),
             torch.empty(0, dtype=torch.float64).set_(storage(8 * NUMBERS)),
         )
 
     def tensors(producer: int) -> Iterator[tuple[Any, Any]]:
-        if task.sent:
+        if workload.sent:
             finished = in_shared_memory()
-            task.fill((finished[0].numpy(), finished[1].numpy()), producer)
+            workload.fill((finished[0].numpy(), finished[1].numpy()), producer)
             yield from itertools.repeat(finished)
-        for i in task.numbers(producer):
+        for i in workload.numbers(producer):
             data, numbers = in_shared_memory()
-            task.fill((data.numpy(), numbers.numpy()), i)
+            workload.fill((data.numpy(), numbers.numpy()), i)
             yield data, numbers
 
     class Endless(IterableDataset):  # type: ignore[misc]
         def __iter__(self) -> Iterator[Any]:
             torch.multiprocessing.set_sharing_strategy(strategy)
             producer = get_worker_info().id
-            return tensors(producer) if shared else task.made(producer)
+            return tensors(producer) if shared else workload.fresh_batches(producer)
 
     torch.multiprocessing.set_sharing_strategy(strategy)
     loader = DataLoader(
         Endless(),
         batch_size=None,
-        num_workers=task.producers,
-        prefetch_factor=WAITING // task.producers,
+        num_workers=workload.producers,
+        prefetch_factor=MAX_IN_FLIGHT // workload.producers,
         multiprocessing_context="fork",
     )
     for data, numbers in loader:
@@ -70,12 +70,12 @@ def batches(task: Batches, strategy: str, shared: bool) -> Iterator[Arrays]:
         del data, numbers
 
 
-def batches_nodes(task: Batches, prebatch: int | None) -> Iterator[Arrays]:
+def batches_nodes(workload: Batches, prebatch: int | None) -> Iterator[Arrays]:
     """ParallelMapper and Prefetcher: https://meta-pytorch.org/data/main/what_is_torchdata_nodes.html.
 
     Parameters
     ----------
-    task : Batches
+    workload : Batches
     prebatch : int or None
         So many are given to a worker at once, for functions that are quick.
     """
@@ -83,17 +83,17 @@ def batches_nodes(task: Batches, prebatch: int | None) -> Iterator[Arrays]:
 
     node: Any = nodes.ParallelMapper(
         nodes.IterableWrapper(itertools.count()),
-        task.item,
-        num_workers=task.producers,
+        workload.item,
+        num_workers=workload.producers,
         in_order=False,
-        method="process" if task.processes else "thread",
-        multiprocessing_context="spawn" if task.processes else None,
+        method="process" if workload.processes else "thread",
+        multiprocessing_context="spawn" if workload.processes else None,
         prebatch=prebatch,
     )
-    return iter(nodes.Loader(nodes.Prefetcher(node, prefetch_factor=WAITING)))
+    return iter(nodes.Loader(nodes.Prefetcher(node, prefetch_factor=MAX_IN_FLIGHT)))
 
 
-def cold_start(folder: str, task: Any, shuffle: bool) -> Any:
+def cold_start(folder: str, workload: Any, shuffle: bool) -> Any:
     """PyTorch has no reader of TFRecord: the datasets of the package tfrecord, as its README has them."""
     import glob
 
@@ -103,10 +103,12 @@ def cold_start(folder: str, task: Any, shuffle: bool) -> Any:
     about, names = {"x": "float"}, sorted(glob.glob(f"{folder}/tfrecord/*.tfrecord"))
     if shuffle:
         splits = {name.rpartition("/")[2]: 1 / len(names) for name in names}
-        data: Any = MultiTFRecordDataset(f"{folder}/tfrecord/{{}}", None, splits, about, task.buffer, infinite=False)
+        data: Any = MultiTFRecordDataset(
+            f"{folder}/tfrecord/{{}}", None, splits, about, workload.buffer, infinite=False
+        )
     else:
         data = torch.utils.data.ChainDataset([TFRecordDataset(name, None, about) for name in names])
-    return torch.utils.data.DataLoader(data, batch_size=task.batch), lambda batch: batch["x"].numpy()
+    return torch.utils.data.DataLoader(data, batch_size=workload.batch), lambda batch: batch["x"].numpy()
 
 
 def interruption_generator() -> Callable[[], object]:
@@ -156,7 +158,7 @@ def interruption_nodes_workers(item: Any = slow_item) -> Callable[[], object]:
     return interruption_mapper("process", item)
 
 
-def files(task: Files, workers: int) -> Callable[[], Iterator[Batch]]:
+def files(workload: Files, workers: int) -> Callable[[], Iterator[Batch]]:
     """DataLoader, which leaves reading to its dataset: map-style where any instance can be read, else iterable.
 
     https://docs.pytorch.org/docs/stable/data.html: workers are told apart by `get_worker_info`, stay with
@@ -172,22 +174,22 @@ def files(task: Files, workers: int) -> Callable[[], Iterator[Batch]]:
     class Records(IterableDataset):  # type: ignore[misc]
         def __iter__(self) -> Iterator[list[Any]]:
             info = get_worker_info()
-            mine = task.paths if info is None else task.paths[info.id :: info.num_workers]
-            return map(tensors, read_batches(task, mine))
+            mine = workload.paths if info is None else workload.paths[info.id :: info.num_workers]
+            return map(tensors, read_batches(workload, mine))
 
     options: dict[str, Any] = {"num_workers": workers, "persistent_workers": workers > 0}
-    if task.format in RANDOM_ACCESS:
+    if workload.format in RANDOM_ACCESS:
 
         def stack(some: list[Any]) -> list[Any]:
             return tensors((np.stack(some),))
 
-        loader = DataLoader(Rows(task), task.batch, shuffle=True, collate_fn=stack, **options)
+        loader = DataLoader(ArrayDataset(workload), workload.batch, shuffle=True, collate_fn=stack, **options)
     else:
         loader = DataLoader(Records(), batch_size=None, **options)
     return lambda: (tuple(tensor.numpy() for tensor in batch) for batch in loader)
 
 
-def files_nodes(task: Files, workers: int) -> Callable[[], Iterator[Batch]]:
+def files_nodes(workload: Files, workers: int) -> Callable[[], Iterator[Batch]]:
     """torchdata's nodes: SamplerWrapper or IterableWrapper, ParallelMapper in threads, Prefetcher.
 
     https://docs.pytorch.org/data/main/torchdata.nodes.html: there is no node that shuffles; samplers do, or the source.
@@ -198,14 +200,16 @@ def files_nodes(task: Files, workers: int) -> Callable[[], Iterator[Batch]]:
 
     class Lists:
         def __iter__(self) -> Iterator[Any]:
-            return read_batches(task, task.paths) if task.format == "csv" else lists(task, task.paths)
+            return (
+                read_batches(workload, workload.paths) if workload.format == "csv" else lists(workload, workload.paths)
+            )
 
     def tensors(batch: Batch) -> list[Any]:
         return [torch.from_numpy(array) for array in batch]
 
-    if task.format in RANDOM_ACCESS:
-        rows = Rows(task)
-        source = nodes.SamplerWrapper(BatchSampler(RandomSampler(rows), task.batch, drop_last=False))
+    if workload.format in RANDOM_ACCESS:
+        rows = ArrayDataset(workload)
+        source = nodes.SamplerWrapper(BatchSampler(RandomSampler(rows), workload.batch, drop_last=False))
 
         def load(some: Any) -> list[Any]:
             return tensors((np.stack(rows.__getitems__(some)),))
@@ -213,7 +217,7 @@ def files_nodes(task: Files, workers: int) -> Callable[[], Iterator[Batch]]:
         source = nodes.IterableWrapper(Lists())
 
         def load(some: Any) -> list[Any]:
-            return tensors(some if task.format == "csv" else collate(task, some))
+            return tensors(some if workload.format == "csv" else collate(workload, some))
 
     node = nodes.ParallelMapper(source, load, num_workers=workers, method="thread", in_order=False)
     loader = nodes.Loader(nodes.Prefetcher(node, prefetch_factor=2))
@@ -223,22 +227,22 @@ def files_nodes(task: Files, workers: int) -> Callable[[], Iterator[Batch]]:
 class TrainingInstances:
     """A map-style dataset."""
 
-    def __init__(self, task: Training) -> None:
-        self._task = task
+    def __init__(self, workload: Training) -> None:
+        self._workload = workload
 
     def __len__(self) -> int:
-        return self._task.count
+        return self._workload.count
 
     def __getitem__(self, index: int) -> tuple[Image, np.int64]:
-        return self._task.instance(index)
+        return self._workload.instance(index)
 
 
-def training(task: Training, workers: int, prefetch: int) -> Passes:
+def training(workload: Training, workers: int, prefetch: int) -> Passes:
     """A DataLoader over a map-style dataset, whose workers stay: https://docs.pytorch.org/docs/stable/data.html."""
     from torch.utils.data import DataLoader
 
     loader = DataLoader(
-        TrainingInstances(task),
+        TrainingInstances(workload),
         batch_size=BATCH,
         num_workers=workers,
         prefetch_factor=prefetch,
@@ -255,7 +259,7 @@ def numpy_batches(loader: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Image, La
         del images, labels
 
 
-def training_nodes(task: Training, workers: int, method: str) -> Passes:
+def training_nodes(workload: Training, workers: int, method: str) -> Passes:
     """MapAndCollate in a ParallelMapper, which starts its workers anew for each pass.
 
     https://meta-pytorch.org/data/main/migrate_to_nodes_from_utils.html
@@ -263,10 +267,10 @@ def training_nodes(task: Training, workers: int, method: str) -> Passes:
     from torch.utils.data import BatchSampler, SequentialSampler
     from torchdata import nodes
 
-    batches = BatchSampler(SequentialSampler(range(task.count)), BATCH, drop_last=True)
+    batches = BatchSampler(SequentialSampler(range(workload.count)), BATCH, drop_last=True)
     node: Any = nodes.ParallelMapper(
         nodes.SamplerWrapper(batches),
-        _MapAndCollate(task),
+        _MapAndCollate(workload),
         num_workers=workers,
         method=method,
         multiprocessing_context="fork" if method == "process" else None,
@@ -276,10 +280,10 @@ def training_nodes(task: Training, workers: int, method: str) -> Passes:
 
 
 class _MapAndCollate:
-    def __init__(self, task: Training) -> None:
-        self._task = task
+    def __init__(self, workload: Training) -> None:
+        self._workload = workload
 
     def __call__(self, indices: list[int]) -> Any:
         from torch.utils.data import default_collate
 
-        return default_collate([self._task.instance(index) for index in indices])
+        return default_collate([self._workload.instance(index) for index in indices])

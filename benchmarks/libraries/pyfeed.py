@@ -8,89 +8,89 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from measuring import NotOffered
-from tasks.batches import NUMBERS, WAITING, Arrays, Batches
-from tasks.files import FEATURES, Batch, Files
-from tasks.interruption import array, slow, slow_item, tells_of_interruption
-from tasks.training import AHEAD, BATCH, Image, Label, Passes, Training, endless, stacked
+from harness import NotSupported
+from workloads.batches import MAX_IN_FLIGHT, NUMBERS, Arrays, Batches
+from workloads.files import FEATURES, Batch, Files
+from workloads.interruption import array, push_until_interrupted, slow, slow_item
+from workloads.training import AHEAD, BATCH, Image, Label, Passes, Training, endless, stacked
 
 
-def batches_push(task: Batches) -> Iterator[Arrays]:
+def batches_push(workload: Batches) -> Iterator[Arrays]:
     """``queue.produce``, or ``producer.push`` in processes: copied once, so that producers keep their arrays."""
-    if task.processes:
-        return _from_processes(task, _push_shared)
-    reader, queue = _queue(task)
-    queue.produce(task.refilled, num_threads=task.producers)
+    if workload.processes:
+        return _from_processes(workload, _push_shared)
+    reader, queue = _queue(workload)
+    queue.produce(workload.reused_batches, num_threads=workload.producers)
     return iter(reader)
 
 
-def batches_lent(task: Batches) -> Iterator[Arrays]:
+def batches_lent(workload: Batches) -> Iterator[Arrays]:
     """``push(arrays, copy=False)``: by reference."""
-    if task.processes:
-        raise NotOffered("a SharedFeedQueue takes no references")
-    return _from_threads(task, _push_lent)
+    if workload.processes:
+        raise NotSupported("a SharedFeedQueue takes no references")
+    return _from_threads(workload, _push_lent)
 
 
-def batches_slot(task: Batches) -> Iterator[Arrays]:
+def batches_slot(workload: Batches) -> Iterator[Arrays]:
     """``with slot() as arrays``: written where the consumer reads it."""
-    if task.sent:
-        raise NotOffered("a slot is for what is made in it")
-    return _from_processes(task, _fill_shared) if task.processes else _from_threads(task, _fill)
+    if workload.sent:
+        raise NotSupported("a slot is for what is made in it")
+    return _from_processes(workload, _fill_shared) if workload.processes else _from_threads(workload, _fill)
 
 
-def _queue(task: Batches) -> tuple[Any, Any]:
+def _queue(workload: Batches) -> tuple[Any, Any]:
     import pyfeed
 
-    return pyfeed.py_array_reader(WAITING, [(task.size,), (NUMBERS,)], dtypes=["uint8", "float64"])
+    return pyfeed.py_array_reader(MAX_IN_FLIGHT, [(workload.size,), (NUMBERS,)], dtypes=["uint8", "float64"])
 
 
-def _from_threads(task: Batches, produce: Any) -> Iterator[Arrays]:
-    reader, queue = _queue(task)
-    for producer in range(task.producers):
-        threading.Thread(target=produce, args=(queue, task, producer), daemon=True).start()
+def _from_threads(workload: Batches, produce: Any) -> Iterator[Arrays]:
+    reader, queue = _queue(workload)
+    for producer in range(workload.producers):
+        threading.Thread(target=produce, args=(queue, workload, producer), daemon=True).start()
     return iter(reader)
 
 
-def _push_lent(queue: Any, task: Batches, producer: int) -> None:
-    for arrays in task.made(producer):
+def _push_lent(queue: Any, workload: Batches, producer: int) -> None:
+    for arrays in workload.fresh_batches(producer):
         queue.push(arrays, copy=False)
         del arrays  # or their memory could not be had for the next
 
 
-def _fill(queue: Any, task: Batches, producer: int) -> None:
-    for i in task.numbers(producer):
+def _fill(queue: Any, workload: Batches, producer: int) -> None:
+    for i in workload.numbers(producer):
         with queue.slot() as arrays:
-            task.fill(arrays, i)
+            workload.fill(arrays, i)
         del arrays  # or their memory could not be had for the next
 
 
-def _from_processes(task: Batches, target: Any) -> Iterator[Arrays]:
+def _from_processes(workload: Batches, target: Any) -> Iterator[Arrays]:
     import pyfeed
 
-    queue = pyfeed.SharedFeedQueue([(task.size,), (NUMBERS,)], ["uint8", "float64"], ring_slots=WAITING)
-    queue.start(target, (task,), num_workers=task.producers)
+    queue = pyfeed.SharedFeedQueue([(workload.size,), (NUMBERS,)], ["uint8", "float64"], ring_slots=MAX_IN_FLIGHT)
+    queue.start(target, (workload,), num_workers=workload.producers)
     return iter(queue)
 
 
-def _push_shared(producer: Any, worker: int, task: Batches) -> None:
-    for arrays in task.refilled(worker):
+def _push_shared(producer: Any, worker: int, workload: Batches) -> None:
+    for arrays in workload.reused_batches(worker):
         producer.push(arrays)
 
 
-def _fill_shared(producer: Any, worker: int, task: Batches) -> None:
-    for i in task.numbers(worker):
+def _fill_shared(producer: Any, worker: int, workload: Batches) -> None:
+    for i in workload.numbers(worker):
         with producer.slot() as arrays:
-            task.fill(arrays, i)
+            workload.fill(arrays, i)
 
 
-def cold_start(folder: str, task: Any, shuffle: bool) -> Any:
+def cold_start(folder: str, workload: Any, shuffle: bool) -> Any:
     import pyfeed
 
     files = f"{folder}/tfrecord/*.tfrecord"
-    reader = pyfeed.open_tfrecord(files, features={"x": {"dtype": "float32", "shape": [task.floats]}})
+    reader = pyfeed.open_tfrecord(files, features={"x": {"dtype": "float32", "shape": [workload.floats]}})
     if shuffle:
-        reader = reader.shuffle(task.buffer, seed=1)
-    return reader.batch(task.batch), lambda batch: batch[0]
+        reader = reader.shuffle(workload.buffer, seed=1)
+    return reader.batch(workload.batch), lambda batch: batch[0]
 
 
 def interruption_pop() -> Callable[[], object]:
@@ -211,11 +211,11 @@ def _worker(producer: Any, worker: int, item: Any) -> None:
 
 def _pushing_worker(producer: Any, worker: int) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # which workers of `start` leave to the trainer
-    tells_of_interruption(lambda: producer.push((array(),)))
+    push_until_interrupted(lambda: producer.push((array(),)))
 
 
 def files(
-    task: Files, double_buffer: int, ordered: bool = True, more_threads: int = 0
+    workload: Files, double_buffer: int, ordered: bool = True, extra_threads: int = 0
 ) -> Callable[[], Iterator[Batch]]:
     """`open_files`, `Reader.shuffle`, `Reader.batch`, and `Reader.double_buffer`, which reads ahead.
 
@@ -227,33 +227,33 @@ def files(
         "example": {"features": FEATURES},
         "npy": {"instances": "file"},
         "recordio": {"records": "bytes"},
-        "raw": {"shapes": [task.shape], "dtypes": [task.dtype]},
-        "csv": {"shapes": [task.shape], "dtypes": [task.dtype]},
+        "raw": {"shapes": [workload.shape], "dtypes": [workload.dtype]},
+        "csv": {"shapes": [workload.shape], "dtypes": [workload.dtype]},
     }
-    files = options.get(task.format, {}) | {"thread_num": task.cores + more_threads, "ordered": ordered}
-    if task.format == "npy":
-        reader = pyfeed.open_files(task.paths, shuffle_files=1, **files)
+    files = options.get(workload.format, {}) | {"thread_num": workload.cores + extra_threads, "ordered": ordered}
+    if workload.format == "npy":
+        reader = pyfeed.open_files(workload.paths, shuffle_files=1, **files)
     else:
-        reader = pyfeed.open_files(task.paths, **files).shuffle(task.block)
-    reader = reader.batch(task.batch)
+        reader = pyfeed.open_files(workload.paths, **files).shuffle(workload.block)
+    reader = reader.batch(workload.batch)
     if double_buffer:
         reader = reader.double_buffer(depth=double_buffer)
 
     def begin() -> Iterator[Batch]:
         reader.reset()
-        if task.format in ("tfrecord", "recordio"):
-            return ((records.data.reshape(-1, task.size),) for (records,) in reader)
-        if task.format == "tar":
-            return ((records.data.reshape(-1, task.size), label) for records, label in reader)
+        if workload.format in ("tfrecord", "recordio"):
+            return ((records.data.reshape(-1, workload.size),) for (records,) in reader)
+        if workload.format == "tar":
+            return ((records.data.reshape(-1, workload.size), label) for records, label in reader)
         return iter(reader)
 
     return begin
 
 
-def training_workers(task: Training, workers: int) -> Passes:
+def training_workers(workload: Training, workers: int) -> Passes:
     """A `SharedFeedQueue` with persistent workers, which fill their slots row by row."""
-    queue = _ring(task, AHEAD)
-    queue.start(_train, (task, workers), num_workers=workers, persistent=True)
+    queue = _ring(workload, AHEAD)
+    queue.start(_train, (workload, workers), num_workers=workers, persistent=True)
     begun = False
 
     def one() -> Iterator[tuple[Image, Label]]:
@@ -266,52 +266,54 @@ def training_workers(task: Training, workers: int) -> Passes:
     return one
 
 
-def _ring(task: Training, slots: int) -> Any:
+def _ring(workload: Training, slots: int) -> Any:
     import pyfeed
 
-    return pyfeed.SharedFeedQueue([(BATCH, *task.shape), (BATCH,)], ["float32", "int64"], ring_slots=slots)
+    return pyfeed.SharedFeedQueue([(BATCH, *workload.shape), (BATCH,)], ["float32", "int64"], ring_slots=slots)
 
 
-def _train(producer: Any, worker: int, task: Training, workers: int) -> None:
-    for batch in range(worker, task.steps, workers):
+def _train(producer: Any, worker: int, workload: Training, workers: int) -> None:
+    for batch in range(worker, workload.steps, workers):
         with producer.slot() as (images, labels):
-            task.fill(images, labels, batch)
+            workload.fill(images, labels, batch)
 
 
-def training_workers_endless(task: Training, workers: int) -> Passes:
+def training_workers_endless(workload: Training, workers: int) -> Passes:
     """The same, with a `SharedFeedQueue` for each worker, read in turn, one pass of which goes on for ever."""
-    queues = [_ring(task, AHEAD // workers) for _ in range(workers)]
+    queues = [_ring(workload, AHEAD // workers) for _ in range(workers)]
     for worker, queue in enumerate(queues):
-        queue.start(_train_on, (task, worker, workers))
-    return lambda: (queues[batch % workers].pop() for batch in range(task.steps))
+        queue.start(_train_on, (workload, worker, workers))
+    return lambda: (queues[batch % workers].pop() for batch in range(workload.steps))
 
 
-def _train_on(producer: Any, _: int, task: Training, worker: int, workers: int) -> None:
-    for batch in itertools.cycle(range(task.steps)):
+def _train_on(producer: Any, _: int, workload: Training, worker: int, workers: int) -> None:
+    for batch in itertools.cycle(range(workload.steps)):
         if batch % workers == worker:
             with producer.slot() as (images, labels):
-                task.fill(images, labels, batch)
+                workload.fill(images, labels, batch)
 
 
-def training_map(task: Training, threads: int) -> Passes:
+def training_map(workload: Training, threads: int) -> Passes:
     """Files, with `Reader.map` below `Reader.batch`, of passes that are read as one."""
     import pyfeed
 
-    reader = pyfeed.open_files(str(task.path)).zip(pyfeed.open_files(str(task.labels))).multi_pass(0)
-    shapes, dtypes = [task.shape, ()], ["float32", "int64"]
-    reader = reader.map(task.preprocessed, num_threads=threads, shapes=shapes, dtypes=dtypes).batch(BATCH)
-    return endless(task, iter(reader.double_buffer(depth=AHEAD)))
+    reader = pyfeed.open_files(str(workload.path)).zip(pyfeed.open_files(str(workload.labels))).multi_pass(0)
+    shapes, dtypes = [workload.shape, ()], ["float32", "int64"]
+    reader = reader.map(workload.preprocessed, num_threads=threads, shapes=shapes, dtypes=dtypes).batch(BATCH)
+    return endless(workload, iter(reader.double_buffer(depth=AHEAD)))
 
 
-def training_map_batches(task: Training, threads: int) -> Passes:
+def training_map_batches(workload: Training, threads: int) -> Passes:
     """The same with `Reader.map` above `Reader.batch`: fewer calls."""
     import pyfeed
 
-    reader = pyfeed.open_files(str(task.path)).zip(pyfeed.open_files(str(task.labels))).multi_pass(0).batch(BATCH)
+    reader = (
+        pyfeed.open_files(str(workload.path)).zip(pyfeed.open_files(str(workload.labels))).multi_pass(0).batch(BATCH)
+    )
 
     def preprocessed(stored: Any, indices: Label) -> tuple[Image, Label]:
-        return stacked(list(map(task.preprocessed, stored, indices)))
+        return stacked(list(map(workload.preprocessed, stored, indices)))
 
-    shapes, dtypes = [(BATCH, *task.shape), (BATCH,)], ["float32", "int64"]
+    shapes, dtypes = [(BATCH, *workload.shape), (BATCH,)], ["float32", "int64"]
     reader = reader.map(preprocessed, num_threads=threads, shapes=shapes, dtypes=dtypes, capacity=AHEAD)
-    return endless(task, iter(reader))
+    return endless(workload, iter(reader))

@@ -1,4 +1,4 @@
-"""A process and all that come from it: stopped, continued, ended, and what they have taken, from /proc."""
+"""A process and its descendants: stopped, continued, ended, and their use of processor and memory, from /proc."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Usage(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A process that is known again, whatever becomes of its number."""
+    """A process, identified also after its PID has been reused."""
 
     pid: int
     started: str
@@ -47,17 +47,17 @@ def tree(root: int) -> list[Member]:
 
 
 def session(leader: int) -> list[Member]:
-    """All of its session but itself, those too whose parents have ended, as it may have."""
+    """The other processes of its session, also those whose parents have ended."""
     numbers = (int(entry.name) for entry in PROC.iterdir() if entry.name.isdecimal())
     found = ((pid, stat) for pid in numbers if pid != leader and (stat := _stat(pid)) is not None)
     return [Member(pid, stat[19]) for pid, stat in found if int(stat[3]) == leader]
 
 
-def tell(root: int, number: signal.Signals) -> None:
-    """Send a signal to all of them, those too that are started meanwhile."""
-    told: set[Member] = set()
-    while new := [member for member in tree(root) if member not in told]:
-        told.update(new)
+def send_signal(root: int, number: signal.Signals) -> None:
+    """Send a signal to the process and its descendants, also to those that are started meanwhile."""
+    signalled: set[Member] = set()
+    while new := [member for member in tree(root) if member not in signalled]:
+        signalled.update(new)
         for member in new:
             _signal(member, number)
 
@@ -76,7 +76,7 @@ def _signal(member: Member, number: signal.Signals) -> None:
 
 
 def pin(root: int, cores: set[int]) -> None:
-    """Have all threads of them on those cores from now on. They should be stopped."""
+    """Restrict all threads of the process and its descendants to those cores. They should be stopped."""
     for pid, _ in tree(root):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             for task in (PROC / str(pid) / "task").iterdir():
@@ -84,7 +84,7 @@ def pin(root: int, cores: set[int]) -> None:
 
 
 def usage(root: int) -> Usage:
-    """What they have taken so far. They should be stopped."""
+    """The use of the process and its descendants so far. They should be stopped."""
     ticks = peak = 0
     for pid, _ in tree(root):
         if (stat := _stat(pid)) is None:
@@ -95,7 +95,7 @@ def usage(root: int) -> Usage:
             status = _kilobytes(PROC / str(pid) / "status")
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
-        # What is shared is divided among those that have it; what has been let go of was this process's own, or nearly.
+        # A shared page is divided among the processes that map it; released pages were this process's own, or nearly.
         peak += rollup.get("Pss", 0) + max(0, status.get("VmHWM", 0) - status.get("VmRSS", 0))
     return Usage(ticks / TICK, peak * 1024)
 

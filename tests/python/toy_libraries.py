@@ -1,4 +1,4 @@
-"""Ways for test_benchmarks: what they do is write down, in a folder, what they see."""
+"""Libraries for test_benchmarks: they write what they observe to files of a folder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def state(pid: int) -> str | None:
 
 
 def child(folder: Path, name: str, code: str) -> subprocess.Popen[bytes]:
-    """A process of a way, whose number is in the folder."""
+    """A process of a library, whose PID is in the folder."""
     process = subprocess.Popen([sys.executable, "-S", "-c", code], stdin=subprocess.DEVNULL)
     (folder / f"{name}.pid").write_text(str(process.pid))
     return process
@@ -41,7 +41,7 @@ def writes(folder: Path, name: str, line: str) -> None:
 
 def watches(folder: Path, name: str) -> Timed:
     """It has a worker that is always busy, and waits in each turn but the first until all others are stopped."""
-    worker = child(folder, f"{name}-worker", "import os; way = os.getppid()\nwhile os.getppid() == way: pass")
+    worker = child(folder, f"{name}-worker", "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass")
     (folder / f"{name}.pid").write_text(str(os.getpid()))
 
     begun = iter(["start"])  # others may be started meanwhile
@@ -91,7 +91,7 @@ def hastens(first: float, later: float) -> Timed:
 
 def takes(seconds: float, waited: float | None = None) -> Callable[[int], Any]:
     """Says that a unit has taken so long."""
-    from measuring import Seconds
+    from harness import Seconds
 
     return lambda count: seconds * count if waited is None else Seconds(seconds * count, waited * count)
 
@@ -130,7 +130,7 @@ def hangs(folder: Path, name: str) -> Timed:
 
 
 def strikes(folder: Path, other: str) -> Timed:
-    """Ctrl-C for whoever measures, while another is being made."""
+    """SIGINT to the parent process, while another library is being made."""
     end = time.monotonic() + STUCK
     while not (folder / f"{other}.pid").exists():
         if time.monotonic() > end:
@@ -162,7 +162,7 @@ def counts(folder: Path, name: str, milliseconds: float) -> Timed:
 
 
 def interrupts(folder: Path) -> Timed:
-    """Ctrl-C for whoever measures, in the second turn."""
+    """SIGINT to the parent process, in the second turn."""
     child(folder, "interrupts", "import time; time.sleep(1000)")
     turns = iter(range(3))  # one is not measured
 
@@ -174,10 +174,10 @@ def interrupts(folder: Path) -> Timed:
     return timed
 
 
-def not_offered() -> Timed:
-    from measuring import NotOffered
+def not_supported() -> Timed:
+    from harness import NotSupported
 
-    raise NotOffered("it has no queue")
+    raise NotSupported("it has no queue")
 
 
 def not_made(folder: Path) -> Timed:

@@ -7,33 +7,33 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from measuring import NotOffered
-from tasks.batches import NUMBERS, WAITING, Arrays, Batches
-from tasks.files import RANDOM_ACCESS, Batch, Files, Rows, read_batches
-from tasks.interruption import slow_item
-from tasks.training import AHEAD, BATCH, Image, Passes, Training
+from harness import NotSupported
+from workloads.batches import MAX_IN_FLIGHT, NUMBERS, Arrays, Batches
+from workloads.files import RANDOM_ACCESS, ArrayDataset, Batch, Files, read_batches
+from workloads.interruption import slow_item
+from workloads.training import AHEAD, BATCH, Image, Passes, Training
 
 
-def batches(task: Batches) -> Iterator[Arrays]:
+def batches(workload: Batches) -> Iterator[Arrays]:
     """paddle.io.DataLoader, with workers or with a thread of its own.
 
     https://www.paddlepaddle.org.cn/documentation/docs/en/api/paddle/io/DataLoader_en.html
     """
-    if not task.processes and task.producers > 1:
-        raise NotOffered("DataLoader has one thread, or processes")
+    if not workload.processes and workload.producers > 1:
+        raise NotSupported("DataLoader has one thread, or processes")
     import paddle
 
     class Endless(paddle.io.IterableDataset):  # type: ignore[misc]
         def __iter__(self) -> Iterator[Arrays]:
             worker = paddle.io.get_worker_info()
-            return task.made(worker.id if worker else 0)
+            return workload.fresh_batches(worker.id if worker else 0)
 
     loader = paddle.io.DataLoader(
         Endless(),
         places=paddle.CPUPlace(),
         batch_size=None,
-        num_workers=task.producers if task.processes else 0,
-        prefetch_factor=WAITING // task.producers,
+        num_workers=workload.producers if workload.processes else 0,
+        prefetch_factor=MAX_IN_FLIGHT // workload.producers,
         use_shared_memory=True,
     )
     for data, numbers in loader:
@@ -41,23 +41,23 @@ def batches(task: Batches) -> Iterator[Arrays]:
         del data, numbers
 
 
-def batches_queue(task: Batches) -> Iterator[Arrays]:
+def batches_queue(workload: Batches) -> Iterator[Arrays]:
     """The blocking queue behind the reader, as DataLoader uses it, with as many threads as there are producers."""
-    if task.processes:
-        raise NotOffered("the queue is for threads")
+    if workload.processes:
+        raise NotSupported("the queue is for threads")
     import paddle
     from paddle.base import core
 
     place = core.Place()
     place.set_place(core.CPUPlace())
-    waiting = core.init_dense_tensor_blocking_queue(core.Variable(), WAITING, False)
+    waiting = core.init_dense_tensor_blocking_queue(core.Variable(), MAX_IN_FLIGHT, False)
     types = [core.VarDesc.VarType.UINT8, core.VarDesc.VarType.FP64]
     reader = core.create_py_reader(
-        waiting, ["data", "numbers"], [[task.size], [NUMBERS]], types, [False, False], [place], True, True, False, 2
+        waiting, ["data", "numbers"], [[workload.size], [NUMBERS]], types, [False, False], [place], True, True, False, 2
     )
 
     def produce(producer: int) -> None:
-        for arrays in task.made(producer):
+        for arrays in workload.fresh_batches(producer):
             array = core.DenseTensorArray()
             for each in arrays:
                 tensor = core.DenseTensor()
@@ -65,7 +65,7 @@ def batches_queue(task: Batches) -> Iterator[Arrays]:
                 array.append(tensor)
             waiting.push(array)
 
-    for producer in range(task.producers):
+    for producer in range(workload.producers):
         threading.Thread(target=produce, args=(producer,), daemon=True).start()
     paddle.disable_static()
     while True:
@@ -100,17 +100,17 @@ def _items_loader(item: Any, workers: int) -> Any:
 class _Instances:
     """A map-style dataset. It is pickled, so that it cannot be a class that needs the library."""
 
-    def __init__(self, task: Training) -> None:
-        self._task = task
+    def __init__(self, workload: Training) -> None:
+        self._workload = workload
 
     def __len__(self) -> int:
-        return self._task.count
+        return self._workload.count
 
     def __getitem__(self, index: int) -> tuple[Image, np.int64]:
-        return self._task.instance(index)
+        return self._workload.instance(index)
 
 
-def training(task: Training, workers: int) -> Passes:
+def training(workload: Training, workers: int) -> Passes:
     """paddle.io.DataLoader over a map-style dataset, whose workers stay.
 
     https://www.paddlepaddle.org.cn/documentation/docs/en/api/paddle/io/DataLoader_en.html
@@ -118,7 +118,7 @@ def training(task: Training, workers: int) -> Passes:
     import paddle
 
     loader: Any = paddle.io.DataLoader(
-        _Instances(task),
+        _Instances(workload),
         places=paddle.CPUPlace(),
         batch_size=BATCH,
         num_workers=workers,
@@ -135,7 +135,7 @@ def training(task: Training, workers: int) -> Passes:
     return one
 
 
-def files(task: Files, workers: int) -> Callable[[], Iterator[Batch]]:
+def files(workload: Files, workers: int) -> Callable[[], Iterator[Batch]]:
     """DataLoader, which leaves reading to its dataset, as PyTorch's does; what it delivers are tensors of Paddle's.
 
     https://www.paddlepaddle.org.cn/documentation/docs/en/api/paddle/io/DataLoader_en.html: batches of an
@@ -148,10 +148,10 @@ def files(task: Files, workers: int) -> Callable[[], Iterator[Batch]]:
     paddle.device.set_device("cpu")
 
     class Arrays(Dataset):  # type: ignore[misc]
-        rows = Rows(task)
+        rows = ArrayDataset(workload)
 
         def __len__(self) -> int:
-            return task.count
+            return workload.count
 
         def __getitem__(self, i: int) -> Any:
             return self.rows[i]
@@ -159,12 +159,14 @@ def files(task: Files, workers: int) -> Callable[[], Iterator[Batch]]:
     class Records(IterableDataset):  # type: ignore[misc]
         def __iter__(self) -> Iterator[Batch]:
             info = get_worker_info()
-            return read_batches(task, task.paths if info is None else task.paths[info.id :: info.num_workers])
+            return read_batches(
+                workload, workload.paths if info is None else workload.paths[info.id :: info.num_workers]
+            )
 
     options: dict[str, Any] = {"num_workers": workers, "places": paddle.CPUPlace()}
-    if task.format in RANDOM_ACCESS:
+    if workload.format in RANDOM_ACCESS:
         loader = DataLoader(
-            Arrays(), batch_size=task.batch, shuffle=True, collate_fn=lambda some: (np.stack(some),), **options
+            Arrays(), batch_size=workload.batch, shuffle=True, collate_fn=lambda some: (np.stack(some),), **options
         )
     else:
         loader = DataLoader(Records(), batch_size=None, **options)

@@ -1,4 +1,4 @@
-"""Cold start: records in a thousand files, of which somebody wants the first batch."""
+"""Cold start: records in a thousand files, of which a program reads the first batch."""
 
 from __future__ import annotations
 

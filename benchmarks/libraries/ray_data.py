@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measuring import NotOffered
-from tasks.batches import NUMBERS, WAITING, Arrays, Batches
-from tasks.files import Batch, Files, columns, stack_bytes
-from tasks.interruption import slow_item
-from tasks.training import AHEAD, BATCH, Passes, Training, stacked
+from harness import NotSupported
+from workloads.batches import MAX_IN_FLIGHT, NUMBERS, Arrays, Batches
+from workloads.files import Batch, Files, columns, stack_bytes
+from workloads.interruption import slow_item
+from workloads.training import AHEAD, BATCH, Passes, Training, stacked
 
 
-def _start(task: Batches) -> None:
+def _start(workload: Batches) -> None:
     import ray
 
     ray.init(
-        num_cpus=task.producers + 1,
+        num_cpus=workload.producers + 1,
         object_store_memory=1 << 31,
         include_dashboard=False,
         log_to_driver=False,
@@ -29,39 +29,39 @@ def _start(task: Batches) -> None:
     )
 
 
-def batches_generators(task: Batches) -> Iterator[Arrays]:
+def batches_generators(workload: Batches) -> Iterator[Arrays]:
     """A task a producer, whose generator waits for the consumer: https://docs.ray.io/en/latest/ray-core/ray-generator.html."""
-    if not task.processes:
-        raise NotOffered("its workers are processes")
+    if not workload.processes:
+        raise NotSupported("its workers are processes")
     import itertools
 
     import ray
 
-    _start(task)
+    _start(workload)
 
     def produce(producer: int) -> Iterator[Arrays]:
-        yield from task.refilled(producer)
+        yield from workload.reused_batches(producer)
 
-    ahead = WAITING // task.producers
+    ahead = MAX_IN_FLIGHT // workload.producers
     remote = ray.remote(num_returns="streaming", _generator_backpressure_num_objects=ahead)(produce)
-    produced = [remote.remote(producer) for producer in range(task.producers)]
+    produced = [remote.remote(producer) for producer in range(workload.producers)]
     for one in itertools.cycle(produced):
         yield ray.get(next(one))
 
 
-def batches(task: Batches) -> Iterator[Arrays]:
+def batches(workload: Batches) -> Iterator[Arrays]:
     """Ray Data over a Datasource, a read task a producer: https://docs.ray.io/en/latest/data/api/doc/ray.data.Datasource.html."""
-    if not task.processes:
-        raise NotOffered("its workers are processes")
+    if not workload.processes:
+        raise NotSupported("its workers are processes")
     import pyarrow
     import ray
     from ray.data.block import BlockMetadata
     from ray.data.extensions import ArrowTensorArray
 
-    _start(task)
+    _start(workload)
 
     def blocks(producer: int) -> Iterator[Any]:
-        for data, numbers in task.made(producer):
+        for data, numbers in workload.fresh_batches(producer):
             columns = {"data": data[None], "numbers": numbers[None]}
             yield pyarrow.table({name: ArrowTensorArray.from_numpy(column) for name, column in columns.items()})
 
@@ -71,21 +71,21 @@ def batches(task: Batches) -> Iterator[Arrays]:
 
         def get_read_tasks(self, parallelism: int, *_: Any, **__: Any) -> list[Any]:
             metadata = BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None)
-            return [ray.data.ReadTask(partial(blocks, producer), metadata) for producer in range(task.producers)]
+            return [ray.data.ReadTask(partial(blocks, producer), metadata) for producer in range(workload.producers)]
 
-    ray.data.DataContext.get_current().target_max_block_size = max(task.size, 1 << 20)
-    made = ray.data.read_datasource(Made(), concurrency=task.producers, override_num_blocks=task.producers)
-    for batch in made.iter_batches(batch_size=1, batch_format="numpy", prefetch_batches=WAITING):
-        yield batch["data"].reshape(task.size), batch["numbers"].reshape(NUMBERS)
+    ray.data.DataContext.get_current().target_max_block_size = max(workload.size, 1 << 20)
+    made = ray.data.read_datasource(Made(), concurrency=workload.producers, override_num_blocks=workload.producers)
+    for batch in made.iter_batches(batch_size=1, batch_format="numpy", prefetch_batches=MAX_IN_FLIGHT):
+        yield batch["data"].reshape(workload.size), batch["numbers"].reshape(NUMBERS)
         del batch
 
 
-def cold_start(folder: str, task: Any, shuffle: bool) -> Any:
+def cold_start(folder: str, workload: Any, shuffle: bool) -> Any:
     import ray.data
 
     data = ray.data.read_parquet(f"{folder}/parquet")
-    options = {"local_shuffle_buffer_size": task.buffer} if shuffle else {}
-    return data.iter_batches(batch_size=task.batch, **options), lambda batch: np.stack(batch["x"])  # of rows
+    options = {"local_shuffle_buffer_size": workload.buffer} if shuffle else {}
+    return data.iter_batches(batch_size=workload.batch, **options), lambda batch: np.stack(batch["x"])  # of rows
 
 
 def interruption_workers(item: Any = slow_item) -> Callable[[], object]:
@@ -105,7 +105,7 @@ class _Item:
         return {"x": self.item(row["id"])}
 
 
-def training(task: Training, workers: int) -> Passes:
+def training(workload: Training, workers: int) -> Passes:
     """Indices, map_batches and iter_batches: https://docs.ray.io/en/latest/data/performance-tips.html."""
     import ray
 
@@ -118,10 +118,10 @@ def training(task: Training, workers: int) -> Passes:
     )
 
     def batch(indices: dict[str, Any]) -> dict[str, Any]:
-        images, labels = stacked([task.instance(int(i)) for i in indices["id"]])
+        images, labels = stacked([workload.instance(int(i)) for i in indices["id"]])
         return {"image": images, "label": labels}
 
-    made = ray.data.range(task.count, override_num_blocks=task.steps)
+    made = ray.data.range(workload.count, override_num_blocks=workload.steps)
     made = made.map_batches(batch, batch_size=BATCH, concurrency=workers)
     return lambda: (
         (batch["image"], batch["label"])
@@ -129,19 +129,19 @@ def training(task: Training, workers: int) -> Passes:
     )
 
 
-def files(task: Files) -> Callable[[], Iterator[Batch]]:
+def files(workload: Files) -> Callable[[], Iterator[Batch]]:
     """Ray Data: `read_…`, then `iter_batches` with `local_shuffle_buffer_size` and prefetched batches.
 
     https://docs.ray.io/en/latest/data/: Ray runs here with as many CPUs as there are cores. Its `read_tfrecords` reads
     tf.train.Example alone, `read_numpy` rows; of files, whole arrays come from `read_binary_files`.
     """
-    if task.format in ("tfrecord", "recordio", "raw"):
-        raise NotOffered(f"no reader of {task.format} files of bytes")
+    if workload.format in ("tfrecord", "recordio", "raw"):
+        raise NotSupported(f"no reader of {workload.format} files of bytes")
     import ray
 
     os.environ["RAY_DATA_DISABLE_PROGRESS_BARS"] = "1"
     ray.init(
-        num_cpus=task.cores,
+        num_cpus=workload.cores,
         include_dashboard=False,
         log_to_driver=False,
         object_store_memory=1 << 30,
@@ -153,27 +153,30 @@ def files(task: Files) -> Callable[[], Iterator[Batch]]:
         return {"data": np.stack([np.load(io.BytesIO(contents)) for contents in batch["bytes"]])}
 
     def read() -> Any:
-        paths = list(task.paths)
-        if task.format == "npy":
-            return ray.data.read_binary_files(paths).map_batches(load, batch_size=task.batch)
-        if task.format == "rows":
+        paths = list(workload.paths)
+        if workload.format == "npy":
+            return ray.data.read_binary_files(paths).map_batches(load, batch_size=workload.batch)
+        if workload.format == "rows":
             return ray.data.read_numpy(paths)
-        if task.format == "tar":
+        if workload.format == "tar":
             return ray.data.read_webdataset(paths)
-        return ray.data.read_csv(paths) if task.format == "csv" else ray.data.read_tfrecords(paths)
+        return ray.data.read_csv(paths) if workload.format == "csv" else ray.data.read_tfrecords(paths)
 
     data = read()
 
     def begin() -> Iterator[Batch]:
         every = data.iter_batches(
-            batch_size=task.batch, batch_format="numpy", prefetch_batches=2, local_shuffle_buffer_size=task.block
+            batch_size=workload.batch,
+            batch_format="numpy",
+            prefetch_batches=2,
+            local_shuffle_buffer_size=workload.block,
         )
         for batch in every:
-            if task.format in ("npy", "rows"):
+            if workload.format in ("npy", "rows"):
                 yield (batch["data"],)
-            elif task.format == "csv":
-                yield (np.column_stack([batch[name] for name in columns(task)]).astype(np.float32),)
-            elif task.format == "tar":
+            elif workload.format == "csv":
+                yield (np.column_stack([batch[name] for name in columns(workload)]).astype(np.float32),)
+            elif workload.format == "tar":
                 yield stack_bytes(list(batch["bin"])), np.asarray(batch["cls"], np.int64)
             else:
                 yield np.stack(list(batch["image"])).astype(np.float32, copy=False), batch["label"]
@@ -181,7 +184,7 @@ def files(task: Files) -> Callable[[], Iterator[Batch]]:
     return begin
 
 
-def cold_start_files(folder: str, task: Any) -> None:
+def cold_start_files(folder: str, workload: Any) -> None:
     """Parquet, which is its best supported format: with TFRecord it reads whole files before the first batch."""
     from pathlib import Path
 
@@ -189,10 +192,10 @@ def cold_start_files(folder: str, task: Any) -> None:
     import pyarrow as pa
     import pyarrow.parquet
 
-    schema = pa.schema({"x": pa.list_(pa.float32(), task.floats)})
+    schema = pa.schema({"x": pa.list_(pa.float32(), workload.floats)})
     with pa.parquet.ParquetWriter(f"{folder}/one.parquet", schema) as writer:
-        for begin in range(0, task.records, 10_000):
-            values = np.repeat(np.arange(begin, begin + 10_000, dtype=np.float32), task.floats)
-            array = pa.FixedSizeListArray.from_arrays(values, task.floats)
+        for begin in range(0, workload.records, 10_000):
+            values = np.repeat(np.arange(begin, begin + 10_000, dtype=np.float32), workload.floats)
+            array = pa.FixedSizeListArray.from_arrays(values, workload.floats)
             writer.write_batch(pa.record_batch([array], schema=schema))
-    task.link(Path(folder) / "one.parquet", Path(folder) / "parquet", ".parquet")
+    workload.link(Path(folder) / "one.parquet", Path(folder) / "parquet", ".parquet")

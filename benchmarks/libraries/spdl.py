@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from tasks.batches import NUMBERS, Arrays, Batches
-from tasks.files import RANDOM_ACCESS, Batch, Files, Rows, collate, read_batches, shuffled
-from tasks.interruption import slow, slow_item
-from tasks.training import AHEAD, BATCH, Image, Label, Passes, Training, endless, stacked
+from workloads.batches import NUMBERS, Arrays, Batches
+from workloads.files import RANDOM_ACCESS, ArrayDataset, Batch, Files, collate, read_batches, shuffled
+from workloads.interruption import slow, slow_item
+from workloads.training import AHEAD, BATCH, Image, Label, Passes, Training, endless, stacked
 
 
-def batches(task: Batches, waiting: int) -> Iterator[Arrays]:
+def batches(workload: Batches, waiting: int) -> Iterator[Arrays]:
     """A pipeline of threads; or a subprocess a producer, with a pool of segments in shared memory.
 
     https://facebookresearch.github.io/spdl/main/getting_started/intro.html and
@@ -26,21 +26,25 @@ def batches(task: Batches, waiting: int) -> Iterator[Arrays]:
 
     Parameters
     ----------
-    task : Batches
+    workload : Batches
     waiting : int
         Batches that the sink holds, or segments of all pools.
     """
-    return _from_processes(task, waiting // task.producers) if task.processes else _from_threads(task, waiting)
+    return (
+        _from_processes(workload, waiting // workload.producers)
+        if workload.processes
+        else _from_threads(workload, waiting)
+    )
 
 
-def _from_threads(task: Batches, waiting: int) -> Iterator[Arrays]:
+def _from_threads(workload: Batches, waiting: int) -> Iterator[Arrays]:
     from spdl.pipeline import PipelineBuilder
 
-    if task.producers == 1:  # a source has a thread of its own
-        builder = PipelineBuilder().add_source(task.made(0))
+    if workload.producers == 1:  # a source has a thread of its own
+        builder = PipelineBuilder().add_source(workload.fresh_batches(0))
     else:
-        builder = PipelineBuilder().add_source(itertools.count()).pipe(task.item, concurrency=task.producers)
-    pipeline = builder.add_sink(waiting).build(num_threads=task.producers, use_thread_output_queue=True)
+        builder = PipelineBuilder().add_source(itertools.count()).pipe(workload.item, concurrency=workload.producers)
+    pipeline = builder.add_sink(waiting).build(num_threads=workload.producers, use_thread_output_queue=True)
     with pipeline.auto_stop():
         yield from pipeline
 
@@ -48,8 +52,8 @@ def _from_threads(task: Batches, waiting: int) -> Iterator[Arrays]:
 class _Refilled:
     """It has copied one before it asks for the next."""
 
-    def __init__(self, task: Batches, producer: int) -> None:
-        self._produce: Callable[[], Iterator[Arrays]] = partial(task.refilled, producer)
+    def __init__(self, workload: Batches, producer: int) -> None:
+        self._produce: Callable[[], Iterator[Arrays]] = partial(workload.reused_batches, producer)
 
     def __iter__(self) -> Iterator[Arrays]:
         return self._produce()
@@ -63,19 +67,19 @@ def _segments(size: int, count: int, **options: Any) -> Any:
     return SharedMemorySegmentPool(size, count, **options)
 
 
-def _from_processes(task: Batches, waiting: int) -> Iterator[Arrays]:
+def _from_processes(workload: Batches, waiting: int) -> Iterator[Arrays]:
     from spdl.pipeline import iterate_in_subprocess
 
     iterators = [
         iter(
             iterate_in_subprocess(
-                partial(_Refilled, task, producer),
+                partial(_Refilled, workload, producer),
                 buffer_size=waiting,
                 mp_context="spawn",
-                arena=_segments(task.size + 8 * NUMBERS + 64, waiting, acquire_timeout=3600),
+                arena=_segments(workload.size + 8 * NUMBERS + 64, waiting, acquire_timeout=3600),
             )
         )
-        for producer in range(task.producers)
+        for producer in range(workload.producers)
     ]
     for iterator in itertools.cycle(iterators):
         yield next(iterator)
@@ -114,51 +118,51 @@ def _next_of(pipeline: Any) -> Callable[[], object]:
     return run
 
 
-def training_threads(task: Training, workers: int) -> Passes:
+def training_threads(workload: Training, workers: int) -> Passes:
     """A pipeline of threads: https://facebookresearch.github.io/spdl/main/getting_started/intro.html."""
     from spdl.pipeline import PipelineBuilder
 
     pipeline = (
         PipelineBuilder()
-        .add_source(itertools.cycle(range(task.count)))
-        .pipe(task.instance, concurrency=workers, output_order="input")
+        .add_source(itertools.cycle(range(workload.count)))
+        .pipe(workload.instance, concurrency=workers, output_order="input")
         .aggregate(BATCH)
         .pipe(stacked)
         .add_sink(AHEAD)
         .build(num_threads=workers + 1)
     )
     pipeline.start()
-    return endless(task, iter(pipeline))
+    return endless(workload, iter(pipeline))
 
 
 class _Part:
     """A worker's batches of a pass."""
 
-    def __init__(self, task: Training, worker: int, workers: int) -> None:
-        self._task, self._numbers = task, range(worker, task.steps, workers)
+    def __init__(self, workload: Training, worker: int, workers: int) -> None:
+        self._workload, self._numbers = workload, range(worker, workload.steps, workers)
 
     def __iter__(self) -> Iterator[tuple[Image, Label]]:
-        return map(self._task.batch, self._numbers)
+        return map(self._workload.batch, self._numbers)
 
 
-def training_processes(task: Training, workers: int) -> Passes:
+def training_processes(workload: Training, workers: int) -> Passes:
     """A subprocess a worker, which stays, with a pool of segments: ``spdl.pipeline.iterate_in_subprocess``."""
     from spdl.pipeline import iterate_in_subprocess
 
     ahead = AHEAD // workers
     parts = [
         iterate_in_subprocess(
-            partial(_Part, task, worker, workers),
+            partial(_Part, workload, worker, workers),
             buffer_size=ahead,
             mp_context="spawn",
-            arena=_segments(BATCH * (4 * math.prod(task.shape) + 8) + 256, ahead, acquire_timeout=3600),
+            arena=_segments(BATCH * (4 * math.prod(workload.shape) + 8) + 256, ahead, acquire_timeout=3600),
         )
         for worker in range(workers)
     ]
 
     def one() -> Iterator[tuple[Image, Label]]:
         iterators = list(map(iter, parts))
-        for batch in range(task.steps):
+        for batch in range(workload.steps):
             yield next(iterators[batch % workers])
         for iterator in iterators:
             next(iterator, None)  # the end of its pass
@@ -166,7 +170,7 @@ def training_processes(task: Training, workers: int) -> Passes:
     return one
 
 
-def training_continuous(task: Training, workers: int) -> Passes:
+def training_continuous(workload: Training, workers: int) -> Passes:
     """A pipeline in a subprocess, which goes on from pass to pass, with a pool of segments.
 
     ``spdl.pipeline.run_pipeline_in_subprocess`` and ``PipelineBuilder.add_source(continuous=True)``.
@@ -175,12 +179,12 @@ def training_continuous(task: Training, workers: int) -> Passes:
 
     config = (
         PipelineBuilder()
-        .add_source(range(task.steps), continuous=True)
-        .pipe(task.batch, concurrency=workers)
+        .add_source(range(workload.steps), continuous=True)
+        .pipe(workload.batch, concurrency=workers)
         .add_sink(AHEAD)
         .get_config()
     )
-    size = BATCH * (4 * math.prod(task.shape) + 8) + 256
+    size = BATCH * (4 * math.prod(workload.shape) + 8) + 256
     batches = run_pipeline_in_subprocess(
         config,
         num_threads=workers,
@@ -191,7 +195,7 @@ def training_continuous(task: Training, workers: int) -> Passes:
     return lambda: iter(batches)
 
 
-def files(task: Files, concurrency: int) -> Callable[[], Iterator[Batch]]:
+def files(workload: Files, concurrency: int) -> Callable[[], Iterator[Batch]]:
     """PipelineBuilder: a source of paths, what reads them in threads, batches.
 
     https://facebookresearch.github.io/spdl: `spdl.io.load_npy` and `spdl.io.iter_tarfile`, which leave the GIL; of
@@ -215,26 +219,26 @@ def files(task: Files, concurrency: int) -> Callable[[], Iterator[Batch]]:
                     yield first, int(contents)
 
     def batches(path: str) -> Iterator[Batch]:
-        if task.format == "tar":
-            yield from (collate(task, some) for some in shuffled(archive(path), task.block, task.batch))
+        if workload.format == "tar":
+            yield from (collate(workload, some) for some in shuffled(archive(path), workload.block, workload.batch))
         else:
-            yield from read_batches(task, [path])
+            yield from read_batches(workload, [path])
 
     def begin() -> Iterator[Batch]:
         builder = PipelineBuilder()
-        if task.format == "npy":
-            paths = list(task.paths)
+        if workload.format == "npy":
+            paths = list(workload.paths)
             random.shuffle(paths)
-            builder.add_source(paths).pipe(load, concurrency=concurrency).aggregate(task.batch).pipe(np.stack)
-        elif task.format in RANDOM_ACCESS:
-            rows = Rows(task)
-            order = np.random.default_rng().permutation(task.count)
-            parts = [order[i : i + task.batch].tolist() for i in range(0, task.count, task.batch)]
+            builder.add_source(paths).pipe(load, concurrency=concurrency).aggregate(workload.batch).pipe(np.stack)
+        elif workload.format in RANDOM_ACCESS:
+            rows = ArrayDataset(workload)
+            order = np.random.default_rng().permutation(workload.count)
+            parts = [order[i : i + workload.batch].tolist() for i in range(0, workload.count, workload.batch)]
             builder.add_source(parts).pipe(lambda part: np.stack(rows.__getitems__(part)), concurrency=concurrency)
         else:
-            builder.add_source(task.paths).pipe(batches, concurrency=concurrency)
+            builder.add_source(workload.paths).pipe(batches, concurrency=concurrency)
         pipeline = builder.add_sink(8).build(num_threads=concurrency)
         with pipeline.auto_stop():
-            yield from pipeline if task.format not in RANDOM_ACCESS else ((array,) for array in pipeline)
+            yield from pipeline if workload.format not in RANDOM_ACCESS else ((array,) for array in pipeline)
 
     return begin

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from measuring import Timed
+from harness import Timed
 
 T = TypeVar("T")
 Batch = tuple[npt.NDArray[Any], ...]
@@ -112,10 +112,10 @@ class Files:
 def make(
     folder: Path, name: str, format: str, count: int, shape: tuple[int, ...], dtype: str, block: int
 ) -> Callable[[int], Files]:
-    """Write the files of a row, unless they are there; what is returned makes the task on so many cores."""
+    """Write the files of a case, unless they exist; the returned function makes the workload for a number of cores."""
     here = folder / f"{name.replace(' ', '-')}-{count}"
 
-    def task(paths: list[Path], cores: int) -> Files:
+    def workload(paths: list[Path], cores: int) -> Files:
         return Files(format, tuple(map(str, paths)), count, shape, dtype, block, cores=cores)
 
     if format == "npy":
@@ -128,41 +128,41 @@ def make(
     if not (here / "complete").exists():
         shutil.rmtree(here, ignore_errors=True)
         here.mkdir(parents=True)
-        _write(task(paths, 1), paths)
+        _write(workload(paths, 1), paths)
         (here / "complete").touch()
     for path in paths:
         path.read_bytes()  # from now on they come from the page cache
-    return lambda cores: task(paths, cores)
+    return lambda cores: workload(paths, cores)
 
 
-def shard(task: Files, k: int) -> range:
+def shard(workload: Files, k: int) -> range:
     """The numbers of the instances in file k."""
-    n = len(task.paths)
-    return range(task.count * k // n, task.count * (k + 1) // n)
+    n = len(workload.paths)
+    return range(workload.count * k // n, workload.count * (k + 1) // n)
 
 
-def _write(task: Files, paths: list[Path]) -> None:
-    if task.format == "npy":
+def _write(workload: Files, paths: list[Path]) -> None:
+    if workload.format == "npy":
         for i, path in enumerate(paths):
-            np.save(path, task.array(i))
-    elif task.format == "rows":
-        np.save(paths[0], np.stack([task.array(i) for i in range(task.count)]))
-    elif task.format == "raw":
+            np.save(path, workload.array(i))
+    elif workload.format == "rows":
+        np.save(paths[0], np.stack([workload.array(i) for i in range(workload.count)]))
+    elif workload.format == "raw":
         for k, path in enumerate(paths):
             with path.open("wb") as file:
-                for i in shard(task, k):
-                    file.write(task.array(i).tobytes())
-    elif task.format == "csv":
+                for i in shard(workload, k):
+                    file.write(workload.array(i).tobytes())
+    elif workload.format == "csv":
         for k, path in enumerate(paths):
             with path.open("w") as text:
-                text.write(",".join(columns(task)) + "\n")
-                for i in shard(task, k):
-                    text.write(",".join(f"{value:.6f}" for value in task.array(i)) + "\n")
+                text.write(",".join(columns(workload)) + "\n")
+                for i in shard(workload, k):
+                    text.write(",".join(f"{value:.6f}" for value in workload.array(i)) + "\n")
     else:
-        _write_with_ours(task, paths)
+        _write_with_ours(workload, paths)
 
 
-def _write_with_ours(task: Files, paths: list[Path]) -> None:
+def _write_with_ours(workload: Files, paths: list[Path]) -> None:
     import pyfeed
 
     options: dict[str, dict[str, Any]] = {
@@ -172,11 +172,11 @@ def _write_with_ours(task: Files, paths: list[Path]) -> None:
         "tar": {"names": ["bin", "cls"]},
     }
     for k, path in enumerate(paths):
-        with pyfeed.open_writer(path, **options[task.format]) as writer:
-            for i in shard(task, k):
-                array = task.array(i)
-                first = array if task.format == "example" else array.tobytes()
-                writer.write((first, np.int64(i)) if task.labelled else (first,))
+        with pyfeed.open_writer(path, **options[workload.format]) as writer:
+            for i in shard(workload, k):
+                array = workload.array(i)
+                first = array if workload.format == "example" else array.tobytes()
+                writer.write((first, np.int64(i)) if workload.labelled else (first,))
 
 
 FEATURES = [
@@ -185,8 +185,8 @@ FEATURES = [
 ]
 
 
-def columns(task: Files) -> list[str]:
-    return [f"x{j}" for j in range(task.shape[0])]
+def columns(workload: Files) -> list[str]:
+    return [f"x{j}" for j in range(workload.shape[0])]
 
 
 # ---- Parts of formats, for libraries that leave them to the user --------------------------------------
@@ -241,11 +241,11 @@ def tar(path: str) -> Iterator[tuple[bytes, int]]:
                 yield first, int(contents.read())
 
 
-def records(task: Files, path: str) -> Iterator[bytes]:
+def records(workload: Files, path: str) -> Iterator[bytes]:
     """The records of one file of bytes, in plain Python."""
-    if task.format == "raw":
-        return raw(path, task.size)
-    return {"recordio": recordio, "tfrecord": tfrecord, "example": tfrecord}[task.format](path)
+    if workload.format == "raw":
+        return raw(path, workload.size)
+    return {"recordio": recordio, "tfrecord": tfrecord, "example": tfrecord}[workload.format](path)
 
 
 def example(record: Any) -> tuple[npt.NDArray[np.float32], int]:
@@ -272,20 +272,20 @@ def shuffled_rows(rows: npt.NDArray[Any], batch: int) -> Iterator[Batch]:
         yield (rows[order[i : i + batch]],)
 
 
-def collate(task: Files, some: list[Any]) -> Batch:
+def collate(workload: Files, some: list[Any]) -> Batch:
     """Arrays of what `shuffled` gives of a file of records."""
-    if task.format == "example":
+    if workload.format == "example":
         some = list(map(example, some))
         return np.stack([image for image, _ in some]), np.array([label for _, label in some])
-    if task.format == "tar":
+    if workload.format == "tar":
         return stack_bytes([record for record, _ in some]), np.array([label for _, label in some])
     return (stack_bytes(some),)
 
 
-def lists(task: Files, paths: Iterable[str]) -> Iterator[list[Any]]:
+def lists(workload: Files, paths: Iterable[str]) -> Iterator[list[Any]]:
     """Shuffled lists of the instances of files of records, still to be collated, in plain Python."""
-    parse = tar if task.format == "tar" else functools.partial(records, task)
-    return shuffled(itertools.chain.from_iterable(map(parse, paths)), task.block, task.batch)
+    parse = tar if workload.format == "tar" else functools.partial(records, workload)
+    return shuffled(itertools.chain.from_iterable(map(parse, paths)), workload.block, workload.batch)
 
 
 def table(path: str) -> npt.NDArray[np.float32]:
@@ -297,28 +297,28 @@ def table(path: str) -> npt.NDArray[np.float32]:
     return np.column_stack([column.to_numpy() for column in csv.read_csv(path, convert_options=types).columns])
 
 
-def read_batches(task: Files, paths: Iterable[str]) -> Iterator[Batch]:
+def read_batches(workload: Files, paths: Iterable[str]) -> Iterator[Batch]:
     """Shuffled batches of files, in plain Python, for libraries that leave reading and shuffling to the user."""
-    if task.format == "csv":
+    if workload.format == "csv":
         for path in paths:
-            yield from shuffled_rows(table(path), task.batch)
+            yield from shuffled_rows(table(path), workload.batch)
     else:
-        yield from (collate(task, some) for some in lists(task, paths))
+        yield from (collate(workload, some) for some in lists(workload, paths))
 
 
-class Rows:
-    """Random access to arrays: npy files, rows of one, records of one size."""
+class ArrayDataset:
+    """A map-style dataset of arrays: npy files, rows of one, records of one size."""
 
-    def __init__(self, task: Files) -> None:
-        self.task = task
+    def __init__(self, workload: Files) -> None:
+        self.workload = workload
         self._mapped: list[npt.NDArray[Any]] | None = None
 
     def __len__(self) -> int:
-        return self.task.count
+        return self.workload.count
 
     def __getitem__(self, i: int) -> npt.NDArray[Any]:
-        if self.task.format == "npy":
-            array: npt.NDArray[Any] = np.load(self.task.paths[i])
+        if self.workload.format == "npy":
+            array: npt.NDArray[Any] = np.load(self.workload.paths[i])
             return array
         mapped = self.mapped()
         each = len(mapped[0])
@@ -331,72 +331,72 @@ class Rows:
     def mapped(self) -> list[npt.NDArray[Any]]:
         """The files as arrays of rows; all of one length."""
         if self._mapped is None:  # each process maps them itself
-            task = self.task
-            if task.format == "rows":
-                self._mapped = [np.load(task.paths[0], mmap_mode="r")]
+            workload = self.workload
+            if workload.format == "rows":
+                self._mapped = [np.load(workload.paths[0], mmap_mode="r")]
             else:
-                self._mapped = [np.memmap(path, np.uint8, "r").reshape(-1, task.size) for path in task.paths]
+                self._mapped = [np.memmap(path, np.uint8, "r").reshape(-1, workload.size) for path in workload.paths]
             self._mapped = [np.asarray(array) for array in self._mapped]
         return self._mapped
 
 
 RANDOM_ACCESS = ("npy", "rows", "raw")
-"""The formats of which `Rows` gives any instance."""
+"""The formats that `ArrayDataset` reads."""
 
 
 # ---- The consumer ------------------------------------------------------------------------------------
 
 
-def passes(way: Callable[..., Callable[[], Iterator[Batch]]], task: Files, **setting: Any) -> Timed:
-    """Passes over the files: a way is given the task and its setting, and returns what begins a pass."""
-    begin = way(task, **setting)
+def passes(function: Callable[..., Callable[[], Iterator[Batch]]], workload: Files, **setting: Any) -> Timed:
+    """Time passes over the files: a library's function returns another, which begins a pass."""
+    begin = function(workload, **setting)
 
     def timed(count: int) -> float:
-        return sum(_pass(begin, task) for _ in range(count))
+        return sum(_pass(begin, workload) for _ in range(count))
 
     return timed
 
 
-def _pass(begin: Callable[[], Iterator[Batch]], task: Files) -> float:
+def _pass(begin: Callable[[], Iterator[Batch]], workload: Files) -> float:
     numbers: list[bytes] = []
     labels: list[bytes] = []
     pages: list[bytes] = []
-    whole = task.size // PAGE
-    step = PAGE // np.dtype(task.dtype).itemsize
-    bytes_ = task.dtype == "uint8"
+    whole = workload.size // PAGE
+    step = PAGE // np.dtype(workload.dtype).itemsize
+    bytes_ = workload.dtype == "uint8"
     start = time.perf_counter()
     for batch in begin():
-        first = batch[0] if len(task.shape) == 1 else batch[0].reshape(len(batch[0]), -1)
+        first = batch[0] if len(workload.shape) == 1 else batch[0].reshape(len(batch[0]), -1)
         numbers.append((first[:, :4] if bytes_ else first[:, 0]).tobytes())
         if whole:
             pages.append(first[:, ::step].tobytes())
-        if task.labelled:
+        if workload.labelled:
             labels.append(batch[1].tobytes())
     seconds = time.perf_counter() - start
-    _check(task, b"".join(numbers), b"".join(labels), b"".join(pages))
+    _check(workload, b"".join(numbers), b"".join(labels), b"".join(pages))
     return seconds
 
 
-def _check(task: Files, numbers: bytes, labels: bytes, pages: bytes) -> None:
-    seen = np.frombuffer(numbers, np.uint32 if task.dtype == "uint8" else task.dtype)
-    if len(seen) != task.count:
-        raise ValueError(f"expected {task.count} instances, found {len(seen)}")
-    if not np.array_equal(np.sort(seen), np.arange(task.count)):
-        raise ValueError(f"expected every instance once, found {len(np.unique(seen))} of {task.count}")
-    if task.labelled and not np.array_equal(np.frombuffer(labels, np.int64), seen):
+def _check(workload: Files, numbers: bytes, labels: bytes, pages: bytes) -> None:
+    seen = np.frombuffer(numbers, np.uint32 if workload.dtype == "uint8" else workload.dtype)
+    if len(seen) != workload.count:
+        raise ValueError(f"expected {workload.count} instances, found {len(seen)}")
+    if not np.array_equal(np.sort(seen), np.arange(workload.count)):
+        raise ValueError(f"expected every instance once, found {len(np.unique(seen))} of {workload.count}")
+    if workload.labelled and not np.array_equal(np.frombuffer(labels, np.int64), seen):
         raise ValueError("expected every instance's label beside it, found another's")
-    if np.count_nonzero(np.diff(seen.astype(np.int64)) == 1) > task.count // 10:
+    if np.count_nonzero(np.diff(seen.astype(np.int64)) == 1) > workload.count // 10:
         raise ValueError("expected another order than that of the files")
-    if pages and np.frombuffer(pages, task.dtype).sum(dtype=np.float64) != _pages(task):
+    if pages and np.frombuffer(pages, workload.dtype).sum(dtype=np.float64) != _pages(workload):
         raise ValueError("expected the bytes of the files, found others")
 
 
 _PAGES: dict[Files, float] = {}
 
 
-def _pages(task: Files) -> float:
-    if task not in _PAGES:
-        step = PAGE // np.dtype(task.dtype).itemsize
-        every = (task.array(i).reshape(-1)[::step] for i in range(task.count))
-        _PAGES[task] = sum(float(each.sum(dtype=np.float64)) for each in every)
-    return _PAGES[task]
+def _pages(workload: Files) -> float:
+    if workload not in _PAGES:
+        step = PAGE // np.dtype(workload.dtype).itemsize
+        every = (workload.array(i).reshape(-1)[::step] for i in range(workload.count))
+        _PAGES[workload] = sum(float(each.sum(dtype=np.float64)) for each in every)
+    return _PAGES[workload]

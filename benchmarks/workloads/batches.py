@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from measuring import Timed
+from harness import Timed
 
 Arrays = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 
-WAITING = 8  # batches on their way, at most, of a way that can be told so
+MAX_IN_FLIGHT = 8  # batches between producers and consumer, where a library has a setting for it
 PAGE = 4096
 NUMBERS = 8
 
@@ -62,14 +62,14 @@ class Batches:
         """For libraries that call a function for each batch."""
         return _finished(self) if self.sent else self.make(i)
 
-    def made(self, producer: int) -> Iterator[Arrays]:
-        """A producer's batches, in arrays that nobody writes to again."""
+    def fresh_batches(self, producer: int) -> Iterator[Arrays]:
+        """A producer's batches, each in new arrays that are not written to again."""
         if self.sent:
             return itertools.repeat(self.make(producer))
         return map(self.make, self.numbers(producer))
 
-    def refilled(self, producer: int) -> Iterator[Arrays]:
-        """A producer's batches, all in the same arrays: for those who have copied one before they ask for the next."""
+    def reused_batches(self, producer: int) -> Iterator[Arrays]:
+        """A producer's batches, all in the same arrays: for libraries that copy a batch before the next."""
         arrays = self.make(producer)
         for i in self.numbers(producer):
             if not self.sent:
@@ -87,21 +87,21 @@ class Batches:
 
 
 @functools.cache
-def _finished(task: Batches) -> Arrays:
-    return task.make(0)
+def _finished(workload: Batches) -> Arrays:
+    return workload.make(0)
 
 
-def consume(task: Batches, way: Callable[..., Iterator[Arrays]], *settings: Any) -> Timed:
-    """Time batches in the middle of the stream that a way gives."""
-    received = way(task, *settings)
+def consume(workload: Batches, function: Callable[..., Iterator[Arrays]], *settings: Any) -> Timed:
+    """Time batches in the middle of the stream that a library's function returns."""
+    received = function(workload, *settings)
 
     def take(count: int) -> None:
         for arrays in itertools.islice(received, count):
-            task.check(arrays)
+            workload.check(arrays)
             del arrays  # or it would be kept while the next is waited for
 
     def timed(count: int) -> float:
-        take(2 * WAITING)  # what has waited here since the last turn
+        take(2 * MAX_IN_FLIGHT)  # what has waited here since the last turn
         start = time.perf_counter()
         take(count)
         return time.perf_counter() - start

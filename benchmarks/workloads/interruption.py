@@ -1,4 +1,4 @@
-"""Interruption: programs that wait in some state, and say where they are."""
+"""Interruption: programs that wait in some state, and emit an event when they get there."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-FOR_EVER = 3600.0  # seconds: longer than anybody waits
+FOR_EVER = 3600.0  # seconds: longer than every timeout here
 
 
-def say(word: str, *values: object) -> None:
-    """Tell whoever watches this program, from any of its processes."""
-    line = "\t".join(map(str, (word, time.monotonic_ns(), *values)))
-    fd = os.open(os.environ["PYFEED_BENCHMARK_SAYS"], os.O_WRONLY)
+def emit(event: str, *values: object) -> None:
+    """Write an event to the FIFO that `harness.programs.Program` reads, from any process of the program."""
+    line = "\t".join(map(str, (event, time.monotonic_ns(), *values)))
+    fd = os.open(os.environ["PYFEED_BENCHMARK_EVENTS"], os.O_WRONLY)
     os.write(fd, line.encode() + b"\n")
     os.close(fd)
 
@@ -26,14 +26,14 @@ def array(i: int = 0) -> npt.NDArray[np.float32]:
 
 def slow() -> Iterator[npt.NDArray[np.float32]]:
     """A generator whose next item takes for ever."""
-    say("worker", os.getpid())
+    emit("worker", os.getpid())
     time.sleep(FOR_EVER)
     yield array()
 
 
 def slow_item(i: int) -> npt.NDArray[np.float32]:
     """A function that takes for ever to make an item."""
-    say("worker", os.getpid())
+    emit("worker", os.getpid())
     time.sleep(FOR_EVER)
     return array(i)
 
@@ -43,11 +43,11 @@ def quick_item(i: int) -> npt.NDArray[np.float32]:
     return array(i)
 
 
-def tells_of_interruption(push: Callable[[], object]) -> None:
-    """Push, in a worker, until somebody interrupts it."""
-    say("worker", os.getpid())
+def push_until_interrupted(push: Callable[[], object]) -> None:
+    """Push, in a worker, until KeyboardInterrupt."""
+    emit("worker", os.getpid())
     try:
         while True:
             push()
     except KeyboardInterrupt:
-        say("worker interrupted")
+        emit("worker interrupted")

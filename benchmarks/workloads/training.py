@@ -1,4 +1,4 @@
-"""The task of `training_loop.py`: instances that a Python function makes batches of, and steps that take them."""
+"""The workload of `training_loop.py`: instances that a Python function makes batches of, and steps that take them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from measuring import Seconds
+from harness import Seconds
 
 Image = npt.NDArray[np.float32]
 Label = npt.NDArray[np.int64]
@@ -37,7 +37,7 @@ class Training:
     Attributes
     ----------
     folder : Path
-        With an npy file of uint8 images, (count, 3, side + 8, side + 8), which everyone maps, and what they make of it.
+        With an npy file of uint8 images, (count, 3, side + 8, side + 8), which libraries map, and their copies.
     side : int
         Of an image in a batch.
     rounds : int
@@ -94,7 +94,7 @@ class Training:
             images[row], labels[row] = self.instance(index)
 
     def batches(self) -> Iterator[tuple[Image, Label]]:
-        """All of a pass, made by whoever asks."""
+        """All of a pass, made in the calling thread."""
         return map(self.batch, range(self.steps))
 
 
@@ -105,9 +105,9 @@ def _mapped(path: Path) -> npt.NDArray[np.uint8]:
 
 
 def preprocess(image: npt.NDArray[np.uint8], index: int, side: int, rounds: int) -> Image:
-    """The function that is everyone's: crop, flip, normalise, and rounds of contrast, saturation and a box erased.
+    """The function that all libraries call: crop, flip, normalise, and rounds of contrast, saturation and a box erased.
 
-    Chance is the index's, so that whoever calls it makes the same.
+    Its randomness is a function of the index, so that all callers make the same.
     """
     top, left = index * 7 % (MARGIN + 1), index * 5 % (MARGIN + 1)
     image = image[:, top : top + side, left : left + side]
@@ -134,19 +134,19 @@ def checksum(images: Image) -> float:
     return float(images.reshape(len(images), -1)[:, ::509].sum(dtype=np.float64))
 
 
-def endless(task: Training, batches: Iterator[tuple[Image, Label]]) -> Passes:
+def endless(workload: Training, batches: Iterator[tuple[Image, Label]]) -> Passes:
     """Passes of what goes on from pass to pass, so that the next is begun while the last batches of one are at work."""
-    return lambda: itertools.islice(batches, task.steps)
+    return lambda: itertools.islice(batches, workload.steps)
 
 
-def write(task: Training) -> Training:
+def write(workload: Training) -> Training:
     """Write the images, and find out the checksum of a pass."""
-    task.path.parent.mkdir()
-    size = task.side + MARGIN
-    stored = np.random.default_rng(7).integers(0, 256, (task.count, CHANNELS, size, size), np.uint8)
-    np.save(task.path, stored)
-    np.save(task.labels, np.arange(task.count))
-    return replace(task, checksum=sum(checksum(images) for images, _ in task.batches()))
+    workload.path.parent.mkdir()
+    size = workload.side + MARGIN
+    stored = np.random.default_rng(7).integers(0, 256, (workload.count, CHANNELS, size, size), np.uint8)
+    np.save(workload.path, stored)
+    np.save(workload.labels, np.arange(workload.count))
+    return replace(workload, checksum=sum(checksum(images) for images, _ in workload.batches()))
 
 
 class Loop:
@@ -154,13 +154,13 @@ class Loop:
 
     Parameters
     ----------
-    task : Training
+    workload : Training
     passes : callable
         Called once a pass: an iterator over its batches.
     """
 
-    def __init__(self, task: Training, passes: Passes) -> None:
-        self._task, self._passes = task, passes
+    def __init__(self, workload: Training, passes: Passes) -> None:
+        self._workload, self._passes = workload, passes
         self._factors = np.random.default_rng(7).random((2, WIDTH, WIDTH), np.float32)
         self._product = np.empty((WIDTH, WIDTH), np.float32)
 
@@ -173,14 +173,14 @@ class Loop:
         return Seconds(total, waited)
 
     def _pass(self) -> Seconds:
-        seen = np.zeros(self._task.count, np.int64)
+        seen = np.zeros(self._workload.count, np.int64)
         found = waited = 0.0
         start = asked = time.perf_counter()
         batches = self._passes()
         while (batch := next(batches, None)) is not None:
             waited += time.perf_counter() - asked
             images, labels = batch
-            if images.shape != (BATCH, *self._task.shape) or images.dtype != np.float32:
+            if images.shape != (BATCH, *self._workload.shape) or images.dtype != np.float32:
                 raise AssertionError(f"a batch of {images.dtype} {images.shape}")
             np.add.at(seen, labels, 1)
             found += checksum(images)
@@ -191,11 +191,11 @@ class Loop:
         waited += end - asked
         if not (seen == 1).all():
             raise AssertionError(f"{(seen != 1).sum()} of {len(seen)} instances were not seen once in a pass")
-        if not math.isclose(found, self._task.checksum, rel_tol=1e-6):
-            raise AssertionError(f"a pass with checksum {found}, not {self._task.checksum}")
+        if not math.isclose(found, self._workload.checksum, rel_tol=1e-6):
+            raise AssertionError(f"a pass with checksum {found}, not {self._workload.checksum}")
         return Seconds(end - start, waited)
 
 
-def loop(function: Callable[..., Passes], task: Training, **given: Any) -> Loop:
-    """A loop over what a way gives."""
-    return Loop(task, function(task, **given))
+def loop(function: Callable[..., Passes], workload: Training, **given: Any) -> Loop:
+    """A loop over the batches of a library's function."""
+    return Loop(workload, function(workload, **given))

@@ -7,28 +7,28 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from measuring import NotOffered
-from tasks.batches import WAITING, Arrays, Batches
-from tasks.files import Batch, Files, collate
-from tasks.interruption import slow, slow_item
-from tasks.training import AHEAD, BATCH, Image, Passes, Training
+from harness import NotSupported
+from workloads.batches import MAX_IN_FLIGHT, Arrays, Batches
+from workloads.files import Batch, Files, collate
+from workloads.interruption import slow, slow_item
+from workloads.training import AHEAD, BATCH, Image, Passes, Training
 
 
-def batches(task: Batches) -> Iterator[Arrays]:
+def batches(workload: Batches) -> Iterator[Arrays]:
     """A WebLoader over a pipeline whose source makes them: https://webdataset.github.io/webdataset/."""
-    if not task.processes:
-        raise NotOffered("its workers are PyTorch's, which are processes")
+    if not workload.processes:
+        raise NotSupported("its workers are PyTorch's, which are processes")
     import webdataset
     from torch.utils.data import get_worker_info
 
     def source() -> Iterator[Arrays]:
-        return task.made(get_worker_info().id)
+        return workload.fresh_batches(get_worker_info().id)
 
     loader = webdataset.WebLoader(
         webdataset.DataPipeline(source),
         batch_size=None,
-        num_workers=task.producers,
-        prefetch_factor=WAITING // task.producers,
+        num_workers=workload.producers,
+        prefetch_factor=MAX_IN_FLIGHT // workload.producers,
         multiprocessing_context="fork",
     )
     for data, numbers in loader:
@@ -36,20 +36,20 @@ def batches(task: Batches) -> Iterator[Arrays]:
         del data, numbers
 
 
-def cold_start_files(folder: str, task: Any) -> None:
-    """Tar files of as many records as the buffer of the shuffle holds: what comes behind them nobody would read."""
+def cold_start_files(folder: str, workload: Any) -> None:
+    """Tar files of as many records as the buffer of the shuffle holds: records behind these would never be read."""
     from pathlib import Path
 
     import numpy as np
     import webdataset
 
     with webdataset.TarWriter(f"{folder}/one.tar") as writer:
-        for i in range(task.buffer + task.batch):
-            writer.write({"__key__": f"{i:07}", "npy": np.full(task.floats, i, np.float32)})
-    task.link(Path(folder) / "one.tar", Path(folder) / "tar", ".tar")
+        for i in range(workload.buffer + workload.batch):
+            writer.write({"__key__": f"{i:07}", "npy": np.full(workload.floats, i, np.float32)})
+    workload.link(Path(folder) / "one.tar", Path(folder) / "tar", ".tar")
 
 
-def cold_start(folder: str, task: Any, shuffle: bool) -> Any:
+def cold_start(folder: str, workload: Any, shuffle: bool) -> Any:
     """Its own format. `initial`: it shuffles as many records as all others do before the first, not 100."""
     import glob
 
@@ -58,8 +58,8 @@ def cold_start(folder: str, task: Any, shuffle: bool) -> Any:
     names = sorted(glob.glob(f"{folder}/tar/*.tar"))
     data = webdataset.WebDataset(names, shardshuffle=1000 if shuffle else False)
     if shuffle:
-        data = data.shuffle(task.buffer, initial=task.buffer)
-    return data.decode().to_tuple("npy").batched(task.batch), lambda batch: batch[0]
+        data = data.shuffle(workload.buffer, initial=workload.buffer)
+    return data.decode().to_tuple("npy").batched(workload.batch), lambda batch: batch[0]
 
 
 def interruption_generator() -> Callable[[], object]:
@@ -86,19 +86,19 @@ class _Source:
         return map(self.item, range(1000))
 
 
-def files(task: Files, workers: int) -> Callable[[], Iterator[Batch]]:
+def files(workload: Files, workers: int) -> Callable[[], Iterator[Batch]]:
     """WebDataset, shuffled, decoded, batched; WebLoader for workers.
 
     https://github.com/webdataset/webdataset, README: `shardshuffle`, `shuffle`, `decode`, `to_tuple`, `batched`, and
     `WebLoader` with `batch_size=None`.
     """
-    if task.format != "tar":
-        raise NotOffered("it reads tar files only")
+    if workload.format != "tar":
+        raise NotSupported("it reads tar files only")
     import webdataset
 
-    data = webdataset.WebDataset(list(task.paths), shardshuffle=len(task.paths), empty_check=False)
-    data = data.shuffle(task.block).decode().to_tuple("bin", "cls")
-    data = data.batched(task.batch, collation_fn=functools.partial(collate, task))
+    data = webdataset.WebDataset(list(workload.paths), shardshuffle=len(workload.paths), empty_check=False)
+    data = data.shuffle(workload.block).decode().to_tuple("bin", "cls")
+    data = data.batched(workload.batch, collation_fn=functools.partial(collate, workload))
     loader = webdataset.WebLoader(data, batch_size=None, num_workers=workers, persistent_workers=workers > 0)
 
     def begin() -> Iterator[Batch]:
@@ -110,27 +110,27 @@ def files(task: Files, workers: int) -> Callable[[], Iterator[Batch]]:
 SHARDS = 4
 
 
-def training(task: Training, workers: int) -> Passes:
+def training(workload: Training, workers: int) -> Passes:
     """Shards of npy files, decoded, mapped and batched in the workers of a WebLoader, which stay.
 
     https://webdataset.github.io/webdataset/gettingstarted/
     """
     import webdataset
 
-    folder = task.folder / "webdataset"
+    folder = workload.folder / "webdataset"
     urls = [str(folder / f"{shard}.tar") for shard in range(SHARDS)]
     if not folder.exists():
         folder.mkdir()
-        each = task.count // SHARDS
+        each = workload.count // SHARDS
         for shard, url in enumerate(urls):
             with webdataset.TarWriter(url) as writer:
                 for i in range(shard * each, (shard + 1) * each):
-                    writer.write({"__key__": f"{i:06}", "npy": task.stored()[i], "cls": i})
+                    writer.write({"__key__": f"{i:06}", "npy": workload.stored()[i], "cls": i})
     dataset = (
         webdataset.WebDataset(urls, shardshuffle=False)
         .decode()
         .to_tuple("npy", "cls")
-        .map(_Preprocessed(task))
+        .map(_Preprocessed(workload))
         .batched(BATCH, partial=False)
     )
     loader = webdataset.WebLoader(
@@ -145,8 +145,8 @@ def training(task: Training, workers: int) -> Passes:
 
 
 class _Preprocessed:
-    def __init__(self, task: Training) -> None:
-        self._task = task
+    def __init__(self, workload: Training) -> None:
+        self._workload = workload
 
     def __call__(self, stored: tuple[Any, int]) -> tuple[Image, np.int64]:
-        return self._task.preprocessed(stored[0], np.int64(stored[1]))
+        return self._workload.preprocessed(stored[0], np.int64(stored[1]))

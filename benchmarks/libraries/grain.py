@@ -8,39 +8,39 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measuring import NotOffered
-from tasks.batches import WAITING, Arrays, Batches
-from tasks.files import Batch, Files, Rows, collate, shard, stack_bytes
-from tasks.interruption import slow, slow_item
-from tasks.training import AHEAD, BATCH, Passes, Training, endless, stacked
+from harness import NotSupported
+from workloads.batches import MAX_IN_FLIGHT, Arrays, Batches
+from workloads.files import ArrayDataset, Batch, Files, collate, shard, stack_bytes
+from workloads.interruption import slow, slow_item
+from workloads.training import AHEAD, BATCH, Passes, Training, endless, stacked
 
 
 class _Made:
     """A random access data source."""
 
-    def __init__(self, task: Batches) -> None:
-        self._task = task
+    def __init__(self, workload: Batches) -> None:
+        self._workload = workload
 
     def __len__(self) -> int:
         return 1 << 40
 
     def __getitem__(self, i: int) -> Arrays:
-        return self._task.item(i)
+        return self._workload.item(i)
 
 
-def batches(task: Batches) -> Iterator[Arrays]:
+def batches(workload: Batches) -> Iterator[Arrays]:
     """Read ahead by threads, or by processes: https://google-grain.readthedocs.io/en/latest/tutorials/dataset_basic_tutorial.html."""
     import grain
 
-    source = grain.MapDataset.source(_Made(task))
-    if not task.processes:
-        return iter(source.to_iter_dataset(grain.ReadOptions(task.producers, WAITING)))
+    source = grain.MapDataset.source(_Made(workload))
+    if not workload.processes:
+        return iter(source.to_iter_dataset(grain.ReadOptions(workload.producers, MAX_IN_FLIGHT)))
     # The documentation of ReadOptions advises against threads for what is in memory.
     made = source.to_iter_dataset(grain.ReadOptions(0, 0))
-    return iter(made.mp_prefetch(grain.MultiprocessingOptions(task.producers, WAITING // task.producers)))
+    return iter(made.mp_prefetch(grain.MultiprocessingOptions(workload.producers, MAX_IN_FLIGHT // workload.producers)))
 
 
-def cold_start(folder: str, task: Any, shuffle: bool) -> Any:
+def cold_start(folder: str, workload: Any, shuffle: bool) -> Any:
     """`TFRecordIterDataset`s, interleaved, and parsed when they are shuffled, as there is no parser of its own."""
     import glob
 
@@ -56,8 +56,8 @@ def cold_start(folder: str, task: Any, shuffle: bool) -> Any:
     files = [grain.experimental.TFRecordIterDataset(name) for name in names]
     data = grain.experimental.InterleaveIterDataset(files, cycle_length=8 if shuffle else 1)
     if shuffle:
-        data = grain.experimental.WindowShuffleIterDataset(data, window_size=task.buffer, seed=1)
-    return data.map(parse).batch(task.batch), lambda batch: batch
+        data = grain.experimental.WindowShuffleIterDataset(data, window_size=workload.buffer, seed=1)
+    return data.map(parse).batch(workload.batch), lambda batch: batch
 
 
 def interruption_generator() -> Callable[[], object]:
@@ -102,66 +102,66 @@ def interruption_workers(item: Any = slow_item) -> Callable[[], object]:
 class _Instances:
     """A random access data source, of indices: what is stored is opened where it is used."""
 
-    def __init__(self, task: Training) -> None:
-        self._task = task
+    def __init__(self, workload: Training) -> None:
+        self._workload = workload
 
     def __len__(self) -> int:
-        return self._task.count
+        return self._workload.count
 
     def __getitem__(self, index: int) -> int:
         return index
 
 
-def training(task: Training, workers: int, processes: bool) -> Passes:
+def training(workload: Training, workers: int, processes: bool) -> Passes:
     """MapDataset.map and batch, repeated, read ahead by threads, or by processes that stay.
 
     https://google-grain.readthedocs.io/en/latest/tutorials/dataset_basic_tutorial.html
     """
     import grain
 
-    made = grain.MapDataset.source(_Instances(task)).repeat().map(task.instance).batch(BATCH, batch_fn=stacked)
+    made = grain.MapDataset.source(_Instances(workload)).repeat().map(workload.instance).batch(BATCH, batch_fn=stacked)
     if not processes:
-        return endless(task, iter(made.to_iter_dataset(grain.ReadOptions(workers, AHEAD))))
+        return endless(workload, iter(made.to_iter_dataset(grain.ReadOptions(workers, AHEAD))))
     options = grain.MultiprocessingOptions(workers, per_worker_buffer_size=AHEAD // workers)
-    return endless(task, iter(made.to_iter_dataset(grain.ReadOptions(0, 0)).mp_prefetch(options)))
+    return endless(workload, iter(made.to_iter_dataset(grain.ReadOptions(0, 0)).mp_prefetch(options)))
 
 
-def files(task: Files, threads: int) -> Callable[[], Iterator[Batch]]:
+def files(workload: Files, threads: int) -> Callable[[], Iterator[Batch]]:
     """MapDataset over a source of random access; TFRecordIterDataset, interleaved, in a shuffled window.
 
     https://google-grain.readthedocs.io: batched before `to_iter_dataset`, so that a thread of `ReadOptions` reads a
     batch. `mp_prefetch` starts its processes in each pass, which takes longer than these passes. Its own format is
     ArrayRecord, which stands beside RecordIO. TFRecordIterDataset does not check CRCs.
     """
-    if task.format in ("csv", "tar"):
-        raise NotOffered(f"no reader of {task.format} files")
+    if workload.format in ("csv", "tar"):
+        raise NotSupported(f"no reader of {workload.format} files")
     import grain
     from grain import experimental
 
-    if task.format in ("tfrecord", "example"):
-        shards = grain.MapDataset.source(list(task.paths)).shuffle(1)
+    if workload.format in ("tfrecord", "example"):
+        shards = grain.MapDataset.source(list(workload.paths)).shuffle(1)
         data = experimental.InterleaveIterDataset(
-            shards.map(experimental.TFRecordIterDataset), cycle_length=len(task.paths)
+            shards.map(experimental.TFRecordIterDataset), cycle_length=len(workload.paths)
         )
-        data = experimental.WindowShuffleIterDataset(data, window_size=task.block, seed=1)
-        data = data.batch(task.batch, batch_fn=functools.partial(collate, task))
+        data = experimental.WindowShuffleIterDataset(data, window_size=workload.block, seed=1)
+        data = data.batch(workload.batch, batch_fn=functools.partial(collate, workload))
     else:
-        if task.format == "recordio":
-            written = task.own("arrayrecord", functools.partial(_array_record, task))
+        if workload.format == "recordio":
+            written = workload.own("arrayrecord", functools.partial(_array_record, workload))
             rows = grain.MapDataset.source(grain.sources.ArrayRecordDataSource(sorted(map(str, written.iterdir()))))
             stack: Any = stack_bytes
         else:
-            rows, stack = grain.MapDataset.source(Rows(task)), np.stack
-        data = rows.shuffle(1).batch(task.batch, batch_fn=lambda some: (stack(some),))
+            rows, stack = grain.MapDataset.source(ArrayDataset(workload)), np.stack
+        data = rows.shuffle(1).batch(workload.batch, batch_fn=lambda some: (stack(some),))
         data = data.to_iter_dataset(grain.ReadOptions(num_threads=threads, prefetch_buffer_size=16 if threads else 0))
     return lambda: iter(data)
 
 
-def _array_record(task: Files, folder: Path) -> None:
+def _array_record(workload: Files, folder: Path) -> None:
     from array_record.python import array_record_module  # type: ignore[import-not-found]
 
-    for k in range(len(task.paths)):
+    for k in range(len(workload.paths)):
         writer = array_record_module.ArrayRecordWriter(str(folder / f"{k}.array_record"), "group_size:1")
-        for i in shard(task, k):
-            writer.write(task.array(i).tobytes())
+        for i in shard(workload, k):
+            writer.write(workload.array(i).tobytes())
         writer.close()

@@ -14,50 +14,50 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
-from measuring import NotOffered, Timed
-from tasks.batches import PAGE, WAITING, Arrays, Batches
-from tasks.files import (
+from harness import NotSupported, Timed
+from workloads.batches import MAX_IN_FLIGHT, PAGE, Arrays, Batches
+from workloads.files import (
     RANDOM_ACCESS,
+    ArrayDataset,
     Batch,
     Files,
-    Rows,
     read_batches,
     shuffled_rows,
 )
-from tasks.interruption import array, slow_item, tells_of_interruption
-from tasks.training import AHEAD, Loop, Passes, Training
+from workloads.interruption import array, push_until_interrupted, slow_item
+from workloads.training import AHEAD, Loop, Passes, Training
 
 
-def batches_queue(task: Batches) -> Iterator[Arrays]:
+def batches_queue(workload: Batches) -> Iterator[Arrays]:
     """``queue.Queue``: by reference, so that producers need new arrays each time."""
-    if task.processes:
-        raise NotOffered("queue.Queue is for threads")
-    waiting: queue.Queue[Arrays] = queue.Queue(WAITING)
+    if workload.processes:
+        raise NotSupported("queue.Queue is for threads")
+    waiting: queue.Queue[Arrays] = queue.Queue(MAX_IN_FLIGHT)
 
     def produce(producer: int) -> None:
-        for arrays in task.made(producer):
+        for arrays in workload.fresh_batches(producer):
             waiting.put(arrays)
             del arrays  # or their memory could not be had for the next
 
-    for producer in range(task.producers):
+    for producer in range(workload.producers):
         threading.Thread(target=produce, args=(producer,), daemon=True).start()
     return iter(waiting.get, None)
 
 
-def batches_simple_queue(task: Batches) -> Iterator[Arrays]:
+def batches_simple_queue(workload: Batches) -> Iterator[Arrays]:
     """``queue.SimpleQueue``, which is in C but has no bound: a semaphore is it."""
-    if task.processes:
-        raise NotOffered("queue.SimpleQueue is for threads")
+    if workload.processes:
+        raise NotSupported("queue.SimpleQueue is for threads")
     waiting: queue.SimpleQueue[Arrays] = queue.SimpleQueue()
-    free = threading.Semaphore(WAITING)
+    free = threading.Semaphore(MAX_IN_FLIGHT)
 
     def produce(producer: int) -> None:
-        for arrays in task.made(producer):
+        for arrays in workload.fresh_batches(producer):
             free.acquire()
             waiting.put(arrays)
             del arrays
 
-    for producer in range(task.producers):
+    for producer in range(workload.producers):
         threading.Thread(target=produce, args=(producer,), daemon=True).start()
     while True:
         arrays = waiting.get()
@@ -66,23 +66,23 @@ def batches_simple_queue(task: Batches) -> Iterator[Arrays]:
         del arrays
 
 
-def _put(waiting: multiprocessing.Queue[Arrays], task: Batches, producer: int) -> None:
-    for arrays in task.made(producer):  # it pickles in a thread of its own, some time later
+def _put(waiting: multiprocessing.Queue[Arrays], workload: Batches, producer: int) -> None:
+    for arrays in workload.fresh_batches(producer):  # it pickles in a thread of its own, some time later
         waiting.put(arrays)
 
 
-def batches_multiprocessing(task: Batches) -> Iterator[Arrays]:
+def batches_multiprocessing(workload: Batches) -> Iterator[Arrays]:
     """``multiprocessing.Queue``: pickled, through a pipe."""
-    if not task.processes:
-        raise NotOffered("multiprocessing.Queue is for processes")
+    if not workload.processes:
+        raise NotSupported("multiprocessing.Queue is for processes")
     context = multiprocessing.get_context("spawn")
-    waiting: Any = context.Queue(WAITING)
-    for producer in range(task.producers):
-        context.Process(target=_put, args=(waiting, task, producer), daemon=True).start()
+    waiting: Any = context.Queue(MAX_IN_FLIGHT)
+    for producer in range(workload.producers):
+        context.Process(target=_put, args=(waiting, workload, producer), daemon=True).start()
     return iter(waiting.get, None)
 
 
-def batches_limit(task: Batches, buffers: int) -> Timed:
+def batches_limit(workload: Batches, buffers: int) -> Timed:
     """No hand-over: as many threads as there are producers fill so many buffers each in turn.
 
     What is finished is copied into them for another process, and only looked at for another thread.
@@ -90,32 +90,32 @@ def batches_limit(task: Batches, buffers: int) -> Timed:
 
     def pages() -> Arrays:
         """At the beginning of a page, as large arrays are: copies there are faster."""
-        memory = np.full(task.size + PAGE, 7, np.uint8)
-        return memory[-memory.ctypes.data % PAGE :][: task.size], np.zeros(8)
+        memory = np.full(workload.size + PAGE, 7, np.uint8)
+        return memory[-memory.ctypes.data % PAGE :][: workload.size], np.zeros(8)
 
-    mine = [task.make(producer) for producer in range(task.producers)]
-    into = [[pages() for _ in range(buffers)] for _ in range(task.producers)]
+    mine = [workload.make(producer) for producer in range(workload.producers)]
+    into = [[pages() for _ in range(buffers)] for _ in range(workload.producers)]
 
     def work(producer: int, count: int) -> None:
         for n in range(count):
             arrays = into[producer][n % buffers]
-            if not task.sent:
-                task.fill(arrays, n)
-            elif not task.processes:
-                task.check(mine[producer])
+            if not workload.sent:
+                workload.fill(arrays, n)
+            elif not workload.processes:
+                workload.check(mine[producer])
             else:
                 for to, source in zip(arrays, mine[producer], strict=True):
                     np.copyto(to, source)
 
     def timed(count: int) -> float:
-        each = -(-count // task.producers)
-        threads = [threading.Thread(target=work, args=(producer, each)) for producer in range(task.producers)]
+        each = -(-count // workload.producers)
+        threads = [threading.Thread(target=work, args=(producer, each)) for producer in range(workload.producers)]
         start = time.perf_counter()
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        return (time.perf_counter() - start) * count / (each * task.producers)
+        return (time.perf_counter() - start) * count / (each * workload.producers)
 
     return timed
 
@@ -172,27 +172,27 @@ def _worker(waiting: Any, worker: int, item: Any) -> None:
 
 
 def _putting_worker(waiting: Any, worker: int) -> None:
-    tells_of_interruption(lambda: waiting.put(array()))
+    push_until_interrupted(lambda: waiting.put(array()))
 
 
-def files(task: Files) -> Callable[[], Iterator[Batch]]:
+def files(workload: Files) -> Callable[[], Iterator[Batch]]:
     """What Python and NumPy have for it, in one thread; files of rows are mapped, and all rows permuted."""
-    if task.format == "example":
-        raise NotOffered("nothing that reads Protocol Buffers")
+    if workload.format == "example":
+        raise NotSupported("nothing that reads Protocol Buffers")
 
     def begin() -> Iterator[Batch]:
-        if task.format == "npy":
-            paths = np.random.default_rng().permutation(np.array(task.paths))
-            for i in range(0, len(paths), task.batch):
-                yield (np.stack([np.load(path) for path in paths[i : i + task.batch]]),)
-        elif task.format in RANDOM_ACCESS:
-            for rows in Rows(task).mapped():
-                yield from shuffled_rows(rows, task.batch)
-        elif task.format == "csv":
-            for path in task.paths:
-                yield from shuffled_rows(np.loadtxt(path, np.float32, delimiter=",", skiprows=1), task.batch)
+        if workload.format == "npy":
+            paths = np.random.default_rng().permutation(np.array(workload.paths))
+            for i in range(0, len(paths), workload.batch):
+                yield (np.stack([np.load(path) for path in paths[i : i + workload.batch]]),)
+        elif workload.format in RANDOM_ACCESS:
+            for rows in ArrayDataset(workload).mapped():
+                yield from shuffled_rows(rows, workload.batch)
+        elif workload.format == "csv":
+            for path in workload.paths:
+                yield from shuffled_rows(np.loadtxt(path, np.float32, delimiter=",", skiprows=1), workload.batch)
         else:
-            yield from read_batches(task, task.paths)
+            yield from read_batches(workload, workload.paths)
 
     return begin
 
@@ -223,15 +223,15 @@ def _together(processes: int, work: Callable[[int, int], None]) -> Callable[[int
     return timed
 
 
-def files_read(task: Files) -> Timed:
+def files_read(workload: Files) -> Timed:
     """`read` of all the bytes into one buffer, by a process a core: what no reader can be faster than."""
     buffer = memoryview(bytearray(1 << 20))
-    one = len(task.paths) == 1  # of which each has a part
+    one = len(workload.paths) == 1  # of which each has a part
 
     def read(part: int) -> None:
-        for path in task.paths if one else task.paths[part :: task.cores]:
+        for path in workload.paths if one else workload.paths[part :: workload.cores]:
             file = os.open(path, os.O_RDONLY)
-            each = -(-os.fstat(file).st_size // task.cores) if one else sys.maxsize
+            each = -(-os.fstat(file).st_size // workload.cores) if one else sys.maxsize
             at, end = (part * each, (part + 1) * each) if one else (0, each)
             got = asked = 1
             while asked and got == asked:
@@ -244,13 +244,13 @@ def files_read(task: Files) -> Timed:
         for _ in range(count):
             read(part)
 
-    return _together(task.cores, work)
+    return _together(workload.cores, work)
 
 
-def training_cores(task: Training) -> Timed:
+def training_cores(workload: Training) -> Timed:
     """No loader: a loop on each core that makes its batches itself, all at the same time. Passes of them together."""
     cores = len(os.sched_getaffinity(0))
-    own = Loop(task, task.batches)
+    own = Loop(workload, workload.batches)
 
     def work(part: int, count: int) -> None:
         own(count)
@@ -259,47 +259,47 @@ def training_cores(task: Training) -> Timed:
     return lambda count: passes(count) / cores
 
 
-def training_limit(task: Training) -> Passes:
+def training_limit(workload: Training) -> Passes:
     """All batches in memory: the steps alone."""
-    every = list(task.batches())
+    every = list(workload.batches())
     return lambda: iter(every)
 
 
-def training_none(task: Training) -> Passes:
+def training_none(workload: Training) -> Passes:
     """No loader: the step's thread makes each batch before it takes it."""
-    return task.batches
+    return workload.batches
 
 
-def training_threads(task: Training, workers: int) -> Passes:
+def training_threads(workload: Training, workers: int) -> Passes:
     """Threads that put batches into a ``queue.Queue``, from pass to pass."""
     waiting: list[queue.Queue[Any]] = [queue.Queue(AHEAD // workers) for _ in range(workers)]
 
     def produce(worker: int) -> None:
-        for batch in itertools.cycle(range(task.steps)):
+        for batch in itertools.cycle(range(workload.steps)):
             if batch % workers == worker:
-                waiting[worker].put(task.batch(batch))
+                waiting[worker].put(workload.batch(batch))
 
     for worker in range(workers):
         threading.Thread(target=produce, args=(worker,), daemon=True).start()
-    return lambda: (waiting[batch % workers].get() for batch in range(task.steps))
+    return lambda: (waiting[batch % workers].get() for batch in range(workload.steps))
 
 
-def training_pool(task: Training, workers: int) -> Passes:
+def training_pool(workload: Training, workers: int) -> Passes:
     """``multiprocessing.Pool.imap``, of batches. It does not wait for who takes them: results gather in memory."""
     pool = multiprocessing.get_context("spawn").Pool(workers)
-    return lambda: pool.imap(task.batch, range(task.steps))
+    return lambda: pool.imap(workload.batch, range(workload.steps))
 
 
-def training_processes(task: Training, workers: int) -> Passes:
+def training_processes(workload: Training, workers: int) -> Passes:
     """Processes that put batches into a ``multiprocessing.Queue`` each, from pass to pass."""
     context = multiprocessing.get_context("spawn")
     waiting: list[Any] = [context.Queue(AHEAD // workers) for _ in range(workers)]
     for worker in range(workers):
-        context.Process(target=_train, args=(waiting[worker], task, worker, workers), daemon=True).start()
-    return lambda: (waiting[batch % workers].get() for batch in range(task.steps))
+        context.Process(target=_train, args=(waiting[worker], workload, worker, workers), daemon=True).start()
+    return lambda: (waiting[batch % workers].get() for batch in range(workload.steps))
 
 
-def _train(waiting: Any, task: Training, worker: int, workers: int) -> None:
-    for batch in itertools.cycle(range(task.steps)):
+def _train(waiting: Any, workload: Training, worker: int, workers: int) -> None:
+    for batch in itertools.cycle(range(workload.steps)):
         if batch % workers == worker:
-            waiting.put(task.batch(batch))
+            waiting.put(workload.batch(batch))

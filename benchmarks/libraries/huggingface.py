@@ -10,35 +10,37 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measuring import NotOffered
-from tasks.batches import WAITING, Arrays, Batches
-from tasks.files import Batch, Files, columns, stack_bytes
-from tasks.interruption import slow
-from tasks.training import AHEAD, BATCH, Passes, Training
+from harness import NotSupported
+from workloads.batches import MAX_IN_FLIGHT, Arrays, Batches
+from workloads.files import Batch, Files, columns, stack_bytes
+from workloads.interruption import slow
+from workloads.training import AHEAD, BATCH, Passes, Training
 
 
-def _made(task: Batches, producers: list[int]) -> Iterator[dict[str, Any]]:
+def _made(workload: Batches, producers: list[int]) -> Iterator[dict[str, Any]]:
     (producer,) = producers  # it divides lists among workers
-    for data, numbers in task.made(producer):
+    for data, numbers in workload.fresh_batches(producer):
         yield {"data": data, "numbers": numbers}
 
 
-def batches(task: Batches) -> Iterator[Arrays]:
+def batches(workload: Batches) -> Iterator[Arrays]:
     """IterableDataset.from_generator in PyTorch's DataLoader: https://huggingface.co/docs/datasets/use_with_pytorch.
 
     No format is asked for: with_format("torch") makes int64 of bytes.
     """
-    if not task.processes:
-        raise NotOffered("its workers are PyTorch's, which are processes")
+    if not workload.processes:
+        raise NotSupported("its workers are PyTorch's, which are processes")
     from datasets import IterableDataset
     from torch.utils.data import DataLoader
 
-    made = IterableDataset.from_generator(_made, gen_kwargs={"task": task, "producers": list(range(task.producers))})
+    made = IterableDataset.from_generator(
+        _made, gen_kwargs={"workload": workload, "producers": list(range(workload.producers))}
+    )
     loader = DataLoader(
         made,
         batch_size=None,
-        num_workers=task.producers,
-        prefetch_factor=WAITING // task.producers,
+        num_workers=workload.producers,
+        prefetch_factor=MAX_IN_FLIGHT // workload.producers,
         multiprocessing_context="fork",
     )
     for batch in loader:
@@ -46,22 +48,24 @@ def batches(task: Batches) -> Iterator[Arrays]:
         del batch
 
 
-def cold_start_files(folder: str, task: Any) -> None:
+def cold_start_files(folder: str, workload: Any) -> None:
     """Arrow files, in batches of 1,000 as `save_to_disk` writes them."""
     from pathlib import Path
 
     import numpy as np
     import pyarrow as pa
 
-    schema = pa.schema({"x": pa.list_(pa.float32(), task.floats)})
+    schema = pa.schema({"x": pa.list_(pa.float32(), workload.floats)})
     with pa.ipc.new_stream(f"{folder}/one.arrow", schema) as writer:
-        for begin in range(0, task.records, 1000):
-            values = np.repeat(np.arange(begin, begin + 1000, dtype=np.float32), task.floats)
-            writer.write_batch(pa.record_batch([pa.FixedSizeListArray.from_arrays(values, task.floats)], schema=schema))
-    task.link(Path(folder) / "one.arrow", Path(folder) / "arrow", ".arrow")
+        for begin in range(0, workload.records, 1000):
+            values = np.repeat(np.arange(begin, begin + 1000, dtype=np.float32), workload.floats)
+            writer.write_batch(
+                pa.record_batch([pa.FixedSizeListArray.from_arrays(values, workload.floats)], schema=schema)
+            )
+    workload.link(Path(folder) / "one.arrow", Path(folder) / "arrow", ".arrow")
 
 
-def cold_start(folder: str, task: Any, shuffle: bool) -> Any:
+def cold_start(folder: str, workload: Any, shuffle: bool) -> Any:
     """Its own format, streamed: https://huggingface.co/docs/datasets/stream."""
     import glob
 
@@ -70,8 +74,8 @@ def cold_start(folder: str, task: Any, shuffle: bool) -> Any:
     names = sorted(glob.glob(f"{folder}/arrow/*.arrow"))
     data = datasets.load_dataset("arrow", data_files=names, split="train", streaming=True).with_format("numpy")
     if shuffle:
-        data = data.shuffle(seed=1, buffer_size=task.buffer)
-    return data.iter(batch_size=task.batch), lambda batch: batch["x"]
+        data = data.shuffle(seed=1, buffer_size=workload.buffer)
+    return data.iter(batch_size=workload.batch), lambda batch: batch["x"]
 
 
 def interruption_generator() -> Callable[[], object]:
@@ -86,7 +90,7 @@ def _generator() -> Iterator[Any]:
         yield {"x": x}
 
 
-def training(task: Training, workers: int) -> Passes:
+def training(workload: Training, workers: int) -> Passes:
     """A Dataset of bytes with ``with_transform``, in PyTorch's DataLoader, whose workers stay.
 
     https://huggingface.co/docs/datasets/use_with_pytorch
@@ -94,18 +98,18 @@ def training(task: Training, workers: int) -> Passes:
     from datasets import Dataset, Features, Value, load_from_disk
     from torch.utils.data import DataLoader
 
-    folder = task.folder / "huggingface"
+    folder = workload.folder / "huggingface"
     if not folder.exists():
         features = Features({"image": Value("binary"), "label": Value("int64")})
         Dataset.from_dict(
-            {"image": [image.tobytes() for image in task.stored()], "label": list(range(task.count))}, features
+            {"image": [image.tobytes() for image in workload.stored()], "label": list(range(workload.count))}, features
         ).save_to_disk(folder)
-    stored = task.stored().shape[1:]
+    stored = workload.stored().shape[1:]
 
     def transform(samples: dict[str, Any]) -> dict[str, Any]:
         images = [np.frombuffer(image, np.uint8).reshape(stored) for image in samples["image"]]
         made = [
-            task.preprocessed(image, np.int64(label)) for image, label in zip(images, samples["label"], strict=True)
+            workload.preprocessed(image, np.int64(label)) for image, label in zip(images, samples["label"], strict=True)
         ]
         return {"image": [image for image, _ in made], "label": [label for _, label in made]}
 
@@ -120,7 +124,7 @@ def training(task: Training, workers: int) -> Passes:
     return lambda: ((batch["image"].numpy(), batch["label"].numpy()) for batch in loader)
 
 
-def files(task: Files) -> Callable[[], Iterator[Batch]]:
+def files(workload: Files) -> Callable[[], Iterator[Batch]]:
     """datasets: a loader's streaming dataset, shuffled in a buffer; a Dataset, which is Arrow on disk, shuffled whole.
 
     https://huggingface.co/docs/datasets: loaders "csv" and "webdataset", `streaming=True`, which reads the files in
@@ -128,28 +132,28 @@ def files(task: Files) -> Callable[[], Iterator[Batch]]:
     RecordIO, tf.train.Example and CSV.
     """
     os.environ["HF_HUB_OFFLINE"] = "1"
-    os.environ["HF_HOME"] = str(task.folder / "huggingface")
-    if task.format not in ("recordio", "example", "tar", "csv"):
-        raise NotOffered(f"no loader of {task.format} files")
+    os.environ["HF_HOME"] = str(workload.folder / "huggingface")
+    if workload.format not in ("recordio", "example", "tar", "csv"):
+        raise NotSupported(f"no loader of {workload.format} files")
     import datasets
 
-    if task.format == "tar":
-        data = datasets.load_dataset("webdataset", data_files=list(task.paths), split="train", streaming=True)
-        data = data.shuffle(buffer_size=task.block)
+    if workload.format == "tar":
+        data = datasets.load_dataset("webdataset", data_files=list(workload.paths), split="train", streaming=True)
+        data = data.shuffle(buffer_size=workload.block)
 
         def streamed() -> Iterator[Batch]:
-            for batch in data.iter(task.batch):
+            for batch in data.iter(workload.batch):
                 yield stack_bytes(batch["bin"]), np.array(batch["cls"])
 
         return streamed
-    rows = datasets.load_from_disk(str(task.own("arrow", functools.partial(_arrow, task))))
-    formatted = rows.with_format({"recordio": None, "csv": "arrow", "example": "numpy"}[task.format])
+    rows = datasets.load_from_disk(str(workload.own("arrow", functools.partial(_arrow, workload))))
+    formatted = rows.with_format({"recordio": None, "csv": "arrow", "example": "numpy"}[workload.format])
 
     def begin() -> Iterator[Batch]:
-        for batch in formatted.shuffle().iter(task.batch):
-            if task.format == "recordio":
+        for batch in formatted.shuffle().iter(workload.batch):
+            if workload.format == "recordio":
                 yield (stack_bytes(batch["record"]),)
-            elif task.format == "csv":
+            elif workload.format == "csv":
                 yield (np.column_stack([column.to_numpy() for column in batch.columns]),)
             else:
                 yield batch["image"], batch["label"]
@@ -157,27 +161,27 @@ def files(task: Files) -> Callable[[], Iterator[Batch]]:
     return begin
 
 
-def _arrow(task: Files, folder: Path) -> None:
+def _arrow(workload: Files, folder: Path) -> None:
     import datasets
 
-    if task.format == "csv":
-        features = datasets.Features({name: datasets.Value("float32") for name in columns(task)})
+    if workload.format == "csv":
+        features = datasets.Features({name: datasets.Value("float32") for name in columns(workload)})
         made = datasets.load_dataset(
-            "csv", data_files=list(task.paths), split="train", features=features, cache_dir=str(folder / "cache")
+            "csv", data_files=list(workload.paths), split="train", features=features, cache_dir=str(folder / "cache")
         )
         made.save_to_disk(str(folder))
         shutil.rmtree(folder / "cache")
         return
-    if task.format == "recordio":
+    if workload.format == "recordio":
         features = datasets.Features({"record": datasets.Value("binary")})
     else:
         image = datasets.List(datasets.Value("float32"), length=784)
         features = datasets.Features({"image": image, "label": datasets.Value("int64")})
 
     def instances() -> Iterator[dict[str, Any]]:
-        for i in range(task.count):
-            array = task.array(i)
-            yield {"record": array.tobytes()} if task.format == "recordio" else {"image": array, "label": i}
+        for i in range(workload.count):
+            array = workload.array(i)
+            yield {"record": array.tobytes()} if workload.format == "recordio" else {"image": array, "label": i}
 
     made = datasets.Dataset.from_generator(instances, features=features, cache_dir=str(folder / "cache"))
     made.save_to_disk(str(folder))

@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measuring import NotOffered
-from tasks.batches import Arrays, Batches
-from tasks.files import Batch, Files, stack_bytes
-from tasks.training import AHEAD, BATCH, Passes, Training
+from harness import NotSupported
+from workloads.batches import Arrays, Batches
+from workloads.files import Batch, Files, stack_bytes
+from workloads.training import AHEAD, BATCH, Passes, Training
 
 
-def batches(task: Batches) -> Iterator[Arrays]:
-    raise NotOffered("it reads shards that have been written before, not what a program makes")
+def batches(workload: Batches) -> Iterator[Arrays]:
+    raise NotSupported("it reads shards that have been written before, not what a program makes")
 
 
-def cold_start_files(folder: str, task: Any) -> None:
+def cold_start_files(folder: str, workload: Any) -> None:
     """MDS files of a thousand records, a million in all: it makes a list of all records of a pass before the first."""
     import json
     import os
@@ -26,16 +26,16 @@ def cold_start_files(folder: str, task: Any) -> None:
     import numpy as np
     from streaming import MDSWriter
 
-    columns = {"x": f"ndarray:float32:{task.floats}"}
+    columns = {"x": f"ndarray:float32:{workload.floats}"}
     with MDSWriter(out=f"{folder}/mds", columns=columns, size_limit=1 << 30) as writer:
         for i in range(1000):
-            writer.write({"x": np.full(task.floats, i, np.float32)})
+            writer.write({"x": np.full(workload.floats, i, np.float32)})
     with open(f"{folder}/mds/index.json") as f:
         index = json.load(f)
     (shard,) = index["shards"]
     first = shard["raw_data"]["basename"]
     index["shards"] = []
-    for i in range(task.shards):
+    for i in range(workload.shards):
         name = f"shard.{i:05}.mds"
         if name != first:
             os.link(f"{folder}/mds/{first}", f"{folder}/mds/{name}")
@@ -44,34 +44,34 @@ def cold_start_files(folder: str, task: Any) -> None:
         json.dump(index, f)
 
 
-def cold_start(folder: str, task: Any, shuffle: bool) -> Any:
+def cold_start(folder: str, workload: Any, shuffle: bool) -> Any:
     """Its own format, from a local folder, through PyTorch's DataLoader as its documentation has it."""
     import torch.utils.data
     from streaming import StreamingDataset
 
     data = StreamingDataset(
-        local=f"{folder}/mds", shuffle=shuffle, batch_size=task.batch, shuffle_block_size=task.buffer
+        local=f"{folder}/mds", shuffle=shuffle, batch_size=workload.batch, shuffle_block_size=workload.buffer
     )
-    return torch.utils.data.DataLoader(data, batch_size=task.batch), lambda batch: batch["x"].numpy()
+    return torch.utils.data.DataLoader(data, batch_size=workload.batch), lambda batch: batch["x"].numpy()
 
 
-def training(task: Training, workers: int) -> Passes:
+def training(workload: Training, workers: int) -> Passes:
     """A StreamingDataset of MDS shards, preprocessed in its __getitem__, in a DataLoader whose workers stay.
 
     https://docs.mosaicml.com/projects/streaming/en/stable/dataset_configuration/mds_dataset_format.html
     """
     from streaming import MDSWriter, StreamingDataLoader, StreamingDataset
 
-    folder = task.folder / "mosaic"
+    folder = workload.folder / "mosaic"
     if not folder.exists():
         with MDSWriter(out=str(folder), columns={"image": "ndarray", "label": "int"}) as writer:
-            for i in range(task.count):
-                writer.write({"image": task.stored()[i], "label": i})
+            for i in range(workload.count):
+                writer.write({"image": workload.stored()[i], "label": i})
 
     class Instances(StreamingDataset):  # type: ignore[misc]
         def __getitem__(self, at: int) -> Any:
             sample = super().__getitem__(at)
-            return task.preprocessed(sample["image"], np.int64(sample["label"]))
+            return workload.preprocessed(sample["image"], np.int64(sample["label"]))
 
     loader = StreamingDataLoader(
         Instances(local=str(folder), batch_size=BATCH, shuffle=False),
@@ -84,38 +84,40 @@ def training(task: Training, workers: int) -> Passes:
     return lambda: ((images.numpy(), labels.numpy()) for images, labels in loader)
 
 
-def files(task: Files, workers: int) -> Callable[[], Iterator[Batch]]:
+def files(workload: Files, workers: int) -> Callable[[], Iterator[Batch]]:
     """StreamingDataset with PyTorch's DataLoader: https://docs.mosaicml.com/projects/streaming.
 
     It reads MDS, its own format, JSON and CSV with an index of its own beside them. Records of bytes stand beside
     RecordIO, those of fields beside tf.train.Example.
     """
-    if task.format not in ("recordio", "example"):
-        raise NotOffered(f"no reader of {task.format} files: it reads what its own writers have written")
+    if workload.format not in ("recordio", "example"):
+        raise NotSupported(f"no reader of {workload.format} files: it reads what its own writers have written")
     import torch
     from streaming import StreamingDataset
     from streaming.base.util import clean_stale_shared_memory
     from torch.utils.data import DataLoader
 
-    written = task.own("mds", functools.partial(_mds, task))
+    written = workload.own("mds", functools.partial(_mds, workload))
     clean_stale_shared_memory()
-    data = StreamingDataset(local=str(written), shuffle=True, batch_size=task.batch, num_canonical_nodes=1)
+    data = StreamingDataset(local=str(written), shuffle=True, batch_size=workload.batch, num_canonical_nodes=1)
 
     def stack(some: list[dict[str, Any]]) -> list[Any]:
-        if task.format == "recordio":
+        if workload.format == "recordio":
             return [torch.from_numpy(stack_bytes([sample["record"] for sample in some]).copy())]
         images = np.stack([sample["image"] for sample in some])
         return [torch.from_numpy(images), torch.tensor([sample["label"] for sample in some])]
 
-    loader = DataLoader(data, task.batch, collate_fn=stack, num_workers=workers, persistent_workers=workers > 0)
+    loader = DataLoader(data, workload.batch, collate_fn=stack, num_workers=workers, persistent_workers=workers > 0)
     return lambda: (tuple(tensor.numpy() for tensor in batch) for batch in loader)
 
 
-def _mds(task: Files, folder: Path) -> None:
+def _mds(workload: Files, folder: Path) -> None:
     from streaming import MDSWriter
 
-    fields = {"record": "bytes"} if task.format == "recordio" else {"image": "ndarray:float32:784", "label": "int64"}
+    fields = (
+        {"record": "bytes"} if workload.format == "recordio" else {"image": "ndarray:float32:784", "label": "int64"}
+    )
     with MDSWriter(out=str(folder), columns=fields) as writer:
-        for i in range(task.count):
-            array = task.array(i)
-            writer.write({"record": array.tobytes()} if task.format == "recordio" else {"image": array, "label": i})
+        for i in range(workload.count):
+            array = workload.array(i)
+            writer.write({"record": array.tobytes()} if workload.format == "recordio" else {"image": array, "label": i})

@@ -7,25 +7,25 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from measuring import NotOffered
-from tasks.batches import WAITING, Arrays, Batches
-from tasks.files import Batch, Files
-from tasks.interruption import slow
-from tasks.training import AHEAD, BATCH, Image, Label, Passes, Training
+from harness import NotSupported
+from workloads.batches import MAX_IN_FLIGHT, Arrays, Batches
+from workloads.files import Batch, Files
+from workloads.interruption import slow
+from workloads.training import AHEAD, BATCH, Image, Label, Passes, Training
 
 
-def batches(task: Batches) -> Iterator[Arrays]:
+def batches(workload: Batches) -> Iterator[Arrays]:
     """A stream of numbers, each made into a batch: https://ml-explore.github.io/mlx-data/build/html/quick_start.html."""
-    if task.processes:
-        raise NotOffered("it has threads only")
+    if workload.processes:
+        raise NotSupported("it has threads only")
     import mlx.data
 
     def made(sample: dict[str, Any]) -> dict[str, Any]:
-        data, numbers = task.item(int(sample["i"]))
+        data, numbers = workload.item(int(sample["i"]))
         return {"data": data, "numbers": numbers}
 
     stream = mlx.data.stream_python_iterable(lambda: ({"i": i} for i in itertools.count()))
-    for sample in stream.sample_transform(made).prefetch(WAITING, task.producers):
+    for sample in stream.sample_transform(made).prefetch(MAX_IN_FLIGHT, workload.producers):
         yield sample["data"], sample["numbers"]
         del sample
 
@@ -37,15 +37,15 @@ def interruption_generator() -> Callable[[], object]:
     return lambda: next(stream)
 
 
-def training(task: Training, workers: int) -> Passes:
+def training(workload: Training, workers: int) -> Passes:
     """A buffer, transformed, batched and read ahead: https://ml-explore.github.io/mlx-data/build/html/quick_start.html."""
     import mlx.data
 
     def instance(sample: dict[str, Any]) -> dict[str, Any]:
-        image, label = task.instance(int(sample["i"]))
+        image, label = workload.instance(int(sample["i"]))
         return {"image": image, "label": label}
 
-    buffer = mlx.data.buffer_from_vector([{"i": i} for i in range(task.count)]).sample_transform(instance)
+    buffer = mlx.data.buffer_from_vector([{"i": i} for i in range(workload.count)]).sample_transform(instance)
 
     def one() -> Iterator[tuple[Image, Label]]:
         for sample in buffer.batch(BATCH).ordered_prefetch(AHEAD, workers):
@@ -55,23 +55,23 @@ def training(task: Training, workers: int) -> Passes:
     return one
 
 
-def files(task: Files, threads: int) -> Callable[[], Iterator[Batch]]:
+def files(workload: Files, threads: int) -> Callable[[], Iterator[Batch]]:
     """Buffers and streams: `load_numpy`, `read_from_tar`; `prefetch` in threads.
 
     https://ml-explore.github.io/mlx-data: shuffle a buffer; batch, then prefetch.
     """
-    if task.format == "csv":
-        raise NotOffered("its reader of CSV gives text, not numbers")
-    if task.format not in ("npy", "tar"):
-        raise NotOffered(f"no reader of {task.format} files")
+    if workload.format == "csv":
+        raise NotSupported("its reader of CSV gives text, not numbers")
+    if workload.format not in ("npy", "tar"):
+        raise NotSupported(f"no reader of {workload.format} files")
     import mlx.data as dx
 
     def label(text: Any) -> Any:
         return np.int64(text.tobytes())
 
-    if task.format == "tar":
+    if workload.format == "tar":
         with_names = []
-        for path in task.paths:
+        for path in workload.paths:
             found = dx.files_from_tar(path)
             names = sorted(bytes(found[i]["file"]) for i in range(len(found)))
             with_names += [
@@ -80,17 +80,17 @@ def files(task: Files, threads: int) -> Callable[[], Iterator[Batch]]:
             ]
         rows = dx.buffer_from_vector(with_names)
     else:
-        rows = dx.buffer_from_vector([{"x": path.encode()} for path in task.paths])
+        rows = dx.buffer_from_vector([{"x": path.encode()} for path in workload.paths])
 
     def stream() -> Any:
-        if task.format == "npy":
+        if workload.format == "npy":
             return rows.shuffle().to_stream().load_numpy("x")
         out = rows.shuffle().to_stream()
         out = out.read_from_tar("tar", "bin", "x", from_key=True).read_from_tar("tar", "cls", "y", from_key=True)
         return out.key_transform("y", label)
 
     def begin() -> Iterator[Batch]:
-        for batch in stream().batch(task.batch).prefetch(8, threads):
-            yield (batch["x"], batch["y"]) if task.labelled else (batch["x"],)
+        for batch in stream().batch(workload.batch).prefetch(8, threads):
+            yield (batch["x"], batch["y"]) if workload.labelled else (batch["x"],)
 
     return begin

@@ -1,4 +1,4 @@
-"""Programs: scripts in processes of their own, watched from the outside from their start to their end."""
+"""Programs: scripts in processes of their own, observed from outside from start to exit."""
 
 from __future__ import annotations
 
@@ -19,44 +19,44 @@ from types import TracebackType
 from typing import Any, ClassVar
 
 from . import processes
-from .trainer import PR_SET_CHILD_SUBREAPER, Failed, NotOffered
+from .runner import PR_SET_CHILD_SUBREAPER, Failed, NotSupported
 
 BENCHMARKS = Path(__file__).parent.parent
 SHARED_MEMORY = Path("/dev/shm")
-LOOK = 0.01  # seconds between two looks at a process
-LOOKS = 10  # that find all asleep, until it is believed
+POLL_INTERVAL = 0.01  # seconds
+ASLEEP_POLLS = 10  # consecutive polls that find all threads asleep
 
 
 class Program:
     """A script in a process and a session of its own, as one that is started from a terminal.
 
-    It says words through a FIFO whose name is in its environment, each with a time of `time.monotonic_ns`, which is
-    the same clock in all processes: its workers may speak as well.
+    The script and its workers write events to a FIFO, which `PYFEED_BENCHMARK_EVENTS` in the environment names. Each
+    event has a time of `time.monotonic_ns`, which is the same clock in all processes.
 
     Parameters
     ----------
     source : str
         The script.
-    patience : float
-        Seconds after which a word, or the end, has failed to come.
+    timeout : float
+        Seconds after which an event, or the exit, has failed to come.
     """
 
     _running: ClassVar[set[Program]] = set()
 
-    def __init__(self, source: str, patience: float = 60) -> None:
-        # What a process that has ended leaves behind must not become a child of init's, or nobody would find it.
+    def __init__(self, source: str, timeout: float = 60) -> None:
+        # Orphans of the program become this process's children, not init's, so that they can be found.
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        self._patience = patience
+        self._timeout = timeout
         self._folder = tempfile.TemporaryDirectory(prefix="pyfeed-", ignore_cleanup_errors=True)
         folder = Path(self._folder.name)
         self.temporary = folder / "t"
         self.temporary.mkdir()
-        script, fifo = folder / "program.py", folder / "says"
+        script, fifo = folder / "program.py", folder / "events"
         script.write_text(source)
         os.mkfifo(fifo)
-        self._says = os.open(fifo, os.O_RDWR)  # else a reader would be told of an end after each word
-        self._heard = b""
-        self._words: list[tuple[str, int, list[str]]] = []
+        self._fifo = os.open(fifo, os.O_RDWR)  # read and write: else each writer that closes would be an end of file
+        self._unparsed = b""
+        self._events: list[tuple[str, int, list[str]]] = []
         self._shared_memory: set[str] = set()
         path = os.pathsep.join(filter(None, [str(BENCHMARKS), os.environ.get("PYTHONPATH")]))
         with (folder / "log").open("wb") as log:
@@ -71,14 +71,14 @@ class Program:
                     **os.environ,
                     "PYTHONPATH": path,
                     "PYTHONDONTWRITEBYTECODE": "",
-                    "PYFEED_BENCHMARK_SAYS": str(fifo),
+                    "PYFEED_BENCHMARK_EVENTS": str(fifo),
                     "TMPDIR": str(self.temporary),
                     "RAY_TMPDIR": str(self.temporary),
                 },
             )
         self.pid = self._process.pid
         self._running.add(self)
-        self._end: int | None = None
+        self._exit_time: int | None = None
         self._watching = threading.Thread(target=self._watch, args=(os.pidfd_open(self.pid),), daemon=True)
         self._watching.start()
 
@@ -88,39 +88,39 @@ class Program:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def heard(self, word: str, patience: float | None = None) -> tuple[int, list[str]]:
-        """Wait for a word: when it was said, and what with it. Others are kept until somebody waits for them."""
-        patience = self._patience if patience is None else patience
-        until = time.monotonic() + patience
+    def wait_for(self, event: str, timeout: float | None = None) -> tuple[int, list[str]]:
+        """Wait for an event: its time and its values. Other events are kept for later calls."""
+        timeout = self._timeout if timeout is None else timeout
+        until = time.monotonic() + timeout
         while True:
-            self._listen(LOOK)
-            for i, (said, at, values) in enumerate(self._words):
-                if said == word:
-                    del self._words[i]
+            self._receive(POLL_INTERVAL)
+            for i, (name, at, values) in enumerate(self._events):
+                if name == event:
+                    del self._events[i]
                     return at, values
-            self.objections()
-            if self._end is not None and not self._listen(0):
-                raise Failed(f"ended with status {self._process.wait()} before {word!r}: {self.log()}")
+            self.raise_errors()
+            if self._exit_time is not None and not self._receive(0):
+                raise Failed(f"ended with status {self._process.wait()} before {event!r}: {self.log()}")
             if time.monotonic() > until:
-                raise Failed(f"{word!r} did not come in {patience:g} s")
+                raise Failed(f"{event!r} did not come in {timeout:g} s")
 
-    def objections(self) -> None:
-        """Raise what the program has said of why it cannot do what it should."""
-        self._listen(0)
-        for said, _, values in self._words:
-            if said == "not offered":
-                raise NotOffered(values[0])
-            if said == "raised":
+    def raise_errors(self) -> None:
+        """Raise the error of an event by which the program says that it cannot run the case."""
+        self._receive(0)
+        for name, _, values in self._events:
+            if name == "not supported":
+                raise NotSupported(values[0])
+            if name == "raised":
                 raise Failed(f"raised {values[0]}")
 
-    def _listen(self, seconds: float) -> bool:
-        """Whether there was anything to hear."""
-        if not select.select([self._says], [], [], 0 if self._words else seconds)[0]:
+    def _receive(self, seconds: float) -> bool:
+        """Read events for so long; False if there were none."""
+        if not select.select([self._fifo], [], [], 0 if self._events else seconds)[0]:
             return False
-        *lines, self._heard = (self._heard + os.read(self._says, 1 << 16)).split(b"\n")
+        *lines, self._unparsed = (self._unparsed + os.read(self._fifo, 1 << 16)).split(b"\n")
         for line in lines:
-            said, at, *values = line.decode().split("\t")
-            self._words.append((said, int(at), values))
+            name, at, *values = line.decode().split("\t")
+            self._events.append((name, int(at), values))
         return True
 
     def log(self) -> str:
@@ -128,50 +128,50 @@ class Program:
         lines = (Path(self._folder.name) / "log").read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else ""
 
-    def tell(self) -> None:
-        """Let go on a program that waits for its standard input."""
+    def resume(self) -> None:
+        """Write a line to the standard input, for which the program waits."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"\n")
         self._process.stdin.flush()
 
-    def at_rest(self, patience: float = 20) -> None:
-        """Wait until the main threads of the process and of its workers sleep, look after look."""
-        until = time.monotonic() + patience
+    def wait_until_asleep(self, timeout: float = 20) -> None:
+        """Wait until the main threads of the process and of its workers sleep, in several polls in a row."""
+        until = time.monotonic() + timeout
         asleep = 0
-        while asleep < LOOKS:
-            time.sleep(LOOK)
+        while asleep < ASLEEP_POLLS:
+            time.sleep(POLL_INTERVAL)
             asleep = asleep + 1 if all(map(_sleeps, processes.tree(self.pid))) else 0
             if time.monotonic() > until:
-                raise Failed(f"did not come to rest in {patience:g} s")
+                raise Failed(f"did not come to rest in {timeout:g} s")
 
     def interrupt(self) -> int:
-        """What a terminal does when somebody presses Ctrl-C; when that was."""
+        """Send SIGINT as a terminal does for Ctrl-C; return the time."""
         at = time.monotonic_ns()
         os.killpg(self.pid, signal.SIGINT)
         return at
 
     def kill(self) -> list[processes.Member]:
-        """Kill the process, not its workers; who these are."""
+        """Kill the process, not its workers; return these."""
         workers = processes.tree(self.pid)[1:]
         self._shared_memory = _shared_memory_of(processes.tree(self.pid))
         self._process.kill()
         self._process.wait()
         return workers
 
-    def ended(self, patience: float = 10) -> int:
-        """Wait for the end of the process; when that was."""
-        self._watching.join(patience)
-        if self._end is None:
-            raise Failed(f"did not end in {patience:g} s")
-        return self._end
+    def wait_for_exit(self, timeout: float = 10) -> int:
+        """Wait for the exit of the process; return its time."""
+        self._watching.join(timeout)
+        if self._exit_time is None:
+            raise Failed(f"did not end in {timeout:g} s")
+        return self._exit_time
 
     def _watch(self, pidfd: int) -> None:
         select.select([pidfd], [], [])
-        self._end = time.monotonic_ns()
+        self._exit_time = time.monotonic_ns()
         os.close(pidfd)
 
-    def left_behind(self, workers: list[processes.Member]) -> dict[str, list[str]]:
-        """What there still is of a process that has ended: processes, shared memory and temporary files."""
+    def leftovers(self, workers: list[processes.Member]) -> dict[str, list[str]]:
+        """Processes, shared memory and temporary files that remain of a process that has ended."""
         alive = [_command(w) for w in workers if _alive(w)]
         return {
             "processes": alive,
@@ -180,16 +180,16 @@ class Program:
         }
 
     def _orphans(self) -> list[processes.Member]:
-        """Those of its descendants that have become this process's, in its session or in one of their own."""
+        """Its descendants that have become this process's children, in its session or in one of their own."""
         others = {member for program in self._running for member in processes.tree(program.pid)}
         sessions = {program.pid for program in self._running}
         mine = (m for m in processes.tree(os.getpid())[1:] if m not in others and _session(m) not in sessions)
         return [m for m in mine if _session(m) != os.getsid(0)]
 
     def close(self) -> None:
-        """End everything that comes from it, and remove what it has left behind."""
+        """End the process and its descendants, and remove their leftovers."""
         self._running.discard(self)
-        members = [] if self._process.returncode is not None else processes.tree(self.pid)  # or it is another's number
+        members = [] if self._process.returncode is not None else processes.tree(self.pid)  # else its PID may be reused
         used = self._shared_memory | _shared_memory_of([*members, *self._orphans()])
         self._process.kill()
         processes.kill(members)
@@ -206,12 +206,12 @@ class Program:
         for name in used:
             with contextlib.suppress(OSError):
                 (SHARED_MEMORY / name).unlink()
-        os.close(self._says)
+        os.close(self._fifo)
         self._folder.cleanup()
 
 
-def switches(pid: int) -> dict[tuple[int, int], int]:
-    """How often each thread of a process and its workers has been put to sleep, or set aside."""
+def context_switches(pid: int) -> dict[tuple[int, int], int]:
+    """Context switches of each thread of a process and its workers, voluntary or not."""
     found = {}
     for member in processes.tree(pid):
         for task in _tasks(member.pid):
@@ -225,37 +225,37 @@ def switches(pid: int) -> dict[tuple[int, int], int]:
 
 
 def wake_ups(before: dict[tuple[int, int], int], after: dict[tuple[int, int], int]) -> int:
-    """How often threads were woken from one look to the next."""
+    """How often threads were woken between two calls of `context_switches`."""
     return sum(count - before.get(thread, 0) for thread, count in after.items())
 
 
-Found = dict[str, "float | Failed"]
-Running = Generator[None, None, Found]
-"""A program that is measured: it yields where it has started, and then is at rest, and returns figures by name."""
+Metrics = dict[str, "float | Failed"]
+Measurement = Generator[None, None, Metrics]
+"""A program that is measured: it yields once it has started, and again once it sleeps, and returns metrics by name."""
 
 
-def in_turns(
-    ways: Mapping[str, Callable[[], Running]], runs: int, together: bool = False
-) -> Iterator[tuple[str, dict[str, list[float] | Failed] | Failed | NotOffered]]:
-    """Run programs in turns, every other time in the opposite order: the figures of each, one a run.
+def interleave(
+    programs: Mapping[str, Callable[[], Measurement]], runs: int, together: bool = False
+) -> Iterator[tuple[str, dict[str, list[float] | Failed] | Failed | NotSupported]]:
+    """Run programs in turns, every other run in the opposite order: the metrics of each, one value a run.
 
     Parameters
     ----------
-    ways : mapping of str to callable
+    programs : mapping of str to callable
         Each starts a program.
     runs : int
     together : bool
-        Have all of them started, and at rest, before the first is measured: they start faster so, and what sleeps does
-        not disturb.
+        Start all programs, and have them asleep, before the first is measured: that is faster, and programs that sleep
+        do not disturb.
     """
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a job in the background, and so in all its children
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a background job, whose children inherit it
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    found: dict[str, dict[str, list[float] | Failed]] = {name: {} for name in ways}
-    failed: dict[str, Failed | NotOffered] = {}
+    found: dict[str, dict[str, list[float] | Failed]] = {name: {} for name in programs}
+    failed: dict[str, Failed | NotSupported] = {}
     for run in range(runs):
-        order = [name for name in list(ways)[:: 1 if run % 2 == 0 else -1] if name not in failed]
+        order = [name for name in list(programs)[:: 1 if run % 2 == 0 else -1] if name not in failed]
         for group in [order] if together else [[name] for name in order]:
-            running = {name: ways[name]() for name in group}
+            running = {name: programs[name]() for name in group}
             try:
                 while running:
                     for name in list(running):
@@ -263,46 +263,55 @@ def in_turns(
                             next(running[name])
                         except StopIteration as end:
                             del running[name]
-                            _keep(found[name], end.value)
-                        except (Failed, NotOffered) as error:
+                            _add(found[name], end.value)
+                        except (Failed, NotSupported) as error:
                             del running[name]
                             failed[name] = error
             finally:
                 for left in running.values():
                     left.close()
-    for name in ways:
+    for name in programs:
         yield name, failed.get(name, found[name])
 
 
-def _keep(found: dict[str, list[float] | Failed], values: Found) -> None:
-    """Add the figures of a run; one that has failed once has failed."""
-    for what, value in values.items():
-        before = found.setdefault(what, [])
+def _add(found: dict[str, list[float] | Failed], metrics: Metrics) -> None:
+    """Add the metrics of a run; a metric that has failed once has failed."""
+    for name, value in metrics.items():
+        before = found.setdefault(name, [])
         if isinstance(value, Failed):
-            found[what] = value
+            found[name] = value
         elif isinstance(before, list):
             before.append(value)
 
 
-def figures(
-    figure: str, found: Mapping[str, dict[str, list[float] | Failed] | Failed | NotOffered], kinds: Callable[[str], str]
+def library_lines(
+    metric: str,
+    found: Mapping[str, dict[str, list[float] | Failed] | Failed | NotSupported],
+    kind_of: Callable[[str], str],
 ) -> list[dict[str, Any]]:
-    """What a row says of one of the figures that `in_turns` has found, way by way."""
-    ways: list[dict[str, Any]] = []
-    for way, all_of_it in found.items():
-        value = all_of_it.get(figure) if isinstance(all_of_it, dict) else all_of_it
-        if isinstance(value, NotOffered):
-            ways.append({"way": way, "kind": kinds(way), "not offered": str(value)})
+    """A case's libraries with the values of one metric that `interleave` has found."""
+    libraries: list[dict[str, Any]] = []
+    for library, metrics in found.items():
+        value = metrics.get(metric) if isinstance(metrics, dict) else metrics
+        if isinstance(value, NotSupported):
+            libraries.append({"library": library, "kind": kind_of(library), "not_supported": str(value)})
         elif isinstance(value, Failed):
-            ways.append({"way": way, "kind": kinds(way), "failed": str(value)})
+            libraries.append({"library": library, "kind": kind_of(library), "failed": str(value)})
         elif value is not None:
-            ways.append({"way": way, "kind": kinds(way), "values": value})
-    return ways
+            libraries.append({"library": library, "kind": kind_of(library), "values": value})
+    return libraries
 
 
-def row(name: str, unit: str, parameters: dict[str, Any], ways: list[dict[str, Any]]) -> dict[str, Any]:
-    """A row of figures of which less is better, as `measuring.measure` makes them of rates."""
-    return {"row": name, "unit": unit, "better": "lower", "cores": 0, "parameters": parameters, "ways": ways}
+def case(name: str, unit: str, parameters: dict[str, Any], libraries: list[dict[str, Any]]) -> dict[str, Any]:
+    """A case in which less is better, as `harness.measure` makes those in which more is."""
+    return {
+        "case": name,
+        "unit": unit,
+        "better": "lower",
+        "cores": 0,
+        "parameters": parameters,
+        "libraries": libraries,
+    }
 
 
 def _tasks(pid: int) -> list[Path]:
@@ -342,7 +351,7 @@ def _command(member: processes.Member) -> str:
 
 
 def _shared_memory_of(members: list[processes.Member]) -> set[str]:
-    """What they have of it, mapped or open, and what bears the number of one of them in its name."""
+    """Entries of /dev/shm that the processes have mapped or open, or that have a PID of theirs in their name."""
     found: set[str] = set()
     for pid, _ in members:
         at = processes.PROC / str(pid)

@@ -1,0 +1,38 @@
+"""Apache Arrow: pyarrow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from harness import NotSupported
+from workloads.files import Batch, Files, columns, shuffled_rows
+from workloads.training import Passes, Training
+
+
+def files(workload: Files) -> Callable[[], Iterator[Batch]]:
+    """`pyarrow.csv.open_csv`, which parses block by block and reads ahead; the rows of each block are shuffled.
+
+    https://arrow.apache.org/docs/python/csv.html
+    """
+    if workload.format != "csv":
+        raise NotSupported(f"no reader of {workload.format} files")
+    import pyarrow
+    from pyarrow import csv
+
+    pyarrow.set_cpu_count(workload.cores)
+    reading = csv.ReadOptions(block_size=2 << 20, use_threads=workload.cores > 1)  # some 10 000 lines
+    types = csv.ConvertOptions(column_types={name: pyarrow.float32() for name in columns(workload)})
+
+    def begin() -> Iterator[Batch]:
+        for path in workload.paths:
+            for block in csv.open_csv(path, read_options=reading, convert_options=types):
+                yield from shuffled_rows(
+                    np.column_stack([column.to_numpy() for column in block.columns]), workload.batch
+                )
+
+    return begin
+
+
+def training(workload: Training) -> Passes:
+    raise NotSupported("it has no workers that call a function for each instance of a batch")
