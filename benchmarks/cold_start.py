@@ -102,9 +102,15 @@ FIRST_BATCH = """\
 
 
 def started(
-    package: str, module: str, folder: str, workload: Records, order: str, failures: dict[str, Failed]
+    package: str,
+    module: str,
+    folder: str,
+    workload: Records,
+    order: str,
+    failures: dict[str, Failed],
+    path: str = "",
 ) -> Measurement:
-    """A program that imports a package, and reads a first batch if a module is given."""
+    """A program that imports a package, from `path` if it is there, and reads a first batch if a module is given."""
     function = inspect.getsource(importlib.import_module(f"libraries.{module}").cold_start) if module else ""
     source = PROGRAM.format(function=function, package=package)
     if module:
@@ -115,7 +121,7 @@ def started(
             batch=workload.batch,
             floats=workload.floats,
         )
-    with Program(source) as running:
+    with Program(source, path=path) as running:
         yield
         at, (elapsed,) = running.wait_for("imported")
         metrics: Metrics = {"import": int(elapsed) / 1e6, "whole": (at - running.began) / 1e6}

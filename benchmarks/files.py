@@ -30,6 +30,7 @@ core.
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -117,44 +118,48 @@ def _text(setting: dict[str, Any]) -> str:
     return ", ".join(f"{key}={value}" for key, value in setting.items())
 
 
+def cases(args: argparse.Namespace, folder: Path, done: Callable[..., bool]) -> Iterator[Case]:
+    """The cases that are not done yet, with their files in a folder."""
+    only = [text for text in args.cases.split(",") if text]
+    for name, format, count, shape, dtype, block, large in CASES:
+        if only and not any(text in name for text in only):
+            continue
+        named = {f"{name}, {cores} core{'s' * (cores > 1)}": cores for cores in map(int, args.cores.split(","))}
+        if done(*named):
+            continue
+        make = workloads.make(folder, name, format, count, shape, dtype, block)
+        for case_name, cores in named.items():
+            if done(case_name):
+                continue
+            files = make(cores)
+            libraries = [
+                one for one in libraries_of(files) if selected(args.libraries, one.name.partition(" (")[0], REFERENCES)
+            ]
+            yield Case(
+                case_name,
+                libraries,
+                files.bytes / 1e9 if large else files.count / 1e3,
+                "GB/s" if large else "thousand instances/s",
+                cores,
+                parameters={
+                    "instances": files.count,
+                    "bytes": files.bytes,
+                    "batch": files.batch,
+                    "block": files.block,
+                },
+            )
+
+
 def main() -> int:
     parser = options(__doc__)
     parser.add_argument("--cores", default="1,2", help="run each case on so many cores")
     parser.add_argument("--folder", type=Path, help="keep the files there, instead of in a temporary folder")
     args = parser.parse_args()
     results = Results("files", args)
-    only = [text for text in args.cases.split(",") if text]
     with ExitStack() as stack:
         folder = args.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pyfeed-bench-")))
-        for name, format, count, shape, dtype, block, large in CASES:
-            if only and not any(text in name for text in only):
-                continue
-            named = {f"{name}, {cores} core{'s' * (cores > 1)}": cores for cores in map(int, args.cores.split(","))}
-            if results.has(*named):
-                continue
-            make = workloads.make(folder, name, format, count, shape, dtype, block)
-            for case_name, cores in named.items():
-                if results.has(case_name):
-                    continue
-                files = make(cores)
-                case = Case(
-                    case_name,
-                    [
-                        one
-                        for one in libraries_of(files)
-                        if selected(args.libraries, one.name.partition(" (")[0], REFERENCES)
-                    ],
-                    files.bytes / 1e9 if large else files.count / 1e3,
-                    "GB/s" if large else "thousand instances/s",
-                    cores,
-                    parameters={
-                        "instances": files.count,
-                        "bytes": files.bytes,
-                        "batch": files.batch,
-                        "block": files.block,
-                    },
-                )
-                results.add(measure(case, args.runs, args.seconds))
+        for case in cases(args, folder, results.has):
+            results.add(measure(case, args.runs, args.seconds))
     return 0
 
 

@@ -39,11 +39,13 @@ class Program:
         The script.
     timeout : float
         Seconds after which an event, or the exit, has failed to come.
+    path : str
+        A folder that the script imports from before all others; empty: none.
     """
 
     _running: ClassVar[set[Program]] = set()
 
-    def __init__(self, source: str, timeout: float = 60) -> None:
+    def __init__(self, source: str, timeout: float = 60, path: str = "") -> None:
         # Orphans of the program become this process's children, not init's, so that they can be found.
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._timeout = timeout
@@ -58,7 +60,7 @@ class Program:
         self._unparsed = b""
         self._events: list[tuple[str, int, list[str]]] = []
         self._shared_memory: set[str] = set()
-        path = os.pathsep.join(filter(None, [str(BENCHMARKS), os.environ.get("PYTHONPATH")]))
+        path = os.pathsep.join(filter(None, [path, str(BENCHMARKS), os.environ.get("PYTHONPATH")]))
         with (folder / "log").open("wb") as log:
             self.began = time.monotonic_ns()
             self._process = subprocess.Popen(
