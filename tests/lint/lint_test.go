@@ -1,6 +1,6 @@
-// Package house holds the rules of the house that a compiler does not: which package may import
-// which, who may speak C, and that no panic and no forked child gets past the C functions.
-package house
+// Package lint tests rules of the source that no compiler checks: which package may import which, which may
+// import "C", how large a package may be, and that every C function stops panics and refuses forked children.
+package lint
 
 import (
 	"go/ast"
@@ -20,8 +20,8 @@ const (
 	module = "github.com/pyfeed/pyfeed/"
 )
 
-// What a package of ours may import of ours. Dependencies point one way; a new package says here
-// where it stands.
+// allowed is the packages of this module that each package may import. Dependencies point one way; a new package is added
+// here, and to the layout in docs/design.md.
 var allowed = map[string][]string{
 	"pyfeed/memory":   {},
 	"pyfeed/trace":    {},
@@ -69,13 +69,14 @@ var allowed = map[string][]string{
 		"pyfeed/wait", "readers", "readers/all", "readers/decorators", "readers/external", "readers/files", "readers/ops", "readers/record",
 		"readers/storage"},
 	"tests/fakecuda": {},
-	"tests/house":    {},
+	"tests/lint":     {},
 }
 
-// What a file format is made of.
+// format is the packages that a file format may import.
 var format = []string{"pyfeed", "pyfeed/memory", "readers/record", "readers/storage"}
 
-// What only tests of a package import besides: readers of real files, and devices that are not there.
+// allowedInTests is the packages that only the tests of a package import in addition: readers of real files, and simulated
+// devices.
 var allowedInTests = map[string][]string{
 	"capi":               {"tests/fakecuda"},
 	"cuda":               {"readers", "readers/decorators", "readers/sources", "tests/fakecuda"},
@@ -91,13 +92,13 @@ var allowedInTests = map[string][]string{
 	"readers/record":     {"readers/internal/readertest"},
 }
 
-// What the tests of file formats have in common. Nothing else may import it.
+// formatTests is the package that the tests of file formats share. Nothing else may import it.
 const formatTests = "readers/formattest"
 
-// Who may import "C".
-var speaksC = map[string]bool{"capi": true, "cuda/driver": true, "pyfeed/memory": true, "tests/fakecuda": true}
+// importsC is the packages that may import "C".
+var importsC = map[string]bool{"capi": true, "cuda/driver": true, "pyfeed/memory": true, "tests/fakecuda": true}
 
-// files parses every Go file of ours and calls f with its package's folder.
+// files parses every Go file of the module and calls f with its package's folder.
 func files(t *testing.T, f func(dir, path string, file *ast.File)) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -133,8 +134,8 @@ func TestImportsPointOneWay(t *testing.T) {
 		seen[dir] = true
 		for _, spec := range file.Imports {
 			name := strings.Trim(spec.Path.Value, `"`)
-			if name == "C" && !speaksC[dir] {
-				t.Errorf("%s: only capi, the driver's package and memory speak C", path)
+			if name == "C" && !importsC[dir] {
+				t.Errorf("%s: only capi, the driver's package and memory may import \"C\"", path)
 			}
 			ours, is := strings.CutPrefix(name, module)
 			if !is {
@@ -156,7 +157,63 @@ func TestImportsPointOneWay(t *testing.T) {
 	}
 }
 
-// A goroutine that panics takes the trainer's process with it: wait.Go starts them all.
+// TestNoImportCycle covers the table too, in which an import that no file has yet could close a cycle.
+func TestNoImportCycle(t *testing.T) {
+	imports := map[string][]string{}
+	for dir, may := range allowed {
+		imports[dir] = slices.Clone(may)
+	}
+	files(t, func(dir, path string, file *ast.File) {
+		if strings.HasSuffix(path, "_test.go") {
+			return
+		}
+		for _, spec := range file.Imports {
+			if name, is := strings.CutPrefix(strings.Trim(spec.Path.Value, `"`), module); is {
+				imports[dir] = append(imports[dir], name)
+			}
+		}
+	})
+	const visiting, done = 1, 2
+	state := map[string]int{}
+	var visit func(dir string, from []string)
+	visit = func(dir string, from []string) {
+		switch state[dir] {
+		case visiting:
+			t.Fatalf("packages import each other: %s", strings.Join(append(from[slices.Index(from, dir):], dir), " -> "))
+		case done:
+			return
+		}
+		state[dir] = visiting
+		for _, next := range imports[dir] {
+			visit(next, append(from, dir))
+		}
+		state[dir] = done
+	}
+	for dir := range imports {
+		visit(dir, nil)
+	}
+}
+
+// TestNoPackageIsTooLarge keeps packages small enough to be read as a whole: one fifth of all lines at most, subfolders
+// and tests not counted.
+func TestNoPackageIsTooLarge(t *testing.T) {
+	lines, total := map[string]int{}, 0
+	files(t, func(dir, path string, _ *ast.File) {
+		if strings.HasSuffix(path, "_test.go") {
+			return
+		}
+		n := strings.Count(read(t, strings.TrimPrefix(filepath.ToSlash(path), root+"/")), "\n")
+		lines[dir] += n
+		total += n
+	})
+	for dir, n := range lines {
+		if 5*n > total {
+			t.Errorf("%s has %d of the %d lines of Go: expected at most a fifth", dir, n, total)
+		}
+	}
+}
+
+// A goroutine that panics ends the trainer's process: wait.Go starts every goroutine, with a recover.
 func TestNoBareGoroutines(t *testing.T) {
 	files(t, func(dir, path string, file *ast.File) {
 		if strings.HasSuffix(path, "_test.go") || dir == "pyfeed/wait" && filepath.Base(path) == "background.go" {
@@ -213,14 +270,14 @@ func isGuard(s ast.Stmt) bool {
 	return is && name.Name == "guard"
 }
 
-// These answer without Go, so they have nothing to keep out.
-var plain = map[string]bool{
+// withoutGo is the functions that do not call Go, so that they need no check.
+var withoutGo = map[string]bool{
 	"pf_abi_version": true, "pf_version": true, "pf_dtype_name": true, "pf_dtype_size": true, "pf_status_name": true,
 	"pf_error_release": true, "pf_string_free": true,
-	"pf_tuple_release": true, // looks for itself: it has nobody to tell
+	"pf_tuple_release": true, // checks by itself: it has no error to return
 }
 
-func TestEveryFunctionOfTheHeaderKeepsForksOut(t *testing.T) {
+func TestEveryFunctionOfTheHeaderRefusesForkedChildren(t *testing.T) {
 	header := read(t, "capi/pyfeed.h")
 	entry := ""
 	sources, _ := filepath.Glob(filepath.Join(root, "capi", "*.c"))
@@ -239,7 +296,7 @@ func TestEveryFunctionOfTheHeaderKeepsForksOut(t *testing.T) {
 			continue
 		}
 		before, _, enters := strings.Cut(body[1], "ENTER(err);")
-		if !plain[name] && (!enters || strings.Contains(before, "pfgo_")) {
+		if !withoutGo[name] && (!enters || strings.Contains(before, "pfgo_")) {
 			t.Errorf("%s calls Go without ENTER before", name)
 		}
 	}
