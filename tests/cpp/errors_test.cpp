@@ -70,7 +70,7 @@ TEST_F(Refusals, UnequalBatchDimensions) {
                  "slot 0", "found 3");
 }
 
-TEST_F(Refusals, TheOtherWaysInCheckTheSame) {
+TEST_F(Refusals, TheOtherPushModesCheckTheSame) {
     auto released = std::make_shared<int>(0);
     auto release = [released] { ++*released; };
     EXPECT_ERROR(ShapeError, 0, queue.push_lent({view(x, {3, 4}), view(y)}, release), "expected 3",

@@ -1,4 +1,4 @@
-// Everything at once: many producers and consumers, all ways in, sizes from 8 B to 64 KiB, ends, failures and
+// Everything at once: many producers and consumers, all push modes, sizes from 8 B to 64 KiB, ends, failures and
 // timeouts at random. PYFEED_STRESS_TUPLES in the environment says how many tuples.
 #include <cstdlib>
 #include <mutex>

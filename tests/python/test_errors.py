@@ -39,10 +39,10 @@ def push() -> Iterator[Push]:
     del push.queue  # now, before leaks are looked for
 
 
-ways_in = pytest.mark.parametrize("copy", [True, False])
+push_modes = pytest.mark.parametrize("copy", [True, False])
 
 
-@ways_in
+@push_modes
 def test_wrong_rank(push: Push, copy: bool) -> None:
     message = "slot 0: rank: expected 2, dims [-1 3], found 1, dims [4]"
     with raises(pyfeed.ShapeError, message, slot=0, also=ValueError):
@@ -52,14 +52,14 @@ def test_wrong_rank(push: Push, copy: bool) -> None:
         push(X, np.array(1), copy=copy)
 
 
-@ways_in
+@push_modes
 def test_wrong_dimension(push: Push, copy: bool) -> None:
     message = "slot 0: dimension 1: expected 3, found 5: dims [4 5] for [-1 3]"
     with raises(pyfeed.ShapeError, message, slot=0, also=ValueError):
         push(np.zeros((4, 5), np.float32), Y, copy=copy)
 
 
-@ways_in
+@push_modes
 def test_wrong_dtype(push: Push, copy: bool) -> None:
     with raises(pyfeed.DTypeError, "slot 0: dtype: expected float32, found float64", slot=0, also=TypeError):
         push(X.astype(float), Y, copy=copy)
@@ -74,7 +74,7 @@ def test_a_dtype_that_the_first_tuple_settled() -> None:
         queue.push((np.zeros(2),))
 
 
-@ways_in
+@push_modes
 def test_wrong_byte_order(push: Push, copy: bool) -> None:
     message = "slot 0: byte order: expected native, found >f4: convert it with a.astype(a.dtype.newbyteorder('='))"
     with raises(pyfeed.ByteOrderError, message, slot=0, also=TypeError):
@@ -85,7 +85,7 @@ def test_wrong_byte_order(push: Push, copy: bool) -> None:
         push(X, (ctypes.c_int32.__ctype_be__ * 4)(), copy=copy)
 
 
-@ways_in
+@push_modes
 def test_wrong_number_of_slots(push: Push, copy: bool) -> None:
     with raises(pyfeed.SlotCountError, "slots: expected 2, found 1", also=ValueError):
         push(X, copy=copy)
@@ -95,14 +95,14 @@ def test_wrong_number_of_slots(push: Push, copy: bool) -> None:
         push(copy=copy)
 
 
-@ways_in
+@push_modes
 def test_unequal_batch_dimensions(push: Push, copy: bool) -> None:
     message = "slot 1: batch dimension: expected 4, as in slot 0, found 3"
     with raises(pyfeed.ShapeError, message, slot=1, also=ValueError):
         push(X, Y[:3], copy=copy)
 
 
-@ways_in
+@push_modes
 @pytest.mark.parametrize("thing", [[1, 2, 3], "text", None, {"x": 1}, 3, 2.5, object(), {1, 2}, (1,), print, np])
 def test_no_array(push: Push, copy: bool, thing: Any) -> None:
     message = (
@@ -151,7 +151,7 @@ def test_lent_memory_must_be_contiguous(push: Push) -> None:
         push(X, Y[::-1], copy=False)
 
 
-@ways_in
+@push_modes
 def test_a_tuple_larger_than_the_limit_in_bytes(push: Push, copy: bool) -> None:
     message = "bytes_limit: expected a tuple of at most 10000 bytes, found 20000"
     with raises(pyfeed.TooLargeError, message, also=ValueError):
@@ -173,7 +173,7 @@ def test_more_bytes_than_there_are() -> None:
     queue.push((np.zeros(2, np.int8),))
 
 
-@ways_in
+@push_modes
 def test_a_closed_queue(copy: bool) -> None:
     _, queue = feed()
     queue.close()
@@ -380,7 +380,7 @@ def test_arguments_of_no_sense() -> None:
         ([[0, 2], [0, 2, 6]], "LoD level 1: expected the last offset to be 5, the first dimension, found 6"),
     ],
 )
-@ways_in
+@push_modes
 def test_invalid_lod(lod: Any, message: str, copy: bool) -> None:
     _, queue = feed(1, [(-1,)], lod_levels=[2], dtypes=["float64"])
     tensor = LoDTensor(np.zeros(5))

@@ -1,4 +1,4 @@
-"""The two ways in that copy nothing: lent arrays, and slots written in place."""
+"""The two push modes that copy nothing: lent arrays, and slots written in place."""
 
 from __future__ import annotations
 

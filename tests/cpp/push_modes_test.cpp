@@ -1,4 +1,4 @@
-// The three ways into a queue: copied, lent, written in place. And that what comes out is what went in.
+// The three push modes of a queue: copied, lent, written in place. The popped tuples equal the pushed ones.
 #include <functional>
 
 #include "support.hpp"
@@ -8,11 +8,11 @@ using namespace pyfeed_test;
 
 namespace {
 
-class WaysIn : public Feed {};
+class PushModes : public Feed {};
 
 // ---- Copied ----
 
-TEST_F(WaysIn, APushedTupleIsTheQueuesOwn) {
+TEST_F(PushModes, APushedTupleIsTheQueuesOwn) {
     const Queue queue = make_queue({2, {{DType::float32, {-1, 3}}, {DType::int64, {-1}}}});
     Floats x = {1, 2, 3, 4, 5, 6};
     Numbers y = {7, 8};
@@ -40,7 +40,7 @@ TEST_F(WaysIn, APushedTupleIsTheQueuesOwn) {
 }
 
 // Every bit pattern of every dtype, untouched: a NaN keeps its payload.
-TEST_F(WaysIn, EveryDTypeExactly) {
+TEST_F(PushModes, EveryDTypeExactly) {
     for (pf_dtype d = PF_BOOL; d <= PF_COMPLEX128; d++) {
         const auto dtype = DType(d);
         SCOPED_TRACE(dtype_name(dtype));
@@ -61,7 +61,7 @@ TEST_F(WaysIn, EveryDTypeExactly) {
     }
 }
 
-TEST_F(WaysIn, TheFirstTupleSettlesAnOpenDType) {
+TEST_F(PushModes, TheFirstTupleSettlesAnOpenDType) {
     const Queue queue = make_queue({4, {{DType::any, {-1}}}});
     EXPECT_EQ(DType::any, queue.slot(0).dtype);
     const Floats f(2);
@@ -74,14 +74,14 @@ TEST_F(WaysIn, TheFirstTupleSettlesAnOpenDType) {
 }
 
 // A tuple that is refused decides nothing.
-TEST_F(WaysIn, ARefusedTupleSettlesNoDType) {
+TEST_F(PushModes, ARefusedTupleSettlesNoDType) {
     const Queue queue = make_queue({4, {{DType::any, {-1}}, {DType::int64, {-1}}}});
     const Floats f(2);
     EXPECT_ERROR(DTypeError, 1, queue.push({view(f), view(f)}), "slot 1");
     EXPECT_EQ(DType::any, queue.slot(0).dtype);
 }
 
-TEST_F(WaysIn, SlotsAsTheyWereMade) {
+TEST_F(PushModes, SlotsAsTheyWereMade) {
     const Queue queue =
         make_queue({4, {{DType::float16, {-1, 3, -1}}, {DType::any, {}}, {DType::int8, {-1}, 2}}});
     EXPECT_EQ(DType::float16, queue.slot(0).dtype);
@@ -91,7 +91,7 @@ TEST_F(WaysIn, SlotsAsTheyWereMade) {
     EXPECT_EQ(2u, queue.slot(2).lod_levels);
 }
 
-TEST_F(WaysIn, ScalarsAndEmptyTensors) {
+TEST_F(PushModes, ScalarsAndEmptyTensors) {
     const Queue queue = make_queue({4, {{DType::float64, {}}, {DType::int32, {-1, 5}}}});
     const double pi = 3.14159;
     queue.push({view(&pi, {}), TensorView(DType::int32, {0, 5})});  // no data needed where none is
@@ -104,7 +104,7 @@ TEST_F(WaysIn, ScalarsAndEmptyTensors) {
     EXPECT_TRUE(tuple->at(1).values<int32_t>().empty());
 }
 
-TEST_F(WaysIn, EightDimensions) {
+TEST_F(PushModes, EightDimensions) {
     const Queue queue = make_queue({4, {{DType::int64, {-1, 1, 2, 1, 2, 1, 1, 3}}}});
     Numbers n(12);
     for (size_t i = 0; i < n.size(); i++) n[i] = static_cast<int64_t>(i);
@@ -114,7 +114,7 @@ TEST_F(WaysIn, EightDimensions) {
     EXPECT_EQ(n, values<int64_t>(tuple->at(0)));
 }
 
-TEST_F(WaysIn, ManySlots) {
+TEST_F(PushModes, ManySlots) {
     const Queue queue = make_queue({2, std::vector<SlotSpec>(20, {DType::int64, {1}})});
     Numbers n(20);
     std::vector<TensorView> tensors;
@@ -131,7 +131,7 @@ TEST_F(WaysIn, ManySlots) {
 }
 
 // Above a few KiB the library copies in another place than below.
-TEST_F(WaysIn, EverySize) {
+TEST_F(PushModes, EverySize) {
     const Queue queue = make_queue({1, {{DType::uint8, {-1}}}});
     for (size_t size :
          {1, 63, 64, 65, 1000, 4095, 4096, 4097, 65536, 100000, 1 << 20, (1 << 20) + 1, 5000000}) {
@@ -144,7 +144,7 @@ TEST_F(WaysIn, EverySize) {
     }
 }
 
-TEST_F(WaysIn, ATuplePassesOnToAnotherQueue) {
+TEST_F(PushModes, ATuplePassesOnToAnotherQueue) {
     const std::vector<SlotSpec> slots = {{DType::int64, {-1}, 1}};
     const Queue first = make_queue({1, slots}), second = make_queue({1, slots}, "second");
     const Numbers n = {1, 2, 3};
@@ -157,7 +157,7 @@ TEST_F(WaysIn, ATuplePassesOnToAnotherQueue) {
 }
 
 // The step from tensor to tensor is the first one's size: that of a program with a longer struct too.
-TEST_F(WaysIn, LongerStructs) {
+TEST_F(PushModes, LongerStructs) {
     struct Longer {
         pf_tensor tensor = PF_TENSOR_INIT;
         uint64_t of_the_future[3] = {~0ull, ~0ull, ~0ull};
@@ -210,7 +210,7 @@ TEST_F(WaysIn, LongerStructs) {
     EXPECT_EQ(sizeof info, info.info.size);
 }
 
-TEST_F(WaysIn, UninitialisedStructsAreRefused) {
+TEST_F(PushModes, UninitialisedStructsAreRefused) {
     const Queue queue = numbers(1);
     const int64_t n = 1;
     const TensorView one = view(&n, {1});
@@ -235,7 +235,7 @@ TEST_F(WaysIn, UninitialisedStructsAreRefused) {
 
 // ---- Level of detail ----
 
-TEST_F(WaysIn, LevelsOfDetailComeThrough) {
+TEST_F(PushModes, LevelsOfDetailComeThrough) {
     const Queue queue = make_queue({3, {{DType::float32, {-1, 2}, 2}, {DType::int64, {-1}}}});
     Floats x(20);
     for (size_t i = 0; i < x.size(); i++) x[i] = static_cast<float>(i);
@@ -262,7 +262,7 @@ TEST_F(WaysIn, LevelsOfDetailComeThrough) {
     check();
 }
 
-TEST_F(WaysIn, EmptySequences) {
+TEST_F(PushModes, EmptySequences) {
     const Queue queue = make_queue({3, {{DType::int64, {-1}, 1}}});
     const Numbers n = {1, 2};
     queue.push({view(n).with_lod(LoD{{0, 0, 2, 2}})});
@@ -272,7 +272,7 @@ TEST_F(WaysIn, EmptySequences) {
 }
 
 // The batch dimension of a tensor with a level of detail is the number of its sequences.
-TEST_F(WaysIn, SequencesCountAsInstances) {
+TEST_F(PushModes, SequencesCountAsInstances) {
     const Queue queue = make_queue({3, {{DType::int64, {-1}, 1}, {DType::int64, {-1}}}});
     const Numbers words = {1, 2, 3, 4, 5}, two = {0, 1}, five(5);
     queue.push({view(words).with_lod(LoD{{0, 3, 5}}), view(two)});
@@ -291,7 +291,7 @@ struct Lender {
     int count() const { return *released; }
 };
 
-TEST_F(WaysIn, LentMemoryIsNotCopied) {
+TEST_F(PushModes, LentMemoryIsNotCopied) {
     const Queue queue = make_queue({2, {{DType::int64, {-1}}, {DType::float32, {-1}}}});
     const Numbers n = {1, 2, 3};
     const Floats f = {4, 5, 6};
@@ -310,14 +310,14 @@ TEST_F(WaysIn, LentMemoryIsNotCopied) {
     EXPECT_EQ(0u, memory_stats().live_lent_bytes);
 }
 
-TEST_F(WaysIn, LentMemoryNeedsNoAlignment) {
+TEST_F(PushModes, LentMemoryNeedsNoAlignment) {
     const Queue queue = make_queue({2, {{DType::int64, {-1}}}});
     alignas(64) char bytes[64] = {};
     queue.push_lent({TensorView(DType::int64, {4}, bytes + 3)}, [] {});
     EXPECT_EQ(bytes + 3, queue.pop()->at(0).data());
 }
 
-TEST_F(WaysIn, StridesThatSayContiguousAreFine) {
+TEST_F(PushModes, StridesThatSayContiguousAreFine) {
     const Queue queue = make_queue({2, {{DType::int64, {-1, 3}}}});
     const Numbers n(6);
     queue.push_lent({view(n, {2, 3}).with_strides({24, 8})}, [] {});
@@ -326,7 +326,7 @@ TEST_F(WaysIn, StridesThatSayContiguousAreFine) {
     EXPECT_FALSE(queue.pop()->at(0).strides());
 }
 
-TEST_F(WaysIn, AnOwnerIsKept) {
+TEST_F(PushModes, AnOwnerIsKept) {
     const Queue queue = make_queue({2, {{DType::int64, {-1}}}});
     auto owner = std::make_shared<Numbers>(Numbers{1, 2});
     const std::weak_ptr<Numbers> watch = owner;
@@ -340,7 +340,7 @@ TEST_F(WaysIn, AnOwnerIsKept) {
     EXPECT_TRUE(watch.expired());
 }
 
-TEST_F(WaysIn, AFunctionAndItsContext) {
+TEST_F(PushModes, AFunctionAndItsContext) {
     const Queue queue = numbers(2);
     const int64_t n = 1;
     int released = 0;
@@ -350,7 +350,7 @@ TEST_F(WaysIn, AFunctionAndItsContext) {
 }
 
 // However a lent tuple's way ends, its owner hears of it once, and not at all where the push failed.
-TEST_F(WaysIn, LentMemoryIsReleasedExactlyOnce) {
+TEST_F(PushModes, LentMemoryIsReleasedExactlyOnce) {
     const Queue queue = make_queue({2, {{DType::int64, {1}}}, CPUPlace(), 0, false});
     const int64_t n = 1;
     const auto push = [&](const Lender &lender, const Wait &wait = kStuck) {
@@ -412,7 +412,7 @@ TEST_F(WaysIn, LentMemoryIsReleasedExactlyOnce) {
     }
 }
 
-TEST_F(WaysIn, LentMemoryIsReleasedWithTheQueue) {
+TEST_F(PushModes, LentMemoryIsReleasedWithTheQueue) {
     const int64_t n = 1;
     const Lender lender;
     {
@@ -424,7 +424,7 @@ TEST_F(WaysIn, LentMemoryIsReleasedWithTheQueue) {
     EXPECT_EQ(1, lender.count());
 }
 
-TEST_F(WaysIn, ALentTupleWithoutBytesIsReleasedToo) {
+TEST_F(PushModes, ALentTupleWithoutBytesIsReleasedToo) {
     const Queue queue = make_queue({2, {{DType::int64, {-1}}}});
     const Lender lender;
     queue.push_lent({TensorView(DType::int64, {0})}, lender.release());
@@ -434,7 +434,7 @@ TEST_F(WaysIn, ALentTupleWithoutBytesIsReleasedToo) {
 
 // ---- Written in place ----
 
-TEST_F(WaysIn, ASlotIsTheQueuesMemory) {
+TEST_F(PushModes, ASlotIsTheQueuesMemory) {
     const Queue queue = make_queue({2, {{DType::float32, {-1, 3}}, {DType::int64, {-1}}}});
     Slot slot = queue.reserve({shape_of<float>({2, 3}), shape_of<int64_t>({2})});
     ASSERT_EQ(2u, slot.size());
@@ -458,7 +458,7 @@ TEST_F(WaysIn, ASlotIsTheQueuesMemory) {
     EXPECT_EQ((Numbers{7, 8}), values<int64_t>(tuple->at(1)));
 }
 
-TEST_F(WaysIn, ASlotThatIsNotCommittedIsDropped) {
+TEST_F(PushModes, ASlotThatIsNotCommittedIsDropped) {
     const Queue queue = numbers(1);
     {
         const Slot slot = queue.reserve({shape_of<int64_t>({1})});
@@ -473,7 +473,7 @@ TEST_F(WaysIn, ASlotThatIsNotCommittedIsDropped) {
     push_number(queue, 1, Wait::none());
 }
 
-TEST_F(WaysIn, CommitTwice) {
+TEST_F(PushModes, CommitTwice) {
     const Queue queue = numbers(2);
     Slot slot = queue.reserve({shape_of<int64_t>({1})});
     slot.commit();
@@ -481,7 +481,7 @@ TEST_F(WaysIn, CommitTwice) {
     EXPECT_EQ(1u, queue.size());
 }
 
-TEST_F(WaysIn, ASlotCanBeLookedAtAfterItsCommit) {
+TEST_F(PushModes, ASlotCanBeLookedAtAfterItsCommit) {
     const Queue queue = numbers(1);
     Slot slot = queue.reserve({shape_of<int64_t>({1})});
     slot[0].mutable_data<int64_t>()[0] = 7;
@@ -494,7 +494,7 @@ TEST_F(WaysIn, ASlotCanBeLookedAtAfterItsCommit) {
     EXPECT_EQ(7, number(look));
 }
 
-TEST_F(WaysIn, AShareOfADroppedSlotStays) {
+TEST_F(PushModes, AShareOfADroppedSlotStays) {
     const Queue queue = numbers(1);
     std::optional<Slot> slot = queue.reserve({shape_of<int64_t>({1})});
     slot->at(0).mutable_data<int64_t>()[0] = 7;
@@ -509,7 +509,7 @@ TEST_F(WaysIn, AShareOfADroppedSlotStays) {
     EXPECT_ERROR(StateError, -1, none.share(), "released");
 }
 
-TEST_F(WaysIn, CommitZeroesTheStruct) {
+TEST_F(PushModes, CommitZeroesTheStruct) {
     const Queue queue = numbers(2);
     const TensorView one = shape_of<int64_t>({1});
     const pf_tensor wanted = one.raw();
@@ -526,7 +526,7 @@ TEST_F(WaysIn, CommitZeroesTheStruct) {
     }
 }
 
-TEST_F(WaysIn, SlotsOfManyThreadsAtOnce) {
+TEST_F(PushModes, SlotsOfManyThreadsAtOnce) {
     const Queue queue = make_queue({4, {{DType::int64, {-1}}}});
     std::vector<std::future<void>> writers;
     for (int64_t w = 0; w < 4; w++) {
