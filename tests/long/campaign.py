@@ -1,22 +1,22 @@
 """The reliability campaign, behind ``make test-long MINUTES=180 JOBS=2 SEED=1``.
 
     python -m tests.long.campaign --minutes 180 --jobs 2 --seed 1
-    python -m tests.long.campaign --part files --seed 1 --round 77   # one round again
+    python -m tests.long.campaign --part corruption --seed 1 --round 77   # one round again
 
-Every round draws all it does from the seed, the part's name and its own number, which a finding names. A round that
-says nothing for so long is a hang: the stacks of its threads are saved, and it is ended. Findings are counted for each
-part, and lie in build/long/findings; build/long/summary.json has the counts. The exit status is 1 if there is one.
+A round is a function of the seed, the part's name and its own number, which a failure names. A round without progress
+for too long is a hang: the stacks of its threads are saved, and it is ended. Failures are counted for each part, and
+written to build/long/failures; build/long/summary.json has the counts. The exit status is 1 if there are any.
 
 Parts:
 
-    fuzz        Go's fuzzers of every parser; a round is an input
-    files       files of every format, damaged with and without their checksums made right
-    kills       SIGKILL of workers, trainers and writers
-    operations  random calls on queues, readers, buffers and traces, from several threads
-    account     every tuple that is pushed comes out of a random chain once
-    chains      random chains of decorators against a model in Python
-    ends        forks, and exits in every state
-    calls       random calls of the C API with valid, stale and wild handles
+    fuzz         Go's fuzzers of every parser; a round is an input
+    corruption   corrupted files of every format, with wrong and with corrected checksums
+    kills        SIGKILL of workers, trainers and writers
+    concurrency  random calls on queues, readers, buffers and traces, from several threads
+    delivery     every pushed tuple leaves a random chain exactly once
+    chains       random chains of decorators against a model in Python
+    exits        forks, and exits in every state
+    c_api        random calls of the C API with valid, stale and made-up handles
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ from typing import IO
 
 ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "build" / "long"
-PARTS = ("fuzz", "files", "kills", "operations", "account", "chains", "ends", "calls")
+PARTS = ("fuzz", "corruption", "kills", "concurrency", "delivery", "chains", "exits", "c_api")
 KINDS = ("crashes", "hangs", "losses", "leaks")
-HANG = 180.0  # seconds without a line from a round
+HANG_TIMEOUT = 180.0  # seconds without an event from a round
 SLICE = 60.0  # seconds of one part before the next has its turn
 
 
 @dataclass
-class Count:
-    """What one part has done and found."""
+class PartStats:
+    """The rounds and failures of one part."""
 
     rounds: int = 0
     seconds: float = 0.0
     running: int = 0
-    found: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
+    failures: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
 
 
 class Campaign:
@@ -59,7 +59,7 @@ class Campaign:
 
     def __init__(self, seed: int, parts: list[str], seconds: float) -> None:
         self.seed = seed
-        self.counts = {part: Count() for part in parts}
+        self.stats = {part: PartStats() for part in parts}
         self.begin = time.monotonic()
         self.end = self.begin + seconds
         self.slice = min(SLICE, max(1.0, seconds / len(parts)))
@@ -77,72 +77,73 @@ class Campaign:
     def _work(self) -> None:
         while (left := self.end - time.monotonic()) > 0:
             with self.lock:  # the part that had the least time, of those that run in the fewest processes
-                part = min(self.counts, key=lambda part: (self.counts[part].running, self.counts[part].seconds))
-                count = self.counts[part]
-                count.running += 1
+                part = min(self.stats, key=lambda part: (self.stats[part].running, self.stats[part].seconds))
+                stats = self.stats[part]
+                stats.running += 1
             began = time.monotonic()
             try:
                 if part == "fuzz":
                     assert self.fuzzers
-                    self._fuzz(count, min(left, self.slice))
+                    self._fuzz(stats, min(left, self.slice))
                 else:
-                    self._rounds(part, count, min(left, self.slice))
+                    self._rounds(part, stats, min(left, self.slice))
             finally:
                 with self.lock:
-                    count.seconds += time.monotonic() - began
-                    count.running -= 1
+                    stats.seconds += time.monotonic() - began
+                    stats.running -= 1
                     print(self.line(part), flush=True)
 
-    def _rounds(self, part: str, count: Count, seconds: float) -> None:
+    def _rounds(self, part: str, stats: PartStats, seconds: float) -> None:
         with self.lock:
             first = self.first[part]
             self.first[part] += 1_000_000  # more than a slice has
-        rounds = Rounds(part, self.seed, first, seconds)
+        rounds = RoundProcess(part, self.seed, first, seconds)
         kind, text = rounds.run()
         with self.lock:
-            count.rounds += rounds.done
+            stats.rounds += rounds.done
             if kind:
-                self._found(part, kind, rounds.number, text)
+                self._report(part, kind, rounds.number, text)
 
-    def _fuzz(self, count: Count, seconds: float) -> None:
+    def _fuzz(self, stats: PartStats, seconds: float) -> None:
         assert self.fuzzers
         name, executions, text = self.fuzzers.run(seconds)
         with self.lock:
-            count.rounds += executions
+            stats.rounds += executions
             if text:
-                self._found("fuzz", "hangs" if "deadline" in text or "hung" in text else "crashes", name, text)
+                self._report("fuzz", "hangs" if "deadline" in text or "hung" in text else "crashes", name, text)
 
-    def _found(self, part: str, kind: str, number: int | str, text: str) -> None:
-        self.counts[part].found[kind] += 1
+    def _report(self, part: str, kind: str, number: int | str, text: str) -> None:
+        self.stats[part].failures[kind] += 1
         again = f"python -m tests.long.campaign --part {part} --seed {self.seed} --round {number}"
         if part == "fuzz":
             again = "the input is in testdata/fuzz of its package"
-        file = OUT / "findings" / f"{part}-{self.seed}-{number}.txt"
+        file = OUT / "failures" / f"{part}-{self.seed}-{number}.txt"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"{kind}\n{again}\n\n{text}")
         last = text.strip().splitlines()[-1] if text.strip() else ""
-        print(f"FOUND {kind} in {part}, round {number}: {last}\n      {again}\n      {file}", flush=True)
+        print(f"FAILED: {kind} in {part}, round {number}: {last}\n      {again}\n      {file}", flush=True)
 
     def line(self, part: str) -> str:
-        count = self.counts[part]
-        found = ", ".join(f"{n} {kind}" for kind, n in count.found.items())
-        return f"{time.monotonic() - self.begin:7.0f} s  {part:10} {count.rounds:9} rounds, {found}"
+        stats = self.stats[part]
+        failures = ", ".join(f"{n} {kind}" for kind, n in stats.failures.items())
+        return f"{time.monotonic() - self.begin:7.0f} s  {part:11} {stats.rounds:9} rounds, {failures}"
 
     def summary(self) -> dict[str, object]:
         return {
             "seed": self.seed,
             "seconds": round(time.monotonic() - self.begin, 1),
             "parts": {
-                part: {"rounds": c.rounds, "seconds": round(c.seconds, 1), **c.found} for part, c in self.counts.items()
+                part: {"rounds": c.rounds, "seconds": round(c.seconds, 1), **c.failures}
+                for part, c in self.stats.items()
             },
         }
 
-    def findings(self) -> int:
-        return sum(sum(count.found.values()) for count in self.counts.values())
+    def failures(self) -> int:
+        return sum(sum(stats.failures.values()) for stats in self.stats.values())
 
 
-class Rounds:
-    """A process that plays rounds of one part, with an eye on whether it goes on."""
+class RoundProcess:
+    """A process that runs rounds of one part, and is ended if it makes no progress."""
 
     def __init__(self, part: str, seed: int, first: int, seconds: float) -> None:
         self.number = first
@@ -155,7 +156,7 @@ class Rounds:
         ]
 
     def run(self) -> tuple[str, str]:
-        """The kind of what was found and the text about it, both empty if there is nothing."""
+        """The kind of the failure and the text about it, both empty if there is none."""
         lines: Queue[str | None] = Queue()
         with self.log.open("w") as log:
             process = subprocess.Popen(
@@ -172,28 +173,28 @@ class Rounds:
             kind = text = ""
             while True:
                 try:
-                    line = lines.get(timeout=HANG)
+                    line = lines.get(timeout=HANG_TIMEOUT)
                 except Empty:
                     kind, text = "hangs", stacks(process)
                     break
                 if line is None:
                     break
-                told = json.loads(line)
-                self.number = told.get("round", self.number)
-                self.done += "done" in told
-                if "found" in told:
-                    kind, text = told["found"], told["text"]
+                event = json.loads(line)
+                self.number = event.get("round", self.number)
+                self.done += "done" in event
+                if "failure" in event:
+                    kind, text = event["failure"], event["text"]
             try:
-                code = process.wait(timeout=HANG)
+                code = process.wait(timeout=HANG_TIMEOUT)
             except subprocess.TimeoutExpired:  # the rounds are over, but the process does not end
                 kind, text = "hangs", stacks(process)
                 code = 0
             end_group(process.pid)
-        said = self.log.read_text(errors="replace")
+        stderr = self.log.read_text(errors="replace")
         if not kind and code:
             kind, text = "crashes", f"the process ended with status {code}"
         if kind:
-            text = f"{said}\n{text}"
+            text = f"{stderr}\n{text}"
         self.log.unlink()
         return kind, text
 
@@ -206,7 +207,7 @@ def follow(file: IO[str], lines: Queue[str | None]) -> None:
 
 
 def end_group(pid: int) -> None:
-    """A finding must not leave processes to the next round."""
+    """Kill what a failed round has left, before the next one."""
     try:
         os.killpg(pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -214,7 +215,7 @@ def end_group(pid: int) -> None:
 
 
 def stacks(process: subprocess.Popen[str]) -> str:
-    """Has Python's stacks printed on standard error, and says where the kernel has each thread; then ends it."""
+    """Have the process print Python's stacks on standard error; return each thread's wait channel; then end it."""
     process.send_signal(signal.SIGUSR1)
     time.sleep(1)
     out = []
@@ -255,7 +256,7 @@ class Fuzzers:
         return binary
 
     def run(self, seconds: float) -> tuple[str, int, str]:
-        """The next fuzzer: its name, the number of inputs and, if it found something, what it says."""
+        """Run the next fuzzer: its name, the number of inputs and, if it failed, its output."""
         folder, name = self.all[self.turn % len(self.all)]
         self.turn += 1
         cache = OUT / "fuzz" / "cache"
@@ -269,7 +270,12 @@ class Fuzzers:
         ]
         try:
             done = subprocess.run(
-                command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds + HANG
+                command,
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=seconds + HANG_TIMEOUT,
             )
         except subprocess.TimeoutExpired as error:
             return name, 0, f"{name} in {folder.relative_to(ROOT)} hung\n{error.output!r}"
@@ -293,7 +299,7 @@ def main() -> int:
 
     seed = args.seed or time.time_ns() % 1_000_000_007
     print(f"seed {seed}, {args.minutes:g} minutes, {args.jobs} at a time: {' '.join(parts)}", flush=True)
-    shutil.rmtree(OUT / "findings", ignore_errors=True)
+    shutil.rmtree(OUT / "failures", ignore_errors=True)
     campaign = Campaign(seed, parts, args.minutes * 60)
     campaign.run(args.jobs)
     summary = campaign.summary()
@@ -302,8 +308,8 @@ def main() -> int:
     print(f"\nseed {seed}, {summary['seconds']} s:")
     for part in parts:
         print(campaign.line(part))
-    print(f"{campaign.findings()} findings; {OUT / 'summary.json'}")
-    return 1 if campaign.findings() else 0
+    print(f"{campaign.failures()} failures; {OUT / 'summary.json'}")
+    return 1 if campaign.failures() else 0
 
 
 if __name__ == "__main__":

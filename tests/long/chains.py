@@ -11,32 +11,32 @@ from pyfeed import Scope
 from tests.python import test_chains as model
 from tests.python.support import DTYPES
 
-from .finding import Finding, expect, nothing_left
+from .failures import Failure, expect, no_leaks
 
 
-def files(draw: random.Random) -> model.Files:
-    kind = draw.choice(["npy", "recordio"])
-    dtype = draw.choice(DTYPES if kind == "npy" else model.FLUID)
-    return model.Files(kind, dtype, [draw.randint(1, 60) for _ in range(draw.randint(1, 4))], draw.randint(1, 5))
+def files(rng: random.Random) -> model.Files:
+    kind = rng.choice(["npy", "recordio"])
+    dtype = rng.choice(DTYPES if kind == "npy" else model.FLUID)
+    return model.Files(kind, dtype, [rng.randint(1, 60) for _ in range(rng.randint(1, 4))], rng.randint(1, 5))
 
 
-def step(draw: random.Random) -> tuple[Any, ...]:
-    kind = draw.choice(["shuffle", "multi_pass", "double_buffer", "map", "batch", "shard", "zip"])
+def step(rng: random.Random) -> tuple[Any, ...]:
+    kind = rng.choice(["shuffle", "multi_pass", "double_buffer", "map", "batch", "shard", "zip"])
     if kind == "shuffle":
-        return kind, draw.randint(1, 80), draw.randrange(1 << 63)
+        return kind, rng.randint(1, 80), rng.randrange(1 << 63)
     if kind == "batch":
-        return kind, draw.randint(1, 20), draw.random() < 0.5
+        return kind, rng.randint(1, 20), rng.random() < 0.5
     if kind == "shard":
-        world = draw.randint(1, 4)
-        return kind, draw.randrange(world), world
+        world = rng.randint(1, 4)
+        return kind, rng.randrange(world), world
     if kind == "map":
-        return kind, draw.randint(1, 4), draw.randint(1, 9)
-    return (kind,) if kind == "zip" else (kind, draw.randint(1, 3))
+        return kind, rng.randint(1, 4), rng.randint(1, 9)
+    return (kind,) if kind == "zip" else (kind, rng.randint(1, 3))
 
 
-def chain(draw: random.Random) -> list[tuple[Any, ...]]:
+def chain(rng: random.Random) -> list[tuple[Any, ...]]:
     """One zip at most, and that below any batch, as the model wants it."""
-    steps = [step(draw) for _ in range(draw.randint(0, 7))]
+    steps = [step(rng) for _ in range(rng.randint(0, 7))]
     out: list[tuple[Any, ...]] = []
     for one in steps:
         if one[0] == "zip" and any(before[0] in ("zip", "batch") for before in out):
@@ -45,18 +45,18 @@ def chain(draw: random.Random) -> list[tuple[Any, ...]]:
     return out
 
 
-def play(draw: random.Random, folder: Path) -> None:
-    some, steps = files(draw), chain(draw)
-    reads = [draw.choice([None, draw.randint(0, 80)]) for _ in range(draw.randint(1, 5))]
+def run_round(rng: random.Random, folder: Path) -> None:
+    some, steps = files(rng), chain(rng)
+    reads = [rng.choice([None, rng.randint(0, 80)]) for _ in range(rng.randint(1, 5))]
     some.write(folder)
-    with nothing_left():
-        compare(some, steps, reads, draw.choice([0, 1, 2, 8]), folder)
+    with no_leaks():
+        compare(some, steps, reads, rng.choice([0, 1, 2, 8]), folder)
 
 
 def compare(
     some: model.Files, steps: list[tuple[Any, ...]], reads: list[int | None], threads: int, folder: Path
 ) -> None:
-    told = f"{some} {steps} {reads} thread_num={threads}"
+    described = f"{some} {steps} {reads} thread_num={threads}"
     base = some.model()
     expected = model.modelled(base, base, steps)
     scope = Scope()
@@ -73,7 +73,7 @@ def compare(
                     model.read(top, most)
                 except pyfeed.StateError:
                     continue
-                raise Finding("losses", f"{told}: pass {number}: a multi_pass of nothing is no error") from None
+                raise Failure("losses", f"{described}: pass {number}: a multi_pass of nothing is no error") from None
             continue
         found = model.read(top, most)
-        expect(found == rows, "losses", f"{told}: pass {number}: expected {len(rows)} tuples, found {len(found)}")
+        expect(found == rows, "losses", f"{described}: pass {number}: expected {len(rows)} tuples, found {len(found)}")

@@ -1,4 +1,4 @@
-"""SIGKILL of workers, trainers and writers at any moment: what they leave, and what others are told."""
+"""SIGKILL of workers, trainers and writers at any moment: leftovers, and the errors of other processes."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ import numpy as np
 import pyfeed
 from pyfeed import Scope, SharedFeedQueue
 
-from . import crews
-from .finding import Finding, expect, nothing_left, until
+from . import subprocesses
+from .failures import Failure, expect, no_leaks, wait_until
 
 MARK = "PYFEED_LONG_ROUND"
 
 
 def marked(mark: str) -> list[int]:
-    """Processes that this round has started, and theirs."""
+    """The processes that this round has started, and their descendants."""
     wanted = f"{MARK}={mark}".encode()
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
@@ -40,53 +40,55 @@ def marked(mark: str) -> list[int]:
     return found
 
 
-def shared() -> set[str]:
+def shared_memory() -> set[str]:
     return set(os.listdir("/dev/shm"))
 
 
-def later(draw: random.Random, seconds: float) -> float:
-    """A moment, more often an early one."""
-    return draw.random() ** 2 * seconds
+def delay(rng: random.Random, seconds: float) -> float:
+    """A random time, more often a short one."""
+    return rng.random() ** 2 * seconds
 
 
 # ---- Workers ---------------------------------------------------------------------------------
 
 
-def worker(draw: random.Random, folder: Path) -> None:
-    with nothing_left(), warnings.catch_warnings():
+def worker(rng: random.Random, folder: Path) -> None:
+    with no_leaks(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a worker that was killed is replaced with a warning
-        lose_workers(draw)
+        lose_workers(rng)
 
 
-def lose_workers(draw: random.Random) -> None:
-    workers, persistent = draw.randint(1, 3), draw.random() < 0.5
-    method, ways = draw.choice(["fork", "fork", "spawn"]), draw.choice(["p", "s", "ps"])
+def lose_workers(rng: random.Random) -> None:
+    workers, persistent = rng.randint(1, 3), rng.random() < 0.5
+    method, push_modes = rng.choice(["fork", "fork", "spawn"]), rng.choice(["p", "s", "ps"])
     queue = SharedFeedQueue(
         [(), (), (-1,), ()],
         ["int64", "int64", "uint8", "int64"],
-        ring_slots=draw.choice([1, 2, 3, 8]),
+        ring_slots=rng.choice([1, 2, 3, 8]),
         slot_bytes=8192,
         scope=Scope(),
     )
     processes: list[Any] = []
     killed = False
-    for number in range(draw.randint(1, 3)):
+    for number in range(rng.randint(1, 3)):
         if number:
             queue.reopen()
         if number == 0 or not persistent:
-            processes = queue.start(crews.work, (ways,), num_workers=workers, method=method, persistent=persistent)
+            processes = queue.start(
+                subprocesses.work, (push_modes,), num_workers=workers, method=method, persistent=persistent
+            )
         killer = None
-        if draw.random() < 0.8:
-            wait = later(draw, 0.3 if method == "fork" else 2.0)
-            killer = threading.Thread(target=kill, args=(processes[draw.randrange(workers)], wait))
+        if rng.random() < 0.8:
+            wait = delay(rng, 0.3 if method == "fork" else 2.0)
+            killer = threading.Thread(target=kill, args=(processes[rng.randrange(workers)], wait))
             killer.start()
         killed = (killed and persistent) or killer is not None  # one that dies at the end of a pass may fail the next
         consume(queue, workers, killed)
         if killer:
             killer.join()
     queue.shutdown()
-    if not until(lambda: not multiprocessing.active_children()):  # it reaps them, too
-        raise Finding("hangs", f"workers {multiprocessing.active_children()} are still there")
+    if not wait_until(lambda: not multiprocessing.active_children()):  # it reaps them, too
+        raise Failure("hangs", f"workers {multiprocessing.active_children()} are still there")
 
 
 def kill(victim: Any, wait: float) -> None:
@@ -96,13 +98,13 @@ def kill(victim: Any, wait: float) -> None:
 
 
 def consume(queue: SharedFeedQueue, workers: int, killed: bool) -> None:
-    """All tuples up to the end or the death of a worker: whole, each worker's in order and none missing."""
+    """Check the tuples up to the end or the death of a worker: complete, and in each worker's order."""
     following = [0] * workers
     try:
         for worker, number, data, sum_ in queue:
             expect(zlib.crc32(data.tobytes()) == int(sum_), "losses", f"tuple {number} of {worker} is torn")
             expect(
-                np.array_equal(data, crews.contents(int(worker), int(number))),
+                np.array_equal(data, subprocesses.contents(int(worker), int(number))),
                 "losses",
                 f"tuple {number} of {worker} holds something else",
             )
@@ -116,7 +118,7 @@ def consume(queue: SharedFeedQueue, workers: int, killed: bool) -> None:
         expect(killed, "crashes", f"without a kill: {error}")
         return
     expect(
-        following == [crews.TUPLES] * workers,
+        following == [subprocesses.TUPLES] * workers,
         "losses",
         f"the pass ended without an error after {following} tuples of each worker",
     )
@@ -125,64 +127,64 @@ def consume(queue: SharedFeedQueue, workers: int, killed: bool) -> None:
 # ---- Trainers and writers --------------------------------------------------------------------
 
 
-def started(mark: str, *arguments: object) -> subprocess.Popen[bytes]:
+def start(mark: str, *arguments: object) -> subprocess.Popen[bytes]:
     process = subprocess.Popen(
-        [sys.executable, "-m", f"{__package__}.crews", *map(str, arguments)],
+        [sys.executable, "-m", f"{__package__}.subprocesses", *map(str, arguments)],
         env={**os.environ, MARK: mark},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
     )
     assert process.stdout
     line = process.stdout.readline()
-    expect(line == b"ready\n", "crashes", f"{arguments} did not begin, but said {line!r}")
+    expect(line == b"ready\n", "crashes", f"{arguments} did not start, but printed {line!r}")
     return process
 
 
-def killed(process: subprocess.Popen[bytes]) -> None:
+def kill_process(process: subprocess.Popen[bytes]) -> None:
     process.kill()
     process.wait()
     assert process.stdout
     process.stdout.close()
 
 
-def trainer(draw: random.Random, folder: Path) -> None:
-    mark = f"{os.getpid()}-{draw.randrange(1 << 40)}"
-    before = shared()
-    method, workers = draw.choice(["fork", "spawn", "forkserver"]), draw.randint(1, 3)
-    process = started(mark, "train", method, workers, draw.randrange(2))
-    time.sleep(later(draw, 1.5))
-    killed(process)
-    if not until(lambda: not marked(mark)):
+def trainer(rng: random.Random, folder: Path) -> None:
+    mark = f"{os.getpid()}-{rng.randrange(1 << 40)}"
+    before = shared_memory()
+    method, workers = rng.choice(["fork", "spawn", "forkserver"]), rng.randint(1, 3)
+    process = start(mark, "train", method, workers, rng.randrange(2))
+    time.sleep(delay(rng, 1.5))
+    kill_process(process)
+    if not wait_until(lambda: not marked(mark)):
         left = marked(mark)
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        raise Finding("leaks", f"{method}: processes {left} outlive their trainer")
-    expect(shared() <= before, "leaks", f"left in /dev/shm: {shared() - before}")
+        raise Failure("leaks", f"{method}: processes {left} outlive their trainer")
+    expect(shared_memory() <= before, "leaks", f"left in /dev/shm: {shared_memory() - before}")
 
 
-def writer(draw: random.Random, folder: Path) -> None:
-    suffix = draw.choice(["recordio", "npy", "npz", "tfrecord", "raw", "recordio.gz", "csv"])
-    path, rows = folder / f"a.{suffix}", draw.choice([1, 100, 5000])
+def writer(rng: random.Random, folder: Path) -> None:
+    suffix = rng.choice(["recordio", "npy", "npz", "tfrecord", "raw", "recordio.gz", "csv"])
+    path, rows = folder / f"a.{suffix}", rng.choice([1, 100, 5000])
     if suffix in ("npz", "tfrecord", "csv"):
         suffix, path = "recordio", folder / "a.recordio"  # these want names
-    old = draw.random() < 0.5
+    old = rng.random() < 0.5
     if old:
         with pyfeed.open_writer(path) as file:
             file.write((np.full(100, 7, "int64"),))
-    process = started("writer", "write", path, rows)
-    time.sleep(later(draw, 0.3))
-    killed(process)
+    process = start("writer", "write", path, rows)
+    time.sleep(delay(rng, 0.3))
+    kill_process(process)
     if not path.exists():
         expect(not old, "losses", "the old file is gone")
         return
-    told: dict[str, Any] = {"shapes": [(100,)], "dtypes": ["int64"]} if "raw" in suffix else {}
-    found = [int(row[0]) for (row,) in pyfeed.open_files(path, scope=Scope(), **told)]
+    options: dict[str, Any] = {"shapes": [(100,)], "dtypes": ["int64"]} if "raw" in suffix else {}
+    found = [int(row[0]) for (row,) in pyfeed.open_files(path, scope=Scope(), **options)]
     expect(found == list(range(rows)) or (old and found == [7]), "losses", f"{path.name}: {len(found)} of {rows} rows")
     for partial in folder.glob(".*.partial"):  # a killed process cannot remove its own
         partial.unlink()
     expect({p.name for p in folder.iterdir()} == {path.name}, "leaks", f"left: {os.listdir(folder)}")
 
 
-def play(draw: random.Random, folder: Path) -> None:
-    draw.choice([worker, worker, trainer, writer])(draw, folder)
+def run_round(rng: random.Random, folder: Path) -> None:
+    rng.choice([worker, worker, trainer, writer])(rng, folder)

@@ -16,15 +16,15 @@ import time
 import traceback
 from pathlib import Path
 
-from . import finding
+from .failures import Failure, expect, process_status, random_of_round
 
-# Of the process that runs the rounds, whatever it has done before.
-MOST_THREADS = 200
-MOST_GROWTH = 1 << 30
+# Limits of the process that runs the rounds.
+MAX_THREADS = 200
+MAX_GROWTH = 1 << 30  # bytes
 
 
-def tell(**what: object) -> None:
-    print(json.dumps(what), flush=True)
+def emit(**event: object) -> None:
+    print(json.dumps(event), flush=True)
 
 
 def main() -> int:
@@ -36,26 +36,26 @@ def main() -> int:
     args = parser.parse_args()
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, chain=False)
-    play = importlib.import_module(f"{__package__}.{args.part}").play
+    run_round = importlib.import_module(f"{__package__}.{args.part}").run_round
 
     resident = 0
     end = time.monotonic() + args.seconds
     number = args.first
     while True:
-        tell(round=number)
+        emit(round=number)
         try:
             with tempfile.TemporaryDirectory(prefix="pyfeed-long-") as folder:
-                play(finding.drawn(args.seed, args.part, number), Path(folder))
-            threads = finding.status("Threads")
-            finding.expect(threads <= MOST_THREADS, "leaks", f"the process has {threads} threads")
-            resident = resident or finding.status("VmRSS")
-            grown = finding.status("VmRSS") - resident
-            finding.expect(grown <= MOST_GROWTH, "leaks", f"the process has grown by {grown} bytes")
+                run_round(random_of_round(args.seed, args.part, number), Path(folder))
+            threads = process_status("Threads")
+            expect(threads <= MAX_THREADS, "leaks", f"the process has {threads} threads")
+            resident = resident or process_status("VmRSS")
+            grown = process_status("VmRSS") - resident
+            expect(grown <= MAX_GROWTH, "leaks", f"the process has grown by {grown} bytes")
         except BaseException as error:
-            kind = error.kind if isinstance(error, finding.Finding) else "crashes"
-            tell(found=kind, text=traceback.format_exc())
-            return 1  # what the round left behind is not the next one's
-        tell(done=number)
+            kind = error.kind if isinstance(error, Failure) else "crashes"
+            emit(failure=kind, text=traceback.format_exc())
+            return 1  # the next round runs in a new process
+        emit(done=number)
         number += 1
         if time.monotonic() >= end:
             return 0

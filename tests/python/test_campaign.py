@@ -1,4 +1,4 @@
-"""The reliability campaign of tests/long: some rounds of each part, and that it notices what it is there for."""
+"""The reliability campaign of tests/long: a round of each part, and that it detects crashes, hangs and losses."""
 
 from __future__ import annotations
 
@@ -28,10 +28,12 @@ def test_a_round_of_each_part(part: str) -> None:
     assert done.returncode == 0
 
 
-def played(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str, campaign.Rounds]:
-    """What the campaign makes of a process that does something else than to play rounds."""
+def run_program(
+    program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[str, str, campaign.RoundProcess]:
+    """Run a program in place of the process that runs rounds."""
     monkeypatch.setattr(campaign, "OUT", tmp_path)
-    rounds = campaign.Rounds("files", 1, 0, 0)
+    rounds = campaign.RoundProcess("corruption", 1, 0, 0)
     rounds.command = [sys.executable, "-c", program]
     return *rounds.run(), rounds
 
@@ -42,13 +44,13 @@ def test_a_process_that_dies_is_a_crash_of_its_round(tmp_path: Path, monkeypatch
         print('{"round": 7}', flush=True)
         os.kill(os.getpid(), signal.SIGSEGV)
     """
-    kind, text, rounds = played(program, tmp_path, monkeypatch)
+    kind, text, rounds = run_program(program, tmp_path, monkeypatch)
     assert (kind, rounds.number, rounds.done) == ("crashes", 7, 0)
     assert text.endswith(f"status {-signal.SIGSEGV}")
 
 
 def test_a_round_without_an_end_is_a_hang_with_its_stacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(campaign, "HANG", 2.0)
+    monkeypatch.setattr(campaign, "HANG_TIMEOUT", 2.0)
     program = """if True:
         import faulthandler, signal, threading
         faulthandler.register(signal.SIGUSR1)
@@ -57,15 +59,15 @@ def test_a_round_without_an_end_is_a_hang_with_its_stacks(tmp_path: Path, monkey
             threading.Event().wait()
         waits()
     """
-    kind, text, rounds = played(program, tmp_path, monkeypatch)
+    kind, text, rounds = run_program(program, tmp_path, monkeypatch)
     assert (kind, rounds.number, rounds.done) == ("hangs", 1, 1)
     assert "in waits" in text
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_loss_is_what_the_round_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = """print('{"round": 3}\\n{"found": "losses", "text": "two of three"}'); raise SystemExit(1)"""
-    kind, text, rounds = played(program, tmp_path, monkeypatch)
+def test_a_loss_is_reported_by_the_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = """print('{"round": 3}\\n{"failure": "losses", "text": "two of three"}'); raise SystemExit(1)"""
+    kind, text, rounds = run_program(program, tmp_path, monkeypatch)
     assert (kind, text.strip(), rounds.number) == ("losses", "two of three", 3)
 
 

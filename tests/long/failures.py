@@ -1,4 +1,4 @@
-"""What a round reports when pyfeed did something wrong."""
+"""How a round reports a failure, and the resources that must be released after it."""
 
 from __future__ import annotations
 
@@ -16,38 +16,37 @@ import pyfeed
 
 KINDS = ("crashes", "hangs", "losses", "leaks")
 
-# Made once and kept: handles that are no leaks, and the pipes of a wait and of multiprocessing.
+# Made once and kept, so that they do not count as leaks: handles, and the pipes of a wait and of multiprocessing.
 pyfeed.global_scope()
 pyfeed.default_main_program()
 with contextlib.suppress(pyfeed.Timeout):
     pyfeed.py_array_reader(1, [(1,)], scope=pyfeed.Scope())[0].read(timeout=0.3)
 multiprocessing.resource_tracker.ensure_running()
 
-# Longer than anything takes that is not stuck, on a busy machine too.
-STUCK = 60.0
+TIMEOUT = 60.0  # seconds, enough for every step on a busy machine
 
 
-class Finding(Exception):
-    """Something that must not happen, of one of the KINDS."""
+class Failure(Exception):
+    """An error of pyfeed, of one of the KINDS."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
         self.kind = kind
 
 
-def expect(right: object, kind: str, text: str) -> None:
-    """Raise a finding unless it is right."""
-    if not right:
-        raise Finding(kind, text)
+def expect(condition: object, kind: str, text: str) -> None:
+    """Raise a failure unless the condition is true."""
+    if not condition:
+        raise Failure(kind, text)
 
 
-def drawn(seed: int, part: str, number: int) -> random.Random:
+def random_of_round(seed: int, part: str, number: int) -> random.Random:
     """The random numbers of one round: the same in every process."""
     return random.Random(f"{seed}/{part}/{number}")
 
 
-def until(condition: Callable[[], object], seconds: float = STUCK) -> bool:
-    """Wait for something that another thread or process is about to do."""
+def wait_until(condition: Callable[[], object], seconds: float = TIMEOUT) -> bool:
+    """Wait for a condition that another thread or process makes true; False after a timeout."""
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
@@ -56,27 +55,27 @@ def until(condition: Callable[[], object], seconds: float = STUCK) -> bool:
     return True
 
 
-# ---- What must come back to its baseline -----------------------------------------------------
+# ---- Resources -------------------------------------------------------------------------------
 
 
-def held() -> dict[str, int]:
-    """What a process holds: pyfeed's handles and memory, Python's threads, open files."""
+def resources() -> dict[str, int]:
+    """What the process holds: pyfeed's handles and memory, Python's threads, open files."""
     counts: dict[str, int] = {**pyfeed.memory_stats()}  # type: ignore[dict-item]
     del counts["idle_bytes"]
     counts["threads"] = threading.active_count()
-    counts["files"] = len(files())
+    counts["files"] = len(open_files())
     return counts
 
 
-def files() -> list[str]:
-    """What descriptors are open, but for those that Go's runtime opens once."""
+def open_files() -> list[str]:
+    """The targets of open descriptors, except those that Go's runtime opens once."""
     once = ("", "anon_inode:[eventpoll]", "anon_inode:[eventfd]")
-    names = map(link, os.listdir("/proc/self/fd"))
+    names = map(target, os.listdir("/proc/self/fd"))
     return [name for name in names if name not in once and not name.startswith("/sys/fs/cgroup")]
 
 
-def link(fd: str) -> str:
-    """What a descriptor is of."""
+def target(fd: str) -> str:
+    """The file of a descriptor."""
     try:
         return os.readlink(f"/proc/self/fd/{fd}")
     except OSError:
@@ -84,24 +83,24 @@ def link(fd: str) -> str:
 
 
 @contextlib.contextmanager
-def nothing_left() -> Iterator[None]:
-    """Whatever the block made must be gone after it, some moments later at most."""
+def no_leaks() -> Iterator[None]:
+    """The block must release all resources that it acquires, within a timeout."""
     gc.collect()
-    before = held()
+    before = resources()
     yield
     left: dict[str, int] = {}
 
-    def gone() -> bool:
+    def released() -> bool:
         nonlocal left
         gc.collect()
-        left = {name: n - before[name] for name, n in held().items() if n > before[name]}
+        left = {name: n - before[name] for name, n in resources().items() if n > before[name]}
         return not left
 
-    if not until(gone):
-        raise Finding("leaks", f"left behind: {left} {files() if 'files' in left else ''}")
+    if not wait_until(released):
+        raise Failure("leaks", f"left behind: {left} {open_files() if 'files' in left else ''}")
 
 
-def status(field: str) -> int:
+def process_status(field: str) -> int:
     """A number of /proc/self/status, in bytes if it is one of kB."""
     for line in Path("/proc/self/status").read_text().splitlines():
         name, _, value = line.partition(":")

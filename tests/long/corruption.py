@@ -1,4 +1,4 @@
-"""Files of every format, damaged: blindly, or with every checksum made right again.
+"""Corrupted files of every format: with wrong checksums, or with every checksum corrected.
 
 With wrong checksums a format that has them must notice, or deliver what was written. With right ones it may deliver
 anything that its description allows, but must end, in little memory, with tuples or with an error of pyfeed's.
@@ -26,10 +26,10 @@ import pyfeed
 from pyfeed import LoDTensor, Reader, Scope
 from tests.python import recordio_reference as reference
 
-from .finding import Finding, expect, nothing_left, status
+from .failures import Failure, expect, no_leaks, process_status
 
-MOST_MEMORY = 1 << 30  # of a file of some KiB
-MOST_TUPLES = 1_000_000
+MAX_MEMORY = 1 << 30  # of a file of some KiB
+MAX_TUPLES = 1_000_000
 
 Row = tuple[bytes, ...]
 
@@ -47,74 +47,74 @@ class Kind(NamedTuple):
 # ---- What is written -------------------------------------------------------------------------
 
 
-def arrays(draw: random.Random) -> list[tuple[Any, ...]]:
-    width = draw.choice([1, 3, 40, 1000])
+def arrays(rng: random.Random) -> list[tuple[Any, ...]]:
+    width = rng.choice([1, 3, 40, 1000])
     return [
-        (np.array([draw.random() for _ in range(min(width, 8))] * (width // min(width, 8)), "float32"), np.int64(i))
-        for i in range(draw.randint(1, 60))
+        (np.array([rng.random() for _ in range(min(width, 8))] * (width // min(width, 8)), "float32"), np.int64(i))
+        for i in range(rng.randint(1, 60))
     ]
 
 
-def words(draw: random.Random) -> list[tuple[bytes]]:
-    return [(draw.randbytes(draw.choice([0, 1, 5, 300, 5000])),) for _ in range(draw.randint(1, 40))]
+def words(rng: random.Random) -> list[tuple[bytes]]:
+    return [(rng.randbytes(rng.choice([0, 1, 5, 300, 5000])),) for _ in range(rng.randint(1, 40))]
 
 
 def written(rows: Callable[[random.Random], list[Any]], **options: Any) -> Callable[[Path, random.Random], None]:
-    def write(path: Path, draw: random.Random) -> None:
+    def write(path: Path, rng: random.Random) -> None:
         with pyfeed.open_writer(path, **options) as writer:
-            for row in rows(draw):
+            for row in rows(rng):
                 writer.write(row)
 
     return write
 
 
-def column(draw: random.Random) -> list[tuple[Any]]:
-    return [(image,) for image, _ in arrays(draw)]
+def column(rng: random.Random) -> list[tuple[Any]]:
+    return [(image,) for image, _ in arrays(rng)]
 
 
-def fixed(draw: random.Random) -> list[tuple[Any, ...]]:
-    return [(np.arange(5, dtype="int32") * i, np.float64(i)) for i in range(draw.randint(1, 200))]
+def fixed(rng: random.Random) -> list[tuple[Any, ...]]:
+    return [(np.arange(5, dtype="int32") * i, np.float64(i)) for i in range(rng.randint(1, 200))]
 
 
-def table(draw: random.Random) -> list[tuple[Any, ...]]:
-    return [(np.float64(draw.random()), np.int64(i), f"w,{i}\n") for i in range(draw.randint(1, 100))]
+def table(rng: random.Random) -> list[tuple[Any, ...]]:
+    return [(np.float64(rng.random()), np.int64(i), f"w,{i}\n") for i in range(rng.randint(1, 100))]
 
 
 # ---- Damage ----------------------------------------------------------------------------------
 
 
-def edge(draw: random.Random, bits: int) -> int:
+def edge(rng: random.Random, bits: int) -> int:
     """A number that code goes wrong at."""
-    return (draw.choice([0, 1, -1, 1 << draw.randrange(bits), (1 << draw.randrange(bits)) - 1, -2])) % (1 << bits)
+    return (rng.choice([0, 1, -1, 1 << rng.randrange(bits), (1 << rng.randrange(bits)) - 1, -2])) % (1 << bits)
 
 
-def damaged(data: bytes, draw: random.Random) -> bytes:
+def damaged(data: bytes, rng: random.Random) -> bytes:
     """Some bytes changed, taken out, put in, or moved."""
     out = bytearray(data)
-    if out and draw.random() < 0.3:  # one bit, in every second case of the first few: those of headers
-        out[draw.randrange(min(len(out), draw.choice([24, len(out)])))] ^= 1 << draw.randrange(8)
+    if out and rng.random() < 0.3:  # one bit, in every second case of the first few: those of headers
+        out[rng.randrange(min(len(out), rng.choice([24, len(out)])))] ^= 1 << rng.randrange(8)
         return bytes(out)
-    for _ in range(draw.choice([1, 1, 1, 2, 5, 30])):
-        at = draw.randrange(len(out) + 1)
-        how = draw.randrange(8)
+    for _ in range(rng.choice([1, 1, 1, 2, 5, 30])):
+        at = rng.randrange(len(out) + 1)
+        how = rng.randrange(8)
         if how == 0 and at < len(out):
-            out[at] ^= 1 << draw.randrange(8)
+            out[at] ^= 1 << rng.randrange(8)
         elif how == 1:
-            out[at : at + 1] = draw.randbytes(1)
+            out[at : at + 1] = rng.randbytes(1)
         elif how == 2:
-            del out[at : at + draw.choice([1, 2, 8, 100])]
+            del out[at : at + rng.choice([1, 2, 8, 100])]
         elif how == 3:
-            out[at:at] = draw.randbytes(draw.choice([1, 2, 8, 100]))
+            out[at:at] = rng.randbytes(rng.choice([1, 2, 8, 100]))
         elif how == 4:
             del out[at:]
         elif how == 5:
-            size = draw.choice([1, 2, 4, 8])
-            out[at : at + size] = edge(draw, 8 * size).to_bytes(size, draw.choice(["little", "big"]))
+            size = rng.choice([1, 2, 4, 8])
+            out[at : at + size] = edge(rng, 8 * size).to_bytes(size, rng.choice(["little", "big"]))
         elif how == 6:
-            first = draw.randrange(len(out) + 1)
-            out[at:at] = out[first : first + draw.choice([4, 64, 1000])]
+            first = rng.randrange(len(out) + 1)
+            out[at:at] = out[first : first + rng.choice([4, 64, 1000])]
         else:
-            out[at : at + 1] = draw.choice([b"\0", b"\xff", b"\n", b'"', b"{", b"-", b"9" * 30, b"e", b",", b"'"])
+            out[at : at + 1] = rng.choice([b"\0", b"\xff", b"\n", b'"', b"{", b"-", b"9" * 30, b"e", b",", b"'"])
     return bytes(out)
 
 
@@ -123,21 +123,21 @@ def framed(size: int, data: bytes) -> bytes:
     return head + struct.pack("<I", reference.masked(head)) + data + struct.pack("<I", reference.masked(data))
 
 
-def tfrecord(data: bytes, draw: random.Random) -> bytes:
+def tfrecord(data: bytes, rng: random.Random) -> bytes:
     """Records and sizes that are wrong, all with their CRC-32C."""
     records, at = [], 0
     while at + 12 <= len(data):
         (size,) = struct.unpack_from("<Q", data, at)
         records.append(data[at + 12 : at + 12 + size])
         at += size + 16
-    for _ in range(draw.choice([1, 1, 3])):
-        i = draw.randrange(len(records))
-        records[i] = damaged(records[i], draw)
-    wrong = draw.randrange(len(records)) if draw.random() < 0.3 else -1
-    return b"".join(framed(edge(draw, 64) if i == wrong else len(r), r) for i, r in enumerate(records))
+    for _ in range(rng.choice([1, 1, 3])):
+        i = rng.randrange(len(records))
+        records[i] = damaged(records[i], rng)
+    wrong = rng.randrange(len(records)) if rng.random() < 0.3 else -1
+    return b"".join(framed(edge(rng, 64) if i == wrong else len(r), r) for i, r in enumerate(records))
 
 
-def recordio(data: bytes, draw: random.Random) -> bytes:
+def recordio(data: bytes, rng: random.Random) -> bytes:
     """Chunks whose stored bytes or counts are wrong, under the right CRC-32."""
     go = struct.unpack_from("<I", data, 12)[0] > 2  # where Fluid's layout has the compressor
     out, at = b"", 0
@@ -145,13 +145,13 @@ def recordio(data: bytes, draw: random.Random) -> bytes:
         numbers = struct.unpack_from("<4I", data, at + 4)
         count, compressor, size = (numbers[3], numbers[1], numbers[2]) if go else (numbers[0], *numbers[2:])
         body = data[at + 20 : at + 20 + size]
-        if draw.random() < 0.7:
+        if rng.random() < 0.7:
             packed = compressor == reference.GZIP
-            body = gzip.compress(damaged(gzip.decompress(body), draw), 1) if packed else damaged(body, draw)
-        if draw.random() < 0.2:
-            count = edge(draw, 32)
-        if draw.random() < 0.1:
-            compressor = draw.choice([0, 1, 2, 3, 255])
+            body = gzip.compress(damaged(gzip.decompress(body), rng), 1) if packed else damaged(body, rng)
+        if rng.random() < 0.2:
+            count = edge(rng, 32)
+        if rng.random() < 0.1:
+            compressor = rng.choice([0, 1, 2, 3, 255])
         sum_, stored = zlib.crc32(body), len(body)
         head = (sum_, compressor, stored, count) if go else (count, sum_, compressor, stored)
         out += reference.MAGIC + struct.pack("<4I", *head) + body
@@ -159,52 +159,50 @@ def recordio(data: bytes, draw: random.Random) -> bytes:
     return out
 
 
-def npz(data: bytes, draw: random.Random) -> bytes:
+def npz(data: bytes, rng: random.Random) -> bytes:
     """Members that are wrong, in an archive that is right."""
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(out, "w") as new:
         for name in old.namelist():
             member = old.read(name)
-            how = draw.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-            if draw.random() < 0.7:  # mostly the header
-                split = draw.choice([128, len(member)])
-                member = damaged(member[:split], draw) + member[split:]
+            how = rng.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+            if rng.random() < 0.7:  # mostly the header
+                split = rng.choice([128, len(member)])
+                member = damaged(member[:split], rng) + member[split:]
             new.writestr(name, member, how)
     return out.getvalue()
 
 
-def tar(data: bytes, draw: random.Random) -> bytes:
+def tar(data: bytes, rng: random.Random) -> bytes:
     """Members and fields of headers that are wrong, under the right sum."""
     out = bytearray(data)
     headers = []
     with tarfile.open(fileobj=io.BytesIO(data)) as old:
         headers = [member.offset for member in old]
-    for _ in range(draw.choice([1, 1, 3])):
-        at = draw.choice(headers)
-        field, size = draw.choice(
-            [(0, 100), (100, 8), (124, 12), (136, 12), (156, 1), (157, 100), (257, 8), (345, 155)]
-        )
-        new = draw.choice([
-            draw.randbytes(size),
-            b"%0*o" % (size - 1, edge(draw, 33)),
-            b"\x80" + draw.randbytes(size),
-            damaged(bytes(out[at + field : at + field + size]), draw),
-            draw.choice([b"L", b"K", b"x", b"g", b"S", b"5", b"0", b"\0", b"1"]),
+    for _ in range(rng.choice([1, 1, 3])):
+        at = rng.choice(headers)
+        field, size = rng.choice([(0, 100), (100, 8), (124, 12), (136, 12), (156, 1), (157, 100), (257, 8), (345, 155)])
+        new = rng.choice([
+            rng.randbytes(size),
+            b"%0*o" % (size - 1, edge(rng, 33)),
+            b"\x80" + rng.randbytes(size),
+            damaged(bytes(out[at + field : at + field + size]), rng),
+            rng.choice([b"L", b"K", b"x", b"g", b"S", b"5", b"0", b"\0", b"1"]),
         ])  # fmt: skip
         out[at + field : at + field + size] = new[:size].ljust(size, b"\0")
         head = bytes(out[at : at + 148]) + b" " * 8 + bytes(out[at + 156 : at + 512])
         out[at + 148 : at + 156] = b"%06o\0 " % sum(head)
-    if draw.random() < 0.3:
+    if rng.random() < 0.3:
         for at in headers:
-            out[at + 512 : at + 700] = damaged(bytes(out[at + 512 : at + 700]), draw)[:188].ljust(188, b"\0")
+            out[at + 512 : at + 700] = damaged(bytes(out[at + 512 : at + 700]), rng)[:188].ljust(188, b"\0")
     return bytes(out)
 
 
 def packed(pack: Callable[[bytes], bytes], unpack: Callable[[bytes], bytes], inner: Any) -> Any:
     """A compressed file with what is inside damaged."""
 
-    def rebuild(data: bytes, draw: random.Random) -> bytes:
-        return pack(inner(unpack(data), draw))
+    def rebuild(data: bytes, rng: random.Random) -> bytes:
+        return pack(inner(unpack(data), rng))
 
     return rebuild
 
@@ -257,44 +255,44 @@ def drain(reader: Reader) -> list[Row]:
     out = []
     for tuple_ in reader:
         out.append(row(tuple_))
-        expect(len(out) <= MOST_TUPLES, "hangs", "a reader of a small file goes on and on")
+        expect(len(out) <= MAX_TUPLES, "hangs", "a reader of a small file goes on and on")
     return out
 
 
-def opened(paths: list[Path], kind: Kind, draw: random.Random, **more: Any) -> Reader:
-    told = {**kind.read, "thread_num": draw.choice([0, 1, 2, 4]), "io": draw.choice(["auto", "map", "read"]), **more}
+def opened(paths: list[Path], kind: Kind, rng: random.Random, **more: Any) -> Reader:
+    options = {**kind.read, "thread_num": rng.choice([0, 1, 2, 4]), "io": rng.choice(["auto", "map", "read"]), **more}
     if len(paths) > 1:
-        told["thread_num"] = max(1, told["thread_num"])
-    return pyfeed.open_files(paths, format=kind.suffix.partition(".")[0], scope=Scope(), **told)
+        options["thread_num"] = max(1, options["thread_num"])
+    return pyfeed.open_files(paths, format=kind.suffix.partition(".")[0], scope=Scope(), **options)
 
 
-def through(reader: Reader, draw: random.Random) -> Reader:
-    for _ in range(draw.randint(0, 3)):
-        how = draw.randrange(4)
+def through(reader: Reader, rng: random.Random) -> Reader:
+    for _ in range(rng.randint(0, 3)):
+        how = rng.randrange(4)
         if how == 0:
-            reader = reader.shuffle(draw.randint(1, 20))
+            reader = reader.shuffle(rng.randint(1, 20))
         elif how == 1:
             reader = reader.double_buffer()
         elif how == 2:
             reader = reader.shard(0, 2)
         else:
             reader = reader.multi_pass(2)
-    return reader.batch(draw.randint(1, 9)) if draw.random() < 0.3 else reader
+    return reader.batch(rng.randint(1, 9)) if rng.random() < 0.3 else reader
 
 
-def check(paths: list[Path], kind: Kind, draw: random.Random, whole: list[Row], wrong_sums: bool) -> None:
+def check(paths: list[Path], kind: Kind, rng: random.Random, whole: list[Row], wrong_sums: bool) -> None:
     damage: pyfeed.Error | None = None
     found: list[Row] = []
     try:
-        found = drain(opened(paths[:1], kind, draw))
+        found = drain(opened(paths[:1], kind, rng))
     except pyfeed.Error as error:
         damage = error
     if wrong_sums and kind.checked and damage is None:
         expect(found == whole, "losses", f"{len(whole)} records written, {len(found)} others read without an error")
 
-    for more in ({"on_corrupt": "skip"}, {"on_corrupt": draw.choice(["raise", "skip"]), "interleave": 2}):
+    for more in ({"on_corrupt": "skip"}, {"on_corrupt": rng.choice(["raise", "skip"]), "interleave": 2}):
         try:
-            reader = through(opened(paths if "interleave" in more else paths[:1], kind, draw, **more), draw)
+            reader = through(opened(paths if "interleave" in more else paths[:1], kind, rng, **more), rng)
             reader.stats()
             drain(reader)
             reader.reset()
@@ -302,53 +300,53 @@ def check(paths: list[Path], kind: Kind, draw: random.Random, whole: list[Row], 
         except (pyfeed.Error, StopIteration):
             pass
 
-    if draw.random() < 0.2:
-        told = ["verify", str(paths[0])]
-        told += ["--format", kind.suffix.partition(".")[0]]
-        told += ["--compression", kind.read["compression"]] if "compression" in kind.read else []
+    if rng.random() < 0.2:
+        arguments = ["verify", str(paths[0])]
+        arguments += ["--format", kind.suffix.partition(".")[0]]
+        arguments += ["--compression", kind.read["compression"]] if "compression" in kind.read else []
         if kind.suffix.startswith("raw"):
-            told += ["--slots", '[{"dtype": "int32", "dims": [5]}, {"dtype": "float64"}]']
+            arguments += ["--slots", '[{"dtype": "int32", "dims": [5]}, {"dtype": "float64"}]']
         out = io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
-            code = command_line(told)
+            code = command_line(arguments)
         expect(code in (0, 1, 2), "crashes", f"verify ends with {code}: {out.getvalue()}")
         corrupt = isinstance(damage, pyfeed.CorruptRecordError)
         if corrupt and not kind.read:
             expect(code, "losses", f"reading says {damage}, but verify says {out.getvalue()}")
 
 
-def play(draw: random.Random, folder: Path) -> None:
-    kind = draw.choice(KINDS)
-    seed = draw.randrange(1 << 30)
+def run_round(rng: random.Random, folder: Path) -> None:
+    kind = rng.choice(KINDS)
+    seed = rng.randrange(1 << 30)
     path, good = (folder / f"{name}.{kind.suffix}" for name in ("damaged", "good"))
     kind.write(good, random.Random(seed))
     data = good.read_bytes()
-    with nothing_left():
-        whole = drain(opened([good], kind, draw))
-        again = drain(opened([good], kind, draw))
+    with no_leaks():
+        whole = drain(opened([good], kind, rng))
+        again = drain(opened([good], kind, rng))
         expect(whole == again and whole, "losses", f"{kind.suffix}: two readings differ: {len(whole)}, {len(again)}")
         try:
             for _ in range(3):
-                wrong_sums = kind.rebuild is None or draw.random() < 0.5
+                wrong_sums = kind.rebuild is None or rng.random() < 0.5
                 data_now = data
                 while data_now == data:
-                    data_now = damaged(data, draw) if wrong_sums or not kind.rebuild else kind.rebuild(data, draw)
+                    data_now = damaged(data, rng) if wrong_sums or not kind.rebuild else kind.rebuild(data, rng)
                 path.write_bytes(data_now)
                 Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
-                before = status("VmRSS")
+                before = process_status("VmRSS")
                 # A file that ends at a record's end is whole, and no record's checksum says otherwise.
                 short = data.startswith(data_now) or data_now.startswith(data)
-                check([path, good], kind, draw, whole, wrong_sums and not short and simple(data, data_now))
-                peak = status("VmHWM") - before
-                expect(peak < MOST_MEMORY, "leaks", f"{kind.suffix}: {len(data_now)} bytes took {peak} bytes to read")
+                check([path, good], kind, rng, whole, wrong_sums and not short and simple(data, data_now))
+                peak = process_status("VmHWM") - before
+                expect(peak < MAX_MEMORY, "leaks", f"{kind.suffix}: {len(data_now)} bytes took {peak} bytes to read")
         except BaseException as error:
-            keep = Path("build/long/findings")
+            keep = Path("build/long/failures")
             keep.mkdir(parents=True, exist_ok=True)
             kept = keep / f"{os.getpid()}-{path.name}"
             kept.write_bytes(path.read_bytes())
             kept.with_name(f"{os.getpid()}-{good.name}").write_bytes(data)
             note = f"{kind.suffix} {kind.read}: {type(error).__name__}: {error}; the file is {kept}"
-            raise Finding(getattr(error, "kind", "crashes"), note) from error
+            raise Failure(getattr(error, "kind", "crashes"), note) from error
 
 
 def simple(data: bytes, other: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""Processes that fork, and that end in every state: with threads that wait, read, push and trace."""
+"""Forks, and exits in every state: with threads that wait, read, push and trace."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from .finding import STUCK, Finding, expect
+from .failures import TIMEOUT, Failure, expect
 
 BEGIN = """
 import atexit, faulthandler, os, signal, sys, threading, time
@@ -65,8 +65,8 @@ STATES = [
     "os.fork() or os._exit(0)",
 ]
 
-# Of a forked child: nothing of pyfeed's works, everything says so, and it ends.
-CHILDREN = [
+# In a forked child every call of pyfeed raises an error, and the child exits.
+IN_CHILD = [
     "feed()",
     "kept and repr(kept[0])",
     "kept and kept.clear()",
@@ -75,7 +75,7 @@ CHILDREN = [
     "pyfeed.global_scope()",
 ]
 
-ENDS = [
+EXITS = [
     ("pass", 0),
     ("sys.exit(3)", 3),
     ("os._exit(4)", 4),
@@ -87,7 +87,7 @@ ENDS = [
     ("import gc; gc.collect(); sys.modules.pop('pyfeed')", 0),
 ]
 
-# What no process of pyfeed's may say.
+# Words that must not be on standard error.
 FATAL = [
     "Fatal Python error",
     "panic:",
@@ -99,27 +99,27 @@ FATAL = [
 ]
 
 
-def script(draw: random.Random) -> tuple[str, int]:
-    """A program, and the status with which it ends."""
+def script(rng: random.Random) -> tuple[str, int]:
+    """A program, and its exit status."""
     lines = ["np.save('a.npy', np.zeros((100, 2)))"]
-    states = draw.sample(STATES, draw.randint(0, 4))
-    lines += [state.format(d=draw.random() < 0.7) for state in states]
-    if draw.random() < 0.4:
-        child = "; ".join(f"quiet(lambda: {line})" for line in draw.sample(CHILDREN, draw.randint(1, 3)))
-        end = draw.choice(["os._exit(0)", "sys.exit(0)"])
+    states = rng.sample(STATES, rng.randint(0, 4))
+    lines += [state.format(d=rng.random() < 0.7) for state in states]
+    if rng.random() < 0.4:
+        child = "; ".join(f"quiet(lambda: {line})" for line in rng.sample(IN_CHILD, rng.randint(1, 3)))
+        end = rng.choice(["os._exit(0)", "sys.exit(0)"])
         lines += [
             "sys.stdout.flush(); child = os.fork()",
             f"if not child:\n    {child}; {end}",
             "assert os.waitpid(child, 0)[1] == 0, 'the child failed'",
         ]
-    if draw.random() < 0.5:
-        lines.append(f"time.sleep({draw.choice([0.001, 0.01, 0.2])})")
-    end, status = draw.choice(ENDS)
+    if rng.random() < 0.5:
+        lines.append(f"time.sleep({rng.choice([0.001, 0.01, 0.2])})")
+    end, status = rng.choice(EXITS)
     return "\n".join([BEGIN, *lines, end]), status
 
 
-def play(draw: random.Random, folder: Path) -> None:
-    program, status = script(draw)
+def run_round(rng: random.Random, folder: Path) -> None:
+    program, status = script(rng)
     process = subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", program],
         cwd=folder,
@@ -132,23 +132,23 @@ def play(draw: random.Random, folder: Path) -> None:
     )
     shown = textwrap.indent(program.removeprefix(BEGIN), "    ")
     try:
-        _, said = process.communicate(timeout=2 * STUCK)
+        _, stderr = process.communicate(timeout=2 * TIMEOUT)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGUSR1)
         try:
             process.communicate(timeout=2)
         except subprocess.TimeoutExpired as error:
             os.killpg(process.pid, signal.SIGKILL)
-            said = process.communicate()[1] or str(error.stderr)
-        raise Finding("hangs", f"{shown}\n{said}\nthe process does not end") from None
+            stderr = process.communicate()[1] or str(error.stderr)
+        raise Failure("hangs", f"{shown}\n{stderr}\nthe process does not end") from None
     for word in FATAL:
-        expect(word not in said, "crashes", f"{shown}\n{said}\nit says {word!r}")
+        expect(word not in stderr, "crashes", f"{shown}\n{stderr}\nstandard error has {word!r}")
     # CPython forgets that it was interrupted where a function at exit compiles something, as namedtuple does.
     expect(
         process.returncode == status or (status == -signal.SIGINT and process.returncode == 1),
         "crashes",
-        f"{shown}\n{said}\nexpected status {status}, found {process.returncode}",
+        f"{shown}\n{stderr}\nexpected status {status}, found {process.returncode}",
     )
-    if status in (0, 1, 3):  # others end without a word to anything
+    if status in (0, 1, 3):  # other exits run no cleanup
         left = {p.name for p in folder.iterdir()} - {"a.npy", "b.npy"}
         expect(not left, "leaks", f"{shown}\nleft files: {left}")

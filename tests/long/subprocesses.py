@@ -1,4 +1,4 @@
-"""What the processes of `kills` do. Workers import nothing of pyfeed but pyfeed_worker."""
+"""The processes that `kills` kills. Workers import only pyfeed_worker."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def contents(worker: int, number: int) -> np.ndarray[tuple[int], np.dtype[np.uin
     return np.full(number * 7919 % 3000, worker * 31 + number & 255, np.uint8)
 
 
-def work(producer: Producer, worker: int, ways: str) -> None:
-    """Tuples of (worker, number, bytes, their sum), by all ways in."""
+def work(producer: Producer, worker: int, push_modes: str) -> None:
+    """Produce tuples of (worker, number, bytes, their CRC-32): "p" by push, "s" in slots."""
     for number in range(TUPLES):
         data = contents(worker, number)
         sum_ = np.array(zlib.crc32(data.tobytes()))
-        if ways[number % len(ways)] == "s":
+        if push_modes[number % len(push_modes)] == "s":
             with producer.slot(shapes=[(), (), data.shape, ()]) as slots:
                 slots[0][...], slots[1][...], slots[2][...], slots[3][...] = worker, number, data, sum_
         else:
@@ -29,7 +29,7 @@ def work(producer: Producer, worker: int, ways: str) -> None:
 
 
 def train(method: str, workers: int, persistent: bool) -> None:
-    """A trainer that goes through passes until it is killed."""
+    """A trainer that reads pass after pass until it is killed."""
     from pyfeed import Scope, SharedFeedQueue
 
     queue = SharedFeedQueue(
@@ -46,7 +46,7 @@ def train(method: str, workers: int, persistent: bool) -> None:
 
 
 def write(path: str, rows: int) -> None:
-    """A writer over an old file."""
+    """A writer that replaces an old file."""
     import pyfeed
 
     print("ready", flush=True)

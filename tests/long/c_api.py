@@ -1,7 +1,7 @@
 """Random calls of the C API with handles that are valid, stale, of another kind, or made up.
 
-Every function of pyfeed.h is called with arguments of the types that its declaration has. Nothing but a pf_status may
-come of it, and every handle that is released twice, or used after that, is PF_STALE_HANDLE.
+Every function of pyfeed.h is called with arguments of the types that its declaration has. Each must return a
+pf_status, and every handle that is released twice, or used after that, is PF_STALE_HANDLE.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 import pyfeed
 
-from .finding import expect
+from .failures import expect
 
 HEADER = (Path(pyfeed.get_include()) / "pyfeed.h").read_text()
 LIBRARY = ctypes.CDLL(str(Path(pyfeed.get_library_dir()) / "libpyfeed.so.0"))
@@ -130,8 +130,8 @@ expect(len(FUNCTIONS) > 60, "crashes", f"the header has {len(FUNCTIONS)} functio
 class Round:
     """The handles and the memory of one round."""
 
-    def __init__(self, draw: random.Random) -> None:
-        self.draw = draw
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
         self.handles: list[int] = []  # valid, as far as is known
         self.stale: list[int] = []
         self.keep: list[Any] = []
@@ -140,98 +140,98 @@ class Round:
         self.size_of_error = size_of_error()
 
     def handle(self) -> int:
-        draw = self.draw
-        how = draw.random()
+        rng = self.rng
+        how = rng.random()
         if how < 0.75 and self.handles:
-            return draw.choice(self.handles[-30:])
+            return rng.choice(self.handles[-30:])
         if how < 0.9 and self.stale:
-            return draw.choice(self.stale)
-        return draw.choice([0, 1, 2, (1 << 64) - 1, 1 << 63, draw.getrandbits(64), draw.randrange(1000)])
+            return rng.choice(self.stale)
+        return rng.choice([0, 1, 2, (1 << 64) - 1, 1 << 63, rng.getrandbits(64), rng.randrange(1000)])
 
     def number(self, name: str, bits: int, signed: bool) -> int:
-        draw = self.draw
+        rng = self.rng
         if name in ("capacity", "max_events"):
-            return draw.choice([0, 1, 2, 100])
+            return rng.choice([0, 1, 2, 100])
         if name.startswith("num_"):
-            return draw.choice([0, 1])
+            return rng.choice([0, 1])
         some = [0, 1, 2, 3, 7, (1 << (bits - 1)) - 1, 1 << (bits - 1)] + ([] if signed else [(1 << bits) - 1])
-        value = draw.choice(some[:4] if draw.random() < 0.6 else some)
+        value = rng.choice(some[:4] if rng.random() < 0.6 else some)
         return value - (1 << bits) if signed and value >= 1 << (bits - 1) else value
 
     def tensor(self) -> Tensor:
-        rank = self.draw.choice([0, 1, 1, 2])
+        rank = self.rng.choice([0, 1, 1, 2])
         data = ctypes.create_string_buffer(64)
-        dims = (ctypes.c_int64 * 2)(*(self.draw.choice([0, 1, 2, 2]) for _ in range(2)))
-        if self.draw.random() < 0.1:
-            dims[0] = self.draw.choice([-1, 1 << 62, -(1 << 63)])
+        dims = (ctypes.c_int64 * 2)(*(self.rng.choice([0, 1, 2, 2]) for _ in range(2)))
+        if self.rng.random() < 0.1:
+            dims[0] = self.rng.choice([-1, 1 << 62, -(1 << 63)])
             data = None  # type: ignore[assignment]
         self.keep += [data, dims]
-        dtype = self.draw.choice([5, 5, 5, 12, 0, 99, -1])
+        dtype = self.rng.choice([5, 5, 5, 12, 0, 99, -1])
         address = ctypes.addressof(data) if data is not None else None
         return Tensor(ctypes.sizeof(Tensor), dtype, Place(0, 0), rank, 0, 0, 0, address, 0, dims, None, None)
 
     def argument(self, kind: str, name: str) -> Any:
-        draw = self.draw
+        rng = self.rng
         if kind == "pf_error *":
             ctypes.memset(self.error, 0, len(self.error))
             ctypes.memmove(self.error, self.size_of_error.to_bytes(4, "little"), 4)
-            return ctypes.byref(self.error) if draw.random() < 0.95 else None
+            return ctypes.byref(self.error) if rng.random() < 0.95 else None
         if kind == "pf_handle":
             return ctypes.c_uint64(self.handle())
         if kind in NUMBERS:
             made, bits = NUMBERS[kind]
             return made(self.number(name, bits, kind.startswith("int")))
         if kind == "pf_place":
-            return Place(draw.choice([0, 0, 1, 2, -7]), draw.choice([0, 0, 1, -1]))
+            return Place(rng.choice([0, 0, 1, 2, -7]), rng.choice([0, 0, 1, -1]))
         if kind == "pf_dtype":
-            return ctypes.c_int32(draw.choice([0, 5, 99]))
+            return ctypes.c_int32(rng.choice([0, 5, 99]))
         if kind == "const pf_wait *":
-            timeout = draw.choice([0, 1000, 1_000_000, 5_000_000])
-            wait = Wait(ctypes.sizeof(Wait), 0, timeout, draw.choice([0, 0, 0, self.handle()]), None, None)
+            timeout = rng.choice([0, 1000, 1_000_000, 5_000_000])
+            wait = Wait(ctypes.sizeof(Wait), 0, timeout, rng.choice([0, 0, 0, self.handle()]), None, None)
             self.keep.append(wait)
             return ctypes.byref(wait)
         if kind == "const pf_tensor *":
             tensor = self.tensor()
             self.keep.append(tensor)
-            return ctypes.byref(tensor) if draw.random() < 0.95 else None
+            return ctypes.byref(tensor) if rng.random() < 0.95 else None
         if kind in ("pf_tuple *", "const pf_tuple *"):
-            if not self.tuples or draw.random() < 0.5:
+            if not self.tuples or rng.random() < 0.5:
                 self.tuples.append(TupleOut(ctypes.sizeof(TupleOut), 0, None, 0))
-            return ctypes.byref(draw.choice(self.tuples))
+            return ctypes.byref(rng.choice(self.tuples))
         if kind == "const pf_queue_options *":
-            dims = (ctypes.c_int64 * 1)(draw.choice([-1, 2, 2, 0, 1 << 62]))
-            spec = SlotSpec(ctypes.sizeof(SlotSpec), draw.choice([0, 5, 5, 77]), 1, 0, dims)
-            slots = draw.choice([0, 1, 1, 1])
-            options = QueueOptions(ctypes.sizeof(QueueOptions), slots, ctypes.pointer(spec), draw.choice([0, 1, 4]))
-            options.restartable = draw.randrange(2)
+            dims = (ctypes.c_int64 * 1)(rng.choice([-1, 2, 2, 0, 1 << 62]))
+            spec = SlotSpec(ctypes.sizeof(SlotSpec), rng.choice([0, 5, 5, 77]), 1, 0, dims)
+            slots = rng.choice([0, 1, 1, 1])
+            options = QueueOptions(ctypes.sizeof(QueueOptions), slots, ctypes.pointer(spec), rng.choice([0, 1, 4]))
+            options.restartable = rng.randrange(2)
             self.keep += [dims, spec, options]
             return ctypes.byref(options)
         if kind == "const char *":
             if name == "op":
-                return draw.choice([*OPERATORS, *ATTRIBUTES[-3:]])
+                return rng.choice([*OPERATORS, *ATTRIBUTES[-3:]])
             if name in ("attributes", "variable"):
-                return draw.choice([None, *ATTRIBUTES])
+                return rng.choice([None, *ATTRIBUTES])
             if name in ("path", "filename"):
-                return draw.choice([b"out.npy", b"out.pb", b"a.npy", b"missing/x.npy", b"", b"x" * 300])
-            return draw.choice([None, *NAMES])
+                return rng.choice([b"out.npy", b"out.pb", b"a.npy", b"missing/x.npy", b"", b"x" * 300])
+            return rng.choice([None, *NAMES])
         if kind in ("const char *const *", "const char * const *"):
-            names = (ctypes.c_char_p * 2)(draw.choice(NAMES), draw.choice(NAMES))
+            names = (ctypes.c_char_p * 2)(rng.choice(NAMES), rng.choice(NAMES))
             self.keep.append(names)
             return names
         if kind.endswith("*"):  # an output, or a struct that is zero but for its size
             out = ctypes.create_string_buffer(1024)
-            if not kind.endswith("**") and draw.random() < 0.7:
+            if not kind.endswith("**") and rng.random() < 0.7:
                 ctypes.memmove(
-                    out, draw.choice([8, 64, 256, 1000]).to_bytes(4, "little"), 4
+                    out, rng.choice([8, 64, 256, 1000]).to_bytes(4, "little"), 4
                 )  # what a struct begins with
-            if draw.random() < 0.05 and kind.startswith("const"):
+            if rng.random() < 0.05 and kind.startswith("const"):
                 return None
             self.keep.append(out)
             return ctypes.byref(out)
         raise KeyError(f"{kind} {name}")
 
     def step(self) -> None:
-        function = self.draw.choice(FUNCTIONS)
+        function = self.rng.choice(FUNCTIONS)
         arguments = [self.argument(kind, name) for kind, name in function.parameters]
         if function.name == "pf_program_parse":
             arguments[1] = ctypes.c_uint64(min(arguments[1].value, len(arguments[0] or b"")))
@@ -259,14 +259,14 @@ class Round:
             LIBRARY.pf_release(ctypes.c_uint64(handle), None)
 
 
-def play(draw: random.Random, folder: Path) -> None:
+def run_round(rng: random.Random, folder: Path) -> None:
     home = os.getcwd()
     os.chdir(folder)
     try:
         with pyfeed.open_writer("a.npy") as writer:
             for i in range(5):
                 writer.write((np.full(2, i),))
-        one = Round(draw)
+        one = Round(rng)
         for _ in range(2000):
             one.step()
         one.finish()
