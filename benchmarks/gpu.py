@@ -1,4 +1,4 @@
-"""Everything that only a GPU can show, in one go: tests, what PyTorch, CuPy and JAX make of tuples, and all figures.
+"""Everything that only a GPU can show, in one run: tests, tuples in PyTorch, CuPy and JAX, and all measurements.
 
     python benchmarks/gpu.py [--wheel dist/pyfeed-*.whl] [--out build/gpu] [--parts torch,stress] [--seconds 470]
     python benchmarks/gpu.py --twin [--quick]
@@ -7,7 +7,7 @@ It needs a checkout, a wheel (or pyfeed installed), Python with NumPy and PyTorc
 JAX if they are to be looked at. No network, no compiler, no Go. It takes less than eight minutes. What it finds is
 written to gpu.json in the folder as it is found; beside it are trace.json (one loop, for https://ui.perfetto.dev) and
 gpu.log. Every part is a process of its own with a time of its own, so that none takes others down. The exit status is 1
-if a check failed or a part did not end; a goal that was missed is told, and is no failure.
+if a check failed or a part did not end; a missed goal is reported, and is no failure.
 
     tests       tests/python/on_device.py, at this device
     torch       no copy, right values: dtypes, default and side streams, a captured graph's input, refusals, memory
@@ -22,7 +22,7 @@ if a check failed or a part did not end; a goal that was missed is told, and is 
                 streams, some held for longer; no memory more in the end
 
 --twin runs the same on the library's host twin, without torch if need be: its checks are checks of this script, its
-figures say nothing.
+measurements mean nothing.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ SECONDS = 470.0
 
 
 class Part:
-    """A part at work, in its own process. What it finds is told at once, a line of JSON each."""
+    """A part, in its own process. It emits each result at once, as a line of JSON."""
 
     def __init__(self, fd: int, twin: bool, quick: bool, out: Path, seconds: float) -> None:
         self._to = os.fdopen(fd, "w", buffering=1)
@@ -72,29 +72,29 @@ class Part:
         """Seconds until it is stopped, with some to spare."""
         return max(0.0, self._end - time.monotonic() - 3)
 
-    def _tell(self, **what: Any) -> None:
+    def _emit(self, **what: Any) -> None:
         self._to.write(json.dumps(what) + "\n")
 
     def check(self, what: str, right: bool, found: Any = None) -> None:
-        self._tell(check=what, right=bool(right), found=None if found is None else str(found))
+        self._emit(check=what, right=bool(right), found=None if found is None else str(found))
 
     def equal(self, what: str, found: Any, expected: Any) -> None:
         self.check(what, found == expected, None if found == expected else f"expected {expected}, found {found}")
 
-    def figure(self, name: str, value: Any, unit: str = "", goal: str | None = None) -> None:
+    def metric(self, name: str, value: Any, unit: str = "", goal: str | None = None) -> None:
         """`goal` is such as "<= 20". The twin has none."""
         met = None
         if goal is not None and not self.twin:
             sign, limit = goal.split()
             met = value <= float(limit) if sign == "<=" else value >= float(limit)
-        self._tell(figure=name, value=value, unit=unit, goal=None if self.twin else goal, met=met)
+        self._emit(metric=name, value=value, unit=unit, goal=None if self.twin else goal, met=met)
 
     def missing(self, why: str) -> None:
-        self._tell(missing=why)
+        self._emit(missing=why)
 
 
 def module(part: Part, name: str) -> Any:
-    """A package that is to take tuples; None, and told, if it is not there."""
+    """A package that is to take tuples; None, and reported as missing, if it cannot be imported."""
     try:
         found = __import__(name)
         if name == "torch" and not part.twin and not found.cuda.is_available():
@@ -102,7 +102,7 @@ def module(part: Part, name: str) -> Any:
     except Exception as error:
         part.missing(f"{name}: {type(error).__name__}: {error}")
         return None
-    part.figure(f"{name} version", found.__version__)
+    part.metric(f"{name} version", found.__version__)
     return found
 
 
@@ -166,7 +166,7 @@ def loaded(
 
 
 def seconds_each(tuples: Iterator[Any], take: Callable[[Any], None], count: int, wait: Callable[[], None]) -> float:
-    """Seconds a tuple, in the middle of a stream: it goes on, so that as many are on their way after as before."""
+    """Seconds a tuple, in the middle of a stream: it goes on, so that as many are in flight after as before."""
     for _ in range(min(count, 24)):
         take(next(tuples))
     wait()
@@ -343,7 +343,7 @@ def run_tests(part: Part) -> None:
         to.write(done.stdout)
     last = (done.stdout.strip().splitlines() or ["no output"])[-1]
     part.check("tests/python/on_device.py passes", done.returncode == 0, last)
-    part.figure("tests", last)
+    part.metric("tests", last)
 
 
 DTYPES = ("uint8", "int8", "int32", "int64", "float16", "float32", "float64", "complex64", "bool", "bfloat16")
@@ -382,7 +382,7 @@ def dtypes_of(
     to_bytes: Callable[[Any], bytes],
     dtypes: Sequence[str],
 ) -> None:
-    """Every dtype, taken without a copy. One that somebody cannot take does not hide the others."""
+    """Every dtype, taken without a copy. A dtype that fails does not hide the others."""
     for dtype in dtypes:
         raw = np.arange(64, dtype=np.uint8)
         try:
@@ -557,7 +557,7 @@ def run_jax(part: Part) -> None:
         part.equal(f"{count} tuples through a compiled function", wrong[:5], [])
 
 
-# ---- Parts: figures --------------------------------------------------------------------------------
+# ---- Parts: measurements ---------------------------------------------------------------------------
 
 
 def run_bandwidth(part: Part) -> None:
@@ -579,16 +579,16 @@ def run_bandwidth(part: Part) -> None:
                     seconds_each(iter(reader), lambda t: gpu.use(t[0]), count // 4 + 8, gpu.synchronize)
             (found,) = trace.summary["devices"]
             busy.setdefault(size, []).append(found["bytes_per_second"])
-    part.figure("pinned peak, 256 MiB copies", statistics.median(peaks) / 1e9, "GB/s")
-    part.figure("pinned peak, all", [p / 1e9 for p in peaks], "GB/s")
+    part.metric("pinned peak, 256 MiB copies", statistics.median(peaks) / 1e9, "GB/s")
+    part.metric("pinned peak, all", [p / 1e9 for p in peaks], "GB/s")
     goals = {4: ">= 0.90", 16: ">= 0.95"}
     for size, all_ in busy.items():
         ratios = [b / p for b, p in zip(all_, peaks, strict=True)]
         walls = [c / p for c, p in zip(clock[size], peaks, strict=True)]
-        part.figure(f"{size} MiB: while copying", statistics.median(all_) / 1e9, "GB/s")
-        part.figure(f"{size} MiB: while copying, of the peak", statistics.median(ratios), "", goals.get(size))
-        part.figure(f"{size} MiB: by the clock, of the peak", statistics.median(walls), "")
-        part.figure(f"{size} MiB: while copying, all", [b / 1e9 for b in all_], "GB/s")
+        part.metric(f"{size} MiB: while copying", statistics.median(all_) / 1e9, "GB/s")
+        part.metric(f"{size} MiB: while copying, of the peak", statistics.median(ratios), "", goals.get(size))
+        part.metric(f"{size} MiB: by the clock, of the peak", statistics.median(walls), "")
+        part.metric(f"{size} MiB: while copying, all", [b / 1e9 for b in all_], "GB/s")
 
 
 def run_overlap(part: Part) -> None:
@@ -607,8 +607,8 @@ def run_overlap(part: Part) -> None:
         load = seconds_each(iter(reader), drop, count, drop_nothing)
     with one(hand_over) as reader:
         copy = seconds_each(iter(reader), lambda t: gpu.use(t[0]), count, gpu.synchronize)
-    part.figure("load alone", 1e6 * load, "us")
-    part.figure("copy alone", 1e6 * copy, "us")
+    part.metric("load alone", 1e6 * load, "us")
+    part.metric("copy alone", 1e6 * copy, "us")
     base, more = gpu.compute_seconds(1, resident), gpu.compute_seconds(11, resident)
     step = max((more - base) / 10, 1e-7)
     for name, share, goal in (
@@ -627,17 +627,17 @@ def run_overlap(part: Part) -> None:
         for _ in range(1 if part.quick else 3):
             with one(push(array)) as reader:
                 found.append(seconds_each(iter(reader), take, count, gpu.synchronize))
-        part.figure(f"{name}: compute alone", 1e6 * compute, "us")
-        part.figure(f"{name}: a tuple", 1e6 * statistics.median(found), "us")
+        part.metric(f"{name}: compute alone", 1e6 * compute, "us")
+        part.metric(f"{name}: a tuple", 1e6 * statistics.median(found), "us")
         ratio = statistics.median(found) / max(load, copy, compute)
-        part.figure(f"overlap, {name}", ratio, "", goal)
+        part.metric(f"overlap, {name}", ratio, "", goal)
     with pyfeed.trace(part.out / "trace.json", max_events=50_000) as trace, one(push(array)) as reader:
         seconds_each(iter(reader), take, 24, gpu.synchronize)
     summary = trace.summary
     (at,) = summary["devices"]
-    part.figure("a copied byte is written on the host", summary["copies"]["bytes"] / max(1, at["bytes"]), "times")
-    part.figure("what the trace says", summary["sentence"])
-    part.figure("share of the copies' time that cost nothing", at["overlap"])
+    part.metric("a copied byte is written on the host", summary["copies"]["bytes"] / max(1, at["bytes"]), "times")
+    part.metric("what the trace says", summary["sentence"])
+    part.metric("share of the copies' time that cost nothing", at["overlap"])
     part.check("the trace has copies", at["bytes"] > 0)
 
 
@@ -673,12 +673,12 @@ def run_next(part: Part) -> None:
         ("from_dlpack", taken, (None, None)),
         ("the last reference goes", gone, (None, None)),
     ):
-        part.figure(f"{name}, median", statistics.median(all_), "us", goals[0])
-        part.figure(f"{name}, p99", float(np.percentile(all_, 99)), "us", goals[1])
-    part.figure("events with nothing between, median", statistics.median(nothing), "us")
-    part.figure("events round the wait, median", statistics.median(waits), "us")
-    part.figure("stall, median", max(0.0, statistics.median(waits) - statistics.median(nothing)), "us", "<= 5")
-    part.figure("stall, p99", max(0.0, float(np.percentile(waits, 99)) - statistics.median(nothing)), "us")
+        part.metric(f"{name}, median", statistics.median(all_), "us", goals[0])
+        part.metric(f"{name}, p99", float(np.percentile(all_, 99)), "us", goals[1])
+    part.metric("events with nothing between, median", statistics.median(nothing), "us")
+    part.metric("events round the wait, median", statistics.median(waits), "us")
+    part.metric("stall, median", max(0.0, statistics.median(waits) - statistics.median(nothing)), "us", "<= 5")
+    part.metric("stall, p99", max(0.0, float(np.percentile(waits, 99)) - statistics.median(nothing)), "us")
 
 
 # ---- Parts: peers ----------------------------------------------------------------------------------
@@ -722,7 +722,7 @@ def run_peers(part: Part) -> None:
     cores = len(os.sched_getaffinity(0))
     array = ready(size)
     with contextlib.ExitStack() as stack:
-        ways: dict[str, tuple[Iterator[Any], Callable[[Any], Any]]] = {}
+        libraries: dict[str, tuple[Iterator[Any], Callable[[Any], Any]]] = {}
         if torch is not None:  # its workers are forked: before there are other threads than need be
             best: tuple[float, int, int] | None = None
             for workers, prefetch in itertools.product((2, 4, 8), (2, 4)):
@@ -731,34 +731,34 @@ def run_peers(part: Part) -> None:
                 with data_loader(torch, size, workers, prefetch) as tensors:
                     each = seconds_each(tensors, lambda t: gpu.compute(t, 0), 60, gpu.synchronize)
                     del tensors
-                part.figure(f"DataLoader, {workers} workers, prefetch_factor {prefetch}", size / each / 1e9, "GB/s")
+                part.metric(f"DataLoader, {workers} workers, prefetch_factor {prefetch}", size / each / 1e9, "GB/s")
                 best = min(best or (each, workers, prefetch), (each, workers, prefetch))
             assert best is not None
-            part.figure("DataLoader's setting", f"{best[1]} workers, prefetch_factor {best[2]}")
+            part.metric("DataLoader's setting", f"{best[1]} workers, prefetch_factor {best[2]}")
             tensors = stack.enter_context(data_loader(torch, size, best[1], best[2]))
-            ways["DataLoader"] = tensors, lambda t: t
+            libraries["DataLoader"] = tensors, lambda t: t
             pageable = torch.from_numpy(array)
-            ways["pageable"] = itertools.repeat(None), lambda _: pageable.to("cuda")
+            libraries["pageable"] = itertools.repeat(None), lambda _: pageable.to("cuda")
         reader = stack.enter_context(loaded([(size,)], ["uint8"], push(array), threads=loader_threads()))
-        ways["pyfeed, threads"] = iter(reader), lambda t: gpu.take(t[0])
+        libraries["pyfeed, threads"] = iter(reader), lambda t: gpu.take(t[0])
         shared = pyfeed.SharedFeedQueue(
             [(size,)], ["uint8"], ring_slots=16, place=pyfeed.CUDAPlace(0), scope=pyfeed.Scope()
         )
         processes = shared.start(push_for_ever, (size,), num_workers=1 if part.quick else min(6, cores))
         double = shared.reader.double_buffer(pyfeed.CUDAPlace(0), depth=3)
-        ways["pyfeed, processes"] = iter(double), lambda t: gpu.take(t[0])
+        libraries["pyfeed, processes"] = iter(double), lambda t: gpu.take(t[0])
 
-        rates: dict[str, list[float]] = {way: [] for way in ways}
-        walls: dict[str, list[float]] = {way: [] for way in ways}
+        rates: dict[str, list[float]] = {library: [] for library in libraries}
+        walls: dict[str, list[float]] = {library: [] for library in libraries}
         resident = gpu.resident(size)
         base, more = gpu.compute_seconds(1, resident), gpu.compute_seconds(11, resident)
         times = max(1, round((1e-3 - base) / max((more - base) / 10, 1e-7)))
         compute = gpu.compute_seconds(times, resident)
-        part.figure("compute", 1e6 * compute, "us")
+        part.metric("compute", 1e6 * compute, "us")
         for _ in range(1 if part.quick else 5):
             if rates["pyfeed, threads"] and part.left() < 10:
                 break
-            for way, (tuples, take) in ways.items():
+            for library, (tuples, take) in libraries.items():
 
                 def light(t: Any, take: Callable[[Any], Any] = take) -> None:
                     gpu.compute(take(t), 0)
@@ -766,15 +766,15 @@ def run_peers(part: Part) -> None:
                 def heavy(t: Any, take: Callable[[Any], Any] = take) -> None:
                     gpu.compute(take(t), times)
 
-                rates[way].append(size / seconds_each(tuples, light, count, gpu.synchronize))
-                walls[way].append(seconds_each(tuples, heavy, count, gpu.synchronize))
-        for way in ways:
-            part.figure(f"{way}: rate", statistics.median(rates[way]) / 1e9, "GB/s")
-            part.figure(f"{way}: rate, all", [r / 1e9 for r in rates[way]], "GB/s")
-            part.figure(f"{way}: a tuple with compute, over compute", statistics.median(walls[way]) / compute)
-            if way.startswith("pyfeed") and "DataLoader" in rates:
-                pairs = zip(rates[way], rates["DataLoader"], strict=True)
-                part.figure(f"{way}: rate over DataLoader's", statistics.median(a / b for a, b in pairs), "times")
+                rates[library].append(size / seconds_each(tuples, light, count, gpu.synchronize))
+                walls[library].append(seconds_each(tuples, heavy, count, gpu.synchronize))
+        for library in libraries:
+            part.metric(f"{library}: rate", statistics.median(rates[library]) / 1e9, "GB/s")
+            part.metric(f"{library}: rate, all", [r / 1e9 for r in rates[library]], "GB/s")
+            part.metric(f"{library}: a tuple with compute, over compute", statistics.median(walls[library]) / compute)
+            if library.startswith("pyfeed") and "DataLoader" in rates:
+                pairs = zip(rates[library], rates["DataLoader"], strict=True)
+                part.metric(f"{library}: rate over DataLoader's", statistics.median(a / b for a, b in pairs), "times")
         shared.shutdown()
         for process in processes:
             process.join(10)
@@ -827,8 +827,8 @@ def run_stress(part: Part) -> None:
     found = sums[:done] if torch is None else sums[:done].cpu().numpy()
     expected = size * (size - 1) // 2 + size * (np.arange(done) % 1000)
     wrong = np.flatnonzero(found != expected)
-    part.figure("tuples", done)
-    part.figure("rate", done / took, "tuples/s")
+    part.metric("tuples", done)
+    part.metric("rate", done / took, "tuples/s")
     part.equal("checksums computed at the device", wrong[:5].tolist(), [])
     part.check("there were as many as wanted, or time was up", done == wanted or time.perf_counter() > end, done)
     if before is not None:
@@ -881,7 +881,7 @@ class Report:
         self.found: dict[str, Any] = {**head, "parts": {}}
 
     def part(self, name: str) -> dict[str, Any]:
-        mine: dict[str, Any] = {"status": "running", "seconds": 0.0, "checks": [], "figures": [], "missing": []}
+        mine: dict[str, Any] = {"status": "running", "seconds": 0.0, "checks": [], "metrics": [], "missing": []}
         self.found["parts"][name] = mine
         return mine
 
@@ -912,14 +912,14 @@ def run_part(
     with selectors.DefaultSelector() as selector, os.fdopen(ours, "rb", buffering=0) as pipe:
         selector.register(pipe, selectors.EVENT_READ)
         while True:
-            ended = process.poll() is not None  # what it has said is in the pipe by now
+            ended = process.poll() is not None  # its last events are in the pipe by now
             if selector.select(0 if ended else min(0.1, max(0.0, end - time.monotonic()))):
                 rest += pipe.read(1 << 16) or b""
                 *lines, rest = rest.split(b"\n")
                 for line in lines:
-                    said = json.loads(line)
-                    kind = "checks" if "check" in said else "figures" if "figure" in said else "missing"
-                    mine[kind].append(said["missing"] if kind == "missing" else said)
+                    event = json.loads(line)
+                    kind = "checks" if "check" in event else "metrics" if "metric" in event else "missing"
+                    mine[kind].append(event["missing"] if kind == "missing" else event)
                 if lines:
                     report.write()
                     continue
@@ -951,15 +951,15 @@ def show(name: str, found: dict[str, Any]) -> None:
     for check in found["checks"]:
         if not check["right"]:
             print(f"    WRONG: {check['check']}: {check['found']}")
-    for figure in found["figures"]:
-        value = figure["value"]
+    for metric in found["metrics"]:
+        value = metric["value"]
         if isinstance(value, list):
             continue
         text = f"{value:.3f}" if isinstance(value, float) else str(value)
         goal = ""
-        if figure["goal"]:
-            goal = f"  goal {figure['goal']}: {'met' if figure['met'] else 'MISSED'}"
-        print(f"    {figure['figure']:<58} {text} {figure['unit']}{goal}".rstrip())
+        if metric["goal"]:
+            goal = f"  goal {metric['goal']}: {'met' if metric['met'] else 'MISSED'}"
+        print(f"    {metric['metric']:<58} {text} {metric['unit']}{goal}".rstrip())
     sys.stdout.flush()
 
 
@@ -1042,7 +1042,7 @@ def main() -> int:
             show(name, report.found["parts"][name])
     parts = report.found["parts"]
     wrong = [name for name in names if failed(parts[name])]
-    goals = [f for p in parts.values() for f in p["figures"] if f["met"] is not None]
+    goals = [f for p in parts.values() for f in p["metrics"] if f["met"] is not None]
     report.found["failed"] = wrong
     report.write()
     print(f"\n{len(names) - len(wrong)} of {len(names)} parts are right", end="")

@@ -9,7 +9,7 @@ All of it happens in a C++ binary without Python, benchmarks/program_overhead, w
     reading     a loop of read and call over tuples of 4 KiB, to the end or with has_next before each, beside C++
                 and C that call the same reader themselves, in turns; all look at every byte
 
-Figures are medians over runs; a ratio is the median of the ratios of the same run. The file is in the page cache.
+Values are medians over runs; a ratio is the median of the ratios of the same run. The file is in the page cache.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def show(found: dict[str, Any]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, help="write the figures there")
+    parser.add_argument("--json", type=Path, help="write the results to this file")
     parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--megabytes", type=int, default=128, help="of the file that is read")
     parser.add_argument("--loops", type=int, default=200_000, help="turns of the loops of operators")

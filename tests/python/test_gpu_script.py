@@ -13,11 +13,11 @@ import pytest
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
 PARTS = ["tests", "torch", "cupy", "jax", "bandwidth", "overlap", "next", "peers", "stress"]
-FIGURES = {"tests", "bandwidth", "overlap", "next", "peers", "stress"}  # these need nothing but NumPy
+METRICS = {"tests", "bandwidth", "overlap", "next", "peers", "stress"}  # these need nothing but NumPy
 
 
 def run(out: Path, *options: str, status: int, **environment: str) -> tuple[str, dict[str, Any]]:
-    """What it says, and what it writes."""
+    """Its output, and the results in gpu.json."""
     done = subprocess.run(
         [sys.executable, str(SCRIPT), "--out", str(out), *options],
         env={**os.environ, **environment},
@@ -32,18 +32,18 @@ def run(out: Path, *options: str, status: int, **environment: str) -> tuple[str,
 
 
 def test_every_part_runs_on_the_twin(tmp_path: Path) -> None:
-    said, found = run(tmp_path, "--twin", "--quick", status=0)
+    output, found = run(tmp_path, "--twin", "--quick", status=0)
     assert list(found["parts"]) == PARTS
     assert found["failed"] == []
     for name, part in found["parts"].items():
         assert part["status"] == "done"
         assert all(check["right"] for check in part["checks"]), part["checks"]
         assert "memory is given back" in [check["check"] for check in part["checks"]]
-        assert len(part["figures"]) + len(part["missing"]) > 0
-        assert name not in FIGURES or part["figures"]
-        assert not any(figure["goal"] for figure in part["figures"])  # the twin shows nothing about GPUs
-        assert f"\n{name}: done, " in said
-    assert f"{len(PARTS)} of {len(PARTS)} parts are right; all of it is in {tmp_path}" in said
+        assert len(part["metrics"]) + len(part["missing"]) > 0
+        assert name not in METRICS or part["metrics"]
+        assert not any(metric["goal"] for metric in part["metrics"])  # the twin shows nothing about GPUs
+        assert f"\n{name}: done, " in output
+    assert f"{len(PARTS)} of {len(PARTS)} parts are right; all of it is in {tmp_path}" in output
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     assert any(event.get("cat") == "transfer" for event in events)
 
@@ -51,26 +51,26 @@ def test_every_part_runs_on_the_twin(tmp_path: Path) -> None:
 def test_a_machine_without_a_gpu_is_a_failure(tmp_path: Path) -> None:
     library = tmp_path / "libcuda.so.1"
     library.touch()
-    said, found = run(
+    output, found = run(
         tmp_path / "out", "--quick", "--parts", "next,stress", status=1, LD_LIBRARY_PATH=str(tmp_path), PYFEED_CUDA=""
     )
     assert found["failed"] == ["next", "stress"]
-    assert said.count(f"WRONG: there is a device: {library}: file too short") == 2
-    assert "0 of 2 parts are right" in said
+    assert output.count(f"WRONG: there is a device: {library}: file too short") == 2
+    assert "0 of 2 parts are right" in output
 
 
 def test_the_twin_is_not_taken_for_a_gpu(tmp_path: Path) -> None:
-    said, found = run(tmp_path, "--quick", "--parts", "next", status=1, PYFEED_CUDA="host")
+    output, found = run(tmp_path, "--quick", "--parts", "next", status=1, PYFEED_CUDA="host")
     assert found["failed"] == ["next"]
-    assert "WRONG: there is a device: expected a GPU, found the host twin: PYFEED_CUDA is set" in said
+    assert "WRONG: there is a device: expected a GPU, found the host twin: PYFEED_CUDA is set" in output
 
 
 def test_a_part_that_does_not_end_is_stopped(tmp_path: Path) -> None:
-    said, found = run(tmp_path, "--twin", "--quick", "--seconds", "0.01", "--parts", "next,stress", status=1)
+    output, found = run(tmp_path, "--twin", "--quick", "--seconds", "0.01", "--parts", "next,stress", status=1)
     assert found["failed"] == ["next", "stress"]
     for name in found["failed"]:
         assert found["parts"][name]["status"] == "stopped: expected an end within 0 s"
-        assert f"{name}: stopped" in said
+        assert f"{name}: stopped" in output
 
 
 @pytest.mark.parametrize(
@@ -81,6 +81,6 @@ def test_a_part_that_does_not_end_is_stopped(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_options(tmp_path: Path, options: list[str], message: str) -> None:
-    said, found = run(tmp_path, *options, status=2)
-    assert message in said
+    output, found = run(tmp_path, *options, status=2)
+    assert message in output
     assert found == {}
