@@ -1,0 +1,84 @@
+"""The functions that make readers have the parameters that readers/ops/operators.json, made of the operators, says."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pyfeed
+from pyfeed import Reader, layers
+
+OPERATORS = {
+    each["name"]: each
+    for each in json.loads((Path(__file__).parents[2] / "readers/ops/operators.json").read_text("utf-8"))
+}
+
+# The parameters that stand for an attribute, where it is not one of the attribute's name.
+STANDS_FOR = {
+    "slots": {"shapes", "dtypes", "lod_levels", "names"},
+    "slots of create_random_data_generator": {"shapes", "dtypes", "names"},  # which has no LoD
+    "storage": {"compression", "io"},
+    "feeder_name": {"capacity", "shapes", "place", "dtypes", "bytes_limit", "lod_levels", "names"},  # of the queue
+}
+
+# What a default is in Python, where it is not what JSON says.
+DEFAULTS: dict[tuple[str, str], Any] = {
+    ("create_double_buffer_reader", "place"): None,
+    ("create_random_data_generator", "count"): None,
+    ("create_map_reader", "capacity"): None,  # as many as the threads need
+    ("open_files", "format"): None,
+}
+
+# Parameters that are no attribute: the readers below, what is made, and how it is called.
+OTHERS = {"self", "reader", "readers", "others", "name", "scope", "function", "num_threads"}
+
+FUNCTIONS: list[tuple[str, Callable[..., Any]]] = [
+    ("open_files", pyfeed.open_files),
+    ("open_files", layers.open_files),
+    ("create_random_data_generator", pyfeed.random_data),
+    ("create_random_data_generator", layers.random_data),
+    ("create_py_array_reader", layers.py_array_reader),
+    ("create_batch_reader", Reader.batch),
+    ("create_batch_reader", layers.batch),
+    ("create_shuffle_reader", Reader.shuffle),
+    ("create_shuffle_reader", layers.shuffle),
+    ("create_multi_pass_reader", Reader.multi_pass),
+    ("create_multi_pass_reader", layers.multi_pass),
+    ("create_double_buffer_reader", Reader.double_buffer),
+    ("create_double_buffer_reader", layers.double_buffer),
+    ("create_shard_reader", Reader.shard),
+    ("create_shard_reader", layers.shard),
+    ("create_zip_reader", Reader.zip),
+    ("create_zip_reader", layers.zip),
+    ("create_map_reader", Reader.map),
+]
+
+
+def label(value: object) -> str:
+    return getattr(value, "__qualname__", str(value))
+
+
+@pytest.mark.parametrize(("operator", "function"), FUNCTIONS, ids=label)
+def test_parameters_are_the_attributes(operator: str, function: Callable[..., Any]) -> None:
+    attributes = {each["name"]: each for each in OPERATORS[operator]["attributes"]}
+    expected = set[str]()
+    for name in attributes:
+        expected |= STANDS_FOR.get(f"{name} of {operator}") or STANDS_FOR.get(name) or {name}
+    parameters = inspect.signature(function).parameters
+    assert set(parameters) - OTHERS == expected - OTHERS
+    for name in set(attributes) & set(parameters):
+        default, attribute = parameters[name].default, attributes[name]
+        if default is inspect.Parameter.empty:
+            continue  # has to be given, as a matter of taste, or is a rest of parameters
+        key = operator, name
+        assert default == (DEFAULTS[key] if key in DEFAULTS else attribute["default"]), name
+
+
+def test_all_operators_have_functions() -> None:
+    made_by_arguments = {"create_file_reader"}  # by open_files(thread_num=0)
+    assert {operator for operator, _ in FUNCTIONS} == set(OPERATORS) - made_by_arguments
