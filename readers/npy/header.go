@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -33,10 +34,10 @@ const (
 
 	// prefixSize is the most that comes before the dictionary: magic, version and the dictionary's length.
 	prefixSize = 12
-	// longest bounds the dictionary. NumPy refuses to evaluate one of more than 10000 characters.
-	longest = 1 << 20
-	// mostRank bounds the dimensions of an array: one more than those of its rows.
-	mostRank = pyfeed.MaxRank + 1
+	// maxDictionary bounds the dictionary. NumPy refuses to evaluate one of more than 10000 characters.
+	maxDictionary = 1 << 20
+	// maxRank bounds the dimensions of an array: one more than those of its rows.
+	maxRank = pyfeed.MaxRank + 1
 )
 
 // fault is an error about the byte of a header at an offset. Located says in which file.
@@ -84,8 +85,8 @@ func begins(head []byte) (dict, begin int, err error) {
 		}
 		n = binary.LittleEndian.Uint32(head[len(magic)+2:])
 	}
-	if n > longest {
-		return 0, 0, fault(pyfeed.Corrupt, len(magic)+2, "expected a dictionary of at most %d bytes, found one of %d", longest, n)
+	if n > maxDictionary {
+		return 0, 0, fault(pyfeed.Corrupt, len(magic)+2, "expected a dictionary of at most %d bytes, found one of %d", maxDictionary, n)
 	}
 	return dict, dict + int(n), nil
 }
@@ -103,33 +104,27 @@ func Parse(data []byte) (*Array, error) {
 	if data[len(magic)] == 3 && !utf8.Valid(text) {
 		return nil, fault(pyfeed.Corrupt, dict, "expected a dictionary in UTF-8, as version 3 has it, found other bytes")
 	}
-	s := scanner{text: text, base: dict}
-	if err = s.dictionary(); err != nil {
+	c := checker{text: text, base: dict}
+	if err = c.dictionary(); err != nil {
 		return nil, err
 	}
-	h, err := s.parse()
+	h, err := readHeader(c.canonical())
 	if err != nil {
-		return nil, err
+		return nil, fault(pyfeed.Corrupt, dict, "header: %v", err)
 	}
 	a := &Array{Begin: begin, Fortran: h.Descr.Fortran}
 	if a.DType, a.Swapped, err = typeOf(h.Descr.Type); err != nil {
-		return nil, fault(pyfeed.Type, s.value[descr].at, "dtype: %v", err)
-	}
-	if len(h.Descr.Shape) > mostRank {
-		return nil, fault(pyfeed.Shape, s.value[shape].at, "shape: expected at most %d dimensions, found %d", mostRank, len(h.Descr.Shape))
+		return nil, fault(pyfeed.Type, c.offset(descr), "dtype: %v", err)
 	}
 	long := 0 // dimensions of more than one element
-	for i, d := range h.Descr.Shape {
-		if d < 0 {
-			return nil, fault(pyfeed.Corrupt, s.value[shape].at, "shape: dimension %d: expected a size, found %d", i, d)
-		}
+	for _, d := range h.Descr.Shape {
 		if d > 1 {
 			long++
 		}
 		a.Shape = append(a.Shape, int64(d))
 	}
 	if a.Size, err = measure(a.DType, a.Shape); err != nil {
-		return nil, fault(pyfeed.Corrupt, s.value[shape].at, "shape: %v", err)
+		return nil, fault(pyfeed.Corrupt, c.offset(shape), "shape: %v", err)
 	}
 	a.Fortran = a.Fortran && long > 1 && a.Size > 0 // else the two orders are one
 	return a, nil
@@ -235,205 +230,211 @@ const (
 
 var keys = [numKeys]string{"descr", "fortran_order", "shape"}
 
-// scanner takes the dictionary apart: a Python literal, of which it knows what an array of numbers needs.
-type scanner struct {
+// checker bounds a dictionary and refuses what is none of an array of numbers, a Python literal with three keys. It reads no
+// value: npyio does.
+type checker struct {
 	text  []byte
 	at    int
-	base  int // offset of text
-	value [numKeys]struct {
-		text string
-		at   int // offset in the file; 0: there is none
-	}
+	base  int                               // offset of text in the file
+	value [numKeys]struct{ begin, end int } // in text; 0: there is none
 }
 
-func (s *scanner) fault(format string, args ...any) error {
-	return fault(pyfeed.Corrupt, s.base+s.at, "header: "+format, args...)
+// offset is where a value begins in the file.
+func (c *checker) offset(key int) int { return c.base + c.value[key].begin }
+
+// literal is a value as it is written.
+func (c *checker) literal(key int) []byte { return c.text[c.value[key].begin:c.value[key].end] }
+
+func (c *checker) fault(format string, args ...any) error {
+	return fault(pyfeed.Corrupt, c.base+c.at, "header: "+format, args...)
 }
 
 // peek is the next byte that is no space; 0 at the end.
-func (s *scanner) peek() byte {
-	for ; s.at < len(s.text); s.at++ {
-		switch c := s.text[s.at]; c {
+func (c *checker) peek() byte {
+	for ; c.at < len(c.text); c.at++ {
+		switch b := c.text[c.at]; b {
 		case ' ', '\t', '\n', '\r', '\f':
 		default:
-			return c
+			return b
 		}
 	}
 	return 0
 }
 
 // found is what an error shows of the text at hand.
-func (s *scanner) found() string {
-	if s.at >= len(s.text) {
+func (c *checker) found() string {
+	if c.at >= len(c.text) {
 		return "the end"
 	}
-	return strconv.Quote(string(s.text[s.at:min(s.at+24, len(s.text))]))
+	return strconv.Quote(string(c.text[c.at:min(c.at+24, len(c.text))]))
 }
 
-func (s *scanner) expect(c byte) error {
-	if s.peek() != c {
-		return s.fault("expected %q, found %s", c, s.found())
+func (c *checker) expect(b byte) error {
+	if c.peek() != b {
+		return c.fault("expected %q, found %s", b, c.found())
 	}
-	s.at++
+	c.at++
 	return nil
 }
 
-func (s *scanner) dictionary() error {
-	if err := s.expect('{'); err != nil {
+func (c *checker) dictionary() error {
+	if err := c.expect('{'); err != nil {
 		return err
 	}
-	for s.peek() != '}' {
-		if err := s.entry(); err != nil {
+	for c.peek() != '}' {
+		if err := c.entry(); err != nil {
 			return err
 		}
-		if s.peek() == '}' {
+		if c.peek() == '}' {
 			break
 		}
-		if err := s.expect(','); err != nil {
+		if err := c.expect(','); err != nil {
 			return err
 		}
 	}
-	s.at++
-	if s.peek() != 0 || s.at < len(s.text) {
-		return s.fault("expected nothing behind the dictionary, found %s", s.found())
+	c.at++
+	if c.peek() != 0 || c.at < len(c.text) {
+		return c.fault("expected nothing behind the dictionary, found %s", c.found())
 	}
 	for i, k := range keys {
-		if s.value[i].at == 0 {
-			return s.fault("expected a key '%s', found none", k)
+		if c.value[i].end == 0 {
+			return c.fault("expected a key '%s', found none", k)
 		}
 	}
 	return nil
 }
 
-func (s *scanner) entry() error {
-	s.peek()
-	begin := s.at
-	key, err := s.quoted()
-	if err != nil {
+func (c *checker) entry() error {
+	c.peek()
+	begin := c.at
+	if err := c.quoted(); err != nil {
 		return err
 	}
-	i := 0
-	for i < numKeys && keys[i] != key {
-		i++
+	i := slices.Index(keys[:], string(c.text[begin+1:c.at-1]))
+	if i < 0 || c.value[i].end != 0 {
+		c.at = begin
+		return c.fault("expected the keys 'descr', 'fortran_order' and 'shape', once each, found %s", c.found())
 	}
-	if i == numKeys || s.value[i].at != 0 {
-		s.at = begin
-		return s.fault("expected the keys 'descr', 'fortran_order' and 'shape', once each, found %s", s.found())
-	}
-	if err := s.expect(':'); err != nil {
+	if err := c.expect(':'); err != nil {
 		return err
 	}
-	s.peek()
-	v := &s.value[i]
-	v.at = s.base + s.at
-	switch i {
-	case descr:
-		v.text, err = s.description()
-	case fortranOrder:
-		v.text, err = s.truth()
-	case shape:
-		v.text, err = s.numbers()
-	}
+	c.peek()
+	begin = c.at
+	err := [numKeys]func() error{c.description, c.truth, c.sizes}[i]()
+	c.value[i].begin, c.value[i].end = begin, c.at
 	return err
 }
 
 // quoted is a string without escapes, as the keys and types of NumPy are.
-func (s *scanner) quoted() (string, error) {
-	quote := s.peek()
+func (c *checker) quoted() error {
+	quote := c.peek()
 	if quote != '\'' && quote != '"' {
-		return "", s.fault("expected a string in quotes, found %s", s.found())
+		return c.fault("expected a string in quotes, found %s", c.found())
 	}
-	in := s.text[s.at+1:]
+	in := c.text[c.at+1:]
 	n := bytes.IndexByte(in, quote)
 	if n < 0 {
-		return "", s.fault("expected a string in quotes, found no second quote behind %s", s.found())
+		return c.fault("expected a string in quotes, found no second quote behind %s", c.found())
 	}
-	for _, c := range in[:n] {
-		if c < ' ' || c > '~' || strings.IndexByte(`\'"{}`, c) >= 0 {
-			return "", s.fault("expected a string of plain characters, found %s", s.found())
+	for _, b := range in[:n] {
+		if b < ' ' || b > '~' || strings.IndexByte(`\'"{}`, b) >= 0 {
+			return c.fault("expected a string of plain characters, found %s", c.found())
 		}
 	}
-	s.at += n + 2
-	return string(in[:n]), nil
+	c.at += n + 2
+	return nil
 }
 
-func (s *scanner) description() (string, error) {
-	if c := s.peek(); c == '[' || c == '(' {
-		return "", fault(pyfeed.Type, s.base+s.at, "dtype: expected numbers of one type, found a structured one, %s: "+
-			"save an array for each field, as npz if in one file", s.found())
+func (c *checker) description() error {
+	if b := c.peek(); b == '[' || b == '(' {
+		return fault(pyfeed.Type, c.base+c.at, "dtype: expected numbers of one type, found a structured one, %s: "+
+			"save an array for each field, as npz if in one file", c.found())
 	}
-	return s.quoted()
+	return c.quoted()
 }
 
-func (s *scanner) truth() (string, error) {
-	s.peek()
+func (c *checker) truth() error {
 	for _, word := range []string{"False", "True"} {
-		if bytes.HasPrefix(s.text[s.at:], []byte(word)) {
-			s.at += len(word)
-			return word, nil
+		if bytes.HasPrefix(c.text[c.at:], []byte(word)) {
+			c.at += len(word)
+			return nil
 		}
 	}
-	return "", s.fault("fortran_order: expected True or False, found %s", s.found())
+	return c.fault("fortran_order: expected True or False, found %s", c.found())
 }
 
-// numbers is a tuple of integers. Python 2 wrote an L behind those it took for long.
-func (s *scanner) numbers() (string, error) {
-	if err := s.expect('('); err != nil {
-		return "", err
+// sizes is a tuple of integers from 0 on. Python 2 wrote an L behind those it took for long.
+func (c *checker) sizes() error {
+	tuple := c.base + c.at
+	if err := c.expect('('); err != nil {
+		return err
 	}
-	out, n, comma := []byte{'('}, 0, false
-	for s.peek() != ')' {
+	n, comma, negative := 0, false, error(nil)
+	for c.peek() != ')' {
 		if n > 0 && !comma {
-			return "", s.fault("shape: expected ',' or ')', found %s", s.found())
+			return c.fault("shape: expected ',' or ')', found %s", c.found())
 		}
-		begin := s.at
-		if begin < len(s.text) && s.text[begin] == '-' {
-			s.at++
+		begin := c.at
+		if c.at < len(c.text) && c.text[c.at] == '-' {
+			c.at++
 		}
-		digits := s.at
-		for s.at < len(s.text) && s.text[s.at]-'0' < 10 {
-			s.at++
+		digits := c.at
+		for c.at < len(c.text) && c.text[c.at]-'0' < 10 {
+			c.at++
 		}
-		if s.at == digits || s.at-begin > 20 {
-			s.at = begin
-			return "", s.fault("shape: expected an integer, found %s", s.found())
+		if c.at == digits || c.at-begin > 20 {
+			c.at = begin
+			return c.fault("shape: expected an integer, found %s", c.found())
 		}
-		out = append(append(out, s.text[begin:s.at]...), ',')
-		if s.at < len(s.text) && s.text[s.at] == 'L' {
-			s.at++
+		if digits > begin && negative == nil {
+			negative = fault(pyfeed.Corrupt, tuple, "shape: dimension %d: expected a size, found %s", n, c.text[begin:c.at])
+		}
+		if c.at < len(c.text) && c.text[c.at] == 'L' {
+			c.at++
 		}
 		n++
-		if comma = s.peek() == ','; comma {
-			s.at++
+		if comma = c.peek() == ','; comma {
+			c.at++
 		}
 	}
 	if n == 1 && !comma {
-		return "", s.fault("shape: expected a tuple, found an integer in parentheses")
+		return c.fault("shape: expected a tuple, found an integer in parentheses")
 	}
-	s.at++
-	return string(append(out, ')')), nil
+	c.at++
+	if n > maxRank {
+		return fault(pyfeed.Shape, tuple, "shape: expected at most %d dimensions, found %d", maxRank, n)
+	}
+	return negative
 }
 
-// parse has npyio read the values: put in the one order and spelling that it knows, behind a header of version 1.
-func (s *scanner) parse() (*npyio.Header, error) {
-	text := "{'descr': '" + s.value[descr].text + "', 'fortran_order': " + s.value[fortranOrder].text +
-		", 'shape': " + s.value[shape].text + ", }\n"
-	if len(text) > math.MaxUint16 {
-		return nil, fault(pyfeed.Shape, s.value[shape].at, "shape: expected at most %d dimensions, found far more", mostRank)
+// canonical is a header of version 2 with the values in the one order and spelling that npyio knows: without spaces, and
+// without the L of Python 2.
+func (c *checker) canonical() []byte {
+	head := append(make([]byte, 0, 256), magic...)
+	head = append(head, 2, 0, 0, 0, 0, 0)
+	for i, key := range keys {
+		head = fmt.Appendf(head, "%s'%s': ", []string{"{", ", ", ", "}[i], key)
+		switch i {
+		case descr: // in single quotes
+			text := c.literal(i)
+			head = append(append(append(head, '\''), text[1:len(text)-1]...), '\'')
+		case fortranOrder:
+			head = append(head, c.literal(i)...)
+		case shape:
+			for _, b := range c.literal(i) {
+				if b >= '0' && b <= '9' || b == ',' || b == '(' || b == ')' {
+					head = append(head, b)
+				}
+			}
+		}
 	}
-	head := make([]byte, 0, len(magic)+4+len(text))
-	head = append(head, magic...)
-	head = append(head, 1, 0)
-	head = binary.LittleEndian.AppendUint16(head, uint16(len(text)))
-	h, err := guarded(append(head, text...))
-	if err != nil {
-		return nil, fault(pyfeed.Corrupt, s.base, "header: %v", err)
-	}
-	return h, nil
+	head = append(head, ", }\n"...)
+	binary.LittleEndian.PutUint32(head[len(magic)+2:], uint32(len(head)-prefixSize))
+	return head
 }
 
-// guarded is where npyio is called. It slices without looking, so what it panics about is an error of the header.
-func guarded(head []byte) (h *npyio.Header, err error) {
+// readHeader has npyio read a header. It slices without checks, so what it panics about is an error of the header.
+func readHeader(head []byte) (h *npyio.Header, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			h, err = nil, fmt.Errorf("expected a dictionary of NumPy's, found another: %v", p)

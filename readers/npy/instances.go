@@ -64,7 +64,7 @@ func (a *Array) gather(to, from []byte, first, n int, stop *storage.Interrupt) e
 			between *= int(d)
 		}
 	}
-	var steps [mostRank]int // bytes in a row between neighbours of each inner dimension
+	var steps [maxRank]int // bytes in a row between neighbours of each inner dimension
 	for d, step := last, size; d >= 0; d-- {
 		steps[d] = step
 		step *= int(inner[d])
