@@ -19,7 +19,7 @@ export CUDA_INCLUDE
 export CGO_CPPFLAGS := -I$(CUDA_INCLUDE)
 
 # What the library and the wheel are made of.
-GO_DIRS := $(wildcard capi cuda pyfeed readers)
+GO_DIRS := $(wildcard capi cuda program pyfeed readers)
 LIBRARY_SOURCES := $(wildcard go.mod go.sum) capi/build.sh capi/exports.map \
 	$(shell find $(GO_DIRS) -name '*_test.go' -prune -o -name '*.go' -print -o -name '*.[achS]' -print)
 INSTALLED := $(wildcard capi/*.h capi/*.hpp cmake/*)
@@ -232,7 +232,7 @@ test-modes-cpp: build/prefix/.done build/asan/prefix/.done build/venv/.tools
 # Every fuzzer for so long, one after the other. What one finds, it leaves in its testdata/fuzz: add it to git.
 FUZZTIME ?= 60s
 fuzz: | $(CUDA_H) ## fuzz formats and programs: make fuzz FUZZTIME=10m
-	@set -e; grep -rl '^func Fuzz' pyfeed readers --include='*_test.go' | while read -r file; do \
+	@set -e; grep -rl '^func Fuzz' $(GO_DIRS) --include='*_test.go' | while read -r file; do \
 		for f in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9]*\)(.*/\1/p' "$$file"); do \
 			echo "fuzz: $$f in $${file%/*}"; \
 			go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "./$${file%/*}" </dev/null; \

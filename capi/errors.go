@@ -10,9 +10,9 @@ import (
 	"syscall"
 	"unsafe"
 
+	"github.com/pyfeed/pyfeed/program"
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
-	"github.com/pyfeed/pyfeed/pyfeed/program"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 

@@ -10,8 +10,8 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/pyfeed/pyfeed/program"
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/pyfeed/program"
 	"github.com/pyfeed/pyfeed/pyfeed/trace"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )

@@ -10,8 +10,8 @@ import (
 
 	"github.com/go-python/gopy/gopyh"
 
+	"github.com/pyfeed/pyfeed/program"
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/pyfeed/program"
 	"github.com/pyfeed/pyfeed/pyfeed/staging"
 	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/decorators"

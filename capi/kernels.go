@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"unsafe"
 
+	"github.com/pyfeed/pyfeed/program"
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
-	"github.com/pyfeed/pyfeed/pyfeed/program"
 )
 
 // A foreign is a kernel of C's.

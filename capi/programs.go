@@ -11,10 +11,10 @@ import (
 	"strings"
 	"unsafe"
 
+	"github.com/pyfeed/pyfeed/program"
+	"github.com/pyfeed/pyfeed/program/desc"
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
-	"github.com/pyfeed/pyfeed/pyfeed/program"
-	"github.com/pyfeed/pyfeed/pyfeed/program/desc"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 

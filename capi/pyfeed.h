@@ -727,7 +727,7 @@ PF_API pf_status pf_program_add_op(pf_handle program, uint32_t block, const char
 PF_API pf_status pf_program_variable(pf_handle program, uint32_t block, const char *name, char **variable,
                                      pf_error *err);
 
-/* The program in a form: "protobuf", as it is saved (pyfeed/program/desc/program.proto); "json", for people to read and edit;
+/* The program in a form: "protobuf", as it is saved (program/desc/program.proto); "json", for people to read and edit;
  * "mermaid" or "graphviz", a picture as text. `data` has `size` bytes and a zero behind them; pf_string_free it. */
 PF_API pf_status pf_program_serialize(pf_handle program, const char *form, char **data, uint64_t *size,
                                       pf_error *err);

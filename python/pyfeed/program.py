@@ -202,7 +202,7 @@ class Program(_native.Program):
 
     @takes()
     def to_bytes(self) -> bytes:
-        """As protobuf, by ``pyfeed/program/desc/program.proto``: what `save` writes."""
+        """As protobuf, by ``program/desc/program.proto``: what `save` writes."""
         return self._form("protobuf")
 
     @classmethod

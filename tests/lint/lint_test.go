@@ -45,8 +45,8 @@ var allowed = map[string][]string{
 	"readers/internal/readertest": {"pyfeed", "pyfeed/memory", "pyfeed/trace", "pyfeed/wait", "readers", "readers/record",
 		"readers/storage"},
 
-	"pyfeed/program/desc": {"pyfeed", "readers/record"},
-	"pyfeed/program": {"pyfeed", "pyfeed/memory", "pyfeed/program/desc", "pyfeed/staging", "pyfeed/trace", "pyfeed/wait", "readers",
+	"program/desc": {"pyfeed", "readers/record"},
+	"program": {"pyfeed", "pyfeed/memory", "program/desc", "pyfeed/staging", "pyfeed/trace", "pyfeed/wait", "readers",
 		"readers/ops", "readers/record"},
 
 	"cuda/driver": {},
@@ -65,7 +65,7 @@ var allowed = map[string][]string{
 		"readers/tfrecord"},
 	"readers/formattest": format,
 
-	"capi": {"cuda", "pyfeed", "pyfeed/memory", "pyfeed/program", "pyfeed/program/desc", "pyfeed/shared", "pyfeed/staging", "pyfeed/trace",
+	"capi": {"cuda", "pyfeed", "pyfeed/memory", "program", "program/desc", "pyfeed/shared", "pyfeed/staging", "pyfeed/trace",
 		"pyfeed/wait", "readers", "readers/all", "readers/decorators", "readers/external", "readers/files", "readers/ops", "readers/record",
 		"readers/storage"},
 	"tests/fakecuda": {},
@@ -81,7 +81,7 @@ var allowedInTests = map[string][]string{
 	"capi":               {"tests/fakecuda"},
 	"cuda":               {"readers", "readers/decorators", "readers/sources", "tests/fakecuda"},
 	"cuda/driver":        {"tests/fakecuda"},
-	"pyfeed/program":     {"cuda", "readers/files", "readers/npy", "tests/fakecuda"},
+	"program":            {"cuda", "readers/files", "readers/npy", "tests/fakecuda"},
 	"readers":            {"readers/ops", "readers/storage"},
 	"readers/all":        {"pyfeed", "pyfeed/memory", "pyfeed/wait", "readers", "readers/files", "readers/ops", "readers/record"},
 	"readers/npy":        {"readers", "readers/ops"},

@@ -75,4 +75,4 @@ def test_every_fuzzer_is_known() -> None:
     found = {(folder.relative_to(ROOT).as_posix(), name) for folder, name in campaign.Fuzzers().all}
     assert len(found) > 12
     assert ("readers/tar", "FuzzTar") in found
-    assert ("pyfeed/program/desc", "FuzzProtobuf") in found
+    assert ("program/desc", "FuzzProtobuf") in found

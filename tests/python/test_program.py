@@ -24,7 +24,7 @@ from pyfeed import Executor, Program, Scope, default_main_program, default_start
 
 from .support import Background, raises, together
 
-PROTO = Path(__file__).parents[2] / "pyfeed/program/desc"
+PROTO = Path(__file__).parents[2] / "program/desc"
 
 
 def example() -> tuple[Program, Program]:

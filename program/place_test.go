@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	_ "github.com/pyfeed/pyfeed/cuda" // its twin in the host's memory
+	"github.com/pyfeed/pyfeed/program/desc"
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/pyfeed/program/desc"
 	"github.com/pyfeed/pyfeed/pyfeed/staging"
 	"github.com/pyfeed/pyfeed/readers/ops"
 )

@@ -12,9 +12,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pyfeed/pyfeed/program/desc"
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
-	"github.com/pyfeed/pyfeed/pyfeed/program/desc"
 	"github.com/pyfeed/pyfeed/pyfeed/staging"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )

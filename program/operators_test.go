@@ -14,8 +14,8 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/pyfeed/pyfeed/program/desc"
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/pyfeed/program/desc"
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 

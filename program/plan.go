@@ -4,8 +4,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/pyfeed/pyfeed/program/desc"
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/pyfeed/program/desc"
 )
 
 // A plan is a program made ready to run, as it was at one time. It does not change: many Runs share it.

@@ -1,8 +1,8 @@
 package program
 
 import (
+	"github.com/pyfeed/pyfeed/program/desc"
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/pyfeed/program/desc"
 )
 
 // The operators with bodies. What they do is part of the loop in run.go.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"testing"
 
+	"github.com/pyfeed/pyfeed/program/desc"
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/pyfeed/program/desc"
 )
 
 func TestALoopCounts(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"sync/atomic"
 	"unicode/utf8"
 
+	"github.com/pyfeed/pyfeed/program/desc"
 	"github.com/pyfeed/pyfeed/pyfeed"
-	"github.com/pyfeed/pyfeed/pyfeed/program/desc"
 	"github.com/pyfeed/pyfeed/pyfeed/trace"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )

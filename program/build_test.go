@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pyfeed/pyfeed/program/desc"
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
-	"github.com/pyfeed/pyfeed/pyfeed/program/desc"
 )
 
 // A builder adds to one block of a program and fails the test where that is refused.
