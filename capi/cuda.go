@@ -103,9 +103,7 @@ func pfgo_tuple_release_on(id, stream C.uint64_t, err *C.pf_error) (st C.pf_stat
 			}
 		}
 	}
-	if t := takeBack(uint64(id)); t != nil {
-		t.Release()
-	}
+	releaseLoan(uint64(id))
 	return C.PF_OK
 }
 

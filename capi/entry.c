@@ -228,7 +228,7 @@ pf_status pf_queue_producer(pf_handle queue, pf_handle *producer, pf_error *err)
 }
 
 pf_status pfi_push(pfi_push_try *try_, pf_handle to, const pf_tensor *tensors, uint32_t num_tensors,
-                   uint64_t pass, const pf_wait *wait, pf_error *err) {
+                   uint64_t pass, uint64_t *loan, const pf_wait *wait, pf_error *err) {
     TENSORS(tensors, num_tensors, 1);
     pfi_call call = {.pass = pass};
     for (uint32_t i = 0; i < num_tensors; i++) call.strided |= !pfi_contiguous(pfi_tensor_at(tensors, i));
@@ -237,13 +237,16 @@ pf_status pfi_push(pfi_push_try *try_, pf_handle to, const pf_tensor *tensors, u
     if (status != PFI_COPY) return status;
     /* Large, or strided: copied here, where Go's scheduler does not wait for it. */
     for (uint32_t i = 0; i < num_tensors; i++) pfi_gather(call.room[i].data, pfi_tensor_at(tensors, i));
-    return pfgo_queue_commit(call.loan, err);
+    *loan = call.loan;
+    return PFI_COPY;
 }
 
 pf_status pf_queue_push(pf_handle queue, const pf_tensor *tensors, uint32_t num_tensors, uint64_t pass,
                         const pf_wait *wait, pf_error *err) {
     ENTER(err);
-    return pfi_push(pfgo_queue_push, queue, tensors, num_tensors, pass, wait, err);
+    uint64_t loan;
+    pf_status status = pfi_push(pfgo_queue_push, queue, tensors, num_tensors, pass, &loan, wait, err);
+    return status == PFI_COPY ? pfgo_queue_commit(loan, err) : status;
 }
 
 pf_status pf_queue_push_lent(pf_handle queue, const pf_tensor *tensors, uint32_t num_tensors, uint64_t pass,

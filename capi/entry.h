@@ -15,11 +15,11 @@ pf_status pfi_check_tensors(const pf_tensor *tensors, uint32_t num_tensors, int 
 
 pf_status pfi_check_slots(const pf_slot_spec *slots, uint32_t num_slots, pf_error *err);
 
-/* Copies a tuple in, by what tries to. */
+/* Copies a tuple in, by what tries to. PFI_COPY: it was copied to a tuple on loan, which the caller commits. */
 typedef pf_status pfi_push_try(pf_handle to, pf_tensor *tensors, uint32_t num_tensors, pfi_call *call,
                                pf_error *err);
 pf_status pfi_push(pfi_push_try *try_, pf_handle to, const pf_tensor *tensors, uint32_t num_tensors,
-                   uint64_t pass, const pf_wait *wait, pf_error *err);
+                   uint64_t pass, uint64_t *loan, const pf_wait *wait, pf_error *err);
 
 #define ENTER(err)                                                                                     \
     do {                                                                                               \

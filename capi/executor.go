@@ -142,11 +142,12 @@ func pfgo_run_feed(of *C.pfi_run, loan C.uint64_t, err *C.pf_error) (st C.pf_sta
 	defer guard(&st, err)
 	w, _ := runOf(of.id)
 	l, _ := loans.get(uint64(loan))
-	e, t := l.whole(uint64(loan)), takeBack(uint64(loan))
+	e := l.whole(uint64(loan))
+	_, _ = takeBack(uint64(loan))
 	if e == nil {
-		e = w.run.Feed(w.feeds, t)
+		e = w.run.Feed(w.feeds, l.tuple)
 	} else {
-		t.Release()
+		l.tuple.Release()
 	}
 	if e != nil {
 		w.end(of)
@@ -192,7 +193,7 @@ func pfgo_run_step(of *C.pfi_run, call *C.pfi_call, fetched *C.pf_tuple, err *C.
 		var t *pyfeed.Tuple
 		if fetched != nil {
 			if t, e = w.run.Fetch(); e == nil {
-				e = lendOut(t, source{}, fetched)
+				e = lendOut(t, fetched)
 			}
 		}
 	}

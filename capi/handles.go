@@ -43,7 +43,7 @@ func kindOf(o any) string {
 		return "a scope"
 	case variable:
 		return "a variable"
-	case *pyfeed.PyArrayFeedQueue:
+	case *pyfeed.Consumer:
 		return "a queue"
 	case *pyfeed.Producer:
 		return "a producer of a queue"

@@ -167,7 +167,7 @@ func pfgo_kernel_share(run C.uint64_t, input C.uint32_t, out *C.pf_tuple, err *C
 		t.Release()
 		return answer(e, err)
 	}
-	return answer(lendOut(t, source{}, out), err)
+	return answer(lendOut(t, out), err)
 }
 
 //export pfgo_kernel_fail

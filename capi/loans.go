@@ -14,9 +14,19 @@ import (
 
 // A loan is a tuple that C has, with the descriptors it reads: they must not lie in Go's heap.
 type loan struct {
-	tuple   *pyfeed.Tuple
-	view    *memory.Buffer // the descriptors, and behind them the source
-	filling int64          // since when C copies into it, for the trace
+	tuple       *pyfeed.Tuple
+	view        *memory.Buffer     // the descriptors, and behind them the source
+	filling     int64              // since when C copies into it, for the trace
+	reservation pyfeed.Reservation // in a queue, of a tuple that C writes; or none
+}
+
+// drop releases the tuple of a loan that has ended.
+func (l *loan) drop() {
+	if l.reservation.Held() {
+		l.reservation.Cancel(l.tuple)
+	} else {
+		l.tuple.Release()
+	}
 }
 
 // A source is what C writes into the tuple of a loan. It lies in the loan's view and not in the loan, since loans are
@@ -38,14 +48,15 @@ var (
 )
 
 // lend describes a tuple for C, which may write it from a source. On an error the tuple is released.
-func lend(t *pyfeed.Tuple, from source) (id uint64, view *C.pf_tensor, err error) {
+func lend(l *loan, from source) (id uint64, view *C.pf_tensor, err error) {
+	t := l.tuple
 	size := len(t.Slots)*C.sizeof_pf_tensor + int(unsafe.Sizeof(from))
 	for i := range t.Slots {
 		size += len(t.Slots[i].Dims())*8 + len(t.Slots[i].LoD)*C.sizeof_pf_lod_level
 	}
 	b, err := views.Get(size)
 	if err != nil {
-		t.Release()
+		l.drop()
 		return 0, nil, err
 	}
 	clear(b.Bytes())
@@ -55,7 +66,8 @@ func lend(t *pyfeed.Tuple, from source) (id uint64, view *C.pf_tensor, err error
 		rest = show(&t.Slots[i], &slots[i], rest)
 	}
 	*(*source)(rest) = from
-	return loans.put(loan{tuple: t, view: b}), unsafe.SliceData(slots), nil
+	l.view = b
+	return loans.put(*l), unsafe.SliceData(slots), nil
 }
 
 // show describes a tensor in out, which is zeroed but for what show writes, with dims and LoD in the room from rest on. It
@@ -89,10 +101,15 @@ func show(s *pyfeed.LoDTensor, out *C.pf_tensor, rest unsafe.Pointer) unsafe.Poi
 	return unsafe.Add(rest, len(levels)*C.sizeof_pf_lod_level)
 }
 
-// lendOut lends a tuple through the caller's struct.
-func lendOut(t *pyfeed.Tuple, from source, out *C.pf_tuple) error {
-	n := len(t.Slots)
-	id, view, err := lend(t, from)
+// lendOut lends a tuple to be read through the caller's struct.
+func lendOut(t *pyfeed.Tuple, out *C.pf_tuple) error {
+	return lendOutFrom(&loan{tuple: t}, source{}, out)
+}
+
+// lendOutFrom lends a tuple that may be written through the caller's struct.
+func lendOutFrom(l *loan, from source, out *C.pf_tuple) error {
+	n := len(l.tuple.Slots)
+	id, view, err := lend(l, from)
 	if err != nil {
 		return err
 	}
@@ -163,33 +180,34 @@ func tearOf(in *C.pf_tensor) *memory.Tear {
 	return memory.TornAt(unsafe.Add(in.data, low), high-low)
 }
 
-// takeBack ends a loan and answers its tuple; nil if there is no such loan.
-func takeBack(id uint64) *pyfeed.Tuple {
-	l, ok := loans.remove(id)
-	if !ok {
-		return nil
+// takeBack ends a loan, if there is one of that number.
+func takeBack(id uint64) (l loan, there bool) {
+	l, there = loans.remove(id)
+	if there {
+		l.view.Release()
 	}
-	l.view.Release()
-	return l.tuple
+	return l, there
+}
+
+// releaseLoan ends a loan, if there is one of that number, and releases the tuple.
+func releaseLoan(id uint64) {
+	if l, there := takeBack(id); there {
+		l.drop()
+	}
 }
 
 //export pfgo_tuple_release
 func pfgo_tuple_release(id C.uint64_t) {
 	defer guard(nil, nil)
-	if t := takeBack(uint64(id)); t != nil {
-		t.Release()
-	}
+	releaseLoan(uint64(id))
 }
 
 // giveBack releases what the caller's struct still holds.
 func giveBack(held *C.pf_tuple) {
-	if held.loan == 0 {
-		return
-	}
-	t := takeBack(uint64(held.loan))
-	held.loan = 0
-	if t != nil {
-		t.Release()
+	if held.loan != 0 {
+		id := uint64(held.loan)
+		held.loan = 0
+		releaseLoan(id)
 	}
 }
 
@@ -204,7 +222,7 @@ func pfgo_tuple_share(id C.uint64_t, out *C.pf_tuple, err *C.pf_error) (st C.pf_
 	for i := range t.Slots {
 		l.tuple.Slots[i].Share(&t.Slots[i])
 	}
-	return answer(lendOut(t, source{}, out), err)
+	return answer(lendOut(t, out), err)
 }
 
 // at is the i-th of an array of C structs, whose elements may be larger than this library knows. It

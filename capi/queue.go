@@ -19,7 +19,7 @@ func pfgo_queue_init_once(h C.pf_handle, o *C.pf_queue_options, out *C.pf_handle
 	if e != nil {
 		return answer(e, err)
 	}
-	q, e := v.InitQueue(pyfeed.Options{
+	q, e := v.InitQueue(pyfeed.QueueOptions{
 		Capacity:    uint64(o.capacity),
 		BytesLimit:  uint64(o.bytes_limit),
 		Slots:       slotsOf(o.slots, o.num_slots),
@@ -64,24 +64,24 @@ func pfgo_queue_of(h C.pf_handle, out *C.pf_handle, err *C.pf_error) (st C.pf_st
 // lookupQueue finds the queue behind a consumer's handle or a producer's.
 func lookupQueue(h C.pf_handle) (*pyfeed.PyArrayFeedQueue, error) {
 	switch o := find(h).(type) {
-	case *pyfeed.PyArrayFeedQueue:
-		return o, nil
+	case *pyfeed.Consumer:
+		return o.Queue(), nil
 	case *pyfeed.Producer:
 		return o.Queue(), nil
 	default:
-		return nil, stale[*pyfeed.PyArrayFeedQueue](h, o)
+		return nil, stale[*pyfeed.Consumer](h, o)
 	}
 }
 
 // lookupConsumer is lookupQueue for what a producer may not do.
-func lookupConsumer(h C.pf_handle) (*pyfeed.PyArrayFeedQueue, error) {
+func lookupConsumer(h C.pf_handle) (*pyfeed.Consumer, error) {
 	switch o := find(h).(type) {
-	case *pyfeed.PyArrayFeedQueue:
+	case *pyfeed.Consumer:
 		return o, nil
 	case *pyfeed.Producer:
 		return nil, pyfeed.Errorf(pyfeed.State, "pop: expected a consumer's handle of the queue, found a producer's, which only pushes")
 	default:
-		return nil, stale[*pyfeed.PyArrayFeedQueue](h, o)
+		return nil, stale[*pyfeed.Consumer](h, o)
 	}
 }
 
@@ -111,57 +111,82 @@ func pfgo_queue_push(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, call *C.
 
 // push copies C's tensors into a queue, or has C do it. There is room before a byte is copied.
 func push(q *pyfeed.PyArrayFeedQueue, tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call, err *C.pf_error) C.pf_status {
-	t, e := begin(q, tensors, n, call)
+	l, e := reserveInQueue(q, tensors, n, call)
 	if e != nil {
 		return answer(e, err)
 	}
-	if call.strided != 0 || t.Bytes() > copiedInGo {
-		return lendRoom(t, tensors, call, err)
+	if st := fill(&l, tensors, n, call, err); st != C.PF_OK {
+		return st
+	}
+	return answer(l.reservation.Commit(l.tuple), err)
+}
+
+// fill copies C's tensors to a tuple with a reservation. If C is to do it, the tuple is lent; after an error it is gone.
+func fill(l *loan, tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call, err *C.pf_error) C.pf_status {
+	if call.strided != 0 || l.reservation.Bytes() > copiedInGo {
+		return lendToFill(l, tensors, call, err)
 	}
 	start := trace.Begin()
-	for i := range t.Slots {
-		in := at(tensors, i, tensors.size)
-		copy(t.Slots[i].Data, unsafe.Slice((*byte)(in.data), len(t.Slots[i].Data)))
+	for i := range l.tuple.Slots {
+		in, data := at(tensors, i, tensors.size), l.tuple.Slots[i].Data
+		copy(data, unsafe.Slice((*byte)(in.data), len(data)))
 	}
 	if start != 0 {
-		trace.CopySince(knownThread().Track(), "push", start, int(t.Bytes()))
+		trace.CopySince(knownThread().Track(), "push", start, int(l.reservation.Bytes()))
 	}
-	if e = whole(tensors, n); e != nil {
-		t.Release()
+	if e := whole(tensors, n); e != nil {
+		l.drop()
 		return answer(e, err)
 	}
-	return answer(q.Commit(t), err)
+	return C.PF_OK
 }
 
-// begin waits for room for what C's tensors describe, and gives it memory. It settles the pass the first time.
-func begin(q *pyfeed.PyArrayFeedQueue, tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call) (*pyfeed.Tuple, error) {
+// reserveInQueue waits for room for what C's tensors describe, and gives it memory. It settles the pass the first time.
+func reserveInQueue(q *pyfeed.PyArrayFeedQueue, tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call) (loan, error) {
+	return reserve(tensors, n, call, func(ctx context.Context, t *pyfeed.Tuple) (pyfeed.Reservation, error) {
+		settlePass(q, call)
+		return q.Input().Reserve(ctx, uint64(call.pass), t)
+	})
+}
+
+// reserve waits until try has room for what C's tensors describe.
+func reserve(tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call,
+	try func(context.Context, *pyfeed.Tuple) (pyfeed.Reservation, error)) (loan, error) {
 	t, e := parse(tensors, n, false)
 	if e != nil {
-		return nil, e
+		return loan{}, e
 	}
-	settle(q, call)
-	_, e = blocking(call, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, q.Begin(ctx, uint64(call.pass), t)
-	})
+	notePush()
+	r, e := blocking(call, func(ctx context.Context) (pyfeed.Reservation, error) { return try(ctx, t) })
 	if e != nil {
 		t.Release()
-		return nil, e
+		return loan{}, e
 	}
-	return t, nil
+	return loan{tuple: t, reservation: r}, nil
 }
 
-func settle(q *pyfeed.PyArrayFeedQueue, call *C.pfi_call) {
+// notePush tells the trace that the thread pushes.
+func notePush() {
 	if trace.On() {
 		knownThread().Pushes()
 	}
+}
+
+// settlePass makes the pass that is current when a call begins that of the whole call.
+func settlePass(q *pyfeed.PyArrayFeedQueue, call *C.pfi_call) {
 	if call.pass == 0 {
 		call.pass = C.uint64_t(q.Pass())
 	}
 }
 
-// lendRoom has C fill a tuple with what it has described, and commit it.
+// lendRoom has C fill a tuple with what it has described, and come back with it.
 func lendRoom(t *pyfeed.Tuple, from *C.pf_tensor, call *C.pfi_call, err *C.pf_error) C.pf_status {
-	id, room, e := lend(t, source{tensors: from})
+	return lendToFill(&loan{tuple: t}, from, call, err)
+}
+
+// lendToFill is lendRoom for a tuple that may have a reservation.
+func lendToFill(l *loan, from *C.pf_tensor, call *C.pfi_call, err *C.pf_error) C.pf_status {
+	id, room, e := lend(l, source{tensors: from})
 	if e != nil {
 		return answer(e, err)
 	}
@@ -186,7 +211,8 @@ func pfgo_queue_push_lent(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, rel
 	if e != nil {
 		return answer(e, err)
 	}
-	settle(q, call)
+	notePush()
+	settlePass(q, call)
 	_, e = blocking(call, func(ctx context.Context) (struct{}, error) {
 		t, e := parse(tensors, n, true)
 		if e != nil {
@@ -196,7 +222,7 @@ func pfgo_queue_push_lent(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, rel
 			t.Release()
 			return struct{}{}, e
 		}
-		return struct{}{}, q.Lend(ctx, uint64(call.pass), t, &cGiver{(*[0]byte)(release), context_})
+		return struct{}{}, q.Input().Lend(ctx, uint64(call.pass), t, &cGiver{(*[0]byte)(release), context_})
 	})
 	return answer(e, err)
 }
@@ -209,9 +235,9 @@ func pfgo_queue_reserve(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, call 
 	if e != nil {
 		return answer(e, err)
 	}
-	t, e := begin(q, tensors, n, call)
+	l, e := reserveInQueue(q, tensors, n, call)
 	if e == nil {
-		e = lendOut(t, source{faults: memory.Faults()}, out)
+		e = lendOutFrom(&l, source{faults: memory.Faults()}, out)
 	}
 	return answer(e, err)
 }
@@ -219,32 +245,34 @@ func pfgo_queue_reserve(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, call 
 //export pfgo_queue_commit
 func pfgo_queue_commit(id C.uint64_t, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	return answer(commit(uint64(id)), err)
+	l, e := filled(uint64(id))
+	if e == nil {
+		e = l.reservation.Commit(l.tuple)
+	}
+	return answer(e, err)
 }
 
-func commit(id uint64) error {
+// filled ends the loan of a tuple that has a reservation, which C has written. The reservation is the caller's then.
+func filled(id uint64) (loan, error) {
 	l, ok := loans.get(id)
 	if !ok {
-		return pyfeed.Errorf(pyfeed.State, "commit: expected a reserved slot, found one that was committed or released already")
+		return l, pyfeed.Errorf(pyfeed.State, "commit: expected a reserved slot, found one that was committed or released already")
 	}
 	noteFilled(l, "push")
-	q := l.tuple.Reserved()
-	if q == nil {
-		return pyfeed.Errorf(pyfeed.State, "commit: expected a reserved slot, found a tuple that was popped")
+	if !l.reservation.Held() {
+		return l, pyfeed.Errorf(pyfeed.State, "commit: expected a reserved slot, found a tuple that was popped")
 	}
 	torn := l.whole(id)
 	if torn != nil && l.source().tensors == nil { // the caller releases it
-		return torn
+		return l, torn
 	}
-	t := takeBack(id)
-	if t == nil {
-		return pyfeed.Errorf(pyfeed.State, "commit: the slot was released by another thread")
+	if l, ok = takeBack(id); !ok {
+		return l, pyfeed.Errorf(pyfeed.State, "commit: the slot was released by another thread")
 	}
 	if torn != nil {
-		t.Release()
-		return torn
+		l.drop()
 	}
-	return q.Commit(t)
+	return l, torn
 }
 
 //export pfgo_queue_pop
@@ -262,7 +290,7 @@ func pfgo_queue_pop(h C.pf_handle, call *C.pfi_call, out *C.pf_tuple, err *C.pf_
 func next(call *C.pfi_call, name string, read func(context.Context) (*pyfeed.Tuple, error), out *C.pf_tuple, err *C.pf_error) C.pf_status {
 	t, e := reading(call, name, read)
 	if e == nil {
-		e = lendOut(t, source{}, out)
+		e = lendOut(t, out)
 	}
 	return answer(e, err)
 }
@@ -272,7 +300,7 @@ func pfgo_queue_close(h C.pf_handle, pass C.uint64_t, err *C.pf_error) (st C.pf_
 	defer guard(&st, err)
 	q, e := lookupQueue(h)
 	if e == nil {
-		q.Close(uint64(pass))
+		q.Input().Close(uint64(pass))
 	}
 	return answer(e, err)
 }
@@ -282,7 +310,7 @@ func pfgo_queue_fail(h C.pf_handle, pass C.uint64_t, failure *C.pf_failure, err 
 	defer guard(&st, err)
 	q, e := lookupQueue(h)
 	if e == nil {
-		e = q.Fail(uint64(pass), failureOf(failure))
+		e = q.Input().Fail(uint64(pass), failureOf(failure))
 	}
 	return answer(e, err)
 }

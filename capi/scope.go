@@ -120,7 +120,7 @@ func pfgo_var_get_tensor(h C.pf_handle, out *C.pf_tuple, err *C.pf_error) (st C.
 		t.Release()
 		return answer(e, err)
 	}
-	return answer(lendOut(t, source{}, out), err)
+	return answer(lendOut(t, out), err)
 }
 
 // variablesPool is the memory of tensors that C writes into variables.
@@ -155,14 +155,13 @@ func pfgo_var_set(h C.pf_handle, id C.uint64_t, err *C.pf_error) (st C.pf_status
 	defer guard(&st, err)
 	l, _ := loans.get(uint64(id))
 	torn := l.whole(uint64(id))
-	t := takeBack(uint64(id))
-	defer t.Release()
+	defer releaseLoan(uint64(id))
 	v, e := lookup[variable](h)
 	if e == nil {
 		e = torn
 	}
 	if e == nil {
-		e = v.SetTensor(&t.Slots[0])
+		e = v.SetTensor(&l.tuple.Slots[0])
 	}
 	return answer(e, err)
 }

@@ -31,25 +31,25 @@ func pfgo_shared_queue_init_once(h C.pf_handle, o *C.pf_shared_queue_options, fd
 	return C.PF_OK
 }
 
-// ringOf is the ring that fills a queue.
-func ringOf(h C.pf_handle) (*shared.Ring, error) {
+// feedOf is what wraps a queue that worker processes fill.
+func feedOf(h C.pf_handle) (pyfeed.Feed, error) {
 	q, e := lookupQueue(h)
 	if e != nil {
 		return nil, e
 	}
-	r, is := q.Feed().(*shared.Ring)
-	if !is {
+	feed := q.Feed()
+	if feed == nil {
 		return nil, pyfeed.Errorf(pyfeed.State, "queue: expected one that worker processes fill, found one that this process fills")
 	}
-	return r, nil
+	return feed, nil
 }
 
 //export pfgo_shared_queue_expect
 func pfgo_shared_queue_expect(h C.pf_handle, workers C.uint32_t, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	r, e := ringOf(h)
+	feed, e := feedOf(h)
 	if e == nil {
-		r.Expect(uint32(workers))
+		feed.Expect(uint32(workers))
 	}
 	return answer(e, err)
 }
@@ -57,12 +57,12 @@ func pfgo_shared_queue_expect(h C.pf_handle, workers C.uint32_t, err *C.pf_error
 //export pfgo_shared_queue_exited
 func pfgo_shared_queue_exited(h C.pf_handle, pid C.int64_t, status C.int32_t, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	r, e := ringOf(h)
+	feed, e := feedOf(h)
 	if e == nil && (pid <= 0 || pid > math.MaxInt32) {
 		e = pyfeed.Errorf(pyfeed.Invalid, "pid: expected a process id, found %d", int64(pid))
 	}
 	if e == nil {
-		r.Exited(int(pid), int32(status))
+		feed.Exited(int(pid), int32(status))
 	}
 	return answer(e, err)
 }

@@ -12,7 +12,9 @@ pf_status pf_get_buffer(pf_place place, uint64_t capacity, uint64_t bytes_limit,
 pf_status pf_buffer_put(pf_handle buffer, const pf_tensor *tensors, uint32_t num_tensors, const pf_wait *wait,
                         pf_error *err) {
     ENTER(err);
-    return pfi_push(pfgo_buffer_put, buffer, tensors, num_tensors, 0, wait, err);
+    uint64_t loan;
+    pf_status status = pfi_push(pfgo_buffer_put, buffer, tensors, num_tensors, 0, &loan, wait, err);
+    return status == PFI_COPY ? pfgo_buffer_commit(buffer, loan, err) : status;
 }
 
 pf_status pf_buffer_get(pf_handle buffer, const pf_wait *wait, pf_tuple *out, pf_error *err) {

@@ -27,7 +27,29 @@ func pfgo_buffer_put(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, call *C.
 	if e != nil {
 		return answer(e, err)
 	}
-	return push(b.Queue(), tensors, n, call, err)
+	l, e := reserve(tensors, n, call, b.Reserve)
+	if e != nil {
+		return answer(e, err)
+	}
+	if st := fill(&l, tensors, n, call, err); st != C.PF_OK {
+		return st
+	}
+	return answer(b.Commit(&l.reservation, l.tuple), err)
+}
+
+//export pfgo_buffer_commit
+func pfgo_buffer_commit(h C.pf_handle, id C.uint64_t, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	l, e := filled(uint64(id))
+	if e != nil {
+		return answer(e, err)
+	}
+	b, e := lookup[*staging.Buffer](h)
+	if e != nil {
+		l.drop()
+		return answer(e, err)
+	}
+	return answer(b.Commit(&l.reservation, l.tuple), err)
 }
 
 //export pfgo_buffer_get

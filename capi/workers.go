@@ -52,7 +52,7 @@ func pfgo_map_take(h C.pf_handle, call *C.pfi_call, out *C.pf_tuple, ticket *C.u
 	})
 	if e == nil {
 		*ticket = C.uint64_t(t.ticket)
-		if e = lendOut(t.tuple, source{}, out); e != nil {
+		if e = lendOut(t.tuple, out); e != nil {
 			w.Fail(t.ticket, e)
 		}
 	}
@@ -88,17 +88,17 @@ func pfgo_map_give(h C.pf_handle, ticket, loan C.uint64_t, err *C.pf_error) (st 
 	}
 	l, _ := loans.get(uint64(loan))
 	torn := l.whole(uint64(loan))
-	t := takeBack(uint64(loan))
+	_, _ = takeBack(uint64(loan))
 	w, e := lookup[*decorators.MapWorkers](h)
 	if e == nil && torn != nil {
 		w.Fail(uint64(ticket), torn)
 		e = torn
 	}
 	if e != nil {
-		t.Release()
+		l.tuple.Release()
 		return answer(e, err)
 	}
-	return answer(w.Give(uint64(ticket), t), err)
+	return answer(w.Give(uint64(ticket), l.tuple), err)
 }
 
 func failureOf(f *C.pf_failure) *pyfeed.ProducerError {
@@ -169,7 +169,7 @@ func (m *mapping) step(out *C.pf_tuple) bool {
 		_, closed := e.(*pyfeed.Error)
 		return !closed
 	}
-	if e := lendOut(t, source{}, out); e != nil {
+	if e := lendOut(t, out); e != nil {
 		m.workers.Fail(ticket, e)
 		return true
 	}

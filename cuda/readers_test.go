@@ -100,13 +100,13 @@ func number(i int) []byte {
 }
 
 // numbers is a queue into which n tuples are pushed.
-func numbers(t *testing.T, place pyfeed.Place, n int) *pyfeed.PyArrayFeedQueue {
+func numbers(t *testing.T, place pyfeed.Place, n int) *pyfeed.Consumer {
 	t.Helper()
 	scope := pyfeed.NewScope(nil)
 	t.Cleanup(scope.Drop)
 	v, err := scope.Var("queue")
 	fine(t, err)
-	q, err := v.InitQueue(pyfeed.Options{Capacity: 4, Slots: []pyfeed.Slot{{DType: pyfeed.Uint8, Dims: pyfeed.Dims{-1}}}, Place: place})
+	q, err := v.InitQueue(pyfeed.QueueOptions{Capacity: 4, Slots: []pyfeed.Slot{{DType: pyfeed.Uint8, Dims: pyfeed.Dims{-1}}}, Place: place})
 	fine(t, err)
 	var pushing sync.WaitGroup
 	t.Cleanup(pushing.Wait)
@@ -140,7 +140,7 @@ func TestFakeReadersOfALostDevice(t *testing.T) {
 			if places != nil {
 				place = pyfeed.CPUPlace()
 			}
-			q, err := v.InitQueue(pyfeed.Options{Capacity: 4, Slots: []pyfeed.Slot{{DType: pyfeed.Uint8, Dims: pyfeed.Dims{-1}}}, Place: place})
+			q, err := v.InitQueue(pyfeed.QueueOptions{Capacity: 4, Slots: []pyfeed.Slot{{DType: pyfeed.Uint8, Dims: pyfeed.Dims{-1}}}, Place: place})
 			fine(t, err)
 			h := readers.NewHolder(sources.NewPyArrayReader(q))
 			if places != nil {

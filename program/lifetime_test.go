@@ -62,7 +62,7 @@ func (b *builder) call(kernel string, ins, outs []string) {
 }
 
 // fed makes a queue in the scope's variable "feed", of int64s.
-func queue(t testing.TB, scope *pyfeed.Scope, o pyfeed.Options) *pyfeed.PyArrayFeedQueue {
+func queue(t testing.TB, scope *pyfeed.Scope, o pyfeed.QueueOptions) *pyfeed.Consumer {
 	t.Helper()
 	if o.Slots == nil {
 		o.Slots = []pyfeed.Slot{{DType: pyfeed.Int64}}
@@ -79,7 +79,7 @@ func queue(t testing.TB, scope *pyfeed.Scope, o pyfeed.Options) *pyfeed.PyArrayF
 	return q
 }
 
-func push(q *pyfeed.PyArrayFeedQueue, pass uint64, values ...int64) error {
+func push(q *pyfeed.Consumer, pass uint64, values ...int64) error {
 	for _, v := range values {
 		if err := q.Push(background, pass, []pyfeed.LoDTensor{scalar(v)}); err != nil {
 			return err
@@ -136,7 +136,7 @@ func TestALoopAllocatesNothing(t *testing.T) {
 		rounds = 10_000
 	}
 	e, scope := executor(t), scopeOf(t)
-	q := queue(t, scope, pyfeed.Options{Capacity: 2})
+	q := queue(t, scope, pyfeed.QueueOptions{Capacity: 2})
 	next := []pyfeed.LoDTensor{scalar(int64(3))}
 	kernel(t, "produce", func(ctx context.Context, c *Call) error { return q.Push(ctx, 0, next) })
 	kernel(t, "add", func(_ context.Context, c *Call) error {
@@ -242,7 +242,7 @@ func TestAnErrorInTheMiddleLeavesNothing(t *testing.T) {
 		return err
 	})
 	e, scope := executor(t), scopeOf(t)
-	q := queue(t, scope, pyfeed.Options{Capacity: 10})
+	q := queue(t, scope, pyfeed.QueueOptions{Capacity: 10})
 	if err := push(q, 0, 0, 1, 2, 3, 4, 5, 6); err != nil {
 		t.Fatal(err)
 	}
@@ -707,45 +707,45 @@ func TestCancelledRunsSayWhereTheyWere(t *testing.T) {
 	kernel(t, "look", func(context.Context, *Call) error { looks.Add(1); return nil })
 	for name, c := range map[string]struct {
 		build func(b *builder)
-		there func(q *pyfeed.PyArrayFeedQueue) bool
+		there func(q *pyfeed.Consumer) bool
 		place string
 	}{
 		"a read": {func(b *builder) {
 			b.tensor("x")
 			b.counted(3, func(b *builder) { b.op("read", names("r"), names("x")) })
-		}, func(q *pyfeed.PyArrayFeedQueue) bool { return q.Info().WaitingConsumers == 1 }, "block 1, op 0: read"},
+		}, func(q *pyfeed.Consumer) bool { return q.Info().WaitingConsumers == 1 }, "block 1, op 0: read"},
 		"has_next": {func(b *builder) {
 			b.tensor("x")
 			b.op("has_next", names("r"), names("x"))
-		}, func(q *pyfeed.PyArrayFeedQueue) bool { return q.Info().WaitingConsumers == 1 }, "block 0, op 1: has_next"},
+		}, func(q *pyfeed.Consumer) bool { return q.Info().WaitingConsumers == 1 }, "block 0, op 1: has_next"},
 		"unstage": {func(b *builder) {
 			b.tensor("x")
 			b.kept("s", desc.Stage)
 			b.op("unstage", names("s"), names("x"))
-		}, func(*pyfeed.PyArrayFeedQueue) bool { return buffer.Stats().WaitingConsumers == 1 }, "block 0, op 1: unstage"},
+		}, func(*pyfeed.Consumer) bool { return buffer.Stats().WaitingConsumers == 1 }, "block 0, op 1: unstage"},
 		"stage": {func(b *builder) {
 			b.kept("s", desc.Stage)
 			b.constant("x", "int8", 1)
 			for range 4 { // for three there is room
 				b.op("stage", names("x"), names("s"))
 			}
-		}, func(*pyfeed.PyArrayFeedQueue) bool { return buffer.Stats().WaitingProducers == 1 }, "block 0, op 5: stage"},
+		}, func(*pyfeed.Consumer) bool { return buffer.Stats().WaitingProducers == 1 }, "block 0, op 5: stage"},
 		"a kernel": {func(b *builder) { b.call("gate", nil, nil) },
-			func(*pyfeed.PyArrayFeedQueue) bool { return g.waiting() == 1 }, "block 0, op 1: call"},
+			func(*pyfeed.Consumer) bool { return g.waiting() == 1 }, "block 0, op 1: call"},
 		"an endless loop": {func(b *builder) {
 			b.constant("yes", "bool", 1)
 			b.while("yes", func(b *builder) { b.call("look", nil, nil) })
-		}, func(*pyfeed.PyArrayFeedQueue) bool { return looks.Load() > 1000 }, ""},
+		}, func(*pyfeed.Consumer) bool { return looks.Load() > 1000 }, ""},
 		"an empty endless loop": {func(b *builder) {
 			b.constant("yes", "bool", 1)
 			b.call("look", nil, nil)
 			b.while("yes", func(b *builder) {})
-		}, func(*pyfeed.PyArrayFeedQueue) bool { return looks.Load() > 0 }, ""},
+		}, func(*pyfeed.Consumer) bool { return looks.Load() > 0 }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			looks.Store(0)
 			e, scope := executor(t), scopeOf(t)
-			q := queue(t, scope, pyfeed.Options{Capacity: 2})
+			q := queue(t, scope, pyfeed.QueueOptions{Capacity: 2})
 			b := build(t)
 			b.reading()
 			c.build(b)
@@ -784,7 +784,7 @@ func TestCancelledRunsSayWhereTheyWere(t *testing.T) {
 // A run resets its reader and reads on, again and again, waiting for the producer in between.
 func TestARunReadsPassAfterPass(t *testing.T) {
 	e, scope := executor(t), scopeOf(t)
-	q := queue(t, scope, pyfeed.Options{Capacity: 2, Restartable: true})
+	q := queue(t, scope, pyfeed.QueueOptions{Capacity: 2, Restartable: true})
 	const passes, each = 20, 7
 	produced := make(chan error, 1)
 	go func() {
@@ -860,7 +860,7 @@ func TestAReaderThatIsMadeAnewIsTheOneThatIsRead(t *testing.T) {
 
 func TestTheEndOfTheDataEndsARun(t *testing.T) {
 	e, scope := executor(t), scopeOf(t)
-	q := queue(t, scope, pyfeed.Options{Capacity: 2})
+	q := queue(t, scope, pyfeed.QueueOptions{Capacity: 2})
 	if err := push(q, 0, 1, 2); err != nil {
 		t.Fatal(err)
 	}
@@ -889,7 +889,7 @@ func TestTheEndOfTheDataEndsARun(t *testing.T) {
 func TestThreadsShareAProgramAndItsScope(t *testing.T) {
 	const threads, each = 8, 200
 	e, scope := executor(t), scopeOf(t)
-	q := queue(t, scope, pyfeed.Options{Capacity: 16})
+	q := queue(t, scope, pyfeed.QueueOptions{Capacity: 16})
 	seen := make([]atomic.Int32, threads*each)
 	kernel(t, "see", func(_ context.Context, c *Call) error { seen[int64Of(c.Ins[0])].Add(1); return nil })
 	start := build(t)
@@ -1270,7 +1270,7 @@ func TestReadersThatCannotBeMadeLeaveNothing(t *testing.T) {
 	b.op("create_py_array_reader", nil, names("a"), text("feeder_name", "feed"))
 	_, err = b.in(e, scope, nil)
 	fails(t, err, pyfeed.NotFound, "block 0, op 0: create_py_array_reader", `variable "feed"`)
-	queue(t, scope, pyfeed.Options{Capacity: 1})
+	queue(t, scope, pyfeed.QueueOptions{Capacity: 1})
 	_, err = b.in(e, scope, nil)
 	fails(t, err, pyfeed.Type, "block 0, op 0: create_py_array_reader", "slot 0: dtype: expected int8, as declared, found int64")
 }
@@ -1332,7 +1332,7 @@ func TestAYieldThatComesTooLateIsForgotten(t *testing.T) {
 // A caller that only looks in now and then gets on too.
 func TestARunMayBePolled(t *testing.T) {
 	e, scope := executor(t), scopeOf(t)
-	q := queue(t, scope, pyfeed.Options{Capacity: 3})
+	q := queue(t, scope, pyfeed.QueueOptions{Capacity: 3})
 	b := build(t)
 	b.reading()
 	b.tensor("x")

@@ -42,12 +42,10 @@ func (d *Delivery) Next(ctx context.Context, pull func(context.Context) (*Tuple,
 		return nil, err
 	}
 	if !d.put {
-		pass := d.next.pass
 		t, err := d.stager.Put(ctx, d.next)
 		if err != nil {
 			return nil, d.failed(ctx, err)
 		}
-		t.pass = pass
 		d.next, d.put = t, true
 	}
 	if err := d.stager.Next(ctx, d.next); err != nil {
@@ -89,13 +87,14 @@ func (d *Delivery) Ready() bool {
 }
 
 // Drop forgets the tuple that is on its way.
-func (d *Delivery) Drop() { d.dropBefore(^uint64(0)) }
+func (d *Delivery) Drop() { d.DropIf(func() bool { return true }) }
 
-// dropBefore forgets the tuple that is on its way, if it was begun in a pass before that one.
-func (d *Delivery) dropBefore(pass uint64) {
+// DropIf forgets the tuple that is on its way, if there is one and it is stale: that function runs under the same lock as
+// Next's pull.
+func (d *Delivery) DropIf(stale func() bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.next != nil && d.next.pass < pass {
+	if d.next != nil && stale() {
 		d.drop()
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
-// Options of a PyArrayFeedQueue.
-type Options struct {
+// QueueOptions of a PyArrayFeedQueue.
+type QueueOptions struct {
 	Capacity   uint64 // in tuples
 	BytesLimit uint64 // of all tuples queued or being written; 0: none
 	Slots      []Slot
@@ -21,58 +21,82 @@ type Options struct {
 	// Restartable: the producer can start over. The queue begins without a pass, the first Pop opens
 	// one, and a reset of its reader the next; the producer follows with WaitPass.
 	Restartable bool
-	// Staging: for a staging buffer. There are no Slots: tuples need not look alike. What is waited for
-	// comes from within.
-	Staging bool
-	// Feed fills the queue, and nobody else; nil: whoever pushes.
+	// AnyTuple: there are no Slots, tuples need not look alike.
+	AnyTuple bool
+	// Feed fills the queue in place of producers of this process; nil: they do.
 	Feed Feed
+	// Labels are those of a package that wraps the queue; nil: a queue's own.
+	Labels *QueueLabels
 }
 
-// A Feed fills a queue with tuples that come from elsewhere. The queue calls it with its lock held: its methods MUST NOT
-// wait, nor call the queue.
+// QueueLabels are what errors and traces call a queue and the waits in it.
+type QueueLabels struct {
+	Queue     string         // such as "queue"
+	ForTuple  string         // a consumer's wait while the queue is empty, such as "waits for a push"
+	TupleWait trace.Category // of that wait
+}
+
+var queueLabels = &QueueLabels{Queue: "queue", ForTuple: "waits for a push", TupleWait: trace.Producer}
+
+// Input is the producers' end of a queue: the queue itself, or the Feed that wraps it.
+type Input interface {
+	// Reserve waits for room for a tuple and gives it memory: see PyArrayFeedQueue.Reserve.
+	Reserve(ctx context.Context, pass uint64, t *Tuple) (Reservation, error)
+	// Lend queues a tuple whose memory stays its owner's: see PyArrayFeedQueue.Lend.
+	Lend(ctx context.Context, pass uint64, t *Tuple, giver memory.Giver) error
+	// Close ends a pass: see PyArrayFeedQueue.Close.
+	Close(pass uint64)
+	// Fail ends a pass with an error: see PyArrayFeedQueue.Fail.
+	Fail(pass uint64, failure error) error
+}
+
+// A Feed wraps a queue that worker processes fill. It is the Input of this process's producers, which may only end a pass;
+// the tuples come from it by [PyArrayFeedQueue.Put].
 type Feed interface {
-	context.Context // of its own pushes: those with any other are refused
-	// Starved: a consumer found nothing.
+	Input
+	// Expect has the pass end when so many workers have ended their part of it.
+	Expect(workers uint32)
+	// Exited reports the exit status, or minus the signal, of a worker process.
+	Exited(pid int, status int32)
+
+	// The queue calls the following with its lock held: they MUST NOT wait, nor call the queue.
+
+	// Starved: a consumer found the queue empty.
 	Starved()
-	// Ending asks for the end of the current pass, by [PyArrayFeedQueue.Finish] when all there is was pushed. It answers
-	// false if that was asked for before.
-	Ending(failure error) bool
-	// Turned: a pass has begun; 0: the queue is shut down.
-	Turned(pass uint64)
+	// PassBegan: a pass has begun.
+	PassBegan(pass uint64)
+	// ShutDown: the queue takes no more.
+	ShutDown()
 }
 
 // PyArrayFeedQueue is a bounded first-in-first-out queue of tuples, for any number of producers and
-// consumers. It is made only by a PyArrayFeedQueueHolder.
+// consumers. It is made with its [Consumer], by which the tuples are popped.
 //
-// A tuple goes in in two steps, so that no lock is held while bytes move: Begin checks it, waits for
-// room and gives it memory, Commit queues it. Order is that of the Commits. A tuple that has its data
+// A tuple goes in in two steps, so that no lock is held while bytes move: Reserve checks it, waits for
+// room and gives it memory, Reservation.Commit queues it. Order is that of the Commits. A tuple that has its data
 // already is Put.
 //
 // The queue runs in passes, numbered from 1. Close and Fail end one, Reopen begins the next. What was
 // begun in a pass never lands in another.
 type PyArrayFeedQueue struct {
-	what        string // it is, for messages
+	labels      *QueueLabels
 	spec        *Spec
 	place       Place
 	capacity    int
 	bytesLimit  int64
 	restartable bool
-	staging     bool
 	pool        *memory.Pool
-	stager      Stager    // of a staging buffer at a device; else nil
-	delivery    *Delivery // to a device; else nil
-	feed        Feed      // or nil
-	references  atomic.Int32
-	consumers   atomic.Int32 // of the references: all but those of Producers
+	feed        Feed         // that wraps the queue; or nil
+	references  atomic.Int32 // the Consumer, and Producers
 
-	_ [16]byte // what stays as it is has cache lines to itself
+	_ [52]byte // what stays as it is has cache lines to itself
 
 	// What each tuple changes on its way in and out lies in two lines, which go to and fro between the processors of
 	// producers and consumers.
 	mu       sync.Mutex // guards what follows; held for tens of nanoseconds
-	ring     []*Tuple   // grows up to capacity
+	ring     []cell     // grows up to capacity
 	head, n  int
-	reserved int   // begun, not yet committed
+	reserved int   // tuples that are being written
 	bytes    int64 // of both
 
 	pass     atomic.Uint64 // written under the lock
@@ -88,7 +112,14 @@ type PyArrayFeedQueue struct {
 	_        [16]byte // up to a size of which Go's allocator has each at the beginning of a line
 }
 
-func newQueue(o Options) (*PyArrayFeedQueue, error) {
+// cell is a tuple in the ring, with the bytes that it counts for.
+type cell struct {
+	tuple *Tuple
+	bytes int64
+}
+
+// NewQueue makes a queue with one reference of a consumer.
+func NewQueue(o QueueOptions) (*Consumer, error) {
 	switch {
 	case o.Capacity == 0:
 		return nil, Errorf(Invalid, "capacity: expected at least 1 tuple, found 0")
@@ -97,105 +128,46 @@ func newQueue(o Options) (*PyArrayFeedQueue, error) {
 	case o.BytesLimit > 1<<62:
 		return nil, Errorf(Invalid, "bytes_limit: expected at most 2^62 bytes, found %d", o.BytesLimit)
 	}
-	what, spec := "staging buffer", new(Spec)
-	if !o.Staging {
+	spec := new(Spec)
+	if !o.AnyTuple {
 		var err error
 		if spec, err = NewSpec(o.Slots); err != nil {
 			return nil, err
 		}
-		what = "queue"
 	}
 	pool, err := HostPool(o.Place, memory.Queue)
 	if err != nil {
 		return nil, err
 	}
-	q := &PyArrayFeedQueue{
-		what: what, spec: spec, place: o.Place, capacity: int(o.Capacity), bytesLimit: int64(o.BytesLimit), restartable: o.Restartable,
-		staging: o.Staging,
-		pool:    pool, feed: o.Feed,
+	labels := o.Labels
+	if labels == nil {
+		labels = queueLabels
 	}
-	if err := q.reach(o.Staging); err != nil {
-		pool.Close()
-		return nil, err
+	q := &PyArrayFeedQueue{
+		labels: labels, spec: spec, place: o.Place, capacity: int(o.Capacity), bytesLimit: int64(o.BytesLimit),
+		restartable: o.Restartable, pool: pool, feed: o.Feed,
 	}
 	if !o.Restartable {
 		q.pass.Store(1)
 	}
-	q.references.Store(1)
-	q.consumers.Store(1)
 	for _, l := range []*wait.List{&q.notFull, &q.notEmpty, &q.opened} {
 		l.Init(&q.mu)
 	}
-	q.notFull.Named("waits for room in a "+what, trace.Full)
-	q.notEmpty.Named("waits for a push", trace.Producer)
+	q.notFull.Named("waits for room in a "+labels.Queue, trace.Full)
+	q.notEmpty.Named(labels.ForTuple, labels.TupleWait)
 	q.opened.Named("waits for a pass", trace.Wait)
-	if o.Staging {
-		q.notEmpty.Named("waits for a staged tuple", trace.Wait)
-	}
-	return q, nil
+	return newConsumer(q), nil
 }
 
-// reach makes the way to the place, if that is a device's. What is staged is there as soon as it can be.
-func (q *PyArrayFeedQueue) reach(staging bool) (err error) {
-	if q.place.Kind != CUDA {
-		return nil
+// retain adds a reference, of the Consumer or a Producer.
+func (q *PyArrayFeedQueue) retain() { q.references.Add(1) }
+
+// release takes a reference away. With the last one the queue's memory goes.
+func (q *PyArrayFeedQueue) release() {
+	if q.references.Add(-1) == 0 {
+		q.pool.Close()
 	}
-	q.delivery = NewDelivery(q.place)
-	if staging {
-		var b Backend
-		if b, err = BackendOf(q.place); err == nil {
-			q.stager, err = b.NewStager(q.place, Unlimited)
-		}
-	}
-	return err
 }
-
-// Retain adds a reference of a consumer: one by which tuples can be popped, or readers made that pop.
-func (q *PyArrayFeedQueue) Retain() *PyArrayFeedQueue {
-	q.consumers.Add(1)
-	q.references.Add(1)
-	return q
-}
-
-// Drop takes a consumer's reference away. After the last one nothing can pop any more: the queue is shut down, so that
-// its producers end. Its memory goes back with the last reference.
-func (q *PyArrayFeedQueue) Drop() {
-	if q.consumers.Add(-1) == 0 {
-		q.shutdown(true)
-		q.pool.Trim() // producers may keep their references for long
-	}
-	q.letGo()
-}
-
-// letGo takes a reference of either kind away.
-func (q *PyArrayFeedQueue) letGo() {
-	if q.references.Add(-1) > 0 {
-		return
-	}
-	if q.delivery != nil {
-		q.delivery.Close()
-	}
-	if q.stager != nil {
-		q.stager.Close()
-	}
-	q.pool.Close()
-}
-
-// Producer is a reference to a queue by which nothing is popped. It keeps the queue's memory, but does not keep the queue
-// open.
-type Producer PyArrayFeedQueue
-
-// Producer adds a producer's reference. The caller MUST have one of either kind.
-func (q *PyArrayFeedQueue) Producer() *Producer {
-	q.references.Add(1)
-	return (*Producer)(q)
-}
-
-// Queue is the queue, with the reference still the Producer's.
-func (p *Producer) Queue() *PyArrayFeedQueue { return (*PyArrayFeedQueue)(p) }
-
-// Drop takes the reference away.
-func (p *Producer) Drop() { p.Queue().letGo() }
 
 // Place is where consumers want the tuples.
 func (q *PyArrayFeedQueue) Place() Place { return q.place }
@@ -203,30 +175,128 @@ func (q *PyArrayFeedQueue) Place() Place { return q.place }
 // Spec is what the queue's tuples look like.
 func (q *PyArrayFeedQueue) Spec() *Spec { return q.spec }
 
+// Feed is what wraps the queue; nil: nothing does.
+func (q *PyArrayFeedQueue) Feed() Feed { return q.feed }
+
+// Input is where producers of this process push. The queue's own methods of that name are for what wraps it.
+func (q *PyArrayFeedQueue) Input() Input {
+	if q.feed != nil {
+		return q.feed
+	}
+	return q
+}
+
 // Restartable says whether a new pass can be asked for.
 func (q *PyArrayFeedQueue) Restartable() bool { return q.restartable }
 
 // Pass is the number of the current pass; 0 before the first.
 func (q *PyArrayFeedQueue) Pass() uint64 { return q.pass.Load() }
 
-// Begin reserves a place for t, whose slots have DType, dims and LoD, in the given pass (0: the
-// current one), and gives it memory. It waits for room. Then: Commit, or t.Release to give up.
-func (q *PyArrayFeedQueue) Begin(ctx context.Context, pass uint64, t *Tuple) error {
-	if err := q.admit(ctx, pass, t, (*PyArrayFeedQueue).tryReserve); err != nil {
-		return err
+// A Reservation is room in a queue for a tuple that is being written. The zero Reservation is none.
+type Reservation struct {
+	queue *PyArrayFeedQueue
+	pass  uint64
+	bytes int64
+}
+
+// Reserve waits for room for t, whose slots have DType, dims and LoD, in the given pass (0: the
+// current one), and gives it memory. Commit or Cancel of the Reservation MUST follow.
+func (q *PyArrayFeedQueue) Reserve(ctx context.Context, pass uint64, t *Tuple) (Reservation, error) {
+	bytes, err := q.fits(t)
+	if err != nil {
+		return Reservation{}, err
 	}
+	if pass == 0 {
+		pass = q.Pass()
+	}
+	_, err = wait.Do(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, q.tryReserve(ctx, pass, bytes) })
+	if err != nil {
+		return Reservation{}, err
+	}
+	r := Reservation{q, pass, bytes}
 	if err := t.Allocate(q.pool); err != nil {
-		t.queue = nil
-		q.unreserve(t)
+		r.giveUp()
+		return Reservation{}, err
+	}
+	return r, nil
+}
+
+func (q *PyArrayFeedQueue) tryReserve(ctx context.Context, pass uint64, bytes int64) error {
+	q.mu.Lock()
+	wake, err := q.room(ctx, pass, bytes)
+	if err == nil {
+		q.reserved++
+	}
+	q.mu.Unlock()
+	wake.Send()
+	return err
+}
+
+// Held says whether there is a Reservation: the zero one is none.
+func (r *Reservation) Held() bool { return r.queue != nil }
+
+// Bytes is the size of the tuple's data.
+func (r *Reservation) Bytes() int64 { return r.bytes }
+
+// Commit queues the tuple that the room was reserved for, or a copy of it at a device. If its pass is over the tuple is
+// released and the answer an error. It never waits.
+func (r *Reservation) Commit(t *Tuple) error {
+	q := r.queue
+	q.mu.Lock()
+	if err := q.takes(r.pass); err != nil {
+		q.mu.Unlock()
+		r.Cancel(t)
 		return err
 	}
+	q.reserved--
+	wake := q.add(t, r.bytes)
+	q.mu.Unlock()
+	wake.Send()
 	return nil
+}
+
+// Cancel gives the room back, and releases the tuple.
+func (r *Reservation) Cancel(t *Tuple) {
+	r.giveUp()
+	t.Release()
+}
+
+// giveUp gives the room back.
+func (r *Reservation) giveUp() {
+	q := r.queue
+	q.mu.Lock()
+	q.reserved--
+	q.bytes -= r.bytes
+	wake := q.notFull.One()
+	q.mu.Unlock()
+	wake.Send()
 }
 
 // Put queues t, which has its data, in one step. It waits for room. On an error t is still the
 // caller's.
 func (q *PyArrayFeedQueue) Put(ctx context.Context, pass uint64, t *Tuple) error {
-	return q.admit(ctx, pass, t, (*PyArrayFeedQueue).tryPut)
+	bytes, err := q.fits(t)
+	if err != nil {
+		return err
+	}
+	if pass == 0 {
+		pass = q.Pass()
+	}
+	_, err = wait.Do(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, q.tryPut(ctx, pass, bytes, t) })
+	return err
+}
+
+func (q *PyArrayFeedQueue) tryPut(ctx context.Context, pass uint64, bytes int64, t *Tuple) error {
+	q.mu.Lock()
+	wake, err := q.room(ctx, pass, bytes)
+	var arrived wait.Wake
+	if err == nil {
+		arrived = q.add(t, bytes)
+	}
+	q.mu.Unlock()
+	wake.Send()
+	arrived.Send()
+	return err
 }
 
 // Lend queues t, whose slots have Data of their own, which giver gets back when the consumer is
@@ -245,21 +315,31 @@ func (q *PyArrayFeedQueue) Lend(ctx context.Context, pass uint64, t *Tuple, give
 	return err
 }
 
-// Push copies the tuple from into the queue. It waits for room.
+// Push copies the tensors into the queue as a tuple. It waits for room.
 func (q *PyArrayFeedQueue) Push(ctx context.Context, pass uint64, from []LoDTensor) error {
+	r, t, err := ReserveCopy(ctx, q, pass, from)
+	if err != nil {
+		return err
+	}
+	return r.Commit(t)
+}
+
+// ReserveCopy copies the tensors to room that is reserved by in. It waits for that.
+func ReserveCopy(ctx context.Context, in Input, pass uint64, from []LoDTensor) (Reservation, *Tuple, error) {
 	t := NewTuple(len(from))
 	for i := range from {
 		s := &t.Slots[i]
 		if err := from[i].OnHost(); err != nil {
 			t.Release()
-			return err
+			return Reservation{}, nil, err
 		}
 		s.DType, s.LoD = from[i].DType, append(s.LoD, from[i].LoD...)
 		_ = s.SetDims(from[i].Dims())
 	}
-	if err := q.Begin(ctx, pass, t); err != nil {
+	r, err := in.Reserve(ctx, pass, t)
+	if err != nil {
 		t.Release()
-		return err
+		return Reservation{}, nil, err
 	}
 	start := trace.Begin()
 	for i := range from {
@@ -267,107 +347,64 @@ func (q *PyArrayFeedQueue) Push(ctx context.Context, pass uint64, from []LoDTens
 	}
 	for i := range from {
 		if err := from[i].Intact(i); err != nil {
-			t.Release()
-			return err
+			r.Cancel(t)
+			return Reservation{}, nil, err
 		}
 	}
 	if start != 0 {
-		trace.CopySince(wait.TrackOf(ctx), "push", start, int(t.bytes))
+		trace.CopySince(wait.TrackOf(ctx), "push", start, int(r.bytes))
 	}
-	return q.Commit(t)
+	return r, t, nil
 }
 
-// fits says why the queue would never take t, and works out the bytes that t counts for.
-func (q *PyArrayFeedQueue) fits(t *Tuple) error {
+// fits says why the queue would never take t, and answers the bytes that t counts for.
+func (q *PyArrayFeedQueue) fits(t *Tuple) (bytes int64, err error) {
 	if err := q.spec.Check(t); err != nil {
-		return err
+		return 0, err
 	}
-	t.bytes = 0
 	for i := range t.Slots {
 		t.Slots[i].Place = q.place.Host()
-		t.bytes += int64(t.Slots[i].size)
+		bytes += int64(t.Slots[i].size)
 	}
-	if q.bytesLimit > 0 && t.bytes > q.bytesLimit {
-		return Errorf(TooLarge, "bytes_limit: expected a tuple of at most %d bytes, found %d", q.bytesLimit, t.bytes)
+	if q.bytesLimit > 0 && bytes > q.bytesLimit {
+		return 0, Errorf(TooLarge, "bytes_limit: expected a tuple of at most %d bytes, found %d", q.bytesLimit, bytes)
 	}
-	return nil
+	return bytes, nil
 }
 
-// admit waits until try finds room.
-func (q *PyArrayFeedQueue) admit(ctx context.Context, pass uint64, t *Tuple,
-	try func(*PyArrayFeedQueue, context.Context, uint64, *Tuple) error) error {
-	if q.feed != nil && ctx != context.Context(q.feed) {
-		return Errorf(State, "push: this queue is filled by worker processes, each with a producer of its own")
-	}
-	if err := q.fits(t); err != nil {
-		return err
-	}
-	if pass == 0 {
-		pass = q.Pass()
-	}
-	_, err := wait.Do(ctx, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, try(q, ctx, pass, t)
-	})
-	return err
-}
-
-func (q *PyArrayFeedQueue) tryReserve(ctx context.Context, pass uint64, t *Tuple) error {
+// FilledBy notes for the trace on which track the next tuples are made: that of the caller behind ctx, a run or a thread
+// that reads. Without it, nothing is known of producers.
+func (q *PyArrayFeedQueue) FilledBy(ctx context.Context) {
 	q.mu.Lock()
-	wake, err := q.room(ctx, pass, t)
-	if q.staging {
-		q.noteServer(ctx)
-	}
-	if err == nil {
-		q.reserved++
-		t.queue = q
-	}
+	q.notEmpty.ServedBy(wait.TrackOf(ctx))
 	q.mu.Unlock()
-	wake.Send()
-	return err
 }
 
-func (q *PyArrayFeedQueue) tryPut(ctx context.Context, pass uint64, t *Tuple) error {
-	q.mu.Lock()
-	wake, err := q.room(ctx, pass, t)
-	if q.staging {
-		q.noteServer(ctx)
-	}
-	var arrived wait.Wake
-	if err == nil {
-		arrived = q.add(t)
-	}
-	q.mu.Unlock()
-	wake.Send()
-	arrived.Send()
-	return err
-}
-
-// noteServer tells the trace that what is staged comes from the caller, a run or a thread that reads. The lock is held.
-func (q *PyArrayFeedQueue) noteServer(ctx context.Context) {
-	if trace.On() {
-		q.notEmpty.ServedBy(wait.TrackOf(ctx))
-	}
-}
-
-// room takes room for t, or has the caller wait for it. The lock is held.
-func (q *PyArrayFeedQueue) room(ctx context.Context, pass uint64, t *Tuple) (wake wait.Wake, err error) {
+// room takes room for so many bytes, or has the caller wait for it. The lock is held.
+func (q *PyArrayFeedQueue) room(ctx context.Context, pass uint64, bytes int64) (wake wait.Wake, err error) {
 	if err := q.takes(pass); err != nil {
 		return wake, err
 	}
 	full := q.n+q.reserved >= q.capacity
 	if q.bytesLimit > 0 {
 		// Small tuples must not keep a large one out for ever.
-		full = full || q.bytes+t.bytes > q.bytesLimit || q.notFull.Behind(ctx)
+		full = full || q.bytes+bytes > q.bytesLimit || q.notFull.Behind(ctx)
 	}
 	if full {
 		return wake, q.notFull.Enter(ctx)
 	}
-	q.bytes += t.bytes
-	t.pass = pass
+	q.bytes += bytes
 	if q.bytesLimit > 0 && q.n+q.reserved+1 < q.capacity {
 		wake = q.notFull.One() // one large tuple taken out can be room for several
 	}
 	return wake, nil
+}
+
+// Check says why a push of that pass would be refused; nil: it would not.
+func (q *PyArrayFeedQueue) Check(pass uint64) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.takes(pass)
 }
 
 // takes says why a push of that pass is refused. The lock is held.
@@ -390,60 +427,13 @@ func (q *PyArrayFeedQueue) takes(pass uint64) error {
 // isShut says why a queue that is shut down takes nothing. The lock is held.
 func (q *PyArrayFeedQueue) isShut() error {
 	if q.deserted {
-		return Errorf(Closed, "the %s is shut down: no reader of it is left, nor any other consumer", q.what)
+		return Errorf(Closed, "the %s is shut down: no reader of it is left, nor any other consumer", q.labels.Queue)
 	}
-	return Errorf(Closed, "the %s is shut down", q.what)
-}
-
-// unreserve gives the place of a tuple that was begun back.
-func (q *PyArrayFeedQueue) unreserve(t *Tuple) {
-	q.mu.Lock()
-	q.reserved--
-	q.bytes -= t.bytes
-	wake := q.notFull.One()
-	q.mu.Unlock()
-	wake.Send()
-}
-
-// Commit queues a tuple that was begun. If its pass is over the tuple is released and the answer an
-// error. It never waits.
-func (q *PyArrayFeedQueue) Commit(t *Tuple) error {
-	if q.stager != nil {
-		var err error
-		if t, err = q.stage(t); err != nil {
-			return err
-		}
-	}
-	q.mu.Lock()
-	if err := q.takes(t.pass); err != nil {
-		q.mu.Unlock()
-		t.Release()
-		return err
-	}
-	q.reserved--
-	t.queue = nil
-	wake := q.add(t)
-	q.mu.Unlock()
-	wake.Send()
-	return nil
-}
-
-// stage makes of a tuple that was begun one at the device, in its place in the queue. After an error there is neither.
-func (q *PyArrayFeedQueue) stage(t *Tuple) (*Tuple, error) {
-	bytes, pass := t.bytes, t.pass
-	t.queue = nil // the place passes to the other
-	out, err := q.stager.Put(wait.Never, t)
-	if err != nil {
-		t.queue = q
-		t.Release()
-		return nil, err
-	}
-	out.bytes, out.pass, out.queue = bytes, pass, q
-	return out, nil
+	return Errorf(Closed, "the %s is shut down", q.labels.Queue)
 }
 
 // add puts a tuple for which there is room last. The lock is held.
-func (q *PyArrayFeedQueue) add(t *Tuple) wait.Wake {
+func (q *PyArrayFeedQueue) add(t *Tuple, bytes int64) wait.Wake {
 	if q.n == len(q.ring) {
 		q.grow()
 	}
@@ -451,54 +441,59 @@ func (q *PyArrayFeedQueue) add(t *Tuple) wait.Wake {
 	if at >= len(q.ring) {
 		at -= len(q.ring)
 	}
-	q.ring[at] = t
+	q.ring[at] = cell{t, bytes}
 	q.n++
 	q.counts.pushed++
-	q.counts.pushedBytes += uint64(t.bytes)
+	q.counts.pushedBytes += uint64(bytes)
 	return q.notEmpty.One()
 }
 
 func (q *PyArrayFeedQueue) grow() {
-	ring := make([]*Tuple, min(max(2*len(q.ring), 16), q.capacity))
+	ring := make([]cell, min(max(2*len(q.ring), 16), q.capacity))
 	k := copy(ring, q.ring[q.head:])
 	copy(ring[k:], q.ring[:q.head])
 	q.ring, q.head = ring, 0
 }
 
 func (q *PyArrayFeedQueue) take() *Tuple {
-	t := q.ring[q.head]
-	q.ring[q.head] = nil
+	c := q.ring[q.head]
+	q.ring[q.head].tuple = nil
 	if q.head++; q.head == len(q.ring) {
 		q.head = 0
 	}
 	q.n--
-	q.bytes -= t.bytes
-	return t
-}
-
-// Deliver is Pop for a consumer: the tuple is at the queue's place.
-func (q *PyArrayFeedQueue) Deliver(ctx context.Context) (*Tuple, error) {
-	if q.delivery == nil {
-		return q.Pop(ctx)
-	}
-	return wait.Do(ctx, func(ctx context.Context) (*Tuple, error) { return q.delivery.Next(ctx, q.tryPop) })
+	q.bytes -= c.bytes
+	return c.tuple
 }
 
 // Pop takes the oldest tuple, which is the caller's then. It waits for one. After the last: io.EOF
 // if the queue was closed, the failure if it failed. On its way to a device the tuple is still in the host's memory,
-// unless it was staged.
+// unless it was put there before.
 func (q *PyArrayFeedQueue) Pop(ctx context.Context) (*Tuple, error) {
-	return wait.Do(ctx, func(ctx context.Context) (*Tuple, error) { return q.tryPop(ctx) })
+	t, _, err := q.PopPass(ctx)
+	return t, err
 }
 
-func (q *PyArrayFeedQueue) tryPop(ctx context.Context) (*Tuple, error) {
+// PopPass is Pop, with the pass that the tuple is of.
+func (q *PyArrayFeedQueue) PopPass(ctx context.Context) (*Tuple, uint64, error) {
+	p, err := wait.Do(ctx, func(ctx context.Context) (popped, error) { return q.tryPop(ctx) })
+	return p.tuple, p.pass, err
+}
+
+type popped struct {
+	tuple *Tuple
+	pass  uint64
+}
+
+func (q *PyArrayFeedQueue) tryPop(ctx context.Context) (popped, error) {
 	q.mu.Lock()
 	if q.Pass() == 0 && !q.shut {
 		q.open()
 	}
-	if wait.Began(ctx, q, q.Pass()) != q.Pass() {
+	pass := q.Pass()
+	if wait.Began(ctx, q, pass) != pass {
 		q.mu.Unlock()
-		return nil, io.EOF
+		return popped{}, io.EOF
 	}
 	if q.n > 0 {
 		t := q.take()
@@ -506,7 +501,7 @@ func (q *PyArrayFeedQueue) tryPop(ctx context.Context) (*Tuple, error) {
 		wake := q.notFull.One()
 		q.mu.Unlock()
 		wake.Send()
-		return t, nil
+		return popped{t, pass}, nil
 	}
 	var err error
 	switch {
@@ -521,7 +516,7 @@ func (q *PyArrayFeedQueue) tryPop(ctx context.Context) (*Tuple, error) {
 		err = q.notEmpty.Enter(ctx)
 	}
 	q.mu.Unlock()
-	return nil, err
+	return popped{}, err
 }
 
 // Close ends the given pass (0: the current one): no more pushes, what is queued is delivered, then
@@ -529,11 +524,7 @@ func (q *PyArrayFeedQueue) tryPop(ctx context.Context) (*Tuple, error) {
 func (q *PyArrayFeedQueue) Close(pass uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	switch {
-	case pass != 0 && pass != q.Pass():
-	case q.feed != nil && !q.closed && !q.shut:
-		q.feed.Ending(nil)
-	default:
+	if pass == 0 || pass == q.Pass() {
 		q.end()
 	}
 }
@@ -556,29 +547,10 @@ func (q *PyArrayFeedQueue) Fail(pass uint64, failure error) error {
 	if err := q.takes(pass); err != nil {
 		return err
 	}
-	if q.feed != nil {
-		if !q.feed.Ending(failure) {
-			return Errorf(Closed, "the queue is closed: pass %d takes no more tuples", pass)
-		}
-		return nil
-	}
 	q.failure = failure
 	q.end()
 	return nil
 }
-
-// Finish ends a pass that its Feed was asked to end, with a failure or nil.
-func (q *PyArrayFeedQueue) Finish(pass uint64, failure error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.takes(pass) == nil {
-		q.failure = failure
-		q.end()
-	}
-}
-
-// Feed is what fills the queue, or nil.
-func (q *PyArrayFeedQueue) Feed() Feed { return q.feed }
 
 // Reopen ends the current pass, drops what is queued and begins the next, whose number it answers
 // with the number of tuples dropped.
@@ -594,10 +566,14 @@ func (q *PyArrayFeedQueue) Reopen() (pass, dropped uint64, err error) {
 	pass = q.Pass()
 	q.mu.Unlock()
 	release(old)
-	if q.delivery != nil {
-		q.delivery.dropBefore(pass)
-	}
 	return pass, uint64(len(old)), nil
+}
+
+// isAt says whether what was popped in a pass may still be delivered: the queue is in that pass, and not shut down.
+func (q *PyArrayFeedQueue) isAt(pass uint64) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return !q.shut && pass == q.Pass()
 }
 
 // Clear drops what is queued, in the middle of the pass, gives its memory back to the system, and answers
@@ -619,7 +595,7 @@ func (q *PyArrayFeedQueue) open() {
 	q.pass.Add(1)
 	q.closed, q.failure = false, nil
 	if q.feed != nil {
-		q.feed.Turned(q.Pass())
+		q.feed.PassBegan(q.Pass())
 	}
 	q.notFull.All()
 	q.notEmpty.All()
@@ -665,20 +641,17 @@ func (q *PyArrayFeedQueue) shutdown(deserted bool) {
 	q.deserted = q.deserted || deserted && !q.shut
 	q.shut = true
 	if q.feed != nil {
-		q.feed.Turned(0)
+		q.feed.ShutDown()
 	}
 	old := q.empty()
 	q.end()
 	q.opened.All()
 	q.mu.Unlock()
 	release(old)
-	if q.delivery != nil {
-		q.delivery.Drop()
-	}
 }
 
-// Info is the state of a queue at one moment.
-type Info struct {
+// QueueInfo is the state of a queue at one moment.
+type QueueInfo struct {
 	Size, Capacity, Reserved              int
 	Bytes, BytesLimit                     int64
 	Pass                                  uint64
@@ -689,59 +662,15 @@ type Info struct {
 }
 
 // Info looks at the queue.
-func (q *PyArrayFeedQueue) Info() Info {
+func (q *PyArrayFeedQueue) Info() QueueInfo {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return Info{
+	return QueueInfo{
 		Size: q.n, Capacity: q.capacity, Reserved: q.reserved,
 		Bytes: q.bytes, BytesLimit: q.bytesLimit, Pass: q.Pass(),
 		Closed: q.closed, Failed: q.failure != nil, ShutDown: q.shut, Restartable: q.restartable,
 		WaitingProducers: q.notFull.Len(), WaitingConsumers: q.notEmpty.Len(),
 		Pushed: q.counts.pushed, Popped: q.counts.popped, Dropped: q.counts.dropped, PushedBytes: q.counts.pushedBytes,
 		ProducersWaited: q.notFull.Waited(), ConsumersWaited: q.notEmpty.Waited(),
-	}
-}
-
-// PyArrayFeedQueueHolder is what a Variable holds before there is a queue: it puts the making off
-// until the queue's shape is known.
-type PyArrayFeedQueueHolder struct {
-	mu     sync.Mutex
-	feeder *PyArrayFeedQueue
-}
-
-// InitOnce makes the queue, and answers it with a reference that the caller drops. A second time is
-// an error.
-func (h *PyArrayFeedQueueHolder) InitOnce(o Options) (*PyArrayFeedQueue, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.feeder != nil {
-		return nil, Errorf(State, "init_once: this holder's queue was made already, with capacity %d", h.feeder.capacity)
-	}
-	q, err := newQueue(o)
-	if err != nil {
-		return nil, err
-	}
-	h.feeder = q
-	return q.Retain(), nil
-}
-
-// Feeder is the queue, with a reference that the caller drops; an error before InitOnce.
-func (h *PyArrayFeedQueueHolder) Feeder() (*PyArrayFeedQueue, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.feeder == nil {
-		return nil, Errorf(State, "feeder: the holder has no queue before init_once")
-	}
-	return h.feeder.Retain(), nil
-}
-
-// Drop lets go of the queue.
-func (h *PyArrayFeedQueueHolder) Drop() {
-	h.mu.Lock()
-	q := h.feeder
-	h.feeder = nil
-	h.mu.Unlock()
-	if q != nil {
-		q.Drop()
 	}
 }

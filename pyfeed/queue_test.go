@@ -24,7 +24,7 @@ var background = context.Background()
 // scalar is a slot of one int64.
 var scalar = []Slot{{DType: Int64, Dims: Dims{1}}}
 
-func makeQueue(t testing.TB, o Options) *PyArrayFeedQueue {
+func makeQueue(t testing.TB, o QueueOptions) *Consumer {
 	t.Helper()
 	before := memory.Count()
 	var h PyArrayFeedQueueHolder
@@ -69,7 +69,7 @@ func numberOf(tuple *Tuple) int {
 	return int(binary.NativeEndian.Uint64(tuple.Slots[0].Data))
 }
 
-func push(t testing.TB, q *PyArrayFeedQueue, numbers ...int) {
+func push(t testing.TB, q *Consumer, numbers ...int) {
 	t.Helper()
 	for _, n := range numbers {
 		if err := q.Push(background, 0, number(n)); err != nil {
@@ -78,7 +78,7 @@ func push(t testing.TB, q *PyArrayFeedQueue, numbers ...int) {
 	}
 }
 
-func pop(t testing.TB, q *PyArrayFeedQueue) int {
+func pop(t testing.TB, q *Consumer) int {
 	t.Helper()
 	tuple, err := q.Pop(background)
 	if err != nil {
@@ -88,7 +88,7 @@ func pop(t testing.TB, q *PyArrayFeedQueue) int {
 }
 
 // until waits for a state of the queue.
-func until(q *PyArrayFeedQueue, is func(Info) bool) {
+func until(q interface{ Info() QueueInfo }, is func(QueueInfo) bool) {
 	for !is(q.Info()) {
 		runtime.Gosched()
 	}
@@ -110,7 +110,7 @@ func expect(t testing.TB, err error, kind Kind, text string) {
 }
 
 func TestQueueKeepsOrder(t *testing.T) {
-	q := makeQueue(t, Options{Capacity: 5, Slots: scalar})
+	q := makeQueue(t, QueueOptions{Capacity: 5, Slots: scalar})
 	for round := range 10 { // so that the ring turns
 		for i := range 5 {
 			push(t, q, 10*round+i)
@@ -124,7 +124,7 @@ func TestQueueKeepsOrder(t *testing.T) {
 }
 
 func TestRingGrowsWhileItIsTurned(t *testing.T) {
-	q := makeQueue(t, Options{Capacity: 1000, Slots: scalar})
+	q := makeQueue(t, QueueOptions{Capacity: 1000, Slots: scalar})
 	next, first := 0, 0
 	for range 300 {
 		for range 3 {
@@ -141,7 +141,7 @@ func TestRingGrowsWhileItIsTurned(t *testing.T) {
 }
 
 func TestCloseDeliversWhatIsQueued(t *testing.T) {
-	q := makeQueue(t, Options{Capacity: 2, Slots: scalar})
+	q := makeQueue(t, QueueOptions{Capacity: 2, Slots: scalar})
 	done := make(chan error)
 	go func() {
 		for i := range 5 {
@@ -152,7 +152,7 @@ func TestCloseDeliversWhatIsQueued(t *testing.T) {
 		}
 		done <- nil
 	}()
-	until(q, func(i Info) bool { return i.WaitingProducers == 1 })
+	until(q, func(i QueueInfo) bool { return i.WaitingProducers == 1 })
 	q.Close(0)
 	q.Close(0)
 	err := <-done
@@ -168,7 +168,7 @@ func TestCloseDeliversWhatIsQueued(t *testing.T) {
 }
 
 func TestFailureComesAfterTheTuplesBeforeIt(t *testing.T) {
-	q := makeQueue(t, Options{Capacity: 4, Slots: scalar})
+	q := makeQueue(t, QueueOptions{Capacity: 4, Slots: scalar})
 	push(t, q, 1, 2)
 	failure := &ProducerError{Type: "ValueError", Message: "boom"}
 	if err := q.Fail(0, failure); err != nil {
@@ -196,11 +196,11 @@ func TestFailureComesAfterTheTuplesBeforeIt(t *testing.T) {
 // The first implementation of the design put a blocked producer's tuple into the next pass.
 func TestAPushNeverLandsInALaterPass(t *testing.T) {
 	for range 200 {
-		q := makeQueue(t, Options{Capacity: 1, Slots: scalar})
+		q := makeQueue(t, QueueOptions{Capacity: 1, Slots: scalar})
 		push(t, q, 1)
 		done := make(chan error)
 		go func() { done <- q.Push(background, 0, number(2)) }()
-		until(q, func(i Info) bool { return i.WaitingProducers == 1 })
+		until(q, func(i QueueInfo) bool { return i.WaitingProducers == 1 })
 		pass, dropped, err := q.Reopen()
 		if err != nil || pass != 2 || dropped != 1 {
 			t.Fatalf("expected pass 2 and 1 dropped, found %d, %d, %v", pass, dropped, err)
@@ -214,16 +214,17 @@ func TestAPushNeverLandsInALaterPass(t *testing.T) {
 }
 
 func TestACommitNeverLandsInALaterPass(t *testing.T) {
-	q := makeQueue(t, Options{Capacity: 2, Slots: scalar})
+	q := makeQueue(t, QueueOptions{Capacity: 2, Slots: scalar})
 	for _, end := range []func(){func() { q.Close(0) }, func() { _, _, _ = q.Reopen() }} {
 		_, _, _ = q.Reopen()
 		tuple := NewTuple(1)
 		tuple.Slots[0] = tensor(t, Int64, Dims{1}, nil)
-		if err := q.Begin(background, 0, tuple); err != nil {
+		r, err := q.Reserve(background, 0, tuple)
+		if err != nil {
 			t.Fatal(err)
 		}
 		end()
-		expect(t, q.Commit(tuple), Closed, "")
+		expect(t, r.Commit(tuple), Closed, "")
 		if i := q.Info(); i.Size != 0 || i.Reserved != 0 || i.Bytes != 0 {
 			t.Errorf("something was left behind: %+v", i)
 		}
@@ -231,13 +232,13 @@ func TestACommitNeverLandsInALaterPass(t *testing.T) {
 }
 
 func TestAPopNeverSeesALaterPass(t *testing.T) {
-	q := makeQueue(t, Options{Capacity: 1, Slots: scalar})
+	q := makeQueue(t, QueueOptions{Capacity: 1, Slots: scalar})
 	done := make(chan error)
 	go func() {
 		_, err := q.Pop(background)
 		done <- err
 	}()
-	until(q, func(i Info) bool { return i.WaitingConsumers == 1 })
+	until(q, func(i QueueInfo) bool { return i.WaitingConsumers == 1 })
 	_, _, _ = q.Reopen()
 	push(t, q, 1)
 	if err := <-done; err != io.EOF {
@@ -249,7 +250,7 @@ func TestAPopNeverSeesALaterPass(t *testing.T) {
 }
 
 func TestExplicitPass(t *testing.T) {
-	q := makeQueue(t, Options{Capacity: 3, Slots: scalar})
+	q := makeQueue(t, QueueOptions{Capacity: 3, Slots: scalar})
 	_, _, _ = q.Reopen()
 	expect(t, q.Push(background, 1, number(1)), Closed, "pass 1 of the queue is over")
 	q.Close(1) // of an earlier pass: no matter
@@ -262,7 +263,7 @@ func TestExplicitPass(t *testing.T) {
 }
 
 func TestRestartableQueueRunsPassByPass(t *testing.T) {
-	q := makeQueue(t, Options{Capacity: 2, Slots: scalar, Restartable: true})
+	q := makeQueue(t, QueueOptions{Capacity: 2, Slots: scalar, Restartable: true})
 	expect(t, q.Push(background, 0, number(1)), Closed, "no pass open yet")
 	passes := make(chan uint64)
 	go func() {
@@ -275,7 +276,7 @@ func TestRestartableQueueRunsPassByPass(t *testing.T) {
 			passes <- pass
 		}
 	}()
-	until(q, func(i Info) bool { return i.Pass == 0 })
+	until(q, func(i QueueInfo) bool { return i.Pass == 0 })
 	if _, err := q.Pop(wait.Never); err != wait.ErrWouldBlock {
 		t.Errorf("expected the first pop to open a pass and wait, found %v", err)
 	}
@@ -296,13 +297,13 @@ func TestRestartableQueueRunsPassByPass(t *testing.T) {
 }
 
 func TestShutdownWakesEverybody(t *testing.T) {
-	q := makeQueue(t, Options{Capacity: 1, Slots: scalar})
+	q := makeQueue(t, QueueOptions{Capacity: 1, Slots: scalar})
 	push(t, q, 1)
 	errs := make(chan error)
 	for range 3 {
 		go func() { errs <- q.Push(background, 0, number(2)) }()
 	}
-	until(q, func(i Info) bool { return i.WaitingProducers == 3 })
+	until(q, func(i QueueInfo) bool { return i.WaitingProducers == 3 })
 	q.Shutdown()
 	for range 3 {
 		expect(t, <-errs, Closed, "shut down")
@@ -316,7 +317,7 @@ func TestShutdownWakesEverybody(t *testing.T) {
 }
 
 func TestTimeouts(t *testing.T) {
-	q := makeQueue(t, Options{Capacity: 1, Slots: scalar})
+	q := makeQueue(t, QueueOptions{Capacity: 1, Slots: scalar})
 	ctx, cancel := context.WithTimeout(background, time.Millisecond)
 	defer cancel()
 	if _, err := q.Pop(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -338,7 +339,7 @@ func bytesOf(n int) []LoDTensor {
 }
 
 func TestBytesLimit(t *testing.T) {
-	q := makeQueue(t, Options{Capacity: 100, BytesLimit: 100, Slots: []Slot{{DType: Uint8, Dims: Dims{-1}}}})
+	q := makeQueue(t, QueueOptions{Capacity: 100, BytesLimit: 100, Slots: []Slot{{DType: Uint8, Dims: Dims{-1}}}})
 	expect(t, q.Push(background, 0, bytesOf(101)), TooLarge, "expected a tuple of at most 100 bytes, found 101")
 	for range 2 {
 		if err := q.Push(background, 0, bytesOf(40)); err != nil {
@@ -359,7 +360,7 @@ func TestBytesLimit(t *testing.T) {
 // Small tuples that always fit must not keep a large one waiting for ever, and room for several small
 // ones must be given to several.
 func TestALargeTupleIsNotStarved(t *testing.T) {
-	q := makeQueue(t, Options{Capacity: 100, BytesLimit: 100, Slots: []Slot{{DType: Uint8, Dims: Dims{-1}}}})
+	q := makeQueue(t, QueueOptions{Capacity: 100, BytesLimit: 100, Slots: []Slot{{DType: Uint8, Dims: Dims{-1}}}})
 	for range 10 {
 		_ = q.Push(background, 0, bytesOf(10))
 	}
@@ -370,7 +371,7 @@ func TestALargeTupleIsNotStarved(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		until(q, func(i Info) bool { return i.WaitingProducers == waiting })
+		until(q, func(i QueueInfo) bool { return i.WaitingProducers == waiting })
 	}
 	start(95, 1)
 	start(1, 2) // would fit as soon as one is popped, but came later
@@ -379,7 +380,7 @@ func TestALargeTupleIsNotStarved(t *testing.T) {
 		tuple, _ := q.Pop(background)
 		tuple.Release()
 		if i < 9 {
-			until(q, func(i Info) bool { return i.WaitingProducers == 3 })
+			until(q, func(i QueueInfo) bool { return i.WaitingProducers == 3 })
 			if err := q.Push(wait.Never, 0, bytesOf(1)); err != wait.ErrWouldBlock {
 				t.Fatal("a newcomer overtook")
 			}
@@ -392,15 +393,15 @@ func TestALargeTupleIsNotStarved(t *testing.T) {
 }
 
 func TestAGivenUpLargeTupleLetsOthersIn(t *testing.T) {
-	q := makeQueue(t, Options{Capacity: 100, BytesLimit: 100, Slots: []Slot{{DType: Uint8, Dims: Dims{-1}}}})
+	q := makeQueue(t, QueueOptions{Capacity: 100, BytesLimit: 100, Slots: []Slot{{DType: Uint8, Dims: Dims{-1}}}})
 	_ = q.Push(background, 0, bytesOf(50))
 	ctx, cancel := context.WithCancel(background)
 	large := make(chan error)
 	go func() { large <- q.Push(ctx, 0, bytesOf(90)) }()
-	until(q, func(i Info) bool { return i.WaitingProducers == 1 })
+	until(q, func(i QueueInfo) bool { return i.WaitingProducers == 1 })
 	small := make(chan error)
 	go func() { small <- q.Push(background, 0, bytesOf(10)) }()
-	until(q, func(i Info) bool { return i.WaitingProducers == 2 })
+	until(q, func(i QueueInfo) bool { return i.WaitingProducers == 2 })
 	cancel()
 	if err := <-large; !errors.Is(err, context.Canceled) {
 		t.Error(err)
@@ -414,14 +415,14 @@ type returns struct{ n atomic.Int32 }
 
 func (r *returns) GiveBack() { r.n.Add(1) }
 
-func lend(q *PyArrayFeedQueue, ctx context.Context, n int, r *returns) error {
+func lend(q *Consumer, ctx context.Context, n int, r *returns) error {
 	tuple := NewTuple(1)
 	tuple.Slots[0] = number(n)[0]
 	return q.Lend(ctx, 0, tuple, r)
 }
 
 func TestLentMemoryGoesBackWhenTheConsumerIsDone(t *testing.T) {
-	q := makeQueue(t, Options{Capacity: 1, Slots: scalar})
+	q := makeQueue(t, QueueOptions{Capacity: 1, Slots: scalar})
 	var r returns
 	if err := lend(q, background, 7, &r); err != nil {
 		t.Fatal(err)
@@ -451,7 +452,7 @@ func TestLentMemoryGoesBackWhenTheConsumerIsDone(t *testing.T) {
 
 func TestLentMemoryGoesBackFromAQueueThatIsDropped(t *testing.T) {
 	var h PyArrayFeedQueueHolder
-	q, _ := h.InitOnce(Options{Capacity: 3, Slots: scalar})
+	q, _ := h.InitOnce(QueueOptions{Capacity: 3, Slots: scalar})
 	var r returns
 	for i := range 3 {
 		if err := lend(q, background, i, &r); err != nil {
@@ -473,16 +474,16 @@ func TestHolder(t *testing.T) {
 	defer h.Drop()
 	_, err := h.Feeder()
 	expect(t, err, State, "no queue before init_once")
-	_, err = h.InitOnce(Options{Capacity: 0, Slots: scalar})
+	_, err = h.InitOnce(QueueOptions{Capacity: 0, Slots: scalar})
 	expect(t, err, Invalid, "capacity: expected at least 1 tuple, found 0")
-	_, err = h.InitOnce(Options{Capacity: 1, Slots: scalar, Place: CUDAPlace(1)})
+	_, err = h.InitOnce(QueueOptions{Capacity: 1, Slots: scalar, Place: CUDAPlace(1)})
 	expect(t, err, Unsupported, "CUDAPlace(1)")
-	q, err := h.InitOnce(Options{Capacity: 1, Slots: scalar})
+	q, err := h.InitOnce(QueueOptions{Capacity: 1, Slots: scalar})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer q.Drop()
-	_, err = h.InitOnce(Options{Capacity: 1, Slots: scalar})
+	_, err = h.InitOnce(QueueOptions{Capacity: 1, Slots: scalar})
 	expect(t, err, State, "made already")
 }
 
@@ -570,7 +571,7 @@ func TestMeasureRefusesOverflow(t *testing.T) {
 }
 
 func TestLoDTravelsWithTheTuple(t *testing.T) {
-	q := makeQueue(t, Options{Capacity: 1, Slots: []Slot{{DType: Uint8, Dims: Dims{-1}, LoDLevels: 2}}})
+	q := makeQueue(t, QueueOptions{Capacity: 1, Slots: []Slot{{DType: Uint8, Dims: Dims{-1}, LoDLevels: 2}}})
 	in := tensor(t, Uint8, Dims{5}, []byte{1, 2, 3, 4, 5})
 	in.LoD = LoD{{0, 1, 3}, {0, 2, 2, 5}}
 	if err := q.Push(background, 0, []LoDTensor{in}); err != nil {
@@ -609,7 +610,7 @@ func TestScope(t *testing.T) {
 	_, err = a.Feeder()
 	expect(t, err, State, `variable "a": expected a queue in it, found none`)
 
-	q, err := a.InitQueue(Options{Capacity: 1, Slots: scalar})
+	q, err := a.InitQueue(QueueOptions{Capacity: 1, Slots: scalar})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -629,7 +630,7 @@ func TestScope(t *testing.T) {
 }
 
 func TestVariableHoldsATensor(t *testing.T) {
-	q := makeQueue(t, Options{Capacity: 2, Slots: scalar})
+	q := makeQueue(t, QueueOptions{Capacity: 2, Slots: scalar})
 	push(t, q, 1, 2)
 	v, _ := NewScope(nil).Var("x")
 	var seen LoDTensor
@@ -651,7 +652,7 @@ func TestVariableHoldsATensor(t *testing.T) {
 }
 
 func TestSteadyStateAllocatesNothing(t *testing.T) {
-	q := makeQueue(t, Options{Capacity: 4, Slots: scalar})
+	q := makeQueue(t, QueueOptions{Capacity: 4, Slots: scalar})
 	in := number(1)
 	turn := func() {
 		_ = q.Push(background, 0, in)
@@ -671,7 +672,7 @@ func TestStress(t *testing.T) {
 	if testing.Short() {
 		perProducer = 500
 	}
-	q := makeQueue(t, Options{Capacity: 7, BytesLimit: 1 << 20, Slots: []Slot{
+	q := makeQueue(t, QueueOptions{Capacity: 7, BytesLimit: 1 << 20, Slots: []Slot{
 		{DType: Int64, Dims: Dims{2}}, {DType: Uint8, Dims: Dims{-1}}}})
 
 	var mu sync.Mutex
@@ -757,7 +758,7 @@ func TestStress(t *testing.T) {
 				_ = q.Fail(0, &ProducerError{Message: "on purpose"})
 			}
 			// Wait until all is delivered: a reopen drops what is left.
-			until(q, func(i Info) bool { return i.Size == 0 && i.Reserved == 0 })
+			until(q, func(i QueueInfo) bool { return i.Size == 0 && i.Reserved == 0 })
 			_, dropped, err := q.Reopen()
 			if err != nil || dropped != 0 {
 				t.Errorf("reopen: %d dropped, %v", dropped, err)
@@ -791,7 +792,7 @@ func TestStress(t *testing.T) {
 }
 
 func BenchmarkPushPop(b *testing.B) {
-	q := makeQueue(b, Options{Capacity: 4, Slots: scalar})
+	q := makeQueue(b, QueueOptions{Capacity: 4, Slots: scalar})
 	in := number(1)
 	for b.Loop() {
 		_ = q.Push(background, 0, in)
@@ -830,14 +831,14 @@ func blockedPush(t *testing.T, p *Producer) chan error {
 			}
 		}
 	}()
-	until(q, func(i Info) bool { return i.WaitingProducers == 1 })
+	until(q, func(i QueueInfo) bool { return i.WaitingProducers == 1 })
 	return answer
 }
 
 func TestProducersEndWithTheLastConsumer(t *testing.T) {
 	before := memory.Count()
 	var h PyArrayFeedQueueHolder
-	q, err := h.InitOnce(Options{Capacity: 2, Slots: scalar})
+	q, err := h.InitOnce(QueueOptions{Capacity: 2, Slots: scalar})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -859,13 +860,13 @@ func TestProducersEndWithTheLastConsumer(t *testing.T) {
 		t.Fatal(err)
 	}
 	popped.Release()
-	until(q, func(i Info) bool { return i.WaitingProducers == 1 && i.Size == 2 }) // the push that waited went on
+	until(q, func(i QueueInfo) bool { return i.WaitingProducers == 1 && i.Size == 2 }) // the push that waited went on
 	consumer.Drop()
 	want := "the queue is shut down: no reader of it is left, nor any other consumer"
 	if err := <-answer; kindOf(err) != Closed || err.Error() != want {
 		t.Errorf("expected %q, found %v", want, err)
 	}
-	if err := q.Begin(background, 0, reserved); kindOf(err) != Closed {
+	if _, err := q.Reserve(background, 0, reserved); kindOf(err) != Closed {
 		t.Errorf("expected a push to be refused, found %v", err)
 	}
 	reserved.Release()
@@ -887,7 +888,7 @@ func TestProducersEndWithTheLastConsumer(t *testing.T) {
 func TestASlotThatIsBeingWrittenIsRefusedOnceNoConsumerIsLeft(t *testing.T) {
 	before := memory.Count()
 	var h PyArrayFeedQueueHolder
-	q, err := h.InitOnce(Options{Capacity: 2, Slots: scalar})
+	q, err := h.InitOnce(QueueOptions{Capacity: 2, Slots: scalar})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -896,11 +897,12 @@ func TestASlotThatIsBeingWrittenIsRefusedOnceNoConsumerIsLeft(t *testing.T) {
 	slot := NewTuple(1)
 	slot.Slots[0] = LoDTensor{DType: Int64}
 	_ = slot.Slots[0].SetDims(Dims{1})
-	if err := q.Begin(background, 0, slot); err != nil {
+	r, err := q.Reserve(background, 0, slot)
+	if err != nil {
 		t.Fatal(err)
 	}
 	q.Drop()
-	if err := q.Commit(slot); kindOf(err) != Closed {
+	if err := r.Commit(slot); kindOf(err) != Closed {
 		t.Errorf("expected %v, found %v", Closed, err)
 	}
 	producer.Drop()

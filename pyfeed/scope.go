@@ -251,7 +251,7 @@ func (v *Variable) EndWrite(t *LoDTensor) error {
 
 // InitQueue makes the queue of the PyArrayFeedQueueHolder in the Variable, which is put there if the
 // Variable is empty, and answers it with a reference that the caller drops.
-func (v *Variable) InitQueue(o Options) (*PyArrayFeedQueue, error) {
+func (v *Variable) InitQueue(o QueueOptions) (*Consumer, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.erased {
@@ -269,7 +269,7 @@ func (v *Variable) InitQueue(o Options) (*PyArrayFeedQueue, error) {
 
 // Feeder is the queue in the Variable, with a reference that the caller drops; an error if it holds
 // none, or none yet.
-func (v *Variable) Feeder() (*PyArrayFeedQueue, error) {
+func (v *Variable) Feeder() (*Consumer, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	h, ok := v.content.(*PyArrayFeedQueueHolder)

@@ -102,15 +102,6 @@ func (t *Tuple) Size() int {
 	return n
 }
 
-// Bytes is the size of the data of all slots, once the tuple has been begun in a queue.
-func (t *Tuple) Bytes() int64 { return t.bytes }
-
-// QueuePass is the pass of a queue's that the tuple was begun in.
-func (t *Tuple) QueuePass() uint64 { return t.pass }
-
-// Reserved is the queue the tuple was begun in and not yet committed to, or nil.
-func (t *Tuple) Reserved() *PyArrayFeedQueue { return t.queue }
-
 // Hold makes the tensor a view of data, which lies in b, and takes over one reference to b.
 func (t *LoDTensor) Hold(data []byte, b *memory.Buffer) { t.Data, t.buffer = data, b }
 
@@ -262,10 +253,6 @@ type Tuple struct {
 	Slots []LoDTensor
 	Pass  int64 // of a reader that goes on to further passes by itself: which one it is of, from 0
 	From  Origin
-
-	bytes int64             // that it counts for in queue
-	pass  uint64            // of queue that it was begun in
-	queue *PyArrayFeedQueue // it is reserved in, until it is committed
 }
 
 // Origin is the record of a file that a tuple is, or that the first of those is that a batch was made of. The zero Origin
@@ -333,10 +320,6 @@ func NewTuple(n int) *Tuple {
 
 // Release drops the tensors. The tuple MUST NOT be used afterwards.
 func (t *Tuple) Release() {
-	if q := t.queue; q != nil {
-		t.queue = nil
-		q.unreserve(t)
-	}
 	for i := range t.Slots {
 		t.Slots[i].Drop()
 	}
@@ -350,7 +333,7 @@ func (t *Tuple) Release() {
 
 // forget leaves nothing but the slots.
 func (t *Tuple) forget() {
-	t.bytes, t.pass, t.Pass, t.From = 0, 0, 0, Origin{}
+	t.Pass, t.From = 0, Origin{}
 }
 
 // NewTuples fills out with tuples of n empty slots, at less than the cost of as many NewTuple.
@@ -381,7 +364,7 @@ func (t *Tuple) Resize(n int) {
 	t.Slots = t.Slots[:n]
 }
 
-// ReleaseAll releases many tuples, none of them reserved in a queue, and forgets them.
+// ReleaseAll releases many tuples, and forgets them.
 func ReleaseAll(all []*Tuple) {
 	var held references
 	for _, t := range all {

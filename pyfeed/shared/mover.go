@@ -1,6 +1,7 @@
 package shared
 
 import (
+	"context"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -145,7 +146,11 @@ func (r *Ring) finish(failure error) {
 			r.lend()
 		}
 	}
-	r.queue.Finish(r.mover.pass, failure)
+	if failure == nil {
+		r.queue.Close(r.mover.pass)
+	} else {
+		_ = r.queue.Fail(r.mover.pass, failure)
+	}
 }
 
 // next takes the slot that was committed before all others; -1 if there is none.
@@ -295,7 +300,7 @@ func (r *Ring) copy() {
 	from.Release()
 	if err != nil {
 		t.Release()
-		_ = r.queue.Fail(m.pass, err)
+		_ = r.Fail(m.pass, err)
 		return
 	}
 	r.put(t)
@@ -303,7 +308,7 @@ func (r *Ring) copy() {
 
 func (r *Ring) put(t *pyfeed.Tuple) {
 	r.starving.Store(false)
-	if err := r.queue.Put(r, r.mover.pass, t); err != nil {
+	if err := r.queue.Put(context.Background(), r.mover.pass, t); err != nil {
 		t.Release()
 		if e, is := err.(*pyfeed.Error); !is || e.Kind != pyfeed.Closed {
 			r.wrong(r.mover.worker, err)

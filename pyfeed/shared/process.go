@@ -219,7 +219,7 @@ func (r *Ring) lookAtWorkers() {
 		r.fail(gone)
 	}
 	if expected > 0 && m.done >= expected && !m.finished {
-		r.queue.Close(m.pass)
+		r.Close(m.pass)
 	}
 }
 
@@ -295,7 +295,7 @@ func (r *Ring) lookAt(i int) {
 	w.state.Store(nobody)
 }
 
-func (r *Ring) fail(err *pyfeed.ProducerError) { _ = r.queue.Fail(r.mover.pass, err) }
+func (r *Ring) fail(err *pyfeed.ProducerError) { _ = r.Fail(r.mover.pass, err) }
 
 // writes says whether a worker has slots that it was writing. Its number may have been another's before, in another pass.
 func (r *Ring) writes(number int, pass uint64) bool { return r.each(number, pass, func(int) {}) }

@@ -36,10 +36,8 @@ type Options struct {
 	Place     pyfeed.Place
 }
 
-// A Ring is the Feed of a queue.
+// A Ring is the Feed that wraps a queue.
 type Ring struct {
-	context.Context
-
 	queue      *pyfeed.PyArrayFeedQueue // which keeps the Ring, not the other way round
 	fd         int
 	data       []byte
@@ -133,7 +131,7 @@ func (l *lease) GiveBack() {
 }
 
 // New makes a ring, and the queue that it fills by init.
-func New(o Options, init func(pyfeed.Options) (*pyfeed.PyArrayFeedQueue, error)) (*pyfeed.PyArrayFeedQueue, *Ring, error) {
+func New(o Options, init func(pyfeed.QueueOptions) (*pyfeed.Consumer, error)) (*pyfeed.Consumer, *Ring, error) {
 	switch {
 	case o.RingSlots == 0 || o.RingSlots > MostSlots:
 		return nil, nil, pyfeed.Errorf(pyfeed.Invalid, "ring_slots: expected 1 to %d, found %d", MostSlots, o.RingSlots)
@@ -149,7 +147,7 @@ func New(o Options, init func(pyfeed.Options) (*pyfeed.PyArrayFeedQueue, error))
 		return nil, nil, err
 	}
 	r := &Ring{
-		Context: context.Background(), fd: -1,
+		fd:   -1,
 		told: make(map[int]int32), processes: make(map[int]*process),
 		turned: 1, mover: mover{pass: 1, attached: make(map[int]bool), mapped: make([]int, o.RingSlots)},
 	}
@@ -159,18 +157,18 @@ func New(o Options, init func(pyfeed.Options) (*pyfeed.PyArrayFeedQueue, error))
 		return nil, nil, err
 	}
 	// One more than there are slots: a copy may be queued beside all of them.
-	q, err := init(pyfeed.Options{Capacity: o.RingSlots + 1, Slots: o.Slots, Place: o.Place, Feed: r})
+	q, err := init(pyfeed.QueueOptions{Capacity: o.RingSlots + 1, Slots: o.Slots, Place: o.Place, Feed: r})
 	if err != nil {
 		r.drop()
 		return nil, nil, err
 	}
-	r.queue = q
+	r.queue = q.Queue()
 	wait.Go(r.run, r.poisoned)
 	return q, r, nil
 }
 
 func (r *Ring) poisoned(fault error) {
-	r.queue.Finish(r.queue.Pass(), pyfeed.Errorf(pyfeed.Fault, "%v", fault))
+	_ = r.queue.Fail(0, pyfeed.Errorf(pyfeed.Fault, "%v", fault))
 }
 
 func (r *Ring) create(o Options) (err error) {
@@ -269,7 +267,58 @@ func (r *Ring) Exited(pid int, status int32) {
 	r.poke()
 }
 
-// ---- What the queue tells ----
+// ---- The producers' end, in this process ----
+
+// Reserve implements pyfeed.Input: only workers push.
+func (r *Ring) Reserve(context.Context, uint64, *pyfeed.Tuple) (pyfeed.Reservation, error) {
+	return pyfeed.Reservation{}, noPushes()
+}
+
+// Lend implements pyfeed.Input: only workers push.
+func (r *Ring) Lend(_ context.Context, _ uint64, t *pyfeed.Tuple, _ memory.Giver) error {
+	t.Release()
+	return noPushes()
+}
+
+func noPushes() error {
+	return pyfeed.Errorf(pyfeed.State, "push: this queue is filled by worker processes, each with a producer of its own")
+}
+
+// Close implements pyfeed.Input: the pass ends when all that workers have committed is queued.
+func (r *Ring) Close(pass uint64) {
+	if pass == 0 {
+		pass = r.queue.Pass()
+	}
+	r.beginEnd(pass, nil)
+}
+
+// Fail implements pyfeed.Input: the failure comes behind all that workers have committed.
+func (r *Ring) Fail(pass uint64, failure error) error {
+	if pass == 0 {
+		pass = r.queue.Pass()
+	}
+	if err := r.queue.Check(pass); err != nil {
+		return err
+	}
+	if !r.beginEnd(pass, failure) {
+		return pyfeed.Errorf(pyfeed.Closed, "the queue is closed: pass %d takes no more tuples", pass)
+	}
+	return nil
+}
+
+// beginEnd closes the gate to workers, unless that was done before or the pass is another: the mover ends the pass.
+func (r *Ring) beginEnd(pass uint64, failure error) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ending || r.turned == 0 || r.turned != pass {
+		return false
+	}
+	r.ending, r.failure = true, failure
+	r.shut(gateOf(r.turned) | closedGate)
+	return true
+}
+
+// ---- What the queue reports ----
 
 // Starved implements pyfeed.Feed.
 func (r *Ring) Starved() {
@@ -282,28 +331,17 @@ func (r *Ring) Starved() {
 	}
 }
 
-// Ending implements pyfeed.Feed. Workers find the gate closed from here on.
-func (r *Ring) Ending(failure error) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.ending || r.turned == 0 {
-		return false
-	}
-	r.ending, r.failure = true, failure
-	r.shut(gateOf(r.turned) | closedGate)
-	return true
-}
+// PassBegan implements pyfeed.Feed.
+func (r *Ring) PassBegan(pass uint64) { r.setPass(pass, gateOf(pass)) }
 
-// Turned implements pyfeed.Feed.
-func (r *Ring) Turned(pass uint64) {
+// ShutDown implements pyfeed.Feed.
+func (r *Ring) ShutDown() { r.setPass(0, overGate) }
+
+func (r *Ring) setPass(pass uint64, gate uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.turned == 0 {
 		return
-	}
-	gate := gateOf(pass)
-	if pass == 0 {
-		gate = overGate
 	}
 	r.turned, r.ending, r.failure, r.expected = pass, false, nil, 0
 	clear(r.told)

@@ -124,7 +124,7 @@ var slots = []pyfeed.Slot{{DType: pyfeed.Int64}, {DType: pyfeed.Uint8, Dims: pyf
 
 type bench struct {
 	*testing.T
-	queue *pyfeed.PyArrayFeedQueue
+	queue *pyfeed.Consumer
 	ring  *Ring
 }
 
@@ -312,7 +312,7 @@ func TestOneWorker(t *testing.T) {
 	c.do("attach")
 	c.do("push 7 1000")
 	b.expect(7)
-	b.queue.Close(0)
+	b.queue.Input().Close(0)
 	b.expectEnd()
 	c.send("push 8 1")
 	if a := c.answer(); !strings.Contains(a, "the queue is closed: pass 2 takes no more tuples") {
@@ -328,7 +328,7 @@ func TestCloseDeliversWhatWasPushed(t *testing.T) {
 	}
 	c.send("push 4 1") // blocked
 	b.blocked(1)
-	b.queue.Close(0)
+	b.queue.Input().Close(0)
 	if a := c.answer(); !strings.HasPrefix(a, "4 the queue is closed") {
 		t.Error(a)
 	}
@@ -341,7 +341,7 @@ func TestCloseWhileASlotIsWritten(t *testing.T) {
 	b := newBench(t, 2, 256*4)
 	c := b.start().attach()
 	c.do("reserve 10")
-	b.queue.Close(0)
+	b.queue.Input().Close(0)
 	b.expectEnd()
 	c.send("commit")
 	if a := c.answer(); !strings.HasPrefix(a, "4 the queue is closed") {
@@ -613,7 +613,7 @@ func TestRefusedByName(t *testing.T) {
 	if a, want := c.answer(), "10 slot_bytes: expected a tuple of at most 1000 bytes, found 1536"; a != want {
 		t.Errorf("expected %q, found %q", want, a)
 	}
-	if err := b.queue.Push(context.Background(), 0, nil); err == nil || err.(*pyfeed.Error).Kind != pyfeed.State {
+	if _, _, err := pyfeed.ReserveCopy(context.Background(), b.queue.Input(), 0, nil); err == nil || err.(*pyfeed.Error).Kind != pyfeed.State {
 		t.Errorf("a push of the trainer's own: %v", err)
 	}
 	if a, want := c.timedOut(), "2 the time to wait went by"; a != want {
@@ -941,7 +941,7 @@ func TestAnOverwrittenOrderEndsWithThePass(t *testing.T) {
 	if a := c.answer(); a != "stopped" {
 		t.Fatal(a)
 	}
-	b.queue.Close(0)
+	b.queue.Input().Close(0)
 	b.expect(1)
 	b.expectEnd()
 	b.asleep()

@@ -1,7 +1,7 @@
 // Package staging keeps the staging buffers: of each place one, where tuples lie ready that were copied
 // there while what came before was computed with.
 //
-// A Buffer is a queue that takes tuples of any look and is never closed. The process has one a place, for
+// A Buffer wraps a queue that takes tuples of any look and is never closed. The process has one a place, for
 // good: a program that stages and one that computes find each other by the place alone.
 package staging
 
@@ -11,12 +11,14 @@ import (
 	"sync"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/trace"
+	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
 // Buffer is the staging buffer of a place, for any number of threads.
 type Buffer struct {
-	place pyfeed.Place
-	queue *pyfeed.PyArrayFeedQueue
+	queue  *pyfeed.Consumer
+	stager pyfeed.Stager // copies tuples to the place before they are queued, if that is a device; else nil
 }
 
 var buffers struct {
@@ -50,18 +52,71 @@ func Get(place pyfeed.Place, capacity, bytesLimit uint64) (*Buffer, error) {
 }
 
 func newBuffer(place pyfeed.Place, capacity, bytesLimit uint64) (*Buffer, error) {
-	var holder pyfeed.PyArrayFeedQueueHolder // it goes, its reference stays: the queue is for good
-	q, err := holder.InitOnce(pyfeed.Options{Capacity: capacity, BytesLimit: bytesLimit, Place: place, Staging: true})
+	q, err := pyfeed.NewQueue(pyfeed.QueueOptions{Capacity: capacity, BytesLimit: bytesLimit, Place: place, AnyTuple: true, Labels: labels})
 	if err != nil {
 		return nil, err
 	}
-	return &Buffer{place, q}, nil
+	b := &Buffer{queue: q}
+	if place.Kind == pyfeed.CUDA {
+		if b.stager, err = stagerTo(place); err != nil {
+			q.Drop()
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+// labels say that what a consumer waits for comes from within: a run, or a thread that reads.
+var labels = &pyfeed.QueueLabels{Queue: "staging buffer", ForTuple: "waits for a staged tuple", TupleWait: trace.Wait}
+
+func stagerTo(place pyfeed.Place) (pyfeed.Stager, error) {
+	backend, err := pyfeed.BackendOf(place)
+	if err != nil {
+		return nil, err
+	}
+	return backend.NewStager(place, pyfeed.Unlimited)
 }
 
 // Put copies a tuple to the place, behind the others. It waits for room. The tuple stays the caller's. At a device the
 // copy may still be under way afterwards.
 func (b *Buffer) Put(ctx context.Context, t *pyfeed.Tuple) error {
-	return b.queue.Push(ctx, 1, t.Slots)
+	b.noteProducer(ctx)
+	r, copied, err := pyfeed.ReserveCopy(ctx, b.queue, pass, t.Slots)
+	if err != nil {
+		return err
+	}
+	return b.Commit(&r, copied)
+}
+
+// pass is the only one of a Buffer's queue.
+const pass = 1
+
+// Reserve is the first half of Put, for a caller that writes the tuple itself: it waits for room for t, and gives it memory.
+// Commit MUST follow, or Cancel of the Reservation.
+func (b *Buffer) Reserve(ctx context.Context, t *pyfeed.Tuple) (pyfeed.Reservation, error) {
+	b.noteProducer(ctx)
+	return b.queue.Reserve(ctx, pass, t)
+}
+
+// noteProducer tells the trace that what is staged comes from the caller.
+func (b *Buffer) noteProducer(ctx context.Context) {
+	if trace.On() {
+		b.queue.FilledBy(ctx)
+	}
+}
+
+// Commit is the second half: it begins the copy to a device, and queues the tuple, which is the Buffer's, come what may. It
+// never waits.
+func (b *Buffer) Commit(r *pyfeed.Reservation, t *pyfeed.Tuple) error {
+	if b.stager != nil {
+		staged, err := b.stager.Put(wait.Never, t)
+		if err != nil {
+			r.Cancel(t)
+			return err
+		}
+		t = staged
+	}
+	return r.Commit(t)
 }
 
 // Get takes the oldest tuple out, which is the caller's then. It waits for one.
@@ -81,13 +136,10 @@ func (b *Buffer) Size() int { return b.queue.Info().Size }
 func (b *Buffer) Clear() int { return b.queue.Clear() }
 
 // Stats looks at the buffer.
-func (b *Buffer) Stats() pyfeed.Info { return b.queue.Info() }
+func (b *Buffer) Stats() pyfeed.QueueInfo { return b.queue.Info() }
 
 // Place is whose buffer it is.
-func (b *Buffer) Place() pyfeed.Place { return b.place }
-
-// Queue is what the buffer is made of, for those who write tuples in place. It MUST NOT be closed.
-func (b *Buffer) Queue() *pyfeed.PyArrayFeedQueue { return b.queue }
+func (b *Buffer) Place() pyfeed.Place { return b.queue.Place() }
 
 // Drop is for handles: the buffer stays.
 func (b *Buffer) Drop() {}

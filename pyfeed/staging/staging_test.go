@@ -58,8 +58,10 @@ func alone(t testing.TB) {
 
 // drop ends a buffer's life, as only a test can.
 func (b *Buffer) drop() {
-	b.queue.Drop() // this reference,
-	b.queue.Drop() // and that of the holder it was made by
+	b.queue.Drop()
+	if b.stager != nil {
+		b.stager.Close()
+	}
 }
 
 // makeTuple is one in Go's heap: dtype, dims and data of each slot.
@@ -129,14 +131,14 @@ func expect(t testing.TB, err error, kind pyfeed.Kind, text string) {
 }
 
 // until waits for what other goroutines are about to do.
-func until(b *Buffer, is func(pyfeed.Info) bool) {
+func until(b *Buffer, is func(pyfeed.QueueInfo) bool) {
 	for !is(b.Stats()) {
 		runtime.Gosched()
 	}
 }
 
 func producersWait(b *Buffer, n int) {
-	until(b, func(i pyfeed.Info) bool { return i.WaitingProducers == n })
+	until(b, func(i pyfeed.QueueInfo) bool { return i.WaitingProducers == n })
 }
 
 func TestOneBufferAPlace(t *testing.T) {
@@ -384,7 +386,7 @@ func TestGetWaitsForAPut(t *testing.T) {
 		}
 		got <- numberOf(tuple)
 	}()
-	until(b, func(i pyfeed.Info) bool { return i.WaitingConsumers == 1 })
+	until(b, func(i pyfeed.QueueInfo) bool { return i.WaitingConsumers == 1 })
 	mustPut(t, b, 5)
 	if n := <-got; n != 5 {
 		t.Errorf("expected 5, found %d", n)
@@ -434,7 +436,7 @@ func TestAWaitEndsWithItsContext(t *testing.T) {
 		_, err := b.Get(ctx)
 		done <- err
 	}()
-	until(b, func(i pyfeed.Info) bool { return i.WaitingConsumers == 1 })
+	until(b, func(i pyfeed.QueueInfo) bool { return i.WaitingConsumers == 1 })
 	cancel()
 	if err := <-done; err != context.Canceled {
 		t.Errorf("expected the context's error, found %v", err)
@@ -521,9 +523,10 @@ func TestClearLeavesGettersWaiting(t *testing.T) {
 func TestATupleThatIsBeingWrittenOutlivesAClear(t *testing.T) {
 	b := makeBuffer(t, 2, 0)
 	mustPut(t, b, 0)
-	q, tuple := b.Queue(), number(0)
+	tuple := number(0)
 	data := tuple.Slots[0].Data
-	if err := q.Begin(wait.Never, 0, tuple); err != nil {
+	r, err := b.Reserve(wait.Never, tuple)
+	if err != nil {
 		t.Fatal(err)
 	}
 	if i := b.Stats(); i.Reserved != 1 || i.Bytes != 16 {
@@ -534,7 +537,7 @@ func TestATupleThatIsBeingWrittenOutlivesAClear(t *testing.T) {
 	}
 	binary.NativeEndian.PutUint64(data, 4)
 	copy(tuple.Slots[0].Data, data)
-	if err := q.Commit(tuple); err != nil {
+	if err := b.Commit(&r, tuple); err != nil {
 		t.Fatal(err)
 	}
 	mustGet(t, b, 4)
@@ -592,7 +595,7 @@ func TestNothingIsLostOrDoubled(t *testing.T) {
 			}
 		})
 		work.Wait()
-		until(b, func(i pyfeed.Info) bool { return i.Size == 0 })
+		until(b, func(i pyfeed.QueueInfo) bool { return i.Size == 0 })
 		stop()
 		consume.Wait()
 

@@ -46,8 +46,8 @@ func (s *idleStager) begin() {
 }
 
 // sleepers are consumers of a double_buffer behind a queue, one for each context, who sleep, and what comes of them.
-func sleepers(t *testing.T, all ...context.Context) (q *pyfeed.PyArrayFeedQueue, s *idleStager, ends []chan error) {
-	q = readertest.Queue(t, pyfeed.Options{Capacity: 9, Slots: readertest.Cells})
+func sleepers(t *testing.T, all ...context.Context) (q *pyfeed.Consumer, s *idleStager, ends []chan error) {
+	q = readertest.Queue(t, pyfeed.QueueOptions{Capacity: 9, Slots: readertest.Cells})
 	reader, err := NewDoubleBufferReader(ofQueue(q), []pyfeed.Place{pyfeed.CPUPlace()}, 2)
 	h, r := made[*doubleBufferReader](t, reader, err)
 	s = new(idleStager)

@@ -13,7 +13,7 @@ import (
 var background = context.Background()
 
 // ofQueue is a reader of a queue, for the one that takes it over.
-func ofQueue(q *pyfeed.PyArrayFeedQueue) *readers.ReaderHolder {
+func ofQueue(q *pyfeed.Consumer) *readers.ReaderHolder {
 	return readers.NewHolder(sources.NewPyArrayReader(q.Retain()))
 }
 

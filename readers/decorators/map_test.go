@@ -11,7 +11,7 @@ import (
 
 // A worker is woken for room, finds nothing to take yet, and goes away: another that waits for room takes its place.
 func TestAWorkerThatGoesAwayLeavesItsRoom(t *testing.T) {
-	q := readertest.Queue(t, pyfeed.Options{Capacity: 9, Slots: readertest.Cells})
+	q := readertest.Queue(t, pyfeed.QueueOptions{Capacity: 9, Slots: readertest.Cells})
 	reader, err := NewMapReader(ofQueue(q), nil, 1, true)
 	h, r := made[*mapReader](t, reader, err)
 	w := WorkersOf(h)

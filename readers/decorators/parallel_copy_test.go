@@ -104,7 +104,7 @@ func TestLargeBatches(t *testing.T) {
 			if joined {
 				slots = []pyfeed.Slot{{DType: pyfeed.Int64, Dims: pyfeed.Dims{-1}}}
 			}
-			q := readertest.Queue(t, pyfeed.Options{Capacity: 100, Slots: slots})
+			q := readertest.Queue(t, pyfeed.QueueOptions{Capacity: 100, Slots: slots})
 			r, err := NewBatchReader(ofQueue(q), 20, false, false)
 			h := readertest.Hold(t, r, err)
 			var expected []int64

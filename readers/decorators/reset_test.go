@@ -22,7 +22,7 @@ func TestResetWhileAReadWaits(t *testing.T) {
 	}
 	for name, decorate := range decorate {
 		t.Run(name, func(t *testing.T) {
-			q := readertest.Queue(t, pyfeed.Options{Capacity: 4, Slots: readertest.Cells, Restartable: true})
+			q := readertest.Queue(t, pyfeed.QueueOptions{Capacity: 4, Slots: readertest.Cells, Restartable: true})
 			reader, err := decorate(ofQueue(q))
 			h := readertest.Hold(t, reader, err)
 			waits := make(chan error)

@@ -50,7 +50,7 @@ func TestAShuffleGivesTheFirstInstancesBeforeItReadsOn(t *testing.T) {
 // Several consumers sleep when a block comes, of which the first to wake takes more than one tuple: the others are served of
 // those, and need not sleep until the next block.
 func TestConsumersShareWhatOneOfThemHasRead(t *testing.T) {
-	q := readertest.Queue(t, pyfeed.Options{Capacity: record.MinBlock, Slots: readertest.Cells})
+	q := readertest.Queue(t, pyfeed.QueueOptions{Capacity: record.MinBlock, Slots: readertest.Cells})
 	reader, err := NewShuffleReader(ofQueue(q), record.MinBlock, 0)
 	h, r := made[*shuffleReader](t, reader, err)
 	p := r.prefetcher

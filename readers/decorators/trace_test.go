@@ -14,7 +14,7 @@ import (
 
 // A producer that always lets the run wait, with a reader that reads ahead between them.
 func TestASlowProducerIsSeen(t *testing.T) {
-	q := readertest.Queue(t, pyfeed.Options{Capacity: 4, Slots: readertest.Cells})
+	q := readertest.Queue(t, pyfeed.QueueOptions{Capacity: 4, Slots: readertest.Cells})
 	reader, err := NewDoubleBufferReader(ofQueue(q), []pyfeed.Place{pyfeed.CPUPlace()}, 2)
 	h, d := made[*doubleBufferReader](t, reader, err)
 	ahead := d.prefetcher
@@ -69,7 +69,7 @@ func TestASlowProducerIsSeen(t *testing.T) {
 
 // A consumer that always lets producer and reader wait.
 func TestASlowConsumerIsSeen(t *testing.T) {
-	q := readertest.Queue(t, pyfeed.Options{Capacity: 1, Slots: readertest.Cells})
+	q := readertest.Queue(t, pyfeed.QueueOptions{Capacity: 1, Slots: readertest.Cells})
 	reader, err := NewDoubleBufferReader(ofQueue(q), []pyfeed.Place{pyfeed.CPUPlace()}, 1)
 	h, d := made[*doubleBufferReader](t, reader, err)
 	ahead := d.prefetcher
@@ -131,7 +131,7 @@ func TestBatchesAreCopiedOnTheirCallersTrack(t *testing.T) {
 			if grows {
 				slots = []pyfeed.Slot{{DType: pyfeed.Int64, Dims: pyfeed.Dims{-1}}}
 			}
-			q := readertest.Queue(t, pyfeed.Options{Capacity: 9, Slots: slots})
+			q := readertest.Queue(t, pyfeed.QueueOptions{Capacity: 9, Slots: slots})
 			batches, err := NewBatchReader(ofQueue(q), 4, false, false)
 			h := readertest.Hold(t, batches, err)
 			track := "run"
@@ -170,7 +170,7 @@ func TestBatchesAreCopiedOnTheirCallersTrack(t *testing.T) {
 
 // A slow function of map is a slow producer. Of two workers with room for one, the other waits for it.
 func TestWorkersOfMapAreProducers(t *testing.T) {
-	q := readertest.Queue(t, pyfeed.Options{Capacity: 9, Slots: readertest.Cells})
+	q := readertest.Queue(t, pyfeed.QueueOptions{Capacity: 9, Slots: readertest.Cells})
 	reader, err := NewMapReader(ofQueue(q), nil, 1, true)
 	h, m := made[*mapReader](t, reader, err)
 	w := WorkersOf(h)

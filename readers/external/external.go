@@ -30,7 +30,7 @@ type Format struct {
 type ReadRequest struct {
 	Path    string
 	Options json.RawMessage
-	Queue   *pyfeed.PyArrayFeedQueue
+	Queue   *pyfeed.Consumer
 }
 
 // queueCapacity is how many instances of a file wait to be read.
@@ -102,12 +102,10 @@ func (f *Format) open(path string, c *record.Config) (record.Records, error) {
 	if slots == nil {
 		return r, nil // to be asked for them, in vain
 	}
-	var holder pyfeed.PyArrayFeedQueueHolder
-	queue, err := holder.InitOnce(pyfeed.Options{Capacity: queueCapacity, Slots: slots})
+	queue, err := pyfeed.NewQueue(pyfeed.QueueOptions{Capacity: queueCapacity, Slots: slots})
 	if err != nil {
 		return nil, err
 	}
-	holder.Drop()
 	r.queue = queue
 	r.request = &ReadRequest{Path: path, Queue: queue}
 	if raw, is := c.Options.(*json.RawMessage); is {
@@ -122,7 +120,7 @@ type records struct {
 	format  *Format
 	slots   []pyfeed.Slot
 	names   []string
-	queue   *pyfeed.PyArrayFeedQueue
+	queue   *pyfeed.Consumer
 	request *ReadRequest // until the first read
 	ctx     context.Context
 	cancel  context.CancelFunc

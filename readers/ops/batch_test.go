@@ -21,7 +21,7 @@ import (
 
 func TestBatchConcatenates(t *testing.T) {
 	for _, dropLast := range []bool{false, true} {
-		scope, q := feed(t, pyfeed.Options{Capacity: 9, Slots: readertest.Rows})
+		scope, q := feed(t, pyfeed.QueueOptions{Capacity: 9, Slots: readertest.Rows})
 		if err := createBatch(scope, "batch", "reader", 2, dropLast); err != nil {
 			t.Fatal(err)
 		}
@@ -47,7 +47,7 @@ func TestBatchConcatenates(t *testing.T) {
 }
 
 func TestBatchStacks(t *testing.T) {
-	scope, q := feed(t, pyfeed.Options{Capacity: 9, Slots: append(readertest.Cells, pyfeed.Slot{DType: pyfeed.Int64})})
+	scope, q := feed(t, pyfeed.QueueOptions{Capacity: 9, Slots: append(readertest.Cells, pyfeed.Slot{DType: pyfeed.Int64})})
 	if err := createBatch(scope, "batch", "reader", 2, false); err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestBatchStacks(t *testing.T) {
 }
 
 func TestBatchMergesLoD(t *testing.T) {
-	scope, q := feed(t, pyfeed.Options{Capacity: 9, Slots: []pyfeed.Slot{{DType: pyfeed.Int64, Dims: pyfeed.Dims{-1}, LoDLevels: 2}}})
+	scope, q := feed(t, pyfeed.QueueOptions{Capacity: 9, Slots: []pyfeed.Slot{{DType: pyfeed.Int64, Dims: pyfeed.Dims{-1}, LoDLevels: 2}}})
 	if err := createBatch(scope, "batch", "reader", 3, false); err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestBatchMergesLoD(t *testing.T) {
 }
 
 func TestBatchKeepsWhatItHasWhenAWaitEnds(t *testing.T) {
-	scope, q := feed(t, pyfeed.Options{Capacity: 9, Slots: readertest.Rows})
+	scope, q := feed(t, pyfeed.QueueOptions{Capacity: 9, Slots: readertest.Rows})
 	if err := createBatch(scope, "batch", "reader", 2, false); err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func TestBatchKeepsTheEndThatACallFindsWhichIsGivenUp(t *testing.T) {
 }
 
 func TestBatchDeliversBeforeAFailure(t *testing.T) {
-	scope, q := feed(t, pyfeed.Options{Capacity: 9, Slots: readertest.Rows})
+	scope, q := feed(t, pyfeed.QueueOptions{Capacity: 9, Slots: readertest.Rows})
 	if err := createBatch(scope, "batch", "reader", 2, false); err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestBatchDeliversBeforeAFailure(t *testing.T) {
 }
 
 func TestBatchRefusesWhatDoesNotMatch(t *testing.T) {
-	scope, q := feed(t, pyfeed.Options{Capacity: 9, Slots: []pyfeed.Slot{{DType: pyfeed.Int64, Dims: pyfeed.Dims{1, -1}}}})
+	scope, q := feed(t, pyfeed.QueueOptions{Capacity: 9, Slots: []pyfeed.Slot{{DType: pyfeed.Int64, Dims: pyfeed.Dims{1, -1}}}})
 	if err := createBatch(scope, "batch", "reader", 2, false); err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestBatchRefusesWhatDoesNotMatch(t *testing.T) {
 }
 
 func TestCreateBatchReaderRefuses(t *testing.T) {
-	scope, _ := feed(t, pyfeed.Options{Capacity: 1, Slots: []pyfeed.Slot{{Dims: make(pyfeed.Dims, 8)}}})
+	scope, _ := feed(t, pyfeed.QueueOptions{Capacity: 1, Slots: []pyfeed.Slot{{Dims: make(pyfeed.Dims, 8)}}})
 	readertest.Expect(t, createBatch(scope, "b", "reader", 0, false), pyfeed.Invalid, "batch_size: expected 1 to 2^31 tuples, found 0")
 	readertest.Expect(t, createBatch(scope, "b", "reader", 2, false), pyfeed.Shape, "batching adds a dimension")
 	readertest.Expect(t, createBatch(scope, "b", "none", 2, false), pyfeed.NotFound, `variable "none"`)
@@ -174,7 +174,7 @@ func ragged(t *testing.T, rows []int64, attributes string) *readers.ReaderHolder
 		{DType: pyfeed.Uint8, Dims: pyfeed.Dims{-1, 2}},
 		{DType: pyfeed.Uint8, Dims: pyfeed.Dims{3}},
 	}
-	q, err := v.InitQueue(pyfeed.Options{Capacity: 100, Slots: slots})
+	q, err := v.InitQueue(pyfeed.QueueOptions{Capacity: 100, Slots: slots})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +249,7 @@ func TestALargeBatchGrows(t *testing.T) {
 	slots := []pyfeed.Slot{{DType: pyfeed.Uint8, Dims: pyfeed.Dims{size}}, {DType: pyfeed.Int64}}
 	scope := pyfeed.NewScope(nil)
 	v, _ := scope.Var("feeder")
-	q, err := v.InitQueue(pyfeed.Options{Capacity: 2, Slots: slots})
+	q, err := v.InitQueue(pyfeed.QueueOptions{Capacity: 2, Slots: slots})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -306,7 +306,7 @@ func TestALargeBatchOfSequencesGrows(t *testing.T) {
 	for _, wrong := range []int{-1, 220} {
 		scope := pyfeed.NewScope(nil)
 		v, _ := scope.Var("feeder")
-		q, err := v.InitQueue(pyfeed.Options{Capacity: 2, Slots: slots})
+		q, err := v.InitQueue(pyfeed.QueueOptions{Capacity: 2, Slots: slots})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -384,7 +384,7 @@ func TestABatchBeforeDamageIsDelivered(t *testing.T) {
 }
 
 func TestAFailedCreateLeavesNoVariable(t *testing.T) {
-	scope, _ := feed(t, pyfeed.Options{Capacity: 9, Slots: readertest.Cells})
+	scope, _ := feed(t, pyfeed.QueueOptions{Capacity: 9, Slots: readertest.Cells})
 	readertest.Expect(t, createBatch(scope, "new", "reader", 0, false), pyfeed.Invalid, "batch_size")
 	readertest.Expect(t, createBatch(scope, "new", "nobody", 2, false), pyfeed.NotFound, "nobody")
 	if _, err := scope.FindVar("new"); err == nil {

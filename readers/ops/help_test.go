@@ -43,7 +43,7 @@ func createBatch(scope *pyfeed.Scope, out, in string, size uint64, dropLast bool
 }
 
 // feed makes a queue in variable "feed" and a reader of it in "reader".
-func feed(t *testing.T, o pyfeed.Options) (*pyfeed.Scope, *pyfeed.PyArrayFeedQueue) {
+func feed(t *testing.T, o pyfeed.QueueOptions) (*pyfeed.Scope, *pyfeed.Consumer) {
 	t.Helper()
 	before := memory.Count()
 	scope := pyfeed.NewScope(nil)
@@ -68,7 +68,7 @@ func feed(t *testing.T, o pyfeed.Options) (*pyfeed.Scope, *pyfeed.PyArrayFeedQue
 	return scope, q
 }
 
-func waiting(q *pyfeed.PyArrayFeedQueue, consumers int) {
+func waiting(q *pyfeed.Consumer, consumers int) {
 	for q.Info().WaitingConsumers != consumers {
 		runtime.Gosched()
 	}

@@ -81,7 +81,7 @@ func TestAMapRefusesWhatDoesNotFit(t *testing.T) {
 // which counts if the function gave nothing. Unordered, the result may have been delivered by then.
 func TestATicketIsGoodOnce(t *testing.T) {
 	for _, ordered := range []bool{true, false} {
-		scope, q := feed(t, pyfeed.Options{Capacity: 9, Slots: readertest.Cells})
+		scope, q := feed(t, pyfeed.QueueOptions{Capacity: 9, Slots: readertest.Cells})
 		attributes := fmt.Appendf(nil, `{"ordered": %v}`, ordered)
 		if err := ops.Create(scope, "create_map_reader", "map", []string{"reader"}, attributes); err != nil {
 			t.Fatal(err)

@@ -24,13 +24,13 @@ import (
 func init() { _ = os.Setenv("PYFEED_CUDA", "host") }
 
 // counting fills a queue at a place with tuples of one number each, from 0 on, and closes it.
-func counting(t *testing.T, scope *pyfeed.Scope, place pyfeed.Place, n int) *pyfeed.PyArrayFeedQueue {
+func counting(t *testing.T, scope *pyfeed.Scope, place pyfeed.Place, n int) *pyfeed.Consumer {
 	t.Helper()
 	v, err := scope.Var("queue")
 	if err != nil {
 		t.Fatal(err)
 	}
-	q, err := v.InitQueue(pyfeed.Options{Capacity: 4, Slots: []pyfeed.Slot{{DType: pyfeed.Int64}}, Place: place})
+	q, err := v.InitQueue(pyfeed.QueueOptions{Capacity: 4, Slots: []pyfeed.Slot{{DType: pyfeed.Int64}}, Place: place})
 	if err != nil {
 		t.Fatal(err)
 	}

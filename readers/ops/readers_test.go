@@ -19,7 +19,7 @@ import (
 )
 
 func TestPyArrayReaderReadsItsQueue(t *testing.T) {
-	scope, q := feed(t, pyfeed.Options{Capacity: 4, Slots: readertest.Cells})
+	scope, q := feed(t, pyfeed.QueueOptions{Capacity: 4, Slots: readertest.Cells})
 	h := reader(t, scope, "reader")
 	readertest.Push(t, q, readertest.Numbers(pyfeed.Dims{2}, 1, 2))
 	readertest.Push(t, q, readertest.Numbers(pyfeed.Dims{2}, 3, 4))
@@ -44,12 +44,12 @@ func TestPyArrayReaderReadsItsQueue(t *testing.T) {
 }
 
 func TestPyArrayReaderSaysWhatToDoInsteadOfReInit(t *testing.T) {
-	scope, _ := feed(t, pyfeed.Options{Capacity: 4, Slots: readertest.Cells})
+	scope, _ := feed(t, pyfeed.QueueOptions{Capacity: 4, Slots: readertest.Cells})
 	readertest.Expect(t, reader(t, scope, "reader").ReInit(), pyfeed.State, "from_generator")
 }
 
 func TestResetAsksARestartableQueueForAPass(t *testing.T) {
-	scope, q := feed(t, pyfeed.Options{Capacity: 4, Slots: readertest.Cells, Restartable: true})
+	scope, q := feed(t, pyfeed.QueueOptions{Capacity: 4, Slots: readertest.Cells, Restartable: true})
 	h := reader(t, scope, "reader")
 	produce := func(pass uint64, value int64) {
 		got, err := q.WaitPass(background, pass-1)
@@ -78,7 +78,7 @@ func TestResetAsksARestartableQueueForAPass(t *testing.T) {
 
 // The first implementation of the design held the reader's lock while it waited: a reset hung.
 func TestResetWhileReadsWait(t *testing.T) {
-	scope, q := feed(t, pyfeed.Options{Capacity: 4, Slots: readertest.Cells, Restartable: true})
+	scope, q := feed(t, pyfeed.QueueOptions{Capacity: 4, Slots: readertest.Cells, Restartable: true})
 	if err := createBatch(scope, "batch", "reader", 2, false); err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestResetWhileReadsWait(t *testing.T) {
 }
 
 func TestReadOpMovesSlotsIntoVariables(t *testing.T) {
-	scope, q := feed(t, pyfeed.Options{Capacity: 2, Slots: append(readertest.Cells, readertest.Rows...)})
+	scope, q := feed(t, pyfeed.QueueOptions{Capacity: 2, Slots: append(readertest.Cells, readertest.Rows...)})
 	readertest.Push(t, q, readertest.Numbers(pyfeed.Dims{2}, 1, 2), readertest.Numbers(pyfeed.Dims{1}, 9))
 	readertest.Expect(t, ops.Read(background, scope, "reader", []string{"x"}), pyfeed.Slots, "has 2 slots, but 1 outputs were named")
 	child := pyfeed.NewScope(scope)
@@ -133,7 +133,7 @@ func TestReadOpMovesSlotsIntoVariables(t *testing.T) {
 }
 
 func TestReadersLiveAsLongAsTheyAreUsed(t *testing.T) {
-	scope, q := feed(t, pyfeed.Options{Capacity: 2, Slots: readertest.Rows})
+	scope, q := feed(t, pyfeed.QueueOptions{Capacity: 2, Slots: readertest.Rows})
 	if err := createBatch(scope, "batch", "reader", 1, false); err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func TestAChainGoesOnWhereTheQueueWasReopened(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q, err := v.InitQueue(pyfeed.Options{Capacity: 9, Slots: []pyfeed.Slot{{DType: pyfeed.Int64}}})
+	q, err := v.InitQueue(pyfeed.QueueOptions{Capacity: 9, Slots: []pyfeed.Slot{{DType: pyfeed.Int64}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +230,7 @@ func TestNothingIsReadBeforeTheFirstRead(t *testing.T) {
 }
 
 func TestAContextEndsAWait(t *testing.T) {
-	scope, q := feed(t, pyfeed.Options{Capacity: 4, Slots: readertest.Cells})
+	scope, q := feed(t, pyfeed.QueueOptions{Capacity: 4, Slots: readertest.Cells})
 	h := create(t, scope, "create_double_buffer_reader", "top", []string{"reader"}, "")
 	ctx, cancel := context.WithCancelCause(background)
 	waits := make(chan error)

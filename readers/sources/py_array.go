@@ -11,12 +11,12 @@ import (
 // pyArrayReader reads a PyArrayFeedQueue.
 type pyArrayReader struct {
 	readers.Lookahead
-	queue *pyfeed.PyArrayFeedQueue
+	queue *pyfeed.Consumer
 	pass  uint64 // that the last tuple was of, or the last end
 }
 
 // NewPyArrayReader takes over a reference to the queue.
-func NewPyArrayReader(q *pyfeed.PyArrayFeedQueue) readers.Reader {
+func NewPyArrayReader(q *pyfeed.Consumer) readers.Reader {
 	r := &pyArrayReader{queue: q, pass: q.Pass()}
 	r.Read = readers.FromFunc(r.pop)
 	return r
@@ -24,10 +24,10 @@ func NewPyArrayReader(q *pyfeed.PyArrayFeedQueue) readers.Reader {
 
 func (r *pyArrayReader) pop(ctx context.Context) (*pyfeed.Tuple, error) {
 	pass := r.queue.Pass()
-	t, err := r.queue.Pop(ctx)
+	t, popped, err := r.queue.PopPass(ctx)
 	switch {
 	case err == nil:
-		r.pass = t.QueuePass()
+		r.pass = popped
 	case pyfeed.Ends(ctx, err):
 		r.pass = max(r.pass, pass)
 	}

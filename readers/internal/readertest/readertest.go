@@ -107,7 +107,7 @@ func Numbers(dims pyfeed.Dims, values ...int64) pyfeed.LoDTensor {
 }
 
 // Queue is one that is dropped at the end of a test that gives all its memory back.
-func Queue(t *testing.T, o pyfeed.Options) *pyfeed.PyArrayFeedQueue {
+func Queue(t *testing.T, o pyfeed.QueueOptions) *pyfeed.Consumer {
 	t.Helper()
 	Counted(t)
 	var holder pyfeed.PyArrayFeedQueueHolder
@@ -121,7 +121,7 @@ func Queue(t *testing.T, o pyfeed.Options) *pyfeed.PyArrayFeedQueue {
 }
 
 // Push pushes a tuple.
-func Push(t *testing.T, q *pyfeed.PyArrayFeedQueue, slots ...pyfeed.LoDTensor) {
+func Push(t *testing.T, q *pyfeed.Consumer, slots ...pyfeed.LoDTensor) {
 	t.Helper()
 	if err := q.Push(context.Background(), 0, slots); err != nil {
 		t.Fatal(err)
