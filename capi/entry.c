@@ -315,7 +315,7 @@ pf_status pf_queue_fail(pf_handle queue, uint64_t pass, const pf_failure *failur
 }
 
 pf_status pf_queue_reopen(pf_handle queue, uint64_t *pass, uint64_t *dropped, pf_error *err) {
-    ZERO(pass);
+    if (pass) *pass = PF_PASS_NONE;
     ZERO(dropped);
     ENTER(err);
     uint64_t unwanted[2];
@@ -326,7 +326,7 @@ pf_status pf_queue_reopen(pf_handle queue, uint64_t *pass, uint64_t *dropped, pf
 
 pf_status pf_queue_wait_pass(pf_handle queue, uint64_t after, const pf_wait *wait, uint64_t *pass,
                              pf_error *err) {
-    ZERO(pass);
+    if (pass) *pass = PF_PASS_NONE;
     ENTER(err);
     NOT_NULL(pass);
     pfi_call call = {0};
@@ -342,6 +342,7 @@ pf_status pf_queue_shutdown(pf_handle queue, pf_error *err) {
 
 pf_status pf_queue_stats(pf_handle queue, pf_queue_info *out, pf_error *err) {
     ZERO_STRUCT(out);
+    if (out && out->size >= offsetof(pf_queue_info, closed)) out->pass = PF_PASS_NONE;
     ENTER(err);
     WHOLE(out);
     return pfgo_queue_stats(queue, out, err);

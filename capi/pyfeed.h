@@ -102,6 +102,10 @@ typedef struct pf_place {
     int32_t device;
 } pf_place;
 
+/* Passes are numbered from 0. In place of a number: */
+#define PF_PASS_CURRENT UINT64_MAX    /* the pass that is current when the call begins */
+#define PF_PASS_NONE (UINT64_MAX - 1) /* no pass: before the first of a restartable queue */
+
 #define PF_MAX_RANK 8       /* dimensions of a tensor */
 #define PF_MAX_LOD_LEVELS 8 /* levels of detail of a tensor */
 
@@ -393,8 +397,8 @@ PF_API pf_status pf_queue_of(pf_handle var, pf_handle *queue, pf_error *err);
 PF_API pf_status pf_queue_producer(pf_handle queue, pf_handle *producer, pf_error *err);
 
 /* In the three pushes below, `pass` is the number of the pass the tuple belongs to (pf_queue_stats,
- * pf_queue_wait_pass): once the queue has moved on, the push is PF_CLOSED. 0 means the pass that is
- * current when the call begins. A tuple that does not fit the slots is refused whole. */
+ * pf_queue_wait_pass), or PF_PASS_CURRENT: once the queue has moved on, the push is PF_CLOSED. A tuple that does not fit
+ * the slots is refused whole. */
 
 /* Copies a tuple in: `num_tensors` tensors, strided or not. Blocks while the queue is full. */
 PF_API pf_status pf_queue_push(pf_handle queue, const pf_tensor *tensors, uint32_t num_tensors, uint64_t pass,
@@ -442,12 +446,12 @@ typedef struct pf_failure {
 PF_API pf_status pf_queue_fail(pf_handle queue, uint64_t pass, const pf_failure *failure, pf_error *err);
 
 /* Begins the next pass: closes, drops what is still queued, opens. `pass` and `dropped` (may be
- * NULL) get the new pass's number and the number of tuples dropped. A push begun before is
+ * NULL) get the new pass's number (PF_PASS_NONE after an error) and the number of tuples dropped. A push begun before is
  * PF_CLOSED, a pop begun before PF_END: neither can see the new pass. */
 PF_API pf_status pf_queue_reopen(pf_handle queue, uint64_t *pass, uint64_t *dropped, pf_error *err);
 
-/* For the producer of a restartable queue: waits until a pass with a number above `after` is open,
- * and gives its number. PF_CLOSED once the queue is shut down. */
+/* For the producer of a restartable queue: waits until a pass with a number above `after` (PF_PASS_NONE: any) is open,
+ * and gives its number, PF_PASS_NONE after an error. PF_CLOSED once the queue is shut down. */
 PF_API pf_status pf_queue_wait_pass(pf_handle queue, uint64_t after, const pf_wait *wait, uint64_t *pass,
                                     pf_error *err);
 
@@ -463,7 +467,7 @@ typedef struct pf_queue_info {
     uint64_t reserved_tuples; /* being written */
     uint64_t bytes;           /* of both */
     uint64_t bytes_limit;
-    uint64_t pass;  /* the current pass, from 1; 0 before the first of a restartable queue */
+    uint64_t pass;  /* the current pass, or PF_PASS_NONE */
     uint8_t closed; /* no more pushes in this pass */
     uint8_t failed;
     uint8_t shut_down;
@@ -479,7 +483,8 @@ typedef struct pf_queue_info {
     uint64_t consumers_waited_ns;
 } pf_queue_info;
 
-#define PF_QUEUE_INFO_INIT {sizeof(pf_queue_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define PF_QUEUE_INFO_INIT \
+    {sizeof(pf_queue_info), 0, 0, 0, 0, 0, 0, PF_PASS_NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 PF_API pf_status pf_queue_stats(pf_handle queue, pf_queue_info *out, pf_error *err);
 

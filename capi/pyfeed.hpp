@@ -1209,7 +1209,7 @@ namespace detail {
 class Feeding {
 public:
     // Copies a tuple in, strided or not. Blocks while the queue is full.
-    void push(const Tensors &tensors, const Wait &wait = {}, uint64_t pass = 0) const {
+    void push(const Tensors &tensors, const Wait &wait = {}, uint64_t pass = PF_PASS_CURRENT) const {
         detail::Call call(wait);
         call.check(pf_queue_push(handle(), tensors.data(), tensors.size(), pass, call.wait(), call.err()));
     }
@@ -1218,14 +1218,15 @@ public:
     // release(context) is called: once, on any thread, and only if this call returns. It must not block,
     // throw or call pyfeed. Blocks while the queue is full.
     void push_lent(const Tensors &tensors, void (*release)(void *context), void *context,
-                   const Wait &wait = {}, uint64_t pass = 0) const {
+                   const Wait &wait = {}, uint64_t pass = PF_PASS_CURRENT) const {
         detail::Call call(wait);
         call.check(pf_queue_push_lent(handle(), tensors.data(), tensors.size(), pass, release, context,
                                       call.wait(), call.err()));
     }
     // The same with anything that can be called. If the push throws, it is destroyed without being called.
     template <class F, class = std::enable_if_t<std::is_invocable_v<std::decay_t<F> &>>>
-    void push_lent(const Tensors &tensors, F &&release, const Wait &wait = {}, uint64_t pass = 0) const {
+    void push_lent(const Tensors &tensors, F &&release, const Wait &wait = {},
+                   uint64_t pass = PF_PASS_CURRENT) const {
         using Release = std::decay_t<F>;
         auto owned = std::make_unique<Release>(std::forward<F>(release));
         auto run = [](void *context) noexcept {
@@ -1238,13 +1239,13 @@ public:
     // The same with an owner: a copy of the pointer is held until the memory is no longer needed.
     template <class T>
     void push_lent(const Tensors &tensors, std::shared_ptr<T> owner, const Wait &wait = {},
-                   uint64_t pass = 0) const {
+                   uint64_t pass = PF_PASS_CURRENT) const {
         push_lent(tensors, [owner = std::move(owner)] {}, wait, pass);
     }
 
     // Reserves a tuple of those dtypes, shapes and levels of detail in the queue's own memory. Blocks while
     // the queue is full.
-    Slot reserve(const Tensors &tensors, const Wait &wait = {}, uint64_t pass = 0) const {
+    Slot reserve(const Tensors &tensors, const Wait &wait = {}, uint64_t pass = PF_PASS_CURRENT) const {
         detail::Call call(wait);
         pf_tuple raw = PF_TUPLE_INIT;
         call.check(
@@ -1253,7 +1254,7 @@ public:
     }
 
     // Ends the pass: pushes are Closed from now on, what is queued is still delivered. Twice is fine.
-    void close(uint64_t pass = 0) const {
+    void close(uint64_t pass = PF_PASS_CURRENT) const {
         detail::Call call;
         call.check(pf_queue_close(handle(), pass, call.err()));
     }
@@ -1262,15 +1263,15 @@ public:
     // whatever the producer's side wants to find there. False, and no exception, for this is called where one
     // is being handled: the pass has ended already, and nobody will be told.
     bool fail(const std::string &type, const std::string &message, const std::string &traceback = {},
-              uint64_t token = 0, uint64_t pass = 0) const {
+              uint64_t token = 0, uint64_t pass = PF_PASS_CURRENT) const {
         return fail(detail::Failure{type, message, traceback, token}, pass);
     }
     // The same with an exception: its type and text, and the chain of what is nested in it as traceback. A
     // ProducerFailed from another queue passes on what it brought.
-    bool fail(const std::exception &error, uint64_t token = 0, uint64_t pass = 0) const {
+    bool fail(const std::exception &error, uint64_t token = 0, uint64_t pass = PF_PASS_CURRENT) const {
         return fail(detail::failure_of(error, token), pass);
     }
-    bool fail(std::exception_ptr error, uint64_t token = 0, uint64_t pass = 0) const {
+    bool fail(std::exception_ptr error, uint64_t token = 0, uint64_t pass = PF_PASS_CURRENT) const {
         return fail(detail::failure_of(error, token), pass);
     }
 
@@ -1282,7 +1283,7 @@ public:
     // cannot see the new pass.
     Reopened reopen() const {
         detail::Call call;
-        Reopened out{0, 0};
+        Reopened out{PF_PASS_NONE, 0};
         call.check(pf_queue_reopen(handle(), &out.pass, &out.dropped, call.err()));
         return out;
     }
@@ -1291,7 +1292,7 @@ public:
     // number. Closed once the queue is shut down.
     uint64_t wait_pass(uint64_t after, const Wait &wait = {}) const {
         detail::Call call(wait);
-        uint64_t pass = 0;
+        uint64_t pass = PF_PASS_NONE;
         call.check(pf_queue_wait_pass(handle(), after, call.wait(), &pass, call.err()));
         return pass;
     }
@@ -1378,7 +1379,7 @@ inline Producer detail::Feeding::producer() const {
 // PyArrayFeedQueueHolder::init_once.
 //
 // `pass` is the number of the pass a push, close or failure belongs to: once the queue has moved on, it is
-// Closed (close: ignored). 0 means the pass that is current when the call begins.
+// Closed (close: ignored). PF_PASS_CURRENT is the pass that is current when the call begins.
 class Queue : public detail::Feeding {
 public:
     // Takes over one count of a handle.

@@ -145,7 +145,7 @@ func fill(l *loan, tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call, err *C.
 func reserveInQueue(q *pyfeed.PyArrayFeedQueue, tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call) (loan, error) {
 	return reserve(tensors, n, call, func(ctx context.Context, t *pyfeed.Tuple) (pyfeed.Reservation, error) {
 		settlePass(q, call)
-		return q.Input().Reserve(ctx, uint64(call.pass), t)
+		return q.Input().Reserve(ctx, pyfeed.Pass(call.pass), t)
 	})
 }
 
@@ -172,9 +172,15 @@ func notePush() {
 	}
 }
 
+// The numbers that stand for something else are the same on both sides.
+var (
+	_ = [1]struct{}{}[C.PF_PASS_CURRENT-uint64(pyfeed.PassCurrent)]
+	_ = [1]struct{}{}[C.PF_PASS_NONE-uint64(pyfeed.PassNone)]
+)
+
 // settlePass makes the pass that is current when a call begins that of the whole call.
 func settlePass(q *pyfeed.PyArrayFeedQueue, call *C.pfi_call) {
-	if call.pass == 0 {
+	if call.pass == C.PF_PASS_CURRENT {
 		call.pass = C.uint64_t(q.Pass())
 	}
 }
@@ -222,7 +228,7 @@ func pfgo_queue_push_lent(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, rel
 			t.Release()
 			return struct{}{}, e
 		}
-		return struct{}{}, q.Input().Lend(ctx, uint64(call.pass), t, &cGiver{(*[0]byte)(release), context_})
+		return struct{}{}, q.Input().Lend(ctx, pyfeed.Pass(call.pass), t, &cGiver{(*[0]byte)(release), context_})
 	})
 	return answer(e, err)
 }
@@ -300,7 +306,7 @@ func pfgo_queue_close(h C.pf_handle, pass C.uint64_t, err *C.pf_error) (st C.pf_
 	defer guard(&st, err)
 	q, e := lookupQueue(h)
 	if e == nil {
-		q.Input().Close(uint64(pass))
+		q.Input().Close(pyfeed.Pass(pass))
 	}
 	return answer(e, err)
 }
@@ -310,7 +316,7 @@ func pfgo_queue_fail(h C.pf_handle, pass C.uint64_t, failure *C.pf_failure, err 
 	defer guard(&st, err)
 	q, e := lookupQueue(h)
 	if e == nil {
-		e = q.Input().Fail(uint64(pass), failureOf(failure))
+		e = q.Input().Fail(pyfeed.Pass(pass), failureOf(failure))
 	}
 	return answer(e, err)
 }
@@ -334,7 +340,7 @@ func pfgo_queue_wait_pass(h C.pf_handle, after C.uint64_t, call *C.pfi_call, pas
 	if e != nil {
 		return answer(e, err)
 	}
-	p, e := blocking(call, func(ctx context.Context) (uint64, error) { return q.WaitPass(ctx, uint64(after)) })
+	p, e := blocking(call, func(ctx context.Context) (pyfeed.Pass, error) { return q.WaitPass(ctx, pyfeed.Pass(after)) })
 	*pass = C.uint64_t(p)
 	return answer(e, err)
 }

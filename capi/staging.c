@@ -13,7 +13,8 @@ pf_status pf_buffer_put(pf_handle buffer, const pf_tensor *tensors, uint32_t num
                         pf_error *err) {
     ENTER(err);
     uint64_t loan;
-    pf_status status = pfi_push(pfgo_buffer_put, buffer, tensors, num_tensors, 0, &loan, wait, err);
+    pf_status status =
+        pfi_push(pfgo_buffer_put, buffer, tensors, num_tensors, PF_PASS_CURRENT, &loan, wait, err);
     return status == PFI_COPY ? pfgo_buffer_commit(buffer, loan, err) : status;
 }
 

@@ -117,12 +117,12 @@ func numbers(t *testing.T, place pyfeed.Place, n int) *pyfeed.Consumer {
 			if err := from[0].SetDims(pyfeed.Dims{int64(len(from[0].Data))}); err != nil {
 				t.Error(err)
 			}
-			if err := q.Push(ctx, 0, from); err != nil {
+			if err := q.Push(ctx, pyfeed.PassCurrent, from); err != nil {
 				t.Error(fmt.Errorf("tuple %d: %w", i, err))
 				return
 			}
 		}
-		q.Close(0)
+		q.Close(pyfeed.PassCurrent)
 	})
 	return q
 }
@@ -152,7 +152,7 @@ func TestFakeReadersOfALostDevice(t *testing.T) {
 			push := func(i int) {
 				from := make([]pyfeed.LoDTensor, 1)
 				from[0].DType, from[0].Data = pyfeed.Uint8, number(i)
-				fine(t, from[0].SetDims(pyfeed.Dims{int64(len(from[0].Data))}), q.Push(ctx, 0, from))
+				fine(t, from[0].SetDims(pyfeed.Dims{int64(len(from[0].Data))}), q.Push(ctx, pyfeed.PassCurrent, from))
 			}
 			push(0)
 			out, err := h.ReadNext(ctx)

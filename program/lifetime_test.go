@@ -79,7 +79,7 @@ func queue(t testing.TB, scope *pyfeed.Scope, o pyfeed.QueueOptions) *pyfeed.Con
 	return q
 }
 
-func push(q *pyfeed.Consumer, pass uint64, values ...int64) error {
+func push(q *pyfeed.Consumer, pass pyfeed.Pass, values ...int64) error {
 	for _, v := range values {
 		if err := q.Push(background, pass, []pyfeed.LoDTensor{scalar(v)}); err != nil {
 			return err
@@ -138,7 +138,7 @@ func TestALoopAllocatesNothing(t *testing.T) {
 	e, scope := executor(t), scopeOf(t)
 	q := queue(t, scope, pyfeed.QueueOptions{Capacity: 2})
 	next := []pyfeed.LoDTensor{scalar(int64(3))}
-	kernel(t, "produce", func(ctx context.Context, c *Call) error { return q.Push(ctx, 0, next) })
+	kernel(t, "produce", func(ctx context.Context, c *Call) error { return q.Push(ctx, pyfeed.PassCurrent, next) })
 	kernel(t, "add", func(_ context.Context, c *Call) error {
 		sum, x := c.Outs[0].Data, c.Ins[1].Data
 		binary.NativeEndian.PutUint64(sum, binary.NativeEndian.Uint64(sum)+binary.NativeEndian.Uint64(x))
@@ -243,7 +243,7 @@ func TestAnErrorInTheMiddleLeavesNothing(t *testing.T) {
 	})
 	e, scope := executor(t), scopeOf(t)
 	q := queue(t, scope, pyfeed.QueueOptions{Capacity: 10})
-	if err := push(q, 0, 0, 1, 2, 3, 4, 5, 6); err != nil {
+	if err := push(q, pyfeed.PassCurrent, 0, 1, 2, 3, 4, 5, 6); err != nil {
 		t.Fatal(err)
 	}
 	b := build(t)
@@ -265,7 +265,7 @@ func TestAnErrorInTheMiddleLeavesNothing(t *testing.T) {
 	if left := memory.Count().Live[memory.Batch]; left != 0 {
 		t.Errorf("%d bytes are left", left)
 	}
-	q.Close(0)
+	q.Close(pyfeed.PassCurrent)
 	_, err = b.in(e, scope, nil) // reads on, from 6
 	if !errors.Is(err, io.EOF) {
 		t.Errorf("expected the end of what was pushed, found %v", err)
@@ -767,7 +767,7 @@ func TestCancelledRunsSayWhereTheyWere(t *testing.T) {
 				t.Error("somebody waits still")
 			}
 			// What is pushed next is the next run's.
-			if err := push(q, 0, 5); err != nil {
+			if err := push(q, pyfeed.PassCurrent, 5); err != nil {
 				t.Fatal(err)
 			}
 			b = build(t)
@@ -789,10 +789,12 @@ func TestARunReadsPassAfterPass(t *testing.T) {
 	produced := make(chan error, 1)
 	go func() {
 		produced <- func() error {
-			for pass := uint64(1); pass <= passes; pass++ {
-				if got, err := q.WaitPass(background, pass-1); err != nil || got != pass {
-					return fmt.Errorf("expected pass %d, found %d, %v", pass, got, err)
+			before := pyfeed.PassNone
+			for pass := range pyfeed.Pass(passes) {
+				if got, err := q.WaitPass(background, before); err != nil || got != pass {
+					return fmt.Errorf("expected pass %v, found %v, %v", pass, got, err)
 				}
+				before = pass
 				for i := range int64(each) {
 					if err := push(q, pass, int64(pass)*100+i); err != nil {
 						return err
@@ -832,7 +834,7 @@ func TestARunReadsPassAfterPass(t *testing.T) {
 	var want []int64
 	for pass := range int64(passes) {
 		for i := range int64(each) {
-			want = append(want, (pass+1)*100+i)
+			want = append(want, pass*100+i)
 		}
 	}
 	if !slices.Equal(seen, want) {
@@ -861,10 +863,10 @@ func TestAReaderThatIsMadeAnewIsTheOneThatIsRead(t *testing.T) {
 func TestTheEndOfTheDataEndsARun(t *testing.T) {
 	e, scope := executor(t), scopeOf(t)
 	q := queue(t, scope, pyfeed.QueueOptions{Capacity: 2})
-	if err := push(q, 0, 1, 2); err != nil {
+	if err := push(q, pyfeed.PassCurrent, 1, 2); err != nil {
 		t.Fatal(err)
 	}
-	q.Close(0)
+	q.Close(pyfeed.PassCurrent)
 	b := build(t)
 	b.reading()
 	b.kept("x", desc.Tensor)
@@ -927,7 +929,7 @@ func TestThreadsShareAProgramAndItsScope(t *testing.T) {
 	}
 	go func() {
 		for v := range int64(threads * each) {
-			if err := push(q, 0, v); err != nil {
+			if err := push(q, pyfeed.PassCurrent, v); err != nil {
 				errs <- err
 				return
 			}
@@ -1348,7 +1350,7 @@ func TestARunMayBePolled(t *testing.T) {
 				t.Fatalf("found %v", err)
 			}
 		}
-		if err := push(q, 0, v); err != nil {
+		if err := push(q, pyfeed.PassCurrent, v); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -15,7 +15,7 @@ type Consumer struct {
 	references atomic.Int32
 
 	delivery  *Delivery // to the queue's place, if that is a device; else nil
-	delivered uint64    // the pass of the tuple in the Delivery, whose lock guards it
+	delivered Pass      // the pass of the tuple in the Delivery, whose lock guards it
 }
 
 func newConsumer(q *PyArrayFeedQueue) *Consumer {
@@ -60,7 +60,9 @@ func (c *Consumer) Deliver(ctx context.Context) (*Tuple, error) {
 		c.delivery.DropIf(func() bool { return !c.isAt(c.delivered) })
 		return c.delivery.Next(ctx, func(ctx context.Context) (*Tuple, error) {
 			p, err := c.tryPop(ctx)
-			c.delivered = p.pass
+			if err == nil {
+				c.delivered = p.pass
+			}
 			return p.tuple, err
 		})
 	})

@@ -41,13 +41,13 @@ var queueLabels = &QueueLabels{Queue: "queue", ForTuple: "waits for a push", Tup
 // Input is the producers' end of a queue: the queue itself, or the Feed that wraps it.
 type Input interface {
 	// Reserve waits for room for a tuple and gives it memory: see PyArrayFeedQueue.Reserve.
-	Reserve(ctx context.Context, pass uint64, t *Tuple) (Reservation, error)
+	Reserve(ctx context.Context, pass Pass, t *Tuple) (Reservation, error)
 	// Lend queues a tuple whose memory stays its owner's: see PyArrayFeedQueue.Lend.
-	Lend(ctx context.Context, pass uint64, t *Tuple, giver memory.Giver) error
+	Lend(ctx context.Context, pass Pass, t *Tuple, giver memory.Giver) error
 	// Close ends a pass: see PyArrayFeedQueue.Close.
-	Close(pass uint64)
+	Close(pass Pass)
 	// Fail ends a pass with an error: see PyArrayFeedQueue.Fail.
-	Fail(pass uint64, failure error) error
+	Fail(pass Pass, failure error) error
 }
 
 // A Feed wraps a queue that worker processes fill. It is the Input of this process's producers, which may only end a pass;
@@ -64,7 +64,7 @@ type Feed interface {
 	// Starved: a consumer found the queue empty.
 	Starved()
 	// PassBegan: a pass has begun.
-	PassBegan(pass uint64)
+	PassBegan(pass Pass)
 	// ShutDown: the queue takes no more.
 	ShutDown()
 }
@@ -76,7 +76,7 @@ type Feed interface {
 // room and gives it memory, Reservation.Commit queues it. Order is that of the Commits. A tuple that has its data
 // already is Put.
 //
-// The queue runs in passes, numbered from 1. Close and Fail end one, Reopen begins the next. What was
+// The queue runs in passes. Close and Fail end one, Reopen begins the next. What was
 // begun in a pass never lands in another.
 type PyArrayFeedQueue struct {
 	labels      *QueueLabels
@@ -147,8 +147,9 @@ func NewQueue(o QueueOptions) (*Consumer, error) {
 		labels: labels, spec: spec, place: o.Place, capacity: int(o.Capacity), bytesLimit: int64(o.BytesLimit),
 		restartable: o.Restartable, pool: pool, feed: o.Feed,
 	}
+	q.pass.Store(uint64(PassNone))
 	if !o.Restartable {
-		q.pass.Store(1)
+		q.pass.Store(0)
 	}
 	for _, l := range []*wait.List{&q.notFull, &q.notEmpty, &q.opened} {
 		l.Init(&q.mu)
@@ -189,31 +190,36 @@ func (q *PyArrayFeedQueue) Input() Input {
 // Restartable says whether a new pass can be asked for.
 func (q *PyArrayFeedQueue) Restartable() bool { return q.restartable }
 
-// Pass is the number of the current pass; 0 before the first.
-func (q *PyArrayFeedQueue) Pass() uint64 { return q.pass.Load() }
+// Pass is the number of the current pass; PassNone before the first.
+func (q *PyArrayFeedQueue) Pass() Pass { return Pass(q.pass.Load()) }
+
+// resolve makes PassCurrent the number of the pass.
+func (q *PyArrayFeedQueue) resolve(pass Pass) Pass {
+	if pass == PassCurrent {
+		return q.Pass()
+	}
+	return pass
+}
 
 // A Reservation is room in a queue for a tuple that is being written. The zero Reservation is none.
 type Reservation struct {
 	queue *PyArrayFeedQueue
-	pass  uint64
+	pass  Pass
 	bytes int64
 }
 
-// Reserve waits for room for t, whose slots have DType, dims and LoD, in the given pass (0: the
-// current one), and gives it memory. Commit or Cancel of the Reservation MUST follow.
-func (q *PyArrayFeedQueue) Reserve(ctx context.Context, pass uint64, t *Tuple) (Reservation, error) {
+// Reserve waits for room for t, whose slots have DType, dims and LoD, in the given pass, and gives it memory.
+// Commit or Cancel of the Reservation MUST follow.
+func (q *PyArrayFeedQueue) Reserve(ctx context.Context, pass Pass, t *Tuple) (Reservation, error) {
 	bytes, err := q.fits(t)
 	if err != nil {
 		return Reservation{}, err
 	}
-	if pass == 0 {
-		pass = q.Pass()
-	}
-	_, err = wait.Do(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, q.tryReserve(ctx, pass, bytes) })
+	r := Reservation{q, q.resolve(pass), bytes}
+	_, err = wait.Do(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, q.tryReserve(ctx, r.pass, bytes) })
 	if err != nil {
 		return Reservation{}, err
 	}
-	r := Reservation{q, pass, bytes}
 	if err := t.Allocate(q.pool); err != nil {
 		r.giveUp()
 		return Reservation{}, err
@@ -221,7 +227,7 @@ func (q *PyArrayFeedQueue) Reserve(ctx context.Context, pass uint64, t *Tuple) (
 	return r, nil
 }
 
-func (q *PyArrayFeedQueue) tryReserve(ctx context.Context, pass uint64, bytes int64) error {
+func (q *PyArrayFeedQueue) tryReserve(ctx context.Context, pass Pass, bytes int64) error {
 	q.mu.Lock()
 	wake, err := q.room(ctx, pass, bytes)
 	if err == nil {
@@ -274,19 +280,17 @@ func (r *Reservation) giveUp() {
 
 // Put queues t, which has its data, in one step. It waits for room. On an error t is still the
 // caller's.
-func (q *PyArrayFeedQueue) Put(ctx context.Context, pass uint64, t *Tuple) error {
+func (q *PyArrayFeedQueue) Put(ctx context.Context, pass Pass, t *Tuple) error {
 	bytes, err := q.fits(t)
 	if err != nil {
 		return err
 	}
-	if pass == 0 {
-		pass = q.Pass()
-	}
-	_, err = wait.Do(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, q.tryPut(ctx, pass, bytes, t) })
+	at := q.resolve(pass)
+	_, err = wait.Do(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, q.tryPut(ctx, at, bytes, t) })
 	return err
 }
 
-func (q *PyArrayFeedQueue) tryPut(ctx context.Context, pass uint64, bytes int64, t *Tuple) error {
+func (q *PyArrayFeedQueue) tryPut(ctx context.Context, pass Pass, bytes int64, t *Tuple) error {
 	q.mu.Lock()
 	wake, err := q.room(ctx, pass, bytes)
 	var arrived wait.Wake
@@ -301,7 +305,7 @@ func (q *PyArrayFeedQueue) tryPut(ctx context.Context, pass uint64, bytes int64,
 
 // Lend queues t, whose slots have Data of their own, which giver gets back when the consumer is
 // done, unless the answer is an error. It waits for room. t is the queue's, come what may.
-func (q *PyArrayFeedQueue) Lend(ctx context.Context, pass uint64, t *Tuple, giver memory.Giver) error {
+func (q *PyArrayFeedQueue) Lend(ctx context.Context, pass Pass, t *Tuple, giver memory.Giver) error {
 	if len(t.Slots) > 0 {
 		t.Borrow(giver)
 	}
@@ -316,7 +320,7 @@ func (q *PyArrayFeedQueue) Lend(ctx context.Context, pass uint64, t *Tuple, give
 }
 
 // Push copies the tensors into the queue as a tuple. It waits for room.
-func (q *PyArrayFeedQueue) Push(ctx context.Context, pass uint64, from []LoDTensor) error {
+func (q *PyArrayFeedQueue) Push(ctx context.Context, pass Pass, from []LoDTensor) error {
 	r, t, err := ReserveCopy(ctx, q, pass, from)
 	if err != nil {
 		return err
@@ -325,7 +329,7 @@ func (q *PyArrayFeedQueue) Push(ctx context.Context, pass uint64, from []LoDTens
 }
 
 // ReserveCopy copies the tensors to room that is reserved by in. It waits for that.
-func ReserveCopy(ctx context.Context, in Input, pass uint64, from []LoDTensor) (Reservation, *Tuple, error) {
+func ReserveCopy(ctx context.Context, in Input, pass Pass, from []LoDTensor) (Reservation, *Tuple, error) {
 	t := NewTuple(len(from))
 	for i := range from {
 		s := &t.Slots[i]
@@ -381,7 +385,7 @@ func (q *PyArrayFeedQueue) FilledBy(ctx context.Context) {
 }
 
 // room takes room for so many bytes, or has the caller wait for it. The lock is held.
-func (q *PyArrayFeedQueue) room(ctx context.Context, pass uint64, bytes int64) (wake wait.Wake, err error) {
+func (q *PyArrayFeedQueue) room(ctx context.Context, pass Pass, bytes int64) (wake wait.Wake, err error) {
 	if err := q.takes(pass); err != nil {
 		return wake, err
 	}
@@ -401,25 +405,25 @@ func (q *PyArrayFeedQueue) room(ctx context.Context, pass uint64, bytes int64) (
 }
 
 // Check says why a push of that pass would be refused; nil: it would not.
-func (q *PyArrayFeedQueue) Check(pass uint64) error {
+func (q *PyArrayFeedQueue) Check(pass Pass) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.takes(pass)
 }
 
 // takes says why a push of that pass is refused. The lock is held.
-func (q *PyArrayFeedQueue) takes(pass uint64) error {
+func (q *PyArrayFeedQueue) takes(pass Pass) error {
 	switch {
 	case q.shut:
 		return q.isShut()
-	case q.Pass() == 0:
+	case q.Pass() == PassNone:
 		return Errorf(Closed, "the queue has no pass open yet: its producer waits for one with wait_pass")
 	case pass != q.Pass():
-		return Errorf(Closed, "pass %d of the queue is over, it is at pass %d", pass, q.Pass())
+		return Errorf(Closed, "pass %v of the queue is over, it is at pass %v", pass, q.Pass())
 	case q.failure != nil:
-		return Errorf(Closed, "the queue is closed: pass %d has failed", q.Pass())
+		return Errorf(Closed, "the queue is closed: pass %v has failed", pass)
 	case q.closed:
-		return Errorf(Closed, "the queue is closed: pass %d takes no more tuples", q.Pass())
+		return Errorf(Closed, "the queue is closed: pass %v takes no more tuples", pass)
 	}
 	return nil
 }
@@ -475,23 +479,23 @@ func (q *PyArrayFeedQueue) Pop(ctx context.Context) (*Tuple, error) {
 }
 
 // PopPass is Pop, with the pass that the tuple is of.
-func (q *PyArrayFeedQueue) PopPass(ctx context.Context) (*Tuple, uint64, error) {
+func (q *PyArrayFeedQueue) PopPass(ctx context.Context) (*Tuple, Pass, error) {
 	p, err := wait.Do(ctx, func(ctx context.Context) (popped, error) { return q.tryPop(ctx) })
 	return p.tuple, p.pass, err
 }
 
 type popped struct {
 	tuple *Tuple
-	pass  uint64
+	pass  Pass
 }
 
 func (q *PyArrayFeedQueue) tryPop(ctx context.Context) (popped, error) {
 	q.mu.Lock()
-	if q.Pass() == 0 && !q.shut {
+	if q.Pass() == PassNone && !q.shut {
 		q.open()
 	}
 	pass := q.Pass()
-	if wait.Began(ctx, q, pass) != pass {
+	if wait.Began(ctx, q, uint64(pass)) != uint64(pass) {
 		q.mu.Unlock()
 		return popped{}, io.EOF
 	}
@@ -519,12 +523,12 @@ func (q *PyArrayFeedQueue) tryPop(ctx context.Context) (popped, error) {
 	return popped{}, err
 }
 
-// Close ends the given pass (0: the current one): no more pushes, what is queued is delivered, then
+// Close ends the given pass: no more pushes, what is queued is delivered, then
 // io.EOF. Another pass is left alone.
-func (q *PyArrayFeedQueue) Close(pass uint64) {
+func (q *PyArrayFeedQueue) Close(pass Pass) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if pass == 0 || pass == q.Pass() {
+	if q.resolve(pass) == q.Pass() {
 		q.end()
 	}
 }
@@ -536,15 +540,12 @@ func (q *PyArrayFeedQueue) end() {
 	q.notEmpty.All()
 }
 
-// Fail ends the given pass (0: the current one) as Close does, but with failure at its end. The
+// Fail ends the given pass as Close does, but with failure at its end. The
 // first one counts; a pass that has ended otherwise cannot fail any more.
-func (q *PyArrayFeedQueue) Fail(pass uint64, failure error) error {
+func (q *PyArrayFeedQueue) Fail(pass Pass, failure error) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if pass == 0 {
-		pass = q.Pass()
-	}
-	if err := q.takes(pass); err != nil {
+	if err := q.takes(q.resolve(pass)); err != nil {
 		return err
 	}
 	q.failure = failure
@@ -554,12 +555,12 @@ func (q *PyArrayFeedQueue) Fail(pass uint64, failure error) error {
 
 // Reopen ends the current pass, drops what is queued and begins the next, whose number it answers
 // with the number of tuples dropped.
-func (q *PyArrayFeedQueue) Reopen() (pass, dropped uint64, err error) {
+func (q *PyArrayFeedQueue) Reopen() (pass Pass, dropped uint64, err error) {
 	q.mu.Lock()
 	if q.shut {
 		err = q.isShut()
 		q.mu.Unlock()
-		return 0, 0, err
+		return PassNone, 0, err
 	}
 	old := q.empty()
 	q.open()
@@ -570,7 +571,7 @@ func (q *PyArrayFeedQueue) Reopen() (pass, dropped uint64, err error) {
 }
 
 // isAt says whether what was popped in a pass may still be delivered: the queue is in that pass, and not shut down.
-func (q *PyArrayFeedQueue) isAt(pass uint64) bool {
+func (q *PyArrayFeedQueue) isAt(pass Pass) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return !q.shut && pass == q.Pass()
@@ -592,7 +593,7 @@ func (q *PyArrayFeedQueue) Clear() int {
 
 // open begins the next pass. The lock is held.
 func (q *PyArrayFeedQueue) open() {
-	q.pass.Add(1)
+	q.pass.Store(uint64(q.Pass().next()))
 	q.closed, q.failure = false, nil
 	if q.feed != nil {
 		q.feed.PassBegan(q.Pass())
@@ -618,18 +619,18 @@ func release(old []*Tuple) {
 	}
 }
 
-// WaitPass waits until a pass with a number above after is open, and answers its number.
-func (q *PyArrayFeedQueue) WaitPass(ctx context.Context, after uint64) (uint64, error) {
-	return wait.Do(ctx, func(ctx context.Context) (uint64, error) {
+// WaitPass waits until a pass with a number above after (PassNone: any) is open, and answers its number.
+func (q *PyArrayFeedQueue) WaitPass(ctx context.Context, after Pass) (Pass, error) {
+	return wait.Do(ctx, func(ctx context.Context) (Pass, error) {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		switch {
 		case q.shut:
-			return 0, q.isShut()
-		case q.Pass() > after && !q.closed:
+			return PassNone, q.isShut()
+		case q.Pass().After(after) && !q.closed:
 			return q.Pass(), nil
 		}
-		return 0, q.opened.Enter(ctx)
+		return PassNone, q.opened.Enter(ctx)
 	})
 }
 
@@ -654,7 +655,7 @@ func (q *PyArrayFeedQueue) shutdown(deserted bool) {
 type QueueInfo struct {
 	Size, Capacity, Reserved              int
 	Bytes, BytesLimit                     int64
-	Pass                                  uint64
+	Pass                                  Pass
 	Closed, Failed, ShutDown, Restartable bool
 	WaitingProducers, WaitingConsumers    int
 	Pushed, Popped, Dropped, PushedBytes  uint64

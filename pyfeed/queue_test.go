@@ -72,7 +72,7 @@ func numberOf(tuple *Tuple) int {
 func push(t testing.TB, q *Consumer, numbers ...int) {
 	t.Helper()
 	for _, n := range numbers {
-		if err := q.Push(background, 0, number(n)); err != nil {
+		if err := q.Push(background, PassCurrent, number(n)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -145,7 +145,7 @@ func TestCloseDeliversWhatIsQueued(t *testing.T) {
 	done := make(chan error)
 	go func() {
 		for i := range 5 {
-			if err := q.Push(background, 0, number(i)); err != nil {
+			if err := q.Push(background, PassCurrent, number(i)); err != nil {
 				done <- fmt.Errorf("push %d: %w", i, err)
 				return
 			}
@@ -153,10 +153,10 @@ func TestCloseDeliversWhatIsQueued(t *testing.T) {
 		done <- nil
 	}()
 	until(q, func(i QueueInfo) bool { return i.WaitingProducers == 1 })
-	q.Close(0)
-	q.Close(0)
+	q.Close(PassCurrent)
+	q.Close(PassCurrent)
 	err := <-done
-	expect(t, err, Closed, "push 2: the queue is closed: pass 1 takes no more tuples")
+	expect(t, err, Closed, "push 2: the queue is closed: pass 0 takes no more tuples")
 	if a, b := pop(t, q), pop(t, q); a != 0 || b != 1 {
 		t.Errorf("expected 0 and 1, found %d and %d", a, b)
 	}
@@ -171,11 +171,11 @@ func TestFailureComesAfterTheTuplesBeforeIt(t *testing.T) {
 	q := makeQueue(t, QueueOptions{Capacity: 4, Slots: scalar})
 	push(t, q, 1, 2)
 	failure := &ProducerError{Type: "ValueError", Message: "boom"}
-	if err := q.Fail(0, failure); err != nil {
+	if err := q.Fail(PassCurrent, failure); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, q.Push(background, 0, number(3)), Closed, "pass 1 has failed")
-	expect(t, q.Fail(0, failure), Closed, "pass 1 has failed")
+	expect(t, q.Push(background, PassCurrent, number(3)), Closed, "pass 0 has failed")
+	expect(t, q.Fail(PassCurrent, failure), Closed, "pass 0 has failed")
 	if a, b := pop(t, q), pop(t, q); a != 1 || b != 2 {
 		t.Errorf("expected 1 and 2, found %d and %d", a, b)
 	}
@@ -199,13 +199,13 @@ func TestAPushNeverLandsInALaterPass(t *testing.T) {
 		q := makeQueue(t, QueueOptions{Capacity: 1, Slots: scalar})
 		push(t, q, 1)
 		done := make(chan error)
-		go func() { done <- q.Push(background, 0, number(2)) }()
+		go func() { done <- q.Push(background, PassCurrent, number(2)) }()
 		until(q, func(i QueueInfo) bool { return i.WaitingProducers == 1 })
 		pass, dropped, err := q.Reopen()
-		if err != nil || pass != 2 || dropped != 1 {
-			t.Fatalf("expected pass 2 and 1 dropped, found %d, %d, %v", pass, dropped, err)
+		if err != nil || pass != 1 || dropped != 1 {
+			t.Fatalf("expected pass 1 and 1 dropped, found %v, %d, %v", pass, dropped, err)
 		}
-		expect(t, <-done, Closed, "pass 1 of the queue is over, it is at pass 2")
+		expect(t, <-done, Closed, "pass 0 of the queue is over, it is at pass 1")
 		push(t, q, 3)
 		if n := pop(t, q); n != 3 {
 			t.Fatalf("expected 3, found %d", n)
@@ -215,11 +215,11 @@ func TestAPushNeverLandsInALaterPass(t *testing.T) {
 
 func TestACommitNeverLandsInALaterPass(t *testing.T) {
 	q := makeQueue(t, QueueOptions{Capacity: 2, Slots: scalar})
-	for _, end := range []func(){func() { q.Close(0) }, func() { _, _, _ = q.Reopen() }} {
+	for _, end := range []func(){func() { q.Close(PassCurrent) }, func() { _, _, _ = q.Reopen() }} {
 		_, _, _ = q.Reopen()
 		tuple := NewTuple(1)
 		tuple.Slots[0] = tensor(t, Int64, Dims{1}, nil)
-		r, err := q.Reserve(background, 0, tuple)
+		r, err := q.Reserve(background, PassCurrent, tuple)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -252,23 +252,23 @@ func TestAPopNeverSeesALaterPass(t *testing.T) {
 func TestExplicitPass(t *testing.T) {
 	q := makeQueue(t, QueueOptions{Capacity: 3, Slots: scalar})
 	_, _, _ = q.Reopen()
-	expect(t, q.Push(background, 1, number(1)), Closed, "pass 1 of the queue is over")
-	q.Close(1) // of an earlier pass: no matter
-	if err := q.Push(background, 2, number(2)); err != nil {
+	expect(t, q.Push(background, 0, number(1)), Closed, "pass 0 of the queue is over")
+	q.Close(0) // of an earlier pass: no matter
+	if err := q.Push(background, 1, number(2)); err != nil {
 		t.Error(err)
 	}
-	expect(t, q.Fail(1, &ProducerError{}), Closed, "")
-	q.Close(2)
-	expect(t, q.Push(background, 2, number(3)), Closed, "")
+	expect(t, q.Fail(0, &ProducerError{}), Closed, "")
+	q.Close(1)
+	expect(t, q.Push(background, 1, number(3)), Closed, "")
 }
 
 func TestRestartableQueueRunsPassByPass(t *testing.T) {
 	q := makeQueue(t, QueueOptions{Capacity: 2, Slots: scalar, Restartable: true})
-	expect(t, q.Push(background, 0, number(1)), Closed, "no pass open yet")
-	passes := make(chan uint64)
+	expect(t, q.Push(background, PassCurrent, number(1)), Closed, "no pass open yet")
+	passes := make(chan Pass)
 	go func() {
 		defer close(passes)
-		for pass := uint64(0); ; {
+		for pass := PassNone; ; {
 			var err error
 			if pass, err = q.WaitPass(background, pass); err != nil {
 				return
@@ -276,16 +276,16 @@ func TestRestartableQueueRunsPassByPass(t *testing.T) {
 			passes <- pass
 		}
 	}()
-	until(q, func(i QueueInfo) bool { return i.Pass == 0 })
+	until(q, func(i QueueInfo) bool { return i.Pass == PassNone })
 	if _, err := q.Pop(wait.Never); err != wait.ErrWouldBlock {
 		t.Errorf("expected the first pop to open a pass and wait, found %v", err)
 	}
-	if p := <-passes; p != 1 {
-		t.Errorf("expected pass 1, found %d", p)
+	if p := <-passes; p != 0 {
+		t.Errorf("expected pass 0, found %v", p)
 	}
 	_, _, _ = q.Reopen()
-	if p := <-passes; p != 2 {
-		t.Errorf("expected pass 2, found %d", p)
+	if p := <-passes; p != 1 {
+		t.Errorf("expected pass 1, found %v", p)
 	}
 	q.Shutdown()
 	if _, open := <-passes; open {
@@ -301,7 +301,7 @@ func TestShutdownWakesEverybody(t *testing.T) {
 	push(t, q, 1)
 	errs := make(chan error)
 	for range 3 {
-		go func() { errs <- q.Push(background, 0, number(2)) }()
+		go func() { errs <- q.Push(background, PassCurrent, number(2)) }()
 	}
 	until(q, func(i QueueInfo) bool { return i.WaitingProducers == 3 })
 	q.Shutdown()
@@ -324,7 +324,7 @@ func TestTimeouts(t *testing.T) {
 		t.Errorf("pop: %v", err)
 	}
 	push(t, q, 1)
-	if err := q.Push(ctx, 0, number(2)); !errors.Is(err, context.DeadlineExceeded) {
+	if err := q.Push(ctx, PassCurrent, number(2)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("push: %v", err)
 	}
 	if i := q.Info(); i.Size != 1 || i.WaitingProducers != 0 || i.WaitingConsumers != 0 {
@@ -340,16 +340,16 @@ func bytesOf(n int) []LoDTensor {
 
 func TestBytesLimit(t *testing.T) {
 	q := makeQueue(t, QueueOptions{Capacity: 100, BytesLimit: 100, Slots: []Slot{{DType: Uint8, Dims: Dims{-1}}}})
-	expect(t, q.Push(background, 0, bytesOf(101)), TooLarge, "expected a tuple of at most 100 bytes, found 101")
+	expect(t, q.Push(background, PassCurrent, bytesOf(101)), TooLarge, "expected a tuple of at most 100 bytes, found 101")
 	for range 2 {
-		if err := q.Push(background, 0, bytesOf(40)); err != nil {
+		if err := q.Push(background, PassCurrent, bytesOf(40)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := q.Push(wait.Never, 0, bytesOf(21)); err != wait.ErrWouldBlock {
+	if err := q.Push(wait.Never, PassCurrent, bytesOf(21)); err != wait.ErrWouldBlock {
 		t.Errorf("expected no room for 21 bytes more, found %v", err)
 	}
-	if err := q.Push(wait.Never, 0, bytesOf(20)); err != nil {
+	if err := q.Push(wait.Never, PassCurrent, bytesOf(20)); err != nil {
 		t.Errorf("expected room for 20 bytes more, found %v", err)
 	}
 	if i := q.Info(); i.Bytes != 100 {
@@ -362,12 +362,12 @@ func TestBytesLimit(t *testing.T) {
 func TestALargeTupleIsNotStarved(t *testing.T) {
 	q := makeQueue(t, QueueOptions{Capacity: 100, BytesLimit: 100, Slots: []Slot{{DType: Uint8, Dims: Dims{-1}}}})
 	for range 10 {
-		_ = q.Push(background, 0, bytesOf(10))
+		_ = q.Push(background, PassCurrent, bytesOf(10))
 	}
 	var all sync.WaitGroup
 	start := func(n, waiting int) {
 		all.Go(func() {
-			if err := q.Push(background, 0, bytesOf(n)); err != nil {
+			if err := q.Push(background, PassCurrent, bytesOf(n)); err != nil {
 				t.Error(err)
 			}
 		})
@@ -381,7 +381,7 @@ func TestALargeTupleIsNotStarved(t *testing.T) {
 		tuple.Release()
 		if i < 9 {
 			until(q, func(i QueueInfo) bool { return i.WaitingProducers == 3 })
-			if err := q.Push(wait.Never, 0, bytesOf(1)); err != wait.ErrWouldBlock {
+			if err := q.Push(wait.Never, PassCurrent, bytesOf(1)); err != wait.ErrWouldBlock {
 				t.Fatal("a newcomer overtook")
 			}
 		}
@@ -394,13 +394,13 @@ func TestALargeTupleIsNotStarved(t *testing.T) {
 
 func TestAGivenUpLargeTupleLetsOthersIn(t *testing.T) {
 	q := makeQueue(t, QueueOptions{Capacity: 100, BytesLimit: 100, Slots: []Slot{{DType: Uint8, Dims: Dims{-1}}}})
-	_ = q.Push(background, 0, bytesOf(50))
+	_ = q.Push(background, PassCurrent, bytesOf(50))
 	ctx, cancel := context.WithCancel(background)
 	large := make(chan error)
-	go func() { large <- q.Push(ctx, 0, bytesOf(90)) }()
+	go func() { large <- q.Push(ctx, PassCurrent, bytesOf(90)) }()
 	until(q, func(i QueueInfo) bool { return i.WaitingProducers == 1 })
 	small := make(chan error)
-	go func() { small <- q.Push(background, 0, bytesOf(10)) }()
+	go func() { small <- q.Push(background, PassCurrent, bytesOf(10)) }()
 	until(q, func(i QueueInfo) bool { return i.WaitingProducers == 2 })
 	cancel()
 	if err := <-large; !errors.Is(err, context.Canceled) {
@@ -418,7 +418,7 @@ func (r *returns) GiveBack() { r.n.Add(1) }
 func lend(q *Consumer, ctx context.Context, n int, r *returns) error {
 	tuple := NewTuple(1)
 	tuple.Slots[0] = number(n)[0]
-	return q.Lend(ctx, 0, tuple, r)
+	return q.Lend(ctx, PassCurrent, tuple, r)
 }
 
 func TestLentMemoryGoesBackWhenTheConsumerIsDone(t *testing.T) {
@@ -443,7 +443,7 @@ func TestLentMemoryGoesBackWhenTheConsumerIsDone(t *testing.T) {
 	if r.n.Load() != 1 {
 		t.Errorf("expected 1 return, found %d", r.n.Load())
 	}
-	q.Close(0)
+	q.Close(PassCurrent)
 	expect(t, lend(q, background, 9, &r), Closed, "")
 	if r.n.Load() != 1 {
 		t.Error("memory that was refused was given back as if it had been taken")
@@ -574,7 +574,7 @@ func TestLoDTravelsWithTheTuple(t *testing.T) {
 	q := makeQueue(t, QueueOptions{Capacity: 1, Slots: []Slot{{DType: Uint8, Dims: Dims{-1}, LoDLevels: 2}}})
 	in := tensor(t, Uint8, Dims{5}, []byte{1, 2, 3, 4, 5})
 	in.LoD = LoD{{0, 1, 3}, {0, 2, 2, 5}}
-	if err := q.Push(background, 0, []LoDTensor{in}); err != nil {
+	if err := q.Push(background, PassCurrent, []LoDTensor{in}); err != nil {
 		t.Fatal(err)
 	}
 	in.LoD[0][1], in.Data[0] = 99, 99 // the producer's own again
@@ -655,7 +655,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	q := makeQueue(t, QueueOptions{Capacity: 4, Slots: scalar})
 	in := number(1)
 	turn := func() {
-		_ = q.Push(background, 0, in)
+		_ = q.Push(background, PassCurrent, in)
 		tuple, _ := q.Pop(background)
 		tuple.Release()
 	}
@@ -726,7 +726,7 @@ func TestStress(t *testing.T) {
 				body := LoDTensor{DType: Uint8, Data: data}
 				_ = body.SetDims(Dims{int64(len(data))})
 				ctx, cancel := context.WithTimeout(background, time.Duration(random.IntN(200))*time.Microsecond)
-				err := q.Push(ctx, 0, []LoDTensor{head, body})
+				err := q.Push(ctx, PassCurrent, []LoDTensor{head, body})
 				cancel()
 				switch {
 				case err == nil:
@@ -753,9 +753,9 @@ func TestStress(t *testing.T) {
 			case <-time.After(time.Millisecond):
 			}
 			if i%2 == 0 {
-				q.Close(0)
+				q.Close(PassCurrent)
 			} else {
-				_ = q.Fail(0, &ProducerError{Message: "on purpose"})
+				_ = q.Fail(PassCurrent, &ProducerError{Message: "on purpose"})
 			}
 			// Wait until all is delivered: a reopen drops what is left.
 			until(q, func(i QueueInfo) bool { return i.Size == 0 && i.Reserved == 0 })
@@ -768,7 +768,7 @@ func TestStress(t *testing.T) {
 	producing.Wait()
 	close(stop)
 	meddling.Wait()
-	q.Close(0)
+	q.Close(PassCurrent)
 	close(finished)
 	consuming.Wait()
 	for p := range producers {
@@ -795,7 +795,7 @@ func BenchmarkPushPop(b *testing.B) {
 	q := makeQueue(b, QueueOptions{Capacity: 4, Slots: scalar})
 	in := number(1)
 	for b.Loop() {
-		_ = q.Push(background, 0, in)
+		_ = q.Push(background, PassCurrent, in)
 		tuple, _ := q.Pop(background)
 		tuple.Release()
 	}
@@ -825,7 +825,7 @@ func blockedPush(t *testing.T, p *Producer) chan error {
 	one := []LoDTensor{tensor(t, Int64, Dims{1}, nil)}
 	go func() {
 		for {
-			if err := q.Push(background, 0, one); err != nil {
+			if err := q.Push(background, PassCurrent, one); err != nil {
 				answer <- err
 				return
 			}
@@ -866,11 +866,11 @@ func TestProducersEndWithTheLastConsumer(t *testing.T) {
 	if err := <-answer; kindOf(err) != Closed || err.Error() != want {
 		t.Errorf("expected %q, found %v", want, err)
 	}
-	if _, err := q.Reserve(background, 0, reserved); kindOf(err) != Closed {
+	if _, err := q.Reserve(background, PassCurrent, reserved); kindOf(err) != Closed {
 		t.Errorf("expected a push to be refused, found %v", err)
 	}
 	reserved.Release()
-	if _, err := q.WaitPass(background, 1); kindOf(err) != Closed {
+	if _, err := q.WaitPass(background, 0); kindOf(err) != Closed {
 		t.Errorf("expected wait_pass to end, found %v", err)
 	}
 	if i := q.Info(); !i.ShutDown || i.Size != 0 {
@@ -897,7 +897,7 @@ func TestASlotThatIsBeingWrittenIsRefusedOnceNoConsumerIsLeft(t *testing.T) {
 	slot := NewTuple(1)
 	slot.Slots[0] = LoDTensor{DType: Int64}
 	_ = slot.Slots[0].SetDims(Dims{1})
-	r, err := q.Reserve(background, 0, slot)
+	r, err := q.Reserve(background, PassCurrent, slot)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -65,16 +65,18 @@ void count_queue(const std::string &operation, int64_t warm, int64_t counted) {
 
     const auto push = [&] {
         for (int64_t i = 0; i < kBlock; i++)
-            calls.check(pf_queue_push(handle, &tensor, 1, 0, nullptr, &calls.error));
+            calls.check(pf_queue_push(handle, &tensor, 1, PF_PASS_CURRENT, nullptr, &calls.error));
     };
     const auto push_lent = [&] {
         for (int64_t i = 0; i < kBlock; i++)
-            calls.check(pf_queue_push_lent(handle, &tensor, 1, 0, released, nullptr, nullptr, &calls.error));
+            calls.check(pf_queue_push_lent(handle, &tensor, 1, PF_PASS_CURRENT, released, nullptr, nullptr,
+                                           &calls.error));
     };
     const auto slot = [&] {
         for (int64_t i = 0; i < kBlock; i++) {
             pf_tuple reserved = PF_TUPLE_INIT;
-            calls.check(pf_queue_reserve(handle, &tensor, 1, 0, nullptr, &reserved, &calls.error));
+            calls.check(
+                pf_queue_reserve(handle, &tensor, 1, PF_PASS_CURRENT, nullptr, &reserved, &calls.error));
             calls.check(pf_queue_commit(&reserved, &calls.error));
         }
     };

@@ -112,13 +112,18 @@ func workerOf(state uint64) int        { return int(state >> 8 & 0xffff) }
 func generationOf(state uint64) uint64 { return state >> 24 & 0xffffff }
 func passOf(state uint64) uint64       { return state >> 48 }
 
-// Gates. An over one has no pass after it.
+// Gates: the pass, above a bit that says whether it takes tuples. After an over one there is no pass. A ring that is zero
+// takes none.
 const (
-	closedGate = 1
-	overGate   = 1<<32 - 1
+	openGate = 1
+	overGate = 1<<32 - 2
 )
 
-func gateOf(pass uint64) uint32 { return uint32(pass << 1) }
+func gateOf(pass pyfeed.Pass) uint32 { return uint32(pass<<1) | openGate }
+
+// The numbers of passes in the states of slots and workers are cut short.
+func slotPass(pass pyfeed.Pass) uint64   { return uint64(pass) & 0xffff }
+func workerPass(pass pyfeed.Pass) uint64 { return uint64(pass) & 0xffffff }
 
 // sizes works out where everything lies.
 func sizes(slots, tensors int, slotBytes uint64) constants {

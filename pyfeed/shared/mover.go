@@ -45,7 +45,7 @@ func (r *Ring) sleep(seen uint32) {
 func (r *Ring) turn() bool {
 	m := &r.mover
 	r.mu.Lock()
-	pass, over := r.turned, r.turned == 0
+	pass, over := r.turned, r.turned == pyfeed.PassNone
 	r.over = over
 	shut := r.head.gate.Load() != r.gate
 	if shut {
@@ -77,7 +77,7 @@ func (r *Ring) turn() bool {
 }
 
 // begin drops what is left of the pass before.
-func (r *Ring) begin(pass uint64) {
+func (r *Ring) begin(pass pyfeed.Pass) {
 	m := &r.mover
 	if m.pending != nil {
 		m.pending.Release()
@@ -89,12 +89,12 @@ func (r *Ring) begin(pass uint64) {
 	r.move(true)
 	for i := range r.states {
 		s := r.states[i].Load()
-		if passOf(s) == pass&0xffff || r.early(passOf(s)) {
+		if passOf(s) == slotPass(pass) || r.early(passOf(s)) {
 			continue
 		}
 		r.revoke(i, s)
 		s = r.states[i].Load()
-		if r.leases[i].whole(s) && passOf(s) != pass&0xffff && kindOf(s) != free && !r.owned(i, s) &&
+		if r.leases[i].whole(s) && passOf(s) != slotPass(pass) && kindOf(s) != free && !r.owned(i, s) &&
 			r.states[i].CompareAndSwap(s, stateOf(free, generationOf(s)+1)) {
 			r.freed()
 		}
@@ -121,12 +121,12 @@ func (r *Ring) revoke(i int, s uint64) {
 // with the one before, has not begun yet. Workers that stay are there at once.
 func (r *Ring) early(pass uint64) bool {
 	m := &r.mover
-	if pass == m.pass&0xffff {
+	if pass == slotPass(m.pass) {
 		return false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.turned != m.pass && pass == r.turned&0xffff
+	return r.turned != m.pass && pass == slotPass(r.turned)
 }
 
 // finish delivers all that workers have committed, and ends the pass. The gate is closed: no more can come of it.
@@ -187,7 +187,7 @@ func (r *Ring) next() int {
 			r.overwritten("the state of a slot")
 			continue
 		}
-		if passOf(s) != m.pass&0xffff || m.finished {
+		if passOf(s) != slotPass(m.pass) || m.finished {
 			r.release(i)
 			continue
 		}

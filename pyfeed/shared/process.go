@@ -239,7 +239,7 @@ func (r *Ring) lookAt(i int) {
 		s = was
 	}
 	pid, pass := pidOf(s), s>>8&0xffff
-	current := s>>8&0xffffff == m.pass&0xffffff
+	current := s>>8&0xffffff == workerPass(m.pass)
 	switch s & 0xff {
 	case attaching, attached:
 		if p == nil {

@@ -58,10 +58,10 @@ type Ring struct {
 	holding  atomic.Bool  // the mover waits for one of them to come back, or for
 	starving atomic.Bool  // a consumer that found the queue empty
 
-	mu        sync.Mutex // guards what follows, which others ask of the mover
-	turned    uint64     // the pass that is open; 0: none any more
-	gate      uint32     // what the ring's has to be
-	ending    bool       // it is to end
+	mu        sync.Mutex  // guards what follows, which others ask of the mover
+	turned    pyfeed.Pass // that is open; PassNone: the queue is shut down
+	gate      uint32      // what the ring's has to be
+	ending    bool        // it is to end
 	failure   error
 	expected  uint32
 	told      map[int]int32 // exit statuses by process id
@@ -75,7 +75,7 @@ type Ring struct {
 type mover struct {
 	next     uint64 // cell
 	news     uint32
-	pass     uint64
+	pass     pyfeed.Pass
 	finished bool // the pass
 	pending  *pyfeed.Tuple
 	worker   int // that committed it
@@ -149,7 +149,7 @@ func New(o Options, init func(pyfeed.QueueOptions) (*pyfeed.Consumer, error)) (*
 	r := &Ring{
 		fd:   -1,
 		told: make(map[int]int32), processes: make(map[int]*process),
-		turned: 1, mover: mover{pass: 1, attached: make(map[int]bool), mapped: make([]int, o.RingSlots)},
+		turned: 0, mover: mover{pass: 0, attached: make(map[int]bool), mapped: make([]int, o.RingSlots)},
 	}
 	r.references.Store(1)
 	if err := r.create(o); err != nil {
@@ -168,7 +168,7 @@ func New(o Options, init func(pyfeed.QueueOptions) (*pyfeed.Consumer, error)) (*
 }
 
 func (r *Ring) poisoned(fault error) {
-	_ = r.queue.Fail(0, pyfeed.Errorf(pyfeed.Fault, "%v", fault))
+	_ = r.queue.Fail(pyfeed.PassCurrent, pyfeed.Errorf(pyfeed.Fault, "%v", fault))
 }
 
 func (r *Ring) create(o Options) (err error) {
@@ -189,7 +189,7 @@ func (r *Ring) create(o Options) (err error) {
 	_ = unix.Madvise(slots, unix.MADV_HUGEPAGE) // advice
 	r.at, r.head = h, (*header)(unsafe.Pointer(&data[0]))
 	r.head.constants = h
-	r.gate = gateOf(1)
+	r.gate = gateOf(0)
 	r.head.gate.Store(r.gate)
 	specs := view[spec](data, h.specsAt, len(o.Slots))
 	for i, s := range o.Slots {
@@ -270,12 +270,12 @@ func (r *Ring) Exited(pid int, status int32) {
 // ---- The producers' end, in this process ----
 
 // Reserve implements pyfeed.Input: only workers push.
-func (r *Ring) Reserve(context.Context, uint64, *pyfeed.Tuple) (pyfeed.Reservation, error) {
+func (r *Ring) Reserve(context.Context, pyfeed.Pass, *pyfeed.Tuple) (pyfeed.Reservation, error) {
 	return pyfeed.Reservation{}, noPushes()
 }
 
 // Lend implements pyfeed.Input: only workers push.
-func (r *Ring) Lend(_ context.Context, _ uint64, t *pyfeed.Tuple, _ memory.Giver) error {
+func (r *Ring) Lend(_ context.Context, _ pyfeed.Pass, t *pyfeed.Tuple, _ memory.Giver) error {
 	t.Release()
 	return noPushes()
 }
@@ -285,36 +285,36 @@ func noPushes() error {
 }
 
 // Close implements pyfeed.Input: the pass ends when all that workers have committed is queued.
-func (r *Ring) Close(pass uint64) {
-	if pass == 0 {
+func (r *Ring) Close(pass pyfeed.Pass) {
+	if pass == pyfeed.PassCurrent {
 		pass = r.queue.Pass()
 	}
 	r.beginEnd(pass, nil)
 }
 
 // Fail implements pyfeed.Input: the failure comes behind all that workers have committed.
-func (r *Ring) Fail(pass uint64, failure error) error {
-	if pass == 0 {
+func (r *Ring) Fail(pass pyfeed.Pass, failure error) error {
+	if pass == pyfeed.PassCurrent {
 		pass = r.queue.Pass()
 	}
 	if err := r.queue.Check(pass); err != nil {
 		return err
 	}
 	if !r.beginEnd(pass, failure) {
-		return pyfeed.Errorf(pyfeed.Closed, "the queue is closed: pass %d takes no more tuples", pass)
+		return pyfeed.Errorf(pyfeed.Closed, "the queue is closed: pass %v takes no more tuples", pass)
 	}
 	return nil
 }
 
 // beginEnd closes the gate to workers, unless that was done before or the pass is another: the mover ends the pass.
-func (r *Ring) beginEnd(pass uint64, failure error) bool {
+func (r *Ring) beginEnd(pass pyfeed.Pass, failure error) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ending || r.turned == 0 || r.turned != pass {
+	if r.ending || r.turned == pyfeed.PassNone || r.turned != pass {
 		return false
 	}
 	r.ending, r.failure = true, failure
-	r.shut(gateOf(r.turned) | closedGate)
+	r.shut(gateOf(pass) &^ openGate)
 	return true
 }
 
@@ -332,15 +332,15 @@ func (r *Ring) Starved() {
 }
 
 // PassBegan implements pyfeed.Feed.
-func (r *Ring) PassBegan(pass uint64) { r.setPass(pass, gateOf(pass)) }
+func (r *Ring) PassBegan(pass pyfeed.Pass) { r.setPass(pass, gateOf(pass)) }
 
 // ShutDown implements pyfeed.Feed.
-func (r *Ring) ShutDown() { r.setPass(0, overGate) }
+func (r *Ring) ShutDown() { r.setPass(pyfeed.PassNone, overGate) }
 
-func (r *Ring) setPass(pass uint64, gate uint32) {
+func (r *Ring) setPass(pass pyfeed.Pass, gate uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.turned == 0 {
+	if r.turned == pyfeed.PassNone {
 		return
 	}
 	r.turned, r.ending, r.failure, r.expected = pass, false, nil, 0

@@ -312,10 +312,10 @@ func TestOneWorker(t *testing.T) {
 	c.do("attach")
 	c.do("push 7 1000")
 	b.expect(7)
-	b.queue.Input().Close(0)
+	b.queue.Input().Close(pyfeed.PassCurrent)
 	b.expectEnd()
 	c.send("push 8 1")
-	if a := c.answer(); !strings.Contains(a, "the queue is closed: pass 2 takes no more tuples") {
+	if a := c.answer(); !strings.Contains(a, "the queue is closed: pass 1 takes no more tuples") {
 		t.Error(a)
 	}
 }
@@ -328,7 +328,7 @@ func TestCloseDeliversWhatWasPushed(t *testing.T) {
 	}
 	c.send("push 4 1") // blocked
 	b.blocked(1)
-	b.queue.Input().Close(0)
+	b.queue.Input().Close(pyfeed.PassCurrent)
 	if a := c.answer(); !strings.HasPrefix(a, "4 the queue is closed") {
 		t.Error(a)
 	}
@@ -341,7 +341,7 @@ func TestCloseWhileASlotIsWritten(t *testing.T) {
 	b := newBench(t, 2, 256*4)
 	c := b.start().attach()
 	c.do("reserve 10")
-	b.queue.Input().Close(0)
+	b.queue.Input().Close(pyfeed.PassCurrent)
 	b.expectEnd()
 	c.send("commit")
 	if a := c.answer(); !strings.HasPrefix(a, "4 the queue is closed") {
@@ -510,16 +510,16 @@ func TestAttachingToOnePassOnly(t *testing.T) {
 	b := newBench(t, 2, 4096)
 	c := b.start()
 	c.do("open")
-	c.do("attach 1")
+	c.do("attach 0")
 	c.do("end")
 	if _, _, err := b.queue.Reopen(); err != nil {
 		t.Fatal(err)
 	}
-	c.send("attach 1")
-	if a, want := c.answer(), "4 pass 1 of the queue is over, it is at pass 2"; a != want {
+	c.send("attach 0")
+	if a, want := c.answer(), "4 pass 0 of the queue is over, it is at pass 1"; a != want {
 		t.Errorf("expected %q, found %q", want, a)
 	}
-	c.do("attach 2")
+	c.do("attach 1")
 }
 
 // What one thread of a worker is writing when another fails comes back, at the latest when the process ends.
@@ -613,7 +613,7 @@ func TestRefusedByName(t *testing.T) {
 	if a, want := c.answer(), "10 slot_bytes: expected a tuple of at most 1000 bytes, found 1536"; a != want {
 		t.Errorf("expected %q, found %q", want, a)
 	}
-	if _, _, err := pyfeed.ReserveCopy(context.Background(), b.queue.Input(), 0, nil); err == nil || err.(*pyfeed.Error).Kind != pyfeed.State {
+	if _, _, err := pyfeed.ReserveCopy(context.Background(), b.queue.Input(), pyfeed.PassCurrent, nil); err == nil || err.(*pyfeed.Error).Kind != pyfeed.State {
 		t.Errorf("a push of the trainer's own: %v", err)
 	}
 	if a, want := c.timedOut(), "2 the time to wait went by"; a != want {
@@ -864,7 +864,7 @@ func TestAnOverwrittenRing(t *testing.T) {
 		{"the gate", func(b *bench, c *child) {
 			b.ring.Expect(1)
 			b.asleep()
-			b.ring.head.gate.Or(closedGate)
+			b.ring.head.gate.And(^uint32(openGate))
 			c.send("push 1 1")
 			if a := c.answer(); !strings.HasPrefix(a, "4 the queue is closed") {
 				b.Error(a)
@@ -941,7 +941,7 @@ func TestAnOverwrittenOrderEndsWithThePass(t *testing.T) {
 	if a := c.answer(); a != "stopped" {
 		t.Fatal(a)
 	}
-	b.queue.Input().Close(0)
+	b.queue.Input().Close(pyfeed.PassCurrent)
 	b.expect(1)
 	b.expectEnd()
 	b.asleep()

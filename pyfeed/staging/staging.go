@@ -81,21 +81,18 @@ func stagerTo(place pyfeed.Place) (pyfeed.Stager, error) {
 // copy may still be under way afterwards.
 func (b *Buffer) Put(ctx context.Context, t *pyfeed.Tuple) error {
 	b.noteProducer(ctx)
-	r, copied, err := pyfeed.ReserveCopy(ctx, b.queue, pass, t.Slots)
+	r, copied, err := pyfeed.ReserveCopy(ctx, b.queue, pyfeed.PassCurrent, t.Slots)
 	if err != nil {
 		return err
 	}
 	return b.Commit(&r, copied)
 }
 
-// pass is the only one of a Buffer's queue.
-const pass = 1
-
 // Reserve is the first half of Put, for a caller that writes the tuple itself: it waits for room for t, and gives it memory.
 // Commit MUST follow, or Cancel of the Reservation.
 func (b *Buffer) Reserve(ctx context.Context, t *pyfeed.Tuple) (pyfeed.Reservation, error) {
 	b.noteProducer(ctx)
-	return b.queue.Reserve(ctx, pass, t)
+	return b.queue.Reserve(ctx, pyfeed.PassCurrent, t)
 }
 
 // noteProducer tells the trace that what is staged comes from the caller.

@@ -95,13 +95,18 @@ PyObject *argument_names(const char *name, PyObject *value) {
     return tuple;
 }
 
-int argument_count(const char *name, PyObject *value, uint64_t *number) {
-    if (!value) return 0;
+int argument_pass(const char *name, PyObject *value, uint64_t *pass) {
+    if (!value || value == Py_None) return 0;
     PyObject *index = PyBool_Check(value) ? NULL : PyNumber_Index(value);
-    if (index) *number = PyLong_AsUnsignedLongLong(index);
+    if (index) *pass = PyLong_AsUnsignedLongLong(index);
     Py_XDECREF(index);
-    if (index && !PyErr_Occurred()) return 0;
-    return PyErr_Occurred() && !argument_is_no_number() ? -1 : ask("count", "(sO)", name, value);
+    if (index && !PyErr_Occurred() && *pass <= INT64_MAX) return 0;
+    return PyErr_Occurred() && !argument_is_no_number() ? -1 : ask("pass_id", "(sO)", name, value);
+}
+
+PyObject *pass_object(uint64_t pass) {
+    if (pass == PF_PASS_NONE) Py_RETURN_NONE;
+    return PyLong_FromUnsignedLongLong(pass);
 }
 
 int argument_integer(const char *name, PyObject *value, int64_t least, int64_t *number) {

@@ -17,7 +17,7 @@
     "    processes write to, each as a whole; ``idle_bytes``, kept for the next tuple.\n"
 
 #define PUSH_DOC                                                                                 \
-    "push($self, arrays, /, *, copy=True, timeout=None, pass_id=0)\n--\n\n"                      \
+    "push($self, arrays, /, *, copy=True, timeout=None, pass_id=None)\n--\n\n"                   \
     "Put a tuple of arrays in; wait while the queue is full.\n\n"                                \
     "Parameters\n"                                                                               \
     "----------\n"                                                                               \
@@ -30,8 +30,8 @@
     "    not change until the consumer is done; NumPy's cannot be written to meanwhile.\n"       \
     "timeout : float, optional\n"                                                                \
     "    Seconds to wait for room. None: for ever; 0: not at all.\n"                             \
-    "pass_id : int\n"                                                                            \
-    "    The pass the tuple belongs to, see `wait_pass`. 0: the one that is current now.\n\n"    \
+    "pass_id : int, optional\n"                                                                  \
+    "    The pass the tuple belongs to, see `wait_pass`. None: the one that is current now.\n\n" \
     "Raises\n"                                                                                   \
     "------\n"                                                                                   \
     "ShapeError, DTypeError, ByteOrderError, SlotCountError, TooLargeError\n"                    \
@@ -61,7 +61,7 @@
     "    The producer's own, if the queue failed, after the last tuple that was pushed.\n"
 
 #define SLOT_DOC                                                                                 \
-    "slot($self, rows=None, *, shapes=None, lod=None, timeout=None, pass_id=0)\n--\n\n"          \
+    "slot($self, rows=None, *, shapes=None, lod=None, timeout=None, pass_id=None)\n--\n\n"       \
     "Reserve a tuple in the queue's own memory, to be written in place.\n\n"                     \
     "A context manager, used once. Entering waits for room and gives a tuple of writable\n"      \
     "arrays with arbitrary contents; leaving queues them; leaving by an exception drops them.\n" \
@@ -88,12 +88,12 @@
     "42.0\n"
 
 #define CLOSE_DOC                                                                      \
-    "close($self, pass_id=0)\n--\n\n"                                                  \
+    "close($self, pass_id=None)\n--\n\n"                                               \
     "End the pass: pushes raise `QueueClosed`, what is queued is still delivered.\n\n" \
     "Parameters\n"                                                                     \
     "----------\n"                                                                     \
-    "pass_id : int\n"                                                                  \
-    "    Another pass than the current one is left alone. 0: the current one.\n"
+    "pass_id : int, optional\n"                                                        \
+    "    Another pass than the current one is left alone. None: the current one.\n"
 
 #define REOPEN_DOC                                                                             \
     "reopen($self)\n--\n\n"                                                                    \
@@ -108,6 +108,12 @@
 #define WAIT_PASS_DOC                                                                               \
     "wait_pass($self, after, timeout=None)\n--\n\n"                                                 \
     "Wait until a pass with a number above `after` is open; for producers that can start over.\n\n" \
+    "Parameters\n"                                                                                  \
+    "----------\n"                                                                                  \
+    "after : int or None\n"                                                                         \
+    "    The pass that the producer is done with. None: it was in none.\n"                          \
+    "timeout : float, optional\n"                                                                   \
+    "    Seconds to wait.\n\n"                                                                      \
     "Returns\n"                                                                                     \
     "-------\n"                                                                                     \
     "int\n"                                                                                         \
@@ -118,16 +124,17 @@
     "shutdown($self)\n--\n\n" \
     "Close for good and drop what is queued. Every call that waits wakes up.\n"
 
-#define STATS_DOC                                                                                 \
-    "stats($self)\n--\n\n"                                                                        \
-    "The state of the queue at one moment.\n\n"                                                   \
-    "Returns\n"                                                                                   \
-    "-------\n"                                                                                   \
-    "dict\n"                                                                                      \
-    "    ``size``, ``capacity`` and ``reserved`` (being written) in tuples; ``bytes`` and\n"      \
-    "    ``bytes_limit``; ``pass_id``; ``closed``, ``failed``, ``shut_down``, ``restartable``;\n" \
-    "    ``waiting_producers`` and ``waiting_consumers``, threads; since the queue was made:\n"   \
-    "    ``pushed``, ``popped``, ``dropped``, ``pushed_bytes``; ``producers_waited`` and\n"       \
+#define STATS_DOC                                                                                    \
+    "stats($self)\n--\n\n"                                                                           \
+    "The state of the queue at one moment.\n\n"                                                      \
+    "Returns\n"                                                                                      \
+    "-------\n"                                                                                      \
+    "dict\n"                                                                                         \
+    "    ``size``, ``capacity`` and ``reserved`` (being written) in tuples; ``bytes`` and\n"         \
+    "    ``bytes_limit``; ``pass_id``, from 0, None before the first pass of a restartable queue;\n" \
+    "    ``closed``, ``failed``, ``shut_down``, ``restartable``;\n"                                  \
+    "    ``waiting_producers`` and ``waiting_consumers``, threads; since the queue was made:\n"      \
+    "    ``pushed``, ``popped``, ``dropped``, ``pushed_bytes``; ``producers_waited`` and\n"          \
     "    ``consumers_waited``, seconds, summed over threads.\n"
 
 #define PUT_DOC                                                                                  \

@@ -72,7 +72,10 @@ int argument_text(const char *name, PyObject *value, const char **text);
 PyObject *argument_names(const char *name, PyObject *value);
 int argument_integer(const char *name, PyObject *value, int64_t least, int64_t *number);
 /* A number from 0 on. It stays as it is where there is no value; so does a flag. */
-int argument_count(const char *name, PyObject *value, uint64_t *number);
+/* The number of a pass; of None, or nothing, *pass stays as it is. */
+int argument_pass(const char *name, PyObject *value, uint64_t *pass);
+/* The number of a pass, or None for PF_PASS_NONE. */
+PyObject *pass_object(uint64_t pass);
 int argument_flag(const char *name, PyObject *value, int *flag);
 int argument_seconds(const char *name, PyObject *value, double *seconds);
 

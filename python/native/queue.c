@@ -174,11 +174,10 @@ static int push_parse(push_options *o, PyObject *const *args, Py_ssize_t count, 
     static const char *const names[] = {"arrays", "copy", "timeout", "pass_id"};
     static const signature push = {"PyArrayFeedQueue.push", names, 4, 1, 1, 1};
     PyObject *values[4];
-    *o = (push_options){1, NULL, 0};
+    *o = (push_options){1, NULL, PF_PASS_CURRENT};
     if (arguments_bind(&push, args, count, keywords, values) < 0) return -1;
     o->timeout = values[2];
-    return argument_flag("copy", values[1], &o->copy) < 0 ||
-                   argument_count("pass_id", values[3], &o->pass) < 0
+    return argument_flag("copy", values[1], &o->copy) < 0 || argument_pass("pass_id", values[3], &o->pass) < 0
                ? -1
                : 0;
 }
@@ -255,9 +254,9 @@ static PyObject *queue_close(queue *self, PyObject *const *args, Py_ssize_t coun
     static const char *const names[] = {"pass_id"};
     static const signature close = {"PyArrayFeedQueue.close", names, 1, 1, 0, 0};
     PyObject *pass_id;
-    uint64_t pass = 0;
+    uint64_t pass = PF_PASS_CURRENT;
     if (arguments_bind(&close, args, count, keywords, &pass_id) < 0 ||
-        argument_count("pass_id", pass_id, &pass) < 0)
+        argument_pass("pass_id", pass_id, &pass) < 0)
         return NULL;
     pf_error err = PF_ERROR_INIT;
     return answer(pf_queue_close(self->handle, pass, &err), &err);
@@ -266,12 +265,13 @@ static PyObject *queue_close(queue *self, PyObject *const *args, Py_ssize_t coun
 /* _fail(exception, type, message, traceback, pass_id, homeless=False): homeless, the queue keeps the exception
  * only until a reader raises it, and keeps it from then on */
 static PyObject *queue_fail(queue *self, PyObject *args) {
-    PyObject *exception;
+    PyObject *exception, *pass_id;
     pf_failure failure = PF_FAILURE_INIT;
-    unsigned long long pass;
+    uint64_t pass = PF_PASS_CURRENT;
     int homeless = 0;
-    if (!PyArg_ParseTuple(args, "O!sssK|p", PyExc_BaseException, &exception, &failure.type, &failure.message,
-                          &failure.traceback, &pass, &homeless))
+    if (!PyArg_ParseTuple(args, "O!sssO|p", PyExc_BaseException, &exception, &failure.type, &failure.message,
+                          &failure.traceback, &pass_id, &homeless) ||
+        argument_pass("pass_id", pass_id, &pass) < 0)
         return NULL;
     failure.token = kept_new_token();
     pf_error err = PF_ERROR_INIT;
@@ -297,10 +297,10 @@ static PyObject *queue_wait_pass(queue *self, PyObject *const *args, Py_ssize_t 
     static const char *const names[] = {"after", "timeout"};
     static const signature wait_pass = {"PyArrayFeedQueue.wait_pass", names, 2, 2, 0, 1};
     PyObject *values[2];
-    uint64_t after;
+    uint64_t after = PF_PASS_NONE;
     waiting w;
     if (arguments_bind(&wait_pass, args, count, keywords, values) < 0 ||
-        argument_count("after", values[0], &after) < 0 || waiting_parse(&w, values[1]) < 0)
+        argument_pass("after", values[0], &after) < 0 || waiting_parse(&w, values[1]) < 0)
         return NULL;
     pf_error err = PF_ERROR_INIT;
     uint64_t pass;
@@ -325,9 +325,9 @@ static PyObject *queue_stats(queue *self, PyObject *const *Py_UNUSED(args), Py_s
     pf_error err = PF_ERROR_INIT;
     pf_status status = pf_queue_stats(self->handle, &i, &err);
     if (status) return raise_error(status, &err);
-    return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:K,s:N,s:N,s:N,s:N,s:I,s:I,s:K,s:K,s:K,s:K,s:d,s:d}", "size",
+    return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:N,s:N,s:N,s:N,s:N,s:I,s:I,s:K,s:K,s:K,s:K,s:d,s:d}", "size",
                          i.num_tuples, "capacity", i.capacity, "reserved", i.reserved_tuples, "bytes",
-                         i.bytes, "bytes_limit", i.bytes_limit, "pass_id", i.pass, "closed",
+                         i.bytes, "bytes_limit", i.bytes_limit, "pass_id", pass_object(i.pass), "closed",
                          PyBool_FromLong(i.closed), "failed", PyBool_FromLong(i.failed), "shut_down",
                          PyBool_FromLong(i.shut_down), "restartable", PyBool_FromLong(i.restartable),
                          "waiting_producers", i.waiting_producers, "waiting_consumers", i.waiting_consumers,
@@ -429,15 +429,15 @@ static int describe(slot *s) {
     return 0;
 }
 
-/* slot(rows=None, *, shapes=None, lod=None, timeout=None, pass_id=0) */
+/* slot(rows=None, *, shapes=None, lod=None, timeout=None, pass_id=None) */
 static PyObject *queue_slot(queue *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
     static const char *const names[] = {"rows", "shapes", "lod", "timeout", "pass_id"};
     static const signature signature_of_slot = {"PyArrayFeedQueue.slot", names, 5, 1, 0, 0};
     PyObject *values[5];
-    uint64_t pass = 0;
+    uint64_t pass = PF_PASS_CURRENT;
     waiting w;
     if (arguments_bind(&signature_of_slot, args, count, keywords, values) < 0 ||
-        argument_count("pass_id", values[4], &pass) < 0 || waiting_parse(&w, values[3]) < 0)
+        argument_pass("pass_id", values[4], &pass) < 0 || waiting_parse(&w, values[3]) < 0)
         return NULL;
     PyObject *rows = values[0] ? values[0] : Py_None, *shapes = values[1] ? values[1] : Py_None;
     PyObject *lod = values[2] ? values[2] : Py_None;

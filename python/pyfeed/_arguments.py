@@ -89,9 +89,9 @@ def _bound(n: int) -> str:
     return "-" * (n < 0 and abs(n) in bounds) + bounds.get(abs(n), str(n))
 
 
-def count(name: str, value: Any) -> int:
-    """What C counts."""
-    return number(name, value, 0, most=2**64 - 1)
+def pass_id(name: str, value: Any) -> int:
+    """The number of a pass."""
+    return number(name, value, 0)
 
 
 def integer(least: int, unit: str = "", most: int = _MOST) -> Check:

@@ -57,7 +57,7 @@ class PyArrayFeedQueue(_native.Queue):
     [((4, 3), [0, 1, 2, 3])]
     """
 
-    _entered_pass: int
+    _entered_pass: int | None
 
     @takes()
     def size(self) -> int:
@@ -80,8 +80,8 @@ class PyArrayFeedQueue(_native.Queue):
         """Whether a pop would wait, or find the end."""
         return self.size() == 0
 
-    @takes(exception=instance(BaseException, "an instance of an exception class"), pass_id=_arguments.count)
-    def fail(self, exception: BaseException, pass_id: int = 0) -> None:
+    @takes(exception=instance(BaseException, "an instance of an exception class"), pass_id=_arguments.optional(_arguments.pass_id))
+    def fail(self, exception: BaseException, pass_id: int | None = None) -> None:
         """End the pass with an error.
 
         What is queued is still delivered; then every pop and read raises this very exception, with
@@ -94,7 +94,7 @@ class PyArrayFeedQueue(_native.Queue):
         """
         self._fail_with(exception, pass_id)
 
-    def _fail_with(self, exception: BaseException, pass_id: int, *, homeless: bool = False) -> None:
+    def _fail_with(self, exception: BaseException, pass_id: int | None, *, homeless: bool = False) -> None:
         self._fail(exception, *_failures.told(exception), pass_id, homeless)
 
     @takes()
@@ -145,7 +145,7 @@ class PyArrayFeedQueue(_native.Queue):
         running = num_threads
         producer, queue = self.producer(), weakref.ref(self)
         pass_id = producer.stats()["pass_id"]
-        if pass_id == 0:
+        if pass_id is None:
             raise StateError("produce: the queue has no pass open yet: wait for one with wait_pass")
 
         def run(worker: int) -> None:
@@ -253,7 +253,7 @@ class PyArrayFeedQueueHolder:
     >>> from pyfeed import CPUPlace, PyArrayFeedQueueHolder, Scope
     >>> holder = PyArrayFeedQueueHolder(Scope(), "feeder")
     >>> holder.init_once(2, [(-1, 784), (-1,)], CPUPlace())
-    <PyArrayFeedQueue 0/2 tuples, pass 1>
+    <PyArrayFeedQueue 0/2 tuples, pass 0>
     """
 
     @takes(scope=instance((Scope, ScopeVariable), "a Scope, or a variable of one"), name=optional(_arguments.text))

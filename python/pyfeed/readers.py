@@ -448,7 +448,7 @@ def _run_passes(
     readers_queue: weakref.ref[PyArrayFeedQueue],
     function: Callable[[], Iterable[Sequence[Any]]],
 ) -> None:
-    pass_id = 0
+    pass_id = None
     while True:
         try:
             pass_id = queue.wait_pass(pass_id)

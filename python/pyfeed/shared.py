@@ -97,7 +97,7 @@ class SharedFeedQueue(PyArrayFeedQueue):
     _scope: Scope
     _name: str
     _made: weakref.ref[Reader] | None
-    _started: tuple[int, int]  # a pass, and the workers it has
+    _started: tuple[int | None, int]  # a pass, and the workers it has
     _crews: list[_Crew]  # those who stay
     _turn: threading.Lock  # the end of one of them is told before the next pass begins, or to it
 
@@ -133,7 +133,7 @@ class SharedFeedQueue(PyArrayFeedQueue):
             lambda var: _native._shared_init(cls, var, described, ring_slots, size, place or CPUPlace()),
             make=True,
         )
-        queue._fd, queue._scope, queue._name, queue._made, queue._started = fd, scope, name, None, (0, 0)
+        queue._fd, queue._scope, queue._name, queue._made, queue._started = fd, scope, name, None, (None, 0)
         queue._crews, queue._turn = [], threading.Lock()
         weakref.finalize(queue, _erase, scope, name).atexit = False
         _exit.watch(queue)
@@ -306,7 +306,7 @@ class SharedFeedQueue(PyArrayFeedQueue):
                 self._replace(crew, i, pass_id)
         return dropped
 
-    def _replace(self, crew: _Crew, i: int, pass_id: int) -> None:
+    def _replace(self, crew: _Crew, i: int, pass_id: int | None) -> None:
         process = crew.processes[i]
         crew.replaced.add(process.pid or 0)
         try:

@@ -36,7 +36,7 @@ class Producer:
 
     _fd = -1
     _lender: tuple[int, int] | None = None  # whose descriptor any process may open
-    _pass = 0  # the only one that it is for; 0: whichever there is
+    _pass: int | None = None  # the only one that it is for; None: the current one
 
     def __init__(self, fd: int) -> None:
         self._fd = os.dup(fd)
@@ -60,7 +60,7 @@ class Producer:
             This is the trainer's own process.
         """
         self._closed = self._failed = False
-        self._pass = 0
+        self._pass = None
         self._attached()
 
     def attach_next(self, *, timeout: float | None = None) -> int:
@@ -86,12 +86,12 @@ class Producer:
         """
         pass_id = self._mapped().attach_next(timeout)
         self._closed = self._failed = False
-        self._pass = 0
+        self._pass = None
         return pass_id
 
     @property
-    def pass_id(self) -> int:
-        """The number of the pass that it is a worker of, or was last, from 1; 0 before the first."""
+    def pass_id(self) -> int | None:
+        """The number of the pass that it is a worker of, or was last, from 0; None before the first."""
         return self._mapped().pass_id
 
     def _mapped(self) -> _native.Ring:
@@ -322,7 +322,7 @@ def _for_c(text: str) -> str:
     return text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _inherited(fd: Any, pass_id: int) -> Producer:
+def _inherited(fd: Any, pass_id: int | None) -> Producer:
     """In a process that multiprocessing starts, with a descriptor of its own."""
     own = fd.detach()
     try:
@@ -333,7 +333,7 @@ def _inherited(fd: Any, pass_id: int) -> Producer:
     return producer
 
 
-def _borrowed(pid: int, fd: int, identity: bytes, pass_id: int) -> Producer:
+def _borrowed(pid: int, fd: int, identity: bytes, pass_id: int | None) -> Producer:
     """In any process, through that which has pickled the producer."""
     try:
         own = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)

@@ -119,7 +119,7 @@ func TestLargeBatches(t *testing.T) {
 				expected = append(expected, values...)
 				readertest.Push(t, q, readertest.Numbers(pyfeed.Dims{int64(len(values))}, values...))
 			}
-			q.Close(0)
+			q.Close(pyfeed.PassCurrent)
 			var got []int64
 			for {
 				batch, err := h.ReadNext(background)

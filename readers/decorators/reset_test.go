@@ -31,7 +31,7 @@ func TestResetWhileAReadWaits(t *testing.T) {
 				waits <- err
 			}()
 			m, isMap := reader.(*mapReader)
-			for q.Info().WaitingConsumers == 0 && !isMap || q.Info().Pass == 0 && !isMap {
+			for q.Info().WaitingConsumers == 0 && !isMap || q.Info().Pass == pyfeed.PassNone && !isMap {
 				select {
 				case err := <-waits:
 					t.Fatalf("expected to wait, found %v", err)

@@ -40,7 +40,7 @@ func TestASlowProducerIsSeen(t *testing.T) {
 		readertest.Push(t, q, readertest.Numbers(pyfeed.Dims{2}, i, i))
 	}
 	readertest.Until(asleep)
-	q.Close(0)
+	q.Close(pyfeed.PassCurrent)
 	if err := <-end; err != nil || consumed != n {
 		t.Fatalf("consumed %d, %v", consumed, err)
 	}
@@ -79,12 +79,12 @@ func TestASlowConsumerIsSeen(t *testing.T) {
 	go func() {
 		defer close(failed)
 		for i := range int64(n) {
-			if err := q.Push(background, 0, []pyfeed.LoDTensor{readertest.Numbers(pyfeed.Dims{2}, i, i)}); err != nil {
+			if err := q.Push(background, pyfeed.PassCurrent, []pyfeed.LoDTensor{readertest.Numbers(pyfeed.Dims{2}, i, i)}); err != nil {
 				failed <- err
 				return
 			}
 		}
-		q.Close(0)
+		q.Close(pyfeed.PassCurrent)
 	}()
 	var slow int64
 	left := n
@@ -151,7 +151,7 @@ func TestBatchesAreCopiedOnTheirCallersTrack(t *testing.T) {
 			for i := range int64(8) {
 				readertest.Push(t, q, readertest.Numbers(dims, i, i))
 			}
-			q.Close(0)
+			q.Close(pyfeed.PassCurrent)
 			r := readertest.StartTrace(t)
 			if err := readertest.Loop(h, func() {}); err != nil {
 				t.Fatal(err)
@@ -178,7 +178,7 @@ func TestWorkersOfMapAreProducers(t *testing.T) {
 	for i := range int64(n) {
 		readertest.Push(t, q, readertest.Numbers(pyfeed.Dims{2}, i, i))
 	}
-	q.Close(0)
+	q.Close(pyfeed.PassCurrent)
 	r := readertest.StartTrace(t)
 	var slow atomic.Int64
 	ctx, cancel := context.WithCancel(background)

@@ -84,7 +84,7 @@ func (f *Format) Drop() {
 	f.idle.All()
 	f.mu.Unlock()
 	for _, r := range requests {
-		_ = r.Queue.Fail(0, f.unread())
+		_ = r.Queue.Fail(pyfeed.PassCurrent, f.unread())
 		r.Queue.Drop()
 	}
 }

@@ -54,15 +54,15 @@ func TestFormat(t *testing.T) {
 			t.Errorf("found %s %s", p.Path, p.Options)
 		}
 		for i := range n {
-			if err := p.Queue.Push(background, 0, []pyfeed.LoDTensor{readertest.Numbers(pyfeed.Dims{2}, int64(i), 0)}); err != nil {
+			if err := p.Queue.Push(background, pyfeed.PassCurrent, []pyfeed.LoDTensor{readertest.Numbers(pyfeed.Dims{2}, int64(i), 0)}); err != nil {
 				readertest.Expect(t, err, pyfeed.Closed, "")
 				return
 			}
 		}
 		if last != nil {
-			_ = p.Queue.Fail(0, last)
+			_ = p.Queue.Fail(pyfeed.PassCurrent, last)
 		} else {
-			p.Queue.Close(0)
+			p.Queue.Close(pyfeed.PassCurrent)
 		}
 	}
 	read := func() (n int, err error) {

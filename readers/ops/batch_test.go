@@ -29,7 +29,7 @@ func TestBatchConcatenates(t *testing.T) {
 		readertest.Push(t, q, readertest.Numbers(pyfeed.Dims{2}, 1, 2))
 		readertest.Push(t, q, readertest.Numbers(pyfeed.Dims{0}))
 		readertest.Push(t, q, readertest.Numbers(pyfeed.Dims{1}, 3))
-		q.Close(0)
+		q.Close(pyfeed.PassCurrent)
 		if got := readertest.Next(t, h); got != "[2] [] [1 2]" {
 			t.Errorf("first: %s", got)
 		}
@@ -126,7 +126,7 @@ func TestBatchDeliversBeforeAFailure(t *testing.T) {
 	}
 	h := reader(t, scope, "batch")
 	readertest.Push(t, q, readertest.Numbers(pyfeed.Dims{1}, 1))
-	if err := q.Fail(0, &pyfeed.ProducerError{Type: "ValueError", Message: "boom"}); err != nil {
+	if err := q.Fail(pyfeed.PassCurrent, &pyfeed.ProducerError{Type: "ValueError", Message: "boom"}); err != nil {
 		t.Fatal(err)
 	}
 	if got := readertest.Next(t, h); got != "[1] [] [1]" {
@@ -192,11 +192,11 @@ func ragged(t *testing.T, rows []int64, attributes string) *readers.ReaderHolder
 			level = append(level, 2*(i+1))
 		}
 		tensors[0].LoD = pyfeed.LoD{level}
-		if err := q.Push(context.Background(), 0, tensors); err != nil {
+		if err := q.Push(context.Background(), pyfeed.PassCurrent, tensors); err != nil {
 			t.Fatal(err)
 		}
 	}
-	q.Close(0)
+	q.Close(pyfeed.PassCurrent)
 	for _, op := range []struct{ op, out, in, attributes string }{
 		{"create_py_array_reader", "reader", "", `{"feeder_name": "feeder"}`},
 		{"create_batch_reader", "batch", "reader", attributes},
@@ -262,9 +262,9 @@ func TestALargeBatchGrows(t *testing.T) {
 			small[0] = byte(k)
 			tensors := []pyfeed.LoDTensor{{DType: pyfeed.Uint8, Data: large}, {DType: pyfeed.Int64, Data: small}}
 			_ = tensors[0].SetDims(pyfeed.Dims{size})
-			_ = q.Push(background, 0, tensors)
+			_ = q.Push(background, pyfeed.PassCurrent, tensors)
 		}
-		q.Close(0)
+		q.Close(pyfeed.PassCurrent)
 	}()
 	if err := createPyArray(scope, "reader", "feeder"); err != nil {
 		t.Fatal(err)
@@ -324,11 +324,11 @@ func TestALargeBatchOfSequencesGrows(t *testing.T) {
 				data := large[:n*width*(size/8)]
 				tensors := []pyfeed.LoDTensor{{DType: pyfeed.Uint8, Data: data, LoD: pyfeed.LoD{{0, n * (size / 8)}}}, {DType: pyfeed.Int64, Data: small}}
 				_ = tensors[0].SetDims(pyfeed.Dims{n * (size / 8), width})
-				if q.Push(background, 0, tensors) != nil {
+				if q.Push(background, pyfeed.PassCurrent, tensors) != nil {
 					return
 				}
 			}
-			q.Close(0)
+			q.Close(pyfeed.PassCurrent)
 		}()
 		if err := createPyArray(scope, "reader", "feeder"); err != nil {
 			t.Fatal(err)

@@ -90,7 +90,7 @@ func TestATicketIsGoodOnce(t *testing.T) {
 		for i := range int64(3) {
 			readertest.Push(t, q, readertest.Numbers(pyfeed.Dims{2}, i, i))
 		}
-		q.Close(0)
+		q.Close(pyfeed.PassCurrent)
 		has := make(chan bool) // somebody has to read for there to be work
 		go func() {
 			is, _ := h.HasNext(background)

@@ -38,11 +38,11 @@ func counting(t *testing.T, scope *pyfeed.Scope, place pyfeed.Place, n int) *pyf
 		for i := range n {
 			from := make([]pyfeed.LoDTensor, 1)
 			from[0].DType, from[0].Data = pyfeed.Int64, binary.NativeEndian.AppendUint64(nil, uint64(i))
-			if err := q.Push(context.Background(), 0, from); err != nil {
+			if err := q.Push(context.Background(), pyfeed.PassCurrent, from); err != nil {
 				return // the test is over
 			}
 		}
-		q.Close(0)
+		q.Close(pyfeed.PassCurrent)
 	}, func(fault error) { panic(fault) })
 	return q
 }

@@ -23,7 +23,7 @@ func TestPyArrayReaderReadsItsQueue(t *testing.T) {
 	h := reader(t, scope, "reader")
 	readertest.Push(t, q, readertest.Numbers(pyfeed.Dims{2}, 1, 2))
 	readertest.Push(t, q, readertest.Numbers(pyfeed.Dims{2}, 3, 4))
-	q.Close(0)
+	q.Close(pyfeed.PassCurrent)
 	for range 3 {
 		if has, err := h.HasNext(background); !has || err != nil {
 			t.Fatalf("has next: %v, %v", has, err)
@@ -51,11 +51,13 @@ func TestPyArrayReaderSaysWhatToDoInsteadOfReInit(t *testing.T) {
 func TestResetAsksARestartableQueueForAPass(t *testing.T) {
 	scope, q := feed(t, pyfeed.QueueOptions{Capacity: 4, Slots: readertest.Cells, Restartable: true})
 	h := reader(t, scope, "reader")
-	produce := func(pass uint64, value int64) {
-		got, err := q.WaitPass(background, pass-1)
+	before := pyfeed.PassNone
+	produce := func(pass pyfeed.Pass, value int64) {
+		got, err := q.WaitPass(background, before)
 		if got != pass || err != nil {
-			t.Fatalf("expected pass %d, found %d, %v", pass, got, err)
+			t.Fatalf("expected pass %v, found %v, %v", pass, got, err)
 		}
+		before = pass
 		if err := q.Push(background, pass, []pyfeed.LoDTensor{readertest.Numbers(pyfeed.Dims{2}, value, value)}); err != nil {
 			t.Fatal(err)
 		}
@@ -63,14 +65,14 @@ func TestResetAsksARestartableQueueForAPass(t *testing.T) {
 	if _, err := h.ReadNext(wait.Never); err != wait.ErrWouldBlock {
 		t.Fatalf("expected the first read to open a pass, found %v", err)
 	}
-	produce(1, 7)
+	produce(0, 7)
 	if has, _ := h.HasNext(background); !has { // reads one ahead, which the reset drops
 		t.Fatal("nothing there")
 	}
 	if err := h.ReInit(); err != nil {
 		t.Fatal(err)
 	}
-	produce(2, 8)
+	produce(1, 8)
 	if got := readertest.Next(t, h); got != "[2] [] [8 8]" {
 		t.Errorf("after the reset: %s", got)
 	}
@@ -126,7 +128,7 @@ func TestReadOpMovesSlotsIntoVariables(t *testing.T) {
 		}
 		s.Drop()
 	}
-	q.Close(0)
+	q.Close(pyfeed.PassCurrent)
 	if err := ops.Read(background, child, "reader", []string{"x", "y"}); err != io.EOF {
 		t.Errorf("expected io.EOF, found %v", err)
 	}
@@ -176,11 +178,11 @@ func TestAChainGoesOnWhereTheQueueWasReopened(t *testing.T) {
 		for i := range 4 {
 			from := make([]pyfeed.LoDTensor, 1)
 			from[0].DType, from[0].Data = pyfeed.Int64, binary.NativeEndian.AppendUint64(nil, uint64(10*pass+i))
-			if err := q.Push(background, 0, from); err != nil {
+			if err := q.Push(background, pyfeed.PassCurrent, from); err != nil {
 				t.Fatal(err)
 			}
 		}
-		q.Close(0)
+		q.Close(pyfeed.PassCurrent)
 		if found, want := strings.Join(placed(t, h, 100), "; "), fmt.Sprintf("CPUPlace(): %d; CPUPlace(): %d; CPUPlace(): %d; CPUPlace(): %d", 10*pass, 10*pass+1, 10*pass+2, 10*pass+3); found != want {
 			t.Errorf("pass %d: expected %s, found %s", pass, want, found)
 		}

@@ -12,7 +12,7 @@ import (
 type pyArrayReader struct {
 	readers.Lookahead
 	queue *pyfeed.Consumer
-	pass  uint64 // that the last tuple was of, or the last end
+	pass  pyfeed.Pass // that the last tuple was of, or the last end
 }
 
 // NewPyArrayReader takes over a reference to the queue.
@@ -29,7 +29,9 @@ func (r *pyArrayReader) pop(ctx context.Context) (*pyfeed.Tuple, error) {
 	case err == nil:
 		r.pass = popped
 	case pyfeed.Ends(ctx, err):
-		r.pass = max(r.pass, pass)
+		if pass.After(r.pass) {
+			r.pass = pass
+		}
 	}
 	return t, err
 }
@@ -38,7 +40,7 @@ func (r *pyArrayReader) pop(ctx context.Context) (*pyfeed.Tuple, error) {
 // was pushed once is gone. But where a new pass of it has begun, of which nothing was read yet, there is nothing to do.
 func (r *pyArrayReader) ReInit(uint64) error {
 	if !r.queue.Restartable() {
-		if r.queue.Pass() > r.pass {
+		if r.queue.Pass().After(r.pass) {
 			r.DropAhead()
 			return nil
 		}

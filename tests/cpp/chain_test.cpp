@@ -415,7 +415,7 @@ TEST_F(ChainTest, AFailureComesThroughAfterWhatCameBefore) {
                               .shard(0, 1)
                               .multi_pass(1)
                               .double_buffer();
-    uint64_t pass = 0;
+    uint64_t pass = PF_PASS_NONE;
     for (int round = 0; round < 3; round++) {
         EXPECT_ERROR(Timeout, -1, reader.next(Wait::none()), "time");
         pass = queue.wait_pass(pass, kStuck);
@@ -507,7 +507,7 @@ protected:
 TEST_F(ChainWaiting, EndsAndNothingIsLost) {
     each([&](const Kind &kind, const Queue &queue, const Reader &reader) {
         EXPECT_ERROR(Timeout, -1, reader.next(Wait::none()), "time");
-        const uint64_t pass = queue.wait_pass(0, kStuck);
+        const uint64_t pass = queue.wait_pass(PF_PASS_NONE, kStuck);
         push_number(queue, 1, kStuck, pass);
         if (kind.name == "shuffle") {
             EXPECT_ERROR(Timeout, -1, reader.next(10ms), "time");
@@ -543,7 +543,7 @@ TEST_F(ChainWaiting, EndsAndNothingIsLost) {
 
 TEST_F(ChainWaiting, AResetEndsIt) {
     each([&](const Kind &kind, const Queue &queue, const Reader &reader) {
-        uint64_t pass = 0;
+        uint64_t pass = PF_PASS_NONE;
         for (int round = 0; round < 5; round++) {
             const double before = waited(reader);
             auto reading = in_thread([&] { reader.next(); });

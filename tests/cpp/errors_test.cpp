@@ -137,13 +137,13 @@ TEST_F(Refusals, RankNine) {
     tensors[1].rank = 9;
     tensors[1].dims = dims;
     CError err;
-    EXPECT_STATUS(PF_SHAPE, pf_queue_push(queue.handle(), tensors, 2, 0, nullptr, &err));
+    EXPECT_STATUS(PF_SHAPE, pf_queue_push(queue.handle(), tensors, 2, PF_PASS_CURRENT, nullptr, &err));
     EXPECT_EQ(PF_SHAPE, err.raw.status);
     EXPECT_EQ(1, err.raw.slot);
     EXPECT_EQ("slot 1: rank: expected at most 8 dimensions, found 9", err.message());
 
     tensors[1].rank = -1;
-    EXPECT_STATUS(PF_SHAPE, pf_queue_push(queue.handle(), tensors, 2, 0, nullptr, &err));
+    EXPECT_STATUS(PF_SHAPE, pf_queue_push(queue.handle(), tensors, 2, PF_PASS_CURRENT, nullptr, &err));
     EXPECT_EQ(1, err.raw.slot);
 
     pf_slot_spec slot = PF_SLOT_SPEC_INIT;
@@ -181,7 +181,7 @@ TEST_F(Refusals, ErrorsCarryTheirStatus) {
 TEST_F(Refusals, NoErrorWanted) {
     const TensorView one = view(x);
     const pf_tensor tensor = one.raw();
-    EXPECT_STATUS(PF_SLOTS, pf_queue_push(queue.handle(), &tensor, 1, 0, nullptr, nullptr));
+    EXPECT_STATUS(PF_SLOTS, pf_queue_push(queue.handle(), &tensor, 1, PF_PASS_CURRENT, nullptr, nullptr));
 }
 
 TEST_F(Refusals, AnErrorIsUsedAgain) {
@@ -189,7 +189,7 @@ TEST_F(Refusals, AnErrorIsUsedAgain) {
     const pf_tensor tensor = one.raw();
     pf_error err = PF_ERROR_INIT;
     for (int i = 0; i < 3; i++) {  // a leak checker sees to the messages that are replaced
-        EXPECT_STATUS(PF_SLOTS, pf_queue_push(queue.handle(), &tensor, 1, 0, nullptr, &err));
+        EXPECT_STATUS(PF_SLOTS, pf_queue_push(queue.handle(), &tensor, 1, PF_PASS_CURRENT, nullptr, &err));
         EXPECT_NE(nullptr, err.message);
     }
     pf_error_release(&err);
@@ -252,7 +252,7 @@ TEST_F(LoDRefusals, TooFewOffsets) {
     tensor.lod_levels = 1;
     tensor.lod = &level;
     CError err;
-    EXPECT_STATUS(PF_SHAPE, pf_queue_push(one.handle(), &tensor, 1, 0, nullptr, &err));
+    EXPECT_STATUS(PF_SHAPE, pf_queue_push(one.handle(), &tensor, 1, PF_PASS_CURRENT, nullptr, &err));
     EXPECT_EQ(0, err.raw.slot);
     EXPECT_NE(std::string::npos, err.message().find("found 0")) << err.message();
 }
@@ -262,11 +262,11 @@ TEST_F(LoDRefusals, NullOffsets) {
     pf_tensor tensor = five.raw();
     tensor.lod_levels = 1;
     CError err;
-    EXPECT_STATUS(PF_INVALID, pf_queue_push(one.handle(), &tensor, 1, 0, nullptr, &err));
+    EXPECT_STATUS(PF_INVALID, pf_queue_push(one.handle(), &tensor, 1, PF_PASS_CURRENT, nullptr, &err));
     EXPECT_EQ(0, err.raw.slot);
     const pf_lod_level level = {nullptr, 3};
     tensor.lod = &level;
-    EXPECT_STATUS(PF_INVALID, pf_queue_push(one.handle(), &tensor, 1, 0, nullptr, &err));
+    EXPECT_STATUS(PF_INVALID, pf_queue_push(one.handle(), &tensor, 1, PF_PASS_CURRENT, nullptr, &err));
     EXPECT_EQ(0, err.raw.slot);
     EXPECT_NE(std::string::npos, err.message().find("level 0")) << err.message();
 }
@@ -377,17 +377,17 @@ TEST_F(Names, StaleHandle) {
     const pf_tensor tensor = one.raw();
     pf_tuple tuple = PF_TUPLE_INIT;
     CError err;
-    EXPECT_STATUS(PF_STALE_HANDLE, pf_queue_push(handle, &tensor, 1, 0, nullptr, &err));
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_queue_push(handle, &tensor, 1, PF_PASS_CURRENT, nullptr, &err));
     EXPECT_EQ(PF_STALE_HANDLE, err.raw.status);
     EXPECT_EQ(-1, err.raw.slot);
     EXPECT_NE(std::string::npos, err.message().find(std::to_string(handle))) << err.message();
     EXPECT_NE(std::string::npos, err.message().find("expected a queue")) << err.message();
     EXPECT_STATUS(PF_STALE_HANDLE, pf_queue_pop(handle, nullptr, &tuple, &err));
-    EXPECT_STATUS(PF_STALE_HANDLE, pf_queue_close(handle, 0, &err));
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_queue_close(handle, PF_PASS_CURRENT, &err));
     EXPECT_STATUS(PF_STALE_HANDLE, pf_retain(handle, &err));
     EXPECT_STATUS(PF_STALE_HANDLE, pf_release(handle, &err));
-    EXPECT_STATUS(PF_STALE_HANDLE, pf_queue_close(0, 0, &err));
-    EXPECT_STATUS(PF_STALE_HANDLE, pf_queue_close(UINT64_MAX, 0, &err));
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_queue_close(0, PF_PASS_CURRENT, &err));
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_queue_close(UINT64_MAX, PF_PASS_CURRENT, &err));
     EXPECT_STATUS(PF_STALE_HANDLE, pf_release(0, &err));
 }
 
@@ -395,14 +395,14 @@ TEST_F(Names, WrongKindOfHandle) {
     const Queue queue = numbers(1);
     const CancelToken token;
     CError err;
-    EXPECT_STATUS(PF_STALE_HANDLE, pf_queue_close(scope.handle(), 0, &err));
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_queue_close(scope.handle(), PF_PASS_CURRENT, &err));
     EXPECT_NE(std::string::npos, err.message().find("expected a queue")) << err.message();
     EXPECT_NE(std::string::npos, err.message().find("found a scope")) << err.message();
     EXPECT_STATUS(PF_STALE_HANDLE, pf_reader_reset(queue.handle(), &err));
     EXPECT_NE(std::string::npos, err.message().find("expected a reader")) << err.message();
     EXPECT_NE(std::string::npos, err.message().find("found a queue")) << err.message();
     EXPECT_STATUS(PF_STALE_HANDLE, pf_cancel(queue.handle(), &err));
-    EXPECT_STATUS(PF_STALE_HANDLE, pf_queue_close(token.handle(), 0, &err));
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_queue_close(token.handle(), PF_PASS_CURRENT, &err));
     pf_handle out = 77;
     EXPECT_STATUS(PF_STALE_HANDLE, pf_scope_var(queue.handle(), "x", &out, &err));
     EXPECT_EQ(0u, out);

@@ -99,15 +99,16 @@ void every_function(std::string &wrong, pf_handle scope, pf_handle var, pf_handl
     FORKED(pf_queue_init_once(var, &options, &handle, &err));
     FORKED(pf_queue_of(var, &handle, &err));
     FORKED(pf_queue_producer(queue, &handle, &err));
-    FORKED(pf_queue_push(queue, &tensor, 1, 0, nullptr, &err));
-    FORKED(pf_queue_push_lent(queue, &tensor, 1, 0, [](void *) { _exit(3); }, nullptr, nullptr, &err));
-    FORKED(pf_queue_reserve(queue, &tensor, 1, 0, nullptr, &tuple, &err));
+    FORKED(pf_queue_push(queue, &tensor, 1, PF_PASS_CURRENT, nullptr, &err));
+    FORKED(pf_queue_push_lent(
+        queue, &tensor, 1, PF_PASS_CURRENT, [](void *) { _exit(3); }, nullptr, nullptr, &err));
+    FORKED(pf_queue_reserve(queue, &tensor, 1, PF_PASS_CURRENT, nullptr, &tuple, &err));
     FORKED(pf_queue_commit(&slot, &err));
     FORKED(pf_queue_pop(queue, nullptr, &tuple, &err));
-    FORKED(pf_queue_close(queue, 0, &err));
-    FORKED(pf_queue_fail(queue, 0, &failure, &err));
+    FORKED(pf_queue_close(queue, PF_PASS_CURRENT, &err));
+    FORKED(pf_queue_fail(queue, PF_PASS_CURRENT, &failure, &err));
     FORKED(pf_queue_reopen(queue, &pass, &dropped, &err));
-    FORKED(pf_queue_wait_pass(queue, 0, nullptr, &pass, &err));
+    FORKED(pf_queue_wait_pass(queue, PF_PASS_NONE, nullptr, &pass, &err));
     FORKED(pf_queue_shutdown(queue, &err));
     FORKED(pf_queue_stats(queue, &info, &err));
     FORKED(pf_queue_slot(queue, 0, &spec, dims, &err));
@@ -151,8 +152,8 @@ void every_function(std::string &wrong, pf_handle scope, pf_handle var, pf_handl
     }
     pf_error_release(&err);
     if (err.message != nullptr) wrong += "the error was not released\n";
-    if (handle != 0 || pass != 0 || dropped != 0 || kind != 0 || has != 0 || ticket != 0 || tuple.loan != 0 ||
-        text != nullptr || path != nullptr || json != nullptr) {
+    if (handle != 0 || pass != PF_PASS_NONE || dropped != 0 || kind != 0 || has != 0 || ticket != 0 ||
+        tuple.loan != 0 || text != nullptr || path != nullptr || json != nullptr) {
         wrong += "out-pointers were not zeroed\n";
     }
     // What needs nothing of Go's still answers.
@@ -379,7 +380,7 @@ TEST_F(Fork, WhileThreadsAreBlocked) {
     EXPECT_EQ("done", in_child([&](std::string &wrong) {
                   pf_tuple tuple = PF_TUPLE_INIT;
                   FORKED(pf_queue_pop(handle, nullptr, &tuple, nullptr));
-                  FORKED(pf_queue_close(handle, 0, nullptr));
+                  FORKED(pf_queue_close(handle, PF_PASS_CURRENT, nullptr));
               }));
     push_number(queue, 3);
     EXPECT_EQ(3, popping.get());
@@ -389,7 +390,7 @@ TEST_F(Fork, ChildrenOfChildren) {
     const pf_handle handle = queue.handle();
     EXPECT_EQ("done", in_child([&](std::string &wrong) {
                   const std::string said = in_child([&](std::string &wrong2) {
-                      expect_forked(wrong2, "close", pf_queue_close(handle, 0, nullptr));
+                      expect_forked(wrong2, "close", pf_queue_close(handle, PF_PASS_CURRENT, nullptr));
                   });
                   if (said != "done") wrong += said;
               }));

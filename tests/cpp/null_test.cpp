@@ -75,15 +75,16 @@ TEST_F(Null, EveryFunction) {
     EXPECT_EQ(0, err.raw.slot);
     REFUSED(pf_queue_of(v, nullptr, &err), "queue");
     REFUSED(pf_queue_producer(q, nullptr, &err), "producer");
-    REFUSED(pf_queue_push(q, nullptr, 1, 0, nullptr, &err), "tensors");
-    REFUSED(pf_queue_push_lent(q, nullptr, 1, 0, [](void *) {}, nullptr, nullptr, &err), "tensors");
-    REFUSED(pf_queue_push_lent(q, &tensor, 1, 0, nullptr, nullptr, nullptr, &err), "release");
-    REFUSED(pf_queue_reserve(q, nullptr, 1, 0, nullptr, &tuple, &err), "tensors");
-    REFUSED(pf_queue_reserve(q, &tensor, 1, 0, nullptr, nullptr, &err), "out");
+    REFUSED(pf_queue_push(q, nullptr, 1, PF_PASS_CURRENT, nullptr, &err), "tensors");
+    REFUSED(
+        pf_queue_push_lent(q, nullptr, 1, PF_PASS_CURRENT, [](void *) {}, nullptr, nullptr, &err), "tensors");
+    REFUSED(pf_queue_push_lent(q, &tensor, 1, PF_PASS_CURRENT, nullptr, nullptr, nullptr, &err), "release");
+    REFUSED(pf_queue_reserve(q, nullptr, 1, PF_PASS_CURRENT, nullptr, &tuple, &err), "tensors");
+    REFUSED(pf_queue_reserve(q, &tensor, 1, PF_PASS_CURRENT, nullptr, nullptr, &err), "out");
     REFUSED(pf_queue_commit(nullptr, &err), "slot");
     REFUSED(pf_queue_pop(q, nullptr, nullptr, &err), "out");
-    REFUSED(pf_queue_fail(q, 0, nullptr, &err), "failure");
-    REFUSED(pf_queue_wait_pass(q, 0, nullptr, nullptr, &err), "pass");
+    REFUSED(pf_queue_fail(q, PF_PASS_CURRENT, nullptr, &err), "failure");
+    REFUSED(pf_queue_wait_pass(q, PF_PASS_NONE, nullptr, nullptr, &err), "pass");
     REFUSED(pf_queue_stats(q, nullptr, &err), "out");
     int64_t dims[PF_MAX_RANK];
     REFUSED(pf_queue_slot(q, 0, nullptr, dims, &err), "out");
@@ -230,8 +231,8 @@ TEST_F(Null, WithoutAnError) {
     EXPECT_STATUS(PF_INVALID, pf_memory(nullptr, nullptr));
     EXPECT_STATUS(PF_INVALID, pf_queue_pop(queue.handle(), nullptr, nullptr, nullptr));
     EXPECT_STATUS(PF_INVALID, pf_read(scope.handle(), nullptr, nullptr, 0, nullptr, nullptr));
-    EXPECT_STATUS(PF_STALE_HANDLE, pf_queue_close(0, 0, nullptr));
-    EXPECT_STATUS(PF_OK, pf_queue_close(queue.handle(), 0, nullptr));
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_queue_close(0, PF_PASS_CURRENT, nullptr));
+    EXPECT_STATUS(PF_OK, pf_queue_close(queue.handle(), PF_PASS_CURRENT, nullptr));
     EXPECT_STATUS(PF_END, pf_queue_pop(queue.handle(), nullptr, &tuple, nullptr));
     EXPECT_STATUS(PF_OK, pf_queue_reopen(queue.handle(), nullptr, nullptr, nullptr));
 }
@@ -239,15 +240,15 @@ TEST_F(Null, WithoutAnError) {
 TEST_F(Null, PartsOfATensor) {
     const pf_handle q = queue.handle();
     tensor.dims = nullptr;
-    REFUSED(pf_queue_push(q, &tensor, 1, 0, nullptr, &err), "dims");
+    REFUSED(pf_queue_push(q, &tensor, 1, PF_PASS_CURRENT, nullptr, &err), "dims");
     EXPECT_EQ(0, err.raw.slot);
     tensor = one.raw();
     tensor.lod_levels = 1;
-    REFUSED(pf_queue_push(q, &tensor, 1, 0, nullptr, &err), "lod");
+    REFUSED(pf_queue_push(q, &tensor, 1, PF_PASS_CURRENT, nullptr, &err), "lod");
     EXPECT_EQ(0, err.raw.slot);
     tensor = one.raw();
     tensor.data = nullptr;
-    REFUSED(pf_queue_push(q, &tensor, 1, 0, nullptr, &err), "data");
+    REFUSED(pf_queue_push(q, &tensor, 1, PF_PASS_CURRENT, nullptr, &err), "data");
     REFUSED(pf_var_set_tensor(variable.handle(), &tensor, &err), "data");
 }
 
@@ -261,10 +262,11 @@ TEST_F(Null, OutPointersAreZeroedFirst) {
     EXPECT_EQ(0u, tuple.loan);
     uint64_t pass = 77, dropped = 77;
     EXPECT_STATUS(PF_STALE_HANDLE, pf_queue_reopen(0, &pass, &dropped, &err));
-    EXPECT_EQ(0u, pass + dropped);
+    EXPECT_EQ(PF_PASS_NONE, pass);
+    EXPECT_EQ(0u, dropped);
     pass = 77;
-    EXPECT_STATUS(PF_STALE_HANDLE, pf_queue_wait_pass(0, 0, nullptr, &pass, &err));
-    EXPECT_EQ(0u, pass);
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_queue_wait_pass(0, PF_PASS_NONE, nullptr, &pass, &err));
+    EXPECT_EQ(PF_PASS_NONE, pass);
     uint8_t has = 77;
     EXPECT_STATUS(PF_STALE_HANDLE, pf_reader_has_next(0, nullptr, &has, &err));
     EXPECT_EQ(0, has);

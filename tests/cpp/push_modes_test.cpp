@@ -172,7 +172,7 @@ TEST_F(PushModes, LongerStructs) {
         tensors[i].tensor.size = sizeof(Longer);
     }
     CError err;
-    EXPECT_STATUS(PF_OK, pf_queue_push(queue.handle(), &tensors[0].tensor, 2, 0, nullptr, &err))
+    EXPECT_STATUS(PF_OK, pf_queue_push(queue.handle(), &tensors[0].tensor, 2, PF_PASS_CURRENT, nullptr, &err))
         << err.message();
     const auto tuple = queue.pop();
     EXPECT_EQ(n, values<int64_t>(tuple->at(0)));
@@ -217,7 +217,7 @@ TEST_F(PushModes, UninitialisedStructsAreRefused) {
     pf_tensor tensor = one.raw();
     tensor.size = 0;
     CError err;
-    EXPECT_STATUS(PF_INVALID, pf_queue_push(queue.handle(), &tensor, 1, 0, nullptr, &err));
+    EXPECT_STATUS(PF_INVALID, pf_queue_push(queue.handle(), &tensor, 1, PF_PASS_CURRENT, nullptr, &err));
     EXPECT_NE(std::string::npos, err.message().find("size")) << err.message();
     pf_queue_info info = PF_QUEUE_INFO_INIT;
     info.size = 8;
@@ -229,7 +229,7 @@ TEST_F(PushModes, UninitialisedStructsAreRefused) {
     pf_error garbage;
     std::memset(&garbage, 0xff, sizeof garbage);
     garbage.size = 0;
-    EXPECT_STATUS(PF_INVALID, pf_queue_push(queue.handle(), &tensor, 1, 0, nullptr, &garbage));
+    EXPECT_STATUS(PF_INVALID, pf_queue_push(queue.handle(), &tensor, 1, PF_PASS_CURRENT, nullptr, &garbage));
     EXPECT_EQ(0xff, garbage.status);
 }
 
@@ -516,7 +516,7 @@ TEST_F(PushModes, CommitZeroesTheStruct) {
     for (const bool closed : {false, true}) {
         pf_tuple slot = PF_TUPLE_INIT;
         CError err;
-        ASSERT_EQ(PF_OK, pf_queue_reserve(queue.handle(), &wanted, 1, 0, nullptr, &slot, &err));
+        ASSERT_EQ(PF_OK, pf_queue_reserve(queue.handle(), &wanted, 1, PF_PASS_CURRENT, nullptr, &slot, &err));
         if (closed) queue.close();
         EXPECT_STATUS(closed ? PF_CLOSED : PF_OK, pf_queue_commit(&slot, &err));
         EXPECT_EQ(sizeof slot, slot.size);

@@ -72,7 +72,7 @@ TEST_F(QueueTest, Stats) {
     EXPECT_EQ(1u, info.reserved_tuples);
     EXPECT_EQ(160u, info.bytes);
     EXPECT_EQ(1000u, info.bytes_limit);
-    EXPECT_EQ(1u, info.pass);
+    EXPECT_EQ(0u, info.pass);
     EXPECT_EQ(0, info.closed + info.failed + info.shut_down + info.restartable);
     EXPECT_EQ(0u, info.waiting_producers + info.waiting_consumers);
     EXPECT_EQ(2u, info.pushed);
@@ -82,13 +82,13 @@ TEST_F(QueueTest, Stats) {
     slot.commit();
     queue.pop();
     const auto reopened = queue.reopen();
-    EXPECT_EQ(2u, reopened.pass);
+    EXPECT_EQ(1u, reopened.pass);
     EXPECT_EQ(2u, reopened.dropped);
     info = queue.stats();
     EXPECT_EQ(0u, info.num_tuples);
     EXPECT_EQ(0u, info.reserved_tuples);
     EXPECT_EQ(0u, info.bytes);
-    EXPECT_EQ(2u, info.pass);
+    EXPECT_EQ(1u, info.pass);
     EXPECT_EQ(3u, info.pushed);
     EXPECT_EQ(160u, info.pushed_bytes);
     EXPECT_EQ(1u, info.popped);
@@ -143,21 +143,21 @@ TEST_F(QueueTest, CloseWakesEveryConsumer) {
 TEST_F(QueueTest, CloseOfAnotherPassIsLeftAlone) {
     const Queue queue = numbers(2);
     queue.reopen();
-    queue.close(1);
+    queue.close(0);
     EXPECT_EQ(0, queue.stats().closed);
     push_number(queue, 5);
-    queue.close(2);
+    queue.close(1);
     EXPECT_EQ(1, queue.stats().closed);
     EXPECT_EQ((Numbers{5}), rest(queue));
 }
 
 TEST_F(QueueTest, PushOfAnotherPassIsClosed) {
     const Queue queue = numbers(2);
-    push_number(queue, 1, kStuck, 1);
+    push_number(queue, 1, kStuck, 0);
     queue.reopen();
-    EXPECT_ERROR(Closed, -1, push_number(queue, 2, kStuck, 1), "pass 1", "pass 2");
-    EXPECT_ERROR(Closed, -1, push_number(queue, 2, kStuck, 3), "pass");
-    push_number(queue, 3, kStuck, 2);
+    EXPECT_ERROR(Closed, -1, push_number(queue, 2, kStuck, 0), "pass 0", "pass 1");
+    EXPECT_ERROR(Closed, -1, push_number(queue, 2, kStuck, 2), "pass");
+    push_number(queue, 3, kStuck, 1);
     queue.close();
     EXPECT_EQ((Numbers{3}), rest(queue));
 }
@@ -193,7 +193,7 @@ TEST_F(QueueTest, FailureWithoutWords) {
     pf_failure failure = PF_FAILURE_INIT;
     failure.token = 5;
     CError err;
-    EXPECT_STATUS(PF_OK, pf_queue_fail(queue.handle(), 0, &failure, &err));
+    EXPECT_STATUS(PF_OK, pf_queue_fail(queue.handle(), PF_PASS_CURRENT, &failure, &err));
     pf_tuple tuple = PF_TUPLE_INIT;
     EXPECT_STATUS(PF_FAILED, pf_queue_pop(queue.handle(), nullptr, &tuple, &err));
     EXPECT_FALSE(err.message().empty());
@@ -228,9 +228,9 @@ TEST_F(QueueTest, FailureOfAnotherPassIsClosed) {
     queue.reopen();
     pf_failure failure = PF_FAILURE_INIT;
     CError err;
-    EXPECT_STATUS(PF_CLOSED, pf_queue_fail(queue.handle(), 1, &failure, &err));
-    EXPECT_NE(std::string::npos, err.message().find("pass 1")) << err.message();
-    EXPECT_FALSE(queue.fail("Late", "x", {}, 0, 1));
+    EXPECT_STATUS(PF_CLOSED, pf_queue_fail(queue.handle(), 0, &failure, &err));
+    EXPECT_NE(std::string::npos, err.message().find("pass 0")) << err.message();
+    EXPECT_FALSE(queue.fail("Late", "x", {}, 0, 0));
     push_number(queue, 1);
     EXPECT_EQ(1, next_number(queue));
 }
@@ -273,7 +273,7 @@ TEST_F(QueueTest, ReopenWithAProducerBlocked) {
         ASSERT_TRUE(producers_wait(queue, 1));
         if (round % 2 == 0) queue.close();
         const auto reopened = queue.reopen();
-        EXPECT_EQ(2u, reopened.pass);
+        EXPECT_EQ(1u, reopened.pass);
         EXPECT_EQ(1u, reopened.dropped);
         push_number(queue, 3);
         EXPECT_ERROR(Closed, -1, producer.get(), "pass");
@@ -298,7 +298,7 @@ TEST_F(QueueTest, ReopenDropsASlotThatIsBeingWritten) {
     Slot slot = queue.reserve({shape_of<int64_t>({1})});
     slot[0].mutable_data<int64_t>()[0] = 1;
     queue.reopen();
-    EXPECT_ERROR(Closed, -1, slot.commit(), "pass 1");
+    EXPECT_ERROR(Closed, -1, slot.commit(), "pass 0");
     push_number(queue, 2);
     queue.close();
     EXPECT_EQ((Numbers{2}), rest(queue));
@@ -307,7 +307,7 @@ TEST_F(QueueTest, ReopenDropsASlotThatIsBeingWritten) {
 
 TEST_F(QueueTest, ManyPasses) {
     const Queue queue = numbers(4);
-    for (uint64_t pass = 1; pass <= 100; pass++) {
+    for (uint64_t pass = 0; pass < 100; pass++) {
         EXPECT_EQ(pass, queue.stats().pass);
         push_number(queue, static_cast<int64_t>(pass));
         queue.close();
@@ -322,7 +322,7 @@ TEST_F(QueueTest, ShutdownWakesEverybodyAndDropsWhatIsQueued) {
     const Queue queue = numbers(1, true);
     auto consumer = in_thread([&] { return next_number(queue); });
     ASSERT_TRUE(consumers_wait(queue, 1));
-    const uint64_t pass = queue.wait_pass(0, kStuck);
+    const uint64_t pass = queue.wait_pass(PF_PASS_NONE, kStuck);
     auto waiter = in_thread([&] { return queue.wait_pass(pass, kStuck); });
     push_number(queue, 1);
     EXPECT_EQ(1, consumer.get());
@@ -335,7 +335,7 @@ TEST_F(QueueTest, ShutdownWakesEverybodyAndDropsWhatIsQueued) {
     EXPECT_EQ(-1, next_number(queue));
     EXPECT_ERROR(Closed, -1, queue.reopen(), "shut down");
     EXPECT_ERROR(Closed, -1, push_number(queue, 4), "shut down");
-    EXPECT_ERROR(Closed, -1, queue.wait_pass(0), "shut down");
+    EXPECT_ERROR(Closed, -1, queue.wait_pass(PF_PASS_NONE), "shut down");
     EXPECT_EQ(1u, queue.stats().dropped);
     queue.shutdown();
 }
@@ -595,7 +595,7 @@ TEST_F(Abandoned, AReaderInAVariableIsAConsumer) {
 TEST_F(Abandoned, SlotsAndWaitsForAPassEnd) {
     std::optional<Queue> queue = numbers(2, true);
     const Producer producer = queue->producer();
-    auto waiting = in_thread([&] { EXPECT_ERROR(Closed, -1, producer.wait_pass(1, kStuck), "no reader"); });
+    auto waiting = in_thread([&] { EXPECT_ERROR(Closed, -1, producer.wait_pass(0, kStuck), "no reader"); });
     EXPECT_ERROR(Timeout, -1, queue->pop(Wait::none()), "time");  // opens a pass
     const int64_t n = 0;
     Slot slot = producer.reserve({view(&n, {1})});
@@ -622,7 +622,7 @@ protected:
     // Pushes `n` numbers in each pass, as pass * 100 + i, until the queue is shut down.
     std::future<void> produce(int64_t n) {
         return in_thread([this, n] {
-            uint64_t pass = 0;
+            uint64_t pass = PF_PASS_NONE;
             for (;;) {
                 try {
                     pass = queue.wait_pass(pass, kStuck);
@@ -645,26 +645,26 @@ protected:
 };
 
 TEST_F(Restartable, BeginsWithoutAPass) {
-    EXPECT_EQ(0u, queue.stats().pass);
+    EXPECT_EQ(PF_PASS_NONE, queue.stats().pass);
     EXPECT_EQ(1, queue.stats().restartable);
     EXPECT_ERROR(Closed, -1, push_number(queue, 1), "wait_pass");
-    EXPECT_ERROR(Timeout, -1, queue.wait_pass(0, Wait::none()), "time");
-    EXPECT_EQ(0u, queue.stats().pass);
+    EXPECT_ERROR(Timeout, -1, queue.wait_pass(PF_PASS_NONE, Wait::none()), "time");
+    EXPECT_EQ(PF_PASS_NONE, queue.stats().pass);
 }
 
 TEST_F(Restartable, TheFirstReadOpensAPass) {
-    auto waiting = in_thread([&] { return queue.wait_pass(0, kStuck); });
+    auto waiting = in_thread([&] { return queue.wait_pass(PF_PASS_NONE, kStuck); });
     EXPECT_ERROR(Timeout, -1, reader.next(Wait::none()), "time");
-    EXPECT_EQ(1u, waiting.get());
-    EXPECT_EQ(1u, queue.stats().pass);
+    EXPECT_EQ(0u, waiting.get());
+    EXPECT_EQ(0u, queue.stats().pass);
     push_number(queue, 5);
     EXPECT_EQ(5, next_number(reader));
-    EXPECT_EQ(1u, queue.stats().pass);
+    EXPECT_EQ(0u, queue.stats().pass);
 }
 
 TEST_F(Restartable, ResetOpensTheNextPass) {
     auto producer = produce(3);
-    for (int64_t pass = 1; pass <= 20; pass++) {
+    for (int64_t pass = 0; pass < 20; pass++) {
         EXPECT_EQ((Numbers{pass * 100, pass * 100 + 1, pass * 100 + 2}), rest(reader));
         EXPECT_EQ(-1, next_number(reader));
         reader.reset();
@@ -675,16 +675,16 @@ TEST_F(Restartable, ResetOpensTheNextPass) {
 
 TEST_F(Restartable, ResetEarlyLosesAndRepeatsNothing) {
     auto producer = produce(5);
-    for (int64_t pass = 1; pass <= 100; pass++) {
+    for (int64_t pass = 0; pass < 100; pass++) {
         for (int64_t i = 0; i < pass % 6; i++) ASSERT_EQ(pass * 100 + i, next_number(reader));
         if (pass % 7 == 0) {
             EXPECT_EQ(pass % 6 < 5, reader.has_next(kStuck));
         }
         // The first pass is opened by its first read, or by the first reset if there is none.
-        if (queue.stats().pass == 0) reader.has_next(kStuck);
+        if (queue.stats().pass == PF_PASS_NONE) reader.has_next(kStuck);
         reader.reset();
     }
-    EXPECT_EQ(101 * 100, next_number(reader));
+    EXPECT_EQ(100 * 100, next_number(reader));
     queue.shutdown();
     producer.get();
 }
@@ -694,7 +694,7 @@ TEST_F(Restartable, ResetWhileAReadIsBlocked) {
     ASSERT_TRUE(consumers_wait(queue, 1));
     reader.reset();
     EXPECT_ERROR(Cancelled, -1, reading.get(), "reset");
-    EXPECT_EQ(2u, queue.wait_pass(1, kStuck));
+    EXPECT_EQ(1u, queue.wait_pass(0, kStuck));
     push_number(queue, 9);
     EXPECT_EQ(9, next_number(reader));
 }
@@ -717,7 +717,7 @@ TEST_F(Restartable, ResetWhileHasNextIsBlockedInABatchReader) {
 
 TEST_F(Restartable, AFailedPassCanBeStartedOver) {
     auto producer = in_thread([&] {
-        uint64_t pass = queue.wait_pass(0, kStuck);
+        uint64_t pass = queue.wait_pass(PF_PASS_NONE, kStuck);
         push_number(queue, 1, kStuck, pass);
         queue.fail("E", "flaky", {}, 0, pass);
         pass = queue.wait_pass(pass, kStuck);
@@ -734,11 +734,11 @@ TEST_F(Restartable, AFailedPassCanBeStartedOver) {
 TEST_F(Restartable, StaleEndsDoNotEndTheNextPass) {
     EXPECT_ERROR(Timeout, -1, reader.next(Wait::none()), "time");
     reader.reset();
+    queue.close(0);
+    EXPECT_FALSE(queue.fail("E", "late", {}, 0, 0));
+    EXPECT_ERROR(Closed, -1, push_number(queue, 1, kStuck, 0), "pass");
+    push_number(queue, 2, kStuck, 1);
     queue.close(1);
-    EXPECT_FALSE(queue.fail("E", "late", {}, 0, 1));
-    EXPECT_ERROR(Closed, -1, push_number(queue, 1, kStuck, 1), "pass");
-    push_number(queue, 2, kStuck, 2);
-    queue.close(2);
     EXPECT_EQ((Numbers{2}), rest(reader));
 }
 

@@ -194,7 +194,7 @@ TEST_F(Shared, WhatIsRefused) {
     t[1].dtype = PF_FLOAT32;
     t[1].rank = 1;
     t[1].dims = &n;
-    EXPECT_STATUS(PF_STATE, pf_queue_push(queue, t, 2, 0, nullptr, &err));
+    EXPECT_STATUS(PF_STATE, pf_queue_push(queue, t, 2, PF_PASS_CURRENT, nullptr, &err));
     EXPECT_STATUS(PF_INVALID, pf_shared_queue_exited(queue, 0, 0, &err));
     EXPECT_STATUS(PF_STALE_HANDLE, pf_shared_queue_expect(scope, 1, &err));
     pf_slot_spec slot = PF_SLOT_SPEC_INIT;

@@ -206,7 +206,7 @@ TEST_F(Staging, InC) {
     EXPECT_EQ(0u, dropped);
     EXPECT_NE(std::string::npos, err.message().find("expected a staging buffer, found a scope"))
         << err.message();
-    EXPECT_STATUS(PF_STALE_HANDLE, pf_queue_close(buffer.handle(), 0, &err));
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_queue_close(buffer.handle(), PF_PASS_CURRENT, &err));
     EXPECT_NE(std::string::npos, err.message().find("expected a queue, found a staging buffer"))
         << err.message();
     pf_handle handle = 77;

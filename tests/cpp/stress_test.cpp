@@ -212,7 +212,7 @@ TEST_F(Stress, EachTupleExactlyOnceInOrder) {
     EXPECT_EQ(0u, memory_stats().live_lent_bytes);
     std::printf(
         "  %llu tuples in %llu passes: %llu refused, %llu timeouts, %llu ends, %llu failures\n",
-        static_cast<unsigned long long>(all), static_cast<unsigned long long>(info.pass),
+        static_cast<unsigned long long>(all), static_cast<unsigned long long>(info.pass + 1),
         static_cast<unsigned long long>(totals.refused), static_cast<unsigned long long>(totals.timeouts),
         static_cast<unsigned long long>(totals.ends), static_cast<unsigned long long>(totals.failures));
 }
@@ -278,7 +278,7 @@ TEST_F(Stress, ReadersResetAtAnyTime) {
 
     // Numbers of one pass follow each other; a pass has 37.
     auto producer = in_thread([&] {
-        uint64_t pass = 0;
+        uint64_t pass = PF_PASS_NONE;
         try {
             for (;;) {
                 pass = queue.wait_pass(pass, kStuck);

@@ -145,7 +145,7 @@ protected:
 };
 
 inline void push_number(const pyfeed::Queue &queue, int64_t n, const pyfeed::Wait &wait = kStuck,
-                        uint64_t pass = 0) {
+                        uint64_t pass = PF_PASS_CURRENT) {
     queue.push({pyfeed::view(&n, {1})}, wait, pass);
 }
 inline int64_t number(const pyfeed::Tuple &tuple) { return tuple.at(0).values<int64_t>()[0]; }

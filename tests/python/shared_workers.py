@@ -156,6 +156,7 @@ def counts_threads(producer: Producer, worker: int) -> None:
 
 def raises_in_odd_passes(producer: Producer, worker: int) -> None:
     producer.push((np.array(os.getpid()), np.array(producer.pass_id), np.array(0)))
+    assert producer.pass_id is not None
     if producer.pass_id % 2:
         raise ValueError(f"pass {producer.pass_id} is odd")
 
@@ -170,7 +171,7 @@ def exits_in_pass(producer: Producer, worker: int, pass_id: int, how: str) -> No
 
 def leaves_when_told(producer: Producer, worker: int, go: Any, how: str) -> None:
     producer.push((np.array(os.getpid()), np.array(producer.pass_id), np.array(0)))
-    if producer.pass_id == 1:
+    if producer.pass_id == 0:
         producer.close()
         go.acquire()
         if how == "os":

@@ -177,7 +177,7 @@ def test_more_bytes_than_there_are() -> None:
 def test_a_closed_queue(copy: bool) -> None:
     _, queue = feed()
     queue.close()
-    with raises(pyfeed.QueueClosed, "the queue is closed: pass 1 takes no more tuples"):
+    with raises(pyfeed.QueueClosed, "the queue is closed: pass 0 takes no more tuples"):
         queue.push(tuple_of(0), copy=copy)
     with raises(pyfeed.EndOfData, "the end of the data: this pass has no more tuples", also=EOFError):
         queue.pop()
@@ -187,9 +187,9 @@ def test_a_closed_queue(copy: bool) -> None:
 def test_a_failed_queue() -> None:
     _, queue = feed()
     queue.fail(KeyError("x"))
-    with raises(pyfeed.QueueClosed, "the queue is closed: pass 1 has failed"):
+    with raises(pyfeed.QueueClosed, "the queue is closed: pass 0 has failed"):
         queue.push(tuple_of(0))
-    with raises(pyfeed.QueueClosed, "the queue is closed: pass 1 has failed"):
+    with raises(pyfeed.QueueClosed, "the queue is closed: pass 0 has failed"):
         queue.fail(KeyError("y"))
 
 
@@ -208,8 +208,8 @@ def test_a_queue_that_is_shut_down() -> None:
 def test_a_pass_that_is_over() -> None:
     _, queue = feed()
     queue.reopen()
-    with raises(pyfeed.QueueClosed, "pass 1 of the queue is over, it is at pass 2"):
-        queue.push(tuple_of(0), pass_id=1)
+    with raises(pyfeed.QueueClosed, "pass 0 of the queue is over, it is at pass 1"):
+        queue.push(tuple_of(0), pass_id=0)
 
 
 def test_a_pass_that_has_not_begun() -> None:
@@ -348,7 +348,7 @@ def test_arguments_of_no_sense() -> None:
     ):
         with pytest.raises(TypeError):
             call()
-    with raises(pyfeed.InvalidArgument, "pass_id: expected 0 to 2^64 - 1, found -1"):
+    with raises(pyfeed.InvalidArgument, "pass_id: expected at least 0, found -1"):
         queue.push(tuple_of(0), pass_id=-1)
     with raises(pyfeed.InvalidArgument, f"capacity: expected 1 to 2^63 - 1, found {2**70}"):
         feed(1 << 70)
@@ -486,10 +486,10 @@ def test_a_slot_is_entered_once() -> None:
 
 def test_a_slot_whose_pass_ended_meanwhile() -> None:
     _, queue = feed(2, dtypes=["float64"])
-    with raises(pyfeed.QueueClosed, "the queue is closed: pass 1 takes no more tuples"), queue.slot():
+    with raises(pyfeed.QueueClosed, "the queue is closed: pass 0 takes no more tuples"), queue.slot():
         queue.close()
     queue.reopen()
-    with raises(pyfeed.QueueClosed, "pass 2 of the queue is over, it is at pass 3"), queue.slot():
+    with raises(pyfeed.QueueClosed, "pass 1 of the queue is over, it is at pass 2"), queue.slot():
         queue.reopen()
     assert queue.stats()["pushed"] == queue.stats()["reserved"] == queue.stats()["bytes"] == 0
 
@@ -561,7 +561,7 @@ def test_time_enough(timeout: Any) -> None:
     queue.push(tuple_of(1), timeout=timeout)
     assert reader.has_next(timeout)
     reader.read(timeout)
-    assert queue.wait_pass(0, timeout) == 1
+    assert queue.wait_pass(None, timeout) == 0
 
 
 # ---- Readers and variables ----

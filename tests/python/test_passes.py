@@ -73,7 +73,7 @@ def test_close_delivers_what_is_queued_and_nothing_else() -> None:
     producer = Background(produce)
     wait_for_producers(queue)
     queue.close()
-    with raises(pyfeed.QueueClosed, "the queue is closed: pass 1 takes no more tuples"):
+    with raises(pyfeed.QueueClosed, "the queue is closed: pass 0 takes no more tuples"):
         producer.result()
     assert pushed == [0, 1]
     assert [value_of(queue.pop()) for _ in range(2)] == [0, 1]
@@ -105,11 +105,11 @@ def test_close_of_another_pass_is_none() -> None:
     _, queue = feed()
     queue.close(pass_id=7)
     queue.push(tuple_of(1))
-    queue.close(pass_id=1)
+    queue.close(pass_id=0)
     assert queue.stats()["closed"]
     queue.reopen()
-    queue.close(1)
-    queue.push(tuple_of(1), pass_id=2)
+    queue.close(0)
+    queue.push(tuple_of(1), pass_id=1)
 
 
 def test_as_a_context_manager() -> None:
@@ -164,7 +164,7 @@ def test_a_context_ends_its_own_pass_only() -> None:
     other.close()
     with raises(pyfeed.QueueClosed, None), queue:
         other.push(tuple_of(1))
-    with raises(pyfeed.QueueClosed, "the queue is closed: pass 1 takes no more tuples"):
+    with raises(pyfeed.QueueClosed, "the queue is closed: pass 0 takes no more tuples"):
         queue.pop()  # it was not the consumer who left
 
 
@@ -231,14 +231,14 @@ def test_a_failure_wakes_producers() -> None:
     pushing = Background(lambda: queue.push(tuple_of(2)))
     wait_for_producers(queue)
     queue.fail(failed())
-    with raises(pyfeed.QueueClosed, "the queue is closed: pass 1 has failed"):
+    with raises(pyfeed.QueueClosed, "the queue is closed: pass 0 has failed"):
         pushing.result()
 
 
 def test_the_first_failure_counts() -> None:
     _, queue = feed()
     queue.fail(KeyError("first"))
-    with raises(pyfeed.QueueClosed, "the queue is closed: pass 1 has failed"):
+    with raises(pyfeed.QueueClosed, "the queue is closed: pass 0 has failed"):
         queue.fail(KeyError("second"))
     queue.close()
     with pytest.raises(KeyError, match="first"):
@@ -248,7 +248,7 @@ def test_the_first_failure_counts() -> None:
 def test_a_failure_after_a_close_is_refused() -> None:
     _, queue = feed()
     queue.close()
-    with raises(pyfeed.QueueClosed, "the queue is closed: pass 1 takes no more tuples"):
+    with raises(pyfeed.QueueClosed, "the queue is closed: pass 0 takes no more tuples"):
         queue.fail(KeyError("late"))
     with raises(pyfeed.EndOfData, None):
         queue.pop()
@@ -257,9 +257,9 @@ def test_a_failure_after_a_close_is_refused() -> None:
 def test_a_failure_of_an_earlier_pass_is_refused() -> None:
     _, queue = feed()
     queue.reopen()
-    with raises(pyfeed.QueueClosed, "pass 1 of the queue is over, it is at pass 2"):
-        queue.fail(KeyError("late"), pass_id=1)
-    queue.fail(KeyError("now"), pass_id=2)
+    with raises(pyfeed.QueueClosed, "pass 0 of the queue is over, it is at pass 1"):
+        queue.fail(KeyError("late"), pass_id=0)
+    queue.fail(KeyError("now"), pass_id=1)
     with pytest.raises(KeyError, match="now"):
         queue.pop()
 
@@ -430,7 +430,7 @@ def test_a_queue_closed_inside_a_producer_is_no_end_of_its_own() -> None:
     queue.produce(function)
     for each in (reader, generator(function)):
         assert value_of(each.read()) == 1
-        with raises(pyfeed.QueueClosed, "the queue is closed: pass 1 takes no more tuples"):
+        with raises(pyfeed.QueueClosed, "the queue is closed: pass 0 takes no more tuples"):
             each.read()
 
 
@@ -481,7 +481,7 @@ def test_producers_stay_in_the_pass_they_began_in() -> None:
     assert [type(e) for e in heard] == [KeyError]
     heard.clear()
     stats = queue.stats()
-    assert (stats["size"], stats["closed"], stats["failed"], stats["pass_id"]) == (0, False, False, 2)
+    assert (stats["size"], stats["closed"], stats["failed"], stats["pass_id"]) == (0, False, False, 1)
 
 
 # ---- reopen and passes ----
@@ -538,24 +538,24 @@ def test_wait_pass() -> None:
     queue = PyArrayFeedQueueHolder(scope, "q").init_once(2, [(2,)], restartable=True)
     scope.create_py_array_reader("r", "q")
     reader = Reader.in_variable(scope, "r")
-    assert queue.stats()["pass_id"] == 0
+    assert queue.stats()["pass_id"] is None
     assert queue.stats()["restartable"]
     with raises(pyfeed.Timeout, None):
-        queue.wait_pass(0, timeout=0)
-    waiting = Background(lambda: queue.wait_pass(0))
+        queue.wait_pass(None, timeout=0)
+    waiting = Background(lambda: queue.wait_pass(None))
     reading = Background(reader.read)  # opens the first pass
-    assert waiting.result() == 1
-    assert queue.wait_pass(0, timeout=0) == 1
-    waiting = Background(lambda: queue.wait_pass(1))
-    queue.push(tuple_of(1), pass_id=1)
+    assert waiting.result() == 0
+    assert queue.wait_pass(None, timeout=0) == 0
+    waiting = Background(lambda: queue.wait_pass(0))
+    queue.push(tuple_of(1), pass_id=0)
     assert value_of(reading.result()) == 1
     reader.reset()
-    assert waiting.result() == 2
-    with raises(pyfeed.QueueClosed, "pass 1 of the queue is over, it is at pass 2"):
-        queue.push(tuple_of(1), pass_id=1)
-    queue.push(tuple_of(2), pass_id=2)
+    assert waiting.result() == 1
+    with raises(pyfeed.QueueClosed, "pass 0 of the queue is over, it is at pass 1"):
+        queue.push(tuple_of(1), pass_id=0)
+    queue.push(tuple_of(2), pass_id=1)
     assert value_of(reader.read()) == 2
-    waiting = Background(lambda: queue.wait_pass(2))
+    waiting = Background(lambda: queue.wait_pass(1))
     queue.shutdown()
     with raises(pyfeed.QueueClosed, "the queue is shut down"):
         waiting.result()

@@ -459,12 +459,12 @@ def test_the_queue_knows_its_state() -> None:
     assert (queue.size(), queue.capacity(), queue.is_empty(), queue.is_full()) == (0, 2, True, False)
     queue.push((np.zeros(2),))
     assert (queue.size(), queue.is_empty(), queue.is_full()) == (1, False, False)
-    assert repr(queue) == "<PyArrayFeedQueue 1/2 tuples, pass 1>"
+    assert repr(queue) == "<PyArrayFeedQueue 1/2 tuples, pass 0>"
     queue.push((np.zeros(2),))
     assert queue.is_full()
     queue.pop()
     queue.close()
-    assert repr(queue) == "<PyArrayFeedQueue 1/2 tuples, pass 1, closed>"
+    assert repr(queue) == "<PyArrayFeedQueue 1/2 tuples, pass 0, closed>"
     stats = queue.stats()
     waited = {name: stats.pop(name) for name in ("producers_waited", "consumers_waited")}  # type: ignore[misc]
     assert waited == {"producers_waited": 0.0, "consumers_waited": 0.0}
@@ -474,7 +474,7 @@ def test_the_queue_knows_its_state() -> None:
         "reserved": 0,
         "bytes": 16,
         "bytes_limit": 1000,
-        "pass_id": 1,
+        "pass_id": 0,
         "closed": True,
         "failed": False,
         "shut_down": False,

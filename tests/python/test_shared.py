@@ -135,7 +135,7 @@ def test_persistent_workers_stay_for_all_passes(method: str) -> None:
     queue = numbered()
     processes = queue.start(workers.counts_passes, (3,), num_workers=2, method=method, persistent=True)
     pids = sorted(p.pid or 0 for p in processes)
-    for pass_id in (1, 2, 3):
+    for pass_id in (0, 1, 2):
         found = [tuple(int(x) for x in t) for t in queue]
         assert sorted(found) == [(pid, pass_id, i) for pid in pids for i in range(3)]
         queue.reopen()
@@ -148,7 +148,7 @@ def test_persistent_workers_under_decorators() -> None:
     queue = numbered()
     queue.start(workers.counts_passes, (10,), num_workers=2, method="fork", persistent=True)
     reader = queue.reader.shuffle(8, seed=1).batch(5).double_buffer()
-    for pass_id in (1, 2, 3):
+    for pass_id in (0, 1, 2):
         batches = [tuple(x.tolist() for x in t) for t in reader]
         assert [set(passes) for _, passes, _ in batches] == [{pass_id}] * 4
         assert sorted(i for _, _, numbers in batches for i in numbers) == sorted([*range(10), *range(10)])
@@ -159,7 +159,7 @@ def test_persistent_workers_under_decorators() -> None:
 def test_persistent_workers_go_on_after_a_pass_that_was_broken_off() -> None:
     queue = numbered()
     (process,) = queue.start(workers.counts_passes, (10**9,), method="fork", persistent=True)
-    for pass_id in (1, 2, 3):
+    for pass_id in (0, 1, 2):
         assert [int(queue.pop()[1]) for _ in range(20)] == [pass_id] * 20
         queue.close()
         queue.reopen()
@@ -184,7 +184,7 @@ def test_a_persistent_worker_has_one_thread_that_looks_out_for_the_trainer() -> 
     """Another, of the wait for the first pass, would take for the trainer what has the number of its descriptor now."""
     queue = numbered()
     (process,) = queue.start(workers.counts_threads, method="fork", persistent=True)
-    for pass_id in (1, 2, 3):
+    for pass_id in (0, 1, 2):
         assert [int(x) for x in queue.pop()] == [process.pid, pass_id, 2]
         queue.reopen()
 
@@ -192,7 +192,7 @@ def test_a_persistent_worker_has_one_thread_that_looks_out_for_the_trainer() -> 
 def test_a_persistent_worker_that_raises_has_the_next_pass_too() -> None:
     queue = numbered()
     (process,) = queue.start(workers.raises_in_odd_passes, persistent=True)
-    for pass_id in (1, 2, 3, 4):
+    for pass_id in (0, 1, 2, 3):
         assert [int(x) for x in queue.pop()] == [process.pid, pass_id, 0]
         if pass_id % 2:
             error = error_of(pyfeed.ProducerError, queue.pop)
@@ -208,7 +208,7 @@ def test_a_persistent_worker_that_raises_has_the_next_pass_too() -> None:
 )
 def test_a_persistent_worker_that_dies_is_replaced(method: str, how: str, status: int, said: str) -> None:
     queue = numbered()
-    processes = queue.start(workers.exits_in_pass, (2, how), num_workers=2, method=method, persistent=True)
+    processes = queue.start(workers.exits_in_pass, (1, how), num_workers=2, method=method, persistent=True)
     first, second = [p.pid for p in processes]
     assert len(list(queue)) == 2
     queue.reopen()
@@ -373,20 +373,20 @@ def test_a_producer_waits_for_the_next_pass() -> None:
         say(type(e).__name__, e)
     """
     process = worker(queue, program)
-    assert process.line() == "1"
-    assert process.line() == "the producer is a worker of pass 1 still: close() ends its part"
+    assert process.line() == "0"
+    assert process.line() == "the producer is a worker of pass 0 still: close() ends its part"
     assert process.line() == "the time to wait went by"
-    assert process.line() == "1"
+    assert process.line() == "0"
     assert process.line() == "waits"
     process.signal(signal.SIGINT)
     assert process.line() == "interrupted"
     assert [x.tolist() for (x,) in queue] == [[1, 1]]
     queue.reopen()
     queue.expect(1)
-    assert process.line() == "2"
+    assert process.line() == "1"
     assert [x.tolist() for (x,) in queue] == [[2, 2]]
     del queue
-    assert process.line() == "QueueClosed the queue is gone: there is no pass after 2"
+    assert process.line() == "QueueClosed the queue is gone: there is no pass after 1"
     process.end()
 
 
@@ -404,7 +404,7 @@ def test_workers_may_be_started_in_turns() -> None:
     processes += queue.start(workers.count, (4,), num_workers=2)
     assert len(list(queue)) == 11
     assert end(processes) == [0, 0, 0]
-    with pytest.raises(pyfeed.StateError, match="pass 1 has ended"):
+    with pytest.raises(pyfeed.StateError, match="pass 0 has ended"):
         queue.start(workers.count, (3,))
 
 
@@ -463,7 +463,7 @@ def test_nobody_wants_more() -> None:
     queue.pop()
     queue.close()
     name, text = ours.recv()
-    assert (name, text) == ("QueueClosed", "the queue is closed: pass 1 takes no more tuples")
+    assert (name, text) == ("QueueClosed", "the queue is closed: pass 0 takes no more tuples")
     assert end(processes) == [0]
     assert all(x.tolist() == [0, 0] for (x,) in queue)
 
@@ -862,7 +862,7 @@ def test_arguments() -> None:
             queue_of(**options)
     queue = SharedFeedQueue([(3, 5), ()], ["float32", "bfloat16"], ring_slots=3, scope=Scope())
     assert queue.capacity() == 3
-    assert repr(queue) == "<SharedFeedQueue 0/3 tuples, pass 1>"
+    assert repr(queue) == "<SharedFeedQueue 0/3 tuples, pass 0>"
     for number in (0, 2**32 + 1):
         with pytest.raises(pyfeed.InvalidArgument, match=f"num_workers: expected 1 to 2\\^31, found {number}"):
             queue.expect(number)

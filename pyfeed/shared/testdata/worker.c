@@ -67,12 +67,13 @@ int main(int argc, char **argv) {
     if (argc > 2) before = atoi(argv[2]);
     while (fgets(line, sizeof line, stdin)) {
         long long a = 0, b = 0, c = 0;
-        if (sscanf(line, "%63s %lld %lld %lld", word, &a, &b, &c) < 1) continue;
+        int words = sscanf(line, "%63s %lld %lld %lld", word, &a, &b, &c);
+        if (words < 1) continue;
         err.message[0] = 0;
         if (!strcmp(word, "open"))
             say(pfw_open(3, &p, &err), &err);
         else if (!strcmp(word, "attach"))
-            say(pfw_attach(p, (uint32_t)a, &err), &err);
+            say(pfw_attach(p, words > 1 ? (uint64_t)a : PF_PASS_CURRENT, &err), &err);
         else if (!strcmp(word, "push"))
             say(push(p, a, (size_t)b, NULL, &err), &err);
         else if (!strcmp(word, "try")) {

@@ -181,13 +181,16 @@ static int is_awaited(ring *self) {
     return 1;
 }
 
-/* attach(pass): 0 for whichever it is */
+/* attach(pass): None for the current one */
 static PyObject *ring_attach(ring *self, PyObject *pass) {
-    unsigned long number = PyLong_AsUnsignedLong(pass);
-    if (number == (unsigned long)-1 && PyErr_Occurred()) return NULL;
+    uint64_t number = PF_PASS_CURRENT;
+    if (pass != Py_None) {
+        number = PyLong_AsUnsignedLongLong(pass);
+        if (PyErr_Occurred()) return NULL;
+    }
     if (is_awaited(self)) return NULL;
     pfw_error err;
-    return answer_(pfw_attach(self->producer, (uint32_t)number, &err), &err);
+    return answer_(pfw_attach(self->producer, number, &err), &err);
 }
 
 /* attach_next(timeout): the pass */
@@ -200,7 +203,7 @@ static PyObject *ring_attach_next(ring *self, PyObject *timeout) {
     pf_status status = pfw_attach_next(self->producer, &w.wait, &err);
     waiter_end(&w);
     self->awaits = 0;
-    return status ? answer_(status, &err) : PyLong_FromUnsignedLong(pfw_pass(self->producer));
+    return status ? answer_(status, &err) : PyLong_FromUnsignedLongLong(pfw_pass(self->producer));
 }
 
 static PyObject *ring_attached(ring *self, PyObject *Py_UNUSED(unused)) {
@@ -402,7 +405,9 @@ static PyObject *ring_slots(ring *self, PyObject *Py_UNUSED(unused)) {
 }
 
 static PyObject *ring_pass_id(ring *self, void *Py_UNUSED(unused)) {
-    return PyLong_FromUnsignedLong(pfw_pass(self->producer));
+    uint64_t pass = pfw_pass(self->producer);
+    if (pass == PF_PASS_NONE) Py_RETURN_NONE;
+    return PyLong_FromUnsignedLongLong(pass);
 }
 static PyObject *ring_identity(ring *self, void *Py_UNUSED(unused)) {
     return PyBytes_FromStringAndSize((const char *)pfw_identity(self->producer), 16);

@@ -40,15 +40,15 @@ pf_status pfw_open(int fd, pfw_producer **out, pfw_error *err);
 /* Unmaps it. A worker that is attached and has not ended its part is, for the trainer, still at work. NULL is fine. */
 void pfw_free(pfw_producer *p);
 
-/* Makes this process a worker of the queue's current pass, which has to be number `pass`; 0: whichever it is. Twice is
+/* Makes this process a worker of the queue's current pass, which has to be number `pass`, or PF_PASS_CURRENT. Twice is
  * fine. PF_CLOSED if the queue takes no more, or is at another pass, or the trainer is gone; PF_STATE in the trainer's
  * own process. */
-pf_status pfw_attach(pfw_producer *p, uint32_t pass, pfw_error *err);
+pf_status pfw_attach(pfw_producer *p, uint64_t pass, pfw_error *err);
 /* Waits, as `wait` says, for a pass after the last that it was a worker of, and makes it one of that pass. PF_CLOSED if the
  * queue or the trainer is gone; PF_STATE if it has not ended its part of a pass. */
 pf_status pfw_attach_next(pfw_producer *p, const pf_wait *wait, pfw_error *err);
-/* The last pass that it was a worker of; 0: none. */
-uint32_t pfw_pass(const pfw_producer *p);
+/* The last pass that it was a worker of; PF_PASS_NONE: of none. */
+uint64_t pfw_pass(const pfw_producer *p);
 /* Whether this process is one. */
 int pfw_attached(const pfw_producer *p);
 /* Ends this worker's part well. PF_STATE while a slot is being written. */

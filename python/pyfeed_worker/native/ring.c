@@ -58,8 +58,9 @@ struct pfw_producer {
     char *data;
     size_t *populated; /* of each slot: how many of its bytes have pages in this process */
 
-    int worker; /* number in the table, or -1 */
-    uint32_t gate;
+    int worker;    /* number in the table, or -1 */
+    uint64_t pass; /* that it is a worker of, or was last; PF_PASS_NONE: of none */
+    uint32_t gate; /* of that pass, while it takes tuples */
     uint32_t writing; /* slots, or from LEAVING on */
     unsigned life;    /* of this process, as `lives` when it attached */
 
@@ -115,12 +116,15 @@ static pf_status trainer_gone(pfw_error *err) {
 }
 
 /* Whether that pass takes tuples. */
-static pf_status check_gate(uint32_t gate, uint32_t pass, pfw_error *err) {
-    if (gate == pass << 1) return PF_OK;
+static pf_status check_gate(uint32_t gate, uint64_t pass, pfw_error *err) {
+    unsigned long long asked = pass;
     if (gate == PFW_OVER) return fail(err, PF_CLOSED, -1, "the queue is gone: it takes no more tuples");
-    if (gate >> 1 != pass)
-        return fail(err, PF_CLOSED, -1, "pass %u of the queue is over, it is at pass %u", pass, gate >> 1);
-    return fail(err, PF_CLOSED, -1, "the queue is closed: pass %u takes no more tuples", pass);
+    if (pfw_gate_pass(gate) != pass)
+        return fail(err, PF_CLOSED, -1, "pass %llu of the queue is over, it is at pass %u", asked,
+                    pfw_gate_pass(gate));
+    if (!(gate & PFW_OPEN))
+        return fail(err, PF_CLOSED, -1, "the queue is closed: pass %llu takes no more tuples", asked);
+    return PF_OK;
 }
 
 /* ---- Futexes: shared, not private ---- */
@@ -404,6 +408,7 @@ pf_status pfw_open(int fd, pfw_producer **out, pfw_error *err) {
                         .data = base + h.data_at,
                         .populated = populated,
                         .worker = -1,
+                        .pass = PF_PASS_NONE,
                         .trainer = -1,
                         .stop = -1};
     *out = p;
@@ -427,7 +432,7 @@ static char *failure_of(pfw_producer *p, int worker) {
     return (char *)p->h + p->at.failures_at + (size_t)worker * PFW_FAILURE;
 }
 
-pf_status pfw_attach(pfw_producer *p, uint32_t only, pfw_error *err) {
+pf_status pfw_attach(pfw_producer *p, uint64_t only, pfw_error *err) {
     pfw_header *h = p->h;
     if (pfw_attached(p)) return PF_OK;
     p->worker = -1; /* that of the process that this one was forked from */
@@ -450,13 +455,14 @@ pf_status pfw_attach(pfw_producer *p, uint32_t only, pfw_error *err) {
         return status;
     }
     uint32_t gate = LOAD(&h->gate);
-    status = check_gate(gate, only ? only : gate >> 1, err);
+    uint64_t pass = only == PF_PASS_CURRENT ? pfw_gate_pass(gate) : only;
+    status = check_gate(gate, pass, err);
     if (status) {
         watcher_end(p);
         return status;
     }
-    uint64_t pass = gate >> 1;
     p->gate = gate;
+    p->pass = pass;
     for (int i = 0; i < PFW_WORKERS; i++) {
         uint64_t nobody = PFW_NOBODY;
         if (LOAD(&p->workers[i].state) != nobody ||
@@ -477,15 +483,18 @@ pf_status pfw_attach(pfw_producer *p, uint32_t only, pfw_error *err) {
     return fail(err, PF_STATE, -1, "expected at most %d workers at one time", PFW_WORKERS);
 }
 
-static pf_status wait_for_pass(pfw_producer *p, uint32_t after, patience *w, uint32_t *pass, pfw_error *err) {
+static pf_status wait_for_pass(pfw_producer *p, uint64_t after, patience *w, uint64_t *pass, pfw_error *err) {
     pfw_header *h = p->h;
     for (;;) {
         uint32_t turns = LOAD(&h->turns), gate = LOAD(&h->gate);
         if (is_gone(p)) return trainer_gone(err);
         if (gate == PFW_OVER)
-            return fail(err, PF_CLOSED, -1, "the queue is gone: there is no pass after %u", after);
-        *pass = gate >> 1;
-        if (!(gate & 1) && *pass > after) return PF_OK;
+            return after == PF_PASS_NONE
+                       ? fail(err, PF_CLOSED, -1, "the queue is gone: no pass begins any more")
+                       : fail(err, PF_CLOSED, -1, "the queue is gone: there is no pass after %llu",
+                              (unsigned long long)after);
+        *pass = pfw_gate_pass(gate);
+        if ((gate & PFW_OPEN) && (after == PF_PASS_NONE || *pass > after)) return PF_OK;
         pf_status status = patience_check(p, w, err);
         if (status) return status;
         STEP("waits for a pass");
@@ -495,14 +504,14 @@ static pf_status wait_for_pass(pfw_producer *p, uint32_t after, patience *w, uin
 
 pf_status pfw_attach_next(pfw_producer *p, const pf_wait *given, pfw_error *err) {
     if (pfw_attached(p))
-        return fail(err, PF_STATE, -1, "the producer is a worker of pass %u still: close() ends its part",
-                    p->gate >> 1);
-    uint32_t after = pfw_pass(p), pass = 0;
+        return fail(err, PF_STATE, -1, "the producer is a worker of pass %llu still: close() ends its part",
+                    (unsigned long long)p->pass);
+    uint64_t pass;
     patience w = patience_of(given);
     for (;;) {
         watcher_end(p);
         pf_status status = watcher_begin(p, err);
-        if (status == PF_OK) status = wait_for_pass(p, after, &w, &pass, err);
+        if (status == PF_OK) status = wait_for_pass(p, p->pass, &w, &pass, err);
         watcher_end(p);
         if (status) return status;
         pfw_error missed; /* a pass that is over by now */
@@ -514,7 +523,7 @@ pf_status pfw_attach_next(pfw_producer *p, const pf_wait *given, pfw_error *err)
     }
 }
 
-uint32_t pfw_pass(const pfw_producer *p) { return p->gate >> 1; }
+uint64_t pfw_pass(const pfw_producer *p) { return p->pass; }
 
 static pf_status not_attached(pfw_producer *p, pfw_error *err) {
     if (p->worker >= 0 && p->life != lives)
@@ -531,7 +540,7 @@ static pf_status end_as(pfw_producer *p, uint64_t state, pfw_error *err) {
                     writing == 1 ? " is" : "s are");
     pfw_worker *w = &p->workers[p->worker];
     STEP("ending");
-    STORE(&w->state, pfw_worker_state(state, p->gate >> 1, (uint64_t)getpid()));
+    STORE(&w->state, pfw_worker_state(state, p->pass, (uint64_t)getpid()));
     STORE(&p->worker, -1); /* the entry is the trainer's from here on */
     STEP("ended");
     ADD(&p->h->news, 1);
@@ -724,7 +733,7 @@ static int try_claim(pfw_producer *p, int worker, pfw_slot *slot) {
     for (uint32_t i = 0; i < p->at.ring_slots; i++) {
         uint64_t was = __atomic_load_n(&p->states[i], __ATOMIC_RELAXED);
         if ((was & 0xff) != PFW_FREE) continue;
-        uint64_t mine = pfw_state(PFW_WRITING, (uint64_t)worker, pfw_generation(was), p->gate >> 1);
+        uint64_t mine = pfw_state(PFW_WRITING, (uint64_t)worker, pfw_generation(was), p->pass);
         if (!SWAP_IF(&p->states[i], &was, mine)) continue;
         STEP("claimed");
         *slot = (pfw_slot){mine, i};
@@ -734,7 +743,7 @@ static int try_claim(pfw_producer *p, int worker, pfw_slot *slot) {
 }
 
 static pf_status check_open(pfw_producer *p, pfw_error *err) {
-    return is_gone(p) ? trainer_gone(err) : check_gate(LOAD(&p->h->gate), p->gate >> 1, err);
+    return is_gone(p) ? trainer_gone(err) : check_gate(LOAD(&p->h->gate), p->pass, err);
 }
 
 /* A wake-up through the kernel costs several microseconds: one that is about to come is worth looking out for. */

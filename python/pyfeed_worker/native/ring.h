@@ -28,7 +28,9 @@ enum {
     PFW_TEXT = 2048,
 };
 
-#define PFW_OVER UINT32_MAX /* the gate, when no pass will come any more */
+/* The gate is the pass << 1, with PFW_OPEN while that takes tuples; or PFW_OVER, when no pass will come any more. */
+enum { PFW_OPEN = 1 };
+#define PFW_OVER (UINT32_MAX - 1)
 
 /* States of a slot, in the low byte. Above: worker (16 bits), generation (24), pass (16). */
 enum { PFW_FREE = 0, PFW_WRITING = 1, PFW_COMMITTED = 2, PFW_REVOKED = 3, PFW_CONSUMER = 4 };
@@ -85,7 +87,7 @@ typedef struct pfw_header {
     uint8_t reserved[104];
 
     /* What all sides write, each in a cache line of its own. */
-    uint32_t gate; /* pass << 1, and 1 when it takes no more; or PFW_OVER */
+    uint32_t gate; /* see PFW_OPEN */
     uint8_t pad0[60];
     uint64_t tail; /* of the cells */
     uint8_t pad1[56];
@@ -103,6 +105,8 @@ typedef struct pfw_header {
 static inline uint64_t pfw_cell(uint64_t lap, uint64_t generation, uint64_t slot_and_1) {
     return (lap & 0xffffff) << 40 | (generation & 0xffffff) << 16 | slot_and_1;
 }
+
+static inline uint32_t pfw_gate_pass(uint32_t gate) { return gate >> 1; }
 
 static inline uint64_t pfw_state(uint64_t state, uint64_t worker, uint64_t generation, uint64_t pass) {
     return state | (worker & 0xffff) << 8 | (generation & 0xffffff) << 24 | (pass & 0xffff) << 48;

@@ -123,7 +123,7 @@ func Queue(t *testing.T, o pyfeed.QueueOptions) *pyfeed.Consumer {
 // Push pushes a tuple.
 func Push(t *testing.T, q *pyfeed.Consumer, slots ...pyfeed.LoDTensor) {
 	t.Helper()
-	if err := q.Push(context.Background(), 0, slots); err != nil {
+	if err := q.Push(context.Background(), pyfeed.PassCurrent, slots); err != nil {
 		t.Fatal(err)
 	}
 }
