@@ -196,7 +196,7 @@ func (c *Call) Output(i int, dtype pyfeed.DType, dims pyfeed.Dims, lod pyfeed.Lo
 // so that it may be looked at meanwhile. After an error the output is as it was.
 func (c *Call) Replace(i int, dtype pyfeed.DType, dims pyfeed.Dims, lod pyfeed.LoD) (*pyfeed.LoDTensor, error) {
 	var made pyfeed.LoDTensor
-	if err := made.Room(dtype, dims, lod, c.run.pool); err != nil {
+	if err := made.AllocateTensor(dtype, dims, lod, c.run.pool); err != nil {
 		return nil, err
 	}
 	t := &c.Outs[i]
@@ -307,11 +307,11 @@ func (c *Call) ShareInput(i int, to *pyfeed.LoDTensor) error {
 		t.Share(to)
 		return nil
 	}
-	if err := to.Room(t.DType, t.Dims(), t.LoD, c.run.pool); err != nil {
+	if err := to.AllocateTensor(t.DType, t.Dims(), t.LoD, c.run.pool); err != nil {
 		return err
 	}
 	pyfeed.Copy(to.Data, t.Data)
-	if err := t.Intact(i); err != nil {
+	if err := t.CheckTruncated(i); err != nil {
 		to.Drop()
 		return err
 	}

@@ -442,7 +442,7 @@ func (f *fake) ReadNext(ctx context.Context) (*pyfeed.Tuple, error) {
 	t := pyfeed.NewTuple(2)
 	for i, x := range instance(int(f.pass), f.at) {
 		from := x.tensor()
-		if err := t.Slots[i].Room(from.DType, from.Dims(), nil, f.pool); err != nil {
+		if err := t.Slots[i].AllocateTensor(from.DType, from.Dims(), nil, f.pool); err != nil {
 			t.Release()
 			return nil, err
 		}

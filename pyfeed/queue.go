@@ -99,12 +99,12 @@ type PyArrayFeedQueue struct {
 	reserved int   // tuples that are being written
 	bytes    int64 // of both
 
-	pass     atomic.Uint64 // written under the lock
-	closed   bool          // this pass takes no more
-	shut     bool
-	deserted bool // shut, because no consumer was left
-	failure  error
-	counts   struct{ pushed, popped, dropped, pushedBytes uint64 }
+	pass       atomic.Uint64 // written under the lock
+	closed     bool          // this pass takes no more
+	isShutDown bool
+	abandoned  bool // shut down, because no consumer was left
+	failure    error
+	counts     struct{ pushed, popped, dropped, pushedBytes uint64 }
 
 	notFull  wait.List
 	notEmpty wait.List
@@ -211,7 +211,7 @@ type Reservation struct {
 // Reserve waits for room for t, whose slots have DType, dims and LoD, in the given pass, and gives it memory.
 // Commit or Cancel of the Reservation MUST follow.
 func (q *PyArrayFeedQueue) Reserve(ctx context.Context, pass Pass, t *Tuple) (Reservation, error) {
-	bytes, err := q.fits(t)
+	bytes, err := q.checkTuple(t)
 	if err != nil {
 		return Reservation{}, err
 	}
@@ -221,7 +221,7 @@ func (q *PyArrayFeedQueue) Reserve(ctx context.Context, pass Pass, t *Tuple) (Re
 		return Reservation{}, err
 	}
 	if err := t.Allocate(q.pool); err != nil {
-		r.giveUp()
+		r.release()
 		return Reservation{}, err
 	}
 	return r, nil
@@ -229,7 +229,7 @@ func (q *PyArrayFeedQueue) Reserve(ctx context.Context, pass Pass, t *Tuple) (Re
 
 func (q *PyArrayFeedQueue) tryReserve(ctx context.Context, pass Pass, bytes int64) error {
 	q.mu.Lock()
-	wake, err := q.room(ctx, pass, bytes)
+	wake, err := q.reserveBytes(ctx, pass, bytes)
 	if err == nil {
 		q.reserved++
 	}
@@ -249,13 +249,13 @@ func (r *Reservation) Bytes() int64 { return r.bytes }
 func (r *Reservation) Commit(t *Tuple) error {
 	q := r.queue
 	q.mu.Lock()
-	if err := q.takes(r.pass); err != nil {
+	if err := q.checkPass(r.pass); err != nil {
 		q.mu.Unlock()
 		r.Cancel(t)
 		return err
 	}
 	q.reserved--
-	wake := q.add(t, r.bytes)
+	wake := q.pushBack(t, r.bytes)
 	q.mu.Unlock()
 	wake.Send()
 	return nil
@@ -263,12 +263,12 @@ func (r *Reservation) Commit(t *Tuple) error {
 
 // Cancel gives the room back, and releases the tuple.
 func (r *Reservation) Cancel(t *Tuple) {
-	r.giveUp()
+	r.release()
 	t.Release()
 }
 
-// giveUp gives the room back.
-func (r *Reservation) giveUp() {
+// release gives the room back.
+func (r *Reservation) release() {
 	q := r.queue
 	q.mu.Lock()
 	q.reserved--
@@ -281,7 +281,7 @@ func (r *Reservation) giveUp() {
 // Put queues t, which has its data, in one step. It waits for room. On an error t is still the
 // caller's.
 func (q *PyArrayFeedQueue) Put(ctx context.Context, pass Pass, t *Tuple) error {
-	bytes, err := q.fits(t)
+	bytes, err := q.checkTuple(t)
 	if err != nil {
 		return err
 	}
@@ -292,10 +292,10 @@ func (q *PyArrayFeedQueue) Put(ctx context.Context, pass Pass, t *Tuple) error {
 
 func (q *PyArrayFeedQueue) tryPut(ctx context.Context, pass Pass, bytes int64, t *Tuple) error {
 	q.mu.Lock()
-	wake, err := q.room(ctx, pass, bytes)
+	wake, err := q.reserveBytes(ctx, pass, bytes)
 	var arrived wait.Wake
 	if err == nil {
-		arrived = q.add(t, bytes)
+		arrived = q.pushBack(t, bytes)
 	}
 	q.mu.Unlock()
 	wake.Send()
@@ -350,7 +350,7 @@ func ReserveCopy(ctx context.Context, in Input, pass Pass, from []LoDTensor) (Re
 		Copy(t.Slots[i].Data, from[i].Data)
 	}
 	for i := range from {
-		if err := from[i].Intact(i); err != nil {
+		if err := from[i].CheckTruncated(i); err != nil {
 			r.Cancel(t)
 			return Reservation{}, nil, err
 		}
@@ -361,8 +361,8 @@ func ReserveCopy(ctx context.Context, in Input, pass Pass, from []LoDTensor) (Re
 	return r, t, nil
 }
 
-// fits says why the queue would never take t, and answers the bytes that t counts for.
-func (q *PyArrayFeedQueue) fits(t *Tuple) (bytes int64, err error) {
+// checkTuple says why the queue would never take t, and answers the bytes that t counts for.
+func (q *PyArrayFeedQueue) checkTuple(t *Tuple) (bytes int64, err error) {
 	if err := q.spec.Check(t); err != nil {
 		return 0, err
 	}
@@ -376,17 +376,17 @@ func (q *PyArrayFeedQueue) fits(t *Tuple) (bytes int64, err error) {
 	return bytes, nil
 }
 
-// FilledBy notes for the trace on which track the next tuples are made: that of the caller behind ctx, a run or a thread
+// NoteProducer notes for the trace on which track the next tuples are made: that of the caller behind ctx, a run or a thread
 // that reads. Without it, nothing is known of producers.
-func (q *PyArrayFeedQueue) FilledBy(ctx context.Context) {
+func (q *PyArrayFeedQueue) NoteProducer(ctx context.Context) {
 	q.mu.Lock()
 	q.notEmpty.ServedBy(wait.TrackOf(ctx))
 	q.mu.Unlock()
 }
 
-// room takes room for so many bytes, or has the caller wait for it. The lock is held.
-func (q *PyArrayFeedQueue) room(ctx context.Context, pass Pass, bytes int64) (wake wait.Wake, err error) {
-	if err := q.takes(pass); err != nil {
+// reserveBytes takes room for a tuple of so many bytes, or has the caller wait for it. The lock is held.
+func (q *PyArrayFeedQueue) reserveBytes(ctx context.Context, pass Pass, bytes int64) (wake wait.Wake, err error) {
+	if err := q.checkPass(pass); err != nil {
 		return wake, err
 	}
 	full := q.n+q.reserved >= q.capacity
@@ -404,18 +404,18 @@ func (q *PyArrayFeedQueue) room(ctx context.Context, pass Pass, bytes int64) (wa
 	return wake, nil
 }
 
-// Check says why a push of that pass would be refused; nil: it would not.
-func (q *PyArrayFeedQueue) Check(pass Pass) error {
+// CheckPass says why a push of that pass would be refused; nil: it would not.
+func (q *PyArrayFeedQueue) CheckPass(pass Pass) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.takes(pass)
+	return q.checkPass(pass)
 }
 
-// takes says why a push of that pass is refused. The lock is held.
-func (q *PyArrayFeedQueue) takes(pass Pass) error {
+// checkPass says why a push of that pass is refused. The lock is held.
+func (q *PyArrayFeedQueue) checkPass(pass Pass) error {
 	switch {
-	case q.shut:
-		return q.isShut()
+	case q.isShutDown:
+		return q.shutDownError()
 	case q.Pass() == PassNone:
 		return Errorf(Closed, "the queue has no pass open yet: its producer waits for one with wait_pass")
 	case pass != q.Pass():
@@ -428,16 +428,16 @@ func (q *PyArrayFeedQueue) takes(pass Pass) error {
 	return nil
 }
 
-// isShut says why a queue that is shut down takes nothing. The lock is held.
-func (q *PyArrayFeedQueue) isShut() error {
-	if q.deserted {
+// shutDownError says why a queue that is shut down takes nothing. The lock is held.
+func (q *PyArrayFeedQueue) shutDownError() error {
+	if q.abandoned {
 		return Errorf(Closed, "the %s is shut down: no reader of it is left, nor any other consumer", q.labels.Queue)
 	}
 	return Errorf(Closed, "the %s is shut down", q.labels.Queue)
 }
 
-// add puts a tuple for which there is room last. The lock is held.
-func (q *PyArrayFeedQueue) add(t *Tuple, bytes int64) wait.Wake {
+// pushBack queues a tuple for which there is room. The lock is held.
+func (q *PyArrayFeedQueue) pushBack(t *Tuple, bytes int64) wait.Wake {
 	if q.n == len(q.ring) {
 		q.grow()
 	}
@@ -459,7 +459,7 @@ func (q *PyArrayFeedQueue) grow() {
 	q.ring, q.head = ring, 0
 }
 
-func (q *PyArrayFeedQueue) take() *Tuple {
+func (q *PyArrayFeedQueue) popFront() *Tuple {
 	c := q.ring[q.head]
 	q.ring[q.head].tuple = nil
 	if q.head++; q.head == len(q.ring) {
@@ -491,8 +491,8 @@ type popped struct {
 
 func (q *PyArrayFeedQueue) tryPop(ctx context.Context) (popped, error) {
 	q.mu.Lock()
-	if q.Pass() == PassNone && !q.shut {
-		q.open()
+	if q.Pass() == PassNone && !q.isShutDown {
+		q.beginPass()
 	}
 	pass := q.Pass()
 	if wait.Began(ctx, q, uint64(pass)) != uint64(pass) {
@@ -500,7 +500,7 @@ func (q *PyArrayFeedQueue) tryPop(ctx context.Context) (popped, error) {
 		return popped{}, io.EOF
 	}
 	if q.n > 0 {
-		t := q.take()
+		t := q.popFront()
 		q.counts.popped++
 		wake := q.notFull.One()
 		q.mu.Unlock()
@@ -509,7 +509,7 @@ func (q *PyArrayFeedQueue) tryPop(ctx context.Context) (popped, error) {
 	}
 	var err error
 	switch {
-	case q.failure != nil && !q.shut:
+	case q.failure != nil && !q.isShutDown:
 		err = q.failure
 	case q.closed:
 		err = io.EOF
@@ -529,12 +529,12 @@ func (q *PyArrayFeedQueue) Close(pass Pass) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.resolve(pass) == q.Pass() {
-		q.end()
+		q.endPass()
 	}
 }
 
-// end is for the lock's holder.
-func (q *PyArrayFeedQueue) end() {
+// endPass ends the pass, and wakes all that wait in it. The lock is held.
+func (q *PyArrayFeedQueue) endPass() {
 	q.closed = true
 	q.notFull.All()
 	q.notEmpty.All()
@@ -545,11 +545,11 @@ func (q *PyArrayFeedQueue) end() {
 func (q *PyArrayFeedQueue) Fail(pass Pass, failure error) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if err := q.takes(q.resolve(pass)); err != nil {
+	if err := q.checkPass(q.resolve(pass)); err != nil {
 		return err
 	}
 	q.failure = failure
-	q.end()
+	q.endPass()
 	return nil
 }
 
@@ -557,42 +557,42 @@ func (q *PyArrayFeedQueue) Fail(pass Pass, failure error) error {
 // with the number of tuples dropped.
 func (q *PyArrayFeedQueue) Reopen() (pass Pass, dropped uint64, err error) {
 	q.mu.Lock()
-	if q.shut {
-		err = q.isShut()
+	if q.isShutDown {
+		err = q.shutDownError()
 		q.mu.Unlock()
 		return PassNone, 0, err
 	}
-	old := q.empty()
-	q.open()
+	old := q.takeAll()
+	q.beginPass()
 	pass = q.Pass()
 	q.mu.Unlock()
-	release(old)
+	releaseTuples(old)
 	return pass, uint64(len(old)), nil
 }
 
-// isAt says whether what was popped in a pass may still be delivered: the queue is in that pass, and not shut down.
-func (q *PyArrayFeedQueue) isAt(pass Pass) bool {
+// isCurrent says whether what was popped in a pass may still be delivered: the queue is in that pass, and not shut down.
+func (q *PyArrayFeedQueue) isCurrent(pass Pass) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return !q.shut && pass == q.Pass()
+	return !q.isShutDown && pass == q.Pass()
 }
 
 // Clear drops what is queued, in the middle of the pass, gives its memory back to the system, and answers
 // the number of tuples. Those that wait for room get it.
 func (q *PyArrayFeedQueue) Clear() int {
 	q.mu.Lock()
-	old := q.empty()
+	old := q.takeAll()
 	for range old { // as many pops would: all at once would lose their order
 		q.notFull.One().Send()
 	}
 	q.mu.Unlock()
-	release(old)
+	releaseTuples(old)
 	q.pool.Trim()
 	return len(old)
 }
 
-// open begins the next pass. The lock is held.
-func (q *PyArrayFeedQueue) open() {
+// beginPass begins the next pass. The lock is held.
+func (q *PyArrayFeedQueue) beginPass() {
 	q.pass.Store(uint64(q.Pass().next()))
 	q.closed, q.failure = false, nil
 	if q.feed != nil {
@@ -603,17 +603,17 @@ func (q *PyArrayFeedQueue) open() {
 	q.opened.All()
 }
 
-// empty takes all that is queued out. The lock is held.
-func (q *PyArrayFeedQueue) empty() []*Tuple {
+// takeAll takes all that is queued out. The lock is held.
+func (q *PyArrayFeedQueue) takeAll() []*Tuple {
 	var old []*Tuple
 	for q.n > 0 {
-		old = append(old, q.take())
+		old = append(old, q.popFront())
 	}
 	q.counts.dropped += uint64(len(old))
 	return old
 }
 
-func release(old []*Tuple) {
+func releaseTuples(old []*Tuple) {
 	for _, t := range old {
 		t.Release()
 	}
@@ -625,8 +625,8 @@ func (q *PyArrayFeedQueue) WaitPass(ctx context.Context, after Pass) (Pass, erro
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		switch {
-		case q.shut:
-			return PassNone, q.isShut()
+		case q.isShutDown:
+			return PassNone, q.shutDownError()
 		case q.Pass().After(after) && !q.closed:
 			return q.Pass(), nil
 		}
@@ -637,18 +637,18 @@ func (q *PyArrayFeedQueue) WaitPass(ctx context.Context, after Pass) (Pass, erro
 // Shutdown closes for good and drops what is queued. Twice is fine.
 func (q *PyArrayFeedQueue) Shutdown() { q.shutdown(false) }
 
-func (q *PyArrayFeedQueue) shutdown(deserted bool) {
+func (q *PyArrayFeedQueue) shutdown(abandoned bool) {
 	q.mu.Lock()
-	q.deserted = q.deserted || deserted && !q.shut
-	q.shut = true
+	q.abandoned = q.abandoned || abandoned && !q.isShutDown
+	q.isShutDown = true
 	if q.feed != nil {
 		q.feed.ShutDown()
 	}
-	old := q.empty()
-	q.end()
+	old := q.takeAll()
+	q.endPass()
 	q.opened.All()
 	q.mu.Unlock()
-	release(old)
+	releaseTuples(old)
 }
 
 // QueueInfo is the state of a queue at one moment.
@@ -669,7 +669,7 @@ func (q *PyArrayFeedQueue) Info() QueueInfo {
 	return QueueInfo{
 		Size: q.n, Capacity: q.capacity, Reserved: q.reserved,
 		Bytes: q.bytes, BytesLimit: q.bytesLimit, Pass: q.Pass(),
-		Closed: q.closed, Failed: q.failure != nil, ShutDown: q.shut, Restartable: q.restartable,
+		Closed: q.closed, Failed: q.failure != nil, ShutDown: q.isShutDown, Restartable: q.restartable,
 		WaitingProducers: q.notFull.Len(), WaitingConsumers: q.notEmpty.Len(),
 		Pushed: q.counts.pushed, Popped: q.counts.popped, Dropped: q.counts.dropped, PushedBytes: q.counts.pushedBytes,
 		ProducersWaited: q.notFull.Waited(), ConsumersWaited: q.notEmpty.Waited(),

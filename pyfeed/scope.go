@@ -167,10 +167,10 @@ func (v *Variable) Modify(pool *memory.Pool, f func(*LoDTensor) error) error {
 	if err == nil {
 		err = t.OnHost()
 	}
-	if err == nil && !t.Sole() {
-		if err = old.Room(t.DType, t.Dims(), t.LoD, pool); err == nil {
+	if err == nil && !t.IsUnique() {
+		if err = old.AllocateTensor(t.DType, t.Dims(), t.LoD, pool); err == nil {
 			Copy(old.Data, t.Data)
-			if err = t.Intact(0); err == nil {
+			if err = t.CheckTruncated(0); err == nil {
 				*t, old = old, *t
 			}
 		}
@@ -194,11 +194,11 @@ func (v *Variable) Write(dtype DType, dims Dims, pool *memory.Pool, f func(data 
 		err = v.isErased()
 	case ok && v.writing:
 		err = v.written()
-	case ok && t.Sole() && t.DType == dtype && len(t.LoD) == 0 && slices.Equal(t.Dims(), dims):
+	case ok && t.IsUnique() && t.DType == dtype && len(t.LoD) == 0 && slices.Equal(t.Dims(), dims):
 		f(t.Data)
 	default:
 		var fresh LoDTensor
-		if err = fresh.Room(dtype, dims, nil, pool); err != nil {
+		if err = fresh.AllocateTensor(dtype, dims, nil, pool); err != nil {
 			break
 		}
 		f(fresh.Data)
@@ -227,13 +227,13 @@ func (v *Variable) BeginWrite(to *LoDTensor, pool *memory.Pool) error {
 	if err != nil {
 		return err
 	}
-	if t.Sole() {
+	if t.IsUnique() {
 		t.Share(to)
-	} else if err := to.Room(t.DType, t.Dims(), t.LoD, pool); err != nil {
+	} else if err := to.AllocateTensor(t.DType, t.Dims(), t.LoD, pool); err != nil {
 		return err
 	} else {
 		Copy(to.Data, t.Data)
-		if err := t.Intact(0); err != nil {
+		if err := t.CheckTruncated(0); err != nil {
 			to.Drop()
 			return err
 		}

@@ -26,7 +26,7 @@ type LoDTensor struct {
 	ReadOnly bool // lent: its owner still has it
 	LoD      LoD
 	Data     []byte
-	InHeap   bool // the offsets lie in Go's heap, where C must not look: see Tuple.Settle
+	InHeap   bool // the offsets lie in Go's heap, where C must not look: see Tuple.EnsureExportable
 
 	rank   int
 	dims   [MaxRank]int64
@@ -105,9 +105,9 @@ func (t *Tuple) Size() int {
 // Hold makes the tensor a view of data, which lies in b, and takes over one reference to b.
 func (t *LoDTensor) Hold(data []byte, b *memory.Buffer) { t.Data, t.buffer = data, b }
 
-// Intact is an error about slot i, the tensor's, if the data lies in a mapped file which has become shorter, was written
+// CheckTruncated is an error about slot i, the tensor's, if the data lies in a mapped file which has become shorter, was written
 // to or could not be read meanwhile, as far as is known: it may read as zeros then. Whose memory the data is makes no difference.
-func (t *LoDTensor) Intact(i int) error {
+func (t *LoDTensor) CheckTruncated(i int) error {
 	if t.buffer != nil && t.buffer.OfFile() {
 		return TornError(t.buffer.TornAt(unsafe.Pointer(unsafe.SliceData(t.Data)), len(t.Data)), i)
 	}
@@ -127,14 +127,14 @@ func TornError(tear *memory.Tear, i int) error {
 	return err
 }
 
-// Sole says whether nobody else has the tensor's memory, and the host may write it.
-func (t *LoDTensor) Sole() bool {
-	return t.buffer != nil && !t.ReadOnly && t.buffer.Sole() && !t.OnDevice()
+// IsUnique reports whether the tensor has the only reference to its memory, and the host may write it.
+func (t *LoDTensor) IsUnique() bool {
+	return t.buffer != nil && !t.ReadOnly && t.buffer.IsUnique() && !t.OnDevice()
 }
 
-// Room makes the tensor, which is empty, one of that dtype, dims and LoD, whose offsets are copied, in memory of the
+// AllocateTensor makes the tensor, which is empty, one of that dtype, dims and LoD, whose offsets are copied, in memory of the
 // pool that is yet to be written. After an error it is empty still.
-func (t *LoDTensor) Room(dtype DType, dims Dims, lod LoD, pool *memory.Pool) (err error) {
+func (t *LoDTensor) AllocateTensor(dtype DType, dims Dims, lod LoD, pool *memory.Pool) (err error) {
 	defer func() {
 		if err != nil {
 			t.Drop()
@@ -163,12 +163,12 @@ func (t *LoDTensor) Room(dtype DType, dims Dims, lod LoD, pool *memory.Pool) (er
 	if err != nil {
 		return err
 	}
-	t.lay(b, 0, pool)
+	t.place(b, 0, pool)
 	return nil
 }
 
-// lay puts offsets and data into b, from at on, and answers where they end.
-func (t *LoDTensor) lay(b *memory.Buffer, at int, pool *memory.Pool) int {
+// place puts offsets and data into b, from at on, and answers where they end.
+func (t *LoDTensor) place(b *memory.Buffer, at int, pool *memory.Pool) int {
 	for j, level := range t.LoD {
 		in := unsafe.Slice((*int64)(unsafe.Add(b.Pointer(), at)), len(level))
 		copy(in, level)
@@ -235,13 +235,13 @@ func (t *LoDTensor) Complete(n int, lod LoD, pool *memory.Pool) error {
 
 // Drop releases the tensor's memory and zeroes it.
 func (t *LoDTensor) Drop() {
-	if b := t.empty(); b != nil {
+	if b := t.takeBuffer(); b != nil {
 		b.Release()
 	}
 }
 
-// empty zeroes the tensor. The reference to its memory is the caller's.
-func (t *LoDTensor) empty() *memory.Buffer {
+// takeBuffer zeroes the tensor, and answers its memory with the reference.
+func (t *LoDTensor) takeBuffer() *memory.Buffer {
 	b, lod := t.buffer, t.LoD
 	clear(lod)
 	*t = LoDTensor{LoD: lod[:0]}
@@ -296,21 +296,21 @@ func (o Origin) Batch(n int) Origin {
 
 // Released tuples, for NewTuple. A sync.Pool is slower here: one thread makes what another releases. They are not chained,
 // so that none has to come into the cache before the one behind it is known.
-var spare struct {
+var freeTuples struct {
 	mu     sync.Mutex
 	tuples []*Tuple
 }
 
-const mostSpare = 1 << 15
+const maxFreeTuples = 1 << 15
 
 // NewTuple makes a tuple of n empty slots.
 func NewTuple(n int) *Tuple {
 	var t *Tuple
-	spare.mu.Lock()
-	if last := len(spare.tuples) - 1; last >= 0 {
-		t, spare.tuples = spare.tuples[last], spare.tuples[:last]
+	freeTuples.mu.Lock()
+	if last := len(freeTuples.tuples) - 1; last >= 0 {
+		t, freeTuples.tuples = freeTuples.tuples[last], freeTuples.tuples[:last]
 	}
-	spare.mu.Unlock()
+	freeTuples.mu.Unlock()
 	if t == nil {
 		t = new(Tuple)
 	}
@@ -323,26 +323,26 @@ func (t *Tuple) Release() {
 	for i := range t.Slots {
 		t.Slots[i].Drop()
 	}
-	t.forget()
-	spare.mu.Lock()
-	if len(spare.tuples) < mostSpare {
-		spare.tuples = append(spare.tuples, t)
+	t.reset()
+	freeTuples.mu.Lock()
+	if len(freeTuples.tuples) < maxFreeTuples {
+		freeTuples.tuples = append(freeTuples.tuples, t)
 	}
-	spare.mu.Unlock()
+	freeTuples.mu.Unlock()
 }
 
-// forget leaves nothing but the slots.
-func (t *Tuple) forget() {
+// reset leaves nothing but the slots.
+func (t *Tuple) reset() {
 	t.Pass, t.From = 0, Origin{}
 }
 
 // NewTuples fills out with tuples of n empty slots, at less than the cost of as many NewTuple.
 func NewTuples(out []*Tuple, n int) {
-	spare.mu.Lock()
-	left := max(0, len(spare.tuples)-len(out))
-	i := copy(out, spare.tuples[left:])
-	spare.tuples = spare.tuples[:left]
-	spare.mu.Unlock()
+	freeTuples.mu.Lock()
+	left := max(0, len(freeTuples.tuples)-len(out))
+	i := copy(out, freeTuples.tuples[left:])
+	freeTuples.tuples = freeTuples.tuples[:left]
+	freeTuples.mu.Unlock()
 	if i < len(out) {
 		fresh := make([]Tuple, len(out)-i)
 		slots := make([]LoDTensor, n*len(fresh))
@@ -366,28 +366,29 @@ func (t *Tuple) Resize(n int) {
 
 // ReleaseAll releases many tuples, and forgets them.
 func ReleaseAll(all []*Tuple) {
-	var held references
+	var held releaseBatch
 	for _, t := range all {
 		for j := range t.Slots {
-			held.add(t.Slots[j].empty())
+			held.add(t.Slots[j].takeBuffer())
 		}
-		t.forget()
+		t.reset()
 	}
-	spare.mu.Lock()
-	spare.tuples = append(spare.tuples, all[:min(len(all), mostSpare-len(spare.tuples))]...)
-	spare.mu.Unlock()
+	freeTuples.mu.Lock()
+	freeTuples.tuples = append(freeTuples.tuples, all[:min(len(all), maxFreeTuples-len(freeTuples.tuples))]...)
+	freeTuples.mu.Unlock()
 	clear(all)
 	held.drop()
 }
 
-// references to few buffers: neighbours mostly lie in the same, whose count other threads want as well.
-type references struct {
+// releaseBatch gathers references to few buffers, to release them together: neighbours mostly lie in the same buffer, whose
+// count other threads want as well.
+type releaseBatch struct {
 	to [16]*memory.Buffer // each where its address says, so that none is looked for
 	n  [16]int
 }
 
 // add takes a reference over; nil is fine.
-func (r *references) add(b *memory.Buffer) {
+func (r *releaseBatch) add(b *memory.Buffer) {
 	if b == nil {
 		return
 	}
@@ -402,7 +403,7 @@ func (r *references) add(b *memory.Buffer) {
 	r.to[i], r.n[i] = b, 1
 }
 
-func (r *references) drop() {
+func (r *releaseBatch) drop() {
 	for i, b := range r.to {
 		if b != nil {
 			b.ReleaseMany(r.n[i])
@@ -410,9 +411,9 @@ func (r *references) drop() {
 	}
 }
 
-// Settle makes a tuple fit to leave the library: its offsets out of Go's heap, its elements aligned. One
+// EnsureExportable makes a tuple fit to leave the library: its offsets out of Go's heap, its elements aligned. One
 // that is not is copied; any other is left as it is. One whose file has shrunk, as far as is known, is Corrupt.
-func (t *Tuple) Settle(pool *memory.Pool) (copied bool, err error) {
+func (t *Tuple) EnsureExportable(pool *memory.Pool) (copied bool, err error) {
 	fit := true
 	for i := range t.Slots {
 		s := &t.Slots[i]
@@ -420,7 +421,7 @@ func (t *Tuple) Settle(pool *memory.Pool) (copied bool, err error) {
 		fit = fit && !s.InHeap && at%uintptr(min(max(s.DType.Size(), 1), 8)) == 0
 	}
 	if fit {
-		return false, t.Intact()
+		return false, t.CheckTruncated()
 	}
 	return true, t.Move(pool)
 }
@@ -441,7 +442,7 @@ func (t *Tuple) Move(pool *memory.Pool) error {
 	for i := range t.Slots {
 		Copy(t.Slots[i].Data, old.Slots[i].Data)
 	}
-	return old.Intact()
+	return old.CheckTruncated()
 }
 
 // Pinned is the one piece of memory that all data of t lies in and a device copies from by itself, its fields aligned as
@@ -474,10 +475,10 @@ func (t *Tuple) Pinned() ([]byte, bool) {
 // OnDevice says whether the tuple lies in a device's memory.
 func (t *Tuple) OnDevice() bool { return len(t.Slots) > 0 && t.Slots[0].OnDevice() }
 
-// Intact is the first error of its slots'.
-func (t *Tuple) Intact() error {
+// CheckTruncated is the first error of its slots'.
+func (t *Tuple) CheckTruncated() error {
 	for i := range t.Slots {
-		if err := t.Slots[i].Intact(i); err != nil {
+		if err := t.Slots[i].CheckTruncated(i); err != nil {
 			return err
 		}
 	}
@@ -507,7 +508,7 @@ func (t *Tuple) Allocate(pool *memory.Pool) error {
 	b.Retain(len(t.Slots) - 1)
 	at := 0
 	for i := range t.Slots {
-		at = t.Slots[i].lay(b, at, pool)
+		at = t.Slots[i].place(b, at, pool)
 	}
 	return nil
 }

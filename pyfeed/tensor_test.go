@@ -46,11 +46,11 @@ func TestManyTuplesAreMadeAndReleasedAsOne(t *testing.T) {
 // nothing that came back was kept until they were used up.
 func TestSpareTuplesAreLimitedAndKeptInUse(t *testing.T) {
 	for range 2 {
-		all := make([]*Tuple, mostSpare+100)
+		all := make([]*Tuple, maxFreeTuples+100)
 		NewTuples(all, 1)
 		ReleaseAll(all)
-		if len(spare.tuples) != mostSpare {
-			t.Fatalf("expected %d spare tuples, found %d", mostSpare, len(spare.tuples))
+		if len(freeTuples.tuples) != maxFreeTuples {
+			t.Fatalf("expected %d spare tuples, found %d", maxFreeTuples, len(freeTuples.tuples))
 		}
 	}
 	few := make([]*Tuple, 10)
@@ -87,7 +87,7 @@ func TestReleaseAllDropsEveryReference(t *testing.T) {
 	}
 	ReleaseAll(all)
 	for i, b := range buffers {
-		if !b.Sole() {
+		if !b.IsUnique() {
 			t.Errorf("buffer %d has references left", i)
 		}
 		b.Release()
@@ -103,7 +103,7 @@ func TestReleaseAllDropsEveryReference(t *testing.T) {
 	}
 }
 
-func TestSettle(t *testing.T) {
+func TestEnsureExportable(t *testing.T) {
 	before := memory.Count()
 	p := memory.NewPool(memory.File)
 	b, err := p.Get(64)
@@ -134,7 +134,7 @@ func TestSettle(t *testing.T) {
 		}
 		want := []string{string(tuple.Slots[0].Data), string(tuple.Slots[1].Data)}
 		was := unsafe.SliceData(tuple.Slots[1].Data)
-		if _, err := tuple.Settle(p); err != nil {
+		if _, err := tuple.EnsureExportable(p); err != nil {
 			t.Fatal(err)
 		}
 		for i := range tuple.Slots {

@@ -101,13 +101,13 @@ func EnsureExportable(ctx context.Context, t *pyfeed.Tuple) error {
 	if trace.On() {
 		return ensureExportableTraced(ctx, t)
 	}
-	_, err := t.Settle(exportPool)
+	_, err := t.EnsureExportable(exportPool)
 	return err
 }
 
 func ensureExportableTraced(ctx context.Context, t *pyfeed.Tuple) error {
 	start := trace.Begin()
-	copied, err := t.Settle(exportPool)
+	copied, err := t.EnsureExportable(exportPool)
 	if copied && start != 0 {
 		trace.CopySince(wait.TrackOf(ctx), "align", start, t.Size())
 	}

@@ -86,11 +86,11 @@ func (b *Buffer) Giver() Giver { return b.giver }
 // Size is the number of bytes that were asked for.
 func (b *Buffer) Size() int { return b.size }
 
-// Sole says whether there is one reference only: whoever holds it may write.
-func (b *Buffer) Sole() bool { return b.refs.Load() == 1 }
+// IsUnique says whether there is one reference only: whoever holds it may write.
+func (b *Buffer) IsUnique() bool { return b.refs.Load() == 1 }
 
-// Only says whether it is a pool's, of the host's own, and there are n references: whoever holds them all may write.
-func (b *Buffer) Only(n int) bool { return b.pool != nil && !b.pinned && b.refs.Load() == int32(n) }
+// HasOnly says whether it is a pool's, of the host's own, and there are n references: whoever holds them all may write.
+func (b *Buffer) HasOnly(n int) bool { return b.pool != nil && !b.pinned && b.refs.Load() == int32(n) }
 
 // Retain adds n references.
 func (b *Buffer) Retain(n int) {

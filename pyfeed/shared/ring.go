@@ -297,7 +297,7 @@ func (r *Ring) Fail(pass pyfeed.Pass, failure error) error {
 	if pass == pyfeed.PassCurrent {
 		pass = r.queue.Pass()
 	}
-	if err := r.queue.Check(pass); err != nil {
+	if err := r.queue.CheckPass(pass); err != nil {
 		return err
 	}
 	if !r.beginEnd(pass, failure) {

@@ -98,7 +98,7 @@ func (b *Buffer) Reserve(ctx context.Context, t *pyfeed.Tuple) (pyfeed.Reservati
 // noteProducer tells the trace that what is staged comes from the caller.
 func (b *Buffer) noteProducer(ctx context.Context) {
 	if trace.On() {
-		b.queue.FilledBy(ctx)
+		b.queue.NoteProducer(ctx)
 	}
 }
 

@@ -254,7 +254,7 @@ func (b *batchBuilder) join(tuples []*pyfeed.Tuple, track trace.Track) (*pyfeed.
 				from := &t.Slots[i]
 				pyfeed.Copy(to[at:], from.Data)
 				at += len(from.Data)
-				if err := from.Intact(i); err != nil {
+				if err := from.CheckTruncated(i); err != nil {
 					return err
 				}
 			}

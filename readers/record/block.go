@@ -132,7 +132,7 @@ func (b *Block) Materialize(t *pyfeed.Tuple, k int, offsets *Offsets) {
 // checkTruncated returns an error if the file has become shorter in which the instances lie.
 func (b *Block) checkTruncated() error {
 	for i := range b.first.Slots {
-		if err := b.first.Slots[i].Intact(i); err != nil {
+		if err := b.first.Slots[i].CheckTruncated(i); err != nil {
 			return err
 		}
 	}

@@ -348,7 +348,7 @@ func (c *Chunk) CopySlot(to []byte, slot, size, first, end int) error {
 			} else {
 				from := &c.tuples[it.index].Slots[slot]
 				pyfeed.Copy(to, from.Data)
-				if err := from.Intact(slot); err != nil {
+				if err := from.CheckTruncated(slot); err != nil {
 					return err
 				}
 			}
@@ -387,7 +387,7 @@ func (c *Chunk) Contiguous() bool {
 		return false
 	}
 	first := c.blocks[items[0].block].Block
-	if first.spans != nil || len(first.first.Slots) != 1 || !first.buffer.Only(len(items)) {
+	if first.spans != nil || len(first.first.Slots) != 1 || !first.buffer.HasOnly(len(items)) {
 		return false
 	}
 	begin := uintptr(unsafe.Pointer(unsafe.SliceData(first.data(0, int(items[0].index)))))

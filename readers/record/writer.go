@@ -31,7 +31,7 @@ func (w *FileWriter) Write(t *pyfeed.Tuple) error {
 		w.err = w.Encode(t)
 	}
 	if w.err == nil { // what was read in Encode may have been gone
-		w.err = t.Intact()
+		w.err = t.CheckTruncated()
 	}
 	return w.err
 }
