@@ -10,6 +10,7 @@ import (
 
 	"github.com/pyfeed/pyfeed/cuda"
 	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
 )
 
 //export pfgo_cuda_available
@@ -59,7 +60,7 @@ func onLoan(what string, id C.uint64_t) (loan, error) {
 
 // residentOf is the device memory that a slot lies in, unless a slot before it has told of it: those of a tuple mostly
 // share one.
-func residentOf(t *pyfeed.Tuple, slot int) pyfeed.Resident {
+func residentOf(t *pyfeed.Tuple, slot int) memory.Resident {
 	r := t.Slots[slot].Resident()
 	if r == nil {
 		return nil

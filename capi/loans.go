@@ -133,7 +133,7 @@ func (l *loan) whole(id uint64) error {
 		}
 		return whole(from.tensors, C.uint32_t(len(l.tuple.Slots)))
 	}
-	if memory.FaultsSoFar() != from.faults {
+	if memory.FaultCount() != from.faults {
 		return pyfeed.Errorf(pyfeed.Corrupt, "a mapped file shrank, was written to or could not be read, before or while the slot was written, and some of that may be in it")
 	}
 	return nil

@@ -201,13 +201,13 @@ func lendToFill(l *loan, from *C.pf_tensor, call *C.pfi_call, err *C.pf_error) C
 	return C.PFI_COPY
 }
 
-// cGiver gives lent memory back to C.
-type cGiver struct {
+// cOwner has C reclaim lent memory.
+type cOwner struct {
 	release *[0]byte
 	context unsafe.Pointer
 }
 
-func (g *cGiver) GiveBack() { C.pfi_call_release(g.release, g.context) }
+func (o *cOwner) Reclaim() { C.pfi_call_release(o.release, o.context) }
 
 //export pfgo_queue_push_lent
 func pfgo_queue_push_lent(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, release, context_ unsafe.Pointer,
@@ -228,7 +228,7 @@ func pfgo_queue_push_lent(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, rel
 			t.Release()
 			return struct{}{}, e
 		}
-		return struct{}{}, q.Input().Lend(ctx, pyfeed.Pass(call.pass), t, &cGiver{(*[0]byte)(release), context_})
+		return struct{}{}, q.Input().Lend(ctx, pyfeed.Pass(call.pass), t, &cOwner{(*[0]byte)(release), context_})
 	})
 	return answer(e, err)
 }
@@ -243,7 +243,7 @@ func pfgo_queue_reserve(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, call 
 	}
 	l, e := reserveInQueue(q, tensors, n, call)
 	if e == nil {
-		e = lendOutFrom(&l, source{faults: memory.Faults()}, out)
+		e = lendOutFrom(&l, source{faults: memory.RearmFaults()}, out)
 	}
 	return answer(e, err)
 }

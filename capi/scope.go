@@ -124,7 +124,7 @@ func pfgo_var_get_tensor(h C.pf_handle, out *C.pf_tuple, err *C.pf_error) (st C.
 }
 
 // variablesPool is the memory of tensors that C writes into variables.
-var variablesPool = memory.NewCounter(memory.Batch)
+var variablesPool = memory.NewUnpooled(memory.Batch)
 
 //export pfgo_var_room
 func pfgo_var_room(h C.pf_handle, tensor *C.pf_tensor, call *C.pfi_call, err *C.pf_error) (st C.pf_status) {

@@ -109,7 +109,7 @@ func (backend) Pool(p pyfeed.Place, purpose memory.Purpose) (*memory.Pool, error
 	if err != nil {
 		return nil, err
 	}
-	return memory.NewPoolOf(newPinned(d), purpose), nil
+	return memory.NewPinnedPool(newPinned(d), purpose), nil
 }
 
 func (backend) Register(p pyfeed.Place, data []byte) (func(), error) {

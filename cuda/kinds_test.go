@@ -269,7 +269,7 @@ func send(t testing.TB, s *Stager, tuple *pyfeed.Tuple) *pyfeed.Tuple {
 }
 
 // resident is the memory of a tuple of the device's.
-func resident(out *pyfeed.Tuple) pyfeed.Resident { return out.Slots[0].Resident() }
+func resident(out *pyfeed.Tuple) memory.Resident { return out.Slots[0].Resident() }
 
 func fine(t testing.TB, errs ...error) {
 	t.Helper()

@@ -75,7 +75,7 @@ type use struct {
 }
 
 func newStager(d *Device, depth int) *Stager {
-	s := &Stager{device: d, depth: depth, pool: memory.NewPoolOf(newPinned(d.retain()), memory.Batch), lods: memory.NewPool(memory.Batch)}
+	s := &Stager{device: d, depth: depth, pool: memory.NewPinnedPool(newPinned(d.retain()), memory.Batch), lods: memory.NewPool(memory.Batch)}
 	s.gone.L = &s.mu
 	s.room.Init(&s.mu)
 	s.room.Named("waits for memory of "+d.place.String(), trace.Backlog)
@@ -105,7 +105,7 @@ func (s *Stager) Put(ctx context.Context, t *pyfeed.Tuple) (*pyfeed.Tuple, error
 	out, err := sl.fill(t)
 	if err != nil {
 		sl.leave()
-		sl.GiveBack()
+		sl.Reclaim()
 		return nil, err
 	}
 	s.device.submit(sl)
@@ -161,7 +161,7 @@ func (s *slot) fill(t *pyfeed.Tuple) (*pyfeed.Tuple, error) {
 	}
 	s.host, s.from, s.bytes = t, unsafe.Pointer(unsafe.SliceData(data)), len(data)
 	s.copying.Store(true)
-	s.buffer.Visit(nil, len(data), s, len(t.Slots))
+	s.buffer.WrapResident(len(data), s, len(t.Slots))
 	for i := range t.Slots {
 		from, to := &t.Slots[i], &out.Slots[i]
 		to.DType, to.Place = from.DType, s.stager.device.place
@@ -385,9 +385,9 @@ func (s *slot) end(err error, over bool) {
 	s.leave()
 }
 
-// GiveBack is when the last reference to the tuple's memory is gone. What was submitted to the streams of its
+// Reclaim is when the last reference to the tuple's memory is gone. What was submitted to the streams of its
 // consumers until now may still work with it.
-func (s *slot) GiveBack() {
+func (s *slot) Reclaim() {
 	s.mu.Lock()
 	for i := range s.uses {
 		u := &s.uses[i]
@@ -488,7 +488,7 @@ func (s *slot) begun() (state int32, err error) {
 	return state, nil
 }
 
-// Use is pyfeed.Resident's.
+// Use is memory.Resident's.
 func (s *slot) Use(stream uint64) error {
 	state, err := s.begun()
 	if err != nil {
@@ -507,7 +507,7 @@ func (s *slot) Use(stream uint64) error {
 	return nil
 }
 
-// Release is pyfeed.Resident's.
+// Release is memory.Resident's.
 func (s *slot) Release(stream uint64) error {
 	if _, err := s.begun(); err != nil {
 		return err
@@ -573,7 +573,7 @@ func (s *slot) record(u *use) error {
 	return nil
 }
 
-// Synchronize is pyfeed.Resident's.
+// Synchronize is memory.Resident's.
 func (s *slot) Synchronize(ctx context.Context) error {
 	g := s.stager
 	start := int64(wait.Began(ctx, s, uint64(trace.Begin()))) // of the call, which may be made again and again
@@ -597,7 +597,7 @@ func (s *slot) Synchronize(ctx context.Context) error {
 	return err
 }
 
-// Download is pyfeed.Resident's.
+// Download is memory.Resident's.
 func (s *slot) Download(to, from []byte) error {
 	if err := s.Synchronize(context.Background()); err != nil || len(from) == 0 {
 		return err

@@ -25,7 +25,7 @@ type Backend interface {
 }
 
 // A Stager copies tuples to a device, in the order in which they are Put, one copy for all slots of a tuple. What
-// comes out is a tuple whose tensors are Residents of the device. Any thread.
+// comes out is a tuple whose tensors are [memory.Resident] on the device. Any thread.
 type Stager interface {
 	// Take gives t, whose slots have DType, dims and LoD and were measured, host memory to be written and then Put.
 	Take(t *Tuple) error
@@ -39,20 +39,6 @@ type Stager interface {
 	Err() error
 	// Close waits for the copies under way. Tuples that are still held keep what they need.
 	Close()
-}
-
-// A Resident is memory of a device with a tuple in it, as its consumer sees it. Any thread. Streams are CUDA's, as
-// integers: 0 and 1 are the legacy default stream, 2 is that of the calling thread.
-type Resident interface {
-	// Use has what is submitted to the stream from now on wait until the tuple is there. Nothing waits on the host.
-	Use(stream uint64) error
-	// Release says that what was submitted to the stream until now is the last there to touch the tuple. Without it,
-	// that is what was submitted to the streams of Use until the last reference goes.
-	Release(stream uint64) error
-	// Synchronize waits on the host until the tuple is there.
-	Synchronize(ctx context.Context) error
-	// Download copies from the device, out of from, which lies in the tuple, and waits until that is done.
-	Download(to, from []byte) error
 }
 
 // A Stream is one of a device's, in whose order an executor's kernels compute.
@@ -79,12 +65,11 @@ func BackendOf(p Place) (Backend, error) {
 }
 
 // Resident is the device memory that the tensor lies in, or nil if it lies in the host's.
-func (t *LoDTensor) Resident() Resident {
+func (t *LoDTensor) Resident() memory.Resident {
 	if t.buffer == nil {
 		return nil
 	}
-	r, _ := t.buffer.Giver().(Resident)
-	return r
+	return t.buffer.Resident()
 }
 
 // OnHost is an error if the host MUST NOT touch the tensor's Data.

@@ -43,7 +43,7 @@ type Input interface {
 	// Reserve waits for room for a tuple and gives it memory: see PyArrayFeedQueue.Reserve.
 	Reserve(ctx context.Context, pass Pass, t *Tuple) (Reservation, error)
 	// Lend queues a tuple whose memory stays its owner's: see PyArrayFeedQueue.Lend.
-	Lend(ctx context.Context, pass Pass, t *Tuple, giver memory.Giver) error
+	Lend(ctx context.Context, pass Pass, t *Tuple, owner memory.Owner) error
 	// Close ends a pass: see PyArrayFeedQueue.Close.
 	Close(pass Pass)
 	// Fail ends a pass with an error: see PyArrayFeedQueue.Fail.
@@ -303,16 +303,16 @@ func (q *PyArrayFeedQueue) tryPut(ctx context.Context, pass Pass, bytes int64, t
 	return err
 }
 
-// Lend queues t, whose slots have Data of their own, which giver gets back when the consumer is
+// Lend queues t, whose slots have Data of their own, which owner reclaims when the consumer is
 // done, unless the answer is an error. It waits for room. t is the queue's, come what may.
-func (q *PyArrayFeedQueue) Lend(ctx context.Context, pass Pass, t *Tuple, giver memory.Giver) error {
+func (q *PyArrayFeedQueue) Lend(ctx context.Context, pass Pass, t *Tuple, owner memory.Owner) error {
 	if len(t.Slots) > 0 {
-		t.Borrow(giver)
+		t.Borrow(owner)
 	}
 	err := q.Put(ctx, pass, t)
 	if err != nil {
 		for i := range t.Slots {
-			t.Slots[i].buffer.Disown()
+			t.Slots[i].buffer.ForgetOwner()
 		}
 		t.Release()
 	}

@@ -413,7 +413,7 @@ func TestAGivenUpLargeTupleLetsOthersIn(t *testing.T) {
 
 type returns struct{ n atomic.Int32 }
 
-func (r *returns) GiveBack() { r.n.Add(1) }
+func (r *returns) Reclaim() { r.n.Add(1) }
 
 func lend(q *Consumer, ctx context.Context, n int, r *returns) error {
 	tuple := NewTuple(1)

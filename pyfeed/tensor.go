@@ -108,7 +108,7 @@ func (t *LoDTensor) Hold(data []byte, b *memory.Buffer) { t.Data, t.buffer = dat
 // CheckTruncated is an error about slot i, the tensor's, if the data lies in a mapped file which has become shorter, was written
 // to or could not be read meanwhile, as far as is known: it may read as zeros then. Whose memory the data is makes no difference.
 func (t *LoDTensor) CheckTruncated(i int) error {
-	if t.buffer != nil && t.buffer.OfFile() {
+	if t.buffer != nil && t.buffer.IsMapped() {
 		return TornError(t.buffer.TornAt(unsafe.Pointer(unsafe.SliceData(t.Data)), len(t.Data)), i)
 	}
 	return TornError(memory.TornAt(unsafe.Pointer(unsafe.SliceData(t.Data)), len(t.Data)), i)
@@ -513,14 +513,14 @@ func (t *Tuple) Allocate(pool *memory.Pool) error {
 	return nil
 }
 
-// Borrow makes the slots, whose Data belongs to giver, hold on to it: GiveBack is called when the
+// Borrow makes the slots, whose Data belongs to owner, hold on to it: the owner reclaims it when the
 // last of them is dropped.
-func (t *Tuple) Borrow(giver memory.Giver) {
+func (t *Tuple) Borrow(owner memory.Owner) {
 	total := 0
 	for i := range t.Slots {
 		total += len(t.Slots[i].Data)
 	}
-	b := memory.Borrow(total, giver)
+	b := memory.Borrow(total, owner)
 	b.Retain(len(t.Slots) - 1)
 	for i := range t.Slots {
 		t.Slots[i].buffer = b

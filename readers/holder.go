@@ -131,7 +131,7 @@ func (h *ReaderHolder) next(ctx context.Context) (*pyfeed.Tuple, error) {
 }
 
 // exportPool is the memory of tuples that had to be copied to leave the library.
-var exportPool = memory.NewCounter(memory.Batch)
+var exportPool = memory.NewUnpooled(memory.Batch)
 
 // ReadMany fills the front of out with the next tuples, as many as are there without waiting, but at least one, and
 // answers how many. Any thread; pyfeed.Cancelled if the reader is reset meanwhile.

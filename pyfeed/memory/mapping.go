@@ -27,24 +27,24 @@ var ErrTooManyMappings = errors.New("too many mapped files")
 type Mapping struct {
 	name   string // of the file
 	data   []byte
-	note   *C.pfm_mapping
+	guard  *C.pfm_mapping
 	refs   atomic.Int32
 	window *Buffer // the one handed out last
 	of     *window
 	number int // of it
 
-	pool   *Pool // that keeps it for who maps the file again; nil: none
-	file   identity
-	kept   int // bytes, from the first on, whose pages stay
-	come   int // how far windows were handed out
-	before int // the same, when it was mapped before
+	pool      *Pool // that keeps it for who maps the file again; nil: none
+	file      identity
+	kept      int // bytes, from the first on, whose pages stay
+	handedOut int // how far windows were handed out
+	before    int // the same, when it was mapped before
 
-	written atomic.Bool             // it is torn because it was written to
-	refused atomic.Pointer[refusal] // nil: that was not the reason, or is not known yet
+	written   atomic.Bool               // it is torn because it was written to
+	readError atomic.Pointer[readError] // nil: that was not the reason, or is not known yet
 }
 
-// refusal is why a page could not be read.
-type refusal struct {
+// readError is why a page could not be read.
+type readError struct {
 	number syscall.Errno
 	passed bool // it can be read by now
 }
@@ -85,7 +85,7 @@ func (p *Pool) Map(name string, fd int, size int64) (*Mapping, error) {
 	p.mu.Unlock()
 	if m != nil {
 		if m.file == file && int64(len(m.data)) == size && !m.IsTorn() {
-			m.before = m.come
+			m.before = m.handedOut
 			m.refs.Store(1)
 			return m, nil
 		}
@@ -96,7 +96,7 @@ func (p *Pool) Map(name string, fd int, size int64) (*Mapping, error) {
 		return nil, err
 	}
 	m.name, m.file = name, file
-	if !p.frees {
+	if !p.unpooled {
 		m.pool = p
 		m.reserve()
 	}
@@ -151,18 +151,18 @@ func newMapping(fd int, size int64) (*Mapping, error) {
 	if err != nil {
 		return nil, err
 	}
-	note := (*C.pfm_mapping)(C.calloc(1, C.sizeof_pfm_mapping))
-	note.begin = (*C.uint8_t)(unsafe.SliceData(data))
-	note.size = C.uint64_t((size + pageSize - 1) &^ (pageSize - 1))
-	note.from = note.size
-	if C.pfm_watch(note) == 0 {
-		C.free(unsafe.Pointer(note))
+	guard := (*C.pfm_mapping)(C.calloc(1, C.sizeof_pfm_mapping))
+	guard.begin = (*C.uint8_t)(unsafe.SliceData(data))
+	guard.size = C.uint64_t((size + pageSize - 1) &^ (pageSize - 1))
+	guard.from = guard.size
+	if C.pfm_watch(guard) == 0 {
+		C.free(unsafe.Pointer(guard))
 		_ = syscall.Munmap(data)
 		return nil, ErrTooManyMappings
 	}
 	C.pfm_guard()
 	_ = syscall.Madvise(data, syscall.MADV_SEQUENTIAL) // advice
-	m := &Mapping{data: data, note: note, number: -1}
+	m := &Mapping{data: data, guard: guard, number: -1}
 	m.refs.Store(1)
 	mappedBytes.Add(size)
 	mappings.mu.Lock()
@@ -182,28 +182,28 @@ var mappings struct {
 	faults uint32
 }
 
-// Faults counts the parts of mapped files that were found missing: what is copied between two equal counts is whole. Where
+// RearmFaults counts the parts of mapped files that were found missing: what is copied between two equal counts is whole. Where
 // files were found to be shorter already, what is missing of them is found missing again from here on.
-func Faults() uint32 {
+func RearmFaults() uint32 {
 	if AnyTorn() {
 		mappings.mu.Lock()
-		for _, m := range tornOnes() {
-			C.pfm_rearm(m.note)
+		for _, m := range tornMappings() {
+			C.pfm_rearm(m.guard)
 		}
 		mappings.mu.Unlock()
 	}
-	return FaultsSoFar()
+	return FaultCount()
 }
 
-// FaultsSoFar is Faults, to compare with.
-func FaultsSoFar() uint32 { return atomic.LoadUint32((*uint32)(&C.pfm_faults)) }
+// FaultCount is what RearmFaults answered, to compare with.
+func FaultCount() uint32 { return atomic.LoadUint32((*uint32)(&C.pfm_faults)) }
 
 // AnyTorn says whether any mapped file is torn.
 func AnyTorn() bool { return atomic.LoadUint32((*uint32)(&C.pfm_torn)) != 0 }
 
-// tornOnes is the Mappings that are torn. The caller has the lock.
-func tornOnes() []*Mapping {
-	if faults := FaultsSoFar(); faults != mappings.faults {
+// tornMappings is the Mappings that are torn. The caller has the lock.
+func tornMappings() []*Mapping {
+	if faults := FaultCount(); faults != mappings.faults {
 		mappings.torn, mappings.faults = nil, faults
 		for m := range mappings.all {
 			if m.IsTorn() {
@@ -249,7 +249,7 @@ func tornAt(p unsafe.Pointer, size int) *Mapping {
 	mappings.mu.Lock()
 	defer mappings.mu.Unlock()
 	at := uintptr(p)
-	for _, m := range tornOnes() {
+	for _, m := range tornMappings() {
 		begin := uintptr(unsafe.Pointer(unsafe.SliceData(m.data)))
 		if at < begin+uintptr(len(m.data)) && at+uintptr(size) > begin {
 			return m
@@ -275,19 +275,19 @@ var pageSize = int64(syscall.Getpagesize())
 func (m *Mapping) Bytes() []byte { return m.data }
 
 // IsTorn says whether not all of the file may be as it was when it was mapped. Any thread.
-func (m *Mapping) IsTorn() bool { return atomic.LoadUint32((*uint32)(&m.note.torn)) != 0 }
+func (m *Mapping) IsTorn() bool { return atomic.LoadUint32((*uint32)(&m.guard.torn)) != 0 }
 
 // Torn is why not all of the file may be as it was when it was mapped; nil: it is, as far as is known. Any thread.
 func (m *Mapping) Torn() *Tear {
 	if !m.IsTorn() {
 		return nil
 	}
-	t := &Tear{File: m.name, Written: m.written.Load(), From: int64(atomic.LoadUint64((*uint64)(&m.note.from)))}
+	t := &Tear{File: m.name, Written: m.written.Load(), From: int64(atomic.LoadUint64((*uint64)(&m.guard.from)))}
 	if !t.Written && t.From < int64(len(m.data)) {
-		if m.refused.Load() == nil {
-			m.askByName(t.From)
+		if m.readError.Load() == nil {
+			m.diagnoseByName(t.From)
 		}
-		if r := m.refused.Load(); r != nil {
+		if r := m.readError.Load(); r != nil {
 			t.Refused, t.Passed = r.number, r.passed
 		}
 	}
@@ -296,15 +296,15 @@ func (m *Mapping) Torn() *Tear {
 
 // TornOf is Torn for the owner of a descriptor of the file.
 func (m *Mapping) TornOf(fd int) *Tear {
-	if m.IsTorn() && !m.written.Load() && m.refused.Load() == nil {
-		m.ask(fd, int64(atomic.LoadUint64((*uint64)(&m.note.from))))
+	if m.IsTorn() && !m.written.Load() && m.readError.Load() == nil {
+		m.diagnose(fd, int64(atomic.LoadUint64((*uint64)(&m.guard.from))))
 	}
 	return m.Torn()
 }
 
-// ask finds out why a page was not there, although the file is as it was when it was mapped. If it is not, it shrank. A
+// diagnose finds out why a page was not there, although the file is as it was when it was mapped. If it is not, it shrank. A
 // page fault does not tell: the file is asked.
-func (m *Mapping) ask(fd int, from int64) {
+func (m *Mapping) diagnose(fd int, from int64) {
 	var s syscall.Stat_t
 	err := syscall.Fstat(fd, &s)
 	if err == nil && identityOf(&s) != m.file {
@@ -319,24 +319,24 @@ func (m *Mapping) ask(fd int, from int64) {
 	if !is {
 		number = syscall.EIO
 	}
-	m.refused.Store(&refusal{number, !is})
+	m.readError.Store(&readError{number, !is})
 }
 
-func (m *Mapping) askByName(from int64) {
+func (m *Mapping) diagnoseByName(from int64) {
 	fd, err := syscall.Open(m.name, syscall.O_RDONLY|syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
 	switch err {
 	case nil:
-		m.ask(fd, from)
+		m.diagnose(fd, from)
 		_ = syscall.Close(fd)
 	case syscall.EIO, syscall.ESTALE:
-		m.refused.Store(&refusal{number: err.(syscall.Errno)})
+		m.readError.Store(&readError{number: err.(syscall.Errno)})
 	}
 }
 
 // Tear makes the file one that was written to: what is held of it is not to be trusted.
 func (m *Mapping) Tear() {
 	m.written.Store(true)
-	if atomic.SwapUint32((*uint32)(&m.note.torn), 1) == 0 {
+	if atomic.SwapUint32((*uint32)(&m.guard.torn), 1) == 0 {
 		atomic.AddUint32((*uint32)(&C.pfm_torn), 1)
 	}
 	atomic.AddUint32((*uint32)(&C.pfm_faults), 1)
@@ -355,9 +355,9 @@ func (m *Mapping) Window(at int64, n int) *Buffer {
 		m.dropWindow()
 		end := min(from+WindowSize, len(m.data))
 		w := &window{m, m.data[from:end], end <= m.kept}
-		m.come = max(m.come, end)
+		m.handedOut = max(m.handedOut, end)
 		m.refs.Add(1)
-		m.of, m.window, m.number = w, &Buffer{size: len(w.data), giver: w, mapped: m}, number
+		m.of, m.window, m.number = w, &Buffer{size: len(w.data), owner: w, mapped: m}, number
 		m.window.refs.Store(1)
 		mappedWindows.Add(1)
 		// Somebody else's handler may have come before ours since.
@@ -370,9 +370,9 @@ func (m *Mapping) Window(at int64, n int) *Buffer {
 
 // readAhead asks the system for what is four windows ahead: for all that lies between, where that was not asked
 // for before. To ask costs something even if it is there already, as what was kept mostly is.
-func (m *Mapping) readAhead(from int, asked bool) {
+func (m *Mapping) readAhead(from int, requested bool) {
 	begin, end := from+WindowSize, min(from+5*WindowSize, len(m.data))
-	if asked {
+	if requested {
 		begin = from + 4*WindowSize
 	}
 	begin = max(begin, min(m.before, m.kept))
@@ -414,11 +414,11 @@ func (m *Mapping) unmap() {
 		mappings.torn = slices.DeleteFunc(mappings.torn, func(other *Mapping) bool { return other == m })
 		atomic.AddUint32((*uint32)(&C.pfm_torn), ^uint32(0))
 	}
-	C.pfm_forget(m.note)
+	C.pfm_forget(m.guard)
 	mappings.mu.Unlock()
 	mappedBytes.Add(-int64(len(m.data)))
 	_ = syscall.Munmap(m.data)
-	C.free(unsafe.Pointer(m.note))
+	C.free(unsafe.Pointer(m.guard))
 }
 
 type window struct {
@@ -427,8 +427,8 @@ type window struct {
 	kept bool
 }
 
-// GiveBack lets the system have the pages that are not kept.
-func (w *window) GiveBack() {
+// Reclaim lets the system have the pages that are not kept.
+func (w *window) Reclaim() {
 	mappedWindows.Add(-1)
 	if !w.kept {
 		_ = syscall.Madvise(w.data, syscall.MADV_DONTNEED)

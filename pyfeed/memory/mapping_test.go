@@ -97,9 +97,9 @@ func TestTornAt(t *testing.T) {
 	if err := os.Truncate(name, int64(page)); err != nil {
 		t.Fatal(err)
 	}
-	faults := FaultsSoFar()
-	if m.Bytes()[3*page] != 0 || FaultsSoFar() != faults+1 {
-		t.Errorf("expected a fault, found %d", FaultsSoFar()-faults)
+	faults := FaultCount()
+	if m.Bytes()[3*page] != 0 || FaultCount() != faults+1 {
+		t.Errorf("expected a fault, found %d", FaultCount()-faults)
 	}
 	for _, offset := range []int{0, 3 * page, 4*page - 1} {
 		if tear := at(m, offset, 1); tear == nil || tear.File != name || tear.String() != "the file shrank before this was read" {
@@ -142,17 +142,17 @@ func TestFaultsAreFoundAgain(t *testing.T) {
 		}
 	}
 	for range 3 {
-		before := Faults()
-		if FaultsSoFar() != before {
+		before := RearmFaults()
+		if FaultCount() != before {
 			t.Error("a fault without an access")
 		}
 		if n := sum(); n != 2*7 {
 			t.Errorf("expected a sum of %d, found %d", 2*7, n)
 		}
-		if FaultsSoFar() == before {
+		if FaultCount() == before {
 			t.Error("zeros were read without a fault")
 		}
-		if after := FaultsSoFar(); sum() != 2*7 || FaultsSoFar() != after {
+		if after := FaultCount(); sum() != 2*7 || FaultCount() != after {
 			t.Error("a second fault without Faults")
 		}
 	}
@@ -162,13 +162,13 @@ func TestFaultsAreFoundAgain(t *testing.T) {
 func TestTearOfAFileWrittenTo(t *testing.T) {
 	m, _ := mapped(t, bytes.Repeat([]byte{7}, 100))
 	defer m.Close()
-	before := FaultsSoFar()
+	before := FaultCount()
 	m.Tear()
 	m.Tear()
 	if tear := TornAt(unsafe.Pointer(&m.Bytes()[0]), 1); tear == nil || tear.String() != "the file was written to before this was read" {
 		t.Errorf("found %v", tear)
 	}
-	if FaultsSoFar() == before || m.Bytes()[0] != 7 {
+	if FaultCount() == before || m.Bytes()[0] != 7 {
 		t.Error("expected it to be counted, and the bytes to be left alone")
 	}
 }
@@ -294,10 +294,10 @@ func TestMappingsAreKeptUpToABound(t *testing.T) {
 		t.Errorf("expected %d bytes of the first to be kept, found %d and %d", mostKept-none, all[0].kept, all[1].kept)
 	}
 	inside, behind := all[0].Window(0, 1), all[0].Window(mostKept, 1)
-	if w := inside.giver.(*window); !w.kept {
+	if w := inside.owner.(*window); !w.kept {
 		t.Error("the first window is not kept")
 	}
-	if w := behind.giver.(*window); w.kept {
+	if w := behind.owner.(*window); w.kept {
 		t.Error("the last window is kept")
 	}
 	inside.Release()
@@ -327,7 +327,7 @@ func TestMappingsAreKeptUpToABound(t *testing.T) {
 	last.Close()
 	kept.files = files
 
-	c := NewCounter(File) // which keeps nothing
+	c := NewUnpooled(File) // which keeps nothing
 	defer c.Close()
 	m := mapAgain(t, c, names[1])
 	if m.Close(); Count() != before {

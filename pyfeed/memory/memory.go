@@ -11,6 +11,7 @@ package memory
 import "C"
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -51,16 +52,17 @@ type Buffer struct {
 
 	pool  *Pool   // nil for memory that is lent or mapped
 	next  *Buffer // in the pool's free list
-	giver Giver
+	owner Owner
 
-	pinned  bool // a device copies from it by itself
-	visitor bool // of a device's memory: its giver made it and counts it
+	resident  Resident // nil for the host's memory
+	pinned    bool     // a device copies from it by itself
+	uncounted bool     // the owner counts the memory
 
 	mapped *Mapping // the memory is a file's; nil for other memory
 }
 
-// OfFile says whether the memory is a mapped file's.
-func (b *Buffer) OfFile() bool { return b.mapped != nil }
+// IsMapped reports whether the memory is a mapped file's.
+func (b *Buffer) IsMapped() bool { return b.mapped != nil }
 
 // TornAt is why so many bytes from p on, of the memory, which is a mapped file's, may not be what was in the file; nil:
 // they are, or the memory is no file's.
@@ -71,8 +73,23 @@ func (b *Buffer) TornAt(p unsafe.Pointer, size int) *Tear {
 	return b.mapped.TornAt(p, size)
 }
 
-// A Giver lent memory and gets it back: from any thread, with no lock held.
-type Giver interface{ GiveBack() }
+// An Owner has lent memory and reclaims it: on any thread, with no lock held.
+type Owner interface{ Reclaim() }
+
+// A Resident is memory of a device with a tuple in it, as its consumer sees it. Any thread. Streams are CUDA's, as
+// integers: 0 and 1 are the legacy default stream, 2 is that of the calling thread.
+type Resident interface {
+	Owner
+	// Use has what is submitted to the stream from now on wait until the tuple is there. Nothing waits on the host.
+	Use(stream uint64) error
+	// Release says that what was submitted to the stream until now is the last there to touch the tuple. Without it,
+	// that is what was submitted to the streams of Use until the last reference goes.
+	Release(stream uint64) error
+	// Synchronize waits on the host until the tuple is there.
+	Synchronize(ctx context.Context) error
+	// Download copies from the device, out of from, which lies in the tuple, and waits until that is done.
+	Download(to, from []byte) error
+}
 
 // Bytes is the memory. It MUST NOT be used after the last Release.
 func (b *Buffer) Bytes() []byte { return unsafe.Slice((*byte)(b.data), b.size) }
@@ -80,16 +97,16 @@ func (b *Buffer) Bytes() []byte { return unsafe.Slice((*byte)(b.data), b.size) }
 // Pointer is where the memory begins.
 func (b *Buffer) Pointer() unsafe.Pointer { return b.data }
 
-// Giver is who gets borrowed memory back, or nil.
-func (b *Buffer) Giver() Giver { return b.giver }
+// Resident is the device memory that the Buffer stands for; nil: it is the host's memory.
+func (b *Buffer) Resident() Resident { return b.resident }
 
 // Size is the number of bytes that were asked for.
 func (b *Buffer) Size() int { return b.size }
 
-// IsUnique says whether there is one reference only: whoever holds it may write.
+// IsUnique reports whether there is one reference only: its holder may write.
 func (b *Buffer) IsUnique() bool { return b.refs.Load() == 1 }
 
-// HasOnly says whether it is a pool's, of the host's own, and there are n references: whoever holds them all may write.
+// HasOnly reports whether the memory is a pool's, of the host's own, with n references: the holder of all of them may write.
 func (b *Buffer) HasOnly(n int) bool { return b.pool != nil && !b.pinned && b.refs.Load() == int32(n) }
 
 // Retain adds n references.
@@ -114,37 +131,43 @@ func (b *Buffer) ReleaseMany(n int) {
 		b.pool.put(b)
 		return
 	}
-	if b.mapped == nil && !b.visitor {
-		back.bytes.Add(int64(b.size))
-		back.buffers.Add(1)
+	if b.mapped == nil && !b.uncounted {
+		returned.bytes.Add(int64(b.size))
+		returned.buffers.Add(1)
 	}
-	if b.giver != nil {
-		b.giver.GiveBack()
+	if b.owner != nil {
+		b.owner.Reclaim()
 	}
 }
 
 // What was lent, and what of it was given back, mostly by two threads: were it one count, or did the two lie in one line
 // of the processor's cache, each thread would wait for the other's core.
-var lent, back struct {
+var lent, returned struct {
 	_              [64]byte
 	bytes, buffers atomic.Int64
 	_              [64]byte
 }
 
-// Borrow wraps size bytes that belong to somebody else. The last Release calls giver.
-func Borrow(size int, giver Giver) *Buffer {
-	b := &Buffer{size: size, giver: giver}
+// Borrow counts size bytes that belong to owner. The last Release has it reclaim them.
+func Borrow(size int, owner Owner) *Buffer {
+	b := &Buffer{size: size, owner: owner}
 	b.refs.Store(1)
 	lent.bytes.Add(int64(size))
 	lent.buffers.Add(1)
 	return b
 }
 
-// Visit makes b, which nobody has, the n references to size bytes at p, memory that its giver looks after and counts.
-// The last Release calls giver, who may Visit again.
-func (b *Buffer) Visit(p unsafe.Pointer, size int, giver Giver, n int) {
-	b.data, b.size, b.giver, b.visitor = p, size, giver, true
+// Wrap makes b, which has no references, n references to size bytes at p, memory that its owner counts.
+// The last Release has the owner reclaim it, which may Wrap it again.
+func (b *Buffer) Wrap(p unsafe.Pointer, size int, owner Owner, n int) {
+	b.data, b.size, b.owner, b.uncounted = p, size, owner, true
 	b.refs.Store(int32(n))
+}
+
+// WrapResident is Wrap for memory of a device, whose addresses are none of the host's.
+func (b *Buffer) WrapResident(size int, resident Resident, n int) {
+	b.resident = resident
+	b.Wrap(nil, size, resident, n)
 }
 
 // Pin says that devices copy from the memory by themselves. It is for a Buffer that no other thread has seen.
@@ -153,9 +176,9 @@ func (b *Buffer) Pin() { b.pinned = true }
 // Pinned says whether devices copy from the memory by themselves.
 func (b *Buffer) Pinned() bool { return b.pinned }
 
-// Disown makes the last Release of borrowed memory call nobody. It is for a Buffer that no other
+// ForgetOwner makes the last Release of borrowed memory call nobody. It is for a Buffer that no other
 // thread has seen.
-func (b *Buffer) Disown() { b.giver = nil }
+func (b *Buffer) ForgetOwner() { b.owner = nil }
 
 // A Slab is large memory that Buffers are made of, or that is none of theirs. It is counted whole.
 type Slab uint8

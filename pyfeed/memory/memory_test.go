@@ -102,10 +102,10 @@ func TestABufferIsUsedAgainWhereItWasWritten(t *testing.T) {
 		t.Errorf("no processor: expected the latest buffer, found %+v", got)
 	}
 
-	others := make([]int32, latest, latest+1)
+	others := make([]int32, affinityDepth, affinityDepth+1)
 	c, all = idle(append(others, 1)...)
-	if got := c.take(1); got != all[latest-1] {
-		t.Errorf("expected to look at %d buffers, found one of processor %d taken", latest, got.processor)
+	if got := c.take(1); got != all[affinityDepth-1] {
+		t.Errorf("expected to look at %d buffers, found one of processor %d taken", affinityDepth, got.processor)
 	}
 }
 
@@ -114,13 +114,13 @@ func TestLargeBuffersKnowTheirProcessor(t *testing.T) {
 	restore(t)
 	p := NewPool(Queue)
 	defer p.Close()
-	small, large := get(t, p, 1000), get(t, p, cached)
+	small, large := get(t, p, 1000), get(t, p, affinityBytes)
 	if small.processor != 0 || large.processor < 1 || int(large.processor) > 1<<16 {
 		t.Errorf("expected none and one, found %d and %d", small.processor, large.processor)
 	}
 	large.processor = -1
 	large.Release()
-	if again := get(t, p, cached); again != large || again.processor < 1 {
+	if again := get(t, p, affinityBytes); again != large || again.processor < 1 {
 		t.Errorf("expected the same buffer, of this processor, found %+v", again)
 	}
 	large.Release()
@@ -157,7 +157,7 @@ func TestCountsAreByPurpose(t *testing.T) {
 
 func TestACounterKeepsNothing(t *testing.T) {
 	restore(t)
-	p := NewCounter(Batch)
+	p := NewUnpooled(Batch)
 	before := Count().Idle
 	get(t, p, 1000).Release()
 	if idle := Count().Idle; idle != before {
@@ -234,13 +234,13 @@ func TestReferencesAreGuarded(t *testing.T) {
 	}
 }
 
-type giver struct{ times int }
+type owner struct{ times int }
 
-func (g *giver) GiveBack() { g.times++ }
+func (g *owner) Reclaim() { g.times++ }
 
 func TestBorrowedMemoryGoesBackOnce(t *testing.T) {
 	restore(t)
-	g := new(giver)
+	g := new(owner)
 	b := Borrow(10, g)
 	b.Retain(1)
 	b.Release()
@@ -255,7 +255,7 @@ func TestBorrowedMemoryGoesBackOnce(t *testing.T) {
 		t.Errorf("given back %d times", g.times)
 	}
 	d := Borrow(10, g)
-	d.Disown()
+	d.ForgetOwner()
 	d.Release()
 	if g.times != 1 {
 		t.Error("disowned memory was given back")
@@ -327,7 +327,7 @@ func TestWhatAGetChangesLiesInOneCacheLine(t *testing.T) {
 	}
 	runtime.KeepAlive(all)
 	from := uintptr(unsafe.Pointer(&lent.bytes))
-	to := uintptr(unsafe.Pointer(&back.bytes))
+	to := uintptr(unsafe.Pointer(&returned.bytes))
 	if apart := max(from, to) - min(from, to); apart < 2*line {
 		t.Errorf("what is lent and what is given back: expected %d bytes between the counts at least, found %d", 2*line, apart)
 	}

@@ -17,19 +17,19 @@ import (
 // the Pool's Close.
 type Pool struct {
 	// What each Get and Release changes lies in one cache line, which goes to and fro between the threads that do them.
-	mu      sync.Mutex
-	classes []class // by rising size
-	live    int     // bytes in use, in whole classes, as idle and peak
-	idle    int
-	asked   int // bytes in use, as they were asked for
-	buffers int // in use
+	mu        sync.Mutex
+	classes   []class // by rising size
+	live      int     // bytes in use, in whole classes, as idle and peak
+	idle      int
+	requested int // bytes in use, as they were asked for
+	buffers   int // in use
 
-	peak    int // the most that live has been
-	closed  bool
-	frees   bool // what comes back, instead of keeping it
-	purpose Purpose
-	source  Source
-	shells  *Buffer // Buffers without memory, to save Go's allocator the trouble
+	peak     int // the most that live has been
+	closed   bool
+	unpooled bool // what comes back is freed, not kept
+	purpose  Purpose
+	source   Source
+	spares   *Buffer // Buffers without memory, to save Go's allocator the trouble
 
 	mappings map[string]*Mapping // of files that nobody reads now, by name
 
@@ -54,10 +54,10 @@ func NewPool(purpose Purpose) *Pool {
 	return p
 }
 
-// NewCounter makes a Pool that keeps nothing: for memory that is seldom asked for, but counted.
-func NewCounter(purpose Purpose) *Pool {
+// NewUnpooled makes a Pool that keeps nothing: for memory that is seldom asked for, but counted.
+func NewUnpooled(purpose Purpose) *Pool {
 	p := NewPool(purpose)
-	p.frees = true
+	p.unpooled = true
 	return p
 }
 
@@ -73,9 +73,9 @@ type Source interface {
 // SourceAlignment is that of the fields of tuples in a Source's memory, in bytes: a device's.
 const SourceAlignment = 256
 
-// NewPoolOf makes a Pool of pinned memory. What comes back is the source's to keep.
-func NewPoolOf(source Source, purpose Purpose) *Pool {
-	p := NewCounter(purpose)
+// NewPinnedPool makes a Pool of pinned memory. What comes back is the source's to keep.
+func NewPinnedPool(source Source, purpose Purpose) *Pool {
+	p := NewUnpooled(purpose)
 	p.source = source
 	return p
 }
@@ -105,14 +105,14 @@ func Count() (s Stats) {
 	defer pools.mu.Unlock()
 	for p := range pools.all {
 		p.mu.Lock()
-		s.Live[p.purpose] += int64(p.asked)
+		s.Live[p.purpose] += int64(p.requested)
 		s.Buffers += int64(p.buffers)
 		if p.purpose != View { // which is kept for good, and small
 			s.Idle += int64(p.idle)
 		}
 		p.mu.Unlock()
 	}
-	bytes, buffers := back.bytes.Load(), back.buffers.Load() // first, or what comes and goes meanwhile would count as less than none
+	bytes, buffers := returned.bytes.Load(), returned.buffers.Load() // first, or what comes and goes meanwhile would count as less than none
 	s.Live[Lent] += lent.bytes.Load() - bytes
 	s.Live[Mapped] += mappedBytes.Load()
 	s.Buffers += lent.buffers.Load() - buffers + mappedWindows.Load()
@@ -124,7 +124,7 @@ func Count() (s Stats) {
 
 // From so many bytes on, a buffer is worth asking which processor this is: to write one that another has in its cache
 // takes twice as long. So many are looked at.
-const cached, latest = 64 << 10, 8
+const affinityBytes, affinityDepth = 64 << 10, 8
 
 type class struct {
 	size int
@@ -148,7 +148,7 @@ func (p *Pool) Get(n int) (*Buffer, error) {
 	}
 	size := classOf(n)
 	var processor int32
-	if size >= cached && p.source == nil {
+	if size >= affinityBytes && p.source == nil {
 		processor = int32(C.pfm_processor()) + 1
 	}
 	p.mu.Lock()
@@ -159,7 +159,7 @@ func (p *Pool) Get(n int) (*Buffer, error) {
 		b = p.find(size).take(processor)
 	}
 	p.live += size
-	p.asked += n
+	p.requested += n
 	p.buffers++
 	if b != nil {
 		p.idle -= size
@@ -171,8 +171,8 @@ func (p *Pool) Get(n int) (*Buffer, error) {
 	}
 	p.peak = max(p.peak, p.live)
 	old := p.shrink(p.peak - p.live)
-	if b = p.shells; b != nil {
-		p.shells, b.next = b.next, nil
+	if b = p.spares; b != nil {
+		p.spares, b.next = b.next, nil
 	}
 	p.mu.Unlock()
 	p.discard(old)
@@ -190,9 +190,9 @@ func (p *Pool) Get(n int) (*Buffer, error) {
 	if err != nil {
 		p.mu.Lock()
 		p.live -= size
-		p.asked -= n
+		p.requested -= n
 		p.buffers--
-		b.next, p.shells = p.shells, b
+		b.next, p.spares = p.spares, b
 		p.mu.Unlock()
 		return nil, err
 	}
@@ -210,7 +210,7 @@ func (p *Pool) Resize(b *Buffer, n, kept int) (*Buffer, error) {
 	size := classOf(n)
 	if p.source == nil && size == b.class {
 		p.mu.Lock()
-		p.asked += n - b.size
+		p.requested += n - b.size
 		p.mu.Unlock()
 		b.size = n
 		return b, nil
@@ -220,7 +220,7 @@ func (p *Pool) Resize(b *Buffer, n, kept int) (*Buffer, error) {
 			p.mu.Lock()
 			p.live += size - b.class
 			p.peak = max(p.peak, p.live)
-			p.asked += n - b.size
+			p.requested += n - b.size
 			p.mu.Unlock()
 			b.data, b.class, b.size = data, size, n
 			return b, nil
@@ -243,9 +243,9 @@ func (p *Pool) put(b *Buffer) {
 		b.data = nil
 		p.mu.Lock()
 		p.live -= b.class
-		p.asked -= b.size
+		p.requested -= b.size
 		p.buffers--
-		b.class, b.next, p.shells = 0, p.shells, b
+		b.class, b.next, p.spares = 0, p.spares, b
 		over := p.closed && p.buffers == 0
 		p.mu.Unlock()
 		if over {
@@ -257,12 +257,12 @@ func (p *Pool) put(b *Buffer) {
 	p.mu.Lock()
 	p.live -= b.class
 	p.idle += b.class
-	p.asked -= b.size
+	p.requested -= b.size
 	p.buffers--
 	c := p.find(b.class)
 	b.next, c.free = c.free, b
 	limit := p.peak - p.live
-	if p.closed || p.frees {
+	if p.closed || p.unpooled {
 		limit = 0
 	}
 	old := p.shrink(limit)
@@ -334,7 +334,7 @@ func (c *class) take(processor int32) *Buffer {
 	if *at == nil {
 		return nil
 	}
-	for i := 0; processor != 0 && i < latest-1 && (*at).processor != processor && (*at).next != nil; i++ {
+	for i := 0; processor != 0 && i < affinityDepth-1 && (*at).processor != processor && (*at).next != nil; i++ {
 		at = &(*at).next
 	}
 	b := *at
@@ -365,7 +365,7 @@ func (p *Pool) discard(old *Buffer) {
 		free(b.data, b.class)
 		b.data, b.class = nil, 0
 		p.mu.Lock()
-		b.next, p.shells = p.shells, b
+		b.next, p.spares = p.spares, b
 		p.mu.Unlock()
 	}
 }

@@ -107,8 +107,8 @@ func (l *lease) whole(s uint64) bool {
 	return false
 }
 
-// GiveBack gives the slot back to the workers.
-func (l *lease) GiveBack() {
+// Reclaim gives the slot back to the workers.
+func (l *lease) Reclaim() {
 	r := l.ring
 	if l.lod != nil {
 		l.lod.Release()
@@ -275,7 +275,7 @@ func (r *Ring) Reserve(context.Context, pyfeed.Pass, *pyfeed.Tuple) (pyfeed.Rese
 }
 
 // Lend implements pyfeed.Input: only workers push.
-func (r *Ring) Lend(_ context.Context, _ pyfeed.Pass, t *pyfeed.Tuple, _ memory.Giver) error {
+func (r *Ring) Lend(_ context.Context, _ pyfeed.Pass, t *pyfeed.Tuple, _ memory.Owner) error {
 	t.Release()
 	return noPushes()
 }

@@ -39,7 +39,7 @@ func (r *Ring) describe(i int) (*pyfeed.Tuple, error) {
 	r.lent.Add(1)
 	r.references.Add(1)
 	l.lod = lod
-	l.buffer.Visit(unsafe.Pointer(unsafe.SliceData(slot)), used, l, n)
+	l.buffer.Wrap(unsafe.Pointer(unsafe.SliceData(slot)), used, l, n)
 	var offsets []int64
 	if lod != nil {
 		offsets = unsafe.Slice((*int64)(lod.Pointer()), lod.Size()/offsetBytes)
