@@ -17,7 +17,7 @@ import (
 type waiter struct {
 	parker *wait.Parker
 	token  *cancelToken
-	once   *wait.Once // of a call that does not wait; else nil
+	once   *wait.TryOnce // of a call that does not wait; else nil
 }
 
 var waiters table[waiter]
@@ -47,15 +47,15 @@ func blocking[T any](call *C.pfi_call, try func(context.Context) (T, error)) (v 
 func blockingWith[T any](call *C.pfi_call, token *cancelToken, track trace.Track, try func(context.Context) (T, error)) (v T, err error) {
 	w := waiter{token: token}
 	if call.phase == C.PFI_FIRST {
-		never := wait.Never
+		nonBlocking := wait.NonBlocking
 		switch {
 		case call.waits == 0:
-			w.once = &wait.Once{Context: never, Track: track}
-			never = w.once
+			w.once = &wait.TryOnce{Context: nonBlocking, Track: track}
+			nonBlocking = w.once
 		case track != 0:
-			never = (&wait.Traced{Context: never, Track: track}).Never()
+			nonBlocking = (&wait.Traced{Context: nonBlocking, Track: track}).NonBlocking()
 		}
-		if v, err = try(never); err != wait.ErrWouldBlock {
+		if v, err = try(nonBlocking); err != wait.ErrWouldBlock {
 			return v, err
 		}
 		if w.once != nil && !w.once.Busy {
@@ -78,7 +78,7 @@ func blockingWith[T any](call *C.pfi_call, token *cancelToken, track trace.Track
 			if !w.once.Busy {
 				return v, errTimeout
 			}
-			wait.Rouse((*uint32)(&call.word)) // C looks at signals, and comes again
+			wait.WakeThread((*uint32)(&call.word)) // C looks at signals, and comes again
 		}
 		return v, err
 	}
@@ -187,7 +187,7 @@ func (t *cancelToken) cancel() {
 		r.Yield()
 	}
 	for word := range t.words {
-		wait.Rouse((*uint32)(unsafe.Pointer(word)))
+		wait.WakeThread((*uint32)(unsafe.Pointer(word)))
 	}
 }
 

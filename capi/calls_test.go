@@ -25,7 +25,7 @@ func TestACallThatNeedNotSleepLeavesNothingBehind(t *testing.T) {
 	for _, want := range []error{nil, errStopped} {
 		tries := 0
 		_, err := callBlocking(func(ctx context.Context) (int, error) {
-			if tries++; ctx == wait.Never {
+			if tries++; ctx == wait.NonBlocking {
 				return 0, wait.ErrWouldBlock
 			}
 			return 1, want

@@ -34,7 +34,7 @@ func pfgo_list_files(names **C.char, n C.uint32_t, format *C.char, call *C.pfi_c
 	for i, s := range unsafe.Slice(names, n) {
 		all[i] = C.GoString(s)
 	}
-	found, e := files.ListFiles(wait.Never, all, string(optional(format)))
+	found, e := files.ListFiles(wait.NonBlocking, all, string(optional(format)))
 	switch e {
 	case nil:
 		e = namesAsJSON(found, out)

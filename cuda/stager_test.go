@@ -204,14 +204,14 @@ func TestPutWaitsForRoom(t *testing.T) {
 		defer pool.Close()
 		var ready []*pyfeed.Tuple
 		for i := range 3 {
-			out, err := s.Put(wait.Never, hostTuple(t, pool, i, 10))
+			out, err := s.Put(wait.NonBlocking, hostTuple(t, pool, i, 10))
 			if err != nil {
 				t.Fatal(err)
 			}
 			ready = append(ready, out)
 		}
 		last := hostTuple(t, pool, 3, 10)
-		if _, err := s.Put(wait.Never, last); err != wait.ErrWouldBlock {
+		if _, err := s.Put(wait.NonBlocking, last); err != wait.ErrWouldBlock {
 			t.Fatalf("expected a wait, found %v", err)
 		}
 		cancelled, cancel := context.WithCancelCause(ctx)

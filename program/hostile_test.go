@@ -392,7 +392,7 @@ func runBounded(t *testing.T, p *Program, reset func()) {
 	for range 2 {
 		r, err := e.Begin(p, scope, nil)
 		if err == nil {
-			err = r.Resume(wait.Never)
+			err = r.Resume(wait.NonBlocking)
 			r.End()
 		}
 		var at *OpError

@@ -570,10 +570,10 @@ func TestForeignKernelsAreTheCallers(t *testing.T) {
 	}
 	r := begin()
 	for range 3 {
-		if err := r.Resume(wait.Never); err != ErrKernel {
+		if err := r.Resume(wait.NonBlocking); err != ErrKernel {
 			t.Fatalf("expected a kernel to call, found %v", err)
 		}
-		if err := r.Resume(wait.Never); err != ErrKernel { // it was not answered
+		if err := r.Resume(wait.NonBlocking); err != ErrKernel { // it was not answered
 			t.Fatalf("expected a kernel to call, found %v", err)
 		}
 		c := r.Call()
@@ -589,10 +589,10 @@ func TestForeignKernelsAreTheCallers(t *testing.T) {
 		c.Answer(nil)
 	}
 	r.Yield()
-	if err := r.Resume(wait.Never); err != ErrYield {
+	if err := r.Resume(wait.NonBlocking); err != ErrYield {
 		t.Errorf("expected to look around, found %v", err)
 	}
-	if err := r.Resume(wait.Never); err != nil {
+	if err := r.Resume(wait.NonBlocking); err != nil {
 		t.Error(err)
 	}
 	out, err := r.Fetch()
@@ -606,15 +606,15 @@ func TestForeignKernelsAreTheCallers(t *testing.T) {
 	r.End()
 
 	r = begin()
-	_ = r.Resume(wait.Never)
+	_ = r.Resume(wait.NonBlocking)
 	r.Call().Answer(io.ErrNoProgress)
-	if err := r.Resume(wait.Never); !errors.Is(err, io.ErrNoProgress) {
+	if err := r.Resume(wait.NonBlocking); !errors.Is(err, io.ErrNoProgress) {
 		t.Errorf("found %v", err)
 	}
 	r.End()
 
 	r = begin() // and given up while it is called
-	_ = r.Resume(wait.Never)
+	_ = r.Resume(wait.NonBlocking)
 	Unregister(k)
 	if finished != 0 {
 		t.Error("it was finished while it was called")
@@ -1323,7 +1323,7 @@ func TestAYieldThatComesTooLateIsForgotten(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Resume(wait.Never); err != nil {
+		if err := r.Resume(wait.NonBlocking); err != nil {
 			t.Error(err)
 		}
 		r.Yield()
@@ -1346,7 +1346,7 @@ func TestARunMayBePolled(t *testing.T) {
 	defer r.End()
 	for v := range int64(3) {
 		for range 2 {
-			if err := r.Resume(wait.Never); err != wait.ErrWouldBlock {
+			if err := r.Resume(wait.NonBlocking); err != wait.ErrWouldBlock {
 				t.Fatalf("found %v", err)
 			}
 		}
@@ -1354,7 +1354,7 @@ func TestARunMayBePolled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := r.Resume(wait.Never); err != nil {
+	if err := r.Resume(wait.NonBlocking); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -365,7 +365,7 @@ func kernelsOfTests(t testing.TB) {
 			if err := json.Unmarshal([]byte(c.Attributes), &a); err != nil {
 				return err
 			}
-			if a.Late && ctx == wait.Never { // as if it had to wait, and were woken at once
+			if a.Late && ctx == wait.NonBlocking { // as if it had to wait, and were woken at once
 				return wait.ErrWouldBlock
 			}
 			return run(c, a.Salt)
@@ -433,7 +433,7 @@ func instance(pass, i int) []*plain {
 }
 
 func (f *fake) ReadNext(ctx context.Context) (*pyfeed.Tuple, error) {
-	if f.waits && ctx == wait.Never {
+	if f.waits && ctx == wait.NonBlocking {
 		return nil, wait.ErrWouldBlock
 	}
 	if f.at == f.n {
@@ -462,7 +462,7 @@ func (f *fake) ReadMany(ctx context.Context, l *record.Chunk, _ int) (int, error
 }
 
 func (f *fake) HasNext(ctx context.Context) (bool, error) {
-	if f.waits && ctx == wait.Never {
+	if f.waits && ctx == wait.NonBlocking {
 		return false, wait.ErrWouldBlock
 	}
 	return f.at < f.n, nil

@@ -165,15 +165,15 @@ func (r *Run) Resume(ctx context.Context) error {
 			}
 			continue
 		}
-		never := wait.Never
+		nonBlocking := wait.NonBlocking
 		if trace.On() {
-			never = r.noteBegin()
+			nonBlocking = r.noteBegin()
 		}
 		err := wait.ErrWouldBlock
-		if !r.waiting || ctx == wait.Never {
-			err = in.kind.step(r, in, never)
+		if !r.waiting || ctx == wait.NonBlocking {
+			err = in.kind.step(r, in, nonBlocking)
 		}
-		if err == wait.ErrWouldBlock && ctx != wait.Never {
+		if err == wait.ErrWouldBlock && ctx != wait.NonBlocking {
 			p, parked := ctx.(*wait.Parker)
 			if parked {
 				p.Track = r.traced.Track
@@ -344,7 +344,7 @@ func (r *Run) noteBegin() context.Context {
 		trace.Span(r.traced.Track, trace.Wait, at.code[at.at].title, r.waitedAt, now)
 		r.waitedAt = 0
 	}
-	return r.traced.Never()
+	return r.traced.NonBlocking()
 }
 
 // Track is that of the run, for a kernel that reads itself; 0 without a recording.

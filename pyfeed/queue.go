@@ -392,7 +392,7 @@ func (q *PyArrayFeedQueue) reserveBytes(ctx context.Context, pass Pass, bytes in
 	full := q.n+q.reserved >= q.capacity
 	if q.bytesLimit > 0 {
 		// Small tuples must not keep a large one out for ever.
-		full = full || q.bytes+bytes > q.bytesLimit || q.notFull.Behind(ctx)
+		full = full || q.bytes+bytes > q.bytesLimit || q.notFull.HasEarlier(ctx)
 	}
 	if full {
 		return wake, q.notFull.Enter(ctx)

@@ -277,7 +277,7 @@ func TestRestartableQueueRunsPassByPass(t *testing.T) {
 		}
 	}()
 	until(q, func(i QueueInfo) bool { return i.Pass == PassNone })
-	if _, err := q.Pop(wait.Never); err != wait.ErrWouldBlock {
+	if _, err := q.Pop(wait.NonBlocking); err != wait.ErrWouldBlock {
 		t.Errorf("expected the first pop to open a pass and wait, found %v", err)
 	}
 	if p := <-passes; p != 0 {
@@ -346,10 +346,10 @@ func TestBytesLimit(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := q.Push(wait.Never, PassCurrent, bytesOf(21)); err != wait.ErrWouldBlock {
+	if err := q.Push(wait.NonBlocking, PassCurrent, bytesOf(21)); err != wait.ErrWouldBlock {
 		t.Errorf("expected no room for 21 bytes more, found %v", err)
 	}
-	if err := q.Push(wait.Never, PassCurrent, bytesOf(20)); err != nil {
+	if err := q.Push(wait.NonBlocking, PassCurrent, bytesOf(20)); err != nil {
 		t.Errorf("expected room for 20 bytes more, found %v", err)
 	}
 	if i := q.Info(); i.Bytes != 100 {
@@ -381,7 +381,7 @@ func TestALargeTupleIsNotStarved(t *testing.T) {
 		tuple.Release()
 		if i < 9 {
 			until(q, func(i QueueInfo) bool { return i.WaitingProducers == 3 })
-			if err := q.Push(wait.Never, PassCurrent, bytesOf(1)); err != wait.ErrWouldBlock {
+			if err := q.Push(wait.NonBlocking, PassCurrent, bytesOf(1)); err != wait.ErrWouldBlock {
 				t.Fatal("a newcomer overtook")
 			}
 		}
@@ -427,7 +427,7 @@ func TestLentMemoryGoesBackWhenTheConsumerIsDone(t *testing.T) {
 	if err := lend(q, background, 7, &r); err != nil {
 		t.Fatal(err)
 	}
-	if err := lend(q, wait.Never, 8, &r); err != wait.ErrWouldBlock {
+	if err := lend(q, wait.NonBlocking, 8, &r); err != wait.ErrWouldBlock {
 		t.Errorf("expected a full queue, found %v", err)
 	}
 	tuple, err := q.Pop(background)

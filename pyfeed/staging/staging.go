@@ -106,7 +106,7 @@ func (b *Buffer) noteProducer(ctx context.Context) {
 // never waits.
 func (b *Buffer) Commit(r *pyfeed.Reservation, t *pyfeed.Tuple) error {
 	if b.stager != nil {
-		staged, err := b.stager.Put(wait.Never, t)
+		staged, err := b.stager.Put(wait.NonBlocking, t)
 		if err != nil {
 			r.Cancel(t)
 			return err

@@ -113,7 +113,7 @@ func mustPut(t testing.TB, b *Buffer, n int) {
 
 func mustGet(t testing.TB, b *Buffer, want int) {
 	t.Helper()
-	tuple, err := b.Get(wait.Never)
+	tuple, err := b.Get(wait.NonBlocking)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -362,7 +362,7 @@ func TestALargeTupleIsNotOvertaken(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- b.Put(background, large) }()
 	producersWait(b, 1)
-	if err := put(wait.Never, b, 1); err != wait.ErrWouldBlock { // there is room for this one
+	if err := put(wait.NonBlocking, b, 1); err != wait.ErrWouldBlock { // there is room for this one
 		t.Errorf("expected ErrWouldBlock, found %v", err)
 	}
 	mustGet(t, b, 0)
@@ -525,7 +525,7 @@ func TestATupleThatIsBeingWrittenOutlivesAClear(t *testing.T) {
 	mustPut(t, b, 0)
 	tuple := number(0)
 	data := tuple.Slots[0].Data
-	r, err := b.Reserve(wait.Never, tuple)
+	r, err := b.Reserve(wait.NonBlocking, tuple)
 	if err != nil {
 		t.Fatal(err)
 	}

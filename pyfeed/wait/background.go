@@ -7,10 +7,10 @@ import (
 
 // Go runs a function in a goroutine of its own: the one way to start one. A panic in it, which would end the
 // process, goes to failed instead, with where it happened.
-func Go(run func(), failed func(fault error)) { go Here(run, failed) }
+func Go(run func(), failed func(fault error)) { go Recovered(run, failed) }
 
-// Here runs a function in the caller's goroutine, from where a panic goes to failed too.
-func Here(run func(), failed func(fault error)) {
+// Recovered runs a function in the caller's goroutine, from where a panic goes to failed too.
+func Recovered(run func(), failed func(fault error)) {
 	defer func() {
 		if v := recover(); v != nil {
 			failed(fmt.Errorf("%v\n%s", v, debug.Stack()))

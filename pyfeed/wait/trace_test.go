@@ -69,7 +69,7 @@ func TestWaitsAreRecorded(t *testing.T) {
 
 // The track of whoever calls is there for all that is called, whether it waits or not.
 func TestTrackOf(t *testing.T) {
-	if TrackOf(context.Background()) != 0 || TrackOf(Never) != 0 {
+	if TrackOf(context.Background()) != 0 || TrackOf(NonBlocking) != 0 {
 		t.Error("a track of nobody")
 	}
 	g := newGate()
@@ -91,7 +91,7 @@ func TestTrackOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx.Track = 8 // the thread has gone over to another recording
-	if _, err := Do(ctx.Never(), try); err != ErrWouldBlock {
+	if _, err := Do(ctx.NonBlocking(), try); err != ErrWouldBlock {
 		t.Errorf("a caller that does not wait: %v", err)
 	}
 	if want := []trace.Track{7, 7, 7, 8}; len(tracks) != 4 || tracks[0] != 7 || tracks[1] != 7 || tracks[2] != 7 || tracks[3] != 8 {

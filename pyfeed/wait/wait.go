@@ -17,14 +17,14 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/trace"
 )
 
-// ErrWouldBlock says that an operation could not go on and changed nothing, or that its Turn is over. If it was given a
+// ErrWouldBlock says that an operation could not go on and changed nothing, or that its TimeSlice has expired. If it was given a
 // Parker, that Parker now waits in a List, or is awake.
 var ErrWouldBlock = errors.New("would block")
 
-// Never is the context of a caller that does not wait.
-var Never context.Context = never{context.Background()}
+// NonBlocking is the context of a caller that does not wait.
+var NonBlocking context.Context = nonBlocking{context.Background()}
 
-type never struct{ context.Context }
+type nonBlocking struct{ context.Context }
 
 // Traced is the context of a caller that has a Track in the picture of what happens. Whatever is called with it, and
 // wants to record what it does itself, finds it there.
@@ -33,16 +33,16 @@ type Traced struct {
 	Track trace.Track // it may change between calls
 }
 
-// Never is that of the caller.
-func (t *Traced) Never() context.Context { return (*tracedNever)(t) }
+// NonBlocking is that of the caller.
+func (t *Traced) NonBlocking() context.Context { return (*tracedNonBlocking)(t) }
 
-// tracedNever is a Traced whose caller does not wait. A pointer to the same, so that it costs nothing.
-type tracedNever Traced
+// tracedNonBlocking is a Traced whose caller does not wait. A pointer to the same, so that it costs nothing.
+type tracedNonBlocking Traced
 
-func (*tracedNever) Deadline() (deadline time.Time, ok bool) { return }
-func (*tracedNever) Done() <-chan struct{}                   { return nil }
-func (*tracedNever) Err() error                              { return nil }
-func (*tracedNever) Value(any) any                           { return nil }
+func (*tracedNonBlocking) Deadline() (deadline time.Time, ok bool) { return }
+func (*tracedNonBlocking) Done() <-chan struct{}                   { return nil }
+func (*tracedNonBlocking) Err() error                              { return nil }
+func (*tracedNonBlocking) Value(any) any                           { return nil }
 
 // TrackOf is the Track of the caller behind ctx, or 0.
 func TrackOf(ctx context.Context) trace.Track {
@@ -51,9 +51,9 @@ func TrackOf(ctx context.Context) trace.Track {
 		return c.Track
 	case *Traced:
 		return c.Track
-	case *tracedNever:
+	case *tracedNonBlocking:
 		return c.Track
-	case *Once:
+	case *TryOnce:
 		return c.Track
 	}
 	return 0
@@ -70,14 +70,14 @@ type Parker struct {
 	word   *uint32       // a C thread sleeps on this futex, in memory that is not Go's;
 	signal chan struct{} // a goroutine on this channel. One of the two is nil.
 
-	home       *List // the List entered last
-	prev, next *Parker
-	queued     bool // in home; guarded by home's lock
-	since      int64
-	began      []mark
+	home        *List // the List entered last
+	prev, next  *Parker
+	queued      bool // in home; guarded by home's lock
+	since       int64
+	generations []ownerGeneration
 }
 
-type mark struct {
+type ownerGeneration struct {
 	owner      any
 	generation uint64
 }
@@ -103,12 +103,12 @@ func Began(ctx context.Context, owner any, now uint64) uint64 {
 	if p == nil {
 		return now
 	}
-	for _, m := range p.began {
+	for _, m := range p.generations {
 		if m.owner == owner {
 			return m.generation
 		}
 	}
-	p.began = append(p.began, mark{owner, now})
+	p.generations = append(p.generations, ownerGeneration{owner, now})
 	return now
 }
 
@@ -137,8 +137,8 @@ func (p *Parker) Finish() {
 		l.mu.Unlock()
 		p.home = nil
 	}
-	clear(p.began)
-	p.began = p.began[:0]
+	clear(p.generations)
+	p.generations = p.generations[:0]
 	if p.signal != nil {
 		select {
 		case <-p.signal:
@@ -217,8 +217,8 @@ func (l *List) Enter(ctx context.Context) error {
 	return ErrWouldBlock
 }
 
-// Behind says whether others wait whom the caller behind ctx has no right to overtake: it came later.
-func (l *List) Behind(ctx context.Context) bool {
+// HasEarlier reports whether callers wait that came before the one behind ctx, which it must not overtake.
+func (l *List) HasEarlier(ctx context.Context) bool {
 	p, _ := ctx.(*Parker)
 	return l.front != nil && l.front != p && (p == nil || p.home != l || p.queued)
 }
@@ -254,7 +254,7 @@ func (l *List) One() Wake {
 		return Wake{}
 	}
 	l.remove(p)
-	return p.rouse()
+	return p.unpark()
 }
 
 // All wakes every waiter. It is for ends (close, fail, cancel) and makes its system calls at once.
@@ -264,18 +264,18 @@ func (l *List) All() {
 	}
 }
 
-func (p *Parker) rouse() Wake {
+func (p *Parker) unpark() Wake {
 	if p.word == nil {
 		p.signal <- struct{}{} // buffered, and empty: only a queued Parker is roused
 		return Wake{}
 	}
-	return rouse(p.word)
+	return wakeWord(p.word)
 }
 
 // wake has a Parker that is in no List try again.
 func (p *Parker) wake() {
 	if p.word != nil {
-		rouse(p.word).Send()
+		wakeWord(p.word).Send()
 		return
 	}
 	select {
@@ -284,17 +284,17 @@ func (p *Parker) wake() {
 	}
 }
 
-// rouse lets a thread go on. From then on its word may be gone; a futex wake needs only the address.
-func rouse(word *uint32) Wake {
+// wakeWord lets a thread go on. From then on its word may be gone; a futex wake needs only the address.
+func wakeWord(word *uint32) Wake {
 	if atomic.SwapUint32(word, awake) == sleeping {
 		return Wake{word}
 	}
 	return Wake{}
 }
 
-// Rouse wakes the C thread that sleeps on word from outside the List it waits in, where it stays
+// WakeThread wakes the C thread that sleeps on word from outside the List it waits in, where it stays
 // until its Parker leaves.
-func Rouse(word *uint32) { rouse(word).Send() }
+func WakeThread(word *uint32) { wakeWord(word).Send() }
 
 // Send makes the system call, if the woken thread sleeps in the kernel.
 func (w Wake) Send() {
@@ -307,12 +307,12 @@ func (w Wake) Send() {
 // Parker its owner does the sleeping, if it is Never nobody does: the answer is passed on. The error
 // is ctx's cause when ctx ends first.
 func Do[T any](ctx context.Context, try func(context.Context) (T, error)) (T, error) {
-	first := Never
+	first := NonBlocking
 	switch c := ctx.(type) {
-	case *Parker, never, *tracedNever, *Once:
+	case *Parker, nonBlocking, *tracedNonBlocking, *TryOnce:
 		return try(ctx)
 	case *Traced:
-		first = c.Never()
+		first = c.NonBlocking()
 	}
 	v, err := try(first)
 	if err != ErrWouldBlock {

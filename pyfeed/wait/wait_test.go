@@ -72,7 +72,7 @@ func TestDoWaitsAndGoesOn(t *testing.T) {
 
 func TestNeverDoesNotWait(t *testing.T) {
 	g := newGate()
-	if _, err := Do(Never, g.try); err != ErrWouldBlock {
+	if _, err := Do(NonBlocking, g.try); err != ErrWouldBlock {
 		t.Errorf("expected ErrWouldBlock, found %v", err)
 	}
 	g.waiting(0)
@@ -145,7 +145,7 @@ func TestAWakeUpInVainKeepsThePlace(t *testing.T) {
 	_, _ = g.try(first)
 	_, _ = g.try(second)
 	g.open(1)
-	if _, err := g.try(Never); err != nil { // somebody was quicker
+	if _, err := g.try(NonBlocking); err != nil { // somebody was quicker
 		t.Fatal(err)
 	}
 	if _, err := g.try(first); err != ErrWouldBlock || a == awake {
@@ -166,13 +166,13 @@ func TestBehindTellsNewcomersFromThoseInTurn(t *testing.T) {
 	behind := func(ctx context.Context) bool {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		return g.list.Behind(ctx)
+		return g.list.HasEarlier(ctx)
 	}
-	if behind(Never) {
+	if behind(NonBlocking) {
 		t.Error("nobody waits")
 	}
 	_, _ = g.try(p)
-	if !behind(Never) || behind(p) {
+	if !behind(NonBlocking) || behind(p) {
 		t.Error("expected a newcomer to be behind, the first not")
 	}
 	p.Leave()
@@ -185,7 +185,7 @@ func TestBeganRemembersTheFirstGeneration(t *testing.T) {
 	if Began(p, owner, 1) != 1 || Began(p, owner, 2) != 1 || Began(p, other, 7) != 7 {
 		t.Error("a Parker forgot when its call began")
 	}
-	if Began(Never, owner, 2) != 2 {
+	if Began(NonBlocking, owner, 2) != 2 {
 		t.Error("a first try is of now")
 	}
 	p.Finish()
@@ -199,7 +199,7 @@ func TestRouseFromOutsideLeavesTheListToTheParker(t *testing.T) {
 	var a uint32
 	p := NewFutexParker(&a)
 	_, _ = g.try(p)
-	Rouse(&a)
+	WakeThread(&a)
 	if a != awake {
 		t.Error("not woken")
 	}

@@ -84,7 +84,7 @@ func (r *batchReader) gather(ctx context.Context) (*batchBuilder, error) {
 		b = r.newBuilder()
 		r.building = b
 	}
-	var turn wait.Turn
+	var slice wait.TimeSlice
 	for r.end == nil && b.len() < r.size {
 		most := r.size - b.len()
 		if r.stacks {
@@ -104,7 +104,7 @@ func (r *batchReader) gather(ctx context.Context) (*batchBuilder, error) {
 			return nil, err
 		case err != nil:
 			r.end = err
-		case b.len() < r.size && turn.Over(ctx, bytes):
+		case b.len() < r.size && slice.Expired(ctx, bytes):
 			return nil, wait.ErrWouldBlock
 		}
 	}

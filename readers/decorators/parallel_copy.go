@@ -52,7 +52,7 @@ func parallelCopy(n, bytes int, work func(first, end int) error) error {
 	for range min(copiers, pieces) - 1 {
 		wait.Go(copier())
 	}
-	wait.Here(copier())
+	wait.Recovered(copier())
 	left.Wait()
 	return cmp.Or(failures...)
 }

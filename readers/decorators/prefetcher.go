@@ -154,9 +154,9 @@ func (p *prefetcher) takeReady(to *record.Chunk, most int) (int, error) {
 // to end in other ways, does the waiting.
 func nonBlockingContext(ctx context.Context) context.Context {
 	if track := wait.TrackOf(ctx); track != 0 {
-		return (&wait.Traced{Context: context.Background(), Track: track}).Never()
+		return (&wait.Traced{Context: context.Background(), Track: track}).NonBlocking()
 	}
-	return wait.Never
+	return wait.NonBlocking
 }
 
 // readDirect has the consumer read.

@@ -87,7 +87,7 @@ func newFinishing(t *testing.T, seed uint64, limit int, count int64, end error, 
 	h, p, c := newCounting(t, seed, limit, count, end)
 	p.direct = nil
 	p.fill = func(ctx context.Context, is *prefetched) error {
-		_, err := c.read(&is.Chunk, 1, ctx == wait.Never)
+		_, err := c.read(&is.Chunk, 1, ctx == wait.NonBlocking)
 		return err
 	}
 	var finished atomic.Uint64
@@ -266,7 +266,7 @@ func TestManyConsumersTakeTurns(t *testing.T) {
 func TestAChunkThatIsFinishedWhileAConsumerReads(t *testing.T) {
 	making, reading := make(chan bool), make(chan bool)
 	p := newPrefetcher("chunks", 1, func(ctx context.Context, c *prefetched) error {
-		if ctx == wait.Never {
+		if ctx == wait.NonBlocking {
 			reading <- true
 			<-reading
 			return wait.ErrWouldBlock

@@ -37,7 +37,7 @@ func NewShardReader(source *readers.ReaderHolder, rank, world uint64) (readers.R
 }
 
 func (r *shardReader) take(ctx context.Context, c *record.Chunk, most int) (int, error) {
-	var turn wait.Turn
+	var slice wait.TimeSlice
 	for {
 		before, bytes := c.Checkpoint(), c.Bytes()
 		if _, err := r.source.ReadInto(ctx, c, most); err != nil {
@@ -47,7 +47,7 @@ func (r *shardReader) take(ctx context.Context, c *record.Chunk, most int) (int,
 		if kept := c.Filter(before, r.mine); kept > 0 {
 			return kept, nil
 		}
-		if turn.Over(ctx, bytes) {
+		if slice.Expired(ctx, bytes) {
 			return 0, wait.ErrWouldBlock
 		}
 	}

@@ -165,7 +165,7 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 		}
 		out[i].Release()
 		out[i] = t
-		ctx = wait.Never
+		ctx = wait.NonBlocking
 	}
 	return len(out), nil
 }

@@ -105,7 +105,7 @@ func TestFormat(t *testing.T) {
 			}
 		} else {
 			close(ended)
-			if _, err := h.ReadNext(wait.Never); err != wait.ErrWouldBlock {
+			if _, err := h.ReadNext(wait.NonBlocking); err != wait.ErrWouldBlock {
 				t.Errorf("expected to wait, found %v", err)
 			}
 		}

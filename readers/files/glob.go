@@ -20,7 +20,7 @@ import (
 )
 
 // ListFiles are the files that names stand for, as open_files takes them, each with its format's tag and a colon. With
-// [wait.Never] it answers wait.ErrWouldBlock where that may take long.
+// [wait.NonBlocking] it answers wait.ErrWouldBlock where that may take long.
 func ListFiles(ctx context.Context, names []string, format string) ([]string, error) {
 	all, err := list(ctx, names, format)
 	if err != nil {
@@ -100,7 +100,7 @@ func (l *lister) poll() error {
 	l.count++
 	switch {
 	case l.count%pollEvery != 0:
-	case l.ctx != wait.Never:
+	case l.ctx != wait.NonBlocking:
 		return l.ctx.Err()
 	case l.patience.longerThan(maxListing):
 		return wait.ErrWouldBlock
@@ -214,7 +214,7 @@ func (l *lister) glob(path string) ([]string, error) {
 		parts, last = append(parts, "*"), "*"
 	}
 	for _, part := range parts[:len(parts)-1] {
-		if l.ctx == wait.Never && isPattern(part) {
+		if l.ctx == wait.NonBlocking && isPattern(part) {
 			return nil, wait.ErrWouldBlock
 		}
 		var err error
@@ -377,7 +377,7 @@ func (l *lister) filesIn(dir string, wanted func(name string, kind os.FileMode) 
 
 // entries calls each for what is in a directory, until that answers an error or ctx ends.
 func (l *lister) entries(dir string, each func(path, name string, kind os.FileMode) error) error {
-	if err := l.ctx.Err(); err != nil && l.ctx != wait.Never {
+	if err := l.ctx.Err(); err != nil && l.ctx != wait.NonBlocking {
 		return err
 	}
 	err := storage.List(cmp.Or(dir, "."), func(path, name string, kind os.FileMode) error {

@@ -128,7 +128,7 @@ func TestDirectoriesBelow(t *testing.T) {
 func TestALongSearchForFilesIsASide(t *testing.T) {
 	tree(t, "a/1.ids", "a/b/2.ids")
 	for name, long := range map[string]bool{"a/*.ids": false, "a": false, "a/1.ids": false, "**/*.ids": true, "*/1.ids": true} {
-		if _, err := ListFiles(wait.Never, []string{name}, ""); (err == wait.ErrWouldBlock) != long || !long && err != nil {
+		if _, err := ListFiles(wait.NonBlocking, []string{name}, ""); (err == wait.ErrWouldBlock) != long || !long && err != nil {
 			t.Errorf("%s: expected that it would block: %v, found %v", name, long, err)
 		}
 	}
@@ -155,7 +155,7 @@ func TestALongListOfFilesEndsWithItsCaller(t *testing.T) {
 	defer func(before time.Duration) { maxListing = before }(maxListing)
 	ended, cancel := context.WithCancel(background)
 	cancel()
-	refs, err := list(wait.Never, names, "")
+	refs, err := list(wait.NonBlocking, names, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,14 +170,14 @@ func TestALongListOfFilesEndsWithItsCaller(t *testing.T) {
 		"verified":  func(ctx context.Context) error { return checkReadableTwice(ctx, refs) },
 	} {
 		maxListing = -1 // each look finds the time over
-		if err := look(wait.Never); err != wait.ErrWouldBlock {
+		if err := look(wait.NonBlocking); err != wait.ErrWouldBlock {
 			t.Errorf("%s: expected to be put aside, found %v", what, err)
 		}
 		if err := look(ended); err != context.Canceled {
 			t.Errorf("%s: expected the end of the context, found %v", what, err)
 		}
 		maxListing = time.Hour
-		if err := look(wait.Never); err != nil {
+		if err := look(wait.NonBlocking); err != nil {
 			t.Errorf("%s: expected the files, found %v", what, err)
 		}
 	}

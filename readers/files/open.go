@@ -31,7 +31,7 @@ func OpenFile(ctx context.Context, o *Options) (readers.Reader, error) {
 }
 
 // Open makes a reader of files, which reads many at a time. It looks for them, and reads the first one if the options do not
-// say what instances look like, as long as ctx goes on; with [wait.Never] it returns wait.ErrWouldBlock if that takes long.
+// say what instances look like, as long as ctx goes on; with [wait.NonBlocking] it returns wait.ErrWouldBlock if that takes long.
 func Open(ctx context.Context, o *Options) (readers.Reader, error) {
 	refs, s, err := prepare(ctx, o)
 	if err != nil {
@@ -117,18 +117,18 @@ func configure(format *record.Format, slots []record.SlotAttributes, options jso
 }
 
 // infer makes the Spec, from the first file if the options do not say what instances look like. A pipe gives what it has once,
-// and is kept. With [wait.Never] it gives up what turns out to take long.
+// and is kept. With [wait.NonBlocking] it gives up what turns out to take long.
 func (s *fileSet) infer(ctx context.Context, first record.FileRef) (spec *pyfeed.Spec, err error) {
 	config := s.configs[first.Format.Tag]
 	if config.Slots == nil {
 		c := *config
 		pipe := storage.IsPipe(first.Path)
-		if ctx == wait.Never && pipe {
+		if ctx == wait.NonBlocking && pipe {
 			return nil, wait.ErrWouldBlock
 		}
 		stop := new(storage.Interrupt)
 		c.Storage.Interrupt = stop
-		if ctx == wait.Never {
+		if ctx == wait.NonBlocking {
 			stop.Limit(new(patience).exceeded)
 		} else {
 			defer context.AfterFunc(ctx, stop.Now)()
@@ -136,7 +136,7 @@ func (s *fileSet) infer(ctx context.Context, first record.FileRef) (spec *pyfeed
 		defer func() {
 			switch {
 			case err != storage.ErrInterrupted:
-			case ctx == wait.Never:
+			case ctx == wait.NonBlocking:
 				err = wait.ErrWouldBlock
 			default:
 				err = context.Cause(ctx)

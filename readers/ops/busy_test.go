@@ -15,12 +15,12 @@ import (
 	"github.com/pyfeed/pyfeed/readers/internal/readertest"
 )
 
-// turnsEnd has every Turn end at its first look at the clock. It comes before the scope of a test.
+// turnsEnd has every TimeSlice end at its first look at the clock. It comes before the scope of a test.
 func turnsEnd(t *testing.T) {
 	t.Helper()
-	length := wait.TurnLength
-	wait.TurnLength = 0
-	t.Cleanup(func() { wait.TurnLength = length })
+	length := wait.TimeSliceLength
+	wait.TimeSliceLength = 0
+	t.Cleanup(func() { wait.TimeSliceLength = length })
 }
 
 // busyChains are readers over others that are always ready. The first is endless; of the second, which has a format for
@@ -88,8 +88,8 @@ func TestABusyCallLetsItsCallerLookAround(t *testing.T) {
 			var word uint32
 			p := wait.NewFutexParker(&word)
 			defer p.Leave()
-			once := &wait.Once{Context: wait.Never}
-			for _, ctx := range []context.Context{wait.Never, p, once, p} {
+			once := &wait.TryOnce{Context: wait.NonBlocking}
+			for _, ctx := range []context.Context{wait.NonBlocking, p, once, p} {
 				word = 0
 				if _, err := h.ReadNext(ctx); err != wait.ErrWouldBlock {
 					t.Fatalf("%T: found %v", ctx, err)
@@ -113,7 +113,7 @@ func TestABusyCallLosesNothing(t *testing.T) {
 	for _, name := range []string{"stacked", "concatenated"} {
 		t.Run(name, func(t *testing.T) {
 			read := func(length time.Duration) (all []byte, tries int) {
-				wait.TurnLength = length
+				wait.TimeSliceLength = length
 				scope := readertest.Scope(t)
 				if name == "stacked" {
 					create(t, scope, "create_random_data_generator", "reader", nil, `{"count": 1000, "slots": [{"dtype": "int64", "dims": [2]}]}`)
@@ -123,7 +123,7 @@ func TestABusyCallLosesNothing(t *testing.T) {
 				create(t, scope, "create_shard_reader", "shard", []string{"reader"}, `{"rank": 1, "world": 3}`)
 				h := create(t, scope, "create_batch_reader", "batch", []string{"shard"}, `{"batch_size": 200}`)
 				for {
-					batch, err := h.ReadNext(wait.Never)
+					batch, err := h.ReadNext(wait.NonBlocking)
 					tries++
 					if err == io.EOF {
 						return all, tries

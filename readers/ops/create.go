@@ -13,7 +13,7 @@ import (
 // a JSON object, or nothing. It does not wait for files: [wait.ErrWouldBlock] says that it would have to, and that [Open]
 // does.
 func MakeNow(scope *pyfeed.Scope, name string, in []*readers.ReaderHolder, attributes []byte) (readers.Reader, error) {
-	return operators.byName[name].make(wait.Never, scope, in, attributes)
+	return operators.byName[name].make(wait.NonBlocking, scope, in, attributes)
 }
 
 // Create runs an operator: it makes a reader from the readers in the variables ins and puts it into the variable out, which is
@@ -24,7 +24,7 @@ func Create(scope *pyfeed.Scope, name, out string, ins []string, attributes []by
 
 // CreateNow is Create that does not wait for files: [wait.ErrWouldBlock] says that it would have to, and that [Open] does.
 func CreateNow(scope *pyfeed.Scope, name, out string, ins []string, attributes []byte) error {
-	return create(wait.Never, scope, name, out, ins, attributes)
+	return create(wait.NonBlocking, scope, name, out, ins, attributes)
 }
 
 func create(ctx context.Context, scope *pyfeed.Scope, name, out string, ins []string, attributes []byte) error {

@@ -26,7 +26,7 @@ type Operator struct {
 
 	check       func(attributes []byte) error
 	outputSlots func(in [][]record.SlotAttributes, attributes []byte) ([]record.SlotAttributes, error)
-	// make owns the references to the readers in. It waits for files at most as long as ctx goes on; with [wait.Never]
+	// make owns the references to the readers in. It waits for files at most as long as ctx goes on; with [wait.NonBlocking]
 	// it returns wait.ErrWouldBlock if it would have to.
 	make func(ctx context.Context, scope *pyfeed.Scope, in []*readers.ReaderHolder, attributes []byte) (readers.Reader, error)
 }

@@ -62,7 +62,7 @@ func TestResetAsksARestartableQueueForAPass(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := h.ReadNext(wait.Never); err != wait.ErrWouldBlock {
+	if _, err := h.ReadNext(wait.NonBlocking); err != wait.ErrWouldBlock {
 		t.Fatalf("expected the first read to open a pass, found %v", err)
 	}
 	produce(0, 7)

@@ -50,7 +50,7 @@ func Loop(h *readers.ReaderHolder, consume func()) error {
 	defer func() { trace.Since(track, trace.Run, "run", begun) }()
 	for {
 		start := trace.Now()
-		tuple, err := h.ReadNext(ctx.Never())
+		tuple, err := h.ReadNext(ctx.NonBlocking())
 		if err == wait.ErrWouldBlock {
 			slept := trace.Now()
 			tuple, err = h.ReadNext(ctx)

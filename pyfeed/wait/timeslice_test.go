@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// turnsOf sets how long a Turn lasts, for a test.
-func turnsOf(t *testing.T, length time.Duration) {
-	before := TurnLength
-	TurnLength = length
-	t.Cleanup(func() { TurnLength = before })
+// timeSlicesOf sets how long a TimeSlice lasts, for a test.
+func timeSlicesOf(t *testing.T, length time.Duration) {
+	before := TimeSliceLength
+	TimeSliceLength = length
+	t.Cleanup(func() { TimeSliceLength = before })
 }
 
-// steps is how many steps, of so many bytes, an operation makes until its Turn is over; most at most.
+// steps is how many steps, of so many bytes, an operation makes until its TimeSlice has expired; most at most.
 func steps(ctx context.Context, bytes, most int) int {
-	var turn Turn
+	var slice TimeSlice
 	for n := 1; n <= most; n++ {
-		if turn.Over(ctx, bytes) {
+		if slice.Expired(ctx, bytes) {
 			return n
 		}
 	}
@@ -25,14 +25,14 @@ func steps(ctx context.Context, bytes, most int) int {
 }
 
 func TestATurnIsOverAfterItsTime(t *testing.T) {
-	turnsOf(t, 0)
+	timeSlicesOf(t, 0)
 	for _, c := range []struct{ bytes, steps int }{{0, 8}, {1 << 20, 3}, {4 << 20, 1}} {
-		if n := steps(Never, c.bytes, 1000); n != c.steps {
+		if n := steps(NonBlocking, c.bytes, 1000); n != c.steps {
 			t.Errorf("steps of %d bytes: expected a look at the clock after %d, found it after %d", c.bytes, c.steps, n)
 		}
 	}
-	TurnLength = time.Hour
-	if n := steps(Never, 4<<20, 1000); n <= 1000 {
+	TimeSliceLength = time.Hour
+	if n := steps(NonBlocking, 4<<20, 1000); n <= 1000 {
 		t.Errorf("over after %d steps", n)
 	}
 }
@@ -40,14 +40,14 @@ func TestATurnIsOverAfterItsTime(t *testing.T) {
 // What tells a caller that an operation could go on: a thread is awake, a goroutine tries again, and one that does not wait
 // is told.
 func TestTheEndOfATurnLeavesItsCallerAwake(t *testing.T) {
-	turnsOf(t, 0)
+	timeSlicesOf(t, 0)
 	var word uint32
 	p := NewFutexParker(&word)
 	if steps(p, 0, 1000); word != awake {
 		t.Errorf("found the word %d", word)
 	}
 	p.Leave()
-	once := &Once{Context: Never, Track: 7}
+	once := &TryOnce{Context: NonBlocking, Track: 7}
 	if steps(once, 0, 1000); !once.Busy || TrackOf(once) != 7 {
 		t.Errorf("found %+v", once)
 	}
@@ -67,7 +67,7 @@ func TestTheEndOfATurnLeavesItsCallerAwake(t *testing.T) {
 // A Parker that gives up without having been in a List is as new: its next call has no generation of the one before, and
 // is not awake yet.
 func TestAGoroutineThatGivesUpABusyCall(t *testing.T) {
-	turnsOf(t, 0)
+	timeSlicesOf(t, 0)
 	p := &Parker{Context: context.Background(), signal: make(chan struct{}, 1)}
 	owner := new(int)
 	Began(p, owner, 1)
@@ -79,7 +79,7 @@ func TestAGoroutineThatGivesUpABusyCall(t *testing.T) {
 }
 
 func TestABusyGoroutineEndsWithItsContext(t *testing.T) {
-	turnsOf(t, 0)
+	timeSlicesOf(t, 0)
 	ctx, cancel := context.WithCancel(context.Background())
 	tries := 0
 	_, err := Do(ctx, func(ctx context.Context) (int, error) {
