@@ -742,7 +742,7 @@ def run_peers(part: Part) -> None:
         reader = stack.enter_context(loaded([(size,)], ["uint8"], push(array), threads=loader_threads()))
         libraries["pyfeed, threads"] = iter(reader), lambda t: gpu.take(t[0])
         shared = pyfeed.SharedFeedQueue(
-            [(size,)], ["uint8"], ring_slots=16, place=pyfeed.CUDAPlace(0), scope=pyfeed.Scope()
+            [(size,)], ["uint8"], ring_cells=16, place=pyfeed.CUDAPlace(0), scope=pyfeed.Scope()
         )
         processes = shared.start(push_for_ever, (size,), num_workers=1 if part.quick else min(6, cores))
         double = shared.reader.double_buffer(pyfeed.CUDAPlace(0), depth=3)

@@ -598,15 +598,15 @@ PF_API pf_status pf_map_run(pf_handle workers, pf_map_function function, void *c
 
 /* ---- Tuples from other processes --------------------------------------------------------------- */
 
-/* A queue that worker processes write into, through a ring of slots in shared memory: nothing is copied between the
+/* A queue that worker processes write into, through a ring of cells in shared memory: nothing is copied between the
  * processes, and workers need neither this library nor Go (pyfeed_worker.h, pyfeed_worker of Python). */
 typedef struct pf_shared_queue_options {
     uint32_t size;
     uint32_t num_slots; /* of a tuple */
     const pf_slot_spec *slots;
     uint64_t
-        ring_slots; /* tuples that are in the ring at one time: being written, queued, or with the consumer */
-    uint64_t slot_bytes; /* the most that a tuple takes, with its offsets and alignment */
+        ring_cells; /* tuples that are in the ring at one time: being written, queued, or with the consumer */
+    uint64_t cell_bytes; /* the most that a tuple takes, with its offsets and alignment */
     pf_place place;
 } pf_shared_queue_options;
 

@@ -262,11 +262,11 @@ func pfgo_queue_commit(id C.uint64_t, err *C.pf_error) (st C.pf_status) {
 func filled(id uint64) (loan, error) {
 	l, ok := loans.get(id)
 	if !ok {
-		return l, pyfeed.Errorf(pyfeed.State, "commit: expected a reserved slot, found one that was committed or released already")
+		return l, pyfeed.Errorf(pyfeed.State, "commit: expected a reservation, found one that was committed or released already")
 	}
 	noteFilled(l, "push")
 	if !l.reservation.Held() {
-		return l, pyfeed.Errorf(pyfeed.State, "commit: expected a reserved slot, found a tuple that was popped")
+		return l, pyfeed.Errorf(pyfeed.State, "commit: expected a reservation, found a tuple that was popped")
 	}
 	torn := l.whole(id)
 	if torn != nil && l.source().tensors == nil { // the caller releases it

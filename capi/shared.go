@@ -19,8 +19,8 @@ func pfgo_shared_queue_init_once(h C.pf_handle, o *C.pf_shared_queue_options, fd
 	}
 	q, ring, e := shared.New(shared.Options{
 		Slots:     slotsOf(o.slots, o.num_slots),
-		RingSlots: uint64(o.ring_slots),
-		SlotBytes: uint64(o.slot_bytes),
+		RingCells: uint64(o.ring_cells),
+		CellBytes: uint64(o.cell_bytes),
 		Place:     pyfeed.Place{Kind: pyfeed.PlaceKind(o.place.kind), Device: int32(o.place.device)},
 	}, v.InitQueue)
 	if e != nil {

@@ -67,7 +67,7 @@ def _fill(queue: Any, workload: Batches, producer: int) -> None:
 def _from_processes(workload: Batches, target: Any) -> Iterator[Arrays]:
     import pyfeed
 
-    queue = pyfeed.SharedFeedQueue([(workload.size,), (NUMBERS,)], ["uint8", "float64"], ring_slots=MAX_IN_FLIGHT)
+    queue = pyfeed.SharedFeedQueue([(workload.size,), (NUMBERS,)], ["uint8", "float64"], ring_cells=MAX_IN_FLIGHT)
     queue.start(target, (workload,), num_workers=workload.producers)
     return iter(queue)
 
@@ -269,7 +269,7 @@ def training_workers(workload: Training, workers: int) -> Passes:
 def _ring(workload: Training, slots: int) -> Any:
     import pyfeed
 
-    return pyfeed.SharedFeedQueue([(BATCH, *workload.shape), (BATCH,)], ["float32", "int64"], ring_slots=slots)
+    return pyfeed.SharedFeedQueue([(BATCH, *workload.shape), (BATCH,)], ["float32", "int64"], ring_cells=slots)
 
 
 def _train(producer: Any, worker: int, workload: Training, workers: int) -> None:

@@ -21,7 +21,7 @@ const (
 	textBytes    = 2048
 )
 
-// States of a slot.
+// States of a cell.
 const (
 	free = iota
 	writing
@@ -32,7 +32,7 @@ const (
 
 // States of a worker.
 const (
-	nobody = iota
+	vacant = iota
 	attaching
 	attached
 	ended
@@ -72,11 +72,11 @@ type constants struct {
 	version, headerBytes uint32
 	identity             [16]byte
 	totalBytes           uint64
-	ringSlots, numSlots  uint32 // the latter: tensors of a tuple
-	cells, workers       uint32
-	slotBytes, stride    uint64
+	ringCells, numSlots  uint32 // the latter: tensors of a tuple
+	order, workers       uint32 // entries of the order; of the table
+	cellBytes, stride    uint64
 	specsAt, workersAt   uint64
-	failuresAt, cellsAt  uint64
+	failuresAt, orderAt  uint64
 	statesAt, tensorsAt  uint64
 	dataAt               uint64
 	trainer              int64
@@ -93,20 +93,20 @@ type header struct {
 	tail atomic.Uint64
 	_    [56]byte
 
-	arrivals, sleeping, news atomic.Uint32
-	_                        [52]byte
+	trainerEvents, trainerSleeping, workerEvents atomic.Uint32
+	_                                            [52]byte
 
-	frees, blocked, turns atomic.Uint32
-	_                     [52]byte
+	cellEvents, waitingWorkers, passEvents atomic.Uint32
+	_                                      [52]byte
 }
 
-func cellOf(lap, generation, slotAnd1 uint64) uint64 {
-	return lap&0xffffff<<40 | generation&0xffffff<<16 | slotAnd1
+func orderEntry(lap, generation, cellAnd1 uint64) uint64 {
+	return lap&0xffffff<<40 | generation&0xffffff<<16 | cellAnd1
 }
 
 func stateOf(state, generation uint64) uint64 { return state | generation&0xffffff<<24 }
 
-// What a slot's word says.
+// What a cell's word says.
 func kindOf(state uint64) int          { return int(state & 0xff) }
 func workerOf(state uint64) int        { return int(state >> 8 & 0xffff) }
 func generationOf(state uint64) uint64 { return state >> 24 & 0xffffff }
@@ -121,25 +121,25 @@ const (
 
 func gateOf(pass pyfeed.Pass) uint32 { return uint32(pass<<1) | openGate }
 
-// The numbers of passes in the states of slots and workers are cut short.
-func slotPass(pass pyfeed.Pass) uint64   { return uint64(pass) & 0xffff }
+// The numbers of passes in the states of cells and workers are cut short.
+func cellPass(pass pyfeed.Pass) uint64   { return uint64(pass) & 0xffff }
 func workerPass(pass pyfeed.Pass) uint64 { return uint64(pass) & 0xffffff }
 
 // sizes works out where everything lies.
-func sizes(slots, tensors int, slotBytes uint64) constants {
+func sizes(ringCells, tensors int, cellBytes uint64) constants {
 	h := constants{
 		version: version, headerBytes: uint32(unsafe.Sizeof(header{})), workers: workers,
-		ringSlots: uint32(slots), numSlots: uint32(tensors), slotBytes: slotBytes, cells: 1,
+		ringCells: uint32(ringCells), numSlots: uint32(tensors), cellBytes: cellBytes, order: 1,
 	}
 	copy(h.magic[:], magic)
-	for h.cells < 2*h.ringSlots {
-		h.cells *= 2
+	for h.order < 2*h.ringCells {
+		h.order *= 2
 	}
 	align := uint64(alignment)
-	if slotBytes >= pageSize {
+	if cellBytes >= pageSize {
 		align = pageSize
 	}
-	h.stride = (max(slotBytes, 1) + align - 1) &^ (align - 1)
+	h.stride = (max(cellBytes, 1) + align - 1) &^ (align - 1)
 	at := uint64(pageSize)
 	room := func(to *uint64, n int, size uintptr) {
 		*to = at
@@ -148,15 +148,15 @@ func sizes(slots, tensors int, slotBytes uint64) constants {
 	room(&h.specsAt, tensors, unsafe.Sizeof(spec{}))
 	room(&h.workersAt, workers, unsafe.Sizeof(worker{}))
 	room(&h.failuresAt, workers, failureBytes)
-	room(&h.cellsAt, int(h.cells), 8)
-	room(&h.statesAt, slots, 8)
-	room(&h.tensorsAt, slots*tensors, unsafe.Sizeof(tensor{}))
+	room(&h.orderAt, int(h.order), 8)
+	room(&h.statesAt, ringCells, 8)
+	room(&h.tensorsAt, ringCells*tensors, unsafe.Sizeof(tensor{}))
 	const huge = 2 << 20
-	if h.stride*uint64(slots) >= huge {
+	if h.stride*uint64(ringCells) >= huge {
 		at = (at + huge - 1) &^ (huge - 1)
 	}
 	h.dataAt = at
-	h.totalBytes = (at + h.stride*uint64(slots) + pageSize - 1) &^ (pageSize - 1)
+	h.totalBytes = (at + h.stride*uint64(ringCells) + pageSize - 1) &^ (pageSize - 1)
 	return h
 }
 

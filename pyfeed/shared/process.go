@@ -17,8 +17,8 @@ import (
 
 const (
 	// Somebody else's child has its exit status told, this often, at most. Then the error goes without.
-	statusAsked = 10 * time.Millisecond
-	statusAsks  = 25
+	statusInterval = 10 * time.Millisecond
+	statusPolls    = 25
 	// Where the system has no pidfds, a process is looked at so often.
 	lookInterval = 20 * time.Millisecond
 )
@@ -30,11 +30,11 @@ type process struct {
 	started uint64
 	fd      *os.File // or nil
 
-	dead    atomic.Bool
-	settled atomic.Bool // its exit status is known, or is not going to be
-	known   bool        // which; with the next written before settled
-	status  int32
-	stop    chan struct{} // ends a watch without a pidfd
+	dead        atomic.Bool
+	statusKnown atomic.Bool // its exit status is known, or is not going to be
+	known       bool        // which; with the next written before settled
+	status      int32
+	stop        chan struct{} // ends a watch without a pidfd
 }
 
 // watch is the process of that number and time, watched. 0: that which has the number now.
@@ -49,8 +49,8 @@ func (r *Ring) watch(pid int, started uint64) *process {
 	}
 	p := &process{ring: r, pid: pid, started: started, stop: make(chan struct{})}
 	r.processes[pid] = p
-	if status, told := r.told[pid]; told && status != UnknownStatus {
-		p.settle(status)
+	if status, known := r.exitStatuses[pid]; known && status != UnknownStatus {
+		p.setStatus(status)
 	}
 	fd, err := openPidfd(pid)
 	_, is, seen := processStat(pid)
@@ -60,7 +60,7 @@ func (r *Ring) watch(pid int, started uint64) *process {
 			_ = fd.Close()
 		}
 		p.dead.Store(true) // and its number is another's, perhaps
-		p.ask(statusAsks)
+		p.pollStatus(statusPolls)
 	case err != nil:
 		wait.Go(p.look, r.poisoned)
 	default:
@@ -83,7 +83,7 @@ func (p *process) poll() {
 		})
 	}
 	if err == nil {
-		p.ask(statusAsks)
+		p.pollStatus(statusPolls)
 	}
 }
 
@@ -102,7 +102,7 @@ func (p *process) look() {
 		state, started, seen := processStat(p.pid)
 		if !seen || state == 'Z' || state == 'X' || p.started != 0 && started != p.started {
 			p.end(unix.P_PID, p.pid)
-			p.ask(statusAsks)
+			p.pollStatus(statusPolls)
 			return
 		}
 		select {
@@ -116,38 +116,38 @@ func (p *process) look() {
 func (p *process) end(kind, id int) {
 	p.findBy(kind, id)
 	p.dead.Store(true)
-	p.ring.poke()
+	p.ring.wakeIfRunning()
 }
 
-func (p *process) told(status int32) {
+func (p *process) exited(status int32) {
 	p.ring.mu.Lock()
 	defer p.ring.mu.Unlock()
-	if !p.settled.Load() {
-		p.settle(status)
+	if !p.statusKnown.Load() {
+		p.setStatus(status)
 	}
 }
 
-// settle is for the holder of the ring's lock.
-func (p *process) settle(status int32) {
+// setStatus is for the holder of the ring's lock.
+func (p *process) setStatus(status int32) {
 	p.known, p.status = true, status
-	p.settled.Store(true)
+	p.statusKnown.Store(true)
 }
 
-// ask tries to find out how the process has ended, and goes without in the end.
-func (p *process) ask(more int) {
-	if p.settled.Load() {
+// pollStatus tries to find out how the process has ended, and goes without in the end.
+func (p *process) pollStatus(more int) {
+	if p.statusKnown.Load() {
 		p.close()
 		return
 	}
-	time.AfterFunc(statusAsked, func() {
+	time.AfterFunc(statusInterval, func() {
 		p.find()
-		if more > 1 && !p.settled.Load() {
-			p.ask(more - 1)
+		if more > 1 && !p.statusKnown.Load() {
+			p.pollStatus(more - 1)
 			return
 		}
-		p.settled.Store(true)
+		p.statusKnown.Store(true)
 		p.close()
-		p.ring.poke()
+		p.ring.wakeIfRunning()
 	})
 }
 
@@ -162,16 +162,16 @@ func (p *process) find() {
 
 func (p *process) findBy(kind, id int) {
 	if status, known := exitStatus(kind, id); known {
-		p.told(status)
+		p.exited(status)
 	}
 }
 
-// poke is kick for one who may come after the end of the ring.
-func (r *Ring) poke() {
+// wakeIfRunning is kick for one who may come after the end of the ring.
+func (r *Ring) wakeIfRunning() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.over {
-		r.kick()
+	if !r.stopped {
+		r.wakeForwarder()
 	}
 }
 
@@ -193,13 +193,13 @@ func workerName(pid int) string { return fmt.Sprintf("worker process %d", pid) }
 
 // lookAtWorkers sees to those that have come, ended, failed or died.
 func (r *Ring) lookAtWorkers() {
-	m := &r.mover
+	m := &r.forwarder
 	r.mu.Lock() // before the news: who has ended has said all by then
-	told := maps.Clone(r.told)
+	statuses := maps.Clone(r.exitStatuses)
 	r.mu.Unlock()
-	news := r.head.news.Load()
-	fresh := news != m.news
-	m.news = news
+	events := r.head.workerEvents.Load()
+	fresh := events != m.workerEvents
+	m.workerEvents = events
 	for i := range r.workers {
 		if fresh || m.present[i] != nil {
 			r.lookAt(i)
@@ -207,11 +207,11 @@ func (r *Ring) lookAtWorkers() {
 	}
 	r.mu.Lock()
 	expected := r.expected
-	turned := r.turned == m.pass // or what was told is of another pass
+	current := r.pass == m.pass // or the statuses are of another pass
 	r.mu.Unlock()
 	var gone *pyfeed.ProducerError
-	for pid, status := range told {
-		if (status != 0 || expected > 0) && !m.attached[pid] && turned {
+	for pid, status := range statuses {
+		if (status != 0 || expected > 0) && !m.attached[pid] && current {
 			gone = diedWith(pid, status, status != UnknownStatus, "it attached to the queue")
 		}
 	}
@@ -224,9 +224,9 @@ func (r *Ring) lookAtWorkers() {
 }
 
 func (r *Ring) lookAt(i int) {
-	m, w := &r.mover, &r.workers[i]
+	m, w := &r.forwarder, &r.workers[i]
 	s := w.state.Load()
-	if s != nobody && m.present[i] == nil && r.early(s>>8&0xffff) {
+	if s != vacant && m.present[i] == nil && r.early(s>>8&0xffff) {
 		return
 	}
 	p, was := m.present[i], m.entries[i]
@@ -253,7 +253,7 @@ func (r *Ring) lookAt(i int) {
 		if s&0xff == attached && current {
 			m.attached[pid] = true
 		}
-		if !p.dead.Load() || s&0xff == attached && !p.settled.Load() {
+		if !p.dead.Load() || s&0xff == attached && !p.statusKnown.Load() {
 			return
 		}
 		if w.state.Load() != s { // the last it did
@@ -285,25 +285,25 @@ func (r *Ring) lookAt(i int) {
 			r.recover(i, pass)
 		}
 	default:
-		if s == nobody {
+		if s == vacant {
 			return
 		}
 		r.overwritten("the table of workers")
 	}
 	m.present[i] = nil
 	w.started.Store(0)
-	w.state.Store(nobody)
+	w.state.Store(vacant)
 }
 
-func (r *Ring) fail(err *pyfeed.ProducerError) { _ = r.Fail(r.mover.pass, err) }
+func (r *Ring) fail(err *pyfeed.ProducerError) { _ = r.Fail(r.forwarder.pass, err) }
 
-// writes says whether a worker has slots that it was writing. Its number may have been another's before, in another pass.
+// writes says whether a worker has cells that it was writing. Its number may have been another's before, in another pass.
 func (r *Ring) writes(number int, pass uint64) bool { return r.each(number, pass, func(int) {}) }
 
-// recover frees the slots that a dead worker was writing.
+// recover frees the cells that a dead worker was writing.
 func (r *Ring) recover(number int, pass uint64) { r.each(number, pass, r.release) }
 
-func (r *Ring) each(number int, pass uint64, do func(slot int)) (any bool) {
+func (r *Ring) each(number int, pass uint64, do func(cell int)) (any bool) {
 	for i := range r.states {
 		s := r.states[i].Load()
 		if k := kindOf(s); workerOf(s) == number && passOf(s) == pass && (k == writing || k == revoked) {

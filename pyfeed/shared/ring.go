@@ -1,9 +1,9 @@
-// Package shared is the trainer's side of a queue that other processes fill: a ring of slots in memory that they map.
+// Package shared is the trainer's side of a queue that other processes fill: a ring of cells in memory that they map.
 // Nothing is copied between the processes, and workers run no Go: their side is python/pyfeed_worker/native.
 //
-// No lock is held in the ring by anybody who can die (see ring.h there). A goroutine, the mover, takes what workers have
-// committed and puts references to it into an ordinary PyArrayFeedQueue; a slot goes back to the workers with the last
-// reference. Whatever concerns the mover makes one futex go on, on which it sleeps. Each worker's process is watched by
+// No lock is held in the ring by anybody who can die (see ring.h there). A goroutine, the forwarder, takes what workers have
+// committed and puts references to it into an ordinary PyArrayFeedQueue; a cell goes back to the workers with the last
+// reference. Whatever concerns the forwarder makes one futex go on, on which it sleeps. Each worker's process is watched by
 // a goroutine that Go's poller wakes when the process ends: nobody wakes up for nothing.
 package shared
 
@@ -25,14 +25,14 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
-// MostSlots bounds the slots of a ring: a worker looks for a free one among all.
-const MostSlots = 4096
+// MaxCells bounds the cells of a ring: a worker looks for a free one among all.
+const MaxCells = 4096
 
 // Options of a queue that workers fill.
 type Options struct {
 	Slots     []pyfeed.Slot
-	RingSlots uint64 // tuples being written, queued or with the consumer
-	SlotBytes uint64 // the most that a tuple takes, with its offsets and alignment
+	RingCells uint64 // tuples being written, queued or with the consumer
+	CellBytes uint64 // the most that a tuple takes, with its offsets and alignment
 	Place     pyfeed.Place
 }
 
@@ -44,88 +44,88 @@ type Ring struct {
 	at         constants
 	head       *header
 	workers    []worker
-	cells      []atomic.Uint64
+	order      []atomic.Uint64
 	states     []atomic.Uint64
 	leases     []lease
 	offsets    *memory.Pool // LoD, copied out of the workers' reach
-	spare      *memory.Pool // copies, for a consumer that keeps what it gets
+	copies     *memory.Pool // for a consumer that keeps what it gets
 	unregister func()
-	references atomic.Int32 // the mover, and each slot with the consumer
+	references atomic.Int32 // the forwarder, and each cell with the consumer
 
-	asleep   atomic.Bool  // the mover; workers have a word in the ring for it, which a broken one may have overwritten
-	spoilt   atomic.Bool  // a slot that came back was not the consumer's any more
-	lent     atomic.Int32 // slots with the consumer, or in the queue
-	holding  atomic.Bool  // the mover waits for one of them to come back, or for
-	starving atomic.Bool  // a consumer that found the queue empty
+	asleep        atomic.Bool  // the forwarder; workers have a word in the ring for it, which a broken one may have overwritten
+	corrupted     atomic.Bool  // a cell that came back was not the consumer's any more
+	lentCells     atomic.Int32 // cells with the consumer, or in the queue
+	holding       atomic.Bool  // the forwarder waits for one of them to come back, or for
+	consumerWaits atomic.Bool  // a consumer that found the queue empty
 
-	mu        sync.Mutex  // guards what follows, which others ask of the mover
-	turned    pyfeed.Pass // that is open; PassNone: the queue is shut down
-	gate      uint32      // what the ring's has to be
-	ending    bool        // it is to end
-	failure   error
-	expected  uint32
-	told      map[int]int32 // exit statuses by process id
-	processes map[int]*process
-	over      bool
+	mu           sync.Mutex  // guards what follows, which others ask of the forwarder
+	pass         pyfeed.Pass // that is open; PassNone: the queue is shut down
+	gate         uint32      // what the ring's has to be
+	ending       bool        // it is to end
+	failure      error
+	expected     uint32
+	exitStatuses map[int]int32 // by process id
+	processes    map[int]*process
+	stopped      bool
 
-	mover mover
+	forwarder forwarder
 }
 
-// mover is what only the mover touches.
-type mover struct {
-	next     uint64 // cell
-	news     uint32
-	pass     pyfeed.Pass
-	finished bool // the pass
-	pending  *pyfeed.Tuple
-	worker   int // that committed it
-	done     uint32
-	present  [workers]*process // by number in the table
-	entries  [workers]uint64   // what the table said of them
-	attached map[int]bool      // process ids seen in this pass
-	mapped   []int             // of each slot: how many of its bytes have pages here
+// forwarder is what only the forwarder touches.
+type forwarder struct {
+	next         uint64 // cell
+	workerEvents uint32
+	pass         pyfeed.Pass
+	finished     bool // the pass
+	pending      *pyfeed.Tuple
+	worker       int // that committed it
+	done         uint32
+	present      [workers]*process // by number in the table
+	entries      [workers]uint64   // what the table said of them
+	attached     map[int]bool      // process ids seen in this pass
+	mapped       []int             // of each cell: how many of its bytes have pages here
 }
 
-// lease is a slot of the ring that the consumer has.
+// lease is a cell of the ring that the consumer has.
 type lease struct {
 	ring   *Ring
-	slot   int
-	held   atomic.Uint64 // the slot's state while the consumer has it, with `returning` when it gives it back; else 0
+	cell   int
+	held   atomic.Uint64 // the cell's state while the consumer has it, with `returning` when it gives it back; else 0
 	buffer memory.Buffer
 	lod    *memory.Buffer
 }
 
 const returning = 0x80 // in the low byte
 
-// whole answers false for a slot that the consumer has, whose state somebody has changed to s, and puts it right.
+// whole answers false for a cell that the consumer has, whose state somebody has changed to s, and puts it right.
 func (l *lease) whole(s uint64) bool {
 	held := l.held.Load()
 	if held == 0 || held&returning != 0 || s == held {
 		return true
 	}
-	l.ring.states[l.slot].CompareAndSwap(s, held)
+	l.ring.states[l.cell].CompareAndSwap(s, held)
 	return false
 }
 
-// Reclaim gives the slot back to the workers.
+// Reclaim gives the cell back to the workers.
 func (l *lease) Reclaim() {
 	r := l.ring
 	if l.lod != nil {
 		l.lod.Release()
 		l.lod = nil
 	}
-	r.lent.Add(-1)
+	r.lentCells.Add(-1)
 	held := l.held.Load()
 	l.held.Store(held | returning)
-	if r.states[l.slot].CompareAndSwap(held, stateOf(free, generationOf(held)+1)) {
-		r.freed()
+	if r.states[l.cell].CompareAndSwap(held, stateOf(free, generationOf(held)+1)) {
+		r.wakeWaitingWorker()
 	} else {
-		r.spoilt.Store(true)
-		r.kick()
+		r.corrupted.Store(true)
+		r.wakeForwarder()
 	}
 	l.held.CompareAndSwap(held|returning, 0)
 	if r.holding.Load() {
-		r.kick()
+		r.wakeForwarder()
 	}
 	r.drop()
 }
@@ -133,10 +133,10 @@ func (l *lease) Reclaim() {
 // New makes a ring, and the queue that it fills by init.
 func New(o Options, init func(pyfeed.QueueOptions) (*pyfeed.Consumer, error)) (*pyfeed.Consumer, *Ring, error) {
 	switch {
-	case o.RingSlots == 0 || o.RingSlots > MostSlots:
-		return nil, nil, pyfeed.Errorf(pyfeed.Invalid, "ring_slots: expected 1 to %d, found %d", MostSlots, o.RingSlots)
-	case o.SlotBytes == 0 || o.SlotBytes > 1<<40:
-		return nil, nil, pyfeed.Errorf(pyfeed.Invalid, "slot_bytes: expected 1 to 2^40, found %d", o.SlotBytes)
+	case o.RingCells == 0 || o.RingCells > MaxCells:
+		return nil, nil, pyfeed.Errorf(pyfeed.Invalid, "ring_cells: expected 1 to %d, found %d", MaxCells, o.RingCells)
+	case o.CellBytes == 0 || o.CellBytes > 1<<40:
+		return nil, nil, pyfeed.Errorf(pyfeed.Invalid, "cell_bytes: expected 1 to 2^40, found %d", o.CellBytes)
 	case len(o.Slots) > math.MaxUint16:
 		return nil, nil, pyfeed.Errorf(pyfeed.Slots, "slots: expected at most %d, found %d", math.MaxUint16, len(o.Slots))
 	}
@@ -147,17 +147,17 @@ func New(o Options, init func(pyfeed.QueueOptions) (*pyfeed.Consumer, error)) (*
 		return nil, nil, err
 	}
 	r := &Ring{
-		fd:   -1,
-		told: make(map[int]int32), processes: make(map[int]*process),
-		turned: 0, mover: mover{pass: 0, attached: make(map[int]bool), mapped: make([]int, o.RingSlots)},
+		fd:           -1,
+		exitStatuses: make(map[int]int32), processes: make(map[int]*process),
+		pass: 0, forwarder: forwarder{pass: 0, attached: make(map[int]bool), mapped: make([]int, o.RingCells)},
 	}
 	r.references.Store(1)
 	if err := r.create(o); err != nil {
 		r.drop()
 		return nil, nil, err
 	}
-	// One more than there are slots: a copy may be queued beside all of them.
-	q, err := init(pyfeed.QueueOptions{Capacity: o.RingSlots + 1, Slots: o.Slots, Place: o.Place, Feed: r})
+	// One more than there are cells: a copy may be queued beside all of them.
+	q, err := init(pyfeed.QueueOptions{Capacity: o.RingCells + 1, Slots: o.Slots, Place: o.Place, Feed: r})
 	if err != nil {
 		r.drop()
 		return nil, nil, err
@@ -172,9 +172,9 @@ func (r *Ring) poisoned(fault error) {
 }
 
 func (r *Ring) create(o Options) (err error) {
-	h := sizes(int(o.RingSlots), len(o.Slots), o.SlotBytes)
+	h := sizes(int(o.RingCells), len(o.Slots), o.CellBytes)
 	if h.totalBytes > 1<<46 {
-		return pyfeed.Errorf(pyfeed.Invalid, "slot_bytes: %d slots of %d bytes are more than there can be", o.RingSlots, o.SlotBytes)
+		return pyfeed.Errorf(pyfeed.Invalid, "cell_bytes: %d cells of %d bytes are more than there can be", o.RingCells, o.CellBytes)
 	}
 	_, _ = rand.Read(h.identity[:])
 	h.trainer, h.pidNamespace = int64(os.Getpid()), pidNamespace()
@@ -185,8 +185,8 @@ func (r *Ring) create(o Options) (err error) {
 	}
 	r.fd, r.data = fd, data
 	memory.CountSlab(memory.SharedSlab, len(data))
-	slots := data[h.dataAt:]
-	_ = unix.Madvise(slots, unix.MADV_HUGEPAGE) // advice
+	memoryOfCells := data[h.dataAt:]
+	_ = unix.Madvise(memoryOfCells, unix.MADV_HUGEPAGE) // advice
 	r.at, r.head = h, (*header)(unsafe.Pointer(&data[0]))
 	r.head.constants = h
 	r.gate = gateOf(0)
@@ -197,14 +197,14 @@ func (r *Ring) create(o Options) (err error) {
 		copy(specs[i].dims[:], s.Dims)
 	}
 	r.workers = view[worker](data, h.workersAt, workers)
-	r.cells = view[atomic.Uint64](data, h.cellsAt, int(h.cells))
-	r.states = view[atomic.Uint64](data, h.statesAt, int(h.ringSlots))
-	r.leases = make([]lease, h.ringSlots)
+	r.order = view[atomic.Uint64](data, h.orderAt, int(h.order))
+	r.states = view[atomic.Uint64](data, h.statesAt, int(h.ringCells))
+	r.leases = make([]lease, h.ringCells)
 	for i := range r.leases {
-		r.leases[i].ring, r.leases[i].slot = r, i
+		r.leases[i].ring, r.leases[i].cell = r, i
 	}
 	r.offsets = memory.NewPool(memory.View)
-	r.spare, err = pyfeed.HostPool(o.Place, memory.Queue)
+	r.copies, err = pyfeed.HostPool(o.Place, memory.Queue)
 	if err != nil || o.Place == pyfeed.CPUPlace() {
 		return err
 	}
@@ -212,7 +212,7 @@ func (r *Ring) create(o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	if r.unregister, err = b.Register(o.Place, slots); err != nil {
+	if r.unregister, err = b.Register(o.Place, memoryOfCells); err != nil {
 		return err
 	}
 	for i := range r.leases {
@@ -229,7 +229,7 @@ func (r *Ring) drop() {
 	if r.unregister != nil {
 		r.unregister()
 	}
-	for _, p := range []*memory.Pool{r.offsets, r.spare} {
+	for _, p := range []*memory.Pool{r.offsets, r.copies} {
 		if p != nil {
 			p.Close()
 		}
@@ -249,7 +249,7 @@ func (r *Ring) Expect(n uint32) {
 	r.mu.Lock()
 	r.expected = n
 	r.mu.Unlock()
-	r.poke()
+	r.wakeIfRunning()
 }
 
 // UnknownStatus is that of a process whose exit status somebody else has taken.
@@ -259,12 +259,12 @@ const UnknownStatus = math.MinInt32
 // that is 0 and no number of workers is expected.
 func (r *Ring) Exited(pid int, status int32) {
 	r.mu.Lock()
-	if p := r.processes[pid]; p != nil && !p.settled.Load() && status != UnknownStatus {
-		p.settle(status)
+	if p := r.processes[pid]; p != nil && !p.statusKnown.Load() && status != UnknownStatus {
+		p.setStatus(status)
 	}
-	r.told[pid] = status
+	r.exitStatuses[pid] = status
 	r.mu.Unlock()
-	r.poke()
+	r.wakeIfRunning()
 }
 
 // ---- The producers' end, in this process ----
@@ -306,11 +306,11 @@ func (r *Ring) Fail(pass pyfeed.Pass, failure error) error {
 	return nil
 }
 
-// beginEnd closes the gate to workers, unless that was done before or the pass is another: the mover ends the pass.
+// beginEnd closes the gate to workers, unless that was done before or the pass is another: the forwarder ends the pass.
 func (r *Ring) beginEnd(pass pyfeed.Pass, failure error) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ending || r.turned == pyfeed.PassNone || r.turned != pass {
+	if r.ending || r.pass == pyfeed.PassNone || r.pass != pass {
 		return false
 	}
 	r.ending, r.failure = true, failure
@@ -322,12 +322,12 @@ func (r *Ring) beginEnd(pass pyfeed.Pass, failure error) bool {
 
 // Starved implements pyfeed.Feed.
 func (r *Ring) Starved() {
-	r.starving.Store(true)
-	if r.head.blocked.Load() == 0 { // unless that was overwritten while some slept, whom nobody else would wake
-		futexWake(unsafe.Pointer(&r.head.frees), 1)
+	r.consumerWaits.Store(true)
+	if r.head.waitingWorkers.Load() == 0 { // unless that was overwritten while some slept, whom nobody else would wake
+		futexWake(unsafe.Pointer(&r.head.cellEvents), 1)
 	}
 	if r.holding.Load() {
-		r.kick()
+		r.wakeForwarder()
 	}
 }
 
@@ -340,12 +340,12 @@ func (r *Ring) ShutDown() { r.setPass(pyfeed.PassNone, overGate) }
 func (r *Ring) setPass(pass pyfeed.Pass, gate uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.turned == pyfeed.PassNone {
+	if r.pass == pyfeed.PassNone {
 		return
 	}
-	r.turned, r.ending, r.failure, r.expected = pass, false, nil, 0
-	clear(r.told)
-	maps.DeleteFunc(r.processes, func(_ int, p *process) bool { return p.dead.Load() && p.settled.Load() })
+	r.pass, r.ending, r.failure, r.expected = pass, false, nil, 0
+	clear(r.exitStatuses)
+	maps.DeleteFunc(r.processes, func(_ int, p *process) bool { return p.dead.Load() && p.statusKnown.Load() })
 	r.shut(gate)
 }
 
@@ -353,31 +353,31 @@ func (r *Ring) setPass(pass pyfeed.Pass, gate uint32) {
 func (r *Ring) shut(gate uint32) {
 	r.gate = gate
 	r.head.gate.Store(gate)
-	for _, word := range []*atomic.Uint32{&r.head.frees, &r.head.turns} {
+	for _, word := range []*atomic.Uint32{&r.head.cellEvents, &r.head.passEvents} {
 		word.Add(1)
 		futexWake(unsafe.Pointer(word), math.MaxInt32)
 	}
-	r.kick()
+	r.wakeForwarder()
 }
 
-// kick has the mover look around.
-func (r *Ring) kick() {
-	r.head.arrivals.Add(1)
+// wakeForwarder has the forwarder look around.
+func (r *Ring) wakeForwarder() {
+	r.head.trainerEvents.Add(1)
 	if r.asleep.Load() {
-		futexWake(unsafe.Pointer(&r.head.arrivals), 1)
+		futexWake(unsafe.Pointer(&r.head.trainerEvents), 1)
 	}
 }
 
-// release makes a slot free.
+// release makes a cell free.
 func (r *Ring) release(i int) {
 	r.states[i].Store(stateOf(free, generationOf(r.states[i].Load())+1))
-	r.freed()
+	r.wakeWaitingWorker()
 }
 
-// freed wakes a worker that waits for a slot.
-func (r *Ring) freed() {
-	r.head.frees.Add(1)
-	if r.head.blocked.Load() != 0 {
-		futexWake(unsafe.Pointer(&r.head.frees), 1)
+// wakeWaitingWorker wakes a worker that waits for a cell.
+func (r *Ring) wakeWaitingWorker() {
+	r.head.cellEvents.Add(1)
+	if r.head.waitingWorkers.Load() != 0 {
+		futexWake(unsafe.Pointer(&r.head.cellEvents), 1)
 	}
 }

@@ -62,7 +62,7 @@ func TestMain(m *testing.M) {
 // trainer is this program as a trainer that is going to be killed.
 func trainer() {
 	var holder pyfeed.PyArrayFeedQueueHolder
-	_, r, err := New(Options{Slots: slots, RingSlots: 2, SlotBytes: 4096}, holder.InitOnce)
+	_, r, err := New(Options{Slots: slots, RingCells: 2, CellBytes: 4096}, holder.InitOnce)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -128,10 +128,10 @@ type bench struct {
 	ring  *Ring
 }
 
-func newBench(t *testing.T, ringSlots, bytes uint64) *bench {
+func newBench(t *testing.T, ringCells, bytes uint64) *bench {
 	t.Helper()
 	var holder pyfeed.PyArrayFeedQueueHolder
-	q, r, err := New(Options{Slots: slots, RingSlots: ringSlots, SlotBytes: bytes}, holder.InitOnce)
+	q, r, err := New(Options{Slots: slots, RingCells: ringCells, CellBytes: bytes}, holder.InitOnce)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,7 +281,7 @@ func TestLayout(t *testing.T) {
 	c.send("layout")
 	var h header
 	want := fmt.Sprint(unsafe.Sizeof(h), unsafe.Sizeof(spec{}), unsafe.Sizeof(tensor{}), unsafe.Sizeof(worker{}), unsafe.Offsetof(h.specsAt),
-		unsafe.Offsetof(h.trainer), unsafe.Offsetof(h.gate), unsafe.Offsetof(h.tail), unsafe.Offsetof(h.arrivals), unsafe.Offsetof(h.frees),
+		unsafe.Offsetof(h.trainer), unsafe.Offsetof(h.gate), unsafe.Offsetof(h.tail), unsafe.Offsetof(h.trainerEvents), unsafe.Offsetof(h.cellEvents),
 		unsafe.Offsetof(tensor{}.lodAt))
 	if found := c.answer(); found != want {
 		t.Errorf("expected %s, found %s", want, found)
@@ -351,7 +351,7 @@ func TestCloseWhileASlotIsWritten(t *testing.T) {
 }
 
 func (b *bench) blocked(n uint32) {
-	for b.ring.head.blocked.Load() != n {
+	for b.ring.head.waitingWorkers.Load() != n {
 		time.Sleep(time.Millisecond)
 	}
 }
@@ -454,7 +454,7 @@ func TestKilledWhileAttaching(t *testing.T) {
 	b.ring.Expect(1)
 	other.do("push 1 1")
 	b.expect(1)
-	for b.ring.workers[0].state.Load() != nobody {
+	for b.ring.workers[0].state.Load() != vacant {
 		time.Sleep(time.Millisecond)
 	}
 	other.do("end")
@@ -467,7 +467,7 @@ func TestAnEntryThatWasUsedBefore(t *testing.T) {
 	b.ring.Expect(4)
 	b.start().attach().do("end")
 	entry := &b.ring.workers[0]
-	for entry.state.Load() != nobody {
+	for entry.state.Load() != vacant {
 		time.Sleep(time.Millisecond)
 	}
 	entry.started.Store(1)
@@ -610,7 +610,7 @@ func TestRefusedByName(t *testing.T) {
 	b := newBench(t, 2, 1000)
 	c := b.start().attach()
 	c.send("push 1 1000")
-	if a, want := c.answer(), "10 slot_bytes: expected a tuple of at most 1000 bytes, found 1536"; a != want {
+	if a, want := c.answer(), "10 cell_bytes: expected a tuple of at most 1000 bytes, found 1536"; a != want {
 		t.Errorf("expected %q, found %q", want, a)
 	}
 	if _, _, err := pyfeed.ReserveCopy(context.Background(), b.queue.Input(), pyfeed.PassCurrent, nil); err == nil || err.(*pyfeed.Error).Kind != pyfeed.State {
@@ -827,13 +827,13 @@ func TestAnOverwrittenRing(t *testing.T) {
 		{"the trainer's sleep, then a death", func(b *bench, c *child) {
 			b.seen(c)
 			b.asleep()
-			b.ring.head.sleeping.Store(0)
+			b.ring.head.trainerSleeping.Store(0)
 			c.kill()
 		}, "worker process %d failed: it was killed by signal 9, SIGKILL"},
 		{"the trainer's sleep, then work", func(b *bench, c *child) {
 			b.seen(c)
 			b.asleep()
-			b.ring.head.sleeping.Store(0)
+			b.ring.head.trainerSleeping.Store(0)
 			c.send("many 0 5 1") // one more than there are slots
 			b.expect(0, 1, 2, 3, 4)
 			c.answer()
@@ -842,7 +842,7 @@ func TestAnOverwrittenRing(t *testing.T) {
 		{"how many workers sleep", func(b *bench, c *child) {
 			c.send("many 0 9 1")
 			b.blocked(1)
-			b.ring.head.blocked.Store(0)
+			b.ring.head.waitingWorkers.Store(0)
 			b.expect(0, 1, 2, 3, 4, 5, 6, 7, 8)
 			c.answer()
 			c.do("fail")
@@ -857,8 +857,8 @@ func TestAnOverwrittenRing(t *testing.T) {
 			other.send("attach")
 			other.answer()
 		}, broken + "the table of workers"},
-		{"a cell", pushes(func(r *Ring) { r.cells[0].Store(0x555555<<40 | 1) }), broken + "its order"},
-		{"a cell of no slot", pushes(func(r *Ring) { r.cells[0].Store(0x7000) }), broken + "its order"},
+		{"an entry of the order", pushes(func(r *Ring) { r.order[0].Store(0x555555<<40 | 1) }), broken + "its order"},
+		{"an entry of no cell", pushes(func(r *Ring) { r.order[0].Store(0x7000) }), broken + "its order"},
 		{"the tail, by much", pushes(func(r *Ring) { r.head.tail.Store(0x7777777777777777) }), broken + "its order"},
 		{"the tail, by one", pushes(func(r *Ring) { r.head.tail.Store(1) }), broken + "its order"},
 		{"the gate", func(b *bench, c *child) {
@@ -883,7 +883,7 @@ func TestAnOverwrittenRing(t *testing.T) {
 				time.Sleep(time.Millisecond)
 			}
 			held.Release()
-		}, broken + "the state of a slot"},
+		}, broken + "the state of a cell"},
 		{"a slot that comes back", func(b *bench, c *child) {
 			c.do("push 1 1")
 			held, err := b.pop()
@@ -892,7 +892,7 @@ func TestAnOverwrittenRing(t *testing.T) {
 			}
 			b.ring.states[0].Store(writing | 77<<8)
 			held.Release()
-		}, broken + "the state of a slot"},
+		}, broken + "the state of a cell"},
 	} {
 		t.Run(test.what, func(t *testing.T) {
 			b := newBench(t, 4, 4096)
@@ -928,7 +928,7 @@ func TestAnOverwrittenRing(t *testing.T) {
 
 // asleep waits until the mover is.
 func (b *bench) asleep() {
-	for b.ring.head.sleeping.Load() == 0 {
+	for b.ring.head.trainerSleeping.Load() == 0 {
 		time.Sleep(time.Millisecond)
 	}
 }
@@ -945,8 +945,8 @@ func TestAnOverwrittenOrderEndsWithThePass(t *testing.T) {
 	b.expect(1)
 	b.expectEnd()
 	b.asleep()
-	for i := range b.ring.cells {
-		b.ring.cells[i].Store(0x555555<<40 | 1)
+	for i := range b.ring.order {
+		b.ring.order[i].Store(0x555555<<40 | 1)
 	}
 	c.do("go on")
 }

@@ -10,21 +10,21 @@ import (
 
 const offsetBytes = 8
 
-// describe makes a tuple of what a worker has written into slot i, which the consumer has from then on. The worker is
+// tupleOf makes a tuple of what a worker has written into cell i, which the consumer has from then on. The worker is
 // another process, which may be broken, and may go on writing: what it says is read once, and checked then.
-func (r *Ring) describe(i int) (*pyfeed.Tuple, error) {
+func (r *Ring) tupleOf(i int) (*pyfeed.Tuple, error) {
 	n := int(r.at.numSlots)
-	found := append([]tensor(nil), view[tensor](r.data, r.at.tensorsAt, int(r.at.ringSlots)*n)[i*n:(i+1)*n]...)
+	found := append([]tensor(nil), view[tensor](r.data, r.at.tensorsAt, int(r.at.ringCells)*n)[i*n:(i+1)*n]...)
 	at := int(r.at.dataAt) + i*int(r.at.stride)
-	slot := r.data[at : at+int(r.at.slotBytes)]
-	lod, err := r.copyOffsets(found, slot)
+	cell := r.data[at : at+int(r.at.cellBytes)]
+	lod, err := r.copyOffsets(found, cell)
 	if err != nil {
 		return nil, err
 	}
 	t := pyfeed.NewTuple(n)
 	used := 0
 	for j := range found {
-		end, err := found[j].fill(&t.Slots[j], slot)
+		end, err := found[j].fill(&t.Slots[j], cell)
 		if err != nil {
 			t.Release()
 			if lod != nil {
@@ -34,12 +34,12 @@ func (r *Ring) describe(i int) (*pyfeed.Tuple, error) {
 		}
 		used = max(used, end)
 	}
-	r.touch(i, used)
+	r.populate(i, used)
 	l := &r.leases[i]
-	r.lent.Add(1)
+	r.lentCells.Add(1)
 	r.references.Add(1)
 	l.lod = lod
-	l.buffer.Wrap(unsafe.Pointer(unsafe.SliceData(slot)), used, l, n)
+	l.buffer.Wrap(unsafe.Pointer(unsafe.SliceData(cell)), used, l, n)
 	var offsets []int64
 	if lod != nil {
 		offsets = unsafe.Slice((*int64)(lod.Pointer()), lod.Size()/offsetBytes)
@@ -56,8 +56,8 @@ func (r *Ring) describe(i int) (*pyfeed.Tuple, error) {
 }
 
 // copyOffsets brings the LoD of a tuple out of reach of its worker. nil: there is none.
-func (r *Ring) copyOffsets(found []tensor, slot []byte) (*memory.Buffer, error) {
-	all, most := uint64(0), uint64(len(slot))/offsetBytes
+func (r *Ring) copyOffsets(found []tensor, cell []byte) (*memory.Buffer, error) {
+	all, most := uint64(0), uint64(len(cell))/offsetBytes
 	for j := range found {
 		d := &found[j]
 		if d.lodLevels > pyfeed.MaxLoDLevels {
@@ -65,8 +65,8 @@ func (r *Ring) copyOffsets(found []tensor, slot []byte) (*memory.Buffer, error) 
 		}
 		for k := range d.lodLevels {
 			at, count := d.lodAt[k], d.lodCount[k]
-			if at%offsetBytes != 0 || at > uint64(len(slot)) || count > (uint64(len(slot))-at)/offsetBytes || count > most-all {
-				return nil, fmt.Errorf("slot %d: LoD level %d: %d offsets at byte %d are not within the %d bytes of a slot", j, k, count, at, len(slot))
+			if at%offsetBytes != 0 || at > uint64(len(cell)) || count > (uint64(len(cell))-at)/offsetBytes || count > most-all {
+				return nil, fmt.Errorf("slot %d: LoD level %d: %d offsets at byte %d are not within the %d bytes of a cell", j, k, count, at, len(cell))
 			}
 			all += count
 		}
@@ -82,15 +82,15 @@ func (r *Ring) copyOffsets(found []tensor, slot []byte) (*memory.Buffer, error) 
 	for j := range found {
 		d := &found[j]
 		for k := range d.lodLevels {
-			to = to[copy(to, slot[d.lodAt[k]:][:d.lodCount[k]*offsetBytes]):]
+			to = to[copy(to, cell[d.lodAt[k]:][:d.lodCount[k]*offsetBytes]):]
 		}
 	}
 	return b, nil
 }
 
-// fill describes a tensor whose data lies in a slot, and answers where that ends. What its queue wants of dtype, dims
+// fill describes a tensor whose data lies in a cell, and answers where that ends. What its queue wants of dtype, dims
 // and LoD is for the queue to check.
-func (d *tensor) fill(s *pyfeed.LoDTensor, slot []byte) (end int, err error) {
+func (d *tensor) fill(s *pyfeed.LoDTensor, cell []byte) (end int, err error) {
 	if s.DType = pyfeed.DType(d.dtype); !s.DType.Valid() {
 		return 0, fmt.Errorf("expected a dtype, found number %d", d.dtype)
 	}
@@ -102,12 +102,12 @@ func (d *tensor) fill(s *pyfeed.LoDTensor, slot []byte) (end int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	room := uint64(len(slot))
+	room := uint64(len(cell))
 	if d.nbytes != uint64(size) || d.dataAt%alignment != 0 || d.dataAt > room || d.nbytes > room-d.dataAt {
-		return 0, fmt.Errorf("%d bytes at byte %d are not the %d of dims %v of %v, aligned and within the %d of a slot",
+		return 0, fmt.Errorf("%d bytes at byte %d are not the %d of dims %v of %v, aligned and within the %d of a cell",
 			d.nbytes, d.dataAt, size, s.Dims(), s.DType, room)
 	}
 	end = int(d.dataAt) + size
-	s.Data = slot[d.dataAt:end:end]
+	s.Data = cell[d.dataAt:end:end]
 	return end, nil
 }

@@ -1,19 +1,19 @@
 /* Queues that other processes fill. What those processes do is python/pyfeed_worker. */
 #include "native.h"
 
-/* _shared_init(class, variable's handle, slots, ring_slots, slot_bytes, place): the queue, and its ring's descriptor */
+/* _shared_init(class, variable's handle, slots, ring_cells, cell_bytes, place): the queue, and its ring's descriptor */
 PyObject *shared_init(PyObject *Py_UNUSED(module), PyObject *args) {
     PyObject *class, *slots;
     unsigned long long var;
-    long long ring_slots, slot_bytes;
+    long long ring_cells, cell_bytes;
     int place, device, fd = -1;
-    if (!PyArg_ParseTuple(args, "O!KO!LL(ii)", &PyType_Type, &class, &var, &PyTuple_Type, &slots, &ring_slots,
-                          &slot_bytes, &place, &device))
+    if (!PyArg_ParseTuple(args, "O!KO!LL(ii)", &PyType_Type, &class, &var, &PyTuple_Type, &slots, &ring_cells,
+                          &cell_bytes, &place, &device))
         return NULL;
-    if (ring_slots < 0 || slot_bytes < 0)
+    if (ring_cells < 0 || cell_bytes < 0)
         return raise_named("InvalidArgument", -1, "%s: expected at least 1, found %lld",
-                           ring_slots < 0 ? "ring_slots" : "slot_bytes",
-                           ring_slots < 0 ? ring_slots : slot_bytes);
+                           ring_cells < 0 ? "ring_cells" : "cell_bytes",
+                           ring_cells < 0 ? ring_cells : cell_bytes);
     slot_specs specs;
     if (slot_specs_read(&specs, slots) < 0) {
         slot_specs_drop(&specs);
@@ -22,8 +22,8 @@ PyObject *shared_init(PyObject *Py_UNUSED(module), PyObject *args) {
     pf_shared_queue_options options = PF_SHARED_QUEUE_OPTIONS_INIT;
     options.num_slots = specs.count;
     options.slots = specs.slots;
-    options.ring_slots = (uint64_t)ring_slots;
-    options.slot_bytes = (uint64_t)slot_bytes;
+    options.ring_cells = (uint64_t)ring_cells;
+    options.cell_bytes = (uint64_t)cell_bytes;
     options.place = (pf_place){place, device};
     pf_error err = PF_ERROR_INIT;
     pf_handle handle;

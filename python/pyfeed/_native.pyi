@@ -128,8 +128,8 @@ def _shared_init(
     cls: type[_T],
     var: int,
     slots: tuple[tuple[Any, tuple[int, ...], int], ...],
-    ring_slots: int,
-    slot_bytes: int,
+    ring_cells: int,
+    cell_bytes: int,
     place: tuple[int, int],
     /,
 ) -> tuple[_T, int]: ...

@@ -45,9 +45,9 @@ def start_method(name: str, value: Any) -> str:
 
 
 class SharedFeedQueue(PyArrayFeedQueue):
-    """A queue of tuples of arrays that worker processes fill, through a ring of slots in shared memory.
+    """A queue of tuples of arrays that worker processes fill, through a ring of cells in shared memory.
 
-    A worker writes a tuple once, into a slot; the consumer gets arrays over that very memory, and the slot goes
+    A worker writes a tuple once, into a cell; the consumer gets arrays over that very memory, and the cell goes
     back to the workers when it is done with them. For the consumer it is as any queue: `pop`, iteration, and the
     `reader` with all of its decorators.
 
@@ -65,11 +65,11 @@ class SharedFeedQueue(PyArrayFeedQueue):
         One a slot. -1 matches any size; a first dimension of -1 is the batch's, equal in all slots.
     dtypes : sequence, optional
         One a slot; None, in place of one or of all: what the first tuple has.
-    ring_slots : int
-        Tuples in the ring at one time: being written, queued, or with the consumer. From 1 to 4096. One slot is
+    ring_cells : int
+        Tuples in the ring at one time: being written, queued, or with the consumer. From 1 to 4096. One cell is
         kept for workers: a consumer that holds all others, as a shuffle may, gets copies, and so does one that
         holds a tuple while it asks for the next, with fewer than 3.
-    slot_bytes : int, optional
+    cell_bytes : int, optional
         The most bytes of a tuple, with the LoD and each array aligned to 256 bytes. May be left out if all sizes
         and dtypes are given. Only what is used takes memory, on a `CPUPlace`.
     lod_levels : sequence of int, optional
@@ -87,7 +87,7 @@ class SharedFeedQueue(PyArrayFeedQueue):
     >>> def work(producer, worker, per_worker):
     ...     for i in range(per_worker):
     ...         producer.push((np.full((32, 784), i, np.float32),))
-    >>> queue = SharedFeedQueue([(-1, 784)], ["float32"], slot_bytes=1 << 20)
+    >>> queue = SharedFeedQueue([(-1, 784)], ["float32"], cell_bytes=1 << 20)
     >>> processes = queue.start(work, (10,), num_workers=2)  # doctest: +SKIP
     >>> sum(len(image) for image, in queue.reader)  # doctest: +SKIP
     640
@@ -104,8 +104,8 @@ class SharedFeedQueue(PyArrayFeedQueue):
     @takes(
         shapes=slots.shapes,
         dtypes=optional(slots.dtypes),
-        ring_slots=integer(1, most=4096),
-        slot_bytes=optional(integer(1, most=2**40)),
+        ring_cells=integer(1, most=4096),
+        cell_bytes=optional(integer(1, most=2**40)),
         lod_levels=optional(slots.lod_levels),
         place=optional(a_place),
         name=optional(text),
@@ -116,21 +116,21 @@ class SharedFeedQueue(PyArrayFeedQueue):
         shapes: Sequence[Shape],
         dtypes: Sequence[npt.DTypeLike | None] | None = None,
         *,
-        ring_slots: int = 8,
-        slot_bytes: int | None = None,
+        ring_cells: int = 8,
+        cell_bytes: int | None = None,
         lod_levels: Sequence[int] | None = None,
         place: Place | None = None,
         name: str | None = None,
         scope: Scope | None = None,
     ) -> SharedFeedQueue:
         described = slots.specs(shapes, dtypes, lod_levels)
-        size = _bytes_of(described) if slot_bytes is None else slot_bytes
+        size = _bytes_of(described) if cell_bytes is None else cell_bytes
         scope = global_scope() if scope is None else scope
         name = unique_name.of_process("shared_feed_queue") if name is None else name
         queue: SharedFeedQueue
         queue, fd = scope._use(
             name,
-            lambda var: _native._shared_init(cls, var, described, ring_slots, size, place or CPUPlace()),
+            lambda var: _native._shared_init(cls, var, described, ring_cells, size, place or CPUPlace()),
             make=True,
         )
         queue._fd, queue._scope, queue._name, queue._made, queue._started = fd, scope, name, None, (None, 0)
@@ -366,13 +366,13 @@ def _bytes_of(slots: Sequence[tuple[Any, tuple[int, ...], int]]) -> int:
     for i, (dtype, dims, levels) in enumerate(slots):
         if dtype is None or levels or any(n < 0 for n in dims):
             raise InvalidArgument(
-                f"slot_bytes: expected a number, since a tuple may be of any size: slot {i} is {dtype or 'any dtype'}, "
+                f"cell_bytes: expected a number, since a tuple may be of any size: slot {i} is {dtype or 'any dtype'}, "
                 f"dims {list(dims)}, {levels} levels of detail"
             )
         item = 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
         size = item * int(np.prod(dims, dtype=object))
         total += -(-size // _ALIGNMENT) * _ALIGNMENT
-    return _arguments.number("slot_bytes", max(total, 1), 1, most=2**40)
+    return _arguments.number("cell_bytes", max(total, 1), 1, most=2**40)
 
 
 class _Crew:

@@ -10,7 +10,7 @@ In the trainer, a queue starts workers, each of which is given its `Producer`:
 >>> def work(producer, worker):
 ...     for i in range(3):
 ...         producer.push((np.full((32, 784), i, np.float32),))
->>> queue = pyfeed.SharedFeedQueue([(-1, 784)], ["float32"], slot_bytes=1 << 20)  # doctest: +SKIP
+>>> queue = pyfeed.SharedFeedQueue([(-1, 784)], ["float32"], cell_bytes=1 << 20)  # doctest: +SKIP
 >>> queue.start(work, num_workers=2)  # doctest: +SKIP
 """
 

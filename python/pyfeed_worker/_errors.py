@@ -40,7 +40,7 @@ class SlotCountError(Error, ValueError):
 
 
 class TooLargeError(Error, ValueError):
-    """A tuple larger than a slot of the ring: the queue's ``slot_bytes``."""
+    """A tuple larger than a cell of the ring: the queue's ``cell_bytes``."""
 
 
 class DTypeError(Error, TypeError):

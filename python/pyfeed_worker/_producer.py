@@ -108,7 +108,7 @@ class Producer:
         return ring
 
     def push(self, arrays: Sequence[Any], *, timeout: float | None = None) -> None:
-        """Put a tuple of arrays in; wait while all slots of the ring are in use.
+        """Put a tuple of arrays in; wait while all cells of the ring are in use.
 
         Parameters
         ----------
@@ -116,7 +116,7 @@ class Producer:
             One array a slot: NumPy's, or anything with the buffer protocol, ``__array_interface__`` or DLPack in the
             host's memory, or a `LoDTensor`. Strided ones are gathered. The arrays are copied, once.
         timeout : float, optional
-            Seconds to wait for a slot.
+            Seconds to wait for a cell.
 
         Raises
         ------
@@ -151,7 +151,7 @@ class Producer:
         lod : sequence, optional
             The offsets of each slot's levels of detail, or None.
         timeout : float, optional
-            Seconds to wait for a slot of the ring.
+            Seconds to wait for a cell of the ring.
         """
         return Slot(self, rows, shapes, lod, timeout)
 
@@ -161,7 +161,7 @@ class Producer:
         Raises
         ------
         StateError
-            A slot is still being written.
+            A tuple is still being written.
         """
         if self._closed:
             return

@@ -97,8 +97,8 @@ PF_AT(pf_cuda_device_info, name, 24);
 PF_SIZE(pf_shared_queue_options, 40);
 PF_AT(pf_shared_queue_options, num_slots, 4);
 PF_AT(pf_shared_queue_options, slots, 8);
-PF_AT(pf_shared_queue_options, ring_slots, 16);
-PF_AT(pf_shared_queue_options, slot_bytes, 24);
+PF_AT(pf_shared_queue_options, ring_cells, 16);
+PF_AT(pf_shared_queue_options, cell_bytes, 24);
 PF_AT(pf_shared_queue_options, place, 32);
 
 PF_SIZE(pf_slot_spec, 24);

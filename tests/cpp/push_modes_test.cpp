@@ -477,7 +477,7 @@ TEST_F(PushModes, CommitTwice) {
     const Queue queue = numbers(2);
     Slot slot = queue.reserve({shape_of<int64_t>({1})});
     slot.commit();
-    EXPECT_ERROR(StateError, -1, slot.commit(), "expected a reserved slot");
+    EXPECT_ERROR(StateError, -1, slot.commit(), "expected a reservation");
     EXPECT_EQ(1u, queue.size());
 }
 

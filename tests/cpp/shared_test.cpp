@@ -27,8 +27,8 @@ protected:
         pf_shared_queue_options options = PF_SHARED_QUEUE_OPTIONS_INIT;
         options.num_slots = 2;
         options.slots = slots;
-        options.ring_slots = 4;
-        options.slot_bytes = 4096;
+        options.ring_cells = 4;
+        options.cell_bytes = 4096;
         CError err;
         EXPECT_STATUS(PF_OK, pf_shared_queue_init_once(var, &options, &fd, &queue, &err)) << err.message();
         EXPECT_GE(fd, 0);
@@ -129,7 +129,7 @@ TEST_F(Shared, InPlace) {
         t[1].rank = 1;
         t[1].dims = &dim;
         void *data[2];
-        pfw_slot slot;
+        pfw_reservation slot;
         if (pfw_attach(p, 0, nullptr) || pfw_reserve(p, t, 2, nullptr, &slot, data, nullptr)) return 1;
         pfw_abandon(p, &slot);
         if (pfw_reserve(p, t, 2, nullptr, &slot, data, nullptr)) return 1;
@@ -202,12 +202,12 @@ TEST_F(Shared, WhatIsRefused) {
     pf_shared_queue_options options = PF_SHARED_QUEUE_OPTIONS_INIT;
     options.num_slots = 1;
     options.slots = &slot;
-    options.slot_bytes = 8;
+    options.cell_bytes = 8;
     pf_handle other = 77;
     int none = 77;
     EXPECT_STATUS(PF_INVALID, pf_shared_queue_init_once(var, &options, &none, &other, &err));
-    EXPECT_EQ("ring_slots: expected 1 to 4096, found 0", err.message());
-    options.ring_slots = 1;
+    EXPECT_EQ("ring_cells: expected 1 to 4096, found 0", err.message());
+    options.ring_cells = 1;
     EXPECT_STATUS(PF_STATE, pf_shared_queue_init_once(var, &options, &none, &other, &err));
     EXPECT_EQ(-1, none);
     EXPECT_EQ(0u, other);

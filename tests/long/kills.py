@@ -64,8 +64,8 @@ def lose_workers(rng: random.Random) -> None:
     queue = SharedFeedQueue(
         [(), (), (-1,), ()],
         ["int64", "int64", "uint8", "int64"],
-        ring_slots=rng.choice([1, 2, 3, 8]),
-        slot_bytes=8192,
+        ring_cells=rng.choice([1, 2, 3, 8]),
+        cell_bytes=8192,
         scope=Scope(),
     )
     processes: list[Any] = []

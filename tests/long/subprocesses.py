@@ -33,7 +33,7 @@ def train(method: str, workers: int, persistent: bool) -> None:
     from pyfeed import Scope, SharedFeedQueue
 
     queue = SharedFeedQueue(
-        [(), (), (-1,), ()], ["int64", "int64", "uint8", "int64"], ring_slots=4, slot_bytes=8192, scope=Scope()
+        [(), (), (-1,), ()], ["int64", "int64", "uint8", "int64"], ring_cells=4, cell_bytes=8192, scope=Scope()
     )
     queue.start(work, ("ps",), num_workers=workers, method=method, persistent=persistent)
     print("ready", flush=True)

@@ -104,7 +104,7 @@ Scope.var name
 ScopeVariable scope name
 ScopeVariable.get_tensor
 ScopeVariable.set_tensor array
-SharedFeedQueue shapes dtypes ring_slots slot_bytes lod_levels place name scope
+SharedFeedQueue shapes dtypes ring_cells cell_bytes lod_levels place name scope
 SharedFeedQueue.capacity
 SharedFeedQueue.close pass_id
 SharedFeedQueue.exited pid exit_status
@@ -225,8 +225,8 @@ unique_name.guard
 # What arguments may be, of the above: by their names, or by the function's and theirs where it is otherwise there.
 MAY_BE_TABLE = """
 after batch_size buffer_size bytes_limit capacity depth device first_n header_bytes interleave lod_level max_events:
-num_parts num_threads num_workers pass_id pass_num pid rank ring_slots seed summarize thread_num world:
-count shuffle_files slot_bytes rows map.capacity: none
+num_parts num_threads num_workers pass_id pass_num pid rank ring_cells seed summarize thread_num world:
+count shuffle_files cell_bytes rows map.capacity: none
 exit_status: negative
 timeout: none fraction huge
 low high: fraction negative huge

@@ -34,7 +34,7 @@ METHODS = ["spawn", "forkserver", "fork"]
 
 
 def queue_of(*shapes: tuple[int, ...], dtypes: Any = None, **options: Any) -> SharedFeedQueue:
-    return SharedFeedQueue(shapes or [(2,)], dtypes, **{"slot_bytes": 4096, "scope": Scope(), **options})
+    return SharedFeedQueue(shapes or [(2,)], dtypes, **{"cell_bytes": 4096, "scope": Scope(), **options})
 
 
 def error_of(kind: type[E], function: Callable[..., object], *args: Any) -> E:
@@ -54,7 +54,7 @@ def end(processes: list[Any]) -> list[int]:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_tuple_arrives_in_its_workers_order(method: str) -> None:
-    queue = queue_of((), (), (-1,), (), ring_slots=4)
+    queue = queue_of((), (), (-1,), (), ring_cells=4)
     processes = queue.start(workers.count, (200,), num_workers=3, method=method)
     numbers: dict[int, list[int]] = {0: [], 1: [], 2: []}
     for worker, number, data, total in queue:
@@ -91,7 +91,7 @@ def test_arrays_of_all_kinds() -> None:
 
 def test_large_tuples() -> None:
     sizes = [(2 << 20) - 1, 2 << 20, (2 << 20) + 1, (3 << 20) + 77, 0]
-    queue = queue_of((-1,), (3, 3), ring_slots=3, slot_bytes=4 << 20)
+    queue = queue_of((-1,), (3, 3), ring_cells=3, cell_bytes=4 << 20)
     processes = queue.start(workers.large, (sizes,))
     for size, (x, y) in zip(sizes, queue, strict=True):
         same(x, np.resize(np.arange(251, dtype=np.uint8), size + 1)[1:])
@@ -100,16 +100,16 @@ def test_large_tuples() -> None:
 
 
 def test_slots_are_written_in_place() -> None:
-    queue = queue_of((-1, 3), (-1,), dtypes=["float32", "int64"], ring_slots=3)
+    queue = queue_of((-1, 3), (-1,), dtypes=["float32", "int64"], ring_cells=3)
     processes = queue.start(workers.count_in_place, (20,), num_workers=2)
     seen = sorted((int(x[0, 0]), int(y[0]), len(x)) for x, y in queue)
     assert seen == [(i, w, i + 1) for i in range(20) for w in range(2)]
     assert end(processes) == [0, 0]
 
 
-@pytest.mark.parametrize("ring_slots", [1, 2, 5])
-def test_batches_larger_than_the_ring(ring_slots: int) -> None:
-    queue = queue_of((), (), (-1,), (), ring_slots=ring_slots)
+@pytest.mark.parametrize("ring_cells", [1, 2, 5])
+def test_batches_larger_than_the_ring(ring_cells: int) -> None:
+    queue = queue_of((), (), (-1,), (), ring_cells=ring_cells)
     processes = queue.start(workers.count, (60, 1), num_workers=2)
     reader = queue.reader.shuffle(16, seed=1).batch(10, ragged=True).double_buffer()
     assert sorted(n for t in reader for n in t[1].tolist()) == sorted([*range(60), *range(60)])
@@ -423,7 +423,7 @@ def work(producer, worker):
     for i in range(20):
         producer.push((np.full((4, 3), i, np.float32), np.full(4, i)))
 place = pyfeed.CUDAPlace(0)
-queue = pyfeed.SharedFeedQueue([(-1, 3), (-1,)], ["float32", "int64"], slot_bytes=4096, ring_slots=3, place=place)
+queue = pyfeed.SharedFeedQueue([(-1, 3), (-1,)], ["float32", "int64"], cell_bytes=4096, ring_cells=3, place=place)
 queue.start(work, method="fork")
 for i, (x, y) in enumerate(queue):
     assert x.place == y.place == place
@@ -457,7 +457,7 @@ def test_what_is_popped_outlives_the_queue() -> None:
 
 
 def test_nobody_wants_more() -> None:
-    queue = queue_of(ring_slots=2)
+    queue = queue_of(ring_cells=2)
     ours, theirs = multiprocessing.Pipe()
     processes = queue.start(workers.tells_of_the_end, (theirs,))
     queue.pop()
@@ -490,7 +490,7 @@ def test_an_exception_reaches_the_consumer(method: str) -> None:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("where", ["idle", "slot", "push"])
 def test_a_killed_worker(method: str, where: str) -> None:
-    queue = queue_of(dtypes=["float64"], ring_slots=4)
+    queue = queue_of(dtypes=["float64"], ring_cells=4)
     ours, theirs = multiprocessing.Pipe()
     processes = queue.start(workers.stays, (where, theirs), method=method)
     pid = ours.recv()
@@ -637,7 +637,7 @@ def test_what_does_not_fit_is_refused_in_the_worker() -> None:
         "a.astype(a.dtype.newbyteorder('='))",
         "DTypeError 1 slot 1: expected an array (NumPy, the buffer protocol, __array_interface__ or DLPack), "
         "found <class 'str'>",
-        "TooLargeError None slot_bytes: expected a tuple of at most 4096 bytes, found 20224",
+        "TooLargeError None cell_bytes: expected a tuple of at most 4096 bytes, found 20224",
         "InvalidArgument 0 slot 0: rows: expected a number for its first dimension of -1, found None",
         "DTypeError 1 slot 1: dtype: expected int64, found int32",
         "InvalidArgument None timeout: expected None or seconds, at least 0, found -1",
@@ -647,7 +647,7 @@ def test_what_does_not_fit_is_refused_in_the_worker() -> None:
 
 
 def test_slots_in_a_worker() -> None:
-    queue = queue_of(dtypes=["float64"], ring_slots=2)
+    queue = queue_of(dtypes=["float64"], ring_cells=2)
     program = """
     with producer.slot() as (x,):
         x[:] = 1
@@ -670,7 +670,7 @@ def test_slots_in_a_worker() -> None:
     assert lines == [
         "False",
         "dropped",
-        "StateError None 1 slot is still being written: commit or abandon first",
+        "StateError None 1 reservation is still being written: commit or abandon first",
         "Timeout None the time to wait went by",
         "Timeout None the time to wait went by",
     ]
@@ -682,7 +682,7 @@ def test_slots_in_a_worker() -> None:
 
 
 def test_ctrl_c_in_a_worker_that_waits() -> None:
-    queue = queue_of(ring_slots=1)
+    queue = queue_of(ring_cells=1)
     program = """
     producer.push((np.ones(2),))
     try:
@@ -781,7 +781,7 @@ def test_the_trainer_takes_no_pushes_of_its_own() -> None:
 TRAINER = """
 import pickle, sys
 import numpy as np, pyfeed
-queue = pyfeed.SharedFeedQueue([(2,)], slot_bytes=4096, ring_slots=2)
+queue = pyfeed.SharedFeedQueue([(2,)], cell_bytes=4096, ring_cells=2)
 producer = queue.producer()
 print(pickle.dumps(producer).hex(), flush=True)
 import signal; signal.pause()
@@ -812,7 +812,7 @@ def test_workers_hear_of_the_end_of_the_trainer() -> None:
 def test_nothing_is_left_of_a_trainer_that_ends_while_workers_push(daemon: bool) -> None:
     program = f"""
     import multiprocessing, numpy as np, pyfeed
-    queue = pyfeed.SharedFeedQueue([(2,)], slot_bytes=4096, ring_slots=2)
+    queue = pyfeed.SharedFeedQueue([(2,)], cell_bytes=4096, ring_cells=2)
     def work(producer, worker):
         while True:
             producer.push((np.zeros(2),))
@@ -841,7 +841,7 @@ def test_a_slot_that_is_left_open_is_told_of() -> None:
     processes = queue.start(workers.leaves_a_slot_open)
     error = error_of(pyfeed.ProducerError, queue.pop)
     assert error.cause_type == "pyfeed_worker.StateError"
-    assert "1 slot is still being written" in str(error)
+    assert "1 reservation is still being written" in str(error)
     assert end(processes) == [1]
 
 
@@ -849,18 +849,18 @@ def test_arguments() -> None:
     with pytest.raises(pyfeed.InvalidArgument, match="persistent workers end with their trainer"):
         queue_of().start(workers.ones, (1,), persistent=True, daemon=False)
     refused: list[tuple[str, dict[str, Any]]] = [
-        ("slot_bytes: expected a number, since a tuple may be of any size: slot 0 is any dtype", {"slot_bytes": None}),
-        ("ring_slots: expected 1 to 4096, found 0", {"ring_slots": 0}),
-        ("ring_slots: expected 1 to 4096, found -1", {"ring_slots": -1}),
-        (f"ring_slots: expected 1 to 4096, found {2**70}", {"ring_slots": 2**70}),
-        (f"slot_bytes: expected 1 to 2\\^40, found {2**64}", {"slot_bytes": 2**64}),
-        ("slot_bytes: expected 1 to 2\\^40, found 0", {"slot_bytes": 0}),
+        ("cell_bytes: expected a number, since a tuple may be of any size: slot 0 is any dtype", {"cell_bytes": None}),
+        ("ring_cells: expected 1 to 4096, found 0", {"ring_cells": 0}),
+        ("ring_cells: expected 1 to 4096, found -1", {"ring_cells": -1}),
+        (f"ring_cells: expected 1 to 4096, found {2**70}", {"ring_cells": 2**70}),
+        (f"cell_bytes: expected 1 to 2\\^40, found {2**64}", {"cell_bytes": 2**64}),
+        ("cell_bytes: expected 1 to 2\\^40, found 0", {"cell_bytes": 0}),
         ("dtypes: expected 1, one a slot, found 2", {"dtypes": ["int8", "int8"]}),
     ]
     for expected, options in refused:
         with pytest.raises(ValueError, match=expected):
             queue_of(**options)
-    queue = SharedFeedQueue([(3, 5), ()], ["float32", "bfloat16"], ring_slots=3, scope=Scope())
+    queue = SharedFeedQueue([(3, 5), ()], ["float32", "bfloat16"], ring_cells=3, scope=Scope())
     assert queue.capacity() == 3
     assert repr(queue) == "<SharedFeedQueue 0/3 tuples, pass 0>"
     for number in (0, 2**32 + 1):
@@ -876,7 +876,7 @@ def test_arguments() -> None:
 
 def test_a_fast_consumer_and_a_slow_one() -> None:
     for pause in (0.0, 0.002):
-        queue = queue_of((), (), (-1,), (), ring_slots=3)
+        queue = queue_of((), (), (-1,), (), ring_cells=3)
         processes = queue.start(workers.count, (50,), num_workers=2, method="fork")
         seen = 0
         for _ in queue:
@@ -892,7 +892,7 @@ def test_a_fast_consumer_and_a_slow_one() -> None:
 def test_workers_end_well_whatever_is_written_into_the_ring() -> None:
     rounds = 100
     shapes = (-1, 5), (-1,)
-    queue = queue_of(*shapes, dtypes=["float32", "uint8"], lod_levels=[0, 1], slot_bytes=40000, ring_slots=4)
+    queue = queue_of(*shapes, dtypes=["float32", "uint8"], lod_levels=[0, 1], cell_bytes=40000, ring_cells=4)
     producer = queue.producer()
     fd = producer.fileno()
     command = [sys.executable, str(Path(__file__).with_name("scribbled.py")), str(fd), "1", str(rounds)]
@@ -913,12 +913,12 @@ SPEC = 4096 + 80
     [
         (0, "B", 0, "expected a ring of pyfeed's, found a file that begins otherwise"),
         (32, "Q", 1 << 40, "the ring's sizes do not fit its .* bytes"),  # total_bytes
-        (40, "I", 0, "the ring's sizes"),  # ring_slots
+        (40, "I", 0, "the ring's sizes"),  # ring_cells
         (40, "I", 1 << 31, "the ring's sizes"),
         (44, "I", 0, "the ring's sizes"),  # num_slots
         (44, "I", 1 << 20, "the ring's sizes"),
         (48, "I", 24, "the ring's sizes"),  # cells
-        (56, "Q", 1 << 40, "the ring's sizes"),  # slot_bytes
+        (56, "Q", 1 << 40, "the ring's sizes"),  # cell_bytes
         (64, "Q", 0, "the ring's sizes"),  # stride
         (64, "Q", 4096 + 8, "the ring's sizes"),
         (72, "Q", 1 << 62, "the ring's sizes"),  # specs_at

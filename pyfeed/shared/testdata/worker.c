@@ -62,7 +62,7 @@ int main(int argc, char **argv) {
     char line[256], word[64];
     pfw_error err;
     pfw_producer *p = NULL;
-    pfw_slot slot = {0, 0};
+    pfw_reservation reservation = {0, 0};
     if (argc > 1) stop_at = argv[1];
     if (argc > 2) before = atoi(argv[2]);
     while (fgets(line, sizeof line, stdin)) {
@@ -94,7 +94,7 @@ int main(int argc, char **argv) {
             t[1].rank = 1;
             t[1].dims = &dim;
             t[2].dtype = PF_UINT32;
-            pf_status status = pfw_reserve(p, t, 3, NULL, &slot, data, &err);
+            pf_status status = pfw_reserve(p, t, 3, NULL, &reservation, data, &err);
             if (status == PF_OK) {
                 *(int64_t *)data[0] = 0;
                 memset(data[1], 0, (size_t)a);
@@ -102,9 +102,9 @@ int main(int argc, char **argv) {
             }
             say(status, &err);
         } else if (!strcmp(word, "commit"))
-            say(pfw_commit(p, &slot, &err), &err);
+            say(pfw_commit(p, &reservation, &err), &err);
         else if (!strcmp(word, "abandon")) {
-            pfw_abandon(p, &slot);
+            pfw_abandon(p, &reservation);
             say(PF_OK, &err);
         } else if (!strcmp(word, "end"))
             say(pfw_end(p, &err), &err);
@@ -114,7 +114,7 @@ int main(int argc, char **argv) {
             _exit((int)a);
         else if (!strcmp(
                      word,
-                     "smash")) { /* what a broken worker might do: byte a of the descriptors of slot 0 is b */
+                     "smash")) { /* what a broken worker might do: byte a of the descriptors of cell 0 is b */
             pfw_header *h = *(pfw_header **)p;
             ((uint8_t *)h + h->tensors_at)[a] = (uint8_t)b;
             say(PF_OK, &err);
@@ -122,7 +122,7 @@ int main(int argc, char **argv) {
             printf("%zu %zu %zu %zu %zu %zu %zu %zu %zu %zu %zu\n", sizeof(pfw_header), sizeof(pfw_spec),
                    sizeof(pfw_tensor), sizeof(pfw_worker), offsetof(pfw_header, specs_at),
                    offsetof(pfw_header, trainer), offsetof(pfw_header, gate), offsetof(pfw_header, tail),
-                   offsetof(pfw_header, arrivals), offsetof(pfw_header, frees), offsetof(pfw_tensor, lod_at));
+                   offsetof(pfw_header, trainer_events), offsetof(pfw_header, cell_events), offsetof(pfw_tensor, lod_at));
             fflush(stdout);
         }
     }

@@ -300,7 +300,7 @@ static int plan_read(plan *p, PyObject *slots) {
     return 0;
 }
 
-/* Arrays over a reserved slot, which keep the ring mapped. */
+/* Arrays over a reservation, which keep the ring mapped. */
 static PyObject *arrays_over(ring *self, const plan *p, PyObject *slots) {
     PyObject *all = PyTuple_New((Py_ssize_t)p->count);
     for (uint32_t i = 0; all && i < p->count; i++) {
@@ -331,47 +331,47 @@ static PyObject *ring_reserve(ring *self, PyObject *args) {
     PyObject *slots, *timeout, *arrays = NULL;
     waiter w;
     plan p;
-    if (!PyArg_ParseTuple(args, "O!O", &PyTuple_Type, &slots, &timeout) || waiter_parse(&w, timeout) < 0)
+    if (!PyArg_ParseTuple(args, "O!O", &PyTuple_Type, &reservations, &timeout) || waiter_parse(&w, timeout) < 0)
         return NULL;
     if (plan_read(&p, slots) < 0) {
         plan_drop(&p);
         return NULL;
     }
     pfw_error err;
-    pfw_slot slot = {0, 0};
-    pf_status status = pfw_reserve(self->producer, p.tensors, p.count, &no_wait, &slot, p.data, &err);
+    pfw_reservation reservation = {0, 0};
+    pf_status status = pfw_reserve(self->producer, p.tensors, p.count, &no_wait, &reservation, p.data, &err);
     if (status == PF_TIMEOUT) {
         waiter_begin(&w, self->producer);
-        status = pfw_reserve(self->producer, p.tensors, p.count, &w.wait, &slot, p.data, &err);
+        status = pfw_reserve(self->producer, p.tensors, p.count, &w.wait, &reservation, p.data, &err);
         waiter_end(&w);
     }
     if (status)
         answer_(status, &err);
     else if (!(arrays = arrays_over(self, &p, slots)))
-        pfw_abandon(self->producer, &slot);
+        pfw_abandon(self->producer, &reservation);
     plan_drop(&p);
-    return arrays ? Py_BuildValue("(KI)N", (unsigned long long)slot.state, slot.index, arrays) : NULL;
+    return arrays ? Py_BuildValue("(KI)N", (unsigned long long)reservation.state, reservation.cell, arrays) : NULL;
 }
 
-static int slot_parse(pfw_slot *slot, PyObject *args) {
+static int reservation_parse(pfw_reservation *reservation, PyObject *args) {
     unsigned long long state;
     unsigned int index;
     if (!PyArg_ParseTuple(args, "KI", &state, &index)) return -1;
-    *slot = (pfw_slot){state, index};
+    *reservation = (pfw_reservation){state, index};
     return 0;
 }
 
 /* commit(state, index) and abandon(state, index) */
 static PyObject *ring_commit(ring *self, PyObject *args) {
-    pfw_slot slot;
+    pfw_reservation reservation;
     pfw_error err;
-    return slot_parse(&slot, args) < 0 ? NULL : answer_(pfw_commit(self->producer, &slot, &err), &err);
+    return reservation_parse(&reservation, args) < 0 ? NULL : answer_(pfw_commit(self->producer, &reservation, &err), &err);
 }
 
 static PyObject *ring_abandon(ring *self, PyObject *args) {
-    pfw_slot slot;
-    if (slot_parse(&slot, args) < 0) return NULL;
-    pfw_abandon(self->producer, &slot);
+    pfw_reservation reservation;
+    if (reservation_parse(&reservation, args) < 0) return NULL;
+    pfw_abandon(self->producer, &reservation);
     Py_RETURN_NONE;
 }
 
@@ -412,11 +412,11 @@ static PyObject *ring_pass_id(ring *self, void *Py_UNUSED(unused)) {
 static PyObject *ring_identity(ring *self, void *Py_UNUSED(unused)) {
     return PyBytes_FromStringAndSize((const char *)pfw_identity(self->producer), 16);
 }
-static PyObject *ring_slot_bytes(ring *self, void *Py_UNUSED(unused)) {
-    return PyLong_FromUnsignedLongLong(pfw_slot_bytes(self->producer));
+static PyObject *ring_cell_bytes(ring *self, void *Py_UNUSED(unused)) {
+    return PyLong_FromUnsignedLongLong(pfw_cell_bytes(self->producer));
 }
-static PyObject *ring_ring_slots(ring *self, void *Py_UNUSED(unused)) {
-    return PyLong_FromUnsignedLong(pfw_ring_slots(self->producer));
+static PyObject *ring_ring_cells(ring *self, void *Py_UNUSED(unused)) {
+    return PyLong_FromUnsignedLong(pfw_ring_cells(self->producer));
 }
 
 static PyMethodDef ring_methods[] = {
@@ -435,8 +435,8 @@ static PyMethodDef ring_methods[] = {
 static PyGetSetDef ring_getset[] = {
     {"pass_id", (getter)ring_pass_id, NULL, NULL, NULL},
     {"identity", (getter)ring_identity, NULL, NULL, NULL},
-    {"slot_bytes", (getter)ring_slot_bytes, NULL, NULL, NULL},
-    {"ring_slots", (getter)ring_ring_slots, NULL, NULL, NULL},
+    {"cell_bytes", (getter)ring_cell_bytes, NULL, NULL, NULL},
+    {"ring_cells", (getter)ring_ring_cells, NULL, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyType_Slot ring_type_slots[] = {

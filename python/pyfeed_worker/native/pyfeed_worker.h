@@ -26,11 +26,11 @@ typedef struct pfw_error {
     char message[480];
 } pfw_error;
 
-/* A slot of the ring that is being written. */
-typedef struct pfw_slot {
+/* A cell of the ring that is being written. */
+typedef struct pfw_reservation {
     uint64_t state; /* 0: none */
-    uint32_t index;
-} pfw_slot;
+    uint32_t cell;
+} pfw_reservation;
 
 /* Maps the ring. The descriptor stays the caller's, and may be closed. PF_CORRUPT if it is none.
  *
@@ -51,22 +51,22 @@ pf_status pfw_attach_next(pfw_producer *p, const pf_wait *wait, pfw_error *err);
 uint64_t pfw_pass(const pfw_producer *p);
 /* Whether this process is one. */
 int pfw_attached(const pfw_producer *p);
-/* Ends this worker's part well. PF_STATE while a slot is being written. */
+/* Ends this worker's part well. PF_STATE while a tuple is being written. */
 pf_status pfw_end(pfw_producer *p, pfw_error *err);
 /* Fails the pass, and ends this worker's part: the consumer gets the three texts after what was pushed. */
 pf_status pfw_fail(pfw_producer *p, const char *type, const char *message, const char *traceback,
                    pfw_error *err);
 
-/* Copies a tuple in. Waits for a slot, as `wait` says (its cancel token is ignored). */
+/* Copies a tuple in. Waits for a cell, as `wait` says (its cancel token is ignored). */
 pf_status pfw_push(pfw_producer *p, const pf_tensor *tensors, uint32_t num_tensors, const pf_wait *wait,
                    pfw_error *err);
-/* The same in two steps: what `tensors` describe (but for their data) gets a slot, and data[i] says where tensor i is to
+/* The same in two steps: what `tensors` describe (but for their data) gets a cell, and data[i] says where tensor i is to
  * be written. Then pfw_commit, or pfw_abandon. */
 pf_status pfw_reserve(pfw_producer *p, const pf_tensor *tensors, uint32_t num_tensors, const pf_wait *wait,
-                      pfw_slot *slot, void **data, pfw_error *err);
-pf_status pfw_commit(pfw_producer *p, pfw_slot *slot, pfw_error *err);
-void pfw_abandon(pfw_producer *p, pfw_slot *slot);
-/* Has a thread that waits for a slot, or a pass, call its poll function now; one of this producer's, if several wait. */
+                      pfw_reservation *reservation, void **data, pfw_error *err);
+pf_status pfw_commit(pfw_producer *p, pfw_reservation *reservation, pfw_error *err);
+void pfw_abandon(pfw_producer *p, pfw_reservation *reservation);
+/* Has a thread that waits for a cell, or a pass, call its poll function now; one of this producer's, if several wait. */
 void pfw_poll_now(pfw_producer *p);
 
 /* What tuples look like. pf_slot_spec.dims get PF_MAX_RANK numbers in `dims`. */
@@ -74,8 +74,8 @@ uint32_t pfw_num_slots(const pfw_producer *p);
 void pfw_slot_spec(const pfw_producer *p, uint32_t i, pf_slot_spec *out, int64_t *dims);
 /* The ring's own number, which no other ring has: 16 bytes. */
 const uint8_t *pfw_identity(const pfw_producer *p);
-uint64_t pfw_slot_bytes(const pfw_producer *p);
-uint32_t pfw_ring_slots(const pfw_producer *p);
+uint64_t pfw_cell_bytes(const pfw_producer *p);
+uint32_t pfw_ring_cells(const pfw_producer *p);
 
 #ifdef __cplusplus
 }

@@ -54,14 +54,14 @@ struct pfw_producer {
     pfw_spec *dtypes; /* which the first tuple may settle: the ring's own */
     pfw_tensor *tensors;
     pfw_worker *workers;
-    uint64_t *cells, *states;
+    uint64_t *order, *states;
     char *data;
-    size_t *populated; /* of each slot: how many of its bytes have pages in this process */
+    size_t *populated; /* of each cell: how many of its bytes have pages in this process */
 
     int worker;    /* number in the table, or -1 */
     uint64_t pass; /* that it is a worker of, or was last; PF_PASS_NONE: of none */
     uint32_t gate; /* of that pass, while it takes tuples */
-    uint32_t writing; /* slots, or from LEAVING on */
+    uint32_t writing; /* cells, or from LEAVING on */
     unsigned life;    /* of this process, as `lives` when it attached */
 
     /* Looks out for the end of the trainer. */
@@ -147,28 +147,28 @@ static int64_t now(void) {
 
 /* Something rare happened that the trainer wants to know, whatever `sleeping` says. */
 static void tell_trainer_surely(pfw_header *h) {
-    ADD(&h->arrivals, 1);
+    ADD(&h->trainer_events, 1);
     STEP("arrival counted");
-    futex_wake(&h->arrivals, 1);
+    futex_wake(&h->trainer_events, 1);
 }
 
 /* Something happened that the trainer wants to know. */
 static void tell_trainer(pfw_header *h) {
-    ADD(&h->arrivals, 1);
+    ADD(&h->trainer_events, 1);
     STEP("arrival counted");
-    if (LOAD(&h->sleeping)) futex_wake(&h->arrivals, 1);
+    if (LOAD(&h->trainer_sleeping)) futex_wake(&h->trainer_events, 1);
 }
 
 /* A pass may have begun, or there is something else to see for those that wait for one. */
 static void tell_turn(pfw_header *h) {
-    ADD(&h->turns, 1);
-    futex_wake(&h->turns, INT32_MAX);
+    ADD(&h->pass_events, 1);
+    futex_wake(&h->pass_events, INT32_MAX);
 }
 
-/* There is, or may be, something for those that wait for a slot. */
+/* There is, or may be, something for those that wait for a cell. */
 static void tell_waiting(pfw_header *h, int n) {
-    ADD(&h->frees, 1);
-    if (LOAD(&h->blocked)) futex_wake(&h->frees, n);
+    ADD(&h->cell_events, 1);
+    if (LOAD(&h->waiting_workers)) futex_wake(&h->cell_events, n);
 }
 
 /* ---- Processes ---- */
@@ -323,16 +323,16 @@ static pf_status check_header(const pfw_header *h, size_t size, pfw_error *err) 
                     "expected a ring of version %d, found version %u: trainer and worker need the same "
                     "release of pyfeed",
                     PFW_VERSION, h->version);
-    if (h->total_bytes != size || h->ring_slots == 0 || h->ring_slots > UINT16_MAX || h->num_slots == 0 ||
-        h->num_slots > UINT16_MAX || h->workers != PFW_WORKERS || h->cells < 2 * h->ring_slots ||
-        (h->cells & (h->cells - 1)) != 0 || h->stride == 0 || h->stride % PFW_ALIGNMENT != 0 ||
-        h->slot_bytes > h->stride || h->data_at % PFW_ALIGNMENT != 0 || h->trainer <= 0 ||
+    if (h->total_bytes != size || h->ring_cells == 0 || h->ring_cells > UINT16_MAX || h->num_slots == 0 ||
+        h->num_slots > UINT16_MAX || h->workers != PFW_WORKERS || h->order < 2 * h->ring_cells ||
+        (h->order & (h->order - 1)) != 0 || h->stride == 0 || h->stride % PFW_ALIGNMENT != 0 ||
+        h->cell_bytes > h->stride || h->data_at % PFW_ALIGNMENT != 0 || h->trainer <= 0 ||
         h->trainer > INT32_MAX || !within(h, h->specs_at, h->num_slots, sizeof(pfw_spec)) ||
         !within(h, h->workers_at, h->workers, sizeof(pfw_worker)) ||
-        !within(h, h->failures_at, h->workers, PFW_FAILURE) || !within(h, h->cells_at, h->cells, 8) ||
-        !within(h, h->states_at, h->ring_slots, 8) ||
-        !within(h, h->tensors_at, (uint64_t)h->ring_slots * h->num_slots, sizeof(pfw_tensor)) ||
-        !within(h, h->data_at, h->ring_slots, h->stride))
+        !within(h, h->failures_at, h->workers, PFW_FAILURE) || !within(h, h->order_at, h->order, 8) ||
+        !within(h, h->states_at, h->ring_cells, 8) ||
+        !within(h, h->tensors_at, (uint64_t)h->ring_cells * h->num_slots, sizeof(pfw_tensor)) ||
+        !within(h, h->data_at, h->ring_cells, h->stride))
         return fail(err, PF_CORRUPT, -1, "the ring's sizes do not fit its %zu bytes", size);
     return PF_OK;
 }
@@ -380,7 +380,7 @@ pf_status pfw_open(int fd, pfw_producer **out, pfw_error *err) {
     pf_status status = check_header(&h, size, err);
     if (status == PF_OK) {
         p = calloc(1, sizeof *p);
-        populated = calloc(h.ring_slots, sizeof *populated);
+        populated = calloc(h.ring_cells, sizeof *populated);
         specs = calloc(h.num_slots, sizeof *specs);
         if (!p || !populated || !specs) status = fail(err, PF_NO_MEMORY, -1, "out of memory");
     }
@@ -403,7 +403,7 @@ pf_status pfw_open(int fd, pfw_producer **out, pfw_error *err) {
                         .dtypes = (pfw_spec *)(base + h.specs_at),
                         .tensors = (pfw_tensor *)(base + h.tensors_at),
                         .workers = (pfw_worker *)(base + h.workers_at),
-                        .cells = (uint64_t *)(base + h.cells_at),
+                        .order = (uint64_t *)(base + h.order_at),
                         .states = (uint64_t *)(base + h.states_at),
                         .data = base + h.data_at,
                         .populated = populated,
@@ -464,9 +464,9 @@ pf_status pfw_attach(pfw_producer *p, uint64_t only, pfw_error *err) {
     p->gate = gate;
     p->pass = pass;
     for (int i = 0; i < PFW_WORKERS; i++) {
-        uint64_t nobody = PFW_NOBODY;
-        if (LOAD(&p->workers[i].state) != nobody ||
-            !SWAP_IF(&p->workers[i].state, &nobody, pfw_worker_state(PFW_ATTACHING, pass, (uint64_t)me)))
+        uint64_t vacant = PFW_VACANT;
+        if (LOAD(&p->workers[i].state) != vacant ||
+            !SWAP_IF(&p->workers[i].state, &vacant, pfw_worker_state(PFW_ATTACHING, pass, (uint64_t)me)))
             continue;
         STEP("attaching");
         STORE(&p->workers[i].started, started(me));
@@ -475,7 +475,7 @@ pf_status pfw_attach(pfw_producer *p, uint64_t only, pfw_error *err) {
         STORE(&p->workers[i].state, pfw_worker_state(PFW_ATTACHED, pass, (uint64_t)me));
         p->worker = i;
         STEP("attached");
-        ADD(&h->news, 1);
+        ADD(&h->worker_events, 1);
         tell_trainer_surely(h);
         return PF_OK;
     }
@@ -486,7 +486,7 @@ pf_status pfw_attach(pfw_producer *p, uint64_t only, pfw_error *err) {
 static pf_status wait_for_pass(pfw_producer *p, uint64_t after, patience *w, uint64_t *pass, pfw_error *err) {
     pfw_header *h = p->h;
     for (;;) {
-        uint32_t turns = LOAD(&h->turns), gate = LOAD(&h->gate);
+        uint32_t events = LOAD(&h->pass_events), gate = LOAD(&h->gate);
         if (is_gone(p)) return trainer_gone(err);
         if (gate == PFW_OVER)
             return after == PF_PASS_NONE
@@ -498,7 +498,7 @@ static pf_status wait_for_pass(pfw_producer *p, uint64_t after, patience *w, uin
         pf_status status = patience_check(p, w, err);
         if (status) return status;
         STEP("waits for a pass");
-        patience_sleep(p, w, &h->turns, turns);
+        patience_sleep(p, w, &h->pass_events, events);
     }
 }
 
@@ -536,14 +536,14 @@ static pf_status end_as(pfw_producer *p, uint64_t state, pfw_error *err) {
     if (!pfw_attached(p)) return not_attached(p, err);
     uint32_t writing = 0; /* another thread that is about to write is seen, or sees this */
     if (state == PFW_ENDED && !SWAP_IF(&p->writing, &writing, LEAVING))
-        return fail(err, PF_STATE, -1, "%u slot%s still being written: commit or abandon first", writing,
+        return fail(err, PF_STATE, -1, "%u reservation%s still being written: commit or abandon first", writing,
                     writing == 1 ? " is" : "s are");
     pfw_worker *w = &p->workers[p->worker];
     STEP("ending");
     STORE(&w->state, pfw_worker_state(state, p->pass, (uint64_t)getpid()));
     STORE(&p->worker, -1); /* the entry is the trainer's from here on */
     STEP("ended");
-    ADD(&p->h->news, 1);
+    ADD(&p->h->worker_events, 1);
     tell_trainer_surely(p->h);
     watcher_end(p);
     return PF_OK;
@@ -664,7 +664,7 @@ static const pf_tensor *tensor_at(const pf_tensor *first, uint32_t i) {
 
 static int overflows(uint64_t *n, uint64_t by) { return __builtin_mul_overflow(*n, by, n); }
 
-/* Works out where in a slot a tensor goes, behind those that end at `at`, and what is to be said of it. Answers where it
+/* Works out where in a cell a tensor goes, behind those that end at `at`, and what is to be said of it. Answers where it
  * ends, or UINT64_MAX. */
 static uint64_t lay_out(const pf_tensor *t, uint64_t at, pfw_tensor *out) {
     pfw_tensor d = {.dtype = t->dtype, .rank = t->rank, .lod_levels = t->lod_levels};
@@ -715,9 +715,9 @@ static pf_status check(pfw_producer *p, const pf_tensor *tensors, uint32_t n, in
     pfw_tensor unused;
     for (uint32_t i = 0; i < n && bytes != UINT64_MAX; i++)
         bytes = lay_out(tensor_at(tensors, i), bytes, &unused);
-    if (bytes > p->at.slot_bytes)
-        return fail(err, PF_TOO_LARGE, -1, "slot_bytes: expected a tuple of at most %llu bytes, found %llu",
-                    (unsigned long long)p->at.slot_bytes, (unsigned long long)bytes);
+    if (bytes > p->at.cell_bytes)
+        return fail(err, PF_TOO_LARGE, -1, "cell_bytes: expected a tuple of at most %llu bytes, found %llu",
+                    (unsigned long long)p->at.cell_bytes, (unsigned long long)bytes);
     for (uint32_t i = 0; i < n; i++) {
         int32_t any = 0, found = tensor_at(tensors, i)->dtype;
         if (!SWAP_IF(&p->dtypes[i].dtype, &any, found) && any != found)
@@ -726,17 +726,17 @@ static pf_status check(pfw_producer *p, const pf_tensor *tensors, uint32_t n, in
     return PF_OK;
 }
 
-/* ---- Slots ---- */
+/* ---- Cells ---- */
 
-/* Takes the first free slot: those used last are in the cache still. */
-static int try_claim(pfw_producer *p, int worker, pfw_slot *slot) {
-    for (uint32_t i = 0; i < p->at.ring_slots; i++) {
+/* Takes the first free cell: those used last are in the cache still. */
+static int try_claim(pfw_producer *p, int worker, pfw_reservation *reservation) {
+    for (uint32_t i = 0; i < p->at.ring_cells; i++) {
         uint64_t was = __atomic_load_n(&p->states[i], __ATOMIC_RELAXED);
         if ((was & 0xff) != PFW_FREE) continue;
         uint64_t mine = pfw_state(PFW_WRITING, (uint64_t)worker, pfw_generation(was), p->pass);
         if (!SWAP_IF(&p->states[i], &was, mine)) continue;
         STEP("claimed");
-        *slot = (pfw_slot){mine, i};
+        *reservation = (pfw_reservation){mine, i};
         return 1;
     }
     return 0;
@@ -749,31 +749,31 @@ static pf_status check_open(pfw_producer *p, pfw_error *err) {
 /* A wake-up through the kernel costs several microseconds: one that is about to come is worth looking out for. */
 enum { LOOKS = 40 };
 
-static pf_status claim(pfw_producer *p, int worker, const pf_wait *given, pfw_slot *slot, pfw_error *err) {
+static pf_status claim(pfw_producer *p, int worker, const pf_wait *given, pfw_reservation *reservation, pfw_error *err) {
     pfw_header *h = p->h;
     patience w = patience_of(given);
     int woken = 0;
     for (;;) {
-        uint32_t frees = LOAD(&h->frees);
+        uint32_t events = LOAD(&h->cell_events);
         pf_status status = check_open(p, err);
-        if (status == PF_OK && try_claim(p, worker, slot)) return PF_OK;
+        if (status == PF_OK && try_claim(p, worker, reservation)) return PF_OK;
         if (status == PF_OK) status = patience_check(p, &w, err);
         if (status) {
             if (woken) tell_waiting(h, 1); /* what it was woken for may suit the next */
             return status;
         }
-        for (int i = 0; i < LOOKS && LOAD(&h->frees) == frees; i++) pause_briefly();
-        if (LOAD(&h->frees) != frees) continue;
-        ADD(&h->blocked, 1);
+        for (int i = 0; i < LOOKS && LOAD(&h->cell_events) == events; i++) pause_briefly();
+        if (LOAD(&h->cell_events) != events) continue;
+        ADD(&h->waiting_workers, 1);
         /* Had that word been overwritten while the trainer slept, nobody would wake it any more. */
-        if (!LOAD(&h->sleeping)) futex_wake(&h->arrivals, 1);
+        if (!LOAD(&h->trainer_sleeping)) futex_wake(&h->trainer_events, 1);
         STEP("blocked");
-        woken = patience_sleep(p, &w, &h->frees, frees);
-        ADD(&h->blocked, -1);
+        woken = patience_sleep(p, &w, &h->cell_events, events);
+        ADD(&h->waiting_workers, -1);
     }
 }
 
-static char *slot_data(pfw_producer *p, uint32_t index) { return p->data + (size_t)index * p->at.stride; }
+static char *cell_data(pfw_producer *p, uint32_t index) { return p->data + (size_t)index * p->at.stride; }
 
 /* Page faults, one by one, would cost more than the copy. */
 static void populate(pfw_producer *p, uint32_t index, uint64_t bytes) {
@@ -783,7 +783,7 @@ static void populate(pfw_producer *p, uint32_t index, uint64_t bytes) {
     size_t have = __atomic_load_n(&p->populated[index], __ATOMIC_RELAXED);
     if (have >= bytes) return;
     size_t page = 4096, begin = have & ~(page - 1);
-    char *at = slot_data(p, index);
+    char *at = cell_data(p, index);
     size_t offset = (size_t)(at + begin - (char *)p->h) & (page - 1);
     madvise(at + begin - offset, bytes - begin + offset,
             MADV_POPULATE_WRITE); /* if it cannot, the copy will */
@@ -810,7 +810,7 @@ static void copy(char *to, const pf_tensor *t, uint64_t bytes) {
             _mm_stream_si128(out + 3, d);
         }
         memcpy(to + i, from + i, bytes - i);
-        _mm_sfence(); /* before the slot is committed */
+        _mm_sfence(); /* before the cell is committed */
         return;
     }
 #endif
@@ -818,31 +818,31 @@ static void copy(char *to, const pf_tensor *t, uint64_t bytes) {
     pfi_gather(to, t);
 }
 
-/* Claims a slot for a tuple, and describes it there. With `data` it answers where the tensors go; else it copies them. */
+/* Claims a cell for a tuple, and describes it there. With `data` it answers where the tensors go; else it copies them. */
 static pf_status reserve(pfw_producer *p, const pf_tensor *tensors, uint32_t n, const pf_wait *wait,
-                         pfw_slot *slot, void **data, pfw_error *err) {
-    slot->state = 0;
+                         pfw_reservation *reservation, void **data, pfw_error *err) {
+    reservation->state = 0;
     if (!pfw_attached(p)) return not_attached(p, err);
     if (n > 0 && !tensors) return fail(err, PF_INVALID, -1, "tensors: expected a pointer, found NULL");
     pf_status status = check(p, tensors, n, !data, err);
     if (status) return status;
     int leaving = ADD(&p->writing, 1) >= LEAVING, worker = LOAD(&p->worker);
-    status = leaving || worker < 0 ? not_attached(p, err) : claim(p, worker, wait, slot, err);
+    status = leaving || worker < 0 ? not_attached(p, err) : claim(p, worker, wait, reservation, err);
     if (status) {
         ADD(&p->writing, -1);
         return status;
     }
     /* Where a tensor goes is worked out again, not read back from the ring. */
-    pfw_tensor *told = p->tensors + (size_t)slot->index * p->at.num_slots, d;
+    pfw_tensor *told = p->tensors + (size_t)reservation->cell * p->at.num_slots, d;
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < n; i++) {
         bytes = lay_out(tensor_at(tensors, i), bytes, &d);
         told[i] = d;
     }
     STEP("described");
-    if (bytes > 1 << 16) populate(p, slot->index, bytes);
+    if (bytes > 1 << 16) populate(p, reservation->cell, bytes);
     STEP(data ? "writing" : "copying");
-    char *to = slot_data(p, slot->index);
+    char *to = cell_data(p, reservation->cell);
     bytes = 0;
     for (uint32_t i = 0; i < n; i++) {
         const pf_tensor *t = tensor_at(tensors, i);
@@ -858,30 +858,30 @@ static pf_status reserve(pfw_producer *p, const pf_tensor *tensors, uint32_t n, 
 }
 
 pf_status pfw_reserve(pfw_producer *p, const pf_tensor *tensors, uint32_t n, const pf_wait *wait,
-                      pfw_slot *slot, void **data, pfw_error *err) {
-    return reserve(p, tensors, n, wait, slot, data, err);
+                      pfw_reservation *reservation, void **data, pfw_error *err) {
+    return reserve(p, tensors, n, wait, reservation, data, err);
 }
 
 pf_status pfw_push(pfw_producer *p, const pf_tensor *tensors, uint32_t n, const pf_wait *wait,
                    pfw_error *err) {
-    pfw_slot slot;
-    pf_status status = reserve(p, tensors, n, wait, &slot, NULL, err);
-    return status ? status : pfw_commit(p, &slot, err);
+    pfw_reservation reservation;
+    pf_status status = reserve(p, tensors, n, wait, &reservation, NULL, err);
+    return status ? status : pfw_commit(p, &reservation, err);
 }
 
 /* How often, a millisecond apart, the trainer is given the time to put the order right. */
 enum { ORDER_TRIES = 250 };
 
-/* Puts a committed slot last in the order. */
+/* Puts a committed cell last in the order. */
 static pf_status enqueue(pfw_producer *p, uint64_t state, uint32_t index, pfw_error *err) {
     pfw_header *h = p->h;
-    uint32_t cells = p->at.cells;
+    uint32_t length = p->at.order;
     for (int tries = 0;;) {
-        uint64_t tail = LOAD(&h->tail), lap = tail / cells;
-        uint64_t *cell = &p->cells[tail & (cells - 1)];
-        uint64_t found = LOAD(cell), empty = pfw_cell(lap, 0, 0);
+        uint64_t tail = LOAD(&h->tail), lap = tail / length;
+        uint64_t *entry = &p->order[tail & (length - 1)];
+        uint64_t found = LOAD(entry), empty = pfw_order_entry(lap, 0, 0);
         if (found == empty) {
-            if (!SWAP_IF(cell, &empty, pfw_cell(lap, pfw_generation(state), index + 1))) continue;
+            if (!SWAP_IF(entry, &empty, pfw_order_entry(lap, pfw_generation(state), index + 1))) continue;
             STEP("queued");
             SWAP_IF(&h->tail, &tail, tail + 1);
             return PF_OK;
@@ -890,72 +890,72 @@ static pf_status enqueue(pfw_producer *p, uint64_t state, uint32_t index, pfw_er
             SWAP_IF(&h->tail, &tail, tail + 1); /* in place of one that did not get there */
         else if (LOAD(&h->tail) == tail) {
             /* Full, of what the trainer does not want, or overwritten: it is about to see to that. After the end of the
-             * pass it finds the slot without. */
+             * pass it finds the cell without. */
             if (is_gone(p) || LOAD(&h->gate) != p->gate) return PF_OK;
-            if (++tries > ORDER_TRIES) return overwritten(err, "the order of its slots");
+            if (++tries > ORDER_TRIES) return overwritten(err, "the order of its cells");
             tell_trainer(h);
             nanosleep(&(struct timespec){0, 1000000}, NULL);
         }
     }
 }
 
-static void give_up(pfw_producer *p, pfw_slot *slot) {
-    uint64_t *state = &p->states[slot->index], was = slot->state;
+static void give_up(pfw_producer *p, pfw_reservation *reservation) {
+    uint64_t *state = &p->states[reservation->cell], was = reservation->state;
     uint64_t revoked = (was & ~(uint64_t)0xff) | PFW_REVOKED;
     uint64_t freed = pfw_state(PFW_FREE, 0, pfw_generation(was) + 1, 0);
     if (!SWAP_IF(state, &was, freed)) SWAP_IF(state, &revoked, freed); /* or it is another's by now */
-    slot->state = 0;
+    reservation->state = 0;
     STEP("abandoned");
     tell_waiting(p->h, 1);
 }
 
-pf_status pfw_commit(pfw_producer *p, pfw_slot *slot, pfw_error *err) {
-    if (!slot->state) return fail(err, PF_STATE, -1, "commit: expected a reserved slot, found none");
-    if (p->life != lives) { /* the slot is the other process's */
-        slot->state = 0;
+pf_status pfw_commit(pfw_producer *p, pfw_reservation *reservation, pfw_error *err) {
+    if (!reservation->state) return fail(err, PF_STATE, -1, "commit: expected a reservation, found none");
+    if (p->life != lives) { /* the cell is the other process's */
+        reservation->state = 0;
         return not_attached(p, err);
     }
-    uint64_t number = slot->state >> 8 & 0xffff;
-    if (slot->index >= p->at.ring_slots || number >= PFW_WORKERS)
-        return fail(err, PF_STATE, -1, "commit: expected a reserved slot, found none of this ring's");
+    uint64_t number = reservation->state >> 8 & 0xffff;
+    if (reservation->cell >= p->at.ring_cells || number >= PFW_WORKERS)
+        return fail(err, PF_STATE, -1, "commit: expected a reservation, found none of this ring's");
     STEP("written");
     pf_status status = LOAD(&p->worker) < 0 ? not_attached(p, err) : check_open(p, err);
-    uint64_t was = slot->state, mine = was;
+    uint64_t was = reservation->state, mine = was;
     if (status == PF_OK &&
-        !SWAP_IF(&p->states[slot->index], &was, (mine & ~(uint64_t)0xff) | PFW_COMMITTED)) {
+        !SWAP_IF(&p->states[reservation->cell], &was, (mine & ~(uint64_t)0xff) | PFW_COMMITTED)) {
         status = check_open(p, err);
         if (status == PF_OK)
-            status = fail(err, PF_CLOSED, -1, "the queue took the slot back: the pass is over");
+            status = fail(err, PF_CLOSED, -1, "the queue took the cell back: the pass is over");
     }
     if (status) {
-        give_up(p, slot);
+        give_up(p, reservation);
         ADD(&p->writing, -1);
         return status;
     }
     STEP("committed");
-    status = enqueue(p, mine, slot->index, err);
-    slot->state = 0;
+    status = enqueue(p, mine, reservation->cell, err);
+    reservation->state = 0;
     tell_trainer(p->h);
     ADD(&p->workers[number].pushed, 1);
     ADD(&p->writing, -1);
     return status;
 }
 
-void pfw_abandon(pfw_producer *p, pfw_slot *slot) {
-    if (!slot->state || slot->index >= p->at.ring_slots) return;
+void pfw_abandon(pfw_producer *p, pfw_reservation *reservation) {
+    if (!reservation->state || reservation->cell >= p->at.ring_cells) return;
     if (p->life != lives) {
-        slot->state = 0;
+        reservation->state = 0;
         return;
     }
-    give_up(p, slot);
+    give_up(p, reservation);
     ADD(&p->writing, -1);
 }
 
 /* ---- What there is to know ---- */
 
 uint32_t pfw_num_slots(const pfw_producer *p) { return p->at.num_slots; }
-uint32_t pfw_ring_slots(const pfw_producer *p) { return p->at.ring_slots; }
-uint64_t pfw_slot_bytes(const pfw_producer *p) { return p->at.slot_bytes; }
+uint32_t pfw_ring_cells(const pfw_producer *p) { return p->at.ring_cells; }
+uint64_t pfw_cell_bytes(const pfw_producer *p) { return p->at.cell_bytes; }
 const uint8_t *pfw_identity(const pfw_producer *p) { return p->at.identity; }
 
 void pfw_slot_spec(const pfw_producer *p, uint32_t i, pf_slot_spec *out, int64_t *dims) {

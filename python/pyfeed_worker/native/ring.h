@@ -1,6 +1,6 @@
 /* The ring, as it lies in shared memory. Its other side is pyfeed/shared/layout.go; a test compares the two.
  *
- * No lock is held in it by anybody who can die. Whose a slot is, is one word that changes hands by one instruction:
+ * No lock is held in it by anybody who can die. Whose a cell is, is one word that changes hands by one instruction:
  *
  *   FREE -> WRITING      a worker claims it
  *   WRITING -> COMMITTED the worker has written it
@@ -8,9 +8,9 @@
  *   WRITING, REVOKED -> FREE  the worker gives up, or is dead and the trainer cleans up
  *   COMMITTED -> CONSUMER -> FREE  the trainer
  *
- * so that whenever a worker is killed, the word says what is to be done. The order is that of the cells: a worker writes
- * its committed slot into the next empty one by one instruction, and moves `tail` on, which whoever comes next does in its
- * place if it does not get there. A committed slot that is in no cell is found by looking at all slots. */
+ * so that whenever a worker is killed, the word says what is to be done. The order is a list of entries: a worker writes
+ * its committed cell into the next empty one by one instruction, and moves `tail` on, which whoever comes next does in its
+ * place if it does not get there. A committed cell that is in no entry is found by looking at all cells. */
 #ifndef PYFEED_RING_H
 #define PYFEED_RING_H
 
@@ -22,7 +22,7 @@ enum {
     PFW_WORKERS = 256,   /* attached at one time */
     PFW_RANK = 8,        /* PF_MAX_RANK */
     PFW_LEVELS = 8,      /* PF_MAX_LOD_LEVELS */
-    PFW_ALIGNMENT = 256, /* of a tensor's data, and of its offsets, in a slot */
+    PFW_ALIGNMENT = 256, /* of a tensor's data, and of its offsets, in a cell */
     PFW_FAILURE = 8192,  /* bytes for what a worker says of its error: */
     PFW_TYPE = 256,      /* its type, then its text, then its traceback, each with a zero at its end */
     PFW_TEXT = 2048,
@@ -32,11 +32,11 @@ enum {
 enum { PFW_OPEN = 1 };
 #define PFW_OVER (UINT32_MAX - 1)
 
-/* States of a slot, in the low byte. Above: worker (16 bits), generation (24), pass (16). */
+/* States of a cell, in the low byte. Above: worker (16 bits), generation (24), pass (16). */
 enum { PFW_FREE = 0, PFW_WRITING = 1, PFW_COMMITTED = 2, PFW_REVOKED = 3, PFW_CONSUMER = 4 };
 
 /* States of a worker, in the low byte. Above: pass (24 bits), process id (32). */
-enum { PFW_NOBODY = 0, PFW_ATTACHING = 1, PFW_ATTACHED = 2, PFW_ENDED = 3, PFW_FAILED = 4 };
+enum { PFW_VACANT = 0, PFW_ATTACHING = 1, PFW_ATTACHED = 2, PFW_ENDED = 3, PFW_FAILED = 4 };
 
 /* What a tensor of a tuple must look like. */
 typedef struct pfw_spec {
@@ -47,7 +47,7 @@ typedef struct pfw_spec {
     int64_t dims[PFW_RANK];
 } pfw_spec;
 
-/* What a tensor of a tuple looks like. Offsets count from the beginning of the slot. */
+/* What a tensor of a tuple looks like. Offsets count from the beginning of the cell. */
 typedef struct pfw_tensor {
     int32_t dtype;
     int32_t rank;
@@ -74,13 +74,13 @@ typedef struct pfw_header {
     uint32_t header_bytes;
     uint8_t identity[16];
     uint64_t total_bytes;
-    uint32_t ring_slots;
+    uint32_t ring_cells;
     uint32_t num_slots; /* tensors of a tuple */
-    uint32_t cells;     /* a power of two, at least twice ring_slots */
+    uint32_t order;     /* its entries: a power of two, at least twice ring_cells */
     uint32_t workers;
-    uint64_t slot_bytes;
-    uint64_t stride; /* from one slot to the next */
-    uint64_t specs_at, workers_at, failures_at, cells_at, states_at, tensors_at, data_at;
+    uint64_t cell_bytes;
+    uint64_t stride; /* from one cell to the next */
+    uint64_t specs_at, workers_at, failures_at, order_at, states_at, tensors_at, data_at;
     int64_t trainer; /* process id */
     uint64_t trainer_started;
     uint64_t pid_namespace; /* its inode; 0: not known */
@@ -89,21 +89,21 @@ typedef struct pfw_header {
     /* What all sides write, each in a cache line of its own. */
     uint32_t gate; /* see PFW_OPEN */
     uint8_t pad0[60];
-    uint64_t tail; /* of the cells */
+    uint64_t tail; /* of the order */
     uint8_t pad1[56];
-    uint32_t arrivals; /* futex: goes on with everything that concerns the trainer */
-    uint32_t sleeping; /* the trainer sleeps on it */
-    uint32_t news;     /* goes on when a worker's state changes */
+    uint32_t trainer_events; /* futex: goes on with everything that concerns the trainer */
+    uint32_t trainer_sleeping; /* the trainer sleeps on it */
+    uint32_t worker_events; /* goes on when a worker's state changes */
     uint8_t pad2[52];
-    uint32_t frees;   /* futex: goes on with everything that concerns those that wait for a slot */
-    uint32_t blocked; /* how many sleep on it */
-    uint32_t turns;   /* futex: goes on with the gate */
+    uint32_t cell_events; /* futex: goes on with everything that concerns those that wait for a cell */
+    uint32_t waiting_workers; /* how many sleep on it */
+    uint32_t pass_events; /* futex: goes on with the gate */
     uint8_t pad3[52];
 } pfw_header;
 
-/* A cell: slot + 1 (16 bits), generation (24), lap (24). */
-static inline uint64_t pfw_cell(uint64_t lap, uint64_t generation, uint64_t slot_and_1) {
-    return (lap & 0xffffff) << 40 | (generation & 0xffffff) << 16 | slot_and_1;
+/* An entry of the order: cell + 1 (16 bits), generation (24), lap (24). */
+static inline uint64_t pfw_order_entry(uint64_t lap, uint64_t generation, uint64_t cell_and_1) {
+    return (lap & 0xffffff) << 40 | (generation & 0xffffff) << 16 | cell_and_1;
 }
 
 static inline uint32_t pfw_gate_pass(uint32_t gate) { return gate >> 1; }
