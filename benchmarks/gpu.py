@@ -21,7 +21,7 @@ if a check failed or a part did not end; a missed goal is reported, and is no fa
     stress      a million small tuples, or as many as there is time for, with checksums by the device, over several
                 streams, some held for longer; no memory more in the end
 
---twin runs the same on the library's host twin, without torch if need be: its checks are checks of this script, its
+--twin runs the same on the library's host emulation, without torch if need be: its checks are checks of this script, its
 measurements mean nothing.
 """
 
@@ -857,8 +857,8 @@ def work(name: str, part: Part) -> int:
     if not pyfeed.cuda.available():
         part.check("there is a device", False, pyfeed.cuda.reason())
         return 1
-    if not part.twin and pyfeed.cuda.device_name() == "host twin":
-        part.check("there is a device", False, "expected a GPU, found the host twin: PYFEED_CUDA is set")
+    if not part.twin and pyfeed.cuda.device_name() == "host emulation":
+        part.check("there is a device", False, "expected a GPU, found the host emulation: PYFEED_CUDA is set")
         return 1
     try:
         PARTS[name][0](part)

@@ -80,8 +80,8 @@ func show(s *pyfeed.LoDTensor, out *C.pf_tensor, rest unsafe.Pointer) unsafe.Poi
 	if s.ReadOnly {
 		out.flags = C.PF_READ_ONLY
 	}
-	if s.Place.Kind == pyfeed.CUDA && cuda.Hosted() {
-		out.flags |= C.PF_HOST_TWIN
+	if s.Place.Kind == pyfeed.CUDA && cuda.Emulated() {
+		out.flags |= C.PF_HOST_EMULATED
 	}
 	out.data = unsafe.Pointer(unsafe.SliceData(s.Data))
 	out.nbytes = C.uint64_t(len(s.Data))

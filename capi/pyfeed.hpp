@@ -593,7 +593,7 @@ public:
     uint32_t flags() const { return flags_; }
     bool read_only() const { return (flags_ & PF_READ_ONLY) != 0; }
     // Whether the host can touch the data: it can, but for that of a CUDAPlace.
-    bool on_host() const { return place_.kind != PF_CUDA || (flags_ & PF_HOST_TWIN) != 0; }
+    bool on_host() const { return place_.kind != PF_CUDA || (flags_ & PF_HOST_EMULATED) != 0; }
     // Empty: contiguous, the last dimension fastest.
     std::optional<Dims> strides() const { return strided_ ? std::optional<Dims>(strides_) : std::nullopt; }
 

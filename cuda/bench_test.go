@@ -44,10 +44,10 @@ func TestNothingIsAllocated(t *testing.T) {
 	})
 }
 
-// BenchmarkPutNext is what a batch costs the host, on the twin.
+// BenchmarkPutNext is what a batch costs the host, on the emulation.
 func BenchmarkPutNext(b *testing.B) {
-	onTwin.begin(b)
-	s := newStager(onTwin.device(b, nil), 2)
+	onEmulation.begin(b)
+	s := newStager(onEmulation.device(b, nil), 2)
 	defer s.Close()
 	b.ReportAllocs()
 	for b.Loop() {

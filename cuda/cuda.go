@@ -2,8 +2,8 @@
 // computes, and tuples there that wait for, and are waited for by, the streams of their consumers. It is
 // pyfeed's Backend.
 //
-// A tuple goes from pinned memory to a slot of the device's in one copy, on a stream of our own. Its consumer's
-// stream waits for that copy by an event (Use), and the next copy into the slot by another for the consumer (Release):
+// A tuple goes from pinned memory to a buffer of the device's in one copy, on a stream of our own. Its consumer's
+// stream waits for that copy by an event (Use), and the next copy into the buffer by another for the consumer (Release):
 // nothing waits on the host.
 package cuda
 
@@ -18,21 +18,21 @@ import (
 
 func init() { pyfeed.SetBackend(backend{}) }
 
-// hosted says whether devices are their twins in the host's memory.
-var hosted = sync.OnceValue(func() bool { return driver.Getenv("PYFEED_CUDA") == "host" })
+// emulated says whether devices are their emulations in the host's memory.
+var emulated = sync.OnceValue(func() bool { return driver.Getenv("PYFEED_CUDA") == "host" })
 
-// Hosted says whether devices are their twins, which the host can touch.
-func Hosted() bool { return hosted() }
+// Emulated says whether devices are their emulations, which the host can touch.
+func Emulated() bool { return emulated() }
 
-// twins is how many devices a machine has whose devices are twins.
-const twins = 8
+// emulatedDevices is how many devices a machine has whose devices are emulations.
+const emulatedDevices = 8
 
 // newPort is replaced by tests.
 var newPort = func(device int) (port, error) {
-	if hosted() {
-		return newTwin(), nil
+	if emulated() {
+		return newEmulation(), nil
 	}
-	return newReal(device)
+	return newDriverPort(device)
 }
 
 // Available opens the driver, and says whether there is a device to feed, or why not, in the driver's words.
@@ -49,8 +49,8 @@ func Available() (bool, string) {
 
 // Count is how many devices there are.
 func Count() (int, error) {
-	if hosted() {
-		return twins, nil
+	if emulated() {
+		return emulatedDevices, nil
 	}
 	if err := driver.Open(); err != nil {
 		return 0, err
@@ -75,8 +75,8 @@ func Info(device int) (DeviceInfo, error) {
 		return DeviceInfo{}, err
 	}
 	defer d.drop()
-	info := DeviceInfo{Name: "host twin"}
-	if !hosted() {
+	info := DeviceInfo{Name: "host emulation"}
+	if !emulated() {
 		if info.Name, err = driver.Name(device); err != nil {
 			return DeviceInfo{}, about(place, err)
 		}

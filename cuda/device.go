@@ -12,69 +12,69 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
-// chunk is what one call copies at most: copy engines ignore priorities, so a long copy would delay the trainer's own small
+// segmentBytes is what one call copies at most: copy engines ignore priorities, so a long copy would delay the trainer's own small
 // ones. Replaced by tests.
-var chunk = 16 << 20
+var segmentBytes = 16 << 20
 
 const (
 	// Copies that are under way at a time: one that runs, and one behind it, so that the copy engine does not run dry.
-	mostInFlight = 2
+	maxInFlight = 2
 	// Pieces of memory that are set aside at a time.
-	mostAside = 16
+	maxQuarantined = 16
 	// Calls that wait for the copies, and fail one after the other, before the driver is taken to refuse them all.
-	mostWaits = 8
+	maxWaits = 8
 )
 
-// Device is a device while somebody feeds it. It has two threads of its own. The engine makes the calls that copy, in the
+// Device is a device while somebody feeds it. It has two threads of its own. The submitter makes the calls that copy, in the
 // order of the jobs; it waits for the device only where memory is freed, or an error leaves it in doubt what is under way. The
-// lander sleeps in the driver until a copy is done.
+// completer sleeps in the driver until a copy is done.
 type Device struct {
 	place pyfeed.Place
 	name  string // of the place
 	port  port
 
-	mu      sync.Mutex
-	engine  sync.Cond // for jobs, or for room in flight
-	lander  sync.Cond // for what flies
-	jobs    []job     // from first on
-	first   int
-	running job
-	flight  [mostInFlight]landing
-	flying  int
-	refs    int
-	over    bool // nothing more will fly
-	lost    error
-	doubts  []*pyfeed.Tuple // whose memory a copy may still read: the driver refused every wait for it
-	streams []uint64        // of consumers that are gone, for the next
-	dead    bool            // the engine has had a fault and runs no more jobs
-	blind   bool            // the lander has had a fault and sees no more copies land
-	ended   chan struct{}
+	mu              sync.Mutex
+	submitter       sync.Cond // for jobs, or for room in flight
+	completer       sync.Cond // for what flies
+	jobs            []job     // from first on
+	first           int
+	running         job
+	inFlight        [maxInFlight]inFlightCopy
+	inFlightCount   int
+	refs            int
+	over            bool // nothing more will fly
+	lost            error
+	unconfirmed     []*pyfeed.Tuple // whose memory a copy may still read: the driver refused every wait for it
+	streams         []uint64        // of consumers that are gone, for the next
+	submitterFailed bool            // the submitter has had a fault and runs no more jobs
+	completerFailed bool            // the completer has had a fault and sees no more copies land
+	ended           chan struct{}
 
-	// The engine's own.
-	chunks  [mostInFlight]event // behind chunks that are not the last of their tuple
-	chunkAt int
-	aside   []stretch // memory with which something unknown is done
+	// The submitter's own.
+	segmentEvents    [maxInFlight]event // behind segments that are not the last of their tuple
+	nextSegmentEvent int
+	quarantined      []deviceMemory // memory with which something unknown is done
 }
 
-// stretch is memory of the device's.
-type stretch struct {
+// deviceMemory is memory of the device's.
+type deviceMemory struct {
 	addr uint64
 	size int
 }
 
-// A job is something for the engine to do. abandon is for one that will not be run, or not to its end, since the engine
+// A job is something for the submitter to do. abandon is for one that will not be run, or not to its end, since the submitter
 // is no more; over says that no copy of it is under way.
 type job interface {
 	run(d *Device)
 	abandon(err error, over bool)
 }
 
-// landing is a copy under way.
-type landing struct {
-	event event
-	slot  *slot // whose last chunk it is, or nil
-	bytes int
-	timer timer // runs while there is a recording
+// inFlightCopy is a copy under way.
+type inFlightCopy struct {
+	event        event
+	deviceBuffer *deviceBuffer // whose last segment it is, or nil
+	bytes        int
+	timer        timer // runs while there is a recording
 }
 
 var devices struct {
@@ -114,9 +114,9 @@ func open(place pyfeed.Place) (*Device, error) {
 // begin starts the threads. It owns the port.
 func begin(place pyfeed.Place, p port) (*Device, error) {
 	d := &Device{place: place, name: place.String(), port: p, refs: 1, ended: make(chan struct{})}
-	d.engine.L, d.lander.L = &d.mu, &d.mu
+	d.submitter.L, d.completer.L = &d.mu, &d.mu
 	started := make(chan error, 2)
-	wait.Go(func() { d.submits(started) }, func(fault error) { started <- d.fault(fault) })
+	wait.Go(func() { d.runJobs(started) }, func(fault error) { started <- d.fault(fault) })
 	if err := <-started; err != nil {
 		<-d.ended
 		return nil, about(place, err)
@@ -124,14 +124,14 @@ func begin(place pyfeed.Place, p port) (*Device, error) {
 	return d, nil
 }
 
-// fault is the end of the engine but for those who wait for it.
+// fault is the end of the submitter but for those who wait for it.
 func (d *Device) fault(fault error) error {
 	d.mu.Lock()
-	err := d.broken(fault)
-	d.dead, d.over = true, true
+	err := d.loseTo(fault)
+	d.submitterFailed, d.over = true, true
 	jobs, running := d.jobs[d.first:], d.running
 	d.jobs, d.first, d.running = nil, 0, nil
-	d.lander.Signal()
+	d.completer.Signal()
 	d.mu.Unlock()
 	over, _ := d.drain() // what is abandoned may be under way
 	if running != nil {
@@ -143,26 +143,26 @@ func (d *Device) fault(fault error) error {
 	return err
 }
 
-// crashed is the end of the lander. The engine goes on, to say why nothing works any more.
-func (d *Device) crashed(fault error) error {
+// failCompleter is the end of the completer. The submitter goes on, to say why nothing works any more.
+func (d *Device) failCompleter(fault error) error {
 	d.mu.Lock()
-	err := d.broken(fault)
-	d.blind = true
-	flight := d.flight
-	d.flight, d.flying = [mostInFlight]landing{}, 0
-	d.engine.Signal()
+	err := d.loseTo(fault)
+	d.completerFailed = true
+	inFlight := d.inFlight
+	d.inFlight, d.inFlightCount = [maxInFlight]inFlightCopy{}, 0
+	d.submitter.Signal()
 	d.mu.Unlock()
-	over, _ := d.drain() // the engine waits itself for what it copies meanwhile
-	for _, l := range flight {
-		if l.slot != nil {
-			l.slot.abandon(err, over)
+	over, _ := d.drain() // the submitter waits itself for what it copies meanwhile
+	for _, l := range inFlight {
+		if l.deviceBuffer != nil {
+			l.deviceBuffer.abandon(err, over)
 		}
 	}
 	return err
 }
 
-// broken is for the lock's holder.
-func (d *Device) broken(fault error) error {
+// loseTo is for the lock's holder.
+func (d *Device) loseTo(fault error) error {
 	err := pyfeed.Errorf(pyfeed.Fault, "a thread of %v: %v", d.place, fault)
 	d.lose(err)
 	return err
@@ -185,7 +185,7 @@ func (d *Device) drop() {
 	if over && devices.all[d.place] == d {
 		delete(devices.all, d.place)
 	}
-	d.engine.Signal()
+	d.submitter.Signal()
 	d.mu.Unlock()
 	devices.mu.Unlock()
 	_, ours := threads.Load(syscall.Gettid())
@@ -194,10 +194,10 @@ func (d *Device) drop() {
 	}
 }
 
-// submit hands the engine a job.
+// submit hands the submitter a job.
 func (d *Device) submit(j job) {
 	d.mu.Lock()
-	if d.dead {
+	if d.submitterFailed {
 		err := d.lost
 		d.mu.Unlock()
 		j.abandon(err, true)
@@ -209,7 +209,7 @@ func (d *Device) submit(j job) {
 		d.jobs, d.first = d.jobs[:n], 0
 	}
 	d.jobs = append(d.jobs, j)
-	d.engine.Signal()
+	d.submitter.Signal()
 	d.mu.Unlock()
 }
 
@@ -253,29 +253,29 @@ func (d *Device) detach() {
 	threads.Delete(syscall.Gettid())
 }
 
-// submits is the engine's thread.
-func (d *Device) submits(started chan<- error) {
+// runJobs is the submitter's thread.
+func (d *Device) runJobs(started chan<- error) {
 	defer close(d.ended)
 	defer d.detach()
 	err := d.attach()
 	if err == nil {
 		err = d.start()
 	}
-	landed := make(chan struct{})
+	completed := make(chan struct{})
 	if err == nil {
 		attached := make(chan error, 2)
 		wait.Go(func() {
-			defer close(landed)
-			d.lands(attached)
-		}, func(fault error) { attached <- d.crashed(fault) })
+			defer close(completed)
+			d.awaitCopies(attached)
+		}, func(fault error) { attached <- d.failCompleter(fault) })
 		err = <-attached
 	} else {
-		close(landed)
+		close(completed)
 	}
 	started <- err
 	for err == nil && d.turn() {
 	}
-	<-landed
+	<-completed
 	d.stop()
 	_ = d.port.Close()
 }
@@ -285,24 +285,24 @@ func (d *Device) start() error {
 	if err := d.port.Start(); err != nil {
 		return err
 	}
-	for i := range d.chunks {
+	for i := range d.segmentEvents {
 		e, err := d.port.NewEvent()
 		if err != nil {
 			return err
 		}
-		d.chunks[i] = e
+		d.segmentEvents[i] = e
 	}
 	return nil
 }
 
 // stop gives back what start got.
 func (d *Device) stop() {
-	for _, e := range d.chunks {
+	for _, e := range d.segmentEvents {
 		if e != 0 {
 			_ = d.port.DestroyEvent(e)
 		}
 	}
-	d.letGo()
+	d.freeQuarantined()
 	for _, s := range d.streams {
 		_ = d.port.DestroyStream(s)
 	}
@@ -347,11 +347,11 @@ func (d *Device) next() job {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for d.first == len(d.jobs) && d.refs > 0 {
-		d.engine.Wait()
+		d.submitter.Wait()
 	}
 	if d.first == len(d.jobs) {
 		d.over = true
-		d.lander.Signal()
+		d.completer.Signal()
 		return nil
 	}
 	j := d.jobs[d.first]
@@ -363,8 +363,8 @@ func (d *Device) next() job {
 	return j
 }
 
-// lands is the lander's thread. It waits for the copies, in their order.
-func (d *Device) lands(attached chan<- error) {
+// awaitCopies is the completer's thread. It waits for the copies, in their order.
+func (d *Device) awaitCopies(attached chan<- error) {
 	defer d.detach()
 	err := d.attach()
 	attached <- err
@@ -379,7 +379,7 @@ func (d *Device) lands(attached chan<- error) {
 		if !more {
 			return
 		}
-		over, err := d.settle(l.event)
+		over, err := d.awaitEvent(l.event)
 		if l.timer.running {
 			now := trace.Now()
 			if took := d.port.Took(l.timer); took >= 0 {
@@ -387,15 +387,15 @@ func (d *Device) lands(attached chan<- error) {
 			}
 			done = now
 		}
-		d.landed()
-		if l.slot != nil {
-			l.slot.end(err, over)
+		d.completed()
+		if l.deviceBuffer != nil {
+			l.deviceBuffer.end(err, over)
 		}
 	}
 }
 
-// settle waits until what is before the event is done, and says whether that is certain, as drain does.
-func (d *Device) settle(e event) (over bool, err error) {
+// awaitEvent waits until what is before the event is done, and says whether that is certain, as drain does.
+func (d *Device) awaitEvent(e event) (over bool, err error) {
 	if err = d.port.Synchronize(e); err != nil && !lost(err) {
 		return d.drain()
 	}
@@ -406,7 +406,7 @@ func (d *Device) settle(e event) (over bool, err error) {
 // another error a copy may still read the host's memory. A wait that fails is therefore repeated. An error says that the
 // device is lost.
 func (d *Device) drain() (over bool, err error) {
-	for range mostWaits {
+	for range maxWaits {
 		if err = d.port.Drain(); err == nil || lost(err) {
 			return true, d.fatal(err)
 		}
@@ -414,28 +414,28 @@ func (d *Device) drain() (over bool, err error) {
 	return false, d.fatal(err)
 }
 
-// doubt keeps a tuple whose memory a copy may still read.
-func (d *Device) doubt(host *pyfeed.Tuple) {
+// keepUnconfirmed keeps a tuple whose memory a copy may still read.
+func (d *Device) keepUnconfirmed(host *pyfeed.Tuple) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.doubts = append(d.doubts, host)
+	d.unconfirmed = append(d.unconfirmed, host)
 }
 
-// recall gives back what is kept in doubt, if the driver no longer refuses to wait.
-func (d *Device) recall() {
+// releaseConfirmed gives back what is kept in doubt, if the driver no longer refuses to wait.
+func (d *Device) releaseConfirmed() {
 	d.mu.Lock()
-	doubts := d.doubts
-	d.doubts = nil
+	unconfirmed := d.unconfirmed
+	d.unconfirmed = nil
 	d.mu.Unlock()
-	if len(doubts) == 0 {
+	if len(unconfirmed) == 0 {
 		return
 	}
 	over, _ := d.drain()
-	for _, host := range doubts {
+	for _, host := range unconfirmed {
 		if over {
 			host.Release()
 		} else {
-			d.doubt(host)
+			d.keepUnconfirmed(host)
 		}
 	}
 }
@@ -452,77 +452,77 @@ func (d *Device) fatal(err error) error {
 }
 
 // oldest waits for the copy that began first; false: there will be no more.
-func (d *Device) oldest() (l landing, more bool) {
+func (d *Device) oldest() (l inFlightCopy, more bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for d.flying == 0 && !d.over {
-		d.lander.Wait()
+	for d.inFlightCount == 0 && !d.over {
+		d.completer.Wait()
 	}
-	return d.flight[0], d.flying > 0
+	return d.inFlight[0], d.inFlightCount > 0
 }
 
-// landed is the end of the oldest copy, whose event may be used again.
-func (d *Device) landed() {
+// completed is the end of the oldest copy, whose event may be used again.
+func (d *Device) completed() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	copy(d.flight[:], d.flight[1:d.flying])
-	d.flying--
-	d.flight[d.flying] = landing{}
-	d.engine.Signal()
+	copy(d.inFlight[:], d.inFlight[1:d.inFlightCount])
+	d.inFlightCount--
+	d.inFlight[d.inFlightCount] = inFlightCopy{}
+	d.submitter.Signal()
 }
 
 // room waits until one more copy may be under way.
 func (d *Device) room() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for d.flying == mostInFlight && !d.blind {
-		d.engine.Wait()
+	for d.inFlightCount == maxInFlight && !d.completerFailed {
+		d.submitter.Wait()
 	}
-	if d.blind {
+	if d.completerFailed {
 		return d.lost
 	}
 	return nil
 }
 
-// fly notes that a copy is under way, for which there was room.
-func (d *Device) fly(l landing) error {
+// addInFlight notes that a copy is under way, for which there was room.
+func (d *Device) addInFlight(l inFlightCopy) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.blind {
+	if d.completerFailed {
 		return d.lost
 	}
-	d.flight[d.flying] = l
-	d.flying++
-	d.lander.Signal()
+	d.inFlight[d.inFlightCount] = l
+	d.inFlightCount++
+	d.completer.Signal()
 	return nil
 }
 
-// copy brings a slot's tuple under way, chunk by chunk. After an error nothing of it is under way, if that is certain (over).
-func (d *Device) copy(s *slot) (over bool, err error) {
+// copy brings a buffer's tuple under way, segment by segment. After an error nothing of it is under way, if that is certain (over).
+func (d *Device) copy(s *deviceBuffer) (over bool, err error) {
 	defer func() {
 		if err != nil {
 			over, _ = d.drain()
 		}
 	}()
-	total := s.bytes // once the last chunk is under way the slot may land, and be another tuple's
+	total := s.bytes // once the last segment is under way the buffer may land, and be another tuple's
 	for at := 0; at < total; {
 		if err := d.room(); err != nil {
 			return false, err
 		}
-		n := min(chunk, total-at)
-		l := landing{event: s.copied, slot: s, bytes: n}
+		n := min(segmentBytes, total-at)
+		l := inFlightCopy{event: s.copied, deviceBuffer: s, bytes: n}
 		if at+n < total {
-			l.event, l.slot = d.chunks[d.chunkAt], nil
-			d.chunkAt = (d.chunkAt + 1) % mostInFlight
+			l.event, l.deviceBuffer = d.segmentEvents[d.nextSegmentEvent], nil
+			d.nextSegmentEvent = (d.nextSegmentEvent + 1) % maxInFlight
 		}
 		l.timer, err = d.port.Copy(s.memory.addr+uint64(at), unsafe.Add(s.from, at), n, l.event, trace.On())
 		if err != nil {
 			return false, d.failed(err)
 		}
 		if at += n; at == total {
-			s.become(underway)
+			s.setState(underway)
 		}
-		if err := d.fly(l); err != nil {
+		if err := d.addInFlight(l); err != nil {
 			return false, err
 		}
 	}
@@ -538,51 +538,51 @@ func deviceSize(n int) int {
 	return (max(n, 1) + least - 1) &^ (least - 1)
 }
 
-// resize gives a slot at least so much memory.
-func (d *Device) resize(s *slot, bytes int) error {
+// resize gives a buffer at least so much memory.
+func (d *Device) resize(s *deviceBuffer, bytes int) error {
 	d.free(s)
 	size := deviceSize(bytes)
 	addr, err := d.port.Alloc(size)
-	if err != nil && len(d.aside) > 0 && !lost(err) {
-		d.letGo()
+	if err != nil && len(d.quarantined) > 0 && !lost(err) {
+		d.freeQuarantined()
 		addr, err = d.port.Alloc(size)
 	}
 	if err != nil {
 		return d.failed(outOfMemory(err, "device memory", size))
 	}
-	s.memory = stretch{addr, size}
+	s.memory = deviceMemory{addr, size}
 	memory.CountSlab(memory.DeviceSlab, size)
 	return nil
 }
 
-// free gives a slot's memory back, with which nothing is done any more.
-func (d *Device) free(s *slot) {
+// free gives a buffer's memory back, with which nothing is done any more.
+func (d *Device) free(s *deviceBuffer) {
 	d.release(s.memory)
-	s.memory = stretch{}
+	s.memory = deviceMemory{}
 }
 
-func (d *Device) release(m stretch) {
+func (d *Device) release(m deviceMemory) {
 	if m.size > 0 {
 		_ = d.port.Free(m.addr)
 		memory.CountSlab(memory.DeviceSlab, -m.size)
 	}
 }
 
-// setAside keeps a slot's memory: nobody knows what is done with it, and to wait for all that the device does would break
+// quarantine keeps a buffer's memory: nobody knows what is done with it, and to wait for all that the device does would break
 // the captures of others. The driver waits when it is freed.
-func (d *Device) setAside(s *slot) {
-	if len(d.aside) == mostAside {
-		d.release(d.aside[0])
-		d.aside = append(d.aside[:0], d.aside[1:]...)
+func (d *Device) quarantine(s *deviceBuffer) {
+	if len(d.quarantined) == maxQuarantined {
+		d.release(d.quarantined[0])
+		d.quarantined = append(d.quarantined[:0], d.quarantined[1:]...)
 	}
-	d.aside = append(d.aside, s.memory)
-	s.memory = stretch{}
+	d.quarantined = append(d.quarantined, s.memory)
+	s.memory = deviceMemory{}
 }
 
-// letGo frees all that was set aside.
-func (d *Device) letGo() {
-	for _, m := range d.aside {
+// freeQuarantined frees all that was set aside.
+func (d *Device) freeQuarantined() {
+	for _, m := range d.quarantined {
 		d.release(m)
 	}
-	d.aside = d.aside[:0]
+	d.quarantined = d.quarantined[:0]
 }

@@ -48,7 +48,7 @@ func success(t testing.TB, code int) {
 	}
 }
 
-// at is a slot's memory.
+// at is a buffer's memory.
 func at(s *pyfeed.LoDTensor) fakecuda.Range {
 	return fakecuda.Range{Address: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(s.Data)))), Bytes: uint64(len(s.Data))}
 }
@@ -62,7 +62,7 @@ func reads(t testing.TB, stream uint64, out *pyfeed.Tuple) {
 // fails waits until the copy of a tuple has failed, or something else is so.
 func fails(out *pyfeed.Tuple, or func() bool) bool {
 	for deadline := time.Now().Add(soon); time.Now().Before(deadline); runtime.Gosched() {
-		if slotOf(out).state.Load() == failed || or() {
+		if bufferOf(out).state.Load() == failed || or() {
 			return true
 		}
 	}
@@ -128,7 +128,7 @@ func TestFakeOrderAndContent(t *testing.T) {
 		for k := range in.Slots {
 			n := 1 + r.IntN(1<<r.IntN(18))
 			if i%100 == 99 && k == 0 {
-				n = 2*chunk + r.IntN(1000)
+				n = 2*segmentBytes + r.IntN(1000)
 			}
 			shape(t, in, k, pyfeed.Uint8, n)
 		}
@@ -158,7 +158,7 @@ func TestFakeOrderAndContent(t *testing.T) {
 	}
 }
 
-// A slot is used again while the kernel that reads it has not even begun. Without any one of the waits that is noticed.
+// A buffer is used again while the kernel that reads it has not even begun. Without any one of the waits that is noticed.
 func TestFakeNoSlotIsReusedTooEarly(t *testing.T) {
 	without(t, []string{"Wait", "Use", "Release"}, func(t *testing.T, dropped string) {
 		s, stream := fakes(t, 1, func(call string) error {
@@ -209,7 +209,7 @@ func TestFakeCopiesOverlapKernels(t *testing.T) {
 	}
 }
 
-// A slot that gets larger memory, too, is not taken from under the kernel that reads it.
+// A buffer that gets larger memory, too, is not taken from under the kernel that reads it.
 func TestFakeSlotsThatGrow(t *testing.T) {
 	s, stream := fakes(t, 1, nil)
 	defer s.Close()
@@ -326,7 +326,7 @@ func TestFakeWaitsThatAlwaysFail(t *testing.T) {
 			if recovers {
 				s.Close()
 			} else {
-				s.device.recall() // for the end of the test
+				s.device.releaseConfirmed() // for the end of the test
 			}
 		})
 	}
@@ -445,7 +445,7 @@ func TestFakeOutOfDeviceMemory(t *testing.T) {
 		out.Release()
 	}
 	fakecuda.SetMemory(64 << 20)
-	for i := range 10 { // the slots that got none get theirs
+	for i := range 10 { // the buffers that got none get theirs
 		in := take(t, s, large, uint64(i))
 		expected := bytes.Clone(in.Slots[0].Data)
 		out := send(t, s, in)
@@ -517,7 +517,7 @@ func scenario(t *testing.T, stream uint64) (err error) {
 	}
 	memory.FreeSlab(page, memory.SlabUnit)
 	var late []*pyfeed.Tuple
-	for i, n := range []int{100, 100, 100, 100, 2*chunk + 1, 100, 100} {
+	for i, n := range []int{100, 100, 100, 100, 2*segmentBytes + 1, 100, 100} {
 		in := pyfeed.NewTuple(1)
 		shape(t, in, 0, pyfeed.Uint8, n)
 		if failed(s.Take(in)) {
@@ -576,7 +576,7 @@ func TestFakeEveryCallMayFail(t *testing.T) {
 	for _, code := range []int{2, 999} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
 			onFake.begin(t)
-			chunk = 1 << 20
+			segmentBytes = 1 << 20
 			stream := consumer(t, 0, true)
 			if code == 2 { // copies are timed
 				recording, err := trace.Start(0)
@@ -620,7 +620,7 @@ func TestFakeEveryCopyMayBreakTheDevice(t *testing.T) {
 	for nth, over := 1, false; !over; nth++ {
 		t.Run(fmt.Sprint(nth), func(t *testing.T) {
 			onFake.begin(t)
-			chunk = 1 << 20
+			segmentBytes = 1 << 20
 			stream := consumer(t, 0, true)
 			fakecuda.Fail("cuMemcpyHtoDAsync_v2", nth, 700, true)
 			err := scenario(t, stream)
@@ -707,7 +707,7 @@ func TestFakeDriverThatIsGone(t *testing.T) {
 
 // forget gives the driver back what a device left there.
 func forget(d *Device) error {
-	p := d.port.(*real)
+	p := d.port.(*driverPort)
 	return errors.Join(p.Stop(), p.Close())
 }
 
@@ -759,7 +759,7 @@ func TestFakeStreamOfAnotherThread(t *testing.T) {
 			var all sync.WaitGroup
 			all.Go(out.Release)
 			all.Wait()
-			if s.slots == s.depth+2 {
+			if s.buffers == s.depth+2 {
 				success(t, fakecuda.Resume(2))
 			}
 		}
@@ -881,7 +881,7 @@ func TestFakeCapturesOfOthers(t *testing.T) {
 func TestFakeDroppedWhileCapturing(t *testing.T) {
 	s, stream := fakes(t, 1, nil)
 	defer s.Close()
-	const rounds = mostAside + 5 // more than are set aside
+	const rounds = maxQuarantined + 5 // more than are set aside
 	for i := range rounds {
 		var all []*pyfeed.Tuple
 		for k := range s.depth + 2 {
@@ -909,8 +909,8 @@ func TestFakeDroppedWhileCapturing(t *testing.T) {
 			out.Release()
 		}
 	}
-	if n := fakecuda.Count("device"); n > mostAside+3 {
-		t.Errorf("expected at most %d pieces of memory, found %d", mostAside+3, n)
+	if n := fakecuda.Count("device"); n > maxQuarantined+3 {
+		t.Errorf("expected at most %d pieces of memory, found %d", maxQuarantined+3, n)
 	}
 	// Not for ever: each tuple's uses are its own.
 	for round := range 2 {
@@ -969,7 +969,7 @@ func TestFakeOutOfMemoryWithSomeSetAside(t *testing.T) {
 	}
 }
 
-// Released twice, on two streams, by another thread, never, or with nothing used: no slot is used too early.
+// Released twice, on two streams, by another thread, never, or with nothing used: no buffer is used too early.
 func TestFakeReleases(t *testing.T) {
 	s, stream := fakes(t, 1, nil)
 	defer s.Close()
@@ -1259,7 +1259,7 @@ func TestFakeStress(t *testing.T) {
 // Many threads, and calls that fail among them: everything ends, and nothing is left.
 func TestFakeStressWithFailures(t *testing.T) {
 	onFake.begin(t)
-	chunk = 1 << 12
+	segmentBytes = 1 << 12
 	stream := consumer(t, 0, true)
 	r := rand.New(rand.NewPCG(7, 7))
 	failures := int64(0)
@@ -1281,7 +1281,7 @@ func TestFakeStressWithFailures(t *testing.T) {
 				r := rand.New(rand.NewPCG(seed, 0))
 				for range 20 {
 					in := pyfeed.NewTuple(1)
-					shape(t, in, 0, pyfeed.Uint8, 1+r.IntN(3*chunk))
+					shape(t, in, 0, pyfeed.Uint8, 1+r.IntN(3*segmentBytes))
 					if err := s.Take(in); err != nil {
 						in.Release()
 						continue

@@ -16,17 +16,17 @@ import (
 	"github.com/pyfeed/pyfeed/tests/fakecuda"
 )
 
-// A kind of devices. Tests that are for each run on the twin and on the fake driver, and with PYFEED_GPU_TESTS=1 on
+// A kind of devices. Tests that are for each run on the emulation and on the fake driver, and with PYFEED_GPU_TESTS=1 on
 // the GPU of this machine besides, in a process of its own: a process has one driver.
 type kind string
 
 const (
-	onTwin kind = "twin"
-	onFake kind = "fake"
-	onGPU  kind = "gpu"
+	onEmulation kind = "emulation"
+	onFake      kind = "fake"
+	onGPU       kind = "gpu"
 )
 
-var kinds = []kind{onTwin, onFake}
+var kinds = []kind{onEmulation, onFake}
 
 func TestMain(m *testing.M) {
 	gpu := os.Getenv("PYFEED_GPU_TESTS")
@@ -77,17 +77,17 @@ func (k kind) begin(t testing.TB) {
 			t.Fatal(err)
 		}
 	}
-	oldPort, oldHosted, oldChunk := newPort, hosted, chunk
+	oldPort, oldEmulated, oldSegmentBytes := newPort, emulated, segmentBytes
 	before, alive := memory.Count(), map[string]int64{}
 	if k == onFake {
 		for _, what := range counts {
 			alive[what] = fakecuda.Count(what)
 		}
 	}
-	hosted = func() bool { return k == onTwin }
+	emulated = func() bool { return k == onEmulation }
 	newPort = k.port
 	t.Cleanup(func() {
-		newPort, hosted, chunk = oldPort, oldHosted, oldChunk
+		newPort, emulated, segmentBytes = oldPort, oldEmulated, oldSegmentBytes
 		clean(t, before)
 		for what, n := range alive {
 			if found := fakecuda.Count(what); found != n {
@@ -98,10 +98,10 @@ func (k kind) begin(t testing.TB) {
 }
 
 func (k kind) port(device int) (port, error) {
-	if k == onTwin {
-		return newTwin(), nil
+	if k == onEmulation {
+		return newEmulation(), nil
 	}
-	return newReal(device)
+	return newDriverPort(device)
 }
 
 // device is number 0, whose calls go through tap if there is one. The test ends when the device has.

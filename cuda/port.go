@@ -13,8 +13,8 @@ import (
 // event is the driver's, or 0.
 type event = driver.Event
 
-// A port is the way to one device: through the driver, or to its twin in the host's memory. Methods marked E are
-// for the engine's thread, the others for any.
+// A port is the way to one device: through the driver, or to its emulation in the host's memory. Methods marked E are
+// for the submitter's thread, the others for any.
 type port interface {
 	// By each thread of the device's, before and after the others.
 	Attach() error
@@ -60,48 +60,48 @@ type timer struct {
 	took       int64
 }
 
-// real is the port to a device of the driver's.
-type real struct {
+// driverPort is the port to a device of the driver's.
+type driverPort struct {
 	device int
 	ctx    driver.Context
 	copies driver.Stream
 }
 
-func newReal(device int) (port, error) {
+func newDriverPort(device int) (port, error) {
 	ctx, err := driver.Retain(device)
 	if err != nil {
 		return nil, err
 	}
-	return &real{device: device, ctx: ctx}, nil
+	return &driverPort{device: device, ctx: ctx}, nil
 }
 
-func (p *real) Attach() error { return p.ctx.Attach() }
-func (p *real) Detach() error { return driver.Detach() }
+func (p *driverPort) Attach() error { return p.ctx.Attach() }
+func (p *driverPort) Detach() error { return driver.Detach() }
 
-func (p *real) Start() (err error) {
+func (p *driverPort) Start() (err error) {
 	p.copies, err = p.ctx.NewStream(true)
 	return err
 }
 
-func (p *real) Stop() error {
+func (p *driverPort) Stop() error {
 	if p.copies == 0 {
 		return nil
 	}
 	return p.DestroyStream(uint64(p.copies))
 }
 
-func (p *real) Alloc(bytes int) (uint64, error) { return p.ctx.Alloc(int64(bytes)) }
-func (p *real) Free(addr uint64) error {
+func (p *driverPort) Alloc(bytes int) (uint64, error) { return p.ctx.Alloc(int64(bytes)) }
+func (p *driverPort) Free(addr uint64) error {
 	return again(p.ctx.Free(addr), func() error { return p.ctx.Free(addr) })
 }
-func (p *real) Register(at unsafe.Pointer, bytes int) error {
+func (p *driverPort) Register(at unsafe.Pointer, bytes int) error {
 	return p.ctx.Register(at, bytes)
 }
-func (p *real) Unregister(at unsafe.Pointer) error {
+func (p *driverPort) Unregister(at unsafe.Pointer) error {
 	return again(p.ctx.Unregister(at), func() error { return p.ctx.Unregister(at) })
 }
-func (p *real) NewEvent() (event, error) { return p.ctx.NewEvent(false) }
-func (p *real) DestroyEvent(e event) error {
+func (p *driverPort) NewEvent() (event, error) { return p.ctx.NewEvent(false) }
+func (p *driverPort) DestroyEvent(e event) error {
 	return again(p.ctx.DestroyEvent(e), func() error { return p.ctx.DestroyEvent(e) })
 }
 
@@ -114,7 +114,7 @@ func again(err error, undo func() error) error {
 	return err
 }
 
-func (p *real) Copy(to uint64, from unsafe.Pointer, bytes int, e event, timed bool) (t timer, err error) {
+func (p *driverPort) Copy(to uint64, from unsafe.Pointer, bytes int, e event, timed bool) (t timer, err error) {
 	if timed {
 		t.begin, t.end, t.running = p.clock()
 	}
@@ -127,7 +127,7 @@ func (p *real) Copy(to uint64, from unsafe.Pointer, bytes int, e event, timed bo
 }
 
 // clock begins to time. What cannot be timed is copied all the same.
-func (p *real) clock() (begin, end event, running bool) {
+func (p *driverPort) clock() (begin, end event, running bool) {
 	begin, err := p.ctx.NewEvent(true)
 	if err != nil {
 		return 0, 0, false
@@ -142,7 +142,7 @@ func (p *real) clock() (begin, end event, running bool) {
 	return begin, end, err == nil
 }
 
-func (p *real) unclock(events ...event) {
+func (p *driverPort) unclock(events ...event) {
 	for _, e := range events {
 		if e != 0 {
 			_ = p.DestroyEvent(e)
@@ -150,7 +150,7 @@ func (p *real) unclock(events ...event) {
 	}
 }
 
-func (p *real) Took(t timer) int64 {
+func (p *driverPort) Took(t timer) int64 {
 	defer p.unclock(t.begin, t.end)
 	if driver.Synchronize(t.end) != nil {
 		return -1
@@ -162,33 +162,33 @@ func (p *real) Took(t timer) int64 {
 	return int64(ms * 1e6)
 }
 
-func (p *real) Drain() error {
+func (p *driverPort) Drain() error {
 	if p.copies == 0 { // no stream of ours
 		return nil
 	}
 	return p.ctx.SynchronizeStream(p.copies)
 }
 
-func (p *real) Wait(e event) error        { return driver.WaitEvent(p.copies, e) }
-func (p *real) Synchronize(e event) error { return driver.Synchronize(e) }
+func (p *driverPort) Wait(e event) error        { return driver.WaitEvent(p.copies, e) }
+func (p *driverPort) Synchronize(e event) error { return driver.Synchronize(e) }
 
-func (p *real) Use(stream uint64, e event) error     { return p.ctx.Use(stream, e) }
-func (p *real) Release(stream uint64, e event) error { return p.ctx.Release(stream, e) }
+func (p *driverPort) Use(stream uint64, e event) error     { return p.ctx.Use(stream, e) }
+func (p *driverPort) Release(stream uint64, e event) error { return p.ctx.Release(stream, e) }
 
-func (p *real) Download(to unsafe.Pointer, from uint64, bytes int) error {
+func (p *driverPort) Download(to unsafe.Pointer, from uint64, bytes int) error {
 	return p.ctx.Download(to, from, bytes)
 }
 
-func (p *real) NewStream() (uint64, error) {
+func (p *driverPort) NewStream() (uint64, error) {
 	s, err := p.ctx.NewStream(false)
 	return uint64(s), err
 }
-func (p *real) DestroyStream(stream uint64) error {
+func (p *driverPort) DestroyStream(stream uint64) error {
 	return again(p.ctx.DestroyStream(driver.Stream(stream)), func() error { return p.ctx.DestroyStream(driver.Stream(stream)) })
 }
 
-func (p *real) MemInfo() (free, total int64, err error) { return p.ctx.MemInfo() }
-func (p *real) Close() error                            { return driver.Release(p.device) }
+func (p *driverPort) MemInfo() (free, total int64, err error) { return p.ctx.MemInfo() }
+func (p *driverPort) Close() error                            { return driver.Release(p.device) }
 
 // about makes an error of a port's what callers of this module get, which says of what place.
 func about(place pyfeed.Place, err error) error {

@@ -13,36 +13,36 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
-// Stager is pyfeed.Stager. Its memory at the device is slots, each for one tuple.
+// Stager is pyfeed.Stager. Its memory at the device is buffers, each for one tuple.
 type Stager struct {
 	device *Device
 	pool   *memory.Pool // pinned, for tuples that lie elsewhere
 	lods   *memory.Pool
 
-	mu     sync.Mutex
-	depth  int
-	free   []*slot // the one that has been so for the longest first: work with it is done soonest
-	slots  int     // all there are
-	out    int     // whose tuple somebody has
-	held   int     // and Next has answered
-	closed bool
-	closer bool      // somebody waits in Close, and will end the Stager
-	gone   sync.Cond // of slots
-	room   wait.List
-	ready  wait.List
+	mu      sync.Mutex
+	depth   int
+	free    []*deviceBuffer // the one that has been so for the longest first: work with it is done soonest
+	buffers int             // all there are
+	out     int             // whose tuple somebody has
+	held    int             // and Next has answered
+	closed  bool
+	closer  bool      // somebody waits in Close, and will end the Stager
+	gone    sync.Cond // of buffers
+	room    wait.List
+	ready   wait.List
 }
 
-// What has become of a slot's tuple.
+// What has become of a buffer's tuple.
 const (
 	queued   = iota
 	underway // streams can wait for it
-	there
+	arrived
 	failed
 )
 
-// slot is device memory for a tuple. It belongs to a tuple from trySlot until the tuple's last reference is gone and
+// deviceBuffer is device memory for a tuple. It belongs to a tuple from tryBuffer until the tuple's last reference is gone and
 // its copy has ended, and it is free then.
-type slot struct {
+type deviceBuffer struct {
 	stager  *Stager
 	buffer  memory.Buffer // what the tuple's tensors hold
 	owners  atomic.Int32  // the tuple's references, and the copy
@@ -50,8 +50,8 @@ type slot struct {
 	state   atomic.Int32
 	err     error // of failed
 
-	// The engine's.
-	memory stretch
+	// The submitter's.
+	memory deviceMemory
 	copied event
 	host   *pyfeed.Tuple // what is copied
 	from   unsafe.Pointer
@@ -65,7 +65,7 @@ type slot struct {
 	unknown bool // what is done with it
 }
 
-// use is a stream that works with a slot's tuple.
+// use is a stream that works with a buffer's tuple.
 type use struct {
 	stream   uint64
 	thread   int  // of stream 2, which is another for each
@@ -98,54 +98,54 @@ func (s *Stager) Put(ctx context.Context, t *pyfeed.Tuple) (*pyfeed.Tuple, error
 	if err := s.device.err(); err != nil {
 		return nil, err
 	}
-	sl, err := wait.Do(ctx, s.trySlot)
+	buf, err := wait.Do(ctx, s.tryBuffer)
 	if err != nil {
 		return nil, err
 	}
-	out, err := sl.fill(t)
+	out, err := buf.fill(t)
 	if err != nil {
-		sl.leave()
-		sl.Reclaim()
+		buf.leave()
+		buf.Reclaim()
 		return nil, err
 	}
-	s.device.submit(sl)
+	s.device.submit(buf)
 	return out, nil
 }
 
-// trySlot takes a slot. There are as many as tuples are ready, one more for that which is being copied and one for the
+// tryBuffer takes a buffer. There are as many as tuples are ready, one more for that which is being copied and one for the
 // consumer, and all of them are used: one that is free on the host may still be computed on, which the copy into it would wait
 // for. There are more only for a consumer that holds on to all of them, which would else wait for itself.
-func (s *Stager) trySlot(ctx context.Context) (*slot, error) {
+func (s *Stager) tryBuffer(ctx context.Context) (*deviceBuffer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var sl *slot
+	var buf *deviceBuffer
 	switch {
 	case s.closed:
 		return nil, pyfeed.Errorf(pyfeed.Closed, "the way to %v is closed", s.device.place)
-	case s.slots < max(s.depth, 1)+2:
-		sl = s.another()
+	case s.buffers < max(s.depth, 1)+2:
+		buf = s.addBuffer()
 	case len(s.free) > 0:
-		sl = s.free[0]
+		buf = s.free[0]
 		s.free = append(s.free[:0], s.free[1:]...)
-	case s.held >= s.slots || s.depth == pyfeed.Unlimited:
-		sl = s.another()
+	case s.held >= s.buffers || s.depth == pyfeed.Unlimited:
+		buf = s.addBuffer()
 	default:
 		return nil, s.room.Enter(ctx)
 	}
 	s.out++
-	sl.owners.Store(2)
-	sl.state.Store(queued)
-	sl.err = nil
-	return sl, nil
+	buf.owners.Store(2)
+	buf.state.Store(queued)
+	buf.err = nil
+	return buf, nil
 }
 
-func (s *Stager) another() *slot {
-	s.slots++
-	return &slot{stager: s}
+func (s *Stager) addBuffer() *deviceBuffer {
+	s.buffers++
+	return &deviceBuffer{stager: s}
 }
 
-// fill makes the slot that of t, and answers the tuple at the device, whose addresses Next fills in.
-func (s *slot) fill(t *pyfeed.Tuple) (*pyfeed.Tuple, error) {
+// fill makes the buffer that of t, and answers the tuple at the device, whose addresses Next fills in.
+func (s *deviceBuffer) fill(t *pyfeed.Tuple) (*pyfeed.Tuple, error) {
 	data, is := t.Pinned()
 	if !is {
 		if err := t.Move(s.stager.pool); err != nil {
@@ -172,7 +172,7 @@ func (s *slot) fill(t *pyfeed.Tuple) (*pyfeed.Tuple, error) {
 }
 
 // offsets copies the LoDs of t, whose memory goes when it is copied.
-func (s *slot) offsets(t, out *pyfeed.Tuple) error {
+func (s *deviceBuffer) offsets(t, out *pyfeed.Tuple) error {
 	n := 0
 	for i := range t.Slots {
 		for _, level := range t.Slots[i].LoD {
@@ -200,27 +200,27 @@ func (s *slot) offsets(t, out *pyfeed.Tuple) error {
 
 // Next waits until t, which Put answered, is under way.
 func (s *Stager) Next(ctx context.Context, t *pyfeed.Tuple) error {
-	sl := slotOf(t)
-	if sl == nil {
+	buf := bufferOf(t)
+	if buf == nil {
 		return nil
 	}
-	s = sl.stager // that of a staging buffer, it may be
+	s = buf.stager // that of a staging buffer, it may be
 	if err := s.device.err(); err != nil {
 		return err
 	}
 	_, err := wait.Do(ctx, func(ctx context.Context) (struct{}, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		switch sl.state.Load() {
+		switch buf.state.Load() {
 		case queued:
 			return struct{}{}, s.ready.Enter(ctx)
 		case failed:
-			return struct{}{}, sl.err
+			return struct{}{}, buf.err
 		}
-		if !sl.held {
-			sl.held = true
-			sl.place(t)
-			if s.held++; s.held >= s.slots {
+		if !buf.held {
+			buf.held = true
+			buf.place(t)
+			if s.held++; s.held >= s.buffers {
 				s.room.One().Send()
 			}
 		}
@@ -230,7 +230,7 @@ func (s *Stager) Next(ctx context.Context, t *pyfeed.Tuple) error {
 }
 
 // place puts the device's addresses where those of the host were.
-func (s *slot) place(t *pyfeed.Tuple) {
+func (s *deviceBuffer) place(t *pyfeed.Tuple) {
 	for i := range t.Slots {
 		d := &t.Slots[i].Data
 		if n := len(*d); n > 0 {
@@ -240,9 +240,9 @@ func (s *slot) place(t *pyfeed.Tuple) {
 	}
 }
 
-func slotOf(t *pyfeed.Tuple) *slot {
+func bufferOf(t *pyfeed.Tuple) *deviceBuffer {
 	for i := range t.Slots {
-		if s, is := t.Slots[i].Resident().(*slot); is {
+		if s, is := t.Slots[i].Resident().(*deviceBuffer); is {
 			return s
 		}
 	}
@@ -262,22 +262,22 @@ func (s *Stager) Close() {
 	s.free = nil
 	s.room.All()
 	s.mu.Unlock()
-	for _, sl := range free {
-		s.device.submit((*ending)(sl))
+	for _, buf := range free {
+		s.device.submit((*ending)(buf))
 	}
 	s.mu.Lock()
-	for s.slots > s.out {
+	for s.buffers > s.out {
 		s.gone.Wait()
 	}
 	s.closer = false
-	over := s.slots == 0
+	over := s.buffers == 0
 	s.mu.Unlock()
 	if over {
 		s.end()
 	}
 }
 
-// end is when the last slot is gone.
+// end is when the last buffer is gone.
 func (s *Stager) end() {
 	s.pool.Close()
 	s.lods.Close()
@@ -285,7 +285,7 @@ func (s *Stager) end() {
 }
 
 // run copies, if anybody still wants it.
-func (s *slot) run(d *Device) {
+func (s *deviceBuffer) run(d *Device) {
 	if s.owners.Load() == 1 {
 		s.end(nil, true)
 		return
@@ -303,8 +303,8 @@ func (s *slot) run(d *Device) {
 	}
 }
 
-// prepare has the copies wait for what was done with the slot before, and the slot have room.
-func (s *slot) prepare(d *Device) error {
+// prepare has the copies wait for what was done with the buffer before, and the buffer have room.
+func (s *deviceBuffer) prepare(d *Device) error {
 	if s.copied == 0 {
 		e, err := d.port.NewEvent()
 		if err != nil {
@@ -317,9 +317,9 @@ func (s *slot) prepare(d *Device) error {
 	s.uses, s.unknown = nil, false
 	s.mu.Unlock()
 	if unknown {
-		d.setAside(s)
+		d.quarantine(s)
 		for i := range uses {
-			uses[i].recorded = false // of memory that is the slot's no more
+			uses[i].recorded = false // of memory that is the buffer's no more
 		}
 	}
 	small := s.memory.size < s.bytes
@@ -352,11 +352,11 @@ func (d *Device) behind(uses []use, host bool) error {
 	return nil
 }
 
-// abandon is the end of a slot that is not copied any more, unless that has come.
-func (s *slot) abandon(err error, over bool) { s.end(err, over) }
+// abandon is the end of a buffer that is not copied any more, unless that has come.
+func (s *deviceBuffer) abandon(err error, over bool) { s.end(err, over) }
 
-// become changes the state, and wakes those who wait for that.
-func (s *slot) become(state int32) {
+// setState changes the state, and wakes those who wait for that.
+func (s *deviceBuffer) setState(state int32) {
 	s.stager.mu.Lock()
 	s.state.Store(state)
 	s.stager.ready.All()
@@ -365,7 +365,7 @@ func (s *slot) become(state int32) {
 
 // end is the end of the copy, good or bad: the first that comes. If it is not certain that the copy is over, the host's memory
 // is not given back.
-func (s *slot) end(err error, over bool) {
+func (s *deviceBuffer) end(err error, over bool) {
 	if !s.copying.CompareAndSwap(true, false) {
 		return
 	}
@@ -374,20 +374,20 @@ func (s *slot) end(err error, over bool) {
 	if over {
 		host.Release()
 	} else {
-		s.device().doubt(host)
+		s.device().keepUnconfirmed(host)
 	}
 	if err != nil {
 		s.err = err
-		s.become(failed)
+		s.setState(failed)
 	} else {
-		s.become(there)
+		s.setState(arrived)
 	}
 	s.leave()
 }
 
 // Reclaim is when the last reference to the tuple's memory is gone. What was submitted to the streams of its
 // consumers until now may still work with it.
-func (s *slot) Reclaim() {
+func (s *deviceBuffer) Reclaim() {
 	s.mu.Lock()
 	for i := range s.uses {
 		u := &s.uses[i]
@@ -413,7 +413,7 @@ func (s *slot) Reclaim() {
 }
 
 // leave is one owner less.
-func (s *slot) leave() {
+func (s *deviceBuffer) leave() {
 	if s.owners.Add(-1) > 0 {
 		return
 	}
@@ -430,15 +430,15 @@ func (s *slot) leave() {
 	wake.Send()
 }
 
-// ending is a slot that goes for good.
-type ending slot
+// ending is a buffer that goes for good.
+type ending deviceBuffer
 
 func (e *ending) run(d *Device) {
-	s := (*slot)(e)
-	d.recall()
+	s := (*deviceBuffer)(e)
+	d.releaseConfirmed()
 	s.mu.Lock()
 	if s.unknown {
-		d.setAside(s)
+		d.quarantine(s)
 	}
 	for _, u := range s.uses { // to free memory waits too, but is not said to
 		if u.recorded {
@@ -462,11 +462,11 @@ func (e *ending) abandon(error, bool) {
 	e.stager.less()
 }
 
-// less is one slot fewer, of a Stager that is closed.
+// less is one buffer fewer, of a Stager that is closed.
 func (s *Stager) less() {
 	s.mu.Lock()
-	s.slots--
-	over := s.slots == 0 && !s.closer
+	s.buffers--
+	over := s.buffers == 0 && !s.closer
 	s.gone.Broadcast()
 	s.mu.Unlock()
 	if over {
@@ -475,7 +475,7 @@ func (s *Stager) less() {
 }
 
 // begun says why streams cannot have to do with the tuple.
-func (s *slot) begun() (state int32, err error) {
+func (s *deviceBuffer) begun() (state int32, err error) {
 	if err := s.device().err(); err != nil {
 		return 0, err
 	}
@@ -489,7 +489,7 @@ func (s *slot) begun() (state int32, err error) {
 }
 
 // Use is memory.Resident's.
-func (s *slot) Use(stream uint64) error {
+func (s *deviceBuffer) Use(stream uint64) error {
 	state, err := s.begun()
 	if err != nil {
 		return err
@@ -508,7 +508,7 @@ func (s *slot) Use(stream uint64) error {
 }
 
 // Release is memory.Resident's.
-func (s *slot) Release(stream uint64) error {
+func (s *deviceBuffer) Release(stream uint64) error {
 	if _, err := s.begun(); err != nil {
 		return err
 	}
@@ -520,10 +520,10 @@ func (s *slot) Release(stream uint64) error {
 	return nil
 }
 
-func (s *slot) device() *Device { return s.stager.device }
+func (s *deviceBuffer) device() *Device { return s.stager.device }
 
 // find is the use of a stream, made if there is none. The lock is held.
-func (s *slot) find(stream uint64) *use {
+func (s *deviceBuffer) find(stream uint64) *use {
 	thread := 0
 	if stream == perThread {
 		thread = syscall.Gettid()
@@ -554,7 +554,7 @@ const (
 )
 
 // record notes how far a stream has come. The lock is held.
-func (s *slot) record(u *use) error {
+func (s *deviceBuffer) record(u *use) error {
 	stream := u.stream
 	if stream == perThread && u.thread != syscall.Gettid() {
 		stream = legacy // which comes behind what was submitted to that of any thread
@@ -574,7 +574,7 @@ func (s *slot) record(u *use) error {
 }
 
 // Synchronize is memory.Resident's.
-func (s *slot) Synchronize(ctx context.Context) error {
+func (s *deviceBuffer) Synchronize(ctx context.Context) error {
 	g := s.stager
 	start := int64(wait.Began(ctx, s, uint64(trace.Begin()))) // of the call, which may be made again and again
 	_, err := wait.Do(ctx, func(ctx context.Context) (struct{}, error) {
@@ -584,7 +584,7 @@ func (s *slot) Synchronize(ctx context.Context) error {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		switch s.state.Load() {
-		case there:
+		case arrived:
 			return struct{}{}, nil
 		case failed:
 			return struct{}{}, s.err
@@ -598,7 +598,7 @@ func (s *slot) Synchronize(ctx context.Context) error {
 }
 
 // Download is memory.Resident's.
-func (s *slot) Download(to, from []byte) error {
+func (s *deviceBuffer) Download(to, from []byte) error {
 	if err := s.Synchronize(context.Background()); err != nil || len(from) == 0 {
 		return err
 	}

@@ -86,8 +86,8 @@ func TestTuplesArriveInOrder(t *testing.T) {
 			checkCounting(t, out, i, n)
 			out.Release()
 		}
-		if s.slots > s.depth+2 {
-			t.Errorf("expected at most %d slots used again and again, found %d", s.depth+2, s.slots)
+		if s.buffers > s.depth+2 {
+			t.Errorf("expected at most %d slots used again and again, found %d", s.depth+2, s.buffers)
 		}
 	})
 }
@@ -95,7 +95,7 @@ func TestTuplesArriveInOrder(t *testing.T) {
 func TestChunks(t *testing.T) {
 	each(t, func(t *testing.T, k kind) {
 		if k != onGPU { // which is to see chunks as they are
-			chunk = 1 << 16
+			segmentBytes = 1 << 16
 		}
 		var calls atomic.Int64
 		s := newStager(k.device(t, func(call string) error {
@@ -105,7 +105,7 @@ func TestChunks(t *testing.T) {
 			return nil
 		}), 1)
 		defer s.Close()
-		for i, n := range []int{1, chunk, chunk + 1, 5*chunk + 12345} {
+		for i, n := range []int{1, segmentBytes, segmentBytes + 1, 5*segmentBytes + 12345} {
 			from := take(t, s, n, uint64(i))
 			expected := bytes.Clone(from.Slots[0].Data)
 			before := calls.Load()
@@ -114,7 +114,7 @@ func TestChunks(t *testing.T) {
 				t.Errorf("%d bytes: expected what was sent, found others", n)
 			}
 			out.Release()
-			if found, want := calls.Load()-before, int64((n+chunk-1)/chunk); found != want {
+			if found, want := calls.Load()-before, int64((n+segmentBytes-1)/segmentBytes); found != want {
 				t.Errorf("%d bytes: expected %d copies, found %d", n, want, found)
 			}
 		}
@@ -241,7 +241,7 @@ func TestPutWaitsForRoom(t *testing.T) {
 	})
 }
 
-// What is dropped before it was copied gives its slot back too.
+// What is dropped before it was copied gives its buffer back too.
 func TestDroppedOnTheWay(t *testing.T) {
 	each(t, func(t *testing.T, k kind) {
 		gate := make(chan struct{})
@@ -388,12 +388,12 @@ func TestDevicesComeAndGo(t *testing.T) {
 
 // A panic on one of the device's threads ends what waits for it, and another device takes its place.
 func TestThreadsThatPanic(t *testing.T) {
-	onTwin.begin(t)
+	onEmulation.begin(t)
 	for _, call := range []string{"Attach", "Start", "NewEvent", "Alloc", "Copy", "Synchronize"} {
 		for nth := int64(1); nth <= 3; nth++ {
 			var seen atomic.Int64
 			newPort = func(int) (port, error) {
-				return &tapped{newTwin(), func(c string) error {
+				return &tapped{newEmulation(), func(c string) error {
 					if c == call && seen.Add(1) == nth {
 						panic("at " + call)
 					}
@@ -419,7 +419,7 @@ func TestThreadsThatPanic(t *testing.T) {
 			if seen.Load() >= nth && (!errors.As(err, &fault) || fault.Kind != pyfeed.Fault || !strings.Contains(err.Error(), "at "+call)) {
 				t.Errorf("%s %d: expected the panic, found %v", call, nth, err)
 			}
-			newPort = onTwin.port
+			newPort = onEmulation.port
 			d, err := open(pyfeed.CUDAPlace(0))
 			fine(t, err)
 			if fault != nil && d.err() != nil {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	_ "github.com/pyfeed/pyfeed/cuda" // its twin in the host's memory
+	_ "github.com/pyfeed/pyfeed/cuda" // emulated in the host's memory
 	"github.com/pyfeed/pyfeed/program/desc"
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/staging"

@@ -234,7 +234,7 @@ static PyObject *array_array(array *self, PyObject *Py_UNUSED(args), PyObject *P
 
 /* ---- DLPack ---- */
 
-static int hosted(const array *self) { return (self->flags & PF_HOST_TWIN) != 0; }
+static int hosted(const array *self) { return (self->flags & PF_HOST_EMULATED) != 0; }
 static dl_device device_of(const array *self) {
     return hosted(self) ? (dl_device){DL_CPU, 0} : (dl_device){DL_CUDA, self->place.device};
 }
@@ -394,7 +394,7 @@ static PyObject *array_interface(array *self, void *Py_UNUSED(unused)) {
     if (hosted(self))
         return PyErr_Format(
             PyExc_AttributeError,
-            "__cuda_array_interface__: expected a device's memory, found that of its host twin");
+            "__cuda_array_interface__: expected a device's memory, found that of its host emulation");
     if (self->dtype == PF_BFLOAT16)
         return PyErr_Format(PyExc_AttributeError,
                             "__cuda_array_interface__ has no word for bfloat16: use __dlpack__");

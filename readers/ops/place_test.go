@@ -12,7 +12,7 @@ import (
 	"time"
 	"unsafe"
 
-	_ "github.com/pyfeed/pyfeed/cuda" // its twin in the host's memory
+	_ "github.com/pyfeed/pyfeed/cuda" // emulated in the host's memory
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"

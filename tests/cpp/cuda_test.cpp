@@ -1,4 +1,4 @@
-// Tuples at devices. Device.* is run on the host twin and on the fake driver, NoDriver.* where libcuda.so.1 is an
+// Tuples at devices. Device.* is run on the host emulation and on the fake driver, NoDriver.* where libcuda.so.1 is an
 // empty file: see CMakeLists.txt.
 #include <pyfeed_program.hpp>
 

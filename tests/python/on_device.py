@@ -1,4 +1,4 @@
-"""Tuples at a device, whichever there is: a GPU, the fake driver's, or the host twin.
+"""Tuples at a device, whichever there is: a GPU, the fake driver's, or the host emulation.
 
 Which it is, is settled before a process begins: test_device_arrays.py runs this file as each. By hand:
 
@@ -36,7 +36,7 @@ from .argument_table import faults, rows
 from .support import DTYPES, STUCK, Background, _DLManagedTensor, _DLTensor, feed, raises, same, together, wait_until
 
 HERE = CUDAPlace(0)
-HOSTED = cuda.device_name() == "host twin"
+HOSTED = cuda.device_name() == "host emulation"
 REFUSED = (
     "slot 0: place: expected memory of the host, found a DeviceArray at CUDAPlace(0): give what its numpy() answers"
 )
@@ -491,7 +491,7 @@ def test_cuda_array_interface() -> None:
     (b,) = at_device(np.ones(2, ml_dtypes.bfloat16), dtypes=["bfloat16"])
     (e,) = at_device(np.zeros((0, 2), "?"))
     if HOSTED:
-        with pytest.raises(AttributeError, match="expected a device's memory, found that of its host twin"):
+        with pytest.raises(AttributeError, match="expected a device's memory, found that of its host emulation"):
             _ = x.__cuda_array_interface__
         return
     expected = {"shape": (3, 2), "typestr": "<i2", "data": (x.pointer, False), "strides": None, "stream": None}

@@ -1,4 +1,4 @@
-"""Places other than the CPU's: without a driver, on the host twin and on the fake driver."""
+"""Places other than the CPU's: without a driver, on the host emulation and on the fake driver."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_a_machine_without_a_gpu_is_a_failure(tmp_path: Path) -> None:
 def test_the_twin_is_not_taken_for_a_gpu(tmp_path: Path) -> None:
     output, found = run(tmp_path, "--quick", "--parts", "next", status=1, PYFEED_CUDA="host")
     assert found["failed"] == ["next"]
-    assert "WRONG: there is a device: expected a GPU, found the host twin: PYFEED_CUDA is set" in output
+    assert "WRONG: there is a device: expected a GPU, found the host emulation: PYFEED_CUDA is set" in output
 
 
 def test_a_part_that_does_not_end_is_stopped(tmp_path: Path) -> None:
