@@ -175,7 +175,7 @@ func pfgo_run_step(of *C.pfi_run, call *C.pfi_call, fetched *C.pf_tuple, err *C.
 	case program.ErrKernel:
 		if e = w.show(of); e == nil {
 			if trace.On() {
-				w.back = trace.Lend(syscall.Gettid(), w.run.Track())
+				w.back = trace.UseTrack(syscall.Gettid(), w.run.Track())
 			}
 			return C.PFI_KERNEL
 		}
@@ -224,7 +224,7 @@ func (w *running) end(of *C.pfi_run) {
 	steps[of.id%64].CompareAndSwap(w, nil)
 	of.id = 0
 	if w.began != 0 {
-		knownThread().Ran(w.began)
+		knownThread().RecordRun(w.began)
 	}
 	if w.looks != nil {
 		w.looks.Stop()

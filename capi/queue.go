@@ -168,7 +168,7 @@ func reserve(tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call,
 // notePush tells the trace that the thread pushes.
 func notePush() {
 	if trace.On() {
-		knownThread().Pushes()
+		knownThread().MarkPusher()
 	}
 }
 

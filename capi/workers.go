@@ -81,7 +81,7 @@ func pfgo_map_room(h C.pf_handle, ticket C.uint64_t, tensors *C.pf_tensor, n C.u
 func pfgo_map_give(h C.pf_handle, ticket, loan C.uint64_t, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	if trace.On() {
-		knownThread().Pushes()
+		knownThread().MarkPusher()
 		if l, there := loans.get(uint64(loan)); there {
 			noteFilled(l, "result of map")
 		}

@@ -5,11 +5,11 @@ import "sync/atomic"
 // A Thread is a thread of the program that reads tuples itself: a Python or C++ loop without a run. It has a Track, on
 // which its reads are; what it does between two of them is its own work. It belongs to one recording, and to one thread.
 type Thread struct {
-	number int
-	track  Track
-	lent   bool         // the track is a run's
-	since  atomic.Int64 // when the read began that the thread is in; 0: it is in none
-	pushes atomic.Bool
+	number   int
+	track    Track
+	borrowed bool         // the track is a run's
+	since    atomic.Int64 // when the read began that the thread is in; 0: it is in none
+	pushes   atomic.Bool
 	// When the recording ended, and since, if the thread was in a read then.
 	ended, left int64
 }
@@ -56,15 +56,15 @@ func (t *Thread) Track() Track {
 	return t.track
 }
 
-// Lend has the thread of that number record on a Track, that of a run whose kernel it calls, until the function that it
+// UseTrack has the thread of that number record on a Track, that of a run whose kernel it calls, until the function that it
 // answers is called. What the kernel reads is a part of the run then.
-func Lend(number int, track Track) (back func()) {
+func UseTrack(number int, track Track) (back func()) {
 	r := current.Load()
 	if r == nil || r.index(track) == 0 {
 		return func() {}
 	}
 	before := r.thread(number)
-	r.threads.Store(number, &Thread{number: number, track: track, lent: true})
+	r.threads.Store(number, &Thread{number: number, track: track, borrowed: true})
 	return func() {
 		if before != nil {
 			r.threads.Store(number, before)
@@ -74,15 +74,15 @@ func Lend(number int, track Track) (back func()) {
 	}
 }
 
-// Ran records a run that the thread made since start, which counts by itself.
-func (t *Thread) Ran(start int64) {
-	if r := current.Load(); t != nil && !t.lent && r != nil {
+// RecordRun records a run that the thread made since start, which counts by itself.
+func (t *Thread) RecordRun(start int64) {
+	if r := current.Load(); t != nil && !t.borrowed && r != nil {
 		r.add(t.track, Run, "run", start, Now(), 0)
 	}
 }
 
-// Pushes notes that the thread pushes tuples: it is no end of the way, but between two.
-func (t *Thread) Pushes() {
+// MarkPusher notes that the thread pushes tuples: it is no end of the way, but between two.
+func (t *Thread) MarkPusher() {
 	if t != nil && !t.pushes.Load() {
 		t.pushes.Store(true)
 	}

@@ -160,14 +160,14 @@ func TestWhatLimitsAThreadThatReads(t *testing.T) {
 		"a thread between two queues": {func(s *script) {
 			s.read("loop between", 0, 0, 0, 1, Answered) // which computes for 79 ms, and pushes
 			s.read("loop between", 80, 0, 0, 81, Answered)
-			s.r.thread(2).Pushes() // the second that read, after loop
+			s.r.thread(2).MarkPusher() // the second that read, after loop
 			s.sleep(Producer, "loop", "", 0, 80)
 			s.read("loop", 0, 0, 80, 80, Answered)
 			s.read("loop", 81, 0, 0, 81, Answered)
 		}, [numParts]float64{0.001, 0.080, 0, 0, 0, 0}, 4, 0, "producer", "the producer limits the loop: 99 % of the time of 2 reads"},
 		"nothing but a thread that pushes what it reads": {func(s *script) {
 			s.read("loop", 0, 0, 0, 10, Answered)
-			s.r.thread(2).Pushes()
+			s.r.thread(2).MarkPusher()
 			s.sleep(Full, "loop", "", 15, 75) // it is held up by those behind it
 			s.read("loop", 80, 0, 0, 90, Answered)
 		}, [numParts]float64{0.010, 0, 0.020, 0, 0, 0}, 2, 0.060, "reader", "the reader limits the loop: 67 % of the time of 2 reads"},
@@ -280,8 +280,8 @@ func TestThreads(t *testing.T) {
 	if KnownThread(3) != nil || ReadingThread(3) != nil || KnownThread(3).Track() != 0 {
 		t.Error("a thread without a recording")
 	}
-	KnownThread(3).Pushes()
-	KnownThread(3).Ran(1)
+	KnownThread(3).MarkPusher()
+	KnownThread(3).RecordRun(1)
 	r := start(t, 0)
 	first := ReadingThread(3)
 	if KnownThread(4) != nil || KnownThread(3) != first || ReadingThread(3) != first || ReadingThread(4) == first {
@@ -289,18 +289,18 @@ func TestThreads(t *testing.T) {
 	}
 	run := NewTrack("run")
 	for _, number := range []int{3, 5} { // one that is known, one that is not
-		back := Lend(number, run)
+		back := UseTrack(number, run)
 		if ReadingThread(number).Track() != run {
 			t.Error("expected reads within a run on its track")
 		}
-		ReadingThread(number).Ran(Now()) // a run within a run is counted by itself
+		ReadingThread(number).RecordRun(Now()) // a run within a run is counted by itself
 		back()
 	}
 	if KnownThread(3) != first || KnownThread(5) != nil {
 		t.Error("expected what was before")
 	}
-	Lend(3, 0)()
-	first.Ran(Now())
+	UseTrack(3, 0)()
+	first.RecordRun(Now())
 	r.Stop()
 	if s := r.Summary(); s.Spans != 1 || s.Operators[0].Track != "consumer" || s.Operators[0].Category != "run" || s.Runs != 0 {
 		t.Errorf("found %d spans, %d runs: %+v", s.Spans, s.Runs, s.Operators)

@@ -86,8 +86,8 @@ type Track uint64
 // The upper half of a Track tells recordings apart, the lower is its index in one.
 const trackBits = 32
 
-// mostTracks bounds those of one recording.
-const mostTracks = 1 << 22
+// maxTracks bounds those of one recording.
+const maxTracks = 1 << 22
 
 // NewTrack makes a Track. It is 0, at no cost, when no recording is on.
 func NewTrack(name string) Track {
@@ -227,7 +227,7 @@ func CopySince(t Track, name string, start int64, bytes int) {
 	}
 }
 
-// event is a span in its slot.
+// event is a span, an entry of the recording.
 type event struct {
 	start, end int64
 	name       string
@@ -237,16 +237,16 @@ type event struct {
 	state      atomic.Uint32
 }
 
-// States of a slot. Who finds it unused takes it there; nobody changes it afterwards.
+// States of an entry. It goes from unused to one of the others, once.
 const (
 	unused = iota
 	written
 	missed // the recording ended while it was written
 )
 
-const chunkEvents = 4096
+const blockEvents = 4096
 
-type chunk [chunkEvents]event
+type block [blockEvents]event
 
 // A Recording is what happened between Start and Stop. Its methods are for any goroutine.
 type Recording struct {
@@ -254,8 +254,8 @@ type Recording struct {
 	start      int64
 	most       uint64
 
-	next   atomic.Uint64 // slots claimed; far beyond most once stopped
-	chunks []atomic.Pointer[chunk]
+	next   atomic.Uint64 // entries claimed; far beyond most once stopped
+	blocks []atomic.Pointer[block]
 
 	mu      sync.Mutex // guards what follows and the making of chunks
 	stopped bool
@@ -275,8 +275,8 @@ type track struct {
 }
 
 const (
-	usualEvents = 1_000_000
-	mostEvents  = 1 << 28
+	defaultEvents = 1_000_000
+	eventLimit    = 1 << 28
 )
 
 // ErrOn is why Start refuses a second recording.
@@ -287,11 +287,11 @@ var generations atomic.Uint64
 // Start begins a recording of maxEvents spans at most; 0: a million. Further ones are counted. They take 56 bytes
 // each, as they come.
 func Start(maxEvents int) (*Recording, error) {
-	if maxEvents < 0 || maxEvents > mostEvents {
-		return nil, fmt.Errorf("max_events: expected 0 to %d, found %d", mostEvents, maxEvents)
+	if maxEvents < 0 || maxEvents > eventLimit {
+		return nil, fmt.Errorf("max_events: expected 0 to %d, found %d", eventLimit, maxEvents)
 	}
 	if maxEvents == 0 {
-		maxEvents = usualEvents
+		maxEvents = defaultEvents
 	}
 	if On() {
 		return nil, ErrOn
@@ -300,7 +300,7 @@ func Start(maxEvents int) (*Recording, error) {
 		generation: generations.Add(1) << trackBits,
 		start:      Now(),
 		most:       uint64(maxEvents),
-		chunks:     make([]atomic.Pointer[chunk], (maxEvents+chunkEvents-1)/chunkEvents),
+		blocks:     make([]atomic.Pointer[block], (maxEvents+blockEvents-1)/blockEvents),
 		tracks:     []track{{name: "callers", shared: true}},
 		shared:     make(map[string]uint32),
 		idle:       make(map[string][]uint32),
@@ -331,8 +331,8 @@ func (r *Recording) Stop() {
 	})
 	// Those who are still writing come too late from here on, so that what was recorded stays the same.
 	for i := range min(r.claimed, r.most) {
-		if c := r.chunks[i/chunkEvents].Load(); c != nil {
-			c[i%chunkEvents].state.CompareAndSwap(unused, missed)
+		if c := r.blocks[i/blockEvents].Load(); c != nil {
+			c[i%blockEvents].state.CompareAndSwap(unused, missed)
 		}
 	}
 }
@@ -349,29 +349,29 @@ func (r *Recording) add(t Track, c Category, name string, start, end int64, deta
 	if i >= r.most {
 		return
 	}
-	chunk := r.chunks[i/chunkEvents].Load()
-	if chunk == nil {
-		if chunk = r.grow(i / chunkEvents); chunk == nil {
+	block := r.blocks[i/blockEvents].Load()
+	if block == nil {
+		if block = r.grow(i / blockEvents); block == nil {
 			return
 		}
 	}
-	e := &chunk[i%chunkEvents]
+	e := &block[i%blockEvents]
 	e.start = max(start, r.start)
 	e.end = max(end, e.start)
 	e.name, e.detail, e.track, e.category = name, detail, r.index(t), c
 	e.state.CompareAndSwap(unused, written)
 }
 
-func (r *Recording) grow(i uint64) *chunk {
+func (r *Recording) grow(i uint64) *block {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.stopped {
 		return nil
 	}
-	if r.chunks[i].Load() == nil {
-		r.chunks[i].Store(new(chunk))
+	if r.blocks[i].Load() == nil {
+		r.blocks[i].Store(new(block))
 	}
-	return r.chunks[i].Load()
+	return r.blocks[i].Load()
 }
 
 // index is the number of a Track in this recording, 0 of one that is another's.
@@ -399,7 +399,7 @@ func (r *Recording) makeTrack(name string, shared bool) Track {
 		r.tracks[i].idle = false
 	}
 	if i == 0 {
-		if len(r.tracks) == mostTracks {
+		if len(r.tracks) == maxTracks {
 			return 0
 		}
 		i = uint32(len(r.tracks))
@@ -457,11 +457,11 @@ func (r *Recording) spans() ([]*event, []track) {
 	r.mu.Unlock()
 	spans := make([]*event, 0, n)
 	for i := range n {
-		c := r.chunks[i/chunkEvents].Load()
+		c := r.blocks[i/blockEvents].Load()
 		if c == nil {
 			continue
 		}
-		if e := &c[i%chunkEvents]; e.state.Load() == written {
+		if e := &c[i%blockEvents]; e.state.Load() == written {
 			spans = append(spans, e)
 		}
 	}

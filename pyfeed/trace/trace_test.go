@@ -671,7 +671,7 @@ func TestChromeSaysThatItCouldNotWrite(t *testing.T) {
 }
 
 func TestWhatDoesNotFitIsCounted(t *testing.T) {
-	const most = chunkEvents + 10
+	const most = blockEvents + 10
 	r := start(t, most)
 	run := NewTrack("run")
 	for i := range int64(most + 5) {
@@ -700,7 +700,7 @@ func TestStart(t *testing.T) {
 		t.Fatal("there is a recording")
 	}
 	Span(0, Read, "before", Now(), Now())
-	for _, most := range []int{-1, mostEvents + 1} {
+	for _, most := range []int{-1, eventLimit + 1} {
 		if _, err := Start(most); err == nil || errors.Is(err, ErrOn) {
 			t.Errorf("%d events: %v", most, err)
 		}
@@ -812,7 +812,7 @@ func TestRecordingWhileItStartsAndStops(t *testing.T) {
 		})
 	}
 	for i := range recordings {
-		r := start(t, 2*chunkEvents)
+		r := start(t, 2*blockEvents)
 		for r.next.Load() < uint64(100*i) {
 			runtime.Gosched()
 		}
@@ -825,7 +825,7 @@ func TestRecordingWhileItStartsAndStops(t *testing.T) {
 		}
 		stops.Wait()
 		s := r.Summary()
-		if s.Spans > 2*chunkEvents || uint64(s.Spans)+s.Dropped < uint64(100*i) {
+		if s.Spans > 2*blockEvents || uint64(s.Spans)+s.Dropped < uint64(100*i) {
 			t.Fatalf("%d spans and %d dropped of at least %d", s.Spans, s.Dropped, 100*i)
 		}
 		var count int
