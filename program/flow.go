@@ -77,8 +77,8 @@ func condition(v *desc.Variable) error {
 	return nil
 }
 
-// holds is whether the condition in a variable is true.
-func holds(v *pyfeed.Variable) (yes bool, err error) {
+// isTrue is whether the condition in a variable is true.
+func isTrue(v *pyfeed.Variable) (yes bool, err error) {
 	err = v.Look(func(t *pyfeed.LoDTensor) error {
 		if t.DType != pyfeed.Bool {
 			return pyfeed.Errorf(pyfeed.Type, "condition: expected bool, found %v", t.DType)

@@ -128,8 +128,8 @@ func newCall(r *Run, in *instruction) Call {
 		inputs:     make([]pyfeed.LoDTensor, len(in.in)),
 		replaced:   make([]pyfeed.LoDTensor, len(in.out)),
 	}
-	for _, cell := range in.out {
-		c.inOut = append(c.inOut, slices.Index(in.in, cell))
+	for _, variable := range in.out {
+		c.inOut = append(c.inOut, slices.Index(in.in, variable))
 	}
 	return c
 }
@@ -153,24 +153,24 @@ func (c *Call) begin() error {
 }
 
 func (c *Call) take() error {
-	for i, cell := range c.in.out {
+	for i, variable := range c.in.out {
 		if at := c.inOut[i]; at >= 0 {
-			if err := c.run.vars[cell].BeginWrite(&c.Outs[i], c.run.pool); err != nil {
+			if err := c.run.vars[variable].BeginWrite(&c.Outs[i], c.run.pool); err != nil {
 				return err
 			}
 			c.Outs[i].Share(&c.inputs[at])
 			c.Ins[at] = &c.inputs[at]
 		}
 	}
-	for i, cell := range c.in.in {
+	for i, variable := range c.in.in {
 		if c.Ins[i] != nil {
 			continue
 		}
 		var err error
-		switch v := c.run.vars[cell]; {
-		case slices.Contains(c.in.out, cell): // it comes twice, and is being written
-			c.Ins[i] = c.Ins[slices.Index(c.in.in, cell)]
-		case !c.run.plan.cells[cell].scope: // nobody else sees it
+		switch v := c.run.vars[variable]; {
+		case slices.Contains(c.in.out, variable): // it comes twice, and is being written
+			c.Ins[i] = c.Ins[slices.Index(c.in.in, variable)]
+		case !c.run.plan.variables[variable].scope: // nobody else sees it
 			c.Ins[i], err = v.Peek()
 		default:
 			err = v.ShareTensor(&c.inputs[i])

@@ -527,8 +527,8 @@ var assignOp = &operator{
 	},
 }
 
-// mostConstant bounds what fill_constant makes, in bytes: a program may come from anywhere.
-const mostConstant = 1 << 30
+// maxConstant bounds what fill_constant makes, in bytes: a program may come from anywhere.
+const maxConstant = 1 << 30
 
 // A constant is what fill_constant writes.
 type constant struct {
@@ -558,8 +558,8 @@ func constantOf(op *desc.Op) (*constant, error) {
 	if err != nil {
 		return nil, pyfeed.Errorf(pyfeed.Shape, "%v", err)
 	}
-	if size > mostConstant {
-		return nil, pyfeed.Errorf(pyfeed.TooLarge, "expected at most %d bytes, found dims %s of %v", mostConstant, dimsText(dims), dtype)
+	if size > maxConstant {
+		return nil, pyfeed.Errorf(pyfeed.TooLarge, "expected at most %d bytes, found dims %s of %v", maxConstant, dimsText(dims), dtype)
 	}
 	c := &constant{dtype, dims, make([]byte, dtype.Size())}
 	store(dtype, c.element, n)

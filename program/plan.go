@@ -10,10 +10,10 @@ import (
 
 // A plan is a program made ready to run, as it was at one time. It does not change: many Runs share it.
 type plan struct {
-	cells []cell
-	top   map[string]int // cells of the first block's variables, by name
-	code  [][]instruction
-	calls []*instruction // those that call a kernel, by state
+	variables []variable
+	top       map[string]int // numbers of the first block's variables, by name
+	code      [][]instruction
+	calls     []*instruction // those that call a kernel, by state
 	// How many operators have a state of their kind.
 	counters int
 	readers  int
@@ -23,8 +23,8 @@ type plan struct {
 	idle []*Run // that are over, for the next to use
 }
 
-// A cell is where a Run finds one variable.
-type cell struct {
+// A variable is one of the Variables of a Run, by its number.
+type variable struct {
 	name  string
 	of    *desc.Variable
 	scope bool // it is the scope's
@@ -36,7 +36,7 @@ type instruction struct {
 	op      *desc.Op
 	block   int // its place, as the next
 	index   int
-	in, out []int            // cells
+	in, out []int            // numbers of variables
 	outs    []*desc.Variable // what the outputs were declared as
 	body    [2]int           // the blocks of while and if_else; -1: none
 	state   int              // where a Run keeps what is this operator's own
@@ -51,9 +51,9 @@ func (p *Program) planned() (*plan, error) {
 	if p.plan != nil {
 		return p.plan, nil
 	}
-	c := compiler{p: p, plan: &plan{top: make(map[string]int), code: make([][]instruction, len(p.of.Blocks))}, cells: make(map[*desc.Variable]int)}
+	c := compiler{p: p, plan: &plan{top: make(map[string]int), code: make([][]instruction, len(p.of.Blocks))}, variables: make(map[*desc.Variable]int)}
 	for _, v := range p.of.Blocks[0].Variables {
-		c.plan.top[v.Name] = c.cell(v)
+		c.plan.top[v.Name] = c.variable(v)
 	}
 	todo := []int{0}
 	for len(todo) > 0 {
@@ -79,19 +79,19 @@ func (p *Program) planned() (*plan, error) {
 }
 
 type compiler struct {
-	p     *Program
-	plan  *plan
-	cells map[*desc.Variable]int
+	p         *Program
+	plan      *plan
+	variables map[*desc.Variable]int
 }
 
-func (c *compiler) cell(v *desc.Variable) int {
-	at, known := c.cells[v]
+func (c *compiler) variable(v *desc.Variable) int {
+	at, known := c.variables[v]
 	if !known {
-		at = len(c.plan.cells)
-		c.cells[v] = at
+		at = len(c.plan.variables)
+		c.variables[v] = at
 		declared := *v
 		declared.Dims = slices.Clone(v.Dims)
-		c.plan.cells = append(c.plan.cells, cell{v.Name, &declared, v.Persistable})
+		c.plan.variables = append(c.plan.variables, variable{v.Name, &declared, v.Persistable})
 	}
 	return at
 }
@@ -100,13 +100,13 @@ func (c *compiler) instruction(block, index int, op *desc.Op, in *instruction) (
 	*in = instruction{kind: operators[op.Type], op: op, block: block, index: index, body: [2]int{-1, -1}, title: op.Type}
 	for _, name := range op.Inputs {
 		v, _ := c.p.find(block, name)
-		in.in = append(in.in, c.cell(v))
+		in.in = append(in.in, c.variable(v))
 	}
 	for _, name := range op.Outputs {
 		v, _ := c.p.find(block, name)
-		at := c.cell(v)
+		at := c.variable(v)
 		in.out = append(in.out, at)
-		in.outs = append(in.outs, c.plan.cells[at].of)
+		in.outs = append(in.outs, c.plan.variables[at].of)
 	}
 	for i, name := range bodyAttributes[op.Type] {
 		if v, given := op.Attributes.Get(name); given {
@@ -135,13 +135,13 @@ func (c *compiler) instruction(block, index int, op *desc.Op, in *instruction) (
 func (p *plan) newRun() *Run {
 	r := &Run{
 		plan:    p,
-		vars:    make([]*pyfeed.Variable, len(p.cells)),
+		vars:    make([]*pyfeed.Variable, len(p.variables)),
 		calls:   make([]Call, len(p.calls)),
 		counts:  make([]int64, p.counters),
-		readers: make([]held, p.readers),
+		readers: make([]readerRef, p.readers),
 		frames:  make([]frame, 0, p.deepest),
 	}
-	for i, c := range p.cells {
+	for i, c := range p.variables {
 		if !c.scope {
 			r.vars[i] = pyfeed.NewVariable(c.name)
 		}
@@ -164,13 +164,13 @@ func (p *plan) take() *Run {
 	return p.newRun()
 }
 
-// mostIdle bounds what a plan keeps after a time when many threads ran it.
-const mostIdle = 16
+// maxIdle bounds what a plan keeps after a time when many threads ran it.
+const maxIdle = 16
 
 func (p *plan) put(r *Run) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.idle) < mostIdle {
+	if len(p.idle) < maxIdle {
 		p.idle = append(p.idle, r)
 	}
 }

@@ -49,12 +49,12 @@ func stepPrint(r *Run, in *instruction, _ context.Context) error {
 		return nil
 	}
 	text := r.text[:0]
-	for i, cell := range in.in {
+	for i, variable := range in.in {
 		if p.message != "" {
 			text = append(append(text, p.message...), ' ')
 		}
 		text = append(append(text, in.op.Inputs[i]...), ' ')
-		err := r.vars[cell].Look(func(t *pyfeed.LoDTensor) error {
+		err := r.vars[variable].Look(func(t *pyfeed.LoDTensor) error {
 			text = appendTensor(text, t, p.summarize)
 			return nil
 		})

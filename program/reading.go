@@ -100,8 +100,8 @@ func (r *Run) make(ctx context.Context, in *instruction) (readers.Reader, error)
 	attributes := in.data.([]byte)
 	if r.opening == nil {
 		var below []*readers.ReaderHolder
-		for _, cell := range in.in {
-			h, err := readers.HolderOf(r.vars[cell])
+		for _, variable := range in.in {
+			h, err := readers.HolderOf(r.vars[variable])
 			if err != nil {
 				for _, h := range below {
 					h.Drop()
@@ -130,13 +130,13 @@ func (r *Run) stopOpening() {
 	}
 }
 
-// A held is the reader that an operator of a Run found in its variable, and keeps while the variable has it.
-type held struct {
+// A readerRef is the reader that an operator of a Run found in its variable, and keeps while the variable has it.
+type readerRef struct {
 	reader  *readers.ReaderHolder
 	version uint64
 }
 
-func (h *held) drop() {
+func (h *readerRef) drop() {
 	if h.reader != nil {
 		h.reader.Drop()
 		h.reader = nil

@@ -30,12 +30,12 @@ type Run struct {
 	pool     *memory.Pool
 	place    pyfeed.Place
 	scope    *pyfeed.Scope
-	vars     []*pyfeed.Variable // by cell
-	fetched  []int              // cells
+	vars     []*pyfeed.Variable // by number
+	fetched  []int              // numbers of variables
 	frames   []frame
 	calls    []Call
 	counts   []int64
-	readers  []held
+	readers  []readerRef
 	pending  *Call        // the foreign kernel that is to be called
 	opening  *ops.Opening // of the operator it is at, if that takes long; else nil
 	waiting  bool         // the operator it is at has been begun, and would have blocked
@@ -60,7 +60,7 @@ type frame struct {
 // bind gives a Run its scope, its kernels and the variables to be fetched.
 func (r *Run) bind(scope *pyfeed.Scope, fetches []string) error {
 	r.scope = scope.Retain()
-	for i, c := range r.plan.cells {
+	for i, c := range r.plan.variables {
 		if !c.scope {
 			continue
 		}
@@ -81,7 +81,7 @@ func (r *Run) bind(scope *pyfeed.Scope, fetches []string) error {
 	}
 	r.fetched = r.fetched[:0]
 	for _, name := range fetches {
-		at, err := r.plan.topCell(name, "fetch")
+		at, err := r.plan.topVariable(name, "fetch")
 		if err != nil {
 			return err
 		}
@@ -91,12 +91,12 @@ func (r *Run) bind(scope *pyfeed.Scope, fetches []string) error {
 	return nil
 }
 
-func (p *plan) topCell(name, what string) (int, error) {
+func (p *plan) topVariable(name, what string) (int, error) {
 	at, known := p.top[name]
 	if !known {
 		return 0, pyfeed.Errorf(pyfeed.NotFound, "%s: the program has no variable %q in its first block", what, name)
 	}
-	if k := p.cells[at].of.Kind; k != desc.Tensor {
+	if k := p.variables[at].of.Kind; k != desc.Tensor {
 		return 0, pyfeed.Errorf(pyfeed.Invalid, "%s: expected a tensor, found %q, which is a %v", what, name, k)
 	}
 	return at, nil
@@ -123,9 +123,9 @@ func (r *Run) Feed(names []string, t *pyfeed.Tuple) error {
 
 // CheckFeed says what is wrong with a tensor to be fed, of which only dtype, dims and LoD are looked at.
 func (r *Run) CheckFeed(i int, name string, t *pyfeed.LoDTensor) error {
-	at, err := r.plan.topCell(name, "feed")
+	at, err := r.plan.topVariable(name, "feed")
 	if err == nil {
-		err = conforms(t, r.plan.cells[at].of, "feed", i)
+		err = conforms(t, r.plan.variables[at].of, "feed", i)
 	}
 	return err
 }
@@ -208,7 +208,7 @@ func (r *Run) Resume(ctx context.Context) error {
 
 // enter goes into a body, or past the operator.
 func (r *Run) enter(f *frame, in *instruction) error {
-	yes, err := holds(r.vars[in.in[0]])
+	yes, err := isTrue(r.vars[in.in[0]])
 	if err != nil {
 		return err
 	}
@@ -232,21 +232,21 @@ func (r *Run) enter(f *frame, in *instruction) error {
 // failed is an error of an operator, with what it was about.
 func (r *Run) failed(in *instruction, err error) error {
 	var known []string
-	for i, cell := range in.in {
-		known = append(known, in.op.Inputs[i]+" "+r.found(cell))
+	for i, variable := range in.in {
+		known = append(known, in.op.Inputs[i]+" "+r.found(variable))
 	}
 	r.noteRun()
-	if r.untouched(in) {
+	if r.isUninitialized(in) {
 		err = followed(err, "; it is the scope's: has the startup program been run in it?")
 	}
 	return &OpError{Block: in.block, Index: in.index, Op: in.op, Found: strings.Join(known, ", "), Cause: err}
 }
 
-// untouched says whether an input is a variable of the scope that nobody has put anything in.
-func (r *Run) untouched(in *instruction) (yes bool) {
-	for _, cell := range in.in {
-		if r.plan.cells[cell].scope {
-			r.vars[cell].With(func(c pyfeed.Content) { yes = yes || c == nil })
+// isUninitialized says whether an input is a variable of the scope that nobody has put anything in.
+func (r *Run) isUninitialized(in *instruction) (yes bool) {
+	for _, variable := range in.in {
+		if r.plan.variables[variable].scope {
+			r.vars[variable].With(func(c pyfeed.Content) { yes = yes || c == nil })
 		}
 	}
 	return yes
@@ -263,13 +263,13 @@ func (r *Run) Stopped(err error) error {
 }
 
 // found is what is in a variable, in a few words.
-func (r *Run) found(cell int) string {
-	of := r.plan.cells[cell].of
+func (r *Run) found(variable int) string {
+	of := r.plan.variables[variable].of
 	if of.Kind != desc.Tensor {
 		return of.Kind.String()
 	}
 	text := "without a tensor"
-	_ = r.vars[cell].Look(func(t *pyfeed.LoDTensor) error {
+	_ = r.vars[variable].Look(func(t *pyfeed.LoDTensor) error {
 		text = t.DType.String() + " " + dimsText(t.Dims())
 		return nil
 	})
@@ -307,7 +307,7 @@ func (r *Run) End() {
 		r.tuple.Release()
 		r.tuple = nil
 	}
-	for i, c := range r.plan.cells {
+	for i, c := range r.plan.variables {
 		if c.scope {
 			r.vars[i] = nil
 		} else {

@@ -94,8 +94,8 @@ func (r *Run) gather(in *instruction) (*pyfeed.Tuple, error) {
 	t := pyfeed.NewTuple(len(in.in))
 	var missing error
 	found := 0
-	for i, cell := range in.in {
-		if err := r.vars[cell].ShareTensor(&t.Slots[i]); err != nil {
+	for i, variable := range in.in {
+		if err := r.vars[variable].ShareTensor(&t.Slots[i]); err != nil {
 			missing = err
 		} else {
 			found++
