@@ -19,7 +19,7 @@ export CUDA_INCLUDE
 export CGO_CPPFLAGS := -I$(CUDA_INCLUDE)
 
 # What the library and the wheel are made of.
-GO_DIRS := $(wildcard capi cuda program pyfeed readers)
+GO_DIRS := $(wildcard capi cuda internal program pyfeed readers)
 LIBRARY_SOURCES := $(wildcard go.mod go.sum) capi/build.sh capi/exports.map \
 	$(shell find $(GO_DIRS) -name '*_test.go' -prune -o -name '*.go' -print -o -name '*.[achS]' -print)
 INSTALLED := $(wildcard capi/*.h capi/*.hpp cmake/*)

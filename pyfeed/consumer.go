@@ -57,7 +57,7 @@ func (c *Consumer) Deliver(ctx context.Context) (*Tuple, error) {
 		return c.Pop(ctx)
 	}
 	return wait.Do(ctx, func(ctx context.Context) (*Tuple, error) {
-		c.delivery.DropIf(func() bool { return !c.isCurrent(c.delivered) })
+		c.delivery.dropIf(func() bool { return !c.isCurrent(c.delivered) })
 		return c.delivery.Next(ctx, func(ctx context.Context) (*Tuple, error) {
 			p, err := c.tryPop(ctx)
 			if err == nil {

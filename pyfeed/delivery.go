@@ -87,11 +87,11 @@ func (d *Delivery) Ready() bool {
 }
 
 // Drop forgets the tuple that is on its way.
-func (d *Delivery) Drop() { d.DropIf(func() bool { return true }) }
+func (d *Delivery) Drop() { d.dropIf(func() bool { return true }) }
 
-// DropIf forgets the tuple that is on its way, if there is one and it is stale: that function runs under the same lock as
+// dropIf forgets the tuple that is on its way, if there is one and it is stale: that function runs under the same lock as
 // Next's pull.
-func (d *Delivery) DropIf(stale func() bool) {
+func (d *Delivery) dropIf(stale func() bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.next != nil && stale() {

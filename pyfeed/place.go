@@ -54,8 +54,8 @@ func (p Place) Check() error {
 	return err
 }
 
-// Host is the place of what is written for p: where the host can touch it.
-func (p Place) Host() Place {
+// host is the place of what is written for p: where the host can touch it.
+func (p Place) host() Place {
 	if p.Kind == CUDA {
 		return CUDAPinnedPlace()
 	}

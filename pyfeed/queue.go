@@ -367,7 +367,7 @@ func (q *PyArrayFeedQueue) checkTuple(t *Tuple) (bytes int64, err error) {
 		return 0, err
 	}
 	for i := range t.Slots {
-		t.Slots[i].Place = q.place.Host()
+		t.Slots[i].Place = q.place.host()
 		bytes += int64(t.Slots[i].size)
 	}
 	if q.bytesLimit > 0 && bytes > q.bytesLimit {

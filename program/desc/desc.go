@@ -138,9 +138,9 @@ type Value struct {
 	Map   Attributes
 }
 
-// MaxDepth bounds how deep lists and maps in attributes may be nested. So many maps are 100 messages within one another,
+// maxDepth bounds how deep lists and maps in attributes may be nested. So many maps are 100 messages within one another,
 // which is as deep as other readers of protobuf go.
-const MaxDepth = 32
+const maxDepth = 32
 
 // Clone is a copy that shares nothing with the original.
 func (p *Program) Clone() *Program {

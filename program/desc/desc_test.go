@@ -51,7 +51,7 @@ const loop = `{"version": 1, "blocks": [
 
 func parsed(t testing.TB, text string) *Program {
 	t.Helper()
-	p, err := FromJSON([]byte(text))
+	p, err := fromJSON([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ var (
 
 func (r random) value(depth int) (v Value) {
 	v.Kind = BoolValue + ValueKind(r.Intn(6))
-	if depth == MaxDepth && v.Kind >= ListValue {
+	if depth == maxDepth && v.Kind >= ListValue {
 		v.Kind = FloatValue
 	}
 	switch v.Kind {
@@ -221,7 +221,7 @@ func TestRoundTrips(t *testing.T) {
 		}
 		text := ToJSON(p)
 		for i := range 2 { // whichever function
-			if back, err = FromJSON(text); i == 1 {
+			if back, err = fromJSON(text); i == 1 {
 				back, err = Parse(append([]byte(" \n"), text...))
 			}
 			if err != nil || !same(p, back) {
@@ -256,7 +256,7 @@ func TestNumbersSurvive(t *testing.T) {
 	}
 	op := &Op{Type: "x", Attributes: Attributes{{"all", Value{Kind: ListValue, List: want}}}}
 	p := &Program{Version: 1, Blocks: []*Block{{Parent: -1, Ops: []*Op{op}}}}
-	fromJSON, err1 := FromJSON(ToJSON(p))
+	fromJSON, err1 := fromJSON(ToJSON(p))
 	fromProto, err2 := Unmarshal(Marshal(p))
 	if err := errors.Join(err1, err2); err != nil {
 		t.Fatal(err)

@@ -257,8 +257,8 @@ func appendQuoted(b []byte, text string) []byte {
 
 // ---- Reading --------------------------------------------------------------------------------
 
-// FromJSON reads what ToJSON wrote and people have edited. Errors say line and column, both from 1.
-func FromJSON(data []byte) (*Program, error) {
+// fromJSON reads what ToJSON wrote and people have edited. Errors say line and column, both from 1.
+func fromJSON(data []byte) (*Program, error) {
 	return parseJSON(data, (*scanner).program)
 }
 
@@ -577,10 +577,10 @@ func (s *scanner) flag(what string) (bool, *fault) {
 func (s *scanner) value(depth int) (v Value, err *fault) {
 	c := s.next()
 	at := s.at
-	if err := checkCount(pyfeed.Invalid, "values", &s.values, MaxValues, at); err != nil {
+	if err := checkCount(pyfeed.Invalid, "values", &s.values, maxValues, at); err != nil {
 		return v, err
 	}
-	if depth > MaxDepth+1 { // before it goes deeper; one more may be a float
+	if depth > maxDepth+1 { // before it goes deeper; one more may be a float
 		return v, checkDepth(pyfeed.Invalid, depth, at)
 	}
 	switch {
@@ -798,7 +798,7 @@ func (s *scanner) slotList() ([]record.SlotAttributes, *fault) {
 	slots := []record.SlotAttributes{}
 	err := s.list("slots", func() *fault {
 		slot := record.SlotAttributes{Dims: pyfeed.Dims{}}
-		if err := checkCount(pyfeed.Invalid, "slots", &s.slots, MaxSlots, s.at); err != nil {
+		if err := checkCount(pyfeed.Invalid, "slots", &s.slots, maxSlots, s.at); err != nil {
 			return err
 		}
 		err := s.object("a slot", func(name string, at int) (err *fault) {

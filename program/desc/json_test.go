@@ -128,13 +128,13 @@ func TestWhatJSONRefuses(t *testing.T) {
 		{op(`{"$float": "nan", "b": 1}`), invalid, 72, "is taken"},
 		{op(`{"$float": 1.5}`), invalid, 72, "is taken"},
 		{op(`1, "$float": "nan"`), invalid, 74, "is taken"},
-		{op(strings.Repeat("[", MaxDepth+1) + strings.Repeat("]", MaxDepth+1)), invalid, -1, "nested at most 32 deep"},
-		{op(strings.Repeat(`{"a": `, MaxDepth+1) + "1" + strings.Repeat("}", MaxDepth+1)), invalid, -1, "nested at most 32 deep"},
+		{op(strings.Repeat("[", maxDepth+1) + strings.Repeat("]", maxDepth+1)), invalid, -1, "nested at most 32 deep"},
+		{op(strings.Repeat(`{"a": `, maxDepth+1) + "1" + strings.Repeat("}", maxDepth+1)), invalid, -1, "nested at most 32 deep"},
 		{op(strings.Repeat(`{"a": `, 1_000_000)), invalid, -1, "nested at most 32 deep"},
 		{op(strings.Repeat(`[`, 1_000_000)), invalid, -1, "nested at most 32 deep"},
 		{program(strings.Repeat("{},", MaxBlocks) + "{}"), invalid, -1, "expected at most 65536 blocks"},
 	} {
-		p, err := FromJSON([]byte(c.text))
+		p, err := fromJSON([]byte(c.text))
 		refused(t, err, c.kind, c.at, c.word)
 		if p != nil {
 			t.Errorf("expected no program, found %s", ToJSON(p))
@@ -167,7 +167,7 @@ func TestTextsOfJSON(t *testing.T) {
 func TestEveryTruncationOfJSON(t *testing.T) {
 	text := strings.TrimSpace(string(ToJSON(parsed(t, loop))))
 	for n := range len(text) {
-		if _, err := FromJSON([]byte(text[:n])); err == nil {
+		if _, err := fromJSON([]byte(text[:n])); err == nil {
 			t.Errorf("expected an error of the first %d bytes", n)
 		}
 	}
@@ -180,7 +180,7 @@ func FuzzJSON(f *testing.F) {
 	f.Add([]byte(loop))
 	f.Add([]byte(`{"version": 1, "unknown": "6AQF", "blocks": [{"ops": [{"type": "\ud835\udd18", "attributes": {"a": [1e3, {"$float": "nan"}]}}]}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		p, err := FromJSON(data)
+		p, err := fromJSON(data)
 		if err != nil {
 			if _, is := err.(*pyfeed.Error); !is || p != nil {
 				t.Fatalf("expected a *pyfeed.Error and no program, found %T and %v", err, p)

@@ -14,8 +14,8 @@ const (
 	MaxBlocks    = 1 << 16
 	MaxVariables = 1 << 20 // of all blocks together
 	MaxOps       = 1 << 20 // likewise
-	MaxSlots     = 1 << 20 // of all variables together
-	MaxValues    = 1 << 22 // in attributes, all together, with those within others
+	maxSlots     = 1 << 20 // of all variables together
+	maxValues    = 1 << 22 // in attributes, all together, with those within others
 )
 
 // counts are of what has been read.
@@ -29,7 +29,7 @@ type counts struct{ blocks, variables, ops, slots, values int }
 // well formed but is not a program, Invalid.
 func Parse(data []byte) (*Program, error) {
 	if text := bytes.TrimLeft(data, space); len(text) > 0 && text[0] == '{' {
-		return FromJSON(data)
+		return fromJSON(data)
 	}
 	p, err := Unmarshal(data)
 	if e, is := err.(*pyfeed.Error); is && looksLikeText(data) {
@@ -136,8 +136,8 @@ func checkLoDLevels(kind pyfeed.Kind, levels int64, at int) *fault {
 }
 
 func checkDepth(kind pyfeed.Kind, depth, at int) *fault {
-	if depth > MaxDepth {
-		return faultf(kind, at, "expected lists and maps nested at most %d deep, found more", MaxDepth)
+	if depth > maxDepth {
+		return faultf(kind, at, "expected lists and maps nested at most %d deep, found more", maxDepth)
 	}
 	return nil
 }

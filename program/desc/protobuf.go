@@ -544,7 +544,7 @@ func (f *field) slots() ([]record.SlotAttributes, *fault) {
 		if f.number != 1 {
 			return nil, f.unknown().in("slots")
 		}
-		body, err := f.one("slots", &m.slots, MaxSlots)
+		body, err := f.one("slots", &m.slots, maxSlots)
 		if err != nil {
 			return nil, err
 		}
@@ -677,7 +677,7 @@ func (f *field) attribute(all Attributes, what string, depth int) (Attributes, *
 }
 
 func (f *field) value(depth int) (v Value, _ *fault) {
-	m, err := f.one("values", &f.body.values, MaxValues)
+	m, err := f.one("values", &f.body.values, maxValues)
 	if err != nil {
 		return v, err
 	}

@@ -77,7 +77,7 @@ func TestUnknownFieldsAreKept(t *testing.T) {
 	if found := Marshal(p); !bytes.Equal(found, data) {
 		t.Errorf("expected %x, found %x", data, found)
 	}
-	if back, err := FromJSON(ToJSON(p)); err != nil || !bytes.Equal(Marshal(back), data) {
+	if back, err := fromJSON(ToJSON(p)); err != nil || !bytes.Equal(Marshal(back), data) {
 		t.Errorf("JSON: expected %x, found %v: %s", data, err, ToJSON(p))
 	}
 
@@ -136,11 +136,11 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 	list := func(b []byte) []byte { return nested(5, nested(1, b)) }
 	entry := func(b []byte) []byte { return nested(6, nested(1, str(1, "k"), nested(2, b))) }
-	for _, b := range [][]byte{deep(MaxDepth, list), deep(MaxDepth, entry)} {
+	for _, b := range [][]byte{deep(maxDepth, list), deep(maxDepth, entry)} {
 		if p, err := Unmarshal(b); err != nil {
-			t.Errorf("expected depth %d, found %v", MaxDepth, err)
-		} else if _, err := FromJSON(ToJSON(p)); err != nil {
-			t.Errorf("JSON: expected depth %d, found %v", MaxDepth, err)
+			t.Errorf("expected depth %d, found %v", maxDepth, err)
+		} else if _, err := fromJSON(ToJSON(p)); err != nil {
+			t.Errorf("JSON: expected depth %d, found %v", maxDepth, err)
 		}
 	}
 	unsupported, corrupt := pyfeed.Unsupported, pyfeed.Corrupt
@@ -189,8 +189,8 @@ func TestWhatIsRefused(t *testing.T) {
 		{op(nested(4, str(1, "step"), nested(2, number(3, 1)))), corrupt, 16, `attribute "step": float: expected wire type 1, found 0`},
 		{op(nested(4, str(1, "a"), nested(2, number(1, 1))), nested(4, str(1, "a"), nested(2, number(1, 1)))), corrupt, -1, `expected each attribute once, found two of "a"`},
 		{op(nested(4, str(1, "a"), nested(2, nested(6, nested(1, str(1, "$float"), nested(2, number(1, 1))))))), corrupt, -1, "$float"},
-		{deep(MaxDepth+1, list), corrupt, -1, "nested at most 32 deep"},
-		{deep(MaxDepth+1, entry), corrupt, -1, "nested at most 32 deep"},
+		{deep(maxDepth+1, list), corrupt, -1, "nested at most 32 deep"},
+		{deep(maxDepth+1, entry), corrupt, -1, "nested at most 32 deep"},
 		{deep(2000, list), corrupt, -1, "nested at most 32 deep"},
 	} {
 		_, err := Unmarshal(c.data)
@@ -244,8 +244,8 @@ func TestHostileCounts(t *testing.T) {
 		{raw(version1, many(nested(2), MaxBlocks+1)), "expected at most 65536 blocks"},
 		{raw(version1, nested(2, many(nested(2, number(2, 1)), MaxVariables+1))), "expected at most 1048576 variables"},
 		{raw(version1, nested(2, many(nested(3), MaxOps)), nested(2, nested(3))), "block 1: expected at most 1048576 ops"},
-		{raw(version1, nested(2, nested(2, number(2, 1), nested(7, many(nested(1), MaxSlots+1))))), "expected at most 1048576 slots"},
-		{raw(version1, nested(2, nested(3, nested(4, nested(2, nested(5, many(nested(1, number(1, 1)), MaxValues))))))), "expected at most 4194304 values"},
+		{raw(version1, nested(2, nested(2, number(2, 1), nested(7, many(nested(1), maxSlots+1))))), "expected at most 1048576 slots"},
+		{raw(version1, nested(2, nested(3, nested(4, nested(2, nested(5, many(nested(1, number(1, 1)), maxValues))))))), "expected at most 4194304 values"},
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
@@ -284,7 +284,7 @@ func holds(t *testing.T, p *Program) {
 		t.Fatalf("protobuf: %v\n%x", err, data)
 	}
 	text := ToJSON(p)
-	if again, err = FromJSON(text); err != nil || !bytes.Equal(Marshal(again), data) {
+	if again, err = fromJSON(text); err != nil || !bytes.Equal(Marshal(again), data) {
 		t.Fatalf("JSON: %v\n%s", err, text)
 	}
 	if !bytes.Equal(Marshal(p.Clone()), data) {

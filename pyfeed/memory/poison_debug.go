@@ -8,11 +8,11 @@ import (
 	"unsafe"
 )
 
-// Poison fills memory that is idle. What still reads it reads this; who wrote to it is found out when
+// poisonByte fills memory that is idle. What still reads it reads this; who wrote to it is found out when
 // the memory is next handed out.
-const Poison = 0xDB
+const poisonByte = 0xDB
 
-var poisoned = bytes.Repeat([]byte{Poison}, 1<<16)
+var poisoned = bytes.Repeat([]byte{poisonByte}, 1<<16)
 
 func chunks(p unsafe.Pointer, n int, do func(at int, b []byte)) {
 	for at := 0; at < n; at += len(poisoned) {
@@ -30,9 +30,9 @@ func unpoison(p unsafe.Pointer, n int) {
 			return
 		}
 		for i, v := range b {
-			if v != Poison {
+			if v != poisonByte {
 				panic(fmt.Sprintf("memory: byte %d of a released buffer of %d was written to after its release: expected %#x, found %#x",
-					at+i, n, Poison, v))
+					at+i, n, poisonByte, v))
 			}
 		}
 	})

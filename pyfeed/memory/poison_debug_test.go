@@ -15,8 +15,8 @@ func TestReleasedMemoryIsPoisoned(t *testing.T) {
 	copy(b.Bytes(), "secret")
 	b.Release()
 	for i, v := range unsafe.Slice((*byte)(at), 200) {
-		if v != Poison {
-			t.Fatalf("byte %d: expected %#x, found %#x", i, Poison, v)
+		if v != poisonByte {
+			t.Fatalf("byte %d: expected %#x, found %#x", i, poisonByte, v)
 		}
 	}
 	p.Close()

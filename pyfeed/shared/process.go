@@ -49,7 +49,7 @@ func (r *Ring) watch(pid int, started uint64) *process {
 	}
 	p := &process{ring: r, pid: pid, started: started, stop: make(chan struct{})}
 	r.processes[pid] = p
-	if status, known := r.exitStatuses[pid]; known && status != UnknownStatus {
+	if status, known := r.exitStatuses[pid]; known && status != unknownStatus {
 		p.setStatus(status)
 	}
 	fd, err := openPidfd(pid)
@@ -212,7 +212,7 @@ func (r *Ring) lookAtWorkers() {
 	var gone *pyfeed.ProducerError
 	for pid, status := range statuses {
 		if (status != 0 || expected > 0) && !m.attached[pid] && current {
-			gone = diedWith(pid, status, status != UnknownStatus, "it attached to the queue")
+			gone = diedWith(pid, status, status != unknownStatus, "it attached to the queue")
 		}
 	}
 	if gone != nil && !m.finished {

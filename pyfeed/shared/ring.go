@@ -25,8 +25,8 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
-// MaxCells bounds the cells of a ring: a worker looks for a free one among all.
-const MaxCells = 4096
+// maxCells bounds the cells of a ring: a worker looks for a free one among all.
+const maxCells = 4096
 
 // Options of a queue that workers fill.
 type Options struct {
@@ -133,8 +133,8 @@ func (l *lease) Reclaim() {
 // New makes a ring, and the queue that it fills by init.
 func New(o Options, init func(pyfeed.QueueOptions) (*pyfeed.Consumer, error)) (*pyfeed.Consumer, *Ring, error) {
 	switch {
-	case o.RingCells == 0 || o.RingCells > MaxCells:
-		return nil, nil, pyfeed.Errorf(pyfeed.Invalid, "ring_cells: expected 1 to %d, found %d", MaxCells, o.RingCells)
+	case o.RingCells == 0 || o.RingCells > maxCells:
+		return nil, nil, pyfeed.Errorf(pyfeed.Invalid, "ring_cells: expected 1 to %d, found %d", maxCells, o.RingCells)
 	case o.CellBytes == 0 || o.CellBytes > 1<<40:
 		return nil, nil, pyfeed.Errorf(pyfeed.Invalid, "cell_bytes: expected 1 to 2^40, found %d", o.CellBytes)
 	case len(o.Slots) > math.MaxUint16:
@@ -252,14 +252,14 @@ func (r *Ring) Expect(n uint32) {
 	r.wakeIfRunning()
 }
 
-// UnknownStatus is that of a process whose exit status somebody else has taken.
-const UnknownStatus = math.MinInt32
+// unknownStatus is that of a process whose exit status somebody else has taken.
+const unknownStatus = math.MinInt32
 
 // Exited tells the exit status, or minus the signal, of a worker. One that has not attached in this pass fails it, unless
 // that is 0 and no number of workers is expected.
 func (r *Ring) Exited(pid int, status int32) {
 	r.mu.Lock()
-	if p := r.processes[pid]; p != nil && !p.statusKnown.Load() && status != UnknownStatus {
+	if p := r.processes[pid]; p != nil && !p.statusKnown.Load() && status != unknownStatus {
 		p.setStatus(status)
 	}
 	r.exitStatuses[pid] = status

@@ -169,8 +169,8 @@ func TestWhoIsAtWork(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := start(t, 0)
 			ms := func(n int64) int64 { return r.start + n*1e6 }
-			test.record(NewTrack("run"), NewTrack("pump"), Shared("list"), ms)
-			TransferSpan(NewTrack("copies"), "CUDAPlace(0)", ms(0), ms(10), 1)
+			test.record(newTrack("run"), newTrack("pump"), Shared("list"), ms)
+			TransferSpan(newTrack("copies"), "CUDAPlace(0)", ms(0), ms(10), 1)
 			r.Stop()
 			if d := r.Summary().Devices[0]; d.Overlap == nil || !near(*d.Overlap, test.want) {
 				t.Errorf("expected an overlap of %v, found %+v", test.want, d)
@@ -188,7 +188,7 @@ func TestOverlapMomentByMoment(t *testing.T) {
 		r := start(t, 0)
 		var on [tracks]Track
 		for i := range on {
-			on[i] = NewTrack("track")
+			on[i] = newTrack("track")
 		}
 		stream := Shared("stream")
 		var works, sleeps [tracks][moments]bool
@@ -278,7 +278,7 @@ CUDAPlace(2)      0      0 s   100 ms                                   1  1.00 
 func TestChromeOfTransfers(t *testing.T) {
 	r := start(t, 0)
 	ms := func(n int64) int64 { return r.start + n*1e6 }
-	pump, copies, run := NewTrack("pump"), NewTrack("copies to CUDAPlace(0)"), NewTrack("run")
+	pump, copies, run := newTrack("pump"), newTrack("copies to CUDAPlace(0)"), newTrack("run")
 	Span(pump, Read, "double_buffer", ms(0), ms(1))
 	TransferSpan(copies, "CUDAPlace(0)", ms(0), ms(2), 100_246_000)
 	TransferSpan(copies, "CUDAPlace(0)", ms(2), ms(3), 15) // begins where the other ends

@@ -19,7 +19,7 @@ func (s *script) track(name string) Track {
 	case strings.HasPrefix(name, "loop"):
 		t = ReadingThread(1 + len(s.tracks)).Track()
 	default:
-		t = NewTrack(name)
+		t = newTrack(name)
 	}
 	s.tracks[name] = t
 	return t
@@ -287,7 +287,7 @@ func TestThreads(t *testing.T) {
 	if KnownThread(4) != nil || KnownThread(3) != first || ReadingThread(3) != first || ReadingThread(4) == first {
 		t.Error("expected one thread for each number")
 	}
-	run := NewTrack("run")
+	run := newTrack("run")
 	for _, number := range []int{3, 5} { // one that is known, one that is not
 		back := UseTrack(number, run)
 		if ReadingThread(number).Track() != run {

@@ -89,14 +89,6 @@ const trackBits = 32
 // maxTracks bounds those of one recording.
 const maxTracks = 1 << 22
 
-// NewTrack makes a Track. It is 0, at no cost, when no recording is on.
-func NewTrack(name string) Track {
-	if r := current.Load(); r != nil {
-		return r.newTrack(name, false)
-	}
-	return 0
-}
-
 // Shared is the Track of that name, on which spans may overlap: the picture has a lane for as many as do.
 func Shared(name string) Track {
 	if r := current.Load(); r != nil {
@@ -105,7 +97,7 @@ func Shared(name string) Track {
 	return 0
 }
 
-// Done says that nothing more comes on the Track: the next NewTrack of the same name may go on with it. So what comes
+// Done says that nothing more comes on the Track: the next one of the same name may go on with it. So what comes
 // one after the other, such as a thousand runs of a program, has one lane.
 func (t Track) Done() {
 	if r := current.Load(); r != nil {
@@ -153,8 +145,8 @@ func Span(t Track, c Category, name string, start, end int64) {
 	}
 }
 
-// CopySpan is the Span of a Copy.
-func CopySpan(t Track, name string, start, end int64, bytes int) {
+// copySpan is the Span of a Copy.
+func copySpan(t Track, name string, start, end int64, bytes int) {
 	if start == 0 {
 		return
 	}
@@ -220,10 +212,10 @@ func Since(t Track, c Category, name string, start int64) {
 	}
 }
 
-// CopySince is a CopySpan that ends now.
+// CopySince is the Span of a Copy that ends now.
 func CopySince(t Track, name string, start int64, bytes int) {
 	if start != 0 {
-		CopySpan(t, name, start, Now(), bytes)
+		copySpan(t, name, start, Now(), bytes)
 	}
 }
 

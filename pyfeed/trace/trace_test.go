@@ -18,6 +18,9 @@ import (
 	"testing"
 )
 
+// newTrack makes a Track of its own.
+func newTrack(name string) Track { return new(Lane).Track(name) }
+
 func start(t testing.TB, most int) *Recording {
 	t.Helper()
 	r, err := Start(most)
@@ -46,7 +49,7 @@ func recorded(t testing.TB, spans ...at) *Recording {
 	slices.SortStableFunc(spans, func(a, b at) int { return cmp.Compare(a.to, b.to) })
 	for _, s := range spans {
 		if _, there := tracks[s.track]; !there {
-			tracks[s.track] = NewTrack(s.track)
+			tracks[s.track] = newTrack(s.track)
 		}
 		r.add(tracks[s.track], s.category, s.name, r.start+s.from*1e6, r.start+s.to*1e6, s.bytes)
 	}
@@ -273,7 +276,7 @@ func TestWhoLimitsTheLoop(t *testing.T) {
 // A run that fills a staging buffer, and sleeps when there is no room: it does not hold up the one that computes.
 func TestARunThatSleepsForRoom(t *testing.T) {
 	r := start(t, 0)
-	loader, trainer, waits := NewTrack("run"), NewTrack("run"), Shared("waits for room")
+	loader, trainer, waits := newTrack("run"), newTrack("run"), Shared("waits for room")
 	ms := func(n int64) int64 { return r.start + n*1e6 }
 	Span(loader, Read, "read", ms(0), ms(10))
 	SleepSpan(waits, Full, "waits for room", ms(11), ms(78), Sleep{Who: loader})
@@ -300,7 +303,7 @@ func TestARunThatSleepsForRoom(t *testing.T) {
 	}
 
 	r = start(t, 0)
-	loader = NewTrack("run")
+	loader = newTrack("run")
 	SleepSpan(0, Full, "waits for room", ms(0), ms(10), Sleep{Who: loader})
 	Span(loader, Wait, "stage", ms(0), ms(10))
 	Span(loader, Run, "run", ms(0), ms(10))
@@ -402,7 +405,7 @@ func TestEveryMomentIsSomebodys(t *testing.T) {
 		r := start(t, 0)
 		tracks := make([]Track, runs+1)
 		for i := range tracks {
-			tracks[i] = NewTrack("track")
+			tracks[i] = newTrack("track")
 		}
 		random.Shuffle(len(spans), func(i, j int) { spans[i], spans[j] = spans[j], spans[i] })
 		slices.SortStableFunc(spans, func(a, b span) int { return cmp.Or(cmp.Compare(a.to, b.to), b.depth-a.depth) })
@@ -422,7 +425,7 @@ func TestEveryMomentIsSomebodys(t *testing.T) {
 
 func TestRunsAndTheirParts(t *testing.T) {
 	r := start(t, 0)
-	run := NewTrack("run")
+	run := newTrack("run")
 	for i := range int64(3) { // one run, in parts
 		Span(run, Run, "run", r.start+10*i, r.start+10*i+10)
 	}
@@ -608,11 +611,11 @@ func checkChrome(t *testing.T, r *Recording) chromeTrace {
 func TestChrome(t *testing.T) {
 	odd := "a \"quoted\" \\ name\n\x00 </script> \xff µ"
 	r := start(t, 0)
-	run := NewTrack(odd)
+	run := newTrack(odd)
 	waits := Shared("waits")
 	ms := func(n int64) int64 { return r.start + n*1e6 }
 	Span(run, Compute, odd, ms(1), ms(2))
-	CopySpan(run, "copy", ms(2), ms(2)+1234567, 42)
+	copySpan(run, "copy", ms(2), ms(2)+1234567, 42)
 	Span(run, Run, "run", ms(0), ms(10))
 	Span(run, Read, "late", ms(9), ms(11)) // which crosses the end of the run
 	Span(waits, Full, "first", ms(0), ms(9))
@@ -673,7 +676,7 @@ func TestChromeSaysThatItCouldNotWrite(t *testing.T) {
 func TestWhatDoesNotFitIsCounted(t *testing.T) {
 	const most = blockEvents + 10
 	r := start(t, most)
-	run := NewTrack("run")
+	run := newTrack("run")
 	for i := range int64(most + 5) {
 		Span(run, Compute, "add", r.start+i*10, r.start+i*10+10)
 	}
@@ -696,7 +699,7 @@ func TestWhatDoesNotFitIsCounted(t *testing.T) {
 }
 
 func TestStart(t *testing.T) {
-	if On() || NewTrack("a") != 0 || Begin() != 0 || Shared("a") != 0 {
+	if On() || newTrack("a") != 0 || Begin() != 0 || Shared("a") != 0 {
 		t.Fatal("there is a recording")
 	}
 	Span(0, Read, "before", Now(), Now())
@@ -734,7 +737,7 @@ func TestTracksOfOtherRecordings(t *testing.T) {
 		t.Error("a track without a recording")
 	}
 	first := start(t, 0)
-	old := NewTrack("old")
+	old := newTrack("old")
 	was := lane.Track("lane")
 	if was == 0 || lane.Track("lane") != was || was == old || shared.Shared("shared") != Shared("shared") {
 		t.Error("a lane is not one track")
@@ -742,7 +745,7 @@ func TestTracksOfOtherRecordings(t *testing.T) {
 	first.Stop()
 
 	second := start(t, 0)
-	NewTrack("takes the number of the old one")
+	newTrack("takes the number of the old one")
 	Span(old, Read, "stale", second.start, second.start+1)
 	Span(0, Read, "none", second.start, second.start+1)
 	now := lane.Track("lane")
@@ -764,29 +767,29 @@ func TestTracksOfOtherRecordings(t *testing.T) {
 func TestTracksAreUsedAgain(t *testing.T) {
 	r := start(t, 0)
 	var lane Lane
-	first, other := NewTrack("run"), NewTrack("run")
+	first, other := newTrack("run"), newTrack("run")
 	if first == other {
 		t.Fatal("two runs at a time on one track")
 	}
 	first.Done()
 	first.Done() // twice is once
-	if NewTrack("walk") == first {
+	if newTrack("walk") == first {
 		t.Error("a track of another name")
 	}
 	if got := lane.Track("run"); got != first {
 		t.Errorf("expected track %d again, found %d", first, got)
 	}
-	if got := NewTrack("run"); got == first || got == other {
+	if got := newTrack("run"); got == first || got == other {
 		t.Error("a track that is in use")
 	}
 	lane.Done()
 	lane.Done()
-	if got := NewTrack("run"); got != first {
+	if got := newTrack("run"); got != first {
 		t.Errorf("expected track %d again, found %d", first, got)
 	}
 	s := Shared("waits")
 	s.Done()
-	if Shared("waits") != s || NewTrack("waits") == s {
+	if Shared("waits") != s || newTrack("waits") == s {
 		t.Error("a shared track is not as it was")
 	}
 	r.Stop()
@@ -801,7 +804,7 @@ func TestRecordingWhileItStartsAndStops(t *testing.T) {
 			var lane Lane
 			for !stop.Load() {
 				start := Begin()
-				track := NewTrack("run")
+				track := newTrack("run")
 				Since(lane.Track("writer"), Read, "work", start)
 				CopySince(track, "copy", start, w)
 				TransferSpan(lane.Track("writer"), "transfer", start, start+1, w)
@@ -851,7 +854,7 @@ func TestNoAllocations(t *testing.T) {
 		CopySince(0, "copy", start, 7)
 		TransferSpan(0, "CUDAPlace(0)", start, start, 7)
 		StallSpan(0, "CUDAPlace(0)", start, start)
-		Span(NewTrack("nothing"), Wait, "work", start, start)
+		Span(newTrack("nothing"), Wait, "work", start, start)
 	}
 	if n := testing.AllocsPerRun(1000, site); n != 0 {
 		t.Errorf("off: %v allocations", n)
@@ -885,7 +888,7 @@ func BenchmarkSpan(b *testing.B) {
 		r := start(b, 100_000_000)
 		b.ReportAllocs()
 		b.ResetTimer()
-		run(NewTrack("bench"))
+		run(newTrack("bench"))
 		b.StopTimer()
 		r.Stop()
 	}
@@ -909,7 +912,7 @@ func BenchmarkSpan(b *testing.B) {
 
 func BenchmarkSummary(b *testing.B) {
 	r := start(b, 1_000_000)
-	run := NewTrack("run")
+	run := newTrack("run")
 	waits := Shared("waits")
 	for i := range int64(250_000) {
 		at := r.start + 1000*i
@@ -942,7 +945,7 @@ func TestALaneThatSleptThroughManyRecordings(t *testing.T) {
 		}
 		if i == 0 {
 			for range 50 {
-				NewTrack("another")
+				newTrack("another")
 			}
 			lane.Track("sleeper")
 		}

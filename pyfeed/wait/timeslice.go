@@ -2,8 +2,8 @@ package wait
 
 import (
 	"context"
-	"time"
 
+	"github.com/pyfeed/pyfeed/internal/limits"
 	"github.com/pyfeed/pyfeed/pyfeed/trace"
 )
 
@@ -14,9 +14,6 @@ type TimeSlice struct {
 	since int64 // of the first look at the clock; 0: there was none
 	work  int   // since the last look
 }
-
-// TimeSliceLength is how long a TimeSlice lasts. Only tests change it.
-var TimeSliceLength = 10 * time.Millisecond
 
 const (
 	workPerLook = 4 << 20         // bytes between two looks at the clock
@@ -36,7 +33,7 @@ func (t *TimeSlice) look(ctx context.Context) bool {
 	if t.since == 0 {
 		t.since = now
 	}
-	if now-t.since < int64(TimeSliceLength) {
+	if now-t.since < int64(limits.TimeSlice) {
 		return false
 	}
 	stayAwake(ctx)

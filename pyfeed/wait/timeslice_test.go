@@ -4,13 +4,15 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"github.com/pyfeed/pyfeed/internal/limits"
 )
 
 // timeSlicesOf sets how long a TimeSlice lasts, for a test.
 func timeSlicesOf(t *testing.T, length time.Duration) {
-	before := TimeSliceLength
-	TimeSliceLength = length
-	t.Cleanup(func() { TimeSliceLength = before })
+	before := limits.TimeSlice
+	limits.TimeSlice = length
+	t.Cleanup(func() { limits.TimeSlice = before })
 }
 
 // steps is how many steps, of so many bytes, an operation makes until its TimeSlice has expired; most at most.
@@ -31,7 +33,7 @@ func TestATurnIsOverAfterItsTime(t *testing.T) {
 			t.Errorf("steps of %d bytes: expected a look at the clock after %d, found it after %d", c.bytes, c.steps, n)
 		}
 	}
-	TimeSliceLength = time.Hour
+	limits.TimeSlice = time.Hour
 	if n := steps(NonBlocking, 4<<20, 1000); n <= 1000 {
 		t.Errorf("over after %d steps", n)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pyfeed/pyfeed/internal/limits"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/internal/readertest"
@@ -18,9 +19,9 @@ import (
 // turnsEnd has every TimeSlice end at its first look at the clock. It comes before the scope of a test.
 func turnsEnd(t *testing.T) {
 	t.Helper()
-	length := wait.TimeSliceLength
-	wait.TimeSliceLength = 0
-	t.Cleanup(func() { wait.TimeSliceLength = length })
+	length := limits.TimeSlice
+	limits.TimeSlice = 0
+	t.Cleanup(func() { limits.TimeSlice = length })
 }
 
 // busyChains are readers over others that are always ready. The first is endless; of the second, which has a format for
@@ -113,7 +114,7 @@ func TestABusyCallLosesNothing(t *testing.T) {
 	for _, name := range []string{"stacked", "concatenated"} {
 		t.Run(name, func(t *testing.T) {
 			read := func(length time.Duration) (all []byte, tries int) {
-				wait.TimeSliceLength = length
+				limits.TimeSlice = length
 				scope := readertest.Scope(t)
 				if name == "stacked" {
 					create(t, scope, "create_random_data_generator", "reader", nil, `{"count": 1000, "slots": [{"dtype": "int64", "dims": [2]}]}`)

@@ -25,7 +25,7 @@ const (
 var allowed = map[string][]string{
 	"pyfeed/memory":   {},
 	"pyfeed/trace":    {},
-	"pyfeed/wait":     {"pyfeed/trace"},
+	"pyfeed/wait":     {"internal/limits", "pyfeed/trace"},
 	"pyfeed":          {"pyfeed/memory", "pyfeed/trace", "pyfeed/wait"},
 	"pyfeed/shared":   {"pyfeed", "pyfeed/memory", "pyfeed/trace", "pyfeed/wait"},
 	"pyfeed/staging":  {"pyfeed", "pyfeed/memory", "pyfeed/trace", "pyfeed/wait"},
@@ -48,6 +48,8 @@ var allowed = map[string][]string{
 	"program/desc": {"pyfeed", "readers/record"},
 	"program": {"pyfeed", "pyfeed/memory", "program/desc", "pyfeed/staging", "pyfeed/trace", "pyfeed/wait", "readers",
 		"readers/ops", "readers/record"},
+
+	"internal/limits": {},
 
 	"cuda/driver": {},
 	"cuda":        {"cuda/driver", "pyfeed", "pyfeed/memory", "pyfeed/trace", "pyfeed/wait"},
@@ -88,7 +90,7 @@ var allowedInTests = map[string][]string{
 	"readers/decorators": {"readers/internal/readertest", "readers/sources"},
 	"readers/external":   {"readers", "readers/internal/readertest", "readers/ops"},
 	"readers/files":      {"readers/internal/readertest"},
-	"readers/ops":        {"cuda", "pyfeed/memory", "readers/internal/order", "readers/internal/readertest"},
+	"readers/ops":        {"cuda", "internal/limits", "pyfeed/memory", "readers/internal/order", "readers/internal/readertest"},
 	"readers/record":     {"readers/internal/readertest"},
 }
 

@@ -43,7 +43,7 @@ func Part(s trace.Summary, name string) float64 {
 
 // Loop reads all there is as a run does, and records it as one.
 func Loop(h *readers.ReaderHolder, consume func()) error {
-	track := trace.NewTrack("run")
+	track := new(trace.Lane).Track("run")
 	defer track.Done()
 	ctx := &wait.Traced{Context: context.Background(), Track: track}
 	begun := trace.Now()
