@@ -79,7 +79,7 @@ func condition(v *desc.Variable) error {
 
 // isTrue is whether the condition in a variable is true.
 func isTrue(v *pyfeed.Variable) (yes bool, err error) {
-	err = v.Look(func(t *pyfeed.LoDTensor) error {
+	err = v.ReadTensor(func(t *pyfeed.LoDTensor) error {
 		if t.DType != pyfeed.Bool {
 			return pyfeed.Errorf(pyfeed.Type, "condition: expected bool, found %v", t.DType)
 		}

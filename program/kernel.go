@@ -171,7 +171,7 @@ func (c *Call) take() error {
 		case slices.Contains(c.in.out, variable): // it comes twice, and is being written
 			c.Ins[i] = c.Ins[slices.Index(c.in.in, variable)]
 		case !c.run.plan.variables[variable].scope: // nobody else sees it
-			c.Ins[i], err = v.Peek()
+			c.Ins[i], err = v.UnsharedTensor()
 		default:
 			err = v.ShareTensor(&c.inputs[i])
 			c.Ins[i] = &c.inputs[i]

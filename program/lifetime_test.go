@@ -877,7 +877,7 @@ func TestTheEndOfTheDataEndsARun(t *testing.T) {
 		t.Errorf("found %v", err)
 	}
 	v, _ := scope.Var("x")
-	_ = v.Look(func(x *pyfeed.LoDTensor) error {
+	_ = v.ReadTensor(func(x *pyfeed.LoDTensor) error {
 		if got := show(x); got != "int64 [] [2]" {
 			t.Errorf("expected the last that was read, found %s", got)
 		}
@@ -947,7 +947,7 @@ func TestThreadsShareAProgramAndItsScope(t *testing.T) {
 		}
 	}
 	v, _ := scope.Var("total")
-	_ = v.Look(func(x *pyfeed.LoDTensor) error {
+	_ = v.ReadTensor(func(x *pyfeed.LoDTensor) error {
 		if got := int64Of(x); got != threads*each {
 			t.Errorf("expected %d, found %d", threads*each, got)
 		}

@@ -383,8 +383,8 @@ var ones = pyfeed.Dims{1, 1, 1, 1, 1, 1, 1, 1}
 // single is elementwise where both inputs have one element, as those of a loop do: nothing is shared then. Anything else
 // it leaves undone.
 func (r *Run) single(in *instruction, check func(x, y pyfeed.DType) error, f func(d pyfeed.DType, x, y []byte) bool) (done bool, err error) {
-	x, rank := r.vars[in.in[0]].Element(&r.element[0])
-	y, other := r.vars[in.in[len(in.in)-1]].Element(&r.element[1])
+	x, rank := r.vars[in.in[0]].Scalar(&r.element[0])
+	y, other := r.vars[in.in[len(in.in)-1]].Scalar(&r.element[1])
 	if x == pyfeed.Any || y == pyfeed.Any {
 		return false, nil
 	}

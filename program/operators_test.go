@@ -696,14 +696,14 @@ func TestIncrementRefusesToOverflow(t *testing.T) {
 			_, err := b.in(e, scope, nil)
 			fails(t, err, pyfeed.Invalid, "block 0, op 0: increment", fmt.Sprintf("the sum is more than %v can hold", c.x.DType))
 			v, _ := scope.Var("x")
-			_ = v.Look(func(x *pyfeed.LoDTensor) error {
+			_ = v.ReadTensor(func(x *pyfeed.LoDTensor) error {
 				if got, want := show(x), show(&c.x); got != want {
 					t.Errorf("expected %s to stay, found %s", want, got)
 				}
 				return nil
 			})
 			v, _ = scope.Var("y")
-			if err := v.Look(func(*pyfeed.LoDTensor) error { return nil }); err == nil {
+			if err := v.ReadTensor(func(*pyfeed.LoDTensor) error { return nil }); err == nil {
 				t.Error("what was refused left an output")
 			}
 			scope.Drop()
@@ -740,7 +740,7 @@ func at(t *testing.T, scope *pyfeed.Scope, name string) (p *byte) {
 	t.Helper()
 	v, err := scope.FindVar(name)
 	if err == nil {
-		err = v.Look(func(x *pyfeed.LoDTensor) error { p = unsafe.SliceData(x.Data); return nil })
+		err = v.ReadTensor(func(x *pyfeed.LoDTensor) error { p = unsafe.SliceData(x.Data); return nil })
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -766,7 +766,7 @@ func TestAssignSharesAndWritingCopiesFirst(t *testing.T) {
 		t.Helper()
 		for i, name := range names("x", "y", "z") {
 			v, _ := scope.Var(name)
-			_ = v.Look(func(x *pyfeed.LoDTensor) error {
+			_ = v.ReadTensor(func(x *pyfeed.LoDTensor) error {
 				if got := show(x); got != want[i] {
 					t.Errorf("%s: expected %s, found %s", name, want[i], got)
 				}

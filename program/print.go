@@ -54,7 +54,7 @@ func stepPrint(r *Run, in *instruction, _ context.Context) error {
 			text = append(append(text, p.message...), ' ')
 		}
 		text = append(append(text, in.op.Inputs[i]...), ' ')
-		err := r.vars[variable].Look(func(t *pyfeed.LoDTensor) error {
+		err := r.vars[variable].ReadTensor(func(t *pyfeed.LoDTensor) error {
 			text = appendTensor(text, t, p.summarize)
 			return nil
 		})

@@ -905,7 +905,7 @@ func ran(e *Executor, p *Program, scope *pyfeed.Scope, f *fake, want outcome) er
 		if err != nil {
 			return err
 		}
-		if err := v.Look(func(x *pyfeed.LoDTensor) error {
+		if err := v.ReadTensor(func(x *pyfeed.LoDTensor) error {
 			if got := plainOf(x).String(); got != value {
 				return fmt.Errorf("%s: expected %s, found %s", name, value, got)
 			}

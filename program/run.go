@@ -269,7 +269,7 @@ func (r *Run) found(variable int) string {
 		return of.Kind.String()
 	}
 	text := "without a tensor"
-	_ = r.vars[variable].Look(func(t *pyfeed.LoDTensor) error {
+	_ = r.vars[variable].ReadTensor(func(t *pyfeed.LoDTensor) error {
 		text = t.DType.String() + " " + dimsText(t.Dims())
 		return nil
 	})

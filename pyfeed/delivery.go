@@ -10,11 +10,11 @@ import (
 type Delivery struct {
 	place Place
 
-	mu     sync.Mutex
-	stager Stager // made for the first tuple
-	next   *Tuple // on its way
-	put    bool   // and at the Stager already
-	closed bool
+	mu      sync.Mutex
+	stager  Stager // made for the first tuple
+	pending *Tuple // on its way
+	staged  bool   // and at the Stager already
+	closed  bool
 }
 
 // NewDelivery is to a place that is a device's.
@@ -25,7 +25,7 @@ func NewDelivery(place Place) *Delivery { return &Delivery{place: place} }
 func (d *Delivery) Next(ctx context.Context, pull func(context.Context) (*Tuple, error)) (*Tuple, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.next == nil {
+	if d.pending == nil {
 		if d.stager != nil {
 			if err := d.stager.Err(); err != nil { // rather than wait for a tuple
 				return nil, err
@@ -35,36 +35,36 @@ func (d *Delivery) Next(ctx context.Context, pull func(context.Context) (*Tuple,
 		if err != nil {
 			return nil, err
 		}
-		d.next, d.put = t, t.OnDevice()
+		d.pending, d.staged = t, t.OnDevice()
 	}
-	if err := d.open(); err != nil {
+	if err := d.ensureStager(); err != nil {
 		d.drop()
 		return nil, err
 	}
-	if !d.put {
-		t, err := d.stager.Put(ctx, d.next)
+	if !d.staged {
+		t, err := d.stager.Put(ctx, d.pending)
 		if err != nil {
-			return nil, d.failed(ctx, err)
+			return nil, d.dropIfFinal(ctx, err)
 		}
-		d.next, d.put = t, true
+		d.pending, d.staged = t, true
 	}
-	if err := d.stager.Next(ctx, d.next); err != nil {
-		return nil, d.failed(ctx, err)
+	if err := d.stager.Next(ctx, d.pending); err != nil {
+		return nil, d.dropIfFinal(ctx, err)
 	}
-	t := d.next
-	d.next = nil
+	t := d.pending
+	d.pending = nil
 	return t, nil
 }
 
-// failed drops the tuple that err is about, unless it is only waited for.
-func (d *Delivery) failed(ctx context.Context, err error) error {
-	if Ends(ctx, err) {
+// dropIfFinal drops the tuple that err is about, unless it is only waited for.
+func (d *Delivery) dropIfFinal(ctx context.Context, err error) error {
+	if IsFinal(ctx, err) {
 		d.drop()
 	}
 	return err
 }
 
-func (d *Delivery) open() error {
+func (d *Delivery) ensureStager() error {
 	if d.closed {
 		return Errorf(Closed, "the way to %v is closed", d.place)
 	}
@@ -83,7 +83,7 @@ func (d *Delivery) open() error {
 func (d *Delivery) Ready() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.next != nil
+	return d.pending != nil
 }
 
 // Drop forgets the tuple that is on its way.
@@ -94,15 +94,15 @@ func (d *Delivery) Drop() { d.dropIf(func() bool { return true }) }
 func (d *Delivery) dropIf(stale func() bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.next != nil && stale() {
+	if d.pending != nil && stale() {
 		d.drop()
 	}
 }
 
 func (d *Delivery) drop() {
-	if d.next != nil {
-		d.next.Release()
-		d.next = nil
+	if d.pending != nil {
+		d.pending.Release()
+		d.pending = nil
 	}
 }
 

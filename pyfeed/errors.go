@@ -121,9 +121,9 @@ func (e *ProducerError) Error() string {
 	return text
 }
 
-// Ends tells an end, by the last tuple or an error, from a wait that goes on later or was called off. An end that comes when
+// IsFinal tells an end, by the last tuple or an error, from a wait that goes on later or was cancelled. An end that comes when
 // ctx has just ended is one all the same.
-func Ends(ctx context.Context, err error) bool {
+func IsFinal(ctx context.Context, err error) bool {
 	if err == wait.ErrWouldBlock || ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
 		return false
 	}

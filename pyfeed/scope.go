@@ -86,7 +86,7 @@ func (v *Variable) setTensor(t *LoDTensor, written bool) error {
 		v.mu.Unlock()
 		return v.isErased()
 	}
-	held, old := v.holdTensor()
+	held, old := v.makeTensor()
 	*held, *t = *t, *held
 	v.mu.Unlock()
 	if old != nil {
@@ -95,8 +95,8 @@ func (v *Variable) setTensor(t *LoDTensor, written bool) error {
 	return nil
 }
 
-// holdTensor makes the content a tensor, and answers what it was before if that is to be dropped. The lock is held.
-func (v *Variable) holdTensor() (held *LoDTensor, old Content) {
+// makeTensor makes the content a tensor, and answers what it was before if that is to be dropped. The lock is held.
+func (v *Variable) makeTensor() (held *LoDTensor, old Content) {
 	held, ok := v.content.(*LoDTensor)
 	if !ok {
 		held, old = new(LoDTensor), v.content
@@ -117,11 +117,11 @@ func (v *Variable) ShareTensor(to *LoDTensor) error {
 	return err
 }
 
-// Peek is the tensor in a Variable that nobody else sees, which is its own still.
-func (v *Variable) Peek() (*LoDTensor, error) { return v.tensor() }
+// UnsharedTensor is the tensor in a Variable that nobody else sees, which is its own still.
+func (v *Variable) UnsharedTensor() (*LoDTensor, error) { return v.tensor() }
 
-// Look calls f with the tensor in the Variable, which stays as it is meanwhile.
-func (v *Variable) Look(f func(*LoDTensor) error) error {
+// ReadTensor calls f with the tensor in the Variable, which stays as it is meanwhile.
+func (v *Variable) ReadTensor(f func(*LoDTensor) error) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	t, err := v.tensor()
@@ -134,21 +134,21 @@ func (v *Variable) Look(f func(*LoDTensor) error) error {
 func (v *Variable) tensor() (*LoDTensor, error) {
 	t, ok := v.content.(*LoDTensor)
 	if !ok || t.DType == Any {
-		return nil, v.holdsNo("tensor")
+		return nil, v.missing("tensor")
 	}
 	if v.writing {
-		return nil, v.written()
+		return nil, v.beingWritten()
 	}
 	return t, nil
 }
 
-func (v *Variable) written() error {
+func (v *Variable) beingWritten() error {
 	return Errorf(State, "variable %q: a kernel is writing its tensor in place right now", v.name)
 }
 
-// Element copies the one element of the tensor in the Variable to to, and answers its dtype and rank; Any if it has not
+// Scalar copies the one element of the tensor in the Variable to to, and answers its dtype and rank; Any if it has not
 // one, or none.
-func (v *Variable) Element(to *[16]byte) (dtype DType, rank int) {
+func (v *Variable) Scalar(to *[16]byte) (dtype DType, rank int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	t, err := v.tensor()
@@ -193,7 +193,7 @@ func (v *Variable) Write(dtype DType, dims Dims, pool *memory.Pool, f func(data 
 	case v.erased:
 		err = v.isErased()
 	case ok && v.writing:
-		err = v.written()
+		err = v.beingWritten()
 	case ok && t.IsUnique() && t.DType == dtype && len(t.LoD) == 0 && slices.Equal(t.Dims(), dims):
 		f(t.Data)
 	default:
@@ -202,7 +202,7 @@ func (v *Variable) Write(dtype DType, dims Dims, pool *memory.Pool, f func(data 
 			break
 		}
 		f(fresh.Data)
-		held, old := v.holdTensor()
+		held, old := v.makeTensor()
 		*held, fresh = fresh, *held
 		v.mu.Unlock()
 		fresh.Drop()
@@ -262,7 +262,7 @@ func (v *Variable) InitQueue(o QueueOptions) (*Consumer, error) {
 	}
 	h, ok := v.content.(*PyArrayFeedQueueHolder)
 	if !ok {
-		return nil, v.holdsNo("queue")
+		return nil, v.missing("queue")
 	}
 	return h.InitOnce(o)
 }
@@ -274,12 +274,12 @@ func (v *Variable) Feeder() (*Consumer, error) {
 	defer v.mu.Unlock()
 	h, ok := v.content.(*PyArrayFeedQueueHolder)
 	if !ok {
-		return nil, v.holdsNo("queue")
+		return nil, v.missing("queue")
 	}
 	return h.Feeder()
 }
 
-func (v *Variable) holdsNo(what string) error {
+func (v *Variable) missing(what string) error {
 	return Errorf(State, "variable %q: expected a %s in it, found none", v.name, what)
 }
 

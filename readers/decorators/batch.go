@@ -100,7 +100,7 @@ func (r *batchReader) gather(ctx context.Context) (*batchBuilder, error) {
 			b.grow(wait.TrackOf(ctx))
 		}
 		switch {
-		case err != nil && !pyfeed.Ends(ctx, err):
+		case err != nil && !pyfeed.IsFinal(ctx, err):
 			return nil, err
 		case err != nil:
 			r.end = err

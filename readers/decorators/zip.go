@@ -64,7 +64,7 @@ func (r *zipReader) take(ctx context.Context, out []*pyfeed.Tuple) (int, error) 
 			switch {
 			case err == io.EOF:
 				in.end = true
-			case err != nil && !pyfeed.Ends(ctx, err):
+			case err != nil && !pyfeed.IsFinal(ctx, err):
 				return 0, err
 			case err != nil:
 				r.end = err

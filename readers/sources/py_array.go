@@ -28,7 +28,7 @@ func (r *pyArrayReader) pop(ctx context.Context) (*pyfeed.Tuple, error) {
 	switch {
 	case err == nil:
 		r.pass = popped
-	case pyfeed.Ends(ctx, err):
+	case pyfeed.IsFinal(ctx, err):
 		if pass.After(r.pass) {
 			r.pass = pass
 		}
