@@ -98,7 +98,7 @@ func TestTheTrainerDies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for (*header)(unsafe.Pointer(&shared[0])).blocked.Load() == 0 {
+		for (*header)(unsafe.Pointer(&shared[0])).waitingWorkers.Load() == 0 {
 			time.Sleep(time.Millisecond)
 		}
 		_ = syscall.Munmap(shared)

@@ -331,7 +331,8 @@ static PyObject *ring_reserve(ring *self, PyObject *args) {
     PyObject *slots, *timeout, *arrays = NULL;
     waiter w;
     plan p;
-    if (!PyArg_ParseTuple(args, "O!O", &PyTuple_Type, &reservations, &timeout) || waiter_parse(&w, timeout) < 0)
+    if (!PyArg_ParseTuple(args, "O!O", &PyTuple_Type, &slots, &timeout) ||
+        waiter_parse(&w, timeout) < 0)
         return NULL;
     if (plan_read(&p, slots) < 0) {
         plan_drop(&p);
@@ -350,7 +351,8 @@ static PyObject *ring_reserve(ring *self, PyObject *args) {
     else if (!(arrays = arrays_over(self, &p, slots)))
         pfw_abandon(self->producer, &reservation);
     plan_drop(&p);
-    return arrays ? Py_BuildValue("(KI)N", (unsigned long long)reservation.state, reservation.cell, arrays) : NULL;
+    return arrays ? Py_BuildValue("(KI)N", (unsigned long long)reservation.state, reservation.cell, arrays)
+                  : NULL;
 }
 
 static int reservation_parse(pfw_reservation *reservation, PyObject *args) {
@@ -365,7 +367,9 @@ static int reservation_parse(pfw_reservation *reservation, PyObject *args) {
 static PyObject *ring_commit(ring *self, PyObject *args) {
     pfw_reservation reservation;
     pfw_error err;
-    return reservation_parse(&reservation, args) < 0 ? NULL : answer_(pfw_commit(self->producer, &reservation, &err), &err);
+    return reservation_parse(&reservation, args) < 0
+               ? NULL
+               : answer_(pfw_commit(self->producer, &reservation, &err), &err);
 }
 
 static PyObject *ring_abandon(ring *self, PyObject *args) {

@@ -58,15 +58,15 @@ struct pfw_producer {
     char *data;
     size_t *populated; /* of each cell: how many of its bytes have pages in this process */
 
-    int worker;    /* number in the table, or -1 */
-    uint64_t pass; /* that it is a worker of, or was last; PF_PASS_NONE: of none */
-    uint32_t gate; /* of that pass, while it takes tuples */
+    int worker;       /* number in the table, or -1 */
+    uint64_t pass;    /* that it is a worker of, or was last; PF_PASS_NONE: of none */
+    uint32_t gate;    /* of that pass, while it takes tuples */
     uint32_t writing; /* cells, or from LEAVING on */
-    unsigned life;    /* of this process, as `lives` when it attached */
+    unsigned forks;   /* of this process, as `forks` when it attached */
 
     /* Looks out for the end of the trainer. */
     pthread_t watcher;
-    unsigned watched;  /* `lives` when it began; 0: there is none */
+    unsigned watched;  /* `forks` when it began; 0: there is none */
     int trainer, stop; /* a pidfd and an eventfd, or -1 */
     uint32_t gone;
 
@@ -81,9 +81,9 @@ struct pfw_producer {
 
 /* ---- Forks ---- */
 
-static unsigned lives = 1; /* another number in a forked child */
+static unsigned forks = 1; /* another number in a forked child */
 
-static void in_child(void) { lives++; }
+static void in_child(void) { forks++; }
 __attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL, NULL, in_child); }
 
 /* ---- Errors ---- */
@@ -146,27 +146,27 @@ static int64_t now(void) {
 }
 
 /* Something rare happened that the trainer wants to know, whatever `sleeping` says. */
-static void tell_trainer_surely(pfw_header *h) {
+static void wake_trainer_always(pfw_header *h) {
     ADD(&h->trainer_events, 1);
     STEP("arrival counted");
     futex_wake(&h->trainer_events, 1);
 }
 
 /* Something happened that the trainer wants to know. */
-static void tell_trainer(pfw_header *h) {
+static void wake_trainer(pfw_header *h) {
     ADD(&h->trainer_events, 1);
     STEP("arrival counted");
     if (LOAD(&h->trainer_sleeping)) futex_wake(&h->trainer_events, 1);
 }
 
 /* A pass may have begun, or there is something else to see for those that wait for one. */
-static void tell_turn(pfw_header *h) {
+static void wake_pass_waiters(pfw_header *h) {
     ADD(&h->pass_events, 1);
     futex_wake(&h->pass_events, INT32_MAX);
 }
 
 /* There is, or may be, something for those that wait for a cell. */
-static void tell_waiting(pfw_header *h, int n) {
+static void wake_workers(pfw_header *h, int n) {
     ADD(&h->cell_events, 1);
     if (LOAD(&h->waiting_workers)) futex_wake(&h->cell_events, n);
 }
@@ -212,14 +212,14 @@ static void *watch(void *p_) {
     while (poll(fds, 2, -1) < 0 && errno == EINTR);
     if (fds[0].revents) {
         STORE(&p->gone, 1);
-        tell_waiting(p->h, INT32_MAX);
-        tell_turn(p->h);
+        wake_workers(p->h, INT32_MAX);
+        wake_pass_waiters(p->h);
     }
     return NULL;
 }
 
 static void watcher_end(pfw_producer *p) {
-    if (p->watched == lives) {
+    if (p->watched == forks) {
         uint64_t one = 1;
         while (write(p->stop, &one, sizeof one) < 0 && errno == EINTR);
         pthread_join(p->watcher, NULL);
@@ -231,7 +231,7 @@ static void watcher_end(pfw_producer *p) {
 }
 
 static int is_gone(pfw_producer *p) {
-    if (p->watched == lives || LOAD(&p->gone)) return (int)LOAD(&p->gone);
+    if (p->watched == forks || LOAD(&p->gone)) return (int)LOAD(&p->gone);
     uint64_t was = p->at.trainer_started;
     int seen = was && started(getpid()); /* /proc is there */
     int gone = seen ? started(p->at.trainer) != was : kill((pid_t)p->at.trainer, 0) < 0 && errno == ESRCH;
@@ -256,29 +256,29 @@ static pf_status watcher_begin(pfw_producer *p, pfw_error *err) {
     int failed = pthread_create(&p->watcher, NULL, watch, p);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (failed) return fail_os(err, PF_NO_MEMORY, failed, "the system starts no thread");
-    p->watched = lives;
+    p->watched = forks;
     return PF_OK;
 }
 
-/* ---- Patience ---- */
+/* ---- Limits of a wait ---- */
 
 /* How long a wait may last, and when it next looks for signals. */
 typedef struct {
     pf_wait wait;
     int64_t deadline, interval, next_poll; /* 0: none */
     int quietly;                           /* the poll function need not hear of the time */
-} patience;
+} wait_limit;
 
-static patience patience_of(const pf_wait *given) {
-    patience w = {.wait = PF_WAIT_INIT};
+static wait_limit wait_limit_of(const pf_wait *given) {
+    wait_limit w = {.wait = PF_WAIT_INIT};
     if (given) memcpy(&w.wait, given, given->size < sizeof w.wait ? given->size : sizeof w.wait);
     w.interval = (w.wait.poll_interval_ms ? w.wait.poll_interval_ms : 100) * 1000000LL;
     if (w.wait.timeout_ns > 0 && w.wait.timeout_ns < INT64_MAX / 2) w.deadline = now() + w.wait.timeout_ns;
     return w;
 }
 
-/* Whether it is at its end. */
-static pf_status patience_check(pfw_producer *p, patience *w, pfw_error *err) {
+/* Whether the wait is at its end. */
+static pf_status wait_limit_check(pfw_producer *p, wait_limit *w, pfw_error *err) {
     if (w->wait.timeout_ns == 0 || (w->deadline && now() >= w->deadline))
         return fail(err, PF_TIMEOUT, -1, "the time to wait went by");
     if (!w->wait.poll) return PF_OK;
@@ -291,11 +291,11 @@ static pf_status patience_check(pfw_producer *p, patience *w, pfw_error *err) {
 }
 
 /* Sleeps while the word has that value. Answers whether somebody woke it. */
-static int patience_sleep(pfw_producer *p, patience *w, uint32_t *word, uint32_t value) {
+static int wait_limit_sleep(pfw_producer *p, wait_limit *w, uint32_t *word, uint32_t value) {
     int64_t until = w->deadline;
     if (w->wait.poll && !w->quietly && !w->next_poll) w->next_poll = now() + w->interval;
     if (w->next_poll && (!until || w->next_poll < until)) until = w->next_poll;
-    if (p->watched != lives && (!until || now() + SLICE_MS * 1000000LL < until))
+    if (p->watched != forks && (!until || now() + SLICE_MS * 1000000LL < until))
         until = now() + SLICE_MS * 1000000LL;
     int r = futex_wait(word, value, until);
     if (r == EINTR && w->wait.poll) w->next_poll = 1; /* now */
@@ -304,8 +304,8 @@ static int patience_sleep(pfw_producer *p, patience *w, uint32_t *word, uint32_t
 
 void pfw_poll_now(pfw_producer *p) {
     STORE(&p->poll, 1);
-    tell_waiting(p->h, INT32_MAX);
-    tell_turn(p->h);
+    wake_workers(p->h, INT32_MAX);
+    wake_pass_waiters(p->h);
 }
 
 /* ---- Opening and closing ---- */
@@ -426,7 +426,7 @@ void pfw_free(pfw_producer *p) {
 
 /* ---- Attaching and ending ---- */
 
-int pfw_attached(const pfw_producer *p) { return LOAD(&p->worker) >= 0 && p->life == lives; }
+int pfw_attached(const pfw_producer *p) { return LOAD(&p->worker) >= 0 && p->forks == forks; }
 
 static char *failure_of(pfw_producer *p, int worker) {
     return (char *)p->h + p->at.failures_at + (size_t)worker * PFW_FAILURE;
@@ -438,7 +438,7 @@ pf_status pfw_attach(pfw_producer *p, uint64_t only, pfw_error *err) {
     p->worker = -1; /* that of the process that this one was forked from */
     watcher_end(p);
     p->writing = 0;
-    p->life = lives;
+    p->forks = forks;
     int64_t me = getpid();
     uint64_t namespace = pid_namespace();
     if (namespace && p->at.pid_namespace && namespace != p->at.pid_namespace)
@@ -476,14 +476,15 @@ pf_status pfw_attach(pfw_producer *p, uint64_t only, pfw_error *err) {
         p->worker = i;
         STEP("attached");
         ADD(&h->worker_events, 1);
-        tell_trainer_surely(h);
+        wake_trainer_always(h);
         return PF_OK;
     }
     watcher_end(p);
     return fail(err, PF_STATE, -1, "expected at most %d workers at one time", PFW_WORKERS);
 }
 
-static pf_status wait_for_pass(pfw_producer *p, uint64_t after, patience *w, uint64_t *pass, pfw_error *err) {
+static pf_status wait_for_pass(pfw_producer *p, uint64_t after, wait_limit *w, uint64_t *pass,
+                               pfw_error *err) {
     pfw_header *h = p->h;
     for (;;) {
         uint32_t events = LOAD(&h->pass_events), gate = LOAD(&h->gate);
@@ -495,10 +496,10 @@ static pf_status wait_for_pass(pfw_producer *p, uint64_t after, patience *w, uin
                               (unsigned long long)after);
         *pass = pfw_gate_pass(gate);
         if ((gate & PFW_OPEN) && (after == PF_PASS_NONE || *pass > after)) return PF_OK;
-        pf_status status = patience_check(p, w, err);
+        pf_status status = wait_limit_check(p, w, err);
         if (status) return status;
         STEP("waits for a pass");
-        patience_sleep(p, w, &h->pass_events, events);
+        wait_limit_sleep(p, w, &h->pass_events, events);
     }
 }
 
@@ -506,8 +507,8 @@ pf_status pfw_attach_next(pfw_producer *p, const pf_wait *given, pfw_error *err)
     if (pfw_attached(p))
         return fail(err, PF_STATE, -1, "the producer is a worker of pass %llu still: close() ends its part",
                     (unsigned long long)p->pass);
-    uint64_t pass;
-    patience w = patience_of(given);
+    uint64_t pass = PF_PASS_NONE;
+    wait_limit w = wait_limit_of(given);
     for (;;) {
         watcher_end(p);
         pf_status status = watcher_begin(p, err);
@@ -526,7 +527,7 @@ pf_status pfw_attach_next(pfw_producer *p, const pf_wait *given, pfw_error *err)
 uint64_t pfw_pass(const pfw_producer *p) { return p->pass; }
 
 static pf_status not_attached(pfw_producer *p, pfw_error *err) {
-    if (p->worker >= 0 && p->life != lives)
+    if (p->worker >= 0 && p->forks != forks)
         return fail(err, PF_STATE, -1,
                     "this process was forked from the worker that attached: it has to attach for itself");
     return fail(err, PF_STATE, -1, "the producer is not attached, or was closed");
@@ -536,15 +537,15 @@ static pf_status end_as(pfw_producer *p, uint64_t state, pfw_error *err) {
     if (!pfw_attached(p)) return not_attached(p, err);
     uint32_t writing = 0; /* another thread that is about to write is seen, or sees this */
     if (state == PFW_ENDED && !SWAP_IF(&p->writing, &writing, LEAVING))
-        return fail(err, PF_STATE, -1, "%u reservation%s still being written: commit or abandon first", writing,
-                    writing == 1 ? " is" : "s are");
+        return fail(err, PF_STATE, -1, "%u reservation%s still being written: commit or abandon first",
+                    writing, writing == 1 ? " is" : "s are");
     pfw_worker *w = &p->workers[p->worker];
     STEP("ending");
     STORE(&w->state, pfw_worker_state(state, p->pass, (uint64_t)getpid()));
     STORE(&p->worker, -1); /* the entry is the trainer's from here on */
     STEP("ended");
     ADD(&p->h->worker_events, 1);
-    tell_trainer_surely(p->h);
+    wake_trainer_always(p->h);
     watcher_end(p);
     return PF_OK;
 }
@@ -729,7 +730,7 @@ static pf_status check(pfw_producer *p, const pf_tensor *tensors, uint32_t n, in
 /* ---- Cells ---- */
 
 /* Takes the first free cell: those used last are in the cache still. */
-static int try_claim(pfw_producer *p, int worker, pfw_reservation *reservation) {
+static int try_claim_cell(pfw_producer *p, int worker, pfw_reservation *reservation) {
     for (uint32_t i = 0; i < p->at.ring_cells; i++) {
         uint64_t was = __atomic_load_n(&p->states[i], __ATOMIC_RELAXED);
         if ((was & 0xff) != PFW_FREE) continue;
@@ -747,28 +748,29 @@ static pf_status check_open(pfw_producer *p, pfw_error *err) {
 }
 
 /* A wake-up through the kernel costs several microseconds: one that is about to come is worth looking out for. */
-enum { LOOKS = 40 };
+enum { SPINS = 40 };
 
-static pf_status claim(pfw_producer *p, int worker, const pf_wait *given, pfw_reservation *reservation, pfw_error *err) {
+static pf_status claim_cell(pfw_producer *p, int worker, const pf_wait *given, pfw_reservation *reservation,
+                            pfw_error *err) {
     pfw_header *h = p->h;
-    patience w = patience_of(given);
+    wait_limit w = wait_limit_of(given);
     int woken = 0;
     for (;;) {
         uint32_t events = LOAD(&h->cell_events);
         pf_status status = check_open(p, err);
-        if (status == PF_OK && try_claim(p, worker, reservation)) return PF_OK;
-        if (status == PF_OK) status = patience_check(p, &w, err);
+        if (status == PF_OK && try_claim_cell(p, worker, reservation)) return PF_OK;
+        if (status == PF_OK) status = wait_limit_check(p, &w, err);
         if (status) {
-            if (woken) tell_waiting(h, 1); /* what it was woken for may suit the next */
+            if (woken) wake_workers(h, 1); /* what it was woken for may suit the next */
             return status;
         }
-        for (int i = 0; i < LOOKS && LOAD(&h->cell_events) == events; i++) pause_briefly();
+        for (int i = 0; i < SPINS && LOAD(&h->cell_events) == events; i++) pause_briefly();
         if (LOAD(&h->cell_events) != events) continue;
         ADD(&h->waiting_workers, 1);
         /* Had that word been overwritten while the trainer slept, nobody would wake it any more. */
         if (!LOAD(&h->trainer_sleeping)) futex_wake(&h->trainer_events, 1);
         STEP("blocked");
-        woken = patience_sleep(p, &w, &h->cell_events, events);
+        woken = wait_limit_sleep(p, &w, &h->cell_events, events);
         ADD(&h->waiting_workers, -1);
     }
 }
@@ -827,7 +829,7 @@ static pf_status reserve(pfw_producer *p, const pf_tensor *tensors, uint32_t n, 
     pf_status status = check(p, tensors, n, !data, err);
     if (status) return status;
     int leaving = ADD(&p->writing, 1) >= LEAVING, worker = LOAD(&p->worker);
-    status = leaving || worker < 0 ? not_attached(p, err) : claim(p, worker, wait, reservation, err);
+    status = leaving || worker < 0 ? not_attached(p, err) : claim_cell(p, worker, wait, reservation, err);
     if (status) {
         ADD(&p->writing, -1);
         return status;
@@ -893,7 +895,7 @@ static pf_status enqueue(pfw_producer *p, uint64_t state, uint32_t index, pfw_er
              * pass it finds the cell without. */
             if (is_gone(p) || LOAD(&h->gate) != p->gate) return PF_OK;
             if (++tries > ORDER_TRIES) return overwritten(err, "the order of its cells");
-            tell_trainer(h);
+            wake_trainer(h);
             nanosleep(&(struct timespec){0, 1000000}, NULL);
         }
     }
@@ -906,12 +908,12 @@ static void give_up(pfw_producer *p, pfw_reservation *reservation) {
     if (!SWAP_IF(state, &was, freed)) SWAP_IF(state, &revoked, freed); /* or it is another's by now */
     reservation->state = 0;
     STEP("abandoned");
-    tell_waiting(p->h, 1);
+    wake_workers(p->h, 1);
 }
 
 pf_status pfw_commit(pfw_producer *p, pfw_reservation *reservation, pfw_error *err) {
     if (!reservation->state) return fail(err, PF_STATE, -1, "commit: expected a reservation, found none");
-    if (p->life != lives) { /* the cell is the other process's */
+    if (p->forks != forks) { /* the cell is the other process's */
         reservation->state = 0;
         return not_attached(p, err);
     }
@@ -935,7 +937,7 @@ pf_status pfw_commit(pfw_producer *p, pfw_reservation *reservation, pfw_error *e
     STEP("committed");
     status = enqueue(p, mine, reservation->cell, err);
     reservation->state = 0;
-    tell_trainer(p->h);
+    wake_trainer(p->h);
     ADD(&p->workers[number].pushed, 1);
     ADD(&p->writing, -1);
     return status;
@@ -943,7 +945,7 @@ pf_status pfw_commit(pfw_producer *p, pfw_reservation *reservation, pfw_error *e
 
 void pfw_abandon(pfw_producer *p, pfw_reservation *reservation) {
     if (!reservation->state || reservation->cell >= p->at.ring_cells) return;
-    if (p->life != lives) {
+    if (p->forks != forks) {
         reservation->state = 0;
         return;
     }

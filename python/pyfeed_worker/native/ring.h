@@ -91,13 +91,13 @@ typedef struct pfw_header {
     uint8_t pad0[60];
     uint64_t tail; /* of the order */
     uint8_t pad1[56];
-    uint32_t trainer_events; /* futex: goes on with everything that concerns the trainer */
+    uint32_t trainer_events;   /* futex: goes on with everything that concerns the trainer */
     uint32_t trainer_sleeping; /* the trainer sleeps on it */
-    uint32_t worker_events; /* goes on when a worker's state changes */
+    uint32_t worker_events;    /* goes on when a worker's state changes */
     uint8_t pad2[52];
-    uint32_t cell_events; /* futex: goes on with everything that concerns those that wait for a cell */
+    uint32_t cell_events;     /* futex: goes on with everything that concerns those that wait for a cell */
     uint32_t waiting_workers; /* how many sleep on it */
-    uint32_t pass_events; /* futex: goes on with the gate */
+    uint32_t pass_events;     /* futex: goes on with the gate */
     uint8_t pad3[52];
 } pfw_header;
 
