@@ -21,8 +21,8 @@ if a check failed or a part did not end; a missed goal is reported, and is no fa
     stress      a million small tuples, or as many as there is time for, with checksums by the device, over several
                 streams, some held for longer; no memory more in the end
 
---twin runs the same on the library's host emulation, without torch if need be: its checks are checks of this script, its
-measurements mean nothing.
+--twin runs the same on the library's host emulation, without torch if need be: its checks are checks of this script,
+its measurements mean nothing.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ typedef struct pf_lod_level {
 
 /* pf_tensor.flags */
 enum {
-    PF_READ_ONLY = 1, /* the data is lent and must not be written */
+    PF_READ_ONLY = 1,     /* the data is lent and must not be written */
     PF_HOST_EMULATED = 2, /* of PF_CUDA: PYFEED_CUDA=host is set, and the data is the host's memory */
 };
 

@@ -80,7 +80,10 @@ class PyArrayFeedQueue(_native.Queue):
         """Whether a pop would wait, or find the end."""
         return self.size() == 0
 
-    @takes(exception=instance(BaseException, "an instance of an exception class"), pass_id=_arguments.optional(_arguments.pass_id))
+    @takes(
+        exception=instance(BaseException, "an instance of an exception class"),
+        pass_id=_arguments.optional(_arguments.pass_id),
+    )
     def fail(self, exception: BaseException, pass_id: int | None = None) -> None:
         """End the pass with an error.
 

@@ -242,7 +242,9 @@ class Fuzzers:
     def __init__(self) -> None:
         self.turn = 0
         self.all: list[tuple[Path, str]] = []
-        for file in sorted(file for top in ("program", "pyfeed", "readers") for file in ROOT.glob(f"{top}/**/*_test.go")):
+        for file in sorted(
+            file for top in ("program", "pyfeed", "readers") for file in ROOT.glob(f"{top}/**/*_test.go")
+        ):
             names = re.findall(r"^func (Fuzz\w+)\(", file.read_text(), re.MULTILINE)
             self.all += [(file.parent, name) for name in names]
 

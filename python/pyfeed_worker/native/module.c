@@ -331,8 +331,7 @@ static PyObject *ring_reserve(ring *self, PyObject *args) {
     PyObject *slots, *timeout, *arrays = NULL;
     waiter w;
     plan p;
-    if (!PyArg_ParseTuple(args, "O!O", &PyTuple_Type, &slots, &timeout) ||
-        waiter_parse(&w, timeout) < 0)
+    if (!PyArg_ParseTuple(args, "O!O", &PyTuple_Type, &slots, &timeout) || waiter_parse(&w, timeout) < 0)
         return NULL;
     if (plan_read(&p, slots) < 0) {
         plan_drop(&p);
