@@ -1,7 +1,7 @@
 """Everything that only a GPU can show, in one run: tests, tuples in PyTorch, CuPy and JAX, and all measurements.
 
     python benchmarks/gpu.py [--wheel dist/pyfeed-*.whl] [--out build/gpu] [--parts torch,stress] [--seconds 470]
-    python benchmarks/gpu.py --twin [--quick]
+    python benchmarks/gpu.py --emulated [--quick]
 
 It needs a checkout, a wheel (or pyfeed installed), Python with NumPy and PyTorch, and pytest for the tests; CuPy and
 JAX if they are to be looked at. No network, no compiler, no Go. It takes less than eight minutes. What it finds is
@@ -21,8 +21,8 @@ if a check failed or a part did not end; a missed goal is reported, and is no fa
     stress      a million small tuples, or as many as there is time for, with checksums by the device, over several
                 streams, some held for longer; no memory more in the end
 
---twin runs the same on the library's host emulation, without torch if need be: its checks are checks of this script,
-its measurements mean nothing.
+--emulated runs the same on the host emulation, without torch if need be: its checks are checks of this script, and its
+measurements mean nothing.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ SECONDS = 470.0
 class Part:
     """A part, in its own process. It emits each result at once, as a line of JSON."""
 
-    def __init__(self, fd: int, twin: bool, quick: bool, out: Path, seconds: float) -> None:
+    def __init__(self, fd: int, emulated: bool, quick: bool, out: Path, seconds: float) -> None:
         self._to = os.fdopen(fd, "w", buffering=1)
-        self.twin, self.quick, self.out = twin, quick, out
+        self.emulated, self.quick, self.out = emulated, quick, out
         self._end = time.monotonic() + seconds
 
     def left(self) -> float:
@@ -82,12 +82,12 @@ class Part:
         self.check(what, found == expected, None if found == expected else f"expected {expected}, found {found}")
 
     def metric(self, name: str, value: Any, unit: str = "", goal: str | None = None) -> None:
-        """`goal` is such as "<= 20". The twin has none."""
+        """`goal` is such as "<= 20". Emulated devices have none."""
         met = None
-        if goal is not None and not self.twin:
+        if goal is not None and not self.emulated:
             sign, limit = goal.split()
             met = value <= float(limit) if sign == "<=" else value >= float(limit)
-        self._emit(metric=name, value=value, unit=unit, goal=None if self.twin else goal, met=met)
+        self._emit(metric=name, value=value, unit=unit, goal=None if self.emulated else goal, met=met)
 
     def missing(self, why: str) -> None:
         self._emit(missing=why)
@@ -97,7 +97,7 @@ def module(part: Part, name: str) -> Any:
     """A package that is to take tuples; None, and reported as missing, if it cannot be imported."""
     try:
         found = __import__(name)
-        if name == "torch" and not part.twin and not found.cuda.is_available():
+        if name == "torch" and not part.emulated and not found.cuda.is_available():
             raise ImportError("torch.cuda.is_available() is False")
     except Exception as error:
         part.missing(f"{name}: {type(error).__name__}: {error}")
@@ -196,7 +196,7 @@ def nothing_left(part: Part) -> None:
     part.equal("memory is given back", left(), {})
 
 
-# ---- What computes: a GPU through torch, or NumPy for the twin ---------------------------------
+# ---- What computes: a GPU through torch, or NumPy for emulated devices ---------------------------
 
 
 class Gpu:
@@ -280,7 +280,7 @@ class Gpu:
         return waits, [1e3 * a.elapsed_time(b) for a, b, _, _ in marks]
 
 
-class Twin:
+class EmulatedGpu:
     """The same on the host, so that this script can be tried."""
 
     streams: list[Any]
@@ -327,7 +327,7 @@ class Twin:
 
 
 def device(part: Part) -> Any:
-    return (Twin if part.twin else Gpu)(part)
+    return (EmulatedGpu if part.emulated else Gpu)(part)
 
 
 # ---- Parts: right or wrong -----------------------------------------------------------------------
@@ -420,7 +420,7 @@ def run_torch(part: Part) -> None:
         wrong = [i for i, s in enumerate(sums) if int(s) != sum_of(size, i)]
         part.equal(f"{count} tuples on the current stream", wrong[:5], [])
     del sums
-    if not part.twin:
+    if not part.emulated:
         torch_streams(part, torch, size, count)
         torch_graph(part, torch, size, count)
         a = np.arange(5000, dtype=np.float32)
@@ -503,7 +503,7 @@ def torch_graph(part: Part, torch: Any, size: int, count: int) -> None:
 
 
 def run_cupy(part: Part) -> None:
-    if part.twin:
+    if part.emulated:
         part.missing("cupy: it takes memory of GPUs only")
         return
     cupy = module(part, "cupy")
@@ -529,14 +529,14 @@ def run_cupy(part: Part) -> None:
 
 def run_jax(part: Part) -> None:
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    if part.twin:
+    if part.emulated:
         os.environ["JAX_PLATFORMS"] = "cpu"
     jax = module(part, "jax")
     if jax is None:
         return
     import jax.numpy as jnp
 
-    if jax.devices()[0].platform == "cpu" and not part.twin:
+    if jax.devices()[0].platform == "cpu" and not part.emulated:
         part.missing(f"jax: its devices are {jax.devices()}")
         return
     narrow = [dtype for dtype in DTYPES if dtype not in ("int64", "float64")]  # as jax is unless it is told otherwise
@@ -714,8 +714,8 @@ def data_loader(torch: Any, size: int, workers: int, prefetch: int) -> Iterator[
 def run_peers(part: Part) -> None:
     import pyfeed
 
-    torch = None if part.twin else module(part, "torch")
-    if torch is None and not part.twin:
+    torch = None if part.emulated else module(part, "torch")
+    if torch is None and not part.emulated:
         return
     gpu = device(part)
     size, count = (MIB, 20) if part.quick else (16 * MIB, 150)
@@ -857,7 +857,7 @@ def work(name: str, part: Part) -> int:
     if not pyfeed.cuda.available():
         part.check("there is a device", False, pyfeed.cuda.reason())
         return 1
-    if not part.twin and pyfeed.cuda.device_name() == "host emulation":
+    if not part.emulated and pyfeed.cuda.device_name() == "host emulation":
         part.check("there is a device", False, "expected a GPU, found the host emulation: PYFEED_CUDA is set")
         return 1
     try:
@@ -900,7 +900,7 @@ def run_part(
     end = start + seconds
     ours, theirs = os.pipe()
     command = [sys.executable, __file__, "--part", name, "--fd", str(theirs), "--seconds", str(seconds)]
-    command += ["--out", str(options.out), *["--twin"] * options.twin, *["--quick"] * options.quick]
+    command += ["--out", str(options.out), *["--emulated"] * options.emulated, *["--quick"] * options.quick]
     with (options.out / "gpu.log").open("a") as log:
         log.write(f"\n==== {name}\n")
         log.flush()
@@ -1008,13 +1008,13 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("build/gpu"), help="the folder for what is found")
     parser.add_argument("--parts", default=",".join(PARTS), help="only these")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="for all of it")
-    parser.add_argument("--twin", action="store_true", help="without a GPU")
+    parser.add_argument("--emulated", action="store_true", help="without a GPU")
     parser.add_argument("--quick", action="store_true", help="only so much that every line runs")
     parser.add_argument("--part", help=argparse.SUPPRESS)
     parser.add_argument("--fd", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.part:
-        return work(options.part, Part(options.fd, options.twin, options.quick, options.out, options.seconds))
+        return work(options.part, Part(options.fd, options.emulated, options.quick, options.out, options.seconds))
 
     end = time.monotonic() + options.seconds
     names = options.parts.split(",")
@@ -1027,10 +1027,10 @@ def main() -> int:
     (options.out / "gpu.log").write_text("")
     with tempfile.TemporaryDirectory(prefix="pyfeed-gpu-") as folder:
         environment = install(options.wheel, Path(folder)) if options.wheel else {**os.environ}
-        if options.twin:
+        if options.emulated:
             environment["PYFEED_CUDA"] = "host"
         here = machine(environment)
-        report = Report(options.out / "gpu.json", {"benchmark": "gpu", "twin": options.twin, "machine": here})
+        report = Report(options.out / "gpu.json", {"benchmark": "gpu", "emulated": options.emulated, "machine": here})
         print(", ".join(f"{key} {value}" for key, value in here.items()))
         for name in names:
             seconds = max(0.0, min(PARTS[name][1], end - time.monotonic()))

@@ -118,7 +118,7 @@ def interruption_slot() -> Callable[[], object]:
 
 def interruption_wait_pass() -> Callable[[], object]:
     _, queue = _queue_of_arrays()
-    return lambda: queue.wait_pass(1)
+    return lambda: queue.wait_pass(0)
 
 
 def interruption_batch() -> Callable[[], object]:

@@ -54,10 +54,10 @@ func TestDrawing(t *testing.T) {
 
 // A name has no way out of its quotes.
 func TestNamesInDrawings(t *testing.T) {
-	hostile := "\"]; x -> y; <b>&amp;#35;`\\N\\\"\n%%{init}%%\u0000 end"
+	adversarial := "\"]; x -> y; <b>&amp;#35;`\\N\\\"\n%%{init}%%\u0000 end"
 	p := &Program{Version: 1, Blocks: []*Block{{
-		Variables: []*Variable{{Name: hostile, Kind: Tensor}},
-		Ops:       []*Op{{Type: hostile, Inputs: []string{hostile, "none " + hostile}, Attributes: Attributes{{hostile, textOf(hostile)}}}},
+		Variables: []*Variable{{Name: adversarial, Kind: Tensor}},
+		Ops:       []*Op{{Type: adversarial, Inputs: []string{adversarial, "none " + adversarial}, Attributes: Attributes{{adversarial, textOf(adversarial)}}}},
 	}}}
 	for _, line := range strings.Split(drawn(t, p, "mermaid"), "\n") {
 		if begin := strings.IndexByte(line, '"'); begin >= 0 {

@@ -235,7 +235,7 @@ func TestEveryFlippedByte(t *testing.T) {
 }
 
 // What is read takes memory in proportion to the file, and the counts have limits.
-func TestHostileCounts(t *testing.T) {
+func TestAdversarialCounts(t *testing.T) {
 	many := func(b []byte, n int) []byte { return bytes.Repeat(b, n) }
 	for _, c := range []struct {
 		data  []byte

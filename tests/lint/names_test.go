@@ -25,6 +25,11 @@ var retired = []struct {
 		"pump": "prefetcher", "relieve": "leaveStandby", "settling": "exportPool", "unlike": "firstMismatch", "unmade": "failed",
 		"urge": "wakeWorkers", "worth": "minBatchWork",
 	}},
+	{"pyfeed", ".go", map[string]string{
+		"Giver": "Owner", "Intact": "CheckTruncated", "Never": "NonBlocking", "Room": "AllocateTensor",
+		"Settle": "EnsureExportable", "Sole": "IsUnique", "Turn": "TimeSlice", "TurnLength": "timeSliceLength",
+	}},
+	{"cuda", ".go", map[string]string{"Hosted": "Emulated", "twin": "emulated device", "twins": "emulated devices"}},
 	{"benchmarks", ".py", map[string]string{
 		"NotOffered": "NotSupported", "Row": "Case", "Trainer": "Runner", "Way": "Library", "chosen": "selected",
 		"in_turns": "interleave", "way": "library", "ways": "libraries",
@@ -40,6 +45,7 @@ var retired = []struct {
 var retiredPaths = []string{
 	"benchmarks/measuring", "benchmarks/tasks", "benchmarks/ways",
 	"readers/bundle.go", "readers/lot.go", "readers/multiple.go", "readers/pump.go", "readers/rows.go",
+	"pyfeed/program", "program/hostile_test.go",
 	"tests/cpp/ways_in_test.cpp", "tests/house", "tests/long/crews.py",
 }
 

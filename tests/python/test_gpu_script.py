@@ -31,8 +31,8 @@ def run(out: Path, *options: str, status: int, **environment: str) -> tuple[str,
     return done.stdout + done.stderr, json.loads(report.read_text()) if report.exists() else {}
 
 
-def test_every_part_runs_on_the_twin(tmp_path: Path) -> None:
-    output, found = run(tmp_path, "--twin", "--quick", status=0)
+def test_every_part_runs_on_emulated_devices(tmp_path: Path) -> None:
+    output, found = run(tmp_path, "--emulated", "--quick", status=0)
     assert list(found["parts"]) == PARTS
     assert found["failed"] == []
     for name, part in found["parts"].items():
@@ -41,7 +41,7 @@ def test_every_part_runs_on_the_twin(tmp_path: Path) -> None:
         assert "memory is given back" in [check["check"] for check in part["checks"]]
         assert len(part["metrics"]) + len(part["missing"]) > 0
         assert name not in METRICS or part["metrics"]
-        assert not any(metric["goal"] for metric in part["metrics"])  # the twin shows nothing about GPUs
+        assert not any(metric["goal"] for metric in part["metrics"])  # emulation shows nothing about GPUs
         assert f"\n{name}: done, " in output
     assert f"{len(PARTS)} of {len(PARTS)} parts are right; all of it is in {tmp_path}" in output
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
@@ -59,14 +59,14 @@ def test_a_machine_without_a_gpu_is_a_failure(tmp_path: Path) -> None:
     assert "0 of 2 parts are right" in output
 
 
-def test_the_twin_is_not_taken_for_a_gpu(tmp_path: Path) -> None:
+def test_an_emulated_device_is_not_taken_for_a_gpu(tmp_path: Path) -> None:
     output, found = run(tmp_path, "--quick", "--parts", "next", status=1, PYFEED_CUDA="host")
     assert found["failed"] == ["next"]
     assert "WRONG: there is a device: expected a GPU, found the host emulation: PYFEED_CUDA is set" in output
 
 
 def test_a_part_that_does_not_end_is_stopped(tmp_path: Path) -> None:
-    output, found = run(tmp_path, "--twin", "--quick", "--seconds", "0.01", "--parts", "next,stress", status=1)
+    output, found = run(tmp_path, "--emulated", "--quick", "--seconds", "0.01", "--parts", "next,stress", status=1)
     assert found["failed"] == ["next", "stress"]
     for name in found["failed"]:
         assert found["parts"][name]["status"] == "stopped: expected an end within 0 s"
