@@ -505,14 +505,14 @@ PF_API pf_status pf_queue_slot(pf_handle queue, uint32_t slot, pf_slot_spec *out
  * create_py_array_reader       feeder_name: the variable of the queue. The tuples that are pushed into a queue
  * open_files                   filenames: paths, globs or directories, each with a format's tag and a colon
  *                              before it where its suffix does not tell; format (""): a tag for all; slots
- *                              (what the files say): see below; thread_num (2); ordered (true): one order
- *                              whatever thread_num; interleave (8): files read in turn when ordered;
+ *                              (what the files say): see below; num_threads (2); ordered (true): one order
+ *                              whatever num_threads; interleave (8): files read in turn when ordered;
  *                              shuffle_files (as they are listed): a seed, by which the files come in another
  *                              order in each pass; on_corrupt ("raise"): or "skip"; verify_first (false): each
  *                              file is read twice, the first time to verify all of it; storage ({"compression":
  *                              "auto", "io": "auto"}); options (none): the format's, see docs/formats.md. Reads
  *                              many files at a time, by threads of its own
- * create_file_reader           as open_files. Reads one file, in the calling thread. thread_num, ordered,
+ * create_file_reader           as open_files. Reads one file, in the calling thread. num_threads, ordered,
  *                              interleave and shuffle_files say nothing here
  * create_batch_reader          batch_size; drop_last (false); ragged (false). Joins that many tuples to one:
  *                              slots whose first dimension is -1 are concatenated along it and their LoD

@@ -1778,7 +1778,7 @@ private:
 
 }  // namespace detail
 
-// How open_files reads: OpenFiles().format("recordio").thread_num(4). What is not set is as pyfeed.h says.
+// How open_files reads: OpenFiles().format("recordio").num_threads(4). What is not set is as pyfeed.h says.
 class OpenFiles : public detail::Options<OpenFiles> {
 public:
     // The format's tag, for files whose names do not tell.
@@ -1786,8 +1786,8 @@ public:
     // What an instance looks like; else the first file is asked.
     OpenFiles &slots(const std::vector<SlotSpec> &slots) { return set("slots", slots); }
     // Threads that read.
-    OpenFiles &thread_num(int threads) { return set("thread_num", threads); }
-    // Whether instances come in one order, whatever thread_num; else first come, first served.
+    OpenFiles &num_threads(int threads) { return set("num_threads", threads); }
+    // Whether instances come in one order, whatever num_threads; else first come, first served.
     OpenFiles &ordered(bool ordered) { return set("ordered", ordered); }
     // Files that are read in turn when ordered.
     OpenFiles &interleave(int files) { return set("interleave", files); }
@@ -1997,7 +1997,7 @@ inline Reader open_files(const Scope &scope, const std::string &out,
     return create_reader(scope, "open_files", out, {}, attributes.set("filenames", filenames).json());
 }
 
-// The same of one file, which the calling threads read. thread_num, ordered, interleave and
+// The same of one file, which the calling threads read. num_threads, ordered, interleave and
 // shuffle_files mean nothing here.
 inline Reader create_file_reader(const Scope &scope, const std::string &out, const std::string &filename,
                                  const OpenFiles &options = {}) {

@@ -230,7 +230,7 @@ def files(
         "raw": {"shapes": [workload.shape], "dtypes": [workload.dtype]},
         "csv": {"shapes": [workload.shape], "dtypes": [workload.dtype]},
     }
-    files = options.get(workload.format, {}) | {"thread_num": workload.cores + extra_threads, "ordered": ordered}
+    files = options.get(workload.format, {}) | {"num_threads": workload.cores + extra_threads, "ordered": ordered}
     if workload.format == "npy":
         reader = pyfeed.open_files(workload.paths, shuffle_files=1, **files)
     else:

@@ -106,7 +106,7 @@ def path_of(name: str) -> str:
 
 
 def convert(args: argparse.Namespace) -> int:
-    told = {"thread_num": args.threads, "on_corrupt": args.on_corrupt, **how_to_read(args)}
+    told = {"num_threads": args.threads, "on_corrupt": args.on_corrupt, **how_to_read(args)}
     reader = pyfeed.open_files(args.sources, **told)
     slots = reader.slots
     if args.shuffle:
@@ -189,7 +189,7 @@ class Seen:
 def inspect(args: argparse.Namespace) -> int:
     told = how_to_read(args)
     for name in pyfeed.list_files(args.sources, args.format):
-        reader = pyfeed.open_files([name], **{"thread_num": 1, **told})
+        reader = pyfeed.open_files([name], **{"num_threads": 1, **told})
         seen = [Seen() for _ in reader.slots]
         records = 0
         for tuple_ in take(reader, args.records):
@@ -239,7 +239,7 @@ def verify_file(name: str, told: dict[str, Any], progress: Progress) -> int:
     """Read all of a file and report every damaged place in it: the exit status, for this file alone."""
     path, before = path_of(name), progress.records
     try:
-        reader = pyfeed.open_files([name], **{"thread_num": 1, **told, "on_corrupt": "skip"})
+        reader = pyfeed.open_files([name], **{"num_threads": 1, **told, "on_corrupt": "skip"})
         for tuple_ in reader:
             progress.add(nbytes(tuple_))
     except pyfeed.CorruptRecordError as e:

@@ -14,7 +14,7 @@ from .slots import Shape
 class Reading(TypedDict, total=False):
     """What every format's function takes besides its own, and hands on to `open_files`."""
 
-    thread_num: int
+    num_threads: int
     ordered: bool
     interleave: int
     shuffle_files: int | None

@@ -109,7 +109,7 @@ def missing_value(name: str, value: Any) -> str:
 
 # What open_files takes of any format, and each format's function hands on to it.
 READING = {
-    "thread_num": integer(0),
+    "num_threads": integer(0),
     "ordered": flag,
     "interleave": integer(1, "file"),
     "shuffle_files": optional(integer(0)),
@@ -130,7 +130,7 @@ def open_files(
     dtypes: Sequence[npt.DTypeLike | None] | None = None,
     lod_levels: Sequence[int] | None = None,
     names: Sequence[str] | None = None,
-    thread_num: int = 2,
+    num_threads: int = 2,
     ordered: bool = True,
     interleave: int = 8,
     shuffle_files: int | None = None,
@@ -156,7 +156,7 @@ def open_files(
     shapes, dtypes, lod_levels, names : sequence, optional
         What an instance looks like, one a slot, as for `py_array_reader`. If `shapes` are not given,
         the first file says, or its first record; some formats must be told.
-    thread_num : int
+    num_threads : int
         Threads that read. 0: the reading thread itself does, for one file that is no pipe.
     ordered : bool
         The order depends on the files alone: one instance of each file in turn, of `interleave` files
@@ -219,7 +219,7 @@ def open_files(
         dtypes,
         lod_levels,
         names,
-        thread_num=thread_num,
+        num_threads=num_threads,
         ordered=ordered,
         interleave=interleave,
         shuffle_files=shuffle_files,
@@ -254,7 +254,7 @@ def creation(
     lod_levels: Sequence[int] | None = None,
     names: Sequence[str] | None = None,
     *,
-    thread_num: int = 2,
+    num_threads: int = 2,
     ordered: bool = True,
     interleave: int = 8,
     shuffle_files: int | None = None,
@@ -275,9 +275,9 @@ def creation(
     wanted = slots.attributes(shapes, dtypes, lod_levels, names)
     if wanted is not None:
         attributes["slots"] = wanted
-    if thread_num == 0:
+    if num_threads == 0:
         return "create_file_reader", attributes
-    attributes |= {"thread_num": thread_num, "ordered": ordered, "interleave": interleave}
+    attributes |= {"num_threads": num_threads, "ordered": ordered, "interleave": interleave}
     if shuffle_files is not None:
         attributes["shuffle_files"] = shuffle_files
     return "open_files", attributes

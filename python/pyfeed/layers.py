@@ -299,7 +299,7 @@ def open_files(
     dtypes: Sequence[npt.DTypeLike | None] | None = None,
     lod_levels: Sequence[int] | None = None,
     names: Sequence[str] | None = None,
-    thread_num: int = 2,
+    num_threads: int = 2,
     ordered: bool = True,
     interleave: int = 8,
     shuffle_files: int | None = None,
@@ -325,7 +325,7 @@ def open_files(
         Of the main program: for `read_file`, and for the readers below.
     """
     reading: dict[str, Any] = {
-        "thread_num": thread_num,
+        "num_threads": num_threads,
         "ordered": ordered,
         "interleave": interleave,
         "shuffle_files": shuffle_files,

@@ -86,7 +86,7 @@ func numbersOf(t *testing.T, path string, attributes string) (all []int64, err e
 	if attributes != "" {
 		attributes = ", " + attributes
 	}
-	err = ops.Create(scope, "open_files", "r", nil, fmt.Appendf(nil, `{"filenames": [%q], "thread_num": 1%s}`, path, attributes))
+	err = ops.Create(scope, "open_files", "r", nil, fmt.Appendf(nil, `{"filenames": [%q], "num_threads": 1%s}`, path, attributes))
 	if err != nil {
 		return nil, err, nil
 	}

@@ -297,7 +297,7 @@ func TestDamageAmongSequences(t *testing.T) {
 		}
 		return all
 	}
-	for _, threads := range []string{"", `, "thread_num": 2`} {
+	for _, threads := range []string{"", `, "num_threads": 2`} {
 		balanced(t)
 		got, err := shown(build(t, fmt.Sprintf(`"filenames": [%q]`+threads, path), nil))
 		if !slices.Equal(got, want(false)) || err == io.EOF || !strings.Contains(err.Error(), "record 700") {
@@ -492,7 +492,7 @@ func TestBatchesThatTakeTheMemoryOfTheirFilesOver(t *testing.T) {
 		quoted = append(quoted, fmt.Sprintf("%q", writeTo(t, dir, fmt.Sprintf("%03d.npy", i), npyRows(binary.LittleEndian, width, i, i+1))))
 	}
 	for _, how := range []string{
-		`"thread_num": 1`, `"thread_num": 2`, `"thread_num": 3, "ordered": false`, `"thread_num": 2, "interleave": 3`, `"thread_num": 2, "shuffle_files": 5`,
+		`"num_threads": 1`, `"num_threads": 2`, `"num_threads": 3, "ordered": false`, `"num_threads": 2, "interleave": 3`, `"num_threads": 2, "shuffle_files": 5`,
 	} {
 		for _, steps := range [][]step{{batched}, {batched, buffered}, {{"create_batch_reader", `{"batch_size": 7}`}}, {{"create_batch_reader", `{"batch_size": 100}`}}} {
 			t.Run(how+fmt.Sprint(steps), func(t *testing.T) {
@@ -533,7 +533,7 @@ func TestBatchesThatTakeTheMemoryOfTheirFilesOver(t *testing.T) {
 					if i := slices.Index(seen, false); i >= 0 {
 						t.Errorf("file %d did not come", i)
 					}
-					if live := memory.Count().Live; how == `"thread_num": 1` && len(steps) == 1 && steps[0] == batched && live[memory.File] < count/2*size {
+					if live := memory.Count().Live; how == `"num_threads": 1` && len(steps) == 1 && steps[0] == batched && live[memory.File] < count/2*size {
 						t.Errorf("expected most batches in the memory of files, found %v", live)
 					}
 					for i, batch := range held {

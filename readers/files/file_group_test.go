@@ -196,7 +196,7 @@ func TestGroupedFilesComeAsIfReadOneByOne(t *testing.T) {
 				want, end := inTurn(files, width)
 				room := 1 + random.IntN(64)
 				name := fmt.Sprintf("threads=%d interleave=%d room=%d %s", threads, width, room, corrupt)
-				h := openDeck(t, "open_files", paths, cards, more+fmt.Sprintf(`, "thread_num": %d, "interleave": %d`, threads, width))
+				h := openDeck(t, "open_files", paths, cards, more+fmt.Sprintf(`, "num_threads": %d, "interleave": %d`, threads, width))
 				t.Cleanup(h.Drop)
 				for pass := range 2 {
 					got, rows, err := numbersOf(t, h, room)
@@ -213,7 +213,7 @@ func TestGroupedFilesComeAsIfReadOneByOne(t *testing.T) {
 				}
 
 				name += " unordered"
-				h = openDeck(t, "open_files", paths, cards, more+fmt.Sprintf(`, "thread_num": %d, "ordered": false`, threads))
+				h = openDeck(t, "open_files", paths, cards, more+fmt.Sprintf(`, "num_threads": %d, "ordered": false`, threads))
 				t.Cleanup(h.Drop)
 				got, rows, err := numbersOf(t, h, room)
 				together += rows
@@ -243,7 +243,7 @@ func TestAResetInAFileGroup(t *testing.T) {
 	}
 	paths := readertest.WriteCards(t, cards)
 	for _, ordered := range []bool{true, false} {
-		h, m := openMany(t, readertest.OpenCards(paths, fmt.Sprintf(`, "thread_num": 2, "ordered": %v`, ordered)))
+		h, m := openMany(t, readertest.OpenCards(paths, fmt.Sprintf(`, "num_threads": 2, "ordered": %v`, ordered)))
 		for i := range 60 {
 			out := make([]*pyfeed.Tuple, 32)
 			for range i % 9 {
@@ -281,7 +281,7 @@ func TestAPipeInAFileGroup(t *testing.T) {
 		if err := errors.Join(os.Remove(paths[at]), syscall.Mkfifo(paths[at], 0o600)); err != nil {
 			t.Fatal(err)
 		}
-		h, _ := openMany(t, readertest.OpenCards(paths, fmt.Sprintf(`, "thread_num": 2, "ordered": %v`, ordered)))
+		h, _ := openMany(t, readertest.OpenCards(paths, fmt.Sprintf(`, "num_threads": 2, "ordered": %v`, ordered)))
 		before := at
 		if !ordered {
 			before = count - 1
@@ -316,7 +316,7 @@ func TestAPipeInAFileGroup(t *testing.T) {
 func TestAFileGroupEndsEarly(t *testing.T) {
 	paths := readertest.WriteCards(t, readertest.SameCards(300))
 	for _, threads := range []int{1, 2} {
-		h, m := openMany(counted(t), readertest.OpenCards(paths, fmt.Sprintf(`, "thread_num": %d`, threads)))
+		h, m := openMany(counted(t), readertest.OpenCards(paths, fmt.Sprintf(`, "num_threads": %d`, threads)))
 		m.slow = 0
 		got, together, err := numbersOf(t, h, 32)
 		if err != io.EOF || len(got) != 300 || !slices.IsSorted(got) || together != 0 {
@@ -506,7 +506,7 @@ func TestAFileGroupIsSplit(t *testing.T) {
 func TestABatchOfFilesLiesTogether(t *testing.T) {
 	paths := readertest.WriteCards(t, readertest.SameCards(300))
 	for _, c := range []struct{ threads, size int }{{1, 32}, {2, 32}, {3, 10}, {2, 33}} {
-		h, m := openMany(counted(t), readertest.OpenCards(paths, fmt.Sprintf(`, "thread_num": %d, "interleave": 2`, c.threads)))
+		h, m := openMany(counted(t), readertest.OpenCards(paths, fmt.Sprintf(`, "num_threads": %d, "interleave": 2`, c.threads)))
 		m.slow = int64(time.Hour)
 		apart := 0
 		for begin := 0; begin < 300; begin += c.size {

@@ -48,7 +48,7 @@ func TestNamesOfBytes(t *testing.T) {
 	if want := []string{"ids:a\xff.ids", "ids:b\u00fc.ids", "ids:dir\x80/c\xc3.ids", "ids:dir\x80/c\xc3.ids", "cut:a\xff.ids"}; err != nil || !slices.Equal(files, want) {
 		t.Errorf("expected %q, found %q, %v", want, files, err)
 	}
-	attributes := `{"filenames": ["a\u0000ff.ids", "dir\u0000\u0038\u0030/*"], "slots": [{"dtype": "int64", "dims": []}], "thread_num": 1}`
+	attributes := `{"filenames": ["a\u0000ff.ids", "dir\u0000\u0038\u0030/*"], "slots": [{"dtype": "int64", "dims": []}], "num_threads": 1}`
 	openMany(counted(t), attributes)
 	readertest.Expect(t, openError(`{"filenames": ["missing\u0000ff.ids"]}`), pyfeed.IO, "no such file")
 	readertest.Expect(t, openError(`{"filenames": ["\u0000zz"]}`), pyfeed.Invalid, "behind a NUL")

@@ -42,10 +42,10 @@ func newFilesReader(refs []record.FileRef, set *fileSet, o *Options) *filesReade
 	r := &filesReader{fileSet: set, listed: refs, seed: o.ShuffleFiles, slow: int64(maxDelay)}
 	width := o.Interleave
 	if !o.Ordered {
-		width = o.ThreadNum
+		width = o.NumThreads
 	}
 	r.work = sync.NewCond(&r.mu)
-	r.schedule = newScheduler(set, r.work, o.ThreadNum, min(width, len(refs)), o.Ordered)
+	r.schedule = newScheduler(set, r.work, o.NumThreads, min(width, len(refs)), o.Ordered)
 	r.order(0)
 	r.consumers.Init(&r.mu)
 	r.consumers.Named("waits for files", trace.Wait)
@@ -292,7 +292,7 @@ func (r *filesReader) Describe(s *readers.Stats) {
 	defer r.mu.Unlock()
 	s.Reader = "multiple"
 	s.Waited = r.consumers.Waited().Seconds()
-	s.Extra = map[string]any{"files": len(r.schedule.refs), "formats": record.TagsOf(r.schedule.refs), "thread_num": r.schedule.threads,
+	s.Extra = map[string]any{"files": len(r.schedule.refs), "formats": record.TagsOf(r.schedule.refs), "num_threads": r.schedule.threads,
 		"ordered": r.schedule.ordered, "opened": r.schedule.next}
 	r.ledger.describe(s)
 }

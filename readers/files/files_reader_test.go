@@ -22,7 +22,7 @@ import (
 func shortFiles(t *testing.T, before func(m *filesReader, i int), threads, width int, counts ...int) (*readers.ReaderHolder, *filesReader) {
 	t.Helper()
 	names, _ := readertest.WriteIDs(t, counts...)
-	h, m := openMany(counted(t), readertest.OpenIDs(names, fmt.Sprintf(`, "thread_num": %d, "interleave": %d`, threads, width)))
+	h, m := openMany(counted(t), readertest.OpenIDs(names, fmt.Sprintf(`, "num_threads": %d, "interleave": %d`, threads, width)))
 	format := *m.schedule.refs[0].Format
 	open := format.Open
 	format.Open = func(path string, c *record.Config) (record.Records, error) {
@@ -329,7 +329,7 @@ func TestFilesAreShuffled(t *testing.T) {
 	listed := slices.Concat(ids...)
 	read := func(threads int, attributes string, passes ...uint64) (all [][]int64) {
 		h, _ := openMany(counted(t),
-			readertest.OpenIDs(names, fmt.Sprintf(`, "thread_num": %d, "interleave": 3%s`, threads, attributes)))
+			readertest.OpenIDs(names, fmt.Sprintf(`, "num_threads": %d, "interleave": 3%s`, threads, attributes)))
 		for _, pass := range passes {
 			if err := h.Begin(pass); err != nil {
 				t.Fatal(err)
@@ -438,7 +438,7 @@ func TestOrderedFilesComeTheSameForAnyNumberOfThreads(t *testing.T) {
 		want = append(want, tuple...)
 	}
 	for _, threads := range []int{1, 2, 8} {
-		h, _ := openMany(t, readertest.OpenIDs(names, fmt.Sprintf(`, "thread_num": %d`, threads)))
+		h, _ := openMany(t, readertest.OpenIDs(names, fmt.Sprintf(`, "num_threads": %d`, threads)))
 		for range 2 {
 			if got := readertest.Drained(t, h); !slices.Equal(got, want) {
 				t.Fatalf("%d threads: expected %d ids as interleaved, found %d", threads, len(want), len(got))
@@ -453,7 +453,7 @@ func TestOrderedFilesComeTheSameForAnyNumberOfThreads(t *testing.T) {
 func TestUnorderedFilesComeWhole(t *testing.T) {
 	counted(t)
 	names, files := readertest.WriteIDs(t, 1000, 3, 0, 700, 1, 1500)
-	h, _ := openMany(t, readertest.OpenIDs(names, `, "ordered": false, "thread_num": 3`))
+	h, _ := openMany(t, readertest.OpenIDs(names, `, "ordered": false, "num_threads": 3`))
 	got := readertest.Drained(t, h)
 	for _, in := range files { // each file's own order is kept
 		var of []int64
@@ -475,7 +475,7 @@ func TestOnlySoManyFilesAreOpen(t *testing.T) {
 	counted(t)
 	names, _ := readertest.WriteIDs(t, slices.Repeat([]int{2000}, 40)...)
 	for _, ordered := range []bool{true, false} {
-		h, _ := openMany(t, readertest.OpenIDs(names, fmt.Sprintf(`, "thread_num": 2, "interleave": 3, "ordered": %v`, ordered)))
+		h, _ := openMany(t, readertest.OpenIDs(names, fmt.Sprintf(`, "num_threads": 2, "interleave": 3, "ordered": %v`, ordered)))
 		tuple, err := h.ReadNext(background)
 		if err != nil {
 			t.Fatal(err)

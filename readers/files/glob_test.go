@@ -258,7 +258,7 @@ func TestNamesOfFilesAndFormats(t *testing.T) {
 	readertest.Expect(t, openError(`{"filenames": []}`), pyfeed.Invalid, "expected at least 1")
 	readertest.Expect(t, openError(`{"filenames": ["x"], "interleave": "2"}`), pyfeed.Invalid, "attributes: interleave: expected integer, found string")
 	readertest.Expect(t, openError(`{"filenames": {"x": 1}}`), pyfeed.Invalid, "attributes: filenames: expected array, found object")
-	readertest.Expect(t, openError(`{"filename": "x"}`), pyfeed.Invalid, `unknown field "filename"; there are filenames, format, slots, thread_num`)
+	readertest.Expect(t, openError(`{"filename": "x"}`), pyfeed.Invalid, `unknown field "filename"; there are filenames, format, slots, num_threads`)
 	readertest.Expect(t, openError(in("a.ids")), pyfeed.Invalid, `format "ids" does not say what its instances look like: give slots`)
 	readertest.Expect(t, openError(`{"filenames": ["x"], "format": "none"}`), pyfeed.Invalid, "expected one of cut, ids")
 	readertest.Expect(t, openError(`{"filenames": ["x"], "format": "none"}`), pyfeed.Invalid, `found "none"`)

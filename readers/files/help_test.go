@@ -20,7 +20,7 @@ func counted(t *testing.T) *testing.T {
 
 // withAttributes opens files as the operators do.
 func withAttributes(attributes string, open func(context.Context, *Options) (readers.Reader, error)) (readers.Reader, error) {
-	o := Options{ThreadNum: 2, Ordered: true, Interleave: 8}
+	o := Options{NumThreads: 2, Ordered: true, Interleave: 8}
 	err := record.DecodeAttributes("open_files", []byte(attributes), &o)
 	if err == nil {
 		err = o.Check()

@@ -25,7 +25,7 @@ func OpenFile(ctx context.Context, o *Options) (readers.Reader, error) {
 		return nil, pyfeed.Errorf(pyfeed.Invalid, "create_file_reader: expected 1 file, found %d: open_files reads many", len(refs))
 	}
 	if refs[0].Format.Waits || storage.IsPipe(refs[0].Path) {
-		return newFilesReader(refs, s, &Options{ThreadNum: 1, Ordered: true, Interleave: 1}), nil
+		return newFilesReader(refs, s, &Options{NumThreads: 1, Ordered: true, Interleave: 1}), nil
 	}
 	return newFileReader(refs[0], s), nil
 }

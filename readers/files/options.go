@@ -14,8 +14,8 @@ type Options struct {
 	Filenames    []string                `json:"filenames" required:"true" doc:"paths, globs or directories, each with a format's tag and a colon before it where its suffix does not tell"`
 	Format       string                  `json:"format" doc:"a tag for all"`
 	Slots        []record.SlotAttributes `json:"slots" absent:"what the files say" doc:"see below"`
-	ThreadNum    int                     `json:"thread_num"`
-	Ordered      bool                    `json:"ordered" doc:"one order whatever thread_num"`
+	NumThreads   int                     `json:"num_threads"`
+	Ordered      bool                    `json:"ordered" doc:"one order whatever num_threads"`
 	Interleave   int                     `json:"interleave" doc:"files read in turn when ordered"`
 	ShuffleFiles *uint64                 `json:"shuffle_files" absent:"as they are listed" doc:"a seed, by which the files come in another order in each pass"`
 	OnCorrupt    string                  `json:"on_corrupt" doc:"or \"skip\""`
@@ -29,8 +29,8 @@ func (o *Options) Check() error {
 	switch {
 	case len(o.Filenames) == 0:
 		return pyfeed.Errorf(pyfeed.Invalid, "filenames: expected at least 1, found 0")
-	case o.ThreadNum < 1 || o.ThreadNum > 1024:
-		return pyfeed.Errorf(pyfeed.Invalid, "thread_num: expected 1 to 1024, found %d", o.ThreadNum)
+	case o.NumThreads < 1 || o.NumThreads > 1024:
+		return pyfeed.Errorf(pyfeed.Invalid, "num_threads: expected 1 to 1024, found %d", o.NumThreads)
 	case o.Interleave < 1 || o.Interleave > 4096:
 		return pyfeed.Errorf(pyfeed.Invalid, "interleave: expected 1 to 4096 files, found %d", o.Interleave)
 	case o.OnCorrupt != "" && o.OnCorrupt != "raise" && o.OnCorrupt != "skip":

@@ -29,7 +29,7 @@ func BenchmarkChain(b *testing.B) {
 		for _, threads := range []int{1, 2} {
 			for _, ordered := range []bool{true, false} {
 				b.Run(fmt.Sprintf("bytes=%d/threads=%d/ordered=%v", size, threads, ordered), func(b *testing.B) {
-					h := chain(b, fmt.Sprintf(`{"filenames": [%q], "options": {"instances": "file"}, "thread_num": %d, "ordered": %v}`, dir, threads, ordered))
+					h := chain(b, fmt.Sprintf(`{"filenames": [%q], "options": {"instances": "file"}, "num_threads": %d, "ordered": %v}`, dir, threads, ordered))
 					defer h.Drop()
 					b.SetBytes(size)
 					b.ReportAllocs()

@@ -701,7 +701,7 @@ func TestManyFilesOfOneArray(t *testing.T) {
 	}
 	for _, size := range []int{0, 1, 32, 250} {
 		scope := pyfeed.NewScope(nil)
-		r, err := ops.MakeNow(scope, "open_files", nil, fmt.Appendf(nil, `{"filenames": [%q], "thread_num": 2,
+		r, err := ops.MakeNow(scope, "open_files", nil, fmt.Appendf(nil, `{"filenames": [%q], "num_threads": 2,
 			"options": {"instances": "file"}, "slots": [{"dtype": "uint8", "dims": [-1]}]}`, dir))
 		if err != nil {
 			t.Fatal(err)

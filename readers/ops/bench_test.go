@@ -22,7 +22,7 @@ func BenchmarkSmallRecords(b *testing.B) {
 	scope := pyfeed.NewScope(nil)
 	defer scope.Drop()
 	for _, step := range []struct{ op, out, in, attributes string }{
-		{"open_files", "files", "", `{"filenames": ["` + path + `"], "slots": [{"dtype": "uint8", "dims": [100]}], "thread_num": 1}`},
+		{"open_files", "files", "", `{"filenames": ["` + path + `"], "slots": [{"dtype": "uint8", "dims": [100]}], "num_threads": 1}`},
 		{"create_shuffle_reader", "shuffled", "files", `{"buffer_size": 10000, "seed": 1}`},
 		{"create_batch_reader", "batches", "shuffled", `{"batch_size": 256}`},
 	} {

@@ -217,7 +217,7 @@ func randomChain(t *testing.T, random *rand.Rand) *chain {
 	counts[0]++ // an empty pass is an error of multi_pass, tested elsewhere
 	names, files := readertest.WriteIDs(t, counts...)
 	width := 1 + random.IntN(4)
-	c.add(t, "open_files", nil, `{"filenames": ["%s"], "slots": %s, "thread_num": %d, "interleave": %d}`,
+	c.add(t, "open_files", nil, `{"filenames": ["%s"], "slots": %s, "num_threads": %d, "interleave": %d}`,
 		strings.Join(names, `", "`), readertest.IDSlots, 1+random.IntN(4), width)
 	c.model = func(uint64) [][]int64 { return readertest.Interleaved(files, width) }
 	batches := 0

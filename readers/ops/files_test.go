@@ -12,7 +12,7 @@ func TestFilesAreRecordedByName(t *testing.T) {
 	scope := readertest.Scope(t)
 	names, _ := readertest.WriteIDs(t, 300, 10)
 	r := readertest.StartTrace(t)
-	readertest.Drained(t, create(t, scope, "open_files", "files", nil, readertest.OpenIDs(names, `, "thread_num": 2`)))
+	readertest.Drained(t, create(t, scope, "open_files", "files", nil, readertest.OpenIDs(names, `, "num_threads": 2`)))
 	readertest.Drained(t, create(t, scope, "create_shuffle_reader", "shuffled", []string{"files"}, `{"buffer_size": 100}`))
 	readertest.Drained(t, create(t, scope, "create_file_reader", "one", nil, readertest.OpenIDs(names[:1], "")))
 	r.Stop()

@@ -11,7 +11,7 @@ var openFiles = definition[files.Options]{
 	name:   "open_files",
 	doc:    "Reads many files at a time, by threads of its own",
 	inputs: noInput,
-	defaults: files.Options{ThreadNum: 2, Ordered: true, Interleave: 8, OnCorrupt: "raise",
+	defaults: files.Options{NumThreads: 2, Ordered: true, Interleave: 8, OnCorrupt: "raise",
 		Storage: storage.Options{Compression: "auto", IO: "auto"}},
 	check:   (*files.Options).Check,
 	outputs: fileSlots,
@@ -20,9 +20,9 @@ var openFiles = definition[files.Options]{
 
 var fileReader = definition[files.Options]{
 	name:     "create_file_reader",
-	doc:      "Reads one file, in the calling thread. thread_num, ordered, interleave and shuffle_files say nothing here",
+	doc:      "Reads one file, in the calling thread. num_threads, ordered, interleave and shuffle_files say nothing here",
 	inputs:   noInput,
-	defaults: files.Options{ThreadNum: 1, Interleave: 1, OnCorrupt: "raise", Storage: storage.Options{Compression: "auto", IO: "auto"}},
+	defaults: files.Options{NumThreads: 1, Interleave: 1, OnCorrupt: "raise", Storage: storage.Options{Compression: "auto", IO: "auto"}},
 	check:    (*files.Options).Check,
 	outputs:  fileSlots,
 	make:     func(c *call, o *files.Options) (readers.Reader, error) { return files.OpenFile(c.ctx, o) },

@@ -28,7 +28,7 @@ func TestTuplesKnowTheirRecords(t *testing.T) {
 			of[id] = place{names[i], int64(k)}
 		}
 	}
-	for _, op := range []string{`, "thread_num": 1`, `, "thread_num": 3, "ordered": false`, `, "interleave": 2`} {
+	for _, op := range []string{`, "num_threads": 1`, `, "num_threads": 3, "ordered": false`, `, "interleave": 2`} {
 		scope := readertest.Scope(t)
 		create(t, scope, "open_files", "files", nil, readertest.OpenIDs(names, op))
 		create(t, scope, "create_shuffle_reader", "shuffled", []string{"files"}, `{"buffer_size": 64}`)
@@ -69,7 +69,7 @@ func TestBatchesAndBundlesKnowTheirRecords(t *testing.T) {
 	}
 	paths := readertest.WriteCards(t, cards)
 	scope := readertest.Scope(t)
-	create(t, scope, "open_files", "cards", nil, readertest.OpenCards(paths, `, "thread_num": 1`))
+	create(t, scope, "open_files", "cards", nil, readertest.OpenCards(paths, `, "num_threads": 1`))
 	h := create(t, scope, "create_batch_reader", "batches", []string{"cards"}, `{"batch_size": 30}`)
 	for i := 0; i < 200; i += 30 {
 		tuple, err := h.ReadNext(background)

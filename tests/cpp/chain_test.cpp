@@ -304,7 +304,7 @@ TEST_F(ChainTest, ResetsOfLongChainsAtAnyPoint) {
         for (int i = 0; i < 5; i++) {
             paths.push_back(store(name + std::to_string(i), range(100 * i, 100 * i + 20 + 10 * i)));
         }
-        return open_files(scope, name, paths, raw().thread_num(3).interleave(2))
+        return open_files(scope, name, paths, raw().num_threads(3).interleave(2))
             .shuffle(64, 11)
             .map(
                 [](const Tuple &in, const Give &give) {

@@ -32,12 +32,12 @@ protected:
 TEST_F(FilesTest, OneOrderWhateverTheNumberOfThreads) {
     const auto names = three();
     for (const int threads : {1, 2, 3, 8}) {
-        EXPECT_EQ((Numbers{0, 1, 2, 10, 11, 20}), all(names, raw().thread_num(threads).interleave(1)));
-        EXPECT_EQ((Numbers{0, 10, 1, 11, 2, 20}), all(names, raw().thread_num(threads).interleave(2)));
-        const Numbers shuffled = all(names, raw().thread_num(threads).interleave(1).shuffle_files(2));
+        EXPECT_EQ((Numbers{0, 1, 2, 10, 11, 20}), all(names, raw().num_threads(threads).interleave(1)));
+        EXPECT_EQ((Numbers{0, 10, 1, 11, 2, 20}), all(names, raw().num_threads(threads).interleave(2)));
+        const Numbers shuffled = all(names, raw().num_threads(threads).interleave(1).shuffle_files(2));
         EXPECT_EQ((Numbers{10, 11, 0, 1, 2, 20}), shuffled);
-        EXPECT_EQ((Numbers{0, 10, 20, 1, 11, 2}), all(names, raw().thread_num(threads)));
-        Numbers unordered = all(names, raw().thread_num(threads).ordered(false));
+        EXPECT_EQ((Numbers{0, 10, 20, 1, 11, 2}), all(names, raw().num_threads(threads)));
+        Numbers unordered = all(names, raw().num_threads(threads).ordered(false));
         std::sort(unordered.begin(), unordered.end());
         EXPECT_EQ((Numbers{0, 1, 2, 10, 11, 20}), unordered);
     }
@@ -76,8 +76,8 @@ TEST_F(FilesTest, ManyFilesAndPasses) {
     for (int64_t i = 0; i < 100; i++) {
         names.push_back(store(std::to_string(i) + ".raw", range(1000 * i, 1000 * i + (i * 37) % 600)));
     }
-    const Reader ordered = open_files(scope, "ordered", names, raw().thread_num(4));
-    const Reader unordered = open_files(scope, "unordered", names, raw().thread_num(4).ordered(false));
+    const Reader ordered = open_files(scope, "ordered", names, raw().num_threads(4));
+    const Reader unordered = open_files(scope, "unordered", names, raw().num_threads(4).ordered(false));
     const Numbers first = rest(ordered);
     Numbers sorted = rest(unordered);
     std::sort(sorted.begin(), sorted.end());
@@ -137,7 +137,7 @@ TEST_F(FilesTest, Refusals) {
     const auto names = three();
     EXPECT_ERROR(InvalidArgument, -1, all(names, OpenFiles()), "slots");
     EXPECT_ERROR(InvalidArgument, -1, all(names, raw().format("nothing")), "format", "raw", "nothing");
-    EXPECT_ERROR(InvalidArgument, -1, all(names, raw().thread_num(0)), "thread_num", "found 0");
+    EXPECT_ERROR(InvalidArgument, -1, all(names, raw().num_threads(0)), "num_threads", "found 0");
     EXPECT_ERROR(InvalidArgument, -1, all(names, raw().interleave(0)), "interleave", "found 0");
     EXPECT_ERROR(InvalidArgument, -1, all(names, raw().on_corrupt("ignore")), "raise", "skip", "ignore");
     EXPECT_ERROR(InvalidArgument, -1, all(names, raw().compression("rar")), "gzip", "rar");
@@ -238,7 +238,7 @@ TEST_F(FilesTest, ReadByManyThreads) {
     for (int64_t i = 0; i < 8; i++)
         names.push_back(store(std::to_string(i) + ".raw", range(1000 * i, 1000 * i + 1000)));
     for (const bool ordered : {true, false}) {
-        const Reader reader = open_files(scope, "files", names, raw().thread_num(3).ordered(ordered));
+        const Reader reader = open_files(scope, "files", names, raw().num_threads(3).ordered(ordered));
         std::atomic<int64_t> sum{0};
         std::vector<std::future<void>> reading;
         for (int i = 0; i < 4; i++) {
@@ -445,7 +445,7 @@ TEST_F(Shrinking, WhatIsCopiedIsNeverZeros) {
 TEST_F(Shrinking, AtAnyTimeInALongChain) {
     for (int64_t i = 1; i < 20; i++) {
         fill();
-        const Reader reader = open_files(scope, "files", {path("a.raw")}, pages().thread_num(2))
+        const Reader reader = open_files(scope, "files", {path("a.raw")}, pages().num_threads(2))
                                   .shuffle(100)
                                   .batch(7)
                                   .double_buffer(3);
@@ -987,7 +987,7 @@ TEST_F(FormatTest, AsManyFilesAtOnceAsAreOpen) {
     for (int i = 0; i < 12; i++) names.push_back(file("file" + std::to_string(i)));
     Numbers want;
     for (int64_t n = 0; n < 2000; n++) want.insert(want.end(), 12, n);
-    const Reader reader = open_files(scope, "files", names, OpenFiles().interleave(12).thread_num(1));
+    const Reader reader = open_files(scope, "files", names, OpenFiles().interleave(12).num_threads(1));
     EXPECT_EQ(want, rest(reader));
     Reader joined = open_files(scope, "first", {names[0]});
     for (int i = 1; i < 6; i++)

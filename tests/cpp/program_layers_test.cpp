@@ -127,7 +127,7 @@ TEST_F(Layers, Calls) {
 
 TEST_F(Layers, ReadersGoToTheStartupProgram) {
     const layers::Var files =
-        layers::open_files({"a.npy", "b.npy"}, OpenFiles().slots(image_and_label()).thread_num(3));
+        layers::open_files({"a.npy", "b.npy"}, OpenFiles().slots(image_and_label()).num_threads(3));
     const layers::Var random =
         layers::random_data(image_and_label(), RandomOptions().low(-1).count(10), "random");
     const layers::Var shuffled = layers::shuffle(files, 100, 7);
@@ -139,9 +139,10 @@ TEST_F(Layers, ReadersGoToTheStartupProgram) {
     const layers::Var custom =
         layers::create_reader("create_batch_reader", random, {{"batch_size", 2}}, "custom");
     expect_startup(
-        "0: open_files() -> layers.open_files_0 {\"filenames\":[\"a.npy\",\"b.npy\"],\"slots\":"
+        "0: open_files() -> layers.open_files_0 "
+        "{\"filenames\":[\"a.npy\",\"b.npy\"],\"num_threads\":3,\"slots\":"
         "[{\"dims\":[4],\"dtype\":\"float32\",\"lod_levels\":0,\"name\":\"image\"},"
-        "{\"dims\":[1],\"dtype\":\"int64\",\"lod_levels\":0,\"name\":\"label\"}],\"thread_num\":3}\n"
+        "{\"dims\":[1],\"dtype\":\"int64\",\"lod_levels\":0,\"name\":\"label\"}]}\n"
         "0: create_random_data_generator() -> random {\"count\":10,\"low\":-1,\"slots\":"
         "[{\"dims\":[4],\"dtype\":\"float32\",\"lod_levels\":0,\"name\":\"image\"},"
         "{\"dims\":[1],\"dtype\":\"int64\",\"lod_levels\":0,\"name\":\"label\"}]}\n"

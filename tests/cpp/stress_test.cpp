@@ -353,7 +353,7 @@ TEST_F(StressFiles, ChainsResetAtAnyTime) {
         give(in);
     };
     const std::vector<Reader> readers = {
-        open_files(scope, "a", raws, raw().thread_num(3).ordered(false))
+        open_files(scope, "a", raws, raw().num_threads(3).ordered(false))
             .shuffle(50, 1)
             .map(function, 3, MapOptions().ordered(false))
             .batch(3)

@@ -56,7 +56,7 @@ def run_round(rng: random.Random, folder: Path) -> None:
 def compare(
     some: model.Files, steps: list[tuple[Any, ...]], reads: list[int | None], threads: int, folder: Path
 ) -> None:
-    described = f"{some} {steps} {reads} thread_num={threads}"
+    described = f"{some} {steps} {reads} num_threads={threads}"
     base = some.model()
     expected = model.modelled(base, base, steps)
     scope = Scope()

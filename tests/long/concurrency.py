@@ -58,7 +58,7 @@ class Objects:
                 queue.produce(rows, num_threads=rng.randint(1, 2))
         elif kind == 1:
             reader = pyfeed.open_files(
-                rng.choice(self.files), thread_num=rng.randint(0, 3), scope=rng.choice([self.scope, Scope()])
+                rng.choice(self.files), num_threads=rng.randint(0, 3), scope=rng.choice([self.scope, Scope()])
             )
         elif kind == 2:
             reader = pyfeed.from_generator(lambda: rows(0), [(-1, 3)], dtypes=["int64"], scope=Scope())

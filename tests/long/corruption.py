@@ -260,9 +260,9 @@ def drain(reader: Reader) -> list[Row]:
 
 
 def opened(paths: list[Path], kind: Kind, rng: random.Random, **more: Any) -> Reader:
-    options = {**kind.read, "thread_num": rng.choice([0, 1, 2, 4]), "io": rng.choice(["auto", "map", "read"]), **more}
+    options = {**kind.read, "num_threads": rng.choice([0, 1, 2, 4]), "io": rng.choice(["auto", "map", "read"]), **more}
     if len(paths) > 1:
-        options["thread_num"] = max(1, options["thread_num"])
+        options["num_threads"] = max(1, options["num_threads"])
     return pyfeed.open_files(paths, format=kind.suffix.partition(".")[0], scope=Scope(), **options)
 
 

@@ -150,23 +150,23 @@ kernels
 list_files filenames format
 load_kernels path
 memory_stats
-open_csv filenames delimiter quote comment header columns column_dtypes missing thread_num ordered interleave
+open_csv filenames delimiter quote comment header columns column_dtypes missing num_threads ordered interleave
     shuffle_files on_corrupt verify_first compression io name scope shapes dtypes lod_levels names
-open_files filenames format shapes dtypes lod_levels names thread_num ordered interleave shuffle_files on_corrupt
+open_files filenames format shapes dtypes lod_levels names num_threads ordered interleave shuffle_files on_corrupt
     verify_first compression io name scope options
-open_idx filenames thread_num ordered interleave shuffle_files on_corrupt verify_first compression io name scope
+open_idx filenames num_threads ordered interleave shuffle_files on_corrupt verify_first compression io name scope
     shapes dtypes lod_levels names
-open_npy filenames instances thread_num ordered interleave shuffle_files on_corrupt verify_first compression io name
+open_npy filenames instances num_threads ordered interleave shuffle_files on_corrupt verify_first compression io name
     scope shapes dtypes lod_levels names
-open_npz filenames arrays instances thread_num ordered interleave shuffle_files on_corrupt verify_first compression
+open_npz filenames arrays instances num_threads ordered interleave shuffle_files on_corrupt verify_first compression
     io name scope shapes dtypes lod_levels names
-open_raw filenames shapes dtypes names byte_order header_bytes thread_num ordered interleave shuffle_files
+open_raw filenames shapes dtypes names byte_order header_bytes num_threads ordered interleave shuffle_files
     on_corrupt verify_first compression io name scope
-open_recordio filenames records thread_num ordered interleave shuffle_files on_corrupt verify_first compression io
+open_recordio filenames records num_threads ordered interleave shuffle_files on_corrupt verify_first compression io
     name scope shapes dtypes lod_levels names
-open_tar filenames fields end thread_num ordered interleave shuffle_files on_corrupt verify_first compression io
+open_tar filenames fields end num_threads ordered interleave shuffle_files on_corrupt verify_first compression io
     name scope shapes dtypes lod_levels names
-open_tfrecord filenames features thread_num ordered interleave shuffle_files on_corrupt verify_first compression io
+open_tfrecord filenames features num_threads ordered interleave shuffle_files on_corrupt verify_first compression io
     name scope shapes dtypes lod_levels names
 open_writer filename format shapes dtypes lod_levels names options
 program_guard main startup
@@ -200,7 +200,7 @@ layers.logical_not x out
 layers.logical_or x y out
 layers.multi_pass reader pass_num
 layers.not_equal x y cond
-layers.open_files filenames format shapes dtypes lod_levels names thread_num ordered interleave shuffle_files
+layers.open_files filenames format shapes dtypes lod_levels names num_threads ordered interleave shuffle_files
     on_corrupt verify_first compression io options
 layers.py_array_reader capacity shapes place dtypes bytes_limit lod_levels names name scope
 layers.random_data shapes dtypes low high seed count names
@@ -225,7 +225,7 @@ unique_name.guard
 # What arguments may be, of the above: by their names, or by the function's and theirs where it is otherwise there.
 MAY_BE_TABLE = """
 after batch_size buffer_size bytes_limit capacity depth device first_n header_bytes interleave lod_level max_events:
-num_parts num_threads num_workers pass_id pass_num pid rank ring_cells seed summarize thread_num world:
+num_parts num_threads num_workers pass_id pass_num pid rank ring_cells seed summarize world:
 count shuffle_files cell_bytes rows map.capacity: none
 exit_status: negative
 timeout: none fraction huge

@@ -20,7 +20,7 @@ def sparse(folder: Path) -> Reader:
     path = folder / "sparse.raw"
     with path.open("wb") as file:
         file.truncate(1 << 40)
-    return pyfeed.open_raw(str(path), [()], ["uint8"], thread_num=0)
+    return pyfeed.open_raw(str(path), [()], ["uint8"], num_threads=0)
 
 
 # Each reads from the last but never comes to deliver a tuple.

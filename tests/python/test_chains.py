@@ -198,10 +198,10 @@ class Files(NamedTuple):
             turn = 0 if turn >= len(lanes) else turn
         return out
 
-    def open(self, folder: Path, scope: Scope, thread_num: int, ordered: bool = True) -> Reader:
+    def open(self, folder: Path, scope: Scope, num_threads: int, ordered: bool = True) -> Reader:
         return open_files(
             [folder / f"{f}.{self.kind}" for f in range(len(self.sizes))],
-            thread_num=thread_num,
+            num_threads=num_threads,
             interleave=self.interleave,
             ordered=ordered,
             scope=scope,
@@ -296,9 +296,9 @@ def test_a_chain_delivers_what_its_model_does(
     model = modelled(base, base, steps)
     with tempfile.TemporaryDirectory() as name:
         files.write(Path(name))
-        for thread_num in threads[:2]:
+        for num_threads in threads[:2]:
             scope = Scope()
-            reader, other = (files.open(Path(name), scope, thread_num) for _ in range(2))
+            reader, other = (files.open(Path(name), scope, num_threads) for _ in range(2))
             top = chained(reader, other, steps)
             for pass_id, most in enumerate(reads):
                 if pass_id:
@@ -318,15 +318,15 @@ def test_a_chain_delivers_what_its_model_does(
     files=some_files(),
     steps=st.lists(st.one_of(SHUFFLE, MULTI_PASS, DOUBLE_BUFFER, MAP), max_size=4),
     reads=st.lists(st.none() | st.integers(0, 60), max_size=2),
-    thread_num=st.sampled_from([1, 2, 8]),
+    num_threads=st.sampled_from([1, 2, 8]),
 )
 def test_a_chain_without_order_delivers_the_same_tuples(
-    files: Files, steps: list[Step], reads: list[int | None], thread_num: int
+    files: Files, steps: list[Step], reads: list[int | None], num_threads: int
 ) -> None:
     with tempfile.TemporaryDirectory() as name:
         files.write(Path(name))
         scope = Scope()
-        reader = files.open(Path(name), scope, thread_num, ordered=False)
+        reader = files.open(Path(name), scope, num_threads, ordered=False)
         top = chained(reader, reader, steps, ordered=False)
         base = files.model()
         every = collections.Counter(modelled(base, base, steps).rows(0))

@@ -162,20 +162,20 @@ def altered(path: Path) -> None:
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("thread_num", [0, 2])
-def test_a_file_is_verified_before_its_first_record(tmp_path: Path, thread_num: int) -> None:
+@pytest.mark.parametrize("num_threads", [0, 2])
+def test_a_file_is_verified_before_its_first_record(tmp_path: Path, num_threads: int) -> None:
     path, fine = tmp_path / "a.raw.gz", tmp_path / "b.raw.gz"
     altered(path)
     fine.write_bytes(gzip.compress(np.arange(5).tobytes()))
     for first, count in (False, 100), (True, 0):
-        reader = open_raw(path, [()], ["int64"], thread_num=thread_num, verify_first=first)
+        reader = open_raw(path, [()], ["int64"], num_threads=num_threads, verify_first=first)
         for _ in range(2):
             values: list[int] = []
             with pytest.raises(pyfeed.CorruptRecordError, match="invalid checksum") as caught:
                 values.extend(value.item() for (value,) in reader)
             assert (len(values), caught.value.record, caught.value.offset) == (count, count, 800)
             reader.reset()
-    reader = open_raw(fine, [()], ["int64"], thread_num=thread_num, verify_first=True)
+    reader = open_raw(fine, [()], ["int64"], num_threads=num_threads, verify_first=True)
     for _ in range(2):
         assert [value.item() for (value,) in reader] == list(range(5))
         reader.reset()
@@ -195,9 +195,9 @@ def test_a_file_that_cannot_be_verified_is_skipped_as_a_whole(tmp_path: Path) ->
 def test_pipes_cannot_be_verified_first(tmp_path: Path) -> None:
     pipe = tmp_path / "a.raw"
     os.mkfifo(pipe)
-    for thread_num in 0, 1:
+    for num_threads in 0, 1:
         with pytest.raises(pyfeed.InvalidArgument, match=r"verify_first: .*a\.raw.*a pipe.*read twice"):
-            open_raw(pipe, [()], ["int64"], thread_num=thread_num, verify_first=True)
+            open_raw(pipe, [()], ["int64"], num_threads=num_threads, verify_first=True)
 
 
 def test_verify_first_in_a_program(tmp_path: Path) -> None:
@@ -232,14 +232,14 @@ def test_a_format_of_ones_own_is_verified_first(tmp_path: Path) -> None:
         reader.read()
 
 
-@pytest.mark.parametrize("thread_num", [0, 2])
+@pytest.mark.parametrize("num_threads", [0, 2])
 @pytest.mark.parametrize("suffix", ["raw", "tfrecord"])
-def test_a_verification_without_end_is_left(tmp_path: Path, thread_num: int, suffix: str) -> None:
+def test_a_verification_without_end_is_left(tmp_path: Path, num_threads: int, suffix: str) -> None:
     path = tmp_path / f"a.{suffix}"
     path.write_bytes(b"x" * 12)
     os.truncate(path, 60 << 30)
     slots: dict[str, Any] = {"shapes": [()], "dtypes": ["int64"]} if suffix == "raw" else {}
-    reader = open_files(path, thread_num=thread_num, verify_first=True, on_corrupt="skip", **slots)
+    reader = open_files(path, num_threads=num_threads, verify_first=True, on_corrupt="skip", **slots)
     for _ in range(2):
         with pytest.raises(pyfeed.Timeout):
             reader.read(timeout=0.1)

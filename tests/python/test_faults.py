@@ -90,7 +90,7 @@ def take(reader: pyfeed.Reader) -> tuple[list[bytes], pyfeed.Error | None]:
 
 def read(path: Path, **options: Any) -> tuple[list[bytes], pyfeed.Error | None]:
     try:
-        reader = pyfeed.open_files(path, **{"thread_num": 0, **how(path), **options})
+        reader = pyfeed.open_files(path, **{"num_threads": 0, **how(path), **options})
     except pyfeed.Error as error:
         return [], error
     return take(reader)
@@ -158,7 +158,7 @@ def test_a_sector_that_cannot_be_read(
 
     disk.fault(errno=number, start=start, end=start + SECTOR)
     for on_corrupt, threads in [("raise", 0), ("skip", 0), ("raise", 2)]:
-        found, error = read(path, io=io, on_corrupt=on_corrupt, thread_num=threads)
+        found, error = read(path, io=io, on_corrupt=on_corrupt, num_threads=threads)
         if (
             views and found[-1] != expected[len(found) - 1]
         ):  # the first to look at the page was this test, not the reader
@@ -177,7 +177,7 @@ def read_batches(path: Path, **options: Any) -> tuple[list[bytes], pyfeed.Error 
         return read(path, **options)
     records: list[bytes] = []
     try:
-        for (batch,) in pyfeed.open_files(path, thread_num=0, **how(path), **options).batch(7):
+        for (batch,) in pyfeed.open_files(path, num_threads=0, **how(path), **options).batch(7):
             records += [instance.tobytes() for instance in np.asarray(batch)]
     except pyfeed.Error as error:
         return records, error
@@ -191,7 +191,7 @@ def test_a_reader_goes_on_after_a_reset_once_the_sector_can_be_read(
     path, expected = put(disk, "a.tfrecord", stored("a.tfrecord", RECORDS))
     start = 200 * 1024
     disk.fault(errno=errno.EIO, start=start, end=start + SECTOR)
-    reader = pyfeed.open_files(path, io=io, thread_num=0)
+    reader = pyfeed.open_files(path, io=io, num_threads=0)
     for _ in range(2):
         found, error = take(reader)
         is_file_error(error, path, errno.EIO, start, start)
@@ -242,7 +242,7 @@ def test_damage_that_was_skipped_before_a_page_is_told_once(
     disk.fault(errno=errno.EIO, start=start, end=start + SECTOR)
     ledgers = []
     for way in ("map", "read"):
-        reader = pyfeed.open_files(path, io=way, on_corrupt="skip", thread_num=0)
+        reader = pyfeed.open_files(path, io=way, on_corrupt="skip", num_threads=0)
         found, error = take(reader)
         is_file_error(error, path, errno.EIO, start, start)
         assert found == expected[: len(found)]
@@ -316,7 +316,7 @@ def test_a_page_that_cannot_be_read_under_a_view(
     path, _expected = put(disk, "a.npy", stored("a.npy", RECORDS))
     start = 50 * SECTOR
     disk.fault(errno=errno.ESTALE, start=start, end=start + SECTOR)
-    reader = pyfeed.open_files(path, io="map", thread_num=0)
+    reader = pyfeed.open_files(path, io="map", num_threads=0)
     views = [reader.read()[0] for _ in range(250)]
     _, queue = pyfeed.py_array_reader(4, [(WIDTH,)], dtypes=["int32"])
     for at in (206, 206, 220):  # behind the page is nothing any more

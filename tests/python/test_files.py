@@ -113,12 +113,12 @@ def test_a_format_whatever_the_name(tmp_path: Path) -> None:
         assert firsts(reader) == [0, 1, 2]
 
 
-@pytest.mark.parametrize("thread_num", [1, 2, 5, np.int64(3)])
+@pytest.mark.parametrize("num_threads", [1, 2, 5, np.int64(3)])
 @pytest.mark.parametrize("interleave", [1, 2, 8])
-def test_the_order_depends_on_the_files_alone(tmp_path: Path, thread_num: int, interleave: int) -> None:
+def test_the_order_depends_on_the_files_alone(tmp_path: Path, num_threads: int, interleave: int) -> None:
     sizes = [5, 0, 1, 400, 7, 3]
     files = [f for f, size in zip(save(tmp_path, *sizes), sizes, strict=True)]
-    reader = open_files(files, thread_num=thread_num, interleave=interleave)
+    reader = open_files(files, num_threads=num_threads, interleave=interleave)
     assert firsts(reader) == in_turn(sizes, interleave)
     reader.reset()
     assert firsts(reader.batch(1)) == in_turn(sizes, interleave)
@@ -171,21 +171,21 @@ def test_attributes_within_themselves(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ordered", [True, False])
 def test_files_are_shuffled(tmp_path: Path, ordered: bool) -> None:
     files = save(tmp_path, *[3] * 20)
-    reader = open_files(files, shuffle_files=5, interleave=1, ordered=ordered, thread_num=1)
+    reader = open_files(files, shuffle_files=5, interleave=1, ordered=ordered, num_threads=1)
     passes = []
     for _ in range(3):
         passes.append(firsts(reader))
         reader.reset()
     assert all(sorted(found) == sorted(in_turn([3] * 20, 1)) for found in passes)
     assert len({tuple(found) for found in [in_turn([3] * 20, 1), *passes]}) == 4
-    again = open_files(files, shuffle_files=5, interleave=1, thread_num=3)
+    again = open_files(files, shuffle_files=5, interleave=1, num_threads=3)
     assert firsts(again) == passes[0]
     with pytest.raises(pyfeed.InvalidArgument, match="shuffle_files: expected at least 0, found -1"):
         open_files(files, shuffle_files=-1)
 
 
 def test_unordered_files_come_whole(tmp_path: Path) -> None:
-    reader = open_files(save(tmp_path, 90, 300, 1), thread_num=3, ordered=False)
+    reader = open_files(save(tmp_path, 90, 300, 1), num_threads=3, ordered=False)
     found = firsts(reader)
     assert sorted(found) == sorted(in_turn([90, 300, 1], 3))
     # Each file is in order; 300 rows of the second have numbers from 100 on.
@@ -194,11 +194,11 @@ def test_unordered_files_come_whole(tmp_path: Path) -> None:
 
 def test_one_file_in_the_reading_thread(tmp_path: Path) -> None:
     files = save(tmp_path, 3, 3)
-    reader = open_files(files[0], thread_num=0)
+    reader = open_files(files[0], num_threads=0)
     assert reader.stats()["reader"] == "file"
     assert firsts(reader) == [0, 1, 2]
     with pytest.raises(pyfeed.InvalidArgument, match="expected 1 file, found 2"):
-        open_files(files, thread_num=0)
+        open_files(files, num_threads=0)
 
 
 def test_list_files(tmp_path: Path) -> None:
@@ -286,8 +286,8 @@ def test_arguments_that_do_not_go_together(tmp_path: Path) -> None:
         open_files(file, shapes=[(2,), (2,)], dtypes=["int64", "U3"])
     with raises(pyfeed.InvalidArgument, "interleave: expected at least 1 file, found 0"):
         open_files(file, interleave=0)
-    with raises(pyfeed.InvalidArgument, "thread_num: expected at least 0, found -1"):
-        open_files(file, thread_num=-1)
+    with raises(pyfeed.InvalidArgument, "num_threads: expected at least 0, found -1"):
+        open_files(file, num_threads=-1)
     with pytest.raises(pyfeed.InvalidArgument, match="on_corrupt: expected raise or skip, found"):
         open_files(file, on_corrupt="ignore")
     with pytest.raises(pyfeed.InvalidArgument, match="compression: expected auto, none, gzip"):
@@ -349,7 +349,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 def test_a_file_that_goes_before_its_turn(tmp_path: Path) -> None:
     files = save(tmp_path, 2, 2)
-    reader = open_files(files, interleave=1, thread_num=1)
+    reader = open_files(files, interleave=1, num_threads=1)
     files[1].unlink()
     assert firsts_until(reader, pyfeed.MissingFileError) == [0, 1]
     save(tmp_path, 2, 2)
@@ -480,10 +480,10 @@ def test_what_is_written_can_be_read(tmp_path: Path, suffix: str) -> None:
         assert firsts(pyfeed.open_tfrecord(file, features={"x": np.int32})) == [0, 1, 2, 3, 4]
     pipe = tmp_path / f"pipe.{suffix}"
     os.mkfifo(pipe)
-    for thread_num in (0, 2):
+    for num_threads in (0, 2):
         # The writer opens it once, and writes when somebody reads: who reads must stay.
         written = Background(lambda: pipe.write_bytes(file.read_bytes()))
-        reader = open_files(pipe, thread_num=thread_num, **reading.get(suffix, {}))
+        reader = open_files(pipe, num_threads=num_threads, **reading.get(suffix, {}))
         assert firsts(reader) == [0, 1, 2, 3, 4]
         written.wait()
         reader.reset()
@@ -747,7 +747,7 @@ def test_many_files_at_a_time(tmp_path: Path) -> None:
                 everyone.wait(30)
             yield (np.full(2, first + i),)
 
-    reader = opened(tmp_path, function, number=5, interleave=5, thread_num=5)
+    reader = opened(tmp_path, function, number=5, interleave=5, num_threads=5)
     assert firsts(reader) == [0, 100, 200, 300, 400, 1, 101, 201, 301, 401, 2, 102, 202, 302, 402]
     wait_until(none_alive)
 
@@ -1021,12 +1021,12 @@ never = threading.Event()
 """
 
 
-@pytest.mark.parametrize("thread_num", [0, 2])
-def test_ctrl_c_in_a_read_of_a_format(thread_num: int) -> None:
+@pytest.mark.parametrize("num_threads", [0, 2])
+def test_ctrl_c_in_a_read_of_a_format(num_threads: int) -> None:
     out, err = Process(
         FORMAT
         + f"""
-reader = pyfeed.open_files(file, n=1, thread_num={thread_num})
+reader = pyfeed.open_files(file, n=1, num_threads={num_threads})
 reader.read()
 try:
     reader.read(timeout=0.01)

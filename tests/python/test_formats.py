@@ -684,7 +684,7 @@ CHECKED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 def read_until_damage(path: Path, **options: Any) -> tuple[list[Any], pyfeed.CorruptRecordError | None]:
     found: list[Any] = []
     try:
-        reader = open_files(path, thread_num=0, **options)
+        reader = open_files(path, num_threads=0, **options)
         for (x,) in reader:
             found += x.bytes_list() if isinstance(x, LoDTensor) else [x]
     except pyfeed.CorruptRecordError as error:

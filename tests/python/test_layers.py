@@ -476,7 +476,7 @@ def test_files_of_every_format(built: Built, tmp_path: Path) -> None:
         path, scope = tmp_path / name, Scope()
         main, startup = Program(), Program()
         with program_guard(main, startup):
-            reader = layers.open_files(path, thread_num=0)
+            reader = layers.open_files(path, num_threads=0)
             outs = layers.read_file(reader)
         eager = pyfeed.open_files(path, scope=scope)
         assert reader.slots == eager.slots

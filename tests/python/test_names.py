@@ -63,7 +63,7 @@ def test_a_name_of_any_bytes_goes_everywhere(name: bytes, folder: Path, capfdbin
     for given in (path, Path(path), listed, f"npy:{path}"):
         assert numbers(pyfeed.open_files(given)) == [7]
     assert pyfeed.list_files(path) == pyfeed.list_files(listed) == listed
-    assert numbers(pyfeed.open_npy(path, thread_num=0)) == [7]
+    assert numbers(pyfeed.open_npy(path, num_threads=0)) == [7]
 
     assert main(["verify", path]) == 0
     assert main(["inspect", path]) == 0

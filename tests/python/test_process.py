@@ -305,9 +305,9 @@ say("usable")
 OF_RAW = 'shapes=[(2,)], dtypes=["float32"]'
 PIPES = {
     "open": 'pyfeed.open_files("npy:" + pipe)',
-    "open in the caller's thread": 'pyfeed.open_files("npy:" + pipe, thread_num=0)',
+    "open in the caller's thread": 'pyfeed.open_files("npy:" + pipe, num_threads=0)',
     "read": f'pyfeed.open_files("raw:" + pipe, {OF_RAW}).read()',
-    "read in the caller's thread": f'pyfeed.open_files("raw:" + pipe, {OF_RAW}, thread_num=0).read()',
+    "read in the caller's thread": f'pyfeed.open_files("raw:" + pipe, {OF_RAW}, num_threads=0).read()',
     "has_next": f'pyfeed.open_files("raw:" + pipe, {OF_RAW}).has_next()',
     "chain": f'next(pyfeed.open_files("raw:" + pipe, {OF_RAW}).shuffle(4).batch(2).double_buffer())',
 }
@@ -354,11 +354,11 @@ SKIPPING = {
     "recordio": 'pyfeed.open_recordio(vast, records="bytes", on_corrupt="skip"',
 }
 SEARCHES = {
-    **{f"read, {tag}, {n} threads": f"{SKIPPING[tag]}, thread_num={n}).read()" for tag in SKIPPING for n in (0, 1)},
-    "has_next": f"{SKIPPING['tfrecord']}, thread_num=0).has_next()",
-    "chain": f"{SKIPPING['recordio']}, thread_num=0).shuffle(4).batch(2).read()",
+    **{f"read, {tag}, {n} threads": f"{SKIPPING[tag]}, num_threads={n}).read()" for tag in SKIPPING for n in (0, 1)},
+    "has_next": f"{SKIPPING['tfrecord']}, num_threads=0).has_next()",
+    "chain": f"{SKIPPING['recordio']}, num_threads=0).shuffle(4).batch(2).read()",
     "open, recordio": 'pyfeed.open_files(vast, format="recordio", on_corrupt="skip")',
-    "open, tar": 'pyfeed.open_files(vast, format="tar", on_corrupt="skip", thread_num=0)',
+    "open, tar": 'pyfeed.open_files(vast, format="tar", on_corrupt="skip", num_threads=0)',
     "open, a device": 'pyfeed.open_files("tar:/dev/zero", end="file")',
 }
 
@@ -397,7 +397,7 @@ with open(vast, "wb") as file:
     file.write(b"x" * 12)
     file.truncate(60 << 30)
 def opened():
-    return {SKIPPING[tag]}, thread_num={threads})
+    return {SKIPPING[tag]}, num_threads={threads})
 reader = opened()
 try:
     reader.read(timeout=0.1)

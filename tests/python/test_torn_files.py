@@ -24,7 +24,7 @@ def save(path: Path) -> Path:
 
 def last_of(path: Path, **options: Any) -> tuple[pyfeed.Reader, Any]:
     """A reader that has delivered all, and the view that came last, of which nothing was looked at."""
-    reader = pyfeed.open_files(path, io="map", thread_num=0, **options)
+    reader = pyfeed.open_files(path, io="map", num_threads=0, **options)
     for _ in range(ROWS - 1):
         reader.read()
     return reader, reader.read()[0]
@@ -146,7 +146,7 @@ def test_a_file_written_to_while_it_is_read_is_an_error_at_its_end(tmp_path: Pat
     os.utime(path, (1_000_000_000, 1_000_000_000))
     given: dict[str, Any] = {"shapes": [(100,)], "dtypes": ["int32"]} if format == "raw" else {}
     for on_corrupt in ("raise", "skip"):
-        reader = pyfeed.open_files(path, io=io, thread_num=0, on_corrupt=on_corrupt, **given)
+        reader = pyfeed.open_files(path, io=io, num_threads=0, on_corrupt=on_corrupt, **given)
         reader.read()
         with open(path, "r+b") as file:  # the same bytes again: only the time tells
             byte = file.read(1)
@@ -172,7 +172,7 @@ def test_a_file_written_to_while_it_is_read_is_an_error_at_its_end(tmp_path: Pat
 
 def test_what_is_held_of_a_file_written_to_is_refused(tmp_path: Path) -> None:
     path = save(tmp_path / "a.npy")
-    reader = pyfeed.open_files(path, io="map", thread_num=0)
+    reader = pyfeed.open_files(path, io="map", num_threads=0)
     (view,) = reader.read()
     np.save(path, np.zeros((ROWS, WIDTH)))
     with pytest.raises(pyfeed.CorruptRecordError, match="the file was written to while it was read"):
@@ -184,7 +184,7 @@ def test_what_is_held_of_a_file_written_to_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_that_is_replaced_is_read_as_it_was(tmp_path: Path) -> None:
     path = save(tmp_path / "a.npy")
-    reader = pyfeed.open_files(path, io="map", thread_num=0)
+    reader = pyfeed.open_files(path, io="map", num_threads=0)
     first = reader.read()[0]
     with pyfeed.open_writer(path) as writer:
         writer.write((np.zeros(3),))

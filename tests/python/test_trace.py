@@ -254,11 +254,11 @@ def test_a_loop_that_waits_for_a_function_of_map_is_limited_by_its_producer(ahea
     check_limit(t, "producer", 11)
 
 
-@pytest.mark.parametrize("thread_num", [0, 1])
+@pytest.mark.parametrize("num_threads", [0, 1])
 @pytest.mark.parametrize("ahead", [False, True])
-def test_a_loop_that_waits_for_files_is_limited_by_their_reader(ahead: bool, thread_num: int, tmp_path: Path) -> None:
+def test_a_loop_that_waits_for_files_is_limited_by_their_reader(ahead: bool, num_threads: int, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "x.raw")
-    reader = open_files(tmp_path / "x.raw", shapes=[(2,)], dtypes=["float64"], thread_num=thread_num)
+    reader = open_files(tmp_path / "x.raw", shapes=[(2,)], dtypes=["float64"], num_threads=num_threads)
     if ahead:
         reader = reader.double_buffer()
 
