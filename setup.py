@@ -124,7 +124,7 @@ setup(
                 "python/native/interpreter.c",
                 "python/native/signals.c",
                 "capi/gather.c",
-                "capi/words.c",
+                "capi/info.c",
             ],
             macros=[("PYFEED_LOD_MODULE", '"pyfeed_worker._lod"'), ("PYFEED_PACKAGE", '"pyfeed_worker"')],
             link_args=["-Wl,--version-script=python/pyfeed_worker/native/exports.map"],

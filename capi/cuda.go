@@ -16,9 +16,9 @@ import (
 //export pfgo_cuda_available
 func pfgo_cuda_available(available *C.uint8_t, reason **C.char, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	is, why := cuda.Available()
-	*available = yes(is)
-	if reason != nil && !is {
+	ok, why := cuda.Available()
+	*available = cbool(ok)
+	if reason != nil && !ok {
 		*reason = C.CString(why)
 	}
 	return C.PF_OK
@@ -29,7 +29,7 @@ func pfgo_cuda_device_count(count *C.uint32_t, err *C.pf_error) (st C.pf_status)
 	defer guard(&st, err)
 	n, e := cuda.Count()
 	if e != nil {
-		return answer(pyfeed.Errorf(pyfeed.Unsupported, "%v", e), err)
+		return setError(pyfeed.Errorf(pyfeed.Unsupported, "%v", e), err)
 	}
 	*count = C.uint32_t(n)
 	return C.PF_OK
@@ -40,7 +40,7 @@ func pfgo_cuda_device(device C.uint32_t, out *C.pf_cuda_device_info, err *C.pf_e
 	defer guard(&st, err)
 	info, e := cuda.Info(int(min(device, math.MaxInt32)))
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
 	out.device = device
 	out.free_bytes, out.total_bytes = C.uint64_t(info.Free), C.uint64_t(info.Total)
@@ -49,18 +49,9 @@ func pfgo_cuda_device(device C.uint32_t, out *C.pf_cuda_device_info, err *C.pf_e
 	return C.PF_OK
 }
 
-// onLoan finds a tuple that C has.
-func onLoan(what string, id C.uint64_t) (loan, error) {
-	l, ok := loans.get(uint64(id))
-	if !ok {
-		return l, pyfeed.Errorf(pyfeed.State, "%s: expected a tuple on loan, found one that was released already", what)
-	}
-	return l, nil
-}
-
-// residentOf is the device memory that a slot lies in, unless a slot before it has told of it: those of a tuple mostly
-// share one.
-func residentOf(t *pyfeed.Tuple, slot int) memory.Resident {
+// firstResident is the device memory that a slot lies in, or nil if a slot before it lies in the same, as most of a tuple
+// do.
+func firstResident(t *pyfeed.Tuple, slot int) memory.Resident {
 	r := t.Slots[slot].Resident()
 	if r == nil {
 		return nil
@@ -76,14 +67,14 @@ func residentOf(t *pyfeed.Tuple, slot int) memory.Resident {
 //export pfgo_tuple_use
 func pfgo_tuple_use(id, stream C.uint64_t, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	l, e := onLoan("use", id)
+	l, e := findLoan("use", id)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
 	for i := range l.tuple.Slots {
-		if r := residentOf(l.tuple, i); r != nil {
+		if r := firstResident(l.tuple, i); r != nil {
 			if e := r.Use(uint64(stream)); e != nil {
-				return answer(e, err)
+				return setError(e, err)
 			}
 		}
 	}
@@ -93,14 +84,14 @@ func pfgo_tuple_use(id, stream C.uint64_t, err *C.pf_error) (st C.pf_status) {
 //export pfgo_tuple_release_on
 func pfgo_tuple_release_on(id, stream C.uint64_t, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	l, e := onLoan("release", id)
+	l, e := findLoan("release", id)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
 	for i := range l.tuple.Slots {
-		if r := residentOf(l.tuple, i); r != nil {
+		if r := firstResident(l.tuple, i); r != nil {
 			if e := r.Release(uint64(stream)); e != nil {
-				return answer(e, err)
+				return setError(e, err)
 			}
 		}
 	}
@@ -111,13 +102,13 @@ func pfgo_tuple_release_on(id, stream C.uint64_t, err *C.pf_error) (st C.pf_stat
 //export pfgo_tuple_synchronize
 func pfgo_tuple_synchronize(id C.uint64_t, call *C.pfi_call, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	l, e := onLoan("synchronize", id)
+	l, e := findLoan("synchronize", id)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
 	_, e = blocking(call, func(ctx context.Context) (struct{}, error) {
 		for i := range l.tuple.Slots {
-			if r := residentOf(l.tuple, i); r != nil {
+			if r := firstResident(l.tuple, i); r != nil {
 				if e := r.Synchronize(ctx); e != nil {
 					return struct{}{}, e
 				}
@@ -125,28 +116,28 @@ func pfgo_tuple_synchronize(id C.uint64_t, call *C.pfi_call, err *C.pf_error) (s
 		}
 		return struct{}{}, nil
 	})
-	return answer(e, err)
+	return setError(e, err)
 }
 
 //export pfgo_tuple_download
 func pfgo_tuple_download(id C.uint64_t, slot C.uint32_t, to unsafe.Pointer, nbytes C.uint64_t, call *C.pfi_call,
 	err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	l, e := onLoan("download", id)
+	l, e := findLoan("download", id)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
 	if n := len(l.tuple.Slots); uint64(slot) >= uint64(n) {
-		return answer(pyfeed.Errorf(pyfeed.Slots, "slot: expected 0 to %d, found %d", n-1, slot), err)
+		return setError(pyfeed.Errorf(pyfeed.Slots, "slot: expected 0 to %d, found %d", n-1, slot), err)
 	}
 	s := &l.tuple.Slots[slot]
 	if uint64(nbytes) != uint64(len(s.Data)) {
-		return answer(pyfeed.SlotErrorf(pyfeed.Invalid, int(slot), "nbytes: expected %d, found %d", len(s.Data), nbytes), err)
+		return setError(pyfeed.SlotErrorf(pyfeed.Invalid, int(slot), "nbytes: expected %d, found %d", len(s.Data), nbytes), err)
 	}
 	r := s.Resident()
 	if r == nil {
-		call.room = at((*C.pf_tensor)(l.view.Pointer()), int(slot), C.sizeof_pf_tensor)
+		call.dest = elementAt((*C.pf_tensor)(l.view.Pointer()), int(slot), C.sizeof_pf_tensor)
 		return C.PFI_COPY
 	}
-	return answer(r.Download(unsafe.Slice((*byte)(to), nbytes), s.Data), err)
+	return setError(r.Download(unsafe.Slice((*byte)(to), nbytes), s.Data), err)
 }

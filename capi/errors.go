@@ -17,8 +17,8 @@ import (
 )
 
 var (
-	errTimeout = errors.New("timed out")
-	errStopped = pyfeed.Errorf(pyfeed.Cancelled, "the wait was cancelled")
+	errTimeout   = errors.New("timed out")
+	errCancelled = pyfeed.Errorf(pyfeed.Cancelled, "the wait was cancelled")
 )
 
 var statuses = map[pyfeed.Kind]C.pf_status{
@@ -38,12 +38,12 @@ var statuses = map[pyfeed.Kind]C.pf_status{
 	pyfeed.CUDAError:   C.PF_CUDA_ERROR,
 }
 
-// known says whether the caller has a struct, of a size that this library can fill in.
-func known(err *C.pf_error) bool { return err != nil && err.size >= C.PFI_LEAST_ERROR }
+// fillable tells whether the caller passed a struct, of a size that this library can fill in.
+func fillable(err *C.pf_error) bool { return err != nil && err.size >= C.PFI_LEAST_ERROR }
 
-// fail fills the caller's struct in, if it has one.
-func fail(err *C.pf_error, status C.pf_status, slot int, text string) C.pf_status {
-	if !known(err) {
+// fillError fills in the caller's struct, if there is one.
+func fillError(err *C.pf_error, status C.pf_status, slot int, text string) C.pf_status {
+	if !fillable(err) {
 		return status
 	}
 	C.pf_error_release(err)
@@ -53,56 +53,48 @@ func fail(err *C.pf_error, status C.pf_status, slot int, text string) C.pf_statu
 	return status
 }
 
-// given is a C string, or NULL for what was not said.
-func given(s string) *C.char {
-	if s == "" {
-		return nil
-	}
-	return C.CString(s)
-}
-
-// answer turns what Go answered into a status.
-func answer(e error, err *C.pf_error) C.pf_status {
+// setError turns an error into a status, and fills in the caller's struct.
+func setError(e error, err *C.pf_error) C.pf_status {
 	switch e {
 	case nil:
 		return C.PF_OK
 	case wait.ErrWouldBlock:
 		return C.PFI_WOULD_BLOCK
 	case io.EOF:
-		return fail(err, C.PF_END, -1, "the end of the data: this pass has no more tuples")
+		return fillError(err, C.PF_END, -1, "the end of the data: this pass has no more tuples")
 	case errTimeout:
-		return fail(err, C.PF_TIMEOUT, -1, "the time to wait went by")
+		return fillError(err, C.PF_TIMEOUT, -1, "the time to wait went by")
 	}
 	switch e := e.(type) {
 	case *program.OpError:
-		return answerOp(e, err)
+		return setOpError(e, err)
 	case *pyfeed.Error:
 		if e.Kind == pyfeed.Fault {
 			poison(e.Text)
 		}
-		st := fail(err, statuses[e.Kind], e.Slot, e.Error())
-		if known(err) {
-			locate(e.At, err)
+		st := fillError(err, statuses[e.Kind], e.Slot, e.Error())
+		if fillable(err) {
+			setLocation(e.At, err)
 			var number syscall.Errno
 			if errors.As(e.Cause, &number) {
 				err.os_errno = C.int32_t(number)
 			}
 			if e.CUDA != nil && err.size >= C.PFI_ERROR_WITH_CUDA {
-				err.cuda_code, err.cuda_name = C.int32_t(e.CUDA.Code), given(e.CUDA.Name)
+				err.cuda_code, err.cuda_name = C.int32_t(e.CUDA.Code), cStringOrNil(e.CUDA.Name)
 			}
 		}
 		return st
 	case staleHandle:
-		return fail(err, C.PF_STALE_HANDLE, -1, e.Error())
+		return fillError(err, C.PF_STALE_HANDLE, -1, e.Error())
 	case *pyfeed.ProducerError:
-		st := fail(err, C.PF_FAILED, -1, e.Error())
-		if known(err) {
-			err.cause_type = given(e.Type)
-			err.cause_message = given(e.Message)
-			err.cause_traceback = given(e.Traceback)
+		st := fillError(err, C.PF_FAILED, -1, e.Error())
+		if fillable(err) {
+			err.cause_type = cStringOrNil(e.Type)
+			err.cause_message = cStringOrNil(e.Message)
+			err.cause_traceback = cStringOrNil(e.Traceback)
 			err.cause_token = C.uint64_t(e.Token)
 			err.context = C.uint32_t(len(e.Place))
-			locate(e.At, err)
+			setLocation(e.At, err)
 			if err.size >= C.PFI_ERROR_WITH_CUDA {
 				err.worker, err.exit_status = C.int64_t(e.Worker), C.int32_t(e.ExitStatus)
 			}
@@ -110,13 +102,13 @@ func answer(e error, err *C.pf_error) C.pf_status {
 		return st
 	}
 	if errors.Is(e, memory.ErrNoMemory) {
-		return fail(err, C.PF_NO_MEMORY, -1, e.Error())
+		return fillError(err, C.PF_NO_MEMORY, -1, e.Error())
 	}
-	return fail(err, C.PF_FAILED, -1, e.Error())
+	return fillError(err, C.PF_FAILED, -1, e.Error())
 }
 
-// locate says where in a file it was.
-func locate(at *pyfeed.Location, err *C.pf_error) {
+// setLocation fills in the place in a file.
+func setLocation(at *pyfeed.Location, err *C.pf_error) {
 	if at == nil {
 		return
 	}
@@ -127,10 +119,10 @@ func locate(at *pyfeed.Location, err *C.pf_error) {
 	}
 }
 
-// answerOp answers for the cause, with the operator in front of the sentence.
-func answerOp(e *program.OpError, err *C.pf_error) C.pf_status {
-	st := answer(e.Cause, err)
-	if known(err) {
+// setOpError is setError for the cause, with the operator in front of the message.
+func setOpError(e *program.OpError, err *C.pf_error) C.pf_status {
+	st := setError(e.Cause, err)
+	if fillable(err) {
 		text := e.Context()
 		if err.context > 0 {
 			err.context += C.uint32_t(len(": "))

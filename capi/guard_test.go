@@ -5,7 +5,7 @@ import "testing"
 const poisoned = 17 // PF_POISONED of pyfeed.h, which a test file cannot name
 
 func TestGuardStopsAPanicAndSaysSo(t *testing.T) {
-	st := answer(nil, nil)
+	st := setError(nil, nil)
 	func() {
 		defer guard(&st, nil)
 		var nobody *cancelToken
@@ -17,7 +17,7 @@ func TestGuardStopsAPanicAndSaysSo(t *testing.T) {
 }
 
 func TestGuardLeavesAnAnswerAlone(t *testing.T) {
-	st := answer(errTimeout, nil)
+	st := setError(errTimeout, nil)
 	want := st
 	func() { defer guard(&st, nil) }()
 	if st != want {

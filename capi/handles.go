@@ -59,7 +59,7 @@ func kindOf(o any) string {
 		return "a program"
 	case *program.Executor:
 		return "an executor"
-	case *registration:
+	case *kernelHandle:
 		return "a kernel"
 	case *staging.Buffer:
 		return "a staging buffer"
@@ -73,28 +73,28 @@ func kindOf(o any) string {
 	return "none: it is not valid, or no longer"
 }
 
-// recent spares most calls the table, whose lock all threads would share. An entry is made with its
-// handle and goes with it, so that it is never stale.
-var recent [64]atomic.Pointer[entry]
+// recentHandles spares most calls the table, whose lock all threads share. An entry is made and dropped with its handle: it
+// is never stale.
+var recentHandles [64]atomic.Pointer[entry]
 
 type entry struct {
 	handle C.pf_handle
 	object object
 }
 
-// give hands an object and its reference out.
-func give(o object) C.pf_handle {
-	prepare()
+// newHandle gives an object, and the caller's reference to it, a handle.
+func newHandle(o object) C.pf_handle {
+	raiseProcs()
 	h := gopyh.Register("pyfeed", o)
 	gopyh.IncRef(h)
 	e := &entry{C.pf_handle(h), o}
-	recent[e.handle%64].Store(e)
+	recentHandles[e.handle%64].Store(e)
 	return e.handle
 }
 
-// find answers the object behind a handle, whose reference stays the table's; nil if there is none.
+// find returns the object behind a handle, whose reference stays the table's, or nil.
 func find(h C.pf_handle) any {
-	if e := recent[h%64].Load(); e != nil && e.handle == h {
+	if e := recentHandles[h%64].Load(); e != nil && e.handle == h {
 		return e.object
 	}
 	return findInTable(h)
@@ -120,16 +120,16 @@ func stale[T object](h C.pf_handle, found any) error {
 	return staleHandle{h, kindOf(want), kindOf(found)}
 }
 
-// counting makes one step of what takes two calls of the table.
-var counting sync.Mutex
+// refcounts makes the two calls of the table that a change of a count takes one step.
+var refcounts sync.Mutex
 
 //export pfgo_retain
 func pfgo_retain(h C.pf_handle, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	counting.Lock()
-	defer counting.Unlock()
+	refcounts.Lock()
+	defer refcounts.Unlock()
 	if _, e := lookup[object](h); e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
 	gopyh.IncRef(gopyh.CGoHandle(h))
 	return C.PF_OK
@@ -138,18 +138,18 @@ func pfgo_retain(h C.pf_handle, err *C.pf_error) (st C.pf_status) {
 //export pfgo_release
 func pfgo_release(h C.pf_handle, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	counting.Lock()
+	refcounts.Lock()
 	o, e := lookup[object](h)
 	if e != nil {
-		counting.Unlock()
-		return answer(e, err)
+		refcounts.Unlock()
+		return setError(e, err)
 	}
 	gopyh.DecRef(gopyh.CGoHandle(h))
 	_, gone := gopyh.VarFromHandleTry(gopyh.CGoHandle(h), "pyfeed")
-	if e := recent[h%64].Load(); gone != nil && e != nil && e.handle == h {
-		recent[h%64].CompareAndSwap(e, nil)
+	if e := recentHandles[h%64].Load(); gone != nil && e != nil && e.handle == h {
+		recentHandles[h%64].CompareAndSwap(e, nil)
 	}
-	counting.Unlock()
+	refcounts.Unlock()
 	if gone != nil {
 		o.Drop()
 	}

@@ -4,53 +4,53 @@
 
 #include "pyfeed.h"
 
-/* Answers of Go that its C caller deals with and nobody else sees. */
+/* Statuses between Go and its C caller, which never returns them. */
 enum {
     PFI_WOULD_BLOCK = 254, /* sleep on call->word, then call again */
-    PFI_COPY = 253,        /* gather the tensors into call->room, then commit call->loan */
+    PFI_COPY = 253,        /* gather the tensors into call->dest, then commit call->loan */
     PFI_KERNEL = 252,      /* of a run: call the kernel, then go on */
-    PFI_YIELD = 251,       /* of a run: look at the time and the poll function, then go on */
+    PFI_YIELD = 251,       /* of a run: check the deadline and the poll function, then go on */
 };
 
-/* Why Go is called: once, again after a wake-up, or to hear that the caller gives up. */
-enum { PFI_FIRST = 0, PFI_AGAIN = 1, PFI_TIMED_OUT = 2, PFI_STOPPED = 3 };
+/* Why Go is called: for the first time, again after a wake-up, or because the wait has ended. */
+enum { PFI_FIRST = 0, PFI_AGAIN = 1, PFI_TIMED_OUT = 2, PFI_CANCELLED = 3 };
 
 /* One blocking call, on the stack of its thread. */
 typedef struct pfi_call {
-    uint32_t word; /* a futex: 0 waiting, 1 awake, 2 asleep in the kernel, 3 about to look */
+    uint32_t word; /* a futex: 0 waiting, 1 awake, 2 asleep in the kernel, 3 about to poll */
     uint8_t phase;
-    uint8_t waits;   /* 0: the caller does not want to wait at all */
-    uint8_t strided; /* of a push: some tensor is not contiguous */
-    uint64_t waiter; /* its Parker's ticket in Go */
-    uint64_t pass;   /* of a push; settled by the first try */
+    uint8_t may_wait; /* 0: the timeout is 0 */
+    uint8_t strided;  /* of a push: some tensor is not contiguous */
+    uint64_t waiter;  /* the id of its Parker in Go */
+    uint64_t pass;    /* of a push; resolved by the first attempt */
     pf_handle cancel;
     uint64_t loan;
-    uint64_t opening; /* what a creation or listing that takes long waits for */
-    int64_t began;    /* of a read: when, on the clock of the trace that is on; 0: none was */
-    int64_t slept;    /* since when it sleeps */
-    const pf_tensor *room;
+    uint64_t opening;      /* the id of an opening or listing in the background */
+    int64_t trace_begin;   /* of a read: when it began, on the clock of the recording; 0: there was none */
+    int64_t sleep_begin;   /* the same, of its sleep */
+    const pf_tensor *dest; /* PFI_COPY: where to */
 } pfi_call;
 
 /* One run of a program, on the stack of its thread. */
 typedef struct pfi_run {
-    uint64_t id;        /* in Go; 0 once it is over */
-    pf_kernel kernel;   /* PFI_KERNEL: what to call, */
-    void *context;      /* with this */
-    pf_kernel_call *of; /* and this, which is Go's */
-    int32_t answer;     /* what it answered */
-    uint32_t look_ms;   /* how often the caller wants to look around; 0: not at all */
+    uint64_t id;                 /* in Go; 0 once it is over */
+    pf_kernel kernel;            /* PFI_KERNEL: what to call, */
+    void *context;               /* with this */
+    pf_kernel_call *kernel_call; /* and this, which is Go's */
+    int32_t kernel_result;
+    uint32_t yield_ms; /* how often PFI_YIELD is wanted; 0: never */
 } pfi_run;
 
-/* What every caller's pf_error has: what was added later is only touched where there is room for it. */
+/* Least sizes of pf_error: fields that were added later are touched only where the caller has them. */
 enum {
     PFI_LEAST_ERROR = offsetof(pf_error, op),
     PFI_ERROR_WITH_OP = offsetof(pf_error, cuda_code),
     PFI_ERROR_WITH_CUDA = offsetof(pf_error, worker) + sizeof(int64_t), /* and with a worker */
 };
 
-/* Set in a child of fork(), and by a fault: nobody enters Go any more. */
+/* Set in a child of fork(), and by a fault: no call enters Go any more. */
 enum { PFI_IS_FORKED = 1, PFI_IS_POISONED = 2 };
-extern int pfi_shut;
+extern int pfi_disabled;
 
 void pfi_poison(void);
 pf_status pfi_fail(pf_error *err, pf_status status, int32_t slot, const char *format, ...)

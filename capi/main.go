@@ -1,8 +1,8 @@
 // Package main is the C library libpyfeed: pyfeed.h in front, Go behind.
 //
-// A call comes in through entry.c, which keeps out what Go must not see, to a function here named
-// pfgo_*, which turns C's words into Go's, calls a package that knows nothing of C, and turns the
-// answer back. Blocking calls answer PFI_WOULD_BLOCK: their threads sleep in wait.c, not in Go.
+// A call comes in through a C function, which refuses what must not reach Go (guard.h), to a Go function named pfgo_*. That
+// one converts the arguments, calls a package that knows nothing of C, and converts the results. Where Go would block, the
+// status is PFI_WOULD_BLOCK and the thread sleeps in blocking.c, outside Go. Each subject has a pair of files, in C and Go.
 package main
 
 // #cgo LDFLAGS: -ldl
@@ -10,7 +10,6 @@ package main
 import "C"
 
 import (
-	"fmt"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -19,59 +18,35 @@ import (
 
 func main() {}
 
-// leastProcs is how many threads of C's may be inside Go at once, at least. A call for which no
-// processor of Go's is left waits until one is taken from another thread, tens of milliseconds: so
-// there are more of them than cores on a small machine. Each takes 14 KB, the rest costs nothing while unused.
-const leastProcs = 16
+// minProcs is the least number of C threads that may be inside Go at once. A call that finds no idle processor of Go's
+// waits tens of milliseconds, until one is taken from another thread: so a small machine gets more of them than it has
+// cores. Each takes 14 KB once it is used.
+const minProcs = 16
 
-// prepare makes them with the first handle: who only loads the library does not pay for them. Nobody is at work yet who
-// would have to be stopped for it.
-var prepare = sync.OnceFunc(func() {
+// raiseProcs applies minProcs with the first handle, so that a process that only loads the library does not pay for it, and
+// no other call has to be stopped for it.
+var raiseProcs = sync.OnceFunc(func() {
 	if os.Getenv("GOMAXPROCS") == "" {
-		runtime.GOMAXPROCS(max(runtime.NumCPU(), leastProcs))
+		runtime.GOMAXPROCS(max(runtime.NumCPU(), minProcs))
 	}
 })
 
-// Go collects its heap whenever that has doubled, from 4 MiB on: of small things that live short, which is all that we
-// have there, many times a second, and first in the middle of a first shuffle block. So the first collection is put off
-// until there are as many bytes as the ballast has. That is made then: it is never touched, and so takes addresses but
-// no memory, and counted as live it has each further collection wait for as many bytes more. To make it at once would
-// be a collection at once, beside the first batch. Whoever sets GOGC has it so.
+// The Go heap is small and its objects are short-lived, so with Go's defaults it would be collected every 4 MiB, the first
+// time in the middle of a first shuffle block. An untouched ballast, which takes addresses but no memory, counts as live
+// and delays each collection by its size. Allocating it at once would trigger a collection beside the first batch: so the
+// first collection is delayed by GOGC, and the ballast is made then. GOGC in the environment wins.
 func init() {
-	const usual, least = 100, 4 << 20
-	if percent := debug.SetGCPercent(usual * ballastSize / least); percent != usual {
+	const defaultPercent, firstHeap = 100, 4 << 20
+	if percent := debug.SetGCPercent(defaultPercent * ballastSize / firstHeap); percent != defaultPercent {
 		debug.SetGCPercent(percent)
 		return
 	}
 	runtime.AddCleanup(new([64]byte), func(size int) {
 		ballast = make([]byte, size)
-		debug.SetGCPercent(usual)
+		debug.SetGCPercent(defaultPercent)
 	}, ballastSize)
 }
 
 const ballastSize = 32 << 20
 
 var ballast []byte
-
-var poisoning sync.Once
-
-// guard is deferred first by every function that C calls. A panic stops at it, is printed once, and
-// shuts the library: what it left half done must not be used.
-func guard(st *C.pf_status, err *C.pf_error) {
-	fault := recover()
-	if fault == nil {
-		return
-	}
-	poison(fmt.Sprintf("%v\n%s", fault, debug.Stack()))
-	if st != nil {
-		*st = fail(err, C.PF_POISONED, -1, fmt.Sprintf("pyfeed stopped after a fault inside it: %v", fault))
-	}
-}
-
-// poison shuts the library. What it says is printed the first time.
-func poison(fault string) {
-	C.pfi_poison()
-	poisoning.Do(func() {
-		fmt.Fprintf(os.Stderr, "pyfeed: a fault inside the library, which stops here: %s", fault)
-	})
-}

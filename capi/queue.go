@@ -17,33 +17,20 @@ func pfgo_queue_init_once(h C.pf_handle, o *C.pf_queue_options, out *C.pf_handle
 	defer guard(&st, err)
 	v, e := lookup[variable](h)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
 	q, e := v.InitQueue(pyfeed.QueueOptions{
 		Capacity:    uint64(o.capacity),
 		BytesLimit:  uint64(o.bytes_limit),
-		Slots:       slotsOf(o.slots, o.num_slots),
-		Place:       pyfeed.Place{Kind: pyfeed.PlaceKind(o.place.kind), Device: int32(o.place.device)},
+		Slots:       parseSlots(o.slots, o.num_slots),
+		Place:       goPlace(o.place),
 		Restartable: o.restartable != 0,
 	})
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
-	*out = give(q)
+	*out = newHandle(q)
 	return C.PF_OK
-}
-
-func slotsOf(specs *C.pf_slot_spec, n C.uint32_t) []pyfeed.Slot {
-	slots := make([]pyfeed.Slot, n)
-	for i := range slots {
-		in := at(specs, i, specs.size)
-		slots[i] = pyfeed.Slot{
-			DType:     pyfeed.DType(in.dtype),
-			Dims:      unsafe.Slice((*int64)(in.dims), in.rank),
-			LoDLevels: int(in.lod_levels),
-		}
-	}
-	return slots
 }
 
 //export pfgo_queue_of
@@ -51,13 +38,13 @@ func pfgo_queue_of(h C.pf_handle, out *C.pf_handle, err *C.pf_error) (st C.pf_st
 	defer guard(&st, err)
 	v, e := lookup[variable](h)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
 	q, e := v.Feeder()
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
-	*out = give(q)
+	*out = newHandle(q)
 	return C.PF_OK
 }
 
@@ -73,7 +60,7 @@ func lookupQueue(h C.pf_handle) (*pyfeed.PyArrayFeedQueue, error) {
 	}
 }
 
-// lookupConsumer is lookupQueue for what a producer may not do.
+// lookupConsumer is lookupQueue for what a producer's handle must not be used for.
 func lookupConsumer(h C.pf_handle) (*pyfeed.Consumer, error) {
 	switch o := find(h).(type) {
 	case *pyfeed.Consumer:
@@ -90,73 +77,74 @@ func pfgo_queue_producer(h C.pf_handle, out *C.pf_handle, err *C.pf_error) (st C
 	defer guard(&st, err)
 	q, e := lookupQueue(h)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
-	*out = give(q.Producer())
+	*out = newHandle(q.Producer())
 	return C.PF_OK
 }
 
-// copiedInGo is how many bytes are copied here rather than in C, at the price of a second call.
-const copiedInGo = 64 << 10
+// maxCopiedInGo is how many bytes are copied here; more are copied in C, which takes a second call.
+const maxCopiedInGo = 64 << 10
 
 //export pfgo_queue_push
 func pfgo_queue_push(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	q, e := lookupQueue(h)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
 	return push(q, tensors, n, call, err)
 }
 
-// push copies C's tensors into a queue, or has C do it. There is room before a byte is copied.
+// push copies C's tensors into a queue, or has C copy them. It waits until the queue has room before a byte is copied.
 func push(q *pyfeed.PyArrayFeedQueue, tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call, err *C.pf_error) C.pf_status {
 	l, e := reserveInQueue(q, tensors, n, call)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
-	if st := fill(&l, tensors, n, call, err); st != C.PF_OK {
+	if st := copyTensors(&l, tensors, n, call, err); st != C.PF_OK {
 		return st
 	}
-	return answer(l.reservation.Commit(l.tuple), err)
+	return setError(l.reservation.Commit(l.tuple), err)
 }
 
-// fill copies C's tensors to a tuple with a reservation. If C is to do it, the tuple is lent; after an error it is gone.
-func fill(l *loan, tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call, err *C.pf_error) C.pf_status {
-	if call.strided != 0 || l.reservation.Bytes() > copiedInGo {
-		return lendToFill(l, tensors, call, err)
+// copyTensors copies C's tensors to a tuple with a reservation. With PFI_COPY the tuple is lent to C, which copies; after an
+// error it is dropped.
+func copyTensors(l *loan, tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call, err *C.pf_error) C.pf_status {
+	if call.strided != 0 || l.reservation.Bytes() > maxCopiedInGo {
+		return lendLoanForCopy(l, tensors, call, err)
 	}
 	start := trace.Begin()
 	for i := range l.tuple.Slots {
-		in, data := at(tensors, i, tensors.size), l.tuple.Slots[i].Data
+		in, data := elementAt(tensors, i, tensors.size), l.tuple.Slots[i].Data
 		copy(data, unsafe.Slice((*byte)(in.data), len(data)))
 	}
 	if start != 0 {
-		trace.CopySince(knownThread().Track(), "push", start, int(l.reservation.Bytes()))
+		trace.CopySince(callerThread().Track(), "push", start, int(l.reservation.Bytes()))
 	}
-	if e := whole(tensors, n); e != nil {
+	if e := truncation(tensors, n); e != nil {
 		l.drop()
-		return answer(e, err)
+		return setError(e, err)
 	}
 	return C.PF_OK
 }
 
-// reserveInQueue waits for room for what C's tensors describe, and gives it memory. It settles the pass the first time.
+// reserveInQueue waits until a queue has room for a tuple like C's tensors. It resolves the pass the first time.
 func reserveInQueue(q *pyfeed.PyArrayFeedQueue, tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call) (loan, error) {
 	return reserve(tensors, n, call, func(ctx context.Context, t *pyfeed.Tuple) (pyfeed.Reservation, error) {
-		settlePass(q, call)
+		resolvePass(q, call)
 		return q.Input().Reserve(ctx, pyfeed.Pass(call.pass), t)
 	})
 }
 
-// reserve waits until try has room for what C's tensors describe.
+// reserve waits until try has room for a tuple like C's tensors.
 func reserve(tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call,
 	try func(context.Context, *pyfeed.Tuple) (pyfeed.Reservation, error)) (loan, error) {
-	t, e := parse(tensors, n, false)
+	t, e := parseTensors(tensors, n, false)
 	if e != nil {
 		return loan{}, e
 	}
-	notePush()
+	markPusher()
 	r, e := blocking(call, func(ctx context.Context) (pyfeed.Reservation, error) { return try(ctx, t) })
 	if e != nil {
 		t.Release()
@@ -165,10 +153,10 @@ func reserve(tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call,
 	return loan{tuple: t, reservation: r}, nil
 }
 
-// notePush tells the trace that the thread pushes.
-func notePush() {
+// markPusher tells the trace that the thread pushes.
+func markPusher() {
 	if trace.On() {
-		knownThread().MarkPusher()
+		callerThread().MarkPusher()
 	}
 }
 
@@ -178,30 +166,30 @@ var (
 	_ = [1]struct{}{}[C.PF_PASS_NONE-uint64(pyfeed.PassNone)]
 )
 
-// settlePass makes the pass that is current when a call begins that of the whole call.
-func settlePass(q *pyfeed.PyArrayFeedQueue, call *C.pfi_call) {
+// resolvePass makes the pass that is current when a call begins that of the whole call.
+func resolvePass(q *pyfeed.PyArrayFeedQueue, call *C.pfi_call) {
 	if call.pass == C.PF_PASS_CURRENT {
 		call.pass = C.uint64_t(q.Pass())
 	}
 }
 
-// lendRoom has C fill a tuple with what it has described, and come back with it.
-func lendRoom(t *pyfeed.Tuple, from *C.pf_tensor, call *C.pfi_call, err *C.pf_error) C.pf_status {
-	return lendToFill(&loan{tuple: t}, from, call, err)
+// lendForCopy lends a tuple to C, which copies its tensors into it and calls again.
+func lendForCopy(t *pyfeed.Tuple, from *C.pf_tensor, call *C.pfi_call, err *C.pf_error) C.pf_status {
+	return lendLoanForCopy(&loan{tuple: t}, from, call, err)
 }
 
-// lendToFill is lendRoom for a tuple that may have a reservation.
-func lendToFill(l *loan, from *C.pf_tensor, call *C.pfi_call, err *C.pf_error) C.pf_status {
-	id, room, e := lend(l, source{tensors: from})
+// lendLoanForCopy is lendForCopy for a tuple that may have a reservation.
+func lendLoanForCopy(l *loan, from *C.pf_tensor, call *C.pfi_call, err *C.pf_error) C.pf_status {
+	id, dest, e := lend(l, source{tensors: from})
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
-	call.loan, call.room = C.uint64_t(id), room
-	noteFilling(id)
+	call.loan, call.dest = C.uint64_t(id), dest
+	markCopyBegin(id)
 	return C.PFI_COPY
 }
 
-// cOwner has C reclaim lent memory.
+// A cOwner has C reclaim lent memory.
 type cOwner struct {
 	release *[0]byte
 	context unsafe.Pointer
@@ -215,22 +203,22 @@ func pfgo_queue_push_lent(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, rel
 	defer guard(&st, err)
 	q, e := lookupQueue(h)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
-	notePush()
-	settlePass(q, call)
+	markPusher()
+	resolvePass(q, call)
 	_, e = blocking(call, func(ctx context.Context) (struct{}, error) {
-		t, e := parse(tensors, n, true)
+		t, e := parseTensors(tensors, n, true)
 		if e != nil {
 			return struct{}{}, e
 		}
-		if e = whole(tensors, n); e != nil {
+		if e = truncation(tensors, n); e != nil {
 			t.Release()
 			return struct{}{}, e
 		}
 		return struct{}{}, q.Input().Lend(ctx, pyfeed.Pass(call.pass), t, &cOwner{(*[0]byte)(release), context_})
 	})
-	return answer(e, err)
+	return setError(e, err)
 }
 
 //export pfgo_queue_reserve
@@ -239,66 +227,66 @@ func pfgo_queue_reserve(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, call 
 	defer guard(&st, err)
 	q, e := lookupQueue(h)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
 	l, e := reserveInQueue(q, tensors, n, call)
 	if e == nil {
-		e = lendOutFrom(&l, source{faults: memory.RearmFaults()}, out)
+		e = lendFrom(&l, source{faults: memory.RearmFaults()}, out)
 	}
-	return answer(e, err)
+	return setError(e, err)
 }
 
 //export pfgo_queue_commit
 func pfgo_queue_commit(id C.uint64_t, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	l, e := filled(uint64(id))
+	l, e := takeReservation(uint64(id))
 	if e == nil {
 		e = l.reservation.Commit(l.tuple)
 	}
-	return answer(e, err)
+	return setError(e, err)
 }
 
-// filled ends the loan of a tuple that has a reservation, which C has written. The reservation is the caller's then.
-func filled(id uint64) (loan, error) {
+// takeReservation ends the loan of a tuple that C has written, and gives the reservation to the caller.
+func takeReservation(id uint64) (loan, error) {
 	l, ok := loans.get(id)
 	if !ok {
 		return l, pyfeed.Errorf(pyfeed.State, "commit: expected a reservation, found one that was committed or released already")
 	}
-	noteFilled(l, "push")
+	traceCopy(l, "push")
 	if !l.reservation.Held() {
 		return l, pyfeed.Errorf(pyfeed.State, "commit: expected a reservation, found a tuple that was popped")
 	}
-	torn := l.whole(id)
-	if torn != nil && l.source().tensors == nil { // the caller releases it
-		return l, torn
+	truncated := l.truncation(id)
+	if truncated != nil && l.source().tensors == nil { // the caller releases it
+		return l, truncated
 	}
-	if l, ok = takeBack(id); !ok {
-		return l, pyfeed.Errorf(pyfeed.State, "commit: the slot was released by another thread")
+	if l, ok = endLoan(id); !ok {
+		return l, pyfeed.Errorf(pyfeed.State, "commit: the reservation was released by another thread")
 	}
-	if torn != nil {
+	if truncated != nil {
 		l.drop()
 	}
-	return l, torn
+	return l, truncated
 }
 
 //export pfgo_queue_pop
 func pfgo_queue_pop(h C.pf_handle, call *C.pfi_call, out *C.pf_tuple, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	giveBack(out)
+	releaseTuple(out)
 	q, e := lookupConsumer(h)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
-	return next(call, "pop", q.Deliver, out, err)
+	return readTuple(call, "pop", q.Deliver, out, err)
 }
 
-// next lends C the tuple that read answers.
-func next(call *C.pfi_call, name string, read func(context.Context) (*pyfeed.Tuple, error), out *C.pf_tuple, err *C.pf_error) C.pf_status {
-	t, e := reading(call, name, read)
+// readTuple lends C the tuple that read returns.
+func readTuple(call *C.pfi_call, name string, read func(context.Context) (*pyfeed.Tuple, error), out *C.pf_tuple, err *C.pf_error) C.pf_status {
+	t, e := tracedBlocking(call, name, read)
 	if e == nil {
-		e = lendOut(t, out)
+		e = lendTuple(t, out)
 	}
-	return answer(e, err)
+	return setError(e, err)
 }
 
 //export pfgo_queue_close
@@ -308,7 +296,7 @@ func pfgo_queue_close(h C.pf_handle, pass C.uint64_t, err *C.pf_error) (st C.pf_
 	if e == nil {
 		q.Input().Close(pyfeed.Pass(pass))
 	}
-	return answer(e, err)
+	return setError(e, err)
 }
 
 //export pfgo_queue_fail
@@ -316,9 +304,9 @@ func pfgo_queue_fail(h C.pf_handle, pass C.uint64_t, failure *C.pf_failure, err 
 	defer guard(&st, err)
 	q, e := lookupQueue(h)
 	if e == nil {
-		e = q.Input().Fail(pyfeed.Pass(pass), failureOf(failure))
+		e = q.Input().Fail(pyfeed.Pass(pass), producerError(failure))
 	}
-	return answer(e, err)
+	return setError(e, err)
 }
 
 //export pfgo_queue_reopen
@@ -326,11 +314,11 @@ func pfgo_queue_reopen(h C.pf_handle, pass, dropped *C.uint64_t, err *C.pf_error
 	defer guard(&st, err)
 	q, e := lookupQueue(h)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
 	p, d, e := q.Reopen()
 	*pass, *dropped = C.uint64_t(p), C.uint64_t(d)
-	return answer(e, err)
+	return setError(e, err)
 }
 
 //export pfgo_queue_wait_pass
@@ -338,11 +326,11 @@ func pfgo_queue_wait_pass(h C.pf_handle, after C.uint64_t, call *C.pfi_call, pas
 	defer guard(&st, err)
 	q, e := lookupQueue(h)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
 	p, e := blocking(call, func(ctx context.Context) (pyfeed.Pass, error) { return q.WaitPass(ctx, pyfeed.Pass(after)) })
 	*pass = C.uint64_t(p)
-	return answer(e, err)
+	return setError(e, err)
 }
 
 //export pfgo_queue_shutdown
@@ -352,7 +340,7 @@ func pfgo_queue_shutdown(h C.pf_handle, err *C.pf_error) (st C.pf_status) {
 	if e == nil {
 		q.Shutdown()
 	}
-	return answer(e, err)
+	return setError(e, err)
 }
 
 //export pfgo_queue_stats
@@ -360,7 +348,7 @@ func pfgo_queue_stats(h C.pf_handle, out *C.pf_queue_info, err *C.pf_error) (st 
 	defer guard(&st, err)
 	q, e := lookupQueue(h)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
 	i := q.Info()
 	out.num_slots = C.uint32_t(q.Spec().Len())
@@ -370,10 +358,10 @@ func pfgo_queue_stats(h C.pf_handle, out *C.pf_queue_info, err *C.pf_error) (st 
 	out.bytes = C.uint64_t(i.Bytes)
 	out.bytes_limit = C.uint64_t(i.BytesLimit)
 	out.pass = C.uint64_t(i.Pass)
-	out.closed = yes(i.Closed)
-	out.failed = yes(i.Failed)
-	out.shut_down = yes(i.ShutDown)
-	out.restartable = yes(i.Restartable)
+	out.closed = cbool(i.Closed)
+	out.failed = cbool(i.Failed)
+	out.shut_down = cbool(i.ShutDown)
+	out.restartable = cbool(i.Restartable)
 	out.waiting_producers = C.uint32_t(i.WaitingProducers)
 	out.waiting_consumers = C.uint32_t(i.WaitingConsumers)
 	out.pushed = C.uint64_t(i.Pushed)
@@ -385,22 +373,15 @@ func pfgo_queue_stats(h C.pf_handle, out *C.pf_queue_info, err *C.pf_error) (st 
 	return C.PF_OK
 }
 
-func yes(b bool) C.uint8_t {
-	if b {
-		return 1
-	}
-	return 0
-}
-
 //export pfgo_queue_slot
 func pfgo_queue_slot(h C.pf_handle, i C.uint32_t, out *C.pf_slot_spec, dims *C.int64_t, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	q, e := lookupQueue(h)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
 	if n := q.Spec().Len(); int(i) >= n {
-		return answer(pyfeed.Errorf(pyfeed.Slots, "slot: expected 0 to %d, found %d", n-1, i), err)
+		return setError(pyfeed.Errorf(pyfeed.Slots, "slot: expected 0 to %d, found %d", n-1, i), err)
 	}
 	slot := q.Spec().Slot(int(i))
 	out.dtype = C.pf_dtype(slot.DType)

@@ -15,24 +15,24 @@ func pfgo_shared_queue_init_once(h C.pf_handle, o *C.pf_shared_queue_options, fd
 	defer guard(&st, err)
 	v, e := lookup[variable](h)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
 	q, ring, e := shared.New(shared.Options{
-		Slots:     slotsOf(o.slots, o.num_slots),
+		Slots:     parseSlots(o.slots, o.num_slots),
 		RingCells: uint64(o.ring_cells),
 		CellBytes: uint64(o.cell_bytes),
-		Place:     pyfeed.Place{Kind: pyfeed.PlaceKind(o.place.kind), Device: int32(o.place.device)},
+		Place:     goPlace(o.place),
 	}, v.InitQueue)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
 	*fd = C.int(ring.FD())
-	*out = give(q)
+	*out = newHandle(q)
 	return C.PF_OK
 }
 
-// feedOf is what wraps a queue that worker processes fill.
-func feedOf(h C.pf_handle) (pyfeed.Feed, error) {
+// lookupFeed finds what wraps a queue that worker processes fill.
+func lookupFeed(h C.pf_handle) (pyfeed.Feed, error) {
 	q, e := lookupQueue(h)
 	if e != nil {
 		return nil, e
@@ -47,22 +47,22 @@ func feedOf(h C.pf_handle) (pyfeed.Feed, error) {
 //export pfgo_shared_queue_expect
 func pfgo_shared_queue_expect(h C.pf_handle, workers C.uint32_t, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	feed, e := feedOf(h)
+	feed, e := lookupFeed(h)
 	if e == nil {
 		feed.Expect(uint32(workers))
 	}
-	return answer(e, err)
+	return setError(e, err)
 }
 
 //export pfgo_shared_queue_exited
 func pfgo_shared_queue_exited(h C.pf_handle, pid C.int64_t, status C.int32_t, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	feed, e := feedOf(h)
+	feed, e := lookupFeed(h)
 	if e == nil && (pid <= 0 || pid > math.MaxInt32) {
 		e = pyfeed.Errorf(pyfeed.Invalid, "pid: expected a process id, found %d", int64(pid))
 	}
 	if e == nil {
 		feed.Exited(int(pid), int32(status))
 	}
-	return answer(e, err)
+	return setError(e, err)
 }

@@ -4,19 +4,18 @@ package main
 import "C"
 
 import (
-	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/staging"
 )
 
 //export pfgo_get_buffer
 func pfgo_get_buffer(place C.pf_place, capacity, bytesLimit C.uint64_t, out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	b, e := staging.Get(pyfeed.Place{Kind: pyfeed.PlaceKind(place.kind), Device: int32(place.device)},
+	b, e := staging.Get(goPlace(place),
 		uint64(capacity), uint64(bytesLimit))
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
-	*out = give(b)
+	*out = newHandle(b)
 	return C.PF_OK
 }
 
@@ -25,42 +24,42 @@ func pfgo_buffer_put(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, call *C.
 	defer guard(&st, err)
 	b, e := lookup[*staging.Buffer](h)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
 	l, e := reserve(tensors, n, call, b.Reserve)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
-	if st := fill(&l, tensors, n, call, err); st != C.PF_OK {
+	if st := copyTensors(&l, tensors, n, call, err); st != C.PF_OK {
 		return st
 	}
-	return answer(b.Commit(&l.reservation, l.tuple), err)
+	return setError(b.Commit(&l.reservation, l.tuple), err)
 }
 
 //export pfgo_buffer_commit
 func pfgo_buffer_commit(h C.pf_handle, id C.uint64_t, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	l, e := filled(uint64(id))
+	l, e := takeReservation(uint64(id))
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
 	b, e := lookup[*staging.Buffer](h)
 	if e != nil {
 		l.drop()
-		return answer(e, err)
+		return setError(e, err)
 	}
-	return answer(b.Commit(&l.reservation, l.tuple), err)
+	return setError(b.Commit(&l.reservation, l.tuple), err)
 }
 
 //export pfgo_buffer_get
 func pfgo_buffer_get(h C.pf_handle, call *C.pfi_call, out *C.pf_tuple, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	giveBack(out)
+	releaseTuple(out)
 	b, e := lookup[*staging.Buffer](h)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
-	return next(call, "get", b.Get, out, err)
+	return readTuple(call, "get", b.Get, out, err)
 }
 
 //export pfgo_buffer_clear
@@ -70,7 +69,7 @@ func pfgo_buffer_clear(h C.pf_handle, dropped *C.uint64_t, err *C.pf_error) (st 
 	if e == nil {
 		*dropped = C.uint64_t(b.Clear())
 	}
-	return answer(e, err)
+	return setError(e, err)
 }
 
 //export pfgo_buffer_stats
@@ -78,10 +77,10 @@ func pfgo_buffer_stats(h C.pf_handle, out *C.pf_buffer_info, err *C.pf_error) (s
 	defer guard(&st, err)
 	b, e := lookup[*staging.Buffer](h)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
 	place, i := b.Place(), b.Stats()
-	out.place = C.pf_place{C.int32_t(place.Kind), C.int32_t(place.Device)}
+	out.place = cPlace(place)
 	out.num_tuples = C.uint64_t(i.Size)
 	out.capacity = C.uint64_t(i.Capacity)
 	out.reserved_tuples = C.uint64_t(i.Reserved)

@@ -30,7 +30,7 @@ func build(dir, name string, flags ...string) (string, error) {
 	out := filepath.Join(dir, name)
 	cc := exec.Command("cc", append(flags, "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-DPFW_STEPS", "-pthread",
 		"-I"+root+"/capi", "-I"+root+"/python/pyfeed_worker/native", "-o", out, "testdata/worker.c",
-		root+"/python/pyfeed_worker/native/ring.c", root+"/capi/gather.c", root+"/capi/words.c")...)
+		root+"/python/pyfeed_worker/native/ring.c", root+"/capi/gather.c", root+"/capi/info.c")...)
 	cc.Stderr = os.Stderr
 	return out, cc.Run()
 }

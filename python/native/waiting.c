@@ -5,8 +5,8 @@
 #include <time.h>
 
 #include "native.h"
-#include "pause.h"
 #include "signals.h"
+#include "spin.h"
 
 static unsigned long main_thread; /* the only one whose signal handlers run in Python */
 static waiting *all;              /* the waits of every thread; guarded by the GIL */
@@ -46,7 +46,7 @@ static void look_out(void) {
         int there = 0;
         do {
             for (int i = 0; i < 16 && !there; i++) {
-                pause_briefly();
+                spin_pause();
                 there = !atomic_load_explicit(&holder, memory_order_relaxed);
             }
         } while (!there && now() < until);

@@ -243,7 +243,7 @@ func TestEveryExportIsGuarded(t *testing.T) {
 			}
 			exports++
 			if !strings.HasPrefix(f.Name.Name, "pfgo_") {
-				t.Errorf("%s: %s: an export that is not behind entry.c", path, f.Name.Name)
+				t.Errorf("%s: %s: an export without the prefix of those that guard.h stands before", path, f.Name.Name)
 			}
 			if len(f.Body.List) == 0 || !isGuard(f.Body.List[0]) {
 				t.Errorf("%s: %s does not begin with defer guard", path, f.Name.Name)
@@ -297,9 +297,9 @@ func TestEveryFunctionOfTheHeaderRefusesForkedChildren(t *testing.T) {
 			t.Errorf("%s is declared but in no C file of capi", name)
 			continue
 		}
-		before, _, enters := strings.Cut(body[1], "ENTER(err);")
+		before, _, enters := strings.Cut(body[1], "CHECK_ALIVE(err);")
 		if !withoutGo[name] && (!enters || strings.Contains(before, "pfgo_")) {
-			t.Errorf("%s calls Go without ENTER before", name)
+			t.Errorf("%s calls Go without CHECK_ALIVE before", name)
 		}
 	}
 }

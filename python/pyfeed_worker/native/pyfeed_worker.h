@@ -2,7 +2,7 @@
  *
  * A worker has the ring's file descriptor (pf_shared_queue_init_once), inherited, sent or opened as /proc/PID/fd/N, and
  * needs nothing else of the trainer's: no libpyfeed and no Go. Only types of pyfeed.h are used. For the copying and the
- * words, capi/gather.c and capi/words.c are compiled along with ring.c.
+ * words, capi/gather.c and capi/info.c are compiled along with ring.c.
  *
  * Every function but pfw_attach, pfw_attach_next, pfw_end and pfw_free may be called from any thread at the same time as any other. A
  * child of fork() is a worker of its own: it has to attach. */

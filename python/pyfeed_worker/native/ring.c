@@ -20,8 +20,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "pause.h"
 #include "pyfeed_worker.h"
+#include "spin.h"
 
 #if defined(__SSE2__)
 #include <emmintrin.h>
@@ -764,7 +764,7 @@ static pf_status claim_cell(pfw_producer *p, int worker, const pf_wait *given, p
             if (woken) wake_workers(h, 1); /* what it was woken for may suit the next */
             return status;
         }
-        for (int i = 0; i < SPINS && LOAD(&h->cell_events) == events; i++) pause_briefly();
+        for (int i = 0; i < SPINS && LOAD(&h->cell_events) == events; i++) spin_pause();
         if (LOAD(&h->cell_events) != events) continue;
         ADD(&h->waiting_workers, 1);
         /* Had that word been overwritten while the trainer slept, nobody would wake it any more. */

@@ -12,17 +12,17 @@ import (
 func callBlocking(try func(context.Context) (int, error)) (any, error) {
 	f := reflect.ValueOf(blocking[int])
 	call := reflect.New(f.Type().In(0).Elem())
-	waits := call.Elem().FieldByName("waits")
-	reflect.NewAt(waits.Type(), waits.Addr().UnsafePointer()).Elem().SetUint(1)
+	mayWait := call.Elem().FieldByName("may_wait")
+	reflect.NewAt(mayWait.Type(), mayWait.Addr().UnsafePointer()).Elem().SetUint(1)
 	out := f.Call([]reflect.Value{call, reflect.ValueOf(try)})
 	err, _ := out[1].Interface().(error)
 	return out[0].Interface(), err
 }
 
-// What a first try lacked may come before the second, which would have waited for it.
-func TestACallThatNeedNotSleepLeavesNothingBehind(t *testing.T) {
+// A first attempt may fail for want of what has come by the second.
+func TestACallThatNeedNotSleepLeavesNoWaiter(t *testing.T) {
 	before := waiters.len()
-	for _, want := range []error{nil, errStopped} {
+	for _, want := range []error{nil, errCancelled} {
 		tries := 0
 		_, err := callBlocking(func(ctx context.Context) (int, error) {
 			if tries++; ctx == wait.NonBlocking {

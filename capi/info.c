@@ -1,4 +1,4 @@
-/* What the library says of itself, in C alone: versions, names, errors. Good in a forked child too. */
+/* Versions, names and errors, without Go: they work in a forked child too. The workers' extension compiles this too. */
 #define _GNU_SOURCE
 #include <stdarg.h>
 #include <stdio.h>
@@ -35,10 +35,10 @@ void pf_string_free(char *string) { free(string); }
 
 /* ---- Errors ---- */
 
-static int known(const pf_error *err) { return err && err->size >= PFI_LEAST_ERROR; }
+static int is_fillable(const pf_error *err) { return err && err->size >= PFI_LEAST_ERROR; }
 
 void pf_error_release(pf_error *err) {
-    if (!known(err)) return;
+    if (!is_fillable(err)) return;
     free(err->message);
     free(err->cause_type);
     free(err->cause_message);
@@ -53,7 +53,7 @@ void pf_error_release(pf_error *err) {
 }
 
 pf_status pfi_fail(pf_error *err, pf_status status, int32_t slot, const char *format, ...) {
-    if (!known(err)) return status;
+    if (!is_fillable(err)) return status;
     pf_error_release(err);
     err->status = status;
     err->slot = slot;

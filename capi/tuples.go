@@ -12,12 +12,12 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
 )
 
-// A loan is a tuple that C has, with the descriptors it reads: they must not lie in Go's heap.
+// A loan is a tuple that is lent to C, with the descriptors that C reads, which must not lie in Go's heap.
 type loan struct {
 	tuple       *pyfeed.Tuple
 	view        *memory.Buffer     // the descriptors, and behind them the source
-	filling     int64              // since when C copies into it, for the trace
-	reservation pyfeed.Reservation // in a queue, of a tuple that C writes; or none
+	copyBegan   int64              // for the trace: when C began to copy into the tuple, or 0
+	reservation pyfeed.Reservation // of a tuple that C writes for a queue; else none
 }
 
 // drop releases the tuple of a loan that has ended.
@@ -29,14 +29,14 @@ func (l *loan) drop() {
 	}
 }
 
-// A source is what C writes into the tuple of a loan. It lies in the loan's view and not in the loan, since loans are
+// A source says from where C writes into a lent tuple. It lies in the loan's view and not in the loan, since loans are
 // copied with every tuple that is popped.
 type source struct {
-	tensors *C.pf_tensor // what C copies, a tensor a slot; nil: C writes the tuple in place
-	faults  uint32       // of mapped files, when the tuple was lent to be written in place
+	tensors *C.pf_tensor // what C copies, a tensor for each slot; nil: C writes the tuple in place
+	faults  uint32       // the count of faults in mapped files when the tuple was lent to be written in place
 }
 
-// source is that of a loan that was found.
+// source is the source of a loan that was found.
 func (l *loan) source() *source {
 	view := l.view.Bytes()
 	return (*source)(unsafe.Pointer(&view[len(view)-int(unsafe.Sizeof(source{}))]))
@@ -47,7 +47,7 @@ var (
 	views = memory.NewPool(memory.View)
 )
 
-// lend describes a tuple for C, which may write it from a source. On an error the tuple is released.
+// lend describes a tuple for C, which may write into it from a source. On an error the tuple is released.
 func lend(l *loan, from source) (id uint64, view *C.pf_tensor, err error) {
 	t := l.tuple
 	size := len(t.Slots)*C.sizeof_pf_tensor + int(unsafe.Sizeof(from))
@@ -63,19 +63,19 @@ func lend(l *loan, from source) (id uint64, view *C.pf_tensor, err error) {
 	slots := unsafe.Slice((*C.pf_tensor)(b.Pointer()), len(t.Slots))
 	rest := unsafe.Add(b.Pointer(), len(slots)*C.sizeof_pf_tensor)
 	for i := range slots {
-		rest = show(&t.Slots[i], &slots[i], rest)
+		rest = describe(&t.Slots[i], &slots[i], rest)
 	}
 	*(*source)(rest) = from
 	l.view = b
 	return loans.put(*l), unsafe.SliceData(slots), nil
 }
 
-// show describes a tensor in out, which is zeroed but for what show writes, with dims and LoD in the room from rest on. It
-// answers where they end.
-func show(s *pyfeed.LoDTensor, out *C.pf_tensor, rest unsafe.Pointer) unsafe.Pointer {
+// describe fills in out, with dims and LoD in the memory from rest on, and returns where they end. The fields that it does
+// not write are zero.
+func describe(s *pyfeed.LoDTensor, out *C.pf_tensor, rest unsafe.Pointer) unsafe.Pointer {
 	out.size = C.sizeof_pf_tensor
 	out.dtype = C.pf_dtype(s.DType)
-	out.place = C.pf_place{C.int32_t(s.Place.Kind), C.int32_t(s.Place.Device)}
+	out.place = cPlace(s.Place)
 	out.flags = 0
 	if s.ReadOnly {
 		out.flags = C.PF_READ_ONLY
@@ -101,13 +101,13 @@ func show(s *pyfeed.LoDTensor, out *C.pf_tensor, rest unsafe.Pointer) unsafe.Poi
 	return unsafe.Add(rest, len(levels)*C.sizeof_pf_lod_level)
 }
 
-// lendOut lends a tuple to be read through the caller's struct.
-func lendOut(t *pyfeed.Tuple, out *C.pf_tuple) error {
-	return lendOutFrom(&loan{tuple: t}, source{}, out)
+// lendTuple lends a tuple, to be read, through the caller's struct. On an error the tuple is released.
+func lendTuple(t *pyfeed.Tuple, out *C.pf_tuple) error {
+	return lendFrom(&loan{tuple: t}, source{}, out)
 }
 
-// lendOutFrom lends a tuple that may be written through the caller's struct.
-func lendOutFrom(l *loan, from source, out *C.pf_tuple) error {
+// lendFrom lends a tuple that may be written.
+func lendFrom(l *loan, from source, out *C.pf_tuple) error {
 	n := len(l.tuple.Slots)
 	id, view, err := lend(l, from)
 	if err != nil {
@@ -119,19 +119,19 @@ func lendOutFrom(l *loan, from source, out *C.pf_tuple) error {
 	return nil
 }
 
-// whole is an error if what C wrote into a tuple may be zeros that stand for what is missing of a mapped file. The loan was
-// found by the id, or not. Another thread may have released it since, and its view may be another's: the tensors are
-// C's only while the loan is there.
-func (l *loan) whole(id uint64) error {
+// truncation is an error if C may have written zeros into the tuple that stand for missing bytes of a mapped file. The loan
+// was found by the id, or is zero. Another thread may have released it since, and its view may be reused: the tensors may
+// be read only while the loan exists.
+func (l *loan) truncation(id uint64) error {
 	if l.view == nil {
 		return nil
 	}
 	from := *l.source()
 	if from.tensors != nil {
-		if _, there := loans.get(id); !there {
-			return nil // takeBack says so
+		if _, exists := loans.get(id); !exists {
+			return nil // endLoan reports it
 		}
-		return whole(from.tensors, C.uint32_t(len(l.tuple.Slots)))
+		return truncation(from.tensors, C.uint32_t(len(l.tuple.Slots)))
 	}
 	if memory.FaultCount() != from.faults {
 		return pyfeed.Errorf(pyfeed.Corrupt, "a mapped file shrank, was written to or could not be read, before or while the slot was written, and some of that may be in it")
@@ -139,27 +139,27 @@ func (l *loan) whole(id uint64) error {
 	return nil
 }
 
-// whole is an error about the first of C's tensors that lies in a mapped file which is torn: what was copied of it may be
-// zeros.
-func whole(tensors *C.pf_tensor, n C.uint32_t) error {
+// truncation is an error about the first of C's tensors that lies in a mapped file which lacks bytes: zeros may have been
+// copied in their place.
+func truncation(tensors *C.pf_tensor, n C.uint32_t) error {
 	if !memory.AnyTorn() {
 		return nil
 	}
-	return untorn(tensors, n)
+	return firstTruncation(tensors, n)
 }
 
-func untorn(tensors *C.pf_tensor, n C.uint32_t) error {
+func firstTruncation(tensors *C.pf_tensor, n C.uint32_t) error {
 	for i := range int(n) {
-		if err := pyfeed.TornError(tearOf(at(tensors, i, tensors.size)), i); err != nil {
+		if err := pyfeed.TornError(tearAt(elementAt(tensors, i, tensors.size)), i); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// tearOf is the tear of the mapped file that a tensor of C's lies in; nil: it lies in none that is torn.
-func tearOf(in *C.pf_tensor) *memory.Tear {
-	low, high := 0, pyfeed.DType(in.dtype).Size() // of its bytes, from data on
+// tearAt is the tear of the mapped file that a tensor of C's lies in, or nil if it lies in none that is torn.
+func tearAt(in *C.pf_tensor) *memory.Tear {
+	low, high := 0, pyfeed.DType(in.dtype).Size() // the range of its bytes, counted from data
 	dims := unsafe.Slice((*int64)(in.dims), in.rank)
 	if slices.Contains(dims, 0) {
 		return nil
@@ -180,18 +180,27 @@ func tearOf(in *C.pf_tensor) *memory.Tear {
 	return memory.TornAt(unsafe.Add(in.data, low), high-low)
 }
 
-// takeBack ends a loan, if there is one of that number.
-func takeBack(id uint64) (l loan, there bool) {
-	l, there = loans.remove(id)
-	if there {
-		l.view.Release()
+// findLoan finds a tuple that is on loan to C.
+func findLoan(what string, id C.uint64_t) (loan, error) {
+	l, ok := loans.get(uint64(id))
+	if !ok {
+		return l, pyfeed.Errorf(pyfeed.State, "%s: expected a tuple on loan, found one that was released already", what)
 	}
-	return l, there
+	return l, nil
 }
 
-// releaseLoan ends a loan, if there is one of that number, and releases the tuple.
+// endLoan ends a loan, if there is one of that id, and returns it.
+func endLoan(id uint64) (l loan, ok bool) {
+	l, ok = loans.remove(id)
+	if ok {
+		l.view.Release()
+	}
+	return l, ok
+}
+
+// releaseLoan ends a loan, if there is one of that id, and releases the tuple.
 func releaseLoan(id uint64) {
-	if l, there := takeBack(id); there {
+	if l, ok := endLoan(id); ok {
 		l.drop()
 	}
 }
@@ -202,8 +211,8 @@ func pfgo_tuple_release(id C.uint64_t) {
 	releaseLoan(uint64(id))
 }
 
-// giveBack releases what the caller's struct still holds.
-func giveBack(held *C.pf_tuple) {
+// releaseTuple releases the tuple that the caller's struct still holds.
+func releaseTuple(held *C.pf_tuple) {
 	if held.loan != 0 {
 		id := uint64(held.loan)
 		held.loan = 0
@@ -214,28 +223,28 @@ func giveBack(held *C.pf_tuple) {
 //export pfgo_tuple_share
 func pfgo_tuple_share(id C.uint64_t, out *C.pf_tuple, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	l, ok := loans.get(uint64(id))
-	if !ok {
-		return answer(pyfeed.Errorf(pyfeed.State, "share: expected a tuple on loan, found one that was released already"), err)
+	l, e := findLoan("share", id)
+	if e != nil {
+		return setError(e, err)
 	}
 	t := pyfeed.NewTuple(len(l.tuple.Slots))
 	for i := range t.Slots {
 		l.tuple.Slots[i].Share(&t.Slots[i])
 	}
-	return answer(lendOut(t, out), err)
+	return setError(lendTuple(t, out), err)
 }
 
-// at is the i-th of an array of C structs, whose elements may be larger than this library knows. It
-// does in Go what internal.h does in C, since a call there costs more than all of this.
-func at[T any](first *T, i int, size C.uint32_t) *T {
+// elementAt is the i-th of an array of C structs, whose elements may be larger or smaller than this library's. internal.h
+// has the same for C: a call from Go would cost more than the access.
+func elementAt[T any](first *T, i int, size C.uint32_t) *T {
 	return (*T)(unsafe.Add(unsafe.Pointer(first), i*int(size)))
 }
 
-// parse reads C's tensors. LoD and, if withData, Data are views of C's memory.
-func parse(tensors *C.pf_tensor, n C.uint32_t, withData bool) (*pyfeed.Tuple, error) {
+// parseTensors reads C's tensors. LoD and, if withData, Data are views of C's memory.
+func parseTensors(tensors *C.pf_tensor, n C.uint32_t, withData bool) (*pyfeed.Tuple, error) {
 	t := pyfeed.NewTuple(int(n))
 	for i := range t.Slots {
-		if err := parseSlot(&t.Slots[i], i, at(tensors, i, tensors.size), withData); err != nil {
+		if err := parseTensor(&t.Slots[i], i, elementAt(tensors, i, tensors.size), withData); err != nil {
 			t.Release()
 			return nil, err
 		}
@@ -243,12 +252,12 @@ func parse(tensors *C.pf_tensor, n C.uint32_t, withData bool) (*pyfeed.Tuple, er
 	return t, nil
 }
 
-func parseSlot(s *pyfeed.LoDTensor, i int, in *C.pf_tensor, withData bool) error {
+func parseTensor(s *pyfeed.LoDTensor, i int, in *C.pf_tensor, withData bool) error {
 	s.DType = pyfeed.DType(in.dtype)
 	if !s.DType.Valid() {
 		return pyfeed.SlotErrorf(pyfeed.Type, i, "expected a dtype, found number %d", int(in.dtype))
 	}
-	_ = s.SetDims(unsafe.Slice((*int64)(in.dims), in.rank)) // entry.c has seen to the rank
+	_ = s.SetDims(unsafe.Slice((*int64)(in.dims), in.rank)) // pfi_check_tensors has checked the rank
 	for _, level := range unsafe.Slice(in.lod, in.lod_levels) {
 		s.LoD = append(s.LoD, unsafe.Slice((*int64)(level.offsets), level.count))
 	}

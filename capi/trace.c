@@ -1,22 +1,22 @@
 /* Recordings of what happens, and what they say. */
-#include "entry.h"
+#include "guard.h"
 
 pf_status pf_trace_start(uint64_t max_events, pf_handle *trace, pf_error *err) {
     ZERO(trace);
-    ENTER(err);
-    NOT_NULL(trace);
+    CHECK_ALIVE(err);
+    REQUIRE_POINTER(trace, err);
     return pfgo_trace_start(max_events, trace, err);
 }
 
 pf_status pf_trace_stop(pf_handle trace, pf_error *err) {
-    ENTER(err);
+    CHECK_ALIVE(err);
     return pfgo_trace_stop(trace, err);
 }
 
 pf_status pf_trace_text(pf_handle trace, const char *form, char **text, pf_error *err) {
     ZERO(text);
-    ENTER(err);
-    NOT_NULL(form);
-    NOT_NULL(text);
+    CHECK_ALIVE(err);
+    REQUIRE_POINTER(form, err);
+    REQUIRE_POINTER(text, err);
     return pfgo_trace_text(trace, (char *)form, text, err);
 }

@@ -19,7 +19,7 @@ import (
 //export pfgo_formats
 func pfgo_formats(out **C.char, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	return answer(asJSON(record.Formats(), out), err)
+	return setError(setJSON(record.Formats(), out), err)
 }
 
 var listings table[*files.Listing]
@@ -28,25 +28,22 @@ var listings table[*files.Listing]
 func pfgo_list_files(names **C.char, n C.uint32_t, format *C.char, call *C.pfi_call, out **C.char, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	if call.phase != C.PFI_FIRST {
-		return answer(listed(call, out), err)
+		return setError(finishListing(call, out), err)
 	}
-	all := make([]string, n)
-	for i, s := range unsafe.Slice(names, n) {
-		all[i] = C.GoString(s)
-	}
-	found, e := files.ListFiles(wait.NonBlocking, all, string(optional(format)))
+	all := goStrings(names, n)
+	found, e := files.ListFiles(wait.NonBlocking, all, string(optionalBytes(format)))
 	switch e {
 	case nil:
-		e = namesAsJSON(found, out)
+		e = setNames(found, out)
 	case wait.ErrWouldBlock:
-		call.opening = C.uint64_t(listings.put(files.StartListing(all, string(optional(format)))))
-		e = listed(call, out)
+		call.opening = C.uint64_t(listings.put(files.StartListing(all, string(optionalBytes(format)))))
+		e = finishListing(call, out)
 	}
-	return answer(e, err)
+	return setError(e, err)
 }
 
-// listed waits for the listing that a call has begun, and ends it with the call.
-func listed(call *C.pfi_call, out **C.char) error {
+// finishListing waits for the listing that a call has begun, and ends it with the call.
+func finishListing(call *C.pfi_call, out **C.char) error {
 	l, _ := listings.get(uint64(call.opening))
 	found, err := blocking(call, func(ctx context.Context) ([]string, error) { return l.Wait(ctx) })
 	if err == wait.ErrWouldBlock {
@@ -57,30 +54,26 @@ func listed(call *C.pfi_call, out **C.char) error {
 	if err != nil {
 		return err
 	}
-	return namesAsJSON(found, out)
+	return setNames(found, out)
 }
 
-// namesAsJSON gives names of files out.
-func namesAsJSON(names []string, out **C.char) error {
+// setNames gives names of files out as JSON.
+func setNames(names []string, out **C.char) error {
 	texts := make([]string, len(names))
 	for i, name := range names {
 		texts[i] = files.TextOfName(name)
 	}
-	return asJSON(texts, out)
+	return setJSON(texts, out)
 }
 
 //export pfgo_register_format
 func pfgo_register_format(tag *C.char, suffixes **C.char, n C.uint32_t, slots *C.char, out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	all := make([]string, n)
-	for i, s := range unsafe.Slice(suffixes, n) {
-		all[i] = C.GoString(s)
-	}
-	f, e := external.Register(C.GoString(tag), all, optional(slots))
+	f, e := external.Register(C.GoString(tag), goStrings(suffixes, n), optionalBytes(slots))
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
-	*out = give(f)
+	*out = newHandle(f)
 	return C.PF_OK
 }
 
@@ -89,13 +82,13 @@ func pfgo_format_wait(h C.pf_handle, call *C.pfi_call, queue *C.pf_handle, path,
 	defer guard(&st, err)
 	f, e := lookup[*external.Format](h)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
 	p, e := blocking(call, func(ctx context.Context) (*external.ReadRequest, error) { return f.Wait(ctx) })
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
-	*queue = give(p.Queue)
+	*queue = newHandle(p.Queue)
 	*path = C.CString(p.Path)
 	if len(p.Options) == 0 {
 		p.Options = []byte("{}")
@@ -104,7 +97,7 @@ func pfgo_format_wait(h C.pf_handle, call *C.pfi_call, queue *C.pf_handle, path,
 	return C.PF_OK
 }
 
-// writer is a file that C writes. Any thread, one at a time.
+// A writer is a file that C writes. Any thread, one at a time.
 type writer struct {
 	mu sync.Mutex
 	record.Writer
@@ -120,11 +113,11 @@ func (w *writer) Drop() {
 //export pfgo_writer_create
 func pfgo_writer_create(filename, format, attributes *C.char, out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	w, e := files.CreateWriter(C.GoString(filename), string(optional(format)), optional(attributes))
+	w, e := files.CreateWriter(C.GoString(filename), string(optionalBytes(format)), optionalBytes(attributes))
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
-	*out = give(&writer{Writer: w})
+	*out = newHandle(&writer{Writer: w})
 	return C.PF_OK
 }
 
@@ -133,26 +126,26 @@ func pfgo_writer_write(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, err *C
 	defer guard(&st, err)
 	w, e := lookup[*writer](h)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
-	t, e := incoming(tensors, n)
+	t, e := viewTensors(tensors, n)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
 	defer t.Release()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return answer(w.Write(t), err)
+	return setError(w.Write(t), err)
 }
 
-// incoming is a view of C's tensors for the length of a call; a copy of those that are strided.
-func incoming(tensors *C.pf_tensor, n C.uint32_t) (*pyfeed.Tuple, error) {
-	t, err := parse(tensors, n, true)
+// viewTensors views C's tensors for the length of a call. Strided ones are copied.
+func viewTensors(tensors *C.pf_tensor, n C.uint32_t) (*pyfeed.Tuple, error) {
+	t, err := parseTensors(tensors, n, true)
 	if err != nil {
 		return nil, err
 	}
 	for i := range t.Slots {
-		in := at(tensors, i, tensors.size)
+		in := elementAt(tensors, i, tensors.size)
 		if err := t.Slots[i].CheckLoD(); err != nil {
 			t.Release()
 			return nil, pyfeed.SlotErrorf(pyfeed.Shape, i, "%v", err)
@@ -161,7 +154,7 @@ func incoming(tensors *C.pf_tensor, n C.uint32_t) (*pyfeed.Tuple, error) {
 			gathered := make([]byte, len(t.Slots[i].Data))
 			C.pfi_gather(unsafe.Pointer(unsafe.SliceData(gathered)), in)
 			t.Slots[i].Data = gathered
-			if err := pyfeed.TornError(tearOf(in), i); err != nil {
+			if err := pyfeed.TornError(tearAt(in), i); err != nil {
 				t.Release()
 				return nil, err
 			}
@@ -175,9 +168,9 @@ func pfgo_writer_close(h C.pf_handle, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	w, e := lookup[*writer](h)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return answer(w.Close(), err)
+	return setError(w.Close(), err)
 }

@@ -1,12 +1,10 @@
 package main
 
-// #include <string.h>
 // #include "internal.h"
 import "C"
 
 import (
 	"context"
-	"encoding/json"
 	"unsafe"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
@@ -15,43 +13,28 @@ import (
 	"github.com/pyfeed/pyfeed/readers/ops"
 )
 
-// borrow views a C string for the length of a call.
-func borrow(s *C.char) string { return unsafe.String((*byte)(unsafe.Pointer(s)), C.strlen(s)) }
-
-// optional is the bytes of a C string that may be NULL.
-func optional(s *C.char) []byte {
-	if s == nil {
-		return nil
-	}
-	return []byte(C.GoString(s))
-}
-
 //export pfgo_create_reader
 func pfgo_create_reader(scope C.pf_handle, op, out *C.char, ins **C.char, n C.uint32_t, attributes *C.char, call *C.pfi_call, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	if call.phase != C.PFI_FIRST {
-		return answer(opened(scope, out, call), err)
+		return setError(finishOpening(scope, out, call), err)
 	}
 	s, e := lookup[*pyfeed.Scope](scope)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
-	names := make([]string, n)
-	for i, name := range unsafe.Slice(ins, n) {
-		names[i] = C.GoString(name)
-	}
-	e = ops.CreateNow(s, C.GoString(op), C.GoString(out), names, optional(attributes))
+	e = ops.CreateNow(s, C.GoString(op), C.GoString(out), goStrings(ins, n), optionalBytes(attributes))
 	if e == wait.ErrWouldBlock {
-		call.opening = C.uint64_t(openings.put(ops.Open(s, C.GoString(op), optional(attributes))))
-		e = opened(scope, out, call)
+		call.opening = C.uint64_t(openings.put(ops.Open(s, C.GoString(op), optionalBytes(attributes))))
+		e = finishOpening(scope, out, call)
 	}
-	return answer(e, err)
+	return setError(e, err)
 }
 
 var openings table[*ops.Opening]
 
-// opened waits for the opening that a call has begun, and ends it with the call.
-func opened(scope C.pf_handle, out *C.char, call *C.pfi_call) error {
+// finishOpening waits for the opening that a call has begun, and ends it with the call.
+func finishOpening(scope C.pf_handle, out *C.char, call *C.pfi_call) error {
 	o, _ := openings.get(uint64(call.opening))
 	r, err := blocking(call, o.Wait)
 	if err != wait.ErrWouldBlock {
@@ -74,18 +57,9 @@ func pfgo_reader_stats(h C.pf_handle, out **C.char, err *C.pf_error) (st C.pf_st
 	defer guard(&st, err)
 	r, e := lookup[*readers.ReaderHolder](h)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
-	return answer(asJSON(r.Stats(), out), err)
-}
-
-// asJSON gives a value out as a string.
-func asJSON(v any, out **C.char) error {
-	text, e := json.Marshal(v)
-	if e == nil {
-		*out = C.CString(string(text))
-	}
-	return e
+	return setError(setJSON(r.Stats(), out), err)
 }
 
 //export pfgo_reader_of
@@ -93,25 +67,25 @@ func pfgo_reader_of(h C.pf_handle, out *C.pf_handle, err *C.pf_error) (st C.pf_s
 	defer guard(&st, err)
 	v, e := lookup[variable](h)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
 	r, e := readers.HolderOf(v.Variable)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
-	*out = give(r)
+	*out = newHandle(r)
 	return C.PF_OK
 }
 
 //export pfgo_reader_next
 func pfgo_reader_next(h C.pf_handle, call *C.pfi_call, out *C.pf_tuple, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	giveBack(out)
+	releaseTuple(out)
 	r, e := lookup[*readers.ReaderHolder](h)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
-	return next(call, "next", r.ReadNext, out, err)
+	return readTuple(call, "next", r.ReadNext, out, err)
 }
 
 //export pfgo_reader_has_next
@@ -119,11 +93,11 @@ func pfgo_reader_has_next(h C.pf_handle, call *C.pfi_call, out *C.uint8_t, err *
 	defer guard(&st, err)
 	r, e := lookup[*readers.ReaderHolder](h)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
-	has, e := reading(call, "has_next", r.HasNext)
-	*out = yes(has)
-	return answer(e, err)
+	has, e := tracedBlocking(call, "has_next", r.HasNext)
+	*out = cbool(has)
+	return setError(e, err)
 }
 
 //export pfgo_reader_reset
@@ -133,7 +107,7 @@ func pfgo_reader_reset(h C.pf_handle, err *C.pf_error) (st C.pf_status) {
 	if e == nil {
 		e = r.ReInit()
 	}
-	return answer(e, err)
+	return setError(e, err)
 }
 
 //export pfgo_read
@@ -141,15 +115,15 @@ func pfgo_read(scope C.pf_handle, reader *C.char, outs **C.char, n C.uint32_t, c
 	defer guard(&st, err)
 	s, e := lookup[*pyfeed.Scope](scope)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
-	var few [8]string // a buffer on the stack for what is usual
+	var few [8]string // on the stack: most tuples have no more slots
 	names := few[:0]
 	for _, name := range unsafe.Slice(outs, n) {
-		names = append(names, borrow(name))
+		names = append(names, borrowString(name))
 	}
-	_, e = reading(call, "read", func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, ops.Read(ctx, s, borrow(reader), names)
+	_, e = tracedBlocking(call, "read", func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, ops.Read(ctx, s, borrowString(reader), names)
 	})
-	return answer(e, err)
+	return setError(e, err)
 }

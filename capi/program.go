@@ -21,7 +21,7 @@ import (
 //export pfgo_program_new
 func pfgo_program_new(out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	*out = give(program.New())
+	*out = newHandle(program.New())
 	return C.PF_OK
 }
 
@@ -30,9 +30,9 @@ func pfgo_program_clone(h C.pf_handle, out *C.pf_handle, err *C.pf_error) (st C.
 	defer guard(&st, err)
 	p, e := lookup[*program.Program](h)
 	if e == nil {
-		*out = give(p.Clone())
+		*out = newHandle(p.Clone())
 	}
-	return answer(e, err)
+	return setError(e, err)
 }
 
 //export pfgo_program_add_block
@@ -40,15 +40,15 @@ func pfgo_program_add_block(h C.pf_handle, parent C.uint32_t, out *C.uint32_t, e
 	defer guard(&st, err)
 	p, e := lookup[*program.Program](h)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
 	block, e := p.AddBlock(int(parent))
 	*out = C.uint32_t(block)
-	return answer(e, err)
+	return setError(e, err)
 }
 
-// placeless takes the byte off an error about JSON that is no file's: it says line and column.
-func placeless(err error) error {
+// dropOffset drops the byte offset of an error about JSON in no file: the message has line and column.
+func dropOffset(err error) error {
 	if e, is := err.(*pyfeed.Error); is {
 		e.At = nil
 	}
@@ -60,14 +60,14 @@ func pfgo_program_add_variable(h C.pf_handle, block C.uint32_t, variable *C.char
 	defer guard(&st, err)
 	p, e := lookup[*program.Program](h)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
 	v, e := desc.ParseVariable([]byte(C.GoString(variable)))
-	e = placeless(e)
+	e = dropOffset(e)
 	if e == nil {
 		e = p.AddVariable(int(block), v)
 	}
-	return answer(e, err)
+	return setError(e, err)
 }
 
 //export pfgo_program_add_op
@@ -75,14 +75,14 @@ func pfgo_program_add_op(h C.pf_handle, block C.uint32_t, op *C.char, err *C.pf_
 	defer guard(&st, err)
 	p, e := lookup[*program.Program](h)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
 	o, e := desc.ParseOp([]byte(C.GoString(op)))
-	e = placeless(e)
+	e = dropOffset(e)
 	if e == nil {
 		e = p.AddOp(int(block), o)
 	}
-	return answer(e, err)
+	return setError(e, err)
 }
 
 //export pfgo_program_variable
@@ -90,17 +90,17 @@ func pfgo_program_variable(h C.pf_handle, block C.uint32_t, name *C.char, out **
 	defer guard(&st, err)
 	p, e := lookup[*program.Program](h)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
 	v, e := p.Variable(int(block), C.GoString(name))
 	if e == nil {
 		*out = C.CString(string(v.JSON()))
 	}
-	return answer(e, err)
+	return setError(e, err)
 }
 
-// write is a program in one of its forms.
-func write(p *program.Program, form string) (data []byte, err error) {
+// encodeProgram is a program in one of its forms.
+func encodeProgram(p *program.Program, form string) (data []byte, err error) {
 	p.Desc(func(d *desc.Program) {
 		switch form {
 		case "protobuf":
@@ -123,18 +123,18 @@ func pfgo_program_serialize(h C.pf_handle, form *C.char, out **C.char, size *C.u
 	defer guard(&st, err)
 	p, e := lookup[*program.Program](h)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
-	data, e := write(p, C.GoString(form))
+	data, e := encodeProgram(p, C.GoString(form))
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
 	*out, *size = C.CString(string(data)), C.uint64_t(len(data))
 	return C.PF_OK
 }
 
-// mostProgram bounds what is read as a program, in bytes.
-const mostProgram = 1 << 28
+// maxProgramBytes bounds the size of a program that is read.
+const maxProgramBytes = 1 << 28
 
 func parseProgram(data []byte) (*program.Program, error) {
 	d, err := desc.Parse(data)
@@ -147,14 +147,14 @@ func parseProgram(data []byte) (*program.Program, error) {
 //export pfgo_program_parse
 func pfgo_program_parse(data *C.char, size C.uint64_t, out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	if size > mostProgram {
-		return answer(pyfeed.Errorf(pyfeed.TooLarge, "program: expected at most %d bytes, found %d", mostProgram, uint64(size)), err)
+	if size > maxProgramBytes {
+		return setError(pyfeed.Errorf(pyfeed.TooLarge, "program: expected at most %d bytes, found %d", maxProgramBytes, uint64(size)), err)
 	}
 	p, e := parseProgram(C.GoBytes(unsafe.Pointer(data), C.int(size)))
 	if e == nil {
-		*out = give(p)
+		*out = newHandle(p)
 	}
-	return answer(e, err)
+	return setError(e, err)
 }
 
 //export pfgo_program_save
@@ -162,9 +162,9 @@ func pfgo_program_save(h C.pf_handle, path *C.char, err *C.pf_error) (st C.pf_st
 	defer guard(&st, err)
 	p, e := lookup[*program.Program](h)
 	if e != nil {
-		return answer(e, err)
+		return setError(e, err)
 	}
-	return answer(saveProgram(p, C.GoString(path)), err)
+	return setError(saveProgram(p, C.GoString(path)), err)
 }
 
 func saveProgram(p *program.Program, path string) error {
@@ -175,7 +175,7 @@ func saveProgram(p *program.Program, path string) error {
 	if strings.HasSuffix(name, ".json") {
 		form = "json"
 	}
-	data, err := write(p, form)
+	data, err := encodeProgram(p, form)
 	if err != nil {
 		return err
 	}
@@ -195,9 +195,9 @@ func pfgo_program_load(path *C.char, out *C.pf_handle, err *C.pf_error) (st C.pf
 	defer guard(&st, err)
 	p, e := loadProgram(C.GoString(path))
 	if e == nil {
-		*out = give(p)
+		*out = newHandle(p)
 	}
-	return answer(e, err)
+	return setError(e, err)
 }
 
 // loadProgram reads a file, compressed or not.
@@ -218,7 +218,7 @@ func loadProgram(path string) (*program.Program, error) {
 }
 
 func readProgram(path string) ([]byte, error) {
-	// A pipe that nobody writes to would never open.
+	// Opening a pipe would block until it has a writer.
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		found := storage.RegularFile(info.Mode())
 		return nil, &pyfeed.Error{Kind: pyfeed.IO, Slot: -1, Text: found.Error(), Cause: found,
@@ -240,8 +240,8 @@ func readProgram(path string) ([]byte, error) {
 		if len(piece) == 0 {
 			return data, f.Intact()
 		}
-		if data = append(data, piece...); len(data) > mostProgram {
-			return nil, pyfeed.Errorf(pyfeed.TooLarge, "%s: expected a program of at most %d bytes, found more", path, mostProgram)
+		if data = append(data, piece...); len(data) > maxProgramBytes {
+			return nil, pyfeed.Errorf(pyfeed.TooLarge, "%s: expected a program of at most %d bytes, found more", path, maxProgramBytes)
 		}
 		f.Skip(len(piece))
 	}

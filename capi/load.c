@@ -8,8 +8,8 @@
 
 extern const ElfW(Ehdr) __ehdr_start __attribute__((visibility("hidden")));
 
-/* A tenth of the library is the list of what the dynamic loader had to relocate, which it is done with here. The pages are
- * the file's: whoever wants one again, gets it. */
+/* A tenth of the library is relocations, which the dynamic loader is done with by now. The pages are the file's: one that
+ * is read again is loaded again. */
 __attribute__((constructor)) static void drop_relocations(void) {
     const char *base = (const char *)&__ehdr_start;
     const ElfW(Phdr) *segments = (const ElfW(Phdr) *)(base + __ehdr_start.e_phoff);

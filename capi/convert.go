@@ -1,0 +1,83 @@
+package main
+
+// #include <string.h>
+// #include "internal.h"
+import "C"
+
+import (
+	"encoding/json"
+	"unsafe"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+)
+
+func cbool(b bool) C.uint8_t {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func goPlace(p C.pf_place) pyfeed.Place {
+	return pyfeed.Place{Kind: pyfeed.PlaceKind(p.kind), Device: int32(p.device)}
+}
+
+func cPlace(p pyfeed.Place) C.pf_place { return C.pf_place{C.int32_t(p.Kind), C.int32_t(p.Device)} }
+
+func goStrings(texts **C.char, n C.uint32_t) []string {
+	all := make([]string, n)
+	for i, s := range unsafe.Slice(texts, n) {
+		all[i] = C.GoString(s)
+	}
+	return all
+}
+
+// borrowString views a C string for the length of a call.
+func borrowString(s *C.char) string { return unsafe.String((*byte)(unsafe.Pointer(s)), C.strlen(s)) }
+
+// optionalBytes is the bytes of a C string that may be NULL.
+func optionalBytes(s *C.char) []byte {
+	if s == nil {
+		return nil
+	}
+	return []byte(C.GoString(s))
+}
+
+// cStringOrNil is a C string, or NULL for an empty one.
+func cStringOrNil(s string) *C.char {
+	if s == "" {
+		return nil
+	}
+	return C.CString(s)
+}
+
+// setJSON gives a value out as a string.
+func setJSON(v any, out **C.char) error {
+	text, e := json.Marshal(v)
+	if e == nil {
+		*out = C.CString(string(text))
+	}
+	return e
+}
+
+func parseSlots(specs *C.pf_slot_spec, n C.uint32_t) []pyfeed.Slot {
+	slots := make([]pyfeed.Slot, n)
+	for i := range slots {
+		in := elementAt(specs, i, specs.size)
+		slots[i] = pyfeed.Slot{
+			DType:     pyfeed.DType(in.dtype),
+			Dims:      unsafe.Slice((*int64)(in.dims), in.rank),
+			LoDLevels: int(in.lod_levels),
+		}
+	}
+	return slots
+}
+
+func producerError(f *C.pf_failure) *pyfeed.ProducerError {
+	return &pyfeed.ProducerError{
+		Type:      C.GoString(f._type),
+		Message:   C.GoString(f.message),
+		Traceback: C.GoString(f.traceback),
+		Token:     uint64(f.token),
+	}
+}

@@ -1,0 +1,90 @@
+/* What every C entry point begins with: it refuses what must not reach Go. Not installed.
+ *
+ * The macros that return take the caller's `err`; none uses a local of the caller's that it was not given. */
+#ifndef PYFEED_GUARD_H
+#define PYFEED_GUARD_H
+
+#include <string.h>
+
+#include "_cgo_export.h"
+#include "blocking.h"
+
+/* PF_FORKED or PF_POISONED, and PF_INVALID for a null pointer, with a message. */
+pf_status pfi_fail_disabled(pf_error *err);
+pf_status pfi_fail_null(pf_error *err, const char *name);
+/* Checks of the caller's tensors and slots that need no Go. */
+pf_status pfi_check_tensors(const pf_tensor *tensors, uint32_t num_tensors, int with_data, pf_error *err);
+pf_status pfi_check_slots(const pf_slot_spec *slots, uint32_t num_slots, pf_error *err);
+
+/* Copies a tuple into a queue or a staging buffer, by `attempt`. PFI_COPY: it was copied to the tuple `loan`, which the caller
+ * commits. */
+typedef pf_status pfi_push_attempt(pf_handle to, pf_tensor *tensors, uint32_t num_tensors, pfi_call *call,
+                                   pf_error *err);
+pf_status pfi_push(pfi_push_attempt *attempt, pf_handle to, const pf_tensor *tensors, uint32_t num_tensors,
+                   uint64_t pass, uint64_t *loan, const pf_wait *wait, pf_error *err);
+
+/* Returns in a child of fork() and after a fault. */
+#define CHECK_ALIVE(err)                                                           \
+    do {                                                                           \
+        if (__builtin_expect(__atomic_load_n(&pfi_disabled, __ATOMIC_RELAXED), 0)) \
+            return pfi_fail_disabled(err);                                         \
+    } while (0)
+#define REQUIRE_POINTER(pointer, err)                        \
+    do {                                                     \
+        if (!(pointer)) return pfi_fail_null(err, #pointer); \
+    } while (0)
+#define REQUIRE_SIZE(struct_, name, least, err)                                                         \
+    do {                                                                                                \
+        if ((struct_)->size < (least))                                                                  \
+            return pfi_fail(err, PF_INVALID, -1, "%s: expected a size of at least %zu, found %u", name, \
+                            (size_t)(least), (unsigned)(struct_)->size);                                \
+    } while (0)
+#define REQUIRE_STRUCT(struct_, err)                             \
+    do {                                                         \
+        REQUIRE_POINTER(struct_, err);                           \
+        REQUIRE_SIZE(struct_, #struct_, sizeof *(struct_), err); \
+    } while (0)
+#define REQUIRE_TENSORS(tensors, count, with_data, err)                                        \
+    do {                                                                                       \
+        const pf_status pfi_refused = pfi_check_tensors((tensors), (count), (with_data), err); \
+        if (pfi_refused) return pfi_refused;                                                   \
+    } while (0)
+
+/* Out-parameters are zeroed before anything else, so that no failure leaves them as they were. */
+#define ZERO(value)              \
+    do {                         \
+        if (value) *(value) = 0; \
+    } while (0)
+/* A struct that the caller initialised: everything after its size. */
+#define ZERO_STRUCT(struct_)                                                                     \
+    do {                                                                                         \
+        if ((struct_) && (struct_)->size > sizeof(uint32_t))                                     \
+            memset((char *)(struct_) + sizeof(uint32_t), 0, (struct_)->size - sizeof(uint32_t)); \
+    } while (0)
+/* A tuple whose loan the call releases first. Where Go is not called any more, the loan is dropped. */
+#define ZERO_KEEP_LOAN(tuple)                              \
+    do {                                                   \
+        if ((tuple) && (tuple)->size >= sizeof *(tuple)) { \
+            const uint64_t pfi_loan = (tuple)->loan;       \
+            ZERO_STRUCT(tuple);                            \
+            (tuple)->loan = pfi_disabled ? 0 : pfi_loan;   \
+        }                                                  \
+    } while (0)
+
+/* Evaluates `attempt`, a call of Go, and sleeps and evaluates it again for as long as it would block. */
+#define RUN_BLOCKING(status, call, wait, err, attempt)                                   \
+    do {                                                                                 \
+        if (wait) {                                                                      \
+            REQUIRE_SIZE(wait, "wait", offsetof(pf_wait, cancel), err);                  \
+            if ((wait)->size >= offsetof(pf_wait, poll)) (call).cancel = (wait)->cancel; \
+        }                                                                                \
+        (call).may_wait = !(wait) || (wait)->timeout_ns != 0;                            \
+        if (((status) = (attempt)) == PFI_WOULD_BLOCK) {                                 \
+            pfi_waiter pfi_sleeper = pfi_waiter_begin(wait);                             \
+            do pfi_sleep(&pfi_sleeper, &(call));                                         \
+            while (((status) = (attempt)) == PFI_WOULD_BLOCK);                           \
+            if ((call).waiter && !pfi_disabled) pfgo_call_end(&(call));                  \
+        }                                                                                \
+    } while (0)
+
+#endif
