@@ -93,7 +93,7 @@ static int swap_if(uint32_t *word, uint32_t was, uint32_t value) {
 static int poll_cancels(pfi_waiter *w, pfi_call *call) {
     w->poll_requests = __atomic_load_n(&poll_requests, __ATOMIC_ACQUIRE);
     int result = w->wait.poll(w->wait.poll_context);
-    w->signals_only = result == PF_POLL_QUIETLY;
+    w->signals_only = result == PF_POLL_SIGNALS_ONLY;
     if (result && !w->signals_only) {
         call->phase = PFI_CANCELLED;
         return 1;
@@ -163,14 +163,14 @@ pf_status pf_poll_now(pf_error *err) {
     return PF_OK;
 }
 
-pf_status pf_cancel_new(pf_handle *token, pf_error *err) {
+pf_status pf_cancel_token_create(pf_handle *token, pf_error *err) {
     ZERO(token);
     CHECK_ALIVE(err);
     REQUIRE_POINTER(token, err);
-    return pfgo_cancel_new(token, err);
+    return pfgo_cancel_token_create(token, err);
 }
 
-pf_status pf_cancel(pf_handle token, pf_error *err) {
+pf_status pf_cancel_token_cancel(pf_handle token, pf_error *err) {
     CHECK_ALIVE(err);
-    return pfgo_cancel(token, err);
+    return pfgo_cancel_token_cancel(token, err);
 }

@@ -191,15 +191,15 @@ func (t *cancelToken) cancel() {
 	}
 }
 
-//export pfgo_cancel_new
-func pfgo_cancel_new(out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
+//export pfgo_cancel_token_create
+func pfgo_cancel_token_create(out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	*out = newHandle(new(cancelToken))
 	return C.PF_OK
 }
 
-//export pfgo_cancel
-func pfgo_cancel(h C.pf_handle, err *C.pf_error) (st C.pf_status) {
+//export pfgo_cancel_token_cancel
+func pfgo_cancel_token_cancel(h C.pf_handle, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	t, e := lookup[*cancelToken](h)
 	if e == nil {

@@ -16,11 +16,11 @@ pf_status pf_cuda_device_count(uint32_t *count, pf_error *err) {
     return pfgo_cuda_device_count(count, err);
 }
 
-pf_status pf_cuda_device(uint32_t device, pf_cuda_device_info *out, pf_error *err) {
+pf_status pf_cuda_device_stats(uint32_t device, pf_cuda_device_info *out, pf_error *err) {
     ZERO_STRUCT(out);
     CHECK_ALIVE(err);
     REQUIRE_STRUCT(out, err);
-    return pfgo_cuda_device(device, out, err);
+    return pfgo_cuda_device_stats(device, out, err);
 }
 
 pf_status pf_tuple_use(const pf_tuple *tuple, uint64_t stream, pf_error *err) {

@@ -35,8 +35,8 @@ func pfgo_cuda_device_count(count *C.uint32_t, err *C.pf_error) (st C.pf_status)
 	return C.PF_OK
 }
 
-//export pfgo_cuda_device
-func pfgo_cuda_device(device C.uint32_t, out *C.pf_cuda_device_info, err *C.pf_error) (st C.pf_status) {
+//export pfgo_cuda_device_stats
+func pfgo_cuda_device_stats(device C.uint32_t, out *C.pf_cuda_device_info, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	info, e := cuda.Info(int(min(device, math.MaxInt32)))
 	if e != nil {

@@ -3,11 +3,11 @@
 
 enum { YIELD_MS = 50 }; /* between checks of the deadline and the poll function, while a run computes */
 
-pf_status pf_executor_new(pf_place place, pf_handle *executor, pf_error *err) {
+pf_status pf_executor_create(pf_place place, pf_handle *executor, pf_error *err) {
     ZERO(executor);
     CHECK_ALIVE(err);
     REQUIRE_POINTER(executor, err);
-    return pfgo_executor_new(place, executor, err);
+    return pfgo_executor_create(place, executor, err);
 }
 
 static pf_status check_names(const char *const *names, uint32_t count, const char *what, pf_error *err) {

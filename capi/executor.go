@@ -15,8 +15,8 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
-//export pfgo_executor_new
-func pfgo_executor_new(place C.pf_place, out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
+//export pfgo_executor_create
+func pfgo_executor_create(place C.pf_place, out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	x, e := program.NewExecutor(goPlace(place))
 	if e != nil {

@@ -1,22 +1,15 @@
 /* Formats, the search for files, and writers. */
 #include "guard.h"
 
-pf_status pf_formats(char **json, pf_error *err) {
+pf_status pf_format_list(char **json, pf_error *err) {
     ZERO(json);
     CHECK_ALIVE(err);
     REQUIRE_POINTER(json, err);
-    return pfgo_formats(json, err);
+    return pfgo_format_list(json, err);
 }
 
-pf_status pf_list_files(const char *const *names, uint32_t num_names, const char *format, char **json,
-                        pf_error *err) {
-    ZERO(json);
-    CHECK_ALIVE(err);
-    return pf_list_files_waiting(names, num_names, format, NULL, json, err);
-}
-
-pf_status pf_list_files_waiting(const char *const *names, uint32_t num_names, const char *format,
-                                const pf_wait *wait, char **json, pf_error *err) {
+pf_status pf_file_list(const char *const *names, uint32_t num_names, const char *format, const pf_wait *wait,
+                       char **json, pf_error *err) {
     ZERO(json);
     CHECK_ALIVE(err);
     REQUIRE_POINTER(json, err);
@@ -25,11 +18,11 @@ pf_status pf_list_files_waiting(const char *const *names, uint32_t num_names, co
     pfi_call call = {0};
     pf_status status;
     RUN_BLOCKING(status, call, wait, err,
-                 pfgo_list_files((char **)names, num_names, (char *)format, &call, json, err));
+                 pfgo_file_list((char **)names, num_names, (char *)format, &call, json, err));
     return status;
 }
 
-pf_status pf_register_format(const char *tag, const char *const *suffixes, uint32_t num_suffixes,
+pf_status pf_format_register(const char *tag, const char *const *suffixes, uint32_t num_suffixes,
                              const char *slots, pf_handle *format, pf_error *err) {
     ZERO(format);
     CHECK_ALIVE(err);
@@ -37,7 +30,7 @@ pf_status pf_register_format(const char *tag, const char *const *suffixes, uint3
     REQUIRE_POINTER(tag, err);
     if (num_suffixes > 0) REQUIRE_POINTER(suffixes, err);
     for (uint32_t i = 0; i < num_suffixes; i++) REQUIRE_POINTER(suffixes[i], err);
-    return pfgo_register_format((char *)tag, (char **)suffixes, num_suffixes, (char *)slots, format, err);
+    return pfgo_format_register((char *)tag, (char **)suffixes, num_suffixes, (char *)slots, format, err);
 }
 
 pf_status pf_format_wait(pf_handle format, const pf_wait *wait, pf_handle *queue, char **path, char **options,

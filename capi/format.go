@@ -16,16 +16,16 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-//export pfgo_formats
-func pfgo_formats(out **C.char, err *C.pf_error) (st C.pf_status) {
+//export pfgo_format_list
+func pfgo_format_list(out **C.char, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	return setError(setJSON(record.Formats(), out), err)
 }
 
 var listings table[*files.Listing]
 
-//export pfgo_list_files
-func pfgo_list_files(names **C.char, n C.uint32_t, format *C.char, call *C.pfi_call, out **C.char, err *C.pf_error) (st C.pf_status) {
+//export pfgo_file_list
+func pfgo_file_list(names **C.char, n C.uint32_t, format *C.char, call *C.pfi_call, out **C.char, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	if call.phase != C.PFI_FIRST {
 		return setError(finishListing(call, out), err)
@@ -66,8 +66,8 @@ func setNames(names []string, out **C.char) error {
 	return setJSON(texts, out)
 }
 
-//export pfgo_register_format
-func pfgo_register_format(tag *C.char, suffixes **C.char, n C.uint32_t, slots *C.char, out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
+//export pfgo_format_register
+func pfgo_format_register(tag *C.char, suffixes **C.char, n C.uint32_t, slots *C.char, out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	f, e := external.Register(C.GoString(tag), goStrings(suffixes, n), optionalBytes(slots))
 	if e != nil {

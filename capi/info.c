@@ -31,7 +31,7 @@ const char *pf_status_name(pf_status status) {
     return status < sizeof names / sizeof *names ? names[status] : "PF_UNKNOWN";
 }
 
-void pf_string_free(char *string) { free(string); }
+void pf_string_release(char *string) { free(string); }
 
 /* ---- Errors ---- */
 

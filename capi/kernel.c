@@ -7,21 +7,21 @@
 
 #include "guard.h"
 
-pf_status pf_register_kernel(const char *name, pf_kernel kernel, void *context,
+pf_status pf_kernel_register(const char *name, pf_kernel kernel, void *context,
                              void (*finished)(void *context), pf_handle *handle, pf_error *err) {
     ZERO(handle);
     CHECK_ALIVE(err);
     REQUIRE_POINTER(name, err);
     REQUIRE_POINTER(kernel, err);
     REQUIRE_POINTER(handle, err);
-    return pfgo_register_kernel((char *)name, (void *)kernel, context, (void *)finished, handle, err);
+    return pfgo_kernel_register((char *)name, (void *)kernel, context, (void *)finished, handle, err);
 }
 
-pf_status pf_kernels(char **json, pf_error *err) {
+pf_status pf_kernel_list(char **json, pf_error *err) {
     ZERO(json);
     CHECK_ALIVE(err);
     REQUIRE_POINTER(json, err);
-    return pfgo_kernels(json, err);
+    return pfgo_kernel_list(json, err);
 }
 
 /* Shared objects that have registered their kernels. The lock is recursive: one that loads another takes it twice. */
@@ -69,7 +69,7 @@ static pf_status load(const char *path, pf_error *err) {
     return PF_OK;
 }
 
-pf_status pf_load_kernels(const char *path, pf_error *err) {
+pf_status pf_kernel_load(const char *path, pf_error *err) {
     CHECK_ALIVE(err);
     REQUIRE_POINTER(path, err);
     char *here = NULL; /* a bare name is a file's here, not one of the system's libraries */

@@ -24,8 +24,8 @@ type kernelHandle struct{ kernel *program.Kernel }
 
 func (r *kernelHandle) Drop() { program.Unregister(r.kernel) }
 
-//export pfgo_register_kernel
-func pfgo_register_kernel(name *C.char, function, context, finished unsafe.Pointer, out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
+//export pfgo_kernel_register
+func pfgo_kernel_register(name *C.char, function, context, finished unsafe.Pointer, out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	k := &program.Kernel{Name: C.GoString(name), Foreign: &cKernel{C.pf_kernel(function), context}}
 	if finished != nil {
@@ -38,8 +38,8 @@ func pfgo_register_kernel(name *C.char, function, context, finished unsafe.Point
 	return C.PF_OK
 }
 
-//export pfgo_kernels
-func pfgo_kernels(out **C.char, err *C.pf_error) (st C.pf_status) {
+//export pfgo_kernel_list
+func pfgo_kernel_list(out **C.char, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	names := program.Kernels()
 	if names == nil {

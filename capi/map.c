@@ -1,15 +1,15 @@
 /* Workers of a map reader. */
 #include "guard.h"
 
-pf_status pf_map_workers(pf_handle reader, pf_handle *workers, pf_error *err) {
+pf_status pf_map_workers_create(pf_handle reader, pf_handle *workers, pf_error *err) {
     ZERO(workers);
     CHECK_ALIVE(err);
     REQUIRE_POINTER(workers, err);
-    return pfgo_map_workers(reader, workers, err);
+    return pfgo_map_workers_create(reader, workers, err);
 }
 
-pf_status pf_map_take(pf_handle workers, const pf_wait *wait, pf_tuple *out, uint64_t *ticket,
-                      pf_error *err) {
+pf_status pf_map_workers_next(pf_handle workers, const pf_wait *wait, pf_tuple *out, uint64_t *ticket,
+                              pf_error *err) {
     ZERO(ticket);
     ZERO_KEEP_LOAN(out);
     CHECK_ALIVE(err);
@@ -17,30 +17,31 @@ pf_status pf_map_take(pf_handle workers, const pf_wait *wait, pf_tuple *out, uin
     REQUIRE_POINTER(ticket, err);
     pfi_call call = {0};
     pf_status status;
-    RUN_BLOCKING(status, call, wait, err, pfgo_map_take(workers, &call, out, ticket, err));
+    RUN_BLOCKING(status, call, wait, err, pfgo_map_workers_next(workers, &call, out, ticket, err));
     return status;
 }
 
-pf_status pf_map_give(pf_handle workers, uint64_t ticket, const pf_tensor *tensors, uint32_t num_tensors,
-                      pf_error *err) {
+pf_status pf_map_workers_complete(pf_handle workers, uint64_t ticket, const pf_tensor *tensors,
+                                  uint32_t num_tensors, pf_error *err) {
     CHECK_ALIVE(err);
     REQUIRE_TENSORS(tensors, num_tensors, 1, err);
     pfi_call call = {0};
-    pf_status status = pfgo_map_allocate(workers, ticket, (pf_tensor *)tensors, num_tensors, &call, err);
+    pf_status status =
+        pfgo_map_workers_allocate(workers, ticket, (pf_tensor *)tensors, num_tensors, &call, err);
     if (status != PFI_COPY) return status;
     for (uint32_t i = 0; i < num_tensors; i++) pfi_gather(call.dest[i].data, pfi_tensor_at(tensors, i));
-    return pfgo_map_give(workers, ticket, call.loan, err);
+    return pfgo_map_workers_complete(workers, ticket, call.loan, err);
 }
 
-pf_status pf_map_fail(pf_handle workers, uint64_t ticket, const pf_failure *failure, pf_error *err) {
+pf_status pf_map_workers_fail(pf_handle workers, uint64_t ticket, const pf_failure *failure, pf_error *err) {
     CHECK_ALIVE(err);
     REQUIRE_STRUCT(failure, err);
-    return pfgo_map_fail(workers, ticket, (pf_failure *)failure, err);
+    return pfgo_map_workers_fail(workers, ticket, (pf_failure *)failure, err);
 }
 
-pf_status pf_map_run(pf_handle workers, pf_map_function function, void *context, uint32_t num_threads,
-                     void (*finished)(void *context), pf_error *err) {
+pf_status pf_map_workers_start(pf_handle workers, pf_map_function function, void *context,
+                               uint32_t num_threads, void (*finished)(void *context), pf_error *err) {
     CHECK_ALIVE(err);
     REQUIRE_POINTER(function, err);
-    return pfgo_map_run(workers, (void *)function, context, num_threads, (void *)finished, err);
+    return pfgo_map_workers_start(workers, (void *)function, context, num_threads, (void *)finished, err);
 }

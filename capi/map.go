@@ -17,8 +17,8 @@ import (
 	"github.com/pyfeed/pyfeed/readers/decorators"
 )
 
-//export pfgo_map_workers
-func pfgo_map_workers(h C.pf_handle, out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
+//export pfgo_map_workers_create
+func pfgo_map_workers_create(h C.pf_handle, out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	r, e := lookup[*readers.ReaderHolder](h)
 	if e != nil {
@@ -38,8 +38,8 @@ type mapInput struct {
 	ticket uint64
 }
 
-//export pfgo_map_take
-func pfgo_map_take(h C.pf_handle, call *C.pfi_call, out *C.pf_tuple, ticket *C.uint64_t, err *C.pf_error) (st C.pf_status) {
+//export pfgo_map_workers_next
+func pfgo_map_workers_next(h C.pf_handle, call *C.pfi_call, out *C.pf_tuple, ticket *C.uint64_t, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	releaseTuple(out)
 	w, e := lookup[*decorators.MapWorkers](h)
@@ -59,8 +59,8 @@ func pfgo_map_take(h C.pf_handle, call *C.pfi_call, out *C.pf_tuple, ticket *C.u
 	return setError(e, err)
 }
 
-//export pfgo_map_allocate
-func pfgo_map_allocate(h C.pf_handle, ticket C.uint64_t, tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call, err *C.pf_error) (st C.pf_status) {
+//export pfgo_map_workers_allocate
+func pfgo_map_workers_allocate(h C.pf_handle, ticket C.uint64_t, tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	w, e := lookup[*decorators.MapWorkers](h)
 	if e != nil {
@@ -77,8 +77,8 @@ func pfgo_map_allocate(h C.pf_handle, ticket C.uint64_t, tensors *C.pf_tensor, n
 	return lendForCopy(t, tensors, call, err)
 }
 
-//export pfgo_map_give
-func pfgo_map_give(h C.pf_handle, ticket, loan C.uint64_t, err *C.pf_error) (st C.pf_status) {
+//export pfgo_map_workers_complete
+func pfgo_map_workers_complete(h C.pf_handle, ticket, loan C.uint64_t, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	if trace.On() {
 		callerThread().MarkPusher()
@@ -101,8 +101,8 @@ func pfgo_map_give(h C.pf_handle, ticket, loan C.uint64_t, err *C.pf_error) (st 
 	return setError(w.Give(uint64(ticket), l.tuple), err)
 }
 
-//export pfgo_map_fail
-func pfgo_map_fail(h C.pf_handle, ticket C.uint64_t, failure *C.pf_failure, err *C.pf_error) (st C.pf_status) {
+//export pfgo_map_workers_fail
+func pfgo_map_workers_fail(h C.pf_handle, ticket C.uint64_t, failure *C.pf_failure, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	w, e := lookup[*decorators.MapWorkers](h)
 	if e == nil {
@@ -114,8 +114,8 @@ func pfgo_map_fail(h C.pf_handle, ticket C.uint64_t, failure *C.pf_failure, err 
 // maxMapThreads bounds the threads that are inside a C function at a time.
 const maxMapThreads = 1024
 
-//export pfgo_map_run
-func pfgo_map_run(h C.pf_handle, function, context_ unsafe.Pointer, threads C.uint32_t, finished unsafe.Pointer, err *C.pf_error) (st C.pf_status) {
+//export pfgo_map_workers_start
+func pfgo_map_workers_start(h C.pf_handle, function, context_ unsafe.Pointer, threads C.uint32_t, finished unsafe.Pointer, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	w, e := lookup[*decorators.MapWorkers](h)
 	if e != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
 )
 
-//export pfgo_memory
-func pfgo_memory(out *C.pf_memory_stats, err *C.pf_error) (st C.pf_status) {
+//export pfgo_memory_stats
+func pfgo_memory_stats(out *C.pf_memory_info, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	out.handles = C.uint64_t(gopyh.NumHandles())
 	out.tuples_on_loan = C.uint64_t(loans.len())

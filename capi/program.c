@@ -1,11 +1,11 @@
 /* Programs. */
 #include "guard.h"
 
-pf_status pf_program_new(pf_handle *program, pf_error *err) {
+pf_status pf_program_create(pf_handle *program, pf_error *err) {
     ZERO(program);
     CHECK_ALIVE(err);
     REQUIRE_POINTER(program, err);
-    return pfgo_program_new(program, err);
+    return pfgo_program_create(program, err);
 }
 
 pf_status pf_program_clone(pf_handle program, pf_handle *clone, pf_error *err) {
@@ -34,13 +34,13 @@ pf_status pf_program_add_op(pf_handle program, uint32_t block, const char *op, p
     return pfgo_program_add_op(program, block, (char *)op, err);
 }
 
-pf_status pf_program_variable(pf_handle program, uint32_t block, const char *name, char **variable,
-                              pf_error *err) {
+pf_status pf_program_get_variable(pf_handle program, uint32_t block, const char *name, char **variable,
+                                  pf_error *err) {
     ZERO(variable);
     CHECK_ALIVE(err);
     REQUIRE_POINTER(name, err);
     REQUIRE_POINTER(variable, err);
-    return pfgo_program_variable(program, block, (char *)name, variable, err);
+    return pfgo_program_get_variable(program, block, (char *)name, variable, err);
 }
 
 pf_status pf_program_serialize(pf_handle program, const char *form, char **data, uint64_t *size,

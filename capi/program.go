@@ -18,8 +18,8 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-//export pfgo_program_new
-func pfgo_program_new(out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
+//export pfgo_program_create
+func pfgo_program_create(out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	*out = newHandle(program.New())
 	return C.PF_OK
@@ -85,8 +85,8 @@ func pfgo_program_add_op(h C.pf_handle, block C.uint32_t, op *C.char, err *C.pf_
 	return setError(e, err)
 }
 
-//export pfgo_program_variable
-func pfgo_program_variable(h C.pf_handle, block C.uint32_t, name *C.char, out **C.char, err *C.pf_error) (st C.pf_status) {
+//export pfgo_program_get_variable
+func pfgo_program_get_variable(h C.pf_handle, block C.uint32_t, name *C.char, out **C.char, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	p, e := lookup[*program.Program](h)
 	if e != nil {

@@ -991,7 +991,7 @@ private:
 
 // A string that the library gave out.
 inline std::string taken(char *text) {
-    const std::unique_ptr<char, void (*)(char *)> owned(text, pf_string_free);
+    const std::unique_ptr<char, void (*)(char *)> owned(text, pf_string_release);
     return text != nullptr ? text : "";
 }
 
@@ -1083,11 +1083,11 @@ inline void Tuple::download(size_t slot, void *to, size_t nbytes) const {
 }
 
 inline CancelToken::CancelToken()
-    : handle_(detail::make([](pf_handle *id, pf_error *err) { return pf_cancel_new(id, err); })) {}
+    : handle_(detail::make([](pf_handle *id, pf_error *err) { return pf_cancel_token_create(id, err); })) {}
 
 inline void CancelToken::cancel() const {
     detail::Call call;
-    call.check(pf_cancel(handle(), call.err()));
+    call.check(pf_cancel_token_cancel(handle(), call.err()));
 }
 
 // ---- The queue ------------------------------------------------------------------------------------
@@ -1358,7 +1358,7 @@ private:
 // Queue::producer; give one to each thread that pushes.
 class Producer : public detail::Feeding {
 public:
-    // Takes over one count of a handle of pf_queue_producer.
+    // Takes over one count of a handle of pf_producer_create.
     static Producer adopt(pf_handle handle) {
         detail::check_abi();
         return Producer(detail::Handle(handle));
@@ -1371,7 +1371,7 @@ private:
 inline Producer detail::Feeding::producer() const {
     Call call;
     pf_handle out = 0;
-    call.check(pf_queue_producer(handle(), &out, call.err()));
+    call.check(pf_producer_create(handle(), &out, call.err()));
     return Producer::adopt(out);
 }
 
@@ -1409,7 +1409,7 @@ private:
 
 // ---- Staging ----------------------------------------------------------------------------------------
 
-using BufferInfo = pf_buffer_info;
+using BufferInfo = pf_staging_info;
 
 // The staging buffer of a place, where tuples lie ready that were copied there while what came before was
 // computed with: first in, first out, for any number of threads. The process has one a place, for good. Made by
@@ -1426,14 +1426,14 @@ public:
     // TooLarge if the tuple alone is more than bytes_limit.
     void put(const Tensors &tensors, const Wait &wait = {}) const {
         detail::Call call(wait);
-        call.check(pf_buffer_put(handle(), tensors.data(), tensors.size(), call.wait(), call.err()));
+        call.check(pf_staging_put(handle(), tensors.data(), tensors.size(), call.wait(), call.err()));
     }
 
     // The oldest tuple. Blocks while there is none.
     Tuple get(const Wait &wait = {}) const {
         detail::Call call(wait);
         pf_tuple raw = PF_TUPLE_INIT;
-        call.check(pf_buffer_get(handle(), call.wait(), &raw, call.err()));
+        call.check(pf_staging_get(handle(), call.wait(), &raw, call.err()));
         return Tuple(raw);
     }
 
@@ -1442,14 +1442,14 @@ public:
     uint64_t clear() const {
         detail::Call call;
         uint64_t dropped = 0;
-        call.check(pf_buffer_clear(handle(), &dropped, call.err()));
+        call.check(pf_staging_clear(handle(), &dropped, call.err()));
         return dropped;
     }
 
     BufferInfo stats() const {
         detail::Call call;
-        pf_buffer_info info = PF_BUFFER_INFO_INIT;
-        call.check(pf_buffer_stats(handle(), &info, call.err()));
+        pf_staging_info info = PF_STAGING_INFO_INIT;
+        call.check(pf_staging_stats(handle(), &info, call.err()));
         return info;
     }
     size_t size() const { return static_cast<size_t>(stats().num_tuples); }
@@ -1471,7 +1471,7 @@ inline StagingBuffer get_buffer(Place place, uint64_t capacity, uint64_t bytes_l
     detail::check_abi();
     detail::Call call;
     pf_handle handle = 0;
-    call.check(pf_get_buffer(place, capacity, bytes_limit, &handle, call.err()));
+    call.check(pf_staging_create(place, capacity, bytes_limit, &handle, call.err()));
     return StagingBuffer::adopt(handle);
 }
 
@@ -1511,7 +1511,7 @@ public:
 private:
     explicit Scope(pf_handle parent)
         : handle_(detail::make(
-              [parent](pf_handle *id, pf_error *err) { return pf_scope_new(parent, id, err); })) {}
+              [parent](pf_handle *id, pf_error *err) { return pf_scope_create(parent, id, err); })) {}
     explicit Scope(detail::Handle handle) : handle_(std::move(handle)) {}
 
     detail::Handle handle_;
@@ -1553,7 +1553,7 @@ public:
     Queue queue() const {
         detail::Call call;
         pf_handle id = 0;
-        call.check(pf_queue_of(handle(), &id, call.err()));
+        call.check(pf_var_get_queue(handle(), &id, call.err()));
         return Queue::adopt(id);
     }
     // The reader in it; StateError if it holds none.
@@ -1845,7 +1845,7 @@ public:
     // be given. Once there is a result, later ones are forgotten.
     void operator()(const Tensors &tensors) const {
         detail::Call call;
-        call.check(pf_map_give(workers_, ticket_, tensors.data(), tensors.size(), call.err()));
+        call.check(pf_map_workers_complete(workers_, ticket_, tensors.data(), tensors.size(), call.err()));
     }
 
 private:
@@ -1945,7 +1945,7 @@ private:
 
 inline Reader Variable::reader() const {
     return {*this,
-            detail::make([&](pf_handle *id, pf_error *err) { return pf_reader_of(handle(), id, err); })};
+            detail::make([&](pf_handle *id, pf_error *err) { return pf_var_get_reader(handle(), id, err); })};
 }
 
 // Runs the operator `op`: makes a reader of the readers in the variables `ins` and puts it into the variable
@@ -1956,9 +1956,9 @@ inline Reader create_reader(const Scope &scope, const std::string &op, const std
     names.reserve(ins.size());
     for (const std::string &name : ins) names.push_back(name.c_str());
     detail::Call call;
-    call.check(pf_create_reader(scope.handle(), op.c_str(), out.c_str(), names.data(),
+    call.check(pf_reader_create(scope.handle(), op.c_str(), out.c_str(), names.data(),
                                 static_cast<uint32_t>(names.size()),
-                                attributes.empty() ? nullptr : attributes.c_str(), call.err()));
+                                attributes.empty() ? nullptr : attributes.c_str(), nullptr, call.err()));
     return scope.find(out).reader();
 }
 
@@ -2065,7 +2065,7 @@ struct MapRun {
         } catch (...) {
             const Failure failure = failure_of(std::current_exception());
             const pf_failure raw = failure.raw();
-            pf_map_fail(workers, ticket, &raw, nullptr);
+            pf_map_workers_fail(workers, ticket, &raw, nullptr);
         }
         tuple.detach();  // it was borrowed
         return 0;
@@ -2079,12 +2079,12 @@ inline Reader Reader::map(MapFunction function, uint32_t num_threads, const MapO
                           const std::string &out) const {
     if (!function) throw InvalidArgument("map: expected a function, found none");
     Reader mapped = derive("map", options.attributes(), out);
-    const detail::Handle workers =
-        detail::make([&](pf_handle *id, pf_error *err) { return pf_map_workers(mapped.handle(), id, err); });
+    const detail::Handle workers = detail::make(
+        [&](pf_handle *id, pf_error *err) { return pf_map_workers_create(mapped.handle(), id, err); });
     auto run = std::make_unique<detail::MapRun>(detail::MapRun{std::move(function)});
     detail::Call call;
-    const pf_status status = pf_map_run(workers.get(), &detail::MapRun::call, run.get(), num_threads,
-                                        &detail::MapRun::finished, call.err());
+    const pf_status status = pf_map_workers_start(workers.get(), &detail::MapRun::call, run.get(),
+                                                  num_threads, &detail::MapRun::finished, call.err());
     if (status != PF_OK) {
         variable_.scope_.erase(mapped.name());  // a map reader without threads would wait for ever
         call.check(status);
@@ -2099,8 +2099,8 @@ inline Reader Reader::map(MapFunction function, uint32_t num_threads, const MapO
 inline bool read(const Scope &scope, const std::string &reader, std::initializer_list<const char *> outs,
                  const Wait &wait = {}) {
     detail::Call call(wait);
-    return call.unless(PF_END, pf_read(scope.handle(), reader.c_str(), outs.begin(),
-                                       static_cast<uint32_t>(outs.size()), call.wait(), call.err()));
+    return call.unless(PF_END, pf_scope_read(scope.handle(), reader.c_str(), outs.begin(),
+                                             static_cast<uint32_t>(outs.size()), call.wait(), call.err()));
 }
 inline bool read(const Scope &scope, const std::string &reader, const std::vector<std::string> &outs,
                  const Wait &wait = {}) {
@@ -2108,8 +2108,8 @@ inline bool read(const Scope &scope, const std::string &reader, const std::vecto
     names.reserve(outs.size());
     for (const std::string &name : outs) names.push_back(name.c_str());
     detail::Call call(wait);
-    return call.unless(PF_END, pf_read(scope.handle(), reader.c_str(), names.data(),
-                                       static_cast<uint32_t>(names.size()), call.wait(), call.err()));
+    return call.unless(PF_END, pf_scope_read(scope.handle(), reader.c_str(), names.data(),
+                                             static_cast<uint32_t>(names.size()), call.wait(), call.err()));
 }
 
 // ---- Formats and writers --------------------------------------------------------------------------
@@ -2119,7 +2119,7 @@ inline std::string formats() {
     detail::check_abi();
     detail::Call call;
     char *json = nullptr;
-    call.check(pf_formats(&json, call.err()));
+    call.check(pf_format_list(&json, call.err()));
     return detail::taken(json);
 }
 
@@ -2206,7 +2206,8 @@ private:
         State &operator=(const State &) = delete;
 
         ~State() {
-            if (pf_cancel(token.handle(), nullptr) == PF_FORKED) {  // the threads are not in this process
+            if (pf_cancel_token_cancel(token.handle(), nullptr) ==
+                PF_FORKED) {  // the threads are not in this process
                 for (std::thread &thread : threads) thread.detach();
                 return;
             }
@@ -2293,7 +2294,7 @@ inline RegisteredFormat register_format(const std::string &tag, const std::vecto
     for (const std::string &suffix : suffixes) all.push_back(suffix.c_str());
     const std::string instances = detail::to_json(slots);
     detail::Handle format = detail::make([&](pf_handle *id, pf_error *err) {
-        return pf_register_format(tag.c_str(), all.data(), static_cast<uint32_t>(all.size()),
+        return pf_format_register(tag.c_str(), all.data(), static_cast<uint32_t>(all.size()),
                                   slots.empty() ? nullptr : instances.c_str(), id, err);
     });
     return RegisteredFormat(
@@ -2302,14 +2303,14 @@ inline RegisteredFormat register_format(const std::string &tag, const std::vecto
 
 // ---- The library ----------------------------------------------------------------------------------
 
-using MemoryStats = pf_memory_stats;
+using MemoryStats = pf_memory_info;
 
 // What is alive: everything but idle_bytes goes back to 0 when all is closed and released.
 inline MemoryStats memory_stats() {
     detail::check_abi();
     detail::Call call;
-    pf_memory_stats stats = PF_MEMORY_STATS_INIT;
-    call.check(pf_memory(&stats, call.err()));
+    pf_memory_info stats = PF_MEMORY_INFO_INIT;
+    call.check(pf_memory_stats(&stats, call.err()));
     return stats;
 }
 
@@ -2351,7 +2352,7 @@ inline pf_cuda_device_info device_info(uint32_t device) {
     detail::check_abi();
     detail::Call call;
     pf_cuda_device_info info = PF_CUDA_DEVICE_INFO_INIT;
-    call.check(pf_cuda_device(device, &info, call.err()));
+    call.check(pf_cuda_device_stats(device, &info, call.err()));
     return info;
 }
 inline MemoryInfo memory_info(uint32_t device = 0) {
@@ -2671,8 +2672,8 @@ private:
     Text text(const char *form) const {
         detail::Call call;
         char *text = nullptr;
-        call.check(pf_trace_text(handle(), form, &text, call.err()));
-        return Text(text, pf_string_free);
+        call.check(pf_trace_export(handle(), form, &text, call.err()));
+        return Text(text, pf_string_release);
     }
 
     detail::Handle handle_;

@@ -316,7 +316,8 @@ inline void finish_pending();
 class Program {
 public:
     // An empty one.
-    Program() : handle_(detail::make([](pf_handle *id, pf_error *err) { return pf_program_new(id, err); })) {}
+    Program()
+        : handle_(detail::make([](pf_handle *id, pf_error *err) { return pf_program_create(id, err); })) {}
 
     // What save() wrote. CorruptRecord if it is damaged, Unsupported if it is of another version, others if
     // it is no program that could run.
@@ -381,15 +382,15 @@ public:
     std::string variable(uint32_t block, const std::string &name) const {
         detail::Call call;
         char *json = nullptr;
-        call.check(pf_program_variable(handle(), block, name.c_str(), &json, call.err()));
+        call.check(pf_program_get_variable(handle(), block, name.c_str(), &json, call.err()));
         return detail::taken(json);
     }
     bool has(uint32_t block, const std::string &name) const {
         detail::Call call;
         char *json = nullptr;
-        const bool found =
-            call.unless(PF_NOT_FOUND, pf_program_variable(handle(), block, name.c_str(), &json, call.err()));
-        pf_string_free(json);
+        const bool found = call.unless(
+            PF_NOT_FOUND, pf_program_get_variable(handle(), block, name.c_str(), &json, call.err()));
+        pf_string_release(json);
         return found;
     }
 
@@ -408,7 +409,7 @@ private:
         char *data = nullptr;
         uint64_t size = 0;
         call.check(pf_program_serialize(handle(), name, &data, &size, call.err()));
-        const std::unique_ptr<char, void (*)(char *)> owned(data, pf_string_free);
+        const std::unique_ptr<char, void (*)(char *)> owned(data, pf_string_release);
         return std::string(data, size);
     }
 
@@ -1390,7 +1391,7 @@ inline RegisteredKernel register_kernel(const std::string &name, Kernel kernel) 
     if (!kernel) throw InvalidArgument("register_kernel: " + name + ": expected a function, found none");
     auto owned = std::make_unique<Kernel>(std::move(kernel));
     detail::Handle handle = detail::make([&](pf_handle *id, pf_error *err) {
-        return pf_register_kernel(name.c_str(), &detail::call_kernel, owned.get(), &detail::finish_kernel, id,
+        return pf_kernel_register(name.c_str(), &detail::call_kernel, owned.get(), &detail::finish_kernel, id,
                                   err);
     });
     owned.release();  // the library's now
@@ -1402,7 +1403,7 @@ inline std::string kernels() {
     detail::check_abi();
     detail::Call call;
     char *json = nullptr;
-    call.check(pf_kernels(&json, call.err()));
+    call.check(pf_kernel_list(&json, call.err()));
     return detail::taken(json);
 }
 
@@ -1410,7 +1411,7 @@ inline std::string kernels() {
 inline void load_kernels(const std::string &path) {
     detail::check_abi();
     detail::Call call;
-    call.check(pf_load_kernels(path.c_str(), call.err()));
+    call.check(pf_kernel_load(path.c_str(), call.err()));
 }
 
 // What the kernels of a shared object are added to: see PYFEED_KERNELS.
@@ -1575,7 +1576,7 @@ class Executor {
 public:
     explicit Executor(Place place = {})
         : handle_(detail::make(
-              [place](pf_handle *id, pf_error *err) { return pf_executor_new(place, id, err); })) {}
+              [place](pf_handle *id, pf_error *err) { return pf_executor_create(place, id, err); })) {}
 
     // Runs a program once through, on this thread: copies `feeds` into variables of its first block, runs its
     // operators, and gives the tensors of `fetches`. Persistable variables are those of the scope and its

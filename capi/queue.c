@@ -11,18 +11,11 @@ pf_status pf_queue_init_once(pf_handle var, const pf_queue_options *options, pf_
     return status ? status : pfgo_queue_init_once(var, (pf_queue_options *)options, queue, err);
 }
 
-pf_status pf_queue_of(pf_handle var, pf_handle *queue, pf_error *err) {
-    ZERO(queue);
-    CHECK_ALIVE(err);
-    REQUIRE_POINTER(queue, err);
-    return pfgo_queue_of(var, queue, err);
-}
-
-pf_status pf_queue_producer(pf_handle queue, pf_handle *producer, pf_error *err) {
+pf_status pf_producer_create(pf_handle queue, pf_handle *producer, pf_error *err) {
     ZERO(producer);
     CHECK_ALIVE(err);
     REQUIRE_POINTER(producer, err);
-    return pfgo_queue_producer(queue, producer, err);
+    return pfgo_producer_create(queue, producer, err);
 }
 
 pf_status pfi_push(pfi_push_attempt *attempt, pf_handle to, const pf_tensor *tensors, uint32_t num_tensors,
@@ -80,14 +73,14 @@ pf_status pf_queue_reserve(pf_handle queue, const pf_tensor *tensors, uint32_t n
     return status;
 }
 
-pf_status pf_queue_commit(pf_tuple *slot, pf_error *err) {
+pf_status pf_queue_commit(pf_tuple *reservation, pf_error *err) {
     CHECK_ALIVE(err);
-    REQUIRE_POINTER(slot, err);
-    pf_status status = pfgo_queue_commit(slot->loan, err);
-    if (status == PF_OK || status == PF_CLOSED) { /* else it is what it was: to be released */
-        slot->num_slots = 0;
-        slot->slots = NULL;
-        slot->loan = 0;
+    REQUIRE_STRUCT(reservation, err);
+    pf_status status = pfgo_queue_commit(reservation->loan, err);
+    if (status == PF_OK || status == PF_CLOSED) { /* else it stays the caller's, to be released */
+        reservation->num_slots = 0;
+        reservation->slots = NULL;
+        reservation->loan = 0;
     }
     return status;
 }

@@ -33,21 +33,6 @@ func pfgo_queue_init_once(h C.pf_handle, o *C.pf_queue_options, out *C.pf_handle
 	return C.PF_OK
 }
 
-//export pfgo_queue_of
-func pfgo_queue_of(h C.pf_handle, out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
-	defer guard(&st, err)
-	v, e := lookup[variable](h)
-	if e != nil {
-		return setError(e, err)
-	}
-	q, e := v.Feeder()
-	if e != nil {
-		return setError(e, err)
-	}
-	*out = newHandle(q)
-	return C.PF_OK
-}
-
 // lookupQueue finds the queue behind a consumer's handle or a producer's.
 func lookupQueue(h C.pf_handle) (*pyfeed.PyArrayFeedQueue, error) {
 	switch o := find(h).(type) {
@@ -72,8 +57,8 @@ func lookupConsumer(h C.pf_handle) (*pyfeed.Consumer, error) {
 	}
 }
 
-//export pfgo_queue_producer
-func pfgo_queue_producer(h C.pf_handle, out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
+//export pfgo_producer_create
+func pfgo_producer_create(h C.pf_handle, out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	q, e := lookupQueue(h)
 	if e != nil {

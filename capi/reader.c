@@ -1,15 +1,8 @@
 /* Readers. */
 #include "guard.h"
 
-pf_status pf_create_reader(pf_handle scope, const char *op, const char *out, const char *const *ins,
-                           uint32_t num_ins, const char *attributes, pf_error *err) {
-    CHECK_ALIVE(err);
-    return pf_create_reader_waiting(scope, op, out, ins, num_ins, attributes, NULL, err);
-}
-
-pf_status pf_create_reader_waiting(pf_handle scope, const char *op, const char *out, const char *const *ins,
-                                   uint32_t num_ins, const char *attributes, const pf_wait *wait,
-                                   pf_error *err) {
+pf_status pf_reader_create(pf_handle scope, const char *op, const char *out, const char *const *ins,
+                           uint32_t num_ins, const char *attributes, const pf_wait *wait, pf_error *err) {
     CHECK_ALIVE(err);
     REQUIRE_POINTER(op, err);
     REQUIRE_POINTER(out, err);
@@ -18,16 +11,9 @@ pf_status pf_create_reader_waiting(pf_handle scope, const char *op, const char *
     pfi_call call = {0};
     pf_status status;
     RUN_BLOCKING(status, call, wait, err,
-                 pfgo_create_reader(scope, (char *)op, (char *)out, (char **)ins, num_ins, (char *)attributes,
+                 pfgo_reader_create(scope, (char *)op, (char *)out, (char **)ins, num_ins, (char *)attributes,
                                     &call, err));
     return status;
-}
-
-pf_status pf_reader_of(pf_handle var, pf_handle *reader, pf_error *err) {
-    ZERO(reader);
-    CHECK_ALIVE(err);
-    REQUIRE_POINTER(reader, err);
-    return pfgo_reader_of(var, reader, err);
 }
 
 pf_status pf_reader_next(pf_handle reader, const pf_wait *wait, pf_tuple *out, pf_error *err) {
@@ -53,19 +39,6 @@ pf_status pf_reader_has_next(pf_handle reader, const pf_wait *wait, uint8_t *out
 pf_status pf_reader_reset(pf_handle reader, pf_error *err) {
     CHECK_ALIVE(err);
     return pfgo_reader_reset(reader, err);
-}
-
-pf_status pf_read(pf_handle scope, const char *reader, const char *const *outs, uint32_t num_outs,
-                  const pf_wait *wait, pf_error *err) {
-    CHECK_ALIVE(err);
-    REQUIRE_POINTER(reader, err);
-    if (num_outs > 0) REQUIRE_POINTER(outs, err);
-    for (uint32_t i = 0; i < num_outs; i++) REQUIRE_POINTER(outs[i], err);
-    pfi_call call = {0};
-    pf_status status;
-    RUN_BLOCKING(status, call, wait, err,
-                 pfgo_read(scope, (char *)reader, (char **)outs, num_outs, &call, err));
-    return status;
 }
 
 pf_status pf_reader_stats(pf_handle reader, char **json, pf_error *err) {

@@ -4,17 +4,14 @@ package main
 import "C"
 
 import (
-	"context"
-	"unsafe"
-
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/ops"
 )
 
-//export pfgo_create_reader
-func pfgo_create_reader(scope C.pf_handle, op, out *C.char, ins **C.char, n C.uint32_t, attributes *C.char, call *C.pfi_call, err *C.pf_error) (st C.pf_status) {
+//export pfgo_reader_create
+func pfgo_reader_create(scope C.pf_handle, op, out *C.char, ins **C.char, n C.uint32_t, attributes *C.char, call *C.pfi_call, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	if call.phase != C.PFI_FIRST {
 		return setError(finishOpening(scope, out, call), err)
@@ -62,21 +59,6 @@ func pfgo_reader_stats(h C.pf_handle, out **C.char, err *C.pf_error) (st C.pf_st
 	return setError(setJSON(r.Stats(), out), err)
 }
 
-//export pfgo_reader_of
-func pfgo_reader_of(h C.pf_handle, out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
-	defer guard(&st, err)
-	v, e := lookup[variable](h)
-	if e != nil {
-		return setError(e, err)
-	}
-	r, e := readers.HolderOf(v.Variable)
-	if e != nil {
-		return setError(e, err)
-	}
-	*out = newHandle(r)
-	return C.PF_OK
-}
-
 //export pfgo_reader_next
 func pfgo_reader_next(h C.pf_handle, call *C.pfi_call, out *C.pf_tuple, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
@@ -107,23 +89,5 @@ func pfgo_reader_reset(h C.pf_handle, err *C.pf_error) (st C.pf_status) {
 	if e == nil {
 		e = r.ReInit()
 	}
-	return setError(e, err)
-}
-
-//export pfgo_read
-func pfgo_read(scope C.pf_handle, reader *C.char, outs **C.char, n C.uint32_t, call *C.pfi_call, err *C.pf_error) (st C.pf_status) {
-	defer guard(&st, err)
-	s, e := lookup[*pyfeed.Scope](scope)
-	if e != nil {
-		return setError(e, err)
-	}
-	var few [8]string // on the stack: most tuples have no more slots
-	names := few[:0]
-	for _, name := range unsafe.Slice(outs, n) {
-		names = append(names, borrowString(name))
-	}
-	_, e = tracedBlocking(call, "read", func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, ops.Read(ctx, s, borrowString(reader), names)
-	})
 	return setError(e, err)
 }

@@ -4,13 +4,17 @@ package main
 import "C"
 
 import (
+	"context"
+	"unsafe"
+
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
 	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/ops"
 )
 
-//export pfgo_scope_new
-func pfgo_scope_new(parent C.pf_handle, out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
+//export pfgo_scope_create
+func pfgo_scope_create(parent C.pf_handle, out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	var parentScope *pyfeed.Scope
 	if parent != 0 {
@@ -141,5 +145,53 @@ func pfgo_var_set(h C.pf_handle, id C.uint64_t, err *C.pf_error) (st C.pf_status
 	if e == nil {
 		e = v.SetTensor(&l.tuple.Slots[0])
 	}
+	return setError(e, err)
+}
+
+//export pfgo_var_get_queue
+func pfgo_var_get_queue(h C.pf_handle, out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	v, e := lookup[variable](h)
+	if e != nil {
+		return setError(e, err)
+	}
+	q, e := v.Feeder()
+	if e != nil {
+		return setError(e, err)
+	}
+	*out = newHandle(q)
+	return C.PF_OK
+}
+
+//export pfgo_var_get_reader
+func pfgo_var_get_reader(h C.pf_handle, out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	v, e := lookup[variable](h)
+	if e != nil {
+		return setError(e, err)
+	}
+	r, e := readers.HolderOf(v.Variable)
+	if e != nil {
+		return setError(e, err)
+	}
+	*out = newHandle(r)
+	return C.PF_OK
+}
+
+//export pfgo_scope_read
+func pfgo_scope_read(scope C.pf_handle, reader *C.char, outs **C.char, n C.uint32_t, call *C.pfi_call, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	s, e := lookup[*pyfeed.Scope](scope)
+	if e != nil {
+		return setError(e, err)
+	}
+	var few [8]string // on the stack: most tuples have no more slots
+	names := few[:0]
+	for _, name := range unsafe.Slice(outs, n) {
+		names = append(names, borrowString(name))
+	}
+	_, e = tracedBlocking(call, "read", func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, ops.Read(ctx, s, borrowString(reader), names)
+	})
 	return setError(e, err)
 }

@@ -19,7 +19,7 @@ pf_status pf_shared_queue_expect(pf_handle queue, uint32_t num_workers, pf_error
     return pfgo_shared_queue_expect(queue, num_workers, err);
 }
 
-pf_status pf_shared_queue_exited(pf_handle queue, int64_t pid, int32_t exit_status, pf_error *err) {
+pf_status pf_shared_queue_report_exit(pf_handle queue, int64_t pid, int32_t exit_status, pf_error *err) {
     CHECK_ALIVE(err);
-    return pfgo_shared_queue_exited(queue, pid, exit_status, err);
+    return pfgo_shared_queue_report_exit(queue, pid, exit_status, err);
 }

@@ -54,8 +54,8 @@ func pfgo_shared_queue_expect(h C.pf_handle, workers C.uint32_t, err *C.pf_error
 	return setError(e, err)
 }
 
-//export pfgo_shared_queue_exited
-func pfgo_shared_queue_exited(h C.pf_handle, pid C.int64_t, status C.int32_t, err *C.pf_error) (st C.pf_status) {
+//export pfgo_shared_queue_report_exit
+func pfgo_shared_queue_report_exit(h C.pf_handle, pid C.int64_t, status C.int32_t, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	feed, e := lookupFeed(h)
 	if e == nil && (pid <= 0 || pid > math.MaxInt32) {

@@ -7,8 +7,8 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/staging"
 )
 
-//export pfgo_get_buffer
-func pfgo_get_buffer(place C.pf_place, capacity, bytesLimit C.uint64_t, out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
+//export pfgo_staging_create
+func pfgo_staging_create(place C.pf_place, capacity, bytesLimit C.uint64_t, out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	b, e := staging.Get(goPlace(place),
 		uint64(capacity), uint64(bytesLimit))
@@ -19,8 +19,8 @@ func pfgo_get_buffer(place C.pf_place, capacity, bytesLimit C.uint64_t, out *C.p
 	return C.PF_OK
 }
 
-//export pfgo_buffer_put
-func pfgo_buffer_put(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call, err *C.pf_error) (st C.pf_status) {
+//export pfgo_staging_put
+func pfgo_staging_put(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	b, e := lookup[*staging.Buffer](h)
 	if e != nil {
@@ -36,8 +36,8 @@ func pfgo_buffer_put(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, call *C.
 	return setError(b.Commit(&l.reservation, l.tuple), err)
 }
 
-//export pfgo_buffer_commit
-func pfgo_buffer_commit(h C.pf_handle, id C.uint64_t, err *C.pf_error) (st C.pf_status) {
+//export pfgo_staging_commit
+func pfgo_staging_commit(h C.pf_handle, id C.uint64_t, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	l, e := takeReservation(uint64(id))
 	if e != nil {
@@ -51,8 +51,8 @@ func pfgo_buffer_commit(h C.pf_handle, id C.uint64_t, err *C.pf_error) (st C.pf_
 	return setError(b.Commit(&l.reservation, l.tuple), err)
 }
 
-//export pfgo_buffer_get
-func pfgo_buffer_get(h C.pf_handle, call *C.pfi_call, out *C.pf_tuple, err *C.pf_error) (st C.pf_status) {
+//export pfgo_staging_get
+func pfgo_staging_get(h C.pf_handle, call *C.pfi_call, out *C.pf_tuple, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	releaseTuple(out)
 	b, e := lookup[*staging.Buffer](h)
@@ -62,8 +62,8 @@ func pfgo_buffer_get(h C.pf_handle, call *C.pfi_call, out *C.pf_tuple, err *C.pf
 	return readTuple(call, "get", b.Get, out, err)
 }
 
-//export pfgo_buffer_clear
-func pfgo_buffer_clear(h C.pf_handle, dropped *C.uint64_t, err *C.pf_error) (st C.pf_status) {
+//export pfgo_staging_clear
+func pfgo_staging_clear(h C.pf_handle, dropped *C.uint64_t, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	b, e := lookup[*staging.Buffer](h)
 	if e == nil {
@@ -72,8 +72,8 @@ func pfgo_buffer_clear(h C.pf_handle, dropped *C.uint64_t, err *C.pf_error) (st 
 	return setError(e, err)
 }
 
-//export pfgo_buffer_stats
-func pfgo_buffer_stats(h C.pf_handle, out *C.pf_buffer_info, err *C.pf_error) (st C.pf_status) {
+//export pfgo_staging_stats
+func pfgo_staging_stats(h C.pf_handle, out *C.pf_staging_info, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	b, e := lookup[*staging.Buffer](h)
 	if e != nil {
@@ -97,8 +97,8 @@ func pfgo_buffer_stats(h C.pf_handle, out *C.pf_buffer_info, err *C.pf_error) (s
 	return C.PF_OK
 }
 
-//export pfgo_buffers_shutdown
-func pfgo_buffers_shutdown(err *C.pf_error) (st C.pf_status) {
+//export pfgo_staging_shutdown
+func pfgo_staging_shutdown(err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	staging.Shutdown()
 	return C.PF_OK

@@ -13,10 +13,10 @@ pf_status pf_trace_stop(pf_handle trace, pf_error *err) {
     return pfgo_trace_stop(trace, err);
 }
 
-pf_status pf_trace_text(pf_handle trace, const char *form, char **text, pf_error *err) {
+pf_status pf_trace_export(pf_handle trace, const char *form, char **text, pf_error *err) {
     ZERO(text);
     CHECK_ALIVE(err);
     REQUIRE_POINTER(form, err);
     REQUIRE_POINTER(text, err);
-    return pfgo_trace_text(trace, (char *)form, text, err);
+    return pfgo_trace_export(trace, (char *)form, text, err);
 }

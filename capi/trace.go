@@ -49,8 +49,8 @@ func pfgo_trace_stop(h C.pf_handle, err *C.pf_error) (st C.pf_status) {
 	return setError(e, err)
 }
 
-//export pfgo_trace_text
-func pfgo_trace_text(h C.pf_handle, form *C.char, out **C.char, err *C.pf_error) (st C.pf_status) {
+//export pfgo_trace_export
+func pfgo_trace_export(h C.pf_handle, form *C.char, out **C.char, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	r, e := lookup[recording](h)
 	if e != nil {

@@ -224,7 +224,7 @@ int main(int argc, char **argv) try {
 
     pf_handle empty = 0;
     pyfeed::detail::Call call;
-    call.check(pf_register_kernel("nothing", nothing, nullptr, nullptr, &empty, call.err()));
+    call.check(pf_kernel_register("nothing", nothing, nullptr, nullptr, &empty, call.err()));
     const auto consuming =
         pyfeed::register_kernel("consume", [](pyfeed::KernelContext &context) { consume(context.in(0)); });
 

@@ -537,7 +537,7 @@ PyObject *cuda_device(PyObject *Py_UNUSED(module), PyObject *args) {
     pf_cuda_device_info info = PF_CUDA_DEVICE_INFO_INIT;
     pf_error err = PF_ERROR_INIT;
     pf_status status;
-    Py_BEGIN_ALLOW_THREADS status = pf_cuda_device((uint32_t)device, &info, &err);
+    Py_BEGIN_ALLOW_THREADS status = pf_cuda_device_stats((uint32_t)device, &info, &err);
     Py_END_ALLOW_THREADS return status ? raise_error(status, &err)
                                        : Py_BuildValue("sKK", info.name, info.free_bytes, info.total_bytes);
 }

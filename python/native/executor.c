@@ -16,7 +16,7 @@ static PyObject *executor_new(PyObject *class, PyObject *args) {
     pf_error err = PF_ERROR_INIT;
     pf_handle handle;
     pf_status status;
-    Py_BEGIN_ALLOW_THREADS status = pf_executor_new(place, &handle, &err);
+    Py_BEGIN_ALLOW_THREADS status = pf_executor_create(place, &handle, &err);
     Py_END_ALLOW_THREADS return owner_made(class, status, handle, &err);
 }
 
@@ -145,7 +145,7 @@ static PyObject *token_new(PyTypeObject *class, PyObject *args, PyObject *kwargs
     if (none < 0) return NULL;
     pf_error err = PF_ERROR_INIT;
     pf_handle handle;
-    pf_status status = pf_cancel_new(&handle, &err);
+    pf_status status = pf_cancel_token_create(&handle, &err);
     return owner_made((PyObject *)class, status, handle, &err);
 }
 
@@ -154,7 +154,7 @@ static PyObject *token_cancel(token *self, PyObject *const *Py_UNUSED(args), Py_
     if (arguments_none("CancelToken.cancel", count, keywords) < 0) return NULL;
     pf_error err = PF_ERROR_INIT;
     self->cancelled = 1;
-    return answer(pf_cancel(self->owner.handle, &err), &err);
+    return answer(pf_cancel_token_cancel(self->owner.handle, &err), &err);
 }
 
 static PyObject *token_cancelled(token *self, void *Py_UNUSED(unused)) {

@@ -31,7 +31,7 @@ static void handle_dealloc(PyObject *self) {
 
 PyObject *text_give(char *text) {
     PyObject *s = PyUnicode_FromString(text);
-    pf_string_free(text);
+    pf_string_release(text);
     return s;
 }
 
@@ -114,7 +114,7 @@ static PyObject *workers_take(handle_object *self, PyObject *Py_UNUSED(unused)) 
     pf_error err = PF_ERROR_INIT;
     uint64_t ticket;
     waiting_begin(&w);
-    pf_status status = pf_map_take(self->handle, &w.wait, &tuple, &ticket, &err);
+    pf_status status = pf_map_workers_next(self->handle, &w.wait, &tuple, &ticket, &err);
     waiting_end(&w);
     if (status) return answer(status, &err);
     PyObject *arrays = tuple_give(&tuple, 1);
@@ -122,7 +122,7 @@ static PyObject *workers_take(handle_object *self, PyObject *Py_UNUSED(unused)) 
     if (!both) { /* nobody else knows the ticket, and somebody waits for it */
         pf_failure f = PF_FAILURE_INIT;
         f.message = "no memory for the arrays of a tuple";
-        pf_map_fail(self->handle, ticket, &f, NULL);
+        pf_map_workers_fail(self->handle, ticket, &f, NULL);
     }
     return both;
 }
@@ -136,10 +136,10 @@ static PyObject *workers_give(handle_object *self, PyObject *args) {
     pf_error err = PF_ERROR_INIT;
     pf_status status;
     if (in.bytes <= SMALL) {
-        status = pf_map_give(self->handle, ticket, in.tensors, (uint32_t)in.count, &err);
+        status = pf_map_workers_complete(self->handle, ticket, in.tensors, (uint32_t)in.count, &err);
     } else {
         Py_BEGIN_ALLOW_THREADS status =
-            pf_map_give(self->handle, ticket, in.tensors, (uint32_t)in.count, &err);
+            pf_map_workers_complete(self->handle, ticket, in.tensors, (uint32_t)in.count, &err);
         Py_END_ALLOW_THREADS
     }
     incoming_drop(&in);
@@ -153,7 +153,7 @@ static PyObject *workers_fail(handle_object *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "KKsss", &ticket, &token, &f.type, &f.message, &f.traceback)) return NULL;
     f.token = token;
     pf_error err = PF_ERROR_INIT;
-    return answer(pf_map_fail(self->handle, ticket, &f, &err), &err);
+    return answer(pf_map_workers_fail(self->handle, ticket, &f, &err), &err);
 }
 
 static PyMethodDef workers_methods[] = {
@@ -186,7 +186,7 @@ static PyObject *format_register(PyObject *class, PyObject *args) {
         if (!(suffixes[i] = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(list, i), NULL))) return NULL;
     pf_error err = PF_ERROR_INIT;
     pf_handle handle;
-    pf_status status = pf_register_format(tag, suffixes, (uint32_t)n, slots, &handle, &err);
+    pf_status status = pf_format_register(tag, suffixes, (uint32_t)n, slots, &handle, &err);
     return status ? raise_error(status, &err) : over((PyTypeObject *)class, handle);
 }
 
@@ -203,7 +203,7 @@ static PyObject *format_wait(handle_object *self, PyObject *class) {
     waiting_end(&w);
     if (status) return answer(status, &err);
     PyObject *file = PyUnicode_DecodeFSDefault(path);
-    pf_string_free(path);
+    pf_string_release(path);
     PyObject *text = text_give(options), *q = queue_over(class, queue);
     PyObject *out = file && text && q ? PyTuple_Pack(3, q, file, text) : NULL;
     Py_XDECREF(file);
@@ -246,7 +246,7 @@ PyObject *list_files(PyObject *Py_UNUSED(module), PyObject *args) {
     pf_status status = PF_OK;
     if (!PyErr_Occurred()) {
         waiting_begin(&w);
-        status = pf_list_files_waiting(names, (uint32_t)n, format, &w.wait, &json, &err);
+        status = pf_file_list(names, (uint32_t)n, format, &w.wait, &json, &err);
         waiting_end(&w);
     }
     PyMem_Free(names);
@@ -257,7 +257,7 @@ PyObject *list_files(PyObject *Py_UNUSED(module), PyObject *args) {
 PyObject *formats(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     pf_error err = PF_ERROR_INIT;
     char *json;
-    pf_status status = pf_formats(&json, &err);
+    pf_status status = pf_format_list(&json, &err);
     return status ? raise_error(status, &err) : text_give(json);
 }
 

@@ -143,7 +143,7 @@ static PyObject *kernel_register(PyObject *class, PyObject *args) {
     b->function = Py_NewRef(function);
     pf_error err = PF_ERROR_INIT;
     pf_handle handle;
-    pf_status status = pf_register_kernel(name, call, b, finish, &handle, &err);
+    pf_status status = pf_kernel_register(name, call, b, finish, &handle, &err);
     if (status) {
         Py_DECREF(function);
         PyMem_Free(b);
@@ -212,7 +212,7 @@ PyObject *load_kernels(PyObject *Py_UNUSED(module), PyObject *args) {
     if (!PyArg_ParseTuple(args, "y", &path)) return NULL;
     pf_error err = PF_ERROR_INIT;
     pf_status status;
-    Py_BEGIN_ALLOW_THREADS status = pf_load_kernels(path, &err);
+    Py_BEGIN_ALLOW_THREADS status = pf_kernel_load(path, &err);
     Py_END_ALLOW_THREADS return answer(status, &err);
 }
 
@@ -220,7 +220,7 @@ PyObject *load_kernels(PyObject *Py_UNUSED(module), PyObject *args) {
 PyObject *kernels(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     pf_error err = PF_ERROR_INIT;
     char *json;
-    pf_status status = pf_kernels(&json, &err);
+    pf_status status = pf_kernel_list(&json, &err);
     return status ? raise_error(status, &err) : text_give(json);
 }
 

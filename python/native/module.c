@@ -9,9 +9,9 @@ static PyObject *memory_stats(PyObject *Py_UNUSED(module), PyObject *const *Py_U
     tuple_flush();
     lent_drain();
     kernels_drain();
-    pf_memory_stats m = PF_MEMORY_STATS_INIT;
+    pf_memory_info m = PF_MEMORY_INFO_INIT;
     pf_error err = PF_ERROR_INIT;
-    pf_status status = pf_memory(&m, &err);
+    pf_status status = pf_memory_stats(&m, &err);
     if (status) return raise_error(status, &err);
     return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "handles", m.handles,
                          "tuples_on_loan", m.tuples_on_loan, "live_queue_bytes", m.live_queue_bytes,

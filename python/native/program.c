@@ -28,7 +28,7 @@ const char **program_names(PyObject *tuple) {
 static PyObject *program_new(PyObject *class, PyObject *Py_UNUSED(unused)) {
     pf_error err = PF_ERROR_INIT;
     pf_handle handle;
-    pf_status status = pf_program_new(&handle, &err);
+    pf_status status = pf_program_create(&handle, &err);
     return owner_made(class, status, handle, &err);
 }
 
@@ -97,7 +97,7 @@ static PyObject *program_variable(owner *self, PyObject *args) {
     char *json;
     if (!PyArg_ParseTuple(args, "Is", &block, &name)) return NULL;
     pf_error err = PF_ERROR_INIT;
-    pf_status status = pf_program_variable(self->handle, block, name, &json, &err);
+    pf_status status = pf_program_get_variable(self->handle, block, name, &json, &err);
     return status ? raise_error(status, &err) : text_give(json);
 }
 
@@ -112,7 +112,7 @@ static PyObject *program_serialize(owner *self, PyObject *args) {
     Py_BEGIN_ALLOW_THREADS status = pf_program_serialize(self->handle, form, &data, &size, &err);
     Py_END_ALLOW_THREADS if (status) return raise_error(status, &err);
     PyObject *bytes = PyBytes_FromStringAndSize(data, (Py_ssize_t)size);
-    pf_string_free(data);
+    pf_string_release(data);
     return bytes;
 }
 

@@ -82,7 +82,7 @@ static PyObject *queue_of(PyObject *class, PyObject *args) {
     if (!PyArg_ParseTuple(args, "K", &var)) return NULL;
     pf_error err = PF_ERROR_INIT;
     pf_handle handle;
-    pf_status status = pf_queue_of(var, &handle, &err);
+    pf_status status = pf_var_get_queue(var, &handle, &err);
     return status ? raise_error(status, &err) : queue_over(class, handle);
 }
 
@@ -90,7 +90,7 @@ static PyObject *queue_of(PyObject *class, PyObject *args) {
 static PyObject *queue_producer(queue *self, PyObject *Py_UNUSED(unused)) {
     pf_error err = PF_ERROR_INIT;
     pf_handle handle;
-    pf_status status = pf_queue_producer(self->handle, &handle, &err);
+    pf_status status = pf_producer_create(self->handle, &handle, &err);
     return status ? raise_error(status, &err) : queue_over((PyObject *)Py_TYPE((PyObject *)self), handle);
 }
 

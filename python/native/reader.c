@@ -18,7 +18,7 @@ static PyObject *reader_of(PyObject *class, PyObject *args) {
     if (!PyArg_ParseTuple(args, "K|p", &var, &direct)) return NULL;
     pf_error err = PF_ERROR_INIT;
     pf_handle handle;
-    pf_status status = pf_reader_of(var, &handle, &err);
+    pf_status status = pf_var_get_reader(var, &handle, &err);
     if (status) return raise_error(status, &err);
     allocfunc make = PyType_GetSlot((PyTypeObject *)class, Py_tp_alloc);
     reader *self = (reader *)make((PyTypeObject *)class, 0);
@@ -138,7 +138,7 @@ static PyObject *reader_stats(reader *self, PyObject *Py_UNUSED(unused)) {
 static PyObject *reader_workers(reader *self, PyObject *Py_UNUSED(unused)) {
     pf_error err = PF_ERROR_INIT;
     pf_handle workers;
-    pf_status status = pf_map_workers(self->handle, &workers, &err);
+    pf_status status = pf_map_workers_create(self->handle, &workers, &err);
     return status ? raise_error(status, &err) : workers_over(workers);
 }
 

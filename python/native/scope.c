@@ -12,7 +12,7 @@ static PyObject *scope_new(PyObject *class, PyObject *args) {
     if (!PyArg_ParseTuple(args, "K", &parent)) return NULL;
     pf_error err = PF_ERROR_INIT;
     pf_handle handle;
-    pf_status status = pf_scope_new(parent, &handle, &err);
+    pf_status status = pf_scope_create(parent, &handle, &err);
     return owner_made(class, status, handle, &err);
 }
 
@@ -151,8 +151,7 @@ static PyObject *scope_create_reader(scope *self, PyObject *args) {
     if (n < 0) return NULL;
     pf_error err = PF_ERROR_INIT;
     waiting_begin(&w);
-    pf_status status =
-        pf_create_reader_waiting(self->handle, op, out, ins, (uint32_t)n, attributes, &w.wait, &err);
+    pf_status status = pf_reader_create(self->handle, op, out, ins, (uint32_t)n, attributes, &w.wait, &err);
     waiting_end(&w);
     Py_DECREF(all);
     return answer(status, &err);
@@ -171,7 +170,7 @@ static PyObject *scope_read(scope *self, PyObject *const *args, Py_ssize_t count
     if (n < 0) return NULL;
     pf_error err = PF_ERROR_INIT;
     waiting_begin(&w);
-    pf_status status = pf_read(self->handle, in, outs, (uint32_t)n, &w.wait, &err);
+    pf_status status = pf_scope_read(self->handle, in, outs, (uint32_t)n, &w.wait, &err);
     waiting_end(&w);
     Py_DECREF(all);
     return answer(status, &err);

@@ -53,5 +53,5 @@ PyObject *shared_exited(PyObject *Py_UNUSED(module), PyObject *args) {
     int exit_status;
     if (!PyArg_ParseTuple(args, "KLi", &handle, &pid, &exit_status)) return NULL;
     pf_error err = PF_ERROR_INIT;
-    return answer(pf_shared_queue_exited(handle, pid, exit_status, &err), &err);
+    return answer(pf_shared_queue_report_exit(handle, pid, exit_status, &err), &err);
 }

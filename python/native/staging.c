@@ -17,7 +17,7 @@ static PyObject *buffer_of(PyObject *class, PyObject *args) {
                            capacity < 0 ? capacity : bytes_limit);
     pf_error err = PF_ERROR_INIT;
     pf_handle handle;
-    pf_status status = pf_get_buffer(place, (uint64_t)capacity, (uint64_t)bytes_limit, &handle, &err);
+    pf_status status = pf_staging_create(place, (uint64_t)capacity, (uint64_t)bytes_limit, &handle, &err);
     return owner_made(class, status, handle, &err);
 }
 
@@ -36,10 +36,10 @@ static PyObject *buffer_put(owner *self, PyObject *const *args, Py_ssize_t count
     pf_status status = PF_TIMEOUT;
     uint32_t n = (uint32_t)in.count;
     /* A first try that does not wait needs not let go of the GIL, which is slow to come back. */
-    if (in.bytes <= SMALL) status = pf_buffer_put(self->handle, in.tensors, n, &no_wait, NULL);
+    if (in.bytes <= SMALL) status = pf_staging_put(self->handle, in.tensors, n, &no_wait, NULL);
     if (status != PF_OK) {
         waiting_begin(&w);
-        status = pf_buffer_put(self->handle, in.tensors, n, &w.wait, &err);
+        status = pf_staging_put(self->handle, in.tensors, n, &w.wait, &err);
         waiting_end(&w);
     }
     incoming_drop(&in);
@@ -56,11 +56,11 @@ static PyObject *buffer_get(owner *self, PyObject *const *args, Py_ssize_t count
         return NULL;
     pf_tuple tuple = tuple_begin();
     pf_error err = PF_ERROR_INIT;
-    pf_status status = pf_buffer_get(self->handle, &no_wait, &tuple, &err);
+    pf_status status = pf_staging_get(self->handle, &no_wait, &tuple, &err);
     if (status == PF_TIMEOUT) { /* any other error may have cost a tuple, and would not come again */
         pf_error_release(&err);
         waiting_begin(&w);
-        status = pf_buffer_get(self->handle, &w.wait, &tuple, &err);
+        status = pf_staging_get(self->handle, &w.wait, &tuple, &err);
         waiting_end(&w);
     }
     return status == PF_OK ? tuple_give(&tuple, 1) : answer(status, &err);
@@ -72,16 +72,16 @@ static PyObject *buffer_clear(owner *self, PyObject *const *Py_UNUSED(args), Py_
     uint64_t dropped;
     pf_error err = PF_ERROR_INIT;
     pf_status status;
-    Py_BEGIN_ALLOW_THREADS status = pf_buffer_clear(self->handle, &dropped, &err);
+    Py_BEGIN_ALLOW_THREADS status = pf_staging_clear(self->handle, &dropped, &err);
     Py_END_ALLOW_THREADS return status ? raise_error(status, &err) : PyLong_FromUnsignedLongLong(dropped);
 }
 
 static PyObject *buffer_stats(owner *self, PyObject *const *Py_UNUSED(args), Py_ssize_t count,
                               PyObject *keywords) {
     if (arguments_none("StagingBuffer.stats", count, keywords) < 0) return NULL;
-    pf_buffer_info i = PF_BUFFER_INFO_INIT;
+    pf_staging_info i = PF_STAGING_INFO_INIT;
     pf_error err = PF_ERROR_INIT;
-    pf_status status = pf_buffer_stats(self->handle, &i, &err);
+    pf_status status = pf_staging_stats(self->handle, &i, &err);
     if (status) return raise_error(status, &err);
     return Py_BuildValue(
         "{s:K,s:K,s:K,s:K,s:K,s:I,s:I,s:K,s:K,s:K,s:K,s:d,s:d}", "size", i.num_tuples, "capacity", i.capacity,
@@ -92,16 +92,16 @@ static PyObject *buffer_stats(owner *self, PyObject *const *Py_UNUSED(args), Py_
 }
 
 static PyObject *buffer_place(owner *self, PyObject *Py_UNUSED(unused)) {
-    pf_buffer_info i = PF_BUFFER_INFO_INIT;
+    pf_staging_info i = PF_STAGING_INFO_INIT;
     pf_error err = PF_ERROR_INIT;
-    pf_status status = pf_buffer_stats(self->handle, &i, &err);
+    pf_status status = pf_staging_stats(self->handle, &i, &err);
     return status ? raise_error(status, &err) : Py_BuildValue("(ii)", i.place.kind, i.place.device);
 }
 
 /* _shutdown_buffers(): for the end of the interpreter */
 PyObject *shutdown_buffers(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     pf_error err = PF_ERROR_INIT;
-    return answer(pf_buffers_shutdown(&err), &err);
+    return answer(pf_staging_shutdown(&err), &err);
 }
 
 static PyMethodDef methods[] = {

@@ -28,7 +28,7 @@ static PyObject *trace_text(owner *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "s", &form)) return NULL;
     pf_error err = PF_ERROR_INIT;
     pf_status status;
-    Py_BEGIN_ALLOW_THREADS status = pf_trace_text(self->handle, form, &text, &err);
+    Py_BEGIN_ALLOW_THREADS status = pf_trace_export(self->handle, form, &text, &err);
     Py_END_ALLOW_THREADS return status ? raise_error(status, &err) : text_give(text);
 }
 

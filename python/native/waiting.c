@@ -79,7 +79,7 @@ static int check_signals(void *context) {
     int listens, stop = signals_check(tell, &listens);
     w->listens |= listens;
     w->state = PyEval_SaveThread();
-    return stop ? stop : listens ? PF_POLL_QUIETLY : 0;
+    return stop ? stop : listens ? PF_POLL_SIGNALS_ONLY : 0;
 }
 
 /* Has the end of the interpreter know of this thread: it may be found waiting then, or be waited for. */

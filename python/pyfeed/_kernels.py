@@ -136,7 +136,7 @@ def kernel(function: Function | str, /) -> Kernel | Callable[[Function], Kernel]
 
 @takes(path=_arguments.path)
 def load_kernels(path: str | os.PathLike[str]) -> None:
-    """Load a shared object, for good, that registers kernels: see ``pf_load_kernels`` in ``pyfeed.h``.
+    """Load a shared object, for good, that registers kernels: see ``pf_kernel_load`` in ``pyfeed.h``.
 
     Raises
     ------

@@ -15,7 +15,7 @@ type mapAttributes struct {
 
 var mapped = definition[mapAttributes]{
 	name:     "create_map_reader",
-	doc:      "What workers make of the tuples: see pf_map_take",
+	doc:      "What workers make of the tuples: see pf_map_workers_next",
 	inputs:   oneInput,
 	defaults: mapAttributes{Capacity: 16, Ordered: true},
 	check: func(a *mapAttributes) error {

@@ -1,4 +1,4 @@
-// Package ops has the operators that make readers: what a program names, and what pf_create_reader runs. An operator is
+// Package ops has the operators that make readers: what a program names, and what pf_reader_create runs. An operator is
 // described once, in a file of its own: its attributes, their checks, the slots of its reader, and how that is made. The
 // registry, the schema in operators.json, the table in capi/pyfeed.h and the tests of the Python and C++ signatures are made of
 // these descriptions.

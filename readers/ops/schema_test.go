@@ -56,7 +56,7 @@ func TestTheSchemaIsThatOfTheOperators(t *testing.T) {
 	check(t, path, before, schema(t))
 }
 
-// The comment of pf_create_reader in pyfeed.h has a table of the operators.
+// The comment of pf_reader_create in pyfeed.h has a table of the operators.
 func TestTheTableOfTheHeaderIsThatOfTheOperators(t *testing.T) {
 	const path = "../../capi/pyfeed.h"
 	before, err := os.ReadFile(path)

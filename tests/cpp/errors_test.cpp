@@ -401,12 +401,12 @@ TEST_F(Names, WrongKindOfHandle) {
     EXPECT_STATUS(PF_STALE_HANDLE, pf_reader_reset(queue.handle(), &err));
     EXPECT_NE(std::string::npos, err.message().find("expected a reader")) << err.message();
     EXPECT_NE(std::string::npos, err.message().find("found a queue")) << err.message();
-    EXPECT_STATUS(PF_STALE_HANDLE, pf_cancel(queue.handle(), &err));
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_cancel_token_cancel(queue.handle(), &err));
     EXPECT_STATUS(PF_STALE_HANDLE, pf_queue_close(token.handle(), PF_PASS_CURRENT, &err));
     pf_handle out = 77;
     EXPECT_STATUS(PF_STALE_HANDLE, pf_scope_var(queue.handle(), "x", &out, &err));
     EXPECT_EQ(0u, out);
-    EXPECT_STATUS(PF_STALE_HANDLE, pf_scope_new(queue.handle(), &out, &err));
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_scope_create(queue.handle(), &out, &err));
     int32_t kind = 0;
     EXPECT_STATUS(PF_STALE_HANDLE, pf_var_kind(queue.handle(), &kind, &err));
 
@@ -477,20 +477,20 @@ TEST_P(AnOlderCaller, GetsItsErrorAndNothingBeyondIt) {
     }
 }
 
-// And one that was built when pf_memory_stats ended with live_mapped_bytes.
+// And one that was built when pf_memory_info ended with live_mapped_bytes.
 TEST(OlderCallers, GetTheirStatsAndNothingBeyondThem) {
-    constexpr uint32_t older = offsetof(pf_memory_stats, pinned_bytes);
-    pf_memory_stats stats;
+    constexpr uint32_t older = offsetof(pf_memory_info, pinned_bytes);
+    pf_memory_info stats;
     std::memset(&stats, 0x5a, sizeof stats);
     stats.size = older;
     const Scope scope;
-    ASSERT_EQ(PF_OK, pf_memory(&stats, nullptr));
+    ASSERT_EQ(PF_OK, pf_memory_stats(&stats, nullptr));
     EXPECT_EQ(older, stats.size);
     EXPECT_EQ(memory_stats().handles, stats.handles);
     EXPECT_EQ(0x5a5a5a5a5a5a5a5au, stats.pinned_bytes);
     EXPECT_EQ(0x5a5a5a5a5a5a5a5au, stats.shared_bytes);
     stats.size = older - 1;
-    EXPECT_EQ(PF_INVALID, pf_memory(&stats, nullptr));
+    EXPECT_EQ(PF_INVALID, pf_memory_stats(&stats, nullptr));
 }
 
 }  // namespace

@@ -51,14 +51,14 @@ TEST_F(FilesTest, NamesOfAnyBytes) {
         EXPECT_EQ((Numbers{3, 4}), all({stored}));
         const char *names[] = {stored.c_str()};
         char *json = nullptr;
-        EXPECT_STATUS(PF_OK, pf_list_files(names, 1, nullptr, &json, nullptr));
+        EXPECT_STATUS(PF_OK, pf_file_list(names, 1, nullptr, nullptr, &json, nullptr));
         EXPECT_EQ("[" + detail::to_json("raw:" + stored) + "]", detail::taken(json));
         const std::string missing = stored + "\xfe.raw";
         pf_error err = PF_ERROR_INIT;
         const std::string attributes =
             detail::Attributes().set("filenames", std::vector<std::string>{missing}).json();
-        EXPECT_STATUS(
-            PF_IO, pf_create_reader(scope.handle(), "open_files", "x", nullptr, 0, attributes.c_str(), &err));
+        EXPECT_STATUS(PF_IO, pf_reader_create(scope.handle(), "open_files", "x", nullptr, 0,
+                                              attributes.c_str(), nullptr, &err));
         EXPECT_EQ(missing, err.file);
         pf_error_release(&err);
     }
@@ -1037,7 +1037,7 @@ TEST_F(FormatTest, HandlesOfOtherKinds) {
     EXPECT_NE(std::string::npos, err.message().find("expected a writer, found a reader")) << err.message();
     EXPECT_STATUS(PF_STALE_HANDLE, pf_format_wait(writer.handle(), nullptr, &queue, &path, &options, &err));
     EXPECT_NE(std::string::npos, err.message().find("expected a format, found a writer")) << err.message();
-    EXPECT_STATUS(PF_STALE_HANDLE, pf_map_give(writer.handle(), 0, nullptr, 0, &err));
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_map_workers_complete(writer.handle(), 0, nullptr, 0, &err));
     EXPECT_NE(std::string::npos, err.message().find("expected workers of a map reader, found a writer"))
         << err.message();
     char *json = nullptr;
@@ -1051,7 +1051,7 @@ TEST_F(FormatTest, ByTheCFunctions) {
     CError err;
     const char *suffixes[] = {suffix.c_str()};
     const char *slots = R"([{"name": "n", "dtype": "int64", "dims": [1]}])";
-    EXPECT_STATUS(PF_OK, pf_register_format(tag.c_str(), suffixes, 1, slots, &format, &err));
+    EXPECT_STATUS(PF_OK, pf_format_register(tag.c_str(), suffixes, 1, slots, &format, &err));
     char *path = nullptr, *options = nullptr;
     pf_wait wait = PF_WAIT_INIT;
     wait.timeout_ns = 1'000'000;
@@ -1077,8 +1077,8 @@ TEST_F(FormatTest, ByTheCFunctions) {
     reader.reset();
     EXPECT_ERROR(Timeout, -1, reader.next(Wait::none()), "time");
     EXPECT_STATUS(PF_OK, waiting.get());
-    pf_string_free(path);
-    pf_string_free(options);
+    pf_string_release(path);
+    pf_string_release(options);
     EXPECT_STATUS(PF_OK, pf_release(queue, &err));  // nobody fills it, and nobody says so
     EXPECT_ERROR(Timeout, -1, reader.next(1ms), "time");
     EXPECT_STATUS(PF_OK, pf_release(format, &err));

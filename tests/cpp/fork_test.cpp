@@ -50,9 +50,9 @@ void every_function(std::string &wrong, pf_handle scope, pf_handle var, pf_handl
     const TensorView number = view(&n, {1});
     const pf_tensor tensor = number.raw();
     pf_tuple tuple = PF_TUPLE_INIT, slot = PF_TUPLE_INIT;
-    pf_memory_stats stats = PF_MEMORY_STATS_INIT;
+    pf_memory_info stats = PF_MEMORY_INFO_INIT;
     pf_queue_info info = PF_QUEUE_INFO_INIT;
-    pf_buffer_info buffer = PF_BUFFER_INFO_INIT;
+    pf_staging_info buffer = PF_STAGING_INFO_INIT;
     pf_queue_options options = PF_QUEUE_OPTIONS_INIT;
     pf_slot_spec spec = PF_SLOT_SPEC_INIT;
     pf_failure failure = PF_FAILURE_INIT;
@@ -66,11 +66,11 @@ void every_function(std::string &wrong, pf_handle scope, pf_handle var, pf_handl
     char junk = 0, *text = &junk, *path = &junk, *json = &junk;
     pf_error err = PF_ERROR_INIT;
 
-    FORKED(pf_memory(&stats, &err));
+    FORKED(pf_memory_stats(&stats, &err));
     FORKED(pf_retain(queue, &err));
     FORKED(pf_release(queue, &err));
-    FORKED(pf_cancel_new(&handle, &err));
-    FORKED(pf_cancel(token, &err));
+    FORKED(pf_cancel_token_create(&handle, &err));
+    FORKED(pf_cancel_token_cancel(token, &err));
     FORKED(pf_poll_now(&err));
     FORKED(pf_tuple_share(&slot, &tuple, &err));
     uint8_t available = 77;
@@ -78,7 +78,7 @@ void every_function(std::string &wrong, pf_handle scope, pf_handle var, pf_handl
     pf_cuda_device_info device = PF_CUDA_DEVICE_INFO_INIT;
     FORKED(pf_cuda_available(&available, nullptr, &err));
     FORKED(pf_cuda_device_count(&count, &err));
-    FORKED(pf_cuda_device(0, &device, &err));
+    FORKED(pf_cuda_device_stats(0, &device, &err));
     FORKED(pf_tuple_use(&tuple, 1, &err));
     FORKED(pf_tuple_release_on(&tuple, 1, &err));
     FORKED(pf_tuple_synchronize(&tuple, nullptr, &err));
@@ -87,8 +87,8 @@ void every_function(std::string &wrong, pf_handle scope, pf_handle var, pf_handl
     int fd = 77;
     FORKED(pf_shared_queue_init_once(var, &shared, &fd, &handle, &err));
     FORKED(pf_shared_queue_expect(queue, 1, &err));
-    FORKED(pf_shared_queue_exited(queue, 1, 0, &err));
-    FORKED(pf_scope_new(0, &handle, &err));
+    FORKED(pf_shared_queue_report_exit(queue, 1, 0, &err));
+    FORKED(pf_scope_create(0, &handle, &err));
     FORKED(pf_scope_global(&handle, &err));
     FORKED(pf_scope_var(scope, "x", &handle, &err));
     FORKED(pf_scope_find(scope, "feeder", &handle, &err));
@@ -97,8 +97,8 @@ void every_function(std::string &wrong, pf_handle scope, pf_handle var, pf_handl
     FORKED(pf_var_get_tensor(var, &tuple, &err));
     FORKED(pf_var_set_tensor(var, &tensor, &err));
     FORKED(pf_queue_init_once(var, &options, &handle, &err));
-    FORKED(pf_queue_of(var, &handle, &err));
-    FORKED(pf_queue_producer(queue, &handle, &err));
+    FORKED(pf_var_get_queue(var, &handle, &err));
+    FORKED(pf_producer_create(queue, &handle, &err));
     FORKED(pf_queue_push(queue, &tensor, 1, PF_PASS_CURRENT, nullptr, &err));
     FORKED(pf_queue_push_lent(
         queue, &tensor, 1, PF_PASS_CURRENT, [](void *) { _exit(3); }, nullptr, nullptr, &err));
@@ -112,38 +112,36 @@ void every_function(std::string &wrong, pf_handle scope, pf_handle var, pf_handl
     FORKED(pf_queue_shutdown(queue, &err));
     FORKED(pf_queue_stats(queue, &info, &err));
     FORKED(pf_queue_slot(queue, 0, &spec, dims, &err));
-    FORKED(pf_create_reader(scope, "create_batch_reader", "b", outs, 1, "{\"batch_size\": 2}", &err));
-    FORKED(pf_create_reader_waiting(scope, "create_batch_reader", "b", outs, 1, "{\"batch_size\": 2}",
-                                    nullptr, &err));
-    FORKED(pf_reader_of(var, &handle, &err));
+    FORKED(
+        pf_reader_create(scope, "create_batch_reader", "b", outs, 1, "{\"batch_size\": 2}", nullptr, &err));
+    FORKED(pf_var_get_reader(var, &handle, &err));
     FORKED(pf_reader_next(reader, nullptr, &tuple, &err));
     FORKED(pf_reader_has_next(reader, nullptr, &has, &err));
     FORKED(pf_reader_reset(reader, &err));
-    FORKED(pf_read(scope, "reader", outs, 1, nullptr, &err));
+    FORKED(pf_scope_read(scope, "reader", outs, 1, nullptr, &err));
     FORKED(pf_reader_stats(reader, &json, &err));
-    FORKED(pf_map_workers(reader, &handle, &err));
-    FORKED(pf_map_take(workers, nullptr, &tuple, &ticket, &err));
-    FORKED(pf_map_give(workers, 0, &tensor, 1, &err));
-    FORKED(pf_map_fail(workers, 0, &failure, &err));
-    FORKED(pf_map_run(
+    FORKED(pf_map_workers_create(reader, &handle, &err));
+    FORKED(pf_map_workers_next(workers, nullptr, &tuple, &ticket, &err));
+    FORKED(pf_map_workers_complete(workers, 0, &tensor, 1, &err));
+    FORKED(pf_map_workers_fail(workers, 0, &failure, &err));
+    FORKED(pf_map_workers_start(
         workers, [](void *, pf_handle, uint64_t, const pf_tuple *) -> int { _exit(3); }, nullptr, 1,
         [](void *) { _exit(3); }, &err));
-    FORKED(pf_formats(&text, &err));
-    FORKED(pf_list_files(outs, 1, nullptr, &text, &err));
-    FORKED(pf_list_files_waiting(outs, 1, nullptr, nullptr, &text, &err));
+    FORKED(pf_format_list(&text, &err));
+    FORKED(pf_file_list(outs, 1, nullptr, nullptr, &text, &err));
     if (text != nullptr) wrong += "a string was not zeroed\n";
     text = &junk;
-    FORKED(pf_register_format("forked", outs, 1, nullptr, &handle, &err));
+    FORKED(pf_format_register("forked", outs, 1, nullptr, &handle, &err));
     FORKED(pf_format_wait(format, nullptr, &handle, &path, &text, &err));
     FORKED(pf_writer_create("x.raw", nullptr, nullptr, &handle, &err));
     FORKED(pf_writer_write(writer, &tensor, 1, &err));
     FORKED(pf_writer_close(writer, &err));
-    FORKED(pf_get_buffer({PF_CPU, 0}, 2, 0, &handle, &err));
-    FORKED(pf_buffer_put(queue, &tensor, 1, nullptr, &err));
-    FORKED(pf_buffer_get(queue, nullptr, &tuple, &err));
-    FORKED(pf_buffer_clear(queue, &dropped, &err));
-    FORKED(pf_buffer_stats(queue, &buffer, &err));
-    FORKED(pf_buffers_shutdown(&err));
+    FORKED(pf_staging_create({PF_CPU, 0}, 2, 0, &handle, &err));
+    FORKED(pf_staging_put(queue, &tensor, 1, nullptr, &err));
+    FORKED(pf_staging_get(queue, nullptr, &tuple, &err));
+    FORKED(pf_staging_clear(queue, &dropped, &err));
+    FORKED(pf_staging_stats(queue, &buffer, &err));
+    FORKED(pf_staging_shutdown(&err));
 
     if (err.status != PF_FORKED) wrong += "the error has another status\n";
     const std::string message = err.message != nullptr ? err.message : "";
@@ -182,10 +180,10 @@ TEST_F(Fork, EveryFunction) {
     const std::string path = testing::TempDir() + "pyfeed_fork_" + std::to_string(getpid()) + ".raw";
     const Writer writer(path);
     const Reader mapped = reader.map([](const Tuple &in, const Give &give) { give(in); }, 1);
-    const detail::Handle workers =
-        detail::make([&](pf_handle *id, pf_error *err) { return pf_map_workers(mapped.handle(), id, err); });
+    const detail::Handle workers = detail::make(
+        [&](pf_handle *id, pf_error *err) { return pf_map_workers_create(mapped.handle(), id, err); });
     const detail::Handle format = detail::make([&](pf_handle *id, pf_error *err) {
-        return pf_register_format(new_tag().c_str(), nullptr, 0, nullptr, id, err);
+        return pf_format_register(new_tag().c_str(), nullptr, 0, nullptr, id, err);
     });
     push_number(queue, 5);
     const Variable variable = scope.find("feeder");
@@ -214,7 +212,7 @@ void programs(std::string &wrong, pf_handle scope, pf_handle program, pf_handle 
     const char *names[] = {"x"};
     pf_error err = PF_ERROR_INIT;
 
-    FORKED(pf_program_new(&handle, &err));
+    FORKED(pf_program_create(&handle, &err));
     FORKED(pf_program_clone(program, &handle, &err));
     FORKED(pf_program_add_block(program, 0, &block, &err));
     FORKED(pf_program_add_variable(program, 0, "{}", &err));
@@ -222,28 +220,28 @@ void programs(std::string &wrong, pf_handle scope, pf_handle program, pf_handle 
     FORKED(pf_program_serialize(program, "json", &text, &size, &err));
     if (text != nullptr || size != 0) wrong += "a form was not zeroed\n";
     text = &junk;
-    FORKED(pf_program_variable(program, 0, "x", &text, &err));
+    FORKED(pf_program_get_variable(program, 0, "x", &text, &err));
     FORKED(pf_program_parse("{}", 2, &handle, &err));
     FORKED(pf_program_save(program, "forked.json", &err));
     FORKED(pf_program_load("forked.json", &handle, &err));
-    FORKED(pf_register_kernel(
+    FORKED(pf_kernel_register(
         "forked", [](void *, const pf_kernel_call *) -> int { _exit(3); }, nullptr, [](void *) { _exit(3); },
         &handle, &err));
-    FORKED(pf_load_kernels("forked.so", &err));
+    FORKED(pf_kernel_load("forked.so", &err));
     if (text != nullptr) wrong += "a string was not zeroed\n";
     text = &junk;
-    FORKED(pf_kernels(&text, &err));
+    FORKED(pf_kernel_list(&text, &err));
     FORKED(pf_kernel_output(call, 0, &tensor, &data, &err));
     FORKED(pf_kernel_set(call, 0, &tensor, &err));
     FORKED(pf_kernel_share(call, 0, &tuple, &err));
     FORKED(pf_kernel_fail(call, &failure, &err));
-    FORKED(pf_executor_new({PF_CPU, 0}, &handle, &err));
+    FORKED(pf_executor_create({PF_CPU, 0}, &handle, &err));
     FORKED(pf_executor_run(executor, program, scope, names, &tensor, 1, names, 1, nullptr, &tuple, &err));
     FORKED(pf_trace_start(0, &handle, &err));
     FORKED(pf_trace_stop(trace, &err));
     if (text != nullptr) wrong += "a string was not zeroed\n";
     text = &junk;
-    FORKED(pf_trace_text(trace, "summary", &text, &err));
+    FORKED(pf_trace_export(trace, "summary", &text, &err));
     if (err.status != PF_FORKED) wrong += "the error has another status\n";
     if (handle != 0 || block != 0 || text != nullptr || data != nullptr || tuple.loan != 0) {
         wrong += "out-pointers were not zeroed\n";

@@ -218,7 +218,7 @@ TEST_F(Hpp, FailWithTextOfAnyKind) {
 TEST_F(Hpp, HandlesAreAdopted) {
     const Queue queue = numbers(1);
     pf_handle handle = 0;
-    ASSERT_EQ(PF_OK, pf_queue_of(scope.find("feeder").handle(), &handle, nullptr));
+    ASSERT_EQ(PF_OK, pf_var_get_queue(scope.find("feeder").handle(), &handle, nullptr));
     const Queue adopted = Queue::adopt(handle);
     push_number(adopted, 3);
     EXPECT_EQ(3, next_number(queue));

@@ -402,28 +402,28 @@ void count_finished(void *context) { ++*static_cast<int *>(context); }
 TEST_F(Kernels, OfC) {
     pf_handle handle = 0;
     CError err;
-    ASSERT_EQ(PF_OK, pf_register_kernel("c", no_reason, nullptr, nullptr, &handle, &err)) << err.message();
+    ASSERT_EQ(PF_OK, pf_kernel_register("c", no_reason, nullptr, nullptr, &handle, &err)) << err.message();
     EXPECT_ERROR(ProducerFailed, -1, run_once("c", view(two)), "\"c\"", "3");
     ASSERT_EQ(PF_OK, pf_release(handle, &err)) << err.message();
 
     std::vector<pf_status> statuses;
-    ASSERT_EQ(PF_OK, pf_register_kernel("c", calls_back, &statuses, nullptr, &handle, &err)) << err.message();
+    ASSERT_EQ(PF_OK, pf_kernel_register("c", calls_back, &statuses, nullptr, &handle, &err)) << err.message();
     EXPECT_EQ((Dims{1}), run_once("c", view(two))[0].dims());
     EXPECT_EQ((std::vector<pf_status>{PF_SLOTS, PF_INVALID, PF_SHAPE, PF_SLOTS, PF_INVALID, PF_SLOTS,
                                       PF_INVALID, PF_INVALID, PF_OK, PF_OK}),
               statuses);
     ASSERT_EQ(PF_OK, pf_release(handle, &err)) << err.message();
 
-    ASSERT_EQ(PF_OK, pf_register_kernel("c", sets_its_own, nullptr, nullptr, &handle, &err)) << err.message();
+    ASSERT_EQ(PF_OK, pf_kernel_register("c", sets_its_own, nullptr, nullptr, &handle, &err)) << err.message();
     EXPECT_EQ(two, values<float>(run_once("c", view(two))[0]));
     EXPECT_EQ(two, values<float>(run_in_place("c", view(two))[0]));
     ASSERT_EQ(PF_OK, pf_release(handle, &err)) << err.message();
 
     int finished = 0;
-    ASSERT_EQ(PF_OK, pf_register_kernel("c", no_reason, &finished, count_finished, &handle, &err))
+    ASSERT_EQ(PF_OK, pf_kernel_register("c", no_reason, &finished, count_finished, &handle, &err))
         << err.message();
     pf_handle second = 77;
-    EXPECT_STATUS(PF_STATE, pf_register_kernel("c", no_reason, &finished, count_finished, &second, &err));
+    EXPECT_STATUS(PF_STATE, pf_kernel_register("c", no_reason, &finished, count_finished, &second, &err));
     EXPECT_EQ(0u, second);
     EXPECT_EQ(0, finished);  // of neither
     ASSERT_EQ(PF_OK, pf_retain(handle, &err));

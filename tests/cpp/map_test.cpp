@@ -153,9 +153,9 @@ TEST_F(MapTest, WhatIsThrownNamesTheRecord) {
     reader.reset();
     const Reader mapped = create_reader(scope, "create_map_reader", "of C", {reader.name()}, "");
     pf_handle workers = 0;
-    ASSERT_EQ(PF_OK, pf_map_workers(mapped.handle(), &workers, nullptr));
+    ASSERT_EQ(PF_OK, pf_map_workers_create(mapped.handle(), &workers, nullptr));
     const auto refuse = [](void *, pf_handle, uint64_t, const pf_tuple *) { return 3; };
-    ASSERT_EQ(PF_OK, pf_map_run(workers, refuse, nullptr, 1, nullptr, nullptr));
+    ASSERT_EQ(PF_OK, pf_map_workers_start(workers, refuse, nullptr, 1, nullptr, nullptr));
     expect(mapped, 0, "tuple 0 of pass 0 (" + file + ", record 0)", "the function answered 3");
     EXPECT_EQ(PF_OK, pf_release(workers, nullptr));
 }
@@ -380,16 +380,16 @@ TEST_F(MapTest, ACFunction) {
                                             {read_numbers("numbers", range(0, 9)).name()});
         pf_handle workers = 0;
         CError err;
-        EXPECT_STATUS(PF_OK, pf_map_workers(reader.handle(), &workers, &err));
+        EXPECT_STATUS(PF_OK, pf_map_workers_create(reader.handle(), &workers, &err));
         const pf_map_function function = [](void *c, pf_handle w, uint64_t ticket,
                                             const pf_tuple *in) -> int {
             static_cast<Context *>(c)->calls++;
             const int64_t n = *static_cast<const int64_t *>(in->slots[0].data);
             if (n == 5) return 3;
             if (n == 6) return 0;
-            return pf_map_give(w, ticket, in->slots, in->num_slots, nullptr);
+            return pf_map_workers_complete(w, ticket, in->slots, in->num_slots, nullptr);
         };
-        EXPECT_STATUS(PF_OK, pf_map_run(
+        EXPECT_STATUS(PF_OK, pf_map_workers_start(
                                  workers, function, &context, 2,
                                  [](void *c) { static_cast<Context *>(c)->finished = true; }, &err));
         EXPECT_STATUS(PF_OK, pf_release(workers, &err));
@@ -409,7 +409,7 @@ protected:
     WorkersTest()
         : reader(
               create_reader(scope, "create_map_reader", "mapped", {numbers.name()}, R"({"capacity": 4})")) {
-        EXPECT_STATUS(PF_OK, pf_map_workers(reader->handle(), &workers, &err));
+        EXPECT_STATUS(PF_OK, pf_map_workers_create(reader->handle(), &workers, &err));
     }
     ~WorkersTest() override {
         pf_tuple_release(&tuple);
@@ -419,13 +419,13 @@ protected:
     int64_t take(uint64_t *ticket, int64_t timeout_ns = 60'000'000'000) {
         pf_wait wait = PF_WAIT_INIT;
         wait.timeout_ns = timeout_ns;
-        if (pf_map_take(workers, &wait, &tuple, ticket, &err) != PF_OK) return -1;
+        if (pf_map_workers_next(workers, &wait, &tuple, ticket, &err) != PF_OK) return -1;
         return *static_cast<const int64_t *>(tuple.slots[0].data);
     }
     pf_status give(uint64_t ticket, int64_t n) {
         const TensorView one = view(&n, {1});
         const pf_tensor raw = one.raw();
-        return pf_map_give(workers, ticket, &raw, 1, &err);
+        return pf_map_workers_complete(workers, ticket, &raw, 1, &err);
     }
 
     const Reader numbers = read_numbers("numbers", range(0, 10));
@@ -463,9 +463,9 @@ TEST_F(WorkersTest, AResultThatIsRefusedLeavesTheTicketOpen) {
     const Floats x = {1, 2};
     const TensorView two = view(x);
     const pf_tensor raw = two.raw();
-    EXPECT_STATUS(PF_DTYPE, pf_map_give(workers, ticket, &raw, 1, &err));
+    EXPECT_STATUS(PF_DTYPE, pf_map_workers_complete(workers, ticket, &raw, 1, &err));
     EXPECT_EQ(0, err.raw.slot);
-    EXPECT_STATUS(PF_SLOTS, pf_map_give(workers, ticket, &raw, 0, &err));
+    EXPECT_STATUS(PF_SLOTS, pf_map_workers_complete(workers, ticket, &raw, 0, &err));
     EXPECT_STATUS(PF_OK, give(ticket, 7));
     EXPECT_EQ(7, next_number(*reader));
 }
@@ -477,8 +477,8 @@ TEST_F(WorkersTest, Fail) {
     failure.type = "E";
     failure.message = "boom";
     failure.token = 9;
-    EXPECT_STATUS(PF_OK, pf_map_fail(workers, 12345, &failure, &err));
-    EXPECT_STATUS(PF_OK, pf_map_fail(workers, ticket, &failure, &err));
+    EXPECT_STATUS(PF_OK, pf_map_workers_fail(workers, 12345, &failure, &err));
+    EXPECT_STATUS(PF_OK, pf_map_workers_fail(workers, ticket, &failure, &err));
     EXPECT_STATUS(PF_OK, give(ticket, 7));  // forgotten
     try {
         reader->next(kStuck);
@@ -531,7 +531,7 @@ TEST_F(WorkersTest, TheReaderGoes) {
     reader.reset();
     EXPECT_EQ(-1, taking.get());
     EXPECT_EQ(PF_CLOSED, err.raw.status);
-    EXPECT_STATUS(PF_CLOSED, pf_map_take(workers, nullptr, &tuple, &ticket, &err));
+    EXPECT_STATUS(PF_CLOSED, pf_map_workers_next(workers, nullptr, &tuple, &ticket, &err));
     EXPECT_STATUS(PF_OK, give(0, 1));
 }
 
@@ -539,7 +539,7 @@ TEST_F(WorkersTest, ATokenEndsAWait) {
     const CancelToken token;
     pf_wait wait = PF_WAIT_INIT;
     wait.cancel = token.handle();
-    auto taking = in_thread([&] { return pf_map_take(workers, &wait, &tuple, &ticket, &err); });
+    auto taking = in_thread([&] { return pf_map_workers_next(workers, &wait, &tuple, &ticket, &err); });
     EXPECT_TRUE(eventually([&] { return std::stod(member(reader->stats(), "workers_waited_seconds")) > 0; }));
     token.cancel();
     EXPECT_STATUS(PF_CANCELLED, taking.get());
@@ -547,7 +547,7 @@ TEST_F(WorkersTest, ATokenEndsAWait) {
 
 TEST_F(WorkersTest, OtherReadersHaveNone) {
     pf_handle none = 77;
-    EXPECT_STATUS(PF_STATE, pf_map_workers(numbers.handle(), &none, &err));
+    EXPECT_STATUS(PF_STATE, pf_map_workers_create(numbers.handle(), &none, &err));
     EXPECT_EQ(0u, none);
     EXPECT_NE(std::string::npos, err.message().find("map reader")) << err.message();
 }

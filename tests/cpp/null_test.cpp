@@ -36,13 +36,13 @@ TEST_F(Null, EveryFunction) {
     options.num_slots = 1;
     options.capacity = 1;
 
-    REFUSED(pf_memory(nullptr, &err), "out");
-    REFUSED(pf_cancel_new(nullptr, &err), "token");
+    REFUSED(pf_memory_stats(nullptr, &err), "out");
+    REFUSED(pf_cancel_token_create(nullptr, &err), "token");
     REFUSED(pf_tuple_share(nullptr, &tuple, &err), "tuple");
     REFUSED(pf_tuple_share(&tuple, nullptr, &err), "out");
     REFUSED(pf_cuda_available(nullptr, nullptr, &err), "available");
     REFUSED(pf_cuda_device_count(nullptr, &err), "count");
-    REFUSED(pf_cuda_device(0, nullptr, &err), "out");
+    REFUSED(pf_cuda_device_stats(0, nullptr, &err), "out");
     REFUSED(pf_tuple_use(nullptr, 1, &err), "tuple");
     REFUSED(pf_tuple_release_on(nullptr, 1, &err), "tuple");
     REFUSED(pf_tuple_synchronize(nullptr, nullptr, &err), "tuple");
@@ -55,7 +55,7 @@ TEST_F(Null, EveryFunction) {
     REFUSED(pf_shared_queue_init_once(v, &shared, nullptr, &handle, &err), "fd");
     REFUSED(pf_shared_queue_init_once(v, &shared, &fd, nullptr, &err), "queue");
     REFUSED(pf_shared_queue_init_once(v, &shared, &fd, &handle, &err), "slots");
-    REFUSED(pf_scope_new(0, nullptr, &err), "scope");
+    REFUSED(pf_scope_create(0, nullptr, &err), "scope");
     REFUSED(pf_scope_global(nullptr, &err), "scope");
     REFUSED(pf_scope_var(s, nullptr, &handle, &err), "name");
     EXPECT_EQ(0u, handle);
@@ -73,8 +73,8 @@ TEST_F(Null, EveryFunction) {
     slot.rank = 1;
     REFUSED(pf_queue_init_once(v, &options, &handle, &err), "dims");
     EXPECT_EQ(0, err.raw.slot);
-    REFUSED(pf_queue_of(v, nullptr, &err), "queue");
-    REFUSED(pf_queue_producer(q, nullptr, &err), "producer");
+    REFUSED(pf_var_get_queue(v, nullptr, &err), "queue");
+    REFUSED(pf_producer_create(q, nullptr, &err), "producer");
     REFUSED(pf_queue_push(q, nullptr, 1, PF_PASS_CURRENT, nullptr, &err), "tensors");
     REFUSED(
         pf_queue_push_lent(q, nullptr, 1, PF_PASS_CURRENT, [](void *) {}, nullptr, nullptr, &err), "tensors");
@@ -90,21 +90,19 @@ TEST_F(Null, EveryFunction) {
     REFUSED(pf_queue_slot(q, 0, nullptr, dims, &err), "out");
     REFUSED(pf_queue_slot(q, 0, &slot, nullptr, &err), "dims");
     const char *ins[] = {"reader", nullptr};
-    REFUSED(pf_create_reader(s, nullptr, "b", ins, 1, "{}", &err), "op");
-    REFUSED(pf_create_reader(s, "create_batch_reader", nullptr, ins, 1, "{}", &err), "out");
-    REFUSED(pf_create_reader(s, "create_batch_reader", "b", nullptr, 1, "{}", &err), "ins");
-    REFUSED(pf_create_reader(s, "create_zip_reader", "b", ins, 2, "{}", &err), "ins");
-    REFUSED(pf_create_reader(s, "create_batch_reader", "b", ins, 1, nullptr, &err), "batch_size");
-    REFUSED(pf_create_reader_waiting(s, nullptr, "b", ins, 1, "{}", nullptr, &err), "op");
-    REFUSED(pf_create_reader_waiting(s, "create_batch_reader", "b", nullptr, 1, "{}", nullptr, &err), "ins");
-    REFUSED(pf_reader_of(v, nullptr, &err), "reader");
+    REFUSED(pf_reader_create(s, nullptr, "b", ins, 1, "{}", nullptr, &err), "op");
+    REFUSED(pf_reader_create(s, "create_batch_reader", nullptr, ins, 1, "{}", nullptr, &err), "out");
+    REFUSED(pf_reader_create(s, "create_batch_reader", "b", nullptr, 1, "{}", nullptr, &err), "ins");
+    REFUSED(pf_reader_create(s, "create_zip_reader", "b", ins, 2, "{}", nullptr, &err), "ins");
+    REFUSED(pf_reader_create(s, "create_batch_reader", "b", ins, 1, nullptr, nullptr, &err), "batch_size");
+    REFUSED(pf_var_get_reader(v, nullptr, &err), "reader");
     REFUSED(pf_reader_next(r, nullptr, nullptr, &err), "out");
     uint8_t has = 77;
     REFUSED(pf_reader_has_next(r, nullptr, nullptr, &err), "out");
     const char *outs[] = {"x", nullptr};
-    REFUSED(pf_read(s, nullptr, outs, 1, nullptr, &err), "reader");
-    REFUSED(pf_read(s, "reader", nullptr, 1, nullptr, &err), "outs");
-    REFUSED(pf_read(s, "reader", outs, 2, nullptr, &err), "outs");
+    REFUSED(pf_scope_read(s, nullptr, outs, 1, nullptr, &err), "reader");
+    REFUSED(pf_scope_read(s, "reader", nullptr, 1, nullptr, &err), "outs");
+    REFUSED(pf_scope_read(s, "reader", outs, 2, nullptr, &err), "outs");
     (void)has;
 
     const pf_failure failure = PF_FAILURE_INIT;
@@ -112,25 +110,25 @@ TEST_F(Null, EveryFunction) {
     uint64_t ticket = 77;
     char junk = 0, *text = &junk, *path = &junk;
     REFUSED(pf_reader_stats(r, nullptr, &err), "json");
-    REFUSED(pf_map_workers(r, nullptr, &err), "workers");
-    REFUSED(pf_map_take(r, nullptr, nullptr, &ticket, &err), "out");
+    REFUSED(pf_map_workers_create(r, nullptr, &err), "workers");
+    REFUSED(pf_map_workers_next(r, nullptr, nullptr, &ticket, &err), "out");
     EXPECT_EQ(0u, ticket);
-    REFUSED(pf_map_take(r, nullptr, &tuple, nullptr, &err), "ticket");
-    REFUSED(pf_map_give(r, 0, nullptr, 1, &err), "tensors");
-    REFUSED(pf_map_fail(r, 0, nullptr, &err), "failure");
-    REFUSED(pf_map_run(r, nullptr, nullptr, 1, nullptr, &err), "function");
-    EXPECT_STATUS(PF_STALE_HANDLE, pf_map_run(r, +function, nullptr, 1, nullptr, &err));  // of another kind
-    EXPECT_STATUS(PF_STALE_HANDLE, pf_map_fail(r, 0, &failure, &err));
-    REFUSED(pf_formats(nullptr, &err), "json");
+    REFUSED(pf_map_workers_next(r, nullptr, &tuple, nullptr, &err), "ticket");
+    REFUSED(pf_map_workers_complete(r, 0, nullptr, 1, &err), "tensors");
+    REFUSED(pf_map_workers_fail(r, 0, nullptr, &err), "failure");
+    REFUSED(pf_map_workers_start(r, nullptr, nullptr, 1, nullptr, &err), "function");
+    EXPECT_STATUS(PF_STALE_HANDLE,
+                  pf_map_workers_start(r, +function, nullptr, 1, nullptr, &err));  // of another kind
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_map_workers_fail(r, 0, &failure, &err));
+    REFUSED(pf_format_list(nullptr, &err), "json");
     char *json = nullptr;
-    REFUSED(pf_list_files(ins, 1, nullptr, nullptr, &err), "json");
-    REFUSED(pf_list_files(nullptr, 1, nullptr, &json, &err), "names");
-    REFUSED(pf_list_files_waiting(ins, 1, nullptr, nullptr, nullptr, &err), "json");
-    REFUSED(pf_list_files_waiting(ins, 2, nullptr, nullptr, &json, &err), "names");
-    REFUSED(pf_register_format(nullptr, outs, 1, nullptr, &handle, &err), "tag");
-    REFUSED(pf_register_format("null", nullptr, 1, nullptr, &handle, &err), "suffixes");
-    REFUSED(pf_register_format("null", outs, 2, nullptr, &handle, &err), "suffixes");
-    REFUSED(pf_register_format("null", outs, 0, nullptr, nullptr, &err), "format");
+    REFUSED(pf_file_list(ins, 1, nullptr, nullptr, nullptr, &err), "json");
+    REFUSED(pf_file_list(nullptr, 1, nullptr, nullptr, &json, &err), "names");
+    REFUSED(pf_file_list(ins, 2, nullptr, nullptr, &json, &err), "names");
+    REFUSED(pf_format_register(nullptr, outs, 1, nullptr, &handle, &err), "tag");
+    REFUSED(pf_format_register("null", nullptr, 1, nullptr, &handle, &err), "suffixes");
+    REFUSED(pf_format_register("null", outs, 2, nullptr, &handle, &err), "suffixes");
+    REFUSED(pf_format_register("null", outs, 0, nullptr, nullptr, &err), "format");
     REFUSED(pf_format_wait(r, nullptr, nullptr, &path, &text, &err), "queue");
     EXPECT_TRUE(path == nullptr && text == nullptr);
     REFUSED(pf_format_wait(r, nullptr, &handle, nullptr, &text, &err), "path");
@@ -145,21 +143,21 @@ TEST_F(Null, EveryFunction) {
 }
 
 TEST_F(Null, ProgramsAndKernels) {
-    const detail::Handle program = detail::make(pf_program_new);
+    const detail::Handle program = detail::make(pf_program_create);
     const detail::Handle executor =
-        detail::make([](pf_handle *id, pf_error *error) { return pf_executor_new(kCpu, id, error); });
+        detail::make([](pf_handle *id, pf_error *error) { return pf_executor_create(kCpu, id, error); });
     const pf_handle p = program.get(), s = scope.handle();
     char junk = 0, *text = &junk;
     uint64_t size = 77;
 
-    REFUSED(pf_program_new(nullptr, &err), "program");
+    REFUSED(pf_program_create(nullptr, &err), "program");
     REFUSED(pf_program_clone(p, nullptr, &err), "clone");
     REFUSED(pf_program_add_block(p, 0, nullptr, &err), "block");
     REFUSED(pf_program_add_variable(p, 0, nullptr, &err), "variable");
     REFUSED(pf_program_add_op(p, 0, nullptr, &err), "op");
-    REFUSED(pf_program_variable(p, 0, nullptr, &text, &err), "name");
+    REFUSED(pf_program_get_variable(p, 0, nullptr, &text, &err), "name");
     EXPECT_EQ(nullptr, text);
-    REFUSED(pf_program_variable(p, 0, "x", nullptr, &err), "variable");
+    REFUSED(pf_program_get_variable(p, 0, "x", nullptr, &err), "variable");
     text = &junk;
     REFUSED(pf_program_serialize(p, nullptr, &text, &size, &err), "form");
     EXPECT_TRUE(text == nullptr && size == 0);
@@ -173,12 +171,12 @@ TEST_F(Null, ProgramsAndKernels) {
 
     const auto kernel = [](void *, const pf_kernel_call *) { return 0; };
     handle = 77;
-    REFUSED(pf_register_kernel(nullptr, +kernel, nullptr, nullptr, &handle, &err), "name");
+    REFUSED(pf_kernel_register(nullptr, +kernel, nullptr, nullptr, &handle, &err), "name");
     EXPECT_EQ(0u, handle);
-    REFUSED(pf_register_kernel("null", nullptr, nullptr, nullptr, &handle, &err), "kernel");
-    REFUSED(pf_register_kernel("null", +kernel, nullptr, nullptr, nullptr, &err), "handle");
-    REFUSED(pf_load_kernels(nullptr, &err), "path");
-    REFUSED(pf_kernels(nullptr, &err), "json");
+    REFUSED(pf_kernel_register("null", nullptr, nullptr, nullptr, &handle, &err), "kernel");
+    REFUSED(pf_kernel_register("null", +kernel, nullptr, nullptr, nullptr, &err), "handle");
+    REFUSED(pf_kernel_load(nullptr, &err), "path");
+    REFUSED(pf_kernel_list(nullptr, &err), "json");
 
     pf_kernel_call call = {};
     void *data = &junk;
@@ -202,7 +200,7 @@ TEST_F(Null, ProgramsAndKernels) {
 
     const char *const some[] = {"x", nullptr};
     const pf_handle e = executor.get();
-    REFUSED(pf_executor_new(kCpu, nullptr, &err), "executor");
+    REFUSED(pf_executor_create(kCpu, nullptr, &err), "executor");
     REFUSED(pf_executor_run(e, p, s, nullptr, &tensor, 1, nullptr, 0, nullptr, nullptr, &err), "feed_names");
     REFUSED(pf_executor_run(e, p, s, some, &tensor, 2, nullptr, 0, nullptr, nullptr, &err), "feed_names");
     REFUSED(pf_executor_run(e, p, s, some, nullptr, 1, nullptr, 0, nullptr, nullptr, &err), "tensors");
@@ -222,15 +220,15 @@ TEST_F(Null, ProgramsAndKernels) {
                   pf_executor_run(e, p, p, nullptr, nullptr, 0, nullptr, 0, nullptr, nullptr, &err));
 
     REFUSED(pf_trace_start(0, nullptr, &err), "trace");
-    REFUSED(pf_trace_text(p, nullptr, &text, &err), "form");
-    REFUSED(pf_trace_text(p, "summary", nullptr, &err), "text");
+    REFUSED(pf_trace_export(p, nullptr, &text, &err), "form");
+    REFUSED(pf_trace_export(p, "summary", nullptr, &err), "text");
 }
 
 // The same without an error to write to.
 TEST_F(Null, WithoutAnError) {
-    EXPECT_STATUS(PF_INVALID, pf_memory(nullptr, nullptr));
+    EXPECT_STATUS(PF_INVALID, pf_memory_stats(nullptr, nullptr));
     EXPECT_STATUS(PF_INVALID, pf_queue_pop(queue.handle(), nullptr, nullptr, nullptr));
-    EXPECT_STATUS(PF_INVALID, pf_read(scope.handle(), nullptr, nullptr, 0, nullptr, nullptr));
+    EXPECT_STATUS(PF_INVALID, pf_scope_read(scope.handle(), nullptr, nullptr, 0, nullptr, nullptr));
     EXPECT_STATUS(PF_STALE_HANDLE, pf_queue_close(0, PF_PASS_CURRENT, nullptr));
     EXPECT_STATUS(PF_OK, pf_queue_close(queue.handle(), PF_PASS_CURRENT, nullptr));
     EXPECT_STATUS(PF_END, pf_queue_pop(queue.handle(), nullptr, &tuple, nullptr));
@@ -280,16 +278,16 @@ TEST_F(Null, OutPointersAreZeroedFirst) {
     handle = pass = 77;
     EXPECT_STATUS(PF_STALE_HANDLE, pf_format_wait(0, nullptr, &handle, &path, &text, &err));
     EXPECT_TRUE(handle == 0 && path == nullptr && text == nullptr);
-    EXPECT_STATUS(PF_STALE_HANDLE, pf_map_take(0, nullptr, &tuple, &pass, &err));
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_map_workers_next(0, nullptr, &tuple, &pass, &err));
     EXPECT_EQ(0u, pass);
     handle = 77;
-    EXPECT_STATUS(PF_INVALID, pf_register_format("", nullptr, 0, nullptr, &handle, &err));
+    EXPECT_STATUS(PF_INVALID, pf_format_register("", nullptr, 0, nullptr, &handle, &err));
     EXPECT_EQ(0u, handle);
     handle = 77;
     EXPECT_STATUS(PF_INVALID, pf_writer_create("no format's", nullptr, nullptr, &handle, &err));
     EXPECT_EQ(0u, handle);
-    pf_string_free(nullptr);
-    for (auto make : {pf_queue_of, pf_reader_of, pf_map_workers}) {
+    pf_string_release(nullptr);
+    for (auto make : {pf_var_get_queue, pf_var_get_reader, pf_map_workers_create}) {
         handle = 77;
         EXPECT_STATUS(PF_STALE_HANDLE, make(0, &handle, &err));
         EXPECT_EQ(0u, handle);

@@ -23,7 +23,7 @@ int main(void) {
     pf_handle scope = 0;
     pf_error err = PF_ERROR_INIT;
     if (pf_abi_version() != PF_ABI_VERSION || strcmp(pf_version(), PF_VERSION) != 0) return 1;
-    if (pf_scope_new(0, &scope, &err) != PF_OK || pf_release(scope, &err) != PF_OK) return 2;
+    if (pf_scope_create(0, &scope, &err) != PF_OK || pf_release(scope, &err) != PF_OK) return 2;
     puts(pf_version());
     return 0;
 }

@@ -16,7 +16,7 @@ namespace {
 class Shared : public Counted {
 protected:
     Shared() {
-        pf_scope_new(0, &scope, nullptr);
+        pf_scope_create(0, &scope, nullptr);
         pf_scope_var(scope, "queue", &var, nullptr);
         int64_t any = -1;
         pf_slot_spec slots[2] = {PF_SLOT_SPEC_INIT, PF_SLOT_SPEC_INIT};
@@ -169,7 +169,7 @@ TEST_F(Shared, AnExitStatusIsTold) {
 }
 
 TEST_F(Shared, WhoeverKnowsTells) {
-    EXPECT_STATUS(PF_OK, pf_shared_queue_exited(queue, 999999, 7, nullptr));
+    EXPECT_STATUS(PF_OK, pf_shared_queue_report_exit(queue, 999999, 7, nullptr));
     expect_death(999999, 7);
 }
 
@@ -195,7 +195,7 @@ TEST_F(Shared, WhatIsRefused) {
     t[1].rank = 1;
     t[1].dims = &n;
     EXPECT_STATUS(PF_STATE, pf_queue_push(queue, t, 2, PF_PASS_CURRENT, nullptr, &err));
-    EXPECT_STATUS(PF_INVALID, pf_shared_queue_exited(queue, 0, 0, &err));
+    EXPECT_STATUS(PF_INVALID, pf_shared_queue_report_exit(queue, 0, 0, &err));
     EXPECT_STATUS(PF_STALE_HANDLE, pf_shared_queue_expect(scope, 1, &err));
     pf_slot_spec slot = PF_SLOT_SPEC_INIT;
     slot.dtype = PF_INT64;

@@ -160,7 +160,7 @@ TEST_F(Staging, ClearLetsThoseInThatWait) {
     producer.get();
     EXPECT_EQ(2, got_number(buffer));
     EXPECT_EQ(0u, buffer.clear());
-    EXPECT_STATUS(PF_OK, pf_buffer_clear(buffer.handle(), nullptr, nullptr));
+    EXPECT_STATUS(PF_OK, pf_staging_clear(buffer.handle(), nullptr, nullptr));
 }
 
 TEST_F(Staging, ClearLeavesGettersWaiting) {
@@ -196,13 +196,13 @@ TEST_F(Staging, Stats) {
 TEST_F(Staging, InC) {
     CError err;
     pf_tuple tuple = PF_TUPLE_INIT;
-    EXPECT_STATUS(PF_INVALID, pf_get_buffer({PF_CPU, 0}, 2, 0, nullptr, &err));
-    EXPECT_STATUS(PF_INVALID, pf_buffer_put(buffer.handle(), nullptr, 1, nullptr, &err));
-    EXPECT_STATUS(PF_INVALID, pf_buffer_get(buffer.handle(), nullptr, nullptr, &err));
-    EXPECT_STATUS(PF_INVALID, pf_buffer_stats(buffer.handle(), nullptr, &err));
+    EXPECT_STATUS(PF_INVALID, pf_staging_create({PF_CPU, 0}, 2, 0, nullptr, &err));
+    EXPECT_STATUS(PF_INVALID, pf_staging_put(buffer.handle(), nullptr, 1, nullptr, &err));
+    EXPECT_STATUS(PF_INVALID, pf_staging_get(buffer.handle(), nullptr, nullptr, &err));
+    EXPECT_STATUS(PF_INVALID, pf_staging_stats(buffer.handle(), nullptr, &err));
     const Scope scope;
     uint64_t dropped = 77;
-    EXPECT_STATUS(PF_STALE_HANDLE, pf_buffer_clear(scope.handle(), &dropped, &err));
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_staging_clear(scope.handle(), &dropped, &err));
     EXPECT_EQ(0u, dropped);
     EXPECT_NE(std::string::npos, err.message().find("expected a staging buffer, found a scope"))
         << err.message();
@@ -210,13 +210,13 @@ TEST_F(Staging, InC) {
     EXPECT_NE(std::string::npos, err.message().find("expected a queue, found a staging buffer"))
         << err.message();
     pf_handle handle = 77;
-    EXPECT_STATUS(PF_STATE, pf_get_buffer({PF_CPU, 0}, 9, 0, &handle, &err));
+    EXPECT_STATUS(PF_STATE, pf_staging_create({PF_CPU, 0}, 9, 0, &handle, &err));
     EXPECT_EQ(0u, handle);
 
     // What the tuple holds goes back with the next get.
     for (int64_t n = 0; n < 3; n++) {
         put_number(buffer, n);
-        EXPECT_STATUS(PF_OK, pf_buffer_get(buffer.handle(), nullptr, &tuple, &err));
+        EXPECT_STATUS(PF_OK, pf_staging_get(buffer.handle(), nullptr, &tuple, &err));
         EXPECT_EQ(n, *static_cast<const int64_t *>(tuple.slots[0].data));
         EXPECT_EQ(1, memory_stats().tuples_on_loan);
     }
@@ -304,12 +304,12 @@ TEST_F(StagingAlone, BytesLimit) {
 
 TEST_F(StagingAlone, ShutdownEndsEveryWait) {
     alone([] {
-        EXPECT_STATUS(PF_OK, pf_buffers_shutdown(nullptr));  // there is none
+        EXPECT_STATUS(PF_OK, pf_staging_shutdown(nullptr));  // there is none
         const StagingBuffer buffer = get_buffer(CPUPlace(), 1);
         put_number(buffer, 0);
         auto producer = in_thread([&] { put_number(buffer, 1); });
         EXPECT_TRUE(producers_wait(buffer, 1));
-        EXPECT_STATUS(PF_OK, pf_buffers_shutdown(nullptr));
+        EXPECT_STATUS(PF_OK, pf_staging_shutdown(nullptr));
         EXPECT_ERROR(Closed, -1, producer.get(), "the staging buffer is shut down");
         EXPECT_ERROR(Closed, -1, buffer.get(), "the staging buffer is shut down");
         EXPECT_EQ(0u, buffer.size());

@@ -191,7 +191,7 @@ TEST_F(Tracing, OneAtATime) {
     for (const char *form : {"chrome", "summary", "table"}) {
         char *text = reinterpret_cast<char *>(1);
         CError err;
-        EXPECT_STATUS(PF_STATE, pf_trace_text(trace->handle(), form, &text, &err));
+        EXPECT_STATUS(PF_STATE, pf_trace_export(trace->handle(), form, &text, &err));
         EXPECT_TRUE(contains(err.message(), "has not ended")) << err.message();
         EXPECT_EQ(nullptr, text);
     }
@@ -236,15 +236,15 @@ TEST_F(Tracing, BadArguments) {
     EXPECT_TRUE(contains(err.message(), "trace: expected a pointer, found NULL")) << err.message();
     EXPECT_STATUS(PF_STALE_HANDLE, pf_trace_stop(queue.handle(), &err));
     EXPECT_TRUE(contains(err.message(), "expected a trace, found a queue")) << err.message();
-    EXPECT_STATUS(PF_STALE_HANDLE, pf_trace_text(handle, "table", &text, &err));
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_trace_export(handle, "table", &text, &err));
 
     const Trace trace;
     trace.stop();
-    EXPECT_STATUS(PF_INVALID, pf_trace_text(trace.handle(), nullptr, &text, &err));
+    EXPECT_STATUS(PF_INVALID, pf_trace_export(trace.handle(), nullptr, &text, &err));
     EXPECT_TRUE(contains(err.message(), "form: expected a pointer, found NULL")) << err.message();
-    EXPECT_STATUS(PF_INVALID, pf_trace_text(trace.handle(), "table", nullptr, &err));
+    EXPECT_STATUS(PF_INVALID, pf_trace_export(trace.handle(), "table", nullptr, &err));
     EXPECT_TRUE(contains(err.message(), "text: expected a pointer, found NULL")) << err.message();
-    EXPECT_STATUS(PF_INVALID, pf_trace_text(trace.handle(), "svg", &text, &err));
+    EXPECT_STATUS(PF_INVALID, pf_trace_export(trace.handle(), "svg", &text, &err));
     EXPECT_TRUE(contains(err.message(), "form: expected chrome, summary or table, found \"svg\""))
         << err.message();
 }

@@ -187,7 +187,7 @@ struct Quiet {
 extern "C" int poll_quietly(void *quiet_) {
     auto *quiet = static_cast<Quiet *>(quiet_);
     ++quiet->polls;
-    return quiet->stop ? 1 : PF_POLL_QUIETLY;
+    return quiet->stop ? 1 : PF_POLL_SIGNALS_ONLY;
 }
 
 TEST_F(Waiting, PollsWhenItIsToldTo) {
@@ -308,8 +308,8 @@ TEST_F(Waiting, MoreNanosecondsThanTheClockHasAreForEver) {
 TEST_F(Waiting, AHandleReleasedMeanwhile) {
     for (const bool of_token : {false, true}) {
         pf_handle own = 0, token = 0;
-        ASSERT_EQ(PF_OK, pf_queue_of(scope.find("empty").handle(), &own, nullptr));
-        ASSERT_EQ(PF_OK, pf_cancel_new(&token, nullptr));
+        ASSERT_EQ(PF_OK, pf_var_get_queue(scope.find("empty").handle(), &own, nullptr));
+        ASSERT_EQ(PF_OK, pf_cancel_token_create(&token, nullptr));
         pf_wait wait = PF_WAIT_INIT;
         wait.cancel = token;
         wait.timeout_ns = 50'000'000;

@@ -275,7 +275,7 @@ func isGuard(s ast.Stmt) bool {
 // withoutGo is the functions that do not call Go, so that they need no check.
 var withoutGo = map[string]bool{
 	"pf_abi_version": true, "pf_version": true, "pf_dtype_name": true, "pf_dtype_size": true, "pf_status_name": true,
-	"pf_error_release": true, "pf_string_free": true,
+	"pf_error_release": true, "pf_string_release": true,
 	"pf_tuple_release": true, // checks by itself: it has no error to return
 }
 

@@ -25,8 +25,8 @@ LIBRARY = ctypes.CDLL(str(Path(pyfeed.get_library_dir()) / "libpyfeed.so.0"))
 STATUSES = 21
 # What cannot be called without a function to call back, or ends pyfeed for this whole process.
 NOT_CALLED = {
-    "pf_map_run", "pf_register_kernel", "pf_register_format", "pf_load_kernels", "pf_buffers_shutdown",
-    "pf_queue_push_lent", "pf_kernel_output", "pf_kernel_set", "pf_kernel_share", "pf_kernel_fail", "pf_string_free",
+    "pf_map_workers_start", "pf_kernel_register", "pf_format_register", "pf_kernel_load", "pf_staging_shutdown",
+    "pf_queue_push_lent", "pf_kernel_output", "pf_kernel_set", "pf_kernel_share", "pf_kernel_fail", "pf_string_release",
     "pf_tuple_release", "pf_tuple_release_on", "pf_error_release", "pf_dtype_name", "pf_dtype_size", "pf_status_name",
     "pf_version", "pf_abi_version",
 }  # fmt: skip
@@ -241,7 +241,7 @@ class Round:
             if status == 0 and kind == "pf_handle *":
                 self.handles.append(int.from_bytes(bytes(argument._obj[:8]), "little"))
             if status == 0 and kind in ("char **",):
-                LIBRARY.pf_string_free(ctypes.c_void_p(int.from_bytes(bytes(argument._obj[:8]), "little")))
+                LIBRARY.pf_string_release(ctypes.c_void_p(int.from_bytes(bytes(argument._obj[:8]), "little")))
         if function.name == "pf_retain" and status == 0:
             self.handles.append(arguments[0].value)
         if function.name == "pf_release" and status == 0:

@@ -510,8 +510,8 @@ static int fails(void *context, const pf_kernel_call *call) {
 
 int pyfeed_register_kernels(pf_error *err) {
     static pf_handle handle[2];
-    pf_status status = pf_register_kernel("c-twice", twice, NULL, NULL, &handle[0], err);
-    return status ? status : pf_register_kernel("c-fails", fails, NULL, NULL, &handle[1], err);
+    pf_status status = pf_kernel_register("c-twice", twice, NULL, NULL, &handle[0], err);
+    return status ? status : pf_kernel_register("c-fails", fails, NULL, NULL, &handle[1], err);
 }
 """
 

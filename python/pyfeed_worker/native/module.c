@@ -108,7 +108,7 @@ static int check_signals(void *w_) {
     int listens, stop = signals_check(tell, &listens);
     w->listens |= listens;
     w->state = PyEval_SaveThread();
-    return stop ? stop : listens ? PF_POLL_QUIETLY : 0;
+    return stop ? stop : listens ? PF_POLL_SIGNALS_ONLY : 0;
 }
 
 static int waiter_parse(waiter *w, PyObject *timeout) {

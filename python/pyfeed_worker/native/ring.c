@@ -285,7 +285,7 @@ static pf_status wait_limit_check(pfw_producer *p, wait_limit *w, pfw_error *err
     if (!__atomic_exchange_n(&p->poll, 0, __ATOMIC_SEQ_CST) && !(w->next_poll && now() >= w->next_poll))
         return PF_OK;
     int answer = w->wait.poll(w->wait.poll_context);
-    w->quietly = answer == PF_POLL_QUIETLY;
+    w->quietly = answer == PF_POLL_SIGNALS_ONLY;
     w->next_poll = 0;
     return answer && !w->quietly ? fail(err, PF_CANCELLED, -1, "the wait was cancelled") : PF_OK;
 }
