@@ -27,7 +27,7 @@ static void set_next_poll(pfi_waiter *w, int64_t at) {
 
 pfi_waiter pfi_waiter_begin(const pf_wait *wait) {
     pf_wait all = PF_WAIT_INIT;
-    if (wait) memcpy(&all, wait, wait->size < sizeof all ? wait->size : sizeof all);
+    if (wait) pfi_copy_struct(&all, wait);
     pfi_waiter w = {.wait = all, .poll_requests = __atomic_load_n(&poll_requests, __ATOMIC_ACQUIRE)};
     if (all.timeout_ns <= 0 && !all.poll) return w;
     int64_t at = now();

@@ -20,7 +20,10 @@ pf_status pf_cuda_device_stats(uint32_t device, pf_cuda_device_info *out, pf_err
     ZERO_STRUCT(out);
     CHECK_ALIVE(err);
     REQUIRE_STRUCT(out, err);
-    return pfgo_cuda_device_stats(device, out, err);
+    pf_cuda_device_info info = PF_CUDA_DEVICE_INFO_INIT;
+    pf_status status = pfgo_cuda_device_stats(device, &info, err);
+    if (!status) pfi_copy_struct(out, &info);
+    return status;
 }
 
 pf_status pf_tuple_use(const pf_tuple *tuple, uint64_t stream, pf_error *err) {
@@ -33,7 +36,11 @@ pf_status pf_tuple_release_on(pf_tuple *tuple, uint64_t stream, pf_error *err) {
     CHECK_ALIVE(err);
     REQUIRE_STRUCT(tuple, err);
     pf_status status = tuple->loan ? pfgo_tuple_release_on(tuple->loan, stream, err) : PF_OK;
-    if (!status) *tuple = (pf_tuple){tuple->size, 0, NULL, 0};
+    if (!status) {
+        tuple->num_slots = 0;
+        tuple->slots = NULL;
+        tuple->loan = 0;
+    }
     return status;
 }
 

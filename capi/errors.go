@@ -39,7 +39,7 @@ var statuses = map[pyfeed.Kind]C.pf_status{
 }
 
 // fillable tells whether the caller passed a struct, of a size that this library can fill in.
-func fillable(err *C.pf_error) bool { return err != nil && err.size >= C.PFI_LEAST_ERROR }
+func fillable(err *C.pf_error) bool { return err != nil && err.size >= C.PF_ERROR_SIZE_V1 }
 
 // fillError fills in the caller's struct, if there is one.
 func fillError(err *C.pf_error, status C.pf_status, slot int, text string) C.pf_status {
@@ -79,7 +79,7 @@ func setError(e error, err *C.pf_error) C.pf_status {
 			if errors.As(e.Cause, &number) {
 				err.os_errno = C.int32_t(number)
 			}
-			if e.CUDA != nil && err.size >= C.PFI_ERROR_WITH_CUDA {
+			if e.CUDA != nil {
 				err.cuda_code, err.cuda_name = C.int32_t(e.CUDA.Code), cStringOrNil(e.CUDA.Name)
 			}
 		}
@@ -95,9 +95,7 @@ func setError(e error, err *C.pf_error) C.pf_status {
 			err.cause_token = C.uint64_t(e.Token)
 			err.context = C.uint32_t(len(e.Place))
 			setLocation(e.At, err)
-			if err.size >= C.PFI_ERROR_WITH_CUDA {
-				err.worker, err.exit_status = C.int64_t(e.Worker), C.int32_t(e.ExitStatus)
-			}
+			err.worker, err.exit_status = C.int64_t(e.Worker), C.int32_t(e.ExitStatus)
 		}
 		return st
 	}
@@ -133,9 +131,7 @@ func setOpError(e *program.OpError, err *C.pf_error) C.pf_status {
 			C.free(unsafe.Pointer(err.message))
 		}
 		err.message = C.CString(text)
-		if err.size >= C.PFI_ERROR_WITH_OP {
-			err.op = C.CString(e.Place())
-		}
+		err.op = C.CString(e.Place())
 	}
 	return st
 }

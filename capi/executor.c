@@ -28,7 +28,7 @@ pf_status pf_executor_run(pf_handle executor, pf_handle program, pf_handle scope
     if (!status) status = check_names(fetch_names, num_fetches, "fetch_names", err);
     if (status) return status;
     REQUIRE_TENSORS(feeds, num_feeds, 1, err);
-    if (wait) REQUIRE_SIZE(wait, "wait", offsetof(pf_wait, cancel), err);
+    if (wait) REQUIRE_STRUCT(wait, err);
 
     pfi_waiter waiter = pfi_waiter_begin(wait);
     pfi_call call = {0};

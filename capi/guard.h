@@ -39,11 +39,36 @@ pf_status pfi_push(pfi_push_attempt *attempt, pf_handle to, const pf_tensor *ten
             return pfi_fail(err, PF_INVALID, -1, "%s: expected a size of at least %zu, found %u", name, \
                             (size_t)(least), (unsigned)(struct_)->size);                                \
     } while (0)
-#define REQUIRE_STRUCT(struct_, err)                             \
-    do {                                                         \
-        REQUIRE_POINTER(struct_, err);                           \
-        REQUIRE_SIZE(struct_, #struct_, sizeof *(struct_), err); \
+/* The size that a struct had in the first release: a caller that was built with it has no more. */
+#define SIZE_V1(struct_)                                          \
+    _Generic((struct_),                                           \
+        pf_tensor: PF_TENSOR_SIZE_V1,                             \
+        pf_tuple: PF_TUPLE_SIZE_V1,                               \
+        pf_wait: PF_WAIT_SIZE_V1,                                 \
+        pf_memory_info: PF_MEMORY_INFO_SIZE_V1,                   \
+        pf_cuda_device_info: PF_CUDA_DEVICE_INFO_SIZE_V1,         \
+        pf_slot_spec: PF_SLOT_SPEC_SIZE_V1,                       \
+        pf_queue_options: PF_QUEUE_OPTIONS_SIZE_V1,               \
+        pf_failure: PF_FAILURE_SIZE_V1,                           \
+        pf_queue_info: PF_QUEUE_INFO_SIZE_V1,                     \
+        pf_shared_queue_options: PF_SHARED_QUEUE_OPTIONS_SIZE_V1, \
+        pf_staging_info: PF_STAGING_INFO_SIZE_V1,                 \
+        pf_kernel_call: PF_KERNEL_CALL_SIZE_V1)
+#define REQUIRE_STRUCT(struct_, err)                                       \
+    do {                                                                   \
+        REQUIRE_POINTER(struct_, err);                                     \
+        REQUIRE_SIZE(struct_, #struct_, (size_t)SIZE_V1(*(struct_)), err); \
     } while (0)
+
+/* Copies between a struct of the caller's, which may be shorter or longer, and one of this library's. Each keeps its size,
+ * and what the source lacks is left as it is. */
+static inline void pfi_copy_struct(void *to, const void *from) {
+    uint32_t to_size, from_size;
+    memcpy(&to_size, to, sizeof to_size);
+    memcpy(&from_size, from, sizeof from_size);
+    const uint32_t size = to_size < from_size ? to_size : from_size;
+    memcpy((char *)to + sizeof size, (const char *)from + sizeof size, size - sizeof size);
+}
 #define REQUIRE_TENSORS(tensors, count, with_data, err)                                        \
     do {                                                                                       \
         const pf_status pfi_refused = pfi_check_tensors((tensors), (count), (with_data), err); \
@@ -62,29 +87,29 @@ pf_status pfi_push(pfi_push_attempt *attempt, pf_handle to, const pf_tensor *ten
             memset((char *)(struct_) + sizeof(uint32_t), 0, (struct_)->size - sizeof(uint32_t)); \
     } while (0)
 /* A tuple whose loan the call releases first. Where Go is not called any more, the loan is dropped. */
-#define ZERO_KEEP_LOAN(tuple)                              \
-    do {                                                   \
-        if ((tuple) && (tuple)->size >= sizeof *(tuple)) { \
-            const uint64_t pfi_loan = (tuple)->loan;       \
-            ZERO_STRUCT(tuple);                            \
-            (tuple)->loan = pfi_disabled ? 0 : pfi_loan;   \
-        }                                                  \
+#define ZERO_KEEP_LOAN(tuple)                               \
+    do {                                                    \
+        if ((tuple) && (tuple)->size >= PF_TUPLE_SIZE_V1) { \
+            const uint64_t pfi_loan = (tuple)->loan;        \
+            ZERO_STRUCT(tuple);                             \
+            (tuple)->loan = pfi_disabled ? 0 : pfi_loan;    \
+        }                                                   \
     } while (0)
 
 /* Evaluates `attempt`, a call of Go, and sleeps and evaluates it again for as long as it would block. */
-#define RUN_BLOCKING(status, call, wait, err, attempt)                                   \
-    do {                                                                                 \
-        if (wait) {                                                                      \
-            REQUIRE_SIZE(wait, "wait", offsetof(pf_wait, cancel), err);                  \
-            if ((wait)->size >= offsetof(pf_wait, poll)) (call).cancel = (wait)->cancel; \
-        }                                                                                \
-        (call).may_wait = !(wait) || (wait)->timeout_ns != 0;                            \
-        if (((status) = (attempt)) == PFI_WOULD_BLOCK) {                                 \
-            pfi_waiter pfi_sleeper = pfi_waiter_begin(wait);                             \
-            do pfi_sleep(&pfi_sleeper, &(call));                                         \
-            while (((status) = (attempt)) == PFI_WOULD_BLOCK);                           \
-            if ((call).waiter && !pfi_disabled) pfgo_call_end(&(call));                  \
-        }                                                                                \
+#define RUN_BLOCKING(status, call, wait, err, attempt)                  \
+    do {                                                                \
+        if (wait) {                                                     \
+            REQUIRE_STRUCT(wait, err);                                  \
+            (call).cancel = (wait)->cancel;                             \
+        }                                                               \
+        (call).may_wait = !(wait) || (wait)->timeout_ns != 0;           \
+        if (((status) = (attempt)) == PFI_WOULD_BLOCK) {                \
+            pfi_waiter pfi_sleeper = pfi_waiter_begin(wait);            \
+            do pfi_sleep(&pfi_sleeper, &(call));                        \
+            while (((status) = (attempt)) == PFI_WOULD_BLOCK);          \
+            if ((call).waiter && !pfi_disabled) pfgo_call_end(&(call)); \
+        }                                                               \
     } while (0)
 
 #endif

@@ -35,7 +35,7 @@ void pf_string_release(char *string) { free(string); }
 
 /* ---- Errors ---- */
 
-static int is_fillable(const pf_error *err) { return err && err->size >= PFI_LEAST_ERROR; }
+static int is_fillable(const pf_error *err) { return err && err->size >= PF_ERROR_SIZE_V1; }
 
 void pf_error_release(pf_error *err) {
     if (!is_fillable(err)) return;
@@ -44,8 +44,8 @@ void pf_error_release(pf_error *err) {
     free(err->cause_message);
     free(err->cause_traceback);
     free(err->file);
-    if (err->size >= PFI_ERROR_WITH_OP) free(err->op);
-    if (err->size >= PFI_ERROR_WITH_CUDA) free(err->cuda_name);
+    free(err->op);
+    free(err->cuda_name);
     const pf_error none = PF_ERROR_INIT;
     uint32_t size = err->size;
     memcpy(err, &none, size < sizeof none ? size : sizeof none);

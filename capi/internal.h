@@ -41,13 +41,6 @@ typedef struct pfi_run {
     uint32_t yield_ms; /* how often PFI_YIELD is wanted; 0: never */
 } pfi_run;
 
-/* Least sizes of pf_error: fields that were added later are touched only where the caller has them. */
-enum {
-    PFI_LEAST_ERROR = offsetof(pf_error, op),
-    PFI_ERROR_WITH_OP = offsetof(pf_error, cuda_code),
-    PFI_ERROR_WITH_CUDA = offsetof(pf_error, worker) + sizeof(int64_t), /* and with a worker */
-};
-
 /* Set in a child of fork(), and by a fault: no call enters Go any more. */
 enum { PFI_IS_FORKED = 1, PFI_IS_POISONED = 2 };
 extern int pfi_disabled;

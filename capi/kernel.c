@@ -37,7 +37,7 @@ static pf_status load(const char *path, pf_error *err) {
         const char *why = dlerror();
         pf_status status =
             pfi_fail(err, PF_IO, -1, "%s: expected a shared object with kernels: %s", path, why ? why : "");
-        if (err && err->size >= PFI_LEAST_ERROR) err->file = strdup(path);
+        if (err && err->size >= PF_ERROR_SIZE_V1) err->file = strdup(path);
         return status;
     }
     for (struct loaded *l = loaded; l; l = l->next) {
@@ -98,7 +98,8 @@ pf_status pf_kernel_set(const pf_kernel_call *call, uint32_t output, const pf_te
     REQUIRE_POINTER(tensor, err);
     REQUIRE_TENSORS(tensor, 1, 1, err);
     /* A copy: `tensor` may be the very struct of the output, which the call below overwrites, dims included. */
-    pf_tensor from = *tensor;
+    pf_tensor from = PF_TENSOR_INIT;
+    pfi_copy_struct(&from, tensor);
     int64_t dims[PF_MAX_RANK];
     if (from.rank > 0) memcpy(dims, from.dims, (size_t)from.rank * sizeof *dims);
     from.dims = dims;
@@ -120,5 +121,7 @@ pf_status pf_kernel_fail(const pf_kernel_call *call, const pf_failure *failure, 
     CHECK_ALIVE(err);
     REQUIRE_STRUCT(call, err);
     REQUIRE_STRUCT(failure, err);
-    return pfgo_kernel_fail(call->run, (pf_failure *)failure, err);
+    pf_failure all = PF_FAILURE_INIT;
+    pfi_copy_struct(&all, failure);
+    return pfgo_kernel_fail(call->run, &all, err);
 }

@@ -36,7 +36,9 @@ pf_status pf_map_workers_complete(pf_handle workers, uint64_t ticket, const pf_t
 pf_status pf_map_workers_fail(pf_handle workers, uint64_t ticket, const pf_failure *failure, pf_error *err) {
     CHECK_ALIVE(err);
     REQUIRE_STRUCT(failure, err);
-    return pfgo_map_workers_fail(workers, ticket, (pf_failure *)failure, err);
+    pf_failure all = PF_FAILURE_INIT;
+    pfi_copy_struct(&all, failure);
+    return pfgo_map_workers_fail(workers, ticket, &all, err);
 }
 
 pf_status pf_map_workers_start(pf_handle workers, pf_map_function function, void *context,

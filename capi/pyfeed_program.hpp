@@ -1450,7 +1450,7 @@ inline int register_kernels(void (*add)(KernelRegistry &), pf_error *err) noexce
     } catch (...) {
         failure = failure_of(std::current_exception());
     }
-    if (err != nullptr && err->size >= sizeof *err) {
+    if (err != nullptr && err->size >= PF_ERROR_SIZE_V1) {
         pf_error_release(err);
         err->status = status;
         err->message = copied(failure.type + (failure.type.empty() ? "" : ": ") + failure.message);

@@ -7,8 +7,10 @@ pf_status pf_queue_init_once(pf_handle var, const pf_queue_options *options, pf_
     CHECK_ALIVE(err);
     REQUIRE_POINTER(queue, err);
     REQUIRE_STRUCT(options, err);
-    pf_status status = pfi_check_slots(options->slots, options->num_slots, err);
-    return status ? status : pfgo_queue_init_once(var, (pf_queue_options *)options, queue, err);
+    pf_queue_options all = PF_QUEUE_OPTIONS_INIT;
+    pfi_copy_struct(&all, options);
+    pf_status status = pfi_check_slots(all.slots, all.num_slots, err);
+    return status ? status : pfgo_queue_init_once(var, &all, queue, err);
 }
 
 pf_status pf_producer_create(pf_handle queue, pf_handle *producer, pf_error *err) {
@@ -103,7 +105,9 @@ pf_status pf_queue_close(pf_handle queue, uint64_t pass, pf_error *err) {
 pf_status pf_queue_fail(pf_handle queue, uint64_t pass, const pf_failure *failure, pf_error *err) {
     CHECK_ALIVE(err);
     REQUIRE_STRUCT(failure, err);
-    return pfgo_queue_fail(queue, pass, (pf_failure *)failure, err);
+    pf_failure all = PF_FAILURE_INIT;
+    pfi_copy_struct(&all, failure);
+    return pfgo_queue_fail(queue, pass, &all, err);
 }
 
 pf_status pf_queue_reopen(pf_handle queue, uint64_t *pass, uint64_t *dropped, pf_error *err) {
@@ -134,10 +138,13 @@ pf_status pf_queue_shutdown(pf_handle queue, pf_error *err) {
 
 pf_status pf_queue_stats(pf_handle queue, pf_queue_info *out, pf_error *err) {
     ZERO_STRUCT(out);
-    if (out && out->size >= offsetof(pf_queue_info, closed)) out->pass = PF_PASS_NONE;
+    if (out && out->size >= PF_QUEUE_INFO_SIZE_V1) out->pass = PF_PASS_NONE;
     CHECK_ALIVE(err);
     REQUIRE_STRUCT(out, err);
-    return pfgo_queue_stats(queue, out, err);
+    pf_queue_info info = PF_QUEUE_INFO_INIT;
+    pf_status status = pfgo_queue_stats(queue, &info, err);
+    if (!status) pfi_copy_struct(out, &info);
+    return status;
 }
 
 pf_status pf_queue_slot(pf_handle queue, uint32_t slot, pf_slot_spec *out, int64_t *dims, pf_error *err) {

@@ -9,9 +9,10 @@ pf_status pf_shared_queue_init_once(pf_handle var, const pf_shared_queue_options
     REQUIRE_POINTER(queue, err);
     REQUIRE_POINTER(fd, err);
     REQUIRE_STRUCT(options, err);
-    pf_status status = pfi_check_slots(options->slots, options->num_slots, err);
-    return status ? status
-                  : pfgo_shared_queue_init_once(var, (pf_shared_queue_options *)options, fd, queue, err);
+    pf_shared_queue_options all = PF_SHARED_QUEUE_OPTIONS_INIT;
+    pfi_copy_struct(&all, options);
+    pf_status status = pfi_check_slots(all.slots, all.num_slots, err);
+    return status ? status : pfgo_shared_queue_init_once(var, &all, fd, queue, err);
 }
 
 pf_status pf_shared_queue_expect(pf_handle queue, uint32_t num_workers, pf_error *err) {

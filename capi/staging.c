@@ -39,7 +39,10 @@ pf_status pf_staging_stats(pf_handle buffer, pf_staging_info *out, pf_error *err
     ZERO_STRUCT(out);
     CHECK_ALIVE(err);
     REQUIRE_STRUCT(out, err);
-    return pfgo_staging_stats(buffer, out, err);
+    pf_staging_info info = PF_STAGING_INFO_INIT;
+    pf_status status = pfgo_staging_stats(buffer, &info, err);
+    if (!status) pfi_copy_struct(out, &info);
+    return status;
 }
 
 pf_status pf_staging_shutdown(pf_error *err) {

@@ -5,7 +5,7 @@ pf_status pfi_check_tensors(const pf_tensor *tensors, uint32_t num_tensors, int 
     if (num_tensors > 0) REQUIRE_POINTER(tensors, err);
     for (uint32_t i = 0; i < num_tensors; i++) {
         const pf_tensor *t = pfi_tensor_at(tensors, i);
-        REQUIRE_SIZE(t, "tensors", sizeof *t, err);
+        REQUIRE_SIZE(t, "tensors", PF_TENSOR_SIZE_V1, err);
         if (t->rank < 0 || t->rank > PF_MAX_RANK)
             return pfi_fail(err, PF_SHAPE, (int32_t)i,
                             "slot %u: rank: expected at most %d dimensions, found %d", i, PF_MAX_RANK,
@@ -42,7 +42,7 @@ pf_status pfi_check_slots(const pf_slot_spec *slots, uint32_t num_slots, pf_erro
     if (num_slots > 0) REQUIRE_POINTER(slots, err);
     for (uint32_t i = 0; i < num_slots; i++) {
         const pf_slot_spec *s = pfi_slot_at(slots, i);
-        REQUIRE_SIZE(s, "slots", sizeof *s, err);
+        REQUIRE_SIZE(s, "slots", PF_SLOT_SPEC_SIZE_V1, err);
         if (s->rank < 0 || s->rank > PF_MAX_RANK)
             return pfi_fail(err, PF_SHAPE, (int32_t)i,
                             "slot %u: rank: expected at most %d dimensions, found %d", i, PF_MAX_RANK,

@@ -1,7 +1,23 @@
 /* pyfeed.h, first and alone, in C11. */
 #include <pyfeed.h>
 
-#include "abi_sizes.h"
+/* Each struct as long as it was in the first release, or longer. tests/lint compares all else with the frozen headers. */
+#define AT_LEAST(type, size) _Static_assert(sizeof(type) >= (size), #type " has shrunk")
+AT_LEAST(pf_tensor, PF_TENSOR_SIZE_V1);
+AT_LEAST(pf_tuple, PF_TUPLE_SIZE_V1);
+AT_LEAST(pf_error, PF_ERROR_SIZE_V1);
+AT_LEAST(pf_wait, PF_WAIT_SIZE_V1);
+AT_LEAST(pf_memory_info, PF_MEMORY_INFO_SIZE_V1);
+AT_LEAST(pf_cuda_device_info, PF_CUDA_DEVICE_INFO_SIZE_V1);
+AT_LEAST(pf_slot_spec, PF_SLOT_SPEC_SIZE_V1);
+AT_LEAST(pf_queue_options, PF_QUEUE_OPTIONS_SIZE_V1);
+AT_LEAST(pf_failure, PF_FAILURE_SIZE_V1);
+AT_LEAST(pf_queue_info, PF_QUEUE_INFO_SIZE_V1);
+AT_LEAST(pf_shared_queue_options, PF_SHARED_QUEUE_OPTIONS_SIZE_V1);
+AT_LEAST(pf_staging_info, PF_STAGING_INFO_SIZE_V1);
+AT_LEAST(pf_kernel_call, PF_KERNEL_CALL_SIZE_V1);
+_Static_assert(sizeof(pf_place) == PF_PLACE_SIZE_V1 && sizeof(pf_lod_level) == PF_LOD_LEVEL_SIZE_V1,
+               "structs without a size never change");
 
 /* Every initialiser must be complete: -Wextra warns of a field that has none. */
 pf_tensor pf_test_tensor = PF_TENSOR_INIT;

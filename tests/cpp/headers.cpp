@@ -1,7 +1,7 @@
 // pyfeed.hpp, first and alone, in C++17. The templates are instantiated, for only then are they compiled.
 #include <pyfeed.hpp>
 
-#include "abi_sizes.h"
+#include <cstddef>
 
 template const float *pyfeed::TensorView::data<float>() const;
 template float *pyfeed::TensorView::mutable_data<float>() const;

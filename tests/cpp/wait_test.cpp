@@ -327,14 +327,23 @@ TEST_F(Waiting, AHandleReleasedMeanwhile) {
     }
 }
 
-// A struct from a program that was compiled when pf_wait was shorter: the rest is as in PF_WAIT_INIT.
-TEST_F(Waiting, AShorterStruct) {
-    pf_wait wait = PF_WAIT_INIT;
-    wait.size = offsetof(pf_wait, cancel);
-    wait.timeout_ns = 0;
-    wait.cancel = 12345;  // beyond its end: not read
+// A struct of a program that was built with a later header: what this library does not know is not read.
+TEST_F(Waiting, ALongerStruct) {
+    struct {
+        pf_wait wait;
+        uint64_t later;
+    } longer = {PF_WAIT_INIT, ~uint64_t{0}};
+    longer.wait.size = sizeof longer;
+    longer.wait.timeout_ns = 0;
     pf_tuple tuple = PF_TUPLE_INIT;
-    EXPECT_STATUS(PF_TIMEOUT, pf_queue_pop(empty.handle(), &wait, &tuple, nullptr));
+    EXPECT_STATUS(PF_TIMEOUT, pf_queue_pop(empty.handle(), &longer.wait, &tuple, nullptr));
+}
+
+TEST_F(Waiting, AStructThatIsTooShortIsRefused) {
+    pf_wait wait = PF_WAIT_INIT;
+    wait.size = PF_WAIT_SIZE_V1 - 1;
+    pf_tuple tuple = PF_TUPLE_INIT;
+    EXPECT_STATUS(PF_INVALID, pf_queue_pop(empty.handle(), &wait, &tuple, nullptr));
 }
 
 }  // namespace
