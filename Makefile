@@ -22,7 +22,7 @@ export CGO_CPPFLAGS := -I$(CUDA_INCLUDE)
 GO_DIRS := $(wildcard capi cuda internal program pyfeed readers)
 LIBRARY_SOURCES := $(wildcard go.mod go.sum) capi/build.sh capi/exports.map \
 	$(shell find $(GO_DIRS) -name '*_test.go' -prune -o -name '*.go' -print -o -name '*.[achS]' -print)
-INSTALLED := $(wildcard capi/*.h capi/*.hpp cmake/*)
+INSTALLED := $(wildcard capi/*.h capi/*.hpp capi/pyfeed/*.hpp cmake/*)
 WHEEL_SOURCES := $(LIBRARY_SOURCES) $(INSTALLED) setup.py pyproject.toml MANIFEST.in README.md \
 	$(wildcard $(foreach folder,native pyfeed pyfeed_worker pyfeed_worker/native,$(addprefix python/$(folder)/*.,c h py pyi)))
 C_FILES = $(shell find capi cuda pyfeed python/native python/pyfeed_worker/native tests examples benchmarks -name '*.[ch]' -o -name '*.[ch]pp')

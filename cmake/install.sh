@@ -6,6 +6,7 @@
 #   PREFIX/include/pyfeed.h             C
 #   PREFIX/include/pyfeed.hpp           C++17
 #   PREFIX/include/pyfeed_program.hpp   C++17, for programs and kernels
+#   PREFIX/include/pyfeed/              the parts of both
 #   PREFIX/lib/cmake/pyfeed/            find_package(pyfeed)
 #   PREFIX/lib/pkgconfig/pyfeed.pc      pkg-config pyfeed
 #
@@ -43,12 +44,15 @@ fill() {
 	chmod 644 "$2"
 }
 
-mkdir -p "$prefix/lib/cmake/pyfeed" "$prefix/lib/pkgconfig" "$prefix/include"
+mkdir -p "$prefix/lib/cmake/pyfeed" "$prefix/lib/pkgconfig" "$prefix/include/pyfeed"
 put 755 "$library" "$prefix/lib/$soname"
 ln -sf "$soname" "$prefix/lib/libpyfeed.so"
 put 644 "$capi/pyfeed.h" "$prefix/include/pyfeed.h"
 put 644 "$capi/pyfeed.hpp" "$prefix/include/pyfeed.hpp"
 put 644 "$capi/pyfeed_program.hpp" "$prefix/include/pyfeed_program.hpp"
+for part in "$capi"/pyfeed/*.hpp; do
+	put 644 "$part" "$prefix/include/pyfeed/${part##*/}"
+done
 fill pyfeedConfig.cmake "$prefix/lib/cmake/pyfeed/pyfeedConfig.cmake"
 fill pyfeedConfigVersion.cmake "$prefix/lib/cmake/pyfeed/pyfeedConfigVersion.cmake"
 fill pyfeed.pc "$prefix/lib/pkgconfig/pyfeed.pc"

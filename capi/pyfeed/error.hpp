@@ -1,0 +1,238 @@
+// Errors: a class for each status of pyfeed.h.
+#ifndef PYFEED_PYFEED_ERROR_HPP
+#define PYFEED_PYFEED_ERROR_HPP
+
+#if __cplusplus < 201703L
+#error "pyfeed needs C++17"
+#endif
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "../pyfeed.h"
+
+namespace pyfeed {
+
+// The place in a file that an error is about.
+struct FileLocation {
+    std::string file{};
+    int64_t offset = -1;
+    int64_t record = -1;
+    int os_errno = 0;
+    bool approximate = false;  // record is not exact
+};
+
+// What the library refused, and why: what() is a sentence.
+class Error : public std::runtime_error {
+public:
+    Error(pf_status status, const std::string &message, int slot = -1, FileLocation where = {},
+          std::string op = {})
+        : std::runtime_error(message),
+          status_(status),
+          slot_(slot),
+          where_(std::move(where)),
+          op_(std::move(op)) {}
+
+    pf_status status() const noexcept { return status_; }
+    // The slot of the tuple it is about, or -1.
+    int slot() const noexcept { return slot_; }
+
+    // The file it is about: of every CorruptRecord and FileError, of what a file's instances are refused for, and
+    // of what a function of map failed at; else empty.
+    const std::string &file() const noexcept { return where_.file; }
+    // In the file, in bytes, decompressed ones if it is compressed; or -1.
+    int64_t offset() const noexcept { return where_.offset; }
+    // Number of the record in the file, from 0; or -1.
+    int64_t record() const noexcept { return where_.record; }
+    // Whether that is not exact, because damage before it was skipped, of which it is not known how many records it was.
+    bool approximate() const noexcept { return where_.approximate; }
+    // The operating system's number for it, or 0.
+    int os_errno() const noexcept { return where_.os_errno; }
+
+    // The operator of a program that it happened in, such as "block 1, op 3: read"; else empty.
+    const std::string &op() const noexcept { return op_; }
+
+private:
+    pf_status status_;
+    int slot_;
+    FileLocation where_;
+    std::string op_;
+};
+
+namespace detail {
+template <pf_status S>
+class ErrorOf : public Error {
+public:
+    explicit ErrorOf(const std::string &message, int slot = -1, FileLocation where = {}, std::string op = {})
+        : Error(S, message, slot, std::move(where), std::move(op)) {}
+};
+}  // namespace detail
+
+#define PYFEED_ERROR_CLASS(name, status)          \
+    class name : public detail::ErrorOf<status> { \
+    public:                                       \
+        using ErrorOf::ErrorOf;                   \
+    }
+
+PYFEED_ERROR_CLASS(EndOfData, PF_END);  // only of a program's run: next() and pop() answer nothing
+PYFEED_ERROR_CLASS(Timeout, PF_TIMEOUT);
+PYFEED_ERROR_CLASS(Cancelled, PF_CANCELLED);
+PYFEED_ERROR_CLASS(Closed, PF_CLOSED);
+PYFEED_ERROR_CLASS(InvalidArgument, PF_INVALID);
+PYFEED_ERROR_CLASS(ShapeError, PF_SHAPE);
+PYFEED_ERROR_CLASS(DTypeError, PF_DTYPE);
+PYFEED_ERROR_CLASS(SlotCountError, PF_SLOTS);
+PYFEED_ERROR_CLASS(TooLarge, PF_TOO_LARGE);
+PYFEED_ERROR_CLASS(StaleHandle, PF_STALE_HANDLE);
+PYFEED_ERROR_CLASS(StateError, PF_STATE);
+PYFEED_ERROR_CLASS(NotFound, PF_NOT_FOUND);
+PYFEED_ERROR_CLASS(Unsupported, PF_UNSUPPORTED);
+PYFEED_ERROR_CLASS(OutOfMemory, PF_NO_MEMORY);
+PYFEED_ERROR_CLASS(Forked, PF_FORKED);
+PYFEED_ERROR_CLASS(Poisoned, PF_POISONED);
+PYFEED_ERROR_CLASS(CorruptRecord, PF_CORRUPT);
+PYFEED_ERROR_CLASS(FileError, PF_IO);
+
+#undef PYFEED_ERROR_CLASS
+
+// A producer failed, and this is its error, after every tuple it had pushed; or a kernel did.
+class ProducerFailed : public Error {
+public:
+    explicit ProducerFailed(const std::string &what, std::string type = {}, std::string message = {},
+                            std::string traceback = {}, uint64_t token = 0, std::string op = {},
+                            FileLocation where = {})
+        : Error(PF_FAILED, what, -1, std::move(where), std::move(op)),
+          type_(std::move(type)),
+          message_(std::move(message)),
+          traceback_(std::move(traceback)),
+          token_(token) {}
+
+    // Each of the three is empty where the producer did not say.
+    const std::string &type() const noexcept { return type_; }
+    const std::string &message() const noexcept { return message_; }
+    const std::string &traceback() const noexcept { return traceback_; }
+    uint64_t token() const noexcept { return token_; }
+
+private:
+    std::string type_, message_, traceback_;
+    uint64_t token_;
+};
+
+// A worker process that fills the queue died, and this comes after every tuple it had committed.
+class WorkerDied : public ProducerFailed {
+public:
+    explicit WorkerDied(const std::string &what, int64_t pid = 0, int exit_status = 0, std::string type = {},
+                        std::string message = {}, std::string traceback = {}, uint64_t token = 0,
+                        std::string op = {})
+        : ProducerFailed(what, std::move(type), std::move(message), std::move(traceback), token,
+                         std::move(op)),
+          pid_(pid),
+          exit_status_(exit_status) {}
+
+    int64_t pid() const noexcept { return pid_; }
+    // Minus the signal that ended it, if one did.
+    int exit_status() const noexcept { return exit_status_; }
+
+private:
+    int64_t pid_;
+    int exit_status_;
+};
+
+// The CUDA driver said no.
+class CudaError : public Error {
+public:
+    explicit CudaError(const std::string &message, int code = 0, std::string name = {}, int slot = -1,
+                       FileLocation where = {}, std::string op = {})
+        : Error(PF_CUDA_ERROR, message, slot, std::move(where), std::move(op)),
+          code_(code),
+          name_(std::move(name)) {}
+
+    // The driver's number, a CUresult,
+    int code() const noexcept { return code_; }
+    // and its name of it, such as "CUDA_ERROR_OUT_OF_MEMORY".
+    const std::string &name() const noexcept { return name_; }
+
+private:
+    int code_;
+    std::string name_;
+};
+
+namespace detail {
+
+[[noreturn]] inline void raise(pf_status status, const pf_error &err) {
+    auto text = [](const char *s) { return std::string(s != nullptr ? s : ""); };
+    const std::string message = err.message != nullptr ? err.message : pf_status_name(status);
+    const FileLocation where{text(err.file), err.offset, err.record, err.os_errno, err.approximate != 0};
+    const std::string op = text(err.op);
+    switch (status) {
+        case PF_END:
+            throw EndOfData(message, err.slot, where, op);
+        case PF_TIMEOUT:
+            throw Timeout(message, err.slot, where, op);
+        case PF_CANCELLED:
+            throw Cancelled(message, err.slot, where, op);
+        case PF_CLOSED:
+            throw Closed(message, err.slot, where, op);
+        case PF_FAILED:
+            if (err.worker != 0) {
+                throw WorkerDied(message, err.worker, err.exit_status, text(err.cause_type),
+                                 text(err.cause_message), text(err.cause_traceback), err.cause_token, op);
+            }
+            throw ProducerFailed(message, text(err.cause_type), text(err.cause_message),
+                                 text(err.cause_traceback), err.cause_token, op, where);
+        case PF_INVALID:
+            throw InvalidArgument(message, err.slot, where, op);
+        case PF_SHAPE:
+            throw ShapeError(message, err.slot, where, op);
+        case PF_DTYPE:
+            throw DTypeError(message, err.slot, where, op);
+        case PF_SLOTS:
+            throw SlotCountError(message, err.slot, where, op);
+        case PF_TOO_LARGE:
+            throw TooLarge(message, err.slot, where, op);
+        case PF_STALE_HANDLE:
+            throw StaleHandle(message, err.slot, where, op);
+        case PF_STATE:
+            throw StateError(message, err.slot, where, op);
+        case PF_NOT_FOUND:
+            throw NotFound(message, err.slot, where, op);
+        case PF_UNSUPPORTED:
+            throw Unsupported(message, err.slot, where, op);
+        case PF_NO_MEMORY:
+            throw OutOfMemory(message, err.slot, where, op);
+        case PF_FORKED:
+            throw Forked(message, err.slot, where, op);
+        case PF_POISONED:
+            throw Poisoned(message, err.slot, where, op);
+        case PF_CORRUPT:
+            throw CorruptRecord(message, err.slot, where, op);
+        case PF_IO:
+            throw FileError(message, err.slot, where, op);
+        case PF_CUDA_ERROR:
+            throw CudaError(message, err.cuda_code, text(err.cuda_name), err.slot, where, op);
+        default:  // a status of a later release
+            throw Error(status, message, err.slot, where, op);
+    }
+}
+
+// The ABI of the library that is loaded against the one this was compiled for.
+inline void check_abi() {
+    static const bool checked = [] {
+        const uint32_t found = pf_abi_version();
+        if (found != PF_ABI_VERSION) {
+            throw Unsupported("this program was compiled for pyfeed ABI " + std::to_string(PF_ABI_VERSION) +
+                              " (release " PF_VERSION "), but the library that is loaded has ABI " +
+                              std::to_string(found) + " (release " + pf_version() + ")");
+        }
+        return true;
+    }();
+    (void)checked;
+}
+
+}  // namespace detail
+
+}  // namespace pyfeed
+
+#endif  // PYFEED_PYFEED_ERROR_HPP

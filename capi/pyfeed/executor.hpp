@@ -1,0 +1,141 @@
+// The executor, and what a run is fed and asked for.
+#ifndef PYFEED_PYFEED_EXECUTOR_HPP
+#define PYFEED_PYFEED_EXECUTOR_HPP
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <iterator>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "layers.hpp"
+#include "scope.hpp"
+
+namespace pyfeed {
+
+// The name of a variable as an argument: text, or a variable of a program. It is borrowed.
+class Name {
+public:
+    Name(const char *name) : text_(name) {}
+    Name(const std::string &name) : text_(name.c_str()) {}
+    Name(const layers::Var &var) : text_(var.name().c_str()) {}
+
+    const char *text() const { return text_; }
+
+private:
+    const char *text_;
+};
+
+// What a run is fed, as an argument: {{"image", view(x)}, {label, view(y)}}, or a map. Built in the call and
+// good for that call. No heap up to eight.
+class Feeds {
+public:
+    struct Feed {
+        Name name;
+        TensorView tensor;
+    };
+
+    Feeds() = default;
+    Feeds(std::initializer_list<Feed> feeds) : Feeds(feeds.begin(), feeds.end()) {}
+    Feeds(const std::vector<Feed> &feeds) : Feeds(feeds.begin(), feeds.end()) {}
+    Feeds(const std::map<std::string, TensorView> &feeds) : Feeds(feeds.begin(), feeds.end()) {}
+    Feeds(const Feeds &) = delete;
+    Feeds &operator=(const Feeds &) = delete;
+
+    const char *const *names() const { return many_names_.empty() ? names_ : many_names_.data(); }
+    const pf_tensor *tensors() const { return many_tensors_.empty() ? tensors_ : many_tensors_.data(); }
+    uint32_t size() const { return size_; }
+
+private:
+    template <class I>
+    Feeds(I begin, I end) : size_(static_cast<uint32_t>(std::distance(begin, end))) {
+        const char **names = names_;
+        pf_tensor *tensors = tensors_;
+        if (size_ > few) {
+            many_names_.resize(size_);
+            many_tensors_.resize(size_);
+            names = many_names_.data();
+            tensors = many_tensors_.data();
+        }
+        for (; begin != end; ++begin) {
+            const auto &[name, tensor] = *begin;
+            *names++ = Name(name).text();
+            *tensors++ = tensor.raw();
+        }
+    }
+
+    static constexpr size_t few = 8;
+    uint32_t size_ = 0;
+    const char *names_[few];
+    pf_tensor tensors_[few];
+    std::vector<const char *> many_names_;
+    std::vector<pf_tensor> many_tensors_;
+};
+
+// What is wanted of a run, as an argument: {"loss", rate}, a vector of names, or variables.
+class Fetches {
+public:
+    Fetches() = default;
+    Fetches(std::initializer_list<Name> names) : Fetches(names.begin(), names.end()) {}
+    Fetches(const std::vector<std::string> &names) : Fetches(names.begin(), names.end()) {}
+    Fetches(const std::vector<layers::Var> &vars) : Fetches(vars.begin(), vars.end()) {}
+    template <size_t n>
+    Fetches(const std::array<layers::Var, n> &vars) : Fetches(vars.begin(), vars.end()) {}
+    Fetches(const Fetches &) = delete;
+    Fetches &operator=(const Fetches &) = delete;
+
+    const char *const *names() const { return many_.empty() ? names_ : many_.data(); }
+    uint32_t size() const { return size_; }
+
+private:
+    template <class I>
+    Fetches(I begin, I end) : size_(static_cast<uint32_t>(std::distance(begin, end))) {
+        const char **names = names_;
+        if (size_ > few) {
+            many_.resize(size_);
+            names = many_.data();
+        }
+        for (; begin != end; ++begin) *names++ = Name(*begin).text();
+    }
+
+    static constexpr size_t few = 8;
+    uint32_t size_ = 0;
+    const char *names_[few];
+    std::vector<const char *> many_;
+};
+
+// Runs programs at a place. Copies are the same executor; any number of threads may run programs by it.
+class Executor {
+public:
+    explicit Executor(Place place = {})
+        : handle_(detail::make(
+              [place](pf_handle *id, pf_error *err) { return pf_executor_create(place, id, err); })) {}
+
+    // Runs a program once through, on this thread: copies `feeds` into variables of its first block, runs its
+    // operators, and gives the tensors of `fetches`. Persistable variables are those of the scope and its
+    // parents, made in it where there are none; the others are the run's own. Blocks as its operators do; the
+    // Wait is looked at between them too. An error names the operator: see Error::op. EndOfData where a
+    // reader that is read has come to its end.
+    Tuple run(const Program &program, const Scope &scope, const Feeds &feeds = {},
+              const Fetches &fetches = {}, const Wait &wait = {}) const {
+        detail::finish_pending();
+        detail::Call call(wait);
+        pf_tuple raw = PF_TUPLE_INIT;
+        call.check(pf_executor_run(handle(), program.handle(), scope.handle(), feeds.names(), feeds.tensors(),
+                                   feeds.size(), fetches.names(), fetches.size(), call.wait(), &raw,
+                                   call.err()));
+        return Tuple(raw);
+    }
+
+    pf_handle handle() const noexcept { return handle_.get(); }
+
+private:
+    detail::Handle handle_;
+};
+
+}  // namespace pyfeed
+
+#endif  // PYFEED_PYFEED_EXECUTOR_HPP

@@ -1,0 +1,558 @@
+// Functions that build programs: each adds an operator to the one that the thread is building.
+#ifndef PYFEED_PYFEED_LAYERS_HPP
+#define PYFEED_PYFEED_LAYERS_HPP
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "attributes.hpp"
+#include "json_view.hpp"
+#include "program.hpp"
+#include "reader.hpp"
+
+namespace pyfeed {
+
+namespace layers {
+
+// The line that builds an operator, which errors of its runs name. Nobody has to give it.
+class Where {
+public:
+    static constexpr Where here(const char *file = __builtin_FILE(), int line = __builtin_LINE()) {
+        return {file, line};
+    }
+    // "train.cpp:12", wherever that is.
+    std::string to_string() const {
+        const std::string_view path(file_);
+        return std::string(path.substr(path.rfind('/') + 1)) + ":" + std::to_string(line_);
+    }
+
+private:
+    constexpr Where(const char *file, int line) : file_(file), line_(line) {}
+
+    const char *file_;
+    int line_;
+};
+
+// A variable of a program that is being built. What it says of itself is what the program knows by now.
+class Var {
+public:
+    // The variable of that name in the block or those around it.
+    Var(Program program, uint32_t block, std::string name)
+        : program_(std::move(program)), block_(block), name_(std::move(name)) {}
+
+    const std::string &name() const noexcept { return name_; }
+    const Program &program() const noexcept { return program_; }
+    uint32_t block() const noexcept { return block_; }
+
+    // "tensor", "reader" or "stage".
+    std::string kind() const {
+        const std::string text = json();
+        const detail::JsonView kind = detail::JsonView(text)["kind"];
+        return kind.text().empty() ? "tensor" : kind.string();
+    }
+    bool persistable() const {
+        const std::string text = json();
+        return detail::JsonView(text)["persistable"].as<bool>().value_or(false);
+    }
+    // DType::any if it is not known.
+    DType dtype() const {
+        const std::string text = json();
+        return detail::dtype_of_name(detail::JsonView(text)["dtype"]);
+    }
+    // Nothing if they are not known; -1 for one that is not.
+    std::optional<Dims> dims() const {
+        const std::string text = json();
+        const detail::JsonView dims = detail::JsonView(text)["dims"];
+        return dims.is('[') ? std::optional<Dims>(detail::dims_of(dims)) : std::nullopt;
+    }
+    uint32_t lod_levels() const {
+        const std::string text = json();
+        return detail::JsonView(text)["lod_levels"].as<uint32_t>().value_or(0);
+    }
+    // What a reader delivers or a stage holds; nothing if it is not known.
+    std::optional<std::vector<SlotSpec>> slots() const {
+        const std::string text = json();
+        const detail::JsonView list = detail::JsonView(text)["slots"];
+        if (!list.is('[')) return std::nullopt;
+        std::vector<SlotSpec> slots;
+        list.any([&](detail::JsonView, detail::JsonView slot) {
+            slots.push_back({detail::dtype_of_name(slot["dtype"]), detail::dims_of(slot["dims"]),
+                             slot["lod_levels"].as<uint32_t>().value_or(0), slot["name"].string()});
+            return false;
+        });
+        return slots;
+    }
+    std::string json() const { return program_.variable(block_, name_); }
+
+private:
+    Program program_;
+    uint32_t block_;
+    std::string name_;
+};
+
+// Variables as an argument: {x, y}, a vector or array of them, or one.
+class Vars {
+public:
+    Vars() = default;
+    Vars(const Var &var) : vars_{var} {}
+    Vars(std::initializer_list<Var> vars) : vars_(vars) {}
+    Vars(std::vector<Var> vars) : vars_(std::move(vars)) {}
+    template <size_t n>
+    Vars(const std::array<Var, n> &vars) : vars_(vars.begin(), vars.end()) {}
+
+    size_t size() const { return vars_.size(); }
+    const Var &operator[](size_t i) const { return vars_[i]; }
+    auto begin() const { return vars_.begin(); }
+    auto end() const { return vars_.end(); }
+
+    std::vector<std::string> names() const {
+        std::vector<std::string> names;
+        for (const Var &var : vars_) names.push_back(var.name());
+        return names;
+    }
+
+private:
+    std::vector<Var> vars_;
+};
+
+}  // namespace layers
+
+namespace detail {
+
+using layers::Var;
+using layers::Vars;
+using layers::Where;
+
+// A name that neither of the programs has, where the thread builds them.
+inline std::string fresh(const std::string &prefix) {
+    for (;;) {
+        std::string name = unique_name::generate(prefix);
+        if (!current_main().has(building().block, name) && !current_startup().has(0, name)) return name;
+    }
+}
+
+inline std::string tensor_json(const std::string &name, const std::optional<Dims> &dims, DType dtype,
+                               uint32_t lod_levels, bool persistable) {
+    Attributes variable;
+    variable.set("name", name).set("lod_levels", lod_levels).set("persistable", persistable);
+    if (dtype != DType::any) variable.set("dtype", dtype_name(dtype));
+    if (dims) variable.set("dims", std::vector<int64_t>(dims->begin(), dims->end()));
+    return variable.json();
+}
+
+// The names of variables for an operator of a block, whose program gets to know those of others that persist.
+inline std::vector<std::string> names_in(const Program &program, uint32_t block, const Vars &vars) {
+    for (const Var &var : vars) {
+        if (var.program() == program || program.has(block, var.name())) continue;
+        const std::string json = var.json();
+        if (!JsonView(json)["persistable"].as<bool>().value_or(false)) {
+            throw InvalidArgument(
+                "variable \"" + var.name() +
+                "\": expected one of the program that is built, or a persistable one, found "
+                "one of another program");
+        }
+        program.add_variable(0, json);
+    }
+    return vars.names();
+}
+
+inline void append_to(const Program &program, uint32_t block, const std::string &type, const Vars &ins,
+                      const Vars &outs, const std::string &attributes, const Where &where) {
+    program.add_op(block, Attributes()
+                              .set("type", type)
+                              .set("inputs", names_in(program, block, ins))
+                              .set("outputs", names_in(program, block, outs))
+                              .set("attributes", Json{attributes})
+                              .set("where", where.to_string())
+                              .json());
+}
+// Adds an operator to the current block.
+inline void append(const std::string &type, const Vars &ins, const Vars &outs, const std::string &attributes,
+                   const Where &where) {
+    append_to(current_main(), building().block, type, ins, outs, attributes, where);
+}
+
+// A tensor of the current block, of which nothing is known yet.
+inline Var temporary(const std::string &prefix) {
+    const std::string name = fresh(prefix);
+    current_main().add_variable(building().block, Attributes().set("name", name).json());
+    return {current_main(), building().block, name};
+}
+inline std::vector<Var> temporaries(const std::string &prefix, size_t n) {
+    std::vector<Var> vars;
+    for (size_t i = 0; i < n; i++) vars.push_back(temporary(prefix));
+    return vars;
+}
+
+// An operator of one output: `out`, or a new variable.
+inline Var append_one(const char *type, const Vars &ins, std::optional<Var> out,
+                      const std::string &attributes, const Where &where) {
+    const Var result = out ? std::move(*out) : temporary(type);
+    append(type, ins, result, attributes, where);
+    return result;
+}
+
+// The attributes of fill_constant.
+inline std::string filling(const Dims &dims, DType dtype, const AttributeValue &value) {
+    return pyfeed::Attributes{{"dims", std::vector<int64_t>(dims.begin(), dims.end())},
+                              {"dtype", dtype_name(dtype)},
+                              {"value", value}}
+        .json();
+}
+
+// What a reader delivers, as it says itself.
+inline Json slots_of(const Reader &reader) {
+    const std::string stats = reader.stats();
+    const JsonView all(stats);
+    return {std::string(all["slots"].text())};
+}
+
+// Makes a reader in the startup program, and makes it known to the main one.
+inline Var append_reader(const std::string &prefix, const std::string &op, const Vars &ins,
+                         const std::string &attributes, std::string name, const Where &where,
+                         const std::vector<SlotSpec> &slots = {}) {
+    // No reader that was made in a scope otherwise has such a name.
+    if (name.empty()) name = fresh("layers." + prefix);
+    const Program &main = current_main(), &startup = current_startup();
+    Attributes variable;
+    variable.set("name", name).set("kind", std::string("reader")).set("persistable", true);
+    if (!slots.empty()) variable.set("slots", slots);
+    startup.add_variable(0, variable.json());
+    append_to(startup, 0, op, ins, Var(startup, 0, name), attributes, where);
+    // What the operator says of its slots is known there only.
+    if (main != startup) main.add_variable(0, startup.variable(0, name));
+    return {main, 0, name};
+}
+
+// The block of a While or an IfElse is where that was made.
+inline void check_place(const char *what, const Program &program, uint32_t parent) {
+    if (current_main() == program && building().block == parent) return;
+    throw StateError(
+        std::string(what) + ": expected its block to begin in block " + std::to_string(parent) +
+        ", where it was made, found " +
+        (current_main() == program ? "block " + std::to_string(building().block) : "another program"));
+}
+
+template <size_t... i>
+std::array<Var, sizeof...(i)> as_array(const std::vector<Var> &vars, std::index_sequence<i...>) {
+    return {vars[i]...};
+}
+template <size_t n>
+std::array<Var, n> as_array(const std::vector<Var> &vars) {
+    return as_array(vars, std::make_index_sequence<n>());
+}
+
+}  // namespace detail
+
+// The same names as in Python. An `out` that is not given is a new variable of the current block.
+namespace layers {
+
+// A tensor of the current block. A persistable one is the first block's, in both programs, and the scope's:
+// it outlives the run. Nothing needs to be known of it; -1 among its dims matches anything.
+inline Var variable(const std::string &name, const std::optional<Dims> &dims = {}, DType dtype = DType::any,
+                    uint32_t lod_levels = 0, bool persistable = false) {
+    const Program &main = detail::current_main(), &startup = detail::current_startup();
+    const uint32_t block = persistable ? 0 : detail::building().block;
+    const std::string json = detail::tensor_json(name, dims, dtype, lod_levels, persistable);
+    main.add_variable(block, json);
+    if (persistable && main != startup) startup.add_variable(0, json);
+    return {main, block, name};
+}
+
+// A tensor of the first block, which is to be fed. -1 among its dims matches anything.
+inline Var data(const std::string &name, const Dims &dims, DType dtype = DType::float32,
+                uint32_t lod_levels = 0) {
+    const Program &main = detail::current_main();
+    main.add_variable(0, detail::tensor_json(name, dims, dtype, lod_levels, false));
+    return {main, 0, name};
+}
+
+// A persistable tensor that is full of `value` once the startup program has run.
+inline Var create_global_var(const Dims &dims, const AttributeValue &value, DType dtype,
+                             std::string name = {}, Where where = Where::here()) {
+    if (name.empty()) name = detail::fresh("global_var");
+    const Var var = variable(name, dims, dtype, 0, true);
+    detail::append_to(detail::current_startup(), 0, "fill_constant", {}, var,
+                      detail::filling(dims, dtype, value), where);
+    return var;
+}
+
+// A tensor full of `value`: true or false, or a number of the dtype's.
+inline Var fill_constant(const Dims &dims, DType dtype, const AttributeValue &value,
+                         std::optional<Var> out = {}, Where where = Where::here()) {
+    return detail::append_one("fill_constant", {}, std::move(out), detail::filling(dims, dtype, value),
+                              where);
+}
+
+// Adds `step` to each element of x: to x itself, or to a new tensor.
+inline Var increment(const Var &x, const AttributeValue &step = 1, bool in_place = true,
+                     Where where = Where::here()) {
+    return detail::append_one("increment", x, in_place ? std::optional<Var>(x) : std::nullopt,
+                              Attributes{{"step", step}}.json(), where);
+}
+
+// Has `out` be what x is now, without a copy: one of them is copied when it is written.
+inline Var assign(const Var &x, std::optional<Var> out = {}, Where where = Where::here()) {
+    return detail::append_one("assign", x, std::move(out), "{}", where);
+}
+
+// Element by element, of tensors of one dtype and of the same dims, or one of them has one element: a tensor
+// of bool.
+#define PYFEED_LAYER(name)                                                                                  \
+    inline Var name(const Var &x, const Var &y, std::optional<Var> out = {}, Where where = Where::here()) { \
+        return detail::append_one(#name, {x, y}, std::move(out), "{}", where);                              \
+    }
+PYFEED_LAYER(less_than)
+PYFEED_LAYER(less_equal)
+PYFEED_LAYER(greater_than)
+PYFEED_LAYER(greater_equal)
+PYFEED_LAYER(equal)
+PYFEED_LAYER(not_equal)
+// Of tensors of bool.
+PYFEED_LAYER(logical_and)
+PYFEED_LAYER(logical_or)
+#undef PYFEED_LAYER
+inline Var logical_not(const Var &x, std::optional<Var> out = {}, Where where = Where::here()) {
+    return detail::append_one("logical_not", x, std::move(out), "{}", where);
+}
+
+// Writes a line for each tensor to standard error, with `summarize` of its elements; the first `first_n`
+// times of a run, or each time if that is 0.
+inline void print(const Vars &tensors, const std::string &message = {}, int64_t summarize = 20,
+                  int64_t first_n = 0, Where where = Where::here()) {
+    const Attributes attributes{{"message", message}, {"summarize", summarize}, {"first_n", first_n}};
+    detail::append("print", tensors, {}, attributes.json(), where);
+}
+
+// Calls a kernel, which is looked up by its name when the program runs. One that is among `ins` and `outs` is
+// given to it to be written in place.
+inline void call(const std::string &kernel, const Vars &ins, const Vars &outs,
+                 const Attributes &attributes = {}, Where where = Where::here()) {
+    const Attributes all{{"kernel", kernel}, {"attributes", attributes}};
+    detail::append("call", ins, outs, all.json(), where);
+}
+// The same with new variables, as many as the kernel gives: auto [loss, rate] = call<2>("learn", {x, y}).
+inline std::vector<Var> call(const std::string &kernel, const Vars &ins, size_t num_outs,
+                             const Attributes &attributes = {}, Where where = Where::here()) {
+    std::vector<Var> outs = detail::temporaries(kernel, num_outs);
+    call(kernel, ins, Vars(outs), attributes, where);
+    return outs;
+}
+template <size_t n>
+std::array<Var, n> call(const std::string &kernel, const Vars &ins, const Attributes &attributes = {},
+                        Where where = Where::here()) {
+    return detail::as_array<n>(call(kernel, ins, n, attributes, where));
+}
+
+// ---- Readers --------------------------------------------------------------------------------------
+
+// Any operator that makes a reader, of those that pyfeed.h lists. `name` is that of its variable in the
+// scope, made up if it is empty; so below.
+inline Var create_reader(const std::string &op, const Vars &readers, const Attributes &attributes = {},
+                         const std::string &name = {}, Where where = Where::here()) {
+    return detail::append_reader("reader", op, readers, attributes.json(), name, where);
+}
+
+// A reader that is there already, in the scope that the program will run in: one of Reader::map, say.
+inline Var reader(const Reader &made) {
+    const Program &main = detail::current_main();
+    if (!main.has(0, made.name())) {
+        detail::Attributes variable;
+        variable.set("name", made.name()).set("kind", std::string("reader")).set("persistable", true);
+        variable.set("slots", detail::slots_of(made));
+        main.add_variable(0, variable.json());
+    }
+    return {main, 0, made.name()};
+}
+
+// A reader of files: paths, globs or directories. See pyfeed::open_files. If options do not say what an
+// instance looks like, the first file is looked into now, and what it says is noted in the program.
+inline Var open_files(const std::vector<std::string> &filenames, const OpenFiles &options = {},
+                      const std::string &name = {}, Where where = Where::here()) {
+    detail::Attributes attributes = options.attributes();
+    attributes.set("filenames", filenames);
+    if (!attributes.has("slots")) {
+        attributes.set("slots", detail::slots_of(pyfeed::open_files(Scope(), "files", filenames, options)));
+    }
+    return detail::append_reader("open_files", "open_files", {}, attributes.json(), name, where);
+}
+// A reader of random numbers. See pyfeed::create_random_data_generator.
+inline Var random_data(const std::vector<SlotSpec> &slots, const RandomOptions &options = {},
+                       const std::string &name = {}, Where where = Where::here()) {
+    detail::Attributes attributes = options.attributes();
+    attributes.set("slots", slots);
+    return detail::append_reader("random_data", "create_random_data_generator", {}, attributes.json(), name,
+                                 where);
+}
+// Readers of another reader's tuples. See the methods of pyfeed::Reader.
+inline Var shuffle(const Var &reader, uint64_t buffer_size, uint64_t seed = 0, const std::string &name = {},
+                   Where where = Where::here()) {
+    const Attributes attributes{{"buffer_size", buffer_size}, {"seed", seed}};
+    return detail::append_reader("shuffle", "create_shuffle_reader", reader, attributes.json(), name, where);
+}
+inline Var batch(const Var &reader, uint64_t batch_size, bool drop_last = false, const std::string &name = {},
+                 bool ragged = false, Where where = Where::here()) {
+    Attributes attributes{{"batch_size", batch_size}, {"drop_last", drop_last}};
+    if (ragged) attributes.set("ragged", true);
+    return detail::append_reader("batch", "create_batch_reader", reader, attributes.json(), name, where);
+}
+inline Var multi_pass(const Var &reader, uint64_t pass_num, const std::string &name = {},
+                      Where where = Where::here()) {
+    return detail::append_reader("multi_pass", "create_multi_pass_reader", reader,
+                                 Attributes{{"pass_num", pass_num}}.json(), name, where);
+}
+inline Var double_buffer(const Var &reader, uint64_t depth = 2, const Places &place = {},
+                         const std::string &name = {}, Where where = Where::here()) {
+    const detail::Attributes attributes = detail::Attributes().set("depth", depth).set("place", place);
+    return detail::append_reader("double_buffer", "create_double_buffer_reader", reader, attributes.json(),
+                                 name, where);
+}
+inline Var shard(const Var &reader, uint64_t rank, uint64_t world, const std::string &name = {},
+                 Where where = Where::here()) {
+    const Attributes attributes{{"rank", rank}, {"world", world}};
+    return detail::append_reader("shard", "create_shard_reader", reader, attributes.json(), name, where);
+}
+inline Var zip(const Vars &readers, bool strict = false, const std::string &name = {},
+               Where where = Where::here()) {
+    return detail::append_reader("zip", "create_zip_reader", readers, Attributes{{"strict", strict}}.json(),
+                                 name, where);
+}
+
+// A reader, and the queue that it reads.
+struct PyArrayReader {
+    Var reader;
+    Queue queue;
+};
+
+// Makes a queue in `scope`, which is to be given to both runs, and a reader of what is pushed into it.
+inline PyArrayReader py_array_reader(const QueueOptions &options, const Scope &scope = Scope::global(),
+                                     const std::string &name = {}, Where where = Where::here()) {
+    std::string feeder = name + "_feeder";
+    while (name.empty()) {
+        feeder = unique_name::generate("py_array_feed_queue");
+        if (!scope.has(feeder)) break;
+    }
+    const bool is_new = !scope.has(feeder);
+    try {
+        Queue queue = QueueHolder(scope.var(feeder)).init_once(options);
+        const Attributes attributes{{"feeder_name", feeder}};
+        return {detail::append_reader("py_array_reader", "create_py_array_reader", {}, attributes.json(),
+                                      name, where, options.slots),
+                std::move(queue)};
+    } catch (...) {
+        if (is_new && scope.has(feeder)) scope.erase(feeder);
+        throw;
+    }
+}
+inline PyArrayReader py_array_reader(uint64_t capacity, const std::vector<SlotSpec> &slots, Place place = {},
+                                     const Scope &scope = Scope::global(), const std::string &name = {},
+                                     Where where = Where::here()) {
+    QueueOptions options;
+    options.capacity = capacity;
+    options.slots = slots;
+    options.place = place;
+    return py_array_reader(options, scope, name, where);
+}
+
+// The next tuple of a reader, a tensor for each slot. EndOfData where there is none.
+inline std::vector<Var> read_file(const Var &reader, Where where = Where::here()) {
+    const auto slots = reader.slots();
+    if (!slots) {
+        throw StateError(
+            "read_file: what the reader " + reader.name() +
+            " delivers is not known yet: say how many tensors, as in read_file<2>(reader), or their "
+            "names");
+    }
+    std::vector<Var> outs;
+    for (const SlotSpec &slot : *slots)
+        outs.push_back(detail::temporary(slot.name.empty() ? "slot" : slot.name));
+    detail::append("read", reader, outs, "{}", where);
+    return outs;
+}
+// Of so many slots: auto [image, label] = read_file<2>(reader).
+template <size_t n>
+std::array<Var, n> read_file(const Var &reader, Where where = Where::here()) {
+    const std::vector<Var> outs = detail::temporaries("slot", n);
+    detail::append("read", reader, outs, "{}", where);
+    return detail::as_array<n>(outs);
+}
+// Into the variables of these names, made in the current block where there are none.
+inline std::vector<Var> read_file(const Var &reader, const std::vector<std::string> &names,
+                                  Where where = Where::here()) {
+    std::vector<Var> outs;
+    for (const std::string &name : names) {
+        if (!detail::current_main().has(detail::building().block, name)) variable(name);
+        outs.emplace_back(detail::current_main(), detail::building().block, name);
+    }
+    detail::append("read", reader, outs, "{}", where);
+    return outs;
+}
+
+// Whether a reader has a next tuple: a bool.
+inline Var has_next(const Var &reader, std::optional<Var> out = {}, Where where = Where::here()) {
+    return detail::append_one("has_next", reader, std::move(out), "{}", where);
+}
+// Has a reader start over.
+inline void reset(const Var &reader, Where where = Where::here()) {
+    detail::append("reset", reader, {}, "{}", where);
+}
+
+// What staging() put aside, with what unstaging() has to know.
+class Stage : public Var {
+public:
+    // The number of tensors.
+    size_t size() const noexcept { return staged_.size(); }
+
+private:
+    friend Stage staging(const Vars &, uint64_t, uint64_t, Where);
+    friend std::vector<Var> unstaging(const Stage &, Where);
+
+    Stage(Var var, std::vector<std::string> staged, const Attributes &limits)
+        : Var(std::move(var)), staged_(std::move(staged)), limits_(limits.json()) {}
+
+    std::vector<std::string> staged_;
+    std::string limits_;
+};
+
+// Copies tensors to the staging buffer of the executor's place, behind those that are there; nothing if none
+// of them was fed. Waits while it is full: of `capacity` tuples, which is to be at least one more than are
+// there when the program begins, as after a warm-up.
+inline Stage staging(const Vars &inputs, uint64_t capacity = 3, uint64_t bytes_limit = 0,
+                     Where where = Where::here()) {
+    const std::string name = detail::fresh("stage");
+    const Program &main = detail::current_main();
+    const uint32_t block = detail::building().block;
+    main.add_variable(block, detail::Attributes().set("name", name).set("kind", std::string("stage")).json());
+    Stage stage({main, block, name}, inputs.names(), {{"capacity", capacity}, {"bytes_limit", bytes_limit}});
+    detail::append("stage", inputs, stage, stage.limits_, where);
+    return stage;
+}
+// Takes the oldest tensors out of it. Waits while there are none.
+inline std::vector<Var> unstaging(const Stage &stage, Where where = Where::here()) {
+    std::vector<Var> outs;
+    for (const std::string &name : stage.staged_) outs.push_back(detail::temporary(name));
+    detail::append("unstage", stage, outs, stage.limits_, where);
+    return outs;
+}
+// As many as were put in: auto [image, label] = unstaging<2>(stage).
+template <size_t n>
+std::array<Var, n> unstaging(const Stage &stage, Where where = Where::here()) {
+    if (n != stage.size()) {
+        throw SlotCountError("unstaging: expected " + std::to_string(stage.size()) +
+                             " tensors, as in the stage " + stage.name() + ", found " + std::to_string(n));
+    }
+    return detail::as_array<n>(unstaging(stage, where));
+}
+
+}  // namespace layers
+
+}  // namespace pyfeed
+
+#endif  // PYFEED_PYFEED_LAYERS_HPP

@@ -1,0 +1,265 @@
+// The queue.
+#ifndef PYFEED_PYFEED_QUEUE_HPP
+#define PYFEED_PYFEED_QUEUE_HPP
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "failure.hpp"
+#include "tuple.hpp"
+
+namespace pyfeed {
+
+struct QueueOptions {
+    uint64_t capacity = 0;  // in tuples; at least 1
+    std::vector<SlotSpec> slots;
+    Place place{};             // where the tuples are consumed
+    uint64_t bytes_limit = 0;  // in bytes of all tuples queued or being written; 0: no limit
+    bool restartable = false;  // the producer can start over: see Queue::wait_pass
+};
+
+using QueueInfo = pf_queue_info;
+
+// A tuple in the queue's own memory, to be written in place and then committed. Dropped if it is not.
+class Slot {
+public:
+    explicit Slot(const pf_tuple &raw) noexcept : tuple_(raw) {}
+
+    size_t size() const noexcept { return tuple_.size(); }
+    TensorView operator[](size_t slot) const { return tuple_[slot]; }
+    TensorView at(size_t slot) const { return tuple_.at(slot); }
+
+    // The same memory once more, to be looked at after the commit.
+    Tuple share() const { return tuple_.share(); }
+
+    // Queues it. Closed if its pass has ended meanwhile: it is dropped then. Never blocks.
+    void commit() {
+        pf_tuple raw = tuple_.detach();
+        detail::Call call;
+        const pf_status status = pf_queue_commit(&raw, call.err());
+        tuple_ = Tuple(raw);
+        call.check(status);
+    }
+    // Drops it now.
+    void drop() noexcept { tuple_.release(); }
+
+private:
+    Tuple tuple_;
+};
+
+class Producer;
+
+namespace detail {
+
+// What producers do with a queue, by either kind of handle.
+class Feeding {
+public:
+    // Copies a tuple in, strided or not. Blocks while the queue is full.
+    void push(const Tensors &tensors, const Wait &wait = {}, uint64_t pass = PF_PASS_CURRENT) const {
+        detail::Call call(wait);
+        call.check(pf_queue_push(handle(), tensors.data(), tensors.size(), pass, call.wait(), call.err()));
+    }
+
+    // Lends a tuple: nothing is copied, the tensors must be contiguous and stay as they are until
+    // release(context) is called: once, on any thread, and only if this call returns. It must not block,
+    // throw or call pyfeed. Blocks while the queue is full.
+    void push_lent(const Tensors &tensors, void (*release)(void *context), void *context,
+                   const Wait &wait = {}, uint64_t pass = PF_PASS_CURRENT) const {
+        detail::Call call(wait);
+        call.check(pf_queue_push_lent(handle(), tensors.data(), tensors.size(), pass, release, context,
+                                      call.wait(), call.err()));
+    }
+    // The same with anything that can be called. If the push throws, it is destroyed without being called.
+    template <class F, class = std::enable_if_t<std::is_invocable_v<std::decay_t<F> &>>>
+    void push_lent(const Tensors &tensors, F &&release, const Wait &wait = {},
+                   uint64_t pass = PF_PASS_CURRENT) const {
+        using Release = std::decay_t<F>;
+        auto owned = std::make_unique<Release>(std::forward<F>(release));
+        auto run = [](void *context) noexcept {
+            std::unique_ptr<Release> f(static_cast<Release *>(context));
+            (*f)();
+        };
+        push_lent(tensors, +run, owned.get(), wait, pass);
+        owned.release();  // the library's now, and perhaps already gone
+    }
+    // The same with an owner: a copy of the pointer is held until the memory is no longer needed.
+    template <class T>
+    void push_lent(const Tensors &tensors, std::shared_ptr<T> owner, const Wait &wait = {},
+                   uint64_t pass = PF_PASS_CURRENT) const {
+        push_lent(tensors, [owner = std::move(owner)] {}, wait, pass);
+    }
+
+    // Reserves a tuple of those dtypes, shapes and levels of detail in the queue's own memory. Blocks while
+    // the queue is full.
+    Slot reserve(const Tensors &tensors, const Wait &wait = {}, uint64_t pass = PF_PASS_CURRENT) const {
+        detail::Call call(wait);
+        pf_tuple raw = PF_TUPLE_INIT;
+        call.check(
+            pf_queue_reserve(handle(), tensors.data(), tensors.size(), pass, call.wait(), &raw, call.err()));
+        return Slot(raw);
+    }
+
+    // Ends the pass: pushes are Closed from now on, what is queued is still delivered. Twice is fine.
+    void close(uint64_t pass = PF_PASS_CURRENT) const {
+        detail::Call call;
+        call.check(pf_queue_close(handle(), pass, call.err()));
+    }
+
+    // Ends the pass with an error, which the consumer gets after the last tuple as ProducerFailed. `token` is
+    // whatever the producer's side wants to find there. False, and no exception, for this is called where one
+    // is being handled: the pass has ended already, and nobody will be told.
+    bool fail(const std::string &type, const std::string &message, const std::string &traceback = {},
+              uint64_t token = 0, uint64_t pass = PF_PASS_CURRENT) const {
+        return fail(detail::Failure{type, message, traceback, token}, pass);
+    }
+    // The same with an exception: its type and text, and the chain of what is nested in it as traceback. A
+    // ProducerFailed from another queue passes on what it brought.
+    bool fail(const std::exception &error, uint64_t token = 0, uint64_t pass = PF_PASS_CURRENT) const {
+        return fail(detail::failure_of(error, token), pass);
+    }
+    bool fail(std::exception_ptr error, uint64_t token = 0, uint64_t pass = PF_PASS_CURRENT) const {
+        return fail(detail::failure_of(error, token), pass);
+    }
+
+    struct Reopened {
+        uint64_t pass;     // the number of the new pass
+        uint64_t dropped;  // tuples that were still queued
+    };
+    // Begins the next pass: closes, drops what is still queued, opens. Pushes and pops that began before
+    // cannot see the new pass.
+    Reopened reopen() const {
+        detail::Call call;
+        Reopened out{PF_PASS_NONE, 0};
+        call.check(pf_queue_reopen(handle(), &out.pass, &out.dropped, call.err()));
+        return out;
+    }
+
+    // For the producer of a restartable queue: waits for a pass with a number above `after`, and gives its
+    // number. Closed once the queue is shut down.
+    uint64_t wait_pass(uint64_t after, const Wait &wait = {}) const {
+        detail::Call call(wait);
+        uint64_t pass = PF_PASS_NONE;
+        call.check(pf_queue_wait_pass(handle(), after, call.wait(), &pass, call.err()));
+        return pass;
+    }
+
+    // Closes for good and drops what is queued.
+    void shutdown() const {
+        detail::Call call;
+        call.check(pf_queue_shutdown(handle(), call.err()));
+    }
+
+    QueueInfo stats() const {
+        detail::Call call;
+        pf_queue_info info = PF_QUEUE_INFO_INIT;
+        call.check(pf_queue_stats(handle(), &info, call.err()));
+        return info;
+    }
+    size_t size() const { return static_cast<size_t>(stats().num_tuples); }
+    size_t capacity() const { return static_cast<size_t>(stats().capacity); }
+    bool is_empty() const { return stats().num_tuples == 0; }
+    // Tuples being written count: a push would have to wait for them.
+    bool is_full() const {
+        const QueueInfo info = stats();
+        return info.num_tuples + info.reserved_tuples >= info.capacity;
+    }
+
+    // What a slot must look like, with the dtype the first tuple settled.
+    SlotSpec slot(uint32_t index) const {
+        detail::Call call;
+        pf_slot_spec spec = PF_SLOT_SPEC_INIT;
+        int64_t dims[PF_MAX_RANK];
+        call.check(pf_queue_slot(handle(), index, &spec, dims, call.err()));
+        return {static_cast<DType>(spec.dtype), Dims(spec.dims, static_cast<size_t>(spec.rank)),
+                spec.lod_levels};
+    }
+
+    pf_handle handle() const noexcept { return handle_.get(); }
+
+    // A handle for one more producer.
+    Producer producer() const;
+
+protected:
+    explicit Feeding(Handle handle) : handle_(std::move(handle)) {}
+    Feeding(const Feeding &) = default;
+    Feeding(Feeding &&) = default;
+    Feeding &operator=(const Feeding &) = default;
+    Feeding &operator=(Feeding &&) = default;
+    ~Feeding() = default;
+
+private:
+    bool fail(const detail::Failure &failure, uint64_t pass) const {
+        detail::Call call;
+        const pf_failure raw = failure.raw();
+        return call.unless(PF_CLOSED, pf_queue_fail(handle(), pass, &raw, call.err()));
+    }
+
+    Handle handle_;
+};
+
+}  // namespace detail
+
+// A queue as a producer has it: with all of Queue but the pops. It does not keep the queue open: once no Queue, no reader
+// and no variable is left by which a tuple could be popped, pushes are Closed, blocked ones too. Made by
+// Queue::producer; give one to each thread that pushes.
+class Producer : public detail::Feeding {
+public:
+    // Takes over one count of a handle of pf_producer_create.
+    static Producer adopt(pf_handle handle) {
+        detail::check_abi();
+        return Producer(detail::Handle(handle));
+    }
+
+private:
+    using Feeding::Feeding;
+};
+
+inline Producer detail::Feeding::producer() const {
+    Call call;
+    pf_handle out = 0;
+    call.check(pf_producer_create(handle(), &out, call.err()));
+    return Producer::adopt(out);
+}
+
+// A bounded queue of tuples, first in, first out, for any number of producers and consumers. Made by
+// PyArrayFeedQueueHolder::init_once.
+//
+// `pass` is the number of the pass a push, close or failure belongs to: once the queue has moved on, it is
+// Closed (close: ignored). PF_PASS_CURRENT is the pass that is current when the call begins.
+class Queue : public detail::Feeding {
+public:
+    // Takes over one count of a handle.
+    static Queue adopt(pf_handle handle) {
+        detail::check_abi();
+        return Queue(detail::Handle(handle));
+    }
+
+    // The oldest tuple; nothing at the end of the pass. ProducerFailed after the last tuple of a pass that
+    // failed. Blocks while the queue is empty.
+    std::optional<Tuple> pop(const Wait &wait = {}) const {
+        detail::Call call(wait);
+        pf_tuple raw = PF_TUPLE_INIT;
+        if (!call.unless(PF_END, pf_queue_pop(handle(), call.wait(), &raw, call.err()))) return std::nullopt;
+        return std::optional<Tuple>(std::in_place, raw);
+    }
+    std::optional<Tuple> next(const Wait &wait = {}) const { return pop(wait); }
+
+    // for (Tuple &tuple : queue): pops until the end of the pass; queue.tuples(wait) waits as told.
+    detail::TupleIterator<Queue> begin() const { return {this, Wait()}; }
+    detail::TupleIterator<Queue>::End end() const { return {}; }
+    detail::TupleRange<Queue> tuples(const Wait &wait) const { return {*this, wait}; }
+
+private:
+    using Feeding::Feeding;
+};
+
+}  // namespace pyfeed
+
+#endif  // PYFEED_PYFEED_QUEUE_HPP

@@ -1,0 +1,221 @@
+// Tuples that the library lends, and tuples that it is given.
+#ifndef PYFEED_PYFEED_TUPLE_HPP
+#define PYFEED_PYFEED_TUPLE_HPP
+
+#include <cstddef>
+#include <initializer_list>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "tensor.hpp"
+#include "wait.hpp"
+
+namespace pyfeed {
+
+// The slots of one instance or one batch, on loan from the library; given back by the destructor. Views of
+// its tensors must not be used after that.
+class Tuple {
+public:
+    Tuple() = default;
+    // Takes over a loan.
+    explicit Tuple(const pf_tuple &raw) noexcept : raw_(raw) {}
+    Tuple(Tuple &&other) noexcept : raw_(std::exchange(other.raw_, pf_tuple PF_TUPLE_INIT)) {}
+    Tuple &operator=(Tuple &&other) noexcept {
+        if (this != &other) {
+            release();
+            raw_ = std::exchange(other.raw_, pf_tuple PF_TUPLE_INIT);
+        }
+        return *this;
+    }
+    ~Tuple() { release(); }
+
+    size_t size() const noexcept { return raw_.num_slots; }
+    bool empty() const noexcept { return raw_.num_slots == 0; }
+    TensorView operator[](size_t slot) const { return TensorView(slot_raw(slot)); }
+    TensorView at(size_t slot) const {
+        if (slot >= size()) {
+            throw InvalidArgument("no slot " + std::to_string(slot) + ": the tuple has " +
+                                  std::to_string(size()));
+        }
+        return (*this)[slot];
+    }
+
+    class iterator {
+    public:
+        using iterator_category = std::input_iterator_tag;
+        using value_type = TensorView;
+        using difference_type = std::ptrdiff_t;
+        using pointer = void;
+        using reference = TensorView;
+
+        iterator(const Tuple *tuple, size_t slot) : tuple_(tuple), slot_(slot) {}
+        TensorView operator*() const { return (*tuple_)[slot_]; }
+        iterator &operator++() {
+            slot_++;
+            return *this;
+        }
+        iterator operator++(int) { return {tuple_, slot_++}; }
+        bool operator==(const iterator &other) const { return slot_ == other.slot_; }
+        bool operator!=(const iterator &other) const { return slot_ != other.slot_; }
+
+    private:
+        const Tuple *tuple_;
+        size_t slot_;
+    };
+    iterator begin() const { return {this, 0}; }
+    iterator end() const { return {this, size()}; }
+
+    // The same memory once more: it stays until both are given back.
+    Tuple share() const {
+        detail::Call call;
+        pf_tuple out = PF_TUPLE_INIT;
+        call.check(pf_tuple_share(&raw_, &out, call.err()));
+        return Tuple(out);
+    }
+
+    // Gives the loan back now. Any thread; twice is fine.
+    void release() noexcept {
+        if (raw_.loan != 0) pf_tuple_release(&raw_);
+        raw_ = pf_tuple PF_TUPLE_INIT;
+    }
+
+    // Of a tuple at a CUDAPlace; one of the host's is there already. The copy to the device may still be under
+    // way, and streams of others may work with the tuple when it is given back. Nothing waits on the host but
+    // synchronize() and download().
+    //
+    // Has a stream wait until the tuple is there. Its memory is not written to again before what is submitted
+    // to the stream until the tuple is given back is done. A stream that is being captured: StateError.
+    void use(Stream stream) const {
+        detail::Call call;
+        call.check(pf_tuple_use(&raw_, stream.number(), call.err()));
+    }
+    // Gives the loan back, and says that what was submitted to the stream until now is the last there to touch
+    // the tuple. After an error it is as it was.
+    void release(Stream stream) {
+        detail::Call call;
+        call.check(pf_tuple_release_on(&raw_, stream.number(), call.err()));
+    }
+    // Waits on the host until the tuple is there.
+    void synchronize(const Wait &wait = {}) const {
+        detail::Call call(wait);
+        call.check(pf_tuple_synchronize(&raw_, call.wait(), call.err()));
+    }
+    // Copies all elements of a slot, `nbytes`, to memory of the host's. Of a tuple of the host's too.
+    void download(size_t slot, void *to, size_t nbytes) const {
+        detail::Call call;
+        call.check(pf_tuple_download(&raw_, static_cast<uint32_t>(slot), to, nbytes, call.err()));
+    }
+    // The same, into a new vector. DTypeError if they are not of that type.
+    template <class T>
+    std::vector<T> download(size_t slot) const {
+        static_assert(!std::is_same_v<T, bool>, "std::vector<bool> has no elements: take uint8_t");
+        const TensorView tensor = at(slot);
+        if constexpr (std::is_same_v<T, uint8_t>) {
+            if (tensor.dtype() != DType::bool_) tensor.data<T>();
+        } else {
+            tensor.data<T>();
+        }
+        std::vector<T> out(static_cast<size_t>(tensor.numel()));
+        download(slot, out.data(), out.size() * sizeof(T));
+        return out;
+    }
+
+    // Hands the loan to the caller, who owes a pf_tuple_release.
+    pf_tuple detach() noexcept { return std::exchange(raw_, pf_tuple PF_TUPLE_INIT); }
+    const pf_tuple &raw() const noexcept { return raw_; }
+
+private:
+    // A library newer than this header has longer tensors: the first one's size is the step.
+    const pf_tensor &slot_raw(size_t slot) const {
+        const char *first = reinterpret_cast<const char *>(raw_.slots);
+        return *reinterpret_cast<const pf_tensor *>(first + slot * raw_.slots->size);
+    }
+
+    pf_tuple raw_ = PF_TUPLE_INIT;
+};
+
+// The tensors of one tuple, as an argument: {view(x), view(y)}, a vector of views, one view, or a Tuple to
+// pass on. Built in the call and good for that call. No heap up to eight slots.
+class Tensors {
+public:
+    Tensors(std::initializer_list<TensorView> tensors) : Tensors(tensors.begin(), tensors.size()) {}
+    Tensors(const std::vector<TensorView> &tensors) : Tensors(tensors.data(), tensors.size()) {}
+    Tensors(const TensorView &tensor) : Tensors(&tensor, 1) {}
+    Tensors(const Tuple &tuple) : data_(tuple.raw().slots), size_(tuple.raw().num_slots) {}
+    Tensors(const TensorView *tensors, size_t size) : size_(static_cast<uint32_t>(size)) {
+        pf_tensor *out = few_;
+        if (size > few) {
+            many_.resize(size);
+            out = many_.data();
+        }
+        for (size_t i = 0; i < size; i++) out[i] = tensors[i].raw();
+        data_ = out;
+    }
+    Tensors(const Tensors &) = delete;
+    Tensors &operator=(const Tensors &) = delete;
+
+    const pf_tensor *data() const { return data_; }
+    uint32_t size() const { return size_; }
+
+private:
+    static constexpr size_t few = 8;
+    pf_tensor few_[few];
+    std::vector<pf_tensor> many_;
+    const pf_tensor *data_ = nullptr;
+    uint32_t size_ = 0;
+};
+
+namespace detail {
+
+// The tuples of a queue or a reader until its end, for a range-for. A tuple is given back before the next
+// one is waited for.
+template <class Source>
+class TupleIterator {
+public:
+    using iterator_category = std::input_iterator_tag;
+    using value_type = Tuple;
+    using difference_type = std::ptrdiff_t;
+    using pointer = Tuple *;
+    using reference = Tuple &;
+    struct End {};
+
+    TupleIterator(const Source *source, Wait wait) : source_(source), wait_(std::move(wait)) { ++*this; }
+
+    Tuple &operator*() { return *current_; }
+    Tuple *operator->() { return &*current_; }
+    TupleIterator &operator++() {
+        current_.reset();
+        current_ = source_->next(wait_);
+        return *this;
+    }
+    bool operator==(End) const { return !current_.has_value(); }
+    bool operator!=(End) const { return current_.has_value(); }
+
+private:
+    const Source *source_;
+    Wait wait_;
+    std::optional<Tuple> current_;
+};
+
+template <class Source>
+class TupleRange {
+public:
+    TupleRange(const Source &source, Wait wait) : source_(source), wait_(std::move(wait)) {}
+
+    TupleIterator<Source> begin() const { return {&source_, wait_}; }
+    typename TupleIterator<Source>::End end() const { return {}; }
+
+private:
+    Source source_;
+    Wait wait_;
+};
+
+}  // namespace detail
+
+}  // namespace pyfeed
+
+#endif  // PYFEED_PYFEED_TUPLE_HPP
