@@ -8,8 +8,8 @@ func TestGuardStopsAPanicAndSaysSo(t *testing.T) {
 	st := setError(nil, nil)
 	func() {
 		defer guard(&st, nil)
-		var nobody *cancelToken
-		nobody.cancel() // a nil pointer: the worst kind
+		var none *cancelToken
+		none.cancel() // dereferences nil
 	}()
 	if st != poisoned {
 		t.Errorf("expected status %d, found %d", poisoned, st)

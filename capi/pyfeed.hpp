@@ -3,7 +3,7 @@
 // What holds for every class, unless its comment says otherwise:
 //
 // - Ownership.  Scope, Variable, Queue, StagingBuffer, Reader and CancelToken are counted handles: a copy is one
-//               count more, like a std::shared_ptr. Tuple, Slot, Writer, RegisteredFormat and Trace have one
+//               count more, like a std::shared_ptr. Tuple, Reservation, Writer, RegisteredFormat and Trace have one
 //               owner and move. TensorView and Span own nothing: they are good as long as what they look at.
 // - Errors.     A status other than PF_OK throws the class of that status, all of them under Error. The
 //               end of the data is no error: next() and pop() answer an empty optional, a loop ends. A
@@ -13,7 +13,7 @@
 // - Blocking.   Only what takes a Wait blocks. Without one it waits for ever.
 // - Nothing thrown by a callback crosses the library: poll functions hand their exception to the call that
 //               polled; what the function of a map reader or a format throws is its consumer's
-//               ProducerFailed; release functions must not throw.
+//               ProducerError; release functions must not throw.
 #ifndef PYFEED_HPP
 #define PYFEED_HPP
 

@@ -7,8 +7,8 @@
 // - Building.   The functions of pyfeed::layers add operators to the current block of the thread's main
 //               program. Those that make readers, and the initial values of what persists, go to its startup
 //               program; what they make is known in both. One that is refused throws, and is not there.
-// - Kernels.    They run on the thread that runs the program. What one throws is ProducerFailed to whoever
-//               runs it, in whatever language that is.
+// - Kernels.    They run on the thread that runs the program. What one throws is a ProducerError for the
+//               caller of the run, in whatever language that is.
 #ifndef PYFEED_PROGRAM_HPP
 #define PYFEED_PROGRAM_HPP
 

@@ -53,7 +53,7 @@ void count_queue(const std::string &operation, int64_t warm, int64_t counted) {
     const pyfeed::Scope scope;
     const pyfeed::Queue queue =
         pyfeed::PyArrayFeedQueueHolder(scope.var("feeder"))
-            .init_once({static_cast<uint64_t>(kBlock), {{pyfeed::DType::int64, {kWords}}}});
+            .init_once({static_cast<uint64_t>(kBlock), {{{kWords}, pyfeed::DType::int64}}});
     const pf_handle handle = queue.handle();
     int64_t words[kWords] = {}, dims[] = {kWords};
     pf_tensor tensor = PF_TENSOR_INIT;
@@ -94,7 +94,7 @@ void count_queue(const std::string &operation, int64_t warm, int64_t counted) {
 
 void count_reader(const std::string &operation, int64_t warm, int64_t counted, const std::string &file) {
     const pyfeed::Scope scope;
-    const auto options = pyfeed::OpenFiles().format("raw").slots({{pyfeed::DType::int64, {kWords}}});
+    const auto options = pyfeed::OpenFiles().format("raw").slots({{{kWords}, pyfeed::DType::int64}});
     pyfeed::Reader reader = pyfeed::create_file_reader(scope, "file", file, options);
     int64_t records = 1;  // of a tuple
     if (operation == "shuffle" || operation == "shuffle_batch") reader = reader.shuffle(kBlock);

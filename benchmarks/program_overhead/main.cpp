@@ -211,7 +211,7 @@ int main(int argc, char **argv) try {
     const int64_t tuples = std::atoll(argv[2]), loops = std::atoll(argv[4]);
     const int runs = std::atoi(argv[3]);
 
-    const std::vector<pyfeed::SlotSpec> slots = {{DType::uint64, {kWords}}};
+    const std::vector<pyfeed::SlotSpec> slots = {{{kWords}, DType::uint64}};
     const auto described = pyfeed::OpenFiles().format("raw").slots(slots);
     const Source sources[] = {
         {"create_file_reader",

@@ -19,11 +19,11 @@ inline std::string reason() {
     uint8_t available = 0;
     char *text = nullptr;
     call.check(pf_cuda_available(&available, &text, call.err()));
-    return detail::taken(text);
+    return detail::take_string(text);
 }
 inline bool available() { return reason().empty(); }
 
-// Unsupported, with the reason, without a driver.
+// UnsupportedError, with the reason, without a driver.
 inline uint32_t device_count() {
     detail::check_abi();
     detail::Call call;

@@ -120,7 +120,7 @@ struct Exported {
 }  // namespace detail
 
 // Exports one slot of a tuple to another library, without copying. The tuple is given back when the last
-// exported tensor is deleted and nobody else holds `tuple`. The level of detail stays behind: DLPack has
+// exported tensor is deleted and no other reference to `tuple` is left. The level of detail stays behind: DLPack has
 // none. A lent tensor is read-only, which only the versioned structure can say: StateError for the other.
 // Of a tuple at a CUDAPlace: have the stream that is to work with it wait, by tuple->use(stream), before.
 template <class Managed = dlpack::DLManagedTensorVersioned>
@@ -211,9 +211,9 @@ DLPackTensor from_dlpack(Managed *managed) {
     if constexpr (detail::is_versioned<Managed>) {
         // Another major version may have moved everything after the deleter.
         if (managed->version.major != 1) {
-            throw Unsupported("from_dlpack: expected DLPack 1, found " +
-                              std::to_string(managed->version.major) + "." +
-                              std::to_string(managed->version.minor));
+            throw UnsupportedError("from_dlpack: expected DLPack 1, found " +
+                                   std::to_string(managed->version.major) + "." +
+                                   std::to_string(managed->version.minor));
         }
         flags = managed->flags;
     }
@@ -225,7 +225,8 @@ DLPackTensor from_dlpack(Managed *managed) {
     } else if (device_type == dlpack::kCUDAHost) {
         place = CUDAPinnedPlace();
     } else if (device_type != dlpack::kCPU) {
-        throw Unsupported("from_dlpack: no place is DLPack's device type " + std::to_string(device_type));
+        throw UnsupportedError("from_dlpack: no place is DLPack's device type " +
+                               std::to_string(device_type));
     }
     if (tensor.ndim < 0) {
         throw ShapeError("from_dlpack: a tensor of " + std::to_string(tensor.ndim) + " dimensions");
@@ -234,24 +235,24 @@ DLPackTensor from_dlpack(Managed *managed) {
     if (rank > 0 && tensor.shape == nullptr) throw InvalidArgument("from_dlpack: the tensor has no shape");
     const DType dtype = detail::from_dlpack_dtype(tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes);
     const auto itemsize = static_cast<int64_t>(dtype_size(dtype));
-    const Dims dims(tensor.shape, rank);
+    const Shape shape(tensor.shape, rank);
 
     char *data = static_cast<char *>(tensor.data);
     if (data != nullptr) data += tensor.byte_offset;
-    TensorView view(dtype, dims, data);
+    TensorView view(dtype, shape, data);
     view.with_place(place).with_read_only((flags & dlpack::kReadOnly) != 0);
 
     // Strides that only say "contiguous" are left out: a lent tensor must not look strided.
     if (tensor.strides != nullptr) {
-        Dims strides(tensor.strides, rank);
+        Shape strides(tensor.strides, rank);
         bool contiguous = true;
         int64_t step = 1;
         for (size_t i = rank; i-- > 0;) {
-            if (dims[i] != 1 && strides[i] != step) contiguous = false;
-            step *= dims[i];
+            if (shape[i] != 1 && strides[i] != step) contiguous = false;
+            step *= shape[i];
             strides[i] *= itemsize;
         }
-        if (!contiguous && dims.numel() > 0) view.with_strides(strides);
+        if (!contiguous && shape.numel() > 0) view.with_strides(strides);
     }
     return {view, std::move(owner)};
 }

@@ -39,7 +39,7 @@ public:
     // The slot of the tuple it is about, or -1.
     int slot() const noexcept { return slot_; }
 
-    // The file it is about: of every CorruptRecord and FileError, of what a file's instances are refused for, and
+    // The file it is about: of every CorruptRecordError and FileError, of what a file's instances are refused for, and
     // of what a function of map failed at; else empty.
     const std::string &file() const noexcept { return where_.file; }
     // In the file, in bytes, decompressed ones if it is compressed; or -1.
@@ -79,30 +79,30 @@ public:
 PYFEED_ERROR_CLASS(EndOfData, PF_END);  // only of a program's run: next() and pop() answer nothing
 PYFEED_ERROR_CLASS(Timeout, PF_TIMEOUT);
 PYFEED_ERROR_CLASS(Cancelled, PF_CANCELLED);
-PYFEED_ERROR_CLASS(Closed, PF_CLOSED);
+PYFEED_ERROR_CLASS(QueueClosed, PF_CLOSED);
 PYFEED_ERROR_CLASS(InvalidArgument, PF_INVALID);
 PYFEED_ERROR_CLASS(ShapeError, PF_SHAPE);
 PYFEED_ERROR_CLASS(DTypeError, PF_DTYPE);
 PYFEED_ERROR_CLASS(SlotCountError, PF_SLOTS);
-PYFEED_ERROR_CLASS(TooLarge, PF_TOO_LARGE);
-PYFEED_ERROR_CLASS(StaleHandle, PF_STALE_HANDLE);
+PYFEED_ERROR_CLASS(TooLargeError, PF_TOO_LARGE);
+PYFEED_ERROR_CLASS(StaleHandleError, PF_STALE_HANDLE);
 PYFEED_ERROR_CLASS(StateError, PF_STATE);
-PYFEED_ERROR_CLASS(NotFound, PF_NOT_FOUND);
-PYFEED_ERROR_CLASS(Unsupported, PF_UNSUPPORTED);
-PYFEED_ERROR_CLASS(OutOfMemory, PF_NO_MEMORY);
-PYFEED_ERROR_CLASS(Forked, PF_FORKED);
-PYFEED_ERROR_CLASS(Poisoned, PF_POISONED);
-PYFEED_ERROR_CLASS(CorruptRecord, PF_CORRUPT);
+PYFEED_ERROR_CLASS(NotFoundError, PF_NOT_FOUND);
+PYFEED_ERROR_CLASS(UnsupportedError, PF_UNSUPPORTED);
+PYFEED_ERROR_CLASS(OutOfMemoryError, PF_NO_MEMORY);
+PYFEED_ERROR_CLASS(ForkError, PF_FORKED);
+PYFEED_ERROR_CLASS(PoisonedError, PF_POISONED);
+PYFEED_ERROR_CLASS(CorruptRecordError, PF_CORRUPT);
 PYFEED_ERROR_CLASS(FileError, PF_IO);
 
 #undef PYFEED_ERROR_CLASS
 
 // A producer failed, and this is its error, after every tuple it had pushed; or a kernel did.
-class ProducerFailed : public Error {
+class ProducerError : public Error {
 public:
-    explicit ProducerFailed(const std::string &what, std::string type = {}, std::string message = {},
-                            std::string traceback = {}, uint64_t token = 0, std::string op = {},
-                            FileLocation where = {})
+    explicit ProducerError(const std::string &what, std::string type = {}, std::string message = {},
+                           std::string traceback = {}, uint64_t token = 0, std::string op = {},
+                           FileLocation where = {})
         : Error(PF_FAILED, what, -1, std::move(where), std::move(op)),
           type_(std::move(type)),
           message_(std::move(message)),
@@ -121,13 +121,13 @@ private:
 };
 
 // A worker process that fills the queue died, and this comes after every tuple it had committed.
-class WorkerDied : public ProducerFailed {
+class WorkerError : public ProducerError {
 public:
-    explicit WorkerDied(const std::string &what, int64_t pid = 0, int exit_status = 0, std::string type = {},
-                        std::string message = {}, std::string traceback = {}, uint64_t token = 0,
-                        std::string op = {})
-        : ProducerFailed(what, std::move(type), std::move(message), std::move(traceback), token,
-                         std::move(op)),
+    explicit WorkerError(const std::string &what, int64_t pid = 0, int exit_status = 0, std::string type = {},
+                         std::string message = {}, std::string traceback = {}, uint64_t token = 0,
+                         std::string op = {})
+        : ProducerError(what, std::move(type), std::move(message), std::move(traceback), token,
+                        std::move(op)),
           pid_(pid),
           exit_status_(exit_status) {}
 
@@ -174,14 +174,14 @@ namespace detail {
         case PF_CANCELLED:
             throw Cancelled(message, err.slot, where, op);
         case PF_CLOSED:
-            throw Closed(message, err.slot, where, op);
+            throw QueueClosed(message, err.slot, where, op);
         case PF_FAILED:
             if (err.worker != 0) {
-                throw WorkerDied(message, err.worker, err.exit_status, text(err.cause_type),
-                                 text(err.cause_message), text(err.cause_traceback), err.cause_token, op);
+                throw WorkerError(message, err.worker, err.exit_status, text(err.cause_type),
+                                  text(err.cause_message), text(err.cause_traceback), err.cause_token, op);
             }
-            throw ProducerFailed(message, text(err.cause_type), text(err.cause_message),
-                                 text(err.cause_traceback), err.cause_token, op, where);
+            throw ProducerError(message, text(err.cause_type), text(err.cause_message),
+                                text(err.cause_traceback), err.cause_token, op, where);
         case PF_INVALID:
             throw InvalidArgument(message, err.slot, where, op);
         case PF_SHAPE:
@@ -191,23 +191,23 @@ namespace detail {
         case PF_SLOTS:
             throw SlotCountError(message, err.slot, where, op);
         case PF_TOO_LARGE:
-            throw TooLarge(message, err.slot, where, op);
+            throw TooLargeError(message, err.slot, where, op);
         case PF_STALE_HANDLE:
-            throw StaleHandle(message, err.slot, where, op);
+            throw StaleHandleError(message, err.slot, where, op);
         case PF_STATE:
             throw StateError(message, err.slot, where, op);
         case PF_NOT_FOUND:
-            throw NotFound(message, err.slot, where, op);
+            throw NotFoundError(message, err.slot, where, op);
         case PF_UNSUPPORTED:
-            throw Unsupported(message, err.slot, where, op);
+            throw UnsupportedError(message, err.slot, where, op);
         case PF_NO_MEMORY:
-            throw OutOfMemory(message, err.slot, where, op);
+            throw OutOfMemoryError(message, err.slot, where, op);
         case PF_FORKED:
-            throw Forked(message, err.slot, where, op);
+            throw ForkError(message, err.slot, where, op);
         case PF_POISONED:
-            throw Poisoned(message, err.slot, where, op);
+            throw PoisonedError(message, err.slot, where, op);
         case PF_CORRUPT:
-            throw CorruptRecord(message, err.slot, where, op);
+            throw CorruptRecordError(message, err.slot, where, op);
         case PF_IO:
             throw FileError(message, err.slot, where, op);
         case PF_CUDA_ERROR:
@@ -222,9 +222,10 @@ inline void check_abi() {
     static const bool checked = [] {
         const uint32_t found = pf_abi_version();
         if (found != PF_ABI_VERSION) {
-            throw Unsupported("this program was compiled for pyfeed ABI " + std::to_string(PF_ABI_VERSION) +
-                              " (release " PF_VERSION "), but the library that is loaded has ABI " +
-                              std::to_string(found) + " (release " + pf_version() + ")");
+            throw UnsupportedError("this program was compiled for pyfeed ABI " +
+                                   std::to_string(PF_ABI_VERSION) +
+                                   " (release " PF_VERSION "), but the library that is loaded has ABI " +
+                                   std::to_string(found) + " (release " + pf_version() + ")");
         }
         return true;
     }();

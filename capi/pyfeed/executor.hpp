@@ -45,8 +45,8 @@ public:
     Feeds(const Feeds &) = delete;
     Feeds &operator=(const Feeds &) = delete;
 
-    const char *const *names() const { return many_names_.empty() ? names_ : many_names_.data(); }
-    const pf_tensor *tensors() const { return many_tensors_.empty() ? tensors_ : many_tensors_.data(); }
+    const char *const *names() const { return heap_names_.empty() ? names_ : heap_names_.data(); }
+    const pf_tensor *tensors() const { return heap_tensors_.empty() ? tensors_ : heap_tensors_.data(); }
     uint32_t size() const { return size_; }
 
 private:
@@ -54,11 +54,11 @@ private:
     Feeds(I begin, I end) : size_(static_cast<uint32_t>(std::distance(begin, end))) {
         const char **names = names_;
         pf_tensor *tensors = tensors_;
-        if (size_ > few) {
-            many_names_.resize(size_);
-            many_tensors_.resize(size_);
-            names = many_names_.data();
-            tensors = many_tensors_.data();
+        if (size_ > inline_vars) {
+            heap_names_.resize(size_);
+            heap_tensors_.resize(size_);
+            names = heap_names_.data();
+            tensors = heap_tensors_.data();
         }
         for (; begin != end; ++begin) {
             const auto &[name, tensor] = *begin;
@@ -67,12 +67,12 @@ private:
         }
     }
 
-    static constexpr size_t few = 8;
+    static constexpr size_t inline_vars = 8;
     uint32_t size_ = 0;
-    const char *names_[few];
-    pf_tensor tensors_[few];
-    std::vector<const char *> many_names_;
-    std::vector<pf_tensor> many_tensors_;
+    const char *names_[inline_vars];
+    pf_tensor tensors_[inline_vars];
+    std::vector<const char *> heap_names_;
+    std::vector<pf_tensor> heap_tensors_;
 };
 
 // What is wanted of a run, as an argument: {"loss", rate}, a vector of names, or variables.
@@ -87,31 +87,31 @@ public:
     Fetches(const Fetches &) = delete;
     Fetches &operator=(const Fetches &) = delete;
 
-    const char *const *names() const { return many_.empty() ? names_ : many_.data(); }
+    const char *const *names() const { return heap_.empty() ? names_ : heap_.data(); }
     uint32_t size() const { return size_; }
 
 private:
     template <class I>
     Fetches(I begin, I end) : size_(static_cast<uint32_t>(std::distance(begin, end))) {
         const char **names = names_;
-        if (size_ > few) {
-            many_.resize(size_);
-            names = many_.data();
+        if (size_ > inline_vars) {
+            heap_.resize(size_);
+            names = heap_.data();
         }
         for (; begin != end; ++begin) *names++ = Name(*begin).text();
     }
 
-    static constexpr size_t few = 8;
+    static constexpr size_t inline_vars = 8;
     uint32_t size_ = 0;
-    const char *names_[few];
-    std::vector<const char *> many_;
+    const char *names_[inline_vars];
+    std::vector<const char *> heap_;
 };
 
 // Runs programs at a place. Copies are the same executor; any number of threads may run programs by it.
 class Executor {
 public:
     explicit Executor(Place place = {})
-        : handle_(detail::make(
+        : handle_(detail::make_handle(
               [place](pf_handle *id, pf_error *err) { return pf_executor_create(place, id, err); })) {}
 
     // Runs a program once through, on this thread: copies `feeds` into variables of its first block, runs its

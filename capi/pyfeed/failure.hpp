@@ -61,7 +61,7 @@ struct Failure {
 };
 
 inline Failure failure_of(const std::exception &error, uint64_t token = 0) {
-    if (auto *failed = dynamic_cast<const ProducerFailed *>(&error)) {
+    if (auto *failed = dynamic_cast<const ProducerError *>(&error)) {
         return {failed->type(), failed->message(), failed->traceback(), token != 0 ? token : failed->token()};
     }
     std::string traceback;

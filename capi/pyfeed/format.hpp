@@ -25,7 +25,7 @@ inline std::string formats() {
     detail::Call call;
     char *json = nullptr;
     call.check(pf_format_list(&json, call.err()));
-    return detail::taken(json);
+    return detail::take_string(json);
 }
 
 // How a Writer writes. What is not set is as pyfeed.h says.
@@ -53,7 +53,7 @@ class Writer {
 public:
     // Begins to write, in the format that the name says, or options do.
     explicit Writer(const std::string &filename, const WriterOptions &options = {})
-        : handle_(detail::make([&](pf_handle *id, pf_error *err) {
+        : handle_(detail::make_handle([&](pf_handle *id, pf_error *err) {
               const std::string attributes = options.attributes().json();
               return pf_writer_create(filename.c_str(),
                                       options.format_.empty() ? nullptr : options.format_.c_str(),
@@ -82,8 +82,8 @@ private:
 };
 
 // Reads a file of a registered format: pushes its instances into the queue, in order. `options` is a JSON
-// object. When it returns, the file has ended; what it throws is the consumer's ProducerFailed. A push that is
-// Closed says that nobody reads on: let it through. It is called from many threads at once.
+// object. When it returns, the file has ended; what it throws is the consumer's ProducerError. A push that is
+// QueueClosed says that the reader is gone: let it through. It is called from many threads at once.
 using FormatFunction =
     std::function<void(const std::string &path, const std::string &options, const Queue &queue)>;
 
@@ -133,7 +133,7 @@ private:
                 pf_handle id = 0;
                 char *path = nullptr, *options = nullptr;
                 if (pf_format_wait(format.get(), &wait, &id, &path, &options, nullptr) != PF_OK) return;
-                read(detail::taken(path), detail::taken(options), Queue::adopt(id));
+                read(detail::take_string(path), detail::take_string(options), Queue::adopt(id));
             }
         }
 
@@ -143,7 +143,7 @@ private:
                 const std::lock_guard<std::mutex> lock(mutex);
                 if (stopping) return give_up(queue);
                 mine = open.insert(open.end(), queue);
-                // Somebody must be left to wait: files that are read in turn would wait for each other.
+                // One thread must be left to wait for files: those that are read in turn would wait for each other.
                 if (open.size() == threads.size()) start();
             }
             try {
@@ -198,7 +198,7 @@ inline RegisteredFormat register_format(const std::string &tag, const std::vecto
     all.reserve(suffixes.size());
     for (const std::string &suffix : suffixes) all.push_back(suffix.c_str());
     const std::string instances = detail::to_json(slots);
-    detail::Handle format = detail::make([&](pf_handle *id, pf_error *err) {
+    detail::Handle format = detail::make_handle([&](pf_handle *id, pf_error *err) {
         return pf_format_register(tag.c_str(), all.data(), static_cast<uint32_t>(all.size()),
                                   slots.empty() ? nullptr : instances.c_str(), id, err);
     });

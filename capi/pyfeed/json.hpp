@@ -128,7 +128,7 @@ inline std::string to_json(const SlotSpec &slot) {
     Attributes out;
     if (!slot.name.empty()) out.set("name", slot.name);
     out.set("dtype", dtype_name(slot.dtype));
-    out.set("dims", std::vector<int64_t>(slot.dims.begin(), slot.dims.end()));
+    out.set("dims", std::vector<int64_t>(slot.shape.begin(), slot.shape.end()));
     return out.set("lod_levels", slot.lod_levels).json();
 }
 inline std::string to_json(const std::vector<SlotSpec> &slots) {

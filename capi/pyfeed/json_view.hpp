@@ -223,8 +223,8 @@ inline DType dtype_of_name(JsonView name) {
         if (name.is_string(pf_dtype_name(i))) return static_cast<DType>(i);
     return DType::any;
 }
-inline Dims dims_of(JsonView list) {
-    return Dims(list.as<std::vector<int64_t>>().value_or(std::vector<int64_t>()));
+inline Shape shape_of(JsonView list) {
+    return Shape(list.as<std::vector<int64_t>>().value_or(std::vector<int64_t>()));
 }
 
 }  // namespace detail

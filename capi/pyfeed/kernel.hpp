@@ -38,11 +38,11 @@ public:
     // nothing, of DType::any, until output() or set().
     TensorView out(size_t i) const { return TensorView(raw_out(i)); }
 
-    // The memory of an output of that shape, to be written: what it has if dtype and dims are the same, else
+    // The memory of an output of that shape, to be written: what it has if dtype and shape are the same, else
     // new memory, in which there may be anything.
     template <class T>
-    T *output(size_t i, const Dims &dims) const {
-        return static_cast<T *>(output(i, TensorView(dtype_of<T>(), dims)));
+    T *output(size_t i, const Shape &shape) const {
+        return static_cast<T *>(output(i, TensorView(dtype_of<T>(), shape)));
     }
     void *output(size_t i, const TensorView &like) const {
         const pf_tensor &has = raw_out(i);
@@ -75,12 +75,12 @@ public:
     const char *attributes() const noexcept {
         return call_->attributes != nullptr ? call_->attributes : "{}";
     }
-    // One of them: a bool, a number, a std::string or a std::vector of those. NotFound if there is none of
+    // One of them: a bool, a number, a std::string or a std::vector of those. NotFoundError if there is none of
     // that name, InvalidArgument if it is something else.
     template <class T>
     T attribute(const char *name) const {
         const detail::JsonView value = find(name);
-        if (value.text().empty()) throw NotFound(about(name) + "expected one, found " + attributes());
+        if (value.text().empty()) throw NotFoundError(about(name) + "expected one, found " + attributes());
         return as<T>(name, value);
     }
     // The same, or `otherwise` if there is none of that name.
@@ -134,7 +134,7 @@ private:
 };
 
 // Computes the outputs of a `call` operator from its inputs. It is called by the threads that run programs,
-// by many at once, with no lock held. What it throws is the run's ProducerFailed.
+// by many at once, with no lock held. What it throws is the run's ProducerError.
 using Kernel = std::function<void(KernelContext &)>;
 
 // A kernel that is known by its name as long as this lives. It has one owner and moves. When it is destroyed,
@@ -179,7 +179,7 @@ inline void finish_kernel(void *kernel) noexcept { delete static_cast<Kernel *>(
 inline RegisteredKernel register_kernel(const std::string &name, Kernel kernel) {
     if (!kernel) throw InvalidArgument("register_kernel: " + name + ": expected a function, found none");
     auto owned = std::make_unique<Kernel>(std::move(kernel));
-    detail::Handle handle = detail::make([&](pf_handle *id, pf_error *err) {
+    detail::Handle handle = detail::make_handle([&](pf_handle *id, pf_error *err) {
         return pf_kernel_register(name.c_str(), &detail::call_kernel, owned.get(), &detail::finish_kernel, id,
                                   err);
     });
@@ -193,7 +193,7 @@ inline std::string kernels() {
     detail::Call call;
     char *json = nullptr;
     call.check(pf_kernel_list(&json, call.err()));
-    return detail::taken(json);
+    return detail::take_string(json);
 }
 
 // Loads a shared object that has PYFEED_KERNELS, for good. Twice is fine.

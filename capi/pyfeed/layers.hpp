@@ -21,7 +21,7 @@ namespace pyfeed {
 
 namespace layers {
 
-// The line that builds an operator, which errors of its runs name. Nobody has to give it.
+// The line that builds an operator, which errors of its runs name. It is found by itself.
 class Where {
 public:
     static constexpr Where here(const char *file = __builtin_FILE(), int line = __builtin_LINE()) {
@@ -67,10 +67,10 @@ public:
         return detail::dtype_of_name(detail::JsonView(text)["dtype"]);
     }
     // Nothing if they are not known; -1 for one that is not.
-    std::optional<Dims> dims() const {
+    std::optional<Shape> shape() const {
         const std::string text = json();
         const detail::JsonView dims = detail::JsonView(text)["dims"];
-        return dims.is('[') ? std::optional<Dims>(detail::dims_of(dims)) : std::nullopt;
+        return dims.is('[') ? std::optional<Shape>(detail::shape_of(dims)) : std::nullopt;
     }
     uint32_t lod_levels() const {
         const std::string text = json();
@@ -83,7 +83,7 @@ public:
         if (!list.is('[')) return std::nullopt;
         std::vector<SlotSpec> slots;
         list.any([&](detail::JsonView, detail::JsonView slot) {
-            slots.push_back({detail::dtype_of_name(slot["dtype"]), detail::dims_of(slot["dims"]),
+            slots.push_back({detail::shape_of(slot["dims"]), detail::dtype_of_name(slot["dtype"]),
                              slot["lod_levels"].as<uint32_t>().value_or(0), slot["name"].string()});
             return false;
         });
@@ -131,19 +131,19 @@ using layers::Vars;
 using layers::Where;
 
 // A name that neither of the programs has, where the thread builds them.
-inline std::string fresh(const std::string &prefix) {
+inline std::string unused_name(const std::string &prefix) {
     for (;;) {
         std::string name = unique_name::generate(prefix);
         if (!current_main().has(building().block, name) && !current_startup().has(0, name)) return name;
     }
 }
 
-inline std::string tensor_json(const std::string &name, const std::optional<Dims> &dims, DType dtype,
+inline std::string tensor_json(const std::string &name, const std::optional<Shape> &shape, DType dtype,
                                uint32_t lod_levels, bool persistable) {
     Attributes variable;
     variable.set("name", name).set("lod_levels", lod_levels).set("persistable", persistable);
     if (dtype != DType::any) variable.set("dtype", dtype_name(dtype));
-    if (dims) variable.set("dims", std::vector<int64_t>(dims->begin(), dims->end()));
+    if (shape) variable.set("dims", std::vector<int64_t>(shape->begin(), shape->end()));
     return variable.json();
 }
 
@@ -181,7 +181,7 @@ inline void append(const std::string &type, const Vars &ins, const Vars &outs, c
 
 // A tensor of the current block, of which nothing is known yet.
 inline Var temporary(const std::string &prefix) {
-    const std::string name = fresh(prefix);
+    const std::string name = unused_name(prefix);
     current_main().add_variable(building().block, Attributes().set("name", name).json());
     return {current_main(), building().block, name};
 }
@@ -200,8 +200,8 @@ inline Var append_one(const char *type, const Vars &ins, std::optional<Var> out,
 }
 
 // The attributes of fill_constant.
-inline std::string filling(const Dims &dims, DType dtype, const AttributeValue &value) {
-    return pyfeed::Attributes{{"dims", std::vector<int64_t>(dims.begin(), dims.end())},
+inline std::string fill_attributes(const Shape &shape, DType dtype, const AttributeValue &value) {
+    return pyfeed::Attributes{{"dims", std::vector<int64_t>(shape.begin(), shape.end())},
                               {"dtype", dtype_name(dtype)},
                               {"value", value}}
         .json();
@@ -219,7 +219,7 @@ inline Var append_reader(const std::string &prefix, const std::string &op, const
                          const std::string &attributes, std::string name, const Where &where,
                          const std::vector<SlotSpec> &slots = {}) {
     // No reader that was made in a scope otherwise has such a name.
-    if (name.empty()) name = fresh("layers." + prefix);
+    if (name.empty()) name = unused_name("layers." + prefix);
     const Program &main = current_main(), &startup = current_startup();
     Attributes variable;
     variable.set("name", name).set("kind", std::string("reader")).set("persistable", true);
@@ -255,40 +255,40 @@ std::array<Var, n> as_array(const std::vector<Var> &vars) {
 namespace layers {
 
 // A tensor of the current block. A persistable one is the first block's, in both programs, and the scope's:
-// it outlives the run. Nothing needs to be known of it; -1 among its dims matches anything.
-inline Var variable(const std::string &name, const std::optional<Dims> &dims = {}, DType dtype = DType::any,
+// it outlives the run. Nothing needs to be known of it; -1 in its shape matches anything.
+inline Var variable(const std::string &name, const std::optional<Shape> &shape = {}, DType dtype = DType::any,
                     uint32_t lod_levels = 0, bool persistable = false) {
     const Program &main = detail::current_main(), &startup = detail::current_startup();
     const uint32_t block = persistable ? 0 : detail::building().block;
-    const std::string json = detail::tensor_json(name, dims, dtype, lod_levels, persistable);
+    const std::string json = detail::tensor_json(name, shape, dtype, lod_levels, persistable);
     main.add_variable(block, json);
     if (persistable && main != startup) startup.add_variable(0, json);
     return {main, block, name};
 }
 
-// A tensor of the first block, which is to be fed. -1 among its dims matches anything.
-inline Var data(const std::string &name, const Dims &dims, DType dtype = DType::float32,
+// A tensor of the first block, which is to be fed. -1 in its shape matches anything.
+inline Var data(const std::string &name, const Shape &shape, DType dtype = DType::float32,
                 uint32_t lod_levels = 0) {
     const Program &main = detail::current_main();
-    main.add_variable(0, detail::tensor_json(name, dims, dtype, lod_levels, false));
+    main.add_variable(0, detail::tensor_json(name, shape, dtype, lod_levels, false));
     return {main, 0, name};
 }
 
 // A persistable tensor that is full of `value` once the startup program has run.
-inline Var create_global_var(const Dims &dims, const AttributeValue &value, DType dtype,
+inline Var create_global_var(const Shape &shape, const AttributeValue &value, DType dtype,
                              std::string name = {}, Where where = Where::here()) {
-    if (name.empty()) name = detail::fresh("global_var");
-    const Var var = variable(name, dims, dtype, 0, true);
+    if (name.empty()) name = detail::unused_name("global_var");
+    const Var var = variable(name, shape, dtype, 0, true);
     detail::append_to(detail::current_startup(), 0, "fill_constant", {}, var,
-                      detail::filling(dims, dtype, value), where);
+                      detail::fill_attributes(shape, dtype, value), where);
     return var;
 }
 
 // A tensor full of `value`: true or false, or a number of the dtype's.
-inline Var fill_constant(const Dims &dims, DType dtype, const AttributeValue &value,
+inline Var fill_constant(const Shape &shape, DType dtype, const AttributeValue &value,
                          std::optional<Var> out = {}, Where where = Where::here()) {
-    return detail::append_one("fill_constant", {}, std::move(out), detail::filling(dims, dtype, value),
-                              where);
+    return detail::append_one("fill_constant", {}, std::move(out),
+                              detail::fill_attributes(shape, dtype, value), where);
 }
 
 // Adds `step` to each element of x: to x itself, or to a new tensor.
@@ -303,7 +303,7 @@ inline Var assign(const Var &x, std::optional<Var> out = {}, Where where = Where
     return detail::append_one("assign", x, std::move(out), "{}", where);
 }
 
-// Element by element, of tensors of one dtype and of the same dims, or one of them has one element: a tensor
+// Element by element, of tensors of one dtype and shape, or one of them has one element: a tensor
 // of bool.
 #define PYFEED_LAYER(name)                                                                                  \
     inline Var name(const Var &x, const Var &y, std::optional<Var> out = {}, Where where = Where::here()) { \
@@ -397,8 +397,10 @@ inline Var shuffle(const Var &reader, uint64_t buffer_size, uint64_t seed = 0, c
     const Attributes attributes{{"buffer_size", buffer_size}, {"seed", seed}};
     return detail::append_reader("shuffle", "create_shuffle_reader", reader, attributes.json(), name, where);
 }
-inline Var batch(const Var &reader, uint64_t batch_size, bool drop_last = false, const std::string &name = {},
-                 bool ragged = false, Where where = Where::here()) {
+Var batch(const Var &, uint64_t, bool, const char *,
+          Where = Where::here()) = delete;  // which would be ragged
+inline Var batch(const Var &reader, uint64_t batch_size, bool drop_last = false, bool ragged = false,
+                 const std::string &name = {}, Where where = Where::here()) {
     Attributes attributes{{"batch_size", batch_size}, {"drop_last", drop_last}};
     if (ragged) attributes.set("ragged", true);
     return detail::append_reader("batch", "create_batch_reader", reader, attributes.json(), name, where);
@@ -408,9 +410,9 @@ inline Var multi_pass(const Var &reader, uint64_t pass_num, const std::string &n
     return detail::append_reader("multi_pass", "create_multi_pass_reader", reader,
                                  Attributes{{"pass_num", pass_num}}.json(), name, where);
 }
-inline Var double_buffer(const Var &reader, uint64_t depth = 2, const Places &place = {},
+inline Var double_buffer(const Var &reader, const Places &place = {}, uint64_t depth = 2,
                          const std::string &name = {}, Where where = Where::here()) {
-    const detail::Attributes attributes = detail::Attributes().set("depth", depth).set("place", place);
+    const detail::Attributes attributes = detail::Attributes().set("place", place).set("depth", depth);
     return detail::append_reader("double_buffer", "create_double_buffer_reader", reader, attributes.json(),
                                  name, where);
 }
@@ -432,8 +434,8 @@ struct PyArrayReader {
 };
 
 // Makes a queue in `scope`, which is to be given to both runs, and a reader of what is pushed into it.
-inline PyArrayReader py_array_reader(const QueueOptions &options, const Scope &scope = Scope::global(),
-                                     const std::string &name = {}, Where where = Where::here()) {
+inline PyArrayReader py_array_reader(const QueueOptions &options, const std::string &name = {},
+                                     const Scope &scope = Scope::global(), Where where = Where::here()) {
     std::string feeder = name + "_feeder";
     while (name.empty()) {
         feeder = unique_name::generate("py_array_feed_queue");
@@ -452,13 +454,13 @@ inline PyArrayReader py_array_reader(const QueueOptions &options, const Scope &s
     }
 }
 inline PyArrayReader py_array_reader(uint64_t capacity, const std::vector<SlotSpec> &slots, Place place = {},
-                                     const Scope &scope = Scope::global(), const std::string &name = {},
+                                     const std::string &name = {}, const Scope &scope = Scope::global(),
                                      Where where = Where::here()) {
     QueueOptions options;
     options.capacity = capacity;
     options.slots = slots;
     options.place = place;
-    return py_array_reader(options, scope, name, where);
+    return py_array_reader(options, name, scope, where);
 }
 
 // The next tuple of a reader, a tensor for each slot. EndOfData where there is none.
@@ -526,7 +528,7 @@ private:
 // there when the program begins, as after a warm-up.
 inline Stage staging(const Vars &inputs, uint64_t capacity = 3, uint64_t bytes_limit = 0,
                      Where where = Where::here()) {
-    const std::string name = detail::fresh("stage");
+    const std::string name = detail::unused_name("stage");
     const Program &main = detail::current_main();
     const uint32_t block = detail::building().block;
     main.add_variable(block, detail::Attributes().set("name", name).set("kind", std::string("stage")).json());

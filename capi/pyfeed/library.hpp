@@ -8,10 +8,10 @@
 
 namespace pyfeed {
 
-using MemoryStats = pf_memory_info;
+using MemoryInfo = pf_memory_info;
 
 // What is alive: everything but idle_bytes goes back to 0 when all is closed and released.
-inline MemoryStats memory_stats() {
+inline MemoryInfo memory_stats() {
     detail::check_abi();
     detail::Call call;
     pf_memory_info stats = PF_MEMORY_INFO_INIT;

@@ -66,23 +66,24 @@ class Program {
 public:
     // An empty one.
     Program()
-        : handle_(detail::make([](pf_handle *id, pf_error *err) { return pf_program_create(id, err); })) {}
+        : handle_(
+              detail::make_handle([](pf_handle *id, pf_error *err) { return pf_program_create(id, err); })) {}
 
-    // What save() wrote. CorruptRecord if it is damaged, Unsupported if it is of another version, others if
+    // What save() wrote. CorruptRecordError if it is damaged, UnsupportedError if it is of another version, others if
     // it is no program that could run.
     static Program load(const std::string &path) {
-        return Program(detail::make(
+        return Program(detail::make_handle(
             [&](pf_handle *id, pf_error *err) { return pf_program_load(path.c_str(), id, err); }));
     }
     // What serialize() or to_json() gave.
     static Program parse(const std::string &bytes) {
-        return Program(detail::make([&](pf_handle *id, pf_error *err) {
+        return Program(detail::make_handle([&](pf_handle *id, pf_error *err) {
             return pf_program_parse(bytes.data(), bytes.size(), id, err);
         }));
     }
     // The program of a number that C gave, or Python as program.handle: with a count of its own.
     static Program retain(pf_handle number) {
-        return Program(detail::make([number](pf_handle *id, pf_error *err) {
+        return Program(detail::make_handle([number](pf_handle *id, pf_error *err) {
             *id = number;
             return pf_retain(number, err);
         }));
@@ -105,7 +106,7 @@ public:
     // A copy, to be changed apart from this one.
     Program clone() const {
         detail::finish_pending();
-        return Program(detail::make(
+        return Program(detail::make_handle(
             [this](pf_handle *id, pf_error *err) { return pf_program_clone(handle(), id, err); }));
     }
 
@@ -127,17 +128,17 @@ public:
         detail::Call call;
         call.check(pf_program_add_op(handle(), block, op.c_str(), call.err()));
     }
-    // What is known of a variable in the block or those around it: a JSON object. NotFound if there is none.
+    // What is known of a variable in the block or those around it: a JSON object. NotFoundError if there is none.
     std::string variable(uint32_t block, const std::string &name) const {
         detail::Call call;
         char *json = nullptr;
         call.check(pf_program_get_variable(handle(), block, name.c_str(), &json, call.err()));
-        return detail::taken(json);
+        return detail::take_string(json);
     }
     bool has(uint32_t block, const std::string &name) const {
         detail::Call call;
         char *json = nullptr;
-        const bool found = call.unless(
+        const bool found = call.check_unless(
             PF_NOT_FOUND, pf_program_get_variable(handle(), block, name.c_str(), &json, call.err()));
         pf_string_release(json);
         return found;

@@ -28,9 +28,9 @@ struct QueueOptions {
 using QueueInfo = pf_queue_info;
 
 // A tuple in the queue's own memory, to be written in place and then committed. Dropped if it is not.
-class Slot {
+class Reservation {
 public:
-    explicit Slot(const pf_tuple &raw) noexcept : tuple_(raw) {}
+    explicit Reservation(const pf_tuple &raw) noexcept : tuple_(raw) {}
 
     size_t size() const noexcept { return tuple_.size(); }
     TensorView operator[](size_t slot) const { return tuple_[slot]; }
@@ -39,7 +39,7 @@ public:
     // The same memory once more, to be looked at after the commit.
     Tuple share() const { return tuple_.share(); }
 
-    // Queues it. Closed if its pass has ended meanwhile: it is dropped then. Never blocks.
+    // Queues it. QueueClosed if its pass has ended meanwhile: it is dropped then. Never blocks.
     void commit() {
         pf_tuple raw = tuple_.detach();
         detail::Call call;
@@ -59,7 +59,7 @@ class Producer;
 namespace detail {
 
 // What producers do with a queue, by either kind of handle.
-class Feeding {
+class QueueBase {
 public:
     // Copies a tuple in, strided or not. Blocks while the queue is full.
     void push(const Tensors &tensors, const Wait &wait = {}, uint64_t pass = PF_PASS_CURRENT) const {
@@ -98,29 +98,30 @@ public:
 
     // Reserves a tuple of those dtypes, shapes and levels of detail in the queue's own memory. Blocks while
     // the queue is full.
-    Slot reserve(const Tensors &tensors, const Wait &wait = {}, uint64_t pass = PF_PASS_CURRENT) const {
+    Reservation reserve(const Tensors &tensors, const Wait &wait = {},
+                        uint64_t pass = PF_PASS_CURRENT) const {
         detail::Call call(wait);
         pf_tuple raw = PF_TUPLE_INIT;
         call.check(
             pf_queue_reserve(handle(), tensors.data(), tensors.size(), pass, call.wait(), &raw, call.err()));
-        return Slot(raw);
+        return Reservation(raw);
     }
 
-    // Ends the pass: pushes are Closed from now on, what is queued is still delivered. Twice is fine.
+    // Ends the pass: pushes are QueueClosed from now on, what is queued is still delivered. Twice is fine.
     void close(uint64_t pass = PF_PASS_CURRENT) const {
         detail::Call call;
         call.check(pf_queue_close(handle(), pass, call.err()));
     }
 
-    // Ends the pass with an error, which the consumer gets after the last tuple as ProducerFailed. `token` is
+    // Ends the pass with an error, which the consumer gets after the last tuple as ProducerError. `token` is
     // whatever the producer's side wants to find there. False, and no exception, for this is called where one
-    // is being handled: the pass has ended already, and nobody will be told.
+    // is being handled: the pass has ended already, and the error is dropped.
     bool fail(const std::string &type, const std::string &message, const std::string &traceback = {},
               uint64_t token = 0, uint64_t pass = PF_PASS_CURRENT) const {
         return fail(detail::Failure{type, message, traceback, token}, pass);
     }
     // The same with an exception: its type and text, and the chain of what is nested in it as traceback. A
-    // ProducerFailed from another queue passes on what it brought.
+    // ProducerError from another queue passes on what it brought.
     bool fail(const std::exception &error, uint64_t token = 0, uint64_t pass = PF_PASS_CURRENT) const {
         return fail(detail::failure_of(error, token), pass);
     }
@@ -142,7 +143,7 @@ public:
     }
 
     // For the producer of a restartable queue: waits for a pass with a number above `after`, and gives its
-    // number. Closed once the queue is shut down.
+    // number. QueueClosed once the queue is shut down.
     uint64_t wait_pass(uint64_t after, const Wait &wait = {}) const {
         detail::Call call(wait);
         uint64_t pass = PF_PASS_NONE;
@@ -177,7 +178,7 @@ public:
         pf_slot_spec spec = PF_SLOT_SPEC_INIT;
         int64_t dims[PF_MAX_RANK];
         call.check(pf_queue_slot(handle(), index, &spec, dims, call.err()));
-        return {static_cast<DType>(spec.dtype), Dims(spec.dims, static_cast<size_t>(spec.rank)),
+        return {Shape(spec.dims, static_cast<size_t>(spec.rank)), static_cast<DType>(spec.dtype),
                 spec.lod_levels};
     }
 
@@ -187,18 +188,18 @@ public:
     Producer producer() const;
 
 protected:
-    explicit Feeding(Handle handle) : handle_(std::move(handle)) {}
-    Feeding(const Feeding &) = default;
-    Feeding(Feeding &&) = default;
-    Feeding &operator=(const Feeding &) = default;
-    Feeding &operator=(Feeding &&) = default;
-    ~Feeding() = default;
+    explicit QueueBase(Handle handle) : handle_(std::move(handle)) {}
+    QueueBase(const QueueBase &) = default;
+    QueueBase(QueueBase &&) = default;
+    QueueBase &operator=(const QueueBase &) = default;
+    QueueBase &operator=(QueueBase &&) = default;
+    ~QueueBase() = default;
 
 private:
     bool fail(const detail::Failure &failure, uint64_t pass) const {
         detail::Call call;
         const pf_failure raw = failure.raw();
-        return call.unless(PF_CLOSED, pf_queue_fail(handle(), pass, &raw, call.err()));
+        return call.check_unless(PF_CLOSED, pf_queue_fail(handle(), pass, &raw, call.err()));
     }
 
     Handle handle_;
@@ -207,9 +208,9 @@ private:
 }  // namespace detail
 
 // A queue as a producer has it: with all of Queue but the pops. It does not keep the queue open: once no Queue, no reader
-// and no variable is left by which a tuple could be popped, pushes are Closed, blocked ones too. Made by
+// and no variable is left by which a tuple could be popped, pushes are QueueClosed, blocked ones too. Made by
 // Queue::producer; give one to each thread that pushes.
-class Producer : public detail::Feeding {
+class Producer : public detail::QueueBase {
 public:
     // Takes over one count of a handle of pf_producer_create.
     static Producer adopt(pf_handle handle) {
@@ -218,10 +219,10 @@ public:
     }
 
 private:
-    using Feeding::Feeding;
+    using QueueBase::QueueBase;
 };
 
-inline Producer detail::Feeding::producer() const {
+inline Producer detail::QueueBase::producer() const {
     Call call;
     pf_handle out = 0;
     call.check(pf_producer_create(handle(), &out, call.err()));
@@ -232,8 +233,8 @@ inline Producer detail::Feeding::producer() const {
 // PyArrayFeedQueueHolder::init_once.
 //
 // `pass` is the number of the pass a push, close or failure belongs to: once the queue has moved on, it is
-// Closed (close: ignored). PF_PASS_CURRENT is the pass that is current when the call begins.
-class Queue : public detail::Feeding {
+// QueueClosed (close: ignored). PF_PASS_CURRENT is the pass that is current when the call begins.
+class Queue : public detail::QueueBase {
 public:
     // Takes over one count of a handle.
     static Queue adopt(pf_handle handle) {
@@ -241,12 +242,13 @@ public:
         return Queue(detail::Handle(handle));
     }
 
-    // The oldest tuple; nothing at the end of the pass. ProducerFailed after the last tuple of a pass that
+    // The oldest tuple; nothing at the end of the pass. ProducerError after the last tuple of a pass that
     // failed. Blocks while the queue is empty.
     std::optional<Tuple> pop(const Wait &wait = {}) const {
         detail::Call call(wait);
         pf_tuple raw = PF_TUPLE_INIT;
-        if (!call.unless(PF_END, pf_queue_pop(handle(), call.wait(), &raw, call.err()))) return std::nullopt;
+        if (!call.check_unless(PF_END, pf_queue_pop(handle(), call.wait(), &raw, call.err())))
+            return std::nullopt;
         return std::optional<Tuple>(std::in_place, raw);
     }
     std::optional<Tuple> next(const Wait &wait = {}) const { return pop(wait); }
@@ -257,7 +259,7 @@ public:
     detail::TupleRange<Queue> tuples(const Wait &wait) const { return {*this, wait}; }
 
 private:
-    using Feeding::Feeding;
+    using QueueBase::QueueBase;
 };
 
 }  // namespace pyfeed

@@ -32,7 +32,7 @@ public:
     OpenFiles &interleave(int files) { return set("interleave", files); }
     // A seed, from 0: the files come in another order in each pass, which depends on that and the pass alone.
     OpenFiles &shuffle_files(int64_t seed) { return set("shuffle_files", seed); }
-    // What damage is: "raise", a CorruptRecord; "skip", a line in Reader::stats.
+    // What damage is: "raise", a CorruptRecordError; "skip", a line in Reader::stats.
     OpenFiles &on_corrupt(const std::string &what) { return set("on_corrupt", what); }
     // Whether each file is read twice, the first time to verify all of it before its first instance is delivered.
     OpenFiles &verify_first(bool verify) { return set("verify_first", verify); }
@@ -75,11 +75,11 @@ namespace detail {
 struct MapRun;
 }
 
-// What a function of Reader::map gives its result to. Good for that call of the function.
-class Give {
+// Takes the result of a function of Reader::map. Good for that call of the function.
+class Emit {
 public:
     // Copies the result in, strided or not. One that does not fit the reader's slots throws, and another may
-    // be given. Once there is a result, later ones are forgotten.
+    // be emitted. Once there is a result, later ones are ignored.
     void operator()(const Tensors &tensors) const {
         detail::Call call;
         call.check(pf_map_workers_complete(workers_, ticket_, tensors.data(), tensors.size(), call.err()));
@@ -87,16 +87,16 @@ public:
 
 private:
     friend struct detail::MapRun;
-    Give(pf_handle workers, uint64_t ticket) : workers_(workers), ticket_(ticket) {}
+    Emit(pf_handle workers, uint64_t ticket) : workers_(workers), ticket_(ticket) {}
 
     pf_handle workers_;
     uint64_t ticket_;
 };
 
 // Makes the result of one tuple, which is borrowed for the call: in.share() keeps it. It is called from many
-// threads of the library at once. What it throws, or that it gives nothing, is the consumer's ProducerFailed,
+// threads of the library at once. What it throws, or that it emits nothing, is the consumer's ProducerError,
 // whose message, file() and record() say which tuple it was.
-using MapFunction = std::function<void(const Tuple &in, const Give &give)>;
+using MapFunction = std::function<void(const Tuple &in, const Emit &emit)>;
 
 // What hands out tuples, pass by pass. Copies are the same reader.
 //
@@ -108,7 +108,7 @@ public:
     std::optional<Tuple> next(const Wait &wait = {}) const {
         detail::Call call(wait);
         pf_tuple raw = PF_TUPLE_INIT;
-        if (!call.unless(PF_END, pf_reader_next(handle(), call.wait(), &raw, call.err())))
+        if (!call.check_unless(PF_END, pf_reader_next(handle(), call.wait(), &raw, call.err())))
             return std::nullopt;
         return std::optional<Tuple>(std::in_place, raw);
     }
@@ -139,18 +139,19 @@ public:
         detail::Call call;
         char *json = nullptr;
         call.check(pf_reader_stats(handle(), &json, call.err()));
-        return detail::taken(json);
+        return detail::take_string(json);
     }
 
     // A reader of batches of this one's tuples: see create_batch_reader.
-    inline Reader batch(uint64_t batch_size, bool drop_last = false, const std::string &out = {},
-                        bool ragged = false) const;
+    inline Reader batch(uint64_t batch_size, bool drop_last = false, bool ragged = false,
+                        const std::string &out = {}) const;
+    Reader batch(uint64_t, bool, const char *) const = delete;  // which would be ragged
     // Permutes blocks of buffer_size tuples. One order for one seed, on every machine, another each pass.
     inline Reader shuffle(uint64_t buffer_size, uint64_t seed = 0, const std::string &out = {}) const;
     // Goes on with the next pass by itself, pass_num of them in all; 0: without end.
     inline Reader multi_pass(uint64_t pass_num, const std::string &out = {}) const;
-    // Has `depth` tuples ready ahead, read by a thread of the library.
-    inline Reader double_buffer(uint64_t depth = 2, const Places &place = {},
+    // Has `depth` tuples ready ahead at each place, read by a thread of the library.
+    inline Reader double_buffer(const Places &place = {}, uint64_t depth = 2,
                                 const std::string &out = {}) const;
     // Every world-th tuple, from the rank-th on.
     inline Reader shard(uint64_t rank, uint64_t world, const std::string &out = {}) const;
@@ -158,7 +159,7 @@ public:
     // ends with the shorter of the two; strict, it is a StateError if they do not end together.
     inline Reader zip(const Reader &other, bool strict = false, const std::string &out = {}) const;
     // What `function` makes of the tuples, one result of each, on num_threads threads of the library. They,
-    // the function and what it holds go when nobody has the new reader any more, which the function must
+    // the function and what it holds go with the last reference to the new reader, which the function must
     // therefore not hold; the last of them may go on for a moment after that.
     inline Reader map(MapFunction function, uint32_t num_threads, const MapOptions &options = {},
                       const std::string &out = {}) const;
@@ -181,8 +182,8 @@ private:
 };
 
 inline Reader Variable::reader() const {
-    return {*this,
-            detail::make([&](pf_handle *id, pf_error *err) { return pf_var_get_reader(handle(), id, err); })};
+    return {*this, detail::make_handle(
+                       [&](pf_handle *id, pf_error *err) { return pf_var_get_reader(handle(), id, err); })};
 }
 
 // Runs the operator `op`: makes a reader of the readers in the variables `ins` and puts it into the variable
@@ -267,7 +268,7 @@ inline Reader Reader::derive(const char *kind, const detail::Attributes &attribu
     return create_reader(scope, std::string("create_") + kind + "_reader", name, ins, attributes.json());
 }
 
-inline Reader Reader::batch(uint64_t batch_size, bool drop_last, const std::string &out, bool ragged) const {
+inline Reader Reader::batch(uint64_t batch_size, bool drop_last, bool ragged, const std::string &out) const {
     return derive("batch", detail::batch_attributes(batch_size, drop_last, ragged), out);
 }
 inline Reader Reader::shuffle(uint64_t buffer_size, uint64_t seed, const std::string &out) const {
@@ -276,8 +277,8 @@ inline Reader Reader::shuffle(uint64_t buffer_size, uint64_t seed, const std::st
 inline Reader Reader::multi_pass(uint64_t pass_num, const std::string &out) const {
     return derive("multi_pass", detail::Attributes().set("pass_num", pass_num), out);
 }
-inline Reader Reader::double_buffer(uint64_t depth, const Places &place, const std::string &out) const {
-    return derive("double_buffer", detail::Attributes().set("depth", depth).set("place", place), out);
+inline Reader Reader::double_buffer(const Places &place, uint64_t depth, const std::string &out) const {
+    return derive("double_buffer", detail::Attributes().set("place", place).set("depth", depth), out);
 }
 inline Reader Reader::shard(uint64_t rank, uint64_t world, const std::string &out) const {
     return derive("shard", detail::Attributes().set("rank", rank).set("world", world), out);
@@ -298,7 +299,7 @@ struct MapRun {
     static int call(void *context, pf_handle workers, uint64_t ticket, const pf_tuple *in) noexcept {
         Tuple tuple(*in);
         try {
-            static_cast<MapRun *>(context)->function(tuple, Give(workers, ticket));
+            static_cast<MapRun *>(context)->function(tuple, Emit(workers, ticket));
         } catch (...) {
             const Failure failure = failure_of(std::current_exception());
             const pf_failure raw = failure.raw();
@@ -316,7 +317,7 @@ inline Reader Reader::map(MapFunction function, uint32_t num_threads, const MapO
                           const std::string &out) const {
     if (!function) throw InvalidArgument("map: expected a function, found none");
     Reader mapped = derive("map", options.attributes(), out);
-    const detail::Handle workers = detail::make(
+    const detail::Handle workers = detail::make_handle(
         [&](pf_handle *id, pf_error *err) { return pf_map_workers_create(mapped.handle(), id, err); });
     auto run = std::make_unique<detail::MapRun>(detail::MapRun{std::move(function)});
     detail::Call call;
@@ -336,8 +337,9 @@ inline Reader Reader::map(MapFunction function, uint32_t num_threads, const MapO
 inline bool read(const Scope &scope, const std::string &reader, std::initializer_list<const char *> outs,
                  const Wait &wait = {}) {
     detail::Call call(wait);
-    return call.unless(PF_END, pf_scope_read(scope.handle(), reader.c_str(), outs.begin(),
-                                             static_cast<uint32_t>(outs.size()), call.wait(), call.err()));
+    return call.check_unless(PF_END,
+                             pf_scope_read(scope.handle(), reader.c_str(), outs.begin(),
+                                           static_cast<uint32_t>(outs.size()), call.wait(), call.err()));
 }
 inline bool read(const Scope &scope, const std::string &reader, const std::vector<std::string> &outs,
                  const Wait &wait = {}) {
@@ -345,8 +347,9 @@ inline bool read(const Scope &scope, const std::string &reader, const std::vecto
     names.reserve(outs.size());
     for (const std::string &name : outs) names.push_back(name.c_str());
     detail::Call call(wait);
-    return call.unless(PF_END, pf_scope_read(scope.handle(), reader.c_str(), names.data(),
-                                             static_cast<uint32_t>(names.size()), call.wait(), call.err()));
+    return call.check_unless(PF_END,
+                             pf_scope_read(scope.handle(), reader.c_str(), names.data(),
+                                           static_cast<uint32_t>(names.size()), call.wait(), call.err()));
 }
 
 }  // namespace pyfeed

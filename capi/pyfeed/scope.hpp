@@ -20,11 +20,12 @@ public:
     Scope() : Scope(pf_handle{0}) {}
     // The scope every part of the process shares.
     static Scope global() {
-        return Scope(detail::make([](pf_handle *id, pf_error *err) { return pf_scope_global(id, err); }));
+        return Scope(
+            detail::make_handle([](pf_handle *id, pf_error *err) { return pf_scope_global(id, err); }));
     }
     // The scope of a number that C gave, or Python as scope.handle: with a count of its own.
     static Scope retain(pf_handle number) {
-        return Scope(detail::make([number](pf_handle *id, pf_error *err) {
+        return Scope(detail::make_handle([number](pf_handle *id, pf_error *err) {
             *id = number;
             return pf_retain(number, err);
         }));
@@ -34,17 +35,17 @@ public:
 
     // The variable of that name in this scope itself, made empty if there is none.
     inline Variable var(const std::string &name) const;
-    // The variable of that name in this scope or the nearest parent that has it; else NotFound.
+    // The variable of that name in this scope or the nearest parent that has it; else NotFoundError.
     inline Variable find(const std::string &name) const;
     inline bool has(const std::string &name) const;
-    // Takes the variable out of this scope and drops what it holds; NotFound if there is none.
+    // Takes the variable out of this scope and drops what it holds; NotFoundError if there is none.
     inline void erase(const std::string &name) const;
 
     pf_handle handle() const noexcept { return handle_.get(); }
 
 private:
     explicit Scope(pf_handle parent)
-        : handle_(detail::make(
+        : handle_(detail::make_handle(
               [parent](pf_handle *id, pf_error *err) { return pf_scope_create(parent, id, err); })) {}
     explicit Scope(detail::Handle handle) : handle_(std::move(handle)) {}
 
@@ -108,19 +109,20 @@ private:
 };
 
 inline Variable Scope::var(const std::string &name) const {
-    return {*this, name, detail::make([&](pf_handle *id, pf_error *err) {
+    return {*this, name, detail::make_handle([&](pf_handle *id, pf_error *err) {
                 return pf_scope_var(handle(), name.c_str(), id, err);
             })};
 }
 inline Variable Scope::find(const std::string &name) const {
-    return {*this, name, detail::make([&](pf_handle *id, pf_error *err) {
+    return {*this, name, detail::make_handle([&](pf_handle *id, pf_error *err) {
                 return pf_scope_find(handle(), name.c_str(), id, err);
             })};
 }
 inline bool Scope::has(const std::string &name) const {
     detail::Call call;
     pf_handle id = 0;
-    const bool found = call.unless(PF_NOT_FOUND, pf_scope_find(handle(), name.c_str(), &id, call.err()));
+    const bool found =
+        call.check_unless(PF_NOT_FOUND, pf_scope_find(handle(), name.c_str(), &id, call.err()));
     const detail::Handle owned(id);
     return found;
 }
@@ -142,9 +144,9 @@ public:
         for (const SlotSpec &slot : options.slots) {
             pf_slot_spec spec = PF_SLOT_SPEC_INIT;
             spec.dtype = static_cast<pf_dtype>(slot.dtype);
-            spec.rank = static_cast<int32_t>(slot.dims.rank());
+            spec.rank = static_cast<int32_t>(slot.shape.rank());
             spec.lod_levels = slot.lod_levels;
-            spec.dims = slot.dims.data();
+            spec.dims = slot.shape.data();
             slots.push_back(spec);
         }
         pf_queue_options raw = PF_QUEUE_OPTIONS_INIT;

@@ -10,7 +10,7 @@
 
 namespace pyfeed {
 
-using BufferInfo = pf_staging_info;
+using StagingInfo = pf_staging_info;
 
 // The staging buffer of a place, where tuples lie ready that were copied there while what came before was
 // computed with: first in, first out, for any number of threads. The process has one a place, for good. Made by
@@ -24,7 +24,7 @@ public:
     }
 
     // Copies a tuple, strided or not, to the place. Tuples need not look alike. Blocks while the buffer is full;
-    // TooLarge if the tuple alone is more than bytes_limit.
+    // TooLargeError if the tuple alone is more than bytes_limit.
     void put(const Tensors &tensors, const Wait &wait = {}) const {
         detail::Call call(wait);
         call.check(pf_staging_put(handle(), tensors.data(), tensors.size(), call.wait(), call.err()));
@@ -47,7 +47,7 @@ public:
         return dropped;
     }
 
-    BufferInfo stats() const {
+    StagingInfo stats() const {
         detail::Call call;
         pf_staging_info info = PF_STAGING_INFO_INIT;
         call.check(pf_staging_stats(handle(), &info, call.err()));

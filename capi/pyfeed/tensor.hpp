@@ -13,22 +13,21 @@
 
 namespace pyfeed {
 
-// A tensor in somebody's memory. It has its own copy of the dimensions and strides; the data and the level
-// of detail are borrowed.
+// A tensor in memory that it does not own. Shape and strides are copies; the data and the LoD are borrowed.
 class TensorView {
 public:
     TensorView() = default;
 
     // A tensor of that dtype and shape at `data`. Without data: what Queue::reserve wants to know.
-    TensorView(DType dtype, const Dims &dims, void *data = nullptr)
-        : dtype_(dtype), data_(data), dims_(dims) {
-        const int64_t n = dims.numel();
+    TensorView(DType dtype, const Shape &shape, void *data = nullptr)
+        : dtype_(dtype), data_(data), shape_(shape) {
+        const int64_t n = shape.numel();
         nbytes_ = n > 0 ? static_cast<uint64_t>(n) * dtype_size(dtype) : 0;
     }
 
     template <class T, class = std::enable_if_t<detail::has_dtype<T>>>
-    TensorView(T *data, const Dims &dims)
-        : TensorView(dtype_of<T>(), dims, const_cast<std::remove_cv_t<T> *>(data)) {
+    TensorView(T *data, const Shape &shape)
+        : TensorView(dtype_of<T>(), shape, const_cast<std::remove_cv_t<T> *>(data)) {
         if constexpr (std::is_const_v<T>) flags_ |= PF_READ_ONLY;
     }
 
@@ -40,12 +39,12 @@ public:
           data_(raw.data),
           nbytes_(raw.nbytes),
           lod_(raw.lod),
-          dims_(raw.dims, static_cast<size_t>(raw.rank)) {
-        if (raw.strides != nullptr) with_strides(Dims(raw.strides, static_cast<size_t>(raw.rank)));
+          shape_(raw.dims, static_cast<size_t>(raw.rank)) {
+        if (raw.strides != nullptr) with_strides(Shape(raw.strides, static_cast<size_t>(raw.rank)));
     }
 
     // Strides in bytes, one for each dimension. They may be negative, or 0 to repeat.
-    TensorView &with_strides(const Dims &strides) {
+    TensorView &with_strides(const Shape &strides) {
         strides_ = strides;
         strided_ = true;
         return *this;
@@ -67,17 +66,17 @@ public:
 
     DType dtype() const { return dtype_; }
     Place place() const { return place_; }
-    Dims dims() const { return dims_; }
-    size_t rank() const { return dims_.rank(); }
-    int64_t dim(size_t i) const { return dims_[i]; }
-    int64_t numel() const { return dims_.numel(); }
+    Shape shape() const { return shape_; }
+    size_t rank() const { return shape_.rank(); }
+    int64_t dim(size_t i) const { return shape_[i]; }
+    int64_t numel() const { return shape_.numel(); }
     uint64_t nbytes() const { return nbytes_; }
     uint32_t flags() const { return flags_; }
     bool read_only() const { return (flags_ & PF_READ_ONLY) != 0; }
     // Whether the host can touch the data: it can, but for that of a CUDAPlace.
     bool on_host() const { return place_.kind != PF_CUDA || (flags_ & PF_HOST_EMULATED) != 0; }
     // Empty: contiguous, the last dimension fastest.
-    std::optional<Dims> strides() const { return strided_ ? std::optional<Dims>(strides_) : std::nullopt; }
+    std::optional<Shape> strides() const { return strided_ ? std::optional<Shape>(strides_) : std::nullopt; }
 
     size_t lod_levels() const { return lod_levels_; }
     // The offsets of one level, outermost first.
@@ -120,12 +119,12 @@ public:
         pf_tensor t = PF_TENSOR_INIT;
         t.dtype = static_cast<pf_dtype>(dtype_);
         t.place = place_;
-        t.rank = static_cast<int32_t>(dims_.rank());
+        t.rank = static_cast<int32_t>(shape_.rank());
         t.lod_levels = lod_levels_;
         t.flags = flags_;
         t.data = data_;
         t.nbytes = nbytes_;
-        t.dims = dims_.data();
+        t.dims = shape_.data();
         t.strides = strided_ ? strides_.data() : nullptr;
         t.lod = lod_;
         return t;
@@ -148,13 +147,13 @@ private:
     void *data_ = nullptr;
     uint64_t nbytes_ = 0;
     const pf_lod_level *lod_ = nullptr;
-    Dims dims_;
-    Dims strides_;
+    Shape shape_;
+    Shape strides_;
 };
 
 template <class T>
-TensorView view(T *data, const Dims &dims) {
-    return TensorView(data, dims);
+TensorView view(T *data, const Shape &shape) {
+    return TensorView(data, shape);
 }
 // All of a container of contiguous elements, such as a std::vector, a std::array or a Span, as one dimension
 // or in the shape given. It is borrowed.
@@ -163,17 +162,17 @@ TensorView view(C &&values) {
     return TensorView(values.data(), {values.size()});
 }
 template <class C, class = decltype(std::declval<C &>().data() + std::declval<C &>().size())>
-TensorView view(C &&values, const Dims &dims) {
-    if (dims.numel() != static_cast<int64_t>(values.size())) {
+TensorView view(C &&values, const Shape &shape) {
+    if (shape.numel() != static_cast<int64_t>(values.size())) {
         throw ShapeError(std::to_string(values.size()) + " elements do not have the shape " +
-                         dims.to_string());
+                         shape.to_string());
     }
-    return TensorView(values.data(), dims);
+    return TensorView(values.data(), shape);
 }
 // Dtype and shape without data, for Queue::reserve.
 template <class T>
-TensorView shape_of(const Dims &dims) {
-    return TensorView(dtype_of<T>(), dims);
+TensorView tensor_spec(const Shape &shape) {
+    return TensorView(dtype_of<T>(), shape);
 }
 
 }  // namespace pyfeed

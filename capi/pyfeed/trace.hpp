@@ -27,7 +27,7 @@ class Trace {
 public:
     // Of so many spans at most, 56 bytes each as they come, 0: a million. Further ones are counted.
     explicit Trace(uint64_t max_events = 0)
-        : handle_(detail::make(
+        : handle_(detail::make_handle(
               [&](pf_handle *id, pf_error *err) { return pf_trace_start(max_events, id, err); })) {}
     Trace(Trace &&) noexcept = default;
     Trace &operator=(Trace &&) noexcept = default;

@@ -147,10 +147,10 @@ public:
     Tensors(const TensorView &tensor) : Tensors(&tensor, 1) {}
     Tensors(const Tuple &tuple) : data_(tuple.raw().slots), size_(tuple.raw().num_slots) {}
     Tensors(const TensorView *tensors, size_t size) : size_(static_cast<uint32_t>(size)) {
-        pf_tensor *out = few_;
-        if (size > few) {
-            many_.resize(size);
-            out = many_.data();
+        pf_tensor *out = inline_;
+        if (size > inline_slots) {
+            heap_.resize(size);
+            out = heap_.data();
         }
         for (size_t i = 0; i < size; i++) out[i] = tensors[i].raw();
         data_ = out;
@@ -162,9 +162,9 @@ public:
     uint32_t size() const { return size_; }
 
 private:
-    static constexpr size_t few = 8;
-    pf_tensor few_[few];
-    std::vector<pf_tensor> many_;
+    static constexpr size_t inline_slots = 8;
+    pf_tensor inline_[inline_slots];
+    std::vector<pf_tensor> heap_;
     const pf_tensor *data_ = nullptr;
     uint32_t size_ = 0;
 };

@@ -1,4 +1,4 @@
-// Small types: spans, dtypes, places, streams, dimensions, levels of detail, slots.
+// Small types: spans, dtypes, places, streams, shapes, LoD (levels of detail), slots.
 #ifndef PYFEED_PYFEED_TYPES_HPP
 #define PYFEED_PYFEED_TYPES_HPP
 
@@ -172,8 +172,8 @@ private:
     uint64_t number_;
 };
 
-// Up to PF_MAX_RANK dimensions, or strides, without a heap. None at all is a scalar's shape.
-class Dims {
+// Up to PF_MAX_RANK dimensions, or strides, without a heap. A scalar has none.
+class Shape {
 public:
     // Any integer, so that {values.size(), 3} needs no cast.
     struct Extent {
@@ -182,16 +182,16 @@ public:
         constexpr Extent(I i) : value(static_cast<int64_t>(i)) {}
     };
 
-    Dims() = default;
-    Dims(std::initializer_list<Extent> dims) {
+    Shape() = default;
+    Shape(std::initializer_list<Extent> dims) {
         set_rank(dims.size());
         for (size_t i = 0; i < rank_; i++) values_[i] = dims.begin()[i].value;
     }
-    Dims(const int64_t *dims, size_t rank) {
+    Shape(const int64_t *dims, size_t rank) {
         set_rank(rank);
         for (size_t i = 0; i < rank_; i++) values_[i] = dims[i];
     }
-    explicit Dims(const std::vector<int64_t> &dims) : Dims(dims.data(), dims.size()) {}
+    explicit Shape(const std::vector<int64_t> &dims) : Shape(dims.data(), dims.size()) {}
 
     size_t rank() const { return rank_; }
     const int64_t *data() const { return values_; }
@@ -214,13 +214,13 @@ public:
         return s + (rank_ == 1 ? ",)" : ")");
     }
 
-    friend bool operator==(const Dims &a, const Dims &b) {
+    friend bool operator==(const Shape &a, const Shape &b) {
         if (a.rank_ != b.rank_) return false;
         for (size_t i = 0; i < a.rank_; i++)
             if (a.values_[i] != b.values_[i]) return false;
         return true;
     }
-    friend bool operator!=(const Dims &a, const Dims &b) { return !(a == b); }
+    friend bool operator!=(const Shape &a, const Shape &b) { return !(a == b); }
 
 private:
     void set_rank(size_t rank) {
@@ -265,8 +265,8 @@ private:
 
 // What one slot of every tuple must look like. -1 matches anything; a first dimension of -1 is the batch's.
 struct SlotSpec {
+    Shape shape{};
     DType dtype = DType::any;
-    Dims dims{};
     uint32_t lod_levels = 0;
     std::string name{};  // of a file's slot, such as a column; queues have none
 };

@@ -140,7 +140,7 @@ public:
         raise(status, err_);
     }
     // The same, but answers false to one status that is no error here.
-    bool unless(pf_status expected, pf_status status) {
+    bool check_unless(pf_status expected, pf_status status) {
         if (status == expected) {
             failed_ = true;
             return false;
@@ -169,7 +169,7 @@ private:
 };
 
 // A string that the library gave out.
-inline std::string taken(char *text) {
+inline std::string take_string(char *text) {
     const std::unique_ptr<char, void (*)(char *)> owned(text, pf_string_release);
     return text != nullptr ? text : "";
 }
@@ -183,7 +183,7 @@ inline Handle::Handle(const Handle &other) {
 
 // Runs a function that makes a handle.
 template <class F>
-Handle make(F &&f) {
+Handle make_handle(F &&f) {
     check_abi();
     Call call;
     pf_handle id = 0;
@@ -194,7 +194,9 @@ Handle make(F &&f) {
 }  // namespace detail
 
 inline CancelToken::CancelToken()
-    : handle_(detail::make([](pf_handle *id, pf_error *err) { return pf_cancel_token_create(id, err); })) {}
+    : handle_(
+          detail::make_handle([](pf_handle *id, pf_error *err) { return pf_cancel_token_create(id, err); })) {
+}
 
 inline void CancelToken::cancel() const {
     detail::Call call;

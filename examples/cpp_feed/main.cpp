@@ -84,7 +84,7 @@ private:
             queue_.push({pyfeed::view(x), pyfeed::view(&label, {})});
         }
         if (--running_ == 0) queue_.close();  // the last one says that this was all
-    } catch (const pyfeed::Closed &) {
+    } catch (const pyfeed::QueueClosed &) {
         // Somebody else has ended it.
     } catch (...) {
         queue_.fail(std::current_exception());  // the training loop will hear of it
@@ -113,7 +113,7 @@ int main(int argc, char **argv) try {
     pyfeed::Scope scope;
     const pyfeed::QueueHolder holder(scope.var("feeder"));
     const pyfeed::Queue queue =
-        holder.init_once({256, {{pyfeed::DType::float32, {2}}, {pyfeed::DType::int64, {}}}});
+        holder.init_once({256, {{{2}, pyfeed::DType::float32}, {{}, pyfeed::DType::int64}}});
     pyfeed::create_py_array_reader(scope, "points", "feeder");
     pyfeed::create_batch_reader(scope, "batches", "points", kBatchSize);
 
@@ -130,7 +130,7 @@ int main(int argc, char **argv) try {
     }
     std::printf("test accuracy: %.2f\n", test_accuracy(model));
     return 0;
-} catch (const pyfeed::ProducerFailed &e) {
+} catch (const pyfeed::ProducerError &e) {
     std::fprintf(stderr, "%s\n", e.what());  // after every batch that was pushed before it
     return 1;
 } catch (const pyfeed::Error &e) {

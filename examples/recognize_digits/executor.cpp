@@ -44,7 +44,7 @@ int train_digits(pf_handle scope_handle, const char *reader, const char *test_im
     const pyfeed::Tuple images = scope.find(test_image).tensor(), labels = scope.find(test_label).tensor();
     progress->test_accuracy = network.accuracy(digits::Batch(images[0], labels[0]));
     return 0;
-} catch (const pyfeed::ProducerFailed &e) {
+} catch (const pyfeed::ProducerError &e) {
     std::snprintf(error, error_size, "%s\n\n%s", e.what(), e.traceback().c_str());
     return 1;
 } catch (const std::exception &e) {

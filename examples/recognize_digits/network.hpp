@@ -99,9 +99,9 @@ class Batch {
 public:
     Batch(const pyfeed::TensorView &image, const pyfeed::TensorView &label) {
         if (image.rank() != 2 || image.dim(0) == 0 || image.dim(1) != int64_t{kPixels} ||
-            label.dims() != pyfeed::Dims{image.dim(0)}) {
+            label.shape() != pyfeed::Shape{image.dim(0)}) {
             throw std::runtime_error("expected images (n, 64) and labels (n,), n > 0, found " +
-                                     image.dims().to_string() + " and " + label.dims().to_string());
+                                     image.shape().to_string() + " and " + label.shape().to_string());
         }
         pixels = image.data<float>();
         digits = label.values<int64_t>();

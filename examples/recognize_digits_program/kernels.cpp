@@ -21,10 +21,10 @@ constexpr size_t kState = 3 * Network::sizes.size() + 1;
 
 // The tensor of parameter i, if it is one.
 const pyfeed::TensorView &checked(size_t i, const pyfeed::TensorView &tensor) {
-    const pyfeed::Dims expected{Network::sizes[i]};
-    if (tensor.dims() != expected) {
+    const pyfeed::Shape expected{Network::sizes[i]};
+    if (tensor.shape() != expected) {
         throw std::runtime_error("parameter " + std::to_string(i) + ": expected " + expected.to_string() +
-                                 ", found " + tensor.dims().to_string());
+                                 ", found " + tensor.shape().to_string());
     }
     return tensor;
 }

@@ -11,7 +11,7 @@ TEST(AbiMismatch, NamesBothNumbers) {
     try {
         pyfeed::detail::check_abi();
         FAIL() << "nothing was thrown";
-    } catch (const pyfeed::Unsupported &e) {
+    } catch (const pyfeed::UnsupportedError &e) {
         EXPECT_STREQ("this program was compiled for pyfeed ABI 1 (release " PF_VERSION
                      "), but the library that is loaded has ABI 99 (release 98.0.0)",
                      e.what());

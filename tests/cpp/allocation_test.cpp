@@ -34,7 +34,7 @@ protected:
         EXPECT_EQ(before, allocations);
     }
 
-    Queue queue = make_queue({4, {{DType::float32, {-1, 3}, 1}, {DType::int64, {-1}}}});
+    Queue queue = make_queue({4, {{{-1, 3}, DType::float32, 1}, {{-1}, DType::int64}}});
     const Floats x = Floats(6);
     const Numbers y = Numbers(2);
     const LoD lod{{0, 1, 2}};
@@ -50,7 +50,7 @@ TEST_F(Allocations, PushAndPop) {
         for (int i = 0; i < 3; i++) {
             auto tuple = queue.pop(wait);
             const Tuple moved = std::move(*tuple);
-            EXPECT_EQ((Dims{2, 3}), moved[0].dims());
+            EXPECT_EQ((Shape{2, 3}), moved[0].shape());
             for (const float value : moved[0].values<float>()) EXPECT_EQ(0, value);
         }
     });
@@ -58,7 +58,8 @@ TEST_F(Allocations, PushAndPop) {
 
 TEST_F(Allocations, ReserveAndCommit) {
     expect_none([&] {
-        Slot slot = queue.reserve({shape_of<float>({2, 3}).with_lod(lod), shape_of<int64_t>({2})});
+        Reservation slot =
+            queue.reserve({tensor_spec<float>({2, 3}).with_lod(lod), tensor_spec<int64_t>({2})});
         slot[1].mutable_data<int64_t>()[0] = 1;
         slot.commit();
         queue.pop();
@@ -84,7 +85,7 @@ TEST_F(Allocations, RunsOfPrograms) {
     const ProgramGuard guard(main, startup);
     const auto numbers_in = [](KernelContext &call) {
         const auto in = call.in(0).values<float>();
-        float *out = call.output<float>(0, call.in(0).dims());
+        float *out = call.output<float>(0, call.in(0).shape());
         for (const float value : in) *out++ = value * call.attribute<float>("rate", 1.f);
         call.out(1).mutable_data<int64_t>()[0] += call.attribute<int64_t>("step");
     };
@@ -102,7 +103,7 @@ TEST_F(Allocations, RunsOfPrograms) {
     expect_none([&] {
         const Tuple got =
             executor.run(main, scope, {{fed, view(x, {2, 3})}, {"y", view(y)}}, {out, "x", label}, wait);
-        EXPECT_EQ((Dims{2, 3}), got[0].dims());
+        EXPECT_EQ((Shape{2, 3}), got[0].shape());
     });
 }
 

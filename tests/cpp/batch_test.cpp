@@ -17,7 +17,7 @@ protected:
         Numbers sizes;
         int64_t next = 0;
         for (Tuple &batch : reader) {
-            EXPECT_EQ((Dims{batch.at(0).dim(0), 1}), batch.at(0).dims());
+            EXPECT_EQ((Shape{batch.at(0).dim(0), 1}), batch.at(0).shape());
             sizes.push_back(batch.at(0).dim(0));
             for (const int64_t value : batch.at(0).values<int64_t>()) EXPECT_EQ(next++, value);
         }
@@ -27,22 +27,22 @@ protected:
 };
 
 TEST_F(BatchTest, StacksWhatDoesNotGrow) {
-    const Queue queue = make_queue({10, {{DType::float32, {2, 3}}, {DType::int64, {}}}});
+    const Queue queue = make_queue({10, {{{2, 3}, DType::float32}, {{}, DType::int64}}});
     const Reader reader = create_py_array_reader(scope, "reader", "feeder").batch(2);
     const Floats a = {1, 2, 3, 4, 5, 6}, b = {7, 8, 9, 10, 11, 12};
     const int64_t one = 1, two = 2;
     queue.push({view(a, {2, 3}), view(&one, {})});
     queue.push({view(b, {2, 3}), view(&two, {})});
     const auto batch = reader.next();
-    EXPECT_EQ((Dims{2, 2, 3}), batch->at(0).dims());
+    EXPECT_EQ((Shape{2, 2, 3}), batch->at(0).shape());
     EXPECT_EQ((Floats{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}), values<float>(batch->at(0)));
-    EXPECT_EQ((Dims{2}), batch->at(1).dims());
+    EXPECT_EQ((Shape{2}), batch->at(1).shape());
     EXPECT_EQ((Numbers{1, 2}), values<int64_t>(batch->at(1)));
     EXPECT_EQ(0u, reinterpret_cast<uintptr_t>(batch->at(1).data()) % 64);
 }
 
 TEST_F(BatchTest, ConcatenatesWhatGrows) {
-    const Queue queue = make_queue({10, {{DType::float32, {-1, 2}}, {DType::int64, {-1}}}});
+    const Queue queue = make_queue({10, {{{-1, 2}, DType::float32}, {{-1}, DType::int64}}});
     const Reader reader = create_py_array_reader(scope, "reader", "feeder").batch(3);
     const Floats a = {1, 2, 3, 4}, b = {5, 6}, none;
     const Numbers la = {1, 2}, lb = {3}, lnone;
@@ -50,13 +50,13 @@ TEST_F(BatchTest, ConcatenatesWhatGrows) {
     queue.push({view(none, {0, 2}), view(lnone)});
     queue.push({view(b, {1, 2}), view(lb)});
     const auto batch = reader.next();
-    EXPECT_EQ((Dims{3, 2}), batch->at(0).dims());
+    EXPECT_EQ((Shape{3, 2}), batch->at(0).shape());
     EXPECT_EQ((Floats{1, 2, 3, 4, 5, 6}), values<float>(batch->at(0)));
     EXPECT_EQ((Numbers{1, 2, 3}), values<int64_t>(batch->at(1)));
 }
 
 TEST_F(BatchTest, MergesLevelsOfDetail) {
-    const Queue queue = make_queue({10, {{DType::int64, {-1}, 1}, {DType::int64, {-1}}}});
+    const Queue queue = make_queue({10, {{{-1}, DType::int64, 1}, {{-1}, DType::int64}}});
     const Reader reader = create_py_array_reader(scope, "reader", "feeder").batch(3);
     const Numbers a = {1, 2, 3, 4, 5}, b = {6}, c = {7, 8}, two = {0, 1}, one = {2};
     queue.push({view(a).with_lod(LoD{{0, 3, 5}}), view(two)});
@@ -72,7 +72,7 @@ TEST_F(BatchTest, MergesLevelsOfDetail) {
 
 // The inverse of the split {0,2,4,5,6}/{0,1,6,8,13,15,20} over two places.
 TEST_F(BatchTest, MergesTwoLevelsOfDetail) {
-    const Queue queue = make_queue({10, {{DType::int64, {-1}, 2}}});
+    const Queue queue = make_queue({10, {{{-1}, DType::int64, 2}}});
     const Reader reader = create_py_array_reader(scope, "reader", "feeder").batch(2);
     Numbers a(13), b(7);
     for (size_t i = 0; i < a.size(); i++) a[i] = static_cast<int64_t>(i);
@@ -133,13 +133,13 @@ TEST_F(BatchTest, AFailureComesAfterTheTuplesBeforeIt) {
     queue.fail("E", "boom");
     EXPECT_EQ((Numbers{0, 1}), values<int64_t>(reader.next()->at(0)));
     EXPECT_EQ((Numbers{2}), values<int64_t>(reader.next()->at(0)));
-    EXPECT_ERROR(ProducerFailed, -1, reader.next(), "boom");
-    EXPECT_ERROR(ProducerFailed, -1, reader.next(), "boom");
+    EXPECT_ERROR(ProducerError, -1, reader.next(), "boom");
+    EXPECT_ERROR(ProducerError, -1, reader.next(), "boom");
 }
 
 TEST_F(BatchTest, DimensionsThatDifferWithinABatch) {
     // -1 beyond the first dimension lets each tuple be different, but one batch has one shape.
-    const Queue queue = make_queue({10, {{DType::int8, {1}}, {DType::int64, {-1, -1}}}});
+    const Queue queue = make_queue({10, {{{1}, DType::int8}, {{-1, -1}, DType::int64}}});
     const Reader reader = create_py_array_reader(scope, "reader", "feeder").batch(2);
     const int8_t k = 0;
     const Numbers n(4);
@@ -148,7 +148,7 @@ TEST_F(BatchTest, DimensionsThatDifferWithinABatch) {
     EXPECT_ERROR(ShapeError, 1, reader.next(), "slot 1", "expected", "found", "4");
     queue.push({view(&k, {1}), view(n, {1, 4})});
     queue.push({view(&k, {1}), view(n, {1, 4})});
-    EXPECT_EQ((Dims{2, 4}), reader.next()->at(1).dims());  // and it goes on behind
+    EXPECT_EQ((Shape{2, 4}), reader.next()->at(1).shape());  // and it goes on behind
 }
 
 TEST_F(BatchTest, BatchesOfBatches) {
@@ -157,7 +157,7 @@ TEST_F(BatchTest, BatchesOfBatches) {
     for (int64_t i = 0; i < 7; i++) push_number(queue, i);
     queue.close();
     const auto first = reader.next(), second = reader.next();
-    EXPECT_EQ((Dims{4, 1}), first->at(0).dims());  // of a batch the first dimension grows
+    EXPECT_EQ((Shape{4, 1}), first->at(0).shape());  // of a batch the first dimension grows
     EXPECT_EQ((Numbers{0, 1, 2, 3}), values<int64_t>(first->at(0)));
     EXPECT_EQ((Numbers{4, 5, 6}), values<int64_t>(second->at(0)));
     EXPECT_FALSE(reader.next());
@@ -168,7 +168,7 @@ TEST_F(BatchTest, TheNameIsTheCallers) {
     const Reader reader = create_py_array_reader(scope, "reader", "feeder");
     EXPECT_EQ("reader.batch", reader.batch(2).name());
     EXPECT_EQ("reader.batch2", reader.batch(3).name());
-    EXPECT_EQ("mine", reader.batch(4, false, "mine").name());
+    EXPECT_EQ("mine", reader.batch(4, false, false, "mine").name());
     EXPECT_EQ("other", create_batch_reader(scope, "other", "reader", 5).name());
     EXPECT_EQ(VarKind::reader, scope.find("reader.batch2").kind());
 }
@@ -186,7 +186,7 @@ TEST_F(BatchTest, ByTheReadOp) {
 }
 
 TEST_F(BatchTest, OfLentTuples) {
-    const Queue queue = make_queue({10, {{DType::int64, {-1}}}});
+    const Queue queue = make_queue({10, {{{-1}, DType::int64}}});
     const Reader reader = create_py_array_reader(scope, "reader", "feeder").batch(2);
     const Numbers a = {1, 2}, b = {3};
     int released = 0;

@@ -146,7 +146,7 @@ TEST_F(ChainTest, MultiPassOfNothing) {
 TEST_F(ChainTest, DoubleBuffer) {
     const Reader numbers = read_numbers("numbers", range(0, 1000));
     for (const uint64_t depth : {1u, 2u, 3u, 100u, 5000u}) {
-        const Reader reader = numbers.double_buffer(depth, CPUPlace(), "buffered");
+        const Reader reader = numbers.double_buffer(CPUPlace(), depth, "buffered");
         for (int pass = 0; pass < 3; pass++) {
             EXPECT_EQ(range(0, 1000), rest(reader));
             reader.reset();
@@ -158,7 +158,7 @@ TEST_F(ChainTest, DoubleBuffer) {
 
 TEST_F(ChainTest, DoubleBufferReadsAhead) {
     const Queue queue = numbers(100);
-    const Reader reader = create_py_array_reader(scope, "reader", "feeder").double_buffer(3);
+    const Reader reader = create_py_array_reader(scope, "reader", "feeder").double_buffer({}, 3);
     for (int64_t i = 0; i < 50; i++) push_number(queue, i);
     EXPECT_EQ(50u, queue.size());  // nothing is read before the first read
     EXPECT_EQ(0, next_number(reader));
@@ -169,8 +169,8 @@ TEST_F(ChainTest, DoubleBufferReadsAhead) {
 
 TEST_F(ChainTest, DoubleBufferRefusals) {
     const Reader reader = read_numbers("numbers", {1});
-    EXPECT_ERROR(InvalidArgument, -1, reader.double_buffer(0), "depth", "found 0");
-    EXPECT_ERROR(InvalidArgument, -1, reader.double_buffer(2, {CPUPlace(), CPUPlace()}), "place", "several");
+    EXPECT_ERROR(InvalidArgument, -1, reader.double_buffer({}, 0), "depth", "found 0");
+    EXPECT_ERROR(InvalidArgument, -1, reader.double_buffer({CPUPlace(), CPUPlace()}, 2), "place", "several");
 }
 
 TEST_F(ChainTest, Zip) {
@@ -211,7 +211,7 @@ TEST_F(ChainTest, ZipRefusals) {
     EXPECT_ERROR(InvalidArgument, -1, create_reader(scope, "create_zip_reader", "z", {"one"}), "inputs");
     const Scope elsewhere;
     const Reader foreign = create_random_data_generator(elsewhere, "foreign", number_slots());
-    EXPECT_ERROR(NotFound, -1, one.zip(foreign), "foreign");
+    EXPECT_ERROR(NotFoundError, -1, one.zip(foreign), "foreign");
     EXPECT_EQ(range(0, 5), rest(one));
 }
 
@@ -242,9 +242,9 @@ TEST_F(ChainTest, NamesAreMadeUp) {
     EXPECT_EQ("numbers.double_buffer", reader.double_buffer().name());
     EXPECT_EQ("numbers.shard", reader.shard(0, 2).name());
     EXPECT_EQ("numbers.zip", reader.zip(read_numbers("other", {1})).name());
-    EXPECT_EQ("numbers.map", reader.map([](const Tuple &, const Give &) {}, 1).name());
+    EXPECT_EQ("numbers.map", reader.map([](const Tuple &, const Emit &) {}, 1).name());
     EXPECT_EQ("numbers.batch", reader.batch(2).name());
-    EXPECT_EQ("numbers.batch.shuffle", reader.batch(2, false, "numbers.batch").shuffle(2).name());
+    EXPECT_EQ("numbers.batch.shuffle", reader.batch(2, false, false, "numbers.batch").shuffle(2).name());
     EXPECT_EQ("mine", reader.shuffle(2, 0, "mine").name());
     EXPECT_EQ(VarKind::reader, scope.find("numbers.shuffle3").kind());
 }
@@ -255,7 +255,7 @@ TEST_F(ChainTest, CreateReader) {
                   R"({"filenames": [")" + path + R"("], "slots": [{"dtype": "int64", "dims": [1]}]})");
     EXPECT_EQ((Numbers{0, 1, 2, 3, 4}), rest(create_reader(scope, "create_shuffle_reader", "shuffled",
                                                            {"files"}, R"({"buffer_size": 1})")));
-    EXPECT_ERROR(NotFound, -1, create_reader(scope, "create_sorted_reader", "x", {"files"}),
+    EXPECT_ERROR(NotFoundError, -1, create_reader(scope, "create_sorted_reader", "x", {"files"}),
                  "create_shuffle_reader", "open_files", "create_sorted_reader");
     EXPECT_ERROR(InvalidArgument, -1,
                  create_reader(scope, "create_shuffle_reader", "x", {"files"}, R"({"buffer": 1})"), "buffer",
@@ -266,7 +266,7 @@ TEST_F(ChainTest, CreateReader) {
                  "more");
     EXPECT_ERROR(InvalidArgument, -1, create_reader(scope, "create_shuffle_reader", "x", {}, "{}"), "inputs",
                  "found 0");
-    EXPECT_ERROR(NotFound, -1,
+    EXPECT_ERROR(NotFoundError, -1,
                  create_reader(scope, "create_shuffle_reader", "x", {"nobody"}, R"({"buffer_size": 1})"),
                  "nobody");
     scope.var("empty");
@@ -277,7 +277,7 @@ TEST_F(ChainTest, CreateReader) {
 
 TEST_F(ChainTest, Stats) {
     const Reader reader = read_numbers("numbers", range(0, 20)).shuffle(8, 7).batch(6);
-    EXPECT_EQ((Dims{6, 1}), reader.next()->at(0).dims());
+    EXPECT_EQ((Shape{6, 1}), reader.next()->at(0).shape());
     EXPECT_TRUE(reader.next());
     reader.reset();
     EXPECT_TRUE(reader.next());
@@ -307,16 +307,16 @@ TEST_F(ChainTest, ResetsOfLongChainsAtAnyPoint) {
         return open_files(scope, name, paths, raw().num_threads(3).interleave(2))
             .shuffle(64, 11)
             .map(
-                [](const Tuple &in, const Give &give) {
+                [](const Tuple &in, const Emit &emit) {
                     const int64_t n = number(in) + 1000;
-                    give({view(&n, {1})});
+                    emit({view(&n, {1})});
                 },
                 3)
-            .zip(create_random_data_generator(scope, name + "random", {{DType::float32, {3}}},
+            .zip(create_random_data_generator(scope, name + "random", {{{3}, DType::float32}},
                                               RandomOptions().seed(1)))
             .shard(1, 2)
             .multi_pass(2)
-            .double_buffer(3);
+            .double_buffer({}, 3);
     };
     const Reader reference = chain("reference");
     std::vector<Numbers> passes;
@@ -341,7 +341,7 @@ TEST_F(ChainTest, ResetsOfLongChainsAtAnyPoint) {
 }
 
 TEST_F(ChainTest, ReadByManyThreads) {
-    const Reader reader = read_numbers("numbers", range(1, 2001)).shuffle(100).double_buffer(4);
+    const Reader reader = read_numbers("numbers", range(1, 2001)).shuffle(100).double_buffer({}, 4);
     for (int pass = 0; pass < 3; pass++) {
         std::atomic<int64_t> sum{0};
         std::vector<std::future<void>> reading;
@@ -359,9 +359,9 @@ TEST_F(ChainTest, ReadByManyThreads) {
 TEST_F(ChainTest, ResetWhileManyThreadsRead) {
     const Reader reader = read_numbers("numbers", range(0, 500))
                               .shuffle(64)
-                              .map([](const Tuple &in, const Give &give) { give(in); }, 2)
+                              .map([](const Tuple &in, const Emit &emit) { emit(in); }, 2)
                               .multi_pass(0)
-                              .double_buffer(2);
+                              .double_buffer({}, 2);
     std::atomic<bool> over{false};
     std::atomic<int64_t> read{0};
     std::vector<std::future<void>> reading;
@@ -408,10 +408,10 @@ TEST_F(ChainTest, ViewsOutliveReadersAndFiles) {
 }
 
 TEST_F(ChainTest, AFailureComesThroughAfterWhatCameBefore) {
-    const Queue queue = make_queue({100, {{DType::int64, {1}}}, CPUPlace(), 0, true});
+    const Queue queue = make_queue({100, {{{1}, DType::int64}}, CPUPlace(), 0, true});
     const Reader reader = create_py_array_reader(scope, "reader", "feeder")
                               .shuffle(4)
-                              .map([](const Tuple &in, const Give &give) { give(in); }, 2)
+                              .map([](const Tuple &in, const Emit &emit) { emit(in); }, 2)
                               .shard(0, 1)
                               .multi_pass(1)
                               .double_buffer();
@@ -425,8 +425,8 @@ TEST_F(ChainTest, AFailureComesThroughAfterWhatCameBefore) {
         for (int i = 0; i < 10; i++) got.push_back(next_number(reader));
         std::sort(got.begin(), got.end());
         EXPECT_EQ(range(0, 10), got);
-        for (int i = 0; i < 2; i++) EXPECT_ERROR(ProducerFailed, -1, reader.next(kStuck), "E: boom");
-        EXPECT_ERROR(ProducerFailed, -1, reader.has_next(kStuck), "E: boom");
+        for (int i = 0; i < 2; i++) EXPECT_ERROR(ProducerError, -1, reader.next(kStuck), "E: boom");
+        EXPECT_ERROR(ProducerError, -1, reader.has_next(kStuck), "E: boom");
         reader.reset();
     }
 }
@@ -448,7 +448,7 @@ protected:
     };
     // Those that need another reader make it in that scope.
     std::vector<Kind> kinds(const Scope &inner) {
-        const MapFunction same = [](const Tuple &in, const Give &give) { give(in); };
+        const MapFunction same = [](const Tuple &in, const Emit &emit) { emit(in); };
         return {
             {"shuffle", [](const Reader &in) { return in.shuffle(3, 1); }, yes},
             {"multi_pass", [](const Reader &in) { return in.multi_pass(1); }},
@@ -483,7 +483,7 @@ protected:
         for (const Kind &kind : kinds(scope)) {
             SCOPED_TRACE(kind.name);
             const std::string feeder = "feeder" + std::to_string(++n), name = "reader" + std::to_string(n);
-            const Queue queue = make_queue({4, {{DType::int64, {1}}}, CPUPlace(), 0, true}, feeder);
+            const Queue queue = make_queue({4, {{{1}, DType::int64}}, CPUPlace(), 0, true}, feeder);
             f(kind, queue, kind.over(create_py_array_reader(scope, name, feeder)));
         }
     }
@@ -565,7 +565,7 @@ TEST_F(ChainWaiting, AReaderThatGoes) {
     const size_t all = kinds(scope).size();
     for (size_t i = 0; i < all; i++) {
         const std::string feeder = "feeder" + std::to_string(i), name = "reader" + std::to_string(i);
-        const Queue queue = make_queue({4, {{DType::int64, {1}}}, CPUPlace(), 0, true}, feeder);
+        const Queue queue = make_queue({4, {{{1}, DType::int64}}, CPUPlace(), 0, true}, feeder);
         std::future<pf_status> reading;
         {
             const Scope inner = scope.child();

@@ -18,9 +18,9 @@ constexpr const char *kReason = "libcuda.so.1: file too short";
 TEST_F(NoDriver, EverythingSaysWhy) {
     EXPECT_FALSE(cuda::available());
     EXPECT_NE(std::string::npos, cuda::reason().find(kReason)) << cuda::reason();
-    EXPECT_ERROR(Unsupported, -1, cuda::device_count(), kReason);
-    EXPECT_ERROR(Unsupported, -1, cuda::memory_info(0), kReason);
-    EXPECT_ERROR(Unsupported, -1, cuda::device_name(3), kReason);
+    EXPECT_ERROR(UnsupportedError, -1, cuda::device_count(), kReason);
+    EXPECT_ERROR(UnsupportedError, -1, cuda::memory_info(0), kReason);
+    EXPECT_ERROR(UnsupportedError, -1, cuda::device_name(3), kReason);
     uint8_t available = 77;
     EXPECT_STATUS(PF_OK, pf_cuda_available(&available, nullptr, nullptr));
     EXPECT_EQ(0, available);
@@ -30,16 +30,16 @@ TEST_F(NoDriver, PlacesAreRefused) {
     for (const Place place : {CUDAPlace(0), CUDAPlace(3), CUDAPinnedPlace()}) {
         for (int i = 0; i < 2; i++) {
             QueueHolder holder{scope.var("feeder")};
-            EXPECT_ERROR(Unsupported, -1, holder.init_once({1, {{DType::int64, {1}}}, place}), kReason);
+            EXPECT_ERROR(UnsupportedError, -1, holder.init_once({1, {{{1}, DType::int64}}, place}), kReason);
             EXPECT_ERROR(StateError, -1, holder.feeder(), "init_once");
-            EXPECT_ERROR(Unsupported, -1, get_buffer(place, 2), kReason);
-            EXPECT_ERROR(Unsupported, -1, Executor{place}, kReason);
+            EXPECT_ERROR(UnsupportedError, -1, get_buffer(place, 2), kReason);
+            EXPECT_ERROR(UnsupportedError, -1, Executor{place}, kReason);
         }
     }
     const Queue queue = numbers(1);
     const Reader reader = create_py_array_reader(scope, "reader", "feeder");
-    EXPECT_ERROR(Unsupported, -1, reader.double_buffer(2, CUDAPlace(1)), kReason);
-    EXPECT_ERROR(Unsupported, -1, reader.double_buffer(2, {CUDAPlace(0), CUDAPlace(1)}), kReason);
+    EXPECT_ERROR(UnsupportedError, -1, reader.double_buffer(CUDAPlace(1), 2), kReason);
+    EXPECT_ERROR(UnsupportedError, -1, reader.double_buffer({CUDAPlace(0), CUDAPlace(1)}, 2), kReason);
     push_number(queue, 7);  // the reader is as it was
     EXPECT_EQ(7, next_number(reader));
 }
@@ -88,7 +88,7 @@ TEST_F(NoDriver, PinnedMemoryIsPushedAsTheHosts) {
 class Device : public Feed {
 protected:
     Queue numbers_at(Place place, uint64_t capacity) {
-        return make_queue({capacity, {{DType::int64, {1}}}, place});
+        return make_queue({capacity, {{{1}, DType::int64}}, place});
     }
     static int64_t downloaded(const Tuple &tuple) { return tuple.download<int64_t>(0).at(0); }
 };
@@ -114,7 +114,7 @@ TEST_F(Device, WhatThereIs) {
 
 TEST_F(Device, ATupleIsThereWhenItWasWaitedFor) {
     const Queue queue = make_queue(
-        {2, {{DType::float32, {-1, 3}}, {DType::int32, {-1}, 1}, {DType::bool_, {}}}, CUDAPlace(0)});
+        {2, {{{-1, 3}, DType::float32}, {{-1}, DType::int32, 1}, {{}, DType::bool_}}, CUDAPlace(0)});
     const Floats x = {1, 2, 3, 4, 5, 6};
     const std::vector<int32_t> y = {7, 8, 9};
     const bool z = true;
@@ -122,7 +122,7 @@ TEST_F(Device, ATupleIsThereWhenItWasWaitedFor) {
     Tuple tuple = std::move(*queue.pop());
     ASSERT_EQ(3u, tuple.size());
     for (const TensorView slot : tuple) EXPECT_EQ(CUDAPlace(0), slot.place());
-    EXPECT_EQ((Dims{2, 3}), tuple[0].dims());
+    EXPECT_EQ((Shape{2, 3}), tuple[0].shape());
     EXPECT_EQ((Numbers{0, 1, 3}), offsets(tuple[1], 0));  // the host's
 
     tuple.use(1);
@@ -142,7 +142,7 @@ TEST_F(Device, ATupleIsThereWhenItWasWaitedFor) {
 
 TEST_F(Device, TheHostIsKeptOutOfIt) {
     const Queue queue = numbers_at(CUDAPlace(0), 1);
-    const Queue host = make_queue({1, {{DType::int64, {1}}}}, "host");
+    const Queue host = make_queue({1, {{{1}, DType::int64}}}, "host");
     push_number(queue, 7);
     const Tuple tuple = std::move(*queue.pop());
     if (tuple[0].on_host()) {
@@ -150,10 +150,10 @@ TEST_F(Device, TheHostIsKeptOutOfIt) {
     } else {
         EXPECT_ERROR(StateError, -1, tuple[0].values<int64_t>(), "CUDAPlace(0)", "download");
     }
-    EXPECT_ERROR(Unsupported, 0, host.push(tuple), "slot 0", "CUDAPlace(0)", "download");
-    EXPECT_ERROR(Unsupported, 0, queue.push(tuple), "slot 0", "CUDAPlace(0)");
-    EXPECT_ERROR(Unsupported, 0, host.push_lent(tuple, [] {}), "slot 0", "CUDAPlace(0)");
-    EXPECT_ERROR(Unsupported, 0, scope.var("x").set(tuple[0]), "CUDAPlace(0)");
+    EXPECT_ERROR(UnsupportedError, 0, host.push(tuple), "slot 0", "CUDAPlace(0)", "download");
+    EXPECT_ERROR(UnsupportedError, 0, queue.push(tuple), "slot 0", "CUDAPlace(0)");
+    EXPECT_ERROR(UnsupportedError, 0, host.push_lent(tuple, [] {}), "slot 0", "CUDAPlace(0)");
+    EXPECT_ERROR(UnsupportedError, 0, scope.var("x").set(tuple[0]), "CUDAPlace(0)");
     EXPECT_EQ(7, downloaded(tuple));
 }
 
@@ -177,7 +177,7 @@ TEST_F(Device, DLPack) {
 TEST_F(Device, AllTuplesInOrderAtSeveralDevicesInTurn) {
     const Queue queue = this->numbers(4);
     const Reader reader =
-        create_py_array_reader(scope, "reader", "feeder").double_buffer(2, {CUDAPlace(0), CUDAPlace(1)});
+        create_py_array_reader(scope, "reader", "feeder").double_buffer({CUDAPlace(0), CUDAPlace(1)}, 2);
     auto producer = in_thread([&] {
         for (int64_t n = 0; n < 101; n++) push_number(queue, n);
         queue.close();

@@ -43,7 +43,7 @@ struct BothNames {
 TYPED_TEST_SUITE(DLPackTest, Both, BothNames);
 
 TYPED_TEST(DLPackTest, Export) {
-    const Queue queue = this->make_queue({1, {{DType::float32, {-1, 3}}, {DType::complex128, {}}}});
+    const Queue queue = this->make_queue({1, {{{-1, 3}, DType::float32}, {{}, DType::complex128}}});
     const Floats x = {1, 2, 3, 4, 5, 6};
     const std::complex<double> c(1, 2);
     queue.push({view(x, {2, 3}), view(&c, {})});
@@ -122,12 +122,12 @@ TYPED_TEST(DLPackTest, EveryDTypeThereAndBack) {
         const auto dtype = DType(d);
         SCOPED_TRACE(dtype_name(dtype));
         const std::string name = "feeder" + std::to_string(d);
-        const Queue queue = this->make_queue({1, {{dtype, {2}}}}, name);
+        const Queue queue = this->make_queue({1, {{{2}, dtype}}}, name);
         std::vector<uint8_t> bytes(2 * dtype_size(dtype));
         queue.push(TensorView(dtype, {2}, bytes.data()));
         const DLPackTensor back = from_dlpack(to_dlpack<TypeParam>(std::move(*queue.pop()), 0));
         EXPECT_EQ(dtype, back.view().dtype());
-        EXPECT_EQ((Dims{2}), back.view().dims());
+        EXPECT_EQ((Shape{2}), back.view().shape());
         EXPECT_EQ(bytes.size(), back.view().nbytes());
         this->scope.erase(name);
     }
@@ -138,7 +138,7 @@ TYPED_TEST(DLPackTest, Import) {
     {
         const DLPackTensor tensor = from_dlpack(&foreign.managed);
         EXPECT_EQ(DType::float32, tensor.view().dtype());
-        EXPECT_EQ((Dims{2, 3}), tensor.view().dims());
+        EXPECT_EQ((Shape{2, 3}), tensor.view().shape());
         EXPECT_EQ(foreign.values.data(), tensor.view().data());
         EXPECT_FALSE(tensor.view().strides());
         EXPECT_FALSE(tensor.view().read_only());
@@ -149,7 +149,7 @@ TYPED_TEST(DLPackTest, Import) {
 }
 
 TYPED_TEST(DLPackTest, ImportAndPush) {
-    const Queue queue = this->make_queue({1, {{DType::float32, {-1, -1}}}});
+    const Queue queue = this->make_queue({1, {{{-1, -1}, DType::float32}}});
     typename TestFixture::Foreign foreign;
     // Transposed, and not at the beginning of its memory.
     foreign.shape[0] = 2;
@@ -163,7 +163,7 @@ TYPED_TEST(DLPackTest, ImportAndPush) {
 }
 
 TYPED_TEST(DLPackTest, ImportAndLend) {
-    const Queue queue = this->make_queue({1, {{DType::float32, {-1, 3}}}});
+    const Queue queue = this->make_queue({1, {{{-1, 3}, DType::float32}}});
     typename TestFixture::Foreign foreign;
     {
         const DLPackTensor tensor = from_dlpack(&foreign.managed);
@@ -190,7 +190,7 @@ TYPED_TEST(DLPackTest, ImportFromOtherPlaces) {
     foreign.managed.dl_tensor.device = {dlpack::kCUDAHost, 0};
     EXPECT_EQ(CUDAPinnedPlace(), from_dlpack(&foreign.managed).view().place());
     foreign.managed.dl_tensor.device = {10, 0};  // ROCm
-    EXPECT_ERROR(Unsupported, -1, from_dlpack(&foreign.managed), "device type 10");
+    EXPECT_ERROR(UnsupportedError, -1, from_dlpack(&foreign.managed), "device type 10");
     EXPECT_EQ(3, foreign.deleted);
 }
 
@@ -213,7 +213,7 @@ TYPED_TEST(DLPackTest, ImportRefused) {
     refused([](TypeParam &m) { m.dl_tensor.shape = nullptr; }, InvalidArgument(""), "shape");
     EXPECT_EQ(6, deleted);
     if constexpr (detail::is_versioned<TypeParam>) {
-        refused([](TypeParam &m) { m.version.major = 2; }, Unsupported(""), "found 2.0");
+        refused([](TypeParam &m) { m.version.major = 2; }, UnsupportedError(""), "found 2.0");
         EXPECT_EQ(7, deleted);
     }
 }

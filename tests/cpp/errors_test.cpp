@@ -22,7 +22,7 @@ protected:
         EXPECT_EQ(0u, info.pushed);
     }
 
-    Queue queue = make_queue({4, {{DType::float32, {-1, 3}}, {DType::int64, {-1}}}});
+    Queue queue = make_queue({4, {{{-1, 3}, DType::float32}, {{-1}, DType::int64}}});
     Floats x = Floats(12);
     Numbers y = Numbers(4);
 };
@@ -54,7 +54,7 @@ TEST_F(Refusals, NoDType) {
                  "16");
     EXPECT_ERROR(DTypeError, 1, queue.push({view(x, {4, 3}), TensorView(DType::any, {4}, y.data())}),
                  "slot 1", "0");
-    EXPECT_ERROR(DTypeError, 0, queue.reserve({TensorView(DType(-1), {4, 3}), shape_of<int64_t>({4})}),
+    EXPECT_ERROR(DTypeError, 0, queue.reserve({TensorView(DType(-1), {4, 3}), tensor_spec<int64_t>({4})}),
                  "slot 0", "-1");
 }
 
@@ -81,12 +81,12 @@ TEST_F(Refusals, TheOtherPushModesCheckTheSame) {
     EXPECT_EQ(0, *released);
     EXPECT_EQ(2, released.use_count());  // the callables that were refused are gone
 
-    EXPECT_ERROR(ShapeError, 0, queue.reserve({shape_of<float>({4, 4}), shape_of<int64_t>({4})}),
+    EXPECT_ERROR(ShapeError, 0, queue.reserve({tensor_spec<float>({4, 4}), tensor_spec<int64_t>({4})}),
                  "expected 3", "found 4");
-    EXPECT_ERROR(DTypeError, 0, queue.reserve({shape_of<int>({4, 3}), shape_of<int64_t>({4})}),
+    EXPECT_ERROR(DTypeError, 0, queue.reserve({tensor_spec<int>({4, 3}), tensor_spec<int64_t>({4})}),
                  "expected float32", "found int32");
-    EXPECT_ERROR(SlotCountError, -1, queue.reserve({shape_of<float>({4, 3})}), "expected 2", "found 1");
-    EXPECT_ERROR(ShapeError, 1, queue.reserve({shape_of<float>({4, 3}), shape_of<int64_t>({3})}),
+    EXPECT_ERROR(SlotCountError, -1, queue.reserve({tensor_spec<float>({4, 3})}), "expected 2", "found 1");
+    EXPECT_ERROR(ShapeError, 1, queue.reserve({tensor_spec<float>({4, 3}), tensor_spec<int64_t>({3})}),
                  "expected 4", "found 3");
 }
 
@@ -98,19 +98,19 @@ TEST_F(Refusals, NullData) {
 
 TEST_F(Refusals, NegativeDimension) {
     EXPECT_ERROR(ShapeError, 0, queue.push({view(x.data(), {-1, 3}), view(y)}), "slot 0", "-1");
-    EXPECT_ERROR(ShapeError, 1, queue.reserve({shape_of<float>({4, 3}), shape_of<int64_t>({-2})}), "slot 1",
-                 "-2");
+    EXPECT_ERROR(ShapeError, 1, queue.reserve({tensor_spec<float>({4, 3}), tensor_spec<int64_t>({-2})}),
+                 "slot 1", "-2");
 }
 
 TEST_F(Refusals, MoreBytesThanThereAre) {
     const int64_t huge = std::numeric_limits<int64_t>::max() / 2;
     EXPECT_ERROR(ShapeError, 0, queue.push({view(x.data(), {huge, 3}), view(y.data(), {huge})}), "slot 0");
-    EXPECT_ERROR(ShapeError, 0, queue.reserve({shape_of<float>({huge, 3}), shape_of<int64_t>({huge})}),
+    EXPECT_ERROR(ShapeError, 0, queue.reserve({tensor_spec<float>({huge, 3}), tensor_spec<int64_t>({huge})}),
                  "slot 0");
     // Fewer than an address can say, but more than any machine has.
     const int64_t large = int64_t{1} << 50;
-    EXPECT_ERROR(OutOfMemory, -1, queue.reserve({shape_of<float>({large, 3}), shape_of<int64_t>({large})}),
-                 "memory");
+    EXPECT_ERROR(OutOfMemoryError, -1,
+                 queue.reserve({tensor_spec<float>({large, 3}), tensor_spec<int64_t>({large})}), "memory");
 }
 
 TEST_F(Refusals, LentMemoryThatIsNotContiguous) {
@@ -122,14 +122,15 @@ TEST_F(Refusals, LentMemoryThatIsNotContiguous) {
 }
 
 TEST_F(Refusals, MemoryElsewhere) {
-    EXPECT_ERROR(Unsupported, 1, queue.push({view(x, {4, 3}), view(y).with_place(CUDAPlace(3))}), "slot 1",
-                 "place", "CUDAPlace(3)");
-    EXPECT_ERROR(Unsupported, 0, queue.push({view(x, {4, 3}).with_place({77, 0}), view(y)}), "slot 0", "77");
+    EXPECT_ERROR(UnsupportedError, 1, queue.push({view(x, {4, 3}), view(y).with_place(CUDAPlace(3))}),
+                 "slot 1", "place", "CUDAPlace(3)");
+    EXPECT_ERROR(UnsupportedError, 0, queue.push({view(x, {4, 3}).with_place({77, 0}), view(y)}), "slot 0",
+                 "77");
 }
 
 TEST_F(Refusals, RankNine) {
     // The C++ face cannot even say it.
-    EXPECT_ERROR(ShapeError, -1, Dims({1, 1, 1, 1, 1, 1, 1, 1, 1}), "at most 8", "found 9");
+    EXPECT_ERROR(ShapeError, -1, Shape({1, 1, 1, 1, 1, 1, 1, 1, 1}), "at most 8", "found 9");
 
     const int64_t dims[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
     const TensorView first = view(x.data(), {4, 3}), second = view(y);
@@ -161,9 +162,10 @@ TEST_F(Refusals, RankNine) {
 
 TEST_F(Refusals, ClosedQueue) {
     queue.close();
-    EXPECT_ERROR(Closed, -1, queue.push({view(x, {4, 3}), view(y)}), "closed");
-    EXPECT_ERROR(Closed, -1, queue.push_lent({view(x, {4, 3}), view(y)}, [] {}), "closed");
-    EXPECT_ERROR(Closed, -1, queue.reserve({shape_of<float>({4, 3}), shape_of<int64_t>({4})}), "closed");
+    EXPECT_ERROR(QueueClosed, -1, queue.push({view(x, {4, 3}), view(y)}), "closed");
+    EXPECT_ERROR(QueueClosed, -1, queue.push_lent({view(x, {4, 3}), view(y)}, [] {}), "closed");
+    EXPECT_ERROR(QueueClosed, -1, queue.reserve({tensor_spec<float>({4, 3}), tensor_spec<int64_t>({4})}),
+                 "closed");
 }
 
 TEST_F(Refusals, ErrorsCarryTheirStatus) {
@@ -207,12 +209,12 @@ protected:
     void refused(const Queue &queue, const LoD &lod, std::initializer_list<std::string_view> words) {
         expect_error<ShapeError>(__FILE__, __LINE__, [&] { queue.push({view(y).with_lod(lod)}); }, 0, words);
         expect_error<ShapeError>(
-            __FILE__, __LINE__, [&] { queue.reserve({shape_of<int64_t>({5}).with_lod(lod)}); }, 0, words);
+            __FILE__, __LINE__, [&] { queue.reserve({tensor_spec<int64_t>({5}).with_lod(lod)}); }, 0, words);
         EXPECT_EQ(0u, queue.stats().num_tuples + queue.stats().reserved_tuples);
     }
 
-    Queue one = make_queue({4, {{DType::int64, {-1}, 1}}}, "one");
-    Queue two = make_queue({4, {{DType::int64, {-1}, 2}}}, "two");
+    Queue one = make_queue({4, {{{-1}, DType::int64, 1}}}, "one");
+    Queue two = make_queue({4, {{{-1}, DType::int64, 2}}}, "two");
     Numbers y = Numbers(5);
 };
 
@@ -220,7 +222,7 @@ TEST_F(LoDRefusals, WrongNumberOfLevels) {
     refused(one, LoD{{0, 2}, {0, 2, 5}}, {"slot 0", "expected 1 level", "found 2"});
     refused(two, LoD{{0, 2, 5}}, {"slot 0", "expected 2 level", "found 1"});
     refused(one, LoD{}, {"slot 0", "expected 1 level", "found 0"});
-    const Queue none = make_queue({4, {{DType::int64, {-1}}}}, "none");
+    const Queue none = make_queue({4, {{{-1}, DType::int64}}}, "none");
     refused(none, LoD{{0, 2, 5}}, {"slot 0", "expected 0 level", "found 1"});
 }
 
@@ -281,7 +283,7 @@ TEST_F(LoDRefusals, NineLevels) {
 class Making : public Feed {
 protected:
     QueueHolder holder{scope.var("feeder")};
-    const std::vector<SlotSpec> slots = {{DType::int64, {1}}};
+    const std::vector<SlotSpec> slots = {{{1}, DType::int64}};
 };
 
 TEST_F(Making, SecondInitOnce) {
@@ -312,19 +314,19 @@ TEST_F(Making, NoSlots) {
 }
 
 TEST_F(Making, WrongSlots) {
-    EXPECT_ERROR(DTypeError, 1, holder.init_once({1, {{DType::int8, {1}}, {DType(99), {1}}}}), "slot 1",
+    EXPECT_ERROR(DTypeError, 1, holder.init_once({1, {{{1}, DType::int8}, {{1}, DType(99)}}}), "slot 1",
                  "99");
-    EXPECT_ERROR(ShapeError, 0, holder.init_once({1, {{DType::int8, {2, -3}}}}), "slot 0", "dimension 1",
+    EXPECT_ERROR(ShapeError, 0, holder.init_once({1, {{{2, -3}, DType::int8}}}), "slot 0", "dimension 1",
                  "-3");
-    EXPECT_ERROR(ShapeError, 0, holder.init_once({1, {{DType::int8, {-1}, 9}}}), "slot 0", "found 9");
+    EXPECT_ERROR(ShapeError, 0, holder.init_once({1, {{{-1}, DType::int8, 9}}}), "slot 0", "found 9");
 }
 
 TEST_F(Making, TupleOverTheBytesLimit) {
-    const Queue queue = holder.init_once({4, {{DType::int64, {-1}}}, {}, 64});
+    const Queue queue = holder.init_once({4, {{{-1}, DType::int64}}, {}, 64});
     const Numbers eight(8), nine(9);
-    EXPECT_ERROR(TooLarge, -1, queue.push({view(nine)}), "64", "72");
-    EXPECT_ERROR(TooLarge, -1, queue.push_lent({view(nine)}, [] {}), "64", "72");
-    EXPECT_ERROR(TooLarge, -1, queue.reserve({shape_of<int64_t>({9})}), "64", "72");
+    EXPECT_ERROR(TooLargeError, -1, queue.push({view(nine)}), "64", "72");
+    EXPECT_ERROR(TooLargeError, -1, queue.push_lent({view(nine)}, [] {}), "64", "72");
+    EXPECT_ERROR(TooLargeError, -1, queue.reserve({tensor_spec<int64_t>({9})}), "64", "72");
     EXPECT_EQ(0u, queue.stats().bytes);
     queue.push({view(eight)});
     EXPECT_EQ(1u, queue.size());
@@ -332,7 +334,7 @@ TEST_F(Making, TupleOverTheBytesLimit) {
 
 TEST_F(Making, SlotOutOfRange) {
     const Queue queue = holder.init_once({1, slots});
-    EXPECT_EQ((Dims{1}), queue.slot(0).dims);
+    EXPECT_EQ((Shape{1}), queue.slot(0).shape);
     EXPECT_ERROR(SlotCountError, -1, queue.slot(1), "slot", "expected 0 to 0", "found 1");
 }
 
@@ -341,11 +343,11 @@ TEST_F(Making, SlotOutOfRange) {
 class Names : public Feed {};
 
 TEST_F(Names, NoVariableOfThatName) {
-    EXPECT_ERROR(NotFound, -1, scope.find("nobody"), "nobody");
-    EXPECT_ERROR(NotFound, -1, scope.erase("nobody"), "nobody");
-    EXPECT_ERROR(NotFound, -1, create_py_array_reader(scope, "reader", "nobody"), "nobody");
-    EXPECT_ERROR(NotFound, -1, create_batch_reader(scope, "batches", "nobody", 2), "nobody");
-    EXPECT_ERROR(NotFound, -1, read(scope, "nobody", {"x"}), "nobody");
+    EXPECT_ERROR(NotFoundError, -1, scope.find("nobody"), "nobody");
+    EXPECT_ERROR(NotFoundError, -1, scope.erase("nobody"), "nobody");
+    EXPECT_ERROR(NotFoundError, -1, create_py_array_reader(scope, "reader", "nobody"), "nobody");
+    EXPECT_ERROR(NotFoundError, -1, create_batch_reader(scope, "batches", "nobody", 2), "nobody");
+    EXPECT_ERROR(NotFoundError, -1, read(scope, "nobody", {"x"}), "nobody");
     EXPECT_FALSE(scope.has("reader"));
 }
 
@@ -362,11 +364,11 @@ TEST_F(Names, VariableHoldsSomethingElse) {
     EXPECT_ERROR(StateError, -1, create_batch_reader(scope, "batches", "feeder", 2), "feeder", "reader");
     const int64_t n = 1;
     scope.var("tensor").set(view(&n, {1}));
-    EXPECT_ERROR(StateError, -1, QueueHolder(scope.find("tensor")).init_once({1, {{DType::int8, {1}}}}),
+    EXPECT_ERROR(StateError, -1, QueueHolder(scope.find("tensor")).init_once({1, {{{1}, DType::int8}}}),
                  "tensor", "queue");
 }
 
-TEST_F(Names, StaleHandle) {
+TEST_F(Names, StaleHandleError) {
     pf_handle handle = 0;
     {
         const Queue queue = numbers(1);
@@ -424,7 +426,7 @@ TEST_F(Names, HandlesAreCounted) {
         push_number(copy, 7);
         const Queue moved = std::move(copy);
         EXPECT_EQ(0u, copy.handle());
-        EXPECT_ERROR(StaleHandle, -1, copy.close(), "handle 0");
+        EXPECT_ERROR(StaleHandleError, -1, copy.close(), "handle 0");
     }
     EXPECT_EQ(7, next_number(queue));
 }
@@ -445,7 +447,7 @@ TEST_F(Names, BatchSizeZero) {
 }
 
 TEST_F(Names, AFullRankCannotBeStacked) {
-    const Queue queue = make_queue({1, {{DType::int8, {1, 1, 1, 1, 1, 1, 1, 1}}}});
+    const Queue queue = make_queue({1, {{{1, 1, 1, 1, 1, 1, 1, 1}, DType::int8}}});
     const Reader reader = create_py_array_reader(scope, "reader", "feeder");
     EXPECT_ERROR(ShapeError, 0, reader.batch(2), "slot 0", "8");
 }

@@ -13,7 +13,7 @@ protected:
         return register_kernel(name, [&out](KernelContext &call) {
             for (size_t i = 0; i < call.num_ins(); i++) {
                 const TensorView in = call.in(i);
-                out += dtype_name(in.dtype()) + in.dims().to_string();
+                out += dtype_name(in.dtype()) + in.shape().to_string();
                 out.append(static_cast<const char *>(in.data()), in.nbytes());
             }
             out += ';';
@@ -94,7 +94,7 @@ TEST_F(Runs, DeepNesting) {
     };
     nest(99);  // as deep as may be
     EXPECT_EQ(1, scalar<int64_t>(executor.run(Program::parse(main.serialize()), scope, {}, {x})));
-    EXPECT_ERROR(TooLarge, -1, nest(100), "nested at most 100 deep");
+    EXPECT_ERROR(TooLargeError, -1, nest(100), "nested at most 100 deep");
 }
 
 // ---- The design's listings ----
@@ -116,7 +116,7 @@ protected:
     }
 
     static std::vector<SlotSpec> slots() {
-        return {{DType::float32, {4}, 0, "image"}, {DType::int64, {1}, 0, "label"}};
+        return {{{4}, DType::float32, 0, "image"}, {{1}, DType::int64, 0, "label"}};
     }
     // Reads passes of the same chain of readers with no program.
     std::string direct(int passes) const {
@@ -266,7 +266,7 @@ TEST_F(Runs, FeedsAndFetches) {
     const Tuple got =
         executor.run(main, scope, {{x, view(four, {2, 2})}, {"n", view(&one, {1})}}, {"x", y, "n", y});
     EXPECT_EQ(4u, got.size());
-    EXPECT_EQ((Dims{2, 2}), got[0].dims());
+    EXPECT_EQ((Shape{2, 2}), got[0].shape());
     EXPECT_EQ(four, values<float>(got[1]));
     EXPECT_EQ(got[1].data(), got[3].data());
     EXPECT_NE(static_cast<const void *>(four.data()), got[0].data());  // a copy
@@ -296,7 +296,7 @@ TEST_F(Runs, ManyFeedsAndFetches) {
 }
 
 TEST_F(Runs, FeedsThatDoNotFit) {
-    const layers::Var x = layers::data("x", {-1, 2}), reader = layers::random_data({{DType::int64, {1}}});
+    const layers::Var x = layers::data("x", {-1, 2}), reader = layers::random_data({{{1}, DType::int64}});
     const layers::Var yes = layers::fill_constant({}, DType::bool_, true);
     layers::While(yes,
                   [&] { layers::fill_constant({}, DType::bool_, false, yes), layers::variable("inner"); });
@@ -306,8 +306,8 @@ TEST_F(Runs, FeedsThatDoNotFit) {
     const auto feed = [&](const Name &name, const TensorView &tensor) {
         executor.run(main, scope, {{name, tensor}});
     };
-    EXPECT_ERROR(NotFound, -1, feed("y", view(four)), "feed", "\"y\"");
-    EXPECT_ERROR(NotFound, -1, feed("inner", view(four)), "feed", "first block");
+    EXPECT_ERROR(NotFoundError, -1, feed("y", view(four)), "feed", "\"y\"");
+    EXPECT_ERROR(NotFoundError, -1, feed("inner", view(four)), "feed", "first block");
     EXPECT_ERROR(InvalidArgument, -1, feed(reader, view(four)), "feed", "reader");
     EXPECT_ERROR(DTypeError, 0, feed(x, view(two, {1, 2})), "feed \"x\"", "expected float32, found int64");
     EXPECT_ERROR(ShapeError, 0, feed(x, view(four)), "feed \"x\"", "expected dims (-1, 2), found (4,)");
@@ -319,7 +319,7 @@ TEST_F(Runs, FeedsThatDoNotFit) {
         "data");
     feed(x, view(four, {2, 2}));
     const auto fetch = [&](const Name &name) { executor.run(main, scope, {}, {name}); };
-    EXPECT_ERROR(NotFound, -1, fetch("y"), "fetch", "\"y\"");
+    EXPECT_ERROR(NotFoundError, -1, fetch("y"), "fetch", "\"y\"");
     EXPECT_ERROR(InvalidArgument, -1, fetch(reader), "fetch", "reader");
     EXPECT_ERROR(StateError, -1, fetch(x), "fetch", "\"x\"");  // what was fed was the other run's
 }
@@ -328,7 +328,7 @@ TEST_F(Runs, FeedsThatDoNotFit) {
 
 TEST_F(Runs, PersistableVariablesAreTheScopes) {
     const layers::Var n = layers::create_global_var({1}, 5, DType::int64, "n");
-    const layers::Var fed = layers::variable("fed", Dims{1}, DType::int64, 0, true);
+    const layers::Var fed = layers::variable("fed", Shape{1}, DType::int64, 0, true);
     layers::increment(n);
     executor.run(startup, scope);
     const Scope child = scope.child();
@@ -346,20 +346,21 @@ TEST_F(Runs, PersistableVariablesAreTheScopes) {
 }
 
 TEST_F(Runs, WhatIsMissing) {
-    const auto [reader, queue] = layers::py_array_reader({2, {{DType::int64, {1}}}}, scope, "reader");
+    const auto [reader, queue] = layers::py_array_reader({2, {{{1}, DType::int64}}}, "reader", scope);
     const layers::Var x = layers::read_file(reader).at(0);
     EXPECT_ERROR(StateError, -1, executor.run(main, scope, {}, {x}), "block 0, op 0: read(reader)");
-    EXPECT_ERROR(NotFound, -1, executor.run(startup, Scope()), "create_py_array_reader", "reader_feeder");
+    EXPECT_ERROR(NotFoundError, -1, executor.run(startup, Scope()), "create_py_array_reader",
+                 "reader_feeder");
     executor.run(startup, scope);
     push_number(queue, 3);
     EXPECT_EQ(3, number(executor.run(main, scope, {}, {x})));
-    EXPECT_ERROR(Unsupported, -1, Executor(Place(77, 0)), "77");
+    EXPECT_ERROR(UnsupportedError, -1, Executor(Place(77, 0)), "77");
 }
 
 // ---- Errors of runs ----
 
 TEST_F(Runs, TheEndOfTheData) {
-    const layers::Var reader = layers::random_data({{DType::int64, {1}}}, RandomOptions().count(2));
+    const layers::Var reader = layers::random_data({{{1}, DType::int64}}, RandomOptions().count(2));
     const layers::Var go = layers::fill_constant({}, DType::bool_, true),
                       n = layers::create_global_var({}, 0, DType::int64, "n");
     layers::While(go, [&] {
@@ -385,14 +386,14 @@ TEST_F(Runs, TheEndOfTheData) {
 }
 
 TEST_F(Runs, ErrorsOfProducersAndFiles) {
-    const auto [reader, queue] = layers::py_array_reader({2, {{DType::int64, {1}}}}, scope);
+    const auto [reader, queue] = layers::py_array_reader({2, {{{1}, DType::int64}}}, {}, scope);
     layers::read_file(reader);
     executor.run(startup, scope);
     queue.fail("ValueError", "no more", "line 1\n", 77);
     try {
         executor.run(main, scope, {}, {}, kStuck);
         FAIL() << "nothing was thrown";
-    } catch (const ProducerFailed &e) {
+    } catch (const ProducerError &e) {
         EXPECT_EQ("ValueError", e.type());
         EXPECT_EQ("no more", e.message());
         EXPECT_EQ("line 1\n", e.traceback());
@@ -409,7 +410,7 @@ TEST_F(Runs, ErrorsOfProducersAndFiles) {
     try {
         for (int i = 0; i < 2; i++) executor.run(files_main, scope, {}, {}, kStuck);
         FAIL() << "nothing was thrown";
-    } catch (const CorruptRecord &e) {
+    } catch (const CorruptRecordError &e) {
         EXPECT_EQ(name, e.file());
         EXPECT_EQ(8, e.offset());
         EXPECT_EQ("block 0, op 0: read", e.op());
@@ -468,7 +469,7 @@ class Waits : public Runs {
 protected:
     // A main program that waits for a tuple that nobody pushes.
     Queue blocked_read() {
-        const auto [reader, queue] = layers::py_array_reader({2, {{DType::int64, {1}}}}, scope);
+        const auto [reader, queue] = layers::py_array_reader({2, {{{1}, DType::int64}}}, {}, scope);
         layers::read_file(reader);
         executor.run(startup, scope);
         return queue;

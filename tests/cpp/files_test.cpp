@@ -52,7 +52,7 @@ TEST_F(FilesTest, NamesOfAnyBytes) {
         const char *names[] = {stored.c_str()};
         char *json = nullptr;
         EXPECT_STATUS(PF_OK, pf_file_list(names, 1, nullptr, nullptr, &json, nullptr));
-        EXPECT_EQ("[" + detail::to_json("raw:" + stored) + "]", detail::taken(json));
+        EXPECT_EQ("[" + detail::to_json("raw:" + stored) + "]", detail::take_string(json));
         const std::string missing = stored + "\xfe.raw";
         pf_error err = PF_ERROR_INIT;
         const std::string attributes =
@@ -144,7 +144,7 @@ TEST_F(FilesTest, Refusals) {
     EXPECT_ERROR(InvalidArgument, -1, all(names, raw().io("write")), "map", "read", "write");
     EXPECT_ERROR(InvalidArgument, -1, all(names, raw().options(R"({"order": 1})")), "order", "byte_order");
     EXPECT_ERROR(InvalidArgument, -1, all(names, raw().options("{")), "attributes");
-    EXPECT_ERROR(InvalidArgument, 0, all(names, raw().slots({{DType::int64, {-1}}})), "-1");
+    EXPECT_ERROR(InvalidArgument, 0, all(names, raw().slots({{{-1}, DType::int64}})), "-1");
     EXPECT_ERROR(InvalidArgument, -1, create_file_reader(scope, "one", folder, raw()), "create_file_reader",
                  "found 3");
     EXPECT_FALSE(scope.has("one"));
@@ -205,7 +205,7 @@ TEST_F(FilesTest, OptionsOfFormatAndStorage) {
     // What is set twice is what was set last.
     EXPECT_EQ((Numbers{1, 2}),
               all({path("big.raw")}, raw().io("nonsense").io("read").options("{}").options(options)));
-    EXPECT_ERROR(CorruptRecord, -1, all({path("big.raw")}, raw().options(options).compression("gzip")),
+    EXPECT_ERROR(CorruptRecordError, -1, all({path("big.raw")}, raw().options(options).compression("gzip")),
                  "decompress", "big.raw");
 }
 
@@ -267,7 +267,7 @@ TEST_F(FilesTest, DamageIsRaisedInItsPlace) {
                     try {
                         reader.next(kStuck);
                         FAIL() << "nothing was thrown";
-                    } catch (const CorruptRecord &e) {
+                    } catch (const CorruptRecordError &e) {
                         EXPECT_EQ(PF_CORRUPT, e.status());
                         EXPECT_EQ(path("a.raw"), e.file());
                         EXPECT_EQ(16, e.offset());
@@ -279,8 +279,8 @@ TEST_F(FilesTest, DamageIsRaisedInItsPlace) {
                         }
                     }
                 }
-                EXPECT_ERROR(CorruptRecord, -1, reader.has_next(kStuck), "expected 8 bytes");
-                EXPECT_ERROR(CorruptRecord, -1, read(scope, reader.name(), {"x"}, kStuck),
+                EXPECT_ERROR(CorruptRecordError, -1, reader.has_next(kStuck), "expected 8 bytes");
+                EXPECT_ERROR(CorruptRecordError, -1, read(scope, reader.name(), {"x"}, kStuck),
                              "expected 8 bytes");
                 reader.reset();
             }
@@ -303,24 +303,24 @@ TEST_F(FilesTest, DamageIsSkippedAndNoted) {
 
 TEST_F(FilesTest, DamageBelowOtherReaders) {
     const auto names = {store("a.raw", std::string(20, '\0'))};
-    const MapFunction same = [](const Tuple &in, const Give &give) { give(in); };
+    const MapFunction same = [](const Tuple &in, const Emit &emit) { emit(in); };
     const Reader reader =
         open_files(scope, "files", names, raw()).shuffle(10).map(same, 2).batch(10).double_buffer();
     for (int pass = 0; pass < 2; pass++) {
-        EXPECT_EQ((Dims{2, 1}), reader.next(kStuck)->at(0).dims());  // what came before it
-        EXPECT_ERROR(CorruptRecord, -1, reader.next(kStuck), "a.raw", "expected 8 bytes");
+        EXPECT_EQ((Shape{2, 1}), reader.next(kStuck)->at(0).shape());  // what came before it
+        EXPECT_ERROR(CorruptRecordError, -1, reader.next(kStuck), "a.raw", "expected 8 bytes");
         reader.reset();
     }
 }
 
 // What instances are refused for says where they are, too.
 TEST_F(FilesTest, InstancesThatDoNotFitAreLocated) {
-    const Writer writer(path("a.recordio"), WriterOptions().slots({{DType::float32, {-1}}}));
+    const Writer writer(path("a.recordio"), WriterOptions().slots({{{-1}, DType::float32}}));
     const Floats x = {1, 2, 3};
     for (const int64_t n : {3, 3, 2}) writer.write({view(x.data(), {n})});
     writer.close();
     const Reader reader =
-        open_files(scope, "files", {path("a.recordio")}, OpenFiles().slots({{DType::float32, {3}}}));
+        open_files(scope, "files", {path("a.recordio")}, OpenFiles().slots({{{3}, DType::float32}}));
     for (int i = 0; i < 2; i++) EXPECT_EQ(x, values<float>(reader.next(kStuck)->at(0)));
     try {
         reader.next(kStuck);
@@ -341,7 +341,7 @@ TEST_F(FilesTest, AFileIsVerifiedFirst) {
     try {
         open_files(scope, "first", names, raw().verify_first(true)).next(kStuck);
         FAIL() << "nothing was thrown";
-    } catch (const CorruptRecord &e) {
+    } catch (const CorruptRecordError &e) {
         EXPECT_EQ(16, e.offset());
         EXPECT_EQ(0, e.record());
         EXPECT_NE(nullptr, std::strstr(e.what(), "verify_first found it at record 2")) << e.what();
@@ -354,7 +354,7 @@ TEST_F(FilesTest, AFileIsVerifiedFirst) {
 TEST_F(FilesTest, RecordsBehindSkippedDamageAreNumberedAbout) {
     const Writer writer(
         path("a.recordio"),
-        WriterOptions().slots({{DType::float32, {-1}}}).options(R"({"records_per_chunk": 1})"));
+        WriterOptions().slots({{{-1}, DType::float32}}).options(R"({"records_per_chunk": 1})"));
     const Floats x = {1, 2, 3};
     for (const int64_t n : {3, 3, 3, 2}) writer.write({view(x.data(), {n})});
     writer.close();
@@ -362,7 +362,7 @@ TEST_F(FilesTest, RecordsBehindSkippedDamageAreNumberedAbout) {
     bytes[bytes.size() / 4 + 30] ^= 1;
     store("a.recordio", bytes);
     const Reader reader = open_files(scope, "files", {path("a.recordio")},
-                                     OpenFiles().slots({{DType::float32, {3}}}).on_corrupt("skip"));
+                                     OpenFiles().slots({{{3}, DType::float32}}).on_corrupt("skip"));
     for (int i = 0; i < 2; i++) EXPECT_EQ(x, values<float>(reader.next(kStuck)->at(0)));
     try {
         reader.next(kStuck);
@@ -382,7 +382,7 @@ protected:
     // A page an instance, full of ones.
     void fill() { store("a.raw", Numbers(512 * kPages, 1)); }
     void truncate(int64_t pages) { ASSERT_EQ(0, ::truncate(path("a.raw").c_str(), 4096 * pages)); }
-    static OpenFiles pages() { return OpenFiles().slots({{DType::int64, {512}}}); }
+    static OpenFiles pages() { return OpenFiles().slots({{{512}, DType::int64}}); }
     static int64_t sum(const Tuple &tuple) {
         int64_t sum = 0;
         for (const int64_t n : tuple.at(0).values<int64_t>()) sum += n;
@@ -407,7 +407,7 @@ TEST_F(Shrinking, ViewsReadAsZerosAndReadingOnIsAnError) {
             try {
                 reader.next(kStuck);
                 FAIL() << "nothing was thrown";
-            } catch (const CorruptRecord &e) {
+            } catch (const CorruptRecordError &e) {
                 EXPECT_EQ(path("a.raw"), e.file());
                 EXPECT_NE(nullptr, std::strstr(e.what(), "shrank")) << e.what();
             }
@@ -436,7 +436,7 @@ TEST_F(Shrinking, WhatIsCopiedIsNeverZeros) {
         try {
             while (const auto tuple = reader.next(kStuck)) ASSERT_EQ(whole, sum(*tuple));
             FAIL() << "nothing was thrown";
-        } catch (const CorruptRecord &e) {
+        } catch (const CorruptRecordError &e) {
             EXPECT_EQ(path("a.raw"), e.file());
         }
     }
@@ -448,14 +448,14 @@ TEST_F(Shrinking, AtAnyTimeInALongChain) {
         const Reader reader = open_files(scope, "files", {path("a.raw")}, pages().num_threads(2))
                                   .shuffle(100)
                                   .batch(7)
-                                  .double_buffer(3);
+                                  .double_buffer({}, 3);
         for (int64_t n = 0; n < i; n++) EXPECT_EQ(512 * 7, sum(*reader.next(kStuck)));
         truncate(i * 50);
         try {
             while (reader.next(kStuck)) {
             }
             FAIL() << "nothing was thrown";
-        } catch (const CorruptRecord &) {
+        } catch (const CorruptRecordError &) {
         }
     }
 }
@@ -503,7 +503,7 @@ class WriterTest : public FilesTest {};
 TEST_F(WriterTest, WhatIsWrittenIsRead) {
     for (const char *name : {"a.raw", "a.npy", "a.npz", "a.recordio", "a.csv", "a.csv.gz"}) {
         SCOPED_TRACE(name);
-        const std::vector<SlotSpec> slots = {{DType::int64, {}, 0, "number"}};
+        const std::vector<SlotSpec> slots = {{{}, DType::int64, 0, "number"}};
         const Writer writer(path(name), WriterOptions().slots(slots));
         for (int64_t n = 0; n < 1000; n++) writer.write({view(&n, {})});
         EXPECT_FALSE(std::filesystem::exists(path(name)));
@@ -522,7 +522,7 @@ TEST_F(WriterTest, LevelsOfDetailAndManySlots) {
     writer.write({view(&x[2], {1, 2}).with_lod(LoD{{0, 1}, {0, 1}}), view(&label, {1})});
     writer.close();
     const Reader reader = open_files(scope, "files", {path("a.recordio")},
-                                     OpenFiles().slots({{DType::float32, {-1, 2}, 2}, {DType::int64, {1}}}));
+                                     OpenFiles().slots({{{-1, 2}, DType::float32, 2}, {{1}, DType::int64}}));
     const auto first = reader.next(kStuck), second = reader.next(kStuck);
     EXPECT_EQ(x, values<float>(first->at(0)));
     EXPECT_EQ((Numbers{0, 2, 3}), offsets(first->at(0), 1));
@@ -540,7 +540,7 @@ TEST_F(WriterTest, Strides) {
     writer.write({view(n, {2, 3}).with_strides({0, 0})});
     writer.close();
     const Reader reader =
-        open_files(scope, "files", {path("a.raw")}, OpenFiles().slots({{DType::int64, {2, 3}}}));
+        open_files(scope, "files", {path("a.raw")}, OpenFiles().slots({{{2, 3}, DType::int64}}));
     for (const Numbers &want : {n, Numbers{2, 1, 0, 5, 4, 3}, Numbers{0, 2, 4, 1, 3, 5}, Numbers(6, 0)}) {
         EXPECT_EQ(want, values<int64_t>(reader.next(kStuck)->at(0)));
     }
@@ -580,7 +580,7 @@ TEST_F(WriterTest, OneThatIsNotClosedLeavesNothing) {
     for (const char *name : {"a.raw", "a.npy", "a.npz", "a.recordio", "a.csv", "a.csv.gz"}) {
         SCOPED_TRACE(name);
         {
-            const Writer writer(path(name), WriterOptions().slots({{DType::int64, {1}, 0, "n"}}));
+            const Writer writer(path(name), WriterOptions().slots({{{1}, DType::int64, 0, "n"}}));
             for (int i = 0; i < 100000; i++) writer.write({view(&n, {1})});
             EXPECT_FALSE(std::filesystem::exists(path(name)));
         }
@@ -618,7 +618,7 @@ TEST_F(WriterTest, AfterTheEnd) {
     EXPECT_ERROR(StateError, -1, writer.write({view(&n, {1})}), "closed", "a.raw");
     EXPECT_ERROR(StateError, -1, writer.close(), "closed");
     Writer moved = std::move(writer);
-    EXPECT_ERROR(StaleHandle, -1, writer.close(), "handle 0");
+    EXPECT_ERROR(StaleHandleError, -1, writer.close(), "handle 0");
     moved = Writer(path("b.raw"));
     moved.write({view(&n, {1})});
     moved = Writer(path("c.raw"));  // the other is dropped
@@ -632,12 +632,12 @@ TEST_F(WriterTest, WhatDoesNotFitLeavesNothing) {
     const Floats x = {1};
     for (const char *name : {"a.raw", "a.npy", "a.csv"}) {
         SCOPED_TRACE(name);
-        Writer writer(path(name), WriterOptions().slots({{DType::int64, {1}, 0, "n"}}));
+        Writer writer(path(name), WriterOptions().slots({{{1}, DType::int64, 0, "n"}}));
         writer.write({view(&two[0], {1})});
         EXPECT_ERROR(ShapeError, 0, writer.write({view(two)}), "expected 1", "found 2");
         EXPECT_THROW(writer.write({view(&two[0], {1})}), Error);
         EXPECT_THROW(writer.close(), Error);
-        writer = Writer(path(name), WriterOptions().slots({{DType::int64, {1}, 0, "n"}}));
+        writer = Writer(path(name), WriterOptions().slots({{{1}, DType::int64, 0, "n"}}));
         EXPECT_ERROR(DTypeError, 0, writer.write({view(x)}), "int64", "float32");
         writer = Writer(path(name));  // the first tuple decides
         writer.write({view(x)});
@@ -732,7 +732,7 @@ TEST_F(WriterTest, AFullDisk) {
 class RandomData : public Feed {};
 
 TEST_F(RandomData, TheSameEverywhere) {
-    const std::vector<SlotSpec> slots = {{DType::int64, {4}}, {DType::float64, {}}};
+    const std::vector<SlotSpec> slots = {{{4}, DType::int64}, {{}, DType::float64}};
     const Reader reader = create_random_data_generator(scope, "random", slots,
                                                        RandomOptions().low(-100).high(100).seed(7).count(5));
     std::vector<Numbers> first;
@@ -747,7 +747,7 @@ TEST_F(RandomData, TheSameEverywhere) {
 
 TEST_F(RandomData, Ranges) {
     const Reader reader =
-        create_random_data_generator(scope, "random", {{DType::float32, {1000}}, {DType::float16, {3}}},
+        create_random_data_generator(scope, "random", {{{1000}, DType::float32}, {{3}, DType::float16}},
                                      RandomOptions().low(-0.5).high(0.25));
     float least = 1, most = -1;
     for (int i = 0; i < 100; i++) {  // it has no end
@@ -768,12 +768,12 @@ TEST_F(RandomData, Refusals) {
         create_random_data_generator(scope, "random", slots, options);
     };
     EXPECT_ERROR(SlotCountError, -1, make({}), "slots");
-    EXPECT_ERROR(DTypeError, 0, make({{DType::any, {1}}}), "any");
-    EXPECT_ERROR(ShapeError, 0, make({{DType::int8, {-1}}}), "found -1");
-    EXPECT_ERROR(InvalidArgument, 0, make({{DType::int8, {1}}}, RandomOptions().high(128)), "127", "128");
-    EXPECT_ERROR(InvalidArgument, -1, make({{DType::float32, {1}}}, RandomOptions().low(2)), "low");
-    EXPECT_ERROR(InvalidArgument, -1, make({{DType::float32, {1}}}, RandomOptions().low(NAN)), "finite");
-    EXPECT_ERROR(InvalidArgument, -1, make({{DType::float32, {1}}}, RandomOptions().high(INFINITY)),
+    EXPECT_ERROR(DTypeError, 0, make({{{1}, DType::any}}), "any");
+    EXPECT_ERROR(ShapeError, 0, make({{{-1}, DType::int8}}), "found -1");
+    EXPECT_ERROR(InvalidArgument, 0, make({{{1}, DType::int8}}, RandomOptions().high(128)), "127", "128");
+    EXPECT_ERROR(InvalidArgument, -1, make({{{1}, DType::float32}}, RandomOptions().low(2)), "low");
+    EXPECT_ERROR(InvalidArgument, -1, make({{{1}, DType::float32}}, RandomOptions().low(NAN)), "finite");
+    EXPECT_ERROR(InvalidArgument, -1, make({{{1}, DType::float32}}, RandomOptions().high(INFINITY)),
                  "finite");
 }
 
@@ -795,7 +795,7 @@ TEST(Options, Json) {
     EXPECT_EQ("{}", OpenFiles().attributes().json());
     EXPECT_EQ(R"({"slots": [{"dims": [-1, 3], "dtype": "float32", "lod_levels": 1, "name": "x\"y"}, )"
               R"({"dims": [], "dtype": "any", "lod_levels": 0}]})",
-              MapOptions().slots({{DType::float32, {-1, 3}, 1, "x\"y"}, {}}).attributes().json());
+              MapOptions().slots({{{-1, 3}, DType::float32, 1, "x\"y"}, {}}).attributes().json());
     EXPECT_EQ(R"({"storage": {"compression": "a\\b\u0000\u001f", "io": "\u000a"}})",
               OpenFiles().io("x").compression(std::string("a\\b\0\x1f", 5)).io("\n").attributes().json());
 }
@@ -836,8 +836,8 @@ TEST_F(FormatTest, AFunctionReadsItsFiles) {
     EXPECT_EQ(range(0, 200),
               rest(create_file_reader(scope, "one", tag + ":" + store("c", std::string("?")))));
     EXPECT_EQ("{}", calls.find(path("c"))->second);
-    EXPECT_EQ((Dims{64, 1}),
-              open_files(scope, "more", {path("a" + suffix)}).batch(64).next(kStuck)->at(0).dims());
+    EXPECT_EQ((Shape{64, 1}),
+              open_files(scope, "more", {path("a" + suffix)}).batch(64).next(kStuck)->at(0).shape());
 
     const std::string known = formats();
     EXPECT_NE(std::string::npos,
@@ -845,7 +845,7 @@ TEST_F(FormatTest, AFunctionReadsItsFiles) {
         << known;
     EXPECT_NE(std::string::npos, known.find(R"({"tag":"raw","suffixes":[".raw",".bin"],"writes":true})"))
         << known;
-    EXPECT_ERROR(Unsupported, -1, Writer(path("d" + suffix)), tag, "only read");
+    EXPECT_ERROR(UnsupportedError, -1, Writer(path("d" + suffix)), tag, "only read");
 }
 
 TEST_F(FormatTest, SlotsOfTheCaller) {
@@ -857,12 +857,12 @@ TEST_F(FormatTest, SlotsOfTheCaller) {
         });
     const std::string name = tag + ":" + store("a", std::string());
     EXPECT_ERROR(InvalidArgument, -1, open_files(scope, "files", {name}), tag, "give slots");
-    const Reader reader = open_files(scope, "files", {name}, OpenFiles().slots({{DType::float32, {2}}}));
+    const Reader reader = open_files(scope, "files", {name}, OpenFiles().slots({{{2}, DType::float32}}));
     EXPECT_EQ((Floats{1, 2}), values<float>(reader.next(kStuck)->at(0)));
     EXPECT_FALSE(reader.next(kStuck));
     // One that does not fit is refused where it is pushed, and the consumer hears of that.
-    const Reader other = open_files(scope, "files", {name}, OpenFiles().slots({{DType::float32, {3}}}));
-    EXPECT_ERROR(ProducerFailed, -1, other.next(kStuck), "ShapeError", "expected 3", "found 2");
+    const Reader other = open_files(scope, "files", {name}, OpenFiles().slots({{{3}, DType::float32}}));
+    EXPECT_ERROR(ProducerError, -1, other.next(kStuck), "ShapeError", "expected 3", "found 2");
 }
 
 TEST_F(FormatTest, WhatIsThrownComesAfterWhatWasPushed) {
@@ -883,7 +883,7 @@ TEST_F(FormatTest, WhatIsThrownComesAfterWhatWasPushed) {
                 try {
                     reader.next(kStuck);
                     FAIL() << "nothing was thrown";
-                } catch (const ProducerFailed &e) {
+                } catch (const ProducerError &e) {
                     const std::string type = e.type();
                     EXPECT_EQ(std::string(name) == "fails" ? "std::range_error"
                               : std::string(name) == "int" ? "unknown"
@@ -907,18 +907,18 @@ TEST_F(FormatTest, Names) {
     EXPECT_ERROR(InvalidArgument, -1, register_format("", {}, nothing), "tag");
     EXPECT_ERROR(InvalidArgument, -1, register_format("a:b", {}, nothing), "a:b");
     EXPECT_ERROR(InvalidArgument, -1, register_format(tag + "x", {"xyz"}, nothing), "suffixes", "xyz");
-    EXPECT_ERROR(ShapeError, 0, register_format(tag + "x", {}, nothing, {{DType::int8, {-2}}}), "-2");
+    EXPECT_ERROR(ShapeError, 0, register_format(tag + "x", {}, nothing, {{{-2}, DType::int8}}), "-2");
     EXPECT_ERROR(InvalidArgument, -1, register_format(tag + "x", {}, nullptr), "function");
 }
 
-// A push that is Closed tells the function that nobody reads on.
+// A push that is QueueClosed tells the function that nobody reads on.
 TEST_F(FormatTest, AReaderThatGoes) {
     std::atomic<int> started{0}, closed{0};
     const auto endless = [&](const std::string &, const std::string &, const Queue &queue) {
         started++;
         try {
             for (int64_t n = 0;; n++) push_number(queue, n);
-        } catch (const Closed &) {
+        } catch (const QueueClosed &) {
             closed++;
             throw;
         }
@@ -1016,7 +1016,7 @@ TEST_F(FormatTest, ThreadsThatEnd) {
     // What was pushed comes still, and then no end, which would look as if the file were whole.
     for (const Reader &reader : {first, second}) {
         EXPECT_ERROR(
-            ProducerFailed, -1,
+            ProducerError, -1,
             [&] {
                 while (reader.next(kStuck)) {
                 }
@@ -1064,8 +1064,8 @@ TEST_F(FormatTest, ByTheCFunctions) {
     EXPECT_NE(std::string::npos, reader.stats().find(R"("name":"n")"));
     auto reading = in_thread([&] { return rest(reader); });
     EXPECT_STATUS(PF_OK, pf_format_wait(format, nullptr, &queue, &path, &options, &err));
-    EXPECT_EQ(name, detail::taken(path));
-    EXPECT_EQ("{}", detail::taken(options));
+    EXPECT_EQ(name, detail::take_string(path));
+    EXPECT_EQ("{}", detail::take_string(options));
     {
         const Queue to = Queue::adopt(queue);
         for (const int64_t n : range(0, 100)) push_number(to, n);

@@ -179,10 +179,10 @@ protected:
 TEST_F(Fork, EveryFunction) {
     const std::string path = testing::TempDir() + "pyfeed_fork_" + std::to_string(getpid()) + ".raw";
     const Writer writer(path);
-    const Reader mapped = reader.map([](const Tuple &in, const Give &give) { give(in); }, 1);
-    const detail::Handle workers = detail::make(
+    const Reader mapped = reader.map([](const Tuple &in, const Emit &emit) { emit(in); }, 1);
+    const detail::Handle workers = detail::make_handle(
         [&](pf_handle *id, pf_error *err) { return pf_map_workers_create(mapped.handle(), id, err); });
-    const detail::Handle format = detail::make([&](pf_handle *id, pf_error *err) {
+    const detail::Handle format = detail::make_handle([&](pf_handle *id, pf_error *err) {
         return pf_format_register(new_tag().c_str(), nullptr, 0, nullptr, id, err);
     });
     push_number(queue, 5);
@@ -265,7 +265,7 @@ TEST_F(Fork, ProgramsAndKernels) {
                   try {
                       executor.run(program, scope);
                       wrong += "it ran\n";
-                  } catch (const Forked &) {
+                  } catch (const ForkError &) {
                   }
                   {
                       const Program gone = std::move(program);
@@ -287,7 +287,7 @@ TEST_F(Fork, WhatIsGivenBackHarmsNobody) {
     const int64_t n = 7;
     queue.push_lent({view(&n, {1})}, [&] { released = true; });
     auto popped = queue.pop();
-    auto slot = std::optional<Slot>(queue.reserve({shape_of<int64_t>({1})}));
+    auto slot = std::optional<Reservation>(queue.reserve({tensor_spec<int64_t>({1})}));
     EXPECT_EQ("done", in_child([&](std::string &wrong) {
                   if (number(*popped) != 5) wrong += "memory of the parent cannot be read\n";
                   popped.reset();
@@ -328,9 +328,9 @@ TEST_F(Fork, FormatsWritersAndMapsGivenBackHarmNobody) {
                         [](const std::string &, const std::string &, const Queue &to) {
                             for (int64_t n = 1; n <= 3; n++) push_number(to, n);
                         },
-                        {{DType::int64, {1}}}));
+                        {{{1}, DType::int64}}));
     std::optional<Writer> writer(path);
-    std::optional<Reader> mapped(reader.map([](const Tuple &in, const Give &give) { give(in); }, 2));
+    std::optional<Reader> mapped(reader.map([](const Tuple &in, const Emit &emit) { emit(in); }, 2));
     const int64_t n = 7;
     writer->write({view(&n, {1})});
     push_number(queue, 5);
@@ -343,7 +343,7 @@ TEST_F(Fork, FormatsWritersAndMapsGivenBackHarmNobody) {
     writer->write({view(&n, {1})});
     writer->close();
     EXPECT_EQ((Numbers{7, 7}),
-              rest(open_files(scope, "files", {path}, OpenFiles().slots({{DType::int64, {1}}}))));
+              rest(open_files(scope, "files", {path}, OpenFiles().slots({{{1}, DType::int64}}))));
     EXPECT_EQ((Numbers{1, 2, 3}), rest(open_files(scope, "files", {tag + ":" + path})));
     push_number(queue, 6);
     EXPECT_EQ(6, next_number(*mapped));
@@ -355,18 +355,18 @@ TEST_F(Fork, AnExceptionInCpp) {
                   try {
                       push_number(queue, 1);
                       wrong += "nothing was thrown\n";
-                  } catch (const Forked &e) {
+                  } catch (const ForkError &e) {
                       if (e.status() != PF_FORKED) wrong += "another status\n";
                   }
                   try {
                       Scope another;
                       wrong += "nothing was thrown\n";
-                  } catch (const Forked &) {
+                  } catch (const ForkError &) {
                   }
                   try {
                       const Queue copy = queue;
                       wrong += "nothing was thrown\n";
-                  } catch (const Forked &) {
+                  } catch (const ForkError &) {
                   }
               }));
 }

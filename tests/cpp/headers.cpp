@@ -10,8 +10,8 @@ template pyfeed::dlpack::DLManagedTensor *pyfeed::to_dlpack(std::shared_ptr<cons
 template pyfeed::dlpack::DLManagedTensorVersioned *pyfeed::to_dlpack(pyfeed::Tuple &&, size_t);
 template pyfeed::DLPackTensor pyfeed::from_dlpack(pyfeed::dlpack::DLManagedTensor *);
 template pyfeed::DLPackTensor pyfeed::from_dlpack(pyfeed::dlpack::DLManagedTensorVersioned *);
-template void pyfeed::detail::Feeding::push_lent(const pyfeed::Tensors &, std::shared_ptr<int>,
-                                                 const pyfeed::Wait &, uint64_t) const;
+template void pyfeed::detail::QueueBase::push_lent(const pyfeed::Tensors &, std::shared_ptr<int>,
+                                                   const pyfeed::Wait &, uint64_t) const;
 template class pyfeed::detail::TupleRange<pyfeed::Reader>;
 template class pyfeed::detail::TupleRange<pyfeed::Queue>;
 
@@ -30,8 +30,8 @@ static_assert(offsetof(DLManagedTensorVersioned, dl_tensor) == 32);
 // What moves, moves without throwing: a vector of tuples grows without copies.
 static_assert(std::is_nothrow_move_constructible_v<pyfeed::Tuple> &&
               !std::is_copy_constructible_v<pyfeed::Tuple>);
-static_assert(std::is_nothrow_move_constructible_v<pyfeed::Slot> &&
-              !std::is_copy_constructible_v<pyfeed::Slot>);
+static_assert(std::is_nothrow_move_constructible_v<pyfeed::Reservation> &&
+              !std::is_copy_constructible_v<pyfeed::Reservation>);
 static_assert(std::is_nothrow_move_constructible_v<pyfeed::Queue> &&
               std::is_copy_constructible_v<pyfeed::Queue>);
 static_assert(std::is_nothrow_move_constructible_v<pyfeed::Writer> &&

@@ -8,7 +8,7 @@ template std::array<layers::Var, 2> layers::call<2>(const std::string &, const l
                                                     const pyfeed::Attributes &, layers::Where);
 template std::array<layers::Var, 2> layers::read_file<2>(const layers::Var &, layers::Where);
 template std::array<layers::Var, 2> layers::unstaging<2>(const layers::Stage &, layers::Where);
-template float *pyfeed::KernelContext::output<float>(size_t, const pyfeed::Dims &) const;
+template float *pyfeed::KernelContext::output<float>(size_t, const pyfeed::Shape &) const;
 template bool pyfeed::KernelContext::attribute<bool>(const char *) const;
 template double pyfeed::KernelContext::attribute<double>(const char *, double) const;
 template std::string pyfeed::KernelContext::attribute<std::string>(const char *) const;

@@ -47,17 +47,17 @@ TEST(Library, DTypesOfTypes) {
     static_assert(!detail::has_dtype<long double> && !detail::has_dtype<std::string>);
 }
 
-TEST(Library, Dims) {
-    const Dims scalar, vector = {3}, matrix = {size_t{4}, 5};
+TEST(Library, Shape) {
+    const Shape scalar, vector = {3}, matrix = {size_t{4}, 5};
     EXPECT_EQ(0u, scalar.rank());
     EXPECT_EQ(1, scalar.numel());
     EXPECT_EQ("()", scalar.to_string());
     EXPECT_EQ("(3,)", vector.to_string());
     EXPECT_EQ("(4, 5)", matrix.to_string());
     EXPECT_EQ(20, matrix.numel());
-    EXPECT_EQ(matrix, Dims(std::vector<int64_t>{4, 5}));
+    EXPECT_EQ(matrix, Shape(std::vector<int64_t>{4, 5}));
     EXPECT_NE(matrix, vector);
-    EXPECT_NE(matrix, (Dims{4, 6}));
+    EXPECT_NE(matrix, (Shape{4, 6}));
     EXPECT_EQ(5, matrix[1]);
 }
 
@@ -91,7 +91,7 @@ TEST(Library, Views) {
     Floats writable(2);
     EXPECT_EQ(writable.data(), view(writable).mutable_data<float>());
     const std::array<int8_t, 3> array = {1, 2, 3};
-    EXPECT_EQ((Dims{3}), view(array).dims());
+    EXPECT_EQ((Shape{3}), view(array).shape());
     EXPECT_EQ(array.data(), view(Span<const int8_t>(array.data(), 2)).data());
 }
 
@@ -104,13 +104,13 @@ TEST(Library, PlacesCompare) {
 class Hpp : public Feed {
 protected:
     // What a consumer is told of a failure.
-    ProducerFailed told(const Queue &queue) {
+    ProducerError told(const Queue &queue) {
         try {
             queue.pop(kStuck);
-        } catch (const ProducerFailed &e) {
+        } catch (const ProducerError &e) {
             return e;
         }
-        return ProducerFailed("nothing was thrown");
+        return ProducerError("nothing was thrown");
     }
 };
 
@@ -135,7 +135,7 @@ TEST_F(Hpp, TuplesMove) {
 }
 
 TEST_F(Hpp, ATupleIsATupleOfTensors) {
-    const Queue queue = make_queue({1, {{DType::int64, {1}}, {DType::int64, {1}}}});
+    const Queue queue = make_queue({1, {{{1}, DType::int64}, {{1}, DType::int64}}});
     const int64_t a = 1, b = 2;
     queue.push({view(&a, {1}), view(&b, {1})});
     const auto tuple = queue.pop();
@@ -148,7 +148,7 @@ TEST_F(Hpp, ATupleIsATupleOfTensors) {
 TEST_F(Hpp, FailWithAnException) {
     const Queue queue = numbers(1);
     queue.fail(std::out_of_range("too far"), 7);
-    const ProducerFailed e = told(queue);
+    const ProducerError e = told(queue);
     EXPECT_EQ("std::out_of_range", e.type());
     EXPECT_EQ("too far", e.message());
     EXPECT_EQ("", e.traceback());
@@ -167,7 +167,7 @@ TEST_F(Hpp, FailWithNestedExceptions) {
     } catch (const std::exception &e) {
         queue.fail(e);
     }
-    const ProducerFailed e = told(queue);
+    const ProducerError e = told(queue);
     EXPECT_EQ("record 3", e.message());
     EXPECT_NE(std::string::npos, e.traceback().find("record 3\ncaused by std::out_of_range: index 5\n"))
         << e.traceback();
@@ -193,14 +193,14 @@ TEST_F(Hpp, FailWithACaughtException) {
 
 // The failure of one queue's producer, passed on by its consumer into the next queue.
 TEST_F(Hpp, FailPassesAFailureOn) {
-    const Queue first = numbers(1), second = make_queue({1, {{DType::int64, {1}}}}, "second");
+    const Queue first = numbers(1), second = make_queue({1, {{{1}, DType::int64}}}, "second");
     first.fail("KeyError", "'x'", "line 1", 42);
     try {
         first.pop();
     } catch (const std::exception &e) {
         second.fail(e);
     }
-    const ProducerFailed e = told(second);
+    const ProducerError e = told(second);
     EXPECT_EQ("KeyError", e.type());
     EXPECT_EQ("'x'", e.message());
     EXPECT_EQ("line 1", e.traceback());
@@ -237,7 +237,7 @@ TEST_F(Hpp, DetachedTuplesAreTheCallers) {
 TEST_F(Hpp, IdleMemoryGoesWithItsOwner) {
     const uint64_t before = memory_stats().idle_bytes;
     {
-        const Queue queue = make_queue({4, {{DType::int64, {-1}}}});
+        const Queue queue = make_queue({4, {{{-1}, DType::int64}}});
         const Numbers n(100000);
         queue.push({view(n)});
         queue.pop();
@@ -247,15 +247,15 @@ TEST_F(Hpp, IdleMemoryGoesWithItsOwner) {
     EXPECT_EQ(before, memory_stats().idle_bytes);
 }
 
-TEST_F(Hpp, MemoryStats) {
-    const MemoryStats before = memory_stats();
+TEST_F(Hpp, MemoryInfo) {
+    const MemoryInfo before = memory_stats();
     {
-        const Queue queue = make_queue({4, {{DType::int64, {-1}}}});
+        const Queue queue = make_queue({4, {{{-1}, DType::int64}}});
         const Numbers n(100);
         queue.push({view(n)});
         queue.push_lent({view(n)}, [] {});
         const auto tuple = queue.pop();
-        const MemoryStats now = memory_stats();
+        const MemoryInfo now = memory_stats();
         EXPECT_GT(now.handles, before.handles);
         EXPECT_EQ(before.tuples_on_loan + 1, now.tuples_on_loan);
         EXPECT_GE(now.live_queue_bytes, before.live_queue_bytes + 800);

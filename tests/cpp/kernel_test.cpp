@@ -68,33 +68,33 @@ TEST_F(Kernels, Outputs) {
         EXPECT_EQ(0u, reinterpret_cast<uintptr_t>(first) % 64);
         EXPECT_EQ(first, call.output<float>(0, {2}));
         EXPECT_EQ(first, call.out(0).data());
-        EXPECT_EQ((Dims{2}), call.out(0).dims());
+        EXPECT_EQ((Shape{2}), call.out(0).shape());
         first[0] = 7;
         double *other = call.output<double>(0, {3, 1});  // in place of the first
         EXPECT_EQ(DType::float64, call.out(0).dtype());
         std::fill(other, other + 3, 0.25);
     });
     const Tuple out = run_once("outputs", view(two));
-    EXPECT_EQ((Dims{3, 1}), out[0].dims());
+    EXPECT_EQ((Shape{3, 1}), out[0].shape());
     EXPECT_EQ((std::vector<double>{0.25, 0.25, 0.25}), values<double>(out[0]));
 }
 
 TEST_F(Kernels, OutputsOfAllShapes) {
     const RegisteredKernel kernel = register_kernel("shapes", [](KernelContext &call) {
         const auto shape = call.attribute<std::vector<int64_t>>("dims");
-        const Dims dims(shape);
+        const Shape dims(shape);
         int64_t *out = call.output<int64_t>(0, dims);
         for (int64_t i = 0; i < dims.numel(); i++) out[i] = i;
     });
-    for (const Dims &dims :
-         {Dims{}, Dims{0}, Dims{3}, Dims{2, 0, 3}, Dims{1, 1, 1, 1, 1, 1, 1, 2}, Dims{1 << 20}}) {
+    for (const Shape &dims :
+         {Shape{}, Shape{0}, Shape{3}, Shape{2, 0, 3}, Shape{1, 1, 1, 1, 1, 1, 1, 2}, Shape{1 << 20}}) {
         const Tuple out =
             run_once("shapes", view(two), {{"dims", std::vector<int64_t>(dims.begin(), dims.end())}});
-        EXPECT_EQ(dims, out[0].dims());
+        EXPECT_EQ(dims, out[0].shape());
         EXPECT_EQ(range(0, dims.numel()), values<int64_t>(out[0]));
     }
-    EXPECT_ERROR(ProducerFailed, -1, run_once("shapes", view(two), {{"dims", {-1}}}), "ShapeError", "-1");
-    EXPECT_ERROR(ProducerFailed, -1,
+    EXPECT_ERROR(ProducerError, -1, run_once("shapes", view(two), {{"dims", {-1}}}), "ShapeError", "-1");
+    EXPECT_ERROR(ProducerError, -1,
                  run_once("shapes", view(two), {{"dims", {int64_t{1} << 40, int64_t{1} << 40}}}), "shapes");
 }
 
@@ -102,7 +102,7 @@ TEST_F(Kernels, LevelsOfDetail) {
     const RegisteredKernel kernel = register_kernel("lod", [](KernelContext &call) {
         EXPECT_EQ((Numbers{0, 2, 3}), offsets(call.in(0), 0));
         const LoD lod{{0, 1, 4}};
-        auto *out = static_cast<int64_t *>(call.output(0, shape_of<int64_t>({4}).with_lod(lod)));
+        auto *out = static_cast<int64_t *>(call.output(0, tensor_spec<int64_t>({4}).with_lod(lod)));
         for (int64_t i = 0; i < 4; i++) out[i] = i;
     });
     const LoD lod{{0, 2, 3}};
@@ -119,7 +119,7 @@ TEST_F(Kernels, SetCopiesStridesToo) {
         call.set(0, view(six, {3, 2}).with_strides({8, 24}));
     });
     const Tuple out = run_once("set", view(two));
-    EXPECT_EQ((Dims{3, 2}), out[0].dims());
+    EXPECT_EQ((Shape{3, 2}), out[0].shape());
     EXPECT_EQ((Numbers{0, 3, 1, 4, 2, 5}), values<int64_t>(out[0]));
 }
 
@@ -150,7 +150,7 @@ TEST_F(Kernels, SetFromItself) {
 TEST_F(Kernels, SetReversedInPlace) {
     const RegisteredKernel kernel = register_kernel("reverse", [](KernelContext &call) {
         const TensorView x = call.in(0);
-        call.set(0, TensorView(x.dtype(), x.dims(), const_cast<float *>(x.data<float>()) + x.numel() - 1)
+        call.set(0, TensorView(x.dtype(), x.shape(), const_cast<float *>(x.data<float>()) + x.numel() - 1)
                         .with_strides({-4}));
     });
     Program program;
@@ -167,7 +167,7 @@ TEST_F(Kernels, SetReversedInPlace) {
 TEST_F(Kernels, InPlace) {
     const RegisteredKernel kernel = register_kernel("in place", [](KernelContext &call) {
         EXPECT_EQ(call.in(0).data(), call.out(0).data());
-        float *x = call.output<float>(0, call.in(0).dims());
+        float *x = call.output<float>(0, call.in(0).shape());
         EXPECT_EQ(call.in(0).data(), x);
         for (int64_t i = 0; i < call.in(0).numel(); i++) x[i] *= 2;
     });
@@ -253,7 +253,8 @@ TEST_F(Kernels, AttributesByName) {
             EXPECT_TRUE(std::isnan(call.attribute<float>("nan")));
             EXPECT_EQ(7, call.attribute("other", 7));
             EXPECT_EQ("none", call.attribute("other", "none"));
-            EXPECT_ERROR(NotFound, -1, call.attribute<int>("other"), "look", "attribute other", "\"rate\"");
+            EXPECT_ERROR(NotFoundError, -1, call.attribute<int>("other"), "look", "attribute other",
+                         "\"rate\"");
             EXPECT_ERROR(InvalidArgument, -1, call.attribute<int>("rate"), "attribute rate", "expected int32",
                          "0.5");
             EXPECT_ERROR(InvalidArgument, -1, call.attribute<int8_t>("large"), "expected int8, found 300");
@@ -280,7 +281,7 @@ TEST_F(Kernels, ExceptionsAreTheRunsError) {
     try {
         run_once("thrower", view(two));
         FAIL() << "nothing was thrown";
-    } catch (const ProducerFailed &e) {
+    } catch (const ProducerError &e) {
         EXPECT_EQ("std::out_of_range", e.type());
         EXPECT_EQ("there is no weight 7", e.message());
         EXPECT_EQ("block 0, op 0: call", e.op());
@@ -290,13 +291,13 @@ TEST_F(Kernels, ExceptionsAreTheRunsError) {
             EXPECT_NE(std::string::npos, what.find(word)) << word << " in " << what;
         }
     }
-    EXPECT_ERROR(ProducerFailed, -1, run_in_place("thrower", view(two)), "there is no weight 7");
+    EXPECT_ERROR(ProducerError, -1, run_in_place("thrower", view(two)), "there is no weight 7");
 }
 
 TEST_F(Kernels, ExceptionsOfAllKinds) {
     {
         const RegisteredKernel kernel = register_kernel("thrower", [](KernelContext &) { throw 7; });
-        EXPECT_ERROR(ProducerFailed, -1, run_once("thrower", view(two)), "unknown", "no std::exception");
+        EXPECT_ERROR(ProducerError, -1, run_once("thrower", view(two)), "unknown", "no std::exception");
     }
     {
         const RegisteredKernel kernel = register_kernel("thrower", [](KernelContext &) {
@@ -309,24 +310,24 @@ TEST_F(Kernels, ExceptionsOfAllKinds) {
         try {
             run_once("thrower", view(two));
             FAIL() << "nothing was thrown";
-        } catch (const ProducerFailed &e) {
+        } catch (const ProducerError &e) {
             EXPECT_NE(std::string::npos, e.traceback().find("inner")) << e.traceback();
         }
     }
     {  // the library's own
         const RegisteredKernel kernel =
             register_kernel("thrower", [](KernelContext &call) { call.in(0).data<int>(); });
-        EXPECT_ERROR(ProducerFailed, -1, run_once("thrower", view(two)), "pyfeed::DTypeError",
+        EXPECT_ERROR(ProducerError, -1, run_once("thrower", view(two)), "pyfeed::DTypeError",
                      "holds float32");
     }
     {  // and one that came from elsewhere
         const RegisteredKernel kernel = register_kernel("thrower", [](KernelContext &) {
-            throw ProducerFailed("what", "Type", "message", "line 1\n", 77);
+            throw ProducerError("what", "Type", "message", "line 1\n", 77);
         });
         try {
             run_once("thrower", view(two));
             FAIL() << "nothing was thrown";
-        } catch (const ProducerFailed &e) {
+        } catch (const ProducerError &e) {
             EXPECT_EQ("Type", e.type());
             EXPECT_EQ("message", e.message());
             EXPECT_EQ("line 1\n", e.traceback());
@@ -347,7 +348,7 @@ TEST_F(Kernels, AfterAFailure) {
     const layers::Var out = layers::variable("out");
     layers::call("sometimes", n, {n, out});
     executor.run(startup, scope);
-    EXPECT_ERROR(ProducerFailed, -1, executor.run(main, scope), "not now");
+    EXPECT_ERROR(ProducerError, -1, executor.run(main, scope), "not now");
     fails = false;
     executor.run(startup, scope);
     const Tuple got = executor.run(main, scope, {}, {n, out});
@@ -364,10 +365,10 @@ TEST_F(Kernels, OutputsThatAreNotGiven) {
 TEST_F(Kernels, OutputsThatAreDeclaredOtherwise) {
     const RegisteredKernel kernel =
         register_kernel("float", [](KernelContext &call) { *call.output<float>(0, {1}) = 1; });
-    layers::call("float", {}, layers::variable("x", Dims{1}, DType::int64));
+    layers::call("float", {}, layers::variable("x", Shape{1}, DType::int64));
     EXPECT_ERROR(DTypeError, 0, run(), "expected int64, found float32", "\"x\"", "block 0, op 0: call");
     const auto guard = program_guard(Program(), Program());
-    layers::call("float", {}, layers::variable("x", Dims{2}, DType::float32));
+    layers::call("float", {}, layers::variable("x", Shape{2}, DType::float32));
     EXPECT_ERROR(ShapeError, 0, executor.run(default_main_program(), scope), "\"x\"", "op 0: call");
 }
 
@@ -403,12 +404,12 @@ TEST_F(Kernels, OfC) {
     pf_handle handle = 0;
     CError err;
     ASSERT_EQ(PF_OK, pf_kernel_register("c", no_reason, nullptr, nullptr, &handle, &err)) << err.message();
-    EXPECT_ERROR(ProducerFailed, -1, run_once("c", view(two)), "\"c\"", "3");
+    EXPECT_ERROR(ProducerError, -1, run_once("c", view(two)), "\"c\"", "3");
     ASSERT_EQ(PF_OK, pf_release(handle, &err)) << err.message();
 
     std::vector<pf_status> statuses;
     ASSERT_EQ(PF_OK, pf_kernel_register("c", calls_back, &statuses, nullptr, &handle, &err)) << err.message();
-    EXPECT_EQ((Dims{1}), run_once("c", view(two))[0].dims());
+    EXPECT_EQ((Shape{1}), run_once("c", view(two))[0].shape());
     EXPECT_EQ((std::vector<pf_status>{PF_SLOTS, PF_INVALID, PF_SHAPE, PF_SLOTS, PF_INVALID, PF_SLOTS,
                                       PF_INVALID, PF_INVALID, PF_OK, PF_OK}),
               statuses);
@@ -449,7 +450,7 @@ TEST_F(Kernels, NamesAreTakenOnce) {
     }
     EXPECT_EQ(1, held.use_count());
     EXPECT_EQ(std::string::npos, kernels().find("\"name\""));
-    EXPECT_ERROR(NotFound, -1, run_once("name", view(two)), "\"name\"", "not registered",
+    EXPECT_ERROR(NotFoundError, -1, run_once("name", view(two)), "\"name\"", "not registered",
                  "block 0, op 0: call");
     EXPECT_ERROR(InvalidArgument, -1, register_kernel("", [](KernelContext &) {}), "name");
     EXPECT_ERROR(InvalidArgument, -1, register_kernel("name", Kernel()), "function");
@@ -476,7 +477,7 @@ TEST_F(Kernels, TakenBackWhileItRuns) {
     begun.get_future().wait();
     kernel.reset();
     EXPECT_EQ(2, held.use_count());
-    EXPECT_ERROR(NotFound, -1, executor.run(main, scope), "\"long\"");
+    EXPECT_ERROR(NotFoundError, -1, executor.run(main, scope), "\"long\"");
     const RegisteredKernel other =
         register_kernel("long", [](KernelContext &call) { *call.output<int>(0, {}) = -1; });
     go_on.set_value();
@@ -495,7 +496,7 @@ TEST_F(Kernels, TakesItselfBack) {
     });
     EXPECT_EQ(5, scalar<int>(run_once("once", view(two))));
     EXPECT_EQ(1, held.use_count());
-    EXPECT_ERROR(NotFound, -1, run_once("once", view(two)), "once");
+    EXPECT_ERROR(NotFoundError, -1, run_once("once", view(two)), "once");
 }
 
 // ---- Threads ----
@@ -513,7 +514,7 @@ TEST_F(Kernels, MayCallTheLibrary) {
         queue.push({call.in(0)}, kStuck);
         const Tuple tuple = *reader.next(kStuck);
         const Tuple ran = executor.run(inner, scope, {{"x", tuple[0]}}, {"x"}, kStuck);
-        EXPECT_ERROR(ProducerFailed, -1, run_once("thrower", call.in(0)), "inside");
+        EXPECT_ERROR(ProducerError, -1, run_once("thrower", call.in(0)), "inside");
         call.set(0, ran[0]);
         memory_stats();
     });
@@ -579,7 +580,7 @@ TEST_F(Kernels, ComeAndGoWhileProgramsRun) {
                 try {
                     EXPECT_EQ(7, scalar<int>(executor.run(main, scope, {}, {out}, kStuck)));
                     ++found;
-                } catch (const NotFound &) {
+                } catch (const NotFoundError &) {
                     missed++;
                 }
             }

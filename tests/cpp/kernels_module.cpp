@@ -4,7 +4,7 @@
 PYFEED_KERNELS(registry) {
     registry.add(PYFEED_TEST_MODULE "_double", [](pyfeed::KernelContext &call) {
         const pyfeed::TensorView in = call.in(0);
-        int64_t *out = call.output<int64_t>(0, in.dims());
+        int64_t *out = call.output<int64_t>(0, in.shape());
         for (const int64_t value : in.values<int64_t>()) *out++ = 2 * value;
     });
     registry.add(PYFEED_TEST_MODULE "_second", [](pyfeed::KernelContext &) {});

@@ -13,7 +13,7 @@ void dawdle(int64_t n) {
 
 class MapTest : public Files {
 protected:
-    static void same(const Tuple &in, const Give &give) { give(in); }
+    static void same(const Tuple &in, const Emit &emit) { emit(in); }
 
     static Numbers sorted(Numbers numbers) {
         std::sort(numbers.begin(), numbers.end());
@@ -24,19 +24,19 @@ protected:
 TEST_F(MapTest, MakesOneOfEach) {
     const Reader reader = read_numbers("numbers", range(0, 3000))
                               .map(
-                                  [](const Tuple &in, const Give &give) {
+                                  [](const Tuple &in, const Emit &emit) {
                                       const auto n = number(in);
                                       dawdle(n);
                                       const Floats made = {float(n), float(2 * n), float(3 * n)};
-                                      give({view(made, {3, 1}), view(&n, {})});
+                                      emit({view(made, {3, 1}), view(&n, {})});
                                   },
-                                  4, MapOptions().slots({{DType::float32, {3, 1}}, {DType::int64, {}}}));
+                                  4, MapOptions().slots({{{3, 1}, DType::float32}, {{}, DType::int64}}));
     for (int pass = 0; pass < 2; pass++) {
         for (int64_t n = 0; n < 3000; n++) {
             const auto tuple = reader.next(kStuck);
             ASSERT_TRUE(tuple);
             ASSERT_EQ(2u, tuple->size());
-            EXPECT_EQ((Dims{3, 1}), tuple->at(0).dims());
+            EXPECT_EQ((Shape{3, 1}), tuple->at(0).shape());
             ASSERT_EQ((Floats{float(n), float(2 * n), float(3 * n)}), values<float>(tuple->at(0)));
             ASSERT_EQ((Numbers{n}), values<int64_t>(tuple->at(1)));
             EXPECT_FALSE(tuple->at(0).read_only());
@@ -51,9 +51,9 @@ TEST_F(MapTest, OrderIsThatOfTheData) {
         for (const uint32_t threads : {1u, 3u, 8u}) {
             const Reader reader = read_numbers("numbers", range(0, 500))
                                       .map(
-                                          [](const Tuple &in, const Give &give) {
+                                          [](const Tuple &in, const Emit &emit) {
                                               dawdle(number(in));
-                                              give(in);
+                                              emit(in);
                                           },
                                           threads, MapOptions().capacity(capacity), "mapped");
             ASSERT_EQ(range(0, 500), rest(reader)) << capacity << " tuples, " << threads << " threads";
@@ -79,9 +79,9 @@ TEST_F(MapTest, UnorderedComesFirstWhatIsFirstDone) {
     const auto waits = late.get_future().share();
     const Reader reader = read_numbers("numbers", range(0, 10))
                               .map(
-                                  [waits](const Tuple &in, const Give &give) {
+                                  [waits](const Tuple &in, const Emit &emit) {
                                       if (number(in) == 0) waits.wait();
-                                      give(in);
+                                      emit(in);
                                   },
                                   2, MapOptions().ordered(false));
     for (int64_t n = 1; n < 10; n++) EXPECT_EQ(n, next_number(reader));
@@ -94,9 +94,9 @@ TEST_F(MapTest, UnorderedComesFirstWhatIsFirstDone) {
 TEST_F(MapTest, WhatIsThrownComesInItsPlace) {
     const Reader reader = read_numbers("numbers", range(0, 100))
                               .map(
-                                  [](const Tuple &in, const Give &give) {
+                                  [](const Tuple &in, const Emit &emit) {
                                       if (number(in) == 7) throw std::range_error("seven is too many");
-                                      give(in);
+                                      emit(in);
                                   },
                                   4);
     for (int pass = 0; pass < 3; pass++) {
@@ -105,7 +105,7 @@ TEST_F(MapTest, WhatIsThrownComesInItsPlace) {
             try {
                 reader.next(kStuck);
                 FAIL() << "nothing was thrown";
-            } catch (const ProducerFailed &e) {
+            } catch (const ProducerError &e) {
                 EXPECT_EQ("std::range_error", e.type());
                 EXPECT_EQ("seven is too many", e.message());
                 EXPECT_EQ("", e.traceback());
@@ -126,7 +126,7 @@ TEST_F(MapTest, WhatIsThrownNamesTheRecord) {
             while (mapped.next(kStuck)) {
             }
             FAIL() << "nothing was thrown";
-        } catch (const ProducerFailed &e) {
+        } catch (const ProducerError &e) {
             EXPECT_EQ(file, e.file());
             EXPECT_EQ(record, e.record());
             EXPECT_EQ(-1, e.offset());
@@ -135,17 +135,17 @@ TEST_F(MapTest, WhatIsThrownNamesTheRecord) {
         }
     };
     expect(reader.map(
-               [](const Tuple &in, const Give &give) {
+               [](const Tuple &in, const Emit &emit) {
                    if (number(in) == 7) throw std::range_error("seven");
-                   give(in);
+                   emit(in);
                },
                3),
            7, "tuple 7 of pass 0 (" + file + ", record 7)", "std::range_error: seven");
     reader.reset();
     expect(reader.batch(8).map(
-               [](const Tuple &in, const Give &give) {
+               [](const Tuple &in, const Emit &emit) {
                    if (number(in) == 16) throw std::range_error("sixteen");
-                   give(in);
+                   emit(in);
                },
                1),
            16, "tuple 2 of pass 0 (a batch of 8 that begins with " + file + ", record 16)",
@@ -163,18 +163,17 @@ TEST_F(MapTest, WhatIsThrownNamesTheRecord) {
 TEST_F(MapTest, AllThatCanBeThrown) {
     auto failure = [&](void (*f)()) {
         const Reader reader =
-            read_numbers("numbers", {1}).map([f](const Tuple &, const Give &) { f(); }, 1, {}, "m");
+            read_numbers("numbers", {1}).map([f](const Tuple &, const Emit &) { f(); }, 1, {}, "m");
         try {
             reader.next(kStuck);
-        } catch (const ProducerFailed &e) {
+        } catch (const ProducerError &e) {
             return std::make_tuple(e.type(), e.message(), e.traceback(), e.token());
         }
         return std::make_tuple(std::string(), std::string(), std::string(), uint64_t{0});
     };
     using Seen = std::tuple<std::string, std::string, std::string, uint64_t>;
     EXPECT_EQ(Seen("unknown", "an exception that is no std::exception", "", 0), failure([] { throw 5; }));
-    EXPECT_EQ(Seen("T", "m", "back", 42),
-              failure([] { throw ProducerFailed("what", "T", "m", "back", 42); }));
+    EXPECT_EQ(Seen("T", "m", "back", 42), failure([] { throw ProducerError("what", "T", "m", "back", 42); }));
     const Seen nested = failure([] {
         try {
             throw std::logic_error("inner");
@@ -190,30 +189,30 @@ TEST_F(MapTest, AllThatCanBeThrown) {
 TEST_F(MapTest, AResultThatDoesNotFit) {
     const Reader numbers = read_numbers("numbers", range(0, 3));
     const Reader reader = numbers.map(
-        [](const Tuple &in, const Give &give) {
+        [](const Tuple &in, const Emit &emit) {
             const int64_t n = number(in);
             const Numbers two = {n, n};
             const float real = 1;
-            EXPECT_ERROR(ShapeError, 0, give({view(two)}), "slot 0", "expected 1", "found 2");
-            EXPECT_ERROR(DTypeError, 0, give({view(&real, {1})}), "int64", "float32");
-            EXPECT_ERROR(SlotCountError, -1, give({view(&n, {1}), view(&n, {1})}), "expected 1", "found 2");
-            EXPECT_ERROR(ShapeError, 0, give({view(&n, {1}).with_lod(LoD{{0, 1}})}), "LoD");
-            EXPECT_ERROR(InvalidArgument, 0, give({TensorView(DType::int64, {1})}), "NULL");
-            if (n == 2) give({view(&real, {1})});
-            give(in);  // another may be given, and the first that fits counts
-            give({view(&n, {1})});
+            EXPECT_ERROR(ShapeError, 0, emit({view(two)}), "slot 0", "expected 1", "found 2");
+            EXPECT_ERROR(DTypeError, 0, emit({view(&real, {1})}), "int64", "float32");
+            EXPECT_ERROR(SlotCountError, -1, emit({view(&n, {1}), view(&n, {1})}), "expected 1", "found 2");
+            EXPECT_ERROR(ShapeError, 0, emit({view(&n, {1}).with_lod(LoD{{0, 1}})}), "LoD");
+            EXPECT_ERROR(InvalidArgument, 0, emit({TensorView(DType::int64, {1})}), "NULL");
+            if (n == 2) emit({view(&real, {1})});
+            emit(in);  // another may be given, and the first that fits counts
+            emit({view(&n, {1})});
         },
         2);
     EXPECT_EQ(0, next_number(reader));
     EXPECT_EQ(1, next_number(reader));
-    EXPECT_ERROR(ProducerFailed, -1, reader.next(kStuck), "DTypeError", "expected int64", "found float32");
+    EXPECT_ERROR(ProducerError, -1, reader.next(kStuck), "DTypeError", "expected int64", "found float32");
 }
 
 TEST_F(MapTest, WhatIsThrownAfterAResultIsLost) {
     const Reader reader = read_numbers("numbers", range(0, 100))
                               .map(
-                                  [](const Tuple &in, const Give &give) {
-                                      give(in);
+                                  [](const Tuple &in, const Emit &emit) {
+                                      emit(in);
                                       throw std::runtime_error("too late");
                                   },
                                   2, MapOptions().ordered(false));
@@ -223,14 +222,14 @@ TEST_F(MapTest, WhatIsThrownAfterAResultIsLost) {
 TEST_F(MapTest, LevelsOfDetailAndStrides) {
     const Reader reader = read_numbers("numbers", range(0, 20))
                               .map(
-                                  [](const Tuple &in, const Give &give) {
+                                  [](const Tuple &in, const Emit &emit) {
                                       const int64_t n = number(in);
                                       const Numbers sequence = range(0, n);
                                       const Floats matrix = {0, 1, 2, 3, 4, 5};
-                                      give({view(sequence).with_lod(LoD{{0, n / 2, n}}),
+                                      emit({view(sequence).with_lod(LoD{{0, n / 2, n}}),
                                             view(&matrix[2], {2, 3}).with_strides({12, -4})});
                                   },
-                                  2, MapOptions().slots({{DType::int64, {-1}, 1}, {DType::float32, {2, 3}}}));
+                                  2, MapOptions().slots({{{-1}, DType::int64, 1}, {{2, 3}, DType::float32}}));
     for (int64_t n = 0; n < 20; n++) {
         const auto tuple = reader.next(kStuck);
         EXPECT_EQ(range(0, n), values<int64_t>(tuple->at(0)));
@@ -246,10 +245,10 @@ TEST_F(MapTest, TheInputIsBorrowed) {
     const Reader reader = read_numbers("numbers", range(0, 50))
                               .batch(5)
                               .map(
-                                  [&](const Tuple &in, const Give &give) {
+                                  [&](const Tuple &in, const Emit &emit) {
                                       const std::lock_guard<std::mutex> lock(mutex);
                                       kept.push_back(in.share());
-                                      give(in);
+                                      emit(in);
                                   },
                                   3);
     int64_t batches = 0;
@@ -269,7 +268,7 @@ TEST_F(MapTest, TheFunctionGoesWithTheReader) {
     {
         const Reader reader =
             read_numbers("numbers", range(0, 10))
-                .map([held = std::move(held)](const Tuple &in, const Give &give) { give(in); }, 3);
+                .map([held = std::move(held)](const Tuple &in, const Emit &emit) { emit(in); }, 3);
         EXPECT_EQ(0, next_number(reader));
         EXPECT_FALSE(watched.expired());
         scope.erase("numbers.map");
@@ -286,11 +285,11 @@ TEST_F(MapTest, AReaderThatGoesWhileFunctionsWork) {
     {
         const Reader reader = read_numbers("numbers", range(0, 10))
                                   .map(
-                                      [=](const Tuple &in, const Give &give) {
+                                      [=](const Tuple &in, const Emit &emit) {
                                           (*working)++;
                                           waits.wait();
                                           EXPECT_LE(0, number(in));
-                                          give(in);  // nobody wants it, and nothing happens
+                                          emit(in);  // nobody wants it, and nothing happens
                                           (*ended)++;
                                       },
                                       3);
@@ -310,10 +309,10 @@ TEST_F(MapTest, CapacityBoundsWhatIsOut) {
     std::atomic<int> working{0};
     const Reader reader = read_numbers("numbers", range(0, 100))
                               .map(
-                                  [&working, waits](const Tuple &in, const Give &give) {
+                                  [&working, waits](const Tuple &in, const Emit &emit) {
                                       working++;
                                       waits.wait();
-                                      give(in);
+                                      emit(in);
                                   },
                                   6, MapOptions().capacity(3));
     EXPECT_ERROR(Timeout, -1, reader.next(Wait::none()), "time");
@@ -330,10 +329,10 @@ TEST_F(MapTest, ResetsWhileFunctionsWork) {
         std::atomic<int64_t> seen{0};
         const Reader reader = read_numbers("numbers", range(0, 200))
                                   .map(
-                                      [&](const Tuple &in, const Give &give) {
+                                      [&](const Tuple &in, const Emit &emit) {
                                           seen++;
                                           dawdle(number(in));
-                                          give(in);
+                                          emit(in);
                                       },
                                       4, MapOptions().capacity(10).ordered(ordered), "mapped");
         for (int64_t i = 0; i < 100; i++) {
@@ -361,10 +360,10 @@ TEST_F(MapTest, Refusals) {
     EXPECT_ERROR(InvalidArgument, -1, numbers.map(nullptr, 1), "function");
     EXPECT_FALSE(scope.has("numbers.map"));
     EXPECT_ERROR(InvalidArgument, -1, numbers.map(same, 1, MapOptions().capacity(0)), "capacity", "found 0");
-    EXPECT_ERROR(ShapeError, 0, numbers.map(same, 1, MapOptions().slots({{DType::int64, {-2}}})), "slot 0",
+    EXPECT_ERROR(ShapeError, 0, numbers.map(same, 1, MapOptions().slots({{{-2}, DType::int64}})), "slot 0",
                  "-2");
     EXPECT_ERROR(SlotCountError, -1, numbers.map(same, 1, MapOptions().slots({})), "slots");
-    EXPECT_ERROR(DTypeError, 0, numbers.map(same, 1, MapOptions().slots({{DType(77), {1}}})), "dtype 77");
+    EXPECT_ERROR(DTypeError, 0, numbers.map(same, 1, MapOptions().slots({{{1}, DType(77)}})), "dtype 77");
     EXPECT_EQ((Numbers{1}), rest(numbers));
 }
 
@@ -394,7 +393,7 @@ TEST_F(MapTest, ACFunction) {
                                  [](void *c) { static_cast<Context *>(c)->finished = true; }, &err));
         EXPECT_STATUS(PF_OK, pf_release(workers, &err));
         for (int64_t n = 0; n < 5; n++) EXPECT_EQ(n, next_number(reader));
-        EXPECT_ERROR(ProducerFailed, -1, reader.next(kStuck), "the function answered 3");
+        EXPECT_ERROR(ProducerError, -1, reader.next(kStuck), "the function answered 3");
         EXPECT_FALSE(context.finished);
         scope.erase("mapped");
     }
@@ -416,13 +415,13 @@ protected:
         EXPECT_STATUS(PF_OK, pf_release(workers, &err));
     }
     // The number taken, with its ticket; -1 if there is none.
-    int64_t take(uint64_t *ticket, int64_t timeout_ns = 60'000'000'000) {
+    int64_t next(uint64_t *ticket, int64_t timeout_ns = 60'000'000'000) {
         pf_wait wait = PF_WAIT_INIT;
         wait.timeout_ns = timeout_ns;
         if (pf_map_workers_next(workers, &wait, &tuple, ticket, &err) != PF_OK) return -1;
         return *static_cast<const int64_t *>(tuple.slots[0].data);
     }
-    pf_status give(uint64_t ticket, int64_t n) {
+    pf_status complete(uint64_t ticket, int64_t n) {
         const TensorView one = view(&n, {1});
         const pf_tensor raw = one.raw();
         return pf_map_workers_complete(workers, ticket, &raw, 1, &err);
@@ -436,54 +435,54 @@ protected:
     uint64_t ticket = 0;
 };
 
-TEST_F(WorkersTest, TakeAndGive) {
-    EXPECT_EQ(-1, take(&ticket, 1'000'000));  // nobody reads yet
+TEST_F(WorkersTest, NextAndComplete) {
+    EXPECT_EQ(-1, next(&ticket, 1'000'000));  // nobody reads yet
     EXPECT_EQ(PF_TIMEOUT, err.raw.status);
     auto reading = in_thread([&] { return next_number(*reader); });
-    EXPECT_EQ(0, take(&ticket));
+    EXPECT_EQ(0, next(&ticket));
     uint64_t second = 0;
-    EXPECT_EQ(1, take(&second));
+    EXPECT_EQ(1, next(&second));
     EXPECT_NE(ticket, second);
-    EXPECT_STATUS(PF_OK, give(second, 101));
-    EXPECT_STATUS(PF_OK, give(second, 102));  // forgotten
-    EXPECT_STATUS(PF_OK, give(12345, 103));
+    EXPECT_STATUS(PF_OK, complete(second, 101));
+    EXPECT_STATUS(PF_OK, complete(second, 102));  // forgotten
+    EXPECT_STATUS(PF_OK, complete(12345, 103));
     EXPECT_EQ(std::future_status::timeout, reading.wait_for(10ms));
-    EXPECT_STATUS(PF_OK, give(ticket, 100));
+    EXPECT_STATUS(PF_OK, complete(ticket, 100));
     EXPECT_EQ(100, reading.get());
     EXPECT_EQ(101, next_number(*reader));
-    EXPECT_STATUS(PF_OK, give(ticket, 104));  // it was delivered
-    EXPECT_EQ(2, take(&ticket));
-    EXPECT_STATUS(PF_OK, give(ticket, 105));
+    EXPECT_STATUS(PF_OK, complete(ticket, 104));  // it was delivered
+    EXPECT_EQ(2, next(&ticket));
+    EXPECT_STATUS(PF_OK, complete(ticket, 105));
     EXPECT_EQ(105, next_number(*reader));
 }
 
 TEST_F(WorkersTest, AResultThatIsRefusedLeavesTheTicketOpen) {
     EXPECT_ERROR(Timeout, -1, reader->next(Wait::none()), "time");
-    EXPECT_EQ(0, take(&ticket));
+    EXPECT_EQ(0, next(&ticket));
     const Floats x = {1, 2};
     const TensorView two = view(x);
     const pf_tensor raw = two.raw();
     EXPECT_STATUS(PF_DTYPE, pf_map_workers_complete(workers, ticket, &raw, 1, &err));
     EXPECT_EQ(0, err.raw.slot);
     EXPECT_STATUS(PF_SLOTS, pf_map_workers_complete(workers, ticket, &raw, 0, &err));
-    EXPECT_STATUS(PF_OK, give(ticket, 7));
+    EXPECT_STATUS(PF_OK, complete(ticket, 7));
     EXPECT_EQ(7, next_number(*reader));
 }
 
 TEST_F(WorkersTest, Fail) {
     EXPECT_ERROR(Timeout, -1, reader->next(Wait::none()), "time");
-    EXPECT_EQ(0, take(&ticket));
+    EXPECT_EQ(0, next(&ticket));
     pf_failure failure = PF_FAILURE_INIT;
     failure.type = "E";
     failure.message = "boom";
     failure.token = 9;
     EXPECT_STATUS(PF_OK, pf_map_workers_fail(workers, 12345, &failure, &err));
     EXPECT_STATUS(PF_OK, pf_map_workers_fail(workers, ticket, &failure, &err));
-    EXPECT_STATUS(PF_OK, give(ticket, 7));  // forgotten
+    EXPECT_STATUS(PF_OK, complete(ticket, 7));  // forgotten
     try {
         reader->next(kStuck);
         FAIL() << "nothing was thrown";
-    } catch (const ProducerFailed &e) {
+    } catch (const ProducerError &e) {
         EXPECT_EQ("E", e.type());
         EXPECT_EQ(9u, e.token());
     }
@@ -492,47 +491,47 @@ TEST_F(WorkersTest, Fail) {
 TEST_F(WorkersTest, AResetForgetsWhatIsOut) {
     EXPECT_ERROR(Timeout, -1, reader->next(Wait::none()), "time");
     uint64_t old[3];
-    for (int64_t i = 0; i < 3; i++) EXPECT_EQ(i, take(&old[i]));
-    EXPECT_STATUS(PF_OK, give(old[1], 1));
+    for (int64_t i = 0; i < 3; i++) EXPECT_EQ(i, next(&old[i]));
+    EXPECT_STATUS(PF_OK, complete(old[1], 1));
     reader->reset();
-    EXPECT_STATUS(PF_OK, give(old[0], 500));
-    EXPECT_EQ(-1, take(&ticket, 1'000'000));  // nobody reads this pass
+    EXPECT_STATUS(PF_OK, complete(old[0], 500));
+    EXPECT_EQ(-1, next(&ticket, 1'000'000));  // nobody reads this pass
     EXPECT_ERROR(Timeout, -1, reader->next(Wait::none()), "time");
-    EXPECT_STATUS(PF_OK, give(old[2], 501));
-    EXPECT_EQ(0, take(&ticket));
-    EXPECT_STATUS(PF_OK, give(ticket, 10));
+    EXPECT_STATUS(PF_OK, complete(old[2], 501));
+    EXPECT_EQ(0, next(&ticket));
+    EXPECT_STATUS(PF_OK, complete(ticket, 10));
     EXPECT_EQ(10, next_number(*reader));
 }
 
 TEST_F(WorkersTest, CapacityAndEnd) {
     EXPECT_ERROR(Timeout, -1, reader->next(Wait::none()), "time");
     for (int64_t i = 0; i < 10; i++) {
-        EXPECT_EQ(i, take(&ticket));
-        EXPECT_STATUS(PF_OK, give(ticket, i));
+        EXPECT_EQ(i, next(&ticket));
+        EXPECT_STATUS(PF_OK, complete(ticket, i));
         if (i >= 3) {
-            EXPECT_EQ(-1, take(&ticket, 0));
+            EXPECT_EQ(-1, next(&ticket, 0));
             EXPECT_EQ(i - 3, next_number(*reader));
         }
     }
-    EXPECT_EQ(-1, take(&ticket, 1'000'000));  // until the next pass; and it has found the end
+    EXPECT_EQ(-1, next(&ticket, 1'000'000));  // until the next pass; and it has found the end
     EXPECT_EQ(PF_TIMEOUT, err.raw.status);
     EXPECT_EQ(range(7, 10), rest(*reader));
     reader->reset();
     auto reading = in_thread([&] { return next_number(*reader); });
-    EXPECT_EQ(0, take(&ticket));
-    EXPECT_STATUS(PF_OK, give(ticket, 77));
+    EXPECT_EQ(0, next(&ticket));
+    EXPECT_STATUS(PF_OK, complete(ticket, 77));
     EXPECT_EQ(77, reading.get());
 }
 
 TEST_F(WorkersTest, TheReaderGoes) {
-    auto taking = in_thread([&] { return take(&ticket); });
+    auto taking = in_thread([&] { return next(&ticket); });
     EXPECT_TRUE(eventually([&] { return std::stod(member(reader->stats(), "workers_waited_seconds")) > 0; }));
     scope.erase("mapped");
     reader.reset();
     EXPECT_EQ(-1, taking.get());
     EXPECT_EQ(PF_CLOSED, err.raw.status);
     EXPECT_STATUS(PF_CLOSED, pf_map_workers_next(workers, nullptr, &tuple, &ticket, &err));
-    EXPECT_STATUS(PF_OK, give(0, 1));
+    EXPECT_STATUS(PF_OK, complete(0, 1));
 }
 
 TEST_F(WorkersTest, ATokenEndsAWait) {

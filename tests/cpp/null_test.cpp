@@ -81,7 +81,7 @@ TEST_F(Null, EveryFunction) {
     REFUSED(pf_queue_push_lent(q, &tensor, 1, PF_PASS_CURRENT, nullptr, nullptr, nullptr, &err), "release");
     REFUSED(pf_queue_reserve(q, nullptr, 1, PF_PASS_CURRENT, nullptr, &tuple, &err), "tensors");
     REFUSED(pf_queue_reserve(q, &tensor, 1, PF_PASS_CURRENT, nullptr, nullptr, &err), "out");
-    REFUSED(pf_queue_commit(nullptr, &err), "slot");
+    REFUSED(pf_queue_commit(nullptr, &err), "reservation");
     REFUSED(pf_queue_pop(q, nullptr, nullptr, &err), "out");
     REFUSED(pf_queue_fail(q, PF_PASS_CURRENT, nullptr, &err), "failure");
     REFUSED(pf_queue_wait_pass(q, PF_PASS_NONE, nullptr, nullptr, &err), "pass");
@@ -143,9 +143,9 @@ TEST_F(Null, EveryFunction) {
 }
 
 TEST_F(Null, ProgramsAndKernels) {
-    const detail::Handle program = detail::make(pf_program_create);
-    const detail::Handle executor =
-        detail::make([](pf_handle *id, pf_error *error) { return pf_executor_create(kCpu, id, error); });
+    const detail::Handle program = detail::make_handle(pf_program_create);
+    const detail::Handle executor = detail::make_handle(
+        [](pf_handle *id, pf_error *error) { return pf_executor_create(kCpu, id, error); });
     const pf_handle p = program.get(), s = scope.handle();
     char junk = 0, *text = &junk;
     uint64_t size = 77;

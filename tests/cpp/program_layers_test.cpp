@@ -9,7 +9,7 @@ namespace {
 class Layers : public Programs {
 protected:
     static std::vector<SlotSpec> image_and_label() {
-        return {{DType::float32, {4}, 0, "image"}, {DType::int64, {1}, 0, "label"}};
+        return {{{4}, DType::float32, 0, "image"}, {{1}, DType::int64, 0, "label"}};
     }
     void expect_main(const std::string &expected) { EXPECT_EQ(expected, ops(main)); }
     void expect_startup(const std::string &expected) { EXPECT_EQ(expected, ops(startup)); }
@@ -25,10 +25,10 @@ TEST_F(Layers, Constants) {
     EXPECT_EQ(0u, x.block());
     EXPECT_EQ("tensor", x.kind());
     EXPECT_EQ(DType::float32, x.dtype());
-    EXPECT_EQ((Dims{2, 3}), x.dims());
+    EXPECT_EQ((Shape{2, 3}), x.shape());
     EXPECT_EQ(0u, x.lod_levels());
     EXPECT_FALSE(x.persistable());
-    EXPECT_EQ(Dims(), y.dims());
+    EXPECT_EQ(Shape(), y.shape());
     EXPECT_EQ(DType::int64, z.dtype());
     expect_main(
         "0: fill_constant() -> fill_constant_0 {\"dims\":[2,3],\"dtype\":\"float32\",\"value\":1.5}\n"
@@ -41,13 +41,13 @@ TEST_F(Layers, Variables) {
     const layers::Var image = layers::data("image", {-1, 784});
     const layers::Var words = layers::data("words", {-1}, DType::int64, 1);
     const layers::Var any = layers::variable("any");
-    const layers::Var weight = layers::variable("weight", Dims{4}, DType::float32, 0, true);
+    const layers::Var weight = layers::variable("weight", Shape{4}, DType::float32, 0, true);
     const layers::Var step = layers::create_global_var({1}, 3, DType::int64, "step");
     const layers::Var other = layers::create_global_var({1}, 4, DType::int64);
-    EXPECT_EQ((Dims{-1, 784}), image.dims());
+    EXPECT_EQ((Shape{-1, 784}), image.shape());
     EXPECT_EQ(DType::float32, image.dtype());
     EXPECT_EQ(1u, words.lod_levels());
-    EXPECT_EQ(std::nullopt, any.dims());
+    EXPECT_EQ(std::nullopt, any.shape());
     EXPECT_EQ(DType::any, any.dtype());
     EXPECT_EQ(std::nullopt, any.slots());
     EXPECT_TRUE(weight.persistable());
@@ -84,7 +84,7 @@ TEST_F(Layers, Arithmetic) {
     layers::print({x, y}, "numbers", 3, 2);
     layers::print(no);
     EXPECT_EQ(DType::bool_, less.dtype());
-    EXPECT_EQ((Dims{1}), no.dims());
+    EXPECT_EQ((Shape{1}), no.shape());
     EXPECT_EQ(DType::int64, more.dtype());
     expect_main(
         "0: fill_constant() -> fill_constant_0 {\"dims\":[1],\"dtype\":\"int64\",\"value\":1}\n"
@@ -135,7 +135,7 @@ TEST_F(Layers, ReadersGoToTheStartupProgram) {
     const layers::Var passes = layers::multi_pass(batched, 5);
     const layers::Var shard = layers::shard(random, 1, 3);
     const layers::Var zipped = layers::zip({passes, shard}, true);
-    const layers::Var buffered = layers::double_buffer(zipped, 4);
+    const layers::Var buffered = layers::double_buffer(zipped, {}, 4);
     const layers::Var custom =
         layers::create_reader("create_batch_reader", random, {{"batch_size", 2}}, "custom");
     expect_startup(
@@ -167,13 +167,13 @@ TEST_F(Layers, ReadersGoToTheStartupProgram) {
     ASSERT_EQ(2u, slots.size());
     EXPECT_EQ("label", slots[1].name);
     EXPECT_EQ(DType::int64, slots[1].dtype);
-    EXPECT_EQ((Dims{1}), slots[1].dims);
+    EXPECT_EQ((Shape{1}), slots[1].shape);
 }
 
 TEST_F(Layers, ReadersOfQueues) {
     const auto [reader, queue] =
-        layers::py_array_reader(4, {{DType::float32, {-1, 4}}, {DType::any, {-1}, 1}}, CPUPlace(), scope);
-    const auto [named, other] = layers::py_array_reader({2, {{DType::int64, {1}}}}, scope, "numbers");
+        layers::py_array_reader(4, {{{-1, 4}, DType::float32}, {{-1}, DType::any, 1}}, CPUPlace(), {}, scope);
+    const auto [named, other] = layers::py_array_reader({2, {{{1}, DType::int64}}}, "numbers", scope);
     expect_startup(
         "0: create_py_array_reader() -> layers.py_array_reader_0 "
         "{\"feeder_name\":\"py_array_feed_queue_0\"}\n"
@@ -182,7 +182,7 @@ TEST_F(Layers, ReadersOfQueues) {
     EXPECT_EQ(VarKind::queue, scope.find("py_array_feed_queue_0").kind());
     const auto slots = reader.slots().value();
     ASSERT_EQ(2u, slots.size());
-    EXPECT_EQ((Dims{-1, 4}), slots[0].dims);
+    EXPECT_EQ((Shape{-1, 4}), slots[0].shape);
     EXPECT_EQ(DType::float32, slots[0].dtype);
     EXPECT_EQ(1u, slots[1].lod_levels);
 
@@ -190,7 +190,7 @@ TEST_F(Layers, ReadersOfQueues) {
     push_number(other, 7);
     EXPECT_EQ(7, scalar<int64_t>(run({outs[0]})));
     // In a scope that has a feeder of that name already, the queue is another one's.
-    EXPECT_ERROR(StateError, -1, layers::py_array_reader({2, {{DType::int64, {1}}}}, scope, "numbers"),
+    EXPECT_ERROR(StateError, -1, layers::py_array_reader({2, {{{1}, DType::int64}}}, "numbers", scope),
                  "made already");
     EXPECT_EQ(VarKind::queue, scope.find("numbers_feeder").kind());
 }
@@ -198,10 +198,10 @@ TEST_F(Layers, ReadersOfQueues) {
 // A queue whose reader is refused is not left behind.
 TEST_F(Layers, AQueueWithoutAReader) {
     layers::variable("taken", {}, DType::any, 0, true);
-    EXPECT_ERROR(StateError, -1, layers::py_array_reader({2, {{DType::int64, {1}}}}, scope, "taken"),
+    EXPECT_ERROR(StateError, -1, layers::py_array_reader({2, {{{1}, DType::int64}}}, "taken", scope),
                  "taken");
     EXPECT_FALSE(scope.has("taken_feeder"));
-    EXPECT_ERROR(InvalidArgument, -1, layers::py_array_reader({0, {{DType::int64, {1}}}}, scope, "none"),
+    EXPECT_ERROR(InvalidArgument, -1, layers::py_array_reader({0, {{{1}, DType::int64}}}, "none", scope),
                  "capacity");
     EXPECT_FALSE(scope.has("none_feeder"));
 }
@@ -210,16 +210,16 @@ TEST_F(Layers, Reading) {
     const layers::Var reader = layers::random_data(image_and_label());
     const std::vector<layers::Var> outs = layers::read_file(reader);
     ASSERT_EQ(2u, outs.size());
-    EXPECT_EQ((Dims{4}), outs[0].dims());
+    EXPECT_EQ((Shape{4}), outs[0].shape());
     EXPECT_EQ(DType::int64, outs[1].dtype());
     const auto [image, label] = layers::read_file<2>(reader);
-    EXPECT_EQ((Dims{4}), image.dims());
+    EXPECT_EQ((Shape{4}), image.shape());
     layers::variable("first");
     layers::read_file(reader, {"first", "second"});
     layers::reset(reader);
     const layers::Var more = layers::has_next(reader);
     layers::has_next(reader, more);
-    EXPECT_EQ(Dims(), more.dims());
+    EXPECT_EQ(Shape(), more.shape());
     EXPECT_EQ(DType::bool_, more.dtype());
     expect_main(
         "0: read(layers.random_data_0) -> image_0, label_0\n"
@@ -228,7 +228,7 @@ TEST_F(Layers, Reading) {
         "0: reset(layers.random_data_0)\n"
         "0: has_next(layers.random_data_0) -> has_next_0\n"
         "0: has_next(layers.random_data_0) -> has_next_0\n");
-    EXPECT_EQ((Dims{1}), run({label}).at(0).dims());
+    EXPECT_EQ((Shape{1}), run({label}).at(0).shape());
 }
 
 TEST_F(Layers, WhatAReaderDeliversMayNotBeKnown) {
@@ -244,7 +244,7 @@ TEST_F(Layers, WhatAReaderDeliversMayNotBeKnown) {
 TEST_F(Layers, FilesThatSayWhatIsInThem) {
     const std::string name = path("a.recordio");
     const auto write = [&](const TensorView &tensor) {
-        const Writer writer(name, WriterOptions().slots({{tensor.dtype(), tensor.dims()}}));
+        const Writer writer(name, WriterOptions().slots({{tensor.shape(), tensor.dtype()}}));
         writer.write(tensor);
         writer.close();
     };
@@ -254,9 +254,9 @@ TEST_F(Layers, FilesThatSayWhatIsInThem) {
     const std::vector<layers::Var> outs = layers::read_file(layers::batch(reader, 1));
     ASSERT_EQ(1u, outs.size());
     EXPECT_EQ("slot_0", outs[0].name());  // the format has no names
-    EXPECT_EQ((Dims{-1, 2}), outs[0].dims());
+    EXPECT_EQ((Shape{-1, 2}), outs[0].shape());
     EXPECT_EQ(DType::int64, outs[0].dtype());
-    EXPECT_EQ((Dims{1, 2}), run({outs[0]})[0].dims());
+    EXPECT_EQ((Shape{1, 2}), run({outs[0]})[0].shape());
     const float one = 1;
     write(view(&one, {1}));
     EXPECT_ERROR(DTypeError, 0, run({outs[0]}), "block 0, op 0: read", "a.recordio",
@@ -274,7 +274,7 @@ TEST_F(Layers, Staging) {
     const auto [a, b] = layers::unstaging<2>(stage);
     EXPECT_EQ("stage", stage.kind());
     EXPECT_EQ(2u, stage.size());
-    EXPECT_EQ((Dims{-1, 4}), a.dims());
+    EXPECT_EQ((Shape{-1, 4}), a.shape());
     EXPECT_EQ(DType::int64, b.dtype());
     EXPECT_EQ(2u, layers::unstaging(stage).size());
     expect_main(
@@ -529,7 +529,7 @@ TEST_F(Layers, MistakesAreNotAdded) {
     EXPECT_ERROR(InvalidArgument, -1, layers::batch(x, 2), "\"x\"", "another program");
     EXPECT_ERROR(InvalidArgument, -1, layers::create_reader("create_batch_reader", reader, {{"size", 2}}),
                  "batch_size");
-    EXPECT_ERROR(NotFound, -1, layers::create_reader("create_reader", reader), "create_reader");
+    EXPECT_ERROR(NotFoundError, -1, layers::create_reader("create_reader", reader), "create_reader");
     // Of another program.
     Program elsewhere;
     program_guard(elsewhere, startup, [&] {
@@ -546,16 +546,16 @@ TEST_F(Layers, MistakesAreNotAdded) {
 TEST_F(Layers, ReadersThatAreThere) {
     const Reader numbers = read_numbers("numbers", range(0, 6));
     const Reader doubled = numbers.map(
-        [](const Tuple &in, const Give &give) {
+        [](const Tuple &in, const Emit &emit) {
             const int64_t twice = 2 * number(in);
-            give({view(&twice, {1})});
+            emit({view(&twice, {1})});
         },
         2);
     const layers::Var reader = layers::reader(doubled);
     EXPECT_EQ(reader.name(), layers::reader(doubled).name());
     const std::vector<layers::Var> outs = layers::read_file(layers::batch(reader, 3));
     ASSERT_EQ(1u, outs.size());
-    EXPECT_EQ((Dims{-1, 1}), outs[0].dims());
+    EXPECT_EQ((Shape{-1, 1}), outs[0].shape());
     executor.run(startup, scope);
     for (const Numbers &expected : {Numbers{0, 2, 4}, Numbers{6, 8, 10}})
         EXPECT_EQ(expected, values<int64_t>(executor.run(main, scope, {}, outs, kStuck)[0]));
@@ -564,7 +564,7 @@ TEST_F(Layers, ReadersThatAreThere) {
 
 // Readers and other persistable variables are of all programs that run in their scope.
 TEST_F(Layers, VariablesOfAnotherProgram) {
-    const layers::Var reader = layers::random_data({{DType::int64, {1}}}, RandomOptions().count(10));
+    const layers::Var reader = layers::random_data({{{1}, DType::int64}}, RandomOptions().count(10));
     const layers::Var total = layers::create_global_var({1}, 5, DType::int64);
     const Program test, other_startup;
     {
@@ -573,7 +573,7 @@ TEST_F(Layers, VariablesOfAnotherProgram) {
         layers::read_file(layers::batch(reader, 4));
         EXPECT_TRUE(test.has(0, total.name()));
         EXPECT_TRUE(other_startup.has(0, reader.name()));
-        EXPECT_EQ((Dims{1}), layers::Var(test, 0, total.name()).dims());
+        EXPECT_EQ((Shape{1}), layers::Var(test, 0, total.name()).shape());
     }
     executor.run(startup, scope);
     executor.run(other_startup, scope);
@@ -595,11 +595,11 @@ TEST_F(Layers, OneProgramForBoth) {
     const Program only;
     const auto inner = program_guard(only, only);
     const layers::Var reader =
-        layers::batch(layers::random_data({{DType::int64, {1}}}, RandomOptions().count(4)), 4);
+        layers::batch(layers::random_data({{{1}, DType::int64}}, RandomOptions().count(4)), 4);
     const layers::Var x = layers::create_global_var({1}, 1, DType::int64);
     const auto [numbers] = layers::read_file<1>(reader);
     const Tuple got = executor.run(only, scope, {}, {numbers, x}, kStuck);
-    EXPECT_EQ((Dims{4, 1}), got[0].dims());
+    EXPECT_EQ((Shape{4, 1}), got[0].shape());
 }
 
 TEST_F(Layers, WhereAnOperatorWasBuilt) {
@@ -609,7 +609,7 @@ TEST_F(Layers, WhereAnOperatorWasBuilt) {
     EXPECT_NE(std::string::npos,
               main.to_json().find("program_layers_test.cpp:" + std::to_string(line) + "\""));
     const int64_t one = 1;
-    EXPECT_ERROR(NotFound, -1, executor.run(main, scope, {{x, view(&one, {1})}}), "no such kernel",
+    EXPECT_ERROR(NotFoundError, -1, executor.run(main, scope, {{x, view(&one, {1})}}), "no such kernel",
                  "program_layers_test.cpp:" + std::to_string(line));
 }
 

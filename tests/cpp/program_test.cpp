@@ -40,8 +40,8 @@ TEST_F(ProgramTest, Empty) {
     EXPECT_TRUE(program != other);
     const Program counted = Program::retain(program.handle());
     EXPECT_TRUE(counted == program);
-    EXPECT_ERROR(StaleHandle, -1, Program::retain(0), "handle");
-    EXPECT_ERROR(StaleHandle, -1, Executor().run(Program::retain(scope.handle()), scope), "program");
+    EXPECT_ERROR(StaleHandleError, -1, Program::retain(0), "handle");
+    EXPECT_ERROR(StaleHandleError, -1, Executor().run(Program::retain(scope.handle()), scope), "program");
 }
 
 TEST_F(ProgramTest, BuiltByHand) {
@@ -52,9 +52,9 @@ TEST_F(ProgramTest, BuiltByHand) {
     EXPECT_FALSE(program.has(0, "j"));
     EXPECT_EQ(R"({"name":"n","kind":"tensor","persistable":false,"dtype":"int64","dims":[1],"lod_levels":0})",
               dense(program.variable(1, "n")));
-    EXPECT_ERROR(NotFound, -1, program.variable(0, "j"), "j");
-    EXPECT_ERROR(NotFound, -1, program.variable(7, "i"), "expected 0 to 1, found 7");
-    EXPECT_ERROR(NotFound, -1, program.has(0, "i") && program.add_block(9), "expected 0 to 1, found 9");
+    EXPECT_ERROR(NotFoundError, -1, program.variable(0, "j"), "j");
+    EXPECT_ERROR(NotFoundError, -1, program.variable(7, "i"), "expected 0 to 1, found 7");
+    EXPECT_ERROR(NotFoundError, -1, program.has(0, "i") && program.add_block(9), "expected 0 to 1, found 9");
 }
 
 TEST_F(ProgramTest, MistakesChangeNothing) {
@@ -72,8 +72,8 @@ TEST_F(ProgramTest, MistakesChangeNothing) {
     EXPECT_ERROR(Error, -1, variable("{"), "line 1, column 2: expected a name in quotes, found the end");
     EXPECT_ERROR(Error, -1, variable(""), "line 1, column 1: expected a variable, an object, found the end");
     const auto op = [&](const char *json, uint32_t block = 0) { program.add_op(block, json); };
-    EXPECT_ERROR(NotFound, -1, op(R"({"type": "less"})"), "less_than", "less");
-    EXPECT_ERROR(NotFound, -1, op(R"({"type": "increment", "inputs": ["j"], "outputs": ["i"]})"), "j",
+    EXPECT_ERROR(NotFoundError, -1, op(R"({"type": "less"})"), "less_than", "less");
+    EXPECT_ERROR(NotFoundError, -1, op(R"({"type": "increment", "inputs": ["j"], "outputs": ["i"]})"), "j",
                  "block 0, op 4: increment");
     EXPECT_ERROR(SlotCountError, -1, op(R"({"type": "increment", "inputs": ["i", "n"], "outputs": ["i"]})"),
                  "expected 1, found 2");
@@ -91,7 +91,8 @@ TEST_F(ProgramTest, MistakesChangeNothing) {
                  op(R"({"type": "while", "inputs": ["go"], "attributes": {"block": 9}})"), "9");
     EXPECT_ERROR(DTypeError, -1, op(R"({"type": "while", "inputs": ["i"], "attributes": {"block": 1}})"),
                  "expected bool, found int64");
-    EXPECT_ERROR(NotFound, -1, op(R"({"type": "increment", "inputs": ["i"], "outputs": ["i"]})", 5), "5");
+    EXPECT_ERROR(NotFoundError, -1, op(R"({"type": "increment", "inputs": ["i"], "outputs": ["i"]})", 5),
+                 "5");
     EXPECT_ERROR(Error, -1, op(R"({"type": "increment")"), "line 1, column 21: expected a comma",
                  "found the end");
     EXPECT_EQ(before, program.to_json());
@@ -142,11 +143,12 @@ TEST_F(ProgramTest, FilesThatCannotBeReadOrWritten) {
     try {
         Program::load(store("cut.json", R"({"version": 1, "blocks": [{"parent": -1, "ops": [)"));
         FAIL() << "nothing was thrown";
-    } catch (const CorruptRecord &e) {
+    } catch (const CorruptRecordError &e) {
         EXPECT_EQ(path("cut.json"), e.file());
         EXPECT_GE(e.offset(), 0);
     }
-    EXPECT_ERROR(Unsupported, -1, Program::parse(R"({"version": 2, "blocks": []})"), "expected 1, found 2");
+    EXPECT_ERROR(UnsupportedError, -1, Program::parse(R"({"version": 2, "blocks": []})"),
+                 "expected 1, found 2");
     for (const char *text : {"", "{", "{}"}) {
         try {
             Program::parse(text);

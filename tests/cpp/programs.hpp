@@ -71,7 +71,7 @@ T scalar(const pyfeed::Tuple &tuple, size_t slot = 0) {
 // The bytes of all slots of all tuples, with their dtypes and dims.
 inline void append_bytes(const pyfeed::Tuple &tuple, std::string &out) {
     for (const pyfeed::TensorView tensor : tuple) {
-        out += pyfeed::dtype_name(tensor.dtype()) + tensor.dims().to_string();
+        out += pyfeed::dtype_name(tensor.dtype()) + tensor.shape().to_string();
         out.append(static_cast<const char *>(tensor.data()), tensor.nbytes());
     }
     out += ';';

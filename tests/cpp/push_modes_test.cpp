@@ -13,7 +13,7 @@ class PushModes : public Feed {};
 // ---- Copied ----
 
 TEST_F(PushModes, APushedTupleIsTheQueuesOwn) {
-    const Queue queue = make_queue({2, {{DType::float32, {-1, 3}}, {DType::int64, {-1}}}});
+    const Queue queue = make_queue({2, {{{-1, 3}, DType::float32}, {{-1}, DType::int64}}});
     Floats x = {1, 2, 3, 4, 5, 6};
     Numbers y = {7, 8};
     queue.push({view(x, {2, 3}), view(y)});
@@ -24,7 +24,7 @@ TEST_F(PushModes, APushedTupleIsTheQueuesOwn) {
     ASSERT_EQ(2u, tuple->size());
     const TensorView first = tuple->at(0), second = tuple->at(1);
     EXPECT_EQ(DType::float32, first.dtype());
-    EXPECT_EQ((Dims{2, 3}), first.dims());
+    EXPECT_EQ((Shape{2, 3}), first.shape());
     EXPECT_EQ(24u, first.nbytes());
     EXPECT_EQ(CPUPlace(), first.place());
     EXPECT_EQ(0u, first.lod_levels());
@@ -32,7 +32,7 @@ TEST_F(PushModes, APushedTupleIsTheQueuesOwn) {
     EXPECT_FALSE(first.strides());
     EXPECT_EQ((Floats{1, 2, 3, 4, 5, 6}), values<float>(first));
     EXPECT_EQ(DType::int64, second.dtype());
-    EXPECT_EQ((Dims{2}), second.dims());
+    EXPECT_EQ((Shape{2}), second.shape());
     EXPECT_EQ((Numbers{7, 8}), values<int64_t>(second));
     EXPECT_EQ(0u, reinterpret_cast<uintptr_t>(first.data()) % 64);
     EXPECT_EQ(0u, reinterpret_cast<uintptr_t>(second.data()) % 64);
@@ -45,7 +45,7 @@ TEST_F(PushModes, EveryDTypeExactly) {
         const auto dtype = DType(d);
         SCOPED_TRACE(dtype_name(dtype));
         const std::string name = "feeder" + std::to_string(d);
-        const Queue queue = make_queue({1, {{dtype, {-1, 2}}}}, name);
+        const Queue queue = make_queue({1, {{{-1, 2}, dtype}}}, name);
         std::vector<uint8_t> bytes(6 * dtype_size(dtype));
         for (size_t i = 0; i < bytes.size(); i++) {
             bytes[i] = static_cast<uint8_t>(dtype == DType::bool_ ? i % 2 : 255 - 7 * i);
@@ -54,7 +54,7 @@ TEST_F(PushModes, EveryDTypeExactly) {
         const auto tuple = queue.pop();
         const TensorView out = tuple->at(0);
         EXPECT_EQ(dtype, out.dtype());
-        EXPECT_EQ((Dims{3, 2}), out.dims());
+        EXPECT_EQ((Shape{3, 2}), out.shape());
         ASSERT_EQ(bytes.size(), out.nbytes());
         EXPECT_EQ(0, std::memcmp(bytes.data(), out.data(), bytes.size()));
         scope.erase(name);
@@ -62,7 +62,7 @@ TEST_F(PushModes, EveryDTypeExactly) {
 }
 
 TEST_F(PushModes, TheFirstTupleSettlesAnOpenDType) {
-    const Queue queue = make_queue({4, {{DType::any, {-1}}}});
+    const Queue queue = make_queue({4, {{{-1}, DType::any}}});
     EXPECT_EQ(DType::any, queue.slot(0).dtype);
     const Floats f(2);
     const Numbers n(2);
@@ -75,7 +75,7 @@ TEST_F(PushModes, TheFirstTupleSettlesAnOpenDType) {
 
 // A tuple that is refused decides nothing.
 TEST_F(PushModes, ARefusedTupleSettlesNoDType) {
-    const Queue queue = make_queue({4, {{DType::any, {-1}}, {DType::int64, {-1}}}});
+    const Queue queue = make_queue({4, {{{-1}, DType::any}, {{-1}, DType::int64}}});
     const Floats f(2);
     EXPECT_ERROR(DTypeError, 1, queue.push({view(f), view(f)}), "slot 1");
     EXPECT_EQ(DType::any, queue.slot(0).dtype);
@@ -83,39 +83,39 @@ TEST_F(PushModes, ARefusedTupleSettlesNoDType) {
 
 TEST_F(PushModes, SlotsAsTheyWereMade) {
     const Queue queue =
-        make_queue({4, {{DType::float16, {-1, 3, -1}}, {DType::any, {}}, {DType::int8, {-1}, 2}}});
+        make_queue({4, {{{-1, 3, -1}, DType::float16}, {{}, DType::any}, {{-1}, DType::int8, 2}}});
     EXPECT_EQ(DType::float16, queue.slot(0).dtype);
-    EXPECT_EQ((Dims{-1, 3, -1}), queue.slot(0).dims);
+    EXPECT_EQ((Shape{-1, 3, -1}), queue.slot(0).shape);
     EXPECT_EQ(0u, queue.slot(0).lod_levels);
-    EXPECT_EQ(Dims(), queue.slot(1).dims);
+    EXPECT_EQ(Shape(), queue.slot(1).shape);
     EXPECT_EQ(2u, queue.slot(2).lod_levels);
 }
 
 TEST_F(PushModes, ScalarsAndEmptyTensors) {
-    const Queue queue = make_queue({4, {{DType::float64, {}}, {DType::int32, {-1, 5}}}});
+    const Queue queue = make_queue({4, {{{}, DType::float64}, {{-1, 5}, DType::int32}}});
     const double pi = 3.14159;
     queue.push({view(&pi, {}), TensorView(DType::int32, {0, 5})});  // no data needed where none is
     const auto tuple = queue.pop();
     EXPECT_EQ(0u, tuple->at(0).rank());
     EXPECT_EQ(1, tuple->at(0).numel());
     EXPECT_EQ(pi, *tuple->at(0).data<double>());
-    EXPECT_EQ((Dims{0, 5}), tuple->at(1).dims());
+    EXPECT_EQ((Shape{0, 5}), tuple->at(1).shape());
     EXPECT_EQ(0u, tuple->at(1).nbytes());
     EXPECT_TRUE(tuple->at(1).values<int32_t>().empty());
 }
 
 TEST_F(PushModes, EightDimensions) {
-    const Queue queue = make_queue({4, {{DType::int64, {-1, 1, 2, 1, 2, 1, 1, 3}}}});
+    const Queue queue = make_queue({4, {{{-1, 1, 2, 1, 2, 1, 1, 3}, DType::int64}}});
     Numbers n(12);
     for (size_t i = 0; i < n.size(); i++) n[i] = static_cast<int64_t>(i);
     queue.push({view(n, {1, 1, 2, 1, 2, 1, 1, 3})});
     const auto tuple = queue.pop();
-    EXPECT_EQ((Dims{1, 1, 2, 1, 2, 1, 1, 3}), tuple->at(0).dims());
+    EXPECT_EQ((Shape{1, 1, 2, 1, 2, 1, 1, 3}), tuple->at(0).shape());
     EXPECT_EQ(n, values<int64_t>(tuple->at(0)));
 }
 
 TEST_F(PushModes, ManySlots) {
-    const Queue queue = make_queue({2, std::vector<SlotSpec>(20, {DType::int64, {1}})});
+    const Queue queue = make_queue({2, std::vector<SlotSpec>(20, {{1}, DType::int64})});
     Numbers n(20);
     std::vector<TensorView> tensors;
     for (size_t i = 0; i < n.size(); i++) {
@@ -132,7 +132,7 @@ TEST_F(PushModes, ManySlots) {
 
 // Above a few KiB the library copies in another place than below.
 TEST_F(PushModes, EverySize) {
-    const Queue queue = make_queue({1, {{DType::uint8, {-1}}}});
+    const Queue queue = make_queue({1, {{{-1}, DType::uint8}}});
     for (size_t size :
          {1, 63, 64, 65, 1000, 4095, 4096, 4097, 65536, 100000, 1 << 20, (1 << 20) + 1, 5000000}) {
         std::vector<uint8_t> bytes(size);
@@ -145,7 +145,7 @@ TEST_F(PushModes, EverySize) {
 }
 
 TEST_F(PushModes, ATuplePassesOnToAnotherQueue) {
-    const std::vector<SlotSpec> slots = {{DType::int64, {-1}, 1}};
+    const std::vector<SlotSpec> slots = {{{-1}, DType::int64, 1}};
     const Queue first = make_queue({1, slots}), second = make_queue({1, slots}, "second");
     const Numbers n = {1, 2, 3};
     const LoD lod{{0, 1, 3}};
@@ -162,7 +162,7 @@ TEST_F(PushModes, LongerStructs) {
         pf_tensor tensor = PF_TENSOR_INIT;
         uint64_t of_the_future[3] = {~0ull, ~0ull, ~0ull};
     };
-    const Queue queue = make_queue({1, {{DType::int64, {-1}}, {DType::float32, {-1}}}});
+    const Queue queue = make_queue({1, {{{-1}, DType::int64}, {{-1}, DType::float32}}});
     const Numbers n = {1, 2};
     const Floats f = {3, 4};
     const TensorView views[2] = {view(n), view(f)};
@@ -236,7 +236,7 @@ TEST_F(PushModes, UninitialisedStructsAreRefused) {
 // ---- Level of detail ----
 
 TEST_F(PushModes, LevelsOfDetailComeThrough) {
-    const Queue queue = make_queue({3, {{DType::float32, {-1, 2}, 2}, {DType::int64, {-1}}}});
+    const Queue queue = make_queue({3, {{{-1, 2}, DType::float32, 2}, {{-1}, DType::int64}}});
     Floats x(20);
     for (size_t i = 0; i < x.size(); i++) x[i] = static_cast<float>(i);
     const Numbers labels = {0, 1};
@@ -255,7 +255,7 @@ TEST_F(PushModes, LevelsOfDetailComeThrough) {
     check();
     queue.push_lent({view(x, {10, 2}).with_lod(lod), view(labels)}, [] {});
     check();
-    Slot slot = queue.reserve({shape_of<float>({10, 2}).with_lod(lod), shape_of<int64_t>({2})});
+    Reservation slot = queue.reserve({tensor_spec<float>({10, 2}).with_lod(lod), tensor_spec<int64_t>({2})});
     EXPECT_EQ((Numbers{0, 4, 5, 10}), offsets(slot[0], 1));
     std::copy(x.begin(), x.end(), slot[0].mutable_data<float>());
     slot.commit();
@@ -263,7 +263,7 @@ TEST_F(PushModes, LevelsOfDetailComeThrough) {
 }
 
 TEST_F(PushModes, EmptySequences) {
-    const Queue queue = make_queue({3, {{DType::int64, {-1}, 1}}});
+    const Queue queue = make_queue({3, {{{-1}, DType::int64, 1}}});
     const Numbers n = {1, 2};
     queue.push({view(n).with_lod(LoD{{0, 0, 2, 2}})});
     EXPECT_EQ((Numbers{0, 0, 2, 2}), offsets(queue.pop()->at(0), 0));
@@ -273,7 +273,7 @@ TEST_F(PushModes, EmptySequences) {
 
 // The batch dimension of a tensor with a level of detail is the number of its sequences.
 TEST_F(PushModes, SequencesCountAsInstances) {
-    const Queue queue = make_queue({3, {{DType::int64, {-1}, 1}, {DType::int64, {-1}}}});
+    const Queue queue = make_queue({3, {{{-1}, DType::int64, 1}, {{-1}, DType::int64}}});
     const Numbers words = {1, 2, 3, 4, 5}, two = {0, 1}, five(5);
     queue.push({view(words).with_lod(LoD{{0, 3, 5}}), view(two)});
     EXPECT_ERROR(ShapeError, 1, queue.push({view(words).with_lod(LoD{{0, 3, 5}}), view(five)}), "expected 2",
@@ -292,7 +292,7 @@ struct Lender {
 };
 
 TEST_F(PushModes, LentMemoryIsNotCopied) {
-    const Queue queue = make_queue({2, {{DType::int64, {-1}}, {DType::float32, {-1}}}});
+    const Queue queue = make_queue({2, {{{-1}, DType::int64}, {{-1}, DType::float32}}});
     const Numbers n = {1, 2, 3};
     const Floats f = {4, 5, 6};
     const Lender lender;
@@ -311,14 +311,14 @@ TEST_F(PushModes, LentMemoryIsNotCopied) {
 }
 
 TEST_F(PushModes, LentMemoryNeedsNoAlignment) {
-    const Queue queue = make_queue({2, {{DType::int64, {-1}}}});
+    const Queue queue = make_queue({2, {{{-1}, DType::int64}}});
     alignas(64) char bytes[64] = {};
     queue.push_lent({TensorView(DType::int64, {4}, bytes + 3)}, [] {});
     EXPECT_EQ(bytes + 3, queue.pop()->at(0).data());
 }
 
 TEST_F(PushModes, StridesThatSayContiguousAreFine) {
-    const Queue queue = make_queue({2, {{DType::int64, {-1, 3}}}});
+    const Queue queue = make_queue({2, {{{-1, 3}, DType::int64}}});
     const Numbers n(6);
     queue.push_lent({view(n, {2, 3}).with_strides({24, 8})}, [] {});
     queue.push_lent({view(n.data(), {1, 3}).with_strides({999, 8})}, [] {});  // of one row, no step is taken
@@ -327,7 +327,7 @@ TEST_F(PushModes, StridesThatSayContiguousAreFine) {
 }
 
 TEST_F(PushModes, AnOwnerIsKept) {
-    const Queue queue = make_queue({2, {{DType::int64, {-1}}}});
+    const Queue queue = make_queue({2, {{{-1}, DType::int64}}});
     auto owner = std::make_shared<Numbers>(Numbers{1, 2});
     const std::weak_ptr<Numbers> watch = owner;
     queue.push_lent({view(*owner)}, owner);
@@ -351,7 +351,7 @@ TEST_F(PushModes, AFunctionAndItsContext) {
 
 // However a lent tuple's way ends, its owner hears of it once, and not at all where the push failed.
 TEST_F(PushModes, LentMemoryIsReleasedExactlyOnce) {
-    const Queue queue = make_queue({2, {{DType::int64, {1}}}, CPUPlace(), 0, false});
+    const Queue queue = make_queue({2, {{{1}, DType::int64}}, CPUPlace(), 0, false});
     const int64_t n = 1;
     const auto push = [&](const Lender &lender, const Wait &wait = kStuck) {
         queue.push_lent({view(&n, {1})}, lender.release(), wait);
@@ -376,8 +376,8 @@ TEST_F(PushModes, LentMemoryIsReleasedExactlyOnce) {
     auto producer = in_thread([&] { push(blocked); });
     ASSERT_TRUE(producers_wait(queue, 1));
     queue.close();
-    EXPECT_ERROR(Closed, -1, producer.get(), "closed");
-    EXPECT_ERROR(Closed, -1, push(after_close), "closed");
+    EXPECT_ERROR(QueueClosed, -1, producer.get(), "closed");
+    EXPECT_ERROR(QueueClosed, -1, push(after_close), "closed");
     queue.pop();
     EXPECT_EQ(1, committed.count());
     queue.pop();
@@ -401,7 +401,7 @@ TEST_F(PushModes, LentMemoryIsReleasedExactlyOnce) {
     push(shut_down);
     queue.shutdown();
     EXPECT_EQ(1, shut_down.count());
-    EXPECT_ERROR(Closed, -1, push(after_close), "shut down");
+    EXPECT_ERROR(QueueClosed, -1, push(after_close), "shut down");
 
     for (const Lender *never : {&refused, &timed_out, &blocked, &after_close}) {
         EXPECT_EQ(0, never->count());
@@ -425,7 +425,7 @@ TEST_F(PushModes, LentMemoryIsReleasedWithTheQueue) {
 }
 
 TEST_F(PushModes, ALentTupleWithoutBytesIsReleasedToo) {
-    const Queue queue = make_queue({2, {{DType::int64, {-1}}}});
+    const Queue queue = make_queue({2, {{{-1}, DType::int64}}});
     const Lender lender;
     queue.push_lent({TensorView(DType::int64, {0})}, lender.release());
     queue.pop();
@@ -435,10 +435,10 @@ TEST_F(PushModes, ALentTupleWithoutBytesIsReleasedToo) {
 // ---- Written in place ----
 
 TEST_F(PushModes, ASlotIsTheQueuesMemory) {
-    const Queue queue = make_queue({2, {{DType::float32, {-1, 3}}, {DType::int64, {-1}}}});
-    Slot slot = queue.reserve({shape_of<float>({2, 3}), shape_of<int64_t>({2})});
+    const Queue queue = make_queue({2, {{{-1, 3}, DType::float32}, {{-1}, DType::int64}}});
+    Reservation slot = queue.reserve({tensor_spec<float>({2, 3}), tensor_spec<int64_t>({2})});
     ASSERT_EQ(2u, slot.size());
-    EXPECT_EQ((Dims{2, 3}), slot[0].dims());
+    EXPECT_EQ((Shape{2, 3}), slot[0].shape());
     EXPECT_EQ(24u, slot[0].nbytes());
     EXPECT_EQ(DType::int64, slot.at(1).dtype());
     EXPECT_FALSE(slot[0].read_only());
@@ -461,10 +461,10 @@ TEST_F(PushModes, ASlotIsTheQueuesMemory) {
 TEST_F(PushModes, ASlotThatIsNotCommittedIsDropped) {
     const Queue queue = numbers(1);
     {
-        const Slot slot = queue.reserve({shape_of<int64_t>({1})});
+        const Reservation slot = queue.reserve({tensor_spec<int64_t>({1})});
     }
     try {
-        const Slot slot = queue.reserve({shape_of<int64_t>({1})}, Wait::none());
+        const Reservation slot = queue.reserve({tensor_spec<int64_t>({1})}, Wait::none());
         throw std::runtime_error("while it is written");
     } catch (const std::runtime_error &) {
     }
@@ -475,7 +475,7 @@ TEST_F(PushModes, ASlotThatIsNotCommittedIsDropped) {
 
 TEST_F(PushModes, CommitTwice) {
     const Queue queue = numbers(2);
-    Slot slot = queue.reserve({shape_of<int64_t>({1})});
+    Reservation slot = queue.reserve({tensor_spec<int64_t>({1})});
     slot.commit();
     EXPECT_ERROR(StateError, -1, slot.commit(), "expected a reservation");
     EXPECT_EQ(1u, queue.size());
@@ -483,7 +483,7 @@ TEST_F(PushModes, CommitTwice) {
 
 TEST_F(PushModes, ASlotCanBeLookedAtAfterItsCommit) {
     const Queue queue = numbers(1);
-    Slot slot = queue.reserve({shape_of<int64_t>({1})});
+    Reservation slot = queue.reserve({tensor_spec<int64_t>({1})});
     slot[0].mutable_data<int64_t>()[0] = 7;
     const Tuple look = slot.share();
     slot.commit();
@@ -496,22 +496,22 @@ TEST_F(PushModes, ASlotCanBeLookedAtAfterItsCommit) {
 
 TEST_F(PushModes, AShareOfADroppedSlotStays) {
     const Queue queue = numbers(1);
-    std::optional<Slot> slot = queue.reserve({shape_of<int64_t>({1})});
+    std::optional<Reservation> slot = queue.reserve({tensor_spec<int64_t>({1})});
     slot->at(0).mutable_data<int64_t>()[0] = 7;
     const Tuple look = slot->share();
     slot.reset();
     EXPECT_EQ(0u, queue.stats().reserved_tuples);
     push_number(queue, 8);
     EXPECT_EQ(7, number(look));
-    Slot none =
-        queue.reserve({shape_of<int64_t>({1})}, Wait(kStuck).poll([&] { return queue.pop(), false; }, 1ms));
+    Reservation none = queue.reserve({tensor_spec<int64_t>({1})},
+                                     Wait(kStuck).poll([&] { return queue.pop(), false; }, 1ms));
     none.drop();
     EXPECT_ERROR(StateError, -1, none.share(), "released");
 }
 
 TEST_F(PushModes, CommitZeroesTheStruct) {
     const Queue queue = numbers(2);
-    const TensorView one = shape_of<int64_t>({1});
+    const TensorView one = tensor_spec<int64_t>({1});
     const pf_tensor wanted = one.raw();
     for (const bool closed : {false, true}) {
         pf_tuple slot = PF_TUPLE_INIT;
@@ -527,12 +527,12 @@ TEST_F(PushModes, CommitZeroesTheStruct) {
 }
 
 TEST_F(PushModes, SlotsOfManyThreadsAtOnce) {
-    const Queue queue = make_queue({4, {{DType::int64, {-1}}}});
+    const Queue queue = make_queue({4, {{{-1}, DType::int64}}});
     std::vector<std::future<void>> writers;
     for (int64_t w = 0; w < 4; w++) {
         writers.push_back(in_thread([&, w] {
             for (int64_t i = 0; i < 200; i++) {
-                Slot slot = queue.reserve({shape_of<int64_t>({100})}, kStuck);
+                Reservation slot = queue.reserve({tensor_spec<int64_t>({100})}, kStuck);
                 int64_t *out = slot[0].mutable_data<int64_t>();
                 for (int k = 0; k < 100; k++) out[k] = w * 1000 + i;
                 slot.commit();

@@ -60,11 +60,11 @@ TEST_F(QueueTest, SizeCapacityFullEmpty) {
 }
 
 TEST_F(QueueTest, Stats) {
-    const Queue queue = make_queue({3, {{DType::int64, {-1}}}, {}, 1000});
+    const Queue queue = make_queue({3, {{{-1}, DType::int64}}, {}, 1000});
     const Numbers five(5);
     queue.push({view(five)});
     queue.push({view(five)});
-    Slot slot = queue.reserve({shape_of<int64_t>({10})});
+    Reservation slot = queue.reserve({tensor_spec<int64_t>({10})});
     QueueInfo info = queue.stats();
     EXPECT_EQ(1u, info.num_slots);
     EXPECT_EQ(2u, info.num_tuples);
@@ -113,7 +113,7 @@ TEST_F(QueueTest, CloseDeliversExactlyWhatIsQueued) {
     });
     ASSERT_TRUE(producers_wait(queue, 1));
     queue.close();
-    EXPECT_ERROR(Closed, -1, producer.get(), "closed");
+    EXPECT_ERROR(QueueClosed, -1, producer.get(), "closed");
     EXPECT_EQ(2, pushed);
     EXPECT_EQ((Numbers{0, 1}), rest(queue));
     EXPECT_EQ(-1, next_number(queue));  // and stays at its end
@@ -155,8 +155,8 @@ TEST_F(QueueTest, PushOfAnotherPassIsClosed) {
     const Queue queue = numbers(2);
     push_number(queue, 1, kStuck, 0);
     queue.reopen();
-    EXPECT_ERROR(Closed, -1, push_number(queue, 2, kStuck, 0), "pass 0", "pass 1");
-    EXPECT_ERROR(Closed, -1, push_number(queue, 2, kStuck, 2), "pass");
+    EXPECT_ERROR(QueueClosed, -1, push_number(queue, 2, kStuck, 0), "pass 0", "pass 1");
+    EXPECT_ERROR(QueueClosed, -1, push_number(queue, 2, kStuck, 2), "pass");
     push_number(queue, 3, kStuck, 1);
     queue.close();
     EXPECT_EQ((Numbers{3}), rest(queue));
@@ -169,14 +169,14 @@ TEST_F(QueueTest, FailureComesAfterWhatWasQueued) {
     push_number(queue, 1);
     push_number(queue, 2);
     queue.fail("ValueError", "no such file: a.bin", "line 1\nline 2", 0xfeedfacecafe);
-    EXPECT_ERROR(Closed, -1, push_number(queue, 3), "failed");
+    EXPECT_ERROR(QueueClosed, -1, push_number(queue, 3), "failed");
     EXPECT_EQ(1, next_number(queue));
     EXPECT_EQ(2, next_number(queue));
     for (int i = 0; i < 2; i++) {  // every pop from then on
         try {
             queue.pop();
             FAIL() << "nothing was thrown";
-        } catch (const ProducerFailed &e) {
+        } catch (const ProducerError &e) {
             EXPECT_EQ(PF_FAILED, e.status());
             EXPECT_EQ(-1, e.slot());
             EXPECT_EQ("ValueError", e.type());
@@ -211,7 +211,7 @@ TEST_F(QueueTest, TheFirstFailureCounts) {
     try {
         queue.pop();
         FAIL() << "nothing was thrown";
-    } catch (const ProducerFailed &e) {
+    } catch (const ProducerError &e) {
         EXPECT_EQ("First", e.type());
     }
 }
@@ -240,16 +240,16 @@ TEST_F(QueueTest, FailureWakesEverybody) {
     auto consumer = in_thread([&] { return next_number(queue); });
     ASSERT_TRUE(consumers_wait(queue, 1));
     queue.fail("E", "boom");
-    EXPECT_ERROR(ProducerFailed, -1, consumer.get(), "boom");
+    EXPECT_ERROR(ProducerError, -1, consumer.get(), "boom");
 
     queue.reopen();
     push_number(queue, 1);
     auto producer = in_thread([&] { push_number(queue, 2); });
     ASSERT_TRUE(producers_wait(queue, 1));
     queue.fail("E", "bang");
-    EXPECT_ERROR(Closed, -1, producer.get(), "pass");
+    EXPECT_ERROR(QueueClosed, -1, producer.get(), "pass");
     EXPECT_EQ(1, next_number(queue));
-    EXPECT_ERROR(ProducerFailed, -1, queue.pop(), "bang");
+    EXPECT_ERROR(ProducerError, -1, queue.pop(), "bang");
 }
 
 TEST_F(QueueTest, AFailureEndsWithItsPass) {
@@ -276,7 +276,7 @@ TEST_F(QueueTest, ReopenWithAProducerBlocked) {
         EXPECT_EQ(1u, reopened.pass);
         EXPECT_EQ(1u, reopened.dropped);
         push_number(queue, 3);
-        EXPECT_ERROR(Closed, -1, producer.get(), "pass");
+        EXPECT_ERROR(QueueClosed, -1, producer.get(), "pass");
         queue.close();
         ASSERT_EQ((Numbers{3}), rest(queue));
         scope.erase("feeder");
@@ -295,10 +295,10 @@ TEST_F(QueueTest, ReopenWithAConsumerBlocked) {
 
 TEST_F(QueueTest, ReopenDropsASlotThatIsBeingWritten) {
     const Queue queue = numbers(2);
-    Slot slot = queue.reserve({shape_of<int64_t>({1})});
+    Reservation slot = queue.reserve({tensor_spec<int64_t>({1})});
     slot[0].mutable_data<int64_t>()[0] = 1;
     queue.reopen();
-    EXPECT_ERROR(Closed, -1, slot.commit(), "pass 0");
+    EXPECT_ERROR(QueueClosed, -1, slot.commit(), "pass 0");
     push_number(queue, 2);
     queue.close();
     EXPECT_EQ((Numbers{2}), rest(queue));
@@ -330,12 +330,12 @@ TEST_F(QueueTest, ShutdownWakesEverybodyAndDropsWhatIsQueued) {
     auto producer = in_thread([&] { push_number(queue, 3); });
     ASSERT_TRUE(producers_wait(queue, 1));
     queue.shutdown();
-    EXPECT_ERROR(Closed, -1, producer.get(), "shut down");
-    EXPECT_ERROR(Closed, -1, waiter.get(), "shut down");
+    EXPECT_ERROR(QueueClosed, -1, producer.get(), "shut down");
+    EXPECT_ERROR(QueueClosed, -1, waiter.get(), "shut down");
     EXPECT_EQ(-1, next_number(queue));
-    EXPECT_ERROR(Closed, -1, queue.reopen(), "shut down");
-    EXPECT_ERROR(Closed, -1, push_number(queue, 4), "shut down");
-    EXPECT_ERROR(Closed, -1, queue.wait_pass(PF_PASS_NONE), "shut down");
+    EXPECT_ERROR(QueueClosed, -1, queue.reopen(), "shut down");
+    EXPECT_ERROR(QueueClosed, -1, push_number(queue, 4), "shut down");
+    EXPECT_ERROR(QueueClosed, -1, queue.wait_pass(PF_PASS_NONE), "shut down");
     EXPECT_EQ(1u, queue.stats().dropped);
     queue.shutdown();
 }
@@ -349,7 +349,7 @@ TEST_F(QueueTest, PopsOfAQueueThatWasShutDownEnd) {
 }
 
 TEST_F(QueueTest, PopsOfAFailedQueueThatWasShutDownEnd) {
-    const Queue failed = make_queue({1, {{DType::int64, {1}}}}, "failed");
+    const Queue failed = make_queue({1, {{{1}, DType::int64}}}, "failed");
     failed.fail("E", "x");
     failed.shutdown();
     EXPECT_EQ(-1, next_number(failed));
@@ -358,7 +358,7 @@ TEST_F(QueueTest, PopsOfAFailedQueueThatWasShutDownEnd) {
 // ---- Limits ----
 
 TEST_F(QueueTest, BytesLimitHoldsAPushBack) {
-    const Queue queue = make_queue({100, {{DType::int64, {-1}}}, {}, 80});
+    const Queue queue = make_queue({100, {{{-1}, DType::int64}}, {}, 80});
     const Numbers six(6), four(4);
     queue.push({view(six)});
     EXPECT_ERROR(Timeout, -1, queue.push({view(six)}, Wait::none()), "time");
@@ -372,9 +372,9 @@ TEST_F(QueueTest, BytesLimitHoldsAPushBack) {
 }
 
 TEST_F(QueueTest, BytesLimitCountsSlotsBeingWritten) {
-    const Queue queue = make_queue({100, {{DType::int64, {-1}}}, {}, 80});
+    const Queue queue = make_queue({100, {{{-1}, DType::int64}}, {}, 80});
     const Numbers six(6);
-    Slot slot = queue.reserve({shape_of<int64_t>({6})});
+    Reservation slot = queue.reserve({tensor_spec<int64_t>({6})});
     EXPECT_ERROR(Timeout, -1, queue.push({view(six)}, Wait::none()), "time");
     slot.drop();
     queue.push({view(six)}, Wait::none());
@@ -382,7 +382,7 @@ TEST_F(QueueTest, BytesLimitCountsSlotsBeingWritten) {
 
 TEST_F(QueueTest, CapacityCountsSlotsBeingWritten) {
     const Queue queue = numbers(1);
-    Slot slot = queue.reserve({shape_of<int64_t>({1})});
+    Reservation slot = queue.reserve({tensor_spec<int64_t>({1})});
     EXPECT_TRUE(queue.is_full());
     EXPECT_TRUE(queue.is_empty());
     EXPECT_ERROR(Timeout, -1, push_number(queue, 1, Wait::none()), "time");
@@ -394,7 +394,7 @@ TEST_F(QueueTest, CapacityCountsSlotsBeingWritten) {
 }
 
 TEST_F(QueueTest, ATupleWithAConsumerTakesNoRoom) {
-    const Queue queue = make_queue({1, {{DType::int64, {1}}}, {}, 8});
+    const Queue queue = make_queue({1, {{{1}, DType::int64}}, {}, 8});
     push_number(queue, 1);
     const auto held = queue.pop();
     push_number(queue, 2, Wait::none());
@@ -429,14 +429,14 @@ TEST_F(QueueTest, ATupleOutlivesItsQueue) {
 }
 
 TEST_F(QueueTest, ASlotOutlivesItsQueue) {
-    std::optional<Slot> slot;
+    std::optional<Reservation> slot;
     {
         const Queue queue = numbers(2);
-        slot = queue.reserve({shape_of<int64_t>({1})});
+        slot = queue.reserve({tensor_spec<int64_t>({1})});
         scope.erase("feeder");
     }
     slot->at(0).mutable_data<int64_t>()[0] = 7;
-    EXPECT_ERROR(Closed, -1, slot->commit(), "shut down");
+    EXPECT_ERROR(QueueClosed, -1, slot->commit(), "shut down");
 }
 
 TEST_F(QueueTest, ReleasingATupleTwiceIsHarmless) {
@@ -559,7 +559,7 @@ protected:
                 try {
                     const int64_t n = 7;
                     producer.push({view(&n, {1})}, kStuck);
-                } catch (const Closed &) {
+                } catch (const QueueClosed &) {
                     return;
                 }
             }
@@ -595,13 +595,14 @@ TEST_F(Abandoned, AReaderInAVariableIsAConsumer) {
 TEST_F(Abandoned, SlotsAndWaitsForAPassEnd) {
     std::optional<Queue> queue = numbers(2, true);
     const Producer producer = queue->producer();
-    auto waiting = in_thread([&] { EXPECT_ERROR(Closed, -1, producer.wait_pass(0, kStuck), "no reader"); });
+    auto waiting =
+        in_thread([&] { EXPECT_ERROR(QueueClosed, -1, producer.wait_pass(0, kStuck), "no reader"); });
     EXPECT_ERROR(Timeout, -1, queue->pop(Wait::none()), "time");  // opens a pass
     const int64_t n = 0;
-    Slot slot = producer.reserve({view(&n, {1})});
+    Reservation slot = producer.reserve({view(&n, {1})});
     scope.erase("feeder");
     queue.reset();
-    EXPECT_ERROR(Closed, -1, slot.commit(), "no reader of it is left, nor any other consumer");
+    EXPECT_ERROR(QueueClosed, -1, slot.commit(), "no reader of it is left, nor any other consumer");
     waiting.get();
     EXPECT_EQ(1, producer.stats().shut_down);
 }
@@ -626,7 +627,7 @@ protected:
             for (;;) {
                 try {
                     pass = queue.wait_pass(pass, kStuck);
-                } catch (const Closed &) {
+                } catch (const QueueClosed &) {
                     return;
                 }
                 try {
@@ -634,7 +635,7 @@ protected:
                         push_number(queue, static_cast<int64_t>(pass) * 100 + i, kStuck, pass);
                     }
                     queue.close(pass);
-                } catch (const Closed &) {  // this pass is over: on to the next
+                } catch (const QueueClosed &) {  // this pass is over: on to the next
                 }
             }
         });
@@ -647,7 +648,7 @@ protected:
 TEST_F(Restartable, BeginsWithoutAPass) {
     EXPECT_EQ(PF_PASS_NONE, queue.stats().pass);
     EXPECT_EQ(1, queue.stats().restartable);
-    EXPECT_ERROR(Closed, -1, push_number(queue, 1), "wait_pass");
+    EXPECT_ERROR(QueueClosed, -1, push_number(queue, 1), "wait_pass");
     EXPECT_ERROR(Timeout, -1, queue.wait_pass(PF_PASS_NONE, Wait::none()), "time");
     EXPECT_EQ(PF_PASS_NONE, queue.stats().pass);
 }
@@ -725,7 +726,7 @@ TEST_F(Restartable, AFailedPassCanBeStartedOver) {
         queue.close(pass);
     });
     EXPECT_EQ(1, next_number(reader));
-    EXPECT_ERROR(ProducerFailed, -1, reader.next(kStuck), "flaky");
+    EXPECT_ERROR(ProducerError, -1, reader.next(kStuck), "flaky");
     reader.reset();
     EXPECT_EQ((Numbers{2}), rest(reader));
     producer.get();
@@ -736,7 +737,7 @@ TEST_F(Restartable, StaleEndsDoNotEndTheNextPass) {
     reader.reset();
     queue.close(0);
     EXPECT_FALSE(queue.fail("E", "late", {}, 0, 0));
-    EXPECT_ERROR(Closed, -1, push_number(queue, 1, kStuck, 0), "pass");
+    EXPECT_ERROR(QueueClosed, -1, push_number(queue, 1, kStuck, 0), "pass");
     push_number(queue, 2, kStuck, 1);
     queue.close(1);
     EXPECT_EQ((Numbers{2}), rest(reader));

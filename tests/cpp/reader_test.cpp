@@ -84,8 +84,8 @@ TEST_F(ReaderTest, HasNextOfAFailedPass) {
     queue.fail("E", "boom");
     EXPECT_TRUE(reader.has_next());
     EXPECT_EQ(1, next_number(reader));
-    EXPECT_ERROR(ProducerFailed, -1, reader.has_next(), "boom");
-    EXPECT_ERROR(ProducerFailed, -1, reader.next(), "boom");
+    EXPECT_ERROR(ProducerError, -1, reader.has_next(), "boom");
+    EXPECT_ERROR(ProducerError, -1, reader.next(), "boom");
 }
 
 TEST_F(ReaderTest, FailureComesThroughWithAllItSays) {
@@ -95,7 +95,7 @@ TEST_F(ReaderTest, FailureComesThroughWithAllItSays) {
     try {
         reader.next();
         FAIL() << "nothing was thrown";
-    } catch (const ProducerFailed &e) {
+    } catch (const ProducerError &e) {
         EXPECT_EQ("MyError", e.type());
         EXPECT_EQ("text", e.message());
         EXPECT_EQ("trace\nback", e.traceback());
@@ -156,7 +156,7 @@ TEST_F(ReaderTest, AReaderIsMadeAnewInItsVariable) {
 // ---- The read op ----
 
 TEST_F(ReaderTest, ReadIntoVariables) {
-    const Queue pairs = make_queue({4, {{DType::float32, {-1, 2}}, {DType::int64, {-1}, 1}}}, "pairs");
+    const Queue pairs = make_queue({4, {{{-1, 2}, DType::float32}, {{-1}, DType::int64, 1}}}, "pairs");
     create_py_array_reader(scope, "pairs_reader", "pairs");
     const Floats x = {1, 2, 3, 4, 5, 6};
     const Numbers y = {7, 8, 9, 10};
@@ -166,7 +166,7 @@ TEST_F(ReaderTest, ReadIntoVariables) {
     EXPECT_EQ(VarKind::tensor, scope.find("x").kind());
     const Tuple tx = scope.find("x").tensor(), ty = scope.find("y").tensor();
     ASSERT_EQ(1u, tx.size());
-    EXPECT_EQ((Dims{3, 2}), tx[0].dims());
+    EXPECT_EQ((Shape{3, 2}), tx[0].shape());
     EXPECT_EQ(x, values<float>(tx[0]));
     EXPECT_EQ(y, values<int64_t>(ty[0]));
     EXPECT_EQ((Numbers{0, 1, 1, 4}), offsets(ty[0], 0));
@@ -205,7 +205,7 @@ TEST_F(ReaderTest, ReadFailureLeavesTheVariables) {
     push({3});
     EXPECT_TRUE(read(scope, "reader", {"x"}));
     queue.fail("E", "boom");
-    EXPECT_ERROR(ProducerFailed, -1, read(scope, "reader", {"x"}), "boom");
+    EXPECT_ERROR(ProducerError, -1, read(scope, "reader", {"x"}), "boom");
     EXPECT_EQ(3, variable("x"));
 }
 
@@ -229,7 +229,7 @@ TEST_F(ReaderTest, ReadWaits) {
 }
 
 TEST_F(ReaderTest, ReadManyVariables) {
-    const Queue wide = make_queue({2, std::vector<SlotSpec>(20, {DType::int64, {1}})}, "wide");
+    const Queue wide = make_queue({2, std::vector<SlotSpec>(20, {{1}, DType::int64})}, "wide");
     create_py_array_reader(scope, "wide_reader", "wide");
     Numbers n(20);
     std::vector<TensorView> tensors;
@@ -300,7 +300,7 @@ TEST_F(ScopeTest, Parents) {
     inner.var("x").set(view(&two, {1}));
     EXPECT_EQ(2, number(innermost.find("x").tensor()));
     EXPECT_EQ(1, number(scope.find("x").tensor()));
-    EXPECT_ERROR(NotFound, -1, innermost.erase("x"), "x");  // not its own
+    EXPECT_ERROR(NotFoundError, -1, innermost.erase("x"), "x");  // not its own
     inner.erase("x");
     EXPECT_EQ(1, number(innermost.find("x").tensor()));
 }
@@ -328,7 +328,7 @@ TEST_F(ScopeTest, SetCopiesEverything) {
     variable.set(view(x, {3, 2}).with_lod(LoD{{0, 1, 2}, {0, 2, 3}}));
     x.assign(6, 0);
     const Tuple tensor = variable.tensor();
-    EXPECT_EQ((Dims{3, 2}), tensor[0].dims());
+    EXPECT_EQ((Shape{3, 2}), tensor[0].shape());
     EXPECT_EQ((Floats{1, 2, 3, 4, 5, 6}), values<float>(tensor[0]));
     ASSERT_EQ(2u, tensor[0].lod_levels());
     EXPECT_EQ((Numbers{0, 2, 3}), offsets(tensor[0], 1));

@@ -157,7 +157,7 @@ TEST_F(Shared, ADeathIsAnExceptionOfItsOwn) {
     try {
         consumer.pop(kStuck);
         FAIL() << "a tuple of nobody's";
-    } catch (const pyfeed::WorkerDied &e) {
+    } catch (const pyfeed::WorkerError &e) {
         EXPECT_EQ(child, e.pid());
         EXPECT_EQ(5, e.exit_status());
         EXPECT_EQ(PF_FAILED, e.status());

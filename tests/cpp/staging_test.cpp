@@ -73,7 +73,7 @@ TEST_F(Staging, PutCopies) {
     numbers.assign(6, -1);
     const Tuple tuple = buffer.get();
     ASSERT_EQ(1u, tuple.size());
-    EXPECT_EQ((Dims{2, 3}), tuple[0].dims());
+    EXPECT_EQ((Shape{2, 3}), tuple[0].shape());
     EXPECT_EQ(range(0, 6), values<int64_t>(tuple[0]));
     EXPECT_NE(static_cast<const void *>(numbers.data()), tuple[0].data());
 }
@@ -92,7 +92,7 @@ TEST_F(Staging, TuplesNeedNotLookAlike) {
     EXPECT_EQ(numbers, values<int64_t>(first[0]));
     EXPECT_EQ(floats, values<float>(first[1]));
     ASSERT_EQ(1u, second.size());
-    EXPECT_EQ((Dims{}), second[0].dims());
+    EXPECT_EQ((Shape{}), second[0].shape());
     EXPECT_EQ(9, number(second));
 
     EXPECT_ERROR(SlotCountError, -1, buffer.put({}), "expected at least 1, found 0");
@@ -173,10 +173,10 @@ TEST_F(Staging, ClearLeavesGettersWaiting) {
 }
 
 TEST_F(Staging, Stats) {
-    const BufferInfo before = buffer.stats();
+    const StagingInfo before = buffer.stats();
     put_number(buffer, 1);
     put_number(buffer, 2);
-    BufferInfo info = buffer.stats();
+    StagingInfo info = buffer.stats();
     EXPECT_EQ(2u, info.num_tuples);
     EXPECT_EQ(2u, info.capacity);
     EXPECT_EQ(16u, info.bytes);
@@ -226,7 +226,7 @@ TEST_F(Staging, InC) {
 // Whatever many threads put is got once or dropped, and each producer's in order.
 TEST_F(Staging, NothingIsLostOrDoubled) {
     constexpr int64_t producers = 3, each = 2000;
-    const BufferInfo before = buffer.stats();
+    const StagingInfo before = buffer.stats();
     std::atomic<int64_t> got{0};
     std::vector<std::future<Numbers>> consumers;
     CancelToken stop;
@@ -264,7 +264,7 @@ TEST_F(Staging, NothingIsLostOrDoubled) {
             last[n / each] = n;
         }
     }
-    const BufferInfo info = buffer.stats();
+    const StagingInfo info = buffer.stats();
     EXPECT_EQ(before.put + producers * each, info.put);
     EXPECT_EQ(before.dropped + dropped, info.dropped);
     EXPECT_EQ(before.got + seen.size(), info.got);
@@ -289,7 +289,7 @@ TEST_F(StagingAlone, BytesLimit) {
     alone([] {
         const StagingBuffer buffer = get_buffer(CPUPlace(), 8, 64);
         const Numbers eight(8), nine(9);
-        EXPECT_ERROR(TooLarge, -1, buffer.put({view(nine)}),
+        EXPECT_ERROR(TooLargeError, -1, buffer.put({view(nine)}),
                      "expected a tuple of at most 64 bytes, found 72");
         put_number(buffer, 0);
         auto large = in_thread([&] { buffer.put({view(eight)}, kStuck); });
@@ -310,8 +310,8 @@ TEST_F(StagingAlone, ShutdownEndsEveryWait) {
         auto producer = in_thread([&] { put_number(buffer, 1); });
         EXPECT_TRUE(producers_wait(buffer, 1));
         EXPECT_STATUS(PF_OK, pf_staging_shutdown(nullptr));
-        EXPECT_ERROR(Closed, -1, producer.get(), "the staging buffer is shut down");
-        EXPECT_ERROR(Closed, -1, buffer.get(), "the staging buffer is shut down");
+        EXPECT_ERROR(QueueClosed, -1, producer.get(), "the staging buffer is shut down");
+        EXPECT_ERROR(QueueClosed, -1, buffer.get(), "the staging buffer is shut down");
         EXPECT_EQ(0u, buffer.size());
         EXPECT_EQ(1u, buffer.stats().dropped);
     });

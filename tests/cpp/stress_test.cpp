@@ -68,7 +68,7 @@ protected:
                 owner.release();  // the callable's now
                 totals.lent++;
             } else {
-                Slot slot = queue.reserve({shape_of<uint64_t>({n})}, wait);
+                Reservation slot = queue.reserve({tensor_spec<uint64_t>({n})}, wait);
                 if (random() % 32 == 0) {
                     totals.dropped_slots++;
                     return false;
@@ -79,7 +79,7 @@ protected:
         } catch (const Timeout &) {
             totals.timeouts++;
             return false;
-        } catch (const Closed &) {
+        } catch (const QueueClosed &) {
             totals.refused++;
             return false;
         }
@@ -103,7 +103,7 @@ protected:
             totals.timeouts++;
         } catch (const Cancelled &) {
             totals.cancelled++;
-        } catch (const ProducerFailed &e) {
+        } catch (const ProducerError &e) {
             EXPECT_EQ("chaos", e.type());
             totals.failures++;
         }
@@ -127,7 +127,7 @@ protected:
 // Passes end by close or failure and begin again only once what was queued is out: so nothing may be dropped.
 TEST_F(Stress, EachTupleExactlyOnceInOrder) {
     const uint64_t per_producer = (total_tuples() + kProducers - 1) / kProducers;
-    const Queue queue = make_queue({16, {{DType::uint64, {-1}}}, {}, 400 * 1024});
+    const Queue queue = make_queue({16, {{{-1}, DType::uint64}}, {}, 400 * 1024});
     std::atomic<uint64_t> producing{kProducers};
     std::atomic<bool> done{false};
 
@@ -221,7 +221,7 @@ TEST_F(Stress, EachTupleExactlyOnceInOrder) {
 // consumer never sees a pass after a later one.
 TEST_F(Stress, ReopenedAtAnyTime) {
     const uint64_t wanted = std::max<uint64_t>(total_tuples() / 10, 1000);
-    const Queue queue = make_queue({8, {{DType::uint64, {-1}}}, {}, 200 * 1024});
+    const Queue queue = make_queue({8, {{{-1}, DType::uint64}}, {}, 200 * 1024});
     std::atomic<bool> done{false}, drained{false};
 
     std::vector<std::future<void>> producers, consumers;
@@ -273,7 +273,7 @@ TEST_F(Stress, ReopenedAtAnyTime) {
 // A reader and its batch reader, reset while others read from them.
 TEST_F(Stress, ReadersResetAtAnyTime) {
     const uint64_t wanted = std::max<uint64_t>(total_tuples() / 10, 1000);
-    const Queue queue = make_queue({8, {{DType::int64, {1}}}, CPUPlace(), 0, true});
+    const Queue queue = make_queue({8, {{{1}, DType::int64}}, CPUPlace(), 0, true});
     const Reader reader = create_py_array_reader(scope, "reader", "feeder").batch(4);
 
     // Numbers of one pass follow each other; a pass has 37.
@@ -287,10 +287,10 @@ TEST_F(Stress, ReadersResetAtAnyTime) {
                         push_number(queue, static_cast<int64_t>(pass) * 100 + i, kStuck, pass);
                     }
                     queue.close(pass);
-                } catch (const Closed &) {
+                } catch (const QueueClosed &) {
                 }
             }
-        } catch (const Closed &) {
+        } catch (const QueueClosed &) {
         }
     });
     std::atomic<uint64_t> got{0}, passes{0};
@@ -346,11 +346,11 @@ TEST_F(StressFiles, ChainsResetAtAnyTime) {
         others.push_back(tag + ":" + store(std::to_string(i), std::string()));
     }
     std::atomic<uint64_t> calls{0};
-    const MapFunction function = [&](const Tuple &in, const Give &give) {
+    const MapFunction function = [&](const Tuple &in, const Emit &emit) {
         const uint64_t call = calls++;
         if (call % 700 == 699) throw std::runtime_error("at random");
         if (call % 5 == 0) std::this_thread::yield();
-        give(in);
+        emit(in);
     };
     const std::vector<Reader> readers = {
         open_files(scope, "a", raws, raw().num_threads(3).ordered(false))
@@ -363,7 +363,7 @@ TEST_F(StressFiles, ChainsResetAtAnyTime) {
             .zip(create_random_data_generator(scope, "random", number_slots()))
             .map(function, 2, MapOptions().capacity(5)),
         create_file_reader(scope, "c", others[0]).shard(1, 2).shuffle(16).multi_pass(2).batch(2, true),
-        open_files(scope, "d", raws, raw().io("map")).double_buffer(5).map(function, 2).multi_pass(3),
+        open_files(scope, "d", raws, raw().io("map")).double_buffer({}, 5).map(function, 2).multi_pass(3),
     };
     const uint64_t wanted = total_tuples() / 20;
     std::atomic<uint64_t> got{0};
@@ -393,7 +393,7 @@ TEST_F(StressFiles, ChainsResetAtAnyTime) {
                     }
                 } catch (const Timeout &) {
                 } catch (const Cancelled &) {
-                } catch (const ProducerFailed &e) {
+                } catch (const ProducerError &e) {
                     EXPECT_EQ("at random", e.message());
                     reader.reset();
                 }

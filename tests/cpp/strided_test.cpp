@@ -13,7 +13,7 @@ namespace {
 // Element by element, each index by hand.
 std::vector<uint8_t> reference(const TensorView &tensor) {
     const size_t size = dtype_size(tensor.dtype());
-    const Dims dims = tensor.dims(), strides = *tensor.strides();
+    const Shape dims = tensor.shape(), strides = *tensor.strides();
     const int64_t n = tensor.numel();
     std::vector<uint8_t> out(static_cast<size_t>(n) * size);
     for (int64_t i = 0; i < n; i++) {
@@ -33,10 +33,10 @@ protected:
     template <class T>
     std::vector<T> through(const TensorView &tensor) {
         std::vector<int64_t> any(tensor.rank(), -1);
-        const Queue queue = make_queue({1, {{tensor.dtype(), Dims(any)}}});
+        const Queue queue = make_queue({1, {{Shape(any), tensor.dtype()}}});
         queue.push({tensor});
         const auto tuple = queue.pop();
-        EXPECT_EQ(tensor.dims(), tuple->at(0).dims());
+        EXPECT_EQ(tensor.shape(), tuple->at(0).shape());
         EXPECT_FALSE(tuple->at(0).strides());
         const std::vector<T> got = values<T>(tuple->at(0));
         const std::vector<uint8_t> want = reference(tensor);
@@ -113,7 +113,7 @@ TEST_F(Strided, Random) {
     for (const DType dtype : dtypes) {
         const auto size = static_cast<int64_t>(dtype_size(dtype));
         for (size_t rank = 1; rank <= 5; rank++) {
-            const Queue queue = make_queue({1, {{dtype, Dims(std::vector<int64_t>(rank, -1))}}});
+            const Queue queue = make_queue({1, {{Shape(std::vector<int64_t>(rank, -1)), dtype}}});
             for (int round = 0; round < 60; round++) {
                 std::vector<int64_t> dims(rank), strides(rank);
                 std::vector<size_t> order(rank);
@@ -142,15 +142,15 @@ TEST_F(Strided, Random) {
                     (reach < 0 ? low : high) += reach;
                 }
                 ASSERT_LT(high - low + size, static_cast<int64_t>(bytes.size()) - 8);
-                TensorView tensor(dtype, Dims(dims), bytes.data() + below(8) - low);
-                tensor.with_strides(Dims(strides));
+                TensorView tensor(dtype, Shape(dims), bytes.data() + below(8) - low);
+                tensor.with_strides(Shape(strides));
                 queue.push({tensor});
                 const auto tuple = queue.pop();
                 const std::vector<uint8_t> want = reference(tensor);
                 ASSERT_EQ(want.size(), tuple->at(0).nbytes());
                 ASSERT_EQ(0, std::memcmp(want.data(), tuple->at(0).data(), want.size()))
-                    << dtype_name(dtype) << " " << Dims(dims).to_string() << " strides "
-                    << Dims(strides).to_string();
+                    << dtype_name(dtype) << " " << Shape(dims).to_string() << " strides "
+                    << Shape(strides).to_string();
             }
             scope.erase("feeder");
         }

@@ -103,7 +103,7 @@ protected:
     Counted() : before_(pyfeed::memory_stats()) {}
     ~Counted() override {
         // A call that was cancelled may still be on its way out in another thread.
-        pyfeed::MemoryStats now = pyfeed::memory_stats();
+        pyfeed::MemoryInfo now = pyfeed::memory_stats();
         const auto deadline = std::chrono::steady_clock::now() + 5s;
         while ((now.handles != before_.handles || now.live_buffers != before_.live_buffers) &&
                std::chrono::steady_clock::now() < deadline) {
@@ -127,7 +127,7 @@ protected:
     }
 
 private:
-    pyfeed::MemoryStats before_;
+    pyfeed::MemoryInfo before_;
 };
 
 // A scope, and queues in it under the names "feeder", "feeder2" and so on.
@@ -138,7 +138,7 @@ protected:
     }
     // A queue of numbers, one a tuple.
     pyfeed::Queue numbers(uint64_t capacity, bool restartable = false) {
-        return make_queue({capacity, {{pyfeed::DType::int64, {1}}}, pyfeed::CPUPlace(), 0, restartable});
+        return make_queue({capacity, {{{1}, pyfeed::DType::int64}}, pyfeed::CPUPlace(), 0, restartable});
     }
 
     pyfeed::Scope scope;
@@ -217,7 +217,7 @@ protected:
     }
 
     // A number an instance.
-    static std::vector<pyfeed::SlotSpec> number_slots() { return {{pyfeed::DType::int64, {1}}}; }
+    static std::vector<pyfeed::SlotSpec> number_slots() { return {{{1}, pyfeed::DType::int64}}; }
     static pyfeed::OpenFiles raw() { return pyfeed::OpenFiles().format("raw").slots(number_slots()); }
     pyfeed::Reader read_numbers(const std::string &name, const Numbers &numbers) {
         return pyfeed::open_files(scope, name, {store(name + ".raw", numbers)}, raw());
@@ -246,7 +246,7 @@ inline std::string member(const std::string &json, const std::string &name) {
 }  // namespace pyfeed_test
 
 namespace pyfeed {
-inline void PrintTo(const Dims &dims, std::ostream *out) { *out << dims.to_string(); }
+inline void PrintTo(const Shape &dims, std::ostream *out) { *out << dims.to_string(); }
 inline void PrintTo(DType dtype, std::ostream *out) { *out << dtype_name(dtype); }
 }  // namespace pyfeed
 

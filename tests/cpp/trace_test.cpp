@@ -19,7 +19,7 @@ protected:
 
 TEST_F(Tracing, PushesAndPops) {
     const Trace trace;
-    const Queue large = make_queue({1, {{DType::float32, {-1, 1000}}}}, "large");
+    const Queue large = make_queue({1, {{{-1, 1000}, DType::float32}}}, "large");
     const Floats x(100 * 1000);
 
     auto popping = in_thread([&] { return next_number(queue); });
@@ -84,7 +84,7 @@ class TracedLoop : public Tracing, public ::testing::WithParamInterface<std::tup
 protected:
     bool of_file() const { return std::get<0>(GetParam()); }
     Reader ahead(const Reader &reader) const {
-        return std::get<1>(GetParam()) ? reader.double_buffer(1) : reader;
+        return std::get<1>(GetParam()) ? reader.double_buffer({}, 1) : reader;
     }
 
     // Reads the pass in the trace, and says what limited that.
@@ -147,7 +147,7 @@ TEST_P(TracedLoop, IsLimitedByWhatItWaitsFor) {
 TEST_P(TracedLoop, IsLimitedByItsCopies) {
     constexpr int64_t kRow = 1 << 20, kRows = 16;
     store("x.raw", std::string(kRow * kRows, 'x'));
-    const std::vector<SlotSpec> slots = {{DType::uint8, {kRow}}};
+    const std::vector<SlotSpec> slots = {{{kRow}, DType::uint8}};
     const std::vector<uint8_t> row(kRow);
     EXPECT_TRUE(eventually([&] {
         Scope local;

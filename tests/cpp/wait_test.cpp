@@ -18,7 +18,7 @@ protected:
     Waiting() {
         push_number(full, 1);
         read_through = create_py_array_reader(scope, "reader", "empty");
-        restartable = make_queue({1, {{DType::int64, {1}}}, CPUPlace(), 0, true}, "restartable");
+        restartable = make_queue({1, {{{1}, DType::int64}}, CPUPlace(), 0, true}, "restartable");
     }
 
     struct Blocking {
@@ -29,7 +29,7 @@ protected:
         return {
             {"push", [&](const Wait &wait) { push_number(full, 2, wait); }},
             {"push_lent", [&](const Wait &wait) { full.push_lent({view(&lent, {1})}, [] {}, wait); }},
-            {"reserve", [&](const Wait &wait) { full.reserve({shape_of<int64_t>({1})}, wait); }},
+            {"reserve", [&](const Wait &wait) { full.reserve({tensor_spec<int64_t>({1})}, wait); }},
             {"pop", [&](const Wait &wait) { empty.pop(wait); }},
             {"next", [&](const Wait &wait) { read_through->next(wait); }},
             {"has_next", [&](const Wait &wait) { read_through->has_next(wait); }},
@@ -40,8 +40,8 @@ protected:
     }
     uint32_t waiting() const { return full.stats().waiting_producers + empty.stats().waiting_consumers; }
 
-    Queue full = make_queue({1, {{DType::int64, {1}}}}, "full");
-    Queue empty = make_queue({1, {{DType::int64, {1}}}}, "empty");
+    Queue full = make_queue({1, {{{1}, DType::int64}}}, "full");
+    Queue empty = make_queue({1, {{{1}, DType::int64}}}, "empty");
     std::optional<Reader> read_through;
     std::optional<Queue> restartable;
     int64_t lent = 0;
