@@ -179,31 +179,31 @@ TEST_F(Waiting, NobodyPollsACallThatNeedNotWait) {
     full.pop(Wait().poll([]() -> bool { throw std::logic_error("polled"); }, 1ms));
 }
 
-struct Quiet {
+struct PollCounts {
     std::atomic<int> polls{0};
     std::atomic<bool> stop{false};
 };
 
-extern "C" int poll_quietly(void *quiet_) {
-    auto *quiet = static_cast<Quiet *>(quiet_);
-    ++quiet->polls;
-    return quiet->stop ? 1 : PF_POLL_SIGNALS_ONLY;
+extern "C" int poll_on_signals_only(void *counts_) {
+    auto *counts = static_cast<PollCounts *>(counts_);
+    ++counts->polls;
+    return counts->stop ? 1 : PF_POLL_SIGNALS_ONLY;
 }
 
 TEST_F(Waiting, PollsWhenItIsToldTo) {
-    Quiet quiet;
+    PollCounts counts;
     pf_wait wait = PF_WAIT_INIT;
     wait.poll_interval_ms = 1;
-    wait.poll = poll_quietly;
-    wait.poll_context = &quiet;
+    wait.poll = poll_on_signals_only;
+    wait.poll_context = &counts;
     auto status = in_thread([&] {
         pf_tuple tuple = PF_TUPLE_INIT;
         return pf_queue_pop(empty.handle(), &wait, &tuple, nullptr);
     });
     // Once by the time; from there on, not one call to pf_poll_now is missed, wherever the thread is.
     for (int polls = 1; polls <= 1000; polls++) {
-        ASSERT_TRUE(eventually([&] { return quiet.polls >= polls; }));
-        quiet.stop = polls == 1000;
+        ASSERT_TRUE(eventually([&] { return counts.polls >= polls; }));
+        counts.stop = polls == 1000;
         ASSERT_EQ(PF_OK, pf_poll_now(nullptr));
     }
     EXPECT_EQ(PF_CANCELLED, status.get());

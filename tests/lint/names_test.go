@@ -29,6 +29,18 @@ var retired = []struct {
 		"Giver": "Owner", "Intact": "CheckTruncated", "Never": "NonBlocking", "Room": "AllocateTensor",
 		"Settle": "EnsureExportable", "Sole": "IsUnique", "Turn": "TimeSlice", "TurnLength": "timeSliceLength",
 	}},
+	{"capi", ".go", map[string]string{
+		"answer": "setError", "give": "newHandle", "giveBack": "releaseTuple", "known": "fillable", "knownThread": "callerThread",
+		"mapping": "mapThreads", "running": "programRun", "shown": "callView", "takeBack": "endLoan", "taken": "mapInput",
+		"yes": "cbool",
+	}},
+	{"capi", ".h", map[string]string{
+		"BLOCKING": "RUN_BLOCKING", "ENTER": "CHECK_ALIVE", "WHOLE": "REQUIRE_STRUCT", "ZERO_BUT_LOAN": "ZERO_KEEP_LOAN",
+	}},
+	{"capi", ".hpp", map[string]string{
+		"Dims": "Shape", "Feeding": "QueueBase", "Give": "Emit", "ProducerFailed": "ProducerError", "Slot": "Reservation",
+		"WorkerDied": "WorkerError",
+	}},
 	{"cuda", ".go", map[string]string{"Hosted": "Emulated", "twin": "emulated device", "twins": "emulated devices"}},
 	{"benchmarks", ".py", map[string]string{
 		"NotOffered": "NotSupported", "Row": "Case", "Trainer": "Runner", "Way": "Library", "chosen": "selected",
@@ -44,9 +56,10 @@ var retired = []struct {
 // retiredPaths is files and folders that were renamed after standard terms.
 var retiredPaths = []string{
 	"benchmarks/measuring", "benchmarks/tasks", "benchmarks/ways",
+	"capi/calls.go", "capi/entry.c", "capi/loans.go", "capi/words.c",
 	"readers/bundle.go", "readers/lot.go", "readers/multiple.go", "readers/pump.go", "readers/rows.go",
 	"pyfeed/program", "program/hostile_test.go",
-	"tests/cpp/ways_in_test.cpp", "tests/house", "tests/long/crews.py",
+	"tests/cpp/program_layers_test.cpp", "tests/cpp/ways_in_test.cpp", "tests/house", "tests/long/crews.py",
 }
 
 func TestRetiredNamesAreNotDeclared(t *testing.T) {

@@ -510,7 +510,7 @@ TEST_F(Layers, MistakesAreNotAdded) {
     const layers::Var weight = layers::variable("weight", {}, DType::any, 0, true);
     const std::string before = ops(main);
     EXPECT_ERROR(StateError, -1, layers::data("x", {1}), "\"x\"", "block 0");
-    EXPECT_ERROR(DTypeError, -1, layers::less_than(x, n), "float32", "int64", "program_layers_test.cpp:");
+    EXPECT_ERROR(DTypeError, -1, layers::less_than(x, n), "float32", "int64", "layers_test.cpp:");
     EXPECT_ERROR(ShapeError, -1, layers::less_than(x, y), "(2, 3)", "(4,)");
     EXPECT_ERROR(DTypeError, -1, layers::logical_not(x), "bool");
     EXPECT_ERROR(InvalidArgument, -1, layers::increment(reader), "layers.random_data_0", "reader");
@@ -606,11 +606,10 @@ TEST_F(Layers, WhereAnOperatorWasBuilt) {
     const layers::Var x = layers::data("x", {1}, DType::int64);
     const int line = __LINE__ + 1;
     layers::call("no such kernel", {x}, {});
-    EXPECT_NE(std::string::npos,
-              main.to_json().find("program_layers_test.cpp:" + std::to_string(line) + "\""));
+    EXPECT_NE(std::string::npos, main.to_json().find("layers_test.cpp:" + std::to_string(line) + "\""));
     const int64_t one = 1;
     EXPECT_ERROR(NotFoundError, -1, executor.run(main, scope, {{x, view(&one, {1})}}), "no such kernel",
-                 "program_layers_test.cpp:" + std::to_string(line));
+                 "layers_test.cpp:" + std::to_string(line));
 }
 
 }  // namespace
