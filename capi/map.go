@@ -125,7 +125,7 @@ func pfgo_map_workers_start(h C.pf_handle, function, context_ unsafe.Pointer, th
 		return setError(pyfeed.Errorf(pyfeed.Invalid, "num_threads: expected 1 to %d, found %d", maxMapThreads, threads), err)
 	}
 	m := &mapThreads{workers: w, handle: newHandle(w), function: function, context: context_, finished: finished}
-	m.running.Store(int32(threads))
+	m.liveThreads.Store(int32(threads))
 	for range threads {
 		wait.Go(m.run, func(fault error) { poison(fault.Error()) })
 	}
@@ -137,7 +137,7 @@ type mapThreads struct {
 	workers                     *decorators.MapWorkers
 	handle                      C.pf_handle
 	function, context, finished unsafe.Pointer
-	running                     atomic.Int32
+	liveThreads                 atomic.Int32
 }
 
 func (m *mapThreads) run() {
@@ -146,7 +146,7 @@ func (m *mapThreads) run() {
 	for m.step(out) {
 	}
 	C.free(unsafe.Pointer(out))
-	if m.running.Add(-1) == 0 {
+	if m.liveThreads.Add(-1) == 0 {
 		pfgo_release(m.handle, nil)
 		if m.finished != nil {
 			C.pfi_call_release((*[0]byte)(m.finished), m.context)

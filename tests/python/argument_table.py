@@ -224,9 +224,9 @@ unique_name.guard
 
 # What arguments may be, of the above: by their names, or by the function's and theirs where it is otherwise there.
 MAY_BE_TABLE = """
-after batch_size buffer_size bytes_limit capacity depth device first_n header_bytes interleave lod_level max_events:
-num_parts num_threads num_workers pass_id pass_num pid rank ring_cells seed summarize world:
-count shuffle_files cell_bytes rows map.capacity: none
+batch_size buffer_size bytes_limit capacity depth device first_n header_bytes interleave lod_level max_events:
+num_parts num_threads num_workers pass_num pid rank ring_cells seed summarize world:
+count after shuffle_files cell_bytes rows pass_id map.capacity: none
 exit_status: negative
 timeout: none fraction huge
 low high: fraction negative huge
