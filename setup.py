@@ -1,4 +1,4 @@
-"""Builds the Go library, the extension on top of it, and the workers' own. All else is in pyproject.toml."""
+"""Builds the Go library and the extensions of pyfeed and pyfeed_worker. All other settings are in pyproject.toml."""
 
 import importlib.util
 import os
@@ -18,19 +18,19 @@ LIBRARY = "libpyfeed.so.0"
 
 
 def version() -> str:
-    """The release, from the one line that states it."""
+    """Return the release, from the only line that states it."""
     header = (ROOT / "capi/pyfeed.h").read_text()
     return re.search(r'^#define PF_VERSION "(.+)"$', header, re.MULTILINE)[1]
 
 
 def glibc_needed(binary: Path) -> int:
-    """N, where 2.N is the oldest glibc that has every symbol this file asks for by version."""
+    """Return N, where glibc 2.N is the oldest that has all symbol versions which a binary requires."""
     versions = re.findall(rb"\0GLIBC_2\.(\d+)(?=[.\0])", binary.read_bytes())
     return max(map(int, versions), default=0)
 
 
 def environment() -> dict[str, str]:
-    """That of the build, with the folder of cuda.h: from NVIDIA's wheel, a build requirement, unless it is given."""
+    """Return the environment of the build. CUDA_INCLUDE is the folder of cuda.h in NVIDIA's wheel, unless it is set."""
     wheel = importlib.util.find_spec("nvidia") and importlib.util.find_spec("nvidia.cuda_runtime")
     for folder in wheel.submodule_search_locations if wheel else []:
         if Path(folder, "include/cuda.h").exists():
@@ -39,7 +39,7 @@ def environment() -> dict[str, str]:
 
 
 class BuildExt(build_ext):
-    """Puts the library, its headers and its CMake and pkg-config files into the package first."""
+    """Puts the library, the headers and the CMake and pkg-config files into the package, then builds the extensions."""
 
     def build_extensions(self) -> None:
         package = Path(self.build_lib, "pyfeed").resolve()
@@ -47,44 +47,44 @@ class BuildExt(build_ext):
         subprocess.run([ROOT / "capi/build.sh", library], check=True, env=environment())
         subprocess.run([ROOT / "cmake/install.sh", library, package], check=True)
 
-        # A wheel has no symbolic links, and a copy under a second name could end up as a second
-        # Go runtime in the process. So -lpyfeed finds a linker script that names the library; it
-        # ends in .a, as some of glibc's do, because a file called .so must pass for an extension.
+        # A wheel cannot contain symbolic links. A copy under a second name could become a second Go runtime in the
+        # process. So -lpyfeed finds a linker script that names the library. Its suffix is .a, as for some scripts of
+        # glibc, because tools take a file with the suffix .so for an extension.
         (package / "lib/libpyfeed.so").unlink()
         (package / "lib/libpyfeed.a").write_text(f"INPUT({LIBRARY})\n")
 
-        # Some interpreters were built with their own directory as a search path: not for a wheel.
+        # Some interpreters add their own directory to the search path of extensions. A wheel must not contain it.
         self.compiler.linker_so = [word for word in self.compiler.linker_so if not word.startswith("-Wl,-rpath")]
         self.compiler.add_library_dir(str(package / "lib"))
         super().build_extensions()
 
     def run(self) -> None:
         super().run()
-        if self.inplace:  # pip install -e: setuptools copies the extension, the rest is ours
+        if self.inplace:  # pip install -e: setuptools copies the extensions only
             for name in ("include", "lib"):
                 target = ROOT / "python/pyfeed" / name
-                # Removed, not overwritten: processes that have the library mapped keep it whole.
+                # Remove the old files instead of overwriting them: processes that have mapped the library keep it.
                 shutil.rmtree(target, ignore_errors=True)
                 shutil.copytree(Path(self.build_lib, "pyfeed", name), target)
 
 
 class BdistWheel(bdist_wheel):
-    """Names the glibc the binaries need, instead of "some Linux"."""
+    """Builds the wheel with a platform tag that names the glibc which the binaries need, instead of ``linux``."""
 
     def get_tag(self) -> tuple[str, str, str]:
         python, abi, platform = super().get_tag()
         built = Path(self.get_finalized_command("build").build_lib)
         binaries = [*built.glob("*/*.so"), *built.glob(f"*/lib/{LIBRARY}")]
         if binaries and platform.startswith("linux_"):
-            # Nobody else's library is needed (tests/wheel checks it), so glibc's version is all
-            # there is to say. 2.17 is the oldest that pip and NumPy have a tag for.
+            # The binaries need no library except libc, which tests/wheel checks. So the version of glibc determines
+            # the tag. 2.17 is the oldest version for which pip and NumPy have a tag.
             minor = max(17, *map(glibc_needed, binaries))
             platform = platform.replace("linux_", f"manylinux_2_{minor}_", 1)
         return python, abi, platform
 
 
 def extension(name: str, sources: list[str], **more: Any) -> Extension:
-    """An extension for every CPython there is from 3.11 on. C files of ours are relative to this one."""
+    """Return an extension for the stable ABI of CPython 3.11. `sources` are patterns relative to this file."""
     return Extension(
         name,
         sources=sorted(str(c.relative_to(ROOT)) for pattern in sources for c in ROOT.glob(pattern)),
@@ -97,7 +97,7 @@ def extension(name: str, sources: list[str], **more: Any) -> Extension:
             *more.pop("macros", []),
         ],
         extra_compile_args=["-O2", "-g0", "-fvisibility=hidden", "-Wall", "-Wextra"],
-        extra_link_args=["-Wl,-z,now", *more.pop("link_args", [])],
+        extra_link_args=["-Wl,-z,now", "-Wl,-s", *more.pop("link_args", [])],
         py_limited_api=True,
         **more,
     )
@@ -107,7 +107,7 @@ setup(
     version=version(),
     cmdclass={"build_ext": BuildExt, "bdist_wheel": BdistWheel},
     options={
-        # setuptools' own choice, build/, is where everything else of ours is built too.
+        # The default of setuptools, build/, contains the other build outputs of the project.
         "build": {"build_base": "build/python"},
         "bdist_wheel": {"py_limited_api": "cp311"},
     },
@@ -115,7 +115,7 @@ setup(
         extension(
             "pyfeed._native", ["python/native/*.c"], libraries=[f":{LIBRARY}"], link_args=["-Wl,-rpath,$ORIGIN/lib"]
         ),
-        # It takes arrays as the other does, but has no libpyfeed below it.
+        # It shares the code that reads arrays with pyfeed._native, but does not link libpyfeed.
         extension(
             "pyfeed_worker._native",
             [

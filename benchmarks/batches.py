@@ -1,15 +1,15 @@
-"""How fast batches come from Python code, in threads or in processes, to a Python loop.
+"""Measures how fast batches get from Python producers, in threads or in processes, to a Python loop.
 
     python benchmarks/batches.py --libraries all [--json FILE] [--cases "4 KiB,processes"]
 
-Producers make batches without an end, and the main thread takes them, reads a byte of each page and releases them. A
-batch is an array of 4 KiB, 1 MiB or 32 MiB, and eight numbers. There are one or two producers, threads or processes,
-which write every byte of every batch anew: into memory that the library provides, if it does, otherwise into arrays of
-their own. In the cases "sent" a producer has a finished batch already, and sends it again and again.
+Producers make batches continuously. The main thread takes each batch, reads one byte of each page, and releases it. A
+batch consists of an array of 4 KiB, 1 MiB or 32 MiB, and an array of eight numbers. There are one or two producers,
+which are threads or processes. They write every byte of every batch: into memory of the library if it provides any,
+otherwise into their own arrays. In the cases named "sent", a producer has one finished batch, and sends it repeatedly.
 
     pyfeed push       queue.produce; in processes, SharedFeedQueue's producer.push
     pyfeed lent       queue.push(arrays, copy=False)
-    pyfeed slot       with queue.slot() as arrays; in processes, producer.slot()
+    pyfeed slot       with queue.reserve() as arrays; in processes, producer.reserve()
     queue.Queue       by reference
     SimpleQueue       queue.SimpleQueue with a semaphore for its bound
     mp.Queue          multiprocessing.Queue
@@ -25,11 +25,11 @@ their own. In the cases "sent" a producer has a finished batch already, and send
     Ray Data          iter_batches over a Datasource
     Ray generators    tasks whose generators wait for the consumer
     Paddle            paddle.io.DataLoader
-    Paddle's queue    the blocking queue behind that, which threads push into
-    limit             as many threads as producers fill buffers in turn, two or more each, and send nothing; in cases
-                      "sent" the batch is copied into them for another process, and only read for a thread
+    Paddle's queue    the blocking queue that paddle.io.DataLoader uses, with threads that push
+    limit             one thread for each producer fills two or more buffers in turn, and sends nothing. In the cases
+                      "sent", it copies the batch into its buffers (processes), or only reads the batch (threads)
 
-Of several settings the fastest is measured; it is shown behind the values.
+If a library has several settings, the script measures the fastest one, and prints it after the values.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from libraries import (
 from workloads.batches import MAX_IN_FLIGHT, Batches, consume
 
 SIZES = {"4 KiB": 4 << 10, "1 MiB": 1 << 20, "32 MiB": 32 << 20}
-SMALL = 1 << 20  # what is smaller is counted in batches, not in bytes
+SMALL = 1 << 20  # cases with smaller batches are counted in batches, others in bytes
 REFERENCES = ("pyfeed push", "pyfeed lent", "pyfeed slot", "queue.Queue", "SimpleQueue", "mp.Queue", "limit")
 
 

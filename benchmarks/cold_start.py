@@ -1,21 +1,22 @@
-"""What a program pays before its first batch: the import, and the first batch of a thousand files.
+"""Measures the time and memory before the first batch: the import, and the first batch of a thousand files.
 
     python benchmarks/cold_start.py [--json FILE] [--runs 5] [--records 1000000] [--libraries all] [--cases TEXTS]
 
-Each value is of a program of its own, in an interpreter that has just been started; the libraries take turns, every
-other run in the opposite order. NumPy is imported before anything is measured, and files come from the page cache.
+Each value comes from a new interpreter process that runs only one library. The libraries take turns, and every other
+run uses the opposite order. NumPy is imported before the measurement begins, and the files are in the page cache.
 
-    import                    the time of the import statement, over NumPy's
-    import, memory            the growth of the resident set, half a second after it
-    first batch               from the start of iteration to the first batch of 32, as a NumPy array
-    and its reader            the same from the end of the imports on: some libraries do work when a reader is made that
-                              others do when it is iterated over
-    whole program             from the start of the process to there; the limit is an interpreter that imports NumPy
+    import                    the time of the import statement, in addition to NumPy's
+    import, memory            the growth of the resident set, measured half a second after the import
+    first batch               the time from the start of iteration to the first batch of 32, as a NumPy array
+    and its reader            the same, from the end of the imports: some libraries do work when they make a reader that
+                              others do when they iterate over it
+    whole program             the time from the start of the process to the first batch; the limit is an interpreter
+                              that only imports NumPy
 
-The files are a thousand of `--records` records each, 109 bytes a record: TFRecord with a message Example of 20 numbers,
-shuffled with a buffer of 10,000 records, or in order. One file is made, and the others are links to it. Libraries that
-do not read TFRecord read their own format of the same numbers, where they have one. The programs are the sources of the
-functions `cold_start` in `libraries/*.py`.
+There are a thousand files of `--records` records each. A record has 109 bytes in a TFRecord file: an Example message
+with 20 numbers. The records are shuffled with a buffer of 10,000 records, or read in order. The script writes one file;
+the others are hard links to it. A library that cannot read TFRecord reads the same numbers in its own format, if it has
+one. Each measured program contains the source of a function `cold_start` of `libraries/*.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from harness import LIMIT, PEER, PYFEED, Failed, NotSupported, Results, options,
 from harness.programs import Measurement, Metrics, Program, case, interleave, library_lines
 from workloads.cold_start import Records
 
-# The package that is imported, the module of `libraries`, and why there is no first batch.
+# For each library: the imported package, the module of `libraries`, and the reason if no first batch is measured.
 LIBRARIES = {
     "pyfeed": ("pyfeed", "pyfeed", ""),
     "pytorch": ("torch.utils.data", "pytorch", ""),
@@ -110,7 +111,10 @@ def started(
     failures: dict[str, Failed],
     path: str = "",
 ) -> Measurement:
-    """A program that imports a package, from `path` if it is there, and reads a first batch if a module is given."""
+    """Measure a program that imports a package and, if a module is given, reads a first batch.
+
+    A `path` that is not empty is a folder that the program imports from before all others.
+    """
     function = inspect.getsource(importlib.import_module(f"libraries.{module}").cold_start) if module else ""
     source = PROGRAM.format(function=function, package=package)
     if module:
@@ -140,7 +144,7 @@ def started(
 
 
 def settled(package: str) -> Measurement:
-    """A program that imports a package, and reports its memory once the import's threads are done."""
+    """Measure a program that imports a package, and reports its memory when the threads of the import have settled."""
     with Program(PROGRAM.format(function="", package=package) + SETTLED) as running:
         yield
         _, (memory,) = running.wait_for("settled")
@@ -176,7 +180,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="pyfeed-bench-") as folder:
         without = {name: reason for name, (_, _, reason) in libraries.items() if reason}
         workload.make(Path(folder))
-        # In processes of their own, since their imports would stay in this one.
+        # Each library writes its files in a process of its own, so that this process imports none of them.
         making = {
             name: multiprocessing.get_context("spawn").Process(target=make_files, args=(module, folder, workload))
             for name, (_, module, _) in libraries.items()

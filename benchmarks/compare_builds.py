@@ -1,15 +1,16 @@
-"""Compares builds of pyfeed: the same cases with each of them, in turns.
+"""Compares builds of pyfeed: each build runs the same cases, and the builds take turns.
 
-    python benchmarks/compare_builds.py --build before=FOLDER --build after=FOLDER [--cases "files: npy,batches"]
+    python benchmarks/compare_builds.py --build before=FOLDER --build after=FOLDER [--cases "files: npy; batches:"]
 
-A build is a folder that `pip install --no-deps --target FOLDER dist/pyfeed-*.whl` has filled; a copy of it whose
-`pyfeed/lib/libpyfeed.so.0` comes from another `capi/build.sh` is another. All must have the Python interface that
-`libraries/pyfeed.py` uses. The first is compared with each of the others. The same folder under two names shows what
-difference is none.
+A build is a folder that `pip install --no-deps --target FOLDER dist/pyarrayfeed-*.whl` has filled. To make another
+build, copy the folder and replace `pyfeed/lib/libpyfeed.so.0` by the output of another `capi/build.sh`. All builds must
+have the Python interface that `libraries/pyfeed.py` uses. The script compares the first build with each of the others.
+To see how large differences by chance are, give the same folder under two names.
 
-The cases are those of batches.py, files.py, training_loop.py and cold_start.py, and are named after them: `--cases`
-has texts that are in "files: npy 4 KiB, 1 core" and the like. Every setting of pyfeed is measured, not only the
-fastest: which of two settings that are near each other wins is chance, and would hide a difference of the builds.
+The cases are those of batches.py, files.py, chains.py, training_loop.py and cold_start.py. Their names begin with the
+name of the script, such as "files: npy 4 KiB, 1 core"; `--cases` selects the names that contain one of its texts, which
+semicolons separate. Every setting of pyfeed is measured, not only the fastest one. If two settings are about equally
+fast, chance decides which of them is the fastest, and that would hide a difference between the builds.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from statistics import median
 from typing import Any
 
 import batches
+import chains
 import cold_start
 import files
 import training_loop
@@ -44,7 +46,7 @@ METRICS = {
 
 
 def with_build(folder: str, make: Callable[[], Timed]) -> Timed:
-    """Make a `Timed` in a process that imports pyfeed from a folder, as do the workers that it starts."""
+    """Make a `Timed` that uses the pyfeed of a folder, in this process and in the workers that it starts."""
     sys.path.insert(0, folder)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
     import pyfeed
@@ -55,7 +57,7 @@ def with_build(folder: str, make: Callable[[], Timed]) -> Timed:
 
 
 def with_builds(case: Case, workload: str, builds: dict[str, str]) -> Case:
-    """The case with each of pyfeed's settings as a library, once a build."""
+    """The case with one library for each setting of pyfeed and each build."""
     first = next(iter(builds))
     libraries = [
         Library(f"{build}: {library.name} {setting}".rstrip(), {"": partial(with_build, folder, make)}, kind)
@@ -69,17 +71,19 @@ def with_builds(case: Case, workload: str, builds: dict[str, str]) -> Case:
 
 
 def cases(args: argparse.Namespace, folder: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, Case]]:
-    """The cases of batches, files and training_loop that are wanted, after the names of their scripts."""
+    """Yield the wanted cases of batches, files, chains and training_loop, each with the name of its script."""
     every = argparse.Namespace(libraries="all", cases="", cores=args.cores)
     for case in batches.cases(every):
         if wanted(f"batches: {case.name}"):
             yield "batches", case
 
-    def unwanted(*names: str) -> bool:
-        return not any(wanted(f"files: {name}") for name in names)
+    for script, cases_of in (("files", files.cases), ("chains", chains.cases)):
 
-    for case in files.cases(every, folder, unwanted):
-        yield "files", case
+        def unwanted(*names: str, script: str = script) -> bool:
+            return not any(wanted(f"{script}: {name}") for name in names)
+
+        for case in cases_of(every, folder, unwanted):
+            yield script, case
     for name, workload in training_loop.workloads(folder):
         if wanted(f"training_loop: {name}"):
             workload = write(workload)
@@ -90,7 +94,7 @@ def cases(args: argparse.Namespace, folder: Path, wanted: Callable[[str], bool])
 def cold_starts(
     args: argparse.Namespace, folder: Path, builds: dict[str, str], wanted: Callable[[str], bool]
 ) -> Iterator[dict[str, Any]]:
-    """The measurements of cold_start: programs, which start anew in each run."""
+    """Yield the measured cases of cold_start, in which a new process starts for every run."""
     workload = Records(records=args.records)
     made = False
     for order in ("shuffled", "in order"):
@@ -115,7 +119,7 @@ def cold_starts(
 
 
 def show_ratios(case: dict[str, Any], builds: dict[str, str]) -> None:
-    """How many times as good each build is as the first, line by line."""
+    """Print how many times as good each build is as the first build, for each setting."""
     values = {library["library"]: library["values"] for library in case["libraries"] if "values" in library}
     first, *others = builds
     for name, of_first in values.items():
@@ -136,10 +140,10 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=1_000_000, help="of each file of cold_start")
     args = parser.parse_args()
     builds = {name: os.path.abspath(folder) for name, _, folder in (build.partition("=") for build in args.build)}
-    sys.path.insert(0, next(iter(builds.values())))  # some workloads are written by pyfeed
+    sys.path.insert(0, next(iter(builds.values())))  # pyfeed writes the files of some workloads
     os.environ.update(training_loop.ONE_THREAD)
     results = Results("compare_builds", args)
-    texts = [text.strip() for text in args.cases.split(",") if text.strip()]
+    texts = [text.strip() for text in args.cases.split(";") if text.strip()]
 
     def wanted(name: str) -> bool:
         return not results.has(name) and (not texts or any(text in name for text in texts))

@@ -1,10 +1,10 @@
-"""Checks that new results have values wherever the kept results have them.
+"""Checks that new results have a value for every library and case for which the kept results have one.
 
     python benchmarks/complete.py build/bench-peers [--kept benchmarks/results]
 
-A peer that could not be installed, or that fails where it once worked, leaves a gap in the tables that is easy to
-overlook. Every gap is printed as "workload, case, library: reason", and the exit status is 1 if there is one. Workloads
-without a file of results are gaps too.
+If a peer could not be installed, or fails in a case that once worked, its value is missing in the tables, which is easy
+to overlook. The script prints every missing value as "workload, case, library: reason". The exit status is 1 if a value
+is missing. All values of a workload without a file of results are missing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Cases = dict[str, Libraries]  # by name
 
 
 def load(folder: Path, workload: str) -> Cases:
-    """The cases of a workload, each with its libraries; empty if there is no file of results."""
+    """The cases of a workload, each with its libraries. Empty if the workload has no file of results."""
     path = folder / f"{workload}.json"
     if not path.exists():
         return {}
@@ -32,7 +32,7 @@ def load(folder: Path, workload: str) -> Cases:
 
 
 def gaps(kept: Cases, found: Cases) -> Iterator[str]:
-    """Each library with values in `kept` that has none in `found`, and the reason."""
+    """Yield each library that has values in `kept` and none in `found`, with the reason."""
     for case, libraries in kept.items():
         if case not in found:
             yield f"{case}: the case was not run"
@@ -51,7 +51,7 @@ def main() -> int:
     parser.add_argument(
         "--kept", type=Path, default=ROOT / "benchmarks" / "results", help="the results to compare with"
     )
-    parser.add_argument("--workloads", default="batches,files,cold_start,interruption,training_loop")
+    parser.add_argument("--workloads", default="batches,files,cold_start,resume,interruption,training_loop")
     args = parser.parse_args()
     found = [
         f"{workload}, {gap}"

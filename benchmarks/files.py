@@ -1,31 +1,32 @@
-"""How fast files come out as shuffled batches of 32, beside what reads the same instances elsewhere.
+"""Measures how fast libraries read the same instances from files and deliver them as shuffled batches of 32.
 
     python benchmarks/files.py [--libraries all] [--json FILE] [--cases tfrecord,npy] [--cores 1,2] [--folder DIR]
 
-Files are made once in a temporary folder, or the one given, and read before anything is timed, so that they come from
-the page cache. What is timed is a pass: from the first file to the last batch, delivered to a Python consumer that
-reads a byte of every page of every array, and afterwards checks that each instance came once, with its own label, not
-in the files' order. A batch is a NumPy array a slot, or what becomes one without a copy. All shuffle: in blocks
-or a buffer of the number of instances in the table, or all of them.
+The script writes the files once, into a temporary folder or `--folder`, and reads them before the first measurement, so
+that they are in the page cache. It times passes, each from the first file to the last batch. A Python consumer takes
+the batches and reads one byte of every page of every array. After the pass it checks that every instance came exactly
+once, with its own label, and not in the order of the files. A batch has one array for each slot: a NumPy array, or an
+array that converts to one without a copy. All libraries shuffle, within blocks or a buffer of as many instances as the
+table says, or over all instances.
 
     case                files                                                  instances   shuffled among
     tfrecord large      4 of 100 KB records                                    2 000       256
     tfrecord small      4 of 100 B records                                     50 000     10 000
     tfrecord example    4 of tf.train.Example: 784 floats and a label          20 000      10 000
     npy 4 KiB           one array a file                                       4 000       all or 1000
-    npy 64 KiB          the same                                               2 000       all or 1000
+    npy 64 KiB          one array a file                                       2 000       all or 1000
     npy rows            rows of 3 KiB of one file                              40 000      10 000
     tar                 4 of 1 KiB and a class, as WebDataset names members    20 000      1000
     csv                 4 of 20 columns of floats                              50 000      10 000
-    recordio large      as tfrecord                                            2 000       256
-    recordio small                                                             50 000     10 000
-    raw large           4 of records of one size and nothing between           2 000       256
-    raw small                                                                  50 000     10 000
+    recordio large      4 of 100 KB records                                    2 000       256
+    recordio small      4 of 100 B records                                     50 000     10 000
+    raw large           4 of 100 KB records, one after the other               2 000       256
+    raw small           4 of 100 B records, one after the other                50 000     10 000
 
-How each library is used is in `libraries`, one module a library, with links to its documentation; the settings that
-are tried are below. A library whose name has another format in brackets reads the same instances from that format of
-its own, written before anything was timed. `read` is the limit: `read` of all the bytes into one buffer, by a process a
-core.
+`libraries` contains one module for each library, with links to its documentation. The code below lists the settings
+that the script tries. If the name of a library contains a format in brackets, the library reads the same instances from
+that format; the script writes those files before the measurement. `read` is the limit: one process for each core calls
+`read` for all the bytes, into one buffer.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ from workloads.files import Files
 
 REFERENCES = ("pyfeed", "numpy", "read")
 
-#      case, format, instances, shape, dtype, block, whether the unit is GB/s
+# The case, format, instances, shape, dtype, block, and whether the unit is GB/s.
 CASES: list[tuple[str, str, int, tuple[int, ...], str, int, bool]] = [
     ("tfrecord large", "tfrecord", 2_000, (100_000,), "uint8", 256, True),
     ("tfrecord small", "tfrecord", 50_000, (100,), "uint8", 10_000, False),
@@ -79,7 +80,7 @@ CASES: list[tuple[str, str, int, tuple[int, ...], str, int, bool]] = [
 
 
 def libraries_of(files: Files) -> Iterator[Library]:
-    """All libraries, also those that do not support the format."""
+    """Yield all libraries, including those that do not support the format."""
 
     def library(name: str, function: Callable[..., Any], settings: list[dict[str, Any]], kind: str = PEER) -> Library:
         tried = {_text(setting): partial(workloads.passes, function, files, **setting) for setting in settings}
@@ -102,7 +103,7 @@ def libraries_of(files: Files) -> Iterator[Library]:
     yield library("spdl", spdl.files, [{"concurrency": cores}])
     yield library("mlx-data", mlx_data.files, [{"threads": cores}])
     yield library("webdataset", webdataset.files, [{"workers": 0}, {"workers": cores}])
-    own = files.format in ("recordio", "example")  # formats of records of bytes, or of fields, have an equivalent
+    own = files.format in ("recordio", "example")  # these formats have an equivalent among the libraries' own
     yield library("streaming (mds)" if own else "streaming", mosaic.files, [{"workers": 0}, {"workers": cores}])
     yield library("datasets (arrow)" if own or files.format == "csv" else "datasets", huggingface.files, [{}])
     yield library("ray data", ray_data.files, [{}])
@@ -119,7 +120,7 @@ def _text(setting: dict[str, Any]) -> str:
 
 
 def cases(args: argparse.Namespace, folder: Path, done: Callable[..., bool]) -> Iterator[Case]:
-    """The cases that are not done yet, with their files in a folder."""
+    """Yield the cases without results, and write their files into the folder."""
     only = [text for text in args.cases.split(",") if text]
     for name, format, count, shape, dtype, block, large in CASES:
         if only and not any(text in name for text in only):

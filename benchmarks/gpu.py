@@ -1,28 +1,32 @@
-"""Everything that only a GPU can show, in one run: tests, tuples in PyTorch, CuPy and JAX, and all measurements.
+"""Tests and measures everything that needs a GPU, in one run.
 
-    python benchmarks/gpu.py [--wheel dist/pyfeed-*.whl] [--out build/gpu] [--parts torch,stress] [--seconds 470]
+    python benchmarks/gpu.py [--wheel dist/pyarrayfeed-*.whl] [--out build/gpu] [--parts torch,stress] [--seconds 470]
     python benchmarks/gpu.py --emulated [--quick]
 
-It needs a checkout, a wheel (or pyfeed installed), Python with NumPy and PyTorch, and pytest for the tests; CuPy and
-JAX if they are to be looked at. No network, no compiler, no Go. It takes less than eight minutes. What it finds is
-written to gpu.json in the folder as it is found; beside it are trace.json (one loop, for https://ui.perfetto.dev) and
-gpu.log. Every part is a process of its own with a time of its own, so that none takes others down. The exit status is 1
-if a check failed or a part did not end; a missed goal is reported, and is no failure.
+The script needs a checkout, a wheel (or an installed pyfeed), Python with NumPy and PyTorch, and pytest for the tests.
+It uses CuPy and JAX if they are installed. It needs no network, no compiler and no Go, and takes less than eight
+minutes. It writes each result to gpu.json in the folder as soon as the result is known. The folder also gets trace.json
+(one loop, for https://ui.perfetto.dev) and gpu.log. Every part runs in its own process with its own time limit, so a
+part that fails does not stop the others. The exit status is 1 if a check failed or a part did not end. A missed goal is
+reported, but is not a failure.
 
-    tests       tests/python/on_device.py, at this device
-    torch       no copy, right values: dtypes, default and side streams, a captured graph's input, refusals, memory
-    cupy, jax   the same, as far as it applies
-    bandwidth   bytes over the busy time of the copy stream, and over the clock, beside the pinned peak: torch's pinned
-                memory, 256 MiB a copy. Loaders hand over slots that they do not write
-    overlap     seconds over tuples times the longest of load, copy and compute, each of which is first measured alone
-    next        what next() of a tuple that is there takes; for how long the wait for it stalls the computing stream
-    peers       tuples of 16 MiB from arrays in memory: pyfeed from threads and from worker processes, PyTorch's
-                DataLoader (pin_memory, non_blocking, the fastest of several settings), pageable copies; in turns
-    stress      a million small tuples, or as many as there is time for, with checksums by the device, over several
-                streams, some held for longer; no memory more in the end
+    tests       tests/python/on_device.py, on this device
+    torch       tuples in PyTorch, without a copy and with the right values: dtypes, default and side streams, the input
+                of a captured graph, refused streams, memory
+    cupy, jax   the same for CuPy and JAX, as far as it applies
+    bandwidth   bytes per busy time of the copy stream, and per elapsed time, compared with the peak rate of copies of
+                256 MiB from torch's pinned memory. The loaders hand over reserved tuples without writing to them
+    overlap     the time of a tuple, divided by the longest of load, copy and compute, each measured alone before
+    next        the time that next() takes for a tuple that is ready, and for how long the wait for the tuple stalls the
+                computing stream
+    peers       tuples of 16 MiB from arrays in memory, in turns: pyfeed with threads and with worker processes,
+                PyTorch's DataLoader (pin_memory, non_blocking, the fastest of several settings), copies from pageable
+                memory
+    stress      a million small tuples, or as many as the time allows, on several streams, some kept for longer. The
+                device computes checksums, and at the end the memory must not have grown
 
---emulated runs the same on the host emulation, without torch if need be: its checks are checks of this script, and its
-measurements mean nothing.
+--emulated runs the parts on the host emulation, and needs no torch. It tests this script; the measurements have no
+meaning.
 """
 
 from __future__ import annotations
@@ -57,11 +61,11 @@ ROOT = Path(__file__).resolve().parent.parent
 MIB = 1 << 20
 SECONDS = 470.0
 
-# ---- What a part says --------------------------------------------------------------------------
+# ---- The results of a part ---------------------------------------------------------------------
 
 
 class Part:
-    """A part, in its own process. It emits each result at once, as a line of JSON."""
+    """A part, in its own process. It writes each result to a pipe at once, as a line of JSON."""
 
     def __init__(self, fd: int, emulated: bool, quick: bool, out: Path, seconds: float) -> None:
         self._to = os.fdopen(fd, "w", buffering=1)
@@ -69,7 +73,7 @@ class Part:
         self._end = time.monotonic() + seconds
 
     def left(self) -> float:
-        """Seconds until it is stopped, with some to spare."""
+        """Seconds until the part is stopped, less a margin of 3 s."""
         return max(0.0, self._end - time.monotonic() - 3)
 
     def _emit(self, **what: Any) -> None:
@@ -82,7 +86,7 @@ class Part:
         self.check(what, found == expected, None if found == expected else f"expected {expected}, found {found}")
 
     def metric(self, name: str, value: Any, unit: str = "", goal: str | None = None) -> None:
-        """`goal` is such as "<= 20". Emulated devices have none."""
+        """Emit a measurement. `goal` is a condition such as "<= 20"; it does not apply to emulated devices."""
         met = None
         if goal is not None and not self.emulated:
             sign, limit = goal.split()
@@ -94,7 +98,7 @@ class Part:
 
 
 def module(part: Part, name: str) -> Any:
-    """A package that is to take tuples; None, and reported as missing, if it cannot be imported."""
+    """Import a package that takes tuples. If the import fails, report the package as missing and return None."""
     try:
         found = __import__(name)
         if name == "torch" and not part.emulated and not found.cuda.is_available():
@@ -114,13 +118,13 @@ def ready(nbytes: int) -> Any:
 
 
 def push(array: Any) -> Callable[[Any, int], None]:
-    """Loads by pushing an array that is there: copied once."""
+    """Make a load function that pushes the same array every time, which copies it once."""
     return lambda queue, _: queue.push((array,))
 
 
 def hand_over(queue: Any, _: int) -> None:
-    """Loads nothing: what the slot holds is as good."""
-    with queue.slot():
+    """Queue a reserved tuple without writing to it, so that loading takes no time."""
+    with queue.reserve():
         pass
 
 
@@ -134,7 +138,7 @@ def loaded(
     place: Any = None,
     capacity: int = 8,
 ) -> Iterator[Any]:
-    """A reader of what threads load, for as long as it is wanted."""
+    """A reader of the tuples that threads load until the end of the with block."""
     import pyfeed
 
     if place is None:
@@ -143,13 +147,13 @@ def loaded(
     reader, queue = pyfeed.py_array_reader(capacity, shapes, place, dtypes=dtypes, scope=scope)
     if place.kind == pyfeed.CUDAPlace(0).kind:
         reader = reader.double_buffer(place, depth=3)
-    turns = itertools.count()  # next() of it is one step
+    turns = itertools.count()  # next() is atomic, so the threads can share it
 
     def run() -> None:
         try:
             while True:
                 load(queue, next(turns))
-        except pyfeed.QueueClosed:
+        except pyfeed.errors.QueueClosed:
             pass
         except BaseException as error:
             queue.fail(error)
@@ -166,7 +170,7 @@ def loaded(
 
 
 def seconds_each(tuples: Iterator[Any], take: Callable[[Any], None], count: int, wait: Callable[[], None]) -> float:
-    """Seconds a tuple, in the middle of a stream: it goes on, so that as many are in flight after as before."""
+    """Seconds for each tuple. The producers keep running, so that as many tuples are in flight afterwards as before."""
     for _ in range(min(count, 24)):
         take(next(tuples))
     wait()
@@ -182,12 +186,12 @@ def loader_threads() -> int:
 
 
 def nothing_left(part: Part) -> None:
-    """All that was taken has been given back."""
+    """Check that all memory has been given back."""
     import pyfeed
 
     def left() -> dict[str, int]:
         gc.collect()
-        stats: dict[str, int] = {**pyfeed.memory_stats()}  # type: ignore[dict-item]
+        stats: dict[str, int] = {**pyfeed.diagnostics.memory_stats()}  # type: ignore[dict-item]
         return {k: v for k, v in stats.items() if v and k not in ("handles", "idle_bytes")}
 
     end = time.monotonic() + 5
@@ -196,11 +200,11 @@ def nothing_left(part: Part) -> None:
     part.equal("memory is given back", left(), {})
 
 
-# ---- What computes: a GPU through torch, or NumPy for emulated devices ---------------------------
+# ---- Computation: on a GPU by torch, or by NumPy for emulated devices ----------------------------
 
 
 class Gpu:
-    """PyTorch, as far as the parts that measure need it."""
+    """The functions of PyTorch that the measuring parts need."""
 
     def __init__(self, part: Part) -> None:
         import torch
@@ -222,7 +226,7 @@ class Gpu:
         self.torch.cuda.set_stream(stream)
 
     def use(self, x: Any) -> None:
-        """What costs least: the stream waits, and lets go."""
+        """Make the stream wait for the tuple, and release the tuple: the cheapest use of a tuple."""
         stream = self.streams[0].cuda_stream
         x.use(stream)
         x.release(stream)
@@ -247,7 +251,7 @@ class Gpu:
         return self.torch.ones(nbytes, dtype=self.torch.uint8, device="cuda")
 
     def peak(self, copies: int) -> float:
-        """Bytes a second of copies of 256 MiB from torch's own pinned memory."""
+        """The bytes per second of copies of 256 MiB from torch's own pinned memory."""
         torch, nbytes = self.torch, 256 * MIB
         host = torch.ones(nbytes, dtype=torch.uint8).pin_memory()
         device = torch.empty(nbytes, dtype=torch.uint8, device="cuda")
@@ -261,7 +265,7 @@ class Gpu:
         return float(copies * nbytes / (begin.elapsed_time(end) / 1e3))
 
     def stalls(self, tuples: Iterator[Any], count: int) -> tuple[list[float], list[float]]:
-        """Microseconds between events round the wait for a tuple, and round nothing; the stream is busy before."""
+        """Microseconds between two events on a busy stream: around the wait for a tuple, and with nothing between."""
         torch, stream = self.torch, self.streams[0]
         marks = [[torch.cuda.Event(enable_timing=True) for _ in range(4)] for _ in range(count)]
         for a, b, c, d in marks:
@@ -281,7 +285,7 @@ class Gpu:
 
 
 class EmulatedGpu:
-    """The same on the host, so that this script can be tried."""
+    """The same functions on the host, to test this script without a GPU."""
 
     streams: list[Any]
 
@@ -330,7 +334,7 @@ def device(part: Part) -> Any:
     return (EmulatedGpu if part.emulated else Gpu)(part)
 
 
-# ---- Parts: right or wrong -----------------------------------------------------------------------
+# ---- Parts that check results --------------------------------------------------------------------
 
 
 def run_tests(part: Part) -> None:
@@ -350,7 +354,7 @@ DTYPES = ("uint8", "int8", "int32", "int64", "float16", "float32", "float64", "c
 
 
 def feed_once(array: Any, dtype: str) -> Any:
-    """The array at the device."""
+    """Push an array through a queue, and return it as an array on the device."""
     import pyfeed
 
     _, queue = pyfeed.py_array_reader(1, [array.shape], pyfeed.CUDAPlace(0), dtypes=[dtype], scope=pyfeed.Scope())
@@ -360,11 +364,11 @@ def feed_once(array: Any, dtype: str) -> Any:
 
 
 def numbered(size: int) -> tuple[list[tuple[int, ...]], list[str], Callable[[Any, int], None]]:
-    """Tuples that say which one they are, and whose sum says whether they are whole."""
+    """Shapes, dtypes and load function of tuples whose sum identifies the tuple and shows whether it is complete."""
     base = np.arange(size, dtype=np.int32)
 
     def load(queue: Any, i: int) -> None:
-        with queue.slot() as (x,):
+        with queue.reserve() as (x,):
             np.add(base, i % 1000, out=x)
 
     return [(size,)], ["int32"], load
@@ -382,7 +386,7 @@ def dtypes_of(
     to_bytes: Callable[[Any], bytes],
     dtypes: Sequence[str],
 ) -> None:
-    """Every dtype, taken without a copy. A dtype that fails does not hide the others."""
+    """Check that a package takes every dtype without a copy. A dtype that fails does not prevent the others."""
     for dtype in dtypes:
         raw = np.arange(64, dtype=np.uint8)
         try:
@@ -416,7 +420,7 @@ def run_torch(part: Part) -> None:
     size, count = (1024, 50) if part.quick else (1 << 18, 400)
     shapes, dtypes, load = numbered(size)
     with loaded(shapes, dtypes, load) as reader:
-        sums = [torch.from_dlpack(x).sum() for (x,) in itertools.islice(reader, count)]
+        sums = [torch.from_dlpack(x).sum() for (x,) in itertools.islice(reader.current_pass(), count)]
         wrong = [i for i, s in enumerate(sums) if int(s) != sum_of(size, i)]
         part.equal(f"{count} tuples on the current stream", wrong[:5], [])
     del sums
@@ -431,17 +435,19 @@ def run_torch(part: Part) -> None:
         del t
         x.release(torch.cuda.current_stream().cuda_stream)
         gc.collect()
-        part.equal("after an explicit release nothing is on loan", pyfeed.memory_stats()["tuples_on_loan"], 0)
+        part.equal(
+            "after an explicit release nothing is on loan", pyfeed.diagnostics.memory_stats()["tuples_on_loan"], 0
+        )
         del x
 
 
 def torch_streams(part: Part, torch: Any, size: int, count: int) -> None:
-    """Side streams, all at once; tensors that outlive their arrays; a second stream for the same tuple."""
+    """Check concurrent side streams, tensors that outlive their arrays, and a second stream for the same tuple."""
     shapes, dtypes, load = numbered(size)
     streams = [torch.cuda.Stream() for _ in range(3)]
     sums = []
     with loaded(shapes, dtypes, load) as reader:
-        for i, (x,) in enumerate(itertools.islice(reader, count)):
+        for i, (x,) in enumerate(itertools.islice(reader.current_pass(), count)):
             with torch.cuda.stream(streams[i % 3]):
                 t = torch.from_dlpack(x)
                 del x
@@ -451,7 +457,7 @@ def torch_streams(part: Part, torch: Any, size: int, count: int) -> None:
         wrong = [i for i, s in enumerate(sums) if int(s) != sum_of(size, i)]
         part.equal(f"{count} tuples on side streams", wrong[:5], [])
         sums.clear()
-        for (x,) in itertools.islice(reader, count):
+        for (x,) in itertools.islice(reader.current_pass(), count):
             with torch.cuda.stream(streams[0]):
                 t = torch.from_dlpack(x)
             x.use(streams[1].cuda_stream)
@@ -465,17 +471,17 @@ def torch_streams(part: Part, torch: Any, size: int, count: int) -> None:
 
 
 def torch_graph(part: Part, torch: Any, size: int, count: int) -> None:
-    """A captured graph's static input; what is refused while a stream is captured."""
+    """Check the static input of a captured graph, and that calls with a stream under capture are refused."""
     import pyfeed
 
     shapes, dtypes, load = numbered(size)
     static = torch.zeros(size, dtype=torch.int32, device="cuda")
-    static.sum()  # what it needs is there before the capture
+    static.sum()  # allocates what the capture will need
     torch.cuda.synchronize()
     graph, kept = torch.cuda.CUDAGraph(), feed_once(np.arange(16.0), "float64")
     refused, sums = [], []
     with loaded(shapes, dtypes, load) as reader:
-        tuples = iter(reader)
+        tuples = reader.current_pass()
         with torch.cuda.graph(graph):
             capturing = torch.cuda.current_stream().cuda_stream
             calls: list[Callable[[], Any]] = [
@@ -486,11 +492,11 @@ def torch_graph(part: Part, torch: Any, size: int, count: int) -> None:
             for call in calls:
                 try:
                     call()
-                except pyfeed.StateError:
+                except pyfeed.errors.StateError:
                     refused.append(True)
                 else:
                     refused.append(False)
-            meanwhile = [next(tuples) for _ in range(12)]  # copies go on
+            meanwhile = [next(tuples) for _ in range(12)]  # the copies continue during the capture
             out = static.sum()
         part.equal("a stream that is captured is refused", refused, [True] * 3)
         for (x,) in itertools.chain(meanwhile, itertools.islice(tuples, count)):
@@ -518,7 +524,7 @@ def run_cupy(part: Part) -> None:
     streams = [cupy.cuda.Stream.null, *[cupy.cuda.Stream(non_blocking=True) for _ in range(2)]]
     sums = []
     with loaded(shapes, dtypes, load) as reader:
-        for i, (x,) in enumerate(itertools.islice(reader, count)):
+        for i, (x,) in enumerate(itertools.islice(reader.current_pass(), count)):
             with streams[i % 3]:
                 sums.append(cupy.from_dlpack(x).sum())
         for stream in streams:
@@ -539,7 +545,7 @@ def run_jax(part: Part) -> None:
     if jax.devices()[0].platform == "cpu" and not part.emulated:
         part.missing(f"jax: its devices are {jax.devices()}")
         return
-    narrow = [dtype for dtype in DTYPES if dtype not in ("int64", "float64")]  # as jax is unless it is told otherwise
+    narrow = [dtype for dtype in DTYPES if dtype not in ("int64", "float64")]  # the default of jax: no 64-bit types
     dtypes_of(
         part,
         "jax",
@@ -552,12 +558,12 @@ def run_jax(part: Part) -> None:
     shapes, dtypes, load = numbered(size)
     total = jax.jit(lambda x: jnp.sum(x))
     with loaded(shapes, dtypes, load) as reader:
-        sums = [total(jax.dlpack.from_dlpack(x)) for (x,) in itertools.islice(reader, count)]
+        sums = [total(jax.dlpack.from_dlpack(x)) for (x,) in itertools.islice(reader.current_pass(), count)]
         wrong = [i for i, s in enumerate(sums) if int(s) != sum_of(size, i)]
         part.equal(f"{count} tuples through a compiled function", wrong[:5], [])
 
 
-# ---- Parts: measurements ---------------------------------------------------------------------------
+# ---- Parts that measure ----------------------------------------------------------------------------
 
 
 def run_bandwidth(part: Part) -> None:
@@ -573,10 +579,10 @@ def run_bandwidth(part: Part) -> None:
         for size in (1, 2) if part.quick else (1, 4, 16, 64):
             count = max(16, total // (size * MIB) // (8 if size == 1 else 1))
             with loaded([(size * MIB,)], ["uint8"], hand_over, threads=loader_threads()) as reader:
-                each = seconds_each(iter(reader), lambda t: gpu.use(t[0]), count, gpu.synchronize)
+                each = seconds_each(reader.current_pass(), lambda t: gpu.use(t[0]), count, gpu.synchronize)
                 clock.setdefault(size, []).append(size * MIB / each)
-                with pyfeed.trace(max_events=200_000) as trace:
-                    seconds_each(iter(reader), lambda t: gpu.use(t[0]), count // 4 + 8, gpu.synchronize)
+                with pyfeed.diagnostics.trace(max_events=200_000) as trace:
+                    seconds_each(reader.current_pass(), lambda t: gpu.use(t[0]), count // 4 + 8, gpu.synchronize)
             (found,) = trace.summary["devices"]
             busy.setdefault(size, []).append(found["bytes_per_second"])
     part.metric("pinned peak, 256 MiB copies", statistics.median(peaks) / 1e9, "GB/s")
@@ -604,9 +610,9 @@ def run_overlap(part: Part) -> None:
         pass
 
     with one(push(array), place=pyfeed.CUDAPinnedPlace()) as reader:
-        load = seconds_each(iter(reader), drop, count, drop_nothing)
+        load = seconds_each(reader.current_pass(), drop, count, drop_nothing)
     with one(hand_over) as reader:
-        copy = seconds_each(iter(reader), lambda t: gpu.use(t[0]), count, gpu.synchronize)
+        copy = seconds_each(reader.current_pass(), lambda t: gpu.use(t[0]), count, gpu.synchronize)
     part.metric("load alone", 1e6 * load, "us")
     part.metric("copy alone", 1e6 * copy, "us")
     base, more = gpu.compute_seconds(1, resident), gpu.compute_seconds(11, resident)
@@ -614,7 +620,7 @@ def run_overlap(part: Part) -> None:
     for name, share, goal in (
         ("compute takes longest", 2.0, "<= 1.05"),
         ("load or copy takes longest", 0.5, "<= 1.05"),
-        ("all take as long", 1.0, "<= 1.05"),  # the last one is drawn, too
+        ("all take as long", 1.0, "<= 1.05"),  # the trace is recorded with this one
     ):
         times = max(1, round((share * max(load, copy) - base) / step) + 1)
         times = min(times, 50 if part.quick else 10_000)
@@ -626,13 +632,13 @@ def run_overlap(part: Part) -> None:
         found = []
         for _ in range(1 if part.quick else 3):
             with one(push(array)) as reader:
-                found.append(seconds_each(iter(reader), take, count, gpu.synchronize))
+                found.append(seconds_each(reader.current_pass(), take, count, gpu.synchronize))
         part.metric(f"{name}: compute alone", 1e6 * compute, "us")
         part.metric(f"{name}: a tuple", 1e6 * statistics.median(found), "us")
         ratio = statistics.median(found) / max(load, copy, compute)
         part.metric(f"overlap, {name}", ratio, "", goal)
-    with pyfeed.trace(part.out / "trace.json", max_events=50_000) as trace, one(push(array)) as reader:
-        seconds_each(iter(reader), take, 24, gpu.synchronize)
+    with pyfeed.diagnostics.trace(part.out / "trace.json", max_events=50_000) as trace, one(push(array)) as reader:
+        seconds_each(reader.current_pass(), take, 24, gpu.synchronize)
     summary = trace.summary
     (at,) = summary["devices"]
     part.metric("a copied byte is written on the host", summary["copies"]["bytes"] / max(1, at["bytes"]), "times")
@@ -652,10 +658,10 @@ def run_next(part: Part) -> None:
     taken: list[float] = []
     gone: list[float] = []
     with loaded([(size,)], ["uint8"], hand_over, threads=2) as reader:
-        tuples = iter(reader)
+        tuples = reader.current_pass()
         for i in range(count + 20):
             gpu.compute(None, 20)
-            gpu.synchronize()  # the next one is there by now
+            gpu.synchronize()  # by now the next tuple is ready
             a = time.perf_counter_ns()
             (x,) = next(tuples)
             b = time.perf_counter_ns()
@@ -681,7 +687,7 @@ def run_next(part: Part) -> None:
     part.metric("stall, p99", max(0.0, float(np.percentile(waits, 99)) - statistics.median(nothing)), "us")
 
 
-# ---- Parts: peers ----------------------------------------------------------------------------------
+# ---- The part that compares with peers -------------------------------------------------------------
 
 
 def push_for_ever(producer: Any, worker: int, size: int) -> None:
@@ -692,7 +698,7 @@ def push_for_ever(producer: Any, worker: int, size: int) -> None:
 
 @contextlib.contextmanager
 def data_loader(torch: Any, size: int, workers: int, prefetch: int) -> Iterator[Iterator[Any]]:
-    """Tensors at the device, as PyTorch's documentation has it."""
+    """Tensors on the device, as PyTorch's documentation recommends."""
 
     class Endless(torch.utils.data.IterableDataset):  # type: ignore[misc]
         def __iter__(self) -> Iterator[Any]:
@@ -723,7 +729,7 @@ def run_peers(part: Part) -> None:
     array = ready(size)
     with contextlib.ExitStack() as stack:
         libraries: dict[str, tuple[Iterator[Any], Callable[[Any], Any]]] = {}
-        if torch is not None:  # its workers are forked: before there are other threads than need be
+        if torch is not None:  # its workers are forked, so they start before other threads exist
             best: tuple[float, int, int] | None = None
             for workers, prefetch in itertools.product((2, 4, 8), (2, 4)):
                 if workers > cores or (best is not None and part.left() < 30):
@@ -740,13 +746,13 @@ def run_peers(part: Part) -> None:
             pageable = torch.from_numpy(array)
             libraries["pageable"] = itertools.repeat(None), lambda _: pageable.to("cuda")
         reader = stack.enter_context(loaded([(size,)], ["uint8"], push(array), threads=loader_threads()))
-        libraries["pyfeed, threads"] = iter(reader), lambda t: gpu.take(t[0])
-        shared = pyfeed.SharedFeedQueue(
-            [(size,)], ["uint8"], ring_cells=16, place=pyfeed.CUDAPlace(0), scope=pyfeed.Scope()
+        libraries["pyfeed, threads"] = reader.current_pass(), lambda t: gpu.take(t[0])
+        shared = pyfeed.shared.SharedFeedQueue(
+            [(size,)], dtypes=["uint8"], ring_cells=16, place=pyfeed.CUDAPlace(0), scope=pyfeed.Scope()
         )
         processes = shared.start(push_for_ever, (size,), num_workers=1 if part.quick else min(6, cores))
         double = shared.reader.double_buffer(pyfeed.CUDAPlace(0), depth=3)
-        libraries["pyfeed, processes"] = iter(double), lambda t: gpu.take(t[0])
+        libraries["pyfeed, processes"] = double.current_pass(), lambda t: gpu.take(t[0])
 
         rates: dict[str, list[float]] = {library: [] for library in libraries}
         walls: dict[str, list[float]] = {library: [] for library in libraries}
@@ -781,7 +787,7 @@ def run_peers(part: Part) -> None:
         part.equal("workers end when the queue does", [p.exitcode for p in processes], [0] * len(processes))
 
 
-# ---- Parts: stress ---------------------------------------------------------------------------------
+# ---- The stress part -------------------------------------------------------------------------------
 
 
 def run_stress(part: Part) -> None:
@@ -807,7 +813,7 @@ def run_stress(part: Part) -> None:
                 sums[done] = gpu.take(x).sum()
             else:
                 torch.sum(gpu.take(x), 0, dtype=torch.int64, out=sums[done])
-            if chance.random() < 0.1:  # some stay for longer, some are given back by name
+            if chance.random() < 0.1:  # keep some tuples for longer, and release some explicitly
                 held.append((x, stream))
                 if len(held) > 4:
                     oldest, its = held.popleft()
@@ -817,12 +823,12 @@ def run_stress(part: Part) -> None:
             del x
             done += 1
             if done == min(wanted // 2, 10_000):
-                before = pyfeed.memory_stats()
+                before = pyfeed.diagnostics.memory_stats()
             if done == wanted or (done % 256 == 0 and time.perf_counter() > end):
                 break
         gpu.synchronize()
         took = time.perf_counter() - start
-        after = pyfeed.memory_stats()
+        after = pyfeed.diagnostics.memory_stats()
         held.clear()
     found = sums[:done] if torch is None else sums[:done].cpu().numpy()
     expected = size * (size - 1) // 2 + size * (np.arange(done) % 1000)
@@ -836,7 +842,7 @@ def run_stress(part: Part) -> None:
         part.check("steady state takes no more memory", all(b >= a for b, a in grown.values()), grown)
 
 
-# Each with the seconds it is given at most.
+# Each part with its time limit in seconds.
 PARTS: dict[str, tuple[Callable[[Part], None], float]] = {
     "tests": (run_tests, 75),
     "torch": (run_torch, 45),
@@ -851,7 +857,7 @@ PARTS: dict[str, tuple[Callable[[Part], None], float]] = {
 
 
 def work(name: str, part: Part) -> int:
-    """The process of a part."""
+    """Run a part in this process, and return the exit status."""
     import pyfeed
 
     if not pyfeed.cuda.available():
@@ -870,11 +876,11 @@ def work(name: str, part: Part) -> int:
     return 0
 
 
-# ---- All of them -------------------------------------------------------------------------------------
+# ---- Running the parts -------------------------------------------------------------------------------
 
 
 class Report:
-    """gpu.json, which is whole at any time."""
+    """The file gpu.json, which is complete JSON at any time."""
 
     def __init__(self, file: Path, head: dict[str, Any]) -> None:
         self.file = file
@@ -894,7 +900,7 @@ class Report:
 def run_part(
     name: str, seconds: float, options: argparse.Namespace, environment: dict[str, str], report: Report
 ) -> None:
-    """A part in a process of its own, to its end or that of its time."""
+    """Run a part in its own process, until it ends or its time is over."""
     mine = report.part(name)
     start = time.monotonic()
     end = start + seconds
@@ -912,7 +918,7 @@ def run_part(
     with selectors.DefaultSelector() as selector, os.fdopen(ours, "rb", buffering=0) as pipe:
         selector.register(pipe, selectors.EVENT_READ)
         while True:
-            ended = process.poll() is not None  # its last events are in the pipe by now
+            ended = process.poll() is not None  # a process that has ended has written all its events
             if selector.select(0 if ended else min(0.1, max(0.0, end - time.monotonic()))):
                 rest += pipe.read(1 << 16) or b""
                 *lines, rest = rest.split(b"\n")
@@ -927,7 +933,7 @@ def run_part(
                 break
     status = process.poll()
     try:
-        os.killpg(process.pid, signal.SIGKILL)  # with all that it may have started
+        os.killpg(process.pid, signal.SIGKILL)  # ends all processes that the part started, too
     except ProcessLookupError:
         pass
     process.wait()
@@ -964,9 +970,9 @@ def show(name: str, found: dict[str, Any]) -> None:
 
 
 def install(wheel: Path, folder: Path) -> dict[str, str]:
-    """The environment for what is to use the wheel, beside the packages of this Python.
+    """Install the wheel into a folder, and return an environment in which Python finds it there.
 
-    A folder on the path, no virtual environment: this Python may be in one, whose packages another would not see.
+    A second virtual environment would not see the packages of this Python, which may be in a virtual environment.
     """
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
     subprocess.run([*pip, "install", "--no-index", "--no-deps", "--target", str(folder), str(wheel)], check=True)

@@ -1,17 +1,17 @@
-"""Counts the instructions of each operation of the library, and compares them with the counts in the repository.
+"""Counts the instructions of frequent operations of the library, and compares them with the counts in the repository.
 
     python benchmarks/instructions.py [--update] [--runs 3] [--prefix PREFIX]
 
-A C++ program, benchmarks/instructions, which is built first, calls the C functions under valgrind's callgrind. After
-some thousands of operations the counter is switched on, for so many more; it counts the instructions of all threads of
-the process, whatever else the machine does. Go's scheduler has one thread (GOMAXPROCS=1), its garbage is not collected
-(GOGC=off), and goroutines are not preempted by signals, which callgrind cannot follow (GODEBUG=asyncpreemptoff=1).
-Repeated counts then differ by less than 1 %, also through shuffle, where another thread prefetches; the median of the
-runs is taken.
+The script builds a C++ program, benchmarks/instructions, which calls the C functions under valgrind's callgrind. The
+program makes 5,000 operations first, then switches the counter on for 20,000 more. The counter counts the instructions
+of all threads of the process, so other load on the machine does not change the counts. Go's scheduler runs one thread
+(GOMAXPROCS=1), the garbage collector is off (GOGC=off), and the scheduler does not preempt goroutines by signals, which
+callgrind does not support (GODEBUG=asyncpreemptoff=1). Repeated counts then differ by less than 1 %, even for shuffle,
+which prefetches in another thread. The result is the median of the runs.
 
-The exit status is 1 if an operation takes more than 5 % more than in the table, benchmarks/instructions.json, or is no
-longer counted; 2 if nothing could be counted, as without valgrind. --update writes the table. The table names the
-versions of its tools: a difference may come from another compiler.
+The exit status is 1 if an operation takes over 5 % more instructions than in the table, benchmarks/instructions.json,
+or is no longer counted. It is 2 if nothing can be counted, as without valgrind. --update writes the table. The table
+contains the versions of the compilers and of valgrind, since another compiler may change the counts.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ WARM, COUNT = 5_000, 20_000
 OPERATIONS = {
     "push": "push of a tuple of 64 bytes, copied",
     "push_lent": "push of a tuple of 64 bytes, lent",
-    "slot": "slot of 64 bytes, reserved and committed",
-    "pop": "pop, which gives the tuple before back",
-    "next": "next record of 64 bytes of a raw file",
-    "shuffle": "such a record through shuffle",
-    "batch": "such a record through batch, in batches of 50",
-    "shuffle_batch": "such a record through shuffle and batch",
+    "slot": "reservation of a tuple of 64 bytes, and its commit",
+    "pop": "pop of a tuple of 64 bytes, which also releases the tuple popped before",
+    "next": "read of a record of 64 bytes from a raw file, one record at a time",
+    "shuffle": "read of a record of 64 bytes through shuffle, one record at a time",
+    "batch": "read of a record of 64 bytes through batch, in batches of 50",
+    "shuffle_batch": "read of a record of 64 bytes through shuffle and batch, in batches of 50",
 }
 
 
@@ -59,7 +59,7 @@ class Comparison(NamedTuple):
 
 
 class CountError(Exception):
-    """Nothing can be counted. The text gives the reason."""
+    """Nothing can be counted. The message gives the reason."""
 
 
 def compare(kept: Table, found: Table) -> Comparison:
@@ -82,7 +82,7 @@ def compare(kept: Table, found: Table) -> Comparison:
 
 
 def markdown(table: Table) -> str:
-    """The table as it stands in docs/benchmarks.md."""
+    """The table in the form of docs/benchmarks.md."""
     lines = ["| operation | instructions |", "|---|---:|"]
     lines += [f"| {OPERATIONS.get(name, name)} | {count:,.0f} |" for name, count in table["operations"].items()]
     versions = dict(table["versions"])
@@ -92,7 +92,7 @@ def markdown(table: Table) -> str:
 
 
 def _output(command: list[str], environment: dict[str, str] | None = None, seconds: float = 300) -> str:
-    """The output of a command, both streams."""
+    """Run a command and return its standard output and standard error. A failure raises `CountError`."""
     name = Path(command[0]).name
     try:
         done = subprocess.run(
@@ -121,7 +121,7 @@ def build(prefix: str, folder: Path) -> Path:
 
 
 def count(binary: Path, operation: str, records: Path) -> float:
-    """Instructions of one operation."""
+    """Count the instructions of one operation."""
     out = records.with_suffix(".callgrind")
     tool = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={out}"]
     environment = {"GOMAXPROCS": "1", "GOGC": "off", "GODEBUG": "asyncpreemptoff=1"}

@@ -1,24 +1,24 @@
-"""How a program behaves when it is interrupted, killed, at its end, or idle.
+"""Measures how a program behaves when it is interrupted, killed, at exit, or idle.
 
     python benchmarks/interruption.py [--json FILE] [--runs 5] [--seconds 1] [--libraries all] [--cases TEXTS]
 
-Each value is of a program of its own, in a session of its own, that waits in some state; the libraries take turns,
-every other run in the opposite order. That a program has reached its state is observed from outside: it has emitted an
-event before it waits, its workers have emitted events after they started, and the main threads of all of them sleep in
-several polls in a row.
+Each value comes from a new process in its own session, which runs one library and blocks in one of the states below.
+The libraries take turns, and every other run uses the opposite order. The script observes from outside that a program
+has reached its state: the program has emitted an event just before it blocks, its workers have emitted events after
+they started, and the main threads of all these processes sleep in several polls in a row.
 
-    Ctrl-C               SIGINT to the process and its workers, as a terminal sends it, while the main thread waits:
-                         to KeyboardInterrupt in Python. Once to a worker alone, while it waits
+    Ctrl-C               the time from SIGINT to KeyboardInterrupt in Python, while the main thread blocks. SIGINT goes
+                         to the process and its workers, as from a terminal; in one case to a blocked worker alone
     Ctrl-C, to the end   the same, to the end of the process
-    exit                 a daemon thread waits in the state, and the main thread comes to the end of the script: from
-                         its last statement to the end of the process
-    idle                 how often a second any thread of the process and its workers is woken while it waits there,
-                         for `--seconds` and more
-    killed trainer       SIGKILL to the trainer whose workers are ahead of it: processes, shared memory and temporary
-                         files that are there a second later
-    killed worker        SIGKILL to a worker: until the trainer's call raises
+    exit                 a daemon thread blocks in the state, and the main thread ends the script: the time from its
+                         last statement to the end of the process
+    idle                 how often per second any thread of the process and its workers wakes while the program blocks,
+                         measured for at least `--seconds`
+    killed trainer       SIGKILL to the trainer process, whose workers are ahead of it: the number of processes, shared
+                         memory segments and temporary files that remain a second later
+    killed worker        SIGKILL to a worker: the time until the blocked call of the trainer raises
 
-The states are below, with the function in `libraries` that each library waits in.
+`STATES` lists the states, and the function of `libraries` in which each library blocks.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ NO_QUEUE = "no queue that a program pushes into and pops from"
 NO_WORKERS = "no workers of its own"
 FILES_ONLY = "reads its own files only"
 
-# In each state, the function of a module of `libraries` that waits; or the reason why the library has none. Libraries
-# that a state does not name have the reason of `else`.
+# For each state and library: the function of `libraries` that blocks in the state, or the reason if there is none. The
+# reason of `else` applies to all libraries that a state does not name.
 STATES: dict[str, dict[str, str]] = {
     "pop from an empty queue": {
         "pyfeed": "pyfeed.interruption_pop",
@@ -129,7 +129,7 @@ STATES: dict[str, dict[str, str]] = {
         "else": NO_WORKERS,
     },
 }
-# The same where a worker waits, not the trainer.
+# The same for a state in which a worker blocks, not the trainer.
 WORKER_WAITS = {
     "pyfeed": "pyfeed.interruption_worker_push",
     "multiprocessing.Queue": "plain.interruption_mp_worker_put",
@@ -208,10 +208,10 @@ sys.stdin.readline()
 
 
 def program(function: str, rest: str, item: str = "") -> Program:
-    """Start a program that waits in a function of `libraries`."""
+    """Start a program that blocks in a function of `libraries`."""
     if not function.endswith(("_files", "_opening")):
         return Program(HEADER.format(function=function, arguments=item) + rest)
-    # A file without data is a FIFO with a writer; without a writer it cannot even be opened.
+    # A FIFO with a writer is a file that opens but has no data. A FIFO without a writer blocks the call that opens it.
     fifo = 'os.environ["TMPDIR"] + "/fifo.tfrecord"'
     made = f"os.mkfifo({fifo})\n"
     if function.endswith("_files"):
@@ -220,14 +220,14 @@ def program(function: str, rest: str, item: str = "") -> Program:
 
 
 def wait_until_waiting(running: Program) -> None:
-    """Wait until the program has reached its state."""
+    """Wait until the program blocks in its state."""
     running.wait_for("waiting")
     running.wait_until_asleep()
     running.raise_errors()
 
 
 def interrupted(function: str, seconds: float, failures: dict[str, Failed]) -> Measurement:
-    """A program that waits, for so many seconds if any, and is then interrupted."""
+    """Measure a program that blocks: first its wake-ups, for `seconds` if not 0, then its reaction to SIGINT."""
     with program(function, WAITS) as running:
         yield
         wait_until_waiting(running)
@@ -254,7 +254,7 @@ def interrupted(function: str, seconds: float, failures: dict[str, Failed]) -> M
 
 
 def worker_signalled(function: str, rest: str, number: signal.Signals, metric: str, event: str) -> Measurement:
-    """A worker that waits gets a signal, alone: the time until the event."""
+    """Send a signal to a blocked worker alone, and measure the time until the event."""
     with program(function, rest) as running:
         yield
         wait_until_waiting(running)
@@ -286,7 +286,7 @@ def trainer_killed(function: str) -> Measurement:
         yield
         time.sleep(max(0, at + 1 - time.monotonic()))
         metrics: Metrics = {name: len(left) for name, left in running.leftovers(workers).items()}
-        yield  # from here on, cleaning up may disturb others
+        yield  # the cleanup after this point may disturb other programs
         return metrics
 
 
@@ -300,7 +300,7 @@ def imported(seconds: float) -> Measurement:
 
 
 def milliseconds(measured: Callable[[], int], key: str, failures: dict[str, Failed]) -> float | Failed:
-    """Milliseconds, unless it has failed before: a timeout is waited for once."""
+    """Measure milliseconds. A measurement that failed before is not repeated, so that its timeout elapses only once."""
     if key in failures:
         return failures[key]
     try:
@@ -311,7 +311,7 @@ def milliseconds(measured: Callable[[], int], key: str, failures: dict[str, Fail
 
 
 def libraries_of(state: dict[str, str], names: str) -> tuple[dict[str, str], list[dict[str, Any]]]:
-    """The functions to be run, and the libraries that do not support the state."""
+    """The functions to run, by library, and the libraries that do not support the state."""
     every = [*state, *(name for name in (*QUEUES, *LIBRARIES) if name not in state)]
     run, not_supported = {}, []
     for name in every:
@@ -346,7 +346,7 @@ def main() -> None:
         not_supported: list[dict[str, Any]],
         exits: dict[str, Callable[[], Measurement]] | None = None,
     ) -> None:
-        """Measure, and add a case of each metric that is wanted: its name and unit. All are started together."""
+        """Measure the programs, all started together, and add a case for each wanted metric."""
         cases = {metric: named for metric, named in cases.items() if wanted(named[0])}
         exits = exits if exits and "exit" in cases else {}
         programs = programs if cases.keys() - {"exit"} else {}

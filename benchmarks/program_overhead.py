@@ -1,15 +1,16 @@
-"""The overhead of programs: an operator of a loop, and reading by a loop of operators, beside C++ and C.
+"""Measures the overhead of programs: the time of one operator, and reading in a program compared with C++ and C.
 
     python benchmarks/program_overhead.py [--json FILE] [--runs 7] [--megabytes 128] [--loops 200000]
 
-All of it happens in a C++ binary without Python, benchmarks/program_overhead, which is built first.
+A C++ binary without Python, benchmarks/program_overhead, makes all measurements. The script builds it first.
 
-    operator    seconds one more operator takes in the body of a loop: ten of them, and none, in turns
-    run         seconds of a run of a program that does nothing, and of one that is fed an array which is fetched
-    reading     a loop of read and call over tuples of 4 KiB, to the end or with has_next before each, beside C++
-                and C that call the same reader themselves, in turns; all look at every byte
+    operator    the seconds that one operator adds to the body of a loop, from loops with ten of them and with none, in
+                turns
+    run         the seconds of a run of an empty program, and of a program that is fed an array which is fetched again
+    reading     tuples/s of a loop of read and call over tuples of 4 KiB, up to the end of the data or with has_next
+                before each read, in turns with C++ and C code that calls the same reader. All of them read every byte
 
-Values are medians over runs; a ratio is the median of the ratios of the same run. The file is in the page cache.
+Values are medians over the runs. A ratio is the median of the ratios within each run. The file is in the page cache.
 """
 
 from __future__ import annotations

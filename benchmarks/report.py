@@ -1,11 +1,12 @@
-"""Makes the tables and the pictures of docs/benchmarks.md from what is kept in benchmarks/results.
+"""Generates the tables and the pictures of docs/benchmarks.md from the files in benchmarks/results.
 
     python benchmarks/report.py [--check] [--no-plots] [--results DIR] [--page FILE]
 
-The generated parts of the page are between `<!-- begin: NAME -->` and `<!-- end: NAME -->`. NAME is a workload, or
-"summary", or "instructions" for the table of instructions.py. Pictures are written to a folder beside the page that has
-its name, one a workload, and need matplotlib. --check writes nothing, needs only Python, and ends with status 1 if the
-page or a picture does not match the results.
+The generated parts of the page are between `<!-- begin: NAME -->` and `<!-- end: NAME -->`. NAME is a workload;
+"highlights" for the table of `HIGHLIGHTS`; "summary" for the table of all cases; or "instructions" for the table of
+instructions.py. The pictures, one for each workload, are written to a folder beside the page, which has the name of the
+page. They need matplotlib. --check writes nothing, needs only Python, and ends with status 1 if the page or a picture
+does not match the results.
 """
 
 from __future__ import annotations
@@ -28,21 +29,75 @@ from harness.cases import LIMIT, PEER, PYFEED
 from harness.results import compare, paired_ratios
 
 ROOT = Path(__file__).parents[1]
-WORKLOADS = ("batches", "files", "cold_start", "interruption", "training_loop")
+WORKLOADS = ("batches", "files", "cold_start", "resume", "interruption", "training_loop")
 COLUMNS = 6  # of a table, at most: more are hard to read
 KINDS = (PYFEED, PEER, LIMIT)
+NO_RESULTS = "No results are kept."
 AT_THE_LIMIT = "at the limit"
 
+HIGHLIGHTS = (
+    ("batches", "1 MiB from 2 processes", "two worker processes send batches of 1 MiB"),
+    ("batches", "1 MiB from 2 threads", "two threads send batches of 1 MiB"),
+    ("files", "tfrecord large, 2 cores", "TFRecord files of 100 KB records"),
+    ("files", "tfrecord example, 2 cores", "TFRecord files of `tf.train.Example`"),
+    ("files", "tar, 2 cores", "tar files as WebDataset writes them, with 1 KiB in each instance"),
+    ("files", "csv, 2 cores", "CSV files with 20 numbers in a line"),
+    ("files", "npy rows, 1 core", "rows of 3 KiB of one npy file, on one core"),
+    ("cold_start", "first batch and its reader, shuffled", "making a reader of a thousand files and its first batch"),
+    ("resume", "restore, 1 KiB records", "going on in the middle of a pass, after a restart"),
+    ("training_loop", "light", "a training loop whose preprocessing takes a third of a step"),
+    ("training_loop", "heavy", "a training loop whose preprocessing takes nearly two steps"),
+)
+"""The cases of the first table of the page: the workload, the case, and the job in words."""
+
+FULL_NAMES = {
+    "DataLoader": "PyTorch DataLoader",
+    "Hugging Face": "Hugging Face datasets",
+    "MosaicML": "MosaicML Streaming",
+    "Paddle": "Paddle DataLoader",
+    "Paddle's queue": "Paddle blocking queue",
+    "SimpleQueue": "queue.SimpleQueue",
+    "datasets": "Hugging Face datasets",
+    "datasets (arrow)": "Hugging Face datasets (Arrow)",
+    "grain": "Grain",
+    "grain (arrayrecord)": "Grain (ArrayRecord)",
+    "grain, index shuffle": "Grain, index shuffle",
+    "grain, window shuffle": "Grain, window shuffle",
+    "huggingface datasets": "Hugging Face datasets",
+    "mosaic": "MosaicML Streaming",
+    "mosaicml-streaming": "MosaicML Streaming",
+    "mp.Queue": "multiprocessing.Queue",
+    "none": "no loader",
+    "numpy": "Python and NumPy",
+    "numpy alone": "NumPy alone",
+    "paddle": "Paddle DataLoader",
+    "paddle DataLoader": "Paddle DataLoader",
+    "pool": "multiprocessing.Pool",
+    "processes": "processes and multiprocessing.Queue",
+    "python's open": "Python's open",
+    "pytorch": "PyTorch DataLoader",
+    "ray": "Ray Data",
+    "ray data": "Ray Data",
+    "spdl": "SPDL",
+    "streaming": "MosaicML Streaming",
+    "streaming (mds)": "MosaicML Streaming (MDS)",
+    "threads": "threads and queue.Queue",
+    "torch DataLoader": "PyTorch DataLoader",
+    "torchdata nodes": "torchdata",
+    "webdataset": "WebDataset",
+}
+"""On the page, libraries have these names in place of the short ones of the scripts and the results."""
+
 Json = dict[str, Any]
-"""The results of a workload as harness.Results writes them, a case of theirs, or a library of a case."""
+"""The results of a workload as harness.Results writes them, one of their cases, or one library of a case."""
 
 
 class ReportError(Exception):
-    """The results or the page are not as expected. The text says where."""
+    """The results or the page are not as expected. The message names the file."""
 
 
 def load(folder: Path) -> list[Json]:
-    """The kept results of all workloads, in their order. Files of another shape are ignored."""
+    """The results of all workloads, in the order of `WORKLOADS`, with full names. Other JSON files are ignored."""
     found: dict[str, Json] = {}
     for path in sorted(folder.glob("*.json")):
         content = json.loads(path.read_text())
@@ -50,6 +105,9 @@ def load(folder: Path) -> list[Json]:
             continue
         if content["workload"] in found:
             raise ReportError(f"{path}: expected one file of a workload, found another of {content['workload']}")
+        for case in content["cases"]:
+            for library in case["libraries"]:
+                library["library"] = FULL_NAMES.get(library["library"], library["library"])
         found[content["workload"]] = content
     known = [name for name in WORKLOADS if name in found]
     return [found[name] for name in [*known, *sorted(set(found) - set(known))]]
@@ -147,6 +205,19 @@ def unit(case: Json) -> str:
     return str(case["unit"]) + (", less is better" if case["better"] == "lower" else "")
 
 
+def highlights(workloads: Sequence[Json]) -> str:
+    """pyfeed beside the best peer, in those cases of `HIGHLIGHTS` that have results."""
+    cases = {(results["workload"], case["case"]): case for results in workloads for case in results["cases"]}
+    lines = []
+    for workload, name, job in HIGHLIGHTS:
+        if (workload, name) in cases:
+            best, peer, times, _, _ = _summary_cells(cases[workload, name])
+            lines.append([job, best, peer, times, f"{workload}: {name}"])
+    if not lines:
+        return NO_RESULTS
+    return table(["job", "pyfeed", "best peer", "ratio", "case"], lines)
+
+
 def summary(workloads: Sequence[Json]) -> str:
     """pyfeed beside the best peer and the limit, in every case of all workloads."""
     lines = []
@@ -154,14 +225,14 @@ def summary(workloads: Sequence[Json]) -> str:
         for case in results["cases"]:
             lines.append([results["workload"], case["case"], *_summary_cells(case)])
     if not lines:
-        return "No results are kept."
-    head = ["workload", "case", "pyfeed", "best peer", "x best peer", "first", "x limit"]
+        return NO_RESULTS
+    head = ["workload", "case", "pyfeed", "best peer", "ratio to best peer", "first", "ratio to limit"]
     ahead = sum(line[5] == "yes" for line in lines)
     level = sum(line[5] == AT_THE_LIMIT for line in lines)
     beside = sum(line[5] != "alone" for line in lines)
-    text = f"First by more than the spread in {ahead} of {beside} cases in which a peer has values."
+    text = f"pyfeed is ahead of every peer in every run in {ahead} of {beside} cases in which a peer has values."
     if level:
-        text += f" In {level} more pyfeed is as fast as the limit, which no library can exceed."
+        text += f" In {level} more, pyfeed is as fast as the limit."
     return f"{text}\n\n{table(head, lines)}"
 
 
@@ -174,7 +245,7 @@ def _summary_cells(case: Json) -> list[str]:
     best = f"**{number(statistics.median(libraries[compared[PYFEED]]['values']))}** {case['unit']}, {compared[PYFEED]}"
     peer = times = ""
     if PEER in compared:
-        peer = f"{number(statistics.median(libraries[compared[PEER]]['values']))}, {compared[PEER]}"
+        peer = f"{number(statistics.median(libraries[compared[PEER]]['values']))} {case['unit']}, {compared[PEER]}"
         median, least, most = compared[f"x {PEER}"]
         times = f"**{number(median)}** ({number(least)} to {number(most)})"
     limit = number(compared[f"x {LIMIT}"][0]) if LIMIT in compared else ""
@@ -182,7 +253,7 @@ def _summary_cells(case: Json) -> list[str]:
 
 
 def matrix(results: Json) -> str:
-    """A line a library, a column a case: the median, and how many times as good pyfeed is."""
+    """A row for each library and a column for each case: the median, and how many times as good pyfeed is."""
     cases = results["cases"]
     order = ranked(results)
     parts = math.ceil(len(cases) / COLUMNS)
@@ -244,12 +315,12 @@ def without_values(results: Json) -> str:
 
 
 def details(results: Json) -> str:
-    """All measurements, in a folded table."""
+    """All measurements of a workload, in a folded table."""
     head = [
         "case",
         "library",
         "median (least to most)",
-        "pyfeed is x (least to most)",
+        "ratio (least to most)",
         "CPU per unit",
         "peak memory",
         "waits",
@@ -277,7 +348,12 @@ def details(results: Json) -> str:
                 ]
             )
             first_cell = ""
-    return f"<details><summary>All measurements</summary>\n\n{table(head, lines, range(2, 7))}\n\n</details>"
+    return _folded("All measurements", table(head, lines, range(2, 7)))
+
+
+def _folded(title: str, text: str) -> str:
+    """A part of the page that the reader unfolds."""
+    return f"<details><summary>{title}</summary>\n\n{text}\n\n</details>"
 
 
 def provenance(results: Json) -> str:
@@ -297,12 +373,15 @@ def section(results: Json, pictures: str) -> str:
     """A workload's part of the page."""
     name = results["workload"]
     picture = f"![{name}: pyfeed and its peers in every case]({pictures}/{name}.png)"
-    parts = [provenance(results), picture, matrix(results), without_values(results), details(results)]
-    return "\n\n".join(part for part in parts if part)
+    parts = [provenance(results), picture, matrix(results)]
+    if reasons := without_values(results):
+        parts.append(_folded("Libraries without values, and why", reasons))
+    return "\n\n".join([*parts, details(results)])
 
 
 def parts_of(workloads: Sequence[Json], instructions_table: Path, pictures: str) -> dict[str, str]:
     parts = {results["workload"]: section(results, pictures) for results in workloads}
+    parts["highlights"] = highlights(workloads)
     parts["summary"] = summary(workloads)
     if instructions_table.exists():
         parts["instructions"] = instructions.markdown(json.loads(instructions_table.read_text()))
@@ -313,7 +392,7 @@ MARKED = re.compile(r"^<!-- begin: (\w+) -->\n(.*?)^<!-- end: (\w+) -->$", re.MU
 
 
 def fill(page: str, parts: Mapping[str, str]) -> str:
-    """The page with its parts replaced; a part without results says so."""
+    """The page with its generated parts replaced, those without results by `NO_RESULTS`."""
     there = re.findall(r"^<!-- begin: (\w+) -->$", page, re.MULTILINE)
     for name in sorted({*there, *parts}):
         if there.count(name) != 1:
@@ -323,7 +402,7 @@ def fill(page: str, parts: Mapping[str, str]) -> str:
             raise ReportError(f"expected <!-- end: {name} --> behind <!-- begin: {name} -->, found <!-- end: {end} -->")
     if len(MARKED.findall(page)) != len(there):
         raise ReportError(f"expected an end of each of {', '.join(there)}")
-    return MARKED.sub(lambda match: _marked(match[1], parts.get(match[1], "No results are kept.")), page)
+    return MARKED.sub(lambda match: _marked(match[1], parts.get(match[1], NO_RESULTS)), page)
 
 
 def _marked(name: str, text: str) -> str:

@@ -1,32 +1,34 @@
-"""For how much of its time a training loop waits for data, one Python function making every instance of a batch.
+"""Measures for how much of its time a training loop waits for data that a Python function makes.
 
     python benchmarks/training_loop.py --libraries all [--json FILE] [--runs 5] [--cases light,heavy,large]
 
-A pass is so many steps, each of which takes a batch of 32 images, looks at it, and multiplies matrices, always as
-often: about 10 ms on one core, which is all it may use. The images are made, one by one, by a function of Python and
-NumPy (crop, flip, normalise, and rounds of augmentation) from one npy file that all map, or from the library's own
-format. The function is the same for all, and what it makes depends on nothing but the image's number, so that the
-loop can check that each image came once in a pass, and came whole.
+A pass is a fixed number of steps. Each step takes a batch of 32 images, reads it, and makes a fixed number of matrix
+multiplications, which take about 10 ms on the one core that the step may use. A function in Python and NumPy makes each
+image (crop, flip, normalise, and rounds of augmentation). Its input is one npy file, which all processes map, or the
+same images in a library's own format. All libraries call the same function. Its result depends only on the number of
+the image, so the loop can check that each image came exactly once in a pass, and was complete.
 
 Cases:
-    light           3 x 64 x 64, a batch takes a third of a step to make: one worker is enough, what is left is overhead
-    heavy           3 x 64 x 64, a batch takes nearly two steps: one worker is not enough, and two and the step share
-                    what cores there are
-    large           3 x 224 x 224, 19 MB a batch: how it gets to the step counts
+    light           3 x 64 x 64. Making a batch takes a third of the time of a step, so one worker is enough, and the
+                    rest of the time is overhead
+    heavy           3 x 64 x 64. Making a batch takes nearly the time of two steps, so one worker is not enough, and two
+                    workers share the available cores with the step
+    large           3 x 224 x 224, 19 MB a batch. The transfer of the batch to the step matters
 
-Of each, steps a second, and the share of the pass in which the step waited for its next batch. Read both: a library
-whose workers or threads take cores or the GIL from the step itself waits less because of that, and is no faster.
+The results of each case are the steps per second, and the share of the pass in which the step waited for its next
+batch. Read both: if the workers or threads of a library take cores or the GIL from the step, the step waits less, but
+the loop is not faster.
 
-Libraries: one or two workers, and what else depends on the machine, are settings that are all tried, and the fastest is
-measured. Where workers and their prefetched batches can stay from pass to pass, they do; the first pass, in which they
-start, does not count.
-    pyfeed workers  SharedFeedQueue, reopened for each pass; workers stay, and fill slots row by row
-    pyfeed endless  a SharedFeedQueue for each worker, read in turn; workers go on into the next pass
+Libraries: the script tries one and two workers, and other settings that depend on the machine, and measures the fastest
+setting. Workers and their prefetched batches stay from pass to pass where the library allows it. The first pass, in
+which the workers start, does not count.
+    pyfeed workers  SharedFeedQueue, reopened for each pass; workers stay, and write reserved tuples row by row
+    pyfeed endless  a SharedFeedQueue for each worker, read in turn; workers continue into the next pass
     pyfeed map      open_files, zip, multi_pass, map in threads, batch, double_buffer; or map above batch
-    none            the step's own thread makes each batch
-    threads         threads and a queue.Queue each, on into the next pass
-    processes       processes and a multiprocessing.Queue each, on into the next pass
-    pool            multiprocessing.Pool.imap, whose results gather in memory
+    none            no loader: the thread of the step makes each batch
+    threads         threads with a queue.Queue each, which continue into the next pass
+    processes       processes with a multiprocessing.Queue each, which continue into the next pass
+    pool            multiprocessing.Pool.imap, whose results accumulate in memory
     pytorch         DataLoader, map-style, persistent_workers
     torchdata       SamplerWrapper, ParallelMapper of threads or processes, which are started in each pass, Prefetcher
     tf.data         map of a numpy_function, in threads, repeat, batch, prefetch
@@ -39,8 +41,8 @@ start, does not count.
     datasets        Hugging Face's, with_transform, in PyTorch's DataLoader, persistent_workers
     ray             ray.data.range, map_batches, iter_batches, started in each pass
     paddle          DataLoader, map-style, persistent_workers
-    steps alone     a limit: all batches are in memory before
-    cores alone     a limit, if the cores are: a loop like `none` on every core, all at the same time
+    steps alone     a limit: all batches are in memory before the pass
+    cores alone     a limit if the cores are the bottleneck: a loop like `none` on every core at the same time
 """
 
 from __future__ import annotations
@@ -95,7 +97,7 @@ def workloads(folder: Path) -> Iterator[tuple[str, Training]]:
 
 def libraries_of(workload: Training) -> Iterator[Library]:
     def tried(function: Callable[..., Passes], **lists: Any) -> dict[str, Callable[[], Timed]]:
-        """A setting for each combination of the values."""
+        """Make a setting for each combination of the values."""
         found: dict[str, Callable[[], Timed]] = {}
         for values in itertools.product(*lists.values()):
             given = dict(zip(lists, values, strict=True))
@@ -142,11 +144,11 @@ def libraries_of(workload: Training) -> Iterator[Library]:
 
 
 def waiting(case: dict[str, Any]) -> dict[str, Any]:
-    """The case of shares of time, beside that of steps a second."""
+    """Make the case of the shares of waiting time from the case of steps per second."""
     shares = [
         {**library, "values": library["wait_fraction"]} if "wait_fraction" in library else library
         for library in case["libraries"]
-        if library["kind"] != LIMIT  # it waits for nothing
+        if library["kind"] != LIMIT  # a limit does not wait for data
     ]
     return {
         **case,

@@ -32,10 +32,10 @@ func goStrings(texts **C.char, n C.uint32_t) []string {
 	return all
 }
 
-// borrowString views a C string for the length of a call.
+// borrowString returns a view of a C string, which is valid only during the call.
 func borrowString(s *C.char) string { return unsafe.String((*byte)(unsafe.Pointer(s)), C.strlen(s)) }
 
-// optionalBytes is the bytes of a C string that may be NULL.
+// optionalBytes returns a copy of a C string; nil if it is NULL.
 func optionalBytes(s *C.char) []byte {
 	if s == nil {
 		return nil
@@ -43,7 +43,7 @@ func optionalBytes(s *C.char) []byte {
 	return []byte(C.GoString(s))
 }
 
-// cStringOrNil is a C string, or NULL for an empty one.
+// cStringOrNil returns a new C string; NULL if s is empty.
 func cStringOrNil(s string) *C.char {
 	if s == "" {
 		return nil
@@ -51,7 +51,7 @@ func cStringOrNil(s string) *C.char {
 	return C.CString(s)
 }
 
-// setJSON gives a value out as a string.
+// setJSON stores v as JSON in *out, a new C string that the caller of the library frees.
 func setJSON(v any, out **C.char) error {
 	text, e := json.Marshal(v)
 	if e == nil {

@@ -1,4 +1,4 @@
-/* GPUs, and tuples that are there. */
+/* CUDA devices, and the operations on tuples in device memory. */
 #include "guard.h"
 
 pf_status pf_cuda_available(uint8_t *available, char **reason, pf_error *err) {
@@ -60,7 +60,6 @@ pf_status pf_tuple_download(const pf_tuple *tuple, uint32_t slot, void *to, uint
     pfi_call call = {0};
     pf_status status = pfgo_tuple_download(tuple->loan, slot, to, nbytes, &call, err);
     if (status != PFI_COPY) return status;
-    if (nbytes > 0)
-        memcpy(to, call.dest->data, nbytes); /* the host's: here, where Go's scheduler does not wait */
+    if (nbytes > 0) memcpy(to, call.dest->data, nbytes); /* in C, so that Go's scheduler need not wait */
     return PF_OK;
 }

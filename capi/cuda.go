@@ -49,8 +49,9 @@ func pfgo_cuda_device_stats(device C.uint32_t, out *C.pf_cuda_device_info, err *
 	return C.PF_OK
 }
 
-// firstResident is the device memory that a slot lies in, or nil if a slot before it lies in the same, as most of a tuple
-// do.
+// firstResident returns the device memory that a slot lies in. It returns nil if the slot is in host memory or if an
+// earlier slot lies in the same memory, as it does in most tuples. So a loop over all slots visits each device buffer
+// once.
 func firstResident(t *pyfeed.Tuple, slot int) memory.Resident {
 	r := t.Slots[slot].Resident()
 	if r == nil {

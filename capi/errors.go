@@ -38,10 +38,10 @@ var statuses = map[pyfeed.Kind]C.pf_status{
 	pyfeed.CUDAError:   C.PF_CUDA_ERROR,
 }
 
-// fillable tells whether the caller passed a struct, of a size that this library can fill in.
+// fillable reports whether the caller passed a struct, of a size that this library can fill in.
 func fillable(err *C.pf_error) bool { return err != nil && err.size >= C.PF_ERROR_SIZE_V1 }
 
-// fillError fills in the caller's struct, if there is one.
+// fillError stores a status, a slot and a message in the caller's struct, if there is one, and returns the status.
 func fillError(err *C.pf_error, status C.pf_status, slot int, text string) C.pf_status {
 	if !fillable(err) {
 		return status
@@ -53,7 +53,8 @@ func fillError(err *C.pf_error, status C.pf_status, slot int, text string) C.pf_
 	return status
 }
 
-// setError turns an error into a status, and fills in the caller's struct.
+// setError returns the status for an error and fills in the caller's struct. It returns PF_OK for nil and
+// PFI_WOULD_BLOCK for wait.ErrWouldBlock, and then leaves the struct unchanged.
 func setError(e error, err *C.pf_error) C.pf_status {
 	switch e {
 	case nil:
@@ -105,7 +106,7 @@ func setError(e error, err *C.pf_error) C.pf_status {
 	return fillError(err, C.PF_FAILED, -1, e.Error())
 }
 
-// setLocation fills in the place in a file.
+// setLocation stores the location in a file, if there is one.
 func setLocation(at *pyfeed.Location, err *C.pf_error) {
 	if at == nil {
 		return
@@ -117,7 +118,7 @@ func setLocation(at *pyfeed.Location, err *C.pf_error) {
 	}
 }
 
-// setOpError is setError for the cause, with the operator in front of the message.
+// setOpError is setError for the cause of an operator's error. It puts the operator in front of the message.
 func setOpError(e *program.OpError, err *C.pf_error) C.pf_status {
 	st := setError(e.Cause, err)
 	if fillable(err) {

@@ -1,7 +1,7 @@
 /* The executor: runs programs on the calling thread. */
 #include "guard.h"
 
-enum { YIELD_MS = 50 }; /* between checks of the deadline and the poll function, while a run computes */
+enum { YIELD_MS = 50 }; /* between two checks of the deadline and the poll function while a run computes */
 
 pf_status pf_executor_create(pf_place place, pf_handle *executor, pf_error *err) {
     ZERO(executor);

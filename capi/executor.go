@@ -26,24 +26,25 @@ func pfgo_executor_create(place C.pf_place, out *C.pf_handle, err *C.pf_error) (
 	return C.PF_OK
 }
 
-// A programRun is a run of a program on a C thread, which calls kernels and sleeps outside Go: pfgo_run_step goes on until
-// one of the two is needed.
+// A programRun is a run of a program on a C thread. Kernels and waits run outside Go: pfgo_run_step executes operators
+// until it needs one of the two, and returns PFI_KERNEL or PFI_WOULD_BLOCK.
 type programRun struct {
 	id            C.uint64_t
 	run           *program.Run
 	token         *cancelToken
 	feeds         []string
-	yieldTimer    *time.Timer // makes the run yield, so that the thread can poll; or nil
+	yieldTimer    *time.Timer // makes the run yield, so that its thread can poll; or nil
 	yieldInterval time.Duration
 	callViews     []*callView
-	traceBegin    int64  // for the trace: when it began
-	endKernelSpan func() // ends the time in which the thread's reads are on the run's track; or nil
+	traceBegin    int64  // for the trace: when the run began
+	endKernelSpan func() // for the trace: moves the thread's reads back from the run's track; or nil
 	failure       *pyfeed.ProducerError
 }
 
 var runs table[*programRun]
 
-// recentRuns spares each step the table's lock, as recentHandles does for handles. A run that is over is never in it.
+// recentRuns lets most steps find their run without the lock of the table, as recentHandles does for handles. A run
+// that has ended is never in it.
 var recentRuns [64]atomic.Pointer[programRun]
 
 func findRun(id C.uint64_t) (*programRun, bool) {
@@ -100,7 +101,7 @@ func pfgo_run_begin(executor, prog, scope C.pf_handle, feedNames **C.char, feeds
 	return st
 }
 
-// lendFeeds allocates tensors like those that are fed, and lends them to C, which copies.
+// lendFeeds allocates tensors for the feeds and lends them to C, which copies the feeds into them.
 func (r *programRun) lendFeeds(x *program.Executor, names []string, feeds *C.pf_tensor, n C.uint32_t, call *C.pfi_call, err *C.pf_error) C.pf_status {
 	t, e := parseTensors(feeds, n, false)
 	if e != nil {
@@ -125,16 +126,15 @@ func (r *programRun) lendFeeds(x *program.Executor, names []string, feeds *C.pf_
 		t.Release()
 		return setError(e, err)
 	}
-	return lendForCopy(t, feeds, call, err)
+	return lendForCopy(&writeLoan{loan: loan{tuple: t}, tensors: feeds}, call, err)
 }
 
 //export pfgo_run_feed
 func pfgo_run_feed(of *C.pfi_run, loan C.uint64_t, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	r, _ := findRun(of.id)
-	l, _ := loans.get(uint64(loan))
-	e := l.truncation(uint64(loan))
-	endLoan(uint64(loan))
+	l, _ := endWriteLoan(uint64(loan))
+	e := l.truncation()
 	if e == nil {
 		e = r.run.Feed(r.feeds, l.tuple)
 	} else {
@@ -192,7 +192,7 @@ func pfgo_run_step(of *C.pfi_run, call *C.pfi_call, fetched *C.pf_tuple, err *C.
 	return setError(e, err)
 }
 
-// prepareCall fills in what C calls a kernel with.
+// prepareCall sets the kernel, its context and its arguments, for C to call.
 func (r *programRun) prepareCall(of *C.pfi_run) error {
 	c := r.run.Call()
 	v, made := c.Shared.(*callView)

@@ -1,4 +1,4 @@
-/* Formats, the search for files, and writers. */
+/* File formats, the search for files, and writers. */
 #include "guard.h"
 
 pf_status pf_format_list(char **json, pf_error *err) {

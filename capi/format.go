@@ -42,7 +42,8 @@ func pfgo_file_list(names **C.char, n C.uint32_t, format *C.char, call *C.pfi_ca
 	return setError(e, err)
 }
 
-// finishListing waits for the listing that a call has begun, and ends it with the call.
+// finishListing waits for the listing that a call has begun in the background. It stops the listing unless the call has
+// to wait again.
 func finishListing(call *C.pfi_call, out **C.char) error {
 	l, _ := listings.get(uint64(call.opening))
 	found, err := blocking(call, func(ctx context.Context) ([]string, error) { return l.Wait(ctx) })
@@ -57,7 +58,7 @@ func finishListing(call *C.pfi_call, out **C.char) error {
 	return setNames(found, out)
 }
 
-// setNames gives names of files out as JSON.
+// setNames stores names of files in *out, as a JSON list.
 func setNames(names []string, out **C.char) error {
 	texts := make([]string, len(names))
 	for i, name := range names {
@@ -84,7 +85,7 @@ func pfgo_format_wait(h C.pf_handle, call *C.pfi_call, queue *C.pf_handle, path,
 	if e != nil {
 		return setError(e, err)
 	}
-	p, e := blocking(call, func(ctx context.Context) (*external.ReadRequest, error) { return f.Wait(ctx) })
+	p, e := blocking(call, func(ctx context.Context) (*external.ReadRequest, error) { return f.NextRequest(ctx) })
 	if e != nil {
 		return setError(e, err)
 	}
@@ -97,13 +98,13 @@ func pfgo_format_wait(h C.pf_handle, call *C.pfi_call, queue *C.pf_handle, path,
 	return C.PF_OK
 }
 
-// A writer is a file that C writes. Any thread, one at a time.
+// A writer is a file that C writes. Any thread may use it; the lock lets one write at a time.
 type writer struct {
 	mu sync.Mutex
 	record.Writer
 }
 
-// Drop leaves nothing of a file that is not complete.
+// Drop removes the file unless it is complete.
 func (w *writer) Drop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -138,7 +139,8 @@ func pfgo_writer_write(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, err *C
 	return setError(w.Write(t), err)
 }
 
-// viewTensors views C's tensors for the length of a call. Strided ones are copied.
+// viewTensors returns a tuple that views C's tensors during the call. It copies strided tensors. The caller releases
+// the tuple.
 func viewTensors(tensors *C.pf_tensor, n C.uint32_t) (*pyfeed.Tuple, error) {
 	t, err := parseTensors(tensors, n, true)
 	if err != nil {

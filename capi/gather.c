@@ -14,7 +14,8 @@ int pfi_contiguous(const pf_tensor *t) {
     return 1;
 }
 
-/* One run of n elements that lie `stride` bytes apart. Sources may be unaligned. */
+/* Copies a run of n elements that lie `stride` bytes apart, and returns the end of the copy. `from` may be unaligned.
+ */
 static char *run(char *to, const char *from, int64_t n, int64_t stride, size_t size) {
     if (stride == (int64_t)size) {
         memcpy(to, from, (size_t)n * size);
@@ -48,7 +49,8 @@ void pfi_gather(void *to_, const pf_tensor *t) {
         memcpy(to, from, (size_t)all * size);
         return;
     }
-    /* Fewer, longer dimensions: those of size 1 go, and neighbours that follow each other join. */
+    /* Merges dimensions so that runs are long: drops those of size 1, and joins neighbours that follow each other in
+     * memory. */
     for (int32_t i = 0; i < t->rank; i++) {
         if (t->dims[i] == 1) continue;
         if (rank > 0 && strides[rank - 1] == t->strides[i] * t->dims[i]) {

@@ -1,14 +1,8 @@
-/* What keeps forked children and callers of a poisoned library out of Go. */
+/* The errors of calls that must not enter Go: in forked children, and after a fault inside the library. */
 #include "guard.h"
-
-#include <pthread.h>
 
 int pfi_disabled;
 
-static void disable_in_child(void) { __atomic_or_fetch(&pfi_disabled, PFI_IS_FORKED, __ATOMIC_RELAXED); }
-__attribute__((constructor)) static void register_fork_handler(void) {
-    pthread_atfork(NULL, NULL, disable_in_child);
-}
 void pfi_poison(void) { __atomic_or_fetch(&pfi_disabled, PFI_IS_POISONED, __ATOMIC_RELAXED); }
 
 pf_status pfi_fail_disabled(pf_error *err) {

@@ -12,8 +12,9 @@ import (
 
 var poisoning sync.Once
 
-// guard is deferred first by every function that C calls. It stops a panic, prints the first one, and poisons the library:
-// the panic may have left data half written.
+// guard recovers a panic. Every function that C calls defers it first. It prints the first panic, sets *st to
+// PF_POISONED and poisons the library, because the panic may have left data half written. A nil st has no status to
+// set.
 func guard(st *C.pf_status, err *C.pf_error) {
 	fault := recover()
 	if fault == nil {
@@ -25,7 +26,7 @@ func guard(st *C.pf_status, err *C.pf_error) {
 	}
 }
 
-// poison has every later call refused. The first fault is printed.
+// poison makes every later call return PF_POISONED, and prints the first fault to standard error.
 func poison(fault string) {
 	C.pfi_poison()
 	poisoning.Do(func() {

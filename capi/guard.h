@@ -1,29 +1,30 @@
-/* What every C entry point begins with: it refuses what must not reach Go. Not installed.
+/* The checks at the beginning of every C entry point: they refuse calls that must not enter Go. Not installed.
  *
- * The macros that return take the caller's `err`; none uses a local of the caller's that it was not given. */
+ * The macros that return take the caller's `err`. No macro uses a local variable of its caller that is not an argument.
+ */
 #ifndef PYFEED_GUARD_H
 #define PYFEED_GUARD_H
 
 #include <string.h>
 
 #include "_cgo_export.h"
-#include "blocking.h"
+#include "wait.h"
 
-/* PF_FORKED or PF_POISONED, and PF_INVALID for a null pointer, with a message. */
+/* Store a message and return the status: PF_FORKED or PF_POISONED; PF_INVALID for a null pointer. */
 pf_status pfi_fail_disabled(pf_error *err);
 pf_status pfi_fail_null(pf_error *err, const char *name);
-/* Checks of the caller's tensors and slots that need no Go. */
+/* Check tensors and slots of the caller without Go. */
 pf_status pfi_check_tensors(const pf_tensor *tensors, uint32_t num_tensors, int with_data, pf_error *err);
 pf_status pfi_check_slots(const pf_slot_spec *slots, uint32_t num_slots, pf_error *err);
 
-/* Copies a tuple into a queue or a staging buffer, by `attempt`. PFI_COPY: it was copied to the tuple `loan`, which the caller
- * commits. */
+/* Copies a tuple into a queue or a staging buffer by calling `attempt`. PFI_COPY means that the tensors were copied to
+ * the tuple `loan`, which the caller then commits. */
 typedef pf_status pfi_push_attempt(pf_handle to, pf_tensor *tensors, uint32_t num_tensors, pfi_call *call,
                                    pf_error *err);
 pf_status pfi_push(pfi_push_attempt *attempt, pf_handle to, const pf_tensor *tensors, uint32_t num_tensors,
                    uint64_t pass, uint64_t *loan, const pf_wait *wait, pf_error *err);
 
-/* Returns in a child of fork() and after a fault. */
+/* Returns from the entry point in a child of fork(), and after a fault in the library. */
 #define CHECK_ALIVE(err)                                                           \
     do {                                                                           \
         if (__builtin_expect(__atomic_load_n(&pfi_disabled, __ATOMIC_RELAXED), 0)) \
@@ -39,7 +40,7 @@ pf_status pfi_push(pfi_push_attempt *attempt, pf_handle to, const pf_tensor *ten
             return pfi_fail(err, PF_INVALID, -1, "%s: expected a size of at least %zu, found %u", name, \
                             (size_t)(least), (unsigned)(struct_)->size);                                \
     } while (0)
-/* The size that a struct had in the first release: a caller that was built with it has no more. */
+/* The size that a struct had in the first release. A caller that was built with that header has no more fields. */
 #define SIZE_V1(struct_)                                          \
     _Generic((struct_),                                           \
         pf_tensor: PF_TENSOR_SIZE_V1,                             \
@@ -60,8 +61,8 @@ pf_status pfi_push(pfi_push_attempt *attempt, pf_handle to, const pf_tensor *ten
         REQUIRE_SIZE(struct_, #struct_, (size_t)SIZE_V1(*(struct_)), err); \
     } while (0)
 
-/* Copies between a struct of the caller's, which may be shorter or longer, and one of this library's. Each keeps its size,
- * and what the source lacks is left as it is. */
+/* Copies a struct of the caller to one of the library, or back. Either may be the shorter one. The target keeps its
+ * size, and fields that the source lacks keep their values. */
 static inline void pfi_copy_struct(void *to, const void *from) {
     uint32_t to_size, from_size;
     memcpy(&to_size, to, sizeof to_size);
@@ -75,18 +76,19 @@ static inline void pfi_copy_struct(void *to, const void *from) {
         if (pfi_refused) return pfi_refused;                                                   \
     } while (0)
 
-/* Out-parameters are zeroed before anything else, so that no failure leaves them as they were. */
+/* Zeroes an out-parameter. This comes before all checks, so that it has a defined value after every failure. */
 #define ZERO(value)              \
     do {                         \
         if (value) *(value) = 0; \
     } while (0)
-/* A struct that the caller initialised: everything after its size. */
+/* Zeroes a struct that the caller initialised, except its size. */
 #define ZERO_STRUCT(struct_)                                                                     \
     do {                                                                                         \
         if ((struct_) && (struct_)->size > sizeof(uint32_t))                                     \
             memset((char *)(struct_) + sizeof(uint32_t), 0, (struct_)->size - sizeof(uint32_t)); \
     } while (0)
-/* A tuple whose loan the call releases first. Where Go is not called any more, the loan is dropped. */
+/* Zeroes a tuple except its size and its loan, which the call releases first. If the call must not enter Go, the loan
+ * is zeroed too. */
 #define ZERO_KEEP_LOAN(tuple)                               \
     do {                                                    \
         if ((tuple) && (tuple)->size >= PF_TUPLE_SIZE_V1) { \
@@ -96,7 +98,7 @@ static inline void pfi_copy_struct(void *to, const void *from) {
         }                                                   \
     } while (0)
 
-/* Evaluates `attempt`, a call of Go, and sleeps and evaluates it again for as long as it would block. */
+/* Evaluates `attempt`, a call of Go. As long as that would block, sleeps and evaluates it again. */
 #define RUN_BLOCKING(status, call, wait, err, attempt)                  \
     do {                                                                \
         if (wait) {                                                     \

@@ -1,4 +1,4 @@
-/* Handles: one count more, one count less. */
+/* Reference counts of handles. */
 #include "guard.h"
 
 pf_status pf_retain(pf_handle handle, pf_error *err) {

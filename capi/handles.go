@@ -18,11 +18,11 @@ import (
 	"github.com/pyfeed/pyfeed/readers/external"
 )
 
-// Handles are the ids of gopy's table of counted handles, which holds one reference to each object.
+// Handles are ids in gopy's table of counted handles. The table holds one reference to each object.
 
 type object interface{ Drop() }
 
-// A variable belongs to its scope; a handle only names it.
+// A variable belongs to its scope. Its handle only names it, so Drop does nothing.
 type variable struct{ *pyfeed.Variable }
 
 func (variable) Drop() {}
@@ -73,8 +73,8 @@ func kindOf(o any) string {
 	return "none: it is not valid, or no longer"
 }
 
-// recentHandles spares most calls the table, whose lock all threads share. An entry is made and dropped with its handle: it
-// is never stale.
+// recentHandles lets most calls find their object without the table, whose lock all threads share. An entry is made
+// with its handle and removed with it, so it is never stale.
 var recentHandles [64]atomic.Pointer[entry]
 
 type entry struct {
@@ -82,7 +82,7 @@ type entry struct {
 	object object
 }
 
-// newHandle gives an object, and the caller's reference to it, a handle.
+// newHandle returns a new handle for an object. The handle takes over the caller's reference to it.
 func newHandle(o object) C.pf_handle {
 	raiseProcs()
 	h := gopyh.Register("pyfeed", o)
@@ -92,7 +92,7 @@ func newHandle(o object) C.pf_handle {
 	return e.handle
 }
 
-// find returns the object behind a handle, whose reference stays the table's, or nil.
+// find returns the object of a handle, or nil if the handle is stale. The table keeps its reference.
 func find(h C.pf_handle) any {
 	if e := recentHandles[h%64].Load(); e != nil && e.handle == h {
 		return e.object
@@ -105,22 +105,22 @@ func findInTable(h C.pf_handle) any {
 	return o
 }
 
-// lookup finds the object behind a handle, which must be a T.
+// lookup returns the object of a handle. It fails if the handle is stale or if the object is not a T.
 func lookup[T object](h C.pf_handle) (T, error) {
 	o := find(h)
 	t, ok := o.(T)
 	if !ok {
-		return t, stale[T](h, o)
+		return t, staleError[T](h, o)
 	}
 	return t, nil
 }
 
-func stale[T object](h C.pf_handle, found any) error {
+func staleError[T object](h C.pf_handle, found any) error {
 	var want T
 	return staleHandle{h, kindOf(want), kindOf(found)}
 }
 
-// refcounts makes the two calls of the table that a change of a count takes one step.
+// refcounts makes each change of a count atomic: a change takes two calls of the table.
 var refcounts sync.Mutex
 
 //export pfgo_retain

@@ -1,4 +1,5 @@
-/* Versions, names and errors, without Go: they work in a forked child too. The workers' extension compiles this too. */
+/* Versions, names and errors. This file does not use Go, so its functions work in a forked child too. The extension of
+ * pyfeed_worker compiles it as well. */
 #define _GNU_SOURCE
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Kernels, libraries of kernels, and what a kernel calls. */
+/* Kernels, libraries of kernels, and the functions that a kernel calls. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -24,7 +24,8 @@ pf_status pf_kernel_list(char **json, pf_error *err) {
     return pfgo_kernel_list(json, err);
 }
 
-/* Shared objects that have registered their kernels. The lock is recursive: one that loads another takes it twice. */
+/* The shared objects that were loaded. The lock is recursive because one that registers its kernels may load another.
+ */
 static struct loaded {
     void *library;
     struct loaded *next;
@@ -42,7 +43,7 @@ static pf_status load(const char *path, pf_error *err) {
     }
     for (struct loaded *l = loaded; l; l = l->next) {
         if (l->library == library) {
-            dlclose(library); /* one count less; it stays */
+            dlclose(library); /* undoes the dlopen above; the object stays loaded */
             return PF_OK;
         }
     }
@@ -54,16 +55,16 @@ static pf_status load(const char *path, pf_error *err) {
         return pfi_fail(err, PF_INVALID, -1,
                         "%s: expected a function pyfeed_register_kernels in it, found none", path);
     }
-    *one = (struct loaded){library, loaded}; /* before: it may load others that load this one */
+    *one = (struct loaded){library, loaded}; /* before the call, which may load this object */
     loaded = one;
     int result = register_kernels(err);
-    if (result) { /* not unloaded: what it has registered may still be there */
+    if (result) { /* not unloaded: kernels that it registered may still exist */
         struct loaded **at = &loaded;
         while (*at != one) at = &(*at)->next;
         *at = one->next;
         free(one);
         if (err && err->status == PF_OK)
-            pfi_fail(err, PF_FAILED, -1, "%s: pyfeed_register_kernels answered %d", path, result);
+            pfi_fail(err, PF_FAILED, -1, "%s: pyfeed_register_kernels returned %d", path, result);
         return result > 0 && result <= PF_CUDA_ERROR ? (pf_status)result : PF_FAILED;
     }
     return PF_OK;
@@ -72,7 +73,7 @@ static pf_status load(const char *path, pf_error *err) {
 pf_status pf_kernel_load(const char *path, pf_error *err) {
     CHECK_ALIVE(err);
     REQUIRE_POINTER(path, err);
-    char *here = NULL; /* a bare name is a file's here, not one of the system's libraries */
+    char *here = NULL; /* a name without a slash is a file here; dlopen would search the system's libraries */
     if (!strchr(path, '/') && asprintf(&here, "./%s", path) < 0) here = NULL;
     pthread_mutex_lock(&loading);
     pf_status status = load(here ? here : path, err);
@@ -97,13 +98,14 @@ pf_status pf_kernel_set(const pf_kernel_call *call, uint32_t output, const pf_te
     REQUIRE_STRUCT(call, err);
     REQUIRE_POINTER(tensor, err);
     REQUIRE_TENSORS(tensor, 1, 1, err);
-    /* A copy: `tensor` may be the very struct of the output, which the call below overwrites, dims included. */
+    /* A copy of the description: `tensor` may be the struct of the output itself, which the call below overwrites with
+     * its dims. */
     pf_tensor from = PF_TENSOR_INIT;
     pfi_copy_struct(&from, tensor);
     int64_t dims[PF_MAX_RANK];
     if (from.rank > 0) memcpy(dims, from.dims, (size_t)from.rank * sizeof *dims);
     from.dims = dims;
-    void *to = NULL; /* new memory: `tensor` may also view the output's */
+    void *to = NULL; /* new memory: `tensor` may be a view of the output's old memory */
     pf_status status = pfgo_kernel_output(call->run, output, (pf_tensor *)tensor, 1, &to, err);
     if (!status) pfi_gather(to, &from);
     return status;

@@ -19,7 +19,7 @@ type cKernel struct {
 	context  unsafe.Pointer
 }
 
-// A kernelHandle is the handle of a kernel.
+// A kernelHandle is the registration of a kernel. Dropping it unregisters the kernel.
 type kernelHandle struct{ kernel *program.Kernel }
 
 func (r *kernelHandle) Drop() { program.Unregister(r.kernel) }
@@ -48,14 +48,14 @@ func pfgo_kernel_list(out **C.char, err *C.pf_error) (st C.pf_status) {
 	return setError(setJSON(names, out), err)
 }
 
-// A callView is what C sees of a call: a pf_kernel_call with all that it points to, outside Go's heap. It is made once a
-// run.
+// A callView is the pf_kernel_call that C sees of a call, with everything that it points to. It lies outside Go's heap.
+// Each run makes one for each operator that calls a kernel.
 type callView struct {
 	memory *memory.Buffer
 	call   *C.pf_kernel_call
 	ins    []C.pf_tensor
 	outs   []C.pf_tensor
-	shapes unsafe.Pointer // for dims and LoD: shapeBytes for each tensor
+	shapes unsafe.Pointer // dims and LoD: shapeBytes for each tensor
 }
 
 const shapeBytes = pyfeed.MaxRank*8 + pyfeed.MaxLoDLevels*C.sizeof_pf_lod_level
@@ -96,7 +96,7 @@ func newCallView(c *program.Call, run uint64) (*callView, error) {
 	return v, nil
 }
 
-// describe describes the tensors as they are now.
+// describe updates the descriptions of all tensors.
 func (v *callView) describe(c *program.Call) {
 	for i := range v.ins {
 		describe(c.Ins[i], &v.ins[i], unsafe.Add(v.shapes, i*shapeBytes))
@@ -110,7 +110,7 @@ func (v *callView) describeOutput(c *program.Call, i int) {
 	describe(&c.Outs[i], &v.outs[i], unsafe.Add(v.shapes, (len(v.ins)+i)*shapeBytes))
 }
 
-// currentCall is the call that a run is in.
+// currentCall returns a run and the kernel call that it is in. It fails unless a kernel is running.
 func currentCall(run C.uint64_t) (*programRun, *program.Call, error) {
 	r, ok := findRun(run)
 	if ok {
@@ -118,7 +118,7 @@ func currentCall(run C.uint64_t) (*programRun, *program.Call, error) {
 			return r, c, nil
 		}
 	}
-	return nil, nil, pyfeed.Errorf(pyfeed.State, "kernel: expected to be called from within it, found that it has answered")
+	return nil, nil, pyfeed.Errorf(pyfeed.State, "kernel: expected a call while the kernel runs, found one after it has returned")
 }
 
 //export pfgo_kernel_output
@@ -178,7 +178,7 @@ func pfgo_kernel_fail(run C.uint64_t, failure *C.pf_failure, err *C.pf_error) (s
 	return setError(e, err)
 }
 
-// kernelError is the error of a kernel that returned result, or nil.
+// kernelError returns the error of a kernel that returned result; nil if result is 0.
 func (r *programRun) kernelError(c *program.Call, result C.int32_t) error {
 	failure := r.failure
 	r.failure = nil
@@ -186,7 +186,7 @@ func (r *programRun) kernelError(c *program.Call, result C.int32_t) error {
 	case result == 0:
 		return nil
 	case failure == nil:
-		failure = &pyfeed.ProducerError{Message: fmt.Sprintf("it answered %d", int(result))}
+		failure = &pyfeed.ProducerError{Message: fmt.Sprintf("it returned %d", int(result))}
 	}
 	failure.Who = fmt.Sprintf("kernel %q", c.Kernel.Name)
 	return failure

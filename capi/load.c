@@ -1,4 +1,4 @@
-/* What happens when the library is loaded, before Go starts. */
+/* Code that runs when the library is loaded, before Go starts. */
 #define _GNU_SOURCE
 #include <elf.h>
 #include <link.h>
@@ -8,8 +8,8 @@
 
 extern const ElfW(Ehdr) __ehdr_start __attribute__((visibility("hidden")));
 
-/* A tenth of the library is relocations, which the dynamic loader is done with by now. The pages are the file's: one that
- * is read again is loaded again. */
+/* Gives the pages of the relocations back to the system. They are a tenth of the library, and the dynamic loader no
+ * longer needs them. A page that is read again is loaded from the file again. */
 __attribute__((constructor)) static void drop_relocations(void) {
     const char *base = (const char *)&__ehdr_start;
     const ElfW(Phdr) *segments = (const ElfW(Phdr) *)(base + __ehdr_start.e_phoff);

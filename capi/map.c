@@ -41,6 +41,24 @@ pf_status pf_map_workers_fail(pf_handle workers, uint64_t ticket, const pf_failu
     return pfgo_map_workers_fail(workers, ticket, &all, err);
 }
 
+pf_status pf_map_workers_skip(pf_handle workers, uint64_t ticket, const pf_failure *failure, pf_error *err) {
+    CHECK_ALIVE(err);
+    REQUIRE_STRUCT(failure, err);
+    pf_failure all = PF_FAILURE_INIT;
+    pfi_copy_struct(&all, failure);
+    return pfgo_map_workers_skip(workers, ticket, &all, err);
+}
+
+pf_status pf_map_workers_position(pf_handle workers, uint64_t ticket, uint64_t *pass, uint64_t *index,
+                                  pf_error *err) {
+    ZERO(pass);
+    ZERO(index);
+    CHECK_ALIVE(err);
+    REQUIRE_POINTER(pass, err);
+    REQUIRE_POINTER(index, err);
+    return pfgo_map_workers_position(workers, ticket, pass, index, err);
+}
+
 pf_status pf_map_workers_start(pf_handle workers, pf_map_function function, void *context,
                                uint32_t num_threads, void (*finished)(void *context), pf_error *err) {
     CHECK_ALIVE(err);

@@ -74,21 +74,18 @@ func pfgo_map_workers_allocate(h C.pf_handle, ticket C.uint64_t, tensors *C.pf_t
 		t.Release()
 		return setError(e, err)
 	}
-	return lendForCopy(t, tensors, call, err)
+	return lendForCopy(&writeLoan{loan: loan{tuple: t}, tensors: tensors}, call, err)
 }
 
 //export pfgo_map_workers_complete
 func pfgo_map_workers_complete(h C.pf_handle, ticket, loan C.uint64_t, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
+	l, _ := endWriteLoan(uint64(loan))
 	if trace.On() {
 		callerThread().MarkPusher()
-		if l, exists := loans.get(uint64(loan)); exists {
-			traceCopy(l, "result of map")
-		}
+		traceCopy(&l, "result of map")
 	}
-	l, _ := loans.get(uint64(loan))
-	truncated := l.truncation(uint64(loan))
-	endLoan(uint64(loan))
+	truncated := l.truncation()
 	w, e := lookup[*decorators.MapWorkers](h)
 	if e == nil && truncated != nil {
 		w.Fail(uint64(ticket), truncated)
@@ -111,7 +108,31 @@ func pfgo_map_workers_fail(h C.pf_handle, ticket C.uint64_t, failure *C.pf_failu
 	return setError(e, err)
 }
 
-// maxMapThreads bounds the threads that are inside a C function at a time.
+//export pfgo_map_workers_skip
+func pfgo_map_workers_skip(h C.pf_handle, ticket C.uint64_t, failure *C.pf_failure, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	w, e := lookup[*decorators.MapWorkers](h)
+	if e == nil {
+		w.Skip(uint64(ticket), producerError(failure))
+	}
+	return setError(e, err)
+}
+
+//export pfgo_map_workers_position
+func pfgo_map_workers_position(h C.pf_handle, ticket C.uint64_t, pass, index *C.uint64_t, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	w, e := lookup[*decorators.MapWorkers](h)
+	if e != nil {
+		return setError(e, err)
+	}
+	at, e := w.Position(uint64(ticket))
+	if e == nil {
+		*pass, *index = C.uint64_t(at.Pass), C.uint64_t(at.N)
+	}
+	return setError(e, err)
+}
+
+// maxMapThreads is the largest number of threads of one pfgo_map_workers_start.
 const maxMapThreads = 1024
 
 //export pfgo_map_workers_start
@@ -168,8 +189,8 @@ func (m *mapThreads) step(out *C.pf_tuple) bool {
 	releaseTuple(out)
 	text := "the function gave no result"
 	if result != 0 {
-		text = fmt.Sprintf("the function answered %d", int(result))
+		text = fmt.Sprintf("the function returned %d", int(result))
 	}
-	m.workers.Fail(ticket, &pyfeed.ProducerError{Message: text}) // ignored if there is a result
+	m.workers.Fail(ticket, &pyfeed.ProducerError{Message: text}) // does nothing if the ticket has its result
 	return true
 }

@@ -1,4 +1,4 @@
-/* What memory is alive. */
+/* Memory statistics. */
 #include "guard.h"
 
 pf_status pf_memory_stats(pf_memory_info *out, pf_error *err) {

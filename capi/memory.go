@@ -13,7 +13,7 @@ import (
 func pfgo_memory_stats(out *C.pf_memory_info, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
 	out.handles = C.uint64_t(gopyh.NumHandles())
-	out.tuples_on_loan = C.uint64_t(loans.len())
+	out.tuples_on_loan = C.uint64_t(loans.len() + writeLoans.len())
 	m := memory.Count()
 	out.live_queue_bytes = C.uint64_t(m.Live[memory.Queue])
 	out.live_lent_bytes = C.uint64_t(m.Live[memory.Lent])

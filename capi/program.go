@@ -47,7 +47,8 @@ func pfgo_program_add_block(h C.pf_handle, parent C.uint32_t, out *C.uint32_t, e
 	return setError(e, err)
 }
 
-// dropOffset drops the byte offset of an error about JSON in no file: the message has line and column.
+// dropOffset removes the byte offset from an error in JSON that comes from no file. The message has the line and the
+// column.
 func dropOffset(err error) error {
 	if e, is := err.(*pyfeed.Error); is {
 		e.At = nil
@@ -99,7 +100,7 @@ func pfgo_program_get_variable(h C.pf_handle, block C.uint32_t, name *C.char, ou
 	return setError(e, err)
 }
 
-// encodeProgram is a program in one of its forms.
+// encodeProgram returns a program in one of its forms. An unknown form is an Invalid error.
 func encodeProgram(p *program.Program, form string) (data []byte, err error) {
 	p.Desc(func(d *desc.Program) {
 		switch form {
@@ -133,7 +134,7 @@ func pfgo_program_serialize(h C.pf_handle, form *C.char, out **C.char, size *C.u
 	return C.PF_OK
 }
 
-// maxProgramBytes bounds the size of a program that is read.
+// maxProgramBytes is the largest size of a program that can be parsed or loaded.
 const maxProgramBytes = 1 << 28
 
 func parseProgram(data []byte) (*program.Program, error) {
@@ -200,14 +201,14 @@ func pfgo_program_load(path *C.char, out *C.pf_handle, err *C.pf_error) (st C.pf
 	return setError(e, err)
 }
 
-// loadProgram reads a file, compressed or not.
+// loadProgram reads a program from a file, compressed or not. Its errors name the file.
 func loadProgram(path string) (*program.Program, error) {
 	data, err := readProgram(path)
 	if err != nil {
 		return nil, err
 	}
 	p, err := parseProgram(data)
-	var e *pyfeed.Error // it may be that of an operator
+	var e *pyfeed.Error // the error of an operator contains it
 	if errors.As(err, &e) {
 		if e.At == nil {
 			e.At = &pyfeed.Location{Offset: -1, Record: -1}
@@ -218,7 +219,7 @@ func loadProgram(path string) (*program.Program, error) {
 }
 
 func readProgram(path string) ([]byte, error) {
-	// Opening a pipe would block until it has a writer.
+	// Refuses pipes: opening one would block until it has a writer.
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		found := storage.RegularFile(info.Mode())
 		return nil, &pyfeed.Error{Kind: pyfeed.IO, Slot: -1, Text: found.Error(), Cause: found,
@@ -238,7 +239,7 @@ func readProgram(path string) ([]byte, error) {
 			return nil, err
 		}
 		if len(piece) == 0 {
-			return data, f.Intact()
+			return data, f.CheckTruncated()
 		}
 		if data = append(data, piece...); len(data) > maxProgramBytes {
 			return nil, pyfeed.Errorf(pyfeed.TooLarge, "%s: expected a program of at most %d bytes, found more", path, maxProgramBytes)

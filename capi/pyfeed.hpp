@@ -1,19 +1,22 @@
 // pyfeed for C++17: pyfeed.h with owners, exceptions and iteration. Header only.
 //
-// What holds for every class, unless its comment says otherwise:
+// The following holds for every class, except where its comment says otherwise:
 //
-// - Ownership.  Scope, Variable, Queue, StagingBuffer, Reader and CancelToken are counted handles: a copy is one
-//               count more, like a std::shared_ptr. Tuple, Reservation, Writer, RegisteredFormat and Trace have one
-//               owner and move. TensorView and Span own nothing: they are good as long as what they look at.
-// - Errors.     A status other than PF_OK throws the class of that status, all of them under Error. The
-//               end of the data is no error: next() and pop() answer an empty optional, a loop ends. A
-//               program that reads on has failed: EndOfData.
-// - Threads.    Handles may be used from any thread at the same time; so may two copies of one handle. A
-//               single object must not be assigned to while another thread uses it.
-// - Blocking.   Only what takes a Wait blocks. Without one it waits for ever.
-// - Nothing thrown by a callback crosses the library: poll functions hand their exception to the call that
-//               polled; what the function of a map reader or a format throws is its consumer's
-//               ProducerError; release functions must not throw.
+// - Ownership.  Scope, Variable, Queue, Producer, StagingBuffer, Reader and CancelToken are counted handles:
+//               a copy adds a reference, as of a std::shared_ptr. Tuple, Reservation, Writer,
+//               RegisteredFormat and Trace have one owner and can be moved. TensorView and Span own nothing:
+//               they are valid as long as the memory that they view.
+// - Errors.     A status other than PF_OK throws the class of that status; all of them derive from Error. The
+//               end of the data is no error: next() and pop() return an empty optional, and a loop ends. Only
+//               a program that reads past the end has failed: EndOfData.
+// - Threads.    Any number of threads may use a handle, or copies of it, at the same time. An object must not
+//               be assigned to while another thread uses that object.
+// - Blocking.   Only functions that take a Wait wait for data, room or another thread. A default Wait waits
+//               for ever.
+// - Signals.    Install signal handlers by sigaction with SA_ONSTACK: see pyfeed.h.
+// - Callbacks.  An exception of a callback does not cross the library. An exception of a poll function leaves
+//               the call that polled. An exception of the function of a map reader, of a format or of a
+//               kernel is a ProducerError for the consumer. Release functions must not throw.
 #ifndef PYFEED_HPP
 #define PYFEED_HPP
 

@@ -1,4 +1,4 @@
-/* The queue. */
+/* Queues. */
 #include "guard.h"
 
 pf_status pf_queue_init_once(pf_handle var, const pf_queue_options *options, pf_handle *queue,
@@ -28,7 +28,7 @@ pf_status pfi_push(pfi_push_attempt *attempt, pf_handle to, const pf_tensor *ten
     pf_status status;
     RUN_BLOCKING(status, call, wait, err, attempt(to, (pf_tensor *)tensors, num_tensors, &call, err));
     if (status != PFI_COPY) return status;
-    /* Large, or strided: copied here, where Go's scheduler does not wait for it. */
+    /* Large or strided tensors are copied in C, because Go's scheduler would have to wait for a copy in Go. */
     for (uint32_t i = 0; i < num_tensors; i++) pfi_gather(call.dest[i].data, pfi_tensor_at(tensors, i));
     *loan = call.loan;
     return PFI_COPY;
@@ -79,7 +79,7 @@ pf_status pf_queue_commit(pf_tuple *reservation, pf_error *err) {
     CHECK_ALIVE(err);
     REQUIRE_STRUCT(reservation, err);
     pf_status status = pfgo_queue_commit(reservation->loan, err);
-    if (status == PF_OK || status == PF_CLOSED) { /* else it stays the caller's, to be released */
+    if (status == PF_OK || status == PF_CLOSED) { /* after other errors the caller still has to release it */
         reservation->num_slots = 0;
         reservation->slots = NULL;
         reservation->loan = 0;
@@ -129,6 +129,18 @@ pf_status pf_queue_wait_pass(pf_handle queue, uint64_t after, const pf_wait *wai
     pf_status status;
     RUN_BLOCKING(status, call, wait, err, pfgo_queue_wait_pass(queue, after, &call, pass, err));
     return status;
+}
+
+pf_status pf_queue_get_start(pf_handle queue, uint64_t pass, uint64_t *start, pf_error *err) {
+    ZERO(start);
+    CHECK_ALIVE(err);
+    REQUIRE_POINTER(start, err);
+    return pfgo_queue_get_start(queue, pass, start, err);
+}
+
+pf_status pf_queue_set_start(pf_handle queue, uint64_t pass, uint64_t start, pf_error *err) {
+    CHECK_ALIVE(err);
+    return pfgo_queue_set_start(queue, pass, start, err);
 }
 
 pf_status pf_queue_shutdown(pf_handle queue, pf_error *err) {

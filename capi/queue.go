@@ -33,7 +33,7 @@ func pfgo_queue_init_once(h C.pf_handle, o *C.pf_queue_options, out *C.pf_handle
 	return C.PF_OK
 }
 
-// lookupQueue finds the queue behind a consumer's handle or a producer's.
+// lookupQueue returns the queue of a consumer's handle or a producer's handle.
 func lookupQueue(h C.pf_handle) (*pyfeed.PyArrayFeedQueue, error) {
 	switch o := find(h).(type) {
 	case *pyfeed.Consumer:
@@ -41,11 +41,11 @@ func lookupQueue(h C.pf_handle) (*pyfeed.PyArrayFeedQueue, error) {
 	case *pyfeed.Producer:
 		return o.Queue(), nil
 	default:
-		return nil, stale[*pyfeed.Consumer](h, o)
+		return nil, staleError[*pyfeed.Consumer](h, o)
 	}
 }
 
-// lookupConsumer is lookupQueue for what a producer's handle must not be used for.
+// lookupConsumer is lookupQueue for operations that a producer's handle does not allow.
 func lookupConsumer(h C.pf_handle) (*pyfeed.Consumer, error) {
 	switch o := find(h).(type) {
 	case *pyfeed.Consumer:
@@ -53,7 +53,7 @@ func lookupConsumer(h C.pf_handle) (*pyfeed.Consumer, error) {
 	case *pyfeed.Producer:
 		return nil, pyfeed.Errorf(pyfeed.State, "pop: expected a consumer's handle of the queue, found a producer's, which only pushes")
 	default:
-		return nil, stale[*pyfeed.Consumer](h, o)
+		return nil, staleError[*pyfeed.Consumer](h, o)
 	}
 }
 
@@ -68,7 +68,8 @@ func pfgo_producer_create(h C.pf_handle, out *C.pf_handle, err *C.pf_error) (st 
 	return C.PF_OK
 }
 
-// maxCopiedInGo is how many bytes are copied here; more are copied in C, which takes a second call.
+// maxCopiedInGo is the size in bytes up to which Go copies a tuple. C copies larger and strided tuples, and then makes
+// a second call: Go's scheduler cannot interrupt a large copy, but a second call costs more than copying a small tuple.
 const maxCopiedInGo = 64 << 10
 
 //export pfgo_queue_push
@@ -81,100 +82,97 @@ func pfgo_queue_push(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, call *C.
 	return push(q, tensors, n, call, err)
 }
 
-// push copies C's tensors into a queue, or has C copy them. It waits until the queue has room before a byte is copied.
+// push copies C's tensors into a queue, or lends C the tuple to copy them (PFI_COPY). It copies nothing before the
+// queue has room.
 func push(q *pyfeed.PyArrayFeedQueue, tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call, err *C.pf_error) C.pf_status {
-	l, e := reserveInQueue(q, tensors, n, call)
+	t, r, e := reserveInQueue(q, tensors, n, call)
 	if e != nil {
 		return setError(e, err)
 	}
-	if st := copyTensors(&l, tensors, n, call, err); st != C.PF_OK {
+	if st := copyTensors(t, &r, tensors, n, call, err); st != C.PF_OK {
 		return st
 	}
-	return setError(l.reservation.Commit(l.tuple), err)
+	return setError(r.Commit(t), err)
 }
 
-// copyTensors copies C's tensors to a tuple with a reservation. With PFI_COPY the tuple is lent to C, which copies; after an
-// error it is dropped.
-func copyTensors(l *loan, tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call, err *C.pf_error) C.pf_status {
-	if call.strided != 0 || l.reservation.Bytes() > maxCopiedInGo {
-		return lendLoanForCopy(l, tensors, call, err)
+// copyTensors copies C's tensors to a tuple with a reservation. If it returns PFI_COPY, the tuple is lent to C, which
+// copies. After an error the tuple is released.
+func copyTensors(t *pyfeed.Tuple, r *pyfeed.Reservation, tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call, err *C.pf_error) C.pf_status {
+	if copiedInC := call.strided != 0 || r.Bytes() > maxCopiedInGo; copiedInC {
+		return lendForCopy(&writeLoan{loan: loan{tuple: t}, tensors: tensors, reservation: *r}, call, err)
 	}
 	start := trace.Begin()
-	for i := range l.tuple.Slots {
-		in, data := elementAt(tensors, i, tensors.size), l.tuple.Slots[i].Data
+	for i := range t.Slots {
+		in, data := elementAt(tensors, i, tensors.size), t.Slots[i].Data
 		copy(data, unsafe.Slice((*byte)(in.data), len(data)))
 	}
 	if start != 0 {
-		trace.CopySince(callerThread().Track(), "push", start, int(l.reservation.Bytes()))
+		trace.CopySince(callerThread().Track(), "push", start, int(r.Bytes()))
 	}
 	if e := truncation(tensors, n); e != nil {
-		l.drop()
+		r.Cancel(t)
 		return setError(e, err)
 	}
 	return C.PF_OK
 }
 
-// reserveInQueue waits until a queue has room for a tuple like C's tensors. It resolves the pass the first time.
-func reserveInQueue(q *pyfeed.PyArrayFeedQueue, tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call) (loan, error) {
+// reserveInQueue waits until a queue has room for a tuple like C's tensors. The first attempt resolves the pass. The
+// caller owns the tuple.
+func reserveInQueue(q *pyfeed.PyArrayFeedQueue, tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call) (*pyfeed.Tuple, pyfeed.Reservation, error) {
 	return reserve(tensors, n, call, func(ctx context.Context, t *pyfeed.Tuple) (pyfeed.Reservation, error) {
 		resolvePass(q, call)
 		return q.Input().Reserve(ctx, pyfeed.Pass(call.pass), t)
 	})
 }
 
-// reserve waits until try has room for a tuple like C's tensors.
+// reserve calls try with a tuple like C's tensors, and waits until try has room for it. The caller owns the tuple.
 func reserve(tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call,
-	try func(context.Context, *pyfeed.Tuple) (pyfeed.Reservation, error)) (loan, error) {
+	try func(context.Context, *pyfeed.Tuple) (pyfeed.Reservation, error)) (*pyfeed.Tuple, pyfeed.Reservation, error) {
 	t, e := parseTensors(tensors, n, false)
 	if e != nil {
-		return loan{}, e
+		return nil, pyfeed.Reservation{}, e
 	}
 	markPusher()
 	r, e := blocking(call, func(ctx context.Context) (pyfeed.Reservation, error) { return try(ctx, t) })
 	if e != nil {
 		t.Release()
-		return loan{}, e
 	}
-	return loan{tuple: t, reservation: r}, nil
+	return t, r, e
 }
 
-// markPusher tells the trace that the thread pushes.
+// markPusher notes for the trace that the calling thread pushes.
 func markPusher() {
 	if trace.On() {
 		callerThread().MarkPusher()
 	}
 }
 
-// The numbers that stand for something else are the same on both sides.
+// These arrays compile only if the special pass numbers of C and Go are the same.
 var (
 	_ = [1]struct{}{}[C.PF_PASS_CURRENT-uint64(pyfeed.PassCurrent)]
 	_ = [1]struct{}{}[C.PF_PASS_NONE-uint64(pyfeed.PassNone)]
 )
 
-// resolvePass makes the pass that is current when a call begins that of the whole call.
+// resolvePass replaces PF_PASS_CURRENT by the number of the current pass, for this attempt and all later ones of the
+// call.
 func resolvePass(q *pyfeed.PyArrayFeedQueue, call *C.pfi_call) {
 	if call.pass == C.PF_PASS_CURRENT {
 		call.pass = C.uint64_t(q.Pass())
 	}
 }
 
-// lendForCopy lends a tuple to C, which copies its tensors into it and calls again.
-func lendForCopy(t *pyfeed.Tuple, from *C.pf_tensor, call *C.pfi_call, err *C.pf_error) C.pf_status {
-	return lendLoanForCopy(&loan{tuple: t}, from, call, err)
-}
-
-// lendLoanForCopy is lendForCopy for a tuple that may have a reservation.
-func lendLoanForCopy(l *loan, from *C.pf_tensor, call *C.pfi_call, err *C.pf_error) C.pf_status {
-	id, dest, e := lend(l, source{tensors: from})
+// lendForCopy lends a tuple to C, which copies tensors into it and then calls Go again. It returns PFI_COPY.
+func lendForCopy(l *writeLoan, call *C.pfi_call, err *C.pf_error) C.pf_status {
+	l.copyBegan = trace.Begin()
+	id, dest, e := lendToWrite(l)
 	if e != nil {
 		return setError(e, err)
 	}
 	call.loan, call.dest = C.uint64_t(id), dest
-	markCopyBegin(id)
 	return C.PFI_COPY
 }
 
-// A cOwner has C reclaim lent memory.
+// A cOwner owns memory that C has lent. Reclaim calls the release function of C.
 type cOwner struct {
 	release *[0]byte
 	context unsafe.Pointer
@@ -214,9 +212,15 @@ func pfgo_queue_reserve(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, call 
 	if e != nil {
 		return setError(e, err)
 	}
-	l, e := reserveInQueue(q, tensors, n, call)
+	t, r, e := reserveInQueue(q, tensors, n, call)
+	if e != nil {
+		return setError(e, err)
+	}
+	id, slots, e := lendToWrite(&writeLoan{loan: loan{tuple: t}, faults: memory.RearmFaults(), reservation: r})
 	if e == nil {
-		e = lendFrom(&l, source{faults: memory.RearmFaults()}, out)
+		out.num_slots = C.uint32_t(len(t.Slots))
+		out.slots = slots
+		out.loan = C.uint64_t(id)
 	}
 	return setError(e, err)
 }
@@ -231,27 +235,43 @@ func pfgo_queue_commit(id C.uint64_t, err *C.pf_error) (st C.pf_status) {
 	return setError(e, err)
 }
 
-// takeReservation ends the loan of a tuple that C has written, and gives the reservation to the caller.
-func takeReservation(id uint64) (loan, error) {
-	l, ok := loans.get(id)
-	if !ok {
-		return l, pyfeed.Errorf(pyfeed.State, "commit: expected a reservation, found one that was committed or released already")
+// takeReservation ends the loan of a tuple that C has written, and returns its reservation. If the tuple was written in
+// place and may lack bytes of a mapped file, it stays on loan: the caller of the library releases it.
+func takeReservation(id uint64) (l writeLoan, err error) {
+	if id&writeBit == 0 {
+		if _, exists := loans.get(id); exists {
+			return l, pyfeed.Errorf(pyfeed.State, "commit: expected a reservation, found a tuple that was popped")
+		}
+		return l, reservationEnded()
 	}
-	traceCopy(l, "push")
-	if !l.reservation.Held() {
-		return l, pyfeed.Errorf(pyfeed.State, "commit: expected a reservation, found a tuple that was popped")
+	writeLoans.mu.Lock()
+	row := writeLoans.find(id &^ writeBit)
+	if row == nil {
+		writeLoans.mu.Unlock()
+		return l, reservationEnded()
 	}
-	truncated := l.truncation(id)
-	if truncated != nil && l.source().tensors == nil { // the caller releases it
-		return l, truncated
+	if !row.value.reservation.Held() {
+		writeLoans.mu.Unlock()
+		return l, pyfeed.Errorf(pyfeed.State, "commit: expected a reservation, found a tuple that is for no queue")
 	}
-	if l, ok = endLoan(id); !ok {
-		return l, pyfeed.Errorf(pyfeed.State, "commit: the reservation was released by another thread")
+	err = row.value.truncation() // before the loan ends: until then C's tensors exist
+	if err != nil && row.value.tensors == nil {
+		writeLoans.mu.Unlock()
+		return l, err
 	}
-	if truncated != nil {
+	l = row.value
+	writeLoans.empty(row, id&^writeBit)
+	writeLoans.mu.Unlock()
+	l.view.Release()
+	traceCopy(&l, "push")
+	if err != nil {
 		l.drop()
 	}
-	return l, truncated
+	return l, err
+}
+
+func reservationEnded() error {
+	return pyfeed.Errorf(pyfeed.State, "commit: expected a reservation, found one that was committed or released already")
 }
 
 //export pfgo_queue_pop
@@ -265,7 +285,7 @@ func pfgo_queue_pop(h C.pf_handle, call *C.pfi_call, out *C.pf_tuple, err *C.pf_
 	return readTuple(call, "pop", q.Deliver, out, err)
 }
 
-// readTuple lends C the tuple that read returns.
+// readTuple calls read, waits until it returns a tuple, and lends the tuple to C.
 func readTuple(call *C.pfi_call, name string, read func(context.Context) (*pyfeed.Tuple, error), out *C.pf_tuple, err *C.pf_error) C.pf_status {
 	t, e := tracedBlocking(call, name, read)
 	if e == nil {
@@ -316,6 +336,30 @@ func pfgo_queue_wait_pass(h C.pf_handle, after C.uint64_t, call *C.pfi_call, pas
 	p, e := blocking(call, func(ctx context.Context) (pyfeed.Pass, error) { return q.WaitPass(ctx, pyfeed.Pass(after)) })
 	*pass = C.uint64_t(p)
 	return setError(e, err)
+}
+
+//export pfgo_queue_get_start
+func pfgo_queue_get_start(h C.pf_handle, pass C.uint64_t, start *C.uint64_t, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	q, e := lookupQueue(h)
+	if e != nil {
+		return setError(e, err)
+	}
+	n, e := q.Start(pyfeed.Pass(pass))
+	if e == nil {
+		*start = C.uint64_t(n)
+	}
+	return setError(e, err)
+}
+
+//export pfgo_queue_set_start
+func pfgo_queue_set_start(h C.pf_handle, pass, start C.uint64_t, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	q, e := lookupQueue(h)
+	if e != nil {
+		return setError(e, err)
+	}
+	return setError(q.SetStart(pyfeed.Pass(pass), int64(min(start, 1<<63-1))), err)
 }
 
 //export pfgo_queue_shutdown

@@ -26,6 +26,17 @@ pf_status pf_reader_next(pf_handle reader, const pf_wait *wait, pf_tuple *out, p
     return status;
 }
 
+pf_status pf_reader_next_in_loop(pf_handle reader, uint64_t loop, const pf_wait *wait, pf_tuple *out,
+                                 pf_error *err) {
+    ZERO_KEEP_LOAN(out);
+    CHECK_ALIVE(err);
+    REQUIRE_STRUCT(out, err);
+    pfi_call call = {.loop = loop};
+    pf_status status;
+    RUN_BLOCKING(status, call, wait, err, pfgo_reader_next(reader, &call, out, err));
+    return status;
+}
+
 pf_status pf_reader_has_next(pf_handle reader, const pf_wait *wait, uint8_t *out, pf_error *err) {
     ZERO(out);
     CHECK_ALIVE(err);
@@ -39,6 +50,26 @@ pf_status pf_reader_has_next(pf_handle reader, const pf_wait *wait, uint8_t *out
 pf_status pf_reader_reset(pf_handle reader, pf_error *err) {
     CHECK_ALIVE(err);
     return pfgo_reader_reset(reader, err);
+}
+
+pf_status pf_reader_begin_loop(pf_handle reader, uint8_t current, uint64_t *loop, pf_error *err) {
+    ZERO(loop);
+    CHECK_ALIVE(err);
+    REQUIRE_POINTER(loop, err);
+    return pfgo_reader_begin_loop(reader, current, loop, err);
+}
+
+pf_status pf_reader_get_state(pf_handle reader, char **state, pf_error *err) {
+    ZERO(state);
+    CHECK_ALIVE(err);
+    REQUIRE_POINTER(state, err);
+    return pfgo_reader_get_state(reader, state, err);
+}
+
+pf_status pf_reader_set_state(pf_handle reader, const char *state, uint8_t strict, pf_error *err) {
+    CHECK_ALIVE(err);
+    REQUIRE_POINTER(state, err);
+    return pfgo_reader_set_state(reader, (char *)state, strict, err);
 }
 
 pf_status pf_reader_stats(pf_handle reader, char **json, pf_error *err) {

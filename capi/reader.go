@@ -4,6 +4,7 @@ package main
 import "C"
 
 import (
+	"context"
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 	"github.com/pyfeed/pyfeed/readers"
@@ -30,7 +31,8 @@ func pfgo_reader_create(scope C.pf_handle, op, out *C.char, ins **C.char, n C.ui
 
 var openings table[*ops.Opening]
 
-// finishOpening waits for the opening that a call has begun, and ends it with the call.
+// finishOpening waits for the opening that a call has begun in the background, and puts its reader into the scope. It
+// stops the opening unless the call has to wait again.
 func finishOpening(scope C.pf_handle, out *C.char, call *C.pfi_call) error {
 	o, _ := openings.get(uint64(call.opening))
 	r, err := blocking(call, o.Wait)
@@ -42,11 +44,36 @@ func finishOpening(scope C.pf_handle, out *C.char, call *C.pfi_call) error {
 		return err
 	}
 	s, err := lookup[*pyfeed.Scope](scope)
-	if err != nil { // it was dropped meanwhile
+	if err != nil { // the scope was dropped meanwhile
 		r.Close()
 		return err
 	}
 	return ops.Put(s, C.GoString(out), r)
+}
+
+//export pfgo_reader_get_state
+func pfgo_reader_get_state(h C.pf_handle, out **C.char, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	r, e := lookup[*readers.ReaderHolder](h)
+	if e != nil {
+		return setError(e, err)
+	}
+	state, e := r.State()
+	if e != nil {
+		return setError(e, err)
+	}
+	*out = C.CString(string(state))
+	return C.PF_OK
+}
+
+//export pfgo_reader_set_state
+func pfgo_reader_set_state(h C.pf_handle, state *C.char, strict C.uint8_t, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	r, e := lookup[*readers.ReaderHolder](h)
+	if e != nil {
+		return setError(e, err)
+	}
+	return setError(r.SetState([]byte(C.GoString(state)), strict != 0), err)
 }
 
 //export pfgo_reader_stats
@@ -67,7 +94,8 @@ func pfgo_reader_next(h C.pf_handle, call *C.pfi_call, out *C.pf_tuple, err *C.p
 	if e != nil {
 		return setError(e, err)
 	}
-	return readTuple(call, "next", r.ReadNext, out, err)
+	loop := readers.Loop(call.loop)
+	return readTuple(call, "next", func(ctx context.Context) (*pyfeed.Tuple, error) { return r.ReadNextInLoop(ctx, loop) }, out, err)
 }
 
 //export pfgo_reader_has_next
@@ -79,6 +107,23 @@ func pfgo_reader_has_next(h C.pf_handle, call *C.pfi_call, out *C.uint8_t, err *
 	}
 	has, e := tracedBlocking(call, "has_next", r.HasNext)
 	*out = cbool(has)
+	return setError(e, err)
+}
+
+//export pfgo_reader_begin_loop
+func pfgo_reader_begin_loop(h C.pf_handle, current C.uint8_t, out *C.uint64_t, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	r, e := lookup[*readers.ReaderHolder](h)
+	if e != nil {
+		return setError(e, err)
+	}
+	var loop readers.Loop
+	if current != 0 {
+		loop = r.JoinLoop()
+	} else {
+		loop, e = r.BeginLoop()
+	}
+	*out = C.uint64_t(loop)
 	return setError(e, err)
 }
 

@@ -105,7 +105,7 @@ func pfgo_var_get_tensor(h C.pf_handle, out *C.pf_tuple, err *C.pf_error) (st C.
 	return setError(lendTuple(t, out), err)
 }
 
-// variablePool counts the memory of tensors that C writes into variables.
+// variablePool allocates the tensors that C writes into variables.
 var variablePool = memory.NewUnpooled(memory.Batch)
 
 //export pfgo_var_allocate
@@ -129,15 +129,15 @@ func pfgo_var_allocate(h C.pf_handle, tensor *C.pf_tensor, call *C.pfi_call, err
 		t.Release()
 		return setError(e, err)
 	}
-	return lendForCopy(t, tensor, call, err)
+	return lendForCopy(&writeLoan{loan: loan{tuple: t}, tensors: tensor}, call, err)
 }
 
 //export pfgo_var_set
 func pfgo_var_set(h C.pf_handle, id C.uint64_t, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	l, _ := loans.get(uint64(id))
-	truncated := l.truncation(uint64(id))
-	defer releaseLoan(uint64(id))
+	l, _ := endWriteLoan(uint64(id))
+	defer l.drop()
+	truncated := l.truncation()
 	v, e := lookup[variable](h)
 	if e == nil {
 		e = truncated

@@ -1,4 +1,4 @@
-/* Queues that other processes fill. */
+/* Queues that worker processes fill. */
 #include "guard.h"
 
 pf_status pf_shared_queue_init_once(pf_handle var, const pf_shared_queue_options *options, int *fd,

@@ -31,7 +31,7 @@ func pfgo_shared_queue_init_once(h C.pf_handle, o *C.pf_shared_queue_options, fd
 	return C.PF_OK
 }
 
-// lookupFeed finds what wraps a queue that worker processes fill.
+// lookupFeed returns the Feed of a queue that worker processes fill. It fails for other queues.
 func lookupFeed(h C.pf_handle) (pyfeed.Feed, error) {
 	q, e := lookupQueue(h)
 	if e != nil {

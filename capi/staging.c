@@ -1,4 +1,4 @@
-/* The staging buffers. */
+/* Staging buffers. */
 #include "guard.h"
 
 pf_status pf_staging_create(pf_place place, uint64_t capacity, uint64_t bytes_limit, pf_handle *buffer,

@@ -26,14 +26,14 @@ func pfgo_staging_put(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, call *C
 	if e != nil {
 		return setError(e, err)
 	}
-	l, e := reserve(tensors, n, call, b.Reserve)
+	t, r, e := reserve(tensors, n, call, b.Reserve)
 	if e != nil {
 		return setError(e, err)
 	}
-	if st := copyTensors(&l, tensors, n, call, err); st != C.PF_OK {
+	if st := copyTensors(t, &r, tensors, n, call, err); st != C.PF_OK {
 		return st
 	}
-	return setError(b.Commit(&l.reservation, l.tuple), err)
+	return setError(b.Commit(&r, t), err)
 }
 
 //export pfgo_staging_commit

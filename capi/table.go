@@ -2,8 +2,8 @@ package main
 
 import "sync"
 
-// A table maps ids to values that have one owner; gopy's table is for those that are counted. An id is never used twice: a
-// stale one finds nothing.
+// A table maps ids to values that have one owner each. gopy's table is for objects with a reference count. An id is
+// never used twice, so a stale id finds nothing.
 type table[T any] struct {
 	mu   sync.Mutex
 	rows []row[T]
@@ -50,19 +50,25 @@ func (t *table[T]) get(id uint64) (v T, ok bool) {
 	return v, false
 }
 
-// remove takes a row out and returns its value.
+// remove removes a row and returns its value. ok is false if there is none of that id.
 func (t *table[T]) remove(id uint64) (v T, ok bool) {
 	t.mu.Lock()
 	r := t.find(id)
 	if ok = r != nil; ok {
-		var none T
-		v, r.value = r.value, none
-		r.generation++
-		t.free = append(t.free, uint32(id))
-		t.n--
+		v = r.value
+		t.empty(r, id)
 	}
 	t.mu.Unlock()
 	return v, ok
+}
+
+// empty removes a row that find has returned. The caller holds the lock.
+func (t *table[T]) empty(r *row[T], id uint64) {
+	var none T
+	r.value = none
+	r.generation++
+	t.free = append(t.free, uint32(id))
+	t.n--
 }
 
 func (t *table[T]) len() int {

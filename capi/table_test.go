@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestTableFindsOnlyWhatIsInIt(t *testing.T) {
+func TestTableFindsOnlyPresentEntries(t *testing.T) {
 	var all table[string]
 	a, b := all.put("a"), all.put("b")
 	if v, ok := all.get(a); v != "a" || !ok {
@@ -14,7 +14,7 @@ func TestTableFindsOnlyWhatIsInIt(t *testing.T) {
 	if v, ok := all.remove(a); v != "a" || !ok {
 		t.Errorf("removed %q, %v", v, ok)
 	}
-	c := all.put("c") // takes the same row
+	c := all.put("c") // reuses the row of a
 	for _, stale := range []uint64{0, a, 1 << 31, ^uint64(0), a + 1<<40} {
 		if v, ok := all.get(stale); ok {
 			t.Errorf("id %#x: found %q", stale, v)

@@ -1,4 +1,4 @@
-/* Recordings of what happens, and what they say. */
+/* Recordings for the trace, and their export. */
 #include "guard.h"
 
 pf_status pf_trace_start(uint64_t max_events, pf_handle *trace, pf_error *err) {

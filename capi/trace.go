@@ -19,15 +19,15 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
-// A recording stops with its last handle.
+// A recording is a trace. Dropping it, with its last handle, stops it.
 type recording struct{ *trace.Recording }
 
 func (r recording) Drop() { r.Stop() }
 
 //export pfgo_trace_start
-func pfgo_trace_start(most C.uint64_t, out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
+func pfgo_trace_start(limit C.uint64_t, out *C.pf_handle, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)
-	r, e := trace.Start(int(min(uint64(most), math.MaxInt)))
+	r, e := trace.Start(int(min(uint64(limit), math.MaxInt)))
 	if e != nil {
 		kind := pyfeed.Invalid
 		if errors.Is(e, trace.ErrOn) {
@@ -78,7 +78,8 @@ func pfgo_trace_export(h C.pf_handle, form *C.char, out **C.char, err *C.pf_erro
 	return setError(e, err)
 }
 
-// A cBuffer is text in C's memory: it may be large, and becomes the caller's.
+// A cBuffer is text in C's memory. A trace may be large, so it is not copied from Go's heap; the caller gets the buffer
+// itself.
 type cBuffer struct {
 	data           unsafe.Pointer
 	size, capacity int
@@ -98,7 +99,7 @@ func (t *cBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// detach returns the text, zero-terminated, for the caller to free.
+// detach returns the text, zero-terminated. The caller of the library frees it.
 func (t *cBuffer) detach() (*C.char, error) {
 	if _, err := t.Write([]byte{0}); err != nil {
 		return nil, err
@@ -108,12 +109,12 @@ func (t *cBuffer) detach() (*C.char, error) {
 	return text, nil
 }
 
-// callerThread is the calling thread, if it has read in the current recording; else nil. Ask trace.On first, which is
-// cheaper. A call from C stays on its thread.
-func callerThread() *trace.Thread { return trace.KnownThread(syscall.Gettid()) }
+// callerThread returns the calling thread, if it has read during the current recording; else nil. Call trace.On first,
+// which is cheaper. A call from C does not change its thread.
+func callerThread() *trace.Thread { return trace.CurrentThread(syscall.Gettid()) }
 
-// tracedBlocking is blocking for a consumer's call, which returns tuples or waits for them. The call and its sleeps are
-// recorded on the thread's track.
+// tracedBlocking is blocking for a call of a consumer, which reads tuples. It records the call and its sleeps on the
+// track of the thread.
 func tracedBlocking[T any](call *C.pfi_call, name string, try func(context.Context) (T, error)) (T, error) {
 	if !trace.On() {
 		return blocking(call, try)
@@ -131,7 +132,7 @@ func recordBlocking[T any](call *C.pfi_call, name string, try func(context.Conte
 	case call.phase == C.PFI_FIRST:
 		call.trace_begin = C.int64_t(now)
 		thread.Began(now)
-	default: // what began before the recording counts from the recording's start
+	default: // a sleep that began before the recording counts from the start of the recording
 		trace.Span(thread.Track(), trace.Wait, name, max(int64(call.sleep_begin), 1), now)
 	}
 	v, err := blocking(call, try)
@@ -149,17 +150,9 @@ func recordBlocking[T any](call *C.pfi_call, name string, try func(context.Conte
 	return v, err
 }
 
-// markCopyBegin notes that C is about to copy into a loan.
-func markCopyBegin(id uint64) {
-	if start := trace.Begin(); start != 0 {
-		loans.mu.Lock()
-		defer loans.mu.Unlock()
-		loans.find(id).value.copyBegan = start
-	}
-}
-
-// traceCopy records C's copy into a loan; a loan that was not marked was written in place.
-func traceCopy(l loan, name string) {
+// traceCopy records that C has copied into a loan. A loan without copyBegan was written in place, or no recording was
+// on.
+func traceCopy(l *writeLoan, name string) {
 	if l.copyBegan == 0 {
 		return
 	}

@@ -1,4 +1,4 @@
-/* Tensors coming in, and tuples on loan to the caller. */
+/* Checks of tensors that are arguments, and tuples on loan to the caller. */
 #include "guard.h"
 
 pf_status pfi_check_tensors(const pf_tensor *tensors, uint32_t num_tensors, int with_data, pf_error *err) {

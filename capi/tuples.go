@@ -12,16 +12,24 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
 )
 
-// A loan is a tuple that is lent to C, with the descriptors that C reads, which must not lie in Go's heap.
+// A loan is a tuple that is lent to C, with the descriptors that C reads. The descriptors do not lie in Go's heap.
 type loan struct {
-	tuple       *pyfeed.Tuple
-	view        *memory.Buffer     // the descriptors, and behind them the source
-	copyBegan   int64              // for the trace: when C began to copy into the tuple, or 0
-	reservation pyfeed.Reservation // of a tuple that C writes for a queue; else none
+	tuple *pyfeed.Tuple
+	view  *memory.Buffer // the descriptors
 }
 
-// drop releases the tuple of a loan that has ended.
-func (l *loan) drop() {
+// A writeLoan is the loan of a tuple that C writes. It is a type of its own to keep loan small, since a loan is copied
+// for every tuple that is popped.
+type writeLoan struct {
+	loan
+	tensors     *C.pf_tensor       // the tensors that C copies, one for each slot; nil: C writes in place
+	faults      uint32             // written in place: the count of faults in mapped files when it was lent
+	copyBegan   int64              // for the trace: when C began to copy; or 0
+	reservation pyfeed.Reservation // the room in a queue; or none
+}
+
+// drop releases the tuple of a loan that has ended, and its reservation.
+func (l *writeLoan) drop() {
 	if l.reservation.Held() {
 		l.reservation.Cancel(l.tuple)
 	} else {
@@ -29,35 +37,24 @@ func (l *loan) drop() {
 	}
 }
 
-// A source says from where C writes into a lent tuple. It lies in the loan's view and not in the loan, since loans are
-// copied with every tuple that is popped.
-type source struct {
-	tensors *C.pf_tensor // what C copies, a tensor for each slot; nil: C writes the tuple in place
-	faults  uint32       // the count of faults in mapped files when the tuple was lent to be written in place
-}
-
-// source is the source of a loan that was found.
-func (l *loan) source() *source {
-	view := l.view.Bytes()
-	return (*source)(unsafe.Pointer(&view[len(view)-int(unsafe.Sizeof(source{}))]))
-}
+// writeBit marks the ids of writeLoans. A table never has so many rows that an index contains this bit.
+const writeBit = 1 << 31
 
 var (
-	loans table[loan]
-	views = memory.NewPool(memory.View)
+	loans      table[loan]
+	writeLoans table[writeLoan]
+	views      = memory.NewPool(memory.View)
 )
 
-// lend describes a tuple for C, which may write into it from a source. On an error the tuple is released.
-func lend(l *loan, from source) (id uint64, view *C.pf_tensor, err error) {
-	t := l.tuple
-	size := len(t.Slots)*C.sizeof_pf_tensor + int(unsafe.Sizeof(from))
+// view returns the descriptors of a tuple, for C to read, and the memory that they are in.
+func view(t *pyfeed.Tuple) (*memory.Buffer, *C.pf_tensor, error) {
+	size := len(t.Slots) * C.sizeof_pf_tensor
 	for i := range t.Slots {
 		size += len(t.Slots[i].Dims())*8 + len(t.Slots[i].LoD)*C.sizeof_pf_lod_level
 	}
 	b, err := views.Get(size)
 	if err != nil {
-		l.drop()
-		return 0, nil, err
+		return nil, nil, err
 	}
 	clear(b.Bytes())
 	slots := unsafe.Slice((*C.pf_tensor)(b.Pointer()), len(t.Slots))
@@ -65,13 +62,33 @@ func lend(l *loan, from source) (id uint64, view *C.pf_tensor, err error) {
 	for i := range slots {
 		rest = describe(&t.Slots[i], &slots[i], rest)
 	}
-	*(*source)(rest) = from
-	l.view = b
-	return loans.put(*l), unsafe.SliceData(slots), nil
+	return b, unsafe.SliceData(slots), nil
 }
 
-// describe fills in out, with dims and LoD in the memory from rest on, and returns where they end. The fields that it does
-// not write are zero.
+// lendTuple lends C a tuple to read, through the struct of the caller. After an error the tuple is released.
+func lendTuple(t *pyfeed.Tuple, out *C.pf_tuple) error {
+	b, slots, err := view(t)
+	if err != nil {
+		t.Release()
+		return err
+	}
+	out.num_slots = C.uint32_t(len(t.Slots))
+	out.slots = slots
+	out.loan = C.uint64_t(loans.put(loan{t, b}))
+	return nil
+}
+
+// lendToWrite lends C a tuple to write. After an error the tuple is released.
+func lendToWrite(l *writeLoan) (id uint64, slots *C.pf_tensor, err error) {
+	if l.view, slots, err = view(l.tuple); err != nil {
+		l.drop()
+		return 0, nil, err
+	}
+	return writeLoans.put(*l) | writeBit, slots, nil
+}
+
+// describe fills in out. It stores dims and LoD in the memory from rest on, and returns the end of what it stored.
+// Fields that it does not write MUST be zero.
 func describe(s *pyfeed.LoDTensor, out *C.pf_tensor, rest unsafe.Pointer) unsafe.Pointer {
 	out.size = C.sizeof_pf_tensor
 	out.dtype = C.pf_dtype(s.DType)
@@ -101,46 +118,23 @@ func describe(s *pyfeed.LoDTensor, out *C.pf_tensor, rest unsafe.Pointer) unsafe
 	return unsafe.Add(rest, len(levels)*C.sizeof_pf_lod_level)
 }
 
-// lendTuple lends a tuple, to be read, through the caller's struct. On an error the tuple is released.
-func lendTuple(t *pyfeed.Tuple, out *C.pf_tuple) error {
-	return lendFrom(&loan{tuple: t}, source{}, out)
-}
-
-// lendFrom lends a tuple that may be written.
-func lendFrom(l *loan, from source, out *C.pf_tuple) error {
-	n := len(l.tuple.Slots)
-	id, view, err := lend(l, from)
-	if err != nil {
-		return err
-	}
-	out.num_slots = C.uint32_t(n)
-	out.slots = view
-	out.loan = C.uint64_t(id)
-	return nil
-}
-
-// truncation is an error if C may have written zeros into the tuple that stand for missing bytes of a mapped file. The loan
-// was found by the id, or is zero. Another thread may have released it since, and its view may be reused: the tensors may
-// be read only while the loan exists.
-func (l *loan) truncation(id uint64) error {
+// truncation returns an error if the tuple may contain zeros in place of bytes that a mapped file has lost. The zero
+// writeLoan, of an id that was not found, has no error.
+func (l *writeLoan) truncation() error {
 	if l.view == nil {
 		return nil
 	}
-	from := *l.source()
-	if from.tensors != nil {
-		if _, exists := loans.get(id); !exists {
-			return nil // endLoan reports it
-		}
-		return truncation(from.tensors, C.uint32_t(len(l.tuple.Slots)))
+	if l.tensors != nil {
+		return truncation(l.tensors, C.uint32_t(len(l.tuple.Slots)))
 	}
-	if memory.FaultCount() != from.faults {
-		return pyfeed.Errorf(pyfeed.Corrupt, "a mapped file shrank, was written to or could not be read, before or while the slot was written, and some of that may be in it")
+	if memory.FaultCount() != l.faults {
+		return pyfeed.Errorf(pyfeed.Corrupt, "a mapped file shrank, was written to or could not be read, before or while the tuple was written: the tuple may contain damaged data")
 	}
 	return nil
 }
 
-// truncation is an error about the first of C's tensors that lies in a mapped file which lacks bytes: zeros may have been
-// copied in their place.
+// truncation returns an error about the first of C's tensors that lies in a mapped file which has lost bytes: zeros may
+// have been copied in their place. It returns nil if there is none.
 func truncation(tensors *C.pf_tensor, n C.uint32_t) error {
 	if !memory.AnyTorn() {
 		return nil
@@ -157,9 +151,10 @@ func firstTruncation(tensors *C.pf_tensor, n C.uint32_t) error {
 	return nil
 }
 
-// tearAt is the tear of the mapped file that a tensor of C's lies in, or nil if it lies in none that is torn.
+// tearAt returns the tear of the mapped file that a tensor of C lies in; nil if that file is whole or the tensor lies
+// in none.
 func tearAt(in *C.pf_tensor) *memory.Tear {
-	low, high := 0, pyfeed.DType(in.dtype).Size() // the range of its bytes, counted from data
+	low, high := 0, pyfeed.DType(in.dtype).Size() // the range of its bytes, relative to data
 	dims := unsafe.Slice((*int64)(in.dims), in.rank)
 	if slices.Contains(dims, 0) {
 		return nil
@@ -180,28 +175,40 @@ func tearAt(in *C.pf_tensor) *memory.Tear {
 	return memory.TornAt(unsafe.Add(in.data, low), high-low)
 }
 
-// findLoan finds a tuple that is on loan to C.
+// findLoan returns a tuple that is on loan to C. what is the operation, for the error.
 func findLoan(what string, id C.uint64_t) (loan, error) {
-	l, ok := loans.get(uint64(id))
+	var l loan
+	var ok bool
+	if id&writeBit != 0 {
+		var w writeLoan
+		w, ok = writeLoans.get(uint64(id &^ writeBit))
+		l = w.loan
+	} else {
+		l, ok = loans.get(uint64(id))
+	}
 	if !ok {
 		return l, pyfeed.Errorf(pyfeed.State, "%s: expected a tuple on loan, found one that was released already", what)
 	}
 	return l, nil
 }
 
-// endLoan ends a loan, if there is one of that id, and returns it.
-func endLoan(id uint64) (l loan, ok bool) {
-	l, ok = loans.remove(id)
-	if ok {
+// endWriteLoan ends the loan of a tuple that C has written, and returns it. ok is false if there is none of that id.
+func endWriteLoan(id uint64) (l writeLoan, ok bool) {
+	if l, ok = writeLoans.remove(id &^ writeBit); ok {
 		l.view.Release()
 	}
 	return l, ok
 }
 
-// releaseLoan ends a loan, if there is one of that id, and releases the tuple.
+// releaseLoan ends a loan, if there is one of that id, and releases its tuple.
 func releaseLoan(id uint64) {
-	if l, ok := endLoan(id); ok {
-		l.drop()
+	if id&writeBit != 0 {
+		if l, ok := endWriteLoan(id); ok {
+			l.drop()
+		}
+	} else if l, ok := loans.remove(id); ok {
+		l.view.Release()
+		l.tuple.Release()
 	}
 }
 
@@ -211,7 +218,7 @@ func pfgo_tuple_release(id C.uint64_t) {
 	releaseLoan(uint64(id))
 }
 
-// releaseTuple releases the tuple that the caller's struct still holds.
+// releaseTuple releases the tuple that the struct of the caller still holds, if any.
 func releaseTuple(held *C.pf_tuple) {
 	if held.loan != 0 {
 		id := uint64(held.loan)
@@ -234,13 +241,14 @@ func pfgo_tuple_share(id C.uint64_t, out *C.pf_tuple, err *C.pf_error) (st C.pf_
 	return setError(lendTuple(t, out), err)
 }
 
-// elementAt is the i-th of an array of C structs, whose elements may be larger or smaller than this library's. internal.h
-// has the same for C: a call from Go would cost more than the access.
+// elementAt returns element i of an array of C structs, which may be larger or smaller than those of this library.
+// internal.h has the same for C; a call of C from Go would cost more than the access.
 func elementAt[T any](first *T, i int, size C.uint32_t) *T {
 	return (*T)(unsafe.Add(unsafe.Pointer(first), i*int(size)))
 }
 
-// parseTensors reads C's tensors. LoD and, if withData, Data are views of C's memory.
+// parseTensors converts C's tensors to a tuple. LoD and, if withData is set, Data are views of C's memory. The caller
+// releases the tuple.
 func parseTensors(tensors *C.pf_tensor, n C.uint32_t, withData bool) (*pyfeed.Tuple, error) {
 	t := pyfeed.NewTuple(int(n))
 	for i := range t.Slots {

@@ -1,16 +1,16 @@
 #!/bin/sh
-# Installs a built library with what builds against it: cmake/install.sh LIBRARY PREFIX
+# Installs a built library, and the files to build programs against it: cmake/install.sh LIBRARY PREFIX
 #
-#   PREFIX/lib/libpyfeed.so.0           LIBRARY, whose SONAME that is
-#   PREFIX/lib/libpyfeed.so             for -lpyfeed
+#   PREFIX/lib/libpyfeed.so.0           LIBRARY, under its SONAME
+#   PREFIX/lib/libpyfeed.so             a symbolic link, for -lpyfeed
 #   PREFIX/include/pyfeed.h             C
 #   PREFIX/include/pyfeed.hpp           C++17
 #   PREFIX/include/pyfeed_program.hpp   C++17, for programs and kernels
-#   PREFIX/include/pyfeed/              the parts of both
+#   PREFIX/include/pyfeed/              the headers that both include
 #   PREFIX/lib/cmake/pyfeed/            find_package(pyfeed)
 #   PREFIX/lib/pkgconfig/pyfeed.pc      pkg-config pyfeed
 #
-# None of them holds PREFIX: it may be moved afterwards. Works from any directory.
+# No file contains the path PREFIX, so the folder may be moved afterwards. The script works from any directory.
 set -eu
 unset CDPATH
 
@@ -34,7 +34,7 @@ version=$(sed -n 's/^#define PF_VERSION "\([0-9.]*\)"$/\1/p' "$capi/pyfeed.h")
 	exit 1
 }
 
-# Put beside its place and then moved there: a process that has the old library mapped keeps it whole.
+# Copies a file under a temporary name and renames it. A process that has mapped the old library keeps the old file.
 put() {
 	install -m "$1" "$2" "$3.new"
 	mv -f "$3.new" "$3"

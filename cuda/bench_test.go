@@ -7,7 +7,7 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed"
 )
 
-// batch takes a tuple of 4 KiB all the way, and back.
+// batch sends a tuple of 4 KiB to the device and releases it there.
 func batch(tb testing.TB, s *Stager, stream uint64) {
 	in := pyfeed.NewTuple(1)
 	shape(tb, in, 0, pyfeed.Uint8, 4096)
@@ -34,17 +34,17 @@ func TestNothingIsAllocated(t *testing.T) {
 		fine(t, err)
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		for range 100 { // until there is one of everything
+		for range 100 { // until all buffers and events exist
 			batch(t, s, stream)
 		}
 		if n := testing.AllocsPerRun(200, func() { batch(t, s, stream) }); n != 0 {
-			t.Errorf("expected no allocation a batch, found %v", n)
+			t.Errorf("expected no allocation per batch, found %v", n)
 		}
 		fine(t, d.port.DestroyStream(stream))
 	})
 }
 
-// BenchmarkPutNext is what a batch costs the host, on the emulation.
+// BenchmarkPutNext measures the cost of a batch on the host, with an emulated device.
 func BenchmarkPutNext(b *testing.B) {
 	onEmulation.begin(b)
 	s := newStager(onEmulation.device(b, nil), 2)

@@ -1,10 +1,10 @@
-// Package cuda feeds the GPUs of CUDA's driver: pinned memory of the host's, copies to a device beside whatever it
-// computes, and tuples there that wait for, and are waited for by, the streams of their consumers. It is
-// pyfeed's Backend.
+// Package cuda delivers tuples to GPUs through the CUDA driver. It provides pinned host memory, copies to a device that
+// run beside the device's computation, and the synchronization of device tuples with the streams of their consumers. It
+// implements pyfeed.Backend.
 //
-// A tuple goes from pinned memory to a buffer of the device's in one copy, on a stream of our own. Its consumer's
-// stream waits for that copy by an event (Use), and the next copy into the buffer by another for the consumer (Release):
-// nothing waits on the host.
+// A tuple is copied from pinned memory to a device buffer in one copy, on a stream of this package. The consumer's
+// stream waits for that copy through an event (Use). The next copy into the buffer waits for the consumer through
+// another event (Release). The host does not wait.
 package cuda
 
 import (
@@ -18,16 +18,16 @@ import (
 
 func init() { pyfeed.SetBackend(backend{}) }
 
-// emulated says whether devices are their emulations in the host's memory.
+// emulated reports whether devices are emulated in host memory.
 var emulated = sync.OnceValue(func() bool { return driver.Getenv("PYFEED_CUDA") == "host" })
 
-// Emulated says whether devices are their emulations, which the host can touch.
+// Emulated reports whether devices are emulated in host memory. The host can then access their tuples.
 func Emulated() bool { return emulated() }
 
-// emulatedDevices is how many devices a machine has whose devices are emulations.
+// emulatedDevices is the number of emulated devices.
 const emulatedDevices = 8
 
-// newPort is replaced by tests.
+// newPort opens a port. Tests replace it.
 var newPort = func(device int) (port, error) {
 	if emulated() {
 		return newEmulation(), nil
@@ -35,7 +35,8 @@ var newPort = func(device int) (port, error) {
 	return newDriverPort(device)
 }
 
-// Available opens the driver, and says whether there is a device to feed, or why not, in the driver's words.
+// Available opens the driver and reports whether there is a device. If there is none, the string is the reason, as
+// given by the driver.
 func Available() (bool, string) {
 	n, err := Count()
 	switch {
@@ -47,7 +48,7 @@ func Available() (bool, string) {
 	return true, ""
 }
 
-// Count is how many devices there are.
+// Count returns the number of devices.
 func Count() (int, error) {
 	if emulated() {
 		return emulatedDevices, nil
@@ -58,13 +59,13 @@ func Count() (int, error) {
 	return driver.Count()
 }
 
-// DeviceInfo is what a device is.
+// DeviceInfo describes a device.
 type DeviceInfo struct {
 	Name        string
 	Free, Total int64 // bytes of its memory
 }
 
-// Info asks the driver.
+// Info returns the name and the memory of a device.
 func Info(device int) (DeviceInfo, error) {
 	place := pyfeed.CUDAPlace(device)
 	if err := check(place); err != nil {
@@ -78,7 +79,7 @@ func Info(device int) (DeviceInfo, error) {
 	info := DeviceInfo{Name: "host emulation"}
 	if !emulated() {
 		if info.Name, err = driver.Name(device); err != nil {
-			return DeviceInfo{}, about(place, err)
+			return DeviceInfo{}, atPlace(place, err)
 		}
 	}
 	info.Free, info.Total, err = d.port.MemInfo()
@@ -99,7 +100,7 @@ func check(p pyfeed.Place) error {
 	return nil
 }
 
-// backend is pyfeed.Backend.
+// backend implements pyfeed.Backend.
 type backend struct{}
 
 func (backend) Check(p pyfeed.Place) error { return check(p) }
@@ -123,7 +124,7 @@ func (backend) Register(p pyfeed.Place, data []byte) (func(), error) {
 		return nil, d.failed(outOfMemory(err, "pinned memory", len(data)))
 	}
 	return func() {
-		_ = d.port.Unregister(at) // an error says that the device is gone
+		_ = d.port.Unregister(at) // it fails only if the device is gone
 		d.drop()
 	}, nil
 }
@@ -149,7 +150,7 @@ func (backend) NewStream(p pyfeed.Place) (pyfeed.Stream, error) {
 	return &stream{d, number}, nil
 }
 
-// stream is pyfeed.Stream.
+// stream implements pyfeed.Stream.
 type stream struct {
 	device *Device
 	number uint64

@@ -4,77 +4,75 @@ import (
 	"runtime"
 	"sync"
 	"syscall"
-	"unsafe"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
-	"github.com/pyfeed/pyfeed/pyfeed/trace"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
-// segmentBytes is what one call copies at most: copy engines ignore priorities, so a long copy would delay the trainer's own small
-// ones. Replaced by tests.
+// segmentBytes is the largest copy in one call. Copy engines ignore stream priorities, so that a longer copy would
+// delay small copies of the training program. Tests replace it.
 var segmentBytes = 16 << 20
 
 const (
-	// Copies that are under way at a time: one that runs, and one behind it, so that the copy engine does not run dry.
+	// Copies in progress at the same time: a second one waits behind the first, so that the copy engine is never idle.
 	maxInFlight = 2
-	// Pieces of memory that are set aside at a time.
+	// Blocks of quarantined memory, beyond which the oldest is freed.
 	maxQuarantined = 16
-	// Calls that wait for the copies, and fail one after the other, before the driver is taken to refuse them all.
-	maxWaits = 8
+	// Failed waits for copies in a row after which the driver is assumed to refuse every wait.
+	maxFailedWaits = 8
 )
 
-// Device is a device while somebody feeds it. It has two threads of its own. The submitter makes the calls that copy, in the
-// order of the jobs; it waits for the device only where memory is freed, or an error leaves it in doubt what is under way. The
-// completer sleeps in the driver until a copy is done.
+// Device is a device in use, from its first reference to its last. It has two threads. The submitter makes the calls
+// that copy, in the order of the jobs. It waits for the device only to free memory, or after an error that leaves the
+// state of copies unknown. The completer blocks in the driver until a copy is done.
 type Device struct {
 	place pyfeed.Place
 	name  string // of the place
 	port  port
 
 	mu              sync.Mutex
-	submitter       sync.Cond // for jobs, or for room in flight
-	completer       sync.Cond // for what flies
-	jobs            []job     // from first on
+	submitter       sync.Cond // signals a new job, or the end of a copy
+	completer       sync.Cond // signals a copy in flight
+	jobs            []job     // the queue is jobs[first:]
 	first           int
 	running         job
 	inFlight        [maxInFlight]inFlightCopy
 	inFlightCount   int
 	refs            int
-	over            bool // nothing more will fly
+	closing         bool // no more copies are submitted
 	lost            error
-	unconfirmed     []*pyfeed.Tuple // whose memory a copy may still read: the driver refused every wait for it
-	streams         []uint64        // of consumers that are gone, for the next
-	submitterFailed bool            // the submitter has had a fault and runs no more jobs
-	completerFailed bool            // the completer has had a fault and sees no more copies land
+	unconfirmed     []*pyfeed.Tuple // tuples whose memory a copy may still read, because every wait for it has failed
+	streams         []uint64        // streams of closed owners, for reuse
+	submitterFailed bool            // the submitter has panicked: it runs no more jobs
+	completerFailed bool            // the completer has panicked: it waits for no more copies
 	ended           chan struct{}
 
-	// The submitter's own.
-	segmentEvents    [maxInFlight]event // behind segments that are not the last of their tuple
+	// Used by the submitter only.
+	segmentEvents    [maxInFlight]event // for all segments of a tuple except the last
 	nextSegmentEvent int
-	quarantined      []deviceMemory // memory with which something unknown is done
+	quarantined      []deviceMemory // memory that unknown work may still use
 }
 
-// deviceMemory is memory of the device's.
+// deviceMemory is a block of device memory.
 type deviceMemory struct {
 	addr uint64
 	size int
 }
 
-// A job is something for the submitter to do. abandon is for one that will not be run, or not to its end, since the submitter
-// is no more; over says that no copy of it is under way.
+// A job is work for the submitter. abandon is called instead of run, or during run, if the submitter has failed.
+// certain reports that no copy of the job is in progress.
 type job interface {
 	run(d *Device)
-	abandon(err error, over bool)
+	abandon(err error, certain bool)
 }
 
-// inFlightCopy is a copy under way.
+// inFlightCopy is a submitted copy.
 type inFlightCopy struct {
 	event        event
-	deviceBuffer *deviceBuffer // whose last segment it is, or nil
+	deviceBuffer *deviceBuffer // for the last segment of a tuple its buffer; otherwise nil
 	bytes        int
-	timer        timer // runs while there is a recording
+	timer        timer // runs while a recording is on
 }
 
 var devices struct {
@@ -82,13 +80,14 @@ var devices struct {
 	all map[pyfeed.Place]*Device
 }
 
-// threads are those of all devices. They do not wait for each other's end.
+// threads has the ids of the devices' OS threads. They never wait for a device to close, because two of them could then
+// wait for each other.
 var threads sync.Map
 
-// open is the device of a place, begun if nobody feeds it yet, with a reference for the caller. Another takes the place of
-// one that is lost, or says why not.
+// open returns the device of a place with a reference for the caller. It starts the device if it is not in use yet, and
+// replaces a lost one.
 func open(place pyfeed.Place) (*Device, error) {
-	if place.Kind == pyfeed.CUDAPinned { // which is pinned for all devices
+	if place.Kind == pyfeed.CUDAPinned { // pinned memory is pinned for all devices
 		place = pyfeed.CUDAPlace(0)
 	}
 	devices.mu.Lock()
@@ -98,7 +97,7 @@ func open(place pyfeed.Place) (*Device, error) {
 	}
 	p, err := newPort(int(place.Device))
 	if err != nil {
-		return nil, about(place, err)
+		return nil, atPlace(place, err)
 	}
 	d, err := begin(place, p)
 	if err != nil {
@@ -111,7 +110,7 @@ func open(place pyfeed.Place) (*Device, error) {
 	return d, nil
 }
 
-// begin starts the threads. It owns the port.
+// begin starts the threads of a device, which owns the port.
 func begin(place pyfeed.Place, p port) (*Device, error) {
 	d := &Device{place: place, name: place.String(), port: p, refs: 1, ended: make(chan struct{})}
 	d.submitter.L, d.completer.L = &d.mu, &d.mu
@@ -119,23 +118,23 @@ func begin(place pyfeed.Place, p port) (*Device, error) {
 	wait.Go(func() { d.runJobs(started) }, func(fault error) { started <- d.fault(fault) })
 	if err := <-started; err != nil {
 		<-d.ended
-		return nil, about(place, err)
+		return nil, atPlace(place, err)
 	}
 	return d, nil
 }
 
-// fault is the end of the submitter but for those who wait for it.
+// fault handles a panic of the submitter: it marks the device as lost and abandons the jobs.
 func (d *Device) fault(fault error) error {
 	d.mu.Lock()
-	err := d.loseTo(fault)
-	d.submitterFailed, d.over = true, true
+	err := d.failWith(fault)
+	d.submitterFailed, d.closing = true, true
 	jobs, running := d.jobs[d.first:], d.running
 	d.jobs, d.first, d.running = nil, 0, nil
 	d.completer.Signal()
 	d.mu.Unlock()
-	over, _ := d.drain() // what is abandoned may be under way
+	certain, _ := d.drain() // copies of the running job may be in progress
 	if running != nil {
-		running.abandon(err, over)
+		running.abandon(err, certain)
 	}
 	for _, j := range jobs {
 		j.abandon(err, true)
@@ -143,28 +142,29 @@ func (d *Device) fault(fault error) error {
 	return err
 }
 
-// failCompleter is the end of the completer. The submitter goes on, to say why nothing works any more.
+// failCompleter handles a panic of the completer: it marks the device as lost and abandons the copies in flight. The
+// submitter continues, so that later jobs get the error.
 func (d *Device) failCompleter(fault error) error {
 	d.mu.Lock()
-	err := d.loseTo(fault)
+	err := d.failWith(fault)
 	d.completerFailed = true
 	inFlight := d.inFlight
 	d.inFlight, d.inFlightCount = [maxInFlight]inFlightCopy{}, 0
 	d.submitter.Signal()
 	d.mu.Unlock()
-	over, _ := d.drain() // the submitter waits itself for what it copies meanwhile
+	certain, _ := d.drain() // the submitter drains the copies that it submits meanwhile
 	for _, l := range inFlight {
 		if l.deviceBuffer != nil {
-			l.deviceBuffer.abandon(err, over)
+			l.deviceBuffer.abandon(err, certain)
 		}
 	}
 	return err
 }
 
-// loseTo is for the lock's holder.
-func (d *Device) loseTo(fault error) error {
+// failWith marks the device as lost after a panic. The lock is held.
+func (d *Device) failWith(fault error) error {
 	err := pyfeed.Errorf(pyfeed.Fault, "a thread of %v: %v", d.place, fault)
-	d.lose(err)
+	d.setLost(err)
 	return err
 }
 
@@ -175,8 +175,8 @@ func (d *Device) retain() *Device {
 	return d
 }
 
-// drop takes a reference away. With the last one the device is let go of, which is done when drop comes back, unless
-// it is one of the devices' threads that calls it.
+// drop releases a reference. The last drop closes the device and waits for the end of its threads, unless the caller is
+// itself a thread of a device.
 func (d *Device) drop() {
 	devices.mu.Lock()
 	d.mu.Lock()
@@ -194,7 +194,7 @@ func (d *Device) drop() {
 	}
 }
 
-// submit hands the submitter a job.
+// submit queues a job for the submitter.
 func (d *Device) submit(j job) {
 	d.mu.Lock()
 	if d.submitterFailed {
@@ -203,7 +203,7 @@ func (d *Device) submit(j job) {
 		j.abandon(err, true)
 		return
 	}
-	if d.first > 0 && len(d.jobs) == cap(d.jobs) { // rather than grow
+	if d.first > 0 && len(d.jobs) == cap(d.jobs) { // reuse the space of finished jobs instead of growing
 		n := copy(d.jobs, d.jobs[d.first:])
 		clear(d.jobs[n:])
 		d.jobs, d.first = d.jobs[:n], 0
@@ -213,35 +213,35 @@ func (d *Device) submit(j job) {
 	d.mu.Unlock()
 }
 
-// err is why the device can do nothing more, or nil.
+// err returns the error that made the device unusable, or nil.
 func (d *Device) err() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.lost
 }
 
-// lose is for the lock's holder.
-func (d *Device) lose(err error) {
+// setLost marks the device as unusable. The first error is kept. The lock is held.
+func (d *Device) setLost(err error) {
 	if d.lost == nil {
 		d.lost = err
 	}
 }
 
-// failed makes a port's error ours, and notes whether it is the device's last.
+// failed converts an error of the port for callers. If it is a sticky error, the device becomes lost.
 func (d *Device) failed(err error) error {
 	if err == nil {
 		return nil
 	}
-	ours := about(d.place, err)
+	ours := atPlace(d.place, err)
 	if lost(err) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.lose(ours)
+		d.setLost(ours)
 	}
 	return ours
 }
 
-// attach makes this thread one of the device's, for good: it goes with its goroutine.
+// attach makes the calling thread one of the device's threads. The thread ends with its goroutine.
 func (d *Device) attach() error {
 	runtime.LockOSThread()
 	threads.Store(syscall.Gettid(), nil)
@@ -249,11 +249,11 @@ func (d *Device) attach() error {
 }
 
 func (d *Device) detach() {
-	_ = d.port.Detach() // an error says that the device is gone already, here and below
+	_ = d.port.Detach() // here and below, calls fail only if the device is gone
 	threads.Delete(syscall.Gettid())
 }
 
-// runJobs is the submitter's thread.
+// runJobs runs on the submitter's thread.
 func (d *Device) runJobs(started chan<- error) {
 	defer close(d.ended)
 	defer d.detach()
@@ -273,14 +273,14 @@ func (d *Device) runJobs(started chan<- error) {
 		close(completed)
 	}
 	started <- err
-	for err == nil && d.turn() {
+	for err == nil && d.runNextJob() {
 	}
 	<-completed
 	d.stop()
 	_ = d.port.Close()
 }
 
-// start gets what copies need.
+// start creates the copy stream and the events of the segments.
 func (d *Device) start() error {
 	if err := d.port.Start(); err != nil {
 		return err
@@ -295,7 +295,7 @@ func (d *Device) start() error {
 	return nil
 }
 
-// stop gives back what start got.
+// stop releases what start created, and the memory and streams that are kept.
 func (d *Device) stop() {
 	for _, e := range d.segmentEvents {
 		if e != 0 {
@@ -309,7 +309,7 @@ func (d *Device) stop() {
 	_ = d.port.Stop()
 }
 
-// newStream is a stream that nobody has.
+// newStream returns an unused stream.
 func (d *Device) newStream() (uint64, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -321,17 +321,17 @@ func (d *Device) newStream() (uint64, error) {
 	return d.port.NewStream()
 }
 
-// keepStream is the end of a stream's owner. Tuples that were used on it may live longer: when they go, an event is
-// recorded there.
+// keepStream keeps the stream of a closed owner for reuse. The stream must stay valid: tuples used on it may live
+// longer, and when they are released an event is recorded on it.
 func (d *Device) keepStream(s uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.streams = append(d.streams, s)
 }
 
-// turn does the next job; false: nobody is left.
-func (d *Device) turn() bool {
-	j := d.next()
+// runNextJob runs the next job. It returns false if the device is no longer used.
+func (d *Device) runNextJob() bool {
+	j := d.nextJob()
 	if j == nil {
 		return false
 	}
@@ -342,15 +342,15 @@ func (d *Device) turn() bool {
 	return true
 }
 
-// next waits for a job; nil: nobody is left.
-func (d *Device) next() job {
+// nextJob waits for a job. It returns nil if the device is no longer used.
+func (d *Device) nextJob() job {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for d.first == len(d.jobs) && d.refs > 0 {
 		d.submitter.Wait()
 	}
 	if d.first == len(d.jobs) {
-		d.over = true
+		d.closing = true
 		d.completer.Signal()
 		return nil
 	}
@@ -363,173 +363,7 @@ func (d *Device) next() job {
 	return j
 }
 
-// awaitCopies is the completer's thread. It waits for the copies, in their order.
-func (d *Device) awaitCopies(attached chan<- error) {
-	defer d.detach()
-	err := d.attach()
-	attached <- err
-	if err != nil {
-		return
-	}
-	var lane trace.Lane
-	defer lane.Done()
-	track, done := "copies to "+d.name, int64(0)
-	for {
-		l, more := d.oldest()
-		if !more {
-			return
-		}
-		over, err := d.awaitEvent(l.event)
-		if l.timer.running {
-			now := trace.Now()
-			if took := d.port.Took(l.timer); took >= 0 {
-				trace.TransferSpan(lane.Track(track), d.name, max(now-took, done), now, l.bytes)
-			}
-			done = now
-		}
-		d.completed()
-		if l.deviceBuffer != nil {
-			l.deviceBuffer.end(err, over)
-		}
-	}
-}
-
-// awaitEvent waits until what is before the event is done, and says whether that is certain, as drain does.
-func (d *Device) awaitEvent(e event) (over bool, err error) {
-	if err = d.port.Synchronize(e); err != nil && !lost(err) {
-		return d.drain()
-	}
-	return true, d.fatal(err)
-}
-
-// drain waits until no copy is under way, and says whether that is certain: a device that is broken copies no more, but after
-// another error a copy may still read the host's memory. A wait that fails is therefore repeated. An error says that the
-// device is lost.
-func (d *Device) drain() (over bool, err error) {
-	for range maxWaits {
-		if err = d.port.Drain(); err == nil || lost(err) {
-			return true, d.fatal(err)
-		}
-	}
-	return false, d.fatal(err)
-}
-
-// keepUnconfirmed keeps a tuple whose memory a copy may still read.
-func (d *Device) keepUnconfirmed(host *pyfeed.Tuple) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.unconfirmed = append(d.unconfirmed, host)
-}
-
-// releaseConfirmed gives back what is kept in doubt, if the driver no longer refuses to wait.
-func (d *Device) releaseConfirmed() {
-	d.mu.Lock()
-	unconfirmed := d.unconfirmed
-	d.unconfirmed = nil
-	d.mu.Unlock()
-	if len(unconfirmed) == 0 {
-		return
-	}
-	over, _ := d.drain()
-	for _, host := range unconfirmed {
-		if over {
-			host.Release()
-		} else {
-			d.keepUnconfirmed(host)
-		}
-	}
-}
-
-// fatal is an error after which nothing is certain.
-func (d *Device) fatal(err error) error {
-	if err == nil {
-		return nil
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.lose(about(d.place, err))
-	return d.lost
-}
-
-// oldest waits for the copy that began first; false: there will be no more.
-func (d *Device) oldest() (l inFlightCopy, more bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for d.inFlightCount == 0 && !d.over {
-		d.completer.Wait()
-	}
-	return d.inFlight[0], d.inFlightCount > 0
-}
-
-// completed is the end of the oldest copy, whose event may be used again.
-func (d *Device) completed() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	copy(d.inFlight[:], d.inFlight[1:d.inFlightCount])
-	d.inFlightCount--
-	d.inFlight[d.inFlightCount] = inFlightCopy{}
-	d.submitter.Signal()
-}
-
-// room waits until one more copy may be under way.
-func (d *Device) room() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for d.inFlightCount == maxInFlight && !d.completerFailed {
-		d.submitter.Wait()
-	}
-	if d.completerFailed {
-		return d.lost
-	}
-	return nil
-}
-
-// addInFlight notes that a copy is under way, for which there was room.
-func (d *Device) addInFlight(l inFlightCopy) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.completerFailed {
-		return d.lost
-	}
-	d.inFlight[d.inFlightCount] = l
-	d.inFlightCount++
-	d.completer.Signal()
-	return nil
-}
-
-// copy brings a buffer's tuple under way, segment by segment. After an error nothing of it is under way, if that is certain (over).
-func (d *Device) copy(s *deviceBuffer) (over bool, err error) {
-	defer func() {
-		if err != nil {
-			over, _ = d.drain()
-		}
-	}()
-	total := s.bytes // once the last segment is under way the buffer may land, and be another tuple's
-	for at := 0; at < total; {
-		if err := d.room(); err != nil {
-			return false, err
-		}
-		n := min(segmentBytes, total-at)
-		l := inFlightCopy{event: s.copied, deviceBuffer: s, bytes: n}
-		if at+n < total {
-			l.event, l.deviceBuffer = d.segmentEvents[d.nextSegmentEvent], nil
-			d.nextSegmentEvent = (d.nextSegmentEvent + 1) % maxInFlight
-		}
-		l.timer, err = d.port.Copy(s.memory.addr+uint64(at), unsafe.Add(s.from, at), n, l.event, trace.On())
-		if err != nil {
-			return false, d.failed(err)
-		}
-		if at += n; at == total {
-			s.setState(underway)
-		}
-		if err := d.addInFlight(l); err != nil {
-			return false, err
-		}
-	}
-	return false, nil
-}
-
-// deviceSize rounds up as drivers do: what is large comes in pieces of 2 MiB, what is small shares one.
+// deviceSize rounds up as drivers do: large blocks take multiples of 2 MiB, small ones share such a block.
 func deviceSize(n int) int {
 	const least = 512
 	if n >= memory.SlabUnit/2 {
@@ -538,7 +372,7 @@ func deviceSize(n int) int {
 	return (max(n, 1) + least - 1) &^ (least - 1)
 }
 
-// resize gives a buffer at least so much memory.
+// resize gives a buffer at least the given amount of memory. Its contents are lost.
 func (d *Device) resize(s *deviceBuffer, bytes int) error {
 	d.free(s)
 	size := deviceSize(bytes)
@@ -555,7 +389,7 @@ func (d *Device) resize(s *deviceBuffer, bytes int) error {
 	return nil
 }
 
-// free gives a buffer's memory back, with which nothing is done any more.
+// free frees a buffer's memory, which the device no longer uses.
 func (d *Device) free(s *deviceBuffer) {
 	d.release(s.memory)
 	s.memory = deviceMemory{}
@@ -568,8 +402,8 @@ func (d *Device) release(m deviceMemory) {
 	}
 }
 
-// quarantine keeps a buffer's memory: nobody knows what is done with it, and to wait for all that the device does would break
-// the captures of others. The driver waits when it is freed.
+// quarantine sets a buffer's memory aside, because the device may still use it. Waiting for all work of the device
+// would break graph captures of the program. The driver waits when the memory is freed.
 func (d *Device) quarantine(s *deviceBuffer) {
 	if len(d.quarantined) == maxQuarantined {
 		d.release(d.quarantined[0])
@@ -579,7 +413,7 @@ func (d *Device) quarantine(s *deviceBuffer) {
 	s.memory = deviceMemory{}
 }
 
-// freeQuarantined frees all that was set aside.
+// freeQuarantined frees all quarantined memory.
 func (d *Device) freeQuarantined() {
 	for _, m := range d.quarantined {
 		d.release(m)

@@ -12,11 +12,11 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/trace"
 )
 
-// emulation is a device in the host's memory, for machines without one: everything is as with a real one, but that a copy
-// is done when it has begun, and that streams do nothing.
+// emulation is a device emulated in host memory, for machines without a GPU. It behaves as a real device, except that a
+// copy is complete when it is submitted, and that streams do nothing.
 type emulation struct {
 	mu      sync.Mutex
-	pieces  map[uint64][]byte // by address
+	pieces  map[uint64][]byte // memory blocks by address
 	streams atomic.Uint64
 }
 
@@ -30,7 +30,7 @@ func (t *emulation) Stop() error   { return nil }
 func (t *emulation) Alloc(bytes int) (uint64, error) {
 	piece, err := unix.Mmap(-1, 0, bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
-		return 0, fmt.Errorf("%w: the system gave no %d bytes: %w", memory.ErrNoMemory, bytes, err)
+		return 0, fmt.Errorf("%w: the system could not allocate %d bytes: %w", memory.ErrNoMemory, bytes, err)
 	}
 	addr := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(piece))))
 	t.mu.Lock()
@@ -58,7 +58,7 @@ func (t *emulation) Copy(to uint64, from unsafe.Pointer, bytes int, _ event, tim
 	return timer{running: timed, took: trace.Now() - begin}, nil
 }
 
-func (t *emulation) Took(of timer) int64 { return of.took }
+func (t *emulation) Elapsed(of timer) int64 { return of.took }
 
 func (t *emulation) Wait(event) error            { return nil }
 func (t *emulation) Drain() error                { return nil }
@@ -85,5 +85,5 @@ func (t *emulation) MemInfo() (free, total int64, err error) {
 
 func (t *emulation) Close() error { return nil }
 
-// pointer is an address as a pointer. It is one of memory that is not Go's.
+// pointer converts an address outside Go's heap to a pointer.
 func pointer(addr uint64) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&addr)) }

@@ -20,19 +20,20 @@ import (
 	"github.com/pyfeed/pyfeed/tests/fakecuda"
 )
 
-// The fake driver finds work that has no order with other work on the same memory, and streams and copies can be held.
+// The fake driver reports a hazard when operations on the same memory are not ordered. Tests can pause its streams and
+// copies.
 
-// soon is for what happens at once, or never.
-const soon = 30 * time.Second
+// testTimeout limits waits for events that should happen at once.
+const testTimeout = 30 * time.Second
 
-// fakes is a Stager to device 0 of the fake driver and a consumer's stream there.
+// fakes makes a Stager to device 0 of the fake driver and a consumer's stream on that device.
 func fakes(t testing.TB, depth int, tap func(string) error) (*Stager, uint64) {
 	t.Helper()
 	onFake.begin(t)
 	return newStager(onFake.device(t, tap), depth), consumer(t, 0, true)
 }
 
-// consumer is a trainer's stream.
+// consumer makes a stream as of a training program.
 func consumer(t testing.TB, device int, nonBlocking bool) uint64 {
 	t.Helper()
 	stream, code := fakecuda.NewStream(device, nonBlocking)
@@ -44,24 +45,24 @@ func consumer(t testing.TB, device int, nonBlocking bool) uint64 {
 func success(t testing.TB, code int) {
 	t.Helper()
 	if code != 0 {
-		t.Fatalf("the fake driver answered %d", code)
+		t.Fatalf("the fake driver returned %d", code)
 	}
 }
 
-// at is a buffer's memory.
+// at returns the device memory of a slot.
 func at(s *pyfeed.LoDTensor) fakecuda.Range {
 	return fakecuda.Range{Address: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(s.Data)))), Bytes: uint64(len(s.Data))}
 }
 
-// reads is a kernel that reads a tuple.
+// reads submits a kernel that reads a tuple.
 func reads(t testing.TB, stream uint64, out *pyfeed.Tuple) {
 	t.Helper()
 	success(t, fakecuda.Kernel(stream, 0, at(&out.Slots[0]), fakecuda.Range{}, 0))
 }
 
-// fails waits until the copy of a tuple has failed, or something else is so.
+// fails waits until the copy of a tuple has failed or the condition holds.
 func fails(out *pyfeed.Tuple, or func() bool) bool {
-	for deadline := time.Now().Add(soon); time.Now().Before(deadline); runtime.Gosched() {
+	for deadline := time.Now().Add(testTimeout); time.Now().Before(deadline); runtime.Gosched() {
 		if bufferOf(out).state.Load() == failed || or() {
 			return true
 		}
@@ -71,13 +72,14 @@ func fails(out *pyfeed.Tuple, or func() bool) bool {
 
 func never() bool { return false }
 
-// hazards is how many there were, which are then forgotten.
+// hazards returns the number of hazards, and resets the fake driver's counts and injected failures.
 func hazards() int64 {
 	defer fakecuda.Reset()
 	return fakecuda.Count("hazards")
 }
 
-// without runs a test with all calls, which makes no hazards, and without each of some, which does.
+// without runs a test with all calls, which must give no hazard, and once without each of the given calls, which must
+// give one.
 func without(t *testing.T, calls []string, test func(t *testing.T, dropped string)) {
 	for _, dropped := range append([]string{""}, calls...) {
 		t.Run("without "+dropped, func(t *testing.T) {
@@ -89,7 +91,7 @@ func without(t *testing.T, calls []string, test func(t *testing.T, dropped strin
 	}
 }
 
-// expectFault checks that an error is the driver's, and says so.
+// expectFault checks that an error is that of the driver, and names the place.
 func expectFault(t testing.TB, what string, err error, code int, name string) {
 	t.Helper()
 	var e *pyfeed.Error
@@ -107,11 +109,12 @@ func expectKind(t testing.TB, what string, err error, kind pyfeed.Kind, words st
 	}
 }
 
-// Sizes from 1 byte to several chunks, one to three slots: each is, in the order of the consumer's stream, what was sent.
+// Tuples of 1 byte to several segments and of one to three slots: a kernel on the consumer's stream finds the bytes
+// that were sent.
 func TestFakeOrderAndContent(t *testing.T) {
 	s, stream := fakes(t, 2, nil)
 	defer s.Close()
-	recording, err := trace.Start(0) // copies are timed then
+	recording, err := trace.Start(0) // makes copies timed
 	fine(t, err)
 	defer recording.Stop()
 	r := rand.New(rand.NewPCG(5, 5))
@@ -158,7 +161,7 @@ func TestFakeOrderAndContent(t *testing.T) {
 	}
 }
 
-// A buffer is used again while the kernel that reads it has not even begun. Without any one of the waits that is noticed.
+// A buffer is reused while the kernel that reads it has not begun. Leaving out any of the three waits gives a hazard.
 func TestFakeNoSlotIsReusedTooEarly(t *testing.T) {
 	without(t, []string{"Wait", "Use", "Release"}, func(t *testing.T, dropped string) {
 		s, stream := fakes(t, 1, func(call string) error {
@@ -169,26 +172,29 @@ func TestFakeNoSlotIsReusedTooEarly(t *testing.T) {
 		})
 		for range 4 {
 			success(t, fakecuda.Pause(stream))
-			for i := range s.depth + 2 { // each once
-				success(t, fakecuda.PauseCopies(0)) // so that only Use orders the kernel after the copy
+			for i := range s.depth + 2 { // use each buffer once
+				success(t, fakecuda.PauseCopies(0)) // only Use orders the kernel after the copy
 				out := send(t, s, take(t, s, 1000, uint64(i)))
 				fine(t, resident(out).Use(stream))
 				reads(t, stream, out)
 				success(t, fakecuda.ResumeCopies(0))
-				fine(t, resident(out).Synchronize(ctx)) // or the next copy would wait for this one, which is paused then
+				// Otherwise the next copy would wait for this one while copies are paused.
+				fine(t, resident(out).Synchronize(ctx))
 				out.Release()
 			}
-			out := send(t, s, take(t, s, 1000, 7)) // behind the first kernel
+			out := send(t, s, take(t, s, 1000, 7)) // its copy waits for the first kernel
 			success(t, fakecuda.Resume(stream))
 			fine(t, resident(out).Synchronize(ctx))
 			out.Release()
-			success(t, fakecuda.Synchronize(stream)) // or the next round's copies would wait for what is paused then
+			// Otherwise the copies of the next round would wait for the paused stream.
+			success(t, fakecuda.Synchronize(stream))
 		}
 		s.Close()
 	})
 }
 
-// A tuple is copied while the kernel that reads the one before has not even begun, though that one was given back.
+// A tuple is copied although the kernel that reads the previous tuple has not begun, even after that tuple was
+// released.
 func TestFakeCopiesOverlapKernels(t *testing.T) {
 	for _, depth := range []int{1, pyfeed.Unlimited} {
 		t.Run(fmt.Sprint(depth), func(t *testing.T) {
@@ -200,8 +206,8 @@ func TestFakeCopiesOverlapKernels(t *testing.T) {
 				fine(t, resident(out).Use(stream))
 				reads(t, stream, out)
 				out.Release()
-				if !fakecuda.Await("copies_done", i+1, soon) {
-					t.Errorf("expected tuple %d at the device, found that its copy waits for a kernel", i)
+				if !fakecuda.Await("copies_done", i+1, testTimeout) {
+					t.Errorf("tuple %d: expected the copy to finish, but it waits for a kernel", i)
 				}
 			}
 			success(t, fakecuda.Resume(stream))
@@ -209,7 +215,7 @@ func TestFakeCopiesOverlapKernels(t *testing.T) {
 	}
 }
 
-// A buffer that gets larger memory, too, is not taken from under the kernel that reads it.
+// A buffer that is given larger memory keeps the old memory until the kernel that reads it is done.
 func TestFakeSlotsThatGrow(t *testing.T) {
 	s, stream := fakes(t, 1, nil)
 	defer s.Close()
@@ -223,7 +229,8 @@ func TestFakeSlotsThatGrow(t *testing.T) {
 	}
 }
 
-// The host's memory is somebody else's when the copy out of it is done, not earlier. Without the wait that is noticed.
+// Pinned memory is reused only after the copy from it is done. Without the wait for the copy, the fake driver reports a
+// hazard.
 func TestFakePinnedMemoryIsReusedOnlyAfterItsCopy(t *testing.T) {
 	without(t, []string{"Synchronize"}, func(t *testing.T, dropped string) {
 		s, _ := fakes(t, 2, func(call string) error {
@@ -238,20 +245,20 @@ func TestFakePinnedMemoryIsReusedOnlyAfterItsCopy(t *testing.T) {
 		expected := bytes.Clone(first.Slots[0].Data)
 		out := send(t, s, first)
 		if dropped != "" {
-			fine(t, resident(out).Synchronize(ctx)) // or so it believes
+			fine(t, resident(out).Synchronize(ctx)) // succeeds, because the wait is dropped
 		}
 		second := take(t, s, 1000, 2)
 		if same := unsafe.SliceData(second.Slots[0].Data) == from; same != (dropped != "") {
-			t.Errorf("without %q: found that memory is used again: %v", dropped, same)
+			t.Errorf("without %q: wrong reuse of memory before the copy is done: %v", dropped, same)
 		}
 		success(t, fakecuda.ResumeCopies(0))
 		if dropped == "" {
 			if found := download(t, &out.Slots[0]); !bytes.Equal(found, expected) {
-				t.Error("expected what was sent, found other values")
+				t.Error("the downloaded values differ from those sent")
 			}
 			third := take(t, s, 1000, 3)
 			if unsafe.SliceData(third.Slots[0].Data) != from {
-				t.Error("expected memory that is used again after its copy, found other memory")
+				t.Error("expected memory to be reused after its copy")
 			}
 			third.Release()
 		} else {
@@ -263,7 +270,7 @@ func TestFakePinnedMemoryIsReusedOnlyAfterItsCopy(t *testing.T) {
 	})
 }
 
-// The wait for a copy fails, which is no reason to believe that the copy is done.
+// The wait for a copy fails. That does not mean that the copy is done.
 func TestFakeWaitsThatFail(t *testing.T) {
 	s, _ := fakes(t, 2, nil)
 	defer s.Close()
@@ -272,23 +279,23 @@ func TestFakeWaitsThatFail(t *testing.T) {
 	first := take(t, s, 1000, 1)
 	from, expected := unsafe.SliceData(first.Slots[0].Data), bytes.Clone(first.Slots[0].Data)
 	out := send(t, s, first)
-	if !fakecuda.Await("cuStreamSynchronize", 1, soon) {
-		t.Error("expected a wait for the copy stream, found none")
+	if !fakecuda.Await("cuStreamSynchronize", 1, testTimeout) {
+		t.Error("expected the host to wait for the copy stream")
 	}
 	second := take(t, s, 1000, 2)
 	if unsafe.SliceData(second.Slots[0].Data) == from {
-		t.Error("expected other memory than that which is being copied, found the same")
+		t.Error("memory was reused while it was being copied")
 	}
 	success(t, fakecuda.ResumeCopies(0))
 	if found := download(t, &out.Slots[0]); !bytes.Equal(found, expected) {
-		t.Error("expected what was sent, found other values")
+		t.Error("the downloaded values differ from those sent")
 	}
 	out.Release()
 	second.Release()
 }
 
-// The driver refuses every wait while a tuple is copied: the device is lost, and the memory is not used again until a wait
-// succeeds, which the end of the Stager tries once more.
+// The driver refuses every wait while a tuple is copied. The device is lost, and the memory is not reused until a wait
+// succeeds. Closing the Stager tries a wait again.
 func TestFakeWaitsThatAlwaysFail(t *testing.T) {
 	for _, recovers := range []bool{true, false} {
 		t.Run(fmt.Sprint("recovers ", recovers), func(t *testing.T) {
@@ -301,38 +308,38 @@ func TestFakeWaitsThatAlwaysFail(t *testing.T) {
 			out, err := s.Put(ctx, first)
 			fine(t, err)
 			expectFault(t, "Synchronize", resident(out).Synchronize(ctx), 999, "CUDA_ERROR_UNKNOWN")
-			if !fails(out, never) { // the error may come first
-				t.Fatal("expected that the copy fails, found that it goes on")
+			if !fails(out, never) { // the error may be returned before the copy's state changes
+				t.Fatal("expected the copy to fail")
 			}
 			out.Release()
 			second := take(t, s, 1000, 2)
 			if unsafe.SliceData(second.Slots[0].Data) == from {
-				t.Error("expected other memory than that which is being copied, found the same")
+				t.Error("memory was reused while it was being copied")
 			}
 			_, err = s.Put(ctx, second)
 			expectFault(t, "Put", err, 999, "CUDA_ERROR_UNKNOWN")
 			second.Release()
 			success(t, fakecuda.ResumeCopies(0))
-			success(t, fakecuda.Synchronize(fakecuda.Streams()[0])) // the copy stream
+			success(t, fakecuda.Synchronize(fakecuda.Streams()[0])) // of the copy stream
 			if !recovers {
 				s.Close()
 			}
-			if n := hazards(); n != 0 { // and the failures are forgotten
+			if n := hazards(); n != 0 { // also clears the injected failures
 				t.Errorf("expected no hazard, found %d", n)
 			}
 			if n := fakecuda.Count("registered"); n != 1 {
-				t.Errorf("expected 1 piece of pinned memory, found %d", n)
+				t.Errorf("expected 1 kept block of pinned memory, found %d", n)
 			}
 			if recovers {
 				s.Close()
 			} else {
-				s.device.releaseConfirmed() // for the end of the test
+				s.device.releaseConfirmed() // frees the memory for the leak check
 			}
 		})
 	}
 }
 
-// The same where the thread that waits has panicked.
+// The same if the completer has panicked.
 func TestFakeWaitsThatFailAfterAPanic(t *testing.T) {
 	s, _ := fakes(t, 2, func(call string) error {
 		if call == "Synchronize" {
@@ -347,25 +354,25 @@ func TestFakeWaitsThatFailAfterAPanic(t *testing.T) {
 	out, err := s.Put(ctx, first)
 	fine(t, err)
 	expectKind(t, "Synchronize", resident(out).Synchronize(ctx), pyfeed.Fault, "at Synchronize")
-	if !fails(out, never) { // the error may come first
-		t.Fatal("expected that the copy fails, found that it goes on")
+	if !fails(out, never) { // the error may be returned before the copy's state changes
+		t.Fatal("expected the copy to fail")
 	}
 	out.Release()
 	second := take(t, s, 1000, 2)
 	if unsafe.SliceData(second.Slots[0].Data) == from {
-		t.Error("expected other memory than that which is being copied, found the same")
+		t.Error("memory was reused while it was being copied")
 	}
 	second.Release()
 	success(t, fakecuda.ResumeCopies(0))
-	success(t, fakecuda.Synchronize(fakecuda.Streams()[0])) // the copy stream
-	if n := hazards(); n != 0 {                             // and the failures are forgotten
+	success(t, fakecuda.Synchronize(fakecuda.Streams()[0])) // of the copy stream
+	if n := hazards(); n != 0 {                             // also clears the injected failures
 		t.Errorf("expected no hazard, found %d", n)
 	}
 	s.Close()
 }
 
-// One to three calls fail while a tuple is copied, whichever they are. The tuple comes to the device or to an error, and
-// its memory is not used again while the copy may read it.
+// One to three arbitrary calls fail while a tuple is copied. Either the tuple arrives or there is an error, and its
+// memory is not reused while the copy may read it.
 func TestFakeFailuresWhileCopying(t *testing.T) {
 	onFake.begin(t)
 	failures := int64(0)
@@ -382,16 +389,17 @@ func TestFakeFailuresWhileCopying(t *testing.T) {
 		out, err := s.Put(ctx, first)
 		fine(t, err)
 		if !fails(out, func() bool { return fakecuda.Count("waits") > 0 }) {
-			t.Fatalf("calls %v failed: expected a wait or an error, found neither", nth)
+			t.Fatalf("calls %v failed: expected a wait or an error", nth)
 		}
 		second := take(t, s, 1000, 2)
 		if same := unsafe.SliceData(second.Slots[0].Data) == from; same && fakecuda.Count("pending") > 0 {
-			t.Errorf("calls %v failed: expected other memory than that which is being copied, found the same", nth)
+			t.Errorf("calls %v failed: memory was reused while it was being copied", nth)
 		}
 		success(t, fakecuda.ResumeCopies(0))
 		_ = resident(out).Synchronize(ctx)
 		failures += fakecuda.Count("failures")
-		if n := hazards(); n != 0 { // and the failures are forgotten: what ends the device may fail once, not twice
+		// Also clears the injected failures: closing the device tolerates one failure, not two.
+		if n := hazards(); n != 0 {
 			t.Errorf("calls %v failed: expected no hazard, found %d", nth, n)
 		}
 		out.Release()
@@ -404,10 +412,10 @@ func TestFakeFailuresWhileCopying(t *testing.T) {
 			}
 		}
 	}
-	const calls = 12 // from an event's making to the wait for the copy
+	const calls = 12 // from the creation of an event to the wait for the copy
 	for i := 1; i <= calls; i++ {
 		copying(i)
-		for k := i; k < i+6; k++ { // counted from the call behind the first that fails
+		for k := i; k < i+6; k++ { // counted from the call after the first that fails
 			copying(i, k)
 			for l := k; l < k+5; l++ {
 				copying(i, k, l)
@@ -415,12 +423,12 @@ func TestFakeFailuresWhileCopying(t *testing.T) {
 		}
 	}
 	if expected := int64(calls * 2); failures < expected {
-		t.Errorf("expected %d failures and more, found %d", expected, failures)
+		t.Errorf("expected at least %d failures, found %d", expected, failures)
 	}
 }
 
 func TestFakeOutOfDeviceMemory(t *testing.T) {
-	const large = memory.SlabUnit * 3 / 4 // with some room to grow, 2 MiB
+	const large = memory.SlabUnit * 3 / 4 // 2 MiB with the room to grow
 	s, stream := fakes(t, 2, nil)
 	defer s.Close()
 	fakecuda.SetMemory(3 * memory.SlabUnit)
@@ -434,7 +442,7 @@ func TestFakeOutOfDeviceMemory(t *testing.T) {
 		err = s.Next(ctx, out)
 		expectFault(t, "Next", err, 2, "CUDA_ERROR_OUT_OF_MEMORY")
 		if err != nil && !strings.Contains(err.Error(), "device memory of 2097152 bytes") {
-			t.Errorf("expected how much was asked for, found %v", err)
+			t.Errorf("expected the requested size in the error, found %v", err)
 		}
 		expectFault(t, "Use", resident(out).Use(stream), 2, "CUDA_ERROR_OUT_OF_MEMORY")
 		expectFault(t, "Synchronize", resident(out).Synchronize(ctx), 2, "CUDA_ERROR_OUT_OF_MEMORY")
@@ -445,12 +453,12 @@ func TestFakeOutOfDeviceMemory(t *testing.T) {
 		out.Release()
 	}
 	fakecuda.SetMemory(64 << 20)
-	for i := range 10 { // the buffers that got none get theirs
+	for i := range 10 { // the failed buffers get memory now
 		in := take(t, s, large, uint64(i))
 		expected := bytes.Clone(in.Slots[0].Data)
 		out := send(t, s, in)
 		if !bytes.Equal(download(t, &out.Slots[0]), expected) {
-			t.Errorf("tuple %d: expected what was sent, found other values", i)
+			t.Errorf("tuple %d: the downloaded values differ from those sent", i)
 		}
 		out.Release()
 	}
@@ -465,10 +473,10 @@ func TestFakeOutOfPinnedMemory(t *testing.T) {
 	err := s.Take(in)
 	expectFault(t, "Take", err, 2, "CUDA_ERROR_OUT_OF_MEMORY")
 	if err != nil && !strings.Contains(err.Error(), "pinned memory of 8388608 bytes") {
-		t.Errorf("expected how much was asked for, found %v", err)
+		t.Errorf("expected the requested size in the error, found %v", err)
 	}
 	in.Release()
-	// There is room for this, but for nothing to spare.
+	// The limit has room for this slab only.
 	in = take(t, s, 3*memory.SlabUnit, 1)
 	if n := fakecuda.Count("registered_bytes"); n != 3*memory.SlabUnit {
 		t.Errorf("expected %d bytes registered, found %d", 3*memory.SlabUnit, n)
@@ -481,7 +489,7 @@ func TestFakeOutOfPinnedMemory(t *testing.T) {
 	in = pyfeed.NewTuple(1)
 	shape(t, in, 0, pyfeed.Uint8, 3*memory.SlabUnit)
 	fine(t, in.Allocate(pool))
-	held := take(t, s, 1, 1) // so that there is no room to move it to
+	held := take(t, s, 1, 1) // leaves no room to move the tuple to pinned memory
 	_, err = s.Put(ctx, in)
 	expectFault(t, "Put", err, 2, "CUDA_ERROR_OUT_OF_MEMORY")
 	in.Release()
@@ -489,7 +497,7 @@ func TestFakeOutOfPinnedMemory(t *testing.T) {
 	send(t, s, take(t, s, 1000, 2)).Release()
 }
 
-// scenario has to do with all that there is. It goes on where something fails, and answers whether anything did.
+// scenario uses all features once. It continues after an error, and returns the last one.
 func scenario(t *testing.T, stream uint64) (err error) {
 	failed := func(e error) bool {
 		if e != nil {
@@ -551,7 +559,7 @@ func scenario(t *testing.T, stream uint64) (err error) {
 		case 2:
 			data := make([]byte, n)
 			if !failed(r.Download(data, out.Slots[0].Data)) && fakecuda.Hash(data) != expected {
-				t.Error("expected what was sent, downloaded other values")
+				t.Error("the downloaded values differ from those sent")
 			}
 		case 3:
 			late = append(late, out)
@@ -571,32 +579,35 @@ func scenario(t *testing.T, stream uint64) (err error) {
 	return err
 }
 
-// Each call of the driver's fails once, whichever it is: there is an error or not, nothing hangs, nothing is left.
+// Each call of the driver fails once. With or without an error, nothing hangs and nothing is leaked.
 func TestFakeEveryCallMayFail(t *testing.T) {
 	for _, code := range []int{2, 999} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
 			onFake.begin(t)
 			segmentBytes = 1 << 20
 			stream := consumer(t, 0, true)
-			if code == 2 { // copies are timed
+			if code == 2 { // makes copies timed
 				recording, err := trace.Start(0)
 				fine(t, err)
 				defer recording.Stop()
 			}
-			told := 0
-			for nth := 1; ; nth++ {
+			numErrors, step := 0, 1
+			if testing.Short() {
+				step = 3
+			}
+			for nth := 1; ; nth += step {
 				fakecuda.Reset()
 				fakecuda.Fail("*", nth, code, false)
 				err := scenario(t, stream)
 				if fakecuda.Count("failures") == 0 {
 					fine(t, err)
-					if told < nth/10 {
-						t.Errorf("of %d failures: found %d errors", nth-1, told)
+					if numErrors < nth/step/10 {
+						t.Errorf("only few errors were returned: %d failures gave %d errors", nth-1, numErrors)
 					}
 					break
 				}
 				if err != nil {
-					told++
+					numErrors++
 					var e *pyfeed.Error
 					if !errors.As(err, &e) || e.CUDA == nil && e.Kind != pyfeed.Unsupported || e.CUDA != nil && e.CUDA.Code != code {
 						t.Errorf("call %d: expected the driver's code %d, found %v", nth, code, err)
@@ -608,14 +619,14 @@ func TestFakeEveryCallMayFail(t *testing.T) {
 					}
 				}
 				if n := len(fakecuda.Streams()); n != 1 {
-					t.Fatalf("call %d, after %v: expected the consumer's stream, found %d", nth, err, n)
+					t.Fatalf("call %d, after %v: expected only the consumer's stream to be left, found %d streams", nth, err, n)
 				}
 			}
 		})
 	}
 }
 
-// The nth copy breaks the device when it runs.
+// The device breaks during the nth copy.
 func TestFakeEveryCopyMayBreakTheDevice(t *testing.T) {
 	for nth, over := 1, false; !over; nth++ {
 		t.Run(fmt.Sprint(nth), func(t *testing.T) {
@@ -629,14 +640,14 @@ func TestFakeEveryCopyMayBreakTheDevice(t *testing.T) {
 			} else if fine(t, err); nth != 10 {
 				t.Errorf("expected 9 copies, found %d", nth-1)
 			}
-			if n := hazards() + fakecuda.Count("misuses"); n != 0 { // and the context is no longer broken
-				t.Errorf("found %d hazards and misuses", n)
+			if n := hazards() + fakecuda.Count("misuses"); n != 0 { // also repairs the context
+				t.Errorf("expected no hazards and misuses, found %d", n)
 			}
 		})
 	}
 }
 
-// A kernel of the consumer's breaks the device: every call says so, and to end takes no time.
+// A kernel of the consumer breaks the device. Every call returns the error, and Close does not block.
 func TestFakeLostDevice(t *testing.T) {
 	onFake.begin(t)
 	stream := consumer(t, 0, true)
@@ -678,7 +689,7 @@ func TestFakeLostDevice(t *testing.T) {
 	s.Close()
 }
 
-// The driver goes before us at the end of the process: nothing is said, nothing hangs.
+// At the end of the process the driver shuts down first. Calls that close return no error, and nothing hangs.
 func TestFakeDriverThatIsGone(t *testing.T) {
 	onFake.begin(t)
 	s := newStager(onFake.device(t, nil), 2)
@@ -699,19 +710,19 @@ func TestFakeDriverThatIsGone(t *testing.T) {
 	s.Close()
 	<-s.device.ended
 	fakecuda.Deinitialize(false)
-	// What the end of the process would have taken with it.
+	// Release what the end of the process would have released.
 	success(t, fakecuda.DestroyStream(stream))
 	fine(t, forget(s.device))
 	fakecuda.Reset()
 }
 
-// forget gives the driver back what a device left there.
+// forget closes a device in the driver.
 func forget(d *Device) error {
 	p := d.port.(*driverPort)
 	return errors.Join(p.Stop(), p.Close())
 }
 
-// Streams by name, in whose order kernels read.
+// Kernels read on streams given by number: the legacy and the per-thread default stream.
 func TestFakeStreamsByName(t *testing.T) {
 	s, _ := fakes(t, 1, nil)
 	defer s.Close()
@@ -741,7 +752,8 @@ func TestFakeStreamsByName(t *testing.T) {
 	}
 }
 
-// Used on stream 2 of this thread, dropped by another: there is an event behind what this thread has submitted.
+// A tuple used on stream 2 of this thread is dropped by another thread. The event must come after the work that this
+// thread has submitted.
 func TestFakeStreamOfAnotherThread(t *testing.T) {
 	without(t, []string{"Release"}, func(t *testing.T, dropped string) {
 		s, _ := fakes(t, 1, func(call string) error {
@@ -777,14 +789,15 @@ func TestFakeForeignAndDestroyedStreams(t *testing.T) {
 	success(t, code)
 	success(t, fakecuda.DestroyStream(old))
 	out := send(t, s, take(t, s, 1000, 1))
-	fine(t, resident(out).Synchronize(ctx)) // what is there needs no wait, but the same care
+	// A tuple that has arrived needs no wait, but the stream is checked all the same.
+	fine(t, resident(out).Synchronize(ctx))
 	r := resident(out)
 	touched := func() int64 { return fakecuda.Calls("cuStreamWaitEvent") + fakecuda.Calls("cuEventRecord") }
 	for range 2 {
 		before := touched()
 		expectKind(t, "Use of another device's", r.Use(theirs), pyfeed.Invalid, "stream: expected one of the primary context of CUDAPlace(0)")
 		if n := touched() - before; n != 0 {
-			t.Errorf("expected another device's stream untouched, found %d calls", n)
+			t.Errorf("expected no calls with another device's stream, found %d", n)
 		}
 		expectKind(t, "Release on another device's", r.Release(theirs), pyfeed.Invalid, "stream: expected one of the primary context of CUDAPlace(0)")
 		expectFault(t, "Use of a destroyed one", r.Use(old), 400, "CUDA_ERROR_INVALID_HANDLE")
@@ -795,14 +808,15 @@ func TestFakeForeignAndDestroyedStreams(t *testing.T) {
 	out.Release()
 	success(t, fakecuda.Synchronize(stream))
 	if n := fakecuda.Count("misuses"); n == 0 {
-		t.Error("expected the fake driver's complaint of a destroyed stream, found none")
+		t.Error("expected the fake driver to report the use of a destroyed stream")
 	}
-	if n := hazards(); n != 0 { // and the misuses are forgotten
-		t.Errorf("found %d hazards", n)
+	if n := hazards(); n != 0 { // also clears the count of misuses
+		t.Errorf("expected no hazards, found %d", n)
 	}
 }
 
-// A stream of ours may be closed while tuples are held that were used on it: it is asked once more when they go.
+// A stream of an executor may be closed while tuples that were used on it are held. An event is recorded on it when
+// they are released.
 func TestFakeStreamsGoBeforeTheirTuples(t *testing.T) {
 	onFake.begin(t)
 	d, err := open(pyfeed.CUDAPlace(0))
@@ -820,11 +834,11 @@ func TestFakeStreamsGoBeforeTheirTuples(t *testing.T) {
 		out.Release()
 	}
 	if n := len(fakecuda.Streams()); n != 2 {
-		t.Errorf("expected the copy stream and one that is used again, found %d", n)
+		t.Errorf("expected two streams, the copy stream and a reused one, found %d", n)
 	}
 }
 
-// A stream that is being captured is refused before it is touched.
+// A stream that is being captured is refused without being changed.
 func TestFakeCapturedStreams(t *testing.T) {
 	s, stream := fakes(t, 1, nil)
 	defer s.Close()
@@ -847,7 +861,7 @@ func TestFakeCapturedStreams(t *testing.T) {
 	}
 }
 
-// What our threads and callers of ours do breaks no capture, however strict, of another thread's.
+// Calls on our threads and on callers' threads break no graph capture on another thread, in any capture mode.
 func TestFakeCapturesOfOthers(t *testing.T) {
 	onFake.begin(t)
 	runtime.LockOSThread()
@@ -868,7 +882,7 @@ func TestFakeCapturesOfOthers(t *testing.T) {
 		s := newStager(d, 1)
 		send(t, s, take(t, s, 4<<20, 1)).Release()
 		if n := fakecuda.Count("registered"); n <= before {
-			t.Errorf("expected memory that was pinned meanwhile, found %d pieces", n)
+			t.Errorf("expected memory to be pinned during the capture, found %d blocks", n)
 		}
 		s.Close()
 	})
@@ -876,12 +890,12 @@ func TestFakeCapturesOfOthers(t *testing.T) {
 	success(t, fakecuda.EndCapture(captured))
 }
 
-// The consumer's stream is being captured when the last reference goes: nobody can tell when it is done with the memory,
-// which is therefore used no more.
+// The consumer's stream is being captured when the last reference is dropped. No event can be recorded then, so that it
+// is not known when the stream is done with the memory. The memory is not reused.
 func TestFakeDroppedWhileCapturing(t *testing.T) {
 	s, stream := fakes(t, 1, nil)
 	defer s.Close()
-	const rounds = maxQuarantined + 5 // more than are set aside
+	const rounds = maxQuarantined + 5 // more than the limit of quarantined blocks
 	for i := range rounds {
 		var all []*pyfeed.Tuple
 		for k := range s.depth + 2 {
@@ -898,12 +912,12 @@ func TestFakeDroppedWhileCapturing(t *testing.T) {
 		runtime.UnlockOSThread()
 		out := send(t, s, take(t, s, 1000, 9))
 		if unsafe.SliceData(out.Slots[0].Data) == unsafe.SliceData(before) {
-			t.Error("expected other memory, found the same")
+			t.Error("expected new memory, found the quarantined memory")
 		}
 		streams := fakecuda.Calls("cuStreamIsCapturing")
 		out.Release()
 		if n := fakecuda.Calls("cuStreamIsCapturing") - streams; n != 0 {
-			t.Errorf("expected no stream of the tuple before, found %d", n)
+			t.Errorf("expected no call with a stream of the previous tuple, found %d", n)
 		}
 		for _, out := range all[1:] {
 			out.Release()
@@ -912,17 +926,17 @@ func TestFakeDroppedWhileCapturing(t *testing.T) {
 	if n := fakecuda.Count("device"); n > maxQuarantined+3 {
 		t.Errorf("expected at most %d pieces of memory, found %d", maxQuarantined+3, n)
 	}
-	// Not for ever: each tuple's uses are its own.
+	// Later tuples reuse memory again, because each tuple has its own uses.
 	for round := range 2 {
 		before := fakecuda.Calls("cuMemAlloc_v2")
 		for i := range 10 {
 			send(t, s, take(t, s, 1000, uint64(i))).Release()
 		}
 		if n := fakecuda.Calls("cuMemAlloc_v2") - before; round > 0 && n != 0 {
-			t.Errorf("expected memory used again, found %d allocations", n)
+			t.Errorf("expected memory to be reused, found %d allocations", n)
 		}
 	}
-	// The same at the end.
+	// The same when the Stager is closed afterwards.
 	out := send(t, s, take(t, s, 1000, 1))
 	fine(t, resident(out).Use(stream))
 	reads(t, stream, out)
@@ -933,7 +947,7 @@ func TestFakeDroppedWhileCapturing(t *testing.T) {
 	runtime.UnlockOSThread()
 }
 
-// While a blocking stream is being captured, the legacy stream can be asked nothing either.
+// While a blocking stream is being captured, calls with the legacy stream are refused too.
 func TestFakeDroppedWhileLegacyStreamIsRefused(t *testing.T) {
 	s, _ := fakes(t, 1, nil)
 	defer s.Close()
@@ -952,7 +966,7 @@ func TestFakeDroppedWhileLegacyStreamIsRefused(t *testing.T) {
 	success(t, fakecuda.EndCapture(captured))
 }
 
-// What was set aside is the first to go where memory runs out.
+// When memory runs out, quarantined memory is freed first.
 func TestFakeOutOfMemoryWithSomeSetAside(t *testing.T) {
 	s, stream := fakes(t, 1, nil)
 	defer s.Close()
@@ -969,7 +983,7 @@ func TestFakeOutOfMemoryWithSomeSetAside(t *testing.T) {
 	}
 }
 
-// Released twice, on two streams, by another thread, never, or with nothing used: no buffer is used too early.
+// Tuples are released twice, on two streams, by another thread, never, or without a use. No buffer is reused too early.
 func TestFakeReleases(t *testing.T) {
 	s, stream := fakes(t, 1, nil)
 	defer s.Close()
@@ -982,7 +996,7 @@ func TestFakeReleases(t *testing.T) {
 		switch i % 6 {
 		case 0: // twice
 			fine(t, r.Release(stream), r.Release(stream))
-		case 1: // used once more in between
+		case 1: // used again between the two
 			fine(t, r.Release(stream), r.Use(other))
 			reads(t, other, out)
 			fine(t, r.Release(other), r.Release(stream))
@@ -996,7 +1010,7 @@ func TestFakeReleases(t *testing.T) {
 			})
 			all.Wait()
 			continue
-		case 3: // on a stream that was not used, but waits for one that was
+		case 3: // on a stream that was not used, but waits for the one that was
 			fine(t, r.Use(other))
 			reads(t, other, out)
 			fine(t, r.Release(other))
@@ -1012,7 +1026,8 @@ func TestFakeReleases(t *testing.T) {
 	}
 }
 
-// One that waits for room learns that there will be none; one that waits for a copy gets it; Close waits for neither.
+// A Put that waits for room fails when the Stager is closed. A Next that waits for a copy succeeds later. Close waits
+// for neither.
 func TestFakeCloseWhileBlocked(t *testing.T) {
 	s, _ := fakes(t, 2, nil)
 	success(t, fakecuda.PauseCopies(0))
@@ -1026,16 +1041,16 @@ func TestFakeCloseWhileBlocked(t *testing.T) {
 	var all sync.WaitGroup
 	all.Go(func() {
 		_, err := s.Put(ctx, last)
-		expectKind(t, "Put", err, pyfeed.Closed, "the way to CUDAPlace(0) is closed")
+		expectKind(t, "Put", err, pyfeed.Closed, "the stager to CUDAPlace(0) is closed")
 		last.Release()
 	})
-	all.Go(func() { // behind as many as may be under way
+	all.Go(func() { // waits for the copies in flight, which are paused
 		if err := s.Next(ctx, ready[3]); err != nil {
 			t.Errorf("Next: %v", err)
 		}
 	})
 	waiting := func(what string, n func() int) {
-		for deadline := time.Now().Add(soon); time.Now().Before(deadline); runtime.Gosched() {
+		for deadline := time.Now().Add(testTimeout); time.Now().Before(deadline); runtime.Gosched() {
 			s.mu.Lock()
 			is := n() > 0
 			s.mu.Unlock()
@@ -1043,7 +1058,7 @@ func TestFakeCloseWhileBlocked(t *testing.T) {
 				return
 			}
 		}
-		t.Fatalf("expected somebody who waits for %s, found nobody", what)
+		t.Fatalf("expected a caller that waits for %s", what)
 	}
 	waiting("room", s.room.Len)
 	waiting("a copy", s.ready.Len)
@@ -1056,7 +1071,7 @@ func TestFakeCloseWhileBlocked(t *testing.T) {
 	s.Close()
 	s.Close()
 	if _, err := s.Put(ctx, last); err == nil {
-		t.Error("expected a Stager that is closed, found an open one")
+		t.Error("expected Put to fail after Close")
 	}
 	success(t, fakecuda.ResumeCopies(0))
 	all.Wait()
@@ -1066,7 +1081,7 @@ func TestFakeCloseWhileBlocked(t *testing.T) {
 	}
 }
 
-// Tuples of one pinned pool go to two devices by turns.
+// Tuples from one pinned pool go to two devices in turn.
 func TestFakeTwoDevices(t *testing.T) {
 	onFake.begin(t)
 	b := backend{}
@@ -1123,7 +1138,7 @@ func TestFakeTwoDevices(t *testing.T) {
 	}
 }
 
-// The last piece of one device's pinned memory comes back on a thread of another's, which waits for nobody's end.
+// The last piece of one device's pinned memory is released on a thread of another device. That thread does not block.
 func TestFakePinnedMemoryEndsOnAnotherDevicesThread(t *testing.T) {
 	onFake.begin(t)
 	b := backend{}
@@ -1147,13 +1162,13 @@ func TestFakePinnedMemoryEndsOnAnotherDevicesThread(t *testing.T) {
 	success(t, fakecuda.ResumeCopies(1))
 	<-first.ended
 	if !bytes.Equal(download(t, &out.Slots[0]), expected) {
-		t.Error("expected what was sent, found other values")
+		t.Error("the downloaded values differ from those sent")
 	}
 	out.Release()
 	s.Close()
 }
 
-// What a batch costs once all is there, by the names of the driver's calls.
+// Counts the driver's calls for each batch after all buffers and events exist.
 func TestFakeCallsOfABatch(t *testing.T) {
 	s, stream := fakes(t, 1, nil)
 	defer s.Close()
@@ -1197,13 +1212,13 @@ func TestFakeCallsOfABatch(t *testing.T) {
 		}
 		for i, name := range names {
 			if found := fakecuda.Count(name) - before[i]; found != n*x.expected[i] {
-				t.Errorf("%s: %s: expected %d a batch, found %v", x.what, name, x.expected[i], float64(found)/n)
+				t.Errorf("%s: %s: expected %d per batch, found %v", x.what, name, x.expected[i], float64(found)/n)
 			}
 		}
 	}
 }
 
-// Many threads, sizes, streams and ways to let go, with hashes that are computed in the streams' order.
+// Many threads use many sizes, streams and ways to release. The contents are hashed in the order of the streams.
 func TestFakeStress(t *testing.T) {
 	onFake.begin(t)
 	const producers, consumers, tuples = 3, 3, 4000
@@ -1252,11 +1267,11 @@ func TestFakeStress(t *testing.T) {
 	}
 	all.Wait()
 	if n := checked.Load(); n < tuples {
-		t.Errorf("expected %d tuples and more checked, found %d", tuples, n)
+		t.Errorf("expected at least %d checked tuples, found %d", tuples, n)
 	}
 }
 
-// Many threads, and calls that fail among them: everything ends, and nothing is left.
+// Many threads run while calls fail. All of them end, and nothing is leaked.
 func TestFakeStressWithFailures(t *testing.T) {
 	onFake.begin(t)
 	segmentBytes = 1 << 12
@@ -1320,7 +1335,7 @@ func TestFakeStressWithFailures(t *testing.T) {
 		fakecuda.Reset()
 	}
 	if failures < 30 {
-		t.Errorf("expected many failures, found %d", failures)
+		t.Errorf("expected more failures, found %d", failures)
 	}
 }
 
@@ -1330,7 +1345,7 @@ type sent struct {
 }
 
 func consume(t *testing.T, s *Stager, ready <-chan sent, streams []uint64, r *rand.Rand, checked *atomic.Int64) {
-	runtime.LockOSThread() // stream 2 is this thread's
+	runtime.LockOSThread() // stream 2 is the stream of this thread
 	defer runtime.UnlockOSThread()
 	streams = append([]uint64{1, 2}, streams...)
 	var late []*pyfeed.Tuple
@@ -1338,7 +1353,7 @@ func consume(t *testing.T, s *Stager, ready <-chan sent, streams []uint64, r *ra
 	for x := range ready {
 		out := x.tuple
 		if r.IntN(10) == 0 {
-			out.Release() // never looked at
+			out.Release() // without a use
 			continue
 		}
 		if err := s.Next(ctx, out); err != nil {
@@ -1355,7 +1370,7 @@ func consume(t *testing.T, s *Stager, ready <-chan sent, streams []uint64, r *ra
 			}
 			sum, code := fakecuda.Sum(stream, m.Address, m.Bytes)
 			if code != 0 {
-				t.Errorf("the fake driver answered %d", code)
+				t.Errorf("the fake driver returned %d", code)
 				return
 			}
 			sums = append(sums, sum)

@@ -16,8 +16,8 @@ import (
 	"github.com/pyfeed/pyfeed/tests/fakecuda"
 )
 
-// A kind of devices. Tests that are for each run on the emulation and on the fake driver, and with PYFEED_GPU_TESTS=1 on
-// the GPU of this machine besides, in a process of its own: a process has one driver.
+// A kind of device. Tests that use each run on the emulation and on the fake driver. With PYFEED_GPU_TESTS=1 they also
+// run on the GPU of this machine, in a separate process, because a process can have only one driver.
 type kind string
 
 const (
@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 
 var loaded sync.Once
 
-// each runs a test on all kinds, and checks that nothing is left of it.
+// each runs a test on all kinds of devices and checks that it leaks nothing.
 func each(t *testing.T, test func(t *testing.T, k kind)) {
 	for _, k := range kinds {
 		t.Run(string(k), func(t *testing.T) {
@@ -58,7 +58,7 @@ func each(t *testing.T, test func(t *testing.T, k kind)) {
 	}
 }
 
-// begin has places be served by devices of the kind until the test ends.
+// begin makes devices of the kind serve all places until the test ends.
 func (k kind) begin(t testing.TB) {
 	t.Helper()
 	switch k {
@@ -88,7 +88,7 @@ func (k kind) begin(t testing.TB) {
 	newPort = k.port
 	t.Cleanup(func() {
 		newPort, emulated, segmentBytes = oldPort, oldEmulated, oldSegmentBytes
-		clean(t, before)
+		expectNoLeaks(t, before)
 		for what, n := range alive {
 			if found := fakecuda.Count(what); found != n {
 				t.Errorf("%s: expected %d in the end, found %d (%s)", what, n, found, fakecuda.Complaint())
@@ -104,7 +104,8 @@ func (k kind) port(device int) (port, error) {
 	return newDriverPort(device)
 }
 
-// device is number 0, whose calls go through tap if there is one. The test ends when the device has.
+// device opens device 0. Its calls go through tap, unless that is nil. The test waits at its end until the device is
+// closed.
 func (k kind) device(t testing.TB, tap func(call string) error) *Device {
 	t.Helper()
 	p, err := k.port(0)
@@ -112,7 +113,7 @@ func (k kind) device(t testing.TB, tap func(call string) error) *Device {
 		t.Fatal(err)
 	}
 	if tap != nil {
-		p = &tapped{p, tap}
+		p = &interceptedPort{p, tap}
 	}
 	d, err := begin(pyfeed.CUDAPlace(0), p)
 	if err != nil {
@@ -121,21 +122,21 @@ func (k kind) device(t testing.TB, tap func(call string) error) *Device {
 	return gone(t, d)
 }
 
-// gone has the end of the test wait for the device's.
+// gone makes the test wait at its end until the device is closed.
 func gone(t testing.TB, d *Device) *Device {
 	t.Cleanup(func() {
-		if !t.Failed() { // what went wrong may hold on to it
+		if !t.Failed() { // a failed test may still hold references
 			<-d.ended
 		}
 	})
 	return d
 }
 
-// clean is for the end of a test: nothing is left that was not there before.
-func clean(t testing.TB, before memory.Stats) {
+// expectNoLeaks checks at the end of a test that all memory and devices are released.
+func expectNoLeaks(t testing.TB, before memory.Stats) {
 	t.Helper()
 	if s := memory.Count(); s.Buffers != before.Buffers || s.Slabs != before.Slabs {
-		t.Errorf("expected nothing left of it, found %+v after %+v", s, before)
+		t.Errorf("expected no leaked memory, found %+v at the end, %+v at the beginning", s, before)
 	}
 	devices.mu.Lock()
 	defer devices.mu.Unlock()
@@ -144,21 +145,22 @@ func clean(t testing.TB, before memory.Stats) {
 	}
 }
 
-// What is as before at the end of a test: 0, unless another test has failed.
+// Counts that must be the same after a test as before: 0, unless another test has failed.
 var counts = []string{"contexts", "retains", "streams", "events", "device", "pinned", "registered", "pending", "captures", "hazards",
 	"misuses", "leaks"}
 
-// tapped is a port whose calls a test hears of, holds up, has fail, or has not happen at all.
-type tapped struct {
+// interceptedPort is a port whose calls go through a function of the test. The function can observe, delay, fail or
+// drop them.
+type interceptedPort struct {
 	port
-	tap func(call string) error
+	intercept func(call string) error
 }
 
-// errDropped has a call answer that all went well, without being made.
+// errDropped makes a call return success without being made.
 var errDropped = errors.New("dropped")
 
-func (p *tapped) do(call string, f func() error) error {
-	switch err := p.tap(call); err {
+func (p *interceptedPort) do(call string, f func() error) error {
+	switch err := p.intercept(call); err {
 	case nil:
 		return f()
 	case errDropped:
@@ -168,46 +170,48 @@ func (p *tapped) do(call string, f func() error) error {
 	}
 }
 
-func (p *tapped) Attach() error { return p.do("Attach", p.port.Attach) }
-func (p *tapped) Start() error  { return p.do("Start", p.port.Start) }
+func (p *interceptedPort) Attach() error { return p.do("Attach", p.port.Attach) }
+func (p *interceptedPort) Start() error  { return p.do("Start", p.port.Start) }
 
-func (p *tapped) Alloc(bytes int) (addr uint64, err error) {
+func (p *interceptedPort) Alloc(bytes int) (addr uint64, err error) {
 	err = p.do("Alloc", func() error { addr, err = p.port.Alloc(bytes); return err })
 	return addr, err
 }
 
-func (p *tapped) Register(at unsafe.Pointer, bytes int) error {
+func (p *interceptedPort) Register(at unsafe.Pointer, bytes int) error {
 	return p.do("Register", func() error { return p.port.Register(at, bytes) })
 }
 
-func (p *tapped) NewEvent() (e event, err error) {
+func (p *interceptedPort) NewEvent() (e event, err error) {
 	err = p.do("NewEvent", func() error { e, err = p.port.NewEvent(); return err })
 	return e, err
 }
 
-func (p *tapped) Copy(to uint64, from unsafe.Pointer, bytes int, e event, timed bool) (took timer, err error) {
+func (p *interceptedPort) Copy(to uint64, from unsafe.Pointer, bytes int, e event, timed bool) (took timer, err error) {
 	err = p.do("Copy", func() error { took, err = p.port.Copy(to, from, bytes, e, timed); return err })
 	return took, err
 }
 
-func (p *tapped) Wait(e event) error { return p.do("Wait", func() error { return p.port.Wait(e) }) }
-func (p *tapped) Drain() error       { return p.do("Drain", p.port.Drain) }
-func (p *tapped) Synchronize(e event) error {
+func (p *interceptedPort) Wait(e event) error {
+	return p.do("Wait", func() error { return p.port.Wait(e) })
+}
+func (p *interceptedPort) Drain() error { return p.do("Drain", p.port.Drain) }
+func (p *interceptedPort) Synchronize(e event) error {
 	return p.do("Synchronize", func() error { return p.port.Synchronize(e) })
 }
-func (p *tapped) Use(stream uint64, e event) error {
+func (p *interceptedPort) Use(stream uint64, e event) error {
 	return p.do("Use", func() error { return p.port.Use(stream, e) })
 }
-func (p *tapped) Release(stream uint64, e event) error {
+func (p *interceptedPort) Release(stream uint64, e event) error {
 	return p.do("Release", func() error { return p.port.Release(stream, e) })
 }
-func (p *tapped) Download(to unsafe.Pointer, from uint64, bytes int) error {
+func (p *interceptedPort) Download(to unsafe.Pointer, from uint64, bytes int) error {
 	return p.do("Download", func() error { return p.port.Download(to, from, bytes) })
 }
 
 var ctx = context.Background()
 
-// take is a tuple of one slot of n bytes in pinned memory, which seed says.
+// take makes a tuple with one slot of n bytes in pinned memory. The seed determines the contents.
 func take(t testing.TB, s *Stager, n int, seed uint64) *pyfeed.Tuple {
 	t.Helper()
 	tuple := pyfeed.NewTuple(1)
@@ -219,7 +223,7 @@ func take(t testing.TB, s *Stager, n int, seed uint64) *pyfeed.Tuple {
 	return tuple
 }
 
-// fill writes what is another for each seed, quickly.
+// fill writes contents that differ for each seed.
 func fill(b []byte, seed uint64) {
 	x := seed*0x9E3779B97F4A7C15 + 1
 	for i := range b[:min(len(b), 256)] {
@@ -245,7 +249,7 @@ func shape(t testing.TB, tuple *pyfeed.Tuple, slot int, dtype pyfeed.DType, n in
 	}
 }
 
-// download is a slot's bytes.
+// download returns the bytes of a slot.
 func download(t testing.TB, tensor *pyfeed.LoDTensor) []byte {
 	t.Helper()
 	data := make([]byte, len(tensor.Data))
@@ -255,7 +259,7 @@ func download(t testing.TB, tensor *pyfeed.LoDTensor) []byte {
 	return data
 }
 
-// send has a tuple copied, and answers it once streams can wait for it.
+// send copies a tuple to the device and returns it when streams can wait for it.
 func send(t testing.TB, s *Stager, tuple *pyfeed.Tuple) *pyfeed.Tuple {
 	t.Helper()
 	out, err := s.Put(ctx, tuple)
@@ -268,7 +272,7 @@ func send(t testing.TB, s *Stager, tuple *pyfeed.Tuple) *pyfeed.Tuple {
 	return out
 }
 
-// resident is the memory of a tuple of the device's.
+// resident returns the device memory of a tuple.
 func resident(out *pyfeed.Tuple) memory.Resident { return out.Slots[0].Resident() }
 
 func fine(t testing.TB, errs ...error) {

@@ -10,16 +10,16 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
 )
 
-// event is the driver's, or 0.
+// event is an event of the driver, or 0.
 type event = driver.Event
 
-// A port is the way to one device: through the driver, or to its emulation in the host's memory. Methods marked E are
-// for the submitter's thread, the others for any.
+// A port gives access to one device: through the driver, or to an emulation in host memory. Methods marked E may be
+// called only by the submitter's thread, the others by any thread.
 type port interface {
-	// By each thread of the device's, before and after the others.
+	// Attach and Detach are called by each thread of the device, before and after all other calls.
 	Attach() error
 	Detach() error
-	// E: the copy stream's beginning and end.
+	// E: Start creates the copy stream, Stop destroys it.
 	Start() error
 	Stop() error
 
@@ -30,18 +30,18 @@ type port interface {
 	NewEvent() (event, error)
 	DestroyEvent(e event) error
 
-	// E: on the copy stream. Copy records e behind the copy, and has it timed if asked to.
+	// E: on the copy stream. Copy submits a copy and records e after it. If timed is set, the copy is timed.
 	Copy(to uint64, from unsafe.Pointer, bytes int, e event, timed bool) (timer, error)
 	Wait(e event) error
-	// Drain waits on the host for all of the copy stream.
+	// Drain blocks the host until all work of the copy stream is done.
 	Drain() error
-	// By any thread of the device's: Synchronize waits for an event, Took is how long a copy took, in nanoseconds, that
-	// is done; negative: nobody knows.
+	// Called by a thread of the device. Synchronize waits for an event. Elapsed returns the duration of a finished copy
+	// in nanoseconds; it is negative if unknown.
 	Synchronize(e event) error
-	Took(t timer) int64
+	Elapsed(t timer) int64
 
-	// Streams of consumers, by the thread that has them. Use refuses a stream that will not do, and has it wait for e, if
-	// that is not 0.
+	// Called with streams of consumers, on a thread of the consumer. Use fails for a stream that cannot be used.
+	// Otherwise it makes the stream wait for e, unless e is 0.
 	Use(stream uint64, e event) error
 	Release(stream uint64, e event) error
 
@@ -53,14 +53,14 @@ type port interface {
 	Close() error
 }
 
-// timer is on a copy's way.
+// timer measures one copy.
 type timer struct {
 	running    bool
 	begin, end event
 	took       int64
 }
 
-// driverPort is the port to a device of the driver's.
+// driverPort is the port to a device of the CUDA driver.
 type driverPort struct {
 	device int
 	ctx    driver.Context
@@ -92,21 +92,22 @@ func (p *driverPort) Stop() error {
 
 func (p *driverPort) Alloc(bytes int) (uint64, error) { return p.ctx.Alloc(int64(bytes)) }
 func (p *driverPort) Free(addr uint64) error {
-	return again(p.ctx.Free(addr), func() error { return p.ctx.Free(addr) })
+	return retryUndo(p.ctx.Free(addr), func() error { return p.ctx.Free(addr) })
 }
 func (p *driverPort) Register(at unsafe.Pointer, bytes int) error {
 	return p.ctx.Register(at, bytes)
 }
 func (p *driverPort) Unregister(at unsafe.Pointer) error {
-	return again(p.ctx.Unregister(at), func() error { return p.ctx.Unregister(at) })
+	return retryUndo(p.ctx.Unregister(at), func() error { return p.ctx.Unregister(at) })
 }
 func (p *driverPort) NewEvent() (event, error) { return p.ctx.NewEvent(false) }
 func (p *driverPort) DestroyEvent(e event) error {
-	return again(p.ctx.DestroyEvent(e), func() error { return p.ctx.DestroyEvent(e) })
+	return retryUndo(p.ctx.DestroyEvent(e), func() error { return p.ctx.DestroyEvent(e) })
 }
 
-// again repeats what undoes something, and came to nothing, since this thread could not be made the context's.
-func again(err error, undo func() error) error {
+// retryUndo repeats a call that releases a resource, if the first call failed because it could not make the context
+// current.
+func retryUndo(err error, undo func() error) error {
 	var fault *driver.Error
 	if errors.As(err, &fault) && fault.Call == "cuCtxPushCurrent" {
 		return undo()
@@ -126,7 +127,7 @@ func (p *driverPort) Copy(to uint64, from unsafe.Pointer, bytes int, e event, ti
 	return t, err
 }
 
-// clock begins to time. What cannot be timed is copied all the same.
+// clock records the beginning of a timed copy. If that fails, the copy is not timed.
 func (p *driverPort) clock() (begin, end event, running bool) {
 	begin, err := p.ctx.NewEvent(true)
 	if err != nil {
@@ -150,7 +151,7 @@ func (p *driverPort) unclock(events ...event) {
 	}
 }
 
-func (p *driverPort) Took(t timer) int64 {
+func (p *driverPort) Elapsed(t timer) int64 {
 	defer p.unclock(t.begin, t.end)
 	if driver.Synchronize(t.end) != nil {
 		return -1
@@ -163,7 +164,7 @@ func (p *driverPort) Took(t timer) int64 {
 }
 
 func (p *driverPort) Drain() error {
-	if p.copies == 0 { // no stream of ours
+	if p.copies == 0 { // Start has not created it
 		return nil
 	}
 	return p.ctx.SynchronizeStream(p.copies)
@@ -184,14 +185,14 @@ func (p *driverPort) NewStream() (uint64, error) {
 	return uint64(s), err
 }
 func (p *driverPort) DestroyStream(stream uint64) error {
-	return again(p.ctx.DestroyStream(driver.Stream(stream)), func() error { return p.ctx.DestroyStream(driver.Stream(stream)) })
+	return retryUndo(p.ctx.DestroyStream(driver.Stream(stream)), func() error { return p.ctx.DestroyStream(driver.Stream(stream)) })
 }
 
 func (p *driverPort) MemInfo() (free, total int64, err error) { return p.ctx.MemInfo() }
 func (p *driverPort) Close() error                            { return driver.Release(p.device) }
 
-// about makes an error of a port's what callers of this module get, which says of what place.
-func about(place pyfeed.Place, err error) error {
+// atPlace converts an error of a port to an error for callers, which names the place.
+func atPlace(place pyfeed.Place, err error) error {
 	var fault *driver.Error
 	var ours *pyfeed.Error
 	switch {
@@ -212,13 +213,13 @@ func about(place pyfeed.Place, err error) error {
 	return pyfeed.Errorf(pyfeed.Unsupported, "%v: %v", place, err)
 }
 
-// lost says whether the device can do nothing more after err.
+// lost reports whether the device is unusable after err.
 func lost(err error) bool {
 	var fault *driver.Error
 	return errors.As(err, &fault) && (fault.Sticky() || fault.Gone())
 }
 
-// outOfMemory adds what was asked for.
+// outOfMemory adds the requested memory to an error.
 func outOfMemory(err error, what string, bytes int) error {
 	return fmt.Errorf("%s of %d bytes: %w", what, bytes, err)
 }

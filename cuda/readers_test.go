@@ -13,8 +13,8 @@ import (
 	"github.com/pyfeed/pyfeed/tests/fakecuda"
 )
 
-// Readers that deliver at devices, as their consumers see them: each tuple once, in order, by turns, and copied while those
-// before are computed on.
+// Tests readers that deliver tuples on devices: each tuple arrives once, in order, on the devices in turn, and is
+// copied while earlier tuples are still being computed on.
 func TestFakeReaders(t *testing.T) {
 	first, second := pyfeed.CUDAPlace(0), pyfeed.CUDAPlace(1)
 	for _, x := range []struct {
@@ -45,15 +45,15 @@ func TestFakeReaders(t *testing.T) {
 			streams := []uint64{consumer(t, 0, true), consumer(t, 1, true)}
 			var sums []fakecuda.Hashed
 			for i := 0; ; i++ {
-				if i == 10 { // what comes from here on is held, and one tuple more comes for each device
+				if i == 10 { // from here on kernels are paused; one more tuple is read for each device
 					for _, s := range streams {
 						success(t, fakecuda.Synchronize(s))
 						success(t, fakecuda.Pause(s))
 					}
 				}
 				if i == 10+len(places) {
-					if !fakecuda.Await("copies_done", int64(i), soon) {
-						t.Errorf("expected %d tuples copied meanwhile, found %d", i, fakecuda.Count("copies_done"))
+					if !fakecuda.Await("copies_done", int64(i), testTimeout) {
+						t.Errorf("expected %d tuples to be copied while kernels are paused, found %d", i, fakecuda.Count("copies_done"))
 					}
 					for _, s := range streams {
 						success(t, fakecuda.Resume(s))
@@ -92,14 +92,14 @@ func TestFakeReaders(t *testing.T) {
 	}
 }
 
-// number is the content of a tuple.
+// number returns the contents of tuple i.
 func number(i int) []byte {
 	b := make([]byte, 1000+37*i)
 	fill(b, uint64(i))
 	return b
 }
 
-// numbers is a queue into which n tuples are pushed.
+// numbers makes a queue and pushes n tuples into it.
 func numbers(t *testing.T, place pyfeed.Place, n int) *pyfeed.Consumer {
 	t.Helper()
 	scope := pyfeed.NewScope(nil)
@@ -127,7 +127,8 @@ func numbers(t *testing.T, place pyfeed.Place, n int) *pyfeed.Consumer {
 	return q
 }
 
-// A device that is lost is told of again and again, also where there is nothing to be read and a caller would wait.
+// A reader of a lost device returns the error on each call, also if there is no tuple to read and the call would
+// otherwise wait.
 func TestFakeReadersOfALostDevice(t *testing.T) {
 	for what, places := range map[string][]pyfeed.Place{"delivery": nil, "double buffer": {pyfeed.CUDAPlace(0)}} {
 		t.Run(what, func(t *testing.T) {

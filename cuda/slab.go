@@ -10,50 +10,50 @@ import (
 )
 
 const (
-	// A slab is made for so many pieces of the size that was asked for first, since to pin memory takes a second for
-	// every one or two gigabytes, and to unpin it stops the device.
+	// A slab has room for this many pieces of the size requested first. Slabs are large because pinning takes a second
+	// for each one or two gigabytes, and unpinning stops the device.
 	piecesOfSlab = 4
-	// No slab is larger than so, unless one piece is.
+	// A slab is not larger than this, unless a single piece is.
 	largestSlab = 256 << 20
 )
 
-// pinned is a memory.Source: slabs of host memory that devices copy from by themselves, and what is free in them. What
-// is pinned stays so until the end. Any thread.
+// pinned is a memory.Source of pinned host memory. It cuts pieces from slabs, which stay pinned until Close. All
+// methods are safe for concurrent use.
 type pinned struct {
 	device *Device
 
-	growing sync.Mutex // by whoever pins: others would only want the same
-	mu      sync.Mutex // never held while memory is pinned
+	growing sync.Mutex // held while pinning, so that two threads do not pin memory for the same shortage
+	mu      sync.Mutex // never held while pinning
 	slabs   []slab
-	total   int // their bytes; by whoever pins
+	total   int // bytes of all slabs; guarded by growing
 }
 
 type slab struct {
 	begin unsafe.Pointer
 	size  int
-	free  []piece // by address; no two of them touch
+	free  []piece // sorted by address; adjacent pieces are joined
 }
 
 type piece struct{ at, size int }
 
-// newPinned owns a reference to the device from now on.
+// newPinned makes a Source, which takes over a reference to the device.
 func newPinned(d *Device) *pinned { return &pinned{device: d} }
 
-// Allocate takes the first piece that is large enough.
+// Allocate returns the first free piece that is large enough, and pins a new slab if there is none.
 func (p *pinned) Allocate(n int) (unsafe.Pointer, error) {
 	if at := p.take(n); at != nil {
 		return at, nil
 	}
 	p.growing.Lock()
 	defer p.growing.Unlock()
-	if at := p.take(n); at != nil { // somebody else has grown it
+	if at := p.take(n); at != nil { // another thread has added a slab
 		return at, nil
 	}
 	needed := slabSize(n)
 	size := max(needed, slabSize(min(max(piecesOfSlab*n, p.total), largestSlab)))
 	s, err := p.pin(size)
 	if err != nil && size > needed && p.device.err() == nil {
-		s, err = p.pin(needed) // and none to spare
+		s, err = p.pin(needed) // without room for more pieces
 	}
 	if err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func (p *pinned) take(n int) unsafe.Pointer {
 	return nil
 }
 
-// pin makes one more slab.
+// pin allocates and pins a new slab.
 func (p *pinned) pin(size int) (slab, error) {
 	begin, err := memory.NewSlab(size)
 	if err != nil {
@@ -110,7 +110,7 @@ func (s *slab) take(n int) unsafe.Pointer {
 	return nil
 }
 
-// Free joins the piece with those beside it.
+// Free joins the piece with free neighbours.
 func (p *pinned) Free(at unsafe.Pointer, n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,7 +122,7 @@ func (p *pinned) Free(at unsafe.Pointer, n int) {
 			return
 		}
 	}
-	panic(fmt.Sprintf("cuda: %p is in none of the slabs", at))
+	panic(fmt.Sprintf("cuda: Free of memory outside all slabs: %p", at))
 }
 
 func (s *slab) put(p piece) {
@@ -142,7 +142,7 @@ func (s *slab) put(p piece) {
 	}
 }
 
-// Close unpins. An error says that the device is gone, and its pins with it.
+// Close unpins and frees all slabs. Unregister fails only if the device is gone, and then nothing is pinned any more.
 func (p *pinned) Close() {
 	p.mu.Lock()
 	slabs := p.slabs

@@ -13,70 +13,70 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
-// Stager is pyfeed.Stager. Its memory at the device is buffers, each for one tuple.
+// Stager implements pyfeed.Stager. Its device memory is divided into buffers, each for one tuple.
 type Stager struct {
 	device *Device
-	pool   *memory.Pool // pinned, for tuples that lie elsewhere
+	pool   *memory.Pool // for tuples that are not in pinned memory yet
 	lods   *memory.Pool
 
-	mu      sync.Mutex
-	depth   int
-	free    []*deviceBuffer // the one that has been so for the longest first: work with it is done soonest
-	buffers int             // all there are
-	out     int             // whose tuple somebody has
-	held    int             // and Next has answered
-	closed  bool
-	closer  bool      // somebody waits in Close, and will end the Stager
-	gone    sync.Cond // of buffers
-	room    wait.List
-	ready   wait.List
+	mu             sync.Mutex
+	depth          int
+	free           []*deviceBuffer // in the order in which they became free: work on the first is done soonest
+	buffers        int             // number of all buffers
+	taken          int             // buffers with a tuple that is not released yet
+	held           int             // buffers whose tuple Next has returned to the consumer
+	closed         bool
+	closeWaits     bool      // Close is waiting, and will finish the Stager
+	buffersChanged sync.Cond // signals a change of buffers
+	room           wait.List
+	ready          wait.List
 }
 
-// What has become of a buffer's tuple.
+// States of the tuple in a buffer.
 const (
-	queued   = iota
-	underway // streams can wait for it
+	queued      = iota
+	copyStarted // streams can wait for the copy
 	arrived
 	failed
 )
 
-// deviceBuffer is device memory for a tuple. It belongs to a tuple from tryBuffer until the tuple's last reference is gone and
-// its copy has ended, and it is free then.
+// deviceBuffer is device memory for one tuple. It belongs to a tuple from tryBuffer until the tuple's last reference is
+// dropped and its copy has ended. Then it is free.
 type deviceBuffer struct {
 	stager  *Stager
-	buffer  memory.Buffer // what the tuple's tensors hold
-	owners  atomic.Int32  // the tuple's references, and the copy
-	copying atomic.Bool   // until the copy has ended, or will not be
+	buffer  memory.Buffer // referenced by the tuple's tensors
+	owners  atomic.Int32  // 2 while the tuple is referenced and its copy not ended, 1 while only one of these is true
+	copying atomic.Bool   // the copy has not ended and was not abandoned
 	state   atomic.Int32
-	err     error // of failed
+	err     error // the error of state failed
 
-	// The submitter's.
+	// Used by the submitter only.
 	memory deviceMemory
 	copied event
-	host   *pyfeed.Tuple // what is copied
+	host   *pyfeed.Tuple // the source of the copy
 	from   unsafe.Pointer
 	bytes  int
 
 	held bool           // guarded by the stager's lock
-	lod  *memory.Buffer // of the offsets, which stay in the host's memory
+	lod  *memory.Buffer // copies of the LoD offsets, in host memory
 
-	mu      sync.Mutex
-	uses    []use
-	unknown bool // what is done with it
+	mu        sync.Mutex
+	uses      []use
+	undefined bool // the end of a use could not be recorded: quarantine the memory
 }
 
-// use is a stream that works with a buffer's tuple.
+// use is the work of one stream on a buffer's tuple.
 type use struct {
 	stream   uint64
-	thread   int  // of stream 2, which is another for each
-	open     bool // something may have been submitted since the event was recorded
+	thread   int  // the calling thread for stream 2, which is a different stream on each thread; otherwise 0
+	open     bool // work may have been submitted since the event was recorded
 	recorded bool
 	event    event
 }
 
 func newStager(d *Device, depth int) *Stager {
 	s := &Stager{device: d, depth: depth, pool: memory.NewPinnedPool(newPinned(d.retain()), memory.Batch), lods: memory.NewPool(memory.Batch)}
-	s.gone.L = &s.mu
+	s.buffersChanged.L = &s.mu
 	s.room.Init(&s.mu)
 	s.room.Named("waits for memory of "+d.place.String(), trace.Backlog)
 	s.ready.Init(&s.mu)
@@ -84,13 +84,13 @@ func newStager(d *Device, depth int) *Stager {
 	return s
 }
 
-// Take gives t pinned memory.
+// Take allocates pinned memory for t.
 func (s *Stager) Take(t *pyfeed.Tuple) error { return t.Allocate(s.pool) }
 
-// Err is why nothing can be copied any more.
+// Err returns the error that made the device unusable, or nil.
 func (s *Stager) Err() error { return s.device.err() }
 
-// Put has t copied.
+// Put queues the copy of t.
 func (s *Stager) Put(ctx context.Context, t *pyfeed.Tuple) (*pyfeed.Tuple, error) {
 	if len(t.Slots) == 0 {
 		return nil, pyfeed.Errorf(pyfeed.Slots, "slots: expected at least 1, found 0")
@@ -104,7 +104,7 @@ func (s *Stager) Put(ctx context.Context, t *pyfeed.Tuple) (*pyfeed.Tuple, error
 	}
 	out, err := buf.fill(t)
 	if err != nil {
-		buf.leave()
+		buf.dropOwner()
 		buf.Reclaim()
 		return nil, err
 	}
@@ -112,16 +112,17 @@ func (s *Stager) Put(ctx context.Context, t *pyfeed.Tuple) (*pyfeed.Tuple, error
 	return out, nil
 }
 
-// tryBuffer takes a buffer. There are as many as tuples are ready, one more for that which is being copied and one for the
-// consumer, and all of them are used: one that is free on the host may still be computed on, which the copy into it would wait
-// for. There are more only for a consumer that holds on to all of them, which would else wait for itself.
+// tryBuffer takes a buffer for a tuple. Up to depth+2 buffers are made before a free one is reused: one for each ready
+// tuple, one for the tuple being copied and one for the consumer. A buffer that is free on the host may still be in use
+// on the device, and a copy into it would wait for that. More buffers are made only if the consumer holds all of them,
+// because it would otherwise wait for itself, or if the depth is Unlimited.
 func (s *Stager) tryBuffer(ctx context.Context) (*deviceBuffer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var buf *deviceBuffer
 	switch {
 	case s.closed:
-		return nil, pyfeed.Errorf(pyfeed.Closed, "the way to %v is closed", s.device.place)
+		return nil, pyfeed.Errorf(pyfeed.Closed, "the stager to %v is closed", s.device.place)
 	case s.buffers < max(s.depth, 1)+2:
 		buf = s.addBuffer()
 	case len(s.free) > 0:
@@ -132,7 +133,7 @@ func (s *Stager) tryBuffer(ctx context.Context) (*deviceBuffer, error) {
 	default:
 		return nil, s.room.Enter(ctx)
 	}
-	s.out++
+	s.taken++
 	buf.owners.Store(2)
 	buf.state.Store(queued)
 	buf.err = nil
@@ -144,7 +145,8 @@ func (s *Stager) addBuffer() *deviceBuffer {
 	return &deviceBuffer{stager: s}
 }
 
-// fill makes the buffer that of t, and answers the tuple at the device, whose addresses Next fills in.
+// fill sets t as the source of the buffer's copy, and returns the tuple on the device. Its data has host addresses
+// until Next sets those of the device.
 func (s *deviceBuffer) fill(t *pyfeed.Tuple) (*pyfeed.Tuple, error) {
 	data, is := t.Pinned()
 	if !is {
@@ -171,7 +173,7 @@ func (s *deviceBuffer) fill(t *pyfeed.Tuple) (*pyfeed.Tuple, error) {
 	return out, nil
 }
 
-// offsets copies the LoDs of t, whose memory goes when it is copied.
+// offsets copies the LoD offsets of t, because t is released after its copy.
 func (s *deviceBuffer) offsets(t, out *pyfeed.Tuple) error {
 	n := 0
 	for i := range t.Slots {
@@ -198,13 +200,13 @@ func (s *deviceBuffer) offsets(t, out *pyfeed.Tuple) error {
 	return nil
 }
 
-// Next waits until t, which Put answered, is under way.
+// Next waits until the copy of t, which Put returned, has been submitted.
 func (s *Stager) Next(ctx context.Context, t *pyfeed.Tuple) error {
 	buf := bufferOf(t)
 	if buf == nil {
 		return nil
 	}
-	s = buf.stager // that of a staging buffer, it may be
+	s = buf.stager // t may come from another Stager, such as a staging buffer's
 	if err := s.device.err(); err != nil {
 		return err
 	}
@@ -219,9 +221,9 @@ func (s *Stager) Next(ctx context.Context, t *pyfeed.Tuple) error {
 		}
 		if !buf.held {
 			buf.held = true
-			buf.place(t)
+			buf.setAddresses(t)
 			if s.held++; s.held >= s.buffers {
-				s.room.One().Send()
+				s.room.WakeOne().Send()
 			}
 		}
 		return struct{}{}, nil
@@ -229,8 +231,8 @@ func (s *Stager) Next(ctx context.Context, t *pyfeed.Tuple) error {
 	return err
 }
 
-// place puts the device's addresses where those of the host were.
-func (s *deviceBuffer) place(t *pyfeed.Tuple) {
+// setAddresses replaces the host addresses of t with those of the device.
+func (s *deviceBuffer) setAddresses(t *pyfeed.Tuple) {
 	for i := range t.Slots {
 		d := &t.Slots[i].Data
 		if n := len(*d); n > 0 {
@@ -249,150 +251,57 @@ func bufferOf(t *pyfeed.Tuple) *deviceBuffer {
 	return nil
 }
 
-// Close ends the waits for room, and gives the memory back that no tuple holds, once what is copied into it is there. The
-// rest goes with the tuples.
+// Close ends the waits for room. It frees the buffers without a tuple, after the copies into them have ended. The other
+// buffers are freed with their tuples.
 func (s *Stager) Close() {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
 		return
 	}
-	s.closed, s.closer = true, true
+	s.closed, s.closeWaits = true, true
 	free := s.free
 	s.free = nil
-	s.room.All()
+	s.room.WakeAll()
 	s.mu.Unlock()
 	for _, buf := range free {
-		s.device.submit((*ending)(buf))
+		s.device.submit((*bufferDestruction)(buf))
 	}
 	s.mu.Lock()
-	for s.buffers > s.out {
-		s.gone.Wait()
+	for s.buffers > s.taken {
+		s.buffersChanged.Wait()
 	}
-	s.closer = false
+	s.closeWaits = false
 	over := s.buffers == 0
 	s.mu.Unlock()
 	if over {
-		s.end()
+		s.finish()
 	}
 }
 
-// end is when the last buffer is gone.
-func (s *Stager) end() {
+// finish closes the Stager when its last buffer is freed.
+func (s *Stager) finish() {
 	s.pool.Close()
 	s.lods.Close()
 	s.device.drop()
 }
 
-// run copies, if anybody still wants it.
-func (s *deviceBuffer) run(d *Device) {
-	if s.owners.Load() == 1 {
-		s.end(nil, true)
-		return
-	}
-	empty, over := s.bytes == 0, true
-	err := d.err()
-	if err == nil {
-		err = s.prepare(d)
-	}
-	if err == nil {
-		over, err = d.copy(s)
-	}
-	if err != nil || empty {
-		s.end(err, over || empty)
-	}
-}
-
-// prepare has the copies wait for what was done with the buffer before, and the buffer have room.
-func (s *deviceBuffer) prepare(d *Device) error {
-	if s.copied == 0 {
-		e, err := d.port.NewEvent()
-		if err != nil {
-			return d.failed(err)
-		}
-		s.copied = e
-	}
-	s.mu.Lock() // for a moment: whoever drops the tuple does not wait for a device
-	uses, unknown := s.uses, s.unknown
-	s.uses, s.unknown = nil, false
-	s.mu.Unlock()
-	if unknown {
-		d.quarantine(s)
-		for i := range uses {
-			uses[i].recorded = false // of memory that is the buffer's no more
-		}
-	}
-	small := s.memory.size < s.bytes
-	err := d.behind(uses, small)
-	s.mu.Lock()
-	s.uses = uses
-	s.mu.Unlock()
-	if err == nil && small {
-		err = d.resize(s, s.bytes+s.bytes/4)
-	}
-	return err
-}
-
-// behind has the copies, or the host, wait for all uses.
-func (d *Device) behind(uses []use, host bool) error {
-	for i := range uses {
-		u := &uses[i]
-		if !u.recorded {
-			continue
-		}
-		wait := d.port.Wait
-		if host {
-			wait = d.port.Synchronize
-		}
-		if err := wait(u.event); err != nil {
-			return d.failed(err)
-		}
-		u.recorded = false
-	}
-	return nil
-}
-
-// abandon is the end of a buffer that is not copied any more, unless that has come.
-func (s *deviceBuffer) abandon(err error, over bool) { s.end(err, over) }
-
-// setState changes the state, and wakes those who wait for that.
+// setState changes the state and wakes the callers that wait for it.
 func (s *deviceBuffer) setState(state int32) {
 	s.stager.mu.Lock()
 	s.state.Store(state)
-	s.stager.ready.All()
+	s.stager.ready.WakeAll()
 	s.stager.mu.Unlock()
 }
 
-// end is the end of the copy, good or bad: the first that comes. If it is not certain that the copy is over, the host's memory
-// is not given back.
-func (s *deviceBuffer) end(err error, over bool) {
-	if !s.copying.CompareAndSwap(true, false) {
-		return
-	}
-	host := s.host
-	s.host = nil
-	if over {
-		host.Release()
-	} else {
-		s.device().keepUnconfirmed(host)
-	}
-	if err != nil {
-		s.err = err
-		s.setState(failed)
-	} else {
-		s.setState(arrived)
-	}
-	s.leave()
-}
-
-// Reclaim is when the last reference to the tuple's memory is gone. What was submitted to the streams of its
-// consumers until now may still work with it.
+// Reclaim is called when the last reference to the tuple's memory is dropped. Streams of its consumers may still work
+// on it. Therefore Reclaim records an event on each, for the next copy to wait for.
 func (s *deviceBuffer) Reclaim() {
 	s.mu.Lock()
 	for i := range s.uses {
 		u := &s.uses[i]
 		if u.open && s.record(u) != nil {
-			s.unknown = true
+			s.undefined = true
 		}
 		u.open = false
 	}
@@ -403,17 +312,17 @@ func (s *deviceBuffer) Reclaim() {
 	}
 	g := s.stager
 	g.mu.Lock()
-	g.out--
+	g.taken--
 	if s.held {
 		s.held = false
 		g.held--
 	}
 	g.mu.Unlock()
-	s.leave()
+	s.dropOwner()
 }
 
-// leave is one owner less.
-func (s *deviceBuffer) leave() {
+// dropOwner removes one of the two owners. The last one frees the buffer for reuse.
+func (s *deviceBuffer) dropOwner() {
 	if s.owners.Add(-1) > 0 {
 		return
 	}
@@ -421,26 +330,26 @@ func (s *deviceBuffer) leave() {
 	g.mu.Lock()
 	if g.closed {
 		g.mu.Unlock()
-		g.device.submit((*ending)(s))
+		g.device.submit((*bufferDestruction)(s))
 		return
 	}
 	g.free = append(g.free, s)
-	wake := g.room.One()
+	wake := g.room.WakeOne()
 	g.mu.Unlock()
 	wake.Send()
 }
 
-// ending is a buffer that goes for good.
-type ending deviceBuffer
+// bufferDestruction is the job that frees a buffer's memory and events.
+type bufferDestruction deviceBuffer
 
-func (e *ending) run(d *Device) {
+func (e *bufferDestruction) run(d *Device) {
 	s := (*deviceBuffer)(e)
 	d.releaseConfirmed()
 	s.mu.Lock()
-	if s.unknown {
+	if s.undefined {
 		d.quarantine(s)
 	}
-	for _, u := range s.uses { // to free memory waits too, but is not said to
+	for _, u := range s.uses { // the driver also waits when it frees memory, but does not document it
 		if u.recorded {
 			_ = d.port.Synchronize(u.event)
 		}
@@ -454,28 +363,29 @@ func (e *ending) run(d *Device) {
 	}
 	d.free(s)
 	s.mu.Unlock()
-	s.stager.less()
+	s.stager.removeBuffer()
 }
 
-func (e *ending) abandon(error, bool) {
+func (e *bufferDestruction) abandon(error, bool) {
 	memory.CountSlab(memory.DeviceSlab, -e.memory.size)
-	e.stager.less()
+	e.stager.removeBuffer()
 }
 
-// less is one buffer fewer, of a Stager that is closed.
-func (s *Stager) less() {
+// removeBuffer removes a buffer of a closed Stager.
+func (s *Stager) removeBuffer() {
 	s.mu.Lock()
 	s.buffers--
-	over := s.buffers == 0 && !s.closer
-	s.gone.Broadcast()
+	over := s.buffers == 0 && !s.closeWaits
+	s.buffersChanged.Broadcast()
 	s.mu.Unlock()
 	if over {
-		s.end()
+		s.finish()
 	}
 }
 
-// begun says why streams cannot have to do with the tuple.
-func (s *deviceBuffer) begun() (state int32, err error) {
+// checkStarted returns the state of the copy, or the error for streams that want to use the tuple: the device is lost,
+// the copy failed or is not submitted yet.
+func (s *deviceBuffer) checkStarted() (state int32, err error) {
 	if err := s.device().err(); err != nil {
 		return 0, err
 	}
@@ -488,14 +398,14 @@ func (s *deviceBuffer) begun() (state int32, err error) {
 	return state, nil
 }
 
-// Use is memory.Resident's.
+// Use implements memory.Resident.
 func (s *deviceBuffer) Use(stream uint64) error {
-	state, err := s.begun()
+	state, err := s.checkStarted()
 	if err != nil {
 		return err
 	}
-	var wait event // what is there need not be waited for, but streams that will not do are refused all the same
-	if state == underway {
+	var wait event // a finished copy needs no wait, but an unusable stream is refused all the same
+	if state == copyStarted {
 		wait = s.copied
 	}
 	if err := s.device().port.Use(stream, wait); err != nil {
@@ -507,9 +417,9 @@ func (s *deviceBuffer) Use(stream uint64) error {
 	return nil
 }
 
-// Release is memory.Resident's.
+// Release implements memory.Resident.
 func (s *deviceBuffer) Release(stream uint64) error {
-	if _, err := s.begun(); err != nil {
+	if _, err := s.checkStarted(); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -522,10 +432,10 @@ func (s *deviceBuffer) Release(stream uint64) error {
 
 func (s *deviceBuffer) device() *Device { return s.stager.device }
 
-// find is the use of a stream, made if there is none. The lock is held.
+// find returns the use of a stream, and makes it if there is none. The lock is held.
 func (s *deviceBuffer) find(stream uint64) *use {
 	thread := 0
-	if stream == perThread {
+	if stream == perThreadStream {
 		thread = syscall.Gettid()
 	}
 	var spare *use
@@ -546,18 +456,18 @@ func (s *deviceBuffer) find(stream uint64) *use {
 	return spare
 }
 
-// Streams that are no addresses: that which comes behind all others but non-blocking ones, and that which is another for
-// each thread.
+// Stream numbers that are not handles: the legacy default stream, which waits for all blocking streams, and the
+// per-thread default stream.
 const (
-	legacy    = 1
-	perThread = 2
+	legacyStream    = 1
+	perThreadStream = 2
 )
 
-// record notes how far a stream has come. The lock is held.
+// record records an event on a use's stream, after all work submitted so far. The lock is held.
 func (s *deviceBuffer) record(u *use) error {
 	stream := u.stream
-	if stream == perThread && u.thread != syscall.Gettid() {
-		stream = legacy // which comes behind what was submitted to that of any thread
+	if stream == perThreadStream && u.thread != syscall.Gettid() {
+		stream = legacyStream // the legacy stream waits for the per-thread streams of all threads
 	}
 	if u.event == 0 {
 		e, err := s.device().port.NewEvent()
@@ -573,10 +483,11 @@ func (s *deviceBuffer) record(u *use) error {
 	return nil
 }
 
-// Synchronize is memory.Resident's.
+// Synchronize implements memory.Resident.
 func (s *deviceBuffer) Synchronize(ctx context.Context) error {
 	g := s.stager
-	start := int64(wait.Began(ctx, s, uint64(trace.Begin()))) // of the call, which may be made again and again
+	// Start of the call, which tries several times.
+	start := int64(wait.GenerationAtStart(ctx, s, uint64(trace.Begin())))
 	_, err := wait.Do(ctx, func(ctx context.Context) (struct{}, error) {
 		if err := g.device.err(); err != nil {
 			return struct{}{}, err
@@ -597,7 +508,7 @@ func (s *deviceBuffer) Synchronize(ctx context.Context) error {
 	return err
 }
 
-// Download is memory.Resident's.
+// Download implements memory.Resident.
 func (s *deviceBuffer) Download(to, from []byte) error {
 	if err := s.Synchronize(context.Background()); err != nil || len(from) == 0 {
 		return err

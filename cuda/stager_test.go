@@ -18,7 +18,7 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
-// hostTuple is one of a slot of n int64s that count from first.
+// hostTuple makes a tuple with one slot of n int64s, which count up from first.
 func hostTuple(t testing.TB, pool *memory.Pool, first, n int) *pyfeed.Tuple {
 	t.Helper()
 	tuple := pyfeed.NewTuple(1)
@@ -64,7 +64,7 @@ func TestTuplesArriveInOrder(t *testing.T) {
 		for i := range 100 {
 			n := 1 + i*37%1000
 			var from *pyfeed.Tuple
-			if i%2 == 0 { // in pinned memory already
+			if i%2 == 0 { // already in pinned memory
 				from = pyfeed.NewTuple(1)
 				shape(t, from, 0, pyfeed.Int64, n)
 				if err := s.Take(from); err != nil {
@@ -87,14 +87,14 @@ func TestTuplesArriveInOrder(t *testing.T) {
 			out.Release()
 		}
 		if s.buffers > s.depth+2 {
-			t.Errorf("expected at most %d slots used again and again, found %d", s.depth+2, s.buffers)
+			t.Errorf("expected at most %d reused buffers, found %d", s.depth+2, s.buffers)
 		}
 	})
 }
 
 func TestChunks(t *testing.T) {
 	each(t, func(t *testing.T, k kind) {
-		if k != onGPU { // which is to see chunks as they are
+		if k != onGPU { // the GPU uses segments of the normal size
 			segmentBytes = 1 << 16
 		}
 		var calls atomic.Int64
@@ -111,7 +111,7 @@ func TestChunks(t *testing.T) {
 			before := calls.Load()
 			out := send(t, s, from)
 			if !bytes.Equal(download(t, &out.Slots[0]), expected) {
-				t.Errorf("%d bytes: expected what was sent, found others", n)
+				t.Errorf("%d bytes: the downloaded bytes differ from those sent", n)
 			}
 			out.Release()
 			if found, want := calls.Load()-before, int64((n+segmentBytes-1)/segmentBytes); found != want {
@@ -178,7 +178,7 @@ func TestEmptyTuples(t *testing.T) {
 	})
 }
 
-// A consumer that holds on to all tuples would wait for itself: it gets more memory instead.
+// A consumer that holds all tuples would wait for itself. It gets more memory instead.
 func TestAConsumerThatHoldsOn(t *testing.T) {
 	each(t, func(t *testing.T, k kind) {
 		s := newStager(k.device(t, nil), 2)
@@ -241,7 +241,7 @@ func TestPutWaitsForRoom(t *testing.T) {
 	})
 }
 
-// What is dropped before it was copied gives its buffer back too.
+// A tuple that is released before it was copied also frees its buffer.
 func TestDroppedOnTheWay(t *testing.T) {
 	each(t, func(t *testing.T, k kind) {
 		gate := make(chan struct{})
@@ -283,7 +283,7 @@ func TestTuplesOutliveTheirStager(t *testing.T) {
 		s.Close()
 		checkCounting(t, out, 5, 10)
 		if _, err := s.Put(ctx, out); err == nil {
-			t.Error("expected a Stager that is closed, found an open one")
+			t.Error("expected Put to fail after Close")
 		}
 		ended := s.device.ended
 		out.Release()
@@ -291,11 +291,15 @@ func TestTuplesOutliveTheirStager(t *testing.T) {
 	})
 }
 
-// Each call of a port's fails once, the first, second and third time: the error comes out, and nothing is left.
+// Each call of a port fails once: the first, second and third time. The test gets the error, and nothing is leaked.
 func TestEveryCallMayFail(t *testing.T) {
 	each(t, func(t *testing.T, k kind) {
 		for _, call := range []string{"Attach", "Alloc", "Register", "NewEvent", "Start", "Copy", "Wait", "Synchronize", "Use", "Release", "Download"} {
-			for nth := int64(1); nth <= 3; nth++ {
+			last := int64(3)
+			if testing.Short() {
+				last = 1
+			}
+			for nth := int64(1); nth <= last; nth++ {
 				everyCallMayFail(t, k, call, nth)
 			}
 		}
@@ -308,7 +312,7 @@ func everyCallMayFail(t *testing.T, k kind, call string, nth int64) {
 	bad := errors.New("bad luck")
 	p, err := k.port(0)
 	fine(t, err)
-	d, err := begin(pyfeed.CUDAPlace(0), &tapped{p, func(c string) error {
+	d, err := begin(pyfeed.CUDAPlace(0), &interceptedPort{p, func(c string) error {
 		if c == call && seen.Add(1) == nth {
 			return bad
 		}
@@ -351,7 +355,7 @@ func everyCallMayFail(t *testing.T, k kind, call string, nth int64) {
 	}
 }
 
-// Devices begin with the first that feeds them and end with the last, whoever comes and goes meanwhile.
+// A device starts with its first stager and ends with the last one, in any order of calls.
 func TestDevicesComeAndGo(t *testing.T) {
 	each(t, func(t *testing.T, k kind) {
 		var all sync.WaitGroup
@@ -369,10 +373,10 @@ func TestDevicesComeAndGo(t *testing.T) {
 					expected := bytes.Clone(in.Slots[0].Data)
 					out := send(t, s.(*Stager), in)
 					if i%2 == 0 {
-						s.Close() // before its tuple goes
+						s.Close() // before its tuple is released
 					}
 					if !bytes.Equal(download(t, &out.Slots[0]), expected) {
-						t.Error("expected what was sent, found other values")
+						t.Error("the downloaded values differ from those sent")
 					}
 					out.Release()
 					s.Close()
@@ -386,14 +390,14 @@ func TestDevicesComeAndGo(t *testing.T) {
 	})
 }
 
-// A panic on one of the device's threads ends what waits for it, and another device takes its place.
+// A panic on a thread of a device makes all waits for it fail. A new device then replaces it.
 func TestThreadsThatPanic(t *testing.T) {
 	onEmulation.begin(t)
 	for _, call := range []string{"Attach", "Start", "NewEvent", "Alloc", "Copy", "Synchronize"} {
 		for nth := int64(1); nth <= 3; nth++ {
 			var seen atomic.Int64
 			newPort = func(int) (port, error) {
-				return &tapped{newEmulation(), func(c string) error {
+				return &interceptedPort{newEmulation(), func(c string) error {
 					if c == call && seen.Add(1) == nth {
 						panic("at " + call)
 					}
@@ -423,7 +427,7 @@ func TestThreadsThatPanic(t *testing.T) {
 			d, err := open(pyfeed.CUDAPlace(0))
 			fine(t, err)
 			if fault != nil && d.err() != nil {
-				t.Errorf("%s %d: expected another device, found the same", call, nth)
+				t.Errorf("%s %d: expected a new device, found the failed one", call, nth)
 			}
 			d.drop()
 			if s != nil {
@@ -433,7 +437,7 @@ func TestThreadsThatPanic(t *testing.T) {
 	}
 }
 
-func TestSlabsJoinWhatIsFree(t *testing.T) {
+func TestSlabsMergeFreePieces(t *testing.T) {
 	each(t, func(t *testing.T, k kind) {
 		p := newPinned(k.device(t, nil))
 		type got struct {
@@ -452,14 +456,14 @@ func TestSlabsJoinWhatIsFree(t *testing.T) {
 			}
 			all = append(all, got{at, n})
 		}
-		for _, order := range []int{1, 0} { // every other one, then the rest
+		for _, order := range []int{1, 0} { // every other piece, then the rest
 			for i, g := range all {
 				if i%2 != order {
 					continue
 				}
 				for _, b := range unsafe.Slice((*byte)(g.at), g.n) {
 					if b != byte(i) {
-						t.Fatalf("piece %d was written by another", i)
+						t.Fatalf("piece %d was overwritten", i)
 					}
 				}
 				p.Free(g.at, g.n)
@@ -474,7 +478,7 @@ func TestSlabsJoinWhatIsFree(t *testing.T) {
 	})
 }
 
-// Threads that want more than there is pin as much as one of them would, more or less, and no piece is two threads'.
+// Many threads that need memory at the same time pin about as much as one would, and never get the same piece.
 func TestSlabsForManyThreads(t *testing.T) {
 	each(t, func(t *testing.T, k kind) {
 		p := newPinned(k.device(t, nil))

@@ -33,7 +33,7 @@ func op(kind, ins, outs string, attributes ...desc.Attribute) *desc.Op {
 
 func loop(cond string, body int64) *desc.Op { return op("while", cond, "", integer("block", body)) }
 
-func TestFromRefusesWhatIsNoProgram(t *testing.T) {
+func TestFromRefusesInvalidPrograms(t *testing.T) {
 	type blocks = []*desc.Block
 	for name, c := range map[string]struct {
 		version uint32
@@ -66,14 +66,14 @@ func TestFromRefusesWhatIsNoProgram(t *testing.T) {
 		"a negative body": {1, blocks{block(-1, "c", loop("c", math.MinInt64))},
 			pyfeed.Invalid, "block 0, op 0: while", "found -9223372036854775808"},
 		"one body of two": {1, blocks{block(-1, "c", loop("c", 1), loop("c", 1)), block(0, "")},
-			pyfeed.State, "block 0, op 1: while", "body: block 1 is that of another operator"},
+			pyfeed.State, "block 0, op 1: while", "body: block 1 is already the body of another operator"},
 		"both bodies one": {1, blocks{block(-1, "c", op("if_else", "c", "", integer("false_block", 1), integer("true_block", 1))), block(0, "")},
 			pyfeed.Invalid, "block 0, op 0: if_else", "found block 1 twice"},
 		"a body that is text": {1, blocks{block(-1, "c", op("while", "c", "", text("block", "1"))), block(0, "")},
 			pyfeed.Invalid, "block 0, op 0: while", `attribute "block": expected an integer, found a text`},
 		"a body with a fault": {1, blocks{block(-1, "c", loop("c", 1)), block(0, "", op("assign", "c", ""))},
 			pyfeed.Slots, "block 1, op 0: assign", "outputs: expected 1, found 0"},
-		"a fault in what is nobody's body": {1, blocks{block(-1, "c"), block(0, "", op("assign", "c", "d"))},
+		"a fault in a block that is not a body": {1, blocks{block(-1, "c"), block(0, "", op("assign", "c", "d"))},
 			pyfeed.NotFound, "block 1, op 0: assign", `output 0: variable "d"`},
 		"a variable of a neighbour": {1, blocks{block(-1, "c", loop("c", 1), loop("c", 2)), block(0, "d"), block(0, "", op("assign", "c", "d"))},
 			pyfeed.NotFound, "block 2, op 0: assign", `output 0: variable "d": there is none in block 2 or those around it`},
@@ -127,8 +127,11 @@ func TestBlocksAreBounded(t *testing.T) {
 	fails(t, err, pyfeed.TooLarge, "", "program: expected at most 65536 blocks")
 }
 
-// What is at the bounds is built, cloned, planned and run in a time that can be waited for.
+// Programs at the limits are built, cloned, planned and run in reasonable time.
 func TestAMillionOperators(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes ten seconds under the race detector")
+	}
 	big := &desc.Program{Version: 1, Blocks: []*desc.Block{block(-1, "n", op("fill_constant", "", "n", text("dtype", "int64")))}}
 	ops := &big.Blocks[0].Ops
 	for len(*ops) < 1<<20 {
@@ -175,9 +178,9 @@ func TestBlocksWithinBlocksRun(t *testing.T) {
 	}
 }
 
-// What becomes known of a variable is held against all operators that use it. That is no more work than there are
-// operators, however they hang together.
-func TestWhatBecomesKnownLateGoesALongWay(t *testing.T) {
+// When something becomes known of a variable, all operators that use it are checked again. The work is proportional to
+// the number of operators, whatever their connections.
+func TestLateInferencePropagates(t *testing.T) {
 	b := build(t)
 	const n = 20_000
 	nth := func(i int) string { return fmt.Sprint("x", i) }
@@ -192,7 +195,7 @@ func TestWhatBecomesKnownLateGoesALongWay(t *testing.T) {
 	if err != nil || describe(v) != "uint16 (2,)" {
 		t.Errorf("found %+v, %v", v, err)
 	}
-	// One refusal at the far end takes all of it back.
+	// A refusal at the far end undoes everything.
 	b = build(t)
 	for i := range n {
 		b.tensor(nth(i))
@@ -204,16 +207,16 @@ func TestWhatBecomesKnownLateGoesALongWay(t *testing.T) {
 	before := b.p.json()
 	fails(t, b.try("fill_constant", nil, names("x5"), text("dtype", "uint16")), pyfeed.Type, fmt.Sprintf("block 0, op %d: fill_constant", n), "uint16")
 	if b.p.json() != before {
-		t.Error("what was refused left something")
+		t.Error("a refused operator has changed the program")
 	}
 }
 
-// ---- Programs that are built in any order ----
+// ---- Programs built in random order ----
 
-// Whatever can be built, operators being refused or not, can be cloned, saved and loaded, and is the same then.
-func TestWhateverIsBuiltCanBeLoaded(t *testing.T) {
+// A program that was built, with or without refused operators, can be cloned, saved and loaded, and stays the same.
+func TestBuiltProgramsCanBeLoaded(t *testing.T) {
 	kernelsOfTests(t)
-	tick := bounded(t)
+	tick := limitSteps(t)
 	programs := uint64(3000)
 	if testing.Short() {
 		programs = 300
@@ -261,7 +264,7 @@ func TestWhateverIsBuiltCanBeLoaded(t *testing.T) {
 		}
 	}
 	if added < refused/4 {
-		t.Errorf("%d were added and %d refused: that shows little", added, refused)
+		t.Errorf("too few operators for a useful test: %d added, %d refused", added, refused)
 	}
 }
 
@@ -303,13 +306,12 @@ func randomOp(r *rand.Rand, blocks int, some func() string) *desc.Op {
 	return o
 }
 
-// ---- Programs from anywhere ----
+// ---- Arbitrary programs ----
 
 var errTicks = errors.New("that is enough")
 
-// bounded registers the kernel "tick", which fails when it has been called often enough since the last call of what
-// it answers.
-func bounded(t testing.TB) (reset func()) {
+// limitSteps registers the kernel "tick". It fails after a number of calls, which starts again with each call of reset.
+func limitSteps(t testing.TB) (reset func()) {
 	t.Helper()
 	left := 0
 	k := &Kernel{Name: "tick", Run: func(context.Context, *Call) error {
@@ -325,8 +327,8 @@ func bounded(t testing.TB) (reset func()) {
 	return func() { left = 300 }
 }
 
-// harmless says whether a program is one to be run here: it opens no file and fills no memory.
-func harmless(d *desc.Program) bool {
+// isSafeToRun reports whether a program may be run in a test: it opens no files and does not fill the memory.
+func isSafeToRun(d *desc.Program) bool {
 	total := int64(0)
 	for _, b := range d.Blocks {
 		for _, op := range b.Ops {
@@ -343,7 +345,7 @@ func harmless(d *desc.Program) bool {
 				}
 				total += n
 			case "stage", "unstage":
-				for _, a := range op.Attributes { // the process has one buffer
+				for _, a := range op.Attributes { // all runs share the process's buffer
 					if a.Value.Int != valueOf(&desc.Op{Type: op.Type}, a.Name).Int {
 						return false
 					}
@@ -358,13 +360,14 @@ func harmless(d *desc.Program) bool {
 	return total < 1<<18
 }
 
-// runBounded runs a program, whose loops end after some time, in an empty scope. Whatever comes of it, nothing is left.
+// runBounded runs a program in an empty scope and ends its loops after some time. It checks that nothing is leaked,
+// whatever the result.
 func runBounded(t *testing.T, p *Program, reset func()) {
 	t.Helper()
 	var bodies []int
 	good := true
 	p.Desc(func(d *desc.Program) {
-		good = harmless(d)
+		good = isSafeToRun(d)
 		for i := range d.Blocks {
 			if i > 0 && p.body[i] {
 				bodies = append(bodies, i)
@@ -400,7 +403,7 @@ func runBounded(t *testing.T, p *Program, reset func()) {
 		var kernel *pyfeed.ProducerError
 		switch {
 		case err == nil, err == wait.ErrWouldBlock, err == ErrYield, errors.Is(err, errTicks):
-		case errors.As(err, &kernel): // they take what they know
+		case errors.As(err, &kernel): // the kernels of tests accept only certain tensors
 		case !errors.As(err, &at) || !errors.As(err, &known) && !errors.Is(err, io.EOF):
 			t.Errorf("expected an error of an operator, found %T: %v", err, err)
 		}
@@ -417,7 +420,7 @@ func runBounded(t *testing.T, p *Program, reset func()) {
 	}
 }
 
-// discard takes what print prints.
+// discard gets the output of print operators.
 var discard = func() *os.File {
 	f, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil {
@@ -426,8 +429,8 @@ var discard = func() *os.File {
 	return f
 }()
 
-// Whatever bytes a program is loaded from: they are refused, or it can be saved and loaded again and runs, without a
-// panic, until its end or an error.
+// Arbitrary bytes are loaded as a program. Either they are refused, or the program can be saved and loaded again, and
+// runs to its end or to an error without a panic.
 func FuzzProgram(f *testing.F) {
 	for seed := range uint64(40) {
 		random := rand.New(rand.NewPCG(seed, 11))
@@ -456,7 +459,7 @@ func FuzzProgram(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	kernelsOfTests(f)
-	tick := bounded(f)
+	tick := limitSteps(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		d, err := desc.Parse(data)
 		if err != nil {
@@ -472,25 +475,26 @@ func FuzzProgram(f *testing.F) {
 	})
 }
 
-// The operators are what the documents list.
+// The list of operators is the one in the documentation.
 func TestOperatorsAreThese(t *testing.T) {
 	want := []string{"assign", "call", "create_batch_reader", "create_double_buffer_reader", "create_file_reader", "create_map_reader",
 		"create_multi_pass_reader", "create_py_array_reader", "create_random_data_generator", "create_shard_reader", "create_shuffle_reader",
-		"create_zip_reader", "equal", "fill_constant", "greater_equal", "greater_than", "has_next", "if_else", "increment", "less_equal", "less_than",
-		"logical_and", "logical_not", "logical_or", "not_equal", "open_files", "print", "read", "reset", "stage", "unstage", "while"}
-	if got := Operators(); !slices.Equal(got, want) {
+		"create_zip_reader", "equal", "fill_constant", "greater_equal", "greater_than", "has_next", "if_else", "increment", "less_equal", "less_than", "load_reader",
+		"logical_and", "logical_not", "logical_or", "not_equal", "open_files", "print", "read", "reset", "save_reader", "stage", "unstage", "while"}
+	if got := operatorNames(); !slices.Equal(got, want) {
 		t.Errorf("expected %v, found %v", want, got)
 	}
 }
 
-// What an operator says of a variable has to suit those that use it already, and itself.
-func TestWhatBecomesKnownSuitsAllUsers(t *testing.T) {
+// What an operator determines about a variable must suit all operators that use the variable already, and the operator
+// itself.
+func TestLateInferenceChecksAllUsers(t *testing.T) {
 	b := build(t)
 	b.tensor("x")
 	b.tensor("y")
 	b.op("increment", names("x"), names("y"))
 	fails(t, b.try("fill_constant", nil, names("x"), text("dtype", "bool")), pyfeed.Type, "block 0, op 1: fill_constant",
-		`with what it says of "x": block 0, op 0: increment(x) -> y at test.py:1, with x bool (): expected a number, found bool`)
+		`what it determines about "x" conflicts with another operator: block 0, op 0: increment(x) -> y at test.py:1, with x bool (): expected a number, found bool`)
 	variants(t, b.p)
 
 	b = build(t)
@@ -510,22 +514,22 @@ func TestWhatBecomesKnownSuitsAllUsers(t *testing.T) {
 
 	b = build(t)
 	b.variable(&desc.Variable{Name: "x", Kind: desc.Tensor, DType: pyfeed.Int8, Shaped: true, Dims: pyfeed.Dims{6, 2}, LoDLevels: 1})
-	b.kept("s", desc.Stage)
+	b.persistable("s", desc.Stage)
 	b.op("stage", names("x"), names("s"))
 	variants(t, b.p)
 	v, err := b.p.Variable(0, "s")
 	if err != nil || fmt.Sprint(v.Slots) != "[{x int8 [-1 2] 1}]" {
-		t.Errorf("found %v, %v", v.Slots, err)
+		t.Errorf("wrong slots %v, %v", v.Slots, err)
 	}
 
 	b = build(t)
-	b.kept("r", desc.Reader)
+	b.persistable("r", desc.Reader)
 	outer := b
 	b.body(func(b *builder) {
 		b.body(func(b *builder) { b.op("reset", names("r"), nil) })
 		fails(t, b.p.AddVariable(b.block, &desc.Variable{Name: "r", Kind: desc.Tensor}), pyfeed.State, "",
-			`variable "r": block 2, op 0: reset uses the one around block 1, which this would hide`)
+			`variable "r": block 2, op 0: reset already uses the variable of that name outside block 1, which this one would hide`)
 	})
-	outer.body(func(b *builder) { b.tensor("r") }) // where nobody uses it
+	outer.body(func(b *builder) { b.tensor("r") }) // the body does not use it
 	variants(t, b.p)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
 )
 
-// A builder adds to one block of a program and fails the test where that is refused.
+// A builder adds to one block of a program. It fails the test if the program refuses that.
 type builder struct {
 	t     *testing.T
 	p     *Program
@@ -25,14 +25,14 @@ func build(t *testing.T) *builder {
 	return &builder{t, New(), 0}
 }
 
-// tensor declares one of which nothing is known.
+// tensor declares a tensor without dtype and dims.
 func (b *builder) tensor(name string) string {
 	b.t.Helper()
 	return b.variable(&desc.Variable{Name: name, Kind: desc.Tensor})
 }
 
-// kept declares a persistable variable.
-func (b *builder) kept(name string, kind desc.Kind) string {
+// persistable declares a persistable variable.
+func (b *builder) persistable(name string, kind desc.Kind) string {
 	b.t.Helper()
 	return b.variable(&desc.Variable{Name: name, Kind: kind, Persistable: true})
 }
@@ -58,7 +58,7 @@ func (b *builder) try(kind string, ins, outs []string, attributes ...desc.Attrib
 	return b.p.AddOp(b.block, &desc.Op{Type: kind, Inputs: ins, Outputs: outs, Attributes: attributes, Where: "test.py:1"})
 }
 
-// body adds a block within this one.
+// body adds a block inside this one.
 func (b *builder) body(fill func(*builder)) int {
 	b.t.Helper()
 	at, err := b.p.AddBlock(b.block)
@@ -111,7 +111,7 @@ func executor(t testing.TB) *Executor {
 	return e
 }
 
-// run runs the program in a scope of its own and gives the int64s that were fetched.
+// run runs the program in a new scope and returns the fetched int64s.
 func (b *builder) run(fetch ...string) []int64 {
 	b.t.Helper()
 	scope := pyfeed.NewScope(nil)
@@ -129,7 +129,7 @@ func (b *builder) run(fetch ...string) []int64 {
 	return values
 }
 
-// fails expects an error of a kind with a text in it, of the operator at a place.
+// fails checks that err is an error of the given kind, of the operator at the given place, with the given text.
 func fails(t *testing.T, err error, kind pyfeed.Kind, place, text string) {
 	t.Helper()
 	var e *pyfeed.Error

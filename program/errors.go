@@ -8,20 +8,20 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed"
 )
 
-// An OpError is an error of an operator: of one that is being added to a program, or of one that was run.
+// An OpError is an error of an operator, either when it is added to a program or when it runs.
 type OpError struct {
-	Block, Index int // its place in the program
+	Block, Index int // position in the program
 	Op           *desc.Op
-	Found        string // its inputs, with shapes
+	Found        string // descriptions of the inputs
 	Cause        error
 }
 
-// Place is where the operator is, such as "block 1, op 3: read".
+// Place returns the position of the operator, such as "block 1, op 3: read".
 func (e *OpError) Place() string {
 	return fmt.Sprintf("block %d, op %d: %s", e.Block, e.Index, e.Op.Type)
 }
 
-// Context is everything but the cause.
+// Context returns the message without the cause.
 func (e *OpError) Context() string {
 	s := e.Place() + "(" + strings.Join(e.Op.Inputs, ", ") + ")"
 	if len(e.Op.Outputs) > 0 {
@@ -40,8 +40,8 @@ func (e *OpError) Error() string { return e.Context() + ": " + e.Cause.Error() }
 
 func (e *OpError) Unwrap() error { return e.Cause }
 
-// reworded is a copy of an Error with another sentence; any other error as it is.
-func reworded(err error, text func(string) string) error {
+// mapErrorText returns a copy of err with a changed text if it is a *pyfeed.Error, else err itself.
+func mapErrorText(err error, text func(string) string) error {
 	e, is := err.(*pyfeed.Error)
 	if !is {
 		return err
@@ -51,22 +51,22 @@ func reworded(err error, text func(string) string) error {
 	return &c
 }
 
-// about puts where it is in front of an error's sentence.
-func about(err error, format string, args ...any) error {
-	return reworded(err, func(text string) string { return fmt.Sprintf(format, args...) + ": " + text })
+// prefixError puts a prefix in front of an error's text.
+func prefixError(err error, format string, args ...any) error {
+	return mapErrorText(err, func(text string) string { return fmt.Sprintf(format, args...) + ": " + text })
 }
 
-// followed is err with something behind its sentence.
-func followed(err error, more string) error {
-	return reworded(err, func(text string) string { return text + more })
+// suffixError appends to an error's text.
+func suffixError(err error, more string) error {
+	return mapErrorText(err, func(text string) string { return text + more })
 }
 
-// unprefixed takes the operator's name off an error that will get it anyway.
+// unprefixed removes the operator's name from an error, because OpError adds it.
 func unprefixed(err error, prefix string) error {
-	return reworded(err, func(text string) string { return strings.TrimPrefix(text, prefix) })
+	return mapErrorText(err, func(text string) string { return strings.TrimPrefix(text, prefix) })
 }
 
-// cause is an Error with the kind of err and another text.
+// cause makes an Error with the kind of err and another text.
 func cause(err error, format string, args ...any) error {
 	kind := pyfeed.Invalid
 	if e, is := err.(*pyfeed.Error); is {

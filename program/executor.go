@@ -9,15 +9,16 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
-// An Executor runs programs at a place. Any thread, any number of programs at a time.
+// An Executor runs programs at a place. It may be used by several threads, for any number of programs, at the same
+// time.
 type Executor struct {
 	place      pyfeed.Place
 	pool       *memory.Pool
-	stream     pyfeed.Stream // at a device, on which its kernels compute; else nil
-	references atomic.Int32  // its owner's, and those of runs
+	stream     pyfeed.Stream // stream of the executor's kernels if the place is a device; else nil
+	references atomic.Int32  // of the owner and of runs
 }
 
-// NewExecutor makes an Executor, with one reference: Drop it.
+// NewExecutor makes an Executor with one reference. The caller must Drop it.
 func NewExecutor(place pyfeed.Place) (*Executor, error) {
 	e := &Executor{place: place}
 	if place.Kind == pyfeed.CUDA {
@@ -36,20 +37,20 @@ func NewExecutor(place pyfeed.Place) (*Executor, error) {
 	return e, nil
 }
 
-// Drop frees what the Executor keeps for the next tensors. Runs in progress go on.
+// Drop frees the memory that the Executor keeps for reuse. Runs in progress continue.
 func (e *Executor) Drop() {
 	e.pool.Close()
-	e.leave()
+	e.release()
 }
 
-// leave is one reference less.
-func (e *Executor) leave() {
+// release releases a reference. The last one closes the stream.
+func (e *Executor) release() {
 	if e.references.Add(-1) == 0 && e.stream != nil {
 		e.stream.Close()
 	}
 }
 
-// Stream is the number of that on which kernels compute; 0 on the host.
+// Stream returns the number of the stream on which kernels compute; 0 on the host.
 func (e *Executor) Stream() uint64 {
 	if e.stream == nil {
 		return 0
@@ -57,10 +58,10 @@ func (e *Executor) Stream() uint64 {
 	return e.stream.Number()
 }
 
-// Pool is the memory of the tensors that operators make.
+// Pool returns the memory pool of the tensors that operators make.
 func (e *Executor) Pool() *memory.Pool { return e.pool }
 
-// Begin makes a program ready to run in a scope. End MUST follow, whatever comes of the Run.
+// Begin prepares a run of a program in a scope. The caller MUST call End of the Run.
 func (e *Executor) Begin(p *Program, scope *pyfeed.Scope, fetches []string) (*Run, error) {
 	made, err := p.planned()
 	if err != nil {
@@ -76,9 +77,9 @@ func (e *Executor) Begin(p *Program, scope *pyfeed.Scope, fetches []string) (*Ru
 	return r, nil
 }
 
-// Run runs a program to its end, from Go: all its kernels MUST be Go's. It takes feeds, which may be nil, over; their
-// slots go to the variables names. The tuple of what was fetched is the caller's. The error is ctx's cause when that ends
-// first.
+// Run runs a program to its end. All its kernels MUST be Go kernels. Run takes ownership of feeds, which may be nil,
+// and moves its slots to the variables listed in names. The caller owns the returned tuple of fetched tensors. If ctx
+// ends first, Run returns ctx's cause.
 func (e *Executor) Run(ctx context.Context, p *Program, scope *pyfeed.Scope, names []string, feeds *pyfeed.Tuple, fetches []string) (*pyfeed.Tuple, error) {
 	r, err := e.Begin(p, scope, fetches)
 	if err != nil {
@@ -103,7 +104,7 @@ func (e *Executor) Run(ctx context.Context, p *Program, scope *pyfeed.Scope, nam
 		case ctx.Err() != nil && (err == ErrYield || err == context.Cause(ctx)):
 			return nil, r.Stopped(context.Cause(ctx))
 		case err == ErrKernel:
-			return nil, r.Stopped(pyfeed.Errorf(pyfeed.Unsupported, "kernel %q is not Go's: run the program through the C library", r.Call().Kernel.Name))
+			return nil, r.Stopped(pyfeed.Errorf(pyfeed.Unsupported, "kernel %q is not a Go kernel: run the program through the C library", r.Call().Kernel.Name))
 		case err != ErrYield:
 			return nil, err
 		}

@@ -5,14 +5,14 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed"
 )
 
-// The operators with bodies. What they do is part of the loop in run.go.
+// The operators with bodies. Run.Resume and Run.enter execute them.
 
 var bodyAttributes = map[string][]string{
 	"while":   {"block"},
 	"if_else": {"true_block", "false_block"},
 }
 
-// bodies are the blocks that an Op says are its bodies.
+// bodies returns the blocks that an Op has as bodies.
 func bodies(op *desc.Op) []int {
 	var all []int
 	for _, name := range bodyAttributes[op.Type] {
@@ -25,7 +25,7 @@ func bodies(op *desc.Op) []int {
 
 var whileOp = &operator{
 	ins:        exactly(1),
-	attributes: []attribute{{name: "block", value: intValue(0), must: true}},
+	attributes: []attribute{{name: "block", value: intValue(0), required: true}},
 	check:      checkFlow,
 }
 
@@ -49,20 +49,20 @@ func checkFlow(c *checking) error {
 	return condition(c.in[0])
 }
 
-// checkBodies says why an Op that is to be added cannot have its bodies.
+// checkBodies returns an error if an Op that is being added cannot have its bodies.
 func (p *Program) checkBodies(at site) error {
 	for _, body := range bodies(at.op) {
-		if body <= at.block || body >= len(p.of.Blocks) || p.of.Blocks[body].Parent != at.block {
+		if body <= at.block || body >= len(p.desc.Blocks) || p.desc.Blocks[body].Parent != at.block {
 			return pyfeed.Errorf(pyfeed.Invalid, "body: expected a block within block %d, found %d", at.block, body)
 		}
 		if p.body[body] {
-			return pyfeed.Errorf(pyfeed.State, "body: block %d is that of another operator", body)
+			return pyfeed.Errorf(pyfeed.State, "body: block %d is already the body of another operator", body)
 		}
 	}
 	return nil
 }
 
-// condition says why a variable cannot be one, as far as it is known.
+// condition returns an error if it is known that the variable cannot be a condition.
 func condition(v *desc.Variable) error {
 	if v.DType != pyfeed.Any && v.DType != pyfeed.Bool {
 		return pyfeed.Errorf(pyfeed.Type, "condition %q: expected bool, found %v", v.Name, v.DType)
@@ -77,7 +77,7 @@ func condition(v *desc.Variable) error {
 	return nil
 }
 
-// isTrue is whether the condition in a variable is true.
+// isTrue returns the value of a condition.
 func isTrue(v *pyfeed.Variable) (yes bool, err error) {
 	err = v.ReadTensor(func(t *pyfeed.LoDTensor) error {
 		if t.DType != pyfeed.Bool {

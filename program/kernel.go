@@ -18,14 +18,14 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
-// A Kernel is a function that programs call by its name. It is called by the thread that runs the program.
+// A Kernel is a function that programs call by name. It is called by the thread that runs the program.
 type Kernel struct {
 	Name string
-	// Run does the work, in Go. It may answer wait.ErrWouldBlock, as readers do, and is called again then.
+	// Run is a kernel in Go. It may return wait.ErrWouldBlock, as readers do; it is then called again.
 	Run func(ctx context.Context, c *Call) error
-	// Foreign is a function of another language, for whoever runs the program to call: Run is nil then.
+	// Foreign is a kernel in another language, which the caller of Run.Resume calls. Run is nil then.
 	Foreign any
-	// Finished is called once nobody has the Kernel any more, on any thread. May be nil.
+	// Finished is called on any thread after the last reference to the Kernel was dropped. It may be nil.
 	Finished func()
 
 	references atomic.Int32
@@ -36,7 +36,7 @@ var kernels struct {
 	all map[string]*Kernel
 }
 
-// Register makes a Kernel known, for every program in the process. The registration holds a reference, until Unregister.
+// Register registers a Kernel for all programs of the process. The registration holds a reference until Unregister.
 func Register(k *Kernel) error {
 	if k.Name == "" {
 		return pyfeed.Errorf(pyfeed.Invalid, "kernel: expected a name, found an empty string")
@@ -52,12 +52,12 @@ func Register(k *Kernel) error {
 	if kernels.all == nil {
 		kernels.all = make(map[string]*Kernel)
 	}
-	k.references.Add(1) // runs may have it still, of an earlier registration
+	k.references.Add(1) // added, not set: runs may still hold references from an earlier registration
 	kernels.all[k.Name] = k
 	return nil
 }
 
-// Unregister takes a Kernel back: runs that begin later do not find it.
+// Unregister removes a Kernel. Runs that begin later do not find it.
 func Unregister(k *Kernel) {
 	kernels.mu.Lock()
 	known := kernels.all[k.Name] == k
@@ -70,14 +70,14 @@ func Unregister(k *Kernel) {
 	}
 }
 
-// Kernels are the names there are, sorted.
+// Kernels returns the names of all registered kernels, sorted.
 func Kernels() []string {
 	kernels.mu.RLock()
 	defer kernels.mu.RUnlock()
 	return slices.Sorted(maps.Keys(kernels.all))
 }
 
-// kernelOf is the Kernel of that name, with a reference.
+// kernelOf returns the Kernel of the given name, with a reference for the caller.
 func kernelOf(name string) (*Kernel, error) {
 	kernels.mu.RLock()
 	defer kernels.mu.RUnlock()
@@ -98,26 +98,26 @@ func (k *Kernel) drop() {
 	}
 }
 
-// A Call is a Kernel at work for one operator of one Run. It is used again for the next time.
+// A Call is a call of a Kernel by one operator of one Run. The Run reuses it when it executes the operator again.
 type Call struct {
 	Kernel     *Kernel
 	Attributes string // JSON
 	Ins        []*pyfeed.LoDTensor
 	Outs       []pyfeed.LoDTensor
-	Shared     any // what who calls foreign kernels keeps with it
+	Shared     any // data of the caller that calls foreign kernels
 
 	run    *Run
 	in     *instruction
-	inputs []pyfeed.LoDTensor // of variables that others see: references of the Call's own
-	inOut  []int              // of each output: the input that it is too, or -1
-	// What outputs had before they got something else.
+	inputs []pyfeed.LoDTensor // references to inputs that other users can see too
+	inOut  []int              // for each output the index of the input with the same variable, or -1
+	// Previous tensors of outputs that were replaced.
 	replaced []pyfeed.LoDTensor
 	begun    bool
 	done     bool
 	err      error
 }
 
-// newCall makes the Call of an operator of a Run.
+// newCall makes the Call for an operator of a Run.
 func newCall(r *Run, in *instruction) Call {
 	c := Call{
 		Attributes: in.data.(string),
@@ -134,17 +134,18 @@ func newCall(r *Run, in *instruction) Call {
 	return c
 }
 
-func (c *Call) who() string { return fmt.Sprintf("kernel %q", c.Kernel.Name) }
+func (c *Call) name() string { return fmt.Sprintf("kernel %q", c.Kernel.Name) }
 
-// Place is where the Run is.
+// Place returns the place of the executor.
 func (c *Call) Place() pyfeed.Place { return c.run.place }
 
-// Stream is the number of the stream to compute on, where the executor is at a device; else 0.
+// Stream returns the number of the stream to compute on if the executor is at a device; else 0.
 func (c *Call) Stream() uint64 { return c.run.executor.Stream() }
 
-// begin takes the tensors. An output that is an input too has its own, to be written in place.
+// begin takes the input tensors. An output that is also an input begins with the input's tensor, to be written in
+// place.
 func (c *Call) begin() error {
-	err := c.take()
+	err := c.takeInputs()
 	if err != nil {
 		_ = c.finish(false)
 	}
@@ -152,7 +153,7 @@ func (c *Call) begin() error {
 	return err
 }
 
-func (c *Call) take() error {
+func (c *Call) takeInputs() error {
 	for i, variable := range c.in.out {
 		if at := c.inOut[i]; at >= 0 {
 			if err := c.run.vars[variable].BeginWrite(&c.Outs[i], c.run.pool); err != nil {
@@ -168,9 +169,9 @@ func (c *Call) take() error {
 		}
 		var err error
 		switch v := c.run.vars[variable]; {
-		case slices.Contains(c.in.out, variable): // it comes twice, and is being written
+		case slices.Contains(c.in.out, variable): // an input given twice, which is also an output
 			c.Ins[i] = c.Ins[slices.Index(c.in.in, variable)]
-		case !c.run.plan.variables[variable].scope: // nobody else sees it
+		case !c.run.plan.variables[variable].scope: // only this run uses it
 			c.Ins[i], err = v.UnsharedTensor()
 		default:
 			err = v.ShareTensor(&c.inputs[i])
@@ -183,7 +184,7 @@ func (c *Call) take() error {
 	return nil
 }
 
-// Output makes output i a tensor of that dtype, dims and LoD. It keeps what is in it if it is one already.
+// Output makes output i a tensor of the given dtype, dims and LoD. If it is one already, its contents are kept.
 func (c *Call) Output(i int, dtype pyfeed.DType, dims pyfeed.Dims, lod pyfeed.LoD) (*pyfeed.LoDTensor, error) {
 	t := &c.Outs[i]
 	if t.DType == dtype && slices.Equal(t.Dims(), dims) && len(lod) == 0 && len(t.LoD) == 0 {
@@ -192,8 +193,8 @@ func (c *Call) Output(i int, dtype pyfeed.DType, dims pyfeed.Dims, lod pyfeed.Lo
 	return c.Replace(i, dtype, dims, lod)
 }
 
-// Replace is Output in memory of its own: what the output had stays until it is replaced once more, or the Call is over,
-// so that it may be looked at meanwhile. After an error the output is as it was.
+// Replace is Output in new memory. The previous tensor stays valid until the output is replaced again or the Call ends,
+// so that the kernel can read it meanwhile. After an error the output is unchanged.
 func (c *Call) Replace(i int, dtype pyfeed.DType, dims pyfeed.Dims, lod pyfeed.LoD) (*pyfeed.LoDTensor, error) {
 	var made pyfeed.LoDTensor
 	if err := made.AllocateTensor(dtype, dims, lod, c.run.pool); err != nil {
@@ -205,13 +206,13 @@ func (c *Call) Replace(i int, dtype pyfeed.DType, dims pyfeed.Dims, lod pyfeed.L
 	return t, nil
 }
 
-// finish moves the outputs to their variables, if all went well, and lets go of everything.
+// finish moves the outputs to their variables if the kernel succeeded, and releases all tensors.
 func (c *Call) finish(well bool) (err error) {
 	clear(c.Ins)
 	for i := range c.Outs {
 		t, v := &c.Outs[i], c.run.vars[c.in.out[i]]
-		if at := c.inOut[i]; at >= 0 && c.inputs[at].DType != pyfeed.Any { // it was begun to be written
-			if !well { // there may be another tensor in its place, or none
+		if at := c.inOut[i]; at >= 0 && c.inputs[at].DType != pyfeed.Any { // BeginWrite was called
+			if !well { // a failed kernel may have replaced or removed the tensor: restore it
 				*t, c.inputs[at] = c.inputs[at], *t
 			}
 			err = cmp.Or(err, v.EndWrite(t))
@@ -233,12 +234,12 @@ func (c *Call) finish(well bool) (err error) {
 	return err
 }
 
-// end is the end of a Kernel that answered err.
+// end ends a call whose Kernel returned err.
 func (c *Call) end(err error) error {
 	for i := 0; err == nil && i < len(c.Outs); i++ {
 		t := &c.Outs[i]
 		if t.DType == pyfeed.Any {
-			err = pyfeed.SlotErrorf(pyfeed.Slots, i, "kernel %q gave no tensor for output %q", c.Kernel.Name, c.in.op.Outputs[i])
+			err = pyfeed.SlotErrorf(pyfeed.Slots, i, "kernel %q set no tensor for output %q", c.Kernel.Name, c.in.op.Outputs[i])
 		} else {
 			err = conforms(t, c.in.outs[i], "output", i)
 		}
@@ -250,7 +251,7 @@ var callOp = &operator{
 	ins:  arity{0, many},
 	outs: arity{0, many},
 	attributes: []attribute{
-		{name: "kernel", value: textValue(""), must: true},
+		{name: "kernel", value: textValue(""), required: true},
 		{name: "attributes", value: desc.Value{Kind: desc.MapValue}},
 	},
 	category: trace.Compute,
@@ -289,18 +290,18 @@ func stepCall(r *Run, in *instruction, ctx context.Context) error {
 	return c.end(err)
 }
 
-// work runs a Kernel in Go. A panic of it is its error.
+// work runs a Kernel in Go. A panic in it becomes an error.
 func (c *Call) work(ctx context.Context) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = &pyfeed.ProducerError{Who: c.who(), Type: "panic", Message: fmt.Sprint(v), Traceback: string(debug.Stack())}
+			err = &pyfeed.ProducerError{Who: c.name(), Type: "panic", Message: fmt.Sprint(v), Traceback: string(debug.Stack())}
 		}
 	}()
 	return c.Kernel.Run(ctx, c)
 }
 
-// ShareInput puts a second reference to input i into to, which is empty; to a copy of it, if it is an output too, which
-// is written in place.
+// ShareInput stores a second reference to input i in to, which must be empty. If the input is also an output, it stores
+// a copy, because the input is written in place.
 func (c *Call) ShareInput(i int, to *pyfeed.LoDTensor) error {
 	t := c.Ins[i]
 	if !slices.Contains(c.in.out, c.in.in[i]) {

@@ -25,7 +25,7 @@ import (
 	"github.com/pyfeed/pyfeed/readers/ops"
 )
 
-// kernel registers one for the time of a test.
+// kernel registers a kernel for the duration of a test.
 func kernel(t testing.TB, name string, run func(ctx context.Context, c *Call) error) *Kernel {
 	t.Helper()
 	k := &Kernel{Name: name, Run: run}
@@ -61,7 +61,7 @@ func (b *builder) call(kernel string, ins, outs []string) {
 	b.op("call", ins, outs, text("kernel", kernel))
 }
 
-// fed makes a queue in the scope's variable "feed", of int64s.
+// queue makes a queue of int64s in the scope's variable "feed".
 func queue(t testing.TB, scope *pyfeed.Scope, o pyfeed.QueueOptions) *pyfeed.Consumer {
 	t.Helper()
 	if o.Slots == nil {
@@ -88,16 +88,16 @@ func push(q *pyfeed.Consumer, pass pyfeed.Pass, values ...int64) error {
 	return nil
 }
 
-// reading makes the reader of the queue.
+// reading adds a reader of that queue.
 func (b *builder) reading() {
 	b.t.Helper()
-	b.kept("r", desc.Reader)
+	b.persistable("r", desc.Reader)
 	b.op("create_py_array_reader", nil, names("r"), text("feeder_name", "feed"))
 }
 
 func int64Of(t *pyfeed.LoDTensor) int64 { return elements[int64](t.Data)[0] }
 
-// until waits for what another goroutine is about to bring about.
+// until waits until the condition holds.
 func until(there func() bool) {
 	for !there() {
 		runtime.Gosched()
@@ -129,7 +129,7 @@ func TestBlocksWithinBlocksTakeNoStack(t *testing.T) {
 	}
 }
 
-// Many times through a loop that reads and calls kernels cost no allocation and leave nothing.
+// A loop that reads and calls kernels allocates nothing, however often it runs, and leaks nothing.
 func TestALoopAllocatesNothing(t *testing.T) {
 	rounds := int64(200_000)
 	if testing.Short() {
@@ -189,7 +189,7 @@ func TestALoopAllocatesNothing(t *testing.T) {
 	}
 	few := run(10)
 	if many := run(rounds); many > few+uint64(rounds)/100 {
-		t.Errorf("%d allocations in 10 rounds, %d in %d", few, many, rounds)
+		t.Errorf("expected as many allocations in many rounds as in 10: %d in 10 rounds, %d in %d", few, many, rounds)
 	}
 }
 
@@ -197,7 +197,7 @@ func TestVariablesOfARunGoWithIt(t *testing.T) {
 	e, scope := executor(t), scopeOf(t)
 	b := build(t)
 	b.tensor("own")
-	b.kept("kept", desc.Tensor)
+	b.persistable("kept", desc.Tensor)
 	b.op("fill_constant", nil, names("own"), list("dims", 1000), text("dtype", "uint8"))
 	b.op("assign", names("own"), names("kept"))
 	b.op("fill_constant", nil, names("own"), list("dims", 1000), text("dtype", "uint8"), integer("value", 1))
@@ -214,18 +214,18 @@ func TestVariablesOfARunGoWithIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := memory.Count().Live[memory.Batch] - before.Live[memory.Batch]; n != 2000 {
-			t.Errorf("expected the kept and the fetched 1000 bytes, found %d", n)
+			t.Errorf("expected 2000 bytes in use, 1000 kept in the scope and 1000 fetched, found %d", n)
 		}
 		out.Release()
 		if n := memory.Count().Live[memory.Batch] - before.Live[memory.Batch]; n != 1000 {
-			t.Errorf("expected the kept 1000 bytes, found %d", n)
+			t.Errorf("expected 1000 bytes in use, kept in the scope, found %d", n)
 		}
 	}
-	// The next run finds none of the last one's.
+	// A run does not see the variables of the previous run.
 	b = build(t)
 	b.tensor("own")
 	b.tensor("copy")
-	b.kept("kept", desc.Tensor)
+	b.persistable("kept", desc.Tensor)
 	b.op("assign", names("kept"), names("copy"))
 	b.op("assign", names("own"), names("copy"))
 	_, err := b.in(e, scope, nil)
@@ -257,18 +257,18 @@ func TestAnErrorInTheMiddleLeavesNothing(t *testing.T) {
 	_, err := b.in(e, scope, nil)
 	var at *OpError
 	if !errors.Is(err, io.ErrUnexpectedEOF) || !errors.As(err, &at) || at.Place() != "block 1, op 1: call" {
-		t.Errorf("found %v", err)
+		t.Errorf("expected io.ErrUnexpectedEOF at block 1, op 1, found %v", err)
 	}
 	if !strings.Contains(err.Error(), "with x int64 ()") {
-		t.Errorf("expected what was found in the inputs, found %v", err)
+		t.Errorf("expected the description of the inputs in the error, found %v", err)
 	}
 	if left := memory.Count().Live[memory.Batch]; left != 0 {
-		t.Errorf("%d bytes are left", left)
+		t.Errorf("%d bytes were not freed", left)
 	}
 	q.Close(pyfeed.PassCurrent)
-	_, err = b.in(e, scope, nil) // reads on, from 6
+	_, err = b.in(e, scope, nil) // continues to read at 6
 	if !errors.Is(err, io.EOF) {
-		t.Errorf("expected the end of what was pushed, found %v", err)
+		t.Errorf("expected io.EOF after the pushed tuples, found %v", err)
 	}
 }
 
@@ -279,10 +279,10 @@ func TestAKernelIsFinishedOnce(t *testing.T) {
 	finished, called := 0, 0
 	k := &Kernel{Name: "self", Finished: func() { finished++ }}
 	k.Run = func(context.Context, *Call) error {
-		Unregister(k) // more than once
+		Unregister(k) // further calls have no effect
 		called++
 		if finished != 0 {
-			t.Error("a kernel at work was finished")
+			t.Error("Finished was called while the kernel was running")
 		}
 		return nil
 	}
@@ -293,7 +293,7 @@ func TestAKernelIsFinishedOnce(t *testing.T) {
 	fails(t, Register(other), pyfeed.State, "", `kernel "self": there is one of that name`)
 	Unregister(other)
 	if !slices.Contains(Kernels(), "self") {
-		t.Error("another kernel's end took the name")
+		t.Error("Unregister of another kernel removed the registered one")
 	}
 	b := build(t)
 	b.call("self", nil, nil)
@@ -303,12 +303,12 @@ func TestAKernelIsFinishedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if called != 5 || finished != 1 {
-		t.Errorf("called %d times, finished %d times", called, finished)
+		t.Errorf("expected 5 calls and 1 call of Finished, found %d and %d", called, finished)
 	}
 	_, err := b.in(e, scopeOf(t), nil)
 	fails(t, err, pyfeed.NotFound, "block 0, op 0: call", `kernel "self": it is not registered`)
 
-	// It may come back, even while a run has it.
+	// A kernel may be registered again, even while a run holds it.
 	finished = 0
 	if err := Register(k); err != nil {
 		t.Fatal(err)
@@ -323,11 +323,11 @@ func TestAKernelIsFinishedOnce(t *testing.T) {
 	}
 	r.End()
 	if finished != 0 {
-		t.Error("a kernel that is registered was finished")
+		t.Error("Finished was called for a registered kernel")
 	}
 	Unregister(k)
 	if finished != 1 {
-		t.Errorf("finished %d times", finished)
+		t.Errorf("expected 1 call of Finished, found %d", finished)
 	}
 }
 
@@ -347,7 +347,7 @@ func TestARunThatDoesNotBeginHoldsNoKernel(t *testing.T) {
 	}
 	Unregister(k)
 	if !finished {
-		t.Error("it is held")
+		t.Error("a run that did not begin holds the kernel")
 	}
 }
 
@@ -367,11 +367,11 @@ func TestAKernelsPanicIsItsError(t *testing.T) {
 	var at *OpError
 	if !errors.As(err, &p) || p.Type != "panic" || p.Message != "no more" || !strings.Contains(p.Traceback, "lifetime_test.go") ||
 		!errors.As(err, &at) || at.Place() != "block 0, op 1: call" {
-		t.Errorf("found %v", err)
+		t.Errorf("expected the panic as a ProducerError at block 0, op 1, found %v", err)
 	}
 }
 
-func TestKernelsGiveWhatWasDeclared(t *testing.T) {
+func TestKernelOutputsMatchDeclarations(t *testing.T) {
 	kernel(t, "lazy", func(context.Context, *Call) error { return nil })
 	kernel(t, "int8", func(_ context.Context, c *Call) error {
 		_, err := c.Output(0, pyfeed.Int8, pyfeed.Dims{2}, nil)
@@ -390,7 +390,7 @@ func TestKernelsGiveWhatWasDeclared(t *testing.T) {
 		kind        pyfeed.Kind
 		text        string
 	}{
-		{"lazy", "y", pyfeed.Slots, `slot 0: kernel "lazy" gave no tensor for output "y"`},
+		{"lazy", "y", pyfeed.Slots, `slot 0: kernel "lazy" set no tensor for output "y"`},
 		{"int8", "x", pyfeed.Type, `slot 0: output "x": dtype: expected int16, found int8`},
 		{"ragged", "y", pyfeed.Shape, "LoD level 0: expected the last offset to be 2"},
 		{"huge", "z", pyfeed.Shape, "more bytes than there are"},
@@ -398,14 +398,14 @@ func TestKernelsGiveWhatWasDeclared(t *testing.T) {
 		b := build(t)
 		b.variable(&desc.Variable{Name: "x", Kind: desc.Tensor, DType: pyfeed.Int16})
 		b.tensor("y")
-		b.kept("z", desc.Tensor)
+		b.persistable("z", desc.Tensor)
 		b.call(c.kernel, nil, names(c.out))
 		_, err := b.in(executor(t), scopeOf(t), nil)
 		fails(t, err, c.kind, "block 0, op 0: call", c.text)
 	}
 }
 
-// A tensor that is input and output is written in place, unless somebody else has it: what they have stays as it is.
+// A tensor that is input and output is written in place, unless it is shared. Other references keep the old values.
 func TestInPlaceUnlessLent(t *testing.T) {
 	var same *byte
 	inPlace := false
@@ -418,13 +418,13 @@ func TestInPlaceUnlessLent(t *testing.T) {
 	})
 	e, scope := executor(t), scopeOf(t)
 	b := build(t)
-	b.kept("x", desc.Tensor)
+	b.persistable("x", desc.Tensor)
 	b.op("fill_constant", nil, names("x"), list("dims", 3), text("dtype", "uint8"), integer("value", 3))
 	if _, err := b.in(e, scope, nil); err != nil {
 		t.Fatal(err)
 	}
 	b = build(t)
-	b.kept("x", desc.Tensor)
+	b.persistable("x", desc.Tensor)
 	b.call("double", names("x"), names("x"))
 	run := func() *pyfeed.Tuple {
 		t.Helper()
@@ -437,37 +437,37 @@ func TestInPlaceUnlessLent(t *testing.T) {
 	}
 	first := run()
 	if got := show(&first.Slots[0]); !inPlace || got != "uint8 [3] [6 6 6]" {
-		t.Errorf("in place: %v, %s", inPlace, got)
+		t.Errorf("wrong result: in place %v, %s", inPlace, got)
 	}
 	second := run()
 	if got := show(&second.Slots[0]); inPlace || got != "uint8 [3] [12 12 12]" {
-		t.Errorf("in place: %v, %s", inPlace, got)
+		t.Errorf("wrong result: in place %v, %s", inPlace, got)
 	}
 	if got := show(&first.Slots[0]); got != "uint8 [3] [6 6 6]" {
-		t.Errorf("what was lent became %s", got)
+		t.Errorf("a shared tensor was changed to %s", got)
 	}
 	first.Release()
 	second.Release()
 	third := run()
 	if got := show(&third.Slots[0]); !inPlace || got != "uint8 [3] [24 24 24]" {
-		t.Errorf("in place: %v, %s", inPlace, got)
+		t.Errorf("wrong result: in place %v, %s", inPlace, got)
 	}
 	third.Release()
 }
 
-// A kernel that fails leaves a variable that it was to write with the tensor that it had, for others to use.
+// A kernel that fails leaves the variable that it was writing with its previous tensor.
 func TestAFailedKernelLeavesItsVariable(t *testing.T) {
 	e, scope := executor(t), scopeOf(t)
 	var how func(c *Call) error
 	kernel(t, "fails", func(_ context.Context, c *Call) error { return how(c) })
 	fill := build(t)
-	fill.kept("x", desc.Tensor)
+	fill.persistable("x", desc.Tensor)
 	fill.op("fill_constant", nil, names("x"), list("dims", 2), text("dtype", "int8"), integer("value", 4))
 	b := build(t)
 	b.variable(&desc.Variable{Name: "x", Kind: desc.Tensor, Persistable: true, DType: pyfeed.Int8, Shaped: true, Dims: pyfeed.Dims{2}})
 	b.call("fails", names("x"), names("x"))
 	read := build(t)
-	read.kept("x", desc.Tensor)
+	read.persistable("x", desc.Tensor)
 	read.op("increment", names("x"), names("x"), step(intValue(0)))
 	var lent *pyfeed.Tuple
 	for name, f := range map[string]func(c *Call) error{
@@ -496,7 +496,7 @@ func TestAFailedKernelLeavesItsVariable(t *testing.T) {
 			}
 			got, err := read.in(e, scope, nil, "x")
 			if err != nil || got[0] != "int8 [2] [4 4]" {
-				t.Errorf("%s, shared: %v: found %v, %v", name, shared, got, err)
+				t.Errorf("%s, shared %v: expected the previous tensor, found %v, %v", name, shared, got, err)
 			}
 			if shared {
 				lent.Release()
@@ -505,10 +505,10 @@ func TestAFailedKernelLeavesItsVariable(t *testing.T) {
 	}
 }
 
-func TestWhatAKernelWritesInPlaceIsRefused(t *testing.T) {
+func TestTensorsWrittenInPlaceAreRefused(t *testing.T) {
 	e, scope := executor(t), scopeOf(t)
 	fill, other := build(t), build(t)
-	fill.kept("x", desc.Tensor)
+	fill.persistable("x", desc.Tensor)
 	fill.op("fill_constant", nil, names("x"), text("dtype", "int8"))
 	if _, err := fill.in(e, scope, nil); err != nil {
 		t.Fatal(err)
@@ -523,11 +523,11 @@ func TestWhatAKernelWritesInPlaceIsRefused(t *testing.T) {
 		errs = append(errs, err)
 		return nil
 	})
-	other.kept("x", desc.Tensor)
+	other.persistable("x", desc.Tensor)
 	other.tensor("y")
 	other.op("assign", names("x"), names("y"))
 	b := build(t)
-	b.kept("x", desc.Tensor)
+	b.persistable("x", desc.Tensor)
 	b.call("long", names("x"), names("x"))
 	if _, err := b.in(e, scope, nil); err != nil {
 		t.Fatal(err)
@@ -539,7 +539,7 @@ func TestWhatAKernelWritesInPlaceIsRefused(t *testing.T) {
 		t.Error(errs[2])
 	}
 	if _, err := other.in(e, scope, nil); err != nil {
-		t.Errorf("afterwards: %v", err)
+		t.Errorf("after the kernel: %v", err)
 	}
 }
 
@@ -558,7 +558,7 @@ func TestForeignKernelsAreTheCallers(t *testing.T) {
 	e, scope := executor(t), scopeOf(t)
 
 	_, err := b.in(e, scope, nil)
-	fails(t, err, pyfeed.Unsupported, "block 1, op 0: call", `kernel "foreign" is not Go's`)
+	fails(t, err, pyfeed.Unsupported, "block 1, op 0: call", `kernel "foreign" is not a Go kernel`)
 
 	begin := func() *Run {
 		t.Helper()
@@ -573,12 +573,12 @@ func TestForeignKernelsAreTheCallers(t *testing.T) {
 		if err := r.Resume(wait.NonBlocking); err != ErrKernel {
 			t.Fatalf("expected a kernel to call, found %v", err)
 		}
-		if err := r.Resume(wait.NonBlocking); err != ErrKernel { // it was not answered
+		if err := r.Resume(wait.NonBlocking); err != ErrKernel { // Answer was not called
 			t.Fatalf("expected a kernel to call, found %v", err)
 		}
 		c := r.Call()
 		if c.Kernel.Foreign != "theirs" || len(c.Ins) != 2 || len(c.Outs) != 2 {
-			t.Fatalf("found %+v", c)
+			t.Fatalf("wrong call %+v", c)
 		}
 		x, err := c.Output(0, pyfeed.Int64, pyfeed.Dims{}, nil)
 		if err != nil {
@@ -590,7 +590,7 @@ func TestForeignKernelsAreTheCallers(t *testing.T) {
 	}
 	r.Yield()
 	if err := r.Resume(wait.NonBlocking); err != ErrYield {
-		t.Errorf("expected to look around, found %v", err)
+		t.Errorf("expected ErrYield, found %v", err)
 	}
 	if err := r.Resume(wait.NonBlocking); err != nil {
 		t.Error(err)
@@ -600,7 +600,7 @@ func TestForeignKernelsAreTheCallers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if x, sum := int64Of(&out.Slots[0]), int64Of(&out.Slots[1]); x != 4 && x != 6 || sum != 6 {
-		t.Errorf("found %d and %d", x, sum)
+		t.Errorf("wrong results: %d and %d", x, sum)
 	}
 	out.Release()
 	r.End()
@@ -609,25 +609,25 @@ func TestForeignKernelsAreTheCallers(t *testing.T) {
 	_ = r.Resume(wait.NonBlocking)
 	r.Call().Answer(io.ErrNoProgress)
 	if err := r.Resume(wait.NonBlocking); !errors.Is(err, io.ErrNoProgress) {
-		t.Errorf("found %v", err)
+		t.Errorf("expected the kernel's error, found %v", err)
 	}
 	r.End()
 
-	r = begin() // and given up while it is called
+	r = begin() // End is called during the kernel's call
 	_ = r.Resume(wait.NonBlocking)
 	Unregister(k)
 	if finished != 0 {
-		t.Error("it was finished while it was called")
+		t.Error("Finished was called during the kernel's call")
 	}
 	r.End()
 	if finished != 1 {
-		t.Errorf("finished %d times", finished)
+		t.Errorf("expected 1 call of Finished, found %d", finished)
 	}
 }
 
 // ---- Waiting ----
 
-// A gate lets kernels through one by one.
+// A gate has tokens. A kernel waits for a token and takes it.
 type gate struct {
 	mu     sync.Mutex
 	list   wait.List
@@ -653,7 +653,7 @@ func (g *gate) pass(ctx context.Context, _ *Call) error {
 func (g *gate) open() {
 	g.mu.Lock()
 	g.tokens++
-	wake := g.list.One()
+	wake := g.list.WakeOne()
 	g.mu.Unlock()
 	wake.Send()
 }
@@ -688,12 +688,12 @@ func TestAKernelThatWaitsIsResumed(t *testing.T) {
 	}()
 	until(func() bool { return g.waiting() == 1 })
 	g.open()
-	if err := <-done; err != nil || calls != 3 { // tried, entered, gone on
-		t.Errorf("called %d times: %v", calls, err)
+	if err := <-done; err != nil || calls != 3 { // a try without waiting, a try that waits, and one after the wake-up
+		t.Errorf("expected 3 calls, found %d: %v", calls, err)
 	}
 }
 
-// A run that waits, or never ends, is ended from outside: it says where it was, and leaves nothing.
+// A run that waits, or that never ends, is cancelled from outside. The error names the operator, and nothing is leaked.
 func TestCancelledRunsSayWhereTheyWere(t *testing.T) {
 	reason := errors.New("enough")
 	g := newGate()
@@ -720,13 +720,13 @@ func TestCancelledRunsSayWhereTheyWere(t *testing.T) {
 		}, func(q *pyfeed.Consumer) bool { return q.Info().WaitingConsumers == 1 }, "block 0, op 1: has_next"},
 		"unstage": {func(b *builder) {
 			b.tensor("x")
-			b.kept("s", desc.Stage)
+			b.persistable("s", desc.Stage)
 			b.op("unstage", names("s"), names("x"))
 		}, func(*pyfeed.Consumer) bool { return buffer.Stats().WaitingConsumers == 1 }, "block 0, op 1: unstage"},
 		"stage": {func(b *builder) {
-			b.kept("s", desc.Stage)
+			b.persistable("s", desc.Stage)
 			b.constant("x", "int8", 1)
-			for range 4 { // for three there is room
+			for range 4 { // there is room for three
 				b.op("stage", names("x"), names("s"))
 			}
 		}, func(*pyfeed.Consumer) bool { return buffer.Stats().WaitingProducers == 1 }, "block 0, op 5: stage"},
@@ -760,13 +760,13 @@ func TestCancelledRunsSayWhereTheyWere(t *testing.T) {
 			err := <-done
 			var at *OpError
 			if !errors.Is(err, reason) || c.place != "" && (!errors.As(err, &at) || at.Place() != c.place) {
-				t.Errorf("found %v", err)
+				t.Errorf("wrong error: %v", err)
 			}
 			buffer.Clear()
 			if g.waiting() != 0 || q.Info().WaitingConsumers != 0 {
-				t.Error("somebody waits still")
+				t.Error("a caller is still waiting")
 			}
-			// What is pushed next is the next run's.
+			// The next run gets the tuple that is pushed next.
 			if err := push(q, pyfeed.PassCurrent, 5); err != nil {
 				t.Fatal(err)
 			}
@@ -775,13 +775,13 @@ func TestCancelledRunsSayWhereTheyWere(t *testing.T) {
 			b.tensor("x")
 			b.op("read", names("r"), names("x"))
 			if got, err := b.in(e, scope, nil, "x"); err != nil || got[0] != "int64 [] [5]" {
-				t.Errorf("afterwards: %v, %v", got, err)
+				t.Errorf("wrong result of the next run: %v, %v", got, err)
 			}
 		})
 	}
 }
 
-// A run resets its reader and reads on, again and again, waiting for the producer in between.
+// A run resets its reader and continues to read many times, and waits for the producer in between.
 func TestARunReadsPassAfterPass(t *testing.T) {
 	e, scope := executor(t), scopeOf(t)
 	q := queue(t, scope, pyfeed.QueueOptions{Capacity: 2, Restartable: true})
@@ -842,10 +842,10 @@ func TestARunReadsPassAfterPass(t *testing.T) {
 	}
 }
 
-// What reads goes by what is in the variable, however often it has read before.
+// read uses the reader that is in the variable at the time, however often it has read another one before.
 func TestAReaderThatIsMadeAnewIsTheOneThatIsRead(t *testing.T) {
 	b := build(t)
-	b.kept("r", desc.Reader)
+	b.persistable("r", desc.Reader)
 	b.tensor("x")
 	b.tensor("has")
 	slot := desc.Value{Kind: desc.MapValue, Map: desc.Attributes{list("dims"), text("dtype", "int64")}}
@@ -869,17 +869,17 @@ func TestTheEndOfTheDataEndsARun(t *testing.T) {
 	q.Close(pyfeed.PassCurrent)
 	b := build(t)
 	b.reading()
-	b.kept("x", desc.Tensor)
+	b.persistable("x", desc.Tensor)
 	b.counted(5, func(b *builder) { b.op("read", names("r"), names("x")) })
 	_, err := b.in(e, scope, nil)
 	var at *OpError
 	if !errors.Is(err, io.EOF) || !errors.As(err, &at) || at.Place() != "block 1, op 0: read" {
-		t.Errorf("found %v", err)
+		t.Errorf("wrong result: %v", err)
 	}
 	v, _ := scope.Var("x")
 	_ = v.ReadTensor(func(x *pyfeed.LoDTensor) error {
 		if got := show(x); got != "int64 [] [2]" {
-			t.Errorf("expected the last that was read, found %s", got)
+			t.Errorf("expected the last tuple read, found %s", got)
 		}
 		return nil
 	})
@@ -887,7 +887,7 @@ func TestTheEndOfTheDataEndsARun(t *testing.T) {
 
 // ---- Threads ----
 
-// Many threads run one program in one scope: each tuple is read once, each increment counts.
+// Many threads run one program in one scope. Each tuple is read once, and each increment counts.
 func TestThreadsShareAProgramAndItsScope(t *testing.T) {
 	const threads, each = 8, 200
 	e, scope := executor(t), scopeOf(t)
@@ -897,17 +897,17 @@ func TestThreadsShareAProgramAndItsScope(t *testing.T) {
 	start := build(t)
 	start.reading()
 	start.op("create_double_buffer_reader", names("r"), names("r"))
-	start.kept("total", desc.Tensor)
+	start.persistable("total", desc.Tensor)
 	start.op("fill_constant", nil, names("total"), text("dtype", "int64"))
-	start.kept("shown", desc.Tensor)
+	start.persistable("shown", desc.Tensor)
 	start.op("assign", names("total"), names("shown"))
 	if _, err := start.in(e, scope, nil); err != nil {
 		t.Fatal(err)
 	}
 	b := build(t)
-	b.kept("r", desc.Reader)
-	b.kept("total", desc.Tensor)
-	b.kept("shown", desc.Tensor)
+	b.persistable("r", desc.Reader)
+	b.persistable("total", desc.Tensor)
+	b.persistable("shown", desc.Tensor)
 	b.tensor("x")
 	b.tensor("y")
 	b.counted(each, func(b *builder) {
@@ -916,7 +916,7 @@ func TestThreadsShareAProgramAndItsScope(t *testing.T) {
 		b.op("increment", names("total"), names("total"))
 		b.op("assign", names("total"), names("y"))
 		b.op("assign", names("y"), names("shown"))
-		b.op("less_equal", names("shown", "total"), names("more")) // noise
+		b.op("less_equal", names("shown", "total"), names("more")) // not needed; it disturbs the other threads
 		b.op("fill_constant", nil, names("y"), text("dtype", "int64"), integer("value", -1))
 		b.op("increment", names("y"), names("y"))
 	})
@@ -955,7 +955,8 @@ func TestThreadsShareAProgramAndItsScope(t *testing.T) {
 	})
 }
 
-// Programs are built, cloned, saved and run by many threads at a time. A run goes by what the program was when it began.
+// Many threads build, clone, save and run a program at the same time. A run uses the program as it was when the run
+// began.
 func TestAProgramGrowsWhileItRuns(t *testing.T) {
 	e := executor(t)
 	b := build(t)
@@ -982,7 +983,7 @@ func TestAProgramGrowsWhileItRuns(t *testing.T) {
 				now := int64Of(&out.Slots[0])
 				out.Release()
 				if now < last {
-					t.Errorf("the program has become shorter: %d after %d", now, last)
+					t.Errorf("the program has lost operators: %d after %d", now, last)
 				}
 				last = now
 				_ = b.p.Clone()
@@ -996,7 +997,7 @@ func TestAProgramGrowsWhileItRuns(t *testing.T) {
 	}
 }
 
-// ---- The listings that all this is for ----
+// ---- Complete training loops ----
 
 // numbersFile writes an npy file of n rows.
 func numbersFile(t *testing.T, n int) string {
@@ -1028,7 +1029,7 @@ func texts(name string, all ...string) desc.Attribute {
 	return desc.Attribute{Name: name, Value: v}
 }
 
-// collecting registers the kernel "train", which notes each batch that it gets.
+// collecting registers the kernel "train", which records its batches.
 func collecting(t *testing.T) *[]string {
 	batches := new([]string)
 	kernel(t, "train", func(_ context.Context, c *Call) error {
@@ -1038,7 +1039,7 @@ func collecting(t *testing.T) *[]string {
 	return batches
 }
 
-// direct is what the reader of operators gives, pass after pass, without a program.
+// direct returns the batches of the same readers without a program, over several passes.
 func direct(t *testing.T, passes int, steps ...[2]string) (batches []string) {
 	t.Helper()
 	scope := pyfeed.NewScope(nil)
@@ -1086,7 +1087,7 @@ func TestTheListingWithAPassCount(t *testing.T) {
 
 	startup := build(t)
 	for _, name := range names("multiple_reader", "shuffle_reader", "batch_reader", "double_buffer_reader") {
-		startup.kept(name, desc.Reader)
+		startup.persistable(name, desc.Reader)
 	}
 	startup.op("open_files", nil, names("multiple_reader"), texts("filenames", file))
 	startup.op("create_shuffle_reader", names("multiple_reader"), names("shuffle_reader"), integer("buffer_size", 30), integer("seed", 5))
@@ -1097,7 +1098,7 @@ func TestTheListingWithAPassCount(t *testing.T) {
 	}
 
 	b := build(t)
-	b.kept("double_buffer_reader", desc.Reader)
+	b.persistable("double_buffer_reader", desc.Reader)
 	b.constant("not_completed", "bool", 1)
 	b.constant("pass_count", "int64", 0)
 	b.constant("required_pass_num", "int64", passes)
@@ -1123,7 +1124,7 @@ func TestTheListingWithAPassCount(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := h.Begin(0); err != nil { // as new
+		if err := h.Begin(0); err != nil { // resets the reader to the first pass
 			t.Fatal(err)
 		}
 		h.Drop()
@@ -1133,7 +1134,7 @@ func TestTheListingWithAPassCount(t *testing.T) {
 		want := direct(t, passes, [2]string{"open_files", fmt.Sprintf(`{"filenames": [%q]}`, file)},
 			[2]string{"create_shuffle_reader", `{"buffer_size": 30, "seed": 5}`}, [2]string{"create_batch_reader", `{"batch_size": 8}`})
 		if len(want) != 13*passes || !slices.Equal(*batches, want) {
-			t.Errorf("%s: %d batches, %d expected: %v", name, len(*batches), len(want), *batches)
+			t.Errorf("%s: found %d batches, expected %d: %v", name, len(*batches), len(want), *batches)
 		}
 	}
 }
@@ -1144,7 +1145,7 @@ func TestTheListingWithAMultiPassReader(t *testing.T) {
 	e, scope := executor(t), scopeOf(t)
 	startup := build(t)
 	for _, name := range names("multiple_reader", "batch_reader", "multi_pass_reader", "double_buffer_reader") {
-		startup.kept(name, desc.Reader)
+		startup.persistable(name, desc.Reader)
 	}
 	startup.op("open_files", nil, names("multiple_reader"), texts("filenames", file))
 	startup.op("create_batch_reader", names("multiple_reader"), names("batch_reader"), integer("batch_size", 7))
@@ -1154,7 +1155,7 @@ func TestTheListingWithAMultiPassReader(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := build(t)
-	b.kept("double_buffer_reader", desc.Reader)
+	b.persistable("double_buffer_reader", desc.Reader)
 	b.constant("not_completed", "bool", 1)
 	b.while("not_completed", func(b *builder) {
 		b.tensor("batch_data")
@@ -1167,12 +1168,12 @@ func TestTheListingWithAMultiPassReader(t *testing.T) {
 	}
 	want := direct(t, 4, [2]string{"open_files", fmt.Sprintf(`{"filenames": [%q]}`, file)}, [2]string{"create_batch_reader", `{"batch_size": 7}`})
 	if len(want) != 8*4 || !slices.Equal(*batches, want) {
-		t.Errorf("%d batches, %d expected: %v", len(*batches), len(want), *batches)
+		t.Errorf("found %d batches, expected %d: %v", len(*batches), len(want), *batches)
 	}
 }
 
-// Two tuples warm the staging area up; then each run stages the next and trains with the oldest; at the end, nothing is
-// fed any more.
+// Two tuples warm up the staging buffer. Then each run stages the next tuple and trains with the oldest one. At the end
+// no more tuples are fed.
 func TestTheListingWithAStagingArea(t *testing.T) {
 	buffer, err := staging.Get(pyfeed.CPUPlace(), 3, 0)
 	if err != nil {
@@ -1225,7 +1226,7 @@ func TestTheListingWithAStagingArea(t *testing.T) {
 	fails(t, err, pyfeed.State, "block 0, op 0: stage", `variable "label": expected a tensor in it, found none`)
 }
 
-// ---- What is only found out when it runs ----
+// ---- Faults that are only found at run time ----
 
 func TestAReaderOfAnotherNumberOfSlotsKeepsItsTuples(t *testing.T) {
 	e, scope := executor(t), scopeOf(t)
@@ -1234,7 +1235,7 @@ func TestAReaderOfAnotherNumberOfSlotsKeepsItsTuples(t *testing.T) {
 	v.Set(readers.NewHolder(f))
 	wrong, right := build(t), build(t)
 	for _, b := range []*builder{wrong, right} {
-		b.kept("r", desc.Reader)
+		b.persistable("r", desc.Reader)
 		b.tensor("id")
 		b.tensor("row")
 	}
@@ -1243,7 +1244,7 @@ func TestAReaderOfAnotherNumberOfSlotsKeepsItsTuples(t *testing.T) {
 	fails(t, err, pyfeed.Slots, "block 0, op 0: read", "expected a reader of 1 slots, as there are outputs, found one of 2")
 	right.op("read", names("r"), names("id", "row"))
 	if got, err := right.in(e, scope, nil, "id"); err != nil || got[0] != "int64 [] [0]" {
-		t.Errorf("found %v, %v", got, err)
+		t.Errorf("wrong result: %v, %v", got, err)
 	}
 	v.Set(nil)
 	_, err = right.in(e, scope, nil)
@@ -1254,7 +1255,7 @@ func TestReadersThatCannotBeMadeLeaveNothing(t *testing.T) {
 	e, scope := executor(t), scopeOf(t)
 	b := build(t)
 	for _, name := range names("a", "b", "zip") {
-		b.kept(name, desc.Reader)
+		b.persistable(name, desc.Reader)
 	}
 	b.op("create_zip_reader", names("a", "b"), names("zip"))
 	f := newFake(2, false)
@@ -1265,7 +1266,7 @@ func TestReadersThatCannotBeMadeLeaveNothing(t *testing.T) {
 	fails(t, err, pyfeed.State, "block 0, op 0: create_zip_reader", `variable "b": expected a reader in it, found none`)
 	v.Set(nil)
 	if len(closed) != 1 {
-		t.Error("the first reader is held still")
+		t.Error("the first reader was not released")
 	}
 	b = build(t)
 	b.variable(&desc.Variable{Name: "a", Kind: desc.Reader, Slots: slots("int8", 4)})
@@ -1277,7 +1278,7 @@ func TestReadersThatCannotBeMadeLeaveNothing(t *testing.T) {
 	fails(t, err, pyfeed.Type, "block 0, op 0: create_py_array_reader", "slot 0: dtype: expected int8, as declared, found int64")
 }
 
-// closing says when it is closed.
+// closing reports when it is closed.
 type closing struct {
 	readers.Reader
 	closed chan bool
@@ -1288,7 +1289,7 @@ func (c *closing) Close() {
 	c.closed <- true
 }
 
-// What a kernel lends of an input stays as it is, whatever the kernel and others write.
+// A tensor that a kernel shares with ShareInput does not change, whatever the kernel and other operators write.
 func TestASharedInputStaysAsItIs(t *testing.T) {
 	var lent, other pyfeed.LoDTensor
 	kernel(t, "lend", func(_ context.Context, c *Call) error {
@@ -1296,7 +1297,7 @@ func TestASharedInputStaysAsItIs(t *testing.T) {
 			return err
 		}
 		if &other.Data[0] != &c.Ins[1].Data[0] {
-			t.Error("what nobody writes was copied")
+			t.Error("an input that is not written was copied")
 		}
 		c.Outs[0].Data[0] = 9
 		return nil
@@ -1308,7 +1309,7 @@ func TestASharedInputStaysAsItIs(t *testing.T) {
 	b.op("increment", names("y"), names("y"))
 	b.gives(nil, "x y", "int8 [] [9]", "int8 [] [3]")
 	if show(&lent) != "int8 [] [1]" || show(&other) != "int8 [] [2]" {
-		t.Errorf("found %s and %s", show(&lent), show(&other))
+		t.Errorf("a shared input was changed: %s and %s", show(&lent), show(&other))
 	}
 	lent.Drop()
 	other.Drop()
@@ -1331,7 +1332,7 @@ func TestAYieldThatComesTooLateIsForgotten(t *testing.T) {
 	}
 }
 
-// A caller that only looks in now and then gets on too.
+// A caller can run a program with calls that never wait, trying again from time to time.
 func TestARunMayBePolled(t *testing.T) {
 	e, scope := executor(t), scopeOf(t)
 	q := queue(t, scope, pyfeed.QueueOptions{Capacity: 3})
@@ -1347,7 +1348,7 @@ func TestARunMayBePolled(t *testing.T) {
 	for v := range int64(3) {
 		for range 2 {
 			if err := r.Resume(wait.NonBlocking); err != wait.ErrWouldBlock {
-				t.Fatalf("found %v", err)
+				t.Fatalf("expected ErrWouldBlock, found %v", err)
 			}
 		}
 		if err := push(q, pyfeed.PassCurrent, v); err != nil {
@@ -1382,8 +1383,8 @@ func TestAStagedTupleHasToSuitItsOutputs(t *testing.T) {
 		{names("bool"), pyfeed.Type, `slot 0: output "bool": dtype: expected bool, found int8`},
 	} {
 		from, to := build(t), build(t)
-		for _, b := range []*builder{from, to} { // of which neither knows what the other stages
-			b.kept("s", desc.Stage)
+		for _, b := range []*builder{from, to} { // neither program knows the slots of the other
+			b.persistable("s", desc.Stage)
 			b.tensor("a")
 			b.tensor("b")
 			b.variable(&desc.Variable{Name: "bool", Kind: desc.Tensor, DType: pyfeed.Bool})
@@ -1396,7 +1397,7 @@ func TestAStagedTupleHasToSuitItsOutputs(t *testing.T) {
 		_, err := to.in(e, scopeOf(t), nil)
 		fails(t, err, c.kind, "block 0, op 0: unstage", c.text)
 		if buffer.Size() != 0 {
-			t.Error("it is there still")
+			t.Error("the tuple is still in the buffer")
 		}
 	}
 }
@@ -1406,13 +1407,13 @@ func TestStagingHasOneSetOfLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := build(t)
-	b.kept("s", desc.Stage)
+	b.persistable("s", desc.Stage)
 	b.constant("x", "int8", 1)
 	b.op("stage", names("x"), names("s"), integer("capacity", 4))
 	b.refused(nil, pyfeed.State, "block 0, op 1: stage", "capacity 3 and bytes_limit 0, found capacity 4")
 }
 
-func TestWhatIsWrittenToAnErasedVariableIsRefusedAndFreed(t *testing.T) {
+func TestWritesToErasedVariables(t *testing.T) {
 	e, scope := executor(t), scopeOf(t)
 	kernel(t, "erase", func(_ context.Context, c *Call) error { return scope.Erase("w") })
 	for _, after := range []func(b *builder){
@@ -1421,7 +1422,7 @@ func TestWhatIsWrittenToAnErasedVariableIsRefusedAndFreed(t *testing.T) {
 		func(b *builder) { b.op("increment", names("x"), names("w")) },
 	} {
 		b := build(t)
-		b.kept("w", desc.Tensor)
+		b.persistable("w", desc.Tensor)
 		b.constant("x", "float32", 1)
 		b.op("fill_constant", nil, names("w"))
 		b.call("erase", nil, nil)
@@ -1430,15 +1431,15 @@ func TestWhatIsWrittenToAnErasedVariableIsRefusedAndFreed(t *testing.T) {
 		fails(t, err, pyfeed.NotFound, "", "variable \"w\": it was erased from its scope meanwhile")
 	}
 
-	b := build(t) // by the kernel that has it, in place
-	b.kept("w", desc.Tensor)
+	b := build(t) // the kernel that writes the variable in place erases it
+	b.persistable("w", desc.Tensor)
 	b.op("fill_constant", nil, names("w"), list("dims", 1000))
 	b.call("erase", names("w"), names("w"))
 	_, err := b.in(e, scope, nil)
 	fails(t, err, pyfeed.NotFound, "block 0, op 1: call", "erased")
 
 	b = build(t)
-	b.kept("w", desc.Reader)
+	b.persistable("w", desc.Reader)
 	b.op("create_random_data_generator", nil, names("w"), desc.Attribute{Name: "slots", Value: slotsOfOne()})
 	b.call("erase", nil, nil)
 	b.op("create_random_data_generator", nil, names("w"), desc.Attribute{Name: "slots", Value: slotsOfOne()})
@@ -1446,7 +1447,7 @@ func TestWhatIsWrittenToAnErasedVariableIsRefusedAndFreed(t *testing.T) {
 	fails(t, err, pyfeed.NotFound, "block 0, op 2: create_random_data_generator", "erased")
 }
 
-// slotsOfOne is an attribute of one slot of float32 without dims.
+// slotsOfOne is an attribute with one slot of float32 without dims.
 func slotsOfOne() desc.Value {
 	return desc.Value{Kind: desc.ListValue, List: []desc.Value{{Kind: desc.MapValue, Map: desc.Attributes{
 		{Name: "dims", Value: desc.Value{Kind: desc.ListValue}},
@@ -1463,16 +1464,17 @@ func TestAKernelThatHasACopyKeepsOthersOutToo(t *testing.T) {
 		return nil
 	})
 	b := build(t)
-	b.kept("w", desc.Tensor)
+	b.persistable("w", desc.Tensor)
 	b.op("fill_constant", nil, names("w"), text("dtype", "int64"))
-	held, err := e.Run(context.Background(), b.p, scope, nil, nil, names("w")) // somebody has it: the kernel gets a copy
+	// Shares the tensor, so that the kernel gets a copy.
+	held, err := e.Run(context.Background(), b.p, scope, nil, nil, names("w"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer held.Release()
 
 	b = build(t)
-	b.kept("w", desc.Tensor)
+	b.persistable("w", desc.Tensor)
 	b.call("slow", names("w"), names("w"))
 	first := make(chan error)
 	go func() {

@@ -12,9 +12,10 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/trace"
 )
 
-// The operators that a loop counts and compares with. They are for scalars and small tensors: what computes is a kernel.
+// Operators for counting and comparing in loops. They are meant for scalars and small tensors; kernels do heavy
+// computation.
 
-// A number is one element of any dtype.
+// A number is the value of one element of any dtype.
 type number struct {
 	kind numberKind
 	u    uint64
@@ -25,7 +26,7 @@ type number struct {
 type numberKind uint8
 
 const (
-	unsigned numberKind = iota // bool too
+	unsigned numberKind = iota // includes bool
 	signed
 	floating
 	complexed
@@ -101,7 +102,7 @@ func store(d pyfeed.DType, b []byte, n number) {
 	case pyfeed.Float16:
 		order.PutUint16(b, toHalf(n.f))
 	case pyfeed.BFloat16:
-		order.PutUint16(b, toBrain(n.f))
+		order.PutUint16(b, toBFloat16(n.f))
 	case pyfeed.Float32:
 		order.PutUint32(b, math.Float32bits(float32(n.f)))
 	case pyfeed.Float64:
@@ -115,7 +116,7 @@ func store(d pyfeed.DType, b []byte, n number) {
 	}
 }
 
-// fromHalf is the value of an IEEE 754 binary16.
+// fromHalf converts an IEEE 754 binary16 number.
 func fromHalf(h uint16) float64 {
 	sign, exponent, fraction := h>>15, int(h>>10&31), float64(h&1023)
 	var f float64
@@ -136,7 +137,7 @@ func fromHalf(h uint16) float64 {
 	return f
 }
 
-// toHalf rounds to the nearest binary16, halves to even.
+// toHalf rounds to the nearest binary16 number, ties to even.
 func toHalf(f float64) uint16 {
 	var sign uint16
 	if math.Signbit(f) {
@@ -147,7 +148,7 @@ func toHalf(f float64) uint16 {
 		return sign | 0x7e00
 	case f >= 65520:
 		return sign | 0x7c00
-	case f < 0x1p-14: // subnormal; what rounds up to the first normal one carries into its exponent
+	case f < 0x1p-14: // subnormal; rounding up to the first normal number carries into the exponent
 		return sign | uint16(math.RoundToEven(math.Ldexp(f, 24)))
 	}
 	fraction, exponent := math.Frexp(f)                            // fraction in [0.5, 1)
@@ -155,14 +156,14 @@ func toHalf(f float64) uint16 {
 	return sign | (uint16(exponent+14)<<10 + m)
 }
 
-// toBrain rounds to the nearest bfloat16, halves to even.
-func toBrain(f float64) uint16 {
+// toBFloat16 rounds to the nearest bfloat16 number, ties to even.
+func toBFloat16(f float64) uint16 {
 	short := float32(f)
 	bits := math.Float32bits(short)
 	if f != f {
 		return uint16(bits>>16) | 64
 	}
-	if bits&0xffff == 0x8000 { // halfway, perhaps only since it was rounded to float32
+	if bits&0xffff == 0x8000 { // a tie, possibly only because of the rounding to float32
 		switch exact, rounded := math.Abs(f), math.Abs(float64(short)); {
 		case exact < rounded:
 			bits--
@@ -173,7 +174,7 @@ func toBrain(f float64) uint16 {
 	return uint16((bits + 0x7fff + bits>>16&1) >> 16)
 }
 
-// numberOf is an attribute's Value as an element of a dtype, if it is one.
+// numberOf converts an attribute's Value to an element of a dtype. It fails if the dtype cannot represent the Value.
 func numberOf(d pyfeed.DType, v desc.Value) (number, error) {
 	n := number{kind: kindOf(d)}
 	bits := uint(d.Size() * 8)
@@ -218,7 +219,7 @@ func numberOf(d pyfeed.DType, v desc.Value) (number, error) {
 	return n, nil
 }
 
-// compare is -1, 0 or 1, or 2 for what has no order.
+// compare returns -1, 0 or 1, or 2 if a and b have no order.
 func compare(a, b number) int {
 	less, equal := false, false
 	switch a.kind {
@@ -245,8 +246,8 @@ func compare(a, b number) int {
 	return 1
 }
 
-// comparing makes the operator that is true where test says so of the comparison. Without an order, only equality
-// is defined for complex numbers.
+// comparing makes an operator whose result is test of the result of compare. An ordered operator does not accept
+// complex numbers.
 func comparing(ordered bool, test func(int) bool) *operator {
 	return &operator{
 		ins:      exactly(2),
@@ -278,7 +279,7 @@ func mayCompare(x, y pyfeed.DType, ordered bool) error {
 	return nil
 }
 
-// logical makes an operator on bools.
+// logical makes an operator on booleans.
 func logical(inputs int, f func(x, y bool) bool) *operator {
 	check := func(x, y pyfeed.DType) error {
 		for _, d := range [2]pyfeed.DType{x, y} {
@@ -308,14 +309,14 @@ func logical(inputs int, f func(x, y bool) bool) *operator {
 	}
 }
 
-// noteElementwise says what comes of one or two inputs whose elements belong together.
+// noteElementwise records what is known of the output of an elementwise operator with one or two inputs.
 func (c *checking) noteElementwise(dtype pyfeed.DType) error {
 	x, y := c.in[0], c.in[len(c.in)-1]
 	if !x.Shaped || !y.Shaped {
 		return c.note(0, dtype, nil, false, 0)
 	}
 	single := func(v *desc.Variable) bool { return !slices.ContainsFunc(v.Dims, func(d int64) bool { return d != 1 }) }
-	// If both turn out to have a single element, the dims are those of the one that has more of them.
+	// If both inputs turn out to have a single element, the output has the dims of the input with more dimensions.
 	open := func(v, other *desc.Variable) bool {
 		return slices.Contains(v.Dims, -1) && single(other) && len(other.Dims) > len(v.Dims)
 	}
@@ -337,7 +338,7 @@ func (c *checking) noteElementwise(dtype pyfeed.DType) error {
 	return c.note(0, dtype, dims, true, 0)
 }
 
-// elementwise writes f of each pair of elements to the output. With one input, it is both.
+// elementwise writes f of each pair of elements to the output. With one input, that input is used twice.
 func (r *Run) elementwise(in *instruction, check func(x, y pyfeed.DType) error, f func(d pyfeed.DType, x, y []byte) bool) error {
 	if done, err := r.single(in, check, f); done {
 		return err
@@ -365,7 +366,7 @@ func (r *Run) elementwise(in *instruction, check func(x, y pyfeed.DType) error, 
 	default:
 		return pyfeed.Errorf(pyfeed.Shape, "expected inputs of the same dims, or one with a single element, found %s and %s", dimsText(dims), dimsText(y.Dims()))
 	}
-	if err := conform(pyfeed.Bool, dims, 0, in.outs[0], "output", 0); err != nil {
+	if err := checkConforms(pyfeed.Bool, dims, 0, in.outs[0], "output", 0); err != nil {
 		return err
 	}
 	return r.vars[in.out[0]].Write(pyfeed.Bool, dims, r.pool, func(out []byte) {
@@ -380,8 +381,8 @@ func (r *Run) elementwise(in *instruction, check func(x, y pyfeed.DType) error, 
 
 var ones = pyfeed.Dims{1, 1, 1, 1, 1, 1, 1, 1}
 
-// single is elementwise where both inputs have one element, as those of a loop do: nothing is shared then. Anything else
-// it leaves undone.
+// single is elementwise for two inputs of one element, as in loop conditions. It avoids sharing the tensors. It does
+// nothing and returns false if an input has another number of elements.
 func (r *Run) single(in *instruction, check func(x, y pyfeed.DType) error, f func(d pyfeed.DType, x, y []byte) bool) (done bool, err error) {
 	x, rank := r.vars[in.in[0]].Scalar(&r.element[0])
 	y, other := r.vars[in.in[len(in.in)-1]].Scalar(&r.element[1])
@@ -396,7 +397,7 @@ func (r *Run) single(in *instruction, check func(x, y pyfeed.DType) error, f fun
 		yes = 1
 	}
 	dims := ones[:max(rank, other)]
-	if err := conform(pyfeed.Bool, dims, 0, in.outs[0], "output", 0); err != nil {
+	if err := checkConforms(pyfeed.Bool, dims, 0, in.outs[0], "output", 0); err != nil {
 		return true, err
 	}
 	return true, r.vars[in.out[0]].Write(pyfeed.Bool, dims, r.pool, func(out []byte) { out[0] = yes })
@@ -444,7 +445,7 @@ func stepIncrement(r *Run, in *instruction, _ context.Context) error {
 	}
 	step, err := mayIncrease(x.DType, x.Data, by)
 	if err == nil {
-		err = conform(x.DType, x.Dims(), 0, in.outs[0], "output", 0)
+		err = checkConforms(x.DType, x.Dims(), 0, in.outs[0], "output", 0)
 	}
 	if err != nil {
 		return err
@@ -452,7 +453,8 @@ func stepIncrement(r *Run, in *instruction, _ context.Context) error {
 	return to.Write(x.DType, x.Dims(), r.pool, func(out []byte) { increase(x.DType, x.Data, out, step) })
 }
 
-// mayIncrease is what to add, if d can hold all sums: what is refused leaves everything as it is.
+// mayIncrease returns the number to add, or an error if any sum is out of the range of d. On an error nothing has been
+// changed.
 func mayIncrease(d pyfeed.DType, data []byte, by desc.Value) (number, error) {
 	step, err := stepOf(d, by)
 	if err != nil {
@@ -460,7 +462,7 @@ func mayIncrease(d pyfeed.DType, data []byte, by desc.Value) (number, error) {
 	}
 	for size := d.Size(); len(data) > 0; data = data[size:] {
 		if _, ok := add(d, load(d, data), step); !ok {
-			return step, pyfeed.Errorf(pyfeed.Invalid, "the sum is more than %v can hold", d)
+			return step, pyfeed.Errorf(pyfeed.Invalid, "the sum is out of the range of %v", d)
 		}
 	}
 	return step, nil
@@ -474,7 +476,7 @@ func increase(d pyfeed.DType, from, to []byte, step number) {
 	}
 }
 
-// stepOf is what an increment adds. Unsigned numbers may be decreased.
+// stepOf returns the number that increment adds. It may be negative for unsigned dtypes too.
 func stepOf(d pyfeed.DType, v desc.Value) (number, error) {
 	if d == pyfeed.Bool {
 		return number{}, pyfeed.Errorf(pyfeed.Type, "expected a number, found bool")
@@ -486,7 +488,7 @@ func stepOf(d pyfeed.DType, v desc.Value) (number, error) {
 	return numberOf(d, v)
 }
 
-// add is a sum, and whether d can hold it.
+// add returns the sum, and whether it is in the range of d.
 func add(d pyfeed.DType, n, step number) (number, bool) {
 	bits := uint(d.Size() * 8)
 	switch n.kind {
@@ -527,10 +529,10 @@ var assignOp = &operator{
 	},
 }
 
-// maxConstant bounds what fill_constant makes, in bytes: a program may come from anywhere.
+// maxConstant limits the bytes that fill_constant allocates, because a program may come from an untrusted source.
 const maxConstant = 1 << 30
 
-// A constant is what fill_constant writes.
+// A constant is the value that fill_constant writes.
 type constant struct {
 	dtype   pyfeed.DType
 	dims    pyfeed.Dims
@@ -553,7 +555,7 @@ func constantOf(op *desc.Op) (*constant, error) {
 	}
 	var t pyfeed.LoDTensor
 	t.DType = dtype
-	_ = t.SetDims(dims) // as many as dimsOf lets through
+	_ = t.SetDims(dims) // dimsOf has limited their number
 	size, err := t.Measure()
 	if err != nil {
 		return nil, pyfeed.Errorf(pyfeed.Shape, "%v", err)
@@ -586,7 +588,7 @@ var fillConstantOp = &operator{
 		k := in.data.(*constant)
 		return r.vars[in.out[0]].Write(k.dtype, k.dims, r.pool, func(out []byte) {
 			n := copy(out, k.element)
-			for n < len(out) { // twice as much each time
+			for n < len(out) { // doubles the filled part each time
 				n += copy(out[n:], out[:n])
 			}
 		})

@@ -13,10 +13,10 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// A searching file has no end to what it looks through before it says what its instances look like.
+// A searching file never ends the search for its slots.
 type searching struct {
 	record.Records
-	stop interface{ Look() error }
+	stop interface{ Poll() error }
 }
 
 var searches = make(chan struct{}, 8)
@@ -25,7 +25,7 @@ func (s searching) Close() { searches <- struct{}{} }
 func (s searching) Describe() ([]pyfeed.Slot, []string, error) {
 	searches <- struct{}{}
 	for {
-		if err := s.stop.Look(); err != nil {
+		if err := s.stop.Poll(); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -37,7 +37,7 @@ func init() {
 	}})
 }
 
-// The operator does not keep the thread of its run, and what it has begun ends with the run.
+// An operator that opens files does not block the thread of its run. The opening ends with the run.
 func TestAnOpeningEndsWithItsRun(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "a.searching")
 	if err := os.WriteFile(name, []byte("x"), 0o600); err != nil {
@@ -65,12 +65,12 @@ func TestAnOpeningEndsWithItsRun(t *testing.T) {
 		_, err := e.Run(ctx, p, scope, nil, nil, nil)
 		done <- err
 	}()
-	<-searches // by the run's thread
-	<-searches // which has given up
-	<-searches // by the goroutine
+	<-searches // the run's thread searches
+	<-searches // the run's thread gives up
+	<-searches // the goroutine searches
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
-		t.Errorf("found %v", err)
+		t.Errorf("expected context.Canceled, found %v", err)
 	}
-	<-searches // which has ended
+	<-searches // the goroutine gives up
 }

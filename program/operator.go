@@ -12,62 +12,63 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/trace"
 )
 
-// An operator is a type of Op: what it takes, how it is checked when a program is built, and what it does.
+// An operator is a type of Op: its arguments, its checks when a program is built, and its execution.
 type operator struct {
 	ins, outs       arity
-	inKind, outKind desc.Kind // of all; 0: Tensor
+	inKind, outKind desc.Kind // kind of all inputs, and of all outputs; 0: Tensor
 	attributes      []attribute
-	checkedBelow    bool // the attributes are not described here: check has another package check them
+	checkedBelow    bool // check has another package check the attributes, which are not listed here
 	category        trace.Category
 
-	// check looks at what is known of the variables, and notes what it says of its outputs. May be nil.
+	// check checks an Op with what is known of its variables, and records what it determines about its outputs. It may
+	// be nil.
 	check func(c *checking) error
-	// prepare makes, once a plan, what step needs. May be nil.
+	// prepare computes data for step once for each plan. It may be nil.
 	prepare func(op *desc.Op) (any, error)
-	// step runs it. What it cannot do without waiting, it tries again: see [Run.Resume].
+	// step executes the operator. It is tried again if it returns wait.ErrWouldBlock: see [Run.Resume].
 	step func(r *Run, in *instruction, ctx context.Context) error
 }
 
-type arity struct{ least, most int }
+type arity struct{ min, max int }
 
-const many = 1 << 10 // arguments
+const many = 1 << 10 // the maximum number of arguments
 
 func exactly(n int) arity { return arity{n, n} }
 
 func (a arity) String() string {
 	switch {
-	case a.least == a.most:
-		return fmt.Sprint(a.least)
-	case a.most == many:
-		return fmt.Sprintf("%d or more", a.least)
+	case a.min == a.max:
+		return fmt.Sprint(a.min)
+	case a.max == many:
+		return fmt.Sprintf("%d or more", a.min)
 	}
-	return fmt.Sprintf("%d to %d", a.least, a.most)
+	return fmt.Sprintf("%d to %d", a.min, a.max)
 }
 
-// An attribute of an operator. Without a default it MUST be given.
+// An attribute of an operator.
 type attribute struct {
-	name  string
-	value desc.Value // what it is if left out; Kind says what is expected
-	must  bool
-	open  bool // to values of any kind
+	name     string
+	value    desc.Value // the default; its Kind is the expected kind
+	required bool
+	open     bool // accepts values of any kind
 }
 
-// Operators names those there are, sorted.
-func Operators() []string { return slices.Sorted(maps.Keys(operators)) }
+// operatorNames returns the names of all operators, sorted.
+func operatorNames() []string { return slices.Sorted(maps.Keys(operators)) }
 
-// checking is one Op that is looked at.
+// checking is the check of one Op.
 type checking struct {
 	program *Program
-	known   map[*desc.Variable]desc.Variable // what has become known of variables, beside what they say
+	known   map[*desc.Variable]desc.Variable // found out during the check; replaces the variables' descriptions
 	block   int
 	op      *desc.Op
 	kind    *operator
-	in, out []*desc.Variable // copies; what becomes known is noted in out
+	in, out []*desc.Variable // copies; check records in out what it finds out
 }
 
-// check says what is wrong with an Op that is to be added, and else what becomes known of variables by it. What does, has
-// to suit all operators that use them already: so a program is as good when it is built anew in another order, as one
-// that is loaded is.
+// check checks an Op that is being added. It returns what the Op newly determines about variables, or an error. All
+// operators that already use those variables are checked again. Therefore whether a program is valid does not depend on
+// the order in which its operators are added; loading adds them in another order than the user did.
 func (p *Program) check(at site) (map[*desc.Variable]desc.Variable, error) {
 	known := make(map[*desc.Variable]desc.Variable)
 	news, err := p.checkOne(at, known)
@@ -80,11 +81,12 @@ func (p *Program) check(at site) (map[*desc.Variable]desc.Variable, error) {
 	for len(news) > 0 {
 		v := news[len(news)-1]
 		news = news[:len(news)-1]
-		for _, user := range append(slices.Clip(p.users[v]), at) { // which may take v too
+		// Also checks the new Op again, which may use v as an input.
+		for _, user := range append(slices.Clip(p.users[v]), at) {
 			more, err := p.checkOne(user, known)
 			if err != nil {
 				other := p.refused(user, known, err)
-				return nil, p.refused(at, known, about(cause(err, "%v", other), "with what it says of %q", v.Name))
+				return nil, p.refused(at, known, prefixError(cause(err, "%v", other), "what it determines about %q conflicts with another operator", v.Name))
 			}
 			news = append(news, more...)
 		}
@@ -92,7 +94,7 @@ func (p *Program) check(at site) (map[*desc.Variable]desc.Variable, error) {
 	return known, nil
 }
 
-// refused is the error of an Op at its place.
+// refused makes an OpError for an Op.
 func (p *Program) refused(at site, known map[*desc.Variable]desc.Variable, err error) *OpError {
 	var found []string
 	for _, name := range at.op.Inputs {
@@ -107,11 +109,12 @@ func (p *Program) refused(at site, known map[*desc.Variable]desc.Variable, err e
 	return &OpError{Block: at.block, Index: at.index, Op: at.op, Found: strings.Join(found, ", "), Cause: err}
 }
 
-// checkOne looks at one Op, adds what it says of its outputs to known, and answers those of which that is news.
+// checkOne checks one Op, adds what it determines about its outputs to known, and returns the outputs for which that is
+// new.
 func (p *Program) checkOne(at site, known map[*desc.Variable]desc.Variable) (news []*desc.Variable, err error) {
 	c := &checking{program: p, known: known, block: at.block, op: at.op, kind: operators[at.op.Type]}
 	if c.kind == nil {
-		return nil, pyfeed.Errorf(pyfeed.NotFound, "operator: expected one of %s, found %q", strings.Join(Operators(), ", "), c.op.Type)
+		return nil, pyfeed.Errorf(pyfeed.NotFound, "operator: expected one of %s, found %q", strings.Join(operatorNames(), ", "), c.op.Type)
 	}
 	if err := c.arguments(); err != nil {
 		return nil, err
@@ -136,7 +139,7 @@ func (p *Program) checkOne(at site, known map[*desc.Variable]desc.Variable) (new
 	return news, nil
 }
 
-// now is what is known of a variable by now.
+// now returns what is known of a variable at this point of the check.
 func (c *checking) now(v *desc.Variable) *desc.Variable {
 	is := *v
 	if more, there := c.known[v]; there {
@@ -149,7 +152,7 @@ func (c *checking) arguments() error {
 	for i, name := range c.op.Inputs {
 		v, _ := c.program.find(c.block, name)
 		if v == nil {
-			return about(unknownVariable(name, c.block), "input %d", i)
+			return prefixError(unknownVariable(name, c.block), "input %d", i)
 		}
 		c.in = append(c.in, c.now(v))
 	}
@@ -157,7 +160,7 @@ func (c *checking) arguments() error {
 	for i, name := range c.op.Outputs {
 		v, _ := c.program.find(c.block, name)
 		if v == nil {
-			return about(unknownVariable(name, c.block), "output %d", i)
+			return prefixError(unknownVariable(name, c.block), "output %d", i)
 		}
 		if seen[v] {
 			return pyfeed.Errorf(pyfeed.Invalid, "output %d: expected each output once, found %q twice", i, name)
@@ -178,7 +181,7 @@ func (c *checking) arguments() error {
 }
 
 func count(what string, want arity, found int) error {
-	if found < want.least || found > want.most {
+	if found < want.min || found > want.max {
 		return pyfeed.Errorf(pyfeed.Slots, "%s: expected %v, found %d", what, want, found)
 	}
 	return nil
@@ -219,14 +222,14 @@ func (c *checking) checkAttributes() error {
 		}
 	}
 	for _, k := range c.kind.attributes {
-		if _, given := c.op.Attributes.Get(k.name); k.must && !given {
+		if _, given := c.op.Attributes.Get(k.name); k.required && !given {
 			return pyfeed.Errorf(pyfeed.Invalid, "attributes: expected %q, which was not given", k.name)
 		}
 	}
 	return nil
 }
 
-// valueOf is an attribute's Value, or what it is if left out.
+// valueOf returns an attribute's Value, or its default.
 func valueOf(op *desc.Op, name string) desc.Value {
 	if v, given := op.Attributes.Get(name); given {
 		return v
@@ -239,7 +242,7 @@ func valueOf(op *desc.Op, name string) desc.Value {
 	return desc.Value{}
 }
 
-// dimsOf reads an attribute that is a list of sizes.
+// dimsOf returns the value of an attribute that is a list of sizes.
 func dimsOf(op *desc.Op, name string) (pyfeed.Dims, error) {
 	list := valueOf(op, name).List
 	if len(list) > pyfeed.MaxRank {
@@ -255,7 +258,8 @@ func dimsOf(op *desc.Op, name string) (pyfeed.Dims, error) {
 	return dims, nil
 }
 
-// note says what output i is. What is known of it already has to agree, and stays where it says more.
+// note records the dtype, dims and LoD levels of output i. It fails if they contradict what is known, and keeps what is
+// known more precisely.
 func (c *checking) note(i int, dtype pyfeed.DType, dims pyfeed.Dims, shaped bool, lodLevels int) error {
 	v := c.out[i]
 	if dtype != pyfeed.Any {
@@ -284,12 +288,12 @@ func (c *checking) note(i int, dtype pyfeed.DType, dims pyfeed.Dims, shaped bool
 	return nil
 }
 
-// conforms says what is wrong with a tensor for a variable that was declared.
+// conforms returns an error if a tensor does not match the declaration of a variable.
 func conforms(t *pyfeed.LoDTensor, v *desc.Variable, what string, i int) error {
-	return conform(t.DType, t.Dims(), len(t.LoD), v, what, i)
+	return checkConforms(t.DType, t.Dims(), len(t.LoD), v, what, i)
 }
 
-func conform(dtype pyfeed.DType, found pyfeed.Dims, lodLevels int, v *desc.Variable, what string, i int) error {
+func checkConforms(dtype pyfeed.DType, found pyfeed.Dims, lodLevels int, v *desc.Variable, what string, i int) error {
 	if v.DType != pyfeed.Any && dtype != v.DType {
 		return pyfeed.SlotErrorf(pyfeed.Type, i, "%s %q: dtype: expected %v, found %v", what, v.Name, v.DType, dtype)
 	}
@@ -309,7 +313,7 @@ func conform(dtype pyfeed.DType, found pyfeed.Dims, lodLevels int, v *desc.Varia
 	return nil
 }
 
-// describe is what is known of a variable, in a few words.
+// describe describes what is known of a variable for errors.
 func describe(v *desc.Variable) string {
 	if v.Kind != desc.Tensor {
 		return v.Kind.String()
@@ -336,9 +340,10 @@ func dimsText(dims pyfeed.Dims) string {
 }
 
 func intValue(i int64) desc.Value   { return desc.Value{Kind: desc.IntValue, Int: i} }
+func boolValue(b bool) desc.Value   { return desc.Value{Kind: desc.BoolValue, Bool: b} }
 func textValue(s string) desc.Value { return desc.Value{Kind: desc.TextValue, Text: s} }
 
-// limited reads an attribute that is an integer from least on.
+// limited returns an integer attribute. It fails if the value is below least.
 func limited(op *desc.Op, name string, least int64) (int64, error) {
 	n := valueOf(op, name).Int
 	if n < least {

@@ -1,6 +1,6 @@
 package program
 
-// operators are all there are. They are made in init, since their functions look at it.
+// operators has all operators by name. It is set in init, because functions of the operators refer to it.
 var operators map[string]*operator
 
 func init() {
@@ -8,6 +8,9 @@ func init() {
 		"read":     readOp,
 		"has_next": hasNextOp,
 		"reset":    resetOp,
+
+		"save_reader": saveReaderOp,
+		"load_reader": loadReaderOp,
 
 		"stage":   stageOp,
 		"unstage": unstageOp,

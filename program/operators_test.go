@@ -21,17 +21,17 @@ import (
 
 var background = context.Background()
 
-// The bits of numbers that Go has no type for.
+// Bits of the dtypes that Go has no type for.
 type (
-	half  uint16
-	brain uint16
+	half     uint16
+	bfloat16 uint16
 )
 
 func dtypeOf(element any) pyfeed.DType {
 	switch element.(type) {
 	case half:
 		return pyfeed.Float16
-	case brain:
+	case bfloat16:
 		return pyfeed.BFloat16
 	}
 	d, known := pyfeed.DTypeOf(fmt.Sprintf("%T", element))
@@ -64,7 +64,7 @@ func elements[T any](data []byte) []T {
 	return values
 }
 
-// show is a tensor in one line. What it says of numbers does not come from the package.
+// show formats a tensor on one line. It does not use the formatting of the package.
 func show(t *pyfeed.LoDTensor) string {
 	var values any
 	switch t.DType {
@@ -106,12 +106,12 @@ func show(t *pyfeed.LoDTensor) string {
 
 type fed map[string]pyfeed.LoDTensor
 
-// in runs the program in a scope, with tensors fed, and shows those that were fetched.
+// in runs the program in a scope with feeds, and formats the fetched tensors.
 func (b *builder) in(e *Executor, scope *pyfeed.Scope, feeds fed, fetch ...string) ([]string, error) {
 	var names []string
 	tuple := pyfeed.NewTuple(len(feeds))
 	for name, t := range feeds {
-		t.LoD = slices.Clone(t.LoD) // the tuple's then
+		t.LoD = slices.Clone(t.LoD) // belongs to the tuple from now on
 		tuple.Slots[len(names)] = t
 		names = append(names, name)
 	}
@@ -127,7 +127,7 @@ func (b *builder) in(e *Executor, scope *pyfeed.Scope, feeds fed, fetch ...strin
 	return shown, nil
 }
 
-// gives runs the program in a scope of its own and compares what comes of it.
+// gives runs the program in a new scope and compares the fetched tensors.
 func (b *builder) gives(feeds fed, fetch string, want ...string) {
 	b.t.Helper()
 	scope := pyfeed.NewScope(nil)
@@ -138,7 +138,7 @@ func (b *builder) gives(feeds fed, fetch string, want ...string) {
 	}
 }
 
-// refused runs the program in a scope of its own and expects an error.
+// refused runs the program in a new scope and expects an error.
 func (b *builder) refused(feeds fed, kind pyfeed.Kind, place, text string) {
 	b.t.Helper()
 	scope := pyfeed.NewScope(nil)
@@ -149,7 +149,6 @@ func (b *builder) refused(feeds fed, kind pyfeed.Kind, place, text string) {
 
 func value(v desc.Value) desc.Attribute { return desc.Attribute{Name: "value", Value: v} }
 func step(v desc.Value) desc.Attribute  { return desc.Attribute{Name: "step", Value: v} }
-func boolValue(v bool) desc.Value       { return desc.Value{Kind: desc.BoolValue, Bool: v} }
 
 func TestFillConstantOfEveryDType(t *testing.T) {
 	inf, nan := math.Inf(1), math.NaN()
@@ -180,7 +179,7 @@ func TestFillConstantOfEveryDType(t *testing.T) {
 		{"float16", floatValue(65504), uint16(0x7bff)},
 		{"float16", floatValue(0x1p-14), uint16(0x0400)},
 		{"float16", floatValue(0x1p-24), uint16(0x0001)},
-		{"float16", floatValue(0x1p-25), uint16(0)}, // halfway: to even
+		{"float16", floatValue(0x1p-25), uint16(0)}, // a tie: to even
 		{"float16", floatValue(0.1), uint16(0x2e66)},
 		{"float16", floatValue(1.0 / 3), uint16(0x3555)},
 		{"float16", floatValue(inf), uint16(0x7c00)},
@@ -192,7 +191,7 @@ func TestFillConstantOfEveryDType(t *testing.T) {
 		{"bfloat16", floatValue(0x1.fep127), uint16(0x7f7f)},
 		{"bfloat16", floatValue(0x1p-133), uint16(1)},
 		{"bfloat16", floatValue(inf), uint16(0x7f80)},
-		{"float32", intValue(1<<24 + 1), uint32(0x4b800000)}, // halfway: to even
+		{"float32", intValue(1<<24 + 1), uint32(0x4b800000)}, // a tie: to even
 		{"float32", floatValue(0.1), uint32(0x3dcccccd)},
 		{"float32", floatValue(-inf), uint32(0xff800000)},
 		{"float64", boolValue(true), uint64(0x3ff0000000000000)},
@@ -222,8 +221,8 @@ func TestFillConstantOfEveryDType(t *testing.T) {
 	}
 }
 
-// A short float format is known by its values: the patterns from 0 up to infinity, which stands for the number that
-// would come next.
+// A short float format is given by the values of its bit patterns from 0 up to infinity. In place of infinity it has
+// the number that would come next.
 type short struct {
 	dtype  string
 	values []float64
@@ -231,7 +230,7 @@ type short struct {
 
 func shorts() []short {
 	var f16, b16 []float64
-	for p := range 0x7c01 { // IEEE 754-2019, 3.4
+	for p := range 0x7c01 { // the format of IEEE 754-2019, 3.4
 		e, f := p>>10, float64(p&0x3ff)
 		if e == 0 {
 			f16 = append(f16, f*math.Pow(2, -24))
@@ -249,7 +248,7 @@ func shorts() []short {
 	return []short{{"float16", f16}, {"bfloat16", b16}}
 }
 
-// nearest is the pattern of a number from 0 on, by search.
+// nearest finds the bit pattern of a number that is not negative, by search.
 func (s *short) nearest(v float64) uint16 {
 	at, exact := slices.BinarySearch(s.values, v)
 	if exact || at == 0 || at == len(s.values) {
@@ -299,7 +298,7 @@ func TestShortFloatsAreRoundedToTheNearest(t *testing.T) {
 	}
 }
 
-func TestFillConstantRefusesWhatTheDTypeCannotHold(t *testing.T) {
+func TestFillConstantOutOfRange(t *testing.T) {
 	for _, c := range []struct {
 		dtype string
 		value desc.Value
@@ -391,7 +390,7 @@ var comparisons = []struct {
 	{"not_equal", func(c int, o bool) bool { return !o || c != 0 }},
 }
 
-// compares runs every comparison over every pair of values. The sign of pair i, j is sign(i, j).
+// compares runs every comparison on every pair of values. sign(i, j) is the expected sign of pair i, j.
 func compares[T any](t *testing.T, values []T, sign func(i, j int) (int, bool), ops ...string) {
 	t.Helper()
 	var xs, ys []T
@@ -454,7 +453,7 @@ func TestComparisonsOfEveryDType(t *testing.T) {
 	}
 	compares(t, []half{0xfc00, 0xc000, 0x8000, 0, 1, 0x3c00, 0x7bff, 0x7c00, 0x7e00},
 		byValue(-inf, -2, 0, 0, 0x1p-24, 1, 65504, inf, math.NaN()))
-	compares(t, []brain{0xff80, 0xc000, 0x8000, 0, 1, 0x3f80, 0x7f7f, 0x7f80, 0x7fc0},
+	compares(t, []bfloat16{0xff80, 0xc000, 0x8000, 0, 1, 0x3f80, 0x7f7f, 0x7f80, 0x7fc0},
 		byValue(-inf, -2, 0, 0, 0x1p-133, 1, 0x1.fep127, inf, math.NaN()))
 	compares(t, []bool{false, true}, byValue(0, 1))
 
@@ -473,7 +472,7 @@ func TestComparisonsOfEveryDType(t *testing.T) {
 	compares(t, narrow, same, "equal", "not_equal")
 }
 
-func TestComparisonsRefuseWhatCannotBeCompared(t *testing.T) {
+func TestIncomparableOperands(t *testing.T) {
 	declared := func(b *builder, name string, d pyfeed.DType) string {
 		return b.variable(&desc.Variable{Name: name, Kind: desc.Tensor, DType: d})
 	}
@@ -507,7 +506,7 @@ func TestSingleElementsAreBroadcast(t *testing.T) {
 	shaped := func(b *builder, name string, dims pyfeed.Dims) string {
 		return b.variable(&desc.Variable{Name: name, Kind: desc.Tensor, DType: pyfeed.Int8, Dims: dims, Shaped: true})
 	}
-	// -1: known only when it runs, as 1 then.
+	// -1 means that the size is known only at run time; it is then 1.
 	for _, c := range []struct{ x, y, out pyfeed.Dims }{
 		{pyfeed.Dims{}, pyfeed.Dims{}, pyfeed.Dims{}},
 		{pyfeed.Dims{}, pyfeed.Dims{1}, pyfeed.Dims{1}},
@@ -567,7 +566,7 @@ func TestSingleElementsAreBroadcast(t *testing.T) {
 		unknown.gives(feeds(), "out", show(&want))
 		v, _ := known.p.Variable(0, "out")
 		if v.DType != pyfeed.Bool || conforms(&want, v, "output", 0) != nil {
-			t.Errorf("%v and %v: %+v was noted", c.x, c.y, v)
+			t.Errorf("%v and %v: wrong description of the output: %+v", c.x, c.y, v)
 		}
 	}
 }
@@ -633,9 +632,9 @@ func TestIncrementOfEveryDType(t *testing.T) {
 		{of[uint32](two, math.MaxUint32, 7), intValue(-7), "uint32 [2] [4294967288 0]"},
 		{of[uint64](two, 1<<63, math.MaxUint64), intValue(math.MinInt64), "uint64 [2] [0 9223372036854775807]"},
 		{of[uint64](two, 1<<63, 0), intValue(math.MaxInt64), "uint64 [2] [18446744073709551615 9223372036854775807]"},
-		{of[half](two, 0x3c00, 0x6800), intValue(1), "float16 [2] [0x4000 0x6800]"}, // 2048 + 1: halfway, to even
+		{of[half](two, 0x3c00, 0x6800), intValue(1), "float16 [2] [0x4000 0x6800]"}, // 2048 + 1 is a tie: to even
 		{of[half](two, 0x7bff, 0x7c00), intValue(32), "float16 [2] [0x7c00 0x7c00]"},
-		{of[brain](two, 0x3f80, 0x4380), floatValue(0.5), "bfloat16 [2] [0x3fc0 0x4380]"},
+		{of[bfloat16](two, 0x3f80, 0x4380), floatValue(0.5), "bfloat16 [2] [0x3fc0 0x4380]"},
 		{of[float32](two, 1, float32(math.Inf(1))), floatValue(0.5), "float32 [2] [1.5 +Inf]"},
 		{of[float64](two, 0.1, -1), floatValue(0.2), "float64 [2] [0.30000000000000004 -0.8]"},
 		{of[complex64](two, 1i, 2), intValue(1), "complex64 [2] [(1+1i) (3+0i)]"},
@@ -648,16 +647,16 @@ func TestIncrementOfEveryDType(t *testing.T) {
 		before := show(&c.x)
 		apart.gives(fed{"x": c.x}, "x y", before, c.want)
 		inPlace.tensor("x")
-		inPlace.op("increment", names("x"), names("x"), step(c.step)) // of lent memory: copied
+		inPlace.op("increment", names("x"), names("x"), step(c.step)) // of lent memory: increment copies it
 		inPlace.op("increment", names("x"), names("x"), step(intValue(0)))
 		inPlace.gives(fed{"x": c.x}, "x", c.want)
 		if after := show(&c.x); after != before {
-			t.Errorf("what was fed became %s", after)
+			t.Errorf("the fed tensor was changed to %s", after)
 		}
 	}
 }
 
-// What is refused leaves the variable as it was.
+// An increment that is refused leaves the variable unchanged.
 func TestIncrementRefusesToOverflow(t *testing.T) {
 	two := pyfeed.Dims{2}
 	for _, c := range []struct {
@@ -682,19 +681,19 @@ func TestIncrementRefusesToOverflow(t *testing.T) {
 		for _, out := range names("x", "y") {
 			e, scope := executor(t), pyfeed.NewScope(nil)
 			b := build(t)
-			b.kept("x", desc.Tensor)
-			b.kept("y", desc.Tensor)
+			b.persistable("x", desc.Tensor)
+			b.persistable("y", desc.Tensor)
 			b.op("increment", names("x"), names(out), step(intValue(c.step)))
-			// Into memory of the library's, which is written in place.
+			// The same for memory of the library, which is written in place.
 			keep := build(t)
 			keep.tensor("in")
-			keep.kept("x", desc.Tensor)
+			keep.persistable("x", desc.Tensor)
 			keep.op("increment", names("in"), names("x"), step(intValue(0)))
 			if _, err := keep.in(e, scope, fed{"in": c.x}); err != nil {
 				t.Fatal(err)
 			}
 			_, err := b.in(e, scope, nil)
-			fails(t, err, pyfeed.Invalid, "block 0, op 0: increment", fmt.Sprintf("the sum is more than %v can hold", c.x.DType))
+			fails(t, err, pyfeed.Invalid, "block 0, op 0: increment", fmt.Sprintf("the sum is out of the range of %v", c.x.DType))
 			v, _ := scope.Var("x")
 			_ = v.ReadTensor(func(x *pyfeed.LoDTensor) error {
 				if got, want := show(x), show(&c.x); got != want {
@@ -704,7 +703,7 @@ func TestIncrementRefusesToOverflow(t *testing.T) {
 			})
 			v, _ = scope.Var("y")
 			if err := v.ReadTensor(func(*pyfeed.LoDTensor) error { return nil }); err == nil {
-				t.Error("what was refused left an output")
+				t.Error("a refused increment has set its output")
 			}
 			scope.Drop()
 		}
@@ -735,7 +734,7 @@ func TestIncrementRefusesSteps(t *testing.T) {
 
 // ---- Memory ----
 
-// at is where the tensor in a variable lies.
+// at returns the address of the tensor in a variable.
 func at(t *testing.T, scope *pyfeed.Scope, name string) (p *byte) {
 	t.Helper()
 	v, err := scope.FindVar(name)
@@ -755,7 +754,7 @@ func TestAssignSharesAndWritingCopiesFirst(t *testing.T) {
 		t.Helper()
 		b := build(t)
 		for _, name := range names("x", "y", "z") {
-			b.kept(name, desc.Tensor)
+			b.persistable(name, desc.Tensor)
 		}
 		fill(b)
 		if _, err := b.in(e, scope, nil); err != nil {
@@ -796,7 +795,7 @@ func TestAssignSharesAndWritingCopiesFirst(t *testing.T) {
 	once(func(b *builder) { b.op("increment", names("x"), names("x")) })
 	expect("int32 [2] [2 2]", "int32 [2] [3 3]", "int32 [2] [9 9]")
 	if at(t, scope, "y") != own || at(t, scope, "x") != shared {
-		t.Error("what nobody else has was copied before it was written")
+		t.Error("an unshared tensor was copied instead of being written in place")
 	}
 }
 
@@ -814,8 +813,8 @@ func TestALoDGoesWithATensorAndNotWithItsComparison(t *testing.T) {
 
 // ---- Print ----
 
-// printed is what f writes to standard error.
-func printed(t *testing.T, f func()) string {
+// stderrOf returns what f writes to standard error.
+func stderrOf(t *testing.T, f func()) string {
 	t.Helper()
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -849,7 +848,7 @@ func TestPrint(t *testing.T) {
 		{scalar[uint64](math.MaxUint64), 20, "uint64 (): [18446744073709551615]"},
 		{scalar[int64](math.MinInt64), 20, "int64 (): [-9223372036854775808]"},
 		{of[half](pyfeed.Dims{3}, 0x3c00, 0x2e66, 0xfc00), 20, "float16 (3,): [1, 0.099975586, -Inf]"},
-		{of[brain](pyfeed.Dims{1}, 0x4049), 20, "bfloat16 (1,): [3.140625]"},
+		{of[bfloat16](pyfeed.Dims{1}, 0x4049), 20, "bfloat16 (1,): [3.140625]"},
 		{of[float32](pyfeed.Dims{1, 2}, 0.1, 16777216), 20, "float32 (1, 2): [0.1, 1.6777216e+07]"},
 		{of(pyfeed.Dims{4}, 0.1, 1e300, nan, -inf), 20, "float64 (4,): [0.1, 1e+300, NaN, -Inf]"},
 		{of(pyfeed.Dims{4}, 1+2i, complex(0, -1.5), complex(nan, nan), complex(inf, inf)), 20,
@@ -865,7 +864,7 @@ func TestPrint(t *testing.T) {
 		b := build(t)
 		b.tensor("x")
 		b.op("print", names("x"), nil, integer("summarize", c.summarize))
-		got := printed(t, func() { b.gives(fed{"x": c.x}, "") })
+		got := stderrOf(t, func() { b.gives(fed{"x": c.x}, "") })
 		if want := "x " + c.want + "\n"; got != want {
 			t.Errorf("expected %q, found %q", want, got)
 		}
@@ -876,8 +875,8 @@ func TestPrintOfNothingShown(t *testing.T) {
 	b := build(t)
 	b.tensor("x")
 	b.op("print", names("x"), nil, integer("summarize", 0))
-	if got := printed(t, func() { b.gives(fed{"x": of[int8](pyfeed.Dims{2}, 1, 2)}, "") }); got != "x int8 (2,): [...]\n" {
-		t.Errorf("found %q", got)
+	if got := stderrOf(t, func() { b.gives(fed{"x": of[int8](pyfeed.Dims{2}, 1, 2)}, "") }); got != "x int8 (2,): [...]\n" {
+		t.Errorf("wrong output %q", got)
 	}
 }
 
@@ -895,8 +894,8 @@ func TestPrintFirstNOfEachRun(t *testing.T) {
 	})
 	want := "loop: i int64 (): [0]\nloop: more bool (): [true]\ni int64 (): [1]\n" +
 		"loop: i int64 (): [1]\nloop: more bool (): [true]\ni int64 (): [2]\ni int64 (): [3]\n"
-	if got := printed(t, func() { b.run(); b.run() }); got != want+want {
-		t.Errorf("found %q", got)
+	if got := stderrOf(t, func() { b.run(); b.run() }); got != want+want {
+		t.Errorf("wrong output %q", got)
 	}
 }
 
@@ -907,24 +906,25 @@ func TestPrintErrors(t *testing.T) {
 	fails(t, b.try("print", names("x"), nil, integer("summarize", -1)), pyfeed.Invalid, "block 0, op 0: print", `attribute "summarize": expected at least 0, found -1`)
 	fails(t, b.try("print", names("x"), nil, integer("first_n", -1)), pyfeed.Invalid, "", `attribute "first_n"`)
 	b.op("print", names("x", "y"), nil)
-	got := printed(t, func() {
+	got := stderrOf(t, func() {
 		b.refused(fed{"x": scalar(true)}, pyfeed.State, "block 0, op 0: print", `variable "y": expected a tensor in it, found none`)
 	})
 	if got != "" {
-		t.Errorf("expected nothing of a print that failed, found %q", got)
+		t.Errorf("expected no output of a print that failed, found %q", got)
 	}
-	got = printed(t, func() {
+	got = stderrOf(t, func() {
 		_ = os.Stderr.Close()
 		b.refused(fed{"x": scalar(true), "y": scalar(true)}, pyfeed.IO, "block 0, op 0: print", "standard error: ")
 	})
 	if got != "" {
-		t.Errorf("found %q", got)
+		t.Errorf("expected no output, found %q", got)
 	}
 }
 
 // ---- What is known of variables ----
 
-// Every operator that makes a tensor keeps to what its output was declared as, when it is built and when it runs.
+// Every operator that sets a tensor obeys the declaration of its output, both when the program is built and when it
+// runs.
 func TestOutputsAreAsDeclared(t *testing.T) {
 	k := &Kernel{Name: "same", Run: func(_ context.Context, c *Call) error { c.Ins[0].Share(&c.Outs[0]); return nil }}
 	if err := Register(k); err != nil {
@@ -939,7 +939,7 @@ func TestOutputsAreAsDeclared(t *testing.T) {
 		op   string
 		x    pyfeed.LoDTensor
 		out  variable
-		kind pyfeed.Kind // 0: fine
+		kind pyfeed.Kind // 0: no error
 		text string
 	}{
 		{"assign", scalar(true), variable{}, 0, ""},
@@ -978,7 +978,7 @@ func TestOutputsAreAsDeclared(t *testing.T) {
 		switch {
 		case c.kind == 0 && err != nil:
 			t.Errorf("%s to %+v: %v", c.op, c.out, err)
-		case c.kind != 0 && c.op != "call": // of which nothing is known
+		case c.kind != 0 && c.op != "call": // for call, the outputs are not known before
 			fails(t, err, c.kind, place, strings.Replace(c.text, ", found", ", as declared, found", 1))
 		}
 		unknown.tensor("x")
@@ -995,7 +995,7 @@ func TestOutputsAreAsDeclared(t *testing.T) {
 func TestFeedsAreAsDeclared(t *testing.T) {
 	b := build(t)
 	b.variable(&desc.Variable{Name: "x", Kind: desc.Tensor, DType: pyfeed.Int8, Shaped: true, Dims: pyfeed.Dims{-1, 2}})
-	b.kept("r", desc.Reader)
+	b.persistable("r", desc.Reader)
 	b.tensor("y")
 	b.gives(fed{"x": of[int8](pyfeed.Dims{1, 2}, 1, 2)}, "x", "int8 [1 2] [1 2]")
 	b.refused(fed{"x": of[int16](pyfeed.Dims{1, 2}, 1, 2)}, pyfeed.Type, "", `slot 0: feed "x": dtype: expected int8, found int16`)
@@ -1025,7 +1025,7 @@ func TestFeedsAreAsDeclared(t *testing.T) {
 	}
 }
 
-func TestWhatOperatorsSayOfTheirOutputsIsNoted(t *testing.T) {
+func TestOperatorOutputsAreInferred(t *testing.T) {
 	b := build(t)
 	for _, name := range names("x", "y", "z", "less", "not") {
 		b.tensor(name)
@@ -1055,16 +1055,16 @@ func slots(dtype string, dims ...int64) []record.SlotAttributes {
 
 // ---- Errors ----
 
-func TestOperatorsRefuseWhatCanNeverBeRight(t *testing.T) {
+func TestOperatorsRefuseInvalidArguments(t *testing.T) {
 	build := func(t *testing.T) *builder {
 		b := build(t)
 		b.tensor("x")
 		b.tensor("y")
 		b.variable(&desc.Variable{Name: "int", Kind: desc.Tensor, DType: pyfeed.Int32})
 		b.variable(&desc.Variable{Name: "three", Kind: desc.Tensor, DType: pyfeed.Bool, Shaped: true, Dims: pyfeed.Dims{3}})
-		b.kept("r", desc.Reader)
+		b.persistable("r", desc.Reader)
 		b.variable(&desc.Variable{Name: "pair", Kind: desc.Reader, Persistable: true, Slots: append(slots("int8", 2), slots("any", -1)...)})
-		b.kept("s", desc.Stage)
+		b.persistable("s", desc.Stage)
 		b.variable(&desc.Variable{Name: "staged", Kind: desc.Stage, Slots: slots("int8", 2)})
 		return b
 	}
@@ -1151,7 +1151,7 @@ func TestOperatorsRefuseWhatCanNeverBeRight(t *testing.T) {
 			t.Fatal("blocks differ")
 		}
 		if got, want := b.p.json(), fresh.p.json(); got != want {
-			t.Errorf("%s was refused, and left %s", c.op, got)
+			t.Errorf("the refused operator %s has changed the program: %s", c.op, got)
 		}
 		if err := b.try("while", names("x"), nil, integer("block", int64(inner))); err != nil {
 			t.Errorf("after %s was refused: %v", c.op, err)
@@ -1169,14 +1169,14 @@ func TestABodyBelongsToOneOperator(t *testing.T) {
 	b.tensor("x")
 	body := int64(b.body(func(*builder) {}))
 	b.op("while", names("x"), nil, integer("block", body))
-	fails(t, b.try("while", names("x"), nil, integer("block", body)), pyfeed.State, "block 0, op 1: while", "body: block 1 is that of another operator")
-	fails(t, b.try("if_else", names("x"), nil, integer("false_block", body)), pyfeed.State, "block 0, op 1: if_else", "body: block 1 is that of another operator")
+	fails(t, b.try("while", names("x"), nil, integer("block", body)), pyfeed.State, "block 0, op 1: while", "body: block 1 is already the body of another operator")
+	fails(t, b.try("if_else", names("x"), nil, integer("false_block", body)), pyfeed.State, "block 0, op 1: if_else", "body: block 1 is already the body of another operator")
 }
 
-func TestErrorsOfBuildingSayWhatIsKnown(t *testing.T) {
+func TestBuildErrorsShowKnownTypes(t *testing.T) {
 	b := build(t)
 	b.variable(&desc.Variable{Name: "image", Kind: desc.Tensor, DType: pyfeed.Float32, Shaped: true, Dims: pyfeed.Dims{-1, 64}})
-	b.kept("r", desc.Reader)
+	b.persistable("r", desc.Reader)
 	b.body(func(b *builder) {
 		b.tensor("n")
 		b.op("fill_constant", nil, names("n"))
@@ -1188,7 +1188,7 @@ func TestErrorsOfBuildingSayWhatIsKnown(t *testing.T) {
 	})
 }
 
-func TestErrorsOfRunsSayWhatWasFound(t *testing.T) {
+func TestRunErrorsShowValues(t *testing.T) {
 	b := build(t)
 	b.tensor("yes")
 	b.tensor("image")
@@ -1232,7 +1232,7 @@ func TestIfElseTakesOneBodyOrNone(t *testing.T) {
 		b.tensor("x")
 		b.constant("n", "int8", 0)
 		var bodies []desc.Attribute
-		for i, name := range names("false_block", "true_block") { // sorted
+		for i, name := range names("false_block", "true_block") { // sorted by name
 			if which == name || which == "both" {
 				at := b.body(func(b *builder) { b.op("increment", names("n"), names("n"), integer("step", int64(i+1))) })
 				bodies = append(bodies, integer(name, int64(at)))
@@ -1278,7 +1278,7 @@ func TestVariablesAreChecked(t *testing.T) {
 		before := b.p.json()
 		fails(t, b.p.AddVariable(0, &c.v), c.kind, "", c.text)
 		if after := b.p.json(); after != before {
-			t.Errorf("%+v was refused, and left %s", c.v, after)
+			t.Errorf("the refused variable %+v has changed the program: %s", c.v, after)
 		}
 	}
 	p := New()

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	_ "github.com/pyfeed/pyfeed/cuda" // emulated in the host's memory
+	_ "github.com/pyfeed/pyfeed/cuda" // for devices emulated in host memory
 	"github.com/pyfeed/pyfeed/program/desc"
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/staging"
@@ -28,7 +28,7 @@ func executorAt(t *testing.T, place pyfeed.Place) *Executor {
 	return e
 }
 
-// deviceReader puts a reader of 5 tuples at a device into the variable "r".
+// deviceReader makes a reader of 5 tuples on a device in the variable "r".
 func deviceReader(t *testing.T, scope *pyfeed.Scope, device int) {
 	t.Helper()
 	err := ops.Create(scope, "create_random_data_generator", "below", nil, []byte(`{"slots": [{"dtype": "int64", "dims": [4]}], "high": 1000, "count": 5}`))
@@ -40,7 +40,7 @@ func deviceReader(t *testing.T, scope *pyfeed.Scope, device int) {
 	}
 }
 
-// onDevice fetches what is at a device.
+// onDevice downloads a tensor from a device.
 func onDevice(t *testing.T, s *pyfeed.LoDTensor) (out []int64) {
 	t.Helper()
 	data := make([]byte, len(s.Data))
@@ -66,7 +66,7 @@ func TestAProgramAtADevice(t *testing.T) {
 	scope := scopeOf(t)
 	deviceReader(t, scope, 1)
 	b := build(t)
-	b.kept("r", desc.Reader)
+	b.persistable("r", desc.Reader)
 	b.tensor("x")
 	b.tensor("has")
 	b.op("has_next", names("r"), names("has"))
@@ -102,7 +102,7 @@ func TestDeviceTensorsAreForKernelsOnly(t *testing.T) {
 			scope := scopeOf(t)
 			deviceReader(t, scope, 0)
 			b := build(t)
-			b.kept("r", desc.Reader)
+			b.persistable("r", desc.Reader)
 			b.tensor("x")
 			b.op("read", names("r"), names("x"))
 			add(b)
@@ -117,7 +117,7 @@ func TestDeviceTensorsAreForKernelsOnly(t *testing.T) {
 			scope := scopeOf(t)
 			deviceReader(t, scope, 0)
 			b := build(t)
-			b.kept("r", desc.Reader)
+			b.persistable("r", desc.Reader)
 			b.tensor("x")
 			b.op("read", names("r"), names("x"))
 			_, err := executorAt(t, at).Run(background, b.p, scope, nil, nil, nil)
@@ -133,7 +133,7 @@ func TestFetchesFromADevice(t *testing.T) {
 	scope := scopeOf(t)
 	deviceReader(t, scope, 0)
 	b := build(t)
-	b.kept("r", desc.Reader)
+	b.persistable("r", desc.Reader)
 	b.tensor("x")
 	b.tensor("y")
 	b.op("read", names("r"), names("x"))
@@ -170,7 +170,7 @@ func TestStagingAtADevice(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := onDevice(t, &out.Slots[0]); !slices.Equal(got, []int64{int64(i), int64(i + 1), int64(i + 2)}) || out.Slots[0].Place != place {
-			t.Fatalf("run %d: found %v at %v", i, got, out.Slots[0].Place)
+			t.Fatalf("run %d: wrong tensor: %v at %v", i, got, out.Slots[0].Place)
 		}
 		out.Release()
 	}

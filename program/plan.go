@@ -8,51 +8,51 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed"
 )
 
-// A plan is a program made ready to run, as it was at one time. It does not change: many Runs share it.
+// A plan is a program prepared for running. It does not change when the program does, so that many Runs share it.
 type plan struct {
 	variables []variable
-	top       map[string]int // numbers of the first block's variables, by name
+	top       map[string]int // numbers of the variables in the first block, by name
 	code      [][]instruction
-	calls     []*instruction // those that call a kernel, by state
-	// How many operators have a state of their kind.
+	calls     []*instruction // instructions that call a kernel, indexed by state
+	// Number of instructions with each kind of state.
 	counters int
 	readers  int
-	deepest  int // frames at one time
+	deepest  int // the largest number of frames
 
 	mu   sync.Mutex
-	idle []*Run // that are over, for the next to use
+	idle []*Run // finished Runs, for reuse
 }
 
-// A variable is one of the Variables of a Run, by its number.
+// A variable is a variable of a Run.
 type variable struct {
 	name  string
 	of    *desc.Variable
-	scope bool // it is the scope's
+	scope bool // it is in the scope, not in the Run
 }
 
-// An instruction is one operator.
+// An instruction is an operator prepared for running.
 type instruction struct {
 	kind    *operator
 	op      *desc.Op
-	block   int // its place, as the next
+	block   int // position: the block, and the index in it
 	index   int
 	in, out []int            // numbers of variables
-	outs    []*desc.Variable // what the outputs were declared as
-	body    [2]int           // the blocks of while and if_else; -1: none
-	state   int              // where a Run keeps what is this operator's own
-	data    any              // of prepare
-	title   string           // in traces
+	outs    []*desc.Variable // the declarations of the outputs
+	body    [2]int           // the bodies of while and if_else; -1: none
+	state   int              // index of the operator's own state in a Run
+	data    any              // result of prepare
+	title   string           // name in traces
 }
 
-// planned is the plan of what the Program is now.
+// planned returns the plan of the present program, and makes it if needed.
 func (p *Program) planned() (*plan, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.plan != nil {
 		return p.plan, nil
 	}
-	c := compiler{p: p, plan: &plan{top: make(map[string]int), code: make([][]instruction, len(p.of.Blocks))}, variables: make(map[*desc.Variable]int)}
-	for _, v := range p.of.Blocks[0].Variables {
+	c := compiler{p: p, plan: &plan{top: make(map[string]int), code: make([][]instruction, len(p.desc.Blocks))}, variables: make(map[*desc.Variable]int)}
+	for _, v := range p.desc.Blocks[0].Variables {
 		c.plan.top[v.Name] = c.variable(v)
 	}
 	todo := []int{0}
@@ -60,7 +60,7 @@ func (p *Program) planned() (*plan, error) {
 		block := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
 		c.plan.deepest = max(c.plan.deepest, p.depth[block])
-		ops := p.of.Blocks[block].Ops
+		ops := p.desc.Blocks[block].Ops
 		c.plan.code[block] = make([]instruction, len(ops))
 		for i, op := range ops {
 			in := &c.plan.code[block][i]
@@ -121,7 +121,7 @@ func (c *compiler) instruction(block, index int, op *desc.Op, in *instruction) (
 		in.state = len(c.plan.calls)
 		in.title = valueOf(op, "kernel").Text
 		c.plan.calls = append(c.plan.calls, in)
-	case readOp, hasNextOp, resetOp:
+	case readOp, hasNextOp, resetOp, saveReaderOp: // those whose step calls Run.reader
 		in.state = c.plan.readers
 		c.plan.readers++
 	case printOp:
@@ -131,7 +131,7 @@ func (c *compiler) instruction(block, index int, op *desc.Op, in *instruction) (
 	return err
 }
 
-// newRun makes a Run of the plan, without a scope and kernels yet.
+// newRun makes a Run without a scope and kernels.
 func (p *plan) newRun() *Run {
 	r := &Run{
 		plan:    p,
@@ -152,7 +152,7 @@ func (p *plan) newRun() *Run {
 	return r
 }
 
-// take is an idle Run, or a new one.
+// take returns an idle Run, or a new one.
 func (p *plan) take() *Run {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -164,7 +164,7 @@ func (p *plan) take() *Run {
 	return p.newRun()
 }
 
-// maxIdle bounds what a plan keeps after a time when many threads ran it.
+// maxIdle limits the idle Runs that a plan keeps after many threads ran it.
 const maxIdle = 16
 
 func (p *plan) put(r *Run) {

@@ -41,7 +41,7 @@ type printing struct {
 	first     int64
 }
 
-// stepPrint writes a line for each input, all in one piece: several threads may print.
+// stepPrint writes the lines of all inputs in one piece, so that the output of several threads does not mix.
 func stepPrint(r *Run, in *instruction, _ context.Context) error {
 	p := in.data.(*printing)
 	done := &r.counts[in.state]
@@ -72,8 +72,8 @@ func stepPrint(r *Run, in *instruction, _ context.Context) error {
 	return nil
 }
 
-// writeError writes to standard error. Not by os.File, which answers a pipe that nobody reads with a SIGPIPE of its own,
-// though the host may have chosen to ignore those.
+// writeError writes to standard error. It does not use os.File.Write, which raises SIGPIPE for a pipe without readers
+// even if the host program ignores that signal.
 func writeError(text []byte) error {
 	file, err := os.Stderr.SyscallConn()
 	if err != nil {
@@ -87,7 +87,8 @@ func writeError(text []byte) error {
 			case nil:
 				text = text[n:]
 			case unix.EINTR:
-			case unix.EAGAIN: // the host has made it so: not for ever, since nobody could end this wait
+			// The host made stderr non-blocking; wait at most a second, because this wait cannot be cancelled.
+			case unix.EAGAIN:
 				if n, bad := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, 1000); n == 0 && bad == nil {
 					failed = err
 				}
@@ -100,14 +101,14 @@ func writeError(text []byte) error {
 	return cmp.Or(failed, err)
 }
 
-// appendTensor writes dtype, dims, LoD and the first elements.
-func appendTensor(text []byte, t *pyfeed.LoDTensor, most int) []byte {
+// appendTensor writes dtype, dims, LoD and the first elements of a tensor.
+func appendTensor(text []byte, t *pyfeed.LoDTensor, limit int) []byte {
 	text = append(append(text, t.DType.String()...), ' ')
 	text = append(text, dimsText(t.Dims())...)
 	for _, level := range t.LoD {
 		text = append(text, " lod "...)
 		for i, offset := range level {
-			if i > most {
+			if i > limit {
 				text = append(text, ", ..."...)
 				break
 			}
@@ -123,14 +124,14 @@ func appendTensor(text []byte, t *pyfeed.LoDTensor, most int) []byte {
 	text = append(text, ": ["...)
 	size := t.DType.Size()
 	n := len(t.Data) / size
-	for i := range min(n, most) {
+	for i := range min(n, limit) {
 		if i > 0 {
 			text = append(text, ", "...)
 		}
 		text = appendNumber(text, t.DType, load(t.DType, t.Data[i*size:]))
 	}
-	if n > most {
-		if most > 0 {
+	if n > limit {
+		if limit > 0 {
 			text = append(text, ", "...)
 		}
 		text = append(text, "..."...)
@@ -155,7 +156,7 @@ func appendNumber(text []byte, d pyfeed.DType, n number) []byte {
 		return strconv.AppendFloat(text, n.f, 'g', -1, bits)
 	}
 	text = strconv.AppendFloat(append(text, '('), n.f, 'g', -1, bits)
-	if !math.Signbit(n.g) && !math.IsInf(n.g, 1) { // which has a sign already
+	if !math.Signbit(n.g) && !math.IsInf(n.g, 1) { // otherwise the sign is written with the number
 		text = append(text, '+')
 	}
 	return append(strconv.AppendFloat(text, n.g, 'g', -1, bits), "i)"...)

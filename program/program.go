@@ -1,6 +1,6 @@
-// Package program builds and runs programs: blocks of operators over variables, whose loop runs to its end with nobody
-// else in the process. What a program consists of, and is saved as, is in the package desc; this one knows what operators
-// there are, checks a program as it grows, and has the Executor.
+// Package program builds and runs programs: blocks of operators over variables, which run without Python. The package
+// desc has the data of a program and its file formats. This package has the operators, the checks of a program while it
+// is built, and the Executor.
 package program
 
 import (
@@ -13,29 +13,30 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// maxDepth bounds blocks within blocks, and with them the time that it takes to find a variable of a block far out.
+// maxDepth limits the nesting of blocks, and so the time needed to find a variable of an outer block.
 const maxDepth = 100
 
-// A Program is built operator by operator, each of which is checked as it comes. Any thread.
+// A Program is built operator by operator. Each operator is checked when it is added. All methods are safe for
+// concurrent use.
 type Program struct {
 	mu    sync.Mutex
-	of    *desc.Program
-	names []map[string]*desc.Variable // of each block
+	desc  *desc.Program
+	names []map[string]*desc.Variable // of each block, its variables by name
 	depth []int
-	body  []bool // whether the block is the body of an operator
+	body  []bool // for each block, whether it is in use as the body of an operator
 	users map[*desc.Variable][]site
 	ops   int
 	vars  int
-	plan  *plan // of what it is now, or nil
+	plan  *plan // plan of the present program, or nil
 }
 
-// A site is where an operator is.
+// A site is the position of an operator.
 type site struct {
 	block, index int
 	op           *desc.Op
 }
 
-// New makes an empty Program of one block.
+// New makes a Program with one empty block.
 func New() *Program {
 	p := empty(&desc.Program{Version: desc.FormatVersion})
 	p.addBlock(-1, nil)
@@ -43,14 +44,14 @@ func New() *Program {
 }
 
 func empty(of *desc.Program) *Program {
-	return &Program{of: of, users: make(map[*desc.Variable][]site)}
+	return &Program{desc: of, users: make(map[*desc.Variable][]site)}
 }
 
-// Drop is for those who keep counted things. A Program has nothing that the garbage collector does not see.
+// Drop does nothing: a Program is freed by the garbage collector. It satisfies the interface of handles.
 func (p *Program) Drop() {}
 
-// AddBlock adds a block within parent, to be the body of an operator that is added to that one later, and answers its
-// index.
+// AddBlock adds a block inside parent and returns its index. The block becomes the body of an operator that is added to
+// parent later.
 func (p *Program) AddBlock(parent int) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -61,7 +62,7 @@ func (p *Program) AddBlock(parent int) (int, error) {
 }
 
 func (p *Program) addBlockChecked(parent int, unknown []byte) (int, error) {
-	if len(p.of.Blocks) == desc.MaxBlocks {
+	if len(p.desc.Blocks) == desc.MaxBlocks {
 		return 0, pyfeed.Errorf(pyfeed.TooLarge, "program: expected at most %d blocks", desc.MaxBlocks)
 	}
 	if p.depth[parent] == maxDepth {
@@ -75,21 +76,21 @@ func (p *Program) addBlock(parent int, unknown []byte) int {
 	if parent >= 0 {
 		depth += p.depth[parent]
 	}
-	p.of.Blocks = append(p.of.Blocks, &desc.Block{Parent: parent, Unknown: unknown})
+	p.desc.Blocks = append(p.desc.Blocks, &desc.Block{Parent: parent, Unknown: unknown})
 	p.names = append(p.names, make(map[string]*desc.Variable))
 	p.depth = append(p.depth, depth)
 	p.body = append(p.body, parent < 0)
-	return len(p.of.Blocks) - 1
+	return len(p.desc.Blocks) - 1
 }
 
 func (p *Program) checkBlock(block int) error {
-	if block < 0 || block >= len(p.of.Blocks) {
-		return pyfeed.Errorf(pyfeed.NotFound, "block: expected 0 to %d, found %d", len(p.of.Blocks)-1, block)
+	if block < 0 || block >= len(p.desc.Blocks) {
+		return pyfeed.Errorf(pyfeed.NotFound, "block: expected 0 to %d, found %d", len(p.desc.Blocks)-1, block)
 	}
 	return nil
 }
 
-// AddVariable adds a variable, which is the Program's then, to a block.
+// AddVariable adds a variable to a block. The Program takes ownership of v.
 func (p *Program) AddVariable(block int, v *desc.Variable) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,7 +104,7 @@ func (p *Program) addVariable(block int, v *desc.Variable) error {
 	if v.Name == "" {
 		return pyfeed.Errorf(pyfeed.Invalid, "variable: expected a name, found an empty string")
 	}
-	if strings.ContainsRune(v.Name, 0) { // which no C string can have
+	if strings.ContainsRune(v.Name, 0) { // C strings cannot contain a zero byte
 		return pyfeed.Errorf(pyfeed.Invalid, "variable: expected a name without a zero byte, found %q", v.Name)
 	}
 	if p.names[block][v.Name] != nil {
@@ -112,7 +113,7 @@ func (p *Program) addVariable(block int, v *desc.Variable) error {
 	if outer, _ := p.find(block, v.Name); outer != nil {
 		for _, at := range p.users[outer] {
 			if p.within(at.block, block) {
-				return pyfeed.Errorf(pyfeed.State, "variable %q: block %d, op %d: %s uses the one around block %d, which this would hide",
+				return pyfeed.Errorf(pyfeed.State, "variable %q: block %d, op %d: %s already uses the variable of that name outside block %d, which this one would hide",
 					v.Name, at.block, at.index, at.op.Type, block)
 			}
 		}
@@ -133,14 +134,14 @@ func (p *Program) addVariable(block int, v *desc.Variable) error {
 		return pyfeed.Errorf(pyfeed.Invalid, "variable %q: kind: expected tensor, reader or stage, found number %d", v.Name, v.Kind)
 	}
 	if err != nil {
-		return about(err, "variable %q", v.Name)
+		return prefixError(err, "variable %q", v.Name)
 	}
 	if p.vars == desc.MaxVariables {
 		return pyfeed.Errorf(pyfeed.TooLarge, "program: expected at most %d variables", desc.MaxVariables)
 	}
 	p.vars++
 	p.names[block][v.Name] = v
-	b := p.of.Blocks[block]
+	b := p.desc.Blocks[block]
 	b.Variables = append(b.Variables, v)
 	p.plan = nil
 	return nil
@@ -167,7 +168,7 @@ func checkTensor(v *desc.Variable) error {
 	return nil
 }
 
-// Variable is a copy of what is known of the variable of that name, in the block or those around it.
+// Variable returns a copy of the description of the variable that the block sees under the given name.
 func (p *Program) Variable(block int, name string) (*desc.Variable, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -182,9 +183,9 @@ func (p *Program) Variable(block int, name string) (*desc.Variable, error) {
 	return &c, nil
 }
 
-// find is the variable of that name that block sees, and the block it is in.
+// find returns the variable that the block sees under the given name, and the block that has it.
 func (p *Program) find(block int, name string) (*desc.Variable, int) {
-	for ; block >= 0; block = p.of.Blocks[block].Parent {
+	for ; block >= 0; block = p.desc.Blocks[block].Parent {
 		if v := p.names[block][name]; v != nil {
 			return v, block
 		}
@@ -192,10 +193,10 @@ func (p *Program) find(block int, name string) (*desc.Variable, int) {
 	return nil, -1
 }
 
-// within says whether a block is another one or in it.
+// within reports whether block is outer or is nested in it.
 func (p *Program) within(block, outer int) bool {
 	for block > outer {
-		block = p.of.Blocks[block].Parent
+		block = p.desc.Blocks[block].Parent
 	}
 	return block == outer
 }
@@ -204,8 +205,8 @@ func unknownVariable(name string, block int) error {
 	return pyfeed.Errorf(pyfeed.NotFound, "variable %q: there is none in block %d or those around it", name, block)
 }
 
-// AddOp adds an operator, which is the Program's then, at the end of a block. What it says of its outputs is noted in
-// them. If it is refused, nothing has changed.
+// AddOp adds an operator at the end of a block. The Program takes ownership of op. It records what the operator
+// determines about its outputs. On an error the Program is unchanged.
 func (p *Program) AddOp(block int, op *desc.Op) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -219,7 +220,7 @@ func (p *Program) addOp(block int, op *desc.Op) error {
 	if p.ops == desc.MaxOps {
 		return pyfeed.Errorf(pyfeed.TooLarge, "program: expected at most %d operators", desc.MaxOps)
 	}
-	b := p.of.Blocks[block]
+	b := p.desc.Blocks[block]
 	at := site{block, len(b.Ops), op}
 	known, err := p.check(at)
 	if err != nil {
@@ -238,7 +239,7 @@ func (p *Program) addOp(block int, op *desc.Op) error {
 	return nil
 }
 
-// use notes whose variables an operator uses.
+// use records the variables that an operator uses.
 func (p *Program) use(at site) {
 	for _, all := range [2][]string{at.op.Inputs, at.op.Outputs} {
 		for _, name := range all {
@@ -250,20 +251,20 @@ func (p *Program) use(at site) {
 	}
 }
 
-// Clone is a copy, which may be changed apart from the original.
+// Clone returns an independent copy.
 func (p *Program) Clone() *Program {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c := empty(p.of.Clone())
+	c := empty(p.desc.Clone())
 	c.depth, c.body, c.ops, c.vars = slices.Clone(p.depth), slices.Clone(p.body), p.ops, p.vars
-	for _, b := range c.of.Blocks {
+	for _, b := range c.desc.Blocks {
 		names := make(map[string]*desc.Variable)
 		for _, v := range b.Variables {
 			names[v.Name] = v
 		}
 		c.names = append(c.names, names)
 	}
-	for i, b := range c.of.Blocks {
+	for i, b := range c.desc.Blocks {
 		for j, op := range b.Ops {
 			c.use(site{i, j, op})
 		}
@@ -271,14 +272,14 @@ func (p *Program) Clone() *Program {
 	return c
 }
 
-// Desc calls f with what the Program consists of, which does not change meanwhile and MUST NOT be changed.
+// Desc calls f with the Program's data. It does not change during the call, and f MUST NOT change it.
 func (p *Program) Desc(f func(*desc.Program)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	f(p.of)
+	f(p.desc)
 }
 
-// From makes a Program of what it consists of, and checks all of that as if it were built. It owns d from then on.
+// From makes a Program from its data, and checks the data as if it were being built. It takes ownership of d.
 func From(d *desc.Program) (*Program, error) {
 	p := empty(&desc.Program{Version: d.Version, Unknown: d.Unknown})
 	if d.Version != desc.FormatVersion {
@@ -303,15 +304,15 @@ func From(d *desc.Program) (*Program, error) {
 		}
 		for _, v := range b.Variables {
 			if err := p.addVariable(i, v); err != nil {
-				return nil, about(err, "block %d", i)
+				return nil, prefixError(err, "block %d", i)
 			}
 		}
 	}
-	return p, p.adopt(d)
+	return p, p.addAll(d)
 }
 
-// adopt adds the operators in the order in which they were built: those of a body before the operator that it is of.
-func (p *Program) adopt(d *desc.Program) error {
+// addAll adds the operators in building order: the operators of a body come before the operator that has the body.
+func (p *Program) addAll(d *desc.Program) error {
 	added := make([]bool, len(d.Blocks))
 	type place struct{ block, op int }
 	add := func(first int) error {
@@ -342,7 +343,7 @@ func (p *Program) adopt(d *desc.Program) error {
 		}
 		return nil
 	}
-	for i := range d.Blocks { // those that are nobody's body too: nothing is lost when it is saved again
+	for i := range d.Blocks { // including blocks that are not the body of an operator, so that saving keeps them
 		if !added[i] {
 			if err := add(i); err != nil {
 				return err

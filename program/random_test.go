@@ -20,19 +20,19 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// ---- Programs run by hand ----
+// ---- An interpreter for comparison ----
 
-// A plain is a tensor in plain Go. The numbers of these tests are small enough for a float64.
-type plain struct {
+// A model is a tensor as a plain Go value. The numbers in these tests fit into a float64.
+type model struct {
 	dtype  string
 	dims   []int64
 	values []float64
 }
 
-func (x *plain) String() string { return fmt.Sprint(x.dtype, " ", x.dims, " ", x.values) }
+func (x *model) String() string { return fmt.Sprint(x.dtype, " ", x.dims, " ", x.values) }
 
-func plainOf(t *pyfeed.LoDTensor) *plain {
-	x := &plain{dtype: t.DType.String(), dims: slices.Clone(t.Dims())}
+func modelOf(t *pyfeed.LoDTensor) *model {
+	x := &model{dtype: t.DType.String(), dims: slices.Clone(t.Dims())}
 	add := func(v float64) { x.values = append(x.values, v) }
 	switch t.DType {
 	case pyfeed.Bool, pyfeed.Uint8:
@@ -53,7 +53,7 @@ func plainOf(t *pyfeed.LoDTensor) *plain {
 	return x
 }
 
-func (x *plain) tensor() pyfeed.LoDTensor {
+func (x *model) tensor() pyfeed.LoDTensor {
 	switch x.dtype {
 	case "bool":
 		return of(x.dims, converted(x.values, func(v float64) bool { return v != 0 })...)
@@ -73,25 +73,25 @@ func converted[T any](values []float64, f func(float64) T) []T {
 	return all
 }
 
-// A source is a reader by hand: the tuples of each pass.
+// A source is a reader of the interpreter: the tuples of each pass.
 type source struct {
-	pass func(n int) [][]*plain
+	pass func(n int) [][]*model
 	n    int
-	left [][]*plain
+	left [][]*model
 }
 
 func (s *source) begin(n int) { s.n, s.left = n, s.pass(n) }
 
-func (s *source) batched(size int, drop bool) func(int) [][]*plain {
-	return func(n int) (out [][]*plain) {
+func (s *source) batched(size int, drop bool) func(int) [][]*model {
+	return func(n int) (out [][]*model) {
 		for part := range slices.Chunk(s.pass(n), size) {
 			if len(part) < size && drop {
 				continue
 			}
-			joined := make([]*plain, len(part[0]))
+			joined := make([]*model, len(part[0]))
 			for i, first := range part[0] {
-				j := &plain{dtype: first.dtype, dims: slices.Clone(first.dims)}
-				if i == 0 && len(first.dims) == 0 || i == 1 && len(first.dims) == 1 { // not batches yet
+				j := &model{dtype: first.dtype, dims: slices.Clone(first.dims)}
+				if i == 0 && len(first.dims) == 0 || i == 1 && len(first.dims) == 1 { // not a batch yet
 					j.dims = append([]int64{1}, j.dims...)
 				}
 				j.dims[0] = 0
@@ -111,18 +111,18 @@ func (s *source) batched(size int, drop bool) func(int) [][]*plain {
 	}
 }
 
-// A byHand walks what a program consists of, by recursion. It knows nothing of plans, frames and memory.
-type byHand struct {
-	blocks  []*desc.Block
-	values  map[*desc.Variable]*plain
-	readers map[*desc.Variable]*source
-	kept    map[string]*plain // of the scope
-	staged  [][]*plain
+// An interpreter executes a program's data by recursion. It uses no plans, frames or pools.
+type interpreter struct {
+	blocks      []*desc.Block
+	values      map[*desc.Variable]*model
+	readers     map[*desc.Variable]*source
+	persistable map[string]*model // variables in the scope
+	staged      [][]*model
 }
 
-type failure string // a place
+type failure string // position of the failed operator
 
-func (h *byHand) find(block int, name string) *desc.Variable {
+func (h *interpreter) find(block int, name string) *desc.Variable {
 	for ; block >= 0; block = h.blocks[block].Parent {
 		for _, v := range h.blocks[block].Variables {
 			if v.Name == name {
@@ -133,24 +133,24 @@ func (h *byHand) find(block int, name string) *desc.Variable {
 	panic(name)
 }
 
-func (h *byHand) get(block int, name string) *plain {
+func (h *interpreter) get(block int, name string) *model {
 	v := h.find(block, name)
 	if v.Persistable {
-		return h.kept[name]
+		return h.persistable[name]
 	}
 	return h.values[v]
 }
 
-func (h *byHand) set(block int, name string, x *plain) {
+func (h *interpreter) set(block int, name string, x *model) {
 	v := h.find(block, name)
 	if v.Persistable {
-		h.kept[name] = x
+		h.persistable[name] = x
 	} else {
 		h.values[v] = x
 	}
 }
 
-func given(op *desc.Op, name string) *desc.Value {
+func attributeOf(op *desc.Op, name string) *desc.Value {
 	for _, a := range op.Attributes {
 		if a.Name == name {
 			return &a.Value
@@ -159,10 +159,10 @@ func given(op *desc.Op, name string) *desc.Value {
 	return nil
 }
 
-func (h *byHand) run(block int) {
+func (h *interpreter) run(block int) {
 	for i, op := range h.blocks[block].Ops {
 		fail := func() { panic(failure(fmt.Sprintf("block %d, op %d: %s", block, i, op.Type))) }
-		in := func(i int) *plain {
+		in := func(i int) *model {
 			x := h.get(block, op.Inputs[i])
 			if x == nil {
 				fail()
@@ -173,30 +173,30 @@ func (h *byHand) run(block int) {
 		switch op.Type {
 		case "while":
 			for in(0).values[0] != 0 {
-				h.run(int(given(op, "block").Int))
+				h.run(int(attributeOf(op, "block").Int))
 			}
 		case "if_else":
 			which := "false_block"
 			if in(0).values[0] != 0 {
 				which = "true_block"
 			}
-			if body := given(op, which); body != nil {
+			if body := attributeOf(op, which); body != nil {
 				h.run(int(body.Int))
 			}
 		case "fill_constant":
-			x := &plain{dtype: "float32", dims: []int64{}}
+			x := &model{dtype: "float32", dims: []int64{}}
 			n := int64(1)
-			if dims := given(op, "dims"); dims != nil {
+			if dims := attributeOf(op, "dims"); dims != nil {
 				for _, d := range dims.List {
 					x.dims = append(x.dims, d.Int)
 					n *= d.Int
 				}
 			}
-			if dtype := given(op, "dtype"); dtype != nil {
+			if dtype := attributeOf(op, "dtype"); dtype != nil {
 				x.dtype = dtype.Text
 			}
 			v := 0.0
-			if value := given(op, "value"); value != nil {
+			if value := attributeOf(op, "value"); value != nil {
 				v = float64(value.Int) + value.Float
 			}
 			x.values = slices.Repeat([]float64{v}, int(n))
@@ -205,11 +205,11 @@ func (h *byHand) run(block int) {
 			h.set(block, op.Outputs[0], pairwise(op.Type, in(0), in(len(op.Inputs)-1)))
 		case "increment":
 			by := 1.0
-			if step := given(op, "step"); step != nil {
+			if step := attributeOf(op, "step"); step != nil {
 				by = float64(step.Int) + step.Float
 			}
 			x := in(0)
-			sum := &plain{x.dtype, x.dims, slices.Clone(x.values)}
+			sum := &model{x.dtype, x.dims, slices.Clone(x.values)}
 			for i := range sum.values {
 				sum.values[i] += by
 				if v := sum.values[i]; x.dtype == "uint8" && (v < 0 || v > 255) {
@@ -220,30 +220,30 @@ func (h *byHand) run(block int) {
 		case "assign":
 			h.set(block, op.Outputs[0], in(0))
 		case "call":
-			var all []*plain
+			var all []*model
 			for i := range op.Inputs {
 				all = append(all, in(i))
 			}
 			var salt int64
-			if attributes := given(op, "attributes"); attributes != nil {
+			if attributes := attributeOf(op, "attributes"); attributes != nil {
 				for _, a := range attributes.Map {
 					if a.Name == "salt" {
 						salt = a.Value.Int
 					}
 				}
 			}
-			switch kernel := given(op, "kernel").Text; kernel {
+			switch kernel := attributeOf(op, "kernel").Text; kernel {
 			case "mix":
 				for i, name := range op.Outputs {
 					h.set(block, name, mixed(all, salt, i))
 				}
 			case "bump":
-				h.set(block, op.Outputs[0], bumped(all[0]))
+				h.set(block, op.Outputs[0], incremented(all[0]))
 			case "pass":
 				h.set(block, op.Outputs[0], all[0])
 			}
 		case "stage":
-			var tuple []*plain
+			var tuple []*model
 			for i := range op.Inputs {
 				tuple = append(tuple, in(i))
 			}
@@ -267,18 +267,18 @@ func (h *byHand) run(block int) {
 			}
 			s.left = s.left[1:]
 		case "create_batch_reader":
-			h.create(block, op, reader().batched(int(given(op, "batch_size").Int), given(op, "drop_last").Bool))
+			h.create(block, op, reader().batched(int(attributeOf(op, "batch_size").Int), attributeOf(op, "drop_last").Bool))
 		case "create_multi_pass_reader":
-			s, k := reader(), int(given(op, "pass_num").Int)
-			h.create(block, op, func(n int) (all [][]*plain) {
+			s, k := reader(), int(attributeOf(op, "pass_num").Int)
+			h.create(block, op, func(n int) (all [][]*model) {
 				for j := range k {
 					all = append(all, s.pass(n*k+j)...)
 				}
 				return all
 			})
 		case "create_shard_reader":
-			s, rank, world := reader(), int(given(op, "rank").Int), int(given(op, "world").Int)
-			h.create(block, op, func(n int) (all [][]*plain) {
+			s, rank, world := reader(), int(attributeOf(op, "rank").Int), int(attributeOf(op, "world").Int)
+			h.create(block, op, func(n int) (all [][]*model) {
 				for i, t := range s.pass(n) {
 					if i%world == rank {
 						all = append(all, t)
@@ -294,26 +294,26 @@ func (h *byHand) run(block int) {
 	}
 }
 
-func (h *byHand) create(block int, op *desc.Op, pass func(int) [][]*plain) {
+func (h *interpreter) create(block int, op *desc.Op, pass func(int) [][]*model) {
 	s := &source{pass: pass}
 	s.begin(0)
 	h.readers[h.find(block, op.Outputs[0])] = s
 }
 
-func truth(yes bool) *plain {
-	x := &plain{"bool", []int64{}, []float64{0}}
+func truth(yes bool) *model {
+	x := &model{"bool", []int64{}, []float64{0}}
 	if yes {
 		x.values[0] = 1
 	}
 	return x
 }
 
-func pairwise(op string, x, y *plain) *plain {
+func pairwise(op string, x, y *model) *model {
 	n, dims := len(x.values), x.dims
 	if len(x.values) == 1 && (len(y.values) != 1 || len(y.dims) > len(x.dims)) {
 		n, dims = len(y.values), y.dims
 	}
-	out := &plain{"bool", dims, nil}
+	out := &model{"bool", dims, nil}
 	for i := range n {
 		a, b := x.values[min(i, len(x.values)-1)], y.values[min(i, len(y.values)-1)]
 		yes := map[string]bool{"less_than": a < b, "less_equal": a <= b, "greater_than": a > b, "greater_equal": a >= b, "equal": a == b,
@@ -323,28 +323,28 @@ func pairwise(op string, x, y *plain) *plain {
 	return out
 }
 
-// mixed depends on everything that a kernel was called with.
-func mixed(ins []*plain, salt int64, i int) *plain {
+// mixed returns values that depend on everything a kernel was called with.
+func mixed(ins []*model, salt int64, i int) *model {
 	h := fnv.New64()
 	for _, x := range ins {
 		_, _ = fmt.Fprint(h, x, ";")
 	}
 	_, _ = fmt.Fprint(h, salt, i)
 	sum := h.Sum64()
-	return &plain{"int64", []int64{2}, []float64{float64(sum % 1000), float64(sum >> 32 % 1000)}}
+	return &model{"int64", []int64{2}, []float64{float64(sum % 1000), float64(sum >> 32 % 1000)}}
 }
 
-func bumped(x *plain) *plain {
-	y := &plain{x.dtype, x.dims, nil}
+func incremented(x *model) *model {
+	y := &model{x.dtype, x.dims, nil}
 	for _, v := range x.values {
 		y.values = append(y.values, math.Mod(v*31+7, 1000))
 	}
 	return y
 }
 
-// ---- Their kernels and readers ----
+// ---- Kernels and readers of the random programs ----
 
-func give(c *Call, i int, x *plain) error {
+func setOutput(c *Call, i int, x *model) error {
 	from := x.tensor()
 	to, err := c.Output(i, from.DType, from.Dims(), nil)
 	if err == nil {
@@ -353,7 +353,7 @@ func give(c *Call, i int, x *plain) error {
 	return err
 }
 
-// kernelsOfTests are mix, bump, which writes in place, and pass, whose output is its input.
+// kernelsOfTests registers mix, bump, which writes in place, and pass, whose output is its input.
 func kernelsOfTests(t testing.TB) {
 	t.Helper()
 	late := func(run func(c *Call, salt int64) error) func(context.Context, *Call) error {
@@ -365,7 +365,7 @@ func kernelsOfTests(t testing.TB) {
 			if err := json.Unmarshal([]byte(c.Attributes), &a); err != nil {
 				return err
 			}
-			if a.Late && ctx == wait.NonBlocking { // as if it had to wait, and were woken at once
+			if a.Late && ctx == wait.NonBlocking { // as if the kernel had to wait, and were woken at once
 				return wait.ErrWouldBlock
 			}
 			return run(c, a.Salt)
@@ -373,23 +373,23 @@ func kernelsOfTests(t testing.TB) {
 	}
 	for name, run := range map[string]func(*Call, int64) error{
 		"mix": func(c *Call, salt int64) error {
-			var ins []*plain
+			var ins []*model
 			for _, in := range c.Ins {
-				ins = append(ins, plainOf(in))
+				ins = append(ins, modelOf(in))
 			}
 			for i := range c.Outs {
-				if err := give(c, i, mixed(ins, salt, i)); err != nil {
+				if err := setOutput(c, i, mixed(ins, salt, i)); err != nil {
 					return err
 				}
 			}
 			return nil
 		},
 		"bump": func(c *Call, _ int64) error {
-			x := plainOf(&c.Outs[0])
-			if was := plainOf(c.Ins[0]); x.String() != was.String() {
+			x := modelOf(&c.Outs[0])
+			if was := modelOf(c.Ins[0]); x.String() != was.String() {
 				return fmt.Errorf("expected the output to begin as its input, %v, found %v", was, x)
 			}
-			return give(c, 0, bumped(x))
+			return setOutput(c, 0, incremented(x))
 		},
 		"pass": func(c *Call, _ int64) error {
 			var x pyfeed.LoDTensor
@@ -397,7 +397,7 @@ func kernelsOfTests(t testing.TB) {
 			if err := c.ShareInput(0, &x); err != nil {
 				return err
 			}
-			out.Drop() // it is there already, if it is the input too
+			out.Drop() // an output that is also the input has a tensor already
 			*out = x
 			return nil
 		},
@@ -410,7 +410,7 @@ func kernelsOfTests(t testing.TB) {
 	}
 }
 
-// A fake is a reader of instances of two slots. It has to be asked twice, when it is to wait.
+// A fake is a reader of instances of two slots. With waits set, the first try of each read would block.
 type fake struct {
 	spec  *pyfeed.Spec
 	pass  uint64
@@ -427,9 +427,9 @@ func newFake(n int, waits bool) *fake {
 	return &fake{spec: spec, n: n, waits: waits, pool: memory.NewPool(memory.File)}
 }
 
-func instance(pass, i int) []*plain {
+func instance(pass, i int) []*model {
 	id := float64(pass*100 + i)
-	return []*plain{{"int64", []int64{}, []float64{id}}, {"float64", []int64{3}, []float64{id, id / 2, -id}}}
+	return []*model{{"int64", []int64{}, []float64{id}}, {"float64", []int64{3}, []float64{id, id / 2, -id}}}
 }
 
 func (f *fake) ReadNext(ctx context.Context) (*pyfeed.Tuple, error) {
@@ -479,7 +479,7 @@ func (f *fake) Close()                    { f.pool.Close() }
 
 // ---- Random programs ----
 
-// A kind is what the variables of a random program are of: the operators that it may have are chosen by it.
+// A kind is the dtype and dims of variables of a random program. The operators are chosen by it.
 type kind struct {
 	dtype string
 	dims  []int64
@@ -490,22 +490,22 @@ type named struct {
 	kind
 }
 
-// A composer makes up a program.
+// A composer makes a random program.
 type composer struct {
 	*builder
 	random *rand.Rand
-	seen   []named // the variables of this block and those around it, which operators may write
-	fixed  []named // likewise, which they may only read
+	seen   []named // variables that the block sees and operators may write
+	fixed  []named // variables that the block sees and operators may only read
 	reader string
-	resets bool // whether the body may reset the reader
+	resets bool // the body may reset the reader
 	depth  int
-	budget *int // operators that may yet be added
+	budget *int // number of operators that may still be added
 }
 
 func (c *composer) pick(n int) int    { return c.random.IntN(n) }
 func (c *composer) chance(n int) bool { return c.random.IntN(n) == 0 }
 
-// declare adds a variable of a kind, of which it says more or less. It may hide another.
+// declare adds a variable of a kind, with or without dtype and dims. It may hide a variable of an outer block.
 func (c *composer) declare(k kind) named {
 	name := fmt.Sprintf("v%d", c.pick(40))
 	for {
@@ -536,7 +536,7 @@ var kindsOfTests = []kind{
 	{"float64", []int64{}}, {"float64", []int64{3}},
 }
 
-// fresh is a variable of the composer's own.
+// fresh adds a variable for the composer's own use.
 func (c *composer) fresh(prefix string, k kind) named {
 	v := named{fmt.Sprintf("%s_%d_%d", prefix, c.block, len(c.p.names[c.block])), k}
 	c.tensor(v.name)
@@ -561,7 +561,7 @@ func (c *composer) fill(v named, value int) {
 	c.op("fill_constant", nil, names(v.name), attributes...)
 }
 
-// one is some variable that is what is asked for, if there is one.
+// one returns a random variable that satisfies the condition, if there is one.
 func (c *composer) one(all []named, is func(named) bool) (named, bool) {
 	var some []named
 	for _, v := range all {
@@ -579,7 +579,7 @@ func (k kind) same(o kind) bool { return k.dtype == o.dtype && slices.Equal(k.di
 
 func anything(named) bool { return true }
 
-// inner makes a body of random operators between a first and a last.
+// inner makes a body of random operators between given first and last ones.
 func (c *composer) inner(first, last func(*composer)) int {
 	return c.body(func(b *builder) {
 		in := *c
@@ -599,7 +599,7 @@ func (c *composer) inner(first, last func(*composer)) int {
 
 func nothing(*composer) {}
 
-// add adds a random operator, if there is one for what it has drawn.
+// add adds a random operator, if there are suitable variables for it.
 func (c *composer) add() {
 	if *c.budget--; *c.budget < 0 {
 		return
@@ -694,7 +694,7 @@ func (c *composer) mix(readable []named) {
 	c.call("mix", ins, outs)
 }
 
-// loop counts to a small number, or to the end of the data.
+// loop adds a loop that counts to a small number, or reads to the end of the data.
 func (c *composer) loop() {
 	more := c.fresh("more", kind{"bool", []int64{}})
 	if c.reader != "" && c.chance(2) {
@@ -735,7 +735,7 @@ func (c *composer) branch(readable []named) {
 	c.op("if_else", names(cond.name), nil, bodies...)
 }
 
-// stage puts what is there for certain into the staging buffer and gets it out again.
+// stage puts an initialized variable into the staging buffer and takes it out again.
 func (c *composer) stage() {
 	x, ok := c.one(c.fixed, anything)
 	out, found := c.one(c.seen, func(v named) bool { return v.same(x.kind) })
@@ -766,7 +766,7 @@ func (c *composer) read() {
 	case 3:
 		more := c.fresh("left", kind{"bool", []int64{}})
 		c.op("has_next", names(c.reader), names(more.name))
-		if c.chance(20) { // perhaps past the end
+		if c.chance(20) { // possibly past the end
 			c.next()
 			return
 		}
@@ -779,18 +779,18 @@ func (c *composer) read() {
 	}
 }
 
-// decorate adds readers on top of the one in the scope.
+// decorate adds readers on top of the reader in the scope.
 func (c *composer) decorate() {
 	c.variable(&desc.Variable{Name: "base", Kind: desc.Reader, Persistable: true})
 	c.reader = "base"
 	for i, n := 0, c.pick(3); i < n; i++ {
-		name := c.kept(fmt.Sprintf("reader%d", i), desc.Reader)
+		name := c.persistable(fmt.Sprintf("reader%d", i), desc.Reader)
 		ins, outs := names(c.reader), names(name)
 		switch k := c.pick(4); {
 		case k == 0:
 			drop := desc.Attribute{Name: "drop_last", Value: boolValue(c.chance(2))}
 			c.op("create_batch_reader", ins, outs, integer("batch_size", int64(1+c.pick(4))), drop)
-		case k == 1 && i == 0: // not of what may be empty
+		case k == 1 && i == 0: // not on a reader that may be empty
 			c.op("create_multi_pass_reader", ins, outs, integer("pass_num", int64(1+c.pick(3))))
 		case k == 2:
 			world := 1 + c.pick(3)
@@ -804,7 +804,7 @@ func (c *composer) decorate() {
 	c.tensor("row")
 }
 
-// compose makes a program up.
+// compose makes a random program.
 func compose(t *testing.T, random *rand.Rand, budget int) *composer {
 	c := &composer{builder: build(t), random: random, resets: true, budget: &budget}
 	for _, k := range kindsOfTests {
@@ -829,22 +829,23 @@ func compose(t *testing.T, random *rand.Rand, budget int) *composer {
 
 // ---- The comparison ----
 
-// outcome is where a program failed, or what it left in variables.
+// outcome is the position where a program failed, or the final contents of its variables.
 type outcome struct {
 	failed string
 	values map[string]string
 }
 
-// expected runs a program by hand, with what the scope has before, and notes what it has afterwards.
-func expected(d *desc.Program, instances int, kept map[string]*plain) (o outcome) {
-	base := &source{pass: func(n int) (all [][]*plain) {
+// expected runs a program with the interpreter and the given contents of the scope, and records the contents
+// afterwards.
+func expected(d *desc.Program, instances int, kept map[string]*model) (o outcome) {
+	base := &source{pass: func(n int) (all [][]*model) {
 		for i := range instances {
 			all = append(all, instance(n, i))
 		}
 		return all
 	}}
 	base.begin(0)
-	h := &byHand{blocks: d.Blocks, values: map[*desc.Variable]*plain{}, readers: map[*desc.Variable]*source{}, kept: kept}
+	h := &interpreter{blocks: d.Blocks, values: map[*desc.Variable]*model{}, readers: map[*desc.Variable]*source{}, persistable: kept}
 	for _, v := range d.Blocks[0].Variables {
 		if v.Name == "base" {
 			h.readers[v] = base
@@ -865,7 +866,7 @@ func expected(d *desc.Program, instances int, kept map[string]*plain) (o outcome
 	return o
 }
 
-// ran runs it with the Executor and compares.
+// ran runs a program with the Executor and compares the outcome.
 func ran(e *Executor, p *Program, scope *pyfeed.Scope, f *fake, want outcome) error {
 	base, err := scope.Var("base")
 	if err != nil {
@@ -893,7 +894,7 @@ func ran(e *Executor, p *Program, scope *pyfeed.Scope, f *fake, want outcome) er
 		return fmt.Errorf("expected the error at %q, found %v", want.failed, err)
 	}
 	for i, name := range fetches {
-		if got := plainOf(&out.Slots[i]).String(); got != want.values[name] {
+		if got := modelOf(&out.Slots[i]).String(); got != want.values[name] {
 			return fmt.Errorf("%s: expected %s, found %s", name, want.values[name], got)
 		}
 	}
@@ -906,7 +907,7 @@ func ran(e *Executor, p *Program, scope *pyfeed.Scope, f *fake, want outcome) er
 			return err
 		}
 		if err := v.ReadTensor(func(x *pyfeed.LoDTensor) error {
-			if got := plainOf(x).String(); got != value {
+			if got := modelOf(x).String(); got != value {
 				return fmt.Errorf("%s: expected %s, found %s", name, value, got)
 			}
 			return nil
@@ -917,8 +918,8 @@ func ran(e *Executor, p *Program, scope *pyfeed.Scope, f *fake, want outcome) er
 	return nil
 }
 
-// Random programs do what a plain interpreter does, and so do they when they have been saved and loaded, in both
-// forms, and when they are cloned.
+// Random programs give the same results with the Executor and with the interpreter, also after they were saved and
+// loaded in both forms, and cloned.
 func TestProgramsDoAsByHand(t *testing.T) {
 	programs := uint64(2000)
 	if testing.Short() {
@@ -937,8 +938,8 @@ func TestProgramsDoAsByHand(t *testing.T) {
 		all := variants(t, c.p)
 		instances, waits := 1+random.IntN(6), random.IntN(2) == 0
 		for name, p := range all {
-			scope, kept := pyfeed.NewScope(nil), map[string]*plain{}
-			for range 2 { // the second run finds what the first has left
+			scope, kept := pyfeed.NewScope(nil), map[string]*model{}
+			for range 2 { // the second run finds the scope of the first
 				var want outcome
 				p.Desc(func(d *desc.Program) { want = expected(d, instances, kept) })
 				if err := ran(e, p, scope, newFake(instances, waits), want); err != nil {
@@ -954,13 +955,13 @@ func TestProgramsDoAsByHand(t *testing.T) {
 			read++
 		}
 	}
-	t.Logf("%d programs of %d operators, %d with a reader, %d of the runs failed as they should", programs, ops, read, failed)
+	t.Logf("%d programs of %d operators, %d with a reader; %d runs failed as expected", programs, ops, read, failed)
 	if uint64(failed) > programs*4 || failed == 0 || ops < 10*int(programs) {
-		t.Error("the programs are no longer what this test is for")
+		t.Error("the random programs no longer cover enough")
 	}
 }
 
-// variants are a program and what becomes of it on its ways out and in again.
+// variants returns a program and its copies: cloned, and saved and loaded in both forms.
 func variants(t *testing.T, p *Program) map[string]*Program {
 	t.Helper()
 	all := map[string]*Program{"as built": p, "cloned": p.Clone()}
@@ -982,7 +983,7 @@ func variants(t *testing.T, p *Program) map[string]*Program {
 			t.Fatalf("%s: expected\n%s\nfound\n%s", name, text, got)
 		}
 		if made.ops != p.ops || !slices.Equal(made.depth, p.depth) || !slices.Equal(made.body, p.body) || len(made.users) != len(p.users) {
-			t.Fatalf("%s: the program is not the same:\n%s", name, strings.TrimSpace(string(text)))
+			t.Fatalf("%s: the program has changed:\n%s", name, strings.TrimSpace(string(text)))
 		}
 	}
 	return all

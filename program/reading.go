@@ -13,7 +13,7 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// The operators of readers: those that make one, read, has_next and reset.
+// The operators of readers: those that make a reader, and read, has_next and reset.
 
 func addReaderOps(all map[string]*operator) {
 	for _, o := range ops.All() {
@@ -78,7 +78,7 @@ func sameSlots(declared, found []record.SlotAttributes) error {
 func isAny(dtype string) bool { return dtype == "" || dtype == "any" }
 
 func stepCreate(r *Run, in *instruction, ctx context.Context) error {
-	made, err := r.make(ctx, in)
+	made, err := r.makeReader(ctx, in)
 	if err == wait.ErrWouldBlock {
 		return err
 	}
@@ -95,8 +95,8 @@ func stepCreate(r *Run, in *instruction, ctx context.Context) error {
 	return r.vars[in.out[0]].Set(h)
 }
 
-// make makes a reader, or waits for the opening that does.
-func (r *Run) make(ctx context.Context, in *instruction) (readers.Reader, error) {
+// makeReader makes a reader. If files have to be opened, it starts that in the background and waits for it.
+func (r *Run) makeReader(ctx context.Context, in *instruction) (readers.Reader, error) {
 	attributes := in.data.([]byte)
 	if r.opening == nil {
 		var below []*readers.ReaderHolder
@@ -114,7 +114,7 @@ func (r *Run) make(ctx context.Context, in *instruction) (readers.Reader, error)
 		if err != wait.ErrWouldBlock {
 			return made, err
 		}
-		r.opening = ops.Open(r.scope, in.op.Type, attributes) // of operators that open files, which have no inputs
+		r.opening = ops.Open(r.scope, in.op.Type, attributes) // operators that open files have no inputs
 	}
 	made, err := r.opening.Wait(ctx)
 	if err != wait.ErrWouldBlock {
@@ -130,7 +130,8 @@ func (r *Run) stopOpening() {
 	}
 }
 
-// A readerRef is the reader that an operator of a Run found in its variable, and keeps while the variable has it.
+// A readerRef is the reader in the input variable of an operator. The Run keeps a reference to it until the variable
+// changes.
 type readerRef struct {
 	reader  *readers.ReaderHolder
 	version uint64
@@ -143,10 +144,10 @@ func (h *readerRef) drop() {
 	}
 }
 
-// reader is the one in the operator's input. Its reference stays the Run's.
+// reader returns the reader in the operator's input variable. The Run keeps the reference.
 func (r *Run) reader(in *instruction) (*readers.ReaderHolder, error) {
 	h, v := &r.readers[in.state], r.vars[in.in[0]]
-	version := v.Version() // before what it is of
+	version := v.Version() // read before the reader, so that the next call finds a change in between
 	if h.reader != nil && h.version == version {
 		return h.reader, nil
 	}
@@ -170,7 +171,7 @@ var readOp = &operator{
 	step: stepRead,
 }
 
-// noteSlots says that the outputs are what a reader delivers, or a stage holds, if that is known.
+// noteSlots records that the outputs are the slots of a reader or a staging buffer, if these are known.
 func (c *checking) noteSlots(from *desc.Variable, what string) error {
 	if from.Slots == nil {
 		return nil
@@ -181,7 +182,7 @@ func (c *checking) noteSlots(from *desc.Variable, what string) error {
 	for i, s := range from.Slots {
 		dtype := pyfeed.Any
 		if !isAny(s.DType) {
-			dtype, _ = pyfeed.DTypeOf(s.DType) // checked with the slots
+			dtype, _ = pyfeed.DTypeOf(s.DType) // the names were checked with the slots
 		}
 		if err := c.note(i, dtype, s.Dims, true, s.LoDLevels); err != nil {
 			return err
@@ -195,7 +196,7 @@ func stepRead(r *Run, in *instruction, ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if n := h.Spec().Len(); n != len(in.out) { // before it is read: it stays with the reader
+	if n := h.Spec().Len(); n != len(in.out) { // checked before reading, so that no tuple is lost
 		return pyfeed.Errorf(pyfeed.Slots, "expected a reader of %d slots, as there are outputs, found one of %d", len(in.out), n)
 	}
 	t, err := h.ReadNext(ctx)
@@ -205,17 +206,17 @@ func stepRead(r *Run, in *instruction, ctx context.Context) error {
 	return r.split(t, in)
 }
 
-// split moves the slots of a tuple, which it takes over, to the outputs.
+// split moves the slots of a tuple to the outputs, and takes ownership of the tuple.
 func (r *Run) split(t *pyfeed.Tuple, in *instruction) error {
 	defer t.Release()
 	if t.OnDevice() {
-		if err := r.use(t); err != nil {
-			return followed(err, "; the tuple is lost")
+		if err := r.waitForTuple(t); err != nil {
+			return suffixError(err, "; the tuple is lost")
 		}
 	}
 	for i := range t.Slots {
 		if err := conforms(&t.Slots[i], in.outs[i], "output", i); err != nil {
-			return followed(err, "; the tuple is lost")
+			return suffixError(err, "; the tuple is lost")
 		}
 	}
 	for i := range t.Slots {
@@ -226,16 +227,16 @@ func (r *Run) split(t *pyfeed.Tuple, in *instruction) error {
 	return nil
 }
 
-// use has the executor's kernels wait until a tuple is at the device. What they do with it until the last of its
-// variables is given another tensor is waited for before its memory is used again.
-func (r *Run) use(t *pyfeed.Tuple) error {
+// waitForTuple makes the executor's stream wait until the tuple is on the device. The tuple's memory is not reused
+// until the work submitted to the stream by the time of its release is done.
+func (r *Run) waitForTuple(t *pyfeed.Tuple) error {
 	if at := t.Slots[0].Place; at != r.place {
 		return pyfeed.Errorf(pyfeed.State, "expected tuples at %v, where the executor is, found one at %v", r.place, at)
 	}
 	return t.Slots[0].Resident().Use(r.executor.Stream())
 }
 
-// oneElement is the dims of an answer: those that its variable was declared with, if they are of one element, else none.
+// oneElement returns the dims for a boolean result: the declared dims if they are of one element, else none.
 func oneElement(declared *desc.Variable) pyfeed.Dims {
 	if !declared.Shaped || slices.ContainsFunc(declared.Dims, func(d int64) bool { return d != 1 }) {
 		return nil

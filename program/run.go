@@ -14,50 +14,51 @@ import (
 	"github.com/pyfeed/pyfeed/readers/ops"
 )
 
-// What Resume answers when a Run is not over but its caller has something to do.
+// Resume returns these errors if the caller must act before the Run can continue.
 var (
-	ErrKernel = errors.New("a foreign kernel is to be called") // see Run.Call
-	ErrYield  = errors.New("the caller is to look around")     // it was asked for by Yield
+	ErrKernel = errors.New("a foreign kernel must be called")                // see Run.Call
+	ErrYield  = errors.New("the caller must check for timeouts and signals") // requested by Yield
 )
 
-// A Run is a program on its way. It belongs to one caller; only Yield is for others.
+// A Run is one execution of a program. It belongs to one caller; other threads may only call Yield.
 //
-// It is a loop over frames, one for each block that it is in, rather than calls within calls: so it can be left at any
-// operator that has to wait, its thread can sleep outside Go, and no nesting of blocks makes a stack grow.
+// It is a loop over frames, one for each block that is being executed, instead of nested calls. Therefore a Run can be
+// interrupted at any operator that has to wait, the calling thread can sleep outside Go, and nested blocks do not grow
+// the stack.
 type Run struct {
 	plan     *plan
 	executor *Executor
 	pool     *memory.Pool
 	place    pyfeed.Place
 	scope    *pyfeed.Scope
-	vars     []*pyfeed.Variable // by number
+	vars     []*pyfeed.Variable // by number in the plan
 	fetched  []int              // numbers of variables
 	frames   []frame
 	calls    []Call
 	counts   []int64
 	readers  []readerRef
-	pending  *Call        // the foreign kernel that is to be called
-	opening  *ops.Opening // of the operator it is at, if that takes long; else nil
-	waiting  bool         // the operator it is at has been begun, and would have blocked
+	pending  *Call        // the foreign kernel to call; nil: none
+	opening  *ops.Opening // of the current operator, while files are being opened; else nil
+	waiting  bool         // the current operator has been tried and has to wait
 	yield    atomic.Bool
 
-	tuple    *pyfeed.Tuple // on its way into the staging buffer
+	tuple    *pyfeed.Tuple // waiting for room in the staging buffer
 	operands [2]pyfeed.LoDTensor
 	element  [2][16]byte
 	text     []byte
 
 	lane                     trace.Lane
-	traced                   wait.Traced // its track, for those that record what they do for it
+	traced                   wait.Traced // carries the run's track to the readers that it calls
 	began, opBegan, waitedAt int64
 }
 
-// A frame is a block that the Run is in, and where.
+// A frame is a block that is being executed, and the position in it.
 type frame struct {
 	code []instruction
 	at   int
 }
 
-// bind gives a Run its scope, its kernels and the variables to be fetched.
+// bind sets the scope, the kernels and the variables to fetch.
 func (r *Run) bind(scope *pyfeed.Scope, fetches []string) error {
 	r.scope = scope.Retain()
 	for i, c := range r.plan.variables {
@@ -102,26 +103,27 @@ func (p *plan) topVariable(name, what string) (int, error) {
 	return at, nil
 }
 
-// Feed moves the slots of a tuple, which it takes over, into variables of the first block. Before the first Resume.
+// Feed moves the slots of a tuple into variables of the first block, and takes ownership of the tuple. It must be
+// called before the first Resume.
 func (r *Run) Feed(names []string, t *pyfeed.Tuple) error {
 	defer t.Release()
 	if len(t.Slots) != len(names) {
 		return pyfeed.Errorf(pyfeed.Slots, "feed: tensors: expected %d, as there are names, found %d", len(names), len(t.Slots))
 	}
-	for i, name := range names { // all of them, before anything is changed
+	for i, name := range names { // check all tensors before the first change
 		if err := r.CheckFeed(i, name, &t.Slots[i]); err != nil {
 			return err
 		}
 	}
 	for i, name := range names {
 		if err := r.vars[r.plan.top[name]].SetTensor(&t.Slots[i]); err != nil {
-			return about(err, "feed")
+			return prefixError(err, "feed")
 		}
 	}
 	return nil
 }
 
-// CheckFeed says what is wrong with a tensor to be fed, of which only dtype, dims and LoD are looked at.
+// CheckFeed returns an error if a tensor cannot be fed to the variable. It checks only dtype, dims and LoD.
 func (r *Run) CheckFeed(i int, name string, t *pyfeed.LoDTensor) error {
 	at, err := r.plan.topVariable(name, "feed")
 	if err == nil {
@@ -130,23 +132,23 @@ func (r *Run) CheckFeed(i int, name string, t *pyfeed.LoDTensor) error {
 	return err
 }
 
-// Yield has Resume answer ErrYield before the next operator. Any thread.
+// Yield makes Resume return ErrYield before the next operator. It may be called on any thread.
 func (r *Run) Yield() { r.yield.Store(true) }
 
-// Call is the foreign kernel that is to be called; Answer MUST follow before the next Resume.
+// Call returns the foreign kernel to call after ErrKernel. The caller MUST call Answer before the next Resume.
 func (r *Run) Call() *Call { return r.pending }
 
-// Answer says how the foreign kernel ended.
+// Answer sets the result of the foreign kernel.
 func (c *Call) Answer(err error) {
 	c.err, c.done = err, true
 	c.run.pending = nil
 }
 
-// Resume goes on from where the Run is. nil: it is over. Of other answers, only wait.ErrWouldBlock, ErrKernel and
-// ErrYield let it be resumed again; io.EOF, in an OpError, is a read at the end of the data.
+// Resume continues the Run. It returns nil when the Run is finished. The Run can be resumed after wait.ErrWouldBlock,
+// ErrKernel and ErrYield; any other error ends it. A read at the end of the data gives io.EOF in an OpError.
 //
-// Each operator is first tried without a wait; only one that has to wait gets to see ctx. So the generations that a
-// Parker remembers are those of one operator: a loop may reset a reader and read on.
+// Each operator is first tried without waiting. Only an operator that has to wait gets ctx. Therefore the generations
+// that a Parker remembers belong to one operator, and a loop may reset a reader and continue to read.
 func (r *Run) Resume(ctx context.Context) error {
 	for len(r.frames) > 0 {
 		f := &r.frames[len(r.frames)-1]
@@ -154,14 +156,14 @@ func (r *Run) Resume(ctx context.Context) error {
 			r.frames = r.frames[:len(r.frames)-1]
 			continue
 		}
-		if r.yield.Load() { // not at the very end, when all is done
+		if r.yield.Load() { // not when all operators are done
 			r.yield.Store(false)
 			return ErrYield
 		}
 		in := &f.code[f.at]
 		if in.kind.step == nil {
 			if err := r.enter(f, in); err != nil {
-				return r.failed(in, err)
+				return r.opError(in, err)
 			}
 			continue
 		}
@@ -200,13 +202,13 @@ func (r *Run) Resume(ctx context.Context) error {
 			r.pending = &r.calls[in.state]
 			return err
 		}
-		return r.failed(in, err)
+		return r.opError(in, err)
 	}
 	r.noteRun()
 	return nil
 }
 
-// enter goes into a body, or past the operator.
+// enter enters the body of an operator, or skips the operator.
 func (r *Run) enter(f *frame, in *instruction) error {
 	yes, err := isTrue(r.vars[in.in[0]])
 	if err != nil {
@@ -229,20 +231,20 @@ func (r *Run) enter(f *frame, in *instruction) error {
 	return nil
 }
 
-// failed is an error of an operator, with what it was about.
-func (r *Run) failed(in *instruction, err error) error {
+// opError adds the operator and its inputs to an error.
+func (r *Run) opError(in *instruction, err error) error {
 	var known []string
 	for i, variable := range in.in {
-		known = append(known, in.op.Inputs[i]+" "+r.found(variable))
+		known = append(known, in.op.Inputs[i]+" "+r.describeInput(variable))
 	}
 	r.noteRun()
 	if r.isUninitialized(in) {
-		err = followed(err, "; it is the scope's: has the startup program been run in it?")
+		err = suffixError(err, "; it is a variable of the scope: has the startup program been run in it?")
 	}
 	return &OpError{Block: in.block, Index: in.index, Op: in.op, Found: strings.Join(known, ", "), Cause: err}
 }
 
-// isUninitialized says whether an input is a variable of the scope that nobody has put anything in.
+// isUninitialized reports whether an input is a variable of the scope without content.
 func (r *Run) isUninitialized(in *instruction) (yes bool) {
 	for _, variable := range in.in {
 		if r.plan.variables[variable].scope {
@@ -252,18 +254,19 @@ func (r *Run) isUninitialized(in *instruction) (yes bool) {
 	return yes
 }
 
-// Stopped is err, which ended the Run from outside, with the operator that it was at.
+// Stopped adds the current operator to err, which ended the Run from outside.
 func (r *Run) Stopped(err error) error {
 	for i := len(r.frames) - 1; i >= 0; i-- {
-		if f := &r.frames[i]; f.at < len(f.code) { // else the end of a body, whose operator is in the block around it
-			return r.failed(&f.code[f.at], err)
+		// At the end of a body, the operator of the body is in the frame below.
+		if f := &r.frames[i]; f.at < len(f.code) {
+			return r.opError(&f.code[f.at], err)
 		}
 	}
 	return err
 }
 
-// found is what is in a variable, in a few words.
-func (r *Run) found(variable int) string {
+// describeInput describes the content of a variable for errors.
+func (r *Run) describeInput(variable int) string {
 	of := r.plan.variables[variable].of
 	if of.Kind != desc.Tensor {
 		return of.Kind.String()
@@ -276,19 +279,19 @@ func (r *Run) found(variable int) string {
 	return text
 }
 
-// Fetch shares the tensors that were asked for.
+// Fetch returns the fetched tensors, shared with their variables. The caller owns the tuple.
 func (r *Run) Fetch() (*pyfeed.Tuple, error) {
 	t := pyfeed.NewTuple(len(r.fetched))
 	for i, at := range r.fetched {
 		if err := r.vars[at].ShareTensor(&t.Slots[i]); err != nil {
 			t.Release()
-			return nil, about(err, "fetch")
+			return nil, prefixError(err, "fetch")
 		}
 	}
 	return t, nil
 }
 
-// End lets go of everything. The Run MUST NOT be used afterwards.
+// End releases everything that the Run holds. The Run MUST NOT be used afterwards.
 func (r *Run) End() {
 	for i := range r.calls {
 		c := &r.calls[i]
@@ -319,7 +322,7 @@ func (r *Run) End() {
 	r.frames, r.pending, r.waiting = r.frames[:0], nil, false
 	r.traced.Track, r.began, r.opBegan, r.waitedAt = 0, 0, 0, 0
 	r.yield.Store(false)
-	r.executor.leave()
+	r.executor.release()
 	r.executor = nil
 	if r.scope != nil {
 		r.scope.Drop()
@@ -328,7 +331,7 @@ func (r *Run) End() {
 	r.plan.put(r)
 }
 
-// ---- What the trace gets to know ----
+// ---- Spans for the trace ----
 
 func (r *Run) noteBegin() context.Context {
 	now := trace.Now()
@@ -347,7 +350,7 @@ func (r *Run) noteBegin() context.Context {
 	return r.traced.NonBlocking()
 }
 
-// Track is that of the run, for a kernel that reads itself; 0 without a recording.
+// Track returns the run's track, for a kernel that reads itself; 0 without a recording.
 func (r *Run) Track() trace.Track { return r.traced.Track }
 
 func (r *Run) noteEnd(in *instruction) {

@@ -19,7 +19,7 @@ func TestALoopCounts(t *testing.T) {
 		b.op("less_than", names("i", "n"), names("more"))
 	})
 	if got := b.run("i", "more"); got[0] != 1000 || got[1] != 0 {
-		t.Errorf("found %v", got)
+		t.Errorf("wrong result %v", got)
 	}
 }
 

@@ -11,12 +11,12 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// The operators of the staging buffer: stage puts a tuple in, unstage gets the oldest one out.
+// The operators of the staging buffer: stage puts a tuple into it, unstage takes the oldest tuple out.
 
-// By default there is room for two tuples to warm up with and the one that a loop stages before it gets another out.
+// The default capacity is 3: two tuples to warm up with, and one that the loop stages before it takes the next out.
 var stageAttributes = []attribute{{name: "capacity", value: intValue(3)}, {name: "bytes_limit", value: intValue(0)}}
 
-// A limits is what the attributes of both say.
+// limits are the values of these attributes.
 type limits struct{ capacity, bytes uint64 }
 
 func limitsOf(op *desc.Op) (any, error) {
@@ -41,7 +41,7 @@ var stageOp = &operator{
 		var slots []record.SlotAttributes
 		for _, v := range c.in {
 			if !v.Shaped {
-				return nil // not all is known
+				return nil // not all inputs are known yet
 			}
 			slots = append(slots, slotOf(v))
 		}
@@ -55,7 +55,7 @@ var stageOp = &operator{
 	step:    stepStage,
 }
 
-// slotOf is a tensor as one slot of many tuples. Of one with a LoD, the first dimension is that of its sequences.
+// slotOf describes a tensor as a slot of many tuples. With a LoD, the length of the first dimension varies.
 func slotOf(v *desc.Variable) record.SlotAttributes {
 	s := record.SlotAttributes{Name: v.Name, DType: v.DType.String(), Dims: slices.Clone(v.Dims), LoDLevels: v.LoDLevels}
 	if v.LoDLevels > 0 && len(s.Dims) > 0 {
@@ -79,7 +79,7 @@ func stepStage(r *Run, in *instruction, ctx context.Context) error {
 		if t, err = r.gather(in); err != nil || t == nil {
 			return err
 		}
-		r.tuple = t // for when there is room
+		r.tuple = t // kept for the next try, in case there is no room
 	}
 	if err := b.Put(ctx, t); err != nil {
 		return err
@@ -89,7 +89,8 @@ func stepStage(r *Run, in *instruction, ctx context.Context) error {
 	return nil
 }
 
-// gather makes a tuple of the inputs, or none if nobody has fed them.
+// gather makes a tuple of the inputs. It returns nil if none of them has a tensor; if only some do, it returns an
+// error.
 func (r *Run) gather(in *instruction) (*pyfeed.Tuple, error) {
 	t := pyfeed.NewTuple(len(in.in))
 	var missing error

@@ -7,55 +7,57 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
 )
 
-// A Backend moves tuples to places that are not the CPU's. The cuda package is the one there is; it says so with
-// [SetBackend] when it is linked in. Its methods are for any thread.
+// A Backend moves tuples to places other than the CPU. The only one is the cuda package, which registers itself with
+// [SetBackend] when it is linked in. All methods are safe for concurrent use.
 type Backend interface {
-	// Check says why tuples cannot be fed to p, if they cannot. It opens the driver.
+	// Check returns an error if tuples cannot be delivered to p. It opens the driver.
 	Check(p Place) error
-	// Pool makes a pool of host memory that p's device copies from by itself.
+	// Pool makes a pool of pinned host memory, which p's device can copy from directly.
 	Pool(p Place, purpose memory.Purpose) (*memory.Pool, error)
-	// Register makes memory of the caller's such memory, until the function that it answers is called: not while a
-	// copy from it is under way.
+	// Register pins the caller's memory, so that p's device can copy from it directly, until unregister is called. The
+	// caller MUST NOT call unregister while a copy from the memory is in progress.
 	Register(p Place, data []byte) (unregister func(), err error)
-	// NewStager makes a Stager to p that has depth tuples ready at most, beside one being copied and one with the
-	// consumer. Of Unlimited depth, its Put never waits.
+	// NewStager makes a Stager to p. Beside one tuple being copied and one with the consumer, at most depth tuples are
+	// ready. With a depth of Unlimited, Put never waits.
 	NewStager(p Place, depth int) (Stager, error)
-	// NewStream makes a stream of p's to compute on.
+	// NewStream makes a stream on p's device for kernels to compute on.
 	NewStream(p Place) (Stream, error)
 }
 
-// A Stager copies tuples to a device, in the order in which they are Put, one copy for all slots of a tuple. What
-// comes out is a tuple whose tensors are [memory.Resident] on the device. Any thread.
+// A Stager copies tuples to a device in the order of the calls of Put, with one copy for all slots of a tuple. The
+// tensors of its output are [memory.Resident] on the device. All methods are safe for concurrent use.
 type Stager interface {
-	// Take gives t, whose slots have DType, dims and LoD and were measured, host memory to be written and then Put.
+	// Take allocates pinned host memory for t, whose slots have DType, dims and LoD and were measured
+	// (LoDTensor.Measure). The caller writes the data and then calls Put.
 	Take(t *Tuple) error
-	// Put begins to copy t and answers the tuple at the device, whose copy may not have begun. It waits for memory
-	// of the device. t is the Stager's then, unless the answer is an error.
+	// Put queues the copy of t and returns the tuple on the device; the copy may not have begun. Put waits for device
+	// memory. It takes ownership of t unless it returns an error.
 	Put(ctx context.Context, t *Tuple) (*Tuple, error)
-	// Next waits until the copy of a tuple that Put answered is under way, so that streams can wait for it: never
-	// until it is done.
+	// Next waits until the copy of a tuple that Put returned has been submitted to the device, so that streams can wait
+	// for it. It does not wait for the end of the copy.
 	Next(ctx context.Context, t *Tuple) error
-	// Err is why nothing can be copied any more: the device is lost.
+	// Err returns the error that made the device unusable; nil if there is none.
 	Err() error
-	// Close waits for the copies under way. Tuples that are still held keep what they need.
+	// Close waits for the copies in progress. Tuples that callers still hold keep their device memory.
 	Close()
 }
 
-// A Stream is one of a device's, in whose order an executor's kernels compute.
+// A Stream is a stream of a device. Kernels of one executor compute in its order.
 type Stream interface {
 	Number() uint64
 	Close()
 }
 
-// Unlimited is the depth of a Stager whose caller sets the limits.
+// Unlimited is the depth of a Stager whose caller limits the number of tuples.
 const Unlimited = -1
 
 var backend atomic.Pointer[Backend]
 
-// SetBackend says who serves places other than the CPU's.
+// SetBackend registers the backend that serves all places other than the CPU.
 func SetBackend(b Backend) { backend.Store(&b) }
 
-// BackendOf is who serves a place, which is not the CPU's, or the reason why nobody does.
+// BackendOf returns the backend of a place other than the CPU. It returns an error if there is none, or if the backend
+// cannot serve p.
 func BackendOf(p Place) (Backend, error) {
 	b := backend.Load()
 	if b == nil || p.Kind != CUDA && p.Kind != CUDAPinned {
@@ -64,7 +66,7 @@ func BackendOf(p Place) (Backend, error) {
 	return *b, (*b).Check(p)
 }
 
-// Resident is the device memory that the tensor lies in, or nil if it lies in the host's.
+// Resident returns the device memory that holds the tensor, or nil if the tensor is in host memory.
 func (t *LoDTensor) Resident() memory.Resident {
 	if t.buffer == nil {
 		return nil
@@ -72,7 +74,7 @@ func (t *LoDTensor) Resident() memory.Resident {
 	return t.buffer.Resident()
 }
 
-// OnHost is an error if the host MUST NOT touch the tensor's Data.
+// OnHost returns an error if the tensor is on a device, where the host MUST NOT touch its Data.
 func (t *LoDTensor) OnHost() error {
 	if t.OnDevice() {
 		return Errorf(Unsupported, "expected a tensor in the host's memory, found one at %v", t.Place)
@@ -80,5 +82,5 @@ func (t *LoDTensor) OnHost() error {
 	return nil
 }
 
-// OnDevice says whether the tensor's Data is addresses of a device, which the host MUST NOT touch.
+// OnDevice reports whether Data consists of device addresses, which the host MUST NOT touch.
 func (t *LoDTensor) OnDevice() bool { return t.Place.Kind == CUDA && t.Resident() != nil }

@@ -8,14 +8,15 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
-// Consumer is the consumers' end of a queue. Each queue has one, which its holder, its readers and its consumers' handles
-// share by counted references: a reference is a way by which tuples can be popped.
+// Consumer is the consumers' end of a queue. Each queue has exactly one. The queue's holder, its readers and its
+// consumer handles share it by counted references: as long as one reference exists, tuples can be popped.
 type Consumer struct {
 	*PyArrayFeedQueue
 	references atomic.Int32
+	loops      LoopMark // shared by all readers of the queue
 
-	delivery  *Delivery // to the queue's place, if that is a device; else nil
-	delivered Pass      // the pass of the tuple in the Delivery, whose lock guards it
+	delivery  *Delivery // to the queue's place if that is a device; else nil
+	delivered Pass      // the pass of the Delivery's pending tuple; guarded by the lock of the Delivery
 }
 
 func newConsumer(q *PyArrayFeedQueue) *Consumer {
@@ -34,8 +35,8 @@ func (c *Consumer) Retain() *Consumer {
 	return c
 }
 
-// Drop takes a reference away. After the last one nothing can pop any more: the queue is shut down, so that
-// its producers end. The queue's memory stays until they have dropped theirs.
+// Drop releases a reference. The last Drop shuts the queue down, so that its producers end instead of waiting for room.
+// The queue's memory stays until the producers have dropped their references.
 func (c *Consumer) Drop() {
 	if c.references.Add(-1) > 0 {
 		return
@@ -44,14 +45,38 @@ func (c *Consumer) Drop() {
 	if c.delivery != nil {
 		c.delivery.Close()
 	}
-	c.pool.Trim() // producers may keep their references for long
+	c.pool.Trim() // producers may keep the pool alive for long
 	c.release()
 }
 
-// Queue is the queue.
+// A LoopMark records the pass of a queue in which a loop over one of its readers last began. The zero LoopMark stands
+// for no pass.
+type LoopMark struct{ next atomic.Uint64 } // the number of the pass plus 1; 0: none
+
+// Loops returns the mark that all readers of the queue share. A reader that is made later begins with this mark.
+func (c *Consumer) Loops() *LoopMark { return &c.loops }
+
+// In reports whether the last loop began in the given pass. PassNone counts as the first pass, because a loop would
+// open it.
+func (m *LoopMark) In(pass Pass) bool { return m.next.Load() == pass.loopMark() }
+
+// Set records that a loop began in the given pass.
+func (m *LoopMark) Set(pass Pass) { m.next.Store(pass.loopMark()) }
+
+// Clear resets the mark to no pass.
+func (m *LoopMark) Clear() { m.next.Store(0) }
+
+func (p Pass) loopMark() uint64 {
+	if p == PassNone {
+		p = p.next()
+	}
+	return uint64(p) + 1
+}
+
+// Queue returns the queue.
 func (c *Consumer) Queue() *PyArrayFeedQueue { return c.PyArrayFeedQueue }
 
-// Deliver is Pop for whoever leaves the library with the tuple: it is at the queue's place.
+// Deliver is Pop for consumers outside the library: it returns the tuple in the memory of the queue's place.
 func (c *Consumer) Deliver(ctx context.Context) (*Tuple, error) {
 	if c.delivery == nil {
 		return c.Pop(ctx)
@@ -68,31 +93,30 @@ func (c *Consumer) Deliver(ctx context.Context) (*Tuple, error) {
 	})
 }
 
-// Producer is a reference to a queue by which nothing is popped. It keeps the queue's memory, but does not keep the queue
-// open.
+// Producer is a reference to a queue for pushing only. It keeps the queue's memory, but does not keep the queue open.
 type Producer PyArrayFeedQueue
 
-// Producer adds a producer's reference. The caller MUST have one of either kind.
+// Producer adds a producer's reference. The caller MUST hold a reference of the queue, as a producer or as the
+// consumer.
 func (q *PyArrayFeedQueue) Producer() *Producer {
 	q.retain()
 	return (*Producer)(q)
 }
 
-// Queue is the queue, with the reference still the Producer's.
+// Queue returns the queue. The Producer keeps its reference.
 func (p *Producer) Queue() *PyArrayFeedQueue { return (*PyArrayFeedQueue)(p) }
 
-// Drop takes the reference away.
+// Drop releases the reference.
 func (p *Producer) Drop() { p.Queue().release() }
 
-// PyArrayFeedQueueHolder is what a Variable holds before there is a queue: it puts the making off
-// until the queue's shape is known.
+// PyArrayFeedQueueHolder is what a Variable holds before its queue exists. It delays the creation of the queue until
+// the shapes are known.
 type PyArrayFeedQueueHolder struct {
 	mu     sync.Mutex
 	feeder *Consumer
 }
 
-// InitOnce makes the queue, and answers it with a reference that the caller drops. A second time is
-// an error.
+// InitOnce makes the queue and returns it with a reference that the caller drops. A second call fails with State.
 func (h *PyArrayFeedQueueHolder) InitOnce(o QueueOptions) (*Consumer, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -107,7 +131,7 @@ func (h *PyArrayFeedQueueHolder) InitOnce(o QueueOptions) (*Consumer, error) {
 	return q.Retain(), nil
 }
 
-// Feeder is the queue, with a reference that the caller drops; an error before InitOnce.
+// Feeder returns the queue with a reference that the caller drops. Before InitOnce it fails with State.
 func (h *PyArrayFeedQueueHolder) Feeder() (*Consumer, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -117,7 +141,7 @@ func (h *PyArrayFeedQueueHolder) Feeder() (*Consumer, error) {
 	return h.feeder.Retain(), nil
 }
 
-// Drop lets go of the queue.
+// Drop releases the holder's reference to the queue.
 func (h *PyArrayFeedQueueHolder) Drop() {
 	h.mu.Lock()
 	q := h.feeder

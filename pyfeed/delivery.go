@@ -5,29 +5,30 @@ import (
 	"sync"
 )
 
-// Delivery brings tuples to a place, one after the other, as they are asked for: what is read ahead is read by others.
-// Any thread.
+// Delivery copies tuples to a device one by one, each when the consumer asks for it. It does not read ahead. All
+// methods are safe for concurrent use.
 type Delivery struct {
 	place Place
 
 	mu      sync.Mutex
 	stager  Stager // made for the first tuple
-	pending *Tuple // on its way
-	staged  bool   // and at the Stager already
+	pending *Tuple // a tuple that was pulled but not yet returned
+	staged  bool   // pending was handed to the Stager
 	closed  bool
 }
 
-// NewDelivery is to a place that is a device's.
+// NewDelivery makes a Delivery to a device.
 func NewDelivery(place Place) *Delivery { return &Delivery{place: place} }
 
-// Next is the next tuple of pull, at the device, its copy under way. It waits as pull does. A tuple that is at the
-// device already is only waited for.
+// Next returns the next tuple of pull, on the device, with its copy submitted. It waits as pull does. If the tuple is
+// on the device already, Next only waits until its copy is submitted.
 func (d *Delivery) Next(ctx context.Context, pull func(context.Context) (*Tuple, error)) (*Tuple, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.pending == nil {
 		if d.stager != nil {
-			if err := d.stager.Err(); err != nil { // rather than wait for a tuple
+			// A lost device is reported at once, instead of after the wait for a tuple.
+			if err := d.stager.Err(); err != nil {
 				return nil, err
 			}
 		}
@@ -56,7 +57,7 @@ func (d *Delivery) Next(ctx context.Context, pull func(context.Context) (*Tuple,
 	return t, nil
 }
 
-// dropIfFinal drops the tuple that err is about, unless it is only waited for.
+// dropIfFinal drops the pending tuple if err is final. After an interrupted wait the tuple stays for the next call.
 func (d *Delivery) dropIfFinal(ctx context.Context, err error) error {
 	if IsFinal(ctx, err) {
 		d.drop()
@@ -66,7 +67,7 @@ func (d *Delivery) dropIfFinal(ctx context.Context, err error) error {
 
 func (d *Delivery) ensureStager() error {
 	if d.closed {
-		return Errorf(Closed, "the way to %v is closed", d.place)
+		return Errorf(Closed, "the delivery to %v is closed", d.place)
 	}
 	if d.stager != nil {
 		return nil
@@ -79,18 +80,17 @@ func (d *Delivery) ensureStager() error {
 	return err
 }
 
-// Ready says whether there is a tuple that Next need not pull.
+// Ready reports whether Next has a tuple without a call of pull.
 func (d *Delivery) Ready() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.pending != nil
 }
 
-// Drop forgets the tuple that is on its way.
+// Drop releases the pending tuple.
 func (d *Delivery) Drop() { d.dropIf(func() bool { return true }) }
 
-// dropIf forgets the tuple that is on its way, if there is one and it is stale: that function runs under the same lock as
-// Next's pull.
+// dropIf releases the pending tuple if stale returns true. It holds the lock that Next holds when it calls pull.
 func (d *Delivery) dropIf(stale func() bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -106,7 +106,7 @@ func (d *Delivery) drop() {
 	}
 }
 
-// Close gives everything back but what the tuples need that are still held.
+// Close releases everything except the memory of tuples that consumers still hold.
 func (d *Delivery) Close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

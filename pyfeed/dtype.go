@@ -9,9 +9,9 @@ import (
 // DType is the type of a tensor's elements, in native byte order.
 type DType int32
 
-// The numbers are those of the C API.
+// The dtypes. The C API uses the same numbers.
 const (
-	Any DType = iota // in a Slot: the first tuple decides
+	Any DType = iota // in a Slot: taken from the first tuple
 	Bool
 	Int8
 	Int16
@@ -39,10 +39,10 @@ var dtypes = [numDTypes]struct {
 	{"float16", 2}, {"bfloat16", 2}, {"float32", 4}, {"float64", 8}, {"complex64", 8}, {"complex128", 16},
 }
 
-// Size is the number of bytes of an element; 0 for Any.
+// Size returns the bytes of one element; 0 for Any.
 func (d DType) Size() int { return dtypes[d].size }
 
-// Valid says whether elements can be of this type.
+// Valid reports whether d is the type of an element: known, and not Any.
 func (d DType) Valid() bool { return d > Any && d < numDTypes }
 
 func (d DType) String() string {
@@ -52,14 +52,14 @@ func (d DType) String() string {
 	return dtypes[d].name
 }
 
-// Reverse turns the bytes of each element round, in place: from the other byte order to the native one.
+// Reverse reverses the bytes of each element in place. It converts from the other byte order to the native one.
 func (d DType) Reverse(data []byte) {
 	size := d.Size()
 	switch d {
-	case Complex64, Complex128: // two numbers each
+	case Complex64, Complex128: // two numbers in each element
 		size /= 2
 	}
-	// Eight bytes at a time: a load, a few instructions and a store, at the speed of memory.
+	// Eight bytes are converted at a time, which makes the loop as fast as memory.
 	order := binary.NativeEndian
 	switch size {
 	case 2:
@@ -85,7 +85,7 @@ func (d DType) Reverse(data []byte) {
 	}
 }
 
-// DTypeOf is the dtype of that name.
+// DTypeOf returns the dtype with the given name.
 func DTypeOf(name string) (DType, bool) {
 	for i, d := range dtypes {
 		if d.name == name {

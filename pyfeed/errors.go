@@ -10,52 +10,52 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
-// Kind tells errors apart for those who catch them. Each is a status of the C API and a class in
-// Python and C++.
+// Kind classifies errors for callers. Each kind is a status of the C API and an exception class in Python and C++.
 type Kind uint8
 
 // The kinds of Error.
 const (
 	Closed      Kind = iota + 1 // the queue is closed, or the push belongs to an earlier pass
-	Cancelled                   // somebody ended the wait
-	Invalid                     // an argument that can never be right
-	Shape                       // wrong rank, dimension or level of detail
-	Type                        // wrong type of element
+	Cancelled                   // the wait was cancelled
+	Invalid                     // an argument that is never valid
+	Shape                       // wrong rank, dimension or ragged offsets (LoD, level of detail)
+	Type                        // wrong element type
 	Slots                       // wrong number of slots
-	TooLarge                    // a tuple larger than the limit in bytes
-	State                       // not now
-	NotFound                    // no variable of that name
-	Unsupported                 // this build or machine cannot
-	Corrupt                     // a file is not what its format says
+	TooLarge                    // a tuple larger than the limit on bytes
+	State                       // the call is not possible in the present state
+	NotFound                    // no variable, kernel or operator of the given name
+	Unsupported                 // not supported by this build or machine
+	Corrupt                     // a file does not match its format
 	IO                          // the operating system could not read or write a file
-	Fault                       // a panic of ours in a goroutine of ours: nothing more is to be trusted
-	CUDAError                   // the driver said no: see Error.CUDA
+	Fault                       // a goroutine of the library panicked: the library has stopped
+	CUDAError                   // the CUDA driver returned an error: see Error.CUDA
 )
 
-// Error is what the packages of this module answer when a caller can do something about it.
+// Error is the error type of this module for errors that a caller can act on.
 type Error struct {
 	Kind Kind
-	Slot int // the slot it is about, or -1
+	Slot int // the number of the slot that is wrong, or -1
 	Text string
 
-	At    *Location  // where in a file, or nil
-	CUDA  *CUDAFault // what the driver said, or nil
-	Cause error      // the operating system's, or one to tell it by, or nil
+	At    *Location  // the location in a file, or nil
+	CUDA  *CUDAFault // the driver's error, or nil
+	Cause error      // the error of the operating system, or another error to match with errors.Is; or nil
 }
 
-// CUDAFault is an error of the CUDA driver's.
+// CUDAFault is an error returned by the CUDA driver.
 type CUDAFault struct {
 	Code int    // a CUresult
 	Name string // such as "CUDA_ERROR_OUT_OF_MEMORY"
 }
 
-// A Location is a place in a file.
+// A Location is a position in a file.
 type Location struct {
-	File   string // "": what was given as bytes
-	Offset int64  // in bytes, of the decompressed data; -1: none in particular
-	Record int64  // from 0; -1: none in particular
+	File   string // "": bytes in memory
+	Offset int64  // in bytes of the decompressed data; -1: not known
+	Record int64  // counted from 0; -1: not known
 
-	// Approximate says that Record is a guess: of damage before it that was skipped it is not known how many records it was.
+	// Approximate reports that Record is an estimate: damage before it was skipped, and the number of records lost
+	// there is not known.
 	Approximate bool
 }
 
@@ -86,26 +86,26 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Cause }
 
-// Errorf makes an Error that is about no slot.
+// Errorf makes an Error that concerns no slot.
 func Errorf(kind Kind, format string, args ...any) *Error {
 	return &Error{Kind: kind, Slot: -1, Text: fmt.Sprintf(format, args...)}
 }
 
-// SlotErrorf makes an Error about a slot, whose number it puts first.
+// SlotErrorf makes an Error about a slot. The text begins with the number of the slot.
 func SlotErrorf(kind Kind, slot int, format string, args ...any) *Error {
 	return &Error{Kind: kind, Slot: slot, Text: fmt.Sprintf("slot %d: ", slot) + fmt.Sprintf(format, args...)}
 }
 
-// ProducerError is the error of a producer, or of a kernel, on its way to the consumer.
+// ProducerError is an error of a producer or a kernel that is passed on to the consumer.
 type ProducerError struct {
-	Who                      string // it was; "": the producer
+	Who                      string // what failed, such as "worker process 12"; "": the producer
 	Type, Message, Traceback string
-	Token                    uint64 // by which the producer's side finds the original
-	Worker                   int64  // process id of the worker that died; else 0
-	ExitStatus               int32  // its exit status, or minus its signal; 0: also if it is not known
+	Token                    uint64 // identifies the original error on the producer's side
+	Worker                   int64  // process id of a worker that died; otherwise 0
+	ExitStatus               int32  // its exit status, or minus the signal number; 0 also if it is not known
 
-	Place string    // what it failed at, such as "map: x.npy, record 7"; or ""
-	At    *Location // the same, where it is a file; or nil
+	Place string    // the input being processed, such as "map: x.npy, record 7"; or ""
+	At    *Location // the same location, if it is in a file; or nil
 }
 
 func (e *ProducerError) Error() string {
@@ -121,8 +121,8 @@ func (e *ProducerError) Error() string {
 	return text
 }
 
-// IsFinal tells an end, by the last tuple or an error, from a wait that goes on later or was cancelled. An end that comes when
-// ctx has just ended is one all the same.
+// IsFinal reports whether err is an end (the last tuple, or a failure) and not an interrupted wait, which is repeated
+// later. An end that is returned just as ctx ends still counts as an end.
 func IsFinal(ctx context.Context, err error) bool {
 	if err == wait.ErrWouldBlock || ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
 		return false

@@ -2,21 +2,22 @@ package pyfeed
 
 import "fmt"
 
-// LoD, the level of detail, divides the first dimension of a tensor into sequences, those into
-// sequences again, and so on: offsets, outermost level first. Level-1 LoD is Arrow's list offsets,
-// TensorFlow's row_splits and the offsets of PyTorch's jagged layout.
+// LoD is ragged offsets (LoD, level of detail): it divides the first dimension of a tensor into sequences. The
+// outermost level comes first. The offsets of each level count the sequences of the next level; those of the innermost
+// level count rows of the first dimension. One level is the same as Arrow's list offsets, TensorFlow's row_splits and
+// the offsets of PyTorch's jagged layout.
 type LoD [][]int64
 
-// MaxLoDLevels bounds the depth of a LoD.
+// MaxLoDLevels is the largest number of levels.
 const MaxLoDLevels = 8
 
-// Sequences is the number of sequences of the outermost level.
+// Sequences returns the number of sequences of the outermost level.
 func (l LoD) Sequences() int64 { return int64(len(l[0]) - 1) }
 
-// check says what is wrong with a LoD over a first dimension of rows.
+// check returns an error if l is not a valid LoD for a first dimension of the given number of rows.
 func (l LoD) check(rows int64) error {
 	for i, level := range l {
-		// Below the outermost level there may be no sequences: all those above are empty.
+		// A level below the outermost has no sequences if all sequences above it are empty.
 		if least := 1 + max(0, 1-i); len(level) < least {
 			return fmt.Errorf("LoD level %d: expected at least %d offsets, found %d", i, least, len(level))
 		}

@@ -5,13 +5,14 @@ import (
 	"strconv"
 )
 
-// Pass is the number of a pass, from 0. No zero value stands for another thing.
+// Pass is the number of a pass, counted from 0. The special values are not 0, so that a forgotten field never means one
+// of them.
 type Pass uint64
 
 const (
-	// PassCurrent is whichever pass is current when a call begins.
+	// PassCurrent stands for the pass that is current when a call begins.
 	PassCurrent Pass = math.MaxUint64
-	// PassNone is no pass: a restartable queue is in none before the first.
+	// PassNone stands for no pass. A restartable queue has no pass before the first one is opened.
 	PassNone Pass = math.MaxUint64 - 1
 )
 
@@ -25,7 +26,7 @@ func (p Pass) String() string {
 	return strconv.FormatUint(uint64(p), 10)
 }
 
-// next is the number of the pass after this one, which may be none.
+// next returns the number of the pass after p. The pass after PassNone is 0.
 func (p Pass) next() Pass {
 	if p == PassNone {
 		return 0
@@ -33,7 +34,7 @@ func (p Pass) next() Pass {
 	return p + 1
 }
 
-// After says whether it is a pass with a number above that of the other, which may be none.
+// After reports whether p is a pass, not PassNone, that comes after other. Every pass comes after PassNone.
 func (p Pass) After(other Pass) bool {
 	return p != PassNone && (other == PassNone || p > other)
 }

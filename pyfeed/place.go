@@ -1,5 +1,5 @@
-// Package pyfeed holds the words everyone speaks: Place, DType, Dims, LoD, LoDTensor, Tuple, the
-// queue that Python feeds, and the Scope that its readers are found in. It knows nothing of C.
+// Package pyfeed has the types that all other packages share: Place, DType, Dims, LoD, LoDTensor, Tuple, the queue that
+// producers push into, and the Scope that names readers and queues. It does not depend on C.
 package pyfeed
 
 import (
@@ -8,29 +8,29 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
 )
 
-// PlaceKind is a sort of memory.
+// PlaceKind is a kind of memory.
 type PlaceKind int32
 
-// The kinds of memory a tensor can be in. The numbers are those of the C API.
+// The kinds of memory that a tensor can be in. The C API uses the same numbers.
 const (
 	CPU PlaceKind = iota
 	CUDA
 	CUDAPinned
 )
 
-// A Place is where memory is.
+// A Place is a kind of memory and, for CUDA, the number of the device.
 type Place struct {
 	Kind   PlaceKind
-	Device int32 // of CUDA; else 0
+	Device int32 // of CUDA; otherwise 0
 }
 
-// CPUPlace is ordinary memory.
+// CPUPlace is ordinary host memory.
 func CPUPlace() Place { return Place{} }
 
-// CUDAPlace is the memory of a GPU.
+// CUDAPlace is the memory of GPU number device.
 func CUDAPlace(device int) Place { return Place{CUDA, int32(device)} }
 
-// CUDAPinnedPlace is host memory that GPUs can copy from by themselves.
+// CUDAPinnedPlace is pinned host memory, which GPUs can copy from directly.
 func CUDAPinnedPlace() Place { return Place{Kind: CUDAPinned} }
 
 func (p Place) String() string {
@@ -45,7 +45,7 @@ func (p Place) String() string {
 	return fmt.Sprintf("Place(%d)", p.Kind)
 }
 
-// Check says why tuples cannot be fed to a place, if they cannot.
+// Check returns an error if tuples cannot be delivered to p.
 func (p Place) Check() error {
 	if p == CPUPlace() {
 		return nil
@@ -54,7 +54,7 @@ func (p Place) Check() error {
 	return err
 }
 
-// host is the place of what is written for p: where the host can touch it.
+// host returns the host memory in which tuples for p are written: pinned memory for a device.
 func (p Place) host() Place {
 	if p.Kind == CUDA {
 		return CUDAPinnedPlace()
@@ -62,7 +62,7 @@ func (p Place) host() Place {
 	return p
 }
 
-// HostPool makes a pool of memory for what is written for p, by the host, which is copied from there.
+// HostPool makes a pool of host memory for tuples that are written on the host and then delivered to p.
 func HostPool(p Place, purpose memory.Purpose) (*memory.Pool, error) {
 	if p == CPUPlace() {
 		return memory.NewPool(purpose), nil

@@ -12,37 +12,37 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
-// QueueOptions of a PyArrayFeedQueue.
+// QueueOptions are the options of a PyArrayFeedQueue.
 type QueueOptions struct {
 	Capacity   uint64 // in tuples
-	BytesLimit uint64 // of all tuples queued or being written; 0: none
+	BytesLimit uint64 // limits the bytes of all tuples queued or being written; 0: no limit
 	Slots      []Slot
 	Place      Place
-	// Restartable: the producer can start over. The queue begins without a pass, the first Pop opens
-	// one, and a reset of its reader the next; the producer follows with WaitPass.
+	// Restartable means that the producer can start over. The queue begins without a pass. The first Pop opens a pass,
+	// and each reset of the queue's reader opens the next. The producer follows with WaitPass.
 	Restartable bool
-	// AnyTuple: there are no Slots, tuples need not look alike.
+	// AnyTuple means that there are no Slots: each tuple may have its own.
 	AnyTuple bool
-	// Feed fills the queue in place of producers of this process; nil: they do.
+	// Feed fills the queue; nil: producers of this process push.
 	Feed Feed
-	// Labels are those of a package that wraps the queue; nil: a queue's own.
+	// Labels are given by a package that wraps the queue; nil: the queue's own.
 	Labels *QueueLabels
 }
 
-// QueueLabels are what errors and traces call a queue and the waits in it.
+// QueueLabels are the names that errors and traces use for a queue and the waits in it.
 type QueueLabels struct {
 	Queue     string         // such as "queue"
-	ForTuple  string         // a consumer's wait while the queue is empty, such as "waits for a push"
-	TupleWait trace.Category // of that wait
+	ForTuple  string         // name of a consumer's wait while the queue is empty, such as "waits for a push"
+	TupleWait trace.Category // category of that wait
 }
 
 var queueLabels = &QueueLabels{Queue: "queue", ForTuple: "waits for a push", TupleWait: trace.Producer}
 
 // Input is the producers' end of a queue: the queue itself, or the Feed that wraps it.
 type Input interface {
-	// Reserve waits for room for a tuple and gives it memory: see PyArrayFeedQueue.Reserve.
+	// Reserve waits for room for a tuple and allocates its memory: see PyArrayFeedQueue.Reserve.
 	Reserve(ctx context.Context, pass Pass, t *Tuple) (Reservation, error)
-	// Lend queues a tuple whose memory stays its owner's: see PyArrayFeedQueue.Lend.
+	// Lend queues a tuple whose memory still belongs to its owner: see PyArrayFeedQueue.Lend.
 	Lend(ctx context.Context, pass Pass, t *Tuple, owner memory.Owner) error
 	// Close ends a pass: see PyArrayFeedQueue.Close.
 	Close(pass Pass)
@@ -50,34 +50,34 @@ type Input interface {
 	Fail(pass Pass, failure error) error
 }
 
-// A Feed wraps a queue that worker processes fill. It is the Input of this process's producers, which may only end a pass;
-// the tuples come from it by [PyArrayFeedQueue.Put].
+// A Feed wraps a queue that worker processes fill. The Feed queues the workers' tuples with [PyArrayFeedQueue.Put]. It
+// is also the Input of producers in this process, which may only end a pass.
 type Feed interface {
 	Input
-	// Expect has the pass end when so many workers have ended their part of it.
+	// Expect sets the number of workers: the pass ends when that many have ended their part of it.
 	Expect(workers uint32)
-	// Exited reports the exit status, or minus the signal, of a worker process.
+	// Exited reports the exit status of a worker process, or minus the signal number that ended it.
 	Exited(pid int, status int32)
 
-	// The queue calls the following with its lock held: they MUST NOT wait, nor call the queue.
+	// The queue calls the following methods with its lock held. They MUST NOT wait or call the queue.
 
-	// Starved: a consumer found the queue empty.
+	// Starved reports that a consumer found the queue empty.
 	Starved()
-	// PassBegan: a pass has begun.
+	// PassBegan reports that a pass has begun.
 	PassBegan(pass Pass)
-	// ShutDown: the queue takes no more.
+	// ShutDown reports that the queue is shut down.
 	ShutDown()
 }
 
-// PyArrayFeedQueue is a bounded first-in-first-out queue of tuples, for any number of producers and
-// consumers. It is made with its [Consumer], by which the tuples are popped.
+// PyArrayFeedQueue is a bounded first-in-first-out queue of tuples for any number of producers and consumers. It is
+// made with its [Consumer], which pops the tuples.
 //
-// A tuple goes in in two steps, so that no lock is held while bytes move: Reserve checks it, waits for
-// room and gives it memory, Reservation.Commit queues it. Order is that of the Commits. A tuple that has its data
-// already is Put.
+// A push has two steps, so that no lock is held while bytes are copied: Reserve checks the tuple, waits for room and
+// allocates memory; Reservation.Commit queues the tuple. Tuples are popped in the order of the Commits. Put queues a
+// tuple that already has its data.
 //
-// The queue runs in passes. Close and Fail end one, Reopen begins the next. What was
-// begun in a pass never lands in another.
+// The queue runs in passes. Close and Fail end the current pass, Reopen begins the next. A tuple that was begun in one
+// pass is never queued in another.
 type PyArrayFeedQueue struct {
 	labels      *QueueLabels
 	spec        *Spec
@@ -86,39 +86,41 @@ type PyArrayFeedQueue struct {
 	bytesLimit  int64
 	restartable bool
 	pool        *memory.Pool
-	feed        Feed         // that wraps the queue; or nil
-	references  atomic.Int32 // the Consumer, and Producers
+	feed        Feed         // the wrapper of the queue, or nil
+	references  atomic.Int32 // of the Consumer and the Producers
 
-	_ [52]byte // what stays as it is has cache lines to itself
+	_ [52]byte // keeps the fields above, which do not change, off the cache lines below
 
-	// What each tuple changes on its way in and out lies in two lines, which go to and fro between the processors of
+	// The fields that every push and pop changes fit into two cache lines, which move between the processors of
 	// producers and consumers.
-	mu       sync.Mutex // guards what follows; held for tens of nanoseconds
+	mu       sync.Mutex // guards the fields below; held for tens of nanoseconds
 	ring     []cell     // grows up to capacity
 	head, n  int
-	reserved int   // tuples that are being written
-	bytes    int64 // of both
+	reserved int   // number of tuples being written
+	bytes    int64 // of tuples queued or being written
 
-	pass       atomic.Uint64 // written under the lock
-	closed     bool          // this pass takes no more
+	pass       atomic.Uint64 // written with the lock held
+	closed     bool          // the pass accepts no more tuples
 	isShutDown bool
-	abandoned  bool // shut down, because no consumer was left
+	abandoned  bool // shut down because the last consumer was dropped
 	failure    error
 	counts     struct{ pushed, popped, dropped, pushedBytes uint64 }
 
 	notFull  wait.List
 	notEmpty wait.List
 	opened   wait.List
-	_        [16]byte // up to a size of which Go's allocator has each at the beginning of a line
+	// Of a pass that goes on where a saved position was: tuples that the consumer has had before, and how many of them
+	// the producer leaves out. The size of the struct is one that Go's allocator aligns to a cache line.
+	had, leftOut int64
 }
 
-// cell is a tuple in the ring, with the bytes that it counts for.
+// cell is a queued tuple and the bytes that it counts as.
 type cell struct {
 	tuple *Tuple
 	bytes int64
 }
 
-// NewQueue makes a queue with one reference of a consumer.
+// NewQueue makes a queue and returns it with one consumer reference.
 func NewQueue(o QueueOptions) (*Consumer, error) {
 	switch {
 	case o.Capacity == 0:
@@ -160,26 +162,27 @@ func NewQueue(o QueueOptions) (*Consumer, error) {
 	return newConsumer(q), nil
 }
 
-// retain adds a reference, of the Consumer or a Producer.
+// retain adds a reference, for the Consumer or a Producer.
 func (q *PyArrayFeedQueue) retain() { q.references.Add(1) }
 
-// release takes a reference away. With the last one the queue's memory goes.
+// release releases a reference. The last release closes the memory pool.
 func (q *PyArrayFeedQueue) release() {
 	if q.references.Add(-1) == 0 {
 		q.pool.Close()
 	}
 }
 
-// Place is where consumers want the tuples.
+// Place returns the place where consumers want the tuples.
 func (q *PyArrayFeedQueue) Place() Place { return q.place }
 
-// Spec is what the queue's tuples look like.
+// Spec returns the description of the queue's tuples.
 func (q *PyArrayFeedQueue) Spec() *Spec { return q.spec }
 
-// Feed is what wraps the queue; nil: nothing does.
+// Feed returns the wrapper of the queue, or nil.
 func (q *PyArrayFeedQueue) Feed() Feed { return q.feed }
 
-// Input is where producers of this process push. The queue's own methods of that name are for what wraps it.
+// Input returns the end that producers of this process push into: the Feed, or the queue itself. The queue's own
+// methods of the same names are for the Feed.
 func (q *PyArrayFeedQueue) Input() Input {
 	if q.feed != nil {
 		return q.feed
@@ -187,13 +190,13 @@ func (q *PyArrayFeedQueue) Input() Input {
 	return q
 }
 
-// Restartable says whether a new pass can be asked for.
+// Restartable reports whether the producer can start a new pass.
 func (q *PyArrayFeedQueue) Restartable() bool { return q.restartable }
 
-// Pass is the number of the current pass; PassNone before the first.
+// Pass returns the number of the current pass; PassNone before the first.
 func (q *PyArrayFeedQueue) Pass() Pass { return Pass(q.pass.Load()) }
 
-// resolve makes PassCurrent the number of the pass.
+// resolve replaces PassCurrent with the number of the current pass.
 func (q *PyArrayFeedQueue) resolve(pass Pass) Pass {
 	if pass == PassCurrent {
 		return q.Pass()
@@ -201,15 +204,15 @@ func (q *PyArrayFeedQueue) resolve(pass Pass) Pass {
 	return pass
 }
 
-// A Reservation is room in a queue for a tuple that is being written. The zero Reservation is none.
+// A Reservation is room in a queue for a tuple that is being written. The zero Reservation holds no room.
 type Reservation struct {
 	queue *PyArrayFeedQueue
 	pass  Pass
 	bytes int64
 }
 
-// Reserve waits for room for t, whose slots have DType, dims and LoD, in the given pass, and gives it memory.
-// Commit or Cancel of the Reservation MUST follow.
+// Reserve waits in the given pass for room for t, whose slots have DType, dims and LoD, and allocates t's memory. The
+// caller MUST call Commit or Cancel of the Reservation.
 func (q *PyArrayFeedQueue) Reserve(ctx context.Context, pass Pass, t *Tuple) (Reservation, error) {
 	bytes, err := q.checkTuple(t)
 	if err != nil {
@@ -238,14 +241,14 @@ func (q *PyArrayFeedQueue) tryReserve(ctx context.Context, pass Pass, bytes int6
 	return err
 }
 
-// Held says whether there is a Reservation: the zero one is none.
+// Held reports whether r holds room in a queue.
 func (r *Reservation) Held() bool { return r.queue != nil }
 
-// Bytes is the size of the tuple's data.
+// Bytes returns the size of the tuple's data.
 func (r *Reservation) Bytes() int64 { return r.bytes }
 
-// Commit queues the tuple that the room was reserved for, or a copy of it at a device. If its pass is over the tuple is
-// released and the answer an error. It never waits.
+// Commit queues t: the tuple that the room was reserved for, or its copy on a device. If the pass of the reservation is
+// over, Commit releases t and returns an error. It never waits.
 func (r *Reservation) Commit(t *Tuple) error {
 	q := r.queue
 	q.mu.Lock()
@@ -261,25 +264,24 @@ func (r *Reservation) Commit(t *Tuple) error {
 	return nil
 }
 
-// Cancel gives the room back, and releases the tuple.
+// Cancel releases the room and the tuple.
 func (r *Reservation) Cancel(t *Tuple) {
 	r.release()
 	t.Release()
 }
 
-// release gives the room back.
+// release frees the room in the queue.
 func (r *Reservation) release() {
 	q := r.queue
 	q.mu.Lock()
 	q.reserved--
 	q.bytes -= r.bytes
-	wake := q.notFull.One()
+	wake := q.notFull.WakeOne()
 	q.mu.Unlock()
 	wake.Send()
 }
 
-// Put queues t, which has its data, in one step. It waits for room. On an error t is still the
-// caller's.
+// Put queues t, which has its data, in one step. It waits for room. If Put returns an error, the caller still owns t.
 func (q *PyArrayFeedQueue) Put(ctx context.Context, pass Pass, t *Tuple) error {
 	bytes, err := q.checkTuple(t)
 	if err != nil {
@@ -303,11 +305,12 @@ func (q *PyArrayFeedQueue) tryPut(ctx context.Context, pass Pass, bytes int64, t
 	return err
 }
 
-// Lend queues t, whose slots have Data of their own, which owner reclaims when the consumer is
-// done, unless the answer is an error. It waits for room. t is the queue's, come what may.
+// Lend queues t, whose slots have Data that belongs to owner. The owner reclaims the Data when the consumer has
+// released it. Lend waits for room. It always takes ownership of t; if it returns an error, it releases t without
+// calling the owner.
 func (q *PyArrayFeedQueue) Lend(ctx context.Context, pass Pass, t *Tuple, owner memory.Owner) error {
 	if len(t.Slots) > 0 {
-		t.Borrow(owner)
+		t.borrow(owner)
 	}
 	err := q.Put(ctx, pass, t)
 	if err != nil {
@@ -328,7 +331,7 @@ func (q *PyArrayFeedQueue) Push(ctx context.Context, pass Pass, from []LoDTensor
 	return r.Commit(t)
 }
 
-// ReserveCopy copies the tensors to room that is reserved by in. It waits for that.
+// ReserveCopy waits for room in the input and copies the tensors there. The caller commits the Reservation.
 func ReserveCopy(ctx context.Context, in Input, pass Pass, from []LoDTensor) (Reservation, *Tuple, error) {
 	t := NewTuple(len(from))
 	for i := range from {
@@ -361,7 +364,7 @@ func ReserveCopy(ctx context.Context, in Input, pass Pass, from []LoDTensor) (Re
 	return r, t, nil
 }
 
-// checkTuple says why the queue would never take t, and answers the bytes that t counts for.
+// checkTuple returns the bytes that t counts as, or an error if the queue can never accept t.
 func (q *PyArrayFeedQueue) checkTuple(t *Tuple) (bytes int64, err error) {
 	if err := q.spec.Check(t); err != nil {
 		return 0, err
@@ -376,22 +379,22 @@ func (q *PyArrayFeedQueue) checkTuple(t *Tuple) (bytes int64, err error) {
 	return bytes, nil
 }
 
-// NoteProducer notes for the trace on which track the next tuples are made: that of the caller behind ctx, a run or a thread
-// that reads. Without it, nothing is known of producers.
+// NoteProducer tells the trace which track produces the next tuples: the track of ctx's caller, a run or a reading
+// thread. Without this call the trace cannot assign the waits of consumers to a producer.
 func (q *PyArrayFeedQueue) NoteProducer(ctx context.Context) {
 	q.mu.Lock()
 	q.notEmpty.ServedBy(wait.TrackOf(ctx))
 	q.mu.Unlock()
 }
 
-// reserveBytes takes room for a tuple of so many bytes, or has the caller wait for it. The lock is held.
+// reserveBytes reserves room for a tuple of the given size, or enters the caller into the wait list. The lock is held.
 func (q *PyArrayFeedQueue) reserveBytes(ctx context.Context, pass Pass, bytes int64) (wake wait.Wake, err error) {
 	if err := q.checkPass(pass); err != nil {
 		return wake, err
 	}
 	full := q.n+q.reserved >= q.capacity
 	if q.bytesLimit > 0 {
-		// Small tuples must not keep a large one out for ever.
+		// Newcomers wait behind earlier waiters, so that small tuples do not starve a large one.
 		full = full || q.bytes+bytes > q.bytesLimit || q.notFull.HasEarlier(ctx)
 	}
 	if full {
@@ -399,19 +402,19 @@ func (q *PyArrayFeedQueue) reserveBytes(ctx context.Context, pass Pass, bytes in
 	}
 	q.bytes += bytes
 	if q.bytesLimit > 0 && q.n+q.reserved+1 < q.capacity {
-		wake = q.notFull.One() // one large tuple taken out can be room for several
+		wake = q.notFull.WakeOne() // popping one large tuple can make room for several
 	}
 	return wake, nil
 }
 
-// CheckPass says why a push of that pass would be refused; nil: it would not.
+// CheckPass returns the error that a push into the given pass would get; nil if it would be accepted.
 func (q *PyArrayFeedQueue) CheckPass(pass Pass) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.checkPass(pass)
 }
 
-// checkPass says why a push of that pass is refused. The lock is held.
+// checkPass is CheckPass with the lock held.
 func (q *PyArrayFeedQueue) checkPass(pass Pass) error {
 	switch {
 	case q.isShutDown:
@@ -428,7 +431,7 @@ func (q *PyArrayFeedQueue) checkPass(pass Pass) error {
 	return nil
 }
 
-// shutDownError says why a queue that is shut down takes nothing. The lock is held.
+// shutDownError returns the error of calls after the shutdown. The lock is held.
 func (q *PyArrayFeedQueue) shutDownError() error {
 	if q.abandoned {
 		return Errorf(Closed, "the %s is shut down: no reader of it is left, nor any other consumer", q.labels.Queue)
@@ -436,7 +439,7 @@ func (q *PyArrayFeedQueue) shutDownError() error {
 	return Errorf(Closed, "the %s is shut down", q.labels.Queue)
 }
 
-// pushBack queues a tuple for which there is room. The lock is held.
+// pushBack queues a tuple for which room is reserved. The lock is held.
 func (q *PyArrayFeedQueue) pushBack(t *Tuple, bytes int64) wait.Wake {
 	if q.n == len(q.ring) {
 		q.grow()
@@ -449,7 +452,7 @@ func (q *PyArrayFeedQueue) pushBack(t *Tuple, bytes int64) wait.Wake {
 	q.n++
 	q.counts.pushed++
 	q.counts.pushedBytes += uint64(bytes)
-	return q.notEmpty.One()
+	return q.notEmpty.WakeOne()
 }
 
 func (q *PyArrayFeedQueue) grow() {
@@ -470,15 +473,15 @@ func (q *PyArrayFeedQueue) popFront() *Tuple {
 	return c.tuple
 }
 
-// Pop takes the oldest tuple, which is the caller's then. It waits for one. After the last: io.EOF
-// if the queue was closed, the failure if it failed. On its way to a device the tuple is still in the host's memory,
-// unless it was put there before.
+// Pop waits for the oldest tuple and returns it; the caller owns it. After the last tuple of the pass, Pop returns
+// io.EOF if the queue was closed, or the failure if the queue failed. If the queue's place is a device, the tuple is in
+// host memory unless it was copied to the device before it was queued.
 func (q *PyArrayFeedQueue) Pop(ctx context.Context) (*Tuple, error) {
 	t, _, err := q.PopPass(ctx)
 	return t, err
 }
 
-// PopPass is Pop, with the pass that the tuple is of.
+// PopPass is Pop, and also returns the pass of the tuple.
 func (q *PyArrayFeedQueue) PopPass(ctx context.Context) (*Tuple, Pass, error) {
 	p, err := wait.Do(ctx, func(ctx context.Context) (popped, error) { return q.tryPop(ctx) })
 	return p.tuple, p.pass, err
@@ -495,14 +498,14 @@ func (q *PyArrayFeedQueue) tryPop(ctx context.Context) (popped, error) {
 		q.beginPass()
 	}
 	pass := q.Pass()
-	if wait.Began(ctx, q, uint64(pass)) != uint64(pass) {
+	if wait.GenerationAtStart(ctx, q, uint64(pass)) != uint64(pass) {
 		q.mu.Unlock()
 		return popped{}, io.EOF
 	}
 	if q.n > 0 {
 		t := q.popFront()
 		q.counts.popped++
-		wake := q.notFull.One()
+		wake := q.notFull.WakeOne()
 		q.mu.Unlock()
 		wake.Send()
 		return popped{t, pass}, nil
@@ -523,8 +526,8 @@ func (q *PyArrayFeedQueue) tryPop(ctx context.Context) (popped, error) {
 	return popped{}, err
 }
 
-// Close ends the given pass: no more pushes, what is queued is delivered, then
-// io.EOF. Another pass is left alone.
+// Close ends the given pass: pushes fail, the queued tuples are delivered, then consumers get io.EOF. If pass is not
+// the current one, Close does nothing.
 func (q *PyArrayFeedQueue) Close(pass Pass) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -533,15 +536,15 @@ func (q *PyArrayFeedQueue) Close(pass Pass) {
 	}
 }
 
-// endPass ends the pass, and wakes all that wait in it. The lock is held.
+// endPass ends the pass and wakes all waiters in it. The lock is held.
 func (q *PyArrayFeedQueue) endPass() {
 	q.closed = true
-	q.notFull.All()
-	q.notEmpty.All()
+	q.notFull.WakeAll()
+	q.notEmpty.WakeAll()
 }
 
-// Fail ends the given pass as Close does, but with failure at its end. The
-// first one counts; a pass that has ended otherwise cannot fail any more.
+// Fail ends the given pass as Close does, but consumers get failure instead of io.EOF. Only the first failure counts:
+// Fail returns an error if the pass has already ended.
 func (q *PyArrayFeedQueue) Fail(pass Pass, failure error) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -553,9 +556,12 @@ func (q *PyArrayFeedQueue) Fail(pass Pass, failure error) error {
 	return nil
 }
 
-// Reopen ends the current pass, drops what is queued and begins the next, whose number it answers
-// with the number of tuples dropped.
-func (q *PyArrayFeedQueue) Reopen() (pass Pass, dropped uint64, err error) {
+// Reopen ends the current pass, drops the queued tuples and begins the next pass. It returns the number of the new pass
+// and the number of tuples dropped.
+func (q *PyArrayFeedQueue) Reopen() (pass Pass, dropped uint64, err error) { return q.ReopenAt(0) }
+
+// ReopenAt is Reopen for a consumer that has had the first tuples of the pass before. See Start.
+func (q *PyArrayFeedQueue) ReopenAt(had int64) (pass Pass, dropped uint64, err error) {
 	q.mu.Lock()
 	if q.isShutDown {
 		err = q.shutDownError()
@@ -564,26 +570,32 @@ func (q *PyArrayFeedQueue) Reopen() (pass Pass, dropped uint64, err error) {
 	}
 	old := q.takeAll()
 	q.beginPass()
+	q.had = had
 	pass = q.Pass()
 	q.mu.Unlock()
 	releaseTuples(old)
 	return pass, uint64(len(old)), nil
 }
 
-// isCurrent says whether what was popped in a pass may still be delivered: the queue is in that pass, and not shut down.
+// JoinPass lets the call behind ctx pop tuples of the current pass, even if the call has waited in the previous pass.
+// It is for a call that has begun the current pass itself. Any other call that waited gets the end of its own pass.
+func (q *PyArrayFeedQueue) JoinPass(ctx context.Context) { wait.ForgetGeneration(ctx, q) }
+
+// isCurrent reports whether a tuple popped in the given pass may still be delivered: the pass is current and the queue
+// not shut down.
 func (q *PyArrayFeedQueue) isCurrent(pass Pass) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return !q.isShutDown && pass == q.Pass()
 }
 
-// Clear drops what is queued, in the middle of the pass, gives its memory back to the system, and answers
-// the number of tuples. Those that wait for room get it.
+// Clear drops the queued tuples in the middle of the pass and returns their number. It wakes producers that wait for
+// room, and returns the pool's idle memory to the system.
 func (q *PyArrayFeedQueue) Clear() int {
 	q.mu.Lock()
 	old := q.takeAll()
-	for range old { // as many pops would: all at once would lose their order
-		q.notFull.One().Send()
+	for range old { // one wake-up for each dropped tuple, as pops would do: WakeAll would lose the order of the waiters
+		q.notFull.WakeOne().Send()
 	}
 	q.mu.Unlock()
 	releaseTuples(old)
@@ -594,16 +606,16 @@ func (q *PyArrayFeedQueue) Clear() int {
 // beginPass begins the next pass. The lock is held.
 func (q *PyArrayFeedQueue) beginPass() {
 	q.pass.Store(uint64(q.Pass().next()))
-	q.closed, q.failure = false, nil
+	q.closed, q.failure, q.had, q.leftOut = false, nil, 0, 0
 	if q.feed != nil {
 		q.feed.PassBegan(q.Pass())
 	}
-	q.notFull.All()
-	q.notEmpty.All()
-	q.opened.All()
+	q.notFull.WakeAll()
+	q.notEmpty.WakeAll()
+	q.opened.WakeAll()
 }
 
-// takeAll takes all that is queued out. The lock is held.
+// takeAll removes all queued tuples and returns them. The lock is held.
 func (q *PyArrayFeedQueue) takeAll() []*Tuple {
 	var old []*Tuple
 	for q.n > 0 {
@@ -619,7 +631,7 @@ func releaseTuples(old []*Tuple) {
 	}
 }
 
-// WaitPass waits until a pass with a number above after (PassNone: any) is open, and answers its number.
+// WaitPass waits until a pass after the given one (PassNone: any pass) is open, and returns its number.
 func (q *PyArrayFeedQueue) WaitPass(ctx context.Context, after Pass) (Pass, error) {
 	return wait.Do(ctx, func(ctx context.Context) (Pass, error) {
 		q.mu.Lock()
@@ -634,7 +646,48 @@ func (q *PyArrayFeedQueue) WaitPass(ctx context.Context, after Pass) (Pass, erro
 	})
 }
 
-// Shutdown closes for good and drops what is queued. Twice is fine.
+// Start returns how many of the first tuples of a pass the consumer has had before, in a process whose saved position was
+// restored. A producer that can begin behind them calls SetStart.
+func (q *PyArrayFeedQueue) Start(pass Pass) (int64, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.had, q.checkPass(q.resolve(pass))
+}
+
+// SetStart tells the consumer, before the first push of a pass, that the first n tuples of the pass are not pushed. n is
+// at most what Start returns. The consumer drops the others that it has had before.
+func (q *PyArrayFeedQueue) SetStart(pass Pass, n int64) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err := q.checkPass(q.resolve(pass)); err != nil {
+		return err
+	}
+	if n < 0 || n > q.had {
+		return Errorf(Invalid, "start: expected 0 to %d tuples, which the consumer has had, found %d", q.had, n)
+	}
+	q.leftOut = n
+	return nil
+}
+
+// SetHad says that the consumer has had the first n tuples of the current pass before, as ReopenAt does for a new pass.
+// Nothing of the pass may have been popped. The producer may have called SetStart for another n. Calls that wait for a
+// tuple try again, because the reader above has cancelled them.
+func (q *PyArrayFeedQueue) SetHad(n int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.had = n
+	q.notEmpty.WakeAll()
+}
+
+// Repeated returns how many of the tuples that are pushed in the current pass the consumer has had before. It is negative
+// if the producer has left out tuples that the consumer has not had: see SetHad.
+func (q *PyArrayFeedQueue) Repeated() int64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.had - q.leftOut
+}
+
+// Shutdown closes the queue for good and drops the queued tuples. Further calls have no effect.
 func (q *PyArrayFeedQueue) Shutdown() { q.shutdown(false) }
 
 func (q *PyArrayFeedQueue) shutdown(abandoned bool) {
@@ -646,7 +699,7 @@ func (q *PyArrayFeedQueue) shutdown(abandoned bool) {
 	}
 	old := q.takeAll()
 	q.endPass()
-	q.opened.All()
+	q.opened.WakeAll()
 	q.mu.Unlock()
 	releaseTuples(old)
 }
@@ -662,7 +715,7 @@ type QueueInfo struct {
 	ProducersWaited, ConsumersWaited      time.Duration // summed over threads
 }
 
-// Info looks at the queue.
+// Info returns the current state of the queue.
 func (q *PyArrayFeedQueue) Info() QueueInfo {
 	q.mu.Lock()
 	defer q.mu.Unlock()

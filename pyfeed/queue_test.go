@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"strings"
@@ -21,7 +22,7 @@ import (
 
 var background = context.Background()
 
-// scalar is a slot of one int64.
+// scalar is the slots of a tuple with one int64.
 var scalar = []Slot{{DType: Int64, Dims: Dims{1}}}
 
 func makeQueue(t testing.TB, o QueueOptions) *Consumer {
@@ -87,7 +88,7 @@ func pop(t testing.TB, q *Consumer) int {
 	return numberOf(tuple)
 }
 
-// until waits for a state of the queue.
+// until waits until the queue's state meets a condition.
 func until(q interface{ Info() QueueInfo }, is func(QueueInfo) bool) {
 	for !is(q.Info()) {
 		runtime.Gosched()
@@ -111,7 +112,7 @@ func expect(t testing.TB, err error, kind Kind, text string) {
 
 func TestQueueKeepsOrder(t *testing.T) {
 	q := makeQueue(t, QueueOptions{Capacity: 5, Slots: scalar})
-	for round := range 10 { // so that the ring turns
+	for round := range 10 { // several rounds, so that the ring wraps around
 		for i := range 5 {
 			push(t, q, 10*round+i)
 		}
@@ -140,7 +141,7 @@ func TestRingGrowsWhileItIsTurned(t *testing.T) {
 	}
 }
 
-func TestCloseDeliversWhatIsQueued(t *testing.T) {
+func TestCloseDeliversQueuedTuples(t *testing.T) {
 	q := makeQueue(t, QueueOptions{Capacity: 2, Slots: scalar})
 	done := make(chan error)
 	go func() {
@@ -193,7 +194,7 @@ func TestFailureComesAfterTheTuplesBeforeIt(t *testing.T) {
 	}
 }
 
-// The first implementation of the design put a blocked producer's tuple into the next pass.
+// A blocked push must fail when the pass ends. An early version of the queue put its tuple into the next pass.
 func TestAPushNeverLandsInALaterPass(t *testing.T) {
 	for range 200 {
 		q := makeQueue(t, QueueOptions{Capacity: 1, Slots: scalar})
@@ -226,7 +227,7 @@ func TestACommitNeverLandsInALaterPass(t *testing.T) {
 		end()
 		expect(t, r.Commit(tuple), Closed, "")
 		if i := q.Info(); i.Size != 0 || i.Reserved != 0 || i.Bytes != 0 {
-			t.Errorf("something was left behind: %+v", i)
+			t.Errorf("expected an empty queue, found %+v", i)
 		}
 	}
 }
@@ -253,7 +254,7 @@ func TestExplicitPass(t *testing.T) {
 	q := makeQueue(t, QueueOptions{Capacity: 3, Slots: scalar})
 	_, _, _ = q.Reopen()
 	expect(t, q.Push(background, 0, number(1)), Closed, "pass 0 of the queue is over")
-	q.Close(0) // of an earlier pass: no matter
+	q.Close(0) // an earlier pass: has no effect
 	if err := q.Push(background, 1, number(2)); err != nil {
 		t.Error(err)
 	}
@@ -289,10 +290,10 @@ func TestRestartableQueueRunsPassByPass(t *testing.T) {
 	}
 	q.Shutdown()
 	if _, open := <-passes; open {
-		t.Error("the producer was not told of the end")
+		t.Error("expected WaitPass to end with the queue")
 	}
 	if _, _, err := q.Reopen(); kindOf(err) != Closed {
-		t.Errorf("a reopen after the end: %v", err)
+		t.Errorf("a reopen after the shutdown: expected an error of kind Closed, found %v", err)
 	}
 }
 
@@ -328,7 +329,7 @@ func TestTimeouts(t *testing.T) {
 		t.Errorf("push: %v", err)
 	}
 	if i := q.Info(); i.Size != 1 || i.WaitingProducers != 0 || i.WaitingConsumers != 0 {
-		t.Errorf("a call that timed out left something behind: %+v", i)
+		t.Errorf("a call that timed out changed the queue: %+v", i)
 	}
 }
 
@@ -357,8 +358,8 @@ func TestBytesLimit(t *testing.T) {
 	}
 }
 
-// Small tuples that always fit must not keep a large one waiting for ever, and room for several small
-// ones must be given to several.
+// Small tuples that always fit must not starve a large one. When room for several small tuples becomes free, several
+// producers must be woken.
 func TestALargeTupleIsNotStarved(t *testing.T) {
 	q := makeQueue(t, QueueOptions{Capacity: 100, BytesLimit: 100, Slots: []Slot{{DType: Uint8, Dims: Dims{-1}}}})
 	for range 10 {
@@ -374,7 +375,7 @@ func TestALargeTupleIsNotStarved(t *testing.T) {
 		until(q, func(i QueueInfo) bool { return i.WaitingProducers == waiting })
 	}
 	start(95, 1)
-	start(1, 2) // would fit as soon as one is popped, but came later
+	start(1, 2) // would fit after one pop, but came later
 	start(2, 3)
 	for i := range 10 {
 		tuple, _ := q.Pop(background)
@@ -382,13 +383,13 @@ func TestALargeTupleIsNotStarved(t *testing.T) {
 		if i < 9 {
 			until(q, func(i QueueInfo) bool { return i.WaitingProducers == 3 })
 			if err := q.Push(wait.NonBlocking, PassCurrent, bytesOf(1)); err != wait.ErrWouldBlock {
-				t.Fatal("a newcomer overtook")
+				t.Fatal("a later push overtook an earlier one")
 			}
 		}
 	}
 	all.Wait()
 	if i := q.Info(); i.Size != 3 || i.Bytes != 98 {
-		t.Errorf("expected all three to be in, found %d of %d bytes", i.Size, i.Bytes)
+		t.Errorf("expected all three tuples in the queue, found %d tuples of %d bytes", i.Size, i.Bytes)
 	}
 }
 
@@ -446,7 +447,7 @@ func TestLentMemoryGoesBackWhenTheConsumerIsDone(t *testing.T) {
 	q.Close(PassCurrent)
 	expect(t, lend(q, background, 9, &r), Closed, "")
 	if r.n.Load() != 1 {
-		t.Error("memory that was refused was given back as if it had been taken")
+		t.Error("the owner of a refused tuple's memory was called")
 	}
 }
 
@@ -461,7 +462,7 @@ func TestLentMemoryGoesBackFromAQueueThatIsDropped(t *testing.T) {
 	}
 	q.Drop()
 	if r.n.Load() != 0 {
-		t.Error("the holder still has the queue")
+		t.Error("expected the holder to keep the queue and its memory")
 	}
 	h.Drop()
 	if r.n.Load() != 3 {
@@ -487,7 +488,7 @@ func TestHolder(t *testing.T) {
 	expect(t, err, State, "made already")
 }
 
-func TestSpecSaysWhatDoesNotFit(t *testing.T) {
+func TestSpecMismatchErrors(t *testing.T) {
 	slots := []Slot{
 		{DType: Float32, Dims: Dims{-1, 3}},
 		{DType: Int64, Dims: Dims{-1}},
@@ -524,7 +525,7 @@ func TestSpecSaysWhatDoesNotFit(t *testing.T) {
 	}
 }
 
-func TestSpecRefusesWhatCannotBe(t *testing.T) {
+func TestSpecRefusesInvalidSlots(t *testing.T) {
 	for text, slot := range map[string]Slot{
 		"rank: expected at most 8":     {Dims: make(Dims, 9)},
 		"dimension 1: expected a size": {Dims: Dims{1, -2}},
@@ -548,7 +549,7 @@ func TestTheFirstTupleSettlesOpenDTypes(t *testing.T) {
 	}
 	bad := &Tuple{Slots: []LoDTensor{tensor(t, Int8, Dims{1}, nil), tensor(t, Int8, Dims{2}, nil)}}
 	if spec.Check(bad) == nil || spec.Slot(0).DType != Any {
-		t.Error("a tuple that was refused settled a dtype")
+		t.Error("a refused tuple set a dtype")
 	}
 	good := &Tuple{Slots: []LoDTensor{tensor(t, Int8, Dims{1}, nil), tensor(t, Bool, Dims{1}, nil)}}
 	if err := spec.Check(good); err != nil || spec.Slot(0).DType != Int8 || batched.Slot(1).DType != Bool {
@@ -566,7 +567,7 @@ func TestMeasureRefusesOverflow(t *testing.T) {
 	}
 	_ = x.SetDims(Dims{1 << 31, 1 << 31, 0})
 	if n, err := x.Measure(); n != 0 || err != nil {
-		t.Errorf("no elements: found %d bytes, %v", n, err)
+		t.Errorf("a dimension of 0: expected 0 bytes, found %d, %v", n, err)
 	}
 }
 
@@ -577,12 +578,12 @@ func TestLoDTravelsWithTheTuple(t *testing.T) {
 	if err := q.Push(background, PassCurrent, []LoDTensor{in}); err != nil {
 		t.Fatal(err)
 	}
-	in.LoD[0][1], in.Data[0] = 99, 99 // the producer's own again
+	in.LoD[0][1], in.Data[0] = 99, 99 // changes in the producer's arrays do not affect the tuple
 	tuple, _ := q.Pop(background)
 	defer tuple.Release()
 	out := &tuple.Slots[0]
 	if fmt.Sprint(out.LoD, out.Data) != "[[0 1 3] [0 2 2 5]] [1 2 3 4 5]" {
-		t.Errorf("found %v %v", out.LoD, out.Data)
+		t.Errorf("expected the pushed offsets and data, found %v %v", out.LoD, out.Data)
 	}
 	if out.Rows() != 2 {
 		t.Errorf("expected 2 sequences, found %d", out.Rows())
@@ -600,7 +601,7 @@ func TestScope(t *testing.T) {
 		t.Error("a parent's variable was not found")
 	}
 	if own, _ := child.Var("a"); own == a {
-		t.Error("Var answered a parent's variable")
+		t.Error("Var returned the parent's variable")
 	}
 	_, err = child.FindVar("b")
 	expect(t, err, NotFound, `variable "b": there is none in this scope or its parents`)
@@ -615,17 +616,17 @@ func TestScope(t *testing.T) {
 		t.Fatal(err)
 	}
 	push(t, q, 1)
-	parent.Drop() // the child still has it
+	parent.Drop() // the child keeps its parent alive
 	if q.Info().ShutDown {
-		t.Error("a parent went before its child")
+		t.Error("a parent was destroyed before its child")
 	}
 	child.Drop()
 	if q.Info().ShutDown {
-		t.Error("a queue went before its last reference")
+		t.Error("a queue was shut down before its last reference was dropped")
 	}
 	q.Drop()
 	if !q.Info().ShutDown || memory.Count().Live[memory.Queue] != 0 {
-		t.Error("a queue outlived its last reference")
+		t.Error("expected the queue to be shut down after its last reference was dropped")
 	}
 }
 
@@ -643,9 +644,9 @@ func TestVariableHoldsATensor(t *testing.T) {
 	}
 	second, _ := q.Pop(background)
 	v.SetTensor(&second.Slots[0])
-	second.Release() // what was in the variable
+	second.Release() // drops the first tensor, which SetTensor has moved out of the variable
 	if seen.Data[0] != 1 {
-		t.Error("a share changed when the variable did")
+		t.Error("a shared tensor changed when the variable was set")
 	}
 	seen.Drop()
 	v.Set(nil)
@@ -660,12 +661,12 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 		tuple.Release()
 	}
 	turn()
-	if n := testing.AllocsPerRun(1000, turn); n > 0.1 { // the collector may empty the pool of tuples
-		t.Errorf("a push and a pop: %v allocations", n)
+	if n := testing.AllocsPerRun(1000, turn); n > 0.1 { // not 0: the garbage collector may empty a pool
+		t.Errorf("a push and a pop: expected 0 allocations, found %v", n)
 	}
 }
 
-// Every tuple once, in each producer's order, whatever else happens to the queue.
+// Each tuple is popped once, and the tuples of each producer keep their order, whatever else happens to the queue.
 func TestStress(t *testing.T) {
 	const producers, consumers = 8, 4
 	perProducer := 5000
@@ -683,7 +684,7 @@ func TestStress(t *testing.T) {
 		consuming.Go(func() {
 			for {
 				ctx, cancel := context.WithTimeout(background, 50*time.Microsecond)
-				// The order of two pops is that in which they hold this lock.
+				// The lock makes the order of pops the order of the results.
 				mu.Lock()
 				tuple, err := q.Pop(ctx)
 				if err == nil {
@@ -705,13 +706,13 @@ func TestStress(t *testing.T) {
 					case <-finished:
 						return
 					default:
-						runtime.Gosched() // closed for a while only
+						runtime.Gosched() // closed only until the next pass
 					}
 				}
 			}
 		})
 	}
-	lost := make([]map[int]bool, producers) // refused, and so told
+	lost := make([]map[int]bool, producers) // pushes refused with an error
 	for p := range producers {
 		lost[p] = make(map[int]bool)
 		producing.Go(func() {
@@ -757,7 +758,7 @@ func TestStress(t *testing.T) {
 			} else {
 				_ = q.Fail(PassCurrent, &ProducerError{Message: "on purpose"})
 			}
-			// Wait until all is delivered: a reopen drops what is left.
+			// Wait until all is delivered, because a reopen drops what is queued.
 			until(q, func(i QueueInfo) bool { return i.Size == 0 && i.Reserved == 0 })
 			_, dropped, err := q.Reopen()
 			if err != nil || dropped != 0 {
@@ -801,24 +802,24 @@ func BenchmarkPushPop(b *testing.B) {
 	}
 }
 
-// What each tuple changes must not share a cache line with what every push and pop only looks at.
-func TestWhatATupleChangesLiesInTwoCacheLines(t *testing.T) {
+// The fields that every push and pop changes must not share a cache line with fields that they only read.
+func TestTupleFieldsShareTwoCacheLines(t *testing.T) {
 	const line = 64
 	var q PyArrayFeedQueue
 	if begin, end := unsafe.Offsetof(q.mu), unsafe.Offsetof(q.notFull); begin%line != 0 || end-begin > 2*line {
-		t.Errorf("expected two lines of %d bytes, found bytes %d to %d", line, begin, end)
+		t.Errorf("expected the fields to be in two lines of %d bytes, found bytes %d to %d", line, begin, end)
 	}
 	queues := make([]*PyArrayFeedQueue, 100)
 	for i := range queues {
 		queues[i] = new(PyArrayFeedQueue)
 		if over := uintptr(unsafe.Pointer(queues[i])) % line; over != 0 {
-			t.Fatalf("queue %d: expected it at the beginning of a line, found it %d bytes behind", i, over)
+			t.Fatalf("queue %d: expected it at the beginning of a cache line, found it %d bytes after", i, over)
 		}
 	}
 	runtime.KeepAlive(queues)
 }
 
-// blockedPush pushes through the producer until room is wanted, and answers what that push was answered.
+// blockedPush pushes through the producer until a push blocks. The channel gets the error of that push.
 func blockedPush(t *testing.T, p *Producer) chan error {
 	answer := make(chan error, 1)
 	q := p.Queue()
@@ -851,7 +852,7 @@ func TestProducersEndWithTheLastConsumer(t *testing.T) {
 		drop()
 		select {
 		case err := <-answer:
-			t.Fatalf("with a consumer left, a push was answered %v", err)
+			t.Fatalf("expected the push to wait while a consumer is left, found %v", err)
 		default:
 		}
 	}
@@ -860,7 +861,8 @@ func TestProducersEndWithTheLastConsumer(t *testing.T) {
 		t.Fatal(err)
 	}
 	popped.Release()
-	until(q, func(i QueueInfo) bool { return i.WaitingProducers == 1 && i.Size == 2 }) // the push that waited went on
+	// The blocked push has succeeded, and the next one blocks.
+	until(q, func(i QueueInfo) bool { return i.WaitingProducers == 1 && i.Size == 2 })
 	consumer.Drop()
 	want := "the queue is shut down: no reader of it is left, nor any other consumer"
 	if err := <-answer; kindOf(err) != Closed || err.Error() != want {
@@ -874,7 +876,7 @@ func TestProducersEndWithTheLastConsumer(t *testing.T) {
 		t.Errorf("expected wait_pass to end, found %v", err)
 	}
 	if i := q.Info(); !i.ShutDown || i.Size != 0 {
-		t.Errorf("found %+v", i)
+		t.Errorf("expected an empty queue that is shut down, found %+v", i)
 	}
 	if after := memory.Count(); after.Live != before.Live || after.Idle != before.Idle {
 		t.Errorf("while a producer is left: counts %+v before, %+v after", before, after)
@@ -909,4 +911,178 @@ func TestASlotThatIsBeingWrittenIsRefusedOnceNoConsumerIsLeft(t *testing.T) {
 	if after := memory.Count(); after != before {
 		t.Errorf("counts: %+v before, %+v after", before, after)
 	}
+}
+
+// expectStart compares what Start and Repeated return for the current pass.
+func expectStart(t *testing.T, q *Consumer, start, repeated int64) {
+	t.Helper()
+	if n, err := q.Start(PassCurrent); n != start || err != nil {
+		t.Errorf("start: expected %d, found %d, %v", start, n, err)
+	}
+	if n := q.Repeated(); n != repeated {
+		t.Errorf("repeated: expected %d, found %d", repeated, n)
+	}
+}
+
+// A consumer that has had the first tuples of the pass learns how many of them come again.
+func TestStartOfAPassThatGoesOn(t *testing.T) {
+	q := makeQueue(t, QueueOptions{Capacity: 9, Slots: scalar})
+	expectStart(t, q, 0, 0)
+	q.SetHad(7)
+	expectStart(t, q, 7, 7)
+	for _, n := range []int64{3, 7, 0, 5} {
+		if err := q.SetStart(0, n); err != nil {
+			t.Fatal(err)
+		}
+		expectStart(t, q, 7, 7-n)
+	}
+	for _, n := range []int64{-1, 8, math.MinInt64, math.MaxInt64} {
+		expect(t, q.SetStart(PassCurrent, n), Invalid, fmt.Sprintf("expected 0 to 7 tuples, which the consumer has had, found %d", n))
+	}
+	expectStart(t, q, 7, 2)
+
+	// What the producer has left out stays left out if the consumer restores another position.
+	q.SetHad(9)
+	expectStart(t, q, 9, 4)
+	q.SetHad(3)
+	expectStart(t, q, 3, -2)
+	q.SetHad(5)
+	expectStart(t, q, 5, 0)
+	push(t, q, 5, 6)
+	for _, expected := range []int{5, 6} {
+		if n := pop(t, q); n != expected {
+			t.Errorf("expected %d, found %d", expected, n)
+		}
+	}
+}
+
+// Each pass begins with its own numbers, and a producer of another pass does not change them.
+func TestStartsOfPasses(t *testing.T) {
+	q := makeQueue(t, QueueOptions{Capacity: 9, Slots: scalar, Restartable: true})
+	_, err := q.Start(PassCurrent)
+	expect(t, err, Closed, "no pass open yet")
+	expect(t, q.SetStart(PassCurrent, 0), Closed, "no pass open yet")
+	for i, had := range []int64{4, 0, 6} {
+		pass, dropped, err := q.ReopenAt(had)
+		if err != nil || pass != Pass(i) || dropped != uint64(min(i, 1)) {
+			t.Fatalf("expected pass %d, found pass %v, %d tuples dropped, %v", i, pass, dropped, err)
+		}
+		if waited, err := q.WaitPass(background, PassNone); waited != pass || err != nil {
+			t.Errorf("expected pass %v, found %v, %v", pass, waited, err)
+		}
+		expectStart(t, q, had, had)
+		if err := q.SetStart(pass, had); err != nil {
+			t.Error(err)
+		}
+		expectStart(t, q, had, 0)
+		for _, other := range []Pass{pass + 1, pass + 7, PassNone} {
+			_, err := q.Start(other)
+			expect(t, err, Closed, "is over")
+			expect(t, q.SetStart(other, 0), Closed, "is over")
+		}
+		expectStart(t, q, had, 0)
+		push(t, q, i)
+	}
+	if _, _, err := q.Reopen(); err != nil {
+		t.Fatal(err)
+	}
+	expectStart(t, q, 0, 0)
+	q.Close(PassCurrent)
+	expect(t, q.SetStart(PassCurrent, 0), Closed, "takes no more tuples")
+	q.Shutdown()
+	_, err = q.Start(PassCurrent)
+	expect(t, err, Closed, "shut down")
+	_, _, err = q.ReopenAt(3)
+	expect(t, err, Closed, "shut down")
+}
+
+// A consumer that waits tries again when the position is restored: the call may be of a reader that was reset.
+func TestSetHadWakesConsumers(t *testing.T) {
+	q := makeQueue(t, QueueOptions{Capacity: 9, Slots: scalar})
+	over := errors.New("over")
+	var stale atomic.Bool
+	done := make(chan error)
+	for range 3 {
+		go func() {
+			_, err := wait.Do(background, func(ctx context.Context) (*Tuple, error) {
+				if stale.Load() {
+					return nil, over
+				}
+				return q.Pop(ctx)
+			})
+			done <- err
+		}()
+	}
+	until(q, func(i QueueInfo) bool { return i.WaitingConsumers == 3 })
+	stale.Store(true)
+	q.SetHad(2)
+	for range 3 {
+		if err := <-done; err != over {
+			t.Errorf("expected the end of the call, found %v", err)
+		}
+	}
+	// A consumer of the queue itself goes on waiting.
+	popped := make(chan int)
+	go func() {
+		tuple, err := q.Pop(background)
+		if err != nil {
+			t.Error(err)
+		}
+		popped <- numberOf(tuple)
+	}()
+	until(q, func(i QueueInfo) bool { return i.WaitingConsumers == 1 })
+	q.SetHad(1)
+	push(t, q, 4)
+	if n := <-popped; n != 4 {
+		t.Errorf("expected 4, found %d", n)
+	}
+}
+
+// Producers that follow a consumer from pass to pass see the start of the pass that they ask for, or its end.
+func TestStartsWhileAConsumerReopens(t *testing.T) {
+	q := makeQueue(t, QueueOptions{Capacity: 4, Slots: scalar, Restartable: true})
+	const passes = 300
+	start := func(pass Pass) int64 { return int64(pass) % 5 }
+	var all sync.WaitGroup
+	for range 2 {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			for pass := PassNone; ; {
+				var err error
+				if pass, err = q.WaitPass(background, pass); err != nil {
+					return // the queue is shut down
+				}
+				n, err := q.Start(pass)
+				if err == nil {
+					if n != start(pass) {
+						t.Errorf("pass %v: expected start %d, found %d", pass, start(pass), n)
+					}
+					err = q.SetStart(pass, n)
+				}
+				if err == nil {
+					err = q.Push(background, pass, number(int(pass)))
+				}
+				if err != nil && kindOf(err) != Closed {
+					t.Error(err)
+				}
+			}
+		}()
+	}
+	for i := range Pass(passes) {
+		pass, _, err := q.ReopenAt(start(i))
+		if err != nil || pass != i {
+			t.Fatalf("expected pass %v, found %v, %v", i, pass, err)
+		}
+		for range i % 3 {
+			if n := pop(t, q); n != int(i) {
+				t.Errorf("expected a tuple of pass %v, found one of %d", i, n)
+			}
+			if n := q.Repeated(); n != 0 {
+				t.Errorf("pass %v: expected that its producer left out all, found %d that come again", i, n)
+			}
+		}
+	}
+	q.Shutdown()
+	all.Wait()
 }

@@ -9,34 +9,35 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
 )
 
-// Content is what a Variable can hold: a *LoDTensor, a *PyArrayFeedQueueHolder, a reader's holder.
+// Content is the value of a Variable: a *LoDTensor, a *PyArrayFeedQueueHolder or the holder of a reader.
 type Content interface {
-	Drop() // lets go of what it holds; called once, when it leaves the Variable
+	Drop() // releases what the Content holds; called once, when it leaves the Variable
 }
 
-// A Variable is a named place for a Content. Any thread.
+// A Variable is a named container of a Content. All methods are safe for concurrent use.
 type Variable struct {
 	name string
 
 	mu      sync.Mutex
 	content Content
-	writing bool // the tensor in content is being written in place
-	erased  bool // from its Scope: nobody would drop what is put in any more
+	writing bool // a kernel is writing the tensor in content in place
+	erased  bool // erased from its Scope
 
-	version atomic.Uint64 // of content, but for one tensor in place of another
+	version atomic.Uint64 // counts changes of content, except a tensor replaced by another
 }
 
-// NewVariable makes a Variable that no Scope has.
+// NewVariable makes a Variable that belongs to no Scope.
 func NewVariable(name string) *Variable { return &Variable{name: name} }
 
-// Name is the name in the Scope.
+// Name returns the name in the Scope.
 func (v *Variable) Name() string { return v.name }
 
-// Version is another one after another Content was put in. Tensors do not count: they come and go.
+// Version returns a number that changes when another Content is set. Replacing one tensor with another does not change
+// it.
 func (v *Variable) Version() uint64 { return v.version.Load() }
 
-// Set puts a Content in, drops the old one, and owns the new one from then on. Of a Variable that was erased it drops the
-// new one, and says so.
+// Set replaces the Content, drops the old one and takes ownership of the new one. If the Variable was erased, Set drops
+// the new Content and returns NotFound.
 func (v *Variable) Set(c Content) (err error) {
 	v.mu.Lock()
 	old := v.content
@@ -57,7 +58,7 @@ func (v *Variable) isErased() error {
 	return Errorf(NotFound, "variable %q: it was erased from its scope meanwhile", v.name)
 }
 
-// erase empties the Variable for good.
+// erase empties the Variable. Later calls of Set fail.
 func (v *Variable) erase() {
 	v.mu.Lock()
 	v.erased = true
@@ -65,18 +66,18 @@ func (v *Variable) erase() {
 	_ = v.Set(nil)
 }
 
-// With calls f with the Content, nil if there is none, which cannot be replaced meanwhile.
+// With calls f with the Content, or nil if there is none. The Content cannot be replaced while f runs.
 func (v *Variable) With(f func(Content)) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	f(v.content)
 }
 
-// SetTensor moves a tensor in, and the one that was there, if any, out into t for the caller to
-// drop. A Variable that holds one already is written without an allocation. One that was erased takes nothing.
+// SetTensor moves t into the Variable. If the Variable held a tensor, it is moved out into t for the caller to drop,
+// and nothing is allocated. SetTensor fails if the Variable was erased.
 func (v *Variable) SetTensor(t *LoDTensor) error { return v.setTensor(t, false) }
 
-// setTensor is SetTensor, which may end what BeginWrite began.
+// setTensor is SetTensor; with written set, it also ends the write that BeginWrite began.
 func (v *Variable) setTensor(t *LoDTensor, written bool) error {
 	v.mu.Lock()
 	if written {
@@ -95,7 +96,8 @@ func (v *Variable) setTensor(t *LoDTensor, written bool) error {
 	return nil
 }
 
-// makeTensor makes the content a tensor, and answers what it was before if that is to be dropped. The lock is held.
+// makeTensor makes the content a tensor. It returns the tensor, and the previous content if the caller must drop it.
+// The lock is held.
 func (v *Variable) makeTensor() (held *LoDTensor, old Content) {
 	held, ok := v.content.(*LoDTensor)
 	if !ok {
@@ -106,7 +108,7 @@ func (v *Variable) makeTensor() (held *LoDTensor, old Content) {
 	return held, old
 }
 
-// ShareTensor puts a second reference to the tensor in the Variable into to, which is empty.
+// ShareTensor stores a second reference to the Variable's tensor in to, which must be empty.
 func (v *Variable) ShareTensor(to *LoDTensor) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -117,10 +119,10 @@ func (v *Variable) ShareTensor(to *LoDTensor) error {
 	return err
 }
 
-// UnsharedTensor is the tensor in a Variable that nobody else sees, which is its own still.
+// UnsharedTensor returns the tensor of a Variable that only the caller uses. The Variable keeps ownership.
 func (v *Variable) UnsharedTensor() (*LoDTensor, error) { return v.tensor() }
 
-// ReadTensor calls f with the tensor in the Variable, which stays as it is meanwhile.
+// ReadTensor calls f with the Variable's tensor, which does not change while f runs.
 func (v *Variable) ReadTensor(f func(*LoDTensor) error) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -146,8 +148,8 @@ func (v *Variable) beingWritten() error {
 	return Errorf(State, "variable %q: a kernel is writing its tensor in place right now", v.name)
 }
 
-// Scalar copies the one element of the tensor in the Variable to to, and answers its dtype and rank; Any if it has not
-// one, or none.
+// Scalar copies the single element of the Variable's tensor to to, and returns its dtype and rank. It returns Any if
+// there is no tensor, or if the tensor does not have exactly one element in host memory.
 func (v *Variable) Scalar(to *[16]byte) (dtype DType, rank int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -159,15 +161,15 @@ func (v *Variable) Scalar(to *[16]byte) (dtype DType, rank int) {
 	return t.DType, t.rank
 }
 
-// Modify has f change the tensor in the Variable; a copy of it, if somebody else has it too.
+// Modify calls f to change the Variable's tensor. If the tensor is shared, it is copied first.
 func (v *Variable) Modify(pool *memory.Pool, f func(*LoDTensor) error) error {
-	var old LoDTensor // dropped without the lock: its memory may be somebody's who wants to know
+	var old LoDTensor // dropped without the lock, because the drop may call the memory's owner
 	v.mu.Lock()
 	t, err := v.tensor()
 	if err == nil {
 		err = t.OnHost()
 	}
-	if err == nil && !t.IsUnique() {
+	if err == nil && !t.isUnique() {
 		if err = old.AllocateTensor(t.DType, t.Dims(), t.LoD, pool); err == nil {
 			Copy(old.Data, t.Data)
 			if err = t.CheckTruncated(0); err == nil {
@@ -183,8 +185,9 @@ func (v *Variable) Modify(pool *memory.Pool, f func(*LoDTensor) error) error {
 	return err
 }
 
-// Write has f write a tensor of that dtype and dims, without LoD: into the memory of the one that is there, if nobody
-// else has it, else into some of the pool's. What f finds there is of no meaning.
+// Write calls f to write a tensor of the given dtype and dims, without LoD. f writes into the memory of the present
+// tensor if it has the same dtype and dims and is not shared, otherwise into new memory from the pool. The contents of
+// the memory are undefined before.
 func (v *Variable) Write(dtype DType, dims Dims, pool *memory.Pool, f func(data []byte)) error {
 	v.mu.Lock()
 	t, ok := v.content.(*LoDTensor)
@@ -194,7 +197,7 @@ func (v *Variable) Write(dtype DType, dims Dims, pool *memory.Pool, f func(data 
 		err = v.isErased()
 	case ok && v.writing:
 		err = v.beingWritten()
-	case ok && t.IsUnique() && t.DType == dtype && len(t.LoD) == 0 && slices.Equal(t.Dims(), dims):
+	case ok && t.isUnique() && t.DType == dtype && len(t.LoD) == 0 && slices.Equal(t.Dims(), dims):
 		f(t.Data)
 	default:
 		var fresh LoDTensor
@@ -215,8 +218,9 @@ func (v *Variable) Write(dtype DType, dims Dims, pool *memory.Pool, f func(data 
 	return err
 }
 
-// BeginWrite puts a second reference to the tensor in the Variable into to, which is empty, to be written in place; if
-// somebody else has it too, or it is read-only, a copy. EndWrite MUST follow. Meanwhile others are refused the tensor.
+// BeginWrite stores a second reference to the Variable's tensor in to, which must be empty, for writing in place. A
+// shared or read-only tensor is copied first. The caller MUST call EndWrite; until then every other use of the tensor
+// fails with State.
 func (v *Variable) BeginWrite(to *LoDTensor, pool *memory.Pool) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -227,7 +231,7 @@ func (v *Variable) BeginWrite(to *LoDTensor, pool *memory.Pool) error {
 	if err != nil {
 		return err
 	}
-	if t.IsUnique() {
+	if t.isUnique() {
 		t.Share(to)
 	} else if err := to.AllocateTensor(t.DType, t.Dims(), t.LoD, pool); err != nil {
 		return err
@@ -242,15 +246,15 @@ func (v *Variable) BeginWrite(to *LoDTensor, pool *memory.Pool) error {
 	return nil
 }
 
-// EndWrite ends what BeginWrite began: it moves the tensor in.
+// EndWrite ends the write that BeginWrite began, and moves t into the Variable.
 func (v *Variable) EndWrite(t *LoDTensor) error {
 	err := v.setTensor(t, true)
 	t.Drop()
 	return err
 }
 
-// InitQueue makes the queue of the PyArrayFeedQueueHolder in the Variable, which is put there if the
-// Variable is empty, and answers it with a reference that the caller drops.
+// InitQueue makes the queue of the Variable's PyArrayFeedQueueHolder and returns it with a reference that the caller
+// drops. If the Variable is empty, it makes the holder too.
 func (v *Variable) InitQueue(o QueueOptions) (*Consumer, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -267,8 +271,8 @@ func (v *Variable) InitQueue(o QueueOptions) (*Consumer, error) {
 	return h.InitOnce(o)
 }
 
-// Feeder is the queue in the Variable, with a reference that the caller drops; an error if it holds
-// none, or none yet.
+// Feeder returns the Variable's queue with a reference that the caller drops. It fails with State if the Variable holds
+// no queue, or if the queue was not made yet.
 func (v *Variable) Feeder() (*Consumer, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -283,7 +287,7 @@ func (v *Variable) missing(what string) error {
 	return Errorf(State, "variable %q: expected a %s in it, found none", v.name, what)
 }
 
-// A Scope maps names to Variables, and asks its parent for those it does not have. Any thread.
+// A Scope maps names to Variables; lookups continue in its parent. All methods are safe for concurrent use.
 type Scope struct {
 	parent     *Scope
 	references atomic.Int32
@@ -294,10 +298,10 @@ type Scope struct {
 
 var global = NewScope(nil)
 
-// GlobalScope is the one that all parts of a process share.
+// GlobalScope returns the scope that the whole process shares.
 func GlobalScope() *Scope { return global }
 
-// NewScope makes a Scope with one reference. It keeps its parent, if any, alive.
+// NewScope makes a Scope with one reference. It holds a reference to its parent, which may be nil.
 func NewScope(parent *Scope) *Scope {
 	s := &Scope{vars: make(map[string]*Variable)}
 	s.references.Store(1)
@@ -313,7 +317,7 @@ func (s *Scope) Retain() *Scope {
 	return s
 }
 
-// Var is the Variable of that name in this very Scope, made if there is none.
+// Var returns the Variable of the given name in this Scope, and makes it if it does not exist. It ignores the parents.
 func (s *Scope) Var(name string) (*Variable, error) {
 	if name == "" {
 		return nil, Errorf(Invalid, "variable: expected a name, found an empty string")
@@ -322,14 +326,14 @@ func (s *Scope) Var(name string) (*Variable, error) {
 	defer s.mu.Unlock()
 	v := s.vars[name]
 	if v == nil {
-		name = strings.Clone(name) // it may be C's
+		name = strings.Clone(name) // the bytes may belong to C
 		v = &Variable{name: name}
 		s.vars[name] = v
 	}
 	return v, nil
 }
 
-// FindVar is the Variable of that name here or in the nearest parent that has it.
+// FindVar returns the Variable of the given name in this Scope or the nearest parent that has it.
 func (s *Scope) FindVar(name string) (*Variable, error) {
 	for at := s; at != nil; at = at.parent {
 		at.mu.RLock()
@@ -342,7 +346,7 @@ func (s *Scope) FindVar(name string) (*Variable, error) {
 	return nil, Errorf(NotFound, "variable %q: there is none in this scope or its parents", name)
 }
 
-// Erase takes a Variable of this very Scope out and drops what it holds.
+// Erase removes a Variable from this Scope and drops its content. It ignores the parents.
 func (s *Scope) Erase(name string) error {
 	s.mu.Lock()
 	v := s.vars[name]
@@ -355,7 +359,7 @@ func (s *Scope) Erase(name string) error {
 	return nil
 }
 
-// Drop takes a reference away; the last one erases everything.
+// Drop releases a reference; the last Drop erases all Variables.
 func (s *Scope) Drop() {
 	if s.references.Add(-1) > 0 {
 		return

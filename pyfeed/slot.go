@@ -1,25 +1,37 @@
 package pyfeed
 
-import "sync/atomic"
+import (
+	"fmt"
+	"sync/atomic"
+)
 
-// A Slot is what one tensor of a tuple must look like.
+// A Slot describes one component of a tuple: the dtype, dims and ragged offsets that its tensor must have.
 type Slot struct {
-	Name      string // of a file's slot; may be ""
-	DType     DType  // Any: the first tuple decides
-	Dims      Dims   // -1 matches anything; a first one of -1 is the dimension that grows
+	Name      string // name of the slot in a file; may be ""
+	DType     DType  // Any: taken from the first tuple
+	Dims      Dims   // -1 matches any size; a first dimension of -1 is the one along which tuples are joined
 	LoDLevels int
 }
 
-// Grows says whether tuples are joined along the first dimension, rather than stacked.
+// Grows reports whether batching joins tuples along the first dimension, instead of stacking them.
 func (s Slot) Grows() bool { return len(s.Dims) > 0 && s.Dims[0] == -1 }
 
-// Spec is what tuples must look like. Its dtypes may be settled later, by many threads at once.
+// String formats all but the name, such as "float32[-1 3] lod 1".
+func (s Slot) String() string {
+	text := fmt.Sprintf("%v%v", s.DType, s.Dims)
+	if s.LoDLevels > 0 {
+		text += fmt.Sprintf(" lod %d", s.LoDLevels)
+	}
+	return text
+}
+
+// Spec describes the slots of a tuple. A dtype given as Any is set by the first tuple checked, from any thread.
 type Spec struct {
-	slots  []Slot // none: any tuple with a slot will do
+	slots  []Slot // empty: any tuple with at least one slot is accepted
 	dtypes []atomic.Int32
 }
 
-// NewSpec copies and checks the slots.
+// NewSpec checks the slots and returns a Spec with a copy of them.
 func NewSpec(slots []Slot) (*Spec, error) {
 	if len(slots) == 0 {
 		return nil, Errorf(Slots, "slots: expected at least 1, found 0")
@@ -50,20 +62,21 @@ func NewSpec(slots []Slot) (*Spec, error) {
 	return s, nil
 }
 
-// Len is the number of slots.
+// Len returns the number of slots.
 func (s *Spec) Len() int { return len(s.slots) }
 
-// Slot is the i-th, with the dtype it has by now.
+// Slot returns the i-th slot with its current dtype.
 func (s *Spec) Slot(i int) Slot {
 	slot := s.slots[i]
 	slot.DType = DType(s.dtypes[i].Load())
 	return slot
 }
 
-// Grows says whether tuples are joined along the first dimension of the i-th slot.
+// Grows reports whether batching joins tuples along the first dimension of the i-th slot.
 func (s *Spec) Grows(i int) bool { return s.slots[i].Grows() }
 
-// Batched is the Spec of batches of what this one describes. The two settle their dtypes together.
+// Batched returns the Spec of batches of the tuples that s describes. Both Specs share their dtypes: a dtype set in one
+// is set in the other.
 func (s *Spec) Batched() (*Spec, error) {
 	b := &Spec{append([]Slot(nil), s.slots...), s.dtypes}
 	for i := range b.slots {
@@ -79,7 +92,7 @@ func (s *Spec) Batched() (*Spec, error) {
 	return b, nil
 }
 
-// Check compares a tuple's dtypes, dims and LoD, and settles the dtypes that were open.
+// Check compares the dtypes, dims and LoD of a tuple with the slots, and sets the dtypes that are still Any.
 func (s *Spec) Check(t *Tuple) error {
 	if len(s.slots) == 0 {
 		return t.check()
@@ -102,7 +115,7 @@ func (s *Spec) Check(t *Tuple) error {
 			return SlotErrorf(Shape, i, "batch dimension: expected %d, as in slot %d, found %d", rows, first, n)
 		}
 	}
-	return s.settle(t)
+	return s.resolveDTypes(t)
 }
 
 func (s *Spec) checkSlot(i int, t *LoDTensor) error {
@@ -134,7 +147,7 @@ func (s *Spec) checkSlot(i int, t *LoDTensor) error {
 	return nil
 }
 
-// check is what there is to check of a tuple that may look like anything.
+// check does the checks that hold for every tuple, when no slots are given.
 func (t *Tuple) check() error {
 	if len(t.Slots) == 0 {
 		return Errorf(Slots, "slots: expected at least 1, found 0")
@@ -155,7 +168,7 @@ func (t *Tuple) check() error {
 	return nil
 }
 
-func (s *Spec) settle(t *Tuple) error {
+func (s *Spec) resolveDTypes(t *Tuple) error {
 	for i := range t.Slots {
 		found := int32(t.Slots[i].DType)
 		if s.dtypes[i].Load() == found || s.dtypes[i].CompareAndSwap(int32(Any), found) {

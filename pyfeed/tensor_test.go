@@ -31,7 +31,7 @@ func TestManyTuplesAreMadeAndReleasedAsOne(t *testing.T) {
 		}
 		ReleaseAll(all)
 		if i := slices.IndexFunc(all, func(t *Tuple) bool { return t != nil }); i >= 0 {
-			t.Errorf("tuple %d was not forgotten", i)
+			t.Errorf("ReleaseAll left tuple %d in the slice", i)
 		}
 	}
 	ReleaseAll(nil)
@@ -41,9 +41,8 @@ func TestManyTuplesAreMadeAndReleasedAsOne(t *testing.T) {
 	}
 }
 
-// What leaves the library is aligned and has its offsets outside Go's heap; what is so already stays where it is.
-// A great many tuples that come back at one time once filled the spare ones past their limit, and
-// nothing that came back was kept until they were used up.
+// When very many tuples are released together, only maxFreeTuples are kept for reuse. An early version then stopped
+// keeping any until all of them were used up.
 func TestSpareTuplesAreLimitedAndKeptInUse(t *testing.T) {
 	for range 2 {
 		all := make([]*Tuple, maxFreeTuples+100)
@@ -60,11 +59,11 @@ func TestSpareTuplesAreLimitedAndKeptInUse(t *testing.T) {
 	NewTuples(few, 1)
 	defer ReleaseAll(few)
 	if !slices.Contains(few, first) {
-		t.Fatal("a tuple that was released just now was not kept")
+		t.Fatal("expected the tuple released last to be reused")
 	}
 }
 
-// References of neighbours are dropped together, of as many buffers as there are.
+// ReleaseAll drops the references to each buffer together, for any number of buffers.
 func TestReleaseAllDropsEveryReference(t *testing.T) {
 	before := memory.Count()
 	pool := memory.NewPool(memory.Batch)
@@ -94,7 +93,7 @@ func TestReleaseAllDropsEveryReference(t *testing.T) {
 	}
 	for i, tuple := range all {
 		if tuple != nil {
-			t.Fatalf("tuple %d is not forgotten", i)
+			t.Fatalf("ReleaseAll left tuple %d in the slice", i)
 		}
 	}
 	pool.Close()
@@ -103,6 +102,8 @@ func TestReleaseAllDropsEveryReference(t *testing.T) {
 	}
 }
 
+// EnsureExportable copies a tuple whose elements are not aligned or whose offsets are in Go's heap. Any other stays in
+// place.
 func TestEnsureExportable(t *testing.T) {
 	before := memory.Count()
 	p := memory.NewPool(memory.File)
@@ -140,14 +141,14 @@ func TestEnsureExportable(t *testing.T) {
 		for i := range tuple.Slots {
 			s := &tuple.Slots[i]
 			if string(s.Data) != want[i] || !slices.Equal(s.Dims(), Dims{2}) || s.DType != Int64 || s.InHeap {
-				t.Errorf("at %d: slot %d: found %+v", c.at, i, s)
+				t.Errorf("at %d: slot %d: wrong contents %+v", c.at, i, s)
 			}
 			if uintptr(unsafe.Pointer(unsafe.SliceData(s.Data)))%8 != 0 {
 				t.Errorf("at %d: slot %d is not aligned", c.at, i)
 			}
 		}
 		if c.lod != nil && !slices.Equal(tuple.Slots[1].LoD[0], c.lod[0]) {
-			t.Errorf("found LoD %v", tuple.Slots[1].LoD)
+			t.Errorf("wrong LoD %v", tuple.Slots[1].LoD)
 		}
 		if moved := was != unsafe.SliceData(tuple.Slots[1].Data); moved != c.moves || moved == tuple.Slots[1].ReadOnly {
 			t.Errorf("at %d: moved: %v, read only: %v", c.at, moved, tuple.Slots[1].ReadOnly)
@@ -171,13 +172,13 @@ func TestReverse(t *testing.T) {
 	}
 }
 
-// Of any number of elements, wherever they begin, long ones too: byte by byte it comes to the same, and what is around
-// them stays as it is.
+// Reverse is compared with a reversal byte by byte, for many numbers of elements and any alignment. Bytes around the
+// elements must not change.
 func TestReverseOfManySizes(t *testing.T) {
 	const around = 3
 	for d := Bool; d.Valid(); d++ {
 		part := d.Size()
-		if d == Complex64 || d == Complex128 { // two numbers each
+		if d == Complex64 || d == Complex128 { // two numbers in each element
 			part /= 2
 		}
 		for _, n := range []int{0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 1001, 1<<12 + 1} {
@@ -191,7 +192,7 @@ func TestReverseOfManySizes(t *testing.T) {
 					slices.Reverse(want[at : at+part])
 				}
 				if d.Reverse(data[begin : begin+n*d.Size()]); !slices.Equal(data, want) {
-					t.Fatalf("%v: %d elements from byte %d on: found other bytes", d, n, begin)
+					t.Fatalf("%v: %d elements at byte %d: wrong bytes", d, n, begin)
 				}
 			}
 		}
@@ -201,11 +202,11 @@ func TestReverseOfManySizes(t *testing.T) {
 func TestNamesOfDTypes(t *testing.T) {
 	for d := Any; d < numDTypes; d++ {
 		if got, ok := DTypeOf(d.String()); got != d || !ok {
-			t.Errorf("%v: found %v, %v", d, got, ok)
+			t.Errorf("the dtype named %v: found %v, %v", d, got, ok)
 		}
 	}
 	if _, ok := DTypeOf("float31"); ok {
-		t.Error("there is a float31")
+		t.Error("expected no dtype named float31")
 	}
 }
 
@@ -236,7 +237,7 @@ func TestAFaultInTheBackgroundIsCaught(t *testing.T) {
 	<-done
 }
 
-// Sequences of sequences, all of them empty.
+// All sequences are empty, at both levels.
 func TestALoDWhoseSequencesAreAllEmpty(t *testing.T) {
 	s := LoDTensor{DType: Uint8, LoD: LoD{{0, 0, 0}, {0}}}
 	if err := s.SetDims(Dims{0}); err != nil {

@@ -15,12 +15,12 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// lines are those of a text file: an instance each, of bytes.
+// lines reads a text file: each line is an instance, a byte string.
 type lines struct {
 	file    *storage.File
 	offsets record.Offsets
 	record  int64
-	err     error // what Read goes on answering
+	err     error // the error that all further calls of Read return
 }
 
 func openLines(path string, c *record.Config) (record.Records, error) {
@@ -45,7 +45,7 @@ func (r *lines) Read(out []*pyfeed.Tuple) (int, error) {
 		}
 		s := &t.Slots[0]
 		r.offsets.Sequence(s, len(line))
-		s.Hold(line, r.file.Hold(1)) // used where it lies: not a byte is copied
+		s.Hold(line, r.file.Hold(1)) // a view of the file: no byte is copied
 		s.ReadOnly = true
 		r.file.Skip(len(line) + 1)
 		r.record++
@@ -53,7 +53,7 @@ func (r *lines) Read(out []*pyfeed.Tuple) (int, error) {
 	return len(out), nil
 }
 
-// next is the line at the position.
+// next returns the line at the current position.
 func (r *lines) next() ([]byte, error) {
 	for want := 1; r.err == nil; {
 		b, err := r.file.Peek(want)
@@ -73,20 +73,20 @@ func (r *lines) next() ([]byte, error) {
 	return nil, r.err
 }
 
-// Resync finds nothing: only the last line can be damaged.
+// Resync ends the file: only its last line can be damaged.
 func (r *lines) Resync() error {
 	r.err = io.EOF
 	return r.err
 }
 
-func (r *lines) Intact() error { return r.file.Intact() }
+func (r *lines) CheckTruncated() error { return r.file.CheckTruncated() }
 
-// Unchanged is the File's.
-func (r *lines) Unchanged() error { return r.file.Unchanged() }
+// CheckUnchanged calls that of the File.
+func (r *lines) CheckUnchanged() error { return r.file.CheckUnchanged() }
 
 func (r *lines) Close() { r.file.Close() }
 
-// A format of one's own, that open_files then reads as it reads any other.
+// This example registers a format. open_files then reads it like the built-in formats.
 func Example() {
 	err := record.Register(record.Format{Tag: "lines", Suffixes: []string{".lines"}, Open: openLines})
 	if err != nil {

@@ -13,12 +13,21 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// ReaderHolder hides which Reader it is, lets any number of threads read from it, and is what a
-// Variable holds. A true HasNext holds for the holder's next ReadNext, whoever makes it.
+// ReaderHolder wraps a Reader of any type, lets any number of threads read from it, and is what a Variable holds. After
+// HasNext has returned true, the next ReadNext of the holder returns a tuple, in whichever thread it is called.
 type ReaderHolder struct {
 	references atomic.Int32
-	name       string        // of the variable it was made for, for messages; may be ""
+	name       string        // of the variable that the reader was made for, for messages; may be ""
 	resets     atomic.Uint64 // written under the lock
+	looped     atomic.Bool   // a loop began since the last reset
+	failed     atomic.Bool   // a read failed since the last reset
+
+	// For State, which does not lock readers below, because a thread that reads ahead may be within a long read.
+	delivered    atomic.Int64             // tuples of this pass that consumers got; tuples that readers above got do not count
+	readBy       atomic.Pointer[Upstream] // the first that has read in this pass
+	shared       atomic.Bool              // another Upstream has read in this pass
+	begunBy      atomic.Pointer[Upstream] // the reader above that has begun this pass; nil: another caller has, or the pass is the first
+	waitingCalls atomic.Int32             // of consumers
 
 	mu     sync.Mutex
 	reader Reader
@@ -27,11 +36,13 @@ type ReaderHolder struct {
 	bytes  int64
 	last   int64        // the pass of the last tuple
 	chunk  record.Chunk // space for ReadMany
+	ahead  int64        // tuples before a restored position, which are still to be dropped
+	ended  bool         // a consumer was told that the pass has ended
 
-	delivery *pyfeed.Delivery // of what is meant for a device and not there yet; else nil
+	delivery *pyfeed.Delivery // copies the tuples to their device; nil if no copy is needed
 }
 
-// NewHolder owns the Reader from now on.
+// NewHolder returns a holder that owns the Reader, with one reference.
 func NewHolder(r Reader) *ReaderHolder {
 	h := &ReaderHolder{reader: r}
 	h.references.Store(1)
@@ -41,7 +52,8 @@ func NewHolder(r Reader) *ReaderHolder {
 	return h
 }
 
-// Named sets the name of the variable that it is made for, before others have it, and answers h.
+// Named sets the name of the variable that the holder is made for, and returns h. It is called before other threads
+// have h.
 func (h *ReaderHolder) Named(variable string) *ReaderHolder {
 	h.name = variable
 	return h
@@ -53,7 +65,7 @@ func (h *ReaderHolder) Retain() *ReaderHolder {
 	return h
 }
 
-// Drop takes a reference away; the last one closes the Reader.
+// Drop releases a reference; the last one closes the Reader.
 func (h *ReaderHolder) Drop() {
 	if h.references.Add(-1) == 0 {
 		h.mu.Lock()
@@ -65,29 +77,45 @@ func (h *ReaderHolder) Drop() {
 	}
 }
 
-// ReadNext is the Reader's, for any thread; pyfeed.Cancelled if the reader is reset meanwhile. The tuple is
-// fit to leave the library, and at the device that it is meant for.
+// ReadNext calls ReadNext of the Reader. Any thread may call it. It returns pyfeed.Cancelled if the reader is reset
+// during the call. The tuple can be exported from the library, and is at the device that it is meant for.
 func (h *ReaderHolder) ReadNext(ctx context.Context) (*pyfeed.Tuple, error) {
+	return h.ReadNextInLoop(ctx, 0)
+}
+
+// ReadNextInLoop is ReadNext within a loop: it also returns pyfeed.Cancelled if the reader was reset after the loop
+// began. Loop 0 stands for no loop.
+func (h *ReaderHolder) ReadNextInLoop(ctx context.Context, loop Loop) (*pyfeed.Tuple, error) {
 	t, err := wait.Do(ctx, func(ctx context.Context) (*pyfeed.Tuple, error) {
+		resets := h.resets.Load() // before the lock, which a reset may have
+		if loop != 0 {
+			resets = uint64(loop) - 1
+		}
 		if trace.On() {
 			h.lockTraced(ctx)
 		} else {
 			h.mu.Lock()
 		}
 		defer h.mu.Unlock()
-		if err := h.stale(ctx); err != nil {
+		if err := h.stale(ctx, resets); err != nil {
 			return nil, err
 		}
 		t, err := h.next(ctx)
-		if err == nil {
+		switch err {
+		case nil:
 			h.tuples++
 			h.bytes += int64(t.Size())
 			h.last = t.Pass
+			h.delivered.Add(1)
+		case io.EOF:
+			h.ended = true
 		}
 		return t, err
 	})
 	if err != nil {
-		return nil, h.external(err)
+		err = h.external(err)
+		h.noteError(ctx, err)
+		return nil, err
 	}
 	if err = EnsureExportable(ctx, t); err != nil {
 		t.Release()
@@ -96,7 +124,8 @@ func (h *ReaderHolder) ReadNext(ctx context.Context) (*pyfeed.Tuple, error) {
 	return t, nil
 }
 
-// EnsureExportable makes a tuple fit to leave the library: it copies what is not aligned, or lies in Go's heap.
+// EnsureExportable makes a tuple fit to leave the library: it copies slots that are not aligned, or that lie in Go's
+// heap.
 func EnsureExportable(ctx context.Context, t *pyfeed.Tuple) error {
 	if trace.On() {
 		return ensureExportableTraced(ctx, t)
@@ -114,7 +143,7 @@ func ensureExportableTraced(ctx context.Context, t *pyfeed.Tuple) error {
 	return err
 }
 
-// lockTraced waits for other callers, whom the trace may show at work.
+// lockTraced waits for the lock and records the wait: without that, the trace would show the caller at work.
 func (h *ReaderHolder) lockTraced(ctx context.Context) {
 	if !h.mu.TryLock() {
 		start := trace.Begin()
@@ -124,36 +153,50 @@ func (h *ReaderHolder) lockTraced(ctx context.Context) {
 }
 
 func (h *ReaderHolder) next(ctx context.Context) (*pyfeed.Tuple, error) {
+	if h.ahead > 0 {
+		if err := h.skipAhead(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if h.delivery != nil {
 		return h.delivery.Next(ctx, h.reader.ReadNext)
 	}
 	return h.reader.ReadNext(ctx)
 }
 
-// exportPool is the memory of tuples that had to be copied to leave the library.
+// exportPool allocates the memory of tuples that had to be copied to leave the library.
 var exportPool = memory.NewUnpooled(memory.Batch)
 
-// ReadMany fills the front of out with the next tuples, as many as are there without waiting, but at least one, and
-// answers how many. Any thread; pyfeed.Cancelled if the reader is reset meanwhile.
+// ReadMany fills the front of out with the next tuples: as many as can be read without waiting, but at least one. It
+// returns how many. Any thread may call it. It returns pyfeed.Cancelled if the reader is reset during the call.
 func (h *ReaderHolder) ReadMany(ctx context.Context, out []*pyfeed.Tuple) (int, error) {
 	n, err := wait.Do(ctx, func(ctx context.Context) (int, error) {
+		resets := h.resets.Load() // before the lock, which a reset may have
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if err := h.stale(ctx); err != nil {
+		if err := h.stale(ctx, resets); err != nil {
 			return 0, err
 		}
-		if _, err := h.readInto(ctx, &h.chunk, len(out)); err != nil {
+		n, err := h.readInto(ctx, &h.chunk, len(out))
+		if err != nil {
+			h.ended = h.ended || err == io.EOF
 			return 0, err
 		}
+		h.delivered.Add(int64(n))
 		return h.chunk.Take(out), nil
 	})
 	return n, h.external(err)
 }
 
-// readInto is the Reader's ReadMany, counted. The lock is held.
-func (h *ReaderHolder) readInto(ctx context.Context, c *record.Chunk, most int) (int, error) {
+// readInto calls ReadMany of the Reader and counts the tuples. The caller holds the lock.
+func (h *ReaderHolder) readInto(ctx context.Context, c *record.Chunk, limit int) (int, error) {
+	if h.ahead > 0 {
+		if err := h.skipAhead(ctx); err != nil {
+			return 0, err
+		}
+	}
 	before := c.Bytes()
-	n, err := h.reader.ReadMany(ctx, c, most)
+	n, err := h.reader.ReadMany(ctx, c, limit)
 	if n > 0 {
 		h.tuples += int64(n)
 		h.bytes += int64(c.Bytes() - before)
@@ -162,38 +205,55 @@ func (h *ReaderHolder) readInto(ctx context.Context, c *record.Chunk, most int) 
 	return n, err
 }
 
-// Capability is the Reader, if it is a T too: an interface of what some readers can do beside reading. It does not tell
-// which reader it is.
+// Capability returns the Reader as a T, an interface for what only some readers can do, if it implements T. The
+// concrete type stays hidden.
 func Capability[T any](h *ReaderHolder) (T, bool) {
 	t, is := h.reader.(T)
 	return t, is
 }
 
-// Stats is what the Reader did so far.
+// Stats returns what the Reader has done since it was made.
 func (h *ReaderHolder) Stats() Stats {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := Stats{Tuples: h.tuples, Bytes: h.bytes, Passes: int64(h.resets.Load()) + 1, PassID: h.last, Slots: record.DescribeSpec(h.reader.Spec())}
 	h.reader.Describe(&s)
+	switch n := h.Length(); n {
+	case Unknown:
+	case Endless:
+		s.Length = new(int64)
+		*s.Length = -1
+	default:
+		s.Length = &n
+	}
 	return s
 }
 
-// HasNext is the Reader's, for any thread; pyfeed.Cancelled if the reader is reset meanwhile.
+// HasNext calls HasNext of the Reader. Any thread may call it. It returns pyfeed.Cancelled if the reader is reset
+// during the call.
 func (h *ReaderHolder) HasNext(ctx context.Context) (bool, error) {
 	has, err := wait.Do(ctx, func(ctx context.Context) (bool, error) {
+		resets := h.resets.Load() // before the lock, which a reset may have
 		if trace.On() {
 			h.lockTraced(ctx)
 		} else {
 			h.mu.Lock()
 		}
 		defer h.mu.Unlock()
-		if err := h.stale(ctx); err != nil {
+		if err := h.stale(ctx, resets); err != nil {
 			return false, err
 		}
 		if h.delivery != nil && h.delivery.Ready() {
 			return true, nil
 		}
-		return h.reader.HasNext(ctx)
+		if h.ahead > 0 {
+			if err := h.skipAhead(ctx); err != nil {
+				return false, err
+			}
+		}
+		has, err := h.reader.HasNext(ctx)
+		h.ended = h.ended || err == nil && !has
+		return has, err
 	})
 	if err == nil && !has {
 		err = io.EOF
@@ -201,47 +261,65 @@ func (h *ReaderHolder) HasNext(ctx context.Context) (bool, error) {
 	if err = h.external(err); err == io.EOF {
 		err = nil
 	}
+	if err != nil {
+		h.noteError(ctx, err)
+	}
 	return has, err
 }
 
-func (h *ReaderHolder) stale(ctx context.Context) error {
-	if wait.Began(ctx, h, h.resets.Load()) != h.resets.Load() {
+// stale returns an error if the reader was reset after the call began, when resets was its number of resets. The caller
+// holds the lock.
+func (h *ReaderHolder) stale(ctx context.Context, resets uint64) error {
+	if wait.GenerationAtStart(ctx, h, resets) != h.resets.Load() {
 		return pyfeed.Errorf(pyfeed.Cancelled, "the reader was reset while this call waited in it")
 	}
 	return nil
 }
 
-// ReInit starts the Reader over, with the next pass. Calls that wait in it are cancelled.
+// CallWaits implements [wait.CallCounter].
+func (h *ReaderHolder) CallWaits() { h.waitingCalls.Add(1) }
+
+// CallEnded implements [wait.CallCounter].
+func (h *ReaderHolder) CallEnded() { h.waitingCalls.Add(-1) }
+
+// ReInit resets the Reader to the start of the next pass. Calls that wait in the reader are cancelled.
 func (h *ReaderHolder) ReInit() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.begin(h.pass + 1)
+	return h.reset(h.pass + 1)
 }
 
-// Begin starts the Reader over with a pass of that number.
+// Begin resets the Reader to the start of pass number pass.
 func (h *ReaderHolder) Begin(pass uint64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.begin(pass)
+	return h.begin(pass, nil)
 }
 
-func (h *ReaderHolder) begin(pass uint64) error {
-	// Those that wait are woken by what they wait for: starting over moves it.
+// begin is Begin for a reader above; nil: for another caller. The caller holds the lock.
+func (h *ReaderHolder) begin(pass uint64, by *Upstream) error {
+	before := h.begunBy.Swap(by)
+	// ReInit wakes the calls that wait in the reader.
 	if err := h.reader.ReInit(pass); err != nil {
+		h.begunBy.Store(before)
 		return err
 	}
 	if h.delivery != nil {
 		h.delivery.Drop()
 	}
-	h.pass = pass
+	h.pass, h.ahead, h.ended = pass, 0, false
+	h.delivered.Store(0)
+	h.readBy.Store(nil)
+	h.shared.Store(false)
+	h.failed.Store(false)
 	h.resets.Add(1)
 	return nil
 }
 
-// Spec is the Reader's.
+// Spec returns the Spec of the Reader.
 func (h *ReaderHolder) Spec() *pyfeed.Spec { return h.reader.Spec() }
 
-// HolderOf is the holder in a variable, with a reference that the caller drops.
+// HolderOf returns the holder in a variable, with a reference that the caller drops.
 func HolderOf(v *pyfeed.Variable) (*ReaderHolder, error) {
 	var h *ReaderHolder
 	v.With(func(c pyfeed.Content) {
@@ -255,7 +333,7 @@ func HolderOf(v *pyfeed.Variable) (*ReaderHolder, error) {
 	return h, nil
 }
 
-// FindHolder is the holder in the variable of that name, with a reference that the caller drops.
+// FindHolder returns the holder in the variable of that name, with a reference that the caller drops.
 func FindHolder(scope *pyfeed.Scope, name string) (*ReaderHolder, error) {
 	v, err := scope.FindVar(name)
 	if err != nil {

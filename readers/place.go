@@ -2,19 +2,19 @@ package readers
 
 import "github.com/pyfeed/pyfeed/pyfeed"
 
-// Placed is a Reader whose tuples are meant for another place than the CPU's, or may be.
+// Placed is a Reader whose tuples may be meant for another place than the CPU.
 type Placed interface {
-	// OutputPlace is where they are meant for, and whether they are there already. If not, they are in memory that the
-	// host can touch.
+	// OutputPlace returns the place that the tuples are meant for, and whether they are there already. If not, they are
+	// in memory that the host can access.
 	OutputPlace() (place pyfeed.Place, there bool)
 }
 
-// Targetable is a Reader that writes, or lies above one that does, and can be told for which place.
+// Targetable is a Reader that writes tuples, or is above a reader that writes them, and whose target place can be set.
 type Targetable interface {
 	SetTarget(place pyfeed.Place) error
 }
 
-// OutputPlace is the Reader's: the CPU's, if it has none.
+// OutputPlace returns that of the Reader, or the CPU if the Reader is not Placed.
 func (h *ReaderHolder) OutputPlace() (place pyfeed.Place, there bool) {
 	if p, is := h.reader.(Placed); is {
 		return p.OutputPlace()
@@ -22,7 +22,7 @@ func (h *ReaderHolder) OutputPlace() (place pyfeed.Place, there bool) {
 	return pyfeed.CPUPlace(), true
 }
 
-// SetTarget is for the reader above, which is going to copy to the place.
+// SetTarget is called by the reader above, which will copy the tuples to place.
 func (h *ReaderHolder) SetTarget(place pyfeed.Place) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -32,7 +32,8 @@ func (h *ReaderHolder) SetTarget(place pyfeed.Place) error {
 	return nil
 }
 
-// CheckHost says why a reader cannot be decorated by one that looks at its tuples.
+// CheckHost returns an error if the tuples are in device memory. Then the operator op, which accesses tuples on the
+// host, cannot read them.
 func (h *ReaderHolder) CheckHost(op string) error {
 	if place, there := h.OutputPlace(); place.Kind == pyfeed.CUDA && there {
 		return pyfeed.Errorf(pyfeed.Unsupported, "%s: expected a reader of tuples in the host's memory, found one whose tuples are at %v: put the double_buffer on top", op, place)

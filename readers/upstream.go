@@ -12,37 +12,45 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// Upstream is a reader as the one above it has it. It refuses to go on once that reader was reset by others in the middle of
-// a pass of the one above: the two would not be in the same pass any more. Its ReadInto and ReadPending are called by one
-// caller at a time.
+// Upstream is the link from a reader to a reader below it. If another caller resets the reader below while the reader
+// above is in the middle of a pass, the two are no longer in the same pass: reads through the Upstream then fail. One
+// caller at a time calls ReadInto and ReadPending.
 type Upstream struct {
 	*ReaderHolder
-	// 1 more than the resets of the reader when something was first read of it in this pass of the one above; 0: nothing was.
+	// 1 more than the number of resets of the reader below at the first read in this pass of the reader above; 0: no
+	// read yet.
 	began atomic.Uint64
+	// The reader below was in another pass than the one that the reader above counts. The order may depend on the pass.
+	otherPass atomic.Bool
 }
 
-// NewUpstream takes over a reference to a reader, for the one above it.
+// NewUpstream returns a link for the reader above. It takes over the caller's reference to h.
 func NewUpstream(h *ReaderHolder) *Upstream { return &Upstream{ReaderHolder: h} }
 
-// ReadInto is the Reader's ReadMany, for the reader above, which may reset it in the middle of a read of its own.
-func (u *Upstream) ReadInto(ctx context.Context, c *record.Chunk, most int) (int, error) {
+// ReadInto calls ReadMany of the reader below. The reader above may reset the reader below while this call waits.
+func (u *Upstream) ReadInto(ctx context.Context, c *record.Chunk, limit int) (int, error) {
 	return wait.Do(ctx, func(ctx context.Context) (int, error) {
 		u.mu.Lock()
 		defer u.mu.Unlock()
 		if err := u.resume(); err != nil {
 			return 0, err
 		}
-		return u.readInto(ctx, c, most)
+		return u.readInto(ctx, c, limit)
 	})
 }
 
-// ReadPending is that of the Reader, which MUST be Deferred, for the reader above.
+// ReadPending calls ReadPending of the reader below, which MUST be Deferred.
 func (u *Upstream) ReadPending(ctx context.Context) (Pending, error) {
 	return wait.Do(ctx, func(ctx context.Context) (Pending, error) {
 		u.mu.Lock()
 		defer u.mu.Unlock()
 		if err := u.resume(); err != nil {
 			return nil, err
+		}
+		if u.ahead > 0 {
+			if err := u.skipAhead(ctx); err != nil {
+				return nil, err
+			}
 		}
 		p, err := u.reader.(Deferred).ReadPending(ctx)
 		if err != nil {
@@ -54,28 +62,63 @@ func (u *Upstream) ReadPending(ctx context.Context) (Pending, error) {
 	})
 }
 
-// Begin starts the Reader over with a pass of that number.
+// inOtherPass reports whether another caller than the reader above has begun the pass of the reader below. The passes of a
+// PassSource are its own.
+func (u *Upstream) inOtherPass() bool {
+	_, source := u.reader.(PassSource)
+	return !source && u.resets.Load() > 0 && u.begunBy.Load() != u
+}
+
+// Begin resets the reader below to the start of the given pass.
 func (u *Upstream) Begin(pass uint64) error {
+	err := u.BeginNext(pass)
+	if err == nil {
+		u.otherPass.Store(false)
+	}
+	return err
+}
+
+// BeginNext is Begin for a reader that goes on with the next pass by itself: positions in the passes before may still be
+// saved.
+func (u *Upstream) BeginNext(pass uint64) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	began := u.began.Swap(0) // before: a caller at the end of a pass may look
-	err := u.begin(pass)
+	began := u.began.Swap(0) // before the reset: a caller at the end of a pass may read it without the lock
+	err := u.begin(pass, u)
 	if err != nil {
 		u.began.Store(began)
 	}
 	return err
 }
 
-// resume notes that something is read of it in this pass, or refuses it. The lock is held.
+// JoinPass lets the call behind ctx, which may have waited in the previous pass, go on in the current passes of all
+// sources below.
+func (h *ReaderHolder) JoinPass(ctx context.Context) {
+	if source, is := h.reader.(PassSource); is {
+		source.JoinPass(ctx)
+	}
+	for _, u := range h.upstreams() {
+		u.JoinPass(ctx)
+	}
+}
+
+// resume notes the first read in this pass, or returns an error if the reader was reset since. The caller holds the
+// lock.
 func (u *Upstream) resume() error {
 	if u.began.Load() == 0 {
 		u.began.Store(u.resets.Load() + 1)
+		if u.inOtherPass() {
+			u.otherPass.Store(true)
+		}
+		if !u.readBy.CompareAndSwap(nil, u) && u.readBy.Load() != u {
+			u.shared.Store(true)
+		}
 		return nil
 	}
 	return u.moved()
 }
 
-// moved is an error if the reader was reset in the middle of a pass of the one above.
+// moved returns an error if the reader was reset in the middle of a pass of the reader above.
 func (u *Upstream) moved() error {
 	if began := u.began.Load(); began != 0 && began != u.resets.Load()+1 {
 		return &resetBelow{u.label()}
@@ -83,8 +126,9 @@ func (u *Upstream) moved() error {
 	return nil
 }
 
-// external is what a caller is told in place of err: of a reset of a reader below, which reader to reset in its place. At the
-// end of a pass too: it may be that of another pass than the one below is in.
+// external translates err for callers of the holder: an error about a reset of a reader below names the reader that the
+// caller has to reset. external also checks for such resets at io.EOF, which may be the end of another pass of the
+// reader below.
 func (h *ReaderHolder) external(err error) error {
 	if err == nil || err == wait.ErrWouldBlock {
 		return err
@@ -102,7 +146,7 @@ func (h *ReaderHolder) external(err error) error {
 		"which resets all readers below it", reset.name, h.label(), h.label())
 }
 
-// movedBelow is an error about a reader anywhere below that was reset in the middle of a pass of the one above it.
+// movedBelow returns an error if any reader below was reset in the middle of a pass of the reader above it.
 func (h *ReaderHolder) movedBelow() error {
 	d, is := h.reader.(Decorator)
 	if !is {
@@ -119,7 +163,7 @@ func (h *ReaderHolder) movedBelow() error {
 	return nil
 }
 
-// label is what messages call the reader.
+// label returns the name of the reader for messages.
 func (h *ReaderHolder) label() string {
 	if h.name != "" {
 		return fmt.Sprintf("%q", h.name)
@@ -127,7 +171,7 @@ func (h *ReaderHolder) label() string {
 	return "below"
 }
 
-// resetBelow says that a reader of that label was reset while the one above was in the middle of a pass.
+// resetBelow is the error that the reader called name was reset while the reader above was in the middle of a pass.
 type resetBelow struct{ name string }
 
 func (e *resetBelow) Error() string {

@@ -1,7 +1,7 @@
-"""How everything is measured: libraries run one case of a workload, each in a process of its own, in turns.
+"""The measuring code: the libraries run one case of a workload in turns, each in its own process.
 
-`measure` has all libraries run a case, `Results` keeps the measurements, and `options` are those of every script. The
-input of each workload is in `workloads`, and how each library runs it in `libraries`.
+`measure` runs a case with all libraries, `Results` keeps the measurements, and `options` makes the options that all
+scripts have. `workloads` contains the input of each workload, and `libraries` the code that runs it with each library.
 """
 
 from .cases import LIMIT, PEER, PYFEED, Case, Library, measure

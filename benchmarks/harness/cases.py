@@ -1,4 +1,4 @@
-"""A case of a workload: libraries that take turns at it."""
+"""Measures one case of a workload with several libraries in turns."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from typing import Any
 from .runner import Failed, NotSupported, Runner, Timed, Turn, start_resource_tracker
 
 PYFEED, PEER, LIMIT = "pyfeed", "peer", "limit"
-TRIALS = 3  # of settings that are near each other
-ROUNDS = 8  # turns of a library in a run, at most: an even number, so that each is as often the first as the last
+TRIALS = 3  # how often settings of similar speed are tried
+ROUNDS = 8  # most turns of a library in a run; even, so that each library is as often first as last
 
 
 @dataclass(frozen=True)
 class Library:
-    """How one library runs a case. A library that is used in several manners counts as several.
+    """One way to run a case with one library. A library may appear several times, with different ways to use it.
 
     Attributes
     ----------
     name : str
-        As it stands in the table.
+        The name in the table.
     settings : mapping of str to callable
-        The settings to be tried, the fastest of which is measured. Each makes a `Timed` in its own process; picklable.
+        The settings to try; the fastest one is measured. Each callable is picklable, and makes a `Timed` in its own
+        process.
     kind : {"peer", "pyfeed", "limit"}
-        A limit is not a library: it does only a part of the work, so that no library can be faster.
+        A limit is not a library. It does only a part of the work, so no library can be faster.
     """
 
     name: str
@@ -44,14 +45,16 @@ class Case:
     Attributes
     ----------
     name : str
-        As it stands in the table.
+        The name in the table.
     libraries : list of Library
     amount : float
-        One unit of work in the case's `unit`, such as the GB of a batch.
+        The size of one unit of work, in terms of `unit`: for GB/s, the GB of a batch.
     unit : str
-        Of the measurements: GB/s, thousands of batches a second, ….
+        The unit of the measurements, such as GB/s or thousands of batches per second.
     cores : int
-        How many of the machine's cores each library may use; 0: all.
+        The number of cores of the machine that each library may use; 0: all.
+    parameters : mapping
+        The parameters of the workload, which are kept with the results.
     """
 
     name: str
@@ -64,13 +67,13 @@ class Case:
 
 @dataclass
 class _Started:
-    """The processes of a library, one a setting, and why there is none for some of them."""
+    """The processes of a library, one for each setting, and the errors of settings that could not start."""
 
     runners: list[tuple[str, Runner]]
     failures: dict[str, Failed | NotSupported] = field(default_factory=dict)
 
 
-_start_seconds: dict[str, float] = {}  # of a library, the last time: the slowest are started first
+_start_seconds: dict[str, float] = {}  # by library, the last start; the slowest libraries start first
 
 
 def _start(library: Library, case: Case, free_cores: SimpleQueue[int], cancelled: threading.Event) -> _Started:
@@ -90,9 +93,9 @@ def _start(library: Library, case: Case, free_cores: SimpleQueue[int], cancelled
 
 
 def _start_all(case: Case) -> list[_Started]:
-    """Start as many libraries at a time as there are cores: starting takes most of a case's time.
+    """Start the libraries, as many at a time as there are cores: most of the time of a case is spent in starting.
 
-    The settings of a library are started one after another, since they may write the same files.
+    The settings of one library start one after another, since they may write the same files.
     """
     start_resource_tracker()
     cores = len(os.sched_getaffinity(0))
@@ -111,24 +114,24 @@ def _start_all(case: Case) -> list[_Started]:
             cancelled.set()
             while wait(starting.values(), 0.05).not_done:
                 for runner in list(Runner.running):
-                    runner.kill()  # the thread that waits for it gets an error
+                    runner.kill()  # makes the thread that waits for the runner fail
             raise
 
 
 def _close(runners: Iterable[Runner]) -> None:
-    """Close them together: some take a second or more to clean up."""
+    """Close the runners concurrently: the cleanup of some takes a second or more."""
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(Runner.close, runners))
 
 
 @dataclass(eq=False)
 class _Candidate:
-    """A library with the setting that is measured."""
+    """A library with the setting to measure."""
 
     library: Library
     setting: str
     runner: Runner
-    rate: float  # units a second, roughly
+    rate: float  # units per second, an estimate
     failures: Mapping[str, str] = field(default_factory=dict)  # of other settings
     runs: list[_Run] = field(default_factory=list)
 
@@ -151,12 +154,12 @@ class _Run:
         self.waited = None if self.waited is None or turn.waited is None else self.waited + turn.waited
 
     def wait_fraction(self) -> float | None:
-        """The share of the time in which the consumer waited for data, if the library's function measures it."""
+        """The share of the time for which the consumer waited for data; None if the library does not measure it."""
         return None if self.waited is None else self.waited / self.seconds
 
 
 def _rate(runner: Runner, seconds: float) -> float:
-    """Units a second, roughly."""
+    """Estimate the units per second."""
     count = 1
     while (elapsed := runner.turn(count).seconds) < seconds / 4:
         count *= 4
@@ -164,7 +167,7 @@ def _rate(runner: Runner, seconds: float) -> float:
 
 
 def _fastest(library: Library, started: _Started, seconds: float) -> _Candidate:
-    """The setting that was the fastest once. Those that are near it are tried again, against chance."""
+    """Find the fastest setting of a library. Settings of similar speed are tried several times, to reduce chance."""
     found = [_Candidate(library, setting, runner, 0.0) for setting, runner in started.runners]
     for trial in range(TRIALS):
         near = [one for one in found if one.rate >= max(each.rate for each in found) / 2]
@@ -184,10 +187,11 @@ def _fastest(library: Library, started: _Started, seconds: float) -> _Candidate:
 
 
 def _rounds(candidates: Iterable[_Candidate], seconds: float) -> list[list[tuple[_Candidate, int]]]:
-    """The rounds of a run: the candidates that have a turn in each, and of how many units.
+    """Plan the rounds of a run: the candidates that have a turn in each round, and the units of the turn.
 
-    Those that may be the first have one in every round, unless a unit takes longer: short ones in quick alternation,
-    so that disturbances by other programs are shared by all. Others have one long turn in the first round.
+    A candidate that may be the fastest has a short turn in every round, unless one unit takes longer. The turns
+    alternate quickly, so that a disturbance by another program affects all of these candidates. Every other candidate
+    has one long turn in the first round.
     """
     candidates = list(candidates)
     fastest = max((one.rate for one in candidates if one.library.kind != LIMIT), default=0)
@@ -201,16 +205,23 @@ def _rounds(candidates: Iterable[_Candidate], seconds: float) -> list[list[tuple
 
 
 def measure(case: Case, runs: int, seconds: float) -> dict[str, Any]:
-    """The measurements of a case, run by run.
+    """Measure a case.
 
-    All libraries are started first, and their settings tried, one at a time. In each run they take turns, while the
-    others are stopped; every other round in the opposite order. A machine that slows down then slows them all.
+    First, all libraries start, and their settings are tried one at a time. In each run the libraries take turns, while
+    all others are stopped. Every other round uses the opposite order. This way, a time in which the machine is slower
+    affects all libraries.
 
     Parameters
     ----------
+    case : Case
     runs : int
     seconds : float
-        Of a library in a run, roughly; at least one unit.
+        The approximate time of each library in a run. A library does at least one unit.
+
+    Returns
+    -------
+    dict
+        The case, with one value of each library for each run.
     """
     candidates: list[_Candidate] = []
     libraries: list[dict[str, Any]] = []

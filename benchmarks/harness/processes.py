@@ -1,4 +1,4 @@
-"""A process and its descendants: stopped, continued, ended, and their use of processor and memory, from /proc."""
+"""Stops, continues and ends a process with its descendants, and reads their processor time and memory from /proc."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ TICK = os.sysconf("SC_CLK_TCK")
 
 
 class Usage(NamedTuple):
-    cpu_seconds: float  # user and system, of all, those that have ended included
-    peak_bytes: int  # memory, where a page that several have is counted once
+    cpu_seconds: float  # user and system time, including that of processes that have ended
+    peak_bytes: int  # memory; a page shared by several processes counts once
 
 
 class Member(NamedTuple):
-    """A process, identified also after its PID has been reused."""
+    """A process. The start time distinguishes it from a later process with the same PID."""
 
     pid: int
     started: str
@@ -47,14 +47,14 @@ def tree(root: int) -> list[Member]:
 
 
 def session(leader: int) -> list[Member]:
-    """The other processes of its session, also those whose parents have ended."""
+    """All processes of a session except its leader, including those whose parents have ended."""
     numbers = (int(entry.name) for entry in PROC.iterdir() if entry.name.isdecimal())
     found = ((pid, stat) for pid in numbers if pid != leader and (stat := _stat(pid)) is not None)
     return [Member(pid, stat[19]) for pid, stat in found if int(stat[3]) == leader]
 
 
 def send_signal(root: int, number: signal.Signals) -> None:
-    """Send a signal to the process and its descendants, also to those that are started meanwhile."""
+    """Send a signal to the process and its descendants, including those that start meanwhile."""
     signalled: set[Member] = set()
     while new := [member for member in tree(root) if member not in signalled]:
         signalled.update(new)
@@ -76,7 +76,7 @@ def _signal(member: Member, number: signal.Signals) -> None:
 
 
 def pin(root: int, cores: set[int]) -> None:
-    """Restrict all threads of the process and its descendants to those cores. They should be stopped."""
+    """Restrict all threads of the process and its descendants to these cores. The processes should be stopped."""
     for pid, _ in tree(root):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             for task in (PROC / str(pid) / "task").iterdir():
@@ -84,7 +84,7 @@ def pin(root: int, cores: set[int]) -> None:
 
 
 def usage(root: int) -> Usage:
-    """The use of the process and its descendants so far. They should be stopped."""
+    """The resources that the process and its descendants have used so far. The processes should be stopped."""
     ticks = peak = 0
     for pid, _ in tree(root):
         if (stat := _stat(pid)) is None:
@@ -95,7 +95,8 @@ def usage(root: int) -> Usage:
             status = _kilobytes(PROC / str(pid) / "status")
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
-        # A shared page is divided among the processes that map it; released pages were this process's own, or nearly.
+        # Pss divides a shared page among the processes that map it. Pages that were released since the peak count in
+        # full, since most of them were not shared.
         peak += rollup.get("Pss", 0) + max(0, status.get("VmHWM", 0) - status.get("VmRSS", 0))
     return Usage(ticks / TICK, peak * 1024)
 

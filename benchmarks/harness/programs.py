@@ -1,4 +1,4 @@
-"""Programs: scripts in processes of their own, observed from outside from start to exit."""
+"""Programs: scripts that run in their own processes and are observed from outside."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from .runner import PR_SET_CHILD_SUBREAPER, Failed, NotSupported
 BENCHMARKS = Path(__file__).parent.parent
 SHARED_MEMORY = Path("/dev/shm")
 POLL_INTERVAL = 0.01  # seconds
-ASLEEP_POLLS = 10  # consecutive polls that find all threads asleep
+ASLEEP_POLLS = 10  # consecutive polls in which all main threads sleep
 
 
 class Program:
-    """A script in a process and a session of its own, as one that is started from a terminal.
+    """A script in its own process and session, like a program that is started from a terminal.
 
-    The script and its workers write events to a FIFO, which `PYFEED_BENCHMARK_EVENTS` in the environment names. Each
-    event has a time of `time.monotonic_ns`, which is the same clock in all processes.
+    The script and its workers write events to a FIFO, whose path is in the environment variable
+    `PYFEED_BENCHMARK_EVENTS`. Each event has a time from `time.monotonic_ns`, which is the same clock in all processes.
 
     Parameters
     ----------
     source : str
         The script.
     timeout : float
-        Seconds after which an event, or the exit, has failed to come.
+        The default time limit for an event, in seconds.
     path : str
         A folder that the script imports from before all others; empty: none.
     """
@@ -46,7 +46,7 @@ class Program:
     _running: ClassVar[set[Program]] = set()
 
     def __init__(self, source: str, timeout: float = 60, path: str = "") -> None:
-        # Orphans of the program become this process's children, not init's, so that they can be found.
+        # Orphans of the program become children of this process instead of init, so that `close` can find them.
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._timeout = timeout
         self._folder = tempfile.TemporaryDirectory(prefix="pyfeed-", ignore_cleanup_errors=True)
@@ -56,7 +56,7 @@ class Program:
         script, fifo = folder / "program.py", folder / "events"
         script.write_text(source)
         os.mkfifo(fifo)
-        self._fifo = os.open(fifo, os.O_RDWR)  # read and write: else each writer that closes would be an end of file
+        self._fifo = os.open(fifo, os.O_RDWR)  # also for writing, since a FIFO without writers is at its end
         self._unparsed = b""
         self._events: list[tuple[str, int, list[str]]] = []
         self._shared_memory: set[str] = set()
@@ -91,7 +91,7 @@ class Program:
         self.close()
 
     def wait_for(self, event: str, timeout: float | None = None) -> tuple[int, list[str]]:
-        """Wait for an event: its time and its values. Other events are kept for later calls."""
+        """Wait for an event, and return its time and its values. Other events are kept for later calls."""
         timeout = self._timeout if timeout is None else timeout
         until = time.monotonic() + timeout
         while True:
@@ -107,7 +107,7 @@ class Program:
                 raise Failed(f"{event!r} did not come in {timeout:g} s")
 
     def raise_errors(self) -> None:
-        """Raise the error of an event by which the program says that it cannot run the case."""
+        """Raise an error if an event says that the program cannot run the case."""
         self._receive(0)
         for name, _, values in self._events:
             if name == "not supported":
@@ -116,7 +116,7 @@ class Program:
                 raise Failed(f"raised {values[0]}")
 
     def _receive(self, seconds: float) -> bool:
-        """Read events for so long; False if there were none."""
+        """Read events, waiting for at most `seconds`. Return False if there were none."""
         if not select.select([self._fifo], [], [], 0 if self._events else seconds)[0]:
             return False
         *lines, self._unparsed = (self._unparsed + os.read(self._fifo, 1 << 16)).split(b"\n")
@@ -126,12 +126,12 @@ class Program:
         return True
 
     def log(self) -> str:
-        """The last line that the process has printed."""
+        """The last line of the output of the process."""
         lines = (Path(self._folder.name) / "log").read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else ""
 
     def resume(self) -> None:
-        """Write a line to the standard input, for which the program waits."""
+        """Write a line to the standard input of the program, which waits for it."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"\n")
         self._process.stdin.flush()
@@ -153,7 +153,7 @@ class Program:
         return at
 
     def kill(self) -> list[processes.Member]:
-        """Kill the process, not its workers; return these."""
+        """Kill the process but not its workers, and return the workers."""
         workers = processes.tree(self.pid)[1:]
         self._shared_memory = _shared_memory_of(processes.tree(self.pid))
         self._process.kill()
@@ -173,7 +173,7 @@ class Program:
         os.close(pidfd)
 
     def leftovers(self, workers: list[processes.Member]) -> dict[str, list[str]]:
-        """Processes, shared memory and temporary files that remain of a process that has ended."""
+        """The processes, shared memory and temporary files that remain after the process has ended."""
         alive = [_command(w) for w in workers if _alive(w)]
         return {
             "processes": alive,
@@ -182,7 +182,7 @@ class Program:
         }
 
     def _orphans(self) -> list[processes.Member]:
-        """Its descendants that have become this process's children, in its session or in one of their own."""
+        """The orphaned descendants, which are now children of this process."""
         others = {member for program in self._running for member in processes.tree(program.pid)}
         sessions = {program.pid for program in self._running}
         mine = (m for m in processes.tree(os.getpid())[1:] if m not in others and _session(m) not in sessions)
@@ -191,7 +191,7 @@ class Program:
     def close(self) -> None:
         """End the process and its descendants, and remove their leftovers."""
         self._running.discard(self)
-        members = [] if self._process.returncode is not None else processes.tree(self.pid)  # else its PID may be reused
+        members = [] if self._process.returncode is not None else processes.tree(self.pid)  # its PID may be reused
         used = self._shared_memory | _shared_memory_of([*members, *self._orphans()])
         self._process.kill()
         processes.kill(members)
@@ -199,7 +199,7 @@ class Program:
         while orphans := self._orphans():
             processes.kill(orphans)
             for orphan in orphans:
-                with contextlib.suppress(ChildProcessError):  # it is still another orphan's
+                with contextlib.suppress(ChildProcessError):  # the parent may be another orphan
                     os.waitpid(orphan.pid, 0)
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
@@ -213,7 +213,7 @@ class Program:
 
 
 def context_switches(pid: int) -> dict[tuple[int, int], int]:
-    """Context switches of each thread of a process and its workers, voluntary or not."""
+    """The voluntary and involuntary context switches of each thread of a process and its workers."""
     found = {}
     for member in processes.tree(pid):
         for task in _tasks(member.pid):
@@ -227,19 +227,19 @@ def context_switches(pid: int) -> dict[tuple[int, int], int]:
 
 
 def wake_ups(before: dict[tuple[int, int], int], after: dict[tuple[int, int], int]) -> int:
-    """How often threads were woken between two calls of `context_switches`."""
+    """The number of times that threads woke between two calls of `context_switches`."""
     return sum(count - before.get(thread, 0) for thread, count in after.items())
 
 
 Metrics = dict[str, "float | Failed"]
 Measurement = Generator[None, None, Metrics]
-"""A program that is measured: it yields once it has started, and again once it sleeps, and returns metrics by name."""
+"""The measurement of a program. It yields when the program has started and when it sleeps, and returns the metrics."""
 
 
 def interleave(
     programs: Mapping[str, Callable[[], Measurement]], runs: int, together: bool = False
 ) -> Iterator[tuple[str, dict[str, list[float] | Failed] | Failed | NotSupported]]:
-    """Run programs in turns, every other run in the opposite order: the metrics of each, one value a run.
+    """Measure programs in turns, every other run in the opposite order. Yield each name with its metrics, or its error.
 
     Parameters
     ----------
@@ -247,10 +247,10 @@ def interleave(
         Each starts a program.
     runs : int
     together : bool
-        Start all programs, and have them asleep, before the first is measured: that is faster, and programs that sleep
-        do not disturb.
+        Start all programs, and wait until they sleep, before the first one is measured. This is faster, and sleeping
+        programs do not disturb the measurement.
     """
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a background job, whose children inherit it
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in background jobs; children inherit it
         signal.signal(signal.SIGINT, signal.default_int_handler)
     found: dict[str, dict[str, list[float] | Failed]] = {name: {} for name in programs}
     failed: dict[str, Failed | NotSupported] = {}
@@ -277,7 +277,7 @@ def interleave(
 
 
 def _add(found: dict[str, list[float] | Failed], metrics: Metrics) -> None:
-    """Add the metrics of a run; a metric that has failed once has failed."""
+    """Add the metrics of a run. A metric that fails in one run fails as a whole."""
     for name, value in metrics.items():
         before = found.setdefault(name, [])
         if isinstance(value, Failed):
@@ -291,7 +291,7 @@ def library_lines(
     found: Mapping[str, dict[str, list[float] | Failed] | Failed | NotSupported],
     kind_of: Callable[[str], str],
 ) -> list[dict[str, Any]]:
-    """A case's libraries with the values of one metric that `interleave` has found."""
+    """The libraries of a case, with the values of one metric from `interleave`."""
     libraries: list[dict[str, Any]] = []
     for library, metrics in found.items():
         value = metrics.get(metric) if isinstance(metrics, dict) else metrics
@@ -305,7 +305,7 @@ def library_lines(
 
 
 def case(name: str, unit: str, parameters: dict[str, Any], libraries: list[dict[str, Any]]) -> dict[str, Any]:
-    """A case in which less is better, as `harness.measure` makes those in which more is."""
+    """A case in which less is better, in the form of `harness.measure`."""
     return {
         "case": name,
         "unit": unit,
@@ -353,7 +353,7 @@ def _command(member: processes.Member) -> str:
 
 
 def _shared_memory_of(members: list[processes.Member]) -> set[str]:
-    """Entries of /dev/shm that the processes have mapped or open, or that have a PID of theirs in their name."""
+    """The entries of /dev/shm that the processes have mapped or open, or whose names contain one of their PIDs."""
     found: set[str] = set()
     for pid, _ in members:
         at = processes.PROC / str(pid)

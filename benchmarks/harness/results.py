@@ -1,4 +1,4 @@
-"""Results: the measurements of a workload, printed and written to a file."""
+"""Prints the measurements of a workload, and writes them to a file."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from typing import Any
 from .cases import LIMIT, PEER, PYFEED
 
 PACKAGES = (
-    *("pyfeed", "numpy", "torch", "torchdata", "tensorflow-cpu", "grain", "spdl-core", "spdl-io", "mlx-data"),
+    *("pyarrayfeed", "numpy", "torch", "torchdata", "tensorflow-cpu", "grain", "spdl-core", "spdl-io", "mlx-data"),
     *("webdataset", "mosaicml-streaming", "datasets", "ray", "paddlepaddle", "pyarrow", "pandas"),
 )
 
 
 def options(description: str | None, runs: int = 5, seconds: float = 0.5) -> argparse.ArgumentParser:
-    """The options of every workload's script."""
+    """Make the parser with the options that all scripts have."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="write the results to this file")
     parser.add_argument("--missing", action="store_true", help="keep the cases of the same command in the --json file")
@@ -42,21 +42,21 @@ def options(description: str | None, runs: int = 5, seconds: float = 0.5) -> arg
 
 
 def selected(names: str, name: str, references: Iterable[str]) -> bool:
-    """Whether `--libraries` names this one. References are those that need no package of their own."""
+    """Whether `--libraries` selects a library. References are the libraries that need no additional package."""
     if names == "all":
         return True
     return name in (references if names == "references" else names.split(","))
 
 
 def compare(case: dict[str, Any]) -> dict[str, Any]:
-    """pyfeed beside the best peer and the limit: medians over runs of the ratios of the same run.
+    """Compare pyfeed with the best peer and with the limit, run by run.
 
     Returns
     -------
     dict
-        ``pyfeed``, the name of its best line; ``peer``, the best one's name; ``x peer``, [median, least, most] of how
-        many times as good pyfeed is; ``limit`` and ``x limit``, of the nearest limit. A key is missing if the case
-        has no values for it.
+        ``pyfeed``: the name of pyfeed's best line. ``peer``: the name of the best peer. ``x peer``: [median, least,
+        most] of the ratios, which say how many times as good pyfeed is. ``limit`` and ``x limit``: the same for the
+        nearest limit. A key is missing if the case has no values for it.
     """
     libraries = {library["library"]: library for library in case["libraries"] if "values" in library}
     lines = [name for name, library in libraries.items() if library["kind"] == PYFEED]
@@ -78,7 +78,7 @@ def compare(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def paired_ratios(values: Sequence[float], others: Sequence[float], better: str) -> list[float]:
-    """How many times as good the first values are, run by run. Counts may both be 0."""
+    """How many times as good the first values are, run by run. If both values of a run are 0, the ratio is 1."""
     pairs = zip(values, others, strict=False) if better == "higher" else zip(others, values, strict=False)
     return [a / b if b else 1.0 if a == b else math.inf for a, b in pairs]
 
@@ -118,13 +118,13 @@ def _commit() -> str | None:
 
 
 def _without_path(words: list[str]) -> list[str]:
-    """The options, except the file of the results."""
+    """The options without --json, its file, and --missing."""
     options = [word for word, before in zip(words, ["", *words], strict=False) if before != "--json"]
     return [word for word in options if not word.startswith("--json") and word != "--missing"]
 
 
 class Results:
-    """The measurements of one workload, printed and written after every case.
+    """The measurements of one workload. Each case is printed and written when it is added.
 
     Parameters
     ----------
@@ -145,13 +145,13 @@ class Results:
         }
         if args.missing:
             self._results["cases"] = self._kept()
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # else stopped processes would stay
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # runs the cleanup of stopped processes
         here = dict(self._results["machine"])
         print(", ".join(f"{name} {version}" for name, version in here.pop("packages").items()))
         print(", ".join(f"{name} {value}" for name, value in here.items()), flush=True)
 
     def _kept(self) -> list[Any]:
-        """The cases in the file, which must be of the same command, machine and commit."""
+        """The cases in the file, which must come from the same command, machine and commit."""
         if self._path is None:
             raise SystemExit("--missing: expected --json with the file whose cases are kept")
         if not self._path.exists():
@@ -163,11 +163,11 @@ class Results:
         return list(kept["cases"])
 
     def has(self, *cases: str) -> bool:
-        """Whether the results have all these cases, from the file of --missing."""
+        """Whether the results contain all these cases already, because of --missing."""
         return {*cases} <= {case["case"] for case in self._results["cases"]}
 
     def add(self, case: dict[str, Any]) -> None:
-        """Keep a case, as `measure` returns it, and print it. One of the same name is replaced."""
+        """Keep a case that `measure` returned, and print it. It replaces a case of the same name."""
         self._results["cases"] = [kept for kept in self._results["cases"] if kept["case"] != case["case"]]
         self._results["cases"].append(case)
         print(f"\n{case['case']}, {case['unit']}: median (least to most)")
@@ -182,7 +182,7 @@ class Results:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             unfinished = self._path.with_name(f"{self._path.name}.unfinished")
             unfinished.write_text(json.dumps(self._results, indent=1) + "\n")
-            unfinished.replace(self._path)  # the file is complete at any time
+            unfinished.replace(self._path)  # so that the file is complete at any time
 
 
 def _order(case: dict[str, Any]) -> Any:

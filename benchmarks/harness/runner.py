@@ -1,4 +1,4 @@
-"""Runner: the process in which one library runs a case, in turns with others."""
+"""The process in which one library runs a case, in turns with other libraries."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ from . import processes
 
 class Seconds(NamedTuple):
     total: float
-    waited: float  # of them, for data
+    waited: float  # the part of them spent waiting for data
 
 
 Timed = Callable[[int], float | Seconds]
-"""Does so many units of work and returns the seconds that they took."""
+"""A function that does a number of units of work, and returns the seconds that they took."""
 
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
 class NotSupported(Exception):
-    """The library cannot run this case. The text says what it lacks."""
+    """The library cannot run this case. The message says what the library lacks."""
 
 
 class Failed(Exception):
-    """A library has not finished a case as it should. The text gives the reason, on one line."""
+    """A library has failed to run a case. The message gives the reason on one line."""
 
 
 class Turn(NamedTuple):
     seconds: float
     cpu_seconds: float  # of all processes of the library
     peak_bytes: int  # so far
-    waited: float | None = None  # of the seconds, for data, if the library's function measures it
+    waited: float | None = None  # the part of the seconds spent waiting for data, if it is measured
 
 
 def _first_and_last_line(error: BaseException) -> str:
-    """Some libraries put a traceback between, with paths of this machine."""
+    """The first and the last line of a message. Some messages have a traceback with local paths in between."""
     lines = str(error).strip().splitlines() or [""]
     return lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1]}"
 
@@ -55,8 +55,8 @@ def _failure(error: BaseException) -> Failed:
 
 
 def _serve(make: Callable[[], Timed], cores: set[int], log: str, connection: Connection) -> None:
-    """The main function of the process: run as many units as each request has."""
-    os.setsid()  # its workers stay in the session if it ends before them
+    """The main function of the process: runs the number of units of each request."""
+    os.setsid()  # so that workers can be found by their session if this process ends first
     with open(log, "wb") as out:
         for fd in (1, 2):
             os.dup2(out.fileno(), fd)
@@ -64,8 +64,8 @@ def _serve(make: Callable[[], Timed], cores: set[int], log: str, connection: Con
         os.sched_setaffinity(0, cores)
     multiprocessing.set_start_method(
         None, force=True
-    )  # the platform's default, as in programs, not the one that started this process
-    # Workers of workers whose parents have ended stay descendants of this process.
+    )  # use the default of the platform, as a program would, not the method that started this process
+    # A worker whose parent ends stays a descendant of this process.
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
         timed = make()
@@ -92,9 +92,9 @@ def _serve(make: Callable[[], Timed], cores: set[int], log: str, connection: Con
 
 @functools.cache
 def start_resource_tracker() -> None:
-    """Start multiprocessing's resource tracker, for all runners, without stderr: it warns of every second unlink.
+    """Start one resource tracker of multiprocessing for all runners, without stderr.
 
-    To be called before other threads start.
+    The tracker would print a warning for every second unlink. Call this before other threads start.
     """
     from multiprocessing import resource_tracker
 
@@ -107,18 +107,18 @@ def start_resource_tracker() -> None:
 
 
 class Runner:
-    """A library in a process of its own, which is stopped with all its workers except in its turns.
+    """A library in its own process. The process and its workers are stopped except during their turns.
 
     Parameters
     ----------
     make : callable
-        Called in the process; picklable. It returns the `Timed` that is called with the number of units of each turn.
+        Picklable; called in the process. It returns a `Timed`, which is called with the number of units of each turn.
     cores : int
-        How many of the machine's cores the process and its workers may use; 0: all. Turns are on the first ones.
+        The number of cores that the process and its workers may use; 0: all. Turns use the first cores of the machine.
     first_core : int
-        The first of the cores to start on: other runners may be started at the same time.
+        The first core to use while starting, since other runners may start at the same time.
     timeout : float
-        Seconds after which a turn has failed.
+        The time limit of a turn, in seconds.
     """
 
     running: ClassVar[set[Runner]] = set()
@@ -166,7 +166,7 @@ class Runner:
         return processes.usage(self._process.pid)
 
     def turn(self, count: int) -> Turn:
-        """Run so many units. All other runners must be stopped."""
+        """Run a number of units. All other runners must be stopped."""
         assert self._process.pid is not None
         before = processes.usage(self._process.pid)
         processes.send_signal(self._process.pid, signal.SIGCONT)
@@ -184,7 +184,7 @@ class Runner:
         return Path(self._log.name).read_text(errors="replace")
 
     def kill(self) -> None:
-        """End its processes, from any thread: a thread that waits for an answer gets an error, and must close it."""
+        """Kill the processes, from any thread. A thread that waits for an answer fails, and must then call `close`."""
         if self._process.pid is not None:
             processes.kill(processes.tree(self._process.pid))
 

@@ -1,6 +1,7 @@
-"""How each library runs the workloads: a module a library, a function a workload, named after the workload.
+"""The code that runs the workloads: a module for each library, with a function for each workload, named after it.
 
-Each uses the library as its documentation says is fastest; settings that depend on the machine are parameters, all of
-which are tried. A function imports its library when it is called, and raises `harness.NotSupported` if the library
-lacks what the workload needs. The consumer iterates over what the function returns, or calls it.
+Each function uses its library in the way that the library's documentation describes as the fastest. Settings that
+depend on the machine are parameters; the benchmarks try several values. A function imports its library when it is
+called, and raises `harness.NotSupported` if the library lacks a feature that the workload needs. It returns an iterator
+over batches, or a callable.
 """

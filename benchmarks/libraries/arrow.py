@@ -11,7 +11,7 @@ from workloads.training import Passes, Training
 
 
 def files(workload: Files) -> Callable[[], Iterator[Batch]]:
-    """`pyarrow.csv.open_csv`, which parses block by block and reads ahead; the rows of each block are shuffled.
+    """`pyarrow.csv.open_csv`, which parses block by block and prefetches. The rows of each block are shuffled.
 
     https://arrow.apache.org/docs/python/csv.html
     """
@@ -21,7 +21,7 @@ def files(workload: Files) -> Callable[[], Iterator[Batch]]:
     from pyarrow import csv
 
     pyarrow.set_cpu_count(workload.cores)
-    reading = csv.ReadOptions(block_size=2 << 20, use_threads=workload.cores > 1)  # some 10 000 lines
+    reading = csv.ReadOptions(block_size=2 << 20, use_threads=workload.cores > 1)  # about 10 000 lines
     types = csv.ConvertOptions(column_types={name: pyarrow.float32() for name in columns(workload)})
 
     def begin() -> Iterator[Batch]:

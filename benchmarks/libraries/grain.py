@@ -12,11 +12,12 @@ from harness import NotSupported
 from workloads.batches import MAX_IN_FLIGHT, Arrays, Batches
 from workloads.files import ArrayDataset, Batch, Files, collate, shard, stack_bytes
 from workloads.interruption import slow, slow_item
+from workloads.resume import MappedRows, Pipeline, Prepared, Records, Rows
 from workloads.training import AHEAD, BATCH, Passes, Training, endless, stacked
 
 
 class _Made:
-    """A random access data source."""
+    """A random access data source of batches."""
 
     def __init__(self, workload: Batches) -> None:
         self._workload = workload
@@ -29,19 +30,22 @@ class _Made:
 
 
 def batches(workload: Batches) -> Iterator[Arrays]:
-    """Read ahead by threads, or by processes: https://google-grain.readthedocs.io/en/latest/tutorials/dataset_basic_tutorial.html."""
+    """A source that threads or processes prefetch from.
+
+    https://google-grain.readthedocs.io/en/latest/tutorials/dataset_basic_tutorial.html
+    """
     import grain
 
     source = grain.MapDataset.source(_Made(workload))
     if not workload.processes:
         return iter(source.to_iter_dataset(grain.ReadOptions(workload.producers, MAX_IN_FLIGHT)))
-    # The documentation of ReadOptions advises against threads for what is in memory.
+    # The documentation of ReadOptions advises against threads for data that is in memory.
     made = source.to_iter_dataset(grain.ReadOptions(0, 0))
     return iter(made.mp_prefetch(grain.MultiprocessingOptions(workload.producers, MAX_IN_FLIGHT // workload.producers)))
 
 
 def cold_start(folder: str, workload: Any, shuffle: bool) -> Any:
-    """`TFRecordIterDataset`s, interleaved, and parsed when they are shuffled, as there is no parser of its own."""
+    """Interleaved `TFRecordIterDataset`s. Grain has no parser of Examples; records are parsed after the shuffle."""
     import glob
 
     import grain
@@ -92,7 +96,7 @@ def interruption_workers(item: Any = slow_item) -> Callable[[], object]:
     import grain
     from absl import flags
 
-    if not flags.FLAGS.is_parsed():  # which its workers take over
+    if not flags.FLAGS.is_parsed():  # its workers inherit the flags
         flags.FLAGS.mark_as_parsed()
     data = grain.MapDataset.range(1000).map(item).to_iter_dataset(grain.ReadOptions(num_threads=1))
     iterator = iter(data.mp_prefetch(grain.MultiprocessingOptions(num_workers=2, per_worker_buffer_size=2)))
@@ -100,7 +104,7 @@ def interruption_workers(item: Any = slow_item) -> Callable[[], object]:
 
 
 class _Instances:
-    """A random access data source, of indices: what is stored is opened where it is used."""
+    """A random access data source of indices. The worker that makes an instance opens the stored images itself."""
 
     def __init__(self, workload: Training) -> None:
         self._workload = workload
@@ -113,7 +117,7 @@ class _Instances:
 
 
 def training(workload: Training, workers: int, processes: bool) -> Passes:
-    """MapDataset.map and batch, repeated, read ahead by threads, or by processes that stay.
+    """MapDataset.map and batch, repeated, prefetched by threads or by persistent processes.
 
     https://google-grain.readthedocs.io/en/latest/tutorials/dataset_basic_tutorial.html
     """
@@ -127,11 +131,11 @@ def training(workload: Training, workers: int, processes: bool) -> Passes:
 
 
 def files(workload: Files, threads: int) -> Callable[[], Iterator[Batch]]:
-    """MapDataset over a source of random access; TFRecordIterDataset, interleaved, in a shuffled window.
+    """MapDataset over a random access source, or interleaved TFRecordIterDatasets with a window shuffle.
 
-    https://google-grain.readthedocs.io: batched before `to_iter_dataset`, so that a thread of `ReadOptions` reads a
-    batch. `mp_prefetch` starts its processes in each pass, which takes longer than these passes. Its own format is
-    ArrayRecord, which stands beside RecordIO. TFRecordIterDataset does not check CRCs.
+    https://google-grain.readthedocs.io: `batch` comes before `to_iter_dataset`, so that a thread of `ReadOptions` reads
+    a whole batch. `mp_prefetch` is not used, since it starts its processes in each pass, which takes longer than the
+    pass. In the cases of RecordIO, Grain reads its own format, ArrayRecord. TFRecordIterDataset does not check CRCs.
     """
     if workload.format in ("csv", "tar"):
         raise NotSupported(f"no reader of {workload.format} files")
@@ -165,3 +169,54 @@ def _array_record(workload: Files, folder: Path) -> None:
         for i in shard(workload, k):
             writer.write(workload.array(i).tobytes())
         writer.close()
+
+
+class _Resumable:
+    """An iterator of Grain, whose state is that of all its parents."""
+
+    def __init__(self, data: Any) -> None:
+        self._iterator = iter(data)
+
+    def next_batch(self) -> Rows:
+        rows: Rows = next(self._iterator)
+        return rows
+
+    def take(self) -> Any:
+        return self._iterator.get_state()
+
+    def load(self, state: Any) -> None:
+        self._iterator.set_state(state)
+
+
+def resume_index(workload: Records) -> Prepared:
+    """`MapDataset.shuffle` over mapped files: the order is computed from the index, and any record can be read.
+
+    https://google-grain.readthedocs.io/en/latest/tutorials/dataset_advanced_tutorial.html: opening a hundred files of
+    ArrayRecord took ten times as long, and so did filling the buffer of the default `ReadOptions`.
+    """
+    import grain
+
+    paths = workload.raw()
+
+    def make() -> Pipeline:
+        data = grain.MapDataset.source(MappedRows(paths, workload)).shuffle(workload.seed)
+        data = data.batch(workload.batch, batch_fn=np.stack)
+        return _Resumable(data.to_iter_dataset(grain.ReadOptions(num_threads=2, prefetch_buffer_size=4)))
+
+    return make
+
+
+def resume_window(workload: Records) -> Prepared:
+    """`WindowShuffleIterDataset` over `TFRecordIterDataset`, one file after the other."""
+    from grain import experimental
+
+    paths = workload.tfrecord()
+
+    def make() -> Pipeline:
+        files = [experimental.TFRecordIterDataset(path) for path in paths]
+        data = experimental.InterleaveIterDataset(files, cycle_length=1)
+        data = experimental.WindowShuffleIterDataset(data, window_size=workload.buffer, seed=workload.seed)
+        data = data.batch(workload.batch, batch_fn=stack_bytes)
+        return _Resumable(experimental.ThreadPrefetchIterDataset(data, prefetch_buffer_size=2))
+
+    return make

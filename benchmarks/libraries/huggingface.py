@@ -1,8 +1,9 @@
-"""Hugging Face's datasets."""
+"""Hugging Face datasets."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -14,11 +15,12 @@ from harness import NotSupported
 from workloads.batches import MAX_IN_FLIGHT, Arrays, Batches
 from workloads.files import Batch, Files, columns, stack_bytes
 from workloads.interruption import slow
+from workloads.resume import Pipeline, Prepared, Records, Stateful
 from workloads.training import AHEAD, BATCH, Passes, Training
 
 
 def _made(workload: Batches, producers: list[int]) -> Iterator[dict[str, Any]]:
-    (producer,) = producers  # it divides lists among workers
+    (producer,) = producers  # the library divides the list among the workers
     for data, numbers in workload.fresh_batches(producer):
         yield {"data": data, "numbers": numbers}
 
@@ -26,7 +28,7 @@ def _made(workload: Batches, producers: list[int]) -> Iterator[dict[str, Any]]:
 def batches(workload: Batches) -> Iterator[Arrays]:
     """IterableDataset.from_generator in PyTorch's DataLoader: https://huggingface.co/docs/datasets/use_with_pytorch.
 
-    No format is asked for: with_format("torch") makes int64 of bytes.
+    The code does not call with_format("torch"), which would convert bytes to int64.
     """
     if not workload.processes:
         raise NotSupported("its workers are PyTorch's, which are processes")
@@ -49,7 +51,7 @@ def batches(workload: Batches) -> Iterator[Arrays]:
 
 
 def cold_start_files(folder: str, workload: Any) -> None:
-    """Arrow files, in batches of 1,000 as `save_to_disk` writes them."""
+    """Arrow files with record batches of 1,000, as `save_to_disk` writes them."""
     from pathlib import Path
 
     import numpy as np
@@ -66,7 +68,7 @@ def cold_start_files(folder: str, workload: Any) -> None:
 
 
 def cold_start(folder: str, workload: Any, shuffle: bool) -> Any:
-    """Its own format, streamed: https://huggingface.co/docs/datasets/stream."""
+    """Arrow, its own format, streamed: https://huggingface.co/docs/datasets/stream."""
     import glob
 
     import datasets
@@ -91,7 +93,7 @@ def _generator() -> Iterator[Any]:
 
 
 def training(workload: Training, workers: int) -> Passes:
-    """A Dataset of bytes with ``with_transform``, in PyTorch's DataLoader, whose workers stay.
+    """A Dataset of bytes with ``with_transform``, in PyTorch's DataLoader with persistent workers.
 
     https://huggingface.co/docs/datasets/use_with_pytorch
     """
@@ -125,11 +127,11 @@ def training(workload: Training, workers: int) -> Passes:
 
 
 def files(workload: Files) -> Callable[[], Iterator[Batch]]:
-    """datasets: a loader's streaming dataset, shuffled in a buffer; a Dataset, which is Arrow on disk, shuffled whole.
+    """A streaming dataset with a shuffle buffer for tar; a fully shuffled Dataset, in Arrow on disk, for the others.
 
-    https://huggingface.co/docs/datasets: loaders "csv" and "webdataset", `streaming=True`, which reads the files in
-    each pass, but CSV much slower than from Arrow; `with_format("numpy")` and `iter(batch_size)`. Arrow stands beside
-    RecordIO, tf.train.Example and CSV.
+    https://huggingface.co/docs/datasets: the loader "webdataset" with `streaming=True` reads the files in each pass. So
+    does the loader "csv", but it is much slower than Arrow. In the cases of CSV, RecordIO and tf.train.Example the
+    library therefore reads the same instances from Arrow. Batches come from `iter(batch_size)`.
     """
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["HF_HOME"] = str(workload.folder / "huggingface")
@@ -186,3 +188,33 @@ def _arrow(workload: Files, folder: Path) -> None:
     made = datasets.Dataset.from_generator(instances, features=features, cache_dir=str(folder / "cache"))
     made.save_to_disk(str(folder))
     shutil.rmtree(folder / "cache")
+
+
+def resume(workload: Records) -> Prepared:
+    """A streaming dataset of Arrow files with a shuffle buffer: https://huggingface.co/docs/datasets/stream."""
+    written = workload.own("arrow", functools.partial(_arrow_records, workload))
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ["HF_HOME"] = f"{workload.folder}/huggingface"
+    import datasets
+    import torch  # noqa: F401  the library would import it while the pipeline is made
+
+    paths = sorted(map(str, written.iterdir()))
+
+    def make() -> Pipeline:
+        data = datasets.load_dataset("arrow", data_files=paths, split="train", streaming=True)
+        data = data.shuffle(seed=workload.seed, buffer_size=workload.buffer).batch(workload.batch)
+        return Stateful(data, lambda batch: stack_bytes(batch["record"]))
+
+    return make
+
+
+def _arrow_records(workload: Records, folder: Path) -> None:
+    """Arrow files with record batches of at most 1,000, as `save_to_disk` writes them."""
+    import pyarrow as pa
+
+    schema = pa.schema({"record": pa.binary()})
+    for k, path in workload.names(folder, "arrow"):
+        records = workload.shard(k)
+        with pa.ipc.new_stream(path, schema) as writer:
+            while some := list(itertools.islice(records, 1000)):
+                writer.write_batch(pa.record_batch([pa.array(some, pa.binary())], schema=schema))

@@ -15,7 +15,10 @@ from workloads.training import AHEAD, BATCH, Image, Label, Passes, Training
 
 
 def batches(workload: Batches) -> Iterator[Arrays]:
-    """A stream of numbers, each made into a batch: https://ml-explore.github.io/mlx-data/build/html/quick_start.html."""
+    """A stream of numbers, and a transform that makes a batch from each number.
+
+    https://ml-explore.github.io/mlx-data/build/html/quick_start.html
+    """
     if workload.processes:
         raise NotSupported("it has threads only")
     import mlx.data
@@ -38,7 +41,10 @@ def interruption_generator() -> Callable[[], object]:
 
 
 def training(workload: Training, workers: int) -> Passes:
-    """A buffer, transformed, batched and read ahead: https://ml-explore.github.io/mlx-data/build/html/quick_start.html."""
+    """A buffer with a transform, batched and prefetched.
+
+    https://ml-explore.github.io/mlx-data/build/html/quick_start.html
+    """
     import mlx.data
 
     def instance(sample: dict[str, Any]) -> dict[str, Any]:
@@ -56,9 +62,9 @@ def training(workload: Training, workers: int) -> Passes:
 
 
 def files(workload: Files, threads: int) -> Callable[[], Iterator[Batch]]:
-    """Buffers and streams: `load_numpy`, `read_from_tar`; `prefetch` in threads.
+    """Buffers and streams: `load_numpy` or `read_from_tar`, and `prefetch` in threads.
 
-    https://ml-explore.github.io/mlx-data: shuffle a buffer; batch, then prefetch.
+    https://ml-explore.github.io/mlx-data: the buffer is shuffled; the stream is batched and then prefetched.
     """
     if workload.format == "csv":
         raise NotSupported("its reader of CSV gives text, not numbers")

@@ -1,4 +1,4 @@
-"""MosaicML's streaming."""
+"""MosaicML Streaming."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from harness import NotSupported
 from workloads.batches import Arrays, Batches
 from workloads.files import Batch, Files, stack_bytes
+from workloads.resume import Pipeline, Prepared, Records, Stateful
 from workloads.training import AHEAD, BATCH, Passes, Training
 
 
@@ -19,7 +20,7 @@ def batches(workload: Batches) -> Iterator[Arrays]:
 
 
 def cold_start_files(folder: str, workload: Any) -> None:
-    """MDS files of a thousand records, a million in all: it makes a list of all records of a pass before the first."""
+    """MDS files of only a thousand records each: the library lists all records of a pass before it reads the first."""
     import json
     import os
 
@@ -45,7 +46,7 @@ def cold_start_files(folder: str, workload: Any) -> None:
 
 
 def cold_start(folder: str, workload: Any, shuffle: bool) -> Any:
-    """Its own format, from a local folder, through PyTorch's DataLoader as its documentation has it."""
+    """MDS, its own format, from a local folder, in PyTorch's DataLoader as its documentation shows."""
     import torch.utils.data
     from streaming import StreamingDataset
 
@@ -56,7 +57,7 @@ def cold_start(folder: str, workload: Any, shuffle: bool) -> Any:
 
 
 def training(workload: Training, workers: int) -> Passes:
-    """A StreamingDataset of MDS shards, preprocessed in its __getitem__, in a DataLoader whose workers stay.
+    """A StreamingDataset of MDS shards, which preprocesses in __getitem__, in a DataLoader with persistent workers.
 
     https://docs.mosaicml.com/projects/streaming/en/stable/dataset_configuration/mds_dataset_format.html
     """
@@ -87,8 +88,8 @@ def training(workload: Training, workers: int) -> Passes:
 def files(workload: Files, workers: int) -> Callable[[], Iterator[Batch]]:
     """StreamingDataset with PyTorch's DataLoader: https://docs.mosaicml.com/projects/streaming.
 
-    It reads MDS, its own format, JSON and CSV with an index of its own beside them. Records of bytes stand beside
-    RecordIO, those of fields beside tf.train.Example.
+    The library reads MDS, its own format, and JSON and CSV files that have its index. In the cases of RecordIO it reads
+    MDS records of bytes, and in those of tf.train.Example MDS records of fields.
     """
     if workload.format not in ("recordio", "example"):
         raise NotSupported(f"no reader of {workload.format} files: it reads what its own writers have written")
@@ -121,3 +122,45 @@ def _mds(workload: Files, folder: Path) -> None:
         for i in range(workload.count):
             array = workload.array(i)
             writer.write({"record": array.tobytes()} if workload.format == "recordio" else {"image": array, "label": i})
+
+
+def resume(workload: Records) -> Prepared:
+    """StreamingDataLoader, whose state is that of the StreamingDataset, over MDS files.
+
+    https://docs.mosaicml.com/projects/streaming/en/stable/dataset_configuration/shuffling.html
+    """
+    import torch
+    from streaming import StreamingDataLoader, StreamingDataset
+    from streaming.base.util import clean_stale_shared_memory
+
+    written = workload.own("mds", functools.partial(_mds_records, workload))
+    clean_stale_shared_memory()
+
+    def stack(some: list[dict[str, Any]]) -> Any:
+        return torch.from_numpy(stack_bytes([sample["record"] for sample in some]).copy())
+
+    def make() -> Pipeline:
+        data = StreamingDataset(
+            local=str(written),
+            shuffle=True,
+            shuffle_seed=workload.seed,
+            shuffle_block_size=workload.buffer,
+            batch_size=workload.batch,
+            num_canonical_nodes=1,
+        )
+        return Stateful(
+            StreamingDataLoader(data, batch_size=workload.batch, collate_fn=stack), lambda batch: batch.numpy()
+        )
+
+    return make
+
+
+def _mds_records(workload: Records, folder: Path) -> None:
+    from streaming import MDSWriter
+
+    with MDSWriter(
+        out=str(folder), columns={"record": "bytes"}, size_limit=workload.records * (workload.size + 32)
+    ) as writer:
+        for k in range(workload.files):
+            for record in workload.shard(k):
+                writer.write({"record": record})

@@ -15,7 +15,7 @@ from workloads.training import AHEAD, BATCH, Image, Passes, Training
 
 
 def batches(workload: Batches) -> Iterator[Arrays]:
-    """paddle.io.DataLoader, with workers or with a thread of its own.
+    """paddle.io.DataLoader, with worker processes or with its own thread.
 
     https://www.paddlepaddle.org.cn/documentation/docs/en/api/paddle/io/DataLoader_en.html
     """
@@ -42,7 +42,7 @@ def batches(workload: Batches) -> Iterator[Arrays]:
 
 
 def batches_queue(workload: Batches) -> Iterator[Arrays]:
-    """The blocking queue behind the reader, as DataLoader uses it, with as many threads as there are producers."""
+    """The blocking queue that DataLoader uses internally, with one pushing thread for each producer."""
     if workload.processes:
         raise NotSupported("the queue is for threads")
     import paddle
@@ -98,7 +98,7 @@ def _items_loader(item: Any, workers: int) -> Any:
 
 
 class _Instances:
-    """A map-style dataset. It is pickled, so that it cannot be a class that needs the library."""
+    """A map-style dataset. It is pickled, so its class is defined here, where the library is not imported."""
 
     def __init__(self, workload: Training) -> None:
         self._workload = workload
@@ -111,7 +111,7 @@ class _Instances:
 
 
 def training(workload: Training, workers: int) -> Passes:
-    """paddle.io.DataLoader over a map-style dataset, whose workers stay.
+    """paddle.io.DataLoader over a map-style dataset, with persistent workers.
 
     https://www.paddlepaddle.org.cn/documentation/docs/en/api/paddle/io/DataLoader_en.html
     """
@@ -136,11 +136,11 @@ def training(workload: Training, workers: int) -> Passes:
 
 
 def files(workload: Files, workers: int) -> Callable[[], Iterator[Batch]]:
-    """DataLoader, which leaves reading to its dataset, as PyTorch's does; what it delivers are tensors of Paddle's.
+    """DataLoader, which leaves reading to its dataset, like PyTorch's. It delivers tensors of Paddle.
 
-    https://www.paddlepaddle.org.cn/documentation/docs/en/api/paddle/io/DataLoader_en.html: batches of an
-    IterableDataset are made in this process: with workers and `batch_size=None` version 3.3 did not come to the first
-    batch here. InMemoryDataset and QueueDataset read text of their own only.
+    https://www.paddlepaddle.org.cn/documentation/docs/en/api/paddle/io/DataLoader_en.html: an IterableDataset runs in
+    this process, since version 3.3 never delivered a first batch here with workers and `batch_size=None`.
+    InMemoryDataset and QueueDataset are not used, since they only read a text format of their own.
     """
     import paddle
     from paddle.io import DataLoader, Dataset, IterableDataset, get_worker_info

@@ -11,7 +11,9 @@ from workloads.training import Passes, Training
 
 
 def files(workload: Files) -> Callable[[], Iterator[Batch]]:
-    """`pandas.read_csv` in chunks of the shuffle's block, with its C parser, or pyarrow's for whole files.
+    """`pandas.read_csv` with its C parser, in chunks of the size of the shuffle block.
+
+    The pyarrow parser of pandas is not used, since it reads only whole files.
 
     https://pandas.pydata.org/docs/user_guide/io.html
     """

@@ -1,4 +1,4 @@
-"""What needs no package but NumPy: the references."""
+"""The references: code that needs no package except NumPy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from workloads.training import AHEAD, Loop, Passes, Training
 
 
 def batches_queue(workload: Batches) -> Iterator[Arrays]:
-    """``queue.Queue``: by reference, so that producers need new arrays each time."""
+    """``queue.Queue``. It passes references, so producers need new arrays for each batch."""
     if workload.processes:
         raise NotSupported("queue.Queue is for threads")
     waiting: queue.Queue[Arrays] = queue.Queue(MAX_IN_FLIGHT)
@@ -37,7 +37,7 @@ def batches_queue(workload: Batches) -> Iterator[Arrays]:
     def produce(producer: int) -> None:
         for arrays in workload.fresh_batches(producer):
             waiting.put(arrays)
-            del arrays  # or their memory could not be had for the next
+            del arrays  # so that the next batch can reuse the memory
 
     for producer in range(workload.producers):
         threading.Thread(target=produce, args=(producer,), daemon=True).start()
@@ -45,7 +45,7 @@ def batches_queue(workload: Batches) -> Iterator[Arrays]:
 
 
 def batches_simple_queue(workload: Batches) -> Iterator[Arrays]:
-    """``queue.SimpleQueue``, which is in C but has no bound: a semaphore is it."""
+    """``queue.SimpleQueue``, which is written in C. It has no bound, so a semaphore adds one."""
     if workload.processes:
         raise NotSupported("queue.SimpleQueue is for threads")
     waiting: queue.SimpleQueue[Arrays] = queue.SimpleQueue()
@@ -67,12 +67,12 @@ def batches_simple_queue(workload: Batches) -> Iterator[Arrays]:
 
 
 def _put(waiting: multiprocessing.Queue[Arrays], workload: Batches, producer: int) -> None:
-    for arrays in workload.fresh_batches(producer):  # it pickles in a thread of its own, some time later
+    for arrays in workload.fresh_batches(producer):  # new arrays, since put pickles later, in a thread
         waiting.put(arrays)
 
 
 def batches_multiprocessing(workload: Batches) -> Iterator[Arrays]:
-    """``multiprocessing.Queue``: pickled, through a pipe."""
+    """``multiprocessing.Queue``, which pickles batches and sends them through a pipe."""
     if not workload.processes:
         raise NotSupported("multiprocessing.Queue is for processes")
     context = multiprocessing.get_context("spawn")
@@ -83,9 +83,9 @@ def batches_multiprocessing(workload: Batches) -> Iterator[Arrays]:
 
 
 def batches_limit(workload: Batches, buffers: int) -> Timed:
-    """No hand-over: as many threads as there are producers fill so many buffers each in turn.
+    """No transfer: one thread for each producer fills a number of buffers in turn.
 
-    What is finished is copied into them for another process, and only looked at for another thread.
+    A finished batch ("sent") is copied into the buffers in the cases of processes, and only read in those of threads.
     """
 
     def pages() -> Arrays:
@@ -136,7 +136,7 @@ def interruption_opening(fifo: str) -> Callable[[], object]:
 
 
 def interruption_mp_get(item: Any = slow_item) -> Callable[[], object]:
-    """The get of a `multiprocessing.Queue` that workers put into."""
+    """``get`` of a `multiprocessing.Queue` that worker processes put into."""
     waiting = _worked_on(_worker, item)[0]
     return waiting.get  # type: ignore[no-any-return]
 
@@ -176,7 +176,7 @@ def _putting_worker(waiting: Any, worker: int) -> None:
 
 
 def files(workload: Files) -> Callable[[], Iterator[Batch]]:
-    """What Python and NumPy have for it, in one thread; files of rows are mapped, and all rows permuted."""
+    """Plain Python and NumPy in one thread. Files of rows are mapped, and all their rows are permuted."""
     if workload.format == "example":
         raise NotSupported("nothing that reads Protocol Buffers")
 
@@ -198,7 +198,10 @@ def files(workload: Files) -> Callable[[], Iterator[Batch]]:
 
 
 def _together(processes: int, work: Callable[[int, int], None]) -> Callable[[int], float]:
-    """Have so many processes, this one among them, do their parts at the same time; a part is told its number."""
+    """Make a function that runs `work` in a number of processes at the same time, one of them this process.
+
+    `work` is called with the number of the process and the argument of the function.
+    """
 
     def serve(part: int, orders: Connection) -> None:
         while True:
@@ -224,9 +227,9 @@ def _together(processes: int, work: Callable[[int, int], None]) -> Callable[[int
 
 
 def files_read(workload: Files) -> Timed:
-    """`read` of all the bytes into one buffer, by a process a core: what no reader can be faster than."""
+    """`read` of all bytes into one buffer, by one process for each core. No reader can be faster."""
     buffer = memoryview(bytearray(1 << 20))
-    one = len(workload.paths) == 1  # of which each has a part
+    one = len(workload.paths) == 1  # then each process reads a part of the file
 
     def read(part: int) -> None:
         for path in workload.paths if one else workload.paths[part :: workload.cores]:
@@ -248,30 +251,30 @@ def files_read(workload: Files) -> Timed:
 
 
 def training_cores(workload: Training) -> Timed:
-    """No loader: a loop on each core that makes its batches itself, all at the same time. Passes of them together."""
+    """No loader: a loop on each core makes its batches itself, all at the same time. The passes of all loops count."""
     cores = len(os.sched_getaffinity(0))
     own = Loop(workload, workload.batches)
 
     def work(part: int, count: int) -> None:
         own(count)
 
-    passes = _together(cores, work)  # as many at a time as there are cores
+    passes = _together(cores, work)  # one pass on each core at a time
     return lambda count: passes(count) / cores
 
 
 def training_limit(workload: Training) -> Passes:
-    """All batches in memory: the steps alone."""
+    """All batches are in memory, so only the steps take time."""
     every = list(workload.batches())
     return lambda: iter(every)
 
 
 def training_none(workload: Training) -> Passes:
-    """No loader: the step's thread makes each batch before it takes it."""
+    """No loader: the thread of the step makes each batch itself."""
     return workload.batches
 
 
 def training_threads(workload: Training, workers: int) -> Passes:
-    """Threads that put batches into a ``queue.Queue``, from pass to pass."""
+    """Threads with a ``queue.Queue`` each, which continue into the next pass."""
     waiting: list[queue.Queue[Any]] = [queue.Queue(AHEAD // workers) for _ in range(workers)]
 
     def produce(worker: int) -> None:
@@ -285,13 +288,13 @@ def training_threads(workload: Training, workers: int) -> Passes:
 
 
 def training_pool(workload: Training, workers: int) -> Passes:
-    """``multiprocessing.Pool.imap``, of batches. It does not wait for who takes them: results gather in memory."""
+    """``multiprocessing.Pool.imap`` over batches. It does not wait for the consumer, so results pile up in memory."""
     pool = multiprocessing.get_context("spawn").Pool(workers)
     return lambda: pool.imap(workload.batch, range(workload.steps))
 
 
 def training_processes(workload: Training, workers: int) -> Passes:
-    """Processes that put batches into a ``multiprocessing.Queue`` each, from pass to pass."""
+    """Processes with a ``multiprocessing.Queue`` each, which continue into the next pass."""
     context = multiprocessing.get_context("spawn")
     waiting: list[Any] = [context.Queue(AHEAD // workers) for _ in range(workers)]
     for worker in range(workers):

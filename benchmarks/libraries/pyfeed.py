@@ -12,11 +12,12 @@ from harness import NotSupported
 from workloads.batches import MAX_IN_FLIGHT, NUMBERS, Arrays, Batches
 from workloads.files import FEATURES, Batch, Files
 from workloads.interruption import array, push_until_interrupted, slow, slow_item
+from workloads.resume import Pipeline, Prepared, Records, Stateful
 from workloads.training import AHEAD, BATCH, Image, Label, Passes, Training, endless, stacked
 
 
 def batches_push(workload: Batches) -> Iterator[Arrays]:
-    """``queue.produce``, or ``producer.push`` in processes: copied once, so that producers keep their arrays."""
+    """``queue.produce``, or ``producer.push`` in processes. A batch is copied once, so producers reuse their arrays."""
     if workload.processes:
         return _from_processes(workload, _push_shared)
     reader, queue = _queue(workload)
@@ -25,14 +26,14 @@ def batches_push(workload: Batches) -> Iterator[Arrays]:
 
 
 def batches_lent(workload: Batches) -> Iterator[Arrays]:
-    """``push(arrays, copy=False)``: by reference."""
+    """``push(arrays, copy=False)``: batches are lent, without a copy."""
     if workload.processes:
         raise NotSupported("a SharedFeedQueue takes no references")
     return _from_threads(workload, _push_lent)
 
 
 def batches_slot(workload: Batches) -> Iterator[Arrays]:
-    """``with slot() as arrays``: written where the consumer reads it."""
+    """``with queue.reserve() as arrays``: batches are written into the memory that the consumer reads."""
     if workload.sent:
         raise NotSupported("a slot is for what is made in it")
     return _from_processes(workload, _fill_shared) if workload.processes else _from_threads(workload, _fill)
@@ -54,20 +55,22 @@ def _from_threads(workload: Batches, produce: Any) -> Iterator[Arrays]:
 def _push_lent(queue: Any, workload: Batches, producer: int) -> None:
     for arrays in workload.fresh_batches(producer):
         queue.push(arrays, copy=False)
-        del arrays  # or their memory could not be had for the next
+        del arrays  # so that the next batch can reuse the memory
 
 
 def _fill(queue: Any, workload: Batches, producer: int) -> None:
     for i in workload.numbers(producer):
-        with queue.slot() as arrays:
+        with queue.reserve() as arrays:
             workload.fill(arrays, i)
-        del arrays  # or their memory could not be had for the next
+        del arrays  # so that the next batch can reuse the memory
 
 
 def _from_processes(workload: Batches, target: Any) -> Iterator[Arrays]:
     import pyfeed
 
-    queue = pyfeed.SharedFeedQueue([(workload.size,), (NUMBERS,)], ["uint8", "float64"], ring_cells=MAX_IN_FLIGHT)
+    queue = pyfeed.shared.SharedFeedQueue(
+        [(workload.size,), (NUMBERS,)], dtypes=["uint8", "float64"], ring_cells=MAX_IN_FLIGHT
+    )
     queue.start(target, (workload,), num_workers=workload.producers)
     return iter(queue)
 
@@ -79,7 +82,7 @@ def _push_shared(producer: Any, worker: int, workload: Batches) -> None:
 
 def _fill_shared(producer: Any, worker: int, workload: Batches) -> None:
     for i in workload.numbers(worker):
-        with producer.slot() as arrays:
+        with producer.reserve() as arrays:
             workload.fill(arrays, i)
 
 
@@ -113,7 +116,7 @@ def interruption_lent_push() -> Callable[[], object]:
 def interruption_slot() -> Callable[[], object]:
     _, queue = _queue_of_arrays()
     queue.push((array(),))
-    return lambda: queue.slot().__enter__()
+    return lambda: queue.reserve().__enter__()
 
 
 def interruption_wait_pass() -> Callable[[], object]:
@@ -160,7 +163,7 @@ def interruption_opening(fifo: str) -> Callable[[], object]:
 
 
 def interruption_executor() -> Callable[[], object]:
-    from pyfeed import Executor, Program, layers, program_guard
+    from pyfeed.program import Executor, Program, layers, program_guard
 
     main, startup = Program(), Program()
     with program_guard(main, startup):
@@ -200,7 +203,7 @@ def _queue_of_arrays() -> tuple[Any, Any]:
 def _shared(work: Callable[..., None], *args: Any) -> tuple[Any, Any]:
     import pyfeed
 
-    queue = pyfeed.SharedFeedQueue([(32, 20)], ["float32"])
+    queue = pyfeed.shared.SharedFeedQueue([(32, 20)], dtypes=["float32"])
     return queue, queue.start(work, args, num_workers=2)
 
 
@@ -210,16 +213,16 @@ def _worker(producer: Any, worker: int, item: Any) -> None:
 
 
 def _pushing_worker(producer: Any, worker: int) -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # which workers of `start` leave to the trainer
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # by default, workers of `start` ignore SIGINT
     push_until_interrupted(lambda: producer.push((array(),)))
 
 
 def files(
     workload: Files, double_buffer: int, ordered: bool = True, extra_threads: int = 0
 ) -> Callable[[], Iterator[Batch]]:
-    """`open_files`, `Reader.shuffle`, `Reader.batch`, and `Reader.double_buffer`, which reads ahead.
+    """`open_files`, `Reader.shuffle`, `Reader.batch`, and `Reader.double_buffer`, which prefetches.
 
-    Files of one instance each are shuffled themselves, as ``docs/readers.md`` says.
+    Files with one instance each are shuffled as files, as ``docs/readers.md`` recommends.
     """
     import pyfeed
 
@@ -251,7 +254,7 @@ def files(
 
 
 def training_workers(workload: Training, workers: int) -> Passes:
-    """A `SharedFeedQueue` with persistent workers, which fill their slots row by row."""
+    """A `SharedFeedQueue` with persistent workers, which write reserved tuples row by row."""
     queue = _ring(workload, AHEAD)
     queue.start(_train, (workload, workers), num_workers=workers, persistent=True)
     begun = False
@@ -269,17 +272,19 @@ def training_workers(workload: Training, workers: int) -> Passes:
 def _ring(workload: Training, slots: int) -> Any:
     import pyfeed
 
-    return pyfeed.SharedFeedQueue([(BATCH, *workload.shape), (BATCH,)], ["float32", "int64"], ring_cells=slots)
+    return pyfeed.shared.SharedFeedQueue(
+        [(BATCH, *workload.shape), (BATCH,)], dtypes=["float32", "int64"], ring_cells=slots
+    )
 
 
 def _train(producer: Any, worker: int, workload: Training, workers: int) -> None:
     for batch in range(worker, workload.steps, workers):
-        with producer.slot() as (images, labels):
+        with producer.reserve() as (images, labels):
             workload.fill(images, labels, batch)
 
 
 def training_workers_endless(workload: Training, workers: int) -> Passes:
-    """The same, with a `SharedFeedQueue` for each worker, read in turn, one pass of which goes on for ever."""
+    """A `SharedFeedQueue` for each worker, read in turn. Each queue has one pass, which never ends."""
     queues = [_ring(workload, AHEAD // workers) for _ in range(workers)]
     for worker, queue in enumerate(queues):
         queue.start(_train_on, (workload, worker, workers))
@@ -289,12 +294,12 @@ def training_workers_endless(workload: Training, workers: int) -> Passes:
 def _train_on(producer: Any, _: int, workload: Training, worker: int, workers: int) -> None:
     for batch in itertools.cycle(range(workload.steps)):
         if batch % workers == worker:
-            with producer.slot() as (images, labels):
+            with producer.reserve() as (images, labels):
                 workload.fill(images, labels, batch)
 
 
 def training_map(workload: Training, threads: int) -> Passes:
-    """Files, with `Reader.map` below `Reader.batch`, of passes that are read as one."""
+    """Files, with `Reader.map` below `Reader.batch`, and `multi_pass`, which continues into the next pass."""
     import pyfeed
 
     reader = pyfeed.open_files(str(workload.path)).zip(pyfeed.open_files(str(workload.labels))).multi_pass(0)
@@ -304,7 +309,7 @@ def training_map(workload: Training, threads: int) -> Passes:
 
 
 def training_map_batches(workload: Training, threads: int) -> Passes:
-    """The same with `Reader.map` above `Reader.batch`: fewer calls."""
+    """Files, with `Reader.map` above `Reader.batch`, which makes fewer calls."""
     import pyfeed
 
     reader = (
@@ -317,3 +322,22 @@ def training_map_batches(workload: Training, threads: int) -> Passes:
     shapes, dtypes = [(BATCH, *workload.shape), (BATCH,)], ["float32", "int64"]
     reader = reader.map(preprocessed, num_threads=threads, shapes=shapes, dtypes=dtypes, capacity=AHEAD)
     return endless(workload, iter(reader))
+
+
+def resume(workload: Records) -> Prepared:
+    """`open_files` of TFRecord, `Reader.shuffle`, `Reader.batch` and `Reader.double_buffer`; `Reader.state_dict`."""
+    import pyfeed
+
+    paths = workload.tfrecord()
+
+    def make() -> Pipeline:
+        reader = pyfeed.open_files(paths).shuffle(workload.buffer, seed=workload.seed)
+        return _Resumable(reader.batch(workload.batch).double_buffer(), workload)
+
+    return make
+
+
+class _Resumable(Stateful):
+    def __init__(self, reader: Any, workload: Records) -> None:
+        super().__init__(reader, lambda batch: batch[0].data.reshape(-1, workload.size))
+        self.take_text = reader._get_state  # the JSON text, which C and C++ get

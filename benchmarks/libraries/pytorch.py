@@ -1,23 +1,25 @@
-"""PyTorch: its DataLoader, and torchdata's nodes."""
+"""PyTorch's DataLoader, and the nodes of torchdata."""
 
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 from harness import NotSupported
 from workloads.batches import MAX_IN_FLIGHT, NUMBERS, Arrays, Batches
-from workloads.files import RANDOM_ACCESS, ArrayDataset, Batch, Files, collate, lists, read_batches
+from workloads.files import RANDOM_ACCESS, ArrayDataset, Batch, Files, collate, lists, raw, read_batches, stack_bytes
 from workloads.interruption import slow, slow_item
+from workloads.resume import MappedRows, Pipeline, Prepared, Records, Rows, Stateful
 from workloads.training import AHEAD, BATCH, Image, Label, Passes, Training
 
 
 def batches(workload: Batches, strategy: str, shared: bool) -> Iterator[Arrays]:
-    """A DataLoader over an IterableDataset, each worker of which has a part of it.
+    """A DataLoader over an IterableDataset, of which each worker makes a part.
 
-    https://docs.pytorch.org/docs/stable/data.html, and the sharing strategies of
+    https://docs.pytorch.org/docs/stable/data.html, with the sharing strategies of
     https://docs.pytorch.org/docs/stable/multiprocessing.html.
 
     Parameters
@@ -25,8 +27,8 @@ def batches(workload: Batches, strategy: str, shared: bool) -> Iterator[Arrays]:
     workload : Batches
     strategy : {"file_descriptor", "file_system"}
     shared : bool
-        Batches are made in tensors in shared memory, as ``default_collate`` makes those that it stacks into. Otherwise
-        in arrays, which are copied there.
+        True: batches are written into tensors in shared memory, as ``default_collate`` does. False: batches are
+        written into arrays, which are copied to shared memory.
     """
     if not workload.processes:
         raise NotSupported("its workers are processes")
@@ -77,7 +79,7 @@ def batches_nodes(workload: Batches, prebatch: int | None) -> Iterator[Arrays]:
     ----------
     workload : Batches
     prebatch : int or None
-        So many are given to a worker at once, for functions that are quick.
+        The number of items that a worker gets at once, for fast functions.
     """
     from torchdata import nodes
 
@@ -94,7 +96,7 @@ def batches_nodes(workload: Batches, prebatch: int | None) -> Iterator[Arrays]:
 
 
 def cold_start(folder: str, workload: Any, shuffle: bool) -> Any:
-    """PyTorch has no reader of TFRecord: the datasets of the package tfrecord, as its README has them."""
+    """The datasets of the package tfrecord, as in its README, since PyTorch has no reader of TFRecord."""
     import glob
 
     import torch.utils.data
@@ -128,7 +130,7 @@ def _loader(item: Any, workers: int) -> Any:
 
 
 class _Items:
-    """A dataset, by its length and its items: PyTorch asks for no more."""
+    """A map-style dataset: PyTorch needs only its length and its items."""
 
     def __init__(self, item: Any) -> None:
         self.item = item
@@ -159,11 +161,12 @@ def interruption_nodes_workers(item: Any = slow_item) -> Callable[[], object]:
 
 
 def files(workload: Files, workers: int) -> Callable[[], Iterator[Batch]]:
-    """DataLoader, which leaves reading to its dataset: map-style where any instance can be read, else iterable.
+    """DataLoader, which leaves reading to its dataset: map-style for formats with random access, else iterable.
 
-    https://docs.pytorch.org/docs/stable/data.html: workers are told apart by `get_worker_info`, stay with
-    `persistent_workers`, and get batches at a time by `__getitems__`, or make them with automatic batching disabled.
-    The order of an iterable's instances is the dataset's: files' parts are shuffled in each worker.
+    https://docs.pytorch.org/docs/stable/data.html: `get_worker_info` tells workers apart, and `persistent_workers`
+    keeps them. A worker reads a whole batch by `__getitems__`, or the iterable dataset makes batches and automatic
+    batching is disabled. An iterable dataset determines the order itself: each worker shuffles the instances of its
+    files.
     """
     import torch
     from torch.utils.data import DataLoader, IterableDataset, get_worker_info
@@ -192,7 +195,7 @@ def files(workload: Files, workers: int) -> Callable[[], Iterator[Batch]]:
 def files_nodes(workload: Files, workers: int) -> Callable[[], Iterator[Batch]]:
     """torchdata's nodes: SamplerWrapper or IterableWrapper, ParallelMapper in threads, Prefetcher.
 
-    https://docs.pytorch.org/data/main/torchdata.nodes.html: there is no node that shuffles; samplers do, or the source.
+    https://docs.pytorch.org/data/main/torchdata.nodes.html: no node shuffles, so the sampler or the source does.
     """
     import torch
     from torch.utils.data import BatchSampler, RandomSampler
@@ -238,7 +241,10 @@ class TrainingInstances:
 
 
 def training(workload: Training, workers: int, prefetch: int) -> Passes:
-    """A DataLoader over a map-style dataset, whose workers stay: https://docs.pytorch.org/docs/stable/data.html."""
+    """A DataLoader over a map-style dataset, with persistent workers.
+
+    https://docs.pytorch.org/docs/stable/data.html
+    """
     from torch.utils.data import DataLoader
 
     loader = DataLoader(
@@ -253,14 +259,14 @@ def training(workload: Training, workers: int, prefetch: int) -> Passes:
 
 
 def numpy_batches(loader: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Image, Label]]:
-    """Arrays over the tensors of batches."""
+    """The tensors of each batch as NumPy arrays, without a copy."""
     for images, labels in loader:
         yield images.numpy(), labels.numpy()
         del images, labels
 
 
 def training_nodes(workload: Training, workers: int, method: str) -> Passes:
-    """MapAndCollate in a ParallelMapper, which starts its workers anew for each pass.
+    """MapAndCollate in a ParallelMapper, which starts new workers for each pass.
 
     https://meta-pytorch.org/data/main/migrate_to_nodes_from_utils.html
     """
@@ -287,3 +293,54 @@ class _MapAndCollate:
         from torch.utils.data import default_collate
 
         return default_collate([self._workload.instance(index) for index in indices])
+
+
+def resume_map(workload: Records) -> Prepared:
+    """torchdata's StatefulDataLoader over a map-style dataset of mapped files, shuffled by its sampler.
+
+    https://meta-pytorch.org/data/main/torchdata.stateful_dataloader.html
+    """
+    import torch
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    paths = workload.raw()
+
+    def make() -> Pipeline:
+        loader = StatefulDataLoader(
+            MappedRows(paths, workload),
+            workload.batch,
+            shuffle=True,
+            generator=torch.Generator().manual_seed(workload.seed),
+            collate_fn=lambda some: torch.from_numpy(np.stack(some)),
+        )
+        return Stateful(loader, _as_array)
+
+    return make
+
+
+def resume_iterable(workload: Records) -> Prepared:
+    """StatefulDataLoader over an iterable dataset without a state of its own: it is iterated again up to the position.
+
+    The dataset shuffles, and makes whole batches.
+    """
+    import torch
+    from torch.utils.data import IterableDataset
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    paths = workload.raw()
+
+    class Blocks(IterableDataset):  # type: ignore[misc]
+        def __iter__(self) -> Iterator[Any]:
+            draw = random.Random(workload.seed)
+            source = itertools.chain.from_iterable(raw(path, workload.size) for path in paths)
+            while block := list(itertools.islice(source, workload.buffer)):
+                draw.shuffle(block)
+                for i in range(0, len(block), workload.batch):
+                    yield torch.from_numpy(stack_bytes(block[i : i + workload.batch]).copy())
+
+    return lambda: Stateful(StatefulDataLoader(Blocks(), batch_size=None), _as_array)
+
+
+def _as_array(batch: Any) -> Rows:
+    rows: Rows = batch.numpy()
+    return rows

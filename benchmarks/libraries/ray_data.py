@@ -30,7 +30,10 @@ def _start(workload: Batches) -> None:
 
 
 def batches_generators(workload: Batches) -> Iterator[Arrays]:
-    """A task a producer, whose generator waits for the consumer: https://docs.ray.io/en/latest/ray-core/ray-generator.html."""
+    """A task for each producer, whose generator waits for the consumer.
+
+    https://docs.ray.io/en/latest/ray-core/ray-generator.html
+    """
     if not workload.processes:
         raise NotSupported("its workers are processes")
     import itertools
@@ -50,7 +53,10 @@ def batches_generators(workload: Batches) -> Iterator[Arrays]:
 
 
 def batches(workload: Batches) -> Iterator[Arrays]:
-    """Ray Data over a Datasource, a read task a producer: https://docs.ray.io/en/latest/data/api/doc/ray.data.Datasource.html."""
+    """Ray Data over a Datasource, with a read task for each producer.
+
+    https://docs.ray.io/en/latest/data/api/doc/ray.data.Datasource.html
+    """
     if not workload.processes:
         raise NotSupported("its workers are processes")
     import pyarrow
@@ -85,7 +91,7 @@ def cold_start(folder: str, workload: Any, shuffle: bool) -> Any:
 
     data = ray.data.read_parquet(f"{folder}/parquet")
     options = {"local_shuffle_buffer_size": workload.buffer} if shuffle else {}
-    return data.iter_batches(batch_size=workload.batch, **options), lambda batch: np.stack(batch["x"])  # of rows
+    return data.iter_batches(batch_size=workload.batch, **options), lambda batch: np.stack(batch["x"])
 
 
 def interruption_workers(item: Any = slow_item) -> Callable[[], object]:
@@ -130,10 +136,10 @@ def training(workload: Training, workers: int) -> Passes:
 
 
 def files(workload: Files) -> Callable[[], Iterator[Batch]]:
-    """Ray Data: `read_…`, then `iter_batches` with `local_shuffle_buffer_size` and prefetched batches.
+    """Ray Data: a `read_…` function, then `iter_batches` with `local_shuffle_buffer_size` and prefetched batches.
 
-    https://docs.ray.io/en/latest/data/: Ray runs here with as many CPUs as there are cores. Its `read_tfrecords` reads
-    tf.train.Example alone, `read_numpy` rows; of files, whole arrays come from `read_binary_files`.
+    https://docs.ray.io/en/latest/data/: Ray gets as many CPUs as the case has cores. `read_tfrecords` reads only
+    tf.train.Example, and `read_numpy` reads rows. Files with one array each are read by `read_binary_files`.
     """
     if workload.format in ("tfrecord", "recordio", "raw"):
         raise NotSupported(f"no reader of {workload.format} files of bytes")
@@ -185,7 +191,7 @@ def files(workload: Files) -> Callable[[], Iterator[Batch]]:
 
 
 def cold_start_files(folder: str, workload: Any) -> None:
-    """Parquet, which is its best supported format: with TFRecord it reads whole files before the first batch."""
+    """Parquet, its best supported format. From TFRecord, it would read whole files before the first batch."""
     from pathlib import Path
 
     import numpy as np

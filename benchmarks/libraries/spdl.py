@@ -19,7 +19,7 @@ from workloads.training import AHEAD, BATCH, Image, Label, Passes, Training, end
 
 
 def batches(workload: Batches, waiting: int) -> Iterator[Arrays]:
-    """A pipeline of threads; or a subprocess a producer, with a pool of segments in shared memory.
+    """A pipeline of threads, or a subprocess for each producer with a pool of segments in shared memory.
 
     https://facebookresearch.github.io/spdl/main/getting_started/intro.html and
     ``spdl.pipeline.SharedMemorySegmentPool``.
@@ -28,7 +28,7 @@ def batches(workload: Batches, waiting: int) -> Iterator[Arrays]:
     ----------
     workload : Batches
     waiting : int
-        Batches that the sink holds, or segments of all pools.
+        The batches that the sink holds, or the segments of all pools together.
     """
     return (
         _from_processes(workload, waiting // workload.producers)
@@ -40,7 +40,7 @@ def batches(workload: Batches, waiting: int) -> Iterator[Arrays]:
 def _from_threads(workload: Batches, waiting: int) -> Iterator[Arrays]:
     from spdl.pipeline import PipelineBuilder
 
-    if workload.producers == 1:  # a source has a thread of its own
+    if workload.producers == 1:  # the source runs in its own thread
         builder = PipelineBuilder().add_source(workload.fresh_batches(0))
     else:
         builder = PipelineBuilder().add_source(itertools.count()).pipe(workload.item, concurrency=workload.producers)
@@ -50,7 +50,7 @@ def _from_threads(workload: Batches, waiting: int) -> Iterator[Arrays]:
 
 
 class _Refilled:
-    """It has copied one before it asks for the next."""
+    """Batches in reused arrays: the subprocess copies each batch before it takes the next one."""
 
     def __init__(self, workload: Batches, producer: int) -> None:
         self._produce: Callable[[], Iterator[Arrays]] = partial(workload.reused_batches, producer)
@@ -60,7 +60,7 @@ class _Refilled:
 
 
 def _segments(size: int, count: int, **options: Any) -> Any:
-    """A pool for processes that are spawned: it makes its lock by the default start method, which must be theirs."""
+    """Make a pool for spawned processes. Its lock uses the default start method, which must therefore be spawn."""
     from spdl.pipeline import SharedMemorySegmentPool
 
     multiprocessing.set_start_method("spawn", force=True)
@@ -99,7 +99,7 @@ def interruption_map() -> Callable[[], object]:
 
 
 def interruption_workers(item: Any = slow_item) -> Callable[[], object]:
-    """`iterate_in_subprocess`: a worker of its own."""
+    """`iterate_in_subprocess`, which starts one worker."""
     from functools import partial
 
     from spdl.pipeline import iterate_in_subprocess
@@ -109,7 +109,7 @@ def interruption_workers(item: Any = slow_item) -> Callable[[], object]:
 
 
 def _next_of(pipeline: Any) -> Callable[[], object]:
-    """Its next item, inside of `auto_stop`, as its documentation asks for."""
+    """Read the next item of a pipeline within `auto_stop`, as the documentation requires."""
 
     def run() -> object:
         with pipeline.auto_stop():
@@ -136,7 +136,7 @@ def training_threads(workload: Training, workers: int) -> Passes:
 
 
 class _Part:
-    """A worker's batches of a pass."""
+    """The batches of one worker in a pass."""
 
     def __init__(self, workload: Training, worker: int, workers: int) -> None:
         self._workload, self._numbers = workload, range(worker, workload.steps, workers)
@@ -146,7 +146,7 @@ class _Part:
 
 
 def training_processes(workload: Training, workers: int) -> Passes:
-    """A subprocess a worker, which stays, with a pool of segments: ``spdl.pipeline.iterate_in_subprocess``."""
+    """A persistent subprocess for each worker, with a pool of segments: ``spdl.pipeline.iterate_in_subprocess``."""
     from spdl.pipeline import iterate_in_subprocess
 
     ahead = AHEAD // workers
@@ -165,13 +165,13 @@ def training_processes(workload: Training, workers: int) -> Passes:
         for batch in range(workload.steps):
             yield next(iterators[batch % workers])
         for iterator in iterators:
-            next(iterator, None)  # the end of its pass
+            next(iterator, None)  # reaches the end of the pass
 
     return one
 
 
 def training_continuous(workload: Training, workers: int) -> Passes:
-    """A pipeline in a subprocess, which goes on from pass to pass, with a pool of segments.
+    """A pipeline in a subprocess, which continues into the next pass, with a pool of segments.
 
     ``spdl.pipeline.run_pipeline_in_subprocess`` and ``PipelineBuilder.add_source(continuous=True)``.
     """
@@ -196,10 +196,10 @@ def training_continuous(workload: Training, workers: int) -> Passes:
 
 
 def files(workload: Files, concurrency: int) -> Callable[[], Iterator[Batch]]:
-    """PipelineBuilder: a source of paths, what reads them in threads, batches.
+    """PipelineBuilder: a source of paths, a stage that reads them in threads, and batches.
 
-    https://facebookresearch.github.io/spdl: `spdl.io.load_npy` and `spdl.io.iter_tarfile`, which leave the GIL; of
-    other formats it has no readers, and a stage is the user's function.
+    https://facebookresearch.github.io/spdl: `spdl.io.load_npy` and `spdl.io.iter_tarfile` release the GIL. SPDL has no
+    readers for other formats, so the stage is a function of this module.
     """
     from spdl.io import iter_tarfile, load_npy
     from spdl.pipeline import PipelineBuilder

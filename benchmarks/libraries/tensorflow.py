@@ -9,11 +9,12 @@ from harness import NotSupported
 from workloads.batches import MAX_IN_FLIGHT, NUMBERS, Arrays, Batches
 from workloads.files import Batch, Files
 from workloads.interruption import slow, slow_item
+from workloads.resume import Pipeline, Prepared, Records, Rows
 from workloads.training import BATCH, Passes, Training, endless
 
 
 def batches(workload: Batches) -> Iterator[Arrays]:
-    """A generator a producer, interleaved: https://www.tensorflow.org/guide/data_performance."""
+    """Interleaved generators, one for each producer: https://www.tensorflow.org/guide/data_performance."""
     if workload.processes:
         raise NotSupported("generators run in the process that made the dataset, tf.data's service included")
     import tensorflow as tf
@@ -65,10 +66,10 @@ def interruption_files(fifo: str) -> Callable[[], object]:
 
 
 def files(workload: Files) -> Callable[[], Iterator[Batch]]:
-    """tf.data: files interleaved, shuffled, batched, parsed a batch at a time, and prefetched.
+    """tf.data: files are interleaved, shuffled, batched, parsed one batch at a time, and prefetched.
 
     https://www.tensorflow.org/guide/data_performance: parallel interleave, vectorized mapping, prefetch, AUTOTUNE, and
-    any order.
+    non-deterministic order.
     """
     if workload.format in ("recordio", "tar"):
         raise NotSupported(f"no reader of {workload.format} files")
@@ -93,7 +94,7 @@ def files(workload: Files) -> Callable[[], Iterator[Batch]]:
             return (tf.stack(tf.io.decode_csv(batch, [0.0] * workload.shape[0]), axis=1),)
         return (tf.reshape(tf.io.decode_raw(batch, workload.dtype), (-1, *workload.shape)),)
 
-    header = 128 if workload.format in ("npy", "rows") else 0  # what np.save writes before the numbers
+    header = 128 if workload.format in ("npy", "rows") else 0  # the header that np.save writes
     if workload.format == "npy":
         data = tf.data.FixedLengthRecordDataset(paths, workload.size, header, buffer_size=workload.size + header)
     elif len(workload.paths) == 1:
@@ -109,13 +110,13 @@ def files(workload: Files) -> Callable[[], Iterator[Batch]]:
 
 
 def training(workload: Training, parallel: int | None) -> Passes:
-    """Dataset.map of a numpy_function, batched and read ahead: https://www.tensorflow.org/guide/data_performance.
+    """Dataset.map of a numpy_function, batched and prefetched: https://www.tensorflow.org/guide/data_performance.
 
     Parameters
     ----------
     workload : Training
     parallel : int or None
-        Calls at a time; None: AUTOTUNE.
+        The number of parallel calls; None: AUTOTUNE.
     """
     import tensorflow as tf
 
@@ -127,3 +128,43 @@ def training(workload: Training, parallel: int | None) -> Passes:
     made = tf.data.Dataset.range(workload.count).repeat().map(instance, num_parallel_calls=calls)
     batches = made.batch(BATCH, drop_remainder=True, num_parallel_calls=tf.data.AUTOTUNE)
     return endless(workload, batches.prefetch(tf.data.AUTOTUNE).as_numpy_iterator())
+
+
+def resume(workload: Records) -> Prepared:
+    """`tf.train.Checkpoint` of the iterator: https://www.tensorflow.org/guide/data#iterator_checkpointing.
+
+    With `experimental_symbolic_checkpoint`, the checkpoint was as large, and took three times as long to restore.
+    """
+    import tensorflow as tf
+
+    paths = workload.tfrecord()
+    tf.constant(0)  # starts the runtime
+
+    def parse(batch: Any) -> Any:
+        return tf.ensure_shape(tf.io.decode_raw(batch, tf.uint8, fixed_length=workload.size), (None, workload.size))
+
+    def make() -> Pipeline:
+        data = tf.data.TFRecordDataset(paths, buffer_size=8 << 20).shuffle(workload.buffer, seed=workload.seed)
+        data = data.batch(workload.batch).map(parse, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+        return _Resumable(iter(data), workload)
+
+    return make
+
+
+class _Resumable:
+    def __init__(self, iterator: Any, workload: Records) -> None:
+        import tensorflow as tf
+
+        self._iterator = iterator
+        self._checkpoint = tf.train.Checkpoint(iterator=iterator)
+        self._path = workload.state
+
+    def next_batch(self) -> Rows:
+        rows: Rows = next(self._iterator).numpy()
+        return rows
+
+    def take(self) -> None:
+        self._checkpoint.write(self._path)
+
+    def load(self, state: None) -> None:
+        self._checkpoint.read(self._path).assert_consumed()

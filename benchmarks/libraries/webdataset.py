@@ -15,7 +15,7 @@ from workloads.training import AHEAD, BATCH, Image, Passes, Training
 
 
 def batches(workload: Batches) -> Iterator[Arrays]:
-    """A WebLoader over a pipeline whose source makes them: https://webdataset.github.io/webdataset/."""
+    """A WebLoader over a pipeline whose source makes the batches: https://webdataset.github.io/webdataset/."""
     if not workload.processes:
         raise NotSupported("its workers are PyTorch's, which are processes")
     import webdataset
@@ -37,7 +37,7 @@ def batches(workload: Batches) -> Iterator[Arrays]:
 
 
 def cold_start_files(folder: str, workload: Any) -> None:
-    """Tar files of as many records as the buffer of the shuffle holds: records behind these would never be read."""
+    """Tar files with only as many records as the first batch and the shuffle buffer need."""
     from pathlib import Path
 
     import numpy as np
@@ -50,7 +50,7 @@ def cold_start_files(folder: str, workload: Any) -> None:
 
 
 def cold_start(folder: str, workload: Any, shuffle: bool) -> Any:
-    """Its own format. `initial`: it shuffles as many records as all others do before the first, not 100."""
+    """Tar files. With `initial` it fills the whole shuffle buffer first, as other libraries do; the default is 100."""
     import glob
 
     import webdataset
@@ -70,7 +70,7 @@ def interruption_generator() -> Callable[[], object]:
 
 
 def interruption_workers(item: Any = slow_item) -> Callable[[], object]:
-    """`WebLoader`, which is PyTorch's DataLoader."""
+    """`WebLoader`, which wraps PyTorch's DataLoader."""
     import webdataset
 
     data = webdataset.DataPipeline(_Source(item))
@@ -87,7 +87,7 @@ class _Source:
 
 
 def files(workload: Files, workers: int) -> Callable[[], Iterator[Batch]]:
-    """WebDataset, shuffled, decoded, batched; WebLoader for workers.
+    """WebDataset with shuffle, decode and batched, in a WebLoader with workers.
 
     https://github.com/webdataset/webdataset, README: `shardshuffle`, `shuffle`, `decode`, `to_tuple`, `batched`, and
     `WebLoader` with `batch_size=None`.
@@ -111,7 +111,7 @@ SHARDS = 4
 
 
 def training(workload: Training, workers: int) -> Passes:
-    """Shards of npy files, decoded, mapped and batched in the workers of a WebLoader, which stay.
+    """Tar shards of npy files, decoded, mapped and batched in the persistent workers of a WebLoader.
 
     https://webdataset.github.io/webdataset/gettingstarted/
     """

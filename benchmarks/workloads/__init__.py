@@ -1,1 +1,1 @@
-"""The workloads: the input of all libraries. The same bytes, the same producer function, the same consumer."""
+"""The workloads: all libraries get the same bytes, the same producer function and the same consumer."""

@@ -1,4 +1,4 @@
-"""Batches that Python code makes: an array of bytes and one of eight numbers, from threads or processes."""
+"""The workload of `batches.py`: batches from threads or processes, an array of bytes and an array of eight numbers."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from harness import Timed
 
 Arrays = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 
-MAX_IN_FLIGHT = 8  # batches between producers and consumer, where a library has a setting for it
+MAX_IN_FLIGHT = 8  # most batches between producers and consumer, if a library has a setting for that
 PAGE = 4096
 NUMBERS = 8
 
 
 @dataclass(frozen=True)
 class Batches:
-    """What is made, and by whom.
+    """The batches, and their producers.
 
     Attributes
     ----------
     size : int
         Bytes of the first array.
     producers : int
-        Threads or processes that make them.
+        The number of threads or processes that make batches.
     processes : bool
-        Which of the two.
+        Whether the producers are processes.
     sent : bool
-        Each producer has one finished batch, and hands it over again and again. Otherwise every batch is made anew.
+        True: each producer has one finished batch, and sends it repeatedly. False: every batch is written anew.
     """
 
     size: int
@@ -55,21 +55,21 @@ class Batches:
         return arrays
 
     def numbers(self, producer: int) -> Iterator[int]:
-        """Those of the batches that a producer makes: without an end."""
-        return itertools.count(int(producer), self.producers)  # some give it as an array
+        """The numbers of the batches that a producer makes, without an end."""
+        return itertools.count(int(producer), self.producers)  # some libraries pass the producer as an array
 
     def item(self, i: int) -> Arrays:
-        """For libraries that call a function for each batch."""
+        """Batch `i`, for libraries that call a function for each batch."""
         return _finished(self) if self.sent else self.make(i)
 
     def fresh_batches(self, producer: int) -> Iterator[Arrays]:
-        """A producer's batches, each in new arrays that are not written to again."""
+        """The batches of a producer, each in new arrays that are not written to again."""
         if self.sent:
             return itertools.repeat(self.make(producer))
         return map(self.make, self.numbers(producer))
 
     def reused_batches(self, producer: int) -> Iterator[Arrays]:
-        """A producer's batches, all in the same arrays: for libraries that copy a batch before the next."""
+        """The batches of a producer, all in the same arrays: for libraries that copy each batch before the next."""
         arrays = self.make(producer)
         for i in self.numbers(producer):
             if not self.sent:
@@ -77,7 +77,7 @@ class Batches:
             yield arrays
 
     def check(self, arrays: Arrays) -> None:
-        """What the consumer does: it looks at a byte of each page, and at a number."""
+        """Check a batch, as the consumer does: one byte of each page, and one number."""
         data, numbers = arrays
         i = int(numbers[-1])
         expected = 1 + i % 255
@@ -92,16 +92,16 @@ def _finished(workload: Batches) -> Arrays:
 
 
 def consume(workload: Batches, function: Callable[..., Iterator[Arrays]], *settings: Any) -> Timed:
-    """Time batches in the middle of the stream that a library's function returns."""
+    """Make a function that times batches in the middle of the stream that a library's function returns."""
     received = function(workload, *settings)
 
     def take(count: int) -> None:
         for arrays in itertools.islice(received, count):
             workload.check(arrays)
-            del arrays  # or it would be kept while the next is waited for
+            del arrays  # release the batch before waiting for the next one
 
     def timed(count: int) -> float:
-        take(2 * MAX_IN_FLIGHT)  # what has waited here since the last turn
+        take(2 * MAX_IN_FLIGHT)  # skip the batches that were made before this turn
         start = time.perf_counter()
         take(count)
         return time.perf_counter() - start

@@ -1,4 +1,4 @@
-"""Cold start: records in a thousand files, of which a program reads the first batch."""
+"""The workload of `cold_start.py`: records in a thousand files, of which a program reads the first batch."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Records:
-    """Messages tf.train.Example of one feature, `x`, of 20 numbers: 109 bytes each in a file.
+    """Messages tf.train.Example with one feature, `x`, of 20 numbers. Each takes 109 bytes in a file.
 
-    One file is made, and all others are links to it: the page cache has it, so that what is measured is not the disk.
+    One file is written, and all others are hard links to it. The file is in the page cache, so that the disk does not
+    affect the measurement.
     """
 
     shards: int = 1000
-    records: int = 1_000_000  # of a shard
+    records: int = 1_000_000  # in each shard
     floats: int = 20
     batch: int = 32
-    buffer: int = 10_000  # of the shuffle
+    buffer: int = 10_000  # records in the buffer of the shuffle
 
     def make(self, folder: Path) -> None:
         import pyfeed
@@ -32,7 +33,7 @@ class Records:
         self.link(folder / "one.tfrecord", folder / "tfrecord", ".tfrecord")
 
     def link(self, file: Path, folder: Path, suffix: str) -> None:
-        """Have a thousand names of it."""
+        """Link the file to a name for each shard."""
         folder.mkdir()
         for i in range(self.shards):
             os.link(file, folder / f"{i:04}{suffix}")

@@ -1,8 +1,9 @@
-"""Files to shuffled batches: the files, what is in them, and the consumer.
+"""The workload of `files.py`: the files, their contents, and the consumer.
 
-Instance number i begins with i: the first four bytes of a record, the first number of an array, the label beside it.
-The consumer collects that of every instance of every batch, and a byte of every page, and when the clock has been
-stopped it looks whether every instance came once, with its own label, in another order than in the files.
+Instance i begins with the number i: in the first four bytes of a record, or the first number of an array. Its label, if
+it has one, is i too. The consumer collects these numbers from every batch, and one byte of every page. After it has
+stopped the clock, it checks that every instance came exactly once, with its own label, and in another order than in the
+files.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from harness import Timed
 
 T = TypeVar("T")
 Batch = tuple[npt.NDArray[Any], ...]
-"""An array a slot, with the batch as its first dimension."""
+"""An array for each slot, with the batch as its first dimension."""
 
 PAGE = 4096
 SHARDS = 4
@@ -37,7 +38,7 @@ FLOATS = (NOISE / 256).astype(np.float32)
 
 @dataclass(frozen=True)
 class Files:
-    """Some files of one format, and how they are to be read.
+    """Files of one format, and the parameters for reading them.
 
     Attributes
     ----------
@@ -47,11 +48,11 @@ class Files:
         csv: a line of headings, then floats.
     paths : tuple of str
     count : int
-        Instances of all files.
+        The number of instances in all files.
     shape, dtype
-        Of an instance's first array. Those of example and tar have an int64 beside it.
+        The shape and dtype of the first array of an instance. In example and tar, an int64 label follows.
     block : int
-        Instances in the shuffle's block or buffer, at least.
+        The least number of instances in the block or buffer of the shuffle.
     batch : int
     cores : int
     """
@@ -80,7 +81,7 @@ class Files:
 
     @property
     def folder(self) -> Path:
-        """Where the files are, and the same instances in a library's own format."""
+        """The folder of the files, and of their copies in the formats of libraries."""
         return Path(self.paths[0]).parent
 
     def array(self, i: int) -> npt.NDArray[Any]:
@@ -95,7 +96,7 @@ class Files:
         return numbers.reshape(self.shape)
 
     def own(self, name: str, write: Callable[[Path], None]) -> Path:
-        """The same instances in a library's own format: a folder, which is made when it is first asked for."""
+        """A folder with the same instances in a library's own format. The first call writes it."""
         folder = self.folder / name
         if not folder.exists():
             unfinished = folder.with_name(f"{name}.unfinished")
@@ -106,13 +107,13 @@ class Files:
         return folder
 
 
-# ---- Making of the files ---------------------------------------------------------------------------
+# ---- Writing the files -----------------------------------------------------------------------------
 
 
 def make(
     folder: Path, name: str, format: str, count: int, shape: tuple[int, ...], dtype: str, block: int
 ) -> Callable[[int], Files]:
-    """Write the files of a case, unless they exist; the returned function makes the workload for a number of cores."""
+    """Write the files of a case, unless they exist. Return a function that makes the workload for a number of cores."""
     here = folder / f"{name.replace(' ', '-')}-{count}"
 
     def workload(paths: list[Path], cores: int) -> Files:
@@ -131,7 +132,7 @@ def make(
         _write(workload(paths, 1), paths)
         (here / "complete").touch()
     for path in paths:
-        path.read_bytes()  # from now on they come from the page cache
+        path.read_bytes()  # brings the file into the page cache
     return lambda cores: workload(paths, cores)
 
 
@@ -189,16 +190,16 @@ def columns(workload: Files) -> list[str]:
     return [f"x{j}" for j in range(workload.shape[0])]
 
 
-# ---- Parts of formats, for libraries that leave them to the user --------------------------------------
+# ---- Reading and shuffling, for libraries that leave it to the user ------------------------------------
 
 
 def stack_bytes(records: list[bytes]) -> npt.NDArray[np.uint8]:
-    """Records of one size as an array: one copy, the quickest that NumPy has."""
+    """Make an array of records of one size, with one copy: the fastest way in NumPy."""
     return np.frombuffer(b"".join(records), np.uint8).reshape(len(records), -1)
 
 
 def recordio(path: str) -> Iterator[bytes]:
-    """The records of a RecordIO file that is not compressed, as plain Python reads them, chunk by chunk."""
+    """Read an uncompressed RecordIO file chunk by chunk, in plain Python."""
     header = struct.Struct("<5I")
     length = struct.Struct("<I").unpack_from
     with open(path, "rb") as file:
@@ -215,7 +216,7 @@ def recordio(path: str) -> Iterator[bytes]:
 
 
 def tfrecord(path: str) -> Iterator[bytes]:
-    """The records of a TFRecord file, as plain Python reads them: CRC-32C, which Python lacks, is not checked."""
+    """Read a TFRecord file in plain Python. Python has no CRC-32C, so the checksums are not verified."""
     length = struct.Struct("<Q4x").unpack
     with open(path, "rb") as file:
         while head := file.read(12):
@@ -229,7 +230,7 @@ def raw(path: str, size: int) -> Iterator[bytes]:
 
 
 def tar(path: str) -> Iterator[tuple[bytes, int]]:
-    """The instances of an archive: what is in ``bin``, and the number in ``cls``."""
+    """Read the instances of an archive: the bytes of ``bin``, and the number in ``cls``."""
     with tarfile.open(path) as archive:
         first = b""
         for member in archive:
@@ -242,14 +243,14 @@ def tar(path: str) -> Iterator[tuple[bytes, int]]:
 
 
 def records(workload: Files, path: str) -> Iterator[bytes]:
-    """The records of one file of bytes, in plain Python."""
+    """Read the records of one file, in plain Python."""
     if workload.format == "raw":
         return raw(path, workload.size)
     return {"recordio": recordio, "tfrecord": tfrecord, "example": tfrecord}[workload.format](path)
 
 
 def example(record: Any) -> tuple[npt.NDArray[np.float32], int]:
-    """An Example by the classes of the package `tfrecord`, which needs Protocol Buffers alone."""
+    """Parse an Example with the classes of the package `tfrecord`, which needs only Protocol Buffers."""
     from tfrecord import example_pb2
 
     features = example_pb2.Example.FromString(record).features.feature
@@ -257,7 +258,7 @@ def example(record: Any) -> tuple[npt.NDArray[np.float32], int]:
 
 
 def shuffled(instances: Iterable[T], block: int, batch: int) -> Iterator[list[T]]:
-    """Shuffled batches of what comes one by one, for libraries that leave shuffling to the user: block by block."""
+    """Shuffle instances block by block, and yield them as batches: for libraries that leave shuffling to the user."""
     source = iter(instances)
     while some := list(itertools.islice(source, block)):
         random.shuffle(some)
@@ -266,14 +267,14 @@ def shuffled(instances: Iterable[T], block: int, batch: int) -> Iterator[list[T]
 
 
 def shuffled_rows(rows: npt.NDArray[Any], batch: int) -> Iterator[Batch]:
-    """All rows of an array once, in any order."""
+    """Yield all rows of an array once, in random order, as batches."""
     order = np.random.default_rng().permutation(len(rows))
     for i in range(0, len(order), batch):
         yield (rows[order[i : i + batch]],)
 
 
 def collate(workload: Files, some: list[Any]) -> Batch:
-    """Arrays of what `shuffled` gives of a file of records."""
+    """Make the arrays of a batch from a list of `shuffled`."""
     if workload.format == "example":
         some = list(map(example, some))
         return np.stack([image for image, _ in some]), np.array([label for _, label in some])
@@ -283,13 +284,13 @@ def collate(workload: Files, some: list[Any]) -> Batch:
 
 
 def lists(workload: Files, paths: Iterable[str]) -> Iterator[list[Any]]:
-    """Shuffled lists of the instances of files of records, still to be collated, in plain Python."""
+    """Yield shuffled lists of instances from files of records, for `collate`, in plain Python."""
     parse = tar if workload.format == "tar" else functools.partial(records, workload)
     return shuffled(itertools.chain.from_iterable(map(parse, paths)), workload.block, workload.batch)
 
 
 def table(path: str) -> npt.NDArray[np.float32]:
-    """A CSV file by pyarrow, which has the fastest parser in Python."""
+    """Read a CSV file with pyarrow, which has the fastest parser for Python."""
     import pyarrow
     from pyarrow import csv
 
@@ -298,7 +299,7 @@ def table(path: str) -> npt.NDArray[np.float32]:
 
 
 def read_batches(workload: Files, paths: Iterable[str]) -> Iterator[Batch]:
-    """Shuffled batches of files, in plain Python, for libraries that leave reading and shuffling to the user."""
+    """Yield shuffled batches of files, in plain Python: for libraries that leave reading and shuffling to the user."""
     if workload.format == "csv":
         for path in paths:
             yield from shuffled_rows(table(path), workload.batch)
@@ -307,7 +308,7 @@ def read_batches(workload: Files, paths: Iterable[str]) -> Iterator[Batch]:
 
 
 class ArrayDataset:
-    """A map-style dataset of arrays: npy files, rows of one, records of one size."""
+    """A map-style dataset of arrays: npy files, rows of one npy file, or records of one size."""
 
     def __init__(self, workload: Files) -> None:
         self.workload = workload
@@ -329,7 +330,7 @@ class ArrayDataset:
         return [self[i] for i in indexes]
 
     def mapped(self) -> list[npt.NDArray[Any]]:
-        """The files as arrays of rows; all of one length."""
+        """The files as arrays of rows. All have the same number of rows."""
         if self._mapped is None:  # each process maps them itself
             workload = self.workload
             if workload.format == "rows":
@@ -348,7 +349,7 @@ RANDOM_ACCESS = ("npy", "rows", "raw")
 
 
 def passes(function: Callable[..., Callable[[], Iterator[Batch]]], workload: Files, **setting: Any) -> Timed:
-    """Time passes over the files: a library's function returns another, which begins a pass."""
+    """Make a function that times passes. A library's function returns a function that begins a pass."""
     begin = function(workload, **setting)
 
     def timed(count: int) -> float:

@@ -1,4 +1,4 @@
-"""Interruption: programs that wait in some state, and emit an event when they get there."""
+"""The workload of `interruption.py`: functions for programs that block in a state and emit events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-FOR_EVER = 3600.0  # seconds: longer than every timeout here
+FOR_EVER = 3600.0  # seconds; longer than every timeout of the benchmark
 
 
 def emit(event: str, *values: object) -> None:
@@ -25,21 +25,21 @@ def array(i: int = 0) -> npt.NDArray[np.float32]:
 
 
 def slow() -> Iterator[npt.NDArray[np.float32]]:
-    """A generator whose next item takes for ever."""
+    """A generator that never yields its first item."""
     emit("worker", os.getpid())
     time.sleep(FOR_EVER)
     yield array()
 
 
 def slow_item(i: int) -> npt.NDArray[np.float32]:
-    """A function that takes for ever to make an item."""
+    """A function that never returns its item."""
     emit("worker", os.getpid())
     time.sleep(FOR_EVER)
     return array(i)
 
 
 def quick_item(i: int) -> npt.NDArray[np.float32]:
-    """A function that makes items at once, so that workers come to wait for the trainer."""
+    """A function that makes items at once, so that workers soon wait for the trainer."""
     return array(i)
 
 

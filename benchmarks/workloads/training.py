@@ -1,4 +1,4 @@
-"""The workload of `training_loop.py`: instances that a Python function makes batches of, and steps that take them."""
+"""The workload of `training_loop.py`: a Python function that makes instances, and training steps that take batches."""
 
 from __future__ import annotations
 
@@ -18,34 +18,35 @@ from harness import Seconds
 Image = npt.NDArray[np.float32]
 Label = npt.NDArray[np.int64]
 Passes = Callable[[], Iterator[tuple[Image, Label]]]
-"""Called once a pass: its batches, of NumPy's arrays."""
+"""A function that is called once for each pass, and returns the batches of the pass as NumPy arrays."""
 
 CHANNELS = 3
-MARGIN = 8  # what a crop takes off
+MARGIN = 8  # pixels that a crop removes from each side length
 BATCH = 32
-AHEAD = 8  # batches that are made before they are asked for, where that can be said
-WIDTH = 256  # of the matrices that a step multiplies
-PRODUCTS = 60  # of a step: about 10 ms on one core of 2 to 3 GHz with AVX-512
+AHEAD = 8  # batches to prefetch, if a library has a setting for that
+WIDTH = 256  # size of the matrices that a step multiplies
+PRODUCTS = 60  # products in a step: about 10 ms on one core of 2 to 3 GHz with AVX-512
 MEAN = np.array([123.7, 116.3, 103.5], np.float32).reshape(3, 1, 1)
 SCALE = 1 / np.array([58.4, 57.1, 57.4], np.float32).reshape(3, 1, 1)
 
 
 @dataclass(frozen=True)
 class Training:
-    """What a training loop is given.
+    """The input of a training loop.
 
     Attributes
     ----------
     folder : Path
-        With an npy file of uint8 images, (count, 3, side + 8, side + 8), which libraries map, and their copies.
+        A folder with an npy file of uint8 images, (count, 3, side + 8, side + 8), which libraries map. Copies of the
+        images in the formats of libraries are there too.
     side : int
-        Of an image in a batch.
+        The side length of an image in a batch, in pixels.
     rounds : int
-        Of augmentation, for each image.
+        The rounds of augmentation for each image.
     steps : int
-        Of a pass, a batch each.
+        The steps of a pass. Each takes one batch.
     checksum : float
-        Of all instances of a pass.
+        The checksum of all instances of a pass.
     """
 
     folder: Path
@@ -64,37 +65,37 @@ class Training:
 
     @property
     def count(self) -> int:
-        """Instances of a pass."""
+        """The number of instances of a pass."""
         return self.steps * BATCH
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Of an image in a batch."""
+        """The shape of an image in a batch."""
         return CHANNELS, self.side, self.side
 
     def stored(self) -> npt.NDArray[np.uint8]:
-        """The images, mapped: once a process."""
+        """The stored images, which each process maps once."""
         return _mapped(self.path)
 
     def instance(self, index: int) -> tuple[Image, np.int64]:
-        """Instance of an index: what a map-style dataset gives."""
+        """The instance with an index: the item of a map-style dataset."""
         return self.preprocessed(self.stored()[index], np.int64(index))
 
     def preprocessed(self, image: npt.NDArray[np.uint8], index: np.int64) -> tuple[Image, np.int64]:
-        """An instance, of what is stored."""
+        """Make an instance from a stored image."""
         return preprocess(image, int(index), self.side, self.rounds), index
 
     def batch(self, batch: int) -> tuple[Image, Label]:
-        """Batch of a number, stacked."""
+        """Make the batch with a number."""
         return stacked(list(map(self.instance, range(batch * BATCH, (batch + 1) * BATCH))))
 
     def fill(self, images: Image, labels: Label, batch: int) -> None:
-        """Write the batch of a number into arrays."""
+        """Write the batch with a number into arrays."""
         for row, index in enumerate(range(batch * BATCH, (batch + 1) * BATCH)):
             images[row], labels[row] = self.instance(index)
 
     def batches(self) -> Iterator[tuple[Image, Label]]:
-        """All of a pass, made in the calling thread."""
+        """The batches of a pass, made in the calling thread."""
         return map(self.batch, range(self.steps))
 
 
@@ -107,7 +108,7 @@ def _mapped(path: Path) -> npt.NDArray[np.uint8]:
 def preprocess(image: npt.NDArray[np.uint8], index: int, side: int, rounds: int) -> Image:
     """The function that all libraries call: crop, flip, normalise, and rounds of contrast, saturation and a box erased.
 
-    Its randomness is a function of the index, so that all callers make the same.
+    The random choices depend only on the index, so that all callers make the same image.
     """
     top, left = index * 7 % (MARGIN + 1), index * 5 % (MARGIN + 1)
     image = image[:, top : top + side, left : left + side]
@@ -124,23 +125,23 @@ def preprocess(image: npt.NDArray[np.uint8], index: int, side: int, rounds: int)
 
 
 def stacked(instances: Sequence[tuple[Image, np.int64]]) -> tuple[Image, Label]:
-    """A batch of instances."""
+    """Stack instances into a batch."""
     images, labels = zip(*instances, strict=True)
     return np.stack(images), np.stack(labels)
 
 
 def checksum(images: Image) -> float:
-    """Of some of all parts of each image."""
+    """The sum of every 509th number of each image."""
     return float(images.reshape(len(images), -1)[:, ::509].sum(dtype=np.float64))
 
 
 def endless(workload: Training, batches: Iterator[tuple[Image, Label]]) -> Passes:
-    """Passes of what goes on from pass to pass, so that the next is begun while the last batches of one are at work."""
+    """Divide an endless stream of batches into passes, so that batches of the next pass are prefetched."""
     return lambda: itertools.islice(batches, workload.steps)
 
 
 def write(workload: Training) -> Training:
-    """Write the images, and find out the checksum of a pass."""
+    """Write the images, and compute the checksum of a pass."""
     workload.path.parent.mkdir()
     size = workload.side + MARGIN
     stored = np.random.default_rng(7).integers(0, 256, (workload.count, CHANNELS, size, size), np.uint8)
@@ -150,13 +151,13 @@ def write(workload: Training) -> Training:
 
 
 class Loop:
-    """A training loop: passes whose steps are a fixed number of products of matrices.
+    """A training loop. Each step makes a fixed number of matrix products.
 
     Parameters
     ----------
     workload : Training
     passes : callable
-        Called once a pass: an iterator over its batches.
+        Called once for each pass; returns an iterator over its batches.
     """
 
     def __init__(self, workload: Training, passes: Passes) -> None:
@@ -165,7 +166,7 @@ class Loop:
         self._product = np.empty((WIDTH, WIDTH), np.float32)
 
     def __call__(self, count: int) -> Seconds:
-        """Run so many passes: how long they took, and for how long of that steps waited for their batches."""
+        """Run a number of passes. Return their time, and the part of it in which steps waited for their batches."""
         total = waited = 0.0
         for _ in range(count):
             took = self._pass()
@@ -197,5 +198,5 @@ class Loop:
 
 
 def loop(function: Callable[..., Passes], workload: Training, **given: Any) -> Loop:
-    """A loop over the batches of a library's function."""
+    """Make a loop over the batches of a library's function."""
     return Loop(workload, function(workload, **given))

@@ -16,8 +16,8 @@ namespace pyfeed {
 
 class Attributes;
 
-// The value of an attribute: true or false, a number, a string, a list or a map of the same. An integer is no
-// float: 1 and 1.0 are two values.
+// The value of an attribute: a bool, a number, a string, or a list or map of such values. Integers and floats
+// are different values: 1 is not 1.0.
 class AttributeValue {
 public:
     template <class T, class = std::enable_if_t<detail::is_plain_integer<T> || std::is_same_v<T, bool> ||
@@ -46,7 +46,8 @@ private:
         json_ += ']';
     }
 
-    // JSON has no numbers but finite ones, and says of none that it is a float.
+    // JSON has only finite numbers, and does not tell 1 from 1.0. So a float that is not finite is an object,
+    // and a whole number gets ".0".
     static std::string number(double value) {
         if (std::isnan(value)) return R"({"$float": "nan"})";
         if (std::isinf(value)) return value > 0 ? R"({"$float": "inf"})" : R"({"$float": "-inf"})";
@@ -58,8 +59,8 @@ private:
     std::string json_;
 };
 
-// The attributes of an operator or kernel: Attributes{{"rate", 0.1}, {"dims", {3, 4}}}. A map within them has
-// to be named, Attributes{...}, else it is a list.
+// The attributes of an operator or kernel: Attributes{{"rate", 0.1}, {"dims", {3, 4}}}. Write a map among
+// them as Attributes{...}; without the name it is a list.
 class Attributes {
 public:
     Attributes() = default;
@@ -72,7 +73,7 @@ public:
         return *this;
     }
     bool empty() const noexcept { return members_.empty(); }
-    // A JSON object.
+    // The attributes as a JSON object.
     std::string json() const {
         std::string out = "{";
         for (const auto &[name, value] : members_) {

@@ -15,8 +15,8 @@ namespace pyfeed {
 
 namespace layers {
 
-// As long as it lives, the thread builds a block of a While or an IfElse. The operator is added when its last
-// block ends: so this destructor may throw. A block that ends by an exception leaves no operator.
+// While this object lives, its thread builds a block of a While or an IfElse. The operator is added when its
+// last block ends, so the destructor may throw. A block that ends by an exception leaves no operator.
 template <class Owner>
 class [[nodiscard]] Block {
 public:
@@ -43,7 +43,7 @@ private:
     const detail::Building before_;
 };
 
-// The loop: as long as `condition`, a bool that its block sets anew, is true.
+// A loop: runs its block as long as `condition`, a bool that the block sets anew, is true.
 //
 //     While loop(go_on);
 //     {
@@ -90,7 +90,7 @@ private:
     bool begun_ = false;
 };
 
-// One of two blocks, or one or none.
+// A branch: runs the true block or the false block. Either block may be absent.
 //
 //     IfElse branch(has_next);
 //     {
@@ -98,14 +98,14 @@ private:
 //         ...
 //     }
 //     {
-//         auto block = branch.false_block();  // it may be left out, as may the other
+//         auto block = branch.false_block();
 //         ...
 //     }
 //
 // or IfElse(has_next, [&] { ... }, [&] { ... });
 //
-// The operator is added when both blocks have ended, or something else comes after the first: another
-// operator, a use of the program, the end of this.
+// The operator is added when both blocks have ended. After one block it is added as soon as the thread adds
+// another operator, uses the program, or destroys this object.
 class IfElse : private detail::PendingOp {
 public:
     explicit IfElse(Var condition, Where where = Where::here())

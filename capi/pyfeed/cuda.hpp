@@ -9,10 +9,11 @@
 
 namespace pyfeed {
 
-// The devices that the CUDA driver has, which is opened by the first call of these, or the first CUDAPlace that is fed.
+// The devices of the CUDA driver. The driver is opened by the first call of these functions, or by the first
+// CUDAPlace that is fed.
 namespace cuda {
 
-// Why there is no device to feed, in the driver's words; empty if there is.
+// The reason why no device can be fed, in the words of the driver; empty if there is a device.
 inline std::string reason() {
     detail::check_abi();
     detail::Call call;
@@ -23,7 +24,7 @@ inline std::string reason() {
 }
 inline bool available() { return reason().empty(); }
 
-// UnsupportedError, with the reason, without a driver.
+// The number of devices. Throws UnsupportedError, with the reason, if there is no driver.
 inline uint32_t device_count() {
     detail::check_abi();
     detail::Call call;
@@ -32,7 +33,7 @@ inline uint32_t device_count() {
     return count;
 }
 
-// Of a device's memory, in bytes, as the driver says now.
+// The memory of a device in bytes, as the driver reports it now.
 struct MemoryInfo {
     uint64_t free;
     uint64_t total;
@@ -49,7 +50,7 @@ inline MemoryInfo memory_info(uint32_t device = 0) {
     const pf_cuda_device_info info = device_info(device);
     return {info.free_bytes, info.total_bytes};
 }
-// Such as "NVIDIA H200".
+// The name of a device, such as "NVIDIA H200".
 inline std::string device_name(uint32_t device = 0) { return device_info(device).name; }
 
 }  // namespace cuda

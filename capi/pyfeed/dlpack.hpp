@@ -1,4 +1,4 @@
-// Tensors of other libraries, by DLPack.
+// Exchange of tensors with other libraries by DLPack.
 #ifndef PYFEED_PYFEED_DLPACK_HPP
 #define PYFEED_PYFEED_DLPACK_HPP
 
@@ -13,8 +13,8 @@
 
 namespace pyfeed {
 
-// The structures of the public DLPack ABI, for programs that have no dlpack.h at hand. The functions below
-// take these or the ones of dlpack.h: to_dlpack<::DLManagedTensorVersioned>(...).
+// The structures of the public DLPack ABI, for programs without a dlpack.h. The functions below accept these
+// or those of dlpack.h: to_dlpack<::DLManagedTensorVersioned>(...).
 namespace dlpack {
 
 struct DLDevice {
@@ -108,7 +108,7 @@ inline DType from_dlpack_dtype(int code, int bits, int lanes) {
                      " bits and " + std::to_string(lanes) + " lanes");
 }
 
-// An exported tensor, with what it points to.
+// An exported tensor, with the arrays that it points to and the tuple that owns its memory.
 template <class Managed>
 struct Exported {
     Managed managed{};
@@ -119,10 +119,11 @@ struct Exported {
 
 }  // namespace detail
 
-// Exports one slot of a tuple to another library, without copying. The tuple is given back when the last
-// exported tensor is deleted and no other reference to `tuple` is left. The level of detail stays behind: DLPack has
-// none. A lent tensor is read-only, which only the versioned structure can say: StateError for the other.
-// Of a tuple at a CUDAPlace: have the stream that is to work with it wait, by tuple->use(stream), before.
+// Exports one slot of a tuple to another library, without copying. The tuple is released when the last
+// exported tensor is deleted and no other reference to `tuple` is left. The ragged offsets (LoD, level of
+// detail) are not exported, since DLPack has none. A lent tensor is exported as read-only. Only the versioned
+// structure can express that; the other one throws StateError. For a tuple at a CUDAPlace, call
+// tuple->use(stream) first: it makes the stream that will use the tensor wait for the copy.
 template <class Managed = dlpack::DLManagedTensorVersioned>
 Managed *to_dlpack(std::shared_ptr<const Tuple> tuple, size_t slot) {
     if (tuple == nullptr) throw InvalidArgument("to_dlpack: there is no tuple");
@@ -178,15 +179,15 @@ Managed *to_dlpack(std::shared_ptr<const Tuple> tuple, size_t slot) {
     return &exported.release()->managed;
 }
 
-// The same for a tuple of which only that slot is wanted.
+// The same, for a tuple that is only used for this slot.
 template <class Managed = dlpack::DLManagedTensorVersioned>
 Managed *to_dlpack(Tuple &&tuple, size_t slot) {
     return to_dlpack<Managed>(std::make_shared<const Tuple>(std::move(tuple)), slot);
 }
 
-// A tensor of another library: a view to push, and the owner that keeps its memory for as long as any copy
-// of this, or of owner(), lives. To lend it: queue.push_lent({t.view()}, t.owner()); the other library's
-// deleter is then called on whichever thread is last, and must bear that.
+// A tensor of another library: a view to push, and the owner of its memory. The memory stays as long as any
+// copy of this object or of owner() lives. To lend it: queue.push_lent({t.view()}, t.owner()). The thread
+// that drops the last copy then calls the deleter of the other library, which must allow any thread.
 class DLPackTensor {
 public:
     DLPackTensor(const TensorView &view, std::shared_ptr<const void> owner)
@@ -200,7 +201,7 @@ private:
     std::shared_ptr<const void> owner_;
 };
 
-// Takes a tensor over from another library, also when it throws: its deleter is called then.
+// Takes a tensor over from another library. If it throws, it has called the deleter of the tensor.
 template <class Managed>
 DLPackTensor from_dlpack(Managed *managed) {
     if (managed == nullptr) throw InvalidArgument("from_dlpack: there is no tensor");
@@ -209,7 +210,7 @@ DLPackTensor from_dlpack(Managed *managed) {
     });
     uint64_t flags = 0;
     if constexpr (detail::is_versioned<Managed>) {
-        // Another major version may have moved everything after the deleter.
+        // In another major version the fields after the deleter may have moved.
         if (managed->version.major != 1) {
             throw UnsupportedError("from_dlpack: expected DLPack 1, found " +
                                    std::to_string(managed->version.major) + "." +
@@ -225,8 +226,9 @@ DLPackTensor from_dlpack(Managed *managed) {
     } else if (device_type == dlpack::kCUDAHost) {
         place = CUDAPinnedPlace();
     } else if (device_type != dlpack::kCPU) {
-        throw UnsupportedError("from_dlpack: no place is DLPack's device type " +
-                               std::to_string(device_type));
+        throw UnsupportedError(
+            "from_dlpack: expected memory of the CPU or of CUDA, found DLPack's device type " +
+            std::to_string(device_type));
     }
     if (tensor.ndim < 0) {
         throw ShapeError("from_dlpack: a tensor of " + std::to_string(tensor.ndim) + " dimensions");
@@ -242,7 +244,7 @@ DLPackTensor from_dlpack(Managed *managed) {
     TensorView view(dtype, shape, data);
     view.with_place(place).with_read_only((flags & dlpack::kReadOnly) != 0);
 
-    // Strides that only say "contiguous" are left out: a lent tensor must not look strided.
+    // Strides of a contiguous tensor are left out: a tensor with strides cannot be lent.
     if (tensor.strides != nullptr) {
         Shape strides(tensor.strides, rank);
         bool contiguous = true;

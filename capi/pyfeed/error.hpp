@@ -1,4 +1,4 @@
-// Errors: a class for each status of pyfeed.h.
+// Errors: an exception class for each status of pyfeed.h.
 #ifndef PYFEED_PYFEED_ERROR_HPP
 #define PYFEED_PYFEED_ERROR_HPP
 
@@ -15,16 +15,16 @@
 
 namespace pyfeed {
 
-// The place in a file that an error is about.
+// The place in a file that an error is about. offset and record are -1 if they are not known.
 struct FileLocation {
     std::string file{};
     int64_t offset = -1;
     int64_t record = -1;
     int os_errno = 0;
-    bool approximate = false;  // record is not exact
+    bool approximate = false;  // the record is not exact
 };
 
-// What the library refused, and why: what() is a sentence.
+// The base class of all errors. what() is one sentence: what was expected, what was found, where.
 class Error : public std::runtime_error {
 public:
     Error(pf_status status, const std::string &message, int slot = -1, FileLocation where = {},
@@ -36,22 +36,23 @@ public:
           op_(std::move(op)) {}
 
     pf_status status() const noexcept { return status_; }
-    // The slot of the tuple it is about, or -1.
+    // The slot of the tuple that the error is about, or -1.
     int slot() const noexcept { return slot_; }
 
-    // The file it is about: of every CorruptRecordError and FileError, of what a file's instances are refused for, and
-    // of what a function of map failed at; else empty.
+    // The file that the error is about, or empty. It is set for every CorruptRecordError and FileError, for
+    // an instance of a file that is refused, and for a tuple of a file that a function of map failed at.
     const std::string &file() const noexcept { return where_.file; }
-    // In the file, in bytes, decompressed ones if it is compressed; or -1.
+    // The position in the file, in bytes of the decompressed data; or -1.
     int64_t offset() const noexcept { return where_.offset; }
-    // Number of the record in the file, from 0; or -1.
+    // The number of the record in the file, from 0; or -1.
     int64_t record() const noexcept { return where_.record; }
-    // Whether that is not exact, because damage before it was skipped, of which it is not known how many records it was.
+    // Whether record() is not exact: damage before it was skipped, and the number of records in that is not
+    // known.
     bool approximate() const noexcept { return where_.approximate; }
-    // The operating system's number for it, or 0.
+    // The errno of the operating system, or 0.
     int os_errno() const noexcept { return where_.os_errno; }
 
-    // The operator of a program that it happened in, such as "block 1, op 3: read"; else empty.
+    // The operator of a program that failed, such as "block 1, op 3: read"; else empty.
     const std::string &op() const noexcept { return op_; }
 
 private:
@@ -76,7 +77,7 @@ public:
         using ErrorOf::ErrorOf;                   \
     }
 
-PYFEED_ERROR_CLASS(EndOfData, PF_END);  // only of a program's run: next() and pop() answer nothing
+PYFEED_ERROR_CLASS(EndOfData, PF_END);  // only from a run of a program: see next() and pop()
 PYFEED_ERROR_CLASS(Timeout, PF_TIMEOUT);
 PYFEED_ERROR_CLASS(Cancelled, PF_CANCELLED);
 PYFEED_ERROR_CLASS(QueueClosed, PF_CLOSED);
@@ -87,7 +88,7 @@ PYFEED_ERROR_CLASS(SlotCountError, PF_SLOTS);
 PYFEED_ERROR_CLASS(TooLargeError, PF_TOO_LARGE);
 PYFEED_ERROR_CLASS(StaleHandleError, PF_STALE_HANDLE);
 PYFEED_ERROR_CLASS(StateError, PF_STATE);
-PYFEED_ERROR_CLASS(NotFoundError, PF_NOT_FOUND);
+PYFEED_ERROR_CLASS(NotFoundError, PF_NOT_FOUND);  // a missing file is a FileError
 PYFEED_ERROR_CLASS(UnsupportedError, PF_UNSUPPORTED);
 PYFEED_ERROR_CLASS(OutOfMemoryError, PF_NO_MEMORY);
 PYFEED_ERROR_CLASS(ForkError, PF_FORKED);
@@ -97,7 +98,8 @@ PYFEED_ERROR_CLASS(FileError, PF_IO);
 
 #undef PYFEED_ERROR_CLASS
 
-// A producer failed, and this is its error, after every tuple it had pushed; or a kernel did.
+// The error of a producer, of a function of a map reader or a format, or of a kernel. The consumer gets it
+// after every tuple that the producer had pushed.
 class ProducerError : public Error {
 public:
     explicit ProducerError(const std::string &what, std::string type = {}, std::string message = {},
@@ -109,7 +111,7 @@ public:
           traceback_(std::move(traceback)),
           token_(token) {}
 
-    // Each of the three is empty where the producer did not say.
+    // Each of the three is empty if the producer did not give it.
     const std::string &type() const noexcept { return type_; }
     const std::string &message() const noexcept { return message_; }
     const std::string &traceback() const noexcept { return traceback_; }
@@ -120,7 +122,8 @@ private:
     uint64_t token_;
 };
 
-// A worker process that fills the queue died, and this comes after every tuple it had committed.
+// A worker process that fills the queue died. The consumer gets this after every tuple that the worker had
+// committed.
 class WorkerError : public ProducerError {
 public:
     explicit WorkerError(const std::string &what, int64_t pid = 0, int exit_status = 0, std::string type = {},
@@ -132,7 +135,7 @@ public:
           exit_status_(exit_status) {}
 
     int64_t pid() const noexcept { return pid_; }
-    // Minus the signal that ended it, if one did.
+    // The exit status, or minus the signal that ended the process.
     int exit_status() const noexcept { return exit_status_; }
 
 private:
@@ -140,7 +143,7 @@ private:
     int exit_status_;
 };
 
-// The CUDA driver said no.
+// The CUDA driver returned an error.
 class CudaError : public Error {
 public:
     explicit CudaError(const std::string &message, int code = 0, std::string name = {}, int slot = -1,
@@ -149,9 +152,9 @@ public:
           code_(code),
           name_(std::move(name)) {}
 
-    // The driver's number, a CUresult,
+    // The CUresult of the driver.
     int code() const noexcept { return code_; }
-    // and its name of it, such as "CUDA_ERROR_OUT_OF_MEMORY".
+    // The name of that CUresult, such as "CUDA_ERROR_OUT_OF_MEMORY".
     const std::string &name() const noexcept { return name_; }
 
 private:
@@ -217,7 +220,7 @@ namespace detail {
     }
 }
 
-// The ABI of the library that is loaded against the one this was compiled for.
+// Checks that the loaded library has the ABI that this program was compiled for. Throws UnsupportedError.
 inline void check_abi() {
     static const bool checked = [] {
         const uint32_t found = pf_abi_version();

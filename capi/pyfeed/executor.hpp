@@ -1,4 +1,4 @@
-// The executor, and what a run is fed and asked for.
+// The executor, and the arguments of its runs.
 #ifndef PYFEED_PYFEED_EXECUTOR_HPP
 #define PYFEED_PYFEED_EXECUTOR_HPP
 
@@ -16,7 +16,7 @@
 
 namespace pyfeed {
 
-// The name of a variable as an argument: text, or a variable of a program. It is borrowed.
+// The name of a variable, as an argument: a string or a variable of a program. The string is borrowed.
 class Name {
 public:
     Name(const char *name) : text_(name) {}
@@ -29,8 +29,8 @@ private:
     const char *text_;
 };
 
-// What a run is fed, as an argument: {{"image", view(x)}, {label, view(y)}}, or a map. Built in the call and
-// good for that call. No heap up to eight.
+// The tensors that a run is fed, as an argument: {{"image", view(x)}, {label, view(y)}}, or a map. Make it in
+// the call: it borrows the names and the data for that call. Up to eight feeds need no heap memory.
 class Feeds {
 public:
     struct Feed {
@@ -75,7 +75,7 @@ private:
     std::vector<pf_tensor> heap_tensors_;
 };
 
-// What is wanted of a run, as an argument: {"loss", rate}, a vector of names, or variables.
+// The variables to fetch from a run, as an argument: {"loss", rate}, a vector of names, or variables.
 class Fetches {
 public:
     Fetches() = default;
@@ -107,18 +107,18 @@ private:
     std::vector<const char *> heap_;
 };
 
-// Runs programs at a place. Copies are the same executor; any number of threads may run programs by it.
+// Runs programs at a place. Copies are the same executor. Any number of threads may run programs with it.
 class Executor {
 public:
     explicit Executor(Place place = {})
         : handle_(detail::make_handle(
               [place](pf_handle *id, pf_error *err) { return pf_executor_create(place, id, err); })) {}
 
-    // Runs a program once through, on this thread: copies `feeds` into variables of its first block, runs its
-    // operators, and gives the tensors of `fetches`. Persistable variables are those of the scope and its
-    // parents, made in it where there are none; the others are the run's own. Blocks as its operators do; the
-    // Wait is looked at between them too. An error names the operator: see Error::op. EndOfData where a
-    // reader that is read has come to its end.
+    // Runs a program once, on this thread: copies `feeds` into variables of its first block, runs its
+    // operators, and returns the tensors of `fetches`. Persistable variables are those of the scope and its
+    // parents, and are made in the scope where there are none; all others belong to the run. Blocks where an
+    // operator blocks; the Wait is also checked between operators. An error names the operator: see
+    // Error::op. Throws EndOfData when a read operator comes to the end of the data.
     Tuple run(const Program &program, const Scope &scope, const Feeds &feeds = {},
               const Fetches &fetches = {}, const Wait &wait = {}) const {
         detail::finish_pending();

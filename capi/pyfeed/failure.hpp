@@ -1,4 +1,4 @@
-// The errors of producers and kernels, on their way to the consumer.
+// Conversion of exceptions of producers and kernels to errors for the consumer.
 #ifndef PYFEED_PYFEED_FAILURE_HPP
 #define PYFEED_PYFEED_FAILURE_HPP
 
@@ -30,7 +30,7 @@ inline std::string type_name(const std::type_info &type) {
     return type.name();
 }
 
-// One line for each exception, the outermost first.
+// Appends one line for each nested exception, the outermost first.
 inline void describe(const std::exception &error, std::string &out) {
     out += type_name(typeid(error)) + ": " + error.what() + "\n";
     try {
@@ -43,12 +43,12 @@ inline void describe(const std::exception &error, std::string &out) {
     }
 }
 
-// A producer's error, on its way to the consumer.
+// The error of a producer, for the consumer.
 struct Failure {
     std::string type, message, traceback;
     uint64_t token;
 
-    // Points into this.
+    // The result points into this object.
     pf_failure raw() const && = delete;
     pf_failure raw() const & {
         pf_failure out = PF_FAILURE_INIT;

@@ -1,4 +1,4 @@
-// Formats of files, and writers.
+// File formats, and writers.
 #ifndef PYFEED_PYFEED_FORMAT_HPP
 #define PYFEED_PYFEED_FORMAT_HPP
 
@@ -19,7 +19,7 @@
 
 namespace pyfeed {
 
-// The formats there are: a JSON list of {"tag", "suffixes", "writes"}.
+// All formats, as a JSON list of {"tag", "suffixes", "writes"}.
 inline std::string formats() {
     detail::check_abi();
     detail::Call call;
@@ -28,17 +28,17 @@ inline std::string formats() {
     return detail::take_string(json);
 }
 
-// How a Writer writes. What is not set is as pyfeed.h says.
+// The options of a Writer. pyfeed.h has the defaults.
 class WriterOptions : public detail::Options<WriterOptions> {
 public:
-    // The format's tag, for a file whose name does not tell.
+    // The tag of the format, for a file whose name does not determine it.
     WriterOptions &format(const std::string &tag) {
         format_ = tag;
         return *this;
     }
-    // What the tuples look like; else the first one decides.
+    // The slots of the tuples. Without it, the first tuple decides.
     WriterOptions &slots(const std::vector<SlotSpec> &slots) { return set("slots", slots); }
-    // The format's own options, a JSON object: see docs/formats.md.
+    // The options of the format, as a JSON object: see docs/formats.md.
     WriterOptions &options(const std::string &json) { return set("options", detail::Json{json}); }
 
 private:
@@ -47,11 +47,12 @@ private:
     std::string format_;
 };
 
-// A file that is being written. Until close() there is none of its name, or the old one; a Writer destroyed
-// before leaves nothing. It has one owner and moves. Any thread, one at a time: others wait.
+// A file that is being written. Until close(), no file of that name appears, and an old one stays as it is. A
+// Writer that is destroyed before leaves nothing. It has one owner and can be moved. Any thread may use it;
+// one writes at a time, and the others wait.
 class Writer {
 public:
-    // Begins to write, in the format that the name says, or options do.
+    // Begins to write, in the format that the options or else the name determine.
     explicit Writer(const std::string &filename, const WriterOptions &options = {})
         : handle_(detail::make_handle([&](pf_handle *id, pf_error *err) {
               const std::string attributes = options.attributes().json();
@@ -64,12 +65,13 @@ public:
     Writer(const Writer &) = delete;
     Writer &operator=(const Writer &) = delete;
 
-    // Adds a tuple, strided or not. After an error nothing more can be written. Waits for the disk.
+    // Adds a tuple of tensors, strided or not. After an error nothing more can be written. Waits for the
+    // disk.
     void write(const Tensors &tensors) const {
         detail::Call call;
         call.check(pf_writer_write(handle(), tensors.data(), tensors.size(), call.err()));
     }
-    // Completes the file and sees its bytes to the disk. Nothing can be written after it.
+    // Completes the file and syncs it to the disk. Nothing can be written afterwards.
     void close() const {
         detail::Call call;
         call.check(pf_writer_close(handle(), call.err()));
@@ -82,14 +84,15 @@ private:
 };
 
 // Reads a file of a registered format: pushes its instances into the queue, in order. `options` is a JSON
-// object. When it returns, the file has ended; what it throws is the consumer's ProducerError. A push that is
-// QueueClosed says that the reader is gone: let it through. It is called from many threads at once.
+// object. The file has ended when the function returns. An exception is a ProducerError for the consumer. A
+// push that throws QueueClosed means that the reader is gone: do not catch it. Many threads call the function
+// at the same time.
 using FormatFunction =
     std::function<void(const std::string &path, const std::string &options, const Queue &queue)>;
 
-// The threads that read the files of a format, one for each that is open, and the function that they call. It
-// has one owner and moves. When it is destroyed it waits for the calls of the function, whose queues have
-// failed by then. The format stays, but its files can no longer be read.
+// A registered format: the function that reads its files, and the threads that call it, one for each open
+// file. It has one owner and can be moved. The destructor makes the open queues fail, and waits until the
+// calls of the function have returned. The format stays registered, but its files can no longer be read.
 class RegisteredFormat {
 public:
     RegisteredFormat(RegisteredFormat &&) noexcept = default;
@@ -101,7 +104,7 @@ private:
     friend RegisteredFormat register_format(const std::string &, const std::vector<std::string> &,
                                             FormatFunction, const std::vector<SlotSpec> &);
 
-    // Shared with the threads, which end before it does.
+    // The threads use this object. They end before it is destroyed.
     struct State {
         State(std::string tag_, FormatFunction function_, detail::Handle format_)
             : tag(std::move(tag_)), function(std::move(function_)), format(std::move(format_)) {
@@ -143,7 +146,8 @@ private:
                 const std::lock_guard<std::mutex> lock(mutex);
                 if (stopping) return give_up(queue);
                 mine = open.insert(open.end(), queue);
-                // One thread must be left to wait for files: those that are read in turn would wait for each other.
+                // One thread must stay free to wait for files: files that are read in turn would otherwise
+                // wait for each other.
                 if (open.size() == threads.size()) start();
             }
             try {
@@ -161,7 +165,7 @@ private:
         void start() {
             try {
                 threads.emplace_back([this] { run(); });
-            } catch (const std::system_error &) {  // no more threads: files wait until one is free
+            } catch (const std::system_error &) {  // no more threads: files wait for a free one
             }
         }
 
@@ -188,9 +192,10 @@ private:
     std::unique_ptr<State> state_;
 };
 
-// Adds a format whose files `function` reads, on threads that the result owns. `suffixes` are those of its
-// files, each with its dot. `slots` is what its instances look like where open_files is not told; without any,
-// it has to be. StateError if the tag or a suffix is taken: a format stays for good.
+// Registers a format whose files `function` reads, on threads that the result owns. `suffixes` are those of
+// its files, each with its dot. `slots` are the slots of an instance if open_files is not given any; without
+// `slots` open_files must be given them. Throws StateError if the tag or a suffix is taken: a format stays
+// registered for good.
 inline RegisteredFormat register_format(const std::string &tag, const std::vector<std::string> &suffixes,
                                         FormatFunction function, const std::vector<SlotSpec> &slots = {}) {
     if (!function) throw InvalidArgument("register_format: expected a function, found none");

@@ -18,19 +18,19 @@ namespace pyfeed {
 
 namespace detail {
 
-// What is JSON already.
+// Text that is JSON already.
 struct Json {
     std::string text;
 };
 
 inline std::string to_json(const Json &value) { return value.text; }
 inline std::string to_json(bool value) { return value ? "true" : "false"; }
-std::string to_json(const char *) = delete;  // which would be a bool
+std::string to_json(const char *) = delete;  // would be converted to bool
 template <class I, class = std::enable_if_t<is_plain_integer<I>>>
 std::string to_json(I value) {
     return std::to_string(value);
 }
-// With a point whatever the locale, and all of its digits.
+// Independent of the locale, with all digits of the value.
 inline std::string to_json(double value) {
     if (!std::isfinite(value))
         throw InvalidArgument("expected a finite number, found " + std::to_string(value));
@@ -40,7 +40,7 @@ inline std::string to_json(double value) {
     out << value;
     return out.str();
 }
-// How many bytes a character of UTF-8 has that begins there; 0: none does.
+// The length in bytes of the UTF-8 character that begins at `at`; 0 if none begins there.
 inline size_t utf8_length(const std::string &text, size_t at) {
     const auto byte = [&](size_t i) {
         return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0u;
@@ -55,7 +55,8 @@ inline size_t utf8_length(const std::string &text, size_t at) {
         return 0;
     return length;
 }
-// A byte that is not part of UTF-8 becomes \u0000 and two digits, as the library takes names of files.
+// A byte that is not part of UTF-8 becomes \u0000 and two hexadecimal digits, as pyfeed.h defines for file
+// names.
 inline std::string to_json(const std::string &text) {
     static const char digits[] = "0123456789abcdef";
     std::string out = "\"";
@@ -92,7 +93,7 @@ inline std::string to_json(const Place &place);
 inline std::string to_json(const Places &places);
 inline std::string to_json(const std::vector<SlotSpec> &slots);
 
-// A JSON object, member by member.
+// Builds a JSON object, member by member.
 class Attributes {
 public:
     template <class T>
@@ -137,7 +138,7 @@ inline std::string to_json(const std::vector<SlotSpec> &slots) {
     return out + "]";
 }
 
-// Options that are set one by one. What is not set is as pyfeed.h says.
+// The base of options that are set one by one. pyfeed.h has the defaults.
 template <class Self>
 class Options {
 public:

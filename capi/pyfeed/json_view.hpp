@@ -1,4 +1,4 @@
-// JSON that the library gave, read in place.
+// A parser for JSON that the library returned. It reads in place.
 #ifndef PYFEED_PYFEED_JSON_VIEW_HPP
 #define PYFEED_PYFEED_JSON_VIEW_HPP
 
@@ -24,8 +24,8 @@ namespace pyfeed {
 
 namespace detail {
 
-// A value in JSON text, which is borrowed. The library wrote it: no more is checked than it takes to stay
-// within the text.
+// A value in JSON text, which is borrowed. The library wrote the text, so the parser checks no more than it
+// needs to stay within the text.
 class JsonView {
 public:
     JsonView() = default;
@@ -41,8 +41,8 @@ public:
         return is('"') && text_.substr(1, text_.size() - 2) == value;
     }
 
-    // Calls f(name, value) for each member of an object, or element of a list, which has no name, until one
-    // answers true; then it does.
+    // Calls f(name, value) for each member of an object, or for each element of a list with an empty name,
+    // until a call returns true. Returns whether one did.
     template <class F>
     bool any(F &&f) const {
         if (!is('{') && !is('[')) return false;
@@ -50,17 +50,17 @@ public:
             JsonView name, value;
             if (is('{')) {
                 name.text_ = take(text_, at);
-                at = skip(text_, at);  // and the colon
+                at = skip(text_, at);  // skips the colon too
             }
             const size_t begin = at;
             value.text_ = take(text_, at);
             if (at == begin) return false;
             if (f(name, value)) return true;
-            at = skip(text_, at);  // and the comma
+            at = skip(text_, at);  // skips the comma too
         }
         return false;
     }
-    // The member of that name, or nothing.
+    // The member of that name; a view of empty text if there is none.
     JsonView operator[](std::string_view name) const {
         JsonView found;
         any([&](JsonView key, JsonView value) {
@@ -111,7 +111,7 @@ public:
         return out;
     }
 
-    // What the value is as a T; nothing if it is none.
+    // The value as a T; empty if it is not a T.
     template <class T>
     std::optional<T> as() const {
         if constexpr (std::is_same_v<T, bool>) {
@@ -147,7 +147,7 @@ private:
 #if defined(__cpp_lib_to_chars)
         const auto [end, error] = std::from_chars(text_.data(), text_.data() + text_.size(), value);
         if (error != std::errc() || end != text_.data() + text_.size()) return std::nullopt;
-#else  // a standard library that knows only integers: C's function, with the point of its locale
+#else  // the standard library converts only integers: use C's function and the decimal point of its locale
         std::string text(text_);
         const size_t point = text.find('.');
         if (point != std::string::npos) text.replace(point, 1, std::localeconv()->decimal_point);
@@ -155,7 +155,7 @@ private:
         value = std::strtod(text.c_str(), &end);
         if (text.empty() || *end != '\0') return std::nullopt;
 #endif
-        // What is too small for a float is 0; what is too large is none.
+        // A number that is too small for T becomes 0. A number that is too large is no T.
         if (std::fabs(value) > static_cast<double>(std::numeric_limits<T>::max())) return std::nullopt;
         return static_cast<T>(value);
     }
@@ -174,7 +174,7 @@ private:
     static size_t skip(std::string_view text, size_t at) {
         return std::min(text.find_first_not_of(" \t\r\n,:", at), text.size());
     }
-    // The value at `at`, which moves behind it.
+    // The value that begins at `at`. Moves `at` to its end.
     static std::string_view take(std::string_view text, size_t &at) {
         const size_t begin = at;
         for (int depth = 0; at < text.size(); at++) {

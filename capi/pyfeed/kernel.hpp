@@ -21,7 +21,7 @@
 
 namespace pyfeed {
 
-// What a kernel is called with. Good for that call, on its thread.
+// The arguments of a kernel. Valid for that call, on its thread.
 class KernelContext {
 public:
     explicit KernelContext(const pf_kernel_call *call) : call_(call) {}
@@ -29,17 +29,17 @@ public:
     size_t num_ins() const noexcept { return call_->num_ins; }
     size_t num_outs() const noexcept { return call_->num_outs; }
 
-    // An input, not to be written.
+    // An input. It must not be written.
     TensorView in(size_t i) const {
         if (i >= num_ins()) refuse("input", i, num_ins());
         return TensorView(at(call_->ins, i)).with_read_only(true);
     }
-    // What an output has by now: of one that is an input as well, its tensor, to be written in place; else
-    // nothing, of DType::any, until output() or set().
+    // The tensor of an output. An output that is also an input has the tensor of that input, to be written in
+    // place. Any other output is empty, with DType::any, until output() or set().
     TensorView out(size_t i) const { return TensorView(raw_out(i)); }
 
-    // The memory of an output of that shape, to be written: what it has if dtype and shape are the same, else
-    // new memory, in which there may be anything.
+    // The memory of an output of that shape, to be written. If the output has a tensor of that dtype and
+    // shape, its memory is kept, else new memory is allocated, which is not initialised.
     template <class T>
     T *output(size_t i, const Shape &shape) const {
         return static_cast<T *>(output(i, TensorView(dtype_of<T>(), shape)));
@@ -71,19 +71,19 @@ public:
         return Tuple(raw);
     }
 
-    // The attributes, a JSON object.
+    // The attributes of the operator, as a JSON object.
     const char *attributes() const noexcept {
         return call_->attributes != nullptr ? call_->attributes : "{}";
     }
-    // One of them: a bool, a number, a std::string or a std::vector of those. NotFoundError if there is none of
-    // that name, InvalidArgument if it is something else.
+    // An attribute: a bool, a number, a std::string or a std::vector of those. Throws NotFoundError if there
+    // is none of that name, and InvalidArgument if it has another type.
     template <class T>
     T attribute(const char *name) const {
         const detail::JsonView value = find(name);
         if (value.text().empty()) throw NotFoundError(about(name) + "expected one, found " + attributes());
         return as<T>(name, value);
     }
-    // The same, or `otherwise` if there is none of that name.
+    // The same; `otherwise` if there is none of that name.
     template <class T>
     T attribute(const char *name, T otherwise) const {
         const detail::JsonView value = find(name);
@@ -93,15 +93,15 @@ public:
         return attribute<std::string>(name, otherwise);
     }
 
-    // Where the executor is, and the stream of a GPU to work on, or 0.
+    // The place of the executor, and the CUDA stream to compute on; 0 on the host.
     Place place() const noexcept { return call_->place; }
     uint64_t stream() const noexcept { return call_->stream; }
-    // The name that the kernel is called by.
+    // The name that the kernel is registered under.
     const char *kernel() const noexcept { return call_->kernel; }
     const pf_kernel_call &raw() const noexcept { return *call_; }
 
 private:
-    // A library newer than this header has longer tensors: the first one's size is the step.
+    // Step through the array by the size of its first tensor: a newer library has longer structs.
     static const pf_tensor &at(const pf_tensor *first, size_t i) {
         return *reinterpret_cast<const pf_tensor *>(reinterpret_cast<const char *>(first) + i * first->size);
     }
@@ -133,12 +133,12 @@ private:
     const pf_kernel_call *call_;
 };
 
-// Computes the outputs of a `call` operator from its inputs. It is called by the threads that run programs,
-// by many at once, with no lock held. What it throws is the run's ProducerError.
+// Computes the outputs of a `call` operator from its inputs. The threads that run programs call it, many at
+// the same time, with no lock held. An exception is a ProducerError for the caller of the run.
 using Kernel = std::function<void(KernelContext &)>;
 
-// A kernel that is known by its name as long as this lives. It has one owner and moves. When it is destroyed,
-// later runs do not find the kernel; those that have it keep it.
+// Registers a kernel as long as it lives. It has one owner and can be moved. Once it is destroyed, later runs
+// do not find the kernel; runs that use it keep it.
 class RegisteredKernel {
 public:
     RegisteredKernel(RegisteredKernel &&) noexcept = default;
@@ -175,7 +175,7 @@ inline void finish_kernel(void *kernel) noexcept { delete static_cast<Kernel *>(
 
 }  // namespace detail
 
-// Makes a kernel known to every program in the process. StateError if the name is taken.
+// Registers a kernel for every program of the process. Throws StateError if the name is taken.
 inline RegisteredKernel register_kernel(const std::string &name, Kernel kernel) {
     if (!kernel) throw InvalidArgument("register_kernel: " + name + ": expected a function, found none");
     auto owned = std::make_unique<Kernel>(std::move(kernel));
@@ -183,11 +183,11 @@ inline RegisteredKernel register_kernel(const std::string &name, Kernel kernel) 
         return pf_kernel_register(name.c_str(), &detail::call_kernel, owned.get(), &detail::finish_kernel, id,
                                   err);
     });
-    owned.release();  // the library's now
+    owned.release();  // the library owns it now
     return {name, std::move(handle)};
 }
 
-// The names there are: a JSON list.
+// The names of all registered kernels, as a JSON list.
 inline std::string kernels() {
     detail::check_abi();
     detail::Call call;
@@ -196,14 +196,14 @@ inline std::string kernels() {
     return detail::take_string(json);
 }
 
-// Loads a shared object that has PYFEED_KERNELS, for good. Twice is fine.
+// Loads a shared object with PYFEED_KERNELS, for good. Loading it again does nothing.
 inline void load_kernels(const std::string &path) {
     detail::check_abi();
     detail::Call call;
     call.check(pf_kernel_load(path.c_str(), call.err()));
 }
 
-// What the kernels of a shared object are added to: see PYFEED_KERNELS.
+// Collects the kernels of a shared object: see PYFEED_KERNELS.
 class KernelRegistry {
 public:
     void add(const std::string &name, Kernel kernel) {
@@ -216,21 +216,21 @@ private:
 
 namespace detail {
 
-// The strings of a pf_error are malloc's.
+// Copies a string for a pf_error, which frees it with free().
 inline char *copied(const std::string &text) {
     auto *out = static_cast<char *>(std::malloc(text.size() + 1));
     if (out != nullptr) std::memcpy(out, text.c_str(), text.size() + 1);
     return out;
 }
 
-// All kernels of a shared object; if one is refused, none.
+// Registers all kernels of a shared object. If one is refused, none is registered.
 inline int register_kernels(void (*add)(KernelRegistry &), pf_error *err) noexcept {
     pf_status status = PF_FAILED;
     Failure failure;
     try {
         auto registry = std::make_unique<KernelRegistry>();
         add(*registry);
-        static KernelRegistry *const kept = registry.release();  // for good
+        static KernelRegistry *const kept = registry.release();  // never destroyed
         static_cast<void>(kept);
         return PF_OK;
     } catch (const Error &error) {
@@ -253,7 +253,7 @@ inline int register_kernels(void (*add)(KernelRegistry &), pf_error *err) noexce
 
 }  // namespace detail
 
-// In a shared object for load_kernels, outside all namespaces, once:
+// Defines the kernels of a shared object for load_kernels. Use it once, outside all namespaces:
 //
 //     PYFEED_KERNELS(registry) {
 //         registry.add("learn", learn);

@@ -1,4 +1,4 @@
-// Functions that build programs: each adds an operator to the one that the thread is building.
+// Functions that build programs: each adds an operator to the program that the thread is building.
 #ifndef PYFEED_PYFEED_LAYERS_HPP
 #define PYFEED_PYFEED_LAYERS_HPP
 
@@ -21,13 +21,14 @@ namespace pyfeed {
 
 namespace layers {
 
-// The line that builds an operator, which errors of its runs name. It is found by itself.
+// The source line that builds an operator, for the errors of its runs. The default argument is the line of
+// the call.
 class Where {
 public:
     static constexpr Where here(const char *file = __builtin_FILE(), int line = __builtin_LINE()) {
         return {file, line};
     }
-    // "train.cpp:12", wherever that is.
+    // Such as "train.cpp:12", without the folder.
     std::string to_string() const {
         const std::string_view path(file_);
         return std::string(path.substr(path.rfind('/') + 1)) + ":" + std::to_string(line_);
@@ -40,7 +41,7 @@ private:
     int line_;
 };
 
-// A variable of a program that is being built. What it says of itself is what the program knows by now.
+// A variable of a program that is being built. Its methods return what the program knows about it so far.
 class Var {
 public:
     // The variable of that name in the block or those around it.
@@ -61,12 +62,12 @@ public:
         const std::string text = json();
         return detail::JsonView(text)["persistable"].as<bool>().value_or(false);
     }
-    // DType::any if it is not known.
+    // The dtype; DType::any if it is not known.
     DType dtype() const {
         const std::string text = json();
         return detail::dtype_of_name(detail::JsonView(text)["dtype"]);
     }
-    // Nothing if they are not known; -1 for one that is not.
+    // The shape, or nothing if it is not known. -1 is a dimension that is not known.
     std::optional<Shape> shape() const {
         const std::string text = json();
         const detail::JsonView dims = detail::JsonView(text)["dims"];
@@ -76,7 +77,7 @@ public:
         const std::string text = json();
         return detail::JsonView(text)["lod_levels"].as<uint32_t>().value_or(0);
     }
-    // What a reader delivers or a stage holds; nothing if it is not known.
+    // The slots that a reader delivers or a stage stores; nothing if they are not known.
     std::optional<std::vector<SlotSpec>> slots() const {
         const std::string text = json();
         const detail::JsonView list = detail::JsonView(text)["slots"];
@@ -97,7 +98,7 @@ private:
     std::string name_;
 };
 
-// Variables as an argument: {x, y}, a vector or array of them, or one.
+// Variables, as an argument: one, a list {x, y}, or a vector or array of them.
 class Vars {
 public:
     Vars() = default;
@@ -130,7 +131,7 @@ using layers::Var;
 using layers::Vars;
 using layers::Where;
 
-// A name that neither of the programs has, where the thread builds them.
+// A name that neither program of the thread uses.
 inline std::string unused_name(const std::string &prefix) {
     for (;;) {
         std::string name = unique_name::generate(prefix);
@@ -147,7 +148,8 @@ inline std::string tensor_json(const std::string &name, const std::optional<Shap
     return variable.json();
 }
 
-// The names of variables for an operator of a block, whose program gets to know those of others that persist.
+// The names of variables for an operator of a block. A persistable variable of another program is added to
+// this program.
 inline std::vector<std::string> names_in(const Program &program, uint32_t block, const Vars &vars) {
     for (const Var &var : vars) {
         if (var.program() == program || program.has(block, var.name())) continue;
@@ -179,7 +181,7 @@ inline void append(const std::string &type, const Vars &ins, const Vars &outs, c
     append_to(current_main(), building().block, type, ins, outs, attributes, where);
 }
 
-// A tensor of the current block, of which nothing is known yet.
+// Makes a tensor of the current block. Nothing is known about it yet.
 inline Var temporary(const std::string &prefix) {
     const std::string name = unused_name(prefix);
     current_main().add_variable(building().block, Attributes().set("name", name).json());
@@ -191,7 +193,7 @@ inline std::vector<Var> temporaries(const std::string &prefix, size_t n) {
     return vars;
 }
 
-// An operator of one output: `out`, or a new variable.
+// Adds an operator with one output: `out`, or a new variable.
 inline Var append_one(const char *type, const Vars &ins, std::optional<Var> out,
                       const std::string &attributes, const Where &where) {
     const Var result = out ? std::move(*out) : temporary(type);
@@ -207,18 +209,18 @@ inline std::string fill_attributes(const Shape &shape, DType dtype, const Attrib
         .json();
 }
 
-// What a reader delivers, as it says itself.
+// The slots that a reader delivers, from its statistics.
 inline Json slots_of(const Reader &reader) {
     const std::string stats = reader.stats();
     const JsonView all(stats);
     return {std::string(all["slots"].text())};
 }
 
-// Makes a reader in the startup program, and makes it known to the main one.
+// Adds an operator that makes a reader to the startup program, and the reader's variable to both programs.
 inline Var append_reader(const std::string &prefix, const std::string &op, const Vars &ins,
                          const std::string &attributes, std::string name, const Where &where,
                          const std::vector<SlotSpec> &slots = {}) {
-    // No reader that was made in a scope otherwise has such a name.
+    // A reader that is made in a scope without a program has no such name.
     if (name.empty()) name = unused_name("layers." + prefix);
     const Program &main = current_main(), &startup = current_startup();
     Attributes variable;
@@ -226,12 +228,12 @@ inline Var append_reader(const std::string &prefix, const std::string &op, const
     if (!slots.empty()) variable.set("slots", slots);
     startup.add_variable(0, variable.json());
     append_to(startup, 0, op, ins, Var(startup, 0, name), attributes, where);
-    // What the operator says of its slots is known there only.
+    // Only the startup program knows the slots that the operator has determined.
     if (main != startup) main.add_variable(0, startup.variable(0, name));
     return {main, 0, name};
 }
 
-// The block of a While or an IfElse is where that was made.
+// Checks that the thread is in the block in which the While or the IfElse was made.
 inline void check_place(const char *what, const Program &program, uint32_t parent) {
     if (current_main() == program && building().block == parent) return;
     throw StateError(
@@ -251,11 +253,12 @@ std::array<Var, n> as_array(const std::vector<Var> &vars) {
 
 }  // namespace detail
 
-// The same names as in Python. An `out` that is not given is a new variable of the current block.
+// The names are those of Python. If `out` is not given, a new variable of the current block is made.
 namespace layers {
 
-// A tensor of the current block. A persistable one is the first block's, in both programs, and the scope's:
-// it outlives the run. Nothing needs to be known of it; -1 in its shape matches anything.
+// A tensor of the current block. A persistable tensor belongs to the first block of both programs and is
+// stored in the scope: it outlives the run. Nothing needs to be known about it. -1 in its shape matches any
+// size.
 inline Var variable(const std::string &name, const std::optional<Shape> &shape = {}, DType dtype = DType::any,
                     uint32_t lod_levels = 0, bool persistable = false) {
     const Program &main = detail::current_main(), &startup = detail::current_startup();
@@ -266,7 +269,7 @@ inline Var variable(const std::string &name, const std::optional<Shape> &shape =
     return {main, block, name};
 }
 
-// A tensor of the first block, which is to be fed. -1 in its shape matches anything.
+// A tensor of the first block, for a feed of Executor::run. -1 in its shape matches any size.
 inline Var data(const std::string &name, const Shape &shape, DType dtype = DType::float32,
                 uint32_t lod_levels = 0) {
     const Program &main = detail::current_main();
@@ -274,7 +277,7 @@ inline Var data(const std::string &name, const Shape &shape, DType dtype = DType
     return {main, 0, name};
 }
 
-// A persistable tensor that is full of `value` once the startup program has run.
+// A persistable tensor. The startup program sets all of its elements to `value`.
 inline Var create_global_var(const Shape &shape, const AttributeValue &value, DType dtype,
                              std::string name = {}, Where where = Where::here()) {
     if (name.empty()) name = detail::unused_name("global_var");
@@ -284,27 +287,27 @@ inline Var create_global_var(const Shape &shape, const AttributeValue &value, DT
     return var;
 }
 
-// A tensor full of `value`: true or false, or a number of the dtype's.
+// A tensor with all elements set to `value`: a bool, or a number of the dtype.
 inline Var fill_constant(const Shape &shape, DType dtype, const AttributeValue &value,
                          std::optional<Var> out = {}, Where where = Where::here()) {
     return detail::append_one("fill_constant", {}, std::move(out),
                               detail::fill_attributes(shape, dtype, value), where);
 }
 
-// Adds `step` to each element of x: to x itself, or to a new tensor.
+// Adds `step` to each element of x, in place or in a new tensor.
 inline Var increment(const Var &x, const AttributeValue &step = 1, bool in_place = true,
                      Where where = Where::here()) {
     return detail::append_one("increment", x, in_place ? std::optional<Var>(x) : std::nullopt,
                               Attributes{{"step", step}}.json(), where);
 }
 
-// Has `out` be what x is now, without a copy: one of them is copied when it is written.
+// Assigns x to `out` without a copy. A later write to one of the two copies its tensor first.
 inline Var assign(const Var &x, std::optional<Var> out = {}, Where where = Where::here()) {
     return detail::append_one("assign", x, std::move(out), "{}", where);
 }
 
-// Element by element, of tensors of one dtype and shape, or one of them has one element: a tensor
-// of bool.
+// Comparison, element by element. x and y have the same dtype and the same shape, or one of them has one
+// element. The result is a tensor of bool.
 #define PYFEED_LAYER(name)                                                                                  \
     inline Var name(const Var &x, const Var &y, std::optional<Var> out = {}, Where where = Where::here()) { \
         return detail::append_one(#name, {x, y}, std::move(out), "{}", where);                              \
@@ -315,7 +318,7 @@ PYFEED_LAYER(greater_than)
 PYFEED_LAYER(greater_equal)
 PYFEED_LAYER(equal)
 PYFEED_LAYER(not_equal)
-// Of tensors of bool.
+// For tensors of bool.
 PYFEED_LAYER(logical_and)
 PYFEED_LAYER(logical_or)
 #undef PYFEED_LAYER
@@ -323,22 +326,22 @@ inline Var logical_not(const Var &x, std::optional<Var> out = {}, Where where = 
     return detail::append_one("logical_not", x, std::move(out), "{}", where);
 }
 
-// Writes a line for each tensor to standard error, with `summarize` of its elements; the first `first_n`
-// times of a run, or each time if that is 0.
+// Writes a line for each tensor to standard error, with up to `summarize` of its elements. It does so the
+// first `first_n` times of a run, or each time if first_n is 0.
 inline void print(const Vars &tensors, const std::string &message = {}, int64_t summarize = 20,
                   int64_t first_n = 0, Where where = Where::here()) {
     const Attributes attributes{{"message", message}, {"summarize", summarize}, {"first_n", first_n}};
     detail::append("print", tensors, {}, attributes.json(), where);
 }
 
-// Calls a kernel, which is looked up by its name when the program runs. One that is among `ins` and `outs` is
-// given to it to be written in place.
+// Calls a kernel. The run looks the kernel up by its name. A variable that is in both `ins` and `outs` is
+// written in place.
 inline void call(const std::string &kernel, const Vars &ins, const Vars &outs,
                  const Attributes &attributes = {}, Where where = Where::here()) {
     const Attributes all{{"kernel", kernel}, {"attributes", attributes}};
     detail::append("call", ins, outs, all.json(), where);
 }
-// The same with new variables, as many as the kernel gives: auto [loss, rate] = call<2>("learn", {x, y}).
+// The same with num_outs new variables: auto [loss, rate] = call<2>("learn", {x, y}).
 inline std::vector<Var> call(const std::string &kernel, const Vars &ins, size_t num_outs,
                              const Attributes &attributes = {}, Where where = Where::here()) {
     std::vector<Var> outs = detail::temporaries(kernel, num_outs);
@@ -353,14 +356,14 @@ std::array<Var, n> call(const std::string &kernel, const Vars &ins, const Attrib
 
 // ---- Readers --------------------------------------------------------------------------------------
 
-// Any operator that makes a reader, of those that pyfeed.h lists. `name` is that of its variable in the
-// scope, made up if it is empty; so below.
+// Adds any operator that makes a reader; pyfeed.h has a list of them. `name` is the name of its variable in
+// the scope; if it is empty, a new name is made. This holds for the functions below too.
 inline Var create_reader(const std::string &op, const Vars &readers, const Attributes &attributes = {},
                          const std::string &name = {}, Where where = Where::here()) {
     return detail::append_reader("reader", op, readers, attributes.json(), name, where);
 }
 
-// A reader that is there already, in the scope that the program will run in: one of Reader::map, say.
+// A reader that exists already in the scope that the program will run in, such as one of Reader::map.
 inline Var reader(const Reader &made) {
     const Program &main = detail::current_main();
     if (!main.has(0, made.name())) {
@@ -372,8 +375,8 @@ inline Var reader(const Reader &made) {
     return {main, 0, made.name()};
 }
 
-// A reader of files: paths, globs or directories. See pyfeed::open_files. If options do not say what an
-// instance looks like, the first file is looked into now, and what it says is noted in the program.
+// A reader of files: paths, globs or directories. See pyfeed::open_files. If the options have no slots, this
+// call reads the beginning of the first file, and the program stores the slots that it finds.
 inline Var open_files(const std::vector<std::string> &filenames, const OpenFiles &options = {},
                       const std::string &name = {}, Where where = Where::here()) {
     detail::Attributes attributes = options.attributes();
@@ -391,14 +394,14 @@ inline Var random_data(const std::vector<SlotSpec> &slots, const RandomOptions &
     return detail::append_reader("random_data", "create_random_data_generator", {}, attributes.json(), name,
                                  where);
 }
-// Readers of another reader's tuples. See the methods of pyfeed::Reader.
+// Readers of the tuples of another reader. See the methods of pyfeed::Reader.
 inline Var shuffle(const Var &reader, uint64_t buffer_size, uint64_t seed = 0, const std::string &name = {},
                    Where where = Where::here()) {
     const Attributes attributes{{"buffer_size", buffer_size}, {"seed", seed}};
     return detail::append_reader("shuffle", "create_shuffle_reader", reader, attributes.json(), name, where);
 }
 Var batch(const Var &, uint64_t, bool, const char *,
-          Where = Where::here()) = delete;  // which would be ragged
+          Where = Where::here()) = delete;  // a string would be converted to `ragged`
 inline Var batch(const Var &reader, uint64_t batch_size, bool drop_last = false, bool ragged = false,
                  const std::string &name = {}, Where where = Where::here()) {
     Attributes attributes{{"batch_size", batch_size}, {"drop_last", drop_last}};
@@ -427,13 +430,14 @@ inline Var zip(const Vars &readers, bool strict = false, const std::string &name
                                  name, where);
 }
 
-// A reader, and the queue that it reads.
+// A reader, and the queue that it reads from.
 struct PyArrayReader {
     Var reader;
     Queue queue;
 };
 
-// Makes a queue in `scope`, which is to be given to both runs, and a reader of what is pushed into it.
+// Makes a queue in `scope`, and a reader of the tuples that are pushed into it. Run both programs in that
+// scope.
 inline PyArrayReader py_array_reader(const QueueOptions &options, const std::string &name = {},
                                      const Scope &scope = Scope::global(), Where where = Where::here()) {
     std::string feeder = name + "_feeder";
@@ -463,7 +467,7 @@ inline PyArrayReader py_array_reader(uint64_t capacity, const std::vector<SlotSp
     return py_array_reader(options, name, scope, where);
 }
 
-// The next tuple of a reader, a tensor for each slot. EndOfData where there is none.
+// Reads the next tuple of a reader: a tensor for each slot. The run throws EndOfData at the end of the data.
 inline std::vector<Var> read_file(const Var &reader, Where where = Where::here()) {
     const auto slots = reader.slots();
     if (!slots) {
@@ -478,14 +482,14 @@ inline std::vector<Var> read_file(const Var &reader, Where where = Where::here()
     detail::append("read", reader, outs, "{}", where);
     return outs;
 }
-// Of so many slots: auto [image, label] = read_file<2>(reader).
+// The same for n slots: auto [image, label] = read_file<2>(reader).
 template <size_t n>
 std::array<Var, n> read_file(const Var &reader, Where where = Where::here()) {
     const std::vector<Var> outs = detail::temporaries("slot", n);
     detail::append("read", reader, outs, "{}", where);
     return detail::as_array<n>(outs);
 }
-// Into the variables of these names, made in the current block where there are none.
+// The same, into the variables of these names. A variable that does not exist is made in the current block.
 inline std::vector<Var> read_file(const Var &reader, const std::vector<std::string> &names,
                                   Where where = Where::here()) {
     std::vector<Var> outs;
@@ -497,19 +501,30 @@ inline std::vector<Var> read_file(const Var &reader, const std::vector<std::stri
     return outs;
 }
 
-// Whether a reader has a next tuple: a bool.
+// Whether a reader has a next tuple, as a tensor of bool.
 inline Var has_next(const Var &reader, std::optional<Var> out = {}, Where where = Where::here()) {
     return detail::append_one("has_next", reader, std::move(out), "{}", where);
 }
-// Has a reader start over.
+// Makes a reader start over.
 inline void reset(const Var &reader, Where where = Where::here()) {
     detail::append("reset", reader, {}, "{}", where);
 }
 
-// What staging() put aside, with what unstaging() has to know.
+// The position of a reader, as a tensor of uint8: see Reader::state.
+inline Var save_reader(const Var &reader, std::optional<Var> out = {}, Where where = Where::here()) {
+    return detail::append_one("save_reader", reader, std::move(out), "{}", where);
+}
+// Makes a reader go on at a position that save_reader has returned: see Reader::load_state. An empty tensor
+// changes nothing.
+inline void load_reader(const Var &state, const Var &reader, bool strict = true,
+                        Where where = Where::here()) {
+    detail::append("load_reader", state, {reader}, detail::Attributes().set("strict", strict).json(), where);
+}
+
+// The stage that staging() makes, for unstaging().
 class Stage : public Var {
 public:
-    // The number of tensors.
+    // The number of tensors that were staged.
     size_t size() const noexcept { return staged_.size(); }
 
 private:
@@ -523,9 +538,9 @@ private:
     std::string limits_;
 };
 
-// Copies tensors to the staging buffer of the executor's place, behind those that are there; nothing if none
-// of them was fed. Waits while it is full: of `capacity` tuples, which is to be at least one more than are
-// there when the program begins, as after a warm-up.
+// Copies tensors to the staging buffer of the executor's place, as its newest tuple. If none of them was fed,
+// it copies nothing. Blocks while the buffer is full. `capacity` is in tuples; it must be at least one more
+// than the number of tuples in the buffer when the program begins, such as after a warm-up.
 inline Stage staging(const Vars &inputs, uint64_t capacity = 3, uint64_t bytes_limit = 0,
                      Where where = Where::here()) {
     const std::string name = detail::unused_name("stage");
@@ -536,14 +551,14 @@ inline Stage staging(const Vars &inputs, uint64_t capacity = 3, uint64_t bytes_l
     detail::append("stage", inputs, stage, stage.limits_, where);
     return stage;
 }
-// Takes the oldest tensors out of it. Waits while there are none.
+// Takes the oldest tuple out of the staging buffer. Blocks while there is none.
 inline std::vector<Var> unstaging(const Stage &stage, Where where = Where::here()) {
     std::vector<Var> outs;
     for (const std::string &name : stage.staged_) outs.push_back(detail::temporary(name));
     detail::append("unstage", stage, outs, stage.limits_, where);
     return outs;
 }
-// As many as were put in: auto [image, label] = unstaging<2>(stage).
+// The same for n tensors, the number that was staged: auto [image, label] = unstaging<2>(stage).
 template <size_t n>
 std::array<Var, n> unstaging(const Stage &stage, Where where = Where::here()) {
     if (n != stage.size()) {

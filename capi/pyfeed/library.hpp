@@ -1,4 +1,4 @@
-// The library itself: its release, and the memory that it has.
+// The library itself: its release, and the memory that it uses.
 #ifndef PYFEED_PYFEED_LIBRARY_HPP
 #define PYFEED_PYFEED_LIBRARY_HPP
 
@@ -10,7 +10,8 @@ namespace pyfeed {
 
 using MemoryInfo = pf_memory_info;
 
-// What is alive: everything but idle_bytes goes back to 0 when all is closed and released.
+// The memory and the objects of this process. All counts except idle_bytes are 0 again once everything is
+// closed and released.
 inline MemoryInfo memory_stats() {
     detail::check_abi();
     detail::Call call;
@@ -19,7 +20,7 @@ inline MemoryInfo memory_stats() {
     return stats;
 }
 
-// The release of the library that is loaded.
+// The release of the loaded library, such as "0.1.0".
 inline std::string version() { return pf_version(); }
 
 }  // namespace pyfeed

@@ -1,4 +1,4 @@
-// Programs, and which of them a thread is building.
+// Programs, and the programs that each thread is building.
 #ifndef PYFEED_PYFEED_PROGRAM_HPP
 #define PYFEED_PYFEED_PROGRAM_HPP
 
@@ -18,7 +18,7 @@ class Program;
 
 namespace detail {
 
-// Numbers for names, one series for each prefix.
+// Makes names from a prefix and a number, with one series of numbers for each prefix.
 class Names {
 public:
     std::string generate(const std::string &prefix) {
@@ -31,7 +31,8 @@ private:
     std::map<std::string, uint64_t> next_;
 };
 
-// An operator that is added once it is known that nothing more belongs to it: an IfElse whose other block may yet come.
+// An operator that is complete, but may still get another part: an IfElse whose other block may follow. It is
+// added before anything else is done with its program.
 class PendingOp {
 public:
     virtual void finish() = 0;
@@ -40,11 +41,11 @@ protected:
     ~PendingOp() = default;
 };
 
-// What a thread is building.
+// The state of building, one for each thread.
 struct Building {
-    const Program *main = nullptr;  // as the next: null is the process's
+    const Program *main = nullptr;  // null: the default of the process; so for startup
     const Program *startup = nullptr;
-    uint32_t block = 0;  // of main
+    uint32_t block = 0;  // a block of main
     PendingOp *pending = nullptr;
     Names *names = nullptr;
 };
@@ -53,35 +54,35 @@ inline Building &building() noexcept {
     return state;
 }
 
-// Adds it before anything else is done with its program.
+// Adds the pending operator of this thread, if there is one.
 inline void finish_pending() {
     if (building().pending != nullptr) building().pending->finish();
 }
 
 }  // namespace detail
 
-// Blocks of operators over variables, for an Executor. The first block is what runs; each other one is the
-// body of an operator. Copies are the same program. The functions of pyfeed::layers are the way to fill it.
+// Blocks of operators over variables, for an Executor. A run executes the first block; each other block is
+// the body of an operator. Copies are the same program. Build it with the functions of pyfeed::layers.
 class Program {
 public:
-    // An empty one.
+    // An empty program.
     Program()
         : handle_(
               detail::make_handle([](pf_handle *id, pf_error *err) { return pf_program_create(id, err); })) {}
 
-    // What save() wrote. CorruptRecordError if it is damaged, UnsupportedError if it is of another version, others if
-    // it is no program that could run.
+    // Loads a file that save() wrote. Throws CorruptRecordError if it is damaged, UnsupportedError if it has
+    // another version, and other errors if it is not a program that could run.
     static Program load(const std::string &path) {
         return Program(detail::make_handle(
             [&](pf_handle *id, pf_error *err) { return pf_program_load(path.c_str(), id, err); }));
     }
-    // What serialize() or to_json() gave.
+    // Parses the result of serialize() or to_json().
     static Program parse(const std::string &bytes) {
         return Program(detail::make_handle([&](pf_handle *id, pf_error *err) {
             return pf_program_parse(bytes.data(), bytes.size(), id, err);
         }));
     }
-    // The program of a number that C gave, or Python as program.handle: with a count of its own.
+    // The program of a handle from C, or from program.handle in Python. Adds a reference.
     static Program retain(pf_handle number) {
         return Program(detail::make_handle([number](pf_handle *id, pf_error *err) {
             *id = number;
@@ -89,28 +90,29 @@ public:
         }));
     }
 
-    // Writes it to a file: as JSON if the name ends with .json, else as protobuf. Whole or not at all.
+    // Writes the program to a file: as JSON if the name ends with .json, else as protobuf. Whole or not at
+    // all.
     void save(const std::string &path) const {
         detail::finish_pending();
         detail::Call call;
         call.check(pf_program_save(handle(), path.c_str(), call.err()));
     }
-    // Its saved form, protobuf.
+    // The saved form, protobuf.
     std::string serialize() const { return form("protobuf"); }
-    // The same for people to read and edit.
+    // The program as JSON, for people to read and edit.
     std::string to_json() const { return form("json"); }
-    // A picture of it, as text.
+    // A drawing of the program, as text.
     std::string mermaid() const { return form("mermaid"); }
     std::string graphviz() const { return form("graphviz"); }
 
-    // A copy, to be changed apart from this one.
+    // A copy. Later changes to one do not affect the other.
     Program clone() const {
         detail::finish_pending();
         return Program(detail::make_handle(
             [this](pf_handle *id, pf_error *err) { return pf_program_clone(handle(), id, err); }));
     }
 
-    // Adds a block within block `parent`, for an operator that is added there later.
+    // Adds a block inside block `parent`, for an operator that is added to `parent` later.
     uint32_t add_block(uint32_t parent) const {
         detail::finish_pending();
         detail::Call call;
@@ -118,7 +120,7 @@ public:
         call.check(pf_program_add_block(handle(), parent, &block, call.err()));
         return block;
     }
-    // Adds a variable or an operator to a block: a JSON object, see pyfeed.h.
+    // Adds a variable or an operator to a block. It is a JSON object: see pyfeed.h.
     void add_variable(uint32_t block, const std::string &variable) const {
         detail::Call call;
         call.check(pf_program_add_variable(handle(), block, variable.c_str(), call.err()));
@@ -128,7 +130,8 @@ public:
         detail::Call call;
         call.check(pf_program_add_op(handle(), block, op.c_str(), call.err()));
     }
-    // What is known of a variable in the block or those around it: a JSON object. NotFoundError if there is none.
+    // What is known about a variable in the block or those around it, as a JSON object. Throws NotFoundError
+    // if there is none.
     std::string variable(uint32_t block, const std::string &name) const {
         detail::Call call;
         char *json = nullptr;
@@ -146,7 +149,7 @@ public:
 
     pf_handle handle() const noexcept { return handle_.get(); }
 
-    // Whether they are the same program, not two that look the same.
+    // Whether both are handles of the same program. Programs with equal content may differ.
     friend bool operator==(const Program &a, const Program &b) { return a.handle() == b.handle(); }
     friend bool operator!=(const Program &a, const Program &b) { return !(a == b); }
 
@@ -168,7 +171,7 @@ private:
 
 namespace detail {
 
-// The process's are never destroyed: other threads may go on after main() has returned.
+// The default programs of the process are never destroyed: other threads may go on after main() has returned.
 inline const Program &current_main() {
     if (building().main != nullptr) return *building().main;
     static const Program *const program = new Program;
@@ -187,11 +190,12 @@ inline Names &current_names() {
 
 }  // namespace detail
 
-// What the thread is building: the programs of its innermost ProgramGuard, else two that the process has.
+// The programs that the thread is building: those of its innermost ProgramGuard, else the defaults of the
+// process.
 inline Program default_main_program() { return detail::current_main(); }
 inline Program default_startup_program() { return detail::current_startup(); }
 
-// As long as it lives, its thread builds these programs.
+// While this object lives, its thread builds these programs.
 class [[nodiscard]] ProgramGuard {
 public:
     explicit ProgramGuard(Program main) : ProgramGuard(std::move(main), detail::current_startup()) {}
@@ -211,7 +215,7 @@ private:
 
 inline ProgramGuard program_guard(const Program &main) { return ProgramGuard(main); }
 inline ProgramGuard program_guard(const Program &main, const Program &startup) { return {main, startup}; }
-// The same for as long as `build` runs.
+// The same while `build` runs.
 template <class F, class = std::enable_if_t<std::is_invocable_v<F &>>>
 void program_guard(const Program &main, const Program &startup, F &&build) {
     const ProgramGuard guard(main, startup);
@@ -220,10 +224,11 @@ void program_guard(const Program &main, const Program &startup, F &&build) {
 
 namespace unique_name {
 
-// prefix_0, prefix_1 and so on. Any thread.
+// Returns prefix_0, then prefix_1 and so on. Any thread.
 inline std::string generate(const std::string &prefix) { return detail::current_names().generate(prefix); }
 
-// As long as it lives, names of its thread begin anew: the same lines build the same program.
+// While this object lives, the names of its thread begin again at 0. The same lines then build the same
+// program.
 class [[nodiscard]] Guard {
 public:
     Guard() : before_(std::exchange(detail::building().names, &names_)) {}

@@ -20,14 +20,15 @@ namespace pyfeed {
 struct QueueOptions {
     uint64_t capacity = 0;  // in tuples; at least 1
     std::vector<SlotSpec> slots;
-    Place place{};             // where the tuples are consumed
-    uint64_t bytes_limit = 0;  // in bytes of all tuples queued or being written; 0: no limit
+    Place place{};             // where the consumer wants the tuples
+    uint64_t bytes_limit = 0;  // for all tuples that are queued or reserved, in bytes; 0: no limit
     bool restartable = false;  // the producer can start over: see Queue::wait_pass
 };
 
 using QueueInfo = pf_queue_info;
 
-// A tuple in the queue's own memory, to be written in place and then committed. Dropped if it is not.
+// A tuple in memory of the queue, for the producer to write in place and then to commit. A Reservation that
+// is destroyed without a commit drops its tuple.
 class Reservation {
 public:
     explicit Reservation(const pf_tuple &raw) noexcept : tuple_(raw) {}
@@ -36,10 +37,10 @@ public:
     TensorView operator[](size_t slot) const { return tuple_[slot]; }
     TensorView at(size_t slot) const { return tuple_.at(slot); }
 
-    // The same memory once more, to be looked at after the commit.
+    // The same memory as another tuple, which can be read after the commit.
     Tuple share() const { return tuple_.share(); }
 
-    // Queues it. QueueClosed if its pass has ended meanwhile: it is dropped then. Never blocks.
+    // Queues the tuple. Throws QueueClosed, and drops the tuple, if its pass is over. Never blocks.
     void commit() {
         pf_tuple raw = tuple_.detach();
         detail::Call call;
@@ -47,7 +48,7 @@ public:
         tuple_ = Tuple(raw);
         call.check(status);
     }
-    // Drops it now.
+    // Drops the tuple now.
     void drop() noexcept { tuple_.release(); }
 
 private:
@@ -58,25 +59,25 @@ class Producer;
 
 namespace detail {
 
-// What producers do with a queue, by either kind of handle.
+// The operations of a queue that Queue and Producer share.
 class QueueBase {
 public:
-    // Copies a tuple in, strided or not. Blocks while the queue is full.
+    // Pushes a copy of a tuple, strided or not. Blocks while the queue is full.
     void push(const Tensors &tensors, const Wait &wait = {}, uint64_t pass = PF_PASS_CURRENT) const {
         detail::Call call(wait);
         call.check(pf_queue_push(handle(), tensors.data(), tensors.size(), pass, call.wait(), call.err()));
     }
 
-    // Lends a tuple: nothing is copied, the tensors must be contiguous and stay as they are until
-    // release(context) is called: once, on any thread, and only if this call returns. It must not block,
-    // throw or call pyfeed. Blocks while the queue is full.
+    // Pushes a tuple without copying it. The tensors must be contiguous, and their data and LoD offsets must
+    // stay unchanged until the library calls release(context). It does so once, on any thread, and only if
+    // this call returns. release must not block, throw or call pyfeed. Blocks while the queue is full.
     void push_lent(const Tensors &tensors, void (*release)(void *context), void *context,
                    const Wait &wait = {}, uint64_t pass = PF_PASS_CURRENT) const {
         detail::Call call(wait);
         call.check(pf_queue_push_lent(handle(), tensors.data(), tensors.size(), pass, release, context,
                                       call.wait(), call.err()));
     }
-    // The same with anything that can be called. If the push throws, it is destroyed without being called.
+    // The same with any callable. If the push throws, the callable is destroyed without a call.
     template <class F, class = std::enable_if_t<std::is_invocable_v<std::decay_t<F> &>>>
     void push_lent(const Tensors &tensors, F &&release, const Wait &wait = {},
                    uint64_t pass = PF_PASS_CURRENT) const {
@@ -87,17 +88,18 @@ public:
             (*f)();
         };
         push_lent(tensors, +run, owned.get(), wait, pass);
-        owned.release();  // the library's now, and perhaps already gone
+        owned.release();  // the library owns it now, and may have deleted it already
     }
-    // The same with an owner: a copy of the pointer is held until the memory is no longer needed.
+    // The same with an owner of the memory: the library holds a copy of the pointer until it has released the
+    // memory.
     template <class T>
     void push_lent(const Tensors &tensors, std::shared_ptr<T> owner, const Wait &wait = {},
                    uint64_t pass = PF_PASS_CURRENT) const {
         push_lent(tensors, [owner = std::move(owner)] {}, wait, pass);
     }
 
-    // Reserves a tuple of those dtypes, shapes and levels of detail in the queue's own memory. Blocks while
-    // the queue is full.
+    // Reserves room for a tuple with these dtypes, shapes and ragged offsets (LoD, level of detail), in
+    // memory of the queue. Blocks while the queue is full.
     Reservation reserve(const Tensors &tensors, const Wait &wait = {},
                         uint64_t pass = PF_PASS_CURRENT) const {
         detail::Call call(wait);
@@ -107,21 +109,22 @@ public:
         return Reservation(raw);
     }
 
-    // Ends the pass: pushes are QueueClosed from now on, what is queued is still delivered. Twice is fine.
+    // Ends the pass: pushes throw QueueClosed from now on. Tuples that are queued are still delivered. A
+    // second call does nothing.
     void close(uint64_t pass = PF_PASS_CURRENT) const {
         detail::Call call;
         call.check(pf_queue_close(handle(), pass, call.err()));
     }
 
-    // Ends the pass with an error, which the consumer gets after the last tuple as ProducerError. `token` is
-    // whatever the producer's side wants to find there. False, and no exception, for this is called where one
-    // is being handled: the pass has ended already, and the error is dropped.
+    // Ends the pass with an error: after the last tuple the consumer gets it as ProducerError. `token` is any
+    // number; the consumer finds it in the error. Returns false if the pass has ended already; the error is
+    // then dropped. It does not throw QueueClosed, because it is often called while an exception is handled.
     bool fail(const std::string &type, const std::string &message, const std::string &traceback = {},
               uint64_t token = 0, uint64_t pass = PF_PASS_CURRENT) const {
         return fail(detail::Failure{type, message, traceback, token}, pass);
     }
-    // The same with an exception: its type and text, and the chain of what is nested in it as traceback. A
-    // ProducerError from another queue passes on what it brought.
+    // The same with an exception: its type, its text, and the chain of nested exceptions as the traceback. A
+    // ProducerError from another queue passes on the type, text and traceback that it has.
     bool fail(const std::exception &error, uint64_t token = 0, uint64_t pass = PF_PASS_CURRENT) const {
         return fail(detail::failure_of(error, token), pass);
     }
@@ -133,8 +136,8 @@ public:
         uint64_t pass;     // the number of the new pass
         uint64_t dropped;  // tuples that were still queued
     };
-    // Begins the next pass: closes, drops what is still queued, opens. Pushes and pops that began before
-    // cannot see the new pass.
+    // Begins the next pass: closes the current one, drops the tuples that are still queued, and opens the
+    // next. Pushes and pops that began before do not see the new pass.
     Reopened reopen() const {
         detail::Call call;
         Reopened out{PF_PASS_NONE, 0};
@@ -142,8 +145,8 @@ public:
         return out;
     }
 
-    // For the producer of a restartable queue: waits for a pass with a number above `after`, and gives its
-    // number. QueueClosed once the queue is shut down.
+    // For the producer of a restartable queue: waits for a pass with a number above `after`, and returns its
+    // number. Throws QueueClosed once the queue is shut down.
     uint64_t wait_pass(uint64_t after, const Wait &wait = {}) const {
         detail::Call call(wait);
         uint64_t pass = PF_PASS_NONE;
@@ -151,7 +154,22 @@ public:
         return pass;
     }
 
-    // Closes for good and drops what is queued.
+    // How many of the first tuples of a pass the consumer has had before, because Reader::load_state went on in
+    // the middle of the pass; usually 0. The reader drops them. A producer that can begin behind them calls
+    // set_start before its first push of the pass.
+    uint64_t start(uint64_t pass = PF_PASS_CURRENT) const {
+        detail::Call call;
+        uint64_t out = 0;
+        call.check(pf_queue_get_start(handle(), pass, &out, call.err()));
+        return out;
+    }
+    // Says that the first `start` tuples of the pass will not be pushed.
+    void set_start(uint64_t start, uint64_t pass = PF_PASS_CURRENT) const {
+        detail::Call call;
+        call.check(pf_queue_set_start(handle(), pass, start, call.err()));
+    }
+
+    // Closes the queue for good and drops the tuples that are queued.
     void shutdown() const {
         detail::Call call;
         call.check(pf_queue_shutdown(handle(), call.err()));
@@ -166,13 +184,13 @@ public:
     size_t size() const { return static_cast<size_t>(stats().num_tuples); }
     size_t capacity() const { return static_cast<size_t>(stats().capacity); }
     bool is_empty() const { return stats().num_tuples == 0; }
-    // Tuples being written count: a push would have to wait for them.
+    // Whether a push would have to wait. Reserved tuples count.
     bool is_full() const {
         const QueueInfo info = stats();
         return info.num_tuples + info.reserved_tuples >= info.capacity;
     }
 
-    // What a slot must look like, with the dtype the first tuple settled.
+    // What a slot must look like. The dtype is the one that the first tuple has decided.
     SlotSpec slot(uint32_t index) const {
         detail::Call call;
         pf_slot_spec spec = PF_SLOT_SPEC_INIT;
@@ -184,7 +202,7 @@ public:
 
     pf_handle handle() const noexcept { return handle_.get(); }
 
-    // A handle for one more producer.
+    // A new handle for a producer.
     Producer producer() const;
 
 protected:
@@ -207,12 +225,12 @@ private:
 
 }  // namespace detail
 
-// A queue as a producer has it: with all of Queue but the pops. It does not keep the queue open: once no Queue, no reader
-// and no variable is left by which a tuple could be popped, pushes are QueueClosed, blocked ones too. Made by
-// Queue::producer; give one to each thread that pushes.
+// A queue, for a producer: it has all methods of Queue except the pops. It does not keep the queue open. Once
+// no Queue, no reader and no variable is left through which a tuple could be popped, pushes throw
+// QueueClosed, blocked ones too. Made by Queue::producer. Give one to each thread that pushes.
 class Producer : public detail::QueueBase {
 public:
-    // Takes over one count of a handle of pf_producer_create.
+    // Takes over a reference to a handle of pf_producer_create.
     static Producer adopt(pf_handle handle) {
         detail::check_abi();
         return Producer(detail::Handle(handle));
@@ -232,18 +250,19 @@ inline Producer detail::QueueBase::producer() const {
 // A bounded queue of tuples, first in, first out, for any number of producers and consumers. Made by
 // PyArrayFeedQueueHolder::init_once.
 //
-// `pass` is the number of the pass a push, close or failure belongs to: once the queue has moved on, it is
-// QueueClosed (close: ignored). PF_PASS_CURRENT is the pass that is current when the call begins.
+// `pass` is the number of the pass that a push, close or failure is for. Once that pass is over, a push
+// throws QueueClosed, fail() returns false, and close() does nothing. PF_PASS_CURRENT is the pass that is
+// current when the call begins.
 class Queue : public detail::QueueBase {
 public:
-    // Takes over one count of a handle.
+    // Takes over a reference to a handle.
     static Queue adopt(pf_handle handle) {
         detail::check_abi();
         return Queue(detail::Handle(handle));
     }
 
-    // The oldest tuple; nothing at the end of the pass. ProducerError after the last tuple of a pass that
-    // failed. Blocks while the queue is empty.
+    // Takes the oldest tuple; empty at the end of the pass. Throws ProducerError after the last tuple of a
+    // pass that has failed. Blocks while the queue is empty.
     std::optional<Tuple> pop(const Wait &wait = {}) const {
         detail::Call call(wait);
         pf_tuple raw = PF_TUPLE_INIT;
@@ -253,7 +272,8 @@ public:
     }
     std::optional<Tuple> next(const Wait &wait = {}) const { return pop(wait); }
 
-    // for (Tuple &tuple : queue): pops until the end of the pass; queue.tuples(wait) waits as told.
+    // for (Tuple &tuple : queue) pops until the end of the pass. queue.tuples(wait) does the same with a
+    // Wait. Neither begins a pass.
     detail::TupleIterator<Queue> begin() const { return {this, Wait()}; }
     detail::TupleIterator<Queue>::End end() const { return {}; }
     detail::TupleRange<Queue> tuples(const Wait &wait) const { return {*this, wait}; }

@@ -1,4 +1,4 @@
-// Readers: how they are made, read and decorated.
+// Readers: functions that make, read and decorate them.
 #ifndef PYFEED_PYFEED_READER_HPP
 #define PYFEED_PYFEED_READER_HPP
 
@@ -17,24 +17,26 @@
 
 namespace pyfeed {
 
-// How open_files reads: OpenFiles().format("recordio").num_threads(4). What is not set is as pyfeed.h says.
+// The options of open_files: OpenFiles().format("recordio").num_threads(4). pyfeed.h has the defaults.
 class OpenFiles : public detail::Options<OpenFiles> {
 public:
-    // The format's tag, for files whose names do not tell.
+    // The tag of the format, for files whose names do not determine it.
     OpenFiles &format(const std::string &tag) { return set("format", tag); }
-    // What an instance looks like; else the first file is asked.
+    // The slots of an instance. Without it, the first file determines them.
     OpenFiles &slots(const std::vector<SlotSpec> &slots) { return set("slots", slots); }
-    // Threads that read.
+    // The number of threads that read.
     OpenFiles &num_threads(int threads) { return set("num_threads", threads); }
-    // Whether instances come in one order, whatever num_threads; else first come, first served.
+    // Whether the order of instances is independent of num_threads. If false, instances come as they are
+    // read.
     OpenFiles &ordered(bool ordered) { return set("ordered", ordered); }
-    // Files that are read in turn when ordered.
+    // The number of files that are read in turn when ordered.
     OpenFiles &interleave(int files) { return set("interleave", files); }
-    // A seed, from 0: the files come in another order in each pass, which depends on that and the pass alone.
+    // A seed, 0 or more: each pass has another order of files, which depends on the seed and the pass only.
     OpenFiles &shuffle_files(int64_t seed) { return set("shuffle_files", seed); }
-    // What damage is: "raise", a CorruptRecordError; "skip", a line in Reader::stats.
+    // What to do about damage: "raise" throws CorruptRecordError, "skip" records it in Reader::stats.
     OpenFiles &on_corrupt(const std::string &what) { return set("on_corrupt", what); }
-    // Whether each file is read twice, the first time to verify all of it before its first instance is delivered.
+    // Whether each file is read twice, the first time to verify all of it before its first instance is
+    // delivered.
     OpenFiles &verify_first(bool verify) { return set("verify_first", verify); }
     // "auto", "none", "gzip", "zlib", "zstd", "snappy" or "snappy-skippable".
     OpenFiles &compression(const std::string &name) {
@@ -42,47 +44,73 @@ public:
     }
     // "auto", "map" or "read".
     OpenFiles &io(const std::string &way) { return set("storage", storage_.set("io", way)); }
-    // The format's own options, a JSON object: see docs/formats.md.
+    // The options of the format, as a JSON object: see docs/formats.md.
     OpenFiles &options(const std::string &json) { return set("options", detail::Json{json}); }
 
 private:
     detail::Attributes storage_;
 };
 
-// What create_random_data_generator makes: RandomOptions().low(-1).count(1000). What is not set is as pyfeed.h says.
+// The options of create_random_data_generator: RandomOptions().low(-1).count(1000). pyfeed.h has the
+// defaults.
 class RandomOptions : public detail::Options<RandomOptions> {
 public:
-    // Numbers are from low to below high; of integers, high is included.
+    // Numbers are at least low and less than high. Integers may also be equal to high.
     RandomOptions &low(double low) { return set("low", low); }
     RandomOptions &high(double high) { return set("high", high); }
     RandomOptions &seed(uint64_t seed) { return set("seed", seed); }
-    // Instances of a pass; -1: without end.
+    // The number of instances in a pass; -1: a pass has no end.
     RandomOptions &count(int64_t instances) { return set("count", instances); }
 };
 
-// How Reader::map delivers. What is not set is as pyfeed.h says.
+// The options of Reader::map. pyfeed.h has the defaults.
 class MapOptions : public detail::Options<MapOptions> {
 public:
-    // What the results look like; else as what they are made of.
+    // The slots of the results. Without it, they are those of the input.
     MapOptions &slots(const std::vector<SlotSpec> &slots) { return set("slots", slots); }
-    // Tuples taken and not yet delivered, at most.
+    // The largest number of tuples that are taken and not yet delivered.
     MapOptions &capacity(uint64_t tuples) { return set("capacity", tuples); }
-    // Whether results come in the order of what they are made of; else first come, first served.
+    // Whether results have the order of their inputs. If false, they come as they are finished.
     MapOptions &ordered(bool ordered) { return set("ordered", ordered); }
+    // The seed of the function's random numbers, if it has any. Reader::load_state refuses another one.
+    MapOptions &seed(uint64_t seed) { return set("seed", seed); }
+    // Whether a tuple for which the function throws is left out, and listed in Reader::stats. If false, the
+    // consumer gets a ProducerError.
+    MapOptions &skip_errors(bool skip) {
+        skip_errors_ = skip;
+        return *this;
+    }
+    bool skips_errors() const noexcept { return skip_errors_; }
+
+private:
+    bool skip_errors_ = false;
 };
 
 namespace detail {
 struct MapRun;
 }
 
-// Takes the result of a function of Reader::map. Good for that call of the function.
+// Takes the result of a function of Reader::map. Valid for that call of the function.
 class Emit {
 public:
-    // Copies the result in, strided or not. One that does not fit the reader's slots throws, and another may
-    // be emitted. Once there is a result, later ones are ignored.
+    // Copies the result, strided or not. If it does not fit the slots of the reader, this throws, and the
+    // function may emit another result. After a result, further ones are ignored.
     void operator()(const Tensors &tensors) const {
         detail::Call call;
         call.check(pf_map_workers_complete(workers_, ticket_, tensors.data(), tensors.size(), call.err()));
+    }
+
+    // The number of the tuple in its pass, from 0, and that of the pass. Both are the same after
+    // Reader::load_state, so random numbers whose seed they are, too. Throws StateError after the result.
+    struct Position {
+        uint64_t pass;
+        uint64_t index;
+    };
+    Position position() const {
+        detail::Call call;
+        Position out{0, 0};
+        call.check(pf_map_workers_position(workers_, ticket_, &out.pass, &out.index, call.err()));
+        return out;
     }
 
 private:
@@ -93,18 +121,19 @@ private:
     uint64_t ticket_;
 };
 
-// Makes the result of one tuple, which is borrowed for the call: in.share() keeps it. It is called from many
-// threads of the library at once. What it throws, or that it emits nothing, is the consumer's ProducerError,
-// whose message, file() and record() say which tuple it was.
+// Computes the result of one tuple and emits it. `in` is borrowed for the call; in.share() keeps it. Threads
+// of the library call it, many at the same time. An exception, or a call that emits nothing, is a
+// ProducerError for the consumer. Its message, file() and record() name the tuple.
 using MapFunction = std::function<void(const Tuple &in, const Emit &emit)>;
 
-// What hands out tuples, pass by pass. Copies are the same reader.
+// Delivers tuples, pass by pass. Copies are the same reader. Any number of threads may read.
 //
-// The methods that make another reader from this one put it into a variable beside it: `out`, or a name made
-// from this one's. From then on read only the new one: what it takes is missing here. It keeps this one.
+// The methods that make another reader from this one put it into a variable of the same scope. The name is
+// `out`, or, if that is empty, derived from the name of this reader. From then on read only the new reader: a
+// tuple that it takes is missing here. The new reader keeps this one.
 class Reader {
 public:
-    // The next tuple; nothing at the end of the pass, until reset(). Blocks.
+    // The next tuple; empty at the end of the pass, until reset(). Blocks.
     std::optional<Tuple> next(const Wait &wait = {}) const {
         detail::Call call(wait);
         pf_tuple raw = PF_TUPLE_INIT;
@@ -113,7 +142,7 @@ public:
         return std::optional<Tuple>(std::in_place, raw);
     }
 
-    // Whether there is a next tuple: reads one ahead and so may block.
+    // Whether there is a next tuple. Reads one tuple ahead, so it may block.
     bool has_next(const Wait &wait = {}) const {
         detail::Call call(wait);
         uint8_t out = 0;
@@ -121,20 +150,37 @@ public:
         return out != 0;
     }
 
-    // Starts over, also while another thread is blocked in next(): that call is Cancelled. StateError where
-    // there is nothing to start over from.
+    // Starts over with the next pass. A call of another thread that is blocked in next() throws Cancelled.
+    // Throws StateError if the data cannot start over.
     void reset() const {
         detail::Call call;
         call.check(pf_reader_reset(handle(), call.err()));
     }
 
-    // for (Tuple &tuple : reader): the rest of the pass; reader.tuples(wait) waits as told.
+    // The position of the reader, behind the last tuple that next() has returned: a JSON object of some hundred
+    // bytes. load_state goes on there, in another process too. Throws StateError if the position cannot be known
+    // exactly; see pf_reader_get_state.
+    std::string state() const {
+        detail::Call call;
+        char *json = nullptr;
+        call.check(pf_reader_get_state(handle(), &json, call.err()));
+        return detail::take_string(json);
+    }
+    // Goes to a position of a reader that was made in the same way. Throws StateError, with a message that names
+    // the difference, if the chain or the files are others. If `strict` is false, other seeds and changed files
+    // are accepted; see pf_reader_set_state.
+    void load_state(const std::string &state, bool strict = true) const {
+        detail::Call call;
+        call.check(pf_reader_set_state(handle(), state.c_str(), strict, call.err()));
+    }
+
+    // for (Tuple &tuple : reader) reads the rest of the pass. reader.tuples(wait) does the same with a Wait.
+    // Unlike `for` in Python, neither begins a pass: call reset() for that.
     detail::TupleIterator<Reader> begin() const { return {this, Wait()}; }
     detail::TupleIterator<Reader>::End end() const { return {}; }
     detail::TupleRange<Reader> tuples(const Wait &wait) const { return {*this, wait}; }
 
-    // What this reader and those below it did since they were made, and what its tuples look like: a JSON
-    // object, see pf_reader_stats.
+    // Statistics of this reader and those below it, and its slots, as a JSON object: see pf_reader_stats.
     std::string stats() const {
         detail::Call call;
         char *json = nullptr;
@@ -142,29 +188,31 @@ public:
         return detail::take_string(json);
     }
 
-    // A reader of batches of this one's tuples: see create_batch_reader.
+    // Joins batch_size tuples to one: see create_batch_reader.
     inline Reader batch(uint64_t batch_size, bool drop_last = false, bool ragged = false,
                         const std::string &out = {}) const;
-    Reader batch(uint64_t, bool, const char *) const = delete;  // which would be ragged
-    // Permutes blocks of buffer_size tuples. One order for one seed, on every machine, another each pass.
+    Reader batch(uint64_t, bool, const char *) const = delete;  // a string would be converted to `ragged`
+    // Shuffles blocks of buffer_size tuples. The order of a pass depends on the seed and the pass only, on
+    // every machine.
     inline Reader shuffle(uint64_t buffer_size, uint64_t seed = 0, const std::string &out = {}) const;
-    // Goes on with the next pass by itself, pass_num of them in all; 0: without end.
+    // Goes on with the next pass by itself, pass_num passes in all; 0: without end.
     inline Reader multi_pass(uint64_t pass_num, const std::string &out = {}) const;
-    // Has `depth` tuples ready ahead at each place, read by a thread of the library.
+    // Reads ahead in a thread of the library: `depth` tuples are ready at each place.
     inline Reader double_buffer(const Places &place = {}, uint64_t depth = 2,
                                 const std::string &out = {}) const;
-    // Every world-th tuple, from the rank-th on.
+    // Delivers every world-th tuple, beginning with number `rank`.
     inline Reader shard(uint64_t rank, uint64_t world, const std::string &out = {}) const;
-    // Tuples of this one's slots and then the other's, which this one's scope must know by its name. The pass
-    // ends with the shorter of the two; strict, it is a StateError if they do not end together.
+    // Joins the slots of this reader and the other one. The scope of this reader must have the other reader
+    // under its name. The pass ends with the shorter of the two. If `strict` is true, two readers that do not
+    // end together are a StateError.
     inline Reader zip(const Reader &other, bool strict = false, const std::string &out = {}) const;
-    // What `function` makes of the tuples, one result of each, on num_threads threads of the library. They,
-    // the function and what it holds go with the last reference to the new reader, which the function must
-    // therefore not hold; the last of them may go on for a moment after that.
+    // Delivers one result of `function` for each tuple. num_threads threads of the library call it. After the
+    // last reference to the new reader is gone, the threads end and the function is destroyed; a call that is
+    // in progress may end a moment later. So the function must not hold a reference to the new reader.
     inline Reader map(MapFunction function, uint32_t num_threads, const MapOptions &options = {},
                       const std::string &out = {}) const;
 
-    // The name of the variable it is in.
+    // The name of the variable that the reader is in.
     const std::string &name() const noexcept { return variable_.name(); }
     pf_handle handle() const noexcept { return handle_.get(); }
 
@@ -173,7 +221,7 @@ private:
     Reader(Variable variable, detail::Handle handle)
         : variable_(std::move(variable)), handle_(std::move(handle)) {}
 
-    // Runs an operator on this reader and, perhaps, another.
+    // Runs an operator on this reader and, for zip, on another one.
     inline Reader derive(const char *kind, const detail::Attributes &attributes, const std::string &out,
                          const Reader *other = nullptr) const;
 
@@ -186,17 +234,19 @@ inline Reader Variable::reader() const {
                        [&](pf_handle *id, pf_error *err) { return pf_var_get_reader(handle(), id, err); })};
 }
 
-// Runs the operator `op`: makes a reader of the readers in the variables `ins` and puts it into the variable
-// `out`, which is made if need be. pyfeed.h lists the operators and their attributes, a JSON object.
+// Runs the operator `op`: makes a reader from the readers in the variables `ins`, and puts it into the
+// variable `out`, which is made if it does not exist. pyfeed.h has a list of the operators and their
+// attributes, a JSON object. Waits only for files: see open_files.
 inline Reader create_reader(const Scope &scope, const std::string &op, const std::string &out,
-                            const std::vector<std::string> &ins, const std::string &attributes = {}) {
+                            const std::vector<std::string> &ins, const std::string &attributes = {},
+                            const Wait &wait = {}) {
     std::vector<const char *> names;
     names.reserve(ins.size());
     for (const std::string &name : ins) names.push_back(name.c_str());
-    detail::Call call;
+    detail::Call call(wait);
     call.check(pf_reader_create(scope.handle(), op.c_str(), out.c_str(), names.data(),
                                 static_cast<uint32_t>(names.size()),
-                                attributes.empty() ? nullptr : attributes.c_str(), nullptr, call.err()));
+                                attributes.empty() ? nullptr : attributes.c_str(), call.wait(), call.err()));
     return scope.find(out).reader();
 }
 
@@ -216,36 +266,39 @@ inline Attributes batch_attributes(uint64_t batch_size, bool drop_last, bool rag
 }
 }  // namespace detail
 
-// Puts a reader into the variable `out` that joins `batch_size` tuples of the reader in the variable `in`:
-// slots whose first dimension is -1 are concatenated along it and their level of detail merged, others are
-// stacked. The last, smaller batch of a pass is delivered, unless drop_last. A tuple whose slots add different numbers of
-// rows to a batch is a ShapeError, unless ragged.
+// Puts a reader into the variable `out` that joins `batch_size` tuples of the reader in the variable `in`.
+// Slots whose first dimension is -1 are concatenated along it, and their ragged offsets (LoD, level of
+// detail) are merged. Other slots are stacked. The last, smaller batch of a pass is delivered, unless
+// drop_last is true. A tuple whose slots add different numbers of rows to a batch is a ShapeError, unless
+// `ragged` is true.
 inline Reader create_batch_reader(const Scope &scope, const std::string &out, const std::string &in,
                                   uint64_t batch_size, bool drop_last = false, bool ragged = false) {
     return create_reader(scope, "create_batch_reader", out, {in},
                          detail::batch_attributes(batch_size, drop_last, ragged).json());
 }
 
-// Puts a reader of files into the variable `out`: paths, globs or directories, each with a format's tag and a
-// colon before it where its suffix does not tell. Threads of the library read them, many at a time. They are
-// opened when they are read; only the first is looked at here, and that only if options do not say the slots.
+// Puts a reader of files into the variable `out`: paths, globs or directories, each with the tag of a format
+// and a colon before it if its suffix does not determine the format. Threads of the library read many files
+// at a time. A file is opened when it is read. This call reads the first file only if the options have no
+// slots: it then waits for the data of that file if it is a FIFO. The search for files may take long, too.
 inline Reader open_files(const Scope &scope, const std::string &out,
-                         const std::vector<std::string> &filenames, const OpenFiles &options = {}) {
+                         const std::vector<std::string> &filenames, const OpenFiles &options = {},
+                         const Wait &wait = {}) {
     detail::Attributes attributes = options.attributes();
-    return create_reader(scope, "open_files", out, {}, attributes.set("filenames", filenames).json());
+    return create_reader(scope, "open_files", out, {}, attributes.set("filenames", filenames).json(), wait);
 }
 
-// The same of one file, which the calling threads read. num_threads, ordered, interleave and
-// shuffle_files mean nothing here.
+// The same for one file, which the calling threads read. num_threads, ordered, interleave and shuffle_files
+// have no effect here.
 inline Reader create_file_reader(const Scope &scope, const std::string &out, const std::string &filename,
-                                 const OpenFiles &options = {}) {
+                                 const OpenFiles &options = {}, const Wait &wait = {}) {
     detail::Attributes attributes = options.attributes();
     attributes.set("filenames", std::vector<std::string>{filename});
-    return create_reader(scope, "create_file_reader", out, {}, attributes.json());
+    return create_reader(scope, "create_file_reader", out, {}, attributes.json(), wait);
 }
 
-// Puts a reader into the variable `out` that makes numbers drawn evenly from a range, the same in every pass
-// and on every machine. The slots must say dtype and all dimensions.
+// Puts a reader into the variable `out` that makes uniformly distributed random numbers. They are the same in
+// every pass and on every machine. The slots must have a dtype and all dimensions.
 inline Reader create_random_data_generator(const Scope &scope, const std::string &out,
                                            const std::vector<SlotSpec> &slots,
                                            const RandomOptions &options = {}) {
@@ -292,20 +345,22 @@ inline Reader Reader::zip(const Reader &other, bool strict, const std::string &o
 
 namespace detail {
 
-// A function at work for a map reader, which the last thread deletes.
+// The function of a map reader. The last thread that calls it deletes it.
 struct MapRun {
     MapFunction function;
+    bool skip_errors;
 
     static int call(void *context, pf_handle workers, uint64_t ticket, const pf_tuple *in) noexcept {
         Tuple tuple(*in);
+        const MapRun *run = static_cast<MapRun *>(context);
         try {
-            static_cast<MapRun *>(context)->function(tuple, Emit(workers, ticket));
+            run->function(tuple, Emit(workers, ticket));
         } catch (...) {
             const Failure failure = failure_of(std::current_exception());
             const pf_failure raw = failure.raw();
-            pf_map_workers_fail(workers, ticket, &raw, nullptr);
+            (run->skip_errors ? pf_map_workers_skip : pf_map_workers_fail)(workers, ticket, &raw, nullptr);
         }
-        tuple.detach();  // it was borrowed
+        tuple.detach();  // the tuple was borrowed
         return 0;
     }
     static void finished(void *context) noexcept { delete static_cast<MapRun *>(context); }
@@ -319,21 +374,22 @@ inline Reader Reader::map(MapFunction function, uint32_t num_threads, const MapO
     Reader mapped = derive("map", options.attributes(), out);
     const detail::Handle workers = detail::make_handle(
         [&](pf_handle *id, pf_error *err) { return pf_map_workers_create(mapped.handle(), id, err); });
-    auto run = std::make_unique<detail::MapRun>(detail::MapRun{std::move(function)});
+    auto run = std::make_unique<detail::MapRun>(detail::MapRun{std::move(function), options.skips_errors()});
     detail::Call call;
     const pf_status status = pf_map_workers_start(workers.get(), &detail::MapRun::call, run.get(),
                                                   num_threads, &detail::MapRun::finished, call.err());
     if (status != PF_OK) {
-        variable_.scope_.erase(mapped.name());  // a map reader without threads would wait for ever
+        variable_.scope_.erase(mapped.name());  // a map reader without threads would block for ever
         call.check(status);
     }
-    run.release();  // the library's now
+    run.release();  // the library owns it now
     return mapped;
 }
 
-// The read op: the next tuple of the reader in the variable `reader`, slot by slot into the variables `outs`,
-// made in `scope` if no scope has them. Moves, never copies. False at the end of the pass, which leaves the
-// variables as they are; SlotCountError if the numbers differ: the tuple then stays with the reader. Blocks.
+// The read operator: takes the next tuple of the reader in the variable `reader`, and moves its slots into
+// the variables `outs` without a copy. A variable that no scope has is made in `scope`. Returns false at the
+// end of the pass, which leaves the variables as they are. Throws SlotCountError if the numbers differ; the
+// tuple then stays with the reader. Blocks.
 inline bool read(const Scope &scope, const std::string &reader, std::initializer_list<const char *> outs,
                  const Wait &wait = {}) {
     detail::Call call(wait);

@@ -1,4 +1,4 @@
-// Scopes, variables, and the variable of a queue.
+// Scopes, variables, and holders of queues.
 #ifndef PYFEED_PYFEED_SCOPE_HPP
 #define PYFEED_PYFEED_SCOPE_HPP
 
@@ -14,31 +14,32 @@ namespace pyfeed {
 class Variable;
 class Reader;
 
-// Names of variables. Copies are the same scope.
+// Maps names to variables. Copies are the same scope.
 class Scope {
 public:
     Scope() : Scope(pf_handle{0}) {}
-    // The scope every part of the process shares.
+    // The global scope, which all of the process shares.
     static Scope global() {
         return Scope(
             detail::make_handle([](pf_handle *id, pf_error *err) { return pf_scope_global(id, err); }));
     }
-    // The scope of a number that C gave, or Python as scope.handle: with a count of its own.
+    // The scope of a handle from C, or from scope.handle in Python. Adds a reference.
     static Scope retain(pf_handle number) {
         return Scope(detail::make_handle([number](pf_handle *id, pf_error *err) {
             *id = number;
             return pf_retain(number, err);
         }));
     }
-    // A new scope inside this one, which it keeps alive: look-ups that fail in it go on here.
+    // A new scope with this one as its parent, which it keeps alive: a look-up that finds nothing there goes
+    // on here.
     Scope child() const { return Scope(handle()); }
 
-    // The variable of that name in this scope itself, made empty if there is none.
+    // The variable of that name in this scope itself; an empty one is made if there is none.
     inline Variable var(const std::string &name) const;
-    // The variable of that name in this scope or the nearest parent that has it; else NotFoundError.
+    // The variable of that name in this scope or its nearest parent that has one; else throws NotFoundError.
     inline Variable find(const std::string &name) const;
     inline bool has(const std::string &name) const;
-    // Takes the variable out of this scope and drops what it holds; NotFoundError if there is none.
+    // Removes the variable from this scope and drops its content. Throws NotFoundError if there is none.
     inline void erase(const std::string &name) const;
 
     pf_handle handle() const noexcept { return handle_.get(); }
@@ -59,7 +60,7 @@ enum class VarKind : int32_t {
     reader = PF_VAR_READER,
 };
 
-// What a scope has under a name: a tensor, a queue's holder or a reader.
+// A variable of a scope: it contains a tensor, the holder of a queue or a reader, or is empty.
 class Variable {
 public:
     VarKind kind() const {
@@ -69,29 +70,29 @@ public:
         return static_cast<VarKind>(kind);
     }
 
-    // The tensor in it, as a tuple of one slot. The memory stays as it is as long as the tuple lives,
-    // whatever is written into the variable meanwhile. StateError if it holds no tensor.
+    // The tensor in the variable, as a tuple of one slot. Later writes to the variable do not change its
+    // memory. Throws StateError if the variable contains no tensor.
     Tuple tensor() const {
         detail::Call call;
         pf_tuple raw = PF_TUPLE_INIT;
         call.check(pf_var_get_tensor(handle(), &raw, call.err()));
         return Tuple(raw);
     }
-    // Copies a tensor into it, in place of what it held.
+    // Copies a tensor into the variable and drops what it contained.
     void set(const TensorView &tensor) const {
         detail::Call call;
         const pf_tensor raw = tensor.raw();
         call.check(pf_var_set_tensor(handle(), &raw, call.err()));
     }
 
-    // The queue in it; StateError before init_once.
+    // The queue of the variable. Throws StateError before init_once.
     Queue queue() const {
         detail::Call call;
         pf_handle id = 0;
         call.check(pf_var_get_queue(handle(), &id, call.err()));
         return Queue::adopt(id);
     }
-    // The reader in it; StateError if it holds none.
+    // The reader in the variable. Throws StateError if there is none.
     inline Reader reader() const;
 
     const std::string &name() const noexcept { return name_; }
@@ -131,13 +132,13 @@ inline void Scope::erase(const std::string &name) const {
     call.check(pf_scope_erase(handle(), name.c_str(), call.err()));
 }
 
-// A variable that will hold a queue: made first, so that readers can be told its name; the queue itself is
-// made by init_once, which a variable allows once.
+// A variable for a queue. Readers can be given its name before the queue exists. init_once makes the queue,
+// once for each variable.
 class PyArrayFeedQueueHolder {
 public:
     explicit PyArrayFeedQueueHolder(Variable variable) : variable_(std::move(variable)) {}
 
-    // Makes the queue. StateError the second time.
+    // Makes the queue. A second call throws StateError.
     Queue init_once(const QueueOptions &options) const {
         std::vector<pf_slot_spec> slots;
         slots.reserve(options.slots.size());
@@ -162,7 +163,7 @@ public:
         return Queue::adopt(id);
     }
 
-    // The queue; StateError before init_once.
+    // The queue. Throws StateError before init_once.
     Queue feeder() const { return variable_.queue(); }
     const Variable &variable() const noexcept { return variable_; }
 

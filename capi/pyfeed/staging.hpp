@@ -12,25 +12,25 @@ namespace pyfeed {
 
 using StagingInfo = pf_staging_info;
 
-// The staging buffer of a place, where tuples lie ready that were copied there while what came before was
-// computed with: first in, first out, for any number of threads. The process has one a place, for good. Made by
+// The staging buffer of a place: a queue of tuples that were copied to the place ahead of their use. It is
+// first in, first out, for any number of threads. The process has one for each place, for good. Made by
 // get_buffer.
 class StagingBuffer {
 public:
-    // Takes over one count of a handle.
+    // Takes over a reference to a handle.
     static StagingBuffer adopt(pf_handle handle) {
         detail::check_abi();
         return StagingBuffer(detail::Handle(handle));
     }
 
-    // Copies a tuple, strided or not, to the place. Tuples need not look alike. Blocks while the buffer is full;
-    // TooLargeError if the tuple alone is more than bytes_limit.
+    // Copies a tuple, strided or not, to the place. Tuples may have different slots. Blocks while the buffer
+    // is full. Throws TooLargeError if the tuple alone is larger than bytes_limit.
     void put(const Tensors &tensors, const Wait &wait = {}) const {
         detail::Call call(wait);
         call.check(pf_staging_put(handle(), tensors.data(), tensors.size(), call.wait(), call.err()));
     }
 
-    // The oldest tuple. Blocks while there is none.
+    // Takes the oldest tuple. Blocks while there is none.
     Tuple get(const Wait &wait = {}) const {
         detail::Call call(wait);
         pf_tuple raw = PF_TUPLE_INIT;
@@ -38,8 +38,8 @@ public:
         return Tuple(raw);
     }
 
-    // Drops what is in it, gives its memory back to the system, and goes on: those that wait for room get it.
-    // The number of tuples.
+    // Drops all tuples in the buffer and returns their memory to the system. The buffer stays in use, and
+    // blocked puts get the room. Returns the number of tuples.
     uint64_t clear() const {
         detail::Call call;
         uint64_t dropped = 0;
@@ -66,8 +66,8 @@ private:
     detail::Handle handle_;
 };
 
-// The staging buffer of a place. The first call makes it; StateError for a later one with other limits.
-// `capacity` counts tuples, at least 1; `bytes_limit` bytes, 0: no limit.
+// The staging buffer of a place. The first call makes it; a later call with other limits throws StateError.
+// `capacity` is in tuples, at least 1; `bytes_limit` is in bytes, 0: no limit.
 inline StagingBuffer get_buffer(Place place, uint64_t capacity, uint64_t bytes_limit = 0) {
     detail::check_abi();
     detail::Call call;

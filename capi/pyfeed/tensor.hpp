@@ -13,12 +13,13 @@
 
 namespace pyfeed {
 
-// A tensor in memory that it does not own. Shape and strides are copies; the data and the LoD are borrowed.
+// A view of a tensor. It copies shape and strides, and borrows the data and the ragged offsets (LoD, level of
+// detail).
 class TensorView {
 public:
     TensorView() = default;
 
-    // A tensor of that dtype and shape at `data`. Without data: what Queue::reserve wants to know.
+    // A tensor of that dtype and shape at `data`. Without data it describes a tensor, for Queue::reserve.
     TensorView(DType dtype, const Shape &shape, void *data = nullptr)
         : dtype_(dtype), data_(data), shape_(shape) {
         const int64_t n = shape.numel();
@@ -43,13 +44,13 @@ public:
         if (raw.strides != nullptr) with_strides(Shape(raw.strides, static_cast<size_t>(raw.rank)));
     }
 
-    // Strides in bytes, one for each dimension. They may be negative, or 0 to repeat.
+    // Sets strides in bytes, one for each dimension. They may be negative, or 0 to repeat elements.
     TensorView &with_strides(const Shape &strides) {
         strides_ = strides;
         strided_ = true;
         return *this;
     }
-    // Borrows `lod`: it must live until the call this view is given to.
+    // Sets the LoD. It is borrowed: it must live until the end of the call that this view is given to.
     TensorView &with_lod(const LoD &lod) {
         lod_ = lod.raw();
         lod_levels_ = static_cast<uint32_t>(lod.size());
@@ -73,9 +74,9 @@ public:
     uint64_t nbytes() const { return nbytes_; }
     uint32_t flags() const { return flags_; }
     bool read_only() const { return (flags_ & PF_READ_ONLY) != 0; }
-    // Whether the host can touch the data: it can, but for that of a CUDAPlace.
+    // Whether the host can access the data. It can, except for data at a CUDAPlace that is not emulated.
     bool on_host() const { return place_.kind != PF_CUDA || (flags_ & PF_HOST_EMULATED) != 0; }
-    // Empty: contiguous, the last dimension fastest.
+    // The strides in bytes; empty if the tensor is contiguous, with the last dimension fastest.
     std::optional<Shape> strides() const { return strided_ ? std::optional<Shape>(strides_) : std::nullopt; }
 
     size_t lod_levels() const { return lod_levels_; }
@@ -89,20 +90,21 @@ public:
     }
 
     const void *data() const { return data_; }
-    // The elements. DTypeError if they are not of that type.
+    // The elements. Throws DTypeError if they have another type.
     template <class T>
     const T *data() const {
         check_dtype<T>();
         return static_cast<const T *>(data_);
     }
-    // The same to write to. StateError if the tensor is lent.
+    // The elements, for writing. Throws StateError if the tensor is lent.
     template <class T>
     T *mutable_data() const {
         check_dtype<T>();
         if (read_only()) throw StateError("the tensor is read-only: its memory is lent");
         return static_cast<T *>(data_);
     }
-    // All elements in order. StateError if they are strided, or where the host cannot touch them.
+    // All elements in order. Throws StateError if the tensor has strides or if the host cannot access its
+    // data.
     template <class T>
     Span<const T> values() const {
         if (!on_host()) {
@@ -113,7 +115,7 @@ public:
         return {data<T>(), static_cast<size_t>(numel())};
     }
 
-    // For the C functions. Points into this view, which therefore must have a name.
+    // The struct for the C functions. It points into this view, so the view must be a named object.
     pf_tensor raw() const && = delete;
     pf_tensor raw() const & {
         pf_tensor t = PF_TENSOR_INIT;
@@ -155,8 +157,8 @@ template <class T>
 TensorView view(T *data, const Shape &shape) {
     return TensorView(data, shape);
 }
-// All of a container of contiguous elements, such as a std::vector, a std::array or a Span, as one dimension
-// or in the shape given. It is borrowed.
+// A view of all elements of a container with contiguous memory, such as a std::vector, a std::array or a
+// Span. It has one dimension, or the given shape. The container is borrowed.
 template <class C, class = decltype(std::declval<C &>().data() + std::declval<C &>().size())>
 TensorView view(C &&values) {
     return TensorView(values.data(), {values.size()});
@@ -169,7 +171,7 @@ TensorView view(C &&values, const Shape &shape) {
     }
     return TensorView(values.data(), shape);
 }
-// Dtype and shape without data, for Queue::reserve.
+// A description of a tensor without data, for Queue::reserve.
 template <class T>
 TensorView tensor_spec(const Shape &shape) {
     return TensorView(dtype_of<T>(), shape);

@@ -1,4 +1,4 @@
-// Recordings of what a process does.
+// Recordings of what a process does, for finding what limits a loop.
 #ifndef PYFEED_PYFEED_TRACE_HPP
 #define PYFEED_PYFEED_TRACE_HPP
 
@@ -15,8 +15,9 @@
 
 namespace pyfeed {
 
-// A recording of what runs, readers and queues of this process do, from its construction to stop() or its
-// end. One at a time: StateError. It has one owner and moves. Any thread.
+// A recording of what runs of programs, readers and queues of this process do, from its construction to
+// stop() or its destruction. There is one at a time; a second one throws StateError. It has one owner and can
+// be moved. Any thread may use it.
 //
 //   pyfeed::Trace trace;
 //   ...
@@ -25,7 +26,7 @@ namespace pyfeed {
 //   trace.save("trace.json");     // a picture, for https://ui.perfetto.dev
 class Trace {
 public:
-    // Of so many spans at most, 56 bytes each as they come, 0: a million. Further ones are counted.
+    // Records up to max_events spans (0: a million) of 56 bytes each. Further spans are only counted.
     explicit Trace(uint64_t max_events = 0)
         : handle_(detail::make_handle(
               [&](pf_handle *id, pf_error *err) { return pf_trace_start(max_events, id, err); })) {}
@@ -34,19 +35,21 @@ public:
     Trace(const Trace &) = delete;
     Trace &operator=(const Trace &) = delete;
 
-    // Ends it. Twice is fine.
+    // Ends the recording. A second call does nothing.
     void stop() const {
         detail::Call call;
         call.check(pf_trace_stop(handle(), call.err()));
     }
 
-    // What was recorded; before stop() a StateError. A JSON object that says what limits the loop,
+    // The next four methods throw StateError before stop(). The summary: a JSON object that says what limits
+    // the loop.
     std::string summary() const { return text("summary").get(); }
-    // the same for people,
+    // The summary as a table, for people to read.
     std::string table() const { return text("table").get(); }
-    // all of it, as JSON in the Trace Event Format,
+    // The whole recording, as JSON in the Trace Event Format.
     std::string chrome() const { return text("chrome").get(); }
-    // and the same into a file, which is replaced. FileError if it cannot be written whole.
+    // Writes the JSON of chrome() to a file, which is replaced. Throws FileError if the file cannot be
+    // written completely.
     void save(const std::string &path) const {
         const Text json = text("chrome");
         std::FILE *file = std::fopen(path.c_str(), "wb");
@@ -72,7 +75,7 @@ public:
 private:
     using Text = std::unique_ptr<char, void (*)(char *)>;
 
-    // It may be too large for a copy of it.
+    // Returns the C string itself: the text may be too large to copy.
     Text text(const char *form) const {
         detail::Call call;
         char *text = nullptr;

@@ -1,4 +1,4 @@
-// Tuples that the library lends, and tuples that it is given.
+// Tuples that the library lends, and tuples as arguments.
 #ifndef PYFEED_PYFEED_TUPLE_HPP
 #define PYFEED_PYFEED_TUPLE_HPP
 
@@ -16,8 +16,8 @@
 
 namespace pyfeed {
 
-// The slots of one instance or one batch, on loan from the library; given back by the destructor. Views of
-// its tensors must not be used after that.
+// The slots of one instance or one batch, on loan from the library. The destructor releases the loan. Views
+// of the tensors must not be used after that.
 class Tuple {
 public:
     Tuple() = default;
@@ -69,7 +69,7 @@ public:
     iterator begin() const { return {this, 0}; }
     iterator end() const { return {this, size()}; }
 
-    // The same memory once more: it stays until both are given back.
+    // The same memory as another tuple. The memory stays until both are released.
     Tuple share() const {
         detail::Call call;
         pf_tuple out = PF_TUPLE_INIT;
@@ -77,39 +77,41 @@ public:
         return Tuple(out);
     }
 
-    // Gives the loan back now. Any thread; twice is fine.
+    // Releases the loan now. Any thread. A second call does nothing.
     void release() noexcept {
         if (raw_.loan != 0) pf_tuple_release(&raw_);
         raw_ = pf_tuple PF_TUPLE_INIT;
     }
 
-    // Of a tuple at a CUDAPlace; one of the host's is there already. The copy to the device may still be under
-    // way, and streams of others may work with the tuple when it is given back. Nothing waits on the host but
-    // synchronize() and download().
+    // The next methods are for a tuple at a CUDAPlace. The copy to the device may still be in progress, and
+    // streams may still use the tuple when it is released. Only synchronize() and download() wait on the
+    // host. For a tuple in host memory, use() and synchronize() do nothing.
     //
-    // Has a stream wait until the tuple is there. Its memory is not written to again before what is submitted
-    // to the stream until the tuple is given back is done. A stream that is being captured: StateError.
+    // Makes a stream wait until the tuple is on its device. The library does not overwrite its memory before
+    // the work that is submitted to the stream until the release has finished. Throws StateError for a stream
+    // that is being captured.
     void use(Stream stream) const {
         detail::Call call;
         call.check(pf_tuple_use(&raw_, stream.number(), call.err()));
     }
-    // Gives the loan back, and says that what was submitted to the stream until now is the last there to touch
-    // the tuple. After an error it is as it was.
+    // Releases the loan. The work submitted to the stream so far is its last work on the tuple. After an
+    // error the tuple stays on loan.
     void release(Stream stream) {
         detail::Call call;
         call.check(pf_tuple_release_on(&raw_, stream.number(), call.err()));
     }
-    // Waits on the host until the tuple is there.
+    // Waits on the host until the tuple is on its device.
     void synchronize(const Wait &wait = {}) const {
         detail::Call call(wait);
         call.check(pf_tuple_synchronize(&raw_, call.wait(), call.err()));
     }
-    // Copies all elements of a slot, `nbytes`, to memory of the host's. Of a tuple of the host's too.
+    // Copies all elements of a slot, `nbytes` bytes, to host memory, and waits until that is done. Works for
+    // tuples in host memory too.
     void download(size_t slot, void *to, size_t nbytes) const {
         detail::Call call;
         call.check(pf_tuple_download(&raw_, static_cast<uint32_t>(slot), to, nbytes, call.err()));
     }
-    // The same, into a new vector. DTypeError if they are not of that type.
+    // The same, into a new vector. Throws DTypeError if the elements have another type.
     template <class T>
     std::vector<T> download(size_t slot) const {
         static_assert(!std::is_same_v<T, bool>, "std::vector<bool> has no elements: take uint8_t");
@@ -124,12 +126,12 @@ public:
         return out;
     }
 
-    // Hands the loan to the caller, who owes a pf_tuple_release.
+    // Gives up the loan: the caller must call pf_tuple_release.
     pf_tuple detach() noexcept { return std::exchange(raw_, pf_tuple PF_TUPLE_INIT); }
     const pf_tuple &raw() const noexcept { return raw_; }
 
 private:
-    // A library newer than this header has longer tensors: the first one's size is the step.
+    // Steps through the array by the size of its first tensor: a newer library has longer structs.
     const pf_tensor &slot_raw(size_t slot) const {
         const char *first = reinterpret_cast<const char *>(raw_.slots);
         return *reinterpret_cast<const pf_tensor *>(first + slot * raw_.slots->size);
@@ -138,8 +140,8 @@ private:
     pf_tuple raw_ = PF_TUPLE_INIT;
 };
 
-// The tensors of one tuple, as an argument: {view(x), view(y)}, a vector of views, one view, or a Tuple to
-// pass on. Built in the call and good for that call. No heap up to eight slots.
+// The tensors of one tuple, as an argument: a list {view(x), view(y)}, a vector of views, one view, or a
+// Tuple to pass on. Make it in the call: it borrows for that call. Up to eight slots need no heap memory.
 class Tensors {
 public:
     Tensors(std::initializer_list<TensorView> tensors) : Tensors(tensors.begin(), tensors.size()) {}
@@ -171,8 +173,8 @@ private:
 
 namespace detail {
 
-// The tuples of a queue or a reader until its end, for a range-for. A tuple is given back before the next
-// one is waited for.
+// Iterates over the tuples of a queue or a reader until the end of the pass, for a range-based for. It
+// releases a tuple before it waits for the next one.
 template <class Source>
 class TupleIterator {
 public:

@@ -1,4 +1,4 @@
-// Small types: spans, dtypes, places, streams, shapes, LoD (levels of detail), slots.
+// Small types: spans, dtypes, places, streams, shapes, ragged offsets (LoD, level of detail) and slots.
 #ifndef PYFEED_PYFEED_TYPES_HPP
 #define PYFEED_PYFEED_TYPES_HPP
 
@@ -15,7 +15,7 @@
 
 namespace pyfeed {
 
-// A run of values somewhere else.
+// A view of an array of values that it does not own.
 template <class T>
 class Span {
 public:
@@ -53,16 +53,16 @@ enum class DType : pf_dtype {
     complex128 = PF_COMPLEX128,
 };
 
-// Bytes of one element; 0 for DType::any.
+// The size of one element in bytes; 0 for DType::any.
 inline size_t dtype_size(DType dtype) { return pf_dtype_size(static_cast<pf_dtype>(dtype)); }
-// "float32" and the like.
+// The name, such as "float32".
 inline std::string dtype_name(DType dtype) {
     if (dtype == DType::any) return "any";
     const char *name = pf_dtype_name(static_cast<pf_dtype>(dtype));
     return name != nullptr ? name : "dtype " + std::to_string(static_cast<pf_dtype>(dtype));
 }
 
-// Storage of the two types C++17 has no arithmetic for.
+// Storage for the two types that C++17 has no arithmetic for.
 struct Float16 {
     uint16_t bits;
 };
@@ -70,8 +70,8 @@ struct BFloat16 {
     uint16_t bits;
 };
 
-// The dtype of a C++ type. Specialise it for a type of your own that has the layout of one of them. char
-// and wchar_t have none, for they are text; int8_t and uint8_t do.
+// The dtype of a C++ type. Specialise it for your own type that has the layout of one of the dtypes. char and
+// wchar_t are text and have no dtype; int8_t and uint8_t have one.
 template <class T, class Enable = void>
 struct DTypeOf;
 
@@ -125,7 +125,7 @@ constexpr DType dtype_of() noexcept {
     return DTypeOf<std::remove_cv_t<T>>::value;
 }
 
-// Where memory is.
+// Where memory is: see pf_place.
 struct Place {
     int32_t kind = PF_CPU;
     int32_t device = 0;
@@ -143,7 +143,7 @@ constexpr Place CPUPlace() { return {PF_CPU, 0}; }
 constexpr Place CUDAPlace(int32_t device) { return {PF_CUDA, device}; }
 constexpr Place CUDAPinnedPlace() { return {PF_CUDA_PINNED, 0}; }
 
-// One place, or several devices: {CUDAPlace(0), CUDAPlace(1)}.
+// One place, or a list of places: {CUDAPlace(0), CUDAPlace(1)}.
 class Places {
 public:
     Places() : places_(1) {}
@@ -157,8 +157,8 @@ private:
     std::vector<Place> places_;
 };
 
-// A stream of a device: a CUstream or cudaStream_t, or its number. 0 and 1 are the legacy default stream, 2 is
-// the calling thread's own.
+// A stream of a device: a CUstream or cudaStream_t, or its number. 0 and 1 are the legacy default stream, 2
+// is the default stream of the calling thread.
 class Stream {
 public:
     template <class I, class = std::enable_if_t<std::is_integral_v<I>>>
@@ -172,10 +172,10 @@ private:
     uint64_t number_;
 };
 
-// Up to PF_MAX_RANK dimensions, or strides, without a heap. A scalar has none.
+// Up to PF_MAX_RANK dimensions or strides, without heap memory. A scalar has none.
 class Shape {
 public:
-    // Any integer, so that {values.size(), 3} needs no cast.
+    // Accepts any integer, so that {values.size(), 3} needs no cast.
     struct Extent {
         int64_t value;
         template <class I, class = std::enable_if_t<std::is_integral_v<I>>>
@@ -200,14 +200,14 @@ public:
     const int64_t *begin() const { return values_; }
     const int64_t *end() const { return values_ + rank_; }
 
-    // The number of elements of that shape; of one too large for that, some number.
+    // The number of elements. It is meaningless if it does not fit in 64 bits or if a dimension is -1.
     int64_t numel() const {
         uint64_t n = 1;
         for (const int64_t d : *this) n *= static_cast<uint64_t>(d);
         return static_cast<int64_t>(n);
     }
 
-    // As the library's messages write it: "(-1, 784)".
+    // As in messages of the library: "(-1, 784)".
     std::string to_string() const {
         std::string s = "(";
         for (size_t i = 0; i < rank_; i++) s += (i > 0 ? ", " : "") + std::to_string(values_[i]);
@@ -235,7 +235,8 @@ private:
     int64_t values_[PF_MAX_RANK] = {};
 };
 
-// Levels of detail, outermost first, to give to a tensor that goes in: LoD{{0, 2, 5}}.
+// Ragged offsets (LoD, level of detail) of a tensor that is an argument, outermost level first: LoD{{0, 2,
+// 5}}.
 class LoD {
 public:
     LoD() = default;
@@ -263,12 +264,13 @@ private:
     std::vector<pf_lod_level> raw_;
 };
 
-// What one slot of every tuple must look like. -1 matches anything; a first dimension of -1 is the batch's.
+// What one slot of every tuple must look like. -1 matches any size; a first dimension of -1 is the batch
+// dimension.
 struct SlotSpec {
     Shape shape{};
     DType dtype = DType::any;
     uint32_t lod_levels = 0;
-    std::string name{};  // of a file's slot, such as a column; queues have none
+    std::string name{};  // of a slot of a file, such as a column; queues have no names
 };
 
 }  // namespace pyfeed

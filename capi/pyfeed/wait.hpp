@@ -1,4 +1,4 @@
-// Handles, cancel tokens and waits: what every call into the library needs.
+// Handles, cancel tokens and waits, which every call into the library needs.
 #ifndef PYFEED_PYFEED_WAIT_HPP
 #define PYFEED_PYFEED_WAIT_HPP
 
@@ -18,7 +18,7 @@ namespace detail {
 
 class Call;
 
-// One count of a handle.
+// One reference to a handle.
 class Handle {
 public:
     Handle() = default;
@@ -29,7 +29,7 @@ public:
         std::swap(id_, other.id_);
         return *this;
     }
-    // Nothing useful can be done about a release that fails: in a child of fork it always does.
+    // A failed release is ignored: it always fails in a child of fork().
     ~Handle() {
         if (id_ != 0) pf_release(id_, nullptr);
     }
@@ -42,7 +42,8 @@ private:
 
 }  // namespace detail
 
-// Ends waits: give it to a Wait. cancel() is for good. Copies are the same token.
+// Ends waits: give it to a Wait. cancel() cannot be undone. Copies are the same token. A signal handler MUST
+// NOT call cancel().
 class CancelToken {
 public:
     inline CancelToken();
@@ -56,8 +57,8 @@ private:
     detail::Handle handle_;
 };
 
-// How long to wait: for ever, unless told otherwise. A duration is a Wait: queue.pop(100ms). Build one once
-// and use it often; it may be used by several threads at once if its poll function may.
+// How long a call may wait. The default waits for ever. A duration is a Wait: queue.pop(100ms). A Wait can be
+// used for many calls, and by several threads at once if its poll function allows that.
 class Wait {
 public:
     Wait() = default;
@@ -67,29 +68,31 @@ public:
     }
 
     static Wait forever() { return {}; }
-    // Not at all: Timeout at once where it would block.
+    // Does not wait: throws Timeout where the call would block.
     static Wait none() { return std::chrono::nanoseconds(0); }
 
-    // Timeout when this has gone by. What is left of a deadline that is over is 0, not for ever.
+    // Throws Timeout when this time has passed. A negative time, such as of a deadline that is over, counts
+    // as 0.
     template <class Rep, class Period>
     Wait &timeout(std::chrono::duration<Rep, Period> timeout) {
         const auto seconds = std::chrono::duration<double>(timeout).count();
         if (!(seconds > 0)) {
             timeout_ns_ = 0;
-        } else if (seconds >= 9e9) {  // 285 years: more nanoseconds than fit
+        } else if (seconds >= 9e9) {  // 285 years do not fit in nanoseconds: wait for ever
             timeout_ns_ = -1;
         } else {
             timeout_ns_ = std::chrono::duration_cast<std::chrono::nanoseconds>(timeout).count();
         }
         return *this;
     }
-    // Cancelled when the token is.
+    // Throws Cancelled when the token is cancelled.
     Wait &cancel(const CancelToken &token) {
         token_ = token.handle_;
         return *this;
     }
-    // Asked on the waiting thread about every `interval` and after each signal: true ends the wait with
-    // Cancelled. What it throws comes out of the call that waits.
+    // Calls `stop` on the waiting thread about every `interval`, and after each signal that this thread
+    // receives. If it returns true, the call throws Cancelled. If it throws, the call throws the same
+    // exception. A call that finds its data at once does not call it: a loop checks its own flag as well.
     Wait &poll(std::function<bool()> stop,
                std::chrono::milliseconds interval = std::chrono::milliseconds(100)) {
         poll_ = std::move(stop);
@@ -108,7 +111,7 @@ private:
 
 namespace detail {
 
-// The error and the wait of one call into the library.
+// The pf_error and the pf_wait of one call into the library.
 class Call {
 public:
     Call() = default;
@@ -132,14 +135,14 @@ public:
     pf_error *err() { return &err_; }
     const pf_wait *wait() const { return waits_ ? &wait_ : nullptr; }
 
-    // Throws unless the call went well.
+    // Throws unless the status is PF_OK.
     void check(pf_status status) {
         if (status == PF_OK) return;
         failed_ = true;
         if (status == PF_CANCELLED && thrown_) std::rethrow_exception(thrown_);
         raise(status, err_);
     }
-    // The same, but answers false to one status that is no error here.
+    // The same, but returns false for one status that is no error here.
     bool check_unless(pf_status expected, pf_status status) {
         if (status == expected) {
             failed_ = true;
@@ -168,7 +171,7 @@ private:
     std::exception_ptr thrown_;
 };
 
-// A string that the library gave out.
+// Takes over a string that the library returned.
 inline std::string take_string(char *text) {
     const std::unique_ptr<char, void (*)(char *)> owned(text, pf_string_release);
     return text != nullptr ? text : "";
@@ -181,7 +184,7 @@ inline Handle::Handle(const Handle &other) {
     id_ = other.id_;
 }
 
-// Runs a function that makes a handle.
+// Calls a function that makes a handle, and takes over that handle.
 template <class F>
 Handle make_handle(F &&f) {
     check_abi();

@@ -1,4 +1,5 @@
-/* Our own calls of the driver: what gorgonia.org/cu lacks, and what would be several crossings from Go. */
+/* Calls of the driver that gorgonia.org/cu lacks, or that are combined here to cross from Go to C only
+ * once. */
 #include "calls.h"
 
 #include <stdatomic.h>
@@ -10,9 +11,9 @@ static pfd_result answer(CUresult code, const char *call) {
 }
 #define CALL(name, ...) answer(name(__VA_ARGS__), #name)
 
-/* A thread that is ours for one call. */
+/* The state to restore on a thread after a call that changes its context and capture mode. */
 typedef struct visit {
-    CUstreamCaptureMode mode; /* what was there before */
+    CUstreamCaptureMode mode; /* the previous mode */
     uint8_t current, pushed, relaxed;
 } visit;
 
@@ -27,8 +28,9 @@ static pfd_result enter(visit *v, uintptr_t context) {
     return r;
 }
 
-/* While any thread captures a graph in global mode, calls that could disturb it fail, and the capture with them, unless
- * they come from a thread that says that it knows better: what we do is no part of anybody's graph. */
+/* While any thread captures a graph in global mode, calls that could disturb the capture fail and end it,
+ * unless the calling thread is in relaxed mode. Relaxed mode is safe here: our calls are never part of a
+ * graph. */
 static pfd_result enter_relaxed(visit *v, uintptr_t context) {
     v->mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     pfd_result r = enter(v, context);
@@ -49,7 +51,7 @@ static pfd_result leave(visit *v, pfd_result r) {
     pfd_result entered = enter_relaxed(&v, context); \
     if (entered.code) return leave(&v, entered)
 
-/* What undoes something is called in the wrong mode too. */
+/* A call that releases a resource is made even if relaxed mode could not be set. */
 #define UNDO(context, ...)                           \
     visit v;                                         \
     pfd_result entered = enter_relaxed(&v, context); \
@@ -121,8 +123,8 @@ pfd_result pfd_destroy_event(uintptr_t context, uintptr_t event) {
     UNDO(context, cuEventDestroy, (CUevent)event);
 }
 
-/* Waits for a stream whose work writes memory of the caller's. One failure is no reason to stop waiting: the work may go on.
- * Only a driver that refuses again and again is believed. */
+/* Waits for a stream that writes to the caller's memory. A single failure must not end the wait, because
+ * the work may continue. Only repeated failures do. */
 static pfd_result wait_for(CUstream s) {
     pfd_result r;
     int tries = 8;
@@ -131,15 +133,15 @@ static pfd_result wait_for(CUstream s) {
     return r;
 }
 
-/* On a stream of its own: a plain copy goes through the legacy default stream, would wait for what the trainer has
- * submitted there, and fail while anything is being captured. */
+/* Uses a new stream. A plain copy goes through the legacy default stream: it would wait for the work of
+ * the training program there, and fail while a graph is being captured. */
 pfd_result pfd_download(uintptr_t context, void *to, uint64_t from, uint64_t bytes) {
     CUstream s = NULL;
     VISIT(context);
     pfd_result r = CALL(cuStreamCreateWithPriority, &s, CU_STREAM_NON_BLOCKING, 0);
     if (!r.code) {
         r = CALL(cuMemcpyDtoHAsync, to, from, bytes, s);
-        /* Even after an error: `to` may go away once we have answered. */
+        /* Also after an error: the caller may free `to` when this returns. */
         pfd_result waited = wait_for(s);
         if (!r.code) r = waited;
         cuStreamDestroy(s);
@@ -147,11 +149,11 @@ pfd_result pfd_download(uintptr_t context, void *to, uint64_t from, uint64_t byt
     return leave(&v, r);
 }
 
-/* 0, 1 and 2 are names: whose stream they are is up to the current context and the thread. */
+/* 0, 1 and 2 are not handles: which stream they mean depends on the current context and the thread. */
 static int is_name(uintptr_t stream) { return stream <= (uintptr_t)CU_STREAM_PER_THREAD; }
 
-/* Asking does no harm to a capture; waiting and recording would become part of it. The legacy stream is refused while a
- * stream that waits for it is being captured. */
+/* A query does not affect a capture, but waits and records would become part of it. The legacy stream is
+ * refused while a stream that waits for it is being captured. */
 static pfd_result refuse_capturing(uintptr_t stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     pfd_result r = CALL(cuStreamIsCapturing, (CUstream)stream, &status);
@@ -168,11 +170,13 @@ static pfd_result refuse_foreign(uintptr_t context, uintptr_t stream) {
     return r;
 }
 
-/* Streams that were found to be a context's, so that the driver is asked once. It may give a destroyed one's handle to a
- * stream of another context: that one waits as it should, and its first release is refused.
+/* A cache of streams that are known to belong to a context, so that the driver is asked only once. The
+ * driver may reuse the handle of a destroyed stream for a stream of another context. That stream then
+ * waits correctly, and its first release is refused.
  *
- * No thread waits for another: who meets a writer asks the driver. Versions are odd while somebody writes. Not one of these
- * for each thread: that would make the library need the loader's own. */
+ * The cache never blocks a thread: a reader that meets a writer asks the driver. Versions are odd during a
+ * write. The cache is not per thread, because thread-local storage would make the library depend on the
+ * dynamic loader's library. */
 enum { KNOWN = 64 };
 static struct {
     _Atomic uint64_t version;
@@ -204,7 +208,8 @@ static void set_known(uintptr_t context, uintptr_t stream, int yes) {
 
 static pfd_result use(uintptr_t context, uintptr_t stream, uintptr_t event) {
     pfd_result r = refuse_capturing(stream);
-    /* Any stream may wait for an event, but only those of its context can record one when the tuple is released. */
+    /* Any stream may wait for an event, but only a stream of its context can record one when the tuple is
+     * released. */
     if (!r.code && !is_name(stream) && !is_known(context, stream)) {
         r = refuse_foreign(context, stream);
         if (!r.code) set_known(context, stream, 1);
@@ -225,7 +230,8 @@ static pfd_result release(uintptr_t context, uintptr_t stream, uintptr_t event) 
     return r;
 }
 
-/* What a name is the stream of depends on the current context, and some thread that lets go of a tuple has none at all. */
+/* Streams 0 to 2 depend on the current context, and a thread that releases a tuple may have no context. In
+ * both cases the context is made current for the call. */
 static pfd_result by_consumer(pfd_result (*call)(uintptr_t, uintptr_t, uintptr_t), uintptr_t context,
                               uintptr_t stream, uintptr_t event) {
     if (!is_name(stream)) {

@@ -1,4 +1,4 @@
-/* The CUDA driver: how it is opened, and our own calls of it. */
+/* Opening of the CUDA driver, and our own calls of it. */
 #include <cuda.h>
 #include <stdint.h>
 
@@ -6,28 +6,30 @@
 #error "cuda.h of CUDA 12 is needed, no other"
 #endif
 
-/* What the driver answered, and to which call, in memory that stays. */
+/* The driver's result, and the name of the call in static memory. */
 typedef struct pfd_result {
     int32_t code; /* a CUresult */
     const char *call;
 } pfd_result;
 
-/* Why there is no driver: what the loader said, or what we miss in the library that it loaded. */
+/* Why there is no driver: the loader's error, or what is missing in the library. */
 typedef struct pfd_reason {
     char text[512];
 } pfd_reason;
 
-/* Loads the library, has it initialize itself and fills in the entry points. One caller at a time. If the answer is not
- * the driver's (`call` is NULL), then `why` says what is wrong. */
+/* Loads the library, initializes it and fills in the entry points. Only one thread may call it at a time.
+ * If `call` is NULL in the result, no call of the driver failed, and `why` has the reason. */
 pfd_result pfd_open(const char *path, pfd_reason *why);
 
-/* Both are NULL where the driver does not know the code. */
+/* Both return NULL if the driver does not know the code. */
 const char *pfd_error_name(int32_t code);
 const char *pfd_error_text(int32_t code);
 
-/* Handles of the driver's are integers: Go takes 1 and 2, which are streams, for bad pointers.
+/* Handles of the driver are passed as integers, because Go takes 1 and 2, which are valid streams, for bad
+ * pointers.
  *
- * These make the context current on the calling thread, unless it is, and leave the thread as they found it. */
+ * The following calls make the context current on the calling thread if needed, and restore the thread's
+ * state afterwards. */
 
 pfd_result pfd_memory_info(uintptr_t context, uint64_t *free_bytes, uint64_t *total_bytes);
 pfd_result pfd_alloc(uintptr_t context, uint64_t bytes, uint64_t *address);
@@ -43,20 +45,20 @@ pfd_result pfd_new_event(uintptr_t context, int timing, uintptr_t *event);
 pfd_result pfd_destroy_event(uintptr_t context, uintptr_t event);
 pfd_result pfd_download(uintptr_t context, void *to, uint64_t from, uint64_t bytes);
 
-/* Codes of ours, which are none of the driver's. */
+/* Codes that the driver does not use. */
 enum { PFD_CAPTURING = -1, PFD_FOREIGN = -2 };
 
-/* Streams of consumers. */
+/* Calls with streams of consumers. */
 pfd_result pfd_use(uintptr_t context, uintptr_t stream, uintptr_t event);
 pfd_result pfd_release(uintptr_t context, uintptr_t stream, uintptr_t event);
 
-/* Of the thread. */
+/* Calls that change the state of the thread. */
 pfd_result pfd_relax(int *before);
 pfd_result pfd_restore(int mode);
 pfd_result pfd_attach(uintptr_t context);
 pfd_result pfd_detach(void);
 
-/* Of a thread that is attached. */
+/* Calls for a thread that is attached to a context. */
 pfd_result pfd_copy_and_record(uint64_t to, const void *from, uint64_t bytes, uintptr_t stream,
                                uintptr_t event);
 pfd_result pfd_query(uintptr_t event);

@@ -1,14 +1,14 @@
-// Package driver speaks with the CUDA driver, which it opens when it is first asked for: a machine without one loads this
-// library as well as any other.
+// Package driver calls the CUDA driver. It opens the driver when it is first needed, so that the library also loads on
+// a machine without a driver.
 //
-// The driver is gorgonia.org/cu's and ours at once. cu has the plain calls; the C of this package has those that cu lacks,
-// and those that belong together, so that they are one crossing from Go. Of cu, only its functions and handles are used: its
-// Ctx loses errors, and in the end destroys the context that it shares with the whole process; BatchedContext aborts;
-// CUContext.Unlock waits for all that the device does.
+// The driver is called in two ways. gorgonia.org/cu makes the plain calls. The C code of this package makes the calls
+// that cu lacks, and sequences of calls that should cross from Go to C only once. Only functions and handles of cu are
+// used, for these reasons: its Ctx loses errors, and finally destroys the context, which the whole process shares;
+// BatchedContext aborts the process; CUContext.Unlock waits for all work of the device.
 //
-// Two kinds of threads call. One that is attached to a context for good ([Context.Attach]) makes the calls of its engine
-// directly. All others are guests: the methods of [Context] make the context current for the time of the call, and keep out
-// of the way of a graph that somebody captures meanwhile.
+// There are two kinds of calling threads. A thread that is attached to a context ([Context.Attach]) makes its calls
+// directly. All other threads use the methods of [Context], which make the context current during the call and do not
+// disturb a graph capture on another thread.
 package driver
 
 // #cgo LDFLAGS: -L${SRCDIR}/lib -Wl,--as-needed -ldl
@@ -32,18 +32,18 @@ import (
 
 //go:generate ./entries.sh
 
-// library is what the driver installs. The loader looks for it, in LD_LIBRARY_PATH first.
+// library is the name of the driver's library. The loader searches for it, in LD_LIBRARY_PATH first.
 const library = "libcuda.so.1"
 
-// Unavailable says why there is no driver to speak with.
+// Unavailable is the error when there is no usable driver.
 type Unavailable struct {
-	Reason string // the loader's words, or the driver's
-	Cause  *Error // what the driver said, or nil if there is none
+	Reason string // the error of the loader or of the driver
+	Cause  *Error // the driver's error, or nil
 }
 
 func (u *Unavailable) Error() string { return u.Reason }
 
-// Unwrap is the driver's error.
+// Unwrap returns the driver's error.
 func (u *Unavailable) Unwrap() error {
 	if u.Cause == nil {
 		return nil
@@ -51,7 +51,7 @@ func (u *Unavailable) Unwrap() error {
 	return u.Cause
 }
 
-// outcome of the first attempt, or of the one that succeeded.
+// outcome is the result of the last attempt to open a driver.
 type outcome struct {
 	path string
 	err  *Unavailable
@@ -69,7 +69,7 @@ func (o *outcome) answer() error {
 	return o.err
 }
 
-// Open opens the driver, once: later calls answer the same, which is nil or an [*Unavailable].
+// Open opens the driver once. Later calls return the same result: nil or an [*Unavailable].
 func Open() error {
 	if o := opened.Load(); o != nil {
 		return o.answer()
@@ -82,7 +82,7 @@ func Open() error {
 	return open(library).answer()
 }
 
-// OpenFile opens another library as the driver, for tests. It is refused once a driver is open.
+// OpenFile opens another library as the driver, for tests. It fails if another driver is already open.
 func OpenFile(path string) error {
 	opening.Lock()
 	defer opening.Unlock()
@@ -90,7 +90,7 @@ func OpenFile(path string) error {
 		if o.path == path {
 			return nil
 		}
-		return fmt.Errorf("opening %s: %s is open already, a process has one driver", path, o.path)
+		return fmt.Errorf("opening %s: the driver %s is already open, and a process can have only one", path, o.path)
 	}
 	return open(path).answer()
 }
@@ -111,7 +111,7 @@ func open(path string) *outcome {
 	return o
 }
 
-// Count is how many devices there are.
+// Count returns the number of devices.
 func Count() (int, error) {
 	if err := Open(); err != nil {
 		return 0, err
@@ -120,7 +120,7 @@ func Count() (int, error) {
 	return n, checked("cuDeviceGetCount", err)
 }
 
-// Name is what a device is called, such as "NVIDIA H200".
+// Name returns the name of a device, such as "NVIDIA H200".
 func Name(device int) (string, error) {
 	d, err := find(device)
 	if err != nil {
@@ -138,30 +138,31 @@ func find(device int) (cu.Device, error) {
 	return d, checked("cuDeviceGet", err)
 }
 
-// Retain makes the device's primary context, which it shares with PyTorch, CuPy and JAX, or counts one user more.
+// Retain creates the device's primary context, or adds a reference to it. PyTorch, CuPy and JAX share this context.
 func Retain(device int) (Context, error) {
 	d, err := find(device)
 	if err != nil {
 		return 0, err
 	}
 	var c cu.CUContext
-	err = relaxed(func() error {
+	err = withRelaxedCapture(func() error {
 		c, err = d.RetainPrimaryCtx()
 		return checked("cuDevicePrimaryCtxRetain", err)
 	})
 	return *(*Context)(unsafe.Pointer(&c)), err
 }
 
-// Release undoes one Retain. The last one of the process destroys the context.
+// Release undoes one Retain. The last Release in the process destroys the context.
 func Release(device int) error {
 	if err := Open(); err != nil {
 		return err
 	}
-	return relaxed(func() error { return checked("cuDevicePrimaryCtxRelease", cu.Device(device).ReleasePrimaryCtx()) })
+	return withRelaxedCapture(func() error { return checked("cuDevicePrimaryCtxRelease", cu.Device(device).ReleasePrimaryCtx()) })
 }
 
-// relaxed calls f on a thread that no other thread's capture of a graph forbids anything.
-func relaxed(f func() error) error {
+// withRelaxedCapture calls f in relaxed capture mode, so that a graph capture on another thread does not make f's calls
+// fail.
+func withRelaxedCapture(f func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var before C.int

@@ -11,42 +11,42 @@ import (
 	"gorgonia.org/cu"
 )
 
-// The functions of this file are for a thread that is attached to the context that streams and events are of. Nothing here
-// allocates, unless the answer is an error.
+// The functions of this file must be called on a thread that is attached to the context of the streams and events. They
+// do not allocate, except for an error.
 
-// Attach makes the context current on this thread, to which the caller MUST have locked its goroutine, until Detach. No
-// capture of another thread's forbids it anything from then on.
+// Attach makes the context current on the calling thread until Detach. The caller MUST have locked its goroutine to the
+// thread. From then on, graph captures on other threads do not restrict the thread's calls.
 func (c Context) Attach() error { return check(C.pfd_attach(c.c())) }
 
-// Detach leaves this thread without a context.
+// Detach leaves the calling thread without a context.
 func Detach() error { return check(C.pfd_detach()) }
 
-// The handles of cu's are the driver's and nothing else.
+// Handles of cu have the same representation as the driver's.
 func (s Stream) cu() cu.Stream { return *(*cu.Stream)(unsafe.Pointer(&s)) }
 func (e Event) cu() cu.Event   { return *(*cu.Event)(unsafe.Pointer(&e)) }
 
-// Copy begins to copy to the device. The memory at from, which is pinned, MUST stay as it is until that is done.
+// Copy submits a copy to the device. The memory at from must be pinned, and MUST NOT change until the copy is done.
 func Copy(to uint64, from unsafe.Pointer, bytes int, s Stream) error {
 	return checked("cuMemcpyHtoDAsync", cu.MemcpyHtoDAsync(cu.DevicePtr(to), from, int64(bytes), s.cu()))
 }
 
-// CopyAndRecord does the same, and records e behind the copy.
+// CopyAndRecord submits a copy and records e after it.
 func CopyAndRecord(to uint64, from unsafe.Pointer, bytes int, s Stream, e Event) error {
 	return check(C.pfd_copy_and_record(C.uint64_t(to), from, C.uint64_t(bytes), C.uintptr_t(s), C.uintptr_t(e)))
 }
 
-// WaitEvent has what is submitted to the stream from now on wait for e.
+// WaitEvent makes work submitted to the stream from now on wait for e.
 func WaitEvent(s Stream, e Event) error {
 	return checked("cuStreamWaitEvent", s.cu().Wait(e.cu(), 0))
 }
 
-// Record records e in the stream, behind all that was submitted to it until now.
+// Record records e on the stream, after all work submitted so far.
 func Record(e Event, s Stream) error { return checked("cuEventRecord", e.cu().Record(s.cu())) }
 
-// Synchronize waits for e, asleep.
+// Synchronize blocks until e has happened. The thread sleeps.
 func Synchronize(e Event) error { return checked("cuEventSynchronize", e.cu().Synchronize()) }
 
-// Query says whether e is over.
+// Query reports whether e has happened.
 func Query(e Event) (done bool, err error) {
 	r := C.pfd_query(C.uintptr_t(e))
 	if r.code == C.CUDA_ERROR_NOT_READY {
@@ -55,7 +55,7 @@ func Query(e Event) (done bool, err error) {
 	return r.code == C.CUDA_SUCCESS, check(r)
 }
 
-// Elapsed is the time between two events with clocks, in milliseconds.
+// Elapsed returns the time between two events with timing, in milliseconds.
 func Elapsed(a, b Event) (ms float64, err error) {
 	ms, err = a.cu().Elapsed(b.cu())
 	return ms, checked("cuEventElapsedTime", err)

@@ -1,5 +1,5 @@
-/* The entry points of the driver that are called, and whether we call them: without those there is nothing to do.
- * Made by entries.sh. */
+/* The entry points of the CUDA driver that are called. The second argument is 1 for those that this package calls
+ * itself: a driver without one of them is refused. Made by entries.sh. */
 PFD_ENTRY(cuArray3DCreate_v2, 0)
 PFD_ENTRY(cuArray3DGetDescriptor_v2, 0)
 PFD_ENTRY(cuArrayCreate_v2, 0)

@@ -1,8 +1,9 @@
 #!/bin/sh
-# Lists the entry points of the CUDA driver that are called, in entries.h: go generate ./cuda/driver
+# Writes entries.h, the list of the CUDA driver's entry points that are called: go generate ./cuda/driver
 #
-# Those of gorgonia.org/cu, which are the many, and our own. Another release of cu, or a call more of ours, needs it. With
-# an argument it writes there. CGO_CPPFLAGS says where cuda.h is; GOFLAGS choose the build that is looked at.
+# gorgonia.org/cu calls most of them, this package the others. Run it after the release of cu or the calls of this package
+# have changed. An argument names another output file. CGO_CPPFLAGS gives the folder of cuda.h; GOFLAGS select the build
+# that is examined.
 set -eu
 cd "$(dirname "$0")"
 out=$(mktemp)
@@ -10,7 +11,7 @@ trap 'rm -f "$out"' EXIT
 
 go list -export -f '{{.ImportPath}} {{.Export}}' gorgonia.org/cu . >"$out"
 while read -r path archive; do
-	# The half of an archive that is Go's is none of nm's business.
+	# nm cannot read the Go part of an archive: its errors are ignored.
 	nm "$archive" 2>/dev/null | awk -v "path=$path" '{print path, $0}' || true
 done <"$out" >"$out.symbols"
 mv "$out.symbols" "$out"
@@ -26,8 +27,8 @@ awk '
 			if (!(name in defined) && name != "cuInit") printf "PFD_ENTRY(%s, %d)\n", name, name in ours
 	}' "$out" | LC_ALL=C sort >"$out.entries"
 {
-	echo '/* The entry points of the driver that are called, and whether we call them: without those there is nothing to do.'
-	echo ' * Made by entries.sh. */'
+	echo '/* The entry points of the CUDA driver that are called. The second argument is 1 for those that this package calls'
+	echo ' * itself: a driver without one of them is refused. Made by entries.sh. */'
 	cat "$out.entries"
 } >"${1:-entries.h}"
 rm "$out.entries"

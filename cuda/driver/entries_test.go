@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// buildFlags are those that this test was built with: what they compile is compiled already.
+// buildFlags returns the flags that this test was built with, so that entries.sh finds packages compiled already.
 func buildFlags(t *testing.T) (flags []string) {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		t.Fatal("expected a test that says how it was built")
+		t.Fatal("the test binary has no build information")
 	}
 	for _, s := range info.Settings {
 		if s.Key == "-race" || s.Key == "-tags" {
@@ -23,8 +23,8 @@ func buildFlags(t *testing.T) (flags []string) {
 	return flags
 }
 
-// Too few entry points fail the link, in the C library at least; too many would be dead weight, and one of ours that is
-// not marked would be missed only when it is called.
+// A missing entry point makes the link of the C library fail. A superfluous one would only waste space, and one of ours
+// that is not marked would be noticed only when it is called. This test finds all of these.
 func TestEntriesAreThoseThatAreCalled(t *testing.T) {
 	found := filepath.Join(t.TempDir(), "entries.h")
 	entries := exec.Command("./entries.sh", found)

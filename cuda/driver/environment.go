@@ -5,8 +5,8 @@ import "C"
 
 import "unsafe"
 
-// Getenv is a variable of the process's environment as it is now: Go's own has what it was when the process began, which
-// is not what a program in another language has set since.
+// Getenv returns a variable of the process's present environment. Go's own copy dates from the start of the process,
+// and lacks what code in another language has set since.
 func Getenv(name string) string {
 	c := C.CString(name)
 	defer C.free(unsafe.Pointer(c))

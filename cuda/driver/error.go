@@ -9,12 +9,12 @@ import (
 	"reflect"
 )
 
-// Error is what the driver said.
+// Error is an error returned by the driver.
 type Error struct {
 	Code int    // a CUresult
-	Name string // such as "CUDA_ERROR_OUT_OF_MEMORY"; "" if the driver has none for it
+	Name string // such as "CUDA_ERROR_OUT_OF_MEMORY"; "" if the driver does not know the code
 	Text string // such as "out of memory"
-	Call string // to which function it said so
+	Call string // the function that returned it
 }
 
 func (e *Error) Error() string {
@@ -24,46 +24,48 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s: %s (%d): %s", e.Call, e.Name, e.Code, e.Text)
 }
 
-// OutOfMemory says whether it is memory that is missing, the host's or the device's.
+// OutOfMemory reports whether host or device memory is exhausted.
 func (e *Error) OutOfMemory() bool { return e.Code == C.CUDA_ERROR_OUT_OF_MEMORY }
 
-// NotReady says whether it is no error at all, but an event that is yet to come.
+// NotReady reports whether the code is not an error, but means that an event has not happened yet.
 func (e *Error) NotReady() bool { return e.Code == C.CUDA_ERROR_NOT_READY }
 
-// Gone says whether the process is ending, and the driver has gone before us.
+// Gone reports whether the driver has shut down because the process is ending.
 func (e *Error) Gone() bool { return e.Code == C.CUDA_ERROR_DEINITIALIZED }
 
-// Capture says whether it is about a graph that somebody captures. The device is well.
+// Capture reports whether the error is about a graph capture in progress. The device is intact.
 func (e *Error) Capture() bool {
 	return e.Code >= C.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && e.Code <= C.CUDA_ERROR_CAPTURED_EVENT
 }
 
-// Sticky says whether the device is lost to this process: every later call will answer the same. These are the codes of
-// which cuda.h says so. Numbers between them, such as that of memory that is registered already, are about one call only.
+// Sticky reports whether the device is lost to this process: all later calls return the same error. The codes are those
+// for which cuda.h documents this. Other codes between them, such as the one for memory that is already registered,
+// concern one call only.
 func (e *Error) Sticky() bool {
 	switch e.Code {
 	case 46, // the device is unavailable
-		214, 220, // memory or NVLink failed beyond correction
-		226,      // contained
+		214, 220, // uncorrectable error of memory, or of NVLink
+		226,      // contained error
 		700, 702, // illegal address, timeout
 		709, 710, // the context was destroyed, or ended by an assertion
 		714, 715, 716, 717, // faults of a kernel
 		718, 719,
-		721,      // tensor memory left behind
-		810, 911: // by the server of MPS, by another device
+		721,      // leak of tensor memory
+		810, 911: // process terminated by the MPS server; failure of an external device
 		return true
 	}
 	return false
 }
 
 var (
-	// ErrCapturing is in the chain when a stream is being captured into a graph. It was not touched.
+	// ErrCapturing is in the chain of errors about a stream that is being captured into a graph. The stream was not
+	// changed.
 	ErrCapturing = errors.New("the stream is being captured into a graph")
-	// ErrForeign is in the chain when a stream is not one of the context's. It was not touched.
+	// ErrForeign is in the chain of errors about a stream of another context. The stream was not changed.
 	ErrForeign = errors.New("the stream is not one of the device's primary context")
 )
 
-// check makes an error of a result that is one.
+// check converts a result to an error, or nil.
 func check(r C.pfd_result) error {
 	if r.code == C.CUDA_SUCCESS {
 		return nil
@@ -71,8 +73,7 @@ func check(r C.pfd_result) error {
 	return newError(C.GoString(r.call), int(r.code))
 }
 
-// checked does the same with an error of cu's, whose type cu does not export. It is a number, and the driver knows more
-// numbers than cu.
+// checked converts an error of cu. Its type is not exported, but it is a number. The driver knows more codes than cu.
 func checked(call string, err error) error {
 	if err == nil {
 		return nil

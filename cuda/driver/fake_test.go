@@ -19,14 +19,14 @@ import (
 	"github.com/pyfeed/pyfeed/tests/fakecuda"
 )
 
-// On the fake driver from here on. It has two devices, and complains of what a real one would answer with a crash.
+// The tests from here on use the fake driver. It has two devices, and reports misuse where a real driver would crash.
 
 var open sync.Once
 
-// library is the fake driver's.
+// library builds the fake driver and returns its path.
 func library(t *testing.T) string { return fakecuda.Build(t) }
 
-// device gives a test a context, and checks in the end that nothing of the test's is alive.
+// device returns a context for a test, and checks at the end of the test that everything is released.
 func device(t *testing.T, number int) driver.Context {
 	t.Helper()
 	path := library(t)
@@ -66,11 +66,11 @@ func fine(t *testing.T, errs ...error) {
 func success(t *testing.T, code int) {
 	t.Helper()
 	if code != 0 {
-		t.Fatalf("the fake driver answered %d", code)
+		t.Fatalf("the fake driver returned %d", code)
 	}
 }
 
-// consumer is a trainer's stream.
+// consumer makes a stream as of a training program.
 func consumer(t *testing.T, device int, nonBlocking bool) uint64 {
 	t.Helper()
 	s, code := fakecuda.NewStream(device, nonBlocking)
@@ -89,13 +89,13 @@ func must[T any](v T, err error) func(*testing.T) T {
 	}
 }
 
-// attached calls f on a thread of its own that is attached to the context.
+// attached calls f on a new thread that is attached to the context.
 func attached(t *testing.T, c driver.Context, f func()) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // and the thread ends with the goroutine
+		runtime.LockOSThread() // the thread ends with the goroutine
 		if err := c.Attach(); err != nil {
 			t.Error(err)
 			return
@@ -115,20 +115,20 @@ func TestDevices(t *testing.T) {
 		t.Errorf("expected 2 devices, found %d", n)
 	}
 	if name := must(driver.Name(1))(t); name == "" || strings.ContainsRune(name, 0) {
-		t.Errorf("found the name %q", name)
+		t.Errorf("wrong device name %q", name)
 	}
 	if again := must(driver.Retain(0))(t); again != c {
-		t.Errorf("expected the context %#x, which others have too, found %#x", c, again)
+		t.Errorf("expected the shared context %#x, found %#x", c, again)
 	}
 	fine(t, driver.Release(0))
 	for _, err := range []error{second(driver.Name(2)), second(driver.Retain(-1))} {
 		var e *driver.Error
 		if !errors.As(err, &e) || e.Name != "CUDA_ERROR_INVALID_DEVICE" || e.Call != "cuDeviceGet" {
-			t.Errorf("a device that there is not: found %v", err)
+			t.Errorf("a missing device: expected an error, found %v", err)
 		}
 	}
 	if err := driver.Release(2); err == nil {
-		t.Error("releasing a device that there is not: found no error")
+		t.Error("releasing a missing device: expected an error")
 	}
 }
 
@@ -140,7 +140,7 @@ func TestMemory(t *testing.T) {
 	less, again, err := c.MemInfo()
 	fine(t, err)
 	if free-less < 64<<20 || again != total || total < free {
-		t.Errorf("expected 64 MiB of %d less than %d, found %d of %d", total, free, less, again)
+		t.Errorf("of %d bytes, expected the free %d to shrink by 64 MiB, found %d of %d", total, free, less, again)
 	}
 	fine(t, c.Free(a))
 
@@ -152,7 +152,7 @@ func TestMemory(t *testing.T) {
 	fine(t, c.Register(p, len(host)))
 	var e *driver.Error
 	if err := c.Register(p, len(host)); !errors.As(err, &e) || e.Code != 712 || e.Sticky() {
-		t.Errorf("registered twice: found %v", err)
+		t.Errorf("registered twice: expected an error, found %v", err)
 	}
 	fine(t, c.Unregister(p))
 }
@@ -162,7 +162,7 @@ func TestErrorsHaveTheDriversWords(t *testing.T) {
 	_, err := c.Alloc(1 << 50)
 	var e *driver.Error
 	if !errors.As(err, &e) || !e.OutOfMemory() || e.Sticky() {
-		t.Fatalf("found %#v", err)
+		t.Fatalf("wrong error: %#v", err)
 	}
 	expect(t, "an error", "cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY (2): out of memory", err.Error())
 
@@ -175,8 +175,8 @@ func TestErrorsHaveTheDriversWords(t *testing.T) {
 	expect(t, "an error by way of cu", "cuDeviceGetCount: CUDA_ERROR_DEVICE_UNAVAILABLE (46): device unavailable", err.Error())
 }
 
-// The numbers between which those of faults lie are not all such: cuda.h says of each what it means for the process.
-func TestWhatAnErrorMeans(t *testing.T) {
+// Not all codes between the sticky ones are sticky: cuda.h documents for each what it means for the process.
+func TestErrorKinds(t *testing.T) {
 	sticky := []int{46, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911}
 	capture := []int{900, 901, 902, 903, 904, 905, 906, 907}
 	for code := range 1000 {
@@ -212,33 +212,34 @@ func TestCopies(t *testing.T) {
 			t.Error(err)
 		}
 		if done, err := driver.Query(e); done || err != nil {
-			t.Errorf("a copy that is held: found %v, %v", done, err)
+			t.Errorf("a paused copy: expected it not to be done, found %v, %v", done, err)
 		}
 		fakecuda.Resume(uint64(s))
 		if err := driver.Synchronize(e); err != nil {
 			t.Error(err)
 		}
 		if done, err := driver.Query(e); !done || err != nil {
-			t.Errorf("a copy that was waited for: found %v, %v", done, err)
+			t.Errorf("a copy that was waited for: expected it to be done, found %v, %v", done, err)
 		}
 	})
 	to := make([]byte, 2*n)
 	fine(t, c.Download(unsafe.Pointer(&to[0]), a, 2*n))
 	if !bytes.Equal(to[:n], from) || !bytes.Equal(to[n:], from) {
-		t.Error("what came back is not what was sent")
+		t.Error("the downloaded bytes differ from those sent")
 	}
 	fine(t, c.DestroyEvent(e), c.DestroyStream(s), c.Free(a), c.HostFree(p))
 }
 
-// Also into memory from which the driver would go on alone.
+// Download waits also for a copy into pinned memory, which the driver does not wait for.
 func TestDownloadsAreWaitedFor(t *testing.T) {
 	c := device(t, 0)
 	const n = 4096
 	a, p := must(c.Alloc(n))(t), must(c.HostAlloc(n))(t)
 	fakecuda.SetBandwidth(0, 20*time.Millisecond)
 	fine(t, c.Download(p, a, n))
-	if to := unsafe.Slice((*byte)(p), n); to[0] != 0xA5 || to[n-1] != 0xA5 { // what the fake driver fills new memory with
-		t.Errorf("found %#x and %#x, before they were there", to[0], to[n-1])
+	// The fake driver fills new device memory with 0xA5.
+	if to := unsafe.Slice((*byte)(p), n); to[0] != 0xA5 || to[n-1] != 0xA5 {
+		t.Errorf("Download returned before the end of the copy: found %#x and %#x", to[0], to[n-1])
 	}
 	fine(t, c.Free(a), c.HostFree(p))
 }
@@ -253,26 +254,26 @@ func TestStreamsWaitForEvents(t *testing.T) {
 			t.Error(err)
 		}
 		if done, err := driver.Query(end); done || err != nil {
-			t.Errorf("behind a stream that is held: found %v, %v", done, err)
+			t.Errorf("an event on a paused stream: expected it not to be done, found %v, %v", done, err)
 		}
 		fakecuda.Resume(uint64(first))
 		if err := driver.Synchronize(end); err != nil {
 			t.Error(err)
 		}
 		if ms, err := driver.Elapsed(begin, end); ms < 0 || err != nil {
-			t.Errorf("between two events: found %v ms, %v", ms, err)
+			t.Errorf("wrong time between two events: %v ms, %v", ms, err)
 		}
 	})
 	fine(t, c.SynchronizeStream(first), c.SynchronizeStream(then))
 	fine(t, c.DestroyEvent(begin), c.DestroyEvent(end), c.DestroyStream(first), c.DestroyStream(then))
 }
 
-// everything makes each call that any thread may make, once, and undoes all that it did.
+// everything makes each call that any thread may make once, and undoes all of them.
 func everything(c driver.Context, user uint64) (err error) {
 	undo := func(f func() error) {
 		problem := f()
 		var e *driver.Error
-		if errors.As(problem, &e) && e.Call == "cuCtxPushCurrent" { // then it has not begun
+		if errors.As(problem, &e) && e.Call == "cuCtxPushCurrent" { // the call was not made
 			err = errors.Join(err, problem)
 			problem = f()
 		}
@@ -314,10 +315,10 @@ func everything(c driver.Context, user uint64) (err error) {
 	return errors.Join(c.SynchronizeStream(s), c.Download(p, a, 4096))
 }
 
-// Memory to register, which Go's collector leaves where it is.
+// pages is memory to register; Go's collector does not move it.
 var pages [8192]byte
 
-// current is the context of the calling thread, which everything leaves as it was.
+// current returns the context of the calling thread.
 func current(t *testing.T) driver.Context {
 	t.Helper()
 	c := must(cu.CurrentContext())(t)
@@ -333,14 +334,14 @@ func TestGuestsLeaveThreadsAsTheyWere(t *testing.T) {
 		fine(t, cu.SetCurrentContext(*(*cu.CUContext)(unsafe.Pointer(&before))))
 		fine(t, everything(c, user))
 		if after := current(t); after != before {
-			t.Errorf("a thread with the context %#x: has %#x then", before, after)
+			t.Errorf("expected the thread's context %#x to be restored, found %#x", before, after)
 		}
 	}
 	fine(t, cu.SetCurrentContext(cu.CUContext{}))
 }
 
-// Each call of the driver's that guests make fails once, whatever it is: what was made is undone, and the answer is that
-// error. Only calls that put the thread back, or that an undo can do without, have nobody to tell.
+// Each driver call of everything fails once. What was created is released, and the error is returned. Only failures of
+// calls that restore the thread, or of calls that a release can do without, return no error.
 func TestEveryCallMayFail(t *testing.T) {
 	c := device(t, 0)
 	user := consumer(t, 0, true)
@@ -348,7 +349,7 @@ func TestEveryCallMayFail(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			runtime.LockOSThread() // and the thread, which may not have been put back, ends with the goroutine
+			runtime.LockOSThread() // the thread's state may not have been restored: it ends with the goroutine
 			fakecuda.Fail("*", nth, 999, false)
 			err = everything(c, user)
 		}()
@@ -362,7 +363,7 @@ func TestEveryCallMayFail(t *testing.T) {
 		if fakecuda.Count("failures") == 0 {
 			fine(t, err)
 			if silent == 0 || silent == nth-1 {
-				t.Errorf("of %d failures: found %d without an error", nth-1, silent)
+				t.Errorf("too many failures without an error: of %d failures, %d", nth-1, silent)
 			}
 			break
 		}
@@ -371,16 +372,16 @@ func TestEveryCallMayFail(t *testing.T) {
 		case err == nil:
 			silent++
 		case !errors.As(err, &e) || e.Code != 999 || e.Name != "CUDA_ERROR_UNKNOWN":
-			t.Errorf("call %d: found %v", nth, err)
+			t.Errorf("call %d: wrong error %v", nth, err)
 		}
 		if n := fakecuda.Count("device") + fakecuda.Count("pinned") + fakecuda.Count("registered"); n != 0 {
-			t.Fatalf("call %d, after %v: found %d pieces of memory alive", nth, err, n)
+			t.Fatalf("call %d, after %v: %d blocks of memory were not freed", nth, err, n)
 		}
 	}
 }
 
-// What any thread does while a graph is captured in global mode would be refused, and end the capture, if it did not say
-// that it is no part of it.
+// While a graph is captured in global mode, calls on any thread would be refused and end the capture. In relaxed mode
+// they do not.
 func TestCapturesAreLeftAlone(t *testing.T) {
 	c := device(t, 0)
 	captured, user := consumer(t, 0, true), consumer(t, 0, true)
@@ -393,27 +394,28 @@ func TestCapturesAreLeftAlone(t *testing.T) {
 	for _, f := range []func(uint64, driver.Event) error{c.Use, c.Release} {
 		before := fakecuda.Count("cuStreamWaitEvent") + fakecuda.Count("cuEventRecord")
 		if err := f(captured, e); !errors.Is(err, driver.ErrCapturing) {
-			t.Errorf("a stream that is captured: found %v", err)
+			t.Errorf("a stream that is being captured: expected ErrCapturing, found %v", err)
 		}
 		if after := fakecuda.Count("cuStreamWaitEvent") + fakecuda.Count("cuEventRecord"); after != before {
-			t.Error("a stream that is captured was touched")
+			t.Error("a stream that is being captured was changed")
 		}
 	}
 	success(t, fakecuda.EndCapture(captured))
 
-	// What it looks like otherwise. It also shows that this thread's mode is what it was.
+	// Check that a call without relaxed mode does break the capture. This also shows that the thread's mode was
+	// restored.
 	success(t, fakecuda.BeginCapture(captured, fakecuda.Global))
 	fine(t, cu.SetCurrentContext(*(*cu.CUContext)(unsafe.Pointer(&c))))
 	if _, err := cu.MemAlloc(4096); err == nil {
-		t.Error("an allocation that takes no care: found no error")
+		t.Error("an allocation in global mode: expected an error")
 	}
 	if code := fakecuda.EndCapture(captured); code == 0 {
-		t.Error("after an allocation that takes no care: found that the capture is well")
+		t.Error("after an allocation in global mode: expected the capture to be broken")
 	}
 	fine(t, cu.SetCurrentContext(cu.CUContext{}), c.DestroyEvent(e))
 }
 
-// The legacy default stream waits for all blocking streams, the captured one too. Nothing of ours is in it.
+// The legacy default stream waits for all blocking streams, including the captured one. Our calls must not use it.
 func TestLegacyStreamDuringCapture(t *testing.T) {
 	c := device(t, 0)
 	a := must(c.Alloc(16))(t)
@@ -439,26 +441,26 @@ func TestForeignStreams(t *testing.T) {
 	theirs, ours := consumer(t, 1, true), consumer(t, 0, true)
 	e := must(c.NewEvent(false))(t)
 	for range 2 {
-		// First, because the handle may have been that of a stream of ours, and the driver is not asked for those again.
+		// Release comes first: the cache may still know the handle as a stream of this context.
 		if err := c.Release(theirs, e); !errors.Is(err, driver.ErrForeign) {
-			t.Errorf("found %v", err)
+			t.Errorf("expected ErrForeign, found %v", err)
 		}
 		if err := c.Use(theirs, e); !errors.Is(err, driver.ErrForeign) {
-			t.Errorf("found %v", err)
+			t.Errorf("expected ErrForeign, found %v", err)
 		}
 		fine(t, c.Use(ours, e), c.Release(ours, e))
 	}
 	if n := fakecuda.Count("cuStreamWaitEvent"); n != 2 {
-		t.Errorf("expected 2 streams that wait, found %d", n)
+		t.Errorf("expected 2 waiting streams, found %d", n)
 	}
 	e2 := must(other.NewEvent(false))(t)
 	fine(t, other.Use(theirs, e2), c.DestroyEvent(e), other.DestroyEvent(e2))
 	if err := c.Use(theirs, 0); !strings.Contains(err.Error(), fmt.Sprintf("stream %#x: ", theirs)) {
-		t.Errorf("expected the stream's number, found %v", err)
+		t.Errorf("expected an error with the stream's number, found %v", err)
 	}
 }
 
-// A thread that lets go of a tuple may have no context at all.
+// A thread that releases a tuple may have no context.
 func TestConsumersWithoutAContext(t *testing.T) {
 	c := device(t, 0)
 	user := consumer(t, 0, true)
@@ -471,18 +473,18 @@ func TestConsumersWithoutAContext(t *testing.T) {
 		fakecuda.Fail(call, 1, 201, false)
 		fine(t, f())
 		if n := fakecuda.Count("failures"); n == 0 {
-			t.Errorf("%s did not fail", call)
+			t.Errorf("%s: expected an error", call)
 		}
 	}
 	fine(t, c.DestroyEvent(e))
 }
 
-// What a batch costs its consumer.
+// Counts the driver calls that a batch costs its consumer.
 func TestCallsOfAConsumer(t *testing.T) {
 	c := device(t, 0)
 	user := consumer(t, 0, true)
 	e := must(c.NewEvent(false))(t)
-	fine(t, c.Use(user, e)) // the first time, the driver is asked whose stream it is
+	fine(t, c.Use(user, e)) // on the first use, the driver is asked for the stream's context
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	calls := func(f func() error) int64 {
@@ -521,7 +523,7 @@ func TestNothingIsAllocated(t *testing.T) {
 	fine(t, c.SynchronizeStream(driver.Stream(user)), c.DestroyEvent(e))
 }
 
-// A download ends when its copy has, though the driver refuses to wait, unless it always does.
+// Download returns after its copy has ended even if the driver refuses to wait, unless it refuses every time.
 func TestDownloadWaitsThatFail(t *testing.T) {
 	c := device(t, 0)
 	a := must(c.Alloc(4096))(t)
@@ -547,7 +549,7 @@ func TestLostDevice(t *testing.T) {
 	fakecuda.Break(0, 719)
 	var e *driver.Error
 	if _, err := c.Alloc(1); !errors.As(err, &e) || !e.Sticky() || e.Name != "CUDA_ERROR_LAUNCH_FAILED" {
-		t.Errorf("found %v", err)
+		t.Errorf("wrong error: %v", err)
 	}
 	fakecuda.Reset()
 	fine(t, c.Free(a))
@@ -560,7 +562,7 @@ func TestDriverThatIsGone(t *testing.T) {
 	fakecuda.Deinitialize(false)
 	var e *driver.Error
 	if !errors.As(err, &e) || !e.Gone() {
-		t.Errorf("found %v", err)
+		t.Errorf("wrong error: %v", err)
 	}
 }
 
@@ -589,7 +591,7 @@ func TestManyThreads(t *testing.T) {
 	all.Wait()
 }
 
-// In a process of its own: what cuInit says is the reason, and it is asked once.
+// The error of cuInit is the reason, and cuInit is called only once. A new process is needed to test that.
 func TestNoDevice(t *testing.T) {
 	expect(t, "no device", "cuInit: CUDA_ERROR_NO_DEVICE (100): no CUDA-capable device is detected\n100 CUDA_ERROR_NO_DEVICE no CUDA-capable device is detected cuInit\n",
 		child(t, "cause", library(t), "FAKECUDA_DEVICES=0"))
@@ -603,5 +605,5 @@ func TestOneDriverAProcess(t *testing.T) {
 	path := library(t)
 	expect(t, "one after the other",
 		path+".not.there: cannot open shared object file: No such file or directory\n<nil>\n<nil>\n1 <nil>\n<nil>\n"+
-			"opening "+path+".not.there: "+path+" is open already, a process has one driver\n", child(t, "then", path))
+			"opening "+path+".not.there: the driver "+path+" is already open, and a process can have only one\n", child(t, "then", path))
 }

@@ -1,9 +1,9 @@
-/* How the driver is found at run time.
+/* Opening of the driver at run time.
  *
- * gorgonia.org/cu calls the driver's functions as if they were linked in, and so do we. What they call is defined here: for
- * each entry point a jump through a pointer, which leads to an error until the driver is open. So the library loads, and
- * cu's init passes, on a machine without a driver. The pointers have their first values from the start: Go's runtime may
- * run before any constructor. */
+ * gorgonia.org/cu and this package call the driver's functions as if they were linked. The symbols are
+ * defined here: each entry point is a jump through a pointer, which leads to a function that returns an
+ * error until the driver is open. So the library loads, and cu's init succeeds, on a machine without a
+ * driver. The pointers are initialized statically, because Go's runtime may run before any constructor. */
 #define _GNU_SOURCE
 #include "calls.h"
 
@@ -21,8 +21,8 @@ static CUresult not_there(void) { return CUDA_ERROR_NOT_FOUND; }
 #include "entries.h"
 #undef PFD_ENTRY
 
-/* A jump leaves every argument where the caller put it; x16 is there for what lies between a call and its target.
- * endbr64 and hint #34, which is bti c, allow jumps to here. */
+/* A jump leaves all arguments where the caller put them. x16 is reserved for code between a call and its
+ * target. endbr64 and hint #34 (bti c) allow indirect jumps to this address. */
 #if defined(__x86_64__)
 #define JUMP(name) "endbr64\n\tjmp *pfd_to_" #name "(%rip)\n"
 #elif defined(__aarch64__)
@@ -48,7 +48,8 @@ static CUresult not_there(void) { return CUDA_ERROR_NOT_FOUND; }
 #undef PFD_ENTRY
 /* clang-format on */
 
-/* cu's init calls it and ends the process if it fails. It opens nothing: pfd_open makes the real call. */
+/* cu's init calls cuInit and ends the process if it fails. This one does nothing: pfd_open makes the real
+ * call. */
 HIDDEN CUresult cuInit(unsigned flags) {
     (void)flags;
     return CUDA_SUCCESS;
@@ -69,7 +70,7 @@ static void set(void **to, void *p) { __atomic_store_n(to, p, __ATOMIC_RELEASE);
 
 pfd_result pfd_open(const char *path, pfd_reason *why) {
     pfd_result r = {CUDA_ERROR_NOT_INITIALIZED, NULL};
-    /* Drivers cannot be unloaded: what they have started stays. */
+    /* RTLD_NODELETE: a driver cannot be unloaded, because the threads that it starts stay. */
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!library) {
         snprintf(why->text, sizeof why->text, "%s", dlerror());
@@ -89,7 +90,7 @@ pfd_result pfd_open(const char *path, pfd_reason *why) {
     }
     r.call = "cuInit";
     r.code = init(0);
-    /* Also after an error, whose name is asked for next. */
+    /* Also after an error, because the error's name is asked for next. */
     for (int i = 0; i < ENTRIES; i++) {
         void *p = dlsym(library, entries[i].name);
         set(entries[i].to, p ? p : (void *)not_there);

@@ -13,7 +13,7 @@ import (
 	"github.com/pyfeed/pyfeed/cuda/driver"
 )
 
-// A process has one driver at most: what opens another one, or none, is a process of its own.
+// A process can have only one driver. Tests that open another one, or none, run in new processes.
 func TestMain(m *testing.M) {
 	if what, is := os.LookupEnv("DRIVER_TEST"); is {
 		children[what](os.Getenv("DRIVER_TEST_LIBRARY"))
@@ -76,7 +76,7 @@ var children = map[string]func(path string){
 
 func second[T any](_ T, err error) error { return err }
 
-// child runs one of the above and answers what it printed.
+// child runs one of the functions above in a new process and returns its output.
 func child(t *testing.T, what, library string, environment ...string) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -84,7 +84,7 @@ func child(t *testing.T, what, library string, environment ...string) string {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(self)
-	// The race detector waits for a second at the end of a process, unless it is told not to.
+	// GORACE: the race detector would otherwise wait a second at the end of the process.
 	cmd.Env = append(os.Environ(), "DRIVER_TEST="+what, "DRIVER_TEST_LIBRARY="+library, "GORACE=atexit_sleep_ms=0")
 	cmd.Env = append(cmd.Env, environment...)
 	cmd.Stderr = os.Stderr
@@ -95,7 +95,7 @@ func child(t *testing.T, what, library string, environment ...string) string {
 	return string(out)
 }
 
-// compile makes a library of a few lines of C.
+// compile makes a shared library from a few lines of C.
 func compile(t *testing.T, lines string) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -126,7 +126,7 @@ func TestNoDriver(t *testing.T) {
 	expect(t, "a library that is not there", path+": cannot open shared object file: No such file or directory\n", child(t, "file", path))
 }
 
-// The loader's search is what Open relies on, and its words are what Open says: to all who ask, and every time.
+// Open relies on the loader's search, and returns the loader's error to all callers.
 func TestOpenAsksTheLoader(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, "libcuda.so.1")
@@ -141,7 +141,7 @@ func TestNoCUDADriver(t *testing.T) {
 	expect(t, "another library", path+": not a CUDA driver, it has no cuInit\n", child(t, "file", path))
 }
 
-// Only what we call ourselves is needed of a driver. One that lacks it is not started.
+// A driver without an entry point that we call ourselves is refused, without cuInit being called.
 func TestDriverTooOld(t *testing.T) {
 	path := compile(t, "int cuInit(unsigned flags) { __builtin_trap(); }")
 	expect(t, "an old driver", path+": this driver is too old, it has no cuCtxGetCurrent\n", child(t, "file", path))

@@ -1,8 +1,8 @@
-// Training in C++, with no Python in the process: threads make labelled points and push them into a queue,
-// the training loop reads them in batches and fits a logistic regression.
+// Training in C++, in a process without Python. Threads generate labelled points and push them into a queue. The
+// training loop reads them in batches and fits a logistic regression.
 //
-//     cpp_feed          trains, and prints the accuracy on points it has not seen
-//     cpp_feed --fail   lets a producer fail on the way, to show what the training loop hears of it
+//     cpp_feed          trains, and prints the accuracy on new points
+//     cpp_feed --fail   makes a producer fail, to show the error that the training loop gets
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -21,7 +21,7 @@ constexpr int kBatchSize = 64;
 
 using Point = std::array<float, 2>;
 
-// Two clouds that overlap: the best any line can do is right 92 times in 100.
+// Two overlapping clouds of points. The best straight line classifies about 92 % of them correctly.
 struct Clouds {
     std::mt19937 random;
     std::normal_distribution<float> noise;
@@ -41,7 +41,7 @@ struct Model {
     float probability(const float *x) const {
         return 1 / (1 + std::exp(-(weights[0] * x[0] + weights[1] * x[1] + bias)));
     }
-    // One step of gradient descent; the mean loss before it.
+    // Makes one step of gradient descent, and returns the mean loss before the step.
     float learn(const pyfeed::TensorView &xs, const pyfeed::TensorView &labels, float rate) {
         const float *x = xs.data<float>();
         Point gradient{};
@@ -61,7 +61,7 @@ struct Model {
     }
 };
 
-// Threads that fill a queue. However training ends, they are let go and joined.
+// Threads that fill a queue. The destructor ends and joins them, also if the training fails.
 class Producers {
 public:
     Producers(pyfeed::Queue queue, bool fail) : queue_(std::move(queue)) {
@@ -83,11 +83,11 @@ private:
             const int64_t label = clouds.draw(x);
             queue_.push({pyfeed::view(x), pyfeed::view(&label, {})});
         }
-        if (--running_ == 0) queue_.close();  // the last one says that this was all
+        if (--running_ == 0) queue_.close();  // the last producer ends the data
     } catch (const pyfeed::QueueClosed &) {
-        // Somebody else has ended it.
+        // The queue was shut down, or another producer failed it.
     } catch (...) {
-        queue_.fail(std::current_exception());  // the training loop will hear of it
+        queue_.fail(std::current_exception());  // the training loop gets this exception
     }
 
     pyfeed::Queue queue_;
@@ -131,7 +131,7 @@ int main(int argc, char **argv) try {
     std::printf("test accuracy: %.2f\n", test_accuracy(model));
     return 0;
 } catch (const pyfeed::ProducerError &e) {
-    std::fprintf(stderr, "%s\n", e.what());  // after every batch that was pushed before it
+    std::fprintf(stderr, "%s\n", e.what());  // comes after all batches pushed before the failure
     return 1;
 } catch (const pyfeed::Error &e) {
     std::fprintf(stderr, "%s: %s\n", pf_status_name(e.status()), e.what());

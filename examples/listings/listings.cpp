@@ -1,5 +1,5 @@
-// The three programs of Fluid's design of data feeding, as they are listed there. See listings.py, which has them in
-// Python; both write the same.
+// The three example programs from the data feeding design of PaddlePaddle Fluid. listings.py has the same programs in
+// Python, and writes the same output.
 //
 //     listings has_next_reset|multi_pass|staging FOLDER OUT
 #include <cstdint>
@@ -18,7 +18,7 @@ using pyfeed::DType;
 
 constexpr int64_t kPasses = 2;
 
-// A loop that asks for the end of a pass, and counts passes.
+// A loop that detects the end of each pass with has_next, and counts the passes itself.
 void has_next_reset(const std::string &files) {
     const pyfeed::Program startup_program, main_program;
     {
@@ -52,7 +52,7 @@ void has_next_reset(const std::string &files) {
     executor.run(main_program, scope);
 }
 
-// The same by a reader that goes through its passes by itself.
+// A loop over a multi_pass reader, which begins the next pass itself.
 void multi_pass(const std::string &files) {
     const pyfeed::Program startup_program, main_program;
     {
@@ -76,7 +76,7 @@ void multi_pass(const std::string &files) {
     executor.run(main_program, scope);
 }
 
-// Batches that are fed, and staged: two are on their way while one is trained on.
+// A loop that feeds and stages batches: two batches are in the staging buffer while one is used for training.
 void staging(const std::string &files) {
     constexpr int buffer_size = 2;
 
@@ -86,7 +86,7 @@ void staging(const std::string &files) {
         const auto image = layers::data("image", {-1, 64});
         const auto label = layers::data("label", {-1}, DType::int64);
 
-        // One more than what the warm-up puts there, for the program puts before it gets.
+        // One more than the warm-up stages, since the main program stages a batch before it takes one out.
         const auto stage = layers::staging({image, label}, buffer_size + 1);
         stage_program = main_program.clone();
 
@@ -102,7 +102,7 @@ void staging(const std::string &files) {
         executor.run(program, scope, {{"image", batch[0]}, {"label", batch[1]}});
     };
 
-    // Warm up the staging area. The first pass goes on from there.
+    // Warm-up: fills the staging buffer. The first pass below continues with the next batch.
     for (int i = 0; i < buffer_size; i++) run(stage_program, train_reader.next().value());
 
     for (int64_t pass = 0; pass < kPasses; pass++) {
@@ -110,7 +110,8 @@ void staging(const std::string &files) {
         train_reader.reset();
     }
 
-    for (int i = 0; i < buffer_size; i++) executor.run(main_program, scope);  // what is still staged
+    for (int i = 0; i < buffer_size; i++)
+        executor.run(main_program, scope);  // take out the last staged batches
 }
 
 }  // namespace

@@ -1,10 +1,11 @@
-"""The three programs of Fluid's design of data feeding, as they are listed there: listings.cpp has them in C++.
+"""The three example programs from the data feeding design of PaddlePaddle Fluid. listings.cpp has them in C++.
 
     python examples/recognize_digits_files/write_files.py digits
     python examples/listings/listings.py has_next_reset digits batches
 
-Each goes through the training set twice and writes every batch to a file: the number of images, the images and
-the labels. All of them write the same. A process runs one of them, since it has one staging buffer for each place.
+Each program reads the training set twice and writes every batch to a file: the number of images, the images and the
+labels. All programs write the same file. A process runs only one of them, since it has one staging buffer for each
+place.
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pyfeed.program import Executor, Program, layers, program_guard
+from pyfeed.program.kernels import kernel
 
 import pyfeed
-from pyfeed import Executor, Program, layers, program_guard
 
 PASSES = 2
 
 
 def has_next_reset(files: str) -> None:
-    """A loop that asks for the end of a pass, and counts passes."""
+    """Run a loop that detects the end of each pass with has_next, and counts the passes itself."""
     startup_program, main_program = Program(), Program()
     with program_guard(main_program, startup_program):
         multiple_reader = layers.open_files(files)
@@ -50,7 +52,7 @@ def has_next_reset(files: str) -> None:
 
 
 def multi_pass(files: str) -> None:
-    """The same by a reader that goes through its passes by itself."""
+    """Run a loop over a multi_pass reader, which begins the next pass itself."""
     startup_program, main_program = Program(), Program()
     with program_guard(main_program, startup_program):
         multiple_reader = layers.open_files(files)
@@ -70,7 +72,7 @@ def multi_pass(files: str) -> None:
 
 
 def staging(files: str) -> None:
-    """Batches that are fed, and staged: two are on their way while one is trained on."""
+    """Feed and stage batches: two batches are in the staging buffer while one is used for training."""
     buffer_size = 2
 
     main_program = Program()
@@ -78,7 +80,7 @@ def staging(files: str) -> None:
         image = layers.data("image", [64], "float32")
         label = layers.data("label", [-1], "int64")
 
-        # One more than what the warm-up puts there, for the program puts before it gets.
+        # One more than the warm-up stages, since the main program stages a batch before it takes one out.
         stage = layers.staging([image, label], capacity=buffer_size + 1)
         stage_program = main_program.clone()
 
@@ -91,16 +93,15 @@ def staging(files: str) -> None:
     def feed(batch: Any) -> dict[str, Any]:
         return dict(zip(("image", "label"), batch, strict=True))
 
-    # Warm up the staging area. The first pass goes on from there.
+    # Warm-up: fills the staging buffer. The first pass below continues with the next batch.
     for _ in range(buffer_size):
         executor.run(stage_program, feed=feed(train_reader.read()))
 
     for _ in range(PASSES):
         for batch in train_reader:
             executor.run(main_program, feed=feed(batch))
-        train_reader.reset()
 
-    for _ in range(buffer_size):  # what is still staged
+    for _ in range(buffer_size):  # take out the last staged batches
         executor.run(main_program)
 
 
@@ -116,7 +117,7 @@ def main() -> None:
 
     with args.out.open("wb") as out:
 
-        @pyfeed.kernel
+        @kernel
         def train(image: Any, label: Any) -> None:
             for part in np.int64(len(label)), image, label:
                 out.write(part.tobytes())

@@ -1,6 +1,6 @@
-// A small network that recognizes handwritten digits, and the batches it learns from. Where they come from it does not
-// know: executor.cpp reads what Python threads push, recognize_digits_files/train.cpp reads files. Nor does it know whose
-// memory it learns in: the tensors of a program, in recognize_digits_program/kernels.cpp.
+// A small network that recognizes handwritten digits. It does not depend on the source of its batches: executor.cpp
+// reads what Python threads push, and recognize_digits_files/train.cpp reads files. It does not own the memory of its
+// parameters either: in recognize_digits_program/kernels.cpp they are tensors of a program.
 #ifndef PYFEED_EXAMPLES_NETWORK_HPP
 #define PYFEED_EXAMPLES_NETWORK_HPP
 
@@ -16,17 +16,17 @@
 namespace digits {
 
 constexpr size_t kPixels = 64, kHidden = 128, kDigits = 10;
-constexpr float kRate = 0.01f;  // to begin with
+constexpr float kRate = 0.01f;  // the initial learning rate
 
-// Row after row of a batch.
+// A matrix in row-major order, with one row for each image of a batch.
 using Matrix = std::vector<float>;
 
-// What is learned, and what Adam (Kingma and Ba, 2014) keeps of its gradients. The memory is somebody else's.
+// The values of a parameter, and the moments of its gradient that Adam (Kingma and Ba, 2014) keeps. Borrowed memory.
 struct Parameter {
     float *value, *mean, *square;
 };
 
-// By Adam with its authors' constants; `rate` is that of the step.
+// Updates a parameter by Adam, with the constants of its authors and the learning rate of this step.
 inline void adam(const Parameter &parameter, const Matrix &gradient, float rate) {
     const auto [value, mean, square] = parameter;
     for (size_t i = 0; i < gradient.size(); i++) {
@@ -36,14 +36,14 @@ inline void adam(const Parameter &parameter, const Matrix &gradient, float rate)
     }
 }
 
-// y = x W + b. The sizes are constants and the inner loops run along a row of W, so that compilers vectorise
-// them.
+// A dense layer: y = x W + b. The sizes are constants and the inner loops run along a row of W, so that compilers
+// vectorise them.
 template <size_t In, size_t Out>
 class Dense {
 public:
     Dense(const float *weight, const float *bias) : weight_(weight), bias_(bias) {}
 
-    // W before anything is learned; b begins as zeros.
+    // Initializes W at random. The caller sets b to zeros.
     static void begin(float *weight, std::mt19937 &random) {
         std::normal_distribution<float> normal(0, std::sqrt(2.0f / In));
         std::generate_n(weight, In * Out, [&] { return normal(random); });
@@ -62,7 +62,7 @@ public:
         }
     }
 
-    // The loss's gradients in W and b, given x and that in y.
+    // Computes the gradients of the loss with respect to W and b from x and the gradient with respect to y.
     static void gradients(const float *x, size_t rows, const Matrix &dy, Matrix &weight, Matrix &bias) {
         weight.assign(In * Out, 0);
         bias.assign(Out, 0);
@@ -76,7 +76,7 @@ public:
         }
     }
 
-    // The loss's gradient in x, given that in y.
+    // Computes the gradient of the loss with respect to x from the gradient with respect to y.
     void input_gradient(size_t rows, const Matrix &dy, Matrix &dx) const {
         dx.resize(rows * In);
         for (size_t row = 0; row < rows; row++) {
@@ -94,7 +94,7 @@ private:
     const float *weight_, *bias_;
 };
 
-// Images and their labels. They are borrowed.
+// Images and their labels, in borrowed memory.
 class Batch {
 public:
     Batch(const pyfeed::TensorView &image, const pyfeed::TensorView &label) {
@@ -118,17 +118,17 @@ public:
     pyfeed::Span<const int64_t> digits;
 };
 
-// 64 -> 128 -> 10, with a ReLU between and a softmax at the end.
+// A network of two dense layers, 64 -> 128 -> 10, with a ReLU between them and a softmax at the end.
 class Network {
 public:
-    // How many numbers there are of W and b of the lower layer, and of the upper.
+    // The number of elements of each parameter: W and b of the lower layer, W and b of the upper layer.
     static constexpr std::array<size_t, 4> sizes = {kPixels * kHidden, kHidden, kHidden * kDigits, kDigits};
 
-    // Of numbers that are borrowed.
+    // The network borrows the values of its parameters.
     explicit Network(const std::array<const float *, sizes.size()> &values)
         : lower_(values[0], values[1]), upper_(values[2], values[3]) {}
 
-    // The share of images that are recognized.
+    // Returns the share of images whose digit is recognized.
     float accuracy(const Batch &batch) {
         forward(batch);
         size_t right = 0;
@@ -155,15 +155,15 @@ protected:
     Matrix hidden_, logits_;
 };
 
-// A network that learns.
+// A network that can be trained.
 class Trainer : public Network {
 public:
-    // What it has learned, and where. The memory is somebody else's.
+    // The training state, in borrowed memory.
     struct State {
         std::array<Parameter, sizes.size()> parameters;
-        int64_t *steps;  // so far
+        int64_t *steps;  // number of steps so far
 
-        // From all zeros.
+        // Initializes the weights. All memory of the state must be zeros before.
         void begin(std::mt19937 random) const {
             Lower::begin(parameters[0].value, random);
             Upper::begin(parameters[2].value, random);
@@ -175,11 +175,11 @@ public:
                    state.parameters[3].value}),
           state_(state) {}
 
-    // One step. The mean loss before it.
+    // Makes one training step, and returns the mean loss before the step.
     float learn(const Batch &batch, float rate) {
         forward(batch);
 
-        // Logits become the gradient of the mean cross-entropy in them: probability minus truth.
+        // Replaces the logits by the gradient of the mean cross-entropy: predicted probability minus true probability.
         float loss = 0;
         const float share = 1.0f / static_cast<float>(batch.rows());
         for (size_t row = 0; row < batch.rows(); row++) {
@@ -212,7 +212,7 @@ private:
     Matrix hidden_gradient_;
 };
 
-// Memory for what a Trainer learns.
+// Owns the memory of a training state.
 class Memory {
 public:
     explicit Memory(std::mt19937 random) {

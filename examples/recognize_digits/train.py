@@ -1,14 +1,14 @@
-"""Recognizes handwritten digits: Python threads prepare the images, a C++ executor learns from them.
+"""Learns to recognize handwritten digits: Python threads prepare the images, and a C++ executor trains on them.
 
-    pip install pyfeed scikit-learn tqdm
+    pip install pyarrayfeed scikit-learn tqdm
     DIR=$(python -c 'import pyfeed; print(pyfeed.get_cmake_dir())')
     cmake -S examples/recognize_digits -B build/recognize_digits -Dpyfeed_DIR="$DIR"
     cmake --build build/recognize_digits
     python examples/recognize_digits/train.py
 
-The bar shows how full the queue is and who waits: where the queue is full and the producers wait, the
-executor is the slower side. At the end comes the accuracy on images that were not trained on; the exit
-status is 1 if that is below 0.95.
+The progress bar shows how full the queue is, and for how much of the time the producers and the executor wait. If the
+queue is full and the producers wait, the executor is the slower side. At the end, the script prints the accuracy on the
+test images. The exit status is 1 if the accuracy is below 0.95.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ GOAL = 0.95
 
 
 def shift(images: Floats, axis: int, pixels: Floats) -> Floats:
-    """Move each image by its own fraction of a pixel, from -1 to 1. What comes in is empty."""
+    """Shift each image by its own distance of -1 to 1 pixels. Pixels from outside of the image are zeros."""
     padding = [(0, 0)] * images.ndim
     padding[axis] = (1, 1)
     padded = np.pad(images, padding)
@@ -50,16 +50,16 @@ def shift(images: Floats, axis: int, pixels: Floats) -> Floats:
 
 
 def augment(images: Floats, random: np.random.Generator) -> Floats:
-    """What the same hands might have written as well: a little aside, on other paper."""
+    """Augment the images: a random shift of up to one pixel, and random noise."""
     for axis in (1, 2):
         images = shift(images, axis, 2 * random.random(len(images), np.float32) - 1)
     return images + 0.05 * random.standard_normal(images.shape, np.float32)
 
 
 def batches(images: Floats, labels: Labels, args: argparse.Namespace, worker: int) -> Iterator[tuple[Floats, Labels]]:
-    """One worker's share of the batches of all epochs.
+    """Make one worker's share of the batches of all epochs.
 
-    What is in a batch depends on the seed alone, not on the number of workers.
+    The contents of each batch depend only on the seed, not on the number of workers.
     """
     number = itertools.count()
     for epoch in range(args.epochs):
@@ -75,7 +75,7 @@ def batches(images: Floats, labels: Labels, args: argparse.Namespace, worker: in
 
 
 class Progress(ctypes.Structure):
-    """What the executor tells while it runs: executor.cpp has the same struct."""
+    """The progress of the executor, updated while it runs. executor.cpp declares the same struct."""
 
     _fields_ = (
         ("total", ctypes.c_uint64),
@@ -86,10 +86,10 @@ class Progress(ctypes.Structure):
 
 
 class Executor:
-    """The C++ side. All it is given is a scope, and the names of what to find there."""
+    """The C++ executor. It gets a scope, and the names of the variables to read there."""
 
     def __init__(self, path: Path) -> None:
-        # Not PyDLL, which would hold the GIL for as long as the executor runs.
+        # CDLL releases the GIL during a call. PyDLL would hold it for the whole training.
         self._train = ctypes.CDLL(str(path.resolve())).train_digits
         self._train.argtypes = [
             ctypes.c_uint64,
@@ -104,7 +104,7 @@ class Executor:
         self.progress = Progress()
 
     def train(self, scope: pyfeed.Scope, reader: str, test_image: str, test_label: str, seed: int) -> float:
-        """Train until the reader's end; the accuracy on the test set."""
+        """Train until the end of the reader, and return the accuracy on the test set."""
         names = (name.encode() for name in (reader, test_image, test_label))
         error = ctypes.create_string_buffer(4096)
         if self._train(scope.handle, *names, seed, self.progress, error, len(error)) != 0:
@@ -116,7 +116,7 @@ class Executor:
 
 
 def watch(training: Future[float], progress: Progress, queue: pyfeed.PyArrayFeedQueue, threads: int) -> None:
-    """Show how far training is, and who waits for whom, until it ends."""
+    """Show the progress of the training, and the waiting times of both sides, until the training ends."""
     began = time.monotonic()
     with tqdm(total=progress.total, unit=" images", unit_scale=True) as bar:
         ended = False
@@ -132,7 +132,7 @@ def watch(training: Future[float], progress: Progress, queue: pyfeed.PyArrayFeed
 
 
 def run(args: argparse.Namespace) -> float:
-    """Train and test; the accuracy."""
+    """Train and test, and return the accuracy."""
     digits = load_digits()
     images, test_images, labels, test_labels = train_test_split(
         (digits.images / 16).astype(np.float32),
@@ -149,8 +149,8 @@ def run(args: argparse.Namespace) -> float:
 
     executor = Executor(args.executor)
     executor.progress.total = args.epochs * len(images)
-    # On the way out the queue is closed, or failed with what was raised in here, Ctrl-C included: that
-    # ends what the executor reads, and the pool can wait for it.
+    # At the end of the with block the queue is closed, or failed with the exception of the block (also that of Ctrl-C).
+    # Either ends the executor's reads, so the pool can then wait for the executor.
     with ThreadPoolExecutor(max_workers=1) as pool, queue:
         training = pool.submit(executor.train, scope, reader.name, "test_image", "test_label", args.seed)
         queue.produce(lambda worker: batches(images, labels, args, worker), args.threads)
@@ -159,7 +159,7 @@ def run(args: argparse.Namespace) -> float:
 
 
 def positive(text: str) -> int:
-    """A type of argument."""
+    """Parse a positive integer, for argparse."""
     number = int(text)
     if number < 1:
         raise ValueError

@@ -1,10 +1,10 @@
-// Recognizes handwritten digits, with no Python in the process: threads of the library read, shuffle and batch the
-// files that write_files.py has written, pass after pass, while this one learns.
+// Learns to recognize handwritten digits in a process without Python. Threads of the library read, shuffle and batch
+// the files of write_files.py for several passes, while the main thread trains.
 //
 //     train FOLDER [PASSES]
 //
-// The exit status is 1 if the network recognizes less than 0.95 of images that it was not trained on. One seed gives one
-// result, however many threads read.
+// The exit status is 1 if the accuracy on the test images is less than 0.95. The result depends only on the seed, not
+// on the number of threads that read.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -22,7 +22,7 @@ namespace {
 constexpr float kGoal = 0.95f;
 constexpr uint64_t kSeed = 1;
 
-// Everything of the files in one batch: they are few.
+// Tests on all images of the files, in one batch: the test set is small.
 float test_accuracy(digits::Network &network, const pyfeed::Scope &scope, const std::string &files) {
     const pyfeed::Reader all = pyfeed::open_files(scope, "test", {files}).batch(1 << 20);
     const pyfeed::Tuple tuple = all.next().value();
@@ -49,12 +49,12 @@ int main(int argc, char **argv) try {
     const auto image = scope.var("image"), label = scope.var("label");
     const digits::Memory memory{std::mt19937(kSeed)};
     digits::Trainer network(memory.state());
-    float loss = std::log(float{digits::kDigits});  // that of guessing
+    float loss = std::log(float{digits::kDigits});  // the loss of random guesses
     uint64_t seen = 0;
     for (int step = 1; pyfeed::read(scope, batches.name(), {"image", "label"}); step++) {
         const pyfeed::Tuple images = image.tensor(), labels = label.tensor();
         const digits::Batch batch(images[0], labels[0]);
-        // Smaller and smaller steps: what is left at the end is not the noise of the last batches.
+        // The rate decreases so that the last batches add little noise.
         loss +=
             0.02f * (network.learn(batch, digits::kRate / (1 + 0.002f * static_cast<float>(step))) - loss);
         seen += batch.rows();
@@ -70,6 +70,6 @@ int main(int argc, char **argv) try {
     }
     return 0;
 } catch (const std::exception &e) {
-    std::fprintf(stderr, "%s\n", e.what());  // where a file is damaged, for one
+    std::fprintf(stderr, "%s\n", e.what());  // for a damaged file, names the place of the damage
     return 1;
 }

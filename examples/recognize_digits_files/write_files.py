@@ -1,15 +1,15 @@
-"""Writes handwritten digits to files, from which train.cpp learns without any Python.
+"""Writes handwritten digits to files, from which train.cpp learns without Python.
 
-    pip install pyfeed scikit-learn
+    pip install pyarrayfeed scikit-learn
     DIR=$(python -c 'import pyfeed; print(pyfeed.get_cmake_dir())')
     cmake -S examples/recognize_digits_files -B build/recognize_digits_files -Dpyfeed_DIR="$DIR"
     cmake --build build/recognize_digits_files
     python examples/recognize_digits_files/write_files.py digits
     build/recognize_digits_files/train digits
 
-scikit-learn's arrays are saved by NumPy, a row an image. ``python -m pyfeed convert`` then makes the training
-set what a large one would be: several files of records, shuffled once and compressed, each record with a
-checksum around it. The test set stays as NumPy wrote it.
+NumPy saves the arrays of scikit-learn, one row for each image. ``python -m pyfeed convert`` then converts the training
+set to the form that a large data set would have: several files of records, shuffled once, compressed, and protected
+by checksums. The test set stays an npz file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sklearn.model_selection import train_test_split
 
 
 def command(*words: object) -> None:
-    """Run a command of pyfeed's, and show it."""
+    """Print and run a ``python -m pyfeed`` command."""
     line = ["-m", "pyfeed", *map(str, words)]
     print("$", shlex.join(["python", *line]), flush=True)
     subprocess.run([sys.executable, *line], check=True)
@@ -50,7 +50,7 @@ def main() -> None:
     np.savez(folder / "test.npz", image=test_image, label=test_label)
 
     for old in folder.glob("train-*.recordio"):
-        old.unlink()  # of a run that made more of them
+        old.unlink()  # an earlier run may have written more files
     command(
         *("convert", folder / "train.npz"),
         *("-o", folder / "train.recordio", "--to-option", "compression=snappy"),

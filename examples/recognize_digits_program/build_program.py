@@ -1,6 +1,6 @@
-"""Builds the training of a small network as two programs, which train.cpp runs without any Python.
+"""Builds two programs that train a small network; train.cpp runs them without Python.
 
-    pip install pyfeed scikit-learn
+    pip install pyarrayfeed scikit-learn
     DIR=$(python -c 'import pyfeed; print(pyfeed.get_cmake_dir())')
     cmake -S examples/recognize_digits_program -B build/recognize_digits_program -Dpyfeed_DIR="$DIR"
     cmake --build build/recognize_digits_program
@@ -8,9 +8,9 @@
     python examples/recognize_digits_program/build_program.py digits
     build/recognize_digits_program/train digits
 
-The folder gets startup.pb, which is to be run once and makes readers and parameters, and main.pb, the training. Of
-both there is a JSON form beside it, to read, and a picture, as text for Mermaid. Names of files are written into the
-program as they are given here.
+The script writes two programs into the folder. startup.pb makes the readers and the parameters, and runs once. main.pb
+is the training loop. Beside each program the script writes a JSON form for reading and a Mermaid diagram. The programs
+contain the paths of the files as they are given here.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ import argparse
 import math
 from pathlib import Path
 
-from pyfeed import Program, Variable, default_startup_program, layers, program_guard
+from pyfeed.program import Program, Variable, default_startup_program, layers, program_guard
 
 SIZES = {"lower_weight": 64 * 128, "lower_bias": 128, "upper_weight": 128 * 10, "upper_bias": 10}
 
 
 def training(folder: Path, passes: int, seed: int) -> None:
-    """Train on the files, pass after pass, then test."""
+    """Add the operators that train for a number of passes over the files, and then test."""
     files = layers.open_files(folder / "train-*.recordio")
     batches = layers.double_buffer(layers.batch(layers.shuffle(files, 1000, seed), 32))
-    test_set = layers.batch(layers.open_files(folder / "test.npz"), 1 << 20)  # all of it
+    test_set = layers.batch(layers.open_files(folder / "test.npz"), 1 << 20)  # the whole set in one batch
     values, state = parameters(seed)
-    loss = layers.create_global_var([], math.log(10), "float32", "loss")  # that of guessing
+    loss = layers.create_global_var([], math.log(10), "float32", "loss")  # the loss of random guesses
 
     pass_count = layers.fill_constant([], "int64", 0, out="pass")
     required = layers.fill_constant([], "int64", passes, out="passes")
@@ -55,7 +55,15 @@ def training(folder: Path, passes: int, seed: int) -> None:
 
 
 def parameters(seed: int) -> tuple[list[Variable], list[Variable]]:
-    """What is learned: of each parameter its values; all that is kept of them, and the number of steps."""
+    """Declare the parameters.
+
+    Returns
+    -------
+    values : list of Variable
+        The parameters themselves.
+    state : list of Variable
+        Everything that training updates: each parameter with its two moments (Adam), and the number of steps.
+    """
     values, state = [], []
     for name, size in SIZES.items():
         values.append(layers.variable(name, [size], "float32", persistable=True))

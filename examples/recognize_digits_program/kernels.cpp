@@ -1,5 +1,5 @@
-// What the programs of build_program.py compute: three kernels, in a shared object that train.cpp loads. All the rest of
-// the training, from the files to the loop, are operators of the library.
+// The three kernels of the programs that build_program.py builds, in a shared object that train.cpp loads. Operators of
+// the library do the rest of the training, from reading the files to running the loop.
 #include <algorithm>
 #include <array>
 #include <pyfeed_program.hpp>
@@ -15,11 +15,11 @@ using digits::Network;
 using digits::Trainer;
 using pyfeed::KernelContext;
 
-// What is learned, the state, are so many tensors: of each parameter its values and what Adam keeps of it, then the
-// number of steps, an int64.
+// The number of tensors in the training state: the values and the two Adam moments of each parameter, followed by the
+// number of steps (an int64).
 constexpr size_t kState = 3 * Network::sizes.size() + 1;
 
-// The tensor of parameter i, if it is one.
+// Returns the tensor if it has the shape of parameter i, and throws otherwise.
 const pyfeed::TensorView &checked(size_t i, const pyfeed::TensorView &tensor) {
     const pyfeed::Shape expected{Network::sizes[i]};
     if (tensor.shape() != expected) {
@@ -29,7 +29,7 @@ const pyfeed::TensorView &checked(size_t i, const pyfeed::TensorView &tensor) {
     return tensor;
 }
 
-// The outputs from `first` on, which are inputs too: they are learned in place.
+// The outputs from `first` on, as a training state, which the kernel writes in place.
 Trainer::State state_of(const KernelContext &call, size_t first) {
     Trainer::State state;
     for (size_t i = 0; i < Network::sizes.size(); i++) {
@@ -50,7 +50,7 @@ void expect(const KernelContext &call, size_t ins, size_t outs) {
     }
 }
 
-// -> state. Attribute seed.
+// Outputs: state. Attribute: seed.
 void init(KernelContext &call) {
     expect(call, 0, kState);
     size_t out = 0;
@@ -60,8 +60,8 @@ void init(KernelContext &call) {
     state_of(call, 0).begin(std::mt19937(call.attribute<uint32_t>("seed")));
 }
 
-// image, label, loss, state -> loss, state: a step of training. The loss is a mean over some fifty steps. Attributes rate
-// and decay: smaller and smaller steps, so that what is left at the end is not the noise of the last batches.
+// One training step. Inputs: image, label, loss, state. Outputs: loss, state. The loss is a moving average over about
+// fifty steps. Attributes: rate, and decay, which reduces the rate so that the last batches add little noise.
 void learn(KernelContext &call) {
     expect(call, 3 + kState, 1 + kState);
     const Trainer::State state = state_of(call, 1);
@@ -71,7 +71,7 @@ void learn(KernelContext &call) {
     loss += 0.02f * (Trainer(state).learn(digits::Batch(call.in(0), call.in(1)), rate) - loss);
 }
 
-// image, label and the values of all parameters -> accuracy
+// Inputs: image, label and the values of all parameters. Output: accuracy.
 void accuracy(KernelContext &call) {
     constexpr size_t parameters = Network::sizes.size();
     expect(call, 2 + parameters, 1);

@@ -1,10 +1,10 @@
-// Runs the training that build_program.py has described: loads its two programs and the kernels they call, runs them,
-// and looks at the accuracy. There is no Python in the process, and none of the training in this file.
+// Loads and runs the two programs that build_program.py has written, with the kernels that they call, and checks the
+// accuracy. The process needs no Python, and this file contains no code of the training itself.
 //
 //     train FOLDER [--trace FILE]
 //
-// With --trace, what the threads did and waited for is written to FILE, for https://ui.perfetto.dev, and a table of it
-// printed. The exit status is 1 if the network recognizes less than 0.95 of images that it was not trained on.
+// With --trace, the program writes a trace to FILE, for https://ui.perfetto.dev, and prints its summary. The trace
+// shows what each thread did and waited for. The exit status is 1 if the accuracy on the test images is less than 0.95.
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -42,7 +42,7 @@ int main(int argc, char **argv) try {
 
     std::optional<pyfeed::Trace> trace;
     if (argc == 4) {
-        // To hear before the training, not after it, that the file cannot be written.
+        // A file that cannot be written should fail before the training, not after it.
         if (!std::ofstream(argv[3], std::ios::app))
             throw std::runtime_error("cannot write to " + std::string(argv[3]));
         trace.emplace();
@@ -60,6 +60,6 @@ int main(int argc, char **argv) try {
     }
     return 0;
 } catch (const std::exception &e) {
-    std::fprintf(stderr, "%s\n", e.what());  // which operator it was, and where it was built, for one
+    std::fprintf(stderr, "%s\n", e.what());  // names the operator and the line that built it
     return 1;
 }

@@ -1,7 +1,7 @@
-// Package limits holds limits that tests of several packages change.
+// Package limits has limits that tests of several packages change.
 package limits
 
 import "time"
 
-// TimeSlice is how long an operation that finds all it needs goes on in one try.
+// TimeSlice is how long one try of an operation runs when it never has to wait.
 var TimeSlice = 10 * time.Millisecond

@@ -1,4 +1,4 @@
-// Package desc is what programs consist of, as plain data, and the forms it is written in: protobuf, JSON and pictures.
+// Package desc has the data of programs, and their forms: protobuf, JSON and diagrams.
 package desc
 
 import (
@@ -10,19 +10,19 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// FormatVersion is that of the saved form. A reader of another one refuses it by name; fields that are added do not
-// raise it.
+// FormatVersion is the version of the saved form. A reader of another version refuses the program. New fields do not
+// change the version.
 const FormatVersion = 1
 
-// Program is what a program consists of, as it is saved: of which nothing has been checked.
+// Program is the data of a program as it is saved. It has not been checked.
 type Program struct {
 	Version uint32
 	Blocks  []*Block
-	Unknown []byte // protobuf fields of later releases, kept as they are; so below
+	Unknown []byte // protobuf fields of later releases, kept unchanged; likewise in the types below
 }
 
-// A Block is a sequence of operators with variables of its own. The first is the program's; every other is the body of
-// one operator in its parent, whose variables, and theirs, it sees.
+// A Block is a sequence of operators with variables. The first block is the program's. Every other block is the body of
+// one operator in its parent, and sees the variables of its parent and of all blocks around that.
 type Block struct {
 	Parent    int // -1 for the first
 	Variables []*Variable
@@ -30,14 +30,14 @@ type Block struct {
 	Unknown   []byte
 }
 
-// A Kind is what a variable holds.
+// A Kind is the kind of a variable's content.
 type Kind uint8
 
-// The kinds of variables. The numbers are those of the saved form.
+// The kinds of variables. The saved form uses the same numbers.
 const (
 	Tensor Kind = iota + 1
 	Reader
-	Stage // what was put into the staging buffer of the executor's place, and is to be got from there
+	Stage // tuples in the staging buffer of the executor's place
 )
 
 var kindNames = []string{"", "tensor", "reader", "stage"}
@@ -49,26 +49,26 @@ func (k Kind) String() string {
 	return "kind " + strconv.Itoa(int(k))
 }
 
-// Variable describes a variable. What is not known when a program is built is checked when it runs.
+// Variable describes a variable. Whatever is not known when a program is built is checked when it runs.
 type Variable struct {
 	Name string
 	Kind Kind
-	// Persistable variables are those of the scope that a program runs in. The others are the run's own.
+	// Persistable variables are in the scope in which a program runs. The others belong to the run.
 	Persistable bool
 
-	// Of a tensor.
+	// Fields of a tensor.
 	DType     pyfeed.DType // Any: not known
-	Dims      pyfeed.Dims  // -1 matches anything; meaningless unless Shaped
-	Shaped    bool         // whether the rank is known
+	Dims      pyfeed.Dims  // -1 matches any size; unused unless Shaped
+	Shaped    bool         // the rank is known
 	LoDLevels int
 
-	// Of what a reader delivers, or a stage holds; nil: not known.
+	// Slots of a reader's tuples, or of staged tuples; nil: not known.
 	Slots []record.SlotAttributes
 
 	Unknown []byte
 }
 
-// label says for a message which variable it is: the i-th of its block.
+// label names the variable for messages. i is its index in the block.
 func (v *Variable) label(i int) string {
 	if v.Name == "" {
 		return fmt.Sprintf("variable %d", i)
@@ -82,11 +82,11 @@ type Op struct {
 	Inputs     []string
 	Outputs    []string
 	Attributes Attributes
-	Where      string // it was built, such as "train.py:12"; may be ""
+	Where      string // source line that added it, such as "train.py:12"; may be ""
 	Unknown    []byte
 }
 
-// Attributes are the parameters of an operator, sorted by name, each once.
+// Attributes are the parameters of an operator, sorted by name. Names are unique.
 type Attributes []Attribute
 
 // An Attribute is a named Value.
@@ -95,7 +95,7 @@ type Attribute struct {
 	Value Value
 }
 
-// Get is the Value of that name.
+// Get returns the Value of the given name.
 func (a Attributes) Get(name string) (Value, bool) {
 	for i := range a {
 		if a[i].Name == name {
@@ -105,10 +105,10 @@ func (a Attributes) Get(name string) (Value, bool) {
 	return Value{}, false
 }
 
-// A ValueKind says which field of a Value counts.
+// A ValueKind says which field of a Value is in use.
 type ValueKind uint8
 
-// The kinds of Value. The numbers are those of the saved form.
+// The kinds of Value. The saved form uses the same numbers.
 const (
 	BoolValue ValueKind = iota + 1
 	IntValue
@@ -127,7 +127,7 @@ func (k ValueKind) String() string {
 	return "kind " + strconv.Itoa(int(k))
 }
 
-// A Value is an attribute's: JSON's, but that integers are not floats and there is no null.
+// A Value is the value of an attribute. It can be any JSON value except null, with integers and floats told apart.
 type Value struct {
 	Kind  ValueKind
 	Bool  bool
@@ -138,11 +138,11 @@ type Value struct {
 	Map   Attributes
 }
 
-// maxDepth bounds how deep lists and maps in attributes may be nested. So many maps are 100 messages within one another,
-// which is as deep as other readers of protobuf go.
+// maxDepth limits the nesting of lists and maps in attributes. This many maps make about 100 nested protobuf messages,
+// which is the limit of other protobuf readers.
 const maxDepth = 32
 
-// Clone is a copy that shares nothing with the original.
+// Clone returns a copy that shares no memory with the original.
 func (p *Program) Clone() *Program {
 	c := *p
 	c.Blocks = slices.Clone(p.Blocks)
@@ -163,7 +163,7 @@ func (p *Program) Clone() *Program {
 	return &c
 }
 
-// Clone is a copy that shares nothing with the original.
+// Clone returns a copy that shares no memory with the original.
 func (v *Variable) Clone() *Variable {
 	c := *v
 	c.Dims = slices.Clone(v.Dims)
@@ -175,7 +175,7 @@ func (v *Variable) Clone() *Variable {
 	return &c
 }
 
-// Clone is a copy that shares nothing with the original.
+// Clone returns a copy that shares no memory with the original.
 func (op *Op) Clone() *Op {
 	c := *op
 	c.Inputs = slices.Clone(op.Inputs)
@@ -185,7 +185,7 @@ func (op *Op) Clone() *Op {
 	return &c
 }
 
-// Clone is a copy that shares nothing with the original.
+// Clone returns a copy that shares no memory with the original.
 func (a Attributes) Clone() Attributes {
 	c := slices.Clone(a)
 	for i := range c {
@@ -194,7 +194,7 @@ func (a Attributes) Clone() Attributes {
 	return c
 }
 
-// Clone is a copy that shares nothing with the original.
+// Clone returns a copy that shares no memory with the original.
 func (v Value) Clone() Value {
 	v.List = slices.Clone(v.List)
 	for i := range v.List {

@@ -16,7 +16,7 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// loop is the program of has_next and reset: passes over a reader, in a while around an if_else.
+// loop is a program of has_next and reset: several passes over a reader, in a while around an if_else.
 const loop = `{"version": 1, "blocks": [
  {"parent": -1,
   "variables": [
@@ -58,7 +58,7 @@ func parsed(t testing.TB, text string) *Program {
 	return p
 }
 
-// random makes programs of everything that a file may say, whether it makes sense or not.
+// random makes programs of everything that a file can contain, valid or not.
 type random struct{ *rand.Rand }
 
 var texts = []string{"", "x", "image", "a \"name\"\n", "ключ", "\u0000\x7f\u2028", "#35; <b>`x`</b> \\N &amp;", "𝔘𝔫𝔦", strings.Repeat("long", 40)}
@@ -177,12 +177,12 @@ func (r random) program() *Program {
 	return p
 }
 
-// same says whether programs are deeply equal, NaN being equal to NaN.
+// same reports whether programs are deeply equal; NaN is equal to NaN.
 func same(a, b *Program) bool {
 	return reflect.DeepEqual(comparable(a), comparable(b))
 }
 
-// comparable has a number that no test uses in place of every NaN.
+// comparable replaces every NaN with a number that no test uses.
 func comparable(p *Program) *Program {
 	p = p.Clone()
 	var values func(v *Value)
@@ -209,10 +209,14 @@ func comparable(p *Program) *Program {
 }
 
 func TestRoundTrips(t *testing.T) {
-	for seed := range int64(2000) {
+	programs := int64(2000)
+	if testing.Short() {
+		programs = 300
+	}
+	for seed := range programs {
 		p := randomProgram(seed)
 		data := Marshal(p)
-		back, err := Unmarshal(data)
+		back, err := unmarshal(data)
 		if err != nil || !same(p, back) {
 			t.Fatalf("seed %d: protobuf: %v\n%s\n%s", seed, err, ToJSON(p), ToJSON(back))
 		}
@@ -220,7 +224,7 @@ func TestRoundTrips(t *testing.T) {
 			t.Fatalf("seed %d: expected the same bytes, found\n%x\n%x", seed, data, again)
 		}
 		text := ToJSON(p)
-		for i := range 2 { // whichever function
+		for i := range 2 { // by both functions
 			if back, err = fromJSON(text); i == 1 {
 				back, err = Parse(append([]byte(" \n"), text...))
 			}
@@ -257,7 +261,7 @@ func TestNumbersSurvive(t *testing.T) {
 	op := &Op{Type: "x", Attributes: Attributes{{"all", Value{Kind: ListValue, List: want}}}}
 	p := &Program{Version: 1, Blocks: []*Block{{Parent: -1, Ops: []*Op{op}}}}
 	fromJSON, err1 := fromJSON(ToJSON(p))
-	fromProto, err2 := Unmarshal(Marshal(p))
+	fromProto, err2 := unmarshal(Marshal(p))
 	if err := errors.Join(err1, err2); err != nil {
 		t.Fatal(err)
 	}
@@ -278,27 +282,27 @@ func TestCloneSharesNothing(t *testing.T) {
 		want := Marshal(p)
 		c := p.Clone()
 		if !same(p, c) {
-			t.Fatalf("seed %d: expected equals, found %s and %s", seed, ToJSON(p), ToJSON(c))
+			t.Fatalf("seed %d: expected an equal copy, found %s and %s", seed, ToJSON(p), ToJSON(c))
 		}
-		scribble(reflect.ValueOf(c))
+		overwriteAll(reflect.ValueOf(c))
 		if !bytes.Equal(Marshal(p), want) {
 			t.Fatalf("seed %d: writing to the copy changed the original", seed)
 		}
 	}
 }
 
-// scribble changes everything that can be reached.
-func scribble(v reflect.Value) {
+// overwriteAll changes everything that is reachable.
+func overwriteAll(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
-		scribble(v.Elem())
+		overwriteAll(v.Elem())
 	case reflect.Struct:
 		for i := range v.NumField() {
-			scribble(v.Field(i))
+			overwriteAll(v.Field(i))
 		}
 	case reflect.Slice:
 		for i := range v.Len() {
-			scribble(v.Index(i))
+			overwriteAll(v.Index(i))
 		}
 	case reflect.String:
 		v.SetString(v.String() + "!")
@@ -313,7 +317,7 @@ func scribble(v reflect.Value) {
 	}
 }
 
-// refused expects an error of that kind, at that byte, which says those words.
+// refused checks that err has the given kind, byte offset and words.
 func refused(t *testing.T, err error, kind pyfeed.Kind, at int, words ...string) {
 	t.Helper()
 	var e *pyfeed.Error

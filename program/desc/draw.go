@@ -9,11 +9,12 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed"
 )
 
-// Draw is a picture of a program as text, in the language of "mermaid" or "graphviz": operators as boxes in their order,
-// variables with arrows along the flow of data, and the bodies of operators as boxes around what they consist of.
+// Draw returns a diagram of a program as text in the language "mermaid" or "graphviz". Operators are boxes in their
+// order, variables are connected to them by arrows along the flow of data, and bodies of operators are boxes around
+// their contents.
 //
-// It takes programs that nobody has checked, and time in proportion to their size: what a program should not have,
-// such as names without a variable and bodies of more than one operator, is drawn as it is.
+// Draw accepts unchecked programs, and takes time in proportion to their size. Faults of a program, such as names
+// without a variable or bodies of more than one operator, are drawn as they are.
 func Draw(p *Program, form string) (string, error) {
 	d := &drawing{program: p}
 	switch form {
@@ -29,20 +30,20 @@ func Draw(p *Program, form string) (string, error) {
 	return d.pen.end(), nil
 }
 
-// A pen writes a language. Ids are letters and digits; texts are any.
+// A pen writes a diagram language. Ids consist of letters and digits; texts may contain anything.
 type pen interface {
-	open(id, title string)                       // a box round what comes until close
+	open(id, title string)                       // a box around everything until close
 	close()                                      //
 	node(id, style, title string, more []string) // style: see styles
-	edge(from, to, style, text string)           // style: data, back, both (ways), next or body
+	edge(from, to, style, text string)           // style: data, back, both (directions), next or body
 	end() string
 }
 
-// Boxes within boxes: programs as people write them are not as deep, and tools fall over those that are much deeper.
-// Blocks further down are drawn beside.
+// drawnDepth limits the nesting of boxes. Programs written by hand are less deep, and drawing tools fail on much deeper
+// boxes. Blocks further down are drawn beside the others.
 const drawnDepth = 24
 
-// What is shown of texts, attributes and dims.
+// Limits of the texts, attributes and dims that are drawn.
 const (
 	drawnText  = 48 // characters
 	drawnLines = 6
@@ -52,8 +53,10 @@ type drawing struct {
 	program *Program
 	pen     pen
 
-	of     [][]string // of each block, the id of what each argument of its ops stands for: inputs, then outputs
-	orphan [][]string // of each block, names that no variable has
+	// For each block, the ids of the variables of its operators' arguments: of each operator the inputs, then the
+	// outputs.
+	of     [][]string
+	orphan [][]string // for each block, names without a variable
 	drawn  []bool
 }
 
@@ -61,7 +64,7 @@ func variableID(block, i int) string { return fmt.Sprintf("b%dv%d", block, i) }
 func orphanID(block, i int) string   { return fmt.Sprintf("b%du%d", block, i) }
 func opID(block, i int) string       { return fmt.Sprintf("b%do%d", block, i) }
 
-// head is the id of the first thing in a block.
+// head returns the id of the first node in a block.
 func (d *drawing) head(block int) string {
 	if len(d.program.Blocks[block].Ops) == 0 {
 		return fmt.Sprintf("b%dempty", block)
@@ -69,15 +72,15 @@ func (d *drawing) head(block int) string {
 	return opID(block, 0)
 }
 
-// resolve finds the variables of all arguments in one walk down the tree of blocks. A block's parent has a smaller
-// index, or it counts as none; so the tree is one.
+// resolve finds the variables of all arguments in one walk through the tree of blocks. A block's parent must have a
+// smaller index, otherwise it is ignored; therefore the blocks form a tree.
 func (d *drawing) resolve() {
 	blocks := d.program.Blocks
 	d.of = make([][]string, len(blocks))
 	d.orphan = make([][]string, len(blocks))
 	d.drawn = make([]bool, len(blocks))
 	children := make([][]int, len(blocks))
-	var stack []int // of blocks to go into, and those to leave: ^block
+	var stack []int // blocks to enter, and blocks to leave as ^block
 	for i := len(blocks) - 1; i >= 0; i-- {
 		if parent := blocks[i].Parent; parent >= 0 && parent < i {
 			children[parent] = append(children[parent], i)
@@ -85,7 +88,7 @@ func (d *drawing) resolve() {
 			stack = append(stack, i)
 		}
 	}
-	visible := map[string][]string{} // by name, the ids of its variables, the innermost last
+	visible := map[string][]string{} // by name, the ids of its variables; the innermost is last
 	for len(stack) > 0 {
 		i := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
@@ -118,12 +121,12 @@ func (d *drawing) resolve() {
 	}
 }
 
-// A frame is a block that is being drawn, up to an attribute of an operator.
+// A frame is a block that is being drawn, with the position in it.
 type frame struct{ block, op, attribute int }
 
 func (d *drawing) draw() {
 	blocks := d.program.Blocks
-	var bodies []func() // arrows to what may not be drawn yet
+	var bodies []func() // draws arrows to blocks that may not be drawn yet
 	for first := range blocks {
 		if d.drawn[first] {
 			continue
@@ -150,7 +153,8 @@ func (d *drawing) draw() {
 				continue
 			}
 			top.attribute++
-			role, body := d.body(op.Attributes[len(op.Attributes)-top.attribute]) // from the last, so that true is left of false
+			// The last comes first, so that the true block is left of the false block.
+			role, body := d.body(op.Attributes[len(op.Attributes)-top.attribute])
 			if body < 0 {
 				continue
 			}
@@ -169,7 +173,7 @@ func (d *drawing) draw() {
 	}
 }
 
-// body is the block that an attribute says is the operator's body, and its role; -1: the attribute is another.
+// body returns the block and its role if the attribute gives a body of the operator; block is -1 for other attributes.
 func (d *drawing) body(a Attribute) (role string, block int) {
 	switch a.Name {
 	case "block":
@@ -210,7 +214,7 @@ func (d *drawing) begin(b int, title string) {
 	}
 }
 
-// summary is what is known of the variable.
+// summary describes what is known of the variable.
 func (v *Variable) summary() (lines []string) {
 	var words []string
 	if v.DType != pyfeed.Any {
@@ -255,7 +259,7 @@ func (d *drawing) node(b, i int) {
 	d.pen.node(opID(b, i), "op", fmt.Sprintf("%d  %s", i, short(op.Type)), lines)
 }
 
-// edges draws the arrows of a block's operators: from one to the next, and to and from their variables.
+// edges draws the arrows of a block's operators: between successive operators, and from and to variables.
 func (d *drawing) edges(b int) {
 	of, own := d.of[b], fmt.Sprintf("b%dv", b)
 	for i, op := range d.program.Blocks[b].Ops {
@@ -286,12 +290,12 @@ func (d *drawing) edges(b int) {
 			case in | out:
 				d.pen.edge(v, id, "both", "")
 			}
-			delete(ways, v) // each once
+			delete(ways, v) // draw each variable once
 		}
 	}
 }
 
-// short is text for one line: what has no shape is written as in Go, and what is long is cut.
+// short formats text for one line: it escapes characters that are not printable, and cuts long text.
 func short(text string) string {
 	var b strings.Builder
 	n := 0
@@ -338,8 +342,8 @@ func (g *graphviz) line(format string, args ...any) {
 	g.b.WriteByte('\n')
 }
 
-// Labels are HTML-like ones, in which every character can be a reference. But even there "\N" and the like stand for the
-// node's name and the like, after references have been replaced: a space of no width keeps them apart.
+// Labels are HTML-like, so that every character can be written as a reference. Escapes such as "\N" (the node's name)
+// are still replaced after the references. A zero-width space after the backslash prevents that.
 var graphvizText = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;", "'", "&#39;", `\`, "&#92;&#8203;")
 
 func (g *graphviz) text(text string) string { return graphvizText.Replace(short(text)) }
@@ -364,7 +368,7 @@ var graphvizStyles = map[string]string{
 	"tensor": `shape=ellipse`,
 	"reader": `shape=cylinder, fillcolor="#e6f4ea", color="#188038"`,
 	"stage":  `shape=parallelogram, fillcolor="#fef7e0", color="#b06000"`,
-	// Outlines of what stays when a run ends are thick.
+	// Variables that stay after a run have thick outlines.
 	"tensor kept": `shape=ellipse, penwidth=2`,
 	"reader kept": `shape=cylinder, fillcolor="#e6f4ea", color="#188038", penwidth=2`,
 	"stage kept":  `shape=parallelogram, fillcolor="#fef7e0", color="#b06000", penwidth=2`,
@@ -392,11 +396,11 @@ func (g *graphviz) edge(from, to, style, text string) {
 	switch style {
 	case "data":
 		g.line(`%s -> %s;`, from, to)
-	case "back": // out of a block; does not say what is above what
+	case "back": // from a block to an outer variable; does not influence the layout
 		g.line(`%s -> %s [constraint=false];`, from, to)
 	case "both":
 		g.line(`%s -> %s [dir=both];`, from, to)
-	case "next": // for the order only
+	case "next": // only determines the order
 		g.line(`%s -> %s [style=dotted, color="#9aa0a6", weight=20];`, from, to)
 	case "body":
 		block, _, _ := strings.Cut(to, "o")
@@ -442,9 +446,9 @@ func (m *mermaid) line(format string, args ...any) {
 	m.b.WriteByte('\n')
 }
 
-// text is for between quotes. Not only quotes and brackets mean something there: labels may be taken for Markdown, and
-// lines that look like styles are rewritten before they are parsed. So everything is a reference, by number, but letters,
-// digits, and what joins them.
+// text escapes text for a quoted label. Labels may be parsed as Markdown, and lines that look like styles are rewritten
+// before parsing. Therefore all characters become numeric references, except letters, digits, and the characters that
+// join them.
 func (m *mermaid) text(text string) string {
 	var b strings.Builder
 	all := []rune(short(text))
@@ -503,7 +507,7 @@ func (m *mermaid) edge(from, to, style, text string) {
 	switch style {
 	case "both":
 		arrow = " <--> "
-	case "next": // for the order only
+	case "next": // only determines the order
 		arrow = " -.- "
 	case "body":
 		arrow = fmt.Sprintf(` -. "%s" .-> `, m.text(text))

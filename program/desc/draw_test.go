@@ -22,7 +22,7 @@ func TestDrawing(t *testing.T) {
 		graphviz: {
 			`b0v0 [label=<double_buffer_reader<BR/><FONT POINT-SIZE="9">image float32 [-1, 64]</FONT>`,
 			`subgraph cluster_b1 {`, `label=<block 1: body of op 3, while>`,
-			"b0v1 -> b0o3;",                  // not_completed, of the outer block, into while
+			"b0v1 -> b0o3;",                  // from the outer block's not_completed into while
 			"b2o0 -> b2v0;", "b2v0 -> b2o1;", // read → image → call
 			"b0v2 -> b3o1 [dir=both];", // increment of pass_count
 			"b0o3 -> b1o0 [label=<body>", "b1o1 -> b2o0 [label=<true>", "b1o1 -> b3o0 [label=<false>",
@@ -40,7 +40,7 @@ func TestDrawing(t *testing.T) {
 			}
 		}
 	}
-	// Boxes are closed, and the inner ones lie within the outer.
+	// Boxes are closed, and inner boxes are inside the outer ones.
 	if a, b := strings.Count(graphviz, "{\n"), strings.Count(graphviz, "}\n"); a != 5 || b != 5 {
 		t.Errorf("expected the graph and 4 boxes, found %d beginnings and %d ends", a, b)
 	}
@@ -48,11 +48,11 @@ func TestDrawing(t *testing.T) {
 		t.Errorf("expected 4 boxes, found %d beginnings and %d ends", a, b)
 	}
 	if _, err := Draw(p, "png"); err == nil || !strings.Contains(err.Error(), `expected the form "mermaid" or "graphviz", found "png"`) {
-		t.Errorf("expected an error that says the forms, found %v", err)
+		t.Errorf("expected an error that lists the forms, found %v", err)
 	}
 }
 
-// A name has no way out of its quotes.
+// Names cannot break out of their quotes.
 func TestNamesInDrawings(t *testing.T) {
 	adversarial := "\"]; x -> y; <b>&amp;#35;`\\N\\\"\n%%{init}%%\u0000 end"
 	p := &Program{Version: 1, Blocks: []*Block{{
@@ -64,7 +64,7 @@ func TestNamesInDrawings(t *testing.T) {
 			label := line[begin+1 : strings.LastIndexByte(line, '"')]
 			label = strings.ReplaceAll(label, "<br/>", "")
 			if strings.ContainsAny(label, "\"`<>&\\%:{}()|") {
-				t.Errorf("found what means something in %s", line)
+				t.Errorf("found a character with a meaning in mermaid: %s", line)
 			}
 		}
 	}
@@ -75,13 +75,13 @@ func TestNamesInDrawings(t *testing.T) {
 				label = strings.ReplaceAll(label, tag, "")
 			}
 			if strings.ContainsAny(label, "\"<>\\") {
-				t.Errorf("found what means something in %s", line)
+				t.Errorf("found a character with a meaning in graphviz: %s", line)
 			}
 		}
 	}
 }
 
-// What nobody has checked is drawn, in little time: blocks deep in one another, in rings, and that are not there.
+// Unchecked programs are drawn quickly: deeply nested blocks, cycles of blocks, and missing blocks.
 func TestDrawingTheUnchecked(t *testing.T) {
 	block := func(parent, body int) *Block {
 		return &Block{Parent: parent, Variables: []*Variable{{Name: "x", Kind: Kind(parent & 7)}},
@@ -93,14 +93,14 @@ func TestDrawingTheUnchecked(t *testing.T) {
 	}
 	deep, ring := &Program{}, &Program{}
 	for i := range blocks {
-		deep.Blocks = append(deep.Blocks, block(i-1, i+1)) // the last one's body is not there
+		deep.Blocks = append(deep.Blocks, block(i-1, i+1)) // the body of the last block is missing
 		ring.Blocks = append(ring.Blocks, block(blocks-i, (i+7)%blocks))
 	}
 	for _, p := range []*Program{{}, {Blocks: []*Block{{}}}, deep, ring} {
 		for _, form := range []string{"mermaid", "graphviz"} {
 			text := drawn(t, p, form)
-			if most := 2000 + 2000*len(p.Blocks); len(text) > most {
-				t.Errorf("expected at most %d bytes, found %d", most, len(text))
+			if limit := 2000 + 2000*len(p.Blocks); len(text) > limit {
+				t.Errorf("expected at most %d bytes, found %d", limit, len(text))
 			}
 			for i := range p.Blocks {
 				if i%20000 == 0 && !strings.Contains(text, fmt.Sprintf("b%d", i)) {

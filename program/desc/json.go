@@ -12,20 +12,20 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// The JSON form, for people to read and edit: the names are those of the fields of program.proto, dtypes and kinds have
-// names, dims are lists. What has its default may be left out. Numbers with a point or an exponent are floats, others
-// integers. Floats that are not finite are {"$float": "nan"}, "inf" or "-inf". There is no null. Fields of later
-// releases that came with a protobuf are "unknown", in base64.
+// The JSON form is for people to read and edit. Names are those of the fields of program.proto. Dtypes and kinds are
+// written by name, dims as lists. Fields with their default may be left out. Numbers with a point or an exponent are
+// floats, others integers. Floats that are not finite are {"$float": "nan"}, "inf" or "-inf". There is no null.
+// Protobuf fields of later releases are kept as "unknown", in base64.
 //
-// The parser is ours because encoding/json takes names in any case, a name twice, and text that is not UTF-8, and does
-// not say where it found what it refuses.
+// The parser does not use encoding/json, which ignores the case of names, accepts duplicate names and text that is not
+// UTF-8, and does not give the position of an error.
 
 // ---- Writing --------------------------------------------------------------------------------
 
-// No line is longer than this if it can be helped.
+// lineWidth is the width of lines, except where a single value is longer.
 const lineWidth = 160
 
-// ToJSON writes a program as JSON, one line for a variable or an operator where that is not too long.
+// ToJSON writes a program as JSON, with one line for each variable and operator that fits.
 func ToJSON(p *Program) []byte {
 	blocks := make([]Value, len(p.Blocks))
 	for i, block := range p.Blocks {
@@ -45,26 +45,27 @@ func ToJSON(p *Program) []byte {
 	program := mapOf(withUnknown(p.Unknown,
 		Attribute{"version", intOf(int(p.Version))},
 		Attribute{"blocks", listOf(blocks)}))
-	// Spread out: the program, its blocks, each block, its variables and ops.
+	// Four levels are always written over several lines: the program, its blocks, each block, and its lists of
+	// variables and ops.
 	return append(appendSpread(nil, &program, 0, 4), '\n')
 }
 
-// JSON is the variable as a JSON object.
+// JSON returns the variable as a JSON object.
 func (v *Variable) JSON() []byte {
 	value := v.value(true)
 	return appendJSON(nil, &value)
 }
 
-// JSON is the attributes as a JSON object.
+// JSON returns the attributes as a JSON object.
 func (a Attributes) JSON() []byte {
 	value := mapOf(a)
 	return appendJSON(nil, &value)
 }
 
-// String is the JSON of a value.
+// String returns the value as JSON.
 func (v Value) String() string { return string(appendJSON(nil, &v)) }
 
-// value is the variable as JSON has it, if full then with defaults.
+// value converts the variable to a JSON object. If full, fields with their default are included.
 func (v *Variable) value(full bool) Value {
 	all := Attributes{{"name", textOf(v.Name)}, {"kind", textOf(v.Kind.String())}}
 	if full || v.Persistable {
@@ -139,10 +140,11 @@ func dimsOf(dims pyfeed.Dims) Value {
 	return listOf(list)
 }
 
-// size is the number of what a list or map holds.
+// size returns the number of elements of a list or map.
 func (v *Value) size() int { return len(v.List) + len(v.Map) }
 
-// appendSpread writes a value over lines: down to that many levels, and below where a line would be too long.
+// appendSpread writes a value over several lines: the outer `levels` levels always, deeper ones if a line would be too
+// long.
 func appendSpread(b []byte, v *Value, indent, levels int) []byte {
 	if v.size() == 0 {
 		return appendJSON(b, v)
@@ -181,7 +183,7 @@ func newLine(b []byte, indent int) []byte {
 	return b
 }
 
-// appendJSON writes a value in one line.
+// appendJSON writes a value on one line.
 func appendJSON(b []byte, v *Value) []byte {
 	switch v.Kind {
 	case BoolValue:
@@ -212,7 +214,7 @@ func appendJSON(b []byte, v *Value) []byte {
 		}
 		return append(b, '}')
 	}
-	return append(b, "null"...) // no value: refused when it is read
+	return append(b, "null"...) // the zero Value: refused when it is read
 }
 
 func appendFloat(b []byte, f float64) []byte {
@@ -225,18 +227,18 @@ func appendFloat(b []byte, f float64) []byte {
 		return append(b, `{"$float": "-inf"}`...)
 	}
 	begin := len(b)
-	b = strconv.AppendFloat(b, f, 'g', -1, 64) // the fewest digits that are read as the same float
+	b = strconv.AppendFloat(b, f, 'g', -1, 64) // the fewest digits that give the same float
 	if !bytes.ContainsAny(b[begin:], ".e") {
 		b = append(b, ".0"...)
 	}
 	return b
 }
 
-// appendQuoted quotes text, which stays as it is but for what JSON does not allow.
+// appendQuoted quotes text. It escapes only what JSON requires.
 func appendQuoted(b []byte, text string) []byte {
 	const digits = "0123456789abcdef"
 	b = append(b, '"')
-	for _, r := range text { // what is not UTF-8 becomes U+FFFD
+	for _, r := range text { // invalid UTF-8 becomes U+FFFD
 		switch {
 		case r == '"' || r == '\\':
 			b = append(b, '\\', byte(r))
@@ -257,12 +259,12 @@ func appendQuoted(b []byte, text string) []byte {
 
 // ---- Reading --------------------------------------------------------------------------------
 
-// fromJSON reads what ToJSON wrote and people have edited. Errors say line and column, both from 1.
+// fromJSON reads a program, which may have been edited by hand. Errors have line and column, both counted from 1.
 func fromJSON(data []byte) (*Program, error) {
 	return parseJSON(data, (*scanner).program)
 }
 
-// ParseVariable reads a variable from a JSON object. It is a tensor if its kind is left out.
+// ParseVariable reads a variable from a JSON object. The default kind is tensor.
 func ParseVariable(data []byte) (*Variable, error) {
 	return parseJSON(data, (*scanner).variable)
 }
@@ -272,17 +274,17 @@ func ParseOp(data []byte) (*Op, error) {
 	return parseJSON(data, (*scanner).op)
 }
 
-// A scanner goes over JSON from left to right.
+// A scanner reads JSON from left to right.
 type scanner struct {
 	data []byte
 	at   int
 	counts
 }
 
-// space is what JSON calls white space.
+// space has the white space characters of JSON.
 const space = " \t\n\r"
 
-// parseJSON reads all of the data by the method, or answers why not.
+// parseJSON reads all of the data with parse, or returns an error.
 func parseJSON[T any](data []byte, parse func(*scanner, *T) *fault) (*T, error) {
 	s := &scanner{data: data}
 	of := new(T)
@@ -313,7 +315,7 @@ func (s *scanner) utf8() *fault {
 	return nil
 }
 
-// next skips white space and is the byte behind it, or 0.
+// next skips white space and returns the next byte, or 0 at the end.
 func (s *scanner) next() byte {
 	for s.at < len(s.data) && strings.IndexByte(space, s.data[s.at]) >= 0 {
 		s.at++
@@ -324,7 +326,8 @@ func (s *scanner) next() byte {
 	return s.data[s.at]
 }
 
-// expected is about what comes next. A value of the wrong kind is Invalid; anything else is not JSON.
+// expected makes a fault about the next token. A value of the wrong kind is Invalid; anything else is not JSON, and
+// Corrupt.
 func (s *scanner) expected(what string) *fault {
 	kind := pyfeed.Corrupt
 	if strings.IndexByte(`"{[-0123456789`, s.next()) >= 0 || s.literal() != "" {
@@ -347,7 +350,7 @@ func (s *scanner) literal() string {
 	return ""
 }
 
-// found shows what comes next: a word, a number, the beginning of a string, or a character.
+// found describes the next token: a word, a number, the beginning of a string, or a character.
 func (s *scanner) found() string {
 	rest := s.data[s.at:]
 	if len(rest) == 0 {
@@ -375,7 +378,7 @@ func (s *scanner) found() string {
 	return string(rest[:n])
 }
 
-// take takes a byte, if it is the next.
+// take skips white space, and the byte c if it is next. It reports whether c was there.
 func (s *scanner) take(c byte) bool {
 	if s.next() != c || s.at == len(s.data) {
 		return false
@@ -384,7 +387,8 @@ func (s *scanner) take(c byte) bool {
 	return true
 }
 
-// object reads an object. Member is called behind the colon of each, and reads its value; at is where the name was.
+// object reads an object. It calls member after the colon of each member to read the value. at is the position of the
+// name.
 func (s *scanner) object(what string, member func(name string, at int) *fault) *fault {
 	if !s.take('{') {
 		return s.expected(what + ", an object")
@@ -420,7 +424,7 @@ func (s *scanner) object(what string, member func(name string, at int) *fault) *
 	}
 }
 
-// list reads a list, each element by the function.
+// list reads a list. It calls element to read each element.
 func (s *scanner) list(what string, element func() *fault) *fault {
 	if !s.take('[') {
 		return s.expected(what + ", a list")
@@ -447,7 +451,7 @@ func (s *scanner) text(what string) (string, *fault) {
 		return "", s.expected(what + ", a text in quotes")
 	}
 	begin := s.at
-	var b []byte // once there was something to be replaced
+	var b []byte // the text so far, once there was an escape
 	for plain := begin; ; {
 		if s.at == len(s.data) {
 			return "", corruptf(begin-1, "expected a closing quote, found the end")
@@ -475,7 +479,7 @@ func (s *scanner) text(what string) (string, *fault) {
 			b = append(b, "\"\\/\b\f\n\r\t"[i])
 		} else if c == 'u' {
 			r, ok := s.hex()
-			if r >= 0xd800 && r < 0xdc00 && ok { // the first of two
+			if r >= 0xd800 && r < 0xdc00 && ok { // the first of a surrogate pair
 				ok = bytes.HasPrefix(s.data[s.at:], []byte(`\u`))
 				if s.at += 2; ok {
 					var low rune
@@ -497,18 +501,18 @@ func (s *scanner) text(what string) (string, *fault) {
 	}
 }
 
-// hex reads four digits.
+// hex reads four hexadecimal digits.
 func (s *scanner) hex() (rune, bool) {
 	if len(s.data)-s.at < 4 {
 		return 0, false
 	}
-	// ParseUint takes underlines only with base 0, and no sign.
+	// With base 16, ParseUint accepts no underscores; it never accepts a sign.
 	v, err := strconv.ParseUint(string(s.data[s.at:s.at+4]), 16, 16)
 	s.at += 4
 	return rune(v), err == nil
 }
 
-// number reads a number: with a point or an exponent it is a float.
+// number reads a number. It is a float if it has a point or an exponent.
 func (s *scanner) number() (v Value, _ *fault) {
 	begin, at := s.at, s.at
 	digits := func() bool {
@@ -526,7 +530,7 @@ func (s *scanner) number() (v Value, _ *fault) {
 		return true
 	}
 	is("-")
-	ok := is("0") || digits() // no other number begins with 0
+	ok := is("0") || digits() // a number with more digits does not begin with 0
 	v.Kind = IntValue
 	if ok && is(".") {
 		v.Kind, ok = FloatValue, digits()
@@ -573,14 +577,14 @@ func (s *scanner) flag(what string) (bool, *fault) {
 	return word == "true", nil
 }
 
-// value reads any value.
+// value reads a value of any kind.
 func (s *scanner) value(depth int) (v Value, err *fault) {
 	c := s.next()
 	at := s.at
 	if err := checkCount(pyfeed.Invalid, "values", &s.values, maxValues, at); err != nil {
 		return v, err
 	}
-	if depth > maxDepth+1 { // before it goes deeper; one more may be a float
+	if depth > maxDepth+1 { // checked before the recursion; one level more may be a {"$float": ...}
 		return v, checkDepth(pyfeed.Invalid, depth, at)
 	}
 	switch {
@@ -606,7 +610,7 @@ func (s *scanner) value(depth int) (v Value, err *fault) {
 		v.Kind = MapValue
 		v.Map, err = s.attributes("entry", depth+1, true)
 		if err == nil && len(v.Map) == 1 && v.Map[0].Name == floatName {
-			v = v.Map[0].Value // and no map, which could be too deep
+			v = v.Map[0].Value // a float: it does not count as a map for the depth
 		} else if err == nil {
 			err = checkDepth(pyfeed.Invalid, depth+1, at)
 		}
@@ -621,7 +625,8 @@ func (s *scanner) value(depth int) (v Value, err *fault) {
 	return v, err
 }
 
-// attributes reads attributes, or the entries of a map, which may stand for a float: then the one entry is the float.
+// attributes reads attributes or the entries of a map. If float is set, a map of one entry may stand for a float, which
+// then replaces the entry's value.
 func (s *scanner) attributes(what string, depth int, float bool) (Attributes, *fault) {
 	var all Attributes
 	reservedAt := -1
@@ -643,7 +648,7 @@ func (s *scanner) attributes(what string, depth int, float bool) (Attributes, *f
 	if reservedAt >= 0 {
 		f, ok := all[0].Value.float()
 		if !ok || !float || len(all) != 1 {
-			err := reserved(floatName)
+			err := checkReserved(floatName)
 			err.kind, err.at = pyfeed.Invalid, reservedAt
 			return nil, err
 		}
@@ -652,7 +657,7 @@ func (s *scanner) attributes(what string, depth int, float bool) (Attributes, *f
 	return sorted(all, what, begin)
 }
 
-// float is the float that {"$float": v} stands for.
+// float returns the float that {"$float": v} stands for.
 func (v *Value) float() (f float64, ok bool) {
 	switch {
 	case v.Kind != TextValue:
@@ -666,7 +671,7 @@ func (v *Value) float() (f float64, ok bool) {
 	return 0, false
 }
 
-// unknownName is about a name that an object does not have.
+// unknownName makes a fault about a name that an object does not have.
 func unknownName(name string, at int, names ...string) *fault {
 	return faultf(pyfeed.Invalid, at, "expected one of the names %s, found %s", strings.Join(names, ", "), quote(name))
 }
@@ -678,7 +683,7 @@ func (s *scanner) program(p *Program) *fault {
 		case "version":
 			var version int64
 			if version, err = s.integer("version"); err == nil {
-				// At once, if it comes first, as ToJSON has it: the rest may be in a form that we do not know.
+				// Checked at once if it comes first, as ToJSON writes it: the rest may be in an unknown form.
 				err = checkVersion(version, at)
 			}
 			p.Version = uint32(version)
@@ -702,7 +707,7 @@ func (s *scanner) program(p *Program) *fault {
 		}
 		return err
 	})
-	if err == nil && p.Version == 0 { // it was left out
+	if err == nil && p.Version == 0 { // the version was left out
 		err = checkVersion(0, begin)
 	}
 	return err
@@ -893,7 +898,7 @@ func (s *scanner) names(what string) (names []string, _ *fault) {
 	return names, err
 }
 
-// unknown reads protobuf fields, of which the first so many are known ones and cannot be among them.
+// unknown reads protobuf fields of later releases. Fields with numbers up to known are not allowed in it.
 func (s *scanner) unknown(known int) ([]byte, *fault) {
 	s.next()
 	at := s.at

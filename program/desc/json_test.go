@@ -53,7 +53,7 @@ func TestJSONIsForPeople(t *testing.T) {
 	}
 }
 
-// Other parsers of JSON understand what is written.
+// Other JSON parsers accept the output.
 func TestOtherParsersAgree(t *testing.T) {
 	for seed := range int64(300) {
 		if text := ToJSON(randomProgram(seed)); !json.Valid(text) {
@@ -62,7 +62,7 @@ func TestOtherParsersAgree(t *testing.T) {
 	}
 }
 
-func TestWhatJSONRefuses(t *testing.T) {
+func TestJSONRefuses(t *testing.T) {
 	corrupt, invalid, unsupported := pyfeed.Corrupt, pyfeed.Invalid, pyfeed.Unsupported
 	program := func(blocks string) string { return `{"version": 1, "blocks": [` + blocks + `]}` }
 	op := func(attributes string) string {
@@ -124,10 +124,10 @@ func TestWhatJSONRefuses(t *testing.T) {
 		{op(`["x", "`), corrupt, 77, "element 1: expected a closing quote, found the end"},
 		{op(`"\`), corrupt, 72, "found"},
 		{op(`[1 2]`), corrupt, 74, "expected a comma or a closing bracket, found 2"},
-		{op(`{"k": {"$float": "NaN"}}`), invalid, 78, `attribute "a", entry "k": the name "$float" is taken`},
-		{op(`{"$float": "nan", "b": 1}`), invalid, 72, "is taken"},
-		{op(`{"$float": 1.5}`), invalid, 72, "is taken"},
-		{op(`1, "$float": "nan"`), invalid, 74, "is taken"},
+		{op(`{"k": {"$float": "NaN"}}`), invalid, 78, `attribute "a", entry "k": the name "$float" is reserved`},
+		{op(`{"$float": "nan", "b": 1}`), invalid, 72, "is reserved"},
+		{op(`{"$float": 1.5}`), invalid, 72, "is reserved"},
+		{op(`1, "$float": "nan"`), invalid, 74, "is reserved"},
 		{op(strings.Repeat("[", maxDepth+1) + strings.Repeat("]", maxDepth+1)), invalid, -1, "nested at most 32 deep"},
 		{op(strings.Repeat(`{"a": `, maxDepth+1) + "1" + strings.Repeat("}", maxDepth+1)), invalid, -1, "nested at most 32 deep"},
 		{op(strings.Repeat(`{"a": `, 1_000_000)), invalid, -1, "nested at most 32 deep"},
@@ -141,13 +141,13 @@ func TestWhatJSONRefuses(t *testing.T) {
 		}
 	}
 	if _, err := ParseOp([]byte(`{"type": "t", "block": 1}`)); err == nil || !strings.Contains(err.Error(), "type, inputs, outputs, attributes, where, unknown") {
-		t.Errorf("expected the names that there are, found %v", err)
+		t.Errorf("expected the valid names in the error, found %v", err)
 	}
 	if _, err := ParseVariable([]byte(`{"name": "x"} x`)); err == nil {
-		t.Error("expected an error about what follows")
+		t.Error("expected an error about the text after the object")
 	}
 	if _, err := Parse([]byte(" \n")); err == nil {
-		t.Error("expected an error about nothing")
+		t.Error("expected an error for empty input")
 	}
 }
 
@@ -168,7 +168,7 @@ func TestEveryTruncationOfJSON(t *testing.T) {
 	text := strings.TrimSpace(string(ToJSON(parsed(t, loop))))
 	for n := range len(text) {
 		if _, err := fromJSON([]byte(text[:n])); err == nil {
-			t.Errorf("expected an error of the first %d bytes", n)
+			t.Errorf("expected an error for the first %d bytes", n)
 		}
 	}
 }
@@ -188,8 +188,8 @@ func FuzzJSON(f *testing.F) {
 			return
 		}
 		if !json.Valid(data) {
-			t.Fatal("expected what is JSON to others too")
+			t.Fatal("expected input that other parsers accept as JSON")
 		}
-		holds(t, p)
+		checkInvariants(t, p)
 	})
 }

@@ -9,43 +9,43 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed"
 )
 
-// What a program may consist of at most, in either form.
+// Limits of a program's size, in both forms.
 const (
 	MaxBlocks    = 1 << 16
-	MaxVariables = 1 << 20 // of all blocks together
-	MaxOps       = 1 << 20 // likewise
+	MaxVariables = 1 << 20 // in all blocks together
+	MaxOps       = 1 << 20 // in all blocks together
 	maxSlots     = 1 << 20 // of all variables together
-	maxValues    = 1 << 22 // in attributes, all together, with those within others
+	maxValues    = 1 << 22 // in all attributes together, including nested values
 )
 
-// counts are of what has been read.
+// counts are the numbers of elements read so far.
 type counts struct{ blocks, variables, ops, slots, values int }
 
-// Parse reads a program in either form: JSON begins with a brace, perhaps after white space. Protobuf does not: its
-// fields are written in the order of their numbers, so its first byte is the tag of version, 0x08, and a brace would be
-// the tag of a group, which proto3 does not have.
+// Parse reads a program in either form. JSON begins with a brace, possibly after white space. Protobuf does not: fields
+// are written in the order of their numbers, so that the first byte is the tag of version, 0x08. A brace would be the
+// tag of a group, which proto3 does not have.
 //
-// Errors are *pyfeed.Error with the offset of the byte: Corrupt, Unsupported for another version, and of JSON that is
-// well formed but is not a program, Invalid.
+// Errors are *pyfeed.Error with a byte offset. The kind is Unsupported for another version, Invalid for well-formed
+// JSON that is not a program, and otherwise Corrupt.
 func Parse(data []byte) (*Program, error) {
 	if text := bytes.TrimLeft(data, space); len(text) > 0 && text[0] == '{' {
 		return fromJSON(data)
 	}
-	p, err := Unmarshal(data)
+	p, err := unmarshal(data)
 	if e, is := err.(*pyfeed.Error); is && looksLikeText(data) {
 		e.Text = "expected protobuf, or JSON, which begins with a brace; as protobuf: " + e.Text
 	}
 	return p, err
 }
 
-// looksLikeText says whether somebody may have meant JSON by what does not begin with a brace: a comment, a byte order
-// mark, a list.
+// looksLikeText reports whether data without a leading brace may be meant as JSON, for example with a comment, a byte
+// order mark or a list in front.
 func looksLikeText(data []byte) bool {
 	text := bytes.TrimLeft(data, space)
 	return len(text) > 0 && text[0] >= ' ' && utf8.Valid(text[:min(len(text), 64)])
 }
 
-// A fault is an error on its way out of a parser, which learns on the way where in the program it is.
+// A fault is an error inside a parser. Its callers add the position in the program.
 type fault struct {
 	kind  pyfeed.Kind
 	at    int    // in bytes
@@ -57,7 +57,7 @@ func faultf(kind pyfeed.Kind, at int, format string, args ...any) *fault {
 	return &fault{kind: kind, at: at, text: fmt.Sprintf(format, args...)}
 }
 
-// in says what the fault is in.
+// in puts the name of the enclosing element in front of where.
 func (f *fault) in(format string, args ...any) *fault {
 	where := fmt.Sprintf(format, args...)
 	if f.where != "" {
@@ -67,7 +67,7 @@ func (f *fault) in(format string, args ...any) *fault {
 	return f
 }
 
-// err is the error for the caller. Before says more about where in the data it is.
+// err converts the fault to an error. before is put in front of the text.
 func (f *fault) err(before string) error {
 	text := before
 	for _, part := range []string{f.where, f.text} {
@@ -81,20 +81,20 @@ func (f *fault) err(before string) error {
 	return err
 }
 
-// quote quotes text that may be long for a message.
+// quote quotes text, and cuts it if it is long.
 func quote(text string) string {
-	const most = 60
-	if len(text) <= most {
+	const limit = 60
+	if len(text) <= limit {
 		return strconv.Quote(text)
 	}
-	end := most
+	end := limit
 	for end > 0 && !utf8.RuneStart(text[end]) {
 		end--
 	}
 	return strconv.Quote(text[:end]) + "…"
 }
 
-// The checks that both forms share.
+// Checks that both forms share.
 
 func checkVersion(version int64, at int) *fault {
 	switch {
@@ -103,7 +103,7 @@ func checkVersion(version int64, at int) *fault {
 	case version == 0:
 		return faultf(pyfeed.Unsupported, at, "version: expected %d, found none", FormatVersion)
 	}
-	return faultf(pyfeed.Unsupported, at, "version: expected %d, found %d, which is another release's", FormatVersion, version)
+	return faultf(pyfeed.Unsupported, at, "version: expected %d, found %d, which another release uses", FormatVersion, version)
 }
 
 func checkDType(kind pyfeed.Kind, name string, at int) (pyfeed.DType, *fault) {
@@ -117,7 +117,7 @@ func checkDType(kind pyfeed.Kind, name string, at int) (pyfeed.DType, *fault) {
 	return d, nil
 }
 
-// checkDim is about a dimension that comes after others.
+// checkDim checks the dimension that follows dims.
 func checkDim(kind pyfeed.Kind, dims pyfeed.Dims, dim int64, at int) *fault {
 	if len(dims) == pyfeed.MaxRank {
 		return faultf(kind, at, "dims: expected at most %d, found more", pyfeed.MaxRank)
@@ -142,26 +142,26 @@ func checkDepth(kind pyfeed.Kind, depth, at int) *fault {
 	return nil
 }
 
-// checkCount counts one more of what there may be most of.
-func checkCount(kind pyfeed.Kind, what string, count *int, most, at int) *fault {
-	if *count++; *count > most {
-		return faultf(kind, at, "expected at most %d %s in a program, found more", most, what)
+// checkCount counts one more element and checks the limit.
+func checkCount(kind pyfeed.Kind, what string, count *int, limit, at int) *fault {
+	if *count++; *count > limit {
+		return faultf(kind, at, "expected at most %d %s in a program, found more", limit, what)
 	}
 	return nil
 }
 
-// The name of one map's entry means something else in JSON: {"$float": "nan"}.
+// floatName is the key of a JSON map that stands for a float that is not finite: {"$float": "nan"}.
 const floatName = "$float"
 
-// reserved says whether no attribute and no entry of a map can have that name.
-func reserved(name string) *fault {
+// checkReserved returns a fault if the name cannot be used for an attribute or an entry of a map.
+func checkReserved(name string) *fault {
 	if name != floatName {
 		return nil
 	}
-	return &fault{text: `the name "$float" is taken, for {"$float": "nan"}, "inf" or "-inf"`}
+	return &fault{text: `the name "$float" is reserved for {"$float": "nan"}, "inf" or "-inf"`}
 }
 
-// kindOf is the Kind of that name.
+// kindOf returns the Kind of the given name.
 func kindOf(name string) (Kind, bool) {
 	for k := Tensor; k <= Stage; k++ {
 		if k.String() == name {

@@ -8,7 +8,7 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed"
 )
 
-func TestWhatWasMeantAsJSONIsNotTakenForProtobufWithoutAWord(t *testing.T) {
+func TestMalformedJSONIsNotParsedAsProtobuf(t *testing.T) {
 	for _, data := range []string{"\ufeff{\"version\": 1}", "// a program\n{}", "[]", "null", "hello"} {
 		_, err := Parse([]byte(data))
 		var e *pyfeed.Error

@@ -14,9 +14,9 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// The form of program.proto, by hand: eleven messages do not need a generator, nor reflection.
+// This file reads and writes program.proto by hand. For eleven messages, a generator or reflection is not worth it.
 
-// How many fields of each message are known, those that can have unknown ones: they are numbered from 1.
+// The number of known fields of the messages that keep unknown fields. Fields are numbered from 1.
 const (
 	programFields  = 2
 	blockFields    = 3
@@ -24,13 +24,13 @@ const (
 	opFields       = 5
 )
 
-// The bits of every NaN, so that the same program is the same bytes whichever it had.
+// The bits written for every NaN, so that equal programs have equal bytes.
 const nan = 0x7ff8000000000000
 
 // ---- Writing --------------------------------------------------------------------------------
 
-// Marshal writes a program as program.proto says: known fields in the order of their numbers, those that have their
-// default left out, then the unknown ones as they were. The same program is always the same bytes.
+// Marshal writes a program in the format of program.proto: known fields in the order of their numbers without those
+// that have their default, then the unknown fields unchanged. Equal programs give equal bytes.
 func Marshal(p *Program) []byte {
 	b := appendInt(nil, 1, uint64(p.Version))
 	for _, block := range p.Blocks {
@@ -118,7 +118,7 @@ func appendAttributes(b []byte, number protowire.Number, all Attributes) []byte 
 	return b
 }
 
-// A oneof is written even if it has its default.
+// A field of a oneof is written even if it has its default.
 func (v *Value) append(b []byte) []byte {
 	switch v.Kind {
 	case BoolValue:
@@ -166,7 +166,7 @@ func appendText(b []byte, number protowire.Number, text string) []byte {
 	return protowire.AppendString(b, text)
 }
 
-// appendMessage makes room for a short size, and moves what is longer.
+// appendMessage reserves one byte for the size of the body, and moves the body if the size needs more.
 func appendMessage(b []byte, number protowire.Number, body func([]byte) []byte) []byte {
 	b = protowire.AppendTag(b, number, protowire.BytesType)
 	begin := len(b)
@@ -181,14 +181,14 @@ func appendMessage(b []byte, number protowire.Number, body func([]byte) []byte) 
 
 // ---- Reading --------------------------------------------------------------------------------
 
-// Unmarshal reads what Marshal, or any other writer of program.proto, wrote. Fields may come in any order, numbers
-// packed or not; of a field that can be there once, the last one counts, of messages too, which other readers merge: no
-// writer writes one twice. It answers *pyfeed.Error: Unsupported for another version and for what only a later release
-// can understand, else Corrupt, with the offset.
+// unmarshal reads a program as written by Marshal or any other writer of program.proto. Fields may come in any order,
+// and repeated numbers may be packed or not. If a field that is not repeated comes several times, the last one counts,
+// even for messages, which other readers merge; no writer produces that. Errors are *pyfeed.Error with the offset:
+// Unsupported for another version or for data that only a later release can understand, otherwise Corrupt.
 //
-// Unknown fields of programs, blocks, variables and operators are kept. Of the messages within variables and operators
-// they are refused: there is nowhere to keep them, and what is dropped would be missing after the next save.
-func Unmarshal(data []byte) (*Program, error) {
+// Unknown fields of programs, blocks, variables and operators are kept. In messages inside variables and operators they
+// are refused: there is no place to keep them, and dropping them would lose them at the next save.
+func unmarshal(data []byte) (*Program, error) {
 	p, f := message{&decoder{data: data}, 0, len(data)}.program()
 	if f != nil {
 		return nil, f.err("")
@@ -196,33 +196,33 @@ func Unmarshal(data []byte) (*Program, error) {
 	return p, nil
 }
 
-// A decoder has what there is to read.
+// A decoder has the data and the counts of what was read.
 type decoder struct {
 	data []byte
 	counts
 }
 
-// A message is a part of the data that holds fields.
+// A message is the part of the data that holds the fields of a message.
 type message struct {
 	*decoder
 	at, end int
 }
 
-// A field is one of a message's.
+// A field is a field of a message.
 type field struct {
 	number protowire.Number
 	wire   protowire.Type
-	at     int     // where its tag is
-	raw    []byte  // with its tag
-	bits   uint64  // of a number
-	body   message // of a string, bytes or message
+	at     int     // offset of its tag
+	raw    []byte  // its bytes, including the tag
+	bits   uint64  // the value of a number
+	body   message // the contents of a string, bytes or message
 }
 
 func corruptf(at int, format string, args ...any) *fault {
 	return faultf(pyfeed.Corrupt, at, format, args...)
 }
 
-// inHex is bytes for a message.
+// inHex formats bytes for an error.
 func inHex(b []byte) string {
 	if len(b) == 0 {
 		return "the end"
@@ -232,7 +232,7 @@ func inHex(b []byte) string {
 
 func (m *message) more() bool { return m.at < m.end }
 
-// next is the next field. Nothing is allocated for it.
+// next reads the next field. It does not allocate.
 func (m *message) next() (f field, _ *fault) {
 	rest := m.data[m.at:m.end]
 	number, wire, n := protowire.ConsumeTag(rest)
@@ -243,7 +243,7 @@ func (m *message) next() (f field, _ *fault) {
 		return f, corruptf(m.at, "expected the number of a field, at most %d, found %d", protowire.MaxValidNumber, number)
 	}
 	f.number, f.wire, f.at, f.body.decoder = number, wire, m.at, m.decoder
-	at := m.at + n // of what follows the tag
+	at := m.at + n // offset after the tag
 	rest = rest[n:]
 	switch wire {
 	case protowire.VarintType:
@@ -271,7 +271,7 @@ func (m *message) next() (f field, _ *fault) {
 		}
 		n = k + int(size)
 		f.body = message{m.decoder, at + k, at + n}
-	case protowire.StartGroupType: // of before proto3; only in what is unknown
+	case protowire.StartGroupType: // groups are from before proto3; they occur only in unknown fields
 		if n = protowire.ConsumeFieldValue(number, wire, rest); n < 0 {
 			return f, corruptf(at, "field %d: expected a group and its end: %v", number, protowire.ParseError(n))
 		}
@@ -283,7 +283,7 @@ func (m *message) next() (f field, _ *fault) {
 	return f, nil
 }
 
-// count is how many fields of that number there are, as far as the message can be read.
+// count returns the number of fields with the given number, as far as the message can be read.
 func (m message) count(number protowire.Number) (count int) {
 	for m.more() {
 		f, err := m.next()
@@ -308,11 +308,11 @@ func (f *field) message(name string) (message, *fault) {
 	return f.body, f.want(protowire.BytesType, name)
 }
 
-// one is a message of which there are so many in a program, and can be no more than most.
-func (f *field) one(name string, count *int, most int) (message, *fault) {
+// countedMessage returns the contents of a field whose messages are limited in number in a program.
+func (f *field) countedMessage(name string, count *int, limit int) (message, *fault) {
 	m, err := f.message(name)
 	if err == nil {
-		err = checkCount(pyfeed.Corrupt, name, count, most, f.at)
+		err = checkCount(pyfeed.Corrupt, name, count, limit, f.at)
 	}
 	return m, err
 }
@@ -332,7 +332,7 @@ func (f *field) flag(name string) (bool, *fault) {
 	return f.bits != 0, f.want(protowire.VarintType, name)
 }
 
-// uint32 refuses what other readers cut to 32 bits.
+// uint32 returns the value of a field. It refuses values of more than 32 bits, which other readers truncate.
 func (f *field) uint32(name string) (uint64, *fault) {
 	if err := f.want(protowire.VarintType, name); err != nil {
 		return 0, err
@@ -343,7 +343,7 @@ func (f *field) uint32(name string) (uint64, *fault) {
 	return f.bits, nil
 }
 
-// unknown is about a field of a message that can have no unknown ones.
+// unknown makes a fault about an unknown field of a message that cannot keep it.
 func (f *field) unknown() *fault {
 	return faultf(pyfeed.Unsupported, f.at, "expected fields that this release knows, found field %d", f.number)
 }
@@ -352,7 +352,7 @@ func (m message) program() (*Program, *fault) {
 	if !m.more() {
 		return nil, corruptf(0, "expected a program, found 0 bytes")
 	}
-	// First of all the version, wherever it is: the rest may be in a form that we do not know.
+	// Read the version first, wherever it is: the rest may be in an unknown form.
 	p := new(Program)
 	at := 0
 	for all := m; all.more(); {
@@ -379,7 +379,7 @@ func (m message) program() (*Program, *fault) {
 		switch f.number {
 		case 1:
 		case 2:
-			body, err := f.one("blocks", &m.blocks, MaxBlocks)
+			body, err := f.countedMessage("blocks", &m.blocks, MaxBlocks)
 			if err != nil {
 				return nil, err
 			}
@@ -412,7 +412,7 @@ func (m message) block() (*Block, *fault) {
 			}
 			block.Parent = int(int32(f.bits))
 		case 2:
-			body, err := f.one("variables", &m.variables, MaxVariables)
+			body, err := f.countedMessage("variables", &m.variables, MaxVariables)
 			if err != nil {
 				return nil, err
 			}
@@ -422,7 +422,7 @@ func (m message) block() (*Block, *fault) {
 			}
 			block.Variables = append(block.Variables, v)
 		case 3:
-			body, err := f.one("ops", &m.ops, MaxOps)
+			body, err := f.countedMessage("ops", &m.ops, MaxOps)
 			if err != nil {
 				return nil, err
 			}
@@ -544,7 +544,7 @@ func (f *field) slots() ([]record.SlotAttributes, *fault) {
 		if f.number != 1 {
 			return nil, f.unknown().in("slots")
 		}
-		body, err := f.one("slots", &m.slots, maxSlots)
+		body, err := f.countedMessage("slots", &m.slots, maxSlots)
 		if err != nil {
 			return nil, err
 		}
@@ -619,7 +619,7 @@ func (op *Op) decode(m message) *fault {
 	return err
 }
 
-// sorted sorts the entries of a map, or attributes, of which none may be there twice.
+// sorted sorts attributes or the entries of a map. It fails if a name occurs twice.
 func sorted(all Attributes, what string, at int) (Attributes, *fault) {
 	if len(all) == 0 {
 		return nil, nil
@@ -636,7 +636,7 @@ func sorted(all Attributes, what string, at int) (Attributes, *fault) {
 	return all, nil
 }
 
-// attribute adds an attribute, or the entry of a map.
+// attribute adds an attribute, or an entry of a map, to all.
 func (f *field) attribute(all Attributes, what string, depth int) (Attributes, *fault) {
 	m, err := f.message(what)
 	if err != nil {
@@ -657,7 +657,7 @@ func (f *field) attribute(all Attributes, what string, depth int) (Attributes, *
 		switch f.number {
 		case 1:
 			if a.Name, err = f.text("name"); err == nil {
-				if err = reserved(a.Name); err != nil {
+				if err = checkReserved(a.Name); err != nil {
 					err.kind, err.at = pyfeed.Corrupt, f.at
 				}
 			}
@@ -677,7 +677,7 @@ func (f *field) attribute(all Attributes, what string, depth int) (Attributes, *
 }
 
 func (f *field) value(depth int) (v Value, _ *fault) {
-	m, err := f.one("values", &f.body.values, maxValues)
+	m, err := f.countedMessage("values", &f.body.values, maxValues)
 	if err != nil {
 		return v, err
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed"
 )
 
-// Python's protobuf writes the same bytes: compile program.proto by "python -m grpc_tools.protoc -I. --python_out=OUT
-// program.proto" and fill in the messages below; SerializeToString().hex() is this.
+// The expected bytes were made with Python's protobuf: compile program.proto with "python -m grpc_tools.protoc -I.
+// --python_out=OUT program.proto", fill in the same messages, and print SerializeToString().hex().
 func TestGoldenBytes(t *testing.T) {
 	p := parsed(t, `{"version": 1, "blocks": [{"parent": -1,
 		"variables": [{"name": "x", "persistable": true, "dtype": "int64", "dims": [-1, 3], "lod_levels": 1},
@@ -44,7 +44,7 @@ func TestGoldenBytes(t *testing.T) {
 	}
 }
 
-// Messages by hand: raw is fields, one after the other.
+// Messages built by hand: raw joins fields.
 func raw(fields ...[]byte) []byte { return bytes.Join(fields, nil) }
 
 func number(n protowire.Number, v uint64) []byte {
@@ -62,9 +62,9 @@ var version1 = number(1, 1)
 func TestUnknownFieldsAreKept(t *testing.T) {
 	later := raw(number(77, 5), str(78, "later"), protowire.AppendFixed64(protowire.AppendTag(nil, 79, protowire.Fixed64Type), 9),
 		protowire.AppendFixed32(protowire.AppendTag(nil, 80, protowire.Fixed32Type), 9),
-		[]byte{0xf8, 0x05, 0x81, 0x00}) // a varint that is longer than it need be
+		[]byte{0xf8, 0x05, 0x81, 0x00}) // a varint that is longer than necessary
 	data := raw(version1, nested(2, number(1, 1<<64-1), nested(2, str(1, "x"), number(2, 1), later), nested(3, str(1, "t"), later), later), later)
-	p, err := Unmarshal(data)
+	p, err := unmarshal(data)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func TestUnknownFieldsAreKept(t *testing.T) {
 		t.Errorf("JSON: expected %x, found %v: %s", data, err, ToJSON(p))
 	}
 
-	// Where there is nowhere to keep them.
+	// In messages that cannot keep them, unknown fields are refused.
 	shape := nested(5, later)
 	variable := func(fields ...[]byte) []byte {
 		return nested(2, nested(2, raw(str(1, "x"), number(2, 1)), raw(fields...)))
@@ -100,7 +100,7 @@ func TestUnknownFieldsAreKept(t *testing.T) {
 		`block 0, op 0, attribute "step", element 0: expected`: value(nested(2, nested(5, nested(1, later)))),
 		`block 0, op 0, attribute "step", entry "k": expected`: value(nested(2, nested(6, nested(1, str(1, "k"), later)))),
 	} {
-		_, err := Unmarshal(raw(version1, b))
+		_, err := unmarshal(raw(version1, b))
 		refused(t, err, pyfeed.Unsupported, -1, where, "field 77")
 	}
 }
@@ -111,7 +111,7 @@ func TestFieldsInAnyOrder(t *testing.T) {
 		nested(2, number(1, 7), nested(2, packed, number(2, 3), number(2, 1), number(3, 2), str(1, "a"), str(1, "b")), number(1, 0),
 			nested(3, nested(4, nested(2, number(1, 5), number(2, 4)), str(1, "z")), nested(4, str(1, "a"), nested(2, number(1, 1))))),
 		number(1, 9), version1)
-	p, err := Unmarshal(data)
+	p, err := unmarshal(data)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestFieldsInAnyOrder(t *testing.T) {
 	}
 }
 
-func TestWhatIsRefused(t *testing.T) {
+func TestRefused(t *testing.T) {
 	op := func(fields ...[]byte) []byte { return raw(version1, nested(2, nested(3, fields...))) }
 	variable := func(fields ...[]byte) []byte {
 		return raw(version1, nested(2, nested(2, raw(str(1, "x"), number(2, 1)), raw(fields...))))
@@ -137,7 +137,7 @@ func TestWhatIsRefused(t *testing.T) {
 	list := func(b []byte) []byte { return nested(5, nested(1, b)) }
 	entry := func(b []byte) []byte { return nested(6, nested(1, str(1, "k"), nested(2, b))) }
 	for _, b := range [][]byte{deep(maxDepth, list), deep(maxDepth, entry)} {
-		if p, err := Unmarshal(b); err != nil {
+		if p, err := unmarshal(b); err != nil {
 			t.Errorf("expected depth %d, found %v", maxDepth, err)
 		} else if _, err := fromJSON(ToJSON(p)); err != nil {
 			t.Errorf("JSON: expected depth %d, found %v", maxDepth, err)
@@ -154,7 +154,8 @@ func TestWhatIsRefused(t *testing.T) {
 		{nested(2), unsupported, 0, "version: expected 1, found none"},
 		{number(1, 2), unsupported, 0, "version: expected 1, found 2"},
 		{raw(nested(2, number(1, 1)), number(1, 2)), unsupported, 4, "found 2"},
-		{raw(nested(2, nested(2, str(2, ""))), number(1, 2)), unsupported, 6, "found 2"}, // before what is wrong in the block
+		// Found before the fault in the block.
+		{raw(nested(2, nested(2, str(2, ""))), number(1, 2)), unsupported, 6, "found 2"},
 		{number(1, 1<<32), corrupt, 0, "version: expected 32 bits, found 4294967296"},
 		{str(1, "1"), corrupt, 0, "version: expected wire type 0, found 2"},
 		{raw(version1, []byte{0}), corrupt, 2, "expected the tag of a field, found 00"},
@@ -193,18 +194,18 @@ func TestWhatIsRefused(t *testing.T) {
 		{deep(maxDepth+1, entry), corrupt, -1, "nested at most 32 deep"},
 		{deep(2000, list), corrupt, -1, "nested at most 32 deep"},
 	} {
-		_, err := Unmarshal(c.data)
+		_, err := unmarshal(c.data)
 		refused(t, err, c.kind, c.at, c.words)
 	}
 }
 
-// A prefix of a file is refused, unless it ends behind a block or a field of the program: then it is a shorter program, of
-// just those bytes.
+// A prefix of a file is refused, unless it ends after a block or a field of the program. Then it is a shorter program
+// with exactly those bytes.
 func TestEveryTruncation(t *testing.T) {
 	data := append(Marshal(parsed(t, loop)), number(77, 1)...)
 	whole := 0
 	for n := range data {
-		if p, err := Unmarshal(data[:n]); err == nil {
+		if p, err := unmarshal(data[:n]); err == nil {
 			whole++
 			if !bytes.Equal(Marshal(p), data[:n]) {
 				t.Errorf("%d bytes: expected them back, found %x", n, Marshal(p))
@@ -213,7 +214,7 @@ func TestEveryTruncation(t *testing.T) {
 			refused(t, err, pyfeed.Corrupt, -1, "expected")
 		}
 	}
-	if whole != 5 { // the version, and behind each of four blocks
+	if whole != 5 { // after the version, and after each of four blocks
 		t.Errorf("expected 5 prefixes that are programs, found %d", whole)
 	}
 }
@@ -224,8 +225,8 @@ func TestEveryFlippedByte(t *testing.T) {
 		for _, bits := range []byte{1, 2, 4, 8, 16, 32, 64, 128, 255} {
 			b := bytes.Clone(data)
 			b[i] ^= bits
-			if p, err := Unmarshal(b); err == nil {
-				again, err := Unmarshal(Marshal(p))
+			if p, err := unmarshal(b); err == nil {
+				again, err := unmarshal(Marshal(p))
 				if err != nil || !same(p, again) {
 					t.Fatalf("byte %d: expected the same again, found %v", i, err)
 				}
@@ -234,7 +235,7 @@ func TestEveryFlippedByte(t *testing.T) {
 	}
 }
 
-// What is read takes memory in proportion to the file, and the counts have limits.
+// Reading allocates memory in proportion to the file, and counts are limited.
 func TestAdversarialCounts(t *testing.T) {
 	many := func(b []byte, n int) []byte { return bytes.Repeat(b, n) }
 	for _, c := range []struct {
@@ -247,13 +248,16 @@ func TestAdversarialCounts(t *testing.T) {
 		{raw(version1, nested(2, nested(2, number(2, 1), nested(7, many(nested(1), maxSlots+1))))), "expected at most 1048576 slots"},
 		{raw(version1, nested(2, nested(3, nested(4, nested(2, nested(5, many(nested(1, number(1, 1)), maxValues))))))), "expected at most 4194304 values"},
 	} {
+		if testing.Short() && len(c.data) > 4<<20 {
+			continue
+		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, err := Unmarshal(c.data)
+		_, err := unmarshal(c.data)
 		runtime.ReadMemStats(&after)
 		refused(t, err, pyfeed.Corrupt, -1, c.words)
 		if took := after.TotalAlloc - before.TotalAlloc; took > uint64(len(c.data))*200 {
-			t.Errorf("%s: %d bytes were allocated for %d", c.words, took, len(c.data))
+			t.Errorf("%s: %d bytes were allocated to read %d bytes", c.words, took, len(c.data))
 		}
 	}
 }
@@ -265,21 +269,21 @@ func FuzzProtobuf(f *testing.F) {
 	f.Add(Marshal(parsed(f, loop)))
 	f.Add(raw(version1, nested(2, nested(3, nested(4, str(1, "a"), nested(2, nested(5, nested(1, number(2, 3)))))))))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		p, err := Unmarshal(data)
+		p, err := unmarshal(data)
 		if err != nil {
 			if _, is := err.(*pyfeed.Error); !is || p != nil {
 				t.Fatalf("expected a *pyfeed.Error and no program, found %T and %v", err, p)
 			}
 			return
 		}
-		holds(t, p)
+		checkInvariants(t, p)
 	})
 }
 
-// holds checks what is to hold of whatever can be read.
-func holds(t *testing.T, p *Program) {
+// checkInvariants checks what must hold for every program that can be read.
+func checkInvariants(t *testing.T, p *Program) {
 	data := Marshal(p)
-	again, err := Unmarshal(data)
+	again, err := unmarshal(data)
 	if err != nil || !bytes.Equal(Marshal(again), data) {
 		t.Fatalf("protobuf: %v\n%x", err, data)
 	}
@@ -288,7 +292,7 @@ func holds(t *testing.T, p *Program) {
 		t.Fatalf("JSON: %v\n%s", err, text)
 	}
 	if !bytes.Equal(Marshal(p.Clone()), data) {
-		t.Fatal("the copy is another program")
+		t.Fatal("the copy is not an equal program")
 	}
 	for _, form := range []string{"mermaid", "graphviz"} {
 		if _, err := Draw(p, form); err != nil {

@@ -1,7 +1,7 @@
 package memory
 
-// An Arena hands out many small pieces of a few large buffers: for values that a reader makes anew, record
-// after record. One caller at a time; the pieces may be released by any thread.
+// An Arena cuts many small pieces from a few large buffers. It is for values that a reader makes for each record. Only
+// one goroutine may call it at a time; any thread may release the pieces.
 type Arena struct {
 	pool  *Pool
 	block *Buffer
@@ -10,11 +10,11 @@ type Arena struct {
 
 const arenaBlock = 256 << 10
 
-// NewArena makes an Arena that takes its buffers from a Pool.
+// NewArena makes an Arena that allocates its buffers from a Pool.
 func NewArena(pool *Pool) *Arena { return &Arena{pool: pool} }
 
-// Get is n bytes, aligned to 16 bytes at least, with whatever was in them, and the buffer they lie in, which has
-// one reference more for them.
+// Get returns n bytes aligned to 16 bytes, and the buffer that contains them. The caller owns one new reference to the
+// buffer. The contents are undefined.
 func (a *Arena) Get(n int) ([]byte, *Buffer, error) {
 	if n > arenaBlock/4 {
 		b, err := a.pool.Get(n)
@@ -32,12 +32,12 @@ func (a *Arena) Get(n int) ([]byte, *Buffer, error) {
 		a.block, a.at = b, 0
 	}
 	piece := a.block.Bytes()[a.at : a.at+n : a.at+n]
-	a.at += (n + 15) &^ 15 // the widest element
+	a.at += (n + 15) &^ 15 // alignment of the widest element
 	a.block.Retain(1)
 	return piece, a.block, nil
 }
 
-// Close lets go of the buffer in use.
+// Close releases the current buffer.
 func (a *Arena) Close() {
 	if a.block != nil {
 		a.block.Release()
@@ -45,5 +45,5 @@ func (a *Arena) Close() {
 	}
 }
 
-// Full says whether most of the buffer in use is handed out.
+// Full reports whether more than three quarters of the current buffer are used, or there is none.
 func (a *Arena) Full() bool { return a.block == nil || a.at > arenaBlock*3/4 }

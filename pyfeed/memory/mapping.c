@@ -1,7 +1,7 @@
-/* A page of a mapped file that is no longer in the file raises SIGBUS in whoever touches it: a reader
- * of ours, a C++ trainer, NumPy. The handler puts zeros where the file was and notes it in the mapping;
- * the reader then finds the note and answers with an error. All other signals go on to the handler that
- * was there before. */
+/* Accessing a page of a mapped file that is no longer in the file raises SIGBUS, in any thread: a reader
+ * of the library, a C++ trainer, NumPy. The handler maps zeros in its place and marks the mapping as torn.
+ * The reader finds the mark and returns an error. All other SIGBUS signals go to the handler installed
+ * before. */
 #define _GNU_SOURCE
 #include "mapping.h"
 
@@ -22,7 +22,7 @@ static void pass_on(int number, siginfo_t *info, void *context) {
     if (before.sa_flags & SA_SIGINFO) {
         before.sa_sigaction(number, info, context);
     } else if (before.sa_handler == SIG_DFL) {
-        signal(number, SIG_DFL); /* the access is repeated, and ends the process */
+        signal(number, SIG_DFL); /* the access is repeated and then ends the process */
         if (info->si_code <= 0) raise(number);
     } else if (before.sa_handler != SIG_IGN) {
         before.sa_handler(number);
@@ -37,7 +37,7 @@ static void on_bus_error(int number, siginfo_t *info, void *context) {
         size_t page = (size_t)sysconf(_SC_PAGESIZE);
         uint8_t *from = (uint8_t *)((uintptr_t)at & ~(uintptr_t)(page - 1));
         size_t rest = (size_t)(m->begin + m->size - from);
-        /* Before the zeros are there, so that nothing that has read them finds the mapping whole. */
+        /* Mark first, then map the zeros: a thread that reads zeros must find the mapping torn. */
         uint64_t offset = (uint64_t)(from - m->begin), least = __atomic_load_n(&m->from, __ATOMIC_RELAXED);
         while (offset < least && !__atomic_compare_exchange_n(&m->from, &least, offset, 0, __ATOMIC_RELAXED,
                                                               __ATOMIC_RELAXED)) {
@@ -71,7 +71,7 @@ void pfm_guard(void) {
 }
 
 int pfm_watch(pfm_mapping *m) {
-    static uint32_t next; /* where to look first: the place after the one taken last */
+    static uint32_t next; /* start of the search: the entry after the last one taken */
     uint32_t first = __atomic_load_n(&next, __ATOMIC_RELAXED);
     for (uint32_t tried = 0; tried < PLACES; tried++) {
         uint32_t i = (first + tried) % PLACES;
@@ -87,7 +87,7 @@ int pfm_watch(pfm_mapping *m) {
 
 void pfm_rearm(pfm_mapping *m) {
     static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
-    static int empty = -1; /* a file of no bytes: each of its pages lies behind its end */
+    static int empty = -1; /* an empty file: an access to any mapped page of it raises SIGBUS */
     pthread_mutex_lock(&opening);
     if (empty < 0) empty = (int)syscall(SYS_memfd_create, "pyfeed", MFD_CLOEXEC);
     pthread_mutex_unlock(&opening);

@@ -13,43 +13,44 @@ import (
 	"unsafe"
 )
 
-// WindowSize is how much of a mapped file is let go of at a time, in bytes: small enough to be in the
-// cache still when a batch copies what a reader has checked, large enough for its system call not to count.
+// WindowSize is the unit in which pages of a mapped file are released, in bytes. It is small enough that data a reader
+// has checked is still in the CPU cache when a batch copies it, and large enough to make the cost of the system call
+// negligible.
 const WindowSize = 1 << 20
 
-// ErrTooManyMappings says that so many files are mapped that one more could not be guarded: read it instead.
-var ErrTooManyMappings = errors.New("too many mapped files")
+// errTooManyMappings is returned when the fault handler's table of mappings is full. The caller reads the file instead.
+var errTooManyMappings = errors.New("too many mapped files")
 
-// A Mapping is a file mapped for reading. Its memory is handed out in windows, Buffers, each of which
-// gives its pages back with its last Release, unless they are kept, and keeps the Mapping until then. The file may
-// shrink or go at any time, or a page may not be readable: what is then missing reads as zeros, in any thread, and Torn
-// says so.
+// A Mapping is a file mapped for reading. Its memory is used through windows: Buffers of WindowSize bytes, each of
+// which holds a reference to the Mapping. The last Release of a window returns its pages to the system, unless they are
+// cached. The file may shrink or be deleted, or a page may be unreadable, at any time. The missing data then reads as
+// zeros in every thread, and the Mapping becomes torn.
 type Mapping struct {
-	name   string // of the file
+	name   string // name of the file
 	data   []byte
 	guard  *C.pfm_mapping
 	refs   atomic.Int32
-	window *Buffer // the one handed out last
+	window *Buffer // the last window handed out
 	of     *window
-	number int // of it
+	number int // index of window
 
-	pool      *Pool // that keeps it for who maps the file again; nil: none
-	file      identity
-	kept      int // bytes, from the first on, whose pages stay
-	handedOut int // how far windows were handed out
-	before    int // the same, when it was mapped before
+	pool        *Pool // caches the Mapping for the next Map of the file; nil: none
+	file        identity
+	cachedBytes int // pages of the first cachedBytes bytes stay mapped
+	handedOut   int // end of the furthest window handed out
+	before      int // handedOut of the previous use of the Mapping
 
-	written   atomic.Bool               // it is torn because it was written to
-	readError atomic.Pointer[readError] // nil: that was not the reason, or is not known yet
+	written   atomic.Bool               // torn because the file was written to
+	readError atomic.Pointer[readError] // nil: not the reason, or not known yet
 }
 
-// readError is why a page could not be read.
+// readError is why a page of the file could not be read.
 type readError struct {
-	number syscall.Errno
-	passed bool // it can be read by now
+	number    syscall.Errno
+	transient bool // the page was readable afterwards
 }
 
-// identity is a file as it was.
+// identity identifies a version of a file.
 type identity struct {
 	device, number uint64
 	size           int64
@@ -59,20 +60,22 @@ type identity struct {
 
 func identityOf(s *syscall.Stat_t) identity { return identity{s.Dev, s.Ino, s.Size, s.Mtim, s.Ctim} }
 
-// What is kept of all files. To map a page anew in each pass takes half as long as to copy what is in it. But they count
-// as the process's memory, though the system can have them back at any time, and as places in the handler's table.
+// Limits of the mappings cached between passes, for all files of the process. Mapping a page again takes half as long
+// as copying it (docs/performance.md, "Small records": 100 KB records 16.7 → 13.0 µs). The limits exist because cached
+// pages count as the process's memory, though the system can reclaim them, and each mapping uses an entry in the fault
+// handler's table.
 const (
-	mostKept      = 256 << 20 // bytes
-	mostKeptFiles = 1024
+	maxCachedBytes = 256 << 20 // bytes
+	maxCachedFiles = 1024
 )
 
-var kept struct {
+var mappingCache struct {
 	mu           sync.Mutex
 	bytes, files int
 }
 
-// Map maps size bytes of a file, more than 0, from its beginning. The descriptor may be closed afterwards. A file that
-// was mapped before, and has not changed since, may have been kept.
+// Map maps the first size bytes of a file; size must be positive. The descriptor may be closed afterwards. If the Pool
+// has cached a mapping of the file, and the file has not changed, Map reuses it.
 func (p *Pool) Map(name string, fd int, size int64) (*Mapping, error) {
 	var s syscall.Stat_t
 	if err := syscall.Fstat(fd, &s); err != nil {
@@ -103,23 +106,23 @@ func (p *Pool) Map(name string, fd int, size int64) (*Mapping, error) {
 	return m, nil
 }
 
-// reserve has as many of the pages stay as there is room for.
+// reserve reserves space in the cache for as many of the file's pages as the limits permit.
 func (m *Mapping) reserve() {
-	kept.mu.Lock()
-	defer kept.mu.Unlock()
-	n := min(len(m.data), mostKept-kept.bytes)
+	mappingCache.mu.Lock()
+	defer mappingCache.mu.Unlock()
+	n := min(len(m.data), maxCachedBytes-mappingCache.bytes)
 	if n < len(m.data) {
 		n -= n % WindowSize
 	}
-	if n > 0 && kept.files < mostKeptFiles {
-		m.kept = n
-		kept.bytes += n
-		kept.files++
+	if n > 0 && mappingCache.files < maxCachedFiles {
+		m.cachedBytes = n
+		mappingCache.bytes += n
+		mappingCache.files++
 	}
 }
 
-// keep takes a Mapping that nobody uses any more. false: it is not wanted.
-func (p *Pool) keep(m *Mapping) bool {
+// cacheMapping caches a Mapping that is no longer used. It returns false if it cannot.
+func (p *Pool) cacheMapping(m *Mapping) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed || p.mappings[m.name] != nil {
@@ -132,7 +135,7 @@ func (p *Pool) keep(m *Mapping) bool {
 	return true
 }
 
-// dropMappings lets go of those that are kept.
+// dropMappings unmaps the cached mappings.
 func (p *Pool) dropMappings() {
 	p.mu.Lock()
 	all := p.mappings
@@ -158,10 +161,10 @@ func newMapping(fd int, size int64) (*Mapping, error) {
 	if C.pfm_watch(guard) == 0 {
 		C.free(unsafe.Pointer(guard))
 		_ = syscall.Munmap(data)
-		return nil, ErrTooManyMappings
+		return nil, errTooManyMappings
 	}
 	C.pfm_guard()
-	_ = syscall.Madvise(data, syscall.MADV_SEQUENTIAL) // advice
+	_ = syscall.Madvise(data, syscall.MADV_SEQUENTIAL) // the error is ignored: it is only advice
 	m := &Mapping{data: data, guard: guard, number: -1}
 	m.refs.Store(1)
 	mappedBytes.Add(size)
@@ -174,16 +177,16 @@ func newMapping(fd int, size int64) (*Mapping, error) {
 	return m, nil
 }
 
-// mappings is all Mappings there are.
+// mappings are all Mappings of the process.
 var mappings struct {
-	mu     sync.Mutex // none is unmapped while it is held
+	mu     sync.Mutex // no Mapping is unmapped while it is held
 	all    map[*Mapping]struct{}
-	torn   []*Mapping // those of them that were, after so many faults
+	torn   []*Mapping // the torn ones among them, as of the value of FaultCount in faults
 	faults uint32
 }
 
-// RearmFaults counts the parts of mapped files that were found missing: what is copied between two equal counts is whole. Where
-// files were found to be shorter already, what is missing of them is found missing again from here on.
+// RearmFaults returns the number of faults in mapped files so far. A copy between two equal counts is complete. It also
+// makes the zeros of files that are torn already raise faults again, so that they are counted.
 func RearmFaults() uint32 {
 	if AnyTorn() {
 		mappings.mu.Lock()
@@ -195,13 +198,13 @@ func RearmFaults() uint32 {
 	return FaultCount()
 }
 
-// FaultCount is what RearmFaults answered, to compare with.
+// FaultCount returns the current number of faults, to compare with the result of RearmFaults.
 func FaultCount() uint32 { return atomic.LoadUint32((*uint32)(&C.pfm_faults)) }
 
-// AnyTorn says whether any mapped file is torn.
+// AnyTorn reports whether any mapped file is torn.
 func AnyTorn() bool { return atomic.LoadUint32((*uint32)(&C.pfm_torn)) != 0 }
 
-// tornMappings is the Mappings that are torn. The caller has the lock.
+// tornMappings returns the torn Mappings. The lock is held.
 func tornMappings() []*Mapping {
 	if faults := FaultCount(); faults != mappings.faults {
 		mappings.torn, mappings.faults = nil, faults
@@ -214,27 +217,27 @@ func tornMappings() []*Mapping {
 	return mappings.torn
 }
 
-// A Tear is why what was read of a mapped file may not be what was in it.
+// A Tear is the reason why data read from a mapped file may differ from what was in it.
 type Tear struct {
-	File    string
-	Written bool          // it was written to
-	Refused syscall.Errno // why a page of it could not be read; if it is 0 and Written is false, the file became shorter
-	Passed  bool          // that page can be read by now
-	From    int64         // where the first page that was missing begins
+	File      string
+	Written   bool          // the file was written to
+	ReadError syscall.Errno // why a page could not be read; if it is 0 and Written is false, the file has shrunk
+	Transient bool          // the page was readable afterwards
+	Offset    int64         // offset of the first missing page
 }
 
 func (t *Tear) String() string {
 	switch {
 	case t.Written:
 		return "the file was written to before this was read"
-	case t.Refused != 0:
-		return "read: " + t.Refused.Error()
+	case t.ReadError != 0:
+		return "read: " + t.ReadError.Error()
 	}
 	return "the file shrank before this was read"
 }
 
-// TornAt is the Tear of the mapped file that so many bytes from p on lie in; nil: they lie in none that is torn. The
-// caller MUST hold them. While no file is torn, it is quick.
+// TornAt returns the Tear of the mapped file that contains any of the size bytes at p; nil if they are in no torn file.
+// The caller MUST hold a reference to the memory. The call is cheap while no file is torn.
 func TornAt(p unsafe.Pointer, size int) *Tear {
 	if !AnyTorn() || size == 0 {
 		return nil
@@ -258,11 +261,11 @@ func tornAt(p unsafe.Pointer, size int) *Mapping {
 	return nil
 }
 
-// TornAt is Torn for so many bytes from p on, of which some lie in the mapping: what lies before a page that cannot be read
-// is as it was.
+// TornAt returns the Tear for the size bytes at p, some of which are in the mapping. It returns nil if they end before
+// the page that could not be read, because data before that page is intact.
 func (m *Mapping) TornAt(p unsafe.Pointer, size int) *Tear {
-	t := m.Torn()
-	if t != nil && t.Refused != 0 && int64(uintptr(p)-uintptr(unsafe.Pointer(unsafe.SliceData(m.data))))+int64(size) <= t.From {
+	t := m.torn()
+	if t != nil && t.ReadError != 0 && int64(uintptr(p)-uintptr(unsafe.Pointer(unsafe.SliceData(m.data))))+int64(size) <= t.Offset {
 		return nil
 	}
 	return t
@@ -270,40 +273,40 @@ func (m *Mapping) TornAt(p unsafe.Pointer, size int) *Tear {
 
 var pageSize = int64(syscall.Getpagesize())
 
-// Bytes is the whole file, as long as the Mapping or one of its windows is held. What a reader keeps, it
-// keeps by a window.
+// Bytes returns the whole file. It is valid while the Mapping or one of its windows is held. A reader that keeps data
+// holds the window of that data.
 func (m *Mapping) Bytes() []byte { return m.data }
 
-// IsTorn says whether not all of the file may be as it was when it was mapped. Any thread.
+// IsTorn reports whether the file is known to differ from when it was mapped. Safe for concurrent use.
 func (m *Mapping) IsTorn() bool { return atomic.LoadUint32((*uint32)(&m.guard.torn)) != 0 }
 
-// Torn is why not all of the file may be as it was when it was mapped; nil: it is, as far as is known. Any thread.
-func (m *Mapping) Torn() *Tear {
+// torn returns how the file differs from when it was mapped; nil if no difference is known. Safe for concurrent use.
+func (m *Mapping) torn() *Tear {
 	if !m.IsTorn() {
 		return nil
 	}
-	t := &Tear{File: m.name, Written: m.written.Load(), From: int64(atomic.LoadUint64((*uint64)(&m.guard.from)))}
-	if !t.Written && t.From < int64(len(m.data)) {
+	t := &Tear{File: m.name, Written: m.written.Load(), Offset: int64(atomic.LoadUint64((*uint64)(&m.guard.from)))}
+	if !t.Written && t.Offset < int64(len(m.data)) {
 		if m.readError.Load() == nil {
-			m.diagnoseByName(t.From)
+			m.diagnoseByName(t.Offset)
 		}
 		if r := m.readError.Load(); r != nil {
-			t.Refused, t.Passed = r.number, r.passed
+			t.ReadError, t.Transient = r.number, r.transient
 		}
 	}
 	return t
 }
 
-// TornOf is Torn for the owner of a descriptor of the file.
+// TornOf is torn for a caller that has a descriptor of the file.
 func (m *Mapping) TornOf(fd int) *Tear {
 	if m.IsTorn() && !m.written.Load() && m.readError.Load() == nil {
 		m.diagnose(fd, int64(atomic.LoadUint64((*uint64)(&m.guard.from))))
 	}
-	return m.Torn()
+	return m.torn()
 }
 
-// diagnose finds out why a page was not there, although the file is as it was when it was mapped. If it is not, it shrank. A
-// page fault does not tell: the file is asked.
+// diagnose finds out why a page was missing. If the file has changed since it was mapped, it has shrunk, and readError
+// stays nil. Otherwise diagnose reads the page to get the error, because a page fault does not tell the reason.
 func (m *Mapping) diagnose(fd int, from int64) {
 	var s syscall.Stat_t
 	err := syscall.Fstat(fd, &s)
@@ -333,7 +336,7 @@ func (m *Mapping) diagnoseByName(from int64) {
 	}
 }
 
-// Tear makes the file one that was written to: what is held of it is not to be trusted.
+// Tear marks the file as written to: data already read from it is not reliable.
 func (m *Mapping) Tear() {
 	m.written.Store(true)
 	if atomic.SwapUint32((*uint32)(&m.guard.torn), 1) == 0 {
@@ -342,25 +345,25 @@ func (m *Mapping) Tear() {
 	atomic.AddUint32((*uint32)(&C.pfm_faults), 1)
 }
 
-// Window is the Buffer for data that begins at an offset, with n references for the caller. It is
-// called by one reader at a time.
+// Window returns the Buffer for data that begins at offset at, with n references for the caller. Only one reader may
+// call it at a time.
 func (m *Mapping) Window(at int64, n int) *Buffer {
 	number := int(at / WindowSize)
 	if m.number != number {
 		next := number == m.number+1
 		from := number * WindowSize
-		if m.window != nil && number > m.number { // whose data may have gone on behind its end
+		if m.window != nil && number > m.number { // data of the last window may extend into this one
 			m.of.data = m.data[m.number*WindowSize : from]
 		}
 		m.dropWindow()
 		end := min(from+WindowSize, len(m.data))
-		w := &window{m, m.data[from:end], end <= m.kept}
+		w := &window{m, m.data[from:end], end <= m.cachedBytes}
 		m.handedOut = max(m.handedOut, end)
 		m.refs.Add(1)
 		m.of, m.window, m.number = w, &Buffer{size: len(w.data), owner: w, mapped: m}, number
 		m.window.refs.Store(1)
 		mappedWindows.Add(1)
-		// Somebody else's handler may have come before ours since.
+		// Another library may have replaced our signal handler since.
 		C.pfm_guard()
 		m.readAhead(from, next)
 	}
@@ -368,14 +371,14 @@ func (m *Mapping) Window(at int64, n int) *Buffer {
 	return m.window
 }
 
-// readAhead asks the system for what is four windows ahead: for all that lies between, where that was not asked
-// for before. To ask costs something even if it is there already, as what was kept mostly is.
+// readAhead asks the system to read the next four windows, or only the fourth if the earlier ones were requested
+// before. Pages that are likely to be cached are not requested, because a request costs time even for pages in memory.
 func (m *Mapping) readAhead(from int, requested bool) {
 	begin, end := from+WindowSize, min(from+5*WindowSize, len(m.data))
 	if requested {
 		begin = from + 4*WindowSize
 	}
-	begin = max(begin, min(m.before, m.kept))
+	begin = max(begin, min(m.before, m.cachedBytes))
 	if begin < end {
 		_ = syscall.Madvise(m.data[begin:end], syscall.MADV_WILLNEED)
 	}
@@ -388,25 +391,25 @@ func (m *Mapping) dropWindow() {
 	}
 }
 
-// Close gives up the reader's hold. The windows that are still held stay as they are.
+// Close releases the reader's reference. Windows that are still held stay valid.
 func (m *Mapping) Close() {
 	m.dropWindow()
 	m.drop()
 }
 
 func (m *Mapping) drop() {
-	if m.refs.Add(-1) > 0 || m.kept > 0 && !m.IsTorn() && m.pool.keep(m) {
+	if m.refs.Add(-1) > 0 || m.cachedBytes > 0 && !m.IsTorn() && m.pool.cacheMapping(m) {
 		return
 	}
 	m.unmap()
 }
 
 func (m *Mapping) unmap() {
-	if m.kept > 0 {
-		kept.mu.Lock()
-		kept.bytes -= m.kept
-		kept.files--
-		kept.mu.Unlock()
+	if m.cachedBytes > 0 {
+		mappingCache.mu.Lock()
+		mappingCache.bytes -= m.cachedBytes
+		mappingCache.files--
+		mappingCache.mu.Unlock()
 	}
 	mappings.mu.Lock()
 	delete(mappings.all, m)
@@ -422,18 +425,18 @@ func (m *Mapping) unmap() {
 }
 
 type window struct {
-	of   *Mapping
-	data []byte
-	kept bool
+	mapping  *Mapping
+	data     []byte
+	isCached bool
 }
 
-// Reclaim lets the system have the pages that are not kept.
+// Reclaim returns the pages of the window to the system, unless they are cached.
 func (w *window) Reclaim() {
 	mappedWindows.Add(-1)
-	if !w.kept {
+	if !w.isCached {
 		_ = syscall.Madvise(w.data, syscall.MADV_DONTNEED)
 	}
-	w.of.drop()
+	w.mapping.drop()
 }
 
 var mappedBytes, mappedWindows atomic.Int64

@@ -1,24 +1,24 @@
-/* Files mapped for reading, and what happens when one of them shrinks. */
+/* Handling of faults in files that are mapped for reading. */
 #include <stdint.h>
 
-/* What the signal handler needs to know of a mapping. In C's memory: the handler reads it. */
+/* The signal handler's data about a mapping. It is in C memory, because the handler reads it. */
 typedef struct pfm_mapping {
     uint8_t *begin;
     uint64_t size;
-    uint32_t place; /* in the handler's table */
-    uint32_t torn;  /* set by the handler: what lies behind the end of the file reads as zeros */
-    uint64_t from;  /* where the zeros begin, once it is torn; its size where there are none */
+    uint32_t place; /* index in the handler's table */
+    uint32_t torn;  /* set by the handler: the file has no data at `from`, and zeros are mapped there */
+    uint64_t from;  /* offset of the first zeros if torn, otherwise size */
 } pfm_mapping;
 
-/* How many mappings in the table are torn, and how often a part of one was replaced by zeros. */
+/* The number of torn mappings in the table, and the number of faults handled. */
 extern uint32_t pfm_torn, pfm_faults;
 
-/* Has the zeros of a mapping that is torn raise SIGBUS again. The caller sees to it that it stays mapped. */
+/* Makes the zeros of a torn mapping raise SIGBUS again. The caller keeps the mapping mapped. */
 void pfm_rearm(pfm_mapping *m);
 
-/* Enters a mapping in the handler's table; 0 if the table is full. */
+/* Enters a mapping in the handler's table. Returns 0 if the table is full. */
 int pfm_watch(pfm_mapping *m);
-/* Takes it out. Before munmap. */
+/* Removes a mapping from the handler's table. Must be called before munmap. */
 void pfm_forget(pfm_mapping *m);
-/* Sees to it that the handler is the first to be asked. */
+/* Makes sure that our handler for SIGBUS is the installed one. */
 void pfm_guard(void);

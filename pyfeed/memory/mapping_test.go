@@ -32,10 +32,10 @@ func TestMappingIsCountedUntilItsLastWindowGoes(t *testing.T) {
 	data := bytes.Repeat([]byte("0123456789abcdef"), 3*WindowSize/16)
 	m, name := mapped(t, data)
 	if !bytes.Equal(m.Bytes(), data) {
-		t.Fatal("the mapping is not the file")
+		t.Fatal("the mapping differs from the file")
 	}
 	first, third := m.Window(10, 2), m.Window(2*WindowSize, 1)
-	again := m.Window(5, 1) // behind: a window of its own
+	again := m.Window(5, 1) // before the last window: makes a new window
 	if err := os.Remove(name); err != nil {
 		t.Fatal(err)
 	}
@@ -46,8 +46,8 @@ func TestMappingIsCountedUntilItsLastWindowGoes(t *testing.T) {
 	for _, b := range []*Buffer{first, third, first} {
 		b.Release()
 	}
-	if !bytes.Equal(m.Bytes()[:100], data[:100]) { // pages that were given back come again
-		t.Error("the mapping is not the file")
+	if !bytes.Equal(m.Bytes()[:100], data[:100]) { // released pages are read again from the file
+		t.Error("the mapping differs from the file")
 	}
 	again.Release()
 	if after := Count(); after != before {
@@ -55,21 +55,21 @@ func TestMappingIsCountedUntilItsLastWindowGoes(t *testing.T) {
 	}
 }
 
-// What is missing of a file that has become shorter reads as zeros, and is noted.
+// The missing part of a file that has shrunk reads as zeros, and the mapping becomes torn.
 func TestAShrunkMappingReadsAsZeros(t *testing.T) {
 	page := int(pageSize)
 	m, name := mapped(t, bytes.Repeat([]byte{7}, 20*page+100))
 	defer m.Close()
-	if m.Bytes()[20*page] != 7 || m.Torn() != nil {
-		t.Fatal("damaged from the start")
+	if m.Bytes()[20*page] != 7 || m.torn() != nil {
+		t.Fatal("the mapping is torn before the file has shrunk")
 	}
 	w := m.Window(0, 1)
 	defer w.Release()
 	if err := os.Truncate(name, int64(3*page)); err != nil {
 		t.Fatal(err)
 	}
-	if m.Bytes()[3*page-1] != 7 || m.Torn() != nil {
-		t.Error("what is left was not left alone")
+	if m.Bytes()[3*page-1] != 7 || m.torn() != nil {
+		t.Error("the remaining part of the file has changed")
 	}
 	sum := 0
 	for _, b := range m.Bytes() {
@@ -78,12 +78,12 @@ func TestAShrunkMappingReadsAsZeros(t *testing.T) {
 	if sum != 7*3*page {
 		t.Errorf("expected a sum of %d, found %d", 7*3*page, sum)
 	}
-	if m.Torn() == nil || w.TornAt(w.Pointer(), 1) == nil {
-		t.Error("nobody noted it")
+	if m.torn() == nil || w.TornAt(w.Pointer(), 1) == nil {
+		t.Error("expected the mapping to be torn")
 	}
 }
 
-// Memory of whatever kind that lies in a torn mapping is known by its address, as long as the mapping is there.
+// TornAt finds a torn mapping by an address in it, whoever holds the memory.
 func TestTornAt(t *testing.T) {
 	page := int(pageSize)
 	whole, _ := mapped(t, bytes.Repeat([]byte{7}, 4*page))
@@ -92,37 +92,37 @@ func TestTornAt(t *testing.T) {
 	m.name = name
 	at := func(m *Mapping, offset, size int) *Tear { return TornAt(unsafe.Pointer(&m.Bytes()[offset]), size) }
 	if tear := at(m, 0, page); tear != nil || AnyTorn() {
-		t.Fatalf("torn from the start: %v", tear)
+		t.Fatalf("torn before the file has shrunk: %v", tear)
 	}
 	if err := os.Truncate(name, int64(page)); err != nil {
 		t.Fatal(err)
 	}
 	faults := FaultCount()
 	if m.Bytes()[3*page] != 0 || FaultCount() != faults+1 {
-		t.Errorf("expected a fault, found %d", FaultCount()-faults)
+		t.Errorf("expected 1 fault, found %d", FaultCount()-faults)
 	}
 	for _, offset := range []int{0, 3 * page, 4*page - 1} {
 		if tear := at(m, offset, 1); tear == nil || tear.File != name || tear.String() != "the file shrank before this was read" {
-			t.Errorf("byte %d: found %v", offset, tear)
+			t.Errorf("byte %d: expected a Tear of a file that shrank, found %v", offset, tear)
 		}
 	}
 	if tear := at(m, 0, 0); tear != nil {
-		t.Errorf("nothing is torn, found %v", tear)
+		t.Errorf("expected no Tear for 0 bytes, found %v", tear)
 	}
 	if tear := at(whole, 0, page); tear != nil {
-		t.Errorf("another file is torn, found %v", tear)
+		t.Errorf("expected no Tear of another file, found %v", tear)
 	}
 	local := make([]byte, 10)
 	if tear := TornAt(unsafe.Pointer(&local[0]), 10); tear != nil {
-		t.Errorf("other memory is torn, found %v", tear)
+		t.Errorf("expected no Tear for memory outside mappings, found %v", tear)
 	}
 	m.Close()
 	if AnyTorn() {
-		t.Error("torn still, though it is gone")
+		t.Error("expected no Tear after the mapping was closed")
 	}
 }
 
-// What was found missing once is found missing again after Faults.
+// After RearmFaults, an access to a missing page counts as a fault again.
 func TestFaultsAreFoundAgain(t *testing.T) {
 	page := int(pageSize)
 	m, name := mapped(t, bytes.Repeat([]byte{7}, 8*page))
@@ -136,29 +136,29 @@ func TestFaultsAreFoundAgain(t *testing.T) {
 		}
 		return n
 	}
-	for _, first := range []int{6, 4, 2} { // in which order the pages are met makes no difference
+	for _, first := range []int{6, 4, 2} { // the order of the accesses makes no difference
 		if m.Bytes()[first*page] != 0 {
-			t.Fatalf("page %d is there", first)
+			t.Fatalf("page %d: expected zeros", first)
 		}
 	}
 	for range 3 {
 		before := RearmFaults()
 		if FaultCount() != before {
-			t.Error("a fault without an access")
+			t.Error("a fault was counted without an access")
 		}
 		if n := sum(); n != 2*7 {
 			t.Errorf("expected a sum of %d, found %d", 2*7, n)
 		}
 		if FaultCount() == before {
-			t.Error("zeros were read without a fault")
+			t.Error("zeros were read without a fault being counted")
 		}
 		if after := FaultCount(); sum() != 2*7 || FaultCount() != after {
-			t.Error("a second fault without Faults")
+			t.Error("a second fault was counted without RearmFaults")
 		}
 	}
 }
 
-// A file that was written to makes all that is held of it torn.
+// When a file was written to, all data read from its mapping counts as torn.
 func TestTearOfAFileWrittenTo(t *testing.T) {
 	m, _ := mapped(t, bytes.Repeat([]byte{7}, 100))
 	defer m.Close()
@@ -166,15 +166,15 @@ func TestTearOfAFileWrittenTo(t *testing.T) {
 	m.Tear()
 	m.Tear()
 	if tear := TornAt(unsafe.Pointer(&m.Bytes()[0]), 1); tear == nil || tear.String() != "the file was written to before this was read" {
-		t.Errorf("found %v", tear)
+		t.Errorf("expected a Tear of a file written to, found %v", tear)
 	}
 	if FaultCount() == before || m.Bytes()[0] != 7 {
-		t.Error("expected it to be counted, and the bytes to be left alone")
+		t.Error("expected one more fault, and unchanged bytes")
 	}
 }
 
-// mapAgain maps the file of that name as it is now.
-func mapAgain(t *testing.T, p *Pool, name string) *Mapping {
+// remap maps the file of that name in its present state.
+func remap(t *testing.T, p *Pool, name string) *Mapping {
 	t.Helper()
 	f, err := os.Open(name)
 	if err != nil {
@@ -192,7 +192,7 @@ func mapAgain(t *testing.T, p *Pool, name string) *Mapping {
 	return m
 }
 
-func TestAFileStaysMappedForWhoMapsItAgain(t *testing.T) {
+func TestMappingsAreCached(t *testing.T) {
 	before := Count()
 	p := NewPool(File)
 	name := filepath.Join(t.TempDir(), "file")
@@ -208,33 +208,33 @@ func TestAFileStaysMappedForWhoMapsItAgain(t *testing.T) {
 	data := bytes.Repeat([]byte("0123456789abcdef"), 3*WindowSize/16)
 	write(data)
 
-	first := mapAgain(t, p, name)
-	second := mapAgain(t, p, name) // while the first is used
+	first := remap(t, p, name)
+	second := remap(t, p, name) // while the first is in use
 	if first == second {
-		t.Fatal("two who read a file at a time have one mapping")
+		t.Fatal("two readers share one mapping at the same time")
 	}
 	window := first.Window(WindowSize, 1)
 	first.Close()
-	if m := mapAgain(t, p, name); m == first || m == second {
-		t.Fatal("a mapping is kept while it is used")
+	if m := remap(t, p, name); m == first || m == second {
+		t.Fatal("a mapping was cached while in use")
 	} else {
 		m.Close()
 	}
 	window.Release()
-	second.Close() // one is kept already
-	again := mapAgain(t, p, name)
+	second.Close() // the first one is cached already
+	again := remap(t, p, name)
 	if again == second {
-		t.Error("expected the one that was given up first")
+		t.Error("expected the mapping that was closed first")
 	}
-	if !bytes.Equal(again.Bytes(), data) || again.Torn() != nil {
-		t.Error("the mapping is not the file")
+	if !bytes.Equal(again.Bytes(), data) || again.torn() != nil {
+		t.Error("the mapping differs from the file")
 	}
 	again.Close()
 	if err := os.Chtimes(name, time.Time{}, time.Unix(1, 0)); err != nil {
 		t.Fatal(err)
 	}
-	if m := mapAgain(t, p, name); m == again {
-		t.Error("a file that was written to since was not mapped anew")
+	if m := remap(t, p, name); m == again {
+		t.Error("a file that was written to was not mapped again")
 	} else {
 		again = m
 	}
@@ -242,63 +242,63 @@ func TestAFileStaysMappedForWhoMapsItAgain(t *testing.T) {
 
 	changed := bytes.ToUpper(data)
 	write(changed)
-	m := mapAgain(t, p, name)
+	m := remap(t, p, name)
 	if m == again || !bytes.Equal(m.Bytes(), changed) {
-		t.Error("another file of that name: expected what is in it")
+		t.Error("another file of the same name: expected its contents")
 	}
 	m.Close()
 	if err := os.Truncate(name, 2*WindowSize); err != nil {
 		t.Fatal(err)
 	}
-	shorter := mapAgain(t, p, name)
-	if !bytes.Equal(shorter.Bytes(), changed[:2*WindowSize]) || shorter.Torn() != nil {
-		t.Error("a shorter file: expected what is in it")
+	shorter := remap(t, p, name)
+	if !bytes.Equal(shorter.Bytes(), changed[:2*WindowSize]) || shorter.torn() != nil {
+		t.Error("a shorter file: expected its contents")
 	}
 	if err := os.Truncate(name, 1); err != nil {
 		t.Fatal(err)
 	}
-	if shorter.Bytes()[WindowSize] != 0 || shorter.Torn() == nil {
-		t.Error("a file that shrinks: expected zeros, and a note")
+	if shorter.Bytes()[WindowSize] != 0 || shorter.torn() == nil {
+		t.Error("a file that shrinks: expected zeros and a torn mapping")
 	}
 	shorter.Close()
 	if err := os.Truncate(name, 2*WindowSize); err != nil {
 		t.Fatal(err)
 	}
-	if m = mapAgain(t, p, name); m == shorter || m.Torn() != nil {
-		t.Error("what has shrunk was kept")
+	if m = remap(t, p, name); m == shorter || m.torn() != nil {
+		t.Error("the mapping of a file that has shrunk was cached")
 	}
 	p.Close()
-	m.Close() // after its pool
+	m.Close() // after the pool was closed
 	if after := Count(); after != before {
 		t.Errorf("%+v before, %+v after", before, after)
 	}
 }
 
 func TestMappingsAreKeptUpToABound(t *testing.T) {
-	before, none := Count(), kept.bytes
+	before, none := Count(), mappingCache.bytes
 	p := NewPool(File)
 	folder := t.TempDir()
 	names := []string{filepath.Join(folder, "large"), filepath.Join(folder, "small")}
-	sizes := []int64{mostKept + WindowSize/2, 2 * WindowSize}
+	sizes := []int64{maxCachedBytes + WindowSize/2, 2 * WindowSize}
 	var all []*Mapping
 	for i, name := range names {
 		if err := os.WriteFile(name, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Truncate(name, sizes[i]); err != nil { // it takes no place on the disk
+		if err := os.Truncate(name, sizes[i]); err != nil { // a sparse file: it uses no disk space
 			t.Fatal(err)
 		}
-		all = append(all, mapAgain(t, p, name))
+		all = append(all, remap(t, p, name))
 	}
-	if all[0].kept != mostKept-none || all[1].kept != 0 || kept.bytes != mostKept {
-		t.Errorf("expected %d bytes of the first to be kept, found %d and %d", mostKept-none, all[0].kept, all[1].kept)
+	if all[0].cachedBytes != maxCachedBytes-none || all[1].cachedBytes != 0 || mappingCache.bytes != maxCachedBytes {
+		t.Errorf("expected %d bytes of the first file to be cached, found %d, and %d of the second", maxCachedBytes-none, all[0].cachedBytes, all[1].cachedBytes)
 	}
-	inside, behind := all[0].Window(0, 1), all[0].Window(mostKept, 1)
-	if w := inside.owner.(*window); !w.kept {
-		t.Error("the first window is not kept")
+	inside, behind := all[0].Window(0, 1), all[0].Window(maxCachedBytes, 1)
+	if w := inside.owner.(*window); !w.isCached {
+		t.Error("the first window is not cached")
 	}
-	if w := behind.owner.(*window); w.kept {
-		t.Error("the last window is kept")
+	if w := behind.owner.(*window); w.isCached {
+		t.Error("the last window is cached")
 	}
 	inside.Release()
 	behind.Release()
@@ -306,39 +306,39 @@ func TestMappingsAreKeptUpToABound(t *testing.T) {
 		m.Close()
 	}
 	if n := Count().Live[Mapped] - before.Live[Mapped]; n != sizes[0] {
-		t.Errorf("expected %d bytes to be mapped, found %d", sizes[0], n)
+		t.Errorf("expected %d mapped bytes, found %d", sizes[0], n)
 	}
-	if m := mapAgain(t, p, names[0]); m != all[0] {
-		t.Error("the first was not kept")
+	if m := remap(t, p, names[0]); m != all[0] {
+		t.Error("the first mapping was not cached")
 	} else {
 		m.Close()
 	}
 	p.Trim()
-	if after := Count(); after != before || kept.bytes != none {
-		t.Errorf("%+v and %d kept before, %+v and %d after", before, none, after, kept.bytes)
+	if after := Count(); after != before || mappingCache.bytes != none {
+		t.Errorf("wrong counts: %+v and %d bytes cached before, %+v and %d after", before, none, after, mappingCache.bytes)
 	}
 	p.Close()
-	files := kept.files
-	kept.files = mostKeptFiles
-	last := mapAgain(t, p, names[1])
-	if last.kept != 0 {
-		t.Error("a file more than there may be is kept")
+	files := mappingCache.files
+	mappingCache.files = maxCachedFiles
+	last := remap(t, p, names[1])
+	if last.cachedBytes != 0 {
+		t.Error("more files than the limit are cached")
 	}
 	last.Close()
-	kept.files = files
+	mappingCache.files = files
 
-	c := NewUnpooled(File) // which keeps nothing
+	c := NewUnpooled(File) // caches nothing
 	defer c.Close()
-	m := mapAgain(t, c, names[1])
+	m := remap(t, c, names[1])
 	if m.Close(); Count() != before {
-		t.Error("a pool that keeps nothing kept a mapping")
+		t.Error("an unpooled pool cached a mapping")
 	}
 }
 
 func TestMapRefusesNothing(t *testing.T) {
 	for _, size := range []int64{0, -1, 1 << 50} {
 		if _, err := newMapping(0, size); err == nil {
-			t.Errorf("a mapping of %d bytes was made", size)
+			t.Errorf("expected an error for a mapping of %d bytes", size)
 		}
 	}
 }
@@ -352,7 +352,7 @@ func TestArenaPiecesOutliveIt(t *testing.T) {
 	for i := range 5000 {
 		n := i % 300
 		if i == 77 {
-			n = arenaBlock // a buffer of its own
+			n = arenaBlock // too large for the arena's buffer
 		}
 		piece, b, err := a.Get(n)
 		if err != nil || len(piece) != n {
@@ -368,7 +368,7 @@ func TestArenaPiecesOutliveIt(t *testing.T) {
 	for i, piece := range pieces {
 		for _, b := range piece {
 			if b != byte(i) {
-				t.Fatalf("piece %d was written over", i)
+				t.Fatalf("piece %d was overwritten", i)
 			}
 		}
 		held[i].Release()

@@ -1,13 +1,12 @@
-/* Where the bytes come from. */
+/* Allocation of memory outside Go's heap. */
 #define _GNU_SOURCE
-#include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
 enum { PFM_HUGE = 2 << 20 };
 
-/* From 2 MiB on, memory is mapped apart, aligned to and asked to be made of huge pages: one page
- * fault instead of 512. Below, malloc's. */
+/* Blocks of 2 MiB and more are mapped, aligned to huge pages and advised to use them: one page fault
+ * instead of 512. Smaller blocks come from malloc. */
 static inline void *pfm_alloc(size_t n) {
     void *p = NULL;
     if (n < PFM_HUGE) return posix_memalign(&p, 64, n) ? NULL : p;
@@ -17,12 +16,12 @@ static inline void *pfm_alloc(size_t n) {
     char *a = (char *)(((size_t)m + PFM_HUGE - 1) & ~((size_t)PFM_HUGE - 1));
     if (a > m) munmap(m, (size_t)(a - m));
     if (a + n < m + whole) munmap(a + n, (size_t)(m + whole - (a + n)));
-    madvise(a, n, MADV_HUGEPAGE); /* advice: a kernel without it is only slower */
+    madvise(a, n, MADV_HUGEPAGE); /* ignored on error: without huge pages it is only slower */
     return a;
 }
 
-/* Moves n bytes of pfm_alloc, 2 MiB at least, to a place for `to` bytes, or cuts them to as many: pages move, nothing is
- * copied. NULL, and nothing has changed, where the system refuses. */
+/* Resizes a mapped block of n bytes (2 MiB at least) to `to` bytes. It moves pages and copies nothing. It
+ * returns the new address, or NULL without a change if the system refuses. */
 static inline void *pfm_resize(void *p, size_t n, size_t to) {
     if (to <= n) return mremap(p, n, to, 0) == MAP_FAILED ? NULL : p;
     size_t whole = to + PFM_HUGE;
@@ -42,6 +41,3 @@ static inline void pfm_free(void *p, size_t n) {
     else
         munmap(p, n);
 }
-
-/* The processor this thread runs on; -1 if the system does not tell. */
-static inline int pfm_processor(void) { return sched_getcpu(); }

@@ -2,7 +2,6 @@ package memory
 
 import (
 	"errors"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,7 +17,7 @@ func get(t *testing.T, p *Pool, n int) *Buffer {
 	return b
 }
 
-// restore fails the test if it leaves more in use than there was.
+// restore fails the test if more memory is in use at its end than before.
 func restore(t *testing.T) {
 	before := Count()
 	t.Cleanup(func() {
@@ -47,7 +46,7 @@ func TestBuffersAreAligned(t *testing.T) {
 	for _, n := range []int{0, 1, 63, 64, 65, 4096, 1<<21 - 1, 1 << 21, 1<<21 + 1, 5 << 20} {
 		b := get(t, p, n)
 		if uintptr(b.Pointer())%Alignment != 0 {
-			t.Errorf("%d bytes lie at %p", n, b.Pointer())
+			t.Errorf("a buffer of %d bytes is not aligned: it is at %p", n, b.Pointer())
 		}
 		if len(b.Bytes()) != n || b.Size() != n {
 			t.Errorf("asked for %d bytes, found %d", n, len(b.Bytes()))
@@ -66,65 +65,27 @@ func TestPoolReusesMemory(t *testing.T) {
 	a := get(t, p, 1000)
 	at := a.Pointer()
 	a.Release()
-	b := get(t, p, 900) // of the same class
+	b := get(t, p, 900) // has the same class
 	if b.Pointer() != at {
-		t.Error("a buffer of the same class was not reused")
+		t.Error("a released buffer of the same class was not reused")
 	}
 	b.Release()
 }
 
-// idle makes a class of so many idle buffers, one for each processor that is named, the latest first.
-func idle(processors ...int32) (c class, all []*Buffer) {
-	for _, processor := range processors {
-		all = append(all, &Buffer{processor: processor})
-	}
-	for i, b := range all[:len(all)-1] {
-		b.next = all[i+1]
-	}
-	c.free = all[0]
-	return c, all
-}
-
-func TestABufferIsUsedAgainWhereItWasWritten(t *testing.T) {
-	c, all := idle(1, 2, 1, 2)
-	for i, want := range []int{1, 3, 2, 0} { // of the third, which has none left, the oldest; then what there is
-		processor := []int32{2, 2, 2, 3}[i]
-		if got := c.take(processor); got != all[want] || got.next != nil {
-			t.Errorf("take %d: expected the buffer of processor %d, found that of %d", i, all[want].processor, got.processor)
-		}
-	}
-	if b := c.take(1); b != nil {
-		t.Errorf("expected none to be left, found %+v", b)
-	}
-
-	c, all = idle(1, 2, 1, 2)
-	if got := c.take(0); got != all[0] {
-		t.Errorf("no processor: expected the latest buffer, found %+v", got)
-	}
-
-	others := make([]int32, affinityDepth, affinityDepth+1)
-	c, all = idle(append(others, 1)...)
-	if got := c.take(1); got != all[affinityDepth-1] {
-		t.Errorf("expected to look at %d buffers, found one of processor %d taken", affinityDepth, got.processor)
-	}
-}
-
-// get asks for the processor only where it is worth it.
-func TestLargeBuffersKnowTheirProcessor(t *testing.T) {
+func TestTheBufferThatCameBackLastIsTakenFirst(t *testing.T) {
 	restore(t)
 	p := NewPool(Queue)
 	defer p.Close()
-	small, large := get(t, p, 1000), get(t, p, affinityBytes)
-	if small.processor != 0 || large.processor < 1 || int(large.processor) > 1<<16 {
-		t.Errorf("expected none and one, found %d and %d", small.processor, large.processor)
+	first, second := get(t, p, 1000), get(t, p, 1000)
+	first.Release()
+	second.Release()
+	for _, want := range []*Buffer{second, first} {
+		if got := get(t, p, 1000); got != want || got.next != nil {
+			t.Errorf("expected %p, found %p, %+v", want, got, got)
+		}
 	}
-	large.processor = -1
-	large.Release()
-	if again := get(t, p, affinityBytes); again != large || again.processor < 1 {
-		t.Errorf("expected the same buffer, of this processor, found %+v", again)
-	}
-	large.Release()
-	small.Release()
+	first.Release()
+	second.Release()
 }
 
 func TestCountsAreByPurpose(t *testing.T) {
@@ -136,7 +97,7 @@ func TestCountsAreByPurpose(t *testing.T) {
 		t.Errorf("live batch bytes: expected 1100, found %d", got)
 	}
 	if now.Live[Queue] != before.Live[Queue] {
-		t.Error("another purpose was counted")
+		t.Error("memory was counted for another purpose")
 	}
 	if got := now.Buffers - before.Buffers; got != 2 {
 		t.Errorf("buffers: expected 2, found %d", got)
@@ -166,14 +127,14 @@ func TestACounterKeepsNothing(t *testing.T) {
 	p.Close()
 }
 
-// What a pool holds must not exceed the most that was in use at once, whatever the sizes.
+// The memory held by a pool must not exceed the largest amount in use at one time, whatever the sizes.
 func TestFootprintIsBoundedByThePeak(t *testing.T) {
 	restore(t)
 	p := NewPool(Queue)
 	defer p.Close()
 	const live = 4
 	var held [live]*Buffer
-	peak, most := 0, 0
+	peak, limit := 0, 0
 	for i := range 2000 {
 		k := i % live
 		if held[k] != nil {
@@ -182,11 +143,11 @@ func TestFootprintIsBoundedByThePeak(t *testing.T) {
 		held[k] = get(t, p, 1<<(6+i*7%12)+i%50)
 		p.mu.Lock()
 		peak = max(peak, p.live)
-		most = max(most, p.live+p.idle)
+		limit = max(limit, p.live+p.idle)
 		p.mu.Unlock()
 	}
-	if most > peak {
-		t.Errorf("held %d bytes, but only %d were ever in use", most, peak)
+	if limit > peak {
+		t.Errorf("held %d bytes, but only %d were ever in use", limit, peak)
 	}
 	for _, b := range held {
 		b.Release()
@@ -225,12 +186,12 @@ func TestReferencesAreGuarded(t *testing.T) {
 	b.Release()
 	b.Release()
 	if !panics(b.Release) {
-		t.Error("a release too many went unnoticed")
+		t.Error("expected a panic for one Release too many")
 	}
 	c := Borrow(1, nil)
 	c.Release()
 	if !panics(func() { c.Retain(1) }) {
-		t.Error("the retain of a released buffer went unnoticed")
+		t.Error("expected a panic for the Retain of a released buffer")
 	}
 }
 
@@ -245,20 +206,20 @@ func TestBorrowedMemoryGoesBackOnce(t *testing.T) {
 	b.Retain(1)
 	b.Release()
 	if g.times != 0 {
-		t.Error("given back while still in use")
+		t.Error("the owner got its memory back while it was in use")
 	}
 	if Count().Live[Lent] < 10 {
 		t.Error("lent memory is not counted")
 	}
 	b.Release()
 	if g.times != 1 {
-		t.Errorf("given back %d times", g.times)
+		t.Errorf("expected the owner to get its memory back once, found %d times", g.times)
 	}
 	d := Borrow(10, g)
 	d.ForgetOwner()
 	d.Release()
 	if g.times != 1 {
-		t.Error("disowned memory was given back")
+		t.Error("ForgetOwner: the owner got its memory back")
 	}
 }
 
@@ -298,7 +259,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	defer p.Close()
 	get(t, p, 5000).Release()
 	if n := testing.AllocsPerRun(100, func() { get(t, p, 5000).Release() }); n != 0 {
-		t.Errorf("a Get and a Release: %v allocations", n)
+		t.Errorf("a Get and a Release: expected 0 allocations, found %v", n)
 	}
 }
 
@@ -311,30 +272,23 @@ func BenchmarkGetRelease(b *testing.B) {
 	}
 }
 
-// Of a Get and a Release, mostly in two threads, each has the other's core give up what it changes.
-func TestWhatAGetChangesLiesInOneCacheLine(t *testing.T) {
+// Get and Release mostly run in two threads, so that each moves the cache lines that it changes to its own core. The
+// fields must be in one line.
+func TestWhatPoolGetChangesIsTogether(t *testing.T) {
 	const line = 64
 	var p Pool
 	if begin, end := unsafe.Offsetof(p.mu), unsafe.Offsetof(p.peak); begin%line != 0 || end-begin > line {
-		t.Errorf("expected one line of %d bytes, found bytes %d to %d", line, begin, end)
+		t.Errorf("expected the fields to be in the first %d bytes, found bytes %d to %d", line, begin, end)
 	}
-	all := make([]*Pool, 100)
-	for i := range all {
-		all[i] = new(Pool)
-		if over := uintptr(unsafe.Pointer(all[i])) % line; over != 0 {
-			t.Fatalf("pool %d: expected it at the beginning of a line, found it %d bytes behind", i, over)
-		}
-	}
-	runtime.KeepAlive(all)
 	from := uintptr(unsafe.Pointer(&lent.bytes))
 	to := uintptr(unsafe.Pointer(&returned.bytes))
 	if apart := max(from, to) - min(from, to); apart < 2*line {
-		t.Errorf("what is lent and what is given back: expected %d bytes between the counts at least, found %d", 2*line, apart)
+		t.Errorf("lent and returned: expected at least %d bytes between the counts, found %d", 2*line, apart)
 	}
 }
 
-// Tuples are lent and come back while somebody looks: there are never less than none.
-func TestWhatIsLentIsNeverLessThanNone(t *testing.T) {
+// Memory is lent and returned while another thread reads the counts. They must never be negative.
+func TestLentCountIsNeverNegative(t *testing.T) {
 	before := Count()
 	var stop atomic.Bool
 	var busy sync.WaitGroup
@@ -347,7 +301,7 @@ func TestWhatIsLentIsNeverLessThanNone(t *testing.T) {
 	}
 	for range 20_000 {
 		if s := Count(); s.Live[Lent] < before.Live[Lent] || s.Buffers < before.Buffers {
-			t.Errorf("expected %d bytes and %d buffers at least, found %d and %d", before.Live[Lent], before.Buffers, s.Live[Lent], s.Buffers)
+			t.Errorf("expected at least %d bytes and %d buffers, found %d and %d", before.Live[Lent], before.Buffers, s.Live[Lent], s.Buffers)
 			break
 		}
 	}
@@ -358,7 +312,7 @@ func TestWhatIsLentIsNeverLessThanNone(t *testing.T) {
 	}
 }
 
-func TestResizeKeepsWhatIsThere(t *testing.T) {
+func TestResizeKeepsContents(t *testing.T) {
 	before := Count()
 	p := NewPool(Batch)
 	b, err := p.Get(100)
@@ -378,7 +332,7 @@ func TestResizeKeepsWhatIsThere(t *testing.T) {
 		}
 		for i := range kept {
 			if b.Bytes()[i] != byte(i) {
-				t.Fatalf("%d bytes: byte %d is %d", n, i, b.Bytes()[i])
+				t.Fatalf("resized to %d bytes: byte %d has the wrong value %d", n, i, b.Bytes()[i])
 			}
 		}
 		b.Bytes()[n-1] = 1

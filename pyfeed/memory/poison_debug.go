@@ -8,8 +8,8 @@ import (
 	"unsafe"
 )
 
-// poisonByte fills memory that is idle. What still reads it reads this; who wrote to it is found out when
-// the memory is next handed out.
+// poisonByte fills idle memory. A read of idle memory sees this value; a write to it is detected when the memory is
+// next allocated.
 const poisonByte = 0xDB
 
 var poisoned = bytes.Repeat([]byte{poisonByte}, 1<<16)

@@ -31,7 +31,7 @@ func TestWriteAfterReleaseIsFound(t *testing.T) {
 	defer func() {
 		found, _ := recover().(string)
 		if !strings.Contains(found, "byte 17 of a released buffer") {
-			t.Errorf("expected byte 17 to be named, found %q", found)
+			t.Errorf("expected a panic that names byte 17, found %q", found)
 		}
 	}()
 	_, _ = p.Get(200)

@@ -10,39 +10,37 @@ import (
 	"unsafe"
 )
 
-// A Pool hands out buffers and keeps those that come back for the next to ask.
+// A Pool allocates buffers and keeps released ones for reuse.
 //
-// What it holds, in use and idle together, never exceeds the most that was in use at one time: an
-// idle buffer of another size goes back to the system before that would happen. Buffers may outlive
-// the Pool's Close.
+// Its memory, in use and idle together, never exceeds the largest amount that was in use at one time. To stay below
+// that, it returns idle buffers of other sizes to the system. Buffers may outlive the Pool's Close.
 type Pool struct {
-	// What each Get and Release changes lies in one cache line, which goes to and fro between the threads that do them.
+	// The fields that each Get and Release changes come first, in as few cache lines as possible.
 	mu        sync.Mutex
-	classes   []class // by rising size
-	live      int     // bytes in use, in whole classes, as idle and peak
+	classes   []class // sorted by size
+	live      int     // bytes in use, in sizes of classes; idle and peak count the same way
 	idle      int
-	requested int // bytes in use, as they were asked for
+	requested int // bytes in use, in sizes requested
 	buffers   int // in use
 
-	peak     int // the most that live has been
+	peak     int // the largest value of live so far
 	closed   bool
-	unpooled bool // what comes back is freed, not kept
+	unpooled bool // released buffers are freed, not kept
 	purpose  Purpose
 	source   Source
-	spares   *Buffer // Buffers without memory, to save Go's allocator the trouble
+	spares   *Buffer // Buffers without memory, for reuse
 
-	mappings map[string]*Mapping // of files that nobody reads now, by name
-
-	_ [16]byte // up to a size of which Go's allocator has each at the beginning of a line
+	mappings map[string]*Mapping // cached mappings of files that are not open, by file name
 }
 
-// Pools that are open or have buffers in use. Counting is theirs, so that it costs a Get nothing.
+// pools are the Pools that are open or have buffers in use. Each Pool counts its own memory, so that a Get has no
+// global count to update.
 var pools struct {
 	mu  sync.Mutex
 	all map[*Pool]struct{}
 }
 
-// NewPool makes a Pool whose buffers are counted for a purpose.
+// NewPool makes a Pool whose buffers count for the given purpose.
 func NewPool(purpose Purpose) *Pool {
 	p := &Pool{purpose: purpose}
 	pools.mu.Lock()
@@ -54,52 +52,53 @@ func NewPool(purpose Purpose) *Pool {
 	return p
 }
 
-// NewUnpooled makes a Pool that keeps nothing: for memory that is seldom asked for, but counted.
+// NewUnpooled makes a Pool that keeps no released buffers. It is for memory that is allocated rarely but must be
+// counted.
 func NewUnpooled(purpose Purpose) *Pool {
 	p := NewPool(purpose)
 	p.unpooled = true
 	return p
 }
 
-// A Source has memory that is not the system's ordinary kind. Any thread.
+// A Source allocates memory of a special kind, such as pinned memory. All methods are safe for concurrent use.
 type Source interface {
-	// Allocate gives n bytes, a multiple of SourceAlignment, and aligned to it.
+	// Allocate returns n bytes aligned to SourceAlignment. n is a multiple of SourceAlignment.
 	Allocate(n int) (unsafe.Pointer, error)
 	Free(p unsafe.Pointer, n int)
-	// Close comes when all is freed and nothing more will be asked for.
+	// Close is called when everything is freed and no more memory will be requested.
 	Close()
 }
 
-// SourceAlignment is that of the fields of tuples in a Source's memory, in bytes: a device's.
+// SourceAlignment is the alignment, in bytes, of tuples' fields in a Source's memory. Devices use the same alignment.
 const SourceAlignment = 256
 
-// NewPinnedPool makes a Pool of pinned memory. What comes back is the source's to keep.
+// NewPinnedPool makes a Pool of pinned memory. Released buffers go back to the source.
 func NewPinnedPool(source Source, purpose Purpose) *Pool {
 	p := NewUnpooled(purpose)
 	p.source = source
 	return p
 }
 
-// Align rounds n up to a multiple of what fields in the Pool's buffers are aligned to.
+// Align rounds n up to a multiple of the alignment of fields in the Pool's buffers.
 func (p *Pool) Align(n int) int {
 	if p.source != nil {
 		return (n + SourceAlignment - 1) &^ (SourceAlignment - 1)
 	}
-	return Align(n)
+	return align(n)
 }
 
-// Pinned says whether devices copy from the Pool's buffers by themselves.
+// Pinned reports whether devices can copy from the Pool's buffers directly.
 func (p *Pool) Pinned() bool { return p.source != nil }
 
-// Stats is what all pools hold.
+// Stats counts the memory of all pools.
 type Stats struct {
 	Live    [numPurposes]int64 // bytes in use, by purpose
 	Buffers int64              // in use
-	Idle    int64              // bytes kept for the next buffers
+	Idle    int64              // bytes kept for reuse
 	Slabs   [numSlabs]int64    // bytes, by kind
 }
 
-// Count looks at all pools.
+// Count returns the Stats of all pools at the moment.
 func Count() (s Stats) {
 	pools.mu.Lock()
 	defer pools.mu.Unlock()
@@ -107,12 +106,14 @@ func Count() (s Stats) {
 		p.mu.Lock()
 		s.Live[p.purpose] += int64(p.requested)
 		s.Buffers += int64(p.buffers)
-		if p.purpose != View { // which is kept for good, and small
+		if p.purpose != View { // the memory of views is small and never freed
 			s.Idle += int64(p.idle)
 		}
 		p.mu.Unlock()
 	}
-	bytes, buffers := returned.bytes.Load(), returned.buffers.Load() // first, or what comes and goes meanwhile would count as less than none
+	// Returned memory is counted before lent memory. In the other order, memory lent and returned in between would make
+	// the difference negative.
+	bytes, buffers := returned.bytes.Load(), returned.buffers.Load()
 	s.Live[Lent] += lent.bytes.Load() - bytes
 	s.Live[Mapped] += mappedBytes.Load()
 	s.Buffers += lent.buffers.Load() - buffers + mappedWindows.Load()
@@ -122,17 +123,13 @@ func Count() (s Stats) {
 	return s
 }
 
-// From so many bytes on, a buffer is worth asking which processor this is: to write one that another has in its cache
-// takes twice as long. So many are looked at.
-const affinityBytes, affinityDepth = 64 << 10, 8
-
 type class struct {
 	size int
 	free *Buffer
 }
 
-// classOf rounds up to one of four steps between two powers of two, so that at most a quarter is
-// wasted; from 2 MiB on these are whole pages too.
+// classOf rounds n up to the size of a class. There are four classes between two powers of two, so that at most a
+// quarter of a buffer is unused. From 2 MiB on, the sizes are whole pages.
 func classOf(n int) int {
 	if n <= Alignment {
 		return Alignment
@@ -141,22 +138,18 @@ func classOf(n int) int {
 	return (n + step - 1) &^ (step - 1)
 }
 
-// Get hands out a buffer of n bytes with whatever its last user left in it.
+// Get returns a buffer of n bytes. Its contents are undefined.
 func (p *Pool) Get(n int) (*Buffer, error) {
 	if n < 0 || n > 1<<46 {
 		return nil, fmt.Errorf("%w: %d bytes were asked for", ErrNoMemory, n)
 	}
 	size := classOf(n)
-	var processor int32
-	if size >= affinityBytes && p.source == nil {
-		processor = int32(C.pfm_processor()) + 1
-	}
 	p.mu.Lock()
 	var b *Buffer
 	if p.source != nil {
 		size = p.Align(max(n, 1))
 	} else {
-		b = p.find(size).take(processor)
+		b = p.find(size).take()
 	}
 	p.live += size
 	p.requested += n
@@ -165,7 +158,7 @@ func (p *Pool) Get(n int) (*Buffer, error) {
 		p.idle -= size
 		p.mu.Unlock()
 		unpoison(b.data, size)
-		b.size, b.processor = n, processor
+		b.size = n
 		b.refs.Store(1)
 		return b, nil
 	}
@@ -196,13 +189,13 @@ func (p *Pool) Get(n int) (*Buffer, error) {
 		p.mu.Unlock()
 		return nil, err
 	}
-	b.data, b.class, b.size, b.processor = data, size, n, processor
+	b.data, b.class, b.size = data, size, n
 	b.refs.Store(1)
 	return b, nil
 }
 
-// Resize answers a buffer of n bytes in place of b, of which the caller has the only reference, with its first kept bytes. Large
-// memory of the host's own is not copied: its pages move. After an error b is as it was.
+// Resize replaces b with a buffer of n bytes that has b's first kept bytes. The caller must hold the only reference to
+// b. Large buffers outside a Source are resized by moving pages, without a copy. After an error b is unchanged.
 func (p *Pool) Resize(b *Buffer, n, kept int) (*Buffer, error) {
 	if n < kept || n > 1<<46 {
 		return nil, fmt.Errorf("%w: %d bytes were asked for, to keep %d", ErrNoMemory, n, kept)
@@ -215,7 +208,7 @@ func (p *Pool) Resize(b *Buffer, n, kept int) (*Buffer, error) {
 		b.size = n
 		return b, nil
 	}
-	if p.source == nil && min(size, b.class) >= C.PFM_HUGE {
+	if movesPages := p.source == nil && min(size, b.class) >= C.PFM_HUGE; movesPages {
 		if data := C.pfm_resize(b.data, C.size_t(b.class), C.size_t(size)); data != nil {
 			p.mu.Lock()
 			p.live += size - b.class
@@ -230,14 +223,14 @@ func (p *Pool) Resize(b *Buffer, n, kept int) (*Buffer, error) {
 	if err != nil {
 		return nil, err
 	}
-	for at := 0; at < kept; { // in pieces, between which Go's scheduler gets in
+	for at := 0; at < kept; { // in pieces, so that Go's scheduler can interrupt between them
 		at += copy(out.Bytes()[at:min(kept, at+1<<20)], b.Bytes()[at:])
 	}
 	b.Release()
 	return out, nil
 }
 
-func (p *Pool) put(b *Buffer) {
+func (p *Pool) takeBack(b *Buffer) {
 	if p.source != nil {
 		p.source.Free(b.data, b.class)
 		b.data = nil
@@ -249,7 +242,7 @@ func (p *Pool) put(b *Buffer) {
 		over := p.closed && p.buffers == 0
 		p.mu.Unlock()
 		if over {
-			p.forget()
+			p.unregister()
 		}
 		return
 	}
@@ -270,12 +263,12 @@ func (p *Pool) put(b *Buffer) {
 	p.mu.Unlock()
 	p.discard(old)
 	if over {
-		p.forget()
+		p.unregister()
 	}
 }
 
-// forget takes a closed Pool without buffers out of the count.
-func (p *Pool) forget() {
+// unregister removes a closed Pool without buffers from the pools that are counted.
+func (p *Pool) unregister() {
 	pools.mu.Lock()
 	_, there := pools.all[p]
 	delete(pools.all, p)
@@ -285,7 +278,7 @@ func (p *Pool) forget() {
 	}
 }
 
-// Close frees what is idle, and from now on all that comes back.
+// Close frees the idle buffers. Buffers released later are freed too.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -295,11 +288,11 @@ func (p *Pool) Close() {
 	p.discard(old)
 	p.dropMappings()
 	if over {
-		p.forget()
+		p.unregister()
 	}
 }
 
-// Trim gives what is idle back to the system, and forgets how much was in use before.
+// Trim returns idle buffers to the system and resets the peak to the memory now in use.
 func (p *Pool) Trim() {
 	p.mu.Lock()
 	p.peak = p.live
@@ -309,7 +302,8 @@ func (p *Pool) Trim() {
 	p.dropMappings()
 }
 
-// find is the class of that size, made if there is none. There are few: a scan beats a map.
+// find returns the class of the given size and makes it if needed. There are so few classes that a scan is faster than
+// a map.
 func (p *Pool) find(size int) *class {
 	at := len(p.classes)
 	for i := range p.classes {
@@ -327,26 +321,20 @@ func (p *Pool) find(size int) *class {
 	return &p.classes[at]
 }
 
-// take takes the buffer that came back last out, or, if the processor is known, the last that was written on it and may
-// still be in its cache. If none of the latest was, it is the oldest of them, the least likely to be missed elsewhere.
-func (c *class) take(processor int32) *Buffer {
-	at := &c.free
-	if *at == nil {
-		return nil
+// take returns the buffer released last, which is the most likely to be in the CPU cache; nil if there is none.
+func (c *class) take() *Buffer {
+	b := c.free
+	if b != nil {
+		c.free, b.next = b.next, nil
 	}
-	for i := 0; processor != 0 && i < affinityDepth-1 && (*at).processor != processor && (*at).next != nil; i++ {
-		at = &(*at).next
-	}
-	b := *at
-	*at, b.next = b.next, nil
 	return b
 }
 
-// shrink takes buffers out, the largest first, until at most limit bytes are idle.
+// shrink removes idle buffers, the largest first, until at most limit bytes are idle. It returns them as a list.
 func (p *Pool) shrink(limit int) (old *Buffer) {
 	for i := len(p.classes) - 1; i >= 0 && p.idle > limit; i-- {
 		for p.idle > limit {
-			b := p.classes[i].take(0)
+			b := p.classes[i].take()
 			if b == nil {
 				break
 			}
@@ -357,7 +345,7 @@ func (p *Pool) shrink(limit int) (old *Buffer) {
 	return old
 }
 
-// discard gives memory back to the system, which can take long: no lock is held.
+// discard returns memory to the system. The caller must not hold the lock, because that can take long.
 func (p *Pool) discard(old *Buffer) {
 	for old != nil {
 		b := old

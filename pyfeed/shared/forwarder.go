@@ -10,28 +10,20 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/trace"
 )
 
-// A wake-up through the kernel costs several microseconds: one that is about to come is worth looking out for.
-const spins = 100
-
 func (r *Ring) run() {
 	for {
 		seen := r.head.trainerEvents.Load()
-		if !r.turn() {
+		if !r.forward() {
 			break
 		}
 		r.sleep(seen)
 	}
-	r.forget()
+	r.stopWatching()
 	r.drop()
 }
 
-// sleep ends when arrivals is not what was seen any more, or earlier.
+// sleep returns when trainerEvents differs from seen. It may return early.
 func (r *Ring) sleep(seen uint32) {
-	for range spins {
-		if r.head.trainerEvents.Load() != seen {
-			return
-		}
-	}
 	r.asleep.Store(true)
 	r.head.trainerSleeping.Store(1)
 	if r.head.trainerEvents.Load() == seen {
@@ -41,8 +33,8 @@ func (r *Ring) sleep(seen uint32) {
 	r.asleep.Store(false)
 }
 
-// turn does all that can be done now. It answers false when the queue is shut down.
-func (r *Ring) turn() bool {
+// forward handles all pending events. It returns false when the queue is shut down.
+func (r *Ring) forward() bool {
 	m := &r.forwarder
 	r.mu.Lock()
 	pass, stopped := r.pass, r.pass == pyfeed.PassNone
@@ -58,14 +50,14 @@ func (r *Ring) turn() bool {
 	if stopped {
 		return false
 	}
-	if shut { // workers may have gone, as if the pass were over
+	if shut { // workers may have read a closed gate and ended, as at the end of a pass
 		r.overwritten("its gate")
 	}
 	if r.corrupted.Swap(false) {
 		r.overwritten("the state of a cell")
 	}
 	r.move(false)
-	r.lookAtWorkers()
+	r.checkWorkers()
 	r.mu.Lock()
 	ending, failure := r.ending && r.pass == m.pass, r.failure
 	r.mu.Unlock()
@@ -76,7 +68,7 @@ func (r *Ring) turn() bool {
 	return true
 }
 
-// begin drops what is left of the pass before.
+// begin drops what is left of the previous pass and begins the given one.
 func (r *Ring) begin(pass pyfeed.Pass) {
 	m := &r.forwarder
 	if m.pending != nil {
@@ -85,23 +77,33 @@ func (r *Ring) begin(pass pyfeed.Pass) {
 	}
 	m.pass, m.finished, m.done = pass, false, 0
 	clear(m.attached)
-	m.workerEvents = r.head.workerEvents.Load() - 1 // workers of this pass may have been met before it began here
-	r.move(true)
+	// Check the table: workers may have attached to this pass before the forwarder began it.
+	m.workerEvents = r.head.workerEvents.Load() - 1
 	for i := range r.states {
-		s := r.states[i].Load()
-		if passOf(s) == cellPass(pass) || r.early(passOf(s)) {
-			continue
-		}
-		r.revoke(i, s)
-		s = r.states[i].Load()
-		if r.leases[i].whole(s) && passOf(s) != cellPass(pass) && kindOf(s) != free && !r.owned(i, s) &&
-			r.states[i].CompareAndSwap(s, stateOf(free, generationOf(s)+1)) {
-			r.wakeWaitingWorker()
-		}
+		r.freeIfStale(i, r.states[i].Load())
 	}
 }
 
-// owned says whether there is somebody to make a cell free.
+// freeIfStale frees cell i if it belongs to a pass that is over. s is a state of the cell that was read before; a
+// worker of the next pass may have claimed the cell since then.
+func (r *Ring) freeIfStale(i int, s uint64) {
+	if !r.isStale(s) {
+		return
+	}
+	r.revoke(i, s)
+	s = r.states[i].Load()
+	if r.isStale(s) && r.leases[i].checkState(s) && !r.owned(i, s) &&
+		r.states[i].CompareAndSwap(s, stateOf(free, generationOf(s)+1)) {
+		r.wakeWaitingWorker()
+	}
+}
+
+// isStale reports whether a cell in state s belongs to a pass that is over.
+func (r *Ring) isStale(s uint64) bool {
+	return kindOf(s) != free && passOf(s) != cellPass(r.forwarder.pass) && !r.isAhead(passOf(s))
+}
+
+// owned reports whether a live worker or the consumer owns a cell, and so will free it.
 func (r *Ring) owned(i int, s uint64) bool {
 	if k := kindOf(s); k != writing && k != revoked || workerOf(s) >= workers {
 		return r.leases[i].held.Load() != 0
@@ -110,16 +112,16 @@ func (r *Ring) owned(i int, s uint64) bool {
 	return w&0xff != vacant && w>>8&0xffff == passOf(s)
 }
 
-// revoke takes a cell that is being written back. Its worker will find out, and make it free.
+// revoke marks a cell that is being written as revoked. Its worker notices that and frees the cell.
 func (r *Ring) revoke(i int, s uint64) {
 	if kindOf(s) == writing {
 		r.states[i].CompareAndSwap(s, s&^0xff|revoked)
 	}
 }
 
-// early says whether what is of that pass, in the ring, has to wait for the next turn: a pass has begun that the forwarder, busy
-// with the one before, has not begun yet. Workers that stay are there at once.
-func (r *Ring) early(pass uint64) bool {
+// isAhead reports whether the given pass has begun but the forwarder is still busy with an earlier one. Workers that
+// stay from pass to pass may use the new pass at once; their cells and entries wait until the forwarder begins it.
+func (r *Ring) isAhead(pass uint64) bool {
 	m := &r.forwarder
 	if pass == cellPass(m.pass) {
 		return false
@@ -129,21 +131,22 @@ func (r *Ring) early(pass uint64) bool {
 	return r.pass != m.pass && pass == cellPass(r.pass)
 }
 
-// finish delivers all that workers have committed, and ends the pass. The gate is closed: no more can come of it.
+// finish delivers all committed tuples and ends the pass. The gate is closed already, so that no more tuples are
+// committed.
 func (r *Ring) finish(failure error) {
 	for i := range r.states {
-		if s := r.states[i].Load(); !r.early(passOf(s)) {
+		if s := r.states[i].Load(); !r.isAhead(passOf(s)) {
 			r.revoke(i, s)
 		}
 	}
 	r.move(true)
-	for i := range r.states { // of workers that did not get to say so
+	for i := range r.states { // cells whose worker died before it entered them in the order
 		s := r.states[i].Load()
 		switch {
-		case kindOf(s) != committed || r.early(passOf(s)):
-		case r.leases[i].whole(s):
+		case kindOf(s) != committed || r.isAhead(passOf(s)):
+		case r.leases[i].checkState(s):
 			r.take(i, s)
-			r.lend()
+			r.deliver()
 		}
 	}
 	if failure == nil {
@@ -153,7 +156,7 @@ func (r *Ring) finish(failure error) {
 	}
 }
 
-// next takes the cell that was committed before all others; -1 if there is none.
+// next takes the cell that was committed first; it returns -1 if there is none.
 func (r *Ring) next() int {
 	m := &r.forwarder
 	for {
@@ -161,17 +164,18 @@ func (r *Ring) next() int {
 		entry, lap := &r.order[m.next%n], m.next/n
 		tail, v := r.head.tail.Load(), entry.Load()
 		if v>>40 != lap&0xffffff || v&0xffff == 0 {
-			// Entries before the tail are filled. This one was not: so it is the tail, and empty.
+			// Workers fill the entries up to the tail. So an unfilled entry must be the tail and empty, or the order is
+			// damaged.
 			if v != orderEntry(lap, 0, 0) || tail != m.next {
 				r.reorder()
 			}
 			return -1
 		}
 		i := int(v&0xffff) - 1
-		if i < len(r.states) && r.early(passOf(r.states[i].Load())) {
+		if i < len(r.states) && r.isAhead(passOf(r.states[i].Load())) {
 			return -1
 		}
-		// Its worker may not have got there.
+		// The worker moves the tail after it fills the entry, and may have died in between.
 		r.head.tail.CompareAndSwap(m.next, m.next+1)
 		entry.Store(orderEntry(lap+1, 0, 0))
 		m.next++
@@ -181,9 +185,9 @@ func (r *Ring) next() int {
 		}
 		s := r.states[i].Load()
 		if kindOf(s) != committed || generationOf(s) != v>>16&0xffffff {
-			continue // it was found before it was in the order
+			continue // finish has taken this cell already, before its worker entered it in the order
 		}
-		if !r.leases[i].whole(s) {
+		if !r.leases[i].checkState(s) {
 			r.overwritten("the state of a cell")
 			continue
 		}
@@ -198,7 +202,8 @@ func (r *Ring) next() int {
 	}
 }
 
-// reorder begins the order anew, where no worker has been yet. What was in it is found by looking at all cells.
+// reorder restarts the order at a lap that no worker has used yet. Cells that were in the old order are found by
+// finish, which searches all cells.
 func (r *Ring) reorder() {
 	m, n := &r.forwarder, uint64(len(r.order))
 	lap := m.next/n + 2
@@ -210,12 +215,13 @@ func (r *Ring) reorder() {
 	r.overwritten("its order")
 }
 
-// overwritten ends the pass for what somebody wrote into the ring who had no business to.
+// overwritten ends the pass because a worker has overwritten the ring's own data.
 func (r *Ring) overwritten(what string) {
 	r.fail(&pyfeed.ProducerError{Who: "a worker process", Message: "it has overwritten parts of the ring: " + what})
 }
 
-// take makes a committed cell the pending tuple. One that is none ends the pass.
+// take makes the tuple in a committed cell the pending tuple. It ends the pass with an error if the cell holds no valid
+// tuple.
 func (r *Ring) take(i int, s uint64) {
 	s = s&^0xff | consumer
 	r.states[i].Store(s)
@@ -230,7 +236,7 @@ func (r *Ring) take(i int, s uint64) {
 	r.forwarder.pending, r.forwarder.worker = t, workerOf(s)
 }
 
-// rejectTuple ends the pass for what a worker has committed.
+// rejectTuple ends the pass with an error, because a worker has committed a tuple that is not valid.
 func (r *Ring) rejectTuple(number int, err error) {
 	who := "a worker process"
 	if number < workers {
@@ -238,31 +244,51 @@ func (r *Ring) rejectTuple(number int, err error) {
 			who = workerName(pid)
 		}
 	}
-	r.fail(&pyfeed.ProducerError{Who: who, Message: "it committed what is no tuple of this queue: " + err.Error()})
+	r.fail(&pyfeed.ProducerError{Who: who, Message: "it committed a tuple that is not valid for this queue: " + err.Error()})
 }
 
-// move puts what workers have committed into the queue: all of it, or as long as a cell stays that the consumer
-// cannot keep. Else one that keeps many tuples, for a batch or to shuffle them, would wait for ever for the next: so
-// if it waits, the tuple in the last cell is copied.
+// move puts committed tuples into the queue. It never lends the last cell of the ring: a consumer that keeps many
+// tuples, for a batch, a shuffle or a list, could otherwise hold every cell and wait forever for the next tuple. Unless
+// all is set, move holds back the tuple in the last cell until a consumer waits for it or returns another cell. A
+// consumer that waits gets a copy, which frees the cell.
 func (r *Ring) move(all bool) {
 	m := &r.forwarder
 	for m.pending != nil || r.next() >= 0 {
-		if all || int(r.lentCells.Load()) < len(r.states) { // the pending one counts
-			r.lend()
+		if all || r.hasMoreCells() {
+			r.deliver()
 			continue
 		}
 		r.holding.Store(true)
-		returned := int(r.lentCells.Load()) < len(r.states)
-		starves := !returned && r.consumerWaits.Load() && r.queue.Info().Size == 0
-		if !returned && !starves {
-			return // until a kick
+		returned := r.hasMoreCells()
+		if !returned && !r.starves() {
+			return // continued after wakeForwarder
 		}
 		r.holding.Store(false)
-		if starves {
+		if !returned {
 			r.copy()
 		}
 	}
 	r.holding.Store(false)
+}
+
+// hasMoreCells reports whether a cell is left for the workers if the cell of the pending tuple is lent, too. The
+// pending tuple already counts as lent.
+func (r *Ring) hasMoreCells() bool { return int(r.lentCells.Load()) < len(r.states) }
+
+// starves reports whether a consumer waits for a tuple and the queue has none. A consumer that sleeps is in the queue's
+// list; one that only looked has set consumerWaits.
+func (r *Ring) starves() bool {
+	info := r.queue.Info()
+	return info.Size == 0 && (info.WaitingConsumers > 0 || r.consumerWaits.Load())
+}
+
+// deliver puts the pending tuple into the queue, or a copy of it if its cell is the last one.
+func (r *Ring) deliver() {
+	if r.hasMoreCells() {
+		r.lend()
+	} else if r.forwarder.pending != nil {
+		r.copy()
+	}
 }
 
 // lend puts the pending tuple into the queue.
@@ -316,13 +342,14 @@ func (r *Ring) put(t *pyfeed.Tuple) {
 	}
 }
 
-// populate maps the pages of a cell: faults, one by one, would cost the consumer more.
+// populate maps the pages of a cell in one system call. Page faults in the consumer, one for each page, would cost
+// more.
 func (r *Ring) populate(i, bytes int) {
 	m := &r.forwarder
 	if have := m.mapped[i] &^ (pageSize - 1); m.mapped[i] < bytes && bytes > 1<<16 {
 		at := int(r.at.dataAt) + i*int(r.at.stride)
 		begin := (at + have) &^ (pageSize - 1)
-		_ = unix.Madvise(r.data[begin:at+bytes], unix.MADV_POPULATE_WRITE) // if it cannot, the consumer will
+		_ = unix.Madvise(r.data[begin:at+bytes], unix.MADV_POPULATE_WRITE) // on an error the consumer takes page faults
 		m.mapped[i] = bytes
 	}
 }

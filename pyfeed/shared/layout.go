@@ -7,7 +7,7 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed"
 )
 
-// The ring as it lies in shared memory: python/pyfeed_worker/native/ring.h says what it means.
+// The structs of the ring in shared memory, as in python/pyfeed_worker/native/ring.h, which describes them.
 
 const (
 	magic     = "pyfeed\x1a\n"
@@ -66,14 +66,14 @@ type worker struct {
 	_       [5]uint64
 }
 
-// constants are what nobody writes any more once there is a ring; the trainer goes by its own copy.
+// constants are written once, when the ring is created. The trainer uses its own copy, which workers cannot overwrite.
 type constants struct {
 	magic                [8]byte
 	version, headerBytes uint32
 	identity             [16]byte
 	totalBytes           uint64
-	ringCells, numSlots  uint32 // the latter: tensors of a tuple
-	order, workers       uint32 // entries of the order; of the table
+	ringCells, numSlots  uint32 // numSlots: tensors of a tuple
+	order, workers       uint32 // the number of entries in the order and in the table of workers
 	cellBytes, stride    uint64
 	specsAt, workersAt   uint64
 	failuresAt, orderAt  uint64
@@ -106,26 +106,26 @@ func orderEntry(lap, generation, cellAnd1 uint64) uint64 {
 
 func stateOf(state, generation uint64) uint64 { return state | generation&0xffffff<<24 }
 
-// What a cell's word says.
+// The fields of the state word of a cell.
 func kindOf(state uint64) int          { return int(state & 0xff) }
 func workerOf(state uint64) int        { return int(state >> 8 & 0xffff) }
 func generationOf(state uint64) uint64 { return state >> 24 & 0xffffff }
 func passOf(state uint64) uint64       { return state >> 48 }
 
-// Gates: the pass, above a bit that says whether it takes tuples. After an over one there is no pass. A ring that is zero
-// takes none.
+// A gate is the number of the pass shifted left by one, plus openGate while that pass accepts tuples. After the
+// shutdown it is shutDownGate. The gate of new memory is 0, which accepts no tuples.
 const (
-	openGate = 1
-	overGate = 1<<32 - 2
+	openGate     = 1
+	shutDownGate = 1<<32 - 2
 )
 
 func gateOf(pass pyfeed.Pass) uint32 { return uint32(pass<<1) | openGate }
 
-// The numbers of passes in the states of cells and workers are cut short.
+// The states of cells and workers hold only the low bits of the number of the pass.
 func cellPass(pass pyfeed.Pass) uint64   { return uint64(pass) & 0xffff }
 func workerPass(pass pyfeed.Pass) uint64 { return uint64(pass) & 0xffffff }
 
-// sizes works out where everything lies.
+// sizes computes the offsets and sizes of all parts of the ring.
 func sizes(ringCells, tensors int, cellBytes uint64) constants {
 	h := constants{
 		version: version, headerBytes: uint32(unsafe.Sizeof(header{})), workers: workers,
@@ -151,16 +151,12 @@ func sizes(ringCells, tensors int, cellBytes uint64) constants {
 	room(&h.orderAt, int(h.order), 8)
 	room(&h.statesAt, ringCells, 8)
 	room(&h.tensorsAt, ringCells*tensors, unsafe.Sizeof(tensor{}))
-	const huge = 2 << 20
-	if h.stride*uint64(ringCells) >= huge {
-		at = (at + huge - 1) &^ (huge - 1)
-	}
 	h.dataAt = at
 	h.totalBytes = (at + h.stride*uint64(ringCells) + pageSize - 1) &^ (pageSize - 1)
 	return h
 }
 
-// view is n T's that begin at an offset of the ring.
+// view returns the n values of type T at offset at of the ring.
 func view[T any](data []byte, at uint64, n int) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(&data[at])), n)
 }

@@ -16,28 +16,30 @@ import (
 )
 
 const (
-	// Somebody else's child has its exit status told, this often, at most. Then the error goes without.
+	// The exit status of a worker that is not the trainer's child is known only to its parent. The ring polls for the
+	// parent's report at this interval, statusPolls times, and then raises the error without a status.
 	statusInterval = 10 * time.Millisecond
 	statusPolls    = 25
-	// Where the system has no pidfds, a process is looked at so often.
-	lookInterval = 20 * time.Millisecond
+	// Without pidfds, the ring checks at this interval whether a process still exists.
+	checkInterval = 20 * time.Millisecond
 )
 
-// process is one that workers are in, watched until it ends.
+// process is a process with workers in it. It is watched until it ends.
 type process struct {
 	ring    *Ring
 	pid     int
 	started uint64
-	fd      *os.File // or nil
+	fd      *os.File // its pidfd, or nil
 
 	dead        atomic.Bool
-	statusKnown atomic.Bool // its exit status is known, or is not going to be
-	known       bool        // which; with the next written before settled
+	statusKnown atomic.Bool // the search for the exit status has ended
+	known       bool        // status was found; known and status are written before statusKnown
 	status      int32
 	stop        chan struct{} // ends a watch without a pidfd
 }
 
-// watch is the process of that number and time, watched. 0: that which has the number now.
+// watch returns the process with the given pid and start time, and watches it. A start time of 0 means the process that
+// has the pid now.
 func (r *Ring) watch(pid int, started uint64) *process {
 	if started == 0 {
 		_, started, _ = processStat(pid)
@@ -59,10 +61,10 @@ func (r *Ring) watch(pid int, started uint64) *process {
 		if err == nil {
 			_ = fd.Close()
 		}
-		p.dead.Store(true) // and its number is another's, perhaps
+		p.dead.Store(true) // the process has ended, and its pid may belong to another process now
 		p.pollStatus(statusPolls)
 	case err != nil:
-		wait.Go(p.look, r.poisoned)
+		wait.Go(p.pollExit, r.poisoned)
 	default:
 		p.fd = fd
 		wait.Go(p.poll, r.poisoned)
@@ -70,7 +72,7 @@ func (r *Ring) watch(pid int, started uint64) *process {
 	return p
 }
 
-// poll waits for the end of the process: in Go's poller, with no thread.
+// poll waits in Go's poller until the process ends. It does not block a thread.
 func (p *process) poll() {
 	conn, err := p.fd.SyscallConn()
 	if err == nil {
@@ -87,16 +89,16 @@ func (p *process) poll() {
 	}
 }
 
-// close ends the watch, if it has not ended.
+// close ends the watch, unless it has ended already.
 func (p *process) close() {
 	if p.fd != nil {
 		_ = p.fd.Close()
 	}
 }
 
-// look is poll where there are no pidfds.
-func (p *process) look() {
-	ticks := time.NewTicker(lookInterval)
+// pollExit is poll for systems without pidfds.
+func (p *process) pollExit() {
+	ticks := time.NewTicker(checkInterval)
 	defer ticks.Stop()
 	for {
 		state, started, seen := processStat(p.pid)
@@ -114,7 +116,7 @@ func (p *process) look() {
 }
 
 func (p *process) end(kind, id int) {
-	p.findBy(kind, id)
+	p.waitID(kind, id)
 	p.dead.Store(true)
 	p.ring.wakeIfRunning()
 }
@@ -127,20 +129,20 @@ func (p *process) exited(status int32) {
 	}
 }
 
-// setStatus is for the holder of the ring's lock.
+// setStatus stores the exit status. The ring's lock is held.
 func (p *process) setStatus(status int32) {
 	p.known, p.status = true, status
 	p.statusKnown.Store(true)
 }
 
-// pollStatus tries to find out how the process has ended, and goes without in the end.
+// pollStatus looks for the exit status of an ended process, at most more times, and then gives up.
 func (p *process) pollStatus(more int) {
 	if p.statusKnown.Load() {
 		p.close()
 		return
 	}
 	time.AfterFunc(statusInterval, func() {
-		p.find()
+		p.findExitStatus()
 		if more > 1 && !p.statusKnown.Load() {
 			p.pollStatus(more - 1)
 			return
@@ -151,22 +153,22 @@ func (p *process) pollStatus(more int) {
 	})
 }
 
-// find finds out how the process has ended, if that can be found out by now.
-func (p *process) find() {
+// findExitStatus asks the system once for the exit status.
+func (p *process) findExitStatus() {
 	if p.fd == nil {
-		p.findBy(unix.P_PID, p.pid)
+		p.waitID(unix.P_PID, p.pid)
 	} else if conn, err := p.fd.SyscallConn(); err == nil {
-		_ = conn.Control(func(fd uintptr) { p.findBy(unix.P_PIDFD, int(fd)) })
+		_ = conn.Control(func(fd uintptr) { p.waitID(unix.P_PIDFD, int(fd)) })
 	}
 }
 
-func (p *process) findBy(kind, id int) {
+func (p *process) waitID(kind, id int) {
 	if status, known := exitStatus(kind, id); known {
 		p.exited(status)
 	}
 }
 
-// wakeIfRunning is kick for one who may come after the end of the ring.
+// wakeIfRunning is wakeForwarder for callers that may run after the ring was shut down.
 func (r *Ring) wakeIfRunning() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -175,13 +177,13 @@ func (r *Ring) wakeIfRunning() {
 	}
 }
 
-// forget ends all watches: the queue is shut down.
-func (r *Ring) forget() {
+// stopWatching ends all watches after the shutdown of the queue.
+func (r *Ring) stopWatching() {
 	r.mu.Lock()
 	all := r.processes
 	r.processes = nil
 	r.mu.Unlock()
-	for _, p := range all { // without the lock, which a watch that ends wants
+	for _, p := range all { // without the lock, which a watch takes when it ends
 		close(p.stop)
 		p.close()
 	}
@@ -191,23 +193,23 @@ func pidOf(state uint64) int { return int(state >> 32) }
 
 func workerName(pid int) string { return fmt.Sprintf("worker process %d", pid) }
 
-// lookAtWorkers sees to those that have come, ended, failed or died.
-func (r *Ring) lookAtWorkers() {
+// checkWorkers handles workers that have attached, ended, failed or died.
+func (r *Ring) checkWorkers() {
 	m := &r.forwarder
-	r.mu.Lock() // before the news: who has ended has said all by then
+	r.mu.Lock() // read before the workers' states: a worker whose exit is reported has written its last state
 	statuses := maps.Clone(r.exitStatuses)
 	r.mu.Unlock()
 	events := r.head.workerEvents.Load()
 	fresh := events != m.workerEvents
 	m.workerEvents = events
 	for i := range r.workers {
-		if fresh || m.present[i] != nil {
-			r.lookAt(i)
+		if fresh || m.processes[i] != nil {
+			r.checkWorker(i)
 		}
 	}
 	r.mu.Lock()
 	expected := r.expected
-	current := r.pass == m.pass // or the statuses are of another pass
+	current := r.pass == m.pass // otherwise the statuses belong to another pass
 	r.mu.Unlock()
 	var gone *pyfeed.ProducerError
 	for pid, status := range statuses {
@@ -223,14 +225,14 @@ func (r *Ring) lookAtWorkers() {
 	}
 }
 
-func (r *Ring) lookAt(i int) {
+func (r *Ring) checkWorker(i int) {
 	m, w := &r.forwarder, &r.workers[i]
 	s := w.state.Load()
-	if s != vacant && m.present[i] == nil && r.early(s>>8&0xffff) {
+	if s != vacant && m.processes[i] == nil && r.isAhead(s>>8&0xffff) {
 		return
 	}
-	p, was := m.present[i], m.entries[i]
-	// Whose an entry is, is the trainer's to change, and no worker goes back.
+	p, was := m.processes[i], m.entries[i]
+	// Only the trainer assigns an entry to another process, and the state of a worker only increases.
 	if kind := s & 0xff; p != nil && (s&^0xff != was&^0xff || kind < was&0xff || kind > failed) {
 		r.fail(&pyfeed.ProducerError{Who: workerName(p.pid), Message: "its entry in the ring was overwritten"})
 		if !w.state.CompareAndSwap(s, was) {
@@ -244,23 +246,23 @@ func (r *Ring) lookAt(i int) {
 	case attaching, attached:
 		if p == nil {
 			started := uint64(0)
-			if s&0xff == attached { // before, it may be that of whoever had the entry before
+			if s&0xff == attached { // before that, the field may still have the previous worker's value
 				started = w.started.Load()
 			}
 			p = r.watch(pid, started)
 		}
-		m.present[i], m.entries[i] = p, s
+		m.processes[i], m.entries[i] = p, s
 		if s&0xff == attached && current {
 			m.attached[pid] = true
 		}
 		if !p.dead.Load() || s&0xff == attached && !p.statusKnown.Load() {
 			return
 		}
-		if w.state.Load() != s { // the last it did
-			r.lookAt(i)
+		if w.state.Load() != s { // the worker changed its state before it died
+			r.checkWorker(i)
 			return
 		}
-		r.recover(i, pass)
+		r.reclaimCells(i, pass)
 		if s&0xff == attached && current {
 			r.fail(diedWith(pid, p.status, p.known, "it closed its producer"))
 		}
@@ -274,15 +276,16 @@ func (r *Ring) lookAt(i int) {
 			m.attached[pid] = true
 			r.fail(r.failureOf(i, pid))
 		}
-		if r.writes(i, pass) { // another of its threads, still, or until it ends
+		// Another thread of the worker is still writing: keep the entry until it frees its cells or the process ends.
+		if r.writes(i, pass) {
 			if p == nil {
 				p = r.watch(pid, w.started.Load())
 			}
-			m.present[i], m.entries[i] = p, s
+			m.processes[i], m.entries[i] = p, s
 			if !p.dead.Load() {
 				return
 			}
-			r.recover(i, pass)
+			r.reclaimCells(i, pass)
 		}
 	default:
 		if s == vacant {
@@ -290,20 +293,21 @@ func (r *Ring) lookAt(i int) {
 		}
 		r.overwritten("the table of workers")
 	}
-	m.present[i] = nil
+	m.processes[i] = nil
 	w.started.Store(0)
 	w.state.Store(vacant)
 }
 
 func (r *Ring) fail(err *pyfeed.ProducerError) { _ = r.Fail(r.forwarder.pass, err) }
 
-// writes says whether a worker has cells that it was writing. Its number may have been another's before, in another pass.
-func (r *Ring) writes(number int, pass uint64) bool { return r.each(number, pass, func(int) {}) }
+// writes reports whether a worker is writing to cells in the given pass. In another pass, its number may have belonged
+// to another worker.
+func (r *Ring) writes(number int, pass uint64) bool { return r.forEachCell(number, pass, func(int) {}) }
 
-// recover frees the cells that a dead worker was writing.
-func (r *Ring) recover(number int, pass uint64) { r.each(number, pass, r.release) }
+// reclaimCells frees the cells that a dead worker was writing in the given pass.
+func (r *Ring) reclaimCells(number int, pass uint64) { r.forEachCell(number, pass, r.release) }
 
-func (r *Ring) each(number int, pass uint64, do func(cell int)) (any bool) {
+func (r *Ring) forEachCell(number int, pass uint64, do func(cell int)) (any bool) {
 	for i := range r.states {
 		s := r.states[i].Load()
 		if k := kindOf(s); workerOf(s) == number && passOf(s) == pass && (k == writing || k == revoked) {
@@ -314,7 +318,7 @@ func (r *Ring) each(number int, pass uint64, do func(cell int)) (any bool) {
 	return any
 }
 
-// failureOf is what a worker says of its error.
+// failureOf returns the error that a worker has written into the ring.
 func (r *Ring) failureOf(i, pid int) *pyfeed.ProducerError {
 	text := append([]byte(nil), r.data[int(r.at.failuresAt)+i*failureBytes:][:failureBytes]...)
 	return &pyfeed.ProducerError{

@@ -1,10 +1,11 @@
-// Package shared is the trainer's side of a queue that other processes fill: a ring of cells in memory that they map.
-// Nothing is copied between the processes, and workers run no Go: their side is python/pyfeed_worker/native.
+// Package shared is the trainer's side of a queue that worker processes fill: a ring of cells in shared memory. Tuples
+// are not copied between the processes. Workers do not run Go: their side is in python/pyfeed_worker/native.
 //
-// No lock is held in the ring by anybody who can die (see ring.h there). A goroutine, the forwarder, takes what workers have
-// committed and puts references to it into an ordinary PyArrayFeedQueue; a cell goes back to the workers with the last
-// reference. Whatever concerns the forwarder makes one futex go on, on which it sleeps. Each worker's process is watched by
-// a goroutine that Go's poller wakes when the process ends: nobody wakes up for nothing.
+// The ring has no locks, because a worker that dies would never release one (see ring.h there). A goroutine, the
+// forwarder, takes the tuples that workers have committed and puts references to them into a PyArrayFeedQueue. A cell
+// returns to the workers when the last reference to its tuple is released. The forwarder sleeps on one futex, and every
+// event that it must handle wakes it through that futex. Each worker process is watched by a goroutine that Go's poller
+// wakes when the process ends, without periodic checks.
 package shared
 
 import (
@@ -25,20 +26,20 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
-// maxCells bounds the cells of a ring: a worker looks for a free one among all.
+// maxCells limits the cells of a ring, because a worker searches all cells for a free one.
 const maxCells = 4096
 
-// Options of a queue that workers fill.
+// Options are the options of a queue that workers fill.
 type Options struct {
 	Slots     []pyfeed.Slot
-	RingCells uint64 // tuples being written, queued or with the consumer
-	CellBytes uint64 // the most that a tuple takes, with its offsets and alignment
+	RingCells uint64 // the number of tuples being written, queued or with the consumer
+	CellBytes uint64 // the largest size of a tuple, with its offsets and alignment
 	Place     pyfeed.Place
 }
 
-// A Ring is the Feed that wraps a queue.
+// A Ring is the Feed of a queue that worker processes fill.
 type Ring struct {
-	queue      *pyfeed.PyArrayFeedQueue // which keeps the Ring, not the other way round
+	queue      *pyfeed.PyArrayFeedQueue // owns the Ring; the Ring does not own the queue
 	fd         int
 	data       []byte
 	at         constants
@@ -47,23 +48,25 @@ type Ring struct {
 	order      []atomic.Uint64
 	states     []atomic.Uint64
 	leases     []lease
-	offsets    *memory.Pool // LoD, copied out of the workers' reach
-	copies     *memory.Pool // for a consumer that keeps what it gets
+	offsets    *memory.Pool // memory for LoD offsets copied out of shared memory
+	copies     *memory.Pool // memory for tuples copied out of the last cell, when a consumer holds all others
 	unregister func()
-	references atomic.Int32 // the forwarder, and each cell with the consumer
+	references atomic.Int32 // of the forwarder, and of each cell with the consumer
 
-	asleep        atomic.Bool  // the forwarder; workers have a word in the ring for it, which a broken one may have overwritten
-	corrupted     atomic.Bool  // a cell that came back was not the consumer's any more
-	lentCells     atomic.Int32 // cells with the consumer, or in the queue
-	holding       atomic.Bool  // the forwarder waits for one of them to come back, or for
-	consumerWaits atomic.Bool  // a consumer that found the queue empty
+	// asleep reports that the forwarder sleeps. The trainer does not trust trainerSleeping in the ring, which a broken
+	// worker may overwrite.
+	asleep        atomic.Bool
+	corrupted     atomic.Bool  // a returned cell no longer had the state that the consumer's lease gave it
+	lentCells     atomic.Int32 // cells with the consumer or in the queue
+	holding       atomic.Bool  // the forwarder waits until the consumer returns a cell or finds the queue empty
+	consumerWaits atomic.Bool  // a consumer has found the queue empty since the last tuple was put into it
 
-	mu           sync.Mutex  // guards what follows, which others ask of the forwarder
-	pass         pyfeed.Pass // that is open; PassNone: the queue is shut down
-	gate         uint32      // what the ring's has to be
-	ending       bool        // it is to end
-	failure      error
-	expected     uint32
+	mu           sync.Mutex    // guards the fields below, through which other goroutines control the forwarder
+	pass         pyfeed.Pass   // the open pass; PassNone: the queue is shut down
+	gate         uint32        // the value of the ring's gate, which a broken worker may overwrite
+	ending       bool          // the forwarder must end the pass,
+	failure      error         // with this error, if not nil
+	expected     uint32        // number of workers in the pass
 	exitStatuses map[int]int32 // by process id
 	processes    map[int]*process
 	stopped      bool
@@ -71,34 +74,35 @@ type Ring struct {
 	forwarder forwarder
 }
 
-// forwarder is what only the forwarder touches.
+// forwarder has the fields that only the forwarder goroutine uses.
 type forwarder struct {
-	next         uint64 // cell
+	next         uint64 // position in the order
 	workerEvents uint32
 	pass         pyfeed.Pass
-	finished     bool // the pass
+	finished     bool // the pass has ended
 	pending      *pyfeed.Tuple
-	worker       int // that committed it
+	worker       int // number of the worker that committed pending
 	done         uint32
-	present      [workers]*process // by number in the table
-	entries      [workers]uint64   // what the table said of them
-	attached     map[int]bool      // process ids seen in this pass
-	mapped       []int             // of each cell: how many of its bytes have pages here
+	processes    [workers]*process // by number in the table of workers
+	entries      [workers]uint64   // the last known state of each worker's entry in the table
+	attached     map[int]bool      // process ids of workers attached in this pass
+	mapped       []int             // for each cell, how many of its bytes are mapped to pages in this process
 }
 
-// lease is a cell of the ring that the consumer has.
+// lease is a cell of the ring that the consumer holds.
 type lease struct {
 	ring   *Ring
 	cell   int
-	held   atomic.Uint64 // the cell's state while the consumer has it, with `returning` when it gives it back; else 0
+	held   atomic.Uint64 // the cell's state while the consumer holds it, plus `returning` while it is returned; else 0
 	buffer memory.Buffer
 	lod    *memory.Buffer
 }
 
-const returning = 0x80 // in the low byte
+const returning = 0x80 // a flag in the low byte of held
 
-// whole answers false for a cell that the consumer has, whose state somebody has changed to s, and puts it right.
-func (l *lease) whole(s uint64) bool {
+// checkState returns false if the consumer holds the cell and a worker has overwritten its state with s. It then
+// restores the state.
+func (l *lease) checkState(s uint64) bool {
 	held := l.held.Load()
 	if held == 0 || held&returning != 0 || s == held {
 		return true
@@ -107,7 +111,7 @@ func (l *lease) whole(s uint64) bool {
 	return false
 }
 
-// Reclaim gives the cell back to the workers.
+// Reclaim returns the cell to the workers.
 func (l *lease) Reclaim() {
 	r := l.ring
 	if l.lod != nil {
@@ -130,8 +134,17 @@ func (l *lease) Reclaim() {
 	r.drop()
 }
 
-// New makes a ring, and the queue that it fills by init.
+// New makes a ring and, by init, the queue that the ring fills.
 func New(o Options, init func(pyfeed.QueueOptions) (*pyfeed.Consumer, error)) (*pyfeed.Consumer, *Ring, error) {
+	q, r, err := newRing(o, init)
+	if err == nil {
+		r.start()
+	}
+	return q, r, err
+}
+
+// newRing makes the ring and the queue without starting the forwarder.
+func newRing(o Options, init func(pyfeed.QueueOptions) (*pyfeed.Consumer, error)) (*pyfeed.Consumer, *Ring, error) {
 	switch {
 	case o.RingCells == 0 || o.RingCells > maxCells:
 		return nil, nil, pyfeed.Errorf(pyfeed.Invalid, "ring_cells: expected 1 to %d, found %d", maxCells, o.RingCells)
@@ -156,16 +169,17 @@ func New(o Options, init func(pyfeed.QueueOptions) (*pyfeed.Consumer, error)) (*
 		r.drop()
 		return nil, nil, err
 	}
-	// One more than there are cells: a copy may be queued beside all of them.
+	// The queue holds one tuple more than there are cells, because a copy may be queued beside them all.
 	q, err := init(pyfeed.QueueOptions{Capacity: o.RingCells + 1, Slots: o.Slots, Place: o.Place, Feed: r})
 	if err != nil {
 		r.drop()
 		return nil, nil, err
 	}
 	r.queue = q.Queue()
-	wait.Go(r.run, r.poisoned)
 	return q, r, nil
 }
+
+func (r *Ring) start() { wait.Go(r.run, r.poisoned) }
 
 func (r *Ring) poisoned(fault error) {
 	_ = r.queue.Fail(pyfeed.PassCurrent, pyfeed.Errorf(pyfeed.Fault, "%v", fault))
@@ -174,7 +188,7 @@ func (r *Ring) poisoned(fault error) {
 func (r *Ring) create(o Options) (err error) {
 	h := sizes(int(o.RingCells), len(o.Slots), o.CellBytes)
 	if h.totalBytes > 1<<46 {
-		return pyfeed.Errorf(pyfeed.Invalid, "cell_bytes: %d cells of %d bytes are more than there can be", o.RingCells, o.CellBytes)
+		return pyfeed.Errorf(pyfeed.Invalid, "cell_bytes: expected a ring of at most 2^46 bytes, found %d cells of %d bytes", o.RingCells, o.CellBytes)
 	}
 	_, _ = rand.Read(h.identity[:])
 	h.trainer, h.pidNamespace = int64(os.Getpid()), pidNamespace()
@@ -186,7 +200,7 @@ func (r *Ring) create(o Options) (err error) {
 	r.fd, r.data = fd, data
 	memory.CountSlab(memory.SharedSlab, len(data))
 	memoryOfCells := data[h.dataAt:]
-	_ = unix.Madvise(memoryOfCells, unix.MADV_HUGEPAGE) // advice
+	_ = unix.Madvise(memoryOfCells, unix.MADV_HUGEPAGE) // the error is ignored: huge pages are only faster
 	r.at, r.head = h, (*header)(unsafe.Pointer(&data[0]))
 	r.head.constants = h
 	r.gate = gateOf(0)
@@ -221,7 +235,7 @@ func (r *Ring) create(o Options) (err error) {
 	return nil
 }
 
-// drop takes a reference away. With the last one the memory goes, here; workers may have it mapped still.
+// drop releases a reference. The last drop unmaps the ring in this process; workers may still have it mapped.
 func (r *Ring) drop() {
 	if r.references.Add(-1) > 0 {
 		return
@@ -241,10 +255,10 @@ func (r *Ring) drop() {
 	}
 }
 
-// FD is the ring's file descriptor, for workers to map. It stays the Ring's.
+// FD returns the file descriptor of the ring, for workers to map. The Ring keeps ownership.
 func (r *Ring) FD() int { return r.fd }
 
-// Expect has the pass end when so many workers have ended their part of it.
+// Expect sets the number of workers: the pass ends when that many have ended their part of it.
 func (r *Ring) Expect(n uint32) {
 	r.mu.Lock()
 	r.expected = n
@@ -252,11 +266,11 @@ func (r *Ring) Expect(n uint32) {
 	r.wakeIfRunning()
 }
 
-// unknownStatus is that of a process whose exit status somebody else has taken.
+// unknownStatus is the status of a process whose exit status another waiter has consumed.
 const unknownStatus = math.MinInt32
 
-// Exited tells the exit status, or minus the signal, of a worker. One that has not attached in this pass fails it, unless
-// that is 0 and no number of workers is expected.
+// Exited reports the exit status of a worker process, or minus the signal number that ended it. The pass fails if the
+// worker has not attached in it, unless the status is 0 and Expect was not called.
 func (r *Ring) Exited(pid int, status int32) {
 	r.mu.Lock()
 	if p := r.processes[pid]; p != nil && !p.statusKnown.Load() && status != unknownStatus {
@@ -271,20 +285,20 @@ func (r *Ring) Exited(pid int, status int32) {
 
 // Reserve implements pyfeed.Input: only workers push.
 func (r *Ring) Reserve(context.Context, pyfeed.Pass, *pyfeed.Tuple) (pyfeed.Reservation, error) {
-	return pyfeed.Reservation{}, noPushes()
+	return pyfeed.Reservation{}, errNoPushes()
 }
 
 // Lend implements pyfeed.Input: only workers push.
 func (r *Ring) Lend(_ context.Context, _ pyfeed.Pass, t *pyfeed.Tuple, _ memory.Owner) error {
 	t.Release()
-	return noPushes()
+	return errNoPushes()
 }
 
-func noPushes() error {
+func errNoPushes() error {
 	return pyfeed.Errorf(pyfeed.State, "push: this queue is filled by worker processes, each with a producer of its own")
 }
 
-// Close implements pyfeed.Input: the pass ends when all that workers have committed is queued.
+// Close implements pyfeed.Input: the pass ends after all tuples that workers have committed are queued.
 func (r *Ring) Close(pass pyfeed.Pass) {
 	if pass == pyfeed.PassCurrent {
 		pass = r.queue.Pass()
@@ -292,7 +306,7 @@ func (r *Ring) Close(pass pyfeed.Pass) {
 	r.beginEnd(pass, nil)
 }
 
-// Fail implements pyfeed.Input: the failure comes behind all that workers have committed.
+// Fail implements pyfeed.Input: consumers get the failure after all tuples that workers have committed.
 func (r *Ring) Fail(pass pyfeed.Pass, failure error) error {
 	if pass == pyfeed.PassCurrent {
 		pass = r.queue.Pass()
@@ -306,7 +320,8 @@ func (r *Ring) Fail(pass pyfeed.Pass, failure error) error {
 	return nil
 }
 
-// beginEnd closes the gate to workers, unless that was done before or the pass is another: the forwarder ends the pass.
+// beginEnd closes the gate to workers and tells the forwarder to end the pass. It returns false if the pass is already
+// ending or is not the current one.
 func (r *Ring) beginEnd(pass pyfeed.Pass, failure error) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -314,16 +329,16 @@ func (r *Ring) beginEnd(pass pyfeed.Pass, failure error) bool {
 		return false
 	}
 	r.ending, r.failure = true, failure
-	r.shut(gateOf(pass) &^ openGate)
+	r.setGate(gateOf(pass) &^ openGate)
 	return true
 }
 
-// ---- What the queue reports ----
+// ---- Called by the queue ----
 
 // Starved implements pyfeed.Feed.
 func (r *Ring) Starved() {
 	r.consumerWaits.Store(true)
-	if r.head.waitingWorkers.Load() == 0 { // unless that was overwritten while some slept, whom nobody else would wake
+	if r.head.waitingWorkers.Load() == 0 { // a worker may have damaged the count: wake a sleeping worker anyway
 		futexWake(unsafe.Pointer(&r.head.cellEvents), 1)
 	}
 	if r.holding.Load() {
@@ -335,7 +350,7 @@ func (r *Ring) Starved() {
 func (r *Ring) PassBegan(pass pyfeed.Pass) { r.setPass(pass, gateOf(pass)) }
 
 // ShutDown implements pyfeed.Feed.
-func (r *Ring) ShutDown() { r.setPass(pyfeed.PassNone, overGate) }
+func (r *Ring) ShutDown() { r.setPass(pyfeed.PassNone, shutDownGate) }
 
 func (r *Ring) setPass(pass pyfeed.Pass, gate uint32) {
 	r.mu.Lock()
@@ -346,11 +361,11 @@ func (r *Ring) setPass(pass pyfeed.Pass, gate uint32) {
 	r.pass, r.ending, r.failure, r.expected = pass, false, nil, 0
 	clear(r.exitStatuses)
 	maps.DeleteFunc(r.processes, func(_ int, p *process) bool { return p.dead.Load() && p.statusKnown.Load() })
-	r.shut(gate)
+	r.setGate(gate)
 }
 
-// shut sets the gate, and has everybody look at it. It is for the holder of the lock.
-func (r *Ring) shut(gate uint32) {
+// setGate sets the gate and wakes all workers and the forwarder to check it. The lock is held.
+func (r *Ring) setGate(gate uint32) {
 	r.gate = gate
 	r.head.gate.Store(gate)
 	for _, word := range []*atomic.Uint32{&r.head.cellEvents, &r.head.passEvents} {
@@ -360,7 +375,7 @@ func (r *Ring) shut(gate uint32) {
 	r.wakeForwarder()
 }
 
-// wakeForwarder has the forwarder look around.
+// wakeForwarder wakes the forwarder to check for events.
 func (r *Ring) wakeForwarder() {
 	r.head.trainerEvents.Add(1)
 	if r.asleep.Load() {
@@ -368,7 +383,7 @@ func (r *Ring) wakeForwarder() {
 	}
 }
 
-// release makes a cell free.
+// release marks a cell as free.
 func (r *Ring) release(i int) {
 	r.states[i].Store(stateOf(free, generationOf(r.states[i].Load())+1))
 	r.wakeWaitingWorker()

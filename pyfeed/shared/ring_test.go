@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -22,7 +23,7 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
 )
 
-// The workers of these tests are processes of their own: testdata/worker.c with the workers' side of the ring.
+// The workers of these tests are separate processes: testdata/worker.c with the workers' side of the ring.
 var program, programWithoutPidfds string
 
 func build(dir, name string, flags ...string) (string, error) {
@@ -52,14 +53,14 @@ func TestMain(m *testing.M) {
 	}
 	code := m.Run()
 	if n := memory.Count().Slabs[memory.SharedSlab]; n != 0 {
-		fmt.Fprintln(os.Stderr, n, "bytes are left behind")
+		fmt.Fprintln(os.Stderr, n, "bytes of shared memory were not released")
 		code = 1
 	}
 	_ = os.RemoveAll(dir)
 	os.Exit(code)
 }
 
-// trainer is this program as a trainer that is going to be killed.
+// trainer runs this program as a trainer process that the test kills.
 func trainer() {
 	var holder pyfeed.PyArrayFeedQueueHolder
 	_, r, err := New(Options{Slots: slots, RingCells: 2, CellBytes: 4096}, holder.InitOnce)
@@ -71,7 +72,7 @@ func trainer() {
 	select {}
 }
 
-// The end of the trainer ends all waits of its workers, and all pushes.
+// When the trainer dies, its workers' waits end and later pushes and attaches fail.
 func TestTheTrainerDies(t *testing.T) {
 	for _, program := range []string{program, programWithoutPidfds} {
 		trainer := exec.Command(os.Args[0])
@@ -130,8 +131,16 @@ type bench struct {
 
 func newBench(t *testing.T, ringCells, bytes uint64) *bench {
 	t.Helper()
+	b := newBenchWithoutForwarder(t, ringCells, bytes)
+	b.ring.start()
+	return b
+}
+
+// newBenchWithoutForwarder makes a bench whose ring the test starts itself.
+func newBenchWithoutForwarder(t *testing.T, ringCells, bytes uint64) *bench {
+	t.Helper()
 	var holder pyfeed.PyArrayFeedQueueHolder
-	q, r, err := New(Options{Slots: slots, RingCells: ringCells, CellBytes: bytes}, holder.InitOnce)
+	q, r, err := newRing(Options{Slots: slots, RingCells: ringCells, CellBytes: bytes}, holder.InitOnce)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,14 +148,14 @@ func newBench(t *testing.T, ringCells, bytes uint64) *bench {
 	t.Cleanup(func() {
 		holder.Drop()
 		q.Drop()
-		for r.references.Load() != 0 { // the mover is told, and lets go
+		for r.references.Load() != 0 { // the forwarder notices the shutdown and drops its reference
 			time.Sleep(time.Millisecond)
 		}
 	})
 	return b
 }
 
-// child is a worker process.
+// child is a worker process of a test.
 type child struct {
 	*bench
 	cmd *exec.Cmd
@@ -159,7 +168,7 @@ func (b *bench) start(stopAt ...string) *child {
 	return b.run(program, os.NewFile(uintptr(dup(b.T, b.ring.FD())), "ring"), stopAt...)
 }
 
-// run starts a program with the ring as its descriptor 3.
+// run starts a program that gets the ring as descriptor 3.
 func (b *bench) run(program string, ring *os.File, arguments ...string) *child {
 	b.Helper()
 	cmd := exec.Command(program, arguments...)
@@ -232,7 +241,7 @@ func (b *bench) pop() (*pyfeed.Tuple, error) {
 	return b.queue.Pop(ctx)
 }
 
-// number checks a tuple and answers its number.
+// number checks the checksum of a tuple and returns its number.
 func (b *bench) number(t *pyfeed.Tuple) int64 {
 	b.Helper()
 	var sum uint32
@@ -301,7 +310,7 @@ func TestOneWorker(t *testing.T) {
 	}
 	c.do("end")
 	b.expectEnd()
-	// The next pass, with the same process.
+	// The same process attaches again in the next pass.
 	if _, _, err := b.queue.Reopen(); err != nil {
 		t.Fatal(err)
 	}
@@ -320,13 +329,13 @@ func TestOneWorker(t *testing.T) {
 	}
 }
 
-func TestCloseDeliversWhatWasPushed(t *testing.T) {
+func TestCloseDeliversPushedTuples(t *testing.T) {
 	b := newBench(t, 4, 256*4)
 	c := b.start().attach()
 	for i := range 4 {
 		c.do("push %d 10", i)
 	}
-	c.send("push 4 1") // blocked
+	c.send("push 4 1") // blocks
 	b.blocked(1)
 	b.queue.Input().Close(pyfeed.PassCurrent)
 	if a := c.answer(); !strings.HasPrefix(a, "4 the queue is closed") {
@@ -336,7 +345,118 @@ func TestCloseDeliversWhatWasPushed(t *testing.T) {
 	b.expectEnd()
 }
 
-// A slot that is being written when the queue is closed does not hold the end up.
+// The forwarder saw a cell free when it began a pass. Before it looks again, a worker of the next pass claims and
+// commits the cell. The forwarder must not take it for a cell of a pass that is over.
+func TestACellOfTheNextPassIsNotTakenForAStaleOne(t *testing.T) {
+	r := &Ring{states: make([]atomic.Uint64, 1), leases: make([]lease, 1), head: new(header), pass: 3}
+	r.leases[0].ring = r
+	r.forwarder.pass = 2
+	ofPass := func(kind, pass uint64) uint64 { return stateOf(kind, 7) | pass<<48 }
+	for _, seen := range []uint64{stateOf(free, 6), ofPass(writing, 1), ofPass(revoked, 1), ofPass(committed, 1)} {
+		for kind, kept := range map[uint64]bool{ofPass(committed, 3): true, ofPass(committed, 2): true, ofPass(committed, 1): false} {
+			r.states[0].Store(kind)
+			r.freeIfStale(0, seen)
+			want := kind
+			if !kept && kindOf(seen) != free {
+				want = stateOf(free, 8)
+			}
+			if found := r.states[0].Load(); found != want {
+				t.Errorf("seen as %#x, then %#x: expected %#x, found %#x", seen, kind, want, found)
+			}
+		}
+	}
+}
+
+// Workers may push before the forwarder has begun their pass. With a single cell, a consumer that holds a tuple while
+// it asks for the next gets a copy, as in any pass.
+func TestTheOnlyCellIsPushedBeforeTheForwarderBegins(t *testing.T) {
+	b := newBenchWithoutForwarder(t, 1, 4096)
+	if _, _, err := b.queue.Reopen(); err != nil {
+		t.Fatal(err)
+	}
+	c := b.start().attach()
+	c.do("push 1 100")
+	c.send("push 2 100")
+	b.blocked(1)
+	b.ring.start()
+	first, err := b.pop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Release()
+	if n := b.number(first); n != 1 {
+		t.Errorf("expected tuple 1, found %d", n)
+	}
+	b.expect(2)
+	if a := c.answer(); a != "0" {
+		t.Error(a)
+	}
+	c.do("end")
+}
+
+// The last cell is not lent at the end of a pass either, because the workers of the next pass need a cell.
+func TestTheLastTuplesOfAPassAreKept(t *testing.T) {
+	for _, cells := range []uint64{1, 2, 3} {
+		b := newBench(t, cells, 4096)
+		c := b.start().attach()
+		b.ring.Expect(1)
+		for i := range cells {
+			c.do("push %d 100", i)
+		}
+		c.do("end")
+		var kept []*pyfeed.Tuple
+		for range cells {
+			tuple, err := b.pop()
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept = append(kept, tuple)
+		}
+		b.expectEnd()
+		if _, _, err := b.queue.Reopen(); err != nil {
+			t.Fatal(err)
+		}
+		next := b.start().attach()
+		next.do("push 7 100")
+		b.expect(7)
+		for i, tuple := range kept {
+			if n := b.number(tuple); n != int64(i) {
+				t.Errorf("expected tuple %d, found %d", i, n)
+			}
+		}
+		pyfeed.ReleaseAll(kept)
+	}
+}
+
+// A tuple that one consumer gets does not hide that another consumer still waits.
+func TestEachOfTwoConsumersKeepsATuple(t *testing.T) {
+	b := newBench(t, 2, 4096)
+	c := b.start().attach()
+	tuples := make(chan *pyfeed.Tuple, 2)
+	for range 2 {
+		go func() {
+			tuple, err := b.pop()
+			if err != nil {
+				t.Error(err)
+			}
+			tuples <- tuple
+		}()
+	}
+	for b.queue.Info().WaitingConsumers != 2 {
+		time.Sleep(time.Millisecond)
+	}
+	c.do("push 0 100")
+	first := <-tuples
+	c.do("push 1 100")
+	second := <-tuples
+	if n, m := b.number(first), b.number(second); n != 0 || m != 1 {
+		t.Errorf("expected tuples 0 and 1, found %d and %d", n, m)
+	}
+	pyfeed.ReleaseAll([]*pyfeed.Tuple{first, second})
+	c.do("end")
+}
+
+// A cell that is being written when the queue is closed does not delay the end of the pass.
 func TestCloseWhileASlotIsWritten(t *testing.T) {
 	b := newBench(t, 2, 256*4)
 	c := b.start().attach()
@@ -356,7 +476,7 @@ func (b *bench) blocked(n uint32) {
 	}
 }
 
-// allFree waits until the workers have all slots.
+// allFree waits until all cells are free.
 func (b *bench) allFree() {
 	for i := range b.ring.states {
 		for kindOf(b.ring.states[i].Load()) != free {
@@ -394,7 +514,7 @@ func TestKilledAtEachStep(t *testing.T) {
 			other := b.start()
 			other.do("open")
 			args := []string{test.step}
-			if test.step == "arrival counted" { // not that of its attaching
+			if test.step == "arrival counted" { // attaching passes this step too: stop at the push
 				args = append(args, "1")
 			}
 			c := b.start(args...)
@@ -405,14 +525,15 @@ func TestKilledAtEachStep(t *testing.T) {
 			b.ring.Expect(1)
 			c.send("%s", test.send)
 			a := c.answer()
-			if a == "0" { // the first of two
+			if a == "0" { // the result of the first of two commands
 				a = c.answer()
 			}
 			if a != "stopped" {
 				t.Fatal(a)
 			}
 			c.kill()
-			if test.step == "attached" { // nobody was told of it: the next to come
+			// The worker died before it woke the trainer; the next worker to attach wakes it.
+			if test.step == "attached" {
 				other.do("attach")
 			}
 			b.expect(test.want...)
@@ -425,7 +546,7 @@ func TestKilledAtEachStep(t *testing.T) {
 				other.send("end")
 				other.answer()
 			}
-			// All slots are there for the others.
+			// All cells are free for other workers.
 			if _, _, err := b.queue.Reopen(); err != nil {
 				t.Fatal(err)
 			}
@@ -440,7 +561,7 @@ func TestKilledAtEachStep(t *testing.T) {
 	}
 }
 
-// One that dies while it attaches was never there. Its place in the table is used again.
+// A worker that dies while it attaches does not count, and its entry in the table is reused.
 func TestKilledWhileAttaching(t *testing.T) {
 	b := newBench(t, 2, 4096)
 	c := b.start("attaching")
@@ -461,7 +582,7 @@ func TestKilledWhileAttaching(t *testing.T) {
 	b.expectEnd()
 }
 
-// The entry of one that attaches may hold what is known of somebody else.
+// The entry of an attaching worker may still hold the start time of an earlier worker.
 func TestAnEntryThatWasUsedBefore(t *testing.T) {
 	b := newBench(t, 2, 4096)
 	b.ring.Expect(4)
@@ -478,11 +599,11 @@ func TestAnEntryThatWasUsedBefore(t *testing.T) {
 		t.Fatal(a)
 	}
 	other := b.start().attach()
-	b.seen(other) // and those before it in the table
+	b.seen(other) // the trainer has read the entries before it in the table, too
 	third := b.start().attach()
 	b.seen(third)
 	if pid := pidOf(entry.state.Load()); pid != slow.cmd.Process.Pid {
-		t.Fatalf("the entry of process %d is that of %d", slow.cmd.Process.Pid, pid)
+		t.Fatalf("the entry of process %d was taken: it holds pid %d", slow.cmd.Process.Pid, pid)
 	}
 	slow.do("go on")
 	for i, c := range []*child{slow, other, third} {
@@ -493,7 +614,7 @@ func TestAnEntryThatWasUsedBefore(t *testing.T) {
 	b.expectEnd()
 }
 
-// seen waits until the trainer has heard of a worker.
+// seen waits until the trainer watches a worker's process.
 func (b *bench) seen(c *child) {
 	for {
 		b.ring.mu.Lock()
@@ -522,7 +643,8 @@ func TestAttachingToOnePassOnly(t *testing.T) {
 	c.do("attach 1")
 }
 
-// What one thread of a worker is writing when another fails comes back, at the latest when the process ends.
+// A worker fails while another of its threads writes to a cell. The cell becomes free when that thread abandons it or
+// the process ends.
 func TestAWorkerFailsWhileItWrites(t *testing.T) {
 	for _, end := range []func(*child){(*child).kill, func(c *child) { c.do("abandon") }} {
 		b := newBench(t, 2, 4096)
@@ -530,7 +652,7 @@ func TestAWorkerFailsWhileItWrites(t *testing.T) {
 		c.do("reserve 10")
 		c.do("fail")
 		if _, err := b.pop(); err == nil || !strings.Contains(err.Error(), "no such file") {
-			t.Errorf("found %v", err)
+			t.Errorf("expected the error 'no such file', found %v", err)
 		}
 		if _, _, err := b.queue.Reopen(); err != nil {
 			t.Fatal(err)
@@ -560,7 +682,7 @@ func TestExitStatus(t *testing.T) {
 	c := b.start().attach()
 	c.send("exit 3")
 	b.expectDeath(c, 3)
-	// Somebody else's child: whoever knows tells.
+	// The worker is not a child of the trainer: its parent reports the exit status.
 	if _, _, err := b.queue.Reopen(); err != nil {
 		t.Fatal(err)
 	}
@@ -568,7 +690,7 @@ func TestExitStatus(t *testing.T) {
 	b.ring.Exited(c.cmd.Process.Pid, 7)
 	c.kill()
 	b.expectDeath(c, 7)
-	// One that never attached.
+	// A worker ends with status 0 without having attached.
 	if _, _, err := b.queue.Reopen(); err != nil {
 		t.Fatal(err)
 	}
@@ -580,7 +702,7 @@ func TestExitStatus(t *testing.T) {
 	}
 }
 
-// Where there are no pidfds, a death is found by looking.
+// Without pidfds, polling finds that a worker died.
 func TestWithoutPidfds(t *testing.T) {
 	real := openPidfd
 	openPidfd = func(int) (*os.File, error) { return nil, syscall.ENOSYS }
@@ -602,7 +724,7 @@ func TestAWorkerFails(t *testing.T) {
 	_, err := b.pop()
 	var e *pyfeed.ProducerError
 	if !errors.As(err, &e) || e.Type != "ValueError" || e.Message != "no such file" || e.Traceback != "line 1\nline 2" || e.Worker != 0 {
-		t.Errorf("found %#v", e)
+		t.Errorf("expected the worker's ValueError, found %#v", e)
 	}
 }
 
@@ -614,7 +736,7 @@ func TestRefusedByName(t *testing.T) {
 		t.Errorf("expected %q, found %q", want, a)
 	}
 	if _, _, err := pyfeed.ReserveCopy(context.Background(), b.queue.Input(), pyfeed.PassCurrent, nil); err == nil || err.(*pyfeed.Error).Kind != pyfeed.State {
-		t.Errorf("a push of the trainer's own: %v", err)
+		t.Errorf("push by the trainer: expected a State error, found %v", err)
 	}
 	if a, want := c.timedOut(), "2 the time to wait went by"; a != want {
 		t.Errorf("expected %q, found %q", want, a)
@@ -628,7 +750,7 @@ func (c *child) timedOut() string {
 	return c.answer()
 }
 
-// Consumers that keep what they get, for a batch or to shuffle, get copies once they have all slots but one.
+// A consumer that keeps its tuples, for a batch or a shuffle, gets copies once it holds all cells except one.
 func TestAHoardingConsumer(t *testing.T) {
 	for _, slots := range []uint64{1, 2, 5} {
 		b := newBench(t, slots, 4096)
@@ -667,7 +789,7 @@ func TestATupleOutlivesItsQueue(t *testing.T) {
 		t.Error(a)
 	}
 	if n := b.number(tuple); n != 9 {
-		t.Errorf("found %d", n)
+		t.Errorf("expected tuple 9, found %d", n)
 	}
 	tuple.Release()
 }
@@ -708,7 +830,7 @@ func TestStress(t *testing.T) {
 			c.do("end")
 		}
 		all.Wait()
-		if test.consumers == 1 { // each worker's in its order
+		if test.consumers == 1 { // tuples of one worker keep their order
 			last := make([]int64, test.workers)
 			for _, n := range found[0] {
 				if w := n / each; n < last[w] {
@@ -726,7 +848,7 @@ func TestStress(t *testing.T) {
 	}
 }
 
-// Workers that are killed while they push, wherever they are: one ring outlives them all.
+// Workers are killed at random moments while they push. The ring stays usable.
 func TestKilledWhereverTheyAre(t *testing.T) {
 	b := newBench(t, 5, 64<<10)
 	for round := range 30 {
@@ -773,7 +895,7 @@ func TestKilledWhereverTheyAre(t *testing.T) {
 	}
 }
 
-// What a broken worker says of its tuple is checked before it is believed.
+// Descriptors written by a broken worker are checked before they are used.
 func TestABrokenWorker(t *testing.T) {
 	for _, test := range []struct {
 		at   uintptr
@@ -791,15 +913,15 @@ func TestABrokenWorker(t *testing.T) {
 		c.do("smash %d 99", test.at)
 		c.do("commit")
 		_, err := b.pop()
-		want := fmt.Sprintf("worker process %d failed: it committed what is no tuple of this queue: slot 0: ", c.cmd.Process.Pid)
+		want := fmt.Sprintf("worker process %d failed: it committed a tuple that is not valid for this queue: slot 0: ", c.cmd.Process.Pid)
 		if err == nil || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("expected %q, found %v", test.want, err)
 		}
 	}
 }
 
-// A broken worker may write anywhere in the ring. The consumer hears of it, the trainer does not hang, and the next
-// pass is as any.
+// A broken worker may write anywhere in the ring. The consumer gets an error, the trainer does not hang, and the next
+// pass works normally.
 func TestAnOverwrittenRing(t *testing.T) {
 	const broken = "a worker process failed: it has overwritten parts of the ring: "
 	entry := func(change func(state uint64) uint64) func(*bench, *child) {
@@ -834,7 +956,7 @@ func TestAnOverwrittenRing(t *testing.T) {
 			b.seen(c)
 			b.asleep()
 			b.ring.head.trainerSleeping.Store(0)
-			c.send("many 0 5 1") // one more than there are slots
+			c.send("many 0 5 1") // one more than there are cells
 			b.expect(0, 1, 2, 3, 4)
 			c.answer()
 			c.do("fail")
@@ -871,7 +993,7 @@ func TestAnOverwrittenRing(t *testing.T) {
 			}
 			c.do("end")
 		}, broken + "its gate"},
-		{"a slot that the consumer has", func(b *bench, c *child) {
+		{"a cell that the consumer holds", func(b *bench, c *child) {
 			c.do("push 1 1")
 			held, err := b.pop()
 			if err != nil {
@@ -884,7 +1006,7 @@ func TestAnOverwrittenRing(t *testing.T) {
 			}
 			held.Release()
 		}, broken + "the state of a cell"},
-		{"a slot that comes back", func(b *bench, c *child) {
+		{"a cell that is returned", func(b *bench, c *child) {
 			c.do("push 1 1")
 			held, err := b.pop()
 			if err != nil {
@@ -926,14 +1048,14 @@ func TestAnOverwrittenRing(t *testing.T) {
 	}
 }
 
-// asleep waits until the mover is.
+// asleep waits until the forwarder sleeps.
 func (b *bench) asleep() {
 	for b.ring.head.trainerSleeping.Load() == 0 {
 		time.Sleep(time.Millisecond)
 	}
 }
 
-// A worker that the trainer's word does not reach any more does not wait for it for ever.
+// If the trainer cannot find a worker's cell because the order is overwritten, the worker does not wait forever.
 func TestAnOverwrittenOrderEndsWithThePass(t *testing.T) {
 	b := newBench(t, 4, 4096)
 	c := b.start("committed").attach()
@@ -978,7 +1100,7 @@ func FuzzDescriptors(f *testing.F) {
 			}
 			size, err := s.Measure()
 			if err != nil || size != len(s.Data) || end > len(slot) || cap(s.Data) != len(s.Data) {
-				t.Errorf("%d bytes of data to %d for dims %v of %v", len(s.Data), end, s.Dims(), s.DType)
+				t.Errorf("invalid descriptor accepted: %d bytes of data that end at %d, for dims %v of %v", len(s.Data), end, s.Dims(), s.DType)
 			}
 		}
 	})

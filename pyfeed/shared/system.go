@@ -10,30 +10,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Of linux/futex.h. The words are shared with other processes: none is private.
+// From linux/futex.h. The private variants cannot be used, because the words are shared with other processes.
 const (
 	futexWaitOp = 0
 	futexWakeOp = 1
 )
 
-// futexWait sleeps while word is value, or for less.
+// futexWait sleeps while word has the given value. It may return early.
 func futexWait(word unsafe.Pointer, value uint32) {
 	_, _, _ = syscall.Syscall6(syscall.SYS_FUTEX, uintptr(word), futexWaitOp, uintptr(value), 0, 0, 0)
 }
 
-// futexWake wakes n sleepers, in whatever process. It does not block.
+// futexWake wakes up to n sleepers in any process. It does not block.
 func futexWake(word unsafe.Pointer, n int) {
 	_, _, _ = syscall.RawSyscall6(syscall.SYS_FUTEX, uintptr(word), futexWakeOp, uintptr(n), 0, 0, 0)
 }
 
-// processStat is the state of a process and when it started, in ticks since the machine did. `seen` is false where
-// there is no such process to be seen.
+// processStat returns the state of a process and its start time in clock ticks since the machine's boot. seen is false
+// if the process does not exist or cannot be read.
 func processStat(pid int) (state byte, started uint64, seen bool) {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return 0, 0, false
 	}
-	// The name, in brackets, may hold anything.
+	// Fields are counted from the last bracket, because the process name in brackets may hold any text.
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 	if len(fields) < 20 {
 		return 0, 0, false
@@ -50,11 +50,11 @@ func pidNamespace() uint64 {
 	return s.Ino
 }
 
-// newMemory makes size bytes that other processes can map, and nobody can cut short.
+// newMemory creates a memory file of size bytes that other processes can map and no process can truncate.
 func newMemory(size int) (fd int, data []byte, err error) {
 	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
-	fd, err = unix.MemfdCreate("pyfeed", flags|unix.MFD_NOEXEC_SEAL) // which a hardened system insists on
-	if err == unix.EINVAL {                                          // and one before Linux 6.3 does not know
+	fd, err = unix.MemfdCreate("pyfeed", flags|unix.MFD_NOEXEC_SEAL) // a hardened system requires MFD_NOEXEC_SEAL
+	if err == unix.EINVAL {                                          // Linux before 6.3 does not know it
 		fd, err = unix.MemfdCreate("pyfeed", flags)
 	}
 	if err != nil {
@@ -75,13 +75,13 @@ func newMemory(size int) (fd int, data []byte, err error) {
 	return fd, data, err
 }
 
-// openPidfd is a descriptor that polls as readable once the process has ended. Tests replace it.
+// openPidfd returns a descriptor that becomes readable when the process ends. Tests replace it.
 var openPidfd = func(pid int) (*os.File, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.SetNonblock(fd, true); err != nil { // so that Go's poller takes it
+	if err := unix.SetNonblock(fd, true); err != nil { // required by Go's poller
 		_ = unix.Close(fd)
 		return nil, err
 	}
@@ -94,10 +94,11 @@ func hasEnded(fd uintptr) bool {
 	return err == nil && n > 0
 }
 
-const cldExited = 1 // of siginfo_t.si_code
+const cldExited = 1 // si_code in siginfo_t
 
-// exitStatus is how a process has ended, or minus its signal. It is known to its parent until that has asked, which
-// this does not count as, and where Linux is 6.15 or newer to everybody after that. id is a pid or pidfd, as kind says.
+// exitStatus returns the exit status of a process, or minus the signal number that ended it. id is a pid or a pidfd, as
+// kind says. waitid gives the status to the parent only, and only until the parent reaps the process; with WNOWAIT it
+// does not reap it. From Linux 6.15 on, a pidfd gives the status to any process, even later.
 func exitStatus(kind, id int) (status int32, known bool) {
 	var info [128]byte // a siginfo_t
 	_, _, e := syscall.Syscall6(syscall.SYS_WAITID, uintptr(kind), uintptr(id), uintptr(unsafe.Pointer(&info)),

@@ -10,8 +10,9 @@ import (
 
 const offsetBytes = 8
 
-// tupleOf makes a tuple of what a worker has written into cell i, which the consumer has from then on. The worker is
-// another process, which may be broken, and may go on writing: what it says is read once, and checked then.
+// tupleOf makes a tuple of the contents of cell i and leases the cell to the consumer. The worker that wrote the cell
+// may be broken, and may still be writing. Therefore each descriptor is copied once, and only the copy is checked and
+// used.
 func (r *Ring) tupleOf(i int) (*pyfeed.Tuple, error) {
 	n := int(r.at.numSlots)
 	found := append([]tensor(nil), view[tensor](r.data, r.at.tensorsAt, int(r.at.ringCells)*n)[i*n:(i+1)*n]...)
@@ -55,9 +56,10 @@ func (r *Ring) tupleOf(i int) (*pyfeed.Tuple, error) {
 	return t, nil
 }
 
-// copyOffsets brings the LoD of a tuple out of reach of its worker. nil: there is none.
+// copyOffsets copies the LoD offsets of a tuple out of shared memory, where a worker could change them. It returns nil
+// if there are none.
 func (r *Ring) copyOffsets(found []tensor, cell []byte) (*memory.Buffer, error) {
-	all, most := uint64(0), uint64(len(cell))/offsetBytes
+	all, limit := uint64(0), uint64(len(cell))/offsetBytes
 	for j := range found {
 		d := &found[j]
 		if d.lodLevels > pyfeed.MaxLoDLevels {
@@ -65,7 +67,7 @@ func (r *Ring) copyOffsets(found []tensor, cell []byte) (*memory.Buffer, error) 
 		}
 		for k := range d.lodLevels {
 			at, count := d.lodAt[k], d.lodCount[k]
-			if at%offsetBytes != 0 || at > uint64(len(cell)) || count > (uint64(len(cell))-at)/offsetBytes || count > most-all {
+			if at%offsetBytes != 0 || at > uint64(len(cell)) || count > (uint64(len(cell))-at)/offsetBytes || count > limit-all {
 				return nil, fmt.Errorf("slot %d: LoD level %d: %d offsets at byte %d are not within the %d bytes of a cell", j, k, count, at, len(cell))
 			}
 			all += count
@@ -88,8 +90,8 @@ func (r *Ring) copyOffsets(found []tensor, cell []byte) (*memory.Buffer, error) 
 	return b, nil
 }
 
-// fill describes a tensor whose data lies in a cell, and answers where that ends. What its queue wants of dtype, dims
-// and LoD is for the queue to check.
+// fill sets the dtype, dims and data of s to a tensor in a cell, and returns the offset of its end. The queue checks
+// later whether dtype, dims and LoD match its slots.
 func (d *tensor) fill(s *pyfeed.LoDTensor, cell []byte) (end int, err error) {
 	if s.DType = pyfeed.DType(d.dtype); !s.DType.Valid() {
 		return 0, fmt.Errorf("expected a dtype, found number %d", d.dtype)

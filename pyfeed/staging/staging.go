@@ -1,8 +1,8 @@
-// Package staging keeps the staging buffers: of each place one, where tuples lie ready that were copied
-// there while what came before was computed with.
+// Package staging has the staging buffers: one for each place. Tuples are copied there while earlier tuples are still
+// being computed on.
 //
-// A Buffer wraps a queue that takes tuples of any look and is never closed. The process has one a place, for
-// good: a program that stages and one that computes find each other by the place alone.
+// A Buffer wraps a queue that accepts tuples of any dtypes and dims and is never closed. It exists until the process
+// ends. A program that stages tuples and a program that computes on them find the buffer by its place.
 package staging
 
 import (
@@ -15,10 +15,10 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
-// Buffer is the staging buffer of a place, for any number of threads.
+// Buffer is the staging buffer of a place. All methods are safe for concurrent use.
 type Buffer struct {
 	queue  *pyfeed.Consumer
-	stager pyfeed.Stager // copies tuples to the place before they are queued, if that is a device; else nil
+	stager pyfeed.Stager // if the place is a device, copies tuples there before they are queued; else nil
 }
 
 var buffers struct {
@@ -26,8 +26,8 @@ var buffers struct {
 	all map[pyfeed.Place]*Buffer
 }
 
-// Get is the buffer of a place, made by the first call. Capacity counts tuples, at least 1, bytesLimit
-// bytes; 0: no limit. With other limits than the first call's the answer is an error.
+// Get returns the buffer of a place. The first call makes it. capacity is in tuples, at least 1; bytesLimit is in
+// bytes, 0 means no limit. A later call with other limits fails with State.
 func Get(place pyfeed.Place, capacity, bytesLimit uint64) (*Buffer, error) {
 	buffers.mu.Lock()
 	defer buffers.mu.Unlock()
@@ -66,7 +66,7 @@ func newBuffer(place pyfeed.Place, capacity, bytesLimit uint64) (*Buffer, error)
 	return b, nil
 }
 
-// labels say that what a consumer waits for comes from within: a run, or a thread that reads.
+// labels assign a consumer's wait to the readers, not to a producer: the tuples come from a run or a thread that reads.
 var labels = &pyfeed.QueueLabels{Queue: "staging buffer", ForTuple: "waits for a staged tuple", TupleWait: trace.Wait}
 
 func stagerTo(place pyfeed.Place) (pyfeed.Stager, error) {
@@ -77,8 +77,8 @@ func stagerTo(place pyfeed.Place) (pyfeed.Stager, error) {
 	return backend.NewStager(place, pyfeed.Unlimited)
 }
 
-// Put copies a tuple to the place, behind the others. It waits for room. The tuple stays the caller's. At a device the
-// copy may still be under way afterwards.
+// Put queues a copy of t at the place. It waits for room. The caller keeps ownership of t. A copy to a device may still
+// be in progress when Put returns.
 func (b *Buffer) Put(ctx context.Context, t *pyfeed.Tuple) error {
 	b.noteProducer(ctx)
 	r, copied, err := pyfeed.ReserveCopy(ctx, b.queue, pyfeed.PassCurrent, t.Slots)
@@ -88,22 +88,22 @@ func (b *Buffer) Put(ctx context.Context, t *pyfeed.Tuple) error {
 	return b.Commit(&r, copied)
 }
 
-// Reserve is the first half of Put, for a caller that writes the tuple itself: it waits for room for t, and gives it memory.
-// Commit MUST follow, or Cancel of the Reservation.
+// Reserve is the first half of Put, for a caller that writes the tuple itself. It waits for room for t and allocates
+// t's memory. The caller MUST call Commit, or Cancel of the Reservation.
 func (b *Buffer) Reserve(ctx context.Context, t *pyfeed.Tuple) (pyfeed.Reservation, error) {
 	b.noteProducer(ctx)
 	return b.queue.Reserve(ctx, pyfeed.PassCurrent, t)
 }
 
-// noteProducer tells the trace that what is staged comes from the caller.
+// noteProducer tells the trace that the caller produces the staged tuples.
 func (b *Buffer) noteProducer(ctx context.Context) {
 	if trace.On() {
 		b.queue.NoteProducer(ctx)
 	}
 }
 
-// Commit is the second half: it begins the copy to a device, and queues the tuple, which is the Buffer's, come what may. It
-// never waits.
+// Commit is the second half of Put: it submits the copy to a device, if any, and queues the tuple. It always takes
+// ownership of t, and never waits.
 func (b *Buffer) Commit(r *pyfeed.Reservation, t *pyfeed.Tuple) error {
 	if b.stager != nil {
 		staged, err := b.stager.Put(wait.NonBlocking, t)
@@ -116,7 +116,7 @@ func (b *Buffer) Commit(r *pyfeed.Reservation, t *pyfeed.Tuple) error {
 	return r.Commit(t)
 }
 
-// Get takes the oldest tuple out, which is the caller's then. It waits for one.
+// Get waits for the oldest tuple and returns it; the caller owns it.
 func (b *Buffer) Get(ctx context.Context) (*pyfeed.Tuple, error) {
 	t, err := b.queue.Deliver(ctx)
 	if err == io.EOF {
@@ -125,24 +125,24 @@ func (b *Buffer) Get(ctx context.Context) (*pyfeed.Tuple, error) {
 	return t, err
 }
 
-// Size is the number of tuples in the buffer.
+// Size returns the number of tuples in the buffer.
 func (b *Buffer) Size() int { return b.queue.Info().Size }
 
-// Clear drops what is in the buffer, gives its memory back to the system, and answers the number of tuples.
-// Those that wait for room get it. A tuple that is being put lands behind.
+// Clear drops the tuples in the buffer and returns their number. It wakes producers that wait for room, and returns
+// idle memory to the system. A tuple that is being put during the call is queued afterwards.
 func (b *Buffer) Clear() int { return b.queue.Clear() }
 
-// Stats looks at the buffer.
+// Stats returns the current state of the buffer.
 func (b *Buffer) Stats() pyfeed.QueueInfo { return b.queue.Info() }
 
-// Place is whose buffer it is.
+// Place returns the place of the buffer.
 func (b *Buffer) Place() pyfeed.Place { return b.queue.Place() }
 
-// Drop is for handles: the buffer stays.
+// Drop does nothing, because buffers are never closed. It satisfies the interface of handles.
 func (b *Buffer) Drop() {}
 
-// Shutdown ends every wait in a buffer, now and later, and drops what is in them all. It is for the end of a
-// process that nothing else could bring about.
+// Shutdown drops the contents of all buffers and makes every present and later wait in them fail. It is called at the
+// end of a process whose threads would otherwise wait forever.
 func Shutdown() {
 	buffers.mu.Lock()
 	defer buffers.mu.Unlock()

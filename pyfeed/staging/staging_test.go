@@ -19,7 +19,8 @@ import (
 
 var background = context.Background()
 
-// makeBuffer is a buffer of the test's own, whose memory must be gone at its end.
+// makeBuffer makes a buffer outside the process's table, and checks at the end of the test that its memory was
+// released.
 func makeBuffer(t testing.TB, capacity, bytesLimit uint64) *Buffer {
 	t.Helper()
 	before := memory.Count()
@@ -36,8 +37,8 @@ func makeBuffer(t testing.TB, capacity, bytesLimit uint64) *Buffer {
 	return b
 }
 
-// alone hides the process's buffers from a test: those that it makes are its own.
-func alone(t testing.TB) {
+// shutDownAfter hides the process's buffers during a test. At the end it drops the buffers that the test has made.
+func shutDownAfter(t testing.TB) {
 	before := memory.Count()
 	hide := func(all map[pyfeed.Place]*Buffer) (hidden map[pyfeed.Place]*Buffer) {
 		buffers.mu.Lock()
@@ -56,7 +57,7 @@ func alone(t testing.TB) {
 	})
 }
 
-// drop ends a buffer's life, as only a test can.
+// drop closes a buffer. Only tests do that.
 func (b *Buffer) drop() {
 	b.queue.Drop()
 	if b.stager != nil {
@@ -64,7 +65,7 @@ func (b *Buffer) drop() {
 	}
 }
 
-// makeTuple is one in Go's heap: dtype, dims and data of each slot.
+// makeTuple makes a tuple of the given tensors in Go's heap.
 func makeTuple(t testing.TB, slots ...pyfeed.LoDTensor) *pyfeed.Tuple {
 	t.Helper()
 	tuple := pyfeed.NewTuple(len(slots))
@@ -130,7 +131,7 @@ func expect(t testing.TB, err error, kind pyfeed.Kind, text string) {
 	}
 }
 
-// until waits for what other goroutines are about to do.
+// until waits until the condition holds.
 func until(b *Buffer, is func(pyfeed.QueueInfo) bool) {
 	for !is(b.Stats()) {
 		runtime.Gosched()
@@ -142,13 +143,13 @@ func producersWait(b *Buffer, n int) {
 }
 
 func TestOneBufferAPlace(t *testing.T) {
-	alone(t)
+	shutDownAfter(t)
 	_, err := Get(pyfeed.CPUPlace(), 0, 0)
 	expect(t, err, pyfeed.Invalid, "capacity: expected at least 1 tuple, found 0")
 	_, err = Get(pyfeed.CUDAPlace(1), 2, 64)
 	expect(t, err, pyfeed.Unsupported, "found CUDAPlace(1)")
 
-	var start, done sync.WaitGroup // what was refused has left nothing behind
+	var start, done sync.WaitGroup // the refused calls above have made no buffer
 	start.Add(1)
 	got := make([]*Buffer, 8)
 	for i := range got {
@@ -176,7 +177,7 @@ func TestOneBufferAPlace(t *testing.T) {
 		expect(t, err, pyfeed.State, "the buffer of CPUPlace() was made with, capacity 2 and bytes_limit 64, found capacity ")
 	}
 
-	got[0].Drop() // a handle's: the buffer goes on
+	got[0].Drop() // drops a handle: the buffer stays
 	mustPut(t, got[0], 1)
 	mustGet(t, got[0], 1)
 }
@@ -212,7 +213,7 @@ func TestTuplesNeedNotLookAlike(t *testing.T) {
 		if err := b.Put(background, in); err != nil {
 			t.Fatal(err)
 		}
-		for i := range in.Slots { // the buffer has a copy
+		for i := range in.Slots { // the buffer has its own copy
 			clear(in.Slots[i].Data)
 		}
 		out, err := b.Get(background)
@@ -253,7 +254,7 @@ func equal(a, b []int64) bool {
 	return true
 }
 
-func TestWhatIsNoTupleIsRefused(t *testing.T) {
+func TestNonTuplesAreRefused(t *testing.T) {
 	b := makeBuffer(t, 2, 0)
 	ragged := tensor(t, pyfeed.Float32, pyfeed.Dims{5}, 3)
 	ragged.LoD = pyfeed.LoD{{0, 4}}
@@ -273,7 +274,7 @@ func TestWhatIsNoTupleIsRefused(t *testing.T) {
 		c.tuple.Release()
 	}
 	if i := b.Stats(); i.Size != 0 || i.Reserved != 0 || i.Bytes != 0 {
-		t.Errorf("something was put: %+v", i)
+		t.Errorf("expected an empty buffer, found %+v", i)
 	}
 }
 
@@ -307,7 +308,7 @@ func TestATupleOfAFileThatShrankIsRefused(t *testing.T) {
 	err = b.Put(background, tuple)
 	expect(t, err, pyfeed.Corrupt, "slot 0: the file shrank before this was read")
 	if i := b.Stats(); i.Size != 0 || i.Reserved != 0 || i.Bytes != 0 {
-		t.Errorf("it was put: %+v", i)
+		t.Errorf("expected the tuple not to be queued, found %+v", i)
 	}
 	tuple.Release()
 	m.Close()
@@ -353,7 +354,7 @@ func TestPutWaitsWhileThereAreTooManyBytes(t *testing.T) {
 	large.Release()
 }
 
-// With a limit in bytes, small tuples must not keep a large one out for ever.
+// With a limit on bytes, small tuples must not overtake a large one.
 func TestALargeTupleIsNotOvertaken(t *testing.T) {
 	b := makeBuffer(t, 8, 16)
 	mustPut(t, b, 0)
@@ -362,7 +363,7 @@ func TestALargeTupleIsNotOvertaken(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- b.Put(background, large) }()
 	producersWait(b, 1)
-	if err := put(wait.NonBlocking, b, 1); err != wait.ErrWouldBlock { // there is room for this one
+	if err := put(wait.NonBlocking, b, 1); err != wait.ErrWouldBlock { // the small tuple would fit
 		t.Errorf("expected ErrWouldBlock, found %v", err)
 	}
 	mustGet(t, b, 0)
@@ -393,7 +394,8 @@ func TestGetWaitsForAPut(t *testing.T) {
 	}
 }
 
-// As a run of a program does it: what would block has changed nothing, and is tried again with the same tuple.
+// A run of a program repeats a call that would block. Such a call changes nothing, so that the same tuple can be put
+// again.
 func TestATryThatWouldBlockChangesNothing(t *testing.T) {
 	b := makeBuffer(t, 1, 0)
 	mustPut(t, b, 0)
@@ -412,7 +414,7 @@ func TestATryThatWouldBlockChangesNothing(t *testing.T) {
 	}
 	mustGet(t, b, 0)
 	if word == 0 {
-		t.Error("nobody was woken")
+		t.Error("expected the waiter to be woken")
 	}
 	if err := b.Put(p, tuple); err != nil {
 		t.Error(err)
@@ -448,7 +450,7 @@ func TestAWaitEndsWithItsContext(t *testing.T) {
 	mustGet(t, b, 0)
 }
 
-// Those that wait for room get what a Clear has made, in the order in which they came, and no more.
+// Clear wakes as many waiting producers as it makes room for, in order of arrival.
 func TestClearLetsThoseInThatWait(t *testing.T) {
 	for _, bytesLimit := range []uint64{0, 3 * 8} {
 		before := memory.Count()
@@ -468,11 +470,11 @@ func TestClearLetsThoseInThatWait(t *testing.T) {
 			t.Errorf("expected 3 to be dropped, found %d", n)
 		}
 		if i := b.Stats(); i.Size != 0 || i.Bytes != 0 || i.Dropped != 3 || memory.Count() != before {
-			t.Errorf("after the Clear: %+v, %+v", i, memory.Count())
+			t.Errorf("wrong state after Clear: %+v, %+v", i, memory.Count())
 		}
 		for i, word := range words {
 			if woken := word != 0; woken != (i < 3) {
-				t.Errorf("put %d: woken: %v", i, woken)
+				t.Errorf("put %d: unexpected state of its wake-up: woken %v", i, woken)
 			}
 		}
 		for i := range 3 {
@@ -509,7 +511,7 @@ func TestClearLeavesGettersWaiting(t *testing.T) {
 	}
 	b.Clear()
 	if i := b.Stats(); word != 0 || i.WaitingConsumers != 1 {
-		t.Errorf("expected it to wait on, found word %d and %+v", word, i)
+		t.Errorf("expected the consumer to keep waiting, found word %d and %+v", word, i)
 	}
 	mustPut(t, b, 3)
 	tuple, err := b.Get(p)
@@ -519,7 +521,7 @@ func TestClearLeavesGettersWaiting(t *testing.T) {
 	p.Finish()
 }
 
-// A tuple that is being written when the buffer is cleared lands behind.
+// A tuple that is being written when the buffer is cleared is queued afterwards.
 func TestATupleThatIsBeingWrittenOutlivesAClear(t *testing.T) {
 	b := makeBuffer(t, 2, 0)
 	mustPut(t, b, 0)
@@ -530,7 +532,7 @@ func TestATupleThatIsBeingWrittenOutlivesAClear(t *testing.T) {
 		t.Fatal(err)
 	}
 	if i := b.Stats(); i.Reserved != 1 || i.Bytes != 16 {
-		t.Errorf("%+v", i)
+		t.Errorf("expected one tuple being written, found %+v", i)
 	}
 	if n := b.Clear(); n != 1 {
 		t.Errorf("expected 1 to be dropped, found %d", n)
@@ -544,7 +546,7 @@ func TestATupleThatIsBeingWrittenOutlivesAClear(t *testing.T) {
 }
 
 func TestShutdownEndsEveryWait(t *testing.T) {
-	alone(t)
+	shutDownAfter(t)
 	b, err := Get(pyfeed.CPUPlace(), 1, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -561,7 +563,8 @@ func TestShutdownEndsEveryWait(t *testing.T) {
 	Shutdown()
 }
 
-// Many threads, and somebody who clears: what was put was got or dropped, once, and each producer's in order.
+// Many threads put and get while one thread clears. Each tuple is got or dropped exactly once, and the tuples of each
+// producer keep their order.
 func TestNothingIsLostOrDoubled(t *testing.T) {
 	for _, bytesLimit := range []uint64{0, 4 * 8} {
 		b := makeBuffer(t, 3, bytesLimit)
@@ -642,6 +645,6 @@ func TestPutAndGetAllocateNothing(t *testing.T) {
 	}
 	once()
 	if n := testing.AllocsPerRun(200, once); n > 0 {
-		t.Errorf("a put and a get: %v allocations", n)
+		t.Errorf("a put and a get: expected 0 allocations, found %v", n)
 	}
 }

@@ -10,15 +10,16 @@ import (
 	"strconv"
 )
 
-// Chrome writes the recording in the Trace Event Format, JSON that https://ui.perfetto.dev and chrome://tracing open.
+// Chrome writes the recording in the Trace Event Format, a JSON format that https://ui.perfetto.dev and
+// chrome://tracing open.
 //
-// A span is a complete event ("X"), its times in microseconds since the recording began, its bytes, if any, among
-// its args, for a Transfer with GB a second. A Track is a thread; spans that would overlap on one are put on further
-// threads of the same name.
+// A span is a complete event ("X") with times in microseconds since the start of the recording. The number of bytes, if
+// there is one, is among its args; a Transfer also has GB/s. A Track is drawn as a thread. Spans that would overlap on
+// one thread are put on more threads of the same name.
 func (r *Recording) Chrome(w io.Writer) error {
 	spans, tracks := r.spans()
 	_, lost := r.extent(len(spans))
-	threads, thread := layOut(spans, tracks)
+	threads, thread := assignThreads(spans, tracks)
 	out := &chrome{w: bufio.NewWriterSize(w, 1<<16), pid: os.Getpid(), names: make(map[string][]byte)}
 
 	out.text(`{"traceEvents":[`)
@@ -32,14 +33,14 @@ func (r *Recording) Chrome(w io.Writer) error {
 	}
 	out.text("\n" + `],"displayTimeUnit":"ms","otherData":{"spans":` + strconv.Itoa(len(spans)) +
 		`,"dropped_spans":` + strconv.FormatUint(lost, 10) + "}}\n")
-	return out.w.Flush() // which has kept the first error
+	return out.w.Flush() // the Writer keeps the first error
 }
 
 type chrome struct {
 	w     *bufio.Writer
 	pid   int
 	line  []byte
-	names map[string][]byte // quoted
+	names map[string][]byte // name in quotes, by name
 	any   bool
 }
 
@@ -48,7 +49,7 @@ func (c *chrome) text(s string) { _, _ = c.w.WriteString(s) }
 func (c *chrome) quoted(name string) []byte {
 	q := c.names[name]
 	if q == nil {
-		q, _ = json.Marshal(name) // of a string: never an error
+		q, _ = json.Marshal(name) // a string never fails
 		c.names[name] = q
 	}
 	return q
@@ -101,18 +102,19 @@ func (c *chrome) span(e *event, tid uint32, start int64) {
 	c.line = b
 }
 
-// appendMicroseconds writes a number of nanoseconds, not negative, without losing any.
+// appendMicroseconds writes ns, which is not negative, in microseconds with all digits.
 func appendMicroseconds(b []byte, ns int64) []byte {
 	b = strconv.AppendInt(b, ns/1000, 10)
 	rest := ns % 1000
 	return append(b, '.', byte('0'+rest/100), byte('0'+rest/10%10), byte('0'+rest%10))
 }
 
-// layOut puts spans on threads, from 1, so that on each they nest or follow each other: those of a Track on one, as
-// long as they do. It answers the threads' names, in the order in which they are to be shown.
-func layOut(spans []*event, tracks []track) (names []string, thread []uint32) {
+// assignThreads assigns spans to threads, numbered from 1, so that the spans of each thread nest or follow each other.
+// The spans of a Track share one thread as far as possible. It returns the names of the threads in display order, and
+// the thread of each span.
+func assignThreads(spans []*event, tracks []track) (names []string, thread []uint32) {
 	type lane struct {
-		ends []int64 // of the spans that are open
+		ends []int64 // ends of the open spans
 		id   int
 	}
 	lanes := make([][]*lane, len(tracks))
@@ -123,7 +125,7 @@ func layOut(spans []*event, tracks []track) (names []string, thread []uint32) {
 			for n := len(l.ends); n > 0 && l.ends[n-1] <= e.start; n-- {
 				l.ends = l.ends[:n-1]
 			}
-			// On a shared track one within another would look as if it were a part of it.
+			// On a shared track, a span within another would look like a part of it.
 			if n := len(l.ends); n == 0 || !tracks[e.track].shared && e.end <= l.ends[n-1] {
 				found = l
 				break
@@ -138,7 +140,7 @@ func layOut(spans []*event, tracks []track) (names []string, thread []uint32) {
 		}
 		of[i] = found
 	}
-	for _, i := range shown(spans, tracks) {
+	for _, i := range displayOrder(spans, tracks) {
 		for _, l := range lanes[i] {
 			names = append(names, tracks[i].name)
 			l.id = len(names)
@@ -151,9 +153,9 @@ func layOut(spans []*event, tracks []track) (names []string, thread []uint32) {
 	return names, thread
 }
 
-// shown is the tracks in the order in which they are shown: runs, copies to devices, what belongs to one thread, what
-// is shared.
-func shown(spans []*event, tracks []track) []int {
+// displayOrder returns the indexes of the tracks in display order: runs, copies to devices, tracks of one thread,
+// shared tracks.
+func displayOrder(spans []*event, tracks []track) []int {
 	runs, copies := make([]bool, len(tracks)), make([]bool, len(tracks))
 	for _, e := range spans {
 		runs[e.track] = runs[e.track] || e.category == Run || e.category == Compute

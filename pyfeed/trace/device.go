@@ -5,31 +5,31 @@ import (
 	"slices"
 )
 
-// Device is what is known of the copies to one place.
+// Device summarizes the copies to one place.
 type Device struct {
 	Place     string `json:"place"`
 	Transfers int    `json:"transfers"`
 	Bytes     int64  `json:"bytes"`
-	// BusySeconds is the time in which at least one copy was under way, IdleSeconds the rest of the recording.
+	// BusySeconds is the time with at least one copy in progress, IdleSeconds the rest of the recording.
 	BusySeconds    float64 `json:"busy_seconds"`
 	IdleSeconds    float64 `json:"idle_seconds"`
 	BytesPerSecond float64 `json:"bytes_per_second"` // while busy
-	// Overlap is the share of BusySeconds that cost nobody anything: in which something was computed, read, copied on the
-	// host or made by somebody who did not sleep, and nobody was in a Stall for this place. nil if there were no copies.
+	// Overlap is the share of BusySeconds in which some thread computed, read, copied on the host or made data without
+	// sleeping, and no thread was in a Stall for this place. nil if there were no copies.
 	Overlap *float64 `json:"overlap"`
 	Stalls  Stalls   `json:"stalls"`
 }
 
-// Stalls are waits for copies.
+// Stalls summarizes the waits for copies.
 type Stalls struct {
-	Count   int     `json:"count"` // those that took no time as well
+	Count   int     `json:"count"` // includes stalls of length 0
 	Seconds float64 `json:"seconds"`
 	Median  float64 `json:"median_seconds"`
-	P99     float64 `json:"p99_seconds"` // of a hundred, one took longer
+	P99     float64 `json:"p99_seconds"` // 99th percentile by nearest rank
 	Max     float64 `json:"max_seconds"`
 }
 
-// devices sums up the copies to each device. The recording has a length.
+// devices summarizes the copies to each device. length is the length of the recording.
 func devices(spans []*event, tracks []track, length int64) []Device {
 	type sums struct {
 		transfers, stalls []*event
@@ -57,7 +57,7 @@ func devices(spans []*event, tracks []track, length int64) []Device {
 	if len(of) == 0 {
 		return all
 	}
-	work := atWork(spans, tracks)
+	work := workTime(spans, tracks)
 	for place, d := range of {
 		busy := unionOf(d.transfers)
 		took := busy.length()
@@ -96,8 +96,9 @@ func stalls(spans []*event) Stalls {
 	return s
 }
 
-// atWork is when somebody computed, read, copied on the host or made data, and did not sleep within that.
-func atWork(spans []*event, tracks []track) union {
+// workTime returns the time in which at least one thread computed, read, copied on the host or made data, without the
+// sleeps of that thread.
+func workTime(spans []*event, tracks []track) union {
 	work := make([][]*event, len(tracks))
 	asleep := make([][]*event, len(tracks))
 	for _, e := range spans {
@@ -107,9 +108,10 @@ func atWork(spans []*event, tracks []track) union {
 		case Wait, Producer, Full, Backlog, Stall:
 			who := int64(e.track)
 			if tracks[who].shared {
-				who = int64(e.who())
+				who = int64(e.ownTrack())
 			}
-			// Of callers, those who push are others than those who read; and a stream may stall as well.
+			// Track 0 mixes several callers. A sleep for room on it is a pusher's, not a reader's, and a stall may be a
+			// stream's. Neither means that the caller that works is asleep.
 			if who != 0 || e.category != Full && e.category != Stall {
 				asleep[who] = append(asleep[who], e)
 			}
@@ -121,7 +123,7 @@ func atWork(spans []*event, tracks []track) union {
 			all = append(all, unionOf(work[i]).minus(unionOf(asleep[i]))...)
 		}
 	}
-	slices.SortFunc(all, func(a, b stretch) int { return cmp.Compare(a.start, b.start) })
+	slices.SortFunc(all, func(a, b interval) int { return cmp.Compare(a.start, b.start) })
 	var u union
 	for _, s := range all {
 		u = u.with(s.start, s.end)

@@ -15,27 +15,27 @@ func TestDevices(t *testing.T) {
 	r := recorded(t,
 		at{"run", Run, "run", 0, 100, 0},
 		at{"run", Read, "read", 0, 30, 0},
-		at{"run", Wait, "read", 0, 30, 0}, // reads nothing itself
+		at{"run", Wait, "read", 0, 30, 0}, // a reader that only waits does no work
 		at{"run", Compute, "add", 30, 50, 0},
 		at{"pump", Read, "double_buffer", 40, 70, 0},
 		at{"pump", Wait, "waits for memory", 60, 70, 0},
-		at{"pump", Copy, "batch", 80, 85, 100}, // outside of what reads
+		at{"pump", Copy, "batch", 80, 85, 100}, // outside of a read
 		at{"copies to 0", Transfer, zero, 10, 40, 6_000_000},
 		at{"copies to 0", Transfer, zero, 60, 90, 6_000_000},
-		at{"copies to 0, too", Transfer, zero, 80, 100, 2_000_000}, // at the same time
+		at{"copies to 0, too", Transfer, zero, 80, 100, 2_000_000}, // overlaps the transfer above
 		at{"copies to 2", Transfer, two, 40, 60, 2_000_000},
 		at{"stalls", Stall, two, 0, 0, 0},
 		at{"stalls", Stall, two, 45, 50, 0},
 		at{"stalls", Stall, two, 50, 52, 0},
-		at{"stalls", Stall, ten, 55, 58, 0}, // holds up nobody who waits for another device
+		at{"stalls", Stall, ten, 55, 58, 0}, // does not stall consumers of another device
 	)
 	r.end = r.start + 100e6
 	found := r.Summary().Devices
 	want := []Device{
 		{Place: zero, Transfers: 3, Bytes: 14_000_000, BusySeconds: 0.070, IdleSeconds: 0.030, BytesPerSecond: 2e8,
-			Overlap: new(15.0 / 70)}, // computed from 30 to 40; copied from 80 to 85
+			Overlap: new(15.0 / 70)}, // computed from 30 to 40, copied from 80 to 85
 		{Place: two, Transfers: 1, Bytes: 2_000_000, BusySeconds: 0.020, IdleSeconds: 0.080, BytesPerSecond: 1e8,
-			Overlap: new(13.0 / 20), // read or computed all the time
+			Overlap: new(13.0 / 20), // computed or read all the time
 			Stalls:  Stalls{Count: 3, Seconds: 0.007, Median: 0.002, P99: 0.005, Max: 0.005}},
 		{Place: ten, IdleSeconds: 0.100, Stalls: Stalls{Count: 1, Seconds: 0.003, Median: 0.003, P99: 0.003, Max: 0.003}},
 	}
@@ -57,7 +57,7 @@ func TestDevices(t *testing.T) {
 		}
 	}
 	if s := r.Summary(); s.Copies.Count != 1 || s.Copies.Bytes != 100 {
-		t.Errorf("copies on the host: %+v", s.Copies)
+		t.Errorf("expected no copies on the host, found %+v", s.Copies)
 	}
 }
 
@@ -69,7 +69,7 @@ func TestIdleIsTheRestOfTheRecording(t *testing.T) {
 	if d := r.Summary().Devices[0]; !near(d.BusySeconds, 0.001) || !near(d.IdleSeconds, 0.004) {
 		t.Errorf("found %+v", d)
 	}
-	r.end = r.start + 1e5 // the device's clock ran ahead
+	r.end = r.start + 1e5 // as if the device's clock ran ahead
 	if d := r.Summary().Devices[0]; d.IdleSeconds != 0 {
 		t.Errorf("found %+v", d)
 	}
@@ -90,7 +90,7 @@ func TestWithoutDevices(t *testing.T) {
 	}
 }
 
-// What is told of a copy after it is over may be of a time before the recording.
+// A transfer is recorded after its end, and may have begun before the recording. It is left out then.
 func TestTransfersBeforeTheRecording(t *testing.T) {
 	begun := Now()
 	r := start(t, 0)
@@ -127,8 +127,8 @@ func TestStalls(t *testing.T) {
 	}
 }
 
-// Whose sleep a span is is told by its own track, or by who slept; callers are many.
-func TestWhoIsAtWork(t *testing.T) {
+// A sleep belongs to the track that it is on, or to the track that slept. The sleeps of unknown callers are ambiguous.
+func TestWorkTime(t *testing.T) {
 	for name, test := range map[string]struct {
 		record func(run, pump, list Track, ms func(int64) int64)
 		want   float64
@@ -144,7 +144,7 @@ func TestWhoIsAtWork(t *testing.T) {
 		"callers that read": {func(_, _, list Track, ms func(int64) int64) {
 			Span(0, Read, "next", ms(0), ms(10))
 			SleepSpan(list, Wait, "waits", ms(2), ms(6), Sleep{Who: 0})
-			SleepSpan(list, Full, "waits for room", ms(0), ms(10), Sleep{Who: 0}) // who push
+			SleepSpan(list, Full, "waits for room", ms(0), ms(10), Sleep{Who: 0}) // of pushers, not of the reader
 		}, 0.6},
 		"a stream that stalls for another device": {func(_, _, list Track, ms func(int64) int64) {
 			Span(0, Read, "next", ms(0), ms(10))
@@ -169,7 +169,7 @@ func TestWhoIsAtWork(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := start(t, 0)
 			ms := func(n int64) int64 { return r.start + n*1e6 }
-			test.record(newTrack("run"), newTrack("pump"), Shared("list"), ms)
+			test.record(newTrack("run"), newTrack("pump"), newShared("list"), ms)
 			TransferSpan(newTrack("copies"), "CUDAPlace(0)", ms(0), ms(10), 1)
 			r.Stop()
 			if d := r.Summary().Devices[0]; d.Overlap == nil || !near(*d.Overlap, test.want) {
@@ -179,7 +179,7 @@ func TestWhoIsAtWork(t *testing.T) {
 	}
 }
 
-// Random spans, looked at moment by moment.
+// The overlap of random spans is compared with a count moment by moment.
 func TestOverlapMomentByMoment(t *testing.T) {
 	const moments, tracks, devices = 40, 3, 2
 	places := []string{"CUDAPlace(0)", "CUDAPlace(1)"}
@@ -190,7 +190,7 @@ func TestOverlapMomentByMoment(t *testing.T) {
 		for i := range on {
 			on[i] = newTrack("track")
 		}
-		stream := Shared("stream")
+		stream := newShared("stream")
 		var works, sleeps [tracks][moments]bool
 		var busy, stalled [devices][moments]bool
 		for range random.IntN(30) {
@@ -281,9 +281,9 @@ func TestChromeOfTransfers(t *testing.T) {
 	pump, copies, run := newTrack("pump"), newTrack("copies to CUDAPlace(0)"), newTrack("run")
 	Span(pump, Read, "double_buffer", ms(0), ms(1))
 	TransferSpan(copies, "CUDAPlace(0)", ms(0), ms(2), 100_246_000)
-	TransferSpan(copies, "CUDAPlace(0)", ms(2), ms(3), 15) // begins where the other ends
-	TransferSpan(copies, "CUDAPlace(0)", ms(4), ms(4), 15) // faster than the clock
-	StallSpan(Shared("stalls"), "CUDAPlace(0)", ms(1), ms(2))
+	TransferSpan(copies, "CUDAPlace(0)", ms(2), ms(3), 15) // begins where the transfer above ends
+	TransferSpan(copies, "CUDAPlace(0)", ms(4), ms(4), 15) // too short for the clock
+	StallSpan(newShared("stalls"), "CUDAPlace(0)", ms(1), ms(2))
 	Span(run, Compute, "add", ms(0), ms(1))
 	r.Stop()
 

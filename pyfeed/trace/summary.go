@@ -6,98 +6,104 @@ import (
 	"slices"
 )
 
-// Summary says what limits the loop that was recorded, and where the time went.
+// Summary says what limits the recorded loop, and where its time went.
 //
-// Consumers are the runs, and the threads that read without one: Python and C++ loops. The time of such a thread is that
-// from the beginning of its first read to the end of its last one.
+// Consumers are the runs, and the threads that read without a run: Python and C++ loops. The time of such a thread
+// lasts from the beginning of its first read to the end of its last one.
 //
-// Each moment of a consumer belongs to one part. On the consumer's own Track, the innermost span that is open decides:
+// Each moment of a consumer belongs to one part. The innermost open span on the consumer's own Track decides which:
 //
-//   - in a Wait, it is the producer's while a Producer or Make span is open, since data comes from there in the end; else
-//     copying while a Copy span is; else transferring while any Transfer is; else computing while any Backlog is, since a
-//     device is busy with what it was given; else reading. Of the threads that read ahead, only those count
-//     that the consumer slept for, and those that these slept for in turn;
-//   - in a Stall, it is transferring;
-//   - in a Compute operator, it is computing;
-//   - in a Read operator, it is copying within its Copy spans, else reading; a Copy span outside all operators is
-//     copying as well;
-//   - what is left is the executor's own; between two reads of a thread it is computing.
+//   - In a Wait, the moment is the producer's while a Producer or Make span is open, because the data comes from
+//     there. Otherwise it is copying while a Copy span is open, transferring while a Transfer is open, or computing
+//     while a Backlog is open, because a device is busy with earlier work. Otherwise it is reading. Spans of threads
+//     that read ahead count only for the consumers that wait for them, directly or through other threads.
+//   - In a Stall, it is transferring.
+//   - In a Compute operator, it is computing.
+//   - In a Read operator, it is copying within its Copy spans, else reading. A Copy span outside all operators is
+//     copying too.
+//   - The rest of a run is the executor's own; the time between two reads of a thread is computing.
 //
-// Three things are no part of a consumer's time: sleeps for want of room, as of a run that fills a staging buffer, since
-// they delay no other thread; what a thread did after a read that got nothing, since it may or may not have waited for
-// data; and the runs that a thread made, which count by themselves.
+// Three things do not count as a consumer's time. Sleeps for room, as in a run that fills a staging buffer, delay no
+// other thread. After a read that timed out, it is not known whether the thread waited for data. Runs that a thread
+// makes are counted separately.
 //
-// Shares are of the time of all consumers together, and sum up to 1. A thread that pushes as well as it reads is between
-// two others, and counts only if no other consumer was recorded. A Track with a Compute span that is in no Run belongs
-// to a run that had not ended when the recording did, or was full: that one counts from its first span to its last.
+// Shares are of the time of all consumers together, and add up to 1. A thread that pushes tuples as well as reading
+// them is a stage between two others. It counts only if no other consumer was recorded. A Compute span on a Track
+// without a Run belongs to a run that had not ended when the recording ended or was full. Such a run counts from its
+// first span to its last.
 type Summary struct {
-	// Sentence says it in words.
+	// Sentence is the result in words.
 	Sentence string `json:"sentence"`
-	// LimitedBy is the part with the largest share; "" if it cannot be told: the Sentence says why.
+	// LimitedBy is the part with the largest share; "" if that is not known: the Sentence gives the reason.
 	LimitedBy string `json:"limited_by"`
-	// Runs is how many there were, RunSeconds their time, summed.
+	// Runs is the number of runs, RunSeconds the sum of their times.
 	Runs       int     `json:"runs"`
 	RunSeconds float64 `json:"run_seconds"`
-	// Reads is how many reads of threads without a run were answered.
+	// Reads is the number of answered reads by threads without a run.
 	Reads int `json:"reads"`
-	// ConsumerSeconds is the time that the Parts share: of runs and of threads that read.
+	// ConsumerSeconds is the time that the Parts divide: of runs and of threads that read.
 	ConsumerSeconds float64 `json:"consumer_seconds"`
-	// RoomSeconds is how long consumers slept for want of room, which is not in ConsumerSeconds.
+	// RoomSeconds is how long consumers waited for room. It is not part of ConsumerSeconds.
 	RoomSeconds float64 `json:"room_seconds"`
-	// UnansweredSeconds is how long threads did something else after a read that got nothing in its time;
-	// PendingSeconds, how long they were in reads that had not ended when the recording did. Neither is in ConsumerSeconds.
+	// UnansweredSeconds is how long threads did something else after a read that timed out. PendingSeconds is how long
+	// threads were in reads that had not ended when the recording did. Neither is part of ConsumerSeconds.
 	UnansweredSeconds float64 `json:"unanswered_seconds"`
 	PendingSeconds    float64 `json:"pending_seconds"`
-	// Consumers are the threads that read, and all runs as one, those with the most time first.
+	// Consumers are the threads that read, and all runs as one consumer; the one with the most time comes first.
 	Consumers []Consumer `json:"consumers"`
 	// Parts are "compute", "producer", "reader", "copy", "transfer" and "executor", the largest first.
 	Parts []Part `json:"parts"`
 
-	// Seconds is how long the recording took.
+	// Seconds is the length of the recording.
 	Seconds float64 `json:"seconds"`
-	// Spans is how many were recorded, Dropped how many had no room. If there are any, all else here is about the time
-	// before there was none left.
+	// Spans is the number of recorded spans, Dropped the number that did not fit. If Dropped is not 0, everything else
+	// here covers only the time before the recording was full.
 	Spans   int    `json:"spans"`
 	Dropped uint64 `json:"dropped_spans"`
 
-	// ProducerSeconds is how long consumers slept because producers were slower, FullSeconds how long producers and
-	// reading threads did because consumers were: each summed over all that slept, in a run or not.
+	// ProducerSeconds is how long consumers waited because producers were slower. FullSeconds is how long producers and
+	// reading threads waited because consumers were slower. Both are sums over all threads, in a run or not.
 	ProducerSeconds float64 `json:"producer_seconds"`
 	FullSeconds     float64 `json:"full_seconds"`
-	// BacklogSeconds is how long anybody slept until a device had got through what was submitted to it.
+	// BacklogSeconds is how long threads waited for a device that was busy with earlier work.
 	BacklogSeconds float64 `json:"backlog_seconds"`
-	// Copies are all Copy spans together that say how many bytes.
+	// Copies summarizes all Copy spans with a number of bytes.
 	Copies Bandwidth `json:"copies"`
-	// Devices are those that something was copied to, or that somebody waited for, in the order of their numbers.
+	// Devices are the devices with transfers or stalls, by number.
 	Devices []Device `json:"devices"`
 
-	// Operators are the spans by track, category and name, those with the most time first. A span's time includes what
-	// lies within it.
+	// Operators are the spans grouped by track, category and name; the group with the most time comes first. The time
+	// of a span includes the spans within it.
 	Operators []Operator `json:"operators"`
+
+	contention string // why LimitedBy is "" although compute is the largest part
 }
 
 // Consumer is a thread that reads, or all runs together.
 type Consumer struct {
-	Thread int `json:"thread"` // the system's number of it; 0 of runs
-	Reads  int `json:"reads"`  // that were answered; 0 of runs
-	// Pushes says whether the thread pushes tuples as well. It is left out of the Parts of the Summary where others are not.
+	Thread int `json:"thread"` // the operating system's thread id; 0 for runs
+	Reads  int `json:"reads"`  // answered reads; 0 for runs
+	// Pushes reports that the thread also pushes tuples. The Parts of the Summary leave it out if there are other
+	// consumers.
 	Pushes    bool    `json:"pushes"`
 	Seconds   float64 `json:"seconds"`
-	LimitedBy string  `json:"limited_by"` // "" of one whose time is not known, such as that of a single read
+	LimitedBy string  `json:"limited_by"` // "" if its time is not known, such as for a single read
 	Parts     []Part  `json:"parts"`
+	// CPUSeconds is the processor time of the thread during the recording; nil if it is not known.
+	CPUSeconds *float64 `json:"cpu_seconds"`
 }
 
-// Part is whose the time of consumers is.
+// Part is a part of the consumers' time.
 type Part struct {
 	Name    string  `json:"name"`
 	Seconds float64 `json:"seconds"`
 	Share   float64 `json:"share"` // of the consumers' time
-	// Speedup is how many times as fast the loop would be if this part took no time, at most: 1/(1-Share). nil if
-	// there is nothing else.
+	// Speedup is how many times as fast the loop would be, at most, if this part took no time: 1/(1-Share). It is nil
+	// if there is no other part.
 	Speedup *float64 `json:"speedup"`
 }
 
-// Bandwidth is how fast bytes were copied.
+// Bandwidth is the speed at which bytes were copied.
 type Bandwidth struct {
 	Count          int     `json:"count"`
 	Bytes          int64   `json:"bytes"`
@@ -105,7 +111,7 @@ type Bandwidth struct {
 	BytesPerSecond float64 `json:"bytes_per_second"`
 }
 
-// Operator is what the spans of one name have in common.
+// Operator summarizes the spans of one track, category and name.
 type Operator struct {
 	Track    string  `json:"track"`
 	Category string  `json:"category"`
@@ -114,7 +120,8 @@ type Operator struct {
 	Seconds  float64 `json:"seconds"`
 	Mean     float64 `json:"mean_seconds"`
 	Max      float64 `json:"max_seconds"`
-	// Share is of ConsumerSeconds, or of the recording's where there are none. Above 1 if several threads did it.
+	// Share is of ConsumerSeconds, or of the recording's length if that is 0. It exceeds 1 if several threads ran the
+	// operator.
 	Share          float64 `json:"share"`
 	Bytes          int64   `json:"bytes,omitempty"`
 	BytesPerSecond float64 `json:"bytes_per_second,omitempty"`
@@ -134,16 +141,21 @@ const (
 
 var partNames = [numParts]string{"compute", "producer", "reader", "copy", "transfer", "executor"}
 
-// Summary says what limits the loop.
+// Summary computes the Summary of the spans recorded so far.
 func (r *Recording) Summary() Summary {
 	spans, tracks := r.spans()
 	length, lost := r.extent(len(spans))
 	s := Summary{Seconds: seconds(length), Spans: len(spans), Dropped: lost}
 
-	all := s.share(account(spans, tracks))
+	all := s.share(shareTime(spans, tracks))
 	of := all
 	if of == 0 {
 		of = length
+	}
+	if s.LimitedBy == partNames[compute] {
+		if s.contention = r.contended(&s, spans, length); s.contention != "" {
+			s.LimitedBy, s.Consumers[0].LimitedBy = "", ""
+		}
 	}
 	s.tabulate(spans, tracks, of)
 	s.Devices = devices(spans, tracks, length)
@@ -151,7 +163,7 @@ func (r *Recording) Summary() Summary {
 	return s
 }
 
-// share fills in what is known of consumers, and answers their time.
+// share fills in the fields about consumers and returns their time in nanoseconds.
 func (s *Summary) share(runs *loop, threads []*loop) int64 {
 	s.Runs, s.RunSeconds = runs.runs, seconds(runs.total())
 	s.Consumers = []Consumer{}
@@ -187,6 +199,9 @@ func (l *loop) consumer() Consumer {
 	c := Consumer{Reads: l.reads, Seconds: seconds(l.total()), Parts: l.parts()}
 	if l.thread != nil {
 		c.Thread, c.Pushes = l.thread.number, l.thread.pushes.Load()
+		if l.thread.workKnown {
+			c.CPUSeconds = new(seconds(l.thread.worked))
+		}
 	}
 	if all := l.total(); all > 0 && l.unanswered+l.pending < all {
 		c.LimitedBy = c.Parts[0].Name
@@ -194,7 +209,7 @@ func (l *loop) consumer() Consumer {
 	return c
 }
 
-// parts are those of the loop's time, the largest first.
+// parts returns the parts of the loop's time, the largest first.
 func (l *loop) parts() []Part {
 	all := l.total()
 	parts := make([]Part, 0, numParts)
@@ -214,7 +229,7 @@ func (l *loop) parts() []Part {
 
 func seconds(ns int64) float64 { return float64(ns) / 1e9 }
 
-// tabulate adds up the spans of a kind. Their shares are of a time in nanoseconds.
+// tabulate sums up the spans by track, category and name. Their shares are of the time `of`, in nanoseconds.
 func (s *Summary) tabulate(spans []*event, tracks []track, of int64) {
 	type key struct {
 		track, name string
@@ -276,7 +291,7 @@ func (s *Summary) tabulate(spans []*event, tracks []track, of int64) {
 	})
 }
 
-// rate is in bytes a second; 0 of what took no time that a clock could see.
+// rate returns bytes per second; 0 if the time is below the resolution of the clock.
 func rate(bytes, ns int64) float64 {
 	if ns == 0 {
 		return 0
@@ -284,8 +299,8 @@ func rate(bytes, ns int64) float64 {
 	return float64(bytes) / seconds(ns)
 }
 
-// account shares out the time of runs, and of each thread that reads.
-func account(spans []*event, tracks []track) (runs *loop, threads []*loop) {
+// shareTime divides the time of the runs, and of each thread that reads, into parts.
+func shareTime(spans []*event, tracks []track) (runs *loop, threads []*loop) {
 	c := causesOf(spans, tracks)
 	onTrack := make([][]*event, len(tracks))
 	isRun := make([]bool, len(tracks))
@@ -315,39 +330,39 @@ func account(spans []*event, tracks []track) (runs *loop, threads []*loop) {
 	return runs, threads
 }
 
-// causes is what sleeps are looked up in.
+// causes indexes the spans that explain why consumers waited.
 type causes struct {
 	spans, tracks int
-	all           [4][]*event   // what counts for everybody, by waits: each includes those before it
-	by            [][4][]*event // by the track that it counts for
-	slept         [][]uint32    // by who slept: what for
-	crowded       [][]*event    // by who slept: for want of room
-	held          [][]*event    // by who slept: of any kind but for data
-	everybody     [4]union
+	all           [4][]*event   // spans that count for all consumers; by index in waits, each with the lists before it
+	by            [][4][]*event // the same for spans that count only for consumers that wait for a track, by that track
+	byReason      [][]uint32    // by the track that slept: the tracks that it waited for
+	forRoom       [][]*event    // by the track that slept: its waits for room
+	notForData    [][]*event    // by the track that slept: its waits for anything except data
+	shared        [4]union
 }
 
-// waits are the parts that a Wait may be, in the order in which they are tried.
+// waits are the parts that a Wait can be assigned to, in order of precedence.
 var waits = [...]int{producer, copying, transfer, compute}
 
 func causesOf(spans []*event, tracks []track) *causes {
 	n := len(tracks)
-	c := &causes{by: make([][4][]*event, n), slept: make([][]uint32, n), crowded: make([][]*event, n), held: make([][]*event, n)}
-	serves := make([]bool, n) // others slept for it
+	c := &causes{by: make([][4][]*event, n), byReason: make([][]uint32, n), forRoom: make([][]*event, n), notForData: make([][]*event, n)}
+	serves := make([]bool, n) // other tracks waited for it
 	for _, e := range spans {
 		if server := e.server(); server != 0 {
 			serves[server] = true
-			if who := e.who(); !slices.Contains(c.slept[who], server) {
-				c.slept[who] = append(c.slept[who], server)
+			if who := e.ownTrack(); !slices.Contains(c.byReason[who], server) {
+				c.byReason[who] = append(c.byReason[who], server)
 			}
 		}
 	}
 	for _, e := range spans {
-		first, of := len(waits), uint32(0) // of whom it is; 0: everybody
+		first, of := len(waits), uint32(0) // the track that the span counts for; 0: all
 		switch e.category {
 		case Producer, Make:
-			first, of = 0, e.who()
+			first, of = 0, e.ownTrack()
 			if thread := tracks[of].thread; !serves[of] && (thread == nil || thread.pushes.Load()) {
-				of = 0 // that of a run, which may fill a staging buffer, or of a thread that pushes
+				of = 0 // of a run, which may fill a staging buffer, or of a thread that pushes
 			}
 		case Copy:
 			if first = 1; serves[e.track] {
@@ -358,10 +373,10 @@ func causesOf(spans []*event, tracks []track) *causes {
 		case Backlog:
 			first = 3
 		case Full:
-			c.crowded[e.who()] = append(c.crowded[e.who()], e)
+			c.forRoom[e.ownTrack()] = append(c.forRoom[e.ownTrack()], e)
 			fallthrough
 		case Wait:
-			c.held[e.who()] = append(c.held[e.who()], e)
+			c.notForData[e.ownTrack()] = append(c.notForData[e.ownTrack()], e)
 		}
 		for i := first; i < len(waits); i++ {
 			if of == 0 {
@@ -372,20 +387,20 @@ func causesOf(spans []*event, tracks []track) *causes {
 		}
 	}
 	for i, events := range c.all {
-		c.everybody[i] = unionOf(events)
+		c.shared[i] = unionOf(events)
 	}
 	return c
 }
 
-// of are those of a consumer's sleeps.
+// of returns the causes of a consumer's sleeps.
 func (c *causes) of(consumer uint32) *sleeps {
-	s := &sleeps{everybody: &c.everybody}
+	s := &sleeps{shared: &c.shared}
 	if consumer != 0 {
-		s.crowded, s.held = unionOf(c.crowded[consumer]), unionOf(c.held[consumer])
+		s.forRoom, s.notForData = unionOf(c.forRoom[consumer]), unionOf(c.notForData[consumer])
 	}
 	reached := []uint32{consumer}
 	for i := 0; i < len(reached); i++ {
-		for _, next := range c.slept[reached[i]] {
+		for _, next := range c.byReason[reached[i]] {
 			if !slices.Contains(reached, next) {
 				reached = append(reached, next)
 			}
@@ -402,29 +417,29 @@ func (c *causes) of(consumer uint32) *sleeps {
 	return s
 }
 
-// sleeps is why a consumer may have slept.
+// sleeps has the reasons for which a consumer may have slept.
 type sleeps struct {
-	everybody     *[4]union // by waits
-	own           [4]union
-	crowded, held union
+	shared              *[4]union // by index in waits
+	own                 [4]union
+	forRoom, notForData union
 }
 
-// within is how much of the time between two moments counts for the i-th of waits, or one before it.
+// within returns how much of the time between from and to is explained by the i-th of waits or one before it.
 func (s *sleeps) within(i int, from, to int64) int64 {
-	all := s.everybody[i].within(from, to)
+	all := s.shared[i].within(from, to)
 	own := s.own[i]
-	at, _ := slices.BinarySearchFunc(own, from, func(s stretch, t int64) int { return cmp.Compare(s.end, t) })
+	at, _ := slices.BinarySearchFunc(own, from, func(s interval, t int64) int { return cmp.Compare(s.end, t) })
 	for _, o := range own[at:] {
 		if o.start >= to {
 			break
 		}
 		begin, end := max(o.start, from), min(o.end, to)
-		all += end - begin - s.everybody[i].within(begin, end)
+		all += end - begin - s.shared[i].within(begin, end)
 	}
 	return all
 }
 
-// withRuns adds a Run round those that are in none, if there is one with a Compute among them.
+// withRuns adds a Run around each sequence of spans that is in no Run and contains a Compute.
 func withRuns(spans []*event) []*event {
 	all := make([]*event, 0, len(spans)+1)
 	var loose []*event
@@ -457,10 +472,10 @@ func withRuns(spans []*event) []*event {
 	return all
 }
 
-// loop is the time of a thread that reads, or of runs.
+// loop is the time of a thread that reads, or of all runs.
 type loop struct {
-	rest       int     // the part that what is in no span is
-	thread     *Thread // nil of runs
+	rest       int     // the part that gets the time outside all spans
+	thread     *Thread // nil for runs
 	time       [numParts]int64
 	room       int64
 	unanswered int64
@@ -477,7 +492,8 @@ func (l *loop) total() int64 {
 	return all
 }
 
-// between is the spans of a thread within its loop, which is from its first read to its last: nothing, if it read once.
+// between returns the spans within a thread's loop, from its first read to its last. It returns none if the thread read
+// only once.
 func (l *loop) between(spans []*event) []*event {
 	first := slices.IndexFunc(spans, func(e *event) bool { return e.category == Read })
 	if first < 0 {
@@ -486,7 +502,7 @@ func (l *loop) between(spans []*event) []*event {
 	whole := &event{category: Run, start: spans[first].start}
 	n, covered := 0, int64(-1)
 	for _, e := range spans[first:] {
-		if e.category == Read && e.start >= covered { // none within another, such as a file's
+		if e.category == Read && e.start >= covered { // skip reads within another read, such as a file's
 			covered, whole.end = e.end, e.end
 			switch Outcome(e.detail) {
 			case Answered:
@@ -517,13 +533,13 @@ func (l *loop) pend(spans []*event) {
 	}
 	for _, e := range spans {
 		if e.category == Read && e.end > since {
-			return // it has just ended
+			return // the read has just ended
 		}
 	}
 	l.pending = l.thread.ended - since
 }
 
-// track goes through the spans of a track in their order.
+// track goes through the spans of a track, in order, and assigns each moment to a part.
 func (l *loop) track(spans []*event, s *sleeps) {
 	type frame struct {
 		category Category
@@ -534,8 +550,8 @@ func (l *loop) track(spans []*event, s *sleeps) {
 	var now int64
 	inRuns := 0
 	lastRun := int64(-1)
-	asked := false              // the last read of a thread got nothing
-	pass := func(until int64) { // gives the time from now on to whose it is
+	asked := false              // the last read of the thread got nothing
+	pass := func(until int64) { // assigns the time from now to until
 		from := now
 		now = until
 		if inRuns == 0 || from == until {
@@ -575,10 +591,10 @@ func (l *loop) track(spans []*event, s *sleeps) {
 		case copied && part != compute || copied && !inside:
 			part = copying
 		case l.thread == nil || inside:
-		case inRuns > 1: // a run of its own, which counts by itself
+		case inRuns > 1: // a run of the thread, which counts separately
 			return
 		default:
-			held := s.held.within(from, until)
+			held := s.notForData.within(from, until)
 			l.room += held
 			if asked {
 				l.unanswered += until - from - held
@@ -607,7 +623,7 @@ func (l *loop) track(spans []*event, s *sleeps) {
 		switch e.category {
 		case Run:
 			inRuns++
-			if e.start != lastRun { // or the rest of one that is recorded in parts
+			if e.start != lastRun { // otherwise it continues a run that is recorded in parts
 				l.runs++
 			}
 			lastRun = e.end
@@ -616,20 +632,20 @@ func (l *loop) track(spans []*event, s *sleeps) {
 				asked = l.thread != nil && Outcome(e.detail) != Answered
 			}
 		}
-		open = append(open, frame{e.category, end, e.category == Wait && s.crowded.within(e.start, end) > 0})
+		open = append(open, frame{e.category, end, e.category == Wait && s.forRoom.within(e.start, end) > 0})
 	}
 	closeUntil(math.MaxInt64)
 }
 
-// union is the time during which at least one of some spans is open, as stretches that are disjoint and in order.
-type union []stretch
+// union is the time in which at least one of several spans is open: disjoint intervals in order.
+type union []interval
 
-type stretch struct {
+type interval struct {
 	start, end int64
-	before     int64 // the length of those before it
+	before     int64 // the total length of the intervals before it
 }
 
-// unionOf is that of spans in their order.
+// unionOf returns the union of spans, which are sorted by start.
 func unionOf(spans []*event) union {
 	var u union
 	for _, e := range spans {
@@ -638,13 +654,13 @@ func unionOf(spans []*event) union {
 	return u
 }
 
-// with is the union and a stretch that begins no earlier than all in it.
+// with adds an interval that begins no earlier than the intervals in u.
 func (u union) with(start, end int64) union {
 	if n := len(u); n > 0 && start <= u[n-1].end {
 		u[n-1].end = max(u[n-1].end, end)
 		return u
 	}
-	return append(u, stretch{start, end, u.length()})
+	return append(u, interval{start, end, u.length()})
 }
 
 func (u union) length() int64 {
@@ -655,7 +671,7 @@ func (u union) length() int64 {
 	return u[n-1].before + u[n-1].end - u[n-1].start
 }
 
-// minus is what of u is not in v.
+// minus returns the part of u that is not in v.
 func (u union) minus(v union) union {
 	var rest union
 	for _, s := range u {
@@ -678,7 +694,7 @@ func (u union) minus(v union) union {
 	return rest
 }
 
-// common is how much of the time is in both.
+// common returns how much time is in both unions.
 func (u union) common(v union) int64 {
 	var all int64
 	for _, s := range u {
@@ -687,11 +703,11 @@ func (u union) common(v union) int64 {
 	return all
 }
 
-// within is how much of the time between two moments the union covers.
+// within returns how much of the time between from and to the union covers.
 func (u union) within(from, to int64) int64 { return u.until(to) - u.until(from) }
 
 func (u union) until(t int64) int64 {
-	i, _ := slices.BinarySearchFunc(u, t, func(s stretch, t int64) int { return cmp.Compare(s.start, t) })
+	i, _ := slices.BinarySearchFunc(u, t, func(s interval, t int64) int { return cmp.Compare(s.start, t) })
 	if i == 0 {
 		return 0
 	}

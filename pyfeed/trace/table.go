@@ -9,20 +9,20 @@ import (
 	"unicode/utf8"
 )
 
-// sentence says what limits the loop, and by how much.
+// sentence says in words what limits the loop, and by how much.
 func (s *Summary) sentence() string {
 	switch {
 	case s.Spans == 0 && s.PendingSeconds == 0:
 		return "nothing was recorded"
 	case s.LimitedBy == "":
-		return "cannot tell what limits the loop: " + s.untold()
+		return "cannot tell what limits the loop: " + s.incompleteReason()
 	}
 	first := s.Parts[0]
 	who, if_ := "the "+first.Name, "if its data were always there"
 	speedup := first.Speedup
 	switch first.Name {
 	case partNames[compute]:
-		// What people can do something about is the rest.
+		// For compute, the sentence tells the cost of the other parts, because those are what users can improve.
 		if_ = "if data were always there"
 		speedup = new(s.ConsumerSeconds / (first.Seconds + s.part(executor).Seconds))
 	case partNames[copying]:
@@ -40,7 +40,7 @@ func (s *Summary) sentence() string {
 	switch {
 	case speedup == nil:
 		text += "there is nothing else"
-	case first.Name == partNames[compute] && *speedup < 1.05: // which would be said as 1.0 times
+	case first.Name == partNames[compute] && *speedup < 1.05: // would be printed as 1.0 times
 		text += "data is there in time"
 	default:
 		text += if_ + ", the loop would be at most " + times(*speedup) + " as fast"
@@ -48,12 +48,12 @@ func (s *Summary) sentence() string {
 	return text + s.others()
 }
 
-// shared says whether the Parts have the time of that consumer.
+// shared reports whether the Parts include the time of that consumer.
 func (s *Summary) shared(c Consumer) bool {
 	return !c.Pushes || !slices.ContainsFunc(s.Consumers, func(c Consumer) bool { return !c.Pushes && c.Seconds > 0 })
 }
 
-// counted is how many there are of those that share the time; "" of a single run.
+// counted describes the number of runs and reads that share the time; "" for a single run.
 func (s *Summary) counted() string {
 	var all []string
 	threads, reads := 0, 0
@@ -77,7 +77,7 @@ func (s *Summary) counted() string {
 	return strings.Join(all, " and ")
 }
 
-// others tells of consumers that something else limits than all of them together.
+// others describes the consumers whose own limit differs from the limit of all together.
 func (s *Summary) others() string {
 	count := make(map[string]int)
 	for _, c := range s.Consumers {
@@ -94,10 +94,12 @@ func (s *Summary) others() string {
 	return text
 }
 
-// untold is why it cannot be told what limits the loop.
-func (s *Summary) untold() string {
+// incompleteReason returns why the summary cannot name what limits the loop.
+func (s *Summary) incompleteReason() string {
 	text := "no run and no thread that reads was recorded"
 	switch {
+	case s.contention != "":
+		text = s.contention
 	case s.PendingSeconds >= max(s.ConsumerSeconds, s.UnansweredSeconds) && s.PendingSeconds > 0:
 		text = fmt.Sprintf("consumers were in reads for %s that had not ended when the recording did, and %s of them were recorded before",
 			duration(s.PendingSeconds), duration(s.ConsumerSeconds))
@@ -133,10 +135,10 @@ func (s *Summary) part(i int) Part {
 	return Part{}
 }
 
-// mostRows bounds the table: the Summary has all.
-const mostRows = 50
+// maxRows limits the rows of the table; the Summary has them all.
+const maxRows = 50
 
-// Table is the Summary for people.
+// Table returns the Summary as text for people.
 func (r *Recording) Table() string {
 	s := r.Summary()
 	var b strings.Builder
@@ -176,13 +178,13 @@ func (r *Recording) Table() string {
 			align(&b, deviceRows(s.Devices), 1)
 		}
 		rows := [][]string{{"track", "category", "name", "count", "total", "mean", "max", "share", "bytes"}}
-		for _, o := range s.Operators[:min(len(s.Operators), mostRows)] {
+		for _, o := range s.Operators[:min(len(s.Operators), maxRows)] {
 			rows = append(rows, []string{plain(o.Track), o.Category, plain(o.Name), strconv.Itoa(o.Count), duration(o.Seconds),
 				duration(o.Mean), duration(o.Max), percent(o.Share), volume(o.Bytes, o.BytesPerSecond)})
 		}
 		b.WriteString("\n")
 		align(&b, rows, 3)
-		if more := len(s.Operators) - mostRows; more > 0 {
+		if more := len(s.Operators) - maxRows; more > 0 {
 			fmt.Fprintf(&b, "and %d more, which the summary has\n", more)
 		}
 	}
@@ -206,7 +208,7 @@ func deviceRows(devices []Device) [][]string {
 	return rows
 }
 
-// align writes rows of columns, the first few to the left and the others to the right.
+// align writes rows of columns. The first `left` columns are aligned to the left, the others to the right.
 func align(b *strings.Builder, rows [][]string, left int) {
 	widths := make([]int, len(rows[0]))
 	for _, row := range rows {
@@ -231,7 +233,7 @@ func align(b *strings.Builder, rows [][]string, left int) {
 	}
 }
 
-// plain keeps names from breaking a line.
+// plain quotes a name with control characters, which could break the line.
 func plain(name string) string {
 	if strings.ContainsFunc(name, func(r rune) bool { return unicode.IsControl(r) || r == utf8.RuneError }) {
 		return strconv.Quote(name)
@@ -265,7 +267,7 @@ func duration(seconds float64) string {
 	return significant(seconds*1e9) + " ns"
 }
 
-// volume is a number of bytes, and how fast they were.
+// volume formats a number of bytes and their rate.
 func volume(bytes int64, perSecond float64) string {
 	if bytes == 0 {
 		return ""
@@ -287,7 +289,7 @@ func size(bytes float64) string {
 
 var units = []string{"B", "kB", "MB", "GB", "TB", "PB"}
 
-// significant is a positive number with three digits, or all of those before the point.
+// significant formats a positive number with three significant digits, or with all digits before the point.
 func significant(f float64) string {
 	switch {
 	case f >= 99.95:

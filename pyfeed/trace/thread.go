@@ -2,20 +2,23 @@ package trace
 
 import "sync/atomic"
 
-// A Thread is a thread of the program that reads tuples itself: a Python or C++ loop without a run. It has a Track, on
-// which its reads are; what it does between two of them is its own work. It belongs to one recording, and to one thread.
+// A Thread is a thread of the program that reads tuples itself: a Python or C++ loop without a run. Its reads are
+// recorded on its Track. The time between two reads counts as its own work. A Thread belongs to one recording and one
+// thread.
 type Thread struct {
 	number   int
 	track    Track
-	borrowed bool         // the track is a run's
-	since    atomic.Int64 // when the read began that the thread is in; 0: it is in none
+	borrowed bool         // track belongs to a run
+	since    atomic.Int64 // start of the read that the thread is in; 0: none
 	pushes   atomic.Bool
-	// When the recording ended, and since, if the thread was in a read then.
+	// When the recording ended, and when the read began that the thread was in at that time; 0: none.
 	ended, left int64
+	worked      int64 // processor time during the recording, if that is known
+	workKnown   bool
 }
 
-// ReadingThread is the Thread of that number, which the system gave it. It makes one if there is none; nil if no
-// recording is on.
+// ReadingThread returns the Thread with the given operating system thread id, and makes it if needed. It returns nil if
+// no recording is on.
 func ReadingThread(number int) *Thread {
 	r := current.Load()
 	if r == nil {
@@ -27,15 +30,16 @@ func ReadingThread(number int) *Thread {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t := &Thread{number: number, track: r.makeTrack("consumer", false)}
-	if i := r.index(t.track); i != 0 { // else there were too many
+	if i := r.index(t.track); i != 0 { // 0: the limit on tracks is reached
 		r.tracks[i].thread = t
 	}
 	r.threads.Store(number, t)
 	return t
 }
 
-// KnownThread is the Thread of that number if it has read in the recording that is on; else nil.
-func KnownThread(number int) *Thread {
+// CurrentThread returns the Thread with the given operating system thread id if it has read in the current recording,
+// else nil.
+func CurrentThread(number int) *Thread {
 	if r := current.Load(); r != nil {
 		return r.thread(number)
 	}
@@ -48,7 +52,7 @@ func (r *Recording) thread(number int) *Thread {
 	return found
 }
 
-// Track is the Thread's; 0 of nil.
+// Track returns the Thread's Track; 0 if t is nil.
 func (t *Thread) Track() Track {
 	if t == nil {
 		return 0
@@ -56,8 +60,8 @@ func (t *Thread) Track() Track {
 	return t.track
 }
 
-// UseTrack has the thread of that number record on a Track, that of a run whose kernel it calls, until the function that it
-// answers is called. What the kernel reads is a part of the run then.
+// UseTrack makes the thread with the given operating system thread id record on track until back is called. A thread
+// that calls a kernel of a run uses the run's Track, so that the kernel's reads count as a part of the run.
 func UseTrack(number int, track Track) (back func()) {
 	r := current.Load()
 	if r == nil || r.index(track) == 0 {
@@ -74,34 +78,35 @@ func UseTrack(number int, track Track) (back func()) {
 	}
 }
 
-// RecordRun records a run that the thread made since start, which counts by itself.
+// RecordRun records a run that the thread made since start. Runs count separately from the thread.
 func (t *Thread) RecordRun(start int64) {
 	if r := current.Load(); t != nil && !t.borrowed && r != nil {
 		r.add(t.track, Run, "run", start, Now(), 0)
 	}
 }
 
-// MarkPusher notes that the thread pushes tuples: it is no end of the way, but between two.
+// MarkPusher notes that the thread also pushes tuples. It is then a stage between two others, and not the end of a
+// pipeline.
 func (t *Thread) MarkPusher() {
 	if t != nil && !t.pushes.Load() {
 		t.pushes.Store(true)
 	}
 }
 
-// An Outcome is what became of a read.
+// An Outcome is the result of a read.
 type Outcome int64
 
 // The outcomes.
 const (
-	Answered   Outcome = iota // with a tuple, the end or an error
-	Unanswered                // its time was over
-	Tried                     // it found nothing, and was not to wait
+	Answered   Outcome = iota // returned a tuple, the end or an error
+	Unanswered                // timed out
+	Tried                     // did not wait, and found nothing
 )
 
-// Began notes that the thread is in a read since then.
+// Began notes that the thread is in a read that began at start.
 func (t *Thread) Began(start int64) { t.since.Store(start) }
 
-// Ended records the read that Began, from start on.
+// Ended records the read that began at start.
 func (t *Thread) Ended(name string, start int64, is Outcome) {
 	if r := current.Load(); r != nil {
 		r.add(t.track, Read, name, start, Now(), int64(is))

@@ -5,13 +5,14 @@ import (
 	"testing"
 )
 
-// script records what threads did, at times in milliseconds since the recording began.
+// script records spans of threads, at times in milliseconds since the start of the recording.
 type script struct {
 	r      *Recording
 	tracks map[string]Track
 }
 
-// track is that of a thread that reads, if the name begins with "loop", else of one of the library's; "" is of callers.
+// track returns the Track of the given name: of a reading thread if the name begins with "loop", of the callers if it
+// is "", else one of the library's own.
 func (s *script) track(name string) Track {
 	t, there := s.tracks[name]
 	switch {
@@ -31,7 +32,7 @@ func (s *script) span(track string, c Category, from, to int64) {
 	s.r.add(s.track(track), c, "span", s.ms(from), s.ms(to), 0)
 }
 
-// read is one of a loop that slept for some of it, unless the two are the same.
+// read records a read by a loop that slept from slept to woken; if both are equal it did not sleep.
 func (s *script) read(track string, from, slept, woken, to int64, is Outcome) {
 	if slept < woken {
 		s.span(track, Wait, slept, woken)
@@ -39,9 +40,9 @@ func (s *script) read(track string, from, slept, woken, to int64, is Outcome) {
 	s.r.add(s.track(track), Read, "next", s.ms(from), s.ms(to), int64(is))
 }
 
-// sleep is one in a list, which a thread serves or "".
+// sleep records a sleep in a list. server is the track that the sleep waited for, or "".
 func (s *script) sleep(c Category, who, server string, from, to int64) {
-	SleepSpan(Shared("list"), c, "sleep", s.ms(from), s.ms(to), Sleep{Who: s.track(who), For: s.track(server)})
+	SleepSpan(newShared("list"), c, "sleep", s.ms(from), s.ms(to), Sleep{Who: s.track(who), For: s.track(server)})
 }
 
 func play(t *testing.T, record func(*script)) Summary {
@@ -53,21 +54,21 @@ func play(t *testing.T, record func(*script)) Summary {
 	return r.Summary()
 }
 
-// What limits a loop that is no run: by whose time it is, over queues and files, with and without a thread that reads ahead.
-func TestWhatLimitsAThreadThatReads(t *testing.T) {
+// Tests what limits loops without a run: over queues and files, with and without a thread that reads ahead.
+func TestLimitOfAReadingThread(t *testing.T) {
 	for name, test := range map[string]struct {
 		record   func(*script)
 		seconds  [numParts]float64 // compute, producer, reader, copy, transfer, executor
 		reads    int
 		room     float64
 		limit    string
-		sentence string // its beginning
+		sentence string // beginning of the sentence
 	}{
 		"compute": {func(s *script) {
 			for i := range int64(4) {
 				s.read("loop", 25*i, 0, 0, 25*i+5, Answered)
 			}
-			s.span("", Producer, 5, 25) // what others sleep is no matter
+			s.span("", Producer, 5, 25) // sleeps of other callers do not count
 		}, [numParts]float64{0.060, 0, 0.020, 0, 0, 0}, 4, 0, "compute",
 			"the compute limits the loop: 75 % of the time of 4 reads; if data were always there, the loop would be at most 1.3 times as fast"},
 		"compute, the producer asleep for room": {func(s *script) {
@@ -99,7 +100,7 @@ func TestWhatLimitsAThreadThatReads(t *testing.T) {
 		}, [numParts]float64{0.010, 0.077, 0.004, 0, 0, 0}, 2, 0, "producer", "the producer limits the loop: 85 %"},
 		"reader in the loop's own thread": {func(s *script) {
 			for i := range int64(3) {
-				s.span("loop", Read, 30*i+1, 30*i+24) // a file
+				s.span("loop", Read, 30*i+1, 30*i+24) // of a file
 				s.read("loop", 30*i, 0, 0, 30*i+25, Answered)
 			}
 		}, [numParts]float64{0.010, 0, 0.075, 0, 0, 0}, 3, 0, "reader",
@@ -138,7 +139,7 @@ func TestWhatLimitsAThreadThatReads(t *testing.T) {
 			s.read("loop", 90, 0, 0, 91, Answered)
 		}, [numParts]float64{0.015, 0, 0.006, 0, 0.070, 0}, 2, 0, "transfer", "copying to devices limits the loop: 77 %"},
 
-		// What belongs to another consumer.
+		// Time of another consumer does not count.
 		"a queue that the loop does not read": {func(s *script) {
 			s.sleep(Producer, "loop of metrics", "", 0, 80)
 			s.read("loop of metrics", 0, 0, 80, 80, Answered)
@@ -158,9 +159,9 @@ func TestWhatLimitsAThreadThatReads(t *testing.T) {
 		}, [numParts]float64{0.059, 0.090, 0.003, 0, 0, 0}, 4, 0, "producer",
 			"the producer limits the loop: 59 % of the time of 4 reads by 2 threads, summed; if its data were always there, the loop would be at most 2.5 times as fast; 1 of 2 consumers, by itself, is limited by compute"},
 		"a thread between two queues": {func(s *script) {
-			s.read("loop between", 0, 0, 0, 1, Answered) // which computes for 79 ms, and pushes
+			s.read("loop between", 0, 0, 0, 1, Answered) // computes for 79 ms, and pushes
 			s.read("loop between", 80, 0, 0, 81, Answered)
-			s.r.thread(2).MarkPusher() // the second that read, after loop
+			s.r.thread(2).MarkPusher() // thread 2 is the second that read, after loop
 			s.sleep(Producer, "loop", "", 0, 80)
 			s.read("loop", 0, 0, 80, 80, Answered)
 			s.read("loop", 81, 0, 0, 81, Answered)
@@ -168,7 +169,7 @@ func TestWhatLimitsAThreadThatReads(t *testing.T) {
 		"nothing but a thread that pushes what it reads": {func(s *script) {
 			s.read("loop", 0, 0, 0, 10, Answered)
 			s.r.thread(2).MarkPusher()
-			s.sleep(Full, "loop", "", 15, 75) // it is held up by those behind it
+			s.sleep(Full, "loop", "", 15, 75) // delayed by the consumers behind it
 			s.read("loop", 80, 0, 0, 90, Answered)
 		}, [numParts]float64{0.010, 0, 0.020, 0, 0, 0}, 2, 0.060, "reader", "the reader limits the loop: 67 % of the time of 2 reads"},
 		"runs of the thread that reads": {func(s *script) {
@@ -180,7 +181,7 @@ func TestWhatLimitsAThreadThatReads(t *testing.T) {
 			s.read("loop", 90, 0, 0, 91, Answered)
 		}, [numParts]float64{0.070, 0, 0.021, 0, 0, 0}, 2, 0, "compute", "the compute limits the loop: 77 % of the time of 1 run and 2 reads"},
 
-		// What cannot be told.
+		// Cases in which the limit is not known.
 		"a single read": {func(s *script) {
 			s.read("loop", 0, 0, 80, 80, Answered)
 			s.sleep(Producer, "loop", "", 0, 80)
@@ -243,7 +244,7 @@ func TestWhatLimitsAThreadThatReads(t *testing.T) {
 	}
 }
 
-// A read that had not ended is no part of the shares, but may be most of what happened.
+// A read that had not ended does not count in the shares, but may be most of the recorded time.
 func TestAReadThatHadNotEnded(t *testing.T) {
 	for _, more := range []bool{false, true} {
 		r := start(t, 0)
@@ -256,15 +257,15 @@ func TestAReadThatHadNotEnded(t *testing.T) {
 			thread.Ended("next", begun, Answered)
 		}
 		thread.Began(Now())
-		for from := Now(); Now() < from+5_000_000; { // longer than all before
+		for from := Now(); Now() < from+5_000_000; { // longer than all reads before
 		}
 		r.Stop()
 		s := r.Summary()
 		if s.LimitedBy != "" || !strings.Contains(s.Sentence, "that had not ended when the recording did") || s.PendingSeconds < 0.005 {
-			t.Errorf("more %v: found %q, %v s", more, s.Sentence, s.PendingSeconds)
+			t.Errorf("more %v: wrong sentence or pending time: %q, %v s", more, s.Sentence, s.PendingSeconds)
 		}
 	}
-	// One that ended just then is counted once.
+	// A read that ended just before the recording did is counted once.
 	r := start(t, 0)
 	thread := ReadingThread(7)
 	begun := Now()
@@ -272,61 +273,61 @@ func TestAReadThatHadNotEnded(t *testing.T) {
 	r.add(thread.Track(), Read, "next", begun, Now(), 0)
 	r.Stop()
 	if s := r.Summary(); s.PendingSeconds != 0 || s.Reads != 1 {
-		t.Errorf("found %v s in %d reads", s.PendingSeconds, s.Reads)
+		t.Errorf("expected 0 s pending and 1 read, found %v s and %d reads", s.PendingSeconds, s.Reads)
 	}
 }
 
 func TestThreads(t *testing.T) {
-	if KnownThread(3) != nil || ReadingThread(3) != nil || KnownThread(3).Track() != 0 {
-		t.Error("a thread without a recording")
+	if CurrentThread(3) != nil || ReadingThread(3) != nil || CurrentThread(3).Track() != 0 {
+		t.Error("expected no thread without a recording")
 	}
-	KnownThread(3).MarkPusher()
-	KnownThread(3).RecordRun(1)
+	CurrentThread(3).MarkPusher()
+	CurrentThread(3).RecordRun(1)
 	r := start(t, 0)
 	first := ReadingThread(3)
-	if KnownThread(4) != nil || KnownThread(3) != first || ReadingThread(3) != first || ReadingThread(4) == first {
+	if CurrentThread(4) != nil || CurrentThread(3) != first || ReadingThread(3) != first || ReadingThread(4) == first {
 		t.Error("expected one thread for each number")
 	}
 	run := newTrack("run")
-	for _, number := range []int{3, 5} { // one that is known, one that is not
+	for _, number := range []int{3, 5} { // a known thread, and a new one
 		back := UseTrack(number, run)
 		if ReadingThread(number).Track() != run {
 			t.Error("expected reads within a run on its track")
 		}
-		ReadingThread(number).RecordRun(Now()) // a run within a run is counted by itself
+		ReadingThread(number).RecordRun(Now()) // a run within a run is counted once, by the outer run
 		back()
 	}
-	if KnownThread(3) != first || KnownThread(5) != nil {
-		t.Error("expected what was before")
+	if CurrentThread(3) != first || CurrentThread(5) != nil {
+		t.Error("expected the thread's own track after the kernel")
 	}
 	UseTrack(3, 0)()
 	first.RecordRun(Now())
 	r.Stop()
 	if s := r.Summary(); s.Spans != 1 || s.Operators[0].Track != "consumer" || s.Operators[0].Category != "run" || s.Runs != 0 {
-		t.Errorf("found %d spans, %d runs: %+v", s.Spans, s.Runs, s.Operators)
+		t.Errorf("wrong number of spans or runs: %d spans, %d runs: %+v", s.Spans, s.Runs, s.Operators)
 	}
 	again := start(t, 0)
-	if KnownThread(3) != nil {
-		t.Error("a thread of another recording")
+	if CurrentThread(3) != nil {
+		t.Error("expected no thread of an earlier recording")
 	}
 	first.Began(Now())
 	first.Ended("next", Now(), Answered)
 	again.Stop()
 	if s := again.Summary(); len(s.Consumers) != 0 {
-		t.Errorf("found %+v", s.Consumers)
+		t.Errorf("wrong consumers: %+v", s.Consumers)
 	}
 }
 
-// Two unions at a time, against a count of moments.
+// within of two unions together is compared with a count of moments.
 func TestSleepsCountOnce(t *testing.T) {
 	everybody := [4]union{{{0, 10, 0}, {20, 30, 10}}}
-	s := &sleeps{everybody: &everybody, own: [4]union{{{5, 22, 0}, {25, 40, 17}}}}
+	s := &sleeps{shared: &everybody, own: [4]union{{{5, 22, 0}, {25, 40, 17}}}}
 	for from := range int64(45) {
 		for to := from; to < 45; to++ {
 			var want int64
 			for m := from; m < to; m++ {
 				if m < 40 {
-					want++ // both together have no gap
+					want++ // the two unions together have no gap before 40
 				}
 			}
 			if found := s.within(0, from, to); found != want {

@@ -1,14 +1,14 @@
-// Package trace records what runs, readers and queues do and when, for a picture of it and for the
-// answer to what limits a loop.
+// Package trace records what runs, readers and queues do and when. A recording can be drawn as a timeline (Chrome) and
+// summed up (Summary), to show what limits a loop.
 //
-// One recording is on at a time, for the whole process. While none is, a site costs one atomic load.
-// A site looks like this:
+// Only one recording can be on at a time in a process. While none is on, a call site costs one atomic load. A call site
+// looks like this:
 //
 //	start := trace.Begin()
 //	work()
 //	trace.Since(track, trace.Read, "work", start)
 //
-// A Span is kept when it ends, so that what has not ended when the recording does is not in it.
+// A Span is stored when it ends. Therefore a Span that is still open when the recording ends is not in it.
 package trace
 
 import (
@@ -21,33 +21,33 @@ import (
 	"time"
 )
 
-// A Category says whose time a span is. The Summary goes by it.
+// A Category is the kind of a span. The Summary assigns time by it.
 type Category uint8
 
 // The categories.
 const (
-	// Run is a whole run of a program, on a Track that nothing else runs on at that time.
+	// Run is a whole run of a program. No other run uses its Track at the same time.
 	Run Category = iota
 	// Compute is an operator of a run that computes.
 	Compute
-	// Read is an operator of a run that reads, or a thread that reads, with all that it waits and copies meanwhile.
+	// Read is an operator of a run that reads, or a read by a thread. It includes the waits and copies during the read.
 	Read
 	// Wait is a sleep. On the Track of a run it lies within the operator that sleeps.
 	Wait
-	// Producer is a sleep for want of data, of which there is none because nobody has pushed any: who makes it is slower.
+	// Producer is a wait for data that no producer has pushed yet: the producers are slower.
 	Producer
-	// Full is a sleep for want of room of somebody who makes or reads data: who consumes it is slower.
+	// Full is a wait of a producer or a reading thread for room: the consumers are slower.
 	Full
-	// Copy is the time in which bytes were copied.
+	// Copy is a copy of bytes by the CPU.
 	Copy
-	// Make is a worker of a map reader at work: like a Producer's time, it is that of somebody who makes data.
+	// Make is the work of a worker of a map reader. It counts as the producer's time.
 	Make
-	// Transfer is the time in which a device's copy engine moved bytes to it. Its name is the place.
+	// Transfer is a copy to a device by its copy engine. The span is named for the place.
 	Transfer
-	// Stall is a wait for such a copy: of the stream that is to compute on it, or of the host that asks for it to be
-	// over. One that need not wait counts as well, with no time. Its name is the place.
+	// Stall is a wait for a transfer: of the stream that computes on its data, or of the host that synchronizes with
+	// it. A check that finds the transfer done is recorded too, with a length of 0. The span is named for the place.
 	Stall
-	// Backlog is a sleep until a device has got through what was submitted to it: for memory of it, or for its turn.
+	// Backlog is a wait for a device that is busy with earlier work: for device memory, or for a turn to submit.
 	Backlog
 
 	numCategories
@@ -59,13 +59,13 @@ var categoryNames = [numCategories]string{
 
 func (c Category) String() string { return categoryNames[c] }
 
-// epoch is what Now counts from. A moment before the start, so that 0 is no time.
+// epoch is the zero of Now. It is a second before the start of the process, so that Now never returns 0.
 var epoch = time.Now().Add(-time.Second)
 
-// Now is the time of spans, in nanoseconds. It never goes back.
+// Now returns the time of spans in nanoseconds. It never decreases.
 func Now() int64 { return int64(time.Since(epoch)) }
 
-// Begin is Now while a recording is on, else 0, of which Span makes nothing.
+// Begin returns Now while a recording is on, else 0. Span ignores a start of 0.
 func Begin() int64 {
 	if On() {
 		return Now()
@@ -75,44 +75,36 @@ func Begin() int64 {
 
 var current atomic.Pointer[Recording]
 
-// On says whether a recording is on.
+// On reports whether a recording is on.
 func On() bool { return current.Load() != nil }
 
-// A Track is a lane in the picture, such as a run or a thread of a reader. Spans on one Track nest or follow each
-// other. It belongs to one recording: in others, spans on it go to Track 0, which is that of callers who have none,
-// and where spans may overlap.
+// A Track is a lane of the timeline, such as a run or a thread of a reader. Spans on one Track nest or follow each
+// other. A Track belongs to one recording. In any other recording its spans go to Track 0, which is shared by all
+// callers without a Track, and on which spans may overlap.
 type Track uint64
 
-// The upper half of a Track tells recordings apart, the lower is its index in one.
+// The upper half of a Track is the generation of its recording, the lower half its index there.
 const trackBits = 32
 
-// maxTracks bounds those of one recording.
+// maxTracks limits the tracks of one recording.
 const maxTracks = 1 << 22
 
-// Shared is the Track of that name, on which spans may overlap: the picture has a lane for as many as do.
-func Shared(name string) Track {
-	if r := current.Load(); r != nil {
-		return r.newTrack(name, true)
-	}
-	return 0
-}
-
-// Done says that nothing more comes on the Track: the next one of the same name may go on with it. So what comes
-// one after the other, such as a thousand runs of a program, has one lane.
+// Done reports that the Track has no more spans. The next Track of the same name reuses its lane, so that a thousand
+// runs, one after the other, share one lane.
 func (t Track) Done() {
 	if r := current.Load(); r != nil {
 		r.done(t)
 	}
 }
 
-// A Lane is the Track of what may live longer than a recording: it makes one in each that it meets. The zero Lane
-// is ready. It is for one goroutine at a time.
+// A Lane owns a Track in each recording. It is for objects that may live longer than a recording, and makes a new Track
+// when it is first used in one. The zero Lane is ready to use. Only one goroutine may use a Lane at a time.
 type Lane struct{ track Track }
 
-// Track is the Lane's in the recording that is on; 0 when none is.
+// Track returns the Lane's Track in the current recording; 0 if none is on.
 func (l *Lane) Track(name string) Track { return l.in(name, false) }
 
-// Shared is Track for a Shared one.
+// Shared returns the Track of the given name on which spans may overlap. The timeline draws as many lanes as needed.
 func (l *Lane) Shared(name string) Track { return l.in(name, true) }
 
 func (l *Lane) in(name string, shared bool) Track {
@@ -126,7 +118,7 @@ func (l *Lane) in(name string, shared bool) Track {
 	return l.track
 }
 
-// Done says that nothing more comes, for now.
+// Done reports that the Lane has no more spans for now.
 func (l *Lane) Done() {
 	if l.track != 0 {
 		l.track.Done()
@@ -134,8 +126,9 @@ func (l *Lane) Done() {
 	}
 }
 
-// Span records what took from start to end. It does nothing if start is 0 or no recording is on, and costs some 50 ns
-// besides the clock otherwise. What began before the recording counts from the recording's start. The name is kept.
+// Span records a span from start to end. It does nothing if start is 0 or no recording is on. Otherwise it costs some
+// 50 ns, without the reading of the clock. A span that began before the recording counts from the recording's start.
+// The recording keeps a reference to name.
 func Span(t Track, c Category, name string, start, end int64) {
 	if start == 0 {
 		return
@@ -145,7 +138,7 @@ func Span(t Track, c Category, name string, start, end int64) {
 	}
 }
 
-// copySpan is the Span of a Copy.
+// copySpan is Span for a Copy.
 func copySpan(t Track, name string, start, end int64, bytes int) {
 	if start == 0 {
 		return
@@ -155,8 +148,9 @@ func copySpan(t Track, name string, start, end int64, bytes int) {
 	}
 }
 
-// TransferSpan is the Span of a Transfer to a place, on the Track of its stream. Since it may be told of long after, one
-// that began before the recording is no part of it: all of its bytes in a part of its time would look too fast.
+// TransferSpan is Span for a Transfer to a place, on the Track of its stream. It may be called long after the end of
+// the transfer. A transfer that began before the recording is left out: all its bytes in part of its time would look
+// too fast.
 func TransferSpan(t Track, place string, start, end int64, bytes int) {
 	if start == 0 {
 		return
@@ -166,7 +160,7 @@ func TransferSpan(t Track, place string, start, end int64, bytes int) {
 	}
 }
 
-// StallSpan is the Span of a Stall for a copy to a place. The Track is a run's own, whose time it is then, or another.
+// StallSpan is Span for a Stall by a copy to a place. On the Track of a run, the stall counts as time of that run.
 func StallSpan(t Track, place string, start, end int64) {
 	if start == 0 {
 		return
@@ -176,16 +170,16 @@ func StallSpan(t Track, place string, start, end int64) {
 	}
 }
 
-// A Sleep says which Track slept and which one it slept for; 0: not known.
+// A Sleep names the Track that slept and the Track that it waited for; 0: not known.
 type Sleep struct {
 	Who Track
-	// For is the Track of the thread that makes what was waited for, such as one that reads ahead. What that thread waits
-	// for in turn is the cause of this sleep.
+	// For is the Track of the thread that produces the data waited for, such as a thread that reads ahead. If that
+	// thread waits too, its wait is the cause of this sleep.
 	For Track
 }
 
-// SleepSpan is the Span of a sleep, on a Track that may be neither of the two in s. A run that slept for want of room is
-// told from one that waited for data by it.
+// SleepSpan is Span for a sleep. Its Track t may be neither of the tracks in s. The Summary uses s to tell a run that
+// waited for room from a run that waited for data.
 func SleepSpan(t Track, c Category, name string, start, end int64, s Sleep) {
 	if start == 0 {
 		return
@@ -195,7 +189,7 @@ func SleepSpan(t Track, c Category, name string, start, end int64, s Sleep) {
 	}
 }
 
-// MakeSpan is the Span of a Make by a worker. The Track by is that of the thread that reads for the workers.
+// MakeSpan is Span for a Make by a worker. by is the Track of the thread that reads for the workers.
 func MakeSpan(t Track, name string, start int64, by Track) {
 	if start == 0 {
 		return
@@ -205,65 +199,71 @@ func MakeSpan(t Track, name string, start int64, by Track) {
 	}
 }
 
-// Since is a Span that ends now. Where start is 0 it costs nothing.
+// Since is Span with an end of now. It costs nothing if start is 0.
 func Since(t Track, c Category, name string, start int64) {
 	if start != 0 {
 		Span(t, c, name, start, Now())
 	}
 }
 
-// CopySince is the Span of a Copy that ends now.
+// CopySince is Span for a Copy that ends now.
 func CopySince(t Track, name string, start int64, bytes int) {
 	if start != 0 {
 		copySpan(t, name, start, Now(), bytes)
 	}
 }
 
-// event is a span, an entry of the recording.
+// event is a span in a recording.
 type event struct {
 	start, end int64
 	name       string
-	detail     int64  // of a Copy or a Transfer, the bytes; of a sleep or a Make, see who and server; of a thread's Read, its Outcome
+	detail     int64  // the bytes of a Copy or Transfer; the Outcome of a Read; else see ownTrack and server
 	track      uint32 // index
 	category   Category
 	state      atomic.Uint32
 }
 
-// States of an entry. It goes from unused to one of the others, once.
+// States of an event. It changes from unused to one of the others once.
 const (
 	unused = iota
 	written
-	missed // the recording ended while it was written
+	tooLate // the recording ended while the event was being written
 )
 
 const blockEvents = 4096
 
 type block [blockEvents]event
 
-// A Recording is what happened between Start and Stop. Its methods are for any goroutine.
+// A Recording holds the spans recorded between Start and Stop. Its methods are safe for concurrent use.
 type Recording struct {
 	generation uint64 // in the upper half
 	start      int64
-	most       uint64
+	maxSpans   uint64
 
-	next   atomic.Uint64 // entries claimed; far beyond most once stopped
+	next   atomic.Uint64 // number of events claimed; 1<<62 after Stop, far beyond maxSpans
 	blocks []atomic.Pointer[block]
 
-	mu      sync.Mutex // guards what follows and the making of chunks
+	mu      sync.Mutex // guards the fields below, and the allocation of blocks
 	stopped bool
 	end     int64
-	claimed uint64 // when it was stopped
+	claimed uint64 // value of next when the recording was stopped
 	tracks  []track
 	shared  map[string]uint32
 	idle    map[string][]uint32
 
-	threads sync.Map // *Thread by the system's number of the thread
+	threads sync.Map // *Thread by the operating system's thread id
+
+	// Processor time, in nanoseconds: of each thread and of the process before the start, and of the process during the
+	// recording, which Stop sets.
+	threadsBefore map[int]int64
+	processBefore int64
+	processWorked int64
 }
 
 type track struct {
 	name         string
 	shared, idle bool
-	thread       *Thread // whose it is
+	thread       *Thread // the thread that owns the track; nil: none
 }
 
 const (
@@ -271,13 +271,13 @@ const (
 	eventLimit    = 1 << 28
 )
 
-// ErrOn is why Start refuses a second recording.
+// ErrOn is the error of Start if a recording is already on.
 var ErrOn = errors.New("expected no recording to be on, found one: stop it first")
 
 var generations atomic.Uint64
 
-// Start begins a recording of maxEvents spans at most; 0: a million. Further ones are counted. They take 56 bytes
-// each, as they come.
+// Start begins a recording of up to maxEvents spans; 0 means a million. Later spans are only counted. Each span takes
+// 56 bytes, allocated in blocks as needed.
 func Start(maxEvents int) (*Recording, error) {
 	if maxEvents < 0 || maxEvents > eventLimit {
 		return nil, fmt.Errorf("max_events: expected 0 to %d, found %d", eventLimit, maxEvents)
@@ -291,11 +291,13 @@ func Start(maxEvents int) (*Recording, error) {
 	r := &Recording{
 		generation: generations.Add(1) << trackBits,
 		start:      Now(),
-		most:       uint64(maxEvents),
+		maxSpans:   uint64(maxEvents),
 		blocks:     make([]atomic.Pointer[block], (maxEvents+blockEvents-1)/blockEvents),
 		tracks:     []track{{name: "callers", shared: true}},
 		shared:     make(map[string]uint32),
 		idle:       make(map[string][]uint32),
+
+		threadsBefore: threadTimes(), processBefore: processTime(),
 	}
 	if !current.CompareAndSwap(nil, r) {
 		return nil, ErrOn
@@ -303,7 +305,7 @@ func Start(maxEvents int) (*Recording, error) {
 	return r, nil
 }
 
-// Stop ends the recording. Twice is fine.
+// Stop ends the recording. A second Stop has no effect.
 func (r *Recording) Stop() {
 	current.CompareAndSwap(r, nil)
 	r.mu.Lock()
@@ -319,17 +321,21 @@ func (r *Recording) Stop() {
 		if t.left = t.since.Load(); t.left != 0 {
 			t.left, t.ended = max(t.left, r.start), r.end
 		}
+		if now, known := threadTime(t.number); known {
+			t.worked, t.workKnown = now-r.threadsBefore[t.number], true
+		}
 		return true
 	})
-	// Those who are still writing come too late from here on, so that what was recorded stays the same.
-	for i := range min(r.claimed, r.most) {
+	r.processWorked = processTime() - r.processBefore
+	// From here on, events that are still being written are left out, so that the recording no longer changes.
+	for i := range min(r.claimed, r.maxSpans) {
 		if c := r.blocks[i/blockEvents].Load(); c != nil {
-			c[i%blockEvents].state.CompareAndSwap(unused, missed)
+			c[i%blockEvents].state.CompareAndSwap(unused, tooLate)
 		}
 	}
 }
 
-// Stopped says whether the recording has ended.
+// Stopped reports whether the recording has ended.
 func (r *Recording) Stopped() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -338,7 +344,7 @@ func (r *Recording) Stopped() bool {
 
 func (r *Recording) add(t Track, c Category, name string, start, end int64, detail int64) {
 	i := r.next.Add(1) - 1
-	if i >= r.most {
+	if i >= r.maxSpans {
 		return
 	}
 	block := r.blocks[i/blockEvents].Load()
@@ -366,7 +372,7 @@ func (r *Recording) grow(i uint64) *block {
 	return r.blocks[i].Load()
 }
 
-// index is the number of a Track in this recording, 0 of one that is another's.
+// index returns the index of a Track in this recording, or 0 if the Track belongs to another recording.
 func (r *Recording) index(t Track) uint32 {
 	if uint64(t)>>trackBits<<trackBits != r.generation {
 		return 0
@@ -380,7 +386,7 @@ func (r *Recording) newTrack(name string, shared bool) Track {
 	return r.makeTrack(name, shared)
 }
 
-// makeTrack is newTrack for the lock's holder.
+// makeTrack is newTrack with the lock held.
 func (r *Recording) makeTrack(name string, shared bool) Track {
 	i := uint32(0)
 	if shared {
@@ -423,8 +429,8 @@ func (e *event) bytes() int64 {
 	return e.detail
 }
 
-// who is the index of the Track that slept, or that a Make belongs to; 0: not known.
-func (e *event) who() uint32 {
+// ownTrack returns the index of the Track that slept, or that a Make counts for; 0: not known.
+func (e *event) ownTrack() uint32 {
 	switch e.category {
 	case Producer, Wait, Full, Backlog, Make:
 		return uint32(e.detail)
@@ -432,7 +438,7 @@ func (e *event) who() uint32 {
 	return 0
 }
 
-// server is the index of the Track that a sleep was for; 0: not known.
+// server returns the index of the Track that the sleep waited for; 0: not known.
 func (e *event) server() uint32 {
 	switch e.category {
 	case Producer, Wait, Full, Backlog:
@@ -441,11 +447,11 @@ func (e *event) server() uint32 {
 	return 0
 }
 
-// spans are those that were written so far, in the order of their beginnings, outer ones before inner ones, with
-// the tracks they are on.
+// spans returns the spans written so far and the tracks. The spans are sorted by start; an outer span comes before the
+// spans within it.
 func (r *Recording) spans() ([]*event, []track) {
 	r.mu.Lock()
-	n := min(r.count(), r.most)
+	n := min(r.count(), r.maxSpans)
 	r.mu.Unlock()
 	spans := make([]*event, 0, n)
 	for i := range n {
@@ -459,7 +465,8 @@ func (r *Recording) spans() ([]*event, []track) {
 	}
 	inOrder := func(a, b *event) int { return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(b.end, a.end)) }
 	slices.SortStableFunc(spans, inOrder)
-	// Of those that take the same time, the one that came last is the outermost.
+	// Spans are written when they end. So of several with the same start and end, the last one written is the
+	// outermost.
 	for i, j := 0, 0; i < len(spans); i = j {
 		for j = i + 1; j < len(spans) && inOrder(spans[i], spans[j]) == 0; j++ {
 		}
@@ -470,7 +477,7 @@ func (r *Recording) spans() ([]*event, []track) {
 	return spans, slices.Clone(r.tracks)
 }
 
-// count is how many spans came. The lock is held.
+// count returns the number of spans claimed so far. The lock is held.
 func (r *Recording) count() uint64 {
 	if r.stopped {
 		return r.claimed
@@ -478,7 +485,8 @@ func (r *Recording) count() uint64 {
 	return r.next.Load()
 }
 
-// extent is how long the recording took so far, and how many spans came that are not in it.
+// extent returns the length of the recording so far, and the number of spans that did not fit. kept is the number of
+// spans that did.
 func (r *Recording) extent(kept int) (length int64, lost uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -18,12 +18,13 @@ import (
 	"testing"
 )
 
-// newTrack makes a Track of its own.
-func newTrack(name string) Track { return new(Lane).Track(name) }
+// newTrack makes a Track.
+func newTrack(name string) Track  { return new(Lane).Track(name) }
+func newShared(name string) Track { return new(Lane).Shared(name) }
 
-func start(t testing.TB, most int) *Recording {
+func start(t testing.TB, limit int) *Recording {
 	t.Helper()
-	r, err := Start(most)
+	r, err := Start(limit)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +32,7 @@ func start(t testing.TB, most int) *Recording {
 	return r
 }
 
-// at is a span with times in milliseconds since the recording began.
+// at is a span with times in milliseconds since the start of the recording.
 type at struct {
 	track    string
 	category Category
@@ -40,7 +41,8 @@ type at struct {
 	bytes    int64
 }
 
-// recorded is a recording of those spans, in the order of their ends, as spans come, inner ones before outer ones.
+// recorded makes a recording of the given spans, in which outer spans are listed before inner ones. It adds each span
+// when it would end: inner ones first.
 func recorded(t testing.TB, spans ...at) *Recording {
 	t.Helper()
 	r := start(t, 0)
@@ -59,7 +61,7 @@ func recorded(t testing.TB, spans ...at) *Recording {
 
 func near(a, b float64) bool { return math.Abs(a-b) < 1e-12 }
 
-func TestWhoLimitsTheLoop(t *testing.T) {
+func TestLimitOfTheLoop(t *testing.T) {
 	for name, test := range map[string]struct {
 		spans    []at
 		runs     int
@@ -82,8 +84,8 @@ func TestWhoLimitsTheLoop(t *testing.T) {
 				{"run", Read, "read", 0, 80, 0},
 				{"run", Wait, "read", 5, 75, 0},
 				{"", Producer, "waits for a push", 0, 30, 0},
-				{"pump", Producer, "waits for a push", 20, 55, 0}, // overlaps the other
-				{"pump", Copy, "batch", 50, 65, 100},              // which counts from 55 on only
+				{"pump", Producer, "waits for a push", 20, 55, 0}, // overlaps the wait above
+				{"pump", Copy, "batch", 50, 65, 100},              // counts only from 55 on
 				{"run", Compute, "add", 80, 100, 0},
 			}, 1, [numParts]float64{0.020, 0.050, 0.020, 0.010, 0, 0},
 			"the producer limits the loop: 50 % of the time; if its data were always there, the loop would be at most 2.0 times as fast",
@@ -113,12 +115,12 @@ func TestWhoLimitsTheLoop(t *testing.T) {
 			[]at{
 				{"run", Run, "run", 0, 100, 0},
 				{"run", Read, "read", 0, 80, 0},
-				{"run", Copy, "batch", 10, 40, 1000}, // its own
+				{"run", Copy, "batch", 10, 40, 1000}, // the run's own copy
 				{"run", Wait, "read", 40, 80, 0},
-				{"pump", Copy, "batch", 30, 70, 1000}, // another's, for which it waits
-				{"run", Copy, "assign", 90, 95, 0},    // in no operator
+				{"pump", Copy, "batch", 30, 70, 1000}, // a copy by another track, which the run waits for
+				{"run", Copy, "assign", 90, 95, 0},    // outside all operators
 				{"run", Compute, "add", 95, 100, 0},
-				{"run", Copy, "scale", 96, 99, 0}, // a part of computing
+				{"run", Copy, "scale", 96, 99, 0}, // counts as computing
 			}, 1, [numParts]float64{0.005, 0, 0.020, 0.065, 0, 0.010},
 			"copying limits the loop: 65 % of the time; if it took no time, the loop would be at most 2.9 times as fast",
 		},
@@ -129,10 +131,10 @@ func TestWhoLimitsTheLoop(t *testing.T) {
 				{"run", Wait, "read", 0, 60, 0},
 				{"", Producer, "waits for a push", 0, 5, 0},
 				{"pump", Copy, "batch", 0, 10, 1000},
-				{"copies", Transfer, "CUDAPlace(0)", 0, 50, 1000}, // counts from 10 on only
+				{"copies", Transfer, "CUDAPlace(0)", 0, 50, 1000}, // counts only from 10 on
 				{"copies", Transfer, "CUDAPlace(0)", 65, 90, 1000},
-				{"run", Compute, "add", 70, 100, 0},       // which the copy does not hold up,
-				{"run", Stall, "CUDAPlace(0)", 80, 90, 0}, // but here
+				{"run", Compute, "add", 70, 100, 0},       // not delayed by the transfer,
+				{"run", Stall, "CUDAPlace(0)", 80, 90, 0}, // except here
 			}, 1, [numParts]float64{0.020, 0.005, 0.020, 0.005, 0.050, 0},
 			"copying to devices limits the loop: 50 % of the time; if it took no time, the loop would be at most 2.0 times as fast",
 		},
@@ -144,7 +146,7 @@ func TestWhoLimitsTheLoop(t *testing.T) {
 				{"", Make, "map", 20, 25, 0},
 				{"pump", Copy, "batch", 20, 30, 1000},
 				{"copies", Transfer, "CUDAPlace(0)", 0, 40, 1000},
-				{"run", Backlog, "waits for its kernels", 95, 100, 0}, // itself
+				{"run", Backlog, "waits for its kernels", 95, 100, 0}, // on the run's own track: a wait
 			}, 1, [numParts]float64{0.055, 0.005, 0, 0.005, 0.030, 0.005},
 			"the compute limits the loop: 55 % of the time; if data were always there, the loop would be at most 1.7 times as fast",
 		},
@@ -197,7 +199,7 @@ func TestWhoLimitsTheLoop(t *testing.T) {
 				{"run", Compute, "add", 10, 30, 0},
 				{"run", Read, "read", 30, 40, 0},
 				{"run", Wait, "read", 31, 40, 0},
-				{"pump", Read, "shuffle", 0, 90, 0}, // no run
+				{"pump", Read, "shuffle", 0, 90, 0}, // not a run
 			}, 1, [numParts]float64{0.020, 0, 0.010, 0, 0, 0},
 			"the compute limits the loop: 67 % of the time; if data were always there, the loop would be at most 1.5 times as fast",
 		},
@@ -214,7 +216,7 @@ func TestWhoLimitsTheLoop(t *testing.T) {
 			[]at{
 				{"run", Run, "run", 0, 10, 0},
 				{"run", Compute, "add", 0, 10, 0},
-				{"run", Read, "read", 20, 30, 0}, // the next has computed nothing yet
+				{"run", Read, "read", 20, 30, 0}, // the next run has no Compute yet
 			}, 1, [numParts]float64{0.010, 0, 0, 0, 0, 0},
 			"the compute limits the loop: 100 % of the time; data is there in time",
 		},
@@ -245,7 +247,7 @@ func TestWhoLimitsTheLoop(t *testing.T) {
 				t.Errorf("expected %d runs of %v s, found %d of %v", test.runs, all, s.Runs, s.RunSeconds)
 			}
 			if s.Sentence != test.sentence {
-				t.Errorf("expected %q, found %q", test.sentence, s.Sentence)
+				t.Errorf("expected the sentence %q, found %q", test.sentence, s.Sentence)
 			}
 			limit := ""
 			if all > 0 {
@@ -273,14 +275,14 @@ func TestWhoLimitsTheLoop(t *testing.T) {
 	}
 }
 
-// A run that fills a staging buffer, and sleeps when there is no room: it does not hold up the one that computes.
+// A run that fills a staging buffer waits for room. It does not delay the run that computes.
 func TestARunThatSleepsForRoom(t *testing.T) {
 	r := start(t, 0)
-	loader, trainer, waits := newTrack("run"), newTrack("run"), Shared("waits for room")
+	loader, trainer, waits := newTrack("run"), newTrack("run"), newShared("waits for room")
 	ms := func(n int64) int64 { return r.start + n*1e6 }
 	Span(loader, Read, "read", ms(0), ms(10))
 	SleepSpan(waits, Full, "waits for room", ms(11), ms(78), Sleep{Who: loader})
-	Span(loader, Wait, "stage", ms(12), ms(80)) // which begins and ends a little later
+	Span(loader, Wait, "stage", ms(12), ms(80)) // begins and ends a little later than the sleep
 	Span(loader, Copy, "stage", ms(10), ms(85))
 	SleepSpan(waits, Full, "waits for room", ms(86), ms(90), Sleep{Who: 0}) // of another caller
 	Span(loader, Wait, "read", ms(86), ms(90))
@@ -291,7 +293,7 @@ func TestARunThatSleepsForRoom(t *testing.T) {
 	r.Stop()
 	s := r.Summary()
 	if s.Runs != 2 || s.RoomSeconds != 0.068 || !near(s.RunSeconds, 0.022+0.080) {
-		t.Errorf("found %d runs of %v s that slept for %v", s.Runs, s.RunSeconds, s.RoomSeconds)
+		t.Errorf("wrong totals: %d runs, %v s in runs, %v s waiting for room", s.Runs, s.RunSeconds, s.RoomSeconds)
 	}
 	for i, want := range [numParts]float64{0.080, 0, 0.015, 0.007, 0, 0} {
 		if p := s.part(i); !near(p.Seconds, want) {
@@ -299,7 +301,7 @@ func TestARunThatSleepsForRoom(t *testing.T) {
 		}
 	}
 	if s.Copies.Count != 0 {
-		t.Errorf("a copy that does not say of what: %+v", s.Copies)
+		t.Errorf("expected copies without a number of bytes to be left out, found %+v", s.Copies)
 	}
 
 	r = start(t, 0)
@@ -309,12 +311,12 @@ func TestARunThatSleepsForRoom(t *testing.T) {
 	Span(loader, Run, "run", ms(0), ms(10))
 	r.Stop()
 	if s := r.Summary(); !strings.Contains(s.Sentence, "only slept for want of room") || s.RoomSeconds != 0.010 {
-		t.Errorf("found %q of %v s", s.Sentence, s.RoomSeconds)
+		t.Errorf("wrong sentence or time waiting for room: %q, %v s", s.Sentence, s.RoomSeconds)
 	}
 }
 
-// Random spans, shared out moment by moment as the comment of Summary says.
-func TestEveryMomentIsSomebodys(t *testing.T) {
+// The time of random spans is compared with a count moment by moment, by the rules in the comment of Summary.
+func TestEveryMomentIsAccountedFor(t *testing.T) {
 	const moments = 60
 	type span struct {
 		track    int
@@ -339,7 +341,7 @@ func TestEveryMomentIsSomebodys(t *testing.T) {
 						fill(track, depth+1, at, end, []Category{Compute, Read, Copy, Wait, Stall, Backlog})
 					}
 				}
-				at = end + 1 // spans that touch are found in other tests
+				at = end + 1 // spans that touch are covered by other tests
 			}
 		}
 		runs := 1 + random.IntN(3)
@@ -426,15 +428,16 @@ func TestEveryMomentIsSomebodys(t *testing.T) {
 func TestRunsAndTheirParts(t *testing.T) {
 	r := start(t, 0)
 	run := newTrack("run")
-	for i := range int64(3) { // one run, in parts
+	for i := range int64(3) { // one run, recorded in parts
 		Span(run, Run, "run", r.start+10*i, r.start+10*i+10)
 	}
 	Span(run, Run, "run", r.start+31, r.start+40)
-	Span(0, Run, "run", r.start, r.start+100) // of a recording before, when it ran on a track of its own
+	// By a run that began in an earlier recording, on a track of that recording.
+	Span(0, Run, "run", r.start, r.start+100)
 	Span(0, Compute, "add", r.start, r.start+100)
 	r.Stop()
 	if s := r.Summary(); s.Runs != 2 || !near(s.RunSeconds, 39e-9) {
-		t.Errorf("found %d runs of %v s", s.Runs, s.RunSeconds)
+		t.Errorf("wrong number or time of runs: %d, %v s", s.Runs, s.RunSeconds)
 	}
 }
 
@@ -499,7 +502,7 @@ files  copy      "two\nlines"        1  40.0 ms  40.0 ms  40.0 ms   40.0 %  6.00
 
 func TestTableIsBounded(t *testing.T) {
 	var spans []at
-	for i := range mostRows + 7 {
+	for i := range maxRows + 7 {
 		spans = append(spans, at{"files", Read, fmt.Sprint(i), int64(i), int64(i + 1), 0})
 	}
 	table := recorded(t, spans...).Table()
@@ -530,7 +533,7 @@ func TestNumbersForPeople(t *testing.T) {
 	}
 }
 
-// chromeTrace is what the format asks for.
+// chromeTrace has the parts of the Trace Event Format that the tests check.
 type chromeTrace struct {
 	TraceEvents []struct {
 		Ph   string
@@ -545,7 +548,7 @@ type chromeTrace struct {
 	OtherData map[string]any
 }
 
-// nanoseconds is a time in microseconds, exactly.
+// nanoseconds converts a time in microseconds exactly.
 func nanoseconds(t *testing.T, n *json.Number) int64 {
 	t.Helper()
 	whole, part, _ := strings.Cut(n.String(), ".")
@@ -559,7 +562,7 @@ func nanoseconds(t *testing.T, n *json.Number) int64 {
 	return v
 }
 
-// checkChrome reads what Chrome writes, and sees that the spans of each thread nest or follow each other.
+// checkChrome parses the output of Chrome and checks that the spans of each thread nest or follow each other.
 func checkChrome(t *testing.T, r *Recording) chromeTrace {
 	t.Helper()
 	var b bytes.Buffer
@@ -576,7 +579,7 @@ func checkChrome(t *testing.T, r *Recording) chromeTrace {
 	last := int64(-1)
 	for _, e := range c.TraceEvents {
 		if e.Pid == nil || e.Tid == nil {
-			t.Fatalf("an event without pid or tid: %+v", e)
+			t.Fatalf("event without pid or tid: %+v", e)
 		}
 		switch e.Ph {
 		case "M":
@@ -590,7 +593,7 @@ func checkChrome(t *testing.T, r *Recording) chromeTrace {
 			from := nanoseconds(t, e.Ts)
 			to := from + nanoseconds(t, e.Dur)
 			if from < last {
-				t.Errorf("%s begins at %d ns, after one of %d", e.Name, from, last)
+				t.Errorf("%s begins at %d ns, but follows a span that begins at %d", e.Name, from, last)
 			}
 			last = from
 			ends := open[*e.Tid]
@@ -598,11 +601,11 @@ func checkChrome(t *testing.T, r *Recording) chromeTrace {
 				ends = ends[:len(ends)-1]
 			}
 			if len(ends) > 0 && to > ends[len(ends)-1] {
-				t.Errorf("%s from %d to %d ns does not nest: it is in one that ends at %d", e.Name, from, to, ends[len(ends)-1])
+				t.Errorf("%s from %d to %d ns does not nest: the span around it ends at %d", e.Name, from, to, ends[len(ends)-1])
 			}
 			open[*e.Tid] = append(ends, to)
 		default:
-			t.Errorf("an event of phase %q", e.Ph)
+			t.Errorf("unexpected event of phase %q", e.Ph)
 		}
 	}
 	return c
@@ -612,14 +615,14 @@ func TestChrome(t *testing.T) {
 	odd := "a \"quoted\" \\ name\n\x00 </script> \xff µ"
 	r := start(t, 0)
 	run := newTrack(odd)
-	waits := Shared("waits")
+	waits := newShared("waits")
 	ms := func(n int64) int64 { return r.start + n*1e6 }
 	Span(run, Compute, odd, ms(1), ms(2))
 	copySpan(run, "copy", ms(2), ms(2)+1234567, 42)
 	Span(run, Run, "run", ms(0), ms(10))
-	Span(run, Read, "late", ms(9), ms(11)) // which crosses the end of the run
+	Span(run, Read, "late", ms(9), ms(11)) // crosses the end of the run
 	Span(waits, Full, "first", ms(0), ms(9))
-	Span(waits, Full, "second", ms(1), ms(2)) // at the same time
+	Span(waits, Full, "second", ms(1), ms(2)) // overlaps the wait above
 	Span(waits, Full, "third", ms(9), ms(10))
 	Span(run, Read, "early", r.start-5, ms(0)+1)
 	r.Stop()
@@ -673,21 +676,21 @@ func TestChromeSaysThatItCouldNotWrite(t *testing.T) {
 	}
 }
 
-func TestWhatDoesNotFitIsCounted(t *testing.T) {
-	const most = blockEvents + 10
-	r := start(t, most)
+func TestDroppedSpansAreCounted(t *testing.T) {
+	const limit = blockEvents + 10
+	r := start(t, limit)
 	run := newTrack("run")
-	for i := range int64(most + 5) {
+	for i := range int64(limit + 5) {
 		Span(run, Compute, "add", r.start+i*10, r.start+i*10+10)
 	}
-	Span(run, Run, "run", r.start, r.start+10*(most+5))
+	Span(run, Run, "run", r.start, r.start+10*(limit+5))
 	r.Stop()
 	s := r.Summary()
-	if s.Spans != most || s.Dropped != 6 {
-		t.Errorf("expected %d spans and 6 dropped, found %d and %d", most, s.Spans, s.Dropped)
+	if s.Spans != limit || s.Dropped != 6 {
+		t.Errorf("expected %d spans and 6 dropped, found %d and %d", limit, s.Spans, s.Dropped)
 	}
-	// The run had not ended when there was no room any more.
-	if s.Runs != 1 || !near(s.RunSeconds, most*10e-9) {
+	// The run had not ended when the recording was full.
+	if s.Runs != 1 || !near(s.RunSeconds, limit*10e-9) {
 		t.Errorf("found %d runs of %v s", s.Runs, s.RunSeconds)
 	}
 	if _, rest, _ := strings.Cut(r.Table(), "\n"); !strings.HasPrefix(rest, "the recording was full: 6 spans had no room, ") {
@@ -699,22 +702,22 @@ func TestWhatDoesNotFitIsCounted(t *testing.T) {
 }
 
 func TestStart(t *testing.T) {
-	if On() || newTrack("a") != 0 || Begin() != 0 || Shared("a") != 0 {
-		t.Fatal("there is a recording")
+	if On() || newTrack("a") != 0 || Begin() != 0 || newShared("a") != 0 {
+		t.Fatal("expected no recording to be on")
 	}
 	Span(0, Read, "before", Now(), Now())
-	for _, most := range []int{-1, eventLimit + 1} {
-		if _, err := Start(most); err == nil || errors.Is(err, ErrOn) {
-			t.Errorf("%d events: %v", most, err)
+	for _, limit := range []int{-1, eventLimit + 1} {
+		if _, err := Start(limit); err == nil || errors.Is(err, ErrOn) {
+			t.Errorf("%d events: %v", limit, err)
 		}
 	}
 	r := start(t, 0)
 	if _, err := Start(0); !errors.Is(err, ErrOn) {
-		t.Errorf("a second recording: %v", err)
+		t.Errorf("second Start: expected ErrOn, found %v", err)
 	}
 	begun := Begin()
 	if !On() || begun == 0 || begun > Now() || r.Stopped() {
-		t.Error("there is no recording")
+		t.Error("expected a recording to be on")
 	}
 	r.Stop()
 	r.Stop()
@@ -724,9 +727,9 @@ func TestStart(t *testing.T) {
 		t.Errorf("after Stop: on %v, %d spans", On(), n)
 	}
 	second := start(t, 5)
-	r.Stop() // has nothing to do with the second
+	r.Stop() // does not affect the second recording
 	if !On() {
-		t.Error("stopping the first again ended the second")
+		t.Error("a second Stop of the first recording ended the second recording")
 	}
 	second.Stop()
 }
@@ -734,13 +737,13 @@ func TestStart(t *testing.T) {
 func TestTracksOfOtherRecordings(t *testing.T) {
 	var lane, shared Lane
 	if lane.Track("lane") != 0 {
-		t.Error("a track without a recording")
+		t.Error("expected no track without a recording")
 	}
 	first := start(t, 0)
 	old := newTrack("old")
 	was := lane.Track("lane")
-	if was == 0 || lane.Track("lane") != was || was == old || shared.Shared("shared") != Shared("shared") {
-		t.Error("a lane is not one track")
+	if was == 0 || lane.Track("lane") != was || was == old || shared.Shared("shared") != newShared("shared") {
+		t.Error("expected a lane to keep its track")
 	}
 	first.Stop()
 
@@ -760,7 +763,7 @@ func TestTracksOfOtherRecordings(t *testing.T) {
 		found[o.Name] = o.Track
 	}
 	if found["stale"] != "callers" || found["none"] != "callers" || found["lane"] != "lane" {
-		t.Errorf("found %v", found)
+		t.Errorf("wrong operators: %v", found)
 	}
 }
 
@@ -769,28 +772,28 @@ func TestTracksAreUsedAgain(t *testing.T) {
 	var lane Lane
 	first, other := newTrack("run"), newTrack("run")
 	if first == other {
-		t.Fatal("two runs at a time on one track")
+		t.Fatal("two runs share one track at the same time")
 	}
 	first.Done()
-	first.Done() // twice is once
+	first.Done() // the second call has no effect
 	if newTrack("walk") == first {
-		t.Error("a track of another name")
+		t.Error("a track was reused under another name")
 	}
 	if got := lane.Track("run"); got != first {
 		t.Errorf("expected track %d again, found %d", first, got)
 	}
 	if got := newTrack("run"); got == first || got == other {
-		t.Error("a track that is in use")
+		t.Error("a track was reused while in use")
 	}
 	lane.Done()
 	lane.Done()
 	if got := newTrack("run"); got != first {
 		t.Errorf("expected track %d again, found %d", first, got)
 	}
-	s := Shared("waits")
+	s := newShared("waits")
 	s.Done()
-	if Shared("waits") != s || newTrack("waits") == s {
-		t.Error("a shared track is not as it was")
+	if newShared("waits") != s || newTrack("waits") == s {
+		t.Error("expected the same shared track as before")
 	}
 	r.Stop()
 }
@@ -820,7 +823,7 @@ func TestRecordingWhileItStartsAndStops(t *testing.T) {
 			runtime.Gosched()
 		}
 		if i%2 == 0 {
-			r.Summary() // while it is on
+			r.Summary() // while the recording is on
 		}
 		var stops sync.WaitGroup
 		for range 2 {
@@ -834,13 +837,13 @@ func TestRecordingWhileItStartsAndStops(t *testing.T) {
 		var count int
 		for _, o := range s.Operators {
 			if !slices.Contains([]string{"work", "copy", "transfer", "stall"}, o.Name) {
-				t.Fatalf("a span that nobody wrote: %v", o)
+				t.Fatalf("found a span that was never written: %v", o)
 			}
 			count += o.Count
 		}
 		again := r.Summary()
 		if count != s.Spans || again.Spans != s.Spans || again.Dropped != s.Dropped || !slices.Equal(again.Operators, s.Operators) {
-			t.Fatal("what was recorded has changed after Stop")
+			t.Fatal("the recording changed after Stop")
 		}
 	}
 	stop.Store(true)
@@ -857,7 +860,7 @@ func TestNoAllocations(t *testing.T) {
 		Span(newTrack("nothing"), Wait, "work", start, start)
 	}
 	if n := testing.AllocsPerRun(1000, site); n != 0 {
-		t.Errorf("off: %v allocations", n)
+		t.Errorf("with no recording: expected 0 allocations, found %v", n)
 	}
 	r := start(t, 100_000)
 	var lane Lane
@@ -869,7 +872,7 @@ func TestNoAllocations(t *testing.T) {
 		StallSpan(lane.Track("lane"), "CUDAPlace(0)", start, Now())
 	}
 	if n := testing.AllocsPerRun(10_000, on); n != 0 {
-		t.Errorf("on: %v allocations", n)
+		t.Errorf("with a recording: expected 0 allocations, found %v", n)
 	}
 	r.Stop()
 }
@@ -913,7 +916,7 @@ func BenchmarkSpan(b *testing.B) {
 func BenchmarkSummary(b *testing.B) {
 	r := start(b, 1_000_000)
 	run := newTrack("run")
-	waits := Shared("waits")
+	waits := newShared("waits")
 	for i := range int64(250_000) {
 		at := r.start + 1000*i
 		Span(run, Compute, "add", at, at+500)
@@ -938,7 +941,7 @@ func BenchmarkSummary(b *testing.B) {
 
 func TestALaneThatSleptThroughManyRecordings(t *testing.T) {
 	var lane Lane
-	for i := range 3000 { // more than fit into what was once left for their number
+	for i := range 3000 { // once, a generation had too few bits for so many recordings
 		r, err := Start(100)
 		if err != nil {
 			t.Fatal(err)
@@ -953,7 +956,7 @@ func TestALaneThatSleptThroughManyRecordings(t *testing.T) {
 		r.Stop()
 		if i > 0 {
 			if got := r.Summary().Operators[0].Track; got != "callers" {
-				t.Fatalf("recording %d: expected the span with the callers, found it with %q", i, got)
+				t.Fatalf("recording %d: expected the span on the track of the callers, found it on %q", i, got)
 			}
 		}
 	}

@@ -5,11 +5,11 @@ import (
 	"runtime/debug"
 )
 
-// Go runs a function in a goroutine of its own: the one way to start one. A panic in it, which would end the
-// process, goes to failed instead, with where it happened.
+// Go runs a function in a new goroutine. All goroutines of the library are started by Go. A panic would end the
+// process; Go passes it to failed instead, with the stack.
 func Go(run func(), failed func(fault error)) { go Recovered(run, failed) }
 
-// Recovered runs a function in the caller's goroutine, from where a panic goes to failed too.
+// Recovered runs a function in the caller's goroutine and passes a panic to failed.
 func Recovered(run func(), failed func(fault error)) {
 	defer func() {
 		if v := recover(); v != nil {

@@ -40,7 +40,7 @@ func TestWaitsAreRecorded(t *testing.T) {
 	for range before {
 		pass(g, silent)
 	}
-	// Two at a time, of which one gives up.
+	// Two callers wait at the same time, and one of them gives up.
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() {
@@ -54,11 +54,11 @@ func TestWaitsAreRecorded(t *testing.T) {
 	pass(g)
 	s := r.Summary()
 	if len(s.Operators) != 1 {
-		t.Fatalf("found %+v", s.Operators)
+		t.Fatalf("wrong operators: %+v", s.Operators)
 	}
 	o := s.Operators[0]
 	if o.Track != "waits for a token" || o.Name != o.Track || o.Category != "producer" || o.Count != before+1 || o.Seconds <= 0 {
-		t.Errorf("found %+v", o)
+		t.Errorf("wrong operator: %+v", o)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -67,10 +67,10 @@ func TestWaitsAreRecorded(t *testing.T) {
 	}
 }
 
-// The track of whoever calls is there for all that is called, whether it waits or not.
+// The caller's track is available to all functions it calls, blocking or not.
 func TestTrackOf(t *testing.T) {
 	if TrackOf(context.Background()) != 0 || TrackOf(NonBlocking) != 0 {
-		t.Error("a track of nobody")
+		t.Error("expected no track in a context without one")
 	}
 	g := newGate()
 	var tracks []trace.Track
@@ -90,20 +90,20 @@ func TestTrackOf(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	ctx.Track = 8 // the thread has gone over to another recording
+	ctx.Track = 8 // as if another recording had begun
 	if _, err := Do(ctx.NonBlocking(), try); err != ErrWouldBlock {
-		t.Errorf("a caller that does not wait: %v", err)
+		t.Errorf("a caller that does not wait: expected ErrWouldBlock, found %v", err)
 	}
 	if want := []trace.Track{7, 7, 7, 8}; len(tracks) != 4 || tracks[0] != 7 || tracks[1] != 7 || tracks[2] != 7 || tracks[3] != 8 {
 		t.Errorf("expected %v, found %v", want, tracks)
 	}
 	cancel()
 	if _, err := Do(ctx, try); err != context.Canceled {
-		t.Errorf("a context that has ended: %v", err)
+		t.Errorf("a cancelled context: expected context.Canceled, found %v", err)
 	}
 	tracks = tracks[:0]
 	g.open(1)
 	if _, err := Do(context.Background(), try); err != nil || tracks[0] != 0 {
-		t.Errorf("another caller: track %v, %v", tracks, err)
+		t.Errorf("a caller without a track: found track %v, %v", tracks, err)
 	}
 }

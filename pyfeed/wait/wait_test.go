@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A gate lets callers through while it is open, one for each time.
+// A gate has a number of tokens. Callers wait for a token and take it.
 type gate struct {
 	mu     sync.Mutex
 	list   List
@@ -37,7 +37,7 @@ func (g *gate) open(n int) {
 	for range n {
 		g.mu.Lock()
 		g.tokens++
-		wake := g.list.One()
+		wake := g.list.WakeOne()
 		g.mu.Unlock()
 		wake.Send()
 	}
@@ -95,7 +95,7 @@ func TestDoEndsWithItsContext(t *testing.T) {
 	g.waiting(0)
 }
 
-// A waiter that gives up passes on what it was woken for.
+// A waiter that was woken and gives up passes the wake-up on to the next waiter.
 func TestAWakeUpIsNotLostWithItsWaiter(t *testing.T) {
 	g := newGate()
 	var a, b uint32
@@ -114,7 +114,7 @@ func TestAWakeUpIsNotLostWithItsWaiter(t *testing.T) {
 		t.Fatal("the second was not woken when the first gave up")
 	}
 	if n, err := g.try(second); n != 1 || err != nil {
-		t.Errorf("the second: %d, %v", n, err)
+		t.Errorf("the second caller: expected a token, found %d, %v", n, err)
 	}
 	second.Finish()
 }
@@ -137,7 +137,7 @@ func TestOrderIsThatOfArrival(t *testing.T) {
 	}
 }
 
-// One that was woken in vain goes to the front again, not behind those who came later.
+// A waiter that was woken but could not proceed returns to the front of the list, before waiters that came later.
 func TestAWakeUpInVainKeepsThePlace(t *testing.T) {
 	g := newGate()
 	var a, b uint32
@@ -145,7 +145,7 @@ func TestAWakeUpInVainKeepsThePlace(t *testing.T) {
 	_, _ = g.try(first)
 	_, _ = g.try(second)
 	g.open(1)
-	if _, err := g.try(NonBlocking); err != nil { // somebody was quicker
+	if _, err := g.try(NonBlocking); err != nil { // another thread takes the token first
 		t.Fatal(err)
 	}
 	if _, err := g.try(first); err != ErrWouldBlock || a == awake {
@@ -169,11 +169,11 @@ func TestBehindTellsNewcomersFromThoseInTurn(t *testing.T) {
 		return g.list.HasEarlier(ctx)
 	}
 	if behind(NonBlocking) {
-		t.Error("nobody waits")
+		t.Error("expected no earlier callers in an empty list")
 	}
 	_, _ = g.try(p)
 	if !behind(NonBlocking) || behind(p) {
-		t.Error("expected a newcomer to be behind, the first not")
+		t.Error("expected an earlier caller for a newcomer, and none for the first")
 	}
 	p.Leave()
 }
@@ -182,15 +182,20 @@ func TestBeganRemembersTheFirstGeneration(t *testing.T) {
 	var a uint32
 	p := NewFutexParker(&a)
 	owner, other := new(int), new(int)
-	if Began(p, owner, 1) != 1 || Began(p, owner, 2) != 1 || Began(p, other, 7) != 7 {
-		t.Error("a Parker forgot when its call began")
+	if GenerationAtStart(p, owner, 1) != 1 || GenerationAtStart(p, owner, 2) != 1 || GenerationAtStart(p, other, 7) != 7 {
+		t.Error("a Parker forgot the generation in which its call began")
 	}
-	if Began(NonBlocking, owner, 2) != 2 {
-		t.Error("a first try is of now")
+	if GenerationAtStart(NonBlocking, owner, 2) != 2 {
+		t.Error("expected a first try to get the present generation")
+	}
+	ForgetGeneration(p, owner)
+	ForgetGeneration(NonBlocking, other)
+	if GenerationAtStart(p, owner, 2) != 2 || GenerationAtStart(p, owner, 3) != 2 || GenerationAtStart(p, other, 8) != 7 {
+		t.Error("expected the new generation after ForgetGeneration, and the old one for another owner")
 	}
 	p.Finish()
-	if Began(p, owner, 3) != 3 {
-		t.Error("a finished call is remembered")
+	if GenerationAtStart(p, owner, 3) != 3 {
+		t.Error("a finished call's generation is still known")
 	}
 }
 
@@ -201,7 +206,7 @@ func TestRouseFromOutsideLeavesTheListToTheParker(t *testing.T) {
 	_, _ = g.try(p)
 	WakeThread(&a)
 	if a != awake {
-		t.Error("not woken")
+		t.Error("the thread was not woken")
 	}
 	g.waiting(1)
 	p.Leave()
@@ -219,7 +224,7 @@ func TestWaitsInProgressAreCounted(t *testing.T) {
 	p := NewFutexParker(&a)
 	_, _ = g.try(p)
 	first := waited()
-	for waited() <= first { // the clock ticks
+	for waited() <= first { // wait for the clock to advance
 		runtime.Gosched()
 	}
 	p.Leave()
@@ -280,6 +285,136 @@ func TestWaitingAllocatesNothing(t *testing.T) {
 	}
 	wait()
 	if n := testing.AllocsPerRun(200, wait); n > 0 {
-		t.Errorf("a wait: %v allocations", n)
+		t.Errorf("a wait: expected 0 allocations, found %v", n)
 	}
+}
+
+// counter counts the calls that may sleep in it, as the holder of a reader does.
+type counter struct{ calls atomic.Int32 }
+
+func (c *counter) CallWaits() { c.calls.Add(1) }
+func (c *counter) CallEnded() { c.calls.Add(-1) }
+
+func (c *counter) expect(t *testing.T, calls int32) {
+	t.Helper()
+	if n := c.calls.Load(); n != calls {
+		t.Errorf("expected %d calls, found %d", calls, n)
+	}
+}
+
+// A call counts once, however often it meets the owner, and until it ends or gives up.
+func TestCallsThatMaySleepAreCounted(t *testing.T) {
+	var c, other counter
+	for _, ctx := range []context.Context{NonBlocking, context.Background(), &TryOnce{Context: NonBlocking}, &Traced{Context: context.Background()}} {
+		GenerationAtStart(ctx, &c, 1)
+		c.expect(t, 0)
+	}
+	for _, end := range []func(*Parker){(*Parker).Finish, (*Parker).Leave} {
+		p := NewFutexParker(new(uint32))
+		q := NewFutexParker(new(uint32))
+		for range 3 {
+			GenerationAtStart(p, &c, 1)
+			GenerationAtStart(p, &other, 1)
+		}
+		c.expect(t, 1)
+		GenerationAtStart(q, &c, 2)
+		c.expect(t, 2)
+		other.expect(t, 1)
+		end(p)
+		c.expect(t, 1)
+		other.expect(t, 0)
+		end(p) // has no call any more
+		end(q)
+		c.expect(t, 0)
+	}
+}
+
+// A call that goes on in the next generation still counts once.
+func TestACallThatForgetsItsGenerationIsNotCountedTwice(t *testing.T) {
+	var c, other counter
+	p := NewFutexParker(new(uint32))
+	GenerationAtStart(p, &other, 5)
+	for generation := range uint64(3) {
+		if found := GenerationAtStart(p, &c, generation); found != generation {
+			t.Errorf("expected generation %d, found %d", generation, found)
+		}
+		c.expect(t, 1)
+		ForgetGeneration(p, &c)
+		c.expect(t, 0)
+		ForgetGeneration(p, &c)
+		ForgetGeneration(NonBlocking, &other)
+		c.expect(t, 0)
+		other.expect(t, 1)
+	}
+	p.Finish()
+	c.expect(t, 0)
+	other.expect(t, 0)
+}
+
+// Do counts its call while it sleeps, and no longer once it has a result, an error, or a context that ended.
+func TestDoCountsItsCall(t *testing.T) {
+	var c counter
+	g := newGate()
+	failure := errors.New("failure")
+	for _, want := range []struct {
+		end      func(cancel func())
+		expected error
+	}{
+		{func(func()) { g.open(1) }, nil},
+		{func(cancel func()) { cancel() }, context.Canceled},
+		{func(func()) { g.open(1) }, failure},
+	} {
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error)
+		go func() {
+			_, err := Do(ctx, func(ctx context.Context) (int, error) {
+				GenerationAtStart(ctx, &c, 1)
+				n, err := g.try(ctx)
+				if err == nil && want.expected == failure {
+					return n, failure
+				}
+				return n, err
+			})
+			done <- err
+		}()
+		g.waiting(1)
+		c.expect(t, 1)
+		want.end(cancel)
+		if err := <-done; err != want.expected {
+			t.Errorf("expected %v, found %v", want.expected, err)
+		}
+		c.expect(t, 0)
+		cancel()
+	}
+}
+
+// Many calls at the same time, of which some give up, leave no count.
+func TestCountsOfManyCalls(t *testing.T) {
+	var c counter
+	g := newGate()
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	for i := range 16 {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			for range 200 {
+				waits := context.Background()
+				if i%4 == 0 {
+					waits = ctx
+				}
+				if _, err := Do(waits, func(ctx context.Context) (int, error) {
+					GenerationAtStart(ctx, &c, 1)
+					return g.try(ctx)
+				}); err != nil {
+					return
+				}
+			}
+		}()
+	}
+	g.open(800)
+	cancel()
+	g.open(16 * 200)
+	all.Wait()
+	c.expect(t, 0)
 }

@@ -1,10 +1,11 @@
-/* The arguments of what Python calls. C looks whether they are right; pyfeed._arguments says what is wrong with them. */
+/* The arguments of functions that Python calls. C checks whether they are valid; pyfeed._arguments makes the errors. */
 #include <string.h>
 
 #include "native.h"
 
-/* Calls a function of pyfeed._arguments, which is to raise. The format is of a tuple. Answers -1. */
-static int ask(const char *function, const char *format, ...) {
+/* Calls a function of pyfeed._arguments that raises an error. The format builds the tuple of its arguments. Returns -1.
+ */
+static int call_arguments_module(const char *function, const char *format, ...) {
     PyObject *module = PyImport_ImportModule("pyfeed._arguments");
     PyObject *callable = module ? PyObject_GetAttrString(module, function) : NULL;
     va_list list;
@@ -21,7 +22,7 @@ static int ask(const char *function, const char *format, ...) {
 }
 
 int argument_refuse(const char *name, const char *expected, PyObject *value) {
-    return ask("refuse", "(ssO)", name, expected, value);
+    return call_arguments_module("refuse", "(ssO)", name, expected, value);
 }
 
 int argument_is_no_number(void) {
@@ -43,15 +44,15 @@ static PyObject *names_of(const signature *s) {
 
 static int refuse_call(const signature *s, Py_ssize_t count, PyObject *keywords) {
     PyObject *names = names_of(s), *given = keywords ? Py_NewRef(keywords) : PyTuple_New(0);
-    int r = names && given ? ask("refuse_call", "(sOiiinO)", s->function, names, s->positional, s->unnamed,
-                                 s->required, count, given)
+    int r = names && given ? call_arguments_module("refuse_call", "(sOiiinO)", s->function, names,
+                                                   s->positional, s->unnamed, s->required, count, given)
                            : -1;
     Py_XDECREF(given);
     Py_XDECREF(names);
     return r;
 }
 
-/* Which argument a keyword is, or -1. */
+/* Returns the index of the argument that a keyword names, or -1. */
 static int number_of(const signature *s, PyObject *keyword) {
     for (int i = s->unnamed; i < s->count; i++)
         if (PyUnicode_CompareWithASCIIString(keyword, s->names[i]) == 0) return i;
@@ -82,7 +83,7 @@ int argument_text(const char *name, PyObject *value, const char **text) {
     *text = PyUnicode_Check(value) ? PyUnicode_AsUTF8AndSize(value, &size) : NULL;
     if (*text && strlen(*text) == (size_t)size) return 0;
     PyErr_Clear();
-    return ask("text", "(sO)", name, value);
+    return call_arguments_module("text", "(sO)", name, value);
 }
 
 PyObject *argument_names(const char *name, PyObject *value) {
@@ -101,7 +102,9 @@ int argument_pass(const char *name, PyObject *value, uint64_t *pass) {
     if (index) *pass = PyLong_AsUnsignedLongLong(index);
     Py_XDECREF(index);
     if (index && !PyErr_Occurred() && *pass <= INT64_MAX) return 0;
-    return PyErr_Occurred() && !argument_is_no_number() ? -1 : ask("pass_id", "(sO)", name, value);
+    return PyErr_Occurred() && !argument_is_no_number()
+               ? -1
+               : call_arguments_module("pass_id", "(sO)", name, value);
 }
 
 PyObject *pass_object(uint64_t pass) {
@@ -116,20 +119,20 @@ int argument_integer(const char *name, PyObject *value, int64_t least, int64_t *
     if (index && !PyErr_Occurred() && *number >= least) return 0;
     return PyErr_Occurred() && !argument_is_no_number()
                ? -1
-               : ask("number", "(sOL)", name, value, (long long)least);
+               : call_arguments_module("number", "(sOL)", name, value, (long long)least);
 }
 
 int argument_flag(const char *name, PyObject *value, int *flag) {
     if (!value) return 0;
     if (value != Py_True && value != Py_False && !PyArray_IsScalar(value, Bool))
-        return ask("flag", "(sO)", name, value);
+        return call_arguments_module("flag", "(sO)", name, value);
     *flag = PyObject_IsTrue(value);
     return 0;
 }
 
 int argument_seconds(const char *name, PyObject *value, double *seconds) {
-    int is_bool = PyBool_Check(value) || PyArray_IsScalar(value, Bool);  // which floats are made of
+    int is_bool = PyBool_Check(value) || PyArray_IsScalar(value, Bool);  // PyFloat_AsDouble would accept it
     *seconds = is_bool ? -1 : PyFloat_AsDouble(value);
     if (PyErr_Occurred() && !argument_is_no_number()) return -1;
-    return *seconds >= 0 ? 0 : ask("seconds", "(sO)", name, value);
+    return *seconds >= 0 ? 0 : call_arguments_module("seconds", "(sO)", name, value);
 }

@@ -1,12 +1,12 @@
-/* Arrays coming in: NumPy's, and by way of NumPy whatever has the buffer protocol or
- * __array_interface__; DLPack is read here, since NumPy refuses its bfloat16. */
+/* Arrays that are arguments: NumPy arrays, and, by way of NumPy, objects with the buffer protocol or
+ * __array_interface__. DLPack is read here, since NumPy refuses its bfloat16. */
 #include <stdatomic.h>
 #include <string.h>
 
 #include "dlpack.h"
 #include "native.h"
 
-/* Where LoDTensor is: pyfeed_worker, which has this file too, has one of its own. */
+/* The module of LoDTensor. pyfeed_worker compiles this file too and has a LoDTensor of its own. */
 #ifndef PYFEED_LOD_MODULE
 #define PYFEED_LOD_MODULE "pyfeed._lod"
 #endif
@@ -58,7 +58,7 @@ static void dl_drop(PyObject *capsule) {
     if (m && m->deleter) m->deleter(m);
 }
 
-/* `unit` is what strides count in. More than PF_MAX_RANK dimensions are the library's to refuse. */
+/* `unit` is the unit of the strides, in bytes. The library refuses a rank above PF_MAX_RANK. */
 static void set_layout(incoming *in, Py_ssize_t i, int rank, const int64_t *dims, const int64_t *strides,
                        int64_t unit) {
     layout *to = &in->layouts[i];
@@ -80,7 +80,7 @@ static int read_dlpack(incoming *in, Py_ssize_t i, PyObject *object) {
         Py_DECREF(capsule);
         return -1;
     }
-    in->held[i].capsule = capsule; /* its deleter is ours to call from here on */
+    in->held[i].capsule = capsule; /* from here on dl_drop has to call its deleter */
     const dl_tensor *t = &m->tensor;
     if (t->device.type != DL_CPU && t->device.type != DL_CUDA_HOST) {
         raise_named("UnsupportedError", i,
@@ -111,8 +111,8 @@ static const int npy_types[] = {
     [PF_COMPLEX128] = NPY_COMPLEX128,
 };
 
-/* ml_dtypes' bfloat16, which NumPy lets in under a number of its own, and NumPy's name for two bytes
- * that it does not know. */
+/* Whether a dtype is bfloat16: that of ml_dtypes, which NumPy gives a user-defined type number, or V2, NumPy's dtype
+ * for two bytes of unknown type. */
 static int is_bfloat16(PyArray_Descr *d) {
     if (d->type_num == NPY_VOID)
         return PyDataType_ELSIZE(d) == 2 && !PyDataType_HASFIELDS(d) && !PyDataType_HASSUBARRAY(d);
@@ -312,7 +312,8 @@ static void held_drop(held *h) {
 int incoming_read(incoming *in, PyObject *arrays) {
     int is_tuple = PyTuple_Check(arrays);
     if (!is_tuple && !PyList_Check(arrays)) {
-        raise_named("DTypeError", -1, "arrays: expected a tuple or list of arrays, one a slot, found %R",
+        raise_named("DTypeError", -1,
+                    "arrays: expected a tuple or list of arrays, one for each slot, found %R",
                     (PyObject *)Py_TYPE(arrays));
         return -1;
     }
@@ -336,7 +337,7 @@ int incoming_read(incoming *in, PyObject *arrays) {
     memset(in->held, 0, (size_t)in->count * sizeof *in->held);
     for (Py_ssize_t i = 0; i < in->count; i++) {
         in->tensors[i] = (pf_tensor)PF_TENSOR_INIT;
-        /* Reading one may run Python code, which may shorten the list, and drop the object. */
+        /* Reading an array may run Python code, which may shorten the list and drop the object. */
         PyObject *object = is_tuple ? PyTuple_GetItem(arrays, i) : PyList_GetItem(arrays, i);
         Py_XINCREF(object);
         int r = object ? read_array(in, i, object) : -1;
@@ -354,7 +355,7 @@ int incoming_read(incoming *in, PyObject *arrays) {
 }
 
 void incoming_drop(incoming *in) {
-    PyObject *type, *value, *traceback; /* dropping may run Python code, after a failure too */
+    PyObject *type, *value, *traceback; /* drops may run Python code, and a failure may be set */
     PyErr_Fetch(&type, &value, &traceback);
     for (Py_ssize_t i = 0; i < in->count; i++) held_drop(&in->held[i]);
     PyErr_Restore(type, value, traceback);
@@ -367,9 +368,9 @@ void incoming_drop(incoming *in) {
 
 /* ---- Lent memory ----
  *
- * The library gives a lend back on whatever thread lets go of it last, maybe one that knows nothing
- * of Python. It is put on a list here, and Python is asked to call lent_drain soon; the next push
- * does so anyway. While it is lent, an array of NumPy's cannot be written through. */
+ * The library returns lent memory on any thread, which may know nothing of Python. So lent_return only puts it on a
+ * list and asks Python to call lent_drain soon; the next push calls it anyway. While a NumPy array is lent it is not
+ * writeable. */
 
 struct lent {
     struct lent *next;
@@ -378,11 +379,12 @@ struct lent {
 };
 
 static _Atomic(lent *) returned;
-static atomic_int drain_asked; /* one request at a time: the interpreter keeps few */
-static atomic_int stopped;     /* the interpreter is going: leave everything where it is */
+static atomic_int drain_asked; /* at most one request: the interpreter has room for few */
+static atomic_int stopped;     /* the interpreter is ending: drop nothing more */
 
-/* How many lends keep an array from being written. They are found by its address, in a table of a power of two, where each
- * lies at its home or as near behind it as there was room; half of them stay empty. Guarded by the GIL. */
+/* The number of lends that make an array read-only, for each lent array. They are found by the address of the array, in
+ * a hash table with linear probing. Its size is a power of two, and at least half of its entries are empty. Guarded by
+ * the GIL. */
 typedef struct {
     PyObject *array; /* NULL: this entry is empty */
     size_t lends;
@@ -396,14 +398,14 @@ static size_t lock_home(PyObject *array) {
 
 static size_t lock_next(size_t i) { return (i + 1) & (locks_size - 1); }
 
-/* The array's entry, or the empty one that would be its. */
+/* Returns the entry of the array, or the empty entry where it would go. */
 static write_lock *lock_find(PyObject *array) {
     size_t i = lock_home(array);
     while (locks[i].array && locks[i].array != array) i = lock_next(i);
     return &locks[i];
 }
 
-/* Makes room for so many more; -1 without memory. */
+/* Makes room for `more` entries. Returns -1 without memory. */
 static int locks_reserve(size_t more) {
     if (2 * (locks_used + more) <= locks_size) return 0;
     size_t n = locks_size, size = n ? 2 * n : 64;
@@ -418,7 +420,7 @@ static int locks_reserve(size_t more) {
     return 0;
 }
 
-/* There MUST be room for it. */
+/* locks_reserve MUST have made room. */
 static void write_lock_array(PyObject *array) {
     PyArrayObject *a = (PyArrayObject *)array;
     if (!PyArray_ISWRITEABLE(a) && locks_used == 0) return;
@@ -437,7 +439,7 @@ static void write_unlock_array(PyObject *array) {
     PyArray_ENABLEFLAGS((PyArrayObject *)array, NPY_ARRAY_WRITEABLE);
     size_t hole = (size_t)(l - locks);
     for (size_t i = lock_next(hole); locks[i].array; i = lock_next(i)) {
-        /* What lies behind moves up, unless it would come to lie before its home. */
+        /* Moves later entries into the hole, except one that would then lie before its home. */
         if (((i - lock_home(locks[i].array)) & (locks_size - 1)) < ((i - hole) & (locks_size - 1))) continue;
         locks[hole] = locks[i];
         hole = i;
@@ -482,10 +484,10 @@ void lent_drain(void) {
     PyErr_Restore(type, value, traceback);
 }
 
-/* One request seems to be out: this thread drains soon, before it lets go of the GIL. */
-int lent_expect(void) { return atomic_exchange(&drain_asked, 1); }
+/* Pretends that a request is pending: this thread calls lent_drain soon, before it releases the GIL. */
+int lent_suspend_drain(void) { return atomic_exchange(&drain_asked, 1); }
 
-void lent_expected(int before) {
+void lent_resume_drain(int before) {
     if (!before) atomic_store(&drain_asked, 0);
     lent_drain();
 }
@@ -501,7 +503,7 @@ void lent_return(void *lent_) {
     l->next = atomic_load(&returned);
     while (!atomic_compare_exchange_weak(&returned, &l->next, l));
     if (!atomic_load(&stopped) && !atomic_exchange(&drain_asked, 1) && Py_AddPendingCall(drain, NULL) < 0)
-        atomic_store(&drain_asked, 0); /* no room: the next lend that comes back asks again */
+        atomic_store(&drain_asked, 0); /* no room: the next lent_return asks again */
 }
 
 void lent_stop(void) { atomic_store(&stopped, 1); }

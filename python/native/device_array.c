@@ -1,4 +1,4 @@
-/* pyfeed.DeviceArray: a slot of a tuple that is at a device. */
+/* pyfeed.cuda.DeviceArray: a slot of a tuple in the memory of a device. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "native.h"
 
 static PyTypeObject *array_type;
-static PyObject *make_place; /* the class pyfeed.place.Place */
+static PyObject *make_place; /* the class pyfeed._place.Place */
 
 /* ---- The tuple ---- */
 
@@ -39,7 +39,7 @@ device_tuple *device_tuple_new(pf_tuple *tuple) {
 
 typedef struct {
     PyObject ob_base;
-    device_tuple *tuple; /* NULL: released. What else there is to know of it is kept. */
+    device_tuple *tuple; /* NULL: released; the fields below stay valid */
     uint32_t slot;
     pf_dtype dtype;
     pf_place place;
@@ -48,7 +48,7 @@ typedef struct {
     void *data;
     uint64_t nbytes;
     int64_t dims[PF_MAX_RANK];
-    PyObject *lod; /* a tuple of ndarrays, the host's */
+    PyObject *lod; /* a tuple of ndarrays in host memory */
 } array;
 
 static PyObject *copy_level(const pf_lod_level *level) {
@@ -96,11 +96,10 @@ static void array_dealloc(PyObject *self_) {
 
 int device_array_refuse(PyObject *object, Py_ssize_t slot) {
     if (Py_TYPE(object) != array_type) return 0;
-    raise_named(
-        "UnsupportedError", slot,
-        "slot %zd: place: expected memory of the host, found a DeviceArray at CUDAPlace(%d): give what its "
-        "numpy() answers",
-        slot, ((array *)object)->place.device);
+    raise_named("UnsupportedError", slot,
+                "slot %zd: place: expected memory of the host, found a DeviceArray at CUDAPlace(%d): pass "
+                "what its numpy() returns",
+                slot, ((array *)object)->place.device);
     return 1;
 }
 
@@ -109,7 +108,7 @@ static int alive(const array *self) {
     return self->tuple != NULL;
 }
 
-/* Reads a stream: a number, or an object with the protocol of CUDA's Python packages. */
+/* Parses a stream: a number, or an object with the protocol of the CUDA packages for Python. */
 static int stream_parse(PyObject *stream, int64_t least, int64_t *number) {
     PyObject *protocol = PyObject_GetAttrString((PyObject *)Py_TYPE(stream), "__cuda_stream__");
     if (!protocol) {
@@ -122,7 +121,7 @@ static int stream_parse(PyObject *stream, int64_t least, int64_t *number) {
         PyObject *tuple = pair ? PySequence_Tuple(pair) : NULL;
         int parsed = tuple && PyArg_ParseTuple(tuple, "LL:__cuda_stream__", &version, number);
         if (!parsed && pair && argument_is_no_number())
-            argument_refuse("stream", "a __cuda_stream__() that answers (version, number)", pair);
+            argument_refuse("stream", "a __cuda_stream__() that returns (version, number)", pair);
         Py_XDECREF(pair);
         Py_XDECREF(tuple);
         if (!parsed) return -1;
@@ -144,13 +143,13 @@ static PyObject *array_use(array *self, PyObject *const *args, Py_ssize_t count,
     int64_t number;
     if (arguments_bind(&use, args, count, keywords, &stream) < 0) return NULL;
     if (!alive(self) || stream_parse(stream, 0, &number) < 0) return NULL;
-    if (!alive(self)) return NULL; /* a stream of the user's own may have run anything */
+    if (!alive(self)) return NULL; /* the user's stream object may have run any code, such as release() */
     pf_error err = PF_ERROR_INIT;
-    return answer(pf_tuple_use(&self->tuple->tuple, (uint64_t)number, &err), &err);
+    return none_or_error(pf_tuple_use(&self->tuple->tuple, (uint64_t)number, &err), &err);
 }
 
-/* While others have the tuple, they may go on to work with it on the same stream: it is held up to where that will
- * have come when the last of them goes. */
+/* If other owners of the tuple remain, they may submit more work to the same stream. So the stream is then only noted,
+ * and the end of its work is recorded when the last owner is gone. */
 static PyObject *array_release(array *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
     static const char *const names[] = {"stream"};
     static const signature release = {"DeviceArray.release", names, 1, 1, 0, 0};
@@ -173,7 +172,7 @@ static PyObject *array_release(array *self, PyObject *const *args, Py_ssize_t co
     Py_RETURN_NONE;
 }
 
-/* Waits without the GIL, in which others may release the array. */
+/* Waits without the GIL. The reference keeps the tuple if another thread releases the array meanwhile. */
 static int wait_for_copy(device_tuple *d, PyObject *timeout) {
     waiting w;
     if (waiting_parse(&w, timeout) < 0) return -1;
@@ -183,7 +182,7 @@ static int wait_for_copy(device_tuple *d, PyObject *timeout) {
     pf_status status = pf_tuple_synchronize(&d->tuple, &w.wait, &err);
     waiting_end(&w);
     device_tuple_drop(d);
-    PyObject *none = answer(status, &err);
+    PyObject *none = none_or_error(status, &err);
     Py_XDECREF(none);
     return none ? 0 : -1;
 }
@@ -225,7 +224,7 @@ static PyObject *array_numpy(array *self, PyObject *const *Py_UNUSED(args), Py_s
     return status ? raise_error(status, &err) : out;
 }
 
-/* np.asarray asks for it; without it there would be an array of one object. */
+/* np.asarray calls this. Without it, np.asarray would make an array of one object. */
 static PyObject *array_array(array *self, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwargs)) {
     return PyErr_Format(PyExc_TypeError,
                         "a DeviceArray at CUDAPlace(%d) is not copied to the host unasked: call its numpy()",
@@ -234,9 +233,9 @@ static PyObject *array_array(array *self, PyObject *Py_UNUSED(args), PyObject *P
 
 /* ---- DLPack ---- */
 
-static int hosted(const array *self) { return (self->flags & PF_HOST_EMULATED) != 0; }
+static int is_emulated(const array *self) { return (self->flags & PF_HOST_EMULATED) != 0; }
 static dl_device device_of(const array *self) {
-    return hosted(self) ? (dl_device){DL_CPU, 0} : (dl_device){DL_CUDA, self->place.device};
+    return is_emulated(self) ? (dl_device){DL_CPU, 0} : (dl_device){DL_CUDA, self->place.device};
 }
 
 static uint8_t dl_code(pf_dtype dtype) {
@@ -262,7 +261,7 @@ static uint8_t dl_code(pf_dtype dtype) {
     return DL_FLOAT;
 }
 
-/* What another library has of an array. */
+/* An array that was exported to another library. */
 typedef struct {
     union {
         dl_managed plain;
@@ -281,7 +280,7 @@ static void delete_versioned(dl_versioned *m) { exported_drop(m->context); }
 
 static const char plain_name[] = "dltensor", versioned_name[] = "dltensor_versioned";
 
-/* Of a capsule that nobody took over. */
+/* The destructor of a capsule: releases the tensor if no library has taken it over. */
 static void capsule_drop(PyObject *capsule) {
     if (PyCapsule_IsValid(capsule, plain_name)) {
         dl_managed *m = PyCapsule_GetPointer(capsule, plain_name);
@@ -343,7 +342,7 @@ static int pair_parse(const char *name, PyObject *value, long *first, long *seco
 static PyObject *array_dlpack(array *self, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"stream", "max_version", "dl_device", "copy", NULL};
     PyObject *stream = Py_None, *max_version = Py_None, *dl_device_ = Py_None, *copy = Py_None;
-    int64_t number = 1; /* the legacy default stream, as the protocol has it */
+    int64_t number = 1; /* the legacy default stream, as the protocol defines */
     long major = 0, minor, type, id;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOOO:__dlpack__", names, &stream, &max_version,
                                      &dl_device_, &copy) ||
@@ -391,17 +390,17 @@ static PyObject *shape_of(const array *self) {
 }
 
 static PyObject *array_interface(array *self, void *Py_UNUSED(unused)) {
-    if (hosted(self))
+    if (is_emulated(self))
         return PyErr_Format(
             PyExc_AttributeError,
             "__cuda_array_interface__: expected a device's memory, found that of its host emulation");
     if (self->dtype == PF_BFLOAT16)
         return PyErr_Format(PyExc_AttributeError,
-                            "__cuda_array_interface__ has no word for bfloat16: use __dlpack__");
+                            "__cuda_array_interface__ cannot describe bfloat16: use __dlpack__");
     if (!alive(self) || wait_for_copy(self->tuple, NULL) < 0) return NULL;
     if (!alive(self)) return NULL;
-    /* Nobody says on which stream it is going to be used: most likely on one that the legacy default stream waits for. While
-     * a graph is being captured that cannot be said. */
+    /* The protocol does not tell which stream will use the array. Most likely the legacy default stream waits for that
+     * stream, so this notes a use on the legacy default stream. During a graph capture that fails, which is ignored. */
     pf_tuple_use(&self->tuple->tuple, 1, NULL);
     PyObject *descr = (PyObject *)dtype_descr(self->dtype);
     PyObject *type = descr ? PyObject_GetAttrString(descr, "str") : NULL;
@@ -417,7 +416,7 @@ static PyObject *array_interface(array *self, void *Py_UNUSED(unused)) {
                          Py_None, "version", 3);
 }
 
-/* ---- What it is ---- */
+/* ---- Attributes ---- */
 
 static PyObject *array_shape(array *self, void *Py_UNUSED(unused)) { return shape_of(self); }
 static PyObject *array_dtype(array *self, void *Py_UNUSED(unused)) {
@@ -478,15 +477,15 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 static PyGetSetDef getset[] = {
-    {"shape", (getter)array_shape, NULL, "The sizes of its dimensions.", NULL},
-    {"dtype", (getter)array_dtype, NULL, "NumPy's type of its elements.", NULL},
-    {"ndim", (getter)array_ndim, NULL, "The number of its dimensions.", NULL},
-    {"size", (getter)array_size, NULL, "The number of its elements.", NULL},
-    {"itemsize", (getter)array_itemsize, NULL, "Bytes of one element.", NULL},
-    {"nbytes", (getter)array_nbytes, NULL, "Bytes of all elements.", NULL},
-    {"place", (getter)array_place, NULL, "The `CUDAPlace` where it is.", NULL},
-    {"lod", (getter)array_lod, NULL, "Its levels of detail, outermost first: offsets, on the host.", NULL},
-    {"pointer", (getter)array_pointer, NULL, "The device's address of its first element.", NULL},
+    {"shape", (getter)array_shape, NULL, "The sizes of the dimensions.", NULL},
+    {"dtype", (getter)array_dtype, NULL, "The NumPy dtype of the elements.", NULL},
+    {"ndim", (getter)array_ndim, NULL, "The number of dimensions.", NULL},
+    {"size", (getter)array_size, NULL, "The number of elements.", NULL},
+    {"itemsize", (getter)array_itemsize, NULL, "The size of one element in bytes.", NULL},
+    {"nbytes", (getter)array_nbytes, NULL, "The size of all elements in bytes.", NULL},
+    {"place", (getter)array_place, NULL, "The `CUDAPlace` whose memory the array is in.", NULL},
+    {"lod", (getter)array_lod, NULL, "The ragged offsets (LoD), outermost level first, on the host.", NULL},
+    {"pointer", (getter)array_pointer, NULL, "The device address of the first element.", NULL},
     {"__cuda_array_interface__", (getter)array_interface, NULL, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
@@ -496,19 +495,17 @@ static PyType_Slot slots[] = {
     {Py_nb_bool, array_truth},      {Py_tp_repr, array_repr},
     {Py_tp_doc, DEVICE_ARRAY_DOC},  {0, NULL},
 };
-static PyType_Spec spec = {"pyfeed.DeviceArray", sizeof(array), 0,
+static PyType_Spec spec = {"pyfeed.cuda.DeviceArray", sizeof(array), 0,
                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
 
 int device_array_init(PyObject *module) {
-    PyObject *place = PyImport_ImportModule("pyfeed.place");
-    make_place = place ? PyObject_GetAttrString(place, "Place") : NULL;
-    Py_XDECREF(place);
+    make_place = import_attribute("pyfeed._place", "Place");
     return make_place ? add_type(module, &spec, &array_type) : -1;
 }
 
 /* ---- The driver: pyfeed.cuda ---- */
 
-/* _cuda_reason(): why there is no device to feed, or None */
+/* _cuda_reason(): the reason why no device can be fed, or None */
 PyObject *cuda_reason(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     pf_error err = PF_ERROR_INIT;
     uint8_t available;
@@ -517,7 +514,7 @@ PyObject *cuda_reason(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) 
     Py_BEGIN_ALLOW_THREADS status = pf_cuda_available(&available, &reason, &err);
     Py_END_ALLOW_THREADS if (status) return raise_error(status, &err);
     if (available) Py_RETURN_NONE;
-    return text_give(reason);
+    return take_text(reason);
 }
 
 PyObject *cuda_device_count(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
@@ -528,7 +525,7 @@ PyObject *cuda_device_count(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unu
     Py_END_ALLOW_THREADS return status ? raise_error(status, &err) : PyLong_FromUnsignedLong(count);
 }
 
-/* _cuda_device(device): its name, and how much of its memory is free, of how much */
+/* _cuda_device(device): its name, and the free and the total bytes of its memory */
 PyObject *cuda_device(PyObject *Py_UNUSED(module), PyObject *args) {
     long long device;
     if (!PyArg_ParseTuple(args, "L", &device)) return NULL;

@@ -1,4 +1,4 @@
-/* DLPack's structures, https://dmlc.github.io/dlpack/latest/c_api.html */
+/* The structures of DLPack, https://dmlc.github.io/dlpack/latest/c_api.html */
 #ifndef PYFEED_DLPACK_H
 #define PYFEED_DLPACK_H
 

@@ -1,14 +1,14 @@
-/* From pf_error to the exception classes of pyfeed._errors. */
+/* Converts a pf_error to an exception of pyfeed.errors. */
 #include <stdarg.h>
 #include <string.h>
 
 #include "native.h"
 
-static PyObject *classes; /* pyfeed._errors.__dict__ */
-static kept *failures;    /* of all queues; guarded by the GIL, as the next */
+static PyObject *classes; /* pyfeed.errors.__dict__ */
+static kept *failures;    /* the exceptions of all owners; guarded by the GIL, like last_token */
 static uint64_t last_token;
 
-enum { OUT_OF_MEMORY = 2 }; /* the driver's */
+enum { OUT_OF_MEMORY = 2 }; /* CUDA_ERROR_OUT_OF_MEMORY */
 
 static const char *const names[] = {
     [PF_END] = "EndOfData",
@@ -34,14 +34,11 @@ static const char *const names[] = {
 };
 
 int errors_init(void) {
-    PyObject *module = PyImport_ImportModule("pyfeed._errors");
-    if (!module) return -1;
-    classes = PyObject_GetAttrString(module, "__dict__");
-    Py_DECREF(module);
+    classes = import_attribute("pyfeed.errors", "__dict__");
     return classes ? 0 : -1;
 }
 
-static int set(PyObject *e, const char *name, PyObject *value) {
+static int set_attribute(PyObject *e, const char *name, PyObject *value) {
     int r = value ? PyObject_SetAttrString(e, name, value) : -1;
     Py_XDECREF(value);
     return r;
@@ -51,17 +48,17 @@ static PyObject *decode(const char *text) {
     return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "backslashreplace");
 }
 
-/* Makes an exception with a slot, or raises whatever went wrong instead. */
-static PyObject *make(const char *name, const char *message, Py_ssize_t slot) {
+/* Returns an exception with a slot. On a failure, returns NULL with another exception set. */
+static PyObject *new_exception(const char *name, const char *message, Py_ssize_t slot) {
     PyObject *class = PyDict_GetItemString(classes, name);
     if (!class) {
-        PyErr_Format(PyExc_SystemError, "pyfeed._errors has no %s", name);
+        PyErr_Format(PyExc_SystemError, "pyfeed.errors has no %s", name);
         return NULL;
     }
     PyObject *text = decode(message);
     PyObject *e = text ? PyObject_CallFunctionObjArgs(class, text, NULL) : NULL;
     Py_XDECREF(text);
-    if (e && slot >= 0 && set(e, "slot", PyLong_FromSsize_t(slot)) < 0) Py_CLEAR(e);
+    if (e && slot >= 0 && set_attribute(e, "slot", PyLong_FromSsize_t(slot)) < 0) Py_CLEAR(e);
     return e;
 }
 
@@ -92,6 +89,12 @@ void kept_set(kept *k, PyObject *exception, uint64_t token) {
     Py_XDECREF(traceback);
 }
 
+int kept_traverse(const kept *k, visitproc visit, void *arg) {
+    Py_VISIT(k->exception);
+    Py_VISIT(k->traceback);
+    return 0;
+}
+
 void kept_drop(kept *k) {
     if (!k->token) return;
     kept **at = &failures;
@@ -102,15 +105,15 @@ void kept_drop(kept *k) {
     Py_CLEAR(k->traceback);
 }
 
-/* The producer's own exception, with the traceback it had when it was kept. If it is homeless, the reader that
- * raises it keeps it from then on. */
+/* Raises the kept exception of that token, with the traceback that it had when it was kept. Returns 0 if there is none.
+ * An exception that is reader_owned moves to the reader that raises it. */
 static int raise_kept(uint64_t token, kept *reader) {
     kept *k = failures;
     while (k && k->token != token) k = k->next;
     if (!k) return 0;
     PyObject *e = Py_NewRef(k->exception);
     PyObject *traceback = Py_XNewRef(k->traceback);
-    if (k->homeless) {
+    if (k->reader_owned) {
         kept_drop(k);
         if (reader) kept_put(reader, e, traceback, token);
     }
@@ -121,19 +124,19 @@ static int raise_kept(uint64_t token, kept *reader) {
     return 1;
 }
 
-/* Sets an attribute of an exception of the user's, unless it has one of that name. */
-static void offer(PyObject *e, const char *name, PyObject *value) {
+/* Sets an attribute of a user's exception, unless it has one of that name. */
+static void set_attribute_once(PyObject *e, const char *name, PyObject *value) {
     PyObject *own = PyObject_GetAttrString(e, name);
     PyErr_Clear();
     if (value && (!own || own == Py_None)) PyObject_SetAttrString(e, name, value);
-    PyErr_Clear(); /* its class may allow none */
+    PyErr_Clear(); /* its class may not allow attributes */
     Py_XDECREF(own);
     Py_XDECREF(value);
 }
 
-/* An exception of the user's gets a note that says what it ended: which operator, which tuple of which file. Raised
- * again, once. */
-static void note_place(const pf_error *err) {
+/* Adds a note to a user's exception that says where it happened: in which operator, or at which tuple of which file. An
+ * exception that is raised again gets the note once. */
+static void add_location_note(const pf_error *err) {
     PyObject *type, *e, *traceback;
     PyErr_Fetch(&type, &e, &traceback);
     PyErr_NormalizeException(&type, &e, &traceback);
@@ -147,37 +150,39 @@ static void note_place(const pf_error *err) {
         Py_XDECREF(none);
     }
     PyErr_Clear();
-    if (e && err->file) offer(e, "file", PyUnicode_DecodeFSDefault(err->file));
-    if (e && err->file && err->record >= 0) offer(e, "record", PyLong_FromLongLong(err->record));
+    if (e && err->file) set_attribute_once(e, "file", PyUnicode_DecodeFSDefault(err->file));
+    if (e && err->file && err->record >= 0) set_attribute_once(e, "record", PyLong_FromLongLong(err->record));
     Py_XDECREF(notes);
     Py_XDECREF(note);
     Py_XDECREF(text);
     PyErr_Restore(type, e, traceback);
 }
 
-/* What there is to say beside the message. */
+/* Sets the attributes of an exception from the fields of a pf_error. */
 static int set_details(PyObject *e, pf_status status, const pf_error *err) {
     if (status == PF_FAILED &&
-        (set(e, "cause_type", decode(err->cause_type ? err->cause_type : "")) < 0 ||
-         set(e, "cause_message", decode(err->cause_message ? err->cause_message : "")) < 0 ||
-         set(e, "cause_traceback", decode(err->cause_traceback ? err->cause_traceback : "")) < 0))
+        (set_attribute(e, "cause_type", decode(err->cause_type ? err->cause_type : "")) < 0 ||
+         set_attribute(e, "cause_message", decode(err->cause_message ? err->cause_message : "")) < 0 ||
+         set_attribute(e, "cause_traceback", decode(err->cause_traceback ? err->cause_traceback : "")) < 0))
         return -1;
-    if (err->worker && (set(e, "pid", PyLong_FromLongLong(err->worker)) < 0 ||
-                        set(e, "exit_status", PyLong_FromLong(err->exit_status)) < 0))
+    if (err->worker && (set_attribute(e, "pid", PyLong_FromLongLong(err->worker)) < 0 ||
+                        set_attribute(e, "exit_status", PyLong_FromLong(err->exit_status)) < 0))
         return -1;
-    if (status == PF_CUDA_ERROR && (set(e, "code", PyLong_FromLong(err->cuda_code)) < 0 ||
-                                    set(e, "name", decode(err->cuda_name ? err->cuda_name : "")) < 0))
+    if (status == PF_CUDA_ERROR &&
+        (set_attribute(e, "code", PyLong_FromLong(err->cuda_code)) < 0 ||
+         set_attribute(e, "name", decode(err->cuda_name ? err->cuda_name : "")) < 0))
         return -1;
-    if (status == PF_IO && err->slot >= 0 && set(e, "slot", PyLong_FromLong(err->slot)) < 0) return -1;
-    if (err->op && set(e, "op", decode(err->op)) < 0) return -1;
-    if (err->file && set(e, "file", PyUnicode_DecodeFSDefault(err->file)) < 0) return -1;
-    if (err->offset >= 0 && set(e, "offset", PyLong_FromLongLong(err->offset)) < 0) return -1;
-    if (err->record >= 0 && set(e, "record", PyLong_FromLongLong(err->record)) < 0) return -1;
-    if (err->approximate && set(e, "approximate", Py_NewRef(Py_True)) < 0) return -1;
+    if (status == PF_IO && err->slot >= 0 && set_attribute(e, "slot", PyLong_FromLong(err->slot)) < 0)
+        return -1;
+    if (err->op && set_attribute(e, "op", decode(err->op)) < 0) return -1;
+    if (err->file && set_attribute(e, "file", PyUnicode_DecodeFSDefault(err->file)) < 0) return -1;
+    if (err->offset >= 0 && set_attribute(e, "offset", PyLong_FromLongLong(err->offset)) < 0) return -1;
+    if (err->record >= 0 && set_attribute(e, "record", PyLong_FromLongLong(err->record)) < 0) return -1;
+    if (err->approximate && set_attribute(e, "approximate", Py_NewRef(Py_True)) < 0) return -1;
     return 0;
 }
 
-/* An exception of the system's refusal, with what OSError has. */
+/* Returns an exception for an error of the operating system, with the attributes of OSError. */
 static PyObject *make_file_error(const char *message, const pf_error *err) {
     PyObject *make_one = PyDict_GetItemString(classes, "_file_error");
     PyObject *text = decode(message);
@@ -190,13 +195,14 @@ static PyObject *make_file_error(const char *message, const pf_error *err) {
 }
 
 PyObject *raise_error_in(pf_status status, pf_error *err, kept *reader) {
-    /* A signal may have come to others, whose end this is told of, too: Ctrl-C is to be a KeyboardInterrupt. */
+    /* A signal may have caused the error, such as the end of another process by Ctrl-C. Then KeyboardInterrupt comes
+     * first. */
     if (PyErr_CheckSignals() < 0) {
         pf_error_release(err);
         return NULL;
     }
     if (status == PF_FAILED && err->cause_token && raise_kept(err->cause_token, reader)) {
-        if (err->op || err->context) note_place(err);
+        if (err->op || err->context) add_location_note(err);
         pf_error_release(err);
         return NULL;
     }
@@ -204,7 +210,7 @@ PyObject *raise_error_in(pf_status status, pf_error *err, kept *reader) {
     if (status == PF_CUDA_ERROR && err->cuda_code == OUT_OF_MEMORY) name = "CudaMemoryError";
     if (status == PF_FAILED && err->worker) name = "WorkerError";
     const char *message = err->message ? err->message : pf_status_name(status);
-    PyObject *e = status == PF_IO ? make_file_error(message, err) : make(name, message, err->slot);
+    PyObject *e = status == PF_IO ? make_file_error(message, err) : new_exception(name, message, err->slot);
     if (e && set_details(e, status, err) < 0) Py_CLEAR(e);
     set_raised(e);
     pf_error_release(err);
@@ -213,9 +219,9 @@ PyObject *raise_error_in(pf_status status, pf_error *err, kept *reader) {
 
 PyObject *raise_error(pf_status status, pf_error *err) { return raise_error_in(status, err, NULL); }
 
-PyObject *answer(pf_status status, pf_error *err) {
+PyObject *none_or_error(pf_status status, pf_error *err) {
     if (status == PF_OK) Py_RETURN_NONE;
-    if (PyErr_Occurred()) { /* a signal's handler raised, or there was no memory */
+    if (PyErr_Occurred()) { /* a signal handler raised, or there was no memory */
         pf_error_release(err);
         return NULL;
     }
@@ -230,7 +236,7 @@ PyObject *raise_named(const char *name, Py_ssize_t slot, const char *format, ...
     if (text) {
         Py_ssize_t n;
         const char *s = PyUnicode_AsUTF8AndSize(text, &n);
-        if (s) set_raised(make(name, s, slot));
+        if (s) set_raised(new_exception(name, s, slot));
         Py_DECREF(text);
     }
     return NULL;

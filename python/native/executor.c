@@ -6,7 +6,7 @@ static PyTypeObject *executor_type, *token_type;
 
 typedef struct {
     owner owner;
-    kept failure; /* what a run raised and has no other home */
+    kept failure; /* an exception of a run that no other object owns */
 } executor;
 
 /* Executor._new(kind, device) */
@@ -17,14 +17,12 @@ static PyObject *executor_new(PyObject *class, PyObject *args) {
     pf_handle handle;
     pf_status status;
     Py_BEGIN_ALLOW_THREADS status = pf_executor_create(place, &handle, &err);
-    Py_END_ALLOW_THREADS return owner_made(class, status, handle, &err);
+    Py_END_ALLOW_THREADS return owner_or_error(class, status, handle, &err);
 }
 
 static int executor_traverse(PyObject *self, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(self));
-    Py_VISIT(((executor *)self)->failure.exception);
-    Py_VISIT(((executor *)self)->failure.traceback);
-    return 0;
+    return kept_traverse(&((executor *)self)->failure, visit, arg);
 }
 
 static int executor_clear(PyObject *self) {
@@ -38,7 +36,7 @@ static void executor_dealloc(PyObject *self) {
     owner_dealloc(self);
 }
 
-/* Says which variable an array was to be fed to: what is raised knows it by its number. */
+/* Adds a note to an exception about a feed that names the variable. The exception has only its index, as the slot. */
 static void note_feed(PyObject *names) {
     PyObject *type, *e, *traceback;
     PyErr_Fetch(&type, &e, &traceback);
@@ -57,8 +55,8 @@ static void note_feed(PyObject *names) {
     PyErr_Restore(type, e, traceback);
 }
 
-/* _run(program, scope, names to feed, arrays, names to fetch, timeout, cancel): the first two and the last are
- * handles */
+/* _run(program, scope, names to feed, arrays, names to fetch, timeout, cancel): program, scope and cancel are handles
+ */
 static PyObject *executor_run(executor *self, PyObject *args) {
     unsigned long long program, scope, cancel;
     PyObject *feed, *arrays, *fetch, *timeout;
@@ -91,13 +89,13 @@ static PyObject *executor_run(executor *self, PyObject *args) {
     incoming_drop(&in);
     if (status == PF_OK) {
         kept_drop(&self->failure);
-        out = tuple_give(&fetched, 0);
-    } else if (PyErr_Occurred()) { /* a signal's handler raised */
+        out = tuple_to_python(&fetched, 0);
+    } else if (PyErr_Occurred()) { /* a signal handler raised */
         pf_error_release(&err);
     } else {
         raise_error_in(status, &err, &self->failure);
     }
-    PyObject *type, *value, *traceback; /* dropping may run Python code */
+    PyObject *type, *value, *traceback; /* drops may run Python code */
     PyErr_Fetch(&type, &value, &traceback);
     kept_drop(&failure);
     kernels_drain();
@@ -114,7 +112,7 @@ static PyMethodDef executor_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 static PyGetSetDef executor_getset[] = {
-    {"handle", (getter)owner_handle, NULL, "The number by which the C API knows it.", NULL},
+    {"handle", (getter)owner_handle, NULL, "The handle of the object in the C API.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyType_Slot executor_slots[] = {
@@ -146,7 +144,7 @@ static PyObject *token_new(PyTypeObject *class, PyObject *args, PyObject *kwargs
     pf_error err = PF_ERROR_INIT;
     pf_handle handle;
     pf_status status = pf_cancel_token_create(&handle, &err);
-    return owner_made((PyObject *)class, status, handle, &err);
+    return owner_or_error((PyObject *)class, status, handle, &err);
 }
 
 static PyObject *token_cancel(token *self, PyObject *const *Py_UNUSED(args), Py_ssize_t count,
@@ -154,7 +152,7 @@ static PyObject *token_cancel(token *self, PyObject *const *Py_UNUSED(args), Py_
     if (arguments_none("CancelToken.cancel", count, keywords) < 0) return NULL;
     pf_error err = PF_ERROR_INIT;
     self->cancelled = 1;
-    return answer(pf_cancel_token_cancel(self->owner.handle, &err), &err);
+    return none_or_error(pf_cancel_token_cancel(self->owner.handle, &err), &err);
 }
 
 static PyObject *token_cancelled(token *self, void *Py_UNUSED(unused)) {
@@ -166,7 +164,7 @@ static PyMethodDef token_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 static PyGetSetDef token_getset[] = {
-    {"handle", (getter)owner_handle, NULL, "The number by which the C API knows it.", NULL},
+    {"handle", (getter)owner_handle, NULL, "The handle of the object in the C API.", NULL},
     {"cancelled", (getter)token_cancelled, NULL, "Whether `cancel` was called.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
@@ -174,7 +172,8 @@ static PyType_Slot token_slots[] = {
     {Py_tp_new, token_new},       {Py_tp_dealloc, owner_dealloc}, {Py_tp_methods, token_methods},
     {Py_tp_getset, token_getset}, {Py_tp_doc, CANCEL_TOKEN_DOC},  {0, NULL},
 };
-static PyType_Spec token_spec = {"pyfeed.CancelToken", sizeof(token), 0, Py_TPFLAGS_DEFAULT, token_slots};
+static PyType_Spec token_spec = {"pyfeed.program.CancelToken", sizeof(token), 0, Py_TPFLAGS_DEFAULT,
+                                 token_slots};
 
 int executor_init(PyObject *module) {
     return add_type(module, &executor_spec, &executor_type) || add_type(module, &token_spec, &token_type) ? -1

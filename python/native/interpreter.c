@@ -1,12 +1,12 @@
-/* Whether this interpreter may use the package: pyfeed's and pyfeed_worker's. */
+/* Checks that the interpreter may use the package, for pyfeed and pyfeed_worker. */
 #include "native.h"
 
 #ifndef PYFEED_PACKAGE
 #define PYFEED_PACKAGE "pyfeed"
 #endif
 
-/* The types, the errors and the hooks at exit are one set for the process, and the library's threads outlive any
- * sub-interpreter: the exit would wait for it for ever. */
+/* The types, the errors and the hooks at exit exist once for the process. Threads of the library outlive any
+ * sub-interpreter, so the end of a sub-interpreter would wait for them for ever. */
 int interpreter_check(void) {
     int64_t id = PyInterpreterState_GetID(PyInterpreterState_Get());
     if (id <= 0) return (int)id; /* the main interpreter, or an error */
@@ -18,8 +18,8 @@ int interpreter_check(void) {
     return -1;
 }
 
-/* _check_interpreter(): again at each import of the package. Python copies the module into a sub-interpreter, without a
- * call of its PyInit, once the main interpreter has it. */
+/* _check_interpreter(): the check again, at each import of the package. Once the main interpreter has the module,
+ * Python copies it into a sub-interpreter without calling its PyInit. */
 PyObject *check_interpreter(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     if (interpreter_check() < 0) return NULL;
     Py_RETURN_NONE;

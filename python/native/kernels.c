@@ -1,4 +1,4 @@
-/* _native.Kernel: Python functions that programs call, on the thread that runs them. */
+/* _native.Kernel: Python functions that programs call, on the thread that runs the program. */
 #include <stdatomic.h>
 #include <unistd.h>
 
@@ -6,7 +6,7 @@
 
 static PyTypeObject *kernel_type;
 
-/* What the library has of a kernel. */
+/* The context that the library has of a kernel. */
 typedef struct bound {
     struct bound *next;
     PyObject *function; /* called with the inputs, the attributes as JSON and the number of outputs */
@@ -14,23 +14,23 @@ typedef struct bound {
 
 typedef struct {
     owner owner;
-    bound *bound; /* the handle keeps it; NULL: closed */
+    bound *bound; /* lives as long as the registration; NULL: closed */
 } kernel;
 
-static _Atomic(bound *) finished; /* whose functions are to be dropped, with the GIL */
-static atomic_int drain_asked;    /* one request at a time: the interpreter keeps few */
+static _Atomic(bound *) finished; /* kernels whose functions wait to be dropped with the GIL */
+static atomic_int drain_asked;    /* at most one request: the interpreter has room for few */
 static atomic_int stopped;
 
 /* ---- The call ---- */
 
-/* The inputs: a tuple of arrays, which may be kept. */
+/* Returns the inputs as a tuple of arrays, which the function may keep. */
 static PyObject *inputs(const pf_kernel_call *c) {
     PyObject *all = PyTuple_New(c->num_ins);
     for (uint32_t i = 0; all && i < c->num_ins; i++) {
         pf_tuple tuple = PF_TUPLE_INIT;
         pf_error err = PF_ERROR_INIT;
         pf_status status = pf_kernel_share(c, i, &tuple, &err);
-        PyObject *one = status ? raise_error(status, &err) : tuple_give(&tuple, 0);
+        PyObject *one = status ? raise_error(status, &err) : tuple_to_python(&tuple, 0);
         if (!one || PyTuple_SetItem(all, i, Py_NewRef(PyTuple_GetItem(one, 0))) < 0) Py_CLEAR(all);
         Py_XDECREF(one);
     }
@@ -42,7 +42,7 @@ static int set_outputs(const pf_kernel_call *c, PyObject *arrays) {
     if (incoming_read(&in, arrays) < 0) return -1;
     pf_error err = PF_ERROR_INIT;
     pf_status status = PF_OK;
-    PyThreadState *state = in.bytes > SMALL ? PyEval_SaveThread() : NULL;
+    PyThreadState *state = in.bytes > SMALL_COPY_BYTES ? PyEval_SaveThread() : NULL;
     for (uint32_t i = 0; status == PF_OK && i < (uint32_t)in.count; i++)
         status = pf_kernel_set(c, i, &in.tensors[i], &err);
     if (state) PyEval_RestoreThread(state);
@@ -62,41 +62,42 @@ static int run(PyObject *function, const pf_kernel_call *c) {
     return r;
 }
 
-/* What is raised ends the run. If it was Python that began it, it gets the very exception; others its text. */
-static void tell(const pf_kernel_call *c, waiting *w) {
+/* Makes the exception that is set the error of the run. A run that Python began gets the exception itself; other
+ * callers get its text. */
+static void report_exception(const pf_kernel_call *c, waiting *w) {
     PyObject *type, *e, *traceback;
     PyErr_Fetch(&type, &e, &traceback);
     PyErr_NormalizeException(&type, &e, &traceback);
     if (traceback) PyException_SetTraceback(e, traceback);
     PyObject *module = PyImport_ImportModule("pyfeed._failures");
-    PyObject *told = module ? PyObject_CallMethod(module, "told", "O", e) : NULL;
+    PyObject *texts = module ? PyObject_CallMethod(module, "format_exception", "O", e) : NULL;
     pf_failure failure = PF_FAILURE_INIT;
-    if (told) PyArg_ParseTuple(told, "sss", &failure.type, &failure.message, &failure.traceback);
+    if (texts) PyArg_ParseTuple(texts, "sss", &failure.type, &failure.message, &failure.traceback);
     PyErr_Clear();
     if (w && w->failure) {
         failure.token = kept_new_token();
         kept_set(w->failure, e, failure.token);
     }
     pf_kernel_fail(c, &failure, NULL);
-    Py_XDECREF(told);
+    Py_XDECREF(texts);
     Py_XDECREF(module);
     Py_XDECREF(type);
     Py_XDECREF(e);
     Py_XDECREF(traceback);
 }
 
-/* The library calls this, with no lock held. */
+/* The library calls this as the kernel, with no lock held. */
 static int call(void *context, const pf_kernel_call *c) {
-    /* The interpreter is about to end: a daemon that asked for the GIL when it has ended would crash. */
+    /* The interpreter is about to end: a daemon thread that asks for the GIL after the end would crash. */
     if (atomic_load(&stopped) && !waiting_in_main_thread())
         for (;;) pause();
     PyGILState_STATE state = PyGILState_Ensure();
-    waiting *w = waiting_leave();
+    waiting *w = waiting_suspend();
     PyObject *function = Py_NewRef(((bound *)context)->function);
     int failed = run(function, c) < 0;
-    if (failed) tell(c, w);
+    if (failed) report_exception(c, w);
     Py_DECREF(function);
-    waiting_return(w);
+    waiting_resume(w);
     PyGILState_Release(state);
     return failed;
 }
@@ -120,13 +121,13 @@ static int drain(void *Py_UNUSED(unused)) {
     return 0;
 }
 
-/* From any thread, without the GIL. */
+/* The library calls this when a kernel is finished: on any thread, without the GIL. */
 static void finish(void *context) {
     bound *b = context;
     b->next = atomic_load(&finished);
     while (!atomic_compare_exchange_weak(&finished, &b->next, b));
     if (!atomic_load(&stopped) && !atomic_exchange(&drain_asked, 1) && Py_AddPendingCall(drain, NULL) < 0)
-        atomic_store(&drain_asked, 0); /* no room: the next run drops it */
+        atomic_store(&drain_asked, 0); /* no room: the next run drops the function */
 }
 
 void kernels_stop(void) { atomic_store(&stopped, 1); }
@@ -167,7 +168,7 @@ static PyObject *kernel_closed(kernel *self, void *Py_UNUSED(unused)) {
     return PyBool_FromLong(!self->owner.handle);
 }
 
-/* The function is the kernel's own, and may lead back to it. */
+/* The kernel owns the function, which may refer back to the kernel. */
 static int kernel_traverse(PyObject *self, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(self));
     if (((kernel *)self)->bound) Py_VISIT(((kernel *)self)->bound->function);
@@ -190,7 +191,7 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 static PyGetSetDef getset[] = {
-    {"closed", (getter)kernel_closed, NULL, "Whether it was taken back.", NULL},
+    {"closed", (getter)kernel_closed, NULL, "Whether the kernel was removed.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyType_Slot slots[] = {
@@ -199,29 +200,29 @@ static PyType_Slot slots[] = {
     {Py_tp_clear, kernel_clear},
     {Py_tp_methods, methods},
     {Py_tp_getset, getset},
-    {Py_tp_doc, "The part of pyfeed.Kernel that is written in C."},
+    {Py_tp_doc, "The part of pyfeed.program.kernels.Kernel that is written in C."},
     {0, NULL},
 };
 static PyType_Spec spec = {
     "pyfeed._native.Kernel", sizeof(kernel), 0,
     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
 
-/* _load_kernels(path) */
+/* _load_kernels(path): path is bytes */
 PyObject *load_kernels(PyObject *Py_UNUSED(module), PyObject *args) {
     const char *path;
     if (!PyArg_ParseTuple(args, "y", &path)) return NULL;
     pf_error err = PF_ERROR_INIT;
     pf_status status;
     Py_BEGIN_ALLOW_THREADS status = pf_kernel_load(path, &err);
-    Py_END_ALLOW_THREADS return answer(status, &err);
+    Py_END_ALLOW_THREADS return none_or_error(status, &err);
 }
 
-/* _kernels(): JSON */
+/* _kernels(): a JSON list of names */
 PyObject *kernels(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     pf_error err = PF_ERROR_INIT;
     char *json;
     pf_status status = pf_kernel_list(&json, &err);
-    return status ? raise_error(status, &err) : text_give(json);
+    return status ? raise_error(status, &err) : take_text(json);
 }
 
 int kernels_init(PyObject *module) { return add_type(module, &spec, &kernel_type); }

@@ -22,7 +22,7 @@ static PyObject *memory_stats(PyObject *Py_UNUSED(module), PyObject *const *Py_U
                          m.idle_bytes, "live_buffers", m.live_buffers);
 }
 
-/* _dtype_name(dtype): "float32" and the like, None for None */
+/* _dtype_name(dtype): such as "float32"; None for None */
 static PyObject *dtype_name(PyObject *Py_UNUSED(module), PyObject *dtype) {
     pf_dtype d = dtype_parse(dtype);
     return d < 0 ? NULL : Py_BuildValue("z", pf_dtype_name(d));
@@ -37,14 +37,14 @@ static PyObject *stop(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) 
 /* A thread that is being started. */
 struct start {
     PyObject *function;
-    PyThread_type_lock begun; /* until the thread is one that the interpreter knows */
+    PyThread_type_lock begun; /* held until the interpreter knows the thread */
 };
 
 static void run(void *starting) {
     struct start *start = starting;
     PyGILState_STATE state = PyGILState_Ensure();
     PyObject *function = start->function;
-    PyThread_release_lock(start->begun); /* start is gone from here on */
+    PyThread_release_lock(start->begun); /* `start` is invalid from here on */
     PyObject *none = PyObject_CallNoArgs(function);
     if (!none) PyErr_WriteUnraisable(function);
     Py_XDECREF(none);
@@ -52,8 +52,9 @@ static void run(void *starting) {
     PyGILState_Release(state);
 }
 
-/* _start_thread(function): Python 3.12's own way refuses to when the interpreter is about to end. It must not end
- * before the thread has met it: a thread that is late would find none, and crash. */
+/* _start_thread(function): starts a thread also while the interpreter is ending, which Python 3.12 itself refuses. It
+ * returns once the interpreter knows the thread: a thread that registers after the end of the interpreter would crash.
+ */
 static PyObject *start_thread(PyObject *Py_UNUSED(module), PyObject *function) {
     struct start start = {function, PyThread_allocate_lock()};
     if (!start.begun) return PyErr_NoMemory();
@@ -66,7 +67,7 @@ static PyObject *start_thread(PyObject *Py_UNUSED(module), PyObject *function) {
         Py_END_ALLOW_THREADS;
     } else {
         Py_DECREF(function);
-        PyErr_SetString(PyExc_RuntimeError, "the system starts no thread");
+        PyErr_SetString(PyExc_RuntimeError, "the system could not start a thread");
     }
     PyThread_release_lock(start.begun);
     PyThread_free_lock(start.begun);
@@ -98,7 +99,7 @@ static PyMethodDef methods[] = {
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     "pyfeed._native",
-    "What Python calls of libpyfeed.",
+    "The part of pyfeed that is written in C, over libpyfeed.",
     -1,
     methods,
     NULL,
@@ -107,8 +108,26 @@ static struct PyModuleDef definition = {
     NULL,
 };
 
+/* Checks that this is the package of pyarrayfeed, whose __init__.py imports _loading first. The distribution pyfeed, an
+ * RSS parser, has a package of the same name. If it has overwritten or removed __init__.py, other modules would fail
+ * with errors that do not name the cause. */
+static int package_check(void) {
+    PyObject *name = PyUnicode_FromString("pyfeed._loading");
+    PyObject *loading = name ? PyImport_GetModule(name) : NULL;
+    Py_XDECREF(name);
+    Py_XDECREF(loading);
+    if (loading) return 0;
+    if (!PyErr_Occurred())
+        PyErr_SetString(
+            PyExc_ImportError,
+            "pyfeed: expected the package of the distribution pyarrayfeed, found another __init__.py or "
+            "none: the distribution pyfeed, an RSS parser, has a package of the same name. Both cannot be "
+            "installed together: pip uninstall pyfeed, then pip install --force-reinstall pyarrayfeed");
+    return -1;
+}
+
 PyMODINIT_FUNC PyInit__native(void) {
-    if (interpreter_check() < 0) return NULL;
+    if (interpreter_check() < 0 || package_check() < 0) return NULL;
     import_array();
     if (pf_abi_version() != PF_ABI_VERSION) {
         PyErr_Format(PyExc_ImportError,

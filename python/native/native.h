@@ -1,10 +1,12 @@
-/* pyfeed._native: what Python calls. One file a kind of object; this header is what they share.
+/* pyfeed._native: the extension module. Each kind of object has a file; this header has what they share.
  *
- * Rules that hold throughout: a thread lets go of the GIL before it waits or copies more than
- * SMALL bytes; nothing here is called by the library with the GIL held, and nothing that the
- * library calls needs it, but for the kernels of programs, which the thread that runs one calls.
- * Module state is static: there is one libpyfeed, and one Go runtime, a process, so there can be no
- * second interpreter's worth of it. */
+ * Rules for all files:
+ *
+ * - A thread releases the GIL before it waits or copies more than SMALL_COPY_BYTES bytes.
+ * - The library calls nothing here with the GIL held. Nothing that the library calls needs the GIL, except kernels of
+ *   programs, which the thread that runs the program calls.
+ * - Module state is static: a process has one libpyfeed and one Go runtime, so a second interpreter cannot use the
+ *   module. */
 #ifndef PYFEED_NATIVE_H
 #define PYFEED_NATIVE_H
 
@@ -20,103 +22,122 @@
 
 #include "pyfeed.h"
 
-/* Copies up to this are quicker done than the GIL given up and got back. */
-enum { SMALL = 32 << 10 };
+/* Copies of up to this size take less time than releasing and reacquiring the GIL. */
+enum { SMALL_COPY_BYTES = 32 << 10 };
 
 /* ---- errors.c ---- */
 
 int errors_init(void);
-/* Raises what err tells, releases it and answers NULL. */
+/* Raises the exception for err and releases err. Returns NULL. */
 PyObject *raise_error(pf_status status, pf_error *err);
-/* None, or what err tells, unless something is raised already. */
-PyObject *answer(pf_status status, pf_error *err);
-/* Raises a class of pyfeed._errors by name, about a slot or, with -1, none; answers NULL. */
+/* Returns None for PF_OK; else raises the exception for err, unless an exception is set already, and returns NULL. */
+PyObject *none_or_error(pf_status status, pf_error *err);
+/* Raises a class of pyfeed.errors by name. slot is the slot that it is about, or -1. Returns NULL. */
 PyObject *raise_named(const char *name, Py_ssize_t slot, const char *format, ...);
-/* An exception that a queue failed with, or a worker of a map reader, for the consumer that will be told its
- * token. It belongs to the queue, or to what the reader has, which the frames in its traceback often hold: the
- * collector must see all of the circle. */
+/* An exception that a queue, a worker of a map reader or a kernel failed with. The consumer finds it by its token. A
+ * queue, a reader, an executor or a Failure owns it. The frames of its traceback often refer to that owner, so the
+ * owner must show it to the garbage collector. */
 typedef struct kept {
     struct kept *next;
-    uint64_t token; /* 0: none */
-    int homeless;   /* only until a reader raises it, which keeps it then */
+    uint64_t token;   /* 0: none */
+    int reader_owned; /* the reader that raises it becomes its owner */
     PyObject *exception, *traceback;
 } kept;
 
-/* As raise_error, for a reader, which keeps what has no other home. */
+/* Like raise_error, for a reader or an executor, which becomes the owner of a reader_owned exception. reader may be
+ * NULL. */
 PyObject *raise_error_in(pf_status status, pf_error *err, kept *reader);
 uint64_t kept_new_token(void);
 void kept_set(kept *k, PyObject *exception, uint64_t token);
+int kept_traverse(const kept *k, visitproc visit, void *arg);
 void kept_drop(kept *k);
 
 /* ---- arguments.c ---- */
 
-/* What a function takes: some arguments by position, of which the first have no names to those who call it; then others. */
+/* The arguments of a function. The first `positional` may be given by position. The first `unnamed` may not be given by
+ * name. The first `required` must be given. */
 typedef struct {
-    const char *function; /* as users know it */
+    const char *function; /* the public name */
     const char *const *names;
     int count, positional, unnamed, required;
 } signature;
 
-/* Sorts what METH_FASTCALL | METH_KEYWORDS gives; NULL stands for what is not given. */
+/* Sorts the arguments of METH_FASTCALL | METH_KEYWORDS into `values`; NULL: not given. Returns -1 with an exception
+ * set. */
 int arguments_bind(const signature *s, PyObject *const *args, Py_ssize_t count, PyObject *keywords,
                    PyObject **values);
-/* Refuses any. */
+/* Refuses all arguments. */
 int arguments_none(const char *function, Py_ssize_t count, PyObject *keywords);
-/* Raises what is wrong with the value. Answers -1. */
+/* Raises the error for a value that is not what was expected. Returns -1. */
 int argument_refuse(const char *name, const char *expected, PyObject *value);
-/* Whether what is raised says that a value is no number: then it is no longer. */
+/* Whether the exception that is set means that a value is no number. If so, clears the exception. */
 int argument_is_no_number(void);
-/* Text, which belongs to the value. */
+/* Parses text without a NUL. The text is borrowed from the value. */
 int argument_text(const char *name, PyObject *value, const char **text);
-/* A new tuple of what is to be names, whose elements are not checked. */
+/* Returns a new tuple of a sequence of names, whose elements are not checked. */
 PyObject *argument_names(const char *name, PyObject *value);
 int argument_integer(const char *name, PyObject *value, int64_t least, int64_t *number);
-/* A number from 0 on. It stays as it is where there is no value; so does a flag. */
-/* The number of a pass; of None, or nothing, *pass stays as it is. */
+/* Parses the number of a pass. If the value is NULL or None, *pass stays as it is. */
 int argument_pass(const char *name, PyObject *value, uint64_t *pass);
-/* The number of a pass, or None for PF_PASS_NONE. */
+/* Returns the number of a pass, or None for PF_PASS_NONE. */
 PyObject *pass_object(uint64_t pass);
 int argument_flag(const char *name, PyObject *value, int *flag);
 int argument_seconds(const char *name, PyObject *value, double *seconds);
 
 /* ---- waiting.c ---- */
 
-/* A wait in which Ctrl-C works, and which the end of the interpreter knows of. */
+/* What can end a wait. pyfeed._exit uses it at the end of the interpreter. */
+typedef enum wait_kind {
+    WAITS_FOR_ANY,  /* not known */
+    WAITS_FOR_CALL, /* a call of another thread: a pop waits for a push */
+    WAITS_FOR_ROOM, /* a pop of another thread or a reader: a push waits for it */
+    WAITS_FOR_READ, /* the source of a reader */
+} wait_kind;
+
+/* A wait that Ctrl-C can end, and that the end of the interpreter can find. */
 typedef struct waiting {
     pf_wait wait;
     PyThreadState *state;
     struct waiting *prev, *next;
     unsigned long thread;
-    kept *failure; /* of a program's run: where a kernel leaves the exception that ends it */
-    int listens;   /* to signals: signals_check */
+    kept *failure; /* in a run of a program: for the exception of a kernel; else NULL */
+    int listens;   /* signals_check has installed its pipe */
+    wait_kind kind;
+    PyObject *reader;         /* the reader that the thread reads, borrowed; or NULL */
+    const atomic_int *closed; /* the wait ends when this is not 0; may be NULL */
 } waiting;
 
-/* This process is a child of fork(), which the library says to whoever calls it. */
+/* Not 0 in a child of fork(). The library then returns PF_FORKED. */
 extern int forked;
+/* A pf_wait for a call that must not block. */
+extern const pf_wait no_wait;
 int waiting_init(void);
-/* Reads a timeout: None for ever, else seconds. */
+/* Initialises a wait with a timeout in seconds; NULL or None: for ever. Returns -1 with an exception set. */
 int waiting_parse(waiting *w, PyObject *timeout);
-/* Lets go of the GIL, and takes it again. */
+/* Initialises a wait for ever, for a thread that works for a reader. pyfeed._exit does not register such a thread. */
+void waiting_of_worker(waiting *w);
+/* waiting_begin releases the GIL, waiting_end takes it again. */
 void waiting_begin(waiting *w);
 void waiting_end(waiting *w);
-/* This thread, with the GIL, stops waiting for a while, to run a kernel: the wait it is in, or NULL; and goes on. */
-waiting *waiting_leave(void);
-void waiting_return(waiting *w);
+/* Around a kernel that runs with the GIL in the middle of a wait: waiting_suspend returns the wait that this thread is
+ * in, or NULL. */
+waiting *waiting_suspend(void);
+void waiting_resume(waiting *w);
 int waiting_in_main_thread(void);
 PyObject *waiting_threads(PyObject *module, PyObject *unused);
-/* Gives a handle up, without the GIL: what goes with it may have threads to end, or a disk to wait for. */
+/* Releases a handle without the GIL: the object may have threads to join or data to write. */
 void handle_release(pf_handle handle);
 
-/* ---- arrays.c: arrays coming in ---- */
+/* ---- arrays.c: arrays that are arguments ---- */
 
-/* What keeps a slot's memory in place while it is read. */
+/* The objects that keep the memory of a slot while it is read. */
 typedef struct held {
     PyObject *array;   /* an ndarray, or NULL */
     PyObject *capsule; /* of DLPack, or NULL */
     PyObject *lod;     /* a tuple of ndarrays, or NULL */
 } held;
 
-/* A copy: while a push waits, another thread may set an array's shape. */
+/* A copy of dims and strides: while a push waits, another thread may change the shape of an array. */
 typedef struct layout {
     int64_t dims[PF_MAX_RANK];
     int64_t strides[PF_MAX_RANK]; /* in bytes */
@@ -124,7 +145,7 @@ typedef struct layout {
 
 enum { FEW_SLOTS = 8 };
 
-/* A Python tuple of arrays as C sees it. */
+/* A Python tuple of arrays, as tensors. */
 typedef struct incoming {
     Py_ssize_t count;
     size_t bytes;
@@ -138,68 +159,72 @@ typedef struct incoming {
 } incoming;
 
 int arrays_init(void);
-/* Reads a tuple or list of arrays. On failure nothing is held. */
+/* Reads a tuple or list of arrays. Returns -1 with an exception set; then nothing is held. */
 int incoming_read(incoming *in, PyObject *arrays);
 void incoming_drop(incoming *in);
-/* Takes what `in` holds, for lent memory; `in` is empty afterwards. NULL without memory. */
+/* Moves the objects that `in` holds to a new `lent`, for lent memory. Returns NULL without memory. */
 typedef struct lent lent;
 lent *lent_take(incoming *in);
-/* The release function: from any thread, without the GIL. */
+/* The release function of lent memory. The library calls it from any thread, without the GIL. */
 void lent_return(void *lent_);
-/* Drops what consumers have given back. */
+/* Drops the objects of lent memory that consumers have released. */
 void lent_drain(void);
-/* Around a call, with the GIL, that may give something back: Python is not asked to drop it, since the second does. */
-int lent_expect(void);
-void lent_expected(int before);
-/* Drops a lend that never was. */
+/* Around a call with the GIL that may return lent memory: lent_resume_drain drops that memory itself, so that no
+ * pending call of Python is scheduled for it. */
+int lent_suspend_drain(void);
+void lent_resume_drain(int before);
+/* Drops a lend that the library has not accepted. */
 void lent_cancel(lent *l);
 void lent_stop(void);
-/* The number of a dtype given as NumPy takes it, or None for any; -1 on failure. */
+/* Parses a dtype as NumPy does; None: PF_DTYPE_ANY. Returns -1 with an exception set. */
 pf_dtype dtype_parse(PyObject *dtype);
 PyArray_Descr *dtype_descr(pf_dtype dtype);
 
 /* ---- types.c ---- */
 
+/* Returns an attribute of a module. */
+PyObject *import_attribute(const char *module, const char *name);
 int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type);
 
-/* An object that has a handle, and gives it up when it goes. */
+/* An object that owns a handle and releases it when it is deallocated. */
 typedef struct {
     PyObject ob_base;
     pf_handle handle;
 } owner;
 
-/* An object of a subclass, which takes the handle over. */
+/* Returns an object of a subclass of owner, which takes the handle over. */
 PyObject *owner_new(PyObject *class, pf_handle handle);
-/* The same, or what err tells. */
-PyObject *owner_made(PyObject *class, pf_status status, pf_handle handle, pf_error *err);
+/* The same for PF_OK; else raises the exception for err and returns NULL. */
+PyObject *owner_or_error(PyObject *class, pf_status status, pf_handle handle, pf_error *err);
 void owner_dealloc(PyObject *self);
 PyObject *owner_handle(PyObject *self, void *unused);
 
-/* ---- tuples.c: tuples going out ---- */
+/* ---- tuples.c: tuples that are results ---- */
 
 int tuples_init(PyObject *module);
-/* What to pop into: empty, or a tuple that nobody has any more, which the pop gives back. */
+/* Returns the pf_tuple to pop into: empty, or a tuple that is no longer used, which the pop releases. */
 pf_tuple tuple_begin(void);
-/* Gives back what waits for the next pop. */
+/* Releases the tuple that waits for the next pop. */
 void tuple_flush(void);
-/* A Python tuple of arrays over the memory of a pf_tuple, which is taken over, and zeroed: the host's are ndarrays. */
-PyObject *tuple_give(pf_tuple *tuple, int writable);
+/* Returns a Python tuple of arrays over the memory of a pf_tuple: ndarrays for host memory. Takes the tuple over and
+ * zeroes it. */
+PyObject *tuple_to_python(pf_tuple *tuple, int writable);
 
-/* ---- device_array.c: tuples that are at a device; the driver ---- */
+/* ---- device_array.c: tuples in the memory of a device; the driver ---- */
 
-/* What arrays, and what was exported of them, have a part in: those may outlive the arrays, and be dropped by any thread
- * without the GIL, when there is no interpreter any more. */
+/* A tuple with an atomic reference count. Arrays and tensors exported from them own it together. Exported tensors may
+ * outlive the arrays, and any thread may drop them without the GIL, also when there is no interpreter any more. */
 typedef struct device_tuple {
     atomic_uint owners;
     pf_tuple tuple;
 } device_tuple;
 int device_array_init(PyObject *module);
-/* The first part is the caller's. Takes the tuple over, and zeroes it. */
+/* Takes the tuple over and zeroes it. The caller owns the first reference. */
 device_tuple *device_tuple_new(pf_tuple *tuple);
-/* One part less; NULL is fine. Any thread, with or without the GIL. */
+/* Drops a reference. NULL does nothing. Any thread, with or without the GIL. */
 void device_tuple_drop(device_tuple *d);
 PyObject *device_array_new(device_tuple *d, uint32_t slot, int writable);
-/* Whether the object is a DeviceArray: then it is refused, as a slot. */
+/* Whether the object is a DeviceArray. If so, raises the error that it cannot be a slot. */
 int device_array_refuse(PyObject *object, Py_ssize_t slot);
 PyObject *cuda_reason(PyObject *module, PyObject *unused);
 PyObject *cuda_device_count(PyObject *module, PyObject *unused);
@@ -208,7 +233,8 @@ PyObject *cuda_device(PyObject *module, PyObject *args);
 /* ---- queue.c, reader.c, scope.c ---- */
 
 int queue_init(PyObject *module);
-/* The slots of a queue's tuples, from a tuple of (dtype, dims, lod_levels). To be dropped after a failure too. */
+/* The slots of the tuples of a queue, parsed from a tuple of (dtype, dims, lod_levels). Call slot_specs_drop after a
+ * failure too. */
 typedef struct {
     uint32_t count;
     pf_slot_spec *slots;
@@ -216,44 +242,45 @@ typedef struct {
 } slot_specs;
 int slot_specs_read(slot_specs *s, PyObject *slots);
 void slot_specs_drop(slot_specs *s);
-/* An object of a subclass of Queue, which takes the handle over. */
-PyObject *queue_over(PyObject *class, pf_handle handle);
+/* Returns an object of a subclass of Queue, which takes the handle over. */
+PyObject *queue_wrap(PyObject *class, pf_handle handle);
 int reader_init(PyObject *module);
 int scope_init(PyObject *module);
 
-/* ---- files.c: workers of a map reader, formats, writers ---- */
+/* ---- callbacks.c: workers of a map reader, formats, writers ---- */
 
 int files_init(PyObject *module);
 PyObject *formats(PyObject *module, PyObject *unused);
 PyObject *list_files(PyObject *module, PyObject *args);
-/* An object for the workers of a map reader, which takes the handle over. */
-PyObject *workers_over(pf_handle handle);
-/* A str of a string of the library's, which is freed. */
-PyObject *text_give(char *text);
+/* Returns an object for the workers of a map reader, which takes the handle over. */
+PyObject *workers_wrap(pf_handle handle);
+/* Returns a str of a string of the library, which it frees. */
+PyObject *take_text(char *text);
 
 /* ---- program.c, executor.c, kernels.c, tracing.c ---- */
 
 int program_init(PyObject *module);
-/* The strings in a tuple, which they are borrowed from; PyMem_Free the array. */
+/* Returns an array of the strings in a tuple. The strings are borrowed from the tuple; free the array with PyMem_Free.
+ */
 const char **program_names(PyObject *tuple);
 int executor_init(PyObject *module);
 int kernels_init(PyObject *module);
 PyObject *load_kernels(PyObject *module, PyObject *args);
 PyObject *kernels(PyObject *module, PyObject *unused);
-/* Drops the functions of kernels that no run has any more. */
+/* Drops the functions of kernels that no run uses any more. */
 void kernels_drain(void);
 void kernels_stop(void);
 int tracing_init(PyObject *module);
 
-/* ---- shared.c: queues that other processes fill ---- */
+/* ---- shared.c: queues that worker processes fill ---- */
 
 PyObject *shared_init(PyObject *module, PyObject *args);
 PyObject *shared_expect(PyObject *module, PyObject *args);
 PyObject *shared_exited(PyObject *module, PyObject *args);
 
-/* ---- interpreter.c, which the workers' extension has too ---- */
+/* ---- interpreter.c, which the extension of pyfeed_worker compiles too ---- */
 
-/* 0 in the main interpreter; else -1, with an ImportError. Before anything else of the module. */
+/* Returns 0 in the main interpreter; else -1 with an ImportError set. Call it before anything else in the module. */
 int interpreter_check(void);
 PyObject *check_interpreter(PyObject *module, PyObject *unused);
 

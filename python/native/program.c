@@ -1,4 +1,4 @@
-/* _native.Program: what is built in Python, and run by an executor. */
+/* _native.Program: a program that is built in Python and run by an executor. */
 #include <string.h>
 
 #include "native.h"
@@ -29,10 +29,10 @@ static PyObject *program_new(PyObject *class, PyObject *Py_UNUSED(unused)) {
     pf_error err = PF_ERROR_INIT;
     pf_handle handle;
     pf_status status = pf_program_create(&handle, &err);
-    return owner_made(class, status, handle, &err);
+    return owner_or_error(class, status, handle, &err);
 }
 
-/* Program._parse(data): of bytes */
+/* Program._parse(data): data is bytes */
 static PyObject *program_parse(PyObject *class, PyObject *args) {
     Py_buffer data;
     if (!PyArg_ParseTuple(args, "y*", &data)) return NULL;
@@ -42,7 +42,7 @@ static PyObject *program_parse(PyObject *class, PyObject *args) {
     Py_BEGIN_ALLOW_THREADS status =
         pf_program_parse(data.len ? data.buf : "", (uint64_t)data.len, &handle, &err);
     Py_END_ALLOW_THREADS PyBuffer_Release(&data);
-    return owner_made(class, status, handle, &err);
+    return owner_or_error(class, status, handle, &err);
 }
 
 static PyObject *program_load(PyObject *class, PyObject *args) {
@@ -52,7 +52,7 @@ static PyObject *program_load(PyObject *class, PyObject *args) {
     pf_handle handle;
     pf_status status;
     Py_BEGIN_ALLOW_THREADS status = pf_program_load(path, &handle, &err);
-    Py_END_ALLOW_THREADS return owner_made(class, status, handle, &err);
+    Py_END_ALLOW_THREADS return owner_or_error(class, status, handle, &err);
 }
 
 static PyObject *program_clone(owner *self, PyObject *Py_UNUSED(unused)) {
@@ -60,10 +60,10 @@ static PyObject *program_clone(owner *self, PyObject *Py_UNUSED(unused)) {
     pf_handle handle;
     pf_status status;
     Py_BEGIN_ALLOW_THREADS status = pf_program_clone(self->handle, &handle, &err);
-    Py_END_ALLOW_THREADS return owner_made((PyObject *)Py_TYPE((PyObject *)self), status, handle, &err);
+    Py_END_ALLOW_THREADS return owner_or_error((PyObject *)Py_TYPE((PyObject *)self), status, handle, &err);
 }
 
-/* _add_block(parent): its index */
+/* _add_block(parent): the index of the new block */
 static PyObject *program_add_block(owner *self, PyObject *args) {
     unsigned int parent;
     uint32_t block;
@@ -73,13 +73,13 @@ static PyObject *program_add_block(owner *self, PyObject *args) {
     return status ? raise_error(status, &err) : PyLong_FromUnsignedLong(block);
 }
 
-/* _add_variable(block, variable), _add_op(block, op): as JSON */
+/* _add_variable(block, variable), _add_op(block, op): variable and op are JSON */
 static PyObject *program_add_variable(owner *self, PyObject *args) {
     unsigned int block;
     const char *variable;
     if (!PyArg_ParseTuple(args, "Is", &block, &variable)) return NULL;
     pf_error err = PF_ERROR_INIT;
-    return answer(pf_program_add_variable(self->handle, block, variable, &err), &err);
+    return none_or_error(pf_program_add_variable(self->handle, block, variable, &err), &err);
 }
 
 static PyObject *program_add_op(owner *self, PyObject *args) {
@@ -87,10 +87,10 @@ static PyObject *program_add_op(owner *self, PyObject *args) {
     const char *op;
     if (!PyArg_ParseTuple(args, "Is", &block, &op)) return NULL;
     pf_error err = PF_ERROR_INIT;
-    return answer(pf_program_add_op(self->handle, block, op, &err), &err);
+    return none_or_error(pf_program_add_op(self->handle, block, op, &err), &err);
 }
 
-/* _variable(block, name): what is known of it, as JSON */
+/* _variable(block, name): what is known about the variable, as JSON */
 static PyObject *program_variable(owner *self, PyObject *args) {
     unsigned int block;
     const char *name;
@@ -98,7 +98,7 @@ static PyObject *program_variable(owner *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "Is", &block, &name)) return NULL;
     pf_error err = PF_ERROR_INIT;
     pf_status status = pf_program_get_variable(self->handle, block, name, &json, &err);
-    return status ? raise_error(status, &err) : text_give(json);
+    return status ? raise_error(status, &err) : take_text(json);
 }
 
 /* _serialize(form): bytes */
@@ -122,7 +122,7 @@ static PyObject *program_save(owner *self, PyObject *args) {
     pf_error err = PF_ERROR_INIT;
     pf_status status;
     Py_BEGIN_ALLOW_THREADS status = pf_program_save(self->handle, path, &err);
-    Py_END_ALLOW_THREADS return answer(status, &err);
+    Py_END_ALLOW_THREADS return none_or_error(status, &err);
 }
 
 static PyMethodDef methods[] = {
@@ -139,7 +139,7 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 static PyGetSetDef getset[] = {
-    {"handle", (getter)owner_handle, NULL, "The number by which the C API knows it.", NULL},
+    {"handle", (getter)owner_handle, NULL, "The handle of the object in the C API.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyType_Slot slots[] = {

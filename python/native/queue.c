@@ -1,14 +1,14 @@
-/* _native.Queue and _native.Slot. */
+/* _native.Queue and _native.Reservation. */
 #include <string.h>
 
 #include "docs.h"
 #include "native.h"
 
-static PyTypeObject *queue_type, *slot_type;
+static PyTypeObject *queue_type, *reservation_type;
 
-/* What a slot looks like. */
+/* The description of a slot. */
 typedef struct {
-    pf_slot_spec slot; /* whose dtype may not be settled yet */
+    pf_slot_spec slot; /* its dtype may still be open */
     int64_t dims[PF_MAX_RANK];
 } spec;
 
@@ -16,7 +16,7 @@ typedef struct {
     PyObject ob_base;
     pf_handle handle;
     uint32_t num_slots;
-    spec *specs; /* of the slots, once they are asked for */
+    spec *specs; /* of all slots; NULL before spec_of */
     kept failure;
 } queue;
 
@@ -25,26 +25,22 @@ typedef struct {
     queue *queue;
     int entered;
     pf_tuple tuple;   /* reserved, until committed */
-    PyObject *arrays; /* over it */
+    PyObject *arrays; /* the arrays over the tuple */
     waiting wait;
     uint64_t pass;
-    /* What to reserve: tensors without data. */
+    /* The tensors to reserve, without data. */
     uint32_t count;
     pf_tensor *tensors;
     int64_t (*dims)[PF_MAX_RANK];
     pf_lod_level (*lod)[PF_MAX_LOD_LEVELS];
-    PyObject *levels; /* what lod points into */
-} slot;
+    PyObject *levels; /* owns the offsets that lod points to */
+} reservation;
 
 static const char *const timeout_only[] = {"timeout"};
 
-static const pf_wait no_wait = {sizeof(pf_wait), 0, 0, 0, NULL, NULL};
-
 static int queue_traverse(PyObject *self, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(self));
-    Py_VISIT(((queue *)self)->failure.exception);
-    Py_VISIT(((queue *)self)->failure.traceback);
-    return 0;
+    return kept_traverse(&((queue *)self)->failure, visit, arg);
 }
 
 static int queue_clear(PyObject *self) {
@@ -63,7 +59,7 @@ static void queue_dealloc(PyObject *self) {
     Py_DECREF((PyObject *)type);
 }
 
-PyObject *queue_over(PyObject *class, pf_handle handle) {
+PyObject *queue_wrap(PyObject *class, pf_handle handle) {
     allocfunc make = PyType_GetSlot((PyTypeObject *)class, Py_tp_alloc);
     queue *self = (queue *)make((PyTypeObject *)class, 0);
     if (!self) {
@@ -76,22 +72,22 @@ PyObject *queue_over(PyObject *class, pf_handle handle) {
     return (PyObject *)self;
 }
 
-/* Queue._of(variable's handle): one more object for the queue that is there */
+/* Queue._of(variable's handle): a new object for the queue of the variable */
 static PyObject *queue_of(PyObject *class, PyObject *args) {
     unsigned long long var;
     if (!PyArg_ParseTuple(args, "K", &var)) return NULL;
     pf_error err = PF_ERROR_INIT;
     pf_handle handle;
     pf_status status = pf_var_get_queue(var, &handle, &err);
-    return status ? raise_error(status, &err) : queue_over(class, handle);
+    return status ? raise_error(status, &err) : queue_wrap(class, handle);
 }
 
-/* _producer(): one more object for the queue, which only pushes and does not keep the queue open */
+/* _producer(): a new object for the queue, which only pushes and does not keep the queue open */
 static PyObject *queue_producer(queue *self, PyObject *Py_UNUSED(unused)) {
     pf_error err = PF_ERROR_INIT;
     pf_handle handle;
     pf_status status = pf_producer_create(self->handle, &handle, &err);
-    return status ? raise_error(status, &err) : queue_over((PyObject *)Py_TYPE((PyObject *)self), handle);
+    return status ? raise_error(status, &err) : queue_wrap((PyObject *)Py_TYPE((PyObject *)self), handle);
 }
 
 void slot_specs_drop(slot_specs *s) {
@@ -126,8 +122,8 @@ int slot_specs_read(slot_specs *s, PyObject *slots) {
     return 0;
 }
 
-/* init_once(cls, handle, capacity, slots, bytes_limit, restartable, place): slots are tuples of
- * (dtype, dims, lod_levels). */
+/* init_once(cls, handle, capacity, slots, bytes_limit, restartable, place): slots are tuples of (dtype, dims,
+ * lod_levels) */
 static PyObject *queue_init_once(PyObject *class, PyObject *args) {
     unsigned long long var;
     long long capacity, bytes_limit;
@@ -157,13 +153,13 @@ static PyObject *queue_init_once(PyObject *class, PyObject *args) {
         raise_error(status, &err);
         goto done;
     }
-    self = queue_over(class, handle);
+    self = queue_wrap(class, handle);
 done:
     slot_specs_drop(&specs);
     return self;
 }
 
-/* Arguments of push, all but the first by name. */
+/* The arguments of push, except the first. */
 typedef struct {
     int copy;
     PyObject *timeout;
@@ -182,16 +178,18 @@ static int push_parse(push_options *o, PyObject *const *args, Py_ssize_t count, 
                : 0;
 }
 
-/* A consumer that sleeps wakes at once for what is handed over, perhaps in this thread's place, and wants the GIL. If that is
- * let go of meanwhile, it need not sleep a second time: this pays for tuples that take longer to make, mostly without the
- * GIL, than to switch threads. Of smaller ones it gets several if it has to wait. */
-enum { WOKEN_FOR = 256 << 10 };
+/* Larger tuples are handed over without the GIL. The push wakes a blocked consumer, which needs the GIL. If the GIL is
+ * free by then, the consumer need not block a second time. This pays for tuples that take longer to make, mostly
+ * without the GIL, than to switch threads. Of smaller tuples, the consumer gets several after one wait. */
+enum { GIL_RELEASE_BYTES = 256 << 10 };
 
-/* A first try that does not wait needs not let go of the GIL, which is slow to come back. */
+/* Tries first without a wait and with the GIL, because taking the GIL again is slow. */
 static pf_status push_copied(queue *self, incoming *in, const push_options *o, waiting *w, pf_error *err) {
     uint32_t n = (uint32_t)in->count;
-    if (in->bytes <= SMALL && pf_queue_push(self->handle, in->tensors, n, o->pass, &no_wait, NULL) == PF_OK)
+    if (in->bytes <= SMALL_COPY_BYTES &&
+        pf_queue_push(self->handle, in->tensors, n, o->pass, &no_wait, NULL) == PF_OK)
         return PF_OK;
+    w->kind = WAITS_FOR_ROOM;
     waiting_begin(w);
     pf_status status = pf_queue_push(self->handle, in->tensors, n, o->pass, &w->wait, err);
     waiting_end(w);
@@ -202,9 +200,10 @@ static pf_status push_lent(queue *self, incoming *in, const push_options *o, wai
     uint32_t n = (uint32_t)in->count;
     lent *l = lent_take(in);
     if (!l) return PF_NO_MEMORY;
-    if (in->bytes <= WOKEN_FOR &&
+    if (in->bytes <= GIL_RELEASE_BYTES &&
         pf_queue_push_lent(self->handle, in->tensors, n, o->pass, lent_return, l, &no_wait, NULL) == PF_OK)
         return PF_OK;
+    w->kind = WAITS_FOR_ROOM;
     waiting_begin(w);
     pf_status status =
         pf_queue_push_lent(self->handle, in->tensors, n, o->pass, lent_return, l, &w->wait, err);
@@ -229,7 +228,7 @@ static PyObject *queue_push(queue *self, PyObject *const *args, Py_ssize_t count
     pf_error err = PF_ERROR_INIT;
     pf_status status = (o.copy ? push_copied : push_lent)(self, &in, &o, &w, &err);
     incoming_drop(&in);
-    return answer(status, &err);
+    return none_or_error(status, &err);
 }
 
 static PyObject *queue_pop(queue *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
@@ -240,14 +239,15 @@ static PyObject *queue_pop(queue *self, PyObject *const *args, Py_ssize_t count,
     pf_tuple tuple = tuple_begin();
     pf_error err = PF_ERROR_INIT;
     pf_status status = pf_queue_pop(self->handle, &no_wait, &tuple, &err);
-    if (status == PF_TIMEOUT) { /* any other error may have cost a tuple, and would not come again */
+    if (status == PF_TIMEOUT) { /* other errors are final: a second call would not return them again */
         pf_error_release(&err);
         if (waiting_parse(&w, timeout) < 0) return NULL;
+        w.kind = WAITS_FOR_CALL;
         waiting_begin(&w);
         status = pf_queue_pop(self->handle, &w.wait, &tuple, &err);
         waiting_end(&w);
     }
-    return status == PF_OK ? tuple_give(&tuple, 1) : answer(status, &err);
+    return status == PF_OK ? tuple_to_python(&tuple, 1) : none_or_error(status, &err);
 }
 
 static PyObject *queue_close(queue *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
@@ -259,28 +259,28 @@ static PyObject *queue_close(queue *self, PyObject *const *args, Py_ssize_t coun
         argument_pass("pass_id", pass_id, &pass) < 0)
         return NULL;
     pf_error err = PF_ERROR_INIT;
-    return answer(pf_queue_close(self->handle, pass, &err), &err);
+    return none_or_error(pf_queue_close(self->handle, pass, &err), &err);
 }
 
-/* _fail(exception, type, message, traceback, pass_id, homeless=False): homeless, the queue keeps the exception
- * only until a reader raises it, and keeps it from then on */
+/* _fail(exception, type, message, traceback, pass_id, reader_owned=False): with reader_owned, the reader that raises
+ * the exception becomes its owner; until then the queue owns it */
 static PyObject *queue_fail(queue *self, PyObject *args) {
     PyObject *exception, *pass_id;
     pf_failure failure = PF_FAILURE_INIT;
     uint64_t pass = PF_PASS_CURRENT;
-    int homeless = 0;
+    int reader_owned = 0;
     if (!PyArg_ParseTuple(args, "O!sssO|p", PyExc_BaseException, &exception, &failure.type, &failure.message,
-                          &failure.traceback, &pass_id, &homeless) ||
+                          &failure.traceback, &pass_id, &reader_owned) ||
         argument_pass("pass_id", pass_id, &pass) < 0)
         return NULL;
     failure.token = kept_new_token();
     pf_error err = PF_ERROR_INIT;
     pf_status status = pf_queue_fail(self->handle, pass, &failure, &err);
-    if (status == PF_OK) { /* nobody can ask for it before the GIL is let go of */
+    if (status == PF_OK) { /* a reader needs the GIL to look it up, so it is kept in time */
         kept_set(&self->failure, exception, failure.token);
-        self->failure.homeless = homeless;
+        self->failure.reader_owned = reader_owned;
     }
-    return answer(status, &err);
+    return none_or_error(status, &err);
 }
 
 static PyObject *queue_reopen(queue *self, PyObject *const *Py_UNUSED(args), Py_ssize_t count,
@@ -304,18 +304,38 @@ static PyObject *queue_wait_pass(queue *self, PyObject *const *args, Py_ssize_t 
         return NULL;
     pf_error err = PF_ERROR_INIT;
     uint64_t pass;
+    w.kind = WAITS_FOR_CALL;
     waiting_begin(&w);
     pf_status status = pf_queue_wait_pass(self->handle, after, &w.wait, &pass, &err);
     waiting_end(&w);
-    if (status) return answer(status, &err);
+    if (status) return none_or_error(status, &err);
     return PyLong_FromUnsignedLongLong(pass);
+}
+
+/* _get_start(pass_id): tuples of the pass that the consumer has had before */
+static PyObject *queue_get_start(queue *self, PyObject *args) {
+    unsigned long long pass;
+    uint64_t start;
+    if (!PyArg_ParseTuple(args, "K", &pass)) return NULL;
+    pf_error err = PF_ERROR_INIT;
+    pf_status status = pf_queue_get_start(self->handle, pass, &start, &err);
+    if (status) return raise_error(status, &err);
+    return PyLong_FromUnsignedLongLong(start);
+}
+
+/* _set_start(pass_id, start) */
+static PyObject *queue_set_start(queue *self, PyObject *args) {
+    unsigned long long pass, start;
+    if (!PyArg_ParseTuple(args, "KK", &pass, &start)) return NULL;
+    pf_error err = PF_ERROR_INIT;
+    return none_or_error(pf_queue_set_start(self->handle, pass, start, &err), &err);
 }
 
 static PyObject *queue_shutdown(queue *self, PyObject *const *Py_UNUSED(args), Py_ssize_t count,
                                 PyObject *keywords) {
     if (arguments_none("PyArrayFeedQueue.shutdown", count, keywords) < 0) return NULL;
     pf_error err = PF_ERROR_INIT;
-    return answer(pf_queue_shutdown(self->handle, &err), &err);
+    return none_or_error(pf_queue_shutdown(self->handle, &err), &err);
 }
 
 static PyObject *queue_stats(queue *self, PyObject *const *Py_UNUSED(args), Py_ssize_t count,
@@ -336,7 +356,7 @@ static PyObject *queue_stats(queue *self, PyObject *const *Py_UNUSED(args), Py_s
                          "consumers_waited", (double)i.consumers_waited_ns / 1e9);
 }
 
-/* The i-th slot's, which stays as it is from when its dtype is settled; NULL and an exception without one. */
+/* Returns the description of slot i, or NULL with an exception set. It does not change once its dtype is decided. */
 static const spec *spec_of(queue *self, uint32_t i) {
     if (!self->specs && !(self->specs = PyMem_Calloc(self->num_slots, sizeof *self->specs))) {
         PyErr_NoMemory();
@@ -369,7 +389,7 @@ static PyObject *queue_handle(queue *self, void *Py_UNUSED(unused)) {
     return PyLong_FromUnsignedLongLong(self->handle);
 }
 
-/* ---- Slots: tuples written in place ---- */
+/* ---- Reservations: tuples written in place ---- */
 
 static int dtype_unknown(uint32_t i) {
     raise_named(
@@ -378,8 +398,8 @@ static int dtype_unknown(uint32_t i) {
     return -1;
 }
 
-/* Every slot as the queue has it, with rows for a first dimension of -1. */
-static int describe_rows(slot *s, PyObject *rows) {
+/* Describes every slot as the queue has it, with `rows` for a first dimension of -1. */
+static int describe_rows(reservation *s, PyObject *rows) {
     int64_t n = -1;
     if (rows != Py_None && argument_integer("rows", rows, 0, &n) < 0) return -1;
     for (; s->count < s->queue->num_slots; s->count++) {
@@ -402,8 +422,8 @@ static int describe_rows(slot *s, PyObject *rows) {
     return 0;
 }
 
-/* Every slot as _shapes says it: (dtype, shape, LoD). */
-static int describe(slot *s) {
+/* Describes every slot as _reserved_slots returned it: (dtype, shape, LoD). */
+static int describe(reservation *s) {
     for (; s->count < s->queue->num_slots; s->count++) {
         uint32_t i = s->count;
         PyObject *dtype, *shape, *levels;
@@ -421,7 +441,7 @@ static int describe(slot *s) {
         if (PyErr_Occurred()) return -1;
         t->lod_levels = (uint32_t)PyTuple_Size(levels);
         for (uint32_t j = 0; j < t->lod_levels && j < PF_MAX_LOD_LEVELS; j++) {
-            PyArrayObject *level = (PyArrayObject *)PyTuple_GetItem(levels, j); /* _shapes saw to its type */
+            PyArrayObject *level = (PyArrayObject *)PyTuple_GetItem(levels, j); /* checked by offsets_of */
             s->lod[i][j] = (pf_lod_level){PyArray_DATA(level), (uint64_t)PyArray_DIM(level, 0)};
         }
         if (s->lod) t->lod = s->lod[i];
@@ -429,19 +449,19 @@ static int describe(slot *s) {
     return 0;
 }
 
-/* slot(rows=None, *, shapes=None, lod=None, timeout=None, pass_id=None) */
-static PyObject *queue_slot(queue *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
+/* reserve(rows=None, *, shapes=None, lod=None, timeout=None, pass_id=None) */
+static PyObject *queue_reserve(queue *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
     static const char *const names[] = {"rows", "shapes", "lod", "timeout", "pass_id"};
-    static const signature signature_of_slot = {"PyArrayFeedQueue.slot", names, 5, 1, 0, 0};
+    static const signature signature_of_reserve = {"PyArrayFeedQueue.reserve", names, 5, 1, 0, 0};
     PyObject *values[5];
     uint64_t pass = PF_PASS_CURRENT;
     waiting w;
-    if (arguments_bind(&signature_of_slot, args, count, keywords, values) < 0 ||
+    if (arguments_bind(&signature_of_reserve, args, count, keywords, values) < 0 ||
         argument_pass("pass_id", values[4], &pass) < 0 || waiting_parse(&w, values[3]) < 0)
         return NULL;
     PyObject *rows = values[0] ? values[0] : Py_None, *shapes = values[1] ? values[1] : Py_None;
     PyObject *lod = values[2] ? values[2] : Py_None;
-    slot *s = PyObject_New(slot, slot_type);
+    reservation *s = PyObject_New(reservation, reservation_type);
     if (!s) return NULL;
     Py_INCREF((PyObject *)self);
     s->queue = self;
@@ -462,16 +482,16 @@ static PyObject *queue_slot(queue *self, PyObject *const *args, Py_ssize_t count
     } else if (shapes == Py_None && lod == Py_None) {
         failed = describe_rows(s, rows) < 0;
     } else {
-        /* The rest is seldom, and simpler said in Python. */
-        s->levels = PyObject_CallMethod((PyObject *)self, "_shapes", "OOO", rows, shapes, lod);
+        /* The other cases are rare and simpler in Python. */
+        s->levels = PyObject_CallMethod((PyObject *)self, "_reserved_slots", "OOO", rows, shapes, lod);
         failed = !s->levels || describe(s) < 0;
     }
     if (failed) Py_CLEAR(s);
     return (PyObject *)s;
 }
 
-static void slot_dealloc(PyObject *self) {
-    slot *s = (slot *)self;
+static void reservation_dealloc(PyObject *self) {
+    reservation *s = (reservation *)self;
     PyTypeObject *type = Py_TYPE(self);
     pf_tuple_release(&s->tuple);
     Py_XDECREF(s->arrays);
@@ -484,34 +504,35 @@ static void slot_dealloc(PyObject *self) {
     Py_DECREF((PyObject *)type);
 }
 
-static PyObject *slot_enter(slot *s, PyObject *Py_UNUSED(unused)) {
+static PyObject *reservation_enter(reservation *s, PyObject *Py_UNUSED(unused)) {
     if (s->entered)
         return raise_named("StateError", -1,
-                           "slot: it was entered already: make a new one with queue.slot()");
+                           "reservation: it was entered already: make a new one with queue.reserve()");
     s->entered = 1;
     pf_error err = PF_ERROR_INIT;
     pf_tuple shared = PF_TUPLE_INIT;
     pf_status status =
         pf_queue_reserve(s->queue->handle, s->tensors, s->count, s->pass, &no_wait, &s->tuple, NULL);
     if (status) {
+        s->wait.kind = WAITS_FOR_ROOM;
         waiting_begin(&s->wait);
         status =
             pf_queue_reserve(s->queue->handle, s->tensors, s->count, s->pass, &s->wait.wait, &s->tuple, &err);
         waiting_end(&s->wait);
     }
-    /* The arrays may outlive the commit: they hold the memory by a loan of their own. */
+    /* The arrays may outlive the commit, so they own a loan of their own. */
     if (status == PF_OK) status = pf_tuple_share(&s->tuple, &shared, &err);
     if (status) {
         pf_tuple_release(&s->tuple);
-        s->entered = 0; /* after a timeout it may be tried again */
-        return answer(status, &err);
+        s->entered = 0; /* after a timeout it may be entered again */
+        return none_or_error(status, &err);
     }
-    s->arrays = tuple_give(&shared, 1);
+    s->arrays = tuple_to_python(&shared, 1);
     Py_XINCREF(s->arrays);
     return s->arrays;
 }
 
-/* From the commit on the consumer owns the memory: what the producer still has cannot write to it. */
+/* Makes the arrays read-only: from the commit on the consumer owns the memory. */
 static void seal(PyObject *arrays) {
     for (Py_ssize_t i = 0; i < PyTuple_Size(arrays); i++) {
         PyObject *a = PyTuple_GetItem(arrays, i);
@@ -525,13 +546,13 @@ static void seal(PyObject *arrays) {
 static pf_status commit(pf_tuple *tuple, pf_error *err) {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < tuple->num_slots; i++) bytes += tuple->slots[i].nbytes;
-    if (bytes <= WOKEN_FOR) return pf_queue_commit(tuple, err);
+    if (bytes <= GIL_RELEASE_BYTES) return pf_queue_commit(tuple, err);
     pf_status status;
     Py_BEGIN_ALLOW_THREADS status = pf_queue_commit(tuple, err);
     Py_END_ALLOW_THREADS return status;
 }
 
-static PyObject *slot_exit(slot *s, PyObject *const *args, Py_ssize_t count) {
+static PyObject *reservation_exit(reservation *s, PyObject *const *args, Py_ssize_t count) {
     if (count != 3) {
         PyErr_Format(PyExc_TypeError, "__exit__() takes 3 arguments, but %zd were given", count);
         return NULL;
@@ -539,28 +560,29 @@ static PyObject *slot_exit(slot *s, PyObject *const *args, Py_ssize_t count) {
     if (!s->tuple.loan) Py_RETURN_FALSE;
     seal(s->arrays);
     Py_CLEAR(s->arrays);
-    pf_tuple tuple = s->tuple; /* from here on no other thread's that leaves the same slot */
+    pf_tuple tuple = s->tuple; /* taken, in case another thread leaves the same reservation */
     s->tuple = (pf_tuple)PF_TUPLE_INIT;
     pf_error err = PF_ERROR_INIT;
     pf_status status = args[0] == Py_None ? commit(&tuple, &err) : PF_OK;
-    pf_tuple_release(&tuple); /* if it is not the queue's */
+    pf_tuple_release(&tuple); /* does nothing if the queue has taken the tuple */
     if (status) return raise_error(status, &err);
     Py_RETURN_FALSE;
 }
 
-static PyMethodDef slot_methods[] = {
-    {"__enter__", (PyCFunction)slot_enter, METH_NOARGS, NULL},
-    {"__exit__", (PyCFunction)(void *)slot_exit, METH_FASTCALL, NULL},
+static PyMethodDef reservation_methods[] = {
+    {"__enter__", (PyCFunction)reservation_enter, METH_NOARGS, NULL},
+    {"__exit__", (PyCFunction)(void *)reservation_exit, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
-static PyType_Slot slot_type_slots[] = {
-    {Py_tp_dealloc, slot_dealloc},
-    {Py_tp_methods, slot_methods},
+static PyType_Slot reservation_slots[] = {
+    {Py_tp_dealloc, reservation_dealloc},
+    {Py_tp_methods, reservation_methods},
     {Py_tp_doc, "A tuple of a queue that is written in place: a context manager, used once."},
     {0, NULL},
 };
-static PyType_Spec slot_spec = {"pyfeed._native.Slot", sizeof(slot), 0,
-                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slot_type_slots};
+static PyType_Spec reservation_spec = {"pyfeed._native.Reservation", sizeof(reservation), 0,
+                                       Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                                       reservation_slots};
 
 static PyMethodDef queue_methods[] = {
     {"_init_once", (PyCFunction)queue_init_once, METH_VARARGS | METH_CLASS, NULL},
@@ -568,10 +590,12 @@ static PyMethodDef queue_methods[] = {
     {"_producer", (PyCFunction)queue_producer, METH_NOARGS, NULL},
     {"push", (PyCFunction)(void *)queue_push, METH_FASTCALL | METH_KEYWORDS, PUSH_DOC},
     {"pop", (PyCFunction)(void *)queue_pop, METH_FASTCALL | METH_KEYWORDS, POP_DOC},
-    {"slot", (PyCFunction)(void *)queue_slot, METH_FASTCALL | METH_KEYWORDS, SLOT_DOC},
+    {"reserve", (PyCFunction)(void *)queue_reserve, METH_FASTCALL | METH_KEYWORDS, RESERVE_DOC},
     {"close", (PyCFunction)(void *)queue_close, METH_FASTCALL | METH_KEYWORDS, CLOSE_DOC},
     {"_fail", (PyCFunction)queue_fail, METH_VARARGS, NULL},
     {"reopen", (PyCFunction)(void *)queue_reopen, METH_FASTCALL | METH_KEYWORDS, REOPEN_DOC},
+    {"_get_start", (PyCFunction)queue_get_start, METH_VARARGS, NULL},
+    {"_set_start", (PyCFunction)queue_set_start, METH_VARARGS, NULL},
     {"wait_pass", (PyCFunction)(void *)queue_wait_pass, METH_FASTCALL | METH_KEYWORDS, WAIT_PASS_DOC},
     {"shutdown", (PyCFunction)(void *)queue_shutdown, METH_FASTCALL | METH_KEYWORDS, SHUTDOWN_DOC},
     {"stats", (PyCFunction)(void *)queue_stats, METH_FASTCALL | METH_KEYWORDS, STATS_DOC},
@@ -579,7 +603,7 @@ static PyMethodDef queue_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 static PyGetSetDef queue_getset[] = {
-    {"handle", (getter)queue_handle, NULL, "The number by which the C API knows it.", NULL},
+    {"handle", (getter)queue_handle, NULL, "The handle of the object in the C API.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyType_Slot queue_type_slots[] = {
@@ -597,5 +621,8 @@ static PyType_Spec queue_spec = {
     queue_type_slots};
 
 int queue_init(PyObject *module) {
-    return add_type(module, &queue_spec, &queue_type) || add_type(module, &slot_spec, &slot_type) ? -1 : 0;
+    return add_type(module, &queue_spec, &queue_type) ||
+                   add_type(module, &reservation_spec, &reservation_type)
+               ? -1
+               : 0;
 }

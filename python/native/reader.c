@@ -1,15 +1,11 @@
 /* _native.Reader. */
+#include "reader.h"
+
+#include <time.h>
+
 #include "docs.h"
-#include "native.h"
 
 static PyTypeObject *reader_type;
-
-typedef struct {
-    PyObject ob_base;
-    pf_handle handle;
-    kept failure;
-    int direct; /* hands on what is there, by reference: worth a try without letting go of the GIL */
-} reader;
 
 /* Reader._of(variable's handle, direct=False) */
 static PyObject *reader_of(PyObject *class, PyObject *args) {
@@ -33,9 +29,7 @@ static PyObject *reader_of(PyObject *class, PyObject *args) {
 
 static int reader_traverse(PyObject *self, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(self));
-    Py_VISIT(((reader *)self)->failure.exception);
-    Py_VISIT(((reader *)self)->failure.traceback);
-    return 0;
+    return kept_traverse(&((reader *)self)->failure, visit, arg);
 }
 
 static int reader_clear(PyObject *self) {
@@ -53,32 +47,62 @@ static void reader_dealloc(PyObject *self) {
     Py_DECREF((PyObject *)type);
 }
 
-/* Raises what a call in the reader answered, unless something is raised already. */
-static PyObject *raise(reader *self, pf_status status, pf_error *err) {
-    if (!PyErr_Occurred()) return raise_error_in(status, err, &self->failure);
+static PyObject *raise_closed(void) { return raise_named("StateError", -1, "the reader is closed"); }
+
+int reader_enter(reader *self) {
+    if (atomic_load(&self->closed)) {
+        raise_closed();
+        return -1;
+    }
+    self->calls++;
+    return 0;
+}
+
+void reader_leave(reader *self) {
+    if (--self->calls > 0 || !atomic_load(&self->closed)) return;
+    pf_handle handle = self->handle;
+    self->handle = 0;
+    handle_release(handle);
+}
+
+PyObject *reader_raise(reader *self, pf_status status, pf_error *err) {
+    if (!PyErr_Occurred()) {
+        if (!atomic_load(&self->closed)) return raise_error_in(status, err, &self->failure);
+        raise_closed();
+    }
     pf_error_release(err);
     return NULL;
 }
 
-/* The next tuple; NULL and *end at the end of the pass, NULL and an exception otherwise. */
-static PyObject *next(reader *self, PyObject *timeout, int *end) {
+int reader_await_resets(reader *self) {
+    const struct timespec moment = {0, 50000};
+    while (self->resets > 0 && !forked) {
+        Py_BEGIN_ALLOW_THREADS nanosleep(&moment, NULL);
+        Py_END_ALLOW_THREADS if (PyErr_CheckSignals() < 0) return -1;
+    }
+    return 0;
+}
+
+PyObject *reader_next(reader *self, uint64_t loop, PyObject *timeout, int *end) {
     waiting w;
-    pf_wait no_wait = PF_WAIT_INIT;
-    no_wait.timeout_ns = 0;
     *end = 0;
-    if (waiting_parse(&w, timeout) < 0) return NULL;
+    if (waiting_parse(&w, timeout) < 0 || reader_enter(self) < 0) return NULL;
     pf_tuple tuple = tuple_begin();
     pf_error err = PF_ERROR_INIT;
     pf_status status = PF_TIMEOUT;
-    if (self->direct) status = pf_reader_next(self->handle, &no_wait, &tuple, &err);
-    if (status == PF_TIMEOUT) { /* any other error may have cost a tuple, and would not come again */
+    if (self->direct) status = pf_reader_next_in_loop(self->handle, loop, &no_wait, &tuple, &err);
+    if (status == PF_TIMEOUT) { /* other errors are final: a second call would not return them again */
         pf_error_release(&err);
+        w.kind = WAITS_FOR_READ;
+        w.reader = (PyObject *)self;
+        w.closed = &self->closed;
         waiting_begin(&w);
-        status = pf_reader_next(self->handle, &w.wait, &tuple, &err);
+        status = pf_reader_next_in_loop(self->handle, loop, &w.wait, &tuple, &err);
         waiting_end(&w);
     }
-    if (status == PF_OK) return tuple_give(&tuple, 1);
-    if (status != PF_END || PyErr_Occurred()) return raise(self, status, &err);
+    reader_leave(self);
+    if (status == PF_OK) return tuple_to_python(&tuple, 1);
+    if (status != PF_END || PyErr_Occurred()) return reader_raise(self, status, &err);
     *end = 1;
     pf_error_release(&err);
     return NULL;
@@ -86,7 +110,7 @@ static PyObject *next(reader *self, PyObject *timeout, int *end) {
 
 static PyObject *reader_iternext(reader *self) {
     int end;
-    return next(self, NULL, &end);
+    return reader_next(self, 0, NULL, &end);
 }
 
 static const char *const timeout_only[] = {"timeout"};
@@ -96,7 +120,7 @@ static PyObject *reader_read(reader *self, PyObject *const *args, Py_ssize_t cou
     PyObject *timeout;
     if (arguments_bind(&read, args, count, keywords, &timeout) < 0) return NULL;
     int end;
-    PyObject *tuple = next(self, timeout, &end);
+    PyObject *tuple = reader_next(self, 0, timeout, &end);
     if (end) return raise_named("EndOfData", -1, "the end of the data: this pass has no more tuples");
     return tuple;
 }
@@ -105,45 +129,98 @@ static PyObject *reader_has_next(reader *self, PyObject *const *args, Py_ssize_t
     static const signature has_next = {"Reader.has_next", timeout_only, 1, 1, 0, 0};
     PyObject *timeout;
     waiting w;
-    if (arguments_bind(&has_next, args, count, keywords, &timeout) < 0 || waiting_parse(&w, timeout) < 0)
+    if (arguments_bind(&has_next, args, count, keywords, &timeout) < 0 || waiting_parse(&w, timeout) < 0 ||
+        reader_enter(self) < 0)
         return NULL;
     pf_error err = PF_ERROR_INIT;
     uint8_t yes;
+    w.kind = WAITS_FOR_READ;
+    w.reader = (PyObject *)self;
+    w.closed = &self->closed;
     waiting_begin(&w);
     pf_status status = pf_reader_has_next(self->handle, &w.wait, &yes, &err);
     waiting_end(&w);
-    return status == PF_OK ? PyBool_FromLong(yes) : raise(self, status, &err);
+    reader_leave(self);
+    return status == PF_OK ? PyBool_FromLong(yes) : reader_raise(self, status, &err);
 }
 
 static PyObject *reader_reset(reader *self, PyObject *const *Py_UNUSED(args), Py_ssize_t count,
                               PyObject *keywords) {
-    if (arguments_none("Reader.reset", count, keywords) < 0) return NULL;
+    if (arguments_none("Reader.reset", count, keywords) < 0 || reader_enter(self) < 0) return NULL;
     pf_error err = PF_ERROR_INIT;
     pf_status status;
+    self->resets++; /* loops in other threads wait until the reset has ended */
     Py_BEGIN_ALLOW_THREADS status = pf_reader_reset(self->handle, &err);
-    Py_END_ALLOW_THREADS if (status == PF_OK) kept_drop(&self->failure);
-    return status == PF_OK ? Py_NewRef(Py_None) : raise(self, status, &err);
+    Py_END_ALLOW_THREADS self->resets--;
+    reader_leave(self);
+    if (status != PF_OK) return reader_raise(self, status, &err); /* loops continue */
+    self->generation++;
+    self->loops = 0;
+    kept_drop(&self->failure);
+    Py_RETURN_NONE;
 }
 
-/* _stats(): JSON */
+/* _close(): calls that wait in other threads end with an error */
+static PyObject *reader_close(reader *self, PyObject *Py_UNUSED(unused)) {
+    if (atomic_exchange(&self->closed, 1)) Py_RETURN_NONE;
+    self->generation++;
+    self->loops = 0;
+    pf_poll_now(NULL);
+    kept_drop(&self->failure);
+    self->calls++;
+    reader_leave(self);
+    Py_RETURN_NONE;
+}
+
+/* _stats(): a JSON object */
 static PyObject *reader_stats(reader *self, PyObject *Py_UNUSED(unused)) {
+    if (reader_enter(self) < 0) return NULL;
     pf_error err = PF_ERROR_INIT;
     pf_status status;
     char *json;
     Py_BEGIN_ALLOW_THREADS status = pf_reader_stats(self->handle, &json, &err);
-    Py_END_ALLOW_THREADS return status ? raise_error(status, &err) : text_give(json);
+    Py_END_ALLOW_THREADS reader_leave(self);
+    return status ? raise_error(status, &err) : take_text(json);
 }
 
-/* _workers(): of a map reader */
+/* _get_state(): a JSON object */
+static PyObject *reader_get_state(reader *self, PyObject *Py_UNUSED(unused)) {
+    if (reader_enter(self) < 0) return NULL;
+    pf_error err = PF_ERROR_INIT;
+    pf_status status;
+    char *json;
+    Py_BEGIN_ALLOW_THREADS status = pf_reader_get_state(self->handle, &json, &err);
+    Py_END_ALLOW_THREADS reader_leave(self);
+    return status ? raise_error(status, &err) : take_text(json);
+}
+
+/* _set_state(state, strict) */
+static PyObject *reader_set_state(reader *self, PyObject *args) {
+    const char *state;
+    int strict;
+    if (!PyArg_ParseTuple(args, "sp", &state, &strict) || reader_enter(self) < 0) return NULL;
+    pf_error err = PF_ERROR_INIT;
+    pf_status status;
+    Py_BEGIN_ALLOW_THREADS status = pf_reader_set_state(self->handle, state, (uint8_t)strict, &err);
+    Py_END_ALLOW_THREADS reader_leave(self);
+    return none_or_error(status, &err);
+}
+
+/* _workers(): the workers of a map reader */
 static PyObject *reader_workers(reader *self, PyObject *Py_UNUSED(unused)) {
+    if (atomic_load(&self->closed)) return raise_closed();
     pf_error err = PF_ERROR_INIT;
     pf_handle workers;
     pf_status status = pf_map_workers_create(self->handle, &workers, &err);
-    return status ? raise_error(status, &err) : workers_over(workers);
+    return status ? raise_error(status, &err) : workers_wrap(workers);
 }
 
 static PyObject *reader_handle(reader *self, void *Py_UNUSED(unused)) {
     return PyLong_FromUnsignedLongLong(self->handle);
+}
+
+static PyObject *reader_is_closed(reader *self, void *Py_UNUSED(unused)) {
+    return PyBool_FromLong(atomic_load(&self->closed));
 }
 
 static PyMethodDef methods[] = {
@@ -151,12 +228,17 @@ static PyMethodDef methods[] = {
     {"read", (PyCFunction)(void *)reader_read, METH_FASTCALL | METH_KEYWORDS, READ_DOC},
     {"has_next", (PyCFunction)(void *)reader_has_next, METH_FASTCALL | METH_KEYWORDS, HAS_NEXT_DOC},
     {"reset", (PyCFunction)(void *)reader_reset, METH_FASTCALL | METH_KEYWORDS, RESET_DOC},
+    {"current_pass", (PyCFunction)(void *)loop_join, METH_FASTCALL | METH_KEYWORDS, CURRENT_PASS_DOC},
+    {"_close", (PyCFunction)reader_close, METH_NOARGS, NULL},
     {"_stats", (PyCFunction)reader_stats, METH_NOARGS, NULL},
+    {"_get_state", (PyCFunction)reader_get_state, METH_NOARGS, NULL},
+    {"_set_state", (PyCFunction)reader_set_state, METH_VARARGS, NULL},
     {"_workers", (PyCFunction)reader_workers, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 static PyGetSetDef getset[] = {
-    {"handle", (getter)reader_handle, NULL, "The number by which the C API knows it.", NULL},
+    {"handle", (getter)reader_handle, NULL, "The handle of the object in the C API.", NULL},
+    {"closed", (getter)reader_is_closed, NULL, "Whether `close` was called.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyType_Slot slots[] = {
@@ -165,7 +247,7 @@ static PyType_Slot slots[] = {
     {Py_tp_clear, reader_clear},
     {Py_tp_methods, methods},
     {Py_tp_getset, getset},
-    {Py_tp_iter, PyObject_SelfIter},
+    {Py_tp_iter, loop_begin},
     {Py_tp_iternext, reader_iternext},
     {Py_tp_doc, "The part of pyfeed.Reader that is written in C."},
     {0, NULL},
@@ -174,4 +256,6 @@ static PyType_Spec spec = {
     "pyfeed._native.Reader", sizeof(reader), 0,
     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
 
-int reader_init(PyObject *module) { return add_type(module, &spec, &reader_type); }
+int reader_init(PyObject *module) {
+    return add_type(module, &spec, &reader_type) < 0 ? -1 : loop_init(module);
+}

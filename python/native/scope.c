@@ -1,4 +1,4 @@
-/* _native.Scope: variables by name, and the operators. */
+/* _native.Scope: variables by name, and operators on them. */
 #include "docs.h"
 #include "native.h"
 
@@ -13,17 +13,17 @@ static PyObject *scope_new(PyObject *class, PyObject *args) {
     pf_error err = PF_ERROR_INIT;
     pf_handle handle;
     pf_status status = pf_scope_create(parent, &handle, &err);
-    return owner_made(class, status, handle, &err);
+    return owner_or_error(class, status, handle, &err);
 }
 
 static PyObject *scope_global(PyObject *class, PyObject *Py_UNUSED(unused)) {
     pf_error err = PF_ERROR_INIT;
     pf_handle handle;
     pf_status status = pf_scope_global(&handle, &err);
-    return owner_made(class, status, handle, &err);
+    return owner_or_error(class, status, handle, &err);
 }
 
-/* A handle of the variable, made if `make`. The caller releases it. */
+/* Gets a handle of a variable, which is made if `make` is set. The caller releases the handle. */
 static int variable(scope *self, const char *name, int make, pf_handle *var) {
     pf_error err = PF_ERROR_INIT;
     pf_status status = (make ? pf_scope_var : pf_scope_find)(self->handle, name, var, &err);
@@ -31,7 +31,7 @@ static int variable(scope *self, const char *name, int make, pf_handle *var) {
     return status ? -1 : 0;
 }
 
-/* The only argument of many a method. */
+/* Parses `name`, the only argument of several methods. */
 static int variable_name(const char *function, PyObject *const *args, Py_ssize_t count, PyObject *keywords,
                          const char **name) {
     static const char *const names[] = {"name"};
@@ -41,7 +41,7 @@ static int variable_name(const char *function, PyObject *const *args, Py_ssize_t
     return argument_text("name", value, name);
 }
 
-/* _with_var(name, make, function): function's answer to the variable's handle */
+/* _with_var(name, make, function): the result of the function, called with the handle of the variable */
 static PyObject *scope_with_var(scope *self, PyObject *args) {
     const char *name;
     int make;
@@ -59,9 +59,9 @@ static PyObject *scope_erase(scope *self, PyObject *const *args, Py_ssize_t coun
     const char *name;
     if (variable_name("Scope.erase", args, count, keywords, &name) < 0) return NULL;
     pf_error err = PF_ERROR_INIT;
-    pf_status status; /* a reader that goes may have threads to end */
+    pf_status status; /* dropping a reader may join threads */
     Py_BEGIN_ALLOW_THREADS status = pf_scope_erase(self->handle, name, &err);
-    Py_END_ALLOW_THREADS return answer(status, &err);
+    Py_END_ALLOW_THREADS return none_or_error(status, &err);
 }
 
 static PyObject *scope_kind(scope *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
@@ -88,7 +88,7 @@ static PyObject *scope_get_tensor(scope *self, PyObject *const *args, Py_ssize_t
     pf_status status = pf_var_get_tensor(var, &tuple, &err);
     pf_release(var, NULL);
     if (status) return raise_error(status, &err);
-    PyObject *one = tuple_give(&tuple, 0), *tensor = NULL;
+    PyObject *one = tuple_to_python(&tuple, 0), *tensor = NULL;
     if (one) {
         tensor = PyTuple_GetItem(one, 0);
         Py_XINCREF(tensor);
@@ -120,12 +120,12 @@ static PyObject *scope_set_tensor(scope *self, PyObject *const *args, Py_ssize_t
     Py_BEGIN_ALLOW_THREADS status = pf_var_set_tensor(var, in.tensors, &err);
     Py_END_ALLOW_THREADS incoming_drop(&in);
     pf_release(var, NULL);
-    return answer(status, &err);
+    return none_or_error(status, &err);
 }
 
 enum { MOST_NAMES = 1024 };
 
-/* The names in a sequence, which they are borrowed from. Their number, or -1. */
+/* Stores the names in a sequence, borrowed from it, and returns their number, or -1 with an exception set. */
 static Py_ssize_t names_of(const char *argument, const char *what, PyObject *sequence, PyObject **all,
                            const char **names) {
     *all = argument_names(argument, sequence);
@@ -139,7 +139,7 @@ static Py_ssize_t names_of(const char *argument, const char *what, PyObject *seq
     return -1;
 }
 
-/* _create_reader(op, out, ins, attributes): attributes are JSON. May look into a file, and wait for it. */
+/* _create_reader(op, out, ins, attributes): attributes are JSON. May read a file, and wait for it. */
 static PyObject *scope_create_reader(scope *self, PyObject *args) {
     const char *op, *out, *ins[MOST_NAMES], *attributes;
     PyObject *name, *list, *all;
@@ -154,7 +154,7 @@ static PyObject *scope_create_reader(scope *self, PyObject *args) {
     pf_status status = pf_reader_create(self->handle, op, out, ins, (uint32_t)n, attributes, &w.wait, &err);
     waiting_end(&w);
     Py_DECREF(all);
-    return answer(status, &err);
+    return none_or_error(status, &err);
 }
 
 static PyObject *scope_read(scope *self, PyObject *const *args, Py_ssize_t count, PyObject *keywords) {
@@ -173,7 +173,7 @@ static PyObject *scope_read(scope *self, PyObject *const *args, Py_ssize_t count
     pf_status status = pf_scope_read(self->handle, in, outs, (uint32_t)n, &w.wait, &err);
     waiting_end(&w);
     Py_DECREF(all);
-    return answer(status, &err);
+    return none_or_error(status, &err);
 }
 
 static PyMethodDef methods[] = {
@@ -189,7 +189,7 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 static PyGetSetDef getset[] = {
-    {"handle", (getter)owner_handle, NULL, "The number by which the C API knows it.", NULL},
+    {"handle", (getter)owner_handle, NULL, "The handle of the object in the C API.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyType_Slot slots[] = {

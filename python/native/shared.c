@@ -1,7 +1,8 @@
-/* Queues that other processes fill. What those processes do is python/pyfeed_worker. */
+/* Queues that worker processes fill. python/pyfeed_worker is the side of the workers. */
 #include "native.h"
 
-/* _shared_init(class, variable's handle, slots, ring_cells, cell_bytes, place): the queue, and its ring's descriptor */
+/* _shared_init(class, variable's handle, slots, ring_cells, cell_bytes, place): the queue and the file descriptor of
+ * its ring */
 PyObject *shared_init(PyObject *Py_UNUSED(module), PyObject *args) {
     PyObject *class, *slots;
     unsigned long long var;
@@ -28,12 +29,12 @@ PyObject *shared_init(PyObject *Py_UNUSED(module), PyObject *args) {
     pf_error err = PF_ERROR_INIT;
     pf_handle handle;
     pf_status status;
-    Py_BEGIN_ALLOW_THREADS; /* memory for devices is made ready */
+    Py_BEGIN_ALLOW_THREADS; /* registering memory with the CUDA driver takes long */
     status = pf_shared_queue_init_once(var, &options, &fd, &handle, &err);
     Py_END_ALLOW_THREADS;
     slot_specs_drop(&specs);
     if (status) return raise_error(status, &err);
-    PyObject *queue = queue_over(class, handle);
+    PyObject *queue = queue_wrap(class, handle);
     return queue ? Py_BuildValue("Ni", queue, fd) : NULL;
 }
 
@@ -43,7 +44,7 @@ PyObject *shared_expect(PyObject *Py_UNUSED(module), PyObject *args) {
     unsigned int workers;
     if (!PyArg_ParseTuple(args, "KI", &handle, &workers)) return NULL;
     pf_error err = PF_ERROR_INIT;
-    return answer(pf_shared_queue_expect(handle, workers, &err), &err);
+    return none_or_error(pf_shared_queue_expect(handle, workers, &err), &err);
 }
 
 /* _shared_exited(handle, pid, exit_status) */
@@ -53,5 +54,5 @@ PyObject *shared_exited(PyObject *Py_UNUSED(module), PyObject *args) {
     int exit_status;
     if (!PyArg_ParseTuple(args, "KLi", &handle, &pid, &exit_status)) return NULL;
     pf_error err = PF_ERROR_INIT;
-    return answer(pf_shared_queue_report_exit(handle, pid, exit_status, &err), &err);
+    return none_or_error(pf_shared_queue_report_exit(handle, pid, exit_status, &err), &err);
 }

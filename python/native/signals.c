@@ -1,8 +1,9 @@
-/* How the main thread hears of signals while it sleeps without a time limit.
+/* How signals reach the main thread while it sleeps without a time limit.
  *
- * Python's own handler of a signal, in C, notes it and writes a byte to a descriptor (signal.set_wakeup_fd); the handler in
- * Python runs when the main thread looks next. That the system interrupts the main thread's sleep is not enough: it may be
- * about to sleep only, or the signal may have come to another thread. So a thread of ours reads the descriptor. */
+ * Python's C handler of a signal notes the signal and writes a byte to a file descriptor (signal.set_wakeup_fd). The
+ * handler in Python runs when the main thread next checks for signals. A signal interrupts a sleep of the main thread,
+ * but that is not enough: the signal may come just before the sleep, or to another thread. So a thread of this file
+ * reads the descriptor, and then makes the main thread poll. */
 #define _GNU_SOURCE
 #include "signals.h"
 
@@ -11,14 +12,15 @@
 #include <signal.h>
 #include <unistd.h>
 
-static int ends[2] = {-1, -1}; /* of a pipe; not there in a forked child */
-static void (*tell)(void);
-/* The descriptor of the program's own, where it listens itself: what came to ours before that was found out is its. */
+static int ends[2] = {-1, -1}; /* the ends of a pipe; -1 in a forked child */
+static void (*poll_now)(void);
+/* The wake-up descriptor of the program itself, if it has set one; else -1. Bytes that came to the pipe before this was
+ * known are forwarded to it. */
 static int theirs = -1;
 static pthread_mutex_t theirs_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* The thread is not in the child. The pipe stays open: Python may still write to it there, as the parent does. */
-static void in_child(void) {
+/* The thread does not exist in the child. The pipe stays open, because Python may still write to it in the child. */
+static void reset_after_fork(void) {
     ends[0] = ends[1] = theirs = -1;
     theirs_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }
@@ -30,9 +32,9 @@ static void *listen_to(void *end) {
         if (n < 0) continue;
         pthread_mutex_lock(&theirs_lock);
         if (theirs >= 0 && write(theirs, bytes, (size_t)n) < 0) {
-        } /* it is full, and heard of */
+        } /* the descriptor is full, so its reader wakes anyway */
         pthread_mutex_unlock(&theirs_lock);
-        tell();
+        poll_now();
     }
     return NULL;
 }
@@ -40,13 +42,13 @@ static void *listen_to(void *end) {
 static int begin(void) {
     static int forks_watched;
     if (ends[0] >= 0) return 0;
-    if (!forks_watched && pthread_atfork(NULL, NULL, in_child) != 0) return -1;
+    if (!forks_watched && pthread_atfork(NULL, NULL, reset_after_fork) != 0) return -1;
     forks_watched = 1;
     if (pipe2(ends, O_CLOEXEC) < 0) {
         ends[0] = ends[1] = -1;
         return -1;
     }
-    /* Handlers of signals write, and must not wait. */
+    /* Signal handlers write to the pipe and must not block. */
     fcntl(ends[1], F_SETFL, O_NONBLOCK);
     sigset_t all, old;
     sigfillset(&all);
@@ -64,7 +66,7 @@ static int begin(void) {
     return 0;
 }
 
-/* signal.set_wakeup_fd(fd): the one before, or -2 */
+/* signal.set_wakeup_fd(fd): returns the descriptor that was set before, or -2 after a failure */
 static long wake_up(int fd, int warn) {
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
@@ -79,15 +81,15 @@ static long wake_up(int fd, int warn) {
     Py_XDECREF(args);
     Py_XDECREF(set);
     Py_XDECREF(module);
-    PyErr_Restore(type, value, traceback); /* and no other */
+    PyErr_Restore(type, value, traceback); /* drops an exception of the call itself */
     return old;
 }
 
 enum { DOES_NOT = 0, ANEW = 1, AS_BEFORE = 2 };
 
-/* The lock is held for two calls that set a variable, and by the thread for one that does not block for long. */
+/* The lock is only held for short calls: two that set a variable here, and a non-blocking write in the thread. */
 static int listen_with(void (*whom)(void)) {
-    tell = whom;
+    poll_now = whom;
     if (begin() < 0) return DOES_NOT;
     pthread_mutex_lock(&theirs_lock);
     long old = wake_up(ends[1], 0);
@@ -97,7 +99,8 @@ static int listen_with(void (*whom)(void)) {
     return old == ends[1] ? AS_BEFORE : old == -1 ? ANEW : DOES_NOT;
 }
 
-/* What handlers call may put an end to the listening. Whatever came in between is looked at once it has begun anew. */
+/* A signal handler may replace the descriptor. After the listening began again, checks for signals that came in
+ * between. */
 int signals_check(void (*whom)(void), int *listens) {
     *listens = listen_with(whom);
     for (;;) {
@@ -108,5 +111,5 @@ int signals_check(void (*whom)(void), int *listens) {
 
 void signals_ignore(void) {
     long old = wake_up(-1, 1);
-    if (old >= 0 && old != ends[1]) wake_up((int)old, 1); /* a handler has set another */
+    if (old >= 0 && old != ends[1]) wake_up((int)old, 1); /* a handler has set another descriptor */
 }

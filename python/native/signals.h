@@ -1,15 +1,15 @@
-/* Signals, for a main thread that waits long. */
+/* Signals for a main thread that waits without a time limit. */
 #ifndef PYFEED_SIGNALS_H
 #define PYFEED_SIGNALS_H
 
 #include <Python.h>
 
-/* Runs the handlers of the signals that there were; -1 if one raised. From here on `tell` is called, on a thread of ours, after
- * each signal that has a handler in Python, whichever thread it came to, and after _thread.interrupt_main; `listens` is set to
- * 0 if not: the program listens itself (signal.set_wakeup_fd), or the system gives no thread. Only in the main thread, with the
- * GIL. */
-int signals_check(void (*tell)(void), int *listens);
-/* No longer, if some signals_check said it does. An exception stays as it is. */
+/* Runs the Python handlers of signals that have arrived; returns -1 if one raised. From then on another thread calls
+ * `poll_now` after each signal with a Python handler, whichever thread received it, and after _thread.interrupt_main.
+ * `listens` is set to 0 if that is not possible: the program has set a wake-up descriptor itself
+ * (signal.set_wakeup_fd), or the system could not start a thread. Only for the main thread, with the GIL. */
+int signals_check(void (*poll_now)(void), int *listens);
+/* Ends what signals_check began, if it set `listens`. Keeps an exception that is set. */
 void signals_ignore(void);
 
 #endif

@@ -4,8 +4,6 @@
 
 static PyTypeObject *buffer_type;
 
-static const pf_wait no_wait = {sizeof(pf_wait), 0, 0, 0, NULL, NULL};
-
 /* Buffer._get(place, capacity, bytes_limit) */
 static PyObject *buffer_of(PyObject *class, PyObject *args) {
     pf_place place;
@@ -18,7 +16,7 @@ static PyObject *buffer_of(PyObject *class, PyObject *args) {
     pf_error err = PF_ERROR_INIT;
     pf_handle handle;
     pf_status status = pf_staging_create(place, (uint64_t)capacity, (uint64_t)bytes_limit, &handle, &err);
-    return owner_made(class, status, handle, &err);
+    return owner_or_error(class, status, handle, &err);
 }
 
 /* put(arrays, /, *, timeout=None) */
@@ -35,15 +33,15 @@ static PyObject *buffer_put(owner *self, PyObject *const *args, Py_ssize_t count
     pf_error err = PF_ERROR_INIT;
     pf_status status = PF_TIMEOUT;
     uint32_t n = (uint32_t)in.count;
-    /* A first try that does not wait needs not let go of the GIL, which is slow to come back. */
-    if (in.bytes <= SMALL) status = pf_staging_put(self->handle, in.tensors, n, &no_wait, NULL);
+    /* Tries first without a wait and with the GIL, because taking the GIL again is slow. */
+    if (in.bytes <= SMALL_COPY_BYTES) status = pf_staging_put(self->handle, in.tensors, n, &no_wait, NULL);
     if (status != PF_OK) {
         waiting_begin(&w);
         status = pf_staging_put(self->handle, in.tensors, n, &w.wait, &err);
         waiting_end(&w);
     }
     incoming_drop(&in);
-    return answer(status, &err);
+    return none_or_error(status, &err);
 }
 
 /* get(timeout=None) */
@@ -57,13 +55,14 @@ static PyObject *buffer_get(owner *self, PyObject *const *args, Py_ssize_t count
     pf_tuple tuple = tuple_begin();
     pf_error err = PF_ERROR_INIT;
     pf_status status = pf_staging_get(self->handle, &no_wait, &tuple, &err);
-    if (status == PF_TIMEOUT) { /* any other error may have cost a tuple, and would not come again */
+    if (status == PF_TIMEOUT) { /* other errors are final: a second call would not return them again */
         pf_error_release(&err);
+        w.kind = WAITS_FOR_CALL;
         waiting_begin(&w);
         status = pf_staging_get(self->handle, &w.wait, &tuple, &err);
         waiting_end(&w);
     }
-    return status == PF_OK ? tuple_give(&tuple, 1) : answer(status, &err);
+    return status == PF_OK ? tuple_to_python(&tuple, 1) : none_or_error(status, &err);
 }
 
 static PyObject *buffer_clear(owner *self, PyObject *const *Py_UNUSED(args), Py_ssize_t count,
@@ -101,7 +100,7 @@ static PyObject *buffer_place(owner *self, PyObject *Py_UNUSED(unused)) {
 /* _shutdown_buffers(): for the end of the interpreter */
 PyObject *shutdown_buffers(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
     pf_error err = PF_ERROR_INIT;
-    return answer(pf_staging_shutdown(&err), &err);
+    return none_or_error(pf_staging_shutdown(&err), &err);
 }
 
 static PyMethodDef methods[] = {
@@ -114,14 +113,14 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 static PyGetSetDef getset[] = {
-    {"handle", (getter)owner_handle, NULL, "The number by which the C API knows it.", NULL},
+    {"handle", (getter)owner_handle, NULL, "The handle of the object in the C API.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 static PyType_Slot slots[] = {
     {Py_tp_dealloc, owner_dealloc},
     {Py_tp_methods, methods},
     {Py_tp_getset, getset},
-    {Py_tp_doc, "The part of pyfeed.StagingBuffer that is written in C."},
+    {Py_tp_doc, "The part of pyfeed.staging.StagingBuffer that is written in C."},
     {0, NULL},
 };
 static PyType_Spec spec = {"pyfeed._native.Buffer", sizeof(owner), 0,

@@ -11,14 +11,14 @@ static PyObject *trace_start(PyObject *class, PyObject *args) {
     pf_handle handle;
     pf_status status;
     Py_BEGIN_ALLOW_THREADS status = pf_trace_start(max_events, &handle, &err);
-    Py_END_ALLOW_THREADS return owner_made(class, status, handle, &err);
+    Py_END_ALLOW_THREADS return owner_or_error(class, status, handle, &err);
 }
 
 static PyObject *trace_stop(owner *self, PyObject *Py_UNUSED(unused)) {
     pf_error err = PF_ERROR_INIT;
     pf_status status;
     Py_BEGIN_ALLOW_THREADS status = pf_trace_stop(self->handle, &err);
-    Py_END_ALLOW_THREADS return answer(status, &err);
+    Py_END_ALLOW_THREADS return none_or_error(status, &err);
 }
 
 /* _text(form) */
@@ -29,7 +29,7 @@ static PyObject *trace_text(owner *self, PyObject *args) {
     pf_error err = PF_ERROR_INIT;
     pf_status status;
     Py_BEGIN_ALLOW_THREADS status = pf_trace_export(self->handle, form, &text, &err);
-    Py_END_ALLOW_THREADS return status ? raise_error(status, &err) : text_give(text);
+    Py_END_ALLOW_THREADS return status ? raise_error(status, &err) : take_text(text);
 }
 
 static PyMethodDef methods[] = {
@@ -41,7 +41,7 @@ static PyMethodDef methods[] = {
 static PyType_Slot slots[] = {
     {Py_tp_dealloc, owner_dealloc},
     {Py_tp_methods, methods},
-    {Py_tp_doc, "The part of pyfeed.Trace that is written in C."},
+    {Py_tp_doc, "The part of pyfeed.diagnostics.Trace that is written in C."},
     {0, NULL},
 };
 static PyType_Spec spec = {"pyfeed._native.Trace", sizeof(owner), 0,

@@ -1,54 +1,54 @@
-/* Tuples going out: arrays over the library's memory, which goes back when the last one dies. */
+/* Tuples that are results: arrays over memory of the library. The last array that dies releases the tuple. */
 #include "native.h"
 
 typedef struct {
     PyObject ob_base;
     pf_tuple tuple;
-} memory;
+} tuple_owner;
 
 static PyTypeObject *memory_type;
-static PyObject *lod_tensor_over;
+static PyObject *lod_tensor_wrap;
 
-/* The tuple let go of last, if it was small: the next pop gives it back on its way, which saves a call. */
-static pf_tuple aside = PF_TUPLE_INIT;
+/* The tuple that was dropped last, if it is small. The next pop releases it in the same call, which saves a call. */
+static pf_tuple deferred = PF_TUPLE_INIT;
 
-static void put_aside(pf_tuple *tuple) {
+static void defer_release(pf_tuple *tuple) {
     uint64_t bytes = 0;
-    int ours = aside.loan == 0;
+    int ours = deferred.loan == 0;
     for (uint32_t i = 0; i < tuple->num_slots; i++) {
         bytes += tuple->slots[i].nbytes;
         ours = ours && !(tuple->slots[i].flags & PF_READ_ONLY);
     }
-    if (ours && bytes <= SMALL) {
-        aside = *tuple;
+    if (ours && bytes <= SMALL_COPY_BYTES) {
+        deferred = *tuple;
         return;
     }
-    int before = lent_expect(); /* it may be the last hold on what a producer lent */
+    int before = lent_suspend_drain(); /* it may hold the last reference to memory that a producer lent */
     pf_tuple_release(tuple);
-    lent_expected(before);
+    lent_resume_drain(before);
 }
 
 pf_tuple tuple_begin(void) {
-    pf_tuple tuple = aside;
-    aside = (pf_tuple)PF_TUPLE_INIT;
+    pf_tuple tuple = deferred;
+    deferred = (pf_tuple)PF_TUPLE_INIT;
     return tuple;
 }
 
-void tuple_flush(void) { pf_tuple_release(&aside); }
+void tuple_flush(void) { pf_tuple_release(&deferred); }
 
 static void memory_dealloc(PyObject *self) {
     PyTypeObject *type = Py_TYPE(self);
-    put_aside(&((memory *)self)->tuple);
+    defer_release(&((tuple_owner *)self)->tuple);
     PyObject_Free(self);
     Py_DECREF((PyObject *)type);
 }
 
 static PyType_Slot memory_slots[] = {
     {Py_tp_dealloc, memory_dealloc},
-    {Py_tp_doc, "What keeps a tuple of the library's in place: the base of its arrays."},
+    {Py_tp_doc, "Owns a tuple of the library: the base object of its arrays."},
     {0, NULL},
 };
-static PyType_Spec memory_spec = {"pyfeed._native.Memory", sizeof(memory), 0,
+static PyType_Spec memory_spec = {"pyfeed._native.Memory", sizeof(tuple_owner), 0,
                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, memory_slots};
 
 static PyObject *over(PyObject *base, PyArray_Descr *descr, int rank, const int64_t *dims, void *data,
@@ -57,10 +57,10 @@ static PyObject *over(PyObject *base, PyArray_Descr *descr, int rank, const int6
     PyObject *a = PyArray_NewFromDescr(&PyArray_Type, descr, rank, (const npy_intp *)dims, NULL, data,
                                        writable ? NPY_ARRAY_CARRAY : NPY_ARRAY_CARRAY_RO, NULL);
     if (!a) {
-        if (PyErr_ExceptionMatches(PyExc_ValueError)) { /* as of (0, 2^62) */
+        if (PyErr_ExceptionMatches(PyExc_ValueError)) { /* such as shape (0, 2^62) */
             PyErr_Clear();
             raise_named("ShapeError", -1,
-                        "expected a shape that NumPy has arrays of, found one of too large dimensions");
+                        "expected a shape that NumPy supports, found one with too large dimensions");
         }
         return NULL;
     }
@@ -76,13 +76,13 @@ static PyObject *with_lod(PyObject *base, const pf_tensor *t, PyObject *data) {
         PyObject *level = over(base, PyArray_DescrFromType(NPY_INT64), 1, &n, (void *)t->lod[i].offsets, 0);
         if (!level || PyTuple_SetItem(levels, i, level) < 0) Py_CLEAR(levels);
     }
-    PyObject *tensor = levels ? PyObject_CallFunctionObjArgs(lod_tensor_over, data, levels, NULL) : NULL;
+    PyObject *tensor = levels ? PyObject_CallFunctionObjArgs(lod_tensor_wrap, data, levels, NULL) : NULL;
     Py_XDECREF(levels);
     return tensor;
 }
 
 static PyObject *give_to_host(pf_tuple *tuple, int writable) {
-    memory *base = PyObject_New(memory, memory_type);
+    tuple_owner *base = PyObject_New(tuple_owner, memory_type);
     if (!base) {
         pf_tuple_release(tuple);
         return NULL;
@@ -107,11 +107,11 @@ static PyObject *give_to_host(pf_tuple *tuple, int writable) {
     return out;
 }
 
-PyObject *tuple_give(pf_tuple *tuple, int writable) {
+PyObject *tuple_to_python(pf_tuple *tuple, int writable) {
     uint32_t n = tuple->num_slots, at_device = 0;
     for (uint32_t i = 0; i < n; i++) at_device += tuple->slots[i].place.kind == PF_CUDA;
     if (at_device == 0) return give_to_host(tuple, writable);
-    pf_tuple shared = PF_TUPLE_INIT; /* ndarrays give back a loan of their own */
+    pf_tuple shared = PF_TUPLE_INIT; /* the ndarrays own a loan of their own */
     pf_error err = PF_ERROR_INIT;
     pf_status status = at_device < n ? pf_tuple_share(tuple, &shared, &err) : PF_OK;
     if (status) {
@@ -131,10 +131,8 @@ PyObject *tuple_give(pf_tuple *tuple, int writable) {
 }
 
 int tuples_init(PyObject *module) {
-    PyObject *lod = PyImport_ImportModule("pyfeed._lod");
-    PyObject *class = lod ? PyObject_GetAttrString(lod, "LoDTensor") : NULL;
-    lod_tensor_over = class ? PyObject_GetAttrString(class, "_over") : NULL;
+    PyObject *class = import_attribute("pyfeed._lod", "LoDTensor");
+    lod_tensor_wrap = class ? PyObject_GetAttrString(class, "_wrap") : NULL;
     Py_XDECREF(class);
-    Py_XDECREF(lod);
-    return lod_tensor_over ? add_type(module, &memory_spec, &memory_type) : -1;
+    return lod_tensor_wrap ? add_type(module, &memory_spec, &memory_type) : -1;
 }

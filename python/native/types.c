@@ -1,5 +1,11 @@
-/* Types of the stable ABI: putting them into the module; those whose objects have a handle and nothing else. */
+/* Types of the stable ABI: adding them to the module, and objects that only own a handle. */
 #include "native.h"
+
+PyObject *import_attribute(const char *module, const char *name) {
+    PyObject *m = PyImport_ImportModule(module), *value = m ? PyObject_GetAttrString(m, name) : NULL;
+    Py_XDECREF(m);
+    return value;
+}
 
 int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type) {
     *type = (PyTypeObject *)PyType_FromSpec(spec);
@@ -16,7 +22,7 @@ PyObject *owner_new(PyObject *class, pf_handle handle) {
     return (PyObject *)self;
 }
 
-PyObject *owner_made(PyObject *class, pf_status status, pf_handle handle, pf_error *err) {
+PyObject *owner_or_error(PyObject *class, pf_status status, pf_handle handle, pf_error *err) {
     return status ? raise_error(status, err) : owner_new(class, handle);
 }
 

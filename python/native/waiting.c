@@ -1,4 +1,4 @@
-/* How a Python thread waits: without the GIL, with Ctrl-C. */
+/* How a Python thread waits: without the GIL, and so that Ctrl-C ends the wait. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -8,23 +8,25 @@
 #include "signals.h"
 #include "spin.h"
 
-static unsigned long main_thread; /* the only one whose signal handlers run in Python */
+static unsigned long main_thread; /* the only thread that runs signal handlers of Python */
 static waiting *all;              /* the waits of every thread; guarded by the GIL */
 
-/* Producers and consumers take turns with the GIL: one wakes the other, which then sleeps again until the GIL
- * is let go of, a moment later: when the queue is full, or empty. That second sleep costs more than the moment. So
- * one thread at a time looks out for it, for as long as the sleep would cost, unless that was in vain lately. */
-enum { GLANCE_NS = 10000, MOST_PASSED = 63 };
-/* The thread whose wait ended last, while it has the GIL, as far as is known; else 0. */
+/* A woken thread usually finds the GIL held: the thread that woke it releases the GIL a moment later, when the queue is
+ * full or empty. Blocking on the GIL costs more than that moment. So one thread at a time spins for up to 10 us before
+ * it blocks. After a failed spin it skips spins: 1, 3, 7, ... up to MAX_SKIPPED. */
+enum { SPIN_NS = 10000, MAX_SKIPPED = 63 };
+/* The thread whose wait ended last, while it is believed to hold the GIL; else 0. */
 static atomic_ulong holder;
-static atomic_int looking; /* some thread looks out; for good if there is a single processor */
-/* Waits since one was in vain, and how many there are to be. Their looker's. */
-static unsigned passed, to_pass;
+static atomic_int spinning; /* a thread spins; always set if there is only one processor */
+/* The spins that were skipped and that are to be skipped since a spin failed; guarded by `spinning`. */
+static unsigned skipped, to_skip;
 
 int forked;
 
-/* The threads that waited, and the stacks their waits lie on, are not in the child. */
-static void in_child(void) {
+const pf_wait no_wait = {sizeof(pf_wait), 0, 0, 0, NULL, NULL};
+
+/* The threads that waited, and the stacks that their waits lie on, do not exist in the child. */
+static void reset_after_fork(void) {
     forked = 1;
     all = NULL;
     atomic_store(&holder, 0);
@@ -36,13 +38,13 @@ static int64_t now(void) {
     return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
-/* Before the GIL is taken again. */
-static void look_out(void) {
-    if (!atomic_load(&holder) || atomic_exchange(&looking, 1)) return;
-    if (passed < to_pass) {
-        passed++;
+/* Spins until the holder releases the GIL, for at most SPIN_NS. Call it before the GIL is taken again. */
+static void spin_for_gil(void) {
+    if (!atomic_load(&holder) || atomic_exchange(&spinning, 1)) return;
+    if (skipped < to_skip) {
+        skipped++;
     } else {
-        int64_t until = now() + GLANCE_NS;
+        int64_t until = now() + SPIN_NS;
         int there = 0;
         do {
             for (int i = 0; i < 16 && !there; i++) {
@@ -50,16 +52,17 @@ static void look_out(void) {
                 there = !atomic_load_explicit(&holder, memory_order_relaxed);
             }
         } while (!there && now() < until);
-        passed = 0;
-        to_pass = there ? 0 : to_pass < MOST_PASSED ? 2 * to_pass + 1 : MOST_PASSED;
+        skipped = 0;
+        to_skip = there ? 0 : to_skip < MAX_SKIPPED ? 2 * to_skip + 1 : MAX_SKIPPED;
     }
-    atomic_store(&looking, 0);
+    atomic_store(&spinning, 0);
 }
 
 int waiting_init(void) {
-    pthread_atfork(NULL, NULL, in_child);
+    pthread_atfork(NULL, NULL, reset_after_fork);
     cpu_set_t processors;
-    if (sched_getaffinity(0, sizeof processors, &processors) == 0 && CPU_COUNT(&processors) == 1) looking = 1;
+    if (sched_getaffinity(0, sizeof processors, &processors) == 0 && CPU_COUNT(&processors) == 1)
+        spinning = 1;
     PyObject *threading = PyImport_ImportModule("threading");
     PyObject *thread = threading ? PyObject_CallMethod(threading, "main_thread", NULL) : NULL;
     PyObject *ident = thread ? PyObject_GetAttrString(thread, "ident") : NULL;
@@ -70,36 +73,44 @@ int waiting_init(void) {
     return PyErr_Occurred() ? -1 : 0;
 }
 
-static void tell(void) { pf_poll_now(NULL); }
+static void poll_now(void) { pf_poll_now(NULL); }
 
-/* The library calls this on the waiting thread, after each signal and, where those cannot be heard of, every 100 ms. */
+/* Whether another thread has closed the reader that this thread waits for. That thread then calls pf_poll_now. */
+static int is_closed(waiting *w) { return w->closed && atomic_load(w->closed); }
+
+/* A poll function for threads other than the main thread, if their wait can be closed. */
+static int check_closed(void *context) { return is_closed(context) ? PF_CANCELLED : PF_POLL_SIGNALS_ONLY; }
+
+/* The poll function of the main thread. The library calls it after each signal; also every 100 ms where signals_check
+ * cannot listen. */
 static int check_signals(void *context) {
     waiting *w = context;
+    if (is_closed(w)) return PF_CANCELLED;
     PyEval_RestoreThread(w->state);
-    int listens, stop = signals_check(tell, &listens);
+    int listens, stop = signals_check(poll_now, &listens);
     w->listens |= listens;
     w->state = PyEval_SaveThread();
     return stop ? stop : listens ? PF_POLL_SIGNALS_ONLY : 0;
 }
 
-/* Has the end of the interpreter know of this thread: it may be found waiting then, or be waited for. */
-static int note_thread(void) {
-    /* In static memory, or the extension would need the dynamic loader as a library of its own. */
-    static _Thread_local int noted __attribute__((tls_model("initial-exec")));
-    if (noted) return 0;
+/* Registers this thread with pyfeed._exit: at the end of the interpreter it may have to be woken or waited for. */
+static int register_thread(void) {
+    /* initial-exec: otherwise the extension would have to link the dynamic loader as a library. */
+    static _Thread_local int registered __attribute__((tls_model("initial-exec")));
+    if (registered) return 0;
     PyObject *module = PyImport_ImportModule("pyfeed._exit");
-    PyObject *none = module ? PyObject_CallMethod(module, "note", NULL) : NULL;
+    PyObject *none = module ? PyObject_CallMethod(module, "register_thread", NULL) : NULL;
     Py_XDECREF(module);
     Py_XDECREF(none);
-    if (!none && !PyErr_ExceptionMatches(PyExc_Exception)) /* a signal's handler raised */
+    if (!none && !PyErr_ExceptionMatches(PyExc_Exception)) /* a signal handler raised */
         return -1;
-    PyErr_Clear(); /* otherwise it is too late: the interpreter has all but ended */
-    noted = 1;
+    PyErr_Clear(); /* other errors: too late, the interpreter has almost ended */
+    registered = 1;
     return 0;
 }
 
 int waiting_parse(waiting *w, PyObject *timeout) {
-    if (note_thread() < 0) return -1;
+    if (register_thread() < 0) return -1;
     *w = (waiting){.wait = PF_WAIT_INIT};
     if (timeout && timeout != Py_None) {
         double seconds;
@@ -108,6 +119,8 @@ int waiting_parse(waiting *w, PyObject *timeout) {
     }
     return 0;
 }
+
+void waiting_of_worker(waiting *w) { *w = (waiting){.wait = PF_WAIT_INIT}; }
 
 static void enter(waiting *w) {
     w->prev = NULL;
@@ -126,7 +139,9 @@ static void leave(waiting *w) {
 
 void waiting_begin(waiting *w) {
     w->thread = PyThread_get_thread_ident();
-    w->wait.poll = w->thread == main_thread ? check_signals : NULL;
+    w->wait.poll = w->thread == main_thread ? check_signals : w->closed ? check_closed : NULL;
+    if (w->wait.poll == check_closed)
+        w->wait.poll_interval_ms = UINT32_MAX; /* polls before the first sleep and after pf_poll_now */
     w->wait.poll_context = w;
     w->listens = 0;
     enter(w);
@@ -136,28 +151,28 @@ void waiting_begin(waiting *w) {
 }
 
 void waiting_end(waiting *w) {
-    look_out();
+    spin_for_gil();
     PyEval_RestoreThread(w->state);
     atomic_store(&holder, w->thread);
     if (w->listens) signals_ignore();
     leave(w);
 }
 
-waiting *waiting_leave(void) {
+waiting *waiting_suspend(void) {
     unsigned long thread = PyThread_get_thread_ident();
-    waiting *w = all; /* a thread's latest wait comes first */
+    waiting *w = all; /* the latest wait of a thread comes first */
     while (w && w->thread != thread) w = w->next;
     if (w) leave(w);
     return w;
 }
 
-void waiting_return(waiting *w) {
+void waiting_resume(waiting *w) {
     if (w) enter(w);
 }
 
 int waiting_in_main_thread(void) { return PyThread_get_thread_ident() == main_thread; }
 
-/* The CPU time of a thread that waits, and so cannot end, in nanoseconds. */
+/* Returns the CPU time of a thread in nanoseconds. The thread waits, so it cannot end meanwhile. */
 static long long cpu_time(unsigned long thread) {
     clockid_t clock;
     struct timespec t = {0, 0};
@@ -165,17 +180,20 @@ static long long cpu_time(unsigned long thread) {
     return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
-/* _waiting_threads(): by their numbers, the CPU time of those that run a program, and may be at work; else 0 */
+/* _waiting_threads(): {thread: (CPU time if the thread runs a program, which may be computing, else 0; kind of the
+ * wait; reader, or None)} */
 PyObject *waiting_threads(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
-    PyObject *times = PyDict_New();
-    for (waiting *w = all; times && w; w = w->next) {
+    static const char *const kinds[] = {"any", "call", "room", "read"};
+    PyObject *threads = PyDict_New();
+    for (waiting *w = all; threads && w; w = w->next) {
         PyObject *ident = PyLong_FromUnsignedLong(w->thread);
-        PyObject *time = PyLong_FromLongLong(w->failure ? cpu_time(w->thread) : 0);
-        if (!ident || !time || PyDict_SetItem(times, ident, time) < 0) Py_CLEAR(times);
+        PyObject *wait = Py_BuildValue("(LsO)", w->failure ? cpu_time(w->thread) : 0LL, kinds[w->kind],
+                                       w->reader ? w->reader : Py_None);
+        if (!ident || !wait || PyDict_SetItem(threads, ident, wait) < 0) Py_CLEAR(threads);
         Py_XDECREF(ident);
-        Py_XDECREF(time);
+        Py_XDECREF(wait);
     }
-    return times;
+    return threads;
 }
 
 void handle_release(pf_handle handle) {

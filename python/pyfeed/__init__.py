@@ -1,7 +1,13 @@
-"""pyfeed feeds training and inference: tuples of arrays, from Python to whoever consumes them.
+"""pyfeed loads training data from files, Python threads and worker processes.
 
-Python threads push tuples of arrays into a bounded `PyArrayFeedQueue` without holding the GIL; a
-`Reader` takes them out, here or in a C++ executor that has never heard of Python.
+A `Reader` delivers the data as tuples of arrays: one array for each slot (component), such as images and
+labels. `open_files` makes a reader of files. `py_array_reader` makes a reader of a bounded queue that Python
+threads push into. Methods such as `Reader.shuffle` and `Reader.batch` make a reader on top of another one.
+The library reads, shuffles and batches without holding the GIL. The same readers work in C and C++, without
+Python.
+
+Every function checks its arguments before it does anything else. It raises `ArgumentTypeError` for a wrong
+type, and `InvalidArgument` for a wrong value. Both name the argument, what was expected and what was found.
 
 Examples
 --------
@@ -21,40 +27,11 @@ import os as _os
 import typing as _typing
 
 from . import _loading as _loading
-from . import unique_name
-from ._arguments import takes as _takes
-from ._errors import (
-    ArgumentTypeError,
-    ByteOrderError,
-    Cancelled,
-    CorruptRecordError,
-    CudaError,
-    CudaMemoryError,
-    DTypeError,
-    EndOfData,
-    Error,
-    FileError,
-    FilePermissionError,
-    ForkError,
-    InvalidArgument,
-    MissingFileError,
-    NotFoundError,
-    OutOfMemoryError,
-    PoisonedError,
-    ProducerError,
-    QueueClosed,
-    ShapeError,
-    SlotCountError,
-    StaleHandleError,
-    StateError,
-    Timeout,
-    TooLargeError,
-    UnsupportedError,
-    WorkerError,
-)
+from . import errors, unique_name
+from ._arguments import validate as _validate
 from ._lod import LoDTensor
-from ._native import DeviceArray, __version__, memory_stats
-from .files import (
+from ._native import __version__
+from ._open import (
     list_files,
     open_csv,
     open_files,
@@ -67,137 +44,64 @@ from .files import (
     open_tfrecord,
     random_data,
 )
-from .place import CPUPlace, CUDAPinnedPlace, CUDAPlace, Place
-from .queue import PyArrayFeedQueue, PyArrayFeedQueueHolder
-from .readers import Reader, from_generator, py_array_reader
-from .scope import Scope, ScopeVariable, global_scope
-from .slots import Slot
+from ._place import CPUPlace, CUDAPinnedPlace, CUDAPlace
+from ._queue import PyArrayFeedQueue, PyArrayFeedQueueHolder
+from ._reader import Reader, from_generator, py_array_reader
+from ._scope import Scope, global_scope
 
-# What a loop over a reader does without is imported when it is first asked for.
+# A loop over a reader needs none of these, so they are imported on first access.
 if _typing.TYPE_CHECKING:
-    from . import cuda, layers
-    from ._kernels import Kernel, kernel, kernels, load_kernels, register_kernel
-    from .executor import CancelToken, Executor
-    from .program import (
-        Block,
-        Operator,
-        Program,
-        Variable,
-        default_main_program,
-        default_startup_program,
-        program_guard,
-    )
-    from .registry import Format, formats, register_format
-    from .shared import SharedFeedQueue
-    from .staging import StagingBuffer, get_buffer
-    from .tracing import Trace, trace
-    from .writer import Writer, open_writer
+    from . import cuda, diagnostics, formats, program, shared, staging, typing
+    from ._writer import open_writer
+    from .program import Executor, Program, default_main_program, layers
 else:
-    _LATER = {
-        "_kernels": ("Kernel", "kernel", "kernels", "load_kernels", "register_kernel"),
-        "cuda": (),
-        "executor": ("CancelToken", "Executor"),
-        "layers": (),
-        "program": (
-            "Block",
-            "Operator",
-            "Program",
-            "Variable",
-            "default_main_program",
-            "default_startup_program",
-            "program_guard",
-        ),
-        "registry": ("Format", "formats", "register_format"),
-        "shared": ("SharedFeedQueue",),
-        "staging": ("StagingBuffer", "get_buffer"),
-        "tracing": ("Trace", "trace"),
-        "writer": ("Writer", "open_writer"),
+    _MODULES = {"cuda", "diagnostics", "formats", "program", "shared", "staging", "typing"}
+    _MODULE_OF_NAME = {
+        "Executor": "program",
+        "Program": "program",
+        "default_main_program": "program",
+        "layers": "program",
+        "open_writer": "_writer",
     }
 
     def __getattr__(name: str) -> object:
         from importlib import import_module
 
-        if name in _LATER:
+        if name in _MODULES:
             return import_module(f".{name}", __name__)
-        for module, names in _LATER.items():
-            if name in names:
-                value = globals()[name] = getattr(import_module(f".{module}", __name__), name)
-                return value
+        if name in _MODULE_OF_NAME:
+            value = globals()[name] = getattr(import_module(f".{_MODULE_OF_NAME[name]}", __name__), name)
+            return value
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *__all__})
+        return list(__all__)
 
 
 __all__ = [
-    "ArgumentTypeError",
-    "Block",
-    "ByteOrderError",
     "CPUPlace",
     "CUDAPinnedPlace",
     "CUDAPlace",
-    "CancelToken",
-    "Cancelled",
-    "CorruptRecordError",
-    "CudaError",
-    "CudaMemoryError",
-    "DTypeError",
-    "DeviceArray",
-    "EndOfData",
-    "Error",
     "Executor",
-    "FileError",
-    "FilePermissionError",
-    "ForkError",
-    "Format",
-    "InvalidArgument",
-    "Kernel",
     "LoDTensor",
-    "MissingFileError",
-    "NotFoundError",
-    "Operator",
-    "OutOfMemoryError",
-    "Place",
-    "PoisonedError",
-    "ProducerError",
     "Program",
     "PyArrayFeedQueue",
     "PyArrayFeedQueueHolder",
-    "QueueClosed",
     "Reader",
     "Scope",
-    "ScopeVariable",
-    "ShapeError",
-    "SharedFeedQueue",
-    "Slot",
-    "SlotCountError",
-    "StagingBuffer",
-    "StaleHandleError",
-    "StateError",
-    "Timeout",
-    "TooLargeError",
-    "Trace",
-    "UnsupportedError",
-    "Variable",
-    "WorkerError",
-    "Writer",
     "__version__",
     "cuda",
     "default_main_program",
-    "default_startup_program",
+    "diagnostics",
+    "errors",
     "formats",
     "from_generator",
-    "get_buffer",
     "get_cmake_dir",
     "get_include",
     "get_library_dir",
     "global_scope",
-    "kernel",
-    "kernels",
     "layers",
     "list_files",
-    "load_kernels",
-    "memory_stats",
     "open_csv",
     "open_files",
     "open_idx",
@@ -208,29 +112,49 @@ __all__ = [
     "open_tar",
     "open_tfrecord",
     "open_writer",
-    "program_guard",
+    "program",
     "py_array_reader",
     "random_data",
-    "register_format",
-    "register_kernel",
-    "trace",
+    "shared",
+    "staging",
+    "typing",
     "unique_name",
 ]
 
 
-@_takes()
+@_validate()
 def get_include() -> str:
-    """The folder with ``pyfeed.h`` and ``pyfeed.hpp``."""
+    """Return the directory of the C and C++ headers, ``pyfeed.h`` and ``pyfeed.hpp``.
+
+    Returns
+    -------
+    str
+        A path for the compiler's option ``-I``.
+    """
     return _os.path.join(_os.path.dirname(__file__), "include")
 
 
-@_takes()
+@_validate()
 def get_cmake_dir() -> str:
-    """The folder with ``pyfeedConfig.cmake``: pass it to CMake as ``-Dpyfeed_DIR=``."""
+    """Return the directory of ``pyfeedConfig.cmake``, for CMake's option ``-Dpyfeed_DIR=``.
+
+    Returns
+    -------
+    str
+        A path. ``find_package(pyfeed)`` then defines the target ``pyfeed::pyfeed``.
+    """
     return _os.path.join(get_library_dir(), "cmake", "pyfeed")
 
 
-@_takes()
+@_validate()
 def get_library_dir() -> str:
-    """The folder that ``-lpyfeed`` finds ``libpyfeed.so.0`` in. A process must map one only: link this one."""
+    """Return the directory of the library ``libpyfeed.so.0``, in which ``-lpyfeed`` finds it.
+
+    Link programs and kernels against this copy: a process must not map two copies of the library.
+
+    Returns
+    -------
+    str
+        A path for the linker's options ``-L`` and ``-Wl,-rpath``.
+    """
     return _os.path.join(_os.path.dirname(__file__), "lib")

@@ -1,7 +1,8 @@
-"""What arguments must be: the one place that checks those of the public functions, before anything else happens.
+"""Checks of the arguments of public functions.
 
-`takes` declares a function's arguments. A check gets the argument's name and value; it returns the value in the form
-that the function works with, or raises an error that says what was expected and what was found.
+`validate` declares the checks of a function. They run before the function does anything else. A check gets the name and
+the value of an argument. It returns the value in the form that the function works with, or raises an error that says
+what was expected and what was found.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 
-from ._errors import ArgumentTypeError, Error, InvalidArgument
+from .errors import ArgumentTypeError, Error, InvalidArgument
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,10 +28,10 @@ _MOST = 2**63 - 1
 _MOST_SHOWN = 200
 
 
-def shown(value: object) -> str:
-    """The value for an error message."""
+def format_value(value: object) -> str:
+    """Return the repr of a value for an error message: in one line, and cut if it is long."""
     try:
-        text = repr(value)
+        text = " ".join(line.strip() for line in repr(value).splitlines())
     except Exception:
         return f"an object of {type(value)}"
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..., of {type(value)}"
@@ -39,8 +40,8 @@ def shown(value: object) -> str:
 def refuse(
     name: str, expected: str, value: object, kind: type[Error] = ArgumentTypeError, slot: int | None = None
 ) -> NoReturn:
-    """Raise the error for an argument: of its type, if `kind` does not say otherwise."""
-    error = kind(f"{name}: expected {expected}, found {shown(value)}")
+    """Raise the error for a wrong argument: by default the error for a wrong type."""
+    error = kind(f"{name}: expected {expected}, found {format_value(value)}")
     error.slot = slot
     raise error from None
 
@@ -49,12 +50,12 @@ def refuse(
 
 
 def anything(name: str, value: Any) -> Any:
-    """Any value at all, or one that is checked where it is used."""
+    """Accept any value. It is checked where it is used, if at all."""
     return value
 
 
 def optional(check: Check) -> Check:
-    """None, or what another check lets pass."""
+    """Return a check that accepts None, and all that another check accepts."""
 
     def checked(name: str, value: Any) -> Any:
         return None if value is None else check(name, value)
@@ -63,7 +64,7 @@ def optional(check: Check) -> Check:
 
 
 def index(name: str, value: Any, expected: str, slot: int | None = None) -> int:
-    """The value of an integer. A bool is none."""
+    """Accept an integer, but no bool, and return it as an int."""
     if isinstance(value, (bool, np.bool_)):
         refuse(name, expected, value, slot=slot)
     try:
@@ -73,7 +74,7 @@ def index(name: str, value: Any, expected: str, slot: int | None = None) -> int:
 
 
 def number(name: str, value: Any, least: int, unit: str = "", most: int = _MOST) -> int:
-    """An integer of at least so much. A bool is none."""
+    """Accept an integer from `least` to `most`, but no bool."""
     n = index(name, value, "an integer")
     if least <= n <= most:
         return n
@@ -83,24 +84,24 @@ def number(name: str, value: Any, least: int, unit: str = "", most: int = _MOST)
 
 
 def _bound(n: int) -> str:
-    """A bound for an error message: large ones as powers of two."""
+    """Return a bound for an error message, in which large bounds are written as powers of two."""
     exponent = abs(n).bit_length()
     bounds = {2 ** (exponent - 1): f"2^{exponent - 1}", 2**exponent - 1: f"2^{exponent} - 1"} if exponent > 13 else {}
     return "-" * (n < 0 and abs(n) in bounds) + bounds.get(abs(n), str(n))
 
 
 def pass_id(name: str, value: Any) -> int:
-    """The number of a pass."""
+    """Accept the number of a pass."""
     return number(name, value, 0)
 
 
 def integer(least: int, unit: str = "", most: int = _MOST) -> Check:
-    """`number`, as a check."""
+    """Return `number` with these bounds, as a check."""
     return lambda name, value: number(name, value, least, unit, most)
 
 
 def seconds(name: str, value: Any) -> float:
-    """A time to wait, infinite as well."""
+    """Accept a time to wait, in seconds. It may be infinite."""
     try:
         if isinstance(value, (bool, np.bool_, str, bytes, bytearray)):
             raise TypeError
@@ -111,7 +112,7 @@ def seconds(name: str, value: Any) -> float:
 
 
 def real(name: str, value: Any) -> float:
-    """A finite number. A bool is none."""
+    """Accept a finite number, but no bool."""
     if isinstance(value, (bool, np.bool_, str, bytes, bytearray)):
         refuse(name, "a number", value)
     try:
@@ -126,14 +127,14 @@ def real(name: str, value: Any) -> float:
 
 
 def flag(name: str, value: Any) -> bool:
-    """True or False, NumPy's as well; nothing else, of which the truth could be asked."""
+    """Accept True and False of Python and NumPy. Other values are refused, although they have a truth value."""
     if not isinstance(value, (bool, np.bool_)):
         refuse(name, "True or False", value)
     return bool(value)
 
 
 def text(name: str, value: Any) -> str:
-    """Text that C can have: in UTF-8, without a zero byte."""
+    """Accept text that C can represent: UTF-8 without a zero byte."""
     if not isinstance(value, str):
         refuse(name, "a str", value)
     if "\0" in value:
@@ -146,7 +147,7 @@ def text(name: str, value: Any) -> str:
 
 
 def path(name: str, value: Any) -> str:
-    """The name of a file: any bytes but zero, as `os.fsencode` takes them."""
+    """Accept the name of a file: all that `os.fsencode` accepts, except zero bytes."""
     found = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
     if not isinstance(found, str):
         refuse(name, "a str or path", value)
@@ -160,7 +161,7 @@ def path(name: str, value: Any) -> str:
 
 
 def instance(kind: type | tuple[type, ...], expected: str) -> Check:
-    """An object of a class."""
+    """Return a check that accepts objects of a class."""
 
     def checked(name: str, value: Any) -> Any:
         return value if isinstance(value, kind) else refuse(name, expected, value)
@@ -169,12 +170,12 @@ def instance(kind: type | tuple[type, ...], expected: str) -> Check:
 
 
 def function(name: str, value: Any) -> Any:
-    """What can be called."""
+    """Accept a callable."""
     return value if callable(value) else refuse(name, "a function", value)
 
 
 def mapping(name: str, value: Any) -> Any:
-    """A dict or its like, whose keys are str."""
+    """Accept a mapping whose keys are str."""
     if not isinstance(value, Mapping):
         refuse(name, "a mapping", value)
     for key in value:
@@ -184,19 +185,19 @@ def mapping(name: str, value: Any) -> Any:
 
 
 def items(name: str, value: Any, expected: str) -> list[Any]:
-    """The elements of what can be gone through in order: no text, which is one thing, and no dict or set."""
+    """Return the elements of an ordered iterable. Text and bytes are single values, and dicts and sets are refused."""
     if not isinstance(value, Iterable) or isinstance(
         value, (str, bytes, bytearray, memoryview, Mapping, set, frozenset)
     ):
         refuse(name, expected, value)
     try:
         return list(value)
-    except TypeError:  # as of an array without dimensions
+    except TypeError:  # such as an array without dimensions
         refuse(name, expected, value)
 
 
 def each(check: Check, expected: str) -> Check:
-    """A sequence whose elements all pass a check."""
+    """Return a check that accepts a sequence, if another check accepts each element."""
 
     def checked(name: str, value: Any) -> list[Any]:
         return [check(f"{name}[{i}]", element) for i, element in enumerate(items(name, value, expected))]
@@ -210,50 +211,52 @@ names = each(text, "a sequence of str")
 # ---- Calls -----------------------------------------------------------------------------------
 
 
-def takes(**checks: Check) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Have a function's arguments checked.
+def validate(**checks: Check) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return a decorator that checks the arguments of a function.
 
     Parameters
     ----------
     **checks
-        By the names of arguments. Each element of an argument such as ``*others`` is checked. A check that
-        has the name of none is that of a keyword which ``**reading`` or the like hands on. No other keywords
-        are let through, unless ``**options`` has a check of its own name.
+        The checks, by the names of arguments. The check of an argument such as ``*others`` is applied to each
+        element. A check whose name is no argument of the function is that of a keyword which the function passes
+        on by ``**reading``. All other keywords are refused, unless there is a check with the name of the ``**``
+        argument itself, such as ``options``.
 
     Notes
     -----
-    Unknown keywords, and too few or too many arguments, are pyfeed's errors, which name the function. A
-    function without checks, as one that is called for each record, is called at once: only after that has
-    failed are its arguments compared with those it has.
+    Unknown keywords, and too few or too many arguments, raise `ArgumentTypeError`, which names the function. A
+    function without checks, such as one that is called for each record, is called at once. Its arguments are
+    compared with its signature only after the call has failed with a `TypeError`.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        own: Callable[..., Any] = getattr(function, "__wrapped__", function)  # of a context manager
-        signature = _Signature.of(own, checks)
+        own: Callable[..., Any] = getattr(function, "__wrapped__", function)  # below contextlib.contextmanager
+        known: _Signature | None = None  # made by the first call: making all of them at import took 3 ms
 
-        @functools.wraps(function)
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            nonlocal known
+            signature = known = known or _Signature.of(own, checks)
             signature.match(len(args), kwargs)
             given = [checks[n](n, x) if n in checks else x for n, x in zip(signature.positions(), args, strict=False)]
             named = {n: checks[n](n, x) if n in checks else x for n, x in kwargs.items()}
             return function(*given, **named)  # type: ignore[arg-type]
 
-        @functools.wraps(function)
         def called(*args: P.args, **kwargs: P.kwargs) -> R:
             try:
                 return function(*args, **kwargs)
             except TypeError as error:
-                if error.__traceback__ is None or error.__traceback__.tb_next is None:  # of this very call
-                    signature.match(len(args), kwargs)
+                # Without a further frame, this call itself has failed, not code inside of the function.
+                if error.__traceback__ is None or error.__traceback__.tb_next is None:
+                    _Signature.of(own, checks).match(len(args), kwargs)
                 raise
 
-        return called if own is function and not checks else checked
+        return functools.wraps(function)(called if own is function and not checks else checked)
 
     return decorate
 
 
 class _Signature:
-    """The arguments that a function has."""
+    """The arguments of a function."""
 
     def __init__(
         self,
@@ -272,7 +275,7 @@ class _Signature:
         self.required = required
         self.more = more
         self.any_keyword = any_keyword
-        self.own = int(positional[:1] in (("self",), ("cls",)))  # what a method is called on
+        self.own = int(positional[:1] in (("self",), ("cls",)))  # 1 for a method
         self.keywords = (*positional[max(unnamed, self.own) :], *by_keyword)
 
     @classmethod
@@ -298,11 +301,11 @@ class _Signature:
         )
 
     def positions(self) -> Iterable[str]:
-        """The names of the arguments by position."""
+        """Return the names of the arguments by position."""
         return itertools.chain(self.positional, itertools.repeat(self.more or ""))
 
     def match(self, count: int, keywords: Collection[str]) -> None:
-        """Check the number of arguments by position, and the names of the others."""
+        """Check the number of positional arguments, and the names of the keyword arguments."""
         if count > len(self.positional) and self.more is None:
             self._too_many(count)
         for name in keywords:
@@ -334,7 +337,7 @@ class _Signature:
         self._refuse(f"expected {expected}, found {name!r}" + (f": did you mean {close[0]!r}?" if close else ""))
 
 
-_MORE, _KEYWORDS = 4, 8  # flags of code: it has *more, **keywords
+_MORE, _KEYWORDS = 4, 8  # flags of a code object: the function has *args, **kwargs
 
 
 def refuse_call(
@@ -346,7 +349,7 @@ def refuse_call(
     count: int,
     keywords: tuple[str, ...],
 ) -> NoReturn:
-    """Say what is wrong with the call of a function that is written in C. The first arguments are required."""
+    """Raise the error for a wrong call of a C function, whose first `required` arguments are required."""
     signature = _Signature(
         function, names[:positional], names[positional:], frozenset(names[:required]), unnamed=unnamed
     )

@@ -1,10 +1,13 @@
-"""What happens to threads that wait for pyfeed when the interpreter ends.
+"""Ends the waits of threads that are stuck in pyfeed when the interpreter exits.
 
-At its end the interpreter joins every thread that is no daemon, so that one that waits for room in a
-queue which nobody will ever read again would keep the process alive for ever. As long as any thread
-that could change that is doing something else there is hope; when all that are left wait for pyfeed,
-nothing can move any more, and their queues and the staging buffers are shut down: each wait ends with
-`QueueClosed` or the end of data. Those threads are the ones that are joined, and the daemons that use pyfeed.
+At exit the interpreter joins every thread that is not a daemon. A thread that waits for room in a queue without a
+consumer would keep the process alive for ever. While another thread that could consume or produce runs, the wait may
+still end by itself. When all such threads wait in pyfeed, no wait can end. Then the queues and the staging buffers are
+shut down, and each wait ends with `QueueClosed` or the end of the data. The threads that count are those that the
+interpreter joins, and the daemons that use pyfeed.
+
+The threads of a map reader count only while one of those threads may get a tuple from that reader, or room in a queue
+below it. They call the function ahead of demand, which does not help a thread that waits for something else.
 """
 
 from __future__ import annotations
@@ -15,36 +18,41 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 from . import _native
 from ._attributes import decode
+from .errors import StateError
 
 T = TypeVar("T")
 
 readers: weakref.WeakSet[_native.Reader] = weakref.WeakSet()
 queues: weakref.WeakSet[_native.Queue] = weakref.WeakSet()
-movers: weakref.WeakSet[threading.Thread] = weakref.WeakSet()  # daemons that use a queue
-_pid = os.getpid()  # of the one process in which the library works
+daemon_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()  # daemons that use a queue
+# The threads of map readers, each with the MapTask of its reader.
+map_threads: weakref.WeakKeyDictionary[threading.Thread, weakref.ref[Any]] = weakref.WeakKeyDictionary()
+UNKNOWN = object()  # in a reader's chain: readers below that Python did not make
+_pid = os.getpid()  # the library works in this process only, not in forked children
 _installed = False
 
-# How long all must have been waiting: what a hand-over between two of them takes, many times over.
-_PATIENCE = 0.1
-_LOOK = 0.005
-_WORK = 2_000_000  # nanoseconds
+# All threads must have waited for this long, without progress: many times the time that a hand-over between two takes.
+_STUCK_SECONDS = 0.1
+_POLL_SECONDS = 0.005
+_CPU_STEP_NS = 2_000_000  # CPU time that counts as progress, in nanoseconds
 
 
-def note() -> None:
-    """Every thread that uses a queue calls this before anything else."""
-    if threading.get_ident() != threading.main_thread().ident:  # which nobody joins: one that reads files needs no help
+def register_thread() -> None:
+    """Register the calling thread. Every thread that uses a queue calls this first."""
+    if threading.get_ident() != threading.main_thread().ident:  # the main thread is not joined
         _install()
     thread = threading._active.get(threading.get_ident())  # type: ignore[attr-defined]
     if thread is not None and thread.daemon:
-        movers.add(thread)
+        daemon_threads.add(thread)
 
 
 def watch(queue: _native.Queue) -> None:
-    """Has a queue shut down if threads are stuck in it at the end."""
+    """Register a queue, which is shut down at exit if threads are stuck."""
     _install()
     queues.add(queue)
 
@@ -55,45 +63,85 @@ def _install() -> None:
         return
     _installed = True
     try:
-        # Its threads are joined by a hook of this very kind: importing it first puts ours before it.
+        # concurrent.futures joins its threads in such a hook too. Hooks run in reverse order, so import it before ours
+        # is registered.
         import concurrent.futures.thread  # noqa: F401
 
         threading._register_atexit(_start)  # type: ignore[attr-defined]
-    except RuntimeError:  # of either: the end has begun
+    except RuntimeError:  # from the import or the registration: the exit has begun
         _start()
 
 
 def _start() -> None:
-    # In a thread of its own: some threads are idle only until a hook after this one tells them to end.
-    if os.getpid() == _pid and not sys.is_finalizing():  # when no other thread runs any more
+    # In a separate thread, because some idle threads end only when a later hook tells them to.
+    # While the interpreter is finalizing, no other thread runs any more.
+    if os.getpid() == _pid and not sys.is_finalizing():
         _native._start_thread(_release_stuck_threads)
 
 
-def _snapshot(weak: weakref.WeakSet[T]) -> list[T]:
+def _snapshot(weak: Iterable[T]) -> list[T]:
     while True:
         try:
             return list(weak)
-        except RuntimeError:  # another thread has added to it
+        except RuntimeError:  # another thread has added an element
             pass
 
 
-def _progress() -> int:
+def _progress(reading: bool) -> int:
     moved = sum(s["pushed"] + s["popped"] for s in (q.stats() for q in _snapshot(queues)))
-    # The library's own threads read files for those that wait.
-    return moved + sum(_read(decode(r._stats())) for r in _snapshot(readers))
+    # Threads of the library may be reading files for the threads that wait.
+    return moved + sum(_tuples_read(r) for r in _snapshot(readers)) if reading else moved
 
 
-def _read(stats: dict[str, Any]) -> int:
-    return int(stats["tuples"]) + sum(map(_read, stats.get("below", ())))
+def _tuples_read(reader: _native.Reader) -> int:
+    try:
+        stats = reader._stats()
+    except StateError:  # another thread has just closed the reader
+        return 0
+    return _count_tuples(decode(stats))
+
+
+def _count_tuples(stats: dict[str, Any]) -> int:
+    return int(stats["tuples"]) + sum(map(_count_tuples, stats.get("below", ())))
 
 
 def _asleep(thread: threading.Thread) -> bool:
-    """Whether it is not merely kept from running by others, as on a busy machine."""
+    """Whether the thread sleeps. On a busy machine, a thread that can run may have no processor."""
     try:
         with open(f"/proc/self/task/{thread.native_id}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] == "S"
-    except OSError:  # it has ended, or nobody can see
+    except OSError:  # the thread has ended, or /proc is not readable
         return True
+
+
+def _chain(top: Any) -> Iterator[Any]:
+    """Yield a reader and all that is below it: readers, MapTasks and queues."""
+    rest = [top]
+    while rest:
+        found = rest.pop()
+        yield found
+        below = getattr(found, "_upstream", None)
+        rest += below if isinstance(below, tuple) else () if below is None else (below,)
+
+
+def _helps(work: Any, kind: str, reader: Any) -> bool:
+    """Whether the threads of a map reader may end a wait of that kind: see `_native._waiting_threads`."""
+    if kind == "call":
+        return False
+    if kind == "room":
+        return any(found is UNKNOWN or isinstance(found, _native.Queue) for found in _chain(work))
+    return kind == "any" or any(found is UNKNOWN or found is work for found in _chain(reader))
+
+
+def _at_work(waits: Iterable[tuple[int, str, Any]]) -> list[threading.Thread]:
+    """Return the threads of map readers that may end one of the waits."""
+    return [
+        thread
+        for thread in _snapshot(map_threads)
+        if thread.is_alive()
+        and (work := map_threads[thread]()) is not None
+        and any(_helps(work, kind, reader) for _, kind, reader in waits)
+    ]
 
 
 def _release_stuck_threads() -> None:
@@ -101,18 +149,24 @@ def _release_stuck_threads() -> None:
     main = threading.main_thread()
     while True:
         joined = [t for t in threading.enumerate() if not t.daemon and t is not main]
-        concerned = joined + [t for t in _snapshot(movers) if t.is_alive()]
+        concerned = joined + [t for t in _snapshot(daemon_threads) if t.is_alive()]
         waiting = _native._waiting_threads()
-        # A thread that runs a program may be at work. One that sleeps, if only for a while each time, uses hardly
-        # any CPU time.
-        now, moved = time.monotonic(), _progress() + sum(waiting.values()) // _WORK
+        waits = [waiting[t.ident] for t in concerned if t.ident in waiting]
+        if len(waits) == len(concerned):
+            concerned += _at_work(waits)
+        # A thread that waits in a run of a program may be computing: then its CPU time grows. Prefetching by readers
+        # is progress only if some thread waits for more than a call.
+        now = time.monotonic()
+        moved = _progress(reading=any(kind != "call" for _, kind, _ in waits))
+        moved += sum(cpu_time for cpu_time, _, _ in waiting.values()) // _CPU_STEP_NS
         if moved != progress or not all(t.ident in waiting and _asleep(t) for t in concerned):
             since, progress = now, moved
-        elif joined and now - since >= _PATIENCE:
+        elif joined and now - since >= _STUCK_SECONDS:
             for queue in _snapshot(queues):
                 queue.shutdown()
             _native._shutdown_buffers()
-        time.sleep(_LOOK)
+        del waiting, waits  # they hold references to readers
+        time.sleep(_POLL_SECONDS)
 
 
 atexit.register(_native._stop)

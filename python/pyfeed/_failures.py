@@ -1,12 +1,12 @@
-"""What is told of an exception where Python's own cannot go."""
+"""Exceptions as text, for consumers that do not get the exception object, such as C++."""
 
 from __future__ import annotations
 
 import threading
 
 
-def told(exception: BaseException) -> tuple[str, str, str]:
-    """Type, text and traceback, as C takes them."""
+def format_exception(exception: BaseException) -> tuple[str, str, str]:
+    """Return the type, the text and the traceback of an exception, each as text for C."""
     import traceback
 
     kind = type(exception)
@@ -15,7 +15,7 @@ def told(exception: BaseException) -> tuple[str, str, str]:
         message = str(exception)
     except BaseException:
         message = "<its str() failed>"
-    # Whatever an exception raises when it is looked at, the consumer is told: it would wait for good.
+    # The methods of the exception may fail. This function must not raise: the consumer would wait for ever.
     try:
         text = "".join(traceback.format_exception(kind, exception, exception.__traceback__))
     except BaseException:
@@ -23,13 +23,13 @@ def told(exception: BaseException) -> tuple[str, str, str]:
     return _for_c(name), _for_c(message), _for_c(text)
 
 
-def untold(error: BaseException) -> None:
-    """Nobody is there to raise it: tell whoever looks at what threads leave behind."""
+def report_unraisable(error: BaseException) -> None:
+    """Report an exception to `threading.excepthook`, because there is no consumer left that could raise it."""
     threading.excepthook(
         threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread()))
     )
 
 
 def _for_c(text: str) -> str:
-    """C's strings end at a NUL, and are UTF-8."""
+    """Make text that C can represent: UTF-8 without a NUL."""
     return text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode("utf-8")

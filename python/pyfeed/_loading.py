@@ -1,17 +1,20 @@
-"""Loads the library, after a check that it can run here: Go's runtime ends the process otherwise."""
+"""Loads the library.
+
+The memory limits are checked first, because Go's runtime ends the process if it cannot reserve memory.
+"""
 
 from __future__ import annotations
 
-# What the library maps when it is loaded and when its threads start. Go's runtime reserves most of the address space at
-# once; each thread has a stack and, from glibc, an arena of 64 MiB.
+# The bytes that the library maps when it is loaded and when its threads start. Go's runtime reserves most of the
+# address space at once. Each thread has a stack, and glibc gives it an arena of 64 MiB.
 _ADDRESS_SPACE = 2 << 30
 _DATA = 256 << 20
 
 
-def check_room() -> None:
-    """Raise `ImportError` where a limit of the process leaves the library too little memory.
+def check_memory_limits() -> None:
+    """Raise an `ImportError` if a limit of the process leaves too little memory for the library.
 
-    The limits are read from a file, since the module `resource` takes longer to import.
+    The limits are read from a file, because importing the module ``resource`` takes longer.
     """
     try:
         with open("/proc/self/limits") as file:
@@ -22,7 +25,7 @@ def check_room() -> None:
         ("Max address space", _ADDRESS_SPACE, 0, "RLIMIT_AS", "ulimit -v"),
         ("Max data size", _DATA, 3, "RLIMIT_DATA", "ulimit -d"),
     ):
-        limit, *_ = limits.partition(what)[2].split(None, 1) or ["unlimited"]  # some systems list fewer
+        limit, *_ = limits.partition(what)[2].split(None, 1) or ["unlimited"]  # some systems list fewer limits
         if limit != "unlimited" and not _fits(needed, access):
             raise ImportError(
                 f"pyfeed: expected room for {needed >> 20} MiB of memory, which its library and Go's runtime map, "
@@ -33,7 +36,7 @@ def check_room() -> None:
 def _fits(size: int, access: int) -> bool:
     import mmap
 
-    no_reserve = 0x4000  # Linux's MAP_NORESERVE: mmap has it from Python 3.13 on
+    no_reserve = 0x4000  # MAP_NORESERVE of Linux, which the module mmap defines only from Python 3.13 on
     try:
         mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | no_reserve, access).close()
     except OSError:
@@ -41,7 +44,7 @@ def _fits(size: int, access: int) -> bool:
     return True
 
 
-check_room()
+check_memory_limits()
 
 from . import _native  # noqa: E402
 

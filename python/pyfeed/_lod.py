@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._arguments import anything, integer, items, refuse, takes
-from ._errors import DTypeError, InvalidArgument, ShapeError
+from ._arguments import anything, integer, items, refuse, validate
+from ._lod_offsets import check_offsets, offsets_of
+from .errors import DTypeError, InvalidArgument, ShapeError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -18,7 +19,7 @@ Bytes = bytes | bytearray | memoryview | str
 
 
 def lengths(name: str, value: Any) -> list[npt.NDArray[np.int64]]:
-    """The lengths of sequences, level by level."""
+    """Accept the lengths of sequences, level by level."""
     levels = items(name, value, "levels of lengths, such as [[2, 3]]")
     try:
         return [offsets_of(level, i) for i, level in enumerate(levels)]
@@ -27,7 +28,7 @@ def lengths(name: str, value: Any) -> list[npt.NDArray[np.int64]]:
 
 
 def arrays(name: str, value: Any) -> list[npt.NDArray[Any]]:
-    """Sequences: arrays that can be joined along their first dimension."""
+    """Accept arrays that can be concatenated along their first dimension."""
     every = items(name, value, "a sequence of arrays")
     if not every:
         refuse(name, "at least one array", value, InvalidArgument)
@@ -46,7 +47,7 @@ def arrays(name: str, value: Any) -> list[npt.NDArray[Any]]:
 
 
 def tensors(name: str, value: Any) -> list[LoDTensor]:
-    """Tensors that can be joined."""
+    """Accept tensors that can be concatenated."""
     every = items(name, value, "a sequence of LoDTensor")
     if not every:
         refuse(name, "at least one LoDTensor", value, InvalidArgument)
@@ -63,7 +64,7 @@ def tensors(name: str, value: Any) -> list[LoDTensor]:
 
 
 def bytes_or_text(name: str, value: Any) -> list[Bytes]:
-    """Bytes and text."""
+    """Accept a piece of bytes or text, or several."""
     if isinstance(value, Bytes):
         return [value]
     every = items(name, value, "bytes or text, or several of them")
@@ -74,32 +75,48 @@ def bytes_or_text(name: str, value: Any) -> list[Bytes]:
 
 
 class LoDTensor:
-    """An array with a level of detail: its first dimension divided into sequences.
+    """An array whose first dimension is divided into sequences of different lengths.
+
+    Ragged offsets (LoD, level of detail) say where each sequence begins. With one level, sequence ``i`` is
+    ``data[lod[0][i]:lod[0][i + 1]]``. With several levels, each level divides the sequences of the next one into
+    groups. A reader delivers a `LoDTensor` for each slot that has levels of detail, such as a slot of text.
 
     Parameters
     ----------
     data : array
-        The values. Kept as it is, not copied.
+        The values. The object is kept as it is, not copied.
     lod : iterable of 1-d arrays of int
-        Offsets, outermost level first. Each level starts with 0 and never decreases; its last offset
-        is the number of sequences of the next level, or, for the last level, ``len(data)``. int64
-        arrays are kept as they are.
+        The offsets, outermost level first. By default there is no level. Each level begins with 0 and never
+        decreases. Its last offset is the number of sequences of the next level, or, for the last level,
+        ``len(data)``. Contiguous int64 arrays are kept as they are; others are converted.
 
     Raises
     ------
     ShapeError
-        The offsets do not divide `data` so.
+        The offsets do not divide `data` as described.
     DTypeError
-        They are not integers.
+        The offsets are not integers.
 
     Notes
     -----
-    Level-1 offsets are what Arrow calls list offsets, TensorFlow row splits and PyTorch's jagged
-    layout offsets: hand ``t.data`` and ``t.lod[0]`` to any of the three, or take theirs.
+    The offsets of a tensor with one level are the same numbers as list offsets in Arrow, row splits in TensorFlow
+    and the offsets of PyTorch's jagged layout. So ``t.data`` and ``t.lod[0]`` can be passed to these libraries,
+    and their arrays can be used here.
+
+    ``len()`` is the number of sequences of the outermost level, or the number of rows if there is no level.
+    ``numpy.asarray()`` and DLPack give the values.
+
+    Attributes
+    ----------
+    data : array
+        The values.
+    lod : tuple of numpy.ndarray
+        The int64 offsets of each level, outermost first.
 
     Examples
     --------
     >>> import numpy as np
+    >>> from pyfeed import LoDTensor
     >>> t = LoDTensor.from_lengths(np.arange(5.0), [[2, 3]])
     >>> t.lod
     (array([0, 2, 5]),)
@@ -111,24 +128,52 @@ class LoDTensor:
 
     __slots__ = ("data", "lod")
 
-    @takes()
+    @validate()
     def __init__(self, data: Any, lod: Iterable[npt.ArrayLike] = ()) -> None:
         self.data = data
         levels = items("lod", lod, "levels of offsets, such as [[0, 2, 5]]")
         self.lod: tuple[npt.NDArray[np.int64], ...] = tuple(offsets_of(level, i) for i, level in enumerate(levels))
-        _check(self.lod, data)
+        check_offsets(self.lod, data)
 
     @classmethod
-    def _over(cls, data: Any, lod: tuple[npt.NDArray[np.int64], ...]) -> LoDTensor:
-        """Make one of offsets that were checked."""
+    def _wrap(cls, data: Any, lod: tuple[npt.NDArray[np.int64], ...]) -> LoDTensor:
+        """Make a tensor with offsets that were checked already."""
         tensor = cls.__new__(cls)
         tensor.data, tensor.lod = data, lod
         return tensor
 
     @classmethod
-    @takes(lengths=lengths, data=anything)
+    @validate(lengths=lengths, data=anything)
     def from_lengths(cls, data: Any, lengths: Sequence[Sequence[int]]) -> LoDTensor:
-        """Make one from the length of each sequence, level by level, instead of offsets."""
+        """Make a tensor from the lengths of the sequences instead of their offsets.
+
+        Parameters
+        ----------
+        data : array
+            The values. The object is kept as it is, not copied.
+        lengths : sequence of sequences of int
+            The length of each sequence, for each level, outermost first.
+
+        Returns
+        -------
+        LoDTensor
+
+        Raises
+        ------
+        InvalidArgument
+            A length is negative.
+        ShapeError
+            The lengths do not add up to the sequences of the next level, or to ``len(data)``.
+        DTypeError
+            The lengths are not integers.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from pyfeed import LoDTensor
+        >>> LoDTensor.from_lengths(np.arange(5), [[2, 3]])
+        LoDTensor(array([0, 1, 2, 3, 4]), lod=[[0, 2, 5]])
+        """
         levels = []
         for i, sizes in enumerate(lengths):
             if len(sizes) and min(sizes) < 0:
@@ -137,16 +182,51 @@ class LoDTensor:
         return cls(data, levels)
 
     @classmethod
-    @takes(sequences=arrays)
+    @validate(sequences=arrays)
     def from_sequences(cls, sequences: Iterable[npt.ArrayLike]) -> LoDTensor:
-        """Make one of a level from its sequences: at least one, arrays that differ in their first dimension only."""
+        """Concatenate sequences to a tensor with one level of detail.
+
+        Parameters
+        ----------
+        sequences : sequence of arrays
+            At least one array. Only the first dimensions may differ.
+
+        Returns
+        -------
+        LoDTensor
+            A copy of the values.
+
+        Raises
+        ------
+        InvalidArgument
+            There is no array.
+        ShapeError
+            The other dimensions differ.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from pyfeed import LoDTensor
+        >>> LoDTensor.from_sequences([np.arange(2), np.arange(3)])
+        LoDTensor(array([0, 1, 0, 1, 2]), lod=[[0, 2, 5]])
+        """
         every = list(sequences)
         return cls.from_lengths(np.concatenate(every), [[len(a) for a in every]])  # type: ignore[arg-type]
 
     @classmethod
-    @takes(items=bytes_or_text)
+    @validate(items=bytes_or_text)
     def from_bytes(cls, items: Bytes | Iterable[Bytes]) -> LoDTensor:
-        """Make one of uint8 and one level from pieces of bytes; text becomes UTF-8.
+        """Make a uint8 tensor with one level of detail from pieces of bytes or text. `bytes_list` is the reverse.
+
+        Parameters
+        ----------
+        items : iterable of bytes or str
+            The pieces, or a single one. Text is encoded as UTF-8.
+
+        Returns
+        -------
+        LoDTensor
+            A sequence for each piece.
 
         Examples
         --------
@@ -159,12 +239,27 @@ class LoDTensor:
         data = np.frombuffer(raw[0] if len(raw) == 1 else b"".join(raw), np.uint8)
         return cls.from_lengths(data, [[len(r) for r in raw]])
 
-    @takes(num_parts=integer(1))
+    @validate(num_parts=integer(1))
     def split(self, num_parts: int) -> list[LoDTensor]:
-        """Parts for so many places, of about equally many sequences of the outermost level, in order.
+        """Split the tensor into parts of about equal numbers of sequences. `merge` is the reverse.
 
-        The first ones have one more where there is a remainder, and there are fewer parts than places where
-        there are fewer sequences. Without a level of detail, rows are counted. Views, not copies.
+        The sequences of the outermost level are distributed in order. If they cannot be divided equally, the first
+        parts have one sequence more than the others. A tensor without levels is split into rows.
+
+        Parameters
+        ----------
+        num_parts : int
+            The number of parts, at least 1. If there are fewer sequences, there is one part for each.
+
+        Returns
+        -------
+        list of LoDTensor
+            Views of the values.
+
+        Raises
+        ------
+        ShapeError
+            The offsets were changed, and do not divide the values any more.
 
         Examples
         --------
@@ -174,7 +269,7 @@ class LoDTensor:
         >>> [[level.tolist() for level in part.lod] for part in t.split(2)]
         [[[0, 2, 4], [0, 1, 6, 8, 13]], [[0, 1, 2], [0, 2, 7]]]
         """
-        _check(self.lod, self.data)  # they may have been written to since
+        check_offsets(self.lod, self.data)  # the arrays may have been written to
         count, out, begin = len(self), [], 0
         for part in range(min(num_parts, count)):
             end = begin + count // num_parts + (part < count % num_parts)
@@ -183,17 +278,36 @@ class LoDTensor:
         return out
 
     def _part(self, i: int, j: int) -> LoDTensor:
-        """Some sequences of the outermost level."""
+        """Return the sequences `i` to `j` - 1 of the outermost level."""
         levels = []
         for level in self.lod:
             levels.append(level[i : j + 1] - level[i])
             i, j = int(level[i]), int(level[j])
-        return LoDTensor._over(self.data[i:j], tuple(levels))
+        return LoDTensor._wrap(self.data[i:j], tuple(levels))
 
     @classmethod
-    @takes(tensors=tensors)
+    @validate(tensors=tensors)
     def merge(cls, tensors: Iterable[LoDTensor]) -> LoDTensor:
-        """One of all the sequences of several, which have as many levels of detail: undoes `split`.
+        """Concatenate tensors with the same number of levels of detail. `split` is the reverse.
+
+        Parameters
+        ----------
+        tensors : iterable of LoDTensor
+            At least one tensor. Their dtypes and all dimensions except the first must agree.
+
+        Returns
+        -------
+        LoDTensor
+            A copy of the values.
+
+        Raises
+        ------
+        InvalidArgument
+            There is no tensor.
+        ShapeError
+            The numbers of levels differ, or the dimensions after the first.
+        DTypeError
+            The dtypes differ.
 
         Examples
         --------
@@ -205,22 +319,39 @@ class LoDTensor:
         """
         every = list(tensors)
         for each in every:
-            _check(each.lod, each.data)
+            check_offsets(each.lod, each.data)
         levels = [
             np.concatenate([[0], np.cumsum(np.concatenate([np.diff(level) for level in same]))])
             for same in zip(*(each.lod for each in every), strict=True)
         ]
         return cls(np.concatenate([np.asarray(each.data) for each in every]), levels)
 
-    @takes()
+    @validate()
     def sequences(self) -> list[Any]:
-        """The sequences of the outermost level: arrays, or where there are more levels, `LoDTensor`.
+        """Return the sequences of the outermost level, as views.
 
-        Views, not copies.
+        Returns
+        -------
+        list
+            An array for each sequence, or a `LoDTensor` if the tensor has more than one level.
+
+        Raises
+        ------
+        InvalidArgument
+            The tensor has no level of detail.
+        ShapeError
+            The offsets were changed, and do not divide the values any more.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from pyfeed import LoDTensor
+        >>> LoDTensor(np.arange(5), [[0, 2, 5]]).sequences()
+        [array([0, 1]), array([2, 3, 4])]
         """
         if not self.lod:
             raise InvalidArgument("sequences: expected at least one level of detail, found none")
-        _check(self.lod, self.data)  # they may have been written to since
+        check_offsets(self.lod, self.data)  # the arrays may have been written to
         first, *rest = self.lod
         out: list[Any] = []
         for i, j in itertools.pairwise(first.tolist()):
@@ -229,12 +360,24 @@ class LoDTensor:
                 levels.append(level[i : j + 1] - level[i])
                 i, j = int(level[i]), int(level[j])
             part = self.data[i:j]
-            out.append(LoDTensor._over(part, tuple(levels)) if rest else part)
+            out.append(LoDTensor._wrap(part, tuple(levels)) if rest else part)
         return out
 
-    @takes()
+    @validate()
     def bytes_list(self) -> list[bytes]:
-        """The sequences of the innermost level as `bytes`: what a slot of bytes or text holds.
+        """Return the sequences of the innermost level as `bytes`, for a slot of bytes or text.
+
+        Returns
+        -------
+        list of bytes
+            A copy of each sequence.
+
+        Raises
+        ------
+        InvalidArgument
+            The tensor has no level of detail.
+        ShapeError
+            The offsets were changed, and do not divide the values any more.
 
         Examples
         --------
@@ -244,13 +387,26 @@ class LoDTensor:
         """
         if not self.lod:
             raise InvalidArgument("bytes_list: expected at least one level of detail, found none")
-        _check(self.lod, self.data)
+        check_offsets(self.lod, self.data)
         data = np.asarray(self.data)
         return [data[i:j].tobytes() for i, j in itertools.pairwise(self.lod[-1].tolist())]
 
-    @takes()
+    @validate()
     def recursive_sequence_lengths(self) -> list[list[int]]:
-        """The length of each sequence, level by level."""
+        """Return the lengths of the sequences, level by level.
+
+        Returns
+        -------
+        list of list of int
+            The lengths for each level, outermost first.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from pyfeed import LoDTensor
+        >>> LoDTensor(np.arange(5), [[0, 2, 5]]).recursive_sequence_lengths()
+        [[2, 3]]
+        """
         return [np.diff(level).tolist() for level in self.lod]
 
     @property
@@ -264,7 +420,7 @@ class LoDTensor:
         return self.data.dtype
 
     def __len__(self) -> int:
-        """The number of sequences of the outermost level, or of rows if there is none."""
+        """Return the number of sequences of the outermost level, or of rows if there is no level."""
         return len(self.lod[0]) - 1 if self.lod else len(self.data)
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
@@ -283,59 +439,8 @@ class LoDTensor:
         return f"LoDTensor({self.data!r}, lod={[level.tolist() for level in self.lod]})"
 
 
-def offsets_of(level: Any, number: int) -> npt.NDArray[np.int64]:
-    """One level of detail as an int64 array: the very array, if it is one already.
-
-    Raises
-    ------
-    ShapeError, DTypeError
-        It is not a one-dimensional array of integers.
-    """
-    try:
-        offsets = np.asarray(level)
-    except (TypeError, ValueError):
-        raise DTypeError(f"LoD level {number}: expected an array of integers, found {level!r}") from None
-    if offsets.ndim != 1:
-        raise ShapeError(f"LoD level {number}: expected one dimension, found {offsets.ndim}")
-    if offsets.dtype.kind not in "iu" and offsets.size:
-        raise DTypeError(f"LoD level {number}: expected integers, found {offsets.dtype}")
-    return np.ascontiguousarray(offsets, dtype=np.int64)
-
-
-def _check(lod: tuple[npt.NDArray[np.int64], ...], data: Any) -> None:
-    """Refuse offsets that divide nothing into sequences. Pushes check them again: arrays can be written to."""
-    for i, level in enumerate(lod):
-        if not len(level):  # one stands for no sequences, which a queue does not take in its outermost level
-            raise ShapeError(f"LoD level {i}: expected at least 1 offset, found 0")
-    for i, level in enumerate(lod):
-        if level[0] != 0:
-            raise ShapeError(f"LoD level {i}: expected the first offset to be 0, found {level[0]}")
-        falls = level[1:] < level[:-1]
-        if falls.any():
-            at = int(falls.argmax())
-            raise ShapeError(f"LoD level {i}: offset {at + 1} decreases from {level[at]} to {level[at + 1]}")
-        want, of = _rows(data) if i + 1 == len(lod) else len(lod[i + 1]) - 1, "the first dimension"
-        if i + 1 < len(lod):
-            of = f"the number of sequences of level {i + 1}"
-        if want is not None and level[-1] != want:
-            raise ShapeError(f"LoD level {i}: expected the last offset to be {want}, {of}, found {level[-1]}")
-
-
-def _rows(data: Any) -> int | None:
-    """The first dimension of data; None if data does not say, as objects with DLPack alone do not."""
-    shape = getattr(data, "shape", None)
-    if shape is None:
-        try:
-            return len(data)
-        except TypeError:
-            return None
-    if len(shape) == 0:
-        raise ShapeError("LoD: expected a tensor with a first dimension, found a scalar")
-    return int(shape[0])
-
-
-def with_bytes(arrays: Any, slots: Container[int]) -> Any:
-    """A tuple's arrays, with bytes and text for some of its slots as the sequences they stand for."""
+def encode_bytes_slots(arrays: Any, slots: Container[int]) -> Any:
+    """Return the arrays of a tuple, with a `LoDTensor` in place of bytes and text in the given slots."""
     if not isinstance(arrays, (tuple, list)):
         return arrays
     return tuple(

@@ -1,4 +1,4 @@
-"""The threads of a map reader: each takes a tuple, calls the function, gives the result, again and again."""
+"""The threads of a map reader. Each takes a tuple, calls the function and returns the result, again and again."""
 
 from __future__ import annotations
 
@@ -8,57 +8,103 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from . import _exit, _failures, _native
-from ._errors import OutOfMemoryError, QueueClosed
-from ._lod import with_bytes
+from ._lod import encode_bytes_slots
+from .errors import OutOfMemoryError, QueueClosed
 
 
-class Work:
-    """What the threads do. It belongs to the reader, and they do not keep it: the function may lead to the reader."""
+class MapTask:
+    """The function of a map reader, and how to call it.
 
-    def __init__(self, below: object, function: Callable[..., Any], bytes_slots: frozenset[int], failures: int) -> None:
-        self.below = below
+    The reader owns it. The threads hold only a weak reference, since the function may refer to the reader.
+    """
+
+    def __init__(
+        self,
+        upstream: object,
+        function: Callable[..., Any],
+        bytes_slots: frozenset[int],
+        failures: int,
+        *,
+        with_position: bool,
+        seed: int | None,
+        skips: bool,
+    ) -> None:
+        from ._producing import call
+
+        self._call = call
+        self._upstream = upstream
         self.function = function
         self.bytes_slots = bytes_slots
-        # Those that the consumer may still be told of, or be told again.
+        # The exceptions of the latest tuples, which the consumer may still raise, or raise again.
         self.failures: deque[_native.Failure] = deque(maxlen=failures)
+        self.with_position = with_position
+        self.seed = seed  # of the generators that the function gets; None: it gets none
+        self.skips = skips  # tuples whose function raises an exception are left out
+        self._generators = threading.local()
 
-    def do(self, workers: _native.Workers, ticket: int, arrays: tuple[Any, ...]) -> None:
-        """See to it that there is a result for the ticket."""
+    def run(self, workers: _native.Workers, ticket: int, arrays: tuple[Any, ...]) -> None:
+        """Call the function and complete the ticket, with a result or with an error."""
         try:
+            options = self._options(workers.position(ticket)) if self.with_position or self.seed is not None else {}
             try:
-                result = self.function(*arrays)
-            except StopIteration as stop:  # it would end the consumer's loop without a word
-                raise RuntimeError("the function raised StopIteration") from stop
+                result = self._call("function", self.function, *arrays, **options)
+            except Exception as error:
+                if not self.skips:
+                    raise
+                workers.skip(ticket, 0, *_failures.format_exception(error))
+                return
             if not isinstance(result, (tuple, list)):
                 result = (result,)
-            workers.give(ticket, with_bytes(result, self.bytes_slots) if self.bytes_slots else result)
+            workers.complete(ticket, encode_bytes_slots(result, self.bytes_slots) if self.bytes_slots else result)
         except BaseException as error:
             failure = _native.Failure._new(error)
             self.failures.append(failure)
-            workers.fail(ticket, failure.token, *_failures.told(error))
+            workers.fail(ticket, failure.token, *_failures.format_exception(error))
+
+    def _options(self, position: tuple[int, int]) -> dict[str, Any]:
+        options: dict[str, Any] = {"position": position} if self.with_position else {}
+        if self.seed is not None:
+            options["rng"] = self._generator(self.seed, *position)
+        return options
+
+    def _generator(self, seed: int, pass_id: int, index: int) -> np.random.Generator:
+        """Return the thread's generator, set to a position: this takes a tenth of the time of making a new one."""
+        mine = self._generators
+        if not hasattr(mine, "generator"):
+            mine.philox = np.random.Philox(key=seed)
+            mine.state = mine.philox.state
+            mine.generator = np.random.Generator(mine.philox)
+        # The lowest of the four words counts the draws of four numbers.
+        mine.state["state"]["counter"][:] = (0, 0, index, pass_id)
+        mine.philox.state = mine.state
+        generator: np.random.Generator = mine.generator
+        return generator
 
     def start(self, workers: Callable[[], _native.Workers], name: str, num_threads: int) -> None:
-        """Start the threads: they end when the reader is gone."""
+        """Start the threads. They end when the reader is gone."""
         for i in range(num_threads):
             thread = threading.Thread(
                 target=_run, args=(workers(), weakref.ref(self)), name=f"pyfeed-{name}-{i}", daemon=True
             )
-            _exit.movers.add(thread)
+            _exit.map_threads[thread] = weakref.ref(self)
             thread.start()
 
 
-def _run(workers: _native.Workers, reader_work: weakref.ref[Work]) -> None:
+def _run(workers: _native.Workers, reader_work: weakref.ref[MapTask]) -> None:
     while True:
         try:
-            arrays, ticket = workers.take()
+            arrays, ticket = workers.next()
         except QueueClosed:
             return
         except (OutOfMemoryError, MemoryError):
-            continue  # the consumer has been told
+            continue  # the library has already failed the ticket
         work = reader_work()
         if work is None:
-            workers.fail(ticket, 0, "", "the Python object of the map reader is gone, and the function with it", "")
+            message = "the Python object of the map reader was deleted, and its function with it"
+            workers.fail(ticket, 0, "", message, "")
         else:
-            work.do(workers, ticket, arrays)
+            work.run(workers, ticket, arrays)
         del arrays, work

@@ -1,4 +1,7 @@
-"""SharedFeedQueue: a queue that other processes fill."""
+"""SharedFeedQueue, a queue that worker processes fill through shared memory.
+
+`docs/shared.md` describes it in detail.
+"""
 
 from __future__ import annotations
 
@@ -13,32 +16,34 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from . import _arguments, _exit, _native, slots, unique_name
-from ._arguments import flag, integer, items, optional, refuse, takes, text
-from ._errors import Error, InvalidArgument, StateError
-from .place import CPUPlace, Place, a_place
-from .queue import PyArrayFeedQueue
-from .readers import Reader, _erase
-from .scope import Scope, a_scope, global_scope
-from .slots import Shape
+from . import _arguments, _exit, _native, _slots, unique_name
+from ._arguments import flag, integer, items, optional, refuse, text, validate
+from ._place import CPUPlace, Place, check_place
+from ._queue import PyArrayFeedQueue
+from ._reader import Reader, _erase
+from ._scope import Scope, check_scope, global_scope
+from ._slots import Shape
+from .errors import Error, InvalidArgument, StateError
 
-if TYPE_CHECKING:  # what few need is imported when it is needed
+__all__ = ["SharedFeedQueue"]
+
+if TYPE_CHECKING:  # few programs need these modules, so functions import them on demand
     from multiprocessing.process import BaseProcess
 
     from pyfeed_worker import Producer
 
 _ALIGNMENT = 256
-_HEARSAY = 0.1  # seconds in which whoever has joined a worker says how it ended
-_UNKNOWN = -(2**31)
+_EXIT_STATUS_WAIT = 0.1  # seconds to wait for the exit status, if another thread has joined the worker
+_UNKNOWN = -(2**31)  # an exit status that is not known, for report_exit
 
 
-def arguments_of_target(name: str, value: Any) -> tuple[Any, ...]:
-    """What a function is called with."""
+def _arguments_of_target(name: str, value: Any) -> tuple[Any, ...]:
+    """Accept the arguments of a function."""
     return tuple(items(name, value, "a tuple or list"))
 
 
-def start_method(name: str, value: Any) -> str:
-    """One of multiprocessing's."""
+def _start_method(name: str, value: Any) -> str:
+    """Accept a start method of multiprocessing."""
     if value not in ("spawn", "forkserver", "fork"):
         refuse(name, "spawn, forkserver or fork", value, InvalidArgument)
     return str(value)
@@ -47,47 +52,62 @@ def start_method(name: str, value: Any) -> str:
 class SharedFeedQueue(PyArrayFeedQueue):
     """A queue of tuples of arrays that worker processes fill, through a ring of cells in shared memory.
 
-    A worker writes a tuple once, into a cell; the consumer gets arrays over that very memory, and the cell goes
-    back to the workers when it is done with them. For the consumer it is as any queue: `pop`, iteration, and the
-    `reader` with all of its decorators.
+    A worker writes a tuple once, into a cell of the ring. The consumer gets arrays over the same memory. When the
+    consumer has released these arrays, the cell goes back to the workers. To the consumer it is a queue like any
+    other, with `pop`, a loop over the queue, and a `reader` with all decorators.
 
-    Workers import ``pyfeed_worker`` only, which has neither Go nor this library in it, and push through a
-    ``pyfeed_worker.Producer``. `start` runs a function in processes of multiprocessing's; with `producer` and
-    `expect` they may be anybody's.
+    Workers import only ``pyfeed_worker``, which contains neither Go nor this library, and push through a
+    `pyfeed_worker.Producer`. `start` runs a function in processes that multiprocessing starts. Processes that are
+    started otherwise can be workers too, with `producer` and `expect`.
 
-    A worker that dies, at any moment, fails the queue: after what was pushed, the consumer gets a `WorkerError`
-    with its exit status. One that raises fails it with a `ProducerError`. When the trainer dies, workers that
-    wait for it are told, and nothing is left behind.
+    A worker that dies fails the pass: after the tuples that were pushed, the consumer gets a `WorkerError` with
+    the exit status. A worker that raises an exception fails the pass with a `ProducerError`. When the trainer
+    process dies, workers that wait get `pyfeed_worker.TrainerGone`, and no shared memory is left behind.
 
     Parameters
     ----------
     shapes : sequence of shapes
-        One a slot. -1 matches any size; a first dimension of -1 is the batch's, equal in all slots.
-    dtypes : sequence, optional
-        One a slot; None, in place of one or of all: what the first tuple has.
-    ring_cells : int
-        Tuples in the ring at one time: being written, queued, or with the consumer. From 1 to 4096. One cell is
-        kept for workers: a consumer that holds all others, as a shuffle may, gets copies, and so does one that
-        holds a tuple while it asks for the next, with fewer than 3.
-    cell_bytes : int, optional
-        The most bytes of a tuple, with the LoD and each array aligned to 256 bytes. May be left out if all sizes
-        and dtypes are given. Only what is used takes memory, on a `CPUPlace`.
-    lod_levels : sequence of int, optional
-        Levels of detail, one number a slot: such a slot takes and gives `LoDTensor`.
+        The shape of each slot. -1 matches any size. A first dimension of -1 is the size of the batch, which must
+        be equal in all slots that have one.
     place : Place, optional
-        Where the tuples are consumed. `CPUPlace`, the default; for others the ring is registered with the driver,
-        once, and copied from as it is.
+        Where the consumer wants the tuples, by default `CPUPlace`. For other places, the ring is registered with
+        the CUDA driver once, and devices copy from it directly.
+    dtypes : sequence, optional
+        The dtype of each slot. The first tuple determines dtypes that are None or not given.
+    ring_cells : int
+        The largest number of tuples in the ring at one time, from 1 to 4096: tuples that are being written,
+        queued, or held by the consumer. One cell is never lent to the consumer. A consumer that holds all others,
+        as a shuffle may, gets copies. So does a consumer that still holds a tuple when it asks for the next, with
+        fewer than 3 cells.
+    cell_bytes : int, optional
+        The largest size of a tuple in bytes, with each array and each level of ragged offsets (LoD, level of
+        detail) aligned to 256 bytes. It may be left out if all sizes and dtypes are given and there is no LoD.
+        For a `CPUPlace`, only the part of a cell that is used takes memory.
+    lod_levels : sequence of int, optional
+        The number of levels of ragged offsets of each slot, by default 0. Slots with levels are pushed and
+        delivered as `LoDTensor`.
     name : str, optional
-        The queue's variable; the reader's is ``name + "_reader"``. Made up if not given.
+        The name of the queue's variable; that of the reader is ``name + "_reader"``. By default, a unique name.
     scope : Scope, optional
-        The global one by default.
+        The scope of the variables, by default the global one. The variables are erased with the objects.
+
+    Raises
+    ------
+    InvalidArgument
+        `cell_bytes` is not given, and the size of a tuple is not known.
+    StateError
+        The variable `name` contains a queue already, or something else.
+    UnsupportedError
+        `place` is not a `CPUPlace`, and there is no CUDA driver or no device.
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from pyfeed.shared import SharedFeedQueue
     >>> def work(producer, worker, per_worker):
     ...     for i in range(per_worker):
     ...         producer.push((np.full((32, 784), i, np.float32),))
-    >>> queue = SharedFeedQueue([(-1, 784)], ["float32"], cell_bytes=1 << 20)
+    >>> queue = SharedFeedQueue([(-1, 784)], dtypes=["float32"], cell_bytes=1 << 20)
     >>> processes = queue.start(work, (10,), num_workers=2)  # doctest: +SKIP
     >>> sum(len(image) for image, in queue.reader)  # doctest: +SKIP
     640
@@ -96,73 +116,88 @@ class SharedFeedQueue(PyArrayFeedQueue):
     _fd: int
     _scope: Scope
     _name: str
-    _made: weakref.ref[Reader] | None
-    _started: tuple[int | None, int]  # a pass, and the workers it has
-    _crews: list[_Crew]  # those who stay
-    _turn: threading.Lock  # the end of one of them is told before the next pass begins, or to it
+    _reader_ref: weakref.ref[Reader] | None
+    _expected_workers: tuple[int | None, int]  # a pass, and the number of its workers
+    _groups: list[_WorkerGroup]  # of persistent workers
+    _pass_lock: threading.Lock  # so that a worker's exit is reported to the pass that it was in, not to the next
 
-    @takes(
-        shapes=slots.shapes,
-        dtypes=optional(slots.dtypes),
+    @validate(
+        shapes=_slots.shapes,
+        place=optional(check_place),
+        dtypes=optional(_slots.dtypes),
         ring_cells=integer(1, most=4096),
         cell_bytes=optional(integer(1, most=2**40)),
-        lod_levels=optional(slots.lod_levels),
-        place=optional(a_place),
+        lod_levels=optional(_slots.lod_levels),
         name=optional(text),
-        scope=optional(a_scope),
+        scope=optional(check_scope),
     )
     def __new__(
         cls,
         shapes: Sequence[Shape],
-        dtypes: Sequence[npt.DTypeLike | None] | None = None,
+        place: Place | None = None,
         *,
+        dtypes: Sequence[npt.DTypeLike | None] | None = None,
         ring_cells: int = 8,
         cell_bytes: int | None = None,
         lod_levels: Sequence[int] | None = None,
-        place: Place | None = None,
         name: str | None = None,
         scope: Scope | None = None,
     ) -> SharedFeedQueue:
-        described = slots.specs(shapes, dtypes, lod_levels)
-        size = _bytes_of(described) if cell_bytes is None else cell_bytes
+        specs = _slots.to_specs(shapes, dtypes, lod_levels)
+        size = _bytes_of(specs) if cell_bytes is None else cell_bytes
         scope = global_scope() if scope is None else scope
-        name = unique_name.of_process("shared_feed_queue") if name is None else name
+        name = unique_name._generate_process_wide("shared_feed_queue") if name is None else name
         queue: SharedFeedQueue
         queue, fd = scope._use(
             name,
-            lambda var: _native._shared_init(cls, var, described, ring_cells, size, place or CPUPlace()),
+            lambda var: _native._shared_init(cls, var, specs, ring_cells, size, place or CPUPlace()),
             make=True,
         )
-        queue._fd, queue._scope, queue._name, queue._made, queue._started = fd, scope, name, None, (None, 0)
-        queue._crews, queue._turn = [], threading.Lock()
+        queue._fd, queue._scope, queue._name, queue._reader_ref, queue._expected_workers = (
+            fd,
+            scope,
+            name,
+            None,
+            (None, 0),
+        )
+        queue._groups, queue._pass_lock = [], threading.Lock()
         weakref.finalize(queue, _erase, scope, name).atexit = False
         _exit.watch(queue)
         return queue
 
-    @takes()
+    @validate()
     def capacity(self) -> int:
-        """The number of tuples that the ring takes."""
-        return self.stats()["capacity"] - 1  # there is room for a copy besides
+        """Return the largest number of tuples that the ring holds.
+
+        Returns
+        -------
+        int
+        """
+        return self.stats()["capacity"] - 1  # the queue has room for one more, which is a copy
 
     @property
     def reader(self) -> Reader:
-        """A reader of what the workers push."""
-        reader = self._made() if self._made else None
+        """The reader of the tuples that workers push. A loop over the queue is a loop over this reader."""
+        reader = self._reader_ref() if self._reader_ref else None
         if reader is None:
             out = f"{self._name}_reader"
             self._scope.create_py_array_reader(out, self._name)
-            reader = Reader._owning(self._scope, out, self, direct=True)
-            self._made = weakref.ref(reader)
+            reader = Reader._wrap_owned(self._scope, out, self, direct=True)
+            self._reader_ref = weakref.ref(reader)
         return reader
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         return iter(self.reader)
 
-    @takes()
+    @validate()
     def producer(self) -> Producer:  # type: ignore[override]
-        """A producer for a worker, which may be sent to it by pickle.
+        """Return a producer for worker processes, which can be sent to them by pickle.
 
-        One is enough for any number of workers: each gets its own copy. See `expect` for how the pass ends.
+        One producer suffices for any number of workers: each gets a copy. `expect` says when the pass ends.
+
+        Returns
+        -------
+        pyfeed_worker.Producer
         """
         from pyfeed_worker import Producer
 
@@ -170,34 +205,40 @@ class SharedFeedQueue(PyArrayFeedQueue):
         producer._lender = (os.getpid(), self._fd)
         return producer
 
-    @takes(num_workers=integer(1, most=2**31))
+    @validate(num_workers=integer(1, most=2**31))
     def expect(self, num_workers: int) -> None:
-        """Have the current pass end when so many workers have closed their producers. `start` does that.
+        """Make the current pass end when a number of workers have closed their producers. `start` calls this.
 
-        One that closes and attaches again in the same pass counts twice.
+        A worker that closes its producer and attaches again in the same pass counts twice.
+
+        Parameters
+        ----------
+        num_workers : int
+            The number of workers, at least 1. It holds for the current pass only.
         """
         _native._shared_expect(self.handle, num_workers)
 
-    @takes(pid=integer(1, most=2**31 - 1), exit_status=integer(-(2**31), most=2**31 - 1))
-    def exited(self, pid: int, exit_status: int) -> None:
-        """Tell how a worker has ended that is not this process's child, for the `WorkerError`.
+    @validate(pid=integer(1, most=2**31 - 1), exit_status=integer(-(2**31), most=2**31 - 1))
+    def report_exit(self, pid: int, exit_status: int) -> None:
+        """Report the exit status of a worker that is not a child of this process, for the `WorkerError`.
 
-        One that has not begun to push yet fails the pass by that, unless its status is 0 and `expect` was not called.
-        `start` does that.
+        If the worker has not attached in this pass, the report fails the pass, unless the status is 0 and `expect`
+        was not called. `start` reports the exit status of its workers.
 
         Parameters
         ----------
         pid : int
+            The process id of the worker.
         exit_status : int
-            Its exit status, or minus the signal that killed it.
+            The exit status of the worker, or minus the number of the signal that killed it.
         """
         _native._shared_exited(self.handle, pid, exit_status)
 
-    @takes(
+    @validate(
         target=_arguments.function,
-        args=arguments_of_target,
+        args=_arguments_of_target,
         num_workers=integer(1, most=2**31),
-        method=start_method,
+        method=_start_method,
         daemon=flag,
         persistent=flag,
     )
@@ -211,39 +252,49 @@ class SharedFeedQueue(PyArrayFeedQueue):
         daemon: bool = True,
         persistent: bool = False,
     ) -> list[BaseProcess]:
-        """Run ``target(producer, worker, *args)`` in processes, for ``worker`` from 0 to ``num_workers - 1``.
+        """Start worker processes that run ``target(producer, worker, *args)``.
 
-        The pass ends when all have returned. An exception in one fails it, and so does the death of one, or a process
-        that cannot be started; `reopen` begins the next. A worker whose queue takes no more, or is at another pass by
-        the time that the worker gets there, ends without a word.
-
-        Workers ignore SIGINT, so that Ctrl-C in a terminal is a KeyboardInterrupt in the trainer alone, which decides
-        whether they go on. ``signal.signal`` in ``target`` sets a handler.
-
-        Persistent workers stay: `reopen` has each of them call ``target`` again, where it can ask for
-        ``producer.pass_id``. They sleep between passes, and end with the queue. One that has died is started anew by
-        `reopen`, with a warning.
+        ``worker`` is the number of the worker, from 0 to ``num_workers - 1``. The pass ends when `target` has
+        returned in all workers. It fails if a worker raises an exception or dies, or if a process cannot be started.
+        `reopen` begins the next pass. Without `persistent`, call `start` again for it.
 
         Parameters
         ----------
         target : callable
-            A function of a module, where `method` is not ``"fork"``.
+            The function that the workers call. Unless `method` is ``"fork"``, it must be a function of a module, so
+            that it can be pickled.
         args : sequence
-            The same for all workers.
+            Further arguments of `target`, the same for all workers. By default, there are none.
         num_workers : int
-            At least 1.
+            The number of processes, at least 1.
         method : str
-            ``"spawn"``, ``"forkserver"`` or ``"fork"``: how multiprocessing is to start them. Workers run no Go, so
-            that all three work.
+            How multiprocessing starts the processes: ``"spawn"``, ``"forkserver"`` or ``"fork"``. All three work,
+            because workers do not run Go.
         daemon : bool
-            They are ended with this process. Daemons cannot have children of multiprocessing's.
+            True: the processes are ended with this process, and cannot have children that multiprocessing starts.
         persistent : bool
-            The processes are those of all passes to come. They must be daemons.
+            True: the processes stay for all later passes, and must be daemons. `reopen` makes each of them call
+            `target` again, in which ``producer.pass_id`` is the number of the pass. They sleep between passes, and
+            end with the queue.
 
         Returns
         -------
         list of multiprocessing.Process
-            The processes, started. Persistent ones that are started anew take the place of those that have died.
+            The processes, which are started. A persistent worker that has died is replaced in this list by `reopen`.
+
+        Raises
+        ------
+        StateError
+            The current pass has ended. Call `reopen` first.
+        InvalidArgument
+            `persistent` is true, and `daemon` is false.
+
+        Notes
+        -----
+        A worker ends without an error if the queue is closed, or is at another pass when the worker attaches.
+
+        Workers ignore SIGINT. So Ctrl-C in a terminal raises a `KeyboardInterrupt` only in the trainer, which decides
+        whether the workers continue. ``signal.signal`` in `target` installs a handler.
         """
         import multiprocessing
 
@@ -255,71 +306,78 @@ class SharedFeedQueue(PyArrayFeedQueue):
             raise InvalidArgument("daemon: expected True: persistent workers end with their trainer, found False")
         producer = self.producer()
         if not persistent:
-            producer._pass = pass_id  # late ones are not to join the next
-        crew = _Crew(multiprocessing.get_context(method), producer, target, tuple(args), daemon, persistent)
-        before = self._started[1] if self._started[0] == pass_id else 0
-        self._started = (pass_id, before + num_workers)
+            producer._pass = pass_id  # so that a late worker does not join the next pass
+        group = _WorkerGroup(multiprocessing.get_context(method), producer, target, tuple(args), daemon, persistent)
+        before = self._expected_workers[1] if self._expected_workers[0] == pass_id else 0
+        self._expected_workers = (pass_id, before + num_workers)
         self.expect(before + num_workers)
         try:
             for i in range(num_workers):
-                crew.processes.append(crew.started(i))
+                group.processes.append(group.start_worker(i))
         except BaseException as error:
-            for process in crew.processes:
+            for process in group.processes:
                 process.terminate()
             try:
                 self.fail(error, pass_id)
             except Error:
-                pass  # it propagates from here anyway
+                pass  # the error propagates from here anyway
             raise
         if persistent:
-            self._crews.append(crew)
-        if not daemon:  # multiprocessing waits for them at exit, and they for the queue
+            self._groups.append(group)
+        if not daemon:  # at exit, multiprocessing waits for the workers, and they wait for the queue
             self._end_at_exit()
-        self._watch(crew, crew.processes)
-        crew.given = list(crew.processes)
-        return crew.given
+        self._report_exits(group, group.processes)
+        group.returned = list(group.processes)
+        return group.returned
 
-    @takes()
+    @validate()
     def reopen(self) -> int:
-        """Begin the next pass, as of any queue; persistent workers begin their part of it.
+        """Begin the next pass. Persistent workers call their function again.
+
+        A persistent worker that has died is replaced.
 
         Returns
         -------
         int
-            How many tuples of the pass before were dropped, which nobody had taken.
+            The number of tuples of the previous pass that were dropped, because they were not read.
+
+        Raises
+        ------
+        QueueClosed
+            The queue was shut down.
 
         Warns
         -----
         RuntimeWarning
-            A persistent worker has died, and another takes its place.
+            A persistent worker has died, and another one takes its place.
         """
-        if not self._crews:
+        if not self._groups:
             return super().reopen()
-        with self._turn:
-            dead = [(crew, i) for crew in self._crews for i, p in enumerate(crew.processes) if crew.has_ended(p)]
-            dropped = super().reopen()  # who dies from here on fails the new pass
-            num_workers = sum(len(crew.processes) for crew in self._crews)
+        with self._pass_lock:
+            dead = [(group, i) for group in self._groups for i, p in enumerate(group.processes) if group.has_ended(p)]
+            dropped = super().reopen()  # a worker that dies from here on fails the new pass
+            num_workers = sum(len(group.processes) for group in self._groups)
             pass_id = self.stats()["pass_id"]
-            self._started = (pass_id, num_workers)
+            self._expected_workers = (pass_id, num_workers)
             self.expect(num_workers)
-            for crew, i in dead:
-                self._replace(crew, i, pass_id)
+            for group, i in dead:
+                self._replace(group, i, pass_id)
         return dropped
 
-    def _replace(self, crew: _Crew, i: int, pass_id: int | None) -> None:
-        process = crew.processes[i]
-        crew.replaced.add(process.pid or 0)
+    def _replace(self, group: _WorkerGroup, i: int, pass_id: int | None) -> None:
+        process = group.processes[i]
+        group.replaced.add(process.pid or 0)
         try:
-            crew.processes[i] = crew.started(i)
+            group.processes[i] = group.start_worker(i)
         except BaseException as error:
             try:
                 self.fail(error, pass_id)
             except Error:
-                pass  # it propagates from here anyway
+                pass  # the error propagates from here anyway
             raise
-        if i < len(crew.given) and crew.given[i] is process:
-            crew.given[i] = crew.processes[i]
-        self._watch(crew, [crew.processes[i]])
+        if i < len(group.returned) and group.returned[i] is process:
+            group.returned[i] = group.processes[i]
+        self._report_exits(group, [group.processes[i]])
         status = process.exitcode
         if status is None:
             how = "has ended"
@@ -329,11 +387,14 @@ class SharedFeedQueue(PyArrayFeedQueue):
             f"persistent worker {i} (process {process.pid}) {how}: another takes its place", RuntimeWarning, 4
         )
 
-    def _watch(self, crew: _Crew, processes: list[BaseProcess]) -> None:
-        pass_id = None if crew.persistent else self.stats()["pass_id"]
-        endings = [_Ending(p, ours=crew.ours) for p in processes]
+    def _report_exits(self, group: _WorkerGroup, processes: list[BaseProcess]) -> None:
+        pass_id = None if group.persistent else self.stats()["pass_id"]
+        exit_statuses = [_ExitStatus(p, is_child=group.is_child) for p in processes]
         threading.Thread(
-            target=_watch, args=(weakref.ref(self), crew.replaced, pass_id, endings), name="pyfeed-workers", daemon=True
+            target=_report_exits,
+            args=(weakref.ref(self), group.replaced, pass_id, exit_statuses),
+            name="pyfeed-workers",
+            daemon=True,
         ).start()
 
     def _end_at_exit(self) -> None:
@@ -347,7 +408,7 @@ class SharedFeedQueue(PyArrayFeedQueue):
                 try:
                     q.close()
                 except Error:
-                    pass  # it is shut down
+                    pass  # the queue is shut down
 
         Finalize(self, end, exitpriority=1000)
 
@@ -361,7 +422,7 @@ class SharedFeedQueue(PyArrayFeedQueue):
 
 
 def _bytes_of(slots: Sequence[tuple[Any, tuple[int, ...], int]]) -> int:
-    """What a tuple takes, if that can be said."""
+    """Return the size of a tuple in a cell, or raise an error if it is not known."""
     total = 0
     for i, (dtype, dims, levels) in enumerate(slots):
         if dtype is None or levels or any(n < 0 for n in dims):
@@ -375,8 +436,8 @@ def _bytes_of(slots: Sequence[tuple[Any, tuple[int, ...], int]]) -> int:
     return _arguments.number("cell_bytes", max(total, 1), 1, most=2**40)
 
 
-class _Crew:
-    """The workers of one `start`."""
+class _WorkerGroup:
+    """The workers that one call of `start` has started."""
 
     def __init__(
         self,
@@ -388,39 +449,40 @@ class _Crew:
         persistent: bool,
     ) -> None:
         self.context, self.persistent = context, persistent
-        self.ours = context.get_start_method() != "forkserver"  # children of this process
+        self.is_child = context.get_start_method() != "forkserver"  # workers are children of this process
         self.processes: list[BaseProcess] = []
-        self.given: list[BaseProcess] = []  # the same, for whoever has started them to do with what he likes
-        self.replaced: set[int] = set()  # ids of processes that no pass is to hear of any more
+        self.returned: list[BaseProcess] = []  # the same list, for the caller of start to keep
+        self.replaced: set[int] = set()  # ids of processes whose exit is not reported any more
         self._work, self._daemon = (producer, target), daemon
         self._args = args
 
     def has_ended(self, process: BaseProcess) -> bool:
         if process.exitcode is not None:
             return True
-        # Somebody else may have taken the status. Of a forkserver's the sentinel is what says it, to one who asks.
-        return self.ours and bool(_wait([process.sentinel], 0))
+        # Another thread may have taken the status, so look at the sentinel. For a worker of a forkserver, the sentinel
+        # is the pipe that delivers the status.
+        return self.is_child and bool(_wait([process.sentinel], 0))
 
-    def started(self, worker: int) -> BaseProcess:
+    def start_worker(self, worker: int) -> BaseProcess:
         import signal
 
-        from pyfeed_worker._producer import _run, _stay
+        from pyfeed_worker._producer import _run, _run_persistent
 
         process: BaseProcess = self.context.Process(
-            target=_stay if self.persistent else _run,
+            target=_run_persistent if self.persistent else _run,
             args=(*self._work, worker, self._args),
             name=f"pyfeed-worker-{worker}",
             daemon=self._daemon,
         )
         method = self.context.get_start_method()
-        if method == "forkserver":  # it gives its own signal mask to those that it starts for others, too
+        if method == "forkserver":  # a server that starts now would pass the mask on to all its later processes
             process.start()
             return process
-        if method == "spawn":  # to start it would let the signal through
+        if method == "spawn":  # start the resource tracker first: starting it unblocks the signal
             from multiprocessing import resource_tracker
 
             resource_tracker.ensure_running()
-        # What comes before the worker ignores it waits there: a process is not to end while it imports.
+        # SIGINT stays blocked until the worker ignores it: Ctrl-C must not end a process while it imports.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
             process.start()
@@ -429,14 +491,14 @@ class _Crew:
         return process
 
 
-class _Ending:
-    """How a process has ended, without taking that from others: it can be asked for once only."""
+class _ExitStatus:
+    """The exit status of a process, read without taking it from other code, since the system gives it once only."""
 
-    def __init__(self, process: BaseProcess, *, ours: bool) -> None:
+    def __init__(self, process: BaseProcess, *, is_child: bool) -> None:
         self.process, self.pid, self.sentinel = process, process.pid or 0, process.sentinel
         self._popen: Any = process._popen  # type: ignore[attr-defined]
-        self._ours, self._poll, self._lock = ours, self._popen.poll, threading.Lock()
-        if not ours:  # a pipe, of which join and we would each read a part
+        self._is_child, self._poll, self._lock = is_child, self._popen.poll, threading.Lock()
+        if not is_child:  # the status comes from a pipe: join and this object must not each read a part
             self._popen.poll = self._poll_alone
 
     def _poll_alone(self, flag: int = os.WNOHANG) -> int | None:
@@ -447,13 +509,13 @@ class _Ending:
             return status
 
     def status(self) -> int:
-        """Once the sentinel is ready."""
-        if not self._ours:
+        """Return the exit status. Call it when the sentinel is ready."""
+        if not self._is_child:
             return self._poll_alone(0) or 0
         try:
             info = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
-        except ChildProcessError:  # somebody has joined it, and is about to say what he heard
-            until = time.monotonic() + _HEARSAY
+        except ChildProcessError:  # another thread has joined the process, and is about to set returncode
+            until = time.monotonic() + _EXIT_STATUS_WAIT
             while self._popen.returncode is None and time.monotonic() < until:
                 time.sleep(0.0005)
             return _UNKNOWN if self._popen.returncode is None else int(self._popen.returncode)
@@ -461,29 +523,29 @@ class _Ending:
         return info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
 
 
-def _watch(
-    queue_: weakref.ref[SharedFeedQueue], replaced: set[int], pass_id: int | None, endings: list[_Ending]
+def _report_exits(
+    queue_: weakref.ref[SharedFeedQueue], replaced: set[int], pass_id: int | None, exit_statuses: list[_ExitStatus]
 ) -> None:
-    """Wait for workers to end, and tell how: to the pass that they are of; None: to any."""
-    left = {e.sentinel: e for e in endings}
+    """Wait for workers to end, and report each exit status to the queue if it is still in that pass; None: in any."""
+    left = {e.sentinel: e for e in exit_statuses}
     while left:
         for sentinel in _wait(list(left)):
-            ending = left.pop(sentinel)
-            status = ending.status()
+            exit_status_of = left.pop(sentinel)
+            status = exit_status_of.status()
             queue = queue_()
             if queue is not None:
                 try:
-                    with queue._turn:
+                    with queue._pass_lock:
                         of_pass = pass_id is None or queue.stats()["pass_id"] == pass_id
-                        if of_pass and ending.pid not in replaced:
-                            queue.exited(ending.pid, status)
+                        if of_pass and exit_status_of.pid not in replaced:
+                            queue.report_exit(exit_status_of.pid, status)
                 except Error:
-                    pass  # it is shut down
+                    pass  # the queue is shut down
             del queue
 
 
 def _wait(sentinels: list[int], timeout: float | None = None) -> list[int]:
-    """Those that are ready."""
+    """Return the sentinels that are ready."""
     from multiprocessing.connection import wait
 
     return [s for s in wait(sentinels, timeout) if isinstance(s, int)]

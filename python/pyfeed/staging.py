@@ -1,28 +1,35 @@
-"""StagingBuffer: where tuples lie ready in the memory of the place that computes with them."""
+"""Staging buffers, which hold tuples in the memory of the place that computes with them."""
 
 from __future__ import annotations
 
 from . import _native
-from ._arguments import integer, takes
-from .place import Place, a_place
+from ._arguments import integer, validate
+from ._place import Place, check_place
+
+__all__ = ["StagingBuffer", "get_buffer"]
 
 
 class StagingBuffer(_native.Buffer):
-    """The staging buffer of a place: tuples that were copied there while what came before was computed with.
+    """The staging buffer of a place: a first-in-first-out queue of tuples in the memory of this place.
 
-    First in, first out, for any number of threads; the process has one a place, for good. Made by
-    `get_buffer`, not by calling the class. It is what the operators ``stage`` and ``unstage`` of a program use.
+    One tuple is copied to the place while the consumer computes with the previous one. The process has one buffer
+    for each place, which stays until the process ends. It is made by `get_buffer`, not by calling the class. The
+    operators ``stage`` and ``unstage`` of programs use the same buffers.
 
-    Neither `put` nor `get` holds the GIL while it waits or copies more than some kilobytes. Both take a
-    ``timeout`` in seconds (None: for ever; 0: not at all), and end on Ctrl-C in the main thread.
+    Notes
+    -----
+    Any number of threads may use a buffer. `put` waits for room, and `get` waits for a tuple. Both take a
+    ``timeout`` in seconds: None waits for ever, and 0 does not wait. Ctrl-C ends a wait in the main thread.
+    Neither holds the GIL while it waits, or while it copies more than a few kilobytes.
 
     Examples
     --------
-    The buffer is warmed up first, with as many batches as it takes; from then on each batch is computed with
-    while a next one is copied.
+    First fill the buffer. Then put a batch after each `get`: it is copied while the consumer computes with the
+    batch before.
 
     >>> import numpy as np
-    >>> from pyfeed import CPUPlace, get_buffer
+    >>> from pyfeed import CPUPlace
+    >>> from pyfeed.staging import get_buffer
     >>> buffer = get_buffer(CPUPlace(), capacity=2)
     >>> batches = iter([(np.full((4, 3), i, np.float32),) for i in range(5)])  # one iterator, for all of it
     >>> for _ in range(buffer.capacity()):
@@ -37,30 +44,47 @@ class StagingBuffer(_native.Buffer):
     [0.0, 12.0, 24.0, 36.0, 48.0]
     """
 
-    @takes()
+    @validate()
     def size(self) -> int:
-        """The number of tuples in the buffer."""
+        """Return the number of tuples in the buffer.
+
+        Returns
+        -------
+        int
+        """
         return self.stats()["size"]
 
-    @takes()
+    @validate()
     def capacity(self) -> int:
-        """The number of tuples, not bytes, that the buffer takes."""
+        """Return the largest number of tuples that the buffer holds.
+
+        Returns
+        -------
+        int
+            In tuples, not in bytes.
+        """
         return self.stats()["capacity"]
 
-    @takes()
+    @validate()
     def bytes_limit(self) -> int:
-        """The most bytes that the buffer takes; 0: no limit."""
+        """Return the largest number of bytes that the buffer holds.
+
+        Returns
+        -------
+        int
+            0: there is no limit.
+        """
         return self.stats()["bytes_limit"]
 
     @property
     def place(self) -> Place:
-        """Where its tuples are."""
+        """The place of the buffer, where its tuples are."""
         return Place(*self._place())
 
     def __len__(self) -> int:
         return self.size()
 
-    def __bool__(self) -> bool:  # it is there, if nothing is in it
+    def __bool__(self) -> bool:  # an empty buffer is true, too
         return True
 
     def __eq__(self, other: object) -> bool:
@@ -74,29 +98,34 @@ class StagingBuffer(_native.Buffer):
         return f"<StagingBuffer of {self.place}, {s['size']}/{s['capacity']} tuples>"
 
 
-@takes(place=a_place, capacity=integer(1, "tuple"), bytes_limit=integer(0))
+@validate(place=check_place, capacity=integer(1, "tuple"), bytes_limit=integer(0))
 def get_buffer(place: Place, capacity: int, bytes_limit: int = 0) -> StagingBuffer:
-    """The staging buffer of a place. The process has one, which the first call makes, for good.
+    """Return the staging buffer of a place. The first call makes it, and it stays until the process ends.
 
     Parameters
     ----------
     place : Place
         `CPUPlace`, `CUDAPlace` or `CUDAPinnedPlace`.
     capacity : int
-        In tuples, at least 1.
+        The largest number of tuples in the buffer, at least 1.
     bytes_limit : int
-        Most bytes of all tuples in it or being written; 0: no limit.
+        The largest number of bytes of all tuples that are in the buffer or being written. 0: no limit.
+
+    Returns
+    -------
+    StagingBuffer
 
     Raises
     ------
     StateError
-        It was made with other limits: the message says which.
+        The buffer was made with other limits, which the message states.
     UnsupportedError
-        There is no such place on this machine: the driver's reason.
+        This machine does not have the place. The message has the driver's reason.
 
     Examples
     --------
-    >>> from pyfeed import CPUPlace, get_buffer
+    >>> from pyfeed import CPUPlace
+    >>> from pyfeed.staging import get_buffer
     >>> get_buffer(CPUPlace(), 2) == get_buffer(CPUPlace(), 2)
     True
     """

@@ -1,4 +1,4 @@
-"""Names for variables that nobody else uses in this process."""
+"""Unique names for variables of programs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator
 
-from ._arguments import takes, text
+from ._arguments import text, validate
+
+__all__ = ["generate", "guard"]
 
 _Counts = defaultdict[str, Iterator[int]]
 
@@ -23,28 +25,48 @@ class _Guards(threading.local):
 _guards = _Guards()
 
 
-@takes(key=text)
+@validate(key=text)
 def generate(key: str) -> str:
-    """``key_0``, ``key_1`` and so on. Any thread."""
-    return f"{key}_{next((_guards.all[-1] if _guards.all else _process)[key])}"
+    """Return a unique name: ``key_0``, ``key_1`` and so on. Any thread may call this.
 
+    Parameters
+    ----------
+    key : str
+        The beginning of the name. Each key has its own numbers.
 
-@takes(key=text)
-def of_process(key: str) -> str:
-    """As `generate`, whatever `guard` there is: for variables of a scope that others use, too."""
-    return f"{key}_{next(_process[key])}"
-
-
-@takes()
-@contextlib.contextmanager
-def guard() -> Iterator[None]:
-    """Have names begin anew for the length of a with statement, in this thread: for those of a program.
-
-    So the same lines build the same program. Readers that are made eagerly are not affected.
+    Returns
+    -------
+    str
+        A name that is unique in the process, or within the innermost `guard` of this thread.
 
     Examples
     --------
-    >>> from pyfeed import Program, layers, program_guard, unique_name
+    >>> from pyfeed import unique_name
+    >>> with unique_name.guard():
+    ...     [unique_name.generate("fc") for _ in range(2)]
+    ['fc_0', 'fc_1']
+    """
+    return f"{key}_{next((_guards.all[-1] if _guards.all else _process)[key])}"
+
+
+@validate(key=text)
+def _generate_process_wide(key: str) -> str:
+    """Return a unique name as `generate` does, but ignore guards: for variables of a scope, which threads share."""
+    return f"{key}_{next(_process[key])}"
+
+
+@validate()
+@contextlib.contextmanager
+def guard() -> Iterator[None]:
+    """Restart the numbers of generated names, in this thread, within a ``with`` statement.
+
+    The same lines of code then build the same program. The names of readers that are made outside of programs are
+    not affected.
+
+    Examples
+    --------
+    >>> from pyfeed import unique_name
+    >>> from pyfeed.program import Program, layers, program_guard
     >>> def build():
     ...     program = Program()
     ...     with unique_name.guard(), program_guard(program):

@@ -1,4 +1,4 @@
-"""Loads the extension, before NumPy, and where it can work."""
+"""Loads the extension before NumPy, and checks that it works in this interpreter."""
 
 from __future__ import annotations
 

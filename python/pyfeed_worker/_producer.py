@@ -1,4 +1,4 @@
-"""Producer: what a worker pushes through."""
+"""Producer: the worker's end of a queue."""
 
 from __future__ import annotations
 
@@ -11,32 +11,35 @@ from typing import Any
 import numpy.typing as npt
 
 from . import _lod, _native
-from ._errors import DTypeError, Error, InvalidArgument, QueueClosed, ShapeError, SlotCountError, StateError
+from ._failures import format_exception
+from ._reserved_slots import reserved_slots
+from .errors import Error, QueueClosed, StateError
 
 
 class Producer:
-    """A worker's way into a trainer's `pyfeed.SharedFeedQueue`.
+    """The end of a trainer's `pyfeed.shared.SharedFeedQueue` that a worker pushes into.
 
-    Given to a worker by ``queue.start``, or made by ``queue.producer()`` and sent to it: as an argument of a process
-    started by spawn or forkserver, through a fork, or by pickle to any process of the same user on this machine.
+    ``queue.start`` gives a producer to each worker. ``queue.producer()`` makes one to send to a worker: as an argument
+    of a process started by spawn or forkserver, through a fork, or by pickle to any process of the same user on this
+    machine.
 
-    The first push, or `attach`, makes the process a worker of the queue's current pass. A worker ends its part with
-    `close`, or `fail`; one that dies before fails the queue. As a context manager, it is closed at the end of the
-    block, or failed by its exception.
+    The first push, or `attach`, makes the process a worker of the current pass of the queue. A worker ends its part
+    with `close` or `fail`; a worker that dies before that fails the queue. A producer is a context manager: the end of
+    the block calls `close`, and an exception in the block calls `fail`.
 
-    Every wait takes a ``timeout`` in seconds (None: for ever; 0: not at all), ends on Ctrl-C in the main thread, and
-    when the trainer is gone. All methods may be called from any thread. In a child of ``fork`` it is a worker of its
-    own.
+    Every wait takes a ``timeout`` in seconds (None: for ever; 0: not at all). It also ends on Ctrl-C in the main
+    thread, and when the trainer ends. All methods may be called from any thread. In a child of ``fork`` the producer is
+    a separate worker.
 
     Parameters
     ----------
     fd : int
-        The ring's file descriptor, as ``producer.fileno()`` gives it to those that inherit it. It is duplicated.
+        The file descriptor of the ring, from ``producer.fileno()`` in the parent process. It is duplicated.
     """
 
     _fd = -1
-    _lender: tuple[int, int] | None = None  # whose descriptor any process may open
-    _pass: int | None = None  # the only one that it is for; None: the current one
+    _lender: tuple[int, int] | None = None  # process id and descriptor that any process may open the ring by
+    _pass: int | None = None  # the only pass to attach to; None: the current pass
 
     def __init__(self, fd: int) -> None:
         self._fd = os.dup(fd)
@@ -44,13 +47,13 @@ class Producer:
         self._closed = self._failed = False
 
     def fileno(self) -> int:
-        """The ring's file descriptor, for ``pass_fds`` and the like."""
+        """The file descriptor of the ring, such as for ``pass_fds``."""
         return self._fd
 
     def attach(self) -> None:
-        """Become a worker of the current pass, which the first push does otherwise; again, after `close`.
+        """Become a worker of the current pass; without this call, the first push does so.
 
-        Whoever closes and attaches again in the same pass is another worker, for the queue's ``expect``.
+        It may be called again after `close`. In the same pass that counts as another worker for the queue's ``expect``.
 
         Raises
         ------
@@ -64,7 +67,7 @@ class Producer:
         self._attached()
 
     def attach_next(self, *, timeout: float | None = None) -> int:
-        """Wait for a pass after the last that this was a worker of, and become a worker of it.
+        """Wait for a pass after the last one that this was a worker of, and become a worker of it.
 
         Parameters
         ----------
@@ -79,7 +82,7 @@ class Producer:
         Raises
         ------
         QueueClosed
-            The queue is gone, or, `TrainerGone`, its trainer is.
+            The queue is gone. `TrainerGone` if the trainer is.
         StateError
             The producer has not been closed, or another thread waits in this.
         Timeout
@@ -91,7 +94,7 @@ class Producer:
 
     @property
     def pass_id(self) -> int | None:
-        """The number of the pass that it is a worker of, or was last, from 0; None before the first."""
+        """The number, from 0, of the pass that this is or was last a worker of; None before the first."""
         return self._mapped().pass_id
 
     def _mapped(self) -> _native.Ring:
@@ -108,55 +111,55 @@ class Producer:
         return ring
 
     def push(self, arrays: Sequence[Any], *, timeout: float | None = None) -> None:
-        """Put a tuple of arrays in; wait while all cells of the ring are in use.
+        """Push a tuple of arrays; wait while all cells of the ring are in use.
 
         Parameters
         ----------
         arrays : tuple or list
-            One array a slot: NumPy's, or anything with the buffer protocol, ``__array_interface__`` or DLPack in the
-            host's memory, or a `LoDTensor`. Strided ones are gathered. The arrays are copied, once.
+            One array for each slot: a NumPy array, an object in host memory with the buffer protocol,
+            ``__array_interface__`` or DLPack, or a `LoDTensor`. The arrays may be strided. They are copied once.
         timeout : float, optional
             Seconds to wait for a cell.
 
         Raises
         ------
         ShapeError, DTypeError, ByteOrderError, SlotCountError, TooLargeError
-            The tuple does not fit: what was expected, what was found, in which slot.
+            The tuple does not fit the queue. The message says what was expected, what was found, and in which slot.
         QueueClosed
-            The queue takes no more, or, `TrainerGone`, nobody is there to take it.
+            The queue takes no more tuples. `TrainerGone` if the trainer has ended.
         Timeout
         """
         self._attached().push(arrays, timeout)
 
-    def slot(
+    def reserve(
         self,
         rows: int | None = None,
         *,
         shapes: Sequence[Sequence[int]] | None = None,
         lod: Sequence[Sequence[npt.ArrayLike] | None] | None = None,
         timeout: float | None = None,
-    ) -> Slot:
-        """A tuple to be written in place: a context manager that gives its arrays, and pushes them at its end.
+    ) -> Reservation:
+        """Reserve a tuple to be written in place, in memory that the trainer reads.
 
-        They lie in the memory that the trainer reads, so nothing is copied. They hold whatever was there before. An
-        exception in the block drops the tuple. After the block they cannot be written any more; views of them that
-        were made in the block must not be, since the consumer has the memory.
+        The result is a context manager. Entering it waits for a cell and returns the arrays, with arbitrary contents.
+        Leaving it pushes the tuple without a copy; an exception in the block drops the tuple. After the block the
+        arrays are read-only. Do not write to views of them that were made in the block: the consumer owns the memory.
 
         Parameters
         ----------
         rows : int, optional
             The size of first dimensions of -1.
         shapes : sequence of shapes, optional
-            All sizes of all slots, instead.
+            The shape of every slot, in place of `rows`.
         lod : sequence, optional
-            The offsets of each slot's levels of detail, or None.
+            The levels of offsets (LoD) of each slot, or None for a slot without.
         timeout : float, optional
             Seconds to wait for a cell of the ring.
         """
-        return Slot(self, rows, shapes, lod, timeout)
+        return Reservation(self, rows, shapes, lod, timeout)
 
     def close(self) -> None:
-        """End this worker's part well. What it has pushed is delivered. Twice is fine.
+        """End this worker's part of the pass. What it has pushed is delivered. A second call does nothing.
 
         Raises
         ------
@@ -166,7 +169,7 @@ class Producer:
         if self._closed:
             return
         try:
-            self._attached().end()  # one that pushes nothing is counted too
+            self._attached().end()  # attaches first: a worker that pushed nothing counts too
         except QueueClosed:
             pass
         self._closed = True
@@ -174,17 +177,17 @@ class Producer:
     def fail(self, exception: BaseException) -> None:
         """End the pass with an error, and this worker's part.
 
-        What was pushed is still delivered; then the consumer gets a `pyfeed.ProducerError` with the exception's type,
-        text and traceback.
+        Tuples that were pushed are still delivered. Then the consumer gets a `pyfeed.errors.ProducerError` with the
+        type, the text and the traceback of the exception.
 
         Raises
         ------
         QueueClosed
-            The pass has ended already: the exception would be lost.
+            The pass has ended already, so the consumer would not get the exception.
         """
         if not isinstance(exception, BaseException):
             raise TypeError(f"exception: expected an instance of an exception class, found {exception!r}")
-        self._attached().fail(*_told(exception))
+        self._attached().fail(*format_exception(exception))
         self._closed = self._failed = True
 
     def __enter__(self) -> Producer:
@@ -196,17 +199,17 @@ class Producer:
             try:
                 self.close()
             except BaseException as own:
-                self._told_of(own)
+                self._report_failure(own)
                 raise
-        elif not isinstance(error, SystemExit):  # the trainer hears of a status by itself
-            self._told_of(error)
+        elif not isinstance(error, SystemExit):  # the trainer learns the exit status by itself
+            self._report_failure(error)
 
-    def _told_of(self, error: BaseException) -> None:
+    def _report_failure(self, error: BaseException) -> None:
         try:
             if not self._closed:
                 self.fail(error)
         except Error:
-            pass  # it propagates from here anyway
+            pass  # the caller raises `error` anyway
 
     def __reduce__(self) -> tuple[Callable[..., Producer], tuple[Any, ...]]:
         from multiprocessing import context
@@ -214,9 +217,9 @@ class Producer:
         if context.get_spawning_popen() is not None:
             from multiprocessing.reduction import DupFd
 
-            return _inherited, (DupFd(self._fd), self._pass)
+            return _from_inherited_fd, (DupFd(self._fd), self._pass)
         pid, fd = self._lender or (os.getpid(), self._fd)
-        return _borrowed, (pid, fd, self._mapped().identity, self._pass)
+        return _from_process, (pid, fd, self._mapped().identity, self._pass)
 
     def __del__(self) -> None:
         if self._fd >= 0:
@@ -227,8 +230,8 @@ class Producer:
         return f"<Producer of ring {self._fd}, {state}>"
 
 
-class Slot:
-    """A tuple that is being written in place. Made by `Producer.slot`."""
+class Reservation:
+    """A tuple that is being written in place. Made by `Producer.reserve`."""
 
     _held: tuple[int, int] | None = None
     _ring: _native.Ring
@@ -243,13 +246,13 @@ class Slot:
         timeout: float | None,
     ) -> None:
         self._producer, self._timeout = producer, timeout
-        self._wanted = _wanted(producer._mapped().slots(), rows, shapes, lod)
+        self._slots = reserved_slots(producer._mapped().slots(), rows, shapes, lod)
 
     def __enter__(self) -> tuple[Any, ...]:
         if self._held is not None:
-            raise StateError("slot: it was entered already: make a new one with producer.slot()")
+            raise StateError("reservation: it was entered already: make a new one with producer.reserve()")
         self._ring = self._producer._attached()
-        self._held, self._arrays = self._ring.reserve(self._wanted, self._timeout)
+        self._held, self._arrays = self._ring.reserve(self._slots, self._timeout)
         return self._arrays
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -269,61 +272,8 @@ class Slot:
             self._ring.abandon(*self._held)
 
 
-def _wanted(
-    slots: Sequence[tuple[str | None, tuple[int, ...], int]],
-    rows: int | None,
-    shapes: Sequence[Sequence[int]] | None,
-    lod: Sequence[Sequence[npt.ArrayLike] | None] | None,
-) -> tuple[Any, ...]:
-    """What C is to reserve: dtype, shape and LoD of every slot."""
-    for name, given in (("shapes", shapes), ("lod", lod)):
-        if given is not None and len(given) != len(slots):
-            raise SlotCountError(f"{name}: expected {len(slots)}, one a slot, found {len(given)}")
-    out = []
-    for i, (dtype, dims, _) in enumerate(slots):
-        if shapes is not None:
-            dims = tuple(shapes[i])
-        elif dims[:1] == (-1,):
-            if rows is None:
-                raise _about(i, InvalidArgument, "rows: expected a number for its first dimension of -1, found None")
-            dims = (rows, *dims[1:])
-        try:
-            levels = tuple(
-                _lod.offsets_of(level, j) for j, level in enumerate((lod[i] if lod is not None else None) or ())
-            )
-        except (ShapeError, DTypeError) as e:
-            raise _about(i, type(e), str(e)) from None
-        out.append((dtype, dims, levels))
-    return tuple(out)
-
-
-def _about(slot: int, kind: type[Error], text: str) -> Error:
-    error = kind(f"slot {slot}: {text}")
-    error.slot = slot
-    return error
-
-
-def _told(exception: BaseException) -> tuple[str, str, str]:
-    """Type, text and traceback, as C takes them."""
-    import traceback
-
-    kind = type(exception)
-    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    try:
-        message = str(exception)
-    except BaseException:
-        message = "<its str() failed>"
-    text = "".join(traceback.format_exception(kind, exception, exception.__traceback__))
-    return _for_c(name), _for_c(message), _for_c(text)
-
-
-def _for_c(text: str) -> str:
-    """C's strings end at a NUL, and are UTF-8."""
-    return text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def _inherited(fd: Any, pass_id: int | None) -> Producer:
-    """In a process that multiprocessing starts, with a descriptor of its own."""
+def _from_inherited_fd(fd: Any, pass_id: int | None) -> Producer:
+    """Unpickle a producer in a process that multiprocessing starts, which has inherited the descriptor."""
     own = fd.detach()
     try:
         producer = Producer(own)
@@ -333,13 +283,13 @@ def _inherited(fd: Any, pass_id: int | None) -> Producer:
     return producer
 
 
-def _borrowed(pid: int, fd: int, identity: bytes, pass_id: int | None) -> Producer:
-    """In any process, through that which has pickled the producer."""
+def _from_process(pid: int, fd: int, identity: bytes, pass_id: int | None) -> Producer:
+    """Unpickle a producer in any process, by way of the process that it comes from."""
     try:
         own = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         raise StateError(
-            f"process {pid}, which this producer is of, is gone, or does not have its queue any more"
+            f"process {pid}, which this producer comes from, has ended or does not have its queue any more"
         ) from None
     try:
         producer = Producer(own)
@@ -350,35 +300,35 @@ def _borrowed(pid: int, fd: int, identity: bytes, pass_id: int | None) -> Produc
     except Error:
         same = False
     if not same:
-        raise StateError(f"process {pid}, which this producer is of, does not have its queue any more")
+        raise StateError(f"process {pid}, which this producer comes from, does not have its queue any more")
     producer._lender, producer._pass = (pid, fd), pass_id
     return producer
 
 
 def _ignore_ctrl_c() -> None:
-    """It comes to all processes of a terminal at once, and the trainer decides what is to become of its workers."""
+    """Ignore SIGINT. A terminal sends it to all processes at once, and the trainer decides whether workers end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # it was held back until now
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # blocked by the trainer until now
 
 
 def _run(producer: Producer, target: Callable[..., object], worker: int, args: Sequence[Any]) -> None:
-    """A worker of ``SharedFeedQueue.start``, from its beginning to its end."""
+    """Run a worker of ``SharedFeedQueue.start``."""
     _ignore_ctrl_c()
     try:
         with producer:
             target(producer, worker, *args)
     except QueueClosed:
-        pass  # the trainer has all it wants, or is gone
+        pass  # the trainer takes no more tuples, or has ended
     except SystemExit:
         raise
     except BaseException:
         if not producer._failed:
             raise
-        raise SystemExit(1) from None  # the consumer is told, with the traceback
+        raise SystemExit(1) from None  # the consumer gets the exception with its traceback
 
 
-def _stay(producer: Producer, target: Callable[..., object], worker: int, args: Sequence[Any]) -> None:
-    """A persistent one: pass after pass, until there is no trainer, or no queue."""
+def _run_persistent(producer: Producer, target: Callable[..., object], worker: int, args: Sequence[Any]) -> None:
+    """Run a persistent worker: one call of the target for each pass, until the queue or the trainer is gone."""
     _ignore_ctrl_c()
     while True:
         try:
@@ -389,11 +339,11 @@ def _stay(producer: Producer, target: Callable[..., object], worker: int, args: 
             with producer:
                 target(producer, worker, *args)
         except QueueClosed:
-            pass  # the trainer has all it wants of this pass
+            pass  # the trainer takes no more tuples in this pass
         except Exception:
             if not producer._failed:
                 raise
         except BaseException:
             if not producer._failed:
                 raise
-            raise SystemExit(1) from None  # the consumer is told, with the traceback
+            raise SystemExit(1) from None  # the consumer gets the exception with its traceback

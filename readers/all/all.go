@@ -1,4 +1,13 @@
 // Package all registers every format that comes with the library.
+//
+// A new format needs, besides its folder and a line here:
+//   - a row in the tables of tests/lint and of damage_test.go
+//   - for Python, a function in python/pyfeed/_open.py, and its name in python/pyfeed/__init__.py and in
+//     tests/python/test_public_names.py
+//   - the types of options that are dicts, in _options.py and typing.py
+//   - rows in the tables of tests/python (test_formats.py, test_files.py, test_faults.py, test_torn_files.py,
+//     argument_table.py) and of tests/long/corruption.py
+//   - its section in docs/formats.md
 package all
 
 import (

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,10 +23,10 @@ import (
 	"github.com/pyfeed/pyfeed/readers/ops"
 )
 
-// Records of one size go through shuffle to a batch by their numbers if they lie in the machine's byte order, and as
-// tuples of their own if they have to be turned round. Whoever reads them MUST NOT see a difference.
+// Records of one size are passed through shuffle and batch as Blocks if they are in the machine's byte order, and as
+// tuples if their bytes have to be swapped. Consumers MUST NOT see a difference.
 
-// numbered is the contents of a file with the instances from first to end: the int32 i and the int16s i, i+1, i+2.
+// numbered returns a file of the instances first to end-1. Instance i has the int32 i and the int16s i, i+1, i+2.
 func numbered(order binary.AppendByteOrder, first, end int) (data []byte) {
 	for i := first; i < end; i++ {
 		data = order.AppendUint32(data, uint32(i))
@@ -36,7 +37,7 @@ func numbered(order binary.AppendByteOrder, first, end int) (data []byte) {
 	return data
 }
 
-// npyRows is an npy file of rows from first to end, of so many int32s in two dimensions: i, i+1 and so on.
+// npyRows returns an npy file of the rows first to end-1. Row i has width int32s in two dimensions: i, i+1 and so on.
 func npyRows(order binary.AppendByteOrder, width, first, end int) []byte {
 	letter := "<"
 	if order == binary.BigEndian {
@@ -56,7 +57,7 @@ func npyRows(order binary.AppendByteOrder, width, first, end int) []byte {
 
 var orders = map[string]binary.AppendByteOrder{"little": binary.LittleEndian, "big": binary.BigEndian}
 
-// filesOf are attributes of open_files of three files, written for the test, of 2000, 1 and 3001 instances.
+// filesOf writes three files of 2000, 1 and 3001 instances, and returns the attributes of open_files for them.
 func filesOf(t *testing.T, format, order string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -84,18 +85,18 @@ func writeTo(t *testing.T, dir, name string, data []byte) string {
 	return path
 }
 
-// balanced fails a test that has not given all memory back when all it made is gone.
+// balanced fails a test that does not release all memory.
 func balanced(t *testing.T) {
 	t.Helper()
 	before := memory.Count()
 	t.Cleanup(func() {
 		if after := memory.Count(); after != before {
-			t.Errorf("counts: %+v before, %+v after", before, after)
+			t.Errorf("memory was not released: counts %+v before, %+v after", before, after)
 		}
 	})
 }
 
-// step is an operator over the readers before it.
+// step is an operator that reads the readers before it.
 type step struct{ op, attributes string }
 
 var (
@@ -107,7 +108,7 @@ var (
 	sharded  = step{"create_shard_reader", `{"rank": 1, "world": 3}`}
 )
 
-// build makes a chain over files. A zip has a second reader of them.
+// build makes a chain over files. A zip gets a second reader of the same files.
 func build(t *testing.T, files string, steps []step) *readers.ReaderHolder {
 	t.Helper()
 	scope := pyfeed.NewScope(nil)
@@ -141,7 +142,7 @@ func build(t *testing.T, files string, steps []step) *readers.ReaderHolder {
 	return h
 }
 
-// shown is all that comes of a reader, and why it ended.
+// shown returns all tuples of a reader as text, and the error at the end.
 func shown(h *readers.ReaderHolder) (all []string, err error) {
 	for {
 		tuple, err := h.ReadNext(context.Background())
@@ -158,7 +159,7 @@ func shown(h *readers.ReaderHolder) (all []string, err error) {
 	}
 }
 
-// chains are what rows may go through.
+// chains are the chains that rows are passed through.
 var chains = map[string][]step{
 	"alone":                        nil,
 	"shuffle":                      {shuffled},
@@ -179,9 +180,23 @@ var chains = map[string][]step{
 	"batches larger than the rest": {shuffled, {"create_batch_reader", `{"batch_size": 2147483648}`}},
 }
 
+// someChains returns the chains, or a third of them in short mode.
+func someChains() map[string][]step {
+	if !testing.Short() {
+		return chains
+	}
+	some := make(map[string][]step)
+	for i, name := range slices.Sorted(maps.Keys(chains)) {
+		if i%3 == 0 {
+			some[name] = chains[name]
+		}
+	}
+	return some
+}
+
 func TestRowsAreAsTuplesOfTheirOwn(t *testing.T) {
 	for _, format := range []string{"raw", "npy"} {
-		for name, steps := range chains {
+		for name, steps := range someChains() {
 			t.Run(format+" "+name, func(t *testing.T) {
 				balanced(t)
 				want, end := shown(build(t, filesOf(t, format, "big"), steps))
@@ -200,12 +215,12 @@ func TestRowsAreAsTuplesOfTheirOwn(t *testing.T) {
 	}
 }
 
-// sequence is record i of a file of such: its number, as often as it likes.
+// sequence returns record i of a file of byte strings: its number, repeated a varying number of times.
 func sequence(i int) []byte {
 	return bytes.Repeat(binary.LittleEndian.AppendUint16(nil, uint16(i)), i*i%23)
 }
 
-// tfrecords is a file of sequences from first to end.
+// tfrecords returns a TFRecord file of the sequences first to end-1.
 func tfrecords(first, end int) (data []byte) {
 	sum := func(b []byte) uint32 {
 		c := crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli))
@@ -220,7 +235,7 @@ func tfrecords(first, end int) (data []byte) {
 	return data
 }
 
-// recordIO is the same in chunks of 100 records, as they are or compressed by gzip.
+// recordIO returns a RecordIO file of the same sequences, in chunks of 100 records, compressed by gzip or not.
 func recordIO(first, end int, compressed bool) (data []byte) {
 	for first < end {
 		next := min(first+100, end)
@@ -246,7 +261,7 @@ func recordIO(first, end int, compressed bool) (data []byte) {
 	return data
 }
 
-// sequencesOf are attributes of open_files of three files of 2000, 1 and 3001 sequences.
+// sequencesOf writes three files of 2000, 1 and 3001 sequences, and returns the attributes of open_files for them.
 func sequencesOf(t *testing.T, format string, file func(first, end int) []byte) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -261,11 +276,11 @@ func sequencesOf(t *testing.T, format string, file func(first, end int) []byte) 
 	return text
 }
 
-// Sequences of bytes that lie in a file as they are go by their numbers too; those of compressed chunks do not.
+// Byte strings that lie uncompressed in a file are also passed as Blocks; those of compressed chunks are not.
 func TestSequencesAreAsTuplesOfTheirOwn(t *testing.T) {
 	packed := func(first, end int) []byte { return recordIO(first, end, true) }
 	plain := func(first, end int) []byte { return recordIO(first, end, false) }
-	for name, steps := range chains {
+	for name, steps := range someChains() {
 		t.Run(name, func(t *testing.T) {
 			balanced(t)
 			want, end := shown(build(t, sequencesOf(t, "recordio", packed), steps))
@@ -281,10 +296,10 @@ func TestSequencesAreAsTuplesOfTheirOwn(t *testing.T) {
 	}
 }
 
-// Damage among sequences comes where it is, behind those before it, and skipped it takes nobody else with it.
+// Damage among byte strings is reported after the strings before it; skipping it loses no other string.
 func TestDamageAmongSequences(t *testing.T) {
 	data := tfrecords(0, 1000)
-	data[len(tfrecords(0, 700))+13] ^= 1 // in the data of number 700
+	data[len(tfrecords(0, 700))+13] ^= 1 // in the data of record 700
 	path := writeTo(t, t.TempDir(), "a.tfrecord", data)
 	want := func(skip bool) (all []string) {
 		for i := range 1000 {
@@ -301,7 +316,7 @@ func TestDamageAmongSequences(t *testing.T) {
 		balanced(t)
 		got, err := shown(build(t, fmt.Sprintf(`"filenames": [%q]`+threads, path), nil))
 		if !slices.Equal(got, want(false)) || err == io.EOF || !strings.Contains(err.Error(), "record 700") {
-			t.Errorf("expected 700 records and why not the next, found %d and %v", len(got), err)
+			t.Errorf("expected 700 records and an error, found %d and %v", len(got), err)
 		}
 		got, err = shown(build(t, fmt.Sprintf(`"filenames": [%q], "on_corrupt": "skip"`+threads, path), nil))
 		if !slices.Equal(got, want(true)) || err != io.EOF {
@@ -310,7 +325,7 @@ func TestDamageAmongSequences(t *testing.T) {
 	}
 }
 
-// Sequences that must be of one size are looked at one by one.
+// If the slots require other dims than those of byte strings, each instance is checked.
 func TestSequencesOfOneSizeOnly(t *testing.T) {
 	balanced(t)
 	path := writeTo(t, t.TempDir(), "a.tfrecord", tfrecords(0, 100))
@@ -333,7 +348,8 @@ func same(t *testing.T, how string, h *readers.ReaderHolder, want []string) {
 	}
 }
 
-// Each pass has the order it has without rows, wherever the one before was left, and batches that are held outlive it all.
+// Each pass has the same order as without Blocks, wherever the previous pass was left. Batches that are held do not
+// change.
 func TestAResetAmongRows(t *testing.T) {
 	balanced(t)
 	steps := []step{shuffled, batched}
@@ -358,7 +374,7 @@ func TestAResetAmongRows(t *testing.T) {
 	same(t, "after resets", h, want)
 	for i, tuple := range held {
 		if !bytes.Equal(tuple.Slots[0].Data, values[i]) {
-			t.Errorf("batch %d, which was held, changed", i)
+			t.Errorf("batch %d was changed while it was held", i)
 		}
 		tuple.Release()
 	}
@@ -379,11 +395,11 @@ func TestARowOfAnotherShapeIsRefusedByPlace(t *testing.T) {
 		texts = append(texts, strings.ReplaceAll(err.Error(), dir, ""))
 	}
 	if texts[0] != texts[1] || !strings.Contains(texts[0], "1.npy") {
-		t.Errorf("expected the same, and the file's name: %q", texts)
+		t.Errorf("expected the same error with the file's name, found %q", texts)
 	}
 }
 
-// Slots that leave a dimension open: rows that differ in it cannot be stacked, and are joined along the first.
+// Rows that differ in an open dimension cannot be stacked; they can be concatenated along the first dimension.
 func TestRowsOfSeveralShapes(t *testing.T) {
 	balanced(t)
 	for dims, works := range map[string]bool{"[1, -1]": false, "[-1, 2]": true} {
@@ -424,7 +440,7 @@ func TestAFileOfRowsThatIsAnotherInTheNextPass(t *testing.T) {
 	}
 	other := build(t, fmt.Sprintf(`"filenames": [%q]`, path), []step{shuffled, batched})
 	for _, r := range []*readers.ReaderHolder{h, other} {
-		if err := r.ReInit(); err != nil { // so that both are in a pass of that number
+		if err := r.ReInit(); err != nil { // so that both are in a pass with the same number
 			t.Fatal(err)
 		}
 	}
@@ -435,7 +451,7 @@ func TestAFileOfRowsThatIsAnotherInTheNextPass(t *testing.T) {
 	same(t, "the new file", h, want)
 }
 
-// What is cut off while its rows wait in a shuffle is an error, and no batch of zeros.
+// If a file is cut off while its rows wait in a shuffle, the result is an error, not a batch of zeros.
 func TestAFileThatShrinksUnderARowThatWaits(t *testing.T) {
 	balanced(t)
 	const rows = 400_000
@@ -454,7 +470,7 @@ func TestAFileThatShrinksUnderARowThatWaits(t *testing.T) {
 		if tuple, err = h.ReadNext(context.Background()); err == nil {
 			for i := 0; i < len(tuple.Slots[0].Data); i += 8 {
 				if binary.LittleEndian.Uint32(tuple.Slots[0].Data[i:]) == 0 {
-					t.Fatal("a row of zeros")
+					t.Fatal("found a row of zeros")
 				}
 			}
 			tuple.Release()
@@ -482,8 +498,8 @@ func TestRowsThatEndInTheMiddle(t *testing.T) {
 	}
 }
 
-// A batch of short files that lie one behind the other is the memory they were read into. It is the consumer's alone: what
-// is held stays as it is, also when it is written, and the rest of a pass does not show.
+// A batch of short files that are contiguous in memory takes over the memory that they were read into. Only the
+// consumer refers to it: a batch that is held does not change, and writing to it does not change the rest of the pass.
 func TestBatchesThatTakeTheMemoryOfTheirFilesOver(t *testing.T) {
 	const count, width, size = 300, 1024, 4 * 1024
 	dir := t.TempDir()
@@ -522,7 +538,7 @@ func TestBatchesThatTakeTheMemoryOfTheirFilesOver(t *testing.T) {
 								}
 							}
 							if seen[first] {
-								t.Fatalf("file %d came twice", first)
+								t.Fatalf("file %d was delivered twice", first)
 							}
 							seen[first] = true
 						}
@@ -531,7 +547,7 @@ func TestBatchesThatTakeTheMemoryOfTheirFilesOver(t *testing.T) {
 						}
 					}
 					if i := slices.Index(seen, false); i >= 0 {
-						t.Errorf("file %d did not come", i)
+						t.Errorf("file %d was not delivered", i)
 					}
 					if live := memory.Count().Live; how == `"num_threads": 1` && len(steps) == 1 && steps[0] == batched && live[memory.File] < count/2*size {
 						t.Errorf("expected most batches in the memory of files, found %v", live)
@@ -539,7 +555,7 @@ func TestBatchesThatTakeTheMemoryOfTheirFilesOver(t *testing.T) {
 					for i, batch := range held {
 						for _, b := range batch.Slots[0].Data {
 							if b != byte(i+1) {
-								t.Fatalf("batch %d, which was held, has changed", i)
+								t.Fatalf("batch %d was changed while it was held", i)
 							}
 						}
 						batch.Release()
@@ -553,7 +569,8 @@ func TestBatchesThatTakeTheMemoryOfTheirFilesOver(t *testing.T) {
 	}
 }
 
-// A batch that a thread and a consumer could not make is an error behind those before it, and counts nowhere.
+// When the goroutine and a consumer build batches in parallel and one cannot be built, its error is delivered after the
+// batches before it, and it is not counted.
 func TestABatchThatCannotBeMadeSideBySide(t *testing.T) {
 	balanced(t)
 	dir := t.TempDir()
@@ -568,13 +585,13 @@ func TestABatchThatCannotBeMadeSideBySide(t *testing.T) {
 			got, err := shown(h)
 			again, same := shown(h)
 			if len(got) != 2 || len(again) != 0 || err != same || !strings.Contains(err.Error(), "tuple 16 of a batch: expected int32 [1 2]") {
-				t.Fatalf("depth %d: expected two batches and why there is no third, found %d, %d, %v, %v", depth, len(got), len(again), err, same)
+				t.Fatalf("depth %d: expected two batches and an error, found %d, %d, %v, %v", depth, len(got), len(again), err, same)
 			}
 			if err := h.ReInit(); err != nil {
 				t.Fatal(err)
 			}
 		}
-		// Of the five batches of a pass the last two can be made, and may be, behind the one that cannot.
+		// Of the five batches of a pass, the last two may be built, after the third, which cannot be.
 		if s := h.Stats(); s.Tuples != 40 || s.Below[0].Tuples < 40 || s.Below[0].Tuples > 80 {
 			t.Errorf("depth %d: expected 40 batches delivered, and 40 to 80 below, found %d and %d", depth, s.Tuples, s.Below[0].Tuples)
 		}

@@ -11,43 +11,43 @@ import (
 )
 
 const (
-	mostColumns = 1 << 20 // of a file
-	mostSlots   = 4096    // where each column is one: every instance in memory has so many
+	maxColumns = 1 << 20 // of a file
+	maxSlots   = 4096    // if each column is a slot: every instance in memory has that many
 )
 
-// column is how one of the file is read.
+// column describes how one column of the file is read.
 type column struct {
 	kind         kind
 	dtype        pyfeed.DType
 	size         int    // of an element, in bytes
-	at           int    // where the element goes in a row; of text: its number among the text slots
-	below, above uint64 // how far from 0 an integer may be
+	at           int    // offset of the element in a row; of text: its number among the text slots
+	below, above uint64 // limits of an integer below and above 0
 	slot         int
 	number       int    // of the column
 	name         string // "" without a header
 
-	missing    uint64 // what an empty field stands for
-	hasMissing bool
-	unfit      string // what an empty field stands for, if the dtype does not hold that
+	missing         uint64 // value of an empty field
+	hasMissing      bool
+	unrepresentable string // text of the option missing, if the dtype cannot represent it
 
-	inferred bool // the dtype is what the first records told
+	inferred bool // the dtype was inferred from the first records
 }
 
 func (c *column) String() string { return label(c.name, c.number) }
 
-// output is how a slot of an instance is made.
+// output describes how a slot of an instance is made.
 type output struct {
 	dtype    pyfeed.DType
 	dims     pyfeed.Dims
 	text     bool
-	at, size int // in the row, in bytes; of text: at is its number among the text slots
+	at, size int // offset and size in a row; of text: at is its number among the text slots
 }
 
-// group is the columns of one slot, before it is known what they are.
+// group has the columns of one slot, before their dtypes are known.
 type group struct {
 	name    string
 	columns []int
-	one     bool // by itself, rather than a list of one
+	single  bool // a column by itself, rather than a list of one column
 	dtype   string
 	dims    pyfeed.Dims
 }
@@ -60,22 +60,22 @@ func label(name string, number int) string {
 	return fmt.Sprintf("column %d", number)
 }
 
-// table is the columns of a file and what is made of them.
+// table describes the columns of a file and the slots that are made of them.
 type table struct {
 	tag       string
 	names     []string // of the columns; nil without a header
-	width     int      // number of columns
+	width     int      // number of columns; -1: not known yet
 	slots     []pyfeed.Slot
-	called    []string // the slots; nil if none is
+	slotNames []string // of the slots; nil if no slot has a name
 	columns   []column
 	runs      []run
 	outputs   []output
-	row       int   // bytes of an instance's numbers
+	row       int   // size of an instance's numbers, in bytes
 	numbers   int   // slots of numbers
 	textSlots []int // numbers of the slots of text
 }
 
-// plan says which columns make which slot. look is for what the first records have to tell; nil if there are none.
+// plan decides which columns make which slot. look returns a sample of the first records; nil if there are no records.
 func (t *table) plan(c *record.Config, o *Options, look func() (sample, error)) error {
 	groups, err := t.group(c, o)
 	if err != nil {
@@ -99,7 +99,7 @@ func (t *table) plan(c *record.Config, o *Options, look func() (sample, error)) 
 		if c.Slots != nil {
 			given = &c.Slots[i]
 		}
-		slot, inferred, err := t.settle(i, g, given, o, look)
+		slot, inferred, err := t.setColumn(i, g, given, o, look)
 		if err != nil {
 			return err
 		}
@@ -107,23 +107,23 @@ func (t *table) plan(c *record.Config, o *Options, look func() (sample, error)) 
 			return err
 		}
 		for _, at := range g.columns {
-			t.columns[at].inferred = inferred || c.Inferred && t.said(o, at) == "" && g.dtype == ""
+			t.columns[at].inferred = inferred || c.Inferred && t.requestedDType(o, at) == "" && g.dtype == ""
 		}
 		t.slots = append(t.slots, slot)
-		t.called = append(t.called, g.name)
+		t.slotNames = append(t.slotNames, g.name)
 		named = named || g.name != ""
 	}
 	if !named {
-		t.called = nil
+		t.slotNames = nil
 	}
 	if len(c.Names) > 0 {
-		t.called = c.Names
+		t.slotNames = c.Names
 	}
 	t.runs = runs(t.columns)
 	return nil
 }
 
-// group says which columns the slots are made of.
+// group returns the columns of each slot.
 func (t *table) group(c *record.Config, o *Options) (groups []group, err error) {
 	switch {
 	case len(o.Columns) > 0:
@@ -139,11 +139,11 @@ func (t *table) group(c *record.Config, o *Options) (groups []group, err error) 
 		}
 		return groups, nil
 	case c.Slots == nil:
-		if t.width > mostSlots {
-			return nil, pyfeed.Errorf(pyfeed.Invalid, "%s: expected at most %d columns where each is a slot, found %d: say slots, or columns", t.tag, mostSlots, t.width)
+		if t.width > maxSlots {
+			return nil, pyfeed.Errorf(pyfeed.Invalid, "%s: expected at most %d columns where each is a slot, found %d: give slots or columns", t.tag, maxSlots, t.width)
 		}
 		for i := range t.width {
-			g := group{columns: []int{i}, one: true}
+			g := group{columns: []int{i}, single: true}
 			if t.names != nil {
 				g.name = t.names[i]
 			}
@@ -156,7 +156,7 @@ func (t *table) group(c *record.Config, o *Options) (groups []group, err error) 
 			if err != nil {
 				return nil, pyfeed.SlotErrorf(pyfeed.Invalid, i, "%s: %v", t.tag, err)
 			}
-			groups = append(groups, group{name: name, columns: []int{at}, one: true})
+			groups = append(groups, group{name: name, columns: []int{at}, single: true})
 		}
 		return groups, nil
 	}
@@ -166,13 +166,13 @@ func (t *table) group(c *record.Config, o *Options) (groups []group, err error) 
 		if err != nil {
 			return nil, pyfeed.SlotErrorf(pyfeed.Invalid, i, "%s: %v", t.tag, err)
 		}
-		g := group{one: true}
+		g := group{single: true}
 		for ; n > 0; n-- {
 			g.columns = append(g.columns, at)
 			at++
 		}
-		if at > mostColumns {
-			return nil, pyfeed.SlotErrorf(pyfeed.Invalid, i, "%s: expected at most %d columns, found slots of more elements", t.tag, mostColumns)
+		if at > maxColumns {
+			return nil, pyfeed.SlotErrorf(pyfeed.Invalid, i, "%s: expected at most %d columns, found slots of more elements", t.tag, maxColumns)
 		}
 		groups = append(groups, g)
 	}
@@ -180,12 +180,13 @@ func (t *table) group(c *record.Config, o *Options) (groups []group, err error) 
 		t.width = at
 	}
 	if t.width != at || at == 0 {
-		return nil, pyfeed.Errorf(pyfeed.Invalid, "%s: slots: expected as many elements as there are columns, %d, found %d: the option columns says which are meant", t.tag, t.width, at)
+		return nil, pyfeed.Errorf(pyfeed.Invalid, "%s: slots: expected as many elements as there are columns, %d, found %d: the option columns can select some columns", t.tag, t.width, at)
 	}
 	return groups, nil
 }
 
-// byName says whether the slots are called like columns. Slots in the order of the columns need no names.
+// byName reports whether slots are selected by the names of columns. Slots with the names of all columns in their order
+// need no selection.
 func (t *table) byName(c *record.Config) bool {
 	if t.names == nil || len(c.Names) != len(c.Slots) || slices.Equal(c.Names, t.names) {
 		return false
@@ -200,7 +201,7 @@ func (t *table) byName(c *record.Config) bool {
 	return some
 }
 
-// take is how many columns a slot takes.
+// take returns how many columns a slot takes.
 func take(s pyfeed.Slot) (int, error) {
 	if s.LoDLevels > 0 {
 		return 1, textual(s)
@@ -210,14 +211,14 @@ func take(s pyfeed.Slot) (int, error) {
 		if d < 0 {
 			return 0, fmt.Errorf("dims: expected sizes without -1 for numbers, found %v; text is uint8 of dims [-1] with 1 LoD level", s.Dims)
 		}
-		if n *= min(d, mostColumns+1); n > mostColumns {
-			return 0, fmt.Errorf("dims: expected at most %d elements, found dims %v", mostColumns, s.Dims)
+		if n *= min(d, maxColumns+1); n > maxColumns {
+			return 0, fmt.Errorf("dims: expected at most %d elements, found dims %v", maxColumns, s.Dims)
 		}
 	}
 	return int(n), nil
 }
 
-// textual says what is wrong with a slot for text.
+// textual returns an error if a slot for text is not valid.
 func textual(s pyfeed.Slot) error {
 	if s.LoDLevels != 1 || len(s.Dims) != 1 || s.Dims[0] != -1 || s.DType != pyfeed.Uint8 && s.DType != pyfeed.Any {
 		return fmt.Errorf("expected numbers, or text: uint8 of dims [-1] with 1 LoD level, found %v of dims %v with %d", s.DType, s.Dims, s.LoDLevels)
@@ -225,22 +226,22 @@ func textual(s pyfeed.Slot) error {
 	return nil
 }
 
-// index is the number of the column of that name, or of that number.
+// index returns the number of the column with that name or number.
 func (t *table) index(name string) (int, error) {
 	at := slices.Index(t.names, name)
 	if at >= 0 {
 		if slices.Contains(t.names[at+1:], name) {
-			return 0, fmt.Errorf("expected one column %q, found more: say its number", name)
+			return 0, fmt.Errorf("expected one column %q, found several: use its number", name)
 		}
 		return at, nil
 	}
 	if n, err := strconv.ParseUint(name, 10, 32); err == nil && int(n) < t.width {
 		return int(n), nil
 	}
-	return 0, fmt.Errorf("expected the name or number of a column, found %q; there are %s", name, t.known())
+	return 0, fmt.Errorf("expected the name or number of a column, found %q; there are %s", name, t.knownColumns())
 }
 
-func (t *table) known() string {
+func (t *table) knownColumns() string {
 	if t.names == nil {
 		return fmt.Sprintf("%d, without names", t.width)
 	}
@@ -253,9 +254,9 @@ func (t *table) known() string {
 	return s
 }
 
-// choose finds the columns of an option.
+// choose returns the columns that the option columns gives for a slot.
 func (t *table) choose(o *Columns) (group, error) {
-	g := group{name: o.Name, one: o.Columns.One, dtype: o.DType, dims: o.Dims}
+	g := group{name: o.Name, single: o.Columns.Single, dtype: o.DType, dims: o.Dims}
 	if len(o.Columns.Items) == 0 {
 		return g, fmt.Errorf("expected at least 1 column, found none")
 	}
@@ -279,24 +280,24 @@ func (t *table) choose(o *Columns) (group, error) {
 			if last < first {
 				return g, fmt.Errorf("expected a first and a last column, found %q, where the last comes before the first", item)
 			}
-			g.one = false
+			g.single = false
 			for ; first <= last; first++ {
 				g.columns = append(g.columns, first)
 			}
 		default:
 			return g, fmt.Errorf("expected names or numbers of columns, found %v", item)
 		}
-		if len(g.columns) > mostColumns {
-			return g, fmt.Errorf("expected at most %d columns, found more", mostColumns)
+		if len(g.columns) > maxColumns {
+			return g, fmt.Errorf("expected at most %d columns, found more", maxColumns)
 		}
 	}
-	if g.one && g.name == "" && t.names != nil {
+	if g.single && g.name == "" && t.names != nil {
 		g.name = t.names[g.columns[0]]
 	}
 	return g, nil
 }
 
-// interval reads "first:last", where names may have colons too.
+// interval parses "first:last", where names may contain colons too.
 func (t *table) interval(s string) (first, last int, is bool) {
 	for i := range len(s) {
 		if s[i] != ':' {
@@ -317,24 +318,24 @@ func (t *table) interval(s string) (first, last int, is bool) {
 	return 0, 0, false
 }
 
-// settle decides what slot i is like, and says whether its dtype is by the sample.
-func (t *table) settle(i int, g group, given *pyfeed.Slot, o *Options, look func() (sample, error)) (slot pyfeed.Slot, inferred bool, err error) {
+// setColumn decides the dtype and dims of slot i, and reports whether its dtype was inferred from the sample.
+func (t *table) setColumn(i int, g group, given *pyfeed.Slot, o *Options, look func() (sample, error)) (slot pyfeed.Slot, inferred bool, err error) {
 	invalid := func(format string, args ...any) (pyfeed.Slot, bool, error) {
 		return pyfeed.Slot{}, false, pyfeed.SlotErrorf(pyfeed.Invalid, i, "%s: %s", t.tag, fmt.Sprintf(format, args...))
 	}
-	said := g.dtype
+	requested := g.dtype
 	for _, at := range g.columns {
-		if d := t.said(o, at); d != "" && said != "" && d != said {
-			return invalid("dtypes: expected %s, as of the slot's other columns, found %s for %s", said, d, t.label(at))
+		if d := t.requestedDType(o, at); d != "" && requested != "" && d != requested {
+			return invalid("dtypes: expected %s, as of the slot's other columns, found %s for %s", requested, d, t.columnLabel(at))
 		} else if d != "" {
-			said = d
+			requested = d
 		}
 	}
 	d := pyfeed.Any
-	if said != "" && said != "bytes" {
+	if requested != "" && requested != "bytes" {
 		var known bool
-		if d, known = pyfeed.DTypeOf(said); !known {
-			return invalid("dtype: expected bytes or the name of a dtype, found %q", said)
+		if d, known = pyfeed.DTypeOf(requested); !known {
+			return invalid("dtype: expected bytes or the name of a dtype, found %q", requested)
 		}
 	}
 	switch {
@@ -345,10 +346,10 @@ func (t *table) settle(i int, g group, given *pyfeed.Slot, o *Options, look func
 		if d != pyfeed.Any {
 			return invalid("dtype: expected bytes, as the slot says, found %v", d)
 		}
-		said = "bytes"
+		requested = "bytes"
 	case given != nil:
-		if said == "bytes" || d != pyfeed.Any && given.DType != pyfeed.Any && d != given.DType {
-			return invalid("dtype: expected %v, as the slot says, found %s", given.DType, said)
+		if requested == "bytes" || d != pyfeed.Any && given.DType != pyfeed.Any && d != given.DType {
+			return invalid("dtype: expected %v, as the slot says, found %s", given.DType, requested)
 		}
 		if given.DType != pyfeed.Any {
 			d = given.DType
@@ -356,10 +357,10 @@ func (t *table) settle(i int, g group, given *pyfeed.Slot, o *Options, look func
 		slot.Dims = slices.Clone(given.Dims)
 	case g.dims != nil:
 		slot.Dims = slices.Clone(g.dims)
-	case !g.one:
+	case !g.single:
 		slot.Dims = pyfeed.Dims{int64(len(g.columns))}
 	}
-	if said == "bytes" {
+	if requested == "bytes" {
 		if len(g.columns) != 1 {
 			return invalid("expected 1 column of text, found %d", len(g.columns))
 		}
@@ -385,9 +386,9 @@ func (t *table) settle(i int, g group, given *pyfeed.Slot, o *Options, look func
 			return invalid("%v", err)
 		}
 		if d == pyfeed.Any { // text
-			if given != nil || len(g.columns) != 1 || !g.one || g.dims != nil {
+			if given != nil || len(g.columns) != 1 || !g.single || g.dims != nil {
 				return invalid("expected numbers, found %s in %s, line %d; %s",
-					text.field, t.label(text.column), text.line, t.advice(text.column, pyfeed.Any))
+					text.field, t.columnLabel(text.column), text.line, t.dtypeHint(text.column, pyfeed.Any))
 			}
 			return record.BytesSlot, true, nil
 		}
@@ -403,8 +404,8 @@ func (t *table) settle(i int, g group, given *pyfeed.Slot, o *Options, look func
 	return slot, inferred, nil
 }
 
-// said is the dtype that the options give a column, or "".
-func (t *table) said(o *Options, at int) string {
+// requestedDType returns the dtype that the options give a column, or "".
+func (t *table) requestedDType(o *Options, at int) string {
 	if len(o.DTypes) == 0 {
 		return ""
 	}
@@ -420,14 +421,14 @@ func (t *table) said(o *Options, at int) string {
 	return o.DTypes[number]
 }
 
-func (t *table) label(at int) string {
+func (t *table) columnLabel(at int) string {
 	if t.names != nil {
 		return label(t.names[at], at)
 	}
 	return label("", at)
 }
 
-// add lays slot i out and has its columns fill it.
+// add decides the position of slot i in a row, and makes its columns fill it.
 func (t *table) add(i int, g group, slot pyfeed.Slot, o *Options) error {
 	out := output{dtype: slot.DType, dims: slot.Dims}
 	k := text
@@ -443,7 +444,7 @@ func (t *table) add(i int, g group, slot pyfeed.Slot, o *Options) error {
 	for _, at := range g.columns {
 		c := &t.columns[at]
 		if c.slot >= 0 {
-			return pyfeed.SlotErrorf(pyfeed.Invalid, i, "%s: columns: expected columns that no other slot has, found %s, which slot %d has", t.tag, t.label(at), c.slot)
+			return pyfeed.SlotErrorf(pyfeed.Invalid, i, "%s: columns: expected columns that no other slot has, found %s, which slot %d has", t.tag, t.columnLabel(at), c.slot)
 		}
 		c.slot, c.kind, c.dtype, c.size, c.at = i, k, slot.DType, slot.DType.Size(), out.at
 		if k == text {
@@ -456,7 +457,7 @@ func (t *table) add(i int, g group, slot pyfeed.Slot, o *Options) error {
 			bits, f := parseNumber([]byte(*o.Missing), slot.DType, k)
 			c.missing, c.hasMissing = bits, f == none
 			if f != none {
-				c.unfit = string(*o.Missing)
+				c.unrepresentable = string(*o.Missing)
 			}
 		}
 	}
@@ -467,14 +468,14 @@ func (t *table) add(i int, g group, slot pyfeed.Slot, o *Options) error {
 	return nil
 }
 
-// shown is a field in an error.
-func shown(field []byte) string {
-	const most = 40
+// quoteField formats a field for an error.
+func quoteField(field []byte) string {
+	const limit = 40
 	if len(field) == 0 {
 		return "an empty field"
 	}
-	if len(field) > most {
-		return fmt.Sprintf("%q and %d bytes more", field[:most], len(field)-most)
+	if len(field) > limit {
+		return fmt.Sprintf("%q and %d bytes more", field[:limit], len(field)-limit)
 	}
 	return strconv.Quote(string(field))
 }

@@ -1,11 +1,11 @@
-// Package csv reads and writes tables of text: fields between commas, or tabs, and a record a line, quoted as in
-// RFC 4180. A record is an instance; its columns are numbers or text, one slot each or gathered into vectors.
+// Package csv reads and writes text tables: fields between commas or tabs, one record on each line, quoted as in RFC
+// 4180. A record is an instance. Each column is a slot of numbers or text, or several columns of numbers make one slot.
 //
-// Lines end with "\n" or "\r\n", the last one perhaps with neither. Blank lines are skipped, a byte order mark too.
-// A quoted field may hold delimiters, line ends, and quotes, doubled. Around numbers, blanks and tabs are skipped;
-// in text everything counts. Only a quote that a field begins with is one.
+// Lines end with "\n" or "\r\n"; the last line may have no end. Blank lines and a byte order mark are skipped. A quoted
+// field may contain delimiters, line ends, and doubled quotes. Blanks and tabs around numbers are skipped; in text they
+// are kept. A quote is special only at the beginning of a field.
 //
-// A file cut off between two records cannot be told from a whole one, nor one cut off within its last field.
+// A file that is cut off between two records, or within its last field, cannot be distinguished from a complete one.
 package csv
 
 import (
@@ -17,54 +17,54 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// Options are what a file of text can be told.
+// Options are the options of the format.
 type Options struct {
-	// Delimiter is one ASCII character; "": a comma for csv, a tab for tsv.
+	// Delimiter is one ASCII character. "": a comma for csv, a tab for tsv.
 	Delimiter string `json:"delimiter"`
-	// Quote is one ASCII character, or "" for none; nil: the double quote.
+	// Quote is one ASCII character, or "" for no quotes. nil: the double quote.
 	Quote *string `json:"quote"`
-	// Comment is one ASCII character: lines that begin with it are skipped. "": none are.
+	// Comment is one ASCII character: lines that begin with it are skipped. "": there are no comments.
 	Comment string `json:"comment"`
-	// Header says whether the first line holds the columns' names. nil: it does, but one of numbers only is
-	// refused, because it is more likely to be a record.
+	// Header says whether the first line has the columns' names. nil: it has, but a line with only numbers is an error,
+	// because it is more likely a record.
 	Header *bool `json:"header"`
-	// Columns are which columns make which slot. Without them, slots that are named like columns take those;
-	// other slots take the columns in order, each as many as it has elements; without slots, each column is one.
-	// For reading only, as the next two.
+	// Columns selects the columns of each slot. Without it, slots with names of columns take those columns; other slots
+	// take the columns in order, as many as they have elements; without slots, each column is a slot. Columns, DTypes
+	// and Missing are only for reading.
 	Columns []Columns `json:"columns"`
-	// DTypes are those of columns that neither slots nor Columns give one: by name, or number from 0. Each is
-	// "bytes", for text, or a number's. The others are told by the first MiB: int64, uint64 if that is too
-	// small, float64, bool for true and false, bytes for all else.
+	// DTypes gives dtypes of columns, by name or number from 0, for which neither slots nor Columns give one. A dtype
+	// is that of a number, or "bytes" for text. Other dtypes are inferred from the first MiB: int64, or uint64 for
+	// integers beyond that; float64; bool for true and false; bytes for everything else.
 	DTypes map[string]string `json:"dtypes"`
-	// Missing is what an empty field of numbers stands for, such as "nan" or 0. nil: it is an error.
+	// Missing is the value of an empty field of numbers, such as "nan" or 0. nil: an empty field is an error.
 	Missing *Value `json:"missing"`
-	// Compression is "none", "gzip", "zlib", "zstd" or "snappy". "" writes as the file's name says (.gz, .zlib, .zst,
-	// .sz), and reads by what the file begins with.
+	// Compression is "none", "gzip", "zlib", "zstd" or "snappy". "": for writing, that of the file's suffix (.gz,
+	// .zlib, .zst, .sz); for reading, it is detected by the first bytes of the file.
 	Compression string `json:"compression"`
 }
 
-// Columns make one slot.
+// Columns describes one slot.
 type Columns struct {
-	// Name of the slot; "": that of the column, if it is one.
+	// Name of the slot. "": the name of the column, if there is one column.
 	Name string `json:"name"`
-	// Columns it takes.
+	// Columns of the slot.
 	Columns Select `json:"columns"`
-	// DType is "bytes", for text, or a number's; "": the first MiB tells.
+	// DType is that of a number, or "bytes" for text. "": it is inferred from the first MiB.
 	DType string `json:"dtype"`
-	// Dims of an instance, of as many elements as there are columns; nil: none for one column by itself, else
-	// one dimension.
+	// Dims of an instance, with as many elements as there are columns. nil: no dimensions for one column by itself,
+	// else one dimension.
 	Dims pyfeed.Dims `json:"dims"`
 }
 
-// A Select names columns. In JSON it is one of these or a list of them: a name; a number, from 0, or from -1
-// backwards; a range "first:last" of names or numbers, both included, either left out for the first or the last
-// column there is.
+// A Select selects columns. In JSON it is one of the following, or a list of them: a name; a number, from 0, or from -1
+// backwards; a range "first:last" of names or numbers, both included, where first and last default to the first and the
+// last column.
 type Select struct {
-	Items []any // string or int
-	One   bool  // it was no list
+	Items  []any // string or int
+	Single bool  // it was not a list
 }
 
-// UnmarshalJSON is for encoding/json.
+// UnmarshalJSON implements json.Unmarshaler.
 func (s *Select) UnmarshalJSON(text []byte) error {
 	var list []json.RawMessage
 	if bytes.HasPrefix(bytes.TrimSpace(text), []byte("[")) {
@@ -72,7 +72,7 @@ func (s *Select) UnmarshalJSON(text []byte) error {
 			return err
 		}
 	} else {
-		list, s.One = []json.RawMessage{text}, true
+		list, s.Single = []json.RawMessage{text}, true
 	}
 	for _, item := range list {
 		var name string
@@ -91,7 +91,7 @@ func (s *Select) UnmarshalJSON(text []byte) error {
 // A Value is a number or its text.
 type Value string
 
-// UnmarshalJSON is for encoding/json.
+// UnmarshalJSON implements json.Unmarshaler.
 func (v *Value) UnmarshalJSON(text []byte) error {
 	var s string
 	if json.Unmarshal(text, &s) == nil {
@@ -109,22 +109,23 @@ func (v *Value) UnmarshalJSON(text []byte) error {
 func init() {
 	for _, f := range []format{commas, tabs} {
 		record.MustRegister(record.Format{
-			Tag:      f.tag,
-			Suffixes: []string{"." + f.tag},
-			Options:  func() any { return new(Options) },
-			Open:     f.open,
-			Create:   f.create,
+			Tag:         f.tag,
+			NamesChoose: true,
+			Suffixes:    []string{"." + f.tag},
+			Options:     func() any { return new(Options) },
+			Open:        f.open,
+			Create:      f.create,
 		})
 	}
 }
 
-// Open begins to read a file behind its header. Its delimiter is a comma, unless the Options say another.
+// Open opens a file for reading, after its header. The delimiter is a comma unless the Options give another.
 func Open(path string, c *record.Config) (record.Records, error) { return commas.open(path, c) }
 
-// Create begins to write a file. Its delimiter is a comma, unless the Options say another.
+// Create creates a file for writing. The delimiter is a comma unless the Options give another.
 func Create(path string, c *record.Config) (record.Writer, error) { return commas.create(path, c) }
 
-// format is one of the two.
+// format is csv or tsv.
 type format struct {
 	tag       string
 	delimiter byte
@@ -132,10 +133,10 @@ type format struct {
 
 var commas, tabs = format{"csv", ','}, format{"tsv", '\t'}
 
-// dialect is what the characters of a file mean.
+// dialect has the special characters of a file.
 type dialect struct {
 	delimiter      byte
-	quote, comment byte // 0: there is none
+	quote, comment byte // 0: none
 }
 
 func (f format) dialect(o *Options) (d dialect, err error) {
@@ -165,7 +166,7 @@ func (f format) dialect(o *Options) (d dialect, err error) {
 	return d, nil
 }
 
-// character is the one of an option: none that a number may hold, and no line's end.
+// character returns the character that an option gives. It must not be part of a number or of a line end.
 func character(option, s string) (byte, error) {
 	if len(s) == 1 && (s[0] > ' ' && s[0] < 0x7f || s[0] == ' ' || s[0] == '\t' || s[0] == 0x1f || s[0] == 0x1e) &&
 		!strings.ContainsAny(s, "+-.0123456789") && (s[0]|0x20 < 'a' || s[0]|0x20 > 'z') {

@@ -22,17 +22,17 @@ import (
 )
 
 var (
-	no        = false
-	noHeader  = &Options{Header: &no}
-	twoTexts  = []pyfeed.Slot{record.BytesSlot, record.BytesSlot}
-	noQuoting = ""
+	no            = false
+	noHeader      = &Options{Header: &no}
+	duplicateText = []pyfeed.Slot{record.BytesSlot, record.BytesSlot}
+	mustNotQuote  = ""
 )
 
 func numberSlot(d pyfeed.DType, dims ...int64) pyfeed.Slot { return pyfeed.Slot{DType: d, Dims: dims} }
 
 var tested = formattest.Format{Suffix: ".csv", Open: Open, Begin: commas.records, Create: Create}
 
-// numbers are those in a slot, as a file has them.
+// numbers formats the numbers of a slot as in a file.
 func numbers(s *pyfeed.LoDTensor) string {
 	var all []byte
 	for data := s.Data; len(data) > 0; data = data[s.DType.Size():] {
@@ -64,7 +64,7 @@ func TestRead(t *testing.T) {
 		{"inferred", "id,x,name,ok,big\n1,2.5,a b,true,18446744073709551615\n-2,nan,,FALSE,0\n", "", nil, nil,
 			"id:int64[]/0 x:float64[]/0 name:uint8[-1]/1 ok:bool[]/0 big:uint64[]/0",
 			[]string{`1 2.5 "a b" true 18446744073709551615`, `-2 NaN "" false 0`}},
-		{"quotes", "a,b\n\"x,y\",\"1\"\n\"li\nne\",\"\"\"q\"\"\"\n\"\",\"\"\n\"\"\"\",5\" disk\n", "", twoTexts, nil, ":uint8[-1]/1 :uint8[-1]/1",
+		{"quotes", "a,b\n\"x,y\",\"1\"\n\"li\nne\",\"\"\"q\"\"\"\n\"\",\"\"\n\"\"\"\",5\" disk\n", "", duplicateText, nil, ":uint8[-1]/1 :uint8[-1]/1",
 			[]string{`"x,y" "1"`, `"li\nne" "\"q\""`, `"" ""`, `"\"" "5\" disk"`}},
 		{"CRLF, mark, blank lines, no last line end", "\xef\xbb\xbfa,b\r\n\r\n\r\n1,x\r\n\r\n2,\"y\"\r\n\n3,z", "", nil, nil, "a:int64[]/0 b:uint8[-1]/1",
 			[]string{`1 "x"`, `2 "y"`, `3 "z"`}},
@@ -76,8 +76,8 @@ func TestRead(t *testing.T) {
 			[]string{`1 "2"`, `3 "#4"`}},
 		{"header is data", "1,2\n3,4\n", `{"header": false}`, nil, nil, ":int64[]/0 :int64[]/0", []string{"1 2", "3 4"}},
 		{"header of numbers", "1,2\n3,4\n", `{"header": true}`, nil, nil, "1:int64[]/0 2:int64[]/0", []string{"3 4"}},
-		{"delimiter and quote", "a;b\n'x;''y';1,5\n", `{"delimiter": ";", "quote": "'"}`, twoTexts, nil, ":uint8[-1]/1 :uint8[-1]/1", []string{`"x;'y" "1,5"`}},
-		{"no quote", "a,b\n\"x\",\"\"\n", `{"quote": ""}`, twoTexts, nil, ":uint8[-1]/1 :uint8[-1]/1", []string{`"\"x\"" "\"\""`}},
+		{"delimiter and quote", "a;b\n'x;''y';1,5\n", `{"delimiter": ";", "quote": "'"}`, duplicateText, nil, ":uint8[-1]/1 :uint8[-1]/1", []string{`"x;'y" "1,5"`}},
+		{"no quote", "a,b\n\"x\",\"\"\n", `{"quote": ""}`, duplicateText, nil, ":uint8[-1]/1 :uint8[-1]/1", []string{`"\"x\"" "\"\""`}},
 		{"slots in order", "7,1,2,3,4\n8,5,6,7,8\n", `{"header": false}`, []pyfeed.Slot{numberSlot(pyfeed.Uint8), numberSlot(pyfeed.Float32, 2, 2)}, nil,
 			":uint8[]/0 :float32[2 2]/0", []string{"7 [1 2 3 4]dims[2 2]", "8 [5 6 7 8]dims[2 2]"}},
 		{"slots by name", "a,b,c\n1,2,3\n", "", []pyfeed.Slot{numberSlot(pyfeed.Int32), numberSlot(pyfeed.Float64)}, []string{"c", "a"}, "c:int32[]/0 a:float64[]/0", []string{"3 1"}},
@@ -116,7 +116,7 @@ func TestRead(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					slots, names, err := r.(record.Described).Describe()
+					slots, names, err := r.(record.Describer).Describe()
 					if err != nil || described(slots, names) != c.described {
 						t.Errorf("expected %s, found %s, %v", c.described, described(slots, names), err)
 					}
@@ -138,7 +138,7 @@ func everyDType() (slots []pyfeed.Slot) {
 }
 
 func TestTabs(t *testing.T) {
-	formattest.Pooled(t, func(pool *memory.Pool) {
+	formattest.WithPool(t, func(pool *memory.Pool) {
 		r, err := formattest.Format{Begin: tabs.records}.Memory([]byte("a\tb\n1,5\t\"x\ty\"\n"), &record.Config{Pool: pool})
 		if err != nil {
 			t.Fatal(err)
@@ -150,7 +150,7 @@ func TestTabs(t *testing.T) {
 	})
 }
 
-// Each record that is wrong is refused with its place; those before and behind it are read.
+// Each damaged record is an error with its position; the records before and after it are read.
 func TestDamage(t *testing.T) {
 	numbers := []pyfeed.Slot{numberSlot(pyfeed.Uint8), numberSlot(pyfeed.Float32)}
 	for _, c := range []struct {
@@ -158,7 +158,7 @@ func TestDamage(t *testing.T) {
 		slots      []pyfeed.Slot
 		offset     int64 // in the line
 		text       string
-		lost       int // lines behind it
+		lost       int // lines after it that are lost
 	}{
 		{"range", "300,1\n", numbers, 0, `column "a": expected a number of uint8, 0 to 255, found "300"`, 0},
 		{"negative", "-1,1\n", numbers, 0, `column "a": expected a number of uint8, 0 to 255, found "-1"`, 0},
@@ -167,11 +167,11 @@ func TestDamage(t *testing.T) {
 		{"quoted", "1,\"ab\"\"c\"\n", numbers, 2, `column "b": expected a number of float32, found "ab\"c"`, 0},
 		{"long", "1," + strings.Repeat("x", 50) + "\n", numbers, 2, `column "b": expected a number of float32, found "` + strings.Repeat("x", 40) + `" and 10 bytes more`, 0},
 		{"too large", "1,1e39\n", numbers, 2, `column "b": expected a number of float32, at most 3.4028e+38 in size, found "1e39"`, 0},
-		{"empty", "1,\n", numbers, 2, `column "b": expected a number of float32, found an empty field: the option missing says what to take for it`, 0},
+		{"empty", "1,\n", numbers, 2, `column "b": expected a number of float32, found an empty field: the option missing gives the value of empty fields`, 0},
 		{"too few", "1\n", numbers, 1, "expected 2 columns, found 1", 0},
 		{"too many", "1,2,3\r\n", numbers, 4, "expected 2 columns, found more", 0},
-		{"behind quotes", "\"a\"b,1\n", twoTexts, 3, `expected ',' or the end of the line behind a closing quote, found 'b'`, 0},
-		{"lines in quotes", "1,\"x\n\ny\",3\n", twoTexts, 9, "expected 2 columns, found more", 0},
+		{"behind quotes", "\"a\"b,1\n", duplicateText, 3, `expected ',' or the end of the line after a closing quote, found 'b'`, 0},
+		{"lines in quotes", "1,\"x\n\ny\",3\n", duplicateText, 9, "expected 2 columns, found more", 0},
 		{"bool", "2,1\n", []pyfeed.Slot{numberSlot(pyfeed.Bool), numberSlot(pyfeed.Int8)}, 0, `column "a": expected a bool, true, false, 0 or 1, found "2"`, 0},
 		{"zeros", "\x00\x00\x00\n", numbers, 0, `column "a": expected a number of uint8, found "\x00\x00\x00"`, 0},
 	} {
@@ -214,7 +214,7 @@ func TestDamage(t *testing.T) {
 }
 
 func TestUnclosedQuote(t *testing.T) {
-	tested.EachWay(t, []byte("a,b\n1,2\n3,\"4\n5,6\n7,8"), record.Config{Slots: twoTexts}, func(t *testing.T, r record.Records, err error) {
+	tested.EachWay(t, []byte("a,b\n1,2\n3,\"4\n5,6\n7,8"), record.Config{Slots: duplicateText}, func(t *testing.T, r record.Records, err error) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -230,7 +230,7 @@ func TestUnclosedQuote(t *testing.T) {
 			t.Fatalf("%q %v", got, err)
 		}
 	})
-	tested.EachWay(t, []byte("a,b\n1,\"2"), record.Config{Slots: twoTexts}, func(t *testing.T, r record.Records, err error) {
+	tested.EachWay(t, []byte("a,b\n1,\"2"), record.Config{Slots: duplicateText}, func(t *testing.T, r record.Records, err error) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -248,14 +248,14 @@ func TestUnclosedQuote(t *testing.T) {
 
 func TestTooLongARecord(t *testing.T) {
 	data := "1,2\n3,\"" + strings.Repeat("x", 100) + "\n" + strings.Repeat("y", 50) + "\n5,6\n"
-	for _, most := range []int{20, 60, 105} {
-		tested.EachWay(t, []byte(data), record.Config{Slots: twoTexts, Options: noHeader}, func(t *testing.T, r record.Records, err error) {
+	for _, limit := range []int{20, 60, 105} {
+		tested.EachWay(t, []byte(data), record.Config{Slots: duplicateText, Options: noHeader}, func(t *testing.T, r record.Records, err error) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.(*records).most = most
+			r.(*records).maxRecord = limit
 			got, err := formattest.Lines(t, r, 10)
-			if want := fmt.Sprintf("expected a record of at most %d bytes, found no end of it: a quote may be missing", most); len(got) != 1 || err == nil || !strings.HasSuffix(err.Error(), want) {
+			if want := fmt.Sprintf("expected a record of at most %d bytes, found no end of it: a quote may be missing", limit); len(got) != 1 || err == nil || !strings.HasSuffix(err.Error(), want) {
 				t.Fatalf("expected %q, found %q %v", want, got, err)
 			}
 			if err := r.Resync(); err != nil {
@@ -276,7 +276,8 @@ func TestTooLongARecord(t *testing.T) {
 	}
 }
 
-// A cut anywhere, and any byte changed, gives records or an error with a place, and Resync comes to an end.
+// For a file that is cut anywhere, or that has any byte changed, reading returns records or errors with positions, and
+// Resync comes to an end.
 func TestEveryByte(t *testing.T) {
 	data := "id,x,name\r\n1,2.5,a\r\n22,-3e5,\"b\"\"c\nd\"\n\n333,nan,\"e,f\"\n4,5.25,last"
 	config := record.Config{Slots: []pyfeed.Slot{numberSlot(pyfeed.Int16), numberSlot(pyfeed.Float64), record.BytesSlot}}
@@ -301,7 +302,7 @@ func TestEveryByte(t *testing.T) {
 			}
 		}
 	}
-	before := func(at int) int { // whole records that end before
+	before := func(at int) int { // complete records that end before at
 		n := 0
 		for _, end := range []int{20, 38, 53} {
 			if at >= end {
@@ -317,7 +318,7 @@ func TestEveryByte(t *testing.T) {
 		for bit := range 8 {
 			bad := []byte(data)
 			bad[at] ^= 1 << bit
-			formattest.Pooled(t, func(pool *memory.Pool) {
+			formattest.WithPool(t, func(pool *memory.Pool) {
 				c := config
 				c.Pool, c.Storage.Compression = pool, "none"
 				r, err := tested.Memory(bad, &c)
@@ -338,7 +339,7 @@ func TestBrokenCompression(t *testing.T) {
 		fmt.Fprintf(&text, "%d,%d\n", i, rng.Uint32())
 	}
 	data := formattest.Gzip([]byte(text.String()))
-	formattest.Pooled(t, func(pool *memory.Pool) {
+	formattest.WithPool(t, func(pool *memory.Pool) {
 		path := formattest.File(t, "a.csv.gz", data[:len(data)/2])
 		r, err := commas.open(path, &record.Config{Pool: pool})
 		if err != nil {
@@ -370,15 +371,15 @@ func TestRefused(t *testing.T) {
 	}{
 		{"", "", nil, pyfeed.Corrupt, "expected a line of columns' names, found the end of the file"},
 		{"\n\n", "", []pyfeed.Slot{record.BytesSlot}, pyfeed.Corrupt, "expected a line of columns' names, found the end of the file"},
-		{"", `{"header": false}`, nil, pyfeed.Invalid, "expected a record to tell the columns by, found none: say slots"},
-		{"a,b\n", "", nil, pyfeed.Invalid, "slot 0: csv: expected a record to tell dtypes by, found none: say slots, or dtypes"},
-		{"1,2\n3,4\n", "", nil, pyfeed.Invalid, `expected columns' names in the first line, found numbers: say "header": false if that is a record, true if not`},
+		{"", `{"header": false}`, nil, pyfeed.Invalid, "expected a record to infer the columns from, found none: give slots"},
+		{"a,b\n", "", nil, pyfeed.Invalid, "slot 0: csv: expected a record to infer dtypes from, found none: give slots or dtypes"},
+		{"1,2\n3,4\n", "", nil, pyfeed.Invalid, `expected columns' names in the first line, found numbers: set "header" to false if the line is a record, to true if it has names`},
 		{"\xff\xfea\x00", "", nil, pyfeed.Corrupt, "expected text in UTF-8, found UTF-16"},
 		{"a,\"b\n", "", nil, pyfeed.Corrupt, "expected a closing quote, found the end of the file"},
 		{"a,b\n1,\"2\n", "", nil, pyfeed.Corrupt, "expected a closing quote, found the end of the file"},
-		{"a,b\n1,\n", "", nil, pyfeed.Invalid, `slot 1: csv: expected a value in column "b" within the first MiB, to tell its dtype by, found empty fields; ` + advice("b", "bytes")},
+		{"a,b\n1,\n", "", nil, pyfeed.Invalid, `slot 1: csv: expected a value in column "b" within the first MiB, to infer its dtype from, found empty fields; ` + advice("b", "bytes")},
 		{"a,b\n1\n", "", nil, pyfeed.Invalid, "slot 0: csv: expected 2 columns in the first record, found 1"},
-		{"a\n1\n", "", []pyfeed.Slot{numberSlot(pyfeed.Int8, 2)}, pyfeed.Invalid, "csv: slots: expected as many elements as there are columns, 1, found 2: the option columns says which are meant"},
+		{"a\n1\n", "", []pyfeed.Slot{numberSlot(pyfeed.Int8, 2)}, pyfeed.Invalid, "csv: slots: expected as many elements as there are columns, 1, found 2: the option columns can select some columns"},
 		{"a\n1\n", "", []pyfeed.Slot{numberSlot(pyfeed.Int8, -1)}, pyfeed.Invalid, "slot 0: csv: dims: expected sizes without -1 for numbers, found [-1]; text is uint8 of dims [-1] with 1 LoD level"},
 		{"a\n1\n", "", []pyfeed.Slot{numberSlot(pyfeed.Int8, 1<<40, 1<<40)}, pyfeed.Invalid, "slot 0: csv: dims: expected at most 1048576 elements, found dims [1099511627776 1099511627776]"},
 		{"a\n1\n", "", []pyfeed.Slot{numberSlot(pyfeed.Complex64)}, pyfeed.Invalid, "slot 0: csv: dtype: expected real numbers, bool or bytes, found complex64"},
@@ -390,19 +391,19 @@ func TestRefused(t *testing.T) {
 		{"a,b\n1,2\n", `{"columns": [{"columns": "b:a"}]}`, nil, pyfeed.Invalid, `slot 0: csv: columns: expected a first and a last column, found "b:a", where the last comes before the first`},
 		{"a,b\n1,2\n", `{"columns": [{"columns": []}]}`, nil, pyfeed.Invalid, "slot 0: csv: columns: expected at least 1 column, found none"},
 		{"a,b\n1,2\n", `{"columns": [{"columns": "a"}, {"columns": "a:b"}]}`, nil, pyfeed.Invalid, `slot 1: csv: columns: expected columns that no other slot has, found column "a", which slot 0 has`},
-		{"a,a\n1,2\n", `{"columns": [{"columns": "a"}]}`, nil, pyfeed.Invalid, `slot 0: csv: columns: expected one column "a", found more: say its number`},
+		{"a,a\n1,2\n", `{"columns": [{"columns": "a"}]}`, nil, pyfeed.Invalid, `slot 0: csv: columns: expected one column "a", found several: use its number`},
 		{"a,b\n1,2\n", `{"columns": [{"columns": "a", "dtype": "int"}]}`, nil, pyfeed.Invalid, `slot 0: csv: dtype: expected bytes or the name of a dtype, found "int"`},
 		{"a,b\n1,2\n", `{"columns": [{"columns": "a:b", "dtype": "bytes"}]}`, nil, pyfeed.Invalid, "slot 0: csv: expected 1 column of text, found 2"},
 		{"a,b\n1,2\n", `{"columns": [{"columns": "a:b", "dims": [3]}]}`, nil, pyfeed.Invalid, "slot 0: csv: dims: expected as many elements as there are columns, 2, found dims [3]"},
-		{"a,b\n1,2\n", `{"columns": [{"columns": "a"}]}`, twoTexts, pyfeed.Invalid, "csv: columns: expected 2, as there are slots, found 1"},
+		{"a,b\n1,2\n", `{"columns": [{"columns": "a"}]}`, duplicateText, pyfeed.Invalid, "csv: columns: expected 2, as there are slots, found 1"},
 		{"a,b\n1,2\n", `{"dtypes": {"c": "int8"}}`, nil, pyfeed.Invalid, `csv: dtypes: expected the name or number of a column, found "c"; there are "a", "b"`},
-		{"a,b\n1,2\n", `{"dtypes": {"a": "int8"}}`, twoTexts, pyfeed.Invalid, "slot 0: csv: dtype: expected bytes, as the slot says, found int8"},
+		{"a,b\n1,2\n", `{"dtypes": {"a": "int8"}}`, duplicateText, pyfeed.Invalid, "slot 0: csv: dtype: expected bytes, as the slot says, found int8"},
 		{"a\n1\n", `{"dtypes": {"a": "int8"}}`, []pyfeed.Slot{numberSlot(pyfeed.Int16)}, pyfeed.Invalid, "slot 0: csv: dtype: expected int16, as the slot says, found int8"},
 		{"a\n1\n", `{"delimiter": "::"}`, nil, pyfeed.Invalid, `delimiter: expected one ASCII character that is no letter, no digit and none of +-., found "::"`},
 		{"a\n1\n", `{"delimiter": "."}`, nil, pyfeed.Invalid, `delimiter: expected one ASCII character that is no letter, no digit and none of +-., found "."`},
 		{"a\n1\n", `{"comment": "\n"}`, nil, pyfeed.Invalid, `comment: expected one ASCII character that is no letter, no digit and none of +-., found "\n"`},
 		{"a\n1\n", `{"quote": ","}`, nil, pyfeed.Invalid, `csv: expected delimiter, quote and comment to differ, found ',', ',' and '\x00'`},
-		{strings.Repeat("a,", mostSlots) + "a\n1\n", "", nil, pyfeed.Invalid, "csv: expected at most 4096 columns where each is a slot, found 4097: say slots, or columns"},
+		{strings.Repeat("a,", maxSlots) + "a\n1\n", "", nil, pyfeed.Invalid, "csv: expected at most 4096 columns where each is a slot, found 4097: give slots or columns"},
 	} {
 		config := record.Config{Slots: c.slots}
 		if c.options != "" {
@@ -414,7 +415,7 @@ func TestRefused(t *testing.T) {
 			}
 		})
 	}
-	_, err := tested.Memory([]byte(strings.Repeat(",", mostColumns)+"\n1\n"), &record.Config{Pool: formattest.Pool(t)})
+	_, err := tested.Memory([]byte(strings.Repeat(",", maxColumns)+"\n1\n"), &record.Config{Pool: formattest.Pool(t)})
 	formattest.Expect(t, err, pyfeed.Corrupt, "expected at most 1048576 columns, found more")
 	for _, text := range []string{`{"columns": [{"columns": null}]}`, `{"columns": [{"columns": [1.5]}]}`, `{"columns": [{"columns": {}}]}`, `{"missing": [1]}`, `{"missing": true}`} {
 		if err := json.Unmarshal([]byte(text), new(Options)); err == nil {
@@ -431,8 +432,8 @@ func TestWrite(t *testing.T) {
 		tuples        []*pyfeed.Tuple
 		want          string
 	}{
-		{"numbers", "", []string{"a", "", "c"}, []*pyfeed.Tuple{formattest.Tuple(formattest.Of(int8(-1)), formattest.Of(true), formattest.Of([]uint8{1, 2}))}, "a,slot1,c_0,c_1\n-1,true,1,2\n"},
-		{"floats", `{"header": false}`, nil, []*pyfeed.Tuple{formattest.Tuple(formattest.Tensor(pyfeed.Float16, nil, half), formattest.Of(float32(0.1)), formattest.Of(1e21))}, "0.1,0.1,1e+21\n"},
+		{"numbers", "", []string{"a", "", "c"}, []*pyfeed.Tuple{formattest.Tuple(formattest.TensorOf(int8(-1)), formattest.TensorOf(true), formattest.TensorOf([]uint8{1, 2}))}, "a,slot1,c_0,c_1\n-1,true,1,2\n"},
+		{"floats", `{"header": false}`, nil, []*pyfeed.Tuple{formattest.Tuple(formattest.Tensor(pyfeed.Float16, nil, half), formattest.TensorOf(float32(0.1)), formattest.TensorOf(1e21))}, "0.1,0.1,1e+21\n"},
 		{"text", "", []string{"a", "b,c"}, []*pyfeed.Tuple{
 			formattest.Tuple(formattest.Text("plain"), formattest.Text("with,comma")), formattest.Tuple(formattest.Text(""), formattest.Text("q\"q")),
 			formattest.Tuple(formattest.Text("a\nb"), formattest.Text("a\rb")), formattest.Tuple(formattest.Text(" é"), formattest.Text("\"")),
@@ -460,7 +461,7 @@ func TestWrite(t *testing.T) {
 }
 
 func TestWriterRefuses(t *testing.T) {
-	one := formattest.Of(uint8(1))
+	one := formattest.TensorOf(uint8(1))
 	two := formattest.Text("ab")
 	two.LoD = pyfeed.LoD{{0, 1, 2}}
 	sequence := formattest.Tensor(pyfeed.Int8, pyfeed.Dims{1}, []byte{1}, []int64{0, 1})
@@ -471,14 +472,14 @@ func TestWriterRefuses(t *testing.T) {
 		text    string
 	}{
 		{"", nil, []*pyfeed.Tuple{formattest.Tuple(one), formattest.Tuple(one, one)}, "slots: expected 1, found 2"},
-		{"", nil, []*pyfeed.Tuple{formattest.Tuple(one), formattest.Tuple(formattest.Of(int8(1)))}, "slot 0: dtype: expected uint8, found int8"},
+		{"", nil, []*pyfeed.Tuple{formattest.Tuple(one), formattest.Tuple(formattest.TensorOf(int8(1)))}, "slot 0: dtype: expected uint8, found int8"},
 		{"", nil, []*pyfeed.Tuple{formattest.Tuple(one), formattest.Tuple(formattest.Text("x"))}, "slot 0: rank: expected 0, dims [], found 1, dims [1]"},
 		{"", nil, []*pyfeed.Tuple{formattest.Tuple(formattest.Zeros(pyfeed.Complex64))}, "slot 0: csv: dtype: expected real numbers, bool, or text, found complex64"},
 		{"", nil, []*pyfeed.Tuple{formattest.Tuple(sequence)}, "slot 0: csv: expected numbers, or text: uint8 of dims [-1] with 1 LoD level, found int8 of dims [-1] with 1"},
 		{"", nil, []*pyfeed.Tuple{formattest.Tuple(two)}, "slot 0: csv: expected one text, that of an instance, found 2"},
 		{"", nil, []*pyfeed.Tuple{formattest.Tuple(formattest.Zeros(pyfeed.Uint8, 0))}, "csv: expected instances of 1 to 1048576 elements, a column each, found 0"},
 		{"", nil, []*pyfeed.Tuple{formattest.Tuple(formattest.Tensor(pyfeed.Uint16, nil, []byte{1}))}, "slot 0: expected 2 bytes of data, found 1"},
-		{`{"quote": ""}`, nil, []*pyfeed.Tuple{formattest.Tuple(formattest.Text("fine")), formattest.Tuple(formattest.Text("a,b"))}, `slot 0: csv: expected text that needs no quotes, because there are none, found "a,b"`},
+		{`{"quote": ""}`, nil, []*pyfeed.Tuple{formattest.Tuple(formattest.Text("fine")), formattest.Tuple(formattest.Text("a,b"))}, `slot 0: csv: expected text that needs no quotes, because the option quote is empty, found "a,b"`},
 		{"", []pyfeed.Slot{numberSlot(pyfeed.Any)}, []*pyfeed.Tuple{formattest.Tuple(formattest.Text("x"))}, "slot 0: rank: expected 0, dims [], found 1, dims [1]"},
 	} {
 		config := record.Config{Slots: c.slots}
@@ -496,7 +497,7 @@ func TestWriterRefuses(t *testing.T) {
 			t.Errorf("%s: %v", o, err)
 		}
 	}
-	c := record.Config{Slots: twoTexts, Names: []string{"a", "b"}}
+	c := record.Config{Slots: duplicateText, Names: []string{"a", "b"}}
 	if err := tested.Write(t, path, &c); err != nil {
 		t.Fatal(err)
 	}
@@ -506,13 +507,13 @@ func TestWriterRefuses(t *testing.T) {
 	tested.Abort(t, &c, formattest.Tuple(formattest.Text(""), formattest.Text("")))
 }
 
-// What is written is read as the same bits, but for the payload of NaNs.
+// The data that is written is read with the same bits, except the payload of NaNs.
 func TestRoundTrip(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
 	alphabet := []string{"a", "b", ",", "\"", "\n", "\r", "\r\n", " ", "\t", "#", ";", "é", "\x00", "\xff", "\"\"", "1", "-"}
 	for _, o := range []*Options{{}, {Header: &no}, {Delimiter: ";", Comment: "#"}, {Delimiter: " "}, {Delimiter: "\t", Quote: pointer("'")}} {
 		for _, compression := range []string{"none", "gzip", "zstd"} {
-			formattest.Pooled(t, func(pool *memory.Pool) {
+			formattest.WithPool(t, func(pool *memory.Pool) {
 				slots := append(everyDType(), record.BytesSlot, numberSlot(pyfeed.Float64, 2, 3), record.BytesSlot, numberSlot(pyfeed.BFloat16, 4))
 				path := filepath.Join(t.TempDir(), "a.csv")
 				c := record.Config{Options: o, Pool: pool}
@@ -553,7 +554,7 @@ func TestRoundTrip(t *testing.T) {
 					for j := range slots {
 						was, is := &all[i].Slots[j], &tuple.Slots[j]
 						if is.DType != was.DType || !slices.Equal(is.Dims(), was.Dims()) || !equal(is, was) {
-							t.Fatalf("record %d, slot %d, %v: expected %s, found %s", i, j, was.DType, formattest.Show(was), formattest.Show(is))
+							t.Fatalf("record %d, slot %d, %v: expected %s, found %s", i, j, was.DType, formattest.FormatTensor(was), formattest.FormatTensor(is))
 						}
 					}
 				})
@@ -577,7 +578,7 @@ func equal(a, b *pyfeed.LoDTensor) bool {
 	return len(a.LoD) == 0 && numbers(a) == numbers(b) && strings.Contains(numbers(a), "nan")
 }
 
-// Records that end at, before and behind the end of a block, and larger than one.
+// Records end before, at and after the end of a block, and are larger than a block.
 func TestBlocks(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	var data strings.Builder
@@ -612,18 +613,18 @@ func TestTuplesOutliveTheFile(t *testing.T) {
 	for i := range 40000 {
 		fmt.Fprintf(&data, "%d,text %d,\"quoted \"\"%d\"\"\"\n", i, i, i)
 	}
-	formattest.Pooled(t, func(pool *memory.Pool) {
+	formattest.WithPool(t, func(pool *memory.Pool) {
 		r, err := commas.open(formattest.File(t, "a.csv", []byte(data.String())), &record.Config{Pool: pool})
 		if err != nil {
 			t.Fatal(err)
 		}
-		all := formattest.Keep(t, r, 100)
+		all := formattest.ReadAll(t, r, 100)
 		if len(all) != 40000 {
 			t.Fatal(len(all))
 		}
 		for i, x := range all {
 			s := x.Slots
-			if found, want := formattest.ShowAll(x), fmt.Sprintf(`%d "text %d" "quoted \"%d\""`, i, i, i); found != want {
+			if found, want := formattest.FormatTuple(x), fmt.Sprintf(`%d "text %d" "quoted \"%d\""`, i, i, i); found != want {
 				t.Fatalf("record %d: expected %s, found %s", i, want, found)
 			}
 			if s[0].InHeap || !s[1].InHeap || !s[1].ReadOnly || s[2].ReadOnly {
@@ -635,7 +636,7 @@ func TestTuplesOutliveTheFile(t *testing.T) {
 }
 
 func TestShrinkingFile(t *testing.T) {
-	formattest.Pooled(t, func(pool *memory.Pool) {
+	formattest.WithPool(t, func(pool *memory.Pool) {
 		path := formattest.File(t, "a.csv", bytes.Repeat([]byte("1,2\n"), 1<<19))
 		c := record.Config{Slots: []pyfeed.Slot{numberSlot(pyfeed.Int8), numberSlot(pyfeed.Int8)}, Pool: pool, Options: noHeader}
 		c.Storage.IO = "map"
@@ -664,7 +665,7 @@ func TestNoAllocationPerRecord(t *testing.T) {
 		fmt.Fprintf(&data, "%d,0.%d,text,\"a\"\"b\"\n", i, i)
 	}
 	for _, io := range []string{"map", "read"} {
-		formattest.Pooled(t, func(pool *memory.Pool) {
+		formattest.WithPool(t, func(pool *memory.Pool) {
 			c := record.Config{Pool: pool}
 			c.Storage.IO = io
 			if n := tested.Allocations(t, formattest.File(t, "a.csv", []byte(data.String())), &c, 100); n > 8 {
@@ -691,7 +692,7 @@ func FuzzCSV(f *testing.F) {
 	}
 	pool := memory.NewPool(memory.File)
 	f.Fuzz(func(t *testing.T, data []byte, mode uint8) {
-		defer formattest.Balance(t)()
+		defer formattest.CheckLeaks(t)()
 		c := record.Config{Pool: pool, Options: &Options{}}
 		c.Storage.Compression = "none"
 		o := c.Options.(*Options)
@@ -706,15 +707,15 @@ func FuzzCSV(f *testing.F) {
 			o.Missing, o.Comment = &nan, "#"
 		}
 		if mode&8 != 0 {
-			o.Quote = &noQuoting
+			o.Quote = &mustNotQuote
 		}
 		r, err := tested.Memory(data, &c)
 		switch {
 		case err == nil:
 			if mode&16 != 0 {
-				r.(*records).most = 16 // bytes of a record
+				r.(*records).maxRecord = 16 // bytes of a record
 			}
-			slots, _, err := r.(record.Described).Describe()
+			slots, _, err := r.(record.Describer).Describe()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -731,7 +732,7 @@ func FuzzCSV(f *testing.F) {
 						t.Fatal(err)
 					}
 				})
-				if formattest.Kind(err) == pyfeed.Type && r.(*records).most == 16 { // a line of a longer record, which the sample had
+				if formattest.Kind(err) == pyfeed.Type && r.(*records).maxRecord == 16 { // part of a record that the sample had whole
 					break
 				}
 				if err != io.EOF {

@@ -7,16 +7,17 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// Wherever a look interrupts the search for the end of a field, of a line or of blank ones, the next call goes on.
+// The search for the end of a field, of a line or of blank lines can be interrupted at any poll. The next call
+// continues it.
 func TestInterrupted(t *testing.T) {
 	long := strings.Repeat("0123456789", 10_000)
 	data := strings.Join([]string{"a,b", "x,1", strings.Repeat("\n", 100_000), long + ",2", "\"" + strings.ReplaceAll(long, "9", "\"\"") + "\",3",
 		"\"" + "bad\"" + long + ",4", "y,5", ""}, "\n")
 	doubled := "x,1\n\"" + strings.Repeat("\"\"", 100_000) + "\",2\n"
 	if n := tested.Interrupted(t, []byte("a,b\n"+doubled), record.Config{}); n < 15 {
-		t.Errorf("doubled quotes: found %d looks", n)
+		t.Errorf("doubled quotes: found %d polls", n)
 	}
 	if n := tested.Interrupted(t, []byte(data), record.Config{}); n < 15 {
-		t.Errorf("found %d looks", n)
+		t.Errorf("found %d polls", n)
 	}
 }

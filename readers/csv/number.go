@@ -10,7 +10,7 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed"
 )
 
-// A kind is how the fields of a column are read.
+// A kind is how the fields of a column are parsed.
 type kind uint8
 
 const (
@@ -23,7 +23,7 @@ const (
 	halves // float16 and bfloat16
 )
 
-// kindOf is how numbers of a dtype are read; false for those that text has no form for.
+// kindOf returns how numbers of a dtype are parsed; false for dtypes without a text form.
 func kindOf(d pyfeed.DType) (kind, bool) {
 	switch d {
 	case pyfeed.Bool:
@@ -40,7 +40,7 @@ func kindOf(d pyfeed.DType) (kind, bool) {
 	return integer, d.Valid()
 }
 
-// bounds are how far from 0 integers of a dtype may be, on either side.
+// bounds returns the limits of integers of a dtype, below and above 0.
 func bounds(d pyfeed.DType) (below, above uint64) {
 	bits := 8 * d.Size()
 	switch d {
@@ -50,7 +50,7 @@ func bounds(d pyfeed.DType) (below, above uint64) {
 	return 0, math.MaxUint64 >> (64 - bits)
 }
 
-// scanInteger reads a sign and digits from p on. The digits end at q; p if there are none, or too many.
+// scanInteger parses a sign and digits at p. The digits end at q; q is p if there are none, or too many.
 func scanInteger(b []byte, p int) (v uint64, negative bool, q int) {
 	q = p
 	if q < len(b) && b[q] == '-' {
@@ -62,21 +62,21 @@ func scanInteger(b []byte, p int) (v uint64, negative bool, q int) {
 		v = v*10 + uint64(b[q]-'0')
 		q++
 	}
-	if q == first || q-first > 19 { // 19 digits are less than 2^64
+	if q == first || q-first > 19 { // 19 digits are always less than 2^64
 		return 0, false, p
 	}
 	return v, negative, q
 }
 
-// decimal is a number as it is written: mantissa × 10^exponent.
+// decimal is a number as written: mantissa × 10^exponent.
 type decimal struct {
 	mantissa uint64
 	exponent int
 	negative bool
-	whole    bool // all digits are in the mantissa
+	whole    bool // all digits fit into the mantissa
 }
 
-// scanDecimal reads a number from p on. It ends at q; p if there is none of the common form.
+// scanDecimal parses a number at p that ends at q. q is p if the number is not of the common form.
 func scanDecimal(b []byte, p int) (d decimal, q int) {
 	q = p
 	if q < len(b) && b[q] == '-' {
@@ -137,8 +137,8 @@ func scanDecimal(b []byte, p int) (d decimal, q int) {
 var tens = [...]float64{1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10,
 	1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22}
 
-// exact is the float64 nearest to d, where mantissa and power of ten are both float64s: then one multiplication or
-// division rounds once (W. D. Clinger, How to read floating point numbers accurately, 1990).
+// exact returns the float64 nearest to d, if mantissa and power of ten are both exact as float64s: then one
+// multiplication or division rounds only once (W. D. Clinger, How to read floating point numbers accurately, 1990).
 func (d *decimal) exact() (f float64, ok bool) {
 	if !d.whole || d.mantissa > 1<<53 {
 		return 0, false
@@ -159,11 +159,11 @@ func (d *decimal) exact() (f float64, ok bool) {
 	return f, true
 }
 
-// halfway says whether f lies in the middle of two float32s, normal ones, as all that exact answers are: the number that
-// it is nearest to may not.
+// halfway reports whether f lies in the middle between two float32s: then the number that f is the nearest float64 of
+// may be nearer to one of them. f is normal as a float32, like all results of exact.
 func halfway(f float64) bool { return math.Float64bits(f)&(1<<29-1) == 1<<28 }
 
-// scanFloat64 reads a number from p on. It ends at q; p if it takes a closer look.
+// scanFloat64 parses a number at p that ends at q. q is p if the number has to be parsed in another way.
 func scanFloat64(b []byte, p int) (float64, int) {
 	d, q := scanDecimal(b, p)
 	if q == p {
@@ -195,7 +195,7 @@ func scanFloat32(b []byte, p int) (float32, int) {
 	return float32(f), q
 }
 
-// trim takes the blanks and tabs from both ends.
+// trim removes blanks and tabs from both ends.
 func trim(b []byte) []byte {
 	for len(b) > 0 && (b[0] == ' ' || b[0] == '\t') {
 		b = b[1:]
@@ -206,17 +206,17 @@ func trim(b []byte) []byte {
 	return b
 }
 
-// A number may not be in a field for two reasons.
-type flaw uint8
+// A numberFault says why a field is not a number.
+type numberFault uint8
 
 const (
-	none flaw = iota
+	none numberFault = iota
 	noNumber
 	outOfRange
 )
 
-// parseNumber reads a whole field, in all forms there are: with a plus sign, inf, nan, and blanks around it.
-func parseNumber(b []byte, d pyfeed.DType, k kind) (bits uint64, f flaw) {
+// parseNumber parses a whole field in all valid forms: also with a plus sign, as inf or nan, and with blanks around it.
+func parseNumber(b []byte, d pyfeed.DType, k kind) (bits uint64, f numberFault) {
 	b = trim(b)
 	switch k {
 	case boolean:
@@ -245,7 +245,7 @@ func parseNumber(b []byte, d pyfeed.DType, k kind) (bits uint64, f flaw) {
 	return uint64(h), none
 }
 
-func parseBool(b []byte) (uint64, flaw) {
+func parseBool(b []byte) (uint64, numberFault) {
 	switch len(b) {
 	case 1:
 		if b[0] == '0' || b[0] == '1' {
@@ -263,7 +263,7 @@ func parseBool(b []byte) (uint64, flaw) {
 	return 0, noNumber
 }
 
-// fold says whether b is a word, but for upper and lower case.
+// fold reports whether b is word, ignoring case.
 func fold(b []byte, word string) bool {
 	if len(b) != len(word) {
 		return false
@@ -276,7 +276,7 @@ func fold(b []byte, word string) bool {
 	return true
 }
 
-func parseInteger(b []byte, d pyfeed.DType) (uint64, flaw) {
+func parseInteger(b []byte, d pyfeed.DType) (uint64, numberFault) {
 	negative := false
 	if len(b) > 0 && (b[0] == '-' || b[0] == '+') {
 		negative = b[0] == '-'
@@ -307,8 +307,8 @@ func parseInteger(b []byte, d pyfeed.DType) (uint64, flaw) {
 	return v, none
 }
 
-// parseFloat rounds correctly. What it takes is what C's strtod does, without hexadecimal numbers.
-func parseFloat(b []byte, width int) (float64, flaw) {
+// parseFloat rounds correctly. It accepts what C's strtod accepts, except hexadecimal numbers.
+func parseFloat(b []byte, width int) (float64, numberFault) {
 	if len(b) == 0 {
 		return 0, noNumber
 	}
@@ -318,7 +318,7 @@ func parseFloat(b []byte, width int) (float64, flaw) {
 	}
 	switch {
 	case fold(unsigned, "nan"):
-		return math.Float64frombits(0x7ff8 << 48), none // the one of NumPy
+		return math.Float64frombits(0x7ff8 << 48), none // NumPy's nan
 	case fold(unsigned, "inf") || fold(unsigned, "infinity"):
 		if b[0] == '-' {
 			return math.Inf(-1), none
@@ -326,7 +326,7 @@ func parseFloat(b []byte, width int) (float64, flaw) {
 		return math.Inf(1), none
 	}
 	for _, c := range b {
-		if c-'0' > 9 && c != '.' && c != '-' && c != '+' && c|0x20 != 'e' { // strconv knows more
+		if c-'0' > 9 && c != '.' && c != '-' && c != '+' && c|0x20 != 'e' { // strconv accepts more
 			return 0, noNumber
 		}
 	}
@@ -340,17 +340,18 @@ func parseFloat(b []byte, width int) (float64, flaw) {
 	return f, none
 }
 
-// What the two kinds of half-size floats look like: bits of the fraction, and the exponent of 1.
-func halfLayout(d pyfeed.DType) (fraction, bias int) {
+// halfFormat returns the number of fraction bits and the exponent bias of float16 or bfloat16.
+func halfFormat(d pyfeed.DType) (fraction, bias int) {
 	if d == pyfeed.Float16 {
 		return 10, 15
 	}
 	return 7, 127
 }
 
-// halve rounds to the nearest float16 or bfloat16, to even between two, as NumPy does; false beyond the largest.
+// halve rounds to the nearest float16 or bfloat16, and to even in the middle, as NumPy does. It returns false beyond
+// the largest.
 func halve(f float64, d pyfeed.DType) (uint16, bool) {
-	fraction, bias := halfLayout(d)
+	fraction, bias := halfFormat(d)
 	sign := uint16(math.Float64bits(f) >> 48 & 0x8000)
 	infinity := uint16(0x7fff) >> fraction << fraction
 	switch size := math.Abs(f); {
@@ -361,18 +362,18 @@ func halve(f float64, d pyfeed.DType) (uint16, bool) {
 	case size == 0:
 		return sign, true
 	default:
-		// In units of the last place, which below the normal numbers is that of the smallest of them.
+		// In units of the last place; below the normal numbers, that is the unit of the smallest normal number.
 		_, exponent := math.Frexp(size)
 		exponent = max(exponent-1, 1-bias)
 		units := uint64(math.RoundToEven(math.Ldexp(size, fraction-exponent)))
-		h := units + uint64(exponent+bias-1)<<fraction // the leading one is 1 more in the exponent
+		h := units + uint64(exponent+bias-1)<<fraction // the leading one adds 1 to the exponent
 		return sign | uint16(min(h, uint64(infinity))), h < uint64(infinity)
 	}
 }
 
-// widen is the value of a float16 or bfloat16.
-func widen(h uint16, d pyfeed.DType) float64 {
-	fraction, bias := halfLayout(d)
+// halfToFloat returns the value of a float16 or bfloat16.
+func halfToFloat(h uint16, d pyfeed.DType) float64 {
+	fraction, bias := halfFormat(d)
 	exponent := int(h & 0x7fff >> fraction)
 	f := float64(h & (1<<fraction - 1))
 	switch exponent {
@@ -392,8 +393,8 @@ func widen(h uint16, d pyfeed.DType) float64 {
 	return f
 }
 
-// wanted says what a column takes.
-func wanted(d pyfeed.DType, f flaw) string {
+// expectedNumber describes the numbers that a column accepts.
+func expectedNumber(d pyfeed.DType, f numberFault) string {
 	switch k, _ := kindOf(d); {
 	case k == boolean:
 		return "a bool, true, false, 0 or 1"

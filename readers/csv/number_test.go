@@ -11,7 +11,7 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed"
 )
 
-// hardNumbers are texts of numbers that are hard to round, or to read, and random ones.
+// hardNumbers returns texts of numbers that are hard to round or to parse, and random numbers.
 func hardNumbers(n int) []string {
 	all := []string{
 		"0", "-0", "0.0", "-0.0", "00012", "1.", ".5", "-.5", "1e5", "1E5", "1e+5", "1e-5", "12345678901234567890", "0.1", "0.2", "0.3",
@@ -41,14 +41,14 @@ func hardNumbers(n int) []string {
 			all = append(all, fmt.Sprintf("%d.%0*de%d", rng.IntN(100), 1+rng.IntN(18), rng.IntN(1e9), rng.IntN(60)-30))
 		case 5:
 			all = append(all, fmt.Sprint(rng.Uint64()>>rng.IntN(64)))
-		case 6: // next to the middle of two float32s
+		case 6: // close to the middle of two float32s
 			middle := math.Float64frombits(math.Float64bits(float64(math.Float32frombits(rng.Uint32()&0x7f7fffff))) | 1<<28)
 			all = append(all, strconv.FormatFloat(middle, 'e', 8+rng.IntN(30), 64))
 		case 7:
 			all = append(all, fmt.Sprintf("%de%d", rng.Uint64()>>rng.IntN(64), rng.IntN(100)-50))
 		case 8:
 			all = append(all, strconv.FormatFloat(f, 'e', rng.IntN(25), 64))
-		case 9: // so near that the float64 next to it is the middle
+		case 9: // so close that its nearest float64 is the middle
 			middle := math.Float64frombits(math.Float64bits(float64(float32(rng.ExpFloat64()))) | 1<<28)
 			all = append(all, strconv.FormatFloat(middle, 'g', 15+rng.IntN(3), 64))
 		}
@@ -96,7 +96,7 @@ func TestFloatsRoundAsStrconv(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoNumber(t *testing.T) {
+func TestNotANumber(t *testing.T) {
 	for _, s := range []string{"", "-", "+", ".", "-.", "e5", "1e", "1e+", "1e-", "1.2.3", "0x10", "0x1p4", "1_000", "1,5", "--1", "+-1", "1-", "1e5.5",
 		"infin", "nano", "i", "abc", "1 2", "1a", "٣", "1e5e5", "\x00", "1\x00", "Inf1"} {
 		if _, f := parseNumber([]byte(s), pyfeed.Float64, float64s); f != noNumber {
@@ -159,7 +159,7 @@ func TestIntegersAtTheirLimits(t *testing.T) {
 			r := new(records)
 			below, above := bounds(c.d)
 			r.columns = []column{{kind: integer, dtype: c.d, size: c.d.Size(), below: below, above: above}}
-			r.line = make([]byte, 8)
+			r.rowBytes = make([]byte, 8)
 			v, negative, q := scanInteger([]byte(s+"\n"), 0)
 			fast := q == len(s) && (!negative && v <= above || negative && v <= below)
 			bits, f := parseNumber([]byte(s), c.d, integer)
@@ -189,7 +189,7 @@ func contains(all []string, s string) bool {
 func TestHalves(t *testing.T) {
 	for _, d := range []pyfeed.DType{pyfeed.Float16, pyfeed.BFloat16} {
 		for h := range 1 << 16 {
-			f := widen(uint16(h), d)
+			f := halfToFloat(uint16(h), d)
 			if d == pyfeed.BFloat16 {
 				if want := math.Float32frombits(uint32(h) << 16); float64(want) != f && f == f {
 					t.Fatalf("bfloat16 %04x: expected %v, found %v", h, want, f)
@@ -202,8 +202,8 @@ func TestHalves(t *testing.T) {
 			if back != uint16(h) || !ok {
 				t.Fatalf("%v %04x is %v, and then %04x, %v", d, h, f, back, ok)
 			}
-			// Half-way to the next, the even one is taken; next to half-way, the nearer.
-			next := widen(uint16(h)+1, d)
+			// In the middle, the even number is taken; close to the middle, the nearer one.
+			next := halfToFloat(uint16(h)+1, d)
 			if next != next || math.IsInf(next, 0) || h&0x7fff == 0x7fff {
 				continue
 			}

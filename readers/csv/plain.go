@@ -9,34 +9,34 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// Most numbers are a sign, digits, a point, digits, an exponent, with the delimiter or the line's end right behind them.
-// Those are plain: they are read here, many in a loop. Any others, and whatever is wrong, are left to records.other. The
-// time goes into learning where the next field begins, for which all that follows waits: nothing on the way there is
-// looked at twice, or may keep the processor from guessing on.
+// Most numbers are a sign, digits, a point, digits, and an exponent, directly followed by the delimiter or the line's
+// end. Such fields are called plain, and are parsed here in loops. All other fields, and all errors, are left to
+// records.parseGeneral. Most of the time is spent in finding where the next field begins, because everything else
+// depends on it. So that code looks at no byte twice and avoids branches that the processor mispredicts.
 
 const (
-	// plainMask is what an offset in a field may be at most: an index then takes no check. A plain number is shorter,
-	// since it has a sign, a point, 19 digits and 5 bytes of exponent at most.
+	// plainMask is the largest offset in a field. Masked with it, an index needs no bounds check. A plain number is
+	// shorter: it has at most a sign, a point, 19 digits and 5 bytes of exponent.
 	plainMask = 31
-	// plainRoom is how many bytes from the beginning of a field on are looked at, whatever they are.
-	plainRoom = plainMask + 8
+	// plainReach is how many bytes are read from the beginning of a field, whatever they are.
+	plainReach = plainMask + 8
 )
 
-// run is columns of one dtype that follow each other, in the file and in a row.
+// run is a series of columns of one dtype that are consecutive in the file and in a row.
 type run struct {
-	*column            // the first
-	first, behind int  // numbers of the columns
-	last          bool // of the record
+	*column         // the first column
+	first, end int  // number of the first column, and of the one after the last
+	last       bool // it ends with the last column of the record
 }
 
 func runs(columns []column) (all []run) {
 	for i := range columns {
 		c := &columns[i]
 		if k := len(all) - 1; k >= 0 && c.kind == all[k].kind && c.dtype == all[k].dtype && c.at == all[k].at+(i-all[k].first)*c.size {
-			all[k].behind++
+			all[k].end++
 			continue
 		}
-		all = append(all, run{column: c, first: i, behind: i + 1})
+		all = append(all, run{column: c, first: i, end: i + 1})
 	}
 	if k := len(all) - 1; k >= 0 {
 		all[k].last = true
@@ -44,10 +44,10 @@ func runs(columns []column) (all []run) {
 	return all
 }
 
-// plain reads fields of the run from column i on, the first at p, as many as are plain. It answers the column that was
-// not read, and where that begins, or what is behind the run.
+// plain parses plain fields of the run, from column i on, the first of which begins at p. It stops at the first field
+// that is not plain. It returns that column and its position, or the column and position after the run.
 func (r *run) plain(b []byte, p, i int, line []byte, delimiter byte) (behind, next int) {
-	n, at, last := r.behind-i, r.at+(i-r.first)*r.size, delimiter
+	n, at, last := r.end-i, r.at+(i-r.first)*r.size, delimiter
 	if r.last {
 		last = '\n'
 	}
@@ -63,18 +63,18 @@ func (r *run) plain(b []byte, p, i int, line []byte, delimiter byte) (behind, ne
 	return i + k, p
 }
 
-// elements are n of line from a byte on, where they are aligned.
+// elements returns n elements of line at byte at, which is aligned.
 func elements[E any](line []byte, at, n int) []E {
 	return unsafe.Slice((*E)(unsafe.Pointer(unsafe.SliceData(line[at:]))), n)
 }
 
-// plainFloats reads fields from p on into out. k were plain; the next field begins at next.
+// plainFloats parses fields from p on into out. k of them are plain; the next field begins at next.
 func plainFloats[F float32 | float64](b []byte, p int, out []F, delimiter, last byte) (k, next int) {
 	for k = range out {
-		if p+plainRoom > len(b) {
+		if p+plainReach > len(b) {
 			return k, p
 		}
-		w := (*[plainRoom]byte)(unsafe.Pointer(&b[p])) // b[p:] takes three instructions more, for which all others wait
+		w := (*[plainReach]byte)(unsafe.Pointer(&b[p])) // b[p:] takes three more instructions
 		first, m := 1, uint64(w[0]-'0')
 		if m > 9 {
 			if m = uint64(w[1] - '0'); m > 9 || w[0] != '-' {
@@ -87,11 +87,11 @@ func plainFloats[F float32 | float64](b []byte, p int, out []F, delimiter, last 
 			m = m*10 + uint64(w[q&plainMask]-'0')
 			q++
 		}
-		digits, fraction := q-first+1, 0 // of them behind the point
+		digits, fraction := q-first+1, 0 // digits after the point
 		if w[q&plainMask] == '.' {
 			q++
 			first = q
-			for n := 8; n == 8 && q <= plainMask-8; { // then there are too many digits in any case
+			for n := 8; n == 8 && q <= plainMask-8; { // a longer number has too many digits
 				var v uint64
 				v, n = leading(binary.LittleEndian.Uint64(w[q&plainMask:]))
 				m = m*powers[n&15] + v
@@ -100,7 +100,7 @@ func plainFloats[F float32 | float64](b []byte, p int, out []F, delimiter, last 
 			fraction = q - first
 			digits += fraction
 		}
-		if digits > 19 { // more may be 2^64
+		if digits > 19 { // 20 digits may exceed 2^64
 			return k, p
 		}
 		want := delimiter
@@ -151,13 +151,13 @@ func plainFloats[F float32 | float64](b []byte, p int, out []F, delimiter, last 
 func (r *run) plainIntegers(b []byte, p int, out []byte, n int, delimiter, last byte) (k, next int) {
 	below, above, size := r.below, r.above, r.size
 	for k = range n {
-		if p+plainRoom > len(b) {
+		if p+plainReach > len(b) {
 			return k, p
 		}
-		w := (*[plainRoom]byte)(unsafe.Pointer(&b[p]))
-		q, most := 0, above
+		w := (*[plainReach]byte)(unsafe.Pointer(&b[p]))
+		q, limit := 0, above
 		if w[0] == '-' {
-			q, most = 1, below
+			q, limit = 1, below
 		}
 		v, digits := leading(binary.LittleEndian.Uint64(w[q&plainMask:]))
 		if digits == 8 {
@@ -173,7 +173,7 @@ func (r *run) plainIntegers(b []byte, p int, out []byte, n int, delimiter, last 
 		if w[q&plainMask] == '\r' && want == '\n' {
 			q++
 		}
-		if w[q&plainMask] != want || digits == 0 || digits == 16 || v > most {
+		if w[q&plainMask] != want || digits == 0 || digits == 16 || v > limit {
 			return k, p
 		}
 		if w[0] == '-' {
@@ -185,23 +185,23 @@ func (r *run) plainIntegers(b []byte, p int, out []byte, n int, delimiter, last 
 	return n, p
 }
 
-// leading is how many ASCII digits w begins with, the first in the low byte, 8 at most, and their value: three steps
-// that each add up neighbours, of one digit, two, and four.
+// leading returns how many ASCII digits w begins with, the first in the low byte, 8 at most, and their value. It adds
+// up neighbours in three steps: single digits, pairs, and groups of four.
 func leading(w uint64) (v uint64, n int) {
 	const highs = 0x8080808080808080
 	w ^= '0' * (highs >> 7)
 	n = 8
-	// The lowest byte that is no digit has its high bit set; above it others may, by a carry.
+	// The lowest byte that is not a digit has its high bit set; bytes above it may have it set by a carry.
 	if others := (w + 0x7676767676767676 | w) & highs; others != 0 {
 		n = bits.TrailingZeros64(others)
-		w = w << 8 << (^n & 56) // zeros before them
+		w = w << 8 << (^n & 56) // shifts zeros in before the digits
 		n >>= 3
 	}
 	w = w*10 + w>>8
 	return ((w&0x000000ff000000ff)*(100+1000000<<32) + (w>>16&0x000000ff000000ff)*(1+10000<<32)) >> 32, n
 }
 
-// exponent reads an e, perhaps a sign, and one to three digits. It is n bytes long; 0: it is of another form.
+// exponent parses an e, an optional sign, and one to three digits. n is its length; 0: it has another form.
 func exponent(w uint64) (x, n int) {
 	n = 1
 	sign := byte(w >> 8)
@@ -218,12 +218,13 @@ func exponent(w uint64) (x, n int) {
 	return x, n + digits
 }
 
-// quotient is the number nearest to m / 10^k.
+// quotient returns the number nearest to m / 10^k.
 func quotient[F float32 | float64](m uint64, k int) F {
 	if m == 0 {
 		return 0
 	}
-	// Both shifted until they begin with a one, and the dividend 63 or 64 bits further: then the quotient does too.
+	// Shift both until they begin with a one, and the dividend by 63 or 64 more bits: then the quotient begins with a
+	// one too.
 	d := powers[k]
 	a, z := bits.LeadingZeros64(m), bits.LeadingZeros64(d)
 	high, low, e := m<<a, uint64(0), z-a-64
@@ -232,7 +233,7 @@ func quotient[F float32 | float64](m uint64, k int) F {
 		high, low, e = high>>1, high<<63, e+1
 	}
 	q, rest := bits.Div64(high, low, d)
-	if rest != 0 { // so that it is not taken for the middle of two
+	if rest != 0 { // so that it does not look like the middle between two numbers
 		q |= 1
 	}
 	return F(float64(F(q)) * math.Float64frombits(uint64(1023+e)<<52))

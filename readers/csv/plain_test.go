@@ -21,7 +21,7 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-var padding = strings.Repeat("7", plainRoom)
+var padding = strings.Repeat("7", plainReach)
 
 func TestPlainFloatsRoundAsStrconv(t *testing.T) {
 	plain := 0
@@ -64,7 +64,7 @@ func TestQuotientRoundsAsStrconv(t *testing.T) {
 		for range 20000 {
 			check(rng.Uint64()>>rng.IntN(64), k)
 		}
-		// In the middle of two floats, and next to it: what is odd there, times a power of five, divided by one of ten.
+		// The middle of two floats and its neighbours: odd numbers times a power of five, divided by a power of ten.
 		for _, width := range []int{24, 53} {
 			five := new(big.Int).Exp(big.NewInt(5), big.NewInt(int64(k)), nil)
 			for range 1000 {
@@ -82,7 +82,7 @@ func TestQuotientRoundsAsStrconv(t *testing.T) {
 	}
 }
 
-func TestWhatIsPlain(t *testing.T) {
+func TestPlainFields(t *testing.T) {
 	for s, want := range map[string]bool{
 		"0": true, "-0": true, "0.": true, "1.5": true, "-1.5": true, "123456789.5": true, "0.1234567890123456789": false, "0.123456789012345678": true,
 		"1234567890.5": false, "1e5": true, "1.5E-05": true, "1e+005": true, "1e0005": false, "1.5e22": true, "1e23": false, "9007199254740993e1": false,
@@ -95,8 +95,8 @@ func TestWhatIsPlain(t *testing.T) {
 		if (k == 1) != want || want && (err != nil || out[0] != f || next != len(s)+1) || !want && next != 0 {
 			t.Errorf("%q: expected it to be plain: %v, found %d of %v, next %d", s, want, k, out, next)
 		}
-		// Nothing is read that is not there.
-		if k, next := plainFloats([]byte(s+","+padding[:plainRoom-len(s)-2]), 0, out[:], ',', ','); k != 0 || next != 0 {
+		// Bytes after the end of the data are not read.
+		if k, next := plainFloats([]byte(s+","+padding[:plainReach-len(s)-2]), 0, out[:], ',', ','); k != 0 || next != 0 {
 			t.Errorf("%q: found %d before the end", s, k)
 		}
 	}
@@ -124,7 +124,7 @@ func TestRuns(t *testing.T) {
 		}
 		var found []string
 		for _, run := range r.(*records).runs {
-			found = append(found, fmt.Sprint(run.first, run.behind, run.last))
+			found = append(found, fmt.Sprint(run.first, run.end, run.last))
 		}
 		if want := []string{"0 3 false", "3 4 false", "4 5 false", "5 6 false", "6 8 false", "8 9 false", "9 10 false", "10 11 false", "11 12 true"}; !slices.Equal(found, want) {
 			t.Errorf("expected runs %v, found %v", want, found)
@@ -135,8 +135,8 @@ func TestRuns(t *testing.T) {
 	})
 }
 
-// unplain has all fields read as if none were plain.
-func unplain(r record.Records) {
+// notPlain makes all fields be parsed as if none were plain.
+func notPlain(r record.Records) {
 	for i := range r.(*records).runs {
 		run := &r.(*records).runs[i]
 		c := *run.column
@@ -145,8 +145,8 @@ func unplain(r record.Records) {
 	}
 }
 
-// everything is what comes of a file, a line for each slot and error, where damage is skipped, and how many instances came
-// as Rows, if they may. next says how many are asked for at a time.
+// everything reads a file and skips damage. It returns a line for each slot and error, and how many instances were read
+// by ReadBlock, which it calls only if rows is set. next returns how many instances to request at a time.
 func everything(t *testing.T, r record.Records, next func() int, rows bool) (all []string, asRows int) {
 	t.Helper()
 	out := make([]*pyfeed.Tuple, 64)
@@ -192,10 +192,10 @@ func same(t *testing.T, found, want []string) {
 	}
 }
 
-// randomTable is a file of any kind of field, plain ones mostly, and some damage.
+// randomTable returns a file with fields of all kinds, mostly plain ones, and some damage.
 func randomTable(rng *rand.Rand, numbers []string, width int, crlf bool) []byte {
 	var b bytes.Buffer
-	usual := max(0, rng.IntN(12)-6) // integers, which all take, half of the time
+	usual := max(0, rng.IntN(12)-6) // a kind of integer in half of the tables, which fits every dtype
 	end := "\n"
 	if crlf {
 		end = "\r\n"
@@ -253,8 +253,8 @@ func randomTable(rng *rand.Rand, numbers []string, width int, crlf bool) []byte 
 	return b.Bytes()
 }
 
-// What comes of plain fields and of Rows is what comes without either, errors included.
-func TestPlainAndRowsAreAsOthers(t *testing.T) {
+// Plain fields and ReadBlock give the same results as parsing without them, errors included.
+func TestFastPathsAgree(t *testing.T) {
 	rng := rand.New(rand.NewPCG(21, 22))
 	numbers := hardNumbers(5000)
 	dtypes := append(everyDType(), slices.Repeat([]pyfeed.Slot{numberSlot(pyfeed.Float32), numberSlot(pyfeed.Float64)}, 4)...)
@@ -281,7 +281,7 @@ func TestPlainAndRowsAreAsOthers(t *testing.T) {
 		}
 		several := func() int { return rng.IntN(64) + 1 }
 		var want []string
-		formattest.Pooled(t, func(pool *memory.Pool) {
+		formattest.WithPool(t, func(pool *memory.Pool) {
 			c := c
 			c.Pool = pool
 			r, err := tested.Memory(data, &c)
@@ -289,7 +289,7 @@ func TestPlainAndRowsAreAsOthers(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer r.Close()
-			unplain(r)
+			notPlain(r)
 			want, _ = everything(t, r, several, false)
 		})
 		tested.EachWay(t, data, c, func(t *testing.T, r record.Records, err error) {
@@ -302,11 +302,11 @@ func TestPlainAndRowsAreAsOthers(t *testing.T) {
 		})
 	}
 	if asRows == 0 {
-		t.Error("expected Rows, found none")
+		t.Error("expected blocks, found none")
 	}
 }
 
-// Rows that end at the end of a block, of a window, of the memory that they are made in, and of the file.
+// Blocks end at the end of a block of the file, of a window, of the memory for numbers, and of the file.
 func TestRowsOfALargeFile(t *testing.T) {
 	var data bytes.Buffer
 	const count = 100000
@@ -337,7 +337,7 @@ func TestRowsOfALargeFile(t *testing.T) {
 			}
 		}
 		if len(all) != count || asRows < count*9/10 {
-			t.Errorf("expected %d instances, most of them as Rows, found %d, %d of them so", count, len(all), asRows)
+			t.Errorf("expected %d instances, most of them in blocks, found %d, %d of them so", count, len(all), asRows)
 		}
 		for i, tuple := range all {
 			integer, floats, small := tuple.Slots[0].Data, tuple.Slots[1].Data, tuple.Slots[2].Data
@@ -363,7 +363,7 @@ func FuzzPlain(f *testing.F) {
 	pool := memory.NewPool(memory.File)
 	dtypes := everyDType()
 	f.Fuzz(func(t *testing.T, data []byte, dtype, width uint8) {
-		defer formattest.Balance(t)()
+		defer formattest.CheckLeaks(t)()
 		slots := []pyfeed.Slot{numberSlot(dtypes[int(dtype)%len(dtypes)].DType, 1+int64(width%8)), numberSlot(pyfeed.Float32)}[:1+width>>7]
 		var all [2][]string
 		for k := range all {
@@ -372,7 +372,7 @@ func FuzzPlain(f *testing.F) {
 				return
 			}
 			if k == 0 {
-				unplain(r)
+				notPlain(r)
 			}
 			all[k], _ = everything(t, r, func() int { return 20 }, k > 0)
 			r.Close()

@@ -14,67 +14,68 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// mostRecord bounds a record, in bytes: a quote that nobody closes must not bring a whole file into memory.
-const mostRecord = 256 << 20
+// maxRecord is the largest size of a record, in bytes: an unclosed quote must not read a whole file into memory.
+const maxRecord = 256 << 20
 
-// ReadBlock makes instances in pieces of so many bytes, and Read those of which fewer than leastRows fit in.
+// ReadBlock makes instances in blocks of blockBytes. If fewer than minRows fit into one, Read makes them.
 const (
-	rowsPiece = 64 << 10
-	leastRows = 16
+	blockBytes = 64 << 10
+	minRows    = 16
 )
 
 func (f format) open(path string, c *record.Config) (record.Records, error) {
-	return record.OpenRecords(path, record.OptionsOf[Options](c).Compression, c, f.records)
+	return record.OpenRecords(path, record.OptionsFrom[Options](c).Compression, c, f.records)
 }
 
 func (f format) records(file *storage.File, c *record.Config) (record.Records, error) {
-	r := &records{file: file, arena: memory.NewArena(c.Pool), most: mostRecord, table: table{tag: f.tag, width: -1}}
+	r := &records{file: file, arena: memory.NewArena(c.Pool), maxRecord: maxRecord, table: table{tag: f.tag, width: -1}}
 	if err := r.begin(f, c); err != nil {
 		return nil, err
 	}
 	return r, nil
 }
 
-// records reads. Numbers are made in memory of their own, text is used where it lies unless it has doubled quotes.
+// records reads a file. Numbers are stored in memory of the arena. Text is a view of the file unless it has doubled
+// quotes.
 type records struct {
 	table
 	dialect
-	file     *storage.File
-	arena    *memory.Arena
-	record   int64 // number of the next; -1: the header
-	lines    int64 // before the position, as long as no record was read
-	most     int   // bytes of a record
-	err      error // why reading goes no further
-	broken   bool  // err is that of the file, behind which there is nothing
-	skipping bool  // Resync was interrupted in looking for the end of a line
-	guess    bool  // the number is approximate: lines were skipped, of which records is not known
+	file        *storage.File
+	arena       *memory.Arena
+	record      int64 // number of the next record; -1: the header
+	lines       int64 // lines before the position, until the first record is read
+	maxRecord   int   // largest size of a record
+	err         error // the error that ended reading
+	fileFailed  bool  // err is about the file, so there is nothing to read after it
+	skipping    bool  // Resync was interrupted while it searched for the end of a line
+	approximate bool  // record is approximate: the number of records in skipped lines is not known
 
-	line    []byte         // the numbers of an instance that is being read: of arena, if not nil
-	buffer  *memory.Buffer // that line lies in
-	room    []byte         // for more of ReadBlock: of arena, if not nil
-	rooms   *memory.Buffer // that room lies in
-	spans   []span         // its texts
-	offsets record.Offsets
-	fault   error // what parse found wrong
+	rowBytes    []byte         // the numbers of the current instance, in memory of arena; nil: none yet
+	rowBuffer   *memory.Buffer // the memory of rowBytes
+	block       []byte         // space for further instances of ReadBlock, in memory of arena; nil: none
+	blockBuffer *memory.Buffer // the memory of block
+	spans       []span         // the texts of the current instance
+	offsets     record.Offsets
+	fault       error // the error that parse has found
 }
 
-// span is a field where it lies.
+// span is the position of a field.
 type span struct {
-	data    []byte
-	doubled bool // there are doubled quotes in it
+	data            []byte
+	hasDoubledQuote bool // the field has doubled quotes
 }
 
-// status is how far parsing came.
+// status is the result of parsing.
 type status uint8
 
 const (
-	done status = iota
-	more        // the data ends too soon
-	bad         // fault says why
+	done    status = iota
+	more           // the data ends within the record
+	invalid        // fault has the error
 )
 
 func (r *records) begin(f format, c *record.Config) (err error) {
-	o := record.OptionsOf[Options](c)
+	o := record.OptionsFrom[Options](c)
 	if r.dialect, err = f.dialect(o); err != nil {
 		return err
 	}
@@ -97,14 +98,14 @@ func (r *records) begin(f format, c *record.Config) (err error) {
 	look := func() (sample, error) {
 		var err error
 		if !known {
-			looked, err = r.look()
+			looked, err = r.readSample()
 			known = err == nil
 		}
 		return looked, err
 	}
 	if c.Slots != nil {
 		if end, err := r.atEnd(); end || err != nil {
-			r.err, r.slots, r.called = io.EOF, c.Slots, c.Names // nothing has to be told of no records
+			r.err, r.slots, r.slotNames = io.EOF, c.Slots, c.Names // no slots are inferred for an empty file
 			return err
 		}
 	}
@@ -114,7 +115,7 @@ func (r *records) begin(f format, c *record.Config) (err error) {
 			return err
 		}
 		if fields == nil {
-			return pyfeed.Errorf(pyfeed.Invalid, "%s: %s: expected a record to tell the columns by, found none: say slots", r.file.Path(), r.tag)
+			return pyfeed.Errorf(pyfeed.Invalid, "%s: %s: expected a record to infer the columns from, found none: give slots", r.file.Path(), r.tag)
 		}
 		r.width = len(fields)
 	}
@@ -131,7 +132,7 @@ func (r *records) begin(f format, c *record.Config) (err error) {
 	return nil
 }
 
-// header reads the columns' names.
+// header reads the names of the columns.
 func (r *records) header(o *Options) error {
 	r.record = -1
 	fields, n, err := r.peekFields()
@@ -148,7 +149,7 @@ func (r *records) header(o *Options) error {
 	}
 	if numbers {
 		return &pyfeed.Error{Kind: pyfeed.Invalid, Slot: -1, Text: "expected columns' names in the first line, found numbers: " +
-			"say \"header\": false if that is a record, true if not", At: &pyfeed.Location{File: r.file.Path(), Offset: r.file.Offset(), Record: -1}}
+			"set \"header\" to false if the line is a record, to true if it has names", At: &pyfeed.Location{File: r.file.Path(), Offset: r.file.Offset(), Record: -1}}
 	}
 	r.width = len(fields)
 	r.pass(n)
@@ -156,43 +157,43 @@ func (r *records) header(o *Options) error {
 	return nil
 }
 
-// peek is the data from the position on, and whether it is all there is.
+// peek returns the data from the position on, and whether that is the rest of the file.
 func (r *records) peek(n int) (b []byte, end bool, err error) {
 	b, err = r.file.Peek(n)
-	end = err == nil && (r.file.Mapped() || len(b) < n)
-	if most := min(max(n, storage.LookEvery), r.most); len(b) > most {
-		b, end = b[:most], false
+	end = err == nil && (r.file.IsMapped() || len(b) < n)
+	if limit := min(max(n, storage.PollEvery), r.maxRecord); len(b) > limit {
+		b, end = b[:limit], false
 	}
 	if err == nil {
-		err = r.file.Look()
+		err = r.file.Poll()
 	}
 	return b, end, err
 }
 
-// grow is how much to ask for where b, which begins at the position, ends too soon.
+// grow returns how many bytes to request when b, which begins at the position, ends within a record.
 func (r *records) grow(b []byte, err error) (int, error) {
 	if err != nil {
-		r.broken = err != storage.ErrInterrupted
+		r.fileFailed = err != storage.ErrInterrupted
 		return 0, err
 	}
-	if len(b) >= r.most {
-		return 0, r.file.Corrupt(r.file.Offset(), r.record, "expected a record of at most %d bytes, found no end of it: a quote may be missing", r.most)
+	if len(b) >= r.maxRecord {
+		return 0, r.file.Corrupt(r.file.Offset(), r.record, "expected a record of at most %d bytes, found no end of it: a quote may be missing", r.maxRecord)
 	}
-	return min(2*len(b)+1, r.most), nil
+	return min(2*len(b)+1, r.maxRecord), nil
 }
 
-// pass is file.Skip, before the first record is read.
+// pass is file.Skip before the first record is read. It counts lines.
 func (r *records) pass(n int) {
-	b, _ := r.file.Peek(n) // which was shown
+	b, _ := r.file.Peek(n) // in memory already
 	r.lines += int64(bytes.Count(b[:n], []byte{'\n'}))
 	r.file.Skip(n)
 }
 
-// atEnd skips blank lines and says whether there is nothing else.
+// atEnd skips blank lines and reports whether the file ends after them.
 func (r *records) atEnd() (bool, error) {
 	for want := 1; ; {
 		b, end, err := r.peek(want)
-		n, s := r.blank(b, end)
+		n, s := r.isBlank(b, end)
 		r.pass(n)
 		if b = b[n:]; len(b) == 0 && end {
 			return true, nil
@@ -210,7 +211,8 @@ func (r *records) atEnd() (bool, error) {
 	}
 }
 
-// peekFields are those of the next record, which stays the next, copied, and its length. nil: there is none.
+// peekFields returns copies of the fields of the next record, and the record's length, without reading it. nil: there
+// is none.
 func (r *records) peekFields() (fields [][]byte, n int, err error) {
 	if end, err := r.atEnd(); end || err != nil {
 		return nil, 0, err
@@ -220,14 +222,14 @@ func (r *records) peekFields() (fields [][]byte, n int, err error) {
 		fields, p := [][]byte{}, 0
 		for {
 			f, s := r.field(b, p, end)
-			if s == bad {
+			if s == invalid {
 				return nil, 0, r.fault
 			}
 			if s == more {
 				break
 			}
-			if len(fields) == mostColumns {
-				return nil, 0, r.file.Corrupt(r.file.Offset(), r.record, "expected at most %d columns, found more", mostColumns)
+			if len(fields) == maxColumns {
+				return nil, 0, r.file.Corrupt(r.file.Offset(), r.record, "expected at most %d columns, found more", maxColumns)
 			}
 			content, err := r.unquote(nil, f.span(b))
 			if err != nil {
@@ -245,7 +247,7 @@ func (r *records) peekFields() (fields [][]byte, n int, err error) {
 	}
 }
 
-func (r *records) Describe() ([]pyfeed.Slot, []string, error) { return r.slots, r.called, nil }
+func (r *records) Describe() ([]pyfeed.Slot, []string, error) { return r.slots, r.slotNames, nil }
 
 func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 	r.err = record.ClearInterrupt(r.err)
@@ -253,8 +255,8 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 		return 0, r.err
 	}
 	n, err := r.read(out)
-	if err != nil && r.file.Intact() != nil {
-		err = r.file.Intact()
+	if err != nil && r.file.CheckTruncated() != nil {
+		err = r.file.CheckTruncated()
 	}
 	r.err = err
 	if n > 0 {
@@ -263,16 +265,16 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 	return n, err
 }
 
-// read answers an error too where it answers tuples.
+// read is Read, but may return an error together with tuples.
 func (r *records) read(out []*pyfeed.Tuple) (n int, err error) {
 	took := 0
 	for want := 1; ; {
 		b, end, failed := r.peek(want)
 		if n == 0 && len(b) > 0 {
-			r.file.Hold(1).Release() // so that the windows of a mapped file move along
+			r.file.Hold(1).Release() // unmaps the windows of a mapped file before the position
 		}
 		for {
-			k, s := r.blank(b, end)
+			k, s := r.isBlank(b, end)
 			r.file.Skip(k)
 			b = b[k:]
 			took += k
@@ -283,8 +285,8 @@ func (r *records) read(out []*pyfeed.Tuple) (n int, err error) {
 				if n == len(out) || took >= memory.WindowSize && n > 0 {
 					return n, nil
 				}
-				if r.row > 0 && r.buffer == nil {
-					if r.line, r.buffer, err = r.arena.Get(r.row); err != nil {
+				if r.row > 0 && r.rowBuffer == nil {
+					if r.rowBytes, r.rowBuffer, err = r.arena.Get(r.row); err != nil {
 						return n, err
 					}
 				}
@@ -292,7 +294,7 @@ func (r *records) read(out []*pyfeed.Tuple) (n int, err error) {
 			} else {
 				s = more
 			}
-			if s == bad {
+			if s == invalid {
 				return n, r.fault
 			}
 			if s == more {
@@ -307,7 +309,7 @@ func (r *records) read(out []*pyfeed.Tuple) (n int, err error) {
 			n++
 			r.record++
 		}
-		if n > 0 && failed == nil && len(b) < r.most {
+		if n > 0 && failed == nil && len(b) < r.maxRecord {
 			return n, nil
 		}
 		if want, err = r.grow(b, failed); err != nil {
@@ -316,35 +318,35 @@ func (r *records) read(out []*pyfeed.Tuple) (n int, err error) {
 	}
 }
 
-// ReadBlock is Rowed's: of instances without text. Whatever is the matter with a record, Read has to tell.
-func (r *records) ReadBlock(most int) *record.Block {
-	stride := (r.row + 7) &^ 7 // the widest element
+// ReadBlock implements record.BlockReader for instances without text. Read returns the errors about records.
+func (r *records) ReadBlock(limit int) *record.Block {
+	stride := (r.row + 7) &^ 7 // aligned for the widest element
 	r.err = record.ClearInterrupt(r.err)
-	if r.err != nil || len(r.textSlots) > 0 || stride == 0 || stride > rowsPiece/leastRows {
+	if r.err != nil || len(r.textSlots) > 0 || stride == 0 || stride > blockBytes/minRows {
 		return nil
 	}
 	b, end, err := r.peek(1)
 	if err != nil || len(b) == 0 {
 		return nil
 	}
-	r.file.Hold(1).Release() // so that the windows of a mapped file move along
-	if len(r.room) < leastRows*stride {
-		r.dropRoom()
-		if r.room, r.rooms, err = r.arena.Get(rowsPiece); err != nil {
+	r.file.Hold(1).Release() // unmaps the windows of a mapped file before the position
+	if len(r.block) < minRows*stride {
+		r.releaseBlock()
+		if r.block, r.blockBuffer, err = r.arena.Get(blockBytes); err != nil {
 			return nil
 		}
 	}
-	most = min(most, len(r.room)/stride)
-	line, n := r.line, 0
-	for took := 0; n < most && took < memory.WindowSize; n++ {
-		k, s := r.blank(b, end)
+	limit = min(limit, len(r.block)/stride)
+	line, n := r.rowBytes, 0
+	for took := 0; n < limit && took < memory.WindowSize; n++ {
+		k, s := r.isBlank(b, end)
 		r.file.Skip(k)
 		b = b[k:]
 		took += k
 		if s != done || len(b) == 0 {
 			break
 		}
-		r.line = r.room[n*stride:]
+		r.rowBytes = r.block[n*stride:]
 		if k, s = r.parse(b, end); s != done {
 			break
 		}
@@ -353,30 +355,30 @@ func (r *records) ReadBlock(most int) *record.Block {
 		took += k
 		r.record++
 	}
-	r.line = line
+	r.rowBytes = line
 	if n == 0 {
 		return nil
 	}
 	slots := make([]pyfeed.LoDTensor, len(r.outputs))
 	for i := range r.outputs {
 		o, slot := &r.outputs[i], &slots[i]
-		slot.DType, slot.Data = o.dtype, r.room[o.at:o.at+o.size:n*stride]
-		_ = slot.SetDims(o.dims) // whose rank was checked
+		slot.DType, slot.Data = o.dtype, r.block[o.at:o.at+o.size:n*stride]
+		_ = slot.SetDims(o.dims) // cannot fail: the rank was checked
 	}
-	r.room = r.room[n*stride:]
-	r.rooms.Retain(n)
-	return record.NewBlock(slots, stride, n, r.rooms)
+	r.block = r.block[n*stride:]
+	r.blockBuffer.Retain(n)
+	return record.NewBlock(slots, stride, n, r.blockBuffer)
 }
 
-func (r *records) dropRoom() {
-	if r.rooms != nil {
-		r.rooms.Release()
-		r.room, r.rooms = nil, nil
+func (r *records) releaseBlock() {
+	if r.blockBuffer != nil {
+		r.blockBuffer.Release()
+		r.block, r.blockBuffer = nil, nil
 	}
 }
 
-// blank is the length of the blank lines and comments that b begins with.
-func (r *records) blank(b []byte, end bool) (n int, s status) {
+// isBlank returns the length of the blank lines and comments at the beginning of b.
+func (r *records) isBlank(b []byte, end bool) (n int, s status) {
 	for n < len(b) {
 		switch c := b[n]; {
 		case c == '\n':
@@ -409,16 +411,16 @@ func (r *records) blank(b []byte, end bool) (n int, s status) {
 	return n, done
 }
 
-// parse reads the record that b begins with into line and spans. It is n bytes long.
+// parse parses the record at the beginning of b into rowBytes and spans. The record is n bytes long.
 func (r *records) parse(b []byte, end bool) (n int, s status) {
 	p := 0
 	for k := range r.runs {
 		run := &r.runs[k]
 		for i := run.first; ; i++ {
-			if i, p = run.plain(b, p, i, r.line, r.delimiter); i == run.behind {
+			if i, p = run.plain(b, p, i, r.rowBytes, r.delimiter); i == run.end {
 				break
 			}
-			if p, s = r.other(b, p, i, end); s != done {
+			if p, s = r.parseGeneral(b, p, i, end); s != done {
 				return 0, s
 			}
 		}
@@ -426,9 +428,9 @@ func (r *records) parse(b []byte, end bool) (n int, s status) {
 	return p, done
 }
 
-// other reads a field that is not plain, or not known to be. The next begins at next.
-func (r *records) other(b []byte, p, i int, end bool) (next int, s status) {
-	c, line, last := &r.columns[i], r.line, len(r.columns)-1
+// parseGeneral parses a field that is not plain, or may not be. The next field begins at next.
+func (r *records) parseGeneral(b []byte, p, i int, end bool) (next int, s status) {
+	c, line, last := &r.columns[i], r.rowBytes, len(r.columns)-1
 	q := p
 	switch c.kind {
 	case integer:
@@ -471,11 +473,11 @@ func (r *records) other(b []byte, p, i int, end bool) (next int, s status) {
 			}
 		}
 	}
-	return r.take(b, p, i, end)
+	return r.parseField(b, p, i, end)
 }
 
-// take reads the field of column i that begins at p, in any form. The next begins at next.
-func (r *records) take(b []byte, p, i int, end bool) (next int, s status) {
+// parseField parses the field of column i that begins at p, in any form. The next field begins at next.
+func (r *records) parseField(b []byte, p, i int, end bool) (next int, s status) {
 	c := &r.columns[i]
 	f, s := r.field(b, p, end)
 	if s != done {
@@ -487,56 +489,57 @@ func (r *records) take(b []byte, p, i int, end bool) (next int, s status) {
 		r.spans[c.at] = f.span(b)
 	default:
 		content := f.span(b)
-		if content.doubled { // no number has quotes in it
+		if content.hasDoubledQuote { // a number does not contain quotes
 			unquoted, err := r.unquote(nil, content)
 			if err != nil {
 				r.fault = err
-				return 0, bad
+				return 0, invalid
 			}
-			return 0, r.misfit(p, c, noNumber, unquoted, shown(unquoted))
+			return 0, r.badNumber(p, c, noNumber, unquoted, quoteField(unquoted))
 		}
 		bits, flaw := c.missing, none
 		if len(content.data) == 0 || len(trim(content.data)) == 0 {
-			if c.unfit != "" {
-				return 0, r.misfit(p, c, noNumber, []byte(c.unfit), "an empty field, which stands for "+strconv.Quote(c.unfit))
+			if c.unrepresentable != "" {
+				return 0, r.badNumber(p, c, noNumber, []byte(c.unrepresentable), "an empty field, which stands for "+strconv.Quote(c.unrepresentable))
 			}
 			if !c.hasMissing {
-				return 0, r.refuse(p, "%v: expected %s, found an empty field: the option missing says what to take for it", c, wanted(c.dtype, noNumber))
+				return 0, r.setFault(p, "%v: expected %s, found an empty field: the option missing gives the value of empty fields", c, expectedNumber(c.dtype, noNumber))
 			}
 		} else if bits, flaw = parseNumber(content.data, c.dtype, c.kind); flaw != none {
-			return 0, r.misfit(p, c, flaw, content.data, shown(content.data))
+			return 0, r.badNumber(p, c, flaw, content.data, quoteField(content.data))
 		}
-		record.PutElement(r.line[c.at:], c.size, bits)
+		record.PutElement(r.rowBytes[c.at:], c.size, bits)
 	}
 	if last := i == len(r.columns)-1; f.last != last {
 		if f.last {
-			return 0, r.refuse(f.to, "expected %d columns, found %d", len(r.columns), i+1)
+			return 0, r.setFault(f.to, "expected %d columns, found %d", len(r.columns), i+1)
 		}
-		return 0, r.refuse(f.next, "expected %d columns, found more", len(r.columns))
+		return 0, r.setFault(f.next, "expected %d columns, found more", len(r.columns))
 	}
 	return f.next, done
 }
 
-// refuse is for what is wrong with the record, at an offset in the data from the position on.
-func (r *records) refuse(at int, format string, args ...any) status {
+// setFault sets fault to an error about the record, at an offset from the position.
+func (r *records) setFault(at int, format string, args ...any) status {
 	r.fault = r.file.Corrupt(r.file.Offset()+int64(at), r.record, format, args...)
-	return bad
+	return invalid
 }
 
-// misfit is for content, shown as an error shows its field, that does not fit its column, of numbers. It is damage, unless the dtype was inferred and another
-// holds the field: then the record is whole, and to skip it would lose what is right.
-func (r *records) misfit(at int, c *column, f flaw, content []byte, shown string) status {
-	s := r.refuse(at, "%v: expected %s, found %s", c, wanted(c.dtype, f), shown)
+// badNumber sets fault to an error about a field of a column of numbers, whose content does not fit. quoted is the
+// field as the error shows it. The error is damage, with one exception: if the dtype was inferred and another dtype
+// fits the field, the record is valid, and skipping it would lose data.
+func (r *records) badNumber(at int, c *column, f numberFault, content []byte, quoted string) status {
+	s := r.setFault(at, "%v: expected %s, found %s", c, expectedNumber(c.dtype, f), quoted)
 	is := formOf(content)
 	fits := is.dtype()
 	if !c.inferred || fits == c.dtype {
 		return s
 	}
-	if is == negative { // and the column has integers that only uint64 holds
+	if is == negative { // the column has integers that only uint64 can represent
 		fits = pyfeed.Float64
 	}
 	e := r.fault.(*pyfeed.Error)
-	e.Text += "; the dtype is that of the first MiB: " + r.advice(c.number, fits)
+	e.Text += "; the dtype is that of the first MiB: " + r.dtypeHint(c.number, fits)
 	if _, fields, err := r.extent(); is != words && fields == len(r.columns) && err == nil {
 		e.Kind, e.Slot = pyfeed.Type, c.slot
 	}
@@ -544,15 +547,15 @@ func (r *records) misfit(at int, c *column, f flaw, content []byte, shown string
 	return s
 }
 
-// field is where one lies, without its quotes.
+// field is the position of a field, without its quotes.
 type field struct {
-	from, to int
-	next     int  // where the next begins, of this record or the next
-	last     bool // of its record
-	doubled  bool
+	from, to        int
+	next            int  // where the next field begins, of this record or of the next record
+	last            bool // it is the last field of its record
+	hasDoubledQuote bool
 }
 
-func (f *field) span(b []byte) span { return span{b[f.from:f.to:f.to], f.doubled} }
+func (f *field) span(b []byte) span { return span{b[f.from:f.to:f.to], f.hasDoubledQuote} }
 
 // field finds the end of the field that begins at p.
 func (r *records) field(b []byte, p int, end bool) (f field, s status) {
@@ -560,13 +563,13 @@ func (r *records) field(b []byte, p int, end bool) (f field, s status) {
 		return r.quoted(b, p, end)
 	}
 	q := p
-	for { // long fields a piece at a time
-		part := b[:min(len(b), q+storage.LookEvery)]
+	for { // long fields in pieces, to poll in between
+		part := b[:min(len(b), q+storage.PollEvery)]
 		if q = r.endOfField(part, q); q < len(part) || q == len(b) {
 			break
 		}
-		if r.fault = r.file.Look(); r.fault != nil {
-			return f, bad
+		if r.fault = r.file.Poll(); r.fault != nil {
+			return f, invalid
 		}
 	}
 	f = field{from: p, to: q, next: q + 1}
@@ -590,19 +593,19 @@ func (r *records) field(b []byte, p int, end bool) (f field, s status) {
 func (r *records) quoted(b []byte, p int, end bool) (f field, s status) {
 	f.from = p + 1
 	q := p + 1
-	for next := q + storage.LookEvery; ; {
+	for next := q + storage.PollEvery; ; {
 		if q > next {
-			if r.fault = r.file.Look(); r.fault != nil {
-				return f, bad
+			if r.fault = r.file.Poll(); r.fault != nil {
+				return f, invalid
 			}
-			next = q + storage.LookEvery
+			next = q + storage.PollEvery
 		}
 		k := bytes.IndexByte(b[q:], r.quote)
 		if k < 0 {
 			if !end {
 				return f, more
 			}
-			return f, r.refuse(p, "expected a closing quote, found the end of the file")
+			return f, r.setFault(p, "expected a closing quote, found the end of the file")
 		}
 		q += k
 		if q+1 == len(b) && !end {
@@ -611,7 +614,7 @@ func (r *records) quoted(b []byte, p int, end bool) (f field, s status) {
 		if q+1 == len(b) || b[q+1] != r.quote {
 			break
 		}
-		f.doubled = true
+		f.hasDoubledQuote = true
 		q += 2
 	}
 	f.to = q
@@ -628,13 +631,14 @@ func (r *records) quoted(b []byte, p int, end bool) (f field, s status) {
 	case b[q] == '\r' && (q+1 == len(b) || b[q+1] == '\n'):
 		f.next, f.last = min(q+2, len(b)), true
 	default:
-		return f, r.refuse(q, "expected %q or the end of the line behind a closing quote, found %q", r.delimiter, b[q])
+		return f, r.setFault(q, "expected %q or the end of the line after a closing quote, found %q", r.delimiter, b[q])
 	}
 	return f, done
 }
 
-// endOfField is where the first delimiter or line end from p on is, or the end of b. Eight bytes at a time are
-// looked at: a byte that is wanted becomes zero, and only below a zero can a borrow not have come from.
+// endOfField returns the position of the first delimiter or line end at or after p, or the end of b. It compares eight
+// bytes at once: a matching byte becomes zero, and the lowest zero byte is found exactly, since borrows only spread
+// upwards.
 func (r *records) endOfField(b []byte, p int) int {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	delimiters := uint64(r.delimiter) * ones
@@ -652,19 +656,19 @@ func (r *records) endOfField(b []byte, p int) int {
 	return p
 }
 
-// unquote appends a field's content. The error is storage.ErrInterrupted.
+// unquote appends the content of a field. The only error is storage.ErrInterrupted.
 func (r *records) unquote(to []byte, from span) ([]byte, error) {
 	data := from.data
-	for next := len(data) - storage.LookEvery; from.doubled; {
+	for next := len(data) - storage.PollEvery; from.hasDoubledQuote; {
 		k := bytes.IndexByte(data, r.quote)
 		if k < 0 {
 			break
 		}
 		if len(data) < next {
-			if err := r.file.Look(); err != nil {
+			if err := r.file.Poll(); err != nil {
 				return nil, err
 			}
-			next = len(data) - storage.LookEvery
+			next = len(data) - storage.PollEvery
 		}
 		to = append(to, data[:k+1]...)
 		data = data[k+2:]
@@ -672,7 +676,7 @@ func (r *records) unquote(to []byte, from span) ([]byte, error) {
 	return append(to, data...), nil
 }
 
-// fill makes an instance of line and spans. The position is that of its record.
+// fill makes t an instance of rowBytes and spans. The position is that of its record.
 func (r *records) fill(t *pyfeed.Tuple) error {
 	if len(t.Slots) != len(r.outputs) {
 		t.Resize(len(r.outputs))
@@ -680,11 +684,11 @@ func (r *records) fill(t *pyfeed.Tuple) error {
 	views := 0
 	for i := range r.spans {
 		s := &r.spans[i]
-		if !s.doubled {
+		if !s.hasDoubledQuote {
 			views++
 			continue
 		}
-		// Before anything refers to anything: this may fail.
+		// Before any slot refers to memory, since this may fail.
 		got, b, err := r.arena.Get(len(s.data))
 		if err != nil {
 			return err
@@ -699,15 +703,15 @@ func (r *records) fill(t *pyfeed.Tuple) error {
 	if views > 0 {
 		b := r.file.Hold(views)
 		for i := range r.spans {
-			if s := &r.spans[i]; !s.doubled {
+			if s := &r.spans[i]; !s.hasDoubledQuote {
 				slot := &t.Slots[r.textSlots[i]]
 				slot.Hold(s.data, b)
 				slot.ReadOnly = true
 			}
 		}
 	}
-	if r.buffer != nil {
-		r.buffer.Retain(r.numbers - 1)
+	if r.rowBuffer != nil {
+		r.rowBuffer.Retain(r.numbers - 1)
 	}
 	for i := range r.outputs {
 		o, slot := &r.outputs[i], &t.Slots[i]
@@ -716,22 +720,39 @@ func (r *records) fill(t *pyfeed.Tuple) error {
 			continue
 		}
 		slot.DType = o.dtype
-		_ = slot.SetDims(o.dims) // whose rank was checked
-		slot.Hold(r.line[o.at:o.at+o.size:o.at+o.size], r.buffer)
+		_ = slot.SetDims(o.dims) // cannot fail: the rank was checked
+		slot.Hold(r.rowBytes[o.at:o.at+o.size:o.at+o.size], r.rowBuffer)
 	}
-	r.line, r.buffer = nil, nil
+	r.rowBytes, r.rowBuffer = nil, nil
 	return nil
 }
 
-// Resync goes on behind the record that is wrong, or behind its first line if that is not how it ends.
+// Position implements record.Seeker. It is the offset of the record, or of blank lines and comments before it.
+func (r *records) Position() (record.Position, bool) {
+	return record.Position{Offset: r.file.Offset()}, r.err == nil
+}
+
+// Seek implements record.Seeker.
+func (r *records) Seek(p record.Position, number int64, exact bool) error {
+	if p.Offset < r.file.Offset() || p.Inner != 0 {
+		return record.BadPosition(r.file.Path(), p, "the offset of a record behind the names of the columns")
+	}
+	if err := r.file.SeekTo(p.Offset); err != nil {
+		return err
+	}
+	r.record, r.approximate = number, !exact
+	return nil
+}
+
+// Resync skips the damaged record, or only its first line if the end of the record cannot be found.
 func (r *records) Resync() error {
 	if r.err == nil || r.err == io.EOF {
 		return r.err
 	}
-	if shrunk := r.file.Intact(); shrunk != nil {
+	if shrunk := r.file.CheckTruncated(); shrunk != nil {
 		return shrunk
 	}
-	if r.broken {
+	if r.fileFailed {
 		r.err = io.EOF
 		return r.err
 	}
@@ -745,10 +766,10 @@ func (r *records) Resync() error {
 		return err
 	case err == nil && !r.skipping:
 		r.file.Skip(n)
-	case r.broken:
+	case r.fileFailed:
 		err = io.EOF
 	default:
-		r.guess = true
+		r.approximate = true
 		err = r.skipLine()
 		if r.skipping = err == storage.ErrInterrupted; r.skipping {
 			return err
@@ -759,11 +780,11 @@ func (r *records) Resync() error {
 	return err
 }
 
-// Number is Numbered's.
-func (r *records) Number() (int64, bool) { return r.record, !r.guess }
+// Number implements record.Numberer.
+func (r *records) Number() (int64, bool) { return r.record, !r.approximate }
 
-// extent is the length of the record at the position, and the number of its fields. It has none if its quotes are wrong, or
-// if it is too long.
+// extent returns the length of the record at the position, and the number of its fields. It returns an error if the
+// quotes of the record are invalid, or if it is too long.
 func (r *records) extent() (n, fields int, err error) {
 	for want := 1; ; {
 		b, end, failed := r.peek(want)
@@ -778,7 +799,7 @@ func (r *records) extent() (n, fields int, err error) {
 		switch s {
 		case done:
 			return p, fields, nil
-		case bad:
+		case invalid:
 			return 0, fields, r.fault
 		}
 		if want, err = r.grow(b, failed); err != nil {
@@ -787,19 +808,19 @@ func (r *records) extent() (n, fields int, err error) {
 	}
 }
 
-// skipLine goes behind the next line end. Interrupted, it goes on where it was.
+// skipLine moves past the next line end. After an interruption, the next call goes on.
 func (r *records) skipLine() error {
 	for {
 		b, err := r.file.Peek(1)
 		if err == nil {
-			err = r.file.Look()
+			err = r.file.Poll()
 		}
 		if err == storage.ErrInterrupted {
 			return err
 		}
-		b = b[:min(len(b), storage.LookEvery)]
+		b = b[:min(len(b), storage.PollEvery)]
 		if len(b) == 0 {
-			r.broken = err != nil
+			r.fileFailed = err != nil
 			return io.EOF
 		}
 		if k := bytes.IndexByte(b, '\n'); k >= 0 {
@@ -810,17 +831,17 @@ func (r *records) skipLine() error {
 	}
 }
 
-func (r *records) Intact() error { return r.file.Intact() }
+func (r *records) CheckTruncated() error { return r.file.CheckTruncated() }
 
-// Unchanged is the File's.
-func (r *records) Unchanged() error { return r.file.Unchanged() }
+// CheckUnchanged calls that of the File.
+func (r *records) CheckUnchanged() error { return r.file.CheckUnchanged() }
 
 func (r *records) Close() {
-	if r.buffer != nil {
-		r.buffer.Release()
-		r.line, r.buffer = nil, nil
+	if r.rowBuffer != nil {
+		r.rowBuffer.Release()
+		r.rowBytes, r.rowBuffer = nil, nil
 	}
-	r.dropRoom()
+	r.releaseBlock()
 	r.arena.Close()
 	r.file.Close()
 	r.err = io.EOF

@@ -9,23 +9,23 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// sampleBytes is how much of a file, from its first record on, tells the dtypes of columns. One record does not suffice:
-// many a column of floats begins with an integer, and many a column of text with a number.
+// sampleBytes is the size of the part of a file, from its first record on, from which dtypes are inferred. One record
+// is not enough: many columns of floats begin with an integer, and many columns of text with a number.
 const sampleBytes = 1 << 20
 
-// A form is the narrowest thing that a field can be read as.
+// A form is the narrowest type that a field fits.
 type form uint8
 
 const (
 	nothing  form = iota // an empty field
 	truth                // true or false
-	small                // an integer from 0 on that int64 holds
-	negative             // an integer below 0 that int64 holds
-	large                // an integer that only uint64 holds
-	huge                 // an integer that neither holds
+	small                // a non-negative integer that int64 can represent
+	negative             // a negative integer that int64 can represent
+	large                // an integer that only uint64 can represent
+	tooLarge             // an integer that neither can represent
 	fraction             // any other number
 	words                // any other text
-	forms                // how many there are
+	forms                // the number of forms
 )
 
 func formOf(field []byte) form {
@@ -42,7 +42,7 @@ func formOf(field []byte) form {
 		if _, f = parseInteger(field, pyfeed.Uint64); f == none {
 			return large
 		}
-		return huge
+		return tooLarge
 	}
 	if _, f := parseFloat(field, 64); f != noNumber {
 		return fraction
@@ -53,10 +53,10 @@ func formOf(field []byte) form {
 	return words
 }
 
-// number says whether numbers have the form.
+// number reports whether fields of the form are numbers.
 func (f form) number() bool { return f >= small && f <= fraction }
 
-// dtype is one that holds fields of the form, as well as any does; Any is text.
+// dtype returns the best dtype for fields of the form; Any stands for text.
 func (f form) dtype() pyfeed.DType {
 	switch f {
 	case truth:
@@ -65,25 +65,25 @@ func (f form) dtype() pyfeed.DType {
 		return pyfeed.Int64
 	case large:
 		return pyfeed.Uint64
-	case huge, fraction:
+	case tooLarge, fraction:
 		return pyfeed.Float64
 	}
 	return pyfeed.Any
 }
 
-// found is where a field is, and what is in it.
+// found has the position and the text of a field.
 type found struct {
 	column       int
 	line, record int64
 	offset       int64
-	field        string // as an error shows it
+	field        string // as errors show it
 }
 
-// seen is the first field of each form among those of a column, or of several; nil: there is none.
-type seen [forms]*found
+// observed has the first field of each form in one or several columns; nil: there is none.
+type observed [forms]*found
 
-// with is what was seen of either.
-func (s seen) with(other *seen) seen {
+// merge returns the first field of each form in either.
+func (s observed) merge(other *observed) observed {
 	for f, first := range other {
 		if s[f] == nil || first != nil && first.offset < s[f].offset {
 			s[f] = first
@@ -92,10 +92,10 @@ func (s seen) with(other *seen) seen {
 	return s
 }
 
-// dtype is one that holds all that was seen, Any for text. An integer becomes a float only beside floats: where no dtype
-// of integers holds all of them, those in the way are answered, the last of them first.
-func (s *seen) dtype() (d pyfeed.DType, wide []*found) {
-	integer := s[small] != nil || s[negative] != nil || s[large] != nil || s[huge] != nil
+// dtype returns a dtype for all fields, or Any for text. Integers become floats only if there are floats too: if no
+// integer dtype can represent all integers, dtype returns the fields that prevent it, the last of them first.
+func (s *observed) dtype() (d pyfeed.DType, wide []*found) {
+	integer := s[small] != nil || s[negative] != nil || s[large] != nil || s[tooLarge] != nil
 	switch {
 	case s[words] != nil, s[truth] != nil && (integer || s[fraction] != nil):
 		return pyfeed.Any, nil
@@ -103,8 +103,8 @@ func (s *seen) dtype() (d pyfeed.DType, wide []*found) {
 		return pyfeed.Bool, nil
 	case s[fraction] != nil:
 		return pyfeed.Float64, nil
-	case s[huge] != nil:
-		return 0, []*found{s[huge]}
+	case s[tooLarge] != nil:
+		return 0, []*found{s[tooLarge]}
 	case s[large] != nil && s[negative] != nil:
 		if s[large].offset > s[negative].offset {
 			return 0, []*found{s[large], s[negative]}
@@ -116,24 +116,24 @@ func (s *seen) dtype() (d pyfeed.DType, wide []*found) {
 	return pyfeed.Int64, nil
 }
 
-// text is the first field that is no number.
-func (s *seen) text() *found {
+// text returns the first field that is not a number.
+func (s *observed) text() *found {
 	if s[words] == nil || s[truth] != nil && s[truth].offset < s[words].offset {
 		return s[truth]
 	}
 	return s[words]
 }
 
-// A sample is what the columns hold in the first records of a file.
-type sample []seen
+// A sample has the forms of the fields of each column in the first records of a file.
+type sample []observed
 
-// look makes a sample of the records from the position on, which stays where it is. nil: there is none. Records that are
-// damaged are left out, unless there are no others.
-func (r *records) look() (sample, error) {
+// readSample makes a sample of the records after the position, without moving it. nil: there are no records. Damaged
+// records are left out, unless there are no others.
+func (r *records) readSample() (sample, error) {
 	if end, err := r.atEnd(); end || err != nil {
 		return nil, err
 	}
-	b, end, err := r.peek(sampleBytes) // any other error is told when it is reached
+	b, end, err := r.peek(sampleBytes) // another error is returned when reading gets there
 	if err == storage.ErrInterrupted {
 		return nil, err
 	}
@@ -142,9 +142,9 @@ func (r *records) look() (sample, error) {
 	}
 	s, some := make(sample, r.width), false
 	spans := make([]span, 0, r.width+1)
-	line := lineOf{b: b, lines: r.lines}
+	line := lineCounter{b: b, lines: r.lines}
 	for at, record := 0, int64(0); ; record++ {
-		n, state := r.blank(b[at:], end)
+		n, state := r.isBlank(b[at:], end)
 		if at += n; state != done || at == len(b) {
 			break
 		}
@@ -152,7 +152,7 @@ func (r *records) look() (sample, error) {
 		if spans, next, state = r.split(spans[:0], b, at, end); state == more {
 			break
 		}
-		if state == bad { // reading goes on behind its first line
+		if state == invalid { // reading goes on after the first line of the record
 			k := bytes.IndexByte(b[at:], '\n')
 			if k < 0 {
 				break
@@ -161,12 +161,12 @@ func (r *records) look() (sample, error) {
 		} else if len(spans) == r.width {
 			some = true
 			for i := range spans {
-				if f := s[i].news(&spans[i]); f != forms {
+				if f := s[i].newForm(&spans[i]); f != forms {
 					content, err := r.unquote(nil, spans[i])
 					if err != nil {
 						return nil, err
 					}
-					s[i][f] = &found{i, line.at(at), record, r.file.Offset() + int64(at), shown(content)}
+					s[i][f] = &found{i, line.at(at), record, r.file.Offset() + int64(at), quoteField(content)}
 				}
 			}
 		}
@@ -175,7 +175,7 @@ func (r *records) look() (sample, error) {
 	if some {
 		return s, nil
 	}
-	fields, _, err := r.peekFields() // of a record that is damaged, or longer than the sample
+	fields, _, err := r.peekFields() // of a damaged record, or one longer than the sample
 	if err != nil {
 		return nil, err
 	}
@@ -183,13 +183,13 @@ func (r *records) look() (sample, error) {
 		return nil, fmt.Errorf("expected %d columns in the first record, found %d", r.width, len(fields))
 	}
 	for i, data := range fields {
-		s[i][formOf(data)] = &found{i, r.lines + 1, 0, r.file.Offset(), shown(data)}
+		s[i][formOf(data)] = &found{i, r.lines + 1, 0, r.file.Offset(), quoteField(data)}
 	}
 	return s, nil
 }
 
-// split finds the fields of the record that begins at a place in b, and where the next one does: one more than there are
-// columns at most.
+// split returns the fields of the record that begins at position at in b, at most one more than there are columns, and
+// the position of the next record.
 func (r *records) split(to []span, b []byte, at int, end bool) (spans []span, next int, s status) {
 	for last := false; !last; {
 		f, s := r.field(b, at, end)
@@ -204,28 +204,28 @@ func (r *records) split(to []span, b []byte, at int, end bool) (spans []span, ne
 	return to, at, done
 }
 
-// lineOf counts lines.
-type lineOf struct {
+// lineCounter counts lines.
+type lineCounter struct {
 	b       []byte
 	lines   int64 // before counted
 	counted int
 }
 
-// at is the number, from 1, of the line that a byte is in, which is not before that of the last call.
-func (l *lineOf) at(n int) int64 {
+// at returns the number, from 1, of the line of byte n. n must not be less than in the last call.
+func (l *lineCounter) at(n int) int64 {
 	l.lines += int64(bytes.Count(l.b[l.counted:n], []byte{'\n'}))
 	l.counted = n
 	return l.lines + 1
 }
 
-// news is the form of a field, if none of that form was seen; else forms. Text holds everything, so that nothing behind it
-// is news.
-func (s *seen) news(field *span) form {
+// newForm returns the form of a field if no field of that form was seen in the column, else forms. After text, no
+// further form matters, since text can hold all of them.
+func (s *observed) newForm(field *span) form {
 	if s[words] != nil || s.plain(field.data) {
 		return forms
 	}
-	f := words // which quotes within are, too
-	if !field.doubled {
+	f := words // also for a field with quotes within it
+	if !field.hasDoubledQuote {
 		f = formOf(field.data)
 	}
 	if s[f] != nil {
@@ -234,9 +234,9 @@ func (s *seen) news(field *span) form {
 	return f
 }
 
-// plain says whether a field is one of those that most are, in a column like this: a short integer, or any number in the
-// common form beside a float.
-func (s *seen) plain(b []byte) bool {
+// plain reports whether a field has a common form that needs no further look in this column: a short integer in a
+// column of integers, or a number of the common form in a column with floats.
+func (s *observed) plain(b []byte) bool {
 	switch {
 	case s[fraction] != nil:
 		_, end := scanDecimal(b, 0)
@@ -252,29 +252,29 @@ func (s *seen) plain(b []byte) bool {
 	return false
 }
 
-// infer tells the dtype of columns by a sample; Any is text, and the first field of it comes along.
+// infer returns the dtype of columns according to the sample; Any stands for text, with the first field that is text.
 func (t *table) infer(g group, o *Options, look func() (sample, error)) (d pyfeed.DType, text *found, err error) {
 	s, err := look()
 	if err != nil {
 		return 0, nil, err
 	}
 	if s == nil {
-		return 0, nil, fmt.Errorf("expected a record to tell dtypes by, found none: say slots, or dtypes")
+		return 0, nil, fmt.Errorf("expected a record to infer dtypes from, found none: give slots or dtypes")
 	}
-	var all seen
+	var all observed
 	for _, at := range g.columns {
 		one := s[at]
 		if empty := one[nothing]; empty != nil && o.Missing != nil {
-			var missing seen
+			var missing observed
 			missing[formOf([]byte(*o.Missing))] = empty
-			one = one.with(&missing)
+			one = one.merge(&missing)
 		}
 		one[nothing] = nil
-		if one == (seen{}) {
-			return 0, nil, fmt.Errorf("expected a value in %s within the first MiB, to tell its dtype by, found empty fields; %s",
-				t.label(at), t.advice(at, pyfeed.Any))
+		if one == (observed{}) {
+			return 0, nil, fmt.Errorf("expected a value in %s within the first MiB, to infer its dtype from, found empty fields; %s",
+				t.columnLabel(at), t.dtypeHint(at, pyfeed.Any))
 		}
-		all = all.with(&one)
+		all = all.merge(&one)
 	}
 	d, wide := all.dtype()
 	if wide == nil {
@@ -286,12 +286,12 @@ func (t *table) infer(g group, o *Options, look func() (sample, error)) (d pyfee
 	}
 	return 0, nil, &pyfeed.Error{Kind: pyfeed.Type, Slot: -1,
 		Text: fmt.Sprintf("line %d, %s: expected integers that int64 or uint64 holds, found %s%s; %s",
-			last.line, t.label(last.column), last.field, others, t.advice(last.column, pyfeed.Float64)),
+			last.line, t.columnLabel(last.column), last.field, others, t.dtypeHint(last.column, pyfeed.Float64)),
 		At: &pyfeed.Location{Offset: last.offset, Record: last.record}}
 }
 
-// advice says how a column is given a dtype that holds more than what was inferred. Any is text.
-func (t *table) advice(at int, d pyfeed.DType) string {
+// dtypeHint says how to give a column dtype d, which holds more than the inferred one. Any stands for text.
+func (t *table) dtypeHint(at int, d pyfeed.DType) string {
 	name, dtype := strconv.Itoa(at), "bytes"
 	if t.names != nil {
 		if same, err := t.index(t.names[at]); err == nil && same == at {

@@ -14,9 +14,9 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// create begins to write a file. What the slots leave open, the first tuple decides.
+// create creates a file for writing. The first tuple decides what the slots leave open.
 func (f format) create(path string, c *record.Config) (record.Writer, error) {
-	o := record.OptionsOf[Options](c)
+	o := record.OptionsFrom[Options](c)
 	w := &writer{tag: f.tag, names: c.Names, header: o.Header == nil || *o.Header}
 	w.Encode, w.Finish = w.encode, w.begin
 	var err error
@@ -34,7 +34,7 @@ func (f format) create(path string, c *record.Config) (record.Writer, error) {
 			return s.DType == pyfeed.Any || s.LoDLevels == 0 && slices.Contains(s.Dims, -1)
 		}
 		if !slices.ContainsFunc(c.Slots, open) {
-			if err = w.settle(c.Slots); err != nil {
+			if err = w.setSlots(c.Slots); err != nil {
 				return nil, err
 			}
 		}
@@ -53,12 +53,12 @@ type writer struct {
 	names   []string
 	slots   []pyfeed.Slot // nil: the first tuple decides
 	columns int
-	begun   bool // the header is written, if there is to be one
+	begun   bool // the header was written, if there is one
 	line    []byte
 }
 
-// settle fixes what instances look like.
-func (w *writer) settle(slots []pyfeed.Slot) (err error) {
+// setSlots sets the slots of all instances.
+func (w *writer) setSlots(slots []pyfeed.Slot) (err error) {
 	w.columns = 0
 	for i, s := range slots {
 		n, err := take(s)
@@ -70,8 +70,8 @@ func (w *writer) settle(slots []pyfeed.Slot) (err error) {
 		}
 		w.columns += n
 	}
-	if w.columns == 0 || w.columns > mostColumns {
-		return pyfeed.Errorf(pyfeed.Shape, "%s: expected instances of 1 to %d elements, a column each, found %d", w.tag, mostColumns, w.columns)
+	if w.columns == 0 || w.columns > maxColumns {
+		return pyfeed.Errorf(pyfeed.Shape, "%s: expected instances of 1 to %d elements, a column each, found %d", w.tag, maxColumns, w.columns)
 	}
 	if w.Spec, err = pyfeed.NewSpec(slots); err == nil {
 		w.slots = slots
@@ -81,7 +81,7 @@ func (w *writer) settle(slots []pyfeed.Slot) (err error) {
 
 func (w *writer) encode(t *pyfeed.Tuple) error {
 	if w.slots == nil {
-		if err := w.settle(record.DescribeTuple(t)); err != nil {
+		if err := w.setSlots(record.DescribeTuple(t)); err != nil {
 			return err
 		}
 		if err := w.Spec.Check(t); err != nil {
@@ -102,7 +102,7 @@ func (w *writer) encode(t *pyfeed.Tuple) error {
 	return err
 }
 
-// begin writes the columns' names, once they are known. Without any tuple and without slots, the file stays empty.
+// begin writes the names of the columns once they are known. Without tuples and slots, the file stays empty.
 func (w *writer) begin() error {
 	if w.begun || !w.header || w.slots == nil {
 		return nil
@@ -129,7 +129,7 @@ func (w *writer) begin() error {
 	return err
 }
 
-// slot appends the fields of one, each with a delimiter behind it.
+// slot appends the fields of a slot, each followed by a delimiter.
 func (w *writer) slot(i int, s *pyfeed.LoDTensor) error {
 	size, err := s.Measure()
 	if err != nil || size != len(s.Data) {
@@ -148,13 +148,13 @@ func (w *writer) slot(i int, s *pyfeed.LoDTensor) error {
 	return nil
 }
 
-// text appends a field as it is, or between quotes if it would be read as something else.
+// text appends a field as it is, or in quotes if it would be read as something else.
 func (w *writer) text(slot int, data []byte) error {
 	first := len(w.line) == 0
 	plain := bytes.IndexByte(data, w.delimiter) < 0 && bytes.IndexByte(data, '\n') < 0 && bytes.IndexByte(data, '\r') < 0 &&
 		(w.quote == 0 || bytes.IndexByte(data, w.quote) < 0)
 	if first {
-		blank := len(trim(data)) == 0 && w.columns == 1 // which others skip even if there are blanks in the line
+		blank := len(trim(data)) == 0 && w.columns == 1 // some readers skip such a line even if it contains blanks
 		comment := len(data) > 0 && w.comment != 0 && data[0] == w.comment
 		plain = plain && !blank && !comment && (w.Sink.Offset() > 0 || !signature(data))
 	}
@@ -163,7 +163,7 @@ func (w *writer) text(slot int, data []byte) error {
 		return nil
 	}
 	if w.quote == 0 {
-		return pyfeed.SlotErrorf(pyfeed.Invalid, slot, "%s: expected text that needs no quotes, because there are none, found %s", w.tag, shown(data))
+		return pyfeed.SlotErrorf(pyfeed.Invalid, slot, "%s: expected text that needs no quotes, because the option quote is empty, found %s", w.tag, quoteField(data))
 	}
 	w.line = append(w.line, w.quote)
 	for {
@@ -178,7 +178,8 @@ func (w *writer) text(slot int, data []byte) error {
 	return nil
 }
 
-// signature says whether a file that begins so may be taken for compressed data, or for its byte order mark.
+// signature reports whether a file that begins with data may be mistaken for compressed data, or for one with a byte
+// order mark.
 func signature(data []byte) bool {
 	for _, c := range data[:min(len(data), 4)] {
 		if c < ' ' || c > '~' {
@@ -188,8 +189,8 @@ func signature(data []byte) bool {
 	return false
 }
 
-// appendNumber writes the fewest digits that are read as the same number. Floats have a point or an exponent, so
-// that they are told from integers.
+// appendNumber writes the fewest digits that are read as the same number. Floats always have a point or an exponent, so
+// that readers distinguish them from integers.
 func appendNumber(to, data []byte, d pyfeed.DType) []byte {
 	order := binary.NativeEndian
 	v, whole := record.Integer(d, data)
@@ -208,8 +209,8 @@ func appendNumber(to, data []byte, d pyfeed.DType) []byte {
 		return appendFloat(to, math.Float64frombits(order.Uint64(data)), -1, 64)
 	}
 	h := order.Uint16(data) // float16 or bfloat16
-	f := widen(h, d)
-	for digits := 1; ; digits++ { // five at most
+	f := halfToFloat(h, d)
+	for digits := 1; ; digits++ { // at most five
 		s := appendFloat(to, f, digits, 64)
 		if v, flaw := parseNumber(s[len(to):], d, halves); flaw == none && uint16(v) == h || f != f {
 			return s

@@ -10,32 +10,34 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 	"github.com/pyfeed/pyfeed/readers"
+	"github.com/pyfeed/pyfeed/readers/state"
 )
 
-// batchReader joins tuples to batches: slots whose first dimension is -1 are concatenated along it,
-// their LoD merged, others are stacked under a new first dimension.
+// batchReader joins tuples to batches. Slots whose first dimension is -1 are concatenated along it, and their LoDs
+// (level of detail: ragged offsets) are merged. Other slots are stacked along a new first dimension.
 type batchReader struct {
-	readers.Lookahead
-	source   *readers.Upstream
-	spec     *pyfeed.Spec
-	size     int
-	dropLast bool
-	ragged   bool
-	pool     *memory.Pool
-	stacks   bool // no slot is concatenated
-	even     bool // the slots of an instance MUST add the same number of rows to a batch
-	toDevice bool // batches are meant for a device, in memory that it copies from
+	readers.PeekBuffer
+	source           *readers.Upstream
+	spec             *pyfeed.Spec
+	size             int
+	dropLast         bool
+	ragged           bool
+	pool             *memory.Pool
+	stacksAll        bool // no slot is concatenated
+	requireEqualRows bool // every slot of an instance has to add the same number of rows to a batch
+	toDevice         bool // batches are written to memory that a device copies from
 
-	building *batchBuilder // the batch to which more instances are to come
-	end      error         // what came after the last instance
+	grid     batchGrid
+	building *batchBuilder // the batch that instances are being gathered for
+	end      error         // the error or end after the last instance
 
 	mu    sync.Mutex
 	spare []*batchBuilder
 
-	failed, failedBytes atomic.Int64 // batches that were delivered as pending, and counted, and could not be finished
+	failed, failedBytes atomic.Int64 // batches that were counted as delivered while pending, and could not be finished
 }
 
-// CheckBatchSize refuses sizes of batches that are not possible.
+// CheckBatchSize returns an error if a batch cannot have that size.
 func CheckBatchSize(size uint64) error {
 	if size == 0 || size > 1<<31 {
 		return pyfeed.Errorf(pyfeed.Invalid, "batch_size: expected 1 to 2^31 tuples, found %d", size)
@@ -43,9 +45,9 @@ func CheckBatchSize(size uint64) error {
 	return nil
 }
 
-// NewBatchReader takes over a reference to source. The last, smaller batch of a pass is delivered unless
-// dropLast; so is one before an error. Instances whose slots would add different numbers of rows to a batch are refused
-// unless ragged.
+// NewBatchReader takes over a reference to source. The last batch before the end of a pass or an error may be smaller;
+// it is delivered unless dropLast is set. If the slots of an instance would add different numbers of rows to a batch,
+// that is an error unless ragged is set.
 func NewBatchReader(source *readers.ReaderHolder, size uint64, dropLast, ragged bool) (readers.Reader, error) {
 	spec, err := source.Spec().Batched()
 	err = cmp.Or(CheckBatchSize(size), err)
@@ -59,25 +61,30 @@ func NewBatchReader(source *readers.ReaderHolder, size uint64, dropLast, ragged 
 		source.Drop()
 		return nil, err
 	}
-	r := &batchReader{source: readers.NewUpstream(source), spec: spec, size: int(size), dropLast: dropLast, ragged: ragged, pool: pool, stacks: true, toDevice: place != pyfeed.CPUPlace()}
+	r := &batchReader{source: readers.NewUpstream(source), spec: spec, size: int(size), grid: batchGrid{size: int64(size)}, dropLast: dropLast, ragged: ragged, pool: pool, stacksAll: true, toDevice: place != pyfeed.CPUPlace()}
 	for i := range spec.Len() {
-		r.stacks = r.stacks && !source.Spec().Slot(i).Grows()
+		r.stacksAll = r.stacksAll && !source.Spec().Slot(i).Grows()
 	}
-	r.even = !ragged && !r.stacks && spec.Len() > 1
+	r.requireEqualRows = !ragged && !r.stacksAll && spec.Len() > 1
 	r.Read = readers.FromFunc(func(ctx context.Context) (*pyfeed.Tuple, error) {
 		b, err := r.gather(ctx)
 		if err != nil {
 			return nil, err
 		}
-		return b.build(wait.TrackOf(ctx))
+		t, err := b.build(wait.TrackOf(ctx))
+		if err != nil {
+			r.grid.failed()
+		}
+		return t, err
 	})
 	return r, nil
 }
 
-// copyEvery is how many instances are gathered before they are copied, while they are in the cache.
+// copyEvery is how many instances are gathered before they are copied, so that they are still in the processor's cache.
+// A larger batch cannot take over their memory. The number was not measured separately.
 const copyEvery = 64
 
-// gather reads the instances of the next batch. Those of large batches are copied as they come.
+// gather reads the instances of the next batch. Those of large batches are copied as they arrive.
 func (r *batchReader) gather(ctx context.Context) (*batchBuilder, error) {
 	b := r.building
 	if b == nil {
@@ -86,17 +93,16 @@ func (r *batchReader) gather(ctx context.Context) (*batchBuilder, error) {
 	}
 	var slice wait.TimeSlice
 	for r.end == nil && b.len() < r.size {
-		most := r.size - b.len()
-		if r.stacks {
-			most = min(most, copyEvery)
+		limit := r.size - b.len()
+		if r.stacksAll {
+			limit = min(limit, copyEvery)
 		}
-		before := b.chunk.Bytes()
-		_, err := r.source.ReadInto(ctx, &b.chunk, most)
-		bytes := b.chunk.Bytes() - before
+		_, err := r.source.ReadInto(ctx, &b.chunk, limit)
 		if b.chunk.Len() >= copyEvery {
 			b.flush(wait.TrackOf(ctx))
 		}
-		if !r.stacks && !r.pool.Pinned() && b.growing.wants(b.chunk.Bytes()) {
+		growsInPieces := !r.stacksAll && !r.pool.Pinned() // pinned pages cannot move
+		if growsInPieces && b.growing.enoughForPiece(b.chunk.Bytes()) {
 			b.grow(wait.TrackOf(ctx))
 		}
 		switch {
@@ -104,11 +110,17 @@ func (r *batchReader) gather(ctx context.Context) (*batchBuilder, error) {
 			return nil, err
 		case err != nil:
 			r.end = err
-		case b.len() < r.size && slice.Expired(ctx, bytes):
+		case b.len() < r.size && slice.Expired(ctx):
 			return nil, wait.ErrWouldBlock
 		}
 	}
-	if n := b.len(); n == 0 || n < r.size && r.dropLast {
+	n := b.len()
+	delivered := n > 0 && (n == r.size || !r.dropLast)
+	r.grid.took(n, delivered)
+	if n < r.size {
+		r.grid.align()
+	}
+	if !delivered {
 		r.dropBuilding()
 		err := r.end
 		r.end = nil
@@ -118,9 +130,9 @@ func (r *batchReader) gather(ctx context.Context) (*batchBuilder, error) {
 	return b, nil
 }
 
-// ReadPending is readers.Deferred's.
+// ReadPending implements readers.Deferred.
 func (r *batchReader) ReadPending(ctx context.Context) (readers.Pending, error) {
-	if batch := r.TakeAhead(); batch != nil {
+	if batch := r.TakePeeked(); batch != nil {
 		b := r.newBuilder()
 		b.finished = batch
 		return b, nil
@@ -150,21 +162,56 @@ func (r *batchReader) dropBuilding() {
 	}
 }
 
-// ReInit drops what is gathered and starts the reader below over.
+// ReInit drops the gathered instances and resets the reader below.
 func (r *batchReader) ReInit(pass uint64) error {
 	if err := r.source.Begin(pass); err != nil {
 		return err
 	}
-	r.DropAhead()
+	r.DropPeeked()
 	r.dropBuilding()
 	r.end = nil
+	r.grid.begin(pass)
 	return nil
 }
 
-// Spec is that of the batches.
+// Identity implements readers.Resumable.
+func (r *batchReader) Identity() (string, []state.Option) {
+	return "batch", []state.Option{
+		{Name: "batch_size", Value: r.size},
+		{Name: "drop_last", Value: r.dropLast, Optional: true},
+		{Name: "ragged", Value: r.ragged, Optional: true},
+	}
+}
+
+// Save implements readers.Resumable.
+func (r *batchReader) Save(p readers.Position, s *readers.Saver) error {
+	below, from, err := r.grid.locate(p)
+	if err != nil {
+		return err
+	}
+	if from.batch > 0 || from.instance > 0 {
+		s.SetAt(from.appendState(nil))
+	}
+	return s.SaveBelow(r.source, below)
+}
+
+// Restore implements readers.Resumable.
+func (r *batchReader) Restore(p readers.Position, s *readers.Restorer) (int64, error) {
+	var is batchState
+	if _, err := s.At(&is); err != nil {
+		return 0, err
+	}
+	below, err := r.grid.restore(p, is)
+	if err != nil {
+		return 0, err
+	}
+	return 0, s.RestoreBelow(r.source, below)
+}
+
+// Spec returns that of the batches.
 func (r *batchReader) Spec() *pyfeed.Spec { return r.spec }
 
-// Describe names it.
+// Describe implements readers.Reader.
 func (r *batchReader) Describe(s *readers.Stats) {
 	s.Reader = "batch"
 	s.Tuples -= r.failed.Load()
@@ -176,21 +223,34 @@ func (r *batchReader) Describe(s *readers.Stats) {
 	s.Below = []readers.Stats{r.source.Stats()}
 }
 
-// Close lets go of the reader below and of the memory kept for batches.
+// Close releases the reader below and the memory for batches.
 func (r *batchReader) Close() {
-	r.DropAhead()
+	r.DropPeeked()
 	r.dropBuilding()
 	r.pool.Close()
 	r.source.Drop()
 }
 
-// Upstreams is readers.Decorator's.
+// Length implements readers.Sized.
+func (r *batchReader) Length() int64 {
+	n := r.source.Length()
+	if n == readers.Unknown || n == readers.Endless {
+		return n
+	}
+	batches := n / int64(r.size)
+	if n%int64(r.size) > 0 && !r.dropLast {
+		batches++
+	}
+	return batches
+}
+
+// Upstreams implements readers.Decorator.
 func (r *batchReader) Upstreams() []*readers.Upstream { return []*readers.Upstream{r.source} }
 
-// OutputPlace is readers.Placed's.
+// OutputPlace implements readers.Placed.
 func (r *batchReader) OutputPlace() (pyfeed.Place, bool) { return r.source.OutputPlace() }
 
-// SetTarget has batches written where the device copies them from.
+// SetTarget makes later batches be written to memory that the device copies from.
 func (r *batchReader) SetTarget(place pyfeed.Place) error {
 	pool, err := pyfeed.HostPool(place, memory.Batch)
 	if err != nil {

@@ -9,22 +9,22 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// batchBuilder is a batch that is being built. Once it has all its instances it belongs to the thread that finishes it, while
-// the reader gathers the next one.
+// batchBuilder builds one batch. Once all instances are gathered it belongs to the thread that finishes the batch,
+// while the reader gathers the next one with another builder.
 type batchBuilder struct {
 	reader   *batchReader
 	chunk    record.Chunk  // instances that are not copied yet
-	stacked  stackedBatch  // the instances before those, where no slot is concatenated
-	growing  growingBatch  // the same of a large batch, where some slots are
-	finished *pyfeed.Tuple // in place of all that; else nil
+	stacked  stackedBatch  // earlier instances, if no slot is concatenated
+	growing  growingBatch  // earlier instances of a large batch, if some slots are concatenated
+	finished *pyfeed.Tuple // a batch that was built earlier, in place of the fields above; else nil
 	tuples   []*pyfeed.Tuple
 	offsets  []int64
 }
 
-// len is the number of instances.
+// len returns the number of instances.
 func (b *batchBuilder) len() int { return b.stacked.n + b.growing.n + b.chunk.Len() }
 
-// Size is readers.Pending's.
+// Size implements readers.Pending.
 func (b *batchBuilder) Size() (bytes int, pass int64) {
 	switch {
 	case b.finished != nil:
@@ -34,14 +34,14 @@ func (b *batchBuilder) Size() (bytes int, pass int64) {
 	case b.growing.batch != nil:
 		return b.growing.bytes + b.chunk.Bytes(), b.growing.batch.Pass
 	}
-	if b.chunk.Len() == 0 { // of a batch that cannot be built
+	if b.chunk.Len() == 0 { // the batch could not be built
 		return 0, 0
 	}
 	_, pass = b.chunk.PeekSpec(0)
 	return b.chunk.Bytes(), pass
 }
 
-// Finish is readers.Pending's.
+// Finish implements readers.Pending.
 func (b *batchBuilder) Finish(track trace.Track) (*pyfeed.Tuple, error) {
 	r := b.reader
 	bytes, _ := b.Size()
@@ -53,7 +53,7 @@ func (b *batchBuilder) Finish(track trace.Track) (*pyfeed.Tuple, error) {
 	return batch, err
 }
 
-// build makes the batch. The builder goes back to the reader.
+// build makes the batch and returns the builder to the reader.
 func (b *batchBuilder) build(track trace.Track) (*pyfeed.Tuple, error) {
 	defer b.drop()
 	switch {
@@ -72,9 +72,10 @@ func (b *batchBuilder) build(track trace.Track) (*pyfeed.Tuple, error) {
 	return b.joinChunk(track)
 }
 
-// flush copies the instances of the chunk into the stacked batch. false: it cannot, and they are in the chunk still.
+// flush copies the instances of the chunk into the stacked batch. It returns false, and leaves them in the chunk, if it
+// cannot.
 func (b *batchBuilder) flush(track trace.Track) bool {
-	if !b.reader.stacks || !b.stacked.takes(&b.chunk, b.reader.size, b.reader.pool) {
+	if !b.reader.stacksAll || !b.stacked.takes(&b.chunk, b.reader.size, b.reader.pool) {
 		return false
 	}
 	b.stacked.add(&b.chunk, track)
@@ -82,7 +83,7 @@ func (b *batchBuilder) flush(track trace.Track) bool {
 	return true
 }
 
-// grow copies the instances of the chunk into the batch that grows.
+// grow copies the instances of the chunk into the growing batch.
 func (b *batchBuilder) grow(track trace.Track) {
 	n, bytes := b.chunk.Len(), b.chunk.Bytes()
 	if b.growing.err == nil {
@@ -95,7 +96,7 @@ func (b *batchBuilder) grow(track trace.Track) {
 	b.growing.n, b.growing.bytes = b.growing.n+n, b.growing.bytes+bytes
 }
 
-// drop releases all instances, and gives the builder back to the reader.
+// drop releases all instances and returns the builder to the reader.
 func (b *batchBuilder) drop() {
 	b.chunk.Release()
 	b.stacked.drop()
@@ -107,16 +108,20 @@ func (b *batchBuilder) drop() {
 	b.reader.spare = append(b.reader.spare, b)
 }
 
-// minTaken is the size in bytes of a batch whose memory is rather taken over than copied: below, the copy costs no more.
-const minTaken = 32 << 10
+// minTakeBuffer is the smallest size in bytes of a batch that takes over the memory of its instances. For smaller
+// batches a copy costs no more (docs/performance.md, "npy files, one array each": taking over saves little at 4 KiB a
+// file, a third at 64 KiB).
+const minTakeBuffer = 32 << 10
 
-// ownsMemory reports whether the instances lie where they would be copied to, one behind the other, in memory that nothing
-// else refers to, for no device.
+// ownsMemory reports whether the instances are contiguous, as in a batch, in memory that nothing else refers to. The
+// batch can then take it over. A batch for a device has to be copied to pinned memory instead.
 func (b *batchBuilder) ownsMemory() bool {
-	return b.reader.stacks && !b.reader.toDevice && b.stacked.n == 0 && b.chunk.Bytes() >= minTaken && b.chunk.Contiguous()
+	nothingCopied := b.stacked.n == 0
+	worthIt := b.chunk.Bytes() >= minTakeBuffer
+	return b.reader.stacksAll && !b.reader.toDevice && nothingCopied && worthIt && b.chunk.Contiguous()
 }
 
-// takeBuffer makes the batch of the memory that the instances lie in.
+// takeBuffer makes a batch that takes over the memory of the instances.
 func (b *batchBuilder) takeBuffer() (*pyfeed.Tuple, error) {
 	n := b.chunk.Len()
 	err := b.stacked.begin(&b.chunk, n)
@@ -133,7 +138,7 @@ func (b *batchBuilder) takeBuffer() (*pyfeed.Tuple, error) {
 	return batch, nil
 }
 
-// joinChunk makes a batch of the instances of the chunk, of which some slots are concatenated.
+// joinChunk makes a batch of the instances of the chunk, with some slots concatenated.
 func (b *batchBuilder) joinChunk(track trace.Track) (*pyfeed.Tuple, error) {
 	if b.chunk.AllSpans() {
 		return b.joinSpans(track)
@@ -147,10 +152,11 @@ func (b *batchBuilder) joinChunk(track trace.Track) (*pyfeed.Tuple, error) {
 	return b.join(b.tuples, track)
 }
 
-// checkEven returns an error about the first instance whose slots would add different numbers of rows to the batch: it would
-// not say which row belongs to which. All instances of a Block add the same: one of them is checked.
+// checkEven returns an error for the first instance whose slots would add different numbers of rows to the batch: the
+// batch could not tell which rows belong together. All instances of a Block add the same number, so one of them is
+// checked.
 func (b *batchBuilder) checkEven() error {
-	if !b.reader.even {
+	if !b.reader.requireEqualRows {
 		return nil
 	}
 	c, spec := &b.chunk, b.reader.source.Spec()
@@ -172,7 +178,7 @@ func (b *batchBuilder) checkEven() error {
 	return nil
 }
 
-// firstUneven is the first slot that adds another number of rows to a batch than slot 0 does, or -1.
+// firstUneven returns the first slot that adds another number of rows to a batch than slot 0, or -1.
 func firstUneven(spec *pyfeed.Spec, t *pyfeed.Tuple) int {
 	for i := 1; i < len(t.Slots); i++ {
 		if rowsAdded(spec, t, i) != rowsAdded(spec, t, 0) {
@@ -182,7 +188,7 @@ func firstUneven(spec *pyfeed.Spec, t *pyfeed.Tuple) int {
 	return -1
 }
 
-// rowsAdded is how many rows a slot of an instance adds to a batch; of a slot with LoD, how many sequences.
+// rowsAdded returns how many rows a slot of an instance adds to a batch; for a slot with LoD, how many sequences.
 func rowsAdded(spec *pyfeed.Spec, t *pyfeed.Tuple, i int) int64 {
 	if spec.Grows(i) {
 		return t.Slots[i].Rows()
@@ -190,7 +196,7 @@ func rowsAdded(spec *pyfeed.Spec, t *pyfeed.Tuple, i int) int64 {
 	return 1
 }
 
-// joinSpans joins byte strings, whose sizes are the LoD of the batch.
+// joinSpans concatenates byte strings. Their sizes give the LoD of the batch.
 func (b *batchBuilder) joinSpans(track trace.Track) (*pyfeed.Tuple, error) {
 	c := &b.chunk
 	n := c.Len()
@@ -201,7 +207,7 @@ func (b *batchBuilder) joinSpans(track trace.Track) (*pyfeed.Tuple, error) {
 	batch.Pass, batch.From = pass, c.Origin(0).Batch(n)
 	s := &batch.Slots[0]
 	s.DType, s.Place, s.LoD = first.Slots[0].DType, first.Slots[0].Place, append(s.LoD, b.offsets)
-	_ = s.SetDims(pyfeed.Dims{int64(total)}) // one is not too many
+	_ = s.SetDims(pyfeed.Dims{int64(total)}) // cannot fail: there is one dimension
 	_, err := s.Measure()
 	if err == nil {
 		err = batch.Allocate(b.reader.pool)
@@ -269,14 +275,14 @@ func (b *batchBuilder) join(tuples []*pyfeed.Tuple, track trace.Track) (*pyfeed.
 	return batch, nil
 }
 
-// setJoinedSpec sets dtype, dims and LoD of the i-th slot of a batch of these tuples; before is how many tuples the batch has
-// before them.
+// setJoinedSpec sets the dtype, dims and LoD of the i-th slot of a batch of these tuples. before is how many tuples
+// precede them in the batch.
 func setJoinedSpec(out *pyfeed.LoDTensor, tuples []*pyfeed.Tuple, before, i int, grows bool) error {
 	first := &tuples[0].Slots[i]
 	out.DType, out.Place = first.DType, first.Place
 	var room [pyfeed.MaxRank]int64
 	dims := pyfeed.Dims(room[:0])
-	inner := first.Dims() // what all tuples have in common
+	inner := first.Dims() // the dims that all tuples have to share
 	if grows {
 		inner = inner[1:]
 		dims = append(dims, 0)
@@ -310,7 +316,7 @@ func setJoinedSpec(out *pyfeed.LoDTensor, tuples []*pyfeed.Tuple, before, i int,
 	return nil
 }
 
-// mismatchError is the error about the k-th tuple of a batch, of which a slot has another dtype or dims than expected.
+// mismatchError is the error that a slot of the k-th tuple of a batch has another dtype or dims than expected.
 func mismatchError(slot, k int, found *pyfeed.LoDTensor, dtype pyfeed.DType, dims pyfeed.Dims, from pyfeed.Origin) error {
 	err := pyfeed.SlotErrorf(pyfeed.Shape, slot, "tuple %d of a batch: expected %v %v as in tuple 0, found %v %v",
 		k, dtype, dims, found.DType, found.Dims())
@@ -318,7 +324,7 @@ func mismatchError(slot, k int, found *pyfeed.LoDTensor, dtype pyfeed.DType, dim
 	return err
 }
 
-// mergeLoD appends the offsets of one level of all tuples, each shifted by what comes before it.
+// mergeLoD returns the offsets of one level of all tuples, each shifted by the last offset of the tuples before it.
 func mergeLoD(tuples []*pyfeed.Tuple, slot, level int) []int64 {
 	n := 1
 	for _, t := range tuples {

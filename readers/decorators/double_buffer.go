@@ -10,26 +10,27 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/record"
+	"github.com/pyfeed/pyfeed/readers/state"
 )
 
-// doubleBufferReader has the next tuples ready where they are wanted while one is consumed: a thread of its own reads
-// them, and copies those that are meant for devices. With several places each gets a tuple in turn.
+// doubleBufferReader keeps the next tuples ready at their place while one is consumed. A goroutine reads them ahead,
+// and copies them if they are for devices. With several places, each gets a tuple in turn.
 type doubleBufferReader struct {
-	readers.Lookahead
+	readers.PeekBuffer
 	source     *readers.Upstream
 	places     []pyfeed.Place
 	depth      int
 	prefetcher *prefetcher
 
-	pinned  *memory.Pool    // of a place in pinned memory; else nil
-	stagers []pyfeed.Stager // to devices, one for each place; or none
-	filled  int             // tuples of this pass; the thread's own
-	ready   record.Chunk    // space for the next
-	staged  *pyfeed.Tuple   // to a device, its copy not yet source way
-	failure error           // of a copy: for the rest of the pass
+	pinned  *memory.Pool    // of a pinned place; else nil
+	stagers []pyfeed.Stager // copy to devices, one for each place; or none
+	filled  int             // tuples of this pass that were staged; only the goroutine uses it
+	ready   record.Chunk    // reused for the next tuple
+	staged  *pyfeed.Tuple   // its copy to a device is not submitted yet
+	failure error           // of a copy; it stays for the rest of the pass
 }
 
-// CheckDepth refuses numbers of tuples that are not possible.
+// CheckDepth returns an error if depth is out of range.
 func CheckDepth(depth uint64) error {
 	if depth == 0 || depth > 1<<16 {
 		return pyfeed.Errorf(pyfeed.Invalid, "depth: expected 1 to 65536 tuples, found %d", depth)
@@ -37,7 +38,7 @@ func CheckDepth(depth uint64) error {
 	return nil
 }
 
-// CheckPlaces refuses places that are none, and several that are not all devices.
+// CheckPlaces returns an error for a place that does not exist, and for several places that are not all devices.
 func CheckPlaces(places []pyfeed.Place) error {
 	if len(places) == 0 {
 		return pyfeed.Errorf(pyfeed.Invalid, "place: expected at least 1, found 0")
@@ -53,8 +54,8 @@ func CheckPlaces(places []pyfeed.Place) error {
 	return nil
 }
 
-// NewDoubleBufferReader takes over a reference to source. depth is how many tuples are ready at most at each place,
-// beside the one being read.
+// NewDoubleBufferReader takes over a reference to source. depth is how many tuples are ready at most at each place, in
+// addition to the one being read.
 func NewDoubleBufferReader(source *readers.ReaderHolder, places []pyfeed.Place, depth uint64) (readers.Reader, error) {
 	r := &doubleBufferReader{source: readers.NewUpstream(source), places: places, depth: int(depth)}
 	err := CheckDepth(depth)
@@ -87,7 +88,7 @@ func NewDoubleBufferReader(source *readers.ReaderHolder, places []pyfeed.Place, 
 	return r, nil
 }
 
-// connect makes the ways to the places, and has the reader below write where devices copy from.
+// connect prepares the copies to the places, and makes the reader below write to memory that devices copy from.
 func (r *doubleBufferReader) connect() (err error) {
 	place := r.places[0]
 	if place == pyfeed.CPUPlace() {
@@ -131,7 +132,7 @@ func isDeferred(h *readers.ReaderHolder) bool {
 	return is
 }
 
-// finishPending is for a prefetcher whose chunks are a batch each, copied by consumers and the thread side by side.
+// finishPending finishes a prefetched batch: consumers and the goroutine copy one batch each, in parallel.
 func finishPending(p *prefetched, track trace.Track) error {
 	pending := p.pending
 	p.pending = nil
@@ -157,7 +158,7 @@ func (r *doubleBufferReader) fill(ctx context.Context, p *prefetched) error {
 	return nil
 }
 
-// move brings a tuple on its way. After an error it is as it was.
+// move copies or stages a tuple for its place. After an error the tuple is unchanged.
 func (r *doubleBufferReader) move(ctx context.Context, t **pyfeed.Tuple) error {
 	switch {
 	case len(r.stagers) > 0:
@@ -180,14 +181,14 @@ func (r *doubleBufferReader) move(ctx context.Context, t **pyfeed.Tuple) error {
 	return nil
 }
 
-// take is the next tuple, once streams can wait for its copy.
+// take returns the next tuple once streams can wait for its copy.
 func (r *doubleBufferReader) take(ctx context.Context) (*pyfeed.Tuple, error) {
 	if r.failure != nil {
 		return nil, r.failure
 	}
 	if r.staged == nil {
 		for _, s := range r.stagers {
-			if err := s.Err(); err != nil { // rather than wait for a tuple
+			if err := s.Err(); err != nil { // return the error rather than wait for a tuple
 				return nil, err
 			}
 		}
@@ -198,7 +199,7 @@ func (r *doubleBufferReader) take(ctx context.Context) (*pyfeed.Tuple, error) {
 	}
 	err := r.stagers[0].Next(ctx, r.staged)
 	if err == wait.ErrWouldBlock {
-		r.prefetcher.wakeConsumers(1) // another waits for it too, should this caller go away
+		r.prefetcher.wakeConsumers(1) // another consumer waits for it, in case this caller gives up
 		return nil, err
 	}
 	t := r.staged
@@ -213,7 +214,7 @@ func (r *doubleBufferReader) take(ctx context.Context) (*pyfeed.Tuple, error) {
 }
 
 func (r *doubleBufferReader) clear() {
-	r.DropAhead()
+	r.DropPeeked()
 	r.prefetcher.stop()
 	if r.staged != nil {
 		r.staged.Release()
@@ -221,14 +222,28 @@ func (r *doubleBufferReader) clear() {
 	}
 }
 
-// ReInit drops what is ready and starts the reader below over.
+// ReInit drops the tuples that are ready and resets the reader below.
 func (r *doubleBufferReader) ReInit(pass uint64) error {
 	r.clear()
 	r.filled, r.failure = 0, nil
 	return r.source.Begin(pass)
 }
 
-// OutputPlace is readers.Placed's.
+// Identity implements readers.Resumable.
+func (r *doubleBufferReader) Identity() (string, []state.Option) { return "double_buffer", nil }
+
+// Save implements readers.Resumable.
+func (r *doubleBufferReader) Save(p readers.Position, s *readers.Saver) error {
+	return s.SaveBelow(r.source, p)
+}
+
+// Restore implements readers.Resumable. The next tuple goes to the device whose turn it was.
+func (r *doubleBufferReader) Restore(p readers.Position, s *readers.Restorer) (int64, error) {
+	r.filled = int(p.N % int64(len(r.places)))
+	return 0, s.RestoreBelow(r.source, p)
+}
+
+// OutputPlace implements readers.Placed.
 func (r *doubleBufferReader) OutputPlace() (pyfeed.Place, bool) {
 	if r.places[0] == pyfeed.CPUPlace() {
 		return r.source.OutputPlace()
@@ -236,7 +251,7 @@ func (r *doubleBufferReader) OutputPlace() (pyfeed.Place, bool) {
 	return r.places[0], true
 }
 
-// SetTarget is readers.Targetable's.
+// SetTarget implements readers.Targetable.
 func (r *doubleBufferReader) SetTarget(place pyfeed.Place) error {
 	if r.places[0] == pyfeed.CPUPlace() {
 		return r.source.SetTarget(place)
@@ -244,10 +259,10 @@ func (r *doubleBufferReader) SetTarget(place pyfeed.Place) error {
 	return nil
 }
 
-// Spec is that of the reader below.
+// Spec returns that of the reader below.
 func (r *doubleBufferReader) Spec() *pyfeed.Spec { return r.source.Spec() }
 
-// Describe names it.
+// Describe implements readers.Reader.
 func (r *doubleBufferReader) Describe(s *readers.Stats) {
 	s.Reader = "double_buffer"
 	s.Waited = r.prefetcher.waited().Seconds()
@@ -262,12 +277,15 @@ func (r *doubleBufferReader) Describe(s *readers.Stats) {
 	s.Below = []readers.Stats{r.source.Stats()}
 }
 
-// Close lets go of the reader below.
+// Close releases the reader below.
 func (r *doubleBufferReader) Close() {
 	r.clear()
 	r.disconnect()
 	r.source.Drop()
 }
 
-// Upstreams is readers.Decorator's.
+// Length implements readers.Sized.
+func (r *doubleBufferReader) Length() int64 { return r.source.Length() }
+
+// Upstreams implements readers.Decorator.
 func (r *doubleBufferReader) Upstreams() []*readers.Upstream { return []*readers.Upstream{r.source} }

@@ -13,7 +13,7 @@ import (
 	"github.com/pyfeed/pyfeed/readers/internal/readertest"
 )
 
-// idleStager is a way to a device whose copies begin when it is told.
+// idleStager is a stager whose copies begin when the test calls begin.
 type idleStager struct {
 	pyfeed.Stager
 	mu    sync.Mutex
@@ -42,14 +42,15 @@ func (s *idleStager) begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.begun = true
-	s.ready.All()
+	s.ready.WakeAll()
 }
 
-// sleepers are consumers of a double_buffer behind a queue, one for each context, who sleep, and what comes of them.
+// sleepers starts consumers of a double_buffer above a queue, one for each context, and waits until they sleep. ends
+// receives their errors.
 func sleepers(t *testing.T, all ...context.Context) (q *pyfeed.Consumer, s *idleStager, ends []chan error) {
 	q = readertest.Queue(t, pyfeed.QueueOptions{Capacity: 9, Slots: readertest.Cells})
 	reader, err := NewDoubleBufferReader(ofQueue(q), []pyfeed.Place{pyfeed.CPUPlace()}, 2)
-	h, r := made[*doubleBufferReader](t, reader, err)
+	h, r := asReader[*doubleBufferReader](t, reader, err)
 	s = new(idleStager)
 	s.ready.Init(&s.mu)
 	r.stagers, r.Read, r.prefetcher.direct = []pyfeed.Stager{s}, readers.FromFunc(r.take), nil
@@ -68,9 +69,10 @@ func sleepers(t *testing.T, all ...context.Context) (q *pyfeed.Consumer, s *idle
 	return q, s, ends
 }
 
-// Two consumers sleep when a tuple comes. The one that is woken for it waits for its copy, and gives up: it is the other's.
+// Two consumers sleep when a tuple arrives. The first is woken, waits for the tuple's copy, and gives up. The second
+// gets the tuple.
 func TestAConsumerThatGoesAwayLeavesItsCopy(t *testing.T) {
-	soon, cancel := context.WithTimeout(background, time.Minute) // forever, to those who wait
+	soon, cancel := context.WithTimeout(background, time.Minute) // longer than any wait of the test
 	defer cancel()
 	first, leave := context.WithCancel(soon)
 	q, s, ends := sleepers(t, first, soon)
@@ -78,7 +80,7 @@ func TestAConsumerThatGoesAwayLeavesItsCopy(t *testing.T) {
 	readertest.Entered(&s.ready, &s.mu, 1)
 	leave()
 	if err := <-ends[0]; err != context.Canceled {
-		t.Errorf("expected that the first has gone away, found %v", err)
+		t.Errorf("expected that the first consumer was cancelled, found %v", err)
 	}
 	s.begin()
 	if err := <-ends[1]; err != nil {
@@ -86,9 +88,9 @@ func TestAConsumerThatGoesAwayLeavesItsCopy(t *testing.T) {
 	}
 }
 
-// All consumers are told that a copy has failed, behind which nothing comes.
+// When a copy fails, all consumers get its error: no further tuples are delivered.
 func TestAFailedCopyIsEachConsumersEnd(t *testing.T) {
-	soon, cancel := context.WithTimeout(background, time.Minute) // forever, to those who wait
+	soon, cancel := context.WithTimeout(background, time.Minute) // longer than any wait of the test
 	defer cancel()
 	q, s, ends := sleepers(t, soon, soon, soon)
 	s.err = errors.New("mine")

@@ -7,35 +7,36 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
 )
 
-// growingBatch is a large batch with slots that are concatenated. It grows by pieces, smaller batches of the instances that
-// come, so that those are released: each slot has memory of its own, whose pages move to where there is room for more.
+// growingBatch is a large batch with concatenated slots. It grows by pieces, smaller batches of the instances read so
+// far, so that those instances can be released. Each slot has memory of its own. To grow, its pages are remapped to a
+// larger address range instead of being copied.
 type growingBatch struct {
-	batch *pyfeed.Tuple // nil before the first piece; its slots have room for more rows than there are
+	batch *pyfeed.Tuple // nil before the first piece; its slots have spare room for more rows
 	pool  *memory.Pool
 	n     int       // instances
-	bytes int       // of those
+	bytes int       // of those instances
 	rows  []int     // of each slot
 	lod   [][]level // of each slot
-	err   error     // why there will be no batch
+	err   error     // why the batch cannot be built
 }
 
-// level is the offsets of one level of detail.
+// level has the offsets of one LoD level (level of detail).
 type level []int64
 
 const (
-	minGrowing = maxAllocated // below, a batch is gathered whole
-	growPiece  = 4 << 20      // of one, so that a piece is in the processor's cache when it is copied into the batch
+	minGrowing = maxAllocated // bytes; a smaller batch is gathered whole
+	growPiece  = 4 << 20      // bytes of a piece, which is in the processor's cache when it is copied to the batch
 )
 
-// wants says whether so many bytes of instances are enough for a piece.
-func (b *growingBatch) wants(bytes int) bool {
+// enoughForPiece reports whether instances of that many bytes are enough for a piece.
+func (b *growingBatch) enoughForPiece(bytes int) bool {
 	if b.n == 0 {
 		return bytes >= minGrowing
 	}
 	return bytes >= growPiece
 }
 
-// add copies a piece behind those that are there, and releases it.
+// add appends a piece to the batch and releases the piece.
 func (b *growingBatch) add(piece *pyfeed.Tuple, pool *memory.Pool) {
 	defer piece.Release()
 	if b.batch == nil {
@@ -48,7 +49,7 @@ func (b *growingBatch) add(piece *pyfeed.Tuple, pool *memory.Pool) {
 	}
 }
 
-// begin is a batch without rows that looks as the first piece.
+// begin makes an empty batch with the dtypes and dims of the first piece.
 func (b *growingBatch) begin(piece *pyfeed.Tuple, pool *memory.Pool) {
 	b.pool = pool
 	b.batch = pyfeed.NewTuple(len(piece.Slots))
@@ -65,7 +66,8 @@ func (b *growingBatch) begin(piece *pyfeed.Tuple, pool *memory.Pool) {
 	}
 }
 
-// fits is an error if the first tuple of a piece does not look like those that are there. The others are compared with it.
+// fits returns an error if the first tuple of a piece does not match the batch. The other tuples are compared with that
+// one.
 func (b *growingBatch) fits(t *pyfeed.Tuple, spec *pyfeed.Spec) error {
 	if b.batch == nil {
 		return nil
@@ -109,7 +111,7 @@ func (b *growingBatch) append(i int, from *pyfeed.LoDTensor) error {
 	return nil
 }
 
-// finish is the batch, which is the caller's then.
+// finish returns the batch, which the caller owns.
 func (b *growingBatch) finish() (*pyfeed.Tuple, error) {
 	for i := range b.rows {
 		if b.err == nil {

@@ -12,13 +12,13 @@ import (
 
 var background = context.Background()
 
-// ofQueue is a reader of a queue, for the one that takes it over.
+// ofQueue returns a holder of a reader of a queue.
 func ofQueue(q *pyfeed.Consumer) *readers.ReaderHolder {
 	return readers.NewHolder(sources.NewPyArrayReader(q.Retain()))
 }
 
-// made is a reader of this package, which is closed at the end of the test, and its holder.
-func made[T readers.Reader](t *testing.T, r readers.Reader, err error) (*readers.ReaderHolder, T) {
+// asReader returns a reader of this package as a T, and its holder. The reader is closed at the end of the test.
+func asReader[T readers.Reader](t *testing.T, r readers.Reader, err error) (*readers.ReaderHolder, T) {
 	t.Helper()
 	h := readertest.Hold(t, r, err)
 	return h, r.(T)

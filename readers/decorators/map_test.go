@@ -9,13 +9,13 @@ import (
 	"github.com/pyfeed/pyfeed/readers/internal/readertest"
 )
 
-// A worker is woken for room, finds nothing to take yet, and goes away: another that waits for room takes its place.
+// A worker that is woken for room finds no tuple yet and gives up. Another worker that waits for room takes its place.
 func TestAWorkerThatGoesAwayLeavesItsRoom(t *testing.T) {
 	q := readertest.Queue(t, pyfeed.QueueOptions{Capacity: 9, Slots: readertest.Cells})
-	reader, err := NewMapReader(ofQueue(q), nil, 1, true)
-	h, r := made[*mapReader](t, reader, err)
+	reader, err := NewMapReader(ofQueue(q), nil, 1, true, nil)
+	h, r := asReader[*mapReader](t, reader, err)
 	w := WorkersOf(h)
-	soon, cancel := context.WithTimeout(background, time.Minute) // forever, to those who wait
+	soon, cancel := context.WithTimeout(background, time.Minute) // longer than any wait of the test
 	defer cancel()
 	delivered := make(chan error)
 	for range 2 {
@@ -61,10 +61,10 @@ func TestAWorkerThatGoesAwayLeavesItsRoom(t *testing.T) {
 	})
 	leave()
 	if err := <-end; err != context.Canceled {
-		t.Errorf("expected that the first has gone away, found %v", err)
+		t.Errorf("expected that the first worker was cancelled, found %v", err)
 	}
 	readertest.Push(t, q, readertest.Numbers(pyfeed.Dims{2}, 1, 1))
-	for range 2 { // the other worker, and who waits for its result
+	for range 2 { // the other worker, and the consumer that waits for its result
 		select {
 		case err = <-end:
 		case err = <-delivered:

@@ -7,7 +7,7 @@ import (
 	"github.com/pyfeed/pyfeed/readers"
 )
 
-// MapWorkers is a map reader as its workers have it. They do not keep it open.
+// MapWorkers is a map reader's interface for its workers. They do not keep the reader open.
 type MapWorkers struct{ reader *mapReader }
 
 // mapped is a Reader that has workers.
@@ -15,7 +15,8 @@ type mapped interface{ workers() *MapWorkers }
 
 func (r *mapReader) workers() *MapWorkers { return &MapWorkers{r} }
 
-// WorkersOf is the map reader in a holder, for its workers; nil: the holder has another kind of reader.
+// WorkersOf returns the interface for workers of the map reader in a holder; nil: the holder has another kind of
+// reader.
 func WorkersOf(h *readers.ReaderHolder) *MapWorkers {
 	r, is := readers.Capability[mapped](h)
 	if !is {
@@ -24,11 +25,11 @@ func WorkersOf(h *readers.ReaderHolder) *MapWorkers {
 	return r.workers()
 }
 
-// Drop does nothing: the reader is not the workers'.
+// Drop does nothing: workers hold no reference to the reader.
 func (*MapWorkers) Drop() {}
 
-// Take is the next tuple for a worker, and the ticket to give its result for. It waits until the reader is
-// read from and there is room; pyfeed.Closed when the reader is gone. The tuple is fit to leave the library.
+// Take returns the next tuple for a worker, and the ticket to give its result for. It waits until the reader is read
+// from and has room, and returns pyfeed.Closed once the reader is closed. The tuple can be exported from the library.
 func (w *MapWorkers) Take(ctx context.Context) (*pyfeed.Tuple, uint64, error) {
 	for {
 		t, err := w.reader.take(ctx)
@@ -39,12 +40,12 @@ func (w *MapWorkers) Take(ctx context.Context) (*pyfeed.Tuple, uint64, error) {
 			return t.tuple, t.ticket, nil
 		}
 		t.tuple.Release()
-		w.Fail(t.ticket, err) // the consumer's to see, like any error below
+		w.Fail(t.ticket, err) // the consumer gets it, like any error of a reader below
 	}
 }
 
-// Give is the result for a ticket, which the reader owns from now on, unless it is refused: the ticket is
-// still open then. A ticket of a pass that was reset is forgotten.
+// Give passes the result for a ticket to the reader, which owns it from then on. If Give returns an error, the caller
+// still owns the tuple and the ticket stays open. For a ticket of a pass that was reset, the result is dropped.
 func (w *MapWorkers) Give(ticket uint64, t *pyfeed.Tuple) error {
 	if err := w.reader.spec.Check(t); err != nil {
 		return err
@@ -53,10 +54,25 @@ func (w *MapWorkers) Give(ticket uint64, t *pyfeed.Tuple) error {
 	return nil
 }
 
-// Fail says that there will be no result for a ticket: the consumer gets the error in its place.
+// Fail reports that a ticket has no result. The consumer gets the error in its place.
 func (w *MapWorkers) Fail(ticket uint64, err error) { w.reader.resolve(ticket, result{err: err}) }
 
-// Allocate checks what a result looks like and allocates its memory.
+// Skip reports that the tuple of a ticket is left out because of an error of the function. The consumer gets the result of
+// the next tuple in its place; the error is in the reader's Stats.
+func (w *MapWorkers) Skip(ticket uint64, err error) { w.reader.skipTuple(ticket, err) }
+
+// Position returns the number of a ticket's tuple in its pass, from 0. It does not depend on the timing of threads, and is
+// the same after the position of the reader was saved and restored. If a multi_pass reader is below, the pass is one of
+// the reader below that, numbered over all resets. It is an error of kind State if the ticket is completed or was reset.
+func (w *MapWorkers) Position(ticket uint64) (readers.Position, error) {
+	p, open := w.reader.positionOf(ticket)
+	if !open {
+		return p, pyfeed.Errorf(pyfeed.State, "ticket: expected one without a result of this pass, found %d", ticket)
+	}
+	return p, nil
+}
+
+// Allocate checks the dtypes and dims of a result and allocates its memory.
 func (w *MapWorkers) Allocate(t *pyfeed.Tuple) error {
 	if err := w.reader.spec.Check(t); err != nil {
 		return err

@@ -10,21 +10,24 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
-// One core cannot use all of memory's bandwidth. To have another help takes as long as to copy some tens of KiB.
+// One core cannot use the whole memory bandwidth, but waking another takes as long as copying some tens of KiB. The
+// constants were measured with two cores (docs/performance.md, "Large batches"); more than two copiers were not
+// measured.
 const (
 	maxCopiers = 4
 	maxPieces  = 64
-	copyPiece  = 256 << 10 // at least, of which a batch that is shared has two
+	copyPiece  = 256 << 10 // smallest size of a piece in bytes; one thread copies a batch of less than two pieces
 )
 
 var copiers = min(runtime.NumCPU(), maxCopiers)
 
-// parallelCopy has work done for n parts of a batch, which is given the first and the end of those it is to copy: all at once, or
-// in pieces by several threads, if they are so many bytes that it pays. Each thread takes the next piece, so that nobody
-// waits for one that has no core to run on. The error is that of the first part that has one.
+// parallelCopy copies the n parts of a batch with calls of work(first, end), which copies the parts first to end-1. It
+// makes one call for all parts, or, for large batches, calls on several threads. Each thread takes the next piece when
+// it is done with one, so no piece waits for a thread that has no core. The error is that of the first part that
+// failed.
 func parallelCopy(n, bytes int, work func(first, end int) error) error {
 	pieces := min(n, bytes/copyPiece, maxPieces)
-	if copiers < 2 || pieces < 2 {
+	if worthSharing := copiers > 1 && pieces > 1; !worthSharing {
 		return work(0, n)
 	}
 	failures := make([]error, pieces)

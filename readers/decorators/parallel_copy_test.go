@@ -53,14 +53,14 @@ func TestWorkIsCopiedInParallel(t *testing.T) {
 	}
 }
 
-// Who helps does so at the same time, and nobody waits for helpers that take nothing.
+// Copiers work in parallel, and the caller does not wait for copiers that take no piece.
 func TestCopiersWorkTogether(t *testing.T) {
 	withCopiers(t, 3)
 	var together sync.WaitGroup
 	together.Add(3)
 	err := parallelCopy(3, 3*copyPiece, func(int, int) error {
 		together.Done()
-		together.Wait() // ends if all three are at work
+		together.Wait() // returns only if all three work at the same time
 		return nil
 	})
 	if err != nil {
@@ -77,9 +77,9 @@ func TestErrorsOfParallelCopies(t *testing.T) {
 		return nil
 	})
 	if err == nil || err.Error() != "part 2" {
-		t.Errorf("expected that of the first part, found %v", err)
+		t.Errorf("expected the error of the first part, found %v", err)
 	}
-	for _, faults := range []int{1, 2, 100} { // of whichever thread comes to them
+	for _, faults := range []int{1, 2, 100} { // in whichever threads take those pieces
 		var begun atomic.Int64
 		err := parallelCopy(8, 100*copyPiece, func(int, int) error {
 			if begun.Add(1) <= int64(faults) {
@@ -94,7 +94,7 @@ func TestErrorsOfParallelCopies(t *testing.T) {
 	}
 }
 
-// Batches of large tuples are what one thread would have made of them, stacked and joined.
+// Stacked and joined batches of large tuples are the same as if one thread had made them.
 func TestLargeBatches(t *testing.T) {
 	const wide = copyPiece / 8 / 3
 	for _, copiers := range []int{1, 3, 4} {
@@ -135,13 +135,13 @@ func TestLargeBatches(t *testing.T) {
 				batch.Release()
 			}
 			if !slices.Equal(got, expected) {
-				t.Errorf("%d copiers, joined %v: expected %d numbers, found %d others", copiers, joined, len(expected), len(got))
+				t.Errorf("%d copiers, joined %v: expected %d numbers, found %d numbers that differ", copiers, joined, len(expected), len(got))
 			}
 		}
 	}
 }
 
-// The tuple that does not fit is named by its number in the batch, whoever comes to it.
+// The error gives the number in the batch of the tuple that does not fit, whichever thread finds it.
 func TestALargeTupleThatDoesNotFit(t *testing.T) {
 	withCopiers(t, 4)
 	const wide = copyPiece / 8
@@ -160,4 +160,44 @@ func TestALargeTupleThatDoesNotFit(t *testing.T) {
 	batch.add(&chunk, 0)
 	_, err := batch.finish()
 	readertest.Expect(t, err, pyfeed.Shape, fmt.Sprintf("tuple 5 of a batch: expected int64 [%d] as in tuple 0, found int64 [%d]", wide, wide-1))
+}
+
+// The first batch of more than maxAllocated grows with its tuples. Later batches up to that size are allocated at once.
+func TestALargeBatchGrowsOnce(t *testing.T) {
+	const rows, wide = 5, maxAllocated / 4 / 8
+	pool := memory.NewPool(memory.File)
+	defer pool.Close()
+	var batch stackedBatch
+	for i, want := range []struct {
+		size  int
+		grows bool
+	}{{rows, true}, {rows, false}, {rows - 2, false}, {2 * rows, true}, {rows, false}} {
+		var chunk record.Chunk
+		for k := range rows - 2 {
+			chunk.Add(&pyfeed.Tuple{Slots: []pyfeed.LoDTensor{readertest.Numbers(pyfeed.Dims{wide}, make([]int64, wide)...)}})
+			chunk.Tuples()[k].Slots[0].Data[8] = byte(k + 1)
+		}
+		batch.takes(&chunk, want.size, pool)
+		if grows := batch.pool != nil; grows != want.grows {
+			t.Errorf("batch %d of %d tuples: expected that it grows: %v, found %v", i, want.size, want.grows, grows)
+		}
+		batch.add(&chunk, 0)
+		if want.size == rows {
+			last := record.Chunk{}
+			for range 2 {
+				last.Add(&pyfeed.Tuple{Slots: []pyfeed.LoDTensor{readertest.Numbers(pyfeed.Dims{wide}, make([]int64, wide)...)}})
+			}
+			batch.add(&last, 0)
+		}
+		whole, err := batch.finish()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k := range rows - 2 {
+			if found := whole.Slots[0].Data[k*wide*8+8]; found != byte(k+1) {
+				t.Errorf("batch %d: row %d: expected %d, found %d", i, k, k+1, found)
+			}
+		}
+		whole.Release()
+	}
 }

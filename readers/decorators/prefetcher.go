@@ -13,42 +13,42 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// prefetcher reads ahead of its consumers, chunk by chunk, in a goroutine that begins with the first read and ends
-// with the pass, an error or a stop.
+// prefetcher reads chunks ahead of its consumers in a goroutine. The goroutine starts with the first read and ends with
+// the pass, an error, or a stop.
 //
-// To wake a goroutine, and to be woken by it, takes as long as to read some small batches. So consumers may read
-// themselves what is cheap, where they would have to wait for it otherwise.
+// Waking the goroutine, and being woken by it, takes as long as reading some small batches. So a consumer that finds
+// nothing ready may read by itself if reads are cheap.
 type prefetcher struct {
 	name string
-	// fill reads the next chunk, into one that is empty. An error that comes with instances is returned after them; the
-	// prefetcher ends with it. It is called by one at a time.
+	// fill reads the next chunk into p, which is empty. An error that comes with instances is returned after them, and
+	// ends the prefetcher. There is one call of fill at a time.
 	fill func(ctx context.Context, p *prefetched) error
-	// finish completes a chunk that fill has begun, by the goroutine and a consumer at a time, which is on the track. The
-	// prefetcher ends with its error. nil: fill does it all.
+	// finish completes a chunk that fill has read. The goroutine and consumers may each finish a chunk at the same
+	// time; spans are recorded on track. An error ends the prefetcher. nil: fill completes the chunk.
 	finish func(p *prefetched, track trace.Track) error
-	// direct reads what fill reads, for a consumer that finds nothing ready and the goroutine at rest. It is called by one at
-	// a time, never while fill is. nil, without finish: consumers do not read.
+	// direct reads what fill would read, for a consumer that finds nothing ready and the goroutine idle. There is one
+	// call of it at a time, never during a fill. If direct and finish are nil, consumers do not read.
 	direct readers.ReadFunc
-	limit  int // chunks that wait, at most, beside the one that is being taken, and one of a consumer's
+	limit  int // most chunks in the queue, beside one being taken and one read by a consumer
 
-	mu        sync.Mutex
-	consumers wait.List
-	changed   sync.Cond
-	queue     []*prefetched
-	idle      []*prefetched
-	end       error // what fill returned, or why nothing more is read
-	cancel    context.CancelFunc
-	running   bool
-	ahead     bool // the goroutine is to read until there is no room
-	reading   bool // the goroutine or a consumer reads from below
-	begun     bool // a consumer has taken something, in this pass or before
+	mu           sync.Mutex
+	consumers    wait.List
+	stateChanged sync.Cond
+	queue        []*prefetched
+	spareChunks  []*prefetched
+	end          error // the error of fill, or why nothing more is read
+	cancel       context.CancelFunc
+	running      bool
+	readAhead    bool // the goroutine should read until there is no room
+	reading      bool // the goroutine or a consumer is reading from below
+	hasDelivered bool // a consumer has taken something, in this pass or an earlier one
 	pace
 }
 
-// prefetched is a chunk that is read ahead.
+// prefetched is a chunk that was read ahead.
 type prefetched struct {
 	record.Chunk
-	pending   readers.Pending // what is to be finished
+	pending   readers.Pending // to be finished
 	finishing bool
 	err       error // why it could not be finished
 }
@@ -57,25 +57,25 @@ func newPrefetcher(name string, limit int, fill func(context.Context, *prefetche
 	p := &prefetcher{name: name, fill: fill, limit: limit}
 	p.consumers.Init(&p.mu)
 	p.consumers.Named("waits for "+name, trace.Wait)
-	p.changed.L = &p.mu
-	p.awayTime, p.readTime = 2*longAway, 2*expensiveRead // until it is known
+	p.stateChanged.L = &p.mu
+	p.pauseTime, p.readTime = 2*longPause, 2*expensiveRead // initial values: only the goroutine reads until measured
 	return p
 }
 
 // take is a readers.ReadFunc.
-func (p *prefetcher) take(ctx context.Context, to *record.Chunk, most int) (int, error) {
+func (p *prefetcher) take(ctx context.Context, to *record.Chunk, limit int) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.consumerCame()
-	n, err := p.takeReady(to, most)
+	n, err := p.takeReady(to, limit)
 	for blocked := false; n == 0 && err == nil && !blocked && p.consumerMayRead(); {
 		if p.finish == nil {
-			if n, err = p.readDirect(ctx, to, most); err == wait.ErrWouldBlock {
-				blocked, err = true, nil // the goroutine waits for what is below
+			if n, err = p.readDirect(ctx, to, limit); err == wait.ErrWouldBlock {
+				blocked, err = true, nil // only the goroutine waits for the reader below
 			}
 		} else {
 			blocked = p.readOne(nonBlockingContext(ctx)) == wait.ErrWouldBlock
-			n, err = p.takeReady(to, most) // which the goroutine may have finished meanwhile; an end is behind what it finishes still
+			n, err = p.takeReady(to, limit) // the goroutine may have finished a chunk meanwhile, which precedes the end
 		}
 	}
 	if n == 0 {
@@ -87,48 +87,61 @@ func (p *prefetcher) take(ctx context.Context, to *record.Chunk, most int) (int,
 	}
 	left := len(p.queue) > 0 || p.end != nil
 	if left {
-		p.consumers.One().Send() // there is something left for another
+		p.consumers.WakeOne().Send() // another consumer can take the rest
 	}
 	if p.shouldResume(left) {
 		p.resume()
 	}
-	p.begun = true
-	if p.shared() {
+	p.hasDelivered = true
+	if p.consumersRead() {
 		p.consumerLeft()
 	}
 	return n, nil
 }
 
-// wakeConsumers wakes at most n consumers, for what was taken and is left all the same.
+// wakeConsumers wakes at most n consumers, for instances that a caller has taken but not delivered.
 func (p *prefetcher) wakeConsumers(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for ; n > 0 && p.consumers.Len() > 0; n-- {
-		p.consumers.One().Send()
+		p.consumers.WakeOne().Send()
 	}
 }
 
-// shared reports whether consumers read too.
-func (p *prefetcher) shared() bool { return p.direct != nil || p.finish != nil }
+// consumersRead reports whether consumers may read by themselves.
+func (p *prefetcher) consumersRead() bool { return p.direct != nil || p.finish != nil }
 
-// consumerMayRead reports whether a consumer that finds nothing ready may read itself. It has no way to end a read that takes
-// long: so reads have to be known to be cheap.
+// consumerMayRead reports whether a consumer that finds nothing ready may read now. A consumer's read cannot be
+// interrupted, so reads have to be known to be cheap.
 func (p *prefetcher) consumerMayRead() bool {
-	return p.shared() && p.readTime < expensiveRead && !p.reading && p.end == nil && p.untouched() <= p.limit
+	sourceFree := !p.reading && p.end == nil
+	hasRoom := p.numUntaken() <= p.limit // one chunk more than the goroutine may leave
+	return p.consumersRead() && !p.readIsExpensive() && sourceFree && hasRoom
 }
 
-// shouldResume reports whether a consumer that has taken something wakes the goroutine: left says whether there is more.
+// shouldResume reports whether a consumer that has taken something should wake the goroutine. left: more can be taken.
 func (p *prefetcher) shouldResume(left bool) bool {
-	// Woken for half of the room and not for each chunk, the goroutine has more to do at a time.
-	roomy := p.untouched() < p.limit && p.untouched() <= (p.limit+1)/2
-	// Where few cores are free, the goroutine would take that of the consumer that has just got the very first instances. If
-	// there are more of those, the next take wakes it.
-	firstTake := !p.begun && !p.shared() && left
-	return roomy && !firstTake && (!p.shared() || p.pays() || !left && p.consumers.Len() > 0)
+	consumerStarves := !left && p.consumers.Len() > 0
+	worthWaking := !p.consumersRead() || p.readAheadPays() || consumerStarves
+	return p.isHalfEmpty() && !p.isFirstTake(left) && worthWaking
 }
 
-// takeReady takes what was read ahead. 0 and no error: that takes waiting.
-func (p *prefetcher) takeReady(to *record.Chunk, most int) (int, error) {
+// isHalfEmpty reports whether half of the room is free. Woken then, rather than for each chunk, the goroutine does more
+// work for each wake-up (docs/performance.md, "Small records": 700 → 100 context switches in 1,250 batches).
+func (p *prefetcher) isHalfEmpty() bool {
+	return p.numUntaken() < p.limit && p.numUntaken() <= (p.limit+1)/2
+}
+
+// isFirstTake reports whether this is the reader's first take and has left something for the next take, which then
+// wakes the goroutine. If few cores are free, the goroutine would take the core of the consumer that has just got its
+// first instances (docs/performance.md, "The first batch": without this, some first batches took 3.7 ms instead of
+// 1.2).
+func (p *prefetcher) isFirstTake(left bool) bool {
+	return !p.hasDelivered && !p.consumersRead() && left
+}
+
+// takeReady takes instances that were read ahead. If it returns 0 and no error, the consumer has to wait.
+func (p *prefetcher) takeReady(to *record.Chunk, limit int) (int, error) {
 	if len(p.queue) == 0 {
 		return 0, p.end
 	}
@@ -136,22 +149,22 @@ func (p *prefetcher) takeReady(to *record.Chunk, most int) (int, error) {
 	switch {
 	case first.finishing:
 		return 0, nil
-	case first.err != nil: // and stays the first
+	case first.err != nil: // it stays in the queue, for further takes
 		if p.end != first.err {
 			p.setEnd(first.err)
 		}
 		return 0, first.err
 	}
-	n := first.MoveTo(to, most)
+	n := first.MoveTo(to, limit)
 	if first.Len() == 0 {
-		p.idle = append(p.idle, first)
+		p.spareChunks = append(p.spareChunks, first)
 		p.queue = append(p.queue[:0], p.queue[1:]...)
 	}
 	return n, nil
 }
 
-// nonBlockingContext is for what a consumer reads itself, as far as that does not take waiting: the goroutine, which is told
-// to end in other ways, does the waiting.
+// nonBlockingContext returns the context for reads by a consumer. Such reads never wait; only the goroutine waits,
+// since it can be stopped.
 func nonBlockingContext(ctx context.Context) context.Context {
 	if track := wait.TrackOf(ctx); track != 0 {
 		return (&wait.Traced{Context: context.Background(), Track: track}).NonBlocking()
@@ -159,10 +172,10 @@ func nonBlockingContext(ctx context.Context) context.Context {
 	return wait.NonBlocking
 }
 
-// readDirect has the consumer read.
-func (p *prefetcher) readDirect(ctx context.Context, to *record.Chunk, most int) (n int, err error) {
+// readDirect reads in the consumer's thread.
+func (p *prefetcher) readDirect(ctx context.Context, to *record.Chunk, limit int) (n int, err error) {
 	err = p.readUnlocked(func() error {
-		n, err = p.direct(nonBlockingContext(ctx), to, most)
+		n, err = p.direct(nonBlockingContext(ctx), to, limit)
 		return err
 	})
 	if err != nil && err != wait.ErrWouldBlock {
@@ -171,11 +184,11 @@ func (p *prefetcher) readDirect(ctx context.Context, to *record.Chunk, most int)
 	return n, err
 }
 
-// readOne reads a chunk and finishes it. An error of fill's is the prefetcher's end; if it would block, nothing has happened.
+// readOne reads a chunk and finishes it. An error of fill ends the prefetcher. After ErrWouldBlock nothing has changed.
 func (p *prefetcher) readOne(ctx context.Context) error {
 	c := new(prefetched)
-	if n := len(p.idle); n > 0 {
-		c, p.idle = p.idle[n-1], p.idle[:n-1]
+	if n := len(p.spareChunks); n > 0 {
+		c, p.spareChunks = p.spareChunks[n-1], p.spareChunks[:n-1]
 	}
 	err := p.readUnlocked(func() error { return p.fill(ctx, c) })
 	if err == nil && p.finish != nil {
@@ -186,7 +199,7 @@ func (p *prefetcher) readOne(ctx context.Context) error {
 	if c.Len() > 0 {
 		p.queue = append(p.queue, c)
 	} else {
-		p.idle = append(p.idle, c)
+		p.spareChunks = append(p.spareChunks, c)
 	}
 	if err != nil && err != wait.ErrWouldBlock {
 		p.setEnd(err)
@@ -194,7 +207,7 @@ func (p *prefetcher) readOne(ctx context.Context) error {
 	return err
 }
 
-// readUnlocked unlocks to read from below. After a panic too the lock is held again, as the callers expect.
+// readUnlocked reads from below without the lock. It takes the lock again even after a panic, as the callers expect.
 func (p *prefetcher) readUnlocked(read func() error) error {
 	p.reading = true
 	p.mu.Unlock()
@@ -205,7 +218,7 @@ func (p *prefetcher) readUnlocked(read func() error) error {
 		p.reading = false
 		p.readTook(start)
 		if !complete {
-			p.setEnd(pyfeed.Errorf(pyfeed.Fault, "a thread that reads ahead: see what was printed"))
+			p.setEnd(pyfeed.Errorf(pyfeed.Fault, "a thread that reads ahead failed: see standard error"))
 		}
 	}()
 	err := read()
@@ -213,60 +226,60 @@ func (p *prefetcher) readUnlocked(read func() error) error {
 	return err
 }
 
-// finishUnlocked unlocks to finish a chunk. After a panic too the lock is held again.
+// finishUnlocked finishes a chunk without the lock. It takes the lock again even after a panic.
 func (p *prefetcher) finishUnlocked(c *prefetched, track trace.Track) {
 	c.finishing = true
-	if p.ahead {
-		p.changed.Signal() // it may have waited for the one who read
+	if p.readAhead {
+		p.stateChanged.Signal() // the goroutine may have waited for the end of a consumer's read
 	}
 	p.mu.Unlock()
 	start := trace.Now()
-	err := error(pyfeed.Errorf(pyfeed.Fault, "a thread that makes a batch: see what was printed"))
+	err := error(pyfeed.Errorf(pyfeed.Fault, "a thread that makes a batch failed: see standard error"))
 	defer func() {
 		p.mu.Lock()
 		p.finishTook(start)
 		c.finishing, c.err = false, err
 		if p.queue[0] == c {
-			p.consumers.One().Send()
+			p.consumers.WakeOne().Send()
 		}
 	}()
 	err = p.finish(c, track)
 }
 
-// resume has the goroutine read until there is no room.
+// resume makes the goroutine read until there is no room.
 func (p *prefetcher) resume() {
-	p.ahead = true
+	p.readAhead = true
 	switch {
 	case p.end != nil:
 	case p.running:
-		p.changed.Signal()
+		p.stateChanged.Signal()
 	default:
 		p.start()
 	}
 }
 
-// pace is whether reading ahead pays: by how long consumers stay away between two reads, and how long it takes to read
-// and to finish a chunk, in nanoseconds, averaged over the last few, none of which counts for more than twice of what would
-// pay by itself.
+// pace measures whether reading ahead pays: the time between two takes of consumers, and the times to read and to
+// finish a chunk. Each value is a moving average in nanoseconds. The last measurement has a weight of 1/4, and is
+// clipped at twice the value's threshold.
 type pace struct {
-	since                          int64 // when the consumer left that came last; 0: it is here
-	awayTime, readTime, finishTime int64
+	leftAt                          int64 // when the last consumer left with something; 0: no pause is measured
+	pauseTime, readTime, finishTime int64
 }
 
-// Measured in docs/performance.md, "double_buffer over tiny batches" and the end of the section before it: a sleep and a
-// wake-up for every other tiny batch cost 13 µs a batch; two threads that each copy a batch are worth it from 40 µs on.
+// Measured in docs/performance.md, "double_buffer over tiny batches" and the end of the section before it: a sleep and
+// a wake-up for every other tiny batch cost 13 µs a batch; two threads that each copy a batch pay from 40 µs on.
 const (
-	longAway      = 20_000  // while a consumer is away for that long, something can be read
-	expensiveRead = 200_000 // beside a read that takes so long, a wake-up is nothing
-	minBatchWork  = 40_000  // the same of what is finished side by side for one wake-up
+	longPause     = 20_000  // between two takes of a consumer, long enough for the goroutine to read a chunk
+	expensiveRead = 200_000 // of a read, beside which the cost of a wake-up is negligible
+	minBatchWork  = 40_000  // of the finishing that one wake-up moves to the goroutine
 )
 
-func (p *pace) consumerLeft() { p.since = trace.Now() }
+func (p *pace) consumerLeft() { p.leftAt = trace.Now() }
 
 func (p *pace) consumerCame() {
-	if p.since != 0 {
-		p.awayTime += (min(trace.Now()-p.since, 2*longAway) - p.awayTime) / 4
-		p.since = 0
+	if p.leftAt != 0 {
+		p.pauseTime += (min(trace.Now()-p.leftAt, 2*longPause) - p.pauseTime) / 4
+		p.leftAt = 0
 	}
 }
 
@@ -278,14 +291,25 @@ func (p *pace) finishTook(start int64) {
 	p.finishTime += (min(trace.Now()-start, 2*minBatchWork) - p.finishTime) / 4
 }
 
-// pays reports whether the goroutine is worth its wake-up.
-func (p *prefetcher) pays() bool {
-	return p.awayTime >= longAway || p.readTime >= expensiveRead ||
-		p.finish != nil && p.finishTime*int64(p.limit+1)/2 >= minBatchWork
+// readAheadPays reports whether waking the goroutine pays.
+func (p *prefetcher) readAheadPays() bool {
+	return p.consumersPause() || p.readIsExpensive() || p.finishingIsExpensive()
 }
 
-// untouched is the number of chunks that nothing was taken of.
-func (p *prefetcher) untouched() int {
+// consumersPause reports whether consumers compute long enough between two takes for the goroutine to read meanwhile.
+func (p *pace) consumersPause() bool { return p.pauseTime >= longPause }
+
+// readIsExpensive reports whether reads take so long that only the goroutine, which can be stopped, should read.
+func (p *pace) readIsExpensive() bool { return p.readTime >= expensiveRead }
+
+// finishingIsExpensive reports whether finishing the chunks of half the room, the work of one wake-up, pays for a
+// second thread.
+func (p *prefetcher) finishingIsExpensive() bool {
+	return p.finish != nil && p.finishTime*int64(p.limit+1)/2 >= minBatchWork
+}
+
+// numUntaken returns the number of chunks from which nothing was taken.
+func (p *prefetcher) numUntaken() int {
 	if len(p.queue) > 0 && !p.queue[0].finishing && p.queue[0].PartlyTaken() {
 		return len(p.queue) - 1
 	}
@@ -302,7 +326,7 @@ func (p *prefetcher) start() {
 	})
 }
 
-// run is the goroutine.
+// run is the loop of the goroutine.
 func (p *prefetcher) run(ctx context.Context) {
 	var lane trace.Lane
 	defer lane.Done()
@@ -310,14 +334,14 @@ func (p *prefetcher) run(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for {
-		if p.rests(ctx) {
+		if p.isIdle(ctx) {
 			full := trace.Begin()
-			for p.rests(ctx) {
-				p.changed.Wait()
+			for p.isIdle(ctx) {
+				p.stateChanged.Wait()
 			}
 			trace.Since(lane.Track(p.name), trace.Full, "no room", full)
 		}
-		if err := cmp.Or(p.end, ctx.Err()); err != nil { // what is below may never wait, and so never look
+		if err := cmp.Or(p.end, ctx.Err()); err != nil { // the readers below may never wait, and so never check ctx
 			p.exit(err)
 			return
 		}
@@ -330,59 +354,59 @@ func (p *prefetcher) run(ctx context.Context) {
 			p.exit(err)
 			return
 		}
-		p.ahead = p.untouched() < p.limit
-		p.consumers.One().Send()
+		p.readAhead = p.numUntaken() < p.limit
+		p.consumers.WakeOne().Send()
 	}
 }
 
-// track is that of the goroutine, in the recording that is on; 0: it has recorded nothing yet.
+// track returns the goroutine's track in the current recording; 0: it has recorded nothing yet.
 func (p *prefetcher) track() trace.Track {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.consumers.Server()
 }
 
-// rests reports whether the goroutine has nothing to do.
-func (p *prefetcher) rests(ctx context.Context) bool {
-	room := p.untouched() < p.limit && !p.reading && (p.ahead || !p.shared())
+// isIdle reports whether the goroutine has nothing to do.
+func (p *prefetcher) isIdle(ctx context.Context) bool {
+	room := p.numUntaken() < p.limit && !p.reading && (p.readAhead || !p.consumersRead())
 	return !room && p.end == nil && ctx.Err() == nil
 }
 
-// exit is the end of the goroutine.
+// exit is called when the goroutine ends.
 func (p *prefetcher) exit(end error) {
 	p.running = false
 	p.setEnd(end)
 }
 
-// setEnd is the end of reading ahead, for this pass.
+// setEnd ends reading ahead for this pass.
 func (p *prefetcher) setEnd(end error) {
 	p.end = end
-	p.changed.Broadcast()
-	p.consumers.All()
+	p.stateChanged.Broadcast()
+	p.consumers.WakeAll()
 }
 
-// stop ends the goroutine and releases what it has read: the next take begins anew.
+// stop ends the goroutine and releases what it has read. The next take starts it again.
 func (p *prefetcher) stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.cancel != nil {
 		p.cancel()
-		p.changed.Broadcast()
+		p.stateChanged.Broadcast()
 	}
 	for p.running {
-		p.changed.Wait()
+		p.stateChanged.Wait()
 	}
 	for _, c := range p.queue {
 		c.Release()
 	}
-	p.queue, p.cancel, p.idle, p.ahead = nil, nil, nil, false
+	p.queue, p.cancel, p.spareChunks, p.readAhead = nil, nil, nil, false
 	if !pyfeed.IsKind(p.end, pyfeed.Fault) {
 		p.end = nil
 	}
-	p.consumers.All()
+	p.consumers.WakeAll()
 }
 
-// waited is how long consumers have slept in it, summed.
+// waited returns the total time that consumers have slept.
 func (p *prefetcher) waited() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// counter is what a prefetcher reads: tuples numbered by their passes' numbers, for as long as nobody meets another in it.
+// counter is a prefetcher's source of numbered tuples. It fails the test if two threads read at once.
 type counter struct {
 	t      *testing.T
 	inside atomic.Bool
@@ -30,9 +30,9 @@ type counter struct {
 	direct int // read by consumers
 }
 
-func (c *counter) read(l *record.Chunk, most int, waits bool) (int, error) {
+func (c *counter) read(l *record.Chunk, limit int, waits bool) (int, error) {
 	if !c.inside.CompareAndSwap(false, true) {
-		c.t.Error("two at a time")
+		c.t.Error("two threads read at the same time")
 	}
 	defer c.inside.Store(false)
 	if waits && c.random.IntN(4) == 0 {
@@ -41,7 +41,7 @@ func (c *counter) read(l *record.Chunk, most int, waits bool) (int, error) {
 	if c.next == c.count {
 		return 0, c.end
 	}
-	n := min(most, 1+c.random.IntN(3), int(c.count-c.next))
+	n := min(limit, 1+c.random.IntN(3), int(c.count-c.next))
 	for range n {
 		tuple := pyfeed.NewTuple(1)
 		tuple.Pass = c.next
@@ -61,7 +61,7 @@ type counting struct {
 }
 
 func (r *counting) ReInit(uint64) error {
-	r.DropAhead()
+	r.DropPeeked()
 	r.prefetcher.stop()
 	r.c.next = 0
 	return nil
@@ -73,16 +73,16 @@ func newCounting(t *testing.T, seed uint64, limit int, count int64, end error) (
 		_, err := c.read(&is.Chunk, 2, false)
 		return err
 	})
-	p.direct = func(ctx context.Context, l *record.Chunk, most int) (int, error) {
+	p.direct = func(ctx context.Context, l *record.Chunk, maxCount int) (int, error) {
 		if _, is := ctx.(*wait.Parker); is {
-			t.Error("a consumer would wait below")
+			t.Error("a consumer's read may wait")
 		}
-		return c.read(l, most, true)
+		return c.read(l, maxCount, true)
 	}
-	return readers.NewHolder(&counting{faultReader{readers.Lookahead{Read: p.take}, p}, c}), p, c
+	return readers.NewHolder(&counting{faultReader{readers.PeekBuffer{Read: p.take}, p}, c}), p, c
 }
 
-// newFinishing is a prefetcher each of whose tuples takes a while to be finished: that of number bad cannot be.
+// newFinishing makes a prefetcher whose chunks take a while to finish. Finishing tuple number bad fails.
 func newFinishing(t *testing.T, seed uint64, limit int, count int64, end error, bad int64) (*readers.ReaderHolder, *prefetcher, *counter) {
 	h, p, c := newCounting(t, seed, limit, count, end)
 	p.direct = nil
@@ -107,19 +107,19 @@ func newFinishing(t *testing.T, seed uint64, limit int, count int64, end error, 
 
 var errFinish = errors.New("cannot be made")
 
-// setPays has the prefetcher believe that reading ahead pays, or not.
+// setPays sets the measured times so that reading ahead pays, or does not.
 func (p *prefetcher) setPays(pays bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.awayTime, p.readTime = 0, 0
+	p.pauseTime, p.readTime = 0, 0
 	if pays {
-		p.awayTime = 2 * longAway
+		p.pauseTime = 2 * longPause
 	}
 }
 
-// Whoever reads, consumers or the goroutine, the order is the same, an error comes where it belongs, and a reset at any
-// time starts over.
-func TestConsumersAndThreadTakeTurns(t *testing.T) {
+// Whether consumers or the goroutine read, the order is the same, an error keeps its position, and a reset is possible
+// at any time.
+func TestConsumersAndGoroutineInterleave(t *testing.T) {
 	oops := errors.New("mine")
 	direct := 0
 	for seed := range uint64(300) {
@@ -137,7 +137,7 @@ func TestConsumersAndThreadTakeTurns(t *testing.T) {
 			}
 		}
 		for range 4 {
-			until := random.Int64N(2 * (count + 1)) // of some passes not all is read
+			until := random.Int64N(2 * (count + 1)) // some passes are not read to their end
 			for i := int64(0); i < until; i++ {
 				p.setPays(random.IntN(3) == 0)
 				if random.IntN(4) == 0 {
@@ -148,7 +148,7 @@ func TestConsumersAndThreadTakeTurns(t *testing.T) {
 				tuple, err := h.ReadNext(background)
 				if i >= count {
 					if err != end {
-						t.Fatalf("seed %d: expected %v behind %d tuples, found %v", seed, end, count, err)
+						t.Fatalf("seed %d: expected %v after %d tuples, found %v", seed, end, count, err)
 					}
 					break
 				}
@@ -165,12 +165,12 @@ func TestConsumersAndThreadTakeTurns(t *testing.T) {
 		h.Drop()
 	}
 	if direct == 0 {
-		t.Error("no consumer has read")
+		t.Error("no consumer has read by itself")
 	}
 }
 
-// Two consumers sleep while the goroutine reads. It comes to rest behind a chunk, which wakes one of them, and reading
-// ahead does not pay: the other is served all the same, of the same chunk or of one more.
+// Two consumers sleep while the goroutine reads. The goroutine stops after a chunk, which wakes one consumer, and
+// reading ahead does not pay. The other consumer still gets a tuple: from the same chunk, or from one more.
 func TestNoConsumerIsForgotten(t *testing.T) {
 	for _, size := range []int{1, 2} {
 		chunks := make(chan int)
@@ -186,7 +186,7 @@ func TestNoConsumerIsForgotten(t *testing.T) {
 		})
 		p.direct = func(context.Context, *record.Chunk, int) (int, error) { return 0, wait.ErrWouldBlock }
 		p.setPays(false)
-		h := readers.NewHolder(&faultReader{readers.Lookahead{Read: p.take}, p})
+		h := readers.NewHolder(&faultReader{readers.PeekBuffer{Read: p.take}, p})
 		served := make(chan error)
 		for range 2 {
 			go func() {
@@ -200,7 +200,7 @@ func TestNoConsumerIsForgotten(t *testing.T) {
 		readertest.Until(func() bool {
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			p.awayTime, p.readTime = 0, 0
+			p.pauseTime, p.readTime = 0, 0
 			return p.consumers.Len() == 2 && p.reading
 		})
 		for n := 0; n < 2; n += size {
@@ -216,7 +216,7 @@ func TestNoConsumerIsForgotten(t *testing.T) {
 	}
 }
 
-// Many consumers get each tuple once.
+// With many consumers, each tuple is delivered once.
 func TestManyConsumersTakeTurns(t *testing.T) {
 	for seed := range uint64(100) {
 		const count = 500
@@ -261,8 +261,8 @@ func TestManyConsumersTakeTurns(t *testing.T) {
 	}
 }
 
-// The goroutine makes a chunk while a consumer looks for the next and finds that it would have to wait: nobody wakes him for
-// what was made before he sleeps.
+// The goroutine finishes a chunk while a consumer reads and finds that it would have to wait. The consumer is not woken
+// for chunks that are finished before it sleeps, so it has to look again.
 func TestAChunkThatIsFinishedWhileAConsumerReads(t *testing.T) {
 	making, reading := make(chan bool), make(chan bool)
 	p := newPrefetcher("chunks", 1, func(ctx context.Context, c *prefetched) error {
@@ -282,7 +282,7 @@ func TestAChunkThatIsFinishedWhileAConsumerReads(t *testing.T) {
 	p.resume()
 	<-making
 	p.setPays(false)
-	h := readers.NewHolder(&faultReader{readers.Lookahead{Read: p.take}, p})
+	h := readers.NewHolder(&faultReader{readers.PeekBuffer{Read: p.take}, p})
 	served := make(chan error)
 	go func() {
 		tuple, err := h.ReadNext(background)
@@ -291,9 +291,9 @@ func TestAChunkThatIsFinishedWhileAConsumerReads(t *testing.T) {
 		}
 		served <- err
 	}()
-	<-reading // without a place to wait in
+	<-reading // the first try, in which the caller cannot sleep
 	reading <- true
-	<-reading // and with one; now the chunk is made
+	<-reading // the second try, in which it can; now the chunk is finished
 	making <- true
 	readertest.Until(func() bool {
 		p.mu.Lock()
@@ -305,7 +305,7 @@ func TestAChunkThatIsFinishedWhileAConsumerReads(t *testing.T) {
 		t.Error(err)
 	}
 	go func() {
-		for range making { // of the next, if there is one
+		for range making { // of the next chunk, if there is one
 			making <- true
 		}
 	}()
@@ -313,7 +313,8 @@ func TestAChunkThatIsFinishedWhileAConsumerReads(t *testing.T) {
 	close(making)
 }
 
-// A panic of who makes a chunk comes in place of that and of all behind it, in whose hands ever.
+// A panic while a chunk is finished is delivered in place of that chunk and of all chunks after it, whichever thread
+// panicked.
 func TestAFaultWhileAChunkIsFinished(t *testing.T) {
 	for _, pays := range []bool{true, false} {
 		h, p, _ := newFinishing(t, 0, 2, 10, io.EOF, -1)
@@ -334,7 +335,7 @@ func TestAFaultWhileAChunkIsFinished(t *testing.T) {
 			return h.ReadNext(background)
 		}
 		faults, number := 0, int64(0)
-		for faults < 3 { // one of them strikes the consumer itself
+		for faults < 3 { // the consumer itself meets one of them
 			tuple, err := next()
 			if pyfeed.IsKind(err, pyfeed.Fault) {
 				faults++
@@ -350,11 +351,11 @@ func TestAFaultWhileAChunkIsFinished(t *testing.T) {
 	}
 }
 
-// A consumer in whose hands the reading below panics leaves the prefetcher fit to be stopped.
+// If a consumer's own read panics, the prefetcher can still be stopped.
 func TestAFaultInAConsumerThatReadsItself(t *testing.T) {
 	h, p, _ := newCounting(t, 0, 2, 1, io.EOF)
 	p.direct = func(context.Context, *record.Chunk, int) (int, error) { panic("mine") }
-	p.readTime = 0 // known to be cheap
+	p.readTime = 0 // so that consumers read
 	func() {
 		defer func() {
 			if v := recover(); v != "mine" {
@@ -363,19 +364,19 @@ func TestAFaultInAConsumerThatReadsItself(t *testing.T) {
 		}()
 		_, _ = h.ReadNext(background)
 	}()
-	if !pyfeed.IsKind(p.end, pyfeed.Fault) { // or others would sleep on
+	if !pyfeed.IsKind(p.end, pyfeed.Fault) { // otherwise other consumers would sleep forever
 		t.Errorf("expected the prefetcher's end to be the fault, found %v", p.end)
 	}
 	h.Drop()
 }
 
-// What takes long is the goroutine's to read, and so is what nobody knows yet: it can be told to end.
-func TestConsumersReadOnlyWhatIsKnownToBeCheap(t *testing.T) {
+// Only the goroutine, which can be stopped, reads from a source that is slow or whose speed is not known yet.
+func TestConsumersReadOnlyCheapSources(t *testing.T) {
 	const count = 50
 	h, p, c := newCounting(t, 0, 2, count, io.EOF)
 	for i := range int64(count) {
 		p.mu.Lock()
-		p.readTime = 1 << 40 // however quick they were
+		p.readTime = 1 << 40 // pretend that reads are slow
 		p.mu.Unlock()
 		tuple, err := h.ReadNext(background)
 		if err != nil || tuple.Pass != i {
@@ -394,7 +395,7 @@ func TestConsumersReadOnlyWhatIsKnownToBeCheap(t *testing.T) {
 
 func TestAFaultInAThreadThatReadsAhead(t *testing.T) {
 	p := newPrefetcher("mine", 1, func(context.Context, *prefetched) error { panic("mine") })
-	reader := readers.Lookahead{Read: p.take}
+	reader := readers.PeekBuffer{Read: p.take}
 	for range 2 {
 		_, err := readers.NewHolder(&faultReader{reader, p}).ReadNext(background)
 		var e *pyfeed.Error
@@ -406,7 +407,7 @@ func TestAFaultInAThreadThatReadsAhead(t *testing.T) {
 }
 
 type faultReader struct {
-	readers.Lookahead
+	readers.PeekBuffer
 	prefetcher *prefetcher
 }
 

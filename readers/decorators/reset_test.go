@@ -8,14 +8,14 @@ import (
 	"github.com/pyfeed/pyfeed/readers/internal/readertest"
 )
 
-// A reset wakes those who wait, in whatever they wait.
+// A reset wakes all callers, whatever they wait for.
 func TestResetWhileAReadWaits(t *testing.T) {
 	decorate := map[string]func(*readers.ReaderHolder) (readers.Reader, error){
 		"double_buffer": func(h *readers.ReaderHolder) (readers.Reader, error) {
 			return NewDoubleBufferReader(h, []pyfeed.Place{pyfeed.CPUPlace()}, 2)
 		},
 		"shuffle":    func(h *readers.ReaderHolder) (readers.Reader, error) { return NewShuffleReader(h, 3, 0) },
-		"map":        func(h *readers.ReaderHolder) (readers.Reader, error) { return NewMapReader(h, nil, 16, true) },
+		"map":        func(h *readers.ReaderHolder) (readers.Reader, error) { return NewMapReader(h, nil, 16, true, nil) },
 		"batch":      func(h *readers.ReaderHolder) (readers.Reader, error) { return NewBatchReader(h, 3, false, false) },
 		"multi_pass": func(h *readers.ReaderHolder) (readers.Reader, error) { return NewMultiPassReader(h, 2) },
 		"shard":      func(h *readers.ReaderHolder) (readers.Reader, error) { return NewShardReader(h, 0, 1) },
@@ -38,7 +38,7 @@ func TestResetWhileAReadWaits(t *testing.T) {
 				default:
 				}
 			}
-			if isMap { // which waits for a worker
+			if isMap { // map waits for a worker
 				readertest.Entered(&m.consumers, &m.mu, 1)
 			}
 			if err := h.ReInit(); err != nil {

@@ -2,22 +2,24 @@ package decorators
 
 import (
 	"context"
+	"math"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/record"
+	"github.com/pyfeed/pyfeed/readers/state"
 )
 
-// shardReader delivers every world-th tuple, from the rank-th on: each to one of world readers.
+// shardReader delivers every world-th tuple, beginning with number rank. world such readers deliver each tuple once.
 type shardReader struct {
-	readers.Lookahead
+	readers.PeekBuffer
 	source      *readers.Upstream
 	rank, world uint64
 	at          uint64 // number of the next tuple
 }
 
-// CheckShard refuses a rank that is not below the world's size.
+// CheckShard returns an error if rank is not less than world.
 func CheckShard(rank, world uint64) error {
 	if rank >= world {
 		return pyfeed.Errorf(pyfeed.Invalid, "shard: expected a rank below the world's size %d, found %d", world, rank)
@@ -36,57 +38,99 @@ func NewShardReader(source *readers.ReaderHolder, rank, world uint64) (readers.R
 	return r, nil
 }
 
-func (r *shardReader) take(ctx context.Context, c *record.Chunk, most int) (int, error) {
+func (r *shardReader) take(ctx context.Context, c *record.Chunk, limit int) (int, error) {
 	var slice wait.TimeSlice
 	for {
-		before, bytes := c.Checkpoint(), c.Bytes()
-		if _, err := r.source.ReadInto(ctx, c, most); err != nil {
+		before := c.Checkpoint()
+		if _, err := r.source.ReadInto(ctx, c, limit); err != nil {
 			return 0, err
 		}
-		bytes = c.Bytes() - bytes
-		if kept := c.Filter(before, r.mine); kept > 0 {
+		if kept := c.Filter(before, r.takeNext); kept > 0 {
 			return kept, nil
 		}
-		if slice.Expired(ctx, bytes) {
+		if slice.Expired(ctx) {
 			return 0, wait.ErrWouldBlock
 		}
 	}
 }
 
-// mine says whether the next tuple is one to be delivered.
-func (r *shardReader) mine() bool {
+// takeNext counts the next tuple, and reports whether it belongs to this shard.
+func (r *shardReader) takeNext() bool {
 	r.at++
 	return (r.at-1)%r.world == r.rank
 }
 
-// ReInit starts the reader below over.
+// ReInit resets the reader below.
 func (r *shardReader) ReInit(pass uint64) error {
-	r.DropAhead()
+	r.DropPeeked()
 	r.at = 0
 	return r.source.Begin(pass)
 }
 
-// Spec is that of the reader below.
+// Identity implements readers.Resumable.
+func (r *shardReader) Identity() (string, []state.Option) {
+	return "shard", []state.Option{{Name: "rank", Value: r.rank}, {Name: "world", Value: r.world}}
+}
+
+// Save implements readers.Resumable.
+func (r *shardReader) Save(p readers.Position, s *readers.Saver) error {
+	return s.SaveBelow(r.source, r.below(p))
+}
+
+// Restore implements readers.Resumable.
+func (r *shardReader) Restore(p readers.Position, s *readers.Restorer) (int64, error) {
+	below := r.below(p)
+	r.at = uint64(below.N)
+	return 0, s.RestoreBelow(r.source, below)
+}
+
+// below is the position of the reader below: behind the last tuple that was delivered, so that there is such a position
+// at the end of the pass too.
+func (r *shardReader) below(p readers.Position) readers.Position {
+	if p.N > 0 {
+		last := uint64(p.N - 1)
+		if last > (math.MaxInt64-r.rank-1)/r.world {
+			last = (math.MaxInt64 - r.rank - 1) / r.world
+		}
+		p.N = int64(last*r.world + r.rank + 1)
+	}
+	return p
+}
+
+// Spec returns that of the reader below.
 func (r *shardReader) Spec() *pyfeed.Spec { return r.source.Spec() }
 
-// Describe names it.
+// Describe implements readers.Reader.
 func (r *shardReader) Describe(s *readers.Stats) {
 	s.Reader = "shard"
 	s.Extra = map[string]any{"rank": r.rank, "world": r.world}
 	s.Below = []readers.Stats{r.source.Stats()}
 }
 
-// Close lets go of the reader below.
+// Close releases the reader below.
 func (r *shardReader) Close() {
-	r.DropAhead()
+	r.DropPeeked()
 	r.source.Drop()
 }
 
-// Upstreams is readers.Decorator's.
+// Length implements readers.Sized.
+func (r *shardReader) Length() int64 {
+	n := r.source.Length()
+	if n == readers.Unknown || n == readers.Endless {
+		return n
+	}
+	part := uint64(n) / r.world
+	if r.rank < uint64(n)%r.world {
+		part++
+	}
+	return int64(part)
+}
+
+// Upstreams implements readers.Decorator.
 func (r *shardReader) Upstreams() []*readers.Upstream { return []*readers.Upstream{r.source} }
 
-// OutputPlace is readers.Placed's.
+// OutputPlace implements readers.Placed.
 func (r *shardReader) OutputPlace() (pyfeed.Place, bool) { return r.source.OutputPlace() }
 
-// SetTarget is readers.Targetable's.
+// SetTarget implements readers.Targetable.
 func (r *shardReader) SetTarget(place pyfeed.Place) error { return r.source.SetTarget(place) }

@@ -2,25 +2,35 @@ package decorators
 
 import (
 	"context"
+	"io"
+	"sync/atomic"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/record"
+	"github.com/pyfeed/pyfeed/readers/state"
 )
 
-// shuffleReader permutes its instances block by block: the next block is read while this one is served. One
-// seed gives one order, on every machine; each pass has another. It moves references, never bytes.
+// shuffleReader permutes instances block by block. The next block is read while the current one is delivered. The order
+// depends on the seed and the pass, and is the same on every machine. Only references move, not data.
 type shuffleReader struct {
-	readers.Lookahead
+	readers.PeekBuffer
 	source     *readers.Upstream
 	size       int
 	seed       uint64
 	pass       uint64
-	block      uint64 // the next to be read of the pass
+	block      uint64 // of this pass, the next to be read
 	prefetcher *prefetcher
+	cut        atomic.Pointer[cutBlock] // the last one; nil: none
 }
 
-// CheckBufferSize refuses sizes of a shuffle's block that are not possible.
+// cutBlock is a block that an error below has cut short. Without the error, it would have another order.
+type cutBlock struct {
+	pass, block uint64
+	err         error
+}
+
+// CheckBufferSize returns an error if a shuffle's block cannot have that size.
 func CheckBufferSize(size uint64) error {
 	if size == 0 || size > 1<<31 {
 		return pyfeed.Errorf(pyfeed.Invalid, "buffer_size: expected 1 to 2^31 tuples, found %d", size)
@@ -45,14 +55,17 @@ func (r *shuffleReader) fill(ctx context.Context, c *record.Chunk) (end error) {
 	for c.Len() < r.size && end == nil && ctx.Err() == nil {
 		_, end = r.source.ReadInto(ctx, c, r.size-c.Len())
 	}
+	if end != nil && end != io.EOF && ctx.Err() == nil {
+		r.cut.Store(&cutBlock{r.pass, r.block, end})
+	}
 	c.Permute(r.seed, r.pass, r.block, ctx.Done())
 	r.block++
 	return end
 }
 
-// ReInit begins a pass, in an order of its own.
+// ReInit begins a pass, which has its own order.
 func (r *shuffleReader) ReInit(pass uint64) error {
-	r.DropAhead()
+	r.DropPeeked()
 	r.prefetcher.stop()
 	if err := r.source.Begin(pass); err != nil {
 		return err
@@ -61,10 +74,34 @@ func (r *shuffleReader) ReInit(pass uint64) error {
 	return nil
 }
 
-// Spec is that of the reader below.
+// Identity implements readers.Resumable.
+func (r *shuffleReader) Identity() (string, []state.Option) {
+	return "shuffle", []state.Option{
+		{Name: "buffer_size", Value: r.size, Optional: true},
+		{Name: "seed", Value: r.seed, Optional: true},
+	}
+}
+
+// Save implements readers.Resumable: the block of the next instance is read and permuted again.
+func (r *shuffleReader) Save(p readers.Position, s *readers.Saver) error {
+	if cut := r.cut.Load(); cut != nil && cut.pass == p.Pass && cut.block == uint64(p.N/int64(r.size)) {
+		return pyfeed.Errorf(pyfeed.State, "shuffle: expected a whole block, found one that an error has cut short, whose order may be "+
+			"another one after a restart: go on from the last state that was saved. The error: %v", cut.err)
+	}
+	return s.SaveBelow(r.source, readers.Position{Pass: p.Pass, N: p.N - p.N%int64(r.size)})
+}
+
+// Restore implements readers.Resumable.
+func (r *shuffleReader) Restore(p readers.Position, s *readers.Restorer) (int64, error) {
+	taken := p.N % int64(r.size)
+	r.block = uint64(p.N / int64(r.size))
+	return taken, s.RestoreBelow(r.source, readers.Position{Pass: p.Pass, N: p.N - taken})
+}
+
+// Spec returns that of the reader below.
 func (r *shuffleReader) Spec() *pyfeed.Spec { return r.source.Spec() }
 
-// Describe names it.
+// Describe implements readers.Reader.
 func (r *shuffleReader) Describe(s *readers.Stats) {
 	s.Reader = "shuffle"
 	s.Waited = r.prefetcher.waited().Seconds()
@@ -72,18 +109,21 @@ func (r *shuffleReader) Describe(s *readers.Stats) {
 	s.Below = []readers.Stats{r.source.Stats()}
 }
 
-// Close lets go of the reader below.
+// Close releases the reader below.
 func (r *shuffleReader) Close() {
-	r.DropAhead()
+	r.DropPeeked()
 	r.prefetcher.stop()
 	r.source.Drop()
 }
 
-// Upstreams is readers.Decorator's.
+// Length implements readers.Sized.
+func (r *shuffleReader) Length() int64 { return r.source.Length() }
+
+// Upstreams implements readers.Decorator.
 func (r *shuffleReader) Upstreams() []*readers.Upstream { return []*readers.Upstream{r.source} }
 
-// OutputPlace is readers.Placed's.
+// OutputPlace implements readers.Placed.
 func (r *shuffleReader) OutputPlace() (pyfeed.Place, bool) { return r.source.OutputPlace() }
 
-// SetTarget is readers.Targetable's.
+// SetTarget implements readers.Targetable.
 func (r *shuffleReader) SetTarget(place pyfeed.Place) error { return r.source.SetTarget(place) }

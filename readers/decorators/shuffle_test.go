@@ -12,15 +12,15 @@ import (
 	"github.com/pyfeed/pyfeed/readers/sources"
 )
 
-// Nobody reads the second block while the first instances of the first one are on their way: but from the next read on, and in
-// any further pass.
+// The second block is not read while the first instances of the first block are delivered. It is read from the second
+// read on; in later passes, from the first read on.
 func TestAShuffleGivesTheFirstInstancesBeforeItReadsOn(t *testing.T) {
 	readertest.Counted(t)
 	const size = 40
 	numbers, err := sources.NewRandomDataGenerator([]pyfeed.Slot{{DType: pyfeed.Int64}}, 0, 1, 0, -1)
 	source := readertest.Hold(t, numbers, err)
 	reader, err := NewShuffleReader(source.Retain(), size, 0)
-	h, r := made[*shuffleReader](t, reader, err)
+	h, r := asReader[*shuffleReader](t, reader, err)
 	p := r.prefetcher
 	for pass := range 2 {
 		before := source.Stats().Tuples
@@ -31,13 +31,13 @@ func TestAShuffleGivesTheFirstInstancesBeforeItReadsOn(t *testing.T) {
 			}
 			pyfeed.ReleaseAll(out)
 			p.mu.Lock()
-			for goesOn := pass > 0 || read > 0; goesOn && p.untouched() == 0; {
+			for goesOn := pass > 0 || read > 0; goesOn && p.numUntaken() == 0; {
 				p.mu.Unlock()
 				runtime.Gosched()
 				p.mu.Lock()
 			}
-			if blocks := (source.Stats().Tuples - before) / size; blocks != int64(min(1+pass+read, 2)) || p.ahead || p.reading {
-				t.Errorf("pass %d, read %d: found %d blocks, more to be read: %v", pass, read, blocks, p.ahead)
+			if blocks := (source.Stats().Tuples - before) / size; blocks != int64(min(1+pass+read, 2)) || p.readAhead || p.reading {
+				t.Errorf("pass %d, read %d: found %d blocks, more to be read: %v", pass, read, blocks, p.readAhead)
 			}
 			p.mu.Unlock()
 		}
@@ -47,14 +47,14 @@ func TestAShuffleGivesTheFirstInstancesBeforeItReadsOn(t *testing.T) {
 	}
 }
 
-// Several consumers sleep when a block comes, of which the first to wake takes more than one tuple: the others are served of
-// those, and need not sleep until the next block.
-func TestConsumersShareWhatOneOfThemHasRead(t *testing.T) {
+// Several consumers sleep when a block arrives. The first to wake takes more tuples than it needs. The others get the
+// rest, and do not sleep until the next block.
+func TestConsumersShareReadAhead(t *testing.T) {
 	q := readertest.Queue(t, pyfeed.QueueOptions{Capacity: record.MinBlock, Slots: readertest.Cells})
 	reader, err := NewShuffleReader(ofQueue(q), record.MinBlock, 0)
-	h, r := made[*shuffleReader](t, reader, err)
+	h, r := asReader[*shuffleReader](t, reader, err)
 	p := r.prefetcher
-	ctx, cancel := context.WithTimeout(background, time.Minute) // forever, to those who wait
+	ctx, cancel := context.WithTimeout(background, time.Minute) // longer than any wait of the test
 	defer cancel()
 	const consumers = 4
 	served := make(chan error)

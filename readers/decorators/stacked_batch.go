@@ -10,32 +10,35 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// stackedBatch is a batch into which instances are copied as they come, while they are in the processor's cache, and then
-// released. All its slots are stacked. A large batch grows with its tuples: each of its slots has memory of its own, whose
-// pages move to where there is room for more.
+// stackedBatch is a batch whose slots are all stacked. Instances are copied into it as they arrive, while they are in
+// the processor's cache, and then released. A large batch grows with its tuples: each of its slots has memory of its
+// own, whose pages are remapped to a larger address range instead of being copied.
 type stackedBatch struct {
-	batch *pyfeed.Tuple // nil before the first tuple
-	pool  *memory.Pool  // of a batch that grows; else nil
-	most  int           // tuples of such a batch
-	n     int           // tuples in it
-	bytes int           // of those
-	err   error         // why there will be no batch of them
+	batch     *pyfeed.Tuple // nil before the first tuple
+	pool      *memory.Pool  // of a batch that grows; nil: the batch does not grow
+	maxTuples int           // of a batch that grows
+	n         int           // tuples in it
+	bytes     int           // of those tuples
+	err       error         // why the batch cannot be built
+	largest   int           // bytes of the largest batch so far, which is kept from batch to batch
 }
 
-// maxAllocated bounds what is allocated before it is known how many tuples there are.
+// maxAllocated is how many bytes are allocated at once for the first batches, whose size may be a mistake. A batch that
+// is larger than that, and than all before it, grows.
 const maxAllocated = 64 << 20
 
-// takes says whether the instances of a batch that begins with those of c are copied as they come.
+// takes reports whether instances can be copied as they arrive. Before the first instances, it makes a batch for those
+// of c.
 func (s *stackedBatch) takes(c *record.Chunk, size int, pool *memory.Pool) bool {
 	if s.batch != nil || s.err != nil {
 		return true
 	}
 	first, _ := c.PeekSpec(0)
-	if fit := maxAllocated / (1 + first.Size()); size > fit {
+	if fit := max(maxAllocated/(1+first.Size()), s.largest/max(first.Size(), 1)); size > fit {
 		if pool.Pinned() {
-			return false // its pages do not move
+			return false // pinned pages cannot be remapped
 		}
-		s.pool, s.most = pool, size
+		s.pool, s.maxTuples = pool, size
 		s.err = s.begin(c, max(fit, 1))
 		if s.err == nil {
 			s.err = s.extend(max(fit, 1))
@@ -48,7 +51,7 @@ func (s *stackedBatch) takes(c *record.Chunk, size int, pool *memory.Pool) bool 
 	return true
 }
 
-// extend makes the batch one of n rows, with those that are in it.
+// extend gives the batch room for n rows and keeps the rows it has.
 func (s *stackedBatch) extend(n int) error {
 	for i := range s.batch.Slots {
 		if err := s.batch.Slots[i].Extend(n, s.n, s.pool); err != nil {
@@ -58,15 +61,15 @@ func (s *stackedBatch) extend(n int) error {
 	return nil
 }
 
-// reserve has room for n tuples more, if the batch grows.
+// reserve makes room for n more tuples if the batch grows.
 func (s *stackedBatch) reserve(n int) error {
 	if s.pool == nil || s.n+n <= int(s.batch.Slots[0].Dims()[0]) {
 		return nil
 	}
-	return s.extend(min(max(2*s.n, s.n+n), s.most))
+	return s.extend(min(max(2*s.n, s.n+n), s.maxTuples))
 }
 
-// begin is a batch of so many instances that look as the first of c, without memory.
+// begin makes a batch of size instances like the first of c, without memory.
 func (s *stackedBatch) begin(c *record.Chunk, size int) error {
 	first, pass := c.PeekSpec(0)
 	s.batch = pyfeed.NewTuple(len(first.Slots))
@@ -81,7 +84,7 @@ func (s *stackedBatch) begin(c *record.Chunk, size int) error {
 	return nil
 }
 
-// setRows makes the i-th slot one of n rows.
+// setRows sets the dims of the i-th slot for n rows.
 func (s *stackedBatch) setRows(i int, row pyfeed.Dims, n int) error {
 	var room [pyfeed.MaxRank]int64
 	to := &s.batch.Slots[i]
@@ -95,7 +98,7 @@ func (s *stackedBatch) setRows(i int, row pyfeed.Dims, n int) error {
 	return nil
 }
 
-// add writes instances behind those that are there. They stay c's; the caller is on the track.
+// add appends the instances of c, which c still owns. Spans are recorded on track.
 func (s *stackedBatch) add(c *record.Chunk, track trace.Track) {
 	start, n, bytes := trace.Begin(), c.Len(), c.Bytes()
 	if s.err == nil {
@@ -111,7 +114,7 @@ func (s *stackedBatch) add(c *record.Chunk, track trace.Track) {
 	s.n, s.bytes = s.n+n, s.bytes+bytes
 }
 
-// fits is an error about the first instance that does not look like the others.
+// fits returns an error for the first instance that does not match the batch.
 func (s *stackedBatch) fits(c *record.Chunk) error {
 	fit := true
 	for i := range c.NumBlocks() {
@@ -130,7 +133,7 @@ func (s *stackedBatch) fits(c *record.Chunk) error {
 	return nil
 }
 
-// firstMismatch is the first slot that is not as in the batch, or -1.
+// firstMismatch returns the first slot that does not match the batch, or -1.
 func (s *stackedBatch) firstMismatch(t *pyfeed.Tuple) int {
 	for i := range t.Slots {
 		from, to := &t.Slots[i], &s.batch.Slots[i]
@@ -141,7 +144,7 @@ func (s *stackedBatch) firstMismatch(t *pyfeed.Tuple) int {
 	return -1
 }
 
-// write copies the instances from the first to before end to their rows.
+// write copies the instances first to end-1 to their rows.
 func (s *stackedBatch) write(c *record.Chunk, first, end int) error {
 	for i := range s.batch.Slots {
 		to := s.batch.Slots[i].Data
@@ -153,7 +156,7 @@ func (s *stackedBatch) write(c *record.Chunk, first, end int) error {
 	return nil
 }
 
-// finish is the batch, which is the caller's then.
+// finish returns the batch, which the caller owns.
 func (s *stackedBatch) finish() (*pyfeed.Tuple, error) {
 	if s.err != nil {
 		err := s.err
@@ -161,7 +164,7 @@ func (s *stackedBatch) finish() (*pyfeed.Tuple, error) {
 		return nil, err
 	}
 	if s.pool != nil {
-		if s.err = s.extend(s.n); s.err != nil { // cuts it to what is there
+		if s.err = s.extend(s.n); s.err != nil { // cuts it to the rows it has
 			return s.finish()
 		}
 	}
@@ -176,7 +179,7 @@ func (s *stackedBatch) finish() (*pyfeed.Tuple, error) {
 	}
 	batch := s.batch
 	batch.From = batch.From.Batch(s.n)
-	*s = stackedBatch{}
+	*s = stackedBatch{largest: max(s.largest, s.bytes)}
 	return batch, nil
 }
 
@@ -184,5 +187,5 @@ func (s *stackedBatch) drop() {
 	if s.batch != nil {
 		s.batch.Release()
 	}
-	*s = stackedBatch{}
+	*s = stackedBatch{largest: s.largest}
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/pyfeed/pyfeed/readers/internal/readertest"
 )
 
-// A producer that always lets the run wait, with a reader that reads ahead between them.
+// The producer is slow, so the run always waits, with a reader that reads ahead between them.
 func TestASlowProducerIsSeen(t *testing.T) {
 	q := readertest.Queue(t, pyfeed.QueueOptions{Capacity: 4, Slots: readertest.Cells})
 	reader, err := NewDoubleBufferReader(ofQueue(q), []pyfeed.Place{pyfeed.CPUPlace()}, 2)
-	h, d := made[*doubleBufferReader](t, reader, err)
+	h, d := asReader[*doubleBufferReader](t, reader, err)
 	ahead := d.prefetcher
 	asleep := func() bool {
 		ahead.mu.Lock()
@@ -28,7 +28,7 @@ func TestASlowProducerIsSeen(t *testing.T) {
 	end := make(chan error)
 	consumed := 0
 	go func() { end <- readertest.Loop(h, func() { consumed++ }) }()
-	var slow int64 // the time in which the run slept for sure, and all for want of data
+	var slow int64 // time in which the run certainly slept, and only because there was no data
 	const n = 20
 	for i := range int64(n) {
 		readertest.Until(asleep)
@@ -48,7 +48,7 @@ func TestASlowProducerIsSeen(t *testing.T) {
 
 	s := r.Summary()
 	if s.Runs != 1 || readertest.Part(s, "producer") < float64(slow)/1e9 || readertest.Part(s, "producer") > s.ProducerSeconds {
-		t.Errorf("slept for at least %v s, and %v s of the queue's: %+v", float64(slow)/1e9, s.ProducerSeconds, s.Parts)
+		t.Errorf("expected a producer part between %v s and %v s, found %+v", float64(slow)/1e9, s.ProducerSeconds, s.Parts)
 	}
 	if o := readertest.Recorded(s, "waits for a push", "producer", "waits for a push"); o.Count != n+1 {
 		t.Errorf("waits for a push: %+v", o)
@@ -63,15 +63,15 @@ func TestASlowProducerIsSeen(t *testing.T) {
 		t.Errorf("pushes: %+v", o)
 	}
 	if s.FullSeconds != 0 {
-		t.Errorf("%v s for want of room", s.FullSeconds)
+		t.Errorf("expected no waits for room, found %v s", s.FullSeconds)
 	}
 }
 
-// A consumer that always lets producer and reader wait.
+// The consumer is slow, so the producer and the reader always wait.
 func TestASlowConsumerIsSeen(t *testing.T) {
 	q := readertest.Queue(t, pyfeed.QueueOptions{Capacity: 1, Slots: readertest.Cells})
 	reader, err := NewDoubleBufferReader(ofQueue(q), []pyfeed.Place{pyfeed.CPUPlace()}, 1)
-	h, d := made[*doubleBufferReader](t, reader, err)
+	h, d := asReader[*doubleBufferReader](t, reader, err)
 	ahead := d.prefetcher
 	r := readertest.StartTrace(t)
 	const n = 20
@@ -89,7 +89,7 @@ func TestASlowConsumerIsSeen(t *testing.T) {
 	var slow int64
 	left := n
 	err = readertest.Loop(h, func() {
-		// With what is ready, in the queue and waits to be pushed there are three more, except at the end.
+		// One tuple is ready, one is in the queue, and one waits to be pushed, except at the end.
 		if left--; left < 3 {
 			return
 		}
@@ -113,7 +113,7 @@ func TestASlowConsumerIsSeen(t *testing.T) {
 	r.Stop()
 	s := r.Summary()
 	if readertest.Part(s, "compute") < float64(slow)/1e9 || s.FullSeconds < float64(slow)/1e9 {
-		t.Errorf("consumed for at least %v s: %v s for want of room, %+v", float64(slow)/1e9, s.FullSeconds, s.Parts)
+		t.Errorf("consumed for at least %v s: found %v s of waits for room, %+v", float64(slow)/1e9, s.FullSeconds, s.Parts)
 	}
 	if o := readertest.Recorded(s, "waits for room in a queue", "full", "waits for room in a queue"); o.Seconds < float64(slow)/1e9 {
 		t.Errorf("waits for room: %+v", o)
@@ -123,10 +123,11 @@ func TestASlowConsumerIsSeen(t *testing.T) {
 	}
 }
 
-// What a run reads itself is on its own track; what is read ahead, on that of the thread that does.
+// A batch that a run reads itself is recorded on the run's track; one that is read ahead, on the track of the reading
+// thread.
 func TestBatchesAreCopiedOnTheirCallersTrack(t *testing.T) {
-	for _, ahead := range []string{"", "a consumer", "a thread"} { // who reads, where there is a double_buffer
-		for _, grows := range []bool{false, true} { // joined instead of stacked
+	for _, ahead := range []string{"", "a consumer", "a thread"} { // who reads; "": no double_buffer
+		for _, grows := range []bool{false, true} { // slots are concatenated instead of stacked
 			slots, dims := readertest.Cells, pyfeed.Dims{2}
 			if grows {
 				slots = []pyfeed.Slot{{DType: pyfeed.Int64, Dims: pyfeed.Dims{-1}}}
@@ -138,11 +139,11 @@ func TestBatchesAreCopiedOnTheirCallersTrack(t *testing.T) {
 			var p *prefetcher
 			if ahead != "" {
 				reader, err := NewDoubleBufferReader(h.Retain(), []pyfeed.Place{pyfeed.CPUPlace()}, 2)
-				top, d := made[*doubleBufferReader](t, reader, err)
+				top, d := asReader[*doubleBufferReader](t, reader, err)
 				h, p = top, d.prefetcher
 			}
 			if ahead == "a consumer" {
-				p.readTime, p.awayTime = 0, 0 // known to be cheap, and asked for so soon again that reading ahead does not pay
+				p.readTime, p.pauseTime = 0, 0 // cheap reads, and short pauses: reading ahead does not pay
 			}
 			if ahead == "a thread" {
 				p.direct = nil
@@ -168,11 +169,12 @@ func TestBatchesAreCopiedOnTheirCallersTrack(t *testing.T) {
 	}
 }
 
-// A slow function of map is a slow producer. Of two workers with room for one, the other waits for it.
+// A slow function of map counts as a slow producer. The capacity is one tuple, so one of two workers waits for the
+// other.
 func TestWorkersOfMapAreProducers(t *testing.T) {
 	q := readertest.Queue(t, pyfeed.QueueOptions{Capacity: 9, Slots: readertest.Cells})
-	reader, err := NewMapReader(ofQueue(q), nil, 1, true)
-	h, m := made[*mapReader](t, reader, err)
+	reader, err := NewMapReader(ofQueue(q), nil, 1, true, nil)
+	h, m := asReader[*mapReader](t, reader, err)
 	w := WorkersOf(h)
 	const n = 6
 	for i := range int64(n) {
@@ -223,6 +225,6 @@ func TestWorkersOfMapAreProducers(t *testing.T) {
 		t.Errorf("the other worker waited for at least %v s: %+v", took, o)
 	}
 	if s.ProducerSeconds != 0 {
-		t.Errorf("%v s in want of pushes", s.ProducerSeconds)
+		t.Errorf("expected no waits for pushes, found %v s", s.ProducerSeconds)
 	}
 }

@@ -7,18 +7,19 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/record"
+	"github.com/pyfeed/pyfeed/readers/state"
 )
 
-// zipReader joins the slots of one tuple of each of its readers to one tuple.
+// zipReader takes one tuple of each of its readers and joins their slots to one tuple.
 type zipReader struct {
-	readers.Lookahead
+	readers.PeekBuffer
 	inputs []zipInput
 	spec   *pyfeed.Spec
 	strict bool
 	end    error
 }
 
-// zipInput is one of the readers, and what was read of it ahead.
+// zipInput is one of the readers, with the tuples that were read ahead from it.
 type zipInput struct {
 	source *readers.Upstream
 	ready  []*pyfeed.Tuple
@@ -27,8 +28,8 @@ type zipInput struct {
 	end    bool
 }
 
-// NewZipReader takes over references to readers. The pass ends with the shortest; strict, it is an error if
-// they do not end together.
+// NewZipReader takes over references to the readers. A pass ends with the shortest reader. If strict is set, it is an
+// error if the readers do not end together.
 func NewZipReader(source []*readers.ReaderHolder, strict bool) (readers.Reader, error) {
 	r := &zipReader{strict: strict}
 	var slots []pyfeed.Slot
@@ -119,7 +120,7 @@ func (r *zipReader) take(ctx context.Context, out []*pyfeed.Tuple) (int, error) 
 	return n, nil
 }
 
-// uneven says which readers have ended and which have not.
+// uneven returns the error that names the readers that have ended and those that have not.
 func (r *zipReader) uneven() error {
 	var ended, not []int
 	for i := range r.inputs {
@@ -133,7 +134,7 @@ func (r *zipReader) uneven() error {
 }
 
 func (r *zipReader) clear() {
-	r.DropAhead()
+	r.DropPeeked()
 	for i := range r.inputs {
 		pyfeed.ReleaseAll(r.inputs[i].ready)
 		r.inputs[i].ready, r.inputs[i].end = nil, false
@@ -141,7 +142,7 @@ func (r *zipReader) clear() {
 	r.end = nil
 }
 
-// ReInit starts all readers over.
+// ReInit resets all readers.
 func (r *zipReader) ReInit(pass uint64) error {
 	r.clear()
 	for i := range r.inputs {
@@ -152,10 +153,35 @@ func (r *zipReader) ReInit(pass uint64) error {
 	return nil
 }
 
-// Spec is the slots of all readers.
+// Identity implements readers.Resumable.
+func (r *zipReader) Identity() (string, []state.Option) {
+	return "zip", []state.Option{{Name: "inputs", Value: len(r.inputs)}, {Name: "strict", Value: r.strict, Optional: true}}
+}
+
+// Save implements readers.Resumable.
+func (r *zipReader) Save(p readers.Position, s *readers.Saver) error {
+	for i := range r.inputs {
+		if err := s.SaveBelow(r.inputs[i].source, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Restore implements readers.Resumable.
+func (r *zipReader) Restore(p readers.Position, s *readers.Restorer) (int64, error) {
+	for i := range r.inputs {
+		if err := s.RestoreBelow(r.inputs[i].source, p); err != nil {
+			return 0, err
+		}
+	}
+	return 0, nil
+}
+
+// Spec returns the slots of all readers.
 func (r *zipReader) Spec() *pyfeed.Spec { return r.spec }
 
-// Describe names it.
+// Describe implements readers.Reader.
 func (r *zipReader) Describe(s *readers.Stats) {
 	s.Reader = "zip"
 	s.Extra = map[string]any{"strict": r.strict}
@@ -164,7 +190,7 @@ func (r *zipReader) Describe(s *readers.Stats) {
 	}
 }
 
-// Close lets go of the readers.
+// Close releases the readers.
 func (r *zipReader) Close() {
 	r.clear()
 	for i := range r.inputs {
@@ -172,7 +198,20 @@ func (r *zipReader) Close() {
 	}
 }
 
-// Upstreams is readers.Decorator's.
+// Length implements readers.Sized: the length of the shortest reader.
+func (r *zipReader) Length() int64 {
+	least := readers.Endless
+	for i := range r.inputs {
+		n := r.inputs[i].source.Length()
+		if n == readers.Unknown {
+			return n
+		}
+		least = min(least, n)
+	}
+	return least
+}
+
+// Upstreams implements readers.Decorator.
 func (r *zipReader) Upstreams() []*readers.Upstream {
 	all := make([]*readers.Upstream, len(r.inputs))
 	for i := range r.inputs {

@@ -1,4 +1,5 @@
-// Package external is for formats whose files are read by threads outside the library, Python's or a C program's.
+// Package external is for formats whose files are read by threads outside the library, such as Python's or a C
+// program's.
 package external
 
 import (
@@ -13,35 +14,36 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// Format is a format whose files are read by threads outside the library. Each waits for a file to be opened, and pushes its
-// instances into a queue that the file's Records read.
+// Format is a format whose files are read by threads outside the library. Each such thread waits for a file to be
+// opened, and pushes its instances into a queue. The file's Records read from that queue.
 type Format struct {
 	tag   string
 	slots []pyfeed.Slot
 	names []string
 
 	mu       sync.Mutex
-	idle     wait.List
+	waiting  wait.List
 	requests []*ReadRequest
-	gone     bool
+	closed   bool
 }
 
-// ReadRequest is a file to be read into a queue. It holds a reference to the queue, which the thread that takes it drops.
+// ReadRequest asks a thread to read a file into a queue. The thread that takes the request drops its reference to the
+// queue.
 type ReadRequest struct {
 	Path    string
 	Options json.RawMessage
 	Queue   *pyfeed.Consumer
 }
 
-// queueCapacity is how many instances of a file wait to be read.
+// queueCapacity is how many instances of a file wait in its queue at most.
 const queueCapacity = 64
 
-// Register adds a format. slots, JSON as of open_files or nothing, are what its instances look like where
-// open_files is not told.
+// Register adds a format. slots are the slots of its instances, as JSON like the slots of open_files, or nothing. They
+// are used when the caller of open_files gives none.
 func Register(tag string, suffixes []string, slots []byte) (*Format, error) {
 	f := &Format{tag: tag}
-	f.idle.Init(&f.mu)
-	f.idle.Named("waits for a file to be opened", trace.Wait)
+	f.waiting.Init(&f.mu)
+	f.waiting.Named("waits for a file to be opened", trace.Wait)
 	var attributes []record.SlotAttributes
 	err := record.DecodeAttributes("register_format: slots", slots, &attributes)
 	if err == nil && attributes != nil {
@@ -58,16 +60,16 @@ func Register(tag string, suffixes []string, slots []byte) (*Format, error) {
 	return f, nil
 }
 
-// Wait is the next file to be read, for any thread.
-func (f *Format) Wait(ctx context.Context) (*ReadRequest, error) {
+// NextRequest waits for and returns the next file to be read. Any thread may call it.
+func (f *Format) NextRequest(ctx context.Context) (*ReadRequest, error) {
 	return wait.Do(ctx, func(ctx context.Context) (*ReadRequest, error) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if f.gone {
+		if f.closed {
 			return nil, pyfeed.Errorf(pyfeed.Closed, "format %q is no longer read", f.tag)
 		}
 		if len(f.requests) == 0 {
-			return nil, f.idle.Enter(ctx)
+			return nil, f.waiting.Enter(ctx)
 		}
 		first := f.requests[0]
 		f.requests = f.requests[1:]
@@ -75,21 +77,21 @@ func (f *Format) Wait(ctx context.Context) (*ReadRequest, error) {
 	})
 }
 
-// Drop says that no thread reads the format's files any more.
+// Drop tells the format that no thread reads its files any more. All requests fail.
 func (f *Format) Drop() {
 	f.mu.Lock()
-	f.gone = true
+	f.closed = true
 	requests := f.requests
 	f.requests = nil
-	f.idle.All()
+	f.waiting.WakeAll()
 	f.mu.Unlock()
 	for _, r := range requests {
-		_ = r.Queue.Fail(pyfeed.PassCurrent, f.unread())
+		_ = r.Queue.Fail(pyfeed.PassCurrent, f.errClosed())
 		r.Queue.Drop()
 	}
 }
 
-func (f *Format) unread() error {
+func (f *Format) errClosed() error {
 	return pyfeed.Errorf(pyfeed.State, "format %q: expected a thread that reads its files, found that they have ended", f.tag)
 }
 
@@ -100,7 +102,7 @@ func (f *Format) open(path string, c *record.Config) (record.Records, error) {
 	}
 	r := &records{format: f, slots: slots, names: f.names}
 	if slots == nil {
-		return r, nil // to be asked for them, in vain
+		return r, nil // Describe will return an error that asks for slots
 	}
 	queue, err := pyfeed.NewQueue(pyfeed.QueueOptions{Capacity: queueCapacity, Slots: slots})
 	if err != nil {
@@ -115,13 +117,13 @@ func (f *Format) open(path string, c *record.Config) (record.Records, error) {
 	return r, nil
 }
 
-// records are the instances that a thread pushes.
+// records reads the instances that a thread pushes.
 type records struct {
 	format  *Format
 	slots   []pyfeed.Slot
 	names   []string
 	queue   *pyfeed.Consumer
-	request *ReadRequest // until the first read
+	request *ReadRequest // nil from the first read on
 	ctx     context.Context
 	cancel  context.CancelFunc
 }
@@ -133,28 +135,28 @@ func (r *records) Describe() ([]pyfeed.Slot, []string, error) {
 	return r.slots, r.names, nil
 }
 
-// send has a thread read the file.
-func (r *records) send() error {
+// sendRequest wakes a thread to read the file.
+func (r *records) sendRequest() error {
 	f := r.format
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.gone {
-		return f.unread()
+	if f.closed {
+		return f.errClosed()
 	}
 	r.request.Queue.Retain()
 	f.requests = append(f.requests, r.request)
 	r.request = nil
-	f.idle.One().Send()
+	f.waiting.WakeOne().Send()
 	return nil
 }
 
 func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 	if r.request != nil {
-		if err := r.send(); err != nil {
+		if err := r.sendRequest(); err != nil {
 			return 0, err
 		}
 	}
-	ctx := r.ctx // waits for the first, takes what is there besides
+	ctx := r.ctx // waits for the first instance only; the others are taken if they are in the queue already
 	for i := range out {
 		t, err := r.queue.Pop(ctx)
 		if err != nil {
@@ -170,11 +172,11 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 	return len(out), nil
 }
 
-// Resync finds nothing: the thread that pushes has said that it cannot go on.
+// Resync ends the file: an error of the pushing thread means that it cannot go on.
 func (r *records) Resync() error { return io.EOF }
 
-func (r *records) Intact() error    { return nil }
-func (r *records) Unchanged() error { return nil }
+func (r *records) CheckTruncated() error { return nil }
+func (r *records) CheckUnchanged() error { return nil }
 
 // Interrupt ends the wait for a push.
 func (r *records) Interrupt() { r.cancel() }

@@ -17,14 +17,14 @@ import (
 	"github.com/pyfeed/pyfeed/readers/ops"
 )
 
-var background = context.Background()
+var detached = context.Background()
 
 var registered atomic.Int32
 
-// A thread of a caller that reads the files of a format.
+// A thread of the caller reads the files of a format.
 func TestFormat(t *testing.T) {
 	scope := readertest.Scope(t)
-	suffix := fmt.Sprintf(".external%d", registered.Add(1)) // formats stay for good
+	suffix := fmt.Sprintf(".external%d", registered.Add(1)) // formats are never removed, so each run needs a new suffix
 	f, err := external.Register(suffix[1:], []string{suffix}, []byte(`[{"name": "x", "dtype": "int64", "dims": [2]}]`))
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +44,7 @@ func TestFormat(t *testing.T) {
 	defer h.Drop()
 	mine := &pyfeed.ProducerError{Message: "mine"}
 	serve := func(n int, last error) {
-		p, err := f.Wait(background)
+		p, err := f.NextRequest(detached)
 		if err != nil {
 			t.Error(err)
 			return
@@ -54,7 +54,7 @@ func TestFormat(t *testing.T) {
 			t.Errorf("found %s %s", p.Path, p.Options)
 		}
 		for i := range n {
-			if err := p.Queue.Push(background, pyfeed.PassCurrent, []pyfeed.LoDTensor{readertest.Numbers(pyfeed.Dims{2}, int64(i), 0)}); err != nil {
+			if err := p.Queue.Push(detached, pyfeed.PassCurrent, []pyfeed.LoDTensor{readertest.Numbers(pyfeed.Dims{2}, int64(i), 0)}); err != nil {
 				readertest.Expect(t, err, pyfeed.Closed, "")
 				return
 			}
@@ -67,7 +67,7 @@ func TestFormat(t *testing.T) {
 	}
 	read := func() (n int, err error) {
 		for {
-			tuple, err := h.ReadNext(background)
+			tuple, err := h.ReadNext(detached)
 			if err != nil {
 				return n, err
 			}
@@ -87,7 +87,7 @@ func TestFormat(t *testing.T) {
 	if failed, is := err.(*pyfeed.ProducerError); n != 5 || !is || failed.Message != mine.Message || failed.At.Record != 5 {
 		t.Errorf("expected 5 and the failure, found %d and %v", n, err)
 	}
-	// A reset while the file is being read, and while nobody reads it.
+	// Reset while a thread reads the file, and while none does.
 	for _, n := range []int{1000, 0} {
 		if err := h.ReInit(); err != nil {
 			t.Fatal(err)
@@ -98,7 +98,7 @@ func TestFormat(t *testing.T) {
 				defer close(ended)
 				serve(n, nil)
 			}()
-			if tuple, err := h.ReadNext(background); err != nil {
+			if tuple, err := h.ReadNext(detached); err != nil {
 				t.Error(err)
 			} else {
 				tuple.Release()

@@ -9,13 +9,14 @@ import (
 )
 
 const (
-	maxWords  = 1 << 20 // that the braces of one name stand for
+	maxWords  = 1 << 20 // that the braces of one name may expand to
 	maxNested = 64
 )
 
-// expandBraces writes a pattern out, as shells do: {a,b} stands for each of what is between commas, {000..146} and
-// {000..146..2} for numbers, as wide as they are written if one begins with 0, and {a..e} for letters. They may be nested.
-// Braces with neither a comma nor a range, and those behind a backslash, stay as they are.
+// expandBraces expands braces in a pattern as shells do. {a,b} stands for each alternative. {000..146} and
+// {000..146..2} stand for ranges of numbers, padded with zeros to the written width if one end begins with 0. {a..e} is
+// a range of letters. Braces may be nested. Braces with neither a comma nor a range, and braces behind a backslash,
+// stay as they are.
 func expandBraces(pattern string) ([]string, error) {
 	if !strings.Contains(pattern, "{") {
 		return []string{pattern}, nil
@@ -40,8 +41,8 @@ func expandBraces(pattern string) ([]string, error) {
 	return words, nil
 }
 
-// writeOut is what a pattern stands for: so many words at most, and one more to say that there are more.
-func writeOut(pattern string, most int) []string {
+// writeOut returns the expansion of a pattern: at most limit words, or limit+1 to report that there are more.
+func writeOut(pattern string, limit int) []string {
 	for i := 0; i < len(pattern); i++ {
 		if pattern[i] == '\\' {
 			i++
@@ -56,21 +57,21 @@ func writeOut(pattern string, most int) []string {
 		}
 		var heads []string
 		if len(parts) == 1 {
-			if heads = ranged(parts[0], most); heads == nil {
-				continue // what is within may stand for more
+			if heads = ranged(parts[0], limit); heads == nil {
+				continue // braces within these may still expand
 			}
 		} else {
 			for _, part := range parts {
-				if len(heads) <= most {
-					heads = append(heads, writeOut(part, most-len(heads))...)
+				if len(heads) <= limit {
+					heads = append(heads, writeOut(part, limit-len(heads))...)
 				}
 			}
 		}
-		tails := writeOut(pattern[i+1+size+1:], most)
-		words := make([]string, 0, min(len(heads)*len(tails), most+1))
+		tails := writeOut(pattern[i+1+size+1:], limit)
+		words := make([]string, 0, min(len(heads)*len(tails), limit+1))
 		for _, head := range heads {
 			for _, tail := range tails {
-				if len(words) > most {
+				if len(words) > limit {
 					return words
 				}
 				words = append(words, pattern[:i]+head+tail)
@@ -81,7 +82,8 @@ func writeOut(pattern string, most int) []string {
 	return []string{pattern}
 }
 
-// alternatives are what commas part, up to the brace that closes, whose place it answers too; -1: there is none.
+// alternatives splits text at commas, up to the closing brace. It returns the parts and the position of that brace, or
+// -1 if there is none.
 func alternatives(text string) (parts []string, size int) {
 	depth, begin := 0, 0
 	for i := 0; i < len(text); i++ {
@@ -105,8 +107,9 @@ func alternatives(text string) (parts []string, size int) {
 	return nil, -1
 }
 
-// ranged is the numbers of a range, or letters, one more than most if there are more; nil: it is none.
-func ranged(text string, most int) []string {
+// ranged returns the numbers or letters of a range: at most limit, or limit+1 if there are more. nil: text is not a
+// range.
+func ranged(text string, limit int) []string {
 	ends := strings.Split(text, "..")
 	if len(ends) != 2 && len(ends) != 3 {
 		return nil
@@ -140,7 +143,7 @@ func ranged(text string, most int) []string {
 		step = -step
 	}
 	var all []string
-	for n := first; (step > 0 && n <= last || step < 0 && n >= last) && len(all) <= most; n += step {
+	for n := first; (step > 0 && n <= last || step < 0 && n >= last) && len(all) <= limit; n += step {
 		all = append(all, form(n))
 	}
 	return all

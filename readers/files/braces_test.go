@@ -40,7 +40,7 @@ func FuzzBraces(f *testing.F) {
 	f.Fuzz(func(t *testing.T, pattern string) {
 		words, err := expandBraces(pattern)
 		if err == nil && (len(words) == 0 || len(words) > maxWords || !strings.Contains(pattern, "{") && words[0] != pattern) {
-			t.Errorf("%q: %d words", pattern, len(words))
+			t.Errorf("%q: found %d words", pattern, len(words))
 		}
 	})
 }

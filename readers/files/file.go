@@ -15,67 +15,71 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// file is one file that is being read: its instances, each checked.
+// file reads one file and checks each instance.
 type file struct {
 	record.FileRef
 	*fileSet
-	name        *string         // the path, for its tuples
-	number      int64           // of the next record
-	approximate bool            // the number is
-	spare       []*pyfeed.Tuple // empty ones, for the next instances
-	err         error           // what came after the last instance
-	resync      bool            // damage was noted down, and is to be skipped
-	tooLong     func() bool     // says that a read takes too long; nil: none does
-	passed      int64           // instances and damage that were taken from the records
-	toSkip      int64           // how many of them are to be skipped, since the file was opened again
-	pageFault   error           // why it is read in blocks: a page of it could not be read; nil: it is not
+	name         *string         // the path, which tuples refer to
+	number       int64           // of the next record
+	approximate  bool            // number is only approximate
+	spare        []*pyfeed.Tuple // empty tuples for the next instances
+	err          error           // the error or end after the last instance
+	resync       bool            // damage is in the ledger, and the next read skips it
+	overTime     func() bool     // reports whether a read takes too long; nil: it never does
+	numDelivered int64           // instances and damaged records that were taken from records so far
+	numToSkip    int64           // how many of them are still to be skipped after the file was reopened
+	pageFault    error           // of a page, because of which the file is read in blocks; nil: there was none
+	from         filePlace       // where reading begins
+	toSeek       bool            // records are still to go there
+	numCorrupt   int64           // damaged records that were skipped, and those before from
+	stamp        fileStamp       // of the file when it was opened, without ends
 
-	stored   []*storage.File // that were opened for a trial
-	onTrial  bool            // it is read to be verified: nothing is delivered, or noted down
-	before   os.FileInfo     // of the file when its trial began
-	verified bool            // the trial has ended well
+	stored           []*storage.File // files that were opened for a verification
+	verifying        bool            // this file only verifies: it delivers nothing and adds nothing to the ledger
+	infoBeforeVerify os.FileInfo     // of the file when its verification began
+	verified         bool            // the verification has found no damage
 
-	mu          sync.Mutex     // guards the next five, for interrupt
-	records     record.Records // nil before the first read and after the last
-	stop        *storage.Interrupt
-	interrupted bool
-	pipe        *os.File // the file, if it is one that was opened and not begun
-	trial       *file    // that is verified before it is read; nil: it is not
+	mu           sync.Mutex     // guards the next fields, for interrupt
+	records      record.Records // nil before the first read and after the last
+	stop         *storage.Interrupt
+	interrupted  bool
+	pipe         *os.File // the file, if it is a pipe that was opened but not read
+	verification *file    // reads the file to verify it, before this one reads it; nil: verify_first is not set
 }
 
-// read adds the next instances, most at most, or answers 0 and an error, from then on always: io.EOF at the end of the
-// file. storage.ErrInterrupted is not the file's: the next read goes on. The track is that of the thread that reads.
-func (f *file) read(to *record.Chunk, most int, track trace.Track) (int, error) {
+// read adds the next instances, at most limit, or returns 0 and an error: io.EOF at the end of the file. Further calls
+// return the same error, except after storage.ErrInterrupted: then the next read goes on. Spans are recorded on track.
+func (f *file) read(to *record.Chunk, limit int, track trace.Track) (int, error) {
 	start := trace.Begin()
-	n, err := f.next(to, most)
+	n, err := f.next(to, limit)
 	if start != 0 {
 		trace.Since(track, trace.Read, filepath.Base(f.Path), start)
 	}
 	return n, err
 }
 
-func (f *file) next(to *record.Chunk, most int) (int, error) {
+func (f *file) next(to *record.Chunk, limit int) (int, error) {
 	for f.err == nil {
-		n, err := f.try(to, most)
+		n, err := f.readOnce(to, limit)
 		if storage.IsPageFault(err) && f.reopen(err) {
 			continue
 		}
-		interrupted := err == storage.ErrInterrupted || err != nil && f.stop.Stopped() // whatever that looks like
+		interrupted := err == storage.ErrInterrupted || err != nil && f.stop.Stopped() // stopped reads return any error
 		if err != nil && !interrupted && !f.skipped(err) {
 			f.err = err
 		}
 		if n > 0 {
 			return n, nil
 		}
-		// There may be any number of damaged records.
-		if interrupted = interrupted || f.stop.Look() != nil; interrupted && f.err == nil {
+		// Check for an interruption here too: any number of damaged records may follow one another.
+		if interrupted = interrupted || f.stop.Poll() != nil; interrupted && f.err == nil {
 			return 0, storage.ErrInterrupted
 		}
 	}
 	return 0, f.err
 }
 
-func (f *file) try(to *record.Chunk, most int) (int, error) {
+func (f *file) readOnce(to *record.Chunk, limit int) (int, error) {
 	if f.records == nil {
 		if err := f.verify(); err != nil {
 			return 0, err
@@ -88,29 +92,34 @@ func (f *file) try(to *record.Chunk, most int) (int, error) {
 			return 0, f.locate(err, -1)
 		}
 	}
-	if f.toSkip > 0 {
+	if f.toSeek {
+		if err := f.seek(); err != nil {
+			return 0, f.locate(err, -1)
+		}
+	}
+	if f.numToSkip > 0 {
 		if err := f.skipAgain(); err != nil {
 			return 0, f.locate(err, -1)
 		}
 	}
 	if f.resync {
 		err := f.records.Resync()
-		if torn := f.records.Intact(); storage.IsPageFault(torn) {
+		if torn := f.records.CheckTruncated(); storage.IsPageFault(torn) {
 			err = torn
 		}
 		if err == storage.ErrInterrupted || storage.IsPageFault(err) {
 			return 0, err
 		}
 		f.resync = false
-		f.passed++
+		f.numDelivered++
 		f.renumber(f.records)
 		if err != nil {
 			f.err = f.locate(err, f.number)
 			return 0, nil
 		}
 	}
-	if r, can := f.records.(record.BlockReader); can && most >= record.MinBlock {
-		if b := r.ReadBlock(most); b != nil {
+	if r, can := f.records.(record.BlockReader); can && limit >= record.MinBlock {
+		if b := r.ReadBlock(limit); b != nil {
 			return f.addBlock(to, b)
 		}
 	}
@@ -118,13 +127,13 @@ func (f *file) try(to *record.Chunk, most int) (int, error) {
 	if f.spare == nil {
 		f.spare = f.fileSet.borrowSpare()
 	}
-	most = min(most, cap(f.spare))
-	if have := len(f.spare); have < most {
-		f.spare = f.spare[:most]
+	limit = min(limit, cap(f.spare))
+	if have := len(f.spare); have < limit {
+		f.spare = f.spare[:limit]
 		pyfeed.NewTuples(f.spare[have:], slots)
 	}
-	n, err := f.records.Read(f.spare[:most])
-	if n < most { // an instance that was begun and turned out to be damaged
+	n, err := f.records.Read(f.spare[:limit])
+	if n < limit { // a damaged instance may have been written in part
 		t := f.spare[n]
 		for i := range t.Slots {
 			t.Slots[i].Drop()
@@ -139,22 +148,22 @@ func (f *file) try(to *record.Chunk, most int) (int, error) {
 	return good, err
 }
 
-// addTuples adds those of the tuples that are good, and lets go of the others. err is what came after them.
+// addTuples adds the valid tuples and releases the others. err is the error that came after them.
 func (f *file) addTuples(to *record.Chunk, all []*pyfeed.Tuple, err error) (int, error) {
-	if shrunk := f.records.Intact(); shrunk != nil {
+	if shrunk := f.records.CheckTruncated(); shrunk != nil {
 		pyfeed.ReleaseAll(all)
 		return 0, f.locate(shrunk, f.number)
 	}
 	good := 0
 	for i, t := range all {
-		bad := f.check(t, f.number+int64(i))
-		if bad != nil && (!f.skip || bad.Kind != pyfeed.Corrupt) {
-			err = bad
+		mismatch := f.check(t, f.number+int64(i))
+		if mismatch != nil && (!f.skip || mismatch.Kind != pyfeed.Corrupt) {
+			err = mismatch
 			pyfeed.ReleaseAll(all[i:])
 			break
 		}
-		if bad != nil {
-			f.note(bad)
+		if mismatch != nil {
+			f.noteDamage(mismatch)
 			t.Release()
 			continue
 		}
@@ -163,21 +172,22 @@ func (f *file) addTuples(to *record.Chunk, all []*pyfeed.Tuple, err error) (int,
 		good++
 	}
 	f.number += int64(len(all))
-	f.passed += int64(len(all))
+	f.numDelivered += int64(len(all))
 	if err != nil && err != io.EOF {
 		err = f.locate(err, f.number)
 	}
 	return good, err
 }
 
-// addBlock adds the instances of a Block. If something is wrong with them they become tuples, to tell with which.
+// addBlock adds the instances of a Block. If an instance is not valid, all become tuples, so that the error can name
+// it.
 func (f *file) addBlock(to *record.Chunk, b *record.Block) (int, error) {
 	n := b.Len()
-	if f.records.Intact() == nil && f.fits(b) {
+	if f.records.CheckTruncated() == nil && f.fits(b) {
 		b.SetOrigin(pyfeed.Origin{File: f.name, Record: f.number, Approximate: f.approximate})
 		to.AddBlock(b)
 		f.number += int64(n)
-		f.passed += int64(n)
+		f.numDelivered += int64(n)
 		return n, nil
 	}
 	all := make([]*pyfeed.Tuple, n)
@@ -189,10 +199,10 @@ func (f *file) addBlock(to *record.Chunk, b *record.Block) (int, error) {
 	return f.addTuples(to, all, nil)
 }
 
-// fits reports whether all instances are what they should be.
+// fits reports whether all instances match the Spec.
 func (f *file) fits(b *record.Block) bool {
 	if b.HasSpans() && !(f.spec.Len() == 1 && f.spec.Slot(0).Grows()) {
-		return false // the size of each matters
+		return false // the size of each instance has to be checked
 	}
 	return f.spec.Check(b.Spec()) == nil
 }
@@ -206,12 +216,13 @@ func (f *file) open() error {
 	f.stop = begun.stop
 	pipe := f.pipe
 	f.pipe = nil
-	f.stop.Limit(f.tooLong)
+	f.stop.SetLimit(f.overTime)
 	if f.interrupted {
-		f.stop.Now()
+		f.stop.Stop()
 	}
 	f.mu.Unlock()
 	records := begun.records
+	f.toSeek = f.from.seeks
 	if records != nil {
 		f.number, f.approximate = begun.number, begun.approximate
 	} else {
@@ -220,16 +231,18 @@ func (f *file) open() error {
 		if f.pageFault != nil {
 			c.Storage.IO = "read"
 		}
-		if f.onTrial {
+		c.Storage.Opened = f.noteOpened
+		if f.verifying {
 			f.stored = nil
-			c.Storage.Opened = func(s *storage.File) { f.stored = append(f.stored, s) }
 		}
 		var err error
 		if records, err = f.Format.Open(f.Path, &c); err != nil {
 			return err
 		}
+		f.fileSet.counts.add(f.Path, records)
 	}
-	path := f.Path // alone, since tuples may keep it for long
+	f.fileSet.noteFormat(records)
+	path := f.Path // a copy of its own, which tuples may keep for long
 	f.name = &path
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -240,11 +253,56 @@ func (f *file) open() error {
 	return nil
 }
 
-// reopen has the file read in blocks from its beginning, without what was passed of it. A page that cannot be read takes
-// with it what was looked at together with it: so all records before it are delivered, and the error is the read's. false:
-// it is so already, or nothing of it is delivered.
+// noteOpened is called for the file, and again if it turns out to be compressed in another way.
+func (f *file) noteOpened(s *storage.File) {
+	if f.verifying {
+		f.stored = append(f.stored, s)
+	}
+	f.stamp.size, f.stamp.changed = s.OpenedStamp()
+}
+
+// seek goes to where reading begins.
+func (f *file) seek() error {
+	s, can := f.records.(record.Seeker)
+	if !can {
+		return pyfeed.Errorf(pyfeed.State, "the state has a place in this file, where format %q cannot begin", f.Format.Tag)
+	}
+	err := s.Seek(f.from.position, f.from.number, !f.from.approximate)
+	var e *pyfeed.Error
+	if errors.As(err, &e) && e.Kind == pyfeed.Corrupt && f.records.CheckTruncated() == nil {
+		// Skipping this damage would deliver records again or lose some: the position in the file is unknown.
+		changed := *e
+		changed.Kind, changed.Text = pyfeed.State, "the file has changed since the state was saved: "+e.Text
+		return &changed
+	}
+	f.toSeek = err != nil
+	return err
+}
+
+// beginAt sets where reading begins, before the first read.
+func (f *file) beginAt(from filePlace) {
+	f.from, f.number, f.approximate, f.numCorrupt = from, from.number, from.approximate, from.corrupt
+}
+
+// place returns where the next instance is, and whether that is known: else it is the beginning, from which all instances
+// that were read have to be read again. No read is in progress.
+func (f *file) place() (filePlace, bool) {
+	if f.records != nil && !f.resync && !f.toSeek && f.numToSkip == 0 {
+		if s, can := f.records.(record.Seeker); can {
+			if p, known := s.Position(); known {
+				return filePlace{true, p, f.number, f.approximate, f.numCorrupt}, true
+			}
+		}
+	}
+	return f.from, false
+}
+
+// reopen prepares to read the file in blocks from its beginning, and to skip what was delivered already. The next read
+// reopens it. Through a mapping, a page that cannot be read also costs the records that were read together with it.
+// Read in blocks, all records before that page are delivered, and the error is that of the read. reopen returns false
+// if the file is read in blocks already, or is only verified.
 func (f *file) reopen(err error) bool {
-	if f.pageFault != nil || f.onTrial {
+	if f.pageFault != nil || f.verifying {
 		return false
 	}
 	f.mu.Lock()
@@ -254,51 +312,51 @@ func (f *file) reopen(err error) bool {
 	if records != nil {
 		records.Close()
 	}
-	f.pageFault, f.toSkip = err, f.passed
+	f.pageFault, f.numToSkip = err, f.numDelivered
 	if f.resync {
-		f.toSkip++ // up to the damage, which is met again
+		f.numToSkip++ // up to the damage, which the next read finds again
 	}
 	return true
 }
 
-// skipAgain skips what was read before the file was opened again.
+// skipAgain skips the records that were delivered before the file was reopened.
 func (f *file) skipAgain() error {
 	if f.spare == nil {
 		f.spare = f.fileSet.borrowSpare()
 	}
-	for f.toSkip > 0 {
-		most := int(min(f.toSkip, int64(cap(f.spare))))
-		if have := len(f.spare); have < most {
-			f.spare = f.spare[:most]
+	for f.numToSkip > 0 {
+		limit := int(min(f.numToSkip, int64(cap(f.spare))))
+		if have := len(f.spare); have < limit {
+			f.spare = f.spare[:limit]
 			pyfeed.NewTuples(f.spare[have:], f.spec.Len())
 		}
-		n, err := f.records.Read(f.spare[:most])
+		n, err := f.records.Read(f.spare[:limit])
 		pyfeed.ReleaseAll(f.spare[:n])
 		f.spare = slices.Delete(f.spare, 0, n)
-		f.toSkip -= int64(n)
+		f.numToSkip -= int64(n)
 		switch {
-		case err == nil || f.toSkip == 0: // the next Read answers it again
+		case err == nil || f.numToSkip == 0: // if there is an error, the next Read returns it again
 		case !f.skip || !isCorrupt(err):
 			return err
-		case f.toSkip == 1 && f.resync:
-			f.toSkip = 0 // what is behind it is looked for as if it had just been met
+		case f.numToSkip == 1 && f.resync:
+			f.numToSkip = 0 // skip to the next record as after any damage
 		default:
 			if err = f.records.Resync(); err != nil {
-				return err // if it was interrupted, the next Read answers the damage again
+				return err // if it is ErrInterrupted, the next Read returns the damage again
 			}
-			f.toSkip--
+			f.numToSkip--
 		}
 	}
 	return nil
 }
 
-// check compares an instance with the Spec. Offsets that no tensor can have are damage.
+// check compares an instance with the Spec. Invalid LoD (level of detail) offsets are damage.
 func (f *file) check(t *pyfeed.Tuple, record int64) *pyfeed.Error {
-	bad := f.spec.Check(t)
-	if bad == nil {
+	mismatch := f.spec.Check(t)
+	if mismatch == nil {
 		return nil
 	}
-	e := f.locate(bad, record).(*pyfeed.Error)
+	e := f.locate(mismatch, record).(*pyfeed.Error)
 	for i := range t.Slots {
 		if wrong := t.Slots[i].CheckLoD(); wrong != nil {
 			e.Kind, e.Slot, e.Text = pyfeed.Corrupt, i, fmt.Sprintf("slot %d: %v", i, wrong)
@@ -308,8 +366,9 @@ func (f *file) check(t *pyfeed.Tuple, record int64) *pyfeed.Error {
 	return e
 }
 
-// locate says where an error is, as far as that does not say so itself. Damage has the number of the first record that is
-// not delivered for it, whatever found it: the format, a checksum of what is compressed, or the file's end.
+// locate adds the location to an error, as far as the error does not have it. Damage gets the number of the first
+// record that is not delivered because of it, whether the format, a checksum of compressed data, or the end of the file
+// revealed it.
 func (f *file) locate(err error, record int64) error {
 	if failed, is := err.(*pyfeed.ProducerError); is && failed.Place == "" {
 		located := *failed
@@ -333,9 +392,9 @@ func (f *file) locate(err error, record int64) error {
 	return &located
 }
 
-// renumber asks for the number of the next record after damage was skipped.
+// renumber sets the number of the next record after damage was skipped.
 func (f *file) renumber(records record.Records) {
-	if r, can := records.(record.Numbered); can {
+	if r, can := records.(record.Numberer); can {
 		var exact bool
 		f.number, exact = r.Number()
 		f.approximate = !exact
@@ -345,21 +404,21 @@ func (f *file) renumber(records record.Records) {
 	f.approximate = true
 }
 
-// setLimit has reads end when they take too long: when tooLong says so at one of their polls. nil: none does.
+// setLimit makes reads end when tooLong returns true at one of their polls. nil: there is no limit.
 func (f *file) setLimit(tooLong func() bool) {
-	f.tooLong = tooLong
+	f.overTime = tooLong
 	if f.stop != nil {
-		f.stop.Limit(tooLong)
+		f.stop.SetLimit(tooLong)
 	}
 }
 
-// skipped notes damage down, behind which the next read goes on, if that is asked for.
+// skipped adds damage to the ledger, if damage is to be skipped. The next read goes on after the damage.
 func (f *file) skipped(err error) bool {
-	if !f.skip || !isCorrupt(err) || f.onTrial && isUntrustworthy(err) {
+	if !f.skip || !isCorrupt(err) || f.verifying && isUntrustworthy(err) {
 		return false
 	}
-	f.note(err.(*pyfeed.Error))
-	if f.records == nil || f.records.Intact() != nil {
+	f.noteDamage(err.(*pyfeed.Error))
+	if f.records == nil || f.records.CheckTruncated() != nil {
 		f.err = io.EOF
 		return true
 	}
@@ -367,9 +426,10 @@ func (f *file) skipped(err error) bool {
 	return true
 }
 
-// note puts damage that is skipped into the ledger.
-func (f *file) note(e *pyfeed.Error) {
-	if !f.onTrial {
+// noteDamage adds skipped damage to the ledger.
+func (f *file) noteDamage(e *pyfeed.Error) {
+	if !f.verifying {
+		f.numCorrupt++
 		f.ledger.add(e)
 	}
 }
@@ -379,35 +439,35 @@ func isCorrupt(err error) bool {
 	return is && e.Kind == pyfeed.Corrupt
 }
 
-// interrupt has a read in another goroutine come to an end soon, if the file or the format can wait for something.
+// interrupt makes a read in another goroutine end soon, if the file or the format can be interrupted.
 func (f *file) interrupt() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.interrupted = true
 	if f.stop != nil {
-		f.stop.Now()
+		f.stop.Stop()
 	}
 	if r, can := f.records.(record.Interruptible); can {
 		r.Interrupt()
 	}
-	if f.trial != nil {
-		f.trial.interrupt()
+	if f.verification != nil {
+		f.verification.interrupt()
 	}
 }
 
-// ended says whether there is nothing more, as far as that is known without reading.
+// ended reports whether the file is known, without reading, to have no more instances.
 func (f *file) ended() bool {
-	r, can := f.records.(record.Ending)
-	if f.err == nil && can && r.Ended() {
+	r, can := f.records.(record.EndReporter)
+	if f.err == nil && can && r.AtEnd() {
 		f.err = f.finished()
 	}
 	return f.err == io.EOF
 }
 
-// finished is what comes behind the last instance: io.EOF, unless the file was written to meanwhile.
+// finished returns the error after the last instance: io.EOF, unless the file was written to meanwhile.
 func (f *file) finished() error {
-	err := f.records.Unchanged()
-	if err == nil && f.pageFault != nil { // the page can be read by now: what was delivered of it before may be zeros
+	err := f.records.CheckUnchanged()
+	if err == nil && f.pageFault != nil { // the page can be read now, but instances may have zeros in its place
 		err = f.pageFault
 	}
 	if err == nil {
@@ -415,14 +475,14 @@ func (f *file) finished() error {
 	}
 	err = f.locate(err, f.number)
 	if f.skip && isCorrupt(err) {
-		f.ledger.add(err.(*pyfeed.Error))
+		f.noteDamage(err.(*pyfeed.Error))
 		return io.EOF
 	}
 	return err
 }
 
 func (f *file) close() {
-	f.setTrial(nil)
+	f.setVerification(nil)
 	f.mu.Lock()
 	records, pipe := f.records, f.pipe
 	f.records, f.pipe = nil, nil

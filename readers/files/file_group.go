@@ -14,27 +14,28 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// A file group is several files in a row that one thread reads one after the other into one buffer: short files that are
-// expected to look like those before them. The locks of the reader, of the pool and of spare tuples are taken once for all of
-// them, and their instances are a Block. Each is still a file of its own, so that the order is that of files read one by
-// one. A file that looks otherwise, or is damaged, or not there, ends the group and is read by itself, as any other; the
-// files behind it are requeued.
+// A file group is a run of consecutive short files that one thread reads into one buffer. They are expected to have the
+// signature of the files before them. The locks of the reader, of the pool and of the spare tuples are then taken once
+// for the whole group, and the instances form a Block. Each instance is still that of its own file, so the order is the
+// same as if files were read one by one. A file with another signature, a damaged file or a missing file ends the group
+// and is read by itself; the files after it are requeued.
 
-// Measured in docs/performance.md, "npy files, one array each".
+// Measured in docs/performance.md, "npy files, one array each": groups of 256 KiB and of 1 MiB were not faster.
+// minSameSignature was not measured: a wrong guess costs one failed read.
 const (
-	minSameSignature = 4                   // short files in a row, after which others are expected to be the same
+	minSameSignature = 4                   // consecutive short files after which the next are expected to be like them
 	maxGroupBytes    = maxStandbyBytes / 4 // of one group
 )
 
-// fileSignature is what files of one instance each have in common, if they differ in the data of that only.
+// fileSignature has what files with one instance each share, if they differ only in the data of that instance.
 type fileSignature struct {
 	format *record.Format
 	head   []byte
-	first  pyfeed.LoDTensor // but for its data
-	size   int              // of the data in bytes
+	first  pyfeed.LoDTensor // the instance without its data
+	size   int              // of the instance's data, in bytes
 }
 
-// signature is what other files may have in common with one whose only instance was read; nil: nothing.
+// signature returns the signature of a file whose only instance was read; nil: it has none.
 func (f *file) signature() *fileSignature {
 	r, can := f.records.(record.SingleRecord)
 	if !can {
@@ -49,7 +50,7 @@ func (f *file) signature() *fileSignature {
 	if err == nil {
 		s.size, err = s.first.Measure()
 	}
-	if err != nil || s.size == 0 || storage.NewAlike(head) == nil {
+	if err != nil || s.size == 0 || storage.NewUniformReader(head) == nil {
 		return nil
 	}
 	return s
@@ -60,41 +61,41 @@ func (s *fileSignature) equals(other *fileSignature) bool {
 		slices.Equal(s.first.Dims(), other.first.Dims())
 }
 
-// grouper decides how many files a thread claims as a group, and gives the groups of a batch places in one buffer. It does no
-// I/O and has no lock: filesReader's guards it.
+// grouper decides how many files a thread claims as a group, and reserves places for the groups of a batch in one
+// buffer. It does no I/O. The lock of the filesReader guards it.
 type grouper struct {
-	pool *memory.Pool
-	last *fileSignature // of the short files that were read last; nil: there was none
-	same int            // how many in a row had that
+	pool    *memory.Pool
+	last    *fileSignature // of the last short file that was read; nil: none was
+	numSame int            // how many files in a row had it
 
-	buffer    *memory.Buffer // for a batch of instances, in which groups are given places; nil: there is none
+	buffer    *memory.Buffer // for the instances of one batch, with places for groups; nil: there is none
 	bufferFor *fileSignature
-	from, to  int // the files that it has places for
+	from, to  int // the range of files that have places in it
 }
 
-// observe is told the signature of a file of which a chunk was read; nil: it has none.
+// observe notes the signature of a file after its first chunk was read; nil: it has none.
 func (g *grouper) observe(signature *fileSignature) {
 	switch {
 	case signature == nil:
-		g.same = 0
+		g.numSame = 0
 	case g.last != nil && g.last.equals(signature):
-		g.same++
+		g.numSame++
 	default:
-		g.last, g.same = signature, 1
+		g.last, g.numSame = signature, 1
 	}
 }
 
 // expects reports whether the next files are expected to have the last signature.
-func (g *grouper) expects() bool { return g.same >= minSameSignature }
+func (g *grouper) expects() bool { return g.numSame >= minSameSignature }
 
-// reset forgets all files.
+// reset forgets all signatures.
 func (g *grouper) reset() {
 	g.releaseBuffer()
-	g.last, g.same = nil, 0
+	g.last, g.numSame = nil, 0
 }
 
-// size is how many of the next files, of which so many are left, a thread should claim: the threads share a batch of the
-// instances that a consumer asks for, and none keeps it waiting.
+// size returns how many of the next files a thread should claim; left files remain. The threads share the instances
+// that a consumer asks for, so that none of them reads so many that the consumer waits for it alone.
 func (g *grouper) size(asked, threads, left int) int {
 	if !g.expects() {
 		return 1
@@ -103,8 +104,9 @@ func (g *grouper) size(asked, threads, left int) int {
 	return max(min(share, maxGroupBytes/g.last.size, left), 1)
 }
 
-// reserve sees to a buffer for a batch of asked instances, which begins where a batch does if each file has one, and returns
-// how many of the next n files, of files in all, it has places for. So the instances of a batch lie one behind the other,
+// reserve makes sure that there is a buffer for the batch that the next file belongs to. If each file has one instance,
+// a batch has asked instances, and begins with file 0, asked, 2*asked, … reserve returns how many of the next n files
+// have places in the buffer; files is the number of all files. So the instances of a batch are contiguous in memory,
 // whichever threads read them.
 func (g *grouper) reserve(n, next, files, asked int) int {
 	if g.buffer != nil && (g.last != g.bufferFor || next >= g.to) {
@@ -117,19 +119,19 @@ func (g *grouper) reserve(n, next, files, asked int) int {
 		}
 		buffer, err := g.pool.Get(size)
 		if err != nil {
-			return n // and the group asks for its own
+			return n // the group gets a buffer of its own
 		}
 		g.buffer, g.bufferFor, g.from = buffer, g.last, next/asked*asked
 		g.to = g.from + asked
 	}
 	rest := min(g.to, files) - next
-	if n == rest-1 {
-		n = rest // one alone would be read into a buffer of its own
+	if leavesSingleFile := n == rest-1; leavesSingleFile { // the last file would be read into a buffer of its own
+		n = rest
 	}
 	return min(n, rest)
 }
 
-// place gives the group of a lane, which begins with the next file, places in the buffer, if there is one.
+// place gives the group of lane l, whose first file is next, its places in the buffer, if there is one.
 func (g *grouper) place(l *lane, next int) {
 	if g.buffer != nil {
 		g.buffer.Retain(1)
@@ -137,7 +139,7 @@ func (g *grouper) place(l *lane, next int) {
 	}
 }
 
-// advance is told which file is the next: without places for that, the buffer is not needed any more.
+// advance sets the next file, and releases the buffer if it has no place for that file.
 func (g *grouper) advance(next, files int) {
 	if next >= min(g.to, files) {
 		g.releaseBuffer()
@@ -151,15 +153,15 @@ func (g *grouper) releaseBuffer() {
 	}
 }
 
-// groupResult is what came of reading a group.
+// groupResult is the result of reading a group.
 type groupResult struct {
 	n        int      // files that were read
-	mismatch bool     // the file behind those is not like them
-	pipe     *os.File // the same, if it is a pipe that is open
+	mismatch bool     // the file after those has another signature
+	pipe     *os.File // that file, if it is a pipe, which is open now
 }
 
-// readGroup reads the group of a lane, until the end, a file that is not like the others, or cut. After slow nanoseconds it ends
-// with the file that is being read.
+// readGroup reads the group of a lane. It stops after the last file, at a file with another signature, or when cut is
+// set. After slow nanoseconds it stops with the current file.
 func (s *fileSet) readGroup(l *lane, out *record.Chunk, slow int64, cut *atomic.Bool, t trace.Track) (r groupResult) {
 	first, size := l.signature.first, l.signature.size
 	if s.spec.Check(&pyfeed.Tuple{Slots: []pyfeed.LoDTensor{first}}) != nil {
@@ -169,14 +171,15 @@ func (s *fileSet) readGroup(l *lane, out *record.Chunk, slow int64, cut *atomic.
 	if b == nil {
 		var err error
 		if b, err = s.pool.Get(len(l.group) * size); err != nil {
-			return groupResult{mismatch: true} // and it is tried again for one alone
+			return groupResult{mismatch: true} // the first file is tried again by itself
 		}
 		defer b.Release()
 	}
 	to := b.Bytes()[l.place*size:][:len(l.group)*size]
-	reader, opened, begin := storage.NewAlike(l.signature.head), s.openedPath(), trace.Now()
+	reader, opened, begin := storage.NewUniformReader(l.signature.head), s.openedPath(), trace.Now()
 	for _, ref := range l.group {
-		if cut.Load() || r.n > 0 && trace.Now()-begin >= slow {
+		tooSlow := r.n > 0 && trace.Now()-begin >= slow // a consumer may wait for the files read so far
+		if tooSlow || cut.Load() {
 			break
 		}
 		start, same := trace.Begin(), false
@@ -201,7 +204,7 @@ func (s *fileSet) readGroup(l *lane, out *record.Chunk, slow int64, cut *atomic.
 	return r
 }
 
-// openedPath is the path of the file that was opened before, which is not opened again.
+// openedPath returns the path of the file that was opened before the reader was made. It must not be opened again.
 func (s *fileSet) openedPath() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

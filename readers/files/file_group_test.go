@@ -24,7 +24,7 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// openDeck makes a reader of files, some of which are not there when they are read.
+// openDeck makes a reader of files. Files whose card is nil are removed before they are read.
 func openDeck(t *testing.T, op string, paths []string, cards [][]byte, more string) *readers.ReaderHolder {
 	t.Helper()
 	for i, data := range cards {
@@ -53,7 +53,7 @@ func openDeck(t *testing.T, op string, paths []string, cards [][]byte, more stri
 	return h
 }
 
-// numbersOf reads until an error, so many tuples at a time. Neighbours that are rows of the same memory are counted.
+// numbersOf reads until an error, room tuples at a time. together counts neighbours that are rows of the same memory.
 func numbersOf(t *testing.T, h *readers.ReaderHolder, room int) (all []int64, together int, err error) {
 	t.Helper()
 	u := readers.NewUpstream(h)
@@ -77,8 +77,8 @@ func numbersOf(t *testing.T, h *readers.ReaderHolder, room int) (all []int64, to
 	}
 }
 
-// deck is a random mixture of files, most of them alike. nil: there is none.
-func deck(random *rand.Rand, errors bool) (cards [][]byte) {
+// randomFiles returns a random mixture of files, most of them with the same signature. A nil entry is a missing file.
+func randomFiles(random *rand.Rand, errors bool) (cards [][]byte) {
 	next := int64(0)
 	number := func() int64 { next++; return next - 1 }
 	unlike := random.IntN(20)
@@ -121,14 +121,14 @@ func deck(random *rand.Rand, errors bool) (cards [][]byte) {
 	return cards
 }
 
-// byItself is what comes of a file that is read alone.
-type byItself struct {
+// singleRead is the result of reading a file alone.
+type singleRead struct {
 	numbers []int64
 	err     error
 	skipped []damageEntry
 }
 
-func readAlone(t *testing.T, path string, data []byte, more string) (a byItself) {
+func readSingle(t *testing.T, path string, data []byte, more string) (a singleRead) {
 	t.Helper()
 	h := openDeck(t, "create_file_reader", []string{path}, [][]byte{data}, more)
 	a.numbers, _, a.err = numbersOf(t, h, 1)
@@ -137,9 +137,9 @@ func readAlone(t *testing.T, path string, data []byte, more string) (a byItself)
 	return a
 }
 
-// inTurn is what filesReader promises when ordered: the numbers until the end, or the first error.
-func inTurn(files []byItself, width int) (numbers []int64, end error) {
-	var lanes []byItself
+// interleaved returns what an ordered filesReader delivers: the numbers, and the end or the first error.
+func interleaved(files []singleRead, width int) (numbers []int64, end error) {
+	var lanes []singleRead
 	for len(lanes) < width && len(files) > 0 {
 		lanes, files = append(lanes, files[0]), files[1:]
 	}
@@ -174,7 +174,8 @@ func sortedPlaces(all []damageEntry) []damageEntry {
 	return slices.SortedFunc(slices.Values(all), func(a, b damageEntry) int { return cmp.Compare(a.File, b.File) })
 }
 
-// Files of which several are read by one thread come as files one by one: in their order, with their errors.
+// Files that one thread reads as a group are delivered as if they were read one by one: in their order, with their
+// errors.
 func TestGroupedFilesComeAsIfReadOneByOne(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	together := 0
@@ -182,18 +183,18 @@ func TestGroupedFilesComeAsIfReadOneByOne(t *testing.T) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			counted(t)
 			corrupt := []string{"raise", "skip"}[i%2]
-			cards := deck(random, i%3 > 0)
+			cards := randomFiles(random, i%3 > 0)
 			paths := readertest.WriteCards(t, cards)
 			more := fmt.Sprintf(`, "on_corrupt": %q`, corrupt)
-			var files []byItself
+			var files []singleRead
 			var skipped []damageEntry
 			for i, path := range paths {
-				a := readAlone(t, path, cards[i], more)
+				a := readSingle(t, path, cards[i], more)
 				files, skipped = append(files, a), append(skipped, a.skipped...)
 			}
 			for threads := 1; threads <= 3; threads++ {
 				width := []int{1, 2, 8}[random.IntN(3)]
-				want, end := inTurn(files, width)
+				want, end := interleaved(files, width)
 				room := 1 + random.IntN(64)
 				name := fmt.Sprintf("threads=%d interleave=%d room=%d %s", threads, width, room, corrupt)
 				h := openDeck(t, "open_files", paths, cards, more+fmt.Sprintf(`, "num_threads": %d, "interleave": %d`, threads, width))
@@ -218,11 +219,11 @@ func TestGroupedFilesComeAsIfReadOneByOne(t *testing.T) {
 				got, rows, err := numbersOf(t, h, room)
 				together += rows
 				slices.Sort(got)
-				all, _ := inTurn(files, 1)
+				all, _ := interleaved(files, 1)
 				if end == io.EOF && (!slices.Equal(got, all) || err != io.EOF) {
 					t.Errorf("%s: expected %d numbers, found %d and %v", name, len(all), len(got), err)
 				}
-				its := func(a byItself) bool { return a.err != io.EOF && sameError(a.err, err) }
+				its := func(a singleRead) bool { return a.err != io.EOF && sameError(a.err, err) }
 				if end != io.EOF && (len(slices.Compact(got)) != len(got) || !slices.ContainsFunc(files, its)) {
 					t.Errorf("%s: found %d numbers and %v", name, len(got), err)
 				}
@@ -234,7 +235,7 @@ func TestGroupedFilesComeAsIfReadOneByOne(t *testing.T) {
 	}
 }
 
-// A reset ends what is being read, wherever that is.
+// A reset ends the read of a group at any position.
 func TestAResetInAFileGroup(t *testing.T) {
 	counted(t)
 	cards := readertest.SameCards(300)
@@ -257,8 +258,8 @@ func TestAResetInAFileGroup(t *testing.T) {
 				t.Fatal(err)
 			}
 			m.mu.Lock()
-			if m.schedule.held != 0 || m.schedule.waiting != 0 || m.schedule.requeued != 0 || m.schedule.groups.same != 0 || m.cut.Load() {
-				t.Fatalf("found %d bytes, %d files, %d requeued, %d with the same signature", m.schedule.held, m.schedule.waiting, m.schedule.requeued, m.schedule.groups.same)
+			if m.schedule.standbyBytes != 0 || m.schedule.numStandby != 0 || m.schedule.requeued != 0 || m.schedule.groups.numSame != 0 || m.cutGroups.Load() {
+				t.Fatalf("after a reset: found %d bytes, %d files, %d requeued, %d with the same signature", m.schedule.standbyBytes, m.schedule.numStandby, m.schedule.requeued, m.schedule.groups.numSame)
 			}
 			m.mu.Unlock()
 		}
@@ -268,8 +269,8 @@ func TestAResetInAFileGroup(t *testing.T) {
 	}
 }
 
-// A thread that comes to a pipe among files that are alike opens it once, so that whoever writes into it is not cut off;
-// others go on with the files behind it; and a reset does not wait for it.
+// A thread that finds a pipe among the files of a group opens it once, so that its writer does not get SIGPIPE; other threads
+// continue with the files after it; a reset does not wait for it.
 func TestAPipeInAFileGroup(t *testing.T) {
 	const count = 100
 	for i := range 20 {
@@ -286,7 +287,7 @@ func TestAPipeInAFileGroup(t *testing.T) {
 		if !ordered {
 			before = count - 1
 		}
-		for range 3 { // it is not written into
+		for range 3 { // nothing is written into the pipe
 			out := make([]*pyfeed.Tuple, before)
 			for n := 0; n < before; {
 				got, err := h.ReadMany(context.Background(), out[n:])
@@ -312,12 +313,12 @@ func TestAPipeInAFileGroup(t *testing.T) {
 	}
 }
 
-// A group ends where it has taken long, or is cut off by a reset, and another goes on from there.
+// A group ends when it takes long, or when a reset cuts it. The next group goes on from there.
 func TestAFileGroupEndsEarly(t *testing.T) {
 	paths := readertest.WriteCards(t, readertest.SameCards(300))
 	for _, threads := range []int{1, 2} {
 		h, m := openMany(counted(t), readertest.OpenCards(paths, fmt.Sprintf(`, "num_threads": %d`, threads)))
-		m.slow = 0
+		m.slowGroup = 0
 		got, together, err := numbersOf(t, h, 32)
 		if err != io.EOF || len(got) != 300 || !slices.IsSorted(got) || together != 0 {
 			t.Errorf("found %d, %d of them together, %v", len(got), together, err)
@@ -330,10 +331,10 @@ func TestAFileGroupEndsEarly(t *testing.T) {
 			t.Fatal(err)
 		}
 		m.mu.Lock()
-		m.schedule.groups.last, m.schedule.groups.same = signature, minSameSignature
+		m.schedule.groups.last, m.schedule.groups.numSame = signature, minSameSignature
 		l := m.schedule.newLane(m.schedule.refs[:10], signature)
 		m.schedule.enterStandby(l, 0)
-		m.cut.Store(true)
+		m.cutGroups.Store(true)
 		if n := m.readChunk(l, 0); n != 0 || len(l.group) != 10 || l.end != nil || !l.requeued || m.schedule.requeued != 1 {
 			t.Errorf("found %d, %d files, end %v, %d requeued", n, len(l.group), l.end, m.schedule.requeued)
 		}
@@ -341,8 +342,8 @@ func TestAFileGroupEndsEarly(t *testing.T) {
 	}
 }
 
-// A file of another format, and one that was begun before, are not read in a group, nor are those behind one that is unlike
-// the others, until more are known to be alike.
+// A file of another format and a file that was opened before are not read in a group. After a file with another
+// signature, no groups are read until enough files in a row have the same signature again.
 func TestFilesThatAreNotReadInAGroup(t *testing.T) {
 	for name, change := range map[string]func(m *filesReader, paths []string){
 		"format": func(m *filesReader, _ []string) {
@@ -359,14 +360,14 @@ func TestFilesThatAreNotReadInAGroup(t *testing.T) {
 		paths := readertest.WriteCards(t, readertest.SameCards(10))
 		_, m := openMany(counted(t), readertest.OpenCards(paths, ""))
 		first := pyfeed.LoDTensor{DType: pyfeed.Int64}
-		m.schedule.groups.last, m.schedule.groups.same = &fileSignature{format: m.schedule.refs[0].Format, head: readertest.Card('a'), first: first, size: 8}, minSameSignature
-		m.slow = int64(time.Hour) // the limit in time is not what ends the group
+		m.schedule.groups.last, m.schedule.groups.numSame = &fileSignature{format: m.schedule.refs[0].Format, head: readertest.Card('a'), first: first, size: 8}, minSameSignature
+		m.slowGroup = int64(time.Hour) // so that the time limit does not end the group
 		change(m, paths)
 		m.mu.Lock()
 		l := m.schedule.newLane(m.schedule.refs, m.schedule.groups.last)
 		m.schedule.enterStandby(l, 0)
-		if n := m.readChunk(l, 0); n != 3 || m.schedule.groups.same != 0 || len(m.schedule.standby) != 3 || m.schedule.standby[1].file.Path != paths[3] {
-			t.Errorf("%s: found %d, %d with the same signature, %d lanes", name, n, m.schedule.groups.same, len(m.schedule.standby))
+		if n := m.readChunk(l, 0); n != 3 || m.schedule.groups.numSame != 0 || len(m.schedule.standby) != 3 || m.schedule.standby[1].file.Path != paths[3] {
+			t.Errorf("%s: found %d, %d with the same signature, %d lanes", name, n, m.schedule.groups.numSame, len(m.schedule.standby))
 		}
 		if m.schedule.begin(m.schedule.standby[2]); m.schedule.standby[2].group != nil || len(m.schedule.standby) != 4 || len(m.schedule.standby[3].group) != 5 {
 			t.Errorf("%s: found a group of %d, %d lanes", name, len(m.schedule.standby[2].group), len(m.schedule.standby))
@@ -376,7 +377,7 @@ func TestFilesThatAreNotReadInAGroup(t *testing.T) {
 	}
 }
 
-// Short files are known to be alike when a few in a row were.
+// Short files are grouped after a few in a row had the same signature.
 func TestSignaturesAreCompared(t *testing.T) {
 	var g grouper
 	a, b := &fileSignature{head: []byte("a"), size: 8}, &fileSignature{head: []byte("b"), size: 8}
@@ -386,13 +387,13 @@ func TestSignaturesAreCompared(t *testing.T) {
 		signature *fileSignature
 		same      int
 	}{{a, 1}, {a, 2}, {nil, 0}, {a, 1}, {a, 2}, {b, 1}, {b, 2}, {a, 1}, {wide, 1}, {wide, 2}} {
-		if g.observe(c.signature); g.same != c.same {
-			t.Errorf("%d: expected %d, found %d", i, c.same, g.same)
+		if g.observe(c.signature); g.numSame != c.same {
+			t.Errorf("%d: expected %d, found %d", i, c.same, g.numSame)
 		}
 	}
 }
 
-// How many files a thread claims.
+// The number of files that a thread claims.
 func TestGroupSize(t *testing.T) {
 	for _, c := range []struct{ same, most, threads, size, left, want int }{
 		{minSameSignature - 1, 32, 1, 8, 100, 1},
@@ -405,14 +406,14 @@ func TestGroupSize(t *testing.T) {
 		{minSameSignature, 32, 2, 10 * maxGroupBytes, 100, 1},
 		{minSameSignature, 32, 2, 8, 5, 5},
 	} {
-		g := grouper{last: &fileSignature{size: c.size}, same: c.same}
+		g := grouper{last: &fileSignature{size: c.size}, numSame: c.same}
 		if got := g.size(c.most, c.threads, c.left); got != c.want {
 			t.Errorf("%+v: found %d", c, got)
 		}
 	}
 }
 
-// A group that ends before its last file leaves everything behind that at its place.
+// When a group ends before its last file, the files after its end keep their place in the order.
 func TestAFileGroupIsSplit(t *testing.T) {
 	refs := make([]record.FileRef, 10)
 	for i := range refs {
@@ -430,11 +431,11 @@ func TestAFileGroupIsSplit(t *testing.T) {
 		{2, false, true, "[2 3] [4 5]"},
 		{3, true, true, "[2 3 4] [5]"},
 		{3, false, true, "[2 3 4] [5]"},
-		{2, true, false, "[4] [5]"}, // the rest is in place of a file that has ended
+		{2, true, false, "[4] [5]"}, // the group is in the place of a file that has ended
 		{0, true, false, "[3 4 5]"},
 	} {
 		s := scheduler{refs: refs}
-		s.groups.last, s.groups.same = &fileSignature{size: 100}, minSameSignature
+		s.groups.last, s.groups.numSame = &fileSignature{size: 100}, minSameSignature
 		l := s.newLane(refs[2:6], s.groups.last)
 		if c.standsBy {
 			s.enterStandby(s.newLane(refs[:2], s.groups.last), 0)
@@ -474,18 +475,18 @@ func TestAFileGroupIsSplit(t *testing.T) {
 		if c.standsBy {
 			want = "[0 1] " + want
 		} else if c.n == 0 {
-			requeued++ // in its place
+			requeued++ // the first part is requeued in the lane of the group
 		}
 		if got := fmt.Sprint(found); got != "["+want+"]" {
 			t.Errorf("%+v: found %s", c, got)
 		}
-		if s.waiting != files || s.held != held || s.requeued != requeued {
-			t.Errorf("%+v: expected %d files, %d bytes, %d requeued, found %d, %d, %d", c, files, held, requeued, s.waiting, s.held, s.requeued)
+		if s.numStandby != files || s.standbyBytes != held || s.requeued != requeued {
+			t.Errorf("%+v: expected %d files, %d bytes, %d requeued, found %d, %d, %d", c, files, held, requeued, s.numStandby, s.standbyBytes, s.requeued)
 		}
-		s.standby[0].busy = true // and so others come next
+		s.standby[0].busy = true // so that the other lanes are next
 		for _, next := range append(s.standby, l) {
 			if next.requeued && next != s.neediest() && next != l {
-				t.Errorf("%+v: the next is not that of %s", c, next.file.Path)
+				t.Errorf("%+v: expected %s to be read next", c, next.file.Path)
 			}
 			if next.requeued {
 				next.requeued = false
@@ -502,12 +503,13 @@ func TestAFileGroupIsSplit(t *testing.T) {
 	}
 }
 
-// The instances of a batch lie one behind the other, where each file has one and all are alike, whichever threads read them.
+// If each file has one instance and all have the same signature, the instances of a batch are contiguous in memory,
+// whichever threads read them.
 func TestABatchOfFilesLiesTogether(t *testing.T) {
 	paths := readertest.WriteCards(t, readertest.SameCards(300))
 	for _, c := range []struct{ threads, size int }{{1, 32}, {2, 32}, {3, 10}, {2, 33}} {
 		h, m := openMany(counted(t), readertest.OpenCards(paths, fmt.Sprintf(`, "num_threads": %d, "interleave": 2`, c.threads)))
-		m.slow = int64(time.Hour)
+		m.slowGroup = int64(time.Hour)
 		apart := 0
 		for begin := 0; begin < 300; begin += c.size {
 			batch := make([]*pyfeed.Tuple, min(c.size, 300-begin))
@@ -527,8 +529,8 @@ func TestABatchOfFilesLiesTogether(t *testing.T) {
 			}
 			pyfeed.ReleaseAll(batch)
 		}
-		if most := 2; apart > most { // before it is known that files are alike
-			t.Errorf("%+v: the instances of %d batches lie apart", c, apart)
+		if limit := 2; apart > limit { // read before enough files had the same signature
+			t.Errorf("%+v: the instances of %d batches are not contiguous in memory", c, apart)
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// What is read of files with a damaged number in one of them, and of one that is cut short.
+// Reads files that have a damaged number, and a file that is cut short.
 func TestDamageIsRaisedInItsPlaceUntilReset(t *testing.T) {
 	counted(t)
 	names, files := readertest.WriteIDs(t, 30, 30)
@@ -33,7 +33,7 @@ func TestDamageIsRaisedInItsPlaceUntilReset(t *testing.T) {
 			t.Errorf("expected the place in the file, found %v", e.At)
 		}
 		if _, again := h.ReadNext(background); again == nil || again.Error() != err.Error() {
-			t.Errorf("expected the error again, found %v", again)
+			t.Errorf("expected the same error again, found %v", again)
 		}
 		if err := h.ReInit(); err != nil {
 			t.Fatal(err)
@@ -55,7 +55,7 @@ func TestSkippedDamageIsCountedAndNamed(t *testing.T) {
 	if s.Extra["corrupt"] != int64(2) {
 		t.Errorf("expected 2 places, found %v", s.Extra["corrupt"])
 	}
-	if got := s.Extra["ledger"].([]damageEntry); got[1] != (damageEntry{names[1], 88, 11, false, "expected a number from 0 on, found -6"}) {
+	if got := s.Extra["ledger"].([]damageEntry); got[1] != (damageEntry{names[1], 88, 11, false, "expected a number from 0 on, found -6", 1}) {
 		t.Errorf("found %+v", got)
 	}
 }
@@ -73,9 +73,9 @@ func TestInstancesThatDoNotFitAreRefusedByPlace(t *testing.T) {
 	}
 }
 
-// A read that goes on in a goroutine answers what it would have answered.
+// A read that goes on in a goroutine returns what it would have returned in the caller's thread.
 func TestALongReadGoesOnBesideItsCaller(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "a.told")
+	name := filepath.Join(t.TempDir(), "a.described")
 	data := make([]byte, 3000*8)
 	for i := range 3000 {
 		binary.NativeEndian.PutUint64(data[8*i:], uint64(i))
@@ -84,7 +84,7 @@ func TestALongReadGoesOnBesideItsCaller(t *testing.T) {
 		t.Fatal(err)
 	}
 	h, r := openOne(counted(t), fmt.Sprintf(`{"filenames": [%q], "storage": {"io": "read", "compression": "none"}}`, name))
-	r.(*fileReader).tooLong = func() bool { return true }
+	r.(*fileReader).overTime = func() bool { return true }
 	for range 2 {
 		n := 0
 		for ; ; n++ {
@@ -109,13 +109,13 @@ func TestALongReadGoesOnBesideItsCaller(t *testing.T) {
 	}
 }
 
-// holed are three records of which the second is damaged. The first search behind it is interrupted.
-type holed struct {
+// damagedRecords has three records, of which the second is damaged. Its first Resync is interrupted.
+type damagedRecords struct {
 	at       int
 	searches int
 }
 
-func (h *holed) Read(out []*pyfeed.Tuple) (int, error) {
+func (h *damagedRecords) Read(out []*pyfeed.Tuple) (int, error) {
 	switch h.at {
 	case 1:
 		return 0, &pyfeed.Error{Kind: pyfeed.Corrupt, Slot: -1, Text: "damaged"}
@@ -127,7 +127,7 @@ func (h *holed) Read(out []*pyfeed.Tuple) (int, error) {
 	return 1, nil
 }
 
-func (h *holed) Resync() error {
+func (h *damagedRecords) Resync() error {
 	if h.searches++; h.searches == 1 {
 		return storage.ErrInterrupted
 	}
@@ -135,24 +135,25 @@ func (h *holed) Resync() error {
 	return nil
 }
 
-func (*holed) Intact() error    { return nil }
-func (*holed) Unchanged() error { return nil }
-func (*holed) Close()           {}
+func (*damagedRecords) CheckTruncated() error { return nil }
+func (*damagedRecords) CheckUnchanged() error { return nil }
+func (*damagedRecords) Close()                {}
 
-// What a file that is opened again passes is no record and no damage of its own, wherever that was interrupted.
+// The records that are skipped after a file was reopened are neither delivered nor counted as damage, wherever the
+// skipping was interrupted.
 func TestPassingAgainIsInterrupted(t *testing.T) {
 	spec, err := pyfeed.NewSpec([]pyfeed.Slot{{DType: pyfeed.Uint8}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := new(holed)
-	f := &file{fileSet: &fileSet{skip: true, spec: spec}, records: h, toSkip: 2}
+	h := new(damagedRecords)
+	f := &file{fileSet: &fileSet{skip: true, spec: spec}, records: h, numToSkip: 2}
 	if err := f.skipAgain(); err != storage.ErrInterrupted {
 		t.Fatalf("expected it to be interrupted, found %v", err)
 	}
 	err = f.skipAgain()
-	if f.toSkip != 0 || h.at != 2 || h.searches != 2 || err != nil {
-		t.Errorf("expected the record behind the damage after 2 searches, found record %d after %d, %d to be passed, %v", h.at, h.searches, f.toSkip, err)
+	if f.numToSkip != 0 || h.at != 2 || h.searches != 2 || err != nil {
+		t.Errorf("expected the record after the damage after 2 searches, found record %d after %d, %d to be skipped, %v", h.at, h.searches, f.numToSkip, err)
 	}
 	pyfeed.ReleaseAll(f.spare)
 }

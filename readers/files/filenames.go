@@ -9,10 +9,11 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed"
 )
 
-// The name of a file is a string of bytes without NUL, and attributes, saved programs and answers are text. There, a byte
-// that is not part of UTF-8 is U+0000 and two hexadecimal digits. No name has a NUL, so that no other name has this text.
+// The name of a file is a string of bytes without NUL; attributes, saved programs and results are text. In text, a byte
+// of a name that is not valid UTF-8 is written as U+0000 and two hexadecimal digits. Since no name has a NUL, the text
+// is unambiguous.
 
-// TextOfName is a file's name as text.
+// TextOfName returns the text of a file's name.
 func TextOfName(name string) string {
 	if utf8.ValidString(name) {
 		return name
@@ -30,8 +31,8 @@ func TextOfName(name string) string {
 	return b.String()
 }
 
-// NameOfText is the name that text stands for.
-func NameOfText(text string) (string, error) {
+// nameOfText returns the name that text is written for.
+func nameOfText(text string) (string, error) {
 	if strings.IndexByte(text, 0) < 0 {
 		return text, nil
 	}
@@ -52,12 +53,12 @@ func NameOfText(text string) (string, error) {
 	}
 }
 
-// namesOf are the names that texts stand for.
+// namesOf returns the names that texts are written for.
 func namesOf(texts []string) ([]string, error) {
 	names := make([]string, len(texts))
 	for i, text := range texts {
 		var err error
-		if names[i], err = NameOfText(text); err != nil {
+		if names[i], err = nameOfText(text); err != nil {
 			return nil, err
 		}
 	}

@@ -13,7 +13,7 @@ func TestTextOfNames(t *testing.T) {
 		"a.npy": "a.npy", "\xff": "\x00ff", "a\xc3\xbc\x80b": "a\u00fc\x0080b", `a\u0000ff`: `a\u0000ff`,
 		"\xed\xb2\x80": "\x00ed\x00b2\x0080", "\ufffd": "\ufffd", "\xe2\x82": "\x00e2\x0082", "ff\xff00": "ff\x00ff00",
 	} {
-		back, err := NameOfText(text)
+		back, err := nameOfText(text)
 		if got := TextOfName(name); got != text || back != name || err != nil {
 			t.Errorf("%q: expected %q, found %q and back %q, %v", name, text, got, back, err)
 		}
@@ -24,16 +24,16 @@ func TestTextOfNames(t *testing.T) {
 			every = append(every, byte(a+1), byte(b+1))
 		}
 	}
-	if back, err := NameOfText(TextOfName(string(every))); err != nil || back != string(every) {
-		t.Errorf("expected every byte beside every other to come back, %v", err)
+	if back, err := nameOfText(TextOfName(string(every))); err != nil || back != string(every) {
+		t.Errorf("expected every pair of bytes to be converted back, %v", err)
 	}
 	for _, text := range []string{"\x00", "a\x00f", "\x00fg", "\x007f", "\x00+f", "\x00\x00ff"} {
-		_, err := NameOfText(text)
+		_, err := nameOfText(text)
 		readertest.Expect(t, err, pyfeed.Invalid, "expected two hexadecimal digits, from 80 to ff, behind a NUL, found")
 	}
 }
 
-// openError is why files are not opened.
+// openError returns the error of opening files.
 func openError(attributes string) error {
 	r, err := withAttributes(attributes, Open)
 	if err == nil {

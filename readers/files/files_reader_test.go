@@ -18,7 +18,7 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// shortFiles is a reader of files of so many ids each. What is done before a file is opened is told its number.
+// shortFiles makes a reader of files that have counts[i] ids each. before is called with i before file i is opened.
 func shortFiles(t *testing.T, before func(m *filesReader, i int), threads, width int, counts ...int) (*readers.ReaderHolder, *filesReader) {
 	t.Helper()
 	names, _ := readertest.WriteIDs(t, counts...)
@@ -39,7 +39,7 @@ func ones(n int) []int { return slices.Repeat([]int{1}, n) }
 
 func firstIDs(t *testing.T, h *readers.ReaderHolder, room int) (all []int64, err error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // forever, to those who wait
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // longer than any wait of the test
 	defer cancel()
 	out := make([]*pyfeed.Tuple, room)
 	n, err := h.ReadMany(ctx, out)
@@ -54,8 +54,9 @@ func firstIDs(t *testing.T, h *readers.ReaderHolder, room int) (all []int64, err
 	return all, err
 }
 
-// onceWaiting is called by a thread that reads: it goes on when a consumer waits, to whom what comes next comes soon.
-func onceWaiting(m *filesReader, reminded bool) {
+// waitForConsumer is called by a reading thread. It waits for a consumer to wait, and makes arrivals seem to come
+// without a pause. Unless reminded is true, no timer wakes the consumer.
+func waitForConsumer(m *filesReader, reminded bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for m.consumers.Len() == 0 {
@@ -63,11 +64,11 @@ func onceWaiting(m *filesReader, reminded bool) {
 		runtime.Gosched()
 		m.mu.Lock()
 	}
-	m.schedule.since = math.MaxInt64 / 2
+	m.schedule.lastArrival = math.MaxInt64 / 2
 	m.armed = m.armed || !reminded
 }
 
-// asleep waits until all threads do.
+// asleep waits until all threads sleep, and returns how many files they have opened.
 func asleep(m *filesReader) (opened int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -79,9 +80,9 @@ func asleep(m *filesReader) (opened int) {
 	return m.schedule.next
 }
 
-// settled waits until there is nothing for threads to read, and answers how many files they have opened, and how many instances
-// there are of those in lanes.
-func settled(m *filesReader) (opened, held int) {
+// waitUntilIdle waits until the threads have nothing to read. It returns how many files they have opened, and how many
+// instances the lanes hold.
+func waitUntilIdle(m *filesReader) (opened, held int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for m.schedule.sleeping < m.running || m.schedule.neediest() != nil || m.schedule.mayOpen() {
@@ -90,12 +91,12 @@ func settled(m *filesReader) (opened, held int) {
 		m.mu.Lock()
 	}
 	for _, l := range m.schedule.lanes {
-		held += l.holds()
+		held += l.numInstances()
 	}
 	return m.schedule.next, held
 }
 
-// An instance is not kept back while the next file is read, however soon that seemed to come.
+// An instance is delivered while the next file is read, even if the next instance was expected to arrive soon.
 func TestAnInstanceDoesNotWaitForTheNext(t *testing.T) {
 	for _, c := range []struct {
 		room     int
@@ -106,7 +107,7 @@ func TestAnInstanceDoesNotWaitForTheNext(t *testing.T) {
 			h, _ := shortFiles(t, func(m *filesReader, i int) {
 				switch i {
 				case 0:
-					onceWaiting(m, c.reminded)
+					waitForConsumer(m, c.reminded)
 				case 1:
 					<-blocked
 				}
@@ -117,25 +118,25 @@ func TestAnInstanceDoesNotWaitForTheNext(t *testing.T) {
 			}
 			close(blocked)
 			if rest := readertest.Drained(t, h); !slices.Equal(rest, []int64{1, 2}) {
-				t.Errorf("the rest: %v", rest)
+				t.Errorf("rest: found %v", rest)
 			}
 		})
 	}
 }
 
-// A consumer that asks for many is woken once for several of them, or for all that there are.
+// A consumer that asks for many instances is woken once for several files, or for the end.
 func TestAConsumerIsWokenForSeveralShortFiles(t *testing.T) {
 	for _, c := range []struct{ files, room, least int }{{100, 64, wakeAfter}, {100, 5, 5}, {7, 64, 7}} {
 		h, _ := shortFiles(t, func(m *filesReader, i int) {
 			if i == 0 {
-				onceWaiting(m, false)
+				waitForConsumer(m, false)
 			}
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			if n := m.consumers.Len(); n == 0 && i < c.least {
-				t.Errorf("%+v: woken for %d", c, i)
+				t.Errorf("%+v: woken after %d files", c, i)
 			}
-			m.schedule.since = math.MaxInt64 / 2
+			m.schedule.lastArrival = math.MaxInt64 / 2
 		}, 1, 1, ones(c.files)...)
 		got, err := firstIDs(t, h, c.room)
 		if err != nil || len(got) < c.least {
@@ -147,13 +148,13 @@ func TestAConsumerIsWokenForSeveralShortFiles(t *testing.T) {
 	}
 }
 
-// Before a consumer has got its first instances and comes again, threads read a little of each file, and nothing ahead.
+// Until a consumer has got its first instances and asks again, threads read a little of each file, and nothing ahead.
 func TestTheFirstInstancesAreNotHeldUp(t *testing.T) {
 	const size = 4 * record.ChunkSize
 	h, m := shortFiles(t, func(*filesReader, int) {}, 2, 3, slices.Repeat([]int{size}, 9)...)
 	have := func(opened, chunks int) {
 		t.Helper()
-		if found, _ := settled(m); found != opened {
+		if found, _ := waitUntilIdle(m); found != opened {
 			t.Errorf("expected %d files, found %d", opened, found)
 		}
 		m.mu.Lock()
@@ -181,10 +182,10 @@ func TestTheFirstInstancesAreNotHeldUp(t *testing.T) {
 	if _, err := firstIDs(t, h, 1); err != nil {
 		t.Fatal(err)
 	}
-	have(4, laneChunks) // in a further pass at once
+	have(4, laneChunks) // without a warmup in a further pass
 }
 
-// A consumer that asks for many at first gets them before anything else is read.
+// A consumer that first asks for many instances gets them before anything else is read.
 func TestAllThatIsAskedForAtFirstComesFirst(t *testing.T) {
 	const size, wanted = 4 * record.ChunkSize, 500
 	for _, width := range []int{1, 3} {
@@ -203,28 +204,28 @@ func TestAllThatIsAskedForAtFirstComesFirst(t *testing.T) {
 					t.Fatalf("number %d: found %d", i, id)
 				}
 			}
-			opened, held := settled(m)
-			if most := width * minWarmup; opened != width || held > most {
-				t.Errorf("expected %d files and %d instances at most, found %d and %d", width, most, opened, held)
+			opened, held := waitUntilIdle(m)
+			if limit := width * minWarmup; opened != width || held > limit {
+				t.Errorf("expected %d files and %d instances at most, found %d and %d", width, limit, opened, held)
 			}
 			if _, err := firstIDs(t, h, 1); err != nil {
 				t.Fatal(err)
 			}
-			if opened, _ := settled(m); opened != width+1 {
+			if opened, _ := waitUntilIdle(m); opened != width+1 {
 				t.Errorf("expected the next file to stand by, found %d files", opened)
 			}
 		})
 	}
 }
 
-// The last of those who wait needs nobody to come again, when the others have had as many as were asked for.
-func TestAllWhoWaitForTheFirstInstancesGetSome(t *testing.T) {
-	const consumers = 3 // two of whom are enough to take as many as one asks for
+// The last waiting consumer gets its instances even if the others, which have got theirs, make no further request.
+func TestAllWaitingConsumersGetFirstInstances(t *testing.T) {
+	const consumers = 3 // two of them take as many as one asks for
 	allWait := func(m *filesReader, _ int) {
 		readertest.Entered(&m.consumers, &m.mu, consumers)
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.armed = true // and no timer is going to help
+		m.armed = true // so that no timer wakes them
 	}
 	h, _ := shortFiles(t, allWait, 1, 1, 4*record.ChunkSize)
 	ends := make(chan error)
@@ -241,42 +242,32 @@ func TestAllWhoWaitForTheFirstInstancesGetSome(t *testing.T) {
 	}
 }
 
-// A thread that finds no room wakes a consumer for the little that there is.
+// A thread that finds no room wakes a consumer for the few instances that have arrived.
 func TestAThreadThatSleepsLeavesNothingUndelivered(t *testing.T) {
-	h, _ := shortFiles(t, func(m *filesReader, i int) { onceWaiting(m, false) }, 1, 1, 1, 1000)
+	h, _ := shortFiles(t, func(m *filesReader, i int) { waitForConsumer(m, false) }, 1, 1, 1, 1000)
 	if got, err := firstIDs(t, h, 64); err != nil || len(got) == 0 {
 		t.Errorf("found %v, %v", got, err)
 	}
 }
 
-// So many short files stand by, and threads that have found no room go on when there is half of it.
+// Many short files stand by. Threads that have found no room go on when files have been taken.
 func TestShortFilesStandBy(t *testing.T) {
 	h, m := shortFiles(t, func(*filesReader, int) {}, 2, 3, ones(1000)...)
-	take := func() (standBy int) {
+	take := func() {
 		t.Helper()
 		if got, err := firstIDs(t, h, 1); err != nil || len(got) != 1 {
 			t.Fatal(got, err)
 		}
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		return len(m.schedule.standby)
 	}
 	for range 20 {
 		take()
 	}
-	full := asleep(m) // perhaps since it was half full, when that was less
-	if most := 20 + 3 + maxStandbyFiles; full > most || full < 20+maxStandbyFiles/2 {
-		t.Fatalf("expected at most %d files and at least half, found %d", most, full)
+	full := asleep(m) // the threads may have slept since the limit was lower
+	if limit := 20 + 3 + maxStandbyFiles; full > limit || full < 20+maxStandbyFiles/2 {
+		t.Fatalf("expected at most %d files and at least half, found %d", limit, full)
 	}
-	for take() > maxStandbyFiles/2+1 {
-		m.mu.Lock()
-		may, now := m.schedule.mayOpen(), m.schedule.next
-		m.mu.Unlock()
-		if may || now != full {
-			t.Fatalf("expected threads that sleep, found %d files more", now-full)
-		}
-	}
-	for take() > maxStandbyFiles/2 {
+	for range maxStandbyFiles / 2 {
+		take()
 	}
 	m.mu.Lock()
 	for m.schedule.next < full+maxStandbyFiles/4 {
@@ -285,45 +276,46 @@ func TestShortFilesStandBy(t *testing.T) {
 		m.mu.Lock()
 	}
 	m.mu.Unlock()
-	if err := h.ReInit(); err != nil { // with all that stands by
+	if err := h.ReInit(); err != nil { // while files stand by
 		t.Fatal(err)
 	}
 	if all := readertest.Drained(t, h); !slices.IsSorted(all) || len(all) != 1000 {
 		t.Errorf("found %d: %v", len(all), all)
 	}
-	if m.schedule.held != 0 {
-		t.Errorf("%d bytes stand by, of no file", m.schedule.held)
+	if m.schedule.standbyBytes != 0 {
+		t.Errorf("no file stands by, but %d bytes are counted", m.schedule.standbyBytes)
 	}
 }
 
-// A long file puts an end to that, and bytes do.
+// After a long file, only one file stands by. The limit on bytes holds for any files.
 func TestLongFilesDoNotStandBy(t *testing.T) {
-	long := slices.Concat(ones(11), slices.Repeat([]int{record.ChunkSize * 5}, 20)) // the first of the long ones is the tenth that is begun
+	long := slices.Concat(ones(11), slices.Repeat([]int{record.ChunkSize * 5}, 20)) // 11 short files, then 20 long ones
 	h, m := shortFiles(t, func(*filesReader, int) {}, 1, 1, long...)
 	if _, err := firstIDs(t, h, 1); err != nil {
 		t.Fatal(err)
 	}
 	if opened := asleep(m); opened > 13 {
-		t.Errorf("expected the short ones and one more, found %d", opened)
+		t.Errorf("expected the short files and one more to be opened, found %d", opened)
 	}
 	if all := readertest.Drained(t, h); len(all) != 10+20*5*record.ChunkSize || !slices.IsSorted(all) {
 		t.Errorf("found %d", len(all))
 	}
 	m.mu.Lock()
-	m.schedule.depth, m.schedule.held = maxStandbyFiles, maxStandbyBytes
-	m.schedule.next, m.schedule.resting = 0, false
+	m.schedule.maxStandby, m.schedule.standbyBytes = maxStandbyFiles, maxStandbyBytes
+	m.schedule.next = 0
 	if m.schedule.mayOpen() {
-		t.Error("more are opened than may be held")
+		t.Error("another file may be opened when standby holds the limit of bytes")
 	}
-	m.schedule.held--
+	m.schedule.standbyBytes--
 	if !m.schedule.mayOpen() {
-		t.Error("none are opened while there is room")
+		t.Error("no file may be opened while there is room")
 	}
-	m.schedule.held, m.schedule.next = 0, len(m.schedule.refs)
+	m.schedule.standbyBytes, m.schedule.next = 0, len(m.schedule.refs)
 	m.mu.Unlock()
 }
 
-// The order of files depends on the seed and the pass, not on threads, on what was read before, or on how often.
+// The order of files depends on the seed and the pass, not on the number of threads, on earlier reads, or on their
+// number.
 func TestFilesAreShuffled(t *testing.T) {
 	names, ids := readertest.WriteIDs(t, ones(50)...)
 	listed := slices.Concat(ids...)
@@ -334,7 +326,7 @@ func TestFilesAreShuffled(t *testing.T) {
 			if err := h.Begin(pass); err != nil {
 				t.Fatal(err)
 			}
-			if len(passes) == 2 { // which is cut short
+			if len(passes) == 2 { // this pass is cut short
 				_, _ = firstIDs(t, h, 7)
 				continue
 			}
@@ -365,7 +357,7 @@ func TestFilesAreShuffled(t *testing.T) {
 	}
 }
 
-// Files of one instance each may be large: as many stand by as are not too much together.
+// Files of one instance each may be large: fewer of them stand by, within the limit on bytes.
 func TestLargeFilesDoNotStandBy(t *testing.T) {
 	for _, c := range []struct{ bytes, files, depth int }{
 		{0, 20, maxStandbyFiles},
@@ -374,17 +366,17 @@ func TestLargeFilesDoNotStandBy(t *testing.T) {
 		{maxStandbyBytes/2 + 1, 20, 1},
 		{100 * maxStandbyBytes, 20, 1},
 	} {
-		s := scheduler{depth: 1}
+		s := scheduler{maxStandby: 1}
 		for range c.files {
-			s.learnLength(&lane{end: io.EOF}, c.bytes)
+			s.noteFileLength(&lane{end: io.EOF}, c.bytes)
 		}
-		if s.depth != c.depth {
-			t.Errorf("files of %d bytes: expected that %d stand by, found %d", c.bytes, c.depth, s.depth)
+		if s.maxStandby != c.depth {
+			t.Errorf("files of %d bytes: expected that %d stand by, found %d", c.bytes, c.depth, s.maxStandby)
 		}
 	}
 }
 
-// The error of a file that stands by comes where the file is in the list.
+// The error of a file that stands by is returned at the file's position in the list.
 func TestAnErrorOfAFileThatStandsBy(t *testing.T) {
 	h, m := shortFiles(t, func(*filesReader, int) {}, 2, 2, ones(200)...)
 	bad := m.schedule.refs[100].Path
@@ -409,7 +401,7 @@ func TestAnErrorOfAFileThatStandsBy(t *testing.T) {
 	}
 }
 
-// A reader is closed while threads sleep for room, and while one reads.
+// A reader is closed while threads sleep for room, and while a thread reads.
 func TestShortFilesAreGivenBack(t *testing.T) {
 	h, m := shortFiles(t, func(*filesReader, int) {}, 2, 2, ones(500)...)
 	for i := range 20 {
@@ -423,8 +415,8 @@ func TestShortFilesAreGivenBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		m.mu.Lock()
-		if m.schedule.held != 0 || m.schedule.depth != 1 || m.schedule.resting || len(m.schedule.standby) != 0 {
-			t.Errorf("found %d bytes, depth %d, resting %v, %d files", m.schedule.held, m.schedule.depth, m.schedule.resting, len(m.schedule.standby))
+		if m.schedule.standbyBytes != 0 || m.schedule.maxStandby != 1 || len(m.schedule.standby) != 0 {
+			t.Errorf("found %d bytes, depth %d, %d files", m.schedule.standbyBytes, m.schedule.maxStandby, len(m.schedule.standby))
 		}
 		m.mu.Unlock()
 	}
@@ -450,12 +442,12 @@ func TestOrderedFilesComeTheSameForAnyNumberOfThreads(t *testing.T) {
 	}
 }
 
-func TestUnorderedFilesComeWhole(t *testing.T) {
+func TestUnorderedFilesAreComplete(t *testing.T) {
 	counted(t)
 	names, files := readertest.WriteIDs(t, 1000, 3, 0, 700, 1, 1500)
 	h, _ := openMany(t, readertest.OpenIDs(names, `, "ordered": false, "num_threads": 3`))
 	got := readertest.Drained(t, h)
-	for _, in := range files { // each file's own order is kept
+	for _, in := range files { // each file's ids keep their order
 		var of []int64
 		for _, id := range got {
 			if len(in) > 0 && id >= in[0] && id <= in[len(in)-1] {
@@ -518,22 +510,22 @@ func TestFilesOfSeveralFormatsWithTheSameSlots(t *testing.T) {
 		pyfeed.Invalid, `expected those of formats ids, cut by tag, found "raw"`)
 }
 
-// broken are record.Records with a fault in them.
-type broken struct{}
+// panickingRecords are Records whose Read panics.
+type panickingRecords struct{}
 
-func (broken) Read([]*pyfeed.Tuple) (int, error) { panic("mine") }
-func (broken) Resync() error                     { return nil }
-func (broken) Intact() error                     { return nil }
-func (broken) Unchanged() error                  { return nil }
-func (broken) Close()                            {}
+func (panickingRecords) Read([]*pyfeed.Tuple) (int, error) { panic("mine") }
+func (panickingRecords) Resync() error                     { return nil }
+func (panickingRecords) CheckTruncated() error             { return nil }
+func (panickingRecords) CheckUnchanged() error             { return nil }
+func (panickingRecords) Close()                            {}
 
-// A panic in a thread that reads is the reader's error, for good, and not the end of the process.
+// A panic in a reading thread does not end the process. It becomes the reader's permanent error.
 func TestAFaultInAThreadThatReads(t *testing.T) {
 	counted(t)
 	names, _ := readertest.WriteIDs(t, 1)
 	h, m := openMany(t, readertest.OpenIDs(names, ""))
 	faulty := *m.schedule.refs[0].Format
-	faulty.Open = func(string, *record.Config) (record.Records, error) { return broken{}, nil }
+	faulty.Open = func(string, *record.Config) (record.Records, error) { return panickingRecords{}, nil }
 	m.schedule.refs[0].Format = &faulty
 	for range 2 {
 		_, err := h.ReadNext(background)

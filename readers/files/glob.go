@@ -19,8 +19,8 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// ListFiles are the files that names stand for, as open_files takes them, each with its format's tag and a colon. With
-// [wait.NonBlocking] it answers wait.ErrWouldBlock where that may take long.
+// ListFiles returns the files that names stand for, as open_files takes names, each in the form "tag:path". With
+// [wait.NonBlocking] it returns wait.ErrWouldBlock if the search takes long.
 func ListFiles(ctx context.Context, names []string, format string) ([]string, error) {
 	all, err := list(ctx, names, format)
 	if err != nil {
@@ -30,7 +30,7 @@ func ListFiles(ctx context.Context, names []string, format string) ([]string, er
 	files := make([]string, len(all))
 	for i, ref := range all {
 		path := ref.Path
-		for l.exists(ref.Format.Tag + ":" + path) { // which would be that file
+		for l.exists(ref.Format.Tag + ":" + path) { // "tag:path" would mean that file
 			path = "./" + path
 		}
 		files[i] = ref.Format.Tag + ":" + path
@@ -38,10 +38,10 @@ func ListFiles(ctx context.Context, names []string, format string) ([]string, er
 	return files, nil
 }
 
-// list finds the files that names stand for: each a path, a pattern or a directory, with a format's tag and a colon
-// before it if format does not say and its suffix does not. What exists is that file, whatever its name looks like. The
-// files of a glob or directory come sorted, those of braces in their order; those whose names begin with a dot are left
-// out.
+// list finds the files that names stand for. A name is a path, a pattern or a directory; "tag:" before it gives the
+// format, if neither the format argument nor the suffix does. A name that exists as a file is that file, even if it
+// looks like a pattern or has a tag. The files of a glob or of a directory are sorted; those of braces keep the order
+// of the braces. Files whose names begin with a dot are left out.
 func list(ctx context.Context, names []string, format string) ([]record.FileRef, error) {
 	if len(names) == 0 {
 		return nil, pyfeed.Errorf(pyfeed.Invalid, "filenames: expected at least 1, found 0")
@@ -79,47 +79,47 @@ func list(ctx context.Context, names []string, format string) ([]record.FileRef,
 	return all, nil
 }
 
-// lister finds files, as long as ctx goes on.
+// lister finds files until ctx is done.
 type lister struct {
-	ctx      context.Context
-	heads    map[string]bool // whether there is something of a name's first part
-	count    int             // of names and entries seen
-	patience patience        // of a caller that does not wait
+	ctx           context.Context
+	knownPrefixes map[string]bool // whether a file or directory with the name's part before the first slash exists
+	count         int             // of names and directory entries seen
+	callBudget    timeBudget      // of a caller that does not wait
 }
 
-// maxListing is how long a caller that does not wait is kept: about as long as a caller that waits sleeps between two looks
-// at its signals. Only tests change it.
+// maxListing is the time after which a search returns ErrWouldBlock to a caller that does not wait. A caller that waits
+// checks for signals about as often. Only tests change it.
 var maxListing = 100 * time.Millisecond
 
-// pollEvery is how many names and entries are gone through between two polls of ctx, or of the clock.
+// pollEvery is the number of names and entries between two polls of ctx, or of the clock.
 const pollEvery = 64
 
-// poll is called for each name and entry: on a network's file system each may be a message to a server. It is an error if
-// ctx has ended, wait.ErrWouldBlock if a caller that does not wait was kept for long enough.
+// poll is called for each name and entry, since on a network file system each may cost a message to the server. It
+// returns an error if ctx is done, and wait.ErrWouldBlock if a caller that does not wait has spent maxListing.
 func (l *lister) poll() error {
 	l.count++
 	switch {
 	case l.count%pollEvery != 0:
 	case l.ctx != wait.NonBlocking:
 		return l.ctx.Err()
-	case l.patience.longerThan(maxListing):
+	case l.callBudget.exceeds(maxListing):
 		return wait.ErrWouldBlock
 	}
 	return nil
 }
 
-// exists says whether there is a file, or anything else, of a name with a colon. Most begin alike and do not exist: of
-// those the system is asked once.
+// exists reports whether there is a file or directory of a name with a colon. Such names mostly share their part before
+// the first slash, which mostly does not exist: its existence is looked up once.
 func (l *lister) exists(name string) bool {
 	head, _, more := strings.Cut(name, "/")
-	there, known := l.heads[head]
+	there, known := l.knownPrefixes[head]
 	if !known {
 		_, err := os.Lstat(head)
 		there = err == nil
-		if l.heads == nil {
-			l.heads = make(map[string]bool)
+		if l.knownPrefixes == nil {
+			l.knownPrefixes = make(map[string]bool)
 		}
-		l.heads[head] = there
+		l.knownPrefixes[head] = there
 	}
 	if there && more {
 		_, err := os.Lstat(name)
@@ -128,7 +128,7 @@ func (l *lister) exists(name string) bool {
 	return there
 }
 
-// expand is what a path, a pattern or a directory stands for.
+// expand returns the files that a path, a pattern or a directory stands for.
 func (l *lister) expand(path string) ([]string, error) {
 	if err := l.poll(); err != nil {
 		return nil, err
@@ -166,7 +166,7 @@ func (l *lister) existing(path string, info os.FileInfo) ([]string, error) {
 	return found, err
 }
 
-// word is what a path without braces stands for.
+// word returns the files that a path without braces stands for.
 func (l *lister) word(path string) ([]string, error) {
 	if err := l.poll(); err != nil {
 		return nil, err
@@ -181,7 +181,7 @@ func (l *lister) word(path string) ([]string, error) {
 	found, err := l.glob(path)
 	if err != nil {
 		if e := (*pyfeed.Error)(nil); errors.As(err, &e) && e.Kind == pyfeed.IO {
-			e.Text += ", among what " + path + " stands for"
+			e.Text += ", in the search for " + path
 		}
 		return nil, err
 	}
@@ -192,12 +192,13 @@ func (l *lister) word(path string) ([]string, error) {
 	return found, nil
 }
 
-// isPattern says whether a path that does not exist has to match: an escaped brace is for filepath.Match, too.
+// isPattern reports whether a path that does not exist is a pattern. Escaped braces count, since filepath.Match
+// unescapes them.
 func isPattern(path string) bool {
 	return strings.ContainsAny(path, "*?[") || strings.Contains(path, `\{`) || strings.Contains(path, `\}`) || strings.Contains(path, `\,`)
 }
 
-// glob is the files that match. What filepath.Glob says nothing of, such as a directory that cannot be read, is an error.
+// glob returns the files that match. Unlike filepath.Glob, it returns an error for a directory that cannot be read.
 func (l *lister) glob(path string) ([]string, error) {
 	parts := strings.Split(path, "/")
 	for _, part := range parts {
@@ -221,7 +222,7 @@ func (l *lister) glob(path string) ([]string, error) {
 		switch {
 		case part == "":
 		case part == "**":
-			dirs, err = l.below(dirs)
+			dirs, err = l.descendants(dirs)
 		case isPattern(part):
 			dirs, err = l.each(dirs, func(dir string) ([]string, error) { return l.directoriesIn(dir, fitting(part)) })
 		default:
@@ -237,7 +238,7 @@ func (l *lister) glob(path string) ([]string, error) {
 	})
 }
 
-// each is all that is found in some directories.
+// each returns all that find finds in dirs.
 func (l *lister) each(dirs []string, find func(dir string) ([]string, error)) (all []string, err error) {
 	for _, dir := range dirs {
 		found, err := find(dir)
@@ -249,7 +250,7 @@ func (l *lister) each(dirs []string, find func(dir string) ([]string, error)) (a
 	return all, nil
 }
 
-// directory is the path, if it is that of a directory.
+// directory returns the path if it is that of a directory.
 func directory(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	switch {
@@ -261,9 +262,9 @@ func directory(path string) ([]string, error) {
 	return nil, unreadable(path, err)
 }
 
-// below is directories and those in them, at any depth. Each is gone into once, by links only where it is not found
-// otherwise, so that links may lead in circles.
-func (l *lister) below(dirs []string) (all []string, err error) {
+// descendants returns dirs and the directories in them, at any depth. Each directory is visited once. Symbolic links
+// are followed last, so that a directory has the path without a link if there is one; cycles of links are harmless.
+func (l *lister) descendants(dirs []string) (all []string, err error) {
 	type identity struct{ device, inode uint64 }
 	seen := make(map[identity]bool)
 	var links []string
@@ -279,7 +280,7 @@ func (l *lister) below(dirs []string) (all []string, err error) {
 		todo = todo[1:]
 		info, err := os.Stat(cmp.Or(dir, "."))
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ELOOP) {
-			continue // a link that leads nowhere is no directory
+			continue // a link to nothing is not a directory
 		}
 		if err != nil {
 			return nil, unreadable(dir, err)
@@ -313,7 +314,7 @@ func (l *lister) below(dirs []string) (all []string, err error) {
 	}
 }
 
-// directoriesIn are those in a directory whose names fit, and links to such.
+// directoriesIn returns the directories in dir whose names fit, and links to directories.
 func (l *lister) directoriesIn(dir string, fits func(name string) bool) (found []string, err error) {
 	err = l.entries(dir, func(path, name string, kind os.FileMode) error {
 		if !kind.IsDir() && kind&os.ModeSymlink == 0 || !fits(name) {
@@ -334,14 +335,14 @@ func (l *lister) directoriesIn(dir string, fits func(name string) bool) (found [
 	return found, err
 }
 
-// fitting is matcher for names that do not begin with a dot, unless the pattern does.
+// fitting is matcher for names that do not begin with a dot, unless the pattern begins with one.
 func fitting(pattern string) func(name string) bool {
 	fits := matcher(pattern)
 	return func(name string) bool { return fits(name) && (name[0] != '.' || pattern[0] == '.') }
 }
 
-// matcher is filepath.Match for one pattern and the names in a directory. Most patterns have one star and no more to
-// them, which takes no look at each byte.
+// matcher returns filepath.Match for one pattern, for the names in a directory. Most patterns have one star and no
+// other special character; for those it compares the prefix and the suffix, which is faster.
 func matcher(pattern string) func(name string) bool {
 	before, after, star := strings.Cut(pattern, "*")
 	if star && !strings.ContainsAny(pattern, `?[\`) && !strings.Contains(after, "*") {
@@ -355,8 +356,8 @@ func matcher(pattern string) func(name string) bool {
 	}
 }
 
-// filesIn are the files of a directory that are wanted by their name and type. The directory tells both: there is
-// a call a file only for links, which are taken for what they lead to, and it is an error if that is not there.
+// filesIn returns the files of a directory that are wanted by name and type. The directory entry has both, so only
+// links cost a further call: they count as the file that they point to. A link to nothing is an error.
 func (l *lister) filesIn(dir string, wanted func(name string, kind os.FileMode) bool) ([]string, error) {
 	var found []string
 	err := l.entries(dir, func(path, name string, kind os.FileMode) error {
@@ -375,7 +376,7 @@ func (l *lister) filesIn(dir string, wanted func(name string, kind os.FileMode) 
 	return found, err
 }
 
-// entries calls each for what is in a directory, until that answers an error or ctx ends.
+// entries calls each for every entry of a directory, until each returns an error or ctx is done.
 func (l *lister) entries(dir string, each func(path, name string, kind os.FileMode) error) error {
 	if err := l.ctx.Err(); err != nil && l.ctx != wait.NonBlocking {
 		return err
@@ -403,7 +404,7 @@ func unreadable(path string, err error) error {
 // A Listing is a search for files in a goroutine.
 type Listing struct{ async.Task[[]string] }
 
-// StartListing is ListFiles in a goroutine.
+// StartListing runs ListFiles in a goroutine.
 func StartListing(names []string, format string) *Listing {
 	l := new(Listing)
 	l.Start("looks for files", func(ctx context.Context) ([]string, error) { return ListFiles(ctx, names, format) }, func([]string) {})

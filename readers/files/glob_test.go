@@ -17,7 +17,7 @@ import (
 	"github.com/pyfeed/pyfeed/readers/internal/readertest"
 )
 
-// tree makes files, and links where there is an arrow, and goes there.
+// tree makes files in a temporary directory, and links for paths with an arrow, and changes to that directory.
 func tree(t *testing.T, paths ...string) {
 	t.Chdir(t.TempDir())
 	for _, path := range paths {
@@ -50,8 +50,8 @@ func listed(t *testing.T, names string, format string) string {
 	return strings.Join(files, " ")
 }
 
-func TestAFileIsFoundByItsNameWhateverItLooksLike(t *testing.T) {
-	tree(t, "y.ids", "ids:y.ids", "cut:z.ids", "a{1,2}.ids", "b*.ids", "bc.ids", "{1..3}.ids", "told:/a.ids", "cut:q/w.ids", "q/w.ids")
+func TestExactFileNamesAreNotPatterns(t *testing.T) {
+	tree(t, "y.ids", "ids:y.ids", "cut:z.ids", "a{1,2}.ids", "b*.ids", "bc.ids", "{1..3}.ids", "described:/a.ids", "cut:q/w.ids", "q/w.ids")
 	for _, c := range []struct{ names, format, want string }{
 		{"ids:y.ids", "", "ids:ids:y.ids"},
 		{"ids:y.ids", "ids", "ids:ids:y.ids"},
@@ -113,7 +113,7 @@ func TestDirectoriesBelow(t *testing.T) {
 		"**/**/6.ids":      "ids:d/b/6.ids",
 		"**/none":          "**/none: expected files that match, found none",
 		"none/**":          "none/**: expected files that match, found none",
-		"**/go*":           "a/gone: no such file or directory, among what **/go* stands for",
+		"**/go*":           "a/gone: no such file or directory, in the search for **/go*",
 		"a/b**s":           "a/b**s: expected files that match, found none",
 	} {
 		if got := listed(t, names, ""); got != want {
@@ -144,7 +144,7 @@ func TestALongSearchForFilesIsASide(t *testing.T) {
 	}
 }
 
-// Many names or entries take long even where there is nothing to search: on a network's file system.
+// Many names or entries may take long even if there is nothing to search, on a network file system.
 func TestALongListOfFilesEndsWithItsCaller(t *testing.T) {
 	var files, names []string
 	for i := range pollEvery {
@@ -169,9 +169,9 @@ func TestALongListOfFilesEndsWithItsCaller(t *testing.T) {
 		"glob":      func(ctx context.Context) error { _, err := ListFiles(ctx, []string{"a/*.ids"}, ""); return err },
 		"verified":  func(ctx context.Context) error { return checkReadableTwice(ctx, refs) },
 	} {
-		maxListing = -1 // each look finds the time over
+		maxListing = -1 // every poll finds that the time is over
 		if err := look(wait.NonBlocking); err != wait.ErrWouldBlock {
-			t.Errorf("%s: expected to be put aside, found %v", what, err)
+			t.Errorf("%s: expected wait.ErrWouldBlock, found %v", what, err)
 		}
 		if err := look(ended); err != context.Canceled {
 			t.Errorf("%s: expected the end of the context, found %v", what, err)
@@ -184,7 +184,7 @@ func TestALongListOfFilesEndsWithItsCaller(t *testing.T) {
 }
 
 func TestADirectoryThatCannotBeRead(t *testing.T) {
-	if os.Getuid() == 0 { // who reads all of them; a link in a circle is told as well
+	if os.Getuid() == 0 { // root can read all directories, so this test uses a link to itself
 		tree(t, "a/1.ids", "b/loop -> loop")
 		_, err := expand("b/loop/*.ids")
 		readertest.Expect(t, err, pyfeed.IO, "too many levels of symbolic links")
@@ -252,7 +252,7 @@ func TestNamesOfFilesAndFormats(t *testing.T) {
 		}
 	}
 	in := func(name string) string { return `{"filenames": ["` + filepath.Join(dir, name) + `"]}` }
-	readertest.Expect(t, openError(in("other.txt")), pyfeed.Invalid, "the formats are cut, ids")
+	readertest.Expect(t, openError(in("other.txt")), pyfeed.Invalid, "the formats are cut, described, ids")
 	readertest.Expect(t, openError(in(".")), pyfeed.Invalid, "other.txt: expected a name with the prefix or suffix")
 	readertest.Expect(t, openError(in("none*.ids")), pyfeed.Invalid, "expected files that match, found none")
 	readertest.Expect(t, openError(`{"filenames": []}`), pyfeed.Invalid, "expected at least 1")
@@ -260,7 +260,7 @@ func TestNamesOfFilesAndFormats(t *testing.T) {
 	readertest.Expect(t, openError(`{"filenames": {"x": 1}}`), pyfeed.Invalid, "attributes: filenames: expected array, found object")
 	readertest.Expect(t, openError(`{"filename": "x"}`), pyfeed.Invalid, `unknown field "filename"; there are filenames, format, slots, num_threads`)
 	readertest.Expect(t, openError(in("a.ids")), pyfeed.Invalid, `format "ids" does not say what its instances look like: give slots`)
-	readertest.Expect(t, openError(`{"filenames": ["x"], "format": "none"}`), pyfeed.Invalid, "expected one of cut, ids")
+	readertest.Expect(t, openError(`{"filenames": ["x"], "format": "none"}`), pyfeed.Invalid, "expected one of cut, described, ids")
 	readertest.Expect(t, openError(`{"filenames": ["x"], "format": "none"}`), pyfeed.Invalid, `found "none"`)
 	err := openError(in("missing.ids"))
 	readertest.Expect(t, err, pyfeed.IO, "no such file")
@@ -318,17 +318,17 @@ func TestNamesThatLeadNowhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := expand(filepath.Join(dir, "g*", "x*"))
-	readertest.Expect(t, err, pyfeed.IO, "no such file or directory, among what "+filepath.Join(dir, "g*", "x*"))
+	readertest.Expect(t, err, pyfeed.IO, "no such file or directory, in the search for "+filepath.Join(dir, "g*", "x*"))
 	_, err = expand(filepath.Join(dir, "[", "x*"))
 	readertest.Expect(t, err, pyfeed.Invalid, "not a glob")
 }
 
-func TestWhatAGlobMatches(t *testing.T) {
+func TestGlobMatches(t *testing.T) {
 	names := []string{"", "a", "ab", "b", "aab", "abb", "a.b", ".a", "*", "a*b", "[a]", "\\*", "ä", "aä", "\xff", "a\xffb", "a/b"}
 	patterns := append(slices.Clone(names), "a*", "*a", "*b*", "a*a", "aa*ab", "**", "?", "a?b", "[ab]*", `\**`, "*[", "*.b", "ä*", "*\xff")
 	for _, pattern := range patterns {
 		if _, bad := filepath.Match(pattern, ""); bad != nil {
-			continue // they are refused before
+			continue // list refuses such a pattern
 		}
 		for _, name := range names[:len(names)-1] { // no name in a directory has a slash
 			if want, _ := filepath.Match(pattern, name); matcher(pattern)(name) != want {

@@ -11,7 +11,7 @@ import (
 
 var background = context.Background()
 
-// counted fails a test that does not give all its memory back.
+// counted fails the test if it does not release all memory.
 func counted(t *testing.T) *testing.T {
 	t.Helper()
 	readertest.Counted(t)
@@ -31,7 +31,7 @@ func withAttributes(attributes string, open func(context.Context, *Options) (rea
 	return open(background, &o)
 }
 
-// openMany is a reader of files, which is dropped at the end of the test.
+// openMany makes a reader of files, which is dropped at the end of the test.
 func openMany(t *testing.T, attributes string) (*readers.ReaderHolder, *filesReader) {
 	t.Helper()
 	r, err := withAttributes(attributes, Open)
@@ -39,7 +39,7 @@ func openMany(t *testing.T, attributes string) (*readers.ReaderHolder, *filesRea
 	return h, r.(*filesReader)
 }
 
-// openOne is a reader of a file, which is dropped at the end of the test.
+// openOne makes a reader of one file, which is dropped at the end of the test.
 func openOne(t *testing.T, attributes string) (*readers.ReaderHolder, readers.Reader) {
 	t.Helper()
 	r, err := withAttributes(attributes, OpenFile)

@@ -8,7 +8,7 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// A thread may read for a lane that has room, is not being read and has not ended.
+// A thread may read for a lane that has room, that no thread reads for, and that has not ended.
 func TestALaneWantsToBeRead(t *testing.T) {
 	full := make([]*record.Chunk, laneChunks)
 	for i, c := range []struct {
@@ -17,13 +17,13 @@ func TestALaneWantsToBeRead(t *testing.T) {
 	}{
 		{&lane{}, true}, {&lane{busy: true}, false}, {&lane{end: io.EOF}, false}, {&lane{chunks: full}, false}, {&lane{chunks: full[1:]}, true},
 	} {
-		if c.lane.wants() != c.wants {
+		if c.lane.hasRoom() != c.wants {
 			t.Errorf("%d: expected %v", i, c.wants)
 		}
 	}
 }
 
-// A lane that is used again is as a new one.
+// A lane that is set again is like a new one.
 func TestALaneIsUsedAgain(t *testing.T) {
 	refs := []record.FileRef{{Path: "a"}, {Path: "b"}}
 	l := &lane{busy: true, end: io.EOF, standsBy: true, bytes: 5}
@@ -37,12 +37,12 @@ func TestALaneIsUsedAgain(t *testing.T) {
 	}
 	chunk := new(record.Chunk)
 	chunk.Add(pyfeed.NewTuple(1))
-	l.chunks = append(l.chunks, chunk, new(record.Chunk))
-	if n := l.holds(); n != 1 {
+	l.chunks, l.starts = append(l.chunks, chunk, new(record.Chunk)), make([]chunkStart, 2)
+	if n := l.numInstances(); n != 1 {
 		t.Errorf("expected 1 instance, found %d", n)
 	}
 	if first := l.dropFirst(); first != chunk || len(l.chunks) != 1 {
-		t.Errorf("found %d chunks behind the first", len(l.chunks))
+		t.Errorf("found %d chunks after the first", len(l.chunks))
 	}
 	chunk.Release()
 	l.close()

@@ -30,8 +30,9 @@ func OpenFile(ctx context.Context, o *Options) (readers.Reader, error) {
 	return newFileReader(refs[0], s), nil
 }
 
-// Open makes a reader of files, which reads many at a time. It looks for them, and reads the first one if the options do not
-// say what instances look like, as long as ctx goes on; with [wait.NonBlocking] it returns wait.ErrWouldBlock if that takes long.
+// Open makes a reader that reads many files at a time. It searches for the files; if the options do not give slots, it
+// reads the first file to infer them. It stops when ctx is done; with [wait.NonBlocking] it returns wait.ErrWouldBlock
+// if that takes long.
 func Open(ctx context.Context, o *Options) (readers.Reader, error) {
 	refs, s, err := prepare(ctx, o)
 	if err != nil {
@@ -40,8 +41,7 @@ func Open(ctx context.Context, o *Options) (readers.Reader, error) {
 	return newFilesReader(refs, s, o), nil
 }
 
-// prepare finds the files, and what their instances look like, for which the first of them is read if the options do not
-// say.
+// prepare finds the files and their slots. If the options do not give slots, it infers them from the first file.
 func prepare(ctx context.Context, o *Options) ([]record.FileRef, *fileSet, error) {
 	names, err := namesOf(o.Filenames)
 	if err != nil {
@@ -51,7 +51,11 @@ func prepare(ctx context.Context, o *Options) ([]record.FileRef, *fileSet, error
 	if err != nil {
 		return nil, nil, err
 	}
-	s := &fileSet{skip: o.OnCorrupt == "skip", verifyFirst: o.VerifyFirst, pool: memory.NewPool(memory.File)}
+	s := &fileSet{skip: o.OnCorrupt == "skip", verifyFirst: o.VerifyFirst, pool: memory.NewPool(memory.File),
+		optionsText: optionsText(o.Options)}
+	if o.Storage.Compression != "auto" {
+		s.compression = o.Storage.Compression
+	}
 	if o.VerifyFirst {
 		err = checkReadableTwice(ctx, refs)
 	}
@@ -61,6 +65,10 @@ func prepare(ctx context.Context, o *Options) ([]record.FileRef, *fileSet, error
 	if err == nil {
 		s.spec, err = s.infer(ctx, refs[0])
 	}
+	if err == nil {
+		first := refs[0].Format
+		s.slotsText = slotsText(s.configs[first.Tag], first.NamesChoose)
+	}
 	if err != nil {
 		s.close()
 		return nil, nil, err
@@ -68,7 +76,7 @@ func prepare(ctx context.Context, o *Options) ([]record.FileRef, *fileSet, error
 	return refs, s, nil
 }
 
-// configure makes a Config for each format of the files. Where they have several, options are by tag.
+// configure makes a Config for each format of the files. If there are several formats, options maps tags to options.
 func (s *fileSet) configure(refs []record.FileRef, o *Options) (map[string]*record.Config, error) {
 	tags := record.TagsOf(refs)
 	options := map[string]json.RawMessage{tags[0]: o.Options}
@@ -99,7 +107,7 @@ func (s *fileSet) configure(refs []record.FileRef, o *Options) (map[string]*reco
 	return all, nil
 }
 
-// configure makes a Config of attributes.
+// configure makes a Config from attributes.
 func configure(format *record.Format, slots []record.SlotAttributes, options json.RawMessage, from storage.Options) (record.Config, error) {
 	c := record.Config{Storage: from}
 	err := from.Check()
@@ -116,8 +124,9 @@ func configure(format *record.Format, slots []record.SlotAttributes, options jso
 	return c, record.DecodeAttributes(format.Tag, options, &struct{}{})
 }
 
-// infer makes the Spec, from the first file if the options do not say what instances look like. A pipe gives what it has once,
-// and is kept. With [wait.NonBlocking] it gives up what turns out to take long.
+// infer makes the Spec. If the options do not give slots, it opens the first file to infer them. A pipe can be read
+// only once, so infer keeps it open for the reader. With [wait.NonBlocking], infer returns wait.ErrWouldBlock when that
+// takes long.
 func (s *fileSet) infer(ctx context.Context, first record.FileRef) (spec *pyfeed.Spec, err error) {
 	config := s.configs[first.Format.Tag]
 	if config.Slots == nil {
@@ -129,9 +138,9 @@ func (s *fileSet) infer(ctx context.Context, first record.FileRef) (spec *pyfeed
 		stop := new(storage.Interrupt)
 		c.Storage.Interrupt = stop
 		if ctx == wait.NonBlocking {
-			stop.Limit(new(patience).exceeded)
+			stop.SetLimit(new(timeBudget).expired)
 		} else {
-			defer context.AfterFunc(ctx, stop.Now)()
+			defer context.AfterFunc(ctx, stop.Stop)()
 		}
 		defer func() {
 			switch {
@@ -142,9 +151,9 @@ func (s *fileSet) infer(ctx context.Context, first record.FileRef) (spec *pyfeed
 				err = context.Cause(ctx)
 			}
 		}()
-		file := file{FileRef: first, fileSet: s} // for where damage is
+		file := file{FileRef: first, fileSet: s} // for the location of damage
 		records, err := first.Format.Open(first.Path, &c)
-		if storage.IsPageFault(err) { // what can be read may tell all the same
+		if storage.IsPageFault(err) { // the readable pages may be enough
 			c.Storage.IO = "read"
 			records, err = first.Format.Open(first.Path, &c)
 		}
@@ -157,13 +166,13 @@ func (s *fileSet) infer(ctx context.Context, first record.FileRef) (spec *pyfeed
 				records.Close()
 			}
 		}()
-		d, can := records.(record.Described)
+		d, can := records.(record.Describer)
 		if !can {
 			return nil, pyfeed.Errorf(pyfeed.Invalid, "%s: format %q does not say what its instances look like: give slots", first.Path, first.Format.Tag)
 		}
 		slots, names, err := d.Describe()
 		for s.skip && isCorrupt(err) {
-			if pipe { // it is not read again
+			if pipe { // a pipe is not read again, so the damage is noted now
 				s.ledger.add(file.locate(err, -1).(*pyfeed.Error))
 			}
 			if behind := records.Resync(); behind != nil {
@@ -173,13 +182,14 @@ func (s *fileSet) infer(ctx context.Context, first record.FileRef) (spec *pyfeed
 				break
 			}
 			file.renumber(records)
-			if slots, names, err = d.Describe(); isCorrupt(err) && stop.Look() != nil {
+			if slots, names, err = d.Describe(); isCorrupt(err) && stop.Poll() != nil {
 				err = storage.ErrInterrupted
 			}
 		}
 		if err != nil {
 			return nil, file.locate(err, -1)
 		}
+		s.counts.add(first.Path, records)
 		for i := range min(len(slots), len(names)) {
 			slots[i].Name = names[i]
 		}

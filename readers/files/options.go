@@ -1,4 +1,4 @@
-// Package files has the readers of files: it finds the files that names stand for, opens them, and reads many at a time.
+// Package files has the readers of files: it finds files by name, opens them, and reads many at a time.
 package files
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// Options are the files to be read, and how: the attributes of open_files and create_file_reader.
+// Options has the files to read and how to read them: the attributes of open_files and create_file_reader.
 type Options struct {
 	Filenames    []string                `json:"filenames" required:"true" doc:"paths, globs or directories, each with a format's tag and a colon before it where its suffix does not tell"`
 	Format       string                  `json:"format" doc:"a tag for all"`
@@ -24,7 +24,7 @@ type Options struct {
 	Options      json.RawMessage         `json:"options" absent:"none" doc:"the format's, see docs/formats.md"`
 }
 
-// Check says what is wrong with the options, as far as that can be said without looking for the files.
+// Check returns an error if the options are not valid, as far as that is known without a search for the files.
 func (o *Options) Check() error {
 	switch {
 	case len(o.Filenames) == 0:

@@ -10,16 +10,18 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// scheduler decides for which lane a thread reads next, when the next file is opened, from which lane a consumer takes, and
-// when sleeping threads and consumers are woken. It does no I/O and has no lock: filesReader's guards it.
+// scheduler decides for which lane a thread reads next, when the next file is opened, from which lane a consumer takes,
+// and when sleeping threads and consumers are woken. It does no I/O. The lock of the filesReader guards it.
 //
-// A few files are open, each in a lane. Ordered, one instance is taken from each lane in turn, so that the order depends on
-// the files alone; else what has come is taken. When the file of a lane ends, the next in the list takes its place. One file
-// stands by for the lane that ends first. Where files are so short that a chunk is all of one, many do, and the threads do not
-// stop after each: they sleep when there is no room, until there is half of it.
+// A few files are open, each in a lane. In ordered mode, one instance is taken from each lane in turn, so that the
+// order depends on the files alone. In unordered mode, instances are taken from any lane that has some. When the file
+// of a lane ends, the next file of the list takes its place. One file stands by, opened and read ahead, for the lane
+// that ends first. If files are so short that one chunk is a whole file, many stand by. Threads then do not stop after
+// each file: once there is no room, they sleep until half of the room is free.
 //
-// Until the first request of a new reader is satisfied, in its warmup, threads read what that takes and nothing ahead, the same
-// number of instances for each lane: anything else would take processors from the consumer that waits for its first batch.
+// The warmup lasts until the first request of a new reader is satisfied. During it, threads read only the instances
+// that were asked for, the same number for each lane. Reading ahead would take processor time from the consumer that
+// waits for its first batch.
 type scheduler struct {
 	set     *fileSet
 	refs    []record.FileRef // in the order of this pass
@@ -27,51 +29,53 @@ type scheduler struct {
 	ordered bool
 	width   int // lanes, at most
 
-	lanes    []*lane
-	standby  []*lane // for the lanes that end first, in the order of the list
-	turn     int     // lane that is read next
-	next     int     // of refs, to be opened
-	depth    int     // files that may stand by
-	waiting  int     // files that stand by
-	held     int     // bytes of those
-	requeued int     // lanes among them that were split off a group and no thread has begun
-	resting  bool    // too much stands by, until half of it is gone
-	stopping bool    // nothing more is read
-	groups   grouper
+	lanes        []*lane
+	standby      []*lane // they replace the lanes that end first, in the order of the list
+	turn         int     // index of the lane to take from next
+	next         int     // index in refs of the next file to be opened
+	maxStandby   int     // how many files may stand by
+	numStandby   int     // files that stand by
+	standbyBytes int     // bytes of those files
+	requeued     int     // lanes in standby that were split off a group and that no thread has begun
+	stopping     bool    // nothing more is read
+	groups       grouper
 
-	work     *sync.Cond // threads wait for room or for the end
-	sleeping int        // of them
+	resumeAt      *fileAnchor // where the pass begins; nil: at the first file
+	corruptBefore int64       // damaged records in files that consumers are through with, of all passes
 
-	warmup bool
-	taken  int // instances by consumers, in the warmup
-	asked  int // the most instances that a consumer has asked for at once
+	workersCond *sync.Cond // threads wait on it for room or for the end
+	sleeping    int        // threads that wait on workersCond
+
+	warmup       bool
+	numTaken     int // instances that consumers took during the warmup
+	maxRequested int // the most instances that a consumer has asked for at once
 
 	now         func() int64 // the clock, in nanoseconds
-	undelivered int          // instances that came since a consumer found nothing
-	request     int          // how many it had asked for
-	since       int64        // when it did, or the last instance came
+	undelivered int          // instances that arrived since a consumer found none
+	requested   int          // how many instances that consumer had asked for
+	lastArrival int64        // when it found none, or the last instance arrived
 
 	spareChunks []*record.Chunk
 	spareLanes  []*lane
-	from        []*record.Chunk // space for the chunks that are taken from in turn
+	from        []*record.Chunk // reused by takeRounds
 }
 
-// The constants were measured in docs/performance.md: "npy files, one array each" for files that stand by and for waking
-// consumers, "The first batch" for the warmup, "Small records" for the size of chunks.
+// The constants were measured in docs/performance.md: "npy files, one array each" for the files that stand by and for
+// waking consumers, "The first batch" for the warmup, "Small records" for the size of chunks.
 const (
 	maxChunk        = 8192    // instances in a chunk
-	minWarmup       = 32      // instances of a lane at a time, in the warmup, at least
-	maxWarmup       = 1024    // and at most
+	minWarmup       = 32      // instances that are read for a lane at a time during the warmup, at least
+	maxWarmup       = 1024    // the same, at most
 	maxStandbyFiles = 128     // files that stand by
-	maxStandbyBytes = 2 << 20 // bytes of those: no more are opened then
+	maxStandbyBytes = 2 << 20 // of those files; more would be evicted from the processor's cache before they are taken
 
-	wakeAfter = 32                     // instances for which a consumer is woken, if it asked for so many
-	longPause = 50 * time.Microsecond  // after which the next instance is not expected soon
-	maxDelay  = 500 * time.Microsecond // an instance waits at most so long for others
+	wakeAfter = 32                     // instances after which a consumer is woken if it asked for more: a usual batch
+	longPause = 50 * time.Microsecond  // between arrivals, after which waiting for more costs more than a wake-up
+	maxDelay  = 500 * time.Microsecond // an instance waits no longer for others: at most 2000 timers a second
 )
 
 func newScheduler(set *fileSet, work *sync.Cond, threads, width int, ordered bool) scheduler {
-	return scheduler{set: set, threads: threads, ordered: ordered, width: width, work: work, depth: 1, warmup: true,
+	return scheduler{set: set, threads: threads, ordered: ordered, width: width, workersCond: work, maxStandby: 1, warmup: true,
 		now: trace.Now, groups: grouper{pool: set.pool}}
 }
 
@@ -79,13 +83,49 @@ func newScheduler(set *fileSet, work *sync.Cond, threads, width int, ordered boo
 
 // start opens the first files.
 func (s *scheduler) start() {
+	if a := s.resumeAt; a != nil && (len(a.lanes) > 0 || a.next > 0) {
+		s.startAt(a)
+		return
+	}
 	for len(s.lanes) < s.width {
+		s.lanes = append(s.lanes, s.newLane(s.refs[s.next:s.next+1], nil))
 		s.next++
-		s.lanes = append(s.lanes, s.newLane(s.refs[s.next-1:s.next], nil))
 	}
 }
 
-// pick is the lane a thread should read for: the emptiest, the next in turn of those, or else one that stands by.
+// startAt opens the files of an anchor.
+func (s *scheduler) startAt(a *fileAnchor) {
+	for _, at := range a.lanes {
+		l := &lane{begun: true, end: io.EOF}
+		if at.file != ended {
+			s.next = at.file
+			l = s.newLane(s.refs[at.file:at.file+1], nil)
+			l.restore(at)
+		}
+		s.lanes = append(s.lanes, l)
+	}
+	s.next, s.turn = a.next, a.turn
+}
+
+// anchor returns where the consumer is in the files. The reader MUST be ordered.
+func (s *scheduler) anchor() fileAnchor {
+	a := fileAnchor{turn: s.turn, next: s.next, corrupt: s.corruptBefore, lanes: make([]laneAnchor, 0, len(s.lanes))}
+	for _, l := range s.lanes {
+		a.lanes = append(a.lanes, l.anchor())
+		a.corrupt += l.corruptBefore()
+	}
+	if len(s.standby) > 0 {
+		first := s.standby[0]
+		a.next = first.index
+		if first.group != nil && len(first.chunks) > 0 {
+			a.next += first.chunks[0].NumTaken()
+		}
+	}
+	return a
+}
+
+// pick returns the lane that a thread should read for: the emptiest, of equally empty lanes the next in turn, or else a
+// lane that stands by. nil: there is nothing to read now.
 func (s *scheduler) pick() *lane {
 	l := s.neediest()
 	if l == nil && s.mayOpen() {
@@ -101,11 +141,11 @@ func (s *scheduler) neediest() *lane {
 	var best *lane
 	for i := range s.lanes {
 		l := s.lanes[(s.turn+i)%len(s.lanes)]
-		if l.wants() && (!s.warmup || l.holds() < s.warmupShare()) && (best == nil || len(l.chunks) < len(best.chunks)) {
+		if l.hasRoom() && (!s.warmup || !s.hasWarmupShare(l)) && (best == nil || len(l.chunks) < len(best.chunks)) {
 			best = l
 		}
 	}
-	if best == nil && len(s.standby) > 0 && s.standby[0].wants() {
+	if best == nil && len(s.standby) > 0 && s.standby[0].hasRoom() {
 		best = s.standby[0]
 	}
 	if best == nil {
@@ -116,33 +156,36 @@ func (s *scheduler) neediest() *lane {
 
 // mayOpen reports whether one more file may stand by.
 func (s *scheduler) mayOpen() bool {
-	return !s.stopping && !s.resting && !s.warmup && s.next < len(s.refs) && s.waiting < s.depth && s.held < maxStandbyBytes
+	readsAhead := !s.stopping && !s.warmup
+	return readsAhead && s.next < len(s.refs) && !s.standbyFull()
 }
 
-// halfEmpty reports whether there is enough room for threads to be woken.
-func (s *scheduler) halfEmpty() bool { return s.waiting <= s.depth/2 && s.held <= maxStandbyBytes/2 }
+// standbyFull reports whether standby holds as many files or bytes as it may.
+func (s *scheduler) standbyFull() bool {
+	return s.numStandby >= s.maxStandby || s.standbyBytes >= maxStandbyBytes
+}
 
-// full reports whether a lane has no room.
+// full reports whether a lane or standby has no room.
 func (s *scheduler) full() bool {
-	return s.resting || slices.ContainsFunc(s.lanes, func(l *lane) bool { return len(l.chunks) >= laneChunks })
+	return s.standbyFull() || slices.ContainsFunc(s.lanes, func(l *lane) bool { return len(l.chunks) >= laneChunks })
 }
 
-// over reports whether there is nothing more to be read.
-func (s *scheduler) over() bool {
+// allRead reports whether there is nothing more to be read.
+func (s *scheduler) allRead() bool {
 	unended := func(l *lane) bool { return l.end == nil }
 	return s.next == len(s.refs) && !slices.ContainsFunc(s.lanes, unended) && !slices.ContainsFunc(s.standby, unended)
 }
 
-// reading reports whether a thread is at work on a lane.
+// reading reports whether a thread reads for one of the lanes.
 func (s *scheduler) reading() bool {
 	return slices.ContainsFunc(s.lanes, func(l *lane) bool { return l.busy })
 }
 
-// claim is a lane for the next files, which stands by.
+// claim returns a new lane in standby, for the next file or file group.
 func (s *scheduler) claim() *lane {
-	n := s.groups.size(s.asked, s.threads, len(s.refs)-s.next)
+	n := s.groups.size(s.maxRequested, s.threads, len(s.refs)-s.next)
 	if n > 1 {
-		n = s.groups.reserve(n, s.next, len(s.refs), s.asked)
+		n = s.groups.reserve(n, s.next, len(s.refs), s.maxRequested)
 	}
 	l := s.newLane(s.refs[s.next:s.next+n], s.groups.last)
 	if n > 1 {
@@ -154,39 +197,44 @@ func (s *scheduler) claim() *lane {
 	return l
 }
 
-// begin is what a thread does with a lane that it has picked, before it reads.
+// begin marks a lane as being read. The thread that has picked the lane calls it before it reads.
 func (s *scheduler) begin(l *lane) {
 	if l.requeued {
 		l.requeued = false
 		s.requeued--
 	}
-	if l.group != nil && !s.groups.expects() { // by what is known now
+	if l.group != nil && !s.groups.expects() { // signatures were read after it was claimed
 		s.splitGroup(l, groupResult{mismatch: true})
 		l.requeued = false
 		s.requeued--
 	}
+	l.reading = l.nextStart()
 	l.busy = true
 }
 
-// chunkLimit is how many instances of a lane are read at a time. Those of Blocks cost little each; but no consumer is to wait
-// for many of them.
+// chunkLimit returns how many instances a thread reads for a lane at a time. Large chunks make the instances of Blocks
+// cheaper, but a consumer should not wait long for the first chunk, so chunks grow as the file is read.
 func (s *scheduler) chunkLimit(l *lane) int {
 	if s.warmup {
-		return min(max(s.warmupShare()-l.holds(), minWarmup), maxWarmup)
+		return min(max(s.warmupShare()-l.numInstances(), minWarmup), maxWarmup)
 	}
 	return int(min(max(record.ChunkSize, 3*l.file.number), maxChunk))
 }
 
-// wasRead is told of a chunk of bytes that was read of a file, of n instances, and what came after it.
+// wasRead notes that a chunk of n instances and that many bytes was read from a file. end is the error after it, or
+// nil.
 func (s *scheduler) wasRead(l *lane, chunk *record.Chunk, n, bytes int, end error) {
 	l.busy = false
-	s.addChunk(l, chunk, n)
+	kept := l.dropAhead(chunk, n)
+	l.reading.ahead -= int64(n - kept)
+	l.reading.stamp = l.file.stamp
+	s.addChunk(l, chunk, kept)
 	l.end = end
-	s.learnLength(l, bytes)
+	s.noteFileLength(l, bytes)
 	s.groups.observe(l.signature)
 }
 
-// groupWasRead is told of a chunk that was read of a group.
+// groupWasRead notes the result of reading a group.
 func (s *scheduler) groupWasRead(l *lane, chunk *record.Chunk, r groupResult) {
 	l.busy = false
 	s.addChunk(l, chunk, r.n)
@@ -194,7 +242,7 @@ func (s *scheduler) groupWasRead(l *lane, chunk *record.Chunk, r groupResult) {
 		l.end = io.EOF
 	}
 	if r.mismatch {
-		s.groups.same = 0
+		s.groups.numSame = 0
 	}
 	if r.n < len(l.group) {
 		s.splitGroup(l, r)
@@ -205,42 +253,47 @@ func (s *scheduler) groupWasRead(l *lane, chunk *record.Chunk, r groupResult) {
 
 func (s *scheduler) addChunk(l *lane, chunk *record.Chunk, n int) {
 	if n > 0 {
-		l.chunks = append(l.chunks, chunk)
+		l.chunks, l.starts = append(l.chunks, chunk), append(l.starts, l.reading)
 	} else {
 		s.spareChunks = append(s.spareChunks, chunk)
 	}
 }
 
-// learnLength learns whether files are short, from one of which a chunk was read.
-func (s *scheduler) learnLength(l *lane, bytes int) {
+// noteFileLength notes, after the first chunk of a file, whether that chunk is the whole file. Then twice as many files
+// as before may stand by, within the limits if all have this size. A longer file sets that number back to one.
+func (s *scheduler) noteFileLength(l *lane, bytes int) {
 	if !l.begun {
 		if l.begun = true; l.end == nil {
-			s.depth = 1
+			s.maxStandby = 1
 		} else if l.end == io.EOF {
-			s.endWarmup()                                                                    // short files take no time, and many are wanted
-			s.depth = max(min(2*s.depth, maxStandbyFiles, maxStandbyBytes/max(bytes, 1)), 1) // as if all were of that size
+			s.endWarmup() // a request needs many short files
+			s.maxStandby = max(min(2*s.maxStandby, maxStandbyFiles, maxStandbyBytes/max(bytes, 1)), 1)
 		}
 	}
 	if l.standsBy {
 		l.bytes += bytes
-		s.held += bytes
+		s.standbyBytes += bytes
 	}
 }
 
 // ---- The warmup -----------------------------------------------------------------------------
 
-// warmupSize is how many instances are taken before threads read ahead.
-func (s *scheduler) warmupSize() int { return max(s.asked, minWarmup) }
+// warmupSize is how many instances consumers take before threads read ahead.
+func (s *scheduler) warmupSize() int { return max(s.maxRequested, minWarmup) }
 
-// warmupShare is how many instances each lane is to have in the warmup: those a consumer has asked for and not yet taken.
+// hasWarmupShare reports whether a lane has its share of the warmup.
+func (s *scheduler) hasWarmupShare(l *lane) bool { return l.numInstances() >= s.warmupShare() }
+
+// warmupShare returns how many instances each lane should have in the warmup: its share of those asked for and not yet
+// taken.
 func (s *scheduler) warmupShare() int {
-	if s.taken >= s.warmupSize() {
+	if s.numTaken >= s.warmupSize() {
 		return 0
 	}
-	return max(1, (s.asked-s.taken+len(s.lanes)-1)/len(s.lanes))
+	return max(1, (s.maxRequested-s.numTaken+len(s.lanes)-1)/len(s.lanes))
 }
 
-// endWarmup has threads read ahead from now on.
+// endWarmup lets threads read ahead from now on.
 func (s *scheduler) endWarmup() {
 	if s.warmup {
 		s.warmup = false
@@ -250,62 +303,62 @@ func (s *scheduler) endWarmup() {
 
 // ---- Wake-ups -------------------------------------------------------------------------------
 
-// wakeWorkers wakes threads that sleep, if there is something for them to read.
+// wakeWorkers wakes sleeping threads if there is something for them to read.
 func (s *scheduler) wakeWorkers() {
-	s.resting = s.resting && !s.halfEmpty()
 	if s.sleeping > 0 && (s.neediest() != nil || s.mayOpen()) {
-		s.work.Broadcast()
+		s.workersCond.Broadcast()
 	}
 }
 
-// rest is told of a thread that finds nothing to read.
-func (s *scheduler) rest() { s.resting = !s.halfEmpty() }
-
-// wakeUp is when a consumer is woken.
+// wakeUp is whether and when to wake a consumer.
 type wakeUp int
 
 const (
-	dontWake wakeUp = iota
+	noWakeUp wakeUp = iota
 	wakeNow
-	wakeSoon // after maxDelay, if not before
+	wakeDelayed // after maxDelay at the latest
 )
 
-// onRecords is told that n instances, or an end, came while a consumer sleeps.
+// onRecords notes that n instances, or an end, have arrived while a consumer sleeps, and decides when to wake it.
 func (s *scheduler) onRecords(n int) wakeUp {
 	s.undelivered += n
-	if !s.has() {
-		return dontWake
+	if !s.canTake() {
+		return noWakeUp
 	}
-	before := s.since
-	s.since = s.now()
-	paused := s.since-before > int64(longPause)
-	enough := s.undelivered >= min(s.request, wakeAfter) || paused
-	if s.warmup && s.request > 1 {
-		enough = s.neediest() == nil && !s.reading() // it takes some of each lane, and would be woken for each
-	}
-	if enough {
+	before := s.lastArrival
+	s.lastArrival = s.now()
+	if s.enoughArrived(s.lastArrival - before) {
 		s.undelivered = 0
 		return wakeNow
 	}
-	return wakeSoon
+	return wakeDelayed
 }
 
-// onRequest is told of a consumer that found nothing, and will sleep.
-func (s *scheduler) onRequest(most int) {
+// enoughArrived reports whether to wake a consumer now; pause is the time between the last two arrivals. In the warmup,
+// a consumer of a batch takes some instances of each lane, so it is woken once, when all lanes have their share.
+func (s *scheduler) enoughArrived(pause int64) bool {
+	if s.warmup && s.requested > 1 {
+		return s.neediest() == nil && !s.reading()
+	}
+	return s.undelivered >= min(s.requested, wakeAfter) || pause > int64(longPause)
+}
+
+// onRequest notes that a consumer found nothing and will sleep.
+func (s *scheduler) onRequest(limit int) {
 	s.wakeWorkers()
-	s.undelivered, s.request, s.since = 0, most, s.now()
+	s.undelivered, s.requested, s.lastArrival = 0, limit, s.now()
 }
 
 // ---- What consumers take --------------------------------------------------------------------
 
-// take takes instances, as many as are there and at most so many, and returns how many. The error is what comes after those: it
-// ends reading, and is io.EOF at the end of all files.
-func (s *scheduler) take(to *record.Chunk, most int) (n int, err error) {
-	if s.taken >= s.warmupSize() {
+// take takes the instances that are there, at most limit, and returns how many. The error is what follows them: it ends
+// reading, and is io.EOF at the end of all files.
+func (s *scheduler) take(to *record.Chunk, limit int) (n int, err error) {
+	if s.numTaken >= s.warmupSize() {
 		s.endWarmup()
 	}
-	s.asked = max(s.asked, most)
-	for n < most {
+	s.maxRequested = max(s.maxRequested, limit)
+	for n < limit {
 		if len(s.lanes) == 0 {
 			return n, io.EOF
 		}
@@ -316,7 +369,7 @@ func (s *scheduler) take(to *record.Chunk, most int) (n int, err error) {
 		if len(l.chunks) == 0 {
 			switch {
 			case s.replacedByGroup(l):
-				n += s.takeFromGroup(to, most-n)
+				n += s.takeFromGroup(to, limit-n)
 			case l.end != io.EOF:
 				return n, l.end
 			default:
@@ -324,7 +377,7 @@ func (s *scheduler) take(to *record.Chunk, most int) (n int, err error) {
 			}
 			continue
 		}
-		if rounds := s.rounds(most - n); rounds > 0 {
+		if rounds := s.rounds(limit - n); rounds > 0 {
 			n += s.takeRounds(to, rounds)
 			continue
 		}
@@ -332,26 +385,26 @@ func (s *scheduler) take(to *record.Chunk, most int) (n int, err error) {
 			n += l.chunks[0].MoveTo(to, 1)
 			s.turn = (s.turn + 1) % len(s.lanes)
 		} else {
-			n += l.chunks[0].MoveTo(to, most-n)
+			n += l.chunks[0].MoveTo(to, limit-n)
 		}
 		s.dropEmpty(l)
 	}
 	return n, nil
 }
 
-// wasTaken is told that n instances were taken, and whether another consumer waits.
+// wasTaken notes that n instances were taken, and whether other consumers wait.
 func (s *scheduler) wasTaken(n int, others bool) {
 	if s.warmup {
-		if s.taken += n; s.taken >= s.warmupSize() && others {
-			s.endWarmup() // another waits, and the one that took them may not come again
+		if s.numTaken += n; s.numTaken >= s.warmupSize() && others {
+			s.endWarmup() // the consumer that took them may not call again to end the warmup
 		}
 	}
 }
 
-// has reports whether a consumer need not wait.
-func (s *scheduler) has() bool { return len(s.lanes) == 0 || s.ready() != nil }
+// canTake reports whether a consumer can take something without waiting.
+func (s *scheduler) canTake() bool { return len(s.lanes) == 0 || s.ready() != nil }
 
-// ready is the lane to take from: one with instances, or at its end. nil if that takes waiting.
+// ready returns the lane to take from: one that has instances, or that has ended. nil: the consumer has to wait.
 func (s *scheduler) ready() *lane {
 	if s.ordered {
 		if l := s.lanes[s.turn]; len(l.chunks) > 0 || l.end != nil && !s.replacementMissing(l) {
@@ -369,12 +422,13 @@ func (s *scheduler) ready() *lane {
 	return nil
 }
 
-// rounds is how often an instance can be taken from each of several lanes, for at most so many instances.
-func (s *scheduler) rounds(most int) int {
+// rounds returns how many instances can be taken from every lane, for at most limit instances in all. 0: there is one
+// lane, or the reader is unordered.
+func (s *scheduler) rounds(limit int) int {
 	if !s.ordered || len(s.lanes) == 1 {
 		return 0
 	}
-	n := most / len(s.lanes)
+	n := limit / len(s.lanes)
 	for _, l := range s.lanes {
 		if len(l.chunks) == 0 {
 			return 0
@@ -384,7 +438,7 @@ func (s *scheduler) rounds(most int) int {
 	return n
 }
 
-// takeRounds takes so many instances from each lane.
+// takeRounds takes that many instances from each lane.
 func (s *scheduler) takeRounds(to *record.Chunk, rounds int) int {
 	from := s.from[:0]
 	for i := range s.lanes {
@@ -398,26 +452,27 @@ func (s *scheduler) takeRounds(to *record.Chunk, rounds int) int {
 	return rounds * len(from)
 }
 
-// dropEmpty takes the first chunk of a lane away if nothing is left of it.
+// dropEmpty removes the first chunk of a lane if it is empty.
 func (s *scheduler) dropEmpty(l *lane) {
 	if l.chunks[0].Len() > 0 {
 		return
 	}
 	s.spareChunks = append(s.spareChunks, l.dropFirst())
 	if l.end == nil {
-		s.work.Signal()
+		s.workersCond.Signal()
 	}
 }
 
-// replace puts the next file in the place of one that has ended, whose turn it is.
+// replace puts the next file in the place of the lane whose turn it is, and which has ended.
 func (s *scheduler) replace(l *lane) {
 	if len(s.standby) == 0 && s.next < len(s.refs) {
-		s.claim() // no thread has come to it yet
+		s.claim() // no thread has claimed that file yet
 	}
 	if s.replacedByGroup(l) {
-		s.wakeWorkers() // it stays where it is
+		s.wakeWorkers() // the ended lane stays, and the group's instances are taken in its turn
 		return
 	}
+	s.corruptBefore += l.file.numCorrupt
 	if len(s.standby) > 0 {
 		s.lanes[s.turn] = s.nextStandby()
 	} else {
@@ -430,20 +485,20 @@ func (s *scheduler) replace(l *lane) {
 	s.wakeWorkers()
 }
 
-// replacementMissing reports whether the place of a file that has ended is that of one in a group that is not read yet.
+// replacementMissing reports whether an ended lane is replaced by a file of a group that is not read yet.
 func (s *scheduler) replacementMissing(l *lane) bool {
 	return s.replacedByGroup(l) && len(s.standby[0].chunks) == 0
 }
 
-// replacedByGroup reports whether the place of a file that has ended is that of one in a group. Unordered, a group is like a
-// file.
+// replacedByGroup reports whether an ended lane is replaced by a file of a group. In unordered mode, a group becomes a
+// lane, as a file does.
 func (s *scheduler) replacedByGroup(l *lane) bool {
 	return s.ordered && l.end == io.EOF && len(s.standby) > 0 && s.standby[0].group != nil
 }
 
-// takeFromGroup takes instances of the group that stands by first: one in the place of the lane whose turn it is, or as many as
-// there is room for, if all lanes have come to their ends and nothing comes between.
-func (s *scheduler) takeFromGroup(to *record.Chunk, most int) int {
+// takeFromGroup takes instances of the first group in standby. It takes one in the turn of the current lane; if all
+// lanes have ended, no other instances come between, and it takes up to limit.
+func (s *scheduler) takeFromGroup(to *record.Chunk, limit int) int {
 	g := s.standby[0]
 	if g.standsBy {
 		s.leaveStandby(g)
@@ -451,15 +506,15 @@ func (s *scheduler) takeFromGroup(to *record.Chunk, most int) int {
 	}
 	for _, l := range s.lanes {
 		if len(l.chunks) > 0 || l.end != io.EOF {
-			most = 1
+			limit = 1
 			break
 		}
 	}
-	n := g.chunks[0].MoveTo(to, most)
+	n := g.chunks[0].MoveTo(to, limit)
 	s.turn = (s.turn + n) % len(s.lanes)
 	if g.chunks[0].Len() == 0 {
 		s.spareChunks = append(s.spareChunks, g.chunks[0])
-		g.chunks = g.chunks[:0]
+		g.chunks, g.starts = g.chunks[:0], g.starts[:0]
 		s.removeFirstStandby()
 		s.spareLanes = append(s.spareLanes, g)
 	}
@@ -468,17 +523,18 @@ func (s *scheduler) takeFromGroup(to *record.Chunk, most int) int {
 
 // ---- Files that stand by --------------------------------------------------------------------
 
-// newLane is a lane for a file, or for a group of files of a signature.
+// newLane returns a lane for a file, or for a group of files with a signature.
 func (s *scheduler) newLane(refs []record.FileRef, signature *fileSignature) *lane {
 	l := new(lane)
 	if n := len(s.spareLanes); n > 0 {
 		l, s.spareLanes = s.spareLanes[n-1], s.spareLanes[:n-1]
 	}
 	l.set(refs, signature, s.set)
+	l.index = s.next
 	return l
 }
 
-// newChunk is an empty chunk.
+// newChunk returns an empty chunk.
 func (s *scheduler) newChunk() *record.Chunk {
 	if n := len(s.spareChunks); n > 0 {
 		c := s.spareChunks[n-1]
@@ -488,29 +544,29 @@ func (s *scheduler) newChunk() *record.Chunk {
 	return new(record.Chunk)
 }
 
-// enterStandby has a lane stand by, as the at-th.
+// enterStandby inserts a lane into standby, at index at.
 func (s *scheduler) enterStandby(l *lane, at int) {
 	s.standby = slices.Insert(s.standby, at, l)
 	s.countStandby(l)
 }
 
-// countStandby counts a lane that stands by.
+// countStandby adds a lane to the counts of standby.
 func (s *scheduler) countStandby(l *lane) {
 	l.standsBy = true
-	s.waiting += l.numFiles()
-	s.held += l.bytes
+	s.numStandby += l.numFiles()
+	s.standbyBytes += l.bytes
 }
 
-// leaveStandby is told of a lane that does not stand by any more, or did not.
+// leaveStandby subtracts a lane from the counts of standby, if it was counted.
 func (s *scheduler) leaveStandby(l *lane) {
 	if l.standsBy {
 		l.standsBy = false
-		s.waiting -= l.numFiles()
-		s.held -= l.bytes
+		s.numStandby -= l.numFiles()
+		s.standbyBytes -= l.bytes
 	}
 }
 
-// nextStandby takes the first lane that stands by.
+// nextStandby removes and returns the first lane in standby.
 func (s *scheduler) nextStandby() *lane {
 	l := s.standby[0]
 	s.leaveStandby(l)
@@ -520,7 +576,7 @@ func (s *scheduler) nextStandby() *lane {
 
 func (s *scheduler) removeFirstStandby() { s.standby = append(s.standby[:0], s.standby[1:]...) }
 
-// firstRequeued is the first lane that was requeued; nil: there is none.
+// firstRequeued returns the first requeued lane; nil: there is none.
 func (s *scheduler) firstRequeued() *lane {
 	if s.requeued == 0 {
 		return nil
@@ -531,17 +587,18 @@ func (s *scheduler) firstRequeued() *lane {
 	return nil
 }
 
-// splitGroup leaves the files of a group that were read in its lane, and requeues the others. The first of those, if it is not
-// like them, gets a lane to itself, and the pipe that it was opened as, if it is one.
+// splitGroup keeps the files of a group that were read in its lane, and requeues the others. If the first of those has
+// another signature, it gets its own lane, and the open pipe if it is one.
 func (s *scheduler) splitGroup(l *lane, r groupResult) {
 	parts := [][]record.FileRef{l.group[r.n:]}
 	if r.mismatch {
 		parts = [][]record.FileRef{l.group[r.n : r.n+1], l.group[r.n+1:]}
 	}
-	signature, standsBy, at := l.signature, l.standsBy, slices.Index(s.standby, l) // -1: in the place of a file that has ended
+	signature, standsBy, at := l.signature, l.standsBy, slices.Index(s.standby, l) // -1: l is one of s.lanes
 	buffer, place := l.buffer, l.place+r.n
 	l.buffer = nil
 	s.leaveStandby(l)
+	index := l.index + r.n
 	if r.n > 0 {
 		l.group, l.bytes = l.group[:r.n], r.n*signature.size
 	} else {
@@ -560,6 +617,8 @@ func (s *scheduler) splitGroup(l *lane, r groupResult) {
 			part = s.newLane(refs, signature)
 			s.enterStandby(part, at)
 		}
+		part.index = index
+		index += len(refs)
 		if i == 0 {
 			part.file.pipe = r.pipe
 		}
@@ -571,23 +630,24 @@ func (s *scheduler) splitGroup(l *lane, r groupResult) {
 		part.requeued = true
 		s.requeued++
 	}
-	for !s.ordered && len(s.lanes) < s.width && len(s.standby) > 0 { // one was given up when nothing stood by
+	for !s.ordered && len(s.lanes) < s.width && len(s.standby) > 0 { // a lane was removed when standby was empty
 		s.lanes = append(s.lanes, s.nextStandby())
 	}
-	s.wakeWorkers() // others, since what this thread reads next may be a pipe
+	s.wakeWorkers() // other threads too, since the file that this thread reads next may be a pipe
 	if buffer != nil {
 		buffer.Release()
 	}
 }
 
-// reset releases what was read, once no thread is at work, and goes back to the first file. The warmup does not begin again.
+// reset releases what was read, when no thread is reading, and goes back to the first file. The warmup does not begin
+// again.
 func (s *scheduler) reset() {
 	for _, l := range slices.Concat(s.lanes, s.standby) {
 		l.close()
 	}
 	s.groups.reset()
 	s.lanes, s.standby, s.turn, s.next = nil, nil, 0, 0
-	s.depth, s.held, s.waiting, s.requeued, s.resting = 1, 0, 0, 0, false
+	s.maxStandby, s.standbyBytes, s.numStandby, s.requeued = 1, 0, 0, 0
 	s.spareChunks, s.spareLanes = nil, nil
-	s.asked, s.stopping = 0, false
+	s.maxRequested, s.stopping, s.resumeAt = 0, false, nil
 }

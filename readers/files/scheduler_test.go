@@ -13,7 +13,7 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// scheduled is a scheduler of files that are never read: the tests say what came of them. Its clock stands still.
+// scheduled makes a scheduler of files that are never opened: the tests simulate the reads. Its clock stands still.
 func scheduled(files, threads, width int, ordered bool) *scheduler {
 	s := newScheduler(&fileSet{}, sync.NewCond(new(sync.Mutex)), threads, width, ordered)
 	for i := range files {
@@ -24,8 +24,9 @@ func scheduled(files, threads, width int, ordered bool) *scheduler {
 	return &s
 }
 
-// came is told that n instances came of the file of a lane, and what is behind them. Their pass is their number.
-func (s *scheduler) came(l *lane, n int, end error) {
+// simulateRead simulates a read of n instances for a lane, followed by end. The pass of an instance is its number in
+// the file.
+func (s *scheduler) simulateRead(l *lane, n int, end error) {
 	l.busy = true
 	chunk := s.newChunk()
 	for i := range n {
@@ -37,10 +38,10 @@ func (s *scheduler) came(l *lane, n int, end error) {
 	s.wasRead(l, chunk, n, 100*n, end)
 }
 
-// takeAll takes instances: "file:number" of each.
-func (s *scheduler) takeAll(t *testing.T, most int) (all []string, err error) {
+// takeAll takes instances and returns "file:number" for each.
+func (s *scheduler) takeAll(t *testing.T, limit int) (all []string, err error) {
 	t.Helper()
-	for len(all) < most {
+	for len(all) < limit {
 		path := ""
 		if len(s.lanes) > 0 {
 			if l := s.ready(); l != nil {
@@ -59,7 +60,8 @@ func (s *scheduler) takeAll(t *testing.T, most int) (all []string, err error) {
 	return all, nil
 }
 
-// The emptiest lane is read first, of those the one whose turn is next; a lane that a thread reads is left to that.
+// The emptiest lane is read first, and of equally empty lanes the one whose turn is next. A lane that a thread reads
+// for is skipped.
 func TestTheEmptiestLaneIsReadFirst(t *testing.T) {
 	s := scheduled(5, 2, 3, true)
 	s.warmup = false
@@ -70,18 +72,18 @@ func TestTheEmptiestLaneIsReadFirst(t *testing.T) {
 	if first != s.lanes[0] || second != s.lanes[1] {
 		t.Errorf("expected lanes 0 and 1, found files %s and %s", first.file.Path, second.file.Path)
 	}
-	s.came(first, 10, nil)
+	s.simulateRead(first, 10, nil)
 	if l := s.pick(); l != s.lanes[2] {
 		t.Errorf("expected lane 2, found that of file %s", l.file.Path)
 	}
-	s.came(s.lanes[1], 10, nil)
-	s.came(s.lanes[2], 10, nil)
+	s.simulateRead(s.lanes[1], 10, nil)
+	s.simulateRead(s.lanes[2], 10, nil)
 	s.turn = 2
 	if l := s.pick(); l != s.lanes[2] {
 		t.Errorf("expected lane 2, whose turn is next, found that of file %s", l.file.Path)
 	}
 	for _, l := range s.lanes {
-		s.came(l, 10, nil)
+		s.simulateRead(l, 10, nil)
 	}
 	if l := s.pick(); l == nil || l.file.Path != "3" || !l.standsBy {
 		t.Fatal("expected the next file to stand by when no lane has room")
@@ -92,40 +94,41 @@ func TestTheEmptiestLaneIsReadFirst(t *testing.T) {
 	}
 }
 
-// Ordered, one instance is taken of each lane in turn, and the next file takes the place of one that has ended.
+// In ordered mode, one instance is taken from each lane in turn, and the next file takes the place of one that has
+// ended.
 func TestOrderedLanesAreTakenInTurn(t *testing.T) {
 	s := scheduled(3, 1, 2, true)
-	s.came(s.lanes[0], 2, io.EOF)
-	s.came(s.lanes[1], 3, nil)
+	s.simulateRead(s.lanes[0], 2, io.EOF)
+	s.simulateRead(s.lanes[1], 3, nil)
 	got, err := s.takeAll(t, 10)
 	if want := []string{"0:0", "1:0", "0:1", "1:1"}; !slices.Equal(got, want) || err != nil {
 		t.Fatalf("expected %v, found %v, %v", want, got, err)
 	}
-	if s.has() {
+	if s.canTake() {
 		t.Error("file 2, whose turn it is, is not read yet")
 	}
-	s.came(s.lanes[0], 1, io.EOF)
-	s.came(s.lanes[1], 0, io.EOF)
+	s.simulateRead(s.lanes[0], 1, io.EOF)
+	s.simulateRead(s.lanes[1], 0, io.EOF)
 	got, err = s.takeAll(t, 10)
 	if want := []string{"2:0", "1:2"}; !slices.Equal(got, want) || err != io.EOF {
 		t.Errorf("expected %v and the end, found %v, %v", want, got, err)
 	}
 }
 
-// Unordered, what is there is taken, of whichever lane.
+// In unordered mode, instances are taken from any lane that has some.
 func TestUnorderedLanesAreTakenAsTheyCome(t *testing.T) {
 	s := scheduled(2, 2, 2, false)
-	s.came(s.lanes[1], 2, nil)
+	s.simulateRead(s.lanes[1], 2, nil)
 	if got, err := s.takeAll(t, 10); !slices.Equal(got, []string{"1:0", "1:1"}) || err != nil {
 		t.Errorf("found %v, %v", got, err)
 	}
-	s.came(s.lanes[0], 1, errors.New("mine"))
+	s.simulateRead(s.lanes[0], 1, errors.New("mine"))
 	if got, err := s.takeAll(t, 10); !slices.Equal(got, []string{"0:0"}) || err == nil || err.Error() != "mine" {
 		t.Errorf("found %v, %v", got, err)
 	}
 }
 
-// In the warmup threads read of each lane what the request takes, and nothing ahead.
+// In the warmup, threads read for each lane its share of the request, and nothing ahead.
 func TestTheWarmupReadsTheRequestOnly(t *testing.T) {
 	s := scheduled(4, 2, 2, true)
 	if n, err := s.take(new(record.Chunk), 80); n != 0 || err != nil {
@@ -138,7 +141,7 @@ func TestTheWarmupReadsTheRequestOnly(t *testing.T) {
 		if n := s.chunkLimit(l); n != 40 {
 			t.Errorf("expected 40 instances of a lane, found %d", n)
 		}
-		s.came(l, 40, nil)
+		s.simulateRead(l, 40, nil)
 	}
 	if l := s.pick(); l != nil {
 		t.Errorf("expected that nothing is read ahead, found file %s", l.file.Path)
@@ -154,10 +157,10 @@ func TestTheWarmupReadsTheRequestOnly(t *testing.T) {
 	}
 }
 
-// Another consumer that waits ends the warmup too: the one that took the instances may not come again.
+// The warmup also ends when another consumer waits: the one that took the instances may not ask again.
 func TestAWaitingConsumerEndsTheWarmup(t *testing.T) {
 	s := scheduled(1, 1, 1, true)
-	s.came(s.lanes[0], minWarmup, nil)
+	s.simulateRead(s.lanes[0], minWarmup, nil)
 	var c record.Chunk
 	n, _ := s.take(&c, minWarmup)
 	c.Release()
@@ -166,7 +169,7 @@ func TestAWaitingConsumerEndsTheWarmup(t *testing.T) {
 	}
 }
 
-// When a consumer is woken: for as many instances as it asked for, up to a bound, or after a pause; else in a while.
+// A consumer is woken for as many instances as it asked for, up to wakeAfter, or after a pause; else after maxDelay.
 func TestWhenAConsumerIsWoken(t *testing.T) {
 	for _, c := range []struct {
 		name        string
@@ -176,8 +179,8 @@ func TestWhenAConsumerIsWoken(t *testing.T) {
 		want        wakeUp
 		undelivered int
 	}{
-		{"nothing that can be taken", 8, []int{0}, time.Hour, dontWake, 0},
-		{"fewer than it asked for", 8, []int{7}, 0, wakeSoon, 7},
+		{"nothing that can be taken", 8, []int{0}, time.Hour, noWakeUp, 0},
+		{"fewer than it asked for", 8, []int{7}, 0, wakeDelayed, 7},
 		{"as many as it asked for", 8, []int{4, 4}, 0, wakeNow, 0},
 		{"as many as pay", 1000, []int{wakeAfter}, 0, wakeNow, 0},
 		{"after a pause", 8, []int{1}, longPause + 1, wakeNow, 0},
@@ -189,7 +192,7 @@ func TestWhenAConsumerIsWoken(t *testing.T) {
 		var got wakeUp
 		for _, n := range c.came {
 			if n > 0 {
-				s.came(s.lanes[0], n, nil)
+				s.simulateRead(s.lanes[0], n, nil)
 			}
 			got = s.onRecords(n)
 		}
@@ -200,17 +203,17 @@ func TestWhenAConsumerIsWoken(t *testing.T) {
 	}
 }
 
-// In the warmup a consumer takes of each lane in turn: it is woken when each has its share.
+// In the warmup, a consumer takes from each lane in turn: it is woken when each lane has its share.
 func TestInTheWarmupAConsumerIsWokenForAllLanes(t *testing.T) {
 	s := scheduled(2, 2, 2, true)
 	var c record.Chunk
 	_, _ = s.take(&c, 20)
 	s.onRequest(20)
-	s.came(s.lanes[0], 10, nil)
-	if got := s.onRecords(10); got != wakeSoon {
+	s.simulateRead(s.lanes[0], 10, nil)
+	if got := s.onRecords(10); got != wakeDelayed {
 		t.Errorf("with one of two lanes: found %d", got)
 	}
-	s.came(s.lanes[1], 10, nil)
+	s.simulateRead(s.lanes[1], 10, nil)
 	if got := s.onRecords(10); got != wakeNow {
 		t.Errorf("with both lanes: found %d", got)
 	}
@@ -220,9 +223,9 @@ func TestInTheWarmupAConsumerIsWokenForAllLanes(t *testing.T) {
 // Threads that have found no room are woken when half of it is free.
 func TestThreadsRestUntilHalfOfTheRoomIsFree(t *testing.T) {
 	s := scheduled(100, 1, 1, true)
-	s.came(s.lanes[0], 1, nil)
-	s.came(s.lanes[0], 1, nil)
-	s.warmup, s.depth = false, 8
+	s.simulateRead(s.lanes[0], 1, nil)
+	s.simulateRead(s.lanes[0], 1, nil)
+	s.warmup, s.maxStandby = false, 8
 	for range 8 {
 		if l := s.pick(); l == nil || l.file.Path == "0" {
 			t.Fatal("expected a file that stands by")
@@ -234,29 +237,23 @@ func TestThreadsRestUntilHalfOfTheRoomIsFree(t *testing.T) {
 	if s.pick() != nil {
 		t.Fatal("more files stand by than may")
 	}
-	s.rest()
-	for s.waiting > 4 {
-		if s.wakeWorkers(); !s.resting || s.mayOpen() {
-			t.Fatalf("expected that threads rest while %d files stand by", s.waiting)
-		}
-		s.nextStandby()
-	}
-	if s.wakeWorkers(); s.resting || !s.mayOpen() {
-		t.Error("expected threads to go on with half of the room free")
+	s.nextStandby()
+	if !s.mayOpen() {
+		t.Error("expected threads to go on once a file has left")
 	}
 	s.reset()
 }
 
-// A reset leaves nothing but the order of files, and that the warmup is over.
+// A reset keeps only the order of files, and the end of the warmup.
 func TestAResetOfTheScheduler(t *testing.T) {
 	s := scheduled(10, 1, 2, true)
 	s.endWarmup()
-	s.came(s.lanes[0], 1, io.EOF)
-	s.came(s.lanes[1], 1, io.EOF)
+	s.simulateRead(s.lanes[0], 1, io.EOF)
+	s.simulateRead(s.lanes[1], 1, io.EOF)
 	s.pick()
 	s.stopping = true
 	s.reset()
-	if len(s.lanes) != 0 || len(s.standby) != 0 || s.next != 0 || s.depth != 1 || s.held != 0 || s.waiting != 0 || s.stopping || s.warmup {
+	if len(s.lanes) != 0 || len(s.standby) != 0 || s.next != 0 || s.maxStandby != 1 || s.standbyBytes != 0 || s.numStandby != 0 || s.stopping || s.warmup {
 		t.Errorf("found %+v", s)
 	}
 	s.start()

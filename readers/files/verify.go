@@ -12,14 +12,14 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// Verification of a file before its first record is delivered. Most formats have no checksum of their own, and that of a
-// compressed stream comes at its end: what was altered before it has been delivered by then. So the file is read twice, in the
-// same way: the first time, the trial, it is only looked at.
+// Verification of a file before its first record is delivered. Most formats have no checksum, and the checksum of a
+// compressed stream comes at its end, after altered data was delivered. So the file is read twice, in the same way. The
+// first read, the verification, delivers nothing.
 
-// verifyChunk is how many records of a trial are held at a time.
+// verifyChunk is how many records of a verification are held at a time.
 const verifyChunk = record.ChunkSize
 
-// statTwice is what the system says of a file that can be read twice.
+// statTwice returns the stat of a file, or an error if it cannot be read twice.
 func statTwice(path string) (os.FileInfo, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -31,7 +31,7 @@ func statTwice(path string) (os.FileInfo, error) {
 	return info, nil
 }
 
-// checkReadableTwice is an error if one of the files cannot be read twice. It looks for them as list does.
+// checkReadableTwice returns an error if one of the files cannot be read twice. It polls ctx like list.
 func checkReadableTwice(ctx context.Context, refs []record.FileRef) error {
 	l := &lister{ctx: ctx}
 	for _, s := range refs {
@@ -45,49 +45,51 @@ func checkReadableTwice(ctx context.Context, refs []record.FileRef) error {
 	return nil
 }
 
-// verify makes sure of all of the file, once, if that is asked for. The error is what reading it would come to, and has the
-// number of the first record. What is interrupted goes on when it is called again.
+// verify reads the whole file once before its first record is delivered, if verify_first is set. It returns the error
+// that reading would meet, with the number of the first record. After ErrInterrupted, the next call goes on with the
+// verification.
 func (f *file) verify() error {
-	if !f.verifyFirst || f.onTrial || f.verified {
+	if !f.verifyFirst || f.verifying || f.verified {
 		return nil
 	}
-	if f.trial == nil {
+	if f.verification == nil {
 		var err error
-		if f.before, err = statTwice(f.Path); err != nil {
+		if f.infoBeforeVerify, err = statTwice(f.Path); err != nil {
 			return err
 		}
-		f.setTrial(&file{FileRef: f.FileRef, fileSet: f.fileSet, onTrial: true})
+		f.setVerification(&file{FileRef: f.FileRef, fileSet: f.fileSet, verifying: true})
 	}
-	f.trial.setLimit(f.tooLong)
+	f.verification.setLimit(f.overTime)
 	var c record.Chunk
 	for {
-		_, err := f.trial.next(&c, verifyChunk)
+		_, err := f.verification.next(&c, verifyChunk)
 		c.Release()
 		if err == io.EOF {
-			err = f.trial.finish()
+			err = f.verification.finish()
 		}
 		switch {
 		case err == storage.ErrInterrupted:
 			return err
 		case err == io.EOF:
-			f.setTrial(nil)
+			f.setVerification(nil)
 			f.verified = true
 			return nil
 		case err != nil:
-			f.setTrial(nil)
-			return f.unverified(err)
+			f.setVerification(nil)
+			return f.verificationError(err)
 		}
-		if err := f.trial.stop.Look(); err != nil {
+		if err := f.verification.stop.Poll(); err != nil {
 			return err
 		}
 	}
 }
 
-// finish reads on where the format has stopped before the end, so that checksums there are verified. io.EOF: they are right.
+// finish reads the rest of the file after the format has stopped, to verify the checksums there. io.EOF: they are
+// correct.
 func (f *file) finish() error {
 	for _, s := range f.stored {
 		err := s.Finish()
-		if err != nil && f.stop.Stopped() { // whatever that looks like
+		if err != nil && f.stop.Stopped() { // a stopped read may return any error
 			err = storage.ErrInterrupted
 		}
 		if err != nil {
@@ -97,13 +99,13 @@ func (f *file) finish() error {
 	return io.EOF
 }
 
-// setTrial has an interrupt reach the trial, and ends the one before.
-func (f *file) setTrial(trial *file) {
+// setVerification replaces the verification and closes the previous one. interrupt then interrupts the new one.
+func (f *file) setVerification(verification *file) {
 	f.mu.Lock()
-	before := f.trial
-	f.trial = trial
-	if trial != nil && f.interrupted {
-		trial.interrupt()
+	before := f.verification
+	f.verification = verification
+	if verification != nil && f.interrupted {
+		verification.interrupt()
 	}
 	f.mu.Unlock()
 	if before != nil {
@@ -111,8 +113,8 @@ func (f *file) setTrial(trial *file) {
 	}
 }
 
-// unverified is the error of a trial. No record is delivered for it.
-func (f *file) unverified(err error) error {
+// verificationError converts an error of the verification to that of the file, of which no record is delivered.
+func (f *file) verificationError(err error) error {
 	e, is := err.(*pyfeed.Error)
 	if !is || e.Kind != pyfeed.Corrupt {
 		return err
@@ -124,7 +126,7 @@ func (f *file) unverified(err error) error {
 	return &none
 }
 
-// unchanged is an error if the file is not the one that was verified.
+// unchanged returns an error if the file is not the one that was verified.
 func (f *file) unchanged() error {
 	if !f.verified {
 		return nil
@@ -133,14 +135,14 @@ func (f *file) unchanged() error {
 	if err != nil {
 		return err
 	}
-	if os.SameFile(now, f.before) && now.Size() == f.before.Size() && now.ModTime().Equal(f.before.ModTime()) {
+	if os.SameFile(now, f.infoBeforeVerify) && now.Size() == f.infoBeforeVerify.Size() && now.ModTime().Equal(f.infoBeforeVerify.ModTime()) {
 		return nil
 	}
 	return &pyfeed.Error{Kind: pyfeed.Corrupt, Slot: -1, At: &pyfeed.Location{File: f.Path, Offset: -1, Record: 0},
 		Text: fmt.Sprintf("verify_first: expected the file that was verified, of %d bytes, found another or a later one, of %d",
-			f.before.Size(), now.Size())}
+			f.infoBeforeVerify.Size(), now.Size())}
 }
 
-// isUntrustworthy says whether damage is such that nothing of the file can be trusted: within what is compressed, of which the
-// checksum is wrong, or its end is missing. To a trial it is not to be skipped.
-func isUntrustworthy(err error) bool { return errors.Is(err, storage.ErrPacked) }
+// isUntrustworthy reports whether damage makes the whole file untrustworthy: in compressed data whose checksum is wrong
+// or whose end is missing. A verification does not skip such damage.
+func isUntrustworthy(err error) bool { return errors.Is(err, storage.ErrBadCompression) }

@@ -13,7 +13,8 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// opensAs is a reader of a file of ids that is verified first, and opened by a function of how often that was done.
+// opensAs makes a reader of a file of ids that is verified first. Each time the file is opened, open gets how often it
+// was.
 func opensAs(t *testing.T, op, name string, open func(times int, records record.Records) (record.Records, error)) *readers.ReaderHolder {
 	t.Helper()
 	attributes := readertest.OpenIDs([]string{name}, `, "verify_first": true`)
@@ -40,7 +41,7 @@ func opensAs(t *testing.T, op, name string, open func(times int, records record.
 	return h
 }
 
-// endless are ids that begin again at their end, and tell of it.
+// endless has ids that begin again at their end, and reports when it has come to an end.
 type endless struct {
 	*readertest.IDs
 	again chan struct{}
@@ -58,23 +59,23 @@ func (r endless) Read(out []*pyfeed.Tuple) (int, error) {
 	return n, err
 }
 
-func (r endless) Ended() bool { return false }
+func (r endless) AtEnd() bool { return false }
 
-// stuck are ids that wait for something, and tell of it, until they are interrupted.
-type stuck struct {
+// blockingIDs reports that it waits, and waits until it is interrupted.
+type blockingIDs struct {
 	*readertest.IDs
 	waits, stop chan struct{}
 }
 
-func (r stuck) Read([]*pyfeed.Tuple) (int, error) {
+func (r blockingIDs) Read([]*pyfeed.Tuple) (int, error) {
 	r.waits <- struct{}{}
 	<-r.stop
 	return 0, pyfeed.Errorf(pyfeed.Cancelled, "interrupted")
 }
 
-func (r stuck) Interrupt() { close(r.stop) }
+func (r blockingIDs) Interrupt() { close(r.stop) }
 
-// A file may be of any length, and what reads it may wait: a reset ends that.
+// A file may have any length, and its format may wait: a reset ends both kinds of read.
 func TestAResetEndsAVerification(t *testing.T) {
 	names, _ := readertest.WriteIDs(t, 100)
 	reached := make(chan struct{}, 1)
@@ -82,7 +83,7 @@ func TestAResetEndsAVerification(t *testing.T) {
 		return endless{r.(*readertest.IDs), reached}, nil
 	}
 	waits := func(_ int, r record.Records) (record.Records, error) {
-		return stuck{r.(*readertest.IDs), reached, make(chan struct{})}, nil
+		return blockingIDs{r.(*readertest.IDs), reached, make(chan struct{})}, nil
 	}
 	for _, c := range []struct {
 		op   string
@@ -99,9 +100,9 @@ func TestAResetEndsAVerification(t *testing.T) {
 			<-reached
 			cancel()
 			if err := <-ended; err == nil {
-				t.Error("a tuple of a file that is not verified")
+				t.Error("got a tuple of a file that was not verified")
 			}
-			if err := h.ReInit(); err != nil { // the threads have ended behind it
+			if err := h.ReInit(); err != nil { // the threads have ended when it returns
 				t.Fatal(err)
 			}
 			select {
@@ -112,7 +113,7 @@ func TestAResetEndsAVerification(t *testing.T) {
 	}
 }
 
-// What is delivered is what was verified.
+// A file that changed after its verification is not delivered.
 func TestAFileThatChangesBehindItsVerification(t *testing.T) {
 	names, all := readertest.WriteIDs(t, 100)
 	before, err := os.ReadFile(names[0])

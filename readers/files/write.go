@@ -9,12 +9,12 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// CreateWriter begins a file. The name says its format as for open_files, unless format does. compression,
-// slots and options as the format has them.
+// CreateWriter creates a file. As for open_files, its name gives the format, unless format does. attributes has the
+// slots or their names, and the options of the format.
 func CreateWriter(name, format string, attributes []byte) (record.Writer, error) {
 	var a struct {
 		Slots   []record.SlotAttributes `json:"slots"`
-		Names   []string                `json:"names"` // without slots: the first tuple tells the rest of them
+		Names   []string                `json:"names"` // if there are no slots, which the first tuple then gives
 		Options json.RawMessage         `json:"options"`
 	}
 	if err := record.DecodeAttributes("writer", attributes, &a); err != nil {
@@ -59,7 +59,7 @@ func CreateWriter(name, format string, attributes []byte) (record.Writer, error)
 	return &pooledWriter{w, c.Pool}, nil
 }
 
-// pooledWriter closes the Writer's pool with it.
+// pooledWriter closes the Writer and the Writer's pool.
 type pooledWriter struct {
 	record.Writer
 	pool *memory.Pool

@@ -1,5 +1,5 @@
-// Package formattest helps to test file formats: it reads files in every way there is, writes them as a caller would,
-// and makes tensors of Go's values. Only tests import it.
+// Package formattest helps to test file formats: it reads files in every way that is supported, writes them as a caller
+// would, and makes tensors from Go's values. Only tests import it.
 package formattest
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// A Format is the one that is tested. Create is nil in tests of reading.
+// A Format is the format under test. Create is nil in tests that only read.
 type Format struct {
 	Suffix string // of its files
 	Open   func(path string, c *record.Config) (record.Records, error)
@@ -29,7 +29,7 @@ type Format struct {
 	Create func(path string, c *record.Config) (record.Writer, error)
 }
 
-// Memory opens a file that is in memory, called "a" with the suffix.
+// Memory opens a file with the content data, called "a" with the suffix, in memory.
 func (f Format) Memory(data []byte, c *record.Config) (record.Records, error) {
 	file, err := storage.New("a"+f.Suffix, data, c.Storage, c.Pool)
 	if err != nil {
@@ -38,15 +38,15 @@ func (f Format) Memory(data []byte, c *record.Config) (record.Records, error) {
 	return record.BeginRecords(file, c, f.Begin)
 }
 
-// EachWay opens a file in each way that one can be read, and closes it behind the test. The Config has no pool yet.
+// EachWay opens a file in each way that a file can be read, calls test, and closes the file. The Config has no pool.
 func (f Format) EachWay(t *testing.T, data []byte, c record.Config, test func(t *testing.T, r record.Records, err error)) {
 	t.Helper()
 	for _, way := range []string{"auto", "map", "read", "gzip", "memory"} {
-		if way == "auto" && len(data) > 1<<20 { // which is map
+		if way == "auto" && len(data) > 1<<20 { // which would be the same as map
 			continue
 		}
 		t.Run(way, func(t *testing.T) {
-			Pooled(t, func(pool *memory.Pool) {
+			WithPool(t, func(pool *memory.Pool) {
 				c := c
 				c.Pool = pool
 				var r record.Records
@@ -69,7 +69,8 @@ func (f Format) EachWay(t *testing.T, data []byte, c record.Config, test func(t 
 	}
 }
 
-// ReadBlock fills the front of out with the next instances that r has as a Block, and returns how many: 0 if it has none.
+// ReadBlock fills the front of out with the next instances of a Block of r, and returns how many: 0 if r returns no
+// Block.
 func ReadBlock(r record.Records, out []*pyfeed.Tuple) int {
 	reader, is := r.(record.BlockReader)
 	if !is {
@@ -85,7 +86,7 @@ func ReadBlock(r record.Records, out []*pyfeed.Tuple) int {
 	return chunk.Take(out)
 }
 
-// Read is the Read of r, or of a Block that it has.
+// Read reads the next instances of a Block if r returns one, else calls r.Read.
 func Read(r record.Records, out []*pyfeed.Tuple) (int, error) {
 	if n := ReadBlock(r, out); n > 0 {
 		return n, nil
@@ -93,16 +94,16 @@ func Read(r record.Records, out []*pyfeed.Tuple) (int, error) {
 	return r.Read(out)
 }
 
-// Drain reads to the end or an error, io.EOF or another, many tuples at a time, and has see, unless that is nil, look
-// at each that came. It answers how many did. Odd numbers of them come as a
-// Block, where there is one. What each holds MUST be what it says, and the error MUST stay.
+// Drain reads many tuples at a time until an error, and returns the number of tuples and the error. It calls see,
+// unless that is nil, for each tuple. If many is odd, it reads Blocks where r returns them. The size of the data of
+// each tuple MUST match its dtype and dims, and further reads MUST return the same error.
 func Drain(t testing.TB, r record.Records, many int, see func(i int, t *pyfeed.Tuple)) (n int, err error) {
 	t.Helper()
 	out := make([]*pyfeed.Tuple, many)
 	for err == nil {
 		pyfeed.NewTuples(out, 1)
-		ending, can := r.(record.Ending)
-		ended := can && ending.Ended()
+		ending, can := r.(record.EndReporter)
+		ended := can && ending.AtEnd()
 		var k int
 		read := r.Read
 		if many%2 == 1 {
@@ -110,16 +111,16 @@ func Drain(t testing.TB, r record.Records, many int, see func(i int, t *pyfeed.T
 		}
 		k, err = read(out)
 		if ended && err != io.EOF {
-			t.Fatalf("Ended said so, but Read answered %d instances and %v", k, err)
+			t.Fatalf("AtEnd returned true, but Read returned %d instances and %v", k, err)
 		}
 		if (k == 0) == (err == nil) {
-			t.Fatalf("Read answered %d instances and %v", k, err)
+			t.Fatalf("Read returned %d instances and %v", k, err)
 		}
 		for i, tuple := range out {
 			for j := range tuple.Slots {
 				s := &tuple.Slots[j]
-				if i > k && s.Data != nil { // that of number k may have been begun
-					t.Fatalf("%d instances were answered, but slot %d of number %d holds data", k, j, i)
+				if i > k && s.Data != nil { // instance k may have been written in part
+					t.Fatalf("Read returned %d instances, but slot %d of instance %d holds data", k, j, i)
 				}
 				if size, wrong := s.Measure(); i < k && (wrong != nil || size != len(s.Data)) {
 					t.Fatalf("instance %d, slot %d: %v %v with %d bytes: expected %d, %v", n+i, j, s.DType, s.Dims(), len(s.Data), size, wrong)
@@ -141,8 +142,9 @@ func Drain(t testing.TB, r record.Records, many int, see func(i int, t *pyfeed.T
 	return n, err
 }
 
-// Keep reads to the end, many at a time, and closes the file, which the tuples must outlive. The caller releases them.
-func Keep(t testing.TB, r record.Records, many int) (all []*pyfeed.Tuple) {
+// ReadAll reads to the end, many tuples at a time, and closes the file, which the tuples outlive. The caller releases
+// them.
+func ReadAll(t testing.TB, r record.Records, many int) (all []*pyfeed.Tuple) {
 	t.Helper()
 	defer r.Close()
 	for {
@@ -160,10 +162,10 @@ func Keep(t testing.TB, r record.Records, many int) (all []*pyfeed.Tuple) {
 	}
 }
 
-// Lines reads as Drain does, and shows what came, an instance a line. It MUST be as it was described.
+// Lines reads like Drain and formats each instance as a line. Each MUST match the slots that r describes.
 func Lines(t testing.TB, r record.Records, many int) (all []string, err error) {
 	t.Helper()
-	slots, _, err := r.(record.Described).Describe()
+	slots, _, err := r.(record.Describer).Describe()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,13 +177,13 @@ func Lines(t testing.TB, r record.Records, many int) (all []string, err error) {
 		if err := spec.Check(tuple); err != nil {
 			t.Fatalf("instance %d: %v", i, err)
 		}
-		all = append(all, ShowAll(tuple))
+		all = append(all, FormatTuple(tuple))
 	})
 	return all, err
 }
 
-// Write writes a file of tuples, and answers the error of Create, of the first Write that has one, or of Close. No file
-// may be there before it is whole, none may be left behind after an error, and a Writer that is closed MUST stay so.
+// Write writes a file of tuples. It returns the error of Create, of the first Write that fails, or of Close. The file
+// MUST NOT exist before Close, no file may remain after an error, and a closed Writer MUST stay closed.
 func (f Format) Write(t testing.TB, path string, c *record.Config, tuples ...*pyfeed.Tuple) error {
 	t.Helper()
 	before := names(t, filepath.Dir(path))
@@ -203,7 +205,7 @@ func (f Format) Write(t testing.TB, path string, c *record.Config, tuples ...*py
 			w.Abort()
 			for _, again := range []error{w.Close(), w.Write(new(pyfeed.Tuple))} {
 				if Kind(again) != pyfeed.State || !strings.HasSuffix(again.Error(), "expected an open writer, found one that is closed") {
-					t.Errorf("a writer that is closed answered %v", again)
+					t.Errorf("expected a closed writer to return an error, found %v", again)
 				}
 			}
 			before = append(before, filepath.Base(path))
@@ -229,7 +231,7 @@ func names(t testing.TB, dir string) (all []string) {
 	return all
 }
 
-// Abort begins a file, writes a tuple and gives it up: nothing may be left of it, and the Writer MUST stay closed.
+// Abort creates a file, writes a tuple, and aborts. No file may remain, and the Writer MUST stay closed.
 func (f Format) Abort(t testing.TB, c *record.Config, tuple *pyfeed.Tuple) {
 	t.Helper()
 	dir := t.TempDir()
@@ -244,7 +246,7 @@ func (f Format) Abort(t testing.TB, c *record.Config, tuple *pyfeed.Tuple) {
 	w.Abort()
 	for _, closed := range []error{w.Write(tuple), w.Close()} {
 		if Kind(closed) != pyfeed.State {
-			t.Errorf("a writer that was given up answered %v", closed)
+			t.Errorf("expected an aborted writer to return an error, found %v", closed)
 		}
 	}
 	if left := names(t, dir); len(left) > 0 {
@@ -252,14 +254,14 @@ func (f Format) Abort(t testing.TB, c *record.Config, tuple *pyfeed.Tuple) {
 	}
 }
 
-// magics are what compressed files begin with, by the ends of their names.
+// magics are the first bytes of compressed files, by suffix.
 var magics = map[string]struct{ compression, magic string }{
 	"": {"none", ""}, ".gz": {"gzip", "\x1f\x8b"}, ".zlib": {"zlib", "\x78"}, ".zst": {"zstd", "\x28\xb5\x2f\xfd"}, ".sz": {"snappy", "\xff\x06\x00\x00sNaPpY"},
 }
 
-// Compressions writes files of ten tuples by each of the compressions: as the name says, and where it says none as say
-// puts it into a Config, unless say is nil. All are read as they were written. A compression that is none is refused, and
-// one that the name contradicts.
+// Compressions writes and reads files of ten tuples with each of the compressions, which the file's suffix gives. If
+// say is not nil, it sets a compression in a Config, for files without such a suffix. An unknown compression, and one
+// that contradicts the suffix, MUST return an error.
 func (f Format) Compressions(t *testing.T, c record.Config, say func(c *record.Config, compression string), tuple *pyfeed.Tuple, compressions ...string) {
 	t.Helper()
 	if say != nil {
@@ -275,35 +277,35 @@ func (f Format) Compressions(t *testing.T, c record.Config, say func(c *record.C
 		}
 	}
 	for end, named := range magics {
-		for _, said := range append(compressions, "") {
-			if said == "" && !slices.Contains(compressions, named.compression) || said != "" && say == nil {
+		for _, requested := range append(compressions, "") {
+			if requested == "" && !slices.Contains(compressions, named.compression) || requested != "" && say == nil {
 				continue
 			}
-			Pooled(t, func(pool *memory.Pool) {
+			WithPool(t, func(pool *memory.Pool) {
 				c := c
 				c.Pool = pool
-				if said != "" {
-					say(&c, said)
+				if requested != "" {
+					say(&c, requested)
 				}
 				path := filepath.Join(t.TempDir(), "a"+f.Suffix+end)
-				if end != "" && said != "" && said != named.compression {
+				if end != "" && requested != "" && requested != named.compression {
 					if _, err := f.Create(path, &c); Kind(err) != pyfeed.Invalid {
-						t.Errorf("%s, said %q: found %v", end, said, err)
+						t.Errorf("%s, said %q: found %v", end, requested, err)
 					}
 					return
 				}
 				if err := f.Write(t, path, &c, slices.Repeat([]*pyfeed.Tuple{tuple}, 10)...); err != nil {
-					t.Fatalf("%s, said %q: %v", end, said, err)
+					t.Fatalf("%s, said %q: %v", end, requested, err)
 				}
 				data, err := os.ReadFile(path)
 				want := named.magic
 				for _, other := range magics {
-					if said == other.compression {
+					if requested == other.compression {
 						want = other.magic
 					}
 				}
 				if err != nil || !bytes.HasPrefix(data, []byte(want)) {
-					t.Errorf("%s, said %q: expected %q, found %.10q, %v", end, said, want, data, err)
+					t.Errorf("%s, said %q: expected %q, found %.10q, %v", end, requested, want, data, err)
 				}
 				r, err := f.Open(path, &c)
 				if err != nil {
@@ -313,20 +315,20 @@ func (f Format) Compressions(t *testing.T, c record.Config, say func(c *record.C
 				n, err := Drain(t, r, 3, func(_ int, found *pyfeed.Tuple) {
 					for i := range found.Slots {
 						if !bytes.Equal(found.Slots[i].Data, tuple.Slots[i].Data) {
-							t.Errorf("%s, said %q, slot %d: expected %x, found %x", end, said, i, tuple.Slots[i].Data, found.Slots[i].Data)
+							t.Errorf("%s, said %q, slot %d: expected %x, found %x", end, requested, i, tuple.Slots[i].Data, found.Slots[i].Data)
 						}
 					}
 				})
 				if n != 10 || err != io.EOF {
-					t.Errorf("%s, said %q: expected 10 instances, found %d, %v", end, said, n, err)
+					t.Errorf("%s, said %q: expected 10 instances, found %d, %v", end, requested, n, err)
 				}
 			})
 		}
 	}
 }
 
-// Allocations is how many of Go's it takes to read 256 instances, on average of so many times, for which the file MUST
-// have enough.
+// Allocations returns the number of Go allocations for reading 256 instances, on average of times reads. The file MUST
+// have enough instances.
 func (f Format) Allocations(t testing.TB, path string, c *record.Config, times int) float64 {
 	t.Helper()
 	r, err := f.Open(path, c)
@@ -335,7 +337,7 @@ func (f Format) Allocations(t testing.TB, path string, c *record.Config, times i
 	}
 	defer r.Close()
 	out := make([]*pyfeed.Tuple, 256)
-	slots := slotsIn(t, r, c)
+	slots := numSlots(t, r, c)
 	return testing.AllocsPerRun(times, func() {
 		pyfeed.NewTuples(out, slots)
 		if n, err := r.Read(out); err != nil || n < 2 {
@@ -345,11 +347,11 @@ func (f Format) Allocations(t testing.TB, path string, c *record.Config, times i
 	})
 }
 
-// slotsIn is how many slots an instance has.
-func slotsIn(t testing.TB, r record.Records, c *record.Config) int {
+// numSlots returns how many slots an instance has.
+func numSlots(t testing.TB, r record.Records, c *record.Config) int {
 	t.Helper()
 	slots := c.Slots
-	if d, is := r.(record.Described); is {
+	if d, is := r.(record.Describer); is {
 		var err error
 		if slots, _, err = d.Describe(); err != nil {
 			t.Fatal(err)
@@ -358,8 +360,8 @@ func slotsIn(t testing.TB, r record.Records, c *record.Config) int {
 	return len(slots)
 }
 
-// Benchmark reads a file again and again, in bulk as a FileReader does, and has use, unless that is nil, do something
-// with each instance. An operation is a file.
+// Benchmark reads a file again and again, 256 instances at a time like a fileReader. It calls use, unless that is nil,
+// for each instance. One operation is one file.
 func (f Format) Benchmark(b *testing.B, path string, c record.Config, use func(t *pyfeed.Tuple)) {
 	b.Helper()
 	c.Pool = memory.NewPool(memory.File)
@@ -377,7 +379,7 @@ func (f Format) Benchmark(b *testing.B, path string, c record.Config, use func(t
 		if err != nil {
 			b.Fatal(err)
 		}
-		for slots := slotsIn(b, r, &c); err == nil; {
+		for slots := numSlots(b, r, &c); err == nil; {
 			pyfeed.NewTuples(out, slots)
 			var n int
 			n, err = r.Read(out)
@@ -397,7 +399,7 @@ func (f Format) Benchmark(b *testing.B, path string, c record.Config, use func(t
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(instances), "ns/instance")
 }
 
-// File makes a file in a folder of its own and answers its path.
+// File makes a file in a new folder and returns its path.
 func File(t testing.TB, name string, data []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -411,12 +413,12 @@ func File(t testing.TB, name string, data []byte) string {
 func Gzip(data []byte) []byte {
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
-	_, _ = w.Write(data) // into memory
+	_, _ = w.Write(data) // cannot fail: it writes to memory
 	_ = w.Close()
 	return b.Bytes()
 }
 
-// Kind is that of an error of ours, else 0.
+// Kind returns the kind of a *pyfeed.Error, else 0.
 func Kind(err error) pyfeed.Kind {
 	var e *pyfeed.Error
 	if errors.As(err, &e) {
@@ -425,7 +427,7 @@ func Kind(err error) pyfeed.Kind {
 	return 0
 }
 
-// Expect stops a test whose error is not of that kind or lacks the text.
+// Expect stops the test if err is not of that kind, or does not contain text.
 func Expect(t testing.TB, err error, kind pyfeed.Kind, text string) *pyfeed.Error {
 	t.Helper()
 	var e *pyfeed.Error
@@ -435,16 +437,16 @@ func Expect(t testing.TB, err error, kind pyfeed.Kind, text string) *pyfeed.Erro
 	return e
 }
 
-// Says fails a test whose error lacks the text, or that has one where "" is said.
-func Says(t testing.TB, err error, text string) {
+// ExpectError fails the test if err does not contain text; if text is "", err has to be nil.
+func ExpectError(t testing.TB, err error, text string) {
 	t.Helper()
 	if text == "" && err != nil || text != "" && (err == nil || !strings.Contains(err.Error(), text)) {
 		t.Errorf("expected an error %q, found %v", text, err)
 	}
 }
 
-// Same fails a test that has not found what it expected, written as %q.
-func Same(t testing.TB, found []string, expected ...string) {
+// ExpectTexts fails the test if found and expected differ. It formats both with %q.
+func ExpectTexts(t testing.TB, found []string, expected ...string) {
 	t.Helper()
 	if !slices.Equal(found, expected) {
 		t.Errorf("expected\n%s\nfound\n%s", list(expected), list(found))

@@ -1,10 +1,8 @@
 package formattest
 
 import (
-	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
 	"testing"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
@@ -13,29 +11,29 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// Interrupted reads a file of data over and over, and interrupts it once: at its first look, at its second, and so on, until
-// there are no more. Each time the same instances and errors come. An interruption by Now MUST end it at once. It answers
-// how many looks there were.
+// Interrupted reads a file of data repeatedly. Each read is interrupted once: at its first poll, at its second, and so
+// on until the file has no more polls. Every read MUST return the same instances and errors. Interrupted returns the
+// number of polls.
 func (f Format) Interrupted(t *testing.T, data []byte, c record.Config) (looks int) {
 	t.Helper()
-	every := storage.LookEvery
-	storage.LookEvery = 32 << 10
-	defer func() { storage.LookEvery = every }()
+	every := storage.PollEvery
+	storage.PollEvery = 32 << 10
+	defer func() { storage.PollEvery = every }()
 	paths := map[string]string{"map": File(t, "a"+f.Suffix, data), "gzip": File(t, "a"+f.Suffix+".gz", Gzip(data))}
 	for way, path := range paths {
-		_, want := f.told(t, path, c, 0)
+		_, want := f.readInterrupted(t, path, c, 0)
 		for at := 1; ; at++ {
-			n, got := f.told(t, path, c, at)
+			n, got := f.readInterrupted(t, path, c, at)
 			if n < at {
 				looks += n
 				break
 			}
 			if len(got) != len(want) {
-				t.Fatalf("%s, interrupted at look %d: expected %d instances and errors, found %d:\n%.1000q\n%.1000q", way, at, len(want), len(got), want, got)
+				t.Fatalf("%s, interrupted at poll %d: expected %d instances and errors, found %d:\n%.1000q\n%.1000q", way, at, len(want), len(got), want, got)
 			}
 			for i := range got {
 				if got[i] != want[i] {
-					t.Fatalf("%s, interrupted at look %d: instance or error %d: expected %.300q, found %.300q", way, at, i, want[i], got[i])
+					t.Fatalf("%s, interrupted at poll %d: instance or error %d: expected %.300q, found %.300q", way, at, i, want[i], got[i])
 				}
 			}
 		}
@@ -43,8 +41,8 @@ func (f Format) Interrupted(t *testing.T, data []byte, c record.Config) (looks i
 	return looks
 }
 
-// brief is what there is to tell of a tuple.
-func brief(t *pyfeed.Tuple) (all string) {
+// summarize formats the dtypes, dims and checksums of the slots of a tuple.
+func summarize(t *pyfeed.Tuple) (all string) {
 	for i := range t.Slots {
 		s := &t.Slots[i]
 		all += fmt.Sprintf("%v %v %x ", s.DType, s.Dims(), crc32.ChecksumIEEE(s.Data))
@@ -52,13 +50,14 @@ func brief(t *pyfeed.Tuple) (all string) {
 	return all
 }
 
-// told is what is read of a file that is interrupted at a look, and how many looks there were.
-func (f Format) told(t *testing.T, path string, c record.Config, at int) (looks int, all []string) {
+// readInterrupted returns what is read from a file whose read is interrupted at poll number at, and the number of
+// polls.
+func (f Format) readInterrupted(t *testing.T, path string, c record.Config, at int) (looks int, all []string) {
 	t.Helper()
-	Pooled(t, func(pool *memory.Pool) {
+	WithPool(t, func(pool *memory.Pool) {
 		c.Pool = pool
 		stop := new(storage.Interrupt)
-		stop.Limit(func() bool {
+		stop.SetLimit(func() bool {
 			looks++
 			return looks == at
 		})
@@ -77,25 +76,14 @@ func (f Format) told(t *testing.T, path string, c record.Config, at int) (looks 
 			pyfeed.NewTuples(out, 1)
 			n, err := r.Read(out)
 			for _, tuple := range out[:n] {
-				all = append(all, brief(tuple))
+				all = append(all, summarize(tuple))
 			}
 			pyfeed.ReleaseAll(out)
 			if err == nil || err == storage.ErrInterrupted {
 				continue
 			}
-			if err == io.EOF {
-				return
-			}
-			all = append(all, err.Error())
-			var e *pyfeed.Error
-			if !errors.As(err, &e) || e.Kind != pyfeed.Corrupt {
-				return
-			}
-			for err = storage.ErrInterrupted; err == storage.ErrInterrupted; {
-				err = r.Resync()
-			}
-			if err != nil {
-				all = append(all, "behind: "+err.Error())
+			var end bool
+			if all, end = behind(r, err, all); end {
 				return
 			}
 		}

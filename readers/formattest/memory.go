@@ -7,9 +7,9 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
 )
 
-// Balance notes what memory is in use. What it answers fails a test in which that is not the same any more: for tests,
-// and runs of fuzzers, that share a pool.
-func Balance(t testing.TB) func() {
+// CheckLeaks notes how much memory is in use. The function that it returns fails the test if more or less is in use
+// then. It is for tests, and runs of fuzzers, that share a pool.
+func CheckLeaks(t testing.TB) func() {
 	before := memory.Count()
 	return func() {
 		t.Helper()
@@ -20,7 +20,7 @@ func Balance(t testing.TB) func() {
 	}
 }
 
-// pooled is what Balance and a pool of its own come to.
+// pooled returns a new pool. end closes the pool and fails the test if memory is not released.
 func pooled(t testing.TB) (pool *memory.Pool, end func()) {
 	before := memory.Count()
 	pool = memory.NewPool(memory.File)
@@ -33,8 +33,8 @@ func pooled(t testing.TB) (pool *memory.Pool, end func()) {
 	}
 }
 
-// Pooled gives f a pool, which MUST have all of its memory back when f is done.
-func Pooled(t testing.TB, f func(pool *memory.Pool)) {
+// WithPool calls f with a new pool, and fails the test if f does not release all memory of the pool.
+func WithPool(t testing.TB, f func(pool *memory.Pool)) {
 	t.Helper()
 	pool, end := pooled(t)
 	f(pool)
@@ -46,7 +46,7 @@ var pools struct {
 	all map[testing.TB]*memory.Pool
 }
 
-// Pool is the test's, which MUST have all of its memory back at its end.
+// Pool returns the pool of the test. The test fails if it does not release all memory of the pool.
 func Pool(t testing.TB) *memory.Pool {
 	t.Helper()
 	pools.mu.Lock()

@@ -15,7 +15,7 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// Tensor makes one of bytes as they lie in memory.
+// Tensor makes a tensor of data in the machine's byte order.
 func Tensor(d pyfeed.DType, dims pyfeed.Dims, data []byte, lod ...[]int64) pyfeed.LoDTensor {
 	s := pyfeed.LoDTensor{DType: d, Data: data, LoD: lod}
 	if err := s.SetDims(dims); err != nil {
@@ -24,13 +24,13 @@ func Tensor(d pyfeed.DType, dims pyfeed.Dims, data []byte, lod ...[]int64) pyfee
 	return s
 }
 
-// Text is a sequence of bytes.
+// Text returns a byte string.
 func Text(v string) pyfeed.LoDTensor {
 	n := int64(len(v))
 	return Tensor(pyfeed.Uint8, pyfeed.Dims{n}, []byte(v), []int64{0, n})
 }
 
-// Zeros is a tensor of them.
+// Zeros returns a tensor of zeros.
 func Zeros(d pyfeed.DType, dims ...int64) pyfeed.LoDTensor {
 	s := Tensor(d, dims, nil)
 	n, err := s.Measure()
@@ -45,8 +45,8 @@ var dtypes = map[reflect.Kind]pyfeed.DType{reflect.Bool: pyfeed.Bool, reflect.In
 	reflect.Int32: pyfeed.Int32, reflect.Int64: pyfeed.Int64, reflect.Uint8: pyfeed.Uint8, reflect.Uint16: pyfeed.Uint16,
 	reflect.Uint32: pyfeed.Uint32, reflect.Uint64: pyfeed.Uint64, reflect.Float32: pyfeed.Float32, reflect.Float64: pyfeed.Float64}
 
-// Of makes a tensor of a number, or of a slice of them: of one dimension, unless there are dims.
-func Of(values any, dims ...int64) pyfeed.LoDTensor {
+// TensorOf makes a tensor of a number or of a slice of numbers. A slice has one dimension unless dims are given.
+func TensorOf(values any, dims ...int64) pyfeed.LoDTensor {
 	kind := reflect.TypeOf(values)
 	if kind.Kind() == reflect.Slice {
 		kind = kind.Elem()
@@ -61,21 +61,21 @@ func Of(values any, dims ...int64) pyfeed.LoDTensor {
 	return Tensor(dtypes[kind.Kind()], dims, data)
 }
 
-// Tuple makes one of tensors.
+// Tuple makes a tuple of tensors.
 func Tuple(slots ...pyfeed.LoDTensor) *pyfeed.Tuple { return &pyfeed.Tuple{Slots: slots} }
 
-// ShowAll is the slots of a tuple, each as Show has it.
-func ShowAll(t *pyfeed.Tuple) string {
+// FormatTuple formats the slots of a tuple with FormatTensor.
+func FormatTuple(t *pyfeed.Tuple) string {
 	var all []string
 	for i := range t.Slots {
-		all = append(all, Show(&t.Slots[i]))
+		all = append(all, FormatTensor(&t.Slots[i]))
 	}
 	return strings.Join(all, " ")
 }
 
-// Show is a tensor as text: a sequence of bytes in quotes, a number as it is, numbers in brackets, then the dimensions
-// if there are more than one, and the LoD without the first level if that is one sequence.
-func Show(s *pyfeed.LoDTensor) string {
+// FormatTensor formats a tensor: a byte string in quotes, a scalar as it is, other numbers in brackets. The dims follow
+// if there are several, and the LoD (level of detail) without its first level if that has one sequence.
+func FormatTensor(s *pyfeed.LoDTensor) string {
 	var text string
 	rank := len(s.Dims())
 	if s.DType == pyfeed.Uint8 && rank == 1 && len(s.LoD) > 0 {
@@ -83,7 +83,7 @@ func Show(s *pyfeed.LoDTensor) string {
 	} else {
 		var elements []string
 		for b, size := s.Data, s.DType.Size(); len(b) >= size && size > 0; b = b[size:] {
-			elements = append(elements, show(s.DType, b[:size]))
+			elements = append(elements, formatElement(s.DType, b[:size]))
 		}
 		text = strings.Join(elements, " ")
 		if rank > 0 {
@@ -103,8 +103,8 @@ func Show(s *pyfeed.LoDTensor) string {
 	return text
 }
 
-// show is an element as Go writes it. Those that Go has no type for are their bytes in hexadecimal.
-func show(d pyfeed.DType, b []byte) string {
+// formatElement formats an element like Go, or its bytes in hexadecimal if Go has no such type.
+func formatElement(d pyfeed.DType, b []byte) string {
 	n, integer := record.Integer(d, b)
 	switch {
 	case d == pyfeed.Bool:
@@ -121,7 +121,7 @@ func show(d pyfeed.DType, b []byte) string {
 	return hex.EncodeToString(b)
 }
 
-// Hex is the bytes of hexadecimal digits, among which blanks do not count.
+// Hex returns the bytes of hexadecimal digits. It ignores blanks.
 func Hex(digits string) []byte {
 	b, err := hex.DecodeString(strings.ReplaceAll(digits, " ", ""))
 	if err != nil {
@@ -130,14 +130,14 @@ func Hex(digits string) []byte {
 	return b
 }
 
-// Random is n bytes, the same each time.
+// Random returns n bytes, the same in each call.
 func Random(n int) []byte {
 	b := make([]byte, n)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(b)
 	return b
 }
 
-// Options reads a format's from JSON, as open_files does: "" is none.
+// Options decodes the options of a format from JSON, as open_files does. "" stands for no options.
 func Options[O any](t testing.TB, text string) *O {
 	t.Helper()
 	o := new(O)

@@ -1,8 +1,9 @@
-// Package idx reads and writes IDX files, as the MNIST database of handwritten digits has them: one array, whose
-// rows along the first dimension are the instances.
+// Package idx reads and writes IDX files, like those of the MNIST database of handwritten digits: one array, whose rows
+// along the first dimension are the instances.
 //
-// The format is that of http://yann.lecun.com/exdb/mnist: two zero bytes, the type of the elements, the number of
-// dimensions, each dimension as a big-endian uint32, and the elements, big-endian, the last dimension fastest.
+// The format is specified at http://yann.lecun.com/exdb/mnist: two zero bytes, the type of the elements, the number of
+// dimensions, each dimension as a big-endian uint32, and the elements, big-endian, with the last dimension varying
+// fastest.
 package idx
 
 import (
@@ -16,10 +17,10 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// Options are what an idx file can be told.
+// Options are the options of the format.
 type Options struct {
-	// Compression is "none", "gzip", "zlib", "zstd" or "snappy". "" writes as the file's name says (.gz, .zlib, .zst,
-	// .sz), and reads by what the file begins with.
+	// Compression is "none", "gzip", "zlib", "zstd" or "snappy". "": for writing, that of the file's suffix (.gz,
+	// .zlib, .zst, .sz); for reading, it is detected by the first bytes of the file.
 	Compression string `json:"compression"`
 }
 
@@ -33,7 +34,7 @@ func init() {
 	})
 }
 
-// types are the format's, by their numbers in the file.
+// types are the dtypes by their numbers in the file.
 var types = map[byte]pyfeed.DType{
 	0x08: pyfeed.Uint8,
 	0x09: pyfeed.Int8,
@@ -54,15 +55,21 @@ func typeOf(d pyfeed.DType) (byte, bool) {
 
 const names = "uint8, int8, int16, int32, float32 or float64"
 
-// header is what a file says before its elements.
+// header is the part of a file before its elements.
 type header struct {
 	dtype pyfeed.DType
 	count int64       // of instances
-	dims  pyfeed.Dims // of each
-	size  int         // of each, in bytes
+	dims  pyfeed.Dims // of an instance
+	size  int         // of an instance, in bytes
 }
 
-// readHeader leaves the position at the first instance.
+// readHeader parses the header and moves the position to the first instance.
+// headerSize is the size of the header, in bytes, of an array of so many dimensions.
+func headerSize(rank int) int { return 4 + 4*rank }
+
+// dataOffset is the offset of the first instance.
+func (h *header) dataOffset() int64 { return int64(headerSize(1 + len(h.dims))) }
+
 func readHeader(f *storage.File) (*header, error) {
 	b, err := f.Peek(4)
 	if len(b) < 4 {
@@ -82,7 +89,7 @@ func readHeader(f *storage.File) (*header, error) {
 	if rank < 1 || rank > pyfeed.MaxRank+1 {
 		return nil, f.Corrupt(3, -1, "expected 1 to %d dimensions, the first of them the instances, found %d", pyfeed.MaxRank+1, rank)
 	}
-	length := 4 + 4*rank
+	length := headerSize(rank)
 	if b, err = f.Peek(length); len(b) < length {
 		if err == nil {
 			err = f.Corrupt(0, -1, "expected a header of %d bytes, for %d dimensions, found %d", length, rank, len(b))
@@ -109,7 +116,7 @@ func readHeader(f *storage.File) (*header, error) {
 	return h, nil
 }
 
-// bytes are the header as a file has it.
+// bytes returns the header as it is stored in a file.
 func (h *header) bytes() []byte {
 	number, _ := typeOf(h.dtype)
 	b := []byte{0, 0, number, byte(1 + len(h.dims))}

@@ -27,7 +27,7 @@ func eachWay(t *testing.T, data []byte, test func(t *testing.T, r record.Records
 	tested.EachWay(t, data, record.Config{}, test)
 }
 
-// drain reads to the end, many at a time, and gives the one slot of each tuple to see.
+// drain reads to the end, many tuples at a time, and passes the slot of each tuple to see.
 func drain(t testing.TB, r record.Records, many int, see func(i int, s *pyfeed.LoDTensor)) (int, error) {
 	t.Helper()
 	return formattest.Drain(t, r, many, func(i int, tuple *pyfeed.Tuple) {
@@ -46,7 +46,7 @@ func TestMNIST(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			slots, names, err := r.(record.Described).Describe()
+			slots, names, err := r.(record.Describer).Describe()
 			if err != nil || names != nil || len(slots) != 1 || slots[0].DType != pyfeed.Uint8 || !slices.Equal(slots[0].Dims, pyfeed.Dims{28, 28}) {
 				t.Fatalf("%v %v %v", slots, names, err)
 			}
@@ -124,7 +124,7 @@ func TestRoundTrip(t *testing.T) {
 						if count == 0 && !given {
 							continue
 						}
-						formattest.Pooled(t, func(pool *memory.Pool) {
+						formattest.WithPool(t, func(pool *memory.Pool) {
 							path := filepath.Join(t.TempDir(), "a.idx")
 							c := record.Config{Pool: pool}
 							if given {
@@ -172,7 +172,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// A file of three instances, cut anywhere, and with any byte changed.
+// A file of three instances is cut anywhere, and any byte is changed.
 func TestDamage(t *testing.T) {
 	data := []byte("\x00\x00\x0b\x03\x00\x00\x00\x03\x00\x00\x00\x02\x00\x00\x00\x01aAbBcCdDeEfF")
 	const head = 16
@@ -198,7 +198,7 @@ func TestDamage(t *testing.T) {
 				t.Fatalf("expected %q, found %q", want, e.Text)
 			}
 			if r.Resync() != io.EOF {
-				t.Fatal("more behind the end")
+				t.Fatal("expected no data after the end")
 			}
 		})
 	}
@@ -206,7 +206,7 @@ func TestDamage(t *testing.T) {
 		for bit := range 8 {
 			bad := slices.Clone(data)
 			bad[at] ^= 1 << bit
-			formattest.Pooled(t, func(pool *memory.Pool) {
+			formattest.WithPool(t, func(pool *memory.Pool) {
 				r, err := tested.Memory(bad, &record.Config{Pool: pool})
 				if err != nil {
 					if at >= head || formattest.Kind(err) != pyfeed.Corrupt {
@@ -224,7 +224,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-func TestHostileHeaders(t *testing.T) {
+func TestAdversarialHeaders(t *testing.T) {
 	for _, c := range []struct{ data, text string }{
 		{"", "expected a header of 4 bytes and more, found 0"},
 		{"\x00\x00\x08", "expected a header of 4 bytes and more, found 3"},
@@ -244,7 +244,7 @@ func TestHostileHeaders(t *testing.T) {
 			}
 		})
 	}
-	// Dimensions that could be, of a file that has no more: no memory may be taken for what is not there.
+	// The dimensions are possible, but the file has no data: no memory may be allocated for them.
 	for _, head := range []string{
 		"\x00\x00\x08\x02\xff\xff\xff\xff\xff\xff\xff\xff",
 		"\x00\x00\x08\x03\xff\xff\xff\xff\x7f\xff\xff\xff\xff\xff\xff\xff",
@@ -265,7 +265,7 @@ func TestHostileHeaders(t *testing.T) {
 			t.Fatal(err)
 		}
 		n, err := drain(t, r, 4, nil)
-		if n != 1 || formattest.Kind(err) != pyfeed.Corrupt || !strings.Contains(err.Error(), "byte 9, record 1: expected the end of the file behind 1 instances, found more bytes") {
+		if n != 1 || formattest.Kind(err) != pyfeed.Corrupt || !strings.Contains(err.Error(), "byte 9, record 1: expected the end of the file after 1 instances, found more bytes") {
 			t.Errorf("%d %v", n, err)
 		}
 	})
@@ -329,7 +329,7 @@ func TestWriterRefuses(t *testing.T) {
 }
 
 func TestHugeCountIsWritten(t *testing.T) {
-	w := &writer{header: header{dtype: pyfeed.Uint8, size: 1, count: math.MaxUint32}, settled: true, begun: true}
+	w := &writer{header: header{dtype: pyfeed.Uint8, size: 1, count: math.MaxUint32}, headerSet: true, headerWritten: true}
 	if err := w.encode(zeros(pyfeed.Uint8)); formattest.Kind(err) != pyfeed.TooLarge {
 		t.Errorf("one instance too many: %v", err)
 	}
@@ -352,10 +352,10 @@ func FuzzIdx(f *testing.F) {
 	f.Add([]byte(""))
 	pool := memory.NewPool(memory.File)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		defer formattest.Balance(t)()
+		defer formattest.CheckLeaks(t)()
 		r, err := tested.Memory(data, &record.Config{Pool: pool})
 		if err == nil {
-			slots, _, err := r.(record.Described).Describe()
+			slots, _, err := r.(record.Describer).Describe()
 			if err != nil || len(slots) != 1 {
 				t.Fatal(slots, err)
 			}
@@ -367,14 +367,14 @@ func FuzzIdx(f *testing.F) {
 				}
 				sum += want
 			})
-			if !r.(*records).file.Compressed() && sum > len(data)-8 {
+			if !r.(*records).file.IsCompressed() && sum > len(data)-8 {
 				t.Fatalf("%d bytes from %d", sum, len(data))
 			}
 			if err != io.EOF && formattest.Kind(err) != pyfeed.Corrupt {
 				t.Fatal(err)
 			}
 			if r.Resync() != io.EOF {
-				t.Fatal("more behind the end")
+				t.Fatal("expected no data after the end")
 			}
 			r.Close()
 		} else if formattest.Kind(err) != pyfeed.Corrupt {

@@ -1,7 +1,9 @@
 package idx
 
 import (
+	"fmt"
 	"io"
+	"math"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
@@ -9,9 +11,9 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// Open begins to read a file, which says itself what its instances look like.
+// Open opens a file for reading. The file describes its instances.
 func Open(path string, c *record.Config) (record.Records, error) {
-	return record.OpenRecords(path, record.OptionsOf[Options](c).Compression, c, open)
+	return record.OpenRecords(path, record.OptionsFrom[Options](c).Compression, c, open)
 }
 
 func open(f *storage.File, c *record.Config) (record.Records, error) {
@@ -22,20 +24,23 @@ func open(f *storage.File, c *record.Config) (record.Records, error) {
 	return &records{header: h, file: f, arena: memory.NewArena(c.Pool), reversed: !record.BigEndian && h.dtype.Size() > 1}, nil
 }
 
-// records reads: what is in the machine's byte order is used where it lies, the rest is turned round into memory
-// of its own.
+// records reads a file. Instances in the machine's byte order are views of the file; others are converted into memory
+// of the arena.
 type records struct {
 	*header
 	file     *storage.File
 	arena    *memory.Arena
 	reversed bool
-	record   int64 // number of the next
-	err      error // what ended the instances
+	record   int64 // number of the next record
+	err      error // the error at the end
 }
 
 func (r *records) Describe() ([]pyfeed.Slot, []string, error) {
 	return []pyfeed.Slot{r.slot()}, nil, nil
 }
+
+// Count implements record.Counted.
+func (r *records) Count() int64 { return r.count }
 
 func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 	r.err = record.ClearInterrupt(r.err)
@@ -43,7 +48,7 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 		return 0, r.err
 	}
 	if r.record == r.count {
-		r.err = r.atEnd()
+		r.err = r.endError()
 		return 0, r.err
 	}
 	data, err := r.file.Peek(r.size)
@@ -52,11 +57,11 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 		return 0, r.err
 	}
 	n := int(min(int64(len(out)), int64(len(data)/r.size), r.count-r.record))
-	if r.file.Mapped() {
+	if r.file.IsMapped() {
 		n = storage.InWindow(r.file.Offset(), r.size, n)
 	}
 	if r.reversed {
-		n, err = r.turn(out[:n], data)
+		n, err = r.readSwapped(out[:n], data)
 	} else {
 		buffer := r.file.Hold(n)
 		for i, t := range out[:n] {
@@ -73,9 +78,9 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 	return n, r.err
 }
 
-// turn fills out with instances in the machine's byte order, as many as there is memory for.
-func (r *records) turn(out []*pyfeed.Tuple, data []byte) (int, error) {
-	r.file.Hold(1).Release() // so that the windows of a mapped file move along
+// readSwapped fills out with instances converted to the machine's byte order.
+func (r *records) readSwapped(out []*pyfeed.Tuple, data []byte) (int, error) {
+	r.file.Hold(1).Release() // unmaps the windows of a mapped file before the position
 	for i, t := range out {
 		to, b, err := r.arena.Get(r.size)
 		if err != nil {
@@ -90,20 +95,20 @@ func (r *records) turn(out []*pyfeed.Tuple, data []byte) (int, error) {
 	return len(out), nil
 }
 
-// shape gives a tuple its one slot, without data yet.
+// shape gives a tuple its slot, without data.
 func (r *records) shape(t *pyfeed.Tuple) *pyfeed.LoDTensor {
 	if len(t.Slots) != 1 {
 		t.Resize(1)
 	}
 	s := &t.Slots[0]
 	s.DType = r.dtype
-	_ = s.SetDims(r.dims) // whose rank was checked
+	_ = s.SetDims(r.dims) // cannot fail: the rank was checked
 	return s
 }
 
-// ended is why there is no whole instance where the header promised one.
+// ended returns the error that an instance that the header counts is missing or incomplete.
 func (r *records) ended(left int, err error) error {
-	if shrunk := r.file.Intact(); shrunk != nil {
+	if shrunk := r.file.CheckTruncated(); shrunk != nil {
 		return shrunk
 	}
 	if err != nil {
@@ -113,21 +118,21 @@ func (r *records) ended(left int, err error) error {
 		r.size, r.record+1, r.count, left)
 }
 
-// atEnd is io.EOF, or that there is more than the header said.
-func (r *records) atEnd() error {
+// endError returns io.EOF, or an error if the file has more data than its header says.
+func (r *records) endError() error {
 	data, err := r.file.Peek(1)
-	switch shrunk := r.file.Intact(); {
+	switch shrunk := r.file.CheckTruncated(); {
 	case shrunk != nil:
 		return shrunk
 	case err != nil:
 		return err
 	case len(data) > 0:
-		return r.file.Corrupt(r.file.Offset(), r.record, "expected the end of the file behind %d instances, found more bytes", r.count)
+		return r.file.Corrupt(r.file.Offset(), r.record, "expected the end of the file after %d instances, found more bytes", r.count)
 	}
 	return io.EOF
 }
 
-// Resync finds nothing: only the header, or the end of a file of fixed-size instances, can be damaged.
+// Resync ends the file: only the header, or the end of a file of fixed-size instances, can be damaged.
 func (r *records) Resync() error {
 	if r.err != nil {
 		r.err = io.EOF
@@ -135,10 +140,27 @@ func (r *records) Resync() error {
 	return r.err
 }
 
-func (r *records) Intact() error { return r.file.Intact() }
+// Position implements record.Seeker. It is the number of the instance.
+func (r *records) Position() (record.Position, bool) {
+	return record.Position{Offset: r.record}, r.err == nil
+}
 
-// Unchanged is the File's.
-func (r *records) Unchanged() error { return r.file.Unchanged() }
+// Seek implements record.Seeker.
+func (r *records) Seek(p record.Position, _ int64, _ bool) error {
+	if p.Offset < 0 || p.Offset > min(r.count, (math.MaxInt64-r.dataOffset())/int64(max(r.size, 1))) || p.Inner != 0 {
+		return record.BadPosition(r.file.Path(), p, fmt.Sprintf("the number of one of %d instances", r.count))
+	}
+	if err := r.file.SeekTo(r.dataOffset() + p.Offset*int64(r.size)); err != nil {
+		return err
+	}
+	r.record = p.Offset
+	return nil
+}
+
+func (r *records) CheckTruncated() error { return r.file.CheckTruncated() }
+
+// CheckUnchanged calls that of the File.
+func (r *records) CheckUnchanged() error { return r.file.CheckUnchanged() }
 
 func (r *records) Close() {
 	r.arena.Close()

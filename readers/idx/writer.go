@@ -10,7 +10,7 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// Create begins to write a file. What the slots leave open, the first tuple decides.
+// Create creates a file for writing. The first tuple decides what the slots leave open.
 func Create(path string, c *record.Config) (record.Writer, error) {
 	w := &writer{header: header{dtype: pyfeed.Uint8}}
 	w.Encode, w.Finish = w.encode, w.finish
@@ -21,29 +21,30 @@ func Create(path string, c *record.Config) (record.Writer, error) {
 		}
 		open := func(s pyfeed.Slot) bool { return s.DType == pyfeed.Any || slices.Contains(s.Dims, -1) }
 		if !slices.ContainsFunc(c.Slots, open) {
-			if err = w.settle(c.Slots); err != nil {
+			if err = w.setSlots(c.Slots); err != nil {
 				return nil, err
 			}
 		}
 	}
-	w.Sink, err = storage.CreatePatched(path, cmp.Or(record.OptionsOf[Options](c).Compression, c.Storage.Compression))
+	w.Sink, err = storage.CreatePatched(path, cmp.Or(record.OptionsFrom[Options](c).Compression, c.Storage.Compression))
 	if err != nil {
 		return nil, err
 	}
 	return w, nil
 }
 
-// writer writes. The number of instances comes first in the file and is known last: it is written over in the end.
+// writer writes a file. The number of instances comes first in the file but is known last, so it is overwritten at the
+// end.
 type writer struct {
 	record.FileWriter
-	header  header
-	settled bool   // the header is decided
-	begun   bool   // the header is written
-	turned  []byte // an instance in the file's byte order
+	header        header
+	headerSet     bool   // the slots of the header are known
+	headerWritten bool   // the header was written
+	swapped       []byte // an instance in the file's byte order
 }
 
-// settle fixes what instances look like.
-func (w *writer) settle(slots []pyfeed.Slot) (err error) {
+// setSlots sets the slots of all instances.
+func (w *writer) setSlots(slots []pyfeed.Slot) (err error) {
 	if len(slots) != 1 {
 		return pyfeed.Errorf(pyfeed.Slots, "idx: slots: expected 1, because a file holds one array, found %d", len(slots))
 	}
@@ -67,14 +68,14 @@ func (w *writer) settle(slots []pyfeed.Slot) (err error) {
 	if err != nil {
 		return pyfeed.SlotErrorf(pyfeed.Shape, 0, "idx: %v", err)
 	}
-	w.header.dtype, w.header.dims, w.settled = s.DType, slices.Clone(s.Dims), true
+	w.header.dtype, w.header.dims, w.headerSet = s.DType, slices.Clone(s.Dims), true
 	w.Spec, err = pyfeed.NewSpec(slots)
 	return err
 }
 
 func (w *writer) encode(t *pyfeed.Tuple) error {
-	if !w.settled {
-		if err := w.settle(record.DescribeTuple(t)); err != nil {
+	if !w.headerSet {
+		if err := w.setSlots(record.DescribeTuple(t)); err != nil {
 			return err
 		}
 	}
@@ -89,26 +90,26 @@ func (w *writer) encode(t *pyfeed.Tuple) error {
 		return err
 	}
 	if h.dtype.Size() > 1 && !record.BigEndian {
-		w.turned = append(w.turned[:0], data...)
-		h.dtype.Reverse(w.turned)
-		data = w.turned
+		w.swapped = append(w.swapped[:0], data...)
+		h.dtype.Reverse(w.swapped)
+		data = w.swapped
 	}
 	h.count++
 	_, err := w.Sink.Write(data)
 	return err
 }
 
-// begin writes the header once, with the number of instances there is by then.
+// begin writes the header if it was not written before, with the number of instances so far.
 func (w *writer) begin() error {
-	if w.begun {
+	if w.headerWritten {
 		return nil
 	}
-	w.begun = true
+	w.headerWritten = true
 	_, err := w.Sink.Write(w.header.bytes())
 	return err
 }
 
-// finish writes the number of instances. Without any tuple and without slots, they are of no bytes, uint8.
+// finish writes the number of instances. Without tuples and slots, the file has 0 instances of uint8.
 func (w *writer) finish() error {
 	if err := w.begin(); err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 	"github.com/pyfeed/pyfeed/readers/ops"
 )
 
-// BenchmarkChain reads files of one instance each, which come as shuffled batches of 32.
+// BenchmarkChain reads files of one instance each, as shuffled batches of 32.
 func BenchmarkChain(b *testing.B) {
 	const count = 4000
 	for _, size := range []int64{4 << 10, 64 << 10} {

@@ -18,11 +18,11 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// An Array is what the header of an npy file says of it.
+// An Array is the description of an array in the header of an npy file.
 type Array struct {
 	DType   pyfeed.DType
-	Swapped bool // the elements are in the byte order that is not the machine's
-	Fortran bool // the first dimension is the fastest
+	Swapped bool // the elements are not in the machine's byte order
+	Fortran bool // the first dimension varies fastest
 	Shape   pyfeed.Dims
 	Begin   int // bytes before the data
 	Size    int // bytes of the data
@@ -32,23 +32,23 @@ const (
 	magic     = "\x93NUMPY"
 	alignment = 64 // of the data in the file, in bytes
 
-	// prefixSize is the most that comes before the dictionary: magic, version and the dictionary's length.
+	// prefixSize is the largest size of the part before the dictionary: magic, version and the dictionary's length.
 	prefixSize = 12
 	// maxDictionary bounds the dictionary. NumPy refuses to evaluate one of more than 10000 characters.
 	maxDictionary = 1 << 20
-	// maxRank bounds the dimensions of an array: one more than those of its rows.
+	// maxRank is the largest number of dimensions of an array: one more than that of its rows.
 	maxRank = pyfeed.MaxRank + 1
 )
 
-// fault is an error about the byte of a header at an offset. Located says in which file.
+// fault returns an error about the byte of a header at an offset. atOffset adds the file.
 func fault(kind pyfeed.Kind, offset int, format string, args ...any) error {
 	e := pyfeed.Errorf(kind, format, args...)
 	e.At = &pyfeed.Location{Offset: int64(offset), Record: -1}
 	return e
 }
 
-// Located completes an error of Begin or Parse about a header that lies at an offset of a file.
-func Located(err error, file string, offset, record int64) error {
+// atOffset completes the location of an error of DataOffset or Parse, for a header at an offset of a file.
+func atOffset(err error, file string, offset, record int64) error {
 	var e *pyfeed.Error
 	if !errors.As(err, &e) || e.At == nil {
 		return err
@@ -58,15 +58,15 @@ func Located(err error, file string, offset, record int64) error {
 	return &located
 }
 
-// Begin is the number of bytes before the data of an npy file that begins with head: 12 bytes, or less if there
-// are no more.
-func Begin(head []byte) (int, error) {
-	_, begin, err := begins(head)
+// DataOffset returns the number of bytes before the data of an npy file that begins with head. head has prefixSize
+// bytes, or the whole file if that is shorter.
+func DataOffset(head []byte) (int, error) {
+	_, begin, err := findData(head)
 	return begin, err
 }
 
-// begins finds where the dictionary and the data begin.
-func begins(head []byte) (dict, begin int, err error) {
+// findData returns the offsets of the dictionary and of the data.
+func findData(head []byte) (dict, begin int, err error) {
 	if n := min(len(head), len(magic)); string(head[:n]) != magic[:n] {
 		return 0, 0, fault(pyfeed.Corrupt, 0, "expected an npy file, which begins with %q, found %q", magic, head[:n])
 	}
@@ -91,9 +91,9 @@ func begins(head []byte) (dict, begin int, err error) {
 	return dict, dict + int(n), nil
 }
 
-// Parse reads the header that data begins with. An error is about a byte of data: see Located.
+// Parse parses the header at the beginning of data. The offset of an error is relative to data: see atOffset.
 func Parse(data []byte) (*Array, error) {
-	dict, begin, err := begins(data)
+	dict, begin, err := findData(data)
 	if err != nil {
 		return nil, err
 	}
@@ -123,16 +123,16 @@ func Parse(data []byte) (*Array, error) {
 		}
 		a.Shape = append(a.Shape, int64(d))
 	}
-	if a.Size, err = measure(a.DType, a.Shape); err != nil {
+	if a.Size, err = byteSize(a.DType, a.Shape); err != nil {
 		return nil, fault(pyfeed.Corrupt, c.offset(shape), "shape: %v", err)
 	}
-	a.Fortran = a.Fortran && long > 1 && a.Size > 0 // else the two orders are one
+	a.Fortran = a.Fortran && long > 1 && a.Size > 0 // else both orders are the same
 	return a, nil
 }
 
-// measure is the number of bytes that elements of a dtype need. As for NumPy, what a dimension of 0 leaves out must fit,
-// too.
-func measure(d pyfeed.DType, shape pyfeed.Dims) (int, error) {
+// byteSize returns the number of bytes of an array. As in NumPy, the product of the other dimensions must not overflow
+// either, even if a dimension is 0.
+func byteSize(d pyfeed.DType, shape pyfeed.Dims) (int, error) {
 	n, over, empty := uint64(d.Size()), false, false
 	for _, d := range shape {
 		if d == 0 {
@@ -152,7 +152,7 @@ func measure(d pyfeed.DType, shape pyfeed.Dims) (int, error) {
 	return int(n), nil
 }
 
-// kinds are NumPy's letters and sizes. f8, c16: bytes.
+// kinds are NumPy's letters and sizes. f8, c16: the number is a size in bytes.
 var kinds = map[string]pyfeed.DType{
 	"b1": pyfeed.Bool, "?": pyfeed.Bool,
 	"i1": pyfeed.Int8, "i2": pyfeed.Int16, "i4": pyfeed.Int32, "i8": pyfeed.Int64,
@@ -161,10 +161,10 @@ var kinds = map[string]pyfeed.DType{
 	"c8": pyfeed.Complex64, "c16": pyfeed.Complex128,
 }
 
-// typeOf reads NumPy's description of a type: a byte order, a letter and a size, or a name.
+// typeOf parses NumPy's description of a type: a byte order, a letter and a size, or a name.
 func typeOf(name string) (d pyfeed.DType, swapped bool, err error) {
-	// A type that is not NumPy's own is saved as bytes, V, in a byte order that bytes do not have: of those of
-	// two bytes ml_dtypes has but this one. Mere bytes of NumPy's are |V2.
+	// NumPy saves a type of another library as bytes, V, but with that type's byte order. Of the types of ml_dtypes
+	// with two bytes, only bfloat16 is saved as <V2. Plain bytes of NumPy are |V2.
 	if name == "<V2" || name == "bfloat16" {
 		return pyfeed.BFloat16, record.BigEndian && name == "<V2", nil
 	}
@@ -201,7 +201,7 @@ func typeOf(name string) (d pyfeed.DType, swapped bool, err error) {
 	return 0, false, fmt.Errorf("expected a bool, an integer, a float of 2, 4 or 8 bytes or a complex of 8 or 16, found %q, %s", name, advice)
 }
 
-// nameOf is NumPy's description of a dtype in the machine's byte order.
+// nameOf returns NumPy's description of a dtype in the machine's byte order.
 func nameOf(d pyfeed.DType) string {
 	order := "<"
 	switch {
@@ -230,26 +230,26 @@ const (
 
 var keys = [numKeys]string{"descr", "fortran_order", "shape"}
 
-// checker bounds a dictionary and refuses what is none of an array of numbers, a Python literal with three keys. It reads no
-// value: npyio does.
+// checker limits the size of a dictionary and rejects it unless it is a Python literal with the three keys of an array
+// of numbers. It does not interpret the values: npyio does.
 type checker struct {
 	text  []byte
 	at    int
 	base  int                               // offset of text in the file
-	value [numKeys]struct{ begin, end int } // in text; 0: there is none
+	value [numKeys]struct{ begin, end int } // range in text; 0: no value yet
 }
 
-// offset is where a value begins in the file.
+// offset returns the offset of a value in the file.
 func (c *checker) offset(key int) int { return c.base + c.value[key].begin }
 
-// literal is a value as it is written.
+// literal returns the text of a value.
 func (c *checker) literal(key int) []byte { return c.text[c.value[key].begin:c.value[key].end] }
 
 func (c *checker) fault(format string, args ...any) error {
 	return fault(pyfeed.Corrupt, c.base+c.at, "header: "+format, args...)
 }
 
-// peek is the next byte that is no space; 0 at the end.
+// peek skips spaces and returns the next byte; 0 at the end.
 func (c *checker) peek() byte {
 	for ; c.at < len(c.text); c.at++ {
 		switch b := c.text[c.at]; b {
@@ -261,7 +261,7 @@ func (c *checker) peek() byte {
 	return 0
 }
 
-// found is what an error shows of the text at hand.
+// found returns the part of the text at the position that an error shows.
 func (c *checker) found() string {
 	if c.at >= len(c.text) {
 		return "the end"
@@ -294,7 +294,7 @@ func (c *checker) dictionary() error {
 	}
 	c.at++
 	if c.peek() != 0 || c.at < len(c.text) {
-		return c.fault("expected nothing behind the dictionary, found %s", c.found())
+		return c.fault("expected nothing after the dictionary, found %s", c.found())
 	}
 	for i, k := range keys {
 		if c.value[i].end == 0 {
@@ -325,7 +325,7 @@ func (c *checker) entry() error {
 	return err
 }
 
-// quoted is a string without escapes, as the keys and types of NumPy are.
+// quoted parses a string without escapes, like the keys and types of NumPy.
 func (c *checker) quoted() error {
 	quote := c.peek()
 	if quote != '\'' && quote != '"' {
@@ -334,7 +334,7 @@ func (c *checker) quoted() error {
 	in := c.text[c.at+1:]
 	n := bytes.IndexByte(in, quote)
 	if n < 0 {
-		return c.fault("expected a string in quotes, found no second quote behind %s", c.found())
+		return c.fault("expected a string in quotes, found no second quote after %s", c.found())
 	}
 	for _, b := range in[:n] {
 		if b < ' ' || b > '~' || strings.IndexByte(`\'"{}`, b) >= 0 {
@@ -363,7 +363,7 @@ func (c *checker) truth() error {
 	return c.fault("fortran_order: expected True or False, found %s", c.found())
 }
 
-// sizes is a tuple of integers from 0 on. Python 2 wrote an L behind those it took for long.
+// sizes parses a tuple of integers that are not negative. Python 2 wrote an L after integers that it stored as long.
 func (c *checker) sizes() error {
 	tuple := c.base + c.at
 	if err := c.expect('('); err != nil {
@@ -407,8 +407,8 @@ func (c *checker) sizes() error {
 	return negative
 }
 
-// canonical is a header of version 2 with the values in the one order and spelling that npyio knows: without spaces, and
-// without the L of Python 2.
+// canonical returns a header of version 2 with the values in the only order and spelling that npyio accepts: without
+// spaces, and without the L of Python 2.
 func (c *checker) canonical() []byte {
 	head := append(make([]byte, 0, 256), magic...)
 	head = append(head, 2, 0, 0, 0, 0, 0)
@@ -433,7 +433,7 @@ func (c *checker) canonical() []byte {
 	return head
 }
 
-// readHeader has npyio read a header. It slices without checks, so what it panics about is an error of the header.
+// readHeader parses a header with npyio, which slices without checks. If it panics, the header is invalid.
 func readHeader(head []byte) (h *npyio.Header, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -447,11 +447,11 @@ func readHeader(head []byte) (h *npyio.Header, err error) {
 	return &r.Header, nil
 }
 
-// digits is room for the first dimension in a header, which is written over when the number of rows is known.
+// digits is the space for the first dimension in a header, which is overwritten when the number of rows is known.
 const digits = 21
 
-// Header is the header that NumPy writes, byte for byte, of an array in the machine's byte order, last dimension
-// fastest. It is as long for any first dimension.
+// Header returns the header that NumPy writes, byte for byte, for an array in the machine's byte order whose last
+// dimension varies fastest. Its size does not depend on the first dimension.
 func Header(d pyfeed.DType, dims pyfeed.Dims) []byte {
 	text := "{'descr': '" + nameOf(d) + "', 'fortran_order': False, 'shape': ("
 	for i, n := range dims {
@@ -476,7 +476,7 @@ func Header(d pyfeed.DType, dims pyfeed.Dims) []byte {
 	return append(head, text...)
 }
 
-// A Parser reads many headers, one after another. One that has the bytes of the last costs a comparison.
+// A Parser parses many headers, one at a time. A header with the same bytes as the last one only costs a comparison.
 type Parser struct {
 	head  []byte
 	array *Array

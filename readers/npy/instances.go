@@ -3,6 +3,7 @@ package npy
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
@@ -11,10 +12,10 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// InPlace says whether the data can be used as it lies in the file.
+// InPlace reports whether the data can be used as it is in the file.
 func (a *Array) InPlace() bool { return !a.Fortran && !a.Swapped }
 
-// Rows is the length of the first dimension; 1 without any.
+// Rows returns the length of the first dimension, or 1 for an array without dimensions.
 func (a *Array) Rows() int64 {
 	if len(a.Shape) == 0 {
 		return 1
@@ -22,13 +23,14 @@ func (a *Array) Rows() int64 {
 	return a.Shape[0]
 }
 
-// Decode makes of the data, as it lies in the file, Size bytes in the machine's byte order, last dimension fastest,
-// unless it is interrupted.
+// Decode converts the array's data from its form in the file to the machine's byte order, with the last dimension
+// varying fastest. It writes Size bytes. It returns an error if it is interrupted.
 func (a *Array) Decode(to, from []byte, stop *storage.Interrupt) error {
 	return a.decode(to[:a.Size], from, 0, a.Rows(), stop)
 }
 
-// decode is Decode for n rows from the first on, which lie together in from unless the array is in Fortran order.
+// decode is Decode for n rows, beginning with row first. from begins with these rows; in Fortran order it is the whole
+// array.
 func (a *Array) decode(to, from []byte, first int, n int64, stop *storage.Interrupt) error {
 	switch {
 	case a.Fortran:
@@ -43,23 +45,25 @@ func (a *Array) decode(to, from []byte, first int, n int64, stop *storage.Interr
 }
 
 const (
-	line   = 64        // bytes of a cache line
-	cached = 256 << 10 // bytes that stay in a core's own cache
+	cacheLine = 64 // bytes of a cache line
+	tileRows  = 64 // rows of a tile, which then takes 4 KiB
 )
 
-// gather puts n rows from the first on, whose elements lie a column apart in from, one behind the other. It goes by
-// blocks of rows, and in these of elements that are neighbours in a row, so that it uses all of the cache lines that
-// it touches on either side.
+// gather copies n rows, beginning with row first, from an array in Fortran order, where the elements of a row lie a
+// column apart. It gathers a tile at a time, tileRows rows by a cache line of each, and then copies the tile to the rows.
+// So it reads and writes whole cache lines. Without the tile, rows whose size is a power of two would share few sets of
+// the cache: rows of 256 KiB took three times as long.
 func (a *Array) gather(to, from []byte, first, n int, stop *storage.Interrupt) error {
 	size, rows := a.DType.Size(), int(a.Shape[0])
 	row := a.Size / rows
-	// The dimension that is the fastest in the file, the one that is the fastest in a row, and those between.
+	// high is the dimension that varies fastest in the file, wide the one that varies fastest in a row, and between the
+	// product of the others.
 	inner := a.Shape[1:]
 	last := len(inner) - 1
-	high, wide := int(inner[0]), 1
+	high, wide := 1, int(inner[last])
 	between := 1
 	if last > 0 {
-		wide = int(inner[last])
+		high = int(inner[0])
 		for _, d := range inner[1:last] {
 			between *= int(d)
 		}
@@ -69,10 +73,11 @@ func (a *Array) gather(to, from []byte, first, n int, stop *storage.Interrupt) e
 		steps[d] = step
 		step *= int(inner[d])
 	}
-	block, few := max(line/size, cached/row), line/size
-	done := 0 // bytes since the last look
-	for begin := 0; begin < n; begin += block {
-		count := min(block, n-begin)
+	var tile [tileRows * cacheLine]byte
+	few := cacheLine / size
+	done := 0 // bytes since the last poll
+	for begin := 0; begin < n; begin += tileRows {
+		count := min(tileRows, n-begin)
 		for middle := range between {
 			at := begin * row
 			for d, rest := 1, middle; d < last; d++ {
@@ -80,16 +85,26 @@ func (a *Array) gather(to, from []byte, first, n int, stop *storage.Interrupt) e
 				rest /= int(inner[d])
 			}
 			for left := 0; left < wide; left += few {
+				group := min(few, wide-left)
 				for y := range high {
-					if done += few * count * size; done > storage.LookEvery {
-						if done = 0; stop.Look() != nil {
+					if done += group * count * size; done > storage.PollEvery {
+						if done = 0; stop.Poll() != nil {
 							return storage.ErrInterrupted
 						}
 					}
-					for x := left; x < min(left+few, wide); x++ {
-						column := y + high*(middle+between*x)
+					out := to[at+y*steps[0]+left*size:]
+					whole := group*size == row // the tile would be the rows themselves
+					gathered, stride := tile[:], cacheLine
+					if whole {
+						gathered, stride = out, row
+					}
+					for x := range group {
+						column := y + high*(middle+between*(left+x))
 						in := from[(column*rows+first+begin)*size:]
-						scatter(to[at+y*steps[0]+x*size:], in[:count*size], row, size)
+						scatter(gathered[x*size:], in[:count*size], stride, size)
+					}
+					for r := 0; r < count && !whole; r++ {
+						copy(out[r*row:][:group*size], tile[r*cacheLine:])
 					}
 				}
 			}
@@ -98,7 +113,7 @@ func (a *Array) gather(to, from []byte, first, n int, stop *storage.Interrupt) e
 	return nil
 }
 
-// scatter puts the elements of from a stride of bytes apart.
+// scatter copies the elements of from to positions that are stride bytes apart.
 func scatter(to, from []byte, stride, size int) {
 	order, at := binary.NativeEndian, 0
 	switch size {
@@ -130,52 +145,52 @@ func scatter(to, from []byte, stride, size int) {
 	}
 }
 
-// A Source is where the data of an array comes from. Offsets are in bytes from the beginning of the data.
+// A Source provides the data of an array. Offsets are in bytes from the beginning of the data.
 type Source interface {
-	// Peek is the data from an offset on, at least n bytes unless it ends before. An error is that of reading:
-	// the end is none. Offsets only rise, but for an array in Fortran order, for which all is asked for, always.
+	// Peek returns the data from an offset on: at least n bytes, unless the data ends before. The end is not an error.
+	// Offsets never decrease, except for an array in Fortran order, for which the whole array is always requested.
 	Peek(at, n int) ([]byte, error)
-	// Hold gives references to the memory of n instances of size bytes from an offset on, that Peek has shown; or
-	// of as many, at least one, as are in the same memory, and says of how many.
+	// Hold returns references to the memory of n instances of size bytes at an offset, which Peek has returned. If not
+	// all are in the same memory, it returns references for the first of them, at least one. It returns their number.
 	Hold(at, size, n int) (*memory.Buffer, int)
-	// Interrupt ends what takes long.
+	// Interrupt returns the Interrupt for long operations.
 	Interrupt() *storage.Interrupt
 }
 
-// ErrShort says that the data ends before the next instance does.
-var ErrShort = errors.New("expected more data, found the end")
+// errTruncated is the error that the data ends within the next instance.
+var errTruncated = errors.New("expected more data, found the end")
 
-// short is why there is no next instance: the error of reading, if it was one.
+// short returns the error why there is no next instance: err, or errTruncated if err is nil.
 func short(err error) error {
 	if err == nil {
-		err = ErrShort
+		err = errTruncated
 	}
 	return err
 }
 
-// Instances are an array's rows, or all of it as one, in order. One caller at a time.
+// Instances are the rows of an array, in order, or the whole array as one instance. One caller at a time uses it.
 type Instances struct {
-	Dims  pyfeed.Dims // of each
-	Size  int         // bytes of each
+	Dims  pyfeed.Dims // of an instance
+	Size  int         // bytes of an instance
 	Count int64
-	Next  int64 // number of the next, from 0
+	Next  int64 // number of the next instance, from 0
 
 	array *Array
 	pool  *memory.Pool
-	rows  int            // of the array in each
-	tile  *memory.Buffer // instances that were decoded, the next first; nil: none
-	at    int            // of the next, in the tile
+	rows  int            // rows of the array in each instance
+	tile  *memory.Buffer // decoded instances, the next one first; nil: none
+	at    int            // offset of the next instance in tile
 }
 
-// mostEmpty bounds instances without data: a header of a few bytes can claim any number.
-const mostEmpty = 1 << 24
+// maxEmpty limits the number of instances without data, since a header of a few bytes can claim any number.
+const maxEmpty = 1 << 24
 
-// tileSize is the most memory for rows that are gathered together so as not to read a cache line for each
-// element, in bytes.
+// tileSize is the most memory, in bytes, for rows that are gathered together. Gathered one by one, each element would
+// cost a cache line.
 const tileSize = 16 << 20
 
-// Instances divides the array, whole into one, else into rows: an array without dimensions is one too. Memory for
-// what must be decoded comes from pool.
+// Instances divides the array into rows, or into one instance if whole is set or the array has no dimensions. pool
+// allocates memory for decoded data.
 func (a *Array) Instances(whole bool, pool *memory.Pool) (*Instances, error) {
 	in := &Instances{Dims: a.Shape, Size: a.Size, Count: 1, array: a, pool: pool, rows: int(a.Rows())}
 	if !whole && len(a.Shape) > 0 {
@@ -187,16 +202,25 @@ func (a *Array) Instances(whole bool, pool *memory.Pool) (*Instances, error) {
 	if len(in.Dims) > pyfeed.MaxRank {
 		return nil, pyfeed.Errorf(pyfeed.Shape, "shape: expected instances of at most %d dimensions, found %d", pyfeed.MaxRank, len(in.Dims))
 	}
-	if in.Size == 0 && in.Count > mostEmpty {
-		return nil, pyfeed.Errorf(pyfeed.Corrupt, "shape: expected at most %d instances without data, found %d", mostEmpty, in.Count)
+	if in.Size == 0 && in.Count > maxEmpty {
+		return nil, pyfeed.Errorf(pyfeed.Corrupt, "shape: expected at most %d instances without data, found %d", maxEmpty, in.Count)
 	}
 	return in, nil
 }
 
-// Slot is what an instance looks like.
+// CheckPosition returns an error unless p is the number of an instance, or of the one after the last.
+func (in *Instances) CheckPosition(path string, p record.Position) error {
+	if p.Offset < 0 || p.Offset > in.Count || p.Inner != 0 {
+		return record.BadPosition(path, p, fmt.Sprintf("the number of one of %d instances", in.Count))
+	}
+	return nil
+}
+
+// Slot returns the slot of an instance.
 func (in *Instances) Slot() pyfeed.Slot { return pyfeed.Slot{DType: in.array.DType, Dims: in.Dims} }
 
-// Read makes a slot of the front of out the next instances, and says of how many: io.EOF behind the last.
+// Read fills a slot of the first tuples of out with the next instances, and returns how many; io.EOF after the last
+// instance.
 func (in *Instances) Read(out []*pyfeed.Tuple, slot int, from Source) (n int, err error) {
 	n = int(min(int64(len(out)), in.Count-in.Next))
 	switch {
@@ -214,9 +238,9 @@ func (in *Instances) Read(out []*pyfeed.Tuple, slot int, from Source) (n int, er
 	return n, err
 }
 
-// Ready has a Read of the next instances begin at once, and answers of how many at least. All that takes long is done here,
-// and goes on at the next call where it is interrupted.
-func (in *Instances) Ready(from Source) (n int, err error) {
+// Prepare makes sure that the next Read does not take long, and returns the least number of instances that it can read.
+// After an interruption, the next call of Prepare goes on.
+func (in *Instances) Prepare(from Source) (n int, err error) {
 	switch {
 	case in.Next == in.Count:
 		return 0, nil
@@ -234,12 +258,12 @@ func (in *Instances) Ready(from Source) (n int, err error) {
 func (in *Instances) fill(t *pyfeed.Tuple, slot int, data []byte, b *memory.Buffer) *pyfeed.LoDTensor {
 	s := &t.Slots[slot]
 	s.DType = in.array.DType
-	_ = s.SetDims(in.Dims) // whose number was checked
+	_ = s.SetDims(in.Dims) // cannot fail: the number of dimensions was checked
 	s.Hold(data, b)
 	return s
 }
 
-// view answers instances that are used where they lie.
+// view returns instances as views of the file.
 func (in *Instances) view(out []*pyfeed.Tuple, slot int, from Source) (int, error) {
 	size := in.Size
 	at := int(in.Next) * size
@@ -262,10 +286,11 @@ func (in *Instances) view(out []*pyfeed.Tuple, slot int, from Source) (int, erro
 	return n, nil
 }
 
-// View is the next instances, most at most, if they can be used where they lie and are there: Read tells of all else.
-func (in *Instances) View(most int, from Source) *record.Block {
+// View returns the next instances, at most limit, if they can be used in place and are in memory. nil: Read returns
+// them, or the error.
+func (in *Instances) View(limit int, from Source) *record.Block {
 	size, at := in.Size, int(in.Next)*in.Size
-	n := int(min(int64(most), in.Count-in.Next))
+	n := int(min(int64(limit), in.Count-in.Next))
 	if n == 0 || size == 0 || !in.array.InPlace() {
 		return nil
 	}
@@ -275,12 +300,12 @@ func (in *Instances) View(most int, from Source) *record.Block {
 	}
 	b, n := from.Hold(at, size, n)
 	s := pyfeed.LoDTensor{DType: in.array.DType, ReadOnly: true, Data: data[: size : n*size]}
-	_ = s.SetDims(in.Dims) // whose number was checked
+	_ = s.SetDims(in.Dims) // cannot fail: the number of dimensions was checked
 	in.Next += int64(n)
 	return record.NewBlock([]pyfeed.LoDTensor{s}, size, n, b)
 }
 
-// decoded answers instances from a tile, and decodes the next if there is none.
+// decoded returns instances from the tile. It decodes the next tile if there is none.
 func (in *Instances) decoded(out []*pyfeed.Tuple, slot int, from Source) (int, error) {
 	size := in.Size
 	if in.tile == nil {
@@ -305,11 +330,11 @@ func (in *Instances) decode(from Source) error {
 	n := min(int(in.Count-in.Next), max(1, memory.WindowSize/size))
 	at, least := int(in.Next)*size, size
 	if a.Fortran {
-		n = min(int(in.Count-in.Next), max(n, min(line/a.DType.Size(), tileSize/size)))
+		n = min(int(in.Count-in.Next), max(n, min(cacheLine/a.DType.Size(), tileSize/size)))
 		at, least = 0, a.Size
 	}
 	data, err := from.Peek(at, least)
-	n = min(n, in.there(len(data)))
+	n = min(n, in.available(len(data)))
 	if n <= 0 {
 		return short(err)
 	}
@@ -323,26 +348,26 @@ func (in *Instances) decode(from Source) error {
 		return err
 	}
 	if !a.Fortran {
-		used, _ := from.Hold(at, len(to), 1) // so that what is used up is let go of
+		used, _ := from.Hold(at, len(to), 1) // unmaps the part of the file that was decoded
 		used.Release()
 	}
 	in.tile, in.at = b, 0
 	return nil
 }
 
-// there is how many of the next instances are whole in so many bytes that Peek has shown.
-func (in *Instances) there(bytes int) int {
+// available returns how many of the next instances are complete in the first n bytes that Peek has returned.
+func (in *Instances) available(bytes int) int {
 	a := in.array
 	if !a.Fortran {
 		return bytes / in.Size
 	}
 	size, rows := a.DType.Size(), int(a.Shape[0])
-	// Those of which the last column has an element.
+	// A row is complete if the last column has its element.
 	whole := max(0, min(bytes, a.Size)/size-(a.Size/size-rows))
 	return whole/in.rows - int(in.Next)
 }
 
-// Close lets go of what was decoded ahead.
+// Close releases the decoded instances.
 func (in *Instances) Close() {
 	if in.tile != nil {
 		in.tile.Release()

@@ -7,7 +7,7 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// Wherever a look interrupts the reading of rows, or their turning round, the next call goes on.
+// The reading and the conversion of rows can be interrupted at any poll. The next call continues.
 func TestInterrupted(t *testing.T) {
 	for _, fortran := range []bool{false, true} {
 		for _, swapped := range []bool{false, true} {
@@ -19,7 +19,7 @@ func TestInterrupted(t *testing.T) {
 			}
 			n := tested.Interrupted(t, file(1, dict(descr, fortran, "(2, 3, 8000)"), in), record.Config{})
 			if n < 5 {
-				t.Errorf("fortran %v, swapped %v: found %d looks", fortran, swapped, n)
+				t.Errorf("fortran %v, swapped %v: found %d polls", fortran, swapped, n)
 			}
 		}
 	}

@@ -1,8 +1,8 @@
-// Package npy reads and writes NumPy's files of one array, as numpy.save makes them. The format is that of
+// Package npy reads and writes NumPy's files of one array, as numpy.save writes them. The format is specified at
 // https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html.
 //
-// Its parts serve those who find such files inside of others: Parse reads a header, and Instances make tuples of an
-// array wherever its data lies.
+// Other formats use its parts for npy files within their files: Parse parses a header, and Instances makes tuples of an
+// array, wherever its data is.
 package npy
 
 import (
@@ -18,7 +18,7 @@ import (
 
 // Options of the format.
 type Options struct {
-	// Instances is "rows" or "" (each row along the first dimension is an instance) or "file" (the whole array is).
+	// Instances is "rows" or "": each row along the first dimension is an instance; or "file": the whole array is one.
 	Instances string `json:"instances"`
 }
 
@@ -27,7 +27,7 @@ func init() {
 		Open: Open, Create: Create})
 }
 
-// Whole reads the option instances: true for "file".
+// Whole parses the option instances: true for "file".
 func Whole(instances string) (bool, error) {
 	switch instances {
 	case "", "rows":
@@ -38,13 +38,13 @@ func Whole(instances string) (bool, error) {
 	return false, pyfeed.Errorf(pyfeed.Invalid, "instances: expected rows or file, found %q", instances)
 }
 
-// Open begins to read an array.
+// Open opens an array for reading.
 func Open(path string, c *record.Config) (record.Records, error) {
 	return record.OpenRecords(path, "", c, open)
 }
 
 func open(f *storage.File, c *record.Config) (record.Records, error) {
-	whole, err := Whole(record.OptionsOf[Options](c).Instances)
+	whole, err := Whole(record.OptionsFrom[Options](c).Instances)
 	if err != nil {
 		return nil, err
 	}
@@ -55,13 +55,13 @@ func open(f *storage.File, c *record.Config) (record.Records, error) {
 	return r, nil
 }
 
-// records are the instances of a file.
+// records reads the instances of a file.
 type records struct {
 	f    *storage.File
 	a    *Array
-	head []byte // of which a was read
+	head []byte // the header that a was parsed from
 	in   *Instances
-	err  error // what ended them
+	err  error // the error at the end
 }
 
 func (r *records) begin(c *record.Config, whole bool) error {
@@ -69,16 +69,16 @@ func (r *records) begin(c *record.Config, whole bool) error {
 	if err != nil {
 		return err
 	}
-	n, err := Begin(head)
+	n, err := DataOffset(head)
 	if err != nil {
-		return Located(err, r.f.Path(), 0, -1)
+		return atOffset(err, r.f.Path(), 0, -1)
 	}
 	if head, err = r.f.Peek(n); err != nil {
 		return err
 	}
 	p, err := parse(head)
 	if err != nil {
-		return Located(err, r.f.Path(), 0, -1)
+		return atOffset(err, r.f.Path(), 0, -1)
 	}
 	r.a, r.head = p.array, p.head
 	if r.in, err = r.a.Instances(whole, c.Pool); err != nil {
@@ -90,10 +90,12 @@ func (r *records) begin(c *record.Config, whole bool) error {
 	return nil
 }
 
-// last has read the header of the file that was opened last, by any reader: those of a data set often begin alike.
+// last has parsed the header of the last file that any reader opened: the files of a data set often have the same
+// header.
 var last atomic.Pointer[Parser]
 
-// parse is a Parser of the header, for any goroutine: it MUST NOT be used for another, nor its Array be changed.
+// parse returns a Parser that has parsed head. Other goroutines may use it too: it MUST NOT parse another header, and
+// its Array MUST NOT be changed.
 func parse(head []byte) (*Parser, error) {
 	if p := last.Load(); p != nil && bytes.HasPrefix(head, p.head) {
 		return p, nil
@@ -106,34 +108,34 @@ func parse(head []byte) (*Parser, error) {
 	return p, nil
 }
 
-// Peek is Source's.
+// Peek implements Source.
 func (r *records) Peek(at, n int) ([]byte, error) {
-	r.move(at)
+	r.seek(at)
 	return r.f.Peek(n)
 }
 
-// Hold is Source's.
+// Hold implements Source.
 func (r *records) Hold(at, size, n int) (*memory.Buffer, int) {
-	r.move(at)
-	if r.f.Mapped() {
+	r.seek(at)
+	if r.f.IsMapped() {
 		n = storage.InWindow(r.f.Offset(), size, n)
 	}
 	return r.f.Hold(n), n
 }
 
-// Interrupt is Source's.
+// Interrupt implements Source.
 func (r *records) Interrupt() *storage.Interrupt { return r.f.Interrupt() }
 
-// move puts the position at an offset of the data.
-func (r *records) move(at int) { r.f.Skip(r.a.Begin + at - int(r.f.Offset())) }
+// seek moves the position to an offset of the data.
+func (r *records) seek(at int) { r.f.Skip(r.a.Begin + at - int(r.f.Offset())) }
 
 func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 	r.err = record.ClearInterrupt(r.err)
 	if r.err != nil || len(out) == 0 {
 		return 0, r.err
 	}
-	if most := r.in.Count - r.in.Next; most < int64(len(out)) {
-		out = out[:most]
+	if limit := r.in.Count - r.in.Next; limit < int64(len(out)) {
+		out = out[:limit]
 	}
 	for _, t := range out {
 		if len(t.Slots) != 1 {
@@ -149,27 +151,30 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 		return n, nil
 	case io.EOF:
 		err = r.end()
-	case ErrShort:
-		err = r.short()
+	case errTruncated:
+		err = r.shortError()
 	}
 	r.err = err
 	return 0, r.err
 }
 
-// ReadBlock is Rowed's: of rows that are used where they lie.
-func (r *records) ReadBlock(most int) *record.Block {
+// Count implements record.Counted.
+func (r *records) Count() int64 { return r.in.Count }
+
+// ReadBlock implements record.BlockReader for rows that are used in place.
+func (r *records) ReadBlock(limit int) *record.Block {
 	r.err = record.ClearInterrupt(r.err)
-	if r.err != nil || most == 0 {
+	if r.err != nil || limit == 0 {
 		return nil
 	}
-	return r.in.View(most, r)
+	return r.in.View(limit, r)
 }
 
-// end is io.EOF, unless the file goes on.
+// end returns io.EOF, or an error if the file has more data.
 func (r *records) end() error {
 	rest, err := r.Peek(r.a.Size, 1)
 	if err == nil && len(rest) > 0 {
-		err = r.f.Corrupt(int64(r.a.Begin+r.a.Size), r.in.Count, "expected the end of the file behind an array of %d bytes, found more: "+
+		err = r.f.Corrupt(int64(r.a.Begin+r.a.Size), r.in.Count, "expected the end of the file after an array of %d bytes, found more: "+
 			"only the first of several arrays is read", r.a.Size)
 	}
 	if err == nil {
@@ -178,22 +183,22 @@ func (r *records) end() error {
 	return err
 }
 
-// Ended is Ending's.
-func (r *records) Ended() bool {
-	return r.err == nil && r.in.Next == r.in.Count && r.f.Complete() && r.end() == io.EOF
+// AtEnd implements record.EndReporter.
+func (r *records) AtEnd() bool {
+	return r.err == nil && r.in.Next == r.in.Count && r.f.InMemory() && r.end() == io.EOF
 }
 
-// Alike is record.SingleRecord's: of one instance that is used as it lies in a small file.
+// Signature implements record.SingleRecord for a small file of one instance that is used in place.
 func (r *records) Signature() ([]byte, pyfeed.Slot) {
-	if r.in.Count != 1 || r.in.Size == 0 || !r.a.InPlace() || !r.f.Whole() || !r.Ended() {
+	if r.in.Count != 1 || r.in.Size == 0 || !r.a.InPlace() || !r.f.IsCopy() || !r.AtEnd() {
 		return nil, pyfeed.Slot{}
 	}
 	return r.head, r.in.Slot()
 }
 
-// short is the error about an array that is cut off.
-func (r *records) short() error {
-	if err := r.f.Intact(); err != nil {
+// shortError returns the error about an array that is cut off.
+func (r *records) shortError() error {
+	if err := r.f.CheckTruncated(); err != nil {
 		return err
 	}
 	at := int64(0)
@@ -208,7 +213,7 @@ func (r *records) short() error {
 		r.a.Size, r.a.Shape, r.a.DType, at+int64(len(rest)))
 }
 
-// Resync finds nothing: what is wrong with an array is that it is cut off, or that something follows it.
+// Resync ends the file: an array can only be cut off, or followed by other data.
 func (r *records) Resync() error {
 	if r.err != nil {
 		r.err = io.EOF
@@ -216,19 +221,38 @@ func (r *records) Resync() error {
 	return r.err
 }
 
-// Intact is the File's.
-func (r *records) Intact() error { return r.f.Intact() }
+// Position implements record.Seeker. It is the number of the instance.
+func (r *records) Position() (record.Position, bool) {
+	return record.Position{Offset: r.in.Next}, r.err == nil
+}
 
-// Unchanged is the File's.
-func (r *records) Unchanged() error { return r.f.Unchanged() }
+// Seek implements record.Seeker.
+func (r *records) Seek(p record.Position, _ int64, _ bool) error {
+	if err := r.in.CheckPosition(r.f.Path(), p); err != nil {
+		return err
+	}
+	if !r.a.Fortran {
+		if err := r.f.SeekTo(int64(r.a.Begin) + p.Offset*int64(r.in.Size)); err != nil {
+			return err
+		}
+	}
+	r.in.Next = p.Offset
+	return nil
+}
 
-// Close lets go of the file.
+// CheckTruncated calls that of the File.
+func (r *records) CheckTruncated() error { return r.f.CheckTruncated() }
+
+// CheckUnchanged calls that of the File.
+func (r *records) CheckUnchanged() error { return r.f.CheckUnchanged() }
+
+// Close closes the file.
 func (r *records) Close() {
 	r.in.Close()
 	r.f.Close()
 }
 
-// Describe is what the header says.
+// Describe returns the slot that the header describes.
 func (r *records) Describe() ([]pyfeed.Slot, []string, error) {
 	return []pyfeed.Slot{r.in.Slot()}, nil, nil
 }

@@ -25,7 +25,7 @@ import (
 
 var tested = formattest.Format{Suffix: ".npy", Open: Open, Begin: open, Create: Create}
 
-// from opens bytes in memory.
+// from opens a file in memory.
 func from(data []byte, o Options, pool *memory.Pool) (record.Records, error) {
 	return tested.Memory(data, &record.Config{Options: &o, Pool: pool})
 }
@@ -35,7 +35,7 @@ func eachWay(t *testing.T, data []byte, o Options, test func(t *testing.T, r rec
 	tested.EachWay(t, data, record.Config{Options: &o}, test)
 }
 
-// instance is one that was read.
+// instance is an instance that was read.
 type instance struct {
 	dtype pyfeed.DType
 	dims  pyfeed.Dims
@@ -58,7 +58,7 @@ func all(t testing.TB, r record.Records, n int) (got []instance, err error) {
 	return got, err
 }
 
-// file is an npy file of that version and dictionary.
+// file returns an npy file of that version and dictionary.
 func file(version byte, dict string, data []byte) []byte {
 	b := append([]byte(magic), version, 0)
 	if version == 1 {
@@ -85,7 +85,7 @@ func tuple(n pyfeed.Dims) string {
 	return s + ")"
 }
 
-// element is the k-th element of a test's arrays, in the machine's byte order.
+// element returns the k-th element of a test's arrays, in the machine's byte order.
 func element(d pyfeed.DType, k int) []byte {
 	b := make([]byte, d.Size())
 	for i := range b {
@@ -94,7 +94,7 @@ func element(d pyfeed.DType, k int) []byte {
 	return b
 }
 
-// product of dims.
+// product returns the product of dims.
 func product(dims pyfeed.Dims) int {
 	n := 1
 	for _, d := range dims {
@@ -103,7 +103,7 @@ func product(dims pyfeed.Dims) int {
 	return n
 }
 
-// lay is the data of an array in a file, and as it is to be read.
+// lay returns the data of an array as stored in a file, and as it is read.
 func lay(d pyfeed.DType, dims pyfeed.Dims, fortran, swapped bool) (in, want []byte) {
 	n := product(dims)
 	in = make([]byte, n*d.Size())
@@ -130,10 +130,10 @@ func lay(d pyfeed.DType, dims pyfeed.Dims, fortran, swapped bool) (in, want []by
 var every = []pyfeed.DType{pyfeed.Bool, pyfeed.Int8, pyfeed.Int16, pyfeed.Int32, pyfeed.Int64, pyfeed.Uint8, pyfeed.Uint16,
 	pyfeed.Uint32, pyfeed.Uint64, pyfeed.Float16, pyfeed.BFloat16, pyfeed.Float32, pyfeed.Float64, pyfeed.Complex64, pyfeed.Complex128}
 
-// names are what numpy.dtype(...).str is, and with ml_dtypes bfloat16's.
+// names are the values of numpy.dtype(...).str, and ml_dtypes' value for bfloat16.
 var names = []string{"|b1", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8", "<f2", "<V2", "<f4", "<f8", "<c8", "<c16"}
 
-func TestHeaderIsNumPys(t *testing.T) {
+func TestHeaderEqualsNumPys(t *testing.T) {
 	// numpy.save of NumPy 2.4.6, with ml_dtypes 0.6.0.
 	for _, c := range []struct {
 		dtype pyfeed.DType
@@ -163,7 +163,8 @@ func TestHeaderIsNumPys(t *testing.T) {
 
 func TestEveryTypeAndOrder(t *testing.T) {
 	for i, d := range every {
-		for _, dims := range []pyfeed.Dims{{}, {1}, {7}, {5, 3}, {1, 4}, {4, 1}, {3, 2, 5}, {2, 3, 4, 5}, {0}, {0, 3}, {3, 0}, {70, 2, 3}, {2, 3, 2, 1, 2, 1, 2, 2}} {
+		for _, dims := range []pyfeed.Dims{{}, {1}, {7}, {5, 3}, {1, 4}, {4, 1}, {3, 2, 5}, {2, 3, 4, 5}, {0}, {0, 3}, {3, 0}, {70, 2, 3}, {130, 8, 8}, {65, 4, 4}, {3, 40}, {66, 2, 40},
+			{2, 3, 2, 1, 2, 1, 2, 2}} {
 			for _, way := range []string{"<", ">", "F<", "F>", "=", "|", ""} {
 				order := strings.TrimPrefix(way, "F")
 				fortran := order != way
@@ -179,12 +180,12 @@ func TestEveryTypeAndOrder(t *testing.T) {
 				f := file(1, dict(name, fortran, tuple(dims)), in)
 				for _, o := range []Options{{}, {"file"}} {
 					for _, n := range []int{1, 3} {
-						formattest.Pooled(t, func(pool *memory.Pool) {
+						formattest.WithPool(t, func(pool *memory.Pool) {
 							r, err := from(f, o, pool)
 							if err != nil {
 								t.Fatal(name, dims, err)
 							}
-							slots, _, err := r.(record.Described).Describe()
+							slots, _, err := r.(record.Describer).Describe()
 							got, bad := all(t, r, n)
 							r.Close()
 							if err != nil || bad != nil {
@@ -218,7 +219,7 @@ func TestEveryTypeAndOrder(t *testing.T) {
 	}
 }
 
-// Larger than blocks, windows and tiles, so that instances lie across their borders.
+// The arrays are larger than blocks, windows and tiles, so that instances cross their borders.
 func TestLarge(t *testing.T) {
 	for _, c := range []struct {
 		dtype pyfeed.DType
@@ -250,7 +251,7 @@ func TestLarge(t *testing.T) {
 						if !bytes.Equal(data, want) {
 							t.Fatal("other data than was written")
 						}
-						if err := r.Intact(); err != nil {
+						if err := r.CheckTruncated(); err != nil {
 							t.Fatal(err)
 						}
 					})
@@ -260,9 +261,9 @@ func TestLarge(t *testing.T) {
 	}
 }
 
-// A view of a mapped file stays when the file is closed, and costs no memory.
+// A view of a mapped file stays valid when the file is closed, and needs no memory.
 func TestViews(t *testing.T) {
-	formattest.Pooled(t, func(pool *memory.Pool) {
+	formattest.WithPool(t, func(pool *memory.Pool) {
 		in, want := lay(pyfeed.Float32, pyfeed.Dims{10, 4}, false, false)
 		path := formattest.File(t, "a.npy", append(Header(pyfeed.Float32, pyfeed.Dims{10, 4}), in...))
 		r, err := Open(path, &record.Config{Pool: pool, Storage: storage.Options{IO: "map"}})
@@ -281,7 +282,7 @@ func TestViews(t *testing.T) {
 		var data []byte
 		for _, tuple := range out {
 			if s := &tuple.Slots[0]; !s.ReadOnly {
-				t.Error("expected a lent view")
+				t.Error("expected a read-only view")
 			}
 			data = append(data, tuple.Slots[0].Data...)
 		}
@@ -294,7 +295,7 @@ func TestViews(t *testing.T) {
 
 func TestRowsCostNoAllocation(t *testing.T) {
 	for _, order := range []string{"<", ">"} {
-		formattest.Pooled(t, func(pool *memory.Pool) {
+		formattest.WithPool(t, func(pool *memory.Pool) {
 			const times, rows = 100, 101 * 256
 			path := formattest.File(t, "a.npy", file(1, dict(order+"f4", false, fmt.Sprintf("(%d, 25)", rows)), make([]byte, rows*100)))
 			if n := tested.Allocations(t, path, &record.Config{Pool: pool}, times); n > 2 {
@@ -304,7 +305,7 @@ func TestRowsCostNoAllocation(t *testing.T) {
 	}
 }
 
-func TestHeaders(t *testing.T) {
+func TestGoodHeaders(t *testing.T) {
 	data := []byte{1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0}
 	for _, c := range []struct {
 		name    string
@@ -339,7 +340,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-func TestRefused(t *testing.T) {
+func TestDamagedHeaders(t *testing.T) {
 	d := func(descr string) []byte { return file(1, dict(descr, false, "(2,)"), make([]byte, 64)) }
 	s := func(shape string) []byte { return file(1, dict("<f4", false, shape), make([]byte, 64)) }
 	raw := func(text string) []byte { return file(1, text, make([]byte, 64)) }
@@ -417,9 +418,9 @@ func TestRefused(t *testing.T) {
 		{raw(""), pyfeed.Corrupt, 10, "expected '{', found the end"},
 		{raw("\x00"), pyfeed.Corrupt, 10, "expected '{'"},
 		{raw("{"), pyfeed.Corrupt, 11, "found the end"},
-		{raw(dict("<f4", false, "(2,)") + "x"), pyfeed.Corrupt, 68, "nothing behind the dictionary"},
+		{raw(dict("<f4", false, "(2,)") + "x"), pyfeed.Corrupt, 68, "nothing after the dictionary"},
 	} {
-		formattest.Pooled(t, func(pool *memory.Pool) {
+		formattest.WithPool(t, func(pool *memory.Pool) {
 			_, err := from(c.data, Options{}, pool)
 			var e *pyfeed.Error
 			if !errors.As(err, &e) {
@@ -430,7 +431,7 @@ func TestRefused(t *testing.T) {
 			}
 		})
 	}
-	formattest.Pooled(t, func(pool *memory.Pool) {
+	formattest.WithPool(t, func(pool *memory.Pool) {
 		_, err := from(s("(1, 1, 1, 1, 1, 1, 1, 1, 1)"), Options{"file"}, pool)
 		if err == nil || !strings.Contains(err.Error(), "instances of at most 8 dimensions, found 9") {
 			t.Error(err)
@@ -444,7 +445,7 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// readHeader is the only place where npyio is called: with what it panics about too.
+// readHeader is the only function that calls npyio. It also handles npyio's panics.
 func TestReadHeader(t *testing.T) {
 	for _, text := range []string{"", "{'descr': ", "'descr': 'fortran_order': 'shape': \n", "'shape': 'fortran_order': 'descr': }\n", "'descr': 'fortran_order': True, 'shape': }\n"} {
 		if h, err := readHeader(file(1, text, nil)); err == nil {
@@ -461,7 +462,7 @@ func TestParser(t *testing.T) {
 		t.Fatal(first, err)
 	}
 	if again, err := p.Parse(head); again != first || err != nil {
-		t.Error("expected the last again", again, err)
+		t.Error("expected the same Array again", again, err)
 	}
 	if _, err = p.Parse(head[:100]); err == nil {
 		t.Error("expected an error about a header cut short")
@@ -481,7 +482,7 @@ func TestParser(t *testing.T) {
 	}
 }
 
-// Every byte may be where the file ends.
+// The file may end at any byte.
 func TestTruncated(t *testing.T) {
 	for _, fortran := range []bool{false, true} {
 		for _, order := range []string{"<", ">"} {
@@ -491,7 +492,7 @@ func TestTruncated(t *testing.T) {
 			begin := len(whole) - len(in)
 			for cut := range whole {
 				for _, o := range []Options{{}, {"file"}} {
-					formattest.Pooled(t, func(pool *memory.Pool) {
+					formattest.WithPool(t, func(pool *memory.Pool) {
 						r, err := from(whole[:cut], o, pool)
 						if cut < begin {
 							if err == nil {
@@ -536,12 +537,12 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// The same of the compressed file: its checksum comes after the rows.
+// The same for a compressed file, whose checksum comes after the rows.
 func TestTruncatedGzip(t *testing.T) {
 	in, want := lay(pyfeed.Int16, pyfeed.Dims{50_000, 3}, false, false)
 	whole := formattest.Gzip(file(1, dict("<i2", false, "(50000, 3)"), in))
 	for _, cut := range []int{30, len(whole) / 2, len(whole) - 1} {
-		formattest.Pooled(t, func(pool *memory.Pool) {
+		formattest.WithPool(t, func(pool *memory.Pool) {
 			r, err := from(whole[:cut], Options{}, pool)
 			var got []instance
 			if err == nil {
@@ -561,7 +562,7 @@ func TestTruncatedGzip(t *testing.T) {
 	}
 }
 
-// A byte that changed is an error or other data, never a crash.
+// A changed byte results in an error or in other data, never in a crash.
 func TestFlipped(t *testing.T) {
 	in, _ := lay(pyfeed.Float32, pyfeed.Dims{4, 2}, true, true)
 	whole := file(1, dict(">f4", true, "(4, 2)"), in)
@@ -569,7 +570,7 @@ func TestFlipped(t *testing.T) {
 		for _, flip := range []byte{1, 2, 8, 0x20, 0x80, 0xff} {
 			data := bytes.Clone(whole)
 			data[i] ^= flip
-			formattest.Pooled(t, func(pool *memory.Pool) {
+			formattest.WithPool(t, func(pool *memory.Pool) {
 				r, err := from(data, Options{}, pool)
 				if err == nil {
 					_, err = all(t, r, 3)
@@ -584,7 +585,7 @@ func TestFlipped(t *testing.T) {
 	}
 }
 
-func TestMoreBehind(t *testing.T) {
+func TestTrailingData(t *testing.T) {
 	in, _ := lay(pyfeed.Int16, pyfeed.Dims{3}, false, false)
 	one := file(1, dict("<i2", false, "(3,)"), in)
 	eachWay(t, append(bytes.Clone(one), one...), Options{}, func(t *testing.T, r record.Records, err error) {
@@ -602,7 +603,7 @@ func TestMoreBehind(t *testing.T) {
 	})
 }
 
-// The end is known with the last instance, where there is nothing to read behind it.
+// The end is known together with the last instance if all data is in memory.
 func TestEnded(t *testing.T) {
 	in, _ := lay(pyfeed.Int16, pyfeed.Dims{3}, false, false)
 	one := file(1, dict("<i2", false, "(3,)"), in)
@@ -620,13 +621,13 @@ func TestEnded(t *testing.T) {
 		{"more behind", append(bytes.Clone(one), 0), "file", storage.Options{}, false},
 		{"compressed", formattest.Gzip(one), "file", storage.Options{}, false},
 	} {
-		formattest.Pooled(t, func(pool *memory.Pool) {
+		formattest.WithPool(t, func(pool *memory.Pool) {
 			r, err := Open(formattest.File(t, "a.npy", c.data), &record.Config{Options: &Options{c.instances}, Storage: c.o, Pool: pool})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer r.Close()
-			ended := r.(record.Ending).Ended
+			ended := r.(record.EndReporter).AtEnd
 			if ended() {
 				t.Errorf("%s: ended before the first instance", c.name)
 			}
@@ -639,7 +640,7 @@ func TestEnded(t *testing.T) {
 	}
 }
 
-// A file of one instance that is used as it lies there tells how others look that are like it.
+// A file with a single instance that is used in place returns the signature of similar files.
 func TestSignature(t *testing.T) {
 	in, _ := lay(pyfeed.Int16, pyfeed.Dims{2, 3}, false, false)
 	one := file(1, dict("<i2", false, "(2, 3)"), in)
@@ -663,7 +664,7 @@ func TestSignature(t *testing.T) {
 		{"more behind", append(bytes.Clone(one), 0), "file", storage.Options{}, nil, false},
 		{"compressed", formattest.Gzip(one), "file", storage.Options{}, nil, false},
 	} {
-		formattest.Pooled(t, func(pool *memory.Pool) {
+		formattest.WithPool(t, func(pool *memory.Pool) {
 			r, err := Open(formattest.File(t, "a.npy", c.data), &record.Config{Options: &Options{c.instances}, Storage: c.o, Pool: pool})
 			if err != nil {
 				t.Fatal(err)
@@ -687,12 +688,13 @@ func TestSignature(t *testing.T) {
 	}
 }
 
-// Many files of one array each, of which several are read together, have what was written into them, whole and in batches.
+// Many files of one array each, several of which are read as a group, return the data that was written, whole and in
+// batches.
 func TestManyFilesOfOneArray(t *testing.T) {
 	dir := t.TempDir()
 	var want []byte
 	for i := range 300 {
-		data := bytes.Repeat([]byte{byte(i), byte(i >> 8), 1}, 1+i/250) // the last ones are longer
+		data := bytes.Repeat([]byte{byte(i), byte(i >> 8), 1}, 1+i/250) // the last files are longer
 		want = append(want, data...)
 		path := filepath.Join(dir, fmt.Sprintf("%03d.npy", i))
 		if err := os.WriteFile(path, file(1, dict("|u1", false, tuple(pyfeed.Dims{int64(len(data))})), data), 0o600); err != nil {
@@ -732,7 +734,7 @@ func TestManyFilesOfOneArray(t *testing.T) {
 }
 
 func TestShrinks(t *testing.T) {
-	formattest.Pooled(t, func(pool *memory.Pool) {
+	formattest.WithPool(t, func(pool *memory.Pool) {
 		path := formattest.File(t, "a.npy", file(1, dict("<f4", true, "(1000, 1000)"), make([]byte, 4_000_000)))
 		r, err := Open(path, &record.Config{Pool: pool})
 		if err != nil {
@@ -745,13 +747,13 @@ func TestShrinks(t *testing.T) {
 		out := []*pyfeed.Tuple{pyfeed.NewTuple(1)}
 		_, _ = r.Read(out)
 		pyfeed.ReleaseAll(out)
-		if err := r.Intact(); err == nil || !strings.Contains(err.Error(), "shrank") {
+		if err := r.CheckTruncated(); err == nil || !strings.Contains(err.Error(), "shrank") {
 			t.Error(err)
 		}
 	})
 }
 
-// tuples of rows of one slot.
+// tuples returns tuples of one slot with the given dims.
 func tuples(d pyfeed.DType, dims pyfeed.Dims, data []byte) (all []*pyfeed.Tuple) {
 	size := d.Size() * product(dims)
 	for n := range max(1, len(data)/max(1, size)) {
@@ -781,7 +783,7 @@ func TestWriter(t *testing.T) {
 				if want := append(Header(d, shape), data...); err != nil || !bytes.Equal(found, want) {
 					t.Fatalf("expected %q, found %q, %v", want, found, err)
 				}
-				formattest.Pooled(t, func(pool *memory.Pool) {
+				formattest.WithPool(t, func(pool *memory.Pool) {
 					r, err := Open(path, &record.Config{Options: &o, Pool: pool})
 					if err != nil {
 						t.Fatal(err)
@@ -832,21 +834,21 @@ func TestWriterRefuses(t *testing.T) {
 	} {
 		path := filepath.Join(t.TempDir(), "a.npy")
 		if len(c.tuples) > 1 {
-			formattest.Says(t, tested.Write(t, path, &c.config, c.tuples[:len(c.tuples)-1]...), "")
+			formattest.ExpectError(t, tested.Write(t, path, &c.config, c.tuples[:len(c.tuples)-1]...), "")
 		}
-		formattest.Says(t, tested.Write(t, path, &c.config, c.tuples...), c.text)
+		formattest.ExpectError(t, tested.Write(t, path, &c.config, c.tuples...), c.text)
 	}
 
-	// Slots say what an array without rows is.
+	// With slots, an array without rows has a dtype and dims.
 	path := filepath.Join(t.TempDir(), "a.npy")
-	formattest.Says(t, tested.Write(t, path, &record.Config{Slots: []pyfeed.Slot{{DType: pyfeed.Int8, Dims: pyfeed.Dims{4}}}}), "")
+	formattest.ExpectError(t, tested.Write(t, path, &record.Config{Slots: []pyfeed.Slot{{DType: pyfeed.Int8, Dims: pyfeed.Dims{4}}}}), "")
 	if got, _ := os.ReadFile(path); !bytes.Equal(got, Header(pyfeed.Int8, pyfeed.Dims{0, 4})) {
 		t.Errorf("found %q", got)
 	}
 	tested.Abort(t, &record.Config{}, f4(3))
 }
 
-// The number of rows is written over in the end, compressed or not.
+// The number of rows is written at the end, whether the file is compressed or not.
 func TestCompression(t *testing.T) {
 	say := func(c *record.Config, compression string) { c.Storage.Compression = compression }
 	tested.Compressions(t, record.Config{}, say, formattest.Tuple(formattest.Zeros(pyfeed.Float32, 100)), "none", "gzip", "zlib", "zstd", "snappy")
@@ -873,7 +875,7 @@ func FuzzNpy(f *testing.F) {
 	add(file(1, dict("<f4", false, "(9223372036854775807, 0)"), nil))
 	pool := memory.NewPool(memory.File)
 	f.Fuzz(func(t *testing.T, data []byte, whole bool) {
-		defer formattest.Balance(t)()
+		defer formattest.CheckLeaks(t)()
 		o := Options{}
 		if whole {
 			o.Instances = "file"
@@ -882,9 +884,9 @@ func FuzzNpy(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if r.(*records).in.Count < 1<<16 { // more have no data
+		if r.(*records).in.Count < 1<<16 { // larger counts are of instances without data
 			if _, err = formattest.Lines(t, r, 64); err != io.EOF && r.Resync() != io.EOF {
-				t.Fatal("expected the end behind damage")
+				t.Fatal("expected the end after damage")
 			}
 		}
 		r.Close()
@@ -894,14 +896,14 @@ func FuzzNpy(f *testing.F) {
 func benchmark(b *testing.B, name string, dims pyfeed.Dims, fortran, copied bool, c record.Config) {
 	path := formattest.File(b, "a.npy", file(1, dict(name, fortran, tuple(dims)), make([]byte, product(dims)*4)))
 	to := make([]byte, 2<<20)
-	use := func(t *pyfeed.Tuple) { copy(to, t.Slots[0].Data) } // as a batch would
+	use := func(t *pyfeed.Tuple) { copy(to, t.Slots[0].Data) } // like a batch
 	if !copied {
 		use = nil
 	}
 	tested.Benchmark(b, path, c, use)
 }
 
-// Rows of 100 bytes and of 1 MiB, as they lie, in the other byte order, and in the other order of dimensions.
+// Rows of 100 bytes and of 1 MiB: in place, in the other byte order, and in Fortran order.
 func BenchmarkRows(b *testing.B) {
 	for _, way := range []string{"<f4", ">f4", "F<f4", "F>f4"} {
 		name := strings.TrimPrefix(way, "F")
@@ -921,7 +923,7 @@ func BenchmarkRows(b *testing.B) {
 	}
 }
 
-// A file for each instance: opened, read, copied and closed.
+// One file for each instance: opened, read, copied and closed.
 func BenchmarkFiles(b *testing.B) {
 	for _, size := range []int64{1, 600} {
 		for _, way := range []string{"map", "read"} {

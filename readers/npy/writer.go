@@ -8,20 +8,20 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// A Column is an array that is being written: the slot of that number of tuple after tuple.
+// A Column is an array that is being written. Each tuple's slot with the number Slot is one of its rows.
 type Column struct {
 	Slot  int
-	Whole bool // one tuple is all of it, not a row
+	Whole bool // one tuple is the whole array, not a row
 	Rows  int64
 
-	settled bool
-	dtype   pyfeed.DType
-	dims    pyfeed.Dims // of a row
-	size    int         // bytes of a row
+	fixed bool
+	dtype pyfeed.DType
+	dims  pyfeed.Dims // of a row
+	size  int         // bytes of a row
 }
 
-// Settle fixes what rows look like, unless the slot leaves something of it open.
-func (c *Column) Settle(s pyfeed.Slot) error {
+// SetSlot sets the dtype and dims of a row, unless the slot leaves them open.
+func (c *Column) SetSlot(s pyfeed.Slot) error {
 	if s.LoDLevels > 0 {
 		return pyfeed.SlotErrorf(pyfeed.Shape, c.Slot, "LoD: expected 0 levels, because the rows of an array are of one size, found %d", s.LoDLevels)
 	}
@@ -31,18 +31,18 @@ func (c *Column) Settle(s pyfeed.Slot) error {
 	if s.DType == pyfeed.Any || slices.Contains(s.Dims, -1) {
 		return nil
 	}
-	size, err := measure(s.DType, s.Dims)
+	size, err := byteSize(s.DType, s.Dims)
 	if err != nil {
 		return pyfeed.SlotErrorf(pyfeed.Shape, c.Slot, "%v", err)
 	}
-	c.dtype, c.dims, c.size, c.settled = s.DType, slices.Clone(s.Dims), size, true
+	c.dtype, c.dims, c.size, c.fixed = s.DType, slices.Clone(s.Dims), size, true
 	return nil
 }
 
 // Add checks a row, or the whole array, and counts it.
 func (c *Column) Add(t *pyfeed.LoDTensor) error {
-	if !c.settled {
-		if err := c.Settle(pyfeed.Slot{DType: t.DType, Dims: t.Dims(), LoDLevels: len(t.LoD)}); err != nil {
+	if !c.fixed {
+		if err := c.SetSlot(pyfeed.Slot{DType: t.DType, Dims: t.Dims(), LoDLevels: len(t.LoD)}); err != nil {
 			return err
 		}
 	}
@@ -65,25 +65,25 @@ func (c *Column) Add(t *pyfeed.LoDTensor) error {
 	return nil
 }
 
-// Header is that of the array with the rows there are. It is as long for any number of them.
+// Header returns the header of the array for the rows added so far. Its size does not depend on their number.
 func (c *Column) Header() ([]byte, error) {
-	if !c.settled || c.Whole && c.Rows == 0 {
-		return nil, pyfeed.SlotErrorf(pyfeed.State, c.Slot, "expected at least one tuple, found none: without one or slots there is no dtype and no shape")
+	if !c.fixed || c.Whole && c.Rows == 0 {
+		return nil, pyfeed.SlotErrorf(pyfeed.State, c.Slot, "expected at least one tuple, found none: its dtype and shape are needed unless slots give them")
 	}
 	dims := c.dims
 	if !c.Whole {
 		dims = append(pyfeed.Dims{c.Rows}, dims...)
 	}
-	if _, err := measure(c.dtype, dims); err != nil {
+	if _, err := byteSize(c.dtype, dims); err != nil {
 		return nil, pyfeed.SlotErrorf(pyfeed.TooLarge, c.Slot, "%v", err)
 	}
 	return Header(c.dtype, dims), nil
 }
 
-// Create begins to write an array, of which each tuple is a row, or with instances "file" the only one all. What the
-// slots leave open, the first tuple decides.
+// Create creates a file of one array. Each tuple is a row; with instances "file", the only tuple is the whole array.
+// The first tuple decides what the slots leave open.
 func Create(path string, c *record.Config) (record.Writer, error) {
-	whole, err := Whole(record.OptionsOf[Options](c).Instances)
+	whole, err := Whole(record.OptionsFrom[Options](c).Instances)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func Create(path string, c *record.Config) (record.Writer, error) {
 	w.Encode, w.Finish = w.encode, w.finish
 	if len(c.Slots) > 0 {
 		if err = one(len(c.Slots)); err == nil {
-			err = w.column.Settle(c.Slots[0])
+			err = w.column.SetSlot(c.Slots[0])
 		}
 		if err == nil {
 			w.Spec, err = pyfeed.NewSpec(c.Slots)
@@ -113,8 +113,7 @@ func one(slots int) error {
 	return pyfeed.Errorf(pyfeed.Slots, "slots: expected 1, because a file holds one array, found %d: npz holds many", slots)
 }
 
-// writer writes. The header comes first in the file, and the number of rows in it is known last: it is written over in
-// the end.
+// writer writes a file. The header comes first in the file but has the number of rows, so it is overwritten at the end.
 type writer struct {
 	record.FileWriter
 	column Column
@@ -134,7 +133,7 @@ func (w *writer) encode(t *pyfeed.Tuple) error {
 	return err
 }
 
-// begin writes the header once, with the number of rows there is by then.
+// begin writes the header if it was not written before, with the number of rows so far.
 func (w *writer) begin() error {
 	if w.Sink.Offset() > 0 {
 		return nil
@@ -146,7 +145,7 @@ func (w *writer) begin() error {
 	return err
 }
 
-// finish writes the number of rows.
+// finish writes the header again, with the final number of rows.
 func (w *writer) finish() error {
 	if err := w.begin(); err != nil {
 		return err

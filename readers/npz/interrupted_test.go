@@ -11,22 +11,23 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// Wherever a look interrupts, in the directory, in a member that is inflated, checked or turned round, the next call goes on.
+// Reading the directory, and inflating, checking or converting a member, can be interrupted at any poll. The next call
+// continues.
 func TestInterrupted(t *testing.T) {
 	for _, method := range []uint16{zip.Store, zip.Deflate} {
 		data := archive(t, method, matrix("a", 5, 5_000, false, false), matrix("b", 5, 5_000, true, false), matrix("c", 5, 5_000, false, true))
 		if n := tested.Interrupted(t, data, record.Config{}); n < 15 {
-			t.Errorf("found %d looks", n)
+			t.Errorf("found %d polls", n)
 		}
 	}
 }
 
-// A few MB can hold gigabytes, which would all be in memory.
+// A compressed file of a few MB can hold gigabytes, which would all be in memory.
 func TestTooMuchWithinCompression(t *testing.T) {
-	formattest.Pooled(t, func(pool *memory.Pool) {
+	formattest.WithPool(t, func(pool *memory.Pool) {
 		looks := 0
 		stop := new(storage.Interrupt)
-		stop.Limit(func() bool {
+		stop.SetLimit(func() bool {
 			looks++
 			return looks == 100
 		})
@@ -35,13 +36,13 @@ func TestTooMuchWithinCompression(t *testing.T) {
 		if r != nil || err != storage.ErrInterrupted {
 			t.Errorf("found %v", err)
 		}
-		most := mostInflated
-		defer func() { mostInflated = most }()
+		limit := maxInflated
+		defer func() { maxInflated = limit }()
 		whole := archive(t, zip.Store, matrix("a", 5, 300_000, false, false))
-		for _, mostInflated = range []int{len(whole) - 1, len(whole)} {
+		for _, maxInflated = range []int{len(whole) - 1, len(whole)} {
 			r, err := Open(formattest.File(t, "a.npz.gz", formattest.Gzip(whole)), &record.Config{Pool: pool})
-			if large := mostInflated < len(whole); large != (formattest.Kind(err) == pyfeed.Unsupported) || large != (r == nil) {
-				t.Errorf("%d of %d bytes: found %v", mostInflated, len(whole), err)
+			if large := maxInflated < len(whole); large != (formattest.Kind(err) == pyfeed.Unsupported) || large != (r == nil) {
+				t.Errorf("%d of %d bytes: found %v", maxInflated, len(whole), err)
 			}
 			if r != nil {
 				r.Close()

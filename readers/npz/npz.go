@@ -1,5 +1,6 @@
-// Package npz reads and writes NumPy's files of several arrays, as numpy.savez and numpy.savez_compressed make them:
-// zip archives with a member in the npy format for each. An array is a slot, called as its member is without .npy.
+// Package npz reads and writes NumPy's files of several arrays, as numpy.savez and numpy.savez_compressed write them:
+// zip archives with a member in the npy format for each array. Each array is a slot, whose name is the member's name
+// without .npy.
 package npz
 
 import (
@@ -13,31 +14,31 @@ import (
 
 // Options of the format.
 type Options struct {
-	// Instances is "rows" or "" (each row along the first dimensions, which must be equal, is an instance) or "file"
-	// (all arrays whole are one).
+	// Instances is "rows" or "": each row along the first dimension, which must be equal in all arrays, is an instance;
+	// or "file": all whole arrays are one instance.
 	Instances string `json:"instances"`
-	// Arrays are the names of those that are read, in the order of the slots, or of those that are written. nil: those
-	// that the slots are called; without names, all that a file holds in its order, and arr_0, arr_1, ... for writing.
+	// Arrays are the names of the arrays to read, in the order of the slots, or to write. nil: the names of the slots.
+	// If those have no names: for reading, all arrays of the file in its order; for writing, arr_0, arr_1, ...
 	Arrays []string `json:"arrays"`
-	// Compression is how members are written: "none" or "", or "deflate".
+	// Compression is that of the members that are written: "none" or "", or "deflate".
 	Compression string `json:"compression"`
 }
 
 func init() {
-	record.MustRegister(record.Format{Tag: "npz", Suffixes: []string{".npz"}, Options: func() any { return new(Options) },
+	record.MustRegister(record.Format{Tag: "npz", Suffixes: []string{".npz"}, NamesChoose: true, Options: func() any { return new(Options) },
 		Open: Open, Create: Create})
 }
 
-// settings are the Options, checked.
+// settings are the checked Options.
 type settings struct {
-	whole   bool
-	deflate bool
-	names   []string // of the arrays; nil: nobody says
-	slots   bool     // the names are those of the slots
+	whole         bool
+	deflate       bool
+	names         []string // of the arrays; nil: not known
+	namesAreSlots bool     // names are those of the slots
 }
 
-func settle(c *record.Config) (s settings, err error) {
-	o := record.OptionsOf[Options](c)
+func resolveOptions(c *record.Config) (s settings, err error) {
+	o := record.OptionsFrom[Options](c)
 	if s.whole, err = npy.Whole(o.Instances); err != nil {
 		return s, err
 	}
@@ -49,7 +50,7 @@ func settle(c *record.Config) (s settings, err error) {
 		return s, pyfeed.Errorf(pyfeed.Invalid, "compression: expected none or deflate, found %q", o.Compression)
 	}
 	if s.names = o.Arrays; s.names == nil && len(c.Names) > 0 && !slices.Contains(c.Names, "") {
-		s.names, s.slots = c.Names, true
+		s.names, s.namesAreSlots = c.Names, true
 	}
 	if s.names != nil && len(s.names) == 0 {
 		return s, pyfeed.Errorf(pyfeed.Invalid, "arrays: expected at least 1 name, found 0")

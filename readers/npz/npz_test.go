@@ -26,7 +26,7 @@ import (
 
 var tested = formattest.Format{Suffix: ".npz", Open: Open, Begin: open, Create: Create}
 
-// from opens bytes in memory.
+// from opens a file in memory.
 func from(data []byte, c record.Config, pool *memory.Pool) (record.Records, error) {
 	c.Pool = pool
 	return tested.Memory(data, &c)
@@ -34,7 +34,7 @@ func from(data []byte, c record.Config, pool *memory.Pool) (record.Records, erro
 
 func options(o Options) record.Config { return record.Config{Options: &o} }
 
-// array is one of a test's: as it lies in the file, and as it is to be read.
+// array is an array of a test: as stored in the file, and as it is read.
 type array struct {
 	name     string
 	dtype    pyfeed.DType
@@ -42,7 +42,7 @@ type array struct {
 	in, want []byte
 }
 
-// file is the member.
+// file returns the member of the array.
 func (a array) file() []byte { return a.in }
 
 func npyFile(head string, data []byte) []byte {
@@ -104,10 +104,10 @@ func archive(t testing.TB, method uint16, arrays ...array) []byte {
 	return b.Bytes()
 }
 
-// all reads n tuples at a time, to the end or an error: the data of each slot, one behind the other.
+// all reads n tuples at a time, to the end or an error. It returns the concatenated data of each slot.
 func all(t testing.TB, r record.Records, n int) (got [][]byte, count int, err error) {
 	t.Helper()
-	slots, names, err := r.(record.Described).Describe()
+	slots, names, err := r.(record.Describer).Describe()
 	if err != nil || len(slots) != len(names) {
 		t.Fatal(slots, names, err)
 	}
@@ -137,7 +137,7 @@ var golden = []string{
 	"UEsDBC0AAAAIAAAAIQB1iCO7//////////8FABQAeC5ucHkBABAAjAAAAAAAAABSAAAAAAAAAJvsF+obEMnIUMZQrZ6SWpxcpG6loG6TaaSuo6Cell9UUpSYF59flJIKEndLzClOBYoXZyQWpAL5GsY6CkaaOgq1CmQDLgYGRgYmBmYGFgZWBgBQSwMELQAAAAgAAAAhAEfEpvX//////////wUAFAB5Lm5weQEAEACYAAAAAAAAAFcAAAAAAAAAm+wX6hsQychQxlCtnpJanFykbqWgbpdmoq6joJ6WX1RSlJgXn1+UkgoSDykqTQUKF2ckFqQCuRrGOgpGmjoKtQrkAy4GIHAA4QYGBnsgdgByHBYwMAAAUEsBAi0DLQAAAAgAAAAhAHWII7tSAAAAjAAAAAUAAAAAAAAAAAAAAIABAAAAAHgubnB5UEsBAi0DLQAAAAgAAAAhAEfEpvVXAAAAmAAAAAUAAAAAAAAAAAAAAIABiQAAAHkubnB5UEsFBgAAAAACAAIAZgAAABcBAAAAAA==",
 }
 
-func TestNumPys(t *testing.T) {
+func TestReadsNumPysFiles(t *testing.T) {
 	var x, y []byte
 	for i := range 6 {
 		x = binary.NativeEndian.AppendUint16(x, uint16(i))
@@ -153,7 +153,7 @@ func TestNumPys(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				slots, names, err := r.(record.Described).Describe()
+				slots, names, err := r.(record.Describer).Describe()
 				if err != nil || fmt.Sprint(names) != "[x y]" || slots[0].DType != pyfeed.Int16 || slots[1].DType != pyfeed.Float32 {
 					t.Fatal(slots, names, err)
 				}
@@ -164,7 +164,7 @@ func TestNumPys(t *testing.T) {
 				if !bytes.Equal(got[0], x) || !bytes.Equal(got[1], y) {
 					t.Fatalf("found %x, %x", got[0], got[1])
 				}
-				if err := r.Intact(); err != nil {
+				if err := r.CheckTruncated(); err != nil {
 					t.Fatal(err)
 				}
 			})
@@ -204,9 +204,9 @@ func TestOrders(t *testing.T) {
 	}
 }
 
-// Stored members of a mapped file are views: they cost no memory, and stay when the file is closed.
+// Stored members of a mapped file are views: they need no memory, and stay valid when the file is closed.
 func TestViews(t *testing.T) {
-	formattest.Pooled(t, func(pool *memory.Pool) {
+	formattest.WithPool(t, func(pool *memory.Pool) {
 		arrays := []array{matrix("x", 1000, 3, false, false), matrix("y", 1000, 300, false, false)}
 		path := formattest.File(t, "a.npz", archive(t, zip.Store, arrays...))
 		r, err := Open(path, &record.Config{Pool: pool, Storage: storage.Options{IO: "map"}})
@@ -226,7 +226,7 @@ func TestViews(t *testing.T) {
 		for _, tuple := range out {
 			for i := range got {
 				if !tuple.Slots[i].ReadOnly {
-					t.Error("expected a lent view")
+					t.Error("expected a read-only view")
 				}
 				got[i] = append(got[i], tuple.Slots[i].Data...)
 			}
@@ -240,7 +240,7 @@ func TestViews(t *testing.T) {
 
 func TestRowsCostNoAllocation(t *testing.T) {
 	for _, method := range []uint16{zip.Store, zip.Deflate} {
-		formattest.Pooled(t, func(pool *memory.Pool) {
+		formattest.WithPool(t, func(pool *memory.Pool) {
 			const times, rows = 50, 51 * 256
 			path := formattest.File(t, "a.npz", archive(t, method, matrix("x", rows, 30, false, false), matrix("y", rows, 3, false, true)))
 			if n := tested.Allocations(t, path, &record.Config{Pool: pool}, times); n > 2 {
@@ -264,13 +264,13 @@ func TestChoice(t *testing.T) {
 		{record.Config{Names: []string{"image", "label"}, Options: &Options{Arrays: []string{"z", "x"}}}, []array{z, x}},
 		{record.Config{Names: []string{"y", ""}}, []array{x, y, z}},
 	} {
-		formattest.Pooled(t, func(pool *memory.Pool) {
+		formattest.WithPool(t, func(pool *memory.Pool) {
 			r, err := from(data, c.config, pool)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer r.Close()
-			_, names, _ := r.(record.Described).Describe()
+			_, names, _ := r.(record.Describer).Describe()
 			got, n, err := all(t, r, 5)
 			if err != nil || n != 2 || len(got) != len(c.want) {
 				t.Fatal(n, len(got), err)
@@ -286,7 +286,7 @@ func TestChoice(t *testing.T) {
 
 func TestScalars(t *testing.T) {
 	scalar := array{name: "s", in: npyFile("{'descr': '|u1', 'fortran_order': False, 'shape': (), }\n", []byte{9})}
-	formattest.Pooled(t, func(pool *memory.Pool) {
+	formattest.WithPool(t, func(pool *memory.Pool) {
 		r, err := from(archive(t, zip.Store, scalar, matrix("x", 1, 2, false, false)), record.Config{}, pool)
 		if err != nil {
 			t.Fatal(err)
@@ -299,7 +299,7 @@ func TestScalars(t *testing.T) {
 	})
 }
 
-// patched changes the bytes of the directory's n-th entry, from the offset in it on.
+// patched overwrites bytes of the n-th entry of the directory, from the offset at in the entry.
 func patched(data []byte, n, at int, with ...byte) []byte {
 	data = bytes.Clone(data)
 	entry := 0
@@ -329,7 +329,7 @@ func TestRefused(t *testing.T) {
 		{archive(t, zip.Store, array{name: "a.txt"}), record.Config{}, pyfeed.Slots, "found none"},
 		{archive(t, zip.Store, x, x), record.Config{}, pyfeed.Corrupt, `found two called "x.npy"`},
 		{stored, options(Options{Arrays: []string{"x", "q"}}), pyfeed.Slots, `expected an array "q", found "x", "yy"`},
-		{stored, record.Config{Names: []string{"x", "label"}}, pyfeed.Slots, `slot 1: expected an array of its name, "label", found "x", "yy": others can be named in the option arrays`},
+		{stored, record.Config{Names: []string{"x", "label"}}, pyfeed.Slots, `slot 1: expected an array with the slot's name, "label", found "x", "yy": other names can be given in the option arrays`},
 		{stored, options(Options{Arrays: []string{"x", "x"}}), pyfeed.Invalid, `found "x" twice`},
 		{stored, options(Options{Arrays: []string{}}), pyfeed.Invalid, "expected at least 1 name"},
 		{stored, options(Options{Arrays: []string{""}}), pyfeed.Invalid, "expected names of 1 to"},
@@ -349,7 +349,7 @@ func TestRefused(t *testing.T) {
 		{archive(t, zip.Store, array{name: "x", in: append(bytes.Clone(x.in), 0)}), record.Config{}, pyfeed.Corrupt, "found 13"},
 		{patched(stored, 1, 8, 1), record.Config{}, pyfeed.Unsupported, `array "yy": expected a member that is not encrypted`},
 		{patched(stored, 0, 10, 14), record.Config{}, pyfeed.Unsupported, `array "x": compression: expected a member that is stored or deflated, found method 14, lzma`},
-		{patched(stored, 0, 10, 77), record.Config{}, pyfeed.Unsupported, "found method 77, which has no name here"},
+		{patched(stored, 0, 10, 77), record.Config{}, pyfeed.Unsupported, "found method 77, an unknown one"},
 		{patched(stored, 0, 20, u32(0xfffffffe)...), record.Config{}, pyfeed.Corrupt, "expected a member of 4294967294 bytes"},
 		{patched(stored, 0, 24, u32(0xfffffffe)...), record.Config{}, pyfeed.Corrupt, "expected two equal sizes of a member that is stored"},
 		{patched(deflated, 0, 24, u32(0xfffffffe)...), record.Config{}, pyfeed.Corrupt, "which are more than"},
@@ -357,7 +357,7 @@ func TestRefused(t *testing.T) {
 		{patched(stored, 0, 42, u32(0xfffffff0)...), record.Config{}, pyfeed.Corrupt, "expected a member where the directory says, found none"},
 		{patched(stored, 1, 42, u32(0)...), options(Options{Instances: "file"}), pyfeed.Corrupt, ""},
 	} {
-		formattest.Pooled(t, func(pool *memory.Pool) {
+		formattest.WithPool(t, func(pool *memory.Pool) {
 			r, err := from(c.data, c.config, pool)
 			if err == nil {
 				r.Close()
@@ -369,7 +369,7 @@ func TestRefused(t *testing.T) {
 		})
 	}
 	// Two members that are the same bytes of the archive.
-	formattest.Pooled(t, func(pool *memory.Pool) {
+	formattest.WithPool(t, func(pool *memory.Pool) {
 		double := archive(t, zip.Store, x, array{name: "z", in: x.in})
 		at := bytes.LastIndex(double, []byte("PK\x03\x04"))
 		if _, err := from(patched(double, 1, 42, u32(0)...), record.Config{}, pool); err == nil || !strings.Contains(err.Error(), "expected members apart from each other") {
@@ -378,7 +378,7 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// What is wrong with the data itself comes out before any of it does.
+// Damage in the data is found before any instance is delivered.
 func TestDamaged(t *testing.T) {
 	x, y := matrix("x", 100, 20, false, false), matrix("yy", 100, 1, false, false)
 	deflated := archive(t, zip.Deflate, x, y)
@@ -400,7 +400,7 @@ func TestDamaged(t *testing.T) {
 		{patched(stored, 1, 16, 0, 0, 0, 0), `array "yy": checksum: expected 00000000, found `},
 		{patched(deflated, 0, 16, 1, 2, 3, 4), `a.npz, byte 35, record 0: array "x": checksum: expected 04030201, found `},
 	} {
-		formattest.Pooled(t, func(pool *memory.Pool) {
+		formattest.WithPool(t, func(pool *memory.Pool) {
 			r, err := from(c.data, record.Config{}, pool)
 			if err != nil {
 				t.Fatal(err)
@@ -422,14 +422,14 @@ func TestDamaged(t *testing.T) {
 	for i := range size {
 		data := bytes.Clone(deflated)
 		data[offset+i] ^= 0x10
-		formattest.Pooled(t, func(pool *memory.Pool) {
+		formattest.WithPool(t, func(pool *memory.Pool) {
 			r, err := from(data, record.Config{}, pool)
 			n := 0
 			if err == nil {
 				var got [][]byte
 				got, n, err = all(t, r, 10)
 				r.Close()
-				if err == nil && bytes.Equal(got[0], x.want) { // a bit that nothing is in
+				if err == nil && bytes.Equal(got[0], x.want) { // a bit that is not used
 					return
 				}
 			}
@@ -441,7 +441,7 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// raw makes an archive of deflated members with sizes that are not theirs.
+// raw makes an archive of a deflated member with a wrong size.
 func raw(t *testing.T, deflated []byte, claimed uint64, sum uint32) []byte {
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)
@@ -458,13 +458,13 @@ func raw(t *testing.T, deflated []byte, claimed uint64, sum uint32) []byte {
 	return b.Bytes()
 }
 
-func TestClaims(t *testing.T) {
+func TestFalseSizes(t *testing.T) {
 	x := matrix("x", 100_000, 10, false, false)
 	var b bytes.Buffer
 	d, _ := flate.NewWriter(&b, 1)
 	_, _ = d.Write(x.in)
 	_ = d.Close()
-	// The header says more than there is, and so does the directory.
+	// The header claims more data than there is, and so does the directory.
 	more := bytes.Replace(x.in, []byte("(100000, 10)"), []byte("(200000, 10)"), 1)
 	var c bytes.Buffer
 	d, _ = flate.NewWriter(&c, 1)
@@ -479,12 +479,12 @@ func TestClaims(t *testing.T) {
 		{raw(t, b.Bytes(), uint64(len(x.in))+1, sum), "expected 2000000 bytes of data, as shape [100000 10] of int16 is, found 2000001"},
 		{raw(t, c.Bytes(), uint64(len(x.in))+2_000_000, sum), fmt.Sprintf("expected %d bytes when inflated, as the directory says, found %d", len(x.in)+2_000_000, len(x.in))},
 		{raw(t, c.Bytes(), 1<<63, sum), "which are more than"},
-		{raw(t, append(bytes.Clone(b.Bytes()), 0), uint64(len(x.in)), sum), "found bytes behind it"},
+		{raw(t, append(bytes.Clone(b.Bytes()), 0), uint64(len(x.in)), sum), "found bytes after it"},
 		{raw(t, b.Bytes()[:b.Len()-3], uint64(len(x.in)), sum), fmt.Sprintf("expected %d bytes when inflated", len(x.in))},
 		{raw(t, b.Bytes()[:3], uint64(100), sum), "expected 100 bytes when inflated"},
 		{raw(t, []byte{7, 7, 7}, 100, sum), "inflating, after 0 bytes"},
 	} {
-		formattest.Pooled(t, func(pool *memory.Pool) {
+		formattest.WithPool(t, func(pool *memory.Pool) {
 			r, err := from(c.data, record.Config{}, pool)
 			if err == nil {
 				_, _, err = all(t, r, 100)
@@ -497,11 +497,11 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// Members with headers longer than what is looked at first.
+// Members with headers longer than the first read.
 func TestLongHeader(t *testing.T) {
 	head := "{'descr': '|u1', 'fortran_order': False, 'shape': (3,), }" + strings.Repeat(" ", 5000) + "\n"
 	for _, method := range []uint16{zip.Store, zip.Deflate} {
-		formattest.Pooled(t, func(pool *memory.Pool) {
+		formattest.WithPool(t, func(pool *memory.Pool) {
 			r, err := from(archive(t, method, array{name: "x", in: npyFile(head, []byte{1, 2, 3})}), record.Config{}, pool)
 			if err != nil {
 				t.Fatal(err)
@@ -514,7 +514,7 @@ func TestLongHeader(t *testing.T) {
 	}
 }
 
-// The checksum of a large stored member goes along: its last rows stay back if it is wrong.
+// The checksum of a large stored member is computed as it is read: if it is wrong, the last rows are not delivered.
 func TestLargeChecksum(t *testing.T) {
 	const rows = 70 << 10
 	a := array{name: "x", in: append(npy.Header(pyfeed.Uint8, pyfeed.Dims{rows, 1000}), make([]byte, rows*1000)...)}
@@ -522,7 +522,7 @@ func TestLargeChecksum(t *testing.T) {
 	for _, damage := range []byte{0, 1} {
 		data[1000] = damage
 		path := formattest.File(t, "a.npz", data)
-		formattest.Pooled(t, func(pool *memory.Pool) {
+		formattest.WithPool(t, func(pool *memory.Pool) {
 			r, err := Open(path, &record.Config{Pool: pool})
 			if err != nil {
 				t.Fatal(err)
@@ -555,7 +555,7 @@ func TestFlipped(t *testing.T) {
 			for _, flip := range []byte{1, 8, 0x80, 0xff} {
 				data := bytes.Clone(whole)
 				data[i] ^= flip
-				formattest.Pooled(t, func(pool *memory.Pool) {
+				formattest.WithPool(t, func(pool *memory.Pool) {
 					r, err := from(data, record.Config{}, pool)
 					if err == nil {
 						_, _, err = all(t, r, 3)
@@ -569,7 +569,7 @@ func TestFlipped(t *testing.T) {
 			}
 		}
 		for cut := range whole {
-			formattest.Pooled(t, func(pool *memory.Pool) {
+			formattest.WithPool(t, func(pool *memory.Pool) {
 				if _, err := from(whole[:cut], record.Config{}, pool); err == nil {
 					t.Fatalf("cut at %d: expected an error", cut)
 				}
@@ -580,9 +580,9 @@ func TestFlipped(t *testing.T) {
 
 func TestShrinks(t *testing.T) {
 	for _, method := range []uint16{zip.Store, zip.Deflate} {
-		formattest.Pooled(t, func(pool *memory.Pool) {
+		formattest.WithPool(t, func(pool *memory.Pool) {
 			a := matrix("x", 20_000, 10, false, false)
-			for i := range a.in[200:] { // not to be deflated to a page
+			for i := range a.in[200:] { // so that the file is not deflated to one page
 				a.in[200+i] ^= byte(i * i >> 7)
 			}
 			path := formattest.File(t, "a.npz", archive(t, method, a))
@@ -604,7 +604,7 @@ func TestShrinks(t *testing.T) {
 func tuple(fields ...any) *pyfeed.Tuple {
 	var slots []pyfeed.LoDTensor
 	for _, f := range fields {
-		slots = append(slots, formattest.Of(f))
+		slots = append(slots, formattest.TensorOf(f))
 	}
 	return formattest.Tuple(slots...)
 }
@@ -627,13 +627,13 @@ func TestWriter(t *testing.T) {
 			if err := tested.Write(t, path, &record.Config{Options: &o}, tuples...); err != nil {
 				t.Fatal(err)
 			}
-			formattest.Pooled(t, func(pool *memory.Pool) {
+			formattest.WithPool(t, func(pool *memory.Pool) {
 				r, err := Open(path, &record.Config{Pool: pool, Options: &Options{Instances: o.Instances}})
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer r.Close()
-				_, names, _ := r.(record.Described).Describe()
+				_, names, _ := r.(record.Describer).Describe()
 				want := o.Arrays
 				if want == nil {
 					want = []string{"arr_0", "arr_1"}
@@ -652,7 +652,7 @@ func TestWriter(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, f := range z.File { // Go's own reader checks the checksums
+			for _, f := range z.File { // Go's reader verifies the checksums
 				in, err := f.Open()
 				if err == nil {
 					_, err = io.Copy(io.Discard, in)
@@ -693,9 +693,9 @@ func TestWriterRefuses(t *testing.T) {
 	} {
 		path := filepath.Join(t.TempDir(), "a.npz")
 		if len(c.tuples) > 1 {
-			formattest.Says(t, tested.Write(t, path, &c.config, c.tuples[:len(c.tuples)-1]...), "")
+			formattest.ExpectError(t, tested.Write(t, path, &c.config, c.tuples[:len(c.tuples)-1]...), "")
 		}
-		formattest.Says(t, tested.Write(t, path, &c.config, c.tuples...), c.text)
+		formattest.ExpectError(t, tested.Write(t, path, &c.config, c.tuples...), c.text)
 	}
 	if _, err := Create(filepath.Join(t.TempDir(), "none", "a.npz"), &record.Config{}); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
@@ -704,17 +704,17 @@ func TestWriterRefuses(t *testing.T) {
 		t.Error(err)
 	}
 
-	// Slots say what arrays without rows are; Abort leaves nothing.
+	// With slots, arrays without rows have a dtype and dims. Abort leaves no file.
 	dir := t.TempDir()
 	c := record.Config{Slots: []pyfeed.Slot{{DType: pyfeed.Int8, Dims: pyfeed.Dims{4}}, {DType: pyfeed.Float64}}, Names: []string{"a", "b"}}
-	formattest.Says(t, tested.Write(t, filepath.Join(dir, "a.npz"), &c), "")
-	formattest.Pooled(t, func(pool *memory.Pool) {
+	formattest.ExpectError(t, tested.Write(t, filepath.Join(dir, "a.npz"), &c), "")
+	formattest.WithPool(t, func(pool *memory.Pool) {
 		r, err := Open(filepath.Join(dir, "a.npz"), &record.Config{Pool: pool})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer r.Close()
-		slots, names, _ := r.(record.Described).Describe()
+		slots, names, _ := r.(record.Describer).Describe()
 		if _, n, err := all(t, r, 1); n != 0 || err != nil || fmt.Sprint(names) != "[a b]" || slots[0].DType != pyfeed.Int8 || slots[1].DType != pyfeed.Float64 {
 			t.Error(n, err, slots, names)
 		}
@@ -722,13 +722,13 @@ func TestWriterRefuses(t *testing.T) {
 	tested.Abort(t, &record.Config{}, xs[0])
 }
 
-// An archive is what its name says: its members have a compression of their own.
+// An archive is not compressed as a whole: its members are compressed one by one.
 func TestCompression(t *testing.T) {
 	tested.Compressions(t, record.Config{}, nil, tuple([]float32{1, 2}, int64(3)), "none", "gzip", "zlib", "zstd", "snappy")
 }
 
-// wrapped is an archive of two members, of which data is the two halves: as they are, as deflated data in one stored
-// block, or as what deflate would have written.
+// wrapped returns an archive of two members with one half of data each: stored, as deflated data in one stored block,
+// or as the output of deflate.
 func wrapped(data []byte, method byte) []byte {
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)
@@ -752,7 +752,7 @@ func wrapped(data []byte, method byte) []byte {
 	return b.Bytes()
 }
 
-// The byte says what data is: 0 an archive, else members of one, as wrapped has them. 4 more: the option instances.
+// The byte says what data is: 0 an archive, else members as in wrapped. 4 is added for the option instances.
 func FuzzNpz(f *testing.F) {
 	for _, g := range golden {
 		data, _ := base64.StdEncoding.DecodeString(g)
@@ -776,7 +776,7 @@ func FuzzNpz(f *testing.F) {
 	}
 	pool := memory.NewPool(memory.File)
 	f.Fuzz(func(t *testing.T, data []byte, how byte) {
-		defer formattest.Balance(t)()
+		defer formattest.CheckLeaks(t)()
 		o := Options{}
 		if how&4 != 0 {
 			o.Instances = "file"
@@ -788,13 +788,13 @@ func FuzzNpz(f *testing.F) {
 		if err != nil {
 			return
 		}
-		slots, names, err := r.(record.Described).Describe()
+		slots, names, err := r.(record.Describer).Describe()
 		if err != nil || len(slots) != len(names) || len(slots) == 0 {
 			t.Fatal(slots, names, err)
 		}
-		if r.(*records).count < 1<<16 { // more have no data
+		if r.(*records).count < 1<<16 { // larger counts are of instances without data
 			if _, _, err = all(t, r, 64); err != nil && r.Resync() != io.EOF {
-				t.Fatal("expected the end behind damage")
+				t.Fatal("expected the end after damage")
 			}
 		}
 		r.Close()
@@ -808,7 +808,7 @@ func BenchmarkRows(b *testing.B) {
 			b.Run(fmt.Sprint(map[uint16]string{zip.Store: "stored", zip.Deflate: "deflated"}[method], size), func(b *testing.B) {
 				rows := 100 << 20 / size
 				a := array{name: "x", in: append(npy.Header(pyfeed.Uint8, pyfeed.Dims{int64(rows), int64(size - 8)}), make([]byte, rows*(size-8))...)}
-				for i := range a.in[200:] { // as well deflated as data is
+				for i := range a.in[200:] { // so that the data deflates like ordinary data
 					a.in[200+i] = byte(i*i>>7) & 0xf
 				}
 				y := array{name: "y", in: append(npy.Header(pyfeed.Int64, pyfeed.Dims{int64(rows)}), make([]byte, rows*8)...)}

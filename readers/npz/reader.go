@@ -21,13 +21,13 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// Open begins to read the arrays of an archive.
+// Open opens an archive for reading.
 func Open(path string, c *record.Config) (record.Records, error) {
 	return record.OpenRecords(path, "", c, open)
 }
 
 func open(f *storage.File, c *record.Config) (record.Records, error) {
-	s, err := settle(c)
+	s, err := resolveOptions(c)
 	if err != nil {
 		return nil, err
 	}
@@ -38,16 +38,16 @@ func open(f *storage.File, c *record.Config) (record.Records, error) {
 	return r, nil
 }
 
-// records are the instances of an archive.
+// records reads the instances of an archive.
 type records struct {
 	f       *storage.File
 	pool    *memory.Pool
-	archive []byte // all of it
+	archive []byte // the whole archive
 	members []*member
 	count   int64 // of instances
 	next    int64
 	size    int   // bytes of an instance
-	err     error // what ended them
+	err     error // the error at the end
 }
 
 // member is an array of the archive, and the npy.Source of its data.
@@ -55,38 +55,38 @@ type member struct {
 	*records
 	name   string
 	file   *zip.File
-	at     int    // of its bytes in the archive, as they are stored there
-	stored []byte // those bytes
+	at     int    // offset of stored in the archive
+	stored []byte // the member's bytes as stored
 	array  *npy.Array
 	in     *npy.Instances
 
-	data    []byte         // its bytes, decompressed; nil before the first use
-	memory  *memory.Buffer // that data lies in or, of a mapped file, the window held last
+	data    []byte         // decompressed bytes; nil before the first use
+	memory  *memory.Buffer // memory of data; for a mapped file, the window that is held
 	window  int64          // that window's number
-	sum     uint32         // CRC-32 of the first bytes of data
-	checked int            // how many
+	crc     uint32         // CRC-32 of the first checked bytes of data
+	checked int            // see crc
 }
 
 func (r *records) begin(s settings) error {
-	if err := r.all(); err != nil {
+	if err := r.loadAll(); err != nil {
 		return err
 	}
 	z, err := zip.NewReader(interruptible{bytes.NewReader(r.archive), r.f}, int64(len(r.archive)))
 	if errors.Is(err, storage.ErrInterrupted) {
 		return storage.ErrInterrupted
 	}
-	if err != nil && !errors.Is(err, zip.ErrInsecurePath) { // names lead nowhere here
+	if err != nil && !errors.Is(err, zip.ErrInsecurePath) { // names are not used as paths
 		return r.f.Corrupt(max(0, int64(len(r.archive))-22), -1, "expected a zip archive, which ends with its directory: %s",
 			strings.TrimPrefix(err.Error(), "zip: "))
 	}
-	files, err := r.choose(z.File, s)
+	files, err := r.selectMembers(z.File, s)
 	if err != nil {
 		return err
 	}
 	for i, file := range files {
 		m := &member{records: r, name: strings.TrimSuffix(file.Name, suffix), file: file, window: -1}
 		r.members = append(r.members, m)
-		if err = m.find(); err != nil {
+		if err = m.locate(); err != nil {
 			return err
 		}
 		if m.in, err = m.array.Instances(s.whole, r.pool); err != nil {
@@ -95,66 +95,70 @@ func (r *records) begin(s settings) error {
 		r.size += m.in.Size
 		first := r.members[0]
 		if r.count = first.in.Count; m.in.Count != r.count {
-			return &pyfeed.Error{Kind: pyfeed.Shape, Slot: i, At: m.place(0), Text: "array " + quote(m.name) + ": " +
-				pyfeed.SlotErrorf(pyfeed.Shape, i, "first dimension: expected %d, as in array %s, found %d: instances are rows of all of them, unless it is said to be file",
+			return &pyfeed.Error{Kind: pyfeed.Shape, Slot: i, At: m.location(0), Text: "array " + quote(m.name) + ": " +
+				pyfeed.SlotErrorf(pyfeed.Shape, i, "first dimension: expected %d, as in array %s, found %d: set the option instances to file to read whole arrays",
 					r.count, quote(first.name), m.in.Count).Text}
 		}
 	}
-	return r.apart()
+	return r.checkOverlap()
 }
 
-// mostInflated bounds an archive that is compressed once more, in bytes. It takes as much memory, and a file of a few MB
-// may stand for gigabytes. Only tests change it.
-var mostInflated = 1 << 30
+// Count implements record.Counted.
+func (r *records) Count() int64 { return r.count }
 
-// all has all of the archive be seen: its directory lies at the end. What is not mapped is read whole.
-func (r *records) all() (err error) {
+// maxInflated is the largest size, in bytes, of an archive in a file that is compressed as a whole. Such an archive has
+// to be decompressed into memory, and a file of a few MB may hold gigabytes. Only tests change it.
+var maxInflated = 1 << 30
+
+// loadAll makes the whole archive available, since its directory is at the end. A file that is not mapped is read
+// completely.
+func (r *records) loadAll() (err error) {
 	head, err := r.f.Peek(len(memberHead))
 	if err != nil {
 		return err
 	}
-	// Before all of it: /dev/zero has no end.
+	// Check before reading everything: /dev/zero has no end.
 	if head = head[:min(len(head), len(memberHead))]; len(head) == len(memberHead) && string(head) != memberHead && string(head) != directoryEnd {
 		return r.f.Corrupt(0, -1, "expected a zip archive, which begins with %q, found %q", memberHead, head)
 	}
-	most := math.MaxInt
-	if r.f.Compressed() {
-		most = mostInflated + 1
+	limit := math.MaxInt
+	if r.f.IsCompressed() {
+		limit = maxInflated + 1
 	}
-	if r.archive, err = r.f.Peek(most); err == nil && r.f.Compressed() && len(r.archive) > mostInflated {
+	if r.archive, err = r.f.Peek(limit); err == nil && r.f.IsCompressed() && len(r.archive) > maxInflated {
 		e := pyfeed.Errorf(pyfeed.Unsupported, "compression: expected an archive of at most %d MiB, which has to be in memory as a whole, "+
-			"found more: decompress the file", mostInflated>>20)
-		e.At, err = r.place(0), e
+			"found more: decompress the file", maxInflated>>20)
+		e.At, err = r.location(0), e
 	}
 	return err
 }
 
-// How an archive begins: with a member, or without any.
+// The first bytes of an archive with members, and of one without any.
 const (
 	memberHead   = "PK\x03\x04"
 	directoryEnd = "PK\x05\x06"
 )
 
-// interruptible is what a zip.Reader reads, a piece at a time.
+// interruptible is the input of a zip.Reader. It polls before each read.
 type interruptible struct {
 	*bytes.Reader
 	f *storage.File
 }
 
 func (a interruptible) ReadAt(b []byte, at int64) (int, error) {
-	if err := a.f.Look(); err != nil {
+	if err := a.f.Poll(); err != nil {
 		return 0, err
 	}
 	return a.Reader.ReadAt(b, at)
 }
 
-// choose finds the members that are read.
-func (r *records) choose(files []*zip.File, s settings) (chosen []*zip.File, err error) {
+// selectMembers returns the members to read.
+func (r *records) selectMembers(files []*zip.File, s settings) (chosen []*zip.File, err error) {
 	named := make(map[string]*zip.File, len(files))
 	var names []string // in the order of the file
 	for _, f := range files {
 		name, is := strings.CutSuffix(f.Name, suffix)
-		if !is { // something else, that NumPy gives out as bytes
+		if !is { // another kind of member, which NumPy returns as bytes
 			continue
 		}
 		if named[name] != nil {
@@ -164,7 +168,7 @@ func (r *records) choose(files []*zip.File, s settings) (chosen []*zip.File, err
 		names = append(names, name)
 	}
 	if len(names) == 0 {
-		return nil, &pyfeed.Error{Kind: pyfeed.Slots, Slot: -1, At: r.place(0), Text: "expected members called *.npy, which are arrays, found none"}
+		return nil, &pyfeed.Error{Kind: pyfeed.Slots, Slot: -1, At: r.location(0), Text: "expected members called *.npy, which are arrays, found none"}
 	}
 	wanted := names
 	if s.names != nil {
@@ -174,11 +178,11 @@ func (r *records) choose(files []*zip.File, s settings) (chosen []*zip.File, err
 		f := named[name]
 		if f == nil {
 			e := pyfeed.Errorf(pyfeed.Slots, "expected an array %s, found %s", quote(name), list(names))
-			if s.slots {
-				e = pyfeed.SlotErrorf(pyfeed.Slots, i, "expected an array of its name, %s, found %s: others can be named in the option arrays, in the order of the slots",
+			if s.namesAreSlots {
+				e = pyfeed.SlotErrorf(pyfeed.Slots, i, "expected an array with the slot's name, %s, found %s: other names can be given in the option arrays, in the order of the slots",
 					quote(name), list(names))
 			}
-			e.At = r.place(0)
+			e.At = r.location(0)
 			return nil, e
 		}
 		chosen = append(chosen, f)
@@ -186,7 +190,7 @@ func (r *records) choose(files []*zip.File, s settings) (chosen []*zip.File, err
 	return chosen, nil
 }
 
-// quote puts a name in quotes, as much of it as an error shows.
+// quote quotes a name for an error, shortened if it is long.
 func quote(name string) string {
 	if len(name) > 64 {
 		name = name[:64] + "..."
@@ -205,19 +209,20 @@ func list(names []string) string {
 	return strings.Join(quoted, ", ")
 }
 
-func (r *records) place(offset int64) *pyfeed.Location {
+func (r *records) location(offset int64) *pyfeed.Location {
 	return &pyfeed.Location{File: r.f.Path(), Offset: offset, Record: -1}
 }
 
-// place is where a byte of the member's data is in the archive; where the member begins, if that is compressed.
-func (m *member) place(offset int64) *pyfeed.Location {
+// location returns the position in the archive of a byte of the member's data, or of the member if it is compressed.
+func (m *member) location(offset int64) *pyfeed.Location {
 	if m.file.Method != zip.Store {
 		offset = 0
 	}
-	return m.records.place(int64(m.at) + offset)
+	return m.records.location(int64(m.at) + offset)
 }
 
-// fault completes an error about the member, whose location, if it has one, is in its data, or at an offset there.
+// fault completes an error about the member. The location of err, if any, is relative to the member's data; otherwise
+// offset is.
 func (m *member) fault(err error, offset int64) error {
 	var e *pyfeed.Error
 	if !errors.As(err, &e) {
@@ -227,7 +232,7 @@ func (m *member) fault(err error, offset int64) error {
 		offset = e.At.Offset
 	}
 	located := *e
-	located.Text, located.At = "array "+quote(m.name)+": "+e.Text, m.place(offset)
+	located.Text, located.At = "array "+quote(m.name)+": "+e.Text, m.location(offset)
 	return &located
 }
 
@@ -235,14 +240,14 @@ func (m *member) corrupt(offset int64, format string, args ...any) error {
 	return m.fault(pyfeed.Errorf(pyfeed.Corrupt, format, args...), offset)
 }
 
-// methods are those of zip that some write and we do not read.
+// methods are the compression methods of zip that this package cannot read.
 var methods = map[uint16]string{1: "shrink", 6: "implode", 9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd", 94: "mp3", 95: "xz", 99: "AES encryption"}
 
-// mostPacked bounds what a byte of deflate can hold.
-const mostPacked = 1032
+// maxRatio is how many bytes one byte of deflate can hold at most.
+const maxRatio = 1032
 
-// find reads where the member is and what its header says, and holds the sizes against each other.
-func (m *member) find() error {
+// locate finds the member's data, parses its npy header, and checks that all sizes agree.
+func (m *member) locate() error {
 	f := m.file
 	switch f.Method {
 	case zip.Store, zip.Deflate:
@@ -269,7 +274,7 @@ func (m *member) find() error {
 	switch {
 	case f.Method == zip.Store && f.UncompressedSize64 != f.CompressedSize64:
 		return m.corrupt(0, "expected two equal sizes of a member that is stored, found %d and %d", f.CompressedSize64, f.UncompressedSize64)
-	case f.UncompressedSize64/mostPacked > f.CompressedSize64:
+	case f.UncompressedSize64/maxRatio > f.CompressedSize64:
 		return m.corrupt(0, "expected %d bytes, which are more than %d can be inflated to", f.UncompressedSize64, f.CompressedSize64)
 	}
 	head, err := m.head()
@@ -289,24 +294,24 @@ func name(method uint16) string {
 	if name := methods[method]; name != "" {
 		return name
 	}
-	return "which has no name here"
+	return "an unknown one"
 }
 
-// head is the npy header, and perhaps more.
+// head returns the npy header, and perhaps more bytes.
 func (m *member) head() ([]byte, error) {
 	size := m.file.UncompressedSize64
 	if m.file.Method == zip.Store {
 		return m.stored, nil
 	}
 	in := inflaters.Get().(*inflater)
-	defer in.put()
+	defer in.release()
 	in.begin(m.f, m.stored)
-	head := make([]byte, min(size, 512)) // those of NumPy have 128
+	head := make([]byte, min(size, 512)) // NumPy's headers have 128
 	n, err := io.ReadFull(in, head)
 	if err != nil {
 		return nil, m.broken(n, err)
 	}
-	begin, err := npy.Begin(head)
+	begin, err := npy.DataOffset(head)
 	if err != nil {
 		return nil, m.fault(err, 0)
 	}
@@ -320,7 +325,7 @@ func (m *member) head() ([]byte, error) {
 	return head, nil
 }
 
-// broken is an error about compressed data after so many bytes of what it holds.
+// broken returns an error about compressed data that ended or failed after n decompressed bytes.
 func (m *member) broken(n int, err error) error {
 	if err == storage.ErrInterrupted {
 		return err
@@ -331,8 +336,8 @@ func (m *member) broken(n int, err error) error {
 	return m.corrupt(0, "inflating, after %d bytes: %s", n, strings.TrimPrefix(err.Error(), "flate: "))
 }
 
-// apart refuses members that lie in each other: a small file could hold any amount then.
-func (r *records) apart() error {
+// checkOverlap returns an error if members overlap: otherwise a small file could hold any amount of data.
+func (r *records) checkOverlap() error {
 	sorted := slices.Clone(r.members)
 	slices.SortFunc(sorted, func(a, b *member) int { return a.at - b.at })
 	for i, m := range sorted[1:] {
@@ -343,7 +348,7 @@ func (r *records) apart() error {
 	return nil
 }
 
-// Read makes the slots one after another, each for many tuples.
+// Read fills the slots one after the other, each for many tuples.
 func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 	r.err = record.ClearInterrupt(r.err)
 	if r.err != nil || len(out) == 0 {
@@ -355,8 +360,8 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 		return 0, r.err
 	}
 	out = out[:n]
-	for _, m := range r.members { // before any goes on: this may take long, and be interrupted
-		there, err := m.in.Ready(m)
+	for _, m := range r.members { // before any slot is read, since this may take long and be interrupted
+		there, err := m.in.Prepare(m)
 		if r.err = m.numbered(err, 0); r.err != nil {
 			return 0, r.err
 		}
@@ -368,7 +373,7 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 			t.Resize(len(r.members))
 		}
 	}
-	whole := n // tuples that have all their slots
+	whole := n // tuples with all their slots
 	for i, m := range r.members {
 		got, err := m.read(out, i)
 		if err != nil {
@@ -387,7 +392,7 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 	return whole, nil
 }
 
-// read fills a slot of all tuples, or says of how many before there was an error.
+// read fills a slot of all tuples. On an error, n is the number of tuples filled.
 func (m *member) read(out []*pyfeed.Tuple, slot int) (n int, err error) {
 	for n < len(out) && err == nil {
 		var k int
@@ -403,12 +408,12 @@ func (m *member) read(out []*pyfeed.Tuple, slot int) (n int, err error) {
 	return n, nil
 }
 
-// numbered completes an error behind n of the next instances.
+// numbered adds the number of the record to an error that occurred after n of the next instances.
 func (m *member) numbered(err error, n int) error {
 	if err == nil || err == storage.ErrInterrupted {
 		return err
 	}
-	if e := m.f.Intact(); e != nil {
+	if e := m.f.CheckTruncated(); e != nil {
 		err = e
 	}
 	var e *pyfeed.Error
@@ -418,10 +423,10 @@ func (m *member) numbered(err error, n int) error {
 	return err
 }
 
-// Interrupt is npy.Source's.
+// Interrupt implements npy.Source.
 func (m *member) Interrupt() *storage.Interrupt { return m.f.Interrupt() }
 
-// Peek is npy.Source's: what it shows has been checked.
+// Peek implements npy.Source. The data that it returns has been checked.
 func (m *member) Peek(at, n int) ([]byte, error) {
 	if m.data == nil {
 		if err := m.load(); err != nil {
@@ -439,27 +444,27 @@ func (m *member) Peek(at, n int) ([]byte, error) {
 }
 
 const (
-	// atOnce is the most that is checked before the first instance, in bytes. Of a larger member that is stored, the
-	// checksum goes along with the instances, and its last ones are kept back if it is wrong.
-	atOnce = 64 << 20
-	// piece is how much is checked at a time, in bytes: in the cache still when it is used.
+	// maxEagerCheck is how many bytes are checked before the first instance is delivered. The checksum of a larger
+	// stored member is computed as its instances are read; if it is wrong, the last ones are not delivered.
+	maxEagerCheck = 64 << 20
+	// piece is how many bytes are checked at a time, so that they are in the cache when they are used.
 	piece = 256 << 10
 )
 
-// check makes sure of the checksum of a stored member, up to an offset at least.
+// check verifies the checksum of a stored member, at least up to the offset end.
 func (m *member) check(end int) error {
-	if len(m.data) <= atOnce {
+	if len(m.data) <= maxEagerCheck {
 		end = len(m.data)
 	}
 	for begin := m.checked; m.checked < end; {
-		if m.checked-begin > storage.LookEvery {
-			if err := m.f.Look(); err != nil {
+		if m.checked-begin > storage.PollEvery {
+			if err := m.f.Poll(); err != nil {
 				return err
 			}
 			begin = m.checked
 		}
 		next := min(m.checked+piece, len(m.data))
-		m.sum = crc32.Update(m.sum, crc32.IEEETable, m.data[m.checked:next])
+		m.crc = crc32.Update(m.crc, crc32.IEEETable, m.data[m.checked:next])
 		m.checked = next
 	}
 	if m.checked == len(m.data) {
@@ -469,36 +474,36 @@ func (m *member) check(end int) error {
 }
 
 func (m *member) verify() error {
-	if m.sum != m.file.CRC32 {
-		return m.corrupt(0, "checksum: expected %08x, found %08x", m.file.CRC32, m.sum)
+	if m.crc != m.file.CRC32 {
+		return m.corrupt(0, "checksum: expected %08x, found %08x", m.file.CRC32, m.crc)
 	}
 	return nil
 }
 
-// load finds the bytes of a stored member, or decompresses and checks them.
+// load sets data: to the bytes of a stored member, or to the decompressed and verified bytes.
 func (m *member) load() error {
 	if m.file.Method == zip.Store {
 		m.data = m.stored
 		return nil
 	}
 	in := inflaters.Get().(*inflater)
-	defer in.put()
+	defer in.release()
 	in.begin(m.f, m.stored)
 	size := int(m.file.UncompressedSize64)
-	// Memory grows with what there is, not with what the directory claims.
+	// Memory grows with the data found, not with the size that the directory claims.
 	b, err := m.pool.Get(min(size, max(64<<10, 8*len(m.stored))))
 	if err != nil {
 		return err
 	}
 	have := 0
-	m.sum = 0
+	m.crc = 0
 	for {
-		if err := m.f.Look(); err != nil {
+		if err := m.f.Poll(); err != nil {
 			b.Release()
 			return err
 		}
 		n, err := io.ReadFull(in, b.Bytes()[have:min(b.Size(), have+piece)])
-		m.sum = crc32.Update(m.sum, crc32.IEEETable, b.Bytes()[have:have+n])
+		m.crc = crc32.Update(m.crc, crc32.IEEETable, b.Bytes()[have:have+n])
 		have += n
 		if err == nil && have == size {
 			err = in.end()
@@ -530,14 +535,14 @@ func (m *member) load() error {
 	return m.verify()
 }
 
-// Hold is npy.Source's.
+// Hold implements npy.Source.
 func (m *member) Hold(at, size, n int) (*memory.Buffer, int) {
 	switch {
 	case m.file.Method != zip.Store:
-	case !m.f.Mapped():
+	case !m.f.IsMapped():
 		return m.f.Hold(n), n
 	default:
-		// The File keeps the window of one place, but each member is at another.
+		// The File holds only one window, but each member reads at another position.
 		offset := int64(m.at + m.array.Begin + at)
 		if window := offset / memory.WindowSize; m.memory == nil || m.window != window {
 			m.release()
@@ -556,14 +561,14 @@ func (m *member) release() {
 	}
 }
 
-// drop lets go of what the member holds when all its instances were made.
+// drop releases the member's memory after its last instance.
 func (m *member) drop() {
 	m.in.Close()
 	m.release()
 	m.data = nil
 }
 
-// Resync finds nothing: what is wrong with an array is wrong with all of it.
+// Resync ends the file: damage in an array makes the whole array unusable.
 func (r *records) Resync() error {
 	if r.err != nil {
 		r.err = io.EOF
@@ -571,13 +576,30 @@ func (r *records) Resync() error {
 	return r.err
 }
 
-// Intact is the File's.
-func (r *records) Intact() error { return r.f.Intact() }
+// Position implements record.Seeker. It is the number of the instance.
+func (r *records) Position() (record.Position, bool) {
+	return record.Position{Offset: r.next}, r.err == nil
+}
 
-// Unchanged is the File's.
-func (r *records) Unchanged() error { return r.f.Unchanged() }
+// Seek implements record.Seeker.
+func (r *records) Seek(p record.Position, _ int64, _ bool) error {
+	for _, m := range r.members {
+		if err := m.in.CheckPosition(r.f.Path(), p); err != nil {
+			return err
+		}
+		m.in.Next = p.Offset
+	}
+	r.next = p.Offset
+	return nil
+}
 
-// Close lets go of the file.
+// CheckTruncated calls that of the File.
+func (r *records) CheckTruncated() error { return r.f.CheckTruncated() }
+
+// CheckUnchanged calls that of the File.
+func (r *records) CheckUnchanged() error { return r.f.CheckUnchanged() }
+
+// Close closes the file.
 func (r *records) Close() {
 	for _, m := range r.members {
 		if m.in != nil {
@@ -588,7 +610,7 @@ func (r *records) Close() {
 	r.f.Close()
 }
 
-// Describe is what the headers say.
+// Describe returns the slots that the headers describe.
 func (r *records) Describe() (slots []pyfeed.Slot, names []string, err error) {
 	for _, m := range r.members {
 		slots, names = append(slots, m.in.Slot()), append(names, m.name)
@@ -596,12 +618,12 @@ func (r *records) Describe() (slots []pyfeed.Slot, names []string, err error) {
 	return slots, names, nil
 }
 
-// inflater decompresses. Its tables are large: they are kept.
+// inflater decompresses. inflaters keeps it for reuse, since its tables are large.
 type inflater struct {
-	from   bytes.Reader
-	packed storage.Packed // what is in from
-	pieces *bufio.Reader  // of that
-	flate  io.ReadCloser
+	from       bytes.Reader
+	compressed storage.CompressedInput // reads from
+	pieces     *bufio.Reader           // reads compressed
+	flate      io.ReadCloser
 }
 
 var inflaters = sync.Pool{New: func() any {
@@ -612,24 +634,24 @@ var inflaters = sync.Pool{New: func() any {
 
 func (in *inflater) begin(f *storage.File, data []byte) {
 	in.from.Reset(data)
-	in.packed = f.Interrupt().Packed(&in.from)
-	in.pieces.Reset(&in.packed)
+	in.compressed = f.Interrupt().CompressedInput(&in.from)
+	in.pieces.Reset(&in.compressed)
 	_ = in.flate.(flate.Resetter).Reset(in.pieces, nil)
 }
 
 func (in *inflater) Read(b []byte) (int, error) {
 	n, err := in.flate.Read(b)
-	in.packed.Gave(n)
+	in.compressed.Produced(n)
 	return n, err
 }
 
-func (in *inflater) put() {
+func (in *inflater) release() {
 	in.from.Reset(nil)
-	in.packed = storage.Packed{}
+	in.compressed = storage.CompressedInput{}
 	inflaters.Put(in)
 }
 
-// end says whether the data ends here, and has no bytes behind it.
+// end returns an error unless the compressed data ends here and no bytes follow it.
 func (in *inflater) end() error {
 	var more [1]byte
 	switch n, err := in.Read(more[:]); {
@@ -638,7 +660,7 @@ func (in *inflater) end() error {
 	case err != io.EOF:
 		return err
 	case in.from.Len()+in.pieces.Buffered() > 0:
-		return errors.New("expected the end, found bytes behind it")
+		return errors.New("expected the end, found bytes after it")
 	}
 	return nil
 }

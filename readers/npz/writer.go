@@ -14,10 +14,10 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// Create begins to write an archive of an array for each slot, of which each tuple is a row, or with instances "file"
-// the only one all. What the slots leave open, the first tuple decides.
+// Create creates an archive of an array for each slot. Each tuple has a row of each array; with instances "file", the
+// only tuple has the whole arrays. The first tuple decides what the slots leave open.
 func Create(path string, c *record.Config) (record.Writer, error) {
-	s, err := settle(c)
+	s, err := resolveOptions(c)
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func Create(path string, c *record.Config) (record.Writer, error) {
 			err = w.begin(len(c.Slots))
 		}
 		for i := 0; err == nil && i < len(c.Slots); i++ {
-			err = w.arrays[i].Settle(c.Slots[i])
+			err = w.arrays[i].SetSlot(c.Slots[i])
 		}
 	}
 	if err != nil {
@@ -47,15 +47,15 @@ func Create(path string, c *record.Config) (record.Writer, error) {
 	return w, nil
 }
 
-// writer writes. A member of an archive is written in one go and begins with the number of rows: until Close the rows
-// lie in other files, one for each slot, of which memory holds no more than a buffer.
+// writer writes an archive. A member begins with its number of rows and has to be written at once. So until Close the
+// rows are kept in spools, temporary files of which only a buffer is in memory, one for each slot.
 type writer struct {
 	record.FileWriter
 	settings
 	arrays []*column
 }
 
-// column is an array, and its rows.
+// column is an array and its rows.
 type column struct {
 	npy.Column
 	name string
@@ -106,14 +106,14 @@ func (w *writer) encode(t *pyfeed.Tuple) error {
 	return nil
 }
 
-// finish makes the archive.
+// finish writes the archive.
 func (w *writer) finish() error {
 	if w.arrays == nil {
-		return pyfeed.Errorf(pyfeed.State, "expected at least one tuple, found none: without one or slots there are no arrays")
+		return pyfeed.Errorf(pyfeed.State, "expected at least one tuple, found none: the first tuple or slots decide which arrays there are")
 	}
 	z := zip.NewWriter(w.Sink)
 	z.RegisterCompressor(zip.Deflate, func(to io.Writer) (io.WriteCloser, error) { return flate.NewWriter(to, flate.DefaultCompression) })
-	behind := int64(0) // bytes that the archive will have behind the member before
+	behind := int64(0) // size of the descriptor that follows the previous member
 	for _, c := range w.arrays {
 		n, err := w.member(z, c, behind)
 		if err != nil {
@@ -127,13 +127,13 @@ func (w *writer) finish() error {
 	return z.Close()
 }
 
-// member writes one and answers its size.
+// member writes a member and returns the size of its data.
 func (w *writer) member(z *zip.Writer, c *column, behind int64) (size int64, err error) {
 	head, err := c.Header()
 	if err != nil {
 		return 0, err
 	}
-	// Of the time, which goes into the padding else, only the date, and that is always the first there is.
+	// Only a date is set, always the earliest one: a time would be written to an extra field, which padding needs.
 	h := &zip.FileHeader{Name: c.name + suffix, Method: zip.Deflate, ModifiedDate: 1<<5 | 1}
 	if !w.deflate {
 		h.Method = zip.Store
@@ -153,19 +153,19 @@ func (w *writer) member(z *zip.Writer, c *column, behind int64) (size int64, err
 	return int64(len(head)) + n, err
 }
 
-// Of a zip archive.
+// Parts of a zip archive.
 const (
-	localHeaderSize  = 30 // before a member's name, in bytes
-	descriptorSize   = 16 // behind a member that was written in one go; the next is for one of 4 GiB or more
+	localHeaderSize  = 30 // bytes before a member's name
+	descriptorSize   = 16 // bytes after a member; the next constant is for a member of 4 GiB or more
 	descriptorSize64 = 24
 	paddingTag       = 0xd935
 )
 
-// alignment of a member's data, in bytes: so that it can be used where it lies.
+// alignment of a member's data, in bytes, so that it can be used in place.
 const alignment = 64
 
-// padding is an extra field that ends at an aligned offset if it begins at this one: the tag is that of Android's
-// zipalign, which is ignored by those who do not know it.
+// padding returns an extra field that begins at offset at and ends at an aligned offset. Its tag is that of Android's
+// zipalign, which other programs ignore.
 func padding(at int64) []byte {
 	const head = 6 // tag, size, and the alignment
 	n := int(-(at+head)%alignment+alignment) % alignment

@@ -31,7 +31,7 @@ func TestBatchConcatenates(t *testing.T) {
 		readertest.Push(t, q, readertest.Numbers(pyfeed.Dims{1}, 3))
 		q.Close(pyfeed.PassCurrent)
 		if got := readertest.Next(t, h); got != "[2] [] [1 2]" {
-			t.Errorf("first: %s", got)
+			t.Errorf("first batch: found %s", got)
 		}
 		want := "[1] [] [3]"
 		if dropLast {
@@ -41,7 +41,7 @@ func TestBatchConcatenates(t *testing.T) {
 			t.Errorf("last, drop_last %v: expected %s, found %s", dropLast, want, got)
 		}
 		if got := readertest.Next(t, h); got != "EOF" {
-			t.Errorf("end: %s", got)
+			t.Errorf("expected the end, found %s", got)
 		}
 	}
 }
@@ -77,7 +77,7 @@ func TestBatchMergesLoD(t *testing.T) {
 	}
 }
 
-func TestBatchKeepsWhatItHasWhenAWaitEnds(t *testing.T) {
+func TestBatchKeepsInstancesWhenAWaitEnds(t *testing.T) {
 	scope, q := feed(t, pyfeed.QueueOptions{Capacity: 9, Slots: readertest.Rows})
 	if err := createBatch(scope, "batch", "reader", 2, false); err != nil {
 		t.Fatal(err)
@@ -95,7 +95,8 @@ func TestBatchKeepsWhatItHasWhenAWaitEnds(t *testing.T) {
 	}
 }
 
-// A pass may end in a call that is given up at that moment: what is gathered is the last batch of the pass all the same.
+// A pass may end during a call whose context is cancelled. The instances gathered by then are still the last batch of
+// the pass.
 func TestBatchKeepsTheEndThatACallFindsWhichIsGivenUp(t *testing.T) {
 	scope := readertest.Scope(t)
 	create(t, scope, "create_random_data_generator", "source", nil, `{"slots": [{"dtype": "int64", "dims": []}], "count": 3}`)
@@ -103,7 +104,7 @@ func TestBatchKeepsTheEndThatACallFindsWhichIsGivenUp(t *testing.T) {
 	h, _ := readers.Capability[readers.Reader](create(t, scope, "create_multi_pass_reader", "passes", []string{"batches"}, `{"pass_num": 2}`))
 	ctx, cancel := context.WithCancel(background)
 	cancel()
-	caller := &wait.Parker{Context: ctx} // who has waited; there is no need to any more
+	caller := &wait.Parker{Context: ctx} // it has waited, and its context is cancelled
 	for i, want := range []int64{2, 1, 2, 1} {
 		tuple, err := h.ReadNext(caller)
 		if err != nil {
@@ -139,7 +140,7 @@ func TestBatchDeliversBeforeAFailure(t *testing.T) {
 	}
 }
 
-func TestBatchRefusesWhatDoesNotMatch(t *testing.T) {
+func TestBatchRefusesMismatchedTuples(t *testing.T) {
 	scope, q := feed(t, pyfeed.QueueOptions{Capacity: 9, Slots: []pyfeed.Slot{{DType: pyfeed.Int64, Dims: pyfeed.Dims{1, -1}}}})
 	if err := createBatch(scope, "batch", "reader", 2, false); err != nil {
 		t.Fatal(err)
@@ -160,7 +161,8 @@ func TestCreateBatchReaderRefuses(t *testing.T) {
 	readertest.Expect(t, createPyArray(scope, "b", "reader"), pyfeed.State, "expected a queue in it")
 }
 
-// ragged makes a batch reader of n tuples whose first slot has so many rows each, beside one of LoD and a stacked one.
+// ragged makes a batch reader of tuples with three slots. rows has the number of sequences or rows that the first two
+// slots of each tuple add to a batch; the third slot is stacked.
 func ragged(t *testing.T, rows []int64, attributes string) *readers.ReaderHolder {
 	t.Helper()
 	scope := pyfeed.NewScope(nil)
@@ -242,7 +244,7 @@ func TestABatchRefusesTuplesWhoseSlotsAddDifferentNumbersOfRows(t *testing.T) {
 	}
 }
 
-// A batch that is too large for its memory to be taken before its tuples are known grows with them.
+// A batch that is too large to be allocated before the number of its tuples is known grows with its tuples.
 func TestALargeBatchGrows(t *testing.T) {
 	const rows, size = 150, 1 << 20
 	before := memory.Count()
@@ -283,22 +285,23 @@ func TestALargeBatchGrows(t *testing.T) {
 	for k := range rows {
 		row := b.Slots[0].Data[k*size:][:size]
 		if row[0] != byte(k) || row[size-1] != byte(k) || bytes.Count(row, []byte{byte(k)}) != size || b.Slots[1].Data[8*k] != byte(k) {
-			t.Errorf("row %d is another's", k)
+			t.Errorf("row %d has the data of another row", k)
 		}
 	}
 	if live := memory.Count().Live[memory.Batch] - before.Live[memory.Batch]; live != rows*size+8*rows {
-		t.Errorf("%d bytes in use", live)
+		t.Errorf("too much memory is in use: %d bytes", live)
 	}
 	b.Release()
 	h.Drop()
 	q.Drop()
 	scope.Drop()
 	if after := memory.Count(); after != before {
-		t.Errorf("counts: %+v before, %+v after", before, after)
+		t.Errorf("memory was not released: counts %+v before, %+v after", before, after)
 	}
 }
 
-// The same where slots are concatenated and have LoD; what does not fit is told of by its number in the batch.
+// The same for concatenated slots with LoD. The error about a tuple that does not fit has the tuple's number in the
+// batch.
 func TestALargeBatchOfSequencesGrows(t *testing.T) {
 	const rows, size = 250, 1 << 20
 	before := memory.Count()
@@ -351,7 +354,7 @@ func TestALargeBatchOfSequencesGrows(t *testing.T) {
 				n := int64(k%4) * (size / 8)
 				found := b.Slots[0].Data[2*at:][:2*n]
 				if bytes.Count(found, []byte{byte(k)}) != int(2*n) || b.Slots[0].LoD[0][k+1] != at+n || b.Slots[1].Data[8*k] != byte(k) {
-					t.Errorf("tuple %d is another's", k)
+					t.Errorf("tuple %d has the data of another tuple", k)
 				}
 				at += n
 			}
@@ -366,7 +369,7 @@ func TestALargeBatchOfSequencesGrows(t *testing.T) {
 		scope.Drop()
 	}
 	if after := memory.Count(); after != before {
-		t.Errorf("counts: %+v before, %+v after", before, after)
+		t.Errorf("memory was not released: counts %+v before, %+v after", before, after)
 	}
 }
 
@@ -388,6 +391,6 @@ func TestAFailedCreateLeavesNoVariable(t *testing.T) {
 	readertest.Expect(t, createBatch(scope, "new", "reader", 0, false), pyfeed.Invalid, "batch_size")
 	readertest.Expect(t, createBatch(scope, "new", "nobody", 2, false), pyfeed.NotFound, "nobody")
 	if _, err := scope.FindVar("new"); err == nil {
-		t.Error("there is a variable, and nothing in it")
+		t.Error("a failed create has left a variable")
 	}
 }

@@ -16,16 +16,15 @@ import (
 	"github.com/pyfeed/pyfeed/readers/internal/readertest"
 )
 
-// turnsEnd has every TimeSlice end at its first look at the clock. It comes before the scope of a test.
-func turnsEnd(t *testing.T) {
+// timeSlicesEnd makes every TimeSlice expire at its first check. It is called before the scope of a test is made.
+func timeSlicesEnd(t *testing.T) {
 	t.Helper()
 	length := limits.TimeSlice
 	limits.TimeSlice = 0
 	t.Cleanup(func() { limits.TimeSlice = length })
 }
 
-// busyChains are readers over others that are always ready. The first is endless; of the second, which has a format for
-// the count of its tuples, a read takes some of them.
+// busyChains are chains above readers that always have a tuple ready.
 var busyChains = map[string][]struct{ op, out, in, attributes string }{
 	"batch": {
 		{"create_batch_reader", "top", "source", `{"batch_size": 100000000}`},
@@ -61,10 +60,10 @@ var busyChains = map[string][]struct{ op, out, in, attributes string }{
 	},
 }
 
-// busy makes a chain whose next tuple is never there, though nothing below ever blocks.
+// busy makes a chain whose next tuple never becomes ready, although no reader below ever blocks.
 func busy(t *testing.T, name string) (top, source *readers.ReaderHolder) {
 	t.Helper()
-	turnsEnd(t)
+	timeSlicesEnd(t)
 	scope := readertest.Scope(t)
 	const slot = `"slots": [{"dtype": "uint8", "dims": []}]`
 	create(t, scope, "create_random_data_generator", "source", nil, `{`+slot+`}`)
@@ -81,7 +80,7 @@ func busy(t *testing.T, name string) (top, source *readers.ReaderHolder) {
 	return top, reader(t, scope, "source")
 }
 
-// A call that never blocks lets go of its locks, and is to be made again without a sleep.
+// A call that never blocks releases its locks after a time slice, and its caller repeats it without sleeping.
 func TestABusyCallLetsItsCallerLookAround(t *testing.T) {
 	for _, name := range []string{"batch", "shard", "batch of passes", "batch of pairs"} {
 		t.Run(name, func(t *testing.T) {
@@ -100,16 +99,16 @@ func TestABusyCallLetsItsCallerLookAround(t *testing.T) {
 				}
 			}
 			if !once.Busy {
-				t.Error("a caller that does not wait is to know that the call could go on")
+				t.Error("expected the caller to be told that the call can go on")
 			}
-			_ = h.Stats() // which takes the lock
+			_ = h.Stats() // needs the lock
 		})
 	}
 }
 
-// A batch is the same wherever its call was left. Each try goes on from there.
+// A batch is the same wherever its call was interrupted: each try goes on from there.
 func TestABusyCallLosesNothing(t *testing.T) {
-	turnsEnd(t)
+	timeSlicesEnd(t)
 	names, _ := readertest.WriteIDs(t, 1000)
 	for _, name := range []string{"stacked", "concatenated"} {
 		t.Run(name, func(t *testing.T) {
@@ -147,13 +146,13 @@ func TestABusyCallLosesNothing(t *testing.T) {
 				t.Errorf("expected %d bytes, found other %d", len(want), len(found))
 			}
 			if few != 3 || many <= few {
-				t.Errorf("expected 3 tries and more, found %d and %d", few, many)
+				t.Errorf("expected at least 3 tries, found %d and %d", few, many)
 			}
 		})
 	}
 }
 
-// Cancelling, and a reset by another thread, end a call that works as they end one that sleeps.
+// A cancelled context, or a reset by another thread, ends a busy call as it ends a sleeping one.
 func TestABusyCallCanBeEnded(t *testing.T) {
 	for name := range busyChains {
 		for _, reset := range []bool{false, true} {
@@ -178,7 +177,7 @@ func TestABusyCallCanBeEnded(t *testing.T) {
 					}
 					return
 				}
-				for { // the call may not have begun
+				for { // again, since the call may not have begun
 					if err := h.ReInit(); err != nil {
 						t.Fatal(err)
 					}

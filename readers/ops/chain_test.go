@@ -14,12 +14,12 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
 	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/decorators"
-	"github.com/pyfeed/pyfeed/readers/internal/order"
+	"github.com/pyfeed/pyfeed/readers/internal/permutation"
 	"github.com/pyfeed/pyfeed/readers/internal/readertest"
 	"github.com/pyfeed/pyfeed/readers/ops"
 )
 
-// A model is a reader in plain Go: the tuples of a pass, each the ids in it.
+// A model is a reader in plain Go: it returns the tuples of a pass, each as its ids.
 type model func(pass uint64) [][]int64
 
 func (m model) shuffled(size int, seed uint64) model {
@@ -33,7 +33,7 @@ func (m model) shuffled(size int, seed uint64) model {
 				refs[i] = &pyfeed.Tuple{}
 				at[refs[i]] = i
 			}
-			order.Permute(refs, seed, pass, block, nil)
+			permutation.Permute(refs, seed, pass, block, nil)
 			for _, r := range refs {
 				out = append(out, in[at[r]])
 			}
@@ -106,7 +106,7 @@ func (c *chain) add(t *testing.T, op string, ins []string, format string, args .
 	}
 }
 
-// work runs workers that add to every number.
+// work starts workers that add by to every number.
 func (c *chain) work(t *testing.T, by int64, threads int) {
 	h, err := readers.FindHolder(c.scope, c.top)
 	if err != nil {
@@ -131,7 +131,7 @@ func (c *chain) work(t *testing.T, by int64, threads int) {
 	}
 }
 
-// step is a worker's: it adds to every number of a tuple.
+// step is a worker's step: it adds by to every number of a tuple.
 func step(w *decorators.MapWorkers, in *pyfeed.Tuple, ticket uint64, by int64, arena *memory.Arena) {
 	defer in.Release()
 	all, err := readertest.IDsOf(in)
@@ -204,7 +204,7 @@ func (c *chain) decorate(t *testing.T, random *rand.Rand, batches *int) {
 		c.add(t, "create_map_reader", in, `{"capacity": %d}`, 1+random.IntN(20))
 		c.work(t, by, 1+random.IntN(3))
 		c.model = c.mapped(by)
-	case 6: // nothing
+	case 6: // no decorator
 	}
 }
 
@@ -214,7 +214,7 @@ func randomChain(t *testing.T, random *rand.Rand) *chain {
 	for i := range counts {
 		counts[i] = random.IntN(50)
 	}
-	counts[0]++ // an empty pass is an error of multi_pass, tested elsewhere
+	counts[0]++ // so that no file set is empty, which multi_pass refuses
 	names, files := readertest.WriteIDs(t, counts...)
 	width := 1 + random.IntN(4)
 	c.add(t, "open_files", nil, `{"filenames": ["%s"], "slots": %s, "num_threads": %d, "interleave": %d}`,
@@ -227,8 +227,8 @@ func randomChain(t *testing.T, random *rand.Rand) *chain {
 	return c
 }
 
-// Random chains of decorators deliver what their models say, tuple by tuple, pass after pass, with resets at
-// random points.
+// Random chains of decorators deliver what their models do, tuple by tuple and pass by pass, with resets at random
+// points.
 func TestChainsDoAsTheirModels(t *testing.T) {
 	before := memory.Count()
 	passes := 100
@@ -244,7 +244,7 @@ func TestChainsDoAsTheirModels(t *testing.T) {
 		}
 		for pass := range uint64(passes) {
 			want := c.model(pass)
-			if len(want) == 0 { // dropped, all of it, which a multi_pass would refuse
+			if len(want) == 0 { // all tuples were dropped, which a multi_pass above would refuse
 				break
 			}
 			until := len(want) + 1
@@ -263,11 +263,11 @@ func TestChainsDoAsTheirModels(t *testing.T) {
 		c.workers.Wait()
 	}
 	if after := memory.Count(); after != before {
-		t.Errorf("counts: %+v before, %+v after", before, after)
+		t.Errorf("memory was not released: counts %+v before, %+v after", before, after)
 	}
 }
 
-// compare reads the first tuples of a pass, by any of the ways to read.
+// compare reads the first tuples of a pass, with HasNext, ReadNext and ReadMany at random.
 func compare(h *readers.ReaderHolder, want [][]int64, until int, random *rand.Rand) error {
 	for i := 0; i < until; {
 		if random.IntN(3) == 0 {

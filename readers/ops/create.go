@@ -9,20 +9,20 @@ import (
 	"github.com/pyfeed/pyfeed/readers/internal/async"
 )
 
-// MakeNow runs an operator, which Check found good: it makes a reader of others, whose references it takes over. Attributes are
-// a JSON object, or nothing. It does not wait for files: [wait.ErrWouldBlock] says that it would have to, and that [Open]
-// does.
+// MakeNow runs an operator that Check has accepted: it makes a reader of the readers in, whose references it takes
+// over. attributes is a JSON object, or nothing. MakeNow does not wait for files: it returns [wait.ErrWouldBlock] if it
+// would have to. [Open] waits.
 func MakeNow(scope *pyfeed.Scope, name string, in []*readers.ReaderHolder, attributes []byte) (readers.Reader, error) {
 	return operators.byName[name].make(wait.NonBlocking, scope, in, attributes)
 }
 
-// Create runs an operator: it makes a reader from the readers in the variables ins and puts it into the variable out, which is
-// made if need be. Attributes are a JSON object, or nothing.
+// Create runs an operator: it makes a reader of the readers in the variables ins, and puts it into the variable out,
+// which it makes if need be. attributes is a JSON object, or nothing.
 func Create(scope *pyfeed.Scope, name, out string, ins []string, attributes []byte) error {
 	return create(context.Background(), scope, name, out, ins, attributes)
 }
 
-// CreateNow is Create that does not wait for files: [wait.ErrWouldBlock] says that it would have to, and that [Open] does.
+// CreateNow is Create without waiting for files: it returns [wait.ErrWouldBlock] if it would have to. [Open] waits.
 func CreateNow(scope *pyfeed.Scope, name, out string, ins []string, attributes []byte) error {
 	return create(wait.NonBlocking, scope, name, out, ins, attributes)
 }
@@ -49,9 +49,9 @@ func create(ctx context.Context, scope *pyfeed.Scope, name, out string, ins []st
 	return Put(scope, out, r)
 }
 
-// Put puts the reader, which it owns, into a variable, which is made if need be.
+// Put puts a reader, which it takes over, into the variable out, which it makes if need be.
 func Put(scope *pyfeed.Scope, out string, r readers.Reader) error {
-	v, err := scope.Var(out) // not before: where nothing is made, there is no variable
+	v, err := scope.Var(out) // only now: without a reader, no variable is made
 	if err != nil {
 		r.Close()
 		return err
@@ -59,13 +59,13 @@ func Put(scope *pyfeed.Scope, out string, r readers.Reader) error {
 	return v.Set(readers.NewHolder(r).Named(out))
 }
 
-// An Opening is an operator that takes long to make its reader: it looks through directories, or its first file has to say
-// what its instances look like and is a pipe, for which it waits, or one in which it has to search.
+// An Opening is an operator that takes long to make its reader. It searches directories; or it infers the slots from
+// the first file, which is a pipe whose writer it waits for, or a file in which it has to skip damage.
 type Opening struct {
 	async.Task[readers.Reader]
 }
 
-// Open runs an operator that [CreateNow] or [MakeNow] has found to have to wait, in a goroutine.
+// Open runs, in a goroutine, an operator for which [CreateNow] or [MakeNow] has returned [wait.ErrWouldBlock].
 func Open(scope *pyfeed.Scope, name string, attributes []byte) *Opening {
 	o := new(Opening)
 	o.Start("waits for a file to be opened", func(ctx context.Context) (readers.Reader, error) {
@@ -74,8 +74,8 @@ func Open(scope *pyfeed.Scope, name string, attributes []byte) *Opening {
 	return o
 }
 
-// Read is the read op: the next tuple of the reader in the variable reader, slot by slot into the
-// variables outs. Nothing is copied. At the end of the pass the variables stay as they are.
+// Read is the read op: it puts the slots of the next tuple of a reader into the variables outs, without a copy. The
+// reader is in the variable of that name. At the end of the pass the variables stay as they are.
 func Read(ctx context.Context, scope *pyfeed.Scope, reader string, outs []string) error {
 	h, err := readers.FindHolder(scope, reader)
 	if err != nil {

@@ -4,6 +4,10 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,6 +26,131 @@ func TestAMultiPassThatIsEmptySaysSo(t *testing.T) {
 	readertest.Expect(t, err, pyfeed.State, "pass 0 had no tuples")
 }
 
+// The reads that wait for the end of a pass begin the next pass.
+func TestAMultiPassOverASlowQueue(t *testing.T) {
+	for name, chain := range map[string][]string{
+		"alone":         {"create_multi_pass_reader"},
+		"shuffle above": {"create_multi_pass_reader", "create_shuffle_reader"},
+		"shuffle below": {"create_shuffle_reader", "create_multi_pass_reader"},
+		"batch above":   {"create_multi_pass_reader", "create_batch_reader"},
+		"twice":         {"create_multi_pass_reader", "create_multi_pass_reader"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			scope, q := feed(t, pyfeed.QueueOptions{Capacity: 4, Slots: readertest.Rows, Restartable: true})
+			attributes := map[string]string{"create_multi_pass_reader": `{"pass_num": 3}`,
+				"create_shuffle_reader": `{"buffer_size": 1}`, "create_batch_reader": `{"batch_size": 1}`}
+			below, passes := "reader", int64(1)
+			for i, op := range chain {
+				if op == "create_multi_pass_reader" {
+					passes *= 3
+				}
+				out := fmt.Sprint("above", i)
+				create(t, scope, op, out, []string{below}, attributes[op])
+				below = out
+			}
+			h := reader(t, scope, below)
+			produced := make(chan error, 1)
+			go func() {
+				pass := pyfeed.PassNone
+				for i := range passes {
+					var err error
+					if pass, err = q.WaitPass(background, pass); err != nil {
+						produced <- err
+						return
+					}
+					waiting(q, 1)
+					if err = q.Push(background, pass, []pyfeed.LoDTensor{readertest.Numbers(pyfeed.Dims{1}, i)}); err != nil {
+						produced <- err
+						return
+					}
+					waiting(q, 1)
+					q.Close(pass)
+				}
+				produced <- nil
+			}()
+			for i := range passes {
+				if want, found := fmt.Sprintf("[1] [] [%d]", i), readertest.Next(t, h); found != want {
+					t.Errorf("expected %s, found %s", want, found)
+				}
+			}
+			if _, err := h.ReadNext(background); err != io.EOF {
+				t.Errorf("expected the end, found %v", err)
+			}
+			q.Shutdown()
+			if err := <-produced; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Of several consumers that wait for the end of a pass, the first begins the next pass, and the others go on in it.
+func TestConsumersOfAMultiPassWaitForTheEndOfAPass(t *testing.T) {
+	const passes, consumers = 4, 3
+	for name, chain := range map[string][]string{
+		"alone":       {"create_multi_pass_reader"},
+		"batch above": {"create_multi_pass_reader", "create_batch_reader"},
+		"batch below": {"create_batch_reader", "create_multi_pass_reader"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			scope, q := feed(t, pyfeed.QueueOptions{Capacity: 4, Slots: readertest.Rows, Restartable: true})
+			attributes := map[string]string{"create_multi_pass_reader": fmt.Sprintf(`{"pass_num": %d}`, passes),
+				"create_batch_reader": `{"batch_size": 1}`}
+			below := "reader"
+			for i, op := range chain {
+				out := fmt.Sprint("above", i)
+				create(t, scope, op, out, []string{below}, attributes[op])
+				below = out
+			}
+			h := reader(t, scope, below)
+			var failed atomic.Bool
+			allWait := func() {
+				for q.Info().WaitingConsumers != consumers && !failed.Load() {
+					runtime.Gosched()
+				}
+			}
+			var producer, ends sync.WaitGroup
+			producer.Go(func() {
+				pass := pyfeed.PassNone
+				for i := range int64(passes) {
+					var err error
+					if pass, err = q.WaitPass(background, pass); err != nil {
+						break
+					}
+					allWait()
+					if err = q.Push(background, pass, []pyfeed.LoDTensor{readertest.Numbers(pyfeed.Dims{1}, i)}); err != nil {
+						break
+					}
+					allWait()
+					q.Close(pass)
+				}
+			})
+			var mu sync.Mutex
+			var found []string
+			for range consumers {
+				ends.Go(func() {
+					for next := ""; next != "EOF" && !failed.Load(); {
+						next = readertest.Next(t, h)
+						mu.Lock()
+						if found = append(found, next); next != "EOF" && next[0] != '[' {
+							failed.Store(true)
+						}
+						mu.Unlock()
+					}
+				})
+			}
+			ends.Wait()
+			failed.Store(true) // so that a producer that still waits for consumers ends
+			q.Shutdown()
+			producer.Wait()
+			want := []string{"[1] [] [0]", "[1] [] [1]", "[1] [] [2]", "[1] [] [3]", "EOF", "EOF", "EOF"}
+			if !slices.Equal(found, want) {
+				t.Errorf("expected %q, found %q", want, found)
+			}
+		})
+	}
+}
+
 func TestThePassOfATupleGoesWithIt(t *testing.T) {
 	scope := readertest.Scope(t)
 	names, _ := readertest.WriteIDs(t, 4)
@@ -34,7 +163,7 @@ func TestThePassOfATupleGoesWithIt(t *testing.T) {
 			if err != nil {
 				return
 			}
-			tuple.Pass = 0 // what a worker makes has none
+			tuple.Pass = 0 // as if a worker had made the tuple
 			if err := w.Give(ticket, tuple); err != nil {
 				t.Error(err)
 			}
@@ -139,7 +268,7 @@ func TestRandomDataOfEveryDTypeIsInItsRange(t *testing.T) {
 		pyfeed.Shape, "expected a size, found -1")
 }
 
-// What a shuffle is for, beside its order: to have the next block when this one is used up.
+// A shuffle reads the next block while the current one is delivered.
 func TestAShuffleReadsTheNextBlockWhileThisOneIsServed(t *testing.T) {
 	scope := readertest.Scope(t)
 	const size = 10
@@ -151,14 +280,14 @@ func TestAShuffleReadsTheNextBlockWhileThisOneIsServed(t *testing.T) {
 			t.Fatal(err)
 		}
 		tuple.Release()
-		want := int64(i/size+2) * size // this block and the next
+		want := int64(i/size+2) * size // the current block and the next
 		for end := time.Now().Add(30 * time.Second); source.Stats().Tuples < want; {
 			if time.Now().After(end) {
-				t.Fatalf("after %d tuples: expected %d that are read, found %d", i+1, want, source.Stats().Tuples)
+				t.Fatalf("after %d tuples: expected %d tuples to be read, found %d", i+1, want, source.Stats().Tuples)
 			}
 		}
 		if got := source.Stats().Tuples; got > want {
-			t.Errorf("after %d tuples: expected %d that are read, found %d", i+1, want, got)
+			t.Errorf("after %d tuples: expected %d tuples to be read, found %d", i+1, want, got)
 		}
 	}
 }

@@ -19,7 +19,7 @@ var doubleBuffer = definition[doubleBufferAttributes]{
 	doc:      "Reads ahead, in a thread of its own",
 	inputs:   oneInput,
 	defaults: doubleBufferAttributes{Place: placesAttribute{pyfeed.CPUPlace()}, Depth: 2},
-	check: func(a *doubleBufferAttributes) error { // a place may be one that another machine has
+	check: func(a *doubleBufferAttributes) error { // whether the machine has the place is not checked
 		if err := decorators.CheckDepth(a.Depth); err != nil {
 			return err
 		}

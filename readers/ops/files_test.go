@@ -7,7 +7,7 @@ import (
 	"github.com/pyfeed/pyfeed/readers/internal/readertest"
 )
 
-// Files are read on tracks of the threads that read them, under their names.
+// Reads of files are recorded under the files' names, on the tracks of the threads that read them.
 func TestFilesAreRecordedByName(t *testing.T) {
 	scope := readertest.Scope(t)
 	names, _ := readertest.WriteIDs(t, 300, 10)
@@ -23,12 +23,12 @@ func TestFilesAreRecordedByName(t *testing.T) {
 		}
 	}
 	if o := readertest.Recorded(s, "callers", "read", filepath.Base(names[0])); o.Count == 0 {
-		t.Errorf("read by its caller: found %+v", s.Operators)
+		t.Errorf("a file that its caller reads: found %+v", s.Operators)
 	}
 	if o := readertest.Recorded(s, "shuffle", "read", "shuffle"); o.Count == 0 {
 		t.Errorf("shuffle: found %+v", s.Operators)
 	}
 	if s.Runs != 0 {
-		t.Errorf("%d runs", s.Runs)
+		t.Errorf("expected no runs, found %d", s.Runs)
 	}
 }

@@ -33,7 +33,7 @@ func reader(t *testing.T, scope *pyfeed.Scope, name string) *readers.ReaderHolde
 	return h
 }
 
-// The operators as the tests call them.
+// The operators, as functions for the tests.
 func createPyArray(scope *pyfeed.Scope, out, feeder string) error {
 	return ops.Create(scope, "create_py_array_reader", out, nil, fmt.Appendf(nil, `{"feeder_name": %q}`, feeder))
 }
@@ -42,7 +42,7 @@ func createBatch(scope *pyfeed.Scope, out, in string, size uint64, dropLast bool
 	return ops.Create(scope, "create_batch_reader", out, []string{in}, fmt.Appendf(nil, `{"batch_size": %d, "drop_last": %v}`, size, dropLast))
 }
 
-// feed makes a queue in variable "feed" and a reader of it in "reader".
+// feed makes a queue in the variable "feed" and a reader of it in "reader".
 func feed(t *testing.T, o pyfeed.QueueOptions) (*pyfeed.Scope, *pyfeed.Consumer) {
 	t.Helper()
 	before := memory.Count()
@@ -62,7 +62,7 @@ func feed(t *testing.T, o pyfeed.QueueOptions) (*pyfeed.Scope, *pyfeed.Consumer)
 		q.Drop()
 		scope.Drop()
 		if after := memory.Count(); after != before {
-			t.Errorf("counts: %+v before, %+v after", before, after)
+			t.Errorf("memory was not released: counts %+v before, %+v after", before, after)
 		}
 	})
 	return scope, q

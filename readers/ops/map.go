@@ -11,13 +11,17 @@ type mapAttributes struct {
 	Slots    []record.SlotAttributes `json:"slots" absent:"those of the reader below"`
 	Capacity uint64                  `json:"capacity" doc:"tuples taken and not yet delivered"`
 	Ordered  bool                    `json:"ordered"`
+	Seed     *uint64                 `json:"seed" absent:"none" doc:"of the random numbers of the workers' functions, which pf_reader_set_state compares"`
 }
+
+// mapCapacity is the default capacity of a map. Python's default grows with the number of its threads.
+const mapCapacity = 16
 
 var mapped = definition[mapAttributes]{
 	name:     "create_map_reader",
 	doc:      "What workers make of the tuples: see pf_map_workers_next",
 	inputs:   oneInput,
-	defaults: mapAttributes{Capacity: 16, Ordered: true},
+	defaults: mapAttributes{Capacity: mapCapacity, Ordered: true},
 	check: func(a *mapAttributes) error {
 		if err := record.CheckSlots(a.Slots); err != nil {
 			return err
@@ -42,6 +46,6 @@ var mapped = definition[mapAttributes]{
 				return nil, err
 			}
 		}
-		return decorators.NewMapReader(c.in[0], spec, a.Capacity, a.Ordered)
+		return decorators.NewMapReader(c.in[0], spec, a.Capacity, a.Ordered, a.Seed)
 	},
 }

@@ -61,7 +61,7 @@ func TestMapDeliversAFailureInItsPlace(t *testing.T) {
 	<-done
 }
 
-func TestAMapRefusesWhatDoesNotFit(t *testing.T) {
+func TestMapRefusesMismatchedTuples(t *testing.T) {
 	scope := readertest.Scope(t)
 	names, _ := readertest.WriteIDs(t, 1)
 	create(t, scope, "open_files", "files", nil, readertest.OpenIDs(names, ""))
@@ -77,8 +77,8 @@ func TestAMapRefusesWhatDoesNotFit(t *testing.T) {
 	w.Fail(ticket, errors.New("mine"))
 }
 
-// A ticket is good for one result: a thread of the library reports a failure after each call of a C function,
-// which counts if the function gave nothing. Unordered, the result may have been delivered by then.
+// A ticket takes one result. A thread of the library reports a failure after each call of a C function, which is
+// ignored if the function gave a result. Unordered, that result may have been delivered by then.
 func TestATicketIsGoodOnce(t *testing.T) {
 	for _, ordered := range []bool{true, false} {
 		scope, q := feed(t, pyfeed.QueueOptions{Capacity: 9, Slots: readertest.Cells})
@@ -91,7 +91,7 @@ func TestATicketIsGoodOnce(t *testing.T) {
 			readertest.Push(t, q, readertest.Numbers(pyfeed.Dims{2}, i, i))
 		}
 		q.Close(pyfeed.PassCurrent)
-		has := make(chan bool) // somebody has to read for there to be work
+		has := make(chan bool) // workers get tuples only while a consumer reads
 		go func() {
 			is, _ := h.HasNext(background)
 			has <- is
@@ -108,14 +108,14 @@ func TestATicketIsGoodOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 			if i == 0 && !<-has {
-				t.Fatal("nothing there")
+				t.Fatal("expected a next tuple")
 			}
 			if got, want := readertest.Next(t, h), fmt.Sprintf("[2] [] [%d %d]", i, i); got != want {
 				t.Errorf("ordered %v: expected %s, found %s", ordered, want, got)
 			}
 			w.Fail(ticket, pyfeed.Errorf(pyfeed.State, "too late"))
 		}
-		go func() { _, _, _ = w.Take(background) }() // who finds the end
+		go func() { _, _, _ = w.Take(background) }() // this call finds the end
 		if got := readertest.Next(t, h); got != "EOF" {
 			t.Errorf("ordered %v: expected the end, found %s", ordered, got)
 		}

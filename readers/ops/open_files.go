@@ -10,7 +10,7 @@ import (
 var openFiles = definition[files.Options]{
 	name:   "open_files",
 	doc:    "Reads many files at a time, by threads of its own",
-	inputs: noInput,
+	inputs: noInputs,
 	defaults: files.Options{NumThreads: 2, Ordered: true, Interleave: 8, OnCorrupt: "raise",
 		Storage: storage.Options{Compression: "auto", IO: "auto"}},
 	check:   (*files.Options).Check,
@@ -21,14 +21,14 @@ var openFiles = definition[files.Options]{
 var fileReader = definition[files.Options]{
 	name:     "create_file_reader",
 	doc:      "Reads one file, in the calling thread. num_threads, ordered, interleave and shuffle_files say nothing here",
-	inputs:   noInput,
+	inputs:   noInputs,
 	defaults: files.Options{NumThreads: 1, Interleave: 1, OnCorrupt: "raise", Storage: storage.Options{Compression: "auto", IO: "auto"}},
 	check:    (*files.Options).Check,
 	outputs:  fileSlots,
 	make:     func(c *call, o *files.Options) (readers.Reader, error) { return files.OpenFile(c.ctx, o) },
 }
 
-// fileSlots are the slots that the options say; nil: the files say.
+// fileSlots returns the slots that the options give; nil: they are inferred from the files.
 func fileSlots(_ [][]record.SlotAttributes, o *files.Options) ([]record.SlotAttributes, error) {
 	return record.NormalizeSlots(o.Slots)
 }

@@ -19,11 +19,11 @@ import (
 	"github.com/pyfeed/pyfeed/readers/ops"
 )
 
-// pipe is one that has to tell its slots, the attributes that open it, and a scope for its reader.
+// pipe makes a pipe whose slots have to be inferred, the attributes that open it, and a scope for its reader.
 func pipe(t *testing.T) (name string, attributes []byte, scope *pyfeed.Scope) {
 	t.Helper()
 	before := memory.Count()
-	name = filepath.Join(t.TempDir(), "pipe.told")
+	name = filepath.Join(t.TempDir(), "pipe.described")
 	if err := syscall.Mkfifo(name, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -32,10 +32,10 @@ func pipe(t *testing.T) (name string, attributes []byte, scope *pyfeed.Scope) {
 		scope.Drop()
 		after := memory.Count()
 		for end := time.Now().Add(10 * time.Second); after != before && time.Now().Before(end); after = memory.Count() {
-			time.Sleep(time.Millisecond) // an opening that was stopped closes its file in its own time
+			time.Sleep(time.Millisecond) // a stopped Opening closes its file in its goroutine
 		}
 		if after != before {
-			t.Errorf("counts: %+v before, %+v after", before, after)
+			t.Errorf("memory was not released: counts %+v before, %+v after", before, after)
 		}
 	})
 	return name, fmt.Appendf(nil, `{"filenames": [%q]}`, name), scope
@@ -95,7 +95,7 @@ func TestAnOpeningEnds(t *testing.T) {
 	}
 }
 
-// Whether it waits still, or has just come to its end.
+// An Opening is stopped while it waits, or after its end.
 func TestAnOpeningIsStopped(t *testing.T) {
 	for _, written := range []bool{false, true} {
 		t.Run(fmt.Sprint("written ", written), func(t *testing.T) { isStopped(t, written) })
@@ -115,7 +115,7 @@ func isStopped(t *testing.T, written bool) {
 		}
 	}
 	o.Stop()
-	for err == nil { // until nobody reads any more
+	for err == nil { // until the read end is closed
 		_, err = w.Write(make([]byte, 8))
 	}
 	if !errors.Is(err, syscall.EPIPE) {
@@ -124,7 +124,7 @@ func isStopped(t *testing.T, written bool) {
 	w.Close()
 }
 
-// A reader in the caller's thread, or in threads of its own, alone or below others.
+// A search for the next record runs in the caller's thread or in a reader's own threads, alone or below other readers.
 func TestASearchEndsWithItsReader(t *testing.T) {
 	for _, op := range []string{"open_files", "create_file_reader"} {
 		for _, chain := range []string{"", "create_batch_reader", "create_shuffle_reader", "create_double_buffer_reader"} {
@@ -144,7 +144,7 @@ func TestASearchEndsWithItsReader(t *testing.T) {
 					}()
 					<-readertest.Searched
 					if op == "create_file_reader" {
-						<-readertest.Searched // by the goroutine: the caller does not stay in it
+						<-readertest.Searched // in the goroutine, since the caller's thread does not stay in it
 					}
 					if reset {
 						if err := h.ReInit(); err != nil {
@@ -166,7 +166,7 @@ func TestASearchEndsWithItsReader(t *testing.T) {
 	}
 }
 
-// What takes long to say what its instances look like is opened by a goroutine, which ends with the opening.
+// If it takes long to infer the slots, a goroutine opens the file. It ends with the Opening.
 func TestASearchForSlotsEndsWithItsOpening(t *testing.T) {
 	for _, op := range []string{"open_files", "create_file_reader"} {
 		attributes, before, scope := readertest.VastFile(t, "describe"), memory.Count(), pyfeed.NewScope(nil)

@@ -1,7 +1,7 @@
-// Package ops has the operators that make readers: what a program names, and what pf_reader_create runs. An operator is
-// described once, in a file of its own: its attributes, their checks, the slots of its reader, and how that is made. The
-// registry, the schema in operators.json, the table in capi/pyfeed.h and the tests of the Python and C++ signatures are made of
-// these descriptions.
+// Package ops has the operators that make readers. Programs name them, and pf_reader_create runs them. Each operator is
+// described in a file of its own: its attributes, their checks, the slots of its reader, and how the reader is made.
+// From these descriptions come the registry, the schema in operators.json, the table in capi/pyfeed.h and the tests of
+// the Python and C++ signatures. The comment of the list in registry.go says what a new operator needs.
 package ops
 
 import (
@@ -26,8 +26,8 @@ type Operator struct {
 
 	check       func(attributes []byte) error
 	outputSlots func(in [][]record.SlotAttributes, attributes []byte) ([]record.SlotAttributes, error)
-	// make owns the references to the readers in. It waits for files at most as long as ctx goes on; with [wait.NonBlocking]
-	// it returns wait.ErrWouldBlock if it would have to.
+	// make takes over the references to the readers in. It waits for files until ctx is done; with [wait.NonBlocking]
+	// it returns wait.ErrWouldBlock if it would have to wait.
 	make func(ctx context.Context, scope *pyfeed.Scope, in []*readers.ReaderHolder, attributes []byte) (readers.Reader, error)
 }
 
@@ -40,33 +40,34 @@ type Inputs struct {
 // Attribute describes an attribute of an operator.
 type Attribute struct {
 	Name string `json:"name"`
-	Kind string `json:"kind"` // "integer", "number", "boolean", "string", "array" or "object", or two with "or" between
-	// Default is what it is if left out, as JSON; nil: it MUST be given.
+	Kind string `json:"kind"` // "integer", "number", "boolean", "string", "array" or "object", or two joined by "or"
+	// Default is the value of an attribute that is left out, as JSON; nil: the attribute MUST be given.
 	Default json.RawMessage `json:"default,omitempty"`
-	// Absent says what a default of null stands for.
+	// Absent says what a default of null means.
 	Absent string `json:"absent,omitempty"`
 	Doc    string `json:"doc,omitempty"`
 }
 
-// definition is what an operator is described by. Its attributes are the fields of A, with these tags: json, their names;
-// required, if there is no default; absent and doc, as in Attribute.
+// definition defines an operator. The fields of A are its attributes. Their tags are json, the name; required, if there
+// is no default; and absent and doc, as in Attribute.
 type definition[A any] struct {
 	name     string
 	doc      string
 	inputs   Inputs
 	defaults A
-	// anyPlace says that tuples of the inputs may be at a device: the reader does not look at them.
+	// anyPlace says that tuples of the inputs may be in device memory, because the reader does not access their data.
 	anyPlace bool
-	// check says what is wrong with attributes, as far as that is possible without making a reader. nil: nothing is.
+	// check returns an error for attributes that are known to be invalid before a reader is made. nil: there is no
+	// check.
 	check func(a *A) error
-	// outputs are the slots of the reader, given those of its inputs, which are known; nil slots: they are not known before
-	// it is made.
+	// outputs returns the slots of the reader for the slots of its inputs, which are known. It returns nil if the slots
+	// are known only after the reader is made.
 	outputs func(in [][]record.SlotAttributes, a *A) ([]record.SlotAttributes, error)
-	// make owns the references to its inputs.
+	// make takes over the references to its inputs.
 	make func(c *call, a *A) (readers.Reader, error)
 }
 
-// call is what an operator is run with.
+// call has the arguments of running an operator.
 type call struct {
 	ctx   context.Context
 	scope *pyfeed.Scope
@@ -74,16 +75,16 @@ type call struct {
 }
 
 var (
-	noInput  = Inputs{0, 0}
+	noInputs = Inputs{0, 0}
 	oneInput = Inputs{1, 1}
 )
 
-// inputSlots is the outputs of readers that deliver what they read.
+// inputSlots is the outputs function of readers that deliver the tuples that they read.
 func inputSlots[A any](in [][]record.SlotAttributes, _ *A) ([]record.SlotAttributes, error) {
 	return in[0], nil
 }
 
-// operator makes an Operator of a definition.
+// operator makes an Operator from a definition.
 func (d definition[A]) operator() *Operator {
 	read := func(attributes []byte) (A, error) {
 		a := d.defaults
@@ -132,7 +133,7 @@ func (d definition[A]) operator() *Operator {
 	}
 }
 
-// describeAttributes describes the fields of a struct of attributes, which has their defaults.
+// describeAttributes describes the fields of a struct of attributes, whose values are the defaults.
 func describeAttributes(defaults reflect.Value) []Attribute {
 	all := []Attribute{}
 	for i := range defaults.NumField() {
@@ -141,7 +142,7 @@ func describeAttributes(defaults reflect.Value) []Attribute {
 		a := Attribute{Name: name, Kind: kindOf(field.Type), Absent: field.Tag.Get("absent"), Doc: field.Tag.Get("doc")}
 		if field.Tag.Get("required") == "" {
 			text, err := json.Marshal(defaults.Field(i).Interface())
-			if err != nil { // an operator is defined wrongly
+			if err != nil { // the definition is wrong
 				panic(err)
 			}
 			a.Default = text
@@ -151,7 +152,7 @@ func describeAttributes(defaults reflect.Value) []Attribute {
 	return all
 }
 
-// kindOf is what JSON calls that which a field of this type takes.
+// kindOf returns the JSON name of the values that a field of this type takes.
 func kindOf(t reflect.Type) string {
 	switch t {
 	case reflect.TypeFor[json.RawMessage]():
@@ -176,7 +177,7 @@ func kindOf(t reflect.Type) string {
 	return "integer"
 }
 
-// checkInputs says what is wrong with n inputs.
+// checkInputs returns an error if the operator does not take n inputs.
 func (o *Operator) checkInputs(n int) error {
 	if n >= o.Inputs.Min && n <= o.Inputs.Max {
 		return nil

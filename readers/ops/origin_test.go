@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
@@ -15,7 +16,7 @@ import (
 	"github.com/pyfeed/pyfeed/readers/internal/readertest"
 )
 
-// Each tuple knows the record that it is, whatever is between it and its file. Ids are unique, so that it can be looked up.
+// Each tuple has its record, whatever readers are between it and its file. Ids are unique, so each can be looked up.
 func TestTuplesKnowTheirRecords(t *testing.T) {
 	names, files := readertest.WriteIDs(t, 100, 1, 0, 40, 7)
 	type place struct {
@@ -56,12 +57,13 @@ func TestTuplesKnowTheirRecords(t *testing.T) {
 			tuple.Release()
 		}
 		if n != 2*148 {
-			t.Errorf("%d tuples", n)
+			t.Errorf("found %d tuples", n)
 		}
 	}
 }
 
-// Files of one record each are read many at a time, and batches are copied in several ways: each names its first.
+// Files of one record each are read in groups, and batches are copied in several ways. Each batch names its first
+// record.
 func TestBatchesAndBundlesKnowTheirRecords(t *testing.T) {
 	var cards [][]byte
 	for i := range int64(200) {
@@ -99,15 +101,16 @@ func TestBatchesAndBundlesKnowTheirRecords(t *testing.T) {
 	}
 }
 
-// A map over a map says where the tuple was from that the first one took.
-func TestWhatFailsInAMapNamesItsTuple(t *testing.T) {
+// A map over a map names the tuple that the map below took.
+func TestMapErrorsNameTheTuple(t *testing.T) {
 	names, _ := readertest.WriteIDs(t, 10)
-	scope := readertest.Scope(t)
+	var workers sync.WaitGroup // they may hold a tuple when the test ends
+	scope := readertest.ScopeAfter(t, &workers)
 	create(t, scope, "create_file_reader", "files", nil, readertest.OpenIDs(names, ""))
 	below := create(t, scope, "create_map_reader", "below", []string{"files"}, "")
 	h := create(t, scope, "create_map_reader", "above", []string{"below"}, "")
 	work := func(h *readers.ReaderHolder, result func(*pyfeed.Tuple, uint64)) {
-		go func() {
+		workers.Go(func() {
 			for {
 				tuple, ticket, err := decorators.WorkersOf(h).Take(context.Background())
 				if err != nil {
@@ -115,7 +118,7 @@ func TestWhatFailsInAMapNamesItsTuple(t *testing.T) {
 				}
 				result(tuple, ticket)
 			}
-		}()
+		})
 	}
 	work(below, func(tuple *pyfeed.Tuple, ticket uint64) { _ = decorators.WorkersOf(below).Give(ticket, tuple) })
 	cause := &pyfeed.ProducerError{Type: "E", Message: "boom"}
@@ -142,18 +145,19 @@ func TestWhatFailsInAMapNamesItsTuple(t *testing.T) {
 		}
 	}
 	if cause.Place != "" || cause.At != nil {
-		t.Error("the worker's error was written to")
+		t.Error("the worker's error was changed")
 	}
 }
 
-// Of a reader that goes on to further passes by itself, tuples are counted in each of them.
+// Above a multi_pass reader, the number of a tuple in an error is its number in the pass of that reader.
 func TestAnErrorOfMapCountsInThePassOfTheReaderBelow(t *testing.T) {
 	names, _ := readertest.WriteIDs(t, 3)
-	scope := readertest.Scope(t)
+	var workers sync.WaitGroup
+	scope := readertest.ScopeAfter(t, &workers)
 	create(t, scope, "create_file_reader", "files", nil, readertest.OpenIDs(names, ""))
 	create(t, scope, "create_multi_pass_reader", "passes", []string{"files"}, `{"pass_num": 3}`)
 	h := create(t, scope, "create_map_reader", "above", []string{"passes"}, "")
-	go func() {
+	workers.Go(func() {
 		for {
 			tuple, ticket, err := decorators.WorkersOf(h).Take(background)
 			switch {
@@ -166,7 +170,7 @@ func TestAnErrorOfMapCountsInThePassOfTheReaderBelow(t *testing.T) {
 				_ = decorators.WorkersOf(h).Give(ticket, tuple)
 			}
 		}
-	}()
+	})
 	want := fmt.Sprintf("map: tuple 1 of pass 1 (%s, record 1): the function failed: E: boom", names[0])
 	for range 2 {
 		ids, err := readertest.Drain(h)

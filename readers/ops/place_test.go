@@ -12,7 +12,7 @@ import (
 	"time"
 	"unsafe"
 
-	_ "github.com/pyfeed/pyfeed/cuda" // emulated in the host's memory
+	_ "github.com/pyfeed/pyfeed/cuda" // emulated in host memory
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
@@ -39,7 +39,7 @@ func counting(t *testing.T, scope *pyfeed.Scope, place pyfeed.Place, n int) *pyf
 			from := make([]pyfeed.LoDTensor, 1)
 			from[0].DType, from[0].Data = pyfeed.Int64, binary.NativeEndian.AppendUint64(nil, uint64(i))
 			if err := q.Push(context.Background(), pyfeed.PassCurrent, from); err != nil {
-				return // the test is over
+				return // the test has ended
 			}
 		}
 		q.Close(pyfeed.PassCurrent)
@@ -47,7 +47,7 @@ func counting(t *testing.T, scope *pyfeed.Scope, place pyfeed.Place, n int) *pyf
 	return q
 }
 
-// build runs operators, each reading the one before, and answers the last reader.
+// build runs operators, each of which reads the reader before it, and returns the last reader.
 func build(t *testing.T, scope *pyfeed.Scope, steps ...string) *readers.ReaderHolder {
 	t.Helper()
 	var ins []string
@@ -66,10 +66,10 @@ func build(t *testing.T, scope *pyfeed.Scope, steps ...string) *readers.ReaderHo
 	return h
 }
 
-// placed reads to the end: "places: numbers", of each tuple.
-func placed(t *testing.T, h *readers.ReaderHolder, most int) (out []string) {
+// placed reads at most limit tuples, and returns "places: numbers" for each.
+func placed(t *testing.T, h *readers.ReaderHolder, limit int) (out []string) {
 	t.Helper()
-	for len(out) < most {
+	for len(out) < limit {
 		tuple, err := h.ReadNext(context.Background())
 		if err == io.EOF {
 			return out
@@ -102,7 +102,7 @@ func placed(t *testing.T, h *readers.ReaderHolder, most int) (out []string) {
 func left(t *testing.T) {
 	t.Helper()
 	end := time.Now().Add(10 * time.Second)
-	for { // the engine gives back what the last tuple had
+	for { // the copy thread releases the memory of the last tuple
 		s := memory.Count()
 		if s.Slabs == [len(s.Slabs)]int64{} {
 			return
@@ -159,7 +159,7 @@ func TestTuplesComeOutAtTheirPlace(t *testing.T) {
 					for {
 						in, ticket, err := w.Take(context.Background())
 						if err != nil {
-							return // the reader is gone
+							return // the reader is closed
 						}
 						if err := w.Give(ticket, in); err != nil {
 							t.Error(err)
@@ -174,7 +174,7 @@ func TestTuplesComeOutAtTheirPlace(t *testing.T) {
 	}
 }
 
-// What is written for a device is written once, where it copies from.
+// Batches for a device are written once, to the memory that the device copies from.
 func TestBatchesAreWrittenIntoPinnedMemory(t *testing.T) {
 	defer left(t)
 	scope := pyfeed.NewScope(nil)
@@ -206,8 +206,8 @@ func TestDeviceReadersStartOver(t *testing.T) {
 		`create_double_buffer_reader {"place": [`+gpu0+`, {"kind": 1, "device": 1}]}`)
 	defer h.Drop()
 	var passes [][]string
-	for _, most := range []int{100, 3, 1, 100} { // the second and the third are cut short
-		passes = append(passes, placed(t, h, most))
+	for _, limit := range []int{100, 3, 1, 100} { // the second and third pass are cut short
+		passes = append(passes, placed(t, h, limit))
 		if err := h.ReInit(); err != nil {
 			t.Fatal(err)
 		}
@@ -266,7 +266,7 @@ func TestPlacesThatAreNone(t *testing.T) {
 	}
 }
 
-// A reader that is dropped lets go of all it has on the way; a tuple that was read stays.
+// A reader that is dropped releases the tuples that it has read ahead; a tuple that was read stays valid.
 func TestDeviceTuplesOutliveTheirReader(t *testing.T) {
 	defer left(t)
 	scope := pyfeed.NewScope(nil)

@@ -14,7 +14,7 @@ type pyArrayAttributes struct {
 var pyArray = definition[pyArrayAttributes]{
 	name:   "create_py_array_reader",
 	doc:    "The tuples that are pushed into a queue",
-	inputs: noInput,
+	inputs: noInputs,
 	check: func(a *pyArrayAttributes) error {
 		if a.FeederName == "" {
 			return pyfeed.Errorf(pyfeed.Invalid, "feeder_name: expected the name of a queue's variable, found an empty string")
@@ -22,7 +22,7 @@ var pyArray = definition[pyArrayAttributes]{
 		return nil
 	},
 	outputs: func([][]record.SlotAttributes, *pyArrayAttributes) ([]record.SlotAttributes, error) {
-		return nil, nil // the queue says
+		return nil, nil // the queue decides
 	},
 	make: func(c *call, a *pyArrayAttributes) (readers.Reader, error) {
 		v, err := c.scope.FindVar(a.FeederName)

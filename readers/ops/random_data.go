@@ -18,7 +18,7 @@ type randomDataAttributes struct {
 var randomData = definition[randomDataAttributes]{
 	name:     "create_random_data_generator",
 	doc:      "Random numbers from low to below high; of integers, high is included",
-	inputs:   noInput,
+	inputs:   noInputs,
 	defaults: randomDataAttributes{High: 1, Count: -1},
 	check: func(a *randomDataAttributes) error {
 		slots, _, err := record.ParseSlots(a.Slots)

@@ -43,7 +43,7 @@ func TestPyArrayReaderReadsItsQueue(t *testing.T) {
 	}
 }
 
-func TestPyArrayReaderSaysWhatToDoInsteadOfReInit(t *testing.T) {
+func TestPyArrayReaderReInitError(t *testing.T) {
 	scope, _ := feed(t, pyfeed.QueueOptions{Capacity: 4, Slots: readertest.Cells})
 	readertest.Expect(t, reader(t, scope, "reader").ReInit(), pyfeed.State, "from_generator")
 }
@@ -66,8 +66,8 @@ func TestResetAsksARestartableQueueForAPass(t *testing.T) {
 		t.Fatalf("expected the first read to open a pass, found %v", err)
 	}
 	produce(0, 7)
-	if has, _ := h.HasNext(background); !has { // reads one ahead, which the reset drops
-		t.Fatal("nothing there")
+	if has, _ := h.HasNext(background); !has { // HasNext reads one tuple ahead, which the reset drops
+		t.Fatal("expected a next tuple")
 	}
 	if err := h.ReInit(); err != nil {
 		t.Fatal(err)
@@ -78,7 +78,7 @@ func TestResetAsksARestartableQueueForAPass(t *testing.T) {
 	}
 }
 
-// The first implementation of the design held the reader's lock while it waited: a reset hung.
+// Calls that wait do not hold the reader's lock, which a reset needs.
 func TestResetWhileReadsWait(t *testing.T) {
 	scope, q := feed(t, pyfeed.QueueOptions{Capacity: 4, Slots: readertest.Cells, Restartable: true})
 	if err := createBatch(scope, "batch", "reader", 2, false); err != nil {
@@ -109,7 +109,7 @@ func TestReadOpMovesSlotsIntoVariables(t *testing.T) {
 	readertest.Expect(t, ops.Read(background, scope, "reader", []string{"x"}), pyfeed.Slots, "has 2 slots, but 1 outputs were named")
 	child := pyfeed.NewScope(scope)
 	defer child.Drop()
-	if _, err := scope.Var("x"); err != nil { // found in the parent, made in the child
+	if _, err := scope.Var("x"); err != nil { // x is found in the parent scope, y is made in the child
 		t.Fatal(err)
 	}
 	if err := ops.Read(background, child, "reader", []string{"x", "y"}); err != nil {
@@ -151,7 +151,8 @@ func TestReadersLiveAsLongAsTheyAreUsed(t *testing.T) {
 	}
 }
 
-// A chain over a queue that was reopened goes on by a reset, once: what was read of the new pass cannot be had again.
+// After a queue was reopened, a reset of its chain succeeds once. After tuples of the new pass were read, a reset is
+// refused.
 func TestAChainGoesOnWhereTheQueueWasReopened(t *testing.T) {
 	scope := pyfeed.NewScope(nil)
 	defer scope.Drop()
@@ -253,7 +254,7 @@ func TestAContextEndsAWait(t *testing.T) {
 	}
 }
 
-func TestWhatReadsAheadWithoutEndStops(t *testing.T) {
+func TestEndlessReadAheadStops(t *testing.T) {
 	for op, attributes := range map[string]string{
 		"create_double_buffer_reader": `{"depth": 3}`,
 		"create_shuffle_reader":       `{"buffer_size": 100}`,

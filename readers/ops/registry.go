@@ -8,7 +8,15 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// operators are all there are: a new one is defined in a file of its own, and added here.
+// operators has all operators. A new one, such as shard, needs:
+//   - its file here, and a line in this list
+//   - its reader in readers/decorators
+//   - go test ./readers/ops -update, which writes operators.json and the table in capi/pyfeed.h
+//   - methods in capi/pyfeed/reader.hpp, capi/pyfeed/layers.hpp, python/pyfeed/_reader.py and
+//     python/pyfeed/program/layers.py
+//   - rows in the tables of tests/python (test_operators.py, argument_table.py, test_reset_below.py) and of
+//     program/adversarial_test.go
+//   - its section in docs/readers.md
 var operators = index(
 	pyArray.operator(),
 	openFiles.operator(),
@@ -24,7 +32,7 @@ var operators = index(
 )
 
 type registry struct {
-	all    []*Operator // as listed
+	all    []*Operator // in the order of the list
 	byName map[string]*Operator
 }
 
@@ -36,11 +44,11 @@ func index(all ...*Operator) registry {
 	return r
 }
 
-// All are the operators that make readers.
+// All returns the operators that make readers.
 func All() []*Operator { return slices.Clone(operators.all) }
 
-// Names are those of all operators, sorted.
-func Names() []string {
+// names returns the names of all operators, sorted.
+func names() []string {
 	names := make([]string, 0, len(operators.all))
 	for _, o := range operators.all {
 		names = append(names, o.Name)
@@ -49,17 +57,17 @@ func Names() []string {
 	return names
 }
 
-// find is the operator of that name.
+// find returns the operator of that name.
 func find(name string) (*Operator, error) {
 	o := operators.byName[name]
 	if o == nil {
-		return nil, pyfeed.Errorf(pyfeed.NotFound, "operator: expected one of %s, found %q", strings.Join(Names(), ", "), name)
+		return nil, pyfeed.Errorf(pyfeed.NotFound, "operator: expected one of %s, found %q", strings.Join(names(), ", "), name)
 	}
 	return o, nil
 }
 
-// Check says what is wrong with an operator of n inputs and these attributes, as far as it can be said without making its
-// reader.
+// Check returns an error for an operator with n inputs and these attributes, as far as errors are known before the
+// reader is made.
 func Check(name string, n int, attributes []byte) error {
 	o, err := find(name)
 	if err != nil {
@@ -71,8 +79,8 @@ func Check(name string, n int, attributes []byte) error {
 	return o.check(attributes)
 }
 
-// OutputSlots are the slots of the reader of an operator, which Check found good, given those of its inputs; nil: they are not
-// known before it is made.
+// OutputSlots returns the slots of the reader of an operator that Check has accepted, for the slots of its inputs. nil:
+// they are known only after the reader is made.
 func OutputSlots(name string, in [][]record.SlotAttributes, attributes []byte) ([]record.SlotAttributes, error) {
 	o, err := find(name)
 	if err != nil {

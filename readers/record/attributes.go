@@ -14,7 +14,7 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed"
 )
 
-// kindOf is what JSON calls that which a field of this type takes.
+// kindOf returns the JSON name of the values that a field of this type takes.
 func kindOf(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -31,13 +31,14 @@ func kindOf(t reflect.Type) string {
 	return "integer"
 }
 
-// DecodeAttributes fills a struct from attributes, a JSON object or nothing. A name it does not have is refused, with those it has.
+// DecodeAttributes fills a struct from attributes: a JSON object, or nothing. It returns an error for a name that the
+// struct does not have; the error lists the names that it has.
 func DecodeAttributes(op string, from []byte, into any) error {
 	if len(bytes.TrimSpace(from)) == 0 {
 		return nil
 	}
 	if !utf8.Valid(from) {
-		return pyfeed.Errorf(pyfeed.Invalid, "%s: attributes: expected UTF-8, found %q: a byte of a file's name that is none is \\u0000 and two "+
+		return pyfeed.Errorf(pyfeed.Invalid, "%s: attributes: expected UTF-8, found %q: in a file's name, write a byte that is not UTF-8 as \\u0000 and two "+
 			"hexadecimal digits", op, firstInvalid(from))
 	}
 	d := json.NewDecoder(bytes.NewReader(from))
@@ -45,7 +46,7 @@ func DecodeAttributes(op string, from []byte, into any) error {
 	err := d.Decode(into)
 	if err == nil {
 		if _, more := d.Token(); more != io.EOF {
-			err = fmt.Errorf("expected one object, found more behind it")
+			err = fmt.Errorf("expected one object, found more text after it")
 		}
 	}
 	if err != nil {
@@ -61,7 +62,7 @@ func DecodeAttributes(op string, from []byte, into any) error {
 	return nil
 }
 
-// firstInvalid is the first byte that is not UTF-8.
+// firstInvalid returns the first byte of text that is not UTF-8.
 func firstInvalid(text []byte) []byte {
 	for i := 0; i < len(text); {
 		r, n := utf8.DecodeRune(text[i:])
@@ -73,7 +74,7 @@ func firstInvalid(text []byte) []byte {
 	return nil
 }
 
-// attributeNames are the JSON names of a struct's fields.
+// attributeNames returns the JSON names of a struct's fields.
 func attributeNames(of any) []string {
 	t := reflect.TypeOf(of)
 	for t.Kind() == reflect.Pointer {

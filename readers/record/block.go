@@ -8,12 +8,13 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
 )
 
-// MinBlock is for how many instances it pays to make a Block of them.
+// MinBlock is the number of instances from which making a Block costs less than making tuples. Blocks of a single
+// instance would be slower: 3,857 instructions instead of 3,120 (docs/performance.md, "Small records").
 const MinBlock = 16
 
-// Block is a record block: instances of a file that have the same dtypes and dims and lie in the same memory, at equal
-// distances, or, as byte strings, each where a [Span] says. Small records are mostly shuffled and copied into a batch, which
-// needs no tuples: see [Chunk].
+// Block is a record block: instances of a file that have the same dtypes and dims and lie in the same memory. They lie
+// at equal distances, or are byte strings, each at the position that a [Span] gives. Small records are mostly shuffled
+// and copied into a batch; a [Chunk] does both without making tuples.
 type Block struct {
 	first  pyfeed.Tuple // no slot has a reference to the memory
 	count  int
@@ -21,19 +22,19 @@ type Block struct {
 	stride int    // bytes from one instance to the next
 	size   int    // bytes of each instance
 	spans  []Span // nil: instances have stride and size
-	base   []byte // of the spans
+	base   []byte // the memory that the spans refer to
 
-	from  pyfeed.Origin // of the first instance, if all are of one file
-	files []FileRef     // of each instance; nil: all are of one file
+	from  pyfeed.Origin // of the first instance, if all are from one file
+	files []FileRef     // of each instance; nil: all are from one file
 }
 
-// SetOrigin says of which file and record the first instance is. The others are the records behind it.
+// SetOrigin sets the file and record of the first instance. The other instances are the records that follow.
 func (b *Block) SetOrigin(from pyfeed.Origin) { b.from = from }
 
-// SetFiles says that each instance is the only one of a file.
+// SetFiles says that each instance is the only instance of its file, and sets these files.
 func (b *Block) SetFiles(files []FileRef) { b.files = files }
 
-// origin is that of the k-th instance.
+// origin returns the file and record of the k-th instance.
 func (b *Block) origin(k int) pyfeed.Origin {
 	if b.files != nil {
 		return pyfeed.Origin{File: &b.files[k].Path}
@@ -43,12 +44,12 @@ func (b *Block) origin(k int) pyfeed.Origin {
 	return from
 }
 
-// Span is where a byte string lies.
+// Span is the position and size of a byte string.
 type Span struct{ At, Size uint32 }
 
-// NewBlock makes a Block of n instances in buffer. The first one has these slots, with dtype, dims and data, and no LoD. Each
-// of the following begins stride bytes behind the one before it; the capacities of the slots' data MUST reach to the last.
-// It takes over a reference to buffer for each instance.
+// NewBlock makes a Block of n instances in buffer. slots are those of the first instance, with dtype, dims and data,
+// and no LoD (level of detail). Each next instance begins stride bytes after the one before it; the capacities of the
+// slots' data MUST reach to the last instance. NewBlock takes over a reference to buffer for each instance.
 func NewBlock(slots []pyfeed.LoDTensor, stride, n int, buffer *memory.Buffer) *Block {
 	b := &Block{first: pyfeed.Tuple{Slots: slots}, count: n, buffer: buffer, stride: stride}
 	for i := range slots {
@@ -62,8 +63,8 @@ func NewBlock(slots []pyfeed.LoDTensor, stride, n int, buffer *memory.Buffer) *B
 	return b
 }
 
-// NewSpanBlock makes a Block of byte strings, as BytesSlot describes them: the spans of base, at least one, which lie in
-// buffer. It takes over a reference to buffer for each span.
+// NewSpanBlock makes a Block of byte strings as BytesSlot describes them: the given spans of base, at least one. base
+// lies in buffer. NewSpanBlock takes over a reference to buffer for each span.
 func NewSpanBlock(base []byte, spans []Span, buffer *memory.Buffer) *Block {
 	b := &Block{count: len(spans), buffer: buffer, spans: spans, base: base}
 	offsets := Offsets{free: make([]int64, 2)}
@@ -74,28 +75,28 @@ func NewSpanBlock(base []byte, spans []Span, buffer *memory.Buffer) *Block {
 // Len is the number of instances.
 func (b *Block) Len() int { return b.count }
 
-// HasSpans reports whether the instances are byte strings, each of a size of its own.
+// HasSpans reports whether the instances are byte strings, each with its own size.
 func (b *Block) HasSpans() bool { return b.spans != nil }
 
-// Spec returns a tuple of the dtypes and dims of the instances. It stays the Block's.
+// Spec returns a tuple with the dtypes and dims of the instances. The Block owns it.
 func (b *Block) Spec() *pyfeed.Tuple { return &b.first }
 
-// data is that of a slot of the k-th instance.
+// data returns the data of a slot of the k-th instance.
 func (b *Block) data(slot, k int) []byte {
 	if b.spans != nil {
 		s := b.spans[k]
 		return b.base[s.At:][:s.Size:s.Size]
 	}
 	first, at := b.first.Slots[slot].Data, k*b.stride
-	return first[at : at+len(first) : at+len(first)] // as far as its capacity goes
+	return first[at : at+len(first) : at+len(first)] // may lie beyond the length of first, within its capacity
 }
 
-// place is where a slot of the k-th instance begins, without a check. There MUST be no spans.
+// place returns the address of a slot of the k-th instance, without a bounds check. The Block MUST NOT have spans.
 func (b *Block) place(slot, k int) *byte {
 	return (*byte)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(b.first.Slots[slot].Data)), k*b.stride))
 }
 
-// bytes is the size of the k-th instance.
+// bytes returns the size of the k-th instance.
 func (b *Block) bytes(k int) int {
 	if b.spans != nil {
 		return int(b.spans[k].Size)
@@ -103,7 +104,7 @@ func (b *Block) bytes(k int) int {
 	return b.size
 }
 
-// totalBytes is the size of all instances.
+// totalBytes returns the size of all instances.
 func (b *Block) totalBytes() int {
 	n := b.count * b.size
 	for _, s := range b.spans {
@@ -112,7 +113,7 @@ func (b *Block) totalBytes() int {
 	return n
 }
 
-// Materialize makes the k-th instance a tuple, which is empty, with a reference that was taken over.
+// Materialize makes t, an empty tuple, the k-th instance. The tuple takes over one of the references to the memory.
 func (b *Block) Materialize(t *pyfeed.Tuple, k int, offsets *Offsets) {
 	if b.spans != nil {
 		offsets.Record(t, b.data(0, k), b.buffer)
@@ -122,14 +123,14 @@ func (b *Block) Materialize(t *pyfeed.Tuple, k int, offsets *Offsets) {
 	b.buffer.Retain(len(t.Slots) - 1)
 	for i := range t.Slots {
 		s := &t.Slots[i]
-		lod := s.LoD // room for another's
+		lod := s.LoD // keep the allocated LoD slices of t
 		*s = b.first.Slots[i]
 		s.LoD = lod
 		s.Hold(b.data(i, k), b.buffer)
 	}
 }
 
-// checkTruncated returns an error if the file has become shorter in which the instances lie.
+// checkTruncated returns an error if the file that the instances lie in has become shorter.
 func (b *Block) checkTruncated() error {
 	for i := range b.first.Slots {
 		if err := b.first.Slots[i].CheckTruncated(i); err != nil {

@@ -1,34 +1,34 @@
 package record
 
 import (
-	_ "math/rand/v2" // else the compiler does not inline it into order.Permute, which takes 10 instructions more an instance
+	_ "math/rand/v2" // for inlining into permutation.Permute, which otherwise takes 10 more instructions an instance
 	"slices"
 	"unsafe"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
-	"github.com/pyfeed/pyfeed/readers/internal/order"
+	"github.com/pyfeed/pyfeed/readers/internal/permutation"
 )
 
-// ChunkSize is how many instances are moved at a time where many can be.
+// ChunkSize is the usual number of instances that are moved in one call.
 const ChunkSize = 256
 
-// Chunk is a list of instances on their way from one reader to the next: tuples, or references to instances of a [Block],
-// which become tuples only where a reader needs tuples. It holds a reference to the memory of each instance. It is used by
-// one caller at a time.
+// Chunk is a list of instances that one reader passes to the next. An instance is a tuple, or a reference to an
+// instance of a [Block], which becomes a tuple only when a reader needs one. The Chunk holds a reference to the memory
+// of each instance. One caller at a time uses it.
 type Chunk struct {
 	items      []item
 	front      int // index in items of the next instance
 	blocks     []blockRef
-	tuples     []*pyfeed.Tuple // nil: it was taken or released
-	bytes      int             // of data that was added since the Chunk was empty
-	generation uint32          // how often it was emptied
-	target     *Chunk          // where the last instances were moved to
+	tuples     []*pyfeed.Tuple // nil: the tuple was taken or released
+	bytes      int             // of the data that was added since the Chunk was last empty
+	generation uint32          // how often the Chunk was emptied
+	target     *Chunk          // the Chunk that the last instances were moved to
 
-	offsets Offsets // of tuples that are made
+	offsets Offsets // for tuples made of instances of Blocks
 }
 
-// item is an instance, in eight bytes, since these are what a shuffle moves.
+// item is an instance. It has eight bytes, so that a shuffle moves little memory.
 type item struct {
 	block uint32 // index in blocks, or tupleItem
 	index uint32 // in that block, or in tuples
@@ -36,24 +36,27 @@ type item struct {
 
 const tupleItem = ^uint32(0)
 
-// blockRef is a Block of which the Chunk has some instances.
+// blockRef refers to a Block that some instances of the Chunk belong to.
 type blockRef struct {
 	*Block
 	pass       int64
-	unreleased int  // references to its memory that are to be released
-	released   bool // all instances were released, and the memory may have been
-	// The index in target.blocks of the entry that the last instances were moved to, and the generation of target at that time.
+	unreleased int  // references to its memory that releaseBlocks will release
+	released   bool // all instances were released, and perhaps the memory too
+	// The index in target.blocks of the Block of the last instances moved, and the generation of target at that time.
 	targetIndex, targetGeneration uint32
 }
 
 // Len is the number of instances.
 func (c *Chunk) Len() int { return len(c.items) - c.front }
 
-// Bytes is the size of the data that was added since the Chunk was empty.
+// Bytes is the size of the data that was added since the Chunk was last empty.
 func (c *Chunk) Bytes() int { return c.bytes }
 
-// PartlyTaken reports whether some of its instances were taken or moved, and not all.
+// PartlyTaken reports whether some, but not all, of the instances were taken or moved.
 func (c *Chunk) PartlyTaken() bool { return c.front > 0 }
+
+// NumTaken returns how many instances were taken or moved since the Chunk was last empty.
+func (c *Chunk) NumTaken() int { return c.front }
 
 // Add adds a tuple, which the Chunk owns from then on.
 func (c *Chunk) Add(t *pyfeed.Tuple) {
@@ -73,7 +76,7 @@ func (c *Chunk) AddBlock(b *Block) {
 	c.bytes += b.totalBytes()
 }
 
-// Reserve returns space for n tuples behind those that are there. Commit adds them.
+// Reserve returns space for n tuples after those already in the Chunk. Commit adds them.
 func (c *Chunk) Reserve(n int) []*pyfeed.Tuple {
 	c.tuples = slices.Grow(c.tuples, n)
 	return c.tuples[len(c.tuples):][:n]
@@ -107,7 +110,7 @@ func Interleave(from []*Chunk, to *Chunk, n int) {
 	}
 }
 
-// moveTo moves the next instances to every step-th of these places, which are items of to, from the first on.
+// moveTo moves the next instances to places[0], places[step], places[2*step] and so on, which are items of to.
 func (c *Chunk) moveTo(to *Chunk, places []item, step int) {
 	if c.target != to {
 		c.target = to
@@ -139,8 +142,8 @@ func (c *Chunk) moveTo(to *Chunk, places []item, step int) {
 	c.advance(n)
 }
 
-// Take takes the next instances as tuples, as many as there are and fit into out, and returns how many. They are the
-// caller's.
+// Take takes the next instances as tuples: as many as there are and as fit into out. It returns how many. The caller
+// owns them.
 func (c *Chunk) Take(out []*pyfeed.Tuple) int {
 	n := min(len(out), c.Len())
 	for k, it := range c.items[c.front:][:n] {
@@ -165,21 +168,21 @@ func (c *Chunk) TakeOne() *pyfeed.Tuple {
 	return out[0]
 }
 
-// advance goes on behind the next n instances, which were taken.
+// advance removes the next n instances, which were taken.
 func (c *Chunk) advance(n int) {
 	if c.front += n; c.front == len(c.items) {
 		c.empty()
 	}
 }
 
-// empty keeps only the space, once all instances were taken or released.
+// empty resets the Chunk and keeps its allocated space. All instances MUST have been taken or released.
 func (c *Chunk) empty() {
 	clear(c.blocks)
 	c.items, c.blocks, c.tuples, c.front, c.bytes = c.items[:0], c.blocks[:0], c.tuples[:0], 0, 0
 	c.generation++
 }
 
-// Release releases all instances. The Chunk is empty then, and can be used again.
+// Release releases all instances. The empty Chunk can be used again.
 func (c *Chunk) Release() {
 	for _, it := range c.items[c.front:] {
 		if it.block != tupleItem {
@@ -200,7 +203,7 @@ func (c *Chunk) Release() {
 	c.empty()
 }
 
-// releaseBlocks releases the references to the memory of Blocks that are to be released.
+// releaseBlocks releases the references that blockRef.unreleased counts.
 func (c *Chunk) releaseBlocks() {
 	for i := range c.blocks {
 		if b := &c.blocks[i]; b.unreleased > 0 {
@@ -210,10 +213,10 @@ func (c *Chunk) releaseBlocks() {
 	}
 }
 
-// Checkpoint is a position in a Chunk: behind the instances that were there when it was made.
+// Checkpoint is a position in a Chunk: after the last instance at the time it was made.
 type Checkpoint struct{ items, blocks, tuples int }
 
-// Checkpoint returns the position behind the last instance.
+// Checkpoint returns the position after the last instance.
 func (c *Chunk) Checkpoint() Checkpoint {
 	return Checkpoint{len(c.items), len(c.blocks), len(c.tuples)}
 }
@@ -230,8 +233,8 @@ func (c *Chunk) SetPass(since Checkpoint, pass int64) {
 	}
 }
 
-// Filter releases the instances that were added since a checkpoint and for which keep returns false. It returns how many are
-// kept.
+// Filter calls keep for each instance that was added since a checkpoint, and releases those for which keep returns
+// false. It returns how many are kept.
 func (c *Chunk) Filter(since Checkpoint, keep func() bool) int {
 	for i := range c.blocks[since.blocks:] {
 		c.blocks[since.blocks+i].released = true
@@ -260,14 +263,14 @@ func (c *Chunk) Filter(since Checkpoint, keep func() bool) int {
 	return len(kept) - since.items
 }
 
-// Permute puts the instances into the order that a seed, a pass and the number of a block of a shuffle give. It stops
-// halfway when done is closed: the caller releases the instances then.
+// Permute puts the instances into the order that is given by a seed, a pass, and the number of the shuffle's block.
+// When done is closed, it stops halfway; the caller then releases the instances.
 func (c *Chunk) Permute(seed, pass, block uint64, done <-chan struct{}) {
-	order.Permute(c.items, seed, pass, block, done)
+	permutation.Permute(c.items, seed, pass, block, done)
 }
 
-// PeekSpec returns a tuple of the dtypes, dims and LoD levels of the k-th instance, and the instance's pass. The tuple stays
-// the Chunk's.
+// PeekSpec returns a tuple with the dtypes, dims and LoD (level of detail) levels of the k-th instance, and the
+// instance's pass. The Chunk owns the tuple.
 func (c *Chunk) PeekSpec(k int) (*pyfeed.Tuple, int64) {
 	it := c.items[c.front+k]
 	if it.block == tupleItem {
@@ -278,7 +281,7 @@ func (c *Chunk) PeekSpec(k int) (*pyfeed.Tuple, int64) {
 	return &b.first, b.pass
 }
 
-// Origin is the file and record of the k-th instance.
+// Origin returns the file and record of the k-th instance.
 func (c *Chunk) Origin(k int) pyfeed.Origin {
 	it := c.items[c.front+k]
 	if it.block == tupleItem {
@@ -287,16 +290,17 @@ func (c *Chunk) Origin(k int) pyfeed.Origin {
 	return c.blocks[it.block].origin(int(it.index))
 }
 
-// NumBlocks is the number of Blocks of which there are or were instances.
+// NumBlocks is the number of Blocks that the Chunk's instances, including those taken, belong to.
 func (c *Chunk) NumBlocks() int { return len(c.blocks) }
 
-// BlockSpec returns a tuple of the dtypes and dims of the instances of the i-th Block. It stays the Chunk's.
+// BlockSpec returns a tuple with the dtypes and dims of the instances of the i-th Block. The Chunk owns it.
 func (c *Chunk) BlockSpec(i int) *pyfeed.Tuple { return &c.blocks[i].first }
 
-// Tuples are the instances that are tuples already, not in order. nil: it was taken or released. They stay the Chunk's.
+// Tuples returns the instances that are tuples already, in no particular order. An entry is nil if its tuple was taken
+// or released. The Chunk owns them.
 func (c *Chunk) Tuples() []*pyfeed.Tuple { return c.tuples }
 
-// CheckTruncated returns an error if a file has become shorter in which instances of Blocks lie.
+// CheckTruncated returns an error if a file that instances of Blocks lie in has become shorter.
 func (c *Chunk) CheckTruncated() error {
 	for i := range c.blocks {
 		if b := &c.blocks[i]; !b.released {
@@ -318,7 +322,8 @@ func (c *Chunk) AllSpans() bool {
 	return len(c.tuples) == 0
 }
 
-// AppendSpanEnds appends, for each instance, the number of bytes of it and of all before it. AllSpans MUST hold.
+// AppendSpanEnds appends, for each instance, the total size of all instances up to and including it. AllSpans MUST
+// hold.
 func (c *Chunk) AppendSpanEnds(ends []int64) []int64 {
 	total := 0
 	for _, it := range c.items[c.front:] {
@@ -328,7 +333,7 @@ func (c *Chunk) AppendSpanEnds(ends []int64) []int64 {
 	return ends
 }
 
-// CopySpans copies the instances from the first to before end one behind the other. AllSpans MUST hold.
+// CopySpans copies the instances first to end-1 into consecutive memory. AllSpans MUST hold.
 func (c *Chunk) CopySpans(to []byte, first, end int) {
 	for _, it := range c.items[c.front:][first:end] {
 		data := c.blocks[it.block].data(0, int(it.index))
@@ -337,7 +342,7 @@ func (c *Chunk) CopySpans(to []byte, first, end int) {
 	}
 }
 
-// CopySlot copies a slot, of size bytes, of the instances from the first to before end one behind the other.
+// CopySlot copies one slot, of size bytes, of the instances first to end-1 into consecutive memory.
 func (c *Chunk) CopySlot(to []byte, slot, size, first, end int) error {
 	for items := c.items[c.front:][first:end]; len(items) > 0; {
 		n := c.copySmallSlots(to, slot, size, items)
@@ -358,12 +363,13 @@ func (c *Chunk) CopySlot(to []byte, slot, size, first, end int) error {
 	return nil
 }
 
-// maxSmallSlot is up to how many bytes a slot is copied in one piece.
+// maxSmallSlot is the largest slot, in bytes, that copySmallSlots copies.
 const maxSmallSlot = 64 << 10
 
-// copySmallSlots copies a slot, of a small size, of the instances at the front that lie at equal distances, and returns how
-// many. The cost of small instances is not that of their bytes but of the instructions between them, so there are no
-// checks: NewBlock and the caller, who compares all instances with the batch, have checked all sizes.
+// copySmallSlots copies one slot, of at most maxSmallSlot bytes, of the instances at the front that belong to Blocks
+// without spans. It returns how many. For small instances the instructions between the copies cost more than the
+// copies, so there are no checks: NewBlock and the caller, which compares all instances with the batch, have checked
+// all sizes.
 func (c *Chunk) copySmallSlots(to []byte, slot, size int, items []item) int {
 	if size > maxSmallSlot {
 		return 0
@@ -379,8 +385,8 @@ func (c *Chunk) copySmallSlots(to []byte, slot, size int, items []item) int {
 	return len(items)
 }
 
-// Contiguous reports whether the instances have one slot and lie one behind the other, aligned, in memory to which nothing
-// else refers. Then a batch of them can take the memory over.
+// Contiguous reports whether a batch of the instances can take over their memory: the instances have one slot, lie in
+// consecutive, aligned memory, and nothing else refers to that memory.
 func (c *Chunk) Contiguous() bool {
 	items := c.items[c.front:]
 	if len(c.tuples) > 0 || len(items) == 0 {
@@ -401,7 +407,7 @@ func (c *Chunk) Contiguous() bool {
 	return begin%memory.Alignment == 0
 }
 
-// TakeBuffer takes all instances as the bytes of one slot, and the one reference that is left to their memory. Contiguous
+// TakeBuffer takes all instances as the bytes of one slot, and the one remaining reference to their memory. Contiguous
 // MUST hold.
 func (c *Chunk) TakeBuffer() ([]byte, *memory.Buffer) {
 	items := c.items[c.front:]

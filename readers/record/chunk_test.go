@@ -5,12 +5,13 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"unsafe"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
 )
 
-// What a shard lets go of may be unmapped before the batch is made of what it keeps.
+// After a shard has released instances, their file may be unmapped before the batch of the kept instances is made.
 func TestAChunkDoesNotCheckFilesThatItHasReleased(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "shrinks")
 	size := 2 * os.Getpagesize()
@@ -44,11 +45,11 @@ func TestAChunkDoesNotCheckFilesThatItHasReleased(t *testing.T) {
 	if err := os.Truncate(path, 1); err != nil {
 		t.Fatal(err)
 	}
-	if last := m.Bytes()[size-1]; last != 0 || m.Torn() == nil {
-		t.Fatalf("expected a zero in place of what is gone, found %d", last)
+	if last := m.Bytes()[size-1]; last != 0 || m.TornAt(unsafe.Pointer(&m.Bytes()[size-1]), 1) == nil {
+		t.Fatalf("expected a zero in place of the lost byte, found %d", last)
 	}
 	if err := c.CheckTruncated(); err != nil {
-		t.Errorf("all let go of: expected no error, found %v", err)
+		t.Errorf("all released: expected no error, found %v", err)
 	}
 	add(true)
 	e, is := c.CheckTruncated().(*pyfeed.Error)
@@ -57,12 +58,13 @@ func TestAChunkDoesNotCheckFilesThatItHasReleased(t *testing.T) {
 	}
 }
 
-// A batch of what lies at equal distances, of tuples between, and of slots that are copied in pieces or not.
+// The batch has instances at equal distances, tuples between them, and slots below and above the size that is copied in
+// one piece.
 func TestBlocksAndTuplesAreCopiedInTheirOrder(t *testing.T) {
 	sizes := []int{3, maxSmallSlot, maxSmallSlot + 1, 0, 2 << 20}
 	stride, n, before := 0, 5, memory.Count()
 	for _, size := range sizes {
-		stride += size + 1 // a byte of nobody's between
+		stride += size + 1 // an unused byte between slots
 	}
 	pool := memory.NewPool(memory.Batch)
 	defer pool.Close()
@@ -89,7 +91,7 @@ func TestBlocksAndTuplesAreCopiedInTheirOrder(t *testing.T) {
 	for k, of := range order {
 		c.items[k].index = uint32(of)
 	}
-	for _, k := range []int{1, 2, 4} { // become tuples
+	for _, k := range []int{1, 2, 4} { // these instances become tuples
 		it := c.items[k]
 		made := pyfeed.NewTuple(0)
 		c.blocks[it.block].Materialize(made, int(it.index), &c.offsets)
@@ -112,12 +114,12 @@ func TestBlocksAndTuplesAreCopiedInTheirOrder(t *testing.T) {
 			}
 		}
 		if !bytes.Equal(found, want) {
-			t.Errorf("slot %d, of %d bytes: found others than those of rows %v", i, sizes[i], order)
+			t.Errorf("slot %d, of %d bytes: expected the data of rows %v", i, sizes[i], order)
 		}
 	}
 	c.Release()
 	if after := memory.Count(); after.Live != before.Live {
-		t.Errorf("%v before, %v after", before.Live, after.Live)
+		t.Errorf("memory was not released: %v before, %v after", before.Live, after.Live)
 	}
 }
 

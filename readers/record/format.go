@@ -14,104 +14,146 @@ import (
 
 // A Format is a kind of file. Its functions are called from any goroutine, for many files at once.
 type Format struct {
-	// Tag names it: open_files takes "tag:path" for a file whose name does not tell.
+	// Tag names the format: "tag:path" selects it for a file whose name does not have one of the suffixes.
 	Tag string
-	// Suffixes are those of its files, each with its dot or hyphen. One more for compression may follow.
+	// Suffixes are the suffixes of the format's files, each with its dot or hyphen. A suffix for compression may
+	// follow.
 	Suffixes []string
-	// Options is a new struct of what the format can be told, which encoding/json fills; nil: nothing.
+	// Options returns a new struct of the format's options, which encoding/json fills; nil: the format has none.
 	Options func() any
-	// Open begins to read a file, at its first record.
+	// Open opens a file for reading, at its first record.
 	Open func(path string, c *Config) (Records, error)
-	// Create begins to write a file; nil if the format is only read.
+	// Create creates a file for writing; nil if the format is read-only.
 	Create func(path string, c *Config) (Writer, error)
-	// Waits says that Read may wait for something else than a disk: no caller's thread reads it then, for it could
-	// neither time out nor be cancelled.
+	// NamesChoose: the names of the slots decide which data of a file is read.
+	NamesChoose bool
+	// Waits: Read may wait for something other than a disk. Then only goroutines read such files. A caller's own thread
+	// could neither time out nor be cancelled during that wait.
 	Waits bool
 }
 
-// Records are those of one open file, in order. One caller at a time.
+// Records reads one open file, in order. One caller at a time uses it.
 type Records interface {
-	// Read fills the front of out with the next instances: at least one, at most len(out), and preferably no
-	// more than are in memory already. The tuples of out are there, empty, with as many slots as Config says.
-	// At the end it answers 0 and io.EOF. Damage is a *pyfeed.Error of kind Corrupt with a Location, after the
-	// instances before it have been answered; then Read MUST go on answering it until Resync.
+	// Read fills the front of out with the next instances: at least one, at most len(out), and preferably no more than
+	// are in memory already. The caller provides empty tuples in out, with as many slots as Config has. At the end of
+	// the file Read returns 0 and io.EOF. For damage it first returns the instances before it, then a *pyfeed.Error of
+	// kind Corrupt with a Location; Read MUST then return the same error until Resync is called.
 	Read(out []*pyfeed.Tuple) (int, error)
-	// Resync goes on behind the damage that Read answered, to where the next record is found whole; what lies
-	// between is lost. io.EOF if there is none.
+	// Resync skips the damage that Read returned and continues at the next complete record. It returns io.EOF if there is
+	// none.
 	Resync() error
-	// Intact is an error if what was answered last may not be what is in the file, as when it has shrunk.
-	Intact() error
-	// Unchanged is an error if the file was written to since it was opened. It is asked for once, at the end.
-	Unchanged() error
-	// Close lets go of the file, not of the tuples.
+	// CheckTruncated returns an error if the data of the last Read may be wrong, because the file has become shorter or
+	// a page of it cannot be read.
+	CheckTruncated() error
+	// CheckUnchanged returns an error if the file was written to since it was opened. It is called once, at the end of
+	// the file.
+	CheckUnchanged() error
+	// Close closes the file. The tuples stay valid.
 	Close()
 }
 
-// Numbered are Records that can tell, after Resync, which record is the next. Of others that go on behind damage it is
-// approximate.
-type Numbered interface {
-	// Number is that of the next record, and whether it is exact: false where it is not known how many records were lost.
+// Numberer is implemented by Records that know the number of the next record after Resync. For other Records, the
+// numbers after damage are approximate.
+type Numberer interface {
+	// Number returns the number of the next record, and whether it is exact. It is not exact if the damage hid how many
+	// records were lost.
 	Number() (record int64, exact bool)
+}
+
+// Position is where an instance begins in a file. What its fields mean is up to the format; equal files have equal
+// positions, however they are stored and read.
+type Position struct {
+	// Offset is usually an offset in the decompressed data, in bytes, of the instance or of the chunk that has it. In
+	// arrays it is the number of the instance.
+	Offset int64
+	// Inner tells more about the place, in formats that need more; else it is 0.
+	Inner int64
+}
+
+// BadPosition is the error of Seek about a position that cannot be one of the file's.
+func BadPosition(path string, p Position, expected string) error {
+	e := pyfeed.Errorf(pyfeed.Corrupt, "position: expected %s, found %d and %d", expected, p.Offset, p.Inner)
+	e.At = &pyfeed.Location{File: path, Offset: -1, Record: -1}
+	return e
+}
+
+// A Seeker is Records that can go on where other Records of the same file were. Other Records go on by reading from the
+// beginning and dropping.
+type Seeker interface {
+	// Position returns the position of the instance that the next Read or ReadBlock returns first; at the end of the
+	// file, a position from which Read returns io.EOF. It reads nothing. Between an error of Read and Resync, and where
+	// the position is not known, it returns false.
+	Position() (Position, bool)
+	// Seek goes to a position of other Records of a file with the same content. It is called before the first Read.
+	// number is the number of the record there; exact is false if that is approximate. A position that cannot be one of
+	// the file's is an error of kind Corrupt. After storage.ErrInterrupted, Seek is called again.
+	Seek(p Position, number int64, exact bool) error
+}
+
+// Counted is implemented by Records that know, when the file is opened, how many instances it has if it is undamaged.
+type Counted interface {
+	// Count returns the number of instances; negative: it is not known for this file. Count reads nothing.
+	Count() int64
 }
 
 // BlockReader is implemented by Records some of whose instances are a [Block].
 type BlockReader interface {
-	// ReadBlock is the next instances, at least one and at most so many. nil: they do not lie so, or there is none, or
-	// something is wrong with the next one, and Read has to be asked.
-	ReadBlock(most int) *Block
+	// ReadBlock returns the next instances, at least one and at most limit. It returns nil if they are not in one
+	// block, or if the next Read returns an error.
+	ReadBlock(limit int) *Block
 }
 
-// SingleRecord is implemented by Records of a file that may differ from its neighbours in the data of its only instance, and
-// in nothing else.
+// SingleRecord is implemented by Records of a file with a single instance, when similar files differ in nothing but the
+// data of that instance.
 type SingleRecord interface {
-	// Signature is what the file has before the data of its only instance, which is the rest of it and is used as it lies
-	// there, and what that looks like: a Slot without -1. Any file that begins so too, is as long and not compressed has
-	// an instance that looks the same. The bytes stay as they are. None: it is no such file, or has not been read to
-	// its end.
+	// Signature returns the bytes before the data of the only instance, and the instance's Slot, with all dimensions
+	// known. The data is the rest of the file and is used without a copy. Every uncompressed file of the same size that
+	// begins with these bytes has an instance with the same Slot. Signature returns no bytes if the file is not of that
+	// kind, or has not been read to its end.
 	Signature() (head []byte, instance pyfeed.Slot)
 }
 
-// Interruptible is implemented by Records whose Read may wait for something else than a disk.
+// Interruptible is implemented by Records whose Read may wait for something other than a disk.
 type Interruptible interface {
-	// Interrupt has a Read in progress, and any later one, return an error soon. Any goroutine.
+	// Interrupt makes a Read in progress, and any later one, return an error soon. Any goroutine may call it.
 	Interrupt()
 }
 
-// Ending is implemented by Records that know when there is nothing behind the last instance.
-type Ending interface {
-	// Ended reports that Read would return io.EOF, without any I/O. false: that is not known.
-	Ended() bool
+// EndReporter is implemented by Records that know whether they have returned the last instance.
+type EndReporter interface {
+	// AtEnd reports whether Read is known to return io.EOF next. It does no I/O; false may also mean that this is
+	// unknown.
+	AtEnd() bool
 }
 
 // A Writer writes tuples to a file of one format. One caller at a time.
 type Writer interface {
-	// Write adds a tuple, which stays the caller's. After an error only Abort is left.
+	// Write adds a tuple, which the caller still owns. After an error, only Abort may be called.
 	Write(t *pyfeed.Tuple) error
-	// Close completes the file. Until then there is none of its name, or the old one.
+	// Close completes the file. Until then, no file of its name exists, or the previous one does.
 	Close() error
-	// Abort leaves nothing behind; after Close it does nothing.
+	// Abort removes what was written; after Close it does nothing.
 	Abort()
 }
 
-// Config is what a file is opened or created with.
+// Config has what a file is opened or created with.
 type Config struct {
-	// Slots of an instance, and their names. nil for reading: what the file says itself; a format that has
-	// no say answers an error of kind Invalid that asks for them.
+	// Slots of an instance, and their names. nil for reading: the file describes its slots. A format whose files do not
+	// describe them returns an error of kind Invalid that asks for slots.
 	Slots []pyfeed.Slot
 	Names []string
-	// Inferred says that Slots are what the first file says itself, and not the caller.
+	// Inferred reports whether Slots were taken from the first file, rather than given by the caller.
 	Inferred bool
-	// Options is what Format.Options made, filled.
+	// Options is the struct that Format.Options returned, filled in.
 	Options any
 	Storage storage.Options
-	// Pool is where memory for what is read comes from; it outlives the Records and their tuples.
+	// Pool allocates the memory for the data that is read; it outlives the Records and their tuples.
 	Pool *memory.Pool
 }
 
-// Described are Records that know what their instances look like before reading any.
-type Described interface {
-	// Describe is the slots of an instance and their names. A dimension that differs from instance to
-	// instance is -1.
+// Describer is implemented by Records that know their instances' slots before they read any instance.
+type Describer interface {
+	// Describe returns the slots of an instance and their names. A dimension that differs between instances is -1.
 	Describe() ([]pyfeed.Slot, []string, error)
 }
 
@@ -121,7 +163,7 @@ var registry struct {
 	suffixes map[string]*Format
 }
 
-// Register adds a format. A tag or suffix that another has is refused.
+// Register adds a format. It returns an error if another format has its tag or one of its suffixes.
 func Register(f Format) error {
 	if f.Tag == "" || strings.ContainsAny(f.Tag, ":/\\*?[{") || f.Open == nil {
 		return pyfeed.Errorf(pyfeed.Invalid, "register: expected a tag without any of :/\\*?[{ and a function that opens, found %q", f.Tag)
@@ -151,14 +193,14 @@ func Register(f Format) error {
 	return nil
 }
 
-// MustRegister is for the formats that come with the library.
+// MustRegister registers a format of the library; it panics on an error.
 func MustRegister(f Format) {
 	if err := Register(f); err != nil {
 		panic(err)
 	}
 }
 
-// Tags are those of all formats, sorted.
+// Tags returns the tags of all formats, sorted.
 func Tags() []string {
 	registry.mu.RLock()
 	defer registry.mu.RUnlock()
@@ -170,19 +212,19 @@ func Tags() []string {
 	return tags
 }
 
-// FormatDescription is what there is to know about a format.
+// FormatDescription describes a format.
 type FormatDescription struct {
 	Tag      string   `json:"tag"`
 	Suffixes []string `json:"suffixes"`
 	Writes   bool     `json:"writes"`
 }
 
-// Formats describes all formats, by tag.
+// Formats describes all formats, sorted by tag.
 func Formats() []FormatDescription {
 	all := []FormatDescription{}
 	for _, tag := range Tags() {
 		f, err := FormatByTag(tag)
-		if err != nil { // formats stay for good
+		if err != nil { // cannot happen: formats are never removed
 			continue
 		}
 		all = append(all, FormatDescription{tag, append([]string{}, f.Suffixes...), f.Create != nil})
@@ -193,7 +235,8 @@ func Formats() []FormatDescription {
 // compressionSuffixes are the suffixes of compressed files.
 var compressionSuffixes = []string{".gz", ".zst", ".sz", ".zlib"}
 
-// CutTag takes the tag of a format, and a colon, from the front of a name; nil if there is none.
+// CutTag splits a name of the form "tag:path". If it does not begin with the tag of a format, CutTag returns the name
+// and nil.
 func CutTag(name string) (path string, f *Format) {
 	tag, rest, cut := strings.Cut(name, ":")
 	if !cut {
@@ -207,7 +250,7 @@ func CutTag(name string) (path string, f *Format) {
 	return name, nil
 }
 
-// FormatBySuffix is the format of the file's suffix, or nil.
+// FormatBySuffix returns the format that has the file's suffix, or nil.
 func FormatBySuffix(path string) *Format {
 	registry.mu.RLock()
 	defer registry.mu.RUnlock()
@@ -229,13 +272,13 @@ func FormatBySuffix(path string) *Format {
 	}
 }
 
-// UnknownFormat is the error about a file of which nothing says the format.
+// UnknownFormat is the error for a file whose format neither its name nor the caller gives.
 func UnknownFormat(name string) error {
 	return pyfeed.Errorf(pyfeed.Invalid, "%s: expected a name with the prefix or suffix of a format; the formats are %s: "+
 		"say \"tag:%s\", or give format", name, strings.Join(Tags(), ", "), name)
 }
 
-// FormatByTag is the format of that tag.
+// FormatByTag returns the format with that tag.
 func FormatByTag(tag string) (*Format, error) {
 	registry.mu.RLock()
 	f := registry.formats[tag]
@@ -246,13 +289,13 @@ func FormatByTag(tag string) (*Format, error) {
 	return f, nil
 }
 
-// FileRef is a file and its format.
+// FileRef is the path of a file and its format.
 type FileRef struct {
 	Path   string
 	Format *Format
 }
 
-// TagsOf are the tags of the formats of files, each once.
+// TagsOf returns the tags of the formats of files, each once.
 func TagsOf(all []FileRef) (tags []string) {
 	for _, f := range all {
 		if !slices.Contains(tags, f.Format.Tag) {

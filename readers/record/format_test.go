@@ -20,7 +20,7 @@ func formatOfName(name string) *record.Format {
 
 func TestTheFormatOfAName(t *testing.T) {
 	for name, want := range map[string]string{
-		"a.ids": "ids", "dir.told/a-b.c.ids": "ids", "a.ids.gz": "ids", "a.ids.gz.zst": "ids", "told:a.ids": "told", "cut:a": "cut",
+		"a.ids": "ids", "dir.described/a-b.c.ids": "ids", "a.ids.gz": "ids", "a.ids.gz.zst": "ids", "described:a.ids": "described", "cut:a": "cut",
 		"ids": "", ".ids": "", ".ids.gz": "", "a.ids.txt": "", "a.ids.gz.txt": "", "a.gz": "", "a.": "", "": "", "x:a.cut": "cut", "a.ids/b": "",
 	} {
 		f := formatOfName(name)
@@ -29,7 +29,7 @@ func TestTheFormatOfAName(t *testing.T) {
 		}
 	}
 	longer := record.Format{Tag: "longer", Suffixes: []string{"-more.ids"}, Open: openNothing}
-	if !slices.Contains(record.Tags(), "longer") { // with -count there is one already
+	if !slices.Contains(record.Tags(), "longer") { // with -count, an earlier run has registered it
 		record.MustRegister(longer)
 	}
 	for name, want := range map[string]string{"a-more.ids": "longer", "a.more.ids": "ids", "-more.ids": "ids", "a-more.ids.gz": "longer"} {

@@ -8,18 +8,18 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// OptionsOf are a format's own, which a Config was given; the zero ones if it was given none.
-func OptionsOf[O any](c *Config) *O {
+// OptionsFrom returns the format's options of a Config, or zero options if it has none.
+func OptionsFrom[O any](c *Config) *O {
 	if o, _ := c.Options.(*O); o != nil {
 		return o
 	}
 	return new(O)
 }
 
-// BeginFunc makes Records of a file, which they close.
+// BeginFunc makes Records that read f and close it.
 type BeginFunc func(f *storage.File, c *Config) (Records, error)
 
-// OpenRecords opens a file and begins to read it. It is compressed as compression says, or if that is "" as Config does.
+// OpenRecords opens a file and begins to read it. compression overrides that of the Config unless it is "".
 func OpenRecords(path, compression string, c *Config, begin BeginFunc) (Records, error) {
 	o := c.Storage
 	if compression != "" {
@@ -32,21 +32,21 @@ func OpenRecords(path, compression string, c *Config, begin BeginFunc) (Records,
 	return BeginRecords(f, c, begin)
 }
 
-// BeginRecords takes the file over: if it cannot be read, it is closed. That it has shrunk, or cannot be read, explains any
-// other error.
+// BeginRecords calls begin and takes over the file: if it cannot be read, BeginRecords closes it. If the file has
+// become shorter or a page of it cannot be read, BeginRecords returns that error instead of any error of begin.
 func BeginRecords(f *storage.File, c *Config, begin BeginFunc) (Records, error) {
 	r, err := begin(f, c)
 	if err == nil {
-		if err = f.Intact(); err != nil {
+		if err = f.CheckTruncated(); err != nil {
 			r.Close()
 			return nil, err
 		}
 	}
 	if err != nil {
-		if f.Interrupt().Explains(err) {
+		if f.Interrupt().MayExplain(err) {
 			err = storage.ErrInterrupted
 		}
-		if shrunk := f.Intact(); shrunk != nil {
+		if shrunk := f.CheckTruncated(); shrunk != nil {
 			err = shrunk
 		}
 		f.Close()
@@ -55,7 +55,7 @@ func BeginRecords(f *storage.File, c *Config, begin BeginFunc) (Records, error) 
 	return r, nil
 }
 
-// ClearInterrupt is with which error, of those that ended the last Read, the next one begins: an interruption is over.
+// ClearInterrupt returns the sticky error to keep after a Read returned err: nil for ErrInterrupted, else err.
 func ClearInterrupt(err error) error {
 	if err == storage.ErrInterrupted {
 		return nil
@@ -63,13 +63,13 @@ func ClearInterrupt(err error) error {
 	return err
 }
 
-// CopyReversed copies from, as elements in the byte order that is not the machine's, unless it is interrupted.
-func CopyReversed(i *storage.Interrupt, d pyfeed.DType, to, from []byte) error {
-	for len(from) > storage.LookEvery {
-		copy(to, from[:storage.LookEvery])
-		d.Reverse(to[:storage.LookEvery])
-		to, from = to[storage.LookEvery:], from[storage.LookEvery:]
-		if err := i.Look(); err != nil {
+// CopyReversed copies the elements of from and reverses the bytes of each. It returns an error if it is interrupted.
+func CopyReversed(interrupt *storage.Interrupt, d pyfeed.DType, to, from []byte) error {
+	for len(from) > storage.PollEvery {
+		copy(to, from[:storage.PollEvery])
+		d.Reverse(to[:storage.PollEvery])
+		to, from = to[storage.PollEvery:], from[storage.PollEvery:]
+		if err := interrupt.Poll(); err != nil {
 			return err
 		}
 	}
@@ -77,14 +77,14 @@ func CopyReversed(i *storage.Interrupt, d pyfeed.DType, to, from []byte) error {
 	return nil
 }
 
-// BytesSlot is that of bytes, or of text: as many as an instance has.
+// BytesSlot is the slot of a byte string or text, of any length.
 var BytesSlot = pyfeed.Slot{DType: pyfeed.Uint8, Dims: pyfeed.Dims{-1}, LoDLevels: 1}
 
-// Offsets hands out room for the offsets of LoDs, in Go's heap: one allocation for those of many records, which goes
-// with the last tuple that has some of it. A tensor with such offsets MUST say so: InHeap.
+// Offsets allocates the ragged offsets (LoD, level of detail) of many records together in Go's heap. Each such
+// allocation is collected after the last tuple with offsets in it is gone. A tensor with such offsets MUST set InHeap.
 type Offsets struct{ free []int64 }
 
-// Get is n offsets, which are 0.
+// Get returns n offsets, all 0.
 func (o *Offsets) Get(n int) []int64 {
 	const many = 1024
 	if n > len(o.free) {
@@ -98,17 +98,18 @@ func (o *Offsets) Get(n int) []int64 {
 	return got
 }
 
-// Sequence makes a tensor one of n bytes, as BytesSlot describes it. It does not hold them yet.
+// Sequence gives a tensor the dtype, dims and offsets of a byte string of n bytes, without its data.
 func (o *Offsets) Sequence(s *pyfeed.LoDTensor, n int) {
 	level := o.Get(2)
 	level[1] = int64(n)
 	s.DType = pyfeed.Uint8
-	_ = s.SetDims(level[1:]) // one is not too many
+	_ = s.SetDims(level[1:]) // cannot fail: there is one dimension
 	s.LoD = append(s.LoD[:0], level)
 	s.InHeap = true
 }
 
-// Record fills a tuple with a record, as BytesSlot describes it, where it lies in b. It takes over a reference to b.
+// Record makes a tuple of one byte string, as BytesSlot describes it, which refers to the bytes of record in b. It
+// takes over a reference to b.
 func (o *Offsets) Record(t *pyfeed.Tuple, record []byte, b *memory.Buffer) {
 	if len(t.Slots) != 1 {
 		t.Resize(1)
@@ -119,10 +120,10 @@ func (o *Offsets) Record(t *pyfeed.Tuple, record []byte, b *memory.Buffer) {
 	s.ReadOnly = true
 }
 
-// BigEndian says whether the machine puts the high byte of a number first.
+// BigEndian reports whether the machine stores the high byte of a number first.
 var BigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
 
-// PutElement stores the low bytes of an element of that size.
+// PutElement stores the low size bytes of bits as an element of that size.
 func PutElement(to []byte, size int, bits uint64) {
 	switch size {
 	case 1:
@@ -136,7 +137,8 @@ func PutElement(to []byte, size int, bits uint64) {
 	}
 }
 
-// Integer is an element of a dtype of integers, or a bool; of uint64 its bits. false: the dtype is another.
+// Integer returns an element of an integer dtype or of bool; for uint64, its bits. It returns false for any other
+// dtype.
 func Integer(d pyfeed.DType, element []byte) (int64, bool) {
 	order := binary.NativeEndian
 	switch d {

@@ -2,15 +2,15 @@ package record
 
 import "github.com/pyfeed/pyfeed/pyfeed"
 
-// SlotAttributes is a slot as attributes and descriptions say it.
+// SlotAttributes is a slot in the form that attributes and descriptions have.
 type SlotAttributes struct {
 	Name      string      `json:"name,omitempty"`
-	DType     string      `json:"dtype"` // "float32" and the like; "" or "any": what the first tuple has
+	DType     string      `json:"dtype"` // a name such as "float32"; "" or "any": the first tuple decides
 	Dims      pyfeed.Dims `json:"dims"`
 	LoDLevels int         `json:"lod_levels,omitempty"`
 }
 
-// ParseSlots turns attributes into slots and names.
+// ParseSlots converts attributes to slots and names. names is nil if no slot has a name.
 func ParseSlots(all []SlotAttributes) (slots []pyfeed.Slot, names []string, err error) {
 	named := 0
 	for i, a := range all {
@@ -33,7 +33,7 @@ func ParseSlots(all []SlotAttributes) (slots []pyfeed.Slot, names []string, err 
 	return slots, names, nil
 }
 
-// DescribeSpec is what the tuples of a Spec look like, as attributes say it.
+// DescribeSpec returns the slots of a Spec in the form of attributes.
 func DescribeSpec(spec *pyfeed.Spec) []SlotAttributes {
 	all := make([]SlotAttributes, spec.Len())
 	for i := range all {
@@ -46,19 +46,19 @@ func DescribeSpec(spec *pyfeed.Spec) []SlotAttributes {
 	return all
 }
 
-// CheckSlots says what is wrong with slots.
+// CheckSlots returns an error if the slots are not valid.
 func CheckSlots(all []SlotAttributes) error {
-	_, err := checkSlots(all, false)
+	_, err := normalize(all, false)
 	return err
 }
 
-// NormalizeSlots is slots as DescribeSpec says them. Slots that make no sense are refused.
-func NormalizeSlots(all []SlotAttributes) ([]SlotAttributes, error) { return checkSlots(all, false) }
+// NormalizeSlots returns slots in the form that DescribeSpec returns, or an error if they are not valid.
+func NormalizeSlots(all []SlotAttributes) ([]SlotAttributes, error) { return normalize(all, false) }
 
-// BatchedSlots are the slots of batches of instances of these slots.
-func BatchedSlots(all []SlotAttributes) ([]SlotAttributes, error) { return checkSlots(all, true) }
+// BatchedSlots returns the slots of batches of such instances.
+func BatchedSlots(all []SlotAttributes) ([]SlotAttributes, error) { return normalize(all, true) }
 
-func checkSlots(all []SlotAttributes, batched bool) ([]SlotAttributes, error) {
+func normalize(all []SlotAttributes, batched bool) ([]SlotAttributes, error) {
 	if all == nil {
 		return nil, nil
 	}

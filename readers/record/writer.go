@@ -7,58 +7,58 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// FileWriter is what the Writers of formats have in common, each of which embeds one: the errors that stay, and the
-// ends that a file may come to.
+// FileWriter is the part that all formats' Writers share and embed: it keeps errors, and completes or aborts the file.
 type FileWriter struct {
 	Sink *storage.Sink
-	// Spec is what the next tuple must look like; nil: anything.
+	// Spec is what all tuples must look like; nil: tuples are not checked.
 	Spec *pyfeed.Spec
-	// Encode writes a tuple that Spec has nothing against. It is not called after an error.
+	// Encode writes a tuple that has passed the check against Spec. It is not called after an error.
 	Encode func(t *pyfeed.Tuple) error
-	// Finish writes what comes behind the last tuple, or over what had to wait for it; nil: nothing does. It is not
-	// called after an error.
+	// Finish writes the data after the last tuple, and overwrites headers that depend on all tuples; nil: there is
+	// nothing to write. It is not called after an error.
 	Finish func() error
 
-	err error // what a Write failed with, because the file lacks a tuple then, or that the writer is closed
+	failure error // of a Write, after which the file lacks a tuple, or of a writer that is closed
 }
 
-// Write is Writer's.
+// Write implements [Writer].
 func (w *FileWriter) Write(t *pyfeed.Tuple) error {
-	if w.err == nil && w.Spec != nil {
-		w.err = w.Spec.Check(t)
+	if w.failure == nil && w.Spec != nil {
+		w.failure = w.Spec.Check(t)
 	}
-	if w.err == nil {
-		w.err = w.Encode(t)
+	if w.failure == nil {
+		w.failure = w.Encode(t)
 	}
-	if w.err == nil { // what was read in Encode may have been gone
-		w.err = t.CheckTruncated()
+	if w.failure == nil { // the tuple's file may have become shorter while Encode read from it
+		w.failure = t.CheckTruncated()
 	}
-	return w.err
+	return w.failure
 }
 
-// Close is Writer's. It refuses a file that a Write failed for.
+// Close implements [Writer]. It aborts the file if a Write failed.
 func (w *FileWriter) Close() error {
-	if w.err == nil && w.Finish != nil {
-		w.err = w.Finish()
+	if w.failure == nil && w.Finish != nil {
+		w.failure = w.Finish()
 	}
-	if w.err != nil {
+	if w.failure != nil {
 		w.Sink.Abort()
-		return w.err
+		return w.failure
 	}
 	err := w.Sink.Commit()
-	w.err = w.Sink.Err()
+	w.failure = w.Sink.Err()
 	return err
 }
 
-// Abort is Writer's.
+// Abort implements [Writer].
 func (w *FileWriter) Abort() {
 	w.Sink.Abort()
-	if w.err == nil {
-		w.err = w.Sink.Err()
+	if w.failure == nil {
+		w.failure = w.Sink.Err()
 	}
 }
 
-// DescribeTuple is what a tuple looks like. Others may have another number of rows where it has a LoD.
+// DescribeTuple returns the slots of a tuple. For a slot with a LoD (level of detail), the number of rows is -1, since
+// other tuples may have another number.
 func DescribeTuple(t *pyfeed.Tuple) []pyfeed.Slot {
 	slots := make([]pyfeed.Slot, len(t.Slots))
 	for i := range slots {

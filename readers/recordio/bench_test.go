@@ -10,7 +10,7 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// Reading, from a mapped file in the page cache.
+// BenchmarkRead reads a mapped file in the page cache.
 func BenchmarkRead(b *testing.B) {
 	for _, c := range []struct {
 		size, n int
@@ -24,7 +24,7 @@ func BenchmarkRead(b *testing.B) {
 	} {
 		b.Run(fmt.Sprintf("%s/%d%s%s", c.o.Records, c.size, c.o.Layout, c.o.Compression), func(b *testing.B) {
 			path := filepath.Join(b.TempDir(), "a.rio")
-			tuple := tupleOf([]got{{pyfeed.Uint8, []int64{int64(c.size)}, nil, pseudo(c.size, 1)}})
+			tuple := tupleOf([]fluidTensor{{pyfeed.Uint8, []int64{int64(c.size)}, nil, pseudo(c.size, 1)}})
 			if err := tested.Write(b, path, &record.Config{Options: &c.o}, slices.Repeat([]*pyfeed.Tuple{tuple}, c.n)...); err != nil {
 				b.Fatal(err)
 			}
@@ -42,7 +42,7 @@ func BenchmarkWrite(b *testing.B) {
 					b.Fatal(err)
 				}
 				defer w.Abort()
-				t := tupleOf([]got{{pyfeed.Uint8, []int64{int64(size)}, nil, pseudo(size, 1)}})
+				t := tupleOf([]fluidTensor{{pyfeed.Uint8, []int64{int64(size)}, nil, pseudo(size, 1)}})
 				b.SetBytes(int64(size))
 				b.ReportAllocs()
 				b.ResetTimer()

@@ -10,62 +10,62 @@ import (
 	"github.com/klauspost/compress/s2"
 )
 
-// What the two libraries call snappy is blocks of the snappy format, framed. Go's is the standard framing
-// (framing_format.txt of google/snappy). Fluid's is the one before that, of the snappystream library (and of
-// Java's SnappyOutputStream at first): seven bytes of magic, then blocks of
+// Each of the two libraries means another format by snappy: framed blocks of the snappy format. The Go library uses the
+// standard framing (framing_format.txt of google/snappy). Fluid uses the older framing of the snappystream library,
+// which Java's SnappyOutputStream used at first: seven bytes of magic, then blocks of
 //
 //	u8: 1 snappy, 0 stored | u16 big-endian: size | u32 big-endian: masked CRC-32C of the data | the block
 //
-// A step reads a frame off the front of from and appends what it holds, at most mostBlock bytes, to to, which has
-// the room. It answers the rest of from, which is always shorter.
+// A step reads a frame from the front of from and appends its data, at most maxBlock bytes, to to, which has the room.
+// It returns the rest of from, which is always shorter than from.
 type step func(to, from []byte) (have, rest []byte, err error)
 
 const (
 	oldMagic     = "snappy\x00"
-	oldBlock     = 32 << 10 // the most that a block of the old framing holds
+	oldBlock     = 32 << 10 // largest data of a block of the old framing
 	oldHeader    = 1 + 2 + 4
 	framingMagic = "\xff\x06\x00\x00sNaPpY"
 	framingBlock = 64 << 10
-	mostBlock    = framingBlock // of the two
+	maxBlock     = framingBlock // larger of the two
 	frameHeader  = 1 + 3 + 4    // of a frame with data
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// masked is the CRC-32C as both framings have it.
-func masked(b []byte) uint32 {
+// maskedCRC returns the CRC-32C as both framings store it.
+func maskedCRC(b []byte) uint32 {
 	c := crc32.Checksum(b, castagnoli)
 	return (c>>15 | c<<17) + 0xa282ead8
 }
 
-// decode appends what a block holds.
-func decode(to, block []byte, packed bool, most int, sum uint32) ([]byte, error) {
+// decode appends the data of a block.
+func decode(to, block []byte, packed bool, limit int, sum uint32) ([]byte, error) {
 	at := len(to)
 	if packed {
 		n, err := s2.DecodedLen(block)
 		if err != nil {
 			return nil, errors.New("expected a snappy block, found one without a size")
 		}
-		if n > most {
-			return nil, fmt.Errorf("expected a snappy block of at most %d bytes, found %d", most, n)
+		if n > limit {
+			return nil, fmt.Errorf("expected a snappy block of at most %d bytes, found %d", limit, n)
 		}
 		if _, err = s2.Decode(to[at:at+n:at+n], block); err != nil {
 			return nil, fmt.Errorf("expected a snappy block, found one that cannot be decoded: %w", err)
 		}
 		to = to[:at+n]
 	} else {
-		if len(block) > most {
-			return nil, fmt.Errorf("expected a stored block of at most %d bytes, found %d", most, len(block))
+		if len(block) > limit {
+			return nil, fmt.Errorf("expected a stored block of at most %d bytes, found %d", limit, len(block))
 		}
 		to = append(to, block...)
 	}
-	if found := masked(to[at:]); found != sum {
+	if found := maskedCRC(to[at:]); found != sum {
 		return nil, fmt.Errorf("checksum of a snappy block: expected %08x, found %08x", sum, found)
 	}
 	return to, nil
 }
 
-// oldStep takes the magic again before any block, as the old reader did.
+// oldStep reads the old framing. It accepts the magic again before any block, as the old reader did.
 func oldStep(to, from []byte) ([]byte, []byte, error) {
 	if bytes.HasPrefix(from, []byte(oldMagic)) {
 		return to, from[len(oldMagic):], nil
@@ -110,7 +110,7 @@ func framingStep(to, from []byte) ([]byte, []byte, error) {
 	case kind < 0x80:
 		return nil, nil, fmt.Errorf("expected a snappy frame that is known or may be skipped, found number %#02x", kind)
 	}
-	return to, rest, nil // the magic again, or what may be skipped
+	return to, rest, nil // the magic again, or a skippable frame
 }
 
 // appendOld appends data in the old framing. A block is stored if it would not shrink by more than an eighth.
@@ -128,7 +128,7 @@ func appendOld(to, data []byte) []byte {
 			head[0] = 1
 		}
 		binary.BigEndian.PutUint16(head[1:], uint16(len(to)-at-oldHeader))
-		binary.BigEndian.PutUint32(head[3:], masked(block))
+		binary.BigEndian.PutUint32(head[3:], maskedCRC(block))
 	}
 	return to
 }
@@ -148,7 +148,7 @@ func appendFraming(to, data []byte) []byte {
 		if !packed {
 			head[0] = 1
 		}
-		binary.LittleEndian.PutUint32(head[4:], masked(block))
+		binary.LittleEndian.PutUint32(head[4:], maskedCRC(block))
 	}
 	return to
 }

@@ -18,21 +18,21 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// fuzzed is the memory of all runs: what they share is what they need not ask the system for.
+// fuzzed is a pool that all runs share, to reuse memory.
 var fuzzed = memory.NewPool(memory.File)
 
-// repair gives each chunk the checksum that it should have, and each snappy block of the old framing: no fuzzer
-// would find them.
+// repair corrects the checksum of each chunk and of each snappy block of the old framing: a fuzzer would not find
+// correct ones.
 func repair(file []byte) []byte {
 	file = slices.Clone(file)
 	for at := 0; len(file)-at >= headerSize; {
 		var h header
 		b := file[at:]
 		copy(b, magicBytes)
-		if h.parse(b) != (flaw{}) {
+		if h.parse(b) != (chunkFault{}) {
 			break
 		}
-		payload := b[headerSize:min(h.whole(), len(b))]
+		payload := b[headerSize:min(h.totalSize(), len(b))]
 		if h.fluid && h.compressor == snappy {
 			repairOld(payload)
 		}
@@ -61,7 +61,7 @@ func repairOld(b []byte) {
 			}
 			plain, _ = s2.Decode(nil, block)
 		}
-		binary.BigEndian.PutUint32(b[3:], masked(plain))
+		binary.BigEndian.PutUint32(b[3:], maskedCRC(plain))
 		b = b[oldHeader+len(block):]
 	}
 }
@@ -85,7 +85,7 @@ func FuzzRecords(f *testing.F) {
 		if mode&1 != 0 {
 			data = repair(data)
 		}
-		defer formattest.Balance(t)() // after a failure too, for the fuzzer goes on to make its input smaller
+		defer formattest.CheckLeaks(t)() // also after a failure, since the fuzzer goes on to minimize its input
 		opened, err := tested.Memory(data, &record.Config{Options: &o, Storage: storage.Options{Compression: "none"}, Pool: fuzzed})
 		if err != nil {
 			t.Fatal(err)
@@ -135,7 +135,7 @@ func FuzzRecords(f *testing.F) {
 				t.Fatal(err)
 			}
 			now := 2 * (r.f.Offset() + r.number)
-			if !r.open { // to leave a chunk at its end is some
+			if !r.open { // leaving a chunk at its end counts as progress
 				now++
 			}
 			if now <= progress {
@@ -189,13 +189,13 @@ func FuzzTensors(f *testing.F) {
 		}
 		for i := range slots {
 			if a, b := slotOf(&slots[i]), slotOf(&again[i]); !reflect.DeepEqual(a, b) {
-				t.Fatalf("slot %d: %v went in, %v came out", i, a, b)
+				t.Fatalf("slot %d: wrote %v, read %v", i, a, b)
 			}
 		}
 	})
 }
 
-// unpackAll is all that a payload holds.
+// unpackAll returns all data of a payload.
 func unpackAll(h header, payload []byte) ([]byte, error) {
 	u := unpacker{pool: fuzzed}
 	defer u.close()
@@ -221,7 +221,7 @@ func FuzzSnappy(f *testing.F) {
 	f.Add(appendFraming(nil, bytes.Repeat([]byte("abc"), 100)), byte(2))
 	f.Add([]byte(pseudo(300, 1)), byte(3))
 	f.Fuzz(func(t *testing.T, data []byte, mode byte) {
-		defer formattest.Balance(t)()
+		defer formattest.CheckLeaks(t)()
 		old, framing := header{fluid: true, compressor: snappy}, header{compressor: snappy}
 		switch mode % 4 {
 		case 1:
@@ -231,7 +231,7 @@ func FuzzSnappy(f *testing.F) {
 		case 0:
 			if got, err := unpackAll(old, data); err == nil {
 				if again, err := unpackAll(old, appendOld(nil, got)); err != nil || !bytes.Equal(got, again) {
-					t.Fatalf("%d bytes went in, %d came out: %v", len(got), len(again), err)
+					t.Fatalf("wrote %d bytes, read %d: %v", len(got), len(again), err)
 				}
 			}
 		case 2:
@@ -240,7 +240,7 @@ func FuzzSnappy(f *testing.F) {
 				break
 			}
 			if theirs, err := io.ReadAll(s2.NewReader(bytes.NewReader(data))); err != nil || !bytes.Equal(got, theirs) {
-				t.Fatalf("s2 found %d bytes, we %d: %v", len(theirs), len(got), err)
+				t.Fatalf("s2 decoded %d bytes, unpacker %d: %v", len(theirs), len(got), err)
 			}
 		case 3:
 			for _, h := range []header{old, framing} {
@@ -249,7 +249,7 @@ func FuzzSnappy(f *testing.F) {
 					packed = appendOld(nil, data)
 				}
 				if got, err := unpackAll(h, packed); err != nil || !bytes.Equal(got, data) {
-					t.Fatalf("%d bytes went in, %d came out: %v", len(data), len(got), err)
+					t.Fatalf("wrote %d bytes, read %d: %v", len(data), len(got), err)
 				}
 			}
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// Wherever a look interrupts a checksum, a search or the unpacking of a chunk, the next call goes on.
+// A checksum, a search and the decompression of a chunk can be interrupted at any poll. The next call continues.
 func TestInterrupted(t *testing.T) {
 	long := pseudo(100_000, 1)
 	packed := chunkOf(false, gzipped, 2, formattest.Gzip(payloadOf(long, "d")))
@@ -22,11 +22,11 @@ func TestInterrupted(t *testing.T) {
 	data := slices.Concat(chunkOf(false, uncompressed, 2, payloadOf("a", long)), spoilt, packed,
 		chunkOf(false, uncompressed, 1, payloadOf("b")), lost, chunkOf(false, uncompressed, 1, payloadOf("c")))
 	if n := tested.Interrupted(t, data, record.Config{Options: &Options{Records: "bytes"}}); n < 15 {
-		t.Errorf("found %d looks", n)
+		t.Errorf("found %d polls", n)
 	}
 }
 
-// Wherever a look interrupts the parsing of offsets or of a description, the next call parses the record anew.
+// The parsing of offsets or of a description can be interrupted at any poll. The next call parses the record again.
 func TestInterruptedTensors(t *testing.T) {
 	const n = 20_000
 	level := make([]int64, n+1)
@@ -37,7 +37,7 @@ func TestInterruptedTensors(t *testing.T) {
 	if err := ragged.SetDims(pyfeed.Dims{n}); err != nil {
 		t.Fatal(err)
 	}
-	// No LoD, and fields of a description that are not known.
+	// A tensor without LoD, whose description has unknown fields.
 	description := bytes.Repeat([]byte{3 << 3, 0}, 2*n)
 	description = append(description, typeField<<3, byte(fluidTypes[pyfeed.Uint8]), dimsField<<3, 1)
 	described := binary.LittleEndian.AppendUint32(make([]byte, 4+8+4), uint32(len(description)))
@@ -52,7 +52,7 @@ func TestInterruptedTensors(t *testing.T) {
 			plain := tested.Interrupted(t, chunkOf(false, uncompressed, 2, payloadOf(string(data), string(data))),
 				record.Config{Options: &Options{Records: "bytes"}})
 			if n := looks(string(data), string(data)); n < plain+4 {
-				t.Errorf("found %d looks, %d where nothing is parsed", n, plain)
+				t.Errorf("found %d polls, %d polls without parsing", n, plain)
 			}
 		})
 	}

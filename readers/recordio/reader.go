@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"io"
+	"math"
 	"slices"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
@@ -14,51 +16,52 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// records reads a file, chunk by chunk: nothing of one is answered before its checksum is found right. The
-// File's position is at the chunk's next record, or, where it is compressed, at what is decompressed next.
+// records reads a file chunk by chunk. It returns no record of a chunk before the chunk's checksum was verified. The
+// position of the File is at the chunk's next record; in a compressed chunk it is at the data to be decompressed next.
 type records struct {
-	f       *storage.File
-	holds   string // Options.Records
-	decided bool   // the next two, by the first record that is whole at the latest
-	tensors bool
-	slots   []pyfeed.Slot
+	f          *storage.File
+	recordKind string // Options.Records
+	decided    bool   // tensors and slots are set, at the latest after the first complete record
+	tensors    bool
+	slots      []pyfeed.Slot
 
 	start   int64  // of the chunk
-	chunk   header // the one that is being read
-	left    uint32 // records of it that were not answered
-	open    bool   // it was not left behind
-	payload []byte // what is left of it, if it is not compressed
+	chunk   header // the current chunk
+	left    uint32 // records of the chunk that were not returned yet
+	open    bool   // the current chunk was not left yet
+	payload []byte // rest of the chunk, if it is not compressed
 	unpack  unpacker
 
-	number  int64 // of the next record
-	guess   bool  // it is approximate: how many records were skipped is not known
-	offsets record.Offsets
-	spans   []record.Span
-	err     error // what Read goes on answering
-	damaged part  // what err is about
-	told    bool  // why the file cannot be read to its end
-	sought  bool  // scan was interrupted behind the damaged chunk
+	number            int64 // of the next record
+	approximate       bool  // number is approximate: it is not known how many records were skipped
+	offsets           record.Offsets
+	spans             []record.Span
+	err               error // the error that Read returns until Resync
+	damaged           part  // the part that err is about
+	fileErrorReported bool  // an error that prevents reading the file to its end was returned
+	searchInterrupted bool  // scan was interrupted after it had searched beyond the damaged chunk
 
-	patience int64 // how much more may be read of chunks that turn out to be none
+	searchBudget int64 // how many more bytes may be read of chunks with wrong checksums
 }
 
-// part is what is damaged, for Resync to know where to go on.
+// part is the part of the file that is damaged. It tells Resync where to go on.
 type part uint8
 
 const (
-	chunk     part = iota // that begins, or should, at the position
+	chunk     part = iota // which begins, or should begin, at the position
 	content               // of a chunk whose checksum is right
-	oneRecord             // of a chunk that is otherwise right
+	oneRecord             // of a chunk that is otherwise valid
 )
 
-// Resync gives up after reading patience bytes, and patienceRate times the file, of chunks whose checksums are
-// wrong. Damage does not come to that. But a file can be made of headers that each claim the rest of it.
+// Resync gives up after it has read more than minSearchBudget bytes plus searchBudgetPerByte times the file of chunks
+// with wrong checksums. Ordinary damage stays far below that. The limit is for malicious files of many headers, each of
+// which claims the rest of the file as its chunk.
 const (
-	patience     = 8 << 30
-	patienceRate = 16
+	minSearchBudget     = 8 << 30
+	searchBudgetPerByte = 16
 )
 
-// Open begins to read a file.
+// Open opens a file for reading.
 func Open(path string, c *record.Config) (record.Records, error) {
 	return record.OpenRecords(path, "", c, open)
 }
@@ -68,22 +71,22 @@ func open(f *storage.File, c *record.Config) (record.Records, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &records{f: f, holds: o.Records, patience: patience, unpack: unpacker{stop: f.Interrupt(), pool: c.Pool}}
+	r := &records{f: f, recordKind: o.Records, searchBudget: minSearchBudget, unpack: unpacker{interrupt: f.Interrupt(), pool: c.Pool}}
 	if o.Records == "bytes" {
 		r.decided, r.slots = true, []pyfeed.Slot{record.BytesSlot}
 	}
 	return r, nil
 }
 
-// Read fills out with records, as many as are at hand.
+// Read fills out with the records that are available without reading another chunk, at least one.
 func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 	r.err = record.ClearInterrupt(r.err)
 	n, size := 0, 0
 	for r.err == nil && n < len(out) && size < memory.WindowSize {
-		if n > 0 && r.left == 0 && !r.atHand() {
+		if n > 0 && r.left == 0 && !r.nextInMemory() {
 			break
 		}
-		record, err := r.show()
+		record, err := r.peekRecord()
 		if err == nil {
 			err = r.fill(out[n], record)
 		}
@@ -101,15 +104,15 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 	return 0, r.err
 }
 
-// ReadBlock is Rowed's: of records of bytes that lie in a chunk as they are, of a mapped file those that begin in the
-// same window.
-func (r *records) ReadBlock(most int) *record.Block {
+// ReadBlock implements record.BlockReader. It returns byte-string records of an uncompressed chunk; if the file is
+// mapped, those that begin in the same window.
+func (r *records) ReadBlock(limit int) *record.Block {
 	r.err = record.ClearInterrupt(r.err)
 	if r.err != nil || !r.decided || r.tensors {
 		return nil
 	}
-	if _, err := r.show(); err != nil {
-		r.err = err // which Read answers
+	if _, err := r.peekRecord(); err != nil {
+		r.err = err // Read returns it
 		return nil
 	}
 	if r.chunk.compressor != uncompressed {
@@ -117,14 +120,14 @@ func (r *records) ReadBlock(most int) *record.Block {
 	}
 	b, in := r.payload, r.f.Hold(0)
 	end := len(b)
-	if r.f.Mapped() {
+	if r.f.IsMapped() {
 		end = memory.WindowSize - int(r.f.Offset()%memory.WindowSize)
 	}
 	at, spans := 0, r.spans[:0]
-	for len(spans) < min(most, int(r.left)) && at < end && len(b)-at >= lengthSize {
+	for len(spans) < min(limit, int(r.left)) && at < end && len(b)-at >= lengthSize {
 		size := binary.LittleEndian.Uint32(b[at:])
 		if uint64(size) > uint64(len(b)-at-lengthSize) {
-			break // for Read to see to
+			break // Read returns an error for it
 		}
 		spans = append(spans, record.Span{At: uint32(at + lengthSize), Size: size})
 		at += lengthSize + int(size)
@@ -138,18 +141,18 @@ func (r *records) ReadBlock(most int) *record.Block {
 	return record.NewSpanBlock(b, slices.Clone(spans), in)
 }
 
-// atHand says whether the next chunk can be read without waiting for it.
-func (r *records) atHand() bool {
-	if r.f.Mapped() {
+// nextInMemory reports whether the whole next chunk is in memory.
+func (r *records) nextInMemory() bool {
+	if r.f.IsMapped() {
 		return true
 	}
 	b, err := r.f.Peek(0)
 	var h header
-	return err == nil && h.parse(b) == flaw{} && len(b) >= h.whole()
+	return err == nil && h.parse(b) == chunkFault{} && len(b) >= h.totalSize()
 }
 
-// show is the next record. It stays the next one until it is taken.
-func (r *records) show() ([]byte, error) {
+// peekRecord returns the next record, which stays the next one until take is called.
+func (r *records) peekRecord() ([]byte, error) {
 	for r.left == 0 {
 		if err := r.finish(); err != nil {
 			return nil, err
@@ -175,7 +178,7 @@ func (r *records) show() ([]byte, error) {
 	return b[lengthSize : lengthSize+int(n) : lengthSize+int(n)], nil
 }
 
-// peek is what is left of the chunk, n bytes of it at least, unless it ends before.
+// peek returns the rest of the chunk: at least n bytes of it, unless the chunk ends before.
 func (r *records) peek(n int) ([]byte, error) {
 	if r.chunk.compressor == uncompressed {
 		return r.payload, nil
@@ -191,17 +194,17 @@ func (r *records) peek(n int) ([]byte, error) {
 		}
 		return nil, r.damage(content, 0, "decompressing: %v", err)
 	}
-	// The position follows, so that a mapped file's pages come and go in time.
-	if done := int(r.start+int64(r.chunk.whole())-r.f.Offset()) - r.unpack.left(); done > 0 {
+	// Advance the position, so that a mapped file's pages are mapped and unmapped in time.
+	if done := int(r.start+int64(r.chunk.totalSize())-r.f.Offset()) - r.unpack.left(); done > 0 {
 		r.f.Skip(done)
-		if r.f.Mapped() {
+		if r.f.IsMapped() {
 			r.f.Hold(1).Release()
 		}
 	}
 	return b, nil
 }
 
-// take goes on behind the record that show answered.
+// take moves past the record of n bytes that peekRecord returned.
 func (r *records) take(n int) {
 	n += lengthSize
 	if r.chunk.compressor == uncompressed {
@@ -214,7 +217,7 @@ func (r *records) take(n int) {
 	r.number++
 }
 
-// finish leaves a chunk whose records were all taken.
+// finish leaves the current chunk, of which all records were taken, and checks that it has no more data.
 func (r *records) finish() error {
 	if !r.open {
 		return nil
@@ -230,70 +233,70 @@ func (r *records) finish() error {
 	return nil
 }
 
-// leave goes on behind the chunk.
+// leave moves the position to the end of the chunk.
 func (r *records) leave() {
-	r.f.Skip(int(r.start + int64(r.chunk.whole()) - r.f.Offset()))
+	r.f.Skip(int(r.start + int64(r.chunk.totalSize()) - r.f.Offset()))
 	r.open, r.left, r.payload = false, 0, nil
 }
 
-// next goes into the chunk at the position, or answers io.EOF.
+// next enters the chunk at the position, or returns io.EOF.
 func (r *records) next() error {
 	b, err := r.f.Peek(1)
 	if len(b) == 0 && err == nil {
-		if err = r.f.Intact(); err == nil {
+		if err = r.f.CheckTruncated(); err == nil {
 			err = io.EOF
 		}
 		return err
 	}
-	h, bad, err := r.check(0)
+	h, fault, err := r.check(0)
 	if err == storage.ErrInterrupted {
 		return err
 	}
 	if err != nil {
-		r.damaged, r.told = chunk, true
+		r.damaged, r.fileErrorReported = chunk, true
 		return err
 	}
-	if bad != (flaw{}) {
-		return r.damage(chunk, 0, "%s", bad)
+	if fault != (chunkFault{}) {
+		return r.damage(chunk, 0, "%s", fault)
 	}
 	return r.enter(h)
 }
 
-// check looks for a whole chunk at a distance from the position. The error is that of reading the file.
-func (r *records) check(at int) (h header, bad flaw, err error) {
+// check checks that a complete chunk begins at bytes after the position. err is an error of reading the file.
+func (r *records) check(at int) (h header, fault chunkFault, err error) {
 	b, err := r.f.Peek(at + headerSize)
 	if err != nil {
-		return h, bad, err
+		return h, fault, err
 	}
-	if bad = h.parse(b[min(at, len(b)):]); bad != (flaw{}) {
-		return h, bad, nil
+	if fault = h.parse(b[min(at, len(b)):]); fault != (chunkFault{}) {
+		return h, fault, nil
 	}
-	if need := at + h.whole(); need > len(b) {
+	if need := at + h.totalSize(); need > len(b) {
 		if b, err = r.f.Peek(need); err == storage.ErrInterrupted {
-			return h, flaw{}, err
+			return h, chunkFault{}, err
 		} else if len(b) < need {
-			return h, flaw{"expected a chunk of %d bytes, found %d before the end of the file", uint64(h.whole()), uint64(len(b) - at)}, err
+			return h, chunkFault{"expected a chunk of %d bytes, found %d before the end of the file", uint64(h.totalSize()), uint64(len(b) - at)}, err
 		}
 	}
-	sum, err := r.checksum(b[at+headerSize : at+h.whole()])
+	sum, err := r.checksum(b[at+headerSize : at+h.totalSize()])
 	if err != nil {
-		return h, flaw{}, err
+		return h, chunkFault{}, err
 	}
 	if sum != h.checksum {
-		r.patience -= int64(h.size)
-		return h, flaw{"checksum of a chunk: expected %08x, found %08x", uint64(h.checksum), uint64(sum)}, nil
+		r.searchBudget -= int64(h.size)
+		return h, chunkFault{"checksum of a chunk: expected %08x, found %08x", uint64(h.checksum), uint64(sum)}, nil
 	}
-	return h, flaw{}, nil
+	return h, chunkFault{}, nil
 }
 
-// enter goes into the chunk at the position, which was checked.
+// enter begins to read the chunk at the position, which was checked.
 func (r *records) enter(h header) error {
-	b, err := r.f.Peek(h.whole())
+	b, err := r.f.Peek(h.totalSize())
 	if err != nil {
 		return err
 	}
 	r.start, r.chunk, r.left, r.open = r.f.Offset(), h, h.records, true
-	payload := b[headerSize:h.whole()]
+	payload := b[headerSize:h.totalSize()]
 	r.f.Skip(headerSize)
 	if h.compressor == uncompressed {
 		r.payload = payload
@@ -305,10 +308,10 @@ func (r *records) enter(h header) error {
 	return nil
 }
 
-// damage is an error about what lies at a distance from the next record, or about the chunk where that has no
-// place in the file.
+// damage returns an error about the data at bytes after the position. In a compressed chunk, which has no positions of
+// records, the error is about the chunk.
 func (r *records) damage(what part, at int, text string, args ...any) error {
-	if err := r.f.Intact(); err != nil {
+	if err := r.f.CheckTruncated(); err != nil {
 		return err
 	}
 	r.damaged = what
@@ -319,7 +322,7 @@ func (r *records) damage(what part, at int, text string, args ...any) error {
 	return r.f.Corrupt(offset, r.number, text, args...)
 }
 
-// hold is n references to the memory that show's answer lies in.
+// hold returns n references to the memory of the record that peek returned.
 func (r *records) hold(n int) *memory.Buffer {
 	if r.chunk.compressor == uncompressed {
 		return r.f.Hold(n)
@@ -327,14 +330,14 @@ func (r *records) hold(n int) *memory.Buffer {
 	return r.unpack.hold(n)
 }
 
-// fill makes a tuple of a record.
+// fill makes t a tuple of a record.
 func (r *records) fill(t *pyfeed.Tuple, b []byte) error {
 	if !r.decided {
 		if err := r.decide(b); err != nil {
 			return err
 		}
 		var err error
-		if b, err = r.show(); err != nil { // where it lies now
+		if b, err = r.peekRecord(); err != nil { // decide may have moved the record in memory
 			return err
 		}
 	}
@@ -370,8 +373,9 @@ func drop(slots []pyfeed.LoDTensor) {
 	}
 }
 
-// decide tells by the record at hand, b, what the slots are, and what the records hold if the options do not say. Other records than
-// b are asked only where b cannot be read as tensors, which is damage if one of them shows that they are tensors.
+// decide sets the slots, and whether records are tensors if the options do not say. Its decision is based on the next
+// record, b. Further records are only examined if b cannot be parsed as tensors: if one of them shows that the records
+// are tensors, b is damaged.
 func (r *records) decide(b []byte) error {
 	var first pyfeed.Tuple
 	at := 0
@@ -386,44 +390,45 @@ func (r *records) decide(b []byte) error {
 	case err == nil:
 		r.decided, r.tensors, r.slots = true, true, record.DescribeTuple(&first)
 		return nil
-	case r.holds == "tensors":
+	case r.recordKind == "tensors":
 		return r.damage(oneRecord, lengthSize+at, "%v", err)
-	case beginsAsTensors(b) || r.anyOther(len(b), showsTensors):
-		r.holds = "tensors" // whatever comes behind the damage
+	case looksLikeTensors(b) || r.anyFollowing(len(b), holdsTensors):
+		r.recordKind = "tensors" // also for Read after the damage
 		return r.damage(oneRecord, lengthSize+at, "%v; if the records hold no tensors, say so by the option records: \"bytes\"", err)
 	}
 	r.decided, r.slots = true, []pyfeed.Slot{record.BytesSlot}
 	return nil
 }
 
-// showsTensors says whether a record holds tensors, some of which may be damaged.
-func showsTensors(b []byte) bool {
+// holdsTensors reports whether a record holds tensors, possibly damaged ones.
+func holdsTensors(b []byte) bool {
 	n, err := tensors(b)
 	if err != nil {
 		return false
 	}
 	_, err = parseTensors(b, make([]pyfeed.LoDTensor, n), new(record.Offsets), nil)
-	return err == nil || beginsAsTensors(b)
+	return err == nil || looksLikeTensors(b)
 }
 
-// How far anyOther looks.
+// Limits of the search of anyFollowing.
 const (
-	mostOthers     = 64
-	mostOtherBytes = 4 << 20
+	maxFollowing      = 64
+	maxFollowingBytes = 4 << 20
 )
 
-// anyOther says whether any of the records behind the one at hand, of n bytes, is as wanted: of those that are in memory
-// already, in its chunk and those behind it, so that nothing is waited for. What show has answered is not valid any more.
-func (r *records) anyOther(n int, wanted func(record []byte) bool) bool {
-	payload, _ := r.peek(min(pieceSize, mostOtherBytes)) // an error is told when it is reached
+// anyFollowing reports whether matches is true for any record after the next one, which has n bytes. It only examines
+// records that are in memory already, in the same chunk and the chunks after it, and does not wait. It invalidates the
+// record that peek has returned.
+func (r *records) anyFollowing(n int, matches func(record []byte) bool) bool {
+	payload, _ := r.peek(min(pieceSize, maxFollowingBytes)) // an error is reported when it is reached
 	looked := 1
 	in := func(payload []byte) bool {
-		for ; len(payload) >= lengthSize && looked < mostOthers; looked++ {
+		for ; len(payload) >= lengthSize && looked < maxFollowing; looked++ {
 			size := binary.LittleEndian.Uint32(payload)
 			if uint64(size) > uint64(len(payload)-lengthSize) {
 				return false
 			}
-			if wanted(payload[lengthSize : lengthSize+int(size)]) {
+			if matches(payload[lengthSize : lengthSize+int(size)]) {
 				return true
 			}
 			payload = payload[lengthSize+int(size):]
@@ -434,44 +439,44 @@ func (r *records) anyOther(n int, wanted func(record []byte) bool) bool {
 		return true
 	}
 	b, _ := r.f.Peek(0)
-	b = b[min(int(r.start+int64(r.chunk.whole())-r.f.Offset()), len(b)):]
-	b = b[:min(len(b), mostOtherBytes)]
+	b = b[min(int(r.start+int64(r.chunk.totalSize())-r.f.Offset()), len(b)):]
+	b = b[:min(len(b), maxFollowingBytes)]
 	var h header
-	for looked < mostOthers && h.parse(b) == (flaw{}) && h.whole() <= len(b) {
-		payload = b[headerSize:h.whole()]
-		b = b[h.whole():]
+	for looked < maxFollowing && h.parse(b) == (chunkFault{}) && h.totalSize() <= len(b) {
+		payload = b[headerSize:h.totalSize()]
+		b = b[h.totalSize():]
 		if checksum(payload) != h.checksum {
 			return false
 		}
-		if h.compressor == uncompressed && in(payload) || h.compressor != uncompressed && r.inPacked(&h, payload, in) {
+		if h.compressor == uncompressed && in(payload) || h.compressor != uncompressed && r.withDecompressed(&h, payload, in) {
 			return true
 		}
 	}
 	return false
 }
 
-// inPacked calls in with the beginning of a compressed chunk.
-func (r *records) inPacked(h *header, payload []byte, in func(payload []byte) bool) bool {
+// withDecompressed calls call with the beginning of a compressed chunk.
+func (r *records) withDecompressed(h *header, payload []byte, call func(payload []byte) bool) bool {
 	u := unpacker{pool: r.unpack.pool}
 	defer u.close()
 	if u.begin(h, payload) != nil {
 		return false
 	}
-	b, _ := u.peek(pieceSize) // an error is told when it is reached
-	return in(b)
+	b, _ := u.peek(pieceSize) // an error is reported when it is reached
+	return call(b)
 }
 
-// Describe is by the next record, which stays the next. There are no names.
+// Describe returns slots that are inferred from the next record, which it does not take. There are no names.
 func (r *records) Describe() ([]pyfeed.Slot, []string, error) {
 	if !r.decided && r.err == nil {
-		b, err := r.show()
+		b, err := r.peekRecord()
 		if err == nil {
 			err = r.decide(b)
 		}
 		if err == storage.ErrInterrupted {
 			return nil, nil, err
 		}
-		if shrunk := r.f.Intact(); shrunk != nil {
+		if shrunk := r.f.CheckTruncated(); shrunk != nil {
 			err, r.decided = shrunk, false
 		}
 		r.err = err
@@ -480,18 +485,18 @@ func (r *records) Describe() ([]pyfeed.Slot, []string, error) {
 	case r.decided:
 		return r.slots, nil, nil
 	case r.err == io.EOF:
-		return nil, nil, pyfeed.Errorf(pyfeed.Invalid, "%s: expected slots to be given, because the file has no records to tell them by", r.f.Path())
+		return nil, nil, pyfeed.Errorf(pyfeed.Invalid, "%s: expected slots to be given, because the file has no records to infer them from", r.f.Path())
 	}
 	return nil, nil, r.err
 }
 
-// Resync goes on behind the damage: behind the record, if only that is wrong, or the chunk, if that is known to
-// be one; else where a header and its checksum agree.
+// Resync goes on after the damage: after the record, if only that is damaged; after the chunk, if its checksum is
+// right; else at the next chunk whose checksum is right.
 func (r *records) Resync() error {
 	if r.err == nil || r.err == io.EOF {
 		return r.err
 	}
-	if err := r.f.Intact(); err != nil {
+	if err := r.f.CheckTruncated(); err != nil {
 		return err
 	}
 	damage := r.err
@@ -502,13 +507,13 @@ func (r *records) Resync() error {
 	return err
 }
 
-// behind goes behind the damage, which stays r.err where the error is storage.ErrInterrupted.
+// behind moves past the damage. If it returns storage.ErrInterrupted, r.err stays the damage.
 func (r *records) behind() error {
-	r.guess = r.guess || r.damaged != oneRecord // a chunk's number of records is in no checksum
+	r.approximate = r.approximate || r.damaged != oneRecord // no checksum covers a chunk's number of records
 	switch r.damaged {
 	case oneRecord:
-		b, err := r.show()
-		if err != nil { // it was there
+		b, err := r.peekRecord()
+		if err != nil { // an error of reading the file, since the record was there before
 			r.err = err
 			return err
 		}
@@ -518,7 +523,7 @@ func (r *records) behind() error {
 			return nil
 		}
 		if r.err = r.finish(); r.err == storage.ErrInterrupted {
-			r.err = nil // for Read to find out
+			r.err = nil // Read calls finish again
 		}
 		if r.err != nil || r.open {
 			return nil
@@ -527,7 +532,7 @@ func (r *records) behind() error {
 		r.leave()
 	default:
 		r.err = r.scan()
-		if r.err == io.EOF || r.err == storage.ErrInterrupted || r.exhausted() {
+		if r.err == io.EOF || r.err == storage.ErrInterrupted || r.budgetExhausted() {
 			return r.err
 		}
 		return nil
@@ -539,58 +544,59 @@ func (r *records) behind() error {
 	return r.err
 }
 
-// Number is Numbered's.
-func (r *records) Number() (int64, bool) { return r.number, !r.guess }
+// Number implements record.Numberer.
+func (r *records) Number() (int64, bool) { return r.number, !r.approximate }
 
-// scan goes into the next whole chunk behind the position, where one is damaged. An error is what Read answers
-// next, or storage.ErrInterrupted: then it goes on where it was.
+// scan enters the next valid chunk after the position, where a chunk is damaged. It returns the error that Read will
+// return, or storage.ErrInterrupted; then the next call goes on with the search.
 func (r *records) scan() error {
-	if !r.sought {
-		if found, err := r.beyond(); found || err != nil {
+	if !r.searchInterrupted {
+		if found, err := r.findBeyond(); found || err != nil {
 			return err
 		}
-		r.sought = true
+		r.searchInterrupted = true
 	}
 	err := r.search()
-	r.sought = err == storage.ErrInterrupted
+	r.searchInterrupted = err == storage.ErrInterrupted
 	return err
 }
 
-// beyond looks for a whole chunk, or the end of the file, where the damaged chunk says that it ends. What that holds may
-// look like chunks, if its records are RecordIO files. But if there is one, its size is right, whatever else is wrong.
-func (r *records) beyond() (found bool, err error) {
+// findBeyond looks for a valid chunk, or the end of the file, at the end of the damaged chunk according to its header.
+// The data of a chunk may look like chunks, if its records are RecordIO files, and must not be searched. A valid chunk
+// there proves that the size in the header is right, whatever else is damaged.
+func (r *records) findBeyond() (found bool, err error) {
 	var h header
 	b, err := r.f.Peek(headerSize)
 	if err == storage.ErrInterrupted {
 		return false, err
 	}
-	if err == nil && h.parse(b) == (flaw{}) {
-		b, err = r.f.Peek(h.whole() + 1)
+	if err == nil && h.parse(b) == (chunkFault{}) {
+		b, err = r.f.Peek(h.totalSize() + 1)
 		switch {
 		case err == storage.ErrInterrupted:
 			return false, err
-		case err == nil && len(b) == h.whole():
+		case err == nil && len(b) == h.totalSize():
 			r.f.Skip(len(b))
 			return true, io.EOF
-		case err == nil && len(b) > h.whole():
-			next, bad, err := r.check(h.whole())
+		case err == nil && len(b) > h.totalSize():
+			next, fault, err := r.check(h.totalSize())
 			if err == storage.ErrInterrupted {
 				return false, err
 			}
-			if err == nil && bad == (flaw{}) {
-				r.f.Skip(h.whole())
+			if err == nil && fault == (chunkFault{}) {
+				r.f.Skip(h.totalSize())
 				return true, r.enter(next)
 			}
 		}
 	}
-	r.f.Skip(min(1, r.shown()))
+	r.f.Skip(min(1, r.availableBytes()))
 	return false, nil
 }
 
-// search goes into the next whole chunk from the position on.
+// search enters the next valid chunk at or after the position.
 func (r *records) search() error {
 	for {
-		if err := r.f.Look(); err != nil {
+		if err := r.f.Poll(); err != nil {
 			return err
 		}
 		b, err := r.f.Peek(headerSize)
@@ -599,64 +605,129 @@ func (r *records) search() error {
 		}
 		if len(b) < headerSize {
 			r.f.Skip(len(b))
-			if err == nil || r.told {
+			if err == nil || r.fileErrorReported {
 				return io.EOF
 			}
-			r.damaged, r.told = chunk, true
+			r.damaged, r.fileErrorReported = chunk, true
 			return err
 		}
-		if r.f.Mapped() {
-			r.f.Hold(1).Release() // so that its windows move along
+		if r.f.IsMapped() {
+			r.f.Hold(1).Release() // so that the window before the position is unmapped
 		}
-		b = b[:min(len(b), memory.WindowSize)] // between which Go's scheduler and collector can get in
+		b = b[:min(len(b), memory.WindowSize)] // short enough to let Go's scheduler and collector run in between
 		at := bytes.Index(b, magicBytes)
 		if at < 0 {
 			r.f.Skip(len(b) - len(magicBytes) + 1)
 			continue
 		}
 		r.f.Skip(at)
-		h, bad, err := r.check(0)
+		h, fault, err := r.check(0)
 		if err == storage.ErrInterrupted {
 			return err
 		}
-		if err == nil && bad == (flaw{}) {
+		if err == nil && fault == (chunkFault{}) {
 			return r.enter(h)
 		}
-		if r.exhausted() {
-			return r.damage(chunk, 0, "expected no more than %d GiB and %d times the file in chunks with wrong checksums, found more: gave up looking for a right one", patience>>30, patienceRate)
+		if r.budgetExhausted() {
+			return r.damage(chunk, 0, "expected at most %d GiB plus %d times the file in chunks with wrong checksums, found more: gave up the search for a valid chunk", minSearchBudget>>30, searchBudgetPerByte)
 		}
 		r.f.Skip(1)
 	}
 }
 
-// shown is how much of the file is at hand.
-func (r *records) shown() int {
+// availableBytes returns how many bytes are available without a read.
+func (r *records) availableBytes() int {
 	b, _ := r.f.Peek(0)
 	return len(b)
 }
 
-func (r *records) exhausted() bool { return r.patience+patienceRate*r.f.Offset() < 0 }
+func (r *records) budgetExhausted() bool { return r.searchBudget+searchBudgetPerByte*r.f.Offset() < 0 }
 
-// Intact is the file's.
-func (r *records) Intact() error { return r.f.Intact() }
+// Position implements record.Seeker. Offset is that of the chunk. Inner is twice the number of the record in it, plus one
+// if records are tensors: the first record of the file may have decided this, and the next one may be damaged.
+func (r *records) Position() (record.Position, bool) {
+	p := record.Position{Offset: r.f.Offset()}
+	if r.open {
+		p = record.Position{Offset: r.start, Inner: 2 * int64(r.chunk.records-r.left)}
+	}
+	if r.tensors {
+		p.Inner++
+	}
+	return p, r.err == nil && r.decided
+}
 
-// Unchanged is the File's.
-func (r *records) Unchanged() error { return r.f.Unchanged() }
+// Seek implements record.Seeker.
+func (r *records) Seek(p record.Position, number int64, exact bool) error {
+	if p.Offset < 0 || p.Inner < 0 || p.Inner/2 > math.MaxUint32 {
+		return record.BadPosition(r.f.Path(), p, "the offset of a chunk and the number of a record in it")
+	}
+	if r.open && r.start != p.Offset { // Describe, for example, has entered the first chunk
+		r.leave()
+	}
+	if !r.open {
+		if err := r.f.SeekTo(p.Offset); err != nil {
+			return err
+		}
+	}
+	if before := p.Inner / 2; before > 0 {
+		if err := r.skipRecords(uint32(before), p); err != nil {
+			return err
+		}
+	}
+	if !r.decided {
+		r.decided, r.tensors = true, p.Inner%2 == 1
+		if !r.tensors {
+			r.slots = []pyfeed.Slot{record.BytesSlot}
+		}
+	}
+	r.number, r.approximate, r.err = number, !exact, nil
+	return nil
+}
 
-// Close lets go of the file.
+// skipRecords skips records of the chunk at the position until so many were skipped. After an interruption, the next call
+// goes on.
+func (r *records) skipRecords(before uint32, p record.Position) error {
+	if !r.open {
+		if err := r.next(); err != nil {
+			if err == io.EOF {
+				err = record.BadPosition(r.f.Path(), p, "the offset of a chunk")
+			}
+			return err
+		}
+	}
+	if before > r.chunk.records {
+		return record.BadPosition(r.f.Path(), p, fmt.Sprintf("one of the %d records of the chunk", r.chunk.records))
+	}
+	for r.chunk.records-r.left < before {
+		b, err := r.peekRecord()
+		if err != nil {
+			return err
+		}
+		r.take(len(b))
+	}
+	return nil
+}
+
+// CheckTruncated calls that of the File.
+func (r *records) CheckTruncated() error { return r.f.CheckTruncated() }
+
+// CheckUnchanged calls that of the File.
+func (r *records) CheckUnchanged() error { return r.f.CheckUnchanged() }
+
+// Close closes the file.
 func (r *records) Close() {
 	r.unpack.close()
 	r.f.Close()
 }
 
-// checksum is that of a chunk's payload, or storage.ErrInterrupted.
+// checksum returns the checksum of a chunk's payload, or storage.ErrInterrupted.
 func (r *records) checksum(b []byte) (sum uint32, err error) {
-	for len(b) > storage.LookEvery {
-		if err := r.f.Look(); err != nil {
+	for len(b) > storage.PollEvery {
+		if err := r.f.Poll(); err != nil {
 			return 0, err
 		}
-		sum = crc32.Update(sum, crc32.IEEETable, b[:storage.LookEvery])
-		b = b[storage.LookEvery:]
+		sum = crc32.Update(sum, crc32.IEEETable, b[:storage.PollEvery])
+		b = b[storage.PollEvery:]
 	}
 	return crc32.Update(sum, crc32.IEEETable, b), nil
 }

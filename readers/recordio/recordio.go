@@ -1,7 +1,7 @@
-// Package recordio reads and writes RecordIO files of both layouts there are: that of the Go library
-// (PaddlePaddle/recordio) and that of the C++ one inside Fluid 0.12 to 1.5. A file is a run of chunks, each
-// with a checksum of its own; the layouts share the magic number that a chunk begins with and the way records
-// lie in it, and differ in the header and in what they call snappy.
+// Package recordio reads and writes RecordIO files of two layouts: that of the Go library (PaddlePaddle/recordio) and
+// that of the C++ library in Fluid 0.12 to 1.5. A file is a sequence of chunks, each with its own checksum. In both
+// layouts a chunk begins with the same magic number and stores its records in the same way. The layouts differ in the
+// header and in the framing that they use for snappy.
 package recordio
 
 import (
@@ -25,36 +25,37 @@ func init() {
 	})
 }
 
-// Options are what the format can be told. The zero value is right for most.
+// Options are the options of the format. The zero value suits most files.
 type Options struct {
-	// Records is what a record holds: "tensors", as Fluid wrote them, a slot each; "bytes", whatever they
-	// are, in one slot of uint8; "auto" or "": when reading, tensors if one of the first records holds some; when
-	// writing, tensors, but in Go's layout bytes if a tuple is one slot of them.
+	// Records is what a record holds. "tensors": tensors as Fluid writes them, one for each slot. "bytes": any bytes,
+	// in one slot of uint8. "auto" or "": when reading, tensors if one of the first records holds tensors; when
+	// writing, tensors, except in the Go layout if a tuple is one slot of bytes.
 	Records string `json:"records"`
 
-	// The others are for writing; a reader sees for itself.
+	// The other options are for writing; a reader detects them.
 
 	// Layout is "fluid" or "", or "go".
 	Layout string `json:"layout"`
-	// Compression is that of the chunks: "none" or "", "snappy", or in Go's layout "gzip".
+	// Compression is the compression of the chunks: "none" or "", "snappy", or in the Go layout "gzip".
 	Compression string `json:"compression"`
-	// RecordsPerChunk ends a chunk; 0: 1000 in Fluid's layout, as there, and any number in Go's.
+	// RecordsPerChunk is the number of records of a chunk; 0: 1000 in the Fluid layout, as in Fluid, and no limit in
+	// Go's.
 	RecordsPerChunk int64 `json:"records_per_chunk"`
-	// ChunkBytes ends a chunk before the record that would take its records beyond so many bytes; 0: 32 MiB.
-	// Fluid's own writer had no such bound: but a chunk has 32 bits for its size, and whoever reads one
-	// must have all of it in memory to see that its checksum is right. Fluid reads smaller chunks as well.
+	// ChunkBytes limits the bytes of records in a chunk, which ends before the record that would exceed them; 0: 32
+	// MiB. Fluid's own writer had no such limit. But a chunk's size has 32 bits, and a reader must have the whole chunk
+	// in memory to verify its checksum. Fluid reads smaller chunks as well.
 	ChunkBytes int64 `json:"chunk_bytes"`
 }
 
 const (
 	defaultRecords = 1000
 	defaultBytes   = 32 << 20
-	mostBytes      = 1 << 31
+	maxBytes       = 1 << 31
 )
 
-// options are those of a Config, checked, with the defaults in.
+// options returns the options of a Config, checked, with defaults filled in.
 func options(c *record.Config) (Options, error) {
-	o := *record.OptionsOf[Options](c)
+	o := *record.OptionsFrom[Options](c)
 	switch o.Records {
 	case "":
 		o.Records = "auto"
@@ -83,8 +84,8 @@ func options(c *record.Config) (Options, error) {
 	if o.RecordsPerChunk < 0 || o.RecordsPerChunk > math.MaxUint32 {
 		return o, pyfeed.Errorf(pyfeed.Invalid, "records_per_chunk: expected 1 to %d, or 0 for the layout's own, found %d", uint32(math.MaxUint32), o.RecordsPerChunk)
 	}
-	if o.ChunkBytes < 0 || o.ChunkBytes > mostBytes {
-		return o, pyfeed.Errorf(pyfeed.Invalid, "chunk_bytes: expected 1 to %d, or 0 for %d, found %d", mostBytes, defaultBytes, o.ChunkBytes)
+	if o.ChunkBytes < 0 || o.ChunkBytes > maxBytes {
+		return o, pyfeed.Errorf(pyfeed.Invalid, "chunk_bytes: expected 1 to %d, or 0 for %d, found %d", maxBytes, defaultBytes, o.ChunkBytes)
 	}
 	if o.RecordsPerChunk == 0 {
 		o.RecordsPerChunk = math.MaxUint32
@@ -100,74 +101,74 @@ func options(c *record.Config) (Options, error) {
 
 const (
 	headerSize = 20
-	lengthSize = 4 // of a record, before it
+	lengthSize = 4 // of the length before each record
 	magic      = 0x01020304
 )
 
 var magicBytes = binary.LittleEndian.AppendUint32(nil, magic)
 
-// The numbers of the compressors. Fluid has a number for gzip too, but nothing that writes or reads it.
+// The numbers of the compressors. Fluid also has a number for gzip, but no code that writes or reads it.
 const (
 	uncompressed = iota
 	snappy
 	gzipped
 )
 
-// header is that of a chunk.
+// header is the header of a chunk.
 type header struct {
 	fluid      bool
 	records    uint32
-	checksum   uint32 // CRC-32/IEEE of the payload, as it is in the file
+	checksum   uint32 // CRC-32/IEEE of the payload as stored
 	compressor uint32
-	size       uint32 // of the payload, as it is in the file
+	size       uint32 // of the payload as stored
 }
 
-// whole is the size of header and payload.
-func (h *header) whole() int { return headerSize + int(h.size) }
+// totalSize is the size of header and payload.
+func (h *header) totalSize() int { return headerSize + int(h.size) }
 
-// flaw is what is wrong with a chunk: a text with two numbers, put together only for those that somebody is
-// told about. Whoever looks for a chunk meets many.
-type flaw struct {
-	text            string // "": nothing
+// chunkFault is a fault of a chunk: a text with two numbers. It is formatted only when it is reported, since a search for the
+// next chunk meets many faults.
+type chunkFault struct {
+	text            string // "": no fault
 	expected, found uint64
 }
 
-func (f flaw) String() string { return fmt.Sprintf(f.text, f.expected, f.found) }
+func (f chunkFault) String() string { return fmt.Sprintf(f.text, f.expected, f.found) }
 
-// parse reads a header. The two layouts are told apart by the number at byte 12: Fluid's compressor, 0 or 1, or
-// Go's compressed size, which is 4 at least, the length of a record.
-func (h *header) parse(b []byte) flaw {
+// parse reads a header. The number at byte 12 distinguishes the layouts: in Fluid's it is the compressor, 0 or 1; in
+// Go's it is the size of the stored payload, which is at least 4, the length of a record.
+func (h *header) parse(b []byte) chunkFault {
 	if len(b) < headerSize {
-		return flaw{"expected a chunk header of %d bytes, found the end of the file after %d", headerSize, uint64(len(b))}
+		return chunkFault{"expected a chunk header of %d bytes, found the end of the file after %d", headerSize, uint64(len(b))}
 	}
 	if !bytes.Equal(b[:4], magicBytes) {
-		return flaw{"expected the magic number %08x of a chunk, found %08x", uint64(binary.BigEndian.Uint32(magicBytes)), uint64(binary.BigEndian.Uint32(b))}
+		return chunkFault{"expected the magic number %08x of a chunk, found %08x", uint64(binary.BigEndian.Uint32(magicBytes)), uint64(binary.BigEndian.Uint32(b))}
 	}
 	var fields [4]uint32
 	for i := range fields {
 		fields[i] = binary.LittleEndian.Uint32(b[4+4*i:])
 	}
-	most := uint32(snappy)
-	if fields[2] <= most {
+	limit := uint32(snappy)
+	if fields[2] <= limit {
 		*h = header{fluid: true, records: fields[0], checksum: fields[1], compressor: fields[2], size: fields[3]}
 	} else {
 		*h = header{checksum: fields[0], compressor: fields[1], size: fields[2], records: fields[3]}
-		most = gzipped
+		limit = gzipped
 	}
 	switch {
 	case !h.fluid && h.size < lengthSize:
-		return flaw{"byte 12 of a chunk header: expected a compressor of 0 or 1 in Fluid's layout, or a size of at least %d in Go's, found %d", lengthSize, uint64(h.size)}
-	case h.compressor > most:
-		return flaw{"chunk header: expected a compressor of at most %d, found %d", uint64(most), uint64(h.compressor)}
+		return chunkFault{"byte 12 of a chunk header: expected a compressor of 0 or 1 in Fluid's layout, or a size of at least %d in Go's, found %d", lengthSize, uint64(h.size)}
+	case h.compressor > limit:
+		return chunkFault{"chunk header: expected a compressor of at most %d, found %d", uint64(limit), uint64(h.compressor)}
 	case h.records == 0:
-		return flaw{"chunk header: expected at least %d record, found %d", 1, 0}
+		return chunkFault{"chunk header: expected at least %d record, found %d", 1, 0}
 	case h.compressor == uncompressed && uint64(h.size) < lengthSize*uint64(h.records):
-		return flaw{"chunk header: expected at least %d bytes for the lengths of its records, found a size of %d", lengthSize * uint64(h.records), uint64(h.size)}
+		return chunkFault{"chunk header: expected at least %d bytes for the lengths of its records, found a size of %d", lengthSize * uint64(h.records), uint64(h.size)}
 	}
-	return flaw{}
+	return chunkFault{}
 }
 
-// put appends the header, its payload's size and checksum included.
+// put appends the header, including the payload's size and checksum.
 func (h *header) put(b []byte) []byte {
 	fields := [...]uint32{magic, h.checksum, h.compressor, h.size, h.records}
 	if h.fluid {
@@ -179,7 +180,8 @@ func (h *header) put(b []byte) []byte {
 	return b
 }
 
-// checksum is a chunk's. It goes in pieces, between which Go's scheduler and collector can get in.
+// checksum returns the checksum of a chunk. It works in pieces, so that Go's scheduler and collector can run in
+// between.
 func checksum(b []byte) (sum uint32) {
 	const piece = 1 << 20
 	for len(b) > piece {

@@ -26,7 +26,7 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// The specification's golden files: records ABC, an empty one, DEFG.
+// The golden files of the specification: records ABC, an empty one, DEFG.
 var (
 	goldenGo    = formattest.Hex("04030201 61933802 00000000 13000000 03000000 03000000 414243 00000000 04000000 44454647")
 	goldenFluid = formattest.Hex("04030201 03000000 61933802 00000000 13000000 03000000 414243 00000000 04000000 44454647")
@@ -40,28 +40,28 @@ var layouts = []Options{
 
 var tested = formattest.Format{Suffix: ".rio", Open: Open, Begin: open, Create: Create}
 
-// A got is a slot as it came, to compare.
-type got struct {
+// A fluidTensor is the content of a slot, for comparisons.
+type fluidTensor struct {
 	DType pyfeed.DType
 	Dims  []int64
 	LoD   [][]int64
 	Data  string
 }
 
-func slotOf(s *pyfeed.LoDTensor) got {
-	g := got{DType: s.DType, Dims: slices.Clone(s.Dims()), Data: string(s.Data)}
+func slotOf(s *pyfeed.LoDTensor) fluidTensor {
+	g := fluidTensor{DType: s.DType, Dims: slices.Clone(s.Dims()), Data: string(s.Data)}
 	for _, level := range s.LoD {
 		g.LoD = append(g.LoD, slices.Clone(level))
 	}
 	return g
 }
 
-func bytesOf(data string) []got {
+func bytesOf(data string) []fluidTensor {
 	n := int64(len(data))
-	return []got{{pyfeed.Uint8, []int64{n}, [][]int64{{0, n}}, data}}
+	return []fluidTensor{{pyfeed.Uint8, []int64{n}, [][]int64{{0, n}}, data}}
 }
 
-func tupleOf(slots []got) *pyfeed.Tuple {
+func tupleOf(slots []fluidTensor) *pyfeed.Tuple {
 	var all []pyfeed.LoDTensor
 	for _, g := range slots {
 		all = append(all, formattest.Tensor(g.DType, g.Dims, []byte(g.Data), g.LoD...))
@@ -69,11 +69,11 @@ func tupleOf(slots []got) *pyfeed.Tuple {
 	return formattest.Tuple(all...)
 }
 
-// readAll reads to the end or an error, bulk tuples a call.
-func readAll(t testing.TB, r record.Records, bulk int) (all [][]got, err error) {
+// readAll reads to the end or an error, bulk tuples in each call.
+func readAll(t testing.TB, r record.Records, bulk int) (all [][]fluidTensor, err error) {
 	t.Helper()
 	_, err = formattest.Drain(t, r, bulk, func(_ int, tuple *pyfeed.Tuple) {
-		var slots []got
+		var slots []fluidTensor
 		for i := range tuple.Slots {
 			slots = append(slots, slotOf(&tuple.Slots[i]))
 		}
@@ -82,7 +82,7 @@ func readAll(t testing.TB, r record.Records, bulk int) (all [][]got, err error) 
 	return all, err
 }
 
-// openBytes opens a file that is in memory.
+// openBytes opens a file in memory.
 func openBytes(t testing.TB, data []byte, o Options) *records {
 	t.Helper()
 	r, err := tested.Memory(data, &record.Config{Options: &o, Storage: storage.Options{Compression: "none"}, Pool: formattest.Pool(t)})
@@ -93,7 +93,7 @@ func openBytes(t testing.TB, data []byte, o Options) *records {
 	return r.(*records)
 }
 
-func expect(t *testing.T, found, expected [][]got) {
+func expect(t *testing.T, found, expected [][]fluidTensor) {
 	t.Helper()
 	if len(found) != len(expected) {
 		t.Fatalf("expected %d records, found %d: %v", len(expected), len(found), found)
@@ -105,7 +105,7 @@ func expect(t *testing.T, found, expected [][]got) {
 	}
 }
 
-// expectError is for damage at an offset and record, with a text.
+// expectError expects damage at an offset and record, with a text.
 func expectError(t *testing.T, err error, offset, record int64, text string) {
 	t.Helper()
 	e := formattest.Expect(t, err, pyfeed.Corrupt, text)
@@ -115,27 +115,27 @@ func expectError(t *testing.T, err error, offset, record int64, text string) {
 }
 
 // write makes a file of tuples.
-func write(t testing.TB, path string, c *record.Config, tuples [][]got) {
+func write(t testing.TB, path string, c *record.Config, tuples [][]fluidTensor) {
 	t.Helper()
 	if err := tested.Write(t, path, c, tuplesOf(tuples)...); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func tuplesOf(tuples [][]got) (all []*pyfeed.Tuple) {
+func tuplesOf(tuples [][]fluidTensor) (all []*pyfeed.Tuple) {
 	for _, slots := range tuples {
 		all = append(all, tupleOf(slots))
 	}
 	return all
 }
 
-// chunkOf is a chunk with its header, of a payload as it lies in the file.
+// chunkOf returns a chunk with its header and a payload as it is stored.
 func chunkOf(fluid bool, compressor, records uint32, payload []byte) []byte {
 	h := header{fluid: fluid, records: records, checksum: crc32.ChecksumIEEE(payload), compressor: compressor, size: uint32(len(payload))}
 	return append(h.put(nil), payload...)
 }
 
-// payloadOf is records with their lengths.
+// payloadOf returns records with their lengths.
 func payloadOf(records ...string) (b []byte) {
 	for _, r := range records {
 		b = binary.LittleEndian.AppendUint32(b, uint32(len(r)))
@@ -145,7 +145,7 @@ func payloadOf(records ...string) (b []byte) {
 }
 
 func TestGoldenFiles(t *testing.T) {
-	expected := [][]got{bytesOf("ABC"), bytesOf(""), bytesOf("DEFG")}
+	expected := [][]fluidTensor{bytesOf("ABC"), bytesOf(""), bytesOf("DEFG")}
 	for name, golden := range map[string][]byte{"go": goldenGo, "fluid": goldenFluid} {
 		r := openBytes(t, golden, Options{})
 		slots, names, err := r.Describe()
@@ -189,24 +189,25 @@ func TestGoldenTensors(t *testing.T) {
 	if err != io.EOF {
 		t.Fatal(err)
 	}
-	tuple := []got{
+	tuple := []fluidTensor{
 		{pyfeed.Float32, []int64{2, 3}, nil, string(goldenFloat[len(goldenFloat)-24:])},
 		{pyfeed.Int64, []int64{5, 1}, [][]int64{{0, 2, 5}}, string(goldenLoD[len(goldenLoD)-40:])},
 	}
-	expect(t, all, [][]got{tuple})
+	expect(t, all, [][]fluidTensor{tuple})
 
 	path := filepath.Join(t.TempDir(), "a.recordio")
-	write(t, path, &record.Config{}, [][]got{tuple})
+	write(t, path, &record.Config{}, [][]fluidTensor{tuple})
 	if found, _ := os.ReadFile(path); !bytes.Equal(found, file) {
 		t.Errorf("expected\n%x, found\n%x", file, found)
 	}
 	if all, err = readAll(t, openBytes(t, file, Options{Records: "bytes"}), 4); err != io.EOF {
 		t.Fatal(err)
 	}
-	expect(t, all, [][]got{bytesOf(string(golden))})
+	expect(t, all, [][]fluidTensor{bytesOf(string(golden))})
 }
 
-// Records outlive their file, wherever in a chunk or window of a mapped one they begin, and however many are read at once.
+// Records outlive their file, wherever in a chunk or in a window of a mapped file they begin, and however many are read
+// at once.
 func TestManySmallRecordsOutliveTheFile(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var file []byte
@@ -224,7 +225,7 @@ func TestManySmallRecordsOutliveTheFile(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			tuples := formattest.Keep(t, r, many)
+			tuples := formattest.ReadAll(t, r, many)
 			if len(tuples) != len(every) {
 				t.Fatalf("expected %d records, found %d", len(every), len(tuples))
 			}
@@ -239,7 +240,7 @@ func TestManySmallRecordsOutliveTheFile(t *testing.T) {
 	}
 }
 
-// pseudo is data that compresses by about a half.
+// pseudo returns data that compresses to about half its size.
 func pseudo(n int, seed uint64) string {
 	r := rand.New(rand.NewPCG(seed, 1))
 	b := make([]byte, n)
@@ -251,7 +252,7 @@ func pseudo(n int, seed uint64) string {
 	return string(b)
 }
 
-// eachWay opens a file in each way it can be read.
+// eachWay opens a file in each way that it can be read.
 func eachWay(t *testing.T, path string, o Options, test func(t *testing.T, r record.Records)) {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -266,19 +267,19 @@ func eachWay(t *testing.T, path string, o Options, test func(t *testing.T, r rec
 	})
 }
 
-func TestBytesComeOutAsTheyWentIn(t *testing.T) {
+func TestBytesRoundTrip(t *testing.T) {
 	sets := map[string][]string{
 		"none":  {},
 		"one":   {"x"},
 		"empty": {"", "", ""},
-		"tail":  make([]string, 1101), // a chunk of Fluid's and a bit
+		"tail":  make([]string, 1101), // one chunk of the Fluid layout and a part of another
 		"large": {pseudo(5<<18, 1), "", pseudo(1, 2), pseudo(oldBlock, 3), pseudo(framingBlock+1, 4), strings.Repeat("a", 2<<20)},
 	}
 	for i := range sets["tail"] {
 		sets["tail"][i] = pseudo(i%97, uint64(i))
 	}
 	for name, set := range sets {
-		var tuples [][]got
+		var tuples [][]fluidTensor
 		for _, s := range set {
 			tuples = append(tuples, bytesOf(s))
 		}
@@ -304,14 +305,14 @@ func TestBytesComeOutAsTheyWentIn(t *testing.T) {
 	}
 }
 
-// everyType is a tuple with a slot of every dtype Fluid has, of every rank, empty ones and LoD too.
-func everyType(seed uint64) (tuple []got) {
+// everyType returns a tuple with a slot of every dtype that Fluid has, with every rank, empty slots and LoD included.
+func everyType(seed uint64) (tuple []fluidTensor) {
 	for d := pyfeed.Bool; d.Valid(); d++ {
 		if fluidTypes[d] < 0 {
 			continue
 		}
 		rank := int(d) % (pyfeed.MaxRank + 1)
-		g := got{DType: d}
+		g := fluidTensor{DType: d}
 		n := d.Size()
 		for i := range rank {
 			dim := int64(i%3 + 1)
@@ -322,13 +323,13 @@ func everyType(seed uint64) (tuple []got) {
 		tuple = append(tuple, g)
 	}
 	return append(tuple,
-		got{pyfeed.Float32, []int64{0, 7}, [][]int64{{0, 0}}, ""},
-		got{pyfeed.Int64, []int64{1, 0, math.MaxInt64}, nil, ""},
-		got{pyfeed.Int16, []int64{6}, [][]int64{{0, 2, 2, 4}, {0, 1, 3, 3, 6}}, pseudo(12, seed)})
+		fluidTensor{pyfeed.Float32, []int64{0, 7}, [][]int64{{0, 0}}, ""},
+		fluidTensor{pyfeed.Int64, []int64{1, 0, math.MaxInt64}, nil, ""},
+		fluidTensor{pyfeed.Int16, []int64{6}, [][]int64{{0, 2, 2, 4}, {0, 1, 3, 3, 6}}, pseudo(12, seed)})
 }
 
-func TestTensorsComeOutAsTheyWentIn(t *testing.T) {
-	var tuples [][]got
+func TestTensorsRoundTrip(t *testing.T) {
+	var tuples [][]fluidTensor
 	for i := range 203 {
 		tuples = append(tuples, everyType(uint64(i)))
 	}
@@ -338,7 +339,7 @@ func TestTensorsComeOutAsTheyWentIn(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "a.rio")
 			write(t, path, &record.Config{Options: &o}, tuples)
 			eachWay(t, path, Options{}, func(t *testing.T, r record.Records) {
-				if slots, _, err := r.(record.Described).Describe(); err != nil || len(slots) != len(tuples[0]) {
+				if slots, _, err := r.(record.Describer).Describe(); err != nil || len(slots) != len(tuples[0]) {
 					t.Fatal(slots, err)
 				}
 				all, err := readAll(t, r, 100)
@@ -358,11 +359,11 @@ func TestTensorsComeOutAsTheyWentIn(t *testing.T) {
 	}
 }
 
-// Without compression nothing is copied: the data is where the file is mapped.
+// Uncompressed data is not copied: tensors are views of the mapped file.
 func TestTensorsAreViewsOfTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.rio")
-	tuple := []got{{pyfeed.Float32, []int64{1000}, nil, pseudo(4000, 1)}}
-	write(t, path, &record.Config{}, [][]got{tuple, tuple})
+	tuple := []fluidTensor{{pyfeed.Float32, []int64{1000}, nil, pseudo(4000, 1)}}
+	write(t, path, &record.Config{}, [][]fluidTensor{tuple, tuple})
 	pool := formattest.Pool(t)
 	r, err := Open(path, &record.Config{Storage: storage.Options{IO: "map"}, Pool: pool})
 	if err != nil {
@@ -393,12 +394,12 @@ func TestLayoutsMayFollowEachOther(t *testing.T) {
 	if err != io.EOF {
 		t.Fatal(err)
 	}
-	expect(t, all, [][]got{bytesOf("ABC"), bytesOf(""), bytesOf("DEFG"), bytesOf("ABC"), bytesOf(""), bytesOf("DEFG")})
+	expect(t, all, [][]fluidTensor{bytesOf("ABC"), bytesOf(""), bytesOf("DEFG"), bytesOf("ABC"), bytesOf(""), bytesOf("DEFG")})
 }
 
-// The specification's table of damage, and its neighbours.
+// The table of damage in the specification, and similar cases.
 func TestDamage(t *testing.T) {
-	three := [][]got{bytesOf("ABC"), bytesOf(""), bytesOf("DEFG")}
+	three := [][]fluidTensor{bytesOf("ABC"), bytesOf(""), bytesOf("DEFG")}
 	size := int64(len(goldenGo))
 	for name, golden := range map[string][]byte{"go": goldenGo, "fluid": goldenFluid} {
 		t.Run(name, func(t *testing.T) {
@@ -415,7 +416,7 @@ func TestDamage(t *testing.T) {
 				record int64
 				text   string
 				before int // records
-				after  int // once resynchronized
+				after  int // after Resync
 			}{
 				{"1 stray byte", append(slices.Clone(golden), 4), size, 3, "expected a chunk header of 20 bytes, found the end of the file after 1", 3, 0},
 				{"3 stray bytes", append(slices.Clone(golden), 1, 2, 3), size, 3, "expected a chunk header of 20 bytes, found the end of the file after 3", 3, 0},
@@ -452,8 +453,8 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// What nobody can have written, with a checksum that is right.
-func TestHostileChunks(t *testing.T) {
+// Chunks that no writer produces, with a correct checksum.
+func TestAdversarialChunks(t *testing.T) {
 	var bomb bytes.Buffer
 	z := gzip.NewWriter(&bomb)
 	_, _ = z.Write(append([]byte{0xff, 0xff, 0xff, 0xff}, make([]byte, 1<<20)...))
@@ -522,7 +523,7 @@ func TestHostileChunks(t *testing.T) {
 		t.Run(c.what, func(t *testing.T) {
 			r := openBytes(t, append(slices.Clone(c.data), goldenFluid...), Options{Records: "bytes"})
 			whole := strings.Contains(c.text, "expected a chunk of")
-			if whole { // what follows would fill it
+			if whole { // records after it would be within the chunk
 				r = openBytes(t, c.data, Options{Records: "bytes"})
 			}
 			all, err := readAll(t, r, 64)
@@ -535,7 +536,7 @@ func TestHostileChunks(t *testing.T) {
 			if all, err = readAll(t, r, 64); err != io.EOF {
 				t.Fatal(err)
 			}
-			expect(t, all, [][]got{bytesOf("ABC"), bytesOf(""), bytesOf("DEFG")})
+			expect(t, all, [][]fluidTensor{bytesOf("ABC"), bytesOf(""), bytesOf("DEFG")})
 		})
 	}
 }
@@ -547,7 +548,7 @@ func TestOldSnappyMayRepeatItsMagic(t *testing.T) {
 	if err != io.EOF {
 		t.Fatal(err)
 	}
-	expect(t, all, [][]got{bytesOf("ABC"), bytesOf(""), bytesOf("DEFG")})
+	expect(t, all, [][]fluidTensor{bytesOf("ABC"), bytesOf(""), bytesOf("DEFG")})
 }
 
 func TestStandardSnappyMaySkipFrames(t *testing.T) {
@@ -558,26 +559,26 @@ func TestStandardSnappyMaySkipFrames(t *testing.T) {
 	if err != io.EOF {
 		t.Fatal(err)
 	}
-	expect(t, all, [][]got{bytesOf("ABC"), bytesOf(""), bytesOf("DEFG")})
-	// And s2's reader, which knows the standard framing, agrees with ours.
+	expect(t, all, [][]fluidTensor{bytesOf("ABC"), bytesOf(""), bytesOf("DEFG")})
+	// The reader of s2, which knows the standard framing, decodes the same.
 	plain := []byte(pseudo(200000, 1))
 	if found, err := io.ReadAll(s2.NewReader(bytes.NewReader(appendFraming(nil, plain)))); err != nil || !bytes.Equal(found, plain) {
-		t.Error("s2 read something else", err)
+		t.Error("s2 decoded other data", err)
 	}
 }
 
-// small is files of a few chunks, in every layout.
+// small writes files of a few chunks, in every layout.
 func small(t *testing.T) map[string][]byte {
 	all := map[string][]byte{}
 	for _, o := range layouts {
 		for _, records := range []string{"bytes", "tensors"} {
 			o.Records, o.RecordsPerChunk = records, 2
-			var tuples [][]got
+			var tuples [][]fluidTensor
 			for i := range 5 {
 				if records == "bytes" {
 					tuples = append(tuples, bytesOf(pseudo(3*i, 1)))
 				} else {
-					tuples = append(tuples, []got{{pyfeed.Int16, []int64{int64(i)}, [][]int64{{0, 0, int64(i)}}, pseudo(2*i, 2)}, {pyfeed.Float32, nil, nil, "abcd"}})
+					tuples = append(tuples, []fluidTensor{{pyfeed.Int16, []int64{int64(i)}, [][]int64{{0, 0, int64(i)}}, pseudo(2*i, 2)}, {pyfeed.Float32, nil, nil, "abcd"}})
 				}
 			}
 			path := filepath.Join(t.TempDir(), "a.rio")
@@ -595,14 +596,14 @@ func TestEveryTruncation(t *testing.T) {
 			if err != io.EOF || len(whole) != 5 {
 				t.Fatal(len(whole), err)
 			}
-			ends := map[int]int{} // of chunks, and records until there
+			ends := map[int]int{} // positions of chunks' ends, and the number of records before them
 			for at, n := 0, 0; at < len(data); {
 				var h header
-				if bad := h.parse(data[at:]); bad != (flaw{}) {
+				if bad := h.parse(data[at:]); bad != (chunkFault{}) {
 					t.Fatal(bad)
 				}
 				ends[at] = n
-				at += h.whole()
+				at += h.totalSize()
 				n += int(h.records)
 			}
 			before := 0
@@ -637,7 +638,7 @@ func TestEveryFlippedBit(t *testing.T) {
 			for at := 0; at < len(data); {
 				var h header
 				h.parse(data[at:])
-				at += h.whole()
+				at += h.totalSize()
 				starts = append(starts, at)
 			}
 			pool := formattest.Pool(t)
@@ -648,9 +649,9 @@ func TestEveryFlippedBit(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				var all [][]got
+				var all [][]fluidTensor
 				for err != io.EOF {
-					var more [][]got
+					var more [][]fluidTensor
 					more, err = readAll(t, r, 6)
 					all = append(all, more...)
 					if err != io.EOF {
@@ -663,7 +664,8 @@ func TestEveryFlippedBit(t *testing.T) {
 					}
 				}
 				r.Close()
-				// What comes are records of the file, in order; and no chunk is lost but the one with the bit.
+				// The records read are records of the file, in order. No chunk is lost except the one with the flipped
+				// bit.
 				c := 0
 				for starts[c+1] <= i/8 {
 					c++
@@ -677,8 +679,8 @@ func TestEveryFlippedBit(t *testing.T) {
 	}
 }
 
-// within says whether all of part is in whole, in that order.
-func within(part, whole [][]got) bool {
+// within reports whether whole contains the records of part, in the same order.
+func within(part, whole [][]fluidTensor) bool {
 	for _, w := range whole {
 		if len(part) > 0 && reflect.DeepEqual(part[0], w) {
 			part = part[1:]
@@ -687,16 +689,17 @@ func within(part, whole [][]got) bool {
 	return len(part) == 0
 }
 
-// A record can be a RecordIO file. When its chunk is damaged, its chunks are not mistaken for the file's.
+// A record can be a RecordIO file. If its chunk is damaged, the chunks in the record are not mistaken for chunks of the
+// file.
 func TestChunksInsideADamagedOne(t *testing.T) {
 	bad := chunkOf(true, uncompressed, 2, payloadOf("x", string(goldenFluid)))
 	bad[24] ^= 1
 	for _, c := range []struct {
 		tail     []byte
-		expected [][]got
+		expected [][]fluidTensor
 	}{
 		{nil, nil},
-		{chunkOf(false, uncompressed, 1, payloadOf("behind")), [][]got{bytesOf("behind")}},
+		{chunkOf(false, uncompressed, 1, payloadOf("behind")), [][]fluidTensor{bytesOf("behind")}},
 	} {
 		r := openBytes(t, slices.Concat(bad, c.tail), Options{})
 		_, err := readAll(t, r, 64)
@@ -712,7 +715,7 @@ func TestChunksInsideADamagedOne(t *testing.T) {
 	}
 }
 
-// A magic number is found wherever the pieces that are looked through end.
+// A magic number is found even where a piece of the search ends.
 func TestResyncOverManyPieces(t *testing.T) {
 	for shift := range 6 {
 		data := slices.Concat(make([]byte, 2*memory.WindowSize-3-shift), goldenFluid)
@@ -728,8 +731,8 @@ func TestResyncOverManyPieces(t *testing.T) {
 	}
 }
 
-// A file of nothing but headers that each claim the rest of it does not take for ever.
-func TestPatience(t *testing.T) {
+// A file of many headers that each claim the rest of the file does not take forever.
+func TestSearchBudget(t *testing.T) {
 	const n = 2000
 	var b []byte
 	for i := range n {
@@ -737,7 +740,7 @@ func TestPatience(t *testing.T) {
 		b = h.put(b)
 	}
 	r := openBytes(t, append(b, make([]byte, headerSize+3)...), Options{})
-	r.patience = 1000
+	r.searchBudget = 1000
 	_, err := readAll(t, r, 64)
 	expectError(t, err, 0, 0, "checksum")
 	if err = r.Resync(); err == nil || err == io.EOF {
@@ -777,7 +780,7 @@ func TestDamagedTensors(t *testing.T) {
 		what, record string
 		at           int64 // in the record
 		text         string
-		tells        bool // that it is one of tensors
+		tells        bool // the record looks like one of tensors
 	}{
 		{"nothing", "", 0, "expected the number of tensors, 4 bytes, found a record of 0", false},
 		{"no tensors", "\x00\x00\x00\x00", 0, "expected at least 1 tensor and, in a record of 4 bytes, at most 0, found 0", false},
@@ -809,19 +812,19 @@ func TestDamagedTensors(t *testing.T) {
 			first := chunkOf(true, uncompressed, 3, payloadOf(good, c.record, good))
 			r := openBytes(t, first, Options{})
 			all, err := readAll(t, r, 64)
-			expect(t, all, [][]got{{{pyfeed.Int32, []int64{1}, nil, "abcd"}}})
+			expect(t, all, [][]fluidTensor{{{pyfeed.Int32, []int64{1}, nil, "abcd"}}})
 			at := c.at
 			expectError(t, err, int64(headerSize+4+len(good)+4)+at, 1, c.text)
-			// Only that record is lost.
+			// Only that record is skipped.
 			if err = r.Resync(); err != nil {
 				t.Fatal(err)
 			}
 			if all, err = readAll(t, r, 64); err != io.EOF {
 				t.Fatal(err)
 			}
-			expect(t, all, [][]got{{{pyfeed.Int32, []int64{1}, nil, "abcd"}}})
+			expect(t, all, [][]fluidTensor{{{pyfeed.Int32, []int64{1}, nil, "abcd"}}})
 
-			// As the first one it is damage too, if the record or any behind it shows that they are tensors.
+			// As the first record it is damage too, if it or a following record shows that the records are tensors.
 			for name, file := range map[string][]byte{
 				"one chunk":      chunkOf(true, uncompressed, 3, payloadOf(c.record, "\xff\xff\xff\xff", good)),
 				"a packed chunk": chunkOf(true, snappy, 3, appendOld(nil, payloadOf(c.record, "\xff\xff\xff\xff", good))),
@@ -837,14 +840,14 @@ func TestDamagedTensors(t *testing.T) {
 				if err = r.Resync(); err != nil {
 					t.Fatalf("%s: %v", name, err)
 				}
-				_, err = readAll(t, r, 64) // what is damaged in its head is, alone, damage now as well
+				_, err = readAll(t, r, 64) // a record with a damaged head is damage too now
 				if formattest.Expect(t, err, pyfeed.Corrupt, "tensor").At.Record != 1 || r.Resync() != nil {
 					t.Errorf("%s: expected record 1, found %v", name, err)
 				}
 				if all, err = readAll(t, r, 64); err != io.EOF {
 					t.Fatalf("%s: %v", name, err)
 				}
-				expect(t, all, [][]got{{{pyfeed.Int32, []int64{1}, nil, "abcd"}}})
+				expect(t, all, [][]fluidTensor{{{pyfeed.Int32, []int64{1}, nil, "abcd"}}})
 			}
 			file := chunkOf(false, uncompressed, 1, payloadOf(c.record))
 			if all, err = readAll(t, openBytes(t, file, Options{}), 1); c.tells {
@@ -852,12 +855,12 @@ func TestDamagedTensors(t *testing.T) {
 			} else if err != io.EOF {
 				t.Fatal(err)
 			} else {
-				expect(t, all, [][]got{bytesOf(c.record)})
+				expect(t, all, [][]fluidTensor{bytesOf(c.record)})
 			}
 			if all, err = readAll(t, openBytes(t, file, Options{Records: "bytes"}), 1); err != io.EOF {
 				t.Fatal(err)
 			}
-			expect(t, all, [][]got{bytesOf(c.record)})
+			expect(t, all, [][]fluidTensor{bytesOf(c.record)})
 			r = openBytes(t, file, Options{Records: "tensors"})
 			_, _, err = r.Describe()
 			expectError(t, err, headerSize+4+at, 0, c.text)
@@ -875,14 +878,14 @@ func TestDamagedTensors(t *testing.T) {
 }
 
 func TestDescriptionOfOtherWriters(t *testing.T) {
-	// Packed dims, fields it does not know, a type that is given twice.
+	// Packed dims, unknown fields, and a type that is given twice.
 	desc := []byte{0x12, 3, 2, 0x81, 0, 0x1a, 1, 'x', 0x08, 5, 0x18, 7, 0x08, 0}
 	record := slices.Concat([]byte{1, 0, 0, 0}, make([]byte, 16), []byte{byte(len(desc)), 0, 0, 0}, desc, []byte{1, 0})
 	all, err := readAll(t, openBytes(t, chunkOf(true, 0, 1, payloadOf(string(record))), Options{}), 1)
 	if err != io.EOF {
 		t.Fatal(err)
 	}
-	expect(t, all, [][]got{{{pyfeed.Bool, []int64{2, 1}, nil, "\x01\x00"}}})
+	expect(t, all, [][]fluidTensor{{{pyfeed.Bool, []int64{2, 1}, nil, "\x01\x00"}}})
 }
 
 func TestDescribeLeavesTheFirstRecord(t *testing.T) {
@@ -912,11 +915,11 @@ func TestChunksEnd(t *testing.T) {
 	chunks := func(data []byte) (counts []uint32) {
 		for len(data) > 0 {
 			var h header
-			if bad := h.parse(data); bad != (flaw{}) {
+			if bad := h.parse(data); bad != (chunkFault{}) {
 				t.Fatal(bad)
 			}
 			counts = append(counts, h.records)
-			data = data[h.whole():]
+			data = data[h.totalSize():]
 		}
 		return counts
 	}
@@ -937,7 +940,7 @@ func TestChunksEnd(t *testing.T) {
 	} {
 		c.o.Records = "bytes"
 		path := filepath.Join(t.TempDir(), "a.rio")
-		write(t, path, &record.Config{Options: &c.o}, slices.Repeat([][]got{bytesOf(strings.Repeat("x", c.size))}, c.n))
+		write(t, path, &record.Config{Options: &c.o}, slices.Repeat([][]fluidTensor{bytesOf(strings.Repeat("x", c.size))}, c.n))
 		data, _ := os.ReadFile(path)
 		if found := chunks(data); !slices.Equal(found, c.expected) {
 			t.Errorf("%+v, %d records of %d: expected chunks of %v, found %v", c.o, c.n, c.size, c.expected, found)
@@ -946,30 +949,30 @@ func TestChunksEnd(t *testing.T) {
 }
 
 func TestWriterRefuses(t *testing.T) {
-	f32 := got{pyfeed.Float32, []int64{1}, nil, "abcd"}
+	f32 := fluidTensor{pyfeed.Float32, []int64{1}, nil, "abcd"}
 	for _, c := range []struct {
 		what   string
 		o      Options
 		slots  []pyfeed.Slot
-		tuples [][]got
+		tuples [][]fluidTensor
 		kind   pyfeed.Kind
 		text   string
 	}{
-		{"no slots", Options{}, nil, [][]got{{}}, pyfeed.Slots, "slots: expected at least 1, found 0"},
-		{"other number", Options{}, nil, [][]got{{f32}, {f32, f32}}, pyfeed.Slots, "slots: expected 1, as in the first tuple, found 2"},
-		{"other dtype", Options{}, nil, [][]got{{f32, f32}, {f32, {pyfeed.Int32, []int64{1}, nil, "abcd"}}}, pyfeed.Type, "slot 1: dtype: expected float32, as in the first tuple, found int32"},
-		{"other rank", Options{}, nil, [][]got{{f32}, {{pyfeed.Float32, []int64{1, 1}, nil, "abcd"}}}, pyfeed.Shape, "slot 0: rank: expected 1, as in the first tuple, found 2, dims [1 1]"},
-		{"other levels", Options{}, nil, [][]got{{f32}, {{pyfeed.Float32, []int64{1}, [][]int64{{0, 1}}, "abcd"}}}, pyfeed.Shape, "slot 0: LoD: expected 0 levels, as in the first tuple, found 1"},
-		{"bad LoD", Options{}, nil, [][]got{{{pyfeed.Float32, []int64{1}, [][]int64{{0, 2}}, "abcd"}}}, pyfeed.Shape, "slot 0: LoD level 0: expected the last offset to be 1"},
-		{"bad data", Options{}, nil, [][]got{{{pyfeed.Float32, []int64{2}, nil, "abcd"}}}, pyfeed.Shape, "slot 0: expected 8 bytes of data for float32 [2], found 4"},
-		{"not the slots", Options{}, []pyfeed.Slot{{DType: pyfeed.Int32, Dims: pyfeed.Dims{1}}}, [][]got{{f32}}, pyfeed.Type, "slot 0: dtype: expected int32, found float32"},
-		{"bytes of two slots", Options{Records: "bytes"}, nil, [][]got{{f32, f32}}, pyfeed.Slots, "slots: expected 1 for a record of bytes, found 2"},
-		{"bytes of two sequences", Options{Records: "bytes"}, nil, [][]got{{{pyfeed.Uint8, []int64{2}, [][]int64{{0, 1, 2}}, "ab"}}}, pyfeed.Shape, "slot 0: LoD: expected one sequence for a record of bytes, found 1 levels, the first of 2 sequences"},
-		{"uint16", Options{}, nil, [][]got{{f32, {pyfeed.Uint16, []int64{2}, nil, "abcd"}}}, pyfeed.Type, "slot 1: dtype: expected one that Fluid's tensors have, [bool int8 int16 int32 int64 uint8 uint64 float16 float32 float64], found uint16: convert it, or write records=\"bytes\""},
-		{"uint32", Options{Layout: "go"}, nil, [][]got{{{pyfeed.Uint32, []int64{1}, nil, "abcd"}}}, pyfeed.Type, "found uint32"},
-		{"bfloat16", Options{}, nil, [][]got{{{pyfeed.BFloat16, []int64{2}, nil, "abcd"}}}, pyfeed.Type, "found bfloat16"},
-		{"complex64", Options{}, nil, [][]got{{{pyfeed.Complex64, []int64{0}, nil, ""}}}, pyfeed.Type, "found complex64"},
-		{"complex128", Options{}, nil, [][]got{{{pyfeed.Complex128, []int64{0}, nil, ""}}}, pyfeed.Type, "found complex128"},
+		{"no slots", Options{}, nil, [][]fluidTensor{{}}, pyfeed.Slots, "slots: expected at least 1, found 0"},
+		{"other number", Options{}, nil, [][]fluidTensor{{f32}, {f32, f32}}, pyfeed.Slots, "slots: expected 1, as in the first tuple, found 2"},
+		{"other dtype", Options{}, nil, [][]fluidTensor{{f32, f32}, {f32, {pyfeed.Int32, []int64{1}, nil, "abcd"}}}, pyfeed.Type, "slot 1: dtype: expected float32, as in the first tuple, found int32"},
+		{"other rank", Options{}, nil, [][]fluidTensor{{f32}, {{pyfeed.Float32, []int64{1, 1}, nil, "abcd"}}}, pyfeed.Shape, "slot 0: rank: expected 1, as in the first tuple, found 2, dims [1 1]"},
+		{"other levels", Options{}, nil, [][]fluidTensor{{f32}, {{pyfeed.Float32, []int64{1}, [][]int64{{0, 1}}, "abcd"}}}, pyfeed.Shape, "slot 0: LoD: expected 0 levels, as in the first tuple, found 1"},
+		{"bad LoD", Options{}, nil, [][]fluidTensor{{{pyfeed.Float32, []int64{1}, [][]int64{{0, 2}}, "abcd"}}}, pyfeed.Shape, "slot 0: LoD level 0: expected the last offset to be 1"},
+		{"bad data", Options{}, nil, [][]fluidTensor{{{pyfeed.Float32, []int64{2}, nil, "abcd"}}}, pyfeed.Shape, "slot 0: expected 8 bytes of data for float32 [2], found 4"},
+		{"not the slots", Options{}, []pyfeed.Slot{{DType: pyfeed.Int32, Dims: pyfeed.Dims{1}}}, [][]fluidTensor{{f32}}, pyfeed.Type, "slot 0: dtype: expected int32, found float32"},
+		{"bytes of two slots", Options{Records: "bytes"}, nil, [][]fluidTensor{{f32, f32}}, pyfeed.Slots, "slots: expected 1 for a record of bytes, found 2"},
+		{"bytes of two sequences", Options{Records: "bytes"}, nil, [][]fluidTensor{{{pyfeed.Uint8, []int64{2}, [][]int64{{0, 1, 2}}, "ab"}}}, pyfeed.Shape, "slot 0: LoD: expected one sequence for a record of bytes, found 1 levels, the first of 2 sequences"},
+		{"uint16", Options{}, nil, [][]fluidTensor{{f32, {pyfeed.Uint16, []int64{2}, nil, "abcd"}}}, pyfeed.Type, "slot 1: dtype: expected one that Fluid's tensors have, [bool int8 int16 int32 int64 uint8 uint64 float16 float32 float64], found uint16: convert it, or write records=\"bytes\""},
+		{"uint32", Options{Layout: "go"}, nil, [][]fluidTensor{{{pyfeed.Uint32, []int64{1}, nil, "abcd"}}}, pyfeed.Type, "found uint32"},
+		{"bfloat16", Options{}, nil, [][]fluidTensor{{{pyfeed.BFloat16, []int64{2}, nil, "abcd"}}}, pyfeed.Type, "found bfloat16"},
+		{"complex64", Options{}, nil, [][]fluidTensor{{{pyfeed.Complex64, []int64{0}, nil, ""}}}, pyfeed.Type, "found complex64"},
+		{"complex128", Options{}, nil, [][]fluidTensor{{{pyfeed.Complex128, []int64{0}, nil, ""}}}, pyfeed.Type, "found complex128"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "a.rio")
@@ -982,20 +985,20 @@ func TestWriterRefuses(t *testing.T) {
 	}
 }
 
-// Bytes can be of any dtype, and are uint8 afterwards.
+// Bytes may have any dtype, and are read as uint8.
 func TestBytesOfAnyType(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.rio")
-	write(t, path, &record.Config{Options: &Options{Records: "bytes"}}, [][]got{{{pyfeed.BFloat16, []int64{1, 2}, nil, "abcd"}}})
+	write(t, path, &record.Config{Options: &Options{Records: "bytes"}}, [][]fluidTensor{{{pyfeed.BFloat16, []int64{1, 2}, nil, "abcd"}}})
 	eachWay(t, path, Options{}, func(t *testing.T, r record.Records) {
 		all, err := readAll(t, r, 1)
 		if err != io.EOF {
 			t.Fatal(err)
 		}
-		expect(t, all, [][]got{bytesOf("abcd")})
+		expect(t, all, [][]fluidTensor{bytesOf("abcd")})
 	})
 }
 
-// The whole file is compressed as its name says, whatever its chunks are.
+// The file's suffix gives the compression of the whole file, whatever the compression of its chunks.
 func TestCompression(t *testing.T) {
 	say := func(c *record.Config, compression string) { c.Storage.Compression = compression }
 	c := record.Config{Options: &Options{Compression: "snappy"}}
@@ -1003,16 +1006,17 @@ func TestCompression(t *testing.T) {
 	tested.Abort(t, &c, formattest.Tuple(formattest.Text("record")))
 }
 
-// What "auto" writes comes out with "auto", whatever bytes it is: in Fluid's layout even those that look like tensors.
-func TestAutoComesOutAsItWentIn(t *testing.T) {
+// Files written with "auto" are read with "auto", whatever bytes they hold: in the Fluid layout even bytes that look
+// like tensors.
+func TestAutoRoundTrip(t *testing.T) {
 	tricky := string(slices.Concat([]byte{1, 0, 0, 0}, goldenFloat))
 	path := filepath.Join(t.TempDir(), "a.rio")
-	write(t, path, &record.Config{}, [][]got{bytesOf(tricky)})
+	write(t, path, &record.Config{}, [][]fluidTensor{bytesOf(tricky)})
 	eachWay(t, path, Options{}, func(t *testing.T, r record.Records) {
 		all, _ := readAll(t, r, 1)
-		expect(t, all, [][]got{bytesOf(tricky)})
+		expect(t, all, [][]fluidTensor{bytesOf(tricky)})
 	})
-	write(t, path, &record.Config{Options: &Options{Layout: "go"}}, [][]got{bytesOf("(lp0\n.")})
+	write(t, path, &record.Config{Options: &Options{Layout: "go"}}, [][]fluidTensor{bytesOf("(lp0\n.")})
 	if data, _ := os.ReadFile(path); !bytes.Equal(data, chunkOf(false, uncompressed, 1, payloadOf("(lp0\n."))) {
 		t.Errorf("expected a record as it is, found %x", data)
 	}
@@ -1049,10 +1053,10 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
-// A mapped file that shrinks is an error, not zeros, and not damage to be skipped over.
+// A mapped file that shrinks is an error, not zeros, and not damage that can be skipped.
 func TestTheFileShrinks(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.rio")
-	write(t, path, &record.Config{Options: &Options{Records: "bytes", RecordsPerChunk: 1}}, slices.Repeat([][]got{bytesOf(pseudo(50000, 1))}, 100))
+	write(t, path, &record.Config{Options: &Options{Records: "bytes", RecordsPerChunk: 1}}, slices.Repeat([][]fluidTensor{bytesOf(pseudo(50000, 1))}, 100))
 	r, err := Open(path, &record.Config{Options: &Options{}, Storage: storage.Options{IO: "map"}, Pool: formattest.Pool(t)})
 	if err != nil {
 		t.Fatal(err)
@@ -1071,15 +1075,15 @@ func TestTheFileShrinks(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "shrank") {
 		t.Fatal(err)
 	}
-	if r.Intact() == nil {
-		t.Error("expected Intact to say so")
+	if r.CheckTruncated() == nil {
+		t.Error("expected CheckTruncated to return an error")
 	}
 	if err = r.Resync(); err == nil || !strings.Contains(err.Error(), "shrank") {
 		t.Fatal(err)
 	}
 }
 
-// A file that cannot be decompressed to its end gives what there is, and then says so.
+// A file that cannot be decompressed to its end returns the records before the damage, and then an error.
 func TestBrokenStream(t *testing.T) {
 	var zipped bytes.Buffer
 	z := gzip.NewWriter(&zipped)
@@ -1099,31 +1103,31 @@ func TestBrokenStream(t *testing.T) {
 	}
 }
 
-// A compressed chunk needs memory for a piece of it or its largest record, not for all of it.
+// Decompressing a chunk needs memory for one piece or for its largest record, not for the whole chunk.
 func TestUnpackingTakesLittleMemory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.rio")
 	tuple := bytesOf(strings.Repeat("a", 20000))
-	write(t, path, &record.Config{Options: &Options{Layout: "go", Compression: "gzip", ChunkBytes: 1 << 30}}, slices.Repeat([][]got{tuple}, 500))
+	write(t, path, &record.Config{Options: &Options{Layout: "go", Compression: "gzip", ChunkBytes: 1 << 30}}, slices.Repeat([][]fluidTensor{tuple}, 500))
 	eachWay(t, path, Options{}, func(t *testing.T, r record.Records) {
 		out := make([]*pyfeed.Tuple, 8)
-		total, most := 0, int64(0)
+		total, limit := 0, int64(0)
 		for {
 			pyfeed.NewTuples(out, 1)
 			n, err := r.Read(out)
 			total += n
-			most = max(most, memory.Count().Live[memory.File])
+			limit = max(limit, memory.Count().Live[memory.File])
 			pyfeed.ReleaseAll(out)
 			if err != nil {
 				break
 			}
 		}
-		if total != 500 || most > 4<<20 {
-			t.Errorf("expected 500 records with at most 4 MiB, found %d with %d bytes", total, most)
+		if total != 500 || limit > 4<<20 {
+			t.Errorf("expected 500 records with at most 4 MiB, found %d with %d bytes", total, limit)
 		}
 	})
 }
 
-// The format by its registration, as open_files finds it.
+// The format is registered, so that open_files finds it.
 func TestRegistered(t *testing.T) {
 	if !slices.Contains(record.Tags(), "recordio") {
 		t.Errorf("found the tags %v", record.Tags())

@@ -13,17 +13,17 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// A record that Fluid wrote is a tuple: the number of its tensors, and each as SerializeToStream in
-// lod_tensor.cc and tensor_util.cc has it:
+// A record that Fluid wrote is a tuple: the number of its tensors, and each tensor as SerializeToStream writes it
+// (lod_tensor.cc and tensor_util.cc):
 //
 //	u32 version 0 | u64 levels | for each: u64 bytes, u64 offsets... |
 //	u32 version 0 | i32 bytes | TensorDesc | data
 //
-// with no length of the data and nothing to align it. TensorDesc is a message of proto2:
+// The data has no length and no alignment. TensorDesc is a message of proto2:
 //
 //	required Type data_type = 1; repeated int64 dims = 2;
 
-// The numbers of Fluid's VarType.Type that are types of elements, in the order of pyfeed's dtypes. -1: it has none.
+// Fluid's VarType.Type for each dtype of pyfeed, in the order of pyfeed's dtypes. -1: Fluid has no such type.
 var fluidTypes = [...]int8{
 	pyfeed.Bool: 0, pyfeed.Int8: 21, pyfeed.Int16: 1, pyfeed.Int32: 2, pyfeed.Int64: 3,
 	pyfeed.Uint8: 20, pyfeed.Uint16: -1, pyfeed.Uint32: -1, pyfeed.Uint64: 19, // SIZE_T
@@ -31,7 +31,7 @@ var fluidTypes = [...]int8{
 	pyfeed.Complex64: -1, pyfeed.Complex128: -1,
 }
 
-// dtypes is the other way round. Any: no type of elements has the number.
+// dtypes is the inverse of fluidTypes. Any: the number is not that of an element type.
 var dtypes = func() (all [22]pyfeed.DType) {
 	for d := pyfeed.Bool; d.Valid(); d++ {
 		if n := fluidTypes[d]; n >= 0 {
@@ -48,20 +48,21 @@ const (
 	tensorSize = 4 + 8 + 4 + 4 + 2 // of the smallest: no LoD, no dims, no data
 )
 
-// tensors is how many a record begins with.
+// tensors returns the number of tensors at the beginning of a record.
 func tensors(data []byte) (int, error) {
 	if len(data) < 4 {
 		return 0, fmt.Errorf("expected the number of tensors, 4 bytes, found a record of %d", len(data))
 	}
 	n := uint64(binary.LittleEndian.Uint32(data))
-	if most := uint64(len(data)-4) / tensorSize; n == 0 || n > most {
-		return 0, fmt.Errorf("expected at least 1 tensor and, in a record of %d bytes, at most %d, found %d", len(data), most, n)
+	if limit := uint64(len(data)-4) / tensorSize; n == 0 || n > limit {
+		return 0, fmt.Errorf("expected at least 1 tensor and, in a record of %d bytes, at most %d, found %d", len(data), limit, n)
 	}
 	return int(n), nil
 }
 
-// parseTensors makes the slots, as many as tensors says, what the record holds; their data is part of it. It
-// answers where in the record it stopped. The error may wrap storage.ErrInterrupted: then the record is to be parsed again.
+// parseTensors parses the tensors of a record into slots, whose number tensors has returned; their data are views of
+// the record. It returns the position in the record where it stopped. If the error wraps storage.ErrInterrupted, the
+// record has to be parsed again.
 func parseTensors(data []byte, slots []pyfeed.LoDTensor, o *record.Offsets, stop *storage.Interrupt) (at int, err error) {
 	rest := data[4:]
 	for i := range slots {
@@ -75,9 +76,10 @@ func parseTensors(data []byte, slots []pyfeed.LoDTensor, o *record.Offsets, stop
 	return len(data), nil
 }
 
-// beginsAsTensors says whether a record begins as one of tensors: with their number, the LoD of the first, and a
-// description that begins with its type. Other records do not, so that one which does and cannot be read is damaged.
-func beginsAsTensors(data []byte) bool {
+// looksLikeTensors reports whether a record begins like a record of tensors: with their number, the LoD (level of
+// detail) of the first, and a description that begins with its type. Other records do not, so a record that does and
+// cannot be parsed is damaged.
+func looksLikeTensors(data []byte) bool {
 	if _, err := tensors(data); err != nil {
 		return false
 	}
@@ -90,7 +92,7 @@ func beginsAsTensors(data []byte) bool {
 	return size > 0 && size <= uint64(len(b)-4) && b[4] == typeField<<3 // a varint
 }
 
-// parseTensor answers what follows the tensor, or what it could not read.
+// parseTensor returns the bytes after the tensor, or those at which parsing failed.
 func parseTensor(b []byte, t *pyfeed.LoDTensor, o *record.Offsets, stop *storage.Interrupt) ([]byte, error) {
 	b, err := parseLoD(b, t, o, stop)
 	if err != nil {
@@ -119,7 +121,7 @@ func parseTensor(b []byte, t *pyfeed.LoDTensor, o *record.Offsets, stop *storage
 	return b[n:], nil
 }
 
-// parseLoD reads what a tensor has before the size of its description: two versions and the LoD between them.
+// parseLoD parses the part of a tensor before the size of its description: two versions and the LoD between them.
 func parseLoD(b []byte, t *pyfeed.LoDTensor, o *record.Offsets, stop *storage.Interrupt) ([]byte, error) {
 	b, err := parseVersion(b)
 	if err != nil {
@@ -143,14 +145,14 @@ func parseLoD(b []byte, t *pyfeed.LoDTensor, o *record.Offsets, stop *storage.In
 			return b, fmt.Errorf("LoD level %d: expected a multiple of 8 bytes and at most %d, found %d", i, len(b)-8, size)
 		}
 		b = b[8:]
-		level := o.Get(int(size / 8)) // they lie as they fall: a view of them would not be aligned
+		level := o.Get(int(size / 8)) // copied, since the offsets in the record are not aligned
 		for j := range level {
-			if j > 0 && j%(storage.LookEvery/8) == 0 {
-				if err := stop.Look(); err != nil {
+			if j > 0 && j%(storage.PollEvery/8) == 0 {
+				if err := stop.Poll(); err != nil {
 					return b, err
 				}
 			}
-			level[j] = int64(binary.LittleEndian.Uint64(b[8*j:])) // what is too large is negative, and refused as such
+			level[j] = int64(binary.LittleEndian.Uint64(b[8*j:])) // too large ones become negative: an error later
 		}
 		t.LoD = append(t.LoD, level)
 		t.InHeap = true
@@ -169,7 +171,7 @@ func parseVersion(b []byte) ([]byte, error) {
 	return b[4:], nil
 }
 
-// parseDescription reads a TensorDesc. Fields that it does not know are passed over, as protobuf wants it.
+// parseDescription parses a TensorDesc. It skips unknown fields, as protobuf requires.
 func parseDescription(b []byte, t *pyfeed.LoDTensor, stop *storage.Interrupt) error {
 	var room [pyfeed.MaxRank]int64
 	dims, typed := pyfeed.Dims(room[:0]), false
@@ -180,12 +182,12 @@ func parseDescription(b []byte, t *pyfeed.LoDTensor, stop *storage.Interrupt) er
 		dims = append(dims, int64(v))
 		return nil
 	}
-	for next := len(b) - storage.LookEvery; len(b) > 0; {
+	for next := len(b) - storage.PollEvery; len(b) > 0; {
 		if len(b) < next {
-			if err := stop.Look(); err != nil {
+			if err := stop.Poll(); err != nil {
 				return err
 			}
-			next = len(b) - storage.LookEvery
+			next = len(b) - storage.PollEvery
 		}
 		field, kind, n := protowire.ConsumeTag(b)
 		if n < 0 {
@@ -242,7 +244,7 @@ func parseDescription(b []byte, t *pyfeed.LoDTensor, stop *storage.Interrupt) er
 	return t.SetDims(dims)
 }
 
-// appendTensors appends a tuple as Fluid writes it. The slots were measured.
+// appendTensors appends a tuple as Fluid writes it. The slots have been measured.
 func appendTensors(b []byte, slots []pyfeed.LoDTensor) []byte {
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(slots)))
 	for i := range slots {
@@ -262,7 +264,7 @@ func appendTensor(b []byte, t *pyfeed.LoDTensor) []byte {
 	}
 	b = binary.LittleEndian.AppendUint32(b, 0)
 	at := len(b)
-	b = binary.LittleEndian.AppendUint32(b, 0) // the size, which comes below
+	b = binary.LittleEndian.AppendUint32(b, 0) // the size, which is written below
 	b = protowire.AppendTag(b, typeField, protowire.VarintType)
 	b = protowire.AppendVarint(b, uint64(fluidTypes[t.DType]))
 	for _, d := range t.Dims() {

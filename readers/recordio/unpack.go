@@ -13,34 +13,34 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// unpacker decompresses chunks, a piece at a time, into memory of the Pool's, of which the records are views.
+// unpacker decompresses chunks in pieces into memory of the Pool. Records are views of that memory.
 //
-// A piece at a time, because nothing says beforehand what a chunk comes to: a gzip member of a megabyte may hold
-// a gigabyte. So there is memory for one piece, or for the record that is larger, as far as it has really come.
+// It decompresses in pieces because the decompressed size of a chunk is not known before: a gzip member of a megabyte
+// may hold a gigabyte. So it allocates memory for one piece, or for a larger record as far as its data really arrives.
 type unpacker struct {
-	stop  *storage.Interrupt
-	pool  *memory.Pool
-	block *memory.Buffer
-	data  []byte // of block, as far as it is filled
-	at    int    // of what has not been taken yet, in data
+	interrupt *storage.Interrupt
+	pool      *memory.Pool
+	block     *memory.Buffer
+	data      []byte // the filled part of block
+	at        int    // index in data of the first byte not taken yet
 
-	from   []byte // what has not been decompressed yet
-	step   step   // nil: gzip
-	bytes  bytes.Reader
-	packed storage.Packed // the bytes
-	pieces *bufio.Reader  // of those
-	gzip   *gzip.Reader
-	over   bool // nothing more will come
+	from       []byte // bytes that were not decompressed yet
+	step       step   // nil: gzip
+	bytes      bytes.Reader
+	compressed storage.CompressedInput // reads bytes
+	pieces     *bufio.Reader           // reads compressed
+	gzip       *gzip.Reader
+	ended      bool // the chunk has no more data
 }
 
 const (
-	pieceSize = 1 << 20
-	trusted   = 16 << 20 // a record is believed to be so long, to spare the copies
+	pieceSize     = 1 << 20
+	trustedLength = 16 << 20 // memory is allocated for a record of up to this size at once, to avoid copies
 )
 
-// begin turns to the next chunk. Memory that is left of the one before is used.
+// begin starts the next chunk. It reuses the rest of the memory of the chunk before.
 func (u *unpacker) begin(h *header, payload []byte) error {
-	u.at, u.from, u.over = len(u.data), payload, false
+	u.at, u.from, u.ended = len(u.data), payload, false
 	magic := framingMagic
 	switch {
 	case h.compressor == gzipped:
@@ -49,8 +49,8 @@ func (u *unpacker) begin(h *header, payload []byte) error {
 		if u.gzip == nil {
 			u.gzip, u.pieces = new(gzip.Reader), bufio.NewReaderSize(nil, 64<<10)
 		}
-		u.packed = u.stop.Packed(&u.bytes)
-		u.pieces.Reset(&u.packed)
+		u.compressed = u.interrupt.CompressedInput(&u.bytes)
+		u.pieces.Reset(&u.compressed)
 		if err := u.gzip.Reset(u.pieces); err != nil {
 			return unexpected(err)
 		}
@@ -74,7 +74,7 @@ func unexpected(err error) error {
 	return err
 }
 
-// left is how much is not decompressed yet, in compressed bytes.
+// left returns how many compressed bytes were not decompressed yet.
 func (u *unpacker) left() int {
 	if u.step == nil {
 		return u.bytes.Len()
@@ -82,25 +82,25 @@ func (u *unpacker) left() int {
 	return len(u.from)
 }
 
-// peek is what was decompressed and not taken yet: n bytes at least, unless the chunk ends.
+// peek returns the decompressed bytes that were not taken yet: at least n bytes, unless the chunk ends.
 func (u *unpacker) peek(n int) ([]byte, error) {
-	for len(u.data)-u.at < n && !u.over {
-		if err := u.stop.Look(); err != nil {
+	for len(u.data)-u.at < n && !u.ended {
+		if err := u.interrupt.Poll(); err != nil {
 			return nil, err
 		}
-		if err := u.room(n); err != nil {
+		if err := u.reserve(n); err != nil {
 			return nil, err
 		}
 		if u.step == nil {
 			got, err := u.gzip.Read(u.data[len(u.data):cap(u.data)])
 			u.data = u.data[:len(u.data)+got]
-			u.packed.Gave(got)
+			u.compressed.Produced(got)
 			if err != nil && err != io.EOF {
 				return nil, unexpected(err)
 			}
-			u.over = err == io.EOF
+			u.ended = err == io.EOF
 		} else if len(u.from) == 0 {
-			u.over = true
+			u.ended = true
 		} else {
 			data, rest, err := u.step(u.data, u.from)
 			if err != nil {
@@ -112,18 +112,18 @@ func (u *unpacker) peek(n int) ([]byte, error) {
 	return u.data[u.at:], nil
 }
 
-// room sees to it that a block fits, and takes memory for n bytes if they are likely to come.
-func (u *unpacker) room(n int) error {
-	if cap(u.data)-len(u.data) >= mostBlock {
+// reserve makes room for a block, or for n bytes if they are likely to arrive.
+func (u *unpacker) reserve(n int) error {
+	if cap(u.data)-len(u.data) >= maxBlock {
 		return nil
 	}
 	left := u.data[u.at:]
-	b, err := u.pool.Get(max(pieceSize, min(n, max(2*len(left), trusted))+mostBlock))
+	b, err := u.pool.Get(max(pieceSize, min(n, max(2*len(left), trustedLength))+maxBlock))
 	if err != nil {
 		return err
 	}
 	data := b.Bytes()
-	if err := u.stop.Copy(data, left); err != nil {
+	if err := u.interrupt.Copy(data, left); err != nil {
 		b.Release()
 		return err
 	}
@@ -133,10 +133,10 @@ func (u *unpacker) room(n int) error {
 	return nil
 }
 
-// skip takes n bytes that peek has shown.
+// skip takes n bytes that peek has returned.
 func (u *unpacker) skip(n int) { u.at += n }
 
-// hold is n references to the memory that peek's answer lies in.
+// hold returns n references to the memory of the bytes that peek has returned.
 func (u *unpacker) hold(n int) *memory.Buffer {
 	u.block.Retain(n)
 	return u.block

@@ -13,27 +13,27 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// writer gathers a chunk, whose header holds its checksum and so comes last, and writes it.
+// writer gathers the records of a chunk before it writes them, since the header before them has their checksum.
 type writer struct {
 	record.FileWriter
 	options Options
-	first   []kind // of the slots, by the first tuple; nil before it
-	tensors bool   // what records hold, from the first tuple on
+	first   []kind // of the slots of the first tuple; nil before it
+	tensors bool   // records hold tensors; set by the first tuple
 
-	payload []byte // of the chunk: lengths and records
-	count   int64  // of its records
-	packed  []byte // payload, compressed
+	payload []byte // of the current chunk: lengths and records
+	count   int64  // records in payload
+	packed  []byte // compressed payload
 	gzip    *gzip.Writer
 }
 
-// kind is what all tuples have in common where Config has no slots.
+// kind is what a slot has in common in all tuples if Config has no slots.
 type kind struct {
 	dtype  pyfeed.DType
 	rank   int
 	levels int
 }
 
-// Create begins to write a file.
+// Create creates a file for writing.
 func Create(path string, c *record.Config) (record.Writer, error) {
 	o, err := options(c)
 	if err != nil {
@@ -53,8 +53,8 @@ func Create(path string, c *record.Config) (record.Writer, error) {
 }
 
 const (
-	mostPayload = math.MaxUint32              // what a header has room for
-	mostRecord  = math.MaxUint32 - lengthSize // so that a chunk of one has
+	maxPayload = math.MaxUint32              // the limit of the size in a header
+	maxRecord  = math.MaxUint32 - lengthSize // so that a chunk of one record is within that limit
 )
 
 // encode adds a record.
@@ -70,13 +70,13 @@ func (w *writer) encode(t *pyfeed.Tuple) error {
 		w.payload = append(w.payload, t.Slots[0].Data...)
 	}
 	n := len(w.payload) - at - lengthSize
-	if n > mostRecord {
-		return pyfeed.Errorf(pyfeed.TooLarge, "expected a record of at most %d bytes, found %d", int64(mostRecord), n)
+	if n > maxRecord {
+		return pyfeed.Errorf(pyfeed.TooLarge, "expected a record of at most %d bytes, found %d", int64(maxRecord), n)
 	}
 	binary.LittleEndian.PutUint32(w.payload[at:], uint32(n))
 	w.count++
-	// As the Go library counts: the records, without their lengths.
-	if size := int64(len(w.payload)) - lengthSize*w.count; w.count > 1 && (size > w.options.ChunkBytes || len(w.payload) > mostPayload) {
+	// As in the Go library, the lengths of the records do not count.
+	if size := int64(len(w.payload)) - lengthSize*w.count; w.count > 1 && (size > w.options.ChunkBytes || len(w.payload) > maxPayload) {
 		if err := w.flush(w.payload[:at], w.count-1); err != nil {
 			return err
 		}
@@ -89,7 +89,7 @@ func (w *writer) encode(t *pyfeed.Tuple) error {
 	return nil
 }
 
-// check says what the tuple has that a record cannot hold, or that its fellows have not.
+// check returns an error if a record cannot hold the tuple, or if the tuple does not match the first one.
 func (w *writer) check(t *pyfeed.Tuple) error {
 	if len(t.Slots) == 0 {
 		return pyfeed.Errorf(pyfeed.Slots, "slots: expected at least 1, found 0")
@@ -111,7 +111,7 @@ func (w *writer) check(t *pyfeed.Tuple) error {
 		}
 	}
 	if w.first == nil {
-		w.decide(t)
+		w.setKinds(t)
 	}
 	if len(t.Slots) != len(w.first) {
 		return pyfeed.Errorf(pyfeed.Slots, "slots: expected %d, as in the first tuple, found %d", len(w.first), len(t.Slots))
@@ -135,8 +135,8 @@ func (w *writer) check(t *pyfeed.Tuple) error {
 
 func kindOf(s *pyfeed.LoDTensor) kind { return kind{s.DType, len(s.Dims()), len(s.LoD)} }
 
-// decide makes the first tuple the measure of the others.
-func (w *writer) decide(t *pyfeed.Tuple) {
+// setKinds sets the kinds that all tuples have to match, by the first tuple.
+func (w *writer) setKinds(t *pyfeed.Tuple) {
 	for i := range t.Slots {
 		w.first = append(w.first, kindOf(&t.Slots[i]))
 	}
@@ -144,7 +144,7 @@ func (w *writer) decide(t *pyfeed.Tuple) {
 	case "tensors":
 		w.tensors = true
 	case "auto":
-		// Only tensors are told apart from bytes for certain, so Fluid's layout has nothing else unless asked.
+		// Readers recognize tensors reliably, but not bytes: so in the Fluid layout "auto" always writes tensors.
 		w.tensors = w.options.Layout == "fluid" || !slices.Equal(w.first, []kind{{pyfeed.Uint8, 1, 1}}) || checkBytes(t) != nil
 	}
 }
@@ -174,7 +174,7 @@ func checkBytes(t *pyfeed.Tuple) error {
 	return nil
 }
 
-// end writes the chunk that was gathered, if any.
+// end writes the current chunk, if it has records.
 func (w *writer) end() error {
 	if w.count == 0 {
 		return nil
@@ -203,20 +203,20 @@ func (w *writer) flush(payload []byte, count int64) error {
 		} else {
 			w.gzip.Reset(to)
 		}
-		_, _ = w.gzip.Write(payload) // into memory
+		_, _ = w.gzip.Write(payload) // cannot fail: it writes to memory
 		_ = w.gzip.Close()
 		w.packed = to.Bytes()
 		payload = w.packed
 	}
-	if len(payload) > mostPayload {
-		return pyfeed.Errorf(pyfeed.TooLarge, "expected a chunk of at most %d bytes once compressed, found %d", int64(mostPayload), len(payload))
+	if len(payload) > maxPayload {
+		return pyfeed.Errorf(pyfeed.TooLarge, "expected a chunk of at most %d bytes once compressed, found %d", int64(maxPayload), len(payload))
 	}
 	h.size, h.checksum = uint32(len(payload)), checksum(payload)
 	var room [headerSize]byte
 	if _, err := w.Sink.Write(h.put(room[:0])); err != nil {
 		return err
 	}
-	for len(payload) > 0 { // in pieces, as it may be compressed once more
+	for len(payload) > 0 { // in pieces, as the Sink may compress them again
 		n := min(len(payload), 1<<20)
 		if _, err := w.Sink.Write(payload[:n]); err != nil {
 			return err

@@ -6,28 +6,32 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
 	"github.com/pyfeed/pyfeed/readers"
-	"github.com/pyfeed/pyfeed/readers/internal/order"
+	"github.com/pyfeed/pyfeed/readers/internal/permutation"
+	"github.com/pyfeed/pyfeed/readers/state"
 )
 
-// randomDataGenerator makes instances of numbers drawn evenly from a range: for tests, and to see how fast the
-// rest would be if reading cost nothing. Instance i is the same in every pass and on every machine.
+// randomDataGenerator makes instances of random numbers that are uniform in a range. It serves tests, and measurements
+// of the rest of a chain when reading costs nothing. Instance i is the same in every pass and on every machine.
 type randomDataGenerator struct {
-	readers.Lookahead
+	readers.PeekBuffer
 	spec      *pyfeed.Spec
+	slots     any // dtypes and dims, for states
 	low, high float64
 	seed      uint64
-	count     int64 // instances a pass; negative: without end
+	count     int64 // instances in a pass; negative: the pass has no end
 	at        int64
 	pool      *memory.Pool
 	arena     *memory.Arena
 }
 
-// NewRandomDataGenerator makes a reader of slots whose dims are all known. Numbers are from low to below high;
-// of integers, high is included.
+// NewRandomDataGenerator makes a reader of slots whose dims are all known. Numbers are at least low and less than high;
+// integers may be equal to high.
 func NewRandomDataGenerator(slots []pyfeed.Slot, low, high float64, seed uint64, count int64) (readers.Reader, error) {
 	spec, err := pyfeed.NewSpec(slots)
 	if err == nil {
@@ -37,12 +41,17 @@ func NewRandomDataGenerator(slots []pyfeed.Slot, low, high float64, seed uint64,
 		return nil, err
 	}
 	r := &randomDataGenerator{spec: spec, low: low, high: high, seed: seed, count: count, pool: memory.NewPool(memory.File)}
+	texts := make([]string, len(slots))
+	for i, slot := range slots {
+		texts[i] = slot.String()
+	}
+	r.slots = state.Text(strings.Join(texts, ";"))
 	r.arena = memory.NewArena(r.pool)
 	r.Read = readers.FromBatchFunc(r.generate)
 	return r, nil
 }
 
-// CheckRandomData refuses slots and ranges of which there are no random numbers.
+// CheckRandomData returns an error for slots and ranges for which no random numbers can be made.
 func CheckRandomData(slots []pyfeed.Slot, low, high float64) error {
 	for i, s := range slots {
 		switch {
@@ -67,18 +76,18 @@ func CheckRandomData(slots []pyfeed.Slot, low, high float64) error {
 }
 
 func inRange(d pyfeed.DType, low, high float64) error {
-	least, most := math.Inf(-1), math.Inf(1)
+	least, limit := math.Inf(-1), math.Inf(1)
 	switch d {
 	case pyfeed.Bool:
-		least, most = 0, 1
+		least, limit = 0, 1
 	case pyfeed.Int8, pyfeed.Int16, pyfeed.Int32, pyfeed.Int64:
-		most = math.Ldexp(1, min(8*d.Size()-1, 53))
-		least, most = -most, most-1
+		limit = math.Ldexp(1, min(8*d.Size()-1, 53))
+		least, limit = -limit, limit-1
 	case pyfeed.Uint8, pyfeed.Uint16, pyfeed.Uint32, pyfeed.Uint64:
-		least, most = 0, math.Ldexp(1, min(8*d.Size(), 53))-1
+		least, limit = 0, math.Ldexp(1, min(8*d.Size(), 53))-1
 	}
-	if low < least || high > most {
-		return pyfeed.Errorf(pyfeed.Invalid, "low, high: expected a range within %v to %v for %v, found %v to %v", least, most, d, low, high)
+	if low < least || high > limit {
+		return pyfeed.Errorf(pyfeed.Invalid, "low, high: expected a range within %v to %v for %v, found %v to %v", least, limit, d, low, high)
 	}
 	return nil
 }
@@ -98,7 +107,7 @@ func (r *randomDataGenerator) generate(_ context.Context, out []*pyfeed.Tuple) (
 			return 0, err
 		}
 		r.at++
-		if k+1 < n && r.arena.Full() { // one block a call
+		if k+1 < n && r.arena.Full() { // one memory block each call
 			pyfeed.ReleaseAll(out[k+1 : n])
 			return k + 1, nil
 		}
@@ -107,7 +116,7 @@ func (r *randomDataGenerator) generate(_ context.Context, out []*pyfeed.Tuple) (
 }
 
 func (r *randomDataGenerator) instance(t *pyfeed.Tuple) error {
-	random := rand.NewPCG(r.seed, order.Mix(uint64(r.at)))
+	random := rand.NewPCG(r.seed, permutation.Mix(uint64(r.at)))
 	for i := range t.Slots {
 		slot, s := r.spec.Slot(i), &t.Slots[i]
 		s.DType = slot.DType
@@ -128,7 +137,7 @@ func (r *randomDataGenerator) instance(t *pyfeed.Tuple) error {
 	return nil
 }
 
-// draw fills data with numbers.
+// draw fills data with random numbers.
 func (r *randomDataGenerator) draw(d pyfeed.DType, data []byte, random *rand.PCG) {
 	native := binary.NativeEndian
 	if d == pyfeed.Complex64 || d == pyfeed.Complex128 { // two numbers each
@@ -166,7 +175,7 @@ func (r *randomDataGenerator) draw(d pyfeed.DType, data []byte, random *rand.PCG
 	}
 }
 
-// half is IEEE 754 binary16, rounded towards zero; what is too small for it to be normal is 0.
+// half converts to IEEE 754 binary16, rounded towards zero. A number too small to be a normal binary16 becomes 0.
 func half(f float32) uint16 {
 	b := math.Float32bits(f)
 	sign := uint16(b >> 16 & 0x8000)
@@ -182,23 +191,55 @@ func half(f float32) uint16 {
 
 // ReInit starts over.
 func (r *randomDataGenerator) ReInit(uint64) error {
-	r.DropAhead()
+	r.DropPeeked()
 	r.at = 0
 	return nil
 }
 
-// Spec is that of the instances.
+// Identity implements readers.Resumable.
+func (r *randomDataGenerator) Identity() (string, []state.Option) {
+	number := func(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
+	return "random_data", []state.Option{
+		{Name: "count", Value: r.count, Optional: true},
+		{Name: "high", Value: number(r.high), Optional: true},
+		{Name: "low", Value: number(r.low), Optional: true},
+		{Name: "seed", Value: r.seed, Optional: true},
+		{Name: "slots", Value: r.slots, Optional: true},
+	}
+}
+
+// Save implements readers.Resumable.
+func (r *randomDataGenerator) Save(readers.Position, *readers.Saver) error { return nil }
+
+// Restore implements readers.Resumable.
+func (r *randomDataGenerator) Restore(p readers.Position, _ *readers.Restorer) (int64, error) {
+	r.at = p.N
+	if r.count >= 0 {
+		r.at = min(r.at, r.count)
+	}
+	return 0, nil
+}
+
+// Length implements readers.Sized.
+func (r *randomDataGenerator) Length() int64 {
+	if r.count < 0 {
+		return readers.Endless
+	}
+	return r.count
+}
+
+// Spec returns that of the instances.
 func (r *randomDataGenerator) Spec() *pyfeed.Spec { return r.spec }
 
-// Describe names it.
+// Describe implements readers.Reader.
 func (r *randomDataGenerator) Describe(s *readers.Stats) {
 	s.Reader = "random_data"
 	s.Extra = map[string]any{"low": r.low, "high": r.high, "seed": r.seed, "count": r.count}
 }
 
-// Close gives its memory back.
+// Close releases the memory.
 func (r *randomDataGenerator) Close() {
-	r.DropAhead()
+	r.DropPeeked()
 	r.arena.Close()
 	r.pool.Close()
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed"
 )
 
-// compressions are what a caller can say of a file that is read. "snappy-skippable" is snappy's framing whose chunks of
-// types that no writer emits are passed over, as its specification permits.
+// compressions are the values of the option compression for reading. "snappy-skippable" is snappy's framing format in
+// which chunks of skippable types are permitted. The specification permits them, but no writer emits them.
 var compressions = []string{"none", "gzip", "zlib", "zstd", "snappy", skippable}
 
 const (
@@ -31,7 +31,7 @@ func alternatives(all []string) string {
 	return strings.Join(all[:last], ", ") + " or " + all[last]
 }
 
-// ByName is the compression that the end of a file's name stands for; "none" if it stands for none.
+// ByName returns the compression that a file's suffix stands for, or "none".
 func ByName(path string) string {
 	switch strings.ToLower(filepath.Ext(path)) {
 	case ".gz", ".tgz":
@@ -46,8 +46,8 @@ func ByName(path string) string {
 	return "none"
 }
 
-// sniff tells how data is compressed by how it begins. A zlib stream has too little in front to be told so.
-func sniff(data []byte) string {
+// detectCompression returns the compression that the first bytes of data show. A zlib header is too short to be recognized.
+func detectCompression(data []byte) string {
 	switch {
 	case bytes.HasPrefix(data, []byte("\x1f\x8b\x08")):
 		return "gzip"
@@ -59,55 +59,56 @@ func sniff(data []byte) string {
 	return "none"
 }
 
-// tell is how the file is compressed that begins with head: as it was said, or by its first bytes. If the name says that it
-// is compressed and the bytes are not, it is damaged: it is never taken for what it would be without the suffix.
-func (f *File) tell(said string, head []byte) (string, error) {
-	if said != "auto" {
-		return said, nil
+// resolveCompression returns the requested compression of a file. If that is "auto", it returns the one that the first
+// bytes, head, show. A file is damaged if its suffix stands for a compression but its bytes are not compressed; it is
+// never read uncompressed.
+func (f *File) resolveCompression(requested string, head []byte) (string, error) {
+	if requested != "auto" {
+		return requested, nil
 	}
-	found := sniff(head)
-	if found != "none" {
-		return found, nil
+	detected := detectCompression(head)
+	if detected != "none" {
+		return detected, nil
 	}
-	named := ByName(f.path)
+	bySuffix := ByName(f.path)
 	switch {
-	case named == "none",
-		named == "zlib" && beginsZlib(head),
-		named == "zstd" && beginsSkippable(head):
-		return named, nil
+	case bySuffix == "none",
+		bySuffix == "zlib" && beginsZlib(head),
+		bySuffix == "zstd" && beginsSkippable(head):
+		return bySuffix, nil
 	}
 	what := "an empty file"
 	if len(head) > 0 {
 		what = fmt.Sprintf("the bytes % x", head[:min(len(head), 4)])
 	}
-	return named, f.Corrupt(0, -1, "expected %s data, as the suffix %s says, found %s (compression \"none\" reads the file as it is)",
-		named, filepath.Ext(f.path), what)
+	return bySuffix, f.Corrupt(0, -1, "expected %s data, as the suffix %s says, found %s (compression \"none\" reads the file as it is)",
+		bySuffix, filepath.Ext(f.path), what)
 }
 
-// untold is how a file is compressed that cannot be looked into: as it was said, or by its name.
-func (f *File) untold(said string) string {
-	if said == "auto" {
+// compressionByName returns the requested compression of a file that cannot be peeked into, or else that of its suffix.
+func (f *File) compressionByName(requested string) string {
+	if requested == "auto" {
 		return ByName(f.path)
 	}
-	return said
+	return requested
 }
 
-// beginsZlib says whether a zlib stream may begin so.
+// beginsZlib reports whether a zlib stream may begin with b.
 func beginsZlib(b []byte) bool {
 	return len(b) >= 2 && b[0]&0x0f == 8 && b[0]>>4 <= 7 && (int(b[0])<<8|int(b[1]))%31 == 0
 }
 
-// beginsSkippable says whether a skippable frame of zstd begins so: some programs write one before the first frame of data.
+// beginsSkippable reports whether b begins with a skippable frame of zstd. Some programs write one before the data.
 func beginsSkippable(b []byte) bool {
 	return len(b) >= 4 && b[0]&0xf0 == 0x50 && bytes.Equal(b[1:4], []byte("\x2a\x4d\x18"))
 }
 
-// ErrPacked is the cause of damage in what a whole file is compressed to.
-var ErrPacked = errors.New("damage in compressed data")
+// ErrBadCompression is the cause of errors about damaged compressed files.
+var ErrBadCompression = errors.New("damage in compressed data")
 
-// decompress has a stream of the data, which begins as the file does.
+// decompress sets stream, the decompressed data, at its beginning.
 func (f *File) decompress(compression string) error {
-	f.stream = f.raw
+	f.stream = f.source
 	if compression == "none" {
 		return nil
 	}
@@ -116,24 +117,24 @@ func (f *File) decompress(compression string) error {
 }
 
 func (f *File) rewindCodec() error {
-	f.packed = f.options.Interrupt.Packed(f.raw)
-	from := bufio.NewReaderSize(&f.packed, 256<<10) // the codecs read small pieces
+	f.compressed = f.options.Interrupt.CompressedInput(f.source)
+	from := bufio.NewReaderSize(&f.compressed, 256<<10) // the codecs read small pieces
 	_, err := from.Peek(1)
-	if err == io.EOF { // some codecs take nothing for an empty stream: a failed download would be an empty data set
+	if err == io.EOF { // some codecs accept an empty file, which may be a failed download
 		err = errors.New("expected " + f.compression + " data, found an empty file")
 	}
 	if err == nil {
 		err = f.codec.Reset(from)
 	}
 	if err != nil {
-		f.end = err
-		return f.broken(err)
+		f.streamErr = err
+		return f.streamError(err)
 	}
 	f.stream = f.codec
 	return nil
 }
 
-// A codec decompresses; Reset begins anew.
+// A codec decompresses. Reset starts over with new input.
 type codec interface {
 	io.Reader
 	Reset(*bufio.Reader) error
@@ -147,12 +148,12 @@ var codecs = map[string]func() codec{
 	skippable: func() codec { return newSnappy(true) },
 }
 
-// gzipReader reads streams that follow one another as one.
+// gzipReader reads concatenated streams as one.
 type gzipReader struct{ gzip.Reader }
 
 func (g *gzipReader) Reset(from *bufio.Reader) error { return g.Reader.Reset(from) }
 
-// zlibReader reads streams that follow one another as one, as gzipReader does. It reads no byte behind the last.
+// zlibReader reads concatenated streams as one, as gzipReader does. It reads no byte after the last stream.
 type zlibReader struct {
 	from   *bufio.Reader
 	stream io.ReadCloser
@@ -186,18 +187,18 @@ func (z *zlibReader) Read(b []byte) (int, error) {
 	default:
 		return n, io.EOF
 	}
-	return n, unended(err)
+	return n, asUnexpectedEOF(err)
 }
 
-// unended makes the end of a file within a stream an error.
-func unended(err error) error {
+// asUnexpectedEOF returns io.ErrUnexpectedEOF for the end of a file within a stream.
+func asUnexpectedEOF(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF
 	}
 	return err
 }
 
-// zstdReader holds a decoder with no goroutines of its own and a bound on what a frame may ask for.
+// zstdReader holds a decoder without goroutines of its own. The window, and so its memory, is bounded.
 type zstdReader struct{ *zstd.Decoder }
 
 func newZstd() zstdReader {
@@ -226,8 +227,8 @@ func (s *snappyReader) Reset(from *bufio.Reader) error {
 	return nil
 }
 
-// snappyChunks gives the chunks of the framing format on, of types that writers emit: a reader passes over any of 0x80 to
-// 0xfe, so that one bit that was flipped in the type of a chunk would have its data disappear.
+// snappyChunks passes on the chunks whose types writers emit, and refuses others. Decoders skip any chunk of types 0x80 to
+// 0xfe, so a flipped bit in a chunk's type would silently drop its data.
 type snappyChunks struct {
 	from *bufio.Reader
 	left int // bytes of the chunk
@@ -258,15 +259,15 @@ func (c *snappyChunks) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// writesAs is the compression of a file that is written: as it was said, or as the name says. A name that says another
-// would have the file refused when it is read.
-func writesAs(path, said string) (string, error) {
-	named := ByName(path)
+// writeCompression returns the compression to write a file with: the requested one, or that of its suffix. A suffix that
+// stands for another compression is an error, since readers would refuse the file.
+func writeCompression(path, requested string) (string, error) {
+	bySuffix := ByName(path)
 	switch {
-	case said == "" || said == "auto":
-		return named, nil
-	case named != "none" && said != named:
-		return "", pyfeed.Errorf(pyfeed.Invalid, "compression: expected %s, as the suffix %s of %s says, found %q", named, filepath.Ext(path), path, said)
+	case requested == "" || requested == "auto":
+		return bySuffix, nil
+	case bySuffix != "none" && requested != bySuffix:
+		return "", pyfeed.Errorf(pyfeed.Invalid, "compression: expected %s, as the suffix %s of %s says, found %q", bySuffix, filepath.Ext(path), path, requested)
 	}
-	return said, nil
+	return requested, nil
 }

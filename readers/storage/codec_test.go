@@ -12,8 +12,8 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed"
 )
 
-// packed is data as a Sink compresses it.
-func packed(t testing.TB, compression string, data []byte) []byte {
+// maxCompression returns data as a Sink compresses it.
+func maxCompression(t testing.TB, compression string, data []byte) []byte {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "packed")
 	write(t, name, compression, data)
@@ -24,7 +24,7 @@ func packed(t testing.TB, compression string, data []byte) []byte {
 	return all
 }
 
-// contents is what bytes in a file of that name are read as.
+// contents writes a file of that name and returns the data that a File reads from it.
 func contents(t testing.TB, name string, data []byte, o Options) ([]byte, error) {
 	t.Helper()
 	name = filepath.Join(t.TempDir(), name)
@@ -45,7 +45,7 @@ func isDamage(err error, words ...string) bool {
 		!slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(err.Error(), w) })
 }
 
-// chunksOf are the offsets of the chunks of snappy's framing.
+// chunksOf returns the offsets of the chunks of snappy's framing.
 func chunksOf(data []byte) (all []int) {
 	for at := 0; at < len(data); at += 4 + int(binary.LittleEndian.Uint32(data[at:])>>8) {
 		all = append(all, at)
@@ -53,10 +53,10 @@ func chunksOf(data []byte) (all []int) {
 	return all
 }
 
-// A reader of snappy's framing may pass over any chunk of a type from 0x80 on: one flipped bit makes data such a chunk.
+// Decoders skip any chunk of snappy's framing with a type from 0x80 on, so one flipped bit could drop a chunk of data.
 func TestAFlippedTypeOfASnappyChunkIsDamage(t *testing.T) {
 	data := noise(300_000)
-	whole := packed(t, "snappy", data)
+	whole := maxCompression(t, "snappy", data)
 	whole = append(whole, whole...)
 	chunks := chunksOf(whole)
 	if len(chunks) < 12 {
@@ -74,9 +74,9 @@ func TestAFlippedTypeOfASnappyChunkIsDamage(t *testing.T) {
 	}
 }
 
-func TestSkippableSnappyChunksArePassedOverIfThatIsSaid(t *testing.T) {
+func TestSkippableSnappyChunksAreSkippedOnRequest(t *testing.T) {
 	data := noise(100_000)
-	whole := packed(t, "snappy", data)
+	whole := maxCompression(t, "snappy", data)
 	for _, kind := range []byte{0x80, 0x99, 0xfd, 0xfe} {
 		for _, at := range append(chunksOf(whole)[1:], len(whole)) {
 			mixed := slices.Concat(whole[:at], []byte{kind, 3, 0, 0, 'a', 'b', 'c'}, whole[at:])
@@ -89,12 +89,12 @@ func TestSkippableSnappyChunksArePassedOverIfThatIsSaid(t *testing.T) {
 		}
 	}
 	if _, err := Create(filepath.Join(t.TempDir(), "x"), "snappy-skippable"); err == nil {
-		t.Error("it was written")
+		t.Error("a Sink accepted snappy-skippable")
 	}
 }
 
-// cat a b is a and b; anything else behind a stream is damage.
-func TestWhatFollowsAStreamIsNotLost(t *testing.T) {
+// Concatenated streams are read as one; anything else after a stream is damage.
+func TestDataAfterAStreamIsAnError(t *testing.T) {
 	sizes := []int{0, 5, 300_000, 2*blockSize + 1}
 	if testing.Short() {
 		sizes = sizes[:3]
@@ -102,15 +102,15 @@ func TestWhatFollowsAStreamIsNotLost(t *testing.T) {
 	for _, kind := range kinds[1:] {
 		for _, size := range sizes {
 			data := noise(size)
-			whole := packed(t, kind, data)
+			whole := maxCompression(t, kind, data)
 			got, err := contents(t, "x", slices.Concat(whole, whole, whole), Options{Compression: kind})
 			if err != nil || !bytes.Equal(got, slices.Concat(data, data, data)) {
-				t.Errorf("%s, thrice %d bytes: found %d, %v", kind, size, len(got), err)
+				t.Errorf("%s, three streams of %d bytes: found %d, %v", kind, size, len(got), err)
 			}
 			for _, garbage := range []string{"x", "\n", "garbage", strings.Repeat("garbage", 100), string(whole[:len(whole)-1])} {
 				got, err := contents(t, "x", append(bytes.Clone(whole), garbage...), Options{Compression: kind})
 				if !isDamage(err, "decompressing: ") || !bytes.HasPrefix(slices.Concat(data, data), got) {
-					t.Errorf("%s, %d bytes and %.7q behind them: found %d, %v", kind, size, garbage, len(got), err)
+					t.Errorf("%s, %d bytes followed by %.7q: found %d, %v", kind, size, garbage, len(got), err)
 				}
 			}
 		}
@@ -119,12 +119,12 @@ func TestWhatFollowsAStreamIsNotLost(t *testing.T) {
 
 var suffixes = map[string]string{".gz": "gzip", ".GZ": "gzip", ".tgz": "gzip", ".tar.gz": "gzip", ".raw.zst": "zstd", ".sz": "snappy", ".zlib": "zlib"}
 
-// What is called compressed is never read as if it were not.
-func TestASuffixOfCompressionIsHeldAgainstTheBytes(t *testing.T) {
+// A file whose suffix stands for a compression is never read uncompressed.
+func TestSuffixMustMatchTheBytes(t *testing.T) {
 	for suffix, kind := range suffixes {
 		for _, size := range []int{0, 10, 200_000} {
 			data := noise(size)
-			whole := packed(t, kind, data)
+			whole := maxCompression(t, kind, data)
 			for _, io := range []string{"auto", "read", "map"} {
 				if got, err := contents(t, "x"+suffix, whole, Options{IO: io}); err != nil || !bytes.Equal(got, data) {
 					t.Errorf("%s, %s, %d bytes: found %d, %v", suffix, io, size, len(got), err)
@@ -137,7 +137,7 @@ func TestASuffixOfCompressionIsHeldAgainstTheBytes(t *testing.T) {
 					}
 					got, err := contents(t, "x"+suffix, flipped, Options{IO: io, Compression: "none"})
 					if err != nil || !bytes.Equal(got, flipped) {
-						t.Errorf("%s, %s, said to be none: found %d, %v", suffix, io, len(got), err)
+						t.Errorf("%s, %s, compression none: found %d, %v", suffix, io, len(got), err)
 					}
 				}
 				if _, err := contents(t, "x"+suffix, data, Options{IO: io}); !isDamage(err, kind, suffix[strings.LastIndexByte(suffix, '.'):]) {
@@ -148,8 +148,8 @@ func TestASuffixOfCompressionIsHeldAgainstTheBytes(t *testing.T) {
 	}
 }
 
-// A download that failed is no empty data set.
-func TestAnEmptyFileIsNoCompressedOne(t *testing.T) {
+// An empty file, such as a failed download, is not an empty data set.
+func TestEmptyFileIsNotCompressed(t *testing.T) {
 	for suffix, kind := range suffixes {
 		for _, o := range []Options{{}, {IO: "map"}, {IO: "read"}, {Compression: kind}} {
 			if _, err := contents(t, "x"+suffix, nil, o); !isDamage(err, "expected "+kind+" data", "found an empty file") {
@@ -162,11 +162,11 @@ func TestAnEmptyFileIsNoCompressedOne(t *testing.T) {
 	}
 }
 
-// What some programs write before the first frame of zstd.
+// Some programs write a skippable frame before the first frame of zstd.
 func TestASkippableFrameBeginsZstd(t *testing.T) {
 	data := noise(100)
 	for kind := range byte(16) {
-		whole := append([]byte{0x50 + kind, 0x2a, 0x4d, 0x18, 2, 0, 0, 0, 'a', 'b'}, packed(t, "zstd", data)...)
+		whole := append([]byte{0x50 + kind, 0x2a, 0x4d, 0x18, 2, 0, 0, 0, 'a', 'b'}, maxCompression(t, "zstd", data)...)
 		if got, err := contents(t, "x.zst", whole, Options{}); err != nil || !bytes.Equal(got, data) {
 			t.Errorf("%#x: %d bytes, %v", 0x50+kind, len(got), err)
 		}
@@ -177,7 +177,7 @@ func TestAPipeIsCompressedAsItsNameSays(t *testing.T) {
 	for _, c := range []struct {
 		data []byte
 		ok   bool
-	}{{packed(t, "gzip", []byte("data")), true}, {[]byte("data"), false}, {nil, false}} {
+	}{{maxCompression(t, "gzip", []byte("data")), true}, {[]byte("data"), false}, {nil, false}} {
 		name := fifo(t)
 		named := name + ".gz"
 		if err := os.Rename(name, named); err != nil {
@@ -202,16 +202,16 @@ func TestAPipeIsCompressedAsItsNameSays(t *testing.T) {
 	}
 }
 
-// A file that would be refused when it is read is not written.
+// A Sink refuses a compression that readers of the file would refuse.
 func TestAFileIsCompressedAsItsSuffixSays(t *testing.T) {
 	for suffix, kind := range suffixes {
-		for _, said := range append([]string{"", "auto"}, kinds...) {
-			s, err := Create(filepath.Join(t.TempDir(), "x"+suffix), said)
-			if fits := said == "" || said == "auto" || said == kind; fits != (err == nil) {
-				t.Errorf("%s, said %q: %v", suffix, said, err)
+		for _, requested := range append([]string{"", "auto"}, kinds...) {
+			s, err := Create(filepath.Join(t.TempDir(), "x"+suffix), requested)
+			if fits := requested == "" || requested == "auto" || requested == kind; fits != (err == nil) {
+				t.Errorf("%s, compression %q: %v", suffix, requested, err)
 			}
 			if e, _ := err.(*pyfeed.Error); err != nil && (e.Kind != pyfeed.Invalid || !strings.Contains(e.Text, "expected "+kind)) {
-				t.Errorf("%s, said %q: %v", suffix, said, err)
+				t.Errorf("%s, compression %q: %v", suffix, requested, err)
 			}
 			if err == nil {
 				s.Abort()

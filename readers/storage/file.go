@@ -1,5 +1,5 @@
-// Package storage is the bytes of files for those who read and write formats: mapped or read in large
-// blocks, decompressed by content, and written whole or not at all.
+// Package storage reads and writes the bytes of files for the format packages. Files are mapped or read in large blocks,
+// and decompressed by content. A file is written completely or not at all.
 package storage
 
 import (
@@ -11,7 +11,6 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -20,22 +19,22 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/memory"
 )
 
-// Options say how a file is read. The zero value is right for most.
+// Options control how a file is read. The zero value suits most files.
 type Options struct {
-	// Compression is "auto" or "" (by the file's first bytes, which have to be compressed if the suffix says so), or one of
-	// [compressions].
+	// Compression is "auto" or "", or one of [compressions]. "auto" detects the compression by the first bytes of the
+	// file, which have to be compressed if the suffix stands for a compression.
 	Compression string `json:"compression"`
 	// IO is "auto" or "" (mapped, unless the file system is a network's), "map" or "read".
 	IO string `json:"io"`
-	// Interrupt ends what takes long. nil: nothing does.
+	// Interrupt ends long operations. nil: they are not interrupted.
 	Interrupt *Interrupt `json:"-"`
-	// Pipe is the file, which is the File's then, if that is a pipe and was opened by an Alike. nil: it is to be opened.
+	// Pipe is the open file if it is a pipe that a UniformReader has opened. The File owns it. nil: Open opens the file.
 	Pipe *os.File `json:"-"`
-	// Opened is told of each File that was opened. nil: nothing is.
+	// Opened is called with each opened File. May be nil.
 	Opened func(*File) `json:"-"`
 }
 
-// Check says what is wrong with the Options.
+// Check returns an error for invalid Options.
 func (o Options) Check() error {
 	if o.Compression != "" && o.Compression != "auto" && !slices.Contains(compressions, o.Compression) {
 		return pyfeed.Errorf(pyfeed.Invalid, "compression: expected auto, %s, found %q", alternatives(compressions), o.Compression)
@@ -53,31 +52,31 @@ type File struct {
 	path    string
 	options Options
 
-	data []byte // what can be seen: all of a mapped file, or the block
-	at   int    // of the position, in data
+	data []byte // all of a mapped file, or the current block
+	at   int    // index of the position in data
 	base int64  // offset of data[0]
 
-	mapping     *memory.Mapping // of a mapped file; else:
-	fd          int             // of that, as long as it is there
+	mapping     *memory.Mapping // of a mapped file; nil for others
+	fd          int             // descriptor of a mapped file
 	file        *os.File        // nil if the bytes are in memory
-	raw         io.ReadSeeker   // the file, or the bytes
-	codec       codec           // nil where nothing is compressed
-	compression string          // that it is for
-	packed      Packed          // what it reads from
-	stream      io.Reader       // of the bytes, decompressed
+	source      io.ReadSeeker   // the file, or the bytes
+	codec       codec           // nil if the file is not compressed
+	compression string          // name of the codec's compression
+	compressed  CompressedInput // input of the codec
+	stream      io.Reader       // reads the decompressed bytes
 	pool        *memory.Pool
 	block       *memory.Buffer // holds data
-	whole       bool           // the block is all of the file
-	end         error          // what the stream answered last: io.EOF, or why it cannot go on
-	opened      stamp          // of a regular file that is mapped or read in blocks; else zero
-	size        int64          // of the file; -1 if that is not known, or not that of the data
+	whole       bool           // the block is the whole file
+	streamErr   error          // last error of stream; io.EOF at the end
+	stampAtOpen fileStamp      // of a regular file that is mapped or read in blocks; else zero
+	openedStamp fileStamp      // of any regular file
+	size        int64          // size of the data; -1: unknown
 }
 
-// blockSize is how much is read at a time where a file is not mapped.
+// blockSize is how many bytes are read at a time if a file is not mapped.
 const blockSize = 1 << 20
 
-// Open opens a file at its beginning. Blocks that are read come from pool, which must outlive the File
-// and all that was held of it.
+// Open opens a file at its beginning. It allocates blocks from pool, which MUST outlive the File and all views of its data.
 func Open(path string, o Options, pool *memory.Pool) (*File, error) {
 	f, err := open(path, o, pool)
 	if err == nil && o.Opened != nil {
@@ -95,19 +94,19 @@ func open(path string, o Options, pool *memory.Pool) (*File, error) {
 	}
 	f := &File{path: path, options: o, pool: pool, size: -1}
 	if f.file = o.Pipe; f.file != nil {
-		if err := f.beginPipe(cmp.Or(o.Compression, "auto")); err != nil {
+		if err := f.startPipe(cmp.Or(o.Compression, "auto")); err != nil {
 			f.Close()
 			return nil, err
 		}
 		return f, nil
 	}
-	fd, err := openNow(path)
+	fd, err := openNonblocking(path)
 	if err != nil {
-		return nil, f.failed("", err)
+		return nil, f.ioError("", err)
 	}
-	kept, err := f.begin(fd)
+	kept, err := f.start(fd)
 	if !kept {
-		closeNow(fd)
+		closeFD(fd)
 	}
 	if err != nil {
 		f.Close()
@@ -116,13 +115,13 @@ func open(path string, o Options, pool *memory.Pool) (*File, error) {
 	return f, nil
 }
 
-// New is a File of bytes in memory, under a name for errors: a part of another file, or a test's.
+// New returns a File over bytes in memory, such as a part of another file. Errors name it by name.
 func New(name string, data []byte, o Options, pool *memory.Pool) (*File, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	f := &File{path: name, options: o, pool: pool, size: -1, raw: bytes.NewReader(data)}
-	compression, err := f.tell(cmp.Or(o.Compression, "auto"), data)
+	f := &File{path: name, options: o, pool: pool, size: -1, source: bytes.NewReader(data)}
+	compression, err := f.resolveCompression(cmp.Or(o.Compression, "auto"), data)
 	if err != nil {
 		return nil, err
 	}
@@ -135,198 +134,166 @@ func New(name string, data []byte, o Options, pool *memory.Pool) (*File, error) 
 	return f, nil
 }
 
-// smallFile is the size in bytes up to which a file is read as a whole. To map one costs several times what it
-// costs to copy it once more, within the cache.
+// smallFile is the size in bytes up to which a file is read completely. Mapping a small file costs several times as
+// much as copying it within the processor's cache. The exact size was not measured.
 const smallFile = 96 << 10
 
-// begin takes what has been opened for what it is. It says whether it keeps the descriptor.
-func (f *File) begin(fd int) (kept bool, err error) {
+// start determines the kind of an open file and prepares to read it. kept: the File owns the descriptor.
+func (f *File) start(fd int) (kept bool, err error) {
 	compression := cmp.Or(f.options.Compression, "auto")
-	if f.whileSmall(compression) {
-		b, n, err := f.readUsual(fd)
-		if err != nil {
-			return false, f.failed("", err)
-		}
-		if b != nil {
-			compression, err = f.take(b, n, compression)
-		}
-		if f.whole || err != nil {
-			return false, err
-		}
-	}
 	now, kind, err := stat(fd)
 	if err != nil {
-		return false, f.failed("", err)
+		return false, f.ioError("", err)
 	}
 	switch kind {
 	case unix.S_IFREG:
-		return f.beginRegular(fd, now, compression)
+		return f.startRegular(fd, now, compression)
 	case unix.S_IFDIR:
-		return false, &pyfeed.Error{Kind: pyfeed.IO, Slot: -1, At: f.place(-1), Text: "expected a file, found a directory"}
-	case unix.S_IFIFO: // it is opened once only, or whoever writes into it would find that nobody reads
+		return false, &pyfeed.Error{Kind: pyfeed.IO, Slot: -1, At: f.location(-1), Text: "expected a file, found a directory"}
+	case unix.S_IFIFO: // not reopened: its writer would get SIGPIPE between close and open
 		f.file = os.NewFile(uintptr(fd), f.path)
-		return true, f.beginPipe(compression)
+		return true, f.startPipe(compression)
 	}
 	if f.file, err = os.Open(f.path); err != nil {
-		return false, f.failed("", err)
+		return false, f.ioError("", err)
 	}
-	f.raw = f.file
-	f.options.Interrupt.of(f.file)
-	return false, f.decompress(f.untold(compression))
+	f.source = f.file
+	f.options.Interrupt.setFile(f.file)
+	return false, f.decompress(f.compressionByName(compression))
 }
 
-// beginPipe begins with a pipe that is open.
-func (f *File) beginPipe(compression string) (err error) {
-	if f.raw, err = newPipe(f.file); err != nil {
-		return f.failed("", err)
+// startPipe prepares to read an open pipe.
+func (f *File) startPipe(compression string) (err error) {
+	if f.source, err = newPipe(f.file); err != nil {
+		return f.ioError("", err)
 	}
-	f.options.Interrupt.of(f.file)
-	return f.decompress(f.untold(compression))
+	f.options.Interrupt.setFile(f.file)
+	return f.decompress(f.compressionByName(compression))
 }
 
-// beginRegular reads a small file, maps it, or has it read in blocks.
-func (f *File) beginRegular(fd int, now stamp, compression string) (kept bool, err error) {
+// startRegular reads a small file completely, maps a larger one, or prepares to read it in blocks.
+func (f *File) startRegular(fd int, now fileStamp, compression string) (kept bool, err error) {
+	f.openedStamp = now
 	size := now.size
-	// A size of 0 may stand for one that the file system does not know: in /proc, and in FUSE.
-	if unsized := size == 0; (unsized && asItIs(compression) || f.whileSmall(compression)) && size <= smallFile {
-		learnSize(size)
+	unsized := size == 0 // or the file system does not know the size, as in /proc and FUSE
+	readWhole := unsized && mayBeUncompressed(compression) || size <= smallFile && f.readsSmallWhole(compression)
+	if readWhole {
 		room := size
 		if unsized {
 			room = smallFile
 		}
 		b, err := f.pool.Get(int(room))
 		if err != nil {
-			return false, f.failed("", err)
+			return false, f.ioError("", err)
 		}
 		n, err := readSmall(fd, b.Bytes()[:room])
 		switch {
 		case err != nil || unsized && n == smallFile:
-			// There may be more, or what lies before the error is read in blocks.
+			// There may be more data, or the data before the error has to be read in blocks.
 			b.Release()
 			if unsized {
 				size = -1
 			}
 		default:
-			if compression, err = f.take(b, n, compression); f.whole || err != nil {
+			if compression, err = f.useSmall(b, n, compression); f.whole || err != nil {
 				return false, err
 			}
 		}
-	} else if f.whileSmall(compression) {
-		learnSize(-1)
 	}
 	if compression == "auto" {
-		var head [leastHead]byte
+		var head [minHead]byte
 		n, err := readSmall(fd, head[:])
 		if err != nil {
-			return false, f.failedAt(int64(n), "read", err)
+			return false, f.ioErrorAt(int64(n), "read", err)
 		}
-		if compression, err = f.tell(compression, head[:n]); err != nil {
+		if compression, err = f.resolveCompression(compression, head[:n]); err != nil {
 			return false, err
 		}
 	}
-	f.opened = now
+	f.stampAtOpen = now
 	if compression == "none" {
 		f.size = size
-		if size > 0 && f.options.IO != "read" && (f.options.IO == "map" || !onNetwork(fd)) {
+		if size > 0 && f.prefersMapping(fd) {
 			f.mapping, err = f.pool.Map(f.path, fd, size)
 			if err == nil {
 				f.data, f.fd = f.mapping.Bytes(), fd
 				return true, nil
 			}
 			if f.options.IO == "map" {
-				return false, f.failed("map", err)
+				return false, f.ioError("map", err)
 			}
 		}
 	}
-	if err = unix.SetNonblock(fd, false); err != nil { // or os.File would have the poller look at it
-		return false, f.failed("", err)
+	if err = unix.SetNonblock(fd, false); err != nil { // so that os.File does not add it to the poller
+		return false, f.ioError("", err)
 	}
 	f.file = os.NewFile(uintptr(fd), f.path)
-	f.raw = f.file
+	f.source = f.file
 	return true, f.decompress(compression)
 }
 
-// whileSmall says whether a file that is small is to be read as a whole.
-func (f *File) whileSmall(compression string) bool {
-	return f.options.IO != "map" && asItIs(compression)
+// prefersMapping reports whether to map a file. On a network file system each page fault is a request to a server.
+func (f *File) prefersMapping(fd int) bool {
+	return f.options.IO == "map" || f.options.IO != "read" && !onNetwork(fd)
 }
 
-// asItIs says whether a file may be one that is not compressed.
-func asItIs(compression string) bool { return compression == "auto" || compression == "none" }
+// readsSmallWhole reports whether a small file is read completely.
+func (f *File) readsSmallWhole(compression string) bool {
+	return f.options.IO != "map" && mayBeUncompressed(compression)
+}
 
-// take has b, which is all of a file, be what can be seen, unless it is compressed. It answers how.
-func (f *File) take(b *memory.Buffer, n int, compression string) (string, error) {
-	compression, err := f.tell(compression, b.Bytes()[:n])
+// mayBeUncompressed reports whether the requested compression permits an uncompressed file.
+func mayBeUncompressed(compression string) bool {
+	return compression == "auto" || compression == "none"
+}
+
+// useSmall makes b, the contents of the file, the File's data, unless they are compressed. It returns the compression.
+func (f *File) useSmall(b *memory.Buffer, n int, compression string) (string, error) {
+	compression, err := f.resolveCompression(compression, b.Bytes()[:n])
 	if compression == "none" {
-		f.block, f.data, f.size, f.whole, f.end = b, b.Bytes()[:n], int64(n), true, io.EOF
+		f.block, f.data, f.size, f.whole, f.streamErr = b, b.Bytes()[:n], int64(n), true, io.EOF
 	} else {
 		b.Release()
 	}
 	return compression, err
 }
 
-// Files of one data set are often of one size. To read so many bytes and one more, and find that it is not there, is to
-// know the size without asking for it.
-var (
-	lastSize  atomic.Int64 // of a file; -1: it was not small
-	usualSize atomic.Int64 // of the last two, if they were of the same; else 0
-)
+// Poll returns ErrInterrupted if a long operation on the File's data should stop.
+func (f *File) Poll() error { return f.options.Interrupt.Poll() }
 
-func learnSize(size int64) {
-	if lastSize.Swap(size) != size {
-		size = 0
-	}
-	usualSize.Store(max(size, 0))
-}
-
-// readUsual reads a file of the usual size. It answers no buffer for any other, of which nothing is lost.
-func (f *File) readUsual(fd int) (*memory.Buffer, int, error) {
-	usual := int(usualSize.Load())
-	if usual == 0 {
-		return nil, 0, nil
-	}
-	b, err := f.pool.Get(usual + 1)
-	if err != nil {
-		return nil, 0, err
-	}
-	// Of a pipe, a directory, or what else has no size, nothing is read so.
-	if n, err := readSmall(fd, b.Bytes()); err == nil && n == usual {
-		return b, n, nil
-	}
-	b.Release()
-	return nil, 0, nil
-}
-
-// Look is ErrInterrupted if a caller that is busy with the File's data for long should stop.
-func (f *File) Look() error { return f.options.Interrupt.Look() }
-
-// Interrupt is what Options had.
+// Interrupt returns that of Options.
 func (f *File) Interrupt() *Interrupt { return f.options.Interrupt }
 
-// Path is what the File was opened as.
+// Path returns the path that the File was opened with.
 func (f *File) Path() string { return f.path }
 
-// Size is the number of bytes, or -1 if that takes reading them.
+// Size returns the number of bytes, or -1 if it is only known after reading the file.
 func (f *File) Size() int64 { return f.size }
 
-// Mapped says whether all the data can be seen without copying it.
-func (f *File) Mapped() bool { return f.mapping != nil }
+// OpenedStamp returns the stored size in bytes, and the time of the last change in microseconds since 1970, that a regular
+// file had when it was opened; else 0.
+func (f *File) OpenedStamp() (size, changed int64) {
+	return f.openedStamp.size, f.openedStamp.modified.Nano() / 1000
+}
 
-// Complete says whether all the data can be seen without reading, copied or not.
-func (f *File) Complete() bool { return f.mapping != nil || f.whole }
+// IsMapped reports whether the file is mapped.
+func (f *File) IsMapped() bool { return f.mapping != nil }
 
-// Whole says whether the data is a copy of all of the file, as it is there.
-func (f *File) Whole() bool { return f.whole }
+// InMemory reports whether all data is available without a read, mapped or copied.
+func (f *File) InMemory() bool { return f.mapping != nil || f.whole }
 
-// Compressed says whether the data is decompressed.
-func (f *File) Compressed() bool { return f.codec != nil }
+// IsCopy reports whether the data is a copy of the complete file.
+func (f *File) IsCopy() bool { return f.whole }
 
-// Offset is that of the position.
+// IsCompressed reports whether the file is compressed.
+func (f *File) IsCompressed() bool { return f.codec != nil }
+
+// Offset returns the offset of the current position.
 func (f *File) Offset() int64 { return f.base + int64(f.at) }
 
-// Peek is the data from the position on: at least n bytes of it, unless it ends before. It is valid until
-// the next Peek, Rewind or Close, or as long as a Hold made after it. An error is that of reading: the end of
-// the data is none.
+// Peek returns the data from the current position on: at least n bytes, or fewer at the end of the data, which is not
+// an error. The bytes are valid until the next Peek, Rewind or Close; a reference that Hold returns keeps them valid
+// longer.
 func (f *File) Peek(n int) ([]byte, error) {
 	if len(f.data)-f.at >= n || f.mapping != nil {
 		return f.data[f.at:], nil
@@ -334,8 +301,7 @@ func (f *File) Peek(n int) ([]byte, error) {
 	return f.fill(n)
 }
 
-// Hold gives n references to the memory that what Peek answered lies in, and says that a reader keeps a
-// view of it that begins at the position.
+// Hold returns n references to the memory of the bytes that Peek returned, for views that begin at the position.
 func (f *File) Hold(n int) *memory.Buffer {
 	if f.mapping != nil {
 		return f.HoldAt(int64(f.at), n)
@@ -344,13 +310,13 @@ func (f *File) Hold(n int) *memory.Buffer {
 	return f.block
 }
 
-// HoldAt is Hold for what begins at an offset of a mapped file, wherever the position is.
+// HoldAt is Hold for views that begin at an offset of a mapped file.
 func (f *File) HoldAt(offset int64, n int) *memory.Buffer {
 	return f.mapping.Window(min(offset, int64(len(f.data)-1)), n)
 }
 
-// InWindow is how many of n instances of size bytes from an offset of a mapped file on begin in the same window:
-// one Hold is for all of them.
+// InWindow returns how many of n instances of size bytes, from an offset of a mapped file on, begin in the same window and
+// can therefore share one Hold.
 func InWindow(offset int64, size, n int) int {
 	if size == 0 {
 		return n
@@ -359,17 +325,17 @@ func InWindow(offset int64, size, n int) int {
 	return min(n, (left-1)/size+1)
 }
 
-// Skip moves the position over n bytes that Peek has shown.
+// Skip moves the position over n bytes that Peek has returned.
 func (f *File) Skip(n int) { f.at += n }
 
-// fill brings at least n bytes into a block of their own, which begins with what the old one still has. It
-// takes memory for what there is, not for what somebody asks for.
+// fill reads until a block has at least n bytes from the position on. The size of the block depends on the bytes read so
+// far, not on n alone: a damaged length must not allocate memory for data that does not exist.
 func (f *File) fill(n int) ([]byte, error) {
 	var stop error
-	for len(f.data)-f.at < n && f.end == nil && stop == nil {
+	for len(f.data)-f.at < n && f.streamErr == nil && stop == nil {
 		left := f.data[f.at:]
 		size := max(blockSize, min(n, 2*len(left)))
-		if rest := int(f.size-f.Offset()) + 1; rest > len(left) { // it is known: all that is asked for, and one to come to the end
+		if rest := int(f.size-f.Offset()) + 1; rest > len(left) { // known size: one byte more finds the end
 			size = min(max(size, n), rest)
 		}
 		b, err := f.pool.Get(size)
@@ -382,14 +348,14 @@ func (f *File) fill(n int) ([]byte, error) {
 			return left, err
 		}
 		have := len(left)
-		for have < size && f.end == nil {
-			if stop = f.Look(); stop != nil {
-				break // with what has come
+		for have < size && f.streamErr == nil {
+			if stop = f.Poll(); stop != nil {
+				break // keep the bytes read so far
 			}
 			var got int
-			got, f.end = f.stream.Read(to[have:min(size, have+blockSize)])
+			got, f.streamErr = f.stream.Read(to[have:min(size, have+blockSize)])
 			have += got
-			f.packed.Gave(got)
+			f.compressed.Produced(got)
 		}
 		f.base += int64(f.at)
 		f.dropBlock()
@@ -400,8 +366,8 @@ func (f *File) fill(n int) ([]byte, error) {
 	case len(b) >= n:
 	case stop != nil:
 		return b, stop
-	case f.end != io.EOF && f.end != nil:
-		return b, f.broken(f.end)
+	case f.streamErr != io.EOF && f.streamErr != nil:
+		return b, f.streamError(f.streamErr)
 	}
 	return b, nil
 }
@@ -413,17 +379,17 @@ func (f *File) dropBlock() {
 	}
 }
 
-// Rewind goes back to the beginning. In a pipe that takes that it is in memory still.
+// Rewind moves the position to the beginning. A pipe can be rewound only within its first block.
 func (f *File) Rewind() error {
 	f.at = 0
-	_, isPipe := f.raw.(*pipe)
+	_, isPipe := f.source.(*pipe)
 	if f.mapping != nil || f.whole || isPipe && f.base == 0 {
 		return nil
 	}
 	f.dropBlock()
-	f.data, f.base, f.end = nil, 0, nil
-	if _, err := f.raw.Seek(0, io.SeekStart); err != nil {
-		return f.failed("rewind", err)
+	f.data, f.base, f.streamErr = nil, 0, nil
+	if _, err := f.source.Seek(0, io.SeekStart); err != nil {
+		return f.ioError("rewind", err)
 	}
 	if f.codec != nil {
 		return f.rewindCodec()
@@ -431,10 +397,44 @@ func (f *File) Rewind() error {
 	return nil
 }
 
-// Finish goes to the end of the data, whatever of it was used: the checksum of what is compressed is there. Of a File that is
-// closed there is nothing more to know.
+// SeekTo moves the position to an offset, at or before the end of the data. Compressed data is decompressed up to there,
+// and a pipe is read; such a File only moves forward. An offset behind the end is an error of kind Corrupt. After
+// ErrInterrupted, SeekTo can be called again.
+func (f *File) SeekTo(offset int64) error {
+	end := f.base + int64(len(f.data))
+	switch {
+	case offset >= f.base && offset <= end:
+		f.at = int(offset - f.base)
+		return nil
+	case !f.InMemory() && f.codec == nil && f.size >= 0 && offset >= 0 && offset <= f.size:
+		f.dropBlock()
+		f.data, f.at, f.base, f.streamErr = nil, 0, offset, nil
+		if _, err := f.source.Seek(offset, io.SeekStart); err != nil {
+			return f.ioError("seek", err)
+		}
+		return nil
+	case !f.InMemory() && offset > end:
+		for f.Offset() < offset {
+			b, err := f.Peek(1)
+			if err != nil {
+				return err
+			}
+			if len(b) == 0 {
+				break
+			}
+			f.Skip(int(min(int64(len(b)), offset-f.Offset())))
+		}
+		if f.Offset() == offset {
+			return nil
+		}
+		end = f.Offset()
+	}
+	return f.Corrupt(end, -1, "expected data up to offset %d, found the end", offset)
+}
+
+// Finish reads to the end of the data, where compressed files have their checksum. On a closed File it does nothing.
 func (f *File) Finish() error {
-	if f.Complete() {
+	if f.InMemory() {
 		return nil
 	}
 	for {
@@ -446,33 +446,33 @@ func (f *File) Finish() error {
 	}
 }
 
-// Intact is an error if a mapped file was found to be shorter than it was when it was opened, to have been written to, or
-// to have a page that cannot be read. What was read of it MUST be checked so before it is believed.
-func (f *File) Intact() error {
+// CheckTruncated returns an error if a mapped file has shrunk or was written to since Open, or if one of its pages cannot be
+// read. Callers MUST call it after they have read data of a mapped file and before they use the result.
+func (f *File) CheckTruncated() error {
 	if f.mapping == nil || !f.mapping.IsTorn() {
 		return nil
 	}
-	if tear := f.mapping.TornOf(f.fd); tear.Refused != 0 {
-		var cause error = pageFault{tear.Refused}
-		if tear.Passed { // a record with zeros may have been delivered, which nothing would find
-			cause = tear.Refused
+	if tear := f.mapping.TornOf(f.fd); tear.ReadError != 0 {
+		var cause error = pageFault{tear.ReadError}
+		if tear.Transient { // a record with zeros may have been delivered, which no later check would find
+			cause = tear.ReadError
 		}
-		return &pyfeed.Error{Kind: pyfeed.IO, Slot: -1, At: f.place(tear.From), Text: tear.String(), Cause: cause}
+		return &pyfeed.Error{Kind: pyfeed.IO, Slot: -1, At: f.location(tear.Offset), Text: tear.String(), Cause: cause}
 	}
 	now, _, err := stat(f.fd)
 	if err != nil {
-		now = stamp{}
+		now = fileStamp{}
 	}
-	return f.changed(now)
+	return f.changedError(now)
 }
 
-// Unchanged is an error if a file that is mapped, or read in blocks, was written to since it was opened. What is held of one
-// that is mapped is then found torn.
-func (f *File) Unchanged() error {
-	if f.opened.size == 0 { // what has no size, as in /proc, says nothing by its time either
-		return f.Intact()
+// CheckUnchanged returns an error if a file that is mapped or read in blocks was written to since Open. Views of a mapped
+// file are then marked as torn.
+func (f *File) CheckUnchanged() error {
+	if f.stampAtOpen.size == 0 { // files without a size, as in /proc, do not have a useful time either
+		return f.CheckTruncated()
 	}
-	now, err := f.opened, error(nil)
+	now, err := f.stampAtOpen, error(nil)
 	switch {
 	case f.mapping != nil:
 		now, _, err = stat(f.fd)
@@ -482,44 +482,44 @@ func (f *File) Unchanged() error {
 			_ = conn.Control(func(fd uintptr) { now, _, err = stat(int(fd)) })
 		}
 	}
-	if err != nil || now == f.opened {
-		return f.Intact()
+	if err != nil || now == f.stampAtOpen {
+		return f.CheckTruncated()
 	}
 	if f.mapping != nil {
 		f.mapping.Tear()
 	}
-	return f.changed(now)
+	return f.changedError(now)
 }
 
-// pageFault is the system's error where a page of a mapped file could not be read.
+// pageFault is the system's error for a page of a mapped file that could not be read.
 type pageFault struct{ error }
 
 func (p pageFault) Unwrap() error { return p.error }
 
-// IsPageFault says whether an error is that of a page of a mapped file that still cannot be read. What lies before it in
-// the file is all there if the file is read instead, up to the same error.
+// IsPageFault reports whether err is about a page of a mapped file that the system cannot read. The data before that page
+// is available if the file is read in blocks instead of mapped.
 func IsPageFault(err error) bool {
-	if err == nil { // p is allocated
+	if err == nil { // avoids the allocation of p
 		return false
 	}
 	var p pageFault
 	return errors.As(err, &p)
 }
 
-func (f *File) changed(now stamp) error {
-	text := fmt.Sprintf("the file was written to while it was read: expected %v, found %v", f.opened, now)
-	if now.size < f.opened.size {
-		text = fmt.Sprintf("the file shrank while it was read: expected %d bytes, found %d", f.opened.size, now.size)
+func (f *File) changedError(now fileStamp) error {
+	text := fmt.Sprintf("the file was written to while it was read: expected %v, found %v", f.stampAtOpen, now)
+	if now.size < f.stampAtOpen.size {
+		text = fmt.Sprintf("the file shrank while it was read: expected %d bytes, found %d", f.stampAtOpen.size, now.size)
 	}
-	return &pyfeed.Error{Kind: pyfeed.Corrupt, Slot: -1, At: f.place(f.Offset()), Text: text}
+	return &pyfeed.Error{Kind: pyfeed.Corrupt, Slot: -1, At: f.location(f.Offset()), Text: text}
 }
 
-// Close lets go of the file. What is held of it stays.
+// Close closes the file. References from Hold stay valid.
 func (f *File) Close() {
 	f.dropBlock()
 	if f.mapping != nil {
 		f.mapping.Close()
-		closeNow(f.fd)
+		closeFD(f.fd)
 		f.mapping, f.data = nil, nil
 	}
 	if z, is := f.codec.(zstdReader); is {
@@ -529,18 +529,18 @@ func (f *File) Close() {
 		f.file.Close()
 		f.file = nil
 	}
-	f.end, f.at = io.EOF, 0
+	f.streamErr, f.at = io.EOF, 0
 }
 
-func (f *File) place(offset int64) *pyfeed.Location {
+func (f *File) location(offset int64) *pyfeed.Location {
 	return &pyfeed.Location{File: f.path, Offset: offset, Record: -1}
 }
 
-// failed is an error of the operating system.
-func (f *File) failed(doing string, err error) error { return f.failedAt(-1, doing, err) }
+// ioError returns an error of the operating system.
+func (f *File) ioError(doing string, err error) error { return f.ioErrorAt(-1, doing, err) }
 
-// failedAt is failed for what was to be read at an offset.
-func (f *File) failedAt(offset int64, doing string, err error) error {
+// ioErrorAt is ioError for a read at an offset.
+func (f *File) ioErrorAt(offset int64, doing string, err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) {
 		err = p.Err
@@ -549,25 +549,25 @@ func (f *File) failedAt(offset int64, doing string, err error) error {
 	if doing != "" {
 		text = doing + ": " + text
 	}
-	return &pyfeed.Error{Kind: pyfeed.IO, Slot: -1, At: f.place(offset), Text: text, Cause: err}
+	return &pyfeed.Error{Kind: pyfeed.IO, Slot: -1, At: f.location(offset), Text: text, Cause: err}
 }
 
-// broken is an error of the stream: the operating system's, or of what was compressed.
-func (f *File) broken(err error) error {
+// streamError returns an error of the stream: of the operating system, or of the compressed data.
+func (f *File) streamError(err error) error {
 	if f.options.Interrupt.Stopped() {
 		return ErrInterrupted
 	}
 	var p *fs.PathError
 	if errors.As(err, &p) {
-		return f.failedAt(f.base+int64(len(f.data)), "read", err)
+		return f.ioErrorAt(f.base+int64(len(f.data)), "read", err)
 	}
 	if err == io.ErrUnexpectedEOF || err == io.EOF {
 		err = errors.New("expected more compressed data, found the end of the file")
 	}
-	return &pyfeed.Error{Kind: pyfeed.Corrupt, Slot: -1, At: f.place(f.base + int64(len(f.data))), Text: "decompressing: " + err.Error(), Cause: ErrPacked}
+	return &pyfeed.Error{Kind: pyfeed.Corrupt, Slot: -1, At: f.location(f.base + int64(len(f.data))), Text: "decompressing: " + err.Error(), Cause: ErrBadCompression}
 }
 
-// Corrupt is an error about what the data holds at an offset, and in which record, -1 if in none.
+// Corrupt returns an error about the data at an offset, in a record. record is -1 outside of records.
 func (f *File) Corrupt(offset, record int64, format string, args ...any) *pyfeed.Error {
 	return &pyfeed.Error{Kind: pyfeed.Corrupt, Slot: -1, Text: fmt.Sprintf(format, args...),
 		At: &pyfeed.Location{File: f.path, Offset: offset, Record: record}}

@@ -10,36 +10,36 @@ import (
 	"time"
 )
 
-// ErrInterrupted says that an Interrupt ended something before it was done. What was read so far is kept: the same call
-// goes on from there, or begins anew, and answers what it would have answered.
+// ErrInterrupted is the error of an operation that an Interrupt has ended. No data is lost: the same call continues, or
+// starts over, and returns the same result as an uninterrupted one.
 var ErrInterrupted = errors.New("interrupted")
 
-// An Interrupt ends what takes long in a File, and in those who read it: a wait for data in a pipe, a scan for the next
-// record, decompression, a checksum over many bytes. Whatever may take longer than some milliseconds calls Look every
-// few MiB. A nil Interrupt ends nothing.
+// An Interrupt ends long operations on a File and in the format that reads it: a wait for data in a pipe, a scan for the
+// next record, decompression, a checksum over many bytes. Every loop that may run for more than a few milliseconds calls
+// Poll every few MiB. A nil Interrupt never interrupts.
 type Interrupt struct {
 	done  atomic.Bool
 	limit func() bool
-	fired bool // a Look has answered ErrInterrupted since a File was opened
+	fired bool // Poll has returned ErrInterrupted since the File was opened
 
 	mu   sync.Mutex
-	file *os.File // which may wait in the poller
+	file *os.File // a read of it may block in Go's poller
 }
 
-// Now ends what is going on, and whatever is begun later. Any goroutine.
-func (i *Interrupt) Now() {
+// Stop ends the current operation and every later one. It may be called from any goroutine.
+func (i *Interrupt) Stop() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.done.Store(true)
-	i.reach()
+	i.cancelRead()
 }
 
-// Limit sets a function that each Look asks whether the time is up; nil: only Now ends something. It is called by the one
-// that reads, between two calls.
-func (i *Interrupt) Limit(over func() bool) { i.limit = over }
+// SetLimit sets a function that reports whether the time slice of the caller has expired; each Poll calls it. nil: only
+// Stop interrupts. The reading goroutine calls SetLimit between two reads.
+func (i *Interrupt) SetLimit(expired func() bool) { i.limit = expired }
 
-// Look is ErrInterrupted when the caller should stop and answer that, else nil. One goroutine at a time: the one that reads.
-func (i *Interrupt) Look() error {
+// Poll returns ErrInterrupted if the caller should stop and return that error. Only the reading goroutine may call it.
+func (i *Interrupt) Poll() error {
 	if i != nil && (i.done.Load() || i.limit != nil && i.limit()) {
 		i.fired = true
 		return ErrInterrupted
@@ -47,18 +47,18 @@ func (i *Interrupt) Look() error {
 	return nil
 }
 
-// Explains says whether an error may be what was made of an interruption, of something begun with the opening of a File.
-func (i *Interrupt) Explains(err error) bool { return err != nil && i != nil && i.fired }
+// MayExplain reports whether err may be a consequence of an interruption since the File was opened.
+func (i *Interrupt) MayExplain(err error) bool { return err != nil && i != nil && i.fired }
 
-// LookEvery is how many bytes may be gone through between two calls of Look. Only tests change it.
-var LookEvery = 4 << 20
+// PollEvery is the largest number of bytes to process between two calls of Poll. Only tests change it.
+var PollEvery = 4 << 20
 
 // Copy copies all of from, unless it is interrupted.
 func (i *Interrupt) Copy(to, from []byte) error {
-	for len(from) > LookEvery {
-		copy(to, from[:LookEvery])
-		to, from = to[LookEvery:], from[LookEvery:]
-		if err := i.Look(); err != nil {
+	for len(from) > PollEvery {
+		copy(to, from[:PollEvery])
+		to, from = to[PollEvery:], from[PollEvery:]
+		if err := i.Poll(); err != nil {
 			return err
 		}
 	}
@@ -66,55 +66,57 @@ func (i *Interrupt) Copy(to, from []byte) error {
 	return nil
 }
 
-// Stopped says whether Now was called. Any goroutine.
+// Stopped reports whether Stop was called. It may be called from any goroutine.
 func (i *Interrupt) Stopped() bool { return i != nil && i.done.Load() }
 
-func (i *Interrupt) of(file *os.File) {
+func (i *Interrupt) setFile(file *os.File) {
 	if i == nil {
 		return
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.file = file
-	i.reach()
+	i.cancelRead()
 }
 
-func (i *Interrupt) reach() {
+func (i *Interrupt) cancelRead() {
 	if i.done.Load() && i.file != nil {
-		_ = i.file.SetReadDeadline(time.Unix(1, 0)) // it is refused where nothing waits: on a disk, or once it is closed
+		_ = i.file.SetReadDeadline(time.Unix(1, 0)) // fails, harmlessly, for files on a disk and for closed ones
 	}
 }
 
-// mostBarren bounds the compressed bytes that hold nothing, one behind the other: frames to be skipped, empty members and
-// empty blocks. A codec goes over them in a single call, which could go on for the length of any file.
-const mostBarren = 16 << 20
+// maxSinceOutput bounds a run of compressed bytes without any output: skippable frames, empty members and empty blocks. A
+// codec skips them within one call, which could otherwise take as long as the file is large.
+const maxSinceOutput = 16 << 20
 
-// Packed is what a codec reads compressed bytes from. It ends a call of the codec where that does not look.
-type Packed struct {
-	from   io.Reader
-	stop   *Interrupt
-	barren int // bytes since the last that was decompressed
+// CompressedInput is the input of a codec. It interrupts calls of codecs, which do not poll.
+type CompressedInput struct {
+	from        io.Reader
+	interrupt   *Interrupt
+	sinceOutput int // compressed bytes since the last output
 }
 
-// Packed reads from a Reader.
-func (i *Interrupt) Packed(from io.Reader) Packed { return Packed{from: from, stop: i} }
+// CompressedInput returns an input that reads from a Reader.
+func (i *Interrupt) CompressedInput(from io.Reader) CompressedInput {
+	return CompressedInput{from: from, interrupt: i}
+}
 
-// Read answers ErrInterrupted after Now, behind which the codec cannot go on; a Limit is no matter of its.
-func (p *Packed) Read(b []byte) (int, error) {
+// Read returns ErrInterrupted after Stop. It ignores the limit, since a codec cannot continue after an error.
+func (p *CompressedInput) Read(b []byte) (int, error) {
 	switch {
-	case p.stop.Stopped():
+	case p.interrupt.Stopped():
 		return 0, ErrInterrupted
-	case p.barren > mostBarren:
-		return 0, fmt.Errorf("expected data, found %d MiB of compressed bytes that hold none", mostBarren>>20)
+	case p.sinceOutput > maxSinceOutput:
+		return 0, fmt.Errorf("expected data, found %d MiB of compressed bytes that hold none", maxSinceOutput>>20)
 	}
 	n, err := p.from.Read(b)
-	p.barren += n
+	p.sinceOutput += n
 	return n, err
 }
 
-// Gave is told how many bytes the codec has answered.
-func (p *Packed) Gave(n int) {
+// Produced notes that the codec has returned n bytes of output.
+func (p *CompressedInput) Produced(n int) {
 	if n > 0 {
-		p.barren = 0
+		p.sinceOutput = 0
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pipe reads a FIFO as if it had been opened in the usual way, which waits for somebody who writes into it. It waits when
-// it is read instead, in Go's poller, where an Interrupt reaches it.
+// pipe reads a FIFO. An ordinary open of a FIFO blocks until a writer opens it; pipe opens without blocking and waits for
+// the writer in its first read, in Go's poller, where an Interrupt can end the wait.
 type pipe struct {
 	file *os.File
 	conn syscall.RawConn
@@ -21,7 +21,7 @@ func newPipe(file *os.File) (*pipe, error) {
 	return &pipe{file, conn}, err
 }
 
-// IsPipe says whether a file is a FIFO: one that waits for what somebody writes into it, and gives it once.
+// IsPipe reports whether a file is a FIFO, whose reads wait for a writer and deliver the data only once.
 func IsPipe(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode()&fs.ModeNamedPipe != 0
@@ -47,7 +47,7 @@ func (p *pipe) Read(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// readPipe is a read that answers EAGAIN where the system says that it is the end and nobody has come to write yet.
+// readPipe returns EAGAIN, not the end of the file, as long as no writer has opened the FIFO.
 func readPipe(fd int, b []byte) (int, error) {
 	for {
 		n, err := unix.Read(fd, b)
@@ -57,13 +57,13 @@ func readPipe(fd int, b []byte) (int, error) {
 		if err == unix.EINTR {
 			continue
 		}
-		// The system knows whether somebody has left since it was opened.
+		// POLLHUP means that a writer has opened and closed the FIFO since this process opened it.
 		ask := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 		if _, err = unix.Poll(ask, 0); err != nil && err != unix.EINTR {
 			return 0, err
 		}
 		switch {
-		case err != nil, ask[0].Revents&unix.POLLIN != 0: // it was written since
+		case err != nil, ask[0].Revents&unix.POLLIN != 0: // a writer has written since
 		case ask[0].Revents&unix.POLLHUP != 0:
 			return 0, nil
 		default:

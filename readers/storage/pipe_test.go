@@ -18,7 +18,7 @@ func fifo(t *testing.T) string {
 	return name
 }
 
-// writeLater opens a pipe in the usual way, writes and closes it.
+// writeLater opens a pipe in the usual way, writes data and closes the pipe.
 func writeLater(name string, data []byte) <-chan error {
 	done := make(chan error, 1)
 	go func() {
@@ -32,7 +32,7 @@ func writeLater(name string, data []byte) <-chan error {
 	return done
 }
 
-// What is opened before anybody writes, and what somebody waits to write.
+// Pipes may be opened before their writer or after it.
 func TestAPipeIsReadToItsEnd(t *testing.T) {
 	p := pool(t)
 	for _, kind := range []string{"", "none", "gzip"} {
@@ -45,7 +45,7 @@ func TestAPipeIsReadToItsEnd(t *testing.T) {
 				packed, _ = os.ReadFile(name)
 			}
 			for _, writerFirst := range []bool{false, true} {
-				if kind == "gzip" && !writerFirst { // it begins with a header, for which to open it waits
+				if kind == "gzip" && !writerFirst { // opening waits for the gzip header
 					continue
 				}
 				name := fifo(t)
@@ -60,7 +60,7 @@ func TestAPipeIsReadToItsEnd(t *testing.T) {
 				if !writerFirst {
 					written = writeLater(name, packed)
 				}
-				b, err := f.Peek(1) // as a format does that looks at the beginning
+				b, err := f.Peek(1) // like a format that checks the beginning
 				f.Skip(len(b))
 				if err = errors.Join(err, f.Rewind()); err != nil {
 					t.Error(err)
@@ -69,7 +69,7 @@ func TestAPipeIsReadToItsEnd(t *testing.T) {
 					t.Errorf("%q, %d bytes: found %d, %v", kind, size, len(got), err)
 				}
 				if err := <-written; err != nil {
-					t.Errorf("%q, %d bytes: written: %v", kind, size, err)
+					t.Errorf("%q, %d bytes: the writer: %v", kind, size, err)
 				}
 				f.Close()
 			}
@@ -77,7 +77,7 @@ func TestAPipeIsReadToItsEnd(t *testing.T) {
 	}
 }
 
-// Whoever waits to open a pipe until somebody reads finds him there until the end.
+// A writer that waits in open for a reader keeps that reader until its end.
 func TestAPipeIsOpenedOnce(t *testing.T) {
 	p := pool(t)
 	for _, o := range []Options{{}, {Compression: "none"}, {Compression: "none", IO: "map"}} {
@@ -90,7 +90,7 @@ func TestAPipeIsOpenedOnce(t *testing.T) {
 		<-held
 		again, err := os.OpenFile(name, os.O_WRONLY|syscall.O_NONBLOCK, 0)
 		if err != nil {
-			t.Fatalf("nobody reads: %v", err)
+			t.Fatalf("the pipe has no reader: %v", err)
 		}
 		again.Close()
 		if got, err := readAll(f); err != nil || len(got) > 0 {
@@ -118,7 +118,7 @@ func TestAnInterruptEndsAWait(t *testing.T) {
 				defer w.Close()
 			}
 			if before {
-				stop.Now()
+				stop.Stop()
 			}
 			done := make(chan error)
 			go func() {
@@ -126,17 +126,17 @@ func TestAnInterruptEndsAWait(t *testing.T) {
 				done <- err
 			}()
 			if !before {
-				stop.Now()
+				stop.Stop()
 			}
 			if err := <-done; err != ErrInterrupted {
 				t.Errorf("writer %v, before %v: found %v", writer, before, err)
 			}
 			f.Close()
-			stop.Now()
+			stop.Stop()
 		}
 	}
 	stop := new(Interrupt)
-	stop.Now()
+	stop.Stop()
 	f, err := Open(fifo(t), Options{Interrupt: stop}, p)
 	if err != nil {
 		t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shortReads has the system answer n bytes of a file at most in one call, as FUSE and file systems on networks may.
+// shortReads makes the system calls return at most n bytes at a time, as FUSE and network file systems may.
 func shortReads(t *testing.T, n int) {
 	t.Helper()
 	one, several := pread, preadv
@@ -26,7 +26,7 @@ func shortReads(t *testing.T, n int) {
 	}
 }
 
-// A read that ends where a file of the usual size would is not the file's end.
+// A read of fewer bytes than requested is not the end of the file.
 func TestAShortReadIsNotTheEndOfAFile(t *testing.T) {
 	dir, p := t.TempDir(), pool(t)
 	write := func(name string, data []byte) string {
@@ -38,12 +38,9 @@ func TestAShortReadIsNotTheEndOfAFile(t *testing.T) {
 	}
 	const usual = 1000
 	data := noise(2 * usual)
-	defer learnSize(-1)
 	for _, n := range []int{1, 7, usual - 1, usual, usual + 1} {
 		shortReads(t, n)
 		for _, size := range []int{1, usual - 1, usual, usual + 1, 2 * usual} {
-			learnSize(usual)
-			learnSize(usual)
 			f, err := Open(write("file", data[:size]), Options{Compression: "none"}, p)
 			if err != nil {
 				t.Fatal(err)
@@ -60,7 +57,7 @@ func TestAShortReadIsNotTheEndOfAFile(t *testing.T) {
 func TestAShortReadIsNotTheEndOfOneOfSeveralFiles(t *testing.T) {
 	dir, head := t.TempDir(), []byte("sixteen bytes...")
 	data := noise(1000)
-	a := NewAlike(head)
+	a := NewUniformReader(head)
 	for _, n := range []int{1, 16, 17, 999, 1015, 1016, 1017} {
 		shortReads(t, n)
 		for _, more := range []int{-1, 0, 1, 500} {

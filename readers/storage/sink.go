@@ -18,29 +18,29 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed"
 )
 
-// A Sink is a file that is being written, under another name in the same folder until Commit. Whatever
-// happens before, a full disk or a killed process, there is no file of the name that was asked for, or the old one.
+// A Sink writes a file under a temporary name in the same folder until Commit. If the disk is full or the process is
+// killed before Commit, the file of the requested name is the old one, or does not exist.
 type Sink struct {
-	path   string // as it was given
-	target string // where links lead from there
-	mode   fs.FileMode
-	file   *os.File
-	plain  *bufio.Writer
-	packed io.WriteCloser // compresses into plain; nil where nothing is compressed
-	whole  *Spool         // all that is compressed, until Commit; nil where Patch need not write over it
-	spools []*Spool
-	offset int64
-	err    error
+	path        string // as the caller gave it
+	target      string // path with links resolved
+	mode        fs.FileMode
+	file        *os.File
+	plain       *bufio.Writer
+	compressor  io.WriteCloser // compresses into plain; nil if the file is not compressed
+	uncommitted *Spool         // data that Commit compresses after any Patch; nil unless by CreatePatched
+	spools      []*Spool
+	offset      int64
+	err         error
 }
 
-// Create begins a file. Compression is "none", "gzip", "zlib", "zstd" or "snappy"; "" or "auto": what the end of
-// the file's name stands for.
+// Create begins a file. Compression is "none", "gzip", "zlib", "zstd" or "snappy". "" and "auto" stand for the
+// compression of the path's suffix.
 func Create(path, compression string) (*Sink, error) {
 	s := &Sink{path: path}
-	if err := s.aim(); err != nil {
+	if err := s.resolveTarget(); err != nil {
 		return nil, err
 	}
-	compression, err := writesAs(path, compression)
+	compression, err := writeCompression(path, compression)
 	if err != nil {
 		return nil, err
 	}
@@ -52,13 +52,13 @@ func Create(path, compression string) (*Sink, error) {
 	switch compression {
 	case "none":
 	case "gzip":
-		s.packed = gzip.NewWriter(s.plain)
+		s.compressor = gzip.NewWriter(s.plain)
 	case "zlib":
-		s.packed = zlib.NewWriter(s.plain)
-	case "zstd": // WithZeroFrames: a stream of nothing has bytes too, as in the other formats
-		s.packed, err = zstd.NewWriter(s.plain, zstd.WithEncoderConcurrency(1), zstd.WithZeroFrames(true))
+		s.compressor = zlib.NewWriter(s.plain)
+	case "zstd": // WithZeroFrames: an empty stream has bytes too, as in the other formats
+		s.compressor, err = zstd.NewWriter(s.plain, zstd.WithEncoderConcurrency(1), zstd.WithZeroFrames(true))
 	case "snappy":
-		s.packed = &snappyWriter{Writer: s2.NewWriter(s.plain, s2.WriterSnappyCompat(), s2.WriterConcurrency(1)), to: s.plain}
+		s.compressor = &snappyWriter{Writer: s2.NewWriter(s.plain, s2.WriterSnappyCompat(), s2.WriterConcurrency(1)), to: s.plain}
 	default:
 		err = pyfeed.Errorf(pyfeed.Invalid, "compression: expected none, gzip, zlib, zstd or snappy, found %q", compression)
 	}
@@ -69,7 +69,7 @@ func Create(path, compression string) (*Sink, error) {
 	return s, nil
 }
 
-// snappyWriter writes the identifier of a stream even if nothing follows.
+// snappyWriter writes the identifier of a stream even if the stream is empty.
 type snappyWriter struct {
 	*s2.Writer
 	to    io.Writer
@@ -89,18 +89,18 @@ func (w *snappyWriter) Close() error {
 	return err
 }
 
-const mostLinks = 40 // one after the other, as Linux has it
+const maxLinks = 40 // in a row, as in Linux
 
-// aim follows links, so that what they lead to is replaced, not they. What is there may only be a file: to rename over
-// a device or a pipe would take it away from everybody else.
-func (s *Sink) aim() error {
+// resolveTarget follows links, so that the file they point to is replaced, not the link. The target must be a regular file
+// or not exist: a rename must not replace a device or a pipe.
+func (s *Sink) resolveTarget() error {
 	if s.path == "" {
 		return pyfeed.Errorf(pyfeed.Invalid, "expected the name of a file, found an empty string")
 	}
 	s.target = s.path
-	for range mostLinks {
+	for range maxLinks {
 		link, err := os.Readlink(s.target)
-		if err != nil { // no link, or nothing there
+		if err != nil { // not a link, or does not exist
 			break
 		}
 		if !filepath.IsAbs(link) {
@@ -123,7 +123,7 @@ func (s *Sink) aim() error {
 	return nil
 }
 
-// RegularFile is nil for a file's mode; else it says what was found.
+// RegularFile returns nil if mode is that of a regular file, else an error that names the kind of file found.
 func RegularFile(mode fs.FileMode) error {
 	found := "something else"
 	switch {
@@ -138,18 +138,18 @@ func RegularFile(mode fs.FileMode) error {
 	case mode&fs.ModeDevice != 0:
 		found = "a device"
 	case mode&fs.ModeSymlink != 0:
-		found = "too many links, one after the other"
+		found = "too many links in a row"
 	}
-	return notAFile(found)
+	return notRegularError(found)
 }
 
-// notAFile is what was found in a file's place.
-type notAFile string
+// notRegularError names the kind of file found instead of a regular one.
+type notRegularError string
 
-func (found notAFile) Error() string { return "expected a file, found " + string(found) }
+func (found notRegularError) Error() string { return "expected a file, found " + string(found) }
 
-// Unwrap is what the system would have said.
-func (found notAFile) Unwrap() error {
+// Unwrap returns the error that the system reports for such a file.
+func (found notRegularError) Unwrap() error {
 	if found == aDirectory {
 		return syscall.EISDIR
 	}
@@ -158,16 +158,16 @@ func (found notAFile) Unwrap() error {
 
 const aDirectory = "a directory"
 
-// temporary makes a file beside the one that is being written.
+// temporary creates a file in the target's folder.
 func (s *Sink) temporary() (*os.File, error) {
 	return os.CreateTemp(filepath.Dir(s.target), "."+filepath.Base(s.target)+".*.partial")
 }
 
-// CreatePatched begins a file as Create does, for one who will Patch it: what is compressed is put aside until Commit.
+// CreatePatched is Create for a file that Patch will change: Commit compresses the data.
 func CreatePatched(path, compression string) (*Sink, error) {
 	s, err := Create(path, compression)
-	if err == nil && s.packed != nil {
-		if s.whole, err = s.Spool(); err != nil {
+	if err == nil && s.compressor != nil {
+		if s.uncommitted, err = s.Spool(); err != nil {
 			s.Abort()
 		}
 	}
@@ -177,17 +177,17 @@ func CreatePatched(path, compression string) (*Sink, error) {
 	return s, nil
 }
 
-// Write adds bytes. After an error the Sink is good for Abort only.
+// Write appends bytes. After an error only Abort may be called.
 func (s *Sink) Write(b []byte) (int, error) {
 	if s.err != nil {
 		return 0, s.err
 	}
 	var to io.Writer = s.plain
 	switch {
-	case s.whole != nil:
-		to = s.whole
-	case s.packed != nil:
-		to = s.packed
+	case s.uncommitted != nil:
+		to = s.uncommitted
+	case s.compressor != nil:
+		to = s.compressor
 	}
 	n, err := to.Write(b)
 	s.offset += int64(n)
@@ -201,12 +201,12 @@ func (s *Sink) Write(b []byte) (int, error) {
 // Offset is the number of bytes written, before compression.
 func (s *Sink) Offset() int64 { return s.offset }
 
-// Patch writes over what was written at an offset before, in a file that is not compressed or was made to be patched.
+// Patch overwrites earlier bytes at an offset. A compressed file MUST have been created by CreatePatched.
 func (s *Sink) Patch(offset int64, b []byte) error {
 	if s.err == nil {
 		plain, file := s.plain, s.file
-		if s.whole != nil {
-			plain, file = s.whole.buffer, s.whole.file
+		if s.uncommitted != nil {
+			plain, file = s.uncommitted.buffer, s.uncommitted.file
 		}
 		err := plain.Flush()
 		if err == nil {
@@ -219,20 +219,20 @@ func (s *Sink) Patch(offset int64, b []byte) error {
 	return s.err
 }
 
-// Err is what a Write answers: nil, or why one failed, or that the Sink is closed.
+// Err returns the error of the first failed Write, an error if the Sink is closed, or nil.
 func (s *Sink) Err() error { return s.err }
 
-// Commit makes the file what it is called, with all its bytes on the disk.
+// Commit syncs the bytes to the disk and renames the file to its target.
 func (s *Sink) Commit() error {
 	err := s.err
-	if err == nil && s.whole != nil {
-		_, err = s.whole.WriteTo(s.packed)
+	if err == nil && s.uncommitted != nil {
+		_, err = s.uncommitted.WriteTo(s.compressor)
 	}
-	if err == nil && s.packed != nil {
-		err = s.packed.Close()
-		s.packed = nil
+	if err == nil && s.compressor != nil {
+		err = s.compressor.Close()
+		s.compressor = nil
 	}
-	for _, step := range []func() error{s.plain.Flush, s.settleMode, s.file.Sync, s.file.Close, s.rename} {
+	for _, step := range []func() error{s.plain.Flush, s.applyMode, s.file.Sync, s.file.Close, s.rename} {
 		if err == nil {
 			err = step()
 		}
@@ -249,7 +249,7 @@ func (s *Sink) Commit() error {
 	return nil
 }
 
-// end lets go of what was put aside. Nothing can be written any more.
+// end closes the spools and makes later writes fail.
 func (s *Sink) end() {
 	for _, p := range s.spools {
 		_ = p.file.Close()
@@ -260,17 +260,17 @@ func (s *Sink) end() {
 	}
 }
 
-// settleMode gives the file the rights that the one it replaces had, or one made by its own name would have.
-func (s *Sink) settleMode() error { return s.file.Chmod(s.mode) }
+// applyMode sets the permissions of the replaced file, or else those of a newly created file.
+func (s *Sink) applyMode() error { return s.file.Chmod(s.mode) }
 
 func (s *Sink) rename() error { return os.Rename(s.file.Name(), s.target) }
 
-// Abort leaves nothing behind. After Commit it does nothing.
+// Abort removes the temporary file. After Commit it does nothing.
 func (s *Sink) Abort() {
-	if s.packed != nil {
+	if s.compressor != nil {
 		s.plain.Reset(io.Discard)
-		_ = s.packed.Close()
-		s.packed = nil
+		_ = s.compressor.Close()
+		s.compressor = nil
 	}
 	if s.file != nil {
 		_ = os.Remove(s.file.Name())
@@ -297,15 +297,15 @@ func (s *Sink) failed(doing string, err error) error {
 		At: &pyfeed.Location{File: s.path, Offset: -1, Record: -1}}
 }
 
-// A Spool is bytes that a Sink gets later, because something comes before them that is known last. They lie in a file
-// beside the Sink's, which has no name any more: nothing of it is left behind, whatever happens.
+// A Spool keeps bytes that a Sink receives later, when the bytes that precede them are known. It is an unlinked file in
+// the Sink's folder, so that no file remains if the process is killed.
 type Spool struct {
 	sink   *Sink
 	file   *os.File
 	buffer *bufio.Writer
 }
 
-// Spool begins one, which ends with the Sink.
+// Spool creates a Spool, which exists as long as the Sink is open.
 func (s *Sink) Spool() (*Spool, error) {
 	file, err := s.temporary()
 	if err == nil {
@@ -321,7 +321,7 @@ func (s *Sink) Spool() (*Spool, error) {
 	return p, nil
 }
 
-// Write adds bytes.
+// Write appends bytes.
 func (p *Spool) Write(b []byte) (int, error) {
 	n, err := p.buffer.Write(b)
 	if err != nil {
@@ -330,7 +330,7 @@ func (p *Spool) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// WriteTo writes all of them.
+// WriteTo writes all bytes to w.
 func (p *Spool) WriteTo(to io.Writer) (n int64, err error) {
 	if err = p.buffer.Flush(); err == nil {
 		_, err = p.file.Seek(0, io.SeekStart)

@@ -21,7 +21,7 @@ import (
 
 var kinds = []string{"none", "gzip", "zlib", "zstd", "snappy"}
 
-// pool is one whose memory has come back, all of it, when the test is over.
+// pool returns a pool. The test fails if it does not release all memory of the pool.
 func pool(t testing.TB) *memory.Pool {
 	t.Helper()
 	before := memory.Count()
@@ -29,7 +29,7 @@ func pool(t testing.TB) *memory.Pool {
 	t.Cleanup(func() {
 		p.Close()
 		if after := memory.Count(); after != before {
-			t.Errorf("counts: %+v before, %+v after", before, after)
+			t.Errorf("memory was not released: counts %+v before, %+v after", before, after)
 		}
 	})
 	return p
@@ -70,7 +70,7 @@ func readAll(f *File) ([]byte, error) {
 	var all []byte
 	for n := 1; ; n = n*3%200_001 + 1 {
 		if f.Offset() != int64(len(all)) {
-			return all, errors.New("the offset is not what was read")
+			return all, errors.New("the offset is not the number of bytes read")
 		}
 		b, err := f.Peek(n)
 		if err != nil || len(b) == 0 {
@@ -82,7 +82,7 @@ func readAll(f *File) ([]byte, error) {
 	}
 }
 
-func TestWhatIsWrittenIsRead(t *testing.T) {
+func TestWriteThenRead(t *testing.T) {
 	p := pool(t)
 	dir := t.TempDir()
 	for _, size := range []int{0, 1, 100, blockSize, blockSize + 3} {
@@ -91,10 +91,10 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 			name := filepath.Join(dir, kind)
 			write(t, name, kind, data)
 			for _, o := range []Options{{Compression: kind}, {Compression: kind, IO: "read"}, {}} {
-				if o.Compression == "" && kind == "zlib" { // which does not say so
+				if o.Compression == "" && kind == "zlib" { // zlib cannot be detected
 					continue
 				}
-				if o.IO == "read" && kind != "none" { // as in any case
+				if o.IO == "read" && kind != "none" { // the same as without IO
 					continue
 				}
 				f, err := Open(name, o, p)
@@ -110,11 +110,11 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 						t.Error(err)
 					}
 				}
-				if want := kind == "none" && o.IO != "read" && size > smallFile; f.Mapped() != want {
-					t.Errorf("%d bytes, %s, %+v: mapped: %v", size, kind, o, f.Mapped())
+				if want := kind == "none" && o.IO != "read" && size > smallFile; f.IsMapped() != want {
+					t.Errorf("%d bytes, %s, %+v: mapped: %v", size, kind, o, f.IsMapped())
 				}
-				if f.Compressed() != (kind != "none") {
-					t.Errorf("%s: compressed: %v", kind, f.Compressed())
+				if f.IsCompressed() != (kind != "none") {
+					t.Errorf("%s: compressed: %v", kind, f.IsCompressed())
 				}
 				f.Close()
 			}
@@ -134,7 +134,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	}
 }
 
-func TestWhatIsHeldStays(t *testing.T) {
+func TestHeldViewsStayValid(t *testing.T) {
 	p := pool(t)
 	data := noise(4 * blockSize)
 	name := filepath.Join(t.TempDir(), "file")
@@ -165,8 +165,8 @@ func TestWhatIsHeldStays(t *testing.T) {
 	}
 }
 
-// A length that a file claims costs no memory.
-func TestAskingForMoreThanThereIs(t *testing.T) {
+// A length in a file allocates no memory for data that does not exist.
+func TestPeekBeyondTheEnd(t *testing.T) {
 	p := pool(t)
 	name := filepath.Join(t.TempDir(), "file")
 	write(t, name, "gzip", noise(1000))
@@ -177,14 +177,14 @@ func TestAskingForMoreThanThereIs(t *testing.T) {
 	defer f.Close()
 	b, err := f.Peek(1 << 60)
 	if err != nil || len(b) != 1000 {
-		t.Errorf("expected the 1000 bytes there are, found %d, %v", len(b), err)
+		t.Errorf("expected the 1000 bytes of the file, found %d, %v", len(b), err)
 	}
 	if live := memory.Count().Live[memory.File]; live > 4*blockSize {
 		t.Errorf("found %d bytes in use", live)
 	}
 }
 
-func TestACompressedFileThatIsCutSaysSo(t *testing.T) {
+func TestTruncatedCompressedFileIsAnError(t *testing.T) {
 	p := pool(t)
 	dir := t.TempDir()
 	data := noise(300_000)
@@ -202,7 +202,7 @@ func TestACompressedFileThatIsCutSaysSo(t *testing.T) {
 		got, err := readAll(f)
 		var e *pyfeed.Error
 		if !errors.As(err, &e) || e.Kind != pyfeed.Corrupt || e.At == nil || e.At.Offset < int64(len(got)) {
-			t.Errorf("%s: expected Corrupt behind %d bytes, found %v", kind, len(got), err)
+			t.Errorf("%s: expected Corrupt after %d bytes, found %v", kind, len(got), err)
 		}
 		if !bytes.HasPrefix(data, got) {
 			t.Errorf("%s: found other bytes", kind)
@@ -226,12 +226,12 @@ func TestShrunkFile(t *testing.T) {
 	if _, err := readAll(f); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Intact(); err == nil || !strings.Contains(err.Error(), "expected 100000 bytes, found 4096") {
+	if err := f.CheckTruncated(); err == nil || !strings.Contains(err.Error(), "expected 100000 bytes, found 4096") {
 		t.Errorf("found %v", err)
 	}
 }
 
-func TestErrorsOfTheSystemNameTheFile(t *testing.T) {
+func TestSystemErrorsNameTheFile(t *testing.T) {
 	p := pool(t)
 	dir := t.TempDir()
 	missing := filepath.Join(dir, "missing")
@@ -275,7 +275,7 @@ func names(t *testing.T, dir string) (all []string) {
 	return all
 }
 
-func TestAFileThatIsNotCompletedIsNotThere(t *testing.T) {
+func TestUncommittedFileDoesNotExist(t *testing.T) {
 	for _, kind := range kinds {
 		dir := t.TempDir()
 		name := filepath.Join(dir, "file")
@@ -304,12 +304,11 @@ func TestAFileThatIsNotCompletedIsNotThere(t *testing.T) {
 			t.Error("wrote to a closed file")
 		}
 		if err := s.Commit(); err == nil {
-			t.Error("completed a file that was given up")
+			t.Error("completed a file that was aborted")
 		}
 	}
 }
 
-// A limit on the size of files does what a full disk does, but for the number of the error.
 func TestOnlyFilesAreReplaced(t *testing.T) {
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "pipe")
@@ -333,13 +332,13 @@ func TestOnlyFilesAreReplaced(t *testing.T) {
 	}
 }
 
-func TestWhatALinkLeadsToIsReplaced(t *testing.T) {
+func TestLinkTargetIsReplaced(t *testing.T) {
 	dir := t.TempDir()
 	inner := filepath.Join(dir, "a", "b")
 	if err := os.MkdirAll(inner, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// link -> folder/../new, where folder is a link to a/b: so it is a/new, which is not there at first.
+	// link -> folder/../new, where folder is a link to a/b: so the target is a/new, which does not exist at first.
 	for name, to := range map[string]string{"folder": "a/b", "link": "folder/../new"} {
 		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
@@ -360,7 +359,7 @@ func TestWhatALinkLeadsToIsReplaced(t *testing.T) {
 			t.Errorf("expected %q, found %q, %v", text, got, err)
 		}
 		if info, err := os.Stat(link); text == "two" && (err != nil || info.Mode().Perm() != 0o640) {
-			t.Errorf("expected the rights that the file had, found %v, %v", info, err)
+			t.Errorf("expected the mode of the old file, found %v, %v", info, err)
 		}
 		if err := os.Chmod(link, 0o640); err != nil {
 			t.Fatal(err)
@@ -371,12 +370,13 @@ func TestWhatALinkLeadsToIsReplaced(t *testing.T) {
 	}
 }
 
+// The limit on the size of files has the effect of a full disk, except for the error number.
 func TestAFullDiskLeavesNothing(t *testing.T) {
 	var old syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
 		t.Fatal(err)
 	}
-	for _, size := range []int{100_000, 10_000_000} { // found out in Commit, and before
+	for _, size := range []int{100_000, 10_000_000} { // found in Commit, and before Commit
 		dir := t.TempDir()
 		name := filepath.Join(dir, "file")
 		s, err := Create(name, "none")
@@ -404,7 +404,7 @@ func TestAFullDiskLeavesNothing(t *testing.T) {
 	}
 }
 
-// The compression is what the name says. What comes first can be written last in any.
+// The suffix gives the compression. With any compression, bytes at the beginning can be written last.
 func TestPatch(t *testing.T) {
 	p := pool(t)
 	for end, magic := range map[string]string{"": "count", ".gz": "\x1f\x8b", ".TGZ": "\x1f\x8b", ".zst": "\x28\xb5\x2f\xfd", ".sz": "\xff\x06", ".zlib": "\x78"} {
@@ -432,7 +432,7 @@ func TestPatch(t *testing.T) {
 		}
 		var e *pyfeed.Error
 		if _, err = s.Write([]byte("x")); !errors.As(err, &e) || e.Kind != pyfeed.State || s.Err() != err || s.Commit() != err || s.Patch(0, nil) != err {
-			t.Errorf("%s: closed, and found %v", end, err)
+			t.Errorf("%s: a write after Commit returned %v", end, err)
 		}
 		s.Abort()
 		if found, _ := os.ReadFile(name); !strings.HasPrefix(string(found), magic) {
@@ -457,7 +457,7 @@ func TestPatch(t *testing.T) {
 	}
 }
 
-// What is put aside comes out whole, leaves nothing behind, and goes with the Sink.
+// Data in a Spool is written in full, leaves no file behind, and is dropped with the Sink.
 func TestSpool(t *testing.T) {
 	for _, compression := range []string{"none", "zstd"} {
 		for _, aborted := range []bool{false, true} {
@@ -493,7 +493,7 @@ func TestSpool(t *testing.T) {
 				t.Errorf("aborted: %v, found %v", aborted, all)
 			}
 			if err = spools[0].file.Close(); !errors.Is(err, os.ErrClosed) {
-				t.Errorf("aborted: %v, and the file is open: %v", aborted, err)
+				t.Errorf("aborted: %v, but the file is open: %v", aborted, err)
 			}
 			if aborted {
 				continue
@@ -510,7 +510,7 @@ func TestSpool(t *testing.T) {
 	}
 }
 
-// Where the size is known, all that is asked for comes in one block.
+// If the size is known, all requested data is read in one block.
 func TestAKnownSizeIsReadAtOnce(t *testing.T) {
 	p := pool(t)
 	const size = 5*blockSize + 7
@@ -530,11 +530,11 @@ func TestAKnownSizeIsReadAtOnce(t *testing.T) {
 			t.Errorf("expected %d bytes, found %d, %v", size-skip, len(b), err)
 		}
 		if live := memory.Count().Live[memory.File]; live != int64(size-skip+1) {
-			t.Errorf("expected a block of %d bytes and one to come to the end, found %d", size-skip, live)
+			t.Errorf("expected a block of %d bytes and one byte more, found %d", size-skip, live)
 		}
 		f.Close()
 	}
-	// One that has grown since is read all the same.
+	// A file that has grown since is read completely too.
 	f, err := Open(name, Options{IO: "read"}, p)
 	if err != nil {
 		t.Fatal(err)
@@ -548,8 +548,8 @@ func TestAKnownSizeIsReadAtOnce(t *testing.T) {
 	}
 }
 
-// Where two files were of one size, a third of that size is known to be whole without asking; any other is read as ever.
-func TestFilesOfOneSize(t *testing.T) {
+// Files of any size are read one after the other, small and large ones, between a directory and a FIFO.
+func TestFilesOfSeveralSizes(t *testing.T) {
 	p := pool(t)
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "fifo")
@@ -571,21 +571,6 @@ func TestFilesOfOneSize(t *testing.T) {
 					if err := os.WriteFile(name, data, 0o600); err != nil {
 						t.Fatal(err)
 					}
-				}
-				if i == 2 {
-					if usualSize.Load() != int64(usual) {
-						t.Errorf("expected %d, found %d", usual, usualSize.Load())
-					}
-					fd, err := openNow(name)
-					if err != nil {
-						t.Fatal(err)
-					}
-					b, n, err := (&File{pool: p}).readUsual(fd)
-					closeNow(fd)
-					if err != nil || b == nil || n != usual {
-						t.Fatalf("expected %d bytes, found %d, %v", usual, n, err)
-					}
-					b.Release()
 				}
 				f, err := Open(name, Options{}, p)
 				if size == -1 {
@@ -610,9 +595,9 @@ func TestFilesOfOneSize(t *testing.T) {
 	}
 }
 
-func TestAListIsWhatTheDirectoryHas(t *testing.T) {
+func TestListReturnsAllEntries(t *testing.T) {
 	dir := t.TempDir()
-	for i := range 700 { // more than comes at a time
+	for i := range 700 { // more than one system call returns
 		if err := os.WriteFile(filepath.Join(dir, strings.Repeat("x", i%200+1)+strconv.Itoa(i)), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// networks are the file systems on which a page fault is a message to a server, one at a time.
+// networks are the magic numbers of network file systems, where each page fault is a request to a server.
 var networks = map[int64]bool{
 	unix.NFS_SUPER_MAGIC: true, unix.SMB_SUPER_MAGIC: true, unix.CIFS_SUPER_MAGIC: true, unix.SMB2_SUPER_MAGIC: true,
 	unix.CEPH_SUPER_MAGIC: true, unix.V9FS_MAGIC: true, unix.FUSE_SUPER_MAGIC: true, unix.CODA_SUPER_MAGIC: true,
@@ -27,8 +27,7 @@ func onNetwork(fd int) bool {
 	return unix.Fstatfs(fd, &s) == nil && networks[int64(s.Type)]
 }
 
-// umask is what the process takes away from the rights of new files. To ask the system call for it is to
-// change it for a moment, for all threads.
+// umask reads the process's umask from /proc. The system call would have to change it for a moment, for all threads.
 func umask() os.FileMode {
 	status, _ := os.ReadFile("/proc/self/status")
 	_, after, _ := strings.Cut(string(status), "\nUmask:")
@@ -40,39 +39,39 @@ func umask() os.FileMode {
 	return os.FileMode(m)
 }
 
-// openNow opens a file, whatever it is, without waiting. It does without what os.Open adds.
-func openNow(path string) (fd int, err error) {
-	return retried(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0) })
+// openNonblocking opens a file of any kind without blocking. It is cheaper than os.Open.
+func openNonblocking(path string) (fd int, err error) {
+	return retryInterrupted(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0) })
 }
 
-// stamp is what differs after a file was written to.
-type stamp struct {
-	size    int64
-	written unix.Timespec
+// fileStamp changes when a file is written to.
+type fileStamp struct {
+	size     int64
+	modified unix.Timespec
 }
 
-func (s stamp) String() string {
-	return fmt.Sprintf("%d bytes, written at %s", s.size, time.Unix(s.written.Unix()).Format("2006-01-02 15:04:05.000000000"))
+func (s fileStamp) String() string {
+	return fmt.Sprintf("%d bytes, written at %s", s.size, time.Unix(s.modified.Unix()).Format("2006-01-02 15:04:05.000000000"))
 }
 
-// stat is the stamp of a file, and what kind of one it is, as unix.S_IFREG.
-func stat(fd int) (now stamp, kind uint32, err error) {
+// stat returns the stamp of a file and its kind, such as unix.S_IFREG.
+func stat(fd int) (now fileStamp, kind uint32, err error) {
 	var s unix.Stat_t
 	err = unix.Fstat(fd, &s)
-	return stamp{s.Size, s.Mtim}, s.Mode & unix.S_IFMT, err
+	return fileStamp{s.Size, s.Mtim}, s.Mode & unix.S_IFMT, err
 }
 
-// The system's. Only tests change them.
+// System calls, which tests replace.
 var (
 	pread  = unix.Pread
 	preadv = unix.Preadv
 )
 
-// readSmall reads into b from the beginning, as much as there is. A file system may answer less in one call: the file ends
-// where it answers nothing.
+// readSmall reads from the beginning of a file until b is full or the file ends. It reads until the system returns no bytes,
+// since some file systems return fewer bytes than requested.
 func readSmall(fd int, b []byte) (n int, err error) {
 	for n < len(b) {
-		got, err := retried(func() (int, error) { return pread(fd, b[n:], int64(n)) })
+		got, err := retryInterrupted(func() (int, error) { return pread(fd, b[n:], int64(n)) })
 		if err != nil || got == 0 {
 			return n, err
 		}
@@ -81,10 +80,10 @@ func readSmall(fd int, b []byte) (n int, err error) {
 	return n, nil
 }
 
-// readParts is readSmall into several parts, one behind the other. It changes their list.
+// readParts is readSmall into several buffers in turn. It modifies the list.
 func readParts(fd int, parts [][]byte) (n int, err error) {
 	for len(parts) > 0 {
-		got, err := retried(func() (int, error) { return preadv(fd, parts, int64(n)) })
+		got, err := retryInterrupted(func() (int, error) { return preadv(fd, parts, int64(n)) })
 		if err != nil || got == 0 {
 			return n, err
 		}
@@ -100,12 +99,12 @@ func readParts(fd int, parts [][]byte) (n int, err error) {
 	return n, nil
 }
 
-func closeNow(fd int) { _ = unix.Close(fd) }
+func closeFD(fd int) { _ = unix.Close(fd) }
 
-// List calls each for what is in a directory, in no order, with the type that the directory says it has, until that
-// answers an error. os.ReadDir does the same, makes an object for each, and sorts them.
+// List calls each for every entry of a directory, unsorted, with the entry's type, until each returns an error. os.ReadDir
+// would allocate an object for every entry and sort them.
 func List(dir string, each func(path, name string, kind os.FileMode) error) error {
-	fd, err := retried(func() (int, error) { return unix.Open(dir, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_DIRECTORY, 0) })
+	fd, err := retryInterrupted(func() (int, error) { return unix.Open(dir, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_DIRECTORY, 0) })
 	if err != nil {
 		return &os.PathError{Op: "open", Path: dir, Err: err}
 	}
@@ -114,7 +113,7 @@ func List(dir string, each func(path, name string, kind os.FileMode) error) erro
 	within := len(path)
 	entries := make([]byte, 8<<10)
 	for {
-		n, err := retried(func() (int, error) { return unix.ReadDirent(fd, entries) })
+		n, err := retryInterrupted(func() (int, error) { return unix.ReadDirent(fd, entries) })
 		if err != nil {
 			return &os.PathError{Op: "readdirent", Path: dir, Err: err}
 		}
@@ -131,10 +130,10 @@ func List(dir string, each func(path, name string, kind os.FileMode) error) erro
 				continue
 			}
 			path := string(append(path[:within], name...))
-			if !known { // some file systems do not say
+			if !known { // some file systems do not store the type
 				info, err := os.Lstat(path)
 				if os.IsNotExist(err) {
-					continue // by now
+					continue // the entry was removed meanwhile
 				}
 				if err != nil {
 					return err
@@ -148,8 +147,8 @@ func List(dir string, each func(path, name string, kind os.FileMode) error) erro
 	}
 }
 
-// retried is a call that is made again where a signal has interrupted it.
-func retried(call func() (int, error)) (n int, err error) {
+// retryInterrupted repeats a system call as long as a signal interrupts it.
+func retryInterrupted(call func() (int, error)) (n int, err error) {
 	for {
 		if n, err = call(); err != unix.EINTR {
 			return n, err
@@ -157,7 +156,7 @@ func retried(call func() (int, error)) (n int, err error) {
 	}
 }
 
-// entryTypes are the types of files that a directory can tell.
+// entryTypes maps the types of directory entries.
 var entryTypes = map[byte]os.FileMode{
 	unix.DT_REG: 0, unix.DT_DIR: os.ModeDir, unix.DT_LNK: os.ModeSymlink, unix.DT_FIFO: os.ModeNamedPipe,
 	unix.DT_SOCK: os.ModeSocket, unix.DT_BLK: os.ModeDevice, unix.DT_CHR: os.ModeDevice | os.ModeCharDevice,

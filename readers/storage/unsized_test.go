@@ -5,13 +5,13 @@ import (
 	"testing"
 )
 
-// The files of /proc have a size of 0, whatever is in them.
+// The files of /proc have a size of 0, whatever they contain.
 func TestAFileOfUnknownSizeIsRead(t *testing.T) {
 	p := pool(t)
 	for name, least := range map[string]int{"/proc/version": 1, "/proc/kallsyms": smallFile + 1} {
 		want, err := os.ReadFile(name)
 		if info, bad := os.Stat(name); err != nil || bad != nil || info.Size() != 0 || len(want) < least {
-			if least > 1 { // not every machine shows its kernel's symbols
+			if least > 1 { // some machines do not show the symbols of the kernel
 				continue
 			}
 			t.Fatal(name, err)

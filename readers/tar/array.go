@@ -6,8 +6,8 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed"
 )
 
-// array makes a tensor of a member in npy's format, which begins at the position. It stays where it lies, unless its
-// elements are in another order than ours.
+// array makes a tensor of an npy member, whose data begins at the position. It is a view of the file, unless its
+// elements have another order than in memory.
 func (r *records) array(field int, s *pyfeed.LoDTensor, data []byte) bool {
 	f := &r.plan.fields[field]
 	a, err := r.npy[field].Parse(data)
@@ -20,18 +20,18 @@ func (r *records) array(field int, s *pyfeed.LoDTensor, data []byte) bool {
 				at = e.At.Offset
 			}
 		}
-		r.damage(rest, 0, r.f.Offset()+at, "instance %.200q, member .%s: %s", r.key, f.ext, text)
+		r.damage(atRemainder, 0, r.f.Offset()+at, "instance %.200q, member .%s: %s", r.key, f.ext, text)
 		r.kind(kind)
 		return false
 	}
 	elements := data[a.Begin:]
 	if len(elements) != a.Size {
-		r.damage(rest, 0, r.f.Offset()+int64(a.Begin), "instance %.200q, member .%s: expected %d bytes, dims %v of %v, found %d",
+		r.damage(atRemainder, 0, r.f.Offset()+int64(a.Begin), "instance %.200q, member .%s: expected %d bytes, dims %v of %v, found %d",
 			r.key, f.ext, a.Size, a.Shape, a.DType, len(elements))
 		return false
 	}
 	if err := s.SetDims(a.Shape); err != nil {
-		r.damage(rest, 0, r.f.Offset(), "instance %.200q, member .%s: %v", r.key, f.ext, err)
+		r.damage(atRemainder, 0, r.f.Offset(), "instance %.200q, member .%s: %v", r.key, f.ext, err)
 		r.kind(pyfeed.Shape)
 		return false
 	}
@@ -39,16 +39,16 @@ func (r *records) array(field int, s *pyfeed.LoDTensor, data []byte) bool {
 	if !a.InPlace() {
 		to, in, err := r.arrays.Get(len(elements))
 		if err != nil {
-			r.err, r.behind = err, nowhere
+			r.err, r.resumeAt = err, noResume
 			return false
 		}
 		s.Hold(to, in)
 		if err := a.Decode(to, elements, r.f.Interrupt()); err != nil {
-			r.err, r.behind = err, nowhere
+			r.err, r.resumeAt = err, noResume
 			return false
 		}
 	} else {
-		s.Hold(elements, r.hold.one())
+		s.Hold(elements, r.hold.take())
 		s.ReadOnly = true
 	}
 	if f.lod && len(a.Shape) > 0 {

@@ -9,8 +9,7 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// archive has n samples of a jpg of so many bytes and a cls, with pax headers as WebDataset's TarWriter has them or
-// without.
+// archive writes n samples of a jpg of size bytes and a cls, with pax headers like WebDataset's TarWriter, or without.
 func archive(b *testing.B, n, size int, pax bool) string {
 	path := filepath.Join(b.TempDir(), "bench.tar")
 	f, err := os.Create(path)
@@ -33,12 +32,12 @@ func archive(b *testing.B, n, size int, pax bool) string {
 				h := newBlock(nil, []byte("././@PaxHeader"), len(record), typePax)
 				all = append(all, h[:]...)
 				all = append(all, record...)
-				all = append(all, zeros[:padded(len(record))-len(record)]...)
+				all = append(all, zeros[:roundToBlocks(len(record))-len(record)]...)
 			}
 			h := newBlock(nil, []byte(key+"."+m.ext), len(m.data), typeRegular)
 			all = append(all, h[:]...)
 			all = append(all, m.data...)
-			all = append(all, zeros[:padded(len(m.data))-len(m.data)]...)
+			all = append(all, zeros[:roundToBlocks(len(m.data))-len(m.data)]...)
 		}
 		if len(all) > 1<<20 {
 			f.Write(all)

@@ -17,7 +17,7 @@ import (
 
 var threeFields = Options{Fields: []Field{{Name: "cls"}, {Name: "jpg"}, {Name: "json", Kind: "text"}, {Name: "npy"}}}
 
-// both runs a test on data in memory and on mapped files, of which it is given fewer.
+// both runs a test with data in memory and with mapped files. With files, step is larger, so that fewer cases are run.
 func both(t *testing.T, f func(t *testing.T, step int, open func(data []byte) *records)) {
 	t.Run("memory", func(t *testing.T) {
 		c := config(formattest.Pool(t), threeFields)
@@ -41,7 +41,7 @@ func both(t *testing.T, f func(t *testing.T, step int, open func(data []byte) *r
 
 func TestEveryTruncation(t *testing.T) {
 	data := ended(three...)
-	// How long the file must be for so many instances, the padding of the last member left out.
+	// The smallest size of the file for so many instances, without the padding of the last member.
 	var needs []int
 	at := 0
 	for i, p := range three {
@@ -49,7 +49,7 @@ func TestEveryTruncation(t *testing.T) {
 		if i%4 == 3 {
 			needs = append(needs, at+len(p.data))
 		}
-		at += padded(len(p.data))
+		at += roundToBlocks(len(p.data))
 	}
 	both(t, func(t *testing.T, step int, open func([]byte) *records) {
 		for n := 0; n <= len(data); n += step {
@@ -63,7 +63,7 @@ func TestEveryTruncation(t *testing.T) {
 			if !slices.Equal(rows, threeRows[:whole]) {
 				t.Fatalf("%d bytes: expected %d rows, found %q", n, whole, rows)
 			}
-			if n >= at+blockSize { // the second block of zeros is not missed
+			if n >= at+blockSize { // the second block of zeros may be missing
 				expectErrors(t, "whole", errs)
 			} else if len(errs) != 1 || !strings.Contains(errs[0].Error(), "the end of the file") {
 				t.Fatalf("%d bytes: expected an error about the end of the file, found %v", n, errs)
@@ -82,7 +82,7 @@ func TestEveryFlippedByte(t *testing.T) {
 		for i := range blockSize {
 			header[at+i] = true
 		}
-		at += blockSize + padded(len(p.data))
+		at += blockSize + roundToBlocks(len(p.data))
 	}
 	both(t, func(t *testing.T, step int, open func([]byte) *records) {
 		if testing.Short() {
@@ -90,7 +90,7 @@ func TestEveryFlippedByte(t *testing.T) {
 		}
 		for i := 0; i < len(data); i += step {
 			for _, flip := range []byte{0xff, 0x01} {
-				if flip == 0x01 && !header[i] { // where one flip is like another
+				if flip == 0x01 && !header[i] { // outside of headers, one flip is like another
 					continue
 				}
 				data[i] ^= flip
@@ -113,7 +113,7 @@ func TestEveryFlippedByte(t *testing.T) {
 					if lost != 0 || len(errs) > 1 || i < at+blockSize && len(errs) == 0 {
 						t.Fatalf("byte %d, end: lost %d, errors %v", i, lost, errs)
 					}
-				case lost > 1 || len(rows)+len(errs) != 3: // a payload, which nothing guards
+				case lost > 1 || len(rows)+len(errs) != 3: // the data of a member, which has no checksum
 					t.Fatalf("byte %d, payload: lost %d, rows %q, errors %v", i, lost, rows, errs)
 				}
 			}
@@ -121,7 +121,7 @@ func TestEveryFlippedByte(t *testing.T) {
 	})
 }
 
-func TestHostileSizes(t *testing.T) {
+func TestAdversarialSizes(t *testing.T) {
 	for _, size := range []string{
 		"\x80\x00\x00\x00\x00\x00\x00\x00\x80\x00\x00\x00", "\x80\x00\x00\x00\x7f\xff\xff\xff\xff\xff\xff\xff", "\x80\x00\x00\x00\x80\x00\x00\x00\x00\x00\x00\x00",
 		"\x80\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\xff", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", "\x80\x00\x00\x00\x3f\xff\xff\xff\xff\xff\xff\xff", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x00",
@@ -144,7 +144,7 @@ func TestHostileSizes(t *testing.T) {
 	}
 }
 
-// An instance that is damaged counts once, however much of it is left.
+// A damaged instance is counted once, whatever is left of it.
 func TestResync(t *testing.T) {
 	var all []part
 	for _, key := range []string{"a", "b", "c", "d", "e"} {
@@ -178,13 +178,13 @@ func TestResync(t *testing.T) {
 		if found != c.rows || len(errs) != c.errors {
 			t.Errorf("%v broken: expected %s with %d errors, found %s with %v", c.broken, c.rows, c.errors, found, errs)
 		}
-		// Without fields, the first instance that is whole for certain decides.
+		// Without fields, the first instance that is certainly complete gives the fields.
 		rows, errs = read(t, data, Options{}, true)
 		if len(rows) == 0 || strings.Count(rows[0], "|") != 2 || len(errs) == 0 {
 			t.Errorf("%v broken, no fields: found %q with %v", c.broken, rows, errs)
 		}
 	}
-	// An extension that no field has does not make another instance of it.
+	// A member with an extension that no field has does not begin another instance.
 	data := bytes.Clone(good)
 	data[at(1)] ^= 1
 	rows, errs := read(t, data, Options{Fields: fields("x")}, true)
@@ -258,14 +258,14 @@ func TestFileThatShrinks(t *testing.T) {
 				_ = c
 			}
 		}
-		if shrunk := r.Intact(); shrunk != nil {
+		if shrunk := r.CheckTruncated(); shrunk != nil {
 			if !strings.Contains(shrunk.Error(), "the file shrank") || r.Resync() != io.EOF && err != nil {
 				t.Errorf("found %v", shrunk)
 			}
 			return
 		}
 		if err != nil {
-			t.Fatalf("expected to be told that the file shrank, found %v", err)
+			t.Fatalf("expected an error that the file shrank, found %v", err)
 		}
 	}
 }
@@ -277,8 +277,8 @@ func FuzzTar(f *testing.F) {
 	names := ended(part{"././@LongLink", strings.Repeat("n", 300) + ".cls\x00", typeLongName}, part{"x", "1", 0},
 		part{"p", string(appendPax(appendPax(nil, "path", []byte("k.npy")), "size", []byte("0"))), typePax}, part{"y", "", 0})
 	f.Add(names, byte(1))
-	// Finds of the fuzzer, which are large where they are written out: without an end, with padding that is none, in
-	// the second with a broken size, in the third with a broken time and another name.
+	// Inputs that the fuzzer found, as changes of names: without an end and with invalid padding; the second also with
+	// a wrong size; the third with a wrong time and another name.
 	found := bytes.Clone(names[:len(names)-2*blockSize])
 	copy(found[915:], "\xf6\xff\xff\xff\xff\xff\xff\xff")
 	f.Add(bytes.Clone(found), byte(0x57))
@@ -298,7 +298,8 @@ func FuzzTar(f *testing.F) {
 	pool := memory.NewPool(memory.File)
 	out := make([]*pyfeed.Tuple, 4)
 	f.Fuzz(func(t *testing.T, data []byte, which byte) {
-		// The fuzzer cannot make checksums: it says where headers are by the type of their magic, and has them made.
+		// The fuzzer cannot make checksums. It marks headers by the beginning of the magic, and the checksums are
+		// corrected here.
 		for at := 0; which&0x80 != 0 && at+blockSize <= len(data); at += blockSize {
 			if string(data[at+257:at+260]) == "ust" {
 				data = bytes.Clone(data)
@@ -306,7 +307,7 @@ func FuzzTar(f *testing.F) {
 			}
 		}
 		c := config(pool, options[int(which&0x7f)%len(options)])
-		defer formattest.Balance(t)()
+		defer formattest.CheckLeaks(t)()
 		c.Storage.Compression = "none"
 		opened, err := tested.Memory(data, c)
 		if err != nil {

@@ -9,29 +9,30 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// mostFields bounds what the first instance may have.
-const mostFields = 4096
+// maxFields is the largest number of fields that are inferred from the first instance.
+const maxFields = 4096
 
-// decide makes the plan by the next instance, and goes back to it. Interrupted, it goes on where it was.
-func (r *records) decide() {
+// inferPlan makes the plan from the next instance, and goes back to that instance. After an interruption, the next call
+// goes on.
+func (r *records) inferPlan() {
 	var m member
-	if r.known == nil {
-		r.known, r.start = make(map[string]bool), 0
+	if r.pendingFields == nil {
+		r.pendingFields, r.start = make(map[string]bool), 0
 	}
 	for r.header(&m) {
-		stem, is := stemOf(m.name)
-		of := is && r.begun && string(stem) == string(r.key)
-		if is && r.begun && !of {
+		stem, is := keyOfName(m.name)
+		of := is && r.inInstance && string(stem) == string(r.key)
+		if is && r.inInstance && !of {
 			break
 		}
 		switch {
-		case !is, r.leave && string(stem) == string(r.key):
+		case !is, r.skipKey && string(stem) == string(r.key):
 			is = false
-		case r.torn:
-			r.key, r.torn, r.leave = append(r.key[:0], stem...), false, true
+		case r.afterDamage:
+			r.key, r.afterDamage, r.skipKey = append(r.key[:0], stem...), false, true
 			is = false
-		case !r.begun:
-			r.key, r.leave, r.begun, r.start = append(r.key[:0], stem...), false, true, r.f.Offset()
+		case !r.inInstance:
+			r.key, r.skipKey, r.inInstance, r.start = append(r.key[:0], stem...), false, true, r.f.Offset()
 		}
 		if !is {
 			if !r.pass(&m) {
@@ -40,18 +41,18 @@ func (r *records) decide() {
 			continue
 		}
 		f := Field{Name: string(bytes.ToLower(m.name[len(stem)+1:]))}
-		if r.known[f.Name] {
-			r.damage(rest, r.f.Offset()+int64(m.lead+padded(m.size)), r.f.Offset(), "instance %.200q: expected one member .%s, found two", r.key, f.Name)
+		if r.pendingFields[f.Name] {
+			r.damage(atRemainder, r.f.Offset()+int64(m.lead+roundToBlocks(m.size)), r.f.Offset(), "instance %.200q: expected one member .%s, found two", r.key, f.Name)
 			break
 		}
-		if f.Name != "" && len(r.fields) < mostFields {
+		if f.Name != "" && len(r.fields) < maxFields {
 			if kindOf[f.Name[strings.LastIndexByte(f.Name, '.')+1:]] == jsonKind && !r.isNumber(&m) {
 				f.Kind = "text"
 			}
 			if r.interrupted() {
 				break
 			}
-			r.known[f.Name] = true
+			r.pendingFields[f.Name] = true
 			r.fields = append(r.fields, f)
 		}
 		if !r.pass(&m) {
@@ -61,15 +62,15 @@ func (r *records) decide() {
 	if r.interrupted() {
 		return
 	}
-	r.begun, r.known = false, nil
+	r.inInstance, r.pendingFields = false, nil
 	if r.err != nil && r.err != io.EOF {
 		r.fields = nil
 		return
 	}
 	r.err = nil
 	if r.fields == nil {
-		r.err = pyfeed.Errorf(pyfeed.Invalid, "%s: expected an instance to tell the fields by, found none: give fields", r.f.Path())
-		r.behind = nowhere
+		r.err = pyfeed.Errorf(pyfeed.Invalid, "%s: expected an instance to infer the fields from, found none: give fields", r.f.Path())
+		r.resumeAt = noResume
 		return
 	}
 	p, err := newPlan(r.fields, r.slots)
@@ -77,22 +78,22 @@ func (r *records) decide() {
 		err = r.f.Rewind()
 	}
 	if err != nil {
-		r.err, r.behind = err, nowhere
+		r.err, r.resumeAt = err, noResume
 		return
 	}
-	r.follow(p)
+	r.setPlan(p)
 	r.ended = false
-	if r.forward(r.start) != nil { // header goes on
+	if r.skipTo(r.start) != nil { // the next call of header goes on
 		left := int(r.start - r.f.Offset())
-		r.over = passing{r.f.Offset(), left, left}
+		r.skipping = skippedMember{r.f.Offset(), left, left}
 		r.err = storage.ErrInterrupted
 	}
 	r.key = r.key[:0]
 }
 
-// isNumber tells a member that is a JSON number from any other.
+// isNumber reports whether a JSON member is a number.
 func (r *records) isNumber(m *member) bool {
-	b, err := r.f.Peek(m.lead + min(m.size, blockSize)) // any other error comes again
+	b, err := r.f.Peek(m.lead + min(m.size, blockSize)) // another error is returned when the member is read
 	if err == storage.ErrInterrupted {
 		r.err = err
 	}
@@ -100,14 +101,14 @@ func (r *records) isNumber(m *member) bool {
 	return len(b) > 0 && (b[0] == '-' || b[0]-'0' < 10)
 }
 
-// forward moves the position up to an offset, or the end of what can be read. The error is storage.ErrInterrupted.
-func (r *records) forward(to int64) error {
+// skipTo moves the position to an offset, or to the end of the readable data. The error is storage.ErrInterrupted.
+func (r *records) skipTo(to int64) error {
 	for on := to - r.f.Offset(); on > 0; {
 		b, err := r.f.Peek(1)
 		if err == storage.ErrInterrupted {
 			return err
 		}
-		if len(b) == 0 { // an error comes again
+		if len(b) == 0 { // an error is returned again by the next read
 			return nil
 		}
 		n := min(on, int64(len(b)))
@@ -117,10 +118,10 @@ func (r *records) forward(to int64) error {
 	return nil
 }
 
-// Describe is the fields, and for arrays what the first instance has.
+// Describe returns the slots of the fields; for arrays, those of the first instance.
 func (r *records) Describe() ([]pyfeed.Slot, []string, error) {
 	if r.plan == nil && r.err == nil {
-		r.decide()
+		r.inferPlan()
 	}
 	if r.err != nil {
 		return nil, nil, r.err
@@ -132,18 +133,18 @@ func (r *records) Describe() ([]pyfeed.Slot, []string, error) {
 			continue
 		}
 		if !r.instance(first) {
-			r.hold.settle()
+			r.hold.retain()
 			if r.err == io.EOF {
-				return nil, nil, pyfeed.Errorf(pyfeed.Invalid, "%s: expected an instance to tell the slots by, found none: give slots", r.f.Path())
+				return nil, nil, pyfeed.Errorf(pyfeed.Invalid, "%s: expected an instance to infer the slots from, found none: give slots", r.f.Path())
 			}
 			return nil, nil, r.err
 		}
-		r.hold.settle()
+		r.hold.retain()
 		r.err = nil
 		if err := r.f.Rewind(); err != nil {
 			return nil, nil, err
 		}
-		r.number, r.leave, r.ended, r.key = 0, false, false, r.key[:0]
+		r.number, r.skipKey, r.ended, r.key = 0, false, false, r.key[:0]
 		break
 	}
 	var slots []pyfeed.Slot

@@ -15,7 +15,7 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// kind is what a member holds.
+// kind is the kind of a member's content.
 type kind uint8
 
 const (
@@ -25,12 +25,12 @@ const (
 	floatKind
 	jsonKind
 	npyKind
-	keyKind // no member: the instance's key
+	keyKind // not a member: the instance's key
 )
 
 var kinds = map[string]kind{"bytes": bytesKind, "text": textKind, "int": intKind, "float": floatKind, "json": jsonKind, "npy": npyKind}
 
-// Those of extensions, as WebDataset has them.
+// The kinds of members by extension, as in WebDataset.
 var kindOf = map[string]kind{
 	"npy": npyKind,
 	"cls": intKind, "cls2": intKind, "class": intKind, "count": intKind, "id": intKind, "index": intKind, "inx": intKind,
@@ -38,34 +38,34 @@ var kindOf = map[string]kind{
 	"txt": textKind, "text": textKind, "transcript": textKind,
 }
 
-// number says whether it is read into a scalar.
+// number reports whether the content is read as a scalar.
 func (k kind) number() bool { return k == intKind || k == floatKind || k == jsonKind }
 
 const keyName = "__key__"
 
-// plan is how instances become tuples.
+// plan describes how instances become tuples.
 type plan struct {
 	fields  []field
 	members int // fields that come from members
 	exts    []extension
 }
 
-// field is a slot.
+// field describes how a slot is made.
 type field struct {
-	name  string // the slot's
-	ext   string // the first of its extensions
-	kind  kind
-	dtype pyfeed.DType // of a number
-	given bool         // not by default
-	path  []string
-	lod   bool // a sequence
-	rank1 bool // a number is one of a single element
+	name     string // of the slot
+	ext      string // the first of the field's extensions
+	kind     kind
+	dtype    pyfeed.DType // of a field of numbers
+	explicit bool         // dtype was given, not set by default
+	path     []string
+	lod      bool // it is a sequence
+	rank1    bool // a number has one dimension of one element
 
 	optional bool
-	absent   []byte // what an instance without the member has
+	absent   []byte // content for an instance without the member
 }
 
-// extension is one that fields are read from.
+// extension is an extension that fields are read from.
 type extension struct {
 	name string // in lower case
 	uses []use
@@ -73,10 +73,10 @@ type extension struct {
 
 type use struct {
 	field int
-	rank  int32 // among the field's extensions
+	rank  int32 // the position among the field's extensions
 }
 
-// newPlan makes one of fields. Slots are those of the tuples, if they are known.
+// newPlan makes a plan of fields. slots are those of the tuples; nil: they are not known.
 func newPlan(fields []Field, slots []pyfeed.Slot) (*plan, error) {
 	if slots != nil && len(slots) != len(fields) {
 		return nil, pyfeed.Errorf(pyfeed.Invalid, "fields: expected %d, one for each slot, found %d", len(slots), len(fields))
@@ -116,7 +116,7 @@ func (p *plan) add(i int, f Field, slot *pyfeed.Slot) error {
 			e := p.extension(name)
 			for _, u := range e.uses {
 				if u.field == i {
-					return invalid("name: extension %s is there twice", name)
+					return invalid("name: extension %s is given twice", name)
 				}
 			}
 			e.uses = append(e.uses, use{i, int32(rank)})
@@ -129,7 +129,7 @@ func (p *plan) add(i int, f Field, slot *pyfeed.Slot) error {
 		to.kind = kindOf[to.ext[strings.LastIndexByte(to.ext, '.')+1:]]
 		sequence := to.lod && slot.DType == pyfeed.Uint8 && to.kind.number()
 		if sequence && f.Kind == "" && f.Path == nil && f.DType == "" {
-			to.kind = textKind // that is what the slot is for
+			to.kind = textKind // the slot is for text
 		}
 		if f.Kind != "" {
 			k, known := kinds[f.Kind]
@@ -153,7 +153,7 @@ func (p *plan) add(i int, f Field, slot *pyfeed.Slot) error {
 		if slot != nil {
 			to.rank1 = len(slot.Dims) == 1
 			if slot.DType != pyfeed.Any {
-				to.dtype, to.given = slot.DType, true
+				to.dtype, to.explicit = slot.DType, true
 			}
 		}
 		if f.DType != "" {
@@ -161,7 +161,7 @@ func (p *plan) add(i int, f Field, slot *pyfeed.Slot) error {
 			if !known || d == pyfeed.Any {
 				return invalid("dtype: expected the name of one, found %q", f.DType)
 			}
-			to.dtype, to.given = d, true
+			to.dtype, to.explicit = d, true
 		}
 		switch to.dtype {
 		case pyfeed.Float16, pyfeed.BFloat16, pyfeed.Complex64, pyfeed.Complex128:
@@ -170,20 +170,20 @@ func (p *plan) add(i int, f Field, slot *pyfeed.Slot) error {
 	} else if slot == nil && to.kind != npyKind {
 		to.lod = true
 	}
-	if err := to.without(f); err != nil {
+	if err := to.setAbsent(f); err != nil {
 		return invalid("%v", err)
 	}
 	for j := range p.fields {
 		if p.fields[j].name == to.name {
-			return invalid("field %d is the same one", j)
+			return invalid("field %d has the same name", j)
 		}
 	}
 	p.fields = append(p.fields, to)
 	return nil
 }
 
-// without sets what an instance has that lacks the member.
-func (to *field) without(f Field) error {
+// setAbsent sets the content for an instance without the member.
+func (to *field) setAbsent(f Field) error {
 	given := len(f.Default) > 0 && string(f.Default) != "null"
 	to.optional = f.Optional || given
 	if !to.optional {
@@ -224,7 +224,7 @@ func (p *plan) extension(name string) *extension {
 	return &p.exts[len(p.exts)-1]
 }
 
-// find is the number of an extension, -1 if there is none. The search begins with a guess.
+// find returns the number of an extension, or -1. It tries guess first.
 func (p *plan) find(ext []byte, guess int) int {
 	if guess < len(p.exts) && p.exts[guess].name == string(ext) {
 		return guess
@@ -248,7 +248,7 @@ func (p *plan) find(ext []byte, guess int) int {
 	return -1
 }
 
-// slot is what a field's tensors look like. Those of an array are only known from one.
+// slot returns the slot of a field. That of an array is inferred from the first tensor.
 func (f *field) slot(first *pyfeed.LoDTensor) pyfeed.Slot {
 	switch {
 	case f.kind.number():
@@ -259,7 +259,7 @@ func (f *field) slot(first *pyfeed.LoDTensor) pyfeed.Slot {
 	return record.BytesSlot
 }
 
-// trim takes white space away, as Python's int and float do.
+// trim removes the white space that Python's int and float ignore.
 func trim(b []byte) []byte {
 	for len(b) > 0 && (b[0] == ' ' || b[0]-'\t' < 5) {
 		b = b[1:]
@@ -270,8 +270,8 @@ func trim(b []byte) []byte {
 	return b
 }
 
-// number puts the number in a member into an element of the field's dtype. What it answers if it is not empty
-// was expected in vain.
+// number parses a member's number into an element of the field's dtype. On success expected is ""; otherwise it says
+// what was expected instead of found.
 func (f *field) number(to, from []byte) (expected string, found []byte) {
 	found = from
 	switch f.kind {
@@ -304,12 +304,12 @@ func (f *field) number(to, from []byte) (expected string, found []byte) {
 	bits := 8 * f.dtype.Size()
 	magnitude, negative, ok := integer(found)
 	signed := f.dtype >= pyfeed.Int8 && f.dtype <= pyfeed.Int64
-	least, most := uint64(0), uint64(math.MaxUint64)>>(64-bits)
+	least, limit := uint64(0), uint64(math.MaxUint64)>>(64-bits)
 	if signed {
 		least = 1 << (bits - 1)
-		most = least - 1
+		limit = least - 1
 	}
-	if !ok || !negative && magnitude > most || negative && magnitude > least {
+	if !ok || !negative && magnitude > limit || negative && magnitude > least {
 		return fmt.Sprintf("an integer, %v", f.dtype), found
 	}
 	if negative {
@@ -321,7 +321,7 @@ func (f *field) number(to, from []byte) (expected string, found []byte) {
 
 func (f *field) float(to, from []byte) (expected string) {
 	for _, c := range from {
-		if c == '_' || c|0x20 == 'x' || c|0x20 == 'p' { // Go's own notations
+		if c == '_' || c|0x20 == 'x' || c|0x20 == 'p' { // digits that only Go accepts
 			return "a number"
 		}
 	}
@@ -337,7 +337,7 @@ func (f *field) float(to, from []byte) (expected string) {
 	return ""
 }
 
-// integer is a sign and digits.
+// integer parses an optional sign and digits.
 func integer(b []byte) (n uint64, negative, ok bool) {
 	if len(b) > 0 && (b[0] == '-' || b[0] == '+') {
 		negative = b[0] == '-'

@@ -8,16 +8,16 @@ import (
 // blockSize is the unit of tar files, in bytes. Members begin at multiples of it.
 const blockSize = 512
 
-// block is a header. Its parts, by offset and length: name 0 100, mode 100 8, uid 108 8, gid 116 8, size 124 12,
-// mtime 136 12, checksum 148 8, type 156 1, link 157 100, magic and version 257 8, user 265 32, group 297 32,
-// device 329 16, prefix 345 155.
+// block is a header. Its fields, by offset and length: name 0 100, mode 100 8, uid 108 8, gid 116 8, size 124 12, mtime
+// 136 12, checksum 148 8, type 156 1, link 157 100, magic and version 257 8, user 265 32, group 297 32, device 329 16,
+// prefix 345 155.
 type block [blockSize]byte
 
-// The types of members that matter here.
+// The member types that the reader distinguishes.
 const (
 	typeRegular    = '0'
 	typeOldRegular = 0
-	typeLink       = '1' // up to typeFIFO: there is a header only
+	typeLink       = '1' // the types up to typeFIFO have a header only
 	typeFIFO       = '6'
 	typeContiguous = '7'
 	typePax        = 'x'
@@ -29,19 +29,19 @@ const (
 	typeContinued  = 'M'
 )
 
-// padded rounds a size up to whole blocks.
-func padded(size int) int { return (size + blockSize - 1) &^ (blockSize - 1) }
+// roundToBlocks rounds a size up to whole blocks.
+func roundToBlocks(size int) int { return (size + blockSize - 1) &^ (blockSize - 1) }
 
-// sum adds the bytes up, those of the checksum taken for spaces.
+// sum adds the bytes of a header, with the checksum field as spaces.
 func (h *block) sum() uint64 {
-	// Four sums of 16 bits side by side, twice: 128 bytes are at most 32640.
+	// Four 16-bit sums in each of two words: the sum of 128 bytes is at most 32640.
 	const even = 0x00ff00ff00ff00ff
 	var a, b uint64
 	for i := 0; i < blockSize; i += 32 {
 		p := h[i : i+32 : i+32]
 		w, x := binary.LittleEndian.Uint64(p), binary.LittleEndian.Uint64(p[8:])
 		y, z := binary.LittleEndian.Uint64(p[16:]), binary.LittleEndian.Uint64(p[24:])
-		if w|x|y|z == 0 { // as most of a header is, and much the same of each
+		if w|x|y|z == 0 { // most of a header is zeros, in the same places
 			continue
 		}
 		a += w&even + w>>8&even + x&even + x>>8&even
@@ -57,7 +57,7 @@ func lanes(a uint64) uint64 {
 	return a&0xffffffff + a>>32
 }
 
-// signedSum is what some old tars made: the bytes taken for signed ones.
+// signedSum is the checksum of some old programs, which added signed bytes.
 func (h *block) signedSum() int64 {
 	sum := int64(8 * ' ')
 	for i, c := range h {
@@ -68,11 +68,11 @@ func (h *block) signedSum() int64 {
 	return sum
 }
 
-// valid says whether the checksum is right.
+// valid reports whether the checksum is right.
 func (h *block) valid() bool {
 	w := binary.BigEndian.Uint64(h[148:])
 	want, ok := octals(w>>16 | 0x3030<<48)
-	if !ok || w>>8&0xff != 0 { // not as most programs write it
+	if !ok || w>>8&0xff != 0 { // not in the form that most programs write
 		want, ok = octal(h[148:156])
 	}
 	return ok && want > 0 && (want == h.sum() || int64(want) == h.signedSum())
@@ -80,7 +80,8 @@ func (h *block) valid() bool {
 
 func (h *block) zero() bool { return h[0] == 0 && *h == block{} }
 
-// octal is a number in text: spaces, digits, spaces, perhaps a zero byte and whatever is behind it.
+// octal parses an octal number in text: spaces, digits, spaces, and optionally a zero byte, after which anything may
+// follow.
 func octal(b []byte) (n uint64, ok bool) {
 	i := 0
 	for i < len(b) && b[i] == ' ' {
@@ -95,7 +96,7 @@ func octal(b []byte) (n uint64, ok bool) {
 	return n, i == len(b) || b[i] == 0
 }
 
-// octals are eight digits at once, the first in the highest byte.
+// octals parses eight octal digits at once, the first in the highest byte.
 func octals(w uint64) (n uint64, ok bool) {
 	ok = w&0xf8f8f8f8f8f8f8f8 == 0x3030303030303030
 	w &= 0x0707070707070707
@@ -104,10 +105,10 @@ func octals(w uint64) (n uint64, ok bool) {
 	return (w | w>>20) & 0xffffff, ok
 }
 
-// size is that of the data behind the header. Not ok: it is no number, or one below 0 or above what a file can hold.
+// size returns the size of the data after the header. ok is false if it is not a valid size.
 func (h *block) size() (n uint64, ok bool) {
 	b := h[124:136]
-	// Eleven digits and a zero byte, of which the first three are seldom any but 0.
+	// Eleven digits and a zero byte. The first three digits are mostly 0.
 	if last := binary.BigEndian.Uint64(h[127:]); b[11] == 0 && b[0] == '0' && b[1] == '0' && b[2] == '0' {
 		if n, ok = octals(last); ok {
 			return n, true
@@ -116,16 +117,16 @@ func (h *block) size() (n uint64, ok bool) {
 	if b[0] < 0x80 {
 		return octal(b)
 	}
-	// GNU's: 0x80 and a number of 11 bytes, big-endian.
+	// GNU's form: 0x80 and a number of 11 bytes, big-endian.
 	high := uint32(b[0]&0x7f)<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
 	n = binary.BigEndian.Uint64(b[4:])
 	return n, high == 0 && n < 1<<62
 }
 
-// name is that of the member: inside the header if possible, else in buf.
+// name returns the member's name, as a part of the header if possible, else in buf.
 func (h *block) name(buf *[]byte) []byte {
 	name := text(h[:100])
-	if h[345] == 0 || string(h[257:263]) != "ustar\x00" { // GNU's has other things there
+	if h[345] == 0 || string(h[257:263]) != "ustar\x00" { // GNU headers have other fields there
 		return name
 	}
 	b := append((*buf)[:0], text(h[345:500])...)
@@ -134,7 +135,7 @@ func (h *block) name(buf *[]byte) []byte {
 	return *buf
 }
 
-// text is up to the first zero byte.
+// text returns the bytes before the first zero byte.
 func text(b []byte) []byte {
 	if i := bytes.IndexByte(b, 0); i >= 0 {
 		return b[:i]
@@ -142,17 +143,17 @@ func text(b []byte) []byte {
 	return b
 }
 
-// extra is what headers for the next member say of it.
+// extra has what extra headers say about the next member.
 type extra struct {
 	name    []byte // in the reader's buffer
 	named   bool
 	size    uint64
 	sized   bool
 	sparse  bool
-	pathSet bool // by pax, which goes before GNU's long names
+	pathSet bool // by a pax header, which overrides GNU's long names
 }
 
-// pax reads the records "length key=value\n". An answer that is not empty is what was expected where the offset is.
+// pax parses records of the form "length key=value\n". On an error, expected says what was expected at offset at.
 func (e *extra) pax(b []byte, buf *[]byte) (at int, expected string) {
 	for at < len(b) {
 		rest := b[at:]
@@ -165,7 +166,7 @@ func (e *extra) pax(b []byte, buf *[]byte) (at int, expected string) {
 			return at, "the length of a record and a space"
 		}
 		if n > len(rest) || n < i+2 || rest[n-1] != '\n' {
-			return at, "a record of the length it says, with the end of a line"
+			return at, "a record of the length that it gives, ending with a newline"
 		}
 		key, value, found := bytes.Cut(rest[i+1:n-1], []byte{'='})
 		if !found || len(key) == 0 {

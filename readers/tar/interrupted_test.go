@@ -9,8 +9,8 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// Wherever a look interrupts, in what is passed over, in zeros, in a long member or one that is turned round: the next call
-// goes on, in the middle of an instance too.
+// Skipping members, a run of zeros, and reading or converting a long member can be interrupted at any poll, also within
+// an instance. The next call continues.
 func TestInterrupted(t *testing.T) {
 	long := strings.Repeat("0123456789abcdef", 6_000)
 	turned := strings.Replace(array(pyfeed.Dims{128, 256}, make([]int32, 128*256)...), "<i4", ">i4", 1)
@@ -27,7 +27,7 @@ func TestInterrupted(t *testing.T) {
 		{},
 	} {
 		if n := tested.Interrupted(t, data, c); n < 15 {
-			t.Errorf("found %d looks", n)
+			t.Errorf("found %d polls", n)
 		}
 	}
 }

@@ -5,19 +5,19 @@ import (
 	"strconv"
 )
 
-// deepest bounds how far objects and arrays of JSON may lie in each other.
-const deepest = 1000
+// maxDepth is the largest depth of nested objects and arrays.
+const maxDepth = 1000
 
-// jsonScan goes through one JSON text without keeping any of it.
+// jsonScan parses one JSON text without keeping its values.
 type jsonScan struct {
 	b     []byte
 	at    int
 	depth int
-	found []byte // the value at the path; of objects' members of one name the last counts, as in Python
+	found []byte // the value at the path; of members with the same name the last one, as in Python
 }
 
-// jsonAt checks a JSON text and finds the value at a path in it, nil if there is none. Not ok: no JSON at offset at.
-// NaN and Infinity are let through, which Python writes.
+// jsonAt checks a JSON text and returns the value at a path, or nil. If ok is false, the text is not valid JSON at
+// offset at. It accepts NaN and Infinity, which Python writes.
 func jsonAt(b []byte, path []string) (found []byte, at int, ok bool) {
 	s := jsonScan{b: b}
 	ok = s.value(path, true)
@@ -51,7 +51,7 @@ func (s *jsonScan) take(c byte) bool {
 	return true
 }
 
-// value goes over a value. If wanted, the path leads on from it.
+// value parses a value. wanted: the value is on the path, and path is the rest of it.
 func (s *jsonScan) value(path []string, wanted bool) bool {
 	s.space()
 	begin := s.at
@@ -106,10 +106,10 @@ func (s *jsonScan) word(word string) bool {
 	return true
 }
 
-// list goes over an object or array, whose elements it counts.
+// list parses an object or an array, and counts its elements.
 func (s *jsonScan) list(end byte, element func(i int) bool) bool {
 	s.at++
-	if s.depth++; s.depth > deepest {
+	if s.depth++; s.depth > maxDepth {
 		return false
 	}
 	defer func() { s.depth-- }()
@@ -129,7 +129,7 @@ func (s *jsonScan) list(end byte, element func(i int) bool) bool {
 	}
 }
 
-// text goes over a string and answers it with its quotes.
+// text parses a string and returns it with its quotes.
 func (s *jsonScan) text() ([]byte, bool) {
 	begin := s.at
 	if !s.take('"') {
@@ -195,7 +195,7 @@ func (s *jsonScan) number() bool {
 	return true
 }
 
-// same compares a string in JSON with one that is not.
+// same compares a JSON string, with its quotes, with a plain string.
 func same(quoted []byte, plain string) bool {
 	in := quoted[1 : len(quoted)-1]
 	if string(in) == plain {

@@ -9,24 +9,24 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// member is a regular one.
+// member is a regular member.
 type member struct {
 	name []byte // valid until the next Peek
 	lead int    // bytes from the position, where its first header is, to its data
 	size int    // of the data
 }
 
-// longest bounds what headers may say of the next member, in bytes: no name is longer.
-const longest = 1 << 20
+// maxHeaderBytes is the largest size, in bytes, of an extra header about the next member. Names are never longer.
+const maxHeaderBytes = 1 << 20
 
-// header finds the next regular member. The position is at its first header, and all of its headers are visible. If
-// there is none, err says why.
+// header finds the next regular member. Then the position is at its first header, and all its headers are in memory. If
+// there is no member, err says why.
 func (r *records) header(m *member) bool {
 	if r.err != nil {
 		return false
 	}
 again:
-	if r.over.left > 0 && !r.rest() || r.blank.n > 0 && !r.zeros() {
+	if r.skipping.left > 0 && !r.rest() || r.zeroBlocks.n > 0 && !r.zeros() {
 		return false
 	}
 	b, err := r.f.Peek(blockSize)
@@ -34,7 +34,7 @@ again:
 	var x extra
 	for {
 		if len(b) < at+blockSize {
-			r.short(b, at, err)
+			r.setShortError(b, at, err)
 			return false
 		}
 		h := (*block)(b[at:])
@@ -57,34 +57,34 @@ again:
 			size, ok = x.size, true
 		}
 		if !ok {
-			r.damage(search, offset+blockSize, offset+124, "size of a member: expected octal digits, found %q", h[124:136])
+			r.damage(atNextHeader, offset+blockSize, offset+124, "size of a member: expected octal digits, found %q", h[124:136])
 			return false
 		}
 		t := h[156]
 		switch t {
 		case typePax, typeSolarisPax, typeGlobalPax, typeLongName, typeLongLink:
-			if size > longest || at > 4*longest {
-				r.damage(search, offset+blockSize, offset, "expected at most %d bytes about the next member, found %d", longest, size)
+			if size > maxHeaderBytes || at > 4*maxHeaderBytes {
+				r.damage(atNextHeader, offset+blockSize, offset, "expected at most %d bytes about the next member, found %d", maxHeaderBytes, size)
 				return false
 			}
-			need := at + blockSize + padded(int(size)) + blockSize
+			need := at + blockSize + roundToBlocks(int(size)) + blockSize
 			if len(b) < need {
 				if b, err = r.f.Peek(need); len(b) < need {
-					r.short(b, at+blockSize+padded(int(size)), err)
+					r.setShortError(b, at+blockSize+roundToBlocks(int(size)), err)
 					return false
 				}
 			}
 			at += blockSize
-			if !r.about(&x, t, b[at:at+int(size)], offset) {
+			if !r.readHeader(&x, t, b[at:at+int(size)], offset) {
 				return false
 			}
-			at += padded(int(size))
+			at += roundToBlocks(int(size))
 			continue
 		case typeSparse, typeContinued:
 			x.sparse = true
 		}
 		if x.sparse {
-			r.damage(search, offset+blockSize, offset, "member %.200q: expected a whole file, found a sparse one or a part of one, "+
+			r.damage(atNextHeader, offset+blockSize, offset, "member %.200q: expected a whole file, found a sparse one or a part of one, "+
 				"which are not read", h.name(&r.nameBuf))
 			r.kind(pyfeed.Unsupported)
 			return false
@@ -109,8 +109,8 @@ again:
 	}
 }
 
-// about takes in what a header at an offset says of the next member.
-func (r *records) about(x *extra, t byte, b []byte, offset int64) bool {
+// readHeader adds to x what an extra header at an offset says about the next member.
+func (r *records) readHeader(x *extra, t byte, b []byte, offset int64) bool {
 	switch t {
 	case typeLongName:
 		if !x.pathSet {
@@ -119,7 +119,7 @@ func (r *records) about(x *extra, t byte, b []byte, offset int64) bool {
 		}
 	case typePax, typeSolarisPax:
 		if at, expected := x.pax(b, &r.nameBuf); expected != "" {
-			r.damage(search, offset+blockSize, offset+blockSize+int64(at), "pax header: expected %s", expected)
+			r.damage(atNextHeader, offset+blockSize, offset+blockSize+int64(at), "pax header: expected %s", expected)
 			return false
 		}
 	case typeGlobalPax:
@@ -130,14 +130,14 @@ func (r *records) about(x *extra, t byte, b []byte, offset int64) bool {
 			at, expected = 0, "nothing about the name and size of all members"
 		}
 		if expected != "" {
-			r.damage(search, offset+blockSize, offset+blockSize+int64(at), "global pax header: expected %s", expected)
+			r.damage(atNextHeader, offset+blockSize, offset+blockSize+int64(at), "global pax header: expected %s", expected)
 			return false
 		}
 	}
 	return true
 }
 
-// badHeader is about a header that is not valid.
+// badHeader sets the error about a header that is not valid.
 func (r *records) badHeader(h *block, offset int64) {
 	what := fmt.Sprintf("checksum %q", text(h[148:156]))
 	if want, ok := octal(h[148:156]); ok && !h.zero() {
@@ -145,13 +145,14 @@ func (r *records) badHeader(h *block, offset int64) {
 	} else if h.zero() {
 		what = "zeros"
 	}
-	r.damage(search, offset+blockSize, offset, "expected the header of a member, with its checksum, found %s", what)
+	r.damage(atNextHeader, offset+blockSize, offset, "expected the header of a member, with its checksum, found %s", what)
 }
 
-// short is about a file that ends, or cannot be read, where at least a block should be at a distance from the position.
-func (r *records) short(b []byte, at int, err error) {
+// setShortError sets the error if the file ends, or cannot be read, at bytes after the position, where a header should
+// be.
+func (r *records) setShortError(b []byte, at int, err error) {
 	if err != nil {
-		r.err, r.behind = err, nowhere
+		r.err, r.resumeAt = err, noResume
 		return
 	}
 	end := r.f.Offset() + int64(len(b))
@@ -160,48 +161,48 @@ func (r *records) short(b []byte, at int, err error) {
 	case r.ended, r.toEnd && len(b) == 0 && left == 0:
 		r.end()
 	case len(b) > 0:
-		r.damage(nowhere, 0, r.f.Offset()+int64(min(at, len(b))), "expected a header of %d bytes, found %d before the end of the file",
+		r.damage(noResume, 0, r.f.Offset()+int64(min(at, len(b))), "expected a header of %d bytes, found %d before the end of the file",
 			blockSize, max(0, len(b)-at))
 	case left > 0:
-		r.damage(nowhere, 0, end, "expected %d bytes that fill a block up, found the end of the file", blockSize-left)
+		r.damage(noResume, 0, end, "expected %d more bytes to fill a block, found the end of the file", blockSize-left)
 	default:
-		r.damage(nowhere, 0, end, "expected a member, or the zeros that end an archive, found the end of the file: "+
+		r.damage(noResume, 0, end, "expected a member, or the zeros that end an archive, found the end of the file: "+
 			"it may have been cut, or never been closed (option end \"file\" reads such files)")
 	}
 }
 
-// end is the end of the archive.
+// end ends the archive.
 func (r *records) end() {
-	if r.err = r.f.Intact(); r.err == nil {
+	if r.err = r.f.CheckTruncated(); r.err == nil {
 		r.err = io.EOF
 	}
-	r.behind = nowhere
+	r.resumeAt = noResume
 }
 
-// blanks are blocks of zeros, one behind the other.
-type blanks struct {
+// zeroRun is a run of blocks of zeros.
+type zeroRun struct {
 	begin int64 // offset of the first
 	n     int
 }
 
-// zeros is what to do about a block of zeros at the position: the archive ends, unless it goes to the end of the
-// file. True: look for a member again. Interrupted, it goes on where it was.
+// zeros handles a block of zeros at the position: the archive ends, unless it ends only with the file. It returns true
+// if the search for a member goes on. After an interruption, the next call goes on.
 func (r *records) zeros() bool {
 	defer func() {
 		if !r.interrupted() {
-			r.blank.n = 0
+			r.zeroBlocks.n = 0
 		}
 	}()
-	if r.blank.n == 0 {
-		r.blank.begin = r.f.Offset()
+	if r.zeroBlocks.n == 0 {
+		r.zeroBlocks.begin = r.f.Offset()
 	}
-	for begin := r.blank.begin; ; r.blank.n++ {
+	for begin := r.zeroBlocks.begin; ; r.zeroBlocks.n++ {
 		b, err := r.f.Peek(blockSize)
-		if err == nil && r.lookDue(r.blank.n) {
-			err = r.f.Look()
+		if err == nil && r.pollDue(r.zeroBlocks.n) {
+			err = r.f.Poll()
 		}
 		if err != nil {
-			r.err, r.behind = err, nowhere
+			r.err, r.resumeAt = err, noResume
 			return false
 		}
 		b = b[:min(len(b), blockSize)]
@@ -214,76 +215,77 @@ func (r *records) zeros() bool {
 			r.ended = true
 			r.end()
 			return false
-		case r.blank.n == 1 && !zero:
-			r.damage(search, begin+blockSize, begin+blockSize, "expected a second block of zeros at the end of the archive, found %q...", b[:16])
+		case r.zeroBlocks.n == 1 && !zero:
+			r.damage(atNextHeader, begin+blockSize, begin+blockSize, "expected a second block of zeros at the end of the archive, found %q...", b[:16])
 			return false
-		case r.blank.n > 1 && !zero && (*block)(b).valid():
-			// What is behind the end is nobody's, but a member would be lost.
-			r.damage(fresh, r.f.Offset(), begin, "expected the end of the archive after blocks of zeros, found a member behind them, "+
-				"at byte %d (option end \"file\" reads on)", r.f.Offset())
+		case r.zeroBlocks.n > 1 && !zero && (*block)(b).valid():
+			// Bytes after the end are ignored, but a member there would be lost.
+			r.damage(atInstance, r.f.Offset(), begin, "expected the end of the archive after blocks of zeros, found a member after them, "+
+				"at byte %d (option end \"file\" reads the rest)", r.f.Offset())
 			return false
 		}
 		r.f.Skip(len(b))
 	}
 }
 
-// lookDue says of the n-th of many blocks whether the Interrupt is to be looked at. The windows of a mapped file move along.
-func (r *records) lookDue(n int) bool {
-	due := n%(storage.LookEvery/blockSize) == storage.LookEvery/blockSize-1
-	if due && r.f.Mapped() {
-		r.hold.settle()
+// pollDue reports whether to poll at the n-th of many blocks. It also unmaps the windows of a mapped file before the
+// position.
+func (r *records) pollDue(n int) bool {
+	due := n%(storage.PollEvery/blockSize) == storage.PollEvery/blockSize-1
+	if due && r.f.IsMapped() {
+		r.hold.retain()
 		r.f.Hold(1).Release()
 	}
 	return due
 }
 
-// passing is a member that is gone over.
-type passing struct {
+// skippedMember is a member that is being skipped.
+type skippedMember struct {
 	offset int64 // of its first header
 	size   int
 	left   int // bytes from the position to the next header
 }
 
-// pass goes over a member.
+// pass skips a member.
 func (r *records) pass(m *member) bool {
 	offset := r.f.Offset()
-	if !r.room(m) {
+	if !r.fits(m) {
 		return false
 	}
 	r.f.Skip(m.lead)
-	r.over = passing{offset, m.size, padded(m.size)}
+	r.skipping = skippedMember{offset, m.size, roundToBlocks(m.size)}
 	return r.rest()
 }
 
-// rest goes over what is left of a member. Interrupted, the next header goes on with it.
+// rest skips the rest of a member. After an interruption, the next call of header goes on.
 func (r *records) rest() bool {
-	for r.over.left > 0 {
+	for r.skipping.left > 0 {
 		b, err := r.f.Peek(1)
 		if err != nil {
-			r.err, r.behind = err, nowhere
+			r.err, r.resumeAt = err, noResume
 			return false
 		}
 		if len(b) == 0 {
-			m := r.over
-			r.over = passing{}
-			if missing := m.left - (padded(m.size) - m.size); missing > 0 {
-				r.damage(nowhere, 0, m.offset, "expected a member of %d bytes, found %d before the end of the file", m.size, m.size-missing)
+			m := r.skipping
+			r.skipping = skippedMember{}
+			if missing := m.left - (roundToBlocks(m.size) - m.size); missing > 0 {
+				r.damage(noResume, 0, m.offset, "expected a member of %d bytes, found %d before the end of the file", m.size, m.size-missing)
 				return false
 			}
 			return true
 		}
-		n := min(len(b), r.over.left)
+		n := min(len(b), r.skipping.left)
 		r.f.Skip(n)
-		r.over.left -= n
+		r.skipping.left -= n
 	}
 	return true
 }
 
-// room says whether the file is long enough for a member, as far as that is known.
-func (r *records) room(m *member) bool {
+// fits returns false and sets an error if the file is known to be too short for a member.
+func (r *records) fits(m *member) bool {
 	left := r.f.Size() - r.f.Offset() - int64(m.lead)
 	if r.f.Size() >= 0 && int64(m.size) > left {
-		r.damage(nowhere, 0, r.f.Offset(), "expected a member of %d bytes, found %d before the end of the file", m.size, left)
+		r.damage(noResume, 0, r.f.Offset(), "expected a member of %d bytes, found %d before the end of the file", m.size, left)
 		return false
 	}
 	return true

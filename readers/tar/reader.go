@@ -13,62 +13,62 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// records are the instances of one archive. Between two calls the File's position is at the first header of a member,
-// the next instance's first if there is one.
+// records reads one archive. Between two calls, the position of the File is at the first header of a member: of the
+// next instance, if there is one.
 type records struct {
 	f      *storage.File
 	fields []Field
 	slots  []pyfeed.Slot // of Config
-	toEnd  bool          // zeros do not end the archive
+	toEnd  bool          // blocks of zeros do not end the archive
 	plan   *plan
-	valid  int64 // headers up to this offset were found valid
-	ended  bool  // the archive, by zeros
+	valid  int64 // headers up to this offset are valid
+	ended  bool  // blocks of zeros have ended the archive
 
-	next  member
-	ahead bool            // next was read already: its header is at the position
-	over  passing         // what lies between the position and the next header, after an interruption
-	blank blanks          // those before the position, likewise
-	known map[string]bool // the fields by which decide makes the plan; nil: it does not
-	start int64           // offset of the instance that has them
-	part  pyfeed.Tuple    // what there is of an instance whose reading was interrupted
+	next          member
+	nextRead      bool            // next was read, and its header is at the position
+	skipping      skippedMember   // the rest of a member that has to be skipped first, after an interruption
+	zeroBlocks    zeroRun         // blocks of zeros before the position, after an interruption
+	pendingFields map[string]bool // the fields that inferPlan has found; nil: it is not running
+	start         int64           // offset of the instance of pendingFields
+	partial       pyfeed.Tuple    // slots of an instance whose reading was interrupted
 
-	key     []byte  // of the instance that was begun last
-	begun   bool    // it is being read
-	first   int64   // offset of its first header
-	filled  int     // fields of it that were found
-	turn    int     // extensions of it that were found
-	order   []int   // the extensions, as the instance before had them
-	got     []int32 // by field, the rank of the extension it is from, or -1
-	seen    []bool  // by extension
-	there   []byte  // the extensions, for errors
-	number  int64   // of the instance
-	guess   bool    // it is approximate: how many instances were skipped is not known
-	leave   bool    // members of this key are what is left of a damaged instance
-	torn    bool    // the next instance may be what is left of a damaged one
-	nameBuf []byte  // of a name that does not lie in one piece
+	key            []byte  // of the current or last instance
+	inInstance     bool    // an instance is being read
+	first          int64   // offset of the instance's first header
+	filled         int     // number of the instance's fields that were filled
+	numExtensions  int     // number of the instance's extensions that were found
+	order          []int   // the extensions in the order of the last instance
+	fieldExtension []int32 // by field: the rank of the extension that filled it, or -1
+	seenExtension  []bool  // by extension
+	extensionNames []byte  // the extensions, for errors
+	number         int64   // number of the instance
+	approximate    bool    // number is approximate: it is not known how many instances were skipped
+	skipKey        bool    // members with this key are the rest of a damaged instance
+	afterDamage    bool    // the next instance may be the rest of a damaged one
+	nameBuf        []byte  // for names that are stored in parts
 
-	hold    holder
-	values  values
+	hold    references
+	values  numberArena
 	arrays  *memory.Arena
 	npy     []npy.Parser // of fields of kind npy
 	offsets record.Offsets
 
-	err    error // what Read goes on answering
-	behind behind
-	at     int64 // offset that Resync goes on from
+	err          error // the error that Read returns until Resync
+	resumeAt     resumePoint
+	resyncOffset int64 // offset at which Resync begins
 }
 
-// behind is where damage leads to.
-type behind uint8
+// resumePoint is the point after damage where reading goes on.
+type resumePoint uint8
 
 const (
-	nowhere behind = iota // the file ends, or cannot be read
-	fresh                 // to offset at, where another instance begins
-	rest                  // to offset at, where more of the damaged instance may be
-	search                // to the next valid header from offset at on, and likewise
+	noResume     resumePoint = iota // nowhere: the file ends, or cannot be read
+	atInstance                      // at resyncOffset, where another instance begins
+	atRemainder                     // at resyncOffset, where the rest of the damaged instance may be
+	atNextHeader                    // at the next valid header from resyncOffset on, of the same or of another instance
 )
 
-// Open begins to read an archive.
+// Open opens an archive for reading.
 func Open(path string, c *record.Config) (record.Records, error) {
 	return record.OpenRecords(path, "", c, open)
 }
@@ -79,24 +79,24 @@ func open(f *storage.File, c *record.Config) (record.Records, error) {
 		return nil, err
 	}
 	r := &records{f: f, fields: o.Fields, slots: c.Slots, toEnd: o.End == "file", valid: -1}
-	r.hold = holder{f: f, number: -1}
+	r.hold = references{f: f, number: -1}
 	r.arrays = memory.NewArena(c.Pool)
 	r.values.arena = r.arrays
 	if r.fields == nil {
-		r.fields = named(c.Names)
+		r.fields = fieldsOfNames(c.Names)
 	}
 	if r.fields != nil {
 		p, err := newPlan(r.fields, r.slots)
 		if err != nil {
 			return nil, err
 		}
-		r.follow(p)
+		r.setPlan(p)
 	}
 	return r, nil
 }
 
-// named are the fields that the slots' names stand for, nil if one has none.
-func named(names []string) []Field {
+// fieldsOfNames returns fields with the names of the slots, or nil if a slot has no name.
+func fieldsOfNames(names []string) []Field {
 	var fields []Field
 	for _, name := range names {
 		if name == "" {
@@ -107,72 +107,72 @@ func named(names []string) []Field {
 	return fields
 }
 
-func (r *records) follow(p *plan) {
+func (r *records) setPlan(p *plan) {
 	r.plan = p
-	r.got, r.seen, r.npy = make([]int32, len(p.fields)), make([]bool, len(p.exts)), make([]npy.Parser, len(p.fields))
+	r.fieldExtension, r.seenExtension, r.npy = make([]int32, len(p.fields)), make([]bool, len(p.exts)), make([]npy.Parser, len(p.fields))
 	r.order = make([]int, len(p.exts)+1)
 }
 
-// Read fills out with instances, of about a window's size together.
+// Read fills out with instances, which together have about the size of a window.
 func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 	r.err = record.ClearInterrupt(r.err)
 	if r.err == nil && r.plan == nil {
-		r.decide()
+		r.inferPlan()
 	}
 	n, begin := 0, r.f.Offset()
-	r.ahead = false
+	r.nextRead = false
 	for r.err == nil && n < len(out) && (n == 0 || r.f.Offset()-begin < memory.WindowSize) {
 		t := out[n]
-		if r.part.Slots != nil {
-			t.Slots, r.part.Slots = r.part.Slots, nil
+		if r.partial.Slots != nil {
+			t.Slots, r.partial.Slots = r.partial.Slots, nil
 		}
 		if len(t.Slots) != len(r.plan.fields) {
 			t.Resize(len(r.plan.fields))
 		}
 		if !r.instance(t) {
-			if r.begun && r.interrupted() {
-				r.part.Slots, t.Slots = t.Slots, nil
+			if r.inInstance && r.interrupted() {
+				r.partial.Slots, t.Slots = t.Slots, nil
 			}
 			break
 		}
 		n++
 		r.number++
 	}
-	r.hold.settle()
+	r.hold.retain()
 	if n > 0 {
 		return n, nil
 	}
 	return 0, r.err
 }
 
-// interrupted says whether the next Read goes on where this one was.
+// interrupted reports whether the next Read goes on after an interruption.
 func (r *records) interrupted() bool { return r.err == storage.ErrInterrupted }
 
-// instance reads the next one. If there is none, err says why; it may say so afterwards too. Interrupted in one that was
-// begun, it goes on with the same tuple.
+// instance reads the next instance. If there is none, err says why; err may also be set after an instance. If it is
+// interrupted within an instance, the next call goes on with the same tuple.
 func (r *records) instance(t *pyfeed.Tuple) bool {
 	m := &r.next
 	for {
-		if !r.ahead && !r.header(m) {
+		if !r.nextRead && !r.header(m) {
 			return r.finish(t)
 		}
-		r.ahead = false
-		if !r.begun || !r.sameKey(m.name) {
-			stem, is := stemOf(m.name)
+		r.nextRead = false
+		if !r.inInstance || !r.sameKey(m.name) {
+			stem, is := keyOfName(m.name)
 			switch {
 			case !is:
 				if !r.pass(m) {
 					return r.finish(t)
 				}
 				continue
-			case r.begun:
+			case r.inInstance:
 				whole := r.finish(t)
-				r.ahead = true // for the next instance
+				r.nextRead = true // for the next instance
 				if whole || r.err != nil {
 					return whole
 				}
-				continue // it was what is left of a damaged one
-			case r.leave && string(stem) == string(r.key):
+				continue // it was the rest of a damaged instance
+			case r.skipKey && string(stem) == string(r.key):
 				if !r.pass(m) {
 					return false
 				}
@@ -181,33 +181,33 @@ func (r *records) instance(t *pyfeed.Tuple) bool {
 			r.begin(stem)
 		}
 		ext := m.name[len(r.key)+1:]
-		shown := len(r.there)
+		shown := len(r.extensionNames)
 		if shown < 200 {
-			r.there = append(append(r.there, ' ', '.'), ext...)
+			r.extensionNames = append(append(r.extensionNames, ' ', '.'), ext...)
 		}
-		e := r.plan.find(ext, r.order[r.turn])
+		e := r.plan.find(ext, r.order[r.numExtensions])
 		if e < 0 {
 			if !r.pass(m) {
 				return r.finish(t)
 			}
 			continue
 		}
-		if r.seen[e] {
-			r.damage(rest, r.f.Offset()+int64(m.lead+padded(m.size)), r.f.Offset(),
+		if r.seenExtension[e] {
+			r.damage(atRemainder, r.f.Offset()+int64(m.lead+roundToBlocks(m.size)), r.f.Offset(),
 				"instance %.200q: expected one member .%s, found two", r.key, r.plan.exts[e].name)
-			r.drop(t)
+			r.discardInstance(t)
 			return false
 		}
-		r.seen[e], r.order[r.turn] = true, e
-		r.turn++
+		r.seenExtension[e], r.order[r.numExtensions] = true, e
+		r.numExtensions++
 		if !r.member(t, e, m) {
-			if r.interrupted() { // the member comes again
-				r.turn--
-				r.seen[e], r.there = false, r.there[:shown]
+			if r.interrupted() { // the member is read again
+				r.numExtensions--
+				r.seenExtension[e], r.extensionNames = false, r.extensionNames[:shown]
 				return false
 			}
-			if !r.begun { // it was not whole
-				r.drop(t)
+			if !r.inInstance { // the instance is damaged
+				r.discardInstance(t)
 				return false
 			}
 			return r.finish(t)
@@ -218,47 +218,47 @@ func (r *records) instance(t *pyfeed.Tuple) bool {
 // begin starts an instance.
 func (r *records) begin(stem []byte) {
 	r.key = append(r.key[:0], stem...)
-	r.begun, r.leave, r.filled, r.turn, r.first = true, false, 0, 0, r.f.Offset()
-	r.there = r.there[:0]
-	for i := range r.got {
-		r.got[i] = -1
+	r.inInstance, r.skipKey, r.filled, r.numExtensions, r.first = true, false, 0, 0, r.f.Offset()
+	r.extensionNames = r.extensionNames[:0]
+	for i := range r.fieldExtension {
+		r.fieldExtension[i] = -1
 	}
-	clear(r.seen)
+	clear(r.seenExtension)
 }
 
-// finish ends the instance, if one was begun. It is true if that is whole.
+// finish ends the current instance, if there is one. It returns true if the instance is complete.
 func (r *records) finish(t *pyfeed.Tuple) bool {
-	if !r.begun || r.interrupted() {
+	if !r.inInstance || r.interrupted() {
 		return false
 	}
-	if r.filled < r.plan.members && !r.torn && (r.err == nil || r.err == io.EOF) {
-		r.complete(t)
+	if r.filled < r.plan.members && !r.afterDamage && (r.err == nil || r.err == io.EOF) {
+		r.setDefaults(t)
 	}
 	if r.filled == r.plan.members && r.keys(t) {
-		r.begun, r.torn = false, false
+		r.inInstance, r.afterDamage = false, false
 		return true
 	}
-	if r.torn { // it counts with the damage before it, and no other one does
-		r.torn = false
-		r.drop(t)
+	if r.afterDamage { // it is counted together with the damage before it
+		r.afterDamage = false
+		r.discardInstance(t)
 		return false
 	}
 	if r.err == nil || r.err == io.EOF {
 		missing := ""
 		for i := range r.plan.fields {
-			if f := &r.plan.fields[i]; f.kind != keyKind && r.got[i] < 0 {
+			if f := &r.plan.fields[i]; f.kind != keyKind && r.fieldExtension[i] < 0 {
 				missing = r.extensions(i)
 				break
 			}
 		}
-		r.damage(fresh, r.f.Offset(), r.first, "instance %.200q: expected a member %s, found%s", r.key, missing, r.there)
+		r.damage(atInstance, r.f.Offset(), r.first, "instance %.200q: expected a member %s, found%s", r.key, missing, r.extensionNames)
 		r.number++
 	}
-	r.drop(t)
+	r.discardInstance(t)
 	return false
 }
 
-// extensions are those of a field, for errors.
+// extensions formats the extensions of a field for errors.
 func (r *records) extensions(field int) string {
 	if len(r.fields) > field && strings.Contains(r.fields[field].Name, ";") {
 		return "of the extensions " + r.fields[field].Name
@@ -266,31 +266,31 @@ func (r *records) extensions(field int) string {
 	return "." + r.plan.fields[field].ext
 }
 
-// drop forgets the instance, of which something is in t.
-func (r *records) drop(t *pyfeed.Tuple) {
-	r.hold.settle()
+// discardInstance drops the current instance, of which t has some slots.
+func (r *records) discardInstance(t *pyfeed.Tuple) {
+	r.hold.retain()
 	for i := range t.Slots {
 		t.Slots[i].Drop()
 	}
-	r.begun = false
+	r.inInstance = false
 }
 
-// complete puts in what an instance has whose optional members are not there, if nothing else is missing and the
-// instance is not one of damage. One member at least is there, or a file that has no business here would be an instance.
-func (r *records) complete(t *pyfeed.Tuple) {
+// setDefaults fills the slots of missing optional members, if no other member is missing and the instance is not
+// damaged. At least one member has to be there. Otherwise unrelated files would become instances.
+func (r *records) setDefaults(t *pyfeed.Tuple) {
 	for i := range r.plan.fields {
-		if f := &r.plan.fields[i]; r.filled == 0 || f.kind != keyKind && !f.optional && r.got[i] < 0 {
+		if f := &r.plan.fields[i]; r.filled == 0 || f.kind != keyKind && !f.optional && r.fieldExtension[i] < 0 {
 			return
 		}
 	}
 	for i := range r.plan.fields {
 		f := &r.plan.fields[i]
-		if f.kind == keyKind || r.got[i] >= 0 {
+		if f.kind == keyKind || r.fieldExtension[i] >= 0 {
 			continue
 		}
 		data, in, err := r.arrays.Get(len(f.absent))
 		if err != nil {
-			r.err, r.behind = err, nowhere
+			r.err, r.resumeAt = err, noResume
 			return
 		}
 		copy(data, f.absent)
@@ -305,7 +305,7 @@ func (r *records) complete(t *pyfeed.Tuple) {
 	}
 }
 
-// keys puts the key where it is asked for.
+// keys fills the slots of the key.
 func (r *records) keys(t *pyfeed.Tuple) bool {
 	if r.plan.members == len(r.plan.fields) {
 		return true
@@ -316,7 +316,7 @@ func (r *records) keys(t *pyfeed.Tuple) bool {
 		}
 		data, in, err := r.arrays.Get(len(r.key))
 		if err != nil {
-			r.err, r.behind = err, nowhere
+			r.err, r.resumeAt = err, noResume
 			return false
 		}
 		copy(data, r.key)
@@ -326,24 +326,24 @@ func (r *records) keys(t *pyfeed.Tuple) bool {
 	return true
 }
 
-// sequence describes n bytes.
+// sequence sets dtype, dims and LoD (level of detail) for n bytes.
 func (r *records) sequence(field int, s *pyfeed.LoDTensor, n int) {
 	if r.plan.fields[field].lod {
 		r.offsets.Sequence(s, n)
 		return
 	}
 	s.DType = pyfeed.Uint8
-	_ = s.SetDims(pyfeed.Dims{int64(n)}) // one is not too many
+	_ = s.SetDims(pyfeed.Dims{int64(n)}) // cannot fail: there is one dimension
 }
 
-// sameKey says whether a member belongs to the instance that was begun.
+// sameKey reports whether a member belongs to the current instance.
 func (r *records) sameKey(name []byte) bool {
 	k := len(r.key)
 	return len(name) > k && name[k] == '.' && bytes.Equal(name[:k], r.key) && bytes.IndexByte(name[k:], '/') < 0
 }
 
-// stemOf is the key in a member's name, and whether it is one of an instance.
-func stemOf(name []byte) ([]byte, bool) {
+// keyOfName returns the key in a member's name, and whether the member belongs to an instance.
+func keyOfName(name []byte) ([]byte, bool) {
 	base := bytes.LastIndexByte(name, '/') + 1
 	dot := bytes.IndexByte(name[base:], '.')
 	if dot <= 0 {
@@ -358,18 +358,18 @@ func stemOf(name []byte) ([]byte, bool) {
 	return name[:base+dot], true
 }
 
-// member reads the one at the position, of extension e, into its fields, and goes on behind it.
+// member reads the member of extension e at the position into its fields, and moves past it.
 func (r *records) member(t *pyfeed.Tuple, e int, m *member) bool {
-	if !r.room(m) {
+	if !r.fits(m) {
 		return false
 	}
-	whole := m.lead + padded(m.size)
+	whole := m.lead + roundToBlocks(m.size)
 	b, err := r.f.Peek(whole)
 	if len(b) < m.lead+m.size {
 		if err != nil {
-			r.err, r.behind = err, nowhere
+			r.err, r.resumeAt = err, noResume
 		} else {
-			r.damage(nowhere, 0, r.f.Offset(), "expected a member of %d bytes, found %d before the end of the file", m.size, len(b)-m.lead)
+			r.damage(noResume, 0, r.f.Offset(), "expected a member of %d bytes, found %d before the end of the file", m.size, len(b)-m.lead)
 		}
 		return false
 	}
@@ -377,11 +377,11 @@ func (r *records) member(t *pyfeed.Tuple, e int, m *member) bool {
 	r.f.Skip(m.lead)
 	data := b[m.lead : m.lead+m.size : m.lead+m.size]
 	for _, u := range r.plan.exts[e].uses {
-		if got := r.got[u.field]; got >= 0 {
+		if got := r.fieldExtension[u.field]; got >= 0 {
 			if got < u.rank {
 				continue
 			}
-			r.hold.settle()
+			r.hold.retain()
 			t.Slots[u.field].Drop()
 			r.filled--
 		}
@@ -391,22 +391,22 @@ func (r *records) member(t *pyfeed.Tuple, e int, m *member) bool {
 				r.f.Skip(-m.lead)
 				return false
 			}
-			r.at = r.f.Offset() + int64(whole-m.lead)
-			r.begun = false
+			r.resyncOffset = r.f.Offset() + int64(whole-m.lead)
+			r.inInstance = false
 			return false
 		}
-		r.got[u.field] = u.rank
+		r.fieldExtension[u.field] = u.rank
 		r.filled++
 	}
 	r.f.Skip(whole - m.lead)
 	return true
 }
 
-// describe says what a number looks like.
+// describe sets the dtype and dims of a number.
 func (f *field) describe(s *pyfeed.LoDTensor) {
 	s.DType = f.dtype
 	if f.rank1 {
-		_ = s.SetDims(pyfeed.Dims{1}) // one is not too many
+		_ = s.SetDims(pyfeed.Dims{1}) // cannot fail: there is one dimension
 	}
 }
 
@@ -417,12 +417,12 @@ func (r *records) fill(field int, s *pyfeed.LoDTensor, data []byte) bool {
 	case f.kind.number():
 		to, in, err := r.values.get()
 		if err != nil {
-			r.err, r.behind = err, nowhere
+			r.err, r.resumeAt = err, noResume
 			return false
 		}
 		if expected, found := f.number(to, data); expected != "" {
 			in.Release()
-			r.damage(rest, 0, r.f.Offset(), "instance %.200q, member .%s: expected %s, found %s", r.key, f.ext, expected, excerpt(found))
+			r.damage(atRemainder, 0, r.f.Offset(), "instance %.200q, member .%s: expected %s, found %s", r.key, f.ext, expected, excerpt(found))
 			return false
 		}
 		f.describe(s)
@@ -432,12 +432,12 @@ func (r *records) fill(field int, s *pyfeed.LoDTensor, data []byte) bool {
 		return r.array(field, s, data)
 	}
 	r.sequence(field, s, len(data))
-	s.Hold(data, r.hold.one())
+	s.Hold(data, r.hold.take())
 	s.ReadOnly = true
 	return true
 }
 
-// excerpt is a piece of a text for an error.
+// excerpt formats the beginning of a text for an error.
 func excerpt(b []byte) string {
 	if len(b) == 0 {
 		return "nothing"
@@ -448,64 +448,99 @@ func excerpt(b []byte) string {
 	return fmt.Sprintf("%q", b)
 }
 
-// damage makes Read answer an error about what is at an offset, until Resync goes on at another.
-func (r *records) damage(to behind, on, offset int64, format string, args ...any) {
-	r.behind, r.at = to, on
-	if r.err = r.f.Intact(); r.err != nil {
-		r.behind = nowhere
+// damage makes Read return an error about the data at an offset, until Resync goes on at offset on.
+func (r *records) damage(to resumePoint, on, offset int64, format string, args ...any) {
+	r.resumeAt, r.resyncOffset = to, on
+	if r.err = r.f.CheckTruncated(); r.err != nil {
+		r.resumeAt = noResume
 		return
 	}
 	number := r.number
-	if r.begun && to != rest && r.plan != nil && r.filled == r.plan.members {
-		number++ // the instance that was begun is whole
+	if r.inInstance && to != atRemainder && r.plan != nil && r.filled == r.plan.members {
+		number++ // the current instance is complete
 	}
 	r.err = r.f.Corrupt(offset, number, format, args...)
 }
 
-// kind makes damage an error of another kind.
+// kind changes the kind of the error that damage has set.
 func (r *records) kind(k pyfeed.Kind) {
-	if r.behind != nowhere { // else it is the file that shrank
+	if r.resumeAt != noResume { // otherwise the error is that the file has become shorter
 		r.err.(*pyfeed.Error).Kind = k
 	}
 }
 
-// Resync goes behind damage. What is left of the damaged instance there is passed over.
+// Resync moves past the damage. It skips the rest of the damaged instance.
 func (r *records) Resync() error {
-	if r.err == nil || r.err == io.EOF || r.behind == nowhere {
+	if r.err == nil || r.err == io.EOF || r.resumeAt == noResume {
 		return io.EOF
 	}
-	if err := r.forward(r.at); err != nil {
+	if err := r.skipTo(r.resyncOffset); err != nil {
 		return err
 	}
-	if r.behind == search {
+	if r.resumeAt == atNextHeader {
 		if err := r.search(); err != nil {
 			return err
 		}
 	}
-	r.torn = r.torn || r.behind == search
-	r.guess = r.guess || r.behind == search
-	r.leave = r.behind != fresh
-	if r.leave {
+	r.afterDamage = r.afterDamage || r.resumeAt == atNextHeader
+	r.approximate = r.approximate || r.resumeAt == atNextHeader
+	r.skipKey = r.resumeAt != atInstance
+	if r.skipKey {
 		r.number++
 	}
 	r.err = nil
 	return nil
 }
 
-// Number is Numbered's.
-func (r *records) Number() (int64, bool) { return r.number, !r.guess }
+// Number implements record.Numberer.
+func (r *records) Number() (int64, bool) { return r.number, !r.approximate }
 
-// search goes to the next header.
+// Position implements record.Seeker. It is the offset of the first header that may be that of the next instance. Behind
+// damage it is only known after the next instance.
+func (r *records) Position() (record.Position, bool) {
+	known := r.err == nil && r.plan != nil && !r.inInstance && !r.skipKey && !r.afterDamage && !r.ended &&
+		r.skipping.left == 0 && r.zeroBlocks.n == 0
+	return record.Position{Offset: r.f.Offset()}, known
+}
+
+// Seek implements record.Seeker.
+func (r *records) Seek(p record.Position, number int64, exact bool) error {
+	if p.Offset < 0 || p.Offset%blockSize != 0 || p.Inner != 0 {
+		return record.BadPosition(r.f.Path(), p, "the offset of a header, a multiple of 512")
+	}
+	for r.plan == nil { // its fields are those of the first instance without damage
+		if r.err = record.ClearInterrupt(r.err); r.err == nil {
+			r.inferPlan()
+		}
+		switch e, is := r.err.(*pyfeed.Error); {
+		case r.err == nil:
+		case is && e.Kind == pyfeed.Corrupt && r.resumeAt != noResume:
+			if err := r.Resync(); err != nil {
+				return err
+			}
+		default:
+			return r.err
+		}
+	}
+	r.err, r.skipping, r.skipKey, r.afterDamage, r.key = nil, skippedMember{}, false, false, r.key[:0]
+	if err := r.f.SeekTo(p.Offset); err != nil {
+		return err
+	}
+	r.number, r.approximate, r.valid = number, !exact, -1
+	return nil
+}
+
+// search moves to the next valid header.
 func (r *records) search() error {
 	for n := 0; ; n++ {
 		b, err := r.f.Peek(blockSize)
-		if err == nil && r.lookDue(n) {
-			err = r.f.Look()
+		if err == nil && r.pollDue(n) {
+			err = r.f.Poll()
 		}
 		switch {
 		case err == storage.ErrInterrupted: // the next search goes on from here
 			return err
-		case err != nil: // for header to answer
+		case err != nil: // header returns it
 			return nil
 		case len(b) < blockSize:
 			return io.EOF
@@ -518,76 +553,76 @@ func (r *records) search() error {
 	}
 }
 
-// Intact is the File's.
-func (r *records) Intact() error { return r.f.Intact() }
+// CheckTruncated calls that of the File.
+func (r *records) CheckTruncated() error { return r.f.CheckTruncated() }
 
-// Unchanged is the File's.
-func (r *records) Unchanged() error { return r.f.Unchanged() }
+// CheckUnchanged calls that of the File.
+func (r *records) CheckUnchanged() error { return r.f.CheckUnchanged() }
 
-// Close lets go of the file.
+// Close closes the file.
 func (r *records) Close() {
-	for i := range r.part.Slots {
-		r.part.Slots[i].Drop()
+	for i := range r.partial.Slots {
+		r.partial.Slots[i].Drop()
 	}
 	r.values.close()
 	r.arrays.Close()
 	r.f.Close()
 }
 
-// holder counts the views of a mapped file's window, to retain it for all of them at once.
-type holder struct {
+// references counts the views of a window of a mapped file, to retain the window for all of them at once.
+type references struct {
 	f      *storage.File
 	number int64 // of the window
 	in     *memory.Buffer
 	n      int
 }
 
-// one is a reference to the memory at the position, which is there for good once settle was called.
-func (h *holder) one() *memory.Buffer {
-	if !h.f.Mapped() {
+// take returns a buffer for the memory at the position. The reference is added later, by retain.
+func (h *references) take() *memory.Buffer {
+	if !h.f.IsMapped() {
 		return h.f.Hold(1)
 	}
 	if number := h.f.Offset() / memory.WindowSize; h.in == nil || number != h.number {
-		h.settle()
+		h.retain()
 		h.in, h.number = h.f.Hold(0), number
 	}
 	h.n++
 	return h.in
 }
 
-// settle retains what was counted.
-func (h *holder) settle() {
+// retain adds the references that were counted.
+func (h *references) retain() {
 	if h.n > 0 {
 		h.in.Retain(h.n)
 	}
 	h.in, h.n = nil, 0
 }
 
-// values hands out the memory of numbers, 8 bytes each, many of one piece.
-type values struct {
-	arena *memory.Arena
-	piece []byte
-	in    *memory.Buffer
+// numberArena allocates the memory of numbers, 8 bytes each, in pieces for many numbers.
+type numberArena struct {
+	arena  *memory.Arena
+	piece  []byte
+	buffer *memory.Buffer
 }
 
-const valueSize, manyValues = 8, 64
+const valueSize, valuesPerPiece = 8, 64
 
-func (v *values) get() ([]byte, *memory.Buffer, error) {
+func (v *numberArena) get() ([]byte, *memory.Buffer, error) {
 	if len(v.piece) == 0 {
-		piece, in, err := v.arena.Get(valueSize * manyValues)
+		piece, in, err := v.arena.Get(valueSize * valuesPerPiece)
 		if err != nil {
 			return nil, nil, err
 		}
-		in.Retain(manyValues - 1)
-		v.piece, v.in = piece, in
+		in.Retain(valuesPerPiece - 1)
+		v.piece, v.buffer = piece, in
 	}
 	value := v.piece[:valueSize:valueSize]
 	v.piece = v.piece[valueSize:]
-	return value, v.in, nil
+	return value, v.buffer, nil
 }
 
-func (v *values) close() {
+func (v *numberArena) close() {
 	for ; len(v.piece) > 0; v.piece = v.piece[valueSize:] {
-		v.in.Release()
+		v.buffer.Release()
 	}
 }

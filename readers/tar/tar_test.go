@@ -23,7 +23,7 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// part is a member, of the kind that is no file if that is not 0.
+// part is a member. Its type is kind, or that of a regular file if kind is 0.
 type part struct {
 	name string
 	data string
@@ -40,7 +40,7 @@ func pack(parts ...part) []byte {
 		h := newBlock(nil, []byte(p.name), len(p.data), kind)
 		all = append(all, h[:]...)
 		all = append(all, p.data...)
-		all = append(all, zeros[:padded(len(p.data))-len(p.data)]...)
+		all = append(all, zeros[:roundToBlocks(len(p.data))-len(p.data)]...)
 	}
 	return all
 }
@@ -48,18 +48,18 @@ func pack(parts ...part) []byte {
 // ended adds the end of an archive.
 func ended(parts ...part) []byte { return append(pack(parts...), zeros[:2*blockSize]...) }
 
-// fixed writes a header's checksum anew.
+// fixed corrects a header's checksum.
 func fixed(b []byte) []byte {
 	h := (*block)(b)
 	copy(h[148:], fmt.Sprintf("%06o\x00 ", h.sum()))
 	return b
 }
 
-// row is a tuple as text: the dtypes of what is no text, and the slots.
+// row formats a tuple: the dtypes of slots that are not text, and the slots.
 func row(t *pyfeed.Tuple) string {
 	var all []string
 	for i := range t.Slots {
-		text := formattest.Show(&t.Slots[i])
+		text := formattest.FormatTensor(&t.Slots[i])
 		if text[0] != '"' {
 			text = fmt.Sprint(t.Slots[i].DType, " ", text)
 		}
@@ -68,7 +68,8 @@ func row(t *pyfeed.Tuple) string {
 	return strings.Join(all, " | ")
 }
 
-// drain reads to the end, many at a time, beyond damage if asked to. The last error is left out if it is the end.
+// drain reads to the end, many tuples at a time, and goes on after damage if resync is set. errs does not include
+// io.EOF.
 func drain(t testing.TB, r *records, resync bool) (rows []string, errs []error) {
 	t.Helper()
 	for range 10000 {
@@ -104,7 +105,7 @@ func inMemory(t *testing.T, data []byte, c *record.Config) *records {
 	return r.(*records)
 }
 
-// read reads all there is in memory.
+// read reads everything from memory.
 func read(t *testing.T, data []byte, o Options, resync bool) ([]string, []error) {
 	t.Helper()
 	r := inMemory(t, data, config(formattest.Pool(t), o))
@@ -142,7 +143,7 @@ func fields(names ...string) (all []Field) {
 	return all
 }
 
-// array is an npy file of int32.
+// array returns an npy file of int32.
 func array(dims pyfeed.Dims, values ...int32) string {
 	b := npy.Header(pyfeed.Int32, dims)
 	for _, v := range values {
@@ -185,7 +186,7 @@ func TestReads(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			path := formattest.File(t, c.name, c.data)
 			pool := formattest.Pool(t)
-			// First without any words, then as Describe says.
+			// First without options, then with the slots of Describe.
 			c := &record.Config{Options: new(Options), Storage: c.o, Pool: pool}
 			for range 2 {
 				got, err := Open(path, c)
@@ -206,7 +207,7 @@ func TestReads(t *testing.T) {
 				expectErrors(t, "end", errs)
 				r.Close()
 			}
-			// Another file, whose members come in another order.
+			// Another file, with members in another order.
 			other := ended(part{"x.npy", array(pyfeed.Dims{2}, 7, 8), 0}, part{"x.json", "1", 0}, part{"x.JPG", "j", 0}, part{"x.cls", "+9", 0})
 			got, err := Open(formattest.File(t, "other.tar", other), c)
 			if err != nil {
@@ -219,7 +220,7 @@ func TestReads(t *testing.T) {
 	}
 }
 
-func TestWhatIsAnInstance(t *testing.T) {
+func TestInstanceBoundaries(t *testing.T) {
 	data := ended(
 		part{"./", "", '5'}, part{"./dir/a.jpg", "1", 0}, part{"link.jpg", "", '2'}, part{"./dir/a.seg.png", "2", '7'},
 		part{"dir/a.jpg", "3", 0}, part{"dir/.hidden.jpg", "no", 0}, part{"dir/.jpg", "no", 0}, part{"README", "no", 0},
@@ -233,7 +234,7 @@ func TestWhatIsAnInstance(t *testing.T) {
 	expectErrors(t, "instances", errs)
 
 	old := ended(part{"a.jpg", "old", 0}, part{"a.d/", "", 0}, part{"a.cls", "1", 0})
-	old[156], old[1024+156] = 0, 0 // from before there were types: a folder by its slash
+	old[156], old[1024+156] = 0, 0 // before member types existed: a slash marks a folder
 	fixed(old)
 	fixed(old[1024:])
 	rows, errs = read(t, old, Options{}, false)
@@ -317,14 +318,14 @@ func TestFields(t *testing.T) {
 		`{"fields": [{"name": "jpg", "dtype": "int8"}]}`:                "dtype: expected one for kinds int, float and json only",
 		`{"fields": [{"name": "cls", "dtype": "int9"}]}`:                `expected the name of one, found "int9"`,
 		`{"fields": [{"name": "cls", "dtype": "float16"}]}`:             "found float16",
-		`{"fields": ["jpg", "JPG"]}`:                                    "field 0 is the same one",
-		`{"fields": ["jpg;png;jpg"]}`:                                   "extension jpg is there twice",
+		`{"fields": ["jpg", "JPG"]}`:                                    "field 0 has the same name",
+		`{"fields": ["jpg;png;jpg"]}`:                                   "extension jpg is given twice",
 		`{"fields": ["jpg;;png"]}`:                                      "expected extensions",
 		`{"fields": [{"name": "__key__", "kind": "int"}]}`:              "the key is text",
 		`{"end": "never"}`:                                              `end: expected blocks or file, found "never"`,
 		`{"compression": "xz"}`:                                         `expected none, gzip or zstd, found "xz"`,
 		`{"fields": ["a/b"]}`:                                           "expected extensions",
-		`{"fields": ["__key__", {"name": "__key__", "kind": "text"}]}`:  "field 0 is the same one",
+		`{"fields": ["__key__", {"name": "__key__", "kind": "text"}]}`:  "field 0 has the same name",
 		`{"fields": [{"name": "npy", "kind": "npy", "dtype": "int8"}]}`: "dtype: expected one for kinds",
 	} {
 		var o Options
@@ -350,7 +351,7 @@ func TestOptionalMembers(t *testing.T) {
 		part{"a.jpg", "1", 0},
 		part{"b.txt", "b", 0}, part{"b.jpg", "2", 0}, part{"b.cls", "7", 0}, part{"b.png", "png", 0}, part{"b.score", "0.5", 0},
 		part{"c.cls", "3", 0}, part{"c.txt", "", 0}, // its jpg is not optional
-		part{"d.jpg", "4", 0}, part{"d.cls", "x", 0}, // which cannot be read: no default stands for it
+		part{"d.jpg", "4", 0}, part{"d.cls", "x", 0}, // its cls cannot be parsed: the default does not replace it
 		part{"e.jpg", "5", 0}, part{"e.cls", "5", 0},
 	)
 	rows, errs := read(t, data, o, true)
@@ -358,14 +359,14 @@ func TestOptionalMembers(t *testing.T) {
 		`"e" | "5" | int64 5 | "" | float64 NaN | "none"`)
 	expectErrors(t, "optional", errs, `instance "c": expected a member .jpg, found .cls .txt`, `instance "d", member .cls: expected an integer`)
 
-	// Files that have nothing to do with it are no instances of defaults only.
+	// Unrelated files do not become instances with only defaults.
 	optional := Options{Fields: []Field{{Name: "txt", Optional: true}}}
 	rows, errs = read(t, ended(part{"README.md", "x", 0}, part{"a.txt", "a", 0}), optional, true)
 	expect(t, "none there", rows, `"a"`)
 	expectErrors(t, "none there", errs, `instance "README": expected a member .txt, found .md`)
 
-	// A broken header may have been that of a member of the instance before it, and what follows the rest of another:
-	// neither is delivered with defaults. The next ones are.
+	// A broken header may have been that of a member of the instance before it, and the members after it the rest of
+	// another instance. Neither instance gets defaults, nor is delivered. The next instances are.
 	lost := ended(part{"a.jpg", "1", 0}, part{"b.jpg", "2", 0}, part{"b.cls", "7", 0}, part{"c.jpg", "3", 0}, part{"d.jpg", "4", 0})
 	lost[2*blockSize+148] ^= 1 // the header of b.jpg
 	rows, errs = read(t, lost, Options{Fields: []Field{{Name: "jpg", Optional: true}, {Name: "cls", Default: json.RawMessage("0")}}}, true)
@@ -374,7 +375,7 @@ func TestOptionalMembers(t *testing.T) {
 		t.Errorf("torn: expected an error, found %v", errs)
 	}
 
-	// A cut archive has no whole last instance, whatever of it is optional.
+	// The last instance of an archive that is cut off is incomplete, even if the missing members are optional.
 	both := Options{Fields: []Field{{Name: "jpg"}, {Name: "txt", Optional: true}}}
 	rows, errs = read(t, pack(part{"a.jpg", "1", 0}, part{"a.txt", "a", 0}, part{"b.jpg", "2", 0}), both, true)
 	expect(t, "cut", rows, `"1" | "a"`)
@@ -405,7 +406,7 @@ func TestWrongDefaults(t *testing.T) {
 	}
 }
 
-// What slots say goes before what extensions say.
+// The slots override the dtypes and kinds of the extensions.
 func TestSlotsDecide(t *testing.T) {
 	data := ended(part{"a.cls", "7", 0}, part{"a.json", "5", 0}, part{"a.npy", array(pyfeed.Dims{2, 1}, 1, 2), 0}, part{"a.bin", "raw", 0})
 	c := config(formattest.Pool(t), Options{})
@@ -430,7 +431,7 @@ func TestSlotsDecide(t *testing.T) {
 	rows, errs := drain(t, r, false)
 	expect(t, "rows", rows, `"5" | int16 [7] | int32 [1 2]dims[2 1] | uint8 [114 97 119]`)
 	expectErrors(t, "rows", errs)
-	if slots, _, err := r.Describe(); err == nil { // at the end
+	if slots, _, err := r.Describe(); err == nil { // at the end of the file
 		t.Errorf("expected the end, found %v", slots)
 	}
 
@@ -483,7 +484,7 @@ func TestJSON(t *testing.T) {
 		}
 	}
 	if _, _, ok := jsonAt([]byte(strings.Repeat("[", 100000)), nil); ok {
-		t.Error("expected a bound on depth")
+		t.Error("expected an error for JSON nested too deeply")
 	}
 	for _, c := range []struct{ text, path, want string }{
 		{`{"a":{"b":[0,{"c":5}]}}`, "a.b.1.c", "5"}, {`{"a":1}`, "b", ""}, {`{"a":1}`, "a.b", ""}, {`[1,2]`, "2", ""}, {`[1,2]`, "01", ""},
@@ -543,7 +544,7 @@ func TestArrays(t *testing.T) {
 	}
 }
 
-func TestInstancesThatAreNot(t *testing.T) {
+func TestIncompleteInstances(t *testing.T) {
 	data := ended(part{"a.jpg", "1", 0}, part{"a.cls", "1", 0}, part{"b.jpg", "2", 0}, part{"b.txt", "", 0}, part{"c.jpg", "3", 0}, part{"c.cls", "3", 0}, part{"c.jpg", "4", 0}, part{"c.txt", "", 0},
 		part{"d.cls", "x", 0}, part{"d.jpg", "", 0}, part{"e.jpg", "5", 0}, part{"e.cls", "5", 0}, part{"f.cls", "6", 0})
 	o := Options{Fields: fields("jpg", "cls")}
@@ -565,11 +566,11 @@ func TestInstancesThatAreNot(t *testing.T) {
 
 	_, errs = read(t, data[2048:], Options{Fields: fields("jpg", "png;cls")}, false)
 	expectErrors(t, "alternatives", errs, `expected a member of the extensions png;cls, found .jpg .txt`)
-	// Without words, the first instance is checked as well.
+	// Without options, the first instance is checked too.
 	_, errs = read(t, ended(part{"a.x", "", 0}, part{"a.x", "", 0}), Options{}, false)
 	expectErrors(t, "twice", errs, `byte 512, record 0: instance "a": expected one member .x, found two`)
 	_, errs = read(t, ended(part{"none", "", 0}), Options{}, false)
-	expectErrors(t, "none", errs, "expected an instance to tell the fields by")
+	expectErrors(t, "none", errs, "expected an instance to infer the fields from")
 }
 
 func TestEnds(t *testing.T) {
@@ -596,7 +597,7 @@ func TestEnds(t *testing.T) {
 		"none":         {join(a, b), "12", cut, "12", ""},
 		"empty":        {nil, "", cut, "", ""},
 		"only zeros":   {join(z, z), "", "", "", ""},
-		"appended":     {join(a, z, z, b, z, z), "1", "found a member behind them, at byte 2048", "12", ""},
+		"appended":     {join(a, z, z, b, z, z), "1", "found a member after them, at byte 2048", "12", ""},
 		"a hole":       {join(a, z, b, z, z), "1", "byte 1536, record 1: expected a second block of zeros", "12", ""},
 		"garbage":      {join(a, z, z, bytes.Repeat([]byte("x"), 700)), "1", "", "1", "byte 2048, record 1: expected the header of a member"},
 		"tail":         {join(a, z, z, []byte("x")), "1", "", "1", "expected a header of 512 bytes, found 1"},
@@ -611,7 +612,7 @@ func TestEnds(t *testing.T) {
 		if found != c.file || (c.fileError == "") != (len(errs) == 0) || c.fileError != "" && !strings.Contains(errs[0].Error(), c.fileError) {
 			t.Errorf("%s, end file: expected %s and %q, found %s and %v", name, c.file, c.fileError, found, errs)
 		}
-		if c.err != "" && c.rows != c.file { // what came behind is found
+		if c.err != "" && c.rows != c.file { // the members after the error are read
 			rows, errs = read(t, c.data, Options{Fields: fields("x")}, true)
 			expect(t, name, rows, `"1"`, `"2"`)
 			expectErrors(t, name, errs, c.err)
@@ -634,9 +635,9 @@ func TestRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"x":                             "the length of a record and a space",
 		"5":                             "the length of a record and a space",
-		"999 a=b\n":                     "a record of the length it says",
-		"7 a=bcd\n":                     "a record of the length it says",
-		"0 a=b\n":                       "a record of the length it says",
+		"999 a=b\n":                     "a record of the length that it gives",
+		"7 a=bcd\n":                     "a record of the length that it gives",
+		"0 a=b\n":                       "a record of the length that it gives",
 		"5 ab\n":                        "key=value",
 		"5 =b\n":                        "key=value",
 		"9 size=x\n":                    "a size in bytes",
@@ -646,7 +647,7 @@ func TestRefused(t *testing.T) {
 		data := ended(part{"p", text, typePax}, part{"a.x", "1", 0}, part{"b.x", "2", 0})
 		rows, errs := read(t, data, Options{Fields: fields("x")}, true)
 		expectErrors(t, text, errs, "pax header: expected "+want)
-		expect(t, text, rows, `"1"`, `"2"`) // which are whole
+		expect(t, text, rows, `"1"`, `"2"`) // these instances are complete
 	}
 	for _, record := range []string{"12 path=a.x\n", "10 size=1\n"} {
 		_, errs := read(t, ended(part{"g", record, typeGlobalPax}, part{"a.x", "1", 0}), Options{Fields: fields("x")}, false)
@@ -654,7 +655,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// What is larger than a block and a window, in files that are mapped, read and decompressed, held to the end.
+// Members larger than a block and a window, in files that are mapped, read and decompressed; all tuples are held to the
+// end.
 func TestLargeFiles(t *testing.T) {
 	const n = 1500
 	value := func(i int) string { return strings.Repeat(string(rune('a'+i%26)), i*3) }
@@ -690,7 +692,7 @@ func TestLargeFiles(t *testing.T) {
 		if _, _, err := r.(*records).Describe(); err != nil {
 			t.Fatal(err)
 		}
-		tuples := formattest.Keep(t, r, n+1)
+		tuples := formattest.ReadAll(t, r, n+1)
 		if len(tuples) != n {
 			t.Errorf("%s: expected %d, found %d", io, n, len(tuples))
 		}

@@ -14,23 +14,23 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// recordSize is what tar programs fill archives up to, in bytes.
+// recordSize is the unit to which tar programs fill archives, in bytes.
 const recordSize = 20 * blockSize
 
-// writer makes an archive of tuples: each slot a member, in the order of the slots. The same tuples make the same
-// bytes: who wrote them, and when, is left out.
+// writer writes an archive. Each slot of a tuple becomes a member, in the order of the slots. The same tuples give the
+// same bytes: members have no owner and no time.
 type writer struct {
 	record.FileWriter
 	plan   *plan
-	keys   int // the slot of keys; -1: they are numbers
+	keys   int // the slot of the key; -1: keys are numbers
 	number int64
 	key    []byte
 	name   []byte
 	buf    []byte
-	dtypes []pyfeed.DType // of arrays, from the first tuple on
+	dtypes []pyfeed.DType // of arrays; set by the first tuple
 }
 
-// Create begins an archive.
+// Create creates an archive.
 func Create(path string, c *record.Config) (record.Writer, error) {
 	o, err := optionsOf(c)
 	if err != nil {
@@ -38,7 +38,7 @@ func Create(path string, c *record.Config) (record.Writer, error) {
 	}
 	fields := o.Fields
 	if fields == nil {
-		if fields = named(c.Names); fields == nil {
+		if fields = fieldsOfNames(c.Names); fields == nil {
 			return nil, pyfeed.Errorf(pyfeed.Invalid, "slots: expected a name for each, its members' extension, such as jpg, npy or cls, or fields")
 		}
 	}
@@ -96,7 +96,7 @@ func (w *writer) encode(t *pyfeed.Tuple) error {
 	return nil
 }
 
-// check compares a tuple with what the slots hold.
+// check returns an error if a tuple does not match the fields.
 func (w *writer) check(t *pyfeed.Tuple) error {
 	if len(t.Slots) != len(w.plan.fields) {
 		return pyfeed.Errorf(pyfeed.Slots, "slots: expected %d, found %d", len(w.plan.fields), len(t.Slots))
@@ -118,13 +118,13 @@ func (w *writer) check(t *pyfeed.Tuple) error {
 		}
 		switch {
 		case f.kind.number():
-			if s.DType != f.dtype && (f.given || !numeric(s.DType) || f.kind == intKind && fraction(s.DType)) {
+			if s.DType != f.dtype && (f.explicit || !isNumber(s.DType) || f.kind == intKind && isFloat(s.DType)) {
 				return pyfeed.SlotErrorf(pyfeed.Type, i, "dtype: expected %v for .%s, found %v", f.dtype, f.ext, s.DType)
 			}
 			if len(s.Data) != s.DType.Size() {
 				return pyfeed.SlotErrorf(pyfeed.Shape, i, "expected one number for .%s, found dims %v", f.ext, s.Dims())
 			}
-			f.dtype, f.given = s.DType, true
+			f.dtype, f.explicit = s.DType, true
 		case f.kind == npyKind:
 			if w.dtypes[i] == pyfeed.Any {
 				w.dtypes[i] = s.DType
@@ -144,20 +144,20 @@ func (w *writer) check(t *pyfeed.Tuple) error {
 	return nil
 }
 
-func fraction(d pyfeed.DType) bool { return d == pyfeed.Float32 || d == pyfeed.Float64 }
+func isFloat(d pyfeed.DType) bool { return d == pyfeed.Float32 || d == pyfeed.Float64 }
 
-// numeric says whether a number of that dtype can be written as text.
-func numeric(d pyfeed.DType) bool { return d >= pyfeed.Bool && d <= pyfeed.Uint64 || fraction(d) }
+// isNumber reports whether a number of that dtype can be written as text.
+func isNumber(d pyfeed.DType) bool { return d >= pyfeed.Bool && d <= pyfeed.Uint64 || isFloat(d) }
 
-// takeKey checks that a key comes back as it is.
+// takeKey sets the key, if it will be read as the same key.
 func (w *writer) takeKey(s *pyfeed.LoDTensor) error {
 	key := s.Data
-	stem, is := stemOf(append(append(w.name[:0], key...), ".x"...))
+	stem, is := keyOfName(append(append(w.name[:0], key...), ".x"...))
 	switch {
 	case !is || len(stem) != len(key) || bytes.IndexByte(key, 0) >= 0 || key[0] == '/':
 		return pyfeed.SlotErrorf(pyfeed.Invalid, w.keys, "key: expected a name without dots, with folders or without, found %q", key)
-	case len(key) > longest/2:
-		return pyfeed.SlotErrorf(pyfeed.Invalid, w.keys, "key: expected at most %d bytes, found %d", longest/2, len(key))
+	case len(key) > maxHeaderBytes/2:
+		return pyfeed.SlotErrorf(pyfeed.Invalid, w.keys, "key: expected at most %d bytes, found %d", maxHeaderBytes/2, len(key))
 	case w.number > 0 && bytes.Equal(key, w.key):
 		return pyfeed.SlotErrorf(pyfeed.Invalid, w.keys, "key: expected another than that of the tuple before, found %q", key)
 	}
@@ -185,7 +185,7 @@ func (w *writer) member(i int, s *pyfeed.LoDTensor) error {
 	if err := w.header(size); err != nil {
 		return err
 	}
-	for _, part := range [][]byte{head, data, zeros[:padded(size)-size]} {
+	for _, part := range [][]byte{head, data, zeros[:roundToBlocks(size)-size]} {
 		if _, err := w.Sink.Write(part); err != nil {
 			return err
 		}
@@ -195,7 +195,7 @@ func (w *writer) member(i int, s *pyfeed.LoDTensor) error {
 
 var zeros [recordSize]byte
 
-// appendNumber writes an element as text that reads back as the same.
+// appendNumber writes an element as text that is read as the same number.
 func appendNumber(to []byte, d pyfeed.DType, b []byte, k kind) ([]byte, error) {
 	switch d {
 	case pyfeed.Bool:
@@ -224,7 +224,8 @@ func appendNumber(to []byte, d pyfeed.DType, b []byte, k kind) ([]byte, error) {
 	return strconv.AppendFloat(to, v, 'g', -1, bits), nil
 }
 
-// header writes that of a member whose name is w.name, with one before it if there is more to say than it has room for.
+// header writes the header of the member w.name. If a header has no room for the name or the size, it writes a pax
+// header before it.
 func (w *writer) header(size int) error {
 	var records []byte
 	prefix, name, fits := split(w.name)
@@ -237,22 +238,22 @@ func (w *writer) header(size int) error {
 	}
 	if records != nil {
 		h := newBlock(nil, []byte("././@PaxHeader"), len(records), typePax)
-		for _, part := range [][]byte{h[:], records, zeros[:padded(len(records))-len(records)]} {
+		for _, part := range [][]byte{h[:], records, zeros[:roundToBlocks(len(records))-len(records)]} {
 			if _, err := w.Sink.Write(part); err != nil {
 				return err
 			}
 		}
 	}
 	if int64(size) >= 1<<33 {
-		size = 0 // as Python does
+		size = 0 // like Python
 	}
 	h := newBlock(prefix, name, size, typeRegular)
 	_, err := w.Sink.Write(h[:])
 	return err
 }
 
-// split divides a name into what a header has room for: a prefix of 155 bytes at most, a slash that is left out,
-// and 100 bytes.
+// split divides a name into the parts of a header: a prefix of at most 155 bytes, a slash that is not stored, and at
+// most 100 bytes.
 func split(whole []byte) (prefix, name []byte, fits bool) {
 	if len(whole) <= 100 {
 		return nil, whole, true
@@ -265,7 +266,7 @@ func split(whole []byte) (prefix, name []byte, fits bool) {
 	return nil, nil, false
 }
 
-// appendPax adds a record, whose length counts its own digits.
+// appendPax appends a record, whose length includes its own digits.
 func appendPax(to []byte, key string, value []byte) []byte {
 	n := len(key) + len(value) + 3 // a space, an equals sign and the end of the line
 	length := n
@@ -275,7 +276,7 @@ func appendPax(to []byte, key string, value []byte) []byte {
 	return fmt.Appendf(to, "%d %s=%s\n", length, key, value)
 }
 
-// newBlock is a header, with an owner and a time of 0.
+// newBlock returns a header with owner 0 and time 0.
 func newBlock(prefix, name []byte, size int, kind byte) (h block) {
 	copy(h[:100], name)
 	copy(h[100:], "0000644\x000000000\x000000000\x00")

@@ -18,12 +18,12 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// slot is a tensor of values, or of text.
+// slot returns a tensor of values or of text.
 func slot(values any, dims ...int64) pyfeed.LoDTensor {
 	if text, is := values.(string); is {
 		return formattest.Text(text)
 	}
-	return formattest.Of(values, dims...)
+	return formattest.TensorOf(values, dims...)
 }
 
 func write(t *testing.T, path string, c *record.Config, tuples ...[]pyfeed.LoDTensor) error {
@@ -72,7 +72,7 @@ func TestWrites(t *testing.T) {
 		expectErrors(t, name, errs)
 	}
 	if sums["a.tar"] != sums["again.tar"] || sums["a.tar.gz"] != sums["a.tgz"] {
-		t.Error("expected the same bytes of the same data")
+		t.Error("expected the same bytes for the same data")
 	}
 	if err := write(t, filepath.Join(dir, "named.gz.tar"), &record.Config{Options: &Options{Compression: "gzip"}, Names: []string{"txt"}, Pool: pool},
 		[]pyfeed.LoDTensor{slot("a")}); err != nil {
@@ -83,7 +83,7 @@ func TestWrites(t *testing.T) {
 	}
 }
 
-// The header is that of Python's tarfile in format USTAR, of a member without an owner.
+// The header is that of Python's tarfile in format USTAR, for a member without an owner.
 func TestGolden(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.tar")
 	if err := write(t, path, &record.Config{Names: []string{"cls"}}, []pyfeed.LoDTensor{slot(int64(12))}); err != nil {
@@ -130,9 +130,9 @@ func TestEveryNumberWritten(t *testing.T) {
 }
 
 func TestKeysWritten(t *testing.T) {
-	deep := strings.Repeat("d/", 70) + strings.Repeat("n", 90) // room in prefix and name
-	long := strings.Repeat("directory", 20) + "/n"             // no room
-	longer := strings.Repeat("n", 996)                         // a length whose own digits lengthen it
+	deep := strings.Repeat("d/", 70) + strings.Repeat("n", 90) // fits into prefix and name
+	long := strings.Repeat("directory", 20) + "/n"             // does not fit
+	longer := strings.Repeat("n", 996)                         // the digits of the length make the record longer
 	keys := []string{"a", "./a", "x.y/a", "ünï/ç", "a b", deep, long, longer, "\xff", strings.Repeat("n", 96), strings.Repeat("n", 97), "__x", "__x__y", "__m__"}
 	c := &record.Config{Names: []string{"__key__", "txt"}}
 	var tuples [][]pyfeed.LoDTensor
@@ -202,7 +202,7 @@ func TestWriterRefuses(t *testing.T) {
 			t.Errorf("%s: a file was left behind", name)
 		}
 	}
-	// A single sequence is an array like any other.
+	// A single sequence is written like any other array.
 	path := filepath.Join(t.TempDir(), "a.tar")
 	if err := write(t, path, &record.Config{Names: []string{"npy"}}, []pyfeed.LoDTensor{lodOf(slot([]int16{1, 2}, 2), 0, 2)}); err != nil {
 		t.Error(err)
@@ -216,7 +216,7 @@ func TestAbort(t *testing.T) {
 	tested.Abort(t, &record.Config{Names: []string{"txt"}}, formattest.Tuple(formattest.Text("a")))
 }
 
-// What is larger than a header can say is said by one before it.
+// A size that does not fit into a header is written to a pax header before it.
 func TestLargeSizes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.tar")
 	sink, err := storage.Create(path, "none")

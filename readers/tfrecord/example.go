@@ -1,12 +1,11 @@
 package tfrecord
 
 import (
-	"bytes"
-	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"unsafe"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
@@ -15,86 +14,36 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// examples makes slots of tf.train.Example messages.
+// examples fills slots from tf.train.Example messages.
 type examples struct {
 	*plan
 	scratch
 	offsets record.Offsets
 	arena   *memory.Arena
-	found   []found // by key
-	order   []int   // the keys of the entries of the last record: mostly those of the next one
-	wide    []int64 // values on their way to a narrower type
+	found   []foundFeature // by key
+	order   []int          // the keys of the entries of the last record; mostly the next record has the same
+	wide    []int64        // values that are read as int64 and then converted to a smaller type
 	pattern pattern
 }
 
-// found is a message Feature of the record at hand.
-type found struct {
+// foundFeature is a Feature message of the current record.
+type foundFeature struct {
 	feature []byte
-	there   bool
-	copied  bool // and does not lie in the file
+	present bool
+	copied  bool // feature is a copy, not a view of the file
 }
 
-// elementsPerLook is how many numbers are widened, narrowed or compared between two looks at the interrupt.
-const elementsPerLook = 1 << 18
+// elementsPerPoll is how many numbers are converted or compared between two polls.
+const elementsPerPoll = 1 << 18
 
 func newExamples(p *plan, pool *memory.Pool, stop *storage.Interrupt) *examples {
-	return &examples{plan: p, scratch: scratch{stop: stop}, arena: memory.NewArena(pool), found: make([]found, len(p.keys))}
-}
-
-// pattern is a record with its header, and what others have in common with it that are parsed as it was, for they differ in
-// values alone that are used where they lie. So others need not be parsed.
-type pattern struct {
-	record []byte
-	common []record.Span // of it: all but the values
-	values []record.Span // by slot
-	again  int64         // record from which on others are compared with it, or it is made anew
-}
-
-// fits says whether b begins with such a record, whose data verifies.
-func (p *pattern) fits(b []byte) bool {
-	n := len(p.record)
-	if n == 0 || len(b) < n+footerSize {
-		return false
-	}
-	for _, s := range p.common {
-		if !bytes.Equal(b[s.At:s.At+s.Size], p.record[s.At:s.At+s.Size]) {
-			return false
-		}
-	}
-	return crc(b[headerSize:n]) == binary.LittleEndian.Uint32(b[n:])
-}
-
-// learn makes the pattern that of a record with its header, which lies in the buffer in and has been verified. false: there
-// is none, since it is no record of the features, or has some that do not lie there.
-func (e *examples) learn(data []byte, in *memory.Buffer) bool {
-	p := &e.pattern
-	p.record, p.common, p.values = p.record[:0], p.common[:0], p.values[:0]
-	t := pyfeed.NewTuple(len(e.columns))
-	defer t.Release()
-	views, err := e.fill(t, data[headerSize:], in)
-	in.Retain(views)
-	if err != nil || views < len(e.columns) || len(data) > math.MaxUint32 {
-		return false
-	}
-	begin := uintptr(unsafe.Pointer(unsafe.SliceData(data)))
-	for i := range t.Slots {
-		value := t.Slots[i].Data
-		p.values = append(p.values, record.Span{At: uint32(uintptr(unsafe.Pointer(unsafe.SliceData(value))) - begin), Size: uint32(len(value))})
-	}
-	at := uint32(0)
-	for _, v := range slices.SortedFunc(slices.Values(p.values), func(a, b record.Span) int { return cmp.Compare(a.At, b.At) }) {
-		p.common = append(p.common, record.Span{At: at, Size: v.At - at})
-		at = v.At + v.Size
-	}
-	p.common = append(p.common, record.Span{At: at, Size: uint32(len(data)) - at})
-	p.record = append(p.record, data...)
-	return true
+	return &examples{plan: p, scratch: scratch{interrupt: stop}, arena: memory.NewArena(pool), found: make([]foundFeature, len(p.keys))}
 }
 
 func (e *examples) close() { e.arena.Close() }
 
-// fill makes the slots of a tuple from a record, which lies in the buffer in. It answers how many references to
-// that the slots took, which the caller MUST add, after an error too. Interrupted, it is to be made again.
+// fill fills the slots of a tuple from a record in the buffer in. It returns how many references to in the slots took,
+// which the caller MUST add, also after an error. After an interruption, the caller fills the tuple again.
 func (e *examples) fill(t *pyfeed.Tuple, record []byte, in *memory.Buffer) (views int, err error) {
 	e.stopped = false
 	if views, err = e.fillSlots(t, record, in); e.stopped {
@@ -105,7 +54,7 @@ func (e *examples) fill(t *pyfeed.Tuple, record []byte, in *memory.Buffer) (view
 
 func (e *examples) fillSlots(t *pyfeed.Tuple, record []byte, in *memory.Buffer) (views int, err error) {
 	switch at, sequence := e.find(record); {
-	case sequence: // whole, so that it is never skipped as damage
+	case sequence: // an error that is not skipped as damage, since the record is valid
 		return 0, &pyfeed.Error{Kind: pyfeed.Type, Slot: -1,
 			Text: "expected a tf.train.Example, found a tf.train.SequenceExample: read its records as bytes, without features"}
 	case at >= 0:
@@ -116,7 +65,7 @@ func (e *examples) fillSlots(t *pyfeed.Tuple, record []byte, in *memory.Buffer) 
 		t.Resize(len(e.columns))
 	}
 	for i := range e.columns {
-		held, err := e.fillSlot(&t.Slots[i], &e.columns[i], in)
+		held, err := e.fillSlot(&t.Slots[i], &e.columns[i], record, in)
 		if held {
 			views++
 		}
@@ -127,15 +76,15 @@ func (e *examples) fillSlots(t *pyfeed.Tuple, record []byte, in *memory.Buffer) 
 	return views, nil
 }
 
-// find notes where the features are, the last of each name. bad is -1, or where the record is no Example. sequence
-// says that it is a SequenceExample.
-func (e *examples) find(record []byte) (bad int, sequence bool) {
+// find notes the positions of the features, the last one of each name. faultOffset is the position where the record is
+// not an Example, or -1. sequence reports that it is a SequenceExample.
+func (e *examples) find(record []byte) (faultOffset int, sequence bool) {
 	clear(e.found)
 	e.joined = e.joined[:0]
 	nth := 0
 	for at := 0; at < len(record); {
 		number, features, size := field(record[at:])
-		if size < 0 || !e.goOn(size) {
+		if size < 0 || !e.poll(size) {
 			return at, false
 		}
 		if number == featureLists {
@@ -143,7 +92,7 @@ func (e *examples) find(record []byte) (bad int, sequence bool) {
 		}
 		for len(features) > 0 && number == 1 {
 			inner, entry, n := field(features)
-			if n < 0 || inner == 1 && !e.note(entry, nth) || !e.goOn(n) {
+			if n < 0 || inner == 1 && !e.noteEntry(entry, nth) || !e.poll(n) {
 				return at, false
 			}
 			features = features[n:]
@@ -154,13 +103,13 @@ func (e *examples) find(record []byte) (bad int, sequence bool) {
 	return -1, false
 }
 
-// note notes an entry of the map of features.
-func (e *examples) note(entry []byte, nth int) (ok bool) {
+// noteEntry notes an entry of the map of features.
+func (e *examples) noteEntry(entry []byte, nth int) (ok bool) {
 	first, key, n := field(entry)
 	second, value, m := field(entry[max(n, 0):])
 	copied := false
 	if first != 1 || second != 2 || n+m != len(entry) {
-		if key, value, copied, ok = e.rareEntry(entry); !ok {
+		if key, value, copied, ok = e.parseGeneralEntry(entry); !ok {
 			return false
 		}
 	}
@@ -180,16 +129,17 @@ func (e *examples) note(entry []byte, nth int) (ok bool) {
 		}
 	}
 	if there {
-		e.found[k] = found{value, true, copied}
+		e.found[k] = foundFeature{value, true, copied}
 	}
 	return true
 }
 
-// rareEntry is an entry that is not one key and one value: the last key, and all values merged.
-func (e *examples) rareEntry(entry []byte) (key, value []byte, copied, ok bool) {
+// parseGeneralEntry parses an entry that is not one key followed by one value. It returns the last key, and all values
+// merged.
+func (e *examples) parseGeneralEntry(entry []byte) (key, value []byte, copied, ok bool) {
 	for b := entry; len(b) > 0; {
 		number, v, n := field(b)
-		if n < 0 || !e.goOn(n) {
+		if n < 0 || !e.poll(n) {
 			return nil, nil, false, false
 		}
 		if number == 1 {
@@ -201,8 +151,8 @@ func (e *examples) rareEntry(entry []byte) (key, value []byte, copied, ok bool) 
 	return key, value, copied, ok
 }
 
-// values is the list that a Feature holds, and the bytes of its message.
-func (e *examples) values(f *found) (l list, b []byte, copied, ok bool) {
+// values returns the list that a Feature holds, and the bytes of the list's message.
+func (e *examples) values(f *foundFeature) (l list, b []byte, copied, ok bool) {
 	number, b, size := field(f.feature)
 	if size == len(f.feature) && number >= 1 && number <= 3 {
 		return list(number), b, f.copied, true
@@ -211,25 +161,25 @@ func (e *examples) values(f *found) (l list, b []byte, copied, ok bool) {
 	return list(number), b, copied || f.copied, ok
 }
 
-// fillSlot answers whether the slot took a reference to the buffer in.
-func (e *examples) fillSlot(s *pyfeed.LoDTensor, c *column, in *memory.Buffer) (held bool, err error) {
+// fillSlot fills a slot from a record that find accepted. held reports whether it took a reference to the buffer in.
+func (e *examples) fillSlot(s *pyfeed.LoDTensor, c *column, record []byte, in *memory.Buffer) (held bool, err error) {
 	l, b, copied, ok := none, []byte(nil), false, true
-	if f := &e.found[c.key]; f.there {
+	if f := &e.found[c.key]; f.present {
 		l, b, copied, ok = e.values(f)
 	}
 	if l == none && ok && c.fallback != nil {
-		l, b, copied, ok = e.values(&found{c.fallback, true, true})
+		l, b, copied, ok = e.values(&foundFeature{c.fallback, true, true})
 	}
 	switch {
 	case !ok:
 		return false, c.broken(c.Name)
 	case l == none && c.fixed:
-		return false, pyfeed.SlotErrorf(pyfeed.Shape, c.number, "feature %q: expected %s, found none in the example", c.Name, c.wanted())
+		return false, e.missing(c, record)
 	case l != none && l != c.list:
-		return false, pyfeed.SlotErrorf(pyfeed.Type, c.number, "feature %q: expected %v, found %v", c.Name, c.list, l)
+		return false, pyfeed.SlotErrorf(pyfeed.Type, c.number, "feature %q: expected %v, found %v: use the dtype %s", c.Name, c.list, l, l.dtypes())
 	}
 	s.DType = c.slot.DType
-	var n int // values, of raw ones bytes
+	var n int // number of values; of a raw feature, number of bytes
 	switch {
 	case c.Raw:
 		n, held, err = e.fillRaw(s, c, b, copied, in)
@@ -256,7 +206,52 @@ func (e *examples) fillSlot(s *pyfeed.LoDTensor, c *column, in *memory.Buffer) (
 	return held, s.SetDims(c.dims[:len(c.slot.Dims)])
 }
 
-// wanted is how many values make a fixed feature, or a row of any other.
+// missing is the error for a fixed feature that the record lacks, or that has no list.
+func (e *examples) missing(c *column, record []byte) error {
+	if e.found[c.key].present {
+		return pyfeed.SlotErrorf(pyfeed.Shape, c.number, "feature %q: expected %s, found a message Feature without a list", c.Name, c.wanted())
+	}
+	return pyfeed.SlotErrorf(pyfeed.Shape, c.number, "feature %q: expected %s, found none in the example, %s", c.Name, c.wanted(), e.describeNames(record))
+}
+
+// describeNames lists the first names of the features of a record that find accepted, in alphabetical order.
+func (e *examples) describeNames(record []byte) string {
+	const limit = 20
+	var names []string
+	more := false
+	note := func(entry []byte) {
+		key, _, _, _ := e.parseGeneralEntry(entry)
+		name := fmt.Sprintf("%.100q", key)
+		if i, there := slices.BinarySearch(names, name); !there {
+			names = slices.Insert(names, i, name)
+		}
+		if len(names) > limit {
+			names, more = names[:limit], true
+		}
+	}
+	for len(record) > 0 && e.poll(0) {
+		number, features, size := field(record)
+		for number == 1 && len(features) > 0 && e.poll(0) {
+			inner, entry, n := field(features)
+			if inner == 1 {
+				note(entry)
+			}
+			e.sincePoll += n
+			features = features[n:]
+		}
+		e.sincePoll += size
+		record = record[size:]
+	}
+	switch {
+	case len(names) == 0:
+		return "which has no features"
+	case more:
+		return "whose features are " + strings.Join(names, ", ") + " and others"
+	}
+	return "whose features are " + strings.Join(names, ", ")
+}
+
+// wanted describes the values of a fixed feature, or of a row of another feature.
 func (c *column) wanted() string {
 	of := c.list.String()
 	if c.Raw {
@@ -266,10 +261,10 @@ func (c *column) wanted() string {
 }
 
 func (c *column) broken(name string) error {
-	return pyfeed.SlotErrorf(pyfeed.Corrupt, c.number, "feature %q: expected a message Feature, found bytes that are none", name)
+	return pyfeed.SlotErrorf(pyfeed.Corrupt, c.number, "feature %q: expected a message Feature, found bytes that cannot be parsed as one", name)
 }
 
-// check says whether there are as many values as a fixed feature has.
+// check returns an error if a fixed feature does not have n values.
 func (c *column) check(n int) error {
 	if c.fixed && n != c.count {
 		return pyfeed.SlotErrorf(pyfeed.Shape, c.number, "feature %q: expected %s, found %d", c.Name, c.wanted(), n)
@@ -277,7 +272,7 @@ func (c *column) check(n int) error {
 	return nil
 }
 
-// view makes the slot one of data as it lies, or of a copy if it does not lie in the file.
+// view makes the slot a view of data, or of a copy if data is not in the file's memory.
 func (e *examples) view(s *pyfeed.LoDTensor, data []byte, copied bool, in *memory.Buffer) (held bool, err error) {
 	if !copied {
 		s.ReadOnly = true
@@ -287,7 +282,7 @@ func (e *examples) view(s *pyfeed.LoDTensor, data []byte, copied bool, in *memor
 	to, b, err := e.arena.Get(len(data))
 	if err == nil {
 		s.Hold(to, b)
-		if e.stop.Copy(to, data) != nil {
+		if e.interrupt.Copy(to, data) != nil {
 			e.stopped = true
 		}
 	}
@@ -327,14 +322,14 @@ func (e *examples) fillFloats(s *pyfeed.LoDTensor, c *column, b []byte, copied b
 	if err != nil {
 		return 0, false, err
 	}
-	narrow := to[n*size-4*n:] // float32 behind the room that they leave, and widened from there
+	narrow := to[n*size-4*n:] // read as float32 into the end of to, and widened from there
 	s.Hold(to, buffer)
 	if !e.copyFloats(narrow, b) {
 		return 0, false, c.broken(c.Name)
 	}
 	if size == 8 {
 		for i := range n {
-			if i%elementsPerLook == elementsPerLook-1 && !e.look() {
+			if i%elementsPerPoll == elementsPerPoll-1 && !e.pollNow() {
 				return 0, false, c.broken(c.Name)
 			}
 			f := math.Float32frombits(binary.LittleEndian.Uint32(narrow[4*i:]))
@@ -371,7 +366,7 @@ func (e *examples) fillInts(s *pyfeed.LoDTensor, c *column, b []byte) (n int, er
 		return 0, c.broken(c.Name)
 	}
 	for i, v := range wide {
-		if i%elementsPerLook == elementsPerLook-1 && !e.look() {
+		if i%elementsPerPoll == elementsPerPoll-1 && !e.pollNow() {
 			return 0, c.broken(c.Name)
 		}
 		if v < c.low || v > c.high {
@@ -391,7 +386,7 @@ func (e *examples) fillInts(s *pyfeed.LoDTensor, c *column, b []byte) (n int, er
 	return n, nil
 }
 
-// narrow takes the low bits, which are the same of signed and unsigned types.
+// narrow stores the low bits, which are the same for signed and unsigned types.
 func narrow[T uint8 | uint16 | uint32 | uint64](to []byte, from []int64) {
 	out := unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(to))), len(from))
 	for i, v := range from {
@@ -399,7 +394,8 @@ func narrow[T uint8 | uint16 | uint32 | uint64](to []byte, from []int64) {
 	}
 }
 
-// fillBytes makes the slot of values of bytes, one behind the other, divided by a level of their own.
+// fillBytes fills the slot with the concatenated values of bytes, whose lengths are a level of the LoD (level of
+// detail).
 func (e *examples) fillBytes(s *pyfeed.LoDTensor, c *column, b []byte, copied bool, in *memory.Buffer) (held bool, err error) {
 	n, total, ok := e.countBytes(b)
 	if !ok {
@@ -451,13 +447,13 @@ func (e *examples) fillBytes(s *pyfeed.LoDTensor, c *column, b []byte, copied bo
 	return held, s.SetDims(c.dims[:1])
 }
 
-// divide makes the levels of an instance of that many rows: of all of them, and those that the other features
-// of a ragged one tell.
+// divide makes the LoD levels of an instance with that many rows: one for all rows, and those that the partitions of a
+// ragged feature give.
 func (e *examples) divide(s *pyfeed.LoDTensor, c *column, rows int64) error {
 	s.LoD, s.InHeap = s.LoD[:0], true
 	all := e.offsets.Get(2)
 	s.LoD = append(s.LoD, all)
-	above := &all[1] // the last offset of the level above: the number of sequences below
+	above := &all[1] // the last offset of the level above: how many sequences the level below has
 	for i, key := range c.rows {
 		level, err := e.splits(c, key, len(c.RowSplits) > 0)
 		if err != nil {
@@ -482,11 +478,11 @@ func (e *examples) divide(s *pyfeed.LoDTensor, c *column, rows int64) error {
 	return nil
 }
 
-// splits is a level of offsets, from a feature that has them or their differences.
+// splits returns a level of offsets, from a feature that has the offsets or their differences.
 func (e *examples) splits(c *column, key int, splits bool) ([]int64, error) {
 	name := e.keys[key]
 	var b []byte
-	if f := &e.found[key]; f.there {
+	if f := &e.found[key]; f.present {
 		l, v, _, ok := e.values(f)
 		if !ok {
 			return nil, c.broken(name)
@@ -501,12 +497,12 @@ func (e *examples) splits(c *column, key int, splits bool) ([]int64, error) {
 		return nil, c.broken(name)
 	}
 	if splits {
-		level := e.offsets.Get(max(n, 1)) // none is no rows
+		level := e.offsets.Get(max(n, 1)) // no values stand for no rows
 		if !e.readInts(level[:n], b) {
 			return nil, c.broken(name)
 		}
 		for i, v := range level {
-			if i%elementsPerLook == elementsPerLook-1 && !e.look() {
+			if i%elementsPerPoll == elementsPerPoll-1 && !e.pollNow() {
 				return nil, c.broken(name)
 			}
 			if i == 0 && v != 0 || i > 0 && v < level[i-1] {
@@ -521,7 +517,7 @@ func (e *examples) splits(c *column, key int, splits bool) ([]int64, error) {
 		return nil, c.broken(name)
 	}
 	for i := 1; i < len(level); i++ {
-		if i%elementsPerLook == 0 && !e.look() {
+		if i%elementsPerPoll == 0 && !e.pollNow() {
 			return nil, c.broken(name)
 		}
 		if level[i] < 0 || level[i] > math.MaxInt64-level[i-1] {

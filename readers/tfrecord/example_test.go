@@ -16,7 +16,7 @@ import (
 	"github.com/pyfeed/pyfeed/readers/formattest"
 )
 
-// parse reads examples by features, given as JSON without the brackets of the list.
+// parse parses examples with features, which are given as JSON without the brackets of the list.
 func parse(t testing.TB, features string, examples ...string) ([]string, error) {
 	t.Helper()
 	return all(t, inMemory(t, config(t, `{"features": [`+features+`]}`), file(examples...)), 10)
@@ -28,10 +28,10 @@ func parses(t *testing.T, features, example string, expected string) {
 	if err != nil {
 		t.Error(err)
 	}
-	formattest.Same(t, seen, expected)
+	formattest.ExpectTexts(t, seen, expected)
 }
 
-func refuses(t *testing.T, features, example string, kind pyfeed.Kind, text string) {
+func mustRefuse(t *testing.T, features, example string, kind pyfeed.Kind, text string) {
 	t.Helper()
 	seen, err := parse(t, features, string(goldenExample), example)
 	e := formattest.Expect(t, err, kind, text)
@@ -70,8 +70,8 @@ func TestGoldenExample(t *testing.T) {
 	if err := spec.Check(tuple); err != nil {
 		t.Error(err)
 	}
-	formattest.Same(t, []string{formattest.ShowAll(tuple)}, `[1 -2 300] [0.5 2]dims[2 1] "xy"lod[[0 2 2]] "jpeg" []dims[0 2]`)
-	// Floats and single values of bytes are used where they lie.
+	formattest.ExpectTexts(t, []string{formattest.FormatTuple(tuple)}, `[1 -2 300] [0.5 2]dims[2 1] "xy"lod[[0 2 2]] "jpeg" []dims[0 2]`)
+	// Floats and single values of bytes are views of the file.
 	for i, view := range []bool{false, true, false, true, false} {
 		if tuple.Slots[i].ReadOnly != view {
 			t.Errorf("slot %d: expected a view: %v", i, view)
@@ -173,7 +173,7 @@ func TestDefaults(t *testing.T) {
 		{`"dtype": "int64", "default": [], "shape": [0]`, "[]"},
 	} {
 		parses(t, `{"name": "x", `+c.feature+`}`, empty, c.want)
-		// A Feature without a kind is as good as none, as in TensorFlow.
+		// A Feature without a kind counts as missing, as in TensorFlow.
 		parses(t, `{"name": "x", `+c.feature+`}`, example(entry("x")), c.want)
 	}
 	parses(t, `{"name": "x", "dtype": "int64", "default": 7}`, example(entry("x", intList(8))), "8")
@@ -181,21 +181,29 @@ func TestDefaults(t *testing.T) {
 	formattest.Expect(t, err, pyfeed.Shape, `feature "x": expected 1 int64s, shape [], found 0`)
 }
 
-func TestWhatDoesNotFitTheFeatures(t *testing.T) {
-	refuses(t, `{"name": "a", "dtype": "int64", "shape": [3]}`, example(), pyfeed.Shape,
-		`record 1: slot 0: feature "a": expected 3 int64s, shape [3], found none in the example`)
-	refuses(t, `{"name": "a", "dtype": "int64", "shape": [3]}, {"name": "d", "dtype": "bytes"}`, example(entry("a", intList(1, 2, 3)), entry("d", strs("a", "b"))),
+func TestFeaturesMismatch(t *testing.T) {
+	mustRefuse(t, `{"name": "a", "dtype": "int64", "shape": [3]}`, example(), pyfeed.Shape,
+		`record 1: slot 0: feature "a": expected 3 int64s, shape [3], found none in the example, which has no features`)
+	mustRefuse(t, `{"name": "a", "dtype": "int64", "shape": [3]}`, example(entry("d", strs("x")), entry("b", floatList(1)), entry("d", strs("y"))), pyfeed.Shape,
+		`feature "a": expected 3 int64s, shape [3], found none in the example, whose features are "b", "d"`)
+	mustRefuse(t, `{"name": "a", "dtype": "int64", "shape": [3]}`, example(entry("a")), pyfeed.Shape,
+		`feature "a": expected 3 int64s, shape [3], found a message Feature without a list`)
+	mustRefuse(t, `{"name": "a", "dtype": "int64", "shape": [3]}, {"name": "d", "dtype": "bytes"}`, example(entry("a", intList(1, 2, 3)), entry("d", strs("a", "b"))),
 		pyfeed.Shape, `slot 1: feature "d": expected 1 bytes, shape [], found 2`)
-	refuses(t, `{"name": "a", "dtype": "int64", "shape": [3]}`, example(entry("a", intList(1, 2))), pyfeed.Shape, "found 2")
-	refuses(t, `{"name": "b", "dtype": "float32", "shape": [2]}`, example(entry("b", floatList(1, 2, 3))), pyfeed.Shape, "expected 2 floats, shape [2], found 3")
-	refuses(t, `{"name": "b", "dtype": "float32", "shape": [2]}`, example(entry("b", intList(1, 2))), pyfeed.Type, `feature "b": expected floats, found int64s`)
-	refuses(t, `{"name": "d", "dtype": "bytes"}`, example(entry("d", floatList())), pyfeed.Type, "expected bytes, found floats")
-	refuses(t, `{"name": "a", "kind": "variable", "dtype": "int64", "shape": [3]}`, example(entry("a", intList(1, 2, 3, 4))), pyfeed.Shape,
+	mustRefuse(t, `{"name": "a", "dtype": "int64", "shape": [3]}`, example(entry("a", intList(1, 2))), pyfeed.Shape, "found 2")
+	mustRefuse(t, `{"name": "b", "dtype": "float32", "shape": [2]}`, example(entry("b", floatList(1, 2, 3))), pyfeed.Shape, "expected 2 floats, shape [2], found 3")
+	mustRefuse(t, `{"name": "b", "dtype": "float32", "shape": [2]}`, example(entry("b", intList(1, 2))), pyfeed.Type, `feature "b": expected floats, found int64s: use the dtype "int64"`)
+	mustRefuse(t, `{"name": "d", "dtype": "bytes"}`, example(entry("d", floatList())), pyfeed.Type, `feature "d": expected bytes, found floats: use the dtype "float32"`)
+	for name, dtype := range map[string]string{"a": "int64", "b": "float32"} {
+		mustRefuse(t, fmt.Sprintf(`{"name": %q, "kind": "variable", "dtype": %q}`, name, dtype), example(entry(name, strs("jpeg"))), pyfeed.Type,
+			`s, found bytes: use the dtype "bytes", or "raw": true for the memory of an array`)
+	}
+	mustRefuse(t, `{"name": "a", "kind": "variable", "dtype": "int64", "shape": [3]}`, example(entry("a", intList(1, 2, 3, 4))), pyfeed.Shape,
 		"expected rows of 3 int64s, shape [3], found 4")
-	refuses(t, `{"name": "d", "dtype": "uint8", "raw": true, "shape": [4]}`, example(entry("d", strs("abc"))), pyfeed.Shape,
+	mustRefuse(t, `{"name": "d", "dtype": "uint8", "raw": true, "shape": [4]}`, example(entry("d", strs("abc"))), pyfeed.Shape,
 		"expected 4 bytes, uint8, shape [4], found 3")
-	refuses(t, `{"name": "d", "dtype": "uint8", "raw": true, "shape": [4]}`, example(entry("d", strs("ab", "cd"))), pyfeed.Shape, "expected 1 value of raw bytes, found 2")
-	refuses(t, `{"name": "d", "kind": "variable", "dtype": "uint16", "raw": true}`, example(entry("d", strs("abc"))), pyfeed.Shape, "expected rows of 2 bytes, uint16")
+	mustRefuse(t, `{"name": "d", "dtype": "uint8", "raw": true, "shape": [4]}`, example(entry("d", strs("ab", "cd"))), pyfeed.Shape, "expected 1 value of raw bytes, found 2")
+	mustRefuse(t, `{"name": "d", "kind": "variable", "dtype": "uint16", "raw": true}`, example(entry("d", strs("abc"))), pyfeed.Shape, "expected rows of 2 bytes, uint16")
 	for dtype, v := range map[string]int64{"uint8": 256, "int8": -129, "uint16": -1, "int16": 1 << 15, "int32": 1 << 31, "uint32": 1 << 32, "uint64": -1, "bool": 2} {
 		_, err := parse(t, fmt.Sprintf(`{"name": "x", "dtype": %q, "shape": [2]}`, dtype), example(entry("x", intList(1, v))))
 		formattest.Expect(t, err, pyfeed.Type, fmt.Sprintf(`feature "x": value 1: expected %s, found %d`, dtype, v))
@@ -213,7 +221,36 @@ func TestRangesOfIntegers(t *testing.T) {
 	parses(t, `{"name": "x", "dtype": "uint64"}`, example(entry("x", intList(math.MaxInt64))), "9223372036854775807")
 }
 
-// After what does not fit, the next record is as good as ever.
+// The error for a missing feature lists at most 20 names, wherever they are in the record.
+func TestMissingFeatureAmongMany(t *testing.T) {
+	var entries [][]byte
+	for i := range 30 {
+		entries = append(entries, entry(fmt.Sprintf("f%02d", (i*7)%30), intList(1)))
+	}
+	long := strings.Repeat("n", 200)
+	for _, c := range []struct {
+		example string
+		first   int
+		want    string
+	}{
+		{example(entries...), 20, " and others"},
+		{string(sub(1, sub(1, entries[0]))) + string(varint(7, 1)) + string(sub(1, varint(9, 1), sub(1, entries[13]))), 2, ""},
+		{example(message(sub(2, intList(1)), sub(1, []byte(long)))), 0, `"` + long[:100] + `"`},
+		{example(entry("\xff\n", intList(1))), 0, `"\xff\n"`},
+	} {
+		names := make([]string, c.first)
+		for i := range names {
+			names[i] = fmt.Sprintf("%q", fmt.Sprintf("f%02d", i))
+		}
+		_, err := parse(t, `{"name": "label", "dtype": "int64"}`, c.example)
+		e := formattest.Expect(t, err, pyfeed.Shape, "found none in the example")
+		if want := "whose features are " + strings.Join(names, ", ") + c.want; !strings.HasSuffix(e.Text, want) {
+			t.Errorf("expected %s, found %s", want, e.Text)
+		}
+	}
+}
+
+// After a record that does not fit, the next one is read.
 func TestResyncSkipsAnExample(t *testing.T) {
 	c := config(t, `{"features": [{"name": "words", "kind": "variable", "dtype": "bytes"}, {"name": "f", "dtype": "float32"}, {"name": "x", "dtype": "int64"}]}`)
 	good := func(v int64) string {
@@ -229,7 +266,7 @@ func TestResyncSkipsAnExample(t *testing.T) {
 	}{
 		{pyfeed.Shape, `record 1: slot 2: feature "x"`},
 		{pyfeed.Corrupt, "record 3: expected a tf.train.Example, found no field at byte 0 of its 1"},
-		{pyfeed.Corrupt, `record 5: slot 2: feature "x": expected a message Feature, found bytes that are none`},
+		{pyfeed.Corrupt, `record 5: slot 2: feature "x": expected a message Feature, found bytes that cannot be parsed as one`},
 	} {
 		more, err := all(t, r, 10)
 		seen = append(seen, more...)
@@ -242,11 +279,11 @@ func TestResyncSkipsAnExample(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	formattest.Same(t, append(seen, more...), `"ab"lod[[0 1 2]] 1 1`, `"ab"lod[[0 1 2]] 1 2`, `"ab"lod[[0 1 2]] 1 3`,
+	formattest.ExpectTexts(t, append(seen, more...), `"ab"lod[[0 1 2]] 1 1`, `"ab"lod[[0 1 2]] 1 2`, `"ab"lod[[0 1 2]] 1 3`,
 		`"ab"lod[[0 1 2]] 1 4`)
 }
 
-// The same message can be written in many ways.
+// The same message can be encoded in many ways.
 func TestProtobuf(t *testing.T) {
 	features := `{"name": "i", "kind": "variable", "dtype": "int64"}, {"name": "f", "kind": "variable", "dtype": "float32"},
 		{"name": "s", "kind": "variable", "dtype": "bytes"}`
@@ -282,11 +319,11 @@ func TestProtobuf(t *testing.T) {
 			t.Errorf("%s: expected %q, found %q", name, plain, seen)
 		}
 	}
-	// No key is the empty one, no value an empty Feature.
+	// A missing key is the empty string, a missing value an empty Feature.
 	parses(t, `{"name": "i", "kind": "variable", "dtype": "int64"}`, example(message(sub(2, intList(1))), nil, message(sub(1, []byte("i"))), nil), "[]")
 	// A record of no bytes is an Example without features.
 	parses(t, `{"name": "i", "kind": "variable", "dtype": "int64"}`, "", "[]")
-	// Other types of field under the numbers of ours are unknown fields too.
+	// Fields with these numbers but other types are unknown fields too.
 	parses(t, `{"name": "i", "kind": "variable", "dtype": "int64"}`, string(varint(1, 5))+example(entry("i", varint(3, 1), sub(3, fixed32(1, 7), varint(1, 4)))), "[4]")
 }
 
@@ -298,12 +335,12 @@ func TestPiecesAreCopied(t *testing.T) {
 	), `"joined" [97 98] 1`)
 }
 
-// A SequenceExample is an Example of its context to a parser that skips unknown fields.
+// To a parser that skips unknown fields, a SequenceExample is an Example of its context.
 func TestSequenceExampleIsRefused(t *testing.T) {
 	words := sub(1, sub(1, []byte("words")), sub(2, sub(1, strs("a")), sub(1, strs("b"))))
 	optional := `{"name": "length", "kind": "variable", "dtype": "int64"}`
 	context := example(entry("length", intList(2)))
-	const said = "expected a tf.train.Example, found a tf.train.SequenceExample: read its records as bytes, without features"
+	const message = "expected a tf.train.Example, found a tf.train.SequenceExample: read its records as bytes, without features"
 	for name, e := range map[string]string{
 		"lists alone":              string(sub(2, words)),
 		"context and lists":        context + string(sub(2, words)),
@@ -312,16 +349,16 @@ func TestSequenceExampleIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			seen, err := parse(t, optional, context, e)
-			formattest.Same(t, seen, "[2]")
-			at := formattest.Expect(t, err, pyfeed.Type, said).At
+			formattest.ExpectTexts(t, seen, "[2]")
+			at := formattest.Expect(t, err, pyfeed.Type, message).At
 			if at.Record != 1 || at.Offset != int64(frameSize+len(context)) {
 				t.Errorf("expected record 1 at byte %d, found %+v", frameSize+len(context), at)
 			}
 		})
 	}
-	// Many in a row, which the next is compared with, are refused like one.
-	_, err := parse(t, `{"name": "x", "dtype": "float32", "default": 0}`, slices.Repeat([]string{string(sub(2, words))}, 2*leastAlike)...)
-	formattest.Expect(t, err, pyfeed.Type, said)
+	// Many consecutive records, which are compared with a pattern, are refused like one.
+	_, err := parse(t, `{"name": "x", "dtype": "float32", "default": 0}`, slices.Repeat([]string{string(sub(2, words))}, 2*minUniform)...)
+	formattest.Expect(t, err, pyfeed.Type, message)
 	// As bytes they are read.
 	seen, err := all(t, inMemory(t, config(t, "{}"), file(context+string(sub(2, words)))), 10)
 	if err != nil || len(seen) != 1 {
@@ -329,7 +366,7 @@ func TestSequenceExampleIsRefused(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoMessage(t *testing.T) {
+func TestNotAMessage(t *testing.T) {
 	features := `{"name": "i", "kind": "variable", "dtype": "int64"}, {"name": "f", "kind": "variable", "dtype": "float32"},
 		{"name": "s", "kind": "variable", "dtype": "bytes"}`
 	for name, e := range map[string]string{
@@ -399,7 +436,8 @@ func TestFeatureErrors(t *testing.T) {
 		`{"name": "x", "dtype": "int8", "kind": "ragged", "raw": true, "row_lengths": ["a"]}`:                       "raw: expected a fixed or variable feature",
 		`{"name": "x", "dtype": "int64", "kind": "variable", "default": 1}`:                                         "default: expected none unless kind is fixed",
 		`{"name": "x", "dtype": "int8", "raw": true, "default": 1}`:                                                 "default: expected none of a raw feature",
-		`{"name": "x", "dtype": "int64", "shape": [2, -1]}`:                                                         "shape: dimension 1: expected a size, found -1",
+		`{"name": "x", "dtype": "int64", "shape": [2, -1]}`:                                                         `shape: dimension 1: expected a size, found -1: use "kind": "variable" for a list of any length, or the dtype "bytes"`,
+		`{"name": "x", "dtype": "int64", "kind": "variable", "shape": [-1]}`:                                        "shape: dimension 0: expected a size, found -1",
 		`{"name": "x", "dtype": "int64", "kind": "variable", "shape": [0]}`:                                         "shape: dimension 0: expected a size, found 0",
 		`{"name": "x", "dtype": "int64", "shape": [1099511627776, 1099511627776]}`:                                  "shape: expected at most 2^40 values",
 		`{"name": "x", "dtype": "int64", "shape": [1,1,1,1,1,1,1,1,1]}`:                                             "shape: expected at most 8 dimensions of a slot",

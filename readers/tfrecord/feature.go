@@ -15,28 +15,28 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed"
 )
 
-// A Feature is one of a tf.train.Example, and the slot it becomes.
+// A Feature describes a feature of a tf.train.Example, and the slot that it fills.
 type Feature struct {
 	Name string `json:"name"`
-	// Kind is "fixed" or "": as many values as Shape has; "variable": any number of them, as TensorFlow's
+	// Kind is "fixed" or "": as many values as Shape has; "variable": any number of values, like TensorFlow's
 	// RaggedFeature without partitions; or "ragged": divided by RowLengths or RowSplits.
 	Kind string `json:"kind"`
-	// DType is "bytes"; "float32" or "float64" of a list of floats; "int64", another type of integers or "bool"
-	// of a list of int64, whose values MUST fit.
+	// DType is "bytes"; "float32" or "float64" for a list of floats; "int64", another integer type or "bool" for a list
+	// of int64, whose values MUST fit that type.
 	DType string `json:"dtype"`
-	// Raw says that the feature holds one value of bytes, which is the memory of an array of DType, little-endian.
+	// Raw says that the feature has one value of bytes: the memory of an array of DType, little-endian.
 	Raw bool `json:"raw"`
-	// Shape is that of a fixed feature, or of what follows the dimension that grows. Bytes have one dimension
-	// at most, if they are fixed, or else none.
+	// Shape is that of a fixed feature. For another feature it is the shape without the dimension that varies. Fixed
+	// bytes have at most one dimension, other bytes none.
 	Shape []int64 `json:"shape"`
-	// Default is what a fixed feature is where an example lacks it: a value, or as many as Shape has.
+	// Default is the value of a fixed feature that an example lacks: one value, or as many as Shape has.
 	Default json.RawMessage `json:"default"`
-	// RowLengths or RowSplits are the features of int64 that divide a ragged one, outermost first.
+	// RowLengths or RowSplits are the int64 features that divide a ragged feature, outermost first.
 	RowLengths []string `json:"row_lengths"`
 	RowSplits  []string `json:"row_splits"`
 }
 
-// list is which list a Feature holds: the number of its field.
+// list is the kind of list that a Feature holds: the number of its field.
 type list int32
 
 const (
@@ -50,30 +50,35 @@ func (l list) String() string {
 	return [...]string{"none", "bytes", "floats", "int64s"}[l]
 }
 
-// column is a Feature made ready.
+// dtypes describes the dtypes by which a feature with such a list can be read.
+func (l list) dtypes() string {
+	return [...]string{"", `"bytes", or "raw": true for the memory of an array`, `"float32"`, `"int64"`}[l]
+}
+
+// column is a Feature prepared for parsing.
 type column struct {
 	Feature
 	number int // of its slot
 	slot   pyfeed.Slot
 	list   list
 	fixed  bool
-	count  int                   // values of a fixed one, of its bytes if it is raw
-	inner  int                   // values of a row of any other, likewise
-	dims   [pyfeed.MaxRank]int64 // of an instance, but for the first if that grows
+	count  int                   // number of values of a fixed feature; of bytes if it is raw
+	inner  int                   // the same for a row of another feature
+	dims   [pyfeed.MaxRank]int64 // of an instance; the first is set for each instance if it varies
 	low    int64                 // the range of values that fit an integer DType
 	high   int64
 
-	key      int   // of its Feature, in the plan's
+	key      int   // index of the Feature in the plan's keys
 	rows     []int // the keys of RowLengths or RowSplits
 	fallback []byte
 }
 
-// plan is what to look for in an Example.
+// plan has what to read from an Example.
 type plan struct {
 	columns []column
 	keys    []string
 	index   map[string]int
-	inPlace bool // all slots have values of a known size, used where they lie
+	inPlace bool // all slots have a fixed number of values, which are used in place
 }
 
 func newPlan(features []Feature) (*plan, error) {
@@ -121,7 +126,7 @@ func (p *plan) describe() (all []pyfeed.Slot, names []string) {
 	return all, names
 }
 
-// prepare works out the slot, or says what is wrong with the Feature.
+// prepare sets the slot, or returns an error if the Feature is not valid.
 func (c *column) prepare() error {
 	if c.Name == "" {
 		return errors.New("name: expected one, found none")
@@ -193,13 +198,16 @@ func (c *column) prepareType() error {
 }
 
 func (c *column) prepareShape() error {
-	const most = 1 << 40
+	const limit = 1 << 40
 	values := int64(1)
 	for i, d := range c.Shape {
+		if d < 0 && c.fixed {
+			return fmt.Errorf(`shape: dimension %d: expected a size, found %d: use "kind": "variable" for a list of any length, or the dtype "bytes"`, i, d)
+		}
 		if d < 0 || d == 0 && !c.fixed {
 			return fmt.Errorf("shape: dimension %d: expected a size, found %d", i, d)
 		}
-		if d > 0 && values > most/d {
+		if d > 0 && values > limit/d {
 			return fmt.Errorf("shape: expected at most 2^40 values, found %v", c.Shape)
 		}
 		values *= d
@@ -234,7 +242,7 @@ func (c *column) prepareShape() error {
 	return nil
 }
 
-// prepareDefault makes a message Feature of the default, for it to be read as if it were in the file.
+// prepareDefault makes a Feature message of the default, so that it is parsed like one in the file.
 func (c *column) prepareDefault() error {
 	d := json.NewDecoder(bytes.NewReader(c.Default))
 	d.UseNumber()
@@ -309,12 +317,12 @@ func (c *column) appendDefault(to []byte, v any) ([]byte, error) {
 	return nil, fmt.Errorf("expected %s, found %v", c.DType, v)
 }
 
-// appendField adds a field with a length.
+// appendField appends a field with a length.
 func appendField(to []byte, number protowire.Number, value []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(to, number, protowire.BytesType), value)
 }
 
-// appendList adds the message Feature of a list: packed numbers, or the fields of its values of bytes.
+// appendList appends the Feature message of a list of packed numbers, or of fields with values of bytes.
 func appendList(to []byte, l list, values []byte) []byte {
 	if l == byteStrings || len(values) == 0 {
 		return appendField(to, protowire.Number(l), values)

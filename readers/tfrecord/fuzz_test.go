@@ -12,7 +12,7 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// fuzzed is what the fuzzers' records are read by: one of each kind of feature.
+// fuzzed are the features that the fuzzers read: one of each kind.
 var fuzzed = []Feature{
 	{Name: "a", DType: "int64", Kind: "variable"},
 	{Name: "b", DType: "float32", Kind: "variable", Shape: []int64{2}},
@@ -25,21 +25,21 @@ var fuzzed = []Feature{
 	{Name: "k", DType: "bytes", Kind: "ragged", RowSplits: []string{"l"}},
 }
 
-// drain reads to the end, goes on behind damage, and checks that what comes fits together. It answers what has come, and why
-// not the rest.
+// drain reads to the end, goes on after damage, and checks that the results are consistent. It returns what was read,
+// and the error at the end.
 func drain(t *testing.T, c *record.Config, spec *pyfeed.Spec, out []*pyfeed.Tuple, data []byte,
 	read func(record.Records, []*pyfeed.Tuple) (int, error),
 ) (all []string) {
 	r, err := open(c, func(o storage.Options) (*storage.File, error) { return storage.New("a file", data, o, c.Pool) })
 	if err != nil {
-		return nil // of the compression
+		return nil // the compressed data is damaged
 	}
 	defer r.Close()
 	for damages := 0; ; {
 		n, err := read(r, out)
 		for _, tuple := range out[:n] {
-			agree(t, tuple, spec)
-			all = append(all, formattest.ShowAll(tuple))
+			mergeSplits(t, tuple, spec)
+			all = append(all, formattest.FormatTuple(tuple))
 			for i := range tuple.Slots {
 				tuple.Slots[i].Drop()
 			}
@@ -58,7 +58,7 @@ func drain(t *testing.T, c *record.Config, spec *pyfeed.Spec, out []*pyfeed.Tupl
 			return all
 		}
 		if after := r.f.Offset(); err != nil || after <= before {
-			t.Fatalf("went on from byte %d at %d: %v", before, after, err)
+			t.Fatalf("Resync made no progress from byte %d, at %d: %v", before, after, err)
 		}
 		if damages++; damages > len(data) {
 			t.Fatal("more damage than bytes")
@@ -66,7 +66,7 @@ func drain(t *testing.T, c *record.Config, spec *pyfeed.Spec, out []*pyfeed.Tupl
 	}
 }
 
-// FuzzRecords is about the frames of records, and whole compressed files.
+// FuzzRecords fuzzes the frames of records, and whole compressed files.
 func FuzzRecords(f *testing.F) {
 	f.Add(goldenFile)
 	f.Add(goldenZlib)
@@ -82,15 +82,15 @@ func FuzzRecords(f *testing.F) {
 	pyfeed.NewTuples(out, 1)
 	f.Cleanup(c.Pool.Close)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		defer formattest.Balance(t)()
+		defer formattest.CheckLeaks(t)()
 		tuples := drain(t, c, spec, out, data, record.Records.Read)
 		if rows := drain(t, c, spec, out, data, formattest.Read); !slices.Equal(rows, tuples) {
-			t.Errorf("expected %.1000q, found as rows %.1000q", tuples, rows)
+			t.Errorf("expected %.1000q, found with blocks %.1000q", tuples, rows)
 		}
 	})
 }
 
-// FuzzExample is about what is in a record.
+// FuzzExample fuzzes the content of a record.
 func FuzzExample(f *testing.F) {
 	f.Add(goldenExample)
 	f.Add([]byte(example(
@@ -107,7 +107,7 @@ func FuzzExample(f *testing.F) {
 	slots, _ := p.describe()
 	spec, tuple := specOf(f, slots), pyfeed.NewTuple(len(slots))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		defer formattest.Balance(t)()
+		defer formattest.CheckLeaks(t)()
 		in, err := pool.Get(len(data))
 		if err != nil {
 			t.Fatal(err)
@@ -115,11 +115,11 @@ func FuzzExample(f *testing.F) {
 		record := in.Bytes()
 		copy(record, data)
 		e := newExamples(p, pool, nil)
-		for range 2 { // the second time the order of the features is known
+		for range 2 { // the second time, the order of the features is known
 			views, err := e.fill(tuple, record, in)
 			in.Retain(views)
 			if err == nil {
-				agree(t, tuple, spec)
+				mergeSplits(t, tuple, spec)
 			}
 			for i := range tuple.Slots {
 				tuple.Slots[i].Drop()

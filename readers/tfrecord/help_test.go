@@ -16,13 +16,13 @@ import (
 
 var tested = formattest.Format{Suffix: ".tfrecord", Open: Open, Create: Create}
 
-// config makes a Config with the options, and the test's pool.
+// config makes a Config with the options, and with the pool of the test.
 func config(t testing.TB, options string) *record.Config {
 	t.Helper()
 	return &record.Config{Options: formattest.Options[Options](t, options), Pool: formattest.Pool(t)}
 }
 
-// inMemory opens bytes as a file.
+// inMemory opens a file in memory.
 func inMemory(t testing.TB, c *record.Config, data []byte) *records {
 	t.Helper()
 	r, err := open(c, func(o storage.Options) (*storage.File, error) { return storage.New("a file", data, o, c.Pool) })
@@ -33,7 +33,7 @@ func inMemory(t testing.TB, c *record.Config, data []byte) *records {
 	return r
 }
 
-// onDisk writes bytes to a file and opens it.
+// onDisk writes a file and opens it.
 func onDisk(t testing.TB, c *record.Config, data []byte) record.Records {
 	t.Helper()
 	r, err := Open(formattest.File(t, "a.tfrecord", data), c)
@@ -44,17 +44,17 @@ func onDisk(t testing.TB, c *record.Config, data []byte) record.Records {
 	return r
 }
 
-// all reads to the end or an error, most tuples a call, and shows what came.
-func all(t testing.TB, r record.Records, most int) (seen []string, err error) {
+// all reads to the end or an error, limit tuples in each call, and formats them.
+func all(t testing.TB, r record.Records, limit int) (seen []string, err error) {
 	t.Helper()
-	if seen, err = formattest.Lines(t, r, most); err == io.EOF {
+	if seen, err = formattest.Lines(t, r, limit); err == io.EOF {
 		err = nil
 	}
 	return seen, err
 }
 
-// agree fails a test in which a tuple is not one instance as it was described.
-func agree(t testing.TB, tuple *pyfeed.Tuple, spec *pyfeed.Spec) {
+// mergeSplits fails the test if a tuple is not one instance that matches spec.
+func mergeSplits(t testing.TB, tuple *pyfeed.Tuple, spec *pyfeed.Spec) {
 	t.Helper()
 	if err := spec.Check(tuple); err != nil {
 		t.Error(err)
@@ -76,7 +76,7 @@ func specOf(t testing.TB, slots []pyfeed.Slot) *pyfeed.Spec {
 	return spec
 }
 
-// appendRecord adds data with its frame.
+// appendRecord appends data with its frame.
 func appendRecord(to, data []byte) []byte {
 	n := uint64(len(data))
 	to = binary.LittleEndian.AppendUint64(to, n)
@@ -92,7 +92,7 @@ func file(records ...string) (all []byte) {
 	return all
 }
 
-// The messages, field by field, so that they can be wrong.
+// Encoders of messages, field by field, so that tests can make invalid ones.
 
 func message(fields ...[]byte) (all []byte) {
 	for _, f := range fields {

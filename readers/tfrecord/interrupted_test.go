@@ -9,7 +9,7 @@ import (
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
-// Wherever a look interrupts a checksum, a search or the reading of a long record, the next call goes on.
+// A checksum, a search and the reading of a long record can be interrupted at any poll. The next call continues.
 func TestInterrupted(t *testing.T) {
 	long := strings.Repeat("0123456789", 10_000)
 	lost := appendRecord(nil, []byte(long))
@@ -18,13 +18,16 @@ func TestInterrupted(t *testing.T) {
 	spoilt[100] ^= 1 // the data
 	data := slices.Concat(file("a", long), spoilt, file("b"), lost, file("c", long))
 	if n := tested.Interrupted(t, data, record.Config{}); n < 15 {
-		t.Errorf("found %d looks", n)
+		t.Errorf("found %d polls", n)
 	}
 }
 
-// Wherever a look interrupts the parsing of a long example, the next call parses it anew.
+// The parsing of a long example can be interrupted at any poll. The next call parses it again.
 func TestInterruptedExamples(t *testing.T) {
-	const n = 20_000
+	n := 20_000
+	if testing.Short() {
+		n = 5_000
+	}
 	ints, floats, texts := make([]int64, n), make([]float32, n), make([]string, n)
 	var single [][]byte
 	for i := range n {
@@ -59,7 +62,7 @@ func TestInterruptedExamples(t *testing.T) {
 			c := config(t, `{"features": [`+feature+`]}`)
 			bare := tested.Interrupted(t, file(short, short), *c)
 			if looks := tested.Interrupted(t, file(short, long, short), *c); looks < bare+8 {
-				t.Errorf("found %d looks, %d without the long example", looks, bare)
+				t.Errorf("found %d polls, %d without the long example", looks, bare)
 			}
 		})
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// Open begins to read a file.
+// Open opens a file for reading.
 func Open(path string, c *record.Config) (record.Records, error) {
 	r, err := open(c, func(o storage.Options) (*storage.File, error) { return storage.Open(path, o, c.Pool) })
 	if err != nil {
@@ -23,7 +23,7 @@ func Open(path string, c *record.Config) (record.Records, error) {
 }
 
 func open(c *record.Config, file func(storage.Options) (*storage.File, error)) (*records, error) {
-	o, from, err := settle(c)
+	o, from, err := resolveOptions(c)
 	if err != nil {
 		return nil, err
 	}
@@ -44,14 +44,14 @@ func open(c *record.Config, file func(storage.Options) (*storage.File, error)) (
 	return r, nil
 }
 
-// unzlib opens a file again if it is compressed by zlib, whose first bytes any record could begin with: so it
-// takes the CRC of a length among what it decompresses to.
+// unzlib opens a file again if it is compressed by zlib. The first bytes of zlib may also be those of a record, so
+// unzlib checks whether the decompressed data begins with a length and its CRC.
 func unzlib(f *storage.File, o storage.Options, file func(storage.Options) (*storage.File, error)) *storage.File {
-	if f.Compressed() || f.Size() < 0 {
+	if f.IsCompressed() || f.Size() < 0 {
 		return f
 	}
 	b, err := f.Peek(headerSize)
-	if err != nil || len(b) < 2 || header(b) || b[0] != 0x78 || binary.BigEndian.Uint16(b)%31 != 0 {
+	if err != nil || len(b) < 2 || hasValidHeader(b) || b[0] != 0x78 || binary.BigEndian.Uint16(b)%31 != 0 {
 		return f
 	}
 	o.Compression = "zlib"
@@ -59,7 +59,7 @@ func unzlib(f *storage.File, o storage.Options, file func(storage.Options) (*sto
 	if err != nil {
 		return f
 	}
-	if b, err = z.Peek(headerSize); header(b) || err == nil && len(b) == 0 {
+	if b, err = z.Peek(headerSize); hasValidHeader(b) || err == nil && len(b) == 0 {
 		f.Close()
 		return z
 	}
@@ -67,24 +67,24 @@ func unzlib(f *storage.File, o storage.Options, file func(storage.Options) (*sto
 	return f
 }
 
-// header says whether a length that verifies is at the front of b.
-func header(b []byte) bool {
+// hasValidHeader reports whether b begins with a length and its CRC.
+func hasValidHeader(b []byte) bool {
 	return len(b) >= headerSize && lengthCRC(binary.LittleEndian.Uint64(b)) == binary.LittleEndian.Uint32(b[8:])
 }
 
-// records are those of one open file.
+// records reads one file.
 type records struct {
 	f        *storage.File
-	examples *examples // parses; nil where the records are handed out as they are
+	examples *examples // parses examples; nil if records are returned as bytes
 	offsets  record.Offsets
 	spans    []record.Span
 
-	record int64 // number of the one at the position
-	guess  bool  // it is approximate: how many records were skipped is not known
-	sought bool  // Resync was interrupted in its search
-	tried  int   // bytes of data of which that tried the CRC in vain
-	err    error // what Read goes on answering
-	// behind is where err leads to: as many bytes on, or unknown, or nowhere.
+	record            int64 // number of the record at the position
+	approximate       bool  // record is approximate: it is not known how many records were skipped
+	searchInterrupted bool  // Resync was interrupted during its search
+	searchedBytes     int   // bytes of data whose CRC was wrong, in this search
+	err               error // the error that Read returns until Resync
+	// behind is the distance from the position to the record after the damage, or unknown, or nowhere.
 	behind int64
 }
 
@@ -93,20 +93,21 @@ const (
 	nowhere = -1
 )
 
-// verdict is on what a record looks like.
-type verdict uint8
+// recordState reports whether a record is complete and its CRCs are right.
+type recordState uint8
 
 const (
-	whole verdict = iota
-	short         // the record goes on behind what there is
+	whole recordState = iota
+	short             // the data ends within the record
 	badLength
 	badData
 )
 
-// look is the data of the record at the front of b. The error is storage.ErrInterrupted.
-func (r *records) look(b []byte) ([]byte, verdict, error) {
+// verifyRecord checks both CRCs of the record at the beginning of b, and returns its data. The error is
+// storage.ErrInterrupted.
+func (r *records) verifyRecord(b []byte) ([]byte, recordState, error) {
 	if len(b) < frameSize {
-		if len(b) >= headerSize && !header(b) {
+		if len(b) >= headerSize && !hasValidHeader(b) {
 			return nil, badLength, nil
 		}
 		return nil, short, nil
@@ -120,12 +121,12 @@ func (r *records) look(b []byte) ([]byte, verdict, error) {
 	}
 	data, footer := b[headerSize:headerSize+n], b[headerSize+n:]
 	c, rest := uint32(0), data
-	for len(rest) > storage.LookEvery {
-		if err := r.f.Look(); err != nil {
+	for len(rest) > storage.PollEvery {
+		if err := r.f.Poll(); err != nil {
 			return nil, whole, err
 		}
-		c = crc32.Update(c, castagnoli, rest[:storage.LookEvery])
-		rest = rest[storage.LookEvery:]
+		c = crc32.Update(c, castagnoli, rest[:storage.PollEvery])
+		rest = rest[storage.PollEvery:]
 	}
 	if mask(crc32.Update(c, castagnoli, rest)) != binary.LittleEndian.Uint32(footer) {
 		return nil, badData, nil
@@ -133,27 +134,27 @@ func (r *records) look(b []byte) ([]byte, verdict, error) {
 	return data, whole, nil
 }
 
-// Read fills out with the records that are in memory, of a mapped file those that begin in the same window.
+// Read fills out with the records that are in memory; of a mapped file, with those that begin in the same window.
 func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 	if r.err != nil || len(out) == 0 {
 		return 0, r.err
 	}
-	b, err := r.show()
+	b, err := r.peekRecord()
 	if err != nil {
 		return 0, err
 	}
-	start, mapped := r.f.Offset(), r.f.Mapped()
-	in := r.f.Hold(0) // what is held of it is counted, and added in one go
+	start, mapped := r.f.Offset(), r.f.IsMapped()
+	in := r.f.Hold(0) // references are counted, and added at once
 	at, n, held := 0, 0, 0
 	for n < len(out) {
 		offset := start + int64(at)
 		if mapped && offset/memory.WindowSize != start/memory.WindowSize {
 			break
 		}
-		data, v, stop := r.look(b[at:])
+		data, v, stop := r.verifyRecord(b[at:])
 		if stop != nil || v != whole {
 			switch {
-			case n > 0: // to come back to
+			case n > 0: // the next Read returns the error
 			case stop != nil:
 				err = stop
 			default:
@@ -165,16 +166,16 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 			r.offsets.Record(out[n], data, in)
 			held++
 		} else {
-			views, bad := r.examples.fill(out[n], data, in)
+			views, parseErr := r.examples.fill(out[n], data, in)
 			held += views
-			if bad != nil {
+			if parseErr != nil {
 				in.Retain(held)
 				held = 0
 				for i := range out[n].Slots {
 					out[n].Slots[i].Drop()
 				}
 				if n == 0 {
-					err = r.fail(r.locate(bad, offset), int64(frameSize+len(data)))
+					err = r.fail(r.locate(parseErr, offset), int64(frameSize+len(data)))
 				}
 				break
 			}
@@ -188,30 +189,30 @@ func (r *records) Read(out []*pyfeed.Tuple) (int, error) {
 	return n, err
 }
 
-// ReadBlock is Rowed's: of records that are handed out as they are, and of examples that are used where they lie. They lie as
-// those that Read fills out with.
-func (r *records) ReadBlock(most int) *record.Block {
-	if r.err != nil || most == 0 || r.examples != nil && !r.examples.inPlace {
+// ReadBlock implements record.BlockReader for records that are returned as bytes, and for examples whose values are
+// used in place. The records are in memory, or begin in the same window, as for Read.
+func (r *records) ReadBlock(limit int) *record.Block {
+	if r.err != nil || limit == 0 || r.examples != nil && !r.examples.inPlace {
 		return nil
 	}
-	b, err := r.show()
+	b, err := r.peekRecord()
 	if err != nil {
-		return nil // which Read answers
+		return nil // Read returns it
 	}
 	end := len(b)
-	if r.f.Mapped() {
+	if r.f.IsMapped() {
 		end = memory.WindowSize - int(r.f.Offset()%memory.WindowSize)
 	}
 	if r.examples != nil {
-		return r.alike(b, most, end)
+		return r.readUniform(b, limit, end)
 	}
 	in := r.f.Hold(0)
 	end = min(end, math.MaxUint32-headerSize)
 	at, spans := 0, r.spans[:0]
-	for len(spans) < most && at < end {
-		data, v, err := r.look(b[at:])
+	for len(spans) < limit && at < end {
+		data, v, err := r.verifyRecord(b[at:])
 		if err != nil || v != whole || uint64(len(data)) > math.MaxUint32 {
-			break // for Read to see to
+			break // Read returns an error for it
 		}
 		spans = append(spans, record.Span{At: uint32(at + headerSize), Size: uint32(len(data))})
 		at += frameSize + len(data)
@@ -226,54 +227,18 @@ func (r *records) ReadBlock(most int) *record.Block {
 	return record.NewSpanBlock(b, slices.Clone(spans), in)
 }
 
-// alike is those of the records at the front of b that differ in the values of their features alone: most at most, which
-// begin before end. nil: there are few, or something else is to be said about the first.
-func (r *records) alike(b []byte, most, end int) *record.Block {
-	p, least := &r.examples.pattern, min(most, leastAlike)
-	if r.record < p.again || !header(b) || binary.LittleEndian.Uint64(b) > uint64(end/least) {
-		return nil // without a look at the data, which Read is going to verify
-	}
-	if !p.fits(b) {
-		data, v, err := r.look(b)
-		if err != nil || v != whole || !r.examples.learn(b[:headerSize+len(data)], r.f.Hold(0)) {
-			p.again = r.record + notAlike
-			return nil
-		}
-	}
-	size := len(p.record) + footerSize
-	at, n := size, 1
-	for n < most && at < end && p.fits(b[at:]) {
-		at += size
-		n++
-	}
-	if n < least {
-		p.again = r.record + notAlike
-		return nil
-	}
-	slots := make([]pyfeed.LoDTensor, len(p.values))
-	for i, v := range p.values {
-		c, s := &r.examples.columns[i], &slots[i]
-		s.DType, s.Data, s.ReadOnly = c.slot.DType, b[v.At:v.At+v.Size:at], true
-		_ = s.SetDims(c.dims[:len(c.slot.Dims)]) // whose rank was checked
-	}
-	rows := record.NewBlock(slots, size, n, r.f.Hold(n))
-	r.f.Skip(at)
-	r.record += int64(n)
-	return rows
-}
-
 const (
-	leastAlike = 16  // records: for fewer, if more are asked for, it does not pay
-	notAlike   = 256 // records that are not looked at for it where some were in vain
+	minUniform           = 16  // records; for a smaller Block, tuples are cheaper (record.MinBlock)
+	uniformRetryDistance = 256 // records to wait after a failed attempt, so that mixed files pay for few attempts
 )
 
-// show has the file show the record at the position, as far as there is one.
-func (r *records) show() ([]byte, error) {
+// peekRecord makes the record at the position available, as far as the file has it.
+func (r *records) peekRecord() ([]byte, error) {
 	b, err := r.f.Peek(frameSize)
 	if err == nil && len(b) == 0 {
 		err = io.EOF
 	}
-	if n := uint64(0); err == nil && header(b) {
+	if n := uint64(0); err == nil && hasValidHeader(b) {
 		if n = binary.LittleEndian.Uint64(b); n <= maxLength && n+frameSize > uint64(len(b)) {
 			b, err = r.f.Peek(int(n + frameSize))
 		}
@@ -284,20 +249,20 @@ func (r *records) show() ([]byte, error) {
 	return b, nil
 }
 
-// fail makes Read answer an error until Resync.
+// fail makes Read return an error until Resync.
 func (r *records) fail(err error, behind int64) error {
 	if err == storage.ErrInterrupted {
 		return err
 	}
-	if shrunk := r.f.Intact(); shrunk != nil {
+	if shrunk := r.f.CheckTruncated(); shrunk != nil {
 		err, behind = shrunk, nowhere
 	}
 	r.err, r.behind = err, behind
 	return err
 }
 
-// damaged is the error about the record at the front of b.
-func (r *records) damaged(v verdict, b []byte) error {
+// damaged returns the error about the record at the beginning of b.
+func (r *records) damaged(v recordState, b []byte) error {
 	at := r.f.Offset()
 	if v == short && len(b) < headerSize {
 		return r.fail(r.f.Corrupt(at, r.record, "expected the %d bytes of a length and its CRC, found the end of the file after %d",
@@ -312,14 +277,14 @@ func (r *records) damaged(v verdict, b []byte) error {
 		data, footer := b[headerSize:headerSize+n], b[headerSize+n:]
 		return r.fail(r.f.Corrupt(at+headerSize, r.record, "CRC of the data, %d bytes: expected %#08x, found %#08x",
 			n, binary.LittleEndian.Uint32(footer), crc(data)), int64(frameSize+n))
-	case header(b):
+	case hasValidHeader(b):
 		return r.fail(r.f.Corrupt(at, r.record, "length: expected at most %d, found %d", int64(maxLength), n), unknown)
 	}
 	return r.fail(r.f.Corrupt(at, r.record, "CRC of the length, %d: expected %#08x, found %#08x",
 		n, binary.LittleEndian.Uint32(b[8:]), lengthCRC(n)), unknown)
 }
 
-// locate adds where the record is to an error about what is in it.
+// locate adds the position of the record to an error about its content.
 func (r *records) locate(err error, offset int64) error {
 	if e, is := err.(*pyfeed.Error); is && e.At == nil {
 		e.At = &pyfeed.Location{File: r.f.Path(), Offset: offset, Record: r.record}
@@ -327,7 +292,7 @@ func (r *records) locate(err error, offset int64) error {
 	return err
 }
 
-// Resync skips the record whose length is right; otherwise it looks for the next record.
+// Resync skips a record whose length is right. Otherwise it searches for the next record.
 func (r *records) Resync() error {
 	if r.err == nil {
 		return nil
@@ -337,13 +302,13 @@ func (r *records) Resync() error {
 	}
 	var err error
 	if r.behind == unknown {
-		if !r.sought {
-			r.guess = true
+		if !r.searchInterrupted {
+			r.approximate = true
 			r.f.Skip(1)
-			r.tried = 0
+			r.searchedBytes = 0
 		}
 		err = r.search()
-		if r.sought = err == storage.ErrInterrupted; r.sought {
+		if r.searchInterrupted = err == storage.ErrInterrupted; r.searchInterrupted {
 			return err
 		}
 	} else {
@@ -364,17 +329,17 @@ func (r *records) Resync() error {
 	return nil
 }
 
-// Number is Numbered's.
-func (r *records) Number() (int64, bool) { return r.record, !r.guess }
+// Number implements record.Numberer.
+func (r *records) Number() (int64, bool) { return r.record, !r.approximate }
 
-// mostTried bounds the bytes of data that a search tries the CRC of in vain. Behind that a length that verifies
-// is good enough, or a file made for it would keep us for ever.
-const mostTried = 64 << 20
+// maxSearched is how many bytes of data with a wrong CRC a search reads at most. After that, it accepts a length whose
+// CRC is right. Otherwise a malicious file could make it search forever.
+const maxSearched = 64 << 20
 
-// search goes to the next record that verifies. Interrupted, it goes on where it was.
+// search moves to the next valid record. After an interruption, the next call goes on.
 func (r *records) search() error {
 	for {
-		if err := r.f.Look(); err != nil {
+		if err := r.f.Poll(); err != nil {
 			return err
 		}
 		b, err := r.f.Peek(headerSize)
@@ -382,53 +347,54 @@ func (r *records) search() error {
 			return err
 		}
 		if err != nil {
-			return nil // for Read to answer
+			return nil // Read returns it
 		}
 		if len(b) < headerSize {
 			return io.EOF
 		}
-		most := uint64(maxLength)
-		if r.f.Mapped() {
-			most = uint64(len(b))
-			r.f.Hold(1).Release() // so that its windows move along
+		limit := uint64(maxLength)
+		if r.f.IsMapped() {
+			limit = uint64(len(b))
+			r.f.Hold(1).Release() // unmaps the window before the position
 		}
-		at, found := scan(b[:min(len(b), memory.WindowSize)], most)
+		at, found := scan(b[:min(len(b), memory.WindowSize)], limit)
 		if !found {
 			r.f.Skip(at)
 			continue
 		}
 		n := int(binary.LittleEndian.Uint64(b[at:])) + frameSize
 		r.f.Skip(at)
-		b, err = r.f.Peek(n) // an error comes again where the data ends
+		b, err = r.f.Peek(n) // an error is returned again where the data ends
 		if err == storage.ErrInterrupted {
 			return err
 		}
-		_, v, err := r.look(b)
+		_, v, err := r.verifyRecord(b)
 		if err != nil {
 			return err
 		}
-		if v == whole || v == badData && r.tried > mostTried {
+		if v == whole || v == badData && r.searchedBytes > maxSearched {
 			return nil
 		}
 		if v == badData {
-			r.tried += n
+			r.searchedBytes += n
 		}
 		r.f.Skip(1)
 	}
 }
 
-// scan is where in b, which begins with none, the next length of at most most verifies, or else where to go on.
-func scan(b []byte, most uint64) (at int, found bool) {
+// scan returns the position in b of the next length of at most limit whose CRC is right, or else the position to go on
+// from.
+func scan(b []byte, limit uint64) (at int, found bool) {
 	for last := len(b) - headerSize; at <= last; at++ {
 		n := binary.LittleEndian.Uint64(b[at:])
-		if n <= most && lengthCRC(n) == binary.LittleEndian.Uint32(b[at+8:]) {
+		if n <= limit && lengthCRC(n) == binary.LittleEndian.Uint32(b[at+8:]) {
 			return at, true
 		}
 	}
 	return at, false
 }
 
-// Describe is the slots of the features, or that of a record.
+// Describe returns the slots of the features, or the slot of a record.
 func (r *records) Describe() ([]pyfeed.Slot, []string, error) {
 	if r.examples != nil {
 		slots, names := r.examples.describe()
@@ -437,13 +403,30 @@ func (r *records) Describe() ([]pyfeed.Slot, []string, error) {
 	return []pyfeed.Slot{record.BytesSlot}, []string{recordName}, nil
 }
 
-// Intact is an error if the file has shrunk.
-func (r *records) Intact() error { return r.f.Intact() }
+// Position implements record.Seeker. It is the offset of the record.
+func (r *records) Position() (record.Position, bool) {
+	return record.Position{Offset: r.f.Offset()}, r.err == nil
+}
 
-// Unchanged is the File's.
-func (r *records) Unchanged() error { return r.f.Unchanged() }
+// Seek implements record.Seeker.
+func (r *records) Seek(p record.Position, number int64, exact bool) error {
+	if p.Inner != 0 {
+		return record.BadPosition(r.f.Path(), p, "the offset of a record")
+	}
+	if err := r.f.SeekTo(p.Offset); err != nil {
+		return err
+	}
+	r.record, r.approximate = number, !exact
+	return nil
+}
 
-// Close lets go of the file.
+// CheckTruncated calls that of the File.
+func (r *records) CheckTruncated() error { return r.f.CheckTruncated() }
+
+// CheckUnchanged calls that of the File.
+func (r *records) CheckUnchanged() error { return r.f.CheckUnchanged() }
+
+// Close closes the file.
 func (r *records) Close() {
 	if r.examples != nil {
 		r.examples.close()

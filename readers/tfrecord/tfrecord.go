@@ -1,17 +1,17 @@
-// Package tfrecord reads and writes TFRecord files: records as bytes, or tf.train.Example messages by a
-// specification of their features.
+// Package tfrecord reads and writes TFRecord files. Records are bytes, or tf.train.Example messages whose features are
+// specified.
 //
-// A file is a run of records, each of which is
+// A file is a sequence of records. Each record is
 //
 //	length      uint64, little-endian
 //	masked CRC  uint32 of the 8 bytes of the length
 //	data        length bytes
 //	masked CRC  uint32 of the data
 //
-// where a CRC is CRC-32C and masked ((c>>15 | c<<17) + 0xa282ead8): tensorflow/core/lib/io/record_writer.h. Both
-// are checked for every record. Whole files may be compressed, by gzip or zlib.
+// A CRC is CRC-32C; masked is ((c>>15 | c<<17) + 0xa282ead8), as in tensorflow/core/lib/io/record_writer.h. Both CRCs
+// of every record are checked. A whole file may be compressed by gzip or zlib.
 //
-// A tf.train.SequenceExample is refused where features are asked for: read its records as bytes.
+// A tf.train.SequenceExample is an error if features are specified: read its records as bytes.
 package tfrecord
 
 import (
@@ -23,13 +23,13 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// Options are what the format can be told.
+// Options are the options of the format.
 type Options struct {
-	// Features of a tf.train.Example become the slots, in this order. Without them there is one slot,
-	// "record", of bytes.
+	// Features of a tf.train.Example become the slots, in this order. Without Features there is one slot of bytes,
+	// "record".
 	Features []Feature `json:"features"`
-	// Compression is "none", "gzip" or "zlib". "" writes as the file's name says (.gz, .zlib), and reads by what the file
-	// begins with.
+	// Compression is "none", "gzip" or "zlib". "": for writing, that of the file's suffix (.gz, .zlib); for reading, it
+	// is detected by the first bytes of the file.
 	Compression string `json:"compression"`
 }
 
@@ -52,7 +52,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// crc is the masked CRC of data. It goes by pieces, between which Go's scheduler and collector can get in.
+// crc returns the masked CRC of data. It works in pieces, so that Go's scheduler and collector can run in between.
 func crc(data []byte) uint32 {
 	const piece = 1 << 20
 	c := uint32(0)
@@ -65,9 +65,9 @@ func crc(data []byte) uint32 {
 
 func mask(c uint32) uint32 { return bits.RotateLeft32(c, -15) + 0xa282ead8 }
 
-// lengthTable[i][b] is what byte i of a length, with the value b, adds to the CRC of a length of 0. The CRC is
-// linear, and with the short lengths that most records have it takes but a few of the tables: half the time of
-// the processor's instruction behind a call.
+// lengthTable[i][b] is what byte i of a length, with the value b, adds to the CRC of a length of 0. The CRC is linear.
+// The short lengths of most records need only a few of the tables. This takes half the time of a function call with the
+// processor's CRC instruction.
 var lengthTable [8][256]uint32
 
 var zeroLength = crc32.Checksum(make([]byte, 8), castagnoli)
@@ -83,7 +83,7 @@ func init() {
 	}
 }
 
-// lengthCRC is the masked CRC of the 8 bytes of a length.
+// lengthCRC returns the masked CRC of the 8 bytes of a length.
 func lengthCRC(n uint64) uint32 {
 	c := zeroLength ^ lengthTable[0][byte(n)] ^ lengthTable[1][byte(n>>8)]
 	for i := 2; n>>(8*i) != 0 && i < 8; i++ {
@@ -92,12 +92,12 @@ func lengthCRC(n uint64) uint32 {
 	return mask(c)
 }
 
-// recordName is that of the one slot of records that are not parsed.
+// recordName is the name of the slot of records that are not parsed.
 const recordName = "record"
 
-// settle are the Options of a Config, checked, and the storage's with what they say.
-func settle(c *record.Config) (Options, storage.Options, error) {
-	o := *record.OptionsOf[Options](c)
+// resolveOptions returns the checked Options of a Config, and the storage options with their compression.
+func resolveOptions(c *record.Config) (Options, storage.Options, error) {
+	o := *record.OptionsFrom[Options](c)
 	s := c.Storage
 	switch o.Compression {
 	case "", "none", "gzip", "zlib":

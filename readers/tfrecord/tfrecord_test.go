@@ -19,8 +19,8 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// What tensorflow 2.21.0 writes: an Example of the features a, b, c, d and e, and an empty record; "abc" and an
-// empty record with compression_type ZLIB and GZIP.
+// What tensorflow 2.21.0 writes: an Example of the features a, b, c, d and e, and an empty record; "abc" and an empty
+// record with compression_type ZLIB and GZIP.
 var (
 	goldenExample = formattest.Hex("0a520a160a016112111a0f0a0d01feffffffffffffffff01ac020a110a0162120c120a0a080000003f00000040" +
 		"0a0d0a016312080a060a0278790a000a0d0a016412080a060a046a7065670a070a016512021200")
@@ -32,9 +32,9 @@ var (
 )
 
 func TestGoldenFile(t *testing.T) {
-	for _, most := range []int{1, 7} {
-		seen, err := all(t, inMemory(t, config(t, ""), goldenFile), most)
-		formattest.Same(t, seen, fmt.Sprintf("%q", goldenExample), `""`)
+	for _, limit := range []int{1, 7} {
+		seen, err := all(t, inMemory(t, config(t, ""), goldenFile), limit)
+		formattest.ExpectTexts(t, seen, fmt.Sprintf("%q", goldenExample), `""`)
 		if err != nil {
 			t.Error(err)
 		}
@@ -52,7 +52,7 @@ func TestGoldenCompression(t *testing.T) {
 				onDisk(t, config(t, fmt.Sprintf(`{"compression": %q}`, compression)), data),
 			} {
 				seen, err := all(t, r, 4)
-				formattest.Same(t, seen, `"abc"`, `""`)
+				formattest.ExpectTexts(t, seen, `"abc"`, `""`)
 				if err != nil {
 					t.Errorf("%s: %v", name, err)
 				}
@@ -64,16 +64,16 @@ func TestGoldenCompression(t *testing.T) {
 	formattest.Expect(t, err, pyfeed.Corrupt, "a file, byte 0, record 0: CRC of the length, ")
 }
 
-func TestZlibOfNothingAndWhatOnlyBeginsLikeIt(t *testing.T) {
+func TestEmptyZlibAndFalseZlibHeaders(t *testing.T) {
 	var packed bytes.Buffer
 	z := zlib.NewWriter(&packed)
 	z.Close()
 	seen, err := all(t, inMemory(t, config(t, ""), packed.Bytes()), 4)
-	formattest.Same(t, seen)
+	formattest.ExpectTexts(t, seen)
 	if err != nil {
 		t.Error(err)
 	}
-	// A record whose length begins as zlib does, with a bit wrong behind it.
+	// The length of the first record begins like zlib. A bit after it is wrong.
 	plain := file(strings.Repeat("x", 0x9c78), "next")
 	plain[9] ^= 1
 	r := inMemory(t, config(t, ""), plain)
@@ -83,7 +83,7 @@ func TestZlibOfNothingAndWhatOnlyBeginsLikeIt(t *testing.T) {
 		t.Error(err)
 	}
 	seen, err = all(t, r, 4)
-	formattest.Same(t, seen, `"next"`)
+	formattest.ExpectTexts(t, seen, `"next"`)
 	if err != nil {
 		t.Error(err)
 	}
@@ -99,7 +99,7 @@ func TestLengthCRC(t *testing.T) {
 	}
 	long := bytes.Repeat([]byte("0123456789"), 400_000)
 	if crc(long) != mask(crc32.Checksum(long, castagnoli)) {
-		t.Error("the CRC of 4 MB is that of its pieces")
+		t.Error("the CRC of 4 MB differs from that of its pieces")
 	}
 }
 
@@ -116,7 +116,7 @@ func TestRecordsOfEverySize(t *testing.T) {
 	streamed := config(t, "")
 	streamed.Storage.IO = "read"
 	mapped := onDisk(t, config(t, ""), data)
-	if !mapped.(*records).f.Mapped() {
+	if !mapped.(*records).f.IsMapped() {
 		t.Error("expected a mapped file")
 	}
 	for name, r := range map[string]record.Records{
@@ -132,7 +132,7 @@ func TestRecordsOfEverySize(t *testing.T) {
 		}
 		for i := range seen {
 			if seen[i] != want[i] {
-				t.Errorf("%s: record %d of %d bytes is another", name, i, len(contents[i]))
+				t.Errorf("%s: record %d of %d bytes differs", name, i, len(contents[i]))
 			}
 		}
 		if err = r.Resync(); err != io.EOF {
@@ -169,7 +169,7 @@ func TestRecordsAreViews(t *testing.T) {
 func TestEmptyFile(t *testing.T) {
 	for _, r := range []record.Records{inMemory(t, config(t, ""), nil), onDisk(t, config(t, ""), nil)} {
 		seen, err := all(t, r, 3)
-		formattest.Same(t, seen)
+		formattest.ExpectTexts(t, seen)
 		if err != nil {
 			t.Error(err)
 		}
@@ -205,7 +205,7 @@ func TestEveryTruncation(t *testing.T) {
 				t.Errorf("%d bytes: %d records, then %v", n, len(seen), err)
 			}
 			if err = r.Resync(); err.Error() != "EOF" {
-				t.Errorf("expected nothing behind it, found %v", err)
+				t.Errorf("expected nothing after it, found %v", err)
 			}
 		}
 	}
@@ -247,12 +247,12 @@ func TestEveryFlippedBit(t *testing.T) {
 				want = append(want, fmt.Sprintf("%q", r))
 			}
 		}
-		formattest.Same(t, seen, want...)
+		formattest.ExpectTexts(t, seen, want...)
 		data[bit/8] ^= 1 << (bit % 8)
 	}
 }
 
-func TestDamageSaysWhereAndWhat(t *testing.T) {
+func TestDamageHasLocationAndCause(t *testing.T) {
 	data := file("first", "second")
 	data[frameSize+len("first")+headerSize] = 'S'
 	_, err := all(t, inMemory(t, config(t, ""), data), 1)
@@ -263,7 +263,7 @@ func TestDamageSaysWhereAndWhat(t *testing.T) {
 	}
 }
 
-func TestHostileLengths(t *testing.T) {
+func TestAdversarialLengths(t *testing.T) {
 	for _, n := range []uint64{7, 1 << 31, 1 << 40, 1<<40 + 1, 1 << 46, 1<<63 - 16, 1 << 63, 1<<64 - 16, 1<<64 - 1} {
 		data := binary.LittleEndian.AppendUint64(file("first"), n)
 		data = binary.LittleEndian.AppendUint32(data, lengthCRC(n))
@@ -273,21 +273,21 @@ func TestHostileLengths(t *testing.T) {
 			c.Storage.IO = io
 			r := onDisk(t, c, data)
 			seen, err := all(t, r, 5)
-			formattest.Same(t, seen, `"first"`)
+			formattest.ExpectTexts(t, seen, `"first"`)
 			text := "bytes of data and 4 of their CRC, found the end of the file after 5"
 			if n > maxLength {
 				text = fmt.Sprintf("length: expected at most 1099511627776, found %d", n)
 			}
 			formattest.Expect(t, err, pyfeed.Corrupt, text)
 			if err = r.Resync(); err.Error() != "EOF" {
-				t.Errorf("expected nothing behind it, found %v", err)
+				t.Errorf("expected nothing after it, found %v", err)
 			}
 		}
 	}
 }
 
-func TestResyncFindsWhatVerifies(t *testing.T) {
-	// Behind the damage: a header of a record that is not there, then one whose data is wrong.
+func TestResyncFindsVerifiedRecords(t *testing.T) {
+	// After the damage: a header without its record, then a header whose data is wrong.
 	lie := binary.LittleEndian.AppendUint64(nil, 1000)
 	lie = binary.LittleEndian.AppendUint32(lie, lengthCRC(1000))
 	wrong := file("wrong")
@@ -300,13 +300,13 @@ func TestResyncFindsWhatVerifies(t *testing.T) {
 		c.Storage.IO = io
 		r := onDisk(t, c, data)
 		seen, err := all(t, r, 10)
-		formattest.Same(t, seen, `"first"`)
+		formattest.ExpectTexts(t, seen, `"first"`)
 		formattest.Expect(t, err, pyfeed.Corrupt, "CRC of the length")
 		if err = r.Resync(); err != nil {
 			t.Fatal(err)
 		}
 		seen, err = all(t, r, 10)
-		formattest.Same(t, seen, `"found"`, `"last"`)
+		formattest.ExpectTexts(t, seen, `"found"`, `"last"`)
 		if err != nil {
 			t.Error(err)
 		}
@@ -316,8 +316,8 @@ func TestResyncFindsWhatVerifies(t *testing.T) {
 	}
 }
 
-func TestResyncDoesNotTryForEver(t *testing.T) {
-	// Each of many lengths that verify leads to much data that does not.
+func TestResyncSearchIsBounded(t *testing.T) {
+	// Many lengths with a right CRC are each followed by much data with a wrong one.
 	const n = 200_000
 	data := []byte("no header at all")
 	for len(data) < 2*n {
@@ -332,8 +332,8 @@ func TestResyncDoesNotTryForEver(t *testing.T) {
 	}
 	_, err = all(t, r, 1)
 	formattest.Expect(t, err, pyfeed.Corrupt, "CRC of the data")
-	if offset := r.f.Offset(); offset > 12*(mostTried/n+10) {
-		t.Errorf("went on to byte %d", offset)
+	if offset := r.f.Offset(); offset > 12*(maxSearched/n+10) {
+		t.Errorf("Resync went on to byte %d", offset)
 	}
 }
 
@@ -341,12 +341,12 @@ func TestBrokenCompression(t *testing.T) {
 	packed := formattest.Gzip(file("first", "second", strings.Repeat("third", 1000)))
 	r := inMemory(t, config(t, ""), packed[:len(packed)-30])
 	seen, err := all(t, r, 10)
-	formattest.Same(t, seen, `"first"`, `"second"`)
+	formattest.ExpectTexts(t, seen, `"first"`, `"second"`)
 	formattest.Expect(t, err, pyfeed.Corrupt, "decompressing: ")
 	if err = r.Resync(); err != io.EOF {
 		t.Error(err)
 	}
-	// Lost in a record already when the stream breaks: the search ends there, and Read says so.
+	// The stream breaks while Resync searches: the search ends there, and Read returns the error.
 	damaged := file("first", strings.Repeat("second", 10_000))
 	damaged[frameSize+5] ^= 1
 	packed = formattest.Gzip(damaged)
@@ -376,11 +376,11 @@ func TestFileThatShrinks(t *testing.T) {
 	}
 	_, err = all(t, r, 1)
 	formattest.Expect(t, err, pyfeed.Corrupt, "the file shrank while it was read")
-	if err = r.Intact(); err == nil {
+	if err = r.CheckTruncated(); err == nil {
 		t.Error("expected the file to have shrunk")
 	}
 	if err = r.Resync(); err != io.EOF {
-		t.Errorf("expected no more of it, found %v", err)
+		t.Errorf("expected no more records, found %v", err)
 	}
 }
 

@@ -18,15 +18,15 @@ import (
 //	FloatList    { repeated float value = 1; }          // packed, or not
 //	Int64List    { repeated int64 value = 1; }          // packed, or not
 //
-// They are parsed where they lie. What is not there at all, as an unknown field, is skipped. But
+// The messages are parsed in place. Unknown fields are skipped. But
 //
 //	SequenceExample { Features context = 1; FeatureLists feature_lists = 2; }
 //
-// would then read as an Example of its context alone, mostly an empty one: it is told by its second field.
+// would then be read as an Example that has only its context, which is mostly empty. So the second field is detected.
 const featureLists = 2
 
-// field is the number and the value of the field with a length at the front of b, and the size of it all. Of a
-// field without a length the number is 0. The size is -1 if b does not begin with a field.
+// field returns the number and the value of the field with a length at the beginning of b, and the size of the whole
+// field. For a field without a length the number is 0. The size is -1 if b does not begin with a field.
 func field(b []byte) (number protowire.Number, value []byte, size int) {
 	// Most tags have one byte, and most lengths one or two.
 	if len(b) >= 3 && b[0] < 0x80 && b[0]&7 == byte(protowire.BytesType) && b[0] >= 8 {
@@ -63,34 +63,34 @@ func longField(b []byte) (number protowire.Number, value []byte, size int) {
 	return number, value, n + m
 }
 
-// scratch is memory for messages that come in pieces, which is seldom, and what ends the parsing of a message that is long.
+// scratch has memory for messages that come in parts, which is rare, and interrupts the parsing of long messages.
 type scratch struct {
-	joined  []byte
-	stop    *storage.Interrupt
-	went    int  // bytes since the last look at that
-	stopped bool // it was to end: what was answered is void
+	joined    []byte
+	interrupt *storage.Interrupt
+	sincePoll int  // bytes parsed since the last poll
+	stopped   bool // parsing was interrupted: results are not valid
 }
 
-// goOn is told of bytes that are parsed. false: parsing is to end.
-func (s *scratch) goOn(bytes int) bool {
-	s.went += bytes
-	return s.went < storage.LookEvery || s.look()
+// poll counts parsed bytes and polls the Interrupt. It returns false if parsing has to stop.
+func (s *scratch) poll(bytes int) bool {
+	s.sincePoll += bytes
+	return s.sincePoll < storage.PollEvery || s.pollNow()
 }
 
-func (s *scratch) look() bool {
-	s.went = 0
-	s.stopped = s.stopped || s.stop.Look() != nil
+func (s *scratch) pollNow() bool {
+	s.sincePoll = 0
+	s.stopped = s.stopped || s.interrupt.Poll() != nil
 	return !s.stopped
 }
 
-// last is the value of the last field of b whose number is low to high, merged with those before it that have
-// the same number, as the parts of a message are: by joining them. Then it is a copy. ok says that b is made
-// of fields.
+// last returns the value of the last field of b whose number is between low and high. If earlier fields have the same
+// number, their values are parts of one message: last joins them, and the value is a copy. ok reports whether b
+// consists of fields.
 func (s *scratch) last(b []byte, low, high protowire.Number) (number protowire.Number, value []byte, copied, ok bool) {
 	begin := 0
 	for len(b) > 0 {
 		n, v, size := field(b)
-		if size < 0 || !s.goOn(size) {
+		if size < 0 || !s.poll(size) {
 			return 0, nil, false, false
 		}
 		b = b[size:]
@@ -110,11 +110,11 @@ func (s *scratch) last(b []byte, low, high protowire.Number) (number protowire.N
 	return number, value, copied, true
 }
 
-// countBytes is the number of values of a BytesList, and of their bytes.
+// countBytes returns the number of values of a BytesList, and the number of their bytes.
 func (s *scratch) countBytes(b []byte) (n, total int, ok bool) {
 	for len(b) > 0 {
 		number, v, size := field(b)
-		if size < 0 || !s.goOn(size) {
+		if size < 0 || !s.poll(size) {
 			return 0, 0, false
 		}
 		if number == 1 {
@@ -126,12 +126,13 @@ func (s *scratch) countBytes(b []byte) (n, total int, ok bool) {
 	return n, total, true
 }
 
-// nextBytes is the first value of a BytesList that was counted, and what follows it; nothing once the parsing is to end.
+// nextBytes returns the first value of a BytesList, whose values were counted, and the bytes after it; nil once parsing
+// has to stop.
 func (s *scratch) nextBytes(b []byte) (v, rest []byte) {
-	for s.goOn(0) && !s.stopped {
+	for s.poll(0) && !s.stopped {
 		number, v, size := field(b)
 		b = b[size:]
-		s.went += size
+		s.sincePoll += size
 		if number == 1 {
 			return v, b
 		}
@@ -139,8 +140,8 @@ func (s *scratch) nextBytes(b []byte) (v, rest []byte) {
 	return nil, nil
 }
 
-// element looks at the field at the front of a list of numbers: packed are those of a field with a length, one
-// the value of a field of the kind that holds a single one. Of any other field both are nil.
+// element parses the field at the beginning of a list of numbers. packed is the content of a packed field; one is the
+// value of a field of the given kind with a single number. For any other field both are nil.
 func element(b []byte, kind protowire.Type) (packed, one []byte, size int) {
 	number, v, size := field(b)
 	if number == 1 {
@@ -155,14 +156,14 @@ func element(b []byte, kind protowire.Type) (packed, one []byte, size int) {
 	return nil, nil, size
 }
 
-// countFloats is the number of values of a FloatList. Where they are packed in one piece, that is whole.
+// countFloats returns the number of values of a FloatList. If they are packed in one field, whole is its content.
 func (s *scratch) countFloats(b []byte) (n int, whole []byte, ok bool) {
 	if number, v, size := field(b); number == 1 && size == len(b) {
 		return len(v) / 4, v, len(v)%4 == 0
 	}
 	for len(b) > 0 {
 		packed, one, size := element(b, protowire.Fixed32Type)
-		if size < 0 || len(packed)%4 != 0 || !s.goOn(size) {
+		if size < 0 || len(packed)%4 != 0 || !s.poll(size) {
 			return 0, nil, false
 		}
 		n += (len(packed) + len(one)) / 4
@@ -171,38 +172,38 @@ func (s *scratch) countFloats(b []byte) (n int, whole []byte, ok bool) {
 	return n, nil, true
 }
 
-// copyFloats copies the values of a FloatList that was counted.
+// copyFloats copies the values of a FloatList, which were counted.
 func (s *scratch) copyFloats(to, b []byte) (ok bool) {
 	for len(b) > 0 {
 		packed, one, size := element(b, protowire.Fixed32Type)
-		for len(packed) > storage.LookEvery {
-			to = to[copy(to, packed[:storage.LookEvery]):]
-			packed = packed[storage.LookEvery:]
-			if !s.look() {
+		for len(packed) > storage.PollEvery {
+			to = to[copy(to, packed[:storage.PollEvery]):]
+			packed = packed[storage.PollEvery:]
+			if !s.pollNow() {
 				return false
 			}
 		}
 		to = to[copy(to, packed):]
 		to = to[copy(to, one):]
 		b = b[size:]
-		if !s.goOn(size) {
+		if !s.poll(size) {
 			return false
 		}
 	}
 	return true
 }
 
-// countInts is the number of values of an Int64List.
+// countInts returns the number of values of an Int64List.
 func (s *scratch) countInts(b []byte) (n int, ok bool) {
 	for len(b) > 0 {
 		packed, one, size := element(b, protowire.VarintType)
-		if size < 0 || len(packed) > 0 && packed[len(packed)-1] >= 0x80 || !s.goOn(size) {
+		if size < 0 || len(packed) > 0 && packed[len(packed)-1] >= 0x80 || !s.poll(size) {
 			return 0, false
 		}
-		for len(packed) > storage.LookEvery {
-			n += countVarints(packed[:storage.LookEvery])
-			packed = packed[storage.LookEvery:]
-			if !s.look() {
+		for len(packed) > storage.PollEvery {
+			n += countVarints(packed[:storage.PollEvery])
+			packed = packed[storage.PollEvery:]
+			if !s.pollNow() {
 				return 0, false
 			}
 		}
@@ -218,7 +219,7 @@ func (s *scratch) countInts(b []byte) (n int, ok bool) {
 
 const highBits = 0x8080808080808080
 
-// countVarints counts the bytes that end one.
+// countVarints returns the number of bytes that end a varint.
 func countVarints(b []byte) (n int) {
 	for ; len(b) >= 8; b = b[8:] {
 		n += bits.OnesCount64(^binary.LittleEndian.Uint64(b) & highBits)
@@ -229,20 +230,20 @@ func countVarints(b []byte) (n int) {
 	return n
 }
 
-// readInts decodes the values of an Int64List, of which there are as many as in to.
+// readInts decodes the values of an Int64List, whose number is len(to).
 func (s *scratch) readInts(to []int64, b []byte) (ok bool) {
 	for len(b) > 0 {
 		packed, one, size := element(b, protowire.VarintType)
 		if packed == nil {
 			packed = one
 		}
-		for len(packed) > storage.LookEvery {
-			end := storage.LookEvery
-			for end > 0 && packed[end-1] >= 0x80 { // within a value
+		for len(packed) > storage.PollEvery {
+			end := storage.PollEvery
+			for end > 0 && packed[end-1] >= 0x80 { // within a varint
 				end--
 			}
 			n := readVarints(to, packed[:end])
-			if n <= 0 || !s.look() {
+			if n <= 0 || !s.pollNow() {
 				return false
 			}
 			to, packed = to[n:], packed[end:]
@@ -253,14 +254,14 @@ func (s *scratch) readInts(to []int64, b []byte) (ok bool) {
 		}
 		to = to[n:]
 		b = b[size:]
-		if !s.goOn(size) {
+		if !s.poll(size) {
 			return false
 		}
 	}
 	return len(to) == 0
 }
 
-// readVarints decodes b, and answers how many there are, or -1 for what is none, or too many.
+// readVarints decodes b and returns the number of values, or -1 if b has an invalid varint, or too many.
 func readVarints(to []int64, b []byte) int {
 	i := 0
 	for len(b) > 0 {
@@ -279,7 +280,7 @@ func readVarints(to []int64, b []byte) int {
 				b = b[8:]
 				continue
 			}
-			// A value ends with the first byte whose high bit is clear.
+			// A varint ends with the first byte whose high bit is 0.
 			if n := bits.TrailingZeros64(^x&highBits)/8 + 1; n <= 8 {
 				to[i] = int64(gather(x & (^uint64(0) >> (64 - 8*n))))
 				i++
@@ -298,7 +299,7 @@ func readVarints(to []int64, b []byte) int {
 	return i
 }
 
-// gather brings the seven low bits of each of eight bytes together.
+// gather joins the seven low bits of each of eight bytes.
 func gather(x uint64) uint64 {
 	x = x&0x007f007f007f007f | x&0x7f007f007f007f00>>1
 	x = x&0x00003fff00003fff | x&0x3fff00003fff0000>>2

@@ -13,10 +13,11 @@ import (
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
 
-// Create begins to write a file. A tuple becomes a record: as the Features say, or else one slot of bytes that is
-// called "record" or nothing as it is, and any other slots an Example in which each is a feature of its own name.
+// Create creates a file for writing. A tuple becomes a record. If there are Features, the record is an Example of these
+// features. Without Features, a tuple of one slot of bytes, named "record" or not named, is written as it is. Any other
+// tuple becomes an Example in which each slot is a feature with the slot's name.
 func Create(path string, c *record.Config) (record.Writer, error) {
-	o, to, err := settle(c)
+	o, to, err := resolveOptions(c)
 	if err != nil {
 		return nil, err
 	}
@@ -26,7 +27,7 @@ func Create(path string, c *record.Config) (record.Writer, error) {
 	}
 	switch compression {
 	case "none", "gzip", "zlib":
-	default: // no other reader of the format could read it
+	default: // other readers of the format support nothing else
 		return nil, pyfeed.Errorf(pyfeed.Invalid, "compression: expected none, gzip or zlib, found %q", compression)
 	}
 	w := &writer{names: c.Names, written: make(map[string][]byte)}
@@ -49,16 +50,16 @@ func Create(path string, c *record.Config) (record.Writer, error) {
 type writer struct {
 	record.FileWriter
 	names []string
-	plan  *plan // nil where the one slot is the record
+	plan  *plan // nil if the only slot is the record
 
 	head    [headerSize]byte
-	entries []byte            // of the Example's map
-	value   []byte            // of the entry at hand
-	packed  []byte            // its values
-	written map[string][]byte // by name: of the Example
+	entries []byte            // of the Example's map of features
+	value   []byte            // of the current entry
+	packed  []byte            // values of the current entry
+	written map[string][]byte // values of the current Example, by feature name
 }
 
-// derive settles what is written by what the tuples look like.
+// derive decides what is written from the slots of the tuples.
 func (w *writer) derive(all []pyfeed.Slot) error {
 	if _, err := pyfeed.NewSpec(all); err != nil {
 		return err
@@ -108,7 +109,7 @@ func (w *writer) expect(slots []pyfeed.Slot) (err error) {
 	return err
 }
 
-// encode adds a record.
+// encode writes a tuple as a record.
 func (w *writer) encode(t *pyfeed.Tuple) error {
 	if w.Spec == nil {
 		if err := w.derive(record.DescribeTuple(t)); err != nil {
@@ -135,7 +136,7 @@ func (w *writer) encode(t *pyfeed.Tuple) error {
 	return w.record(w.value)
 }
 
-// check says whether the tuple is an instance that is written.
+// check returns an error if the tuple cannot be written as one instance.
 func check(t *pyfeed.Tuple) error {
 	for i := range t.Slots {
 		s := &t.Slots[i]
@@ -148,7 +149,7 @@ func check(t *pyfeed.Tuple) error {
 		case len(s.Data) != size:
 			return pyfeed.SlotErrorf(pyfeed.Shape, i, "expected %d bytes, dims %v of %v, found %d", size, s.Dims(), s.DType, len(s.Data))
 		case len(s.LoD) > 0 && s.Rows() != 1:
-			return pyfeed.SlotErrorf(pyfeed.Shape, i, "expected one instance a record, found a batch of %d", s.Rows())
+			return pyfeed.SlotErrorf(pyfeed.Shape, i, "expected one instance for each record, found a batch of %d", s.Rows())
 		}
 	}
 	return nil
@@ -170,7 +171,7 @@ func (w *writer) record(data []byte) error {
 	return err
 }
 
-// column adds the features of a slot: itself, and those that divide it.
+// column appends the features of a slot: the slot itself, and the features that divide it.
 func (w *writer) column(c *column, s *pyfeed.LoDTensor) error {
 	w.packed = w.packed[:0]
 	var err error
@@ -214,12 +215,12 @@ func (w *writer) column(c *column, s *pyfeed.LoDTensor) error {
 	return nil
 }
 
-// feature adds an entry of the packed values to the map, once.
+// feature appends an entry with the packed values to the map, unless it was written before.
 func (w *writer) feature(c *column, name string, l list) error {
 	w.value = appendList(w.value[:0], l, w.packed)
 	if was, there := w.written[name]; there {
 		if !bytes.Equal(was, w.value) {
-			return pyfeed.SlotErrorf(pyfeed.Shape, c.number, "feature %q: expected the values that another slot gives it, found others", name)
+			return pyfeed.SlotErrorf(pyfeed.Shape, c.number, "feature %q: expected the same values as from another slot, found other values", name)
 		}
 		return nil
 	}
@@ -241,7 +242,7 @@ func (w *writer) packFloats(c *column, data []byte) error {
 		v := math.Float64frombits(binary.LittleEndian.Uint64(data[i:]))
 		f := float32(v)
 		if float64(f) != v && v == v {
-			return pyfeed.SlotErrorf(pyfeed.Type, c.number, "feature %q: value %d: expected one that is a float32 too, found %v: cast it, or use raw",
+			return pyfeed.SlotErrorf(pyfeed.Type, c.number, "feature %q: value %d: expected a value that float32 represents exactly, found %v: cast it, or use raw",
 				c.Name, i/8, v)
 		}
 		w.packed = binary.LittleEndian.AppendUint32(w.packed, math.Float32bits(f))
@@ -258,7 +259,7 @@ func (w *writer) packInts(c *column, data []byte) error {
 		case d == pyfeed.Bool:
 			v = min(v, 1)
 		case d == pyfeed.Uint64 && v < 0:
-			return pyfeed.SlotErrorf(pyfeed.Type, c.number, "feature %q: value %d: expected one that is an int64 too, found %d", c.Name, i/size, uint64(v))
+			return pyfeed.SlotErrorf(pyfeed.Type, c.number, "feature %q: value %d: expected a value that int64 can represent, found %d", c.Name, i/size, uint64(v))
 		}
 		w.packed = protowire.AppendVarint(w.packed, uint64(v))
 	}

@@ -635,8 +635,19 @@ PF_API pf_status pf_reader_has_next(pf_handle reader, const pf_wait *wait, uint8
 /** Starts over, at any time, also while another thread is blocked in this reader: that call is PF_CANCELLED. PF_STATE
  * where there is nothing to start over from: the message says what to do. \since 0.1 */
 PF_API pf_status pf_reader_reset(pf_handle reader, pf_error *err);
+/** Begins a loop over the reader, as Python's `for` does. The first loop since the reader was made or reset goes on where
+ * the reader is, and so does one after an error of the reader. Any other loop resets the reader first, at any time, and
+ * does not begin if that fails, as pf_reader_reset would. With `current`, the loop goes through what is left of the current
+ * pass in any case. Loops over the readers below count, too. `loop` is for pf_reader_next_in_loop; 0 after an error.
+ * \since 0.1 */
+PF_API pf_status pf_reader_begin_loop(pf_handle reader, uint8_t current, uint64_t *loop, pf_error *err);
+/** pf_reader_next for a loop, which takes nothing of another pass than its own: PF_CANCELLED if the reader was reset since
+ * the loop began, even while the call was on its way. \since 0.1 */
+PF_API pf_status pf_reader_next_in_loop(pf_handle reader, uint64_t loop, const pf_wait *wait, pf_tuple *out,
+                                        pf_error *err);
 /** What the reader and those below it did since they were made, and what its tuples look like, as a JSON object: reader,
- * tuples, bytes, passes, waited_seconds, slots, details and below, a list of the same. May wait for a reader that another
+ * tuples, bytes, passes, length (tuples of a pass; left out where it is not known, -1 where a pass has no end),
+ * waited_seconds, slots, details and below, a list of the same. May wait for a reader that another
  * thread reads from, never for data. \since 0.1 */
 PF_API pf_status pf_reader_stats(pf_handle reader, char **json, pf_error *err);
 

@@ -1,4 +1,4 @@
-"""What the processes of other frameworks read: importable there."""
+"""The records that worker processes of other frameworks read, in a module that those processes can import."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyfeed import Scope
 
 
 def numbers(paths: list[str], rank: int, world: int) -> list[tuple[int, int]]:
-    """One process's share of the records."""
+    """Return one process's share of the records."""
     reader = pyfeed.open_files(paths, scope=Scope()).shard(rank, world).batch(7)
     return [(int(f), int(i)) for (batch,) in reader for f, i in batch]
 

@@ -1,4 +1,4 @@
-"""Arrays of PyTorch and JAX go in and come out by DLPack, without a copy where that is promised."""
+"""Arrays of PyTorch and JAX are pushed and taken by DLPack, without a copy where that is promised."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pyfeed import PyArrayFeedQueue, Reader, Scope
 
 
 class Framework(NamedTuple):
-    """What the tests ask of one."""
+    """The functions of a framework that the tests use."""
 
-    array: Callable[[Any], Any]  # of NumPy's
-    take: Callable[[Any], Any]  # by DLPack
+    array: Callable[[Any], Any]  # makes the framework's array of a NumPy array
+    take: Callable[[Any], Any]  # takes an array by DLPack
     numpy: Callable[[Any], Any]
     pointer: Callable[[Any], int]
 
@@ -97,12 +97,12 @@ def test_arrays_are_taken_without_a_copy(framework: Framework, dtype: str) -> No
     del found
     gc.collect()
     assert framework.pointer(theirs) == pointer
-    queue.push((np.zeros_like(data),))  # not into the memory that is still lent
+    queue.push((np.zeros_like(data),))  # must not overwrite the memory that is still lent
     assert framework.numpy(theirs).tolist() == data.tolist()
-    on_loan = pyfeed.memory_stats()["tuples_on_loan"]
+    on_loan = pyfeed.diagnostics.memory_stats()["tuples_on_loan"]
     del theirs
     gc.collect()
-    assert pyfeed.memory_stats()["tuples_on_loan"] == on_loan - 1
+    assert pyfeed.diagnostics.memory_stats()["tuples_on_loan"] == on_loan - 1
 
 
 def test_bfloat16_of_torch_is_pushed() -> None:
@@ -111,7 +111,7 @@ def test_bfloat16_of_torch_is_pushed() -> None:
     _, queue = feed((-1,), "bfloat16")
     queue.push((torch.arange(8, dtype=torch.bfloat16),))
     (found,) = queue.pop()
-    assert found.astype("float32").tolist() == list(range(8))  # of ml_dtypes: NumPy has no DLPack of it
+    assert found.astype("float32").tolist() == list(range(8))  # a dtype of ml_dtypes
 
 
 def test_a_strided_tensor_is_gathered() -> None:
@@ -127,13 +127,13 @@ def test_what_needs_a_gradient_is_refused_with_a_sentence() -> None:
     import torch
 
     _, queue = feed((2,), "float32")
-    with pytest.raises((pyfeed.Error, BufferError, RuntimeError, TypeError), match="grad"):
+    with pytest.raises((pyfeed.errors.Error, BufferError, RuntimeError, TypeError), match="grad"):
         queue.push((torch.zeros(2, requires_grad=True),))
     assert queue.size() == 0
 
 
 def test_a_loop_trains_on_batches_of_files(framework: Framework, tmp_path: Any) -> None:
-    """What README says: records of files, batched, as the framework's own arrays."""
+    """The README's loop: records of files, batched, and taken as arrays of the framework."""
     with pyfeed.open_writer(tmp_path / "a.recordio") as writer:
         for i in range(100):
             writer.write((np.full(3, i, "float32"), np.int64(i)))

@@ -34,7 +34,7 @@ def test_a_data_loader_of_torch(workers: int, method: str | None, paths: list[st
 
 
 def test_a_data_loader_that_forks_says_so(paths: list[str]) -> None:
-    pyfeed.memory_stats()  # this process has used the library
+    pyfeed.diagnostics.memory_stats()  # this process has used the library
     loader = torch.utils.data.DataLoader(Records(paths), num_workers=1, multiprocessing_context="fork")
     with pytest.raises(Exception, match="spawn or forkserver"):
         list(loader)

@@ -1,4 +1,4 @@
-// A program that meets another ABI than it was compiled for.
+// A program that is loaded with a library of another ABI than it was compiled for.
 #include <gtest/gtest.h>
 #include <pyfeed.hpp>
 

@@ -1,4 +1,4 @@
-// The C++ face adds no allocation to a small tuple's way through a queue.
+// The C++ headers allocate nothing when a small tuple goes through a queue, a reader or a program.
 #include <cstdlib>
 #include <new>
 
@@ -8,7 +8,7 @@ namespace {
 thread_local uint64_t allocations = 0;
 }
 
-// Not inlined: GCC sees one half in its place and not the other, and warns that they do not match.
+// Not inlined: if GCC inlines only one of new and delete, it warns that the two do not match.
 #define OUT_OF_LINE __attribute__((noinline))
 OUT_OF_LINE void *operator new(size_t size) {
     allocations++;
@@ -28,7 +28,7 @@ class Allocations : public Feed {
 protected:
     template <class F>
     void expect_none(F &&f) {
-        f();  // what is made once is made now
+        f();  // the first call may allocate what is kept for later calls
         const uint64_t before = allocations;
         for (int i = 0; i < 100; i++) f();
         EXPECT_EQ(before, allocations);
@@ -78,7 +78,7 @@ TEST_F(Allocations, ReadersAndTheReadOp) {
     });
 }
 
-// Nor to a run, whatever it feeds and fetches, and to the kernels in it.
+// A run allocates nothing either, with feeds, fetches and kernels.
 TEST_F(Allocations, RunsOfPrograms) {
     const Program main, startup;
     const Executor executor;

@@ -1,4 +1,5 @@
-// The batch reader: concatenates what grows, stacks the rest, merges levels of detail.
+// The batch reader: it concatenates slots whose first dimension is -1, stacks the others, and merges ragged offsets
+// (LoD, level of detail).
 #include "support.hpp"
 
 using namespace pyfeed;
@@ -8,7 +9,7 @@ namespace {
 
 class BatchTest : public Feed {
 protected:
-    // The sizes of all batches of `n` numbers, and that the numbers are 0, 1, 2 and so on.
+    // Returns the sizes of all batches of `n` numbers, and expects the numbers to be 0, 1, 2 and so on.
     Numbers batches(int64_t n, uint64_t size, bool drop_last) {
         const Queue queue = numbers(static_cast<uint64_t>(n + 1));
         const Reader reader = create_py_array_reader(scope, "reader", "feeder").batch(size, drop_last);
@@ -70,7 +71,7 @@ TEST_F(BatchTest, MergesLevelsOfDetail) {
     EXPECT_EQ(0u, batch->at(1).lod_levels());
 }
 
-// The inverse of the split {0,2,4,5,6}/{0,1,6,8,13,15,20} over two places.
+// The offsets {0,2,4,5,6}/{0,1,6,8,13,15,20} are split into two tuples, and must be the same after the merge.
 TEST_F(BatchTest, MergesTwoLevelsOfDetail) {
     const Queue queue = make_queue({10, {{{-1}, DType::int64, 2}}});
     const Reader reader = create_py_array_reader(scope, "reader", "feeder").batch(2);
@@ -138,7 +139,7 @@ TEST_F(BatchTest, AFailureComesAfterTheTuplesBeforeIt) {
 }
 
 TEST_F(BatchTest, DimensionsThatDifferWithinABatch) {
-    // -1 beyond the first dimension lets each tuple be different, but one batch has one shape.
+    // A later dimension of -1 may differ from tuple to tuple, but not within a batch.
     const Queue queue = make_queue({10, {{{1}, DType::int8}, {{-1, -1}, DType::int64}}});
     const Reader reader = create_py_array_reader(scope, "reader", "feeder").batch(2);
     const int8_t k = 0;
@@ -148,7 +149,7 @@ TEST_F(BatchTest, DimensionsThatDifferWithinABatch) {
     EXPECT_ERROR(ShapeError, 1, reader.next(), "slot 1", "expected", "found", "4");
     queue.push({view(&k, {1}), view(n, {1, 4})});
     queue.push({view(&k, {1}), view(n, {1, 4})});
-    EXPECT_EQ((Shape{2, 4}), reader.next()->at(1).shape());  // and it goes on behind
+    EXPECT_EQ((Shape{2, 4}), reader.next()->at(1).shape());  // the reader continues after the error
 }
 
 TEST_F(BatchTest, BatchesOfBatches) {
@@ -157,7 +158,7 @@ TEST_F(BatchTest, BatchesOfBatches) {
     for (int64_t i = 0; i < 7; i++) push_number(queue, i);
     queue.close();
     const auto first = reader.next(), second = reader.next();
-    EXPECT_EQ((Shape{4, 1}), first->at(0).shape());  // of a batch the first dimension grows
+    EXPECT_EQ((Shape{4, 1}), first->at(0).shape());  // batches are concatenated
     EXPECT_EQ((Numbers{0, 1, 2, 3}), values<int64_t>(first->at(0)));
     EXPECT_EQ((Numbers{4, 5, 6}), values<int64_t>(second->at(0)));
     EXPECT_FALSE(reader.next());
@@ -193,7 +194,7 @@ TEST_F(BatchTest, OfLentTuples) {
     queue.push_lent({view(a)}, [&] { released++; });
     queue.push_lent({view(b)}, [&] { released++; });
     const auto batch = reader.next();
-    EXPECT_EQ(2, released);  // a batch is a copy of its own
+    EXPECT_EQ(2, released);  // the batch is a copy
     EXPECT_FALSE(batch->at(0).read_only());
     EXPECT_EQ((Numbers{1, 2, 3}), values<int64_t>(batch->at(0)));
 }

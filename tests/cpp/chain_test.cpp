@@ -1,4 +1,4 @@
-// Readers over readers: what they deliver and in which order, how they wait, how they start over.
+// Chains of readers: the tuples that they deliver, the order, waits and resets.
 #include "support.hpp"
 
 using namespace pyfeed;
@@ -8,8 +8,8 @@ namespace {
 
 // ---- The order of a shuffle ----
 
-// The generator and the permutation that readers/shuffle.go names, written once more from their papers: the
-// order must be the same on every machine and in every release.
+// The generator and the permutation that readers/internal/permutation specifies, implemented again from the papers.
+// The order must be the same on every machine and in every release.
 class Shuffled {
 public:
     static Numbers pass(const Numbers &in, uint64_t size, uint64_t seed, uint64_t number) {
@@ -75,7 +75,7 @@ TEST_F(ShuffleTest, AsThePapersSay) {
     }
 }
 
-// An order depends on the number of the pass, not on how far the ones before it were read.
+// The order of a pass depends on its number, not on how far earlier passes were read.
 TEST_F(ShuffleTest, ResetsAtAnyPoint) {
     const Reader reader = read_numbers("numbers", range(0, 50)).shuffle(16, 3);
     for (uint64_t pass = 0; pass < 40; pass++) {
@@ -98,7 +98,7 @@ TEST_F(ShuffleTest, Refusals) {
     EXPECT_EQ((Numbers{1}), rest(reader));
 }
 
-// ---- The others ----
+// ---- The other decorators ----
 
 class ChainTest : public Files {};
 
@@ -150,7 +150,7 @@ TEST_F(ChainTest, DoubleBuffer) {
         for (int pass = 0; pass < 3; pass++) {
             EXPECT_EQ(range(0, 1000), rest(reader));
             reader.reset();
-            EXPECT_EQ(0, next_number(reader));  // and the rest is dropped
+            EXPECT_EQ(0, next_number(reader));  // the reset drops the rest of the pass
             reader.reset();
         }
     }
@@ -162,7 +162,7 @@ TEST_F(ChainTest, DoubleBufferReadsAhead) {
     for (int64_t i = 0; i < 50; i++) push_number(queue, i);
     EXPECT_EQ(50u, queue.size());  // nothing is read before the first read
     EXPECT_EQ(0, next_number(reader));
-    EXPECT_TRUE(eventually([&] { return queue.stats().popped >= 4; }));  // with nobody reading any more
+    EXPECT_TRUE(eventually([&] { return queue.stats().popped >= 4; }));  // without another read
     queue.close();
     EXPECT_EQ(range(1, 50), rest(reader));
 }
@@ -292,12 +292,12 @@ TEST_F(ChainTest, Stats) {
     EXPECT_EQ("shuffle", member(below, "reader"));
     EXPECT_EQ("7", member(below, "seed"));
     const std::string files = below.substr(below.rfind("\"below\""));
-    EXPECT_EQ("multiple", member(files, "reader"));
+    EXPECT_EQ("open_files", member(files, "reader"));
     EXPECT_EQ("1", member(files, "files"));
     EXPECT_EQ("0", member(files, "corrupt"));
 }
 
-// Whatever is read of a pass before a reset, each pass is what it would have been.
+// A reset in the middle of a pass does not change the later passes.
 TEST_F(ChainTest, ResetsOfLongChainsAtAnyPoint) {
     auto chain = [&](const std::string &name) {
         std::vector<std::string> paths;
@@ -433,7 +433,7 @@ TEST_F(ChainTest, AFailureComesThroughAfterWhatCameBefore) {
 
 // ---- Waiting ----
 
-// Every kind of reader, above a queue that is empty.
+// Tests that run with each kind of reader, above an empty queue.
 class ChainWaiting : public Files {
 protected:
     enum Ahead : bool { no, yes };
@@ -443,10 +443,10 @@ protected:
             : name(name_), over(std::move(over_)), ahead(ahead_), slots(slots_) {}
         std::string name;
         std::function<Reader(const Reader &)> over;
-        Ahead ahead;  // a thread of its own reads, and the caller waits for that
+        Ahead ahead;  // the reader's own thread reads from the queue, and the caller waits for that thread
         size_t slots;
     };
-    // Those that need another reader make it in that scope.
+    // Kinds that need a second reader create it in the scope `inner`.
     std::vector<Kind> kinds(const Scope &inner) {
         const MapFunction same = [](const Tuple &in, const Emit &emit) { emit(in); };
         return {
@@ -477,7 +477,7 @@ protected:
         };
     }
 
-    // Something to do for each kind, with the queue at the bottom.
+    // Calls f for each kind of reader, with the queue at the bottom of the chain.
     void each(const std::function<void(const Kind &, const Queue &, const Reader &)> &f) {
         int n = 0;
         for (const Kind &kind : kinds(scope)) {
@@ -489,7 +489,7 @@ protected:
     }
 
     static double waited(const Reader &reader) { return std::stod(member(reader.stats(), "waited_seconds")); }
-    // Waits until a thread is blocked in the reader, in which calls had waited so long before.
+    // Waits until a thread is blocked in the reader. `before` is the reader's waited_seconds before that thread.
     static testing::AssertionResult blocked(const Kind &kind, const Queue &queue, const Reader &reader,
                                             double before = 0) {
         return eventually([&] {
@@ -560,7 +560,7 @@ TEST_F(ChainWaiting, AResetEndsIt) {
     });
 }
 
-// A reader that goes while a call waits in it: the call ends, and nothing of it is left anywhere.
+// A call that waits in a reader ends when the reader is destroyed, and leaves no waiter behind in the queue.
 TEST_F(ChainWaiting, AReaderThatGoes) {
     const size_t all = kinds(scope).size();
     for (size_t i = 0; i < all; i++) {

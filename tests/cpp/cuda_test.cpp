@@ -1,5 +1,5 @@
-// Tuples at devices. Device.* is run on the host emulation and on the fake driver, NoDriver.* where libcuda.so.1 is an
-// empty file: see CMakeLists.txt.
+// Tuples at devices. CMakeLists.txt runs Device.* on the host emulation and on the fake driver, and NoDriver.* with an
+// empty file in place of libcuda.so.1.
 #include <pyfeed_program.hpp>
 
 #include "support.hpp"
@@ -40,11 +40,11 @@ TEST_F(NoDriver, PlacesAreRefused) {
     const Reader reader = create_py_array_reader(scope, "reader", "feeder");
     EXPECT_ERROR(UnsupportedError, -1, reader.double_buffer(CUDAPlace(1), 2), kReason);
     EXPECT_ERROR(UnsupportedError, -1, reader.double_buffer({CUDAPlace(0), CUDAPlace(1)}, 2), kReason);
-    push_number(queue, 7);  // the reader is as it was
+    push_number(queue, 7);  // the reader is unchanged
     EXPECT_EQ(7, next_number(reader));
 }
 
-// ---- Tuples of the host's -------------------------------------------------------------------------
+// ---- Tuples in host memory ------------------------------------------------------------------------
 
 TEST_F(NoDriver, TuplesOfTheHostNeedNone) {
     const Queue queue = numbers(2);
@@ -63,10 +63,10 @@ TEST_F(NoDriver, TuplesOfTheHostNeedNone) {
     pf_tuple copy = tuple.raw();
     tuple.release(5);
     EXPECT_EQ(0u, tuple.size());
-    tuple.release(5);  // twice is fine
+    tuple.release(5);  // a second release does nothing
     CError err;
     EXPECT_STATUS(PF_STATE, pf_tuple_release_on(&copy, 5, &err));
-    EXPECT_NE(0u, copy.loan);  // as it was
+    EXPECT_NE(0u, copy.loan);  // unchanged by the refused call
     EXPECT_STATUS(PF_STATE, pf_tuple_use(&copy, 5, &err));
     EXPECT_STATUS(PF_STATE, pf_tuple_synchronize(&copy, nullptr, &err));
     EXPECT_STATUS(PF_STATE, pf_tuple_download(&copy, 0, room, 8, &err));
@@ -123,7 +123,7 @@ TEST_F(Device, ATupleIsThereWhenItWasWaitedFor) {
     ASSERT_EQ(3u, tuple.size());
     for (const TensorView slot : tuple) EXPECT_EQ(CUDAPlace(0), slot.place());
     EXPECT_EQ((Shape{2, 3}), tuple[0].shape());
-    EXPECT_EQ((Numbers{0, 1, 3}), offsets(tuple[1], 0));  // the host's
+    EXPECT_EQ((Numbers{0, 1, 3}), offsets(tuple[1], 0));  // the offsets are in host memory
 
     tuple.use(1);
     tuple.use(uint64_t{1});
@@ -193,7 +193,70 @@ TEST_F(Device, AllTuplesInOrderAtSeveralDevicesInTurn) {
     producer.get();
 }
 
-// However many hold how many tuples, and however they give them back: none is written to while it is held.
+// A position does not depend on the places. Where tuples go to several devices in turn, a resumed reader goes on with
+// the device whose turn it is.
+TEST_F(Device, ResumedReaders) {
+    const std::vector<Places> all = {{}, CUDAPlace(0), CUDAPinnedPlace(), {CUDAPlace(0), CUDAPlace(1)}};
+    const auto make = [](const Scope &in) {
+        create_random_data_generator(in, "random", {{{1}, DType::int64}},
+                                     RandomOptions().high(1000).count(40));
+        return in.find("random").reader();
+    };
+    for (size_t from = 0; from < all.size(); from++) {
+        for (size_t to = 0; to < all.size(); to++) {
+            const Scope one;
+            const Reader reader = make(one).shuffle(16, 3).double_buffer(all[from], 3);
+            std::vector<std::string> states;
+            Numbers numbers;
+            for (;;) {
+                states.push_back(reader.state());
+                auto tuple = reader.next(kStuck);
+                if (!tuple) break;
+                numbers.push_back(downloaded(*tuple));
+                tuple->release(1);
+            }
+            EXPECT_EQ(40u, numbers.size());
+            for (size_t at = 0; at < states.size(); at += 7) {
+                const Scope other;
+                const Reader resumed = make(other).shuffle(16, 3).double_buffer(all[to], 2);
+                resumed.load_state(states[at]);
+                for (size_t n = at; n < numbers.size(); n++) {
+                    auto tuple = resumed.next(kStuck);
+                    ASSERT_TRUE(tuple);
+                    EXPECT_EQ(numbers[n], downloaded(*tuple));
+                    if (to == 3) {
+                        EXPECT_EQ(CUDAPlace(static_cast<int32_t>(n % 2)), tuple->at(0).place());
+                    }
+                    tuple->release(1);
+                }
+                EXPECT_FALSE(resumed.next(kStuck));
+            }
+        }
+    }
+}
+
+// The position of a reader of a queue at a device, which copies tuples ahead of its consumer.
+TEST_F(Device, AResumedQueue) {
+    const Queue queue = numbers_at(CUDAPlace(0), 30);
+    const Reader reader = create_py_array_reader(scope, "reader", "feeder");
+    for (int64_t n = 0; n < 20; n++) push_number(queue, n);
+    queue.close();
+    for (int64_t n = 0; n < 7; n++) EXPECT_EQ(n, downloaded(*reader.next(kStuck)));
+    EXPECT_TRUE(reader.has_next(kStuck));
+    const std::string state = reader.state();
+    EXPECT_EQ("7", member(state, "n"));
+    const Queue again = make_queue({30, {{{1}, DType::int64}}, CUDAPlace(0)}, "again");
+    const Reader resumed = create_py_array_reader(scope, "resumed", "again");
+    resumed.load_state(state);
+    again.set_start(5);
+    for (int64_t n = 5; n < 20; n++) push_number(again, n);
+    again.close();
+    for (int64_t n = 7; n < 20; n++) EXPECT_EQ(n, downloaded(*resumed.next(kStuck)));
+    EXPECT_FALSE(resumed.next(kStuck));
+}
+
+// A tuple is not overwritten while a consumer holds it, however many tuples the consumers hold and however they
+// release them.
 TEST_F(Device, ManyThreadsHoldTuples) {
     const Queue queue = numbers_at(CUDAPlace(0), 3);
     auto producer = in_thread([&] {
@@ -236,13 +299,13 @@ TEST_F(Device, PinnedMemoryIsTheHosts) {
     EXPECT_EQ(0u, memory_stats().device_bytes);
     push_number(queue, 8);
     const Tuple again = std::move(*queue.pop());
-    queue.push(again);  // is memory that may be pushed
+    queue.push(again);  // pinned memory may be pushed
     EXPECT_EQ(8, number(*queue.pop()));
 }
 
 // ---- A device without memory ----------------------------------------------------------------------
 
-// FAKECUDA_FAIL has the first allocation fail.
+// FAKECUDA_FAIL makes the first allocation fail.
 TEST_F(NoMemory, IsTheDriversErrorOnce) {
     const Queue queue = numbers_at(CUDAPlace(0), 2);
     push_number(queue, 1);

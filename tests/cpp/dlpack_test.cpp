@@ -1,4 +1,4 @@
-// Tensors on their way to other libraries, and from them.
+// Tensors that are exported to other libraries, and imported from them, by DLPack.
 #include "support.hpp"
 
 using namespace pyfeed;
@@ -72,7 +72,7 @@ TYPED_TEST(DLPackTest, Export) {
     EXPECT_EQ(dlpack::kComplex, second->dl_tensor.dtype.code);
     EXPECT_EQ(128, second->dl_tensor.dtype.bits);
 
-    // The tuple goes with the last of them, whichever that is.
+    // The tuple is released with the last of the exported tensors, in any order.
     EXPECT_EQ(1u, memory_stats().tuples_on_loan);
     first->deleter(first);
     EXPECT_EQ(1u, memory_stats().tuples_on_loan);
@@ -151,7 +151,7 @@ TYPED_TEST(DLPackTest, Import) {
 TYPED_TEST(DLPackTest, ImportAndPush) {
     const Queue queue = this->make_queue({1, {{{-1, -1}, DType::float32}}});
     typename TestFixture::Foreign foreign;
-    // Transposed, and not at the beginning of its memory.
+    // Transposed, with data that begins after the start of the memory.
     foreign.shape[0] = 2;
     foreign.shape[1] = 2;
     foreign.strides[0] = 1;
@@ -194,7 +194,7 @@ TYPED_TEST(DLPackTest, ImportFromOtherPlaces) {
     EXPECT_EQ(3, foreign.deleted);
 }
 
-// What is refused is deleted too: it was handed over.
+// A refused tensor is deleted too, since the call takes ownership of it.
 TYPED_TEST(DLPackTest, ImportRefused) {
     EXPECT_ERROR(InvalidArgument, -1, from_dlpack(static_cast<TypeParam *>(nullptr)), "no tensor");
     int deleted = 0;
@@ -234,7 +234,7 @@ TYPED_TEST(DLPackTest, ImportReadOnly) {
     }
 }
 
-// The structures of the caller's own dlpack.h do as well: only the names of the fields count.
+// The structures of the caller's own dlpack.h can be used too: only the names of the fields matter.
 namespace theirs {
 enum DLDeviceType { kDLCPU = 1, kDLCUDA = 2 };
 struct DLDevice {

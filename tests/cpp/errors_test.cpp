@@ -1,4 +1,4 @@
-// What is refused, and how: class, slot, and what the message says was expected and found.
+// Refused calls: the class of the error, its slot, and the expected and found values in its message.
 #include <cstddef>
 #include <cstring>
 #include <limits>
@@ -13,7 +13,7 @@ namespace {
 // Slot 0: float32 (-1, 3); slot 1: int64 (-1,).
 class Refusals : public Feed {
 protected:
-    // Whatever was refused, nothing of it may stay behind.
+    // A refused call must leave nothing behind in the queue.
     ~Refusals() override {
         const QueueInfo info = queue.stats();
         EXPECT_EQ(0u, info.num_tuples);
@@ -79,7 +79,7 @@ TEST_F(Refusals, TheOtherPushModesCheckTheSame) {
     EXPECT_ERROR(ShapeError, 1, queue.push_lent({view(x, {4, 3}), view(y.data(), {3})}, release),
                  "expected 4", "found 3");
     EXPECT_EQ(0, *released);
-    EXPECT_EQ(2, released.use_count());  // the callables that were refused are gone
+    EXPECT_EQ(2, released.use_count());  // the callables of refused pushes are destroyed
 
     EXPECT_ERROR(ShapeError, 0, queue.reserve({tensor_spec<float>({4, 4}), tensor_spec<int64_t>({4})}),
                  "expected 3", "found 4");
@@ -107,7 +107,7 @@ TEST_F(Refusals, MoreBytesThanThereAre) {
     EXPECT_ERROR(ShapeError, 0, queue.push({view(x.data(), {huge, 3}), view(y.data(), {huge})}), "slot 0");
     EXPECT_ERROR(ShapeError, 0, queue.reserve({tensor_spec<float>({huge, 3}), tensor_spec<int64_t>({huge})}),
                  "slot 0");
-    // Fewer than an address can say, but more than any machine has.
+    // A size that fits into 64 bits, but is larger than any machine's memory.
     const int64_t large = int64_t{1} << 50;
     EXPECT_ERROR(OutOfMemoryError, -1,
                  queue.reserve({tensor_spec<float>({large, 3}), tensor_spec<int64_t>({large})}), "memory");
@@ -129,7 +129,7 @@ TEST_F(Refusals, MemoryElsewhere) {
 }
 
 TEST_F(Refusals, RankNine) {
-    // The C++ face cannot even say it.
+    // C++ refuses to construct such a shape.
     EXPECT_ERROR(ShapeError, -1, Shape({1, 1, 1, 1, 1, 1, 1, 1, 1}), "at most 8", "found 9");
 
     const int64_t dims[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
@@ -190,7 +190,7 @@ TEST_F(Refusals, AnErrorIsUsedAgain) {
     const TensorView one = view(x);
     const pf_tensor tensor = one.raw();
     pf_error err = PF_ERROR_INIT;
-    for (int i = 0; i < 3; i++) {  // a leak checker sees to the messages that are replaced
+    for (int i = 0; i < 3; i++) {  // a leak checker finds replaced messages that are not freed
         EXPECT_STATUS(PF_SLOTS, pf_queue_push(queue.handle(), &tensor, 1, PF_PASS_CURRENT, nullptr, &err));
         EXPECT_NE(nullptr, err.message);
     }
@@ -201,7 +201,7 @@ TEST_F(Refusals, AnErrorIsUsedAgain) {
     pf_error_release(nullptr);
 }
 
-// ---- Level of detail ----
+// ---- Ragged offsets (LoD, level of detail) ----
 
 // One slot: int64 (-1,) with one level; "two" has two.
 class LoDRefusals : public Feed {
@@ -278,7 +278,7 @@ TEST_F(LoDRefusals, NineLevels) {
     refused(one, nine, {"slot 0", "at most 8", "found 9"});
 }
 
-// ---- The queue's own making ----
+// ---- Creation of a queue ----
 
 class Making : public Feed {
 protected:
@@ -401,6 +401,8 @@ TEST_F(Names, WrongKindOfHandle) {
     EXPECT_NE(std::string::npos, err.message().find("expected a queue")) << err.message();
     EXPECT_NE(std::string::npos, err.message().find("found a scope")) << err.message();
     EXPECT_STATUS(PF_STALE_HANDLE, pf_reader_reset(queue.handle(), &err));
+    uint64_t loop;
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_reader_begin_loop(queue.handle(), 0, &loop, &err));
     EXPECT_NE(std::string::npos, err.message().find("expected a reader")) << err.message();
     EXPECT_NE(std::string::npos, err.message().find("found a queue")) << err.message();
     EXPECT_STATUS(PF_STALE_HANDLE, pf_cancel_token_cancel(queue.handle(), &err));
@@ -437,7 +439,7 @@ TEST_F(Names, ResetOfAQueueThatCannotStartOver) {
     push_number(queue, 1);
     EXPECT_ERROR(StateError, -1, reader.reset(), "start over", "reopen");
     EXPECT_ERROR(StateError, -1, reader.batch(2).reset(), "start over", "reopen");
-    EXPECT_EQ(1u, queue.size());  // nothing is lost by having asked
+    EXPECT_EQ(1u, queue.size());  // the refused reset drops nothing
 }
 
 TEST_F(Names, BatchSizeZero) {
@@ -452,8 +454,8 @@ TEST_F(Names, AFullRankCannotBeStacked) {
     EXPECT_ERROR(ShapeError, 0, reader.batch(2), "slot 0", "8");
 }
 
-// A pf_error of the size that it had in 0.1, with bytes behind it that are not the library's. tests/abi has such callers of
-// a library whose structs have grown.
+// The library must not write beyond a pf_error that has the size of release 0.1. tests/abi runs such callers with a
+// library whose structs have grown.
 TEST(CallersOf01, GetTheirErrorAndNothingBeyondIt) {
     struct {
         pf_error err;
@@ -463,7 +465,7 @@ TEST(CallersOf01, GetTheirErrorAndNothingBeyondIt) {
                 sizeof callers - PF_ERROR_SIZE_V1);
     callers.err.size = PF_ERROR_SIZE_V1;
     pf_handle var = 0;
-    for (int i = 0; i < 2; i++) {  // the second finds the first's strings in it
+    for (int i = 0; i < 2; i++) {  // the second call finds the strings of the first call in the struct
         EXPECT_EQ(PF_STALE_HANDLE, pf_scope_find(12345, "x", &var, &callers.err));
         EXPECT_STREQ("handle 12345: expected a scope, found none: it is not valid, or no longer",
                      callers.err.message);
@@ -476,7 +478,7 @@ TEST(CallersOf01, GetTheirErrorAndNothingBeyondIt) {
     }
 }
 
-// One that is too short, as if it had not been initialised, is left alone.
+// The library does not touch a pf_error whose size is too small, as that of an uninitialised one may be.
 TEST(CallersOf01, AnErrorThatIsTooShortIsLeftAlone) {
     pf_error err;
     std::memset(&err, 0x5a, sizeof err);

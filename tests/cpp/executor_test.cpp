@@ -1,4 +1,4 @@
-// Runs of programs: loops and branches, the listings of the design, feeds and fetches, waits and their ends.
+// Runs of programs: loops and branches, complete training programs, feeds and fetches, and how waits end.
 #include "programs.hpp"
 
 using namespace pyfeed;
@@ -8,7 +8,7 @@ namespace {
 
 class Runs : public Programs {
 protected:
-    // Kernels that write down what they see.
+    // Registers a kernel that appends the dtype, the dims and the bytes of each input to `out`.
     RegisteredKernel recorder(std::string &out, const std::string &name = "record") {
         return register_kernel(name, [&out](KernelContext &call) {
             for (size_t i = 0; i < call.num_ins(); i++) {
@@ -32,7 +32,7 @@ TEST_F(Runs, ALoopThatCounts) {
         layers::less_than(i, n, go);
     });
     for (int round = 0; round < 3; round++) EXPECT_EQ(10, number(executor.run(main, scope, {}, {i})));
-    EXPECT_FALSE(scope.has(i.name()));  // it is the run's
+    EXPECT_FALSE(scope.has(i.name()));  // the variable belongs to the run, not to the scope
 }
 
 TEST_F(Runs, LoopsInLoops) {
@@ -40,7 +40,7 @@ TEST_F(Runs, LoopsInLoops) {
     const layers::Var total = zero(), i = zero(), n = layers::fill_constant({}, DType::int64, 5);
     const layers::Var outer = layers::less_than(i, n);
     layers::While(outer, [&] {
-        const layers::Var j = zero();  // anew each time
+        const layers::Var j = zero();  // set to 0 in each iteration
         const layers::Var inner = layers::less_than(j, i);
         layers::While(inner, [&] {
             layers::IfElse(
@@ -69,7 +69,7 @@ TEST_F(Runs, BothBranches) {
         EXPECT_EQ(yes ? 11 : 22, scalar<int64_t>(executor.run(main, scope, {{which, view(&yes, {1})}}, {x})));
 }
 
-// A body that changes the condition of what it is within.
+// The body of the loop changes the loop's condition from within a branch.
 TEST_F(Runs, ALongLoop) {
     const layers::Var i = layers::fill_constant({1}, DType::int64, 0),
                       go = layers::fill_constant({1}, DType::bool_, true);
@@ -92,14 +92,14 @@ TEST_F(Runs, DeepNesting) {
             layers::IfElse(yes, [&] { nest(depth - 1); });
         }
     };
-    nest(99);  // as deep as may be
+    nest(99);  // the greatest depth that is allowed
     EXPECT_EQ(1, scalar<int64_t>(executor.run(Program::parse(main.serialize()), scope, {}, {x})));
     EXPECT_ERROR(TooLargeError, -1, nest(100), "nested at most 100 deep");
 }
 
-// ---- The design's listings ----
+// ---- Training programs ----
 
-// Small files of images and labels, and the batches that a reader of them gives directly.
+// Programs that read small files of images and labels. They are compared with a reader that is used without a program.
 class Listings : public Runs {
 protected:
     Listings() {
@@ -118,7 +118,7 @@ protected:
     static std::vector<SlotSpec> slots() {
         return {{{4}, DType::float32, 0, "image"}, {{1}, DType::int64, 0, "label"}};
     }
-    // Reads passes of the same chain of readers with no program.
+    // Reads passes of the same chain of readers without a program.
     std::string direct(int passes) const {
         const Scope elsewhere;
         const Reader reader = open_files(elsewhere, "files", files).shuffle(5, 3).batch(4).double_buffer();
@@ -161,13 +161,13 @@ TEST_F(Listings, HasNextAndReset) {
     }
     EXPECT_EQ(3, number(run({pass_count})));
     EXPECT_EQ(direct(3), seen);
-    // A second run goes on with the reader as it is: at the beginning of a pass.
+    // A second run continues with the reader, which is at the beginning of a pass.
     seen.clear();
     executor.run(main, scope, {}, {}, kStuck);
     EXPECT_EQ(direct(6).substr(direct(3).size()), seen);
 }
 
-// Here the files say what is in them.
+// The slots are not given: they are read from the files.
 TEST_F(Listings, MultiPass) {
     const layers::Var reader = layers::double_buffer(
         layers::multi_pass(layers::batch(layers::shuffle(layers::open_files(files), 5, 3), 4), 3));
@@ -180,7 +180,7 @@ TEST_F(Listings, MultiPass) {
     EXPECT_EQ(direct(3), seen);
 }
 
-// The same programs, saved and read back, run as they did.
+// Programs that were saved and loaded give the same result.
 TEST_F(Listings, SavedAndLoaded) {
     const layers::Var reader = layers::double_buffer(layers::multi_pass(chain(), 2));
     const layers::Var go = layers::fill_constant({}, DType::bool_, true);
@@ -199,8 +199,8 @@ TEST_F(Listings, SavedAndLoaded) {
     }
 }
 
-// The buffer of a place is the process's, with the limits of its first use: tests that stage have the same.
-// It has room for one more than the tuples that lie ready, for a run puts one in before it takes one out.
+// The process has one staging buffer for each place, with the limits of its first use. So all tests here use the same
+// limits. The capacity is the number of ready tuples plus one, since a run puts a tuple in before it takes one out.
 constexpr uint64_t kReady = 2;
 
 TEST_F(Listings, Staging) {
@@ -224,7 +224,7 @@ TEST_F(Listings, Staging) {
     }
     for (uint64_t i = 0; i < kReady; i++) executor.run(main, scope, {}, {}, kStuck);
     EXPECT_EQ(expected, seen);
-    // Nothing is left, and nothing was staged where nothing was fed.
+    // No tuple is left, and a run without feeds has staged nothing.
     EXPECT_ERROR(Timeout, -1, executor.run(main, scope, {}, {}, Wait::none()),
                  "block 0, op 1: unstage(stage_0)");
     const Floats x(4);
@@ -274,7 +274,7 @@ TEST_F(Runs, FeedsAndFetches) {
                      main, scope,
                      std::map<std::string, TensorView>{{"x", view(four, {2, 2})}, {"n", view(&one, {1})}},
                      std::vector<std::string>{"n"})));
-    // Strides and levels of detail.
+    // Strides and ragged offsets (LoD, level of detail).
     const LoD lod{{0, 1, 2}};
     const Tuple strided = executor.run(
         main, scope, {{x, view(four, {2, 2}).with_strides({4, 8})}, {any, view(four).with_lod(LoD{{0, 4}})}},
@@ -321,7 +321,7 @@ TEST_F(Runs, FeedsThatDoNotFit) {
     const auto fetch = [&](const Name &name) { executor.run(main, scope, {}, {name}); };
     EXPECT_ERROR(NotFoundError, -1, fetch("y"), "fetch", "\"y\"");
     EXPECT_ERROR(InvalidArgument, -1, fetch(reader), "fetch", "reader");
-    EXPECT_ERROR(StateError, -1, fetch(x), "fetch", "\"x\"");  // what was fed was the other run's
+    EXPECT_ERROR(StateError, -1, fetch(x), "fetch", "\"x\"");  // the feed belonged to the earlier run
 }
 
 // ---- The scope ----
@@ -341,7 +341,7 @@ TEST_F(Runs, PersistableVariablesAreTheScopes) {
     EXPECT_EQ(9, number(executor.run(main, scope, {}, {fed})));
     scope.find("n").set(view(&nine, {1}));
     EXPECT_EQ(10, number(executor.run(main, scope, {}, {n})));
-    // Another scope has none of it.
+    // Another scope does not have the variable.
     EXPECT_ERROR(StateError, -1, executor.run(main, Scope()), "increment(n)", "n without a tensor");
 }
 
@@ -463,11 +463,11 @@ TEST_F(Runs, Printing) {
         said);
 }
 
-// ---- Waits and their ends ----
+// ---- How waits end ----
 
 class Waits : public Runs {
 protected:
-    // A main program that waits for a tuple that nobody pushes.
+    // Builds a main program that waits for a tuple, which is not pushed.
     Queue blocked_read() {
         const auto [reader, queue] = layers::py_array_reader({2, {{{1}, DType::int64}}}, {}, scope);
         layers::read_file(reader);
@@ -483,7 +483,7 @@ protected:
         const layers::Var x = layers::data("x", {1}, DType::int64);
         layers::unstaging(layers::staging(x, kReady + 1));
     }
-    // Runs the main program in a thread, and cancels it once it has asked its poll function a few times.
+    // Runs the main program in a thread, and cancels the run after a few calls of its poll function.
     void expect_cancelled(const std::string &op) {
         const CancelToken token;
         std::atomic<int> asked{0};
@@ -493,7 +493,8 @@ protected:
         EXPECT_TRUE(eventually([&] { return asked >= 3; }));
         token.cancel();
         EXPECT_ERROR(Cancelled, -1, running.get(), op);
-        EXPECT_ERROR(Cancelled, -1, executor.run(main, scope, {}, {}, wait), "block 0, op 0: ");  // for good
+        // The token stays cancelled.
+        EXPECT_ERROR(Cancelled, -1, executor.run(main, scope, {}, {}, wait), "block 0, op 0: ");
     }
 };
 
@@ -508,7 +509,7 @@ TEST_F(Waits, ABlockedRead) {
                  "read");
     EXPECT_THROW(executor.run(main, scope, {}, {}, Wait().poll([]() -> bool { throw Interrupted(); }, 1ms)),
                  Interrupted);
-    // Nothing that comes later is lost.
+    // The cancelled runs do not take a later tuple.
     auto running = in_thread([&] { executor.run(main, scope, {}, {}, kStuck); });
     EXPECT_TRUE(consumers_wait(queue, 1));
     push_number(queue, 1);
@@ -532,14 +533,14 @@ TEST_F(Waits, ABlockedUnstage) {
     EXPECT_ERROR(Timeout, -1, executor.run(main, scope, {}, {}, 1ms), "block 0, op 1: unstage");
 }
 
-// Cheap operators need no time: a run that never waits ends well with none given.
+// A timeout of zero does not end a run whose operators never wait.
 TEST_F(Waits, NoneGiven) {
     const layers::Var x = layers::fill_constant({1}, DType::int64, 0);
     layers::increment(x);
     EXPECT_EQ(1, number(executor.run(main, scope, {}, {x}, Wait::none())));
 }
 
-// A token that a kernel cancels is looked at when it has returned.
+// A kernel cancels the token of its run. The run ends after the kernel has returned.
 TEST_F(Waits, CancelledByAKernel) {
     const CancelToken token;
     int calls = 0;
@@ -552,7 +553,7 @@ TEST_F(Waits, CancelledByAKernel) {
     EXPECT_GE(calls, 10);
 }
 
-// A reset by another thread ends a read as it does elsewhere; the others go on.
+// Runs that are not cancelled continue when others are cancelled.
 TEST_F(Waits, ManyThreadsCancelled) {
     const Queue queue = blocked_read();
     std::vector<CancelToken> tokens(8);
@@ -596,7 +597,7 @@ TEST_F(Runs, ManyThreadsReadOneReader) {
     EXPECT_EQ(range(0, 400), all);
 }
 
-// Threads that build into one program: nothing of any of them is lost.
+// Several threads add operators to one program, and no operator is lost.
 TEST_F(Runs, ManyThreadsBuildOneProgram) {
     const layers::Var sum = layers::fill_constant({}, DType::int64, 0),
                       yes = layers::fill_constant({}, DType::bool_, true);
@@ -611,7 +612,7 @@ TEST_F(Runs, ManyThreadsBuildOneProgram) {
     EXPECT_EQ(200, scalar<int64_t>(run({sum})));
 }
 
-// A run goes by what the program was when it began.
+// A run executes the program as it was when the run began.
 TEST_F(Runs, AProgramThatGrowsWhileItRuns) {
     const layers::Var n = layers::fill_constant({}, DType::int64, 0);
     const RegisteredKernel kernel = register_kernel("grow", [&](KernelContext &) {
@@ -623,7 +624,7 @@ TEST_F(Runs, AProgramThatGrowsWhileItRuns) {
         EXPECT_EQ(round, scalar<int64_t>(executor.run(main, scope, {}, {n})));
 }
 
-// Handles that are dropped while they are used are there until the run is over.
+// A run keeps its program, scope and executor until it ends, even if their handles are dropped.
 TEST_F(Runs, DroppedWhileTheyRun) {
     const Queue queue = numbers(1);
     std::optional<Program> program(std::in_place), first(std::in_place);

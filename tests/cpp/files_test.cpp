@@ -1,8 +1,9 @@
-// Files: what reads them and what writes them, damage, formats that the program itself reads.
+// Files: readers, writers, damaged files, and formats whose files the program itself reads.
 #include <fcntl.h>
 #include <setjmp.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -18,7 +19,7 @@ namespace {
 
 class FilesTest : public Files {
 protected:
-    // Numbers of three files: 0 1 2, 10 11, 20.
+    // Stores three files with the numbers 0 1 2, 10 11, and 20.
     std::vector<std::string> three() {
         return {store("a.raw", range(0, 3)), store("b.raw", range(10, 12)), store("c.raw", range(20, 21))};
     }
@@ -41,6 +42,22 @@ TEST_F(FilesTest, OneOrderWhateverTheNumberOfThreads) {
         std::sort(unordered.begin(), unordered.end());
         EXPECT_EQ((Numbers{0, 1, 2, 10, 11, 20}), unordered);
     }
+}
+
+// Without slots, the first file is read at once: a FIFO without a writer then has no data.
+TEST_F(FilesTest, OpeningCanBeEnded) {
+    const std::string pipe = path("x.npy");
+    ASSERT_EQ(0, mkfifo(pipe.c_str(), 0600));
+    const CancelToken token;
+    token.cancel();
+    const Wait cancelled = Wait().cancel(token), none = Wait::none();
+    EXPECT_ERROR(Timeout, -1, open_files(scope, "files", {pipe}, {}, none), "time");
+    EXPECT_ERROR(Cancelled, -1, open_files(scope, "files", {pipe}, {}, cancelled), "cancel");
+    EXPECT_ERROR(Timeout, -1, create_file_reader(scope, "file", pipe, {}, none), "time");
+    EXPECT_ERROR(Cancelled, -1, create_file_reader(scope, "file", pipe, {}, cancelled), "cancel");
+    const std::string attributes =
+        detail::Attributes().set("filenames", std::vector<std::string>{pipe}).json();
+    EXPECT_ERROR(Timeout, -1, create_reader(scope, "open_files", "files", {}, attributes, none), "time");
 }
 
 TEST_F(FilesTest, NamesOfAnyBytes) {
@@ -164,7 +181,7 @@ TEST_F(FilesTest, AMissingFile) {
         EXPECT_NE(nullptr, std::strstr(e.what(), "none.raw"));
         EXPECT_NE(nullptr, std::strstr(e.what(), "no such file"));
     }
-    // One that goes later is found when it is read.
+    // A file that is removed after the reader was created causes an error when it is read.
     const Reader reader = open_files(
         scope, "files", {store("a.raw", range(0, 3)), store("b.raw", range(3, 5))}, raw().interleave(1));
     std::filesystem::remove(path("b.raw"));
@@ -202,7 +219,7 @@ TEST_F(FilesTest, OptionsOfFormatAndStorage) {
     for (const char *io : {"auto", "map", "read"}) {
         EXPECT_EQ((Numbers{1, 2}), all({path("big.raw")}, raw().options(options).compression("none").io(io)));
     }
-    // What is set twice is what was set last.
+    // If an option is set twice, the last value counts.
     EXPECT_EQ((Numbers{1, 2}),
               all({path("big.raw")}, raw().io("nonsense").io("read").options("{}").options(options)));
     EXPECT_ERROR(CorruptRecordError, -1, all({path("big.raw")}, raw().options(options).compression("gzip")),
@@ -213,7 +230,7 @@ TEST_F(FilesTest, MappedFilesAreCounted) {
     const std::string name = store("a.raw", range(0, 1000));
     const Reader mapped = create_file_reader(scope, "mapped", name, raw().io("map"));
     const Reader read = create_file_reader(scope, "read", name, raw().io("read"));
-    EXPECT_EQ(0u, memory_stats().live_mapped_bytes);  // nothing is open before the first read
+    EXPECT_EQ(0u, memory_stats().live_mapped_bytes);  // no file is open before the first read
     auto view = mapped.next();
     EXPECT_EQ(8000u, memory_stats().live_mapped_bytes);
     EXPECT_EQ(0u, memory_stats().live_file_bytes);
@@ -307,13 +324,13 @@ TEST_F(FilesTest, DamageBelowOtherReaders) {
     const Reader reader =
         open_files(scope, "files", names, raw()).shuffle(10).map(same, 2).batch(10).double_buffer();
     for (int pass = 0; pass < 2; pass++) {
-        EXPECT_EQ((Shape{2, 1}), reader.next(kStuck)->at(0).shape());  // what came before it
+        EXPECT_EQ((Shape{2, 1}), reader.next(kStuck)->at(0).shape());  // the tuples before the damage
         EXPECT_ERROR(CorruptRecordError, -1, reader.next(kStuck), "a.raw", "expected 8 bytes");
         reader.reset();
     }
 }
 
-// What instances are refused for says where they are, too.
+// The error for an instance that does not fit the slots names the file and the record.
 TEST_F(FilesTest, InstancesThatDoNotFitAreLocated) {
     const Writer writer(path("a.recordio"), WriterOptions().slots({{{-1}, DType::float32}}));
     const Floats x = {1, 2, 3};
@@ -350,7 +367,7 @@ TEST_F(FilesTest, AFileIsVerifiedFirst) {
     EXPECT_EQ(range(0, 5), all({path("a.raw")}, raw().verify_first(true)));
 }
 
-// Behind damage that was skipped the number of the record is a guess.
+// After skipped damage, record numbers are approximate.
 TEST_F(FilesTest, RecordsBehindSkippedDamageAreNumberedAbout) {
     const Writer writer(
         path("a.recordio"),
@@ -379,7 +396,7 @@ TEST_F(FilesTest, RecordsBehindSkippedDamageAreNumberedAbout) {
 class Shrinking : public Files {
 protected:
     static constexpr int64_t kPages = 2048;
-    // A page an instance, full of ones.
+    // Each instance is a page of ones.
     void fill() { store("a.raw", Numbers(512 * kPages, 1)); }
     void truncate(int64_t pages) { ASSERT_EQ(0, ::truncate(path("a.raw").c_str(), 4096 * pages)); }
     static OpenFiles pages() { return OpenFiles().slots({{{512}, DType::int64}}); }
@@ -420,7 +437,7 @@ TEST_F(Shrinking, ViewsReadAsZerosAndReadingOnIsAnError) {
     }
 }
 
-// Batches are copies, and so are tuples that lie in the file unaligned: each is right, or an error.
+// Batches are copied, and so are tuples that lie unaligned in the file. A copy has the right bytes, or the read fails.
 TEST_F(Shrinking, WhatIsCopiedIsNeverZeros) {
     for (const bool batches : {false, true}) {
         SCOPED_TRACE(batches);
@@ -460,8 +477,8 @@ TEST_F(Shrinking, AtAnyTimeInALongChain) {
     }
 }
 
-// A mapping of the program's own that shrinks is the program's business: whoever handled that signal before is
-// asked, and so is whoever comes later, while files of ours go on to be guarded.
+// The program maps a file of its own, which shrinks. Its SIGBUS handler is called for that file, while pyfeed continues
+// to handle the files that pyfeed maps.
 sigjmp_buf other_fault;
 void on_other_fault(int, siginfo_t *, void *) { siglongjmp(other_fault, 1); }
 
@@ -487,9 +504,9 @@ TEST_F(Shrinking, OtherHandlersOfTheSignalAreAsked) {
     action.sa_sigaction = on_other_fault;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
     EXPECT_EQ(0, ours("first"));
-    ASSERT_EQ(0, sigaction(SIGBUS, &action, &before));  // after ours
+    ASSERT_EQ(0, sigaction(SIGBUS, &action, &before));  // the program installs its handler after pyfeed's
     EXPECT_TRUE(theirs());
-    EXPECT_EQ(0, ours("second"));  // before theirs again
+    EXPECT_EQ(0, ours("second"));  // pyfeed installs its handler again, before the program's
     EXPECT_TRUE(theirs());
     EXPECT_EQ(0, ours("third"));
     ASSERT_EQ(0, sigaction(SIGBUS, &before, nullptr));
@@ -604,7 +621,7 @@ TEST_F(WriterTest, AnOldFileStaysUntilTheNewOneIsWhole) {
     EXPECT_EQ(range(0, 3), all({path("a.raw")}));
     writer.close();
     EXPECT_EQ((Numbers{5}), all({path("a.raw")}));
-    EXPECT_EQ((Numbers{1, 2}), rest(old));  // who reads the old one goes on
+    EXPECT_EQ((Numbers{1, 2}), rest(old));  // a reader of the old file continues
     old.reset();
     EXPECT_EQ((Numbers{5}), rest(old));
     EXPECT_EQ((std::vector<std::string>{"a.raw"}), listing());
@@ -621,7 +638,7 @@ TEST_F(WriterTest, AfterTheEnd) {
     EXPECT_ERROR(StaleHandleError, -1, writer.close(), "handle 0");
     moved = Writer(path("b.raw"));
     moved.write({view(&n, {1})});
-    moved = Writer(path("c.raw"));  // the other is dropped
+    moved = Writer(path("c.raw"));  // drops b.raw, which was not closed
     moved.write({view(&n, {1})});
     moved.close();
     EXPECT_EQ((std::vector<std::string>{"a.raw", "c.raw"}), listing());
@@ -639,7 +656,7 @@ TEST_F(WriterTest, WhatDoesNotFitLeavesNothing) {
         EXPECT_THROW(writer.close(), Error);
         writer = Writer(path(name), WriterOptions().slots({{{1}, DType::int64, 0, "n"}}));
         EXPECT_ERROR(DTypeError, 0, writer.write({view(x)}), "int64", "float32");
-        writer = Writer(path(name));  // the first tuple decides
+        writer = Writer(path(name));  // the first tuple sets the slots
         writer.write({view(x)});
         EXPECT_ERROR(DTypeError, 0, writer.write({view(&two[0], {1})}), "float32", "int64");
         EXPECT_ERROR(InvalidArgument, 0, writer.write({TensorView(DType::float32, {1})}), "NULL");
@@ -681,7 +698,7 @@ TEST_F(WriterTest, ByManyThreads) {
     EXPECT_EQ(range(0, 4000), got);
 }
 
-// Files may not grow beyond a limit, as on a full disk. For the whole process, but only meanwhile.
+// While a Limit exists, no file of the process can grow beyond the limit, as on a full disk.
 class Limit {
 public:
     explicit Limit(rlim_t bytes) {
@@ -721,7 +738,7 @@ TEST_F(WriterTest, AFullDisk) {
         };
         const Limit limit(256 * 1024);
         full(Writer(path(name)), 10000);
-        full(Writer(path(name)), 200);  // which a buffer may hide until the end
+        full(Writer(path(name)), 200);  // a buffer may hide the error until the file is closed
     }
     for (const char *name : {"a.raw", "a.npy", "a.npz", "a.recordio", "a.csv"}) EXPECT_EQ("old", load(name));
     EXPECT_EQ(5u, listing().size());
@@ -750,7 +767,7 @@ TEST_F(RandomData, Ranges) {
         create_random_data_generator(scope, "random", {{{1000}, DType::float32}, {{3}, DType::float16}},
                                      RandomOptions().low(-0.5).high(0.25));
     float least = 1, most = -1;
-    for (int i = 0; i < 100; i++) {  // it has no end
+    for (int i = 0; i < 100; i++) {  // the generator has no end
         const auto tuple = reader.next();
         for (const float x : tuple->at(0).values<float>()) {
             least = std::min(least, x);
@@ -777,7 +794,7 @@ TEST_F(RandomData, Refusals) {
                  "finite");
 }
 
-// Numbers are JSON's, wherever the program runs.
+// Numbers are written as JSON in every locale.
 TEST_F(RandomData, OptionsInOtherLocales) {
     struct Comma : std::numpunct<char> {
         char do_decimal_point() const override { return ','; }
@@ -823,7 +840,7 @@ TEST_F(FormatTest, AFunctionReadsItsFiles) {
     EXPECT_EQ(tag, format.tag());
     const Reader reader =
         open_files(scope, "files", {file("a"), file("b")}, OpenFiles().options(R"({"x": [1, 2]})"));
-    EXPECT_TRUE(calls.empty());  // nothing is read before the first read
+    EXPECT_TRUE(calls.empty());  // the function is not called before the first read
     Numbers want;
     for (const int64_t n : range(0, 200)) want.insert(want.end(), {n, n});
     for (size_t pass = 1; pass < 4; pass++) {
@@ -860,7 +877,7 @@ TEST_F(FormatTest, SlotsOfTheCaller) {
     const Reader reader = open_files(scope, "files", {name}, OpenFiles().slots({{{2}, DType::float32}}));
     EXPECT_EQ((Floats{1, 2}), values<float>(reader.next(kStuck)->at(0)));
     EXPECT_FALSE(reader.next(kStuck));
-    // One that does not fit is refused where it is pushed, and the consumer hears of that.
+    // The push of a tuple that does not fit fails, and the consumer gets that error.
     const Reader other = open_files(scope, "files", {name}, OpenFiles().slots({{{3}, DType::float32}}));
     EXPECT_ERROR(ProducerError, -1, other.next(kStuck), "ShapeError", "expected 3", "found 2");
 }
@@ -911,7 +928,7 @@ TEST_F(FormatTest, Names) {
     EXPECT_ERROR(InvalidArgument, -1, register_format(tag + "x", {}, nullptr), "function");
 }
 
-// A push that is QueueClosed tells the function that nobody reads on.
+// When the reader is reset or destroyed, the function's next push fails with QueueClosed.
 TEST_F(FormatTest, AReaderThatGoes) {
     std::atomic<int> started{0}, closed{0};
     const auto endless = [&](const std::string &, const std::string &, const Queue &queue) {
@@ -939,7 +956,7 @@ TEST_F(FormatTest, AReaderThatGoes) {
     EXPECT_EQ(20, started);
 }
 
-// Waiting for a function is like waiting for anything else.
+// Waits for the function of a format end like all other waits.
 TEST_F(FormatTest, Waiting) {
     std::promise<void> go;
     const auto waits = go.get_future().share();
@@ -975,7 +992,7 @@ TEST_F(FormatTest, Waiting) {
     for (const Reader &reader : readers) EXPECT_EQ((Numbers{1}), rest(reader));
 }
 
-// Files that are read in turn, or by readers of which one waits for the other, are all read at the same time.
+// Files that are interleaved, or that are read by readers of one zip, are all read at the same time.
 TEST_F(FormatTest, AsManyFilesAtOnceAsAreOpen) {
     const RegisteredFormat format = register_format(
         tag, {suffix},
@@ -1013,7 +1030,7 @@ TEST_F(FormatTest, ThreadsThatEnd) {
     format.emplace(std::move(moved));
     EXPECT_EQ(1, next_number(first));
     format.reset();
-    // What was pushed comes still, and then no end, which would look as if the file were whole.
+    // The pushed tuples are still delivered. Then comes an error; an end would make the file look complete.
     for (const Reader &reader : {first, second}) {
         EXPECT_ERROR(
             ProducerError, -1,
@@ -1045,7 +1062,7 @@ TEST_F(FormatTest, HandlesOfOtherKinds) {
     EXPECT_NE(std::string::npos, err.message().find("expected a reader, found a writer")) << err.message();
 }
 
-// The C functions, and threads that are somebody else's.
+// A format that is read through the C functions, in threads of the program.
 TEST_F(FormatTest, ByTheCFunctions) {
     pf_handle format = 0, queue = 77;
     CError err;
@@ -1079,7 +1096,7 @@ TEST_F(FormatTest, ByTheCFunctions) {
     EXPECT_STATUS(PF_OK, waiting.get());
     pf_string_release(path);
     pf_string_release(options);
-    EXPECT_STATUS(PF_OK, pf_release(queue, &err));  // nobody fills it, and nobody says so
+    EXPECT_STATUS(PF_OK, pf_release(queue, &err));  // drops the queue without filling, closing or failing it
     EXPECT_ERROR(Timeout, -1, reader.next(1ms), "time");
     EXPECT_STATUS(PF_OK, pf_release(format, &err));
     EXPECT_ERROR(Timeout, -1, reader.next(1ms), "time");

@@ -1,4 +1,4 @@
-// In a child of fork() every call answers PF_FORKED at once, and what is given back harms nobody.
+// In a child of fork() every call returns PF_FORKED at once, and releasing objects there does not affect the parent.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,7 +11,7 @@ using namespace pyfeed_test;
 
 namespace {
 
-// Runs f in a child, which has a few seconds. What it finds wrong it writes; the parent reads that.
+// Runs f in a child process, for 20 seconds at most. Returns the errors that f found, and "done" if f has returned.
 template <class F>
 std::string in_child(F &&f) {
     int pipe_ends[2];
@@ -43,7 +43,7 @@ void expect_forked(std::string &wrong, const char *call, pf_status status) {
 }
 #define FORKED(call) expect_forked(wrong, #call, call)
 
-// All functions that answer a status, on handles that were good in the parent.
+// Calls all functions that return a status, with handles that are valid in the parent.
 void every_function(std::string &wrong, pf_handle scope, pf_handle var, pf_handle queue, pf_handle reader,
                     pf_handle token, pf_handle workers, pf_handle format, pf_handle writer) {
     const int64_t n = 1;
@@ -109,6 +109,9 @@ void every_function(std::string &wrong, pf_handle scope, pf_handle var, pf_handl
     FORKED(pf_queue_fail(queue, PF_PASS_CURRENT, &failure, &err));
     FORKED(pf_queue_reopen(queue, &pass, &dropped, &err));
     FORKED(pf_queue_wait_pass(queue, PF_PASS_NONE, nullptr, &pass, &err));
+    uint64_t start = 77, position = 77, index = 77;
+    FORKED(pf_queue_get_start(queue, PF_PASS_CURRENT, &start, &err));
+    FORKED(pf_queue_set_start(queue, PF_PASS_CURRENT, 0, &err));
     FORKED(pf_queue_shutdown(queue, &err));
     FORKED(pf_queue_stats(queue, &info, &err));
     FORKED(pf_queue_slot(queue, 0, &spec, dims, &err));
@@ -118,12 +121,19 @@ void every_function(std::string &wrong, pf_handle scope, pf_handle var, pf_handl
     FORKED(pf_reader_next(reader, nullptr, &tuple, &err));
     FORKED(pf_reader_has_next(reader, nullptr, &has, &err));
     FORKED(pf_reader_reset(reader, &err));
+    uint64_t loop;
+    FORKED(pf_reader_begin_loop(reader, 0, &loop, &err));
+    FORKED(pf_reader_next_in_loop(reader, 1, nullptr, &tuple, &err));
     FORKED(pf_scope_read(scope, "reader", outs, 1, nullptr, &err));
     FORKED(pf_reader_stats(reader, &json, &err));
+    FORKED(pf_reader_get_state(reader, &json, &err));
+    FORKED(pf_reader_set_state(reader, "{}", 1, &err));
     FORKED(pf_map_workers_create(reader, &handle, &err));
     FORKED(pf_map_workers_next(workers, nullptr, &tuple, &ticket, &err));
     FORKED(pf_map_workers_complete(workers, 0, &tensor, 1, &err));
     FORKED(pf_map_workers_fail(workers, 0, &failure, &err));
+    FORKED(pf_map_workers_skip(workers, 0, &failure, &err));
+    FORKED(pf_map_workers_position(workers, 0, &position, &index, &err));
     FORKED(pf_map_workers_start(
         workers, [](void *, pf_handle, uint64_t, const pf_tuple *) -> int { _exit(3); }, nullptr, 1,
         [](void *) { _exit(3); }, &err));
@@ -151,16 +161,17 @@ void every_function(std::string &wrong, pf_handle scope, pf_handle var, pf_handl
     pf_error_release(&err);
     if (err.message != nullptr) wrong += "the error was not released\n";
     if (handle != 0 || pass != PF_PASS_NONE || dropped != 0 || kind != 0 || has != 0 || ticket != 0 ||
-        tuple.loan != 0 || text != nullptr || path != nullptr || json != nullptr) {
+        start != 0 || position != 0 || index != 0 || tuple.loan != 0 || text != nullptr || path != nullptr ||
+        json != nullptr) {
         wrong += "out-pointers were not zeroed\n";
     }
-    // What needs nothing of Go's still answers.
+    // Functions that do not call Go still work.
     if (pf_abi_version() != PF_ABI_VERSION || std::string(pf_version()) != PF_VERSION) wrong += "version\n";
     if (std::string(pf_status_name(PF_FORKED)) != "PF_FORKED") wrong += "status name\n";
     if (pf_dtype_size(PF_FLOAT32) != 4) wrong += "dtype size\n";
 }
 
-// With one test a process, as ctest runs them, the parent has not called the library before.
+// ctest runs each test in its own process, so the parent has not called the library before.
 TEST(ForkFirst, BeforeTheFirstCall) {
     EXPECT_EQ("done", in_child([](std::string &wrong) {
                   every_function(wrong, 1, 1, 1, 1, 1, 1, 1, 1);
@@ -193,7 +204,7 @@ TEST_F(Fork, EveryFunction) {
                                  token.handle(), workers.get(), format.get(), writer.handle());
               }));
     EXPECT_LT(std::chrono::steady_clock::now() - start, kStuck);
-    EXPECT_EQ(5, next_number(queue));  // the parent goes on
+    EXPECT_EQ(5, next_number(queue));  // the parent continues
 }
 
 // The functions of programs, kernels and traces.
@@ -260,7 +271,7 @@ TEST_F(Fork, ProgramsAndKernels) {
     });
     program.add_op(0, R"({"type": "call", "attributes": {"kernel": "forks"}})");
     executor.run(program, scope, {}, {}, kStuck);
-    EXPECT_EQ("done", in_kernel);  // in the middle of a run
+    EXPECT_EQ("done", in_kernel);  // a fork in the middle of a run
     EXPECT_EQ("done", in_child([&](std::string &wrong) {
                   try {
                       executor.run(program, scope);
@@ -277,7 +288,7 @@ TEST_F(Fork, ProgramsAndKernels) {
                       const RegisteredKernel gone = std::move(kernel);
                   }
               }));
-    executor.run(program, scope, {}, {}, kStuck);  // the parent goes on
+    executor.run(program, scope, {}, {}, kStuck);  // the parent continues
 }
 
 TEST_F(Fork, WhatIsGivenBackHarmsNobody) {
@@ -319,7 +330,7 @@ TEST_F(Fork, WhatIsGivenBackHarmsNobody) {
     EXPECT_TRUE(released);
 }
 
-// Threads are not copied by a fork, nor is a writer's file.
+// A fork does not copy threads. The child has the descriptor of the writer's file, but must not change the file.
 TEST_F(Fork, FormatsWritersAndMapsGivenBackHarmNobody) {
     const std::string path = testing::TempDir() + "pyfeed_fork_" + std::to_string(getpid()) + ".raw";
     const std::string tag = new_tag();

@@ -1,7 +1,7 @@
-/* pyfeed.h, first and alone, in C11. */
+/* pyfeed.h compiles as the first and only header, in C11. */
 #include <pyfeed.h>
 
-/* Each struct as long as it was in the first release, or longer. tests/lint compares all else with the frozen headers. */
+/* Each struct is at least as large as in the first release. tests/lint compares the rest with the frozen headers. */
 #define AT_LEAST(type, size) _Static_assert(sizeof(type) >= (size), #type " has shrunk")
 AT_LEAST(pf_tensor, PF_TENSOR_SIZE_V1);
 AT_LEAST(pf_tuple, PF_TUPLE_SIZE_V1);
@@ -19,7 +19,7 @@ AT_LEAST(pf_kernel_call, PF_KERNEL_CALL_SIZE_V1);
 _Static_assert(sizeof(pf_place) == PF_PLACE_SIZE_V1 && sizeof(pf_lod_level) == PF_LOD_LEVEL_SIZE_V1,
                "structs without a size never change");
 
-/* Every initialiser must be complete: -Wextra warns of a field that has none. */
+/* Every initialiser must be complete: -Wextra warns of a field that is missing in one. */
 pf_tensor pf_test_tensor = PF_TENSOR_INIT;
 pf_tuple pf_test_tuple = PF_TUPLE_INIT;
 pf_error pf_test_error = PF_ERROR_INIT;

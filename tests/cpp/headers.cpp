@@ -1,4 +1,5 @@
-// pyfeed.hpp, first and alone, in C++17. The templates are instantiated, for only then are they compiled.
+// pyfeed.hpp compiles as the first and only header, in C++17. The templates are instantiated, since the compiler checks
+// them only then.
 #include <pyfeed.hpp>
 
 #include <cstddef>
@@ -15,7 +16,7 @@ template void pyfeed::detail::QueueBase::push_lent(const pyfeed::Tensors &, std:
 template class pyfeed::detail::TupleRange<pyfeed::Reader>;
 template class pyfeed::detail::TupleRange<pyfeed::Queue>;
 
-// The C structures of DLPack are the same on both sides of an exchange only if they lie like this.
+// The layout of DLPack's C structures, which must be the same in all libraries that exchange tensors.
 using namespace pyfeed::dlpack;
 static_assert(sizeof(DLTensor) == 48 && offsetof(DLTensor, device) == 8 && offsetof(DLTensor, ndim) == 16);
 static_assert(offsetof(DLTensor, dtype) == 20 && offsetof(DLTensor, shape) == 24);
@@ -27,7 +28,7 @@ static_assert(offsetof(DLManagedTensorVersioned, deleter) == 16);
 static_assert(offsetof(DLManagedTensorVersioned, flags) == 24);
 static_assert(offsetof(DLManagedTensorVersioned, dl_tensor) == 32);
 
-// What moves, moves without throwing: a vector of tuples grows without copies.
+// Moves must not throw: a vector can then move its elements when it grows.
 static_assert(std::is_nothrow_move_constructible_v<pyfeed::Tuple> &&
               !std::is_copy_constructible_v<pyfeed::Tuple>);
 static_assert(std::is_nothrow_move_constructible_v<pyfeed::Reservation> &&

@@ -1,5 +1,5 @@
-// pyfeed_program.hpp, first and alone, in C++17. The templates are instantiated, for only then are they
-// compiled.
+// pyfeed_program.hpp compiles as the first and only header, in C++17. The templates are instantiated, since the
+// compiler checks them only then.
 #include <pyfeed_program.hpp>
 
 namespace layers = pyfeed::layers;
@@ -29,7 +29,7 @@ PYFEED_KERNELS(registry) {
     registry.add("nothing", [](pyfeed::KernelContext &) {});
 }
 
-// Handles copy and move; what has one owner only moves; what lasts for a scope stays.
+// Handles can be copied and moved, objects with one owner can only be moved, and guards of a block can do neither.
 static_assert(std::is_nothrow_move_constructible_v<pyfeed::Program> &&
               std::is_copy_constructible_v<pyfeed::Program>);
 static_assert(std::is_nothrow_move_constructible_v<pyfeed::Executor> &&

@@ -1,4 +1,4 @@
-// What pyfeed.hpp adds of its own.
+// The parts of pyfeed.hpp that are not in the C library.
 #include <array>
 
 #include "support.hpp"
@@ -103,7 +103,7 @@ TEST(Library, PlacesCompare) {
 
 class Hpp : public Feed {
 protected:
-    // What a consumer is told of a failure.
+    // Returns the error that a consumer of the queue gets.
     ProducerError told(const Queue &queue) {
         try {
             queue.pop(kStuck);
@@ -191,7 +191,7 @@ TEST_F(Hpp, FailWithACaughtException) {
     EXPECT_ERROR(InvalidArgument, -1, queue.fail(std::exception_ptr()), "no exception");
 }
 
-// The failure of one queue's producer, passed on by its consumer into the next queue.
+// A consumer passes the failure of one queue's producer on to another queue.
 TEST_F(Hpp, FailPassesAFailureOn) {
     const Queue first = numbers(1), second = make_queue({1, {{{1}, DType::int64}}}, "second");
     first.fail("KeyError", "'x'", "line 1", 42);
@@ -233,7 +233,7 @@ TEST_F(Hpp, DetachedTuplesAreTheCallers) {
     EXPECT_EQ(0u, memory_stats().tuples_on_loan);
 }
 
-// What a queue or reader keeps for its next tuple is freed with it.
+// The idle memory that a queue keeps for its next tuple is freed with the queue.
 TEST_F(Hpp, IdleMemoryGoesWithItsOwner) {
     const uint64_t before = memory_stats().idle_bytes;
     {

@@ -1,4 +1,4 @@
-// Kernels: what they are given and give, what they throw, names, shared objects, threads.
+// Kernels: inputs and outputs, exceptions, names, shared objects, threads.
 #include "programs.hpp"
 
 using namespace pyfeed;
@@ -8,21 +8,21 @@ namespace {
 
 class Kernels : public Programs {
 protected:
-    // Runs a program that calls a kernel of one input, and gives its output.
+    // Runs a program that calls a kernel with one input, and returns the output.
     Tuple run_once(const std::string &kernel, const TensorView &x, const Attributes &attributes = {}) {
         const auto guard = program_guard(Program(), Program());
         const layers::Var in = layers::variable("x");
         const auto [out] = layers::call<1>(kernel, in, attributes);
         return executor.run(default_main_program(), scope, {{in, x}}, {out}, kStuck);
     }
-    // The same in place.
+    // As run_once, with the input as the output too.
     Tuple run_in_place(const std::string &kernel, const TensorView &x) {
         const auto guard = program_guard(Program(), Program());
         const layers::Var in = layers::variable("x");
         layers::call(kernel, in, in);
         return executor.run(default_main_program(), scope, {{in, x}}, {in}, kStuck);
     }
-    // Has a kernel look at a call that has one input, of two numbers, and one output.
+    // Calls `kernel` with a call that has one input, of two numbers, and one output.
     void look(Kernel kernel, const Attributes &attributes = {}) {
         bool called = false;
         const RegisteredKernel registered = register_kernel("look", [&](KernelContext &call) {
@@ -70,7 +70,7 @@ TEST_F(Kernels, Outputs) {
         EXPECT_EQ(first, call.out(0).data());
         EXPECT_EQ((Shape{2}), call.out(0).shape());
         first[0] = 7;
-        double *other = call.output<double>(0, {3, 1});  // in place of the first
+        double *other = call.output<double>(0, {3, 1});  // replaces the first output
         EXPECT_EQ(DType::float64, call.out(0).dtype());
         std::fill(other, other + 3, 0.25);
     });
@@ -123,7 +123,7 @@ TEST_F(Kernels, SetCopiesStridesToo) {
     EXPECT_EQ((Numbers{0, 3, 1, 4, 2, 5}), values<int64_t>(out[0]));
 }
 
-// What is set may look at what the output, or the input that it is, has already.
+// The tensor that is set may be a view of the output's current memory.
 TEST_F(Kernels, SetFromItself) {
     const LoD lod{{0, 2, 6}};
     const RegisteredKernel kernel = register_kernel("set from itself", [&](KernelContext &call) {
@@ -135,7 +135,7 @@ TEST_F(Kernels, SetFromItself) {
         call.set(0, view(reversed, {3, 2}).with_strides({8, 24}));
         EXPECT_EQ((Numbers{5, 2, 4, 1, 3, 0}), values<int64_t>(call.out(0)));
         call.set(0, view(range(0, 6)).with_lod(lod));
-        for (int i = 0; i < 3; i++) {  // the same again, whose offsets are the output's own
+        for (int i = 0; i < 3; i++) {  // sets the output to itself, offsets included
             const TensorView again = call.out(0);
             if (i < 2) call.set(0, again);
             if (i == 2) std::fill_n(static_cast<int64_t *>(call.output(0, again)), 6, 7);
@@ -178,13 +178,13 @@ TEST_F(Kernels, InPlace) {
 TEST_F(Kernels, InPlaceOfAnotherShape) {
     const RegisteredKernel kernel = register_kernel("grow", [](KernelContext &call) {
         float *out = call.output<float>(0, {3});
-        std::copy_n(call.in(0).data<float>(), 2, out);  // the input is still what it was
+        std::copy_n(call.in(0).data<float>(), 2, out);  // the input is unchanged
         out[2] = 9;
     });
     EXPECT_EQ((Floats{1.5f, 2.5f, 9}), values<float>(run_in_place("grow", view(two))[0]));
 }
 
-// Whoever has the memory that a kernel is about to write in place keeps it as it is.
+// A kernel that writes in place does not change memory to which others hold references.
 TEST_F(Kernels, InPlaceIsNobodyElses) {
     const RegisteredKernel kernel =
         register_kernel("count", [](KernelContext &call) { call.out(0).mutable_data<int64_t>()[0]++; });
@@ -222,7 +222,7 @@ TEST_F(Kernels, AnInputTwiceAndMany) {
     EXPECT_EQ(44, scalar<int64_t>(executor.run(main, scope, {}, {one})));
 }
 
-// An input may be kept for longer than the run; of one that is written in place, a copy is.
+// A kernel may keep an input after the run. Of an input that is written in place it gets a copy.
 TEST_F(Kernels, SharedInputs) {
     Tuple kept;
     const RegisteredKernel kernel = register_kernel("keep", [&](KernelContext &call) {
@@ -273,7 +273,7 @@ TEST_F(Kernels, AttributesByName) {
          {"nan", std::nan("")}});
 }
 
-// ---- What goes wrong ----
+// ---- Errors ----
 
 TEST_F(Kernels, ExceptionsAreTheRunsError) {
     const RegisteredKernel kernel =
@@ -314,13 +314,13 @@ TEST_F(Kernels, ExceptionsOfAllKinds) {
             EXPECT_NE(std::string::npos, e.traceback().find("inner")) << e.traceback();
         }
     }
-    {  // the library's own
+    {  // an exception of the library
         const RegisteredKernel kernel =
             register_kernel("thrower", [](KernelContext &call) { call.in(0).data<int>(); });
         EXPECT_ERROR(ProducerError, -1, run_once("thrower", view(two)), "pyfeed::DTypeError",
                      "holds float32");
     }
-    {  // and one that came from elsewhere
+    {  // a ProducerError, whose parts are kept
         const RegisteredKernel kernel = register_kernel("thrower", [](KernelContext &) {
             throw ProducerError("what", "Type", "message", "line 1\n", 77);
         });
@@ -336,7 +336,7 @@ TEST_F(Kernels, ExceptionsOfAllKinds) {
     }
 }
 
-// What a kernel had written when it failed does not matter, and the next run is as the first.
+// A kernel fails after it has written its outputs. The next run is not affected.
 TEST_F(Kernels, AfterAFailure) {
     bool fails = true;
     const RegisteredKernel kernel = register_kernel("sometimes", [&](KernelContext &call) {
@@ -392,11 +392,12 @@ int calls_back(void *context, const pf_kernel_call *call) {
     statuses->push_back(pf_kernel_fail(call, nullptr, nullptr));
     statuses->push_back(pf_kernel_fail(call, &failure, nullptr));
     statuses->push_back(pf_kernel_output(call, 0, &tensor, nullptr, nullptr));
-    return 0;  // the failure is forgotten
+    return 0;  // cancels the failure that pf_kernel_fail reported
 }
 int sets_its_own(void *, const pf_kernel_call *call) {
     if (pf_kernel_set(call, 0, &call->ins[0], nullptr)) return 1;
-    return pf_kernel_set(call, 0, &call->outs[0], nullptr);  // which it describes anew meanwhile
+    // This call overwrites the description that it reads from.
+    return pf_kernel_set(call, 0, &call->outs[0], nullptr);
 }
 void count_finished(void *context) { ++*static_cast<int *>(context); }
 
@@ -426,7 +427,7 @@ TEST_F(Kernels, OfC) {
     pf_handle second = 77;
     EXPECT_STATUS(PF_STATE, pf_kernel_register("c", no_reason, &finished, count_finished, &second, &err));
     EXPECT_EQ(0u, second);
-    EXPECT_EQ(0, finished);  // of neither
+    EXPECT_EQ(0, finished);  // the finish function of neither kernel was called
     ASSERT_EQ(PF_OK, pf_retain(handle, &err));
     ASSERT_EQ(PF_OK, pf_release(handle, &err));
     EXPECT_EQ(0, finished);
@@ -459,7 +460,7 @@ TEST_F(Kernels, NamesAreTakenOnce) {
     EXPECT_NE(std::string::npos, kernels().find("\"name\""));
 }
 
-// A kernel that is taken back is still there for the runs that have it, and goes with the last of them.
+// A kernel that is unregistered remains until the last run that uses it has ended.
 TEST_F(Kernels, TakenBackWhileItRuns) {
     const auto held = std::make_shared<int>(0);
     std::promise<void> begun, go_on;
@@ -486,7 +487,7 @@ TEST_F(Kernels, TakenBackWhileItRuns) {
     EXPECT_EQ(-1, scalar<int>(executor.run(main, scope, {}, {out})));
 }
 
-// A kernel may take itself back: what it holds is there until it returns.
+// A kernel may unregister itself. Its captured objects remain until it returns.
 TEST_F(Kernels, TakesItselfBack) {
     const auto held = std::make_shared<int>(5);
     std::optional<RegisteredKernel> kernel;
@@ -524,7 +525,7 @@ TEST_F(Kernels, MayCallTheLibrary) {
     EXPECT_EQ(11, number(run_once("busy", view(&one, {1}))));
 }
 
-// A kernel that runs the program it is called by, and so on.
+// A kernel runs the program that calls it, recursively.
 TEST_F(Kernels, Recursion) {
     const layers::Var depth = layers::data("depth", {1}, DType::int64);
     const layers::Var out = layers::call<1>("deeper", depth)[0];
@@ -538,7 +539,7 @@ TEST_F(Kernels, Recursion) {
     EXPECT_EQ(50, number(executor.run(main, scope, {{depth, view(&n, {1})}}, {out}, kStuck)));
 }
 
-// Eight threads run one program: each has variables of its own.
+// Eight threads run one program. Each run has its own variables.
 TEST_F(Kernels, ManyThreadsRunOneProgram) {
     const RegisteredKernel kernel = register_kernel("add", [](KernelContext &call) {
         *call.output<int64_t>(0, {1}) = call.in(0).values<int64_t>()[0] + call.in(1).values<int64_t>()[0];
@@ -566,7 +567,8 @@ TEST_F(Kernels, ManyThreadsRunOneProgram) {
     for (auto &thread : threads) thread.get();
 }
 
-// Kernels of one name come and go while programs that need it run: found or not found, nothing else.
+// A kernel is registered and unregistered while programs that call it run. Each run finds it or fails with
+// NotFoundError.
 TEST_F(Kernels, ComeAndGoWhileProgramsRun) {
     const layers::Var out = layers::variable("out");
     layers::call("restless", {}, out);
@@ -600,7 +602,7 @@ TEST_F(Kernels, ComeAndGoWhileProgramsRun) {
 
 // ---- Shared objects ----
 
-// Its kernels are there for good, so nothing is counted here.
+// The kernels of a shared object stay registered, so this test is not derived from Counted.
 TEST(SharedObjects, HaveKernels) {
     load_kernels(PYFEED_TEST_GOOD_MODULE);
     const uint64_t handles = memory_stats().handles;
@@ -626,7 +628,7 @@ TEST_F(Kernels, SharedObjectsThatAreNone) {
     EXPECT_ERROR(FileError, -1, load_kernels(""), "");
 }
 
-// Of a shared object's kernels either all are there or none.
+// Either all kernels of a shared object are registered, or none.
 TEST_F(Kernels, SharedObjectsThatAreRefused) {
     {
         const RegisteredKernel taken = register_kernel("refused_second", [](KernelContext &) {});

@@ -1,4 +1,4 @@
-// Kernels of a shared object, for load_kernels. It is compiled several times, with other names.
+// A shared object with kernels, for load_kernels. It is compiled several times, each time with other names.
 #include <pyfeed_program.hpp>
 
 PYFEED_KERNELS(registry) {

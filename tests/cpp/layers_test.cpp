@@ -1,4 +1,5 @@
-// Layers: what each of them adds to which program, the blocks of While and IfElse, and mistakes.
+// Layers: the operators and variables that each of them adds, and to which program; the blocks of While and IfElse;
+// errors.
 #include "programs.hpp"
 
 using namespace pyfeed;
@@ -189,13 +190,13 @@ TEST_F(Layers, ReadersOfQueues) {
     const std::vector<layers::Var> outs = layers::read_file(named);
     push_number(other, 7);
     EXPECT_EQ(7, scalar<int64_t>(run({outs[0]})));
-    // In a scope that has a feeder of that name already, the queue is another one's.
+    // The scope has a feeder of that name already.
     EXPECT_ERROR(StateError, -1, layers::py_array_reader({2, {{{1}, DType::int64}}}, "numbers", scope),
                  "made already");
     EXPECT_EQ(VarKind::queue, scope.find("numbers_feeder").kind());
 }
 
-// A queue whose reader is refused is not left behind.
+// If the reader is refused, its queue is removed again.
 TEST_F(Layers, AQueueWithoutAReader) {
     layers::variable("taken", {}, DType::any, 0, true);
     EXPECT_ERROR(StateError, -1, layers::py_array_reader({2, {{{1}, DType::int64}}}, "taken", scope),
@@ -240,7 +241,7 @@ TEST_F(Layers, WhatAReaderDeliversMayNotBeKnown) {
     expect_main("");
 }
 
-// What files say of themselves is asked when the program is built, and stays as it was then.
+// Slots that are not given are read from the files when the program is built, and do not change afterwards.
 TEST_F(Layers, FilesThatSayWhatIsInThem) {
     const std::string name = path("a.recordio");
     const auto write = [&](const TensorView &tensor) {
@@ -329,7 +330,7 @@ TEST_F(Layers, AnIfElseInAllForms) {
         auto block = one.true_block();
         layers::increment(i, 3);
     }
-    layers::assign(i);  // comes after it
+    layers::assign(i);  // an operator after the IfElse
     layers::IfElse other(yes);
     {
         auto block = other.false_block();
@@ -362,7 +363,7 @@ TEST_F(Layers, AnIfElseInAllForms) {
     EXPECT_EQ(1 + 3 + 5 + 6 + 8, scalar<int64_t>(run({i})));
 }
 
-// An IfElse that may get another block is there for whoever uses the program.
+// An IfElse that may still get another block is added to the program before the program is used.
 TEST_F(Layers, ProgramsHaveWhatIsBeforeTheirUse) {
     const layers::Var yes = layers::fill_constant({}, DType::bool_, true);
     const layers::Var i = layers::fill_constant({}, DType::int64, 0);
@@ -412,7 +413,8 @@ TEST_F(Layers, BlocksNest) {
 
 struct Stop : std::exception {};
 
-// What a body throws comes out, the operator is not there, and building goes on where it was.
+// If the body of a While or IfElse throws, the caller gets the exception, the operator is not added, and later
+// operators go to the outer block.
 TEST_F(Layers, ExceptionsInBlocks) {
     const layers::Var yes = layers::fill_constant({}, DType::bool_, true);
     const layers::Var i = layers::fill_constant({}, DType::int64, 0);
@@ -454,7 +456,7 @@ TEST_F(Layers, ExceptionsInBlocks) {
     EXPECT_EQ(std::string::npos, ops(main).find("while"));
     EXPECT_EQ(std::string::npos, ops(main).find("if_else"));
     EXPECT_EQ(0u, layers::assign(yes).block());
-    // In a destructor that runs while another exception is on its way, all is as elsewhere.
+    // A destructor that runs during stack unwinding can build too.
     struct Builder {
         ~Builder() {
             layers::While(on, [] {});
@@ -468,11 +470,11 @@ TEST_F(Layers, ExceptionsInBlocks) {
         },
         Stop);
     EXPECT_NE(std::string::npos, ops(main).find("while"));
-    // The blocks that are nobody's are no harm.
+    // Blocks that belong to no operator do not matter.
     EXPECT_EQ(ops(main), ops(Program::parse(main.clone().serialize())));
 }
 
-// The operator of a block is refused where the block ends.
+// The operator of a block is checked, and refused, at the end of the block.
 TEST_F(Layers, RefusedAtTheEndOfABlock) {
     const layers::Var number = layers::fill_constant({}, DType::int64, 0);
     bool reached = false;
@@ -530,7 +532,7 @@ TEST_F(Layers, MistakesAreNotAdded) {
     EXPECT_ERROR(InvalidArgument, -1, layers::create_reader("create_batch_reader", reader, {{"size", 2}}),
                  "batch_size");
     EXPECT_ERROR(NotFoundError, -1, layers::create_reader("create_reader", reader), "create_reader");
-    // Of another program.
+    // Variables of another program.
     Program elsewhere;
     program_guard(elsewhere, startup, [&] {
         EXPECT_ERROR(InvalidArgument, -1, layers::increment(x), "\"x\"", "or a persistable one",
@@ -542,7 +544,7 @@ TEST_F(Layers, MistakesAreNotAdded) {
     EXPECT_EQ("", ops(elsewhere));
 }
 
-// A reader of the scope's, with a function that no program could save.
+// A program uses a reader that is in the scope already. Its function could not be saved with a program.
 TEST_F(Layers, ReadersThatAreThere) {
     const Reader numbers = read_numbers("numbers", range(0, 6));
     const Reader doubled = numbers.map(
@@ -562,7 +564,7 @@ TEST_F(Layers, ReadersThatAreThere) {
     EXPECT_ERROR(EndOfData, -1, executor.run(main, scope, {}, {}, kStuck), "layers.batch_0");
 }
 
-// Readers and other persistable variables are of all programs that run in their scope.
+// Readers and other persistable variables can be used by all programs that run in their scope.
 TEST_F(Layers, VariablesOfAnotherProgram) {
     const layers::Var reader = layers::random_data({{{1}, DType::int64}}, RandomOptions().count(10));
     const layers::Var total = layers::create_global_var({1}, 5, DType::int64);
@@ -582,7 +584,7 @@ TEST_F(Layers, VariablesOfAnotherProgram) {
     EXPECT_EQ(7, number(scope.find(total.name()).tensor()));
 }
 
-// Names that a program has already, such as one that was loaded, are not made up again.
+// Generated names differ from all names that the program has already, for instance because it was loaded.
 TEST_F(Layers, NamesThatAreTaken) {
     layers::variable("assign_0");
     layers::variable("assign_2", {}, DType::any, 0, true);

@@ -1,4 +1,4 @@
-// The map reader: functions on threads of the library, and workers that are the program's own threads.
+// The map reader: functions that run in threads of the library, and workers in the program's own threads.
 #include "support.hpp"
 
 using namespace pyfeed;
@@ -6,7 +6,7 @@ using namespace pyfeed_test;
 
 namespace {
 
-// Takes a while, now more and now less, so that threads overtake each other.
+// Takes a varying time, so that threads overtake each other.
 void dawdle(int64_t n) {
     for (volatile int64_t i = 0; i < n % 7 * 300;) i = i + 1;
 }
@@ -63,7 +63,7 @@ TEST_F(MapTest, OrderIsThatOfTheData) {
     }
 }
 
-// A result is taken once, however quick the consumer and slow the thread that made it.
+// Each result is delivered once, also if the consumer is faster than the threads.
 TEST_F(MapTest, UnorderedIsEachOnce) {
     const Reader reader = read_numbers("numbers", range(0, 20000)).map(same, 4, MapOptions().ordered(false));
     for (int pass = 0; pass < 2; pass++) {
@@ -116,7 +116,7 @@ TEST_F(MapTest, WhatIsThrownComesInItsPlace) {
     }
 }
 
-// The error has the file and the record of the tuple, or of the first in a batch, whether C or C++ failed.
+// The error of a function in C or C++ names the file and the record of its tuple, or of the first record of its batch.
 TEST_F(MapTest, WhatIsThrownNamesTheRecord) {
     const Reader reader = read_numbers("numbers", range(0, 100));
     const std::string file = path("numbers.raw");
@@ -156,7 +156,7 @@ TEST_F(MapTest, WhatIsThrownNamesTheRecord) {
     ASSERT_EQ(PF_OK, pf_map_workers_create(mapped.handle(), &workers, nullptr));
     const auto refuse = [](void *, pf_handle, uint64_t, const pf_tuple *) { return 3; };
     ASSERT_EQ(PF_OK, pf_map_workers_start(workers, refuse, nullptr, 1, nullptr, nullptr));
-    expect(mapped, 0, "tuple 0 of pass 0 (" + file + ", record 0)", "the function answered 3");
+    expect(mapped, 0, "tuple 0 of pass 0 (" + file + ", record 0)", "the function returned 3");
     EXPECT_EQ(PF_OK, pf_release(workers, nullptr));
 }
 
@@ -199,7 +199,7 @@ TEST_F(MapTest, AResultThatDoesNotFit) {
             EXPECT_ERROR(ShapeError, 0, emit({view(&n, {1}).with_lod(LoD{{0, 1}})}), "LoD");
             EXPECT_ERROR(InvalidArgument, 0, emit({TensorView(DType::int64, {1})}), "NULL");
             if (n == 2) emit({view(&real, {1})});
-            emit(in);  // another may be given, and the first that fits counts
+            emit(in);  // a second call is allowed; the first result that fits counts
             emit({view(&n, {1})});
         },
         2);
@@ -289,7 +289,7 @@ TEST_F(MapTest, AReaderThatGoesWhileFunctionsWork) {
                                           (*working)++;
                                           waits.wait();
                                           EXPECT_LE(0, number(in));
-                                          emit(in);  // nobody wants it, and nothing happens
+                                          emit(in);  // the reader is gone, so the result is dropped
                                           (*ended)++;
                                       },
                                       3);
@@ -323,7 +323,7 @@ TEST_F(MapTest, CapacityBoundsWhatIsOut) {
     EXPECT_EQ(range(0, 100), rest(reader));
 }
 
-// Results of before a reset are forgotten, however late they come.
+// A reset discards the results of the pass before it, however late they arrive.
 TEST_F(MapTest, ResetsWhileFunctionsWork) {
     for (const bool ordered : {true, false}) {
         std::atomic<int64_t> seen{0};
@@ -393,7 +393,7 @@ TEST_F(MapTest, ACFunction) {
                                  [](void *c) { static_cast<Context *>(c)->finished = true; }, &err));
         EXPECT_STATUS(PF_OK, pf_release(workers, &err));
         for (int64_t n = 0; n < 5; n++) EXPECT_EQ(n, next_number(reader));
-        EXPECT_ERROR(ProducerError, -1, reader.next(kStuck), "the function answered 3");
+        EXPECT_ERROR(ProducerError, -1, reader.next(kStuck), "the function returned 3");
         EXPECT_FALSE(context.finished);
         scope.erase("mapped");
     }
@@ -401,7 +401,7 @@ TEST_F(MapTest, ACFunction) {
     EXPECT_LE(6, context.calls);
 }
 
-// ---- By threads of one's own ----
+// ---- By the program's own threads ----
 
 class WorkersTest : public Files {
 protected:
@@ -414,7 +414,7 @@ protected:
         pf_tuple_release(&tuple);
         EXPECT_STATUS(PF_OK, pf_release(workers, &err));
     }
-    // The number taken, with its ticket; -1 if there is none.
+    // Takes a number with its ticket; returns -1 after an error.
     int64_t next(uint64_t *ticket, int64_t timeout_ns = 60'000'000'000) {
         pf_wait wait = PF_WAIT_INIT;
         wait.timeout_ns = timeout_ns;
@@ -436,7 +436,7 @@ protected:
 };
 
 TEST_F(WorkersTest, NextAndComplete) {
-    EXPECT_EQ(-1, next(&ticket, 1'000'000));  // nobody reads yet
+    EXPECT_EQ(-1, next(&ticket, 1'000'000));  // no consumer reads yet
     EXPECT_EQ(PF_TIMEOUT, err.raw.status);
     auto reading = in_thread([&] { return next_number(*reader); });
     EXPECT_EQ(0, next(&ticket));
@@ -444,13 +444,13 @@ TEST_F(WorkersTest, NextAndComplete) {
     EXPECT_EQ(1, next(&second));
     EXPECT_NE(ticket, second);
     EXPECT_STATUS(PF_OK, complete(second, 101));
-    EXPECT_STATUS(PF_OK, complete(second, 102));  // forgotten
+    EXPECT_STATUS(PF_OK, complete(second, 102));  // a second result is discarded
     EXPECT_STATUS(PF_OK, complete(12345, 103));
     EXPECT_EQ(std::future_status::timeout, reading.wait_for(10ms));
     EXPECT_STATUS(PF_OK, complete(ticket, 100));
     EXPECT_EQ(100, reading.get());
     EXPECT_EQ(101, next_number(*reader));
-    EXPECT_STATUS(PF_OK, complete(ticket, 104));  // it was delivered
+    EXPECT_STATUS(PF_OK, complete(ticket, 104));  // discarded, since the ticket was delivered
     EXPECT_EQ(2, next(&ticket));
     EXPECT_STATUS(PF_OK, complete(ticket, 105));
     EXPECT_EQ(105, next_number(*reader));
@@ -478,7 +478,7 @@ TEST_F(WorkersTest, Fail) {
     failure.token = 9;
     EXPECT_STATUS(PF_OK, pf_map_workers_fail(workers, 12345, &failure, &err));
     EXPECT_STATUS(PF_OK, pf_map_workers_fail(workers, ticket, &failure, &err));
-    EXPECT_STATUS(PF_OK, complete(ticket, 7));  // forgotten
+    EXPECT_STATUS(PF_OK, complete(ticket, 7));  // discarded, since the ticket has failed
     try {
         reader->next(kStuck);
         FAIL() << "nothing was thrown";
@@ -495,7 +495,7 @@ TEST_F(WorkersTest, AResetForgetsWhatIsOut) {
     EXPECT_STATUS(PF_OK, complete(old[1], 1));
     reader->reset();
     EXPECT_STATUS(PF_OK, complete(old[0], 500));
-    EXPECT_EQ(-1, next(&ticket, 1'000'000));  // nobody reads this pass
+    EXPECT_EQ(-1, next(&ticket, 1'000'000));  // no consumer reads in this pass yet
     EXPECT_ERROR(Timeout, -1, reader->next(Wait::none()), "time");
     EXPECT_STATUS(PF_OK, complete(old[2], 501));
     EXPECT_EQ(0, next(&ticket));
@@ -513,7 +513,7 @@ TEST_F(WorkersTest, CapacityAndEnd) {
             EXPECT_EQ(i - 3, next_number(*reader));
         }
     }
-    EXPECT_EQ(-1, next(&ticket, 1'000'000));  // until the next pass; and it has found the end
+    EXPECT_EQ(-1, next(&ticket, 1'000'000));  // no tuple is left before the next pass
     EXPECT_EQ(PF_TIMEOUT, err.raw.status);
     EXPECT_EQ(range(7, 10), rest(*reader));
     reader->reset();

@@ -1,4 +1,4 @@
-// Null pointers where values are needed: PF_INVALID from every function, and a name in the message.
+// Every function returns PF_INVALID for a null pointer that must not be null, and names the parameter in the message.
 #include "support.hpp"
 
 using namespace pyfeed;
@@ -85,6 +85,7 @@ TEST_F(Null, EveryFunction) {
     REFUSED(pf_queue_pop(q, nullptr, nullptr, &err), "out");
     REFUSED(pf_queue_fail(q, PF_PASS_CURRENT, nullptr, &err), "failure");
     REFUSED(pf_queue_wait_pass(q, PF_PASS_NONE, nullptr, nullptr, &err), "pass");
+    REFUSED(pf_queue_get_start(q, PF_PASS_CURRENT, nullptr, &err), "start");
     REFUSED(pf_queue_stats(q, nullptr, &err), "out");
     int64_t dims[PF_MAX_RANK];
     REFUSED(pf_queue_slot(q, 0, nullptr, dims, &err), "out");
@@ -97,6 +98,8 @@ TEST_F(Null, EveryFunction) {
     REFUSED(pf_reader_create(s, "create_batch_reader", "b", ins, 1, nullptr, nullptr, &err), "batch_size");
     REFUSED(pf_var_get_reader(v, nullptr, &err), "reader");
     REFUSED(pf_reader_next(r, nullptr, nullptr, &err), "out");
+    REFUSED(pf_reader_next_in_loop(r, 1, nullptr, nullptr, &err), "out");
+    REFUSED(pf_reader_begin_loop(r, 0, nullptr, &err), "loop");
     uint8_t has = 77;
     REFUSED(pf_reader_has_next(r, nullptr, nullptr, &err), "out");
     const char *outs[] = {"x", nullptr};
@@ -110,16 +113,24 @@ TEST_F(Null, EveryFunction) {
     uint64_t ticket = 77;
     char junk = 0, *text = &junk, *path = &junk;
     REFUSED(pf_reader_stats(r, nullptr, &err), "json");
+    REFUSED(pf_reader_get_state(r, nullptr, &err), "state");
+    REFUSED(pf_reader_set_state(r, nullptr, 1, &err), "state");
     REFUSED(pf_map_workers_create(r, nullptr, &err), "workers");
     REFUSED(pf_map_workers_next(r, nullptr, nullptr, &ticket, &err), "out");
     EXPECT_EQ(0u, ticket);
     REFUSED(pf_map_workers_next(r, nullptr, &tuple, nullptr, &err), "ticket");
     REFUSED(pf_map_workers_complete(r, 0, nullptr, 1, &err), "tensors");
     REFUSED(pf_map_workers_fail(r, 0, nullptr, &err), "failure");
+    REFUSED(pf_map_workers_skip(r, 0, nullptr, &err), "failure");
+    uint64_t place = 0;
+    REFUSED(pf_map_workers_position(r, 0, nullptr, &place, &err), "pass");
+    REFUSED(pf_map_workers_position(r, 0, &place, nullptr, &err), "index");
     REFUSED(pf_map_workers_start(r, nullptr, nullptr, 1, nullptr, &err), "function");
     EXPECT_STATUS(PF_STALE_HANDLE,
-                  pf_map_workers_start(r, +function, nullptr, 1, nullptr, &err));  // of another kind
+                  pf_map_workers_start(r, +function, nullptr, 1, nullptr, &err));  // a handle of another kind
     EXPECT_STATUS(PF_STALE_HANDLE, pf_map_workers_fail(r, 0, &failure, &err));
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_map_workers_skip(r, 0, &failure, &err));
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_map_workers_position(r, 0, &place, &place, &err));
     REFUSED(pf_format_list(nullptr, &err), "json");
     char *json = nullptr;
     REFUSED(pf_file_list(ins, 1, nullptr, nullptr, nullptr, &err), "json");
@@ -188,7 +199,7 @@ TEST_F(Null, ProgramsAndKernels) {
     REFUSED(pf_kernel_fail(nullptr, &failure, &err), "call");
     REFUSED(pf_kernel_output(&call, 0, &tensor, &data, &err), "call: expected a size");
     call.size = sizeof call;
-    call.run = 77;  // of no run
+    call.run = 77;  // a run that does not exist
     REFUSED(pf_kernel_output(&call, 0, nullptr, &data, &err), "like");
     REFUSED(pf_kernel_set(&call, 0, nullptr, &err), "tensor");
     REFUSED(pf_kernel_share(&call, 0, nullptr, &err), "out");
@@ -224,7 +235,7 @@ TEST_F(Null, ProgramsAndKernels) {
     REFUSED(pf_trace_export(p, "summary", nullptr, &err), "text");
 }
 
-// The same without an error to write to.
+// The same without a pf_error.
 TEST_F(Null, WithoutAnError) {
     EXPECT_STATUS(PF_INVALID, pf_memory_stats(nullptr, nullptr));
     EXPECT_STATUS(PF_INVALID, pf_queue_pop(queue.handle(), nullptr, nullptr, nullptr));
@@ -250,7 +261,7 @@ TEST_F(Null, PartsOfATensor) {
     REFUSED(pf_var_set_tensor(variable.handle(), &tensor, &err), "data");
 }
 
-// Out-pointers are zeroed before anything else happens, so that an error leaves nothing behind to use.
+// Out-pointers are zeroed before anything else happens, so that an old value cannot be used after an error.
 TEST_F(Null, OutPointersAreZeroedFirst) {
     std::memset(&tuple, 0xff, sizeof tuple);
     tuple.size = sizeof tuple;
@@ -265,6 +276,10 @@ TEST_F(Null, OutPointersAreZeroedFirst) {
     pass = 77;
     EXPECT_STATUS(PF_STALE_HANDLE, pf_queue_wait_pass(0, PF_PASS_NONE, nullptr, &pass, &err));
     EXPECT_EQ(PF_PASS_NONE, pass);
+    uint64_t start = 77;
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_queue_get_start(0, PF_PASS_CURRENT, &start, &err));
+    EXPECT_EQ(0u, start);
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_queue_set_start(0, PF_PASS_CURRENT, 0, &err));
     uint8_t has = 77;
     EXPECT_STATUS(PF_STALE_HANDLE, pf_reader_has_next(0, nullptr, &has, &err));
     EXPECT_EQ(0, has);
@@ -274,6 +289,14 @@ TEST_F(Null, OutPointersAreZeroedFirst) {
     char junk = 0, *text = &junk, *path = &junk;
     EXPECT_STATUS(PF_STALE_HANDLE, pf_reader_stats(0, &text, &err));
     EXPECT_EQ(nullptr, text);
+    text = &junk;
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_reader_get_state(0, &text, &err));
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_reader_set_state(0, "{}", 1, &err));
+    EXPECT_EQ(nullptr, text);
+    uint64_t index = 77;
+    start = 77;
+    EXPECT_STATUS(PF_STALE_HANDLE, pf_map_workers_position(0, 0, &start, &index, &err));
+    EXPECT_TRUE(start == 0 && index == 0);
     text = &junk;
     handle = pass = 77;
     EXPECT_STATUS(PF_STALE_HANDLE, pf_format_wait(0, nullptr, &handle, &path, &text, &err));

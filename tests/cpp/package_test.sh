@@ -1,5 +1,5 @@
 #!/bin/sh
-# An installed pyfeed still works after it was moved, through pkg-config and through CMake, for C too:
+# Tests that an installed pyfeed works after it was moved: with pkg-config and with CMake, for a program in C.
 #
 #   tests/cpp/package_test.sh PREFIX [compiler flags...]
 set -eu
@@ -29,8 +29,8 @@ int main(void) {
 }
 END
 
-# The link name is there for -lpyfeed, and what is loaded is found by the SONAME. pkg-config escapes the blank
-# in the directory's name, which only the shell's own eye for words can undo.
+# The linker finds the library by the name libpyfeed.so, the loader by its SONAME. pkg-config escapes the blank in the
+# directory's name; eval removes the escapes.
 export PKG_CONFIG_PATH="$work/moved to/lib/pkgconfig"
 version=$(pkg-config --modversion pyfeed)
 eval "${CC:-cc} -std=c11 -Wall -Werror $flags -o '$work/main' '$work/main.c' $(pkg-config --cflags --libs pyfeed)"
@@ -69,7 +69,7 @@ for wanted in "0.999" "1.0" "0.0.1;EXACT" "0.0.1...<0.0.9" "1...<2"; do
 	fi
 done
 
-# A package that lost its library says so, rather than failing to link.
+# find_package fails with a clear message if the library of the package is missing.
 rm "$work/moved to/lib/libpyfeed.so.0"
 if configure ""; then
 	echo "find_package took a package without a library"

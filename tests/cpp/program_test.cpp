@@ -1,4 +1,4 @@
-// Programs as such: built by hand, saved and read back, damaged; the current ones; names; attributes.
+// Programs: built by hand, saved and loaded, damaged; the current programs; unique names; attributes.
 #include "programs.hpp"
 
 using namespace pyfeed;
@@ -8,7 +8,7 @@ namespace {
 
 class ProgramTest : public Files {
 protected:
-    // A program of a loop that counts to 3.
+    // Returns a program with a loop that counts to 3.
     static Program counting() {
         Program program;
         program.add_variable(0, R"({"name": "i", "dtype": "int64", "dims": [1]})");
@@ -99,7 +99,7 @@ TEST_F(ProgramTest, MistakesChangeNothing) {
     EXPECT_EQ(3, count(program));
 }
 
-// The operator that was refused is in the error as well as in its text.
+// The refused operator is a field of the error, and is named in the error's text.
 TEST_F(ProgramTest, ErrorsNameTheOperator) {
     try {
         counting().add_op(1, R"({"type": "less_than", "inputs": ["i", "go"], "outputs": ["go"],
@@ -129,7 +129,7 @@ TEST_F(ProgramTest, FormsAndBack) {
     EXPECT_EQ(bytes, load("p.program"));
     EXPECT_EQ(json, Program::load(path("p.json")).to_json());
     EXPECT_EQ(json, Program::load(path("p.program")).to_json());
-    Program().save(path("p.program"));  // in place of what was there
+    Program().save(path("p.program"));  // replaces the old file
     EXPECT_EQ(Program().serialize(), load("p.program"));
     EXPECT_EQ((std::vector<std::string>{"p.json", "p.program"}), listing());
 
@@ -154,7 +154,7 @@ TEST_F(ProgramTest, FilesThatCannotBeReadOrWritten) {
             Program::parse(text);
             ADD_FAILURE() << "nothing was thrown";
         } catch (const Error &e) {
-            EXPECT_NE(',', e.what()[0]) << e.what();  // there is no file to name
+            EXPECT_NE(',', e.what()[0]) << e.what();  // the message names no file
             EXPECT_EQ("", e.file());
             EXPECT_GE(e.offset(), 0);
         }
@@ -163,8 +163,7 @@ TEST_F(ProgramTest, FilesThatCannotBeReadOrWritten) {
     EXPECT_ERROR(Error, -1, Program::parse("no program"), "field");
 }
 
-// Whatever a byte is changed to, or wherever the end is: a program, or an error. What is a program can be run
-// or is refused, in a time that is no matter of luck.
+// A program that was cut off, or has a changed byte, is parsed or refused with an error.
 TEST_F(ProgramTest, DamagedBytes) {
     for (const std::string &good : {counting().serialize(), counting().to_json()}) {
         size_t refused = 0;
@@ -232,7 +231,7 @@ TEST(CurrentPrograms, GuardsNest) {
         });
         EXPECT_THROW(program_guard(b, c, [] { throw std::runtime_error("in between"); }), std::runtime_error);
         EXPECT_TRUE(a == default_main_program());
-        // They are this thread's.
+        // The guards change the current programs of this thread only.
         in_thread([&] { EXPECT_TRUE(before == default_main_program()); }).get();
     }
     EXPECT_TRUE(before == default_main_program());
@@ -308,7 +307,7 @@ TEST(AttributeValues, AsJson) {
     EXPECT_EQ(R"({"a": 2})", (Attributes{{"a", 1}}.set("a", 2).json()));
 }
 
-// What was written is what is read, through the library and back.
+// Attributes are unchanged after they were added to a program, saved and parsed.
 TEST(AttributeValues, ThroughAProgram) {
     const Program program;
     const Attributes attributes{{"bool", true},         {"int", std::numeric_limits<int64_t>::min()},
@@ -329,7 +328,7 @@ TEST(AttributeValues, ThroughAProgram) {
     });
     EXPECT_EQ(true, found["bool"].as<bool>());
     EXPECT_EQ(std::numeric_limits<int64_t>::min(), found["int"].as<int64_t>());
-    EXPECT_EQ(std::nullopt, found["whole"].as<int64_t>());  // still a float
+    EXPECT_EQ(std::nullopt, found["whole"].as<int64_t>());  // 3.0 is still a float
     EXPECT_EQ(3.0, found["whole"].as<double>());
     EXPECT_EQ(0.1, found["tenth"].as<double>());
     EXPECT_EQ(5e-324, found["tiny"].as<double>());
@@ -382,7 +381,7 @@ TEST(JsonViews, OfText) {
     EXPECT_EQ(std::vector<int>(), JsonView("[ ]").as<std::vector<int>>());
 }
 
-// What is no JSON is not understood, but never read beyond its end.
+// Text that is not JSON is never read beyond its end.
 TEST(JsonViews, OfDamagedText) {
     const std::string good = R"({"a\\": [1, {"b": "\u00e9"}], "c": -1.5e3})";
     for (size_t n = 0; n <= good.size(); n++) {
@@ -390,7 +389,7 @@ TEST(JsonViews, OfDamagedText) {
             for (const char c : {'"', '\\', '{', ']', ',', 'x'}) {
                 std::string bad = good.substr(0, n);
                 bad[i] = c;
-                const std::unique_ptr<char[]> exact(new char[n]);  // for the sanitizer to see its end
+                const std::unique_ptr<char[]> exact(new char[n]);  // for the sanitizer: no byte after the end
                 std::memcpy(exact.get(), bad.data(), n);
                 const detail::JsonView view(std::string_view(exact.get(), n));
                 view["c"].as<double>();

@@ -1,4 +1,4 @@
-// What the tests of programs share: a pair of programs that is being built, runs of it, and listings of it.
+// Shared code of the tests of programs: a pair of programs to build and run, and functions that list their operators.
 #ifndef PYFEED_TESTS_PROGRAMS_HPP
 #define PYFEED_TESTS_PROGRAMS_HPP
 
@@ -10,7 +10,7 @@ namespace pyfeed_test {
 
 namespace layers = pyfeed::layers;
 
-// Programs that the test's thread builds, an executor, and a scope to run them in.
+// The current main and startup programs, an executor, and a scope to run them in.
 class Programs : public Files {
 protected:
     pyfeed::Tuple run(const pyfeed::Fetches &fetches = {}, const pyfeed::Wait &wait = kStuck) {
@@ -24,7 +24,7 @@ protected:
     pyfeed::Executor executor;
 };
 
-// JSON without the white space between its words.
+// Returns JSON without the white space between its tokens.
 inline std::string dense(std::string_view json) {
     std::string out;
     bool quoted = false;
@@ -36,7 +36,7 @@ inline std::string dense(std::string_view json) {
     return out;
 }
 
-// The operators of a program, one a line: 0: less_than(x, y) -> z {"attribute":1}
+// Lists the operators of a program, each in a line with its block: 0: less_than(x, y) -> z {"attribute":1}
 inline std::string ops(const pyfeed::Program &program) {
     using pyfeed::detail::JsonView;
     const auto names = [](JsonView list) {
@@ -68,7 +68,7 @@ T scalar(const pyfeed::Tuple &tuple, size_t slot = 0) {
     return tuple.at(slot).values<T>()[0];
 }
 
-// The bytes of all slots of all tuples, with their dtypes and dims.
+// Appends the dtype, the dims and the bytes of each slot of a tuple.
 inline void append_bytes(const pyfeed::Tuple &tuple, std::string &out) {
     for (const pyfeed::TensorView tensor : tuple) {
         out += pyfeed::dtype_name(tensor.dtype()) + tensor.shape().to_string();

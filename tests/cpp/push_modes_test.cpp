@@ -36,10 +36,10 @@ TEST_F(PushModes, APushedTupleIsTheQueuesOwn) {
     EXPECT_EQ((Numbers{7, 8}), values<int64_t>(second));
     EXPECT_EQ(0u, reinterpret_cast<uintptr_t>(first.data()) % 64);
     EXPECT_EQ(0u, reinterpret_cast<uintptr_t>(second.data()) % 64);
-    first.mutable_data<float>()[0] = 100;  // the consumer's, to write to as it likes
+    first.mutable_data<float>()[0] = 100;  // the consumer owns the memory and may write to it
 }
 
-// Every bit pattern of every dtype, untouched: a NaN keeps its payload.
+// Every dtype goes through unchanged, bit by bit: a NaN keeps its payload.
 TEST_F(PushModes, EveryDTypeExactly) {
     for (pf_dtype d = PF_BOOL; d <= PF_COMPLEX128; d++) {
         const auto dtype = DType(d);
@@ -73,7 +73,7 @@ TEST_F(PushModes, TheFirstTupleSettlesAnOpenDType) {
     EXPECT_EQ(2u, queue.size());
 }
 
-// A tuple that is refused decides nothing.
+// A refused tuple does not set the dtype.
 TEST_F(PushModes, ARefusedTupleSettlesNoDType) {
     const Queue queue = make_queue({4, {{{-1}, DType::any}, {{-1}, DType::int64}}});
     const Floats f(2);
@@ -94,7 +94,7 @@ TEST_F(PushModes, SlotsAsTheyWereMade) {
 TEST_F(PushModes, ScalarsAndEmptyTensors) {
     const Queue queue = make_queue({4, {{{}, DType::float64}, {{-1, 5}, DType::int32}}});
     const double pi = 3.14159;
-    queue.push({view(&pi, {}), TensorView(DType::int32, {0, 5})});  // no data needed where none is
+    queue.push({view(&pi, {}), TensorView(DType::int32, {0, 5})});  // an empty tensor needs no data
     const auto tuple = queue.pop();
     EXPECT_EQ(0u, tuple->at(0).rank());
     EXPECT_EQ(1, tuple->at(0).numel());
@@ -130,7 +130,7 @@ TEST_F(PushModes, ManySlots) {
     EXPECT_EQ(20u, i);
 }
 
-// Above a few KiB the library copies in another place than below.
+// Small and large tuples are copied by different code: in Go up to 64 KiB, in C above that.
 TEST_F(PushModes, EverySize) {
     const Queue queue = make_queue({1, {{{-1}, DType::uint8}}});
     for (size_t size :
@@ -156,7 +156,7 @@ TEST_F(PushModes, ATuplePassesOnToAnotherQueue) {
     EXPECT_EQ((Numbers{0, 1, 3}), offsets(tuple->at(0), 0));
 }
 
-// The step from tensor to tensor is the first one's size: that of a program with a longer struct too.
+// The structs of an array lie as far apart as the size of the first one says, which may be larger than the library's.
 TEST_F(PushModes, LongerStructs) {
     struct Longer {
         pf_tensor tensor = PF_TENSOR_INIT;
@@ -198,7 +198,7 @@ TEST_F(PushModes, LongerStructs) {
         << err.message();
     EXPECT_EQ(DType::float32, Queue::adopt(made).slot(1).dtype);
 
-    // Out-structs: what this library does not know of is zeroed.
+    // The library zeroes those fields of an output struct that it does not know.
     struct LongerInfo {
         pf_queue_info info = PF_QUEUE_INFO_INIT;
         uint64_t of_the_future = ~0ull;
@@ -225,7 +225,7 @@ TEST_F(PushModes, UninitialisedStructsAreRefused) {
     pf_tuple tuple = PF_TUPLE_INIT;
     tuple.size = 0;
     EXPECT_STATUS(PF_INVALID, pf_queue_pop(queue.handle(), nullptr, &tuple, &err));
-    // An error of no size is not written to.
+    // An error struct with size 0 is not written.
     pf_error garbage;
     std::memset(&garbage, 0xff, sizeof garbage);
     garbage.size = 0;
@@ -233,7 +233,7 @@ TEST_F(PushModes, UninitialisedStructsAreRefused) {
     EXPECT_EQ(0xff, garbage.status);
 }
 
-// ---- Level of detail ----
+// ---- Ragged offsets (LoD, level of detail) ----
 
 TEST_F(PushModes, LevelsOfDetailComeThrough) {
     const Queue queue = make_queue({3, {{{-1, 2}, DType::float32, 2}, {{-1}, DType::int64}}});
@@ -271,7 +271,7 @@ TEST_F(PushModes, EmptySequences) {
     EXPECT_EQ((Numbers{0, 0}), offsets(queue.pop()->at(0), 0));
 }
 
-// The batch dimension of a tensor with a level of detail is the number of its sequences.
+// The batch dimension of a tensor with LoD is the number of its sequences.
 TEST_F(PushModes, SequencesCountAsInstances) {
     const Queue queue = make_queue({3, {{{-1}, DType::int64, 1}, {{-1}, DType::int64}}});
     const Numbers words = {1, 2, 3, 4, 5}, two = {0, 1}, five(5);
@@ -282,7 +282,7 @@ TEST_F(PushModes, SequencesCountAsInstances) {
 
 // ---- Lent ----
 
-// Counts its releases, and can be looked at whenever.
+// Counts the releases of lent memory; the count can be read at any time.
 struct Lender {
     std::shared_ptr<std::atomic<int>> released = std::make_shared<std::atomic<int>>(0);
     std::function<void()> release() const {
@@ -321,7 +321,8 @@ TEST_F(PushModes, StridesThatSayContiguousAreFine) {
     const Queue queue = make_queue({2, {{{-1, 3}, DType::int64}}});
     const Numbers n(6);
     queue.push_lent({view(n, {2, 3}).with_strides({24, 8})}, [] {});
-    queue.push_lent({view(n.data(), {1, 3}).with_strides({999, 8})}, [] {});  // of one row, no step is taken
+    // The stride of a dimension of length 1 does not matter.
+    queue.push_lent({view(n.data(), {1, 3}).with_strides({999, 8})}, [] {});
     EXPECT_EQ(n.data(), queue.pop()->at(0).data());
     EXPECT_FALSE(queue.pop()->at(0).strides());
 }
@@ -349,7 +350,7 @@ TEST_F(PushModes, AFunctionAndItsContext) {
     EXPECT_EQ(1, released);
 }
 
-// However a lent tuple's way ends, its owner hears of it once, and not at all where the push failed.
+// The release function of a lent tuple is called exactly once, and never if the push failed.
 TEST_F(PushModes, LentMemoryIsReleasedExactlyOnce) {
     const Queue queue = make_queue({2, {{{1}, DType::int64}}, CPUPlace(), 0, false});
     const int64_t n = 1;
@@ -392,7 +393,7 @@ TEST_F(PushModes, LentMemoryIsReleasedExactlyOnce) {
     std::optional<Tuple> held = scope.find("x").tensor();
     EXPECT_EQ(&n, held->at(0).data());
     read(scope, "reader", {"x"});
-    EXPECT_EQ(0, read_into.count());  // the first is overwritten, but somebody looks at it
+    EXPECT_EQ(0, read_into.count());  // the variable is overwritten, but `held` keeps the first tuple
     held.reset();
     EXPECT_EQ(1, read_into.count());
     scope.erase("x");

@@ -1,4 +1,4 @@
-// The queue as such: order, passes, ends, failures, limits.
+// The queue: order, passes, ends, failures, limits.
 #include <algorithm>
 #include <mutex>
 
@@ -116,7 +116,7 @@ TEST_F(QueueTest, CloseDeliversExactlyWhatIsQueued) {
     EXPECT_ERROR(QueueClosed, -1, producer.get(), "closed");
     EXPECT_EQ(2, pushed);
     EXPECT_EQ((Numbers{0, 1}), rest(queue));
-    EXPECT_EQ(-1, next_number(queue));  // and stays at its end
+    EXPECT_EQ(-1, next_number(queue));  // the queue stays at its end
     EXPECT_EQ(-1, next_number(queue));
     EXPECT_EQ(2u, queue.stats().popped);
 }
@@ -172,7 +172,7 @@ TEST_F(QueueTest, FailureComesAfterWhatWasQueued) {
     EXPECT_ERROR(QueueClosed, -1, push_number(queue, 3), "failed");
     EXPECT_EQ(1, next_number(queue));
     EXPECT_EQ(2, next_number(queue));
-    for (int i = 0; i < 2; i++) {  // every pop from then on
+    for (int i = 0; i < 2; i++) {  // all later pops fail too
         try {
             queue.pop();
             FAIL() << "nothing was thrown";
@@ -265,7 +265,7 @@ TEST_F(QueueTest, AFailureEndsWithItsPass) {
 // ---- Reopen ----
 
 TEST_F(QueueTest, ReopenWithAProducerBlocked) {
-    // The upstream queue let the blocked push land in the next pass nearly every time.
+    // Fluid's queue let the blocked push land in the next pass nearly every time.
     for (int round = 0; round < 200; round++) {
         const Queue queue = numbers(1);
         push_number(queue, 1);
@@ -289,7 +289,7 @@ TEST_F(QueueTest, ReopenWithAConsumerBlocked) {
     ASSERT_TRUE(consumers_wait(queue, 1));
     queue.reopen();
     push_number(queue, 3);
-    EXPECT_EQ(-1, consumer.get());  // its pass is over: the new one is not for it
+    EXPECT_EQ(-1, consumer.get());  // the pass in which this pop began is over
     EXPECT_EQ(3, next_number(queue));
 }
 
@@ -362,7 +362,7 @@ TEST_F(QueueTest, BytesLimitHoldsAPushBack) {
     const Numbers six(6), four(4);
     queue.push({view(six)});
     EXPECT_ERROR(Timeout, -1, queue.push({view(six)}, Wait::none()), "time");
-    queue.push({view(four)});  // fits beside it, to the byte
+    queue.push({view(four)});  // both together take exactly bytes_limit
     EXPECT_EQ(80u, queue.stats().bytes);
     auto producer = in_thread([&] { queue.push({view(six)}, kStuck); });
     ASSERT_TRUE(producers_wait(queue, 1));
@@ -450,7 +450,7 @@ TEST_F(QueueTest, ReleasingATupleTwiceIsHarmless) {
     EXPECT_EQ(nullptr, tuple.slots);
     pf_tuple_release(&tuple);
     pf_tuple_release(nullptr);
-    // Against the rules, but ids are never used twice: nobody else's tuple goes.
+    // A second release through a copy of the struct is a mistake, but ids are not reused: no other tuple is released.
     push_number(queue, 8);
     const auto other = queue.pop();
     pf_tuple_release(&copy);
@@ -477,7 +477,7 @@ TEST_F(QueueTest, SharesAreLoansOfTheirOwn) {
     EXPECT_ERROR(StateError, -1, Tuple().share(), "released");
 }
 
-// A loop in C needs one struct and one release.
+// A pop releases the tuple that the struct still holds, so a loop in C needs one struct and one release.
 TEST_F(QueueTest, PopsGiveBackWhatTheStructStillHolds) {
     const Queue queue = numbers(4);
     for (int64_t i = 0; i < 3; i++) push_number(queue, i);
@@ -491,7 +491,7 @@ TEST_F(QueueTest, PopsGiveBackWhatTheStructStillHolds) {
     EXPECT_STATUS(PF_END, pf_queue_pop(queue.handle(), nullptr, &tuple, nullptr));
     EXPECT_EQ(0u, tuple.loan);
     EXPECT_EQ(0u, memory_stats().tuples_on_loan);
-    // One that never got to the queue leaves the tuple where it was.
+    // A pop that is refused before it reaches the queue does not release the tuple.
     tuple.loan = 12345;
     pf_wait tiny = PF_WAIT_INIT;
     tiny.size = 1;
@@ -505,7 +505,7 @@ TEST_F(QueueTest, CommitOfWhatIsNoSlot) {
     CError err;
     EXPECT_STATUS(PF_STATE, pf_queue_commit(&nothing, &err));
     EXPECT_NE(std::string::npos, err.message().find("commit")) << err.message();
-    // A tuple that was popped cannot be queued again without a copy; nor does it get lost.
+    // A popped tuple cannot be committed, and is not lost by the attempt.
     push_number(queue, 7);
     pf_tuple popped = queue.pop()->detach();
     EXPECT_STATUS(PF_STATE, pf_queue_commit(&popped, &err));
@@ -516,7 +516,8 @@ TEST_F(QueueTest, CommitOfWhatIsNoSlot) {
 
 // ---- Many of each ----
 
-// The cases of the first implementation: uneven producers, two capacities, few and many consumers.
+// The cases of the test of Fluid's queue: producers with different numbers of tuples, two capacities, few and many
+// consumers.
 TEST_F(QueueTest, EveryTupleOnceWithUnevenProducersAndConsumers) {
     const std::vector<Numbers> producers = {{2, 3, 4}, {9}, {0, 7, 15, 6}};
     for (const uint64_t capacity : {2, 10}) {
@@ -552,7 +553,7 @@ TEST_F(QueueTest, EveryTupleOnceWithUnevenProducersAndConsumers) {
 
 class Abandoned : public Feed {
 protected:
-    // A thread that pushes until it is refused.
+    // Starts a thread that pushes until a push is refused.
     static std::future<void> endless(Producer producer) {
         return in_thread([producer = std::move(producer)] {
             for (;;) {
@@ -635,7 +636,7 @@ protected:
                         push_number(queue, static_cast<int64_t>(pass) * 100 + i, kStuck, pass);
                     }
                     queue.close(pass);
-                } catch (const QueueClosed &) {  // this pass is over: on to the next
+                } catch (const QueueClosed &) {  // this pass is over; continue with the next one
                 }
             }
         });
@@ -681,7 +682,7 @@ TEST_F(Restartable, ResetEarlyLosesAndRepeatsNothing) {
         if (pass % 7 == 0) {
             EXPECT_EQ(pass % 6 < 5, reader.has_next(kStuck));
         }
-        // The first pass is opened by its first read, or by the first reset if there is none.
+        // The first pass is opened by the first read, or by the first reset if no read came before it.
         if (queue.stats().pass == PF_PASS_NONE) reader.has_next(kStuck);
         reader.reset();
     }
@@ -707,7 +708,7 @@ TEST_F(Restartable, ResetWhileHasNextIsBlockedInABatchReader) {
     push_number(queue, 1);
     push_number(queue, 2);
     ASSERT_TRUE(eventually([&] { return queue.is_empty() && queue.stats().waiting_consumers == 1; }));
-    batches.reset();  // two tuples were gathered: they belong to the pass that is over
+    batches.reset();  // drops the two gathered tuples, which belong to the old pass
     EXPECT_ERROR(Cancelled, -1, asking.get(), "reset");
     push_number(queue, 3);
     queue.close();

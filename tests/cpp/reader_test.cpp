@@ -37,7 +37,7 @@ TEST_F(ReaderTest, RangeFor) {
     got.clear();
     for (Tuple &tuple : queue) {
         got.push_back(number(tuple));
-        EXPECT_EQ(1u, memory_stats().tuples_on_loan);  // the one before was given back
+        EXPECT_EQ(1u, memory_stats().tuples_on_loan);  // the loop has released the previous tuple
     }
     EXPECT_EQ((Numbers{4, 5}), got);
 }
@@ -56,7 +56,7 @@ TEST_F(ReaderTest, HasNext) {
     push({1, 2});
     EXPECT_TRUE(reader.has_next());
     EXPECT_TRUE(reader.has_next());
-    EXPECT_EQ(1u, queue.size());  // it has read one ahead
+    EXPECT_EQ(1u, queue.size());  // has_next has read one tuple ahead
     EXPECT_EQ(1, next_number(reader));
     EXPECT_TRUE(reader.has_next());
     EXPECT_EQ(2, next_number(reader));
@@ -150,7 +150,7 @@ TEST_F(ReaderTest, AReaderIsMadeAnewInItsVariable) {
     push({1});
     EXPECT_EQ(1, next_number(scope.find("reader").reader()));
     push({2});
-    EXPECT_EQ(2, next_number(reader));  // the first is out of its variable, but alive
+    EXPECT_EQ(2, next_number(reader));  // the first reader is no longer in the variable, but still works
 }
 
 // ---- The read op ----
@@ -214,7 +214,7 @@ TEST_F(ReaderTest, ReadMakesVariablesInTheScopeItself) {
     scope.var("outer");
     const Scope inner = scope.child();
     EXPECT_TRUE(read(inner, "reader", {"outer"}));
-    EXPECT_EQ(3, variable("outer"));  // one that exists further out is used
+    EXPECT_EQ(3, variable("outer"));  // the variable of the outer scope is used
     EXPECT_TRUE(read(inner, "reader", {"inner"}));
     EXPECT_FALSE(scope.has("inner"));
     EXPECT_TRUE(inner.has("inner"));
@@ -300,7 +300,7 @@ TEST_F(ScopeTest, Parents) {
     inner.var("x").set(view(&two, {1}));
     EXPECT_EQ(2, number(innermost.find("x").tensor()));
     EXPECT_EQ(1, number(scope.find("x").tensor()));
-    EXPECT_ERROR(NotFoundError, -1, innermost.erase("x"), "x");  // not its own
+    EXPECT_ERROR(NotFoundError, -1, innermost.erase("x"), "x");  // x belongs to an outer scope
     inner.erase("x");
     EXPECT_EQ(1, number(innermost.find("x").tensor()));
 }
@@ -339,7 +339,7 @@ TEST_F(ScopeTest, SetReplacesWhatWasThere) {
     const int64_t n = 4;
     scope.find("feeder").set(view(&n, {1}));
     EXPECT_EQ(4, number(scope.find("feeder").tensor()));
-    push_number(queue, 1);  // it lives on by its handle
+    push_number(queue, 1);  // the handle keeps the queue
 }
 
 TEST_F(ScopeTest, ARefusedSetChangesNothing) {

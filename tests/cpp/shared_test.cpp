@@ -1,4 +1,4 @@
-// Queues that other processes fill: the C functions, and workers written in C, forked from this process, which run no Go.
+// Queues that other processes fill: the C functions, and workers in C that are forked from this process and call no Go.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -45,7 +45,7 @@ protected:
         EXPECT_TRUE(eventually([] { return pyfeed::memory_stats().shared_bytes == 0; }));
     }
 
-    // Runs a worker in a process of its own, until it returns its exit status.
+    // Runs a worker in its own process. The worker's result is the exit status of the process.
     template <class F>
     pid_t worker(F &&function) {
         const pid_t child = fork();
@@ -156,7 +156,7 @@ TEST_F(Shared, ADeathIsAnExceptionOfItsOwn) {
     const auto consumer = pyfeed::Queue::adopt(queue);
     try {
         consumer.pop(kStuck);
-        FAIL() << "a tuple of nobody's";
+        FAIL() << "expected a WorkerError, found a tuple or the end of the pass";
     } catch (const pyfeed::WorkerError &e) {
         EXPECT_EQ(child, e.pid());
         EXPECT_EQ(5, e.exit_status());

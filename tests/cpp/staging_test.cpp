@@ -1,5 +1,5 @@
-// The staging buffer: order, copies, limits, waits, ends. A process has one a place: tests that need other limits
-// than the rest, or its end, run in a process of their own.
+// The staging buffer: order, copies, limits, waits, shutdown. A process has one buffer for each place. Tests that need
+// other limits, or that shut the buffer down, run in their own process.
 #include <cstdlib>
 #include <numeric>
 #include <set>
@@ -11,7 +11,7 @@ using namespace pyfeed_test;
 
 namespace {
 
-// Runs a test in a new process, which has nothing of this one.
+// Runs a test in a new process, in which the library was not used yet.
 void alone(void (*test)()) {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
     EXPECT_EXIT(
@@ -36,7 +36,7 @@ int64_t got_number(const StagingBuffer &buffer, const Wait &wait = kStuck) {
     return eventually([&] { return buffer.stats().waiting_consumers == n; });
 }
 
-// The buffer is for good, its handles are not, nor what is in it.
+// The buffer stays for the life of the process; its handles and its tuples must not.
 class Staging : public Counted {
 protected:
     ~Staging() override { buffer.clear(); }
@@ -101,7 +101,7 @@ TEST_F(Staging, TuplesNeedNotLookAlike) {
     EXPECT_EQ(0u, buffer.size());
 }
 
-// What is large or strided is copied outside Go.
+// Large and strided tensors are copied outside Go.
 TEST_F(Staging, LargeAndStrided) {
     Numbers large(1 << 18);
     std::iota(large.begin(), large.end(), 0);
@@ -145,7 +145,7 @@ TEST_F(Staging, WaitsEndAsTold) {
     token.cancel();
     EXPECT_ERROR(Cancelled, -1, producer.get(), "cancel");
     EXPECT_ERROR(Cancelled, -1, put_number(buffer, 2, Wait().poll([] { return true; }, 1ms)), "cancel");
-    EXPECT_EQ(0, got_number(buffer));  // nothing was lost, nothing came too late
+    EXPECT_EQ(0, got_number(buffer));  // no tuple was lost, and no push that timed out took effect later
     EXPECT_EQ(1, got_number(buffer));
     EXPECT_EQ(0u, buffer.size());
     EXPECT_EQ(0u, buffer.stats().waiting_producers + buffer.stats().waiting_consumers);
@@ -213,7 +213,7 @@ TEST_F(Staging, InC) {
     EXPECT_STATUS(PF_STATE, pf_staging_create({PF_CPU, 0}, 9, 0, &handle, &err));
     EXPECT_EQ(0u, handle);
 
-    // What the tuple holds goes back with the next get.
+    // Each get releases the tuple that the struct still holds.
     for (int64_t n = 0; n < 3; n++) {
         put_number(buffer, n);
         EXPECT_STATUS(PF_OK, pf_staging_get(buffer.handle(), nullptr, &tuple, &err));
@@ -223,7 +223,7 @@ TEST_F(Staging, InC) {
     pf_tuple_release(&tuple);
 }
 
-// Whatever many threads put is got once or dropped, and each producer's in order.
+// Each tuple that a thread puts is got once or dropped. The tuples of one producer stay in order.
 TEST_F(Staging, NothingIsLostOrDoubled) {
     constexpr int64_t producers = 3, each = 2000;
     const StagingInfo before = buffer.stats();
@@ -259,7 +259,7 @@ TEST_F(Staging, NothingIsLostOrDoubled) {
     for (auto &consumer : consumers) {
         Numbers last(producers, -1);
         for (const int64_t n : consumer.get()) {
-            EXPECT_TRUE(seen.insert(n).second) << n << " came twice";
+            EXPECT_TRUE(seen.insert(n).second) << n << " was delivered twice";
             EXPECT_LT(last[n / each], n) << "out of order";
             last[n / each] = n;
         }
@@ -271,7 +271,7 @@ TEST_F(Staging, NothingIsLostOrDoubled) {
     EXPECT_EQ(0u, info.bytes);
 }
 
-// ---- In processes of their own ----
+// ---- In their own processes ----
 
 TEST_F(StagingAlone, FirstCallMakesIt) {
     alone([] {
@@ -281,7 +281,7 @@ TEST_F(StagingAlone, FirstCallMakesIt) {
         for (int i = 0; i < 8; i++)
             threads.push_back(in_thread([] { return get_buffer(CPUPlace(), 8, 64); }));
         put_number(threads[0].get(), 3);
-        for (int i = 1; i < 8; i++) EXPECT_EQ(1u, threads[i].get().size());  // not two that look alike
+        for (int i = 1; i < 8; i++) EXPECT_EQ(1u, threads[i].get().size());  // all got the same buffer
     });
 }
 
@@ -294,7 +294,7 @@ TEST_F(StagingAlone, BytesLimit) {
         put_number(buffer, 0);
         auto large = in_thread([&] { buffer.put({view(eight)}, kStuck); });
         EXPECT_TRUE(producers_wait(buffer, 1));
-        EXPECT_ERROR(Timeout, -1, put_number(buffer, 1, Wait::none()), "time");  // it would overtake
+        EXPECT_ERROR(Timeout, -1, put_number(buffer, 1, Wait::none()), "time");  // it must not overtake
         EXPECT_EQ(0, got_number(buffer));
         large.get();
         EXPECT_EQ(64u, buffer.stats().bytes);
@@ -304,7 +304,7 @@ TEST_F(StagingAlone, BytesLimit) {
 
 TEST_F(StagingAlone, ShutdownEndsEveryWait) {
     alone([] {
-        EXPECT_STATUS(PF_OK, pf_staging_shutdown(nullptr));  // there is none
+        EXPECT_STATUS(PF_OK, pf_staging_shutdown(nullptr));  // no buffer exists yet
         const StagingBuffer buffer = get_buffer(CPUPlace(), 1);
         put_number(buffer, 0);
         auto producer = in_thread([&] { put_number(buffer, 1); });

@@ -1,5 +1,5 @@
-// Everything at once: many producers and consumers, all push modes, sizes from 8 B to 64 KiB, ends, failures and
-// timeouts at random. PYFEED_STRESS_TUPLES in the environment says how many tuples.
+// Stress tests: many producers and consumers, all push modes, sizes from 8 B to 64 KiB, and random ends, failures and
+// timeouts. PYFEED_STRESS_TUPLES in the environment sets the number of tuples.
 #include <cstdlib>
 #include <mutex>
 #include <random>
@@ -21,7 +21,7 @@ constexpr uint64_t kProducers = 8;
 constexpr int kConsumers = 4;
 constexpr size_t kMostWords = 64 * 1024 / 8;
 
-// The words of a tuple follow from who pushed it and the how manieth it was.
+// The words of a tuple are computed from its producer and its sequence number.
 uint64_t word(uint64_t head, size_t i) { return head + i * 0x9e3779b97f4a7c15u; }
 uint64_t head_of(uint64_t producer, uint64_t sequence) { return producer << 56 | sequence; }
 
@@ -29,7 +29,7 @@ void fill(uint64_t *out, size_t n, uint64_t head) {
     for (size_t i = 0; i < n; i++) out[i] = word(head, i);
 }
 
-// From 8 B to 64 KiB, each order of magnitude as often.
+// From 1 to 8192 words (8 B to 64 KiB), each power of two with the same probability.
 size_t random_size(std::mt19937_64 &random) {
     const size_t bits = random() % 14;
     return std::max<size_t>(1, (size_t{1} << bits) - random() % (1 + (size_t{1} << bits) / 2));
@@ -42,7 +42,7 @@ protected:
         std::atomic<uint64_t> popped{0}, ends{0}, failures{0}, cancelled{0};
     };
 
-    // One attempt to push a tuple, one way or another. False if it did not go in.
+    // Tries once to push a tuple, with a random push mode. Returns false if the tuple was not queued.
     bool push(const Queue &queue, std::mt19937_64 &random, std::vector<uint64_t> &buffer, size_t n,
               uint64_t head) {
         const uint64_t choice = random() % 8;
@@ -51,7 +51,7 @@ protected:
             if (choice < 3) {
                 fill(buffer.data(), n, head);
                 queue.push({view(buffer.data(), {n})}, wait);
-            } else if (choice < 4) {  // backwards
+            } else if (choice < 4) {  // with a negative stride
                 for (size_t i = 0; i < n; i++) buffer[n - 1 - i] = word(head, i);
                 queue.push({view(buffer.data() + n - 1, {n}).with_strides({-8})}, wait);
             } else if (choice < 6) {
@@ -65,7 +65,7 @@ protected:
                         totals.released++;
                     },
                     wait);
-                owner.release();  // the callable's now
+                owner.release();  // the callable owns the memory now
                 totals.lent++;
             } else {
                 Reservation slot = queue.reserve({tensor_spec<uint64_t>({n})}, wait);
@@ -87,7 +87,7 @@ protected:
         return true;
     }
 
-    // One attempt to pop a tuple.
+    // Tries once to pop a tuple.
     std::optional<Tuple> pop(const Queue &queue, std::mt19937_64 &random) {
         try {
             if (random() % 64 == 0) {
@@ -110,21 +110,21 @@ protected:
         return std::nullopt;
     }
 
-    // Whether a tuple is whole; its producer and number.
+    // Expects all words of a tuple to be right; returns the producer and the number of the tuple.
     static uint64_t check(const Tuple &tuple) {
         const auto words = tuple.at(0).values<uint64_t>();
         const uint64_t head = words[0];
         bool whole = true;
         for (size_t i = 0; i < words.size(); i++) whole &= words[i] == word(head, i);
         EXPECT_TRUE(whole) << "tuple " << (head & ~(uint64_t{0xff} << 56)) << " of producer " << (head >> 56)
-                           << " has " << words.size() << " words, not all its own";
+                           << " has " << words.size() << " words, some of them wrong";
         return head;
     }
 
     Totals totals;
 };
 
-// Passes end by close or failure and begin again only once what was queued is out: so nothing may be dropped.
+// Each pass ends by a close or a failure. The next pass begins when the queue is empty, so no tuple may be dropped.
 TEST_F(Stress, EachTupleExactlyOnceInOrder) {
     const uint64_t per_producer = (total_tuples() + kProducers - 1) / kProducers;
     const Queue queue = make_queue({16, {{{-1}, DType::uint64}}, {}, 400 * 1024});
@@ -148,14 +148,14 @@ TEST_F(Stress, EachTupleExactlyOnceInOrder) {
         }));
     }
 
-    // Who got what: one bit would do, a count says more. Each producer's order is checked by each consumer.
+    // How often each tuple was popped. Each consumer also checks the order of each producer's tuples.
     std::vector<std::vector<std::atomic<uint8_t>>> seen(kProducers);
     for (auto &s : seen) s = std::vector<std::atomic<uint8_t>>(per_producer);
     for (int c = 0; c < kConsumers; c++) {
         threads.push_back(in_thread([&, c] {
             std::mt19937_64 random(100 + static_cast<uint64_t>(c));
             std::vector<int64_t> last(kProducers, -1);
-            std::vector<Tuple> held;  // consumers keep some for a while
+            std::vector<Tuple> held;  // tuples that the consumer keeps for a while
             while (!done) {
                 auto tuple = pop(queue, random);
                 if (!tuple) continue;
@@ -166,7 +166,7 @@ TEST_F(Stress, EachTupleExactlyOnceInOrder) {
                 ASSERT_LT(static_cast<uint64_t>(sequence), per_producer);
                 EXPECT_GT(sequence, last[p]) << "out of order, producer " << p;
                 last[p] = sequence;
-                EXPECT_EQ(0, seen[p][static_cast<size_t>(sequence)].fetch_add(1)) << "twice";
+                EXPECT_EQ(0, seen[p][static_cast<size_t>(sequence)].fetch_add(1)) << "delivered twice";
                 if (random() % 8 == 0) held.push_back(std::move(*tuple));
                 if (held.size() > 3) held.erase(held.begin());
             }
@@ -217,8 +217,8 @@ TEST_F(Stress, EachTupleExactlyOnceInOrder) {
         static_cast<unsigned long long>(totals.ends), static_cast<unsigned long long>(totals.failures));
 }
 
-// Passes are reopened over what is still queued: what went in comes out or is counted as dropped, and a
-// consumer never sees a pass after a later one.
+// Passes are reopened while tuples are queued. Each pushed tuple is popped or counted as dropped, and no consumer gets
+// a tuple of a pass that has not begun.
 TEST_F(Stress, ReopenedAtAnyTime) {
     const uint64_t wanted = std::max<uint64_t>(total_tuples() / 10, 1000);
     const Queue queue = make_queue({8, {{{-1}, DType::uint64}}, {}, 200 * 1024});
@@ -229,7 +229,7 @@ TEST_F(Stress, ReopenedAtAnyTime) {
         producers.push_back(in_thread([&, p] {
             std::mt19937_64 random(p);
             std::vector<uint64_t> buffer(kMostWords);
-            // The pass it belongs to is in the tuple: read before the push, which is of this pass or a later.
+            // The tuple holds the pass as read before the push, so the push belongs to this pass or a later one.
             while (!done) push(queue, random, buffer, random_size(random), head_of(p, queue.stats().pass));
         }));
     }
@@ -270,13 +270,13 @@ TEST_F(Stress, ReopenedAtAnyTime) {
     EXPECT_EQ(0u, memory_stats().live_queue_bytes + memory_stats().live_lent_bytes);
 }
 
-// A reader and its batch reader, reset while others read from them.
+// A batch reader is reset by several threads while they read from it.
 TEST_F(Stress, ReadersResetAtAnyTime) {
     const uint64_t wanted = std::max<uint64_t>(total_tuples() / 10, 1000);
     const Queue queue = make_queue({8, {{{1}, DType::int64}}, CPUPlace(), 0, true});
     const Reader reader = create_py_array_reader(scope, "reader", "feeder").batch(4);
 
-    // Numbers of one pass follow each other; a pass has 37.
+    // Each pass has 37 consecutive numbers.
     auto producer = in_thread([&] {
         uint64_t pass = PF_PASS_NONE;
         try {
@@ -330,7 +330,7 @@ TEST_F(Stress, ReadersResetAtAnyTime) {
 
 class StressFiles : public Files {};
 
-// Chains of readers, with functions that fail now and then, read and reset by many threads at any time.
+// Several threads read and reset chains of readers at any time. The functions in the chains sometimes fail.
 TEST_F(StressFiles, ChainsResetAtAnyTime) {
     const std::string tag = new_tag();
     const RegisteredFormat format = register_format(
@@ -403,7 +403,7 @@ TEST_F(StressFiles, ChainsResetAtAnyTime) {
     for (auto &t : threads) t.get();
 }
 
-// Handles, tokens and scopes made and dropped by many threads at once.
+// Several threads create and drop handles, tokens and scopes at the same time.
 TEST_F(Stress, HandlesOfManyThreads) {
     const Queue queue = numbers(4);
     std::vector<std::future<void>> threads;

@@ -1,4 +1,4 @@
-// Strided tensors are gathered by the copy that takes them in: compared with the obvious way to do it.
+// A push gathers strided tensors. The result is compared with that of a simple loop.
 #include <algorithm>
 #include <numeric>
 #include <random>
@@ -10,7 +10,7 @@ using namespace pyfeed_test;
 
 namespace {
 
-// Element by element, each index by hand.
+// Copies element by element.
 std::vector<uint8_t> reference(const TensorView &tensor) {
     const size_t size = dtype_size(tensor.dtype());
     const Shape dims = tensor.shape(), strides = *tensor.strides();
@@ -102,7 +102,7 @@ TEST_F(Strided, StridesOfWhatIsContiguous) {
     EXPECT_EQ((Numbers{3}), through<int64_t>(view(n.data() + 3, {}).with_strides({})));
 }
 
-// Layouts that nobody would think of, of every size of element.
+// Random layouts, with elements of all sizes.
 TEST_F(Strided, Random) {
     std::mt19937 random(20240229);
     const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
@@ -132,10 +132,10 @@ TEST_F(Strided, Random) {
                             strides[d] = -strides[d];
                             break;
                         case 2:
-                            step += size * below(3);  // a gap: part of a larger one
+                            step += size * below(3);  // a gap, as in a part of a larger tensor
                             break;
                         case 3:
-                            strides[d] += below(3);  // whatever
+                            strides[d] += below(3);  // may make the elements unaligned
                             break;
                     }
                     const int64_t reach = strides[d] * (dims[d] - 1);
@@ -165,7 +165,7 @@ TEST_F(Strided, Large) {
     through<int32_t>(view(values_in.data() + 10, {rows, columns - 20}).with_strides({columns * 4, 4}));
 }
 
-// The same gather, on the way into a variable.
+// Setting a variable gathers in the same way.
 TEST_F(Strided, IntoAVariable) {
     const Variable variable = scope.var("x");
     variable.set(view(n.data() + 11, {2, 3}).with_strides({-16, -8}));

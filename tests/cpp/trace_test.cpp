@@ -1,4 +1,4 @@
-// Recordings, from C and C++.
+// Traces, through C and C++.
 #include <sys/stat.h>
 
 #include "support.hpp"
@@ -23,17 +23,17 @@ TEST_F(Tracing, PushesAndPops) {
     const Floats x(100 * 1000);
 
     auto popping = in_thread([&] { return next_number(queue); });
-    ASSERT_TRUE(consumers_wait(queue, 1));  // for the producer
+    ASSERT_TRUE(consumers_wait(queue, 1));  // the pop waits for the producer
     push_number(queue, 7);
     EXPECT_EQ(7, popping.get());
-    large.push({view(x, {100, 1000})});  // copied by C
+    large.push({view(x, {100, 1000})});  // large enough to be copied in C
     auto pushing = in_thread([&] { large.push({view(x, {100, 1000})}); });
-    ASSERT_TRUE(producers_wait(large, 1));  // for room
+    ASSERT_TRUE(producers_wait(large, 1));  // the push waits for room
     EXPECT_TRUE(large.pop());
     pushing.get();
 
     trace.stop();
-    push_number(queue, 8);  // which nobody records
+    push_number(queue, 8);  // not recorded, since the trace has stopped
     const std::string chrome = trace.chrome(), summary = trace.summary(), table = trace.table();
     EXPECT_TRUE(contains(chrome, R"("name":"waits for a push","cat":"producer","ts":)")) << chrome;
     EXPECT_TRUE(contains(chrome, R"("name":"waits for room in a queue","cat":"full","ts":)")) << chrome;
@@ -47,15 +47,15 @@ TEST_F(Tracing, PushesAndPops) {
 
     const std::string file = path("trace.json");
     trace.save(file);
-    trace.save(file);  // replaces it
+    trace.save(file);  // replaces the file
     std::ifstream in(file, std::ios::binary);
     EXPECT_EQ(chrome, std::string(std::istreambuf_iterator<char>(in), {}));
     EXPECT_ERROR(FileError, -1, trace.save(path("none/trace.json")), "none/trace.json", "cannot be written");
     EXPECT_ERROR(FileError, -1, trace.save("/dev/full"), "/dev/full", "cannot be written");
 }
 
-// Takes at least four fifths of the time since it was made, however busy the machine is; and 100 ms at least, for
-// what comes after it was last asked.
+// Sleeps until its sleeps together are at least four fifths of the time since its construction, however busy the
+// machine is. Each sleep takes at least 100 ms, which outweighs the time after the last sleep.
 class Most {
     using Clock = std::chrono::steady_clock;
 
@@ -72,14 +72,14 @@ private:
     Clock::duration taken_{0};
 };
 
-// Until somebody sleeps in the reader for want of data.
+// Returns whether a thread sleeps in the reader now, because it has no data.
 bool someone_sleeps(const Reader &reader) {
     const auto slept = [&] { return std::stod(member(reader.stats(), "waited_seconds")); };
     const double before = slept();
     return slept() > before;
 }
 
-// A loop without a run, over a queue or a file, with or without a thread that reads ahead.
+// A loop that does not run a program, over a queue or a file, with or without a thread that reads ahead.
 class TracedLoop : public Tracing, public ::testing::WithParamInterface<std::tuple<bool, bool>> {
 protected:
     bool of_file() const { return std::get<0>(GetParam()); }
@@ -87,7 +87,7 @@ protected:
         return std::get<1>(GetParam()) ? reader.double_buffer({}, 1) : reader;
     }
 
-    // Reads the pass in the trace, and says what limited that.
+    // Reads the pass, stops the trace, and returns what limited the loop.
     std::string limit(const Trace &trace, const Reader &reader, const std::function<void()> &consume, int n) {
         for (int read = 0;; read++) {
             const auto tuple = reader.next(kStuck);
@@ -143,7 +143,7 @@ TEST_P(TracedLoop, IsLimitedByWhatItWaitsFor) {
     feeding.get();
 }
 
-// A copy cannot be held up: there are loops until nothing else has held up one.
+// A copy cannot be slowed down on purpose. So the loop is repeated until its copies take most of the time.
 TEST_P(TracedLoop, IsLimitedByItsCopies) {
     constexpr int64_t kRow = 1 << 20, kRows = 16;
     store("x.raw", std::string(kRow * kRows, 'x'));
@@ -172,7 +172,7 @@ INSTANTIATE_TEST_SUITE_P(Loops, TracedLoop, ::testing::Combine(::testing::Bool()
                                     (std::get<1>(info.param) ? "Ahead" : "");
                          });
 
-// read() into variables of a scope, and pops, are reads as well.
+// read() into the variables of a scope and pops count as reads.
 TEST_F(Tracing, ReadsIntoVariablesAndPops) {
     const Reader reader = create_py_array_reader(scope, "reader", "feeder");
     for (int64_t i = 0; i < 3; i++) push_number(queue, i);
@@ -198,7 +198,7 @@ TEST_F(Tracing, OneAtATime) {
     trace->stop();
     trace->stop();
     const Trace second;
-    trace->stop();  // is not the second's
+    trace->stop();  // does not stop the second trace
     EXPECT_ERROR(StateError, -1, Trace(), "stop it first");
     trace.reset();
     EXPECT_ERROR(StateError, -1, Trace(), "stop it first");
@@ -249,7 +249,7 @@ TEST_F(Tracing, BadArguments) {
         << err.message();
 }
 
-// Threads at work while recordings come and go.
+// Recordings start and stop while threads push and pop.
 TEST_F(Tracing, WhileThreadsWork) {
     std::atomic<bool> stop{false};
     auto producing = in_thread([&] {

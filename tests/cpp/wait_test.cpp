@@ -1,4 +1,4 @@
-// How calls wait, and what ends a wait: time, a token, a function, a signal.
+// How calls wait, and what ends a wait: a timeout, a cancel token, a poll function, a signal.
 #include <pthread.h>
 
 #include <csignal>
@@ -12,7 +12,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A queue that is full and one that is empty, and every call that blocks on them.
+// A full and an empty queue, and all calls that block on them.
 class Waiting : public Feed {
 protected:
     Waiting() {
@@ -51,7 +51,7 @@ TEST_F(Waiting, NotAtAll) {
     for (auto &blocking : all()) {
         SCOPED_TRACE(blocking.name);
         EXPECT_ERROR(Timeout, -1, blocking.call(Wait::none()), "time");
-        EXPECT_ERROR(Timeout, -1, blocking.call(-5s), "time");  // what is left of a deadline that is over
+        EXPECT_ERROR(Timeout, -1, blocking.call(-5s), "time");  // the rest of the time after a deadline
     }
     EXPECT_EQ(0u, waiting());
 }
@@ -75,7 +75,7 @@ TEST_F(Waiting, ForATime) {
     EXPECT_EQ(0u, waiting());
     EXPECT_EQ(1u, full.size());
     EXPECT_EQ(1, next_number(full, Wait::none()));
-    EXPECT_ERROR(Timeout, -1, full.pop(Wait::none()), "time");  // none of the pushes came late
+    EXPECT_ERROR(Timeout, -1, full.pop(Wait::none()), "time");  // no push took effect after its timeout
 }
 
 TEST_F(Waiting, WhatComesInTimeIsTaken) {
@@ -103,7 +103,7 @@ TEST_F(Waiting, EndsWhenTheTokenIsCancelled) {
         }
         token.cancel();
         EXPECT_ERROR(Cancelled, -1, blocked.get(), "cancel");
-        EXPECT_ERROR(Cancelled, -1, blocking.call(Wait().cancel(token)), "cancel");  // for good
+        EXPECT_ERROR(Cancelled, -1, blocking.call(Wait().cancel(token)), "cancel");  // it stays cancelled
         token.cancel();
     }
     EXPECT_EQ(0u, waiting());
@@ -153,7 +153,7 @@ TEST_F(Waiting, PollEndsAWait) {
         const Wait wait = Wait(kStuck).poll(
             [&] {
                 EXPECT_EQ(me, std::this_thread::get_id());
-                EXPECT_EQ(1u, full.size());  // it may call pyfeed
+                EXPECT_EQ(1u, full.size());  // the poll function may call pyfeed
                 return ++polls == 3;
             },
             1ms);
@@ -200,13 +200,30 @@ TEST_F(Waiting, PollsWhenItIsToldTo) {
         pf_tuple tuple = PF_TUPLE_INIT;
         return pf_queue_pop(empty.handle(), &wait, &tuple, nullptr);
     });
-    // Once by the time; from there on, not one call to pf_poll_now is missed, wherever the thread is.
+    // The first poll is periodic. After that, no call of pf_poll_now is missed, whatever the thread does at the time.
     for (int polls = 1; polls <= 1000; polls++) {
         ASSERT_TRUE(eventually([&] { return counts.polls >= polls; }));
         counts.stop = polls == 1000;
         ASSERT_EQ(PF_OK, pf_poll_now(nullptr));
     }
     EXPECT_EQ(PF_CANCELLED, status.get());
+    EXPECT_EQ(0u, waiting());
+}
+
+// A wait does not count a call of pf_poll_now from before it began. Without an interval it therefore polls once before
+// its first sleep.
+TEST_F(Waiting, PollsBeforeItSleepsWithoutAnInterval) {
+    PollCounts counts;
+    counts.stop = true;
+    ASSERT_EQ(PF_OK, pf_poll_now(nullptr));
+    pf_wait wait = PF_WAIT_INIT;
+    wait.timeout_ns = 10'000'000'000;
+    wait.poll_interval_ms = UINT32_MAX;
+    wait.poll = poll_on_signals_only;
+    wait.poll_context = &counts;
+    pf_tuple tuple = PF_TUPLE_INIT;
+    EXPECT_EQ(PF_CANCELLED, pf_queue_pop(empty.handle(), &wait, &tuple, nullptr));
+    EXPECT_EQ(1, counts.polls);
     EXPECT_EQ(0u, waiting());
 }
 
@@ -224,7 +241,7 @@ TEST_F(Waiting, PollAfterASignal) {
         empty.pop(Wait(kStuck).poll([&] { return polled = true; }, std::chrono::hours(1)));
     });
     ASSERT_TRUE(consumers_wait(empty, 1));
-    // A signal may come just before the thread sleeps: then the next one finds it asleep.
+    // A signal may arrive just before the thread sleeps. The next signal then finds the thread asleep.
     EXPECT_TRUE(eventually([&] {
         if (!polled) pthread_kill(thread, SIGUSR1);
         std::this_thread::sleep_for(1ms);
@@ -269,7 +286,7 @@ TEST_F(Waiting, CountsOfThoseWhoWait) {
     ASSERT_TRUE(producers_wait(full, 1));
     EXPECT_EQ(0u, empty.stats().waiting_producers);
     EXPECT_EQ(0u, full.stats().waiting_consumers);
-    // Waits in progress count already.
+    // The statistics include waits that are still in progress.
     while (full.stats().producers_waited_ns < 5'000'000) std::this_thread::yield();
     full.pop();
     pushing.get();
@@ -303,8 +320,8 @@ TEST_F(Waiting, MoreNanosecondsThanTheClockHasAreForEver) {
     EXPECT_EQ(PF_OK, popping.get());
 }
 
-// A handle that somebody releases while a call waits with it: the call may fail, but nothing of it stays
-// behind in the queue, which would wake a thread's stack that is gone.
+// A handle is released while a call waits with it. The call may fail, but must not leave its waiter in the queue: a
+// later wake-up would write to the stack of a thread that has ended.
 TEST_F(Waiting, AHandleReleasedMeanwhile) {
     for (const bool of_token : {false, true}) {
         pf_handle own = 0, token = 0;
@@ -327,7 +344,8 @@ TEST_F(Waiting, AHandleReleasedMeanwhile) {
     }
 }
 
-// A struct of a program that was built with a later header: what this library does not know is not read.
+// A longer struct, as of a program that was built with a later header. The library does not read the fields that it
+// does not know.
 TEST_F(Waiting, ALongerStruct) {
     struct {
         pf_wait wait;

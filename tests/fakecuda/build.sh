@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds the fake driver: build.sh FOLDER makes FOLDER/libcuda.so.1. CC is the compiler; CGO_CPPFLAGS or CGO_CFLAGS
-# say where cuda.h is; CFLAGS is for whatever else (-fsanitize=thread).
+# Builds the fake driver: build.sh FOLDER makes FOLDER/libcuda.so.1. CC is the compiler. CGO_CPPFLAGS or CGO_CFLAGS
+# must have the -I flag for cuda.h. CFLAGS has further flags, such as -fsanitize=thread.
 set -e
 here=$(dirname "$0")
 : "${1:?expected the folder for libcuda.so.1}" "${CC:=cc}"
@@ -10,7 +10,8 @@ if ! echo '#include <cuda.h>' | $CC $flags -E - >/dev/null 2>&1; then
     exit 1
 fi
 mkdir -p "$1"
-# It cannot be unloaded, as the driver cannot: its threads go on. Under another name first: somebody may be loading it.
+# nodelete: the library cannot be unloaded, since its threads continue. It is built under a temporary name and renamed,
+# because another process may be loading it.
 new=$(mktemp "$1/libcuda.XXXXXX")
 trap 'rm -f "$new"' EXIT
 $CC -std=c11 -D_GNU_SOURCE -O2 -g -Wall -Wextra -Werror -fPIC -shared -pthread -fvisibility=hidden $flags \

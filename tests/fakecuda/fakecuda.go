@@ -1,14 +1,15 @@
-// Package fakecuda builds the fake CUDA driver of this folder, a libcuda.so.1 on host memory, and controls it from Go
-// tests. fakecuda.h says what the fake is, which counts there are, and what every function here does in full.
+// Package fakecuda builds the fake CUDA driver of this folder, a libcuda.so.1 that uses host memory, and controls it
+// from Go tests. fakecuda.h describes the fake, its counts and all functions in full.
 //
-// A test that wants package cuda to find it builds it, has the driver opened from that path, and controls the same copy:
+// A test builds the fake, makes package cuda open the driver from that path, and controls the same copy of the library:
 //
 //	path := fakecuda.Build(t)
 //	fakecuda.Load(path)
 //	... driver.OpenFile(path)
 //	fakecuda.Fail("cuMemAlloc_v2", 3, 2, false)
 //
-// Streams and addresses are CUDA's, as integers. Codes are CUresults, 0 for success. Misspelt names panic.
+// Streams and addresses are those of CUDA, as integers. Codes are CUresults, 0 for success. The functions panic if they
+// get an unknown name.
 package fakecuda
 
 /*
@@ -17,7 +18,7 @@ package fakecuda
 
 #include "fakecuda.h"
 
-// The functions of fakecuda.h under names of their own, through pointers: nothing of the fake is linked in.
+// The functions of fakecuda.h are called through pointers, under other names, so that the fake is not linked.
 #define FUNCTIONS(F)                                                                                           \
 	F(int64_t, count, (const char *name), (name))                                                              \
 	F(int, await, (const char *name, int64_t at_least, double seconds), (name, at_least, seconds))             \
@@ -56,7 +57,7 @@ FUNCTIONS(F)
 ACTIONS(F)
 #undef F
 
-// Answers what is wrong, or NULL.
+// load opens the library and finds its functions. It returns a description of the error, or NULL.
 static const char *load(const char *path) {
 	void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (!library) return dlerror();
@@ -88,25 +89,25 @@ import (
 	"unsafe"
 )
 
-// Folder is where the sources are.
+// Folder returns the folder of the sources.
 func Folder() string {
 	_, file, _, _ := runtime.Caller(0)
 	return filepath.Dir(file)
 }
 
-// flags say where cuda.h is: to Go as it compiles package cuda, and to the compiler here.
+// flags returns the compiler flags with which Go compiles package cuda. They tell where cuda.h is.
 var flags = sync.OnceValue(func() string {
-	out, _ := exec.Command("go", "env", "CGO_CPPFLAGS", "CGO_CFLAGS").Output() // without Go, build.sh says what is missing
+	out, _ := exec.Command("go", "env", "CGO_CPPFLAGS", "CGO_CFLAGS").Output() // without Go, build.sh reports the missing flag
 	return strings.Join(strings.Fields(string(out)), " ")
 })
 
-// Environment is this process's, with CGO_CPPFLAGS for whatever includes cuda.h.
+// Environment returns the environment of this process, with the flags for cuda.h in CGO_CPPFLAGS.
 func Environment() []string { return append(os.Environ(), "CGO_CPPFLAGS="+flags(), "CGO_CFLAGS=") }
 
 var build = sync.OnceValues(func() (string, error) { return BuildWith("") })
 
-// Build compiles the fake and answers the path of its libcuda.so.1. Tests that run at the same time, and later ones,
-// share what was built of the same sources.
+// Build compiles the fake and returns the path of its libcuda.so.1. All tests share the library that was built from the
+// same sources.
 func Build(tb testing.TB) string {
 	tb.Helper()
 	path, err := build()
@@ -144,7 +145,7 @@ func BuildWith(more string) (string, error) {
 	return path, nil
 }
 
-// Load opens the library for the functions below. Who has opened it by this path, before or after, shares it.
+// Load opens the library for the functions below. All code in the process that opens this path uses the same copy.
 func Load(path string) {
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
@@ -163,30 +164,30 @@ func named(name string, f func(*C.char) C.int64_t) int64 {
 	return n
 }
 
-// Count is one of the counts of fakecuda.h.
+// Count returns one of the counts of fakecuda.h.
 func Count(name string) int64 {
 	return named(name, func(s *C.char) C.int64_t { return C.call_count(s) })
 }
 
-// Calls is how often an entry point was called ("cuMemAlloc_v2").
+// Calls returns how often an entry point, such as "cuMemAlloc_v2", was called.
 func Calls(name string) int64 { return Count(name) }
 
-// Await waits until a count, or the calls of an entry point, are at least so many, and says whether they are before time
-// is up.
+// Await waits until a count, or the number of calls of an entry point, is at least atLeast. It returns false after the
+// time limit.
 func Await(name string, atLeast int64, limit time.Duration) bool {
 	return named(name, func(s *C.char) C.int64_t {
 		return C.int64_t(C.call_await(s, C.int64_t(atLeast), C.double(limit.Seconds())))
 	}) == 1
 }
 
-// Complaint is the last hazard, misuse or leak in words.
+// Complaint describes the last hazard, misuse or leak.
 func Complaint() string {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	return C.GoString(C.call_complaint())
 }
 
-// Streams are those that were made and not destroyed, in the order in which they were made.
+// Streams returns the streams that were created and not destroyed, in the order of their creation.
 func Streams() []uint64 {
 	var all []uint64
 	for {
@@ -198,7 +199,7 @@ func Streams() []uint64 {
 	}
 }
 
-// Reset puts everything back but what is alive.
+// Reset resets settings, counts, failures, captures and broken contexts. Existing streams, events and memory remain.
 func Reset() { C.call_reset() }
 
 func fail(call string, nth, code int, later, on bool) {
@@ -216,80 +217,81 @@ func truth(is bool) C.int {
 	return 0
 }
 
-// Fail has the nth call of an entry point ("*": of any) from now on fail with a code; later: its work does, when it runs.
+// Fail makes the nth call of an entry point ("*": of any) from now on fail with a code. If later is true, the call
+// succeeds and its work fails when it runs.
 func Fail(call string, nth, code int, later bool) { fail(call, nth, code, later, false) }
 
-// FailFrom has the nth and all later calls fail.
+// FailFrom makes the nth and all later calls fail.
 func FailFrom(call string, nth, code int) { fail(call, nth, code, false, true) }
 
 // Break breaks the context of a device.
 func Break(device, code int) int { return int(C.call_break(C.int(device), C.int(code))) }
 
-// SetDevices says how many devices there are, before cuInit.
+// SetDevices sets the number of devices. It must be called before cuInit.
 func SetDevices(n int) { C.call_devices(C.int(n)) }
 
 // SetMemory limits the memory of each device.
 func SetMemory(bytes int64) { C.call_memory(C.uint64_t(bytes)) }
 
-// SetPinned limits pinned and registered memory, in all.
+// SetPinned limits pinned and registered memory together.
 func SetPinned(bytes int64) { C.call_pinned(C.uint64_t(bytes)) }
 
-// SetBandwidth says how fast a copy to or from the host is, in 1e9 bytes a second, and what it takes besides.
+// SetBandwidth sets the speed of copies to and from the host, in 1e9 bytes a second, and the additional time of each.
 func SetBandwidth(gbps float64, latency time.Duration) {
 	C.call_pace(C.double(gbps), C.double(latency.Seconds()*1e6))
 }
 
-// Deinitialize has every call answer as if the process ended, until it is taken back.
+// Deinitialize makes every call fail as at the end of the process, until it is called with false.
 func Deinitialize(yes bool) { C.call_deinitialize(truth(yes)) }
 
-// Pause holds a stream. Nothing is running there when it returns.
+// Pause holds a stream. No work of the stream is running when Pause returns.
 func Pause(stream uint64) int { return Let(stream, 0) }
 
-// Resume lets a stream go on.
+// Resume lets all work of a stream begin again.
 func Resume(stream uint64) int { return Let(stream, -1) }
 
-// Let lets n more pieces of a stream's work begin.
+// Let lets n more pieces of work of a stream begin.
 func Let(stream uint64, n int) int { return int(C.call_let(C.uint64_t(stream), C.int64_t(n))) }
 
 // PauseCopies holds copies to a device, in all streams.
 func PauseCopies(device int) int { return LetCopies(device, 0) }
 
-// ResumeCopies lets them go on.
+// ResumeCopies lets all copies to a device begin again.
 func ResumeCopies(device int) int { return LetCopies(device, -1) }
 
 // LetCopies lets n more copies to a device begin.
 func LetCopies(device, n int) int { return int(C.call_let_copies(C.int(device), C.int64_t(n))) }
 
-// NewStream makes a consumer's stream in the primary context of a device.
+// NewStream creates a stream in the primary context of a device, as a consumer does.
 func NewStream(device int, nonBlocking bool) (stream uint64, code int) {
 	var s C.uint64_t
 	code = int(C.call_stream_create(C.int(device), truth(nonBlocking), &s))
 	return uint64(s), code
 }
 
-// DestroyStream waits for the work of a stream of NewStream and destroys it.
+// DestroyStream waits for the work of a stream of NewStream and destroys the stream.
 func DestroyStream(stream uint64) int { return int(C.call_stream_destroy(C.uint64_t(stream))) }
 
 // Synchronize waits for the work of a stream.
 func Synchronize(stream uint64) int { return int(C.call_synchronize(C.uint64_t(stream))) }
 
-// A Range is memory of a device.
+// A Range is a range of device memory.
 type Range struct{ Address, Bytes uint64 }
 
-// Kernel submits work that takes so long, reads one range and fills another with 0xC3. A code other than 0 is what it
-// fails with when it runs.
+// Kernel submits work that takes some time, reads one range and fills another with 0xC3. If code is not 0, the work
+// fails with it when it runs.
 func Kernel(stream uint64, takes time.Duration, reads, writes Range, code int) int {
 	return int(C.call_kernel(C.uint64_t(stream), C.double(takes.Seconds()*1e6), C.uint64_t(reads.Address), C.uint64_t(reads.Bytes),
 		C.uint64_t(writes.Address), C.uint64_t(writes.Bytes), C.int(code)))
 }
 
-// A Hashed is the hash of memory of a device at a point of a stream.
+// A Hashed is the hash of device memory at a point of a stream.
 type Hashed struct {
 	stream uint64
 	out    *C.uint64_t
 }
 
-// Sum submits work that hashes memory of a device.
+// Sum submits work that hashes device memory.
 func Sum(stream, address, bytes uint64) (h Hashed, code int) {
 	h = Hashed{stream, (*C.uint64_t)(C.calloc(1, 8))}
 	if code = int(C.call_sum(C.uint64_t(stream), C.uint64_t(address), C.uint64_t(bytes), h.out)); code != 0 {
@@ -298,7 +300,7 @@ func Sum(stream, address, bytes uint64) (h Hashed, code int) {
 	return h, code
 }
 
-// Value waits for the stream and answers the hash, as of Hash. Call it once.
+// Value waits for the stream and returns the hash, which can be compared with that of Hash. It must be called once.
 func (h Hashed) Value() (hash uint64, code int) {
 	code = Synchronize(h.stream)
 	hash = uint64(*h.out)
@@ -306,29 +308,30 @@ func (h Hashed) Value() (hash uint64, code int) {
 	return hash, code
 }
 
-// Hash is that of host memory, for comparison with Sum's.
+// Hash returns the hash of host memory, for comparison with that of Sum.
 func Hash(b []byte) uint64 {
 	return uint64(C.call_hash(unsafe.Pointer(unsafe.SliceData(b)), C.uint64_t(len(b))))
 }
 
-// Peek is device memory as it is now.
+// Peek returns device memory as it is now.
 func Peek(address uint64, n int) (b []byte, code int) {
 	b = make([]byte, n)
 	code = int(C.call_peek(C.uint64_t(address), unsafe.Pointer(unsafe.SliceData(b)), C.uint64_t(n)))
 	return b, code
 }
 
-// How captures and other threads get along.
+// The modes of captures, which decide what other threads may call meanwhile.
 const (
 	Global = iota
 	ThreadLocal
 	Relaxed
 )
 
-// BeginCapture begins to capture a stream, on the thread that calls: a test whose capture is not Relaxed locks its own.
+// BeginCapture begins to capture a stream, in the calling thread. If the mode is not Relaxed, the test must lock its
+// goroutine to the thread.
 func BeginCapture(stream uint64, mode int) int {
 	return int(C.call_begin_capture(C.uint64_t(stream), C.int(mode)))
 }
 
-// EndCapture answers what cuStreamEndCapture would.
+// EndCapture ends a capture and returns the result of cuStreamEndCapture.
 func EndCapture(stream uint64) int { return int(C.call_end_capture(C.uint64_t(stream))) }

@@ -13,14 +13,14 @@ import (
 	"github.com/pyfeed/pyfeed/tests/fakecuda"
 )
 
-// The self tests are in C, and run as they are, with ThreadSanitizer, and with AddressSanitizer.
+// The self tests are C programs. They run without a sanitizer, with ThreadSanitizer, and with AddressSanitizer.
 var variants = map[string]string{
 	"plain":  "",
 	"thread": "-fsanitize=thread",
 	"memory": "-fsanitize=address,undefined -fno-sanitize-recover=undefined",
 }
 
-// compile builds a self test against a variant of the fake. It finds that one wherever it is run.
+// compile builds a self test with a variant of the fake. The program has the path of that library.
 func compile(t *testing.T, name, flags string) string {
 	t.Helper()
 	library, err := fakecuda.BuildWith(flags)
@@ -29,7 +29,7 @@ func compile(t *testing.T, name, flags string) string {
 	}
 	source := filepath.Join(fakecuda.Folder(), "selftest", name+".c")
 	for _, path := range []string{source, filepath.Join(fakecuda.Folder(), "selftest", "check.h")} {
-		if _, err := os.Stat(path); err != nil { // so that Go knows what a cached result depends on
+		if _, err := os.Stat(path); err != nil { // makes Go's test cache depend on the file
 			t.Fatal(err)
 		}
 	}
@@ -43,7 +43,7 @@ func compile(t *testing.T, name, flags string) string {
 	return program
 }
 
-// run answers what a program prints; it is over, or killed, in time.
+// run returns the output of a program. The program is killed when the test's time is over.
 func run(t *testing.T, program string, arguments, environment []string) (stdout, stderr string, err error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program, arguments...)
@@ -63,7 +63,7 @@ func passes(t *testing.T, program string, arguments, environment []string, expec
 	return stderr
 }
 
-// What CUDA says, by its own calls.
+// The rules of CUDA, tested through the driver's own calls.
 func TestRulesOfCUDA(t *testing.T) {
 	for name, flags := range variants {
 		t.Run(name, func(t *testing.T) {
@@ -73,8 +73,8 @@ func TestRulesOfCUDA(t *testing.T) {
 	}
 }
 
-// What the fake has besides: each test in a process of its own.
-func TestWhatOnlyTheFakeDoes(t *testing.T) {
+// The additional functions of the fake, each tested in its own process.
+func TestFakeOnly(t *testing.T) {
 	for name, flags := range variants {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -82,7 +82,7 @@ func TestWhatOnlyTheFakeDoes(t *testing.T) {
 			list, _, err := run(t, program, nil, nil)
 			tests := strings.Fields(list)
 			if err != nil || len(tests) < 20 {
-				t.Fatalf("found %d tests only, %v", len(tests), err)
+				t.Fatalf("found only %d tests, %v", len(tests), err)
 			}
 			for _, test := range tests {
 				t.Run(test, func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestReport(t *testing.T) {
 	program := compile(t, "fake", "")
 	stderr := passes(t, program, []string{"consumer"}, []string{"FAKECUDA_REPORT=1"}, "ok\n")
 	if !strings.HasPrefix(stderr, "fakecuda: calls=") || strings.Count(stderr, "\n") != 1 {
-		t.Errorf("expected a line with a report of calls only, found %q", stderr)
+		t.Errorf("expected only a line with a report of calls, found %q", stderr)
 	}
 	if stderr := passes(t, program, []string{"consumer"}, nil, "ok\n"); stderr != "" {
 		t.Errorf("expected nothing on stderr, found %q", stderr)
@@ -130,7 +130,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// A variable that is misspelt ends the process before a test passes for want of it.
+// A wrong value of a variable ends the process, so that no test passes only because the value has no effect.
 func TestBadEnvironment(t *testing.T) {
 	program := compile(t, "fake", "")
 	for variable, why := range map[string]string{
@@ -150,7 +150,7 @@ func TestBadEnvironment(t *testing.T) {
 	}
 }
 
-// The same from Go: everything that package fakecuda has, once.
+// All functions of the Go package, each called at least once.
 func TestFromGo(t *testing.T) {
 	fakecuda.Load(fakecuda.Build(t))
 	fakecuda.Reset()

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// A header is what programs compile in of pyfeed.h: by name, in a form that does not depend on comments, line breaks or the
-// names of parameters.
+// A header holds the declarations of pyfeed.h that become part of compiled programs, by name. Their form does not depend
+// on comments, line breaks or the names of parameters.
 type header struct {
 	functions, types, constants map[string]string
 	structs                     map[string][]string // their fields, in order
@@ -29,7 +29,7 @@ var (
 	definition = regexp.MustCompile(`(?m)^#define (PF_\w+)[ \t]+(.*)$`)
 )
 
-// Not part of what a program depends on: the release, what only an initialiser of the header's own says, and a keyword.
+// notCompared matches the definitions on which compiled programs do not depend: PF_VERSION, PF_API and the initialisers.
 var notCompared = regexp.MustCompile(`^PF_(VERSION|API|\w+_INIT)$`)
 
 func parseHeader(text string) header {
@@ -67,7 +67,8 @@ func parseHeader(text string) header {
 
 var lastName = regexp.MustCompile(`\b\w+$`)
 
-// parameterTypes drops the names of parameters. A parameter that is a function has no parameters with commas.
+// parameterTypes returns a parameter list without the names. It requires that a parameter that is a function pointer has
+// no comma in its own parameter list.
 func parameterTypes(list string) string {
 	var types []string
 	for _, p := range strings.Split(list, ",") {
@@ -85,7 +86,7 @@ func parameterTypes(list string) string {
 	return strings.Join(types, ", ")
 }
 
-// fields are the declarations of a struct's fields, one each.
+// fields returns the declarations of a struct's fields, one string for each field.
 func fields(body string) (all []string) {
 	for _, f := range strings.Split(body, ";") {
 		f = strings.TrimSpace(f)
@@ -103,10 +104,10 @@ func fields(body string) (all []string) {
 	return all
 }
 
-// sized is how a struct begins that may grow.
+// sized is the first field of every struct that may grow.
 const sized = "uint32_t size"
 
-// changes are what a program that was compiled with the older header would find changed.
+// changes returns the differences that a program compiled with the older header would find in the newer one.
 func changes(older, newer header) (all []string) {
 	compare := func(what string, older, newer map[string]string) {
 		for _, name := range slices.Sorted(maps.Keys(older)) {
@@ -135,7 +136,8 @@ func changes(older, newer header) (all []string) {
 	return all
 }
 
-// A frozen header is changed by no release. Until its release is out it is a copy of pyfeed.h, made anew with each change.
+// Once a release is out, its header in tests/abi never changes. Until then the header is a copy of pyfeed.h, which is
+// renewed with each change.
 func TestNothingThatAReleaseHadIsChanged(t *testing.T) {
 	frozen, err := filepath.Glob(filepath.Join(root, "tests/abi/pyfeed-*.h"))
 	if err != nil || len(frozen) == 0 {
@@ -146,7 +148,7 @@ func TestNothingThatAReleaseHadIsChanged(t *testing.T) {
 		name := filepath.Base(path)
 		older := parseHeader(read(t, "tests/abi/"+name))
 		if len(older.functions) < 90 || len(older.constants) < 60 || len(older.structs) < 15 || len(older.types) < 4 {
-			t.Errorf("%s: found %d functions, %d constants, %d structs and %d types only", name, len(older.functions),
+			t.Errorf("%s: found only %d functions, %d constants, %d structs and %d types", name, len(older.functions),
 				len(older.constants), len(older.structs), len(older.types))
 		}
 		for _, change := range changes(older, now) {
@@ -182,7 +184,7 @@ func TestChangesOfAHeaderAreFound(t *testing.T) {
 	} {
 		changed := strings.Replace(text, change.from, change.to, 1)
 		if changed == text {
-			t.Errorf("%s: there is no %q in the header", name, change.from)
+			t.Errorf("%s: %q is not in the header", name, change.from)
 			continue
 		}
 		found := changes(older, parseHeader(changed))
@@ -201,7 +203,7 @@ func TestChangesOfAHeaderAreFound(t *testing.T) {
 	} {
 		changed := strings.Replace(text, change.from, change.to, 1)
 		if changed == text {
-			t.Errorf("%s: there is no %q in the header", name, change.from)
+			t.Errorf("%s: %q is not in the header", name, change.from)
 			continue
 		}
 		if found := changes(older, parseHeader(changed)); len(found) > 0 {
@@ -210,7 +212,8 @@ func TestChangesOfAHeaderAreFound(t *testing.T) {
 	}
 }
 
-// Every declaration has a doc comment that names the first release that has it, and every struct the size that it had.
+// Every declaration of pyfeed.h needs a doc comment that ends with the first release that has the declaration. Every
+// struct needs a constant with its size in that release.
 func TestEveryDeclarationOfTheHeaderSaysSinceWhen(t *testing.T) {
 	text := read(t, "capi/pyfeed.h")
 	declarations := regexp.MustCompile(`(?m)^(?:PF_API .*|typedef .*|enum \{.*|#define PF_.*)$`).FindAllStringIndex(text, -1)
@@ -228,7 +231,7 @@ func TestEveryDeclarationOfTheHeaderSaysSinceWhen(t *testing.T) {
 		}
 	}
 	if count < 140 {
-		t.Errorf("found %d declarations only", count)
+		t.Errorf("found only %d declarations", count)
 	}
 	h := parseHeader(text)
 	for name := range h.structs {

@@ -1,5 +1,6 @@
-// Package lint tests rules of the source that no compiler checks: which package may import which, which may
-// import "C", how large a package may be, and that every C function stops panics and refuses forked children.
+// Package lint tests rules of the source that no compiler checks: which packages a package may import, which packages
+// may import "C", how large a package may be, which names are retired, that every C function stops panics and refuses
+// forked children, and that the declarations of earlier releases of pyfeed.h are unchanged.
 package lint
 
 import (
@@ -20,8 +21,8 @@ const (
 	module = "github.com/pyfeed/pyfeed/"
 )
 
-// allowed is the packages of this module that each package may import. Dependencies point one way; a new package is added
-// here, and to the layout in docs/design.md.
+// allowed lists the packages of this module that each package may import. Imports point one way. A new package must be
+// added here and to the layout in docs/design.md.
 var allowed = map[string][]string{
 	"pyfeed/memory":   {},
 	"pyfeed/trace":    {},
@@ -31,15 +32,18 @@ var allowed = map[string][]string{
 	"pyfeed/staging":  {"pyfeed", "pyfeed/memory", "pyfeed/trace", "pyfeed/wait"},
 	"readers/storage": {"pyfeed", "pyfeed/memory"},
 
-	"readers/internal/order": {},
-	"readers/internal/async": {"pyfeed", "pyfeed/trace", "pyfeed/wait"},
+	"readers/internal/permutation": {},
+	"readers/internal/async":       {"pyfeed", "pyfeed/trace", "pyfeed/wait"},
+	"readers/internal/anchor":      {},
+	"readers/state":                {"pyfeed"},
 
-	"readers/record":  {"pyfeed", "pyfeed/memory", "readers/internal/order", "readers/storage"},
-	"readers":         {"pyfeed", "pyfeed/memory", "pyfeed/trace", "pyfeed/wait", "readers/record"},
-	"readers/sources": {"pyfeed", "pyfeed/memory", "readers", "readers/internal/order"},
-	"readers/files": {"pyfeed", "pyfeed/memory", "pyfeed/trace", "pyfeed/wait", "readers", "readers/internal/async",
-		"readers/internal/order", "readers/record", "readers/storage"},
-	"readers/decorators": {"pyfeed", "pyfeed/memory", "pyfeed/trace", "pyfeed/wait", "readers", "readers/record"},
+	"readers/record":  {"pyfeed", "pyfeed/memory", "readers/internal/permutation", "readers/storage"},
+	"readers":         {"pyfeed", "pyfeed/memory", "pyfeed/trace", "pyfeed/wait", "readers/record", "readers/state"},
+	"readers/sources": {"pyfeed", "pyfeed/memory", "pyfeed/wait", "readers", "readers/internal/permutation", "readers/state"},
+	"readers/files": {"internal/limits", "pyfeed", "pyfeed/memory", "pyfeed/trace", "pyfeed/wait", "readers", "readers/internal/anchor",
+		"readers/internal/async", "readers/internal/permutation", "readers/record", "readers/state", "readers/storage"},
+	"readers/decorators": {"pyfeed", "pyfeed/memory", "pyfeed/trace", "pyfeed/wait", "readers", "readers/internal/anchor", "readers/record",
+		"readers/state"},
 	"readers/ops": {"pyfeed", "pyfeed/wait", "readers", "readers/decorators", "readers/files", "readers/internal/async",
 		"readers/record", "readers/sources", "readers/storage"},
 	"readers/internal/readertest": {"pyfeed", "pyfeed/memory", "pyfeed/trace", "pyfeed/wait", "readers", "readers/record",
@@ -74,33 +78,34 @@ var allowed = map[string][]string{
 	"tests/lint":     {},
 }
 
-// format is the packages that a file format may import.
+// format lists the packages that a file format may import.
 var format = []string{"pyfeed", "pyfeed/memory", "readers/record", "readers/storage"}
 
-// allowedInTests is the packages that only the tests of a package import in addition: readers of real files, and simulated
-// devices.
+// allowedInTests lists the packages that only the tests of a package may import: for example readers of real files and
+// the fake CUDA driver.
 var allowedInTests = map[string][]string{
-	"capi":               {"tests/fakecuda"},
-	"cuda":               {"readers", "readers/decorators", "readers/sources", "tests/fakecuda"},
-	"cuda/driver":        {"tests/fakecuda"},
-	"program":            {"cuda", "readers/files", "readers/npy", "tests/fakecuda"},
-	"readers":            {"readers/ops", "readers/storage"},
-	"readers/all":        {"pyfeed", "pyfeed/memory", "pyfeed/wait", "readers", "readers/files", "readers/ops", "readers/record"},
+	"capi":        {"tests/fakecuda"},
+	"cuda":        {"readers", "readers/decorators", "readers/sources", "tests/fakecuda"},
+	"cuda/driver": {"tests/fakecuda"},
+	"program":     {"cuda", "readers/files", "readers/npy", "tests/fakecuda"},
+	"readers":     {"readers/ops", "readers/storage"},
+	"readers/all": {"internal/limits", "pyfeed", "pyfeed/memory", "pyfeed/wait", "readers", "readers/files", "readers/formattest", "readers/internal/readertest",
+		"readers/ops", "readers/record", "readers/state"},
 	"readers/npy":        {"readers", "readers/ops"},
 	"readers/decorators": {"readers/internal/readertest", "readers/sources"},
 	"readers/external":   {"readers", "readers/internal/readertest", "readers/ops"},
 	"readers/files":      {"readers/internal/readertest"},
-	"readers/ops":        {"cuda", "internal/limits", "pyfeed/memory", "readers/internal/order", "readers/internal/readertest"},
+	"readers/ops":        {"cuda", "internal/limits", "pyfeed/memory", "readers/internal/permutation", "readers/internal/readertest"},
 	"readers/record":     {"readers/internal/readertest"},
 }
 
-// formatTests is the package that the tests of file formats share. Nothing else may import it.
+// formatTests is the package that the tests of file formats share. No other code may import it.
 const formatTests = "readers/formattest"
 
-// importsC is the packages that may import "C".
+// importsC lists the packages that may import "C".
 var importsC = map[string]bool{"capi": true, "cuda/driver": true, "pyfeed/memory": true, "tests/fakecuda": true}
 
-// files parses every Go file of the module and calls f with its package's folder.
+// files parses every Go file of the module and calls f with the folder of its package, its path and its syntax tree.
 func files(t *testing.T, f func(dir, path string, file *ast.File)) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -137,13 +142,13 @@ func TestImportsPointOneWay(t *testing.T) {
 		for _, spec := range file.Imports {
 			name := strings.Trim(spec.Path.Value, `"`)
 			if name == "C" && !importsC[dir] {
-				t.Errorf("%s: only capi, the driver's package and memory may import \"C\"", path)
+				t.Errorf("%s: only capi, cuda/driver, pyfeed/memory and tests/fakecuda may import \"C\"", path)
 			}
 			ours, is := strings.CutPrefix(name, module)
 			if !is {
 				continue
 			}
-			ok := slices.Contains(may, ours) || ours == dir // an example of how it is used
+			ok := slices.Contains(may, ours) || ours == dir // an Example test imports its own package
 			if strings.HasSuffix(path, "_test.go") {
 				ok = ok || slices.Contains(allowedInTests[dir], ours) || ours == formatTests && slices.Contains(allowed["readers/all"], dir)
 			}
@@ -154,12 +159,13 @@ func TestImportsPointOneWay(t *testing.T) {
 	})
 	for dir := range allowed {
 		if !seen[dir] {
-			t.Errorf("there is no package %s: take it out of this test's table", dir)
+			t.Errorf("the package %s does not exist: remove it from this test's table", dir)
 		}
 	}
 }
 
-// TestNoImportCycle covers the table too, in which an import that no file has yet could close a cycle.
+// TestNoImportCycle looks for cycles in the imports of all files and in the table of allowed imports, which may allow
+// imports that no file has yet.
 func TestNoImportCycle(t *testing.T) {
 	imports := map[string][]string{}
 	for dir, may := range allowed {
@@ -196,8 +202,8 @@ func TestNoImportCycle(t *testing.T) {
 	}
 }
 
-// TestNoPackageIsTooLarge keeps packages small enough to be read as a whole: one fifth of all lines at most, subfolders
-// and tests not counted.
+// TestNoPackageIsTooLarge keeps packages small enough to be read as a whole: a package may have at most a fifth of all
+// lines of Go. Subfolders and tests do not count.
 func TestNoPackageIsTooLarge(t *testing.T) {
 	lines, total := map[string]int{}, 0
 	files(t, func(dir, path string, _ *ast.File) {
@@ -215,7 +221,8 @@ func TestNoPackageIsTooLarge(t *testing.T) {
 	}
 }
 
-// A goroutine that panics ends the trainer's process: wait.Go starts every goroutine, with a recover.
+// A panic in a goroutine without a recover ends the trainer's process. So every goroutine must be started by wait.Go,
+// which recovers; its own go statement, in background.go, is the only one.
 func TestNoBareGoroutines(t *testing.T) {
 	files(t, func(dir, path string, file *ast.File) {
 		if strings.HasSuffix(path, "_test.go") || dir == "pyfeed/wait" && filepath.Base(path) == "background.go" {
@@ -223,7 +230,7 @@ func TestNoBareGoroutines(t *testing.T) {
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
 			if _, is := n.(*ast.GoStmt); is {
-				t.Errorf("%s: a go statement without a recover of its own", path)
+				t.Errorf("%s: a go statement outside pyfeed/wait/background.go: use wait.Go, which recovers panics", path)
 			}
 			return true
 		})
@@ -243,7 +250,7 @@ func TestEveryExportIsGuarded(t *testing.T) {
 			}
 			exports++
 			if !strings.HasPrefix(f.Name.Name, "pfgo_") {
-				t.Errorf("%s: %s: an export without the prefix of those that guard.h stands before", path, f.Name.Name)
+				t.Errorf("%s: %s: expected the prefix pfgo_, which all exports have whose C entry points use guard.h", path, f.Name.Name)
 			}
 			if len(f.Body.List) == 0 || !isGuard(f.Body.List[0]) {
 				t.Errorf("%s: %s does not begin with defer guard", path, f.Name.Name)
@@ -251,7 +258,7 @@ func TestEveryExportIsGuarded(t *testing.T) {
 		}
 	})
 	if exports < 30 {
-		t.Errorf("found %d exports only: this test looks in the wrong place", exports)
+		t.Errorf("found only %d exports: this test looks in the wrong place", exports)
 	}
 }
 
@@ -272,11 +279,11 @@ func isGuard(s ast.Stmt) bool {
 	return is && name.Name == "guard"
 }
 
-// withoutGo is the functions that do not call Go, so that they need no check.
+// withoutGo lists the functions that need no CHECK_ALIVE: they do not call Go, or check without it.
 var withoutGo = map[string]bool{
 	"pf_abi_version": true, "pf_version": true, "pf_dtype_name": true, "pf_dtype_size": true, "pf_status_name": true,
 	"pf_error_release": true, "pf_string_release": true,
-	"pf_tuple_release": true, // checks by itself: it has no error to return
+	"pf_tuple_release": true, // checks without CHECK_ALIVE, since it cannot return an error
 }
 
 func TestEveryFunctionOfTheHeaderRefusesForkedChildren(t *testing.T) {
@@ -288,18 +295,18 @@ func TestEveryFunctionOfTheHeaderRefusesForkedChildren(t *testing.T) {
 	}
 	declared := regexp.MustCompile(`(?m)^PF_API [^;(]*?\*?(pf_\w+)\(`).FindAllStringSubmatch(header, -1)
 	if len(declared) < 30 {
-		t.Fatalf("found %d functions in the header only", len(declared))
+		t.Fatalf("found only %d functions in the header", len(declared))
 	}
 	for _, d := range declared {
 		name := d[1]
 		body := regexp.MustCompile(`(?ms)^[\w ]+ \*?` + name + `\([^;{]*\)\s*\{(.*?)^\}|^[\w ]+ \*?` + name + `\([^;{]*\)\s*\{([^\n]*)\}`).FindStringSubmatch(entry)
 		if body == nil {
-			t.Errorf("%s is declared but in no C file of capi", name)
+			t.Errorf("%s is declared in pyfeed.h but defined in no C file of capi", name)
 			continue
 		}
 		before, _, enters := strings.Cut(body[1], "CHECK_ALIVE(err);")
 		if !withoutGo[name] && (!enters || strings.Contains(before, "pfgo_")) {
-			t.Errorf("%s calls Go without CHECK_ALIVE before", name)
+			t.Errorf("%s calls Go without CHECK_ALIVE(err) first", name)
 		}
 	}
 }

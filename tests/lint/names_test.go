@@ -13,7 +13,8 @@ import (
 	"testing"
 )
 
-// retired is names that must not be declared again in a folder or its subfolders, each with the standard term in use.
+// retired lists names that must not be declared in a folder or its subfolders, each with the standard term that replaced
+// the name.
 var retired = []struct {
 	dir, suffix string
 	terms       map[string]string
@@ -24,10 +25,26 @@ var retired = []struct {
 		"handedBack": "requeued", "hurry": "warmup", "likeness": "fileSignature", "pile": "flush", "portion": "blockRef",
 		"pump": "prefetcher", "relieve": "leaveStandby", "settling": "exportPool", "unlike": "firstMismatch", "unmade": "failed",
 		"urge": "wakeWorkers", "worth": "minBatchWork",
+		"awayTime": "pauseTime", "byItself": "singleRead", "deck": "randomFiles", "dontWake": "noWakeUp", "learnLength": "noteFileLength",
+		"longAway": "longPause", "onTrial": "verifying", "inTrial": "verifying", "setTrial": "setVerification",
+		"Lookahead": "PeekBuffer", "toSkip": "numToSkip", "untouched": "numUntaken",
+		"Alike": "UniformReader", "Balance": "CheckLeaks", "Described": "Describer", "Ending": "EndReporter", "Gave": "Produced",
+		"Intact": "CheckTruncated", "Look": "Poll", "LookEvery": "PollEvery", "Numbered": "Numberer", "Packed": "CompressedInput",
+		"Says": "ExpectError", "anyOther": "anyFollowing", "asItIs": "mayBeUncompressed", "atHand": "nextInMemory",
+		"barren": "sinceOutput", "blanks": "zeroRun", "dropRoom": "releaseBlock", "flaw": "chunkFault", "inPacked": "withDecompressed",
+		"leastAlike": "minUniform", "leastHead": "minHead", "misfit": "badNumber", "mostBarren": "maxSinceOutput",
+		"mostRecord": "maxRecord", "mostTried": "maxSearched", "passing": "skippedMember", "rareEntry": "parseGeneralEntry",
+		"retried": "retryInterrupted", "sought": "searchInterrupted", "unplain": "notPlain", "untold": "undelivered",
 	}},
 	{"pyfeed", ".go", map[string]string{
 		"Giver": "Owner", "Intact": "CheckTruncated", "Never": "NonBlocking", "Room": "AllocateTensor",
 		"Settle": "EnsureExportable", "Sole": "IsUnique", "Turn": "TimeSlice", "TurnLength": "timeSliceLength",
+		"KnownThread": "CurrentThread", "crowded": "forRoom", "everybody": "shared", "lookAt": "checkWorker", "mapAgain": "remap",
+		"mostKept": "maxCachedBytes", "overGate": "shutDownGate", "uncounted": "ownerCounts", "untold": "incompleteReason",
+	}},
+	{"program", ".go", map[string]string{
+		"about": "prefixError", "adopt": "addAll", "brain": "bfloat16", "byHand": "interpreter", "followed": "suffixError",
+		"give": "setOutput", "must": "required", "reworded": "mapErrorText", "scribble": "overwriteAll",
 	}},
 	{"capi", ".go", map[string]string{
 		"answer": "setError", "give": "newHandle", "giveBack": "releaseTuple", "known": "fillable", "knownThread": "callerThread",
@@ -41,7 +58,8 @@ var retired = []struct {
 		"Dims": "Shape", "Feeding": "QueueBase", "Give": "Emit", "ProducerFailed": "ProducerError", "Slot": "Reservation",
 		"WorkerDied": "WorkerError",
 	}},
-	{"cuda", ".go", map[string]string{"Hosted": "Emulated", "twin": "emulated device", "twins": "emulated devices"}},
+	{"cuda", ".go", map[string]string{"Hosted": "Emulated", "twin": "emulated device", "twins": "emulated devices",
+		"lose": "setLost", "loseTo": "failWith", "soon": "testTimeout", "tapped": "interceptedPort"}},
 	{"benchmarks", ".py", map[string]string{
 		"NotOffered": "NotSupported", "Row": "Case", "Trainer": "Runner", "Way": "Library", "chosen": "selected",
 		"in_turns": "interleave", "way": "library", "ways": "libraries",
@@ -49,21 +67,35 @@ var retired = []struct {
 	{"tests/long", ".py", map[string]string{
 		"Finding": "Failure", "drawn": "random_of_round", "nothing_left": "no_leaks", "play": "run_round", "told": "described",
 	}},
-	{"tests/python", ".py", map[string]string{"ways_in": "push_modes"}},
+	{"tests/python", ".py", map[string]string{"HOSTILE": "ADVERSARIAL", "ways_in": "push_modes"}},
+	{"python", ".py", map[string]string{
+		"Work": "MapTask", "_HEARSAY": "_EXIT_STATUS_WAIT", "_told": "_format_exception", "_under": "_derive",
+		"a_place": "check_place", "a_program": "check_program", "a_scope": "check_scope", "homeless": "reader_owned",
+		"movers": "daemon_threads", "shown": "format_value", "takes": "validate", "told": "format_exception",
+		"unlike": "check_length", "untold": "report_unraisable",
+	}},
+	{"python", ".c", map[string]string{
+		"WOKEN_FOR": "GIL_RELEASE_BYTES", "answer": "none_or_error", "queue_over": "queue_wrap", "text_give": "take_text",
+		"tuple_give": "tuple_to_python", "workers_over": "workers_wrap",
+	}},
 	{"tests/cpp", ".cpp", map[string]string{"WaysIn": "PushModes"}},
 }
 
-// retiredPaths is files and folders that were renamed after standard terms.
+// retiredPaths lists files and folders that were renamed to standard terms.
 var retiredPaths = []string{
 	"benchmarks/measuring", "benchmarks/tasks", "benchmarks/ways",
 	"capi/calls.go", "capi/entry.c", "capi/loans.go", "capi/words.c",
-	"readers/bundle.go", "readers/lot.go", "readers/multiple.go", "readers/pump.go", "readers/rows.go",
+	"readers/bundle.go", "readers/storage/alike.go", "readers/lot.go", "readers/lookahead.go", "readers/multiple.go", "readers/pump.go", "readers/rows.go",
 	"pyfeed/program", "program/hostile_test.go",
+	"python/pyfeed/_errors.py", "python/pyfeed/_told.py", "python/pyfeed/files.py", "python/pyfeed/place.py", "python/pyfeed/queue.py",
+	"python/pyfeed/readers.py", "python/pyfeed/registry.py", "python/pyfeed/scope.py", "python/pyfeed/slots.py",
+	"python/pyfeed/tracing.py", "python/pyfeed/writer.py",
 	"tests/cpp/program_layers_test.cpp", "tests/cpp/ways_in_test.cpp", "tests/house", "tests/long/crews.py",
+	"tests/python/scribbled.py", "tests/python/test_hostile.py",
 }
 
 func TestRetiredNamesAreNotDeclared(t *testing.T) {
-	inGo := map[string]map[string]string{} // a file that declares the name, by folder and name
+	inGo := map[string]map[string]string{} // by folder and name: a file that declares the name
 	files(t, func(dir, path string, file *ast.File) {
 		if inGo[dir] == nil {
 			inGo[dir] = map[string]string{}
@@ -102,12 +134,13 @@ func TestRetiredNamesAreNotDeclared(t *testing.T) {
 	}
 	for _, path := range retiredPaths {
 		if _, err := os.Stat(filepath.Join(root, path)); err == nil {
-			t.Errorf("%s exists again: it was renamed after a standard term", path)
+			t.Errorf("%s exists again: it was renamed to a standard term", path)
 		}
 	}
 }
 
-// goNames is the types, functions, methods and fields, and the constants and variables of the package.
+// goNames returns the names that a file declares: types, functions, methods, struct fields, and the constants and
+// variables of the package.
 func goNames(file *ast.File) (names []string) {
 	add := func(all ...*ast.Ident) {
 		for _, id := range all {
@@ -143,7 +176,8 @@ func goNames(file *ast.File) (names []string) {
 	return names
 }
 
-// declaration matches what declares one of the names in C, C++ or Python; the name is one of the submatches.
+// declaration returns an expression that matches a declaration of one of the names in C, C++ or Python. The name is one
+// of the submatches.
 func declaration(suffix string, names []string) *regexp.Regexp {
 	name := `(` + strings.Join(names, "|") + `)\b`
 	if suffix == ".py" {
@@ -152,7 +186,7 @@ func declaration(suffix string, names []string) *regexp.Regexp {
 	return regexp.MustCompile(`(?m)^ *#define ` + name + `|^[a-z][\w *]* \*?` + name + ` *\(|enum \{[^}]*\b` + name + `|^class ` + name)
 }
 
-// walk calls f with every file below a folder, as a path from the root of the module.
+// walk calls f for every file below a folder, with the file's path relative to the root of the module.
 func walk(t *testing.T, dir string, f func(path string)) {
 	t.Helper()
 	err := filepath.WalkDir(filepath.Join(root, dir), func(path string, d fs.DirEntry, err error) error {

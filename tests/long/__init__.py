@@ -1,1 +1,1 @@
-"""The reliability campaign: rounds drawn from a seed, for as long as it is told. See campaign.py."""
+"""The reliability campaign: random rounds, drawn from a seed, until a given time is over. See campaign.py."""

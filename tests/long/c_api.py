@@ -1,7 +1,7 @@
-"""Random calls of the C API with handles that are valid, stale, of another kind, or made up.
+"""Random calls of the C API with handles that are valid, stale, of the wrong kind, or random numbers.
 
-Every function of pyfeed.h is called with arguments of the types that its declaration has. Each must return a
-pf_status, and every handle that is released twice, or used after that, is PF_STALE_HANDLE.
+Every function of pyfeed.h, except those in NOT_CALLED, is called with arguments of the types in its declaration. Each
+call must return a valid pf_status, even for a handle that was released before.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ HEADER = (Path(pyfeed.get_include()) / "pyfeed.h").read_text()
 LIBRARY = ctypes.CDLL(str(Path(pyfeed.get_library_dir()) / "libpyfeed.so.0"))
 
 STATUSES = 21
-# What cannot be called without a function to call back, or ends pyfeed for this whole process.
+# Functions that need a callback, that write to or release the memory their arguments point to, that do not return a
+# pf_status, or that end pyfeed for the whole process.
 NOT_CALLED = {
     "pf_map_workers_start", "pf_kernel_register", "pf_format_register", "pf_kernel_load", "pf_staging_shutdown",
     "pf_queue_push_lent", "pf_kernel_output", "pf_kernel_set", "pf_kernel_share", "pf_kernel_fail", "pf_string_release",
@@ -31,6 +32,7 @@ NOT_CALLED = {
     "pf_version", "pf_abi_version",
 }  # fmt: skip
 NUMBERS = {
+    "uint8_t": (ctypes.c_uint8, 8),
     "uint64_t": (ctypes.c_uint64, 64), "int64_t": (ctypes.c_int64, 64), "uint32_t": (ctypes.c_uint32, 32),
     "int32_t": (ctypes.c_int32, 32), "size_t": (ctypes.c_size_t, 64),
 }  # fmt: skip
@@ -111,7 +113,7 @@ def functions() -> list[Function]:
 
 
 def size_of_error() -> int:
-    """sizeof(pf_error), of the fields that the header gives it."""
+    """Compute sizeof(pf_error) from the fields in the header."""
     body = re.search(r"typedef struct pf_error \{(.*?)\} pf_error;", re.sub(r"/\*.*?\*/", "", HEADER, flags=re.S), re.S)
     assert body
     fields: list[tuple[str, Any]] = []
@@ -132,7 +134,7 @@ class Round:
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
-        self.handles: list[int] = []  # valid, as far as is known
+        self.handles: list[int] = []  # probably valid
         self.stale: list[int] = []
         self.keep: list[Any] = []
         self.tuples: list[TupleOut] = []
@@ -218,12 +220,12 @@ class Round:
             names = (ctypes.c_char_p * 2)(rng.choice(NAMES), rng.choice(NAMES))
             self.keep.append(names)
             return names
-        if kind.endswith("*"):  # an output, or a struct that is zero but for its size
+        if kind.endswith("*"):  # an output, or a struct in which only the size is set
             out = ctypes.create_string_buffer(1024)
             if not kind.endswith("**") and rng.random() < 0.7:
                 ctypes.memmove(
                     out, rng.choice([8, 64, 256, 1000]).to_bytes(4, "little"), 4
-                )  # what a struct begins with
+                )  # a struct begins with its size
             if rng.random() < 0.05 and kind.startswith("const"):
                 return None
             self.keep.append(out)
@@ -236,7 +238,7 @@ class Round:
         if function.name == "pf_program_parse":
             arguments[1] = ctypes.c_uint64(min(arguments[1].value, len(arguments[0] or b"")))
         status = function.call(*arguments)
-        expect(status < STATUSES, "crashes", f"{function.name} answers {status}")
+        expect(status < STATUSES, "crashes", f"{function.name} returned {status}, which is not a pf_status")
         for (kind, _), argument in zip(function.parameters, arguments, strict=True):
             if status == 0 and kind == "pf_handle *":
                 self.handles.append(int.from_bytes(bytes(argument._obj[:8]), "little"))

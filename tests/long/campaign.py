@@ -3,20 +3,22 @@
     python -m tests.long.campaign --minutes 180 --jobs 2 --seed 1
     python -m tests.long.campaign --part corruption --seed 1 --round 77   # one round again
 
-A round is a function of the seed, the part's name and its own number, which a failure names. A round without progress
-for too long is a hang: the stacks of its threads are saved, and it is ended. Failures are counted for each part, and
-written to build/long/failures; build/long/summary.json has the counts. The exit status is 1 if there are any.
+A round depends only on the seed, the name of its part and the number of the round. Each failure reports all three. A
+process that reports no progress for HANG_TIMEOUT seconds hangs: the campaign saves the stacks of its threads and kills
+it. Failures are counted for each part and written to build/long/failures; build/long/summary.json has the counts. The
+exit status is 1 if any round failed.
 
 Parts:
 
-    fuzz         Go's fuzzers of every parser; a round is an input
+    fuzz         the Go fuzzers of all parsers; each input counts as a round
     corruption   corrupted files of every format, with wrong and with corrected checksums
     kills        SIGKILL of workers, trainers and writers
     concurrency  random calls on queues, readers, buffers and traces, from several threads
     delivery     every pushed tuple leaves a random chain exactly once
     chains       random chains of decorators against a model in Python
     exits        forks, and exits in every state
-    c_api        random calls of the C API with valid, stale and made-up handles
+    c_api        random calls of the C API with valid, stale and random handles
+    resume       SIGKILL of a training process, which goes on from its checkpoint in a new process
 """
 
 from __future__ import annotations
@@ -38,10 +40,10 @@ from typing import IO
 
 ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "build" / "long"
-PARTS = ("fuzz", "corruption", "kills", "concurrency", "delivery", "chains", "exits", "c_api")
+PARTS = ("fuzz", "corruption", "kills", "concurrency", "delivery", "chains", "exits", "c_api", "resume")
 KINDS = ("crashes", "hangs", "losses", "leaks")
 HANG_TIMEOUT = 180.0  # seconds without an event from a round
-SLICE = 60.0  # seconds of one part before the next has its turn
+SLICE = 60.0  # seconds that one part runs before another part is chosen
 
 
 @dataclass
@@ -55,7 +57,7 @@ class PartStats:
 
 
 class Campaign:
-    """Parts in turn, several at a time, until the time is over."""
+    """Runs the parts in turn, several at a time, until the time is over."""
 
     def __init__(self, seed: int, parts: list[str], seconds: float) -> None:
         self.seed = seed
@@ -66,6 +68,7 @@ class Campaign:
         self.lock = threading.Lock()
         self.first = dict.fromkeys(parts, 0)
         self.fuzzers = Fuzzers() if "fuzz" in parts else None
+        self.errors: list[BaseException] = []  # raised by the campaign's own code, not by a round
 
     def run(self, jobs: int) -> None:
         threads = [threading.Thread(target=self._work) for _ in range(jobs)]
@@ -73,10 +76,12 @@ class Campaign:
             thread.start()
         for thread in threads:
             thread.join()
+        if self.errors:
+            raise self.errors[0]
 
     def _work(self) -> None:
         while (left := self.end - time.monotonic()) > 0:
-            with self.lock:  # the part that had the least time, of those that run in the fewest processes
+            with self.lock:  # of the parts with the fewest running processes, the one that has had the least time
                 part = min(self.stats, key=lambda part: (self.stats[part].running, self.stats[part].seconds))
                 stats = self.stats[part]
                 stats.running += 1
@@ -87,6 +92,9 @@ class Campaign:
                     self._fuzz(stats, min(left, self.slice))
                 else:
                     self._rounds(part, stats, min(left, self.slice))
+            except BaseException as error:
+                self.errors.append(error)
+                self.end = 0
             finally:
                 with self.lock:
                     stats.seconds += time.monotonic() - began
@@ -96,7 +104,7 @@ class Campaign:
     def _rounds(self, part: str, stats: PartStats, seconds: float) -> None:
         with self.lock:
             first = self.first[part]
-            self.first[part] += 1_000_000  # more than a slice has
+            self.first[part] += 1_000_000  # more rounds than fit into a slice
         rounds = RoundProcess(part, self.seed, first, seconds)
         kind, text = rounds.run()
         with self.lock:
@@ -116,7 +124,7 @@ class Campaign:
         self.stats[part].failures[kind] += 1
         again = f"python -m tests.long.campaign --part {part} --seed {self.seed} --round {number}"
         if part == "fuzz":
-            again = "the input is in testdata/fuzz of its package"
+            again = "the input that failed is in testdata/fuzz of the fuzzer's package"
         file = OUT / "failures" / f"{part}-{self.seed}-{number}.txt"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"{kind}\n{again}\n\n{text}")
@@ -143,7 +151,7 @@ class Campaign:
 
 
 class RoundProcess:
-    """A process that runs rounds of one part, and is ended if it makes no progress."""
+    """A process that runs rounds of one part. It is killed if it makes no progress."""
 
     def __init__(self, part: str, seed: int, first: int, seconds: float) -> None:
         self.number = first
@@ -156,7 +164,7 @@ class RoundProcess:
         ]
 
     def run(self) -> tuple[str, str]:
-        """The kind of the failure and the text about it, both empty if there is none."""
+        """Run the process; return the kind and the text of its failure, or two empty strings."""
         lines: Queue[str | None] = Queue()
         with self.log.open("w") as log:
             process = subprocess.Popen(
@@ -207,7 +215,7 @@ def follow(file: IO[str], lines: Queue[str | None]) -> None:
 
 
 def end_group(pid: int) -> None:
-    """Kill what a failed round has left, before the next one."""
+    """Kill the processes that a round has left behind, before the next round."""
     try:
         os.killpg(pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -215,7 +223,7 @@ def end_group(pid: int) -> None:
 
 
 def stacks(process: subprocess.Popen[str]) -> str:
-    """Have the process print Python's stacks on standard error; return each thread's wait channel; then end it."""
+    """Make the process print its Python stacks on standard error, then end it; return its threads' wait channels."""
     process.send_signal(signal.SIGUSR1)
     time.sleep(1)
     out = []
@@ -237,7 +245,7 @@ def stacks(process: subprocess.Popen[str]) -> str:
 
 
 class Fuzzers:
-    """Every fuzzer of the tree, in turn, from binaries that are built once."""
+    """Runs all Go fuzzers of the repository in turn, from binaries that are built once."""
 
     def __init__(self) -> None:
         self.turn = 0
@@ -258,13 +266,13 @@ class Fuzzers:
         return binary
 
     def run(self, seconds: float) -> tuple[str, int, str]:
-        """Run the next fuzzer: its name, the number of inputs and, if it failed, its output."""
+        """Run the next fuzzer; return its name, the number of inputs and, if it failed, its output."""
         folder, name = self.all[self.turn % len(self.all)]
         self.turn += 1
         cache = OUT / "fuzz" / "cache"
         cached = cache / name
         if cached.exists() and sum(1 for _ in cached.iterdir()) > 2000:
-            shutil.rmtree(cached)  # begins again from the corpus in git
+            shutil.rmtree(cached)  # the fuzzer starts again from the corpus in git
         command = [
             str(self.binary(folder)),
             *("-test.run=^$", f"-test.fuzz=^{name}$", f"-test.fuzztime={max(1, int(seconds))}s", "-test.parallel=1"),
@@ -290,9 +298,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--seed", type=int, default=0, help="0: by the clock")
-    parser.add_argument("--part", action="append", choices=PARTS, help="only this one; may be given several times")
-    parser.add_argument("--round", type=int, help="this round only, of the part and the seed")
+    parser.add_argument("--seed", type=int, default=0, help="0: taken from the clock")
+    parser.add_argument("--part", action="append", choices=PARTS, help="run only this part; may be repeated")
+    parser.add_argument("--round", type=int, help="run only this round of the given part and seed")
     args = parser.parse_args()
     parts = args.part or list(PARTS)
     if args.round is not None:

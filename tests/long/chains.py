@@ -1,4 +1,4 @@
-"""Random chains of decorators, against the model in tests/python/test_chains.py."""
+"""Random chains of decorators, against the model in tests/python/test_chains.py, and resumed at every step."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import pyfeed
 from pyfeed import Scope
 from tests.python import test_chains as model
+from tests.python import test_resume_chains as resumed
 from tests.python.support import DTYPES
 
 from .failures import Failure, expect, no_leaks
@@ -35,7 +36,7 @@ def step(rng: random.Random) -> tuple[Any, ...]:
 
 
 def chain(rng: random.Random) -> list[tuple[Any, ...]]:
-    """One zip at most, and that below any batch, as the model wants it."""
+    """Return random steps with at most one zip, and no zip above a batch: the model has no others."""
     steps = [step(rng) for _ in range(rng.randint(0, 7))]
     out: list[tuple[Any, ...]] = []
     for one in steps:
@@ -46,11 +47,24 @@ def chain(rng: random.Random) -> list[tuple[Any, ...]]:
 
 
 def run_round(rng: random.Random, folder: Path) -> None:
+    if rng.random() < 0.5:
+        resume(rng, folder)
+        return
     some, steps = files(rng), chain(rng)
     reads = [rng.choice([None, rng.randint(0, 80)]) for _ in range(rng.randint(1, 5))]
     some.write(folder)
     with no_leaks():
         compare(some, steps, reads, rng.choice([0, 1, 2, 8]), folder)
+
+
+def resume(rng: random.Random, folder: Path) -> None:
+    some, steps, count = resumed.some_files(rng), resumed.some_steps(rng), rng.randint(1, 60)
+    some.write(folder)
+    with no_leaks():
+        try:
+            resumed.check_resume(lambda attempt: resumed.chain(some, folder, steps, attempt), count)
+        except AssertionError as error:
+            raise Failure("losses", f"{some} {steps} {count} steps: {error}") from error
 
 
 def compare(
@@ -71,9 +85,9 @@ def compare(
             if most != 0:
                 try:
                     model.read(top, most)
-                except pyfeed.StateError:
+                except pyfeed.errors.StateError:
                     continue
-                raise Failure("losses", f"{described}: pass {number}: a multi_pass of nothing is no error") from None
+                raise Failure("losses", f"{described}: pass {number}: an empty multi_pass raised no error") from None
             continue
         found = model.read(top, most)
         expect(found == rows, "losses", f"{described}: pass {number}: expected {len(rows)} tuples, found {len(found)}")

@@ -1,6 +1,6 @@
-"""Random calls on queues, readers, slots and traces, from several threads, while others reset, close and drop them.
+"""Random calls on queues, readers, slots and traces from several threads, while other threads reset and close them.
 
-Only pyfeed's errors may be raised, every call returns, and all resources are released in the end.
+Only pyfeed's errors may be raised, every call must return, and all resources must be released at the end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import pyfeed
-from pyfeed import PyArrayFeedQueue, Reader, Scope, tracing
+from pyfeed import PyArrayFeedQueue, Reader, Scope, diagnostics
 
 from .failures import no_leaks
 
@@ -23,7 +23,7 @@ Operation = Callable[[random.Random], object]
 
 
 class ProducerFailure(Exception):
-    """The error with which a queue fails: its consumers get the same object."""
+    """The error with which a queue fails. Its consumers get the same object."""
 
 
 class Objects:
@@ -102,14 +102,14 @@ class Objects:
         array = np.full((rng.randint(0, 5), 3), rng.randrange(99), "int64")
         rng.choice(self.queues).push((array,), copy=rng.random() < 0.6, timeout=0.01)
 
-    def slot(self, rng: random.Random) -> None:
-        slot = rng.choice(self.queues).slot(rng.randint(1, 4), timeout=0.01)
-        with slot as (x,):
+    def reserve(self, rng: random.Random) -> None:
+        reservation = rng.choice(self.queues).reserve(rng.randint(1, 4), timeout=0.01)
+        with reservation as (x,):
             x[:] = 1
             if rng.random() < 0.3:
                 self.keep(rng, x)
             if rng.random() < 0.2:
-                raise pyfeed.Cancelled("the slot is dropped")
+                raise pyfeed.errors.Cancelled("the reservation is dropped")
 
     def pop(self, rng: random.Random) -> None:
         self.keep(rng, rng.choice(self.queues).pop(timeout=rng.choice([0, 0.01])))
@@ -134,7 +134,7 @@ class Objects:
 
     def trace(self, rng: random.Random) -> None:
         if not self.traces:
-            self.traces.append(tracing.trace(max_events=rng.choice([10, 1000])))
+            self.traces.append(diagnostics.trace(max_events=rng.choice([10, 1000])))
         else:
             one = self.traces.pop()
             one.stop()
@@ -152,14 +152,14 @@ class Objects:
 
     def step(self, rng: random.Random) -> None:
         operations: list[Operation] = [
-            *[self.read] * 4, *[self.push] * 4, *[self.pop] * 2, self.slot, self.has_next, self.iterate, self.reset,
+            *[self.read] * 4, *[self.push] * 4, *[self.pop] * 2, self.reserve, self.has_next, self.iterate, self.reset,
             self.end, self.look, self.trace, self.drop, self.drop, self.decorate, self.make,
         ]  # fmt: skip
         try:
             rng.choice(operations)(rng)
-        except (pyfeed.Error, StopIteration, ProducerFailure):
+        except (pyfeed.errors.Error, StopIteration, ProducerFailure):
             pass
-        except IndexError:  # of a list that another thread has emptied
+        except IndexError:  # another thread has emptied the list
             if len(self.readers) < 2 or not self.queues:
                 self.make(rng)
 
@@ -197,7 +197,7 @@ def run_threads(rng: random.Random, folder: Path) -> None:
     del threads[:]
     for one in objects.traces:
         one.stop()
-    if rng.random() < 0.5:  # else they are dropped as they are
+    if rng.random() < 0.5:  # otherwise the queues are dropped without a shutdown
         for queue in objects.queues:
             queue.shutdown()
     del objects

@@ -1,7 +1,8 @@
-"""Corrupted files of every format: with wrong checksums, or with every checksum corrected.
+"""Corrupted files of every format: with wrong checksums, or with all checksums corrected.
 
-With wrong checksums a format that has them must notice, or deliver what was written. With right ones it may deliver
-anything that its description allows, but must end, in little memory, with tuples or with an error of pyfeed's.
+If the checksums are wrong, a format with checksums must raise an error or deliver the records that were written. If the
+checksums are right, a reader may deliver any tuples that its spec allows, or raise one of pyfeed's errors. In both
+cases it must end, and must use little memory.
 """
 
 from __future__ import annotations
@@ -28,23 +29,23 @@ from tests.python import recordio_reference as reference
 
 from .failures import Failure, expect, no_leaks, process_status
 
-MAX_MEMORY = 1 << 30  # of a file of some KiB
+MAX_MEMORY = 1 << 30  # bytes, while a file of some KiB is read
 MAX_TUPLES = 1_000_000
 
 Row = tuple[bytes, ...]
 
 
 class Kind(NamedTuple):
-    """A sort of file: how it is written and read, and whether a checksum is over all of its records."""
+    """A kind of file: how it is written and read, and whether checksums cover all of its records."""
 
     suffix: str
     write: Callable[[Path, random.Random], None]
     read: dict[str, Any]
     checked: bool
-    rebuild: Callable[[bytes, random.Random], bytes] | None  # damaged, with the checksums right
+    rebuild: Callable[[bytes, random.Random], bytes] | None  # damages the file and corrects its checksums
 
 
-# ---- What is written -------------------------------------------------------------------------
+# ---- Contents of the files -------------------------------------------------------------------
 
 
 def arrays(rng: random.Random) -> list[tuple[Any, ...]]:
@@ -84,14 +85,14 @@ def table(rng: random.Random) -> list[tuple[Any, ...]]:
 
 
 def edge(rng: random.Random, bits: int) -> int:
-    """A number that code goes wrong at."""
+    """Return an unsigned number at which arithmetic often goes wrong: 0, 1, -1, -2, 2**k or 2**k - 1."""
     return (rng.choice([0, 1, -1, 1 << rng.randrange(bits), (1 << rng.randrange(bits)) - 1, -2])) % (1 << bits)
 
 
 def damaged(data: bytes, rng: random.Random) -> bytes:
-    """Some bytes changed, taken out, put in, or moved."""
+    """Return the data with some bytes changed, removed, inserted, or copied from elsewhere."""
     out = bytearray(data)
-    if out and rng.random() < 0.3:  # one bit, in every second case of the first few: those of headers
+    if out and rng.random() < 0.3:  # flip one bit; in half of these cases one of the first 24 bytes, a header's
         out[rng.randrange(min(len(out), rng.choice([24, len(out)])))] ^= 1 << rng.randrange(8)
         return bytes(out)
     for _ in range(rng.choice([1, 1, 1, 2, 5, 30])):
@@ -124,7 +125,7 @@ def framed(size: int, data: bytes) -> bytes:
 
 
 def tfrecord(data: bytes, rng: random.Random) -> bytes:
-    """Records and sizes that are wrong, all with their CRC-32C."""
+    """Return records with wrong data and sizes, all with correct CRC-32C sums."""
     records, at = [], 0
     while at + 12 <= len(data):
         (size,) = struct.unpack_from("<Q", data, at)
@@ -138,7 +139,7 @@ def tfrecord(data: bytes, rng: random.Random) -> bytes:
 
 
 def recordio(data: bytes, rng: random.Random) -> bytes:
-    """Chunks whose stored bytes or counts are wrong, under the right CRC-32."""
+    """Return chunks with wrong stored bytes or counts and a correct CRC-32."""
     go = struct.unpack_from("<I", data, 12)[0] > 2  # where Fluid's layout has the compressor
     out, at = b"", 0
     while at + 20 <= len(data):
@@ -160,13 +161,13 @@ def recordio(data: bytes, rng: random.Random) -> bytes:
 
 
 def npz(data: bytes, rng: random.Random) -> bytes:
-    """Members that are wrong, in an archive that is right."""
+    """Return a valid archive with damaged members."""
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(out, "w") as new:
         for name in old.namelist():
             member = old.read(name)
             how = rng.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-            if rng.random() < 0.7:  # mostly the header
+            if rng.random() < 0.7:  # mostly damage the header
                 split = rng.choice([128, len(member)])
                 member = damaged(member[:split], rng) + member[split:]
             new.writestr(name, member, how)
@@ -174,7 +175,7 @@ def npz(data: bytes, rng: random.Random) -> bytes:
 
 
 def tar(data: bytes, rng: random.Random) -> bytes:
-    """Members and fields of headers that are wrong, under the right sum."""
+    """Return members with wrong contents and header fields, and correct header checksums."""
     out = bytearray(data)
     headers = []
     with tarfile.open(fileobj=io.BytesIO(data)) as old:
@@ -199,7 +200,7 @@ def tar(data: bytes, rng: random.Random) -> bytes:
 
 
 def packed(pack: Callable[[bytes], bytes], unpack: Callable[[bytes], bytes], inner: Any) -> Any:
-    """A compressed file with what is inside damaged."""
+    """Return a function that damages the content of a compressed file and compresses it again."""
 
     def rebuild(data: bytes, rng: random.Random) -> bytes:
         return pack(inner(unpack(data), rng))
@@ -255,7 +256,7 @@ def drain(reader: Reader) -> list[Row]:
     out = []
     for tuple_ in reader:
         out.append(row(tuple_))
-        expect(len(out) <= MAX_TUPLES, "hangs", "a reader of a small file goes on and on")
+        expect(len(out) <= MAX_TUPLES, "hangs", f"a reader of a small file delivered more than {MAX_TUPLES} tuples")
     return out
 
 
@@ -281,14 +282,14 @@ def through(reader: Reader, rng: random.Random) -> Reader:
 
 
 def check(paths: list[Path], kind: Kind, rng: random.Random, whole: list[Row], wrong_sums: bool) -> None:
-    damage: pyfeed.Error | None = None
+    damage: pyfeed.errors.Error | None = None
     found: list[Row] = []
     try:
         found = drain(opened(paths[:1], kind, rng))
-    except pyfeed.Error as error:
+    except pyfeed.errors.Error as error:
         damage = error
     if wrong_sums and kind.checked and damage is None:
-        expect(found == whole, "losses", f"{len(whole)} records written, {len(found)} others read without an error")
+        expect(found == whole, "losses", f"wrote {len(whole)} records, read {len(found)} others without an error")
 
     for more in ({"on_corrupt": "skip"}, {"on_corrupt": rng.choice(["raise", "skip"]), "interleave": 2}):
         try:
@@ -297,7 +298,7 @@ def check(paths: list[Path], kind: Kind, rng: random.Random, whole: list[Row], w
             drain(reader)
             reader.reset()
             reader.read()
-        except (pyfeed.Error, StopIteration):
+        except (pyfeed.errors.Error, StopIteration):
             pass
 
     if rng.random() < 0.2:
@@ -310,7 +311,7 @@ def check(paths: list[Path], kind: Kind, rng: random.Random, whole: list[Row], w
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
             code = command_line(arguments)
         expect(code in (0, 1, 2), "crashes", f"verify ends with {code}: {out.getvalue()}")
-        corrupt = isinstance(damage, pyfeed.CorruptRecordError)
+        corrupt = isinstance(damage, pyfeed.errors.CorruptRecordError)
         if corrupt and not kind.read:
             expect(code, "losses", f"reading says {damage}, but verify says {out.getvalue()}")
 
@@ -332,9 +333,9 @@ def run_round(rng: random.Random, folder: Path) -> None:
                 while data_now == data:
                     data_now = damaged(data, rng) if wrong_sums or not kind.rebuild else kind.rebuild(data, rng)
                 path.write_bytes(data_now)
-                Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
+                Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM, the peak of the memory
                 before = process_status("VmRSS")
-                # A file that ends at a record's end is whole, and no record's checksum says otherwise.
+                # A file that was cut at the end of a record is valid: no checksum covers the number of records.
                 short = data.startswith(data_now) or data_now.startswith(data)
                 check([path, good], kind, rng, whole, wrong_sums and not short and simple(data, data_now))
                 peak = process_status("VmHWM") - before
@@ -350,5 +351,5 @@ def run_round(rng: random.Random, folder: Path) -> None:
 
 
 def simple(data: bytes, other: bytes) -> bool:
-    """Whether some bytes have changed and none moved: then every record is where it was."""
+    """Whether at most 64 bytes have changed and none has moved, so that every record begins where it did."""
     return len(data) == len(other) and sum(a != b for a, b in zip(data, other, strict=True)) <= 64

@@ -20,7 +20,7 @@ def same(number: Any, producer: Any, data: Any) -> tuple[Any, Any, Any]:
 
 
 def contents(producer: int, number: int, width: int) -> np.ndarray[Any, Any]:
-    """The contents of a tuple, which differ from those of all others."""
+    """Return the contents of a tuple, which differ from those of all other tuples."""
     return (np.arange(width, dtype=np.int64) * 2654435761 + producer * 131 + number) & 0xFFFFFFFF
 
 
@@ -28,7 +28,7 @@ def push(queue: PyArrayFeedQueue, rng: random.Random, producer: int, number: int
     data = contents(producer, number, width)
     push_mode = rng.randrange(4)
     if push_mode == 0:
-        with queue.slot() as slots:
+        with queue.reserve() as slots:
             slots[0][...], slots[1][...], slots[2][...] = number, producer, data
     elif push_mode == 1:
         queue.push((np.array(number), np.array(producer), data), copy=False)
@@ -92,10 +92,10 @@ def once(rng: random.Random) -> None:
                 for number, producer, data in rows:
                     right = np.array_equal(data, contents(int(producer), int(number), width))
                     if not right:
-                        raise Failure("losses", f"{described}: tuple {number} of {producer} holds something else")
+                        raise Failure("losses", f"{described}: tuple {number} of {producer} has wrong contents")
                     with lock:
                         found.append((int(producer), int(number)))
-        except pyfeed.EndOfData:
+        except pyfeed.errors.EndOfData:
             pass
         except BaseException as error:
             errors.append(error)

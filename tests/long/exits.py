@@ -17,7 +17,7 @@ import atexit, faulthandler, os, signal, sys, threading, time
 faulthandler.register(signal.SIGUSR1, chain=False)
 import numpy as np
 import pyfeed
-from pyfeed import Scope, tracing
+from pyfeed import Scope, diagnostics
 
 def begin(function, daemon):
     threading.Thread(target=quiet, args=(function,), daemon=daemon).start()
@@ -25,7 +25,7 @@ def begin(function, daemon):
 def quiet(function):
     try:
         function()
-    except (pyfeed.Error, StopIteration):
+    except (pyfeed.errors.Error, StopIteration):
         pass
 
 def feed(capacity=1):
@@ -42,7 +42,7 @@ def some(worker=0):
 kept = []
 """
 
-# Each begins something that is not at its end when the process is. {d}: whether threads are daemons.
+# Each line begins work that is still in progress when the process exits. {d}: whether its threads are daemons.
 STATES = [
     "r, q = feed(); kept += [r, q]; begin(lambda: q.pop(), {d})",
     "r, q = feed(); kept += [r, q]; begin(lambda: r.read(), {d})",
@@ -57,10 +57,10 @@ STATES = [
     "r = pyfeed.open_files('a.npy', scope=Scope()).map(lambda x: time.sleep(60), 2); kept.append(r); "
     "begin(lambda: r.read(timeout=0.05), True)",
     "w = pyfeed.open_writer('b.npy'); w.write((np.zeros(3),)); kept.append(w)",
-    "kept.append(tracing.trace())",
-    "r, q = feed(); s = q.slot(); kept += [r, q, s]; s.__enter__()",
+    "kept.append(diagnostics.trace())",
+    "r, q = feed(); s = q.reserve(); kept += [r, q, s]; s.__enter__()",
     "r, q = feed(); q.push((np.arange(2.0),), copy=False); kept += [r, q, *r.read()]",
-    "b = pyfeed.get_buffer(pyfeed.CPUPlace(), 2); begin(lambda: b.get(), {d})",
+    "b = pyfeed.staging.get_buffer(pyfeed.CPUPlace(), 2); begin(lambda: b.get(), {d})",
     "atexit.register(lambda: quiet(lambda: feed()[0].read(timeout=0.01)))",
     "os.fork() or os._exit(0)",
 ]
@@ -70,7 +70,7 @@ IN_CHILD = [
     "feed()",
     "kept and repr(kept[0])",
     "kept and kept.clear()",
-    "pyfeed.memory_stats()",
+    "pyfeed.diagnostics.memory_stats()",
     "pyfeed.open_files('a.npy')",
     "pyfeed.global_scope()",
 ]
@@ -143,12 +143,12 @@ def run_round(rng: random.Random, folder: Path) -> None:
         raise Failure("hangs", f"{shown}\n{stderr}\nthe process does not end") from None
     for word in FATAL:
         expect(word not in stderr, "crashes", f"{shown}\n{stderr}\nstandard error has {word!r}")
-    # CPython forgets that it was interrupted where a function at exit compiles something, as namedtuple does.
+    # CPython forgets the interrupt if a function at exit compiles code, as namedtuple does; the status is then 1.
     expect(
         process.returncode == status or (status == -signal.SIGINT and process.returncode == 1),
         "crashes",
         f"{shown}\n{stderr}\nexpected status {status}, found {process.returncode}",
     )
-    if status in (0, 1, 3):  # other exits run no cleanup
+    if status in (0, 1, 3):  # after other exits no cleanup runs
         left = {p.name for p in folder.iterdir()} - {"a.npy", "b.npy"}
         expect(not left, "leaks", f"{shown}\nleft files: {left}")

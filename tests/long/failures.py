@@ -16,10 +16,10 @@ import pyfeed
 
 KINDS = ("crashes", "hangs", "losses", "leaks")
 
-# Made once and kept, so that they do not count as leaks: handles, and the pipes of a wait and of multiprocessing.
+# Create the handles and pipes that the process creates once and keeps, so that no round counts them as leaks.
 pyfeed.global_scope()
 pyfeed.default_main_program()
-with contextlib.suppress(pyfeed.Timeout):
+with contextlib.suppress(pyfeed.errors.Timeout):
     pyfeed.py_array_reader(1, [(1,)], scope=pyfeed.Scope())[0].read(timeout=0.3)
 multiprocessing.resource_tracker.ensure_running()
 
@@ -27,7 +27,7 @@ TIMEOUT = 60.0  # seconds, enough for every step on a busy machine
 
 
 class Failure(Exception):
-    """An error of pyfeed, of one of the KINDS."""
+    """A failure of a round: one of the KINDS, and a text."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -41,12 +41,12 @@ def expect(condition: object, kind: str, text: str) -> None:
 
 
 def random_of_round(seed: int, part: str, number: int) -> random.Random:
-    """The random numbers of one round: the same in every process."""
+    """Return the random numbers of one round, which are the same in every process."""
     return random.Random(f"{seed}/{part}/{number}")
 
 
 def wait_until(condition: Callable[[], object], seconds: float = TIMEOUT) -> bool:
-    """Wait for a condition that another thread or process makes true; False after a timeout."""
+    """Wait until another thread or process makes the condition true; return False after a timeout."""
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
@@ -59,8 +59,8 @@ def wait_until(condition: Callable[[], object], seconds: float = TIMEOUT) -> boo
 
 
 def resources() -> dict[str, int]:
-    """What the process holds: pyfeed's handles and memory, Python's threads, open files."""
-    counts: dict[str, int] = {**pyfeed.memory_stats()}  # type: ignore[dict-item]
+    """Count what the process holds: pyfeed's handles and memory, Python threads, open files."""
+    counts: dict[str, int] = {**pyfeed.diagnostics.memory_stats()}  # type: ignore[dict-item]
     del counts["idle_bytes"]
     counts["threads"] = threading.active_count()
     counts["files"] = len(open_files())
@@ -68,23 +68,23 @@ def resources() -> dict[str, int]:
 
 
 def open_files() -> list[str]:
-    """The targets of open descriptors, except those that Go's runtime opens once."""
+    """Return the targets of all open descriptors, except those that Go's runtime opens once."""
     once = ("", "anon_inode:[eventpoll]", "anon_inode:[eventfd]")
     names = map(target, os.listdir("/proc/self/fd"))
     return [name for name in names if name not in once and not name.startswith("/sys/fs/cgroup")]
 
 
 def target(fd: str) -> str:
-    """The file of a descriptor."""
+    """Return the file of a descriptor, or an empty string if the descriptor is closed."""
     try:
         return os.readlink(f"/proc/self/fd/{fd}")
     except OSError:
-        return ""  # that of the listing
+        return ""  # the descriptor that listdir had open
 
 
 @contextlib.contextmanager
 def no_leaks() -> Iterator[None]:
-    """The block must release all resources that it acquires, within a timeout."""
+    """Fail with "leaks" unless the resources that the block acquires are released within a timeout."""
     gc.collect()
     before = resources()
     yield
@@ -101,7 +101,7 @@ def no_leaks() -> Iterator[None]:
 
 
 def process_status(field: str) -> int:
-    """A number of /proc/self/status, in bytes if it is one of kB."""
+    """Return a number of /proc/self/status; sizes are converted from kB to bytes."""
     for line in Path("/proc/self/status").read_text().splitlines():
         name, _, value = line.partition(":")
         if name == field:

@@ -1,4 +1,4 @@
-"""SIGKILL of workers, trainers and writers at any moment: leftovers, and the errors of other processes."""
+"""SIGKILL of workers, trainers and writers at any moment: what is left behind, and the errors of other processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 import pyfeed
-from pyfeed import Scope, SharedFeedQueue
+from pyfeed import Scope
+from pyfeed.shared import SharedFeedQueue
 
 from . import subprocesses
 from .failures import Failure, expect, no_leaks, wait_until
@@ -28,7 +29,7 @@ MARK = "PYFEED_LONG_ROUND"
 
 
 def marked(mark: str) -> list[int]:
-    """The processes that this round has started, and their descendants."""
+    """Return the running processes that this round has started, and their descendants."""
     wanted = f"{MARK}={mark}".encode()
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
@@ -45,7 +46,7 @@ def shared_memory() -> set[str]:
 
 
 def delay(rng: random.Random, seconds: float) -> float:
-    """A random time, more often a short one."""
+    """Return a random time in seconds; short times are more frequent."""
     return rng.random() ** 2 * seconds
 
 
@@ -63,7 +64,7 @@ def lose_workers(rng: random.Random) -> None:
     method, push_modes = rng.choice(["fork", "fork", "spawn"]), rng.choice(["p", "s", "ps"])
     queue = SharedFeedQueue(
         [(), (), (-1,), ()],
-        ["int64", "int64", "uint8", "int64"],
+        dtypes=["int64", "int64", "uint8", "int64"],
         ring_cells=rng.choice([1, 2, 3, 8]),
         cell_bytes=8192,
         scope=Scope(),
@@ -82,13 +83,14 @@ def lose_workers(rng: random.Random) -> None:
             wait = delay(rng, 0.3 if method == "fork" else 2.0)
             killer = threading.Thread(target=kill, args=(processes[rng.randrange(workers)], wait))
             killer.start()
-        killed = (killed and persistent) or killer is not None  # one that dies at the end of a pass may fail the next
+        # A persistent worker that is killed at the end of a pass may fail the next pass.
+        killed = (killed and persistent) or killer is not None
         consume(queue, workers, killed)
         if killer:
             killer.join()
     queue.shutdown()
-    if not wait_until(lambda: not multiprocessing.active_children()):  # it reaps them, too
-        raise Failure("hangs", f"workers {multiprocessing.active_children()} are still there")
+    if not wait_until(lambda: not multiprocessing.active_children()):  # the call also reaps them
+        raise Failure("hangs", f"workers {multiprocessing.active_children()} are still running")
 
 
 def kill(victim: Any, wait: float) -> None:
@@ -98,24 +100,24 @@ def kill(victim: Any, wait: float) -> None:
 
 
 def consume(queue: SharedFeedQueue, workers: int, killed: bool) -> None:
-    """Check the tuples up to the end or the death of a worker: complete, and in each worker's order."""
+    """Read until the pass ends or a worker dies; check that tuples are complete and in each worker's order."""
     following = [0] * workers
     try:
         for worker, number, data, sum_ in queue:
-            expect(zlib.crc32(data.tobytes()) == int(sum_), "losses", f"tuple {number} of {worker} is torn")
+            expect(zlib.crc32(data.tobytes()) == int(sum_), "losses", f"tuple {number} of {worker}: wrong checksum")
             expect(
                 np.array_equal(data, subprocesses.contents(int(worker), int(number))),
                 "losses",
-                f"tuple {number} of {worker} holds something else",
+                f"tuple {number} of {worker}: wrong contents",
             )
             expect(
                 following[int(worker)] == int(number),
                 "losses",
-                f"tuple {number} of {worker} came when {following[int(worker)]} was next",
+                f"worker {worker}: expected tuple {following[int(worker)]}, found {number}",
             )
             following[int(worker)] += 1
-    except pyfeed.WorkerError as error:
-        expect(killed, "crashes", f"without a kill: {error}")
+    except pyfeed.errors.WorkerError as error:
+        expect(killed, "crashes", f"no worker was killed, but: {error}")
         return
     expect(
         following == [subprocesses.TUPLES] * workers,
@@ -167,7 +169,7 @@ def writer(rng: random.Random, folder: Path) -> None:
     suffix = rng.choice(["recordio", "npy", "npz", "tfrecord", "raw", "recordio.gz", "csv"])
     path, rows = folder / f"a.{suffix}", rng.choice([1, 100, 5000])
     if suffix in ("npz", "tfrecord", "csv"):
-        suffix, path = "recordio", folder / "a.recordio"  # these want names
+        suffix, path = "recordio", folder / "a.recordio"  # these formats need names of columns
     old = rng.random() < 0.5
     if old:
         with pyfeed.open_writer(path) as file:
@@ -181,7 +183,7 @@ def writer(rng: random.Random, folder: Path) -> None:
     options: dict[str, Any] = {"shapes": [(100,)], "dtypes": ["int64"]} if "raw" in suffix else {}
     found = [int(row[0]) for (row,) in pyfeed.open_files(path, scope=Scope(), **options)]
     expect(found == list(range(rows)) or (old and found == [7]), "losses", f"{path.name}: {len(found)} of {rows} rows")
-    for partial in folder.glob(".*.partial"):  # a killed process cannot remove its own
+    for partial in folder.glob(".*.partial"):  # a killed process cannot remove its temporary file
         partial.unlink()
     expect({p.name for p in folder.iterdir()} == {path.name}, "leaks", f"left: {os.listdir(folder)}")
 

@@ -1,6 +1,7 @@
-"""Rounds of one part, in a process of its own: ``python -m tests.long.rounds PART --seed S --first N --seconds T``.
+"""Run rounds of one part in this process: ``python -m tests.long.rounds PART --seed S --first N --seconds T``.
 
-The campaign starts this and reads its lines of JSON: one at the beginning of a round, one at its end.
+The campaign starts this program and reads the lines of JSON that it prints: one at the beginning of each round, and one
+at its end.
 """
 
 from __future__ import annotations

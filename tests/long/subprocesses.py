@@ -1,4 +1,4 @@
-"""The processes that `kills` kills. Workers import only pyfeed_worker."""
+"""The processes that kills.py kills. Workers import only pyfeed_worker."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ def contents(worker: int, number: int) -> np.ndarray[tuple[int], np.dtype[np.uin
 
 
 def work(producer: Producer, worker: int, push_modes: str) -> None:
-    """Produce tuples of (worker, number, bytes, their CRC-32): "p" by push, "s" in slots."""
+    """Produce tuples of (worker, number, bytes, their CRC-32); push_modes has "p" for push and "s" for reserve."""
     for number in range(TUPLES):
         data = contents(worker, number)
         sum_ = np.array(zlib.crc32(data.tobytes()))
         if push_modes[number % len(push_modes)] == "s":
-            with producer.slot(shapes=[(), (), data.shape, ()]) as slots:
+            with producer.reserve(shapes=[(), (), data.shape, ()]) as slots:
                 slots[0][...], slots[1][...], slots[2][...], slots[3][...] = worker, number, data, sum_
         else:
             producer.push((np.array(worker), np.array(number), data, sum_))
 
 
 def train(method: str, workers: int, persistent: bool) -> None:
-    """A trainer that reads pass after pass until it is killed."""
-    from pyfeed import Scope, SharedFeedQueue
+    """Run a trainer that reads pass after pass until it is killed."""
+    from pyfeed import Scope
+    from pyfeed.shared import SharedFeedQueue
 
     queue = SharedFeedQueue(
-        [(), (), (-1,), ()], ["int64", "int64", "uint8", "int64"], ring_cells=4, cell_bytes=8192, scope=Scope()
+        [(), (), (-1,), ()], dtypes=["int64", "int64", "uint8", "int64"], ring_cells=4, cell_bytes=8192, scope=Scope()
     )
     queue.start(work, ("ps",), num_workers=workers, method=method, persistent=persistent)
     print("ready", flush=True)
@@ -46,7 +47,7 @@ def train(method: str, workers: int, persistent: bool) -> None:
 
 
 def write(path: str, rows: int) -> None:
-    """A writer that replaces an old file."""
+    """Write a file, which may replace an old one; kills.py kills this process meanwhile."""
     import pyfeed
 
     print("ready", flush=True)

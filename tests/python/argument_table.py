@@ -1,4 +1,4 @@
-"""Every public function and method, what its arguments are, and what none of them can be."""
+"""Tables of all public functions and methods: their arguments, and the kinds of values that an argument accepts."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from functools import partial
 from typing import Any
 
 import pyfeed
-from pyfeed import _told, cuda, layers, unique_name
+from pyfeed import _options
 
-HOSTILE: dict[str, Any] = {
+from .public_modules import PUBLIC_MODULES, WITH_PREFIX
+
+ADVERSARIAL: dict[str, Any] = {
     "none": None,
     "object": object(),
     "bytes": b"x",
@@ -27,17 +29,17 @@ HOSTILE: dict[str, Any] = {
     "true": True,
 }
 
-# The functions and what they take. A new one, or a new argument, comes into this table and the next.
+# The functions and their arguments. New functions and arguments must be added to this table and to the next.
 ROWS = """
 CPUPlace
 CUDAPinnedPlace
 CUDAPlace device
 CancelToken
 CancelToken.cancel
-DeviceArray.numpy
-DeviceArray.release stream
-DeviceArray.synchronize timeout
-DeviceArray.use stream
+cuda.DeviceArray.numpy
+cuda.DeviceArray.release stream
+cuda.DeviceArray.synchronize timeout
+cuda.DeviceArray.use stream
 Executor place
 Executor.run program scope feed fetch timeout cancel
 Kernel.close
@@ -73,23 +75,29 @@ PyArrayFeedQueue.push arrays copy timeout pass_id
 PyArrayFeedQueue.reopen
 PyArrayFeedQueue.shutdown
 PyArrayFeedQueue.size
-PyArrayFeedQueue.slot rows shapes lod timeout pass_id
+PyArrayFeedQueue.reserve rows shapes lod timeout pass_id
 PyArrayFeedQueue.stats
 PyArrayFeedQueue.wait_pass after timeout
 PyArrayFeedQueueHolder scope name
 PyArrayFeedQueueHolder.feeder
-PyArrayFeedQueueHolder.init_once capacity dims place dtypes bytes_limit lod_levels restartable
+PyArrayFeedQueueHolder.init_once capacity shapes place dtypes bytes_limit lod_levels restartable
 Reader.batch batch_size drop_last ragged
+Reader.close
+Reader.current_pass
 Reader.double_buffer place depth
 Reader.feeder
+Reader.get_state
 Reader.has_next timeout
 Reader.in_variable scope name
-Reader.map function num_threads shapes dtypes lod_levels names capacity ordered
+Reader.load_state_dict state strict
+Reader.map function num_threads shapes dtypes lod_levels names capacity ordered with_position rng seed on_error
 Reader.multi_pass pass_num
 Reader.read timeout
 Reader.reset
+Reader.set_state state strict
 Reader.shard rank world
 Reader.shuffle buffer_size seed
+Reader.state_dict
 Reader.stats
 Reader.zip others strict
 Scope parent
@@ -104,10 +112,10 @@ Scope.var name
 ScopeVariable scope name
 ScopeVariable.get_tensor
 ScopeVariable.set_tensor array
-SharedFeedQueue shapes dtypes ring_cells cell_bytes lod_levels place name scope
+SharedFeedQueue shapes place dtypes ring_cells cell_bytes lod_levels name scope
 SharedFeedQueue.capacity
 SharedFeedQueue.close pass_id
-SharedFeedQueue.exited pid exit_status
+SharedFeedQueue.report_exit pid exit_status
 SharedFeedQueue.expect num_workers
 SharedFeedQueue.fail exception pass_id
 SharedFeedQueue.is_empty
@@ -119,7 +127,7 @@ SharedFeedQueue.push arrays copy timeout pass_id
 SharedFeedQueue.reopen
 SharedFeedQueue.shutdown
 SharedFeedQueue.size
-SharedFeedQueue.slot rows shapes lod timeout pass_id
+SharedFeedQueue.reserve rows shapes lod timeout pass_id
 SharedFeedQueue.start target args num_workers method daemon persistent
 SharedFeedQueue.stats
 SharedFeedQueue.wait_pass after timeout
@@ -131,6 +139,7 @@ StagingBuffer.put arrays timeout
 StagingBuffer.size
 StagingBuffer.stats
 Trace.chrome
+Trace.plot ax
 Trace.stop
 Trace.table
 Writer.abort
@@ -138,7 +147,7 @@ Writer.close
 Writer.write arrays
 default_main_program
 default_startup_program
-formats
+list_formats
 from_generator function shapes place dtypes capacity bytes_limit lod_levels name scope
 get_buffer place capacity bytes_limit
 get_cmake_dir
@@ -146,7 +155,7 @@ get_include
 get_library_dir
 global_scope
 kernel function
-kernels
+list_kernels
 list_files filenames format
 load_kernels path
 memory_stats
@@ -195,6 +204,7 @@ layers.has_next reader out
 layers.increment x step in_place
 layers.less_equal x y cond
 layers.less_than x y cond
+layers.load_reader state reader strict
 layers.logical_and x y out
 layers.logical_not x out
 layers.logical_or x y out
@@ -206,6 +216,7 @@ layers.py_array_reader capacity shapes place dtypes bytes_limit lod_levels names
 layers.random_data shapes dtypes low high seed count names
 layers.read_file reader names
 layers.reset reader
+layers.save_reader reader out
 layers.shard reader rank world
 layers.shuffle reader buffer_size seed
 layers.staging input capacity bytes_limit
@@ -218,11 +229,11 @@ cuda.device_count
 cuda.memory_info device
 cuda.device_name device
 unique_name.generate key
-unique_name.of_process key
 unique_name.guard
 """
 
-# What arguments may be, of the above: by their names, or by the function's and theirs where it is otherwise there.
+# The kinds of ADVERSARIAL that an argument accepts. The key is the name of the argument, or function.argument if the
+# function is an exception.
 MAY_BE_TABLE = """
 batch_size buffer_size bytes_limit capacity depth device first_n header_bytes interleave lod_level max_events:
 num_parts num_threads num_workers pass_num pid rank ring_cells seed summarize world:
@@ -233,16 +244,16 @@ low high: fraction negative huge
 step value: fraction nan negative huge true
 
 append_batch_size copy daemon drop_last in_place ordered persistable persistent ragged restartable strict: true
-verify_first: true
+rng verify_first with_position: true
 header: none true
 
-byte_order compression delimiter end feeder_name filename filenames instances io key message name on_corrupt: str
-out path records tag text: str
+byte_order compression delimiter end feeder_name filename filenames instances io key message name: str
+on_corrupt on_error out path records tag text: str
 comment format quote trace.file: none str
 open_files.name open_recordio.name open_npy.name open_raw.name open_npz.name open_tfrecord.name open_tar.name: none str
 open_csv.name open_idx.name random_data.name py_array_reader.name from_generator.name SharedFeedQueue.name: none str
 create_global_var.name PyArrayFeedQueueHolder.name: none str
-names open_npz.arrays: none
+names open_npz.arrays ax: none
 method outs suffixes:
 missing: none str fraction nan negative huge
 
@@ -253,6 +264,7 @@ column_dtypes columns features fields: none
 
 args arrays: list
 array: bytes
+load_state_dict.state set_state.state:
 items: bytes str
 from_bytes.data: bytes
 exception function main others target:
@@ -260,8 +272,9 @@ kernel.function: str
 cancel feed parent place program scope startup stream: none
 get_buffer.place in_variable.scope PyArrayFeedQueueHolder.scope ScopeVariable.scope use.stream:
 
-cond fetch input inputs kernel outputs reader readers stage x y: str
+cond fetch input inputs kernel outputs reader readers stage state x y: str
 assign.out fill_constant.out has_next.out logical_and.out logical_or.out logical_not.out read_file.names: none str
+save_reader.out: none str
 less_than.cond less_equal.cond greater_than.cond greater_equal.cond equal.cond not_equal.cond: none str
 attributes: none
 """
@@ -270,29 +283,27 @@ for line in filter(None, MAY_BE_TABLE.splitlines()):
     arguments, _, kinds = line.partition(":")
     for argument in arguments.split():
         MAY_BE[argument] = set(kinds.split())
-# Checked where they are used: by a format, or when a tensor is pushed.
+# Arguments that are checked only when they are used: by a format, or when a tensor is pushed.
 ANYTHING = {"open_files.options", "open_writer.options", "LoDTensor.data", "from_lengths.data"}
-# Made by functions only.
+# Classes whose objects only functions create.
 NOT_CALLED = {"DeviceArray", "Kernel", "PyArrayFeedQueue", "Reader", "StagingBuffer", "Trace", "Writer", "Variable"}
 
 
 def public() -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Every public function, constructor and method, by its name."""
-    for prefix, module in (("", pyfeed), ("layers.", layers), ("cuda.", cuda), ("unique_name.", unique_name)):
-        names = getattr(module, "__all__", None) or [n for n in vars(module) if not n.startswith("_")]
-        for name in names:
+    """Yield every public function, constructor and method, with its name."""
+    for module in PUBLIC_MODULES:
+        prefix = WITH_PREFIX.get(module, "")
+        for name in module.__all__:
             value = getattr(module, name)
-            if getattr(value, "__module__", "").partition(".")[0] != "pyfeed" and not inspect.isbuiltin(value):
-                continue
             if isinstance(value, type):
                 yield from members(f"{prefix}{name}", value)
-            elif callable(value) and (module is pyfeed or value.__module__ == module.__name__):
+            elif callable(value) and name != "Shape":  # Shape is an alias of a type
                 yield f"{prefix}{name}", value
 
 
 def members(name: str, kind: type) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Those of a class. Exceptions and named tuples are made as Python makes them."""
-    if issubclass(kind, (BaseException, tuple)) or getattr(kind, "_is_protocol", False):
+    """Yield the constructor and the methods of a class, except for exceptions, tuples, dicts and protocols."""
+    if issubclass(kind, (BaseException, tuple, dict)) or getattr(kind, "_is_protocol", False):
         return
     if kind.__name__ not in NOT_CALLED:
         yield name, kind
@@ -303,46 +314,47 @@ def members(name: str, kind: type) -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """What a function takes, but what it is called on: with the keywords that it hands on."""
+    """Return the parameters of a function without self and cls, but with the keywords that it passes on."""
     every = {n: p for n, p in inspect.signature(function).parameters.items() if n not in ("self", "cls")}
     handed_on = every.pop("reading", None)
     if handed_on is not None:
-        kind = _told.ReadingSlots if "ReadingSlots" in handed_on.annotation else _told.Reading
+        with_slots = "ReadOptionsWithSlots" in handed_on.annotation
+        kind = _options.ReadOptionsWithSlots if with_slots else _options.ReadOptions
         for name in kind.__annotations__:
             every[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None)
     return every
 
 
 def rows() -> dict[str, str]:
-    """`ROWS`, by function."""
+    """Return the rows of `ROWS` by function."""
     joined = ROWS.strip().replace("\n    ", " ")
     return dict(row.partition(" ")[::2] for row in joined.splitlines())
 
 
 def may_be(function: str, argument: str) -> set[str]:
-    """What an argument may be of `HOSTILE`."""
+    """Return the kinds of `ADVERSARIAL` that an argument accepts."""
     own = f"{function.rpartition('.')[2]}.{argument}"
-    return set(HOSTILE) if own in ANYTHING else MAY_BE[own if own in MAY_BE else argument]
+    return set(ADVERSARIAL) if own in ANYTHING else MAY_BE[own if own in MAY_BE else argument]
 
 
 def refused(what: str, call: Callable[[], Any], *words: str) -> str:
-    """What is wrong if a call is not refused by an error with these words; else ""."""
+    """Return a description of the failure if a call is not refused by an error with these words, or ""."""
     try:
         result = call()
     except BaseException as error:
         text = str(error)
-        if isinstance(error, pyfeed.Error) and all(
+        if isinstance(error, pyfeed.errors.Error) and all(
             re.search(rf"\b{w}\b", text, re.IGNORECASE) for w in (*words, "expected", "found")
         ):
             return ""
         return f"{what}: {type(error).__name__}: {text}"
-    return f"{what}: was not refused, but gave {result!r}"
+    return f"{what}: expected an error, found the result {result!r}"
 
 
 def faults(name: str, function: Callable[..., Any], right: Mapping[str, Any]) -> Iterator[str]:
-    """What a function, called on an object if need be, answers to wrong arguments and should not.
+    """Call a function with wrong arguments; for each call yield a description of the failure, or "" if it is refused.
 
-    `right` are values that its required arguments may have.
+    `right` has valid values of the required arguments.
     """
     every = parameters(function)
     by_position = [n for n, p in every.items() if p.kind is p.POSITIONAL_ONLY]
@@ -357,10 +369,10 @@ def faults(name: str, function: Callable[..., Any], right: Mapping[str, Any]) ->
         return function(*first, **given)
 
     for argument, parameter in every.items():
-        for kind in HOSTILE.keys() - may_be(name, argument):
-            wrong = partial(call, **{**required, argument: HOSTILE[kind]})
+        for kind in ADVERSARIAL.keys() - may_be(name, argument):
+            wrong = partial(call, **{**required, argument: ADVERSARIAL[kind]})
             if parameter.kind is parameter.VAR_POSITIONAL:
-                wrong = partial(function, *required.values(), HOSTILE[kind])
+                wrong = partial(function, *required.values(), ADVERSARIAL[kind])
             yield refused(f"{name}({argument}={kind})", wrong, argument)
     own = name.rpartition(".")[2]
     kinds = {p.kind for p in every.values()}

@@ -1,4 +1,4 @@
-"""Every test must leave the process as it found it."""
+"""A check after every test: the test must release all resources that it has acquired."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from collections.abc import Iterator
 import pytest
 
 import pyfeed
-from pyfeed import registry
+from pyfeed import formats
 
-# Made once and kept: handles that are no leaks.
+# Handles that the process creates once and keeps, so that they do not count as leaks.
 pyfeed.global_scope()
 pyfeed.default_main_program()
 
 
 def pytest_collection_finish() -> None:
-    # What is there now stays: looking through it again and again would take most of the time.
+    # Objects that exist now stay alive. Without the freeze, the many collections would take most of the tests' time.
     gc.collect()
     gc.freeze()
 
 
 def alive() -> dict[str, int]:
-    """What must be no more after a test than before it."""
-    counts: dict[str, int] = {**pyfeed.memory_stats()}  # type: ignore[dict-item]
+    """Return the counts that must not be larger after a test than before it."""
+    counts: dict[str, int] = {**pyfeed.diagnostics.memory_stats()}  # type: ignore[dict-item]
     del counts["idle_bytes"]
     counts["threads"] = sum(t.name.startswith("pyfeed") for t in threading.enumerate())
-    for name in ("handles", "threads"):  # a format stays for good, with the thread that waits for its files
-        counts[name] -= len(registry._formats)
+    for name in ("handles", "threads"):  # a format stays registered, with the thread that waits for its files
+        counts[name] -= len(formats._formats)
     return counts
 
 
@@ -37,7 +37,7 @@ def alive() -> dict[str, int]:
 def leaves_nothing_behind() -> Iterator[None]:
     before = alive()
     yield
-    end = time.monotonic() + 5  # threads may be on their way out
+    end = time.monotonic() + 5  # threads may still be ending
     while (left := {name: n for name, n in alive().items() if n > before[name]}) and time.monotonic() < end:
         time.sleep(0.001)
         gc.collect()

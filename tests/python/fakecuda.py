@@ -1,13 +1,14 @@
-"""The fake CUDA driver of tests/fakecuda, for pytest: how it is built, found and controlled.
+"""The fake CUDA driver of tests/fakecuda, for pytest: functions to build, load and control it.
 
-A process finds it as ``libcuda.so.1``: a child by ``LD_LIBRARY_PATH``, this one because it is loaded already::
+A process finds the fake as ``libcuda.so.1``: a child through ``LD_LIBRARY_PATH``, this process because the library is
+loaded already::
 
-    environment = {**os.environ, **fakecuda.environment(FAKECUDA_DEVICES=2)}   # of a child
+    environment = {**os.environ, **fakecuda.environment(FAKECUDA_DEVICES=2)}   # for a child
     fake = fakecuda.Fake.load()                                                # here, before pyfeed looks for a driver
-    fake = fakecuda.Fake()                                                     # in a child that has it already
+    fake = fakecuda.Fake()                                                     # in a child that has loaded the fake
 
-``tests/fakecuda/fakecuda.h`` says what each function does, which counts and which variables of the environment there
-are. Streams and addresses are integers; codes are CUDA's, 0 for success.
+``tests/fakecuda/fakecuda.h`` describes the functions, the counts and the environment variables. Streams and addresses
+are integers. Codes are those of CUDA, 0 for success.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ GLOBAL, THREAD_LOCAL, RELAXED = range(3)
 
 @functools.cache
 def build() -> Path:
-    """The folder with the fake ``libcuda.so.1``, built once a process. CGO_CPPFLAGS says where cuda.h is."""
+    """Build the fake ``libcuda.so.1`` once; return its folder. CGO_CPPFLAGS must have the -I flag for cuda.h."""
     folder = Path(tempfile.mkdtemp(prefix="fakecuda-"))
     atexit.register(_remove, folder, os.getpid())
     subprocess.run(["sh", SOURCES / "build.sh", folder], check=True)
@@ -66,12 +67,12 @@ def build() -> Path:
 
 
 def _remove(folder: Path, owner: int) -> None:
-    if os.getpid() == owner:  # not a forked child of its
+    if os.getpid() == owner:  # not in a forked child
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def environment(**variables: object) -> dict[str, str]:
-    """What makes a child find the fake, with variables of its own such as ``FAKECUDA_DEVICES=2``."""
+    """Return environment variables with which a child finds the fake, and the given ones (``FAKECUDA_DEVICES=2``)."""
     paths = [str(build()), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     return {"LD_LIBRARY_PATH": ":".join(paths), **{name: str(value) for name, value in variables.items()}}
 
@@ -84,13 +85,13 @@ class Fake:
     OSError
         No ``libcuda.so.1`` is loaded.
     AttributeError
-        The one that is loaded is not the fake.
+        The loaded ``libcuda.so.1`` is not the fake.
     """
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
         self._call: dict[str, Any] = {}
-        self._sums: list[c_uint64] = []  # streams write there
+        self._sums: list[c_uint64] = []  # keeps the memory to which streams write
         for name, (result, arguments) in _FUNCTIONS.items():
             function = getattr(self._library, f"fakecuda_{name}")
             function.restype, function.argtypes = result, arguments
@@ -98,16 +99,16 @@ class Fake:
 
     @classmethod
     def load(cls) -> Fake:
-        """Builds it and loads it into this process. Whoever opens ``libcuda.so.1`` from then on gets it."""
+        """Build the fake and load it into this process, in which ``libcuda.so.1`` then means the fake."""
         ctypes.CDLL(str(build() / "libcuda.so.1"), mode=os.RTLD_NOW | os.RTLD_LOCAL)
         return cls()
 
     def count(self, name: str) -> int:
-        """A count of fakecuda.h's, or the calls of an entry point (``"cuMemAlloc_v2"``)."""
+        """Return a count of fakecuda.h, or the number of calls of an entry point (``"cuMemAlloc_v2"``)."""
         return self._known(name, self._call["count"](name.encode()))
 
     def wait(self, name: str, at_least: int, seconds: float = 30.0) -> bool:
-        """Whether a count is so high before time is up."""
+        """Wait until a count has at least a value; return False after the timeout."""
         return self._known(name, self._call["await"](name.encode(), at_least, seconds)) == 1
 
     @staticmethod
@@ -117,23 +118,23 @@ class Fake:
         return answer
 
     def complaint(self) -> str:
-        """The last hazard, misuse or leak."""
+        """Describe the last hazard, misuse or leak."""
         text: bytes = self._call["complaint"]()
         return text.decode()
 
     def streams(self) -> list[int]:
-        """Those that were made and not destroyed, the oldest first."""
+        """Return the streams that were created and not destroyed, the oldest first."""
         found: list[int] = []
         while stream := self._call["stream_at"](len(found)):
             found.append(stream)
         return found
 
     def reset(self) -> None:
-        """Everything as at the start, but what is alive."""
+        """Reset settings, counts, failures, captures and broken contexts. Existing streams and memory remain."""
         self._call["reset"]()
 
     def fail(self, call: str, nth: int, code: int, *, later: bool = False, from_then_on: bool = False) -> None:
-        """The nth call from now on of an entry point, or of any (``"*"``), fails; `later`: its work does."""
+        """Make the nth call of an entry point, or of any (``"*"``), from now on fail; if `later`, its work fails."""
         if self._call["fail"](call.encode(), nth, code, later, from_then_on):
             raise ValueError(f"expected an entry point or *, and numbers from 1, found {call!r}, {nth}, {code}")
 
@@ -141,23 +142,23 @@ class Fake:
         self._done("break", device, code)
 
     def set_devices(self, n: int) -> None:
-        """How many there are; before the driver is initialized."""
+        """Set the number of devices, before the driver is initialized."""
         self._call["devices"](n)
 
     def set_memory(self, nbytes: int) -> None:
-        """Of each device."""
+        """Set the memory of each device."""
         self._call["memory"](nbytes)
 
     def set_pinned(self, nbytes: int) -> None:
-        """Of pinned and registered memory, in all."""
+        """Limit pinned and registered memory together."""
         self._call["pinned"](nbytes)
 
     def set_pace(self, gbps: float = 0.0, latency_us: float = 0.0) -> None:
-        """How fast copies to and from the host are; 0: as it comes."""
+        """Set the speed and the additional time of copies to and from the host; 0: unlimited."""
         self._call["pace"](gbps, latency_us)
 
     def deinitialize(self, yes: bool = True) -> None:
-        """As if the process ended."""
+        """Make all calls fail as at the end of the process, or work again."""
         self._call["deinitialize"](yes)
 
     def _done(self, name: str, *arguments: object) -> None:
@@ -165,23 +166,23 @@ class Fake:
             raise RuntimeError(f"fakecuda_{name}: expected 0, found {code}")
 
     def pause(self, stream: int) -> None:
-        """Nothing is running in the stream then, and nothing begins."""
+        """Hold a stream: when this returns, no work of the stream is running, and none begins."""
         self.let(stream, 0)
 
     def resume(self, stream: int) -> None:
         self.let(stream, -1)
 
     def let(self, stream: int, n: int) -> None:
-        """So many more pieces of the stream's work may begin."""
+        """Let n more pieces of the stream's work begin."""
         self._done("let", stream, n)
 
     def let_copies(self, n: int, device: int = 0) -> None:
-        """So many more copies to the device may begin; -1: all."""
+        """Let n more copies to the device begin; -1: all."""
         self._done("let_copies", device, n)
 
     @contextmanager
     def paused_copies(self, device: int = 0) -> Iterator[None]:
-        """No copy to the device begins meanwhile."""
+        """Let no copy to the device begin inside the with block."""
         self.let_copies(0, device)
         try:
             yield
@@ -190,7 +191,7 @@ class Fake:
 
     @contextmanager
     def stream(self, device: int = 0, *, non_blocking: bool = True) -> Iterator[int]:
-        """A consumer's stream, in the device's primary context. Its work is waited for in the end."""
+        """Create a stream in the device's primary context, as a consumer does; at the end wait for its work."""
         made = c_uint64()
         self._done("stream_create", device, non_blocking, byref(made))
         try:
@@ -199,7 +200,7 @@ class Fake:
             self._call["stream_destroy"](made)
 
     def synchronize(self, stream: int) -> int:
-        """Waits for a stream's work. Answers a code."""
+        """Wait for a stream's work; return a code."""
         code: int = self._call["synchronize"](stream)
         return code
 
@@ -212,30 +213,30 @@ class Fake:
         us: float = 0.0,
         code: int = 0,
     ) -> None:
-        """Work that reads and fills (with 0xC3) ranges of device memory, each an address and a number of bytes."""
+        """Submit work that reads a range of device memory and fills another with 0xC3; a range is (address, bytes)."""
         self._done("kernel", stream, us, *reads, *writes, code)
 
     def sum(self, stream: int, address: int, nbytes: int) -> Sum:
-        """Work that hashes device memory, in the stream's order."""
+        """Submit work that hashes device memory, in the stream's order."""
         out = c_uint64()
         self._sums.append(out)
         self._done("sum", stream, address, nbytes, byref(out))
         return Sum(self, stream, out)
 
     def hash(self, data: bytes) -> int:
-        """What `sum` finds where this is."""
+        """Return the hash that `sum` gives for device memory with these bytes."""
         found: int = self._call["hash"](data, len(data))
         return found
 
     def peek(self, address: int, nbytes: int) -> bytes:
-        """Device memory as it is now."""
+        """Return device memory as it is now."""
         to = ctypes.create_string_buffer(nbytes)
         self._done("peek", address, to, nbytes)
         return to.raw
 
     @contextmanager
     def capture(self, stream: int, mode: int = GLOBAL) -> Iterator[list[int]]:
-        """Captures what is submitted meanwhile. Appends the code with which the capture ended to what it gives."""
+        """Capture the work that is submitted in the with block; append the capture's code to the yielded list."""
         self._done("begin_capture", stream, mode)
         ended: list[int] = []
         try:
@@ -245,13 +246,13 @@ class Fake:
 
 
 class Sum:
-    """A hash that a stream works out."""
+    """A hash that a stream computes."""
 
     def __init__(self, fake: Fake, stream: int, out: c_uint64) -> None:
         self._fake, self._stream, self._out = fake, stream, out
 
     def value(self) -> int:
-        """Waits for the stream."""
+        """Wait for the stream; return the hash."""
         if code := self._fake.synchronize(self._stream):
             raise RuntimeError(f"the stream: expected 0, found {code}")
         return self._out.value

@@ -1,7 +1,7 @@
-"""A file system in memory whose calls fail as they are told to, through FUSE: for what no real disk does when asked.
+"""A FUSE file system in memory whose calls fail on request, for tests of faults that a real disk cannot produce.
 
-The server is a process of its own, which speaks the kernel's protocol: a thread that waits for it, in a page fault too,
-may hold the interpreter's lock.
+The server runs in its own process: a thread that waits for the file system, for instance in a page fault, may hold the
+GIL, so a server thread in the same process could deadlock.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from typing import Any
 
 ROOT = 1
 UNMOUNT_NOW = 2  # MNT_DETACH
-DIRECT_IO = 1  # of an opening
+DIRECT_IO = 1  # FOPEN_DIRECT_IO
 LARGEST_WRITE = 1 << 20
-MINOR, BIG_WRITES, MAX_PAGES = 31, 1 << 5, 1 << 22  # of the protocol 7
+MINOR, BIG_WRITES, MAX_PAGES = 31, 1 << 5, 1 << 22  # of version 7 of the protocol
 
 LOOKUP, FORGET, GETATTR, SETATTR, UNLINK, RENAME = 1, 2, 3, 4, 10, 12
 OPEN, READ, WRITE, STATFS, RELEASE, FSYNC, FLUSH, INIT = 14, 15, 16, 17, 18, 20, 25, 26
 OPENDIR, READDIR, RELEASEDIR, CREATE, INTERRUPT, DESTROY, BATCH_FORGET, RENAME2 = 27, 28, 29, 35, 36, 38, 42, 45
 WITHOUT_AN_ANSWER = {FORGET, BATCH_FORGET, INTERRUPT}
-# What a disk that is full may refuse: all that a writer calls to make a file, in order.
+# The calls that a full disk may refuse: all calls of a writer that creates a file, in order.
 WRITING = {
     CREATE: "create",
     WRITE: "write",
@@ -45,7 +45,7 @@ HEADER, ANSWER = struct.Struct("<IIQQIIII"), struct.Struct("<IiQ")
 
 
 class File:
-    """A file, or the folder, which is all there is."""
+    """A file, or the root folder. There are no other folders."""
 
     def __init__(self, mode: int) -> None:
         self.data = bytearray()
@@ -60,26 +60,27 @@ class File:
 
 
 class Refused(Exception):
-    """A call that is answered with an error."""
+    """Makes the server answer a call with an error."""
 
 
 class Server:
-    """Answers the kernel's calls. What fails is in `faults`, which `configure` sets:
+    """Answers the kernel's calls. `configure` sets `faults`, which decides what fails:
 
     errno, start, end
-        A READ that touches the bytes from `start` to `end` fails. One that begins before them is short, with direct_io.
+        A READ that touches the bytes from `start` to `end` fails with `errno`. With direct_io, a READ that begins
+        before `start` returns the bytes up to there.
     passing
-        A READ that failed does not fail again once the file was asked for its attributes.
+        After a failed READ, the next GETATTR or SETATTR removes the fault.
     short
-        The most bytes that a READ answers, with direct_io.
+        With direct_io: the largest number of bytes that a READ returns.
     direct_io
-        No page is cached: each read of the program's is a READ.
+        No page is cached, so each read of the program becomes a READ.
     no_size
-        Files say that they have 0 bytes.
+        Files report a size of 0 bytes.
     full_at, full_from
-        The number of the call of `WRITING`, from 1, that fails with errno, or from which on all do.
+        The number, from 1, of the call of `WRITING` that fails with `errno`, or from which on all such calls fail.
     open_errno, getattr_errno
-        What each OPEN, or GETATTR, fails with.
+        The error with which each OPEN, or GETATTR, fails.
     """
 
     def __init__(self, device: int) -> None:
@@ -87,16 +88,16 @@ class Server:
         self.files = {ROOT: File(stat.S_IFDIR | 0o755)}
         self.names: dict[bytes, int] = {}
         self.faults: dict[str, Any] = {}
-        self.written: list[str] = []  # the calls of WRITING
-        self.failed = False  # a READ has
+        self.written: list[str] = []  # the names of the calls in WRITING that came
+        self.failed = False  # whether a READ has failed
 
     def configure(self, faults: dict[str, Any]) -> list[str]:
-        """Have other faults from now on. The answer is what was called meanwhile, of what writes."""
+        """Set the faults; return the calls of WRITING since the last time."""
         self.faults, self.failed, written, self.written = faults, False, self.written, []
         return written
 
     def serve_one(self) -> bool:
-        """Answer one call; False: it is unmounted."""
+        """Answer one call; return False if the file system was unmounted."""
         try:
             call = os.read(self.device, LARGEST_WRITE + 65536)
         except OSError as error:
@@ -109,7 +110,7 @@ class Server:
             body, status = self.answer(code, node, call[HEADER.size :]), 0
         except Refused as refused:
             body, status = b"", -refused.args[0]
-        # A call may have been given up.
+        # The write fails if the caller was interrupted meanwhile.
         with contextlib.suppress(OSError):
             os.write(self.device, ANSWER.pack(ANSWER.size + len(body), status, unique) + body)
         return bool(code != DESTROY)
@@ -214,7 +215,7 @@ class Server:
 
 
 def mount(folder: str) -> int:
-    """Mount at a folder; the answer is the descriptor that the kernel's calls come from."""
+    """Mount the file system at a folder; return the descriptor from which the kernel's calls are read."""
     device = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
     options = f"fd={device},rootmode=40000,user_id={os.getuid()},group_id={os.getgid()}"
     libc = ctypes.CDLL(None, use_errno=True)
@@ -224,7 +225,7 @@ def mount(folder: str) -> int:
 
 
 def serve(folder: str) -> None:
-    """The process: it answers calls, and lines of JSON on its standard input."""
+    """Run the server: answer the kernel's calls, and requests in lines of JSON on standard input."""
     try:
         server = Server(mount(folder))
     except OSError as error:
@@ -233,7 +234,7 @@ def serve(folder: str) -> None:
         print(json.dumps(str(error)), flush=True)
         return
     print(json.dumps(None), flush=True)
-    alive, commands = True, io.FileIO(0)  # what was read ahead would not be waited for
+    alive, commands = True, io.FileIO(0)  # unbuffered, since select does not see buffered lines
     while alive:
         ready, _, _ = select.select([server.device, 0], [], [])
         if server.device in ready:
@@ -247,11 +248,11 @@ def serve(folder: str) -> None:
 
 
 class Unmountable(Exception):
-    """There is no right to mount a file system here."""
+    """This process may not mount a file system."""
 
 
 class Disk:
-    """The file system, from outside."""
+    """The file system, as the tests use it: starts the server and sets its faults."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -269,7 +270,7 @@ class Disk:
         return json.loads(self.server.stdout.readline())
 
     def fault(self, **faults: Any) -> list[str]:
-        """Have these faults, and no others, from now on. The answer is the calls since the last time that write."""
+        """Set these faults, and no others; return the calls of WRITING since the last time."""
         assert self.server.stdin is not None
         self.server.stdin.write(json.dumps(faults).encode() + b"\n")
         self.server.stdin.flush()
@@ -277,7 +278,7 @@ class Disk:
         return answer
 
     def close(self) -> None:
-        """The end: what waits for an answer gets an error."""
+        """End the server. Calls that wait for an answer fail."""
         with self.server:
             assert self.server.stdin is not None
             self.server.stdin.close()

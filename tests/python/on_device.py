@@ -1,6 +1,7 @@
-"""Tuples at a device, whichever there is: a GPU, the fake driver's, or the host emulation.
+"""Tuples at a device: a GPU, the fake driver, or the host emulation.
 
-Which it is, is settled before a process begins: test_device_arrays.py runs this file as each. By hand:
+The environment of a process decides which of them it uses. test_device_arrays.py runs this file with the emulation and
+with the fake driver. To run it by hand:
 
     PYFEED_CUDA=host python -m pytest tests/python/on_device.py
 """
@@ -17,20 +18,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pyfeed.cuda import DeviceArray
+from pyfeed.program import Executor, Program, layers, program_guard
 
 import pyfeed
-from pyfeed import (
-    CUDAPinnedPlace,
-    CUDAPlace,
-    DeviceArray,
-    Executor,
-    LoDTensor,
-    Program,
-    Scope,
-    cuda,
-    layers,
-    program_guard,
-)
+from pyfeed import CUDAPinnedPlace, CUDAPlace, LoDTensor, Scope, cuda
 
 from .argument_table import faults, rows
 from .support import DTYPES, STUCK, Background, _DLManagedTensor, _DLTensor, feed, raises, same, together, wait_until
@@ -38,12 +30,12 @@ from .support import DTYPES, STUCK, Background, _DLManagedTensor, _DLTensor, fee
 HERE = CUDAPlace(0)
 HOSTED = cuda.device_name() == "host emulation"
 REFUSED = (
-    "slot 0: place: expected memory of the host, found a DeviceArray at CUDAPlace(0): give what its numpy() answers"
+    "slot 0: place: expected memory of the host, found a DeviceArray at CUDAPlace(0): pass what its numpy() returns"
 )
 
 
-def at_device(*arrays: Any, place: pyfeed.Place = HERE, **options: Any) -> tuple[Any, ...]:
-    """What a queue makes of a tuple."""
+def at_device(*arrays: Any, place: pyfeed.typing.Place = HERE, **options: Any) -> tuple[Any, ...]:
+    """Push a tuple into a queue at a place and pop it again."""
     data = [a.data if isinstance(a, LoDTensor) else a for a in arrays]
     _, queue = feed(1, [(-1, *a.shape[1:]) if a.ndim else () for a in data], place=place, **options)
     queue.push(arrays)
@@ -57,13 +49,13 @@ def one(value: float = 7, size: int = 3) -> DeviceArray:
 
 
 def loans() -> int:
-    return pyfeed.memory_stats()["tuples_on_loan"]
+    return pyfeed.diagnostics.memory_stats()["tuples_on_loan"]
 
 
-@pytest.mark.parametrize("name", [name for name in rows() if name.startswith("DeviceArray.")])
+@pytest.mark.parametrize("name", [name for name in rows() if name.startswith("cuda.DeviceArray.")])
 def test_wrong_arguments(name: str) -> None:
     x = one()
-    assert [fault for fault in faults(name, getattr(x, name.partition(".")[2]), {"stream": 0}) if fault] == []
+    assert [fault for fault in faults(name, getattr(x, name.rpartition(".")[2]), {"stream": 0}) if fault] == []
     assert x.numpy().tolist() == [7] * 3
 
 
@@ -84,10 +76,10 @@ def test_what_there_is() -> None:
         lambda: cuda.device_name(devices),
         lambda: feed(place=CUDAPlace(devices)),
     ):
-        with raises(pyfeed.InvalidArgument, message, also=ValueError):
+        with raises(pyfeed.errors.InvalidArgument, message, also=ValueError):
             call()
     for bad in (-1, 2**31):
-        with raises(pyfeed.InvalidArgument, f"device: expected 0 to 2^31 - 1, found {bad}"):
+        with raises(pyfeed.errors.InvalidArgument, f"device: expected 0 to 2^31 - 1, found {bad}"):
             cuda.memory_info(bad)
 
 
@@ -95,22 +87,24 @@ def test_pinned_memory_is_the_hosts() -> None:
     (x,) = at_device(np.arange(4.0), place=CUDAPinnedPlace())
     same(x, np.arange(4.0))
     assert x.flags.writeable
-    stats = pyfeed.memory_stats()
+    stats = pyfeed.diagnostics.memory_stats()
     assert stats["pinned_bytes"] > 0
     assert stats["device_bytes"] == 0
 
 
 def test_it_counts_what_is_pinned_and_what_is_at_devices() -> None:
     x = one()
-    stats = pyfeed.memory_stats()
+    stats = pyfeed.diagnostics.memory_stats()
     assert stats["device_bytes"] >= x.nbytes
     assert stats["tuples_on_loan"] == 1
     x.release()
     assert loans() == 0
-    wait_until(lambda: pyfeed.memory_stats()["device_bytes"] == 0)  # the queue has gone, and its memory with the tuple
+    wait_until(
+        lambda: pyfeed.diagnostics.memory_stats()["device_bytes"] == 0
+    )  # the queue is gone, so its memory is freed with the tuple
 
 
-# ---- What an array is ----
+# ---- Attributes of an array ----
 
 
 def test_what_it_is() -> None:
@@ -119,7 +113,7 @@ def test_what_it_is() -> None:
     assert (y.shape, y.ndim, y.size, y.itemsize, y.nbytes, len(y)) == ((4,), 1, 4, 1, 4, 4)
     assert (x.dtype, y.dtype) == (np.dtype("float32"), np.dtype("int8"))
     assert x.place == CUDAPlace(0)
-    assert isinstance(x.place, pyfeed.Place)
+    assert isinstance(x.place, pyfeed.typing.Place)
     assert (x.lod, y.lod) == ((), ())
     assert x.pointer != 0
     assert x.pointer % 256 == y.pointer % 256 == 0
@@ -186,7 +180,7 @@ def test_it_is_not_made_otherwise() -> None:
         x.shape = (3,)  # type: ignore[misc]
 
 
-# ---- To the host, and not without a word ----
+# ---- Copies to the host ----
 
 
 def test_numpy_is_a_copy_of_its_own() -> None:
@@ -227,10 +221,10 @@ def test_it_is_refused_where_arrays_come_in() -> None:
         lambda: queue.push([x], copy=False),
         lambda: queue.push((LoDTensor(x),)),
         lambda: host.set_tensor("x", x),
-        lambda: pyfeed.get_buffer(pyfeed.CPUPlace(), 2).put((x,)),
+        lambda: pyfeed.staging.get_buffer(pyfeed.CPUPlace(), 2).put((x,)),
         lambda: list(slots),
     ):
-        with raises(pyfeed.UnsupportedError, REFUSED, slot=0, also=NotImplementedError):
+        with raises(pyfeed.errors.UnsupportedError, REFUSED, slot=0, also=NotImplementedError):
             call()
     assert queue.stats()["pushed"] == 0
     queue.push((x.numpy(),))
@@ -257,7 +251,7 @@ def test_a_released_array_is_of_no_use_any_more() -> None:
     if not HOSTED:
         calls.append(lambda: x.__cuda_array_interface__)
     for call in calls:
-        with raises(pyfeed.StateError, "the array was released", also=RuntimeError):
+        with raises(pyfeed.errors.StateError, "the array was released", also=RuntimeError):
             call()
     assert (x.shape, x.nbytes, x.place, x.dtype, x.lod) == ((3,), 24, CUDAPlace(0), np.dtype(float), ())
 
@@ -291,7 +285,7 @@ def test_arrays_that_nobody_releases() -> None:
 
 
 class Stream:
-    """As CUDA's Python packages say which stream they mean."""
+    """An object with the protocol by which CUDA's Python packages pass streams."""
 
     def __init__(self, *answer: Any) -> None:
         self.answer = answer
@@ -307,13 +301,15 @@ def test_streams() -> None:
     x.__dlpack__(stream=Stream(0, 2))
     for bad in (-1, -(2**63)):
         for call in (x.use, x.release):
-            with raises(pyfeed.InvalidArgument, f"stream: expected a CUDA stream's number, at least 0, found {bad}"):
+            with raises(
+                pyfeed.errors.InvalidArgument, f"stream: expected a CUDA stream's number, at least 0, found {bad}"
+            ):
                 call(bad)
     for wrong in ("1", 1.0, Stream(1), Stream("0", 1)):
         for call in (x.use, x.release):
-            with pytest.raises(pyfeed.ArgumentTypeError, match=r"^stream: expected .*, found"):
+            with pytest.raises(pyfeed.errors.ArgumentTypeError, match=r"^stream: expected .*, found"):
                 call(wrong)  # type: ignore[arg-type]
-    with raises(pyfeed.InvalidArgument, f"stream: expected -2^63 to 2^63 - 1, found {2**63}"):
+    with raises(pyfeed.errors.InvalidArgument, f"stream: expected -2^63 to 2^63 - 1, found {2**63}"):
         x.use(2**63)
     assert x.numpy().tolist() == [7] * 3
 
@@ -326,7 +322,7 @@ def test_a_stream_that_releases_the_array_when_it_is_asked() -> None:
             x.release()
             return super().__cuda_stream__()
 
-    with raises(pyfeed.StateError, "the array was released"):
+    with raises(pyfeed.errors.StateError, "the array was released"):
         x.use(Releases(0, 1))
     x.release(Releases(0, 1))
     assert loans() == 0
@@ -336,7 +332,7 @@ def test_synchronize() -> None:
     x = one()
     x.synchronize()
     x.synchronize(timeout=STUCK)
-    with raises(pyfeed.InvalidArgument, "timeout: expected None or seconds, at least 0, found -1"):
+    with raises(pyfeed.errors.InvalidArgument, "timeout: expected None or seconds, at least 0, found -1"):
         x.synchronize(-1)
 
 
@@ -366,7 +362,7 @@ USED = ctypes.c_char_p(b"used")
 
 
 class _Export:
-    """An array as another library takes it over: its deleter is called without the GIL."""
+    """An exported array, as another library uses it. Its deleter is called without the GIL."""
 
     def __init__(self, x: DeviceArray, **options: Any) -> None:
         capsule = x.__dlpack__(**options)
@@ -427,9 +423,9 @@ def test_what_it_is_asked_for_by_dlpack() -> None:
     for stream in (None, -1, 1, 2, Stream(0, 1)):
         x.__dlpack__(stream=stream, dl_device=own, copy=False)
     zero = "stream: expected 1 for the legacy default stream or 2 for the thread's own, found 0, which may mean either"
-    with raises(pyfeed.InvalidArgument, zero, also=ValueError):
+    with raises(pyfeed.errors.InvalidArgument, zero, also=ValueError):
         x.__dlpack__(stream=0)
-    with raises(pyfeed.InvalidArgument, "stream: expected a CUDA stream's number, at least -1, found -2"):
+    with raises(pyfeed.errors.InvalidArgument, "stream: expected a CUDA stream's number, at least -1, found -2"):
         x.__dlpack__(stream=-2)
     with pytest.raises(BufferError, match="copy: expected None or False: a DeviceArray is lent"):
         x.__dlpack__(copy=True)
@@ -498,7 +494,7 @@ def test_cuda_array_interface() -> None:
     assert x.__cuda_array_interface__ == {**expected, "version": 3}
     assert e.__cuda_array_interface__["typestr"] == "|b1"
     assert e.__cuda_array_interface__["data"] == (0, False)
-    with pytest.raises(AttributeError, match="no word for bfloat16: use __dlpack__"):
+    with pytest.raises(AttributeError, match="cannot describe bfloat16: use __dlpack__"):
         _ = b.__cuda_array_interface__
     assert not hasattr(b, "__cuda_array_interface__")
 
@@ -542,7 +538,7 @@ def test_a_variable_at_a_device() -> None:
     x = scope["x"]
     assert isinstance(x, DeviceArray)
     assert x.numpy().tolist() == [0, 1, 2]
-    assert _Export(x, max_version=(1, 0)).managed.flags == 1  # read-only: the scope has it too
+    assert _Export(x, max_version=(1, 0)).managed.flags == 1  # read-only, since the scope refers to the tuple too
     assert not _Export(x).versioned
     scope.read(reader.name, ["x"])
     assert x.numpy().tolist() == [0, 1, 2]
@@ -560,7 +556,7 @@ def test_what_a_program_fetches_may_be_here_and_there() -> None:
     a, b = executor.run(main, scope=scope, fetch=[x, n])
     assert isinstance(a, DeviceArray)
     same(b, np.array(5))
-    assert loans() == 2  # an ndarray cannot be released, and has one of its own
+    assert loans() == 2  # the ndarray, which has no release(), has a loan of its own
     assert ((a.numpy() >= 3) & (a.numpy() < 4)).all()
     a.release()
     assert loans() == 1
@@ -582,7 +578,7 @@ def test_what_many_threads_hold_is_not_written_to() -> None:
         while True:
             try:
                 (x,) = queue.pop(STUCK)
-            except pyfeed.EndOfData:
+            except pyfeed.errors.EndOfData:
                 break
             x.use(1)
             held.append((x, x.numpy().tolist()))
@@ -610,7 +606,7 @@ def test_an_array_is_released_while_others_look_at_it() -> None:
                 for _ in range(5):
                     assert x.numpy().tolist() == [7] * 3
                     x.use(1)
-            except pyfeed.StateError as error:
+            except pyfeed.errors.StateError as error:
                 assert str(error) == "the array was released"  # noqa: PT017
 
         def release(x: DeviceArray = x, start: threading.Barrier = start) -> None:
@@ -619,3 +615,26 @@ def test_an_array_is_released_while_others_look_at_it() -> None:
 
         together(look, look, release)
         assert loans() == 0
+
+
+# ---- Exact resume ----
+
+
+def test_a_double_buffer_goes_on_at_every_step() -> None:
+    """What was copied to the device ahead does not count as delivered."""
+
+    def chain(depth: int) -> pyfeed.Reader:
+        reader = pyfeed.random_data([(3,)], count=40, seed=5).shuffle(9, seed=2).batch(3)
+        return reader.double_buffer(HERE, depth).multi_pass(2)
+
+    def read(reader: pyfeed.Reader) -> list[Any]:
+        return [x.numpy().tolist() for (x,) in reader]
+
+    expected = read(chain(2))
+    assert len(expected) == 28
+    reader = chain(3)
+    for step in range(len(expected)):
+        resumed = chain(1 + step % 4)
+        resumed.load_state_dict(reader.state_dict())
+        assert read(resumed) == expected[step:]
+        next(reader)

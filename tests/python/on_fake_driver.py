@@ -1,6 +1,6 @@
-"""What streams, captures and errors of the driver do to a tuple, on the fake driver.
+"""The effect of streams, captures and driver errors on tuples, tested with the fake driver.
 
-Run by test_device_arrays.py. Every wait that is missing is found: see tests/fakecuda/fakecuda.h.
+test_device_arrays.py runs this file. The fake driver finds every missing wait: see tests/fakecuda/fakecuda.h.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pyfeed.cuda import DeviceArray
 
 import pyfeed
-from pyfeed import CUDAPlace, DeviceArray, Scope, cuda
+from pyfeed import CUDAPlace, Scope, cuda
 
 from .fakecuda import GLOBAL, RELAXED, THREAD_LOCAL, Fake
 from .support import STUCK, Background, feed, raises, wait_until
@@ -40,7 +41,7 @@ def stream() -> Iterator[int]:
 
 
 class Feed:
-    """A queue at a device, of tuples of two slots that say which one they are."""
+    """A queue at a device. Tuple n has two slots whose contents follow from n."""
 
     def __init__(self, size: int = 64, capacity: int = 2) -> None:
         _, self.queue = feed(capacity, [(size,), (size,)], place=CUDAPlace(0))
@@ -58,7 +59,7 @@ class Feed:
         return fake.hash(self.arrays(n)[slot].tobytes())
 
     def others(self, stream: int, first: int = 100) -> None:
-        """More tuples than there are slots: the memory of every one is used again."""
+        """Push and pop more tuples than the queue has buffers, so that the memory of all earlier tuples is reused."""
         for n in range(first, first + 12):
             x, _ = self.next(n)
             x.use(stream)
@@ -69,7 +70,7 @@ def sum_of(x: DeviceArray, stream: int) -> Any:
     return fake.sum(stream, x.pointer, x.nbytes)
 
 
-# ---- The stream waits, and the host does not ----
+# ---- A stream waits for the copy, the host does not ----
 
 
 @pytest.mark.parametrize(
@@ -121,7 +122,7 @@ def test_the_stream_of_each_thread() -> None:
         assert Background(in_a_thread).result() == feed.hash(1)
 
 
-# ---- Memory is used again when its users are done ----
+# ---- Memory is reused when the streams that used it are done ----
 
 
 @pytest.mark.parametrize("explicit", [True, False])
@@ -149,7 +150,7 @@ def test_release_says_up_to_where(first: bool, stream: int) -> None:
     with fake.stream() as other:
         x, y = feed.next(1)
         x.synchronize()
-        s = sum_of(x, stream)  # on a stream that pyfeed has not heard of
+        s = sum_of(x, stream)  # on a stream that pyfeed does not know
         if first:
             x.release(stream)
             y.release()
@@ -167,7 +168,7 @@ def test_an_array_that_is_released_leaves_the_others_their_stream(stream: int) -
         x.use(stream)
         x.release(stream)
         fake.pause(stream)
-        s = sum_of(y, stream)  # after the release of its neighbour
+        s = sum_of(y, stream)  # after the release of the tuple's other array
         y.release()
         producer = Background(lambda: feed.others(other))
         wait_until(lambda: fake.count("copies") >= 2)
@@ -232,7 +233,8 @@ def test_a_loop_needs_few_calls_a_tuple(stream: int) -> None:
         x.release()
         y.release(stream)
     x.release()
-    # Of each stream: whether it is captured, a wait, an event; and the copy, its event and its end.
+    # At most nine calls a tuple: for each of two streams a capture query, a wait and an event; and the copy, its event
+    # and the wait for its end.
     assert fake.count("calls") - before <= 9 * 20
     for n, s in sums:
         assert s.value() == feed.hash(n)
@@ -257,11 +259,11 @@ def test_a_stream_that_is_captured_is_left_alone(mode: int, there: bool, stream:
                 lambda: x.__dlpack__(stream=stream),
                 lambda: x.release(stream),
             ):
-                with raises(pyfeed.StateError, None, also=RuntimeError):
+                with raises(pyfeed.errors.StateError, None, also=RuntimeError):
                     call()
         assert ended == [0]
     y.release()
-    x.use(stream)  # neither refused for good, nor released
+    x.use(stream)  # works after the capture, and the refused release has not released x
     s = sum_of(x, stream)
     x.release(stream)
     feed.others(stream)
@@ -273,15 +275,15 @@ def test_the_last_array_is_not_released_on_a_stream_that_is_captured(stream: int
     x, y = feed.next(1)
     y.release()
     with fake.capture(stream) as ended:
-        with raises(pyfeed.StateError, None):
+        with raises(pyfeed.errors.StateError, None):
             x.release(stream)
         assert x.numpy().tolist() == feed.arrays(1)[0].tolist()
     assert ended == [0]
     x.release(stream)
-    assert pyfeed.memory_stats()["tuples_on_loan"] == 0
+    assert pyfeed.diagnostics.memory_stats()["tuples_on_loan"] == 0
 
 
-# ---- Waits of the host's ----
+# ---- Waits of the host ----
 
 
 def test_a_wait_for_the_copy_ends() -> None:
@@ -289,13 +291,13 @@ def test_a_wait_for_the_copy_ends() -> None:
     with fake.paused_copies():
         x, _ = feed.next(1)
         for timeout in (0, 0.01):
-            with raises(pyfeed.Timeout, "the time to wait went by", also=TimeoutError):
+            with raises(pyfeed.errors.Timeout, "the time to wait went by", also=TimeoutError):
                 x.synchronize(timeout)
         waits = Background(x.synchronize)
         wait_until(lambda: pyfeed._native._waiting_threads())
-        released = Background(x.release)  # meanwhile
+        released = Background(x.release)  # while another thread waits for the copy
         released.result()
-        assert pyfeed.memory_stats()["tuples_on_loan"] == 1
+        assert pyfeed.diagnostics.memory_stats()["tuples_on_loan"] == 1
     waits.result()
     assert str(x).endswith("released)")
 
@@ -318,17 +320,17 @@ def test_ctrl_c_while_the_copy_is_waited_for(wait: Callable[[DeviceArray], Any])
     assert x.numpy().tolist() == feed.arrays(1)[0].tolist()
 
 
-# ---- Errors of the driver's ----
+# ---- Errors of the driver ----
 
 
 def test_a_device_without_memory() -> None:
     fake.fail("cuMemAlloc_v2", 1, 2, from_then_on=True)
     feed = Feed()
-    with pytest.raises(pyfeed.CudaMemoryError) as caught:
+    with pytest.raises(pyfeed.errors.CudaMemoryError) as caught:
         feed.next(1)
     error = caught.value
     assert (error.code, error.name) == (2, "CUDA_ERROR_OUT_OF_MEMORY")
-    assert isinstance(error, pyfeed.CudaError)
+    assert isinstance(error, pyfeed.errors.CudaError)
     assert isinstance(error, MemoryError)
     assert isinstance(error, RuntimeError)
     assert "CUDAPlace(0)" in str(error)
@@ -342,11 +344,11 @@ def test_an_error_of_the_driver_has_its_name() -> None:
     x.synchronize()
     y.release()
     fake.fail("cuEventRecord", 1, 400)
-    with pytest.raises(pyfeed.CudaError) as caught:
+    with pytest.raises(pyfeed.errors.CudaError) as caught:
         x.release(1)
     assert not repr(x).endswith("released)")
     x.release(1)
-    assert type(caught.value) is pyfeed.CudaError
+    assert type(caught.value) is pyfeed.errors.CudaError
     assert (caught.value.code, caught.value.name) == (400, "CUDA_ERROR_INVALID_HANDLE")
     assert "CUDA_ERROR_INVALID_HANDLE" in str(caught.value)
 
@@ -357,7 +359,7 @@ def test_a_device_that_is_lost_says_so_from_then_on() -> None:
     x.synchronize()
     fake.break_context(719)
     for call in (x.numpy, lambda: feed.next(2), lambda: feed.next(3)):
-        with pytest.raises(pyfeed.CudaError) as caught:
+        with pytest.raises(pyfeed.errors.CudaError) as caught:
             call()
         assert (caught.value.code, caught.value.name) == (719, "CUDA_ERROR_LAUNCH_FAILED")
 
@@ -368,7 +370,7 @@ def test_levels_of_the_readers_too() -> None:
     ).double_buffer(CUDAPlace(0))
     fake.fail("cuMemcpyHtoDAsync_v2", 5, 700)
     seen: list[float] = []
-    with pytest.raises(pyfeed.CudaError) as caught:
+    with pytest.raises(pyfeed.errors.CudaError) as caught:
         seen.extend(x.numpy()[0] for (x,) in reader)
     assert caught.value.code == 700
     assert seen == list(range(len(seen)))

@@ -1,7 +1,7 @@
-"""RecordIO, both layouts, and the tensors of Fluid's records: a second opinion to hold the library against.
+"""A second implementation of RecordIO, in both layouts, and of the tensors in Fluid's records, to test the library.
 
-Written from the specification alone, with nothing but the standard library, to be read rather than to be fast.
-All integers are little-endian unless a name says otherwise.
+It follows the specification and uses only the standard library. It is meant to be easy to read, not fast. All integers
+are little-endian unless a name says otherwise.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MAGIC = b"\x04\x03\x02\x01"
 NONE, SNAPPY, GZIP = 0, 1, 2
 COMPRESSORS = {"none": NONE, "snappy": SNAPPY, "gzip": GZIP}
 
-# The specification's golden files, and what they hold.
+# The golden files of the specification, and their records.
 GOLDEN_RECORDS = [b"ABC", b"", b"DEFG"]
 GOLDEN = {
     "go": bytes.fromhex("04030201 61933802 00000000 13000000 03000000 03000000 414243 00000000 04000000 44454647"),
@@ -25,7 +25,7 @@ GOLDEN = {
 
 
 class Damaged(ValueError):
-    """Bytes that no writer of the format can have written."""
+    """The bytes do not follow the format."""
 
 
 def expect(found: object, expected: object, what: str) -> None:
@@ -34,7 +34,7 @@ def expect(found: object, expected: object, what: str) -> None:
 
 
 class Cursor:
-    """Bytes that are read from front to back, and never beyond their end."""
+    """Reads bytes from front to back, and never beyond their end."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -100,11 +100,11 @@ def masked(data: bytes) -> int:
 
 
 def snappy_block(data: bytes) -> bytes:
-    """Make a snappy block of literals: a valid one that compresses nothing."""
+    """Make a valid snappy block of literals only, which is not compressed."""
     out = [varint(len(data))]
     for at in range(0, len(data), 1 << 16):
         literal = data[at : at + (1 << 16)]
-        out += [bytes([61 << 2]), struct.pack("<H", len(literal) - 1), literal]  # 61: two bytes of length follow
+        out += [bytes([61 << 2]), struct.pack("<H", len(literal) - 1), literal]  # 61: the length follows in two bytes
     return b"".join(out)
 
 
@@ -126,7 +126,7 @@ def snappy_unblock(block: bytes) -> bytes:
             n, offset = n + 1, c.number("<H" if kind == 2 else "<I")
         if not 1 <= offset <= len(out):
             raise Damaged(f"a copy from {offset} bytes back, of {len(out)}")
-        for _ in range(n):  # a byte at a time, as a copy may overlap what it makes
+        for _ in range(n):  # byte by byte, since a copy may overlap its result
             out.append(out[-offset])
     expect(len(out), size, "size of a snappy block")
     return bytes(out)
@@ -137,7 +137,7 @@ FRAMING_MAGIC, FRAMING_BLOCK = b"\xff\x06\x00\x00sNaPpY", 65536
 
 
 def old_framing(data: bytes, *, stored: bool = False) -> bytes:
-    """Frame as Fluid does. Its own writer stores what does not shrink by an eighth, so literals would be stored."""
+    """Frame data as Fluid does. Fluid's writer stores blocks that do not shrink by an eighth, such as literals."""
     out = [OLD_MAGIC]
     for at in range(0, len(data), OLD_BLOCK):
         block = data[at : at + OLD_BLOCK]
@@ -223,7 +223,7 @@ def encode(
     records_per_chunk: int = 1000,
     stored: bool = False,
 ) -> bytes:
-    """Make a file. No records: no bytes."""
+    """Make a file. A file without records has no bytes."""
     chunks = (records[at : at + records_per_chunk] for at in range(0, len(records), records_per_chunk))
     return b"".join(encode_chunk(c, layout, compression, stored=stored) for c in chunks)
 
@@ -257,12 +257,12 @@ def chunks(data: bytes) -> Iterator[Chunk]:
             payload = gzip.decompress(payload)
         inside = Cursor(payload)
         records = [inside.take(inside.number("<I")) for _ in range(count)]
-        expect(bool(inside), False, "more in a chunk than its records")
+        expect(bool(inside), False, "bytes after the last record of a chunk")
         yield Chunk(layout, list(COMPRESSORS)[compressor], offset, records)
 
 
 def decode(data: bytes) -> list[bytes]:
-    """Take a file apart, or raise Damaged."""
+    """Return the records of a file, or raise Damaged."""
     return [record for chunk in chunks(data) for record in chunk.records]
 
 
@@ -300,7 +300,7 @@ def encode_tensor(t: Tensor, *, packed: bool = False) -> bytes:
 
 
 def encode_tensors(tensors: Sequence[Tensor], *, packed: bool = False) -> bytes:
-    """Make a record of a tuple."""
+    """Make the record of a tuple."""
     return struct.pack("<I", len(tensors)) + b"".join(encode_tensor(t, packed=packed) for t in tensors)
 
 
@@ -348,8 +348,8 @@ def decode_tensor(c: Cursor) -> Tensor:
 
 
 def decode_tensors(record: bytes) -> list[Tensor]:
-    """Take a record of Fluid's apart, or raise Damaged."""
+    """Return the tensors of a record of Fluid, or raise Damaged."""
     c = Cursor(record)
     tensors = [decode_tensor(c) for _ in range(c.number("<I"))]
-    expect(bool(c), False, "more in a record than its tensors")
+    expect(bool(c), False, "bytes after the last tensor of a record")
     return tensors

@@ -1,4 +1,4 @@
-"""What the workers of test_shared do, in processes of their own. Nothing here imports pyfeed."""
+"""The functions of the worker processes in test_shared. This module must not import pyfeed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyfeed_worker import LoDTensor, Producer
 
 
 def count(producer: Producer, worker: int, number: int, size: int = 1000) -> None:
-    """Tuples of (worker, number, bytes, their sum)."""
+    """Push tuples of (worker, number, bytes, sum of the bytes)."""
     for i in range(number):
         data = (np.arange(i * 7919 % size, dtype=np.int64) * (worker + 3)).astype(np.uint8)
         producer.push((np.array(worker), np.array(i), data, np.array(data.sum(dtype=np.int64))))
@@ -24,13 +24,13 @@ def count(producer: Producer, worker: int, number: int, size: int = 1000) -> Non
 
 def count_in_place(producer: Producer, worker: int, number: int) -> None:
     for i in range(number):
-        with producer.slot(i + 1) as (x, y):
+        with producer.reserve(i + 1) as (x, y):
             x[:] = i
             y[:] = worker
 
 
 def maps(producer: Producer, worker: int) -> None:
-    """Whether Go's library, or pyfeed, is in this process."""
+    """Push whether Go's library, or pyfeed, is loaded in this process."""
     with open("/proc/self/maps") as f:
         mapped = "libpyfeed" in f.read()
     producer.push((np.array(mapped), np.array("pyfeed" in sys.modules)))
@@ -47,9 +47,9 @@ def ones(producer: Producer, worker: int, number: int) -> None:
         producer.push((np.ones(2),))
 
 
-def leaves_a_slot_open(producer: Producer, worker: int) -> None:
+def leaves_a_reservation_open(producer: Producer, worker: int) -> None:
     global _open
-    _open = producer.slot()
+    _open = producer.reserve()
     _open.__enter__()
 
 
@@ -70,11 +70,11 @@ def exits(producer: Producer, worker: int, status: int, how: str) -> None:
 
 
 def stays(producer: Producer, worker: int, where: str, pipe: Connection) -> None:
-    """Pushes a tuple, says so, and stays in some state for good."""
+    """Push a tuple, report that, and stay in the given state for ever."""
     producer.push((np.full(2, worker, np.float64),))
     pipe.send(os.getpid())
-    if where == "slot":
-        with producer.slot() as (x,):
+    if where == "reserve":
+        with producer.reserve() as (x,):
             x[0] = 1
             pipe.send("there")
             signal.pause()
@@ -85,7 +85,7 @@ def stays(producer: Producer, worker: int, where: str, pipe: Connection) -> None
 
 
 def tells_of_the_end(producer: Producer, worker: int, pipe: Connection) -> None:
-    """Pushes until the queue takes no more, and says what it heard."""
+    """Push until a push fails, and report the error."""
     try:
         while True:
             producer.push((np.zeros(2),))
@@ -95,25 +95,25 @@ def tells_of_the_end(producer: Producer, worker: int, pipe: Connection) -> None:
 
 
 def kinds(producer: Producer, worker: int) -> None:
-    """Arrays of all kinds."""
+    """Push arrays of all kinds."""
     base = np.arange(24, dtype=np.float32).reshape(4, 6)
     lod = LoDTensor(np.arange(5.0, dtype=np.float32), [np.array([0, 2, 5])])
     producer.push((base[::2, ::-3], lod))
     producer.push((np.asfortranarray(base[:2]), lod))
     producer.push((_DLPack(base[1:3]), LoDTensor(np.ones(0, np.float32).data, [[0, 0, 0]])))
-    with producer.slot(shapes=[(2, 2), (3,)], lod=[None, [[0, 1, 3]]]) as (x, y):
+    with producer.reserve(shapes=[(2, 2), (3,)], lod=[None, [[0, 1, 3]]]) as (x, y):
         x[:] = 7
         y.data[:] = 8
 
 
 def large(producer: Producer, worker: int, sizes: list[int]) -> None:
-    """Bytes that begin at an odd address."""
+    """Push bytes that begin at an odd address."""
     for size in sizes:
         producer.push((np.resize(np.arange(251, dtype=np.uint8), size + 1)[1:], np.ones((3, 5))[:, ::2]))
 
 
 class _DLPack:
-    """DLPack, and nothing else."""
+    """An array that can be read through DLPack only."""
 
     def __init__(self, array: npt.NDArray[Any]) -> None:
         self._array = array
@@ -126,7 +126,7 @@ class _DLPack:
 
 
 def forks(producer: Producer, worker: int) -> None:
-    """A child of the worker's is a worker as well."""
+    """Fork: the worker's child is a worker too."""
     producer.push((np.zeros(2),))
     pid = os.fork()
     if pid == 0:
@@ -138,13 +138,13 @@ def forks(producer: Producer, worker: int) -> None:
 
 
 def counts_for_ever(producer: Producer, worker: int) -> None:
-    """Tuples of (process, number)."""
+    """Push tuples of (process, number) for ever."""
     for i in itertools.count():
         producer.push((np.array(os.getpid()), np.array(i)))
 
 
 def counts_passes(producer: Producer, worker: int, number: int) -> None:
-    """Tuples of (process, pass, number)."""
+    """Push tuples of (process, pass, number)."""
     for i in range(number):
         producer.push((np.array(os.getpid()), np.array(producer.pass_id), np.array(i)))
 

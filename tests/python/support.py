@@ -1,4 +1,4 @@
-"""What the tests share: threads whose ends are looked at, waits for events, errors compared in full."""
+"""Shared code of the tests: calls in threads, waits for events, exact comparison of errors, other processes, DLPack."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -26,7 +26,7 @@ from pyfeed import PyArrayFeedQueue, Reader, Scope
 T = TypeVar("T")
 Array = npt.NDArray[Any]
 
-# Longer than anything takes that is not stuck.
+# A time limit in seconds for calls that must not block for ever: longer than any such call takes.
 STUCK = 30.0
 
 _KINDS: dict[str, list[Any]] = {
@@ -42,50 +42,50 @@ DTYPES = [f"{kind}{bits}" for kind, sizes in _KINDS.items() for bits in sizes]
 def feed(
     capacity: int = 4, shapes: Sequence[Sequence[int]] = ((2,),), **options: Any
 ) -> tuple[Reader, PyArrayFeedQueue]:
-    """A reader and its queue in a scope of their own."""
+    """Create a queue and its reader in a new scope."""
     return pyfeed.py_array_reader(capacity, shapes, scope=Scope(), **options)
 
 
 def tuple_of(value: float, size: int = 2) -> tuple[Array]:
-    """A tuple that fits feed()'s default, and says which one it is."""
+    """Return a tuple that fits the default slots of feed() and holds `value`."""
     return (np.full(size, value, np.float64),)
 
 
 def value_of(arrays: Sequence[Any]) -> Any:
-    """What tuple_of was given."""
+    """Return the value that tuple_of was called with."""
     return arrays[0].flat[0].item()
 
 
-def values_in(reader: Reader) -> list[Any]:
-    """The rest of the pass."""
+def values_in(reader: Iterable[tuple[Any, ...]]) -> list[Any]:
+    """Return the values that a loop reads: all of a pass, or the rest of one."""
     return [value_of(arrays) for arrays in reader]
 
 
 def wait_until(condition: Callable[[], object], timeout: float = STUCK) -> None:
-    """Wait for something another thread is about to do."""
+    """Wait until another thread has made the condition true."""
     end = time.monotonic() + timeout
     while not condition():
-        assert time.monotonic() < end, "what the test waits for did not happen"
+        assert time.monotonic() < end, "the condition did not become true in time"
         time.sleep(0.0005)
 
 
 def wait_for_producers(queue: PyArrayFeedQueue, number: int = 1) -> None:
-    """Until so many threads are blocked in a push."""
+    """Wait until `number` threads are blocked in a push."""
     wait_until(lambda: queue.stats()["waiting_producers"] == number)
 
 
 def wait_for_consumers(queue: PyArrayFeedQueue, number: int = 1) -> None:
-    """Until so many threads are blocked in a pop or a read."""
+    """Wait until `number` threads are blocked in a pop or a read."""
     wait_until(lambda: queue.stats()["waiting_consumers"] == number)
 
 
 def wait_for_readers(reader: Reader) -> None:
-    """Until a thread sleeps in this reader: the time that threads have slept there grows."""
+    """Wait until a thread sleeps in this reader, which makes the reader's waiting time grow."""
     wait_until(lambda: reader.stats()["waited_seconds"] < reader.stats()["waited_seconds"])
 
 
 class Background(Generic[T]):
-    """A call in a thread of its own."""
+    """A call in a new thread."""
 
     def __init__(self, function: Callable[[], T]) -> None:
         self._function: Callable[[], T] | None = function
@@ -110,7 +110,7 @@ class Background(Generic[T]):
         assert self.done(), "the thread is stuck"
 
     def result(self) -> T:
-        """What the call answered, or raised."""
+        """Wait for the call; return its result or raise its exception."""
         self.wait()
         if self._error is not None:
             try:
@@ -121,7 +121,7 @@ class Background(Generic[T]):
 
 
 def together(*functions: Callable[[], Any]) -> list[Any]:
-    """Call all at once, each in a thread."""
+    """Call all functions at the same time, each in a thread; return their results."""
     return [b.result() for b in [Background(f) for f in functions]]
 
 
@@ -129,14 +129,14 @@ def together(*functions: Callable[[], Any]) -> list[Any]:
 def raises(
     kind: type[BaseException], message: str | None, *, slot: int | None = None, also: type[BaseException] | None = None
 ) -> Iterator[None]:
-    """Exactly this class, message and slot; `also` is the built-in that it must be, too."""
+    """Expect an error of exactly this class, message and slot, which is also an instance of the class `also`."""
     with pytest.raises(kind) as caught:
         yield
     assert caught.type is kind
     assert message is None or str(caught.value) == message
     assert getattr(caught.value, "slot", None) == slot
     assert also is None or issubclass(kind, also)
-    assert issubclass(kind, pyfeed.Error)
+    assert issubclass(kind, pyfeed.errors.Error)
 
 
 # ---- Processes ----
@@ -158,7 +158,7 @@ def tuple_of(value):
     return (np.full(2, value, float),)
 
 def when_waiting(threads, action):
-    # once so many threads wait for pyfeed, from a thread of its own
+    # calls action in a new thread when `threads` threads wait in pyfeed
     def run():
         while len(pyfeed._native._waiting_threads()) < threads:
             time.sleep(0.001)
@@ -178,7 +178,7 @@ def start(*functions, daemon=False):
 
 
 class Process:
-    """A Python program of its own."""
+    """A Python program in another process."""
 
     def __init__(self, program: str, *options: str, preamble: str = PREAMBLE, **environment: str) -> None:
         self.process = subprocess.Popen(
@@ -186,16 +186,16 @@ class Process:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            bufsize=0,  # or what was read ahead would be missing in the end
+            bufsize=0,  # communicate() would miss lines in a buffer
             env={**os.environ, **environment},
         )
 
     def line(self) -> str:
-        """The next line that it says."""
+        """Return the next line of the program's output."""
         assert self.process.stdout is not None
         if not select.select([self.process.stdout], [], [], STUCK)[0]:
             self.process.kill()
-            raise AssertionError("the process says nothing more: " + self.process.communicate()[1].decode())
+            raise AssertionError("the process has closed its output: " + self.process.communicate()[1].decode())
         line = self.process.stdout.readline()
         if not line:
             raise AssertionError("the process ended: " + self.process.communicate(timeout=STUCK)[1].decode())
@@ -205,18 +205,18 @@ class Process:
         self.process.send_signal(number)
 
     def wait(self) -> None:
-        """Until it has ended, or is stuck. It must say little: nothing of that is read meanwhile."""
+        """Wait until the process has ended, or the time limit is over. Its output is not read, so it must be short."""
         ended = os.WEXITED | os.WNOWAIT | os.WNOHANG
-        with contextlib.suppress(AssertionError):  # `end` tells of it
+        with contextlib.suppress(AssertionError):  # `end` reports a process that hangs
             wait_until(lambda: os.waitid(os.P_PID, self.process.pid, ended))
 
     def without_a_processor(self) -> float:
-        """Seconds that its main thread could have run, but others had all the processors."""
+        """Return the seconds in which its main thread was ready to run but had no processor."""
         with open(f"/proc/{self.process.pid}/schedstat") as file:
             return int(file.read().split()[1]) / 1e9
 
     def end(self, status: int = 0) -> tuple[list[str], str]:
-        """Wait for its end: the lines it still says, and what it writes to standard error."""
+        """Wait until the process has ended; return its remaining lines of output, and its standard error."""
         hangs = False
         try:
             raw_out, raw_err = self.process.communicate(timeout=STUCK)
@@ -231,16 +231,17 @@ class Process:
 
 
 def run(program: str, *options: str, status: int = 0, **environment: str) -> list[str]:
-    """What a program says that has nothing to complain of."""
+    """Run a program; return its lines of output. It must write nothing to standard error."""
     out, err = Process(program, *options, **environment).end(status)
     assert err == ""
     return out
 
 
-def run_file(file: Path, **environment: str) -> list[str]:
-    """What a program in a file says."""
+def run_file(file: Path, *filters: str, **environment: str) -> list[str]:
+    """Run a program in a file; return its lines of output. Warnings are errors, unless a filter ignores them."""
+    options = [option for each in ("error", *filters) for option in ("-W", each)]
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(file)],
+        [sys.executable, *options, str(file)],
         capture_output=True,
         text=True,
         timeout=STUCK,
@@ -252,9 +253,11 @@ def run_file(file: Path, **environment: str) -> list[str]:
 
 
 def ends_within_a_second(program: str, status: int = 0) -> tuple[list[str], str]:
-    """The program says "ready" when its main thread is about to end. Others use the machine too: the time in which
-    there was no processor for that thread does not count, and it is tried again if it takes longer, but it must be
-    right each time."""
+    """Run a program that prints "ready" just before its main thread ends, and must then end within a second.
+
+    Other programs may use the machine too: the time in which the main thread had no processor does not count, and a
+    program that takes longer is run again. Its output must be right each time.
+    """
     for _ in range(4):
         process = Process(program)
         while process.line() != "ready":
@@ -301,13 +304,13 @@ _new_capsule = ctypes.pythonapi.PyCapsule_New
 _new_capsule.restype = ctypes.py_object
 _new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 
-_exports: list[Any] = []  # what ctypes must not free, for ever
-_exported_arrays: dict[int, Array] = {}  # until their deleter is called
+_exports: list[Any] = []  # objects that ctypes must never free
+_exported_arrays: dict[int, Array] = {}  # arrays whose deleter has not been called
 _CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
 
 
 class DLPackArray:
-    """An array that shows nothing but DLPack, as another framework's would."""
+    """An array that can be read through DLPack only, as that of another framework."""
 
     def __init__(
         self,
@@ -364,7 +367,7 @@ class DLPackArray:
 
 
 def same(found: Any, expected: Array) -> None:
-    """Equal in shape, type and every bit."""
+    """Expect an array to be equal in shape, dtype and every bit."""
     assert type(found) is np.ndarray
     assert found.shape == expected.shape
     assert found.dtype == expected.dtype

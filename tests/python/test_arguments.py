@@ -1,8 +1,9 @@
-"""Wrong arguments: every public function and method says which one, what it expected and what it found."""
+"""Wrong arguments: the errors of all public functions name the argument, the expected value and the found one."""
 
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import pyfeed
-from pyfeed import CPUPlace, LoDTensor, Program, PyArrayFeedQueueHolder, Scope, layers
+from pyfeed import CPUPlace, LoDTensor, Program, PyArrayFeedQueueHolder, Scope, _open, layers, typing
 
 from .argument_table import faults, parameters, public, rows
 from .support import feed, raises, tuple_of
@@ -23,26 +24,34 @@ def test_the_table_has_all_there_is() -> None:
     assert {name: " ".join(parameters(function)) for name, function in public()} == TABLE
 
 
+def test_the_defaults_of_reading_are_stated_alike() -> None:
+    for function in (pyfeed.open_files, layers.open_files):
+        defaults = {n: p.default for n, p in inspect.signature(function).parameters.items()}
+        assert {name: defaults[name] for name in _open.READ_DEFAULTS} == _open.READ_DEFAULTS
+    assert _open.READ_DEFAULTS.keys() == _open.READ_CHECKS.keys()
+    assert {*typing.ReadOptions.__annotations__} == {*_open.READ_DEFAULTS, "name", "scope"}
+
+
 @pytest.fixture(scope="module")
 def objects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """One of each class that has methods. No wrong call changes any of them."""
+    """An object of each class that has methods. The wrong calls do not change the objects."""
     scope = Scope()
     reader, queue = feed()
     scope["x"] = np.zeros(2)
-    shared = pyfeed.SharedFeedQueue([(2,)], ["float64"], scope=scope)
+    shared = pyfeed.shared.SharedFeedQueue([(2,)], dtypes=["float64"], scope=scope)
     folder = tmp_path_factory.mktemp("arguments")
     with contextlib.ExitStack() as stack:
-        trace = stack.enter_context(pyfeed.trace())
+        trace = stack.enter_context(pyfeed.diagnostics.trace())
         trace.stop()
         writer = pyfeed.open_writer(folder / "x.npy")
         stack.callback(writer.abort)
         program = Program()
-        stack.enter_context(pyfeed.program_guard(program, Program()))
+        stack.enter_context(pyfeed.program.program_guard(program, Program()))
         condition = layers.fill_constant([], "bool", True)
         yield {
-            "CancelToken": pyfeed.CancelToken(),
+            "CancelToken": pyfeed.program.CancelToken(),
             "Executor": pyfeed.Executor(),
-            "Kernel": pyfeed.register_kernel("of the table of arguments", lambda: None),
+            "Kernel": pyfeed.program.kernels.register_kernel("of the table of arguments", lambda: None),
             "LoDTensor": LoDTensor(np.zeros(2), [[0, 2]]),
             "Program": program,
             "PyArrayFeedQueue": queue,
@@ -51,7 +60,7 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
             "Scope": scope,
             "ScopeVariable": scope.var("x"),
             "SharedFeedQueue": shared,
-            "StagingBuffer": pyfeed.get_buffer(CPUPlace(), 2),
+            "StagingBuffer": pyfeed.staging.get_buffer(CPUPlace(), 2),
             "Trace": trace,
             "Writer": writer,
             "layers.IfElse": layers.IfElse(condition),
@@ -100,6 +109,7 @@ RIGHT: dict[str, Any] = {
     "shape": [2],
     "shapes": [(2,)],
     "stage": "s",
+    "state": "x",
     "tag": "t",
     "target": print,
     "tensors": [LoDTensor(np.zeros(2))],
@@ -111,7 +121,7 @@ RIGHT: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", [name for name in TABLE if not name.startswith("DeviceArray.")])
+@pytest.mark.parametrize("name", [name for name in TABLE if not name.startswith("cuda.DeviceArray.")])
 def test_wrong_arguments(name: str, objects: dict[str, Any]) -> None:
     functions = dict(public())
     function = functions[name]
@@ -121,26 +131,28 @@ def test_wrong_arguments(name: str, objects: dict[str, Any]) -> None:
     assert [fault for fault in faults(name, function, RIGHT) if fault] == []
 
 
-# ---- What only some can be -------------------------------------------------------------------
+# ---- Arguments of single functions -----------------------------------------------------------
 
 
 def test_the_shape_of_one_slot_is_no_sequence_of_shapes() -> None:
-    expected = "shapes: expected a sequence of shapes, one a slot, such as [(-1, 784), (-1,)], found "
+    expected = "shapes: expected a sequence of shapes, one for each slot, such as [(-1, 784), (-1,)], found "
     for shapes in ([5], (-1, 2), (np.int64(3),)):
-        with raises(pyfeed.ArgumentTypeError, expected + repr(shapes)):
+        with raises(pyfeed.errors.ArgumentTypeError, expected + repr(shapes)):
             feed(2, shapes)  # type: ignore[arg-type]
-    with raises(pyfeed.ArgumentTypeError, "shapes: slot 1: dimension 0: expected a size or -1, found 'a'", slot=1):
+    with raises(
+        pyfeed.errors.ArgumentTypeError, "shapes: slot 1: dimension 0: expected a size or -1, found 'a'", slot=1
+    ):
         feed(2, [(2,), ("a",)])  # type: ignore[list-item]
 
 
 def test_a_keyword_is_told_by_the_function_that_lacks_it(tmp_path: Path) -> None:
     with pytest.raises(
-        pyfeed.ArgumentTypeError, match=r"^open_csv: expected one of .*, found 'headr': did you mean 'header'\?$"
+        pyfeed.errors.ArgumentTypeError, match=r"^open_csv: expected one of .*, found 'headr': did you mean 'header'\?$"
     ):
         pyfeed.open_csv(tmp_path / "a.csv", headr=True)  # type: ignore[call-arg]
     np.save(tmp_path / "x.npy", np.zeros(2))
     for function in (pyfeed.open_files, layers.open_files):
-        with pytest.raises(pyfeed.InvalidArgument, match='"rows"; there are instances'):
+        with pytest.raises(pyfeed.errors.InvalidArgument, match='"rows"; there are instances'):
             function(tmp_path / "x.npy", rows=1)
 
 
@@ -149,9 +161,9 @@ def test_what_follows_the_place_is_given_by_keyword() -> None:
         "py_array_reader: expected at most 3 positional arguments (capacity, shapes, place), found 4: "
         "give dtypes, bytes_limit, lod_levels, name, scope by keyword"
     )
-    with raises(pyfeed.ArgumentTypeError, message, also=TypeError):
+    with raises(pyfeed.errors.ArgumentTypeError, message, also=TypeError):
         pyfeed.py_array_reader(2, [(2,)], CPUPlace(), ["int64"])  # type: ignore[call-arg]
-    with raises(pyfeed.ArgumentTypeError, "place: expected a Place, found ['int64']", also=ValueError):
+    with raises(pyfeed.errors.ArgumentTypeError, "place: expected a Place, found ['int64']", also=ValueError):
         pyfeed.from_generator(lambda: [], [(2,)], ["int64"])  # type: ignore[arg-type]
 
 
@@ -159,16 +171,16 @@ def test_a_producer_that_yields_nothing_to_go_through() -> None:
     def forgot_to_yield(worker: int) -> None:
         tuple_of(worker)
 
-    message = "function: expected {} to be a generator, or to give an iterable of tuples of arrays, found None"
+    message = "function: expected {} to be a generator, or to return an iterable of tuples of arrays, found None"
     message = message.format(forgot_to_yield.__qualname__)
     reader, queue = feed()
     (thread,) = queue.produce(forgot_to_yield)  # type: ignore[arg-type]
     thread.join()
-    with raises(pyfeed.ArgumentTypeError, message):
+    with raises(pyfeed.errors.ArgumentTypeError, message):
         reader.read()
     function: Any = lambda: forgot_to_yield(0)  # noqa: E731
     generated = pyfeed.from_generator(function, [(2,)], scope=Scope())
-    with pytest.raises(pyfeed.ArgumentTypeError, match="found None"):
+    with pytest.raises(pyfeed.errors.ArgumentTypeError, match="found None"):
         generated.read()
 
 
@@ -176,7 +188,7 @@ def test_names_in_brackets() -> None:
     scope = Scope()
     for name in (3, None, b"x", "a\0b", "\udcff"):
         for call in (lambda name=name: scope[name], lambda name=name: scope.__setitem__(name, np.zeros(1))):
-            with pytest.raises(pyfeed.InvalidArgument, match=r"^name: expected .*, found"):
+            with pytest.raises(pyfeed.errors.InvalidArgument, match=r"^name: expected .*, found"):
                 call()
         assert name not in scope
 

@@ -336,6 +336,78 @@ def test_every_package_that_a_library_imports_is_required() -> None:
     assert {DISTRIBUTIONS[name] for name in others} <= required
 
 
+# ---- Resume -----------------------------------------------------------------------------------------
+
+
+def test_a_resumed_reader_of_ours_delivers_the_same_batches(tmp_path: Path) -> None:
+    path = tmp_path / "resume.json"
+    smaller = ("--smaller", "50", "--runs", "2", "--cases", "1 KiB", "--folder", str(tmp_path))
+    done = run("resume.py", *smaller, "--json", path)
+    assert done.returncode == 0, done.stderr
+    cases = {case["case"].partition(", 1 KiB")[0]: case for case in json.loads(path.read_text())["cases"]}
+    names = {name: [library["library"] for library in case["libraries"]] for name, case in cases.items()}
+    assert names == {
+        "state": ["pyfeed"],
+        "take": ["pyfeed", "pyfeed text"],
+        "restore": ["pyfeed"],
+        "restore, already made": ["pyfeed"],
+        "restore, a second time": ["pyfeed"],
+        "batches that differ": ["pyfeed"],
+    }
+    assert all(len(library["values"]) == 2 for case in cases.values() for library in case["libraries"])
+    assert max(cases["state"]["libraries"][0]["values"]) <= 1024
+    assert cases["batches that differ"]["libraries"][0]["values"] == [0, 0]
+    assert cases["batches that differ"]["unit"] == "of 4"
+    assert cases["state"]["parameters"]["step"] == 109
+
+
+def test_batches_that_differ_after_a_restore_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import resume
+    from workloads.resume import Records
+
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    toys = {name: f"toy_libraries.{name}" for name in ("resumes", "loses_a_batch", "is_missing")}
+    records = Records(str(tmp_path), files=1, records=400, size=64, buffer=1, step=9, batch=8, following=5)
+    found = dict(resume.measured(toys, records, tmp_path, 1))
+    assert found["resumes"]["differ"] == [0]
+    assert found["loses_a_batch"]["differ"] == [5]
+    assert found["resumes"]["state"] == [len('{"done":9}')]
+    assert str(found["is_missing"]) == "toy"
+
+
+def test_the_state_is_written_as_json_or_by_pickle(tmp_path: Path) -> None:
+    from workloads.resume import read_state, write_state
+
+    for state, size in (({"n": [1, "a"]}, 13), ({"n": b"a"}, None)):
+        write_state(str(tmp_path / "state"), state)
+        assert read_state(str(tmp_path / "state")) == state
+        assert size in (None, (tmp_path / "state").stat().st_size)
+
+
+def test_each_run_has_the_median_of_its_takes() -> None:
+    import resume
+
+    times = [1e-6, 2e-6, 9e-6, 3e-6, 2e-6, *[5e-6] * 5]
+    assert resume._medians(json.dumps(times)) == pytest.approx([2, 5])
+    assert resume._medians("[]") == []
+
+
+def test_batches_in_order_or_with_a_record_twice_are_not_accepted() -> None:
+    import numpy as np
+    from workloads.resume import Records, check
+
+    workload = Records("", files=1, records=8, size=16, buffer=1, step=1, batch=4)
+
+    def batch(*numbers: int) -> Any:
+        return (np.frombuffer(b"".join(map(workload.record, numbers)), np.uint8).reshape(len(numbers), -1),)
+
+    check(workload, [batch(3, 1, 2, 0), batch(4, 5, 6, 7)])
+    for wrong in ([batch(0, 1, 2, 3)], [batch(3, 1, 2, 0), batch(4, 5, 6, 0)], [batch(1, 0, 2)]):
+        with pytest.raises(AssertionError):
+            check(workload, wrong)
+
+
 # ---- The report -------------------------------------------------------------------------------------
 
 
@@ -420,10 +492,7 @@ def test_pyfeed_at_the_limit_can_be_no_faster() -> None:
     assert report.standing(case(mine, library("peer", [3, 4, 5]), limit)) == "yes"
     assert report.standing(case(mine, library("peer", [5, 6, 7]), library("limit", [5, 6, 7], "limit"))) == "no"
     line = report.summary([workload(case(mine, library("peer", [5, 6, 7]), limit))]).splitlines()[0]
-    assert line.endswith(
-        "in 0 of 1 cases in which a peer has values. "
-        "In 1 more pyfeed is as fast as the limit, which no library can exceed."
-    )
+    assert line.endswith("in 0 of 1 cases in which a peer has values. In 1 more, pyfeed is as fast as the limit.")
 
 
 @pytest.mark.parametrize(
@@ -474,12 +543,12 @@ def test_the_tables_have_every_library_and_why_others_have_no_values() -> None:
         *("Failed:", "", "- fails (small): ValueError: no more", "- slow with 4 workers (small): KeyError: 'x'"),
     ]
     assert report.summary([found]).splitlines() == [
-        "First by more than the spread in 1 of 2 cases in which a peer has values.",
+        "pyfeed is ahead of every peer in every run in 1 of 2 cases in which a peer has values.",
         "",
-        "| workload | case | pyfeed | best peer | x best peer | first | x limit |",
+        "| workload | case | pyfeed | best peer | ratio to best peer | first | ratio to limit |",
         "| --- | --- | --- | --- | --- | --- | --- |",
-        "| batches | small | **4.00** GB/s, pyfeed | 1.00, slow | **4.00** (2.00 to 8.00) | yes | 0.500 |",
-        "| batches | big | **1.00** ms, pyfeed | 1.00, fails | **1.00** (1.00 to 1.00) | level |  |",
+        "| batches | small | **4.00** GB/s, pyfeed | 1.00 GB/s, slow | **4.00** (2.00 to 8.00) | yes | 0.500 |",
+        "| batches | big | **1.00** ms, pyfeed | 1.00 ms, fails | **1.00** (1.00 to 1.00) | level |  |",
     ]
     details = report.details(found).splitlines()
     assert "|  | slow | 1.00 (1.00 to 2.00) | 4.00 (2.00 to 8.00) | 500 ms | 3 MiB |  | 2 workers |" in details
@@ -497,6 +566,43 @@ def test_a_case_in_which_pyfeed_failed_is_in_the_summary() -> None:
     found = workload(case(library("a", [1, 1, 1]), library("pyfeed", kind="pyfeed", failed="it fell")))
     assert "| batches | case | **failed** |  |  | no |  |" in report.summary([found])
     assert "in 0 of 1 cases" in report.summary([found])
+
+
+def test_the_first_table_has_the_chosen_cases_that_have_results() -> None:
+    import report
+
+    workload_name, name, job = report.HIGHLIGHTS[0]
+    mine, peer = library("pyfeed slot", [4, 4, 8], "pyfeed"), library("SPDL", [1, 2, 1])
+    found = workload(case(mine, peer, name="another"), case(mine, peer, name=name), name=workload_name)
+    assert report.highlights([found]).splitlines() == [
+        "| job | pyfeed | best peer | ratio | case |",
+        "| --- | --- | --- | --- | --- |",
+        f"| {job} | **4.00** GB/s, pyfeed slot | 1.00 GB/s, SPDL | **4.00** (2.00 to 8.00) | {workload_name}: {name} |",
+    ]
+    assert report.highlights([workload(case(mine, peer, name="another"))]) == "No results are kept."
+
+
+def test_the_chosen_cases_have_results_of_pyfeed_and_a_peer() -> None:
+    import report
+
+    lines = report.highlights(report.load(BENCHMARKS / "results")).splitlines()[2:]
+    assert [line.split(" | ")[-1].rstrip(" |") for line in lines] == [
+        f"{workload_name}: {name}" for workload_name, name, _ in report.HIGHLIGHTS
+    ]
+    assert not any("|  |" in line for line in lines)
+
+
+def test_libraries_have_their_full_names_on_the_page(tmp_path: Path) -> None:
+    import report
+
+    found = workload(case(library("mp.Queue", [1, 1, 1]), library("another", [2, 2, 2])))
+    (tmp_path / "batches.json").write_text(json.dumps(found))
+    ((loaded,),) = (results["cases"] for results in report.load(tmp_path))
+    assert [line["library"] for line in loaded["libraries"]] == ["multiprocessing.Queue", "another"]
+    for results in report.load(BENCHMARKS / "results"):
+        for measured_case in results["cases"]:
+            names = [line["library"] for line in measured_case["libraries"]]
+            assert len(set(names)) == len(names)
 
 
 def test_wide_tables_are_split_evenly() -> None:
@@ -562,7 +668,7 @@ def test_check_finds_what_is_not_up_to_date(tmp_path: Path) -> None:
     found = workload(case(library("pyfeed", [2, 2, 2], "pyfeed"), library("a", [1, 1, 1])))
     (results / "batches.json").write_text(json.dumps(found))
     kept.write_text(json.dumps({"versions": {"machine": "x86_64"}, "operations": {"push": 1234.5}}))
-    names = ("summary", "batches", "instructions")
+    names = ("highlights", "summary", "batches", "instructions")
     page.write_text("".join(f"<!-- begin: {name} -->\n<!-- end: {name} -->\n" for name in names))
     options = ("--results", results, "--page", page, "--instructions", kept)
 
@@ -575,7 +681,7 @@ def test_check_finds_what_is_not_up_to_date(tmp_path: Path) -> None:
         return [line.removeprefix(prefix).removesuffix(suffix) for line in lines]
 
     picture = "picture batches.png"
-    assert stale() == ["part summary", "part batches", "part instructions", picture]
+    assert stale() == ["part highlights", "part summary", "part batches", "part instructions", picture]
     # Without what only pictures need.
     (tmp_path / "numpy.py").write_text("raise ImportError('numpy')")
     (tmp_path / "matplotlib.py").write_text("raise ImportError('matplotlib')")
@@ -665,3 +771,47 @@ def test_the_versions_of_the_build_are_read_from_the_library(tmp_path: Path, mon
     assert re.fullmatch(r"1\.\d+(\.\d+)?(rc\d+)?", found["Go"])
     assert found["valgrind"] == "3.19.0"
     assert {"GCC", "clang"} & set(found)
+
+
+# ---- Ablations --------------------------------------------------------------------------------------
+
+
+def test_each_ablation_still_applies_and_is_in_the_table_of_heuristics() -> None:
+    import ablations
+
+    page = (ROOT / "docs/performance.md").read_text()
+    table = page.partition("## Heuristics and tuned constants")[2].partition("### Taken out")[0]
+    rows = dict(re.findall(r"^\| ([^|]*) \| `([^`]*)` \|", table, re.M))
+    found = ablations.table()
+    assert {ablation["name"]: ablation["file"] for ablation in found} == rows
+    for ablation in found:
+        source = (ROOT / ablation["file"]).read_text()
+        assert ablations.edited(source, ablation) != source
+        assert ablation.get("cases") or ablation["elsewhere"]
+    folders = {ablations.folder_name(ablation) for ablation in found}
+    assert len(folders) == len(found)
+
+
+def test_an_ablation_that_no_longer_applies_is_named() -> None:
+    import ablations
+
+    ablation = {"name": "spin", "file": "wait.c", "old": "spin();", "new": ""}
+    with pytest.raises(SystemExit, match=r"^spin: expected its old text once in wait\.c$"):
+        ablations.edited("spin(); spin();", ablation)
+    assert ablations.edited("if (late) spin();", ablation) == "if (late) "
+
+
+@pytest.mark.parametrize(("better", "worth"), [("higher", [2, 1.25, 4]), ("lower", [0.5, 0.25, 0.8])])
+def test_a_heuristic_is_worth_the_ratio_with_and_without_it(better: str, worth: list[float]) -> None:
+    import ablations
+
+    def line(library: str, *values: float) -> dict[str, Any]:
+        return {"library": library, "values": list(values)}
+
+    case = {
+        "case": "files: npy",
+        "better": better,
+        "libraries": [line("with: pyfeed", 10, 8, 5), line("spin: pyfeed", 5, 2, 4), {"library": "same: pyfeed"}],
+    }
+    expected = [{"without": "spin", "case": "files: npy", "setting": "pyfeed", "worth": worth}]
+    assert ablations.worths(case, ["with", "spin", "same"]) == expected

@@ -1,4 +1,4 @@
-"""Chains of readers, drawn at random, against a model of them in a few lines of Python."""
+"""Random chains of readers, compared with a simple model of the readers in Python."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from pyfeed import LoDTensor, Reader, Scope, open_files, open_writer
 
 from .support import DTYPES
 
-# Fluid's tensors, and so RecordIO, have these.
+# The dtypes of Fluid's tensors, and so of RecordIO.
 FLUID = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint64", "float16", "float32", "float64"]
 
 U64 = (1 << 64) - 1
 
 
 class Piece(NamedTuple):
-    """What is in one slot of a tuple: shape, bytes and the levels of detail."""
+    """The contents of one slot of a tuple: shape, bytes and ragged offsets (LoD, level of detail)."""
 
     shape: tuple[int, ...]
     data: bytes
@@ -46,12 +46,12 @@ def pieces(tuple_: Sequence[Any]) -> Row:
 
 
 def number(i: int, dtype: str) -> Any:
-    """The bits of i, as every dtype can hold them."""
+    """Return the 16 bits of i as an array of zeros and ones, which every dtype can hold."""
     return np.unpackbits(np.array([i], ">u2").view("uint8")).astype(dtype).reshape(4, 4)
 
 
 def sequence(i: int, dtype: str) -> LoDTensor:
-    """None to four steps of two values."""
+    """Return a sequence of zero to four steps, each with two values."""
     return LoDTensor.from_sequences([np.arange(2 * (i % 5)).reshape(-1, 2).astype(dtype)])
 
 
@@ -59,11 +59,11 @@ def sequence(i: int, dtype: str) -> LoDTensor:
 
 
 class EmptyPassError(Exception):
-    """A multi_pass of what has no tuples, which is an error."""
+    """A multi_pass over a reader without tuples, which is an error."""
 
 
 class Model:
-    """What a reader delivers in each of its passes, slot by slot stacked or concatenated by a batch."""
+    """The tuples that a reader delivers in each pass, and whether a batch stacks or concatenates each slot."""
 
     def __init__(self, rows: Callable[[int], list[Row]], grows: list[bool]) -> None:
         self.rows = rows
@@ -116,7 +116,7 @@ class Model:
 
 
 def together(column: Sequence[Piece], grows: bool) -> Piece:
-    """A slot of a batch."""
+    """Return a slot of a batch."""
     data = b"".join(p.data for p in column)
     if not grows:
         return Piece((len(column), *column[0].shape), data)
@@ -130,7 +130,7 @@ def together(column: Sequence[Piece], grows: bool) -> Piece:
 
 
 def permuted(rows: list[Row], seed: int, pass_id: int, block: int) -> list[Row]:
-    """Fisher and Yates's shuffle of a copy, by PCG-DXSM and Lemire's bounded numbers."""
+    """Return a copy that is permuted by Fisher and Yates's shuffle, with PCG-DXSM and Lemire's bounded numbers."""
     z = (pass_id + 0x9E3779B97F4A7C15) & U64  # SplitMix64's finalizer
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & U64
     z = (z ^ z >> 27) * 0x94D049BB133111EB & U64
@@ -160,7 +160,7 @@ def permuted(rows: list[Row], seed: int, pass_id: int, block: int) -> list[Row]:
 
 
 class Files(NamedTuple):
-    """What is written, and how it is read."""
+    """Files: their contents, and the options with which they are read."""
 
     kind: str
     dtype: str
@@ -183,7 +183,10 @@ class Files(NamedTuple):
         return Model(lambda pass_id: rows, [False] if self.kind == "npy" else [True, False])
 
     def order(self) -> list[int]:
-        """One row of each file in turn, of so many files at a time; a file that ends makes room for the next."""
+        """Return the rows in the order of reading: one row in turn of each of `interleave` files.
+
+        The next file takes the place of one that ends.
+        """
         waiting = [collections.deque(range(100 * f, 100 * f + size)) for f, size in enumerate(self.sizes)]
         lanes = [waiting.pop(0) for _ in range(min(self.interleave, len(waiting)))]
         out, turn = [], 0
@@ -235,7 +238,7 @@ STEPS: st.SearchStrategy[Step] = st.one_of(
 
 
 def chains() -> st.SearchStrategy[list[Step]]:
-    """What is zipped are single tuples, or the batches of both would have to fit."""
+    """Return chains with at most one zip, and no zip above a batch, whose batches might not fit the other reader."""
 
     def sound(steps: list[Step]) -> bool:
         kinds = [step[0] for step in steps]
@@ -271,12 +274,12 @@ def chained(reader: Reader, other: Reader, steps: list[Step], ordered: bool = Tr
 
 
 def read(reader: Reader, most: int | None) -> list[Row]:
-    """So many tuples, or the rest of the pass."""
+    """Read `most` tuples, or the rest of the pass."""
     out: list[Row] = []
     while most is None or len(out) < most:
         try:
             out.append(pieces(reader.read()))
-        except pyfeed.EndOfData:
+        except pyfeed.errors.EndOfData:
             break
     return out
 
@@ -291,7 +294,7 @@ def read(reader: Reader, most: int | None) -> list[Row]:
 def test_a_chain_delivers_what_its_model_does(
     files: Files, steps: list[Step], reads: list[int | None], threads: list[int]
 ) -> None:
-    """In each pass, however far the one before was read, by however many threads."""
+    """Each pass is that of the model, however far the pass before was read, and with any number of threads."""
     base = files.model()
     model = modelled(base, base, steps)
     with tempfile.TemporaryDirectory() as name:
@@ -307,7 +310,7 @@ def test_a_chain_delivers_what_its_model_does(
                     expected = model.rows(pass_id)[:most]
                 except EmptyPassError:
                     if most != 0:
-                        with pytest.raises(pyfeed.StateError, match="had no tuples"):
+                        with pytest.raises(pyfeed.errors.StateError, match="had no tuples"):
                             read(top, most)
                     continue
                 assert read(top, most) == expected

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import argparse
+import ast
+import io
 import itertools
 import json
+import os
+import pty
+import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 import pytest
-from pyfeed.__main__ import main
+from pyfeed.__main__ import EXAMPLES, Progress, main, parser, show_example
 
 import pyfeed
 from pyfeed import open_files, open_writer
@@ -143,17 +152,6 @@ def test_nothing_to_convert(tmp_path: Path, capsys: Said, target: str) -> None:
         same(np.load(out), np.zeros((0, 2), "float32"))
 
 
-def test_progress_if_asked_for(tmp_path: Path, capsys: Said) -> None:
-    table(tmp_path / "a.npz")
-    assert main(["convert", str(tmp_path / "a.npz"), "-o", str(tmp_path / "b.recordio"), "--progress"]) == 0
-    assert main(["verify", str(tmp_path / "b.recordio"), "--progress"]) == 0
-    out, err = said(capsys)
-    assert out == ["10 records, 200 bytes, 1 file written", "1 file, 10 records, 0 damaged"]
-    first, second = err.splitlines()[-1], err
-    assert "\rconvert: 10 records, " in second
-    assert "verify: 1/1 files, 10 records, " in first
-
-
 # A format whose reader waits for what never comes.
 ENDLESS = (
     PREAMBLE
@@ -161,7 +159,7 @@ ENDLESS = (
 from pyfeed.__main__ import main
 reached, never = threading.Event(), threading.Event()
 
-@pyfeed.register_format("endless", [".endless"], shapes=[(2,)], dtypes=["float64"])
+@pyfeed.formats.register_format("endless", [".endless"], shapes=[(2,)], dtypes=["float64"])
 def endless(path):
     for i in range(3):
         yield tuple_of(i)
@@ -227,7 +225,7 @@ def test_a_target_stays_what_it_was_if_the_source_is_damaged(tmp_path: Path, cap
     assert main([*arguments, "--on-corrupt", "skip"]) == 0
     assert said(capsys) == (
         ["5 records, 20 bytes, 1 file written"],
-        "1 damaged place skipped: see pyfeed verify\n",
+        "1 damaged place skipped: see python -m pyfeed verify\n",
     )
     assert [x.bytes_list() for (x,) in open_files(tmp_path / "b.tfrecord")] == [[b"rec%d" % i] for i in (0, 1, 3, 4, 5)]
 
@@ -235,9 +233,9 @@ def test_a_target_stays_what_it_was_if_the_source_is_damaged(tmp_path: Path, cap
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["--option", "x"], "option: expected name=value, found 'x'"),
-        (["--slots", "["], "slots: expected JSON such as"),
-        (["--slots", "3"], "slots: expected JSON such as"),
+        (["--option", "x"], "--option: expected NAME=VALUE, found 'x'"),
+        (["--slots", "["], "--slots: expected JSON such as"),
+        (["--slots", "3"], "--slots: expected JSON such as"),
         (["--option", "colour=red"], "colour"),
         (["--format", "unheard"], "unheard"),
         (["--compression", "best"], "best"),
@@ -250,15 +248,320 @@ def test_arguments_that_are_refused(tmp_path: Path, capsys: Said, arguments: lis
         assert why in said(capsys)[1]
 
 
-def test_a_command_line_that_is_none(capsys: Said) -> None:
+def test_wrong_names(tmp_path: Path, capsys: Said) -> None:
+    table(tmp_path / "a.npz")
+    assert main(["convert", str(tmp_path / "a.npz"), "-o", str(tmp_path / "b.csv"), "--names", "x,y,z"]) == 2
+    message, *example = said(capsys)[1].splitlines()
+    assert message == (
+        "pyfeed: --names: expected 2 names with commas between them, one for each slot of the sources, found 3"
+    )
+    assert example[0] == "example: python -m pyfeed convert images.npz -o images.tar --names npy,cls"
+
+
+def test_wrong_command_lines(capsys: Said) -> None:
     for arguments in ([], ["convert", "x"], ["convert", "x", "-o", "y", "--shuffle", "-1"], ["unheard"]):
         with pytest.raises(SystemExit) as caught:
             main(arguments)
         assert caught.value.code == 2
-    assert "expected at least 0, found -1" in said(capsys)[1]
+    assert "--shuffle: expected at least 0, found -1" in said(capsys)[1]
     with pytest.raises(SystemExit) as caught:
         main(["--version"])
     assert (caught.value.code, said(capsys)[0]) == (0, [pyfeed.__version__])
+
+
+# ---- Texts ----
+
+COMMANDS = ["convert", "inspect", "verify"]
+
+
+def subparser(command: str) -> argparse.ArgumentParser:
+    top = parser()
+    (commands,) = (action for action in top._actions if isinstance(action, argparse._SubParsersAction))
+    found: argparse.ArgumentParser = commands.choices[command]
+    return found
+
+
+def examples_in(text: str) -> list[list[str]]:
+    """The command lines in a text, as a shell would split them."""
+    lines = text.replace("\\\n", "").splitlines()
+    commands = [line.removeprefix("example: ").strip() for line in lines]
+    return [shlex.split(c)[3:] for c in commands if re.match(r"python -m pyfeed [a-z]+ (?!--help)", c)]
+
+
+def help_of(capsys: Said, *command: str) -> str:
+    with pytest.raises(SystemExit) as caught:
+        main([*command, "--help"])
+    out, err = capsys.readouterr()
+    assert (caught.value.code, err) == (0, "")
+    return out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_a_command(capsys: Said, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = help_of(capsys, command)
+    options = text[: text.index("SOURCE is a file")]
+    assert max(map(len, text.splitlines())) <= 80
+    for action in subparser(command)._actions:
+        assert action.help
+        for name in action.option_strings or [str(action.metavar)]:
+            assert re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", options), name
+    found = examples_in(text)
+    assert len(found) >= 2
+    for example in found:
+        assert parser().parse_args(example).run.__name__ == command
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_examples_work(tmp_path: Path, capsys: Said, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    """Those of the help, and those that go with the errors about each option."""
+    commands = examples_in(help_of(capsys, command))
+    assert commands == [shlex.split(c) for c in EXAMPLES[command]]
+    for action in subparser(command)._actions:
+        if action.dest != "help":
+            show_example(command, action.dest)
+            (example,) = examples_in(capsys.readouterr().err)
+            assert action.dest == "sources" or set(action.option_strings) & set(example)
+            commands.append(example)
+
+    monkeypatch.chdir(tmp_path)
+    Path("data").mkdir()
+    np.savez("train.npz", x=np.zeros((10, 3), "float32"), y=np.arange(10))
+    np.savez("images.npz", image=np.zeros((10, 2, 2), "uint8"), label=np.arange(10))
+    np.save("data/labels.npy", np.arange(10, dtype="uint8"))
+    Path("data.raw").write_bytes(bytes(2 * 28 * 28))
+    for source, target in (
+        ("images.npz", "train.recordio"),
+        ("images.npz", "data/0.tfrecord"),
+        ("images.npz", "data/0.tfrecord.gz"),
+        ("data/labels.npy", "idx:train-images"),
+        ("data/labels.npy", "train.csv"),
+        ("data/labels.npy", "train.csv.gz"),
+        ("data/labels.npy", "train-0.csv"),
+    ):
+        names = ["--names", "y"] if ".csv" in target else []
+        assert main(["convert", source, "-o", target, *names]) == 0
+    for words in commands:
+        assert main(words) == 0, (words, capsys.readouterr().err)
+
+
+def test_the_help_of_all_commands(capsys: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = help_of(capsys)
+    assert max(map(len, text.splitlines())) <= 80
+    assert [example[0] for example in examples_in(text)] == COMMANDS
+    for command in COMMANDS:
+        assert re.search(rf"^    {command} +[A-Z].*", text, re.MULTILINE)
+    assert "--help" in text
+    assert "--version" in text
+
+
+class Terminal(io.StringIO):
+    """A stream that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+    def shown(self) -> list[str]:
+        """The lines that a terminal shows, on which a carriage return begins the line again."""
+        lines = []
+        for line in self.getvalue().removesuffix("\n").split("\n"):
+            shown = ""
+            for part in line.split("\r"):
+                shown = part + shown[len(part) :]
+            lines.append(shown.rstrip())
+        return lines
+
+
+def use_terminal(monkeypatch: pytest.MonkeyPatch, columns: int = 80) -> Terminal:
+    """Make standard error a terminal."""
+    stream = Terminal()
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr(sys, "stderr", stream)  # not in a fixture: pytest would replace it again
+    return stream
+
+
+# Command lines that fail, and the option of their example.
+WRONG: list[tuple[str, str | None]] = [
+    ("", None),
+    ("unheard", None),
+    ("convert a.npz", None),
+    ("inspect", None),
+    ("verify a.npz --nonsense", None),
+    ("convert a.npz -o", "-o"),
+    ("convert a.npz -o b.npz --shuffle x", "--shuffle"),
+    ("convert a.npz -o b.npz --seed 3.5", "--seed"),
+    ("convert a.npz -o b.npz --on-corrupt perhaps", "--on-corrupt"),
+    ("convert a.npz -o b.npz --threads 99999999999999999999", "--threads"),
+    ("convert a.npz -o b.npz --shard-records -1", "--shard-records"),
+    ("inspect a.npz --records -2", "--records"),
+    ("inspect a.npz --option x", "--option"),
+    ("verify a.npz --slots [", "--slots"),
+    ("inspect a.npz --option color=red", "--option"),
+    ("convert a.npz -o b.npz --option color=red", "--option"),
+    ("convert a.npz -o b.npz --to-option color=red", "--to-option"),
+    ("convert a.npz -o b.npz --to-option color", "--to-option"),
+    ("inspect a.npz --format unheard", "--format"),
+    ("convert a.npz -o b.npz --to unheard", "--to"),
+    ("convert a.npz -o b.unheard", "--to"),
+    ("convert a.npz -o b.unheard --shard-records 3", "--to"),
+    ("convert a.unheard -o b.npz", "--format"),
+    ("inspect a.npz --compression best", "--compression"),
+    ("inspect a.raw", "--slots"),
+    ("convert a.npz -o b.npz --names x", "--names"),
+    ("convert a.npz -o b.npy", None),
+    ("inspect nothing*.npy", None),
+]
+
+
+def fails(capsys: Said, line: str) -> str:
+    """What a command line that is wrong prints on standard error, which is not always capsys's."""
+    with pytest.raises(SystemExit) as caught:  # of the parser, or this one
+        sys.exit(main(shlex.split(line)))
+    assert caught.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    return err
+
+
+@pytest.mark.parametrize(("line", "option"), WRONG)
+def test_errors(tmp_path: Path, capsys: Said, monkeypatch: pytest.MonkeyPatch, line: str, option: str | None) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(tmp_path)
+    table(Path("a.npz"))
+    Path("a.raw").touch()
+    Path("a.unheard").write_bytes(b"unheard of")
+
+    # To a file, a message is one line, which can be searched for.
+    message, *rest = fails(capsys, line).splitlines()
+    assert message.startswith("pyfeed: ")
+    assert "attributes: " not in message
+    command = line.partition(" ")[0] if line.partition(" ")[0] in COMMANDS else ""
+    assert rest[-1] == f"help:    python -m pyfeed {command + ' ' if command else ''}--help"
+    (example,) = examples_in("\n".join(rest))
+    assert parser().parse_args(example).run.__name__ == (command or "convert")
+    if option is not None:
+        assert option in example
+        assert re.search(rf"{option}\b", message) or "suffix of a format" in message
+
+    # On a terminal, the same is folded.
+    terminal = use_terminal(monkeypatch)
+    fails(capsys, line)
+    shown = terminal.shown()
+    assert max(map(len, shown)) <= 80
+    assert " ".join(" ".join(shown[: -len(rest)]).split()) == " ".join(message.split())
+    assert shown[-len(rest) :] == rest
+
+
+def test_errors_about_files_have_no_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = use_terminal(monkeypatch, columns=40)
+    path = tmp_path / f"{'long' * 20} name.npy"
+    assert main(["inspect", str(path)]) == 2
+    # A word is not broken, even if the line is too short for it.
+    assert terminal.shown() == ["pyfeed:", f"  {path.parent / ('long' * 20)}", "  name.npy: no such file or directory"]
+
+
+def test_the_output_ends_when_nothing_reads_it(tmp_path: Path) -> None:
+    for i in range(300):
+        np.save(tmp_path / f"{i:03d}-{'x' * 200}.npy", np.zeros(2))
+    command = f"{shlex.quote(sys.executable)} -m pyfeed inspect {tmp_path}; echo status $? >&2"
+    done = subprocess.run(["sh", "-c", f"({command}) | head -n 1"], capture_output=True, text=True)
+    assert done.stdout.startswith(f"{tmp_path / '000'}")
+    assert done.stderr == "status 141\n"
+
+
+# ---- Progress ----
+
+
+@pytest.fixture(params=["tqdm", "plain"])
+def progress(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Whether tqdm is installed. Each record updates the progress."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(Progress, "INTERVAL", 0.0)
+    if request.param == "plain":
+        monkeypatch.setitem(sys.modules, "tqdm", None)
+    return str(request.param)
+
+
+def shares(err: str) -> list[int]:
+    return [int(n) for n in re.findall(r"(\d+) ?%", err)]
+
+
+def test_progress_in_records(tmp_path: Path, capsys: Said, progress: str) -> None:
+    table(tmp_path / "a.npz")
+    assert main(["convert", str(tmp_path / "a.npz"), "-o", str(tmp_path / "b.recordio"), "--progress"]) == 0
+    out, err = said(capsys)
+    assert out == ["10 records, 200 bytes, 1 file written"]
+    last = re.split("[\r\n]+", err)[-2]
+    if progress == "tqdm":
+        assert re.fullmatch(r"convert: 100%\|.*\| 10/10 \[.* records/s, \d+ MB/s\]", last)
+    else:
+        assert re.fullmatch(r"convert: 100 %, 10 records, \d+ MB/s", last)
+    assert set(range(10, 101, 10)) <= set(shares(err))
+    assert shares(err) == sorted(shares(err))
+    assert max(map(len, re.split("[\r\n]", err))) < 80
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_progress_in_bytes_of_files(tmp_path: Path, capsys: Said, progress: str, command: str) -> None:
+    with open_writer(tmp_path / "a.tfrecord") as a, open_writer(tmp_path / "b.tfrecord.gz") as b:
+        for _ in range(10):
+            a.write((bytes(84),))  # 100 bytes in the file
+            b.write((bytes(84),))
+    whole, packed = str(tmp_path / "a.tfrecord"), str(tmp_path / "b.tfrecord.gz")
+    output = ["-o", str(tmp_path / "c.tfrecord")] if command == "convert" else []
+    assert main([command, whole, *output, "--progress"]) == 0
+    err = said(capsys)[1]
+    for k in range(1, 11):
+        assert any(abs(n - 8.4 * k) <= 1 for n in shares(err))
+    assert shares(err) == sorted(shares(err))
+    assert shares(err)[-1] == 100
+    assert "10 records" in re.split("[\r\n]+", err)[-2]
+
+    # How much of a compressed file was read is not known before its end.
+    assert main([command, packed, *output, "--progress"]) == 0
+    err = said(capsys)[1]
+    assert set(shares(err)) <= (set() if command == "convert" else {0, 100})
+    assert "10 records" in err.replace("10 [", "10 records [")
+
+
+def test_progress_and_output_do_not_mix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, progress: str) -> None:
+    terminal = use_terminal(monkeypatch)
+    monkeypatch.setattr(sys, "stdout", terminal)
+    for i in range(3):
+        np.save(tmp_path / f"{i}.npy", np.zeros((5, 2)))
+    assert main(["inspect", str(tmp_path)]) == 0
+    shown = terminal.shown()
+    slot = f"  slot 0 -: float64 (2,), shapes (2,), 80 bytes, CRC-32 {crc32(bytes(80)):08x}"
+    expected = [[f"{tmp_path / f'{i}.npy'}: npy, 208 bytes, 5 records", slot] for i in range(3)]
+    assert shown[:-1] == list(itertools.chain(*expected))
+    assert shown[-1].startswith("inspect: 100")
+
+
+def test_no_progress_of_what_fails_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, progress: str) -> None:
+    terminal = use_terminal(monkeypatch)
+    (tmp_path / "a.npy").write_bytes(b"nothing of the kind")
+    assert main(["inspect", str(tmp_path / "a.npy")]) == 1
+    assert terminal.shown()[0].startswith("pyfeed:")
+    assert not [line for line in terminal.shown() if line.startswith("inspect")]
+
+
+@pytest.mark.parametrize("flags", [[], ["--no-progress"]])
+def test_progress_on_a_terminal_only(tmp_path: Path, flags: list[str]) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((5, 2)))
+    master, slave = pty.openpty()
+    command = [sys.executable, "-m", "pyfeed", "verify", str(tmp_path / "a.npy"), *flags]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=slave, text=True, env={**os.environ, "COLUMNS": "80"})
+    os.write(slave, b"the end\n")
+    err = ""
+    while "the end" not in err:
+        err += os.read(master, 1 << 16).decode()
+    os.close(slave)
+    os.close(master)
+    assert (done.returncode, done.stdout) == (0, "1 file, 5 records, 0 damaged\n")
+    assert ("verify: 100%" in err) == (not flags)
+    assert (err == "the end\r\n") == bool(flags)
+    # Standard error of the other tests is no terminal: nothing is shown there.
 
 
 # ---- inspect ----
@@ -284,7 +587,7 @@ def test_inspect(tmp_path: Path, capsys: Said) -> None:
     )
     assert main(["inspect", "--records", "1", f"tfrecord:{tfrecord}"]) == 0
     assert said(capsys)[0] == [
-        f"{tfrecord}: tfrecord, 60 bytes, 1 records looked at",
+        f"{tfrecord}: tfrecord, 60 bytes, 1 record looked at",
         "  slot 0 record: uint8 (-1,), LoD levels 1, shapes (9,), 9 bytes, CRC-32 cbf43926",
     ]
 
@@ -293,6 +596,76 @@ def test_inspect_nothing(tmp_path: Path, capsys: Said) -> None:
     np.save(tmp_path / "a.npy", np.zeros((0, 2)))
     assert main(["inspect", str(tmp_path / "a.npy")]) == 0
     assert said(capsys)[0] == [f"{tmp_path / 'a.npy'}: npy, 128 bytes, 0 records", "  slot 0 -: float64 (2,)"]
+
+
+def examples(path: Path, *names: str) -> tuple[Any, ...]:
+    """Two records of three features with these names."""
+    rows = [(b"jpeg", np.int64(480), np.arange(8, dtype="float32")), (b"png", np.int64(0), np.zeros(8, "float32"))]
+    with open_writer(path, format="tfrecord", names=names) as writer:
+        for row in rows:
+            writer.write(row)
+    return rows[0]
+
+
+@pytest.mark.parametrize("name", ["a.tfrecord", "a.tfrecord.gz", "tfrecord:a"])
+def test_inspect_finds_the_features_of_examples(
+    tmp_path: Path, capsys: Said, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = Path(name.removeprefix("tfrecord:"))
+    image, height, weights = examples(path, "image_raw", "height", "weights")
+    for flags in ([], ["--records", "1"], ["--option", "features=null"]):
+        assert main(["inspect", name, *flags]) == 0
+        out, err = said(capsys)
+        assert (len(out), err) == (3, "")
+        assert out[1].startswith("  slot 0 record: uint8 (-1,), LoD levels 1, shapes ")
+        assert out[2] == (
+            '  features={"height": "int64", "image_raw": "bytes", "weights": {"dtype": "float32", "shape": [8]}}'
+            "  (of the first record)"
+        )
+
+    # The line is an argument in Python, and an option of the command line.
+    given = out[2].strip().removesuffix("  (of the first record)")
+    reader = eval(f"pyfeed.open_tfrecord({str(path)!r}, {given})", {"pyfeed": pyfeed})
+    height_found, image_found, weights_found = reader.read()
+    same(height_found, np.asarray(height))
+    same(weights_found, weights)
+    assert image_found.bytes_list() == [image]
+    assert main(["inspect", name, "--option", given]) == 0
+    out, err = said(capsys)
+    assert (len(out), err) == (4, "")
+    assert [line.split(":")[0] for line in out[1:]] == ["  slot 0 height", "  slot 1 image_raw", "  slot 2 weights"]
+
+
+def test_inspect_escapes_the_names_of_features(tmp_path: Path, capsys: Said) -> None:
+    names = ("größe", 'a "b"\\c', "\n\x1b[31m\x85\u202e\U000e0001")
+    examples(tmp_path / "a.tfrecord", *names)
+    assert main(["inspect", str(tmp_path / "a.tfrecord")]) == 0
+    line = said(capsys)[0][2]
+    assert line.isprintable()
+    assert "größe" in line
+    features = ast.literal_eval(line.strip().removeprefix("features=").removesuffix("(of the first record)").strip())
+    assert set(features) == set(names)
+    assert len(pyfeed.open_tfrecord(tmp_path / "a.tfrecord", features=features).read()) == 3
+
+
+def test_inspect_prints_features_of_tfrecord_only(tmp_path: Path, capsys: Said) -> None:
+    """An Example may be in a file of another format, and a TFRecord file may have records of any bytes, or none."""
+    examples(tmp_path / "a.tfrecord", "x", "y", "z")
+    (example, *_) = next(iter(open_files(tmp_path / "a.tfrecord")))[0].bytes_list()
+    no_records: list[bytes] = []
+    for name, records in (
+        ("b.recordio", [example]),
+        ("c.tfrecord", [b"text"]),
+        ("d.tfrecord", [b""]),
+        ("e.tfrecord", no_records),
+    ):
+        with open_writer(tmp_path / name, shapes=[(-1,)], dtypes=["uint8"], lod_levels=[1]) as writer:
+            for record in records:
+                writer.write((record,))
+        assert main(["inspect", str(tmp_path / name)]) == 0
+        out, err = said(capsys)
+        assert (len(out), err) == (2, "")
 
 
 # ---- verify ----

@@ -1,4 +1,4 @@
-"""Damaged files: nothing is lost, or altered, without an error."""
+"""Damaged files: no record is lost or altered without an error."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def test_a_compressed_file_is_never_read_as_raw_bytes(tmp_path: Path, suffix: st
     data[0] ^= 1
     path.write_bytes(data)
     for name in path, tmp_path, tmp_path / "*":
-        with pytest.raises(pyfeed.CorruptRecordError, match=f"as the suffix {suffix} says, found the bytes") as caught:
+        with pytest.raises(
+            pyfeed.errors.CorruptRecordError, match=f"as the suffix {suffix} says, found the bytes"
+        ) as caught:
             numbers(name)
         assert (caught.value.file, caught.value.offset) == (str(path), 0)
 
@@ -46,9 +48,9 @@ def test_an_empty_download_is_no_empty_data_set(tmp_path: Path, suffix: str) -> 
     empty, fine = tmp_path / f"a.raw{suffix}", tmp_path / "b.raw"
     empty.touch()
     np.arange(3).tofile(fine)
-    with pytest.raises(pyfeed.CorruptRecordError, match="found an empty file"):
+    with pytest.raises(pyfeed.errors.CorruptRecordError, match="found an empty file"):
         numbers(empty)
-    with pytest.raises(pyfeed.CorruptRecordError, match="found an empty file"):
+    with pytest.raises(pyfeed.errors.CorruptRecordError, match="found an empty file"):
         numbers(fine, empty)
     assert numbers(empty, fine, on_corrupt="skip") == [0, 1, 2]
 
@@ -57,7 +59,7 @@ def test_an_empty_download_is_no_empty_data_set(tmp_path: Path, suffix: str) -> 
 @pytest.mark.parametrize("compression", SUFFIXES)
 def test_a_writer_without_tuples_writes_an_empty_data_set(tmp_path: Path, suffix: str, compression: str) -> None:
     if suffix == "tfrecord" and compression in (".zst", ".sz"):
-        return  # which are refused
+        return  # the writer refuses these compressions
     path = tmp_path / f"a.{suffix}{compression}"
     with open_writer(path, shapes=[()], dtypes=["int64"], names=["x.count" if suffix == "tar" else "x"]):
         pass
@@ -74,7 +76,7 @@ def test_streams_of_zlib_that_follow_one_another(tmp_path: Path) -> None:
     path.write_bytes(data + data)
     assert numbers(path) == [*range(5), *range(5)]
     path.write_bytes(data + b"garbage")
-    with pytest.raises(pyfeed.CorruptRecordError, match="another zlib stream"):
+    with pytest.raises(pyfeed.errors.CorruptRecordError, match="another zlib stream"):
         numbers(path)
 
 
@@ -84,7 +86,7 @@ def test_a_file_among_others_that_are_alike(tmp_path: Path) -> None:
     (tmp_path / "30.npy").rename(tmp_path / "30.npy.gz")
     reader = open_files(sorted(tmp_path.iterdir()), interleave=1, instances="file")
     assert [reader.read()[0][0] for _ in range(30)] == list(range(30))
-    with pytest.raises(pyfeed.CorruptRecordError, match=r"30\.npy\.gz.*as the suffix \.gz says"):
+    with pytest.raises(pyfeed.errors.CorruptRecordError, match=r"30\.npy\.gz.*as the suffix \.gz says"):
         reader.read()
     (tmp_path / "30.npy.gz").write_bytes(gzip.compress((tmp_path / "31.npy").read_bytes()))
     reader.reset()
@@ -97,13 +99,13 @@ def test_the_number_of_a_record_is_exact_or_called_approximate(tmp_path: Path) -
         for i in range(100):
             writer.write((f"record {i:02}",))
     data, size = bytearray(path.read_bytes()), path.stat().st_size // 100
-    data[10 * size + 12] ^= 1  # of the data
+    data[10 * size + 12] ^= 1  # in the data of a record
     path.write_bytes(data)
-    with pytest.raises(pyfeed.CorruptRecordError, match=r"a\.tfrecord, byte 262, record 10: ") as caught:
+    with pytest.raises(pyfeed.errors.CorruptRecordError, match=r"a\.tfrecord, byte 262, record 10: ") as caught:
         list(open_files(path))
     assert (caught.value.record, caught.value.approximate) == (10, False)
 
-    data[20 * size] ^= 1  # of the length: where the next record is has to be searched for
+    data[20 * size] ^= 1  # in the length of a record, so that the reader must search for the next record
     data[30 * size + 12] ^= 1
     path.write_bytes(data)
     reader = open_files(path, on_corrupt="skip")
@@ -119,7 +121,7 @@ def test_damage_of_the_header_is_before_record_0(tmp_path: Path, suffix: str) ->
         writer.write((np.int32(1),))
     data = path.read_bytes() if suffix[-2:] != "gz" else gzip.decompress(path.read_bytes())
     path.write_bytes(gzip.compress(b"\xff\xfe" + data) if suffix[-2:] == "gz" else b"\xff\xfe" + data)
-    with pytest.raises(pyfeed.CorruptRecordError) as caught:
+    with pytest.raises(pyfeed.errors.CorruptRecordError) as caught:
         open_files(path)
     assert (caught.value.record, caught.value.approximate) == (0, False)
 
@@ -134,7 +136,7 @@ def test_a_tuple_that_does_not_fit_behind_skipped_damage(tmp_path: Path) -> None
     path.write_bytes(data)
     reader = open_files(path, shapes=[(3,)], dtypes=["float32"], on_corrupt="skip")
     assert [reader.read()[0].shape for _ in range(2)] == [(3,), (3,)]
-    with pytest.raises(pyfeed.ShapeError, match="about record 2") as caught:
+    with pytest.raises(pyfeed.errors.ShapeError, match="about record 2") as caught:
         reader.read()
     assert (caught.value.record, caught.value.approximate) == (2, True)
 
@@ -156,7 +158,7 @@ def test_damage_before_the_first_record_of_a_pipe_is_in_the_ledger(tmp_path: Pat
 
 
 def altered(path: Path) -> None:
-    """A file of 100 numbers one of which is another."""
+    """Write a compressed file of 100 numbers, one of which was altered."""
     data = bytearray(gzip.compress(np.arange(100).tobytes(), compresslevel=0))
     data[100] ^= 1
     path.write_bytes(data)
@@ -171,7 +173,7 @@ def test_a_file_is_verified_before_its_first_record(tmp_path: Path, num_threads:
         reader = open_raw(path, [()], ["int64"], num_threads=num_threads, verify_first=first)
         for _ in range(2):
             values: list[int] = []
-            with pytest.raises(pyfeed.CorruptRecordError, match="invalid checksum") as caught:
+            with pytest.raises(pyfeed.errors.CorruptRecordError, match="invalid checksum") as caught:
                 values.extend(value.item() for (value,) in reader)
             assert (len(values), caught.value.record, caught.value.offset) == (count, count, 800)
             reader.reset()
@@ -196,7 +198,7 @@ def test_pipes_cannot_be_verified_first(tmp_path: Path) -> None:
     pipe = tmp_path / "a.raw"
     os.mkfifo(pipe)
     for num_threads in 0, 1:
-        with pytest.raises(pyfeed.InvalidArgument, match=r"verify_first: .*a\.raw.*a pipe.*read twice"):
+        with pytest.raises(pyfeed.errors.InvalidArgument, match=r"verify_first: .*a\.raw.*a pipe.*read twice"):
             open_raw(pipe, [()], ["int64"], num_threads=num_threads, verify_first=True)
 
 
@@ -204,19 +206,19 @@ def test_verify_first_in_a_program(tmp_path: Path) -> None:
     path = tmp_path / "a.raw.gz"
     altered(path)
     main, startup = pyfeed.Program(), pyfeed.Program()
-    with pyfeed.program_guard(main, startup):
+    with pyfeed.program.program_guard(main, startup):
         reader = pyfeed.layers.open_files(path, shapes=[()], dtypes=["int64"], verify_first=True)
         value = pyfeed.layers.read_file(reader)
     scope, executor = pyfeed.Scope(), pyfeed.Executor()
     executor.run(startup, scope=scope)
-    with pytest.raises(pyfeed.CorruptRecordError, match="verify_first found it at record 100"):
+    with pytest.raises(pyfeed.errors.CorruptRecordError, match="verify_first found it at record 100"):
         executor.run(main, fetch=[value], scope=scope)
 
 
 def test_a_format_of_ones_own_is_verified_first(tmp_path: Path) -> None:
     calls = []
 
-    @pyfeed.register_format("verified", [".verified"], shapes=[()], dtypes=["int64"])
+    @pyfeed.formats.register_format("verified", [".verified"], shapes=[()], dtypes=["int64"])
     def read(path: str) -> Iterator[tuple[np.int64]]:
         calls.append(path)
         yield from ((np.int64(i),) for i in range(3))
@@ -241,6 +243,6 @@ def test_a_verification_without_end_is_left(tmp_path: Path, num_threads: int, su
     slots: dict[str, Any] = {"shapes": [()], "dtypes": ["int64"]} if suffix == "raw" else {}
     reader = open_files(path, num_threads=num_threads, verify_first=True, on_corrupt="skip", **slots)
     for _ in range(2):
-        with pytest.raises(pyfeed.Timeout):
+        with pytest.raises(pyfeed.errors.Timeout):
             reader.read(timeout=0.1)
         reader.reset()

@@ -1,4 +1,4 @@
-"""Readers on top of readers: shuffle, shard, multi_pass, double_buffer, zip, map; and random data."""
+"""Readers above other readers: shuffle, shard, multi_pass, double_buffer, zip, map; and random data."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pyfeed.typing import Slot
 
 import pyfeed
-from pyfeed import LoDTensor, Reader, Scope, Slot, from_generator, layers, open_files, open_writer, random_data
+from pyfeed import LoDTensor, Reader, Scope, from_generator, layers, open_files, open_writer, random_data
 
 from .support import (
     Background,
@@ -35,7 +36,7 @@ from .support import (
 
 
 def numbers(n: int, scope: Scope | None = None) -> Reader:
-    """A reader of n tuples that can start over."""
+    """Return a reader of n tuples that can start over."""
     return from_generator(lambda: (tuple_of(i) for i in range(n)), [(2,)], dtypes=["float64"], scope=scope or Scope())
 
 
@@ -65,7 +66,7 @@ def test_one_seed_one_order() -> None:
     orders = [passes(numbers(50).shuffle(50, seed), 2) for seed in (0, 0, 1, 2**63 - 1)]
     assert orders[0] == orders[1]
     assert orders[0] != orders[2] != orders[3]
-    # This very order: on every machine, in every release.
+    # The order is the same on every machine and in every release.
     assert values_in(numbers(10).shuffle(10, 7)) == [6, 0, 9, 3, 8, 1, 2, 5, 4, 7]
 
 
@@ -88,11 +89,11 @@ def test_shards_are_all_there_is(world: int) -> None:
 
 
 def test_shards_that_cannot_be() -> None:
-    with raises(pyfeed.InvalidArgument, "shard: expected a rank below the world's size 2, found 2"):
+    with raises(pyfeed.errors.InvalidArgument, "shard: expected a rank below the world's size 2, found 2"):
         numbers(1).shard(2, 2)
-    with raises(pyfeed.InvalidArgument, "rank: expected at least 0, found -1"):
+    with raises(pyfeed.errors.InvalidArgument, "rank: expected at least 0, found -1"):
         numbers(1).shard(-1, 2)
-    with raises(pyfeed.InvalidArgument, "world: expected at least 1, found 0"):
+    with raises(pyfeed.errors.InvalidArgument, "world: expected at least 1, found 0"):
         numbers(1).shard(0, 0)
 
 
@@ -119,7 +120,7 @@ def test_a_multi_pass_without_end() -> None:
 
 
 def test_the_pass_goes_with_the_tuple() -> None:
-    """Whatever reads ahead in between."""
+    """pass_id belongs to the tuple that was read last, even if readers in between read ahead."""
     top = numbers(4).multi_pass(3).shuffle(4).map(lambda x: x, 2).batch(4).double_buffer(depth=3)
     found = []
     for _ in top:
@@ -134,7 +135,7 @@ def test_each_pass_of_a_multi_pass_is_shuffled_anew() -> None:
 
 
 def test_an_empty_pass_says_so() -> None:
-    with pytest.raises(pyfeed.StateError, match="pass 0 had no tuples"):
+    with pytest.raises(pyfeed.errors.StateError, match="pass 0 had no tuples"):
         numbers(0).multi_pass(2).read()
 
 
@@ -153,21 +154,21 @@ def test_double_buffer_reads_ahead() -> None:
     under = from_generator(function, [(2,)], capacity=1, scope=Scope())
     reader = under.double_buffer(depth=3)
     assert value_of(reader.read()) == 0
-    wait_until(lambda: under.stats()["tuples"] == 4)  # the one read, and three ready
+    wait_until(lambda: under.stats()["tuples"] == 4)  # one was read, and three are ready
     assert values_in(reader) == list(range(1, 10))
     reader.reset()
     assert values_in(reader) == list(range(10))
 
 
 def test_double_buffers_that_cannot_be() -> None:
-    with raises(pyfeed.InvalidArgument, "depth: expected at least 1 tuple, found 0"):
+    with raises(pyfeed.errors.InvalidArgument, "depth: expected at least 1 tuple, found 0"):
         numbers(1).double_buffer(depth=0)
     assert len(list(numbers(2).double_buffer(pyfeed.CPUPlace()))) == 2
-    with raises(pyfeed.InvalidArgument, "place: expected at least 1, found 0"):
+    with raises(pyfeed.errors.InvalidArgument, "place: expected at least 1, found 0"):
         numbers(1).double_buffer([])
-    with raises(pyfeed.ArgumentTypeError, "place: expected a Place, or a sequence of them, found array(3)"):
+    with raises(pyfeed.errors.ArgumentTypeError, "place: expected a Place, or a sequence of them, found array(3)"):
         numbers(1).double_buffer(np.array(3))  # type: ignore[arg-type]
-    with raises(pyfeed.InvalidArgument, "place: expected devices where there are several, found CPUPlace()"):
+    with raises(pyfeed.errors.InvalidArgument, "place: expected devices where there are several, found CPUPlace()"):
         numbers(1).double_buffer([pyfeed.CPUPlace()] * 2)
 
 
@@ -178,7 +179,7 @@ def test_zip_joins_slots() -> None:
     scope = Scope()
     one, two, three = (numbers(n, scope) for n in (3, 5, 4))
     reader = one.zip(two.map(lambda x: 10 * x), three.batch(2))
-    # Batches grow where the others do not: three.batch(2) has 2 batches only.
+    # three.batch(2) has only 2 batches; of a batch, value_of returns the value of the first tuple.
     assert [[value_of([x]) for x in arrays] for arrays in reader] == [[0, 0, 0], [1, 10, 2]]
     assert [s.shape for s in reader.slots] == [(2,), (2,), (-1, 2)]
 
@@ -189,17 +190,19 @@ def test_a_strict_zip_ends_together() -> None:
     assert len(list(reader)) == 3
     reader = numbers(3, scope).zip(numbers(4, scope), strict=True)
     found: list[Any] = []
-    with pytest.raises(pyfeed.StateError, match="expected readers that end together"):
+    with pytest.raises(pyfeed.errors.StateError, match="expected readers that end together"):
         found.extend(reader)
     assert len(found) == 3
 
 
 def test_zips_that_cannot_be() -> None:
     reader = numbers(1)
-    with raises(pyfeed.InvalidArgument, "zip: expected at least 1 other reader, found none"):
+    with raises(pyfeed.errors.InvalidArgument, "zip: expected at least 1 other reader, found none"):
         reader.zip()
     other = numbers(1)
-    with raises(pyfeed.InvalidArgument, f"zip: expected readers in one scope, found {other!r} in another"):
+    with raises(
+        pyfeed.errors.InvalidArgument, f"zip: expected readers in one scope, found the reader {other.name!r} in another"
+    ):
         reader.zip(other)
 
 
@@ -220,7 +223,7 @@ def test_map_in_order(num_threads: int) -> None:
 
 
 def test_map_in_whatever_order() -> None:
-    """The first result is held back until the others are delivered."""
+    """The first result is not returned before the others are delivered."""
     goes_on = threading.Event()
 
     def function(x: Any) -> Any:
@@ -271,7 +274,7 @@ def test_the_arrays_are_arguments_and_the_result_anything() -> None:
 
 
 def test_a_result_may_be_an_argument() -> None:
-    """It is copied, however large: the argument's memory goes back."""
+    """A result of any size is copied, since the memory of the argument is reused."""
     for size in (10, 1 << 20):
         reader = random_data([(size,)], count=5, seed=1).map(lambda x: x)
         expected = list(random_data([(size,)], count=5, seed=1))
@@ -282,12 +285,12 @@ def test_a_result_may_be_an_argument() -> None:
 @pytest.mark.parametrize(
     ("function", "kind", "message"),
     [
-        (lambda x: np.zeros(3), pyfeed.ShapeError, "slot 0: dimension 0: expected 2, found 3"),
-        (lambda x: np.zeros(2, "int8"), pyfeed.DTypeError, "slot 0: dtype: expected float64, found int8"),
-        (lambda x: (x, x), pyfeed.SlotCountError, "slots: expected 1, found 2"),
-        (lambda x: (), pyfeed.SlotCountError, "slots: expected 1, found 0"),
-        (lambda x: None, pyfeed.DTypeError, "slot 0: expected an array"),
-        (lambda x: 3, pyfeed.DTypeError, "slot 0: expected an array"),
+        (lambda x: np.zeros(3), pyfeed.errors.ShapeError, "slot 0: dimension 0: expected 2, found 3"),
+        (lambda x: np.zeros(2, "int8"), pyfeed.errors.DTypeError, "slot 0: dtype: expected float64, found int8"),
+        (lambda x: (x, x), pyfeed.errors.SlotCountError, "slots: expected 1, found 2"),
+        (lambda x: (), pyfeed.errors.SlotCountError, "slots: expected 1, found 0"),
+        (lambda x: None, pyfeed.errors.DTypeError, "slot 0: expected an array"),
+        (lambda x: 3, pyfeed.errors.DTypeError, "slot 0: expected an array"),
         (lambda x, y: x, TypeError, "missing 1 required positional argument"),
         (lambda x: next(iter(())), RuntimeError, "the function raised StopIteration"),
     ],
@@ -335,7 +338,7 @@ def test_an_exception_comes_in_its_place_and_is_the_very_one(
         reader.reset()
 
 
-FORMATS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # what their writers and readers are told
+FORMATS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # by suffix: the options of the writer and of the reader
     "recordio": ({}, {}),
     "npy": ({}, {}),
     "npz": ({}, {}),
@@ -408,7 +411,7 @@ def test_an_exception_in_map_over_no_file_has_the_tuples_number() -> None:
 
 
 class Own(Exception):
-    """Has attributes of these names, or allows none."""
+    """An exception with an attribute `file` of its own, and with a `record` that cannot be set."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -440,7 +443,7 @@ def test_an_exception_in_map_within_a_program_names_both(tmp_path: Path) -> None
 
     scope, main = Scope(), pyfeed.Program()
     reader = open_files(tmp_path / "x.npy", scope=scope).map(function)
-    with pyfeed.program_guard(main, pyfeed.Program()):
+    with pyfeed.program.program_guard(main, pyfeed.Program()):
         layers.read_file(reader)
     for _ in range(2):
         with pytest.raises(KeyError) as caught:
@@ -451,7 +454,7 @@ def test_an_exception_in_map_within_a_program_names_both(tmp_path: Path) -> None
 
 
 def test_every_pass_may_fail() -> None:
-    """More failures than are kept: each is delivered as itself."""
+    """There are more failures than the reader keeps at a time. Each is delivered as the original exception."""
     count = itertools.count()
 
     def function(x: Any) -> Any:
@@ -477,7 +480,7 @@ def test_an_exception_below_comes_through() -> None:
 
 
 class Opaque(Exception):
-    """Each look at it raises another exception."""
+    """An exception that raises another exception when it is examined."""
 
     def __getattribute__(self, name: str) -> Any:
         raise KeyboardInterrupt(name)
@@ -494,7 +497,7 @@ def test_an_exception_that_cannot_be_looked_at(num_threads: int) -> None:
     reader = numbers(3).map(fail, num_threads=num_threads)
     try:
         reader.read(timeout=20)
-    except Opaque:  # pytest.raises would look at it
+    except Opaque:  # pytest.raises would examine it
         return
     raise AssertionError("the exception of the function was lost")
 
@@ -526,19 +529,19 @@ def test_a_capacity_bounds_what_is_taken() -> None:
 
 def test_maps_that_cannot_be() -> None:
     reader = numbers(1)
-    with raises(pyfeed.InvalidArgument, "num_threads: expected at least 1, found 0"):
+    with raises(pyfeed.errors.InvalidArgument, "num_threads: expected at least 1, found 0"):
         reader.map(double, 0)
-    with raises(pyfeed.InvalidArgument, "capacity: expected at least 1 tuple, found 0"):
+    with raises(pyfeed.errors.InvalidArgument, "capacity: expected at least 1 tuple, found 0"):
         reader.map(double, capacity=0)
-    with raises(pyfeed.InvalidArgument, "dtypes: expected shapes along with it, found none"):
+    with raises(pyfeed.errors.InvalidArgument, "dtypes: expected shapes along with it, found none"):
         reader.map(double, dtypes=["int8"])
-    with raises(pyfeed.ShapeError, None, slot=0):
+    with raises(pyfeed.errors.ShapeError, None, slot=0):
         reader.map(double, shapes=[(-2,)])
     assert value_of(reader.map(double).read()) == 0
 
 
 class Busy:
-    """A function that is called and does not come back until it may."""
+    """A function that does not return before `may` is set."""
 
     def __init__(self) -> None:
         self.called = threading.Semaphore(0)
@@ -562,7 +565,7 @@ def test_reset_while_functions_run(num_threads: int) -> None:
         busy.wait()
     wait_for_readers(reader)
     reader.reset()
-    with raises(pyfeed.Cancelled, None):
+    with raises(pyfeed.errors.Cancelled, None):
         waiting.result()
     busy.may.set()
     assert values_in(reader) == [0, 1, 2, 3, 4]
@@ -578,9 +581,9 @@ def test_a_reader_that_goes_while_functions_run() -> None:
     assert len(threads) == 2
     assert all(t.daemon for t in threads)
     reader.reset()
-    with raises(pyfeed.Cancelled, None):
+    with raises(pyfeed.errors.Cancelled, None):
         reading.result()
-    del reader, reading  # at once: nobody waits for the functions
+    del reader, reading  # does not wait for the functions
     assert all(t.is_alive() for t in threads)
     busy.may.set()
     wait_until(lambda: not any(t.is_alive() for t in threads))
@@ -636,14 +639,14 @@ def test_an_exception_is_kept_no_longer_than_its_reader() -> None:
 
 
 def test_another_holder_of_a_reader_whose_function_is_gone() -> None:
-    """As C++ may be: it is told, and does not wait for ever."""
+    """Another holder, such as C++, gets an error instead of waiting for ever."""
     reader = numbers(1000).map(double)
     other = Reader.in_variable(reader.scope, reader.name)
     assert value_of(reader.read()) == 0
-    under = reader._below.below  # type: ignore[attr-defined]
+    under = reader._upstream._upstream  # type: ignore[attr-defined]
     del reader
     gc.collect()
-    with pytest.raises(pyfeed.ProducerError, match="the function with it") as caught:
+    with pytest.raises(pyfeed.errors.ProducerError, match="its function with it") as caught:
         values_in(other)
     assert caught.value.cause_type == ""
     del under
@@ -651,14 +654,14 @@ def test_another_holder_of_a_reader_whose_function_is_gone() -> None:
 
 def test_two_maps_and_many_readers() -> None:
     top = numbers(200).map(double, 2).map(double, 3, ordered=False)
-    found = together(*[lambda: values_in(top)] * 4)
+    found = together(*[lambda: values_in(top.current_pass())] * 4)
     assert sorted(itertools.chain(*found)) == [4 * i for i in range(200)]
 
 
 def test_a_map_over_a_queue_waits_for_it() -> None:
     reader, queue = feed(2)
     mapped = reader.map(double)
-    with raises(pyfeed.Timeout, None):
+    with raises(pyfeed.errors.Timeout, None):
         mapped.read(timeout=0)
     waiting = Background(mapped.read)
     queue.push(tuple_of(4))
@@ -721,7 +724,7 @@ def test_a_thread_that_waits_for_ever_for_a_map() -> None:
 
 
 def test_a_program_whose_readers_are_at_work_goes_on() -> None:
-    """Nobody uses a queue: what the library's threads read is progress too."""
+    """No thread uses a queue, but the tuples that the library's threads read count as progress."""
     out = run(
         """
         idle, queue = feed()
@@ -762,19 +765,19 @@ def test_random_data_without_end() -> None:
 
 
 def test_random_data_that_cannot_be() -> None:
-    with raises(pyfeed.ShapeError, "slot 0: dimension 0: expected a size, found -1", slot=0):
+    with raises(pyfeed.errors.ShapeError, "slot 0: dimension 0: expected a size, found -1", slot=0):
         random_data([(-1,)])
-    with raises(pyfeed.SlotCountError, "dtypes: expected 1, one a slot, found 2"):
+    with raises(pyfeed.errors.SlotCountError, "dtypes: expected 1, one for each slot, found 2"):
         random_data([(1,)], ["int8", "int8"])
-    with pytest.raises(pyfeed.InvalidArgument, match="low, high: expected a range within -128 to 127"):
+    with pytest.raises(pyfeed.errors.InvalidArgument, match="low, high: expected a range within -128 to 127"):
         random_data([(1,)], ["int8"], 0, 128)
-    with pytest.raises(pyfeed.InvalidArgument, match="low: expected a finite number, found -inf"):
+    with pytest.raises(pyfeed.errors.InvalidArgument, match="low: expected a finite number, found -inf"):
         random_data([(1,)], low=float("-inf"))
-    with raises(pyfeed.InvalidArgument, "count: expected at least 0, found -2"):
+    with raises(pyfeed.errors.InvalidArgument, "count: expected at least 0, found -2"):
         random_data([(1,)], count=-2)
 
 
-# ---- What they say of themselves ----
+# ---- Statistics ----
 
 
 def test_stats() -> None:
@@ -792,7 +795,7 @@ def test_stats() -> None:
         "slots": [Slot("", "float64", (-1, 2), 0)],
         "details": {"batch_size": 4, "drop_last": False},
     }
-    assert (below["reader"], below["tuples"], below["bytes"], below["below"]) == ("py_array", 10, 160, [])
+    assert (below["reader"], below["tuples"], below["bytes"], below["below"]) == ("py_array_reader", 10, 160, [])
     reader.reset()
     assert reader.stats()["passes"] == 2
     assert reader.pass_id == 0
@@ -822,7 +825,7 @@ def test_a_whole_chain(tmp_path: Any) -> None:
         if not stats["below"]:
             break
         (stats,) = stats["below"]
-    assert kinds == ["double_buffer", "multi_pass", "batch", "map", "shuffle", "shard", "multiple"]
+    assert kinds == ["double_buffer", "multi_pass", "batch", "map", "shuffle", "shard", "open_files"]
 
 
 @pytest.mark.parametrize("bad", [0, -1, 2**64, "3", 2.0, None])

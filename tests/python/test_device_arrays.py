@@ -1,4 +1,4 @@
-"""Places other than the CPU's: without a driver, on the host emulation and on the fake driver."""
+"""Places other than the CPU: without a driver, on the host emulation and on the fake driver."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ HERE = Path(__file__).parent
 
 
 def run(program: str, environment: dict[str, str]) -> list[str]:
-    """What a program says that has nothing to complain of."""
+    """Run a program; return its lines of output. It must write nothing to standard error."""
     out, err = Process(program, **environment).end()
     assert err == ""
     return out
 
 
 def passes(file: str, environment: dict[str, str]) -> None:
-    """All tests of a file, in a process of its own, since a process has one driver."""
+    """Run all tests of a file in a new process, since a process has one driver."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(HERE / file)],
         env={**os.environ, **environment},
@@ -38,7 +38,7 @@ def passes(file: str, environment: dict[str, str]) -> None:
     assert re.search(r" \d\d passed in ", last), last
 
 
-def test_on_the_host_twin() -> None:
+def test_on_the_host_emulation() -> None:
     passes("on_device.py", {"PYFEED_CUDA": "host"})
 
 
@@ -52,7 +52,7 @@ def test_on_the_fake_driver() -> None:
 
 @pytest.fixture
 def no_driver(tmp_path: Path) -> dict[str, str]:
-    """An environment in which the driver is found, and is no library."""
+    """Return an environment in which libcuda.so.1 is found but is not a library."""
     (tmp_path / "libcuda.so.1").touch()
     return {"LD_LIBRARY_PATH": str(tmp_path)}
 
@@ -66,8 +66,8 @@ REFUSE = """
         for _ in range(2):
             try:
                 call()
-            except pyfeed.UnsupportedError as error:
-                assert type(error) is pyfeed.UnsupportedError and isinstance(error, NotImplementedError)
+            except pyfeed.errors.UnsupportedError as error:
+                assert type(error) is pyfeed.errors.UnsupportedError and isinstance(error, NotImplementedError)
                 assert str(error) == (f"{place}: {reason}" if place else reason), error
             else:
                 say("nothing was raised")
@@ -78,7 +78,7 @@ REFUSE = """
     refused(lambda: cuda.device_name(3), CUDAPlace(3))
     for place in (CUDAPlace(0), CUDAPlace(3), CUDAPinnedPlace()):
         refused(lambda: feed(place=place), place)
-        refused(lambda: pyfeed.get_buffer(place, 2), place)
+        refused(lambda: pyfeed.staging.get_buffer(place, 2), place)
         refused(lambda: pyfeed.Executor(place), place)
         refused(lambda: reader.double_buffer(place), place)
     refused(lambda: reader.double_buffer([CUDAPlace(1), CUDAPlace(0)]), CUDAPlace(1))
@@ -115,16 +115,16 @@ def test_nothing_looks_for_a_driver_unasked() -> None:
 def test_the_staging_buffer_of_a_device(where: str) -> None:
     environment = {"PYFEED_CUDA": "host"} if where == "twin" else fakecuda.environment()
     program = """
-        buffer = pyfeed.get_buffer(pyfeed.CUDAPlace(0), 2)
+        buffer = pyfeed.staging.get_buffer(pyfeed.CUDAPlace(0), 2)
         assert buffer is not None and buffer.place == pyfeed.CUDAPlace(0)
         waiting = start(lambda: [buffer.put((np.full(3, i), np.arange(i))) for i in range(20)])
         got = [buffer.get() for _ in range(20)]  # more than are ever staged: a consumer may keep them
-        say(all(isinstance(x, pyfeed.DeviceArray) for arrays in got for x in arrays))
+        say(all(isinstance(x, pyfeed.cuda.DeviceArray) for arrays in got for x in arrays))
         say([int(x.numpy()[0]) for x, _ in got] == list(range(20)), sum(y.size for _, y in got))
         for x, y in got:
             x.release(1)
             y.release(1)
-        say(pyfeed.memory_stats()["tuples_on_loan"])
+        say(pyfeed.diagnostics.memory_stats()["tuples_on_loan"])
     """
     assert run(program, environment) == ["True", "True 190", "0"]
 
@@ -162,7 +162,7 @@ def test_a_forked_child_is_told_and_ends(where: str) -> None:
                          lambda: pyfeed.cuda.available(), lambda: pyfeed.cuda.memory_info()):
                 try:
                     call()
-                except pyfeed.ForkError:
+                except pyfeed.errors.ForkError:
                     pass
                 else:
                     say("not refused")

@@ -1,4 +1,4 @@
-"""What is refused, and how: class, built-in class, slot and the whole sentence. Nothing is queued."""
+"""Refused calls: the class of the error, its built-in class, slot and message. A refused push queues nothing."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Push:
 
 @pytest.fixture
 def push() -> Iterator[Push]:
-    """Everything is refused: nothing may be in the queue in the end."""
+    """Return a push into a new queue. All pushes of the test are refused, so the queue must be empty at the end."""
     push = Push()
     yield push
     stats = push.queue.stats()
     assert [stats["size"], stats["reserved"], stats["bytes"], stats["pushed"]] == [0, 0, 0, 0]
-    del push.queue  # now, before leaks are looked for
+    del push.queue  # before the check for leaks
 
 
 push_modes = pytest.mark.parametrize("copy", [True, False])
@@ -45,60 +45,60 @@ push_modes = pytest.mark.parametrize("copy", [True, False])
 @push_modes
 def test_wrong_rank(push: Push, copy: bool) -> None:
     message = "slot 0: rank: expected 2, dims [-1 3], found 1, dims [4]"
-    with raises(pyfeed.ShapeError, message, slot=0, also=ValueError):
+    with raises(pyfeed.errors.ShapeError, message, slot=0, also=ValueError):
         push(X[:, 0].copy(), Y, copy=copy)
     message = "slot 1: rank: expected 1, dims [-1], found 0, dims []"
-    with raises(pyfeed.ShapeError, message, slot=1, also=ValueError):
+    with raises(pyfeed.errors.ShapeError, message, slot=1, also=ValueError):
         push(X, np.array(1), copy=copy)
 
 
 @push_modes
 def test_wrong_dimension(push: Push, copy: bool) -> None:
     message = "slot 0: dimension 1: expected 3, found 5: dims [4 5] for [-1 3]"
-    with raises(pyfeed.ShapeError, message, slot=0, also=ValueError):
+    with raises(pyfeed.errors.ShapeError, message, slot=0, also=ValueError):
         push(np.zeros((4, 5), np.float32), Y, copy=copy)
 
 
 @push_modes
 def test_wrong_dtype(push: Push, copy: bool) -> None:
-    with raises(pyfeed.DTypeError, "slot 0: dtype: expected float32, found float64", slot=0, also=TypeError):
+    with raises(pyfeed.errors.DTypeError, "slot 0: dtype: expected float32, found float64", slot=0, also=TypeError):
         push(X.astype(float), Y, copy=copy)
-    with raises(pyfeed.DTypeError, "slot 1: dtype: expected int64, found uint64", slot=1, also=TypeError):
+    with raises(pyfeed.errors.DTypeError, "slot 1: dtype: expected int64, found uint64", slot=1, also=TypeError):
         push(X, Y.astype("uint64"), copy=copy)
 
 
 def test_a_dtype_that_the_first_tuple_settled() -> None:
     _, queue = feed(2, [(2,)])
     queue.push((np.zeros(2, np.int8),))
-    with raises(pyfeed.DTypeError, "slot 0: dtype: expected int8, found float64", slot=0, also=TypeError):
+    with raises(pyfeed.errors.DTypeError, "slot 0: dtype: expected int8, found float64", slot=0, also=TypeError):
         queue.push((np.zeros(2),))
 
 
 @push_modes
 def test_wrong_byte_order(push: Push, copy: bool) -> None:
     message = "slot 0: byte order: expected native, found >f4: convert it with a.astype(a.dtype.newbyteorder('='))"
-    with raises(pyfeed.ByteOrderError, message, slot=0, also=TypeError):
+    with raises(pyfeed.errors.ByteOrderError, message, slot=0, also=TypeError):
         push(X.astype(">f4"), Y, copy=copy)
-    assert issubclass(pyfeed.ByteOrderError, pyfeed.DTypeError)
+    assert issubclass(pyfeed.errors.ByteOrderError, pyfeed.errors.DTypeError)
     message = "slot 1: byte order: expected native, found >i4: convert it with a.astype(a.dtype.newbyteorder('='))"
-    with raises(pyfeed.ByteOrderError, message, slot=1):
+    with raises(pyfeed.errors.ByteOrderError, message, slot=1):
         push(X, (ctypes.c_int32.__ctype_be__ * 4)(), copy=copy)
 
 
 @push_modes
 def test_wrong_number_of_slots(push: Push, copy: bool) -> None:
-    with raises(pyfeed.SlotCountError, "slots: expected 2, found 1", also=ValueError):
+    with raises(pyfeed.errors.SlotCountError, "slots: expected 2, found 1", also=ValueError):
         push(X, copy=copy)
-    with raises(pyfeed.SlotCountError, "slots: expected 2, found 3", also=ValueError):
+    with raises(pyfeed.errors.SlotCountError, "slots: expected 2, found 3", also=ValueError):
         push(X, Y, Y, copy=copy)
-    with raises(pyfeed.SlotCountError, "slots: expected 2, found 0", also=ValueError):
+    with raises(pyfeed.errors.SlotCountError, "slots: expected 2, found 0", also=ValueError):
         push(copy=copy)
 
 
 @push_modes
 def test_unequal_batch_dimensions(push: Push, copy: bool) -> None:
     message = "slot 1: batch dimension: expected 4, as in slot 0, found 3"
-    with raises(pyfeed.ShapeError, message, slot=1, also=ValueError):
+    with raises(pyfeed.errors.ShapeError, message, slot=1, also=ValueError):
         push(X, Y[:3], copy=copy)
 
 
@@ -108,7 +108,7 @@ def test_no_array(push: Push, copy: bool, thing: Any) -> None:
     message = (
         f"slot 1: expected an array (NumPy, the buffer protocol, __array_interface__ or DLPack), found {type(thing)!r}"
     )
-    with raises(pyfeed.DTypeError, message, slot=1, also=TypeError):
+    with raises(pyfeed.errors.DTypeError, message, slot=1, also=TypeError):
         push(X, thing, copy=copy)
 
 
@@ -116,24 +116,26 @@ def test_no_array(push: Push, copy: bool, thing: Any) -> None:
 def test_dtypes_that_are_not_carried(push: Push, dtype: str) -> None:
     given = np.zeros(4, dtype)
     message = f"slot 1: dtype: expected bool, an integer, float, bfloat16 or complex, found {given.dtype}"
-    with raises(pyfeed.DTypeError, message, slot=1, also=TypeError):
+    with raises(pyfeed.errors.DTypeError, message, slot=1, also=TypeError):
         push(X, given)
 
 
 @pytest.mark.parametrize("thing", [X, None, "text", {"x": X}, iter(()), {X.tobytes()}])
 def test_what_is_pushed_is_a_tuple_or_list(push: Push, thing: Any) -> None:
     _, queue = feed()
-    message = f"arrays: expected a tuple or list of arrays, one a slot, found {type(thing)!r}"
-    with raises(pyfeed.DTypeError, message, also=TypeError):
+    message = f"arrays: expected a tuple or list of arrays, one for each slot, found {type(thing)!r}"
+    with raises(pyfeed.errors.DTypeError, message, also=TypeError):
         queue.push(thing)
 
 
 def test_nine_dimensions(push: Push) -> None:
     for rank in (9, 20, 32):
         message = f"slot 0: rank: expected at most 8 dimensions, found {rank}"
-        with raises(pyfeed.ShapeError, message, slot=0, also=ValueError):
+        with raises(pyfeed.errors.ShapeError, message, slot=0, also=ValueError):
             push(np.zeros((1,) * rank), Y)
-    with raises(pyfeed.ShapeError, "slot 1: rank: expected at most 8 dimensions, found 9", slot=1, also=ValueError):
+    with raises(
+        pyfeed.errors.ShapeError, "slot 1: rank: expected at most 8 dimensions, found 9", slot=1, also=ValueError
+    ):
         feed(1, [(2,), (1,) * 9])
 
 
@@ -145,29 +147,29 @@ def test_lent_memory_must_be_contiguous(push: Push) -> None:
         np.broadcast_to(X[:1], (4, 3)),
         np.zeros((4, 6), "f4")[:, ::2],
     ):
-        with raises(pyfeed.InvalidArgument, message.format(0), slot=0, also=ValueError):
+        with raises(pyfeed.errors.InvalidArgument, message.format(0), slot=0, also=ValueError):
             push(strided, Y, copy=False)
-    with raises(pyfeed.InvalidArgument, message.format(1), slot=1, also=ValueError):
+    with raises(pyfeed.errors.InvalidArgument, message.format(1), slot=1, also=ValueError):
         push(X, Y[::-1], copy=False)
 
 
 @push_modes
 def test_a_tuple_larger_than_the_limit_in_bytes(push: Push, copy: bool) -> None:
     message = "bytes_limit: expected a tuple of at most 10000 bytes, found 20000"
-    with raises(pyfeed.TooLargeError, message, also=ValueError):
+    with raises(pyfeed.errors.TooLargeError, message, also=ValueError):
         push(np.zeros((1000, 3), np.float32), np.zeros(1000, np.int64), copy=copy)
 
 
 def test_more_bytes_than_there_are() -> None:
     _, queue = feed(1, [(-1, -1)])
     message = "slot 0: dims [4611686018427387904 4] of float64 are more bytes than there are"
-    with raises(pyfeed.ShapeError, message, slot=0, also=ValueError):
+    with raises(pyfeed.errors.ShapeError, message, slot=0, also=ValueError):
         queue.push((DLPackArray(np.zeros(1), shape=[1 << 62, 4], strides=False),))
     message = "out of memory: 281474976710656 bytes were asked for"
-    with raises(pyfeed.OutOfMemoryError, message, also=MemoryError):
+    with raises(pyfeed.errors.OutOfMemoryError, message, also=MemoryError):
         queue.push((np.broadcast_to(np.int8(0), (1 << 24, 1 << 24)),))
     _, queue = feed(1, [(-1,)], dtypes=["int8"])
-    with raises(pyfeed.OutOfMemoryError, message, also=MemoryError), queue.slot(1 << 48):
+    with raises(pyfeed.errors.OutOfMemoryError, message, also=MemoryError), queue.reserve(1 << 48):
         raise AssertionError("it was reserved")
     assert queue.stats()["bytes"] == 0
     queue.push((np.zeros(2, np.int8),))
@@ -177,19 +179,19 @@ def test_more_bytes_than_there_are() -> None:
 def test_a_closed_queue(copy: bool) -> None:
     _, queue = feed()
     queue.close()
-    with raises(pyfeed.QueueClosed, "the queue is closed: pass 0 takes no more tuples"):
+    with raises(pyfeed.errors.QueueClosed, "the queue is closed: pass 0 takes no more tuples"):
         queue.push(tuple_of(0), copy=copy)
-    with raises(pyfeed.EndOfData, "the end of the data: this pass has no more tuples", also=EOFError):
+    with raises(pyfeed.errors.EndOfData, "the end of the data: this pass has no more tuples", also=EOFError):
         queue.pop()
-    assert not issubclass(pyfeed.QueueClosed, (ValueError, OSError, EOFError))
+    assert not issubclass(pyfeed.errors.QueueClosed, (ValueError, OSError, EOFError))
 
 
 def test_a_failed_queue() -> None:
     _, queue = feed()
     queue.fail(KeyError("x"))
-    with raises(pyfeed.QueueClosed, "the queue is closed: pass 0 has failed"):
+    with raises(pyfeed.errors.QueueClosed, "the queue is closed: pass 0 has failed"):
         queue.push(tuple_of(0))
-    with raises(pyfeed.QueueClosed, "the queue is closed: pass 0 has failed"):
+    with raises(pyfeed.errors.QueueClosed, "the queue is closed: pass 0 has failed"):
         queue.fail(KeyError("y"))
 
 
@@ -199,26 +201,26 @@ def test_a_queue_that_is_shut_down() -> None:
     queue.shutdown()
     queue.shutdown()
     for call in (lambda: queue.push(tuple_of(0)), queue.reopen, lambda: queue.wait_pass(0)):
-        with raises(pyfeed.QueueClosed, "the queue is shut down"):
+        with raises(pyfeed.errors.QueueClosed, "the queue is shut down"):
             call()
-    with raises(pyfeed.EndOfData, "the end of the data: this pass has no more tuples", also=EOFError):
+    with raises(pyfeed.errors.EndOfData, "the end of the data: this pass has no more tuples", also=EOFError):
         queue.pop()
 
 
 def test_a_pass_that_is_over() -> None:
     _, queue = feed()
     queue.reopen()
-    with raises(pyfeed.QueueClosed, "pass 0 of the queue is over, it is at pass 1"):
+    with raises(pyfeed.errors.QueueClosed, "pass 0 of the queue is over, it is at pass 1"):
         queue.push(tuple_of(0), pass_id=0)
 
 
 def test_a_pass_that_has_not_begun() -> None:
     scope = Scope()
     queue = PyArrayFeedQueueHolder(scope, "q").init_once(1, [(2,)], restartable=True)
-    with raises(pyfeed.QueueClosed, "the queue has no pass open yet: its producer waits for one with wait_pass"):
+    with raises(pyfeed.errors.QueueClosed, "the queue has no pass open yet: its producer waits for one with wait_pass"):
         queue.push(tuple_of(0))
     message = "produce: the queue has no pass open yet: wait for one with wait_pass"
-    with raises(pyfeed.StateError, message, also=RuntimeError):
+    with raises(pyfeed.errors.StateError, message, also=RuntimeError):
         queue.produce(lambda worker: [tuple_of(0)])
 
 
@@ -226,40 +228,49 @@ def test_a_stale_handle() -> None:
     scope = Scope()
     var = scope._use("x", lambda handle: handle, make=True)
     message = f"handle {var}: expected a variable, found none: it is not valid, or no longer"
-    with raises(pyfeed.StaleHandleError, message, also=ValueError):
+    with raises(pyfeed.errors.StaleHandleError, message, also=ValueError):
         _native.Reader._of(var)
-    with raises(pyfeed.StaleHandleError, message):
+    with raises(pyfeed.errors.StaleHandleError, message):
         PyArrayFeedQueue._init_once(var, 1, (), 0, False, (0, 0))
     reader, queue = feed()
     message = f"handle {queue.handle}: expected a scope, found a queue"
-    with raises(pyfeed.StaleHandleError, message):
+    with raises(pyfeed.errors.StaleHandleError, message):
         _native.Scope._new(queue.handle)
     message = f"handle {reader.handle}: expected a variable, found a reader"
-    with raises(pyfeed.StaleHandleError, message):
+    with raises(pyfeed.errors.StaleHandleError, message):
         _native.Queue._of(reader.handle)
     for never in (1 << 62, (1 << 64) - 1):
         with raises(
-            pyfeed.StaleHandleError, f"handle {never}: expected a scope, found none: it is not valid, or no longer"
+            pyfeed.errors.StaleHandleError,
+            f"handle {never}: expected a scope, found none: it is not valid, or no longer",
         ):
             _native.Scope._new(never)
 
 
 def test_objects_are_made_by_functions_only() -> None:
-    for kind in (PyArrayFeedQueue, pyfeed.Reader, _native.Queue, _native.Reader, _native.Memory, _native.Slot):
+    for kind in (
+        PyArrayFeedQueue,
+        pyfeed.Reader,
+        _native.Queue,
+        _native.Reader,
+        _native.Memory,
+        _native.Reservation,
+        _native.Loop,
+    ):
         with pytest.raises(TypeError, match="cannot create"):
             kind()
         with pytest.raises(TypeError):
             object.__new__(kind)
 
 
-# ---- Making a queue ----
+# ---- Creation of a queue ----
 
 
 def test_a_second_init_once() -> None:
     holder = PyArrayFeedQueueHolder(Scope(), "q")
     queue = holder.init_once(2, [(2,)])
     message = "init_once: this holder's queue was made already, with capacity 2"
-    with raises(pyfeed.StateError, message, also=RuntimeError):
+    with raises(pyfeed.errors.StateError, message, also=RuntimeError):
         holder.init_once(3, [(2,)])
     assert holder.feeder() is queue
     assert queue.capacity() == 2
@@ -268,10 +279,10 @@ def test_a_second_init_once() -> None:
 def test_feeder_before_init_once() -> None:
     scope = Scope()
     message = "feeder: the holder has no queue before init_once"
-    with raises(pyfeed.StateError, message, also=RuntimeError):
+    with raises(pyfeed.errors.StateError, message, also=RuntimeError):
         PyArrayFeedQueueHolder(scope, "q").feeder()
     scope._use("q", lambda var: None, make=True)
-    with raises(pyfeed.StateError, message, also=RuntimeError):
+    with raises(pyfeed.errors.StateError, message, also=RuntimeError):
         PyArrayFeedQueueHolder(scope, "q").feeder()
 
 
@@ -284,28 +295,30 @@ def test_feeder_before_init_once() -> None:
     ],
 )
 def test_impossible_capacity(capacity: int, message: str) -> None:
-    with raises(pyfeed.InvalidArgument, message, also=ValueError):
+    with raises(pyfeed.errors.InvalidArgument, message, also=ValueError):
         feed(capacity)
 
 
 def test_impossible_limit_in_bytes() -> None:
-    with raises(pyfeed.InvalidArgument, "bytes_limit: expected at least 0, found -1", also=ValueError):
+    with raises(pyfeed.errors.InvalidArgument, "bytes_limit: expected at least 0, found -1", also=ValueError):
         feed(bytes_limit=-1)
 
 
 def test_impossible_slots() -> None:
-    with raises(pyfeed.SlotCountError, "slots: expected at least 1, found 0", also=ValueError):
+    with raises(pyfeed.errors.SlotCountError, "slots: expected at least 1, found 0", also=ValueError):
         feed(1, [])
-    with raises(pyfeed.ShapeError, "slot 1: dimension 0: expected a size or -1, found -2", slot=1, also=ValueError):
+    with raises(
+        pyfeed.errors.ShapeError, "slot 1: dimension 0: expected a size or -1, found -2", slot=1, also=ValueError
+    ):
         feed(1, [(2,), (-2,)])
-    with raises(pyfeed.SlotCountError, "dtypes: expected 2, one a slot, found 1", also=ValueError):
+    with raises(pyfeed.errors.SlotCountError, "dtypes: expected 2, one for each slot, found 1", also=ValueError):
         feed(1, [(2,), (2,)], dtypes=["float32"])
-    with raises(pyfeed.SlotCountError, "lod_levels: expected 1, one a slot, found 2", also=ValueError):
+    with raises(pyfeed.errors.SlotCountError, "lod_levels: expected 1, one for each slot, found 2", also=ValueError):
         feed(1, [(2,)], lod_levels=[0, 0])
     message = "slot 0: LoD: expected a first dimension of -1 with 1 levels, found dims [2]"
-    with raises(pyfeed.ShapeError, message, slot=0, also=ValueError):
+    with raises(pyfeed.errors.ShapeError, message, slot=0, also=ValueError):
         feed(1, [(2,)], lod_levels=[1])
-    with raises(pyfeed.ShapeError, "slot 0: LoD: expected 0 to 8 levels, found 9", slot=0, also=ValueError):
+    with raises(pyfeed.errors.ShapeError, "slot 0: LoD: expected 0 to 8 levels, found 9", slot=0, also=ValueError):
         feed(1, [(-1,)], lod_levels=[9])
 
 
@@ -315,14 +328,14 @@ def test_impossible_dtype(dtype: Any) -> None:
         "dtypes: slot 0: expected bool, an integer, float, bfloat16 or complex in native byte order, "
         f"found {np.dtype(dtype)!r}"
     )
-    with raises(pyfeed.DTypeError, message, slot=0, also=TypeError):
+    with raises(pyfeed.errors.DTypeError, message, slot=0, also=TypeError):
         feed(dtypes=[dtype])
 
 
 def test_nothing_is_left_of_a_queue_that_was_refused() -> None:
     scope = Scope()
     for _ in range(2):
-        with pytest.raises(pyfeed.InvalidArgument):
+        with pytest.raises(pyfeed.errors.InvalidArgument):
             py_array_reader(0, [(2,)], scope=scope, name="q")
     _, queue = py_array_reader(1, [(2,)], scope=scope, name="q")
     queue.push(tuple_of(1))
@@ -348,16 +361,16 @@ def test_arguments_of_no_sense() -> None:
     ):
         with pytest.raises(TypeError):
             call()
-    with raises(pyfeed.InvalidArgument, "pass_id: expected at least 0, found -1"):
+    with raises(pyfeed.errors.InvalidArgument, "pass_id: expected at least 0, found -1"):
         queue.push(tuple_of(0), pass_id=-1)
-    with raises(pyfeed.InvalidArgument, f"capacity: expected 1 to 2^63 - 1, found {2**70}"):
+    with raises(pyfeed.errors.InvalidArgument, f"capacity: expected 1 to 2^63 - 1, found {2**70}"):
         feed(1 << 70)
     assert queue.stats()["pushed"] == 0
-    with raises(pyfeed.InvalidArgument, "num_threads: expected at least 1, found 0", also=ValueError):
+    with raises(pyfeed.errors.InvalidArgument, "num_threads: expected at least 1, found 0", also=ValueError):
         queue.produce(lambda worker: [], num_threads=0)
 
 
-# ---- LoD ----
+# ---- Ragged offsets (LoD, level of detail) ----
 
 
 @pytest.mark.parametrize(
@@ -385,21 +398,21 @@ def test_invalid_lod(lod: Any, message: str, copy: bool) -> None:
     _, queue = feed(1, [(-1,)], lod_levels=[2], dtypes=["float64"])
     tensor = LoDTensor(np.zeros(5))
     tensor.lod = tuple(np.array(level, np.int64) for level in lod)
-    with raises(pyfeed.ShapeError, "slot 0: " + message, slot=0, also=ValueError):
+    with raises(pyfeed.errors.ShapeError, "slot 0: " + message, slot=0, also=ValueError):
         queue.push((tensor,), copy=copy)
     if "LoD: " not in message and "at least" not in message:
         for call in (lambda: LoDTensor(np.zeros(5), lod), tensor.sequences, tensor.bytes_list):
-            with raises(pyfeed.ShapeError, message, also=ValueError):
+            with raises(pyfeed.errors.ShapeError, message, also=ValueError):
                 call()
     if copy:
-        with raises(pyfeed.ShapeError, "slot 0: " + message, slot=0), queue.slot(5, lod=[lod]):
+        with raises(pyfeed.errors.ShapeError, "slot 0: " + message, slot=0), queue.reserve(5, lod=[lod]):
             raise AssertionError("it was reserved")
     assert queue.stats()["reserved"] == 0
 
 
 def test_too_many_levels() -> None:
     _, queue = feed(1, [(-1,)], lod_levels=[1])
-    with raises(pyfeed.ShapeError, "slot 0: LoD: expected at most 8 levels, found 9", slot=0):
+    with raises(pyfeed.errors.ShapeError, "slot 0: LoD: expected at most 8 levels, found 9", slot=0):
         queue.push((LoDTensor(np.zeros(1), [[0, 1]] * 9),))
 
 
@@ -409,7 +422,7 @@ def test_lod_that_was_tampered_with() -> None:
     for level in ([0, 5], np.array([0.0, 5.0]), np.array([[0, 5]]), np.arange(12)[::6], "level"):
         tensor.lod = (level,)  # type: ignore[assignment]
         message = f"slot 0: LoD level 0: expected a contiguous int64 array, found {level!r}"
-        with raises(pyfeed.DTypeError, message, slot=0, also=TypeError):
+        with raises(pyfeed.errors.DTypeError, message, slot=0, also=TypeError):
             queue.push((tensor,))
 
 
@@ -417,79 +430,84 @@ def test_lod_in_lod() -> None:
     _, queue = feed(1, [(-1,)], lod_levels=[1])
     tensor = LoDTensor(np.zeros(5), [[0, 5]])
     message = "slot 0: data: expected an array in the LoDTensor, found another LoDTensor"
-    with raises(pyfeed.DTypeError, message, slot=0, also=TypeError):
+    with raises(pyfeed.errors.DTypeError, message, slot=0, also=TypeError):
         queue.push((LoDTensor(tensor, [[0, 5]]),))
     tensor.data = tensor
-    with raises(pyfeed.DTypeError, message, slot=0):
+    with raises(pyfeed.errors.DTypeError, message, slot=0):
         queue.push((tensor,))
 
 
-# ---- Slots written in place ----
+# ---- Tuples written in place ----
 
 
 def test_slots_that_cannot_be() -> None:
     _, queue = feed(1, [(-1, 3), (-1,)], dtypes=["float32", None])
     message = "slot 1: its dtype is not known before the first push: give the queue's dtypes when it is made"
-    with raises(pyfeed.InvalidArgument, message, slot=1, also=ValueError), queue.slot(4):
+    with raises(pyfeed.errors.InvalidArgument, message, slot=1, also=ValueError), queue.reserve(4):
         raise AssertionError("it was reserved")
     queue.push((X, Y))
     queue.pop()
     message = "slot 0: rows: expected a number for its first dimension of -1, found None"
-    with raises(pyfeed.InvalidArgument, message, slot=0, also=ValueError):
-        queue.slot()
-    with raises(pyfeed.SlotCountError, "shapes: expected 2, one a slot, found 1", also=ValueError):
-        queue.slot(shapes=[(4, 3)])
-    with raises(pyfeed.SlotCountError, "lod: expected 2, one a slot, found 3", also=ValueError):
-        queue.slot(4, lod=[None, None, None])
-    with raises(pyfeed.InvalidArgument, "rows: expected at least 0, found -2", also=ValueError):
-        queue.slot(-2)
+    with raises(pyfeed.errors.InvalidArgument, message, slot=0, also=ValueError):
+        queue.reserve()
+    with raises(pyfeed.errors.SlotCountError, "shapes: expected 2, one for each slot, found 1", also=ValueError):
+        queue.reserve(shapes=[(4, 3)])
+    with raises(pyfeed.errors.SlotCountError, "lod: expected 2, one for each slot, found 3", also=ValueError):
+        queue.reserve(4, lod=[None, None, None])
+    with raises(pyfeed.errors.InvalidArgument, "rows: expected at least 0, found -2", also=ValueError):
+        queue.reserve(-2)
     for slot, kind, text, number in [
         (
-            queue.slot(shapes=[(4, 5), (4,)]),
-            pyfeed.ShapeError,
+            queue.reserve(shapes=[(4, 5), (4,)]),
+            pyfeed.errors.ShapeError,
             "slot 0: dimension 1: expected 3, found 5: dims [4 5] for [-1 3]",
             0,
         ),
         (
-            queue.slot(shapes=[(4, 3), (5,)]),
-            pyfeed.ShapeError,
+            queue.reserve(shapes=[(4, 3), (5,)]),
+            pyfeed.errors.ShapeError,
             "slot 1: batch dimension: expected 4, as in slot 0, found 5",
             1,
         ),
         (
-            queue.slot(shapes=[(1,) * 9, (1,)]),
-            pyfeed.ShapeError,
+            queue.reserve(shapes=[(1,) * 9, (1,)]),
+            pyfeed.errors.ShapeError,
             "slot 0: rank: expected at most 8 dimensions, found 9",
             0,
         ),
-        (queue.slot(4, lod=[[[0, 4]], None]), pyfeed.ShapeError, "slot 0: LoD: expected 0 levels, found 1", 0),
+        (
+            queue.reserve(4, lod=[[[0, 4]], None]),
+            pyfeed.errors.ShapeError,
+            "slot 0: LoD: expected 0 levels, found 1",
+            0,
+        ),
     ]:
         with raises(kind, text, slot=number), slot:
             raise AssertionError("it was reserved")
     with raises(
-        pyfeed.ShapeError, "slot 0: lod: LoD level 0: expected one dimension, found 2", slot=0, also=ValueError
+        pyfeed.errors.ShapeError, "slot 0: lod: LoD level 0: expected one dimension, found 2", slot=0, also=ValueError
     ):
-        queue.slot(4, lod=[[[[0], [4]]], None])
+        queue.reserve(4, lod=[[[[0], [4]]], None])
     assert queue.stats()["reserved"] == 0
 
 
 def test_a_slot_is_entered_once() -> None:
     _, queue = feed(2, dtypes=["float64"])
-    slot = queue.slot()
-    with slot as (x,):
+    reservation = queue.reserve()
+    with reservation as (x,):
         x[:] = 1
-    message = "slot: it was entered already: make a new one with queue.slot()"
-    with raises(pyfeed.StateError, message, also=RuntimeError), slot:
+    message = "reservation: it was entered already: make a new one with queue.reserve()"
+    with raises(pyfeed.errors.StateError, message, also=RuntimeError), reservation:
         raise AssertionError("it was entered again")
     assert queue.size() == 1
 
 
 def test_a_slot_whose_pass_ended_meanwhile() -> None:
     _, queue = feed(2, dtypes=["float64"])
-    with raises(pyfeed.QueueClosed, "the queue is closed: pass 0 takes no more tuples"), queue.slot():
+    with raises(pyfeed.errors.QueueClosed, "the queue is closed: pass 0 takes no more tuples"), queue.reserve():
         queue.close()
     queue.reopen()
-    with raises(pyfeed.QueueClosed, "pass 1 of the queue is over, it is at pass 2"), queue.slot():
+    with raises(pyfeed.errors.QueueClosed, "pass 1 of the queue is over, it is at pass 2"), queue.reserve():
         queue.reopen()
     assert queue.stats()["pushed"] == queue.stats()["reserved"] == queue.stats()["bytes"] == 0
 
@@ -506,13 +524,13 @@ def test_impossible_timeouts(timeout: Any) -> None:
         lambda: queue.push(tuple_of(0), timeout=timeout),
         lambda: queue.push(tuple_of(0), copy=False, timeout=timeout),
         lambda: queue.pop(timeout),
-        lambda: queue.slot(timeout=timeout),
+        lambda: queue.reserve(timeout=timeout),
         lambda: queue.wait_pass(0, timeout),
         lambda: reader.read(timeout),
         lambda: reader.has_next(timeout),
         lambda: scope.read(reader.name, ["x"], timeout),
     ):
-        with raises(pyfeed.InvalidArgument, message, also=ValueError):
+        with raises(pyfeed.errors.InvalidArgument, message, also=ValueError):
             call()
     assert queue.stats()["pushed"] == 0
 
@@ -523,7 +541,7 @@ def test_a_bool_is_no_timeout(timeout: Any) -> None:
     queue.push(tuple_of(0))
     message = f"timeout: expected None or seconds, found {timeout!r}"
     for call in (lambda: queue.push(tuple_of(0), timeout=timeout), lambda: reader.read(timeout)):
-        with raises(pyfeed.ArgumentTypeError, message, also=TypeError):
+        with raises(pyfeed.errors.ArgumentTypeError, message, also=TypeError):
             call()
 
 
@@ -534,10 +552,10 @@ def test_time_goes_by(timeout: Any) -> None:
     calls: list[Callable[[], Any]] = [
         lambda: queue.push(tuple_of(0), timeout=timeout),
         lambda: queue.push(tuple_of(0), copy=False, timeout=timeout),
-        lambda: queue.slot(timeout=timeout).__enter__(),
+        lambda: queue.reserve(timeout=timeout).__enter__(),
     ]
     for call in calls:
-        with raises(pyfeed.Timeout, "the time to wait went by", also=TimeoutError):
+        with raises(pyfeed.errors.Timeout, "the time to wait went by", also=TimeoutError):
             call()
     queue.pop(timeout)
     calls = [
@@ -549,7 +567,7 @@ def test_time_goes_by(timeout: Any) -> None:
         lambda: reader.scope.read(reader.name, ["x"], timeout),
     ]
     for call in calls:
-        with raises(pyfeed.Timeout, "the time to wait went by", also=TimeoutError):
+        with raises(pyfeed.errors.Timeout, "the time to wait went by", also=TimeoutError):
             call()
     stats = queue.stats()
     assert (stats["pushed"], stats["popped"], stats["reserved"], stats["bytes"]) == (1, 1, 0, 0)
@@ -575,7 +593,7 @@ def test_a_py_array_reader_cannot_start_over() -> None:
         "from_generator, which runs its function again, or begin a new pass with the queue's reopen() and push again"
     )
     for each in (reader, reader.batch(2)):
-        with raises(pyfeed.StateError, message, also=RuntimeError):
+        with raises(pyfeed.errors.StateError, message, also=RuntimeError):
             each.reset()
     assert reader.read()[0][0] == 1
 
@@ -583,17 +601,19 @@ def test_a_py_array_reader_cannot_start_over() -> None:
 @pytest.mark.parametrize("size", [0, -1])
 def test_impossible_batch_size(size: int) -> None:
     reader, _ = feed()
-    with raises(pyfeed.InvalidArgument, f"batch_size: expected at least 1 tuple, found {size}", also=ValueError):
+    with raises(pyfeed.errors.InvalidArgument, f"batch_size: expected at least 1 tuple, found {size}", also=ValueError):
         reader.batch(size)
 
 
 def test_impossible_batches() -> None:
     reader, _ = feed()
-    with raises(pyfeed.InvalidArgument, f"batch_size: expected 1 to 2^31 tuples, found {1 << 32}", also=ValueError):
+    with raises(
+        pyfeed.errors.InvalidArgument, f"batch_size: expected 1 to 2^31 tuples, found {1 << 32}", also=ValueError
+    ):
         reader.batch(1 << 32)
     reader, _ = feed(1, [(1,) * 8])
     message = "slot 0: batching adds a dimension to [1 1 1 1 1 1 1 1], but 8 are the most"
-    with raises(pyfeed.ShapeError, message, slot=0, also=ValueError):
+    with raises(pyfeed.errors.ShapeError, message, slot=0, also=ValueError):
         reader.batch(2)
 
 
@@ -608,9 +628,9 @@ def test_variable_not_found() -> None:
         lambda: scope.read("x", []),
         lambda: pyfeed.Reader.in_variable(scope, "x"),
     ):
-        with raises(pyfeed.NotFoundError, message, also=LookupError):
+        with raises(pyfeed.errors.NotFoundError, message, also=LookupError):
             call()
-    with raises(pyfeed.NotFoundError, 'variable "x": there is none in this scope', also=LookupError):
+    with raises(pyfeed.errors.NotFoundError, 'variable "x": there is none in this scope', also=LookupError):
         scope.erase("x")
     assert "r" not in scope
     assert "b" not in scope
@@ -632,17 +652,21 @@ def test_variable_of_another_kind() -> None:
         (lambda: PyArrayFeedQueueHolder(scope, "t").feeder(), "t", "queue"),
     ]
     for call, name, want in calls:
-        with raises(pyfeed.StateError, f'variable "{name}": expected a {want} in it, found none', also=RuntimeError):
+        with raises(
+            pyfeed.errors.StateError, f'variable "{name}": expected a {want} in it, found none', also=RuntimeError
+        ):
             call()
     assert queue.stats()["pushed"] == 0
 
 
 def test_variable_without_a_name() -> None:
     scope = Scope()
-    with raises(pyfeed.InvalidArgument, "variable: expected a name, found an empty string", also=ValueError):
+    with raises(pyfeed.errors.InvalidArgument, "variable: expected a name, found an empty string", also=ValueError):
         scope[""] = np.zeros(1)
     for name in ("a\0b", "\ud800"):
-        with pytest.raises(pyfeed.InvalidArgument, match=r"^name: expected text (without a zero|that UTF-8 can enc)"):
+        with pytest.raises(
+            pyfeed.errors.InvalidArgument, match=r"^name: expected text (without a zero|that UTF-8 can enc)"
+        ):
             scope[name] = np.zeros(1)
     with pytest.raises(TypeError):
         scope[1] = np.zeros(1)  # type: ignore[index]
@@ -655,9 +679,9 @@ def test_read_op_with_another_number_of_outputs() -> None:
     scope = reader.scope
     for outs in ([], ["x"], ["x", "y", "z"]):
         message = f'read: reader "{reader.name}" has 2 slots, but {len(outs)} outputs were named'
-        with raises(pyfeed.SlotCountError, message, also=ValueError):
+        with raises(pyfeed.errors.SlotCountError, message, also=ValueError):
             scope.read(reader.name, outs)
-    with raises(pyfeed.SlotCountError, "read: expected at most 1024 outputs, found 2000", also=ValueError):
+    with raises(pyfeed.errors.SlotCountError, "read: expected at most 1024 outputs, found 2000", also=ValueError):
         scope.read(reader.name, ["x"] * 2000)
     with pytest.raises(TypeError):
         scope.read(reader.name, [1, 2])  # type: ignore[list-item]
@@ -671,38 +695,38 @@ def test_read_op_with_another_number_of_outputs() -> None:
 
 def test_every_error_is_pyfeeds_and_a_built_in_that_fits() -> None:
     fits = {
-        pyfeed.EndOfData: EOFError,
-        pyfeed.Timeout: TimeoutError,
-        pyfeed.ProducerError: RuntimeError,
-        pyfeed.WorkerError: RuntimeError,
-        pyfeed.CudaError: RuntimeError,
-        pyfeed.CudaMemoryError: MemoryError,
-        pyfeed.InvalidArgument: ValueError,
-        pyfeed.ArgumentTypeError: TypeError,
-        pyfeed.ShapeError: ValueError,
-        pyfeed.SlotCountError: ValueError,
-        pyfeed.TooLargeError: ValueError,
-        pyfeed.DTypeError: TypeError,
-        pyfeed.ByteOrderError: TypeError,
-        pyfeed.StaleHandleError: ValueError,
-        pyfeed.StateError: RuntimeError,
-        pyfeed.NotFoundError: LookupError,
-        pyfeed.UnsupportedError: NotImplementedError,
-        pyfeed.OutOfMemoryError: MemoryError,
-        pyfeed.ForkError: RuntimeError,
-        pyfeed.PoisonedError: SystemError,
-        pyfeed.CorruptRecordError: ValueError,
-        pyfeed.FileError: OSError,
-        pyfeed.MissingFileError: FileNotFoundError,
-        pyfeed.FilePermissionError: PermissionError,
-        pyfeed.QueueClosed: Exception,
-        pyfeed.Cancelled: Exception,
-        pyfeed.Error: Exception,
+        pyfeed.errors.EndOfData: EOFError,
+        pyfeed.errors.Timeout: TimeoutError,
+        pyfeed.errors.ProducerError: RuntimeError,
+        pyfeed.errors.WorkerError: RuntimeError,
+        pyfeed.errors.CudaError: RuntimeError,
+        pyfeed.errors.CudaMemoryError: MemoryError,
+        pyfeed.errors.InvalidArgument: ValueError,
+        pyfeed.errors.ArgumentTypeError: TypeError,
+        pyfeed.errors.ShapeError: ValueError,
+        pyfeed.errors.SlotCountError: ValueError,
+        pyfeed.errors.TooLargeError: ValueError,
+        pyfeed.errors.DTypeError: TypeError,
+        pyfeed.errors.ByteOrderError: TypeError,
+        pyfeed.errors.StaleHandleError: ValueError,
+        pyfeed.errors.StateError: RuntimeError,
+        pyfeed.errors.NotFoundError: LookupError,
+        pyfeed.errors.UnsupportedError: NotImplementedError,
+        pyfeed.errors.OutOfMemoryError: MemoryError,
+        pyfeed.errors.ForkError: RuntimeError,
+        pyfeed.errors.PoisonedError: SystemError,
+        pyfeed.errors.CorruptRecordError: ValueError,
+        pyfeed.errors.FileError: OSError,
+        pyfeed.errors.MissingFileError: FileNotFoundError,
+        pyfeed.errors.FilePermissionError: PermissionError,
+        pyfeed.errors.QueueClosed: Exception,
+        pyfeed.errors.Cancelled: Exception,
+        pyfeed.errors.Error: Exception,
     }
-    public = [v for v in vars(pyfeed).values() if isinstance(v, type) and issubclass(v, BaseException)]
+    public = [v for v in vars(pyfeed.errors).values() if isinstance(v, type) and issubclass(v, pyfeed.errors.Error)]
     assert set(public) == set(fits)
     for kind, built_in in fits.items():
-        assert issubclass(kind, pyfeed.Error)
+        assert issubclass(kind, pyfeed.errors.Error)
         assert issubclass(kind, built_in)
         error = kind("text")
         assert (error.slot, error.file, error.offset, error.record) == (None, None, None, None)

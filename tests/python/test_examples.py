@@ -1,4 +1,4 @@
-"""The examples, as somebody would run them who has read their first lines."""
+"""The examples, run as their first lines say."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,11 +21,11 @@ import pyfeed
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EXAMPLE = EXAMPLES / "recognize_digits"
-STUCK = 60.0  # seconds, longer than anything takes that is not
+STUCK = 60.0  # seconds: longer than an example that does not hang
 
 
 def built(example: Path, build: Path) -> Path:
-    """The folder of an example that was built with what the installed package brings."""
+    """Build an example with the installed package; return its folder."""
     prefix = os.path.dirname(pyfeed.get_include())
     subprocess.run(["cmake", "-S", example, "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}"], check=True)
     subprocess.run(["cmake", "--build", build], check=True)
@@ -33,13 +34,13 @@ def built(example: Path, build: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def executor(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The executor of recognize_digits, in PYFEED_EXAMPLES_BUILD if that is said."""
+    """Return the executor of recognize_digits: in the folder PYFEED_EXAMPLES_BUILD if it is set, or built here."""
     folder = os.environ.get("PYFEED_EXAMPLES_BUILD")
     return Path(folder or built(EXAMPLE, tmp_path_factory.mktemp("recognize_digits")), "executor.so")
 
 
 def start(executor: Path, *options: object, changes: str = "") -> subprocess.Popen[str]:
-    """train.py, with changes made to the module before it runs."""
+    """Start train.py, with changes to the module before it runs."""
     if changes:
         load = f"import sys; sys.path.insert(0, {str(EXAMPLE)!r}); import train\n"
         command = [sys.executable, "-c", load + textwrap.dedent(changes) + "\ntrain.main()\n"]
@@ -55,7 +56,7 @@ def start(executor: Path, *options: object, changes: str = "") -> subprocess.Pop
 
 
 def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    """Wait for its end: exit status, output and errors."""
+    """Wait for the end of an example; return its exit status, output and standard error."""
     try:
         out, err = process.communicate(timeout=STUCK)
     except subprocess.TimeoutExpired:
@@ -66,7 +67,7 @@ def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 
 def accuracy(out: str) -> float:
-    """What its last line says."""
+    """Return the accuracy in the last line of output."""
     match = re.fullmatch(r"test accuracy: ([01]\.\d\d)", out.splitlines()[-1])
     assert match, out
     return float(match[1])
@@ -103,7 +104,7 @@ def test_producer_fails(executor: Path) -> None:
     status, out, err = end(start(executor, changes=changes))
     assert status == 1
     assert out == ""
-    # In the executor's words, so that it has been there; then where it came from.
+    # The executor reports the error, so it has received it. The traceback names the function that raised it.
     assert "training failed: the producer failed: ValueError: image 17 is upside down\n" in err
     assert "in augment\n" in err
 
@@ -127,7 +128,7 @@ def test_interrupt_ends_it(executor: Path) -> None:
     process = start(executor, "--epochs", 1000000)
     assert process.stderr is not None
     shown = ""
-    while not re.search(r"k/\S+ \[.*loss", shown):  # some thousand images
+    while not re.search(r"k/\S+ \[.*loss", shown):  # until it has read some thousand images
         character = process.stderr.read(1)
         assert character, shown
         shown += character
@@ -155,7 +156,7 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files, made by the command line."""
+    """Return the folder of the files, which the command line creates."""
     folder = tmp_path_factory.mktemp("digits")
     status, out, err = run(sys.executable, FILES / "write_files.py", folder)
     assert (status, err) == (0, "")
@@ -178,7 +179,7 @@ def test_learns_from_files(train: Path, digits: Path) -> None:
     assert (status, err) == (0, "")
     assert out.splitlines()[-2] == "28740 images in 20 passes"
     assert accuracy(out) >= 0.95
-    assert run(train, digits, 20) == (status, out, err)  # to the last digit of every loss
+    assert run(train, digits, 20) == (status, out, err)  # all losses are the same to the last digit
 
 
 def test_it_needs_no_python(train: Path) -> None:
@@ -211,7 +212,7 @@ def program_train(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def program(digits: Path, tmp_path: Path) -> Callable[..., Path]:
-    """Builds the programs in a folder of their own, which has the files too."""
+    """Return a function that builds the programs in a new folder with the files."""
 
     def build(*options: object) -> Path:
         for file in digits.iterdir():
@@ -238,7 +239,7 @@ def test_learns_by_a_program(program_train: Path, program: Callable[..., Path], 
     assert {"digits_learn", "digits_accuracy", "has_next", "read", "open_files"} <= events
     assert "digits_learn" in out  # in the table
     last = out.splitlines()[-1]
-    assert run(program_train, folder) == (0, last + "\n", err)  # to the last digit of every loss
+    assert run(program_train, folder) == (0, last + "\n", err)  # all losses are the same to the last digit
 
 
 def test_no_python_is_in_its_process(program_train: Path, program: Callable[..., Path]) -> None:
@@ -252,7 +253,7 @@ def test_no_python_is_in_its_process(program_train: Path, program: Callable[...,
     finally:
         process.kill()
         process.communicate()
-    # The last part of each path: those before it are of this machine.
+    # Only the last part of each path, since the folders depend on the machine.
     mapped = {line.rpartition("/")[2] for line in maps.splitlines() if "/" in line}
     assert {"train", "kernels.so", "libpyfeed.so.0"} <= mapped
     assert not [name for name in mapped if re.match(r"(lib)?python|.*\.cpython-|.*\.abi3\.so|_native", name)]
@@ -283,8 +284,107 @@ def test_a_program_says_where_a_file_is_damaged(program_train: Path, program: Ca
 
 def test_a_program_needs_its_kernels(program: Callable[..., Path]) -> None:
     main = pyfeed.Program.load(program() / "main.pb")
-    with pytest.raises(pyfeed.NotFoundError, match=r"digits_\w+.*not registered"):
+    with pytest.raises(pyfeed.errors.NotFoundError, match=r"digits_\w+.*not registered"):
         pyfeed.Executor().run(main, scope=pyfeed.Scope())
+
+
+# ---- cpp_resume ----
+
+RESUME = EXAMPLES / "cpp_resume"
+
+
+@pytest.fixture(scope="session")
+def cpp_resume(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(RESUME, tmp_path_factory.mktemp("cpp_resume")) / "cpp_resume"
+
+
+@pytest.fixture(scope="session")
+def never_killed(cpp_resume: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Return the last lines of training without a kill: the number of steps, the weights and the accuracy."""
+    status, out, err = run(cpp_resume, tmp_path_factory.mktemp("never_killed"))
+    assert (status, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[:2] == ["begin at step 0", "step 10"]
+    assert lines[-3] == "end at step 1250"
+    assert re.fullmatch(r"weights:( -?0x1\.[0-9a-f]+p[+-]\d+){3}", lines[-2])
+    assert re.fullmatch(r"accuracy: 0\.9\d", lines[-1])
+    return lines[-3:]
+
+
+def step_of(checkpoint: Path) -> int:
+    """Return the number of steps in a checkpoint; 0 if there is none."""
+    return int(np.frombuffer(checkpoint.read_bytes(), "int64", 1)[0]) if checkpoint.exists() else 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_kills_change_no_bit_of_the_weights(
+    cpp_resume: Path, never_killed: list[str], tmp_path: Path, seed: int
+) -> None:
+    random = np.random.default_rng(seed)
+    kills = 0
+    for read in random.integers(0, 20, size=10):
+        before = step_of(tmp_path / "checkpoint")
+        process = subprocess.Popen([cpp_resume, tmp_path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        # The process does not wait for its lines to be read, so the kill comes anywhere behind the last of them.
+        first = [process.stdout.readline() for _ in range(read)]
+        process.kill()
+        out, err = process.communicate(timeout=STUCK)
+        assert err == ""
+        lines = "".join([*first, out]).splitlines()
+        assert lines[:1] in ([], [f"begin at step {before}"])
+        assert process.returncode in (0, -signal.SIGKILL)
+        kills += process.returncode != 0
+    assert kills > 0
+    status, out, err = run(cpp_resume, tmp_path)
+    assert (status, err) == (0, "")
+    assert out.splitlines()[-3:] == never_killed
+
+
+def test_python_goes_on_where_a_killed_cpp_process_was(cpp_resume: Path, tmp_path: Path) -> None:
+    process = subprocess.Popen([cpp_resume, tmp_path], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line == "step 420\n":
+            break
+    process.kill()
+    process.communicate(timeout=STUCK)
+    step = step_of(tmp_path / "checkpoint")
+    assert step >= 420
+    data = (tmp_path / "checkpoint").read_bytes()
+    state = json.loads(data[data.index(b"{") :])
+
+    def chain() -> pyfeed.Reader:
+        slots: Any = {"shapes": [(2,), ()], "dtypes": ["float32", "int64"], "names": ["x", "label"]}
+        points = pyfeed.open_files(str(tmp_path / "points-*.recordio"), **slots)
+        return points.shuffle(2000, seed=1).batch(32).multi_pass(5).double_buffer()
+
+    whole, resumed = chain(), chain()
+    resumed.load_state_dict(state)
+    assert resumed.state_dict() == state
+    batches = [[x.tolist(), label.tolist()] for x, label in whole]
+    assert [[x.tolist(), label.tolist()] for x, label in resumed] == batches[step:]
+
+
+def test_a_checkpoint_of_another_order_is_refused(cpp_resume: Path, never_killed: list[str], tmp_path: Path) -> None:
+    assert run(cpp_resume, tmp_path)[0] == 0
+    status, out, err = run(cpp_resume, tmp_path, 2)
+    assert (status, out) == (1, "begin at step 1250\n")
+    assert re.match(r"block 0, op 1: load_reader\(.* at main\.cpp:\d+", err)
+    assert "shuffle: seed: expected 1, as when it was saved, found 2" in err
+    checkpoint = (tmp_path / "checkpoint").read_bytes()
+    (tmp_path / "checkpoint").write_bytes(checkpoint[:-1])
+    status, out, err = run(cpp_resume, tmp_path)
+    assert (status, out) == (1, "")
+    assert f"{tmp_path}/checkpoint is not a checkpoint" in err
+    (tmp_path / "checkpoint").write_bytes(checkpoint)
+    assert run(cpp_resume, tmp_path)[1].splitlines()[1:] == never_killed
+
+
+def test_cpp_resume_needs_no_python(cpp_resume: Path) -> None:
+    needed = subprocess.run(["ldd", cpp_resume], capture_output=True, text=True, check=True).stdout
+    assert "libpyfeed.so.0" in needed
+    assert "libpython" not in needed
 
 
 # ---- listings ----
@@ -299,7 +399,7 @@ def listings(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def batches(digits: Path) -> bytes:
-    """What readers give that no program knows of."""
+    """Return the batches of a reader that is used without a program."""
     reader = pyfeed.open_files(digits / "train-*.recordio").batch(32)
     found = []
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Runs: what is fed and fetched, errors, and every way to end one."""
+"""Runs of programs: feeds, fetches, errors, and all ways in which a run ends."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pyfeed.program import CancelToken, Executor, Program, layers, program_guard
 
 import pyfeed
-from pyfeed import CancelToken, Executor, LoDTensor, Program, Scope, layers, program_guard
+from pyfeed import LoDTensor, Scope
 
 from .support import (
     DTYPES,
@@ -35,7 +36,7 @@ from .support import (
 
 
 def identity(dtype: str | None = None, rank: int = 1) -> Program:
-    """y is x."""
+    """Return a program that assigns x to y."""
     program = Program()
     with program_guard(program, Program()):
         x = layers.variable("x", None if dtype is None else [-1] * rank, dtype)
@@ -44,7 +45,7 @@ def identity(dtype: str | None = None, rank: int = 1) -> Program:
 
 
 def waiting_for_ever() -> tuple[Program, Scope, pyfeed.PyArrayFeedQueue]:
-    """A program whose read waits for the queue."""
+    """Return a program whose read waits for the queue."""
     main, startup, scope = Program(), Program(), Scope()
     with program_guard(main, startup):
         reader, queue = layers.py_array_reader(2, [(2,)], dtypes=["float64"], scope=scope)
@@ -54,7 +55,7 @@ def waiting_for_ever() -> tuple[Program, Scope, pyfeed.PyArrayFeedQueue]:
 
 
 def endless() -> Program:
-    """A loop of cheap operators without an end."""
+    """Return a program with an endless loop of cheap operators."""
     program = Program()
     with program_guard(program, Program()):
         i = layers.variable("i", [], "int64", persistable=True)
@@ -62,6 +63,11 @@ def endless() -> Program:
         with layers.While(layers.fill_constant([], "bool", 1)).block():
             layers.increment(i)
     return program
+
+
+def turns(scope: Scope) -> int:
+    """Return the number of iterations of an endless program. At its beginning the variable is missing or empty."""
+    return int(scope["i"]) if "i" in scope and scope.kind("i") == "tensor" else 0
 
 
 # ---- Feed and fetch ----
@@ -130,7 +136,7 @@ def test_variables_of_a_run_go_with_it() -> None:
     executor.run(program, scope, {"x": np.float32(1)})
     assert "x" not in scope
     assert scope["kept"] == 1
-    with pytest.raises(pyfeed.Error) as caught:  # the second run does not find what the first was fed
+    with pytest.raises(pyfeed.errors.Error) as caught:  # the feed belonged to the first run
         executor.run(program, scope=scope)
     assert caught.value.op == "block 0, op 0: assign"
 
@@ -157,24 +163,26 @@ def test_the_defaults_are_the_default_program_and_the_global_scope() -> None:
     pyfeed.global_scope().erase(name)
 
 
-# ---- What is refused ----
+# ---- Refused calls ----
 
 
 def test_feeds_that_do_not_fit() -> None:
     program, executor, scope = identity("float32", 2), Executor(), Scope()
     good = np.zeros((2, 3), np.float32)
 
-    def refused(kind: type[pyfeed.Error], match: str, feed: Any, fetch: Any = ()) -> None:
+    def refused(kind: type[pyfeed.errors.Error], match: str, feed: Any, fetch: Any = ()) -> None:
         with pytest.raises(kind, match=match) as caught:
             executor.run(program, scope, feed, fetch)
         assert caught.type is kind
 
-    refused(pyfeed.DTypeError, "expected float32, found int64", {"x": np.zeros((2, 3), int)})
-    refused(pyfeed.ShapeError, r'feed "x": expected dims \(-1, -1\), found \(3,\)', {"x": good[0]})
-    refused(pyfeed.NotFoundError, 'feed: the program has no variable "z" in its first block', {"z": good})
-    refused(pyfeed.NotFoundError, 'fetch: the program has no variable "z" in its first block', {"x": good}, ["z"])
-    refused(pyfeed.DTypeError, "slot 0: expected an array", {"x": [[1.0]]})
-    with pytest.raises(pyfeed.DTypeError) as caught:
+    refused(pyfeed.errors.DTypeError, "expected float32, found int64", {"x": np.zeros((2, 3), int)})
+    refused(pyfeed.errors.ShapeError, r'feed "x": expected dims \(-1, -1\), found \(3,\)', {"x": good[0]})
+    refused(pyfeed.errors.NotFoundError, 'feed: the program has no variable "z" in its first block', {"z": good})
+    refused(
+        pyfeed.errors.NotFoundError, 'fetch: the program has no variable "z" in its first block', {"x": good}, ["z"]
+    )
+    refused(pyfeed.errors.DTypeError, "slot 0: expected an array", {"x": [[1.0]]})
+    with pytest.raises(pyfeed.errors.DTypeError) as caught:
         executor.run(program, scope, {"x": good, "y": None})
     assert caught.value.__notes__ == ["slot 1 is what is fed to 'y'"]
     with pytest.raises(TypeError, match="expected a Variable or the name of one, found 3"):
@@ -182,7 +190,7 @@ def test_feeds_that_do_not_fit() -> None:
     with pytest.raises(TypeError, match="program: expected a Program, found 'p'"):
         executor.run("p")  # type: ignore[arg-type]
     for timeout in (-1, float("nan")):
-        refused_timeout = raises(pyfeed.InvalidArgument, None, also=ValueError)
+        refused_timeout = raises(pyfeed.errors.InvalidArgument, None, also=ValueError)
         with refused_timeout:
             executor.run(program, timeout=timeout)
     same(executor.run(program, scope, {"x": good}, "y")[0], good)
@@ -199,11 +207,11 @@ def test_errors_say_which_operator() -> None:
         with layers.While(layers.fill_constant([], "bool", 1)).block():
             layers.read_file(reader, ["a"])
     executor = Executor()
-    with pytest.raises(pyfeed.StateError) as missing:
+    with pytest.raises(pyfeed.errors.StateError) as missing:
         executor.run(main, scope=scope)
     assert missing.value.op == "block 1, op 0: read"
     executor.run(startup, scope=scope)
-    with pytest.raises(pyfeed.EndOfData) as end:
+    with pytest.raises(pyfeed.errors.EndOfData) as end:
         executor.run(main, scope=scope)
     assert end.value.op == "block 1, op 0: read"
     line = next(n for n, text in enumerate(Path(__file__).read_text().splitlines(), 1) if '(reader, ["a"])' in text)
@@ -211,7 +219,7 @@ def test_errors_say_which_operator() -> None:
     assert text.startswith(f"block 1, op 0: read({reader.name}) -> a at test_executor.py:{line}")
     assert f"{reader.name} reader" in text
     assert isinstance(end.value, EOFError)
-    assert pyfeed.Error("x").op is None
+    assert pyfeed.errors.Error("x").op is None
     assert not isinstance(end.value, StopIteration)
 
 
@@ -219,7 +227,7 @@ def test_errors_say_what_the_inputs_were() -> None:
     program = identity()
     with program_guard(program, Program()):
         layers.less_than("x", layers.fill_constant([3], "float64", 1))
-    with pytest.raises(pyfeed.ShapeError) as caught:
+    with pytest.raises(pyfeed.errors.ShapeError) as caught:
         Executor().run(program, Scope(), {"x": np.zeros(2)})
     assert caught.value.op == "block 0, op 2: less_than"
     assert "x float64 (2,)" in str(caught.value)
@@ -238,13 +246,13 @@ def test_a_producer_s_exception_comes_out_as_it_is() -> None:
         with pytest.raises(ZeroDivisionError) as caught:
             Executor().run(main, scope=scope)
         assert caught.value is original.value
-    (note,) = caught.value.__notes__  # not one for each time
+    (note,) = caught.value.__notes__  # one note, although the exception was raised several times
     assert note.startswith("in block 0, op 0: read(layers.py_array_reader_")
     del caught, original
 
 
 def test_a_failure_of_a_file_s_python_reader_comes_out_again_and_again(tmp_path: Path) -> None:
-    @pyfeed.register_format("failing-for-executors", [".failing"], shapes=[()], dtypes=["int64"])
+    @pyfeed.formats.register_format("failing-for-executors", [".failing"], shapes=[()], dtypes=["int64"])
     def read(path: str) -> Any:
         yield (np.array(1),)
         raise KeyError(path)
@@ -263,7 +271,7 @@ def test_a_failure_of_a_file_s_python_reader_comes_out_again_and_again(tmp_path:
     del caught
 
 
-# ---- Ends ----
+# ---- How runs end ----
 
 
 def test_timeouts() -> None:
@@ -271,14 +279,14 @@ def test_timeouts() -> None:
     executor = Executor()
     for timeout in (0, 0.05):
         began = time.monotonic()
-        with pytest.raises(pyfeed.Timeout) as caught:
+        with pytest.raises(pyfeed.errors.Timeout) as caught:
             executor.run(main, scope=scope, timeout=timeout)
         assert time.monotonic() - began >= timeout
         assert caught.value.op == "block 0, op 0: read"
     queue.push((np.ones(2),))
     same(executor.run(main, fetch="x", scope=scope, timeout=0)[0], np.ones(2))
     for timeout in (1e-12, 0.05):
-        with pytest.raises(pyfeed.Timeout) as between:
+        with pytest.raises(pyfeed.errors.Timeout) as between:
             executor.run(endless(), scope=scope, timeout=timeout)
         assert between.value.op is not None
     assert int(scope["i"]) > 0
@@ -304,18 +312,18 @@ def test_cancel_tokens() -> None:
         Background(lambda: executor.run(endless(), scope=Scope(), cancel=CancelToken(), timeout=0.2)),
     ]
     wait_for_consumers(queue)
-    wait_until(lambda: "i" in scope and int(scope["i"]) > 100)
+    wait_until(lambda: turns(scope) > 100)
     token.cancel()
     token.cancel()
     for each in runs[:2]:
-        with pytest.raises(pyfeed.Cancelled) as caught:
+        with pytest.raises(pyfeed.errors.Cancelled) as caught:
             each.result()
         assert caught.value.op is not None
-    with pytest.raises(pyfeed.Timeout):  # of another token
+    with pytest.raises(pyfeed.errors.Timeout):  # the run has another token, which is not cancelled
         runs[2].result()
     assert token.cancelled
     for program in (main, endless()):
-        with pytest.raises(pyfeed.Cancelled):
+        with pytest.raises(pyfeed.errors.Cancelled):
             executor.run(program, scope=scope, cancel=token)
     queue.push((np.ones(2),))
     assert len(executor.run(main, fetch="x", scope=scope)) == 1
@@ -334,14 +342,15 @@ def test_a_reader_that_is_reset_meanwhile() -> None:
     running = Background(lambda: Executor().run(main, scope=scope))
     wait_for_readers(reader)
     reader.reset()
-    with pytest.raises(pyfeed.Cancelled) as caught:
+    with pytest.raises(pyfeed.errors.Cancelled) as caught:
         running.result()
     assert caught.value.op == "block 0, op 0: read"
     hold.set()
 
 
 CTRL_C = """
-from pyfeed import Executor, Program, Scope, layers, program_guard
+from pyfeed import Scope
+from pyfeed.program import Executor, Program, layers, program_guard
 main, startup, scope, executor = Program(), Program(), Scope(), Executor()
 with program_guard(main, startup):
     reader, queue = layers.py_array_reader(2, [(2,)], dtypes=["float64"], scope=scope)
@@ -355,8 +364,8 @@ def sleep():
 inner = Program()
 with program_guard(inner):
     layers.read_file(reader, ["y"])
-pyfeed.register_kernel("read", lambda: executor.run(inner, scope=scope))
-with pyfeed.register_kernel("nothing", nothing), pyfeed.register_kernel("sleep", sleep):
+pyfeed.program.kernels.register_kernel("read", lambda: executor.run(inner, scope=scope))
+with pyfeed.program.kernels.register_kernel("nothing", nothing), pyfeed.program.kernels.register_kernel("sleep", sleep):
     for _ in range(2):
         when_waiting({waiting}, lambda: say("waiting"))
         {before}
@@ -402,7 +411,8 @@ def test_ctrl_c(state: str) -> None:
 def test_handlers_that_do_not_raise_let_the_run_go_on() -> None:
     out = run(
         """
-        from pyfeed import Executor, Program, Scope, layers, program_guard
+        from pyfeed import Scope
+        from pyfeed.program import Executor, Program, layers, program_guard
         main, startup, scope = Program(), Program(), Scope()
         with program_guard(main, startup):
             reader, queue = layers.py_array_reader(2, [(2,)], dtypes=["float64"], scope=scope)
@@ -434,7 +444,7 @@ def test_many_threads_share_an_executor() -> None:
         while True:
             try:
                 found.append(int(executor.run(main, fetch=[x], scope=scope)[0]))
-            except pyfeed.EndOfData:
+            except pyfeed.errors.EndOfData:
                 return found
 
     every = together(*[work] * 8)
@@ -463,9 +473,9 @@ def test_threads_with_programs_of_their_own() -> None:
 def test_a_run_lets_other_threads_go_on() -> None:
     scope, token = Scope(), CancelToken()
     running = Background(lambda: Executor().run(endless(), scope=scope, cancel=token))
-    wait_until(lambda: "i" in scope and int(scope["i"]) > 1000)
-    token.cancel()  # which needs the GIL
-    with pytest.raises(pyfeed.Cancelled):
+    wait_until(lambda: turns(scope) > 1000)
+    token.cancel()  # needs the GIL, so the run must release it
+    with pytest.raises(pyfeed.errors.Cancelled):
         running.result()
 
 
@@ -481,7 +491,7 @@ def test_readers_by_many_threads_lose_nothing(tmp_path: Path) -> None:
         while True:
             try:
                 found.append(executor.run(main, fetch=[x], scope=scope)[0])
-            except pyfeed.EndOfData:
+            except pyfeed.errors.EndOfData:
                 return found
 
     every = np.concatenate([a for found in together(*[work] * 8) for a in found])
@@ -494,12 +504,13 @@ def test_readers_by_many_threads_lose_nothing(tmp_path: Path) -> None:
 def test_every_call_in_a_forked_child_raises_at_once() -> None:
     out = run(
         """
-        from pyfeed import Executor, Program, Scope, layers, program_guard
-        program, scope, executor, token = Program(), Scope(), Executor(), pyfeed.CancelToken()
+        from pyfeed import Scope
+        from pyfeed.program import Executor, Program, layers, program_guard
+        program, scope, executor, token = Program(), Scope(), Executor(), pyfeed.program.CancelToken()
         with program_guard(program, Program()):
             x = layers.fill_constant([], "int64", 1)
             layers.call("k", x, x)
-        kernel = pyfeed.register_kernel("k", lambda x: x + 1)
+        kernel = pyfeed.program.kernels.register_kernel("k", lambda x: x + 1)
         say(executor.run(program, fetch=[x], scope=scope))
         pid = os.fork()
         if pid == 0:
@@ -515,19 +526,19 @@ def test_every_call_in_a_forked_child_raises_at_once() -> None:
                 "blocks": lambda: program.blocks,
                 "variable": lambda: x.shape,
                 "layer": lambda: layers.increment(x),
-                "token": pyfeed.CancelToken,
+                "token": pyfeed.program.CancelToken,
                 "cancel": token.cancel,
-                "register": lambda: pyfeed.register_kernel("other", print),
-                "kernels": pyfeed.kernels,
-                "load_kernels": lambda: pyfeed.load_kernels("x"),
-                "trace": pyfeed.trace,
+                "register": lambda: pyfeed.program.kernels.register_kernel("other", print),
+                "kernels": pyfeed.program.kernels.list_kernels,
+                "load_kernels": lambda: pyfeed.program.kernels.load_kernels("x"),
+                "trace": pyfeed.diagnostics.trace,
             }
             for name, call in calls.items():
                 try:
                     with program_guard(program, program):
                         call()
                     say(name, "no error")
-                except pyfeed.ForkError:
+                except pyfeed.errors.ForkError:
                     pass
                 except BaseException as error:
                     say(name, repr(error))
@@ -555,7 +566,8 @@ def test_the_interpreter_may_end_while_a_daemon_runs_a_program(where: str) -> No
     for _ in range(3):
         out, err = ends_within_a_second(
             f"""
-from pyfeed import Executor, Program, Scope, layers, program_guard
+from pyfeed import Scope
+from pyfeed.program import Executor, Program, layers, program_guard
 main, startup, scope = Program(), Program(), Scope()
 with program_guard(main, startup):
     reader, queue = layers.py_array_reader(2, [(2,)], dtypes=["float64"], scope=scope)
@@ -564,7 +576,7 @@ with program_guard(main, startup):
         {DAEMONS[where]}
 executor, calls = Executor(), 0
 executor.run(startup, scope=scope)
-@pyfeed.kernel("count")
+@pyfeed.program.kernels.kernel("count")
 def count():
     global calls
     calls += 1
@@ -578,7 +590,7 @@ say("ready")
 
 
 def test_a_kernel_that_is_called_when_the_interpreter_has_ended(tmp_path: Path) -> None:
-    """The process goes on for a while, as with a library that has something to do at its end."""
+    """The process continues for a while after the interpreter has ended, because a library delays its exit."""
     (tmp_path / "late.c").write_text(
         "#include <unistd.h>\n__attribute__((destructor)) static void last(void) { usleep(500000); }\n"
     )
@@ -587,7 +599,8 @@ def test_a_kernel_that_is_called_when_the_interpreter_has_ended(tmp_path: Path) 
     out = run(
         f"""
         import ctypes
-        from pyfeed import Executor, Program, Scope, layers, program_guard
+        from pyfeed import Scope
+        from pyfeed.program import Executor, Program, layers, program_guard
         ctypes.CDLL({str(library)!r})
         main, begun = Program(), threading.Event()
         with program_guard(main, Program()):
@@ -599,7 +612,7 @@ def test_a_kernel_that_is_called_when_the_interpreter_has_ended(tmp_path: Path) 
                 with layers.While(go_on).block():
                     layers.increment(i)
                     layers.less_than(i, end, cond=go_on)
-        kernel = pyfeed.register_kernel("begun", begun.set)
+        kernel = pyfeed.program.kernels.register_kernel("begun", begun.set)
         start(lambda: Executor().run(main, scope=Scope()), daemon=True)
         begun.wait()
         """
@@ -608,10 +621,11 @@ def test_a_kernel_that_is_called_when_the_interpreter_has_ended(tmp_path: Path) 
 
 
 def test_a_thread_that_is_no_daemon_runs_its_program_to_its_end() -> None:
-    """The main thread has ended, and all that is left is in a run: it is at work, not stuck."""
+    """After the main thread has ended, the only other thread is in a run. It works, so its run must not be ended."""
     out = run(
         """
-        from pyfeed import Executor, Program, Scope, layers, program_guard
+        from pyfeed import Scope
+        from pyfeed.program import Executor, Program, layers, program_guard
         main, startup, scope = Program(), Program(), Scope()
         with program_guard(main, startup):
             reader, queue = layers.py_array_reader(8, [()], dtypes=["int64"], scope=scope)
@@ -625,7 +639,7 @@ def test_a_thread_that_is_no_daemon_runs_its_program_to_its_end() -> None:
         executor = Executor()
         executor.run(startup, scope=scope)
         queue.push((np.array(5),))
-        nap = pyfeed.register_kernel("nap", lambda: time.sleep(0.6))
+        nap = pyfeed.program.kernels.register_kernel("nap", lambda: time.sleep(0.6))
         start(lambda: say(executor.run(main, fetch=[x], scope=scope)))
         """
     )
@@ -635,7 +649,8 @@ def test_a_thread_that_is_no_daemon_runs_its_program_to_its_end() -> None:
 def test_a_daemon_that_looks_again_and_again_is_not_at_work() -> None:
     out, err = ends_within_a_second(
         """
-        from pyfeed import Executor, Program, Scope, layers, program_guard
+        from pyfeed import Scope
+        from pyfeed.program import Executor, Program, layers, program_guard
         main, startup, scope = Program(), Program(), Scope()
         with program_guard(main, startup):
             reader, queue = layers.py_array_reader(8, [()], dtypes=["int64"], scope=scope)
@@ -646,14 +661,14 @@ def test_a_daemon_that_looks_again_and_again_is_not_at_work() -> None:
             while True:
                 try:
                     executor.run(main, scope=scope, timeout=0.02)
-                except pyfeed.Timeout:
+                except pyfeed.errors.Timeout:
                     pass
-                except pyfeed.EndOfData:
+                except pyfeed.errors.EndOfData:
                     return
         def work():
             try:
                 feed()[1].pop()
-            except pyfeed.EndOfData:
+            except pyfeed.errors.EndOfData:
                 say("end of data")
         start(look, daemon=True)
         start(work)
@@ -667,7 +682,8 @@ def test_a_daemon_that_looks_again_and_again_is_not_at_work() -> None:
 def test_a_run_that_nobody_can_end_is_ended_with_the_interpreter() -> None:
     out, err = ends_within_a_second(
         """
-        from pyfeed import Executor, Program, Scope, layers, program_guard
+        from pyfeed import Scope
+        from pyfeed.program import Executor, Program, layers, program_guard
         main, startup, scope = Program(), Program(), Scope()
         with program_guard(main, startup):
             reader, queue = layers.py_array_reader(8, [()], dtypes=["int64"], scope=scope)
@@ -677,7 +693,7 @@ def test_a_run_that_nobody_can_end_is_ended_with_the_interpreter() -> None:
         def work():
             try:
                 executor.run(main, fetch=[x], scope=scope)
-            except pyfeed.EndOfData:
+            except pyfeed.errors.EndOfData:
                 say("end of data")
         start(work)
         until_waiting(1)

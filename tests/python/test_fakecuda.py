@@ -1,4 +1,4 @@
-"""The fake CUDA driver as Python tests find and control it. What it does is tested by tests/fakecuda itself."""
+"""How Python tests find and control the fake CUDA driver. The driver itself is tested in tests/fakecuda."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CHILD = """
 
 
 def run(program: str, **variables: object) -> str:
-    """What a child that finds the fake prints on stderr."""
+    """Run a program in a child that finds the fake; return its standard error."""
     source = textwrap.dedent(CHILD).format(folder=str(Path(fakecuda.__file__).parent)) + textwrap.dedent(program)
     environment = {**os.environ, **fakecuda.environment(**variables)}
     done = subprocess.run([sys.executable, "-c", source], env=environment, capture_output=True, text=True, check=False)
@@ -59,9 +59,9 @@ def test_a_child_has_the_driver_and_the_control_of_it() -> None:
             assert fake.count("pending") == 1
             fake.resume(stream)
             assert found.value() == fake.hash(b"\\xc3" * 4096) != fake.hash(b"\\xc3" * 4095)
-            fake.kernel(other, reads=(address.value, 4096))  # the sum was waited for
+            fake.kernel(other, reads=(address.value, 4096))  # ordered, since the host has waited for the sum
             assert fake.count("hazards") == 0
-            fake.kernel(stream, writes=(address.value, 1))  # the kernel was not
+            fake.kernel(stream, writes=(address.value, 1))  # not ordered after the other stream's kernel
             assert fake.count("hazards") == 1
             assert "a kernel in stream" in fake.complaint()
             with fake.capture(other, fakecuda.RELAXED) as code:

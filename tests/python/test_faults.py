@@ -1,4 +1,4 @@
-"""Faults below the file system: what a disk, or a server, answers when it is broken, gone or full."""
+"""Faults below the file system: the errors of a disk or a server that is broken, gone or full."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def disk(module_disk: faulty_disk.Disk) -> Iterator[faulty_disk.Disk]:
 
 
 def row(format: str, i: int) -> Any:
-    """Bytes that no compression makes fewer."""
+    """Return random data, which cannot be compressed."""
     noise = np.random.default_rng(i).integers(-(2**31), 2**31, WIDTH, dtype="int32")
     return noise.tobytes() if format == "tfrecord" else noise.astype("int64")[0] if format == "csv" else noise
 
@@ -62,7 +62,7 @@ def records_of(name: str) -> int:
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], bytes]:
-    """The bytes of a file of so many records, by its name."""
+    """Return a function that gives the bytes of a file with a name and a number of records."""
 
     @functools.cache
     def make(name: str, records: int) -> bytes:
@@ -77,27 +77,27 @@ def how(path: Path) -> dict[str, Any]:
     return {"shapes": [(WIDTH,)], "dtypes": ["int32"]} if ".raw" in path.name else {}
 
 
-def take(reader: pyfeed.Reader) -> tuple[list[bytes], pyfeed.Error | None]:
-    """What comes until the end, or an error."""
+def take(reader: pyfeed.Reader) -> tuple[list[bytes], pyfeed.errors.Error | None]:
+    """Read to the end of the pass, or to an error; return the records and the error."""
     records: list[bytes] = []
     try:
         while reader.has_next():
             records.append(np.asarray(reader.read()[0]).tobytes())
-    except pyfeed.Error as error:
+    except pyfeed.errors.Error as error:
         return records, error
     return records, None
 
 
-def read(path: Path, **options: Any) -> tuple[list[bytes], pyfeed.Error | None]:
+def read(path: Path, **options: Any) -> tuple[list[bytes], pyfeed.errors.Error | None]:
     try:
         reader = pyfeed.open_files(path, **{"num_threads": 0, **how(path), **options})
-    except pyfeed.Error as error:
+    except pyfeed.errors.Error as error:
         return [], error
     return take(reader)
 
 
 def put(disk: faulty_disk.Disk, name: str, data: bytes) -> tuple[Path, list[bytes]]:
-    """A file on the disk, and its records."""
+    """Write a file to the disk; return its path and its records."""
     path = disk.folder / name
     path.write_bytes(data)
     records, error = read(path)
@@ -106,8 +106,8 @@ def put(disk: faulty_disk.Disk, name: str, data: bytes) -> tuple[Path, list[byte
 
 
 def is_file_error(error: Exception | None, path: Path, code: int, least: int, end: int) -> None:
-    """A FileError with the error's number, the file, and an offset from `least` to `end`."""
-    assert type(error) is pyfeed.FileError
+    """Expect a FileError with this errno and file, and with an offset from `least` to `end`."""
+    assert type(error) is pyfeed.errors.FileError
     assert (error.errno, error.file) == (code, str(path))
     assert f"read: {os.strerror(code).lower()}" in str(error).lower()
     assert error.offset is not None
@@ -117,7 +117,7 @@ def is_file_error(error: Exception | None, path: Path, code: int, least: int, en
 FORMATS = ["npy", "npz", "tfrecord", "recordio", "tar", "raw", "csv", "idx"]
 PACKED = ["", ".gz", ".zst", ".sz", ".zlib"]
 CODES = {"EIO": errno.EIO, "ESTALE": errno.ESTALE}
-# The codecs of which what comes before an error is delivered, not only whole blocks.
+# The codecs that deliver the bytes before an error. The others deliver only complete blocks.
 IN_SMALL_PIECES = (".gz", ".zlib")
 
 
@@ -141,8 +141,8 @@ def test_a_sector_that_cannot_be_read(
     path, expected = put(disk, name, data)
     start = len(data) * 6 // 10 // SECTOR * SECTOR
     packed = not name.endswith(tuple(FORMATS))
-    # Of what is compressed in blocks, what comes before the block is there; of an npz, nothing before its
-    # directory or checksum; of recordio, the chunks before.
+    # The smallest number of records that must be delivered before the error: with block compression, those before the
+    # damaged block; in recordio, those of the chunks before; in npz none, whose directory or checksum may be damaged.
     known = start - (0 if not packed else 1 << 10 if name.endswith(IN_SMALL_PIECES) else 128 << 10)
     least = 0 if ".npz" in name else known * len(expected) // len(data) - (22 if ".recordio" in name else 2)
     views = io == "map" and name in ("a.npy", "a.raw")
@@ -161,7 +161,7 @@ def test_a_sector_that_cannot_be_read(
         found, error = read(path, io=io, on_corrupt=on_corrupt, num_threads=threads)
         if (
             views and found[-1] != expected[len(found) - 1]
-        ):  # the first to look at the page was this test, not the reader
+        ):  # this test, not the reader, was the first to access the missing page, and got zeros
             del found[-1]
         check(found, error)
     batched, error = read_batches(path, io=io)
@@ -171,15 +171,15 @@ def test_a_sector_that_cannot_be_read(
     assert read(path, io=io) == (expected, None)
 
 
-def read_batches(path: Path, **options: Any) -> tuple[list[bytes], pyfeed.Error | None]:
-    """The records, by way of copies."""
-    if ".tfrecord" in path.name:  # whose records are bytes
+def read_batches(path: Path, **options: Any) -> tuple[list[bytes], pyfeed.errors.Error | None]:
+    """Read the records in batches, which are copies."""
+    if ".tfrecord" in path.name:  # a batch concatenates byte strings
         return read(path, **options)
     records: list[bytes] = []
     try:
         for (batch,) in pyfeed.open_files(path, num_threads=0, **how(path), **options).batch(7):
             records += [instance.tobytes() for instance in np.asarray(batch)]
-    except pyfeed.Error as error:
+    except pyfeed.errors.Error as error:
         return records, error
     return records, None
 
@@ -209,7 +209,7 @@ def test_a_small_file_is_delivered_up_to_a_bad_sector(
 ) -> None:
     path, expected = put(disk, "a.tfrecord", stored("a.tfrecord", 40))
     disk.fault(errno=errno.EIO, start=5 * SECTOR, end=6 * SECTOR)
-    for _ in range(3):  # of the usual size, the third time
+    for _ in range(3):  # with the same result each time
         found, error = read(path, io=io)
         is_file_error(error, path, errno.EIO, 5 * SECTOR, 5 * SECTOR)
         assert found == expected[:20]
@@ -234,7 +234,7 @@ def test_damage_that_was_skipped_before_a_page_is_told_once(
     data = bytearray(stored("a.tfrecord", RECORDS))
     path, expected = put(disk, "a.tfrecord", bytes(data))
     size = len(data) // RECORDS
-    for record in (20, 100, 236):  # the last is that before the page
+    for record in (20, 100, 236):  # the last one is just before the page
         data[record * size + 500] ^= 1
         del expected[record - (0 if record == 20 else 1 if record == 100 else 2)]
     path.write_bytes(data)
@@ -264,7 +264,7 @@ def test_a_page_that_was_missing_for_a_moment_is_an_error(
     found, error = read(path, io="map", on_corrupt=on_corrupt)
     is_file_error(error, path, errno.EIO, start, start)
     if name == "a.npy":
-        del found[-1]  # of zeros, as the error says
+        del found[-1]  # the record in the missing page is zeros; the error follows it
     assert found == expected[: len(found)]
     assert read(path, io="map", on_corrupt=on_corrupt) == (expected, None)
 
@@ -305,36 +305,36 @@ def test_a_file_that_cannot_be_opened(
     number = getattr(errno, code)
     disk.fault(**{f"{where}_errno": number})
     _, error = read(path, io=io)
-    assert type(error) is pyfeed.FileError
+    assert type(error) is pyfeed.errors.FileError
     assert (error.errno, error.file) == (number, str(path))
 
 
 def test_a_page_that_cannot_be_read_under_a_view(
     disk: faulty_disk.Disk, stored: Callable[[str, int], bytes], tmp_path: Path
 ) -> None:
-    """What is copied of it by anything but the reader is refused; what lies before it is not."""
+    """Calls that copy from the page are refused. Copies of data before the page are not."""
     path, _expected = put(disk, "a.npy", stored("a.npy", RECORDS))
     start = 50 * SECTOR
     disk.fault(errno=errno.ESTALE, start=start, end=start + SECTOR)
     reader = pyfeed.open_files(path, io="map", num_threads=0)
     views = [reader.read()[0] for _ in range(250)]
     _, queue = pyfeed.py_array_reader(4, [(WIDTH,)], dtypes=["int32"])
-    for at in (206, 206, 220):  # behind the page is nothing any more
-        with pytest.raises(pyfeed.FileError) as caught:
+    for at in (206, 206, 220):  # data behind the page is refused too
+        with pytest.raises(pyfeed.errors.FileError) as caught:
             queue.push((views[at],))
         is_file_error(caught.value, path, errno.ESTALE, start, start)
         assert caught.value.slot == 0
         queue.push((views[100],), timeout=1)
-    with pytest.raises(pyfeed.FileError), pyfeed.open_writer(tmp_path / "b.npy") as writer:
+    with pytest.raises(pyfeed.errors.FileError), pyfeed.open_writer(tmp_path / "b.npy") as writer:
         writer.write((views[220],))
     assert list(tmp_path.iterdir()) == []
 
 
-# ---- A disk that is full ----
+# ---- A full disk ----
 
 
 def convert(path: Path, source: Path) -> None:
-    """As the command does, which says what the error is and no more."""
+    """Run the command `convert`, which prints an error without a traceback; raise OSError if it fails."""
     said = io.StringIO()
     with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
         status = main(["convert", str(source), "-o", str(path), "--names", "npy"])
@@ -369,14 +369,14 @@ def test_a_full_disk(disk: faulty_disk.Disk, tmp_path: Path, name: str, by: str)
             calls = disk.fault()
             if error is None and (
                 len(calls) < number or "rename" in calls[: number - 1]
-            ):  # the end of what was put aside
+            ):  # all calls succeeded, or only a call after the rename has failed
                 break
-            assert error is not None, f"{calls[number - 1]} failed, of {calls}"
+            assert error is not None, f"{calls[number - 1]} failed without an error: {calls}"
             assert error.errno == errno.ENOSPC
             if by == "writer":
-                assert type(error) is pyfeed.FileError
+                assert type(error) is pyfeed.errors.FileError
                 assert error.file == str(path)
-            assert list(disk.folder.iterdir()) == [], f"{calls[number - 1]} failed, of {calls}"
+            assert list(disk.folder.iterdir()) == [], f"{calls[number - 1]} failed and left files: {calls}"
             refused.append(calls[number - 1])
         assert error is None
         assert list(disk.folder.iterdir()) == [path]

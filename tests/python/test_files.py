@@ -1,4 +1,4 @@
-"""Files: reading them, writing them, formats of one's own."""
+"""Files: readers, writers, and formats that are written in Python."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ import threading
 import traceback
 import uuid
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from pyfeed._errors import _file_error
+from pyfeed.errors import _file_error
+from pyfeed.formats import register_format
+from pyfeed.typing import Slot
 
 import pyfeed
-from pyfeed import LoDTensor, Reader, Scope, Slot, open_files, open_npy, open_writer, register_format
+from pyfeed import LoDTensor, Reader, Scope, open_files, open_npy, open_writer
 
 from .support import (
     Background,
@@ -38,7 +40,7 @@ from .support import (
 
 
 def save(folder: Path, *sizes: int) -> list[Path]:
-    """Files of so many rows: row r of file f is [100 f + r, -r]."""
+    """Write files with these numbers of rows: row r of file f is [100 f + r, -r]."""
     files = []
     for f, size in enumerate(sizes):
         files.append(folder / f"part{f}.npy")
@@ -46,13 +48,13 @@ def save(folder: Path, *sizes: int) -> list[Path]:
     return files
 
 
-def firsts(reader: Reader) -> list[int]:
-    """What is left of the pass: the first number of each tuple."""
+def firsts(reader: Iterable[tuple[Any, ...]]) -> list[int]:
+    """Return the first number of each tuple."""
     return [int(x[0].flat[0]) for x in reader]
 
 
 def in_turn(sizes: list[int], width: int) -> list[int]:
-    """The order that ordered=True promises for files by save."""
+    """Return the order that ordered=True promises for files written by save."""
     waiting = [[100 * f + r for r in range(size)] for f, size in enumerate(sizes)]
     lanes = [waiting.pop(0) for _ in range(min(width, len(waiting)))]
     out, turn = [], 0
@@ -158,13 +160,13 @@ def test_attributes_are_json(value: dict[Any, Any]) -> None:
     from pyfeed import _attributes
 
     text = _attributes.encode(value)
-    assert text == json.dumps(value, default=_attributes._plain)
+    assert text == json.dumps(value, default=_attributes._to_jsonable)
 
 
 def test_attributes_within_themselves(tmp_path: Path) -> None:
     circle: list[Any] = []
     circle.append(circle)
-    with pytest.raises(pyfeed.InvalidArgument, match=r"expected what JSON can say, found .*Circular"):
+    with pytest.raises(pyfeed.errors.InvalidArgument, match=r"a value that JSON can represent, found .*Circular"):
         open_writer(tmp_path / "a.csv", columns=circle)
 
 
@@ -180,7 +182,7 @@ def test_files_are_shuffled(tmp_path: Path, ordered: bool) -> None:
     assert len({tuple(found) for found in [in_turn([3] * 20, 1), *passes]}) == 4
     again = open_files(files, shuffle_files=5, interleave=1, num_threads=3)
     assert firsts(again) == passes[0]
-    with pytest.raises(pyfeed.InvalidArgument, match="shuffle_files: expected at least 0, found -1"):
+    with pytest.raises(pyfeed.errors.InvalidArgument, match="shuffle_files: expected at least 0, found -1"):
         open_files(files, shuffle_files=-1)
 
 
@@ -188,16 +190,16 @@ def test_unordered_files_come_whole(tmp_path: Path) -> None:
     reader = open_files(save(tmp_path, 90, 300, 1), num_threads=3, ordered=False)
     found = firsts(reader)
     assert sorted(found) == sorted(in_turn([90, 300, 1], 3))
-    # Each file is in order; 300 rows of the second have numbers from 100 on.
+    # Each file is in order. The first file's rows are the numbers below 90; the second file begins at 100.
     assert [x for x in found if x < 90] == list(range(90))
 
 
 def test_one_file_in_the_reading_thread(tmp_path: Path) -> None:
     files = save(tmp_path, 3, 3)
     reader = open_files(files[0], num_threads=0)
-    assert reader.stats()["reader"] == "file"
+    assert reader.stats()["reader"] == "create_file_reader"
     assert firsts(reader) == [0, 1, 2]
-    with pytest.raises(pyfeed.InvalidArgument, match="expected 1 file, found 2"):
+    with pytest.raises(pyfeed.errors.InvalidArgument, match="expected 1 file, found 2"):
         open_files(files, num_threads=0)
 
 
@@ -211,7 +213,7 @@ def test_list_files(tmp_path: Path) -> None:
 def test_many_threads_read_each_tuple_once(tmp_path: Path) -> None:
     sizes = [300, 300, 300]
     reader = open_files(save(tmp_path, *sizes))
-    found = together(*[lambda: firsts(reader)] * 4)
+    found = together(*[lambda: firsts(reader.current_pass())] * 4)
     assert sorted(itertools.chain(*found)) == sorted(in_turn(sizes, 3))
 
 
@@ -226,7 +228,7 @@ def test_in_a_scope_by_name(tmp_path: Path) -> None:
     assert "files" not in scope
 
 
-# ---- What instances look like ----
+# ---- Slots of instances ----
 
 
 def test_scalars_are_arrays_without_dimensions(tmp_path: Path) -> None:
@@ -255,11 +257,11 @@ def test_instances_of_another_kind_are_refused_by_place(tmp_path: Path) -> None:
     (file,) = save(tmp_path, 2)
     reader = open_files(file, shapes=[(3,)])
     for _ in range(2):
-        with pytest.raises(pyfeed.ShapeError, match="slot 0: dimension 0: expected 3, found 2") as caught:
+        with pytest.raises(pyfeed.errors.ShapeError, match="slot 0: dimension 0: expected 3, found 2") as caught:
             reader.read()
         assert (caught.value.file, caught.value.record, caught.value.slot) == (str(file), 0, 0)
         assert str(caught.value).startswith(f"{file}, record 0: ")
-    with pytest.raises(pyfeed.DTypeError, match="slot 0: dtype: expected float32, found int64") as wrong:
+    with pytest.raises(pyfeed.errors.DTypeError, match="slot 0: dtype: expected float32, found int64") as wrong:
         open_files(file, shapes=[(2,)], dtypes=["float32"]).read()
     assert (wrong.value.file, wrong.value.record, wrong.value.slot) == (str(file), 0, 0)
 
@@ -269,7 +271,7 @@ def test_a_later_file_of_another_kind(tmp_path: Path) -> None:
     np.save(tmp_path / "z.npy", np.zeros((2, 3)))
     reader = open_files([*files, tmp_path / "z.npy"], interleave=1)
     assert [reader.read()[0][0], reader.read()[0][0]] == [0, 1]
-    with pytest.raises(pyfeed.DTypeError, match="expected int64, found float64") as caught:
+    with pytest.raises(pyfeed.errors.DTypeError, match="expected int64, found float64") as caught:
         reader.read()
     assert caught.value.file == str(tmp_path / "z.npy")
     reader.reset()
@@ -278,27 +280,27 @@ def test_a_later_file_of_another_kind(tmp_path: Path) -> None:
 
 def test_arguments_that_do_not_go_together(tmp_path: Path) -> None:
     (file,) = save(tmp_path, 1)
-    with raises(pyfeed.InvalidArgument, "dtypes: expected shapes along with it, found none"):
+    with raises(pyfeed.errors.InvalidArgument, "dtypes: expected shapes along with it, found none"):
         open_files(file, dtypes=["int64"])
-    with raises(pyfeed.SlotCountError, "names: expected 1, one a slot, found 2"):
+    with raises(pyfeed.errors.SlotCountError, "names: expected 1, one for each slot, found 2"):
         open_files(file, shapes=[(2,)], names=["x", "y"])
-    with raises(pyfeed.DTypeError, None, slot=1):
+    with raises(pyfeed.errors.DTypeError, None, slot=1):
         open_files(file, shapes=[(2,), (2,)], dtypes=["int64", "U3"])
-    with raises(pyfeed.InvalidArgument, "interleave: expected at least 1 file, found 0"):
+    with raises(pyfeed.errors.InvalidArgument, "interleave: expected at least 1 file, found 0"):
         open_files(file, interleave=0)
-    with raises(pyfeed.InvalidArgument, "num_threads: expected at least 0, found -1"):
+    with raises(pyfeed.errors.InvalidArgument, "num_threads: expected at least 0, found -1"):
         open_files(file, num_threads=-1)
-    with pytest.raises(pyfeed.InvalidArgument, match="on_corrupt: expected raise or skip, found"):
+    with pytest.raises(pyfeed.errors.InvalidArgument, match="on_corrupt: expected raise or skip, found"):
         open_files(file, on_corrupt="ignore")
-    with pytest.raises(pyfeed.InvalidArgument, match="compression: expected auto, none, gzip"):
+    with pytest.raises(pyfeed.errors.InvalidArgument, match="compression: expected auto, none, gzip"):
         open_files(file, compression="rar")
-    with pytest.raises(pyfeed.InvalidArgument, match="io: expected auto, map or read"):
+    with pytest.raises(pyfeed.errors.InvalidArgument, match="io: expected auto, map or read"):
         open_files(file, io="fast")
-    with pytest.raises(pyfeed.InvalidArgument, match='unknown field "rows"; there are instances'):
+    with pytest.raises(pyfeed.errors.InvalidArgument, match='unknown field "rows"; there are instances'):
         open_files(file, rows=1)
-    with pytest.raises(pyfeed.InvalidArgument, match="expected rows or file, found"):
+    with pytest.raises(pyfeed.errors.InvalidArgument, match="expected rows or file, found"):
         open_npy(file, instances="all")
-    with pytest.raises(pyfeed.InvalidArgument, match=r"expected what JSON can say, found .*Out of"):
+    with pytest.raises(pyfeed.errors.InvalidArgument, match=r"a value that JSON can represent, found .*Out of"):
         open_files(file, x=float("nan"))
     for wrong in (5, [5], [None], b"x.npy"):
         with pytest.raises(TypeError):
@@ -307,16 +309,16 @@ def test_arguments_that_do_not_go_together(tmp_path: Path) -> None:
         open_npy(file, rows=1)  # type: ignore[call-arg]
     with pytest.raises(TypeError):
         open_files(file, x=object())
-    with raises(pyfeed.InvalidArgument, "filenames: expected at least 1, found 0"):
+    with raises(pyfeed.errors.InvalidArgument, "filenames: expected at least 1, found 0"):
         open_files([])
     with pytest.raises(
-        pyfeed.InvalidArgument, match=r"filenames: expected a name that utf-8 can encode, found '\\ud800.npy'"
+        pyfeed.errors.InvalidArgument, match=r"filenames: expected a name that utf-8 can encode, found '\\ud800.npy'"
     ):
         open_files("\ud800.npy")
     unknown = file.rename(tmp_path / "x.what")
-    with pytest.raises(pyfeed.InvalidArgument, match=r"the formats are .*npy"):
+    with pytest.raises(pyfeed.errors.InvalidArgument, match=r"the formats are .*npy"):
         open_files(unknown)
-    with pytest.raises(pyfeed.InvalidArgument, match=r"format: expected one of .*recordio"):
+    with pytest.raises(pyfeed.errors.InvalidArgument, match=r"format: expected one of .*recordio"):
         open_files(unknown, format="what")
 
 
@@ -326,24 +328,24 @@ def test_options_as_numpy_has_them(tmp_path: Path) -> None:
     assert [x.tolist() for (x,) in reader] == [[2, 3], [4, 5]]
 
 
-# ---- Files that are not there, or not whole ----
+# ---- Missing and damaged files ----
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     name = str(tmp_path / "none.npy")
-    with raises(pyfeed.MissingFileError, f"{name}: no such file or directory", also=FileNotFoundError):
+    with raises(pyfeed.errors.MissingFileError, f"{name}: no such file or directory", also=FileNotFoundError):
         open_files(name)
-    for kind in (pyfeed.FileError, OSError, FileNotFoundError):
+    for kind in (pyfeed.errors.FileError, OSError, FileNotFoundError):
         with pytest.raises(kind) as caught:
             open_files(name)
         error = caught.value
-        assert isinstance(error, pyfeed.FileError)
+        assert isinstance(error, pyfeed.errors.FileError)
         assert (error.errno, error.strerror) == (errno.ENOENT, os.strerror(errno.ENOENT))
         assert (error.filename, error.file) == (name, name)
         assert (error.offset, error.record, error.slot) == (None, None, None)
         again = pickle.loads(pickle.dumps(error))
         assert (type(again), str(again), again.errno, again.file) == (type(error), str(error), error.errno, name)
-    with pytest.raises(pyfeed.InvalidArgument, match="expected files that match, found none"):
+    with pytest.raises(pyfeed.errors.InvalidArgument, match="expected files that match, found none"):
         open_files(tmp_path / "*.npy")
 
 
@@ -351,7 +353,7 @@ def test_a_file_that_goes_before_its_turn(tmp_path: Path) -> None:
     files = save(tmp_path, 2, 2)
     reader = open_files(files, interleave=1, num_threads=1)
     files[1].unlink()
-    assert firsts_until(reader, pyfeed.MissingFileError) == [0, 1]
+    assert firsts_until(reader, pyfeed.errors.MissingFileError) == [0, 1]
     save(tmp_path, 2, 2)
     reader.reset()
     assert firsts(reader) == [0, 1, 100, 101]
@@ -367,14 +369,14 @@ def firsts_until(reader: Reader, kind: type[BaseException]) -> list[int]:
 @pytest.mark.parametrize(
     ("number", "kind", "built_in"),
     [
-        (errno.ENOENT, pyfeed.MissingFileError, FileNotFoundError),
-        (errno.EACCES, pyfeed.FilePermissionError, PermissionError),
-        (errno.EPERM, pyfeed.FilePermissionError, PermissionError),
-        (errno.EIO, pyfeed.FileError, OSError),
-        (errno.ENOSPC, pyfeed.FileError, OSError),
+        (errno.ENOENT, pyfeed.errors.MissingFileError, FileNotFoundError),
+        (errno.EACCES, pyfeed.errors.FilePermissionError, PermissionError),
+        (errno.EPERM, pyfeed.errors.FilePermissionError, PermissionError),
+        (errno.EIO, pyfeed.errors.FileError, OSError),
+        (errno.ENOSPC, pyfeed.errors.FileError, OSError),
     ],
 )
-def test_the_systems_numbers(number: int, kind: type[pyfeed.FileError], built_in: type[OSError]) -> None:
+def test_the_systems_numbers(number: int, kind: type[pyfeed.errors.FileError], built_in: type[OSError]) -> None:
     error = _file_error("f: why", number, "f")
     assert type(error) is kind
     assert isinstance(error, built_in)
@@ -386,11 +388,11 @@ def test_a_refusal_without_a_number(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy" / "y.npy", np.zeros(2))
     assert len(list(open_files(tmp_path / "x.npy"))) == 2
     error = _file_error("f: why", 0, None)
-    assert (type(error), str(error), error.errno, error.filename) == (pyfeed.FileError, "f: why", None, None)
+    assert (type(error), str(error), error.errno, error.filename) == (pyfeed.errors.FileError, "f: why", None, None)
 
 
 def damaged(folder: Path) -> Path:
-    """Records 0 to 9 in chunks of 3, the second chunk damaged."""
+    """Write the records 0 to 9 in chunks of 3, of which the second is damaged."""
     file = folder / "x.recordio"
     with open_writer(file, records_per_chunk=3) as writer:
         for i in range(10):
@@ -406,9 +408,9 @@ def test_damage_is_raised_in_its_place(tmp_path: Path) -> None:
     file = damaged(tmp_path)
     reader = open_files(file)
     for _ in range(2):
-        assert firsts_until(reader, pyfeed.CorruptRecordError) == [0, 1, 2]
+        assert firsts_until(reader, pyfeed.errors.CorruptRecordError) == [0, 1, 2]
         for call in (reader.read, reader.has_next, lambda: next(reader)):
-            with pytest.raises(pyfeed.CorruptRecordError) as caught:
+            with pytest.raises(pyfeed.errors.CorruptRecordError) as caught:
                 call()
             error = caught.value
             assert isinstance(error, ValueError)
@@ -436,24 +438,24 @@ def test_damage_that_is_skipped_is_told_of(tmp_path: Path) -> None:
 def test_a_first_file_that_is_something_else(tmp_path: Path) -> None:
     file = tmp_path / "x.npy"
     file.write_bytes(b"something else")
-    with pytest.raises(pyfeed.CorruptRecordError, match="expected an npy file") as caught:
+    with pytest.raises(pyfeed.errors.CorruptRecordError, match="expected an npy file") as caught:
         open_files(file)
     assert (caught.value.file, caught.value.offset, caught.value.record) == (str(file), 0, 0)
 
 
 def test_counters_of_files(tmp_path: Path) -> None:
     files = save(tmp_path, 50)
-    before = pyfeed.memory_stats()
+    before = pyfeed.diagnostics.memory_stats()
     mapped = open_files(files, io="map")
     mapped.read()
-    assert pyfeed.memory_stats()["live_mapped_bytes"] > before["live_mapped_bytes"]
+    assert pyfeed.diagnostics.memory_stats()["live_mapped_bytes"] > before["live_mapped_bytes"]
     read = open_files(files, io="read")
     row = read.read()
-    assert pyfeed.memory_stats()["live_file_bytes"] > before["live_file_bytes"]
+    assert pyfeed.diagnostics.memory_stats()["live_file_bytes"] > before["live_file_bytes"]
     assert firsts(mapped) == firsts(read) == list(range(1, 50))
     del mapped, read
     assert row[0].tolist() == [0, 0]
-    stats = pyfeed.memory_stats()
+    stats = pyfeed.diagnostics.memory_stats()
     assert stats["live_mapped_bytes"] == before["live_mapped_bytes"]
 
 
@@ -481,7 +483,7 @@ def test_what_is_written_can_be_read(tmp_path: Path, suffix: str) -> None:
     pipe = tmp_path / f"pipe.{suffix}"
     os.mkfifo(pipe)
     for num_threads in (0, 2):
-        # The writer opens it once, and writes when somebody reads: who reads must stay.
+        # The writer opens the pipe once, and can write only while a reader has it open.
         written = Background(lambda: pipe.write_bytes(file.read_bytes()))
         reader = open_files(pipe, num_threads=num_threads, **reading.get(suffix, {}))
         assert firsts(reader) == [0, 1, 2, 3, 4]
@@ -532,11 +534,11 @@ def test_a_file_is_there_when_it_is_complete(tmp_path: Path) -> None:
     writer.abort()
     assert np.load(file).tolist() == [[0, 1]]
     assert [p.name for p in tmp_path.iterdir()] == ["x.npy"]
-    with raises(pyfeed.StateError, "write: expected an open writer, found a closed one", also=RuntimeError):
+    with raises(pyfeed.errors.StateError, "write: expected an open writer, found a closed one", also=RuntimeError):
         writer.write((np.arange(2),))
 
 
-def write_and_raise(writer: pyfeed.Writer, error: BaseException) -> None:
+def write_and_raise(writer: pyfeed.formats.Writer, error: BaseException) -> None:
     writer.write((np.float64(1),))
     raise error
 
@@ -570,18 +572,18 @@ def test_after_a_tuple_that_could_not_be_written(tmp_path: Path) -> None:
     file = tmp_path / "x.npy"
     writer = open_writer(file)
     writer.write((np.zeros(3),))
-    with pytest.raises(pyfeed.DTypeError, match="expected an array"):
-        writer.write((3,))  # nothing was begun
+    with pytest.raises(pyfeed.errors.DTypeError, match="expected an array"):
+        writer.write((3,))  # refused before the file is begun
     writer.write((np.ones(3),))
-    with pytest.raises(pyfeed.ShapeError) as caught:
+    with pytest.raises(pyfeed.errors.ShapeError) as caught:
         writer.write((np.zeros(4),))
     assert caught.value.slot == 0
     message = "expected an open writer, found one whose last write failed: abort() is all that is left"
-    with raises(pyfeed.StateError, f"write: {message}"):
+    with raises(pyfeed.errors.StateError, f"write: {message}"):
         writer.write((np.zeros(3),))
-    with raises(pyfeed.StateError, f"close: {message}"):
+    with raises(pyfeed.errors.StateError, f"close: {message}"):
         writer.close()
-    with raises(pyfeed.StateError, f"close: {message}"), writer:
+    with raises(pyfeed.errors.StateError, f"close: {message}"), writer:
         pass
     assert writer.closed
     assert list(tmp_path.iterdir()) == []
@@ -597,25 +599,25 @@ def test_a_writer_that_is_forgotten(tmp_path: Path) -> None:
 
 
 def test_writers_that_cannot_be_made(tmp_path: Path) -> None:
-    with pytest.raises(pyfeed.MissingFileError) as missing:
+    with pytest.raises(pyfeed.errors.MissingFileError) as missing:
         open_writer(tmp_path / "none" / "x.npy")
     assert missing.value.errno == errno.ENOENT
     assert missing.value.filename is not None
-    with pytest.raises(pyfeed.InvalidArgument, match="the formats are"):
+    with pytest.raises(pyfeed.errors.InvalidArgument, match="the formats are"):
         open_writer(tmp_path / "x.what")
-    with pytest.raises(pyfeed.InvalidArgument, match="unknown field"):
+    with pytest.raises(pyfeed.errors.InvalidArgument, match="unknown field"):
         open_writer(tmp_path / "x.npy", what=1)
-    with raises(pyfeed.SlotCountError, "names: expected 1, one a slot, found 2"):
+    with raises(pyfeed.errors.SlotCountError, "names: expected 1, one for each slot, found 2"):
         open_writer(tmp_path / "x.npy", shapes=[(2,)], names=["a", "b"])
     with pytest.raises(TypeError, match="filename: expected a str or path, found"):
         open_writer(b"x.npy")  # type: ignore[arg-type]
-    with pytest.raises(pyfeed.InvalidArgument, match="filename: expected a name that utf-8 can encode"):
+    with pytest.raises(pyfeed.errors.InvalidArgument, match="filename: expected a name that utf-8 can encode"):
         open_writer("\ud800.npy")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_disk_that_is_full(tmp_path: Path) -> None:
-    """The system's limit stands for the disk's."""
+    """The test uses the process's limit of file sizes in place of a full disk."""
     (out,) = run(
         f"""
         import errno, resource
@@ -661,11 +663,11 @@ def test_what_is_read_can_be_written_on(tmp_path: Path) -> None:
 
 
 def test_formats() -> None:
-    tags = [f.tag for f in pyfeed.formats()]
+    tags = [f.tag for f in pyfeed.formats.list_formats()]
     assert tags == sorted(tags)
     assert {"csv", "idx", "npy", "npz", "raw", "recordio", "tar", "tfrecord", "tsv"} <= set(tags)
-    (npy,) = (f for f in pyfeed.formats() if f.tag == "npy")
-    assert npy == pyfeed.Format("npy", (".npy",), True)
+    (npy,) = (f for f in pyfeed.formats.list_formats() if f.tag == "npy")
+    assert npy == pyfeed.formats.Format("npy", (".npy",), True)
 
 
 def unique() -> str:
@@ -676,7 +678,7 @@ Function = Callable[..., Iterator[Any]]
 
 
 def opened(folder: Path, function: Function, *, number: int = 1, shapes: Any = ((2,),), **options: Any) -> Reader:
-    """A reader of `number` files of a format that the function reads."""
+    """Return a reader of `number` files of a format that the function reads."""
     tag = unique()
     register_format(tag, [f".{tag}"], shapes=shapes)(function)
     for i in range(number):
@@ -710,7 +712,7 @@ def count_to(n: int) -> Function:
 
 
 def none_alive() -> bool:
-    """No file of a format is being read."""
+    """Return whether no file of a Python format is being read."""
     names = [t.name for t in threading.enumerate()]
     return not any(n.startswith("pyfeed-") and not n.startswith("pyfeed-format-") for n in names)
 
@@ -730,14 +732,14 @@ def test_a_format_of_ones_own(tmp_path: Path) -> None:
         assert firsts(reader) == [10, 11, 12]
         reader.reset()
     assert {Path(p).parent for p in paths} == {tmp_path}
-    (own,) = (f for f in pyfeed.formats() if "." + f.tag == Path(paths[0]).suffix)
-    assert own == pyfeed.Format(own.tag, ("." + own.tag,), False)
-    with pytest.raises(pyfeed.UnsupportedError, match="is only read"):
+    (own,) = (f for f in pyfeed.formats.list_formats() if "." + f.tag == Path(paths[0]).suffix)
+    assert own == pyfeed.formats.Format(own.tag, ("." + own.tag,), False)
+    with pytest.raises(pyfeed.errors.UnsupportedError, match="is only read"):
         open_writer(paths[0])
 
 
 def test_many_files_at_a_time(tmp_path: Path) -> None:
-    """As many as are read in turn are open, each with a thread of its own."""
+    """All interleaved files are open at the same time, each with its own thread."""
     everyone = threading.Barrier(5)
 
     def function(path: str) -> Iterator[Any]:
@@ -799,7 +801,7 @@ def test_an_exception_of_a_format_is_the_very_one(tmp_path: Path) -> None:
             assert len(frames) < 8
         reader.reset()
     fails = False
-    error = None  # the function stays for good, and what it refers to
+    error = None  # the function stays registered, with all objects that it refers to
     reader.reset()
     assert firsts(reader) == [0, 1]
 
@@ -822,7 +824,7 @@ def test_an_exception_is_not_kept_longer_than_the_reader(tmp_path: Path, monkeyp
     class Marked(Exception):
         pass
 
-    # Where the thread finds the reader gone already, its exception goes there; pytest's would keep it.
+    # If the reader is gone already, the thread's exception goes to this hook. pytest's own hook would keep it.
     monkeypatch.setattr(threading, "excepthook", lambda unread: None)
 
     references: list[weakref.ref[Marked]] = []
@@ -868,13 +870,13 @@ def test_functions_that_raise_stop_iteration(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("item", "kind"),
     [
-        ((np.zeros(3),), pyfeed.ShapeError),
-        ((np.zeros(2), np.zeros(2)), pyfeed.SlotCountError),
-        ((3,), pyfeed.DTypeError),
-        (3, pyfeed.DTypeError),
+        ((np.zeros(3),), pyfeed.errors.ShapeError),
+        ((np.zeros(2), np.zeros(2)), pyfeed.errors.SlotCountError),
+        ((3,), pyfeed.errors.DTypeError),
+        (3, pyfeed.errors.DTypeError),
     ],
 )
-def test_tuples_that_do_not_fit(tmp_path: Path, item: Any, kind: type[pyfeed.Error]) -> None:
+def test_tuples_that_do_not_fit(tmp_path: Path, item: Any, kind: type[pyfeed.errors.Error]) -> None:
     reader = opened(tmp_path, lambda path: iter([(np.zeros(2),), item]))
     assert reader.read()[0].tolist() == [0, 0]
     with pytest.raises(kind):
@@ -949,7 +951,7 @@ def test_a_reader_that_goes_while_its_function_is_busy(tmp_path: Path) -> None:
         waiting = Background(reader.read)
         wait_for_readers(reader)
         reader.reset()
-        with pytest.raises(pyfeed.Cancelled):
+        with pytest.raises(pyfeed.errors.Cancelled):
             waiting.result()
         busy.clear()
     reader.read()
@@ -964,23 +966,23 @@ def test_a_format_that_does_not_say_what_it_holds(tmp_path: Path) -> None:
     tag = unique()
     register_format(tag)(count_to(2))
     (tmp_path / "x").write_bytes(b"")
-    with pytest.raises(pyfeed.InvalidArgument, match="does not say what its instances look like: give slots"):
+    with pytest.raises(pyfeed.errors.InvalidArgument, match="does not say what its instances look like: give slots"):
         open_files(tmp_path / "x", format=tag)
     assert firsts(open_files(tmp_path / "x", format=tag, shapes=[(2,)])) == [0, 1]
 
 
 def test_formats_that_are_refused() -> None:
-    with raises(pyfeed.StateError, 'register: there is a format "npy" already'):
+    with raises(pyfeed.errors.StateError, 'register: there is a format "npy" already'):
         register_format("npy")(count_to(1))
-    with pytest.raises(pyfeed.StateError, match=r"the suffix .npy is that of format"):
+    with pytest.raises(pyfeed.errors.StateError, match=r"the suffix .npy is that of format"):
         register_format(unique(), [".npy"])(count_to(1))
-    with pytest.raises(pyfeed.InvalidArgument, match="expected a tag without any of"):
+    with pytest.raises(pyfeed.errors.InvalidArgument, match="expected a tag without any of"):
         register_format("a:b")(count_to(1))
-    with pytest.raises(pyfeed.InvalidArgument, match="expected suffixes such as"):
+    with pytest.raises(pyfeed.errors.InvalidArgument, match="expected suffixes such as"):
         register_format(unique(), ["npy"])(count_to(1))
-    with raises(pyfeed.InvalidArgument, "suffixes: expected at most 64, found 65"):
+    with raises(pyfeed.errors.InvalidArgument, "suffixes: expected at most 64, found 65"):
         register_format(unique(), [f".s{i}" for i in range(65)])(count_to(1))
-    with pytest.raises(pyfeed.ShapeError):
+    with pytest.raises(pyfeed.errors.ShapeError):
         register_format(unique(), shapes=[(2,) * 9])(count_to(1))
     tag = unique()
     register_format(tag)(count_to(1))
@@ -988,9 +990,9 @@ def test_formats_that_are_refused() -> None:
     def other(path: str) -> Iterator[Any]:
         yield ()
 
-    with pytest.raises(pyfeed.StateError, match="already"):
+    with pytest.raises(pyfeed.errors.StateError, match="already"):
         register_format(tag)(other)
-    with pytest.raises(pyfeed.StateError, match="already"):
+    with pytest.raises(pyfeed.errors.StateError, match="already"):
         register_format(tag, [".more"])(count_to(1))
 
 
@@ -1009,7 +1011,7 @@ folder = tempfile.TemporaryDirectory()
 file = folder.name + "/x.mine"
 open(file, "w").close()
 
-@pyfeed.register_format("mine", [".mine"], shapes=[(2,)])
+@pyfeed.formats.register_format("mine", [".mine"], shapes=[(2,)])
 def mine(path, n=None):
     i = 0
     while n is None or i < n:
@@ -1030,7 +1032,7 @@ reader = pyfeed.open_files(file, n=1, num_threads={num_threads})
 reader.read()
 try:
     reader.read(timeout=0.01)
-except pyfeed.Timeout:
+except pyfeed.errors.Timeout:
     say("timeout")
 when_waiting(2, lambda: os.kill(os.getpid(), signal.SIGINT))
 try:
@@ -1070,8 +1072,8 @@ calls = {{
     "open_files": lambda: pyfeed.open_files(file),
     "random_data": lambda: pyfeed.random_data([()]),
     "list_files": lambda: pyfeed.list_files(file),
-    "formats": lambda: pyfeed.formats(),
-    "register_format": lambda: pyfeed.register_format("other")(mine),
+    "formats": lambda: pyfeed.formats.list_formats(),
+    "register_format": lambda: pyfeed.formats.register_format("other")(mine),
     "open_writer": lambda: pyfeed.open_writer({str(tmp_path / "z.npy")!r}),
     "close": lambda: writer.close(),
     "stats": lambda: reader.stats(),
@@ -1086,7 +1088,7 @@ if pid == 0:
         try:
             call()
             say(name, "no error")
-        except pyfeed.ForkError:
+        except pyfeed.errors.ForkError:
             pass
         except BaseException as error:
             say(name, repr(error))

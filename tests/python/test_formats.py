@@ -1,4 +1,4 @@
-"""Formats against those who made them: they read what we write, we read what they write, and nobody reads damage."""
+"""Formats, tested with other libraries: each side reads the files of the other. Damaged files are refused."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ import numpy as np
 import pytest
 import tfrecord
 import webdataset
+from pyfeed.typing import Slot
 
 import pyfeed
 from pyfeed import (
     LoDTensor,
-    Slot,
     open_csv,
     open_files,
     open_idx,
@@ -45,7 +45,7 @@ IO = ["map", "read"]
 
 
 def some(dtype: str, shape: tuple[int, ...]) -> Array:
-    """Any bits, NaNs and denormals among them."""
+    """Return random bits, which include NaNs and denormals."""
     random = np.random.default_rng(len(shape))
     if dtype == "bool":
         return random.integers(0, 2, shape).astype(bool)
@@ -57,13 +57,13 @@ def swapped(array: Array) -> Array:
 
 
 def column(reader: pyfeed.Reader, slot: int = 0) -> list[Any]:
-    """A slot of the rest of the pass; bytes as bytes."""
+    """Return a slot of the rest of the pass, with byte strings as bytes."""
     out = [row[slot] for row in reader]
     return [x.bytes_list()[0] if isinstance(x, LoDTensor) else x for x in out]
 
 
 def rows_of(reader: pyfeed.Reader, array: Array) -> None:
-    """What is left of the pass is the rows of an array."""
+    """Expect the rest of the pass to be the rows of an array."""
     found = column(reader)
     assert len(found) == len(array)
     for row, expected in zip(found, array, strict=True):
@@ -91,7 +91,7 @@ def test_npy_by_numpy(tmp_path: Path, dtype: str, io: str) -> None:
 def test_versions_of_npy(tmp_path: Path, version: tuple[int, int]) -> None:
     array = some("float32", (3, 2))
     with open(tmp_path / "a.npy", "wb") as file, warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that older readers may not know the version
+        warnings.simplefilter("ignore", UserWarning)  # the warning that older readers may not know the version
         np.lib.format.write_array(file, array, version=version)
     rows_of(open_npy(tmp_path / "a.npy"), array)
 
@@ -111,7 +111,7 @@ def test_npy_without_dimensions_and_without_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize("array", [np.array([1, "a"], object), np.array(["abc"]), np.array([1], "M8[s]")])
 def test_npy_of_what_is_no_number(tmp_path: Path, array: Array) -> None:
     np.save(tmp_path / "a.npy", array, allow_pickle=True)
-    with pytest.raises(pyfeed.DTypeError, match=r"a\.npy, byte 20: dtype: expected a bool, an integer, a float"):
+    with pytest.raises(pyfeed.errors.DTypeError, match=r"a\.npy, byte 20: dtype: expected a bool, an integer, a float"):
         open_npy(tmp_path / "a.npy")
 
 
@@ -171,7 +171,7 @@ RECORDS = [b"", b"a", bytes(range(256)), b"long" * 5000, b"last"]
 
 
 def frame(record: bytes) -> bytes:
-    """A record as TensorFlow frames it: sizes and contents each with a masked CRC-32C."""
+    """Frame a record as TensorFlow does: the size and the contents each have a masked CRC-32C."""
     size = struct.pack("<Q", len(record))
     return b"".join(
         (size, struct.pack("<I", reference.masked(size)), record, struct.pack("<I", reference.masked(record)))
@@ -194,7 +194,7 @@ def test_raw_records_of_tfrecord(tmp_path: Path, compression: str, io: str) -> N
             writer.write((record,))
     data = (tmp_path / "b.tfrecord").read_bytes()
     assert UNPACK[compression](data) == framed
-    if compression != "zlib":  # the package has none
+    if compression != "zlib":  # the package tfrecord does not support it
         theirs = tfrecord.tfrecord_iterator(
             str(tmp_path / "b.tfrecord"), compression_type="gzip" if compression == "gzip" else None
         )
@@ -277,14 +277,14 @@ def test_examples_that_do_not_fit(tmp_path: Path) -> None:
     writer.close()
     file = tmp_path / "a.tfrecord"
     with raises(
-        pyfeed.ShapeError,
+        pyfeed.errors.ShapeError,
         f'{file}, byte 0, record 0: slot 0: feature "a": expected 3 int64s, shape [3], found 2',
         slot=0,
     ):
         open_tfrecord(file, features={"a": {"dtype": "int64", "shape": (3,)}}).read()
-    with pytest.raises(pyfeed.Error, match=r'feature "a"'):
+    with pytest.raises(pyfeed.errors.Error, match=r'feature "a"'):
         open_tfrecord(file, features={"a": "float32"}).read()
-    with pytest.raises(pyfeed.Error, match=r'feature "b"'):
+    with pytest.raises(pyfeed.errors.Error, match=r'feature "b"'):
         open_tfrecord(file, features={"b": "int64"}).read()
 
 
@@ -482,7 +482,7 @@ def test_a_fifo_of_csv_tells_dtypes_by_what_comes_first(tmp_path: Path) -> None:
 def test_integers_of_csv_become_no_floats(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,x\n1,2\n18446744073709551617,3\n")
     with pytest.raises(
-        pyfeed.DTypeError,
+        pyfeed.errors.DTypeError,
         match=r'byte 9, record 1: line 3, column "id": expected integers that int64 or uint64 holds, found '
         r'"18446744073709551617"; say what it holds by columns=\[\{"columns": "id", "dtype": "float64"\}, ',
     ):
@@ -496,11 +496,11 @@ def test_csv_that_needs_another_dtype_later_is_not_skipped(tmp_path: Path) -> No
     (tmp_path / "b.csv").write_text("x\n2\n2.5\n")
     reader = pyfeed.open_files([tmp_path / "a.csv", tmp_path / "b.csv"], interleave=1, on_corrupt="skip")
     assert [reader.read()[0].item() for _ in range(2)] == [1, 2]
-    with pytest.raises(pyfeed.DTypeError, match=r'found "2\.5"; the dtype is that of the first MiB') as caught:
+    with pytest.raises(pyfeed.errors.DTypeError, match=r'found "2\.5"; the dtype is that of the first MiB') as caught:
         reader.read()
     assert (caught.value.file, caught.value.record, caught.value.slot) == (str(tmp_path / "b.csv"), 1, 0)
     assert reader.stats()["details"]["corrupt"] == 0
-    # A dtype that is given is not inferred: there, what does not fit is damage.
+    # The dtype is given here, not inferred. A value that does not fit it counts as damage.
     reader = open_csv(
         [tmp_path / "a.csv", tmp_path / "b.csv"], column_dtypes={"x": "int64"}, interleave=1, on_corrupt="skip"
     )
@@ -595,7 +595,7 @@ def test_a_damaged_first_record_of_recordio_makes_no_bytes(tmp_path: Path, at: i
     damaged = bytearray(records[0])
     damaged[at] ^= 0x40
     (tmp_path / "a.recordio").write_bytes(reference.encode([bytes(damaged), *records[1:]]))
-    with pytest.raises(pyfeed.CorruptRecordError, match=r'say so by the option records: "bytes"') as caught:
+    with pytest.raises(pyfeed.errors.CorruptRecordError, match=r'say so by the option records: "bytes"') as caught:
         pyfeed.open_files(tmp_path / "a.recordio")
     assert caught.value.record == 0
     reader = pyfeed.open_files(tmp_path / "a.recordio", on_corrupt="skip")
@@ -681,20 +681,20 @@ CHECKED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 }
 
 
-def read_until_damage(path: Path, **options: Any) -> tuple[list[Any], pyfeed.CorruptRecordError | None]:
+def read_until_damage(path: Path, **options: Any) -> tuple[list[Any], pyfeed.errors.CorruptRecordError | None]:
     found: list[Any] = []
     try:
         reader = open_files(path, num_threads=0, **options)
         for (x,) in reader:
             found += x.bytes_list() if isinstance(x, LoDTensor) else [x]
-    except pyfeed.CorruptRecordError as error:
+    except pyfeed.errors.CorruptRecordError as error:
         return found, error
     return found, None
 
 
 @pytest.mark.parametrize("name", CHECKED)
 def test_wherever_a_file_is_cut_no_wrong_data(tmp_path: Path, name: str) -> None:
-    """A file that is cut between its records is whole, where nothing in the format says how many there are."""
+    """A file that is cut between two records is valid, unless the format stores the number of records."""
     suffix, writing, reading = CHECKED[name]
     path = tmp_path / f"a.{suffix}"
     write_small(path, **writing)
@@ -712,7 +712,7 @@ def test_wherever_a_file_is_cut_no_wrong_data(tmp_path: Path, name: str) -> None
             assert error.file == str(path)
             assert error.offset is not None
             assert error.offset >= 0
-    # Without bytes nothing is wrong, but for a table of text, which has names of columns.
+    # An empty file is valid, except as CSV, which needs the names of the columns.
     assert whole == {"tfrecord": 4 if not writing else 1, "recordio": 4, "csv": 0}[suffix]
 
 
@@ -726,17 +726,17 @@ def test_whichever_byte_is_wrong_no_wrong_data(tmp_path: Path, name: str) -> Non
         path.write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
         try:
             found, error = read_until_damage(path, **reading)
-        except pyfeed.Error:
-            continue  # what the first bytes tell is no format that there is
+        except pyfeed.errors.Error:
+            continue  # the changed first bytes name a format that does not exist
         assert error is not None or found == SMALL
-        if suffix != "csv":  # whose checksum is at the end, behind what has been read by then
+        if suffix != "csv":  # gzip's checksum is at the end, so wrong records are read before the error
             assert found == SMALL[: len(found)]
 
 
 @pytest.mark.parametrize("suffix", ["npy", "npz", "idx", "raw", "tar"])
 @pytest.mark.parametrize("io", IO)
 def test_wherever_a_file_is_cut(tmp_path: Path, suffix: str, io: str) -> None:
-    """Without checksums: what is not there is missed all the same."""
+    """Formats without checksums report missing bytes too."""
     array = np.arange(12, dtype="int32").reshape(4, 3)
     path = tmp_path / f"a.{suffix}"
     reading: dict[str, Any] = {"shapes": [(3,)], "dtypes": ["int32"]} if suffix == "raw" else {}
@@ -755,7 +755,7 @@ def test_wherever_a_file_is_cut(tmp_path: Path, suffix: str, io: str) -> None:
             assert len(found) == (4 if suffix == "tar" else size // 12)
         else:
             assert error.file == str(path)
-    # A tar file ends with a block of zeros, whatever comes behind it; of raw records nobody says how many there are.
+    # A tar file ends at its first block of zeros, so bytes after it may be cut. A raw file has no number of records.
     assert [size for size in whole if size < 4608] == ([0, 12, 24, 36] if suffix == "raw" else [])
 
 
@@ -763,12 +763,12 @@ def test_damage_is_raised_with_its_place(tmp_path: Path) -> None:
     file = tmp_path / "a.recordio"
     write_small(file, layout="go", compression="none", records_per_chunk=1)
     data = bytearray(file.read_bytes())
-    data[29 + 24] ^= 1  # the second chunk's first byte: 20 of its header, 4 of the record's size
+    data[29 + 24] ^= 1  # the first byte of the second chunk's record, after 20 bytes of header and 4 of size
     file.write_bytes(data)
     reader = open_recordio(file)
     assert reader.read()[0].bytes_list() == [b"first"]
     for _ in range(2):
-        with pytest.raises(pyfeed.CorruptRecordError, match="checksum of a chunk: expected") as caught:
+        with pytest.raises(pyfeed.errors.CorruptRecordError, match="checksum of a chunk: expected") as caught:
             reader.read()
         assert (caught.value.file, caught.value.offset, caught.value.record) == (str(file), 29, 1)
         assert str(caught.value).startswith(f"{file}, byte 29, record 1: ")
@@ -779,10 +779,10 @@ def test_damage_is_raised_with_its_place(tmp_path: Path) -> None:
     for pass_id in (1, 2):
         assert column(reader) == [b"first", b"", b"4" * 20]
         details = reader.stats()["details"]
-        assert details["corrupt"] == len(details["ledger"]) == pass_id
-        for place in details["ledger"]:
-            assert place["reason"].startswith("checksum of a chunk: expected ")
-            assert (place["file"], place["offset"], place["record"]) == (str(file), 29, 1)
+        assert details["corrupt"] == pass_id
+        (place,) = details["ledger"]  # listed once, whatever the number of passes
+        assert place["reason"].startswith("checksum of a chunk: expected ")
+        assert (place["file"], place["offset"], place["record"], place["times"]) == (str(file), 29, 1, pass_id)
         reader.reset()
 
 
@@ -790,10 +790,10 @@ def test_damage_of_other_formats_is_skipped(tmp_path: Path) -> None:
     record = tmp_path / "a.tfrecord"
     write_small(record)
     data = bytearray(record.read_bytes())
-    at = 16 + 5  # behind the first record
+    at = 16 + 5  # the end of the first record
     data[at + 12] ^= 1
     record.write_bytes(data)
-    with pytest.raises(pyfeed.CorruptRecordError) as caught:
+    with pytest.raises(pyfeed.errors.CorruptRecordError) as caught:
         list(open_tfrecord(record))
     assert (caught.value.file, caught.value.record) == (str(record), 1)
     reader = open_tfrecord(record, on_corrupt="skip")
@@ -814,9 +814,9 @@ def test_damage_of_other_formats_is_skipped(tmp_path: Path) -> None:
         for i in range(5):
             add(made, f"{i}.bin", b"%d" % i)
     data = bytearray(archive.read_bytes())
-    data[1024] ^= 1  # the second header: a name that its checksum does not fit
+    data[1024] ^= 1  # changes the name in the second header, whose checksum is then wrong
     archive.write_bytes(data)
-    with pytest.raises(pyfeed.CorruptRecordError) as caught:
+    with pytest.raises(pyfeed.errors.CorruptRecordError) as caught:
         list(open_tar(archive, fields=["bin"]))
     assert (caught.value.file, caught.value.offset, caught.value.record) == (str(archive), 1024, 1)
     reader = open_tar(archive, on_corrupt="skip")
@@ -835,5 +835,5 @@ def test_optional_members_of_tar_files(tmp_path: Path) -> None:
         for text, label, score, image in pyfeed.open_tar(tmp_path / "*.tar", fields=fields)
     ]
     assert str(found) == "[([b'a'], -1, nan, [b'']), ([b'b'], 3, nan, [b''])]"
-    with pytest.raises(pyfeed.InvalidArgument, match="default: expected an integer, int64"):
+    with pytest.raises(pyfeed.errors.InvalidArgument, match="default: expected an integer, int64"):
         pyfeed.open_tar(tmp_path / "1.tar", fields=[{"name": "cls", "optional": True}])

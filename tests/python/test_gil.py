@@ -1,4 +1,4 @@
-"""Nobody who waits or copies keeps Python's other threads from running."""
+"""Calls that wait or copy do not keep Python's other threads from running."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from pyfeed import Scope, py_array_reader
 from .support import Background, feed, tuple_of, wait_for_consumers, wait_for_producers
 
 LARGE = 64 << 20
-WINDOW = 0.1  # seconds
-WANTED = 0.8  # of the idle rate
+WINDOW = 0.1  # seconds of one measurement
+WANTED = 0.8  # the required share of the idle rate
 
 
 class Counter:
-    """A thread that only counts."""
+    """A thread that counts without a pause."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -37,7 +37,7 @@ class Counter:
             self.count += 1
 
     def _no_processor(self) -> float:
-        """Seconds that the thread could have run, but others had all the processors."""
+        """Return the seconds in which the thread was ready to run but had no processor."""
         try:
             with open(f"/proc/self/task/{self.thread.native_id}/schedstat") as file:
                 return int(file.read().split()[1]) / 1e9
@@ -45,7 +45,7 @@ class Counter:
             return 0
 
     def rate(self) -> float:
-        """Counts a second of those in which there was a processor for it: others use the machine too."""
+        """Return the counts a second, without the time in which other programs kept the thread from a processor."""
         count, start, without = self.count, time.perf_counter(), self._no_processor()
         time.sleep(WINDOW)
         taken = time.perf_counter() - start - (self._no_processor() - without)
@@ -61,7 +61,7 @@ def counter() -> Iterator[Counter]:
 
 
 class Work:
-    """Calls something again and again in a thread, and can stand still."""
+    """Repeats each call in a thread of its own, and can be paused."""
 
     def __init__(self, *calls: Callable[[], object]) -> None:
         self.go = threading.Event()
@@ -93,7 +93,7 @@ class Work:
 
 
 def share(counter: Counter, begin: Callable[[], object], end: Callable[[], object]) -> float:
-    """The rate of counting beside something, as a share of its rate alone, in windows by turns."""
+    """Return the rate of counting beside some work, as a share of the rate without it. The two alternate."""
     shares = []
     for _ in range(3):
         alone = counter.rate()
@@ -105,7 +105,7 @@ def share(counter: Counter, begin: Callable[[], object], end: Callable[[], objec
 
 
 def best_share(counter: Counter, begin: Callable[[], object], end: Callable[[], object], tries: int = 10) -> float:
-    """What disturbs a measurement makes it worse, never better: the best one counts."""
+    """Return the best of several measurements, since disturbances only make a measurement worse."""
     best = 0.0
     for _ in range(tries):
         best = max(best, share(counter, begin, end))
@@ -116,8 +116,11 @@ def best_share(counter: Counter, begin: Callable[[], object], end: Callable[[], 
 
 
 def best_share_beside(counter: Counter, *calls: Callable[[], object], tries: int = 3) -> float:
-    """Where processors or memory are too few even for a copy beside the counting, another process that
-    copies stands in for the work while the counting is measured alone: what is left is the GIL."""
+    """Expect the counting to keep its rate beside the work.
+
+    A machine may have too few processors, or too little memory bandwidth, for the counting and a copy together. Then
+    another process copies while the counting is measured without the work, so that only the GIL makes a difference.
+    """
     work = Work(*calls)
     work.pause()
     best = best_share(counter, work.go.set, work.pause, tries)
@@ -220,7 +223,7 @@ def test_counting_beside_threads_that_wait(counter: Counter, place: str) -> None
 
     def until_timeout(call: Callable[[], object]) -> Callable[[], None]:
         def run() -> None:
-            with pytest.raises(pyfeed.Timeout):
+            with pytest.raises(pyfeed.errors.Timeout):
                 call()
 
         return run
@@ -245,7 +248,7 @@ def test_counting_beside_threads_that_wait_for_ever(counter: Counter) -> None:
         full.push(tuple_of(0))
         empty.reopen()
         for each in waiting:
-            with pytest.raises((pyfeed.QueueClosed, pyfeed.EndOfData)):
+            with pytest.raises((pyfeed.errors.QueueClosed, pyfeed.errors.EndOfData)):
                 each.result()
         waiting.clear()
 

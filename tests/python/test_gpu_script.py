@@ -1,4 +1,4 @@
-"""benchmarks/gpu.py is run by hand, on a machine that is there for minutes: it has to be right before."""
+"""benchmarks/gpu.py, on emulated devices. It is run by hand, on machines with limited time, so it must work at once."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pytest
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
 PARTS = ["tests", "torch", "cupy", "jax", "bandwidth", "overlap", "next", "peers", "stress"]
-METRICS = {"tests", "bandwidth", "overlap", "next", "peers", "stress"}  # these need nothing but NumPy
+METRICS = {"tests", "bandwidth", "overlap", "next", "peers", "stress"}  # parts that need only NumPy
 
 
 def run(out: Path, *options: str, status: int, **environment: str) -> tuple[str, dict[str, Any]]:
-    """Its output, and the results in gpu.json."""
+    """Run the script; return its output and the results in gpu.json."""
     done = subprocess.run(
         [sys.executable, str(SCRIPT), "--out", str(out), *options],
         env={**os.environ, **environment},
@@ -41,7 +41,7 @@ def test_every_part_runs_on_emulated_devices(tmp_path: Path) -> None:
         assert "memory is given back" in [check["check"] for check in part["checks"]]
         assert len(part["metrics"]) + len(part["missing"]) > 0
         assert name not in METRICS or part["metrics"]
-        assert not any(metric["goal"] for metric in part["metrics"])  # emulation shows nothing about GPUs
+        assert not any(metric["goal"] for metric in part["metrics"])  # emulation does not show a GPU's speed
         assert f"\n{name}: done, " in output
     assert f"{len(PARTS)} of {len(PARTS)} parts are right; all of it is in {tmp_path}" in output
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]

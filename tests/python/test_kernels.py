@@ -1,4 +1,4 @@
-"""Kernels: what they are given, what they give, and how they fail."""
+"""Kernels: inputs, outputs and failures."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pyfeed.program import Executor, Program, layers, program_guard
+from pyfeed.program.kernels import Kernel, kernel, list_kernels, register_kernel
 
 import pyfeed
-from pyfeed import Executor, Kernel, LoDTensor, Program, Scope, kernel, kernels, layers, program_guard, register_kernel
+from pyfeed import LoDTensor, Scope
 
 from .support import Array, Background, raises, run, same, together, wait_until
 
@@ -28,7 +30,7 @@ def calling(
     declare: dict[str, tuple[Any, Any]] | None = None,
     executor: Executor | None = None,
 ) -> tuple[Any, ...]:
-    """What comes of a program that calls a kernel once. In-place outputs are named after the inputs: "0", "1"."""
+    """Run a program that calls a kernel once; return the outputs. Outputs in place have the inputs' names "0", "1"."""
     program, name = Program(), pyfeed.unique_name.generate("kernel")
     with program_guard(program, Program()):
         for i in range(len(inputs)):
@@ -41,7 +43,7 @@ def calling(
         return (executor or Executor()).run(program, Scope(), {str(i): x for i, x in enumerate(inputs)}, fetch)
 
 
-# ---- What goes in and out ----
+# ---- Inputs and outputs ----
 
 
 def test_arrays_go_in_and_out() -> None:
@@ -101,7 +103,7 @@ def test_in_place_outputs() -> None:
         found = calling(f, x, y, outputs=["0", "1"])
         same(found[0], x + 1)
         same(found[1], y[::-1].copy())
-    for i, expected in enumerate([x, y] * 2):  # what the kernel has seen stays as it was
+    for i, expected in enumerate([x, y] * 2):  # the inputs that the kernel has kept are unchanged
         same(kept[i], expected)
     # An output may change its shape and type.
     same(calling(lambda x: np.zeros((2, 2), bool), x, outputs="0")[0], np.zeros((2, 2), bool))
@@ -157,13 +159,13 @@ def test_numbers_of_outputs() -> None:
     with program_guard(Program()):
         assert layers.call("k") == []
         assert len(layers.call("k", outputs=3)) == 3
-        assert isinstance(layers.call("k", outputs=1), pyfeed.Variable)
-        with raises(pyfeed.InvalidArgument, "outputs: expected at least 0, found -1", also=ValueError):
+        assert isinstance(layers.call("k", outputs=1), pyfeed.program.Variable)
+        with raises(pyfeed.errors.InvalidArgument, "outputs: expected at least 0, found -1", also=ValueError):
             layers.call("k", outputs=-1)
         deep: dict[str, Any] = {}
         for _ in range(40):
             deep = {"deeper": deep}
-        with pytest.raises(pyfeed.Error):
+        with pytest.raises(pyfeed.errors.Error):
             layers.call("k", attributes=deep)
 
 
@@ -171,7 +173,7 @@ def test_numbers_of_outputs() -> None:
 
 
 def test_names() -> None:
-    before = kernels()
+    before = list_kernels()
 
     @kernel
     def by_its_name(x: int) -> int:
@@ -182,7 +184,7 @@ def test_names() -> None:
     def f() -> None:
         pass
 
-    assert set(kernels()) - set(before) == {"by_its_name", "by another name"}
+    assert set(list_kernels()) - set(before) == {"by_its_name", "by another name"}
     assert by_its_name(4) == 8
     assert (by_its_name.name, by_its_name.__doc__, f.name) == ("by_its_name", "Doubles.", "by another name")
     assert repr(f) == "<Kernel 'by another name'>"
@@ -192,22 +194,22 @@ def test_names() -> None:
         each.close()
         assert each.closed
     assert repr(f) == "<Kernel 'by another name', closed>"
-    assert kernels() == before
+    assert list_kernels() == before
 
 
 def test_a_name_that_is_taken() -> None:
     with register_kernel("taken", lambda: None):
-        with raises(pyfeed.StateError, 'kernel "taken": there is one of that name', also=RuntimeError):
+        with raises(pyfeed.errors.StateError, 'kernel "taken": there is one of that name', also=RuntimeError):
             register_kernel("taken", lambda: None)
-        assert "taken" in kernels()
-    with pytest.raises(pyfeed.InvalidArgument):
+        assert "taken" in list_kernels()
+    with pytest.raises(pyfeed.errors.InvalidArgument):
         register_kernel("", lambda: None)
     with pytest.raises(TypeError, match="function: expected a function, found 3"):
         register_kernel("three", 3)  # type: ignore[arg-type]
 
 
 def test_a_function_that_is_defined_again() -> None:
-    """As when a cell of a notebook is run once more."""
+    """As when a cell of a notebook is run again."""
 
     def cell(value: int) -> Kernel:
         @kernel("cell")
@@ -232,7 +234,7 @@ def test_a_kernel_that_is_not_there() -> None:
     with program_guard(program, Program()):
         layers.call("nobody's")
     for _ in range(2):
-        with pytest.raises(pyfeed.NotFoundError, match='kernel "nobody\'s": it is not registered') as caught:
+        with pytest.raises(pyfeed.errors.NotFoundError, match='kernel "nobody\'s": it is not registered') as caught:
             Executor().run(program)
         assert caught.value.op == "block 0, op 0: call"
     with register_kernel("nobody's", lambda: None):
@@ -255,7 +257,7 @@ def test_a_kernel_that_is_closed_in_a_run() -> None:
     running = Background(lambda: Executor().run(program, fetch=out))
     begun.wait()
     there.close()
-    assert "closed" not in kernels()
+    assert "closed" not in list_kernels()
     del f, there
     go_on.set()
     assert running.result()[0] == 1
@@ -286,7 +288,9 @@ class Mine(Exception):
     pass
 
 
-@pytest.mark.parametrize("kind", [Mine, ValueError, KeyboardInterrupt, SystemExit, MemoryError, pyfeed.QueueClosed])
+@pytest.mark.parametrize(
+    "kind", [Mine, ValueError, KeyboardInterrupt, SystemExit, MemoryError, pyfeed.errors.QueueClosed]
+)
 def test_exceptions_come_out_as_they_are(kind: type[BaseException]) -> None:
     raised: list[BaseException] = []
 
@@ -357,20 +361,20 @@ def test_what_a_run_had_when_its_kernel_failed_is_let_go_of() -> None:
 
 @pytest.mark.parametrize(("result", "found"), [(None, 0), ((), 0), (np.zeros(1), 1), ([np.zeros(1)] * 3, 3)])
 def test_a_wrong_number_of_outputs(result: Any, found: int) -> None:
-    with raises(pyfeed.SlotCountError, f"outputs: expected 2, found {found}", also=ValueError):
+    with raises(pyfeed.errors.SlotCountError, f"outputs: expected 2, found {found}", also=ValueError):
         calling(lambda: result, outputs=2)
 
 
 def test_outputs_that_are_no_arrays_or_do_not_fit() -> None:
-    with pytest.raises(pyfeed.DTypeError, match="slot 1: expected an array") as caught:
+    with pytest.raises(pyfeed.errors.DTypeError, match="slot 1: expected an array") as caught:
         calling(lambda: (np.zeros(1), "text"), outputs=2)
     assert caught.value.__notes__[0].startswith("in block 0, op 0: call")
-    with pytest.raises(pyfeed.DTypeError, match="expected float32, found float64") as dtype:
+    with pytest.raises(pyfeed.errors.DTypeError, match="expected float32, found float64") as dtype:
         calling(lambda: np.zeros(2), outputs=["y"], declare={"y": ([2], "float32")})
     assert dtype.value.op == "block 0, op 0: call"
-    with pytest.raises(pyfeed.ShapeError):
+    with pytest.raises(pyfeed.errors.ShapeError):
         calling(lambda: np.zeros(3), outputs=["y"], declare={"y": ([2], "float64")})
-    with pytest.raises(pyfeed.ShapeError, match="at most 8"):
+    with pytest.raises(pyfeed.errors.ShapeError, match="at most 8"):
         calling(lambda: np.zeros((1,) * 9))
     same(calling(lambda: np.zeros(2), outputs=["y"], declare={"y": ([-1], "float64")})[0], np.zeros(2))
 
@@ -477,14 +481,14 @@ def test_kernels_while_threads_register_and_close() -> None:
         while not done.is_set():
             try:
                 assert 0 <= int(executor.run(program, fetch=out)[0]) < 200
-            except pyfeed.NotFoundError:
+            except pyfeed.errors.NotFoundError:
                 missed += 1
         return missed
 
     together(change, work, work)
 
 
-# ---- Kernels of others ----
+# ---- Kernels and callers in C ----
 
 LIBRARY = r"""
 #include <pyfeed.h>
@@ -524,11 +528,12 @@ def test_kernels_in_a_shared_object(tmp_path: Path) -> None:
     subprocess.run(command, check=True, timeout=100)
     out = run(
         f"""
-        from pyfeed import Executor, Program, Scope, layers, program_guard
-        before = pyfeed.kernels()
+        from pyfeed import Scope
+        from pyfeed.program import Executor, Program, layers, program_guard
+        before = pyfeed.program.kernels.list_kernels()
         for _ in range(2):
-            pyfeed.load_kernels({str(library)!r})
-        say(sorted(set(pyfeed.kernels()) - set(before)))
+            pyfeed.program.kernels.load_kernels({str(library)!r})
+        say(sorted(set(pyfeed.program.kernels.list_kernels()) - set(before)))
         program = Program()
         with program_guard(program, Program()):
             x = layers.data("x", [3], "float64", append_batch_size=False)
@@ -539,7 +544,7 @@ def test_kernels_in_a_shared_object(tmp_path: Path) -> None:
             layers.call("c-fails", attributes={{"n": 1}})
         try:
             Executor().run(failing, feed={{"x": np.arange(3.0)}})
-        except pyfeed.ProducerError as error:
+        except pyfeed.errors.ProducerError as error:
             say(error.op, error.cause_type, error.cause_message)
         """
     )
@@ -575,7 +580,7 @@ void run(uint64_t executor, uint64_t program, uint64_t scope, char *said) {
 
 
 def test_a_kernel_that_a_thread_of_c_calls(tmp_path: Path) -> None:
-    """It has no Python to raise an exception: it gets its text."""
+    """A C caller gets the text of the exception, which cannot be raised there."""
     (tmp_path / "e.c").write_text(EXECUTOR)
     flags = ["-shared", "-fPIC", "-Wall", "-Werror", "-I", pyfeed.get_include(), "-L", pyfeed.get_library_dir()]
     command = ["cc", *flags, "-o", str(tmp_path / "e.so"), str(tmp_path / "e.c"), "-l:libpyfeed.so.0"]
@@ -604,9 +609,9 @@ def test_a_kernel_that_a_thread_of_c_calls(tmp_path: Path) -> None:
 
 
 def test_shared_objects_that_cannot_be_loaded(tmp_path: Path) -> None:
-    with pytest.raises(pyfeed.FileError) as caught:
-        pyfeed.load_kernels(tmp_path / "none.so")
+    with pytest.raises(pyfeed.errors.FileError) as caught:
+        pyfeed.program.kernels.load_kernels(tmp_path / "none.so")
     assert caught.value.filename == str(tmp_path / "none.so")
     (tmp_path / "text.so").write_text("no library")
-    with pytest.raises(pyfeed.FileError):
-        pyfeed.load_kernels(str(tmp_path / "text.so"))
+    with pytest.raises(pyfeed.errors.FileError):
+        pyfeed.program.kernels.load_kernels(str(tmp_path / "text.so"))

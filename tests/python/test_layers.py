@@ -1,4 +1,4 @@
-"""Every layer, run, by what comes out; the listings of the design, against readers that were made eagerly."""
+"""All layers, tested by running them; and complete training programs, compared with readers used without a program."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pyfeed.program import Executor, Program, Variable, layers, program_guard
 
 import pyfeed
-from pyfeed import Executor, LoDTensor, Program, Scope, Variable, layers, program_guard
+from pyfeed import LoDTensor, Scope
 
 from .support import Array, Background, raises, run, same, wait_for_consumers
 
@@ -124,14 +125,14 @@ def test_print_where_nobody_reads() -> None:
     out = run(
         """
         program = pyfeed.Program()
-        with pyfeed.program_guard(program, pyfeed.Program()):
+        with pyfeed.program.program_guard(program, pyfeed.Program()):
             pyfeed.layers.Print(pyfeed.layers.fill_constant([], "int64", 1))
         stderr, (reads, writes) = os.dup(2), os.pipe()
         os.close(reads)
         os.dup2(writes, 2)
         try:
             pyfeed.Executor().run(program)
-        except pyfeed.FileError as error:
+        except pyfeed.errors.FileError as error:
             say("standard error" in str(error), error.op)
         os.dup2(stderr, 2)
         """
@@ -157,7 +158,7 @@ def test_data_is_declared_as_fluid_does(built: Built) -> None:
         "d": ((4,), "float32"),
         "e": ((-1,), "bool"),
     }
-    with raises(pyfeed.StateError, 'variable "a": block 0 has one of that name', also=RuntimeError):
+    with raises(pyfeed.errors.StateError, 'variable "a": block 0 has one of that name', also=RuntimeError):
         layers.data("a", [1])
 
 
@@ -206,7 +207,7 @@ def test_variables_of_another_program(built: Built) -> None:
             "variable 'x': expected one of the program that is built, or a persistable one, "
             "found one of another program"
         )
-        with raises(pyfeed.InvalidArgument, message, also=ValueError):
+        with raises(pyfeed.errors.InvalidArgument, message, also=ValueError):
             layers.assign(x)
         layers.increment(kept, 4)
         y = layers.read_file(reader)
@@ -214,7 +215,7 @@ def test_variables_of_another_program(built: Built) -> None:
     assert built.executor.run(other, fetch=[y], scope=built.scope)[0].shape == (2,)
     assert int(built.scope["kept"]) == 5
     with program_guard(built.main.clone()):
-        layers.assign(x)  # the copy has it, too
+        layers.assign(x)  # the clone has the variable too
 
 
 def test_a_variable_has_no_value(built: Built) -> None:
@@ -298,13 +299,13 @@ def test_a_branch_is_complete_before_the_program_is_used(built: Built) -> None:
         with branch.true_block():
             layers.fill_constant([], "bool", 1)
         use()
-        while built.main._building.blocks[-1]:
-            built.main._building.blocks.pop()  # the while loop that was begun
+        while built.main._block_stack.blocks[-1]:
+            built.main._block_stack.blocks.pop()  # leaves the while loop that the case has begun
         message = (
-            "IfElse: expected the false_block at once after the other, found it after something else: "
-            "the operator has been added without it"
+            "IfElse: expected the false_block directly after the other block, "
+            "found another use of the program between them: the branch has been added without it"
         )
-        with raises(pyfeed.StateError, message, also=RuntimeError), branch.false_block():
+        with raises(pyfeed.errors.StateError, message, also=RuntimeError), branch.false_block():
             raise AssertionError
         assert kinds(built.main).count("if_else") == n
 
@@ -315,7 +316,7 @@ def test_a_branch_is_complete_when_its_guard_is_left() -> None:
         branch = layers.IfElse(layers.fill_constant([], "bool", 1))
         with branch.true_block():
             pass
-    with raises(pyfeed.StateError, None), branch.false_block():
+    with raises(pyfeed.errors.StateError, None), branch.false_block():
         raise AssertionError
 
     def fail() -> None:
@@ -325,7 +326,7 @@ def test_a_branch_is_complete_when_its_guard_is_left() -> None:
 
     with pytest.raises(KeyError), program_guard(program):
         fail()
-    # By another thread, too, which finds the guard left.
+    # Another thread, which is not in the guard, sees the complete operators too.
     assert Background(lambda: kinds(program)).result() == ["fill_constant", "if_else"] * 2
 
 
@@ -344,7 +345,7 @@ def test_an_exception_in_a_body_leaves_no_operator(built: Built) -> None:
         layers.increment(x)
     spoil(branch.false_block())
     assert kinds(built.main) == ["fill_constant", "fill_constant"]
-    with branch.false_block():  # tried again
+    with branch.false_block():  # a second attempt
         layers.increment(x, 5)
     assert kinds(built.main) == ["fill_constant", "fill_constant", "if_else"]
     assert int(built.run(x)[0]) == 5
@@ -357,28 +358,28 @@ def test_blocks_in_the_wrong_place(built: Built) -> None:
     loop, branch = layers.While(cond), layers.IfElse(cond)
     with loop.block():
         message = "IfElse: expected its block to begin in block 0, where it was made, found block 1"
-        with raises(pyfeed.StateError, message, also=RuntimeError), branch.true_block():
+        with raises(pyfeed.errors.StateError, message, also=RuntimeError), branch.true_block():
             raise AssertionError
-    with raises(pyfeed.StateError, "While: expected one block, found a second", also=RuntimeError), loop.block():
+    with raises(pyfeed.errors.StateError, "While: expected one block, found a second", also=RuntimeError), loop.block():
         raise AssertionError
     with branch.true_block():
         message = "IfElse: expected its block to begin in block 0, where it was made, found block 2"
-        with raises(pyfeed.StateError, message, also=RuntimeError), branch.false_block():
+        with raises(pyfeed.errors.StateError, message, also=RuntimeError), branch.false_block():
             raise AssertionError
-    with raises(pyfeed.StateError, "IfElse: expected one true_block, found a second"), branch.true_block():
+    with raises(pyfeed.errors.StateError, "IfElse: expected one true_block, found a second"), branch.true_block():
         raise AssertionError
     with branch.false_block():
         pass
-    with raises(pyfeed.StateError, "IfElse: expected one false_block, found a second"), branch.false_block():
+    with raises(pyfeed.errors.StateError, "IfElse: expected one false_block, found a second"), branch.false_block():
         raise AssertionError
 
 
 def test_a_condition_that_is_none(built: Built) -> None:
     x = layers.fill_constant([], "int64", 0)
-    with pytest.raises(pyfeed.DTypeError, match="expected bool, found int64"), layers.While(x).block():
+    with pytest.raises(pyfeed.errors.DTypeError, match="expected bool, found int64"), layers.While(x).block():
         layers.increment(x)
     y = layers.data("y", [2], "bool", append_batch_size=False)
-    with pytest.raises(pyfeed.ShapeError, match="expected one element"), layers.While(y).block():
+    with pytest.raises(pyfeed.errors.ShapeError, match="expected one element"), layers.While(y).block():
         layers.increment(x)
     assert kinds(built.main) == ["fill_constant"]
 
@@ -387,7 +388,7 @@ def test_a_condition_that_is_none(built: Built) -> None:
 
 
 def numbers(folder: Path, *, files: int = 3, rows: int = 7) -> list[str]:
-    """Files of two slots, a number and a vector, no two alike."""
+    """Write files with two slots, a number and a vector. All rows differ."""
     paths = []
     for i in range(files):
         paths.append(str(folder / f"{i}.npz"))
@@ -397,7 +398,7 @@ def numbers(folder: Path, *, files: int = 3, rows: int = 7) -> list[str]:
 
 
 def equal(found: list[tuple[Any, ...]], expected: list[tuple[Any, ...]]) -> None:
-    """The same tuples, byte for byte, in the same order."""
+    """Expect the same tuples, byte for byte, in the same order."""
     assert len(found) == len(expected)
     for ours, theirs in zip(found, expected, strict=True):
         assert len(ours) == len(theirs)
@@ -410,7 +411,7 @@ def equal(found: list[tuple[Any, ...]], expected: list[tuple[Any, ...]]) -> None
 
 
 def drain(built: Built, reader: Any) -> list[tuple[Any, ...]]:
-    """What a program that reads once gets, run again and again, to the end of the data."""
+    """Run a program that reads one tuple until the end of the data; return the tuples."""
     outs = layers.read_file(reader)
     outs = outs if isinstance(outs, list) else [outs]
     built.start()
@@ -418,7 +419,7 @@ def drain(built: Built, reader: Any) -> list[tuple[Any, ...]]:
     while True:
         try:
             found.append(built.run(*outs))
-        except pyfeed.EndOfData:
+        except pyfeed.errors.EndOfData:
             return found
 
 
@@ -463,7 +464,7 @@ def test_random_data(built: Built) -> None:
 
 
 def test_files_of_every_format(built: Built, tmp_path: Path) -> None:
-    """The slots that are found when the program is built are those that the files then have."""
+    """The slots that are read from the files when the program is built are those of the tuples."""
     with pyfeed.open_writer(tmp_path / "a.recordio") as writer:
         for i in range(3):
             writer.write((np.full(2, i, np.float32), LoDTensor.from_lengths(np.arange(i + 1), [[i + 1]])))
@@ -490,23 +491,23 @@ def test_files_of_every_format(built: Built, tmp_path: Path) -> None:
 
 def test_files_that_are_not_there_yet(built: Built, tmp_path: Path) -> None:
     path = tmp_path / "later.npy"
-    with pytest.raises(pyfeed.MissingFileError) as caught:
+    with pytest.raises(pyfeed.errors.MissingFileError) as caught:
         layers.open_files(path)
     assert caught.value.__notes__ == [
-        "layers.open_files looks into the first file when the program is built: "
-        "give shapes and dtypes to build it without"
+        "layers.open_files opens the first file when the program is built: "
+        "give shapes and dtypes to build the program without the file"
     ]
     reader = layers.open_files(path, shapes=[(2,)], dtypes=["float64"])
     x = layers.read_file(reader)
-    with pytest.raises(pyfeed.MissingFileError) as missing:
+    with pytest.raises(pyfeed.errors.MissingFileError) as missing:
         built.start()
     assert missing.value.op == "block 0, op 0: open_files"
     np.save(path, np.arange(4.0).reshape(2, 2))
     built.start()
     same(built.run(x)[0], np.array([0.0, 1.0]))
-    np.save(path, np.arange(4).reshape(2, 2))  # of another type than the program says
+    np.save(path, np.arange(4).reshape(2, 2))  # with another dtype than in the program
     built.start()
-    with pytest.raises(pyfeed.DTypeError, match="expected float64, found int64"):
+    with pytest.raises(pyfeed.errors.DTypeError, match="expected float64, found int64"):
         built.run(x)
 
 
@@ -531,13 +532,13 @@ def test_py_array_reader(built: Built) -> None:
     same(found[0], f32([1, 2]))
     same(found[1], np.array([3]))
     queue.close()
-    with pytest.raises(pyfeed.EndOfData):
+    with pytest.raises(pyfeed.errors.EndOfData):
         built.run(x)
 
 
 def test_dtypes_that_the_first_tuple_settles(built: Built) -> None:
     reader, queue = layers.py_array_reader(4, [(), (-1,)], lod_levels=[0, 1], scope=built.scope)
-    assert reader.slots == [pyfeed.Slot("", None, (), 0), pyfeed.Slot("", None, (-1,), 1)]
+    assert reader.slots == [pyfeed.typing.Slot("", None, (), 0), pyfeed.typing.Slot("", None, (-1,), 1)]
     batch = layers.batch(reader, 2)
     assert [(s.dtype, s.shape, s.lod_levels) for s in batch.slots or ()] == [(None, (-1,), 0), (None, (-1,), 1)]
     x, y = layers.read_file(batch)
@@ -556,7 +557,7 @@ def test_eager_readers_may_be_read(built: Built, tmp_path: Path) -> None:
     expected = list(pyfeed.open_files(paths, scope=Scope()).shuffle(4).batch(3))
     eager = pyfeed.open_files(paths, scope=built.scope).shuffle(4)
     equal(drain(built, layers.batch(eager, 3)), expected)
-    # Straight from the main program; and it lives as long as the program.
+    # The main program uses an eager reader directly, and keeps it alive.
     again = pyfeed.open_files(paths, scope=built.scope).batch(3)
     name = again.name
     main = Program()
@@ -592,7 +593,7 @@ def test_generators_are_started_over_by_the_program(built: Built) -> None:
             layers.less_than(passes, three, cond=go_on)
     built.start()
     found: list[int] = []
-    with pyfeed.register_kernel("keep", lambda x: found.append(int(x))):
+    with pyfeed.program.kernels.register_kernel("keep", lambda x: found.append(int(x))):
         built.run()
     assert found == [0, 1, 2, 10, 11, 12, 20, 21, 22]
 
@@ -606,11 +607,13 @@ def test_read_into_variables_by_name(built: Built, tmp_path: Path) -> None:
     built.start()
     built.run()
     assert built.scope["mine"].tolist() == [0, 0]
-    with pytest.raises(pyfeed.SlotCountError, match="2"):
+    with pytest.raises(pyfeed.errors.SlotCountError, match="2"):
         layers.read_file(reader, ["one"])
     unknown = built.main._declare("unknown", block=0, kind="reader", persistable=True)
-    message = "read_file: expected names, one a slot, as the slots of reader 'unknown' are not known, found none"
-    with raises(pyfeed.InvalidArgument, message, also=ValueError):
+    message = (
+        "read_file: expected names, one for each slot, because the slots of reader 'unknown' are not known, found none"
+    )
+    with raises(pyfeed.errors.InvalidArgument, message, also=ValueError):
         layers.read_file(unknown)
     x, y = layers.read_file(unknown, ["p", "q"])
     assert (x.shape, y.dtype) == (None, None)
@@ -628,7 +631,7 @@ def test_has_next_and_reset(built: Built) -> None:
     assert [bool(built.run(more)[0]) for _ in range(7)] == [True, True, False, True, True, False, True]
 
 
-# ---- The design's listings ----
+# ---- Training programs ----
 
 
 @pytest.mark.parametrize("passes", [1, 3])
@@ -654,7 +657,7 @@ def test_the_listing_with_has_next_and_reset(built: Built, tmp_path: Path, passe
 
     found: list[tuple[Any, ...]] = []
     built.start()
-    with pyfeed.register_kernel("keep", lambda *arrays: found.append(arrays)):
+    with pyfeed.program.kernels.register_kernel("keep", lambda *arrays: found.append(arrays)):
         assert int(built.run(pass_count)[0]) == passes
     eager = pyfeed.open_files(paths, scope=Scope()).shuffle(6, seed=2).batch(4).double_buffer()
     expected = []
@@ -679,7 +682,7 @@ def test_the_listing_with_multi_pass(built: Built, tmp_path: Path) -> None:
 
     found: list[tuple[Any, ...]] = []
     built.start()
-    with pyfeed.register_kernel("keep", lambda *arrays: found.append(arrays)):
+    with pyfeed.program.kernels.register_kernel("keep", lambda *arrays: found.append(arrays)):
         built.run()
     equal(found, list(pyfeed.open_files(paths, scope=Scope()).batch(4).multi_pass(3)))
 
@@ -720,13 +723,13 @@ for (x, y), (a, b) in zip(batches, found, strict=True):
     assert x.tobytes() == a.tobytes() and y.tobytes() == b.tobytes() and b.shape == (5, 1)
 try:
     exe.run(timeout=0)
-except pyfeed.Timeout as error:
+except pyfeed.errors.Timeout as error:
     print(error.op)
 """
 
 
 def test_the_example_with_a_staging_buffer() -> None:
-    """Warm-up, passes, and the last tuples: each once, in order. A process has one buffer a place."""
+    """Each tuple is delivered once, in order. The program runs in its own process, which has one buffer for a place."""
     assert run(STAGING) == ["block 0, op 1: unstage"]
 
 
@@ -734,12 +737,12 @@ def test_staging_is_refused(built: Built) -> None:
     x, y = layers.data("x", [2]), layers.data("y", [2])
     stage = layers.staging([x, y])
     a, b = layers.unstaging(stage)
-    with pytest.raises(pyfeed.Error) as caught:
+    with pytest.raises(pyfeed.errors.Error) as caught:
         built.run(a, x=f32([1, 2]))
     assert caught.value.op == "block 0, op 0: stage"
     with raises(
-        pyfeed.InvalidArgument,
-        "unstaging: expected what staging gave, of tensors whose shapes are known, found 'x'",
+        pyfeed.errors.InvalidArgument,
+        "unstaging: expected a result of staging, of tensors whose shapes are known, found 'x'",
         also=ValueError,
     ):
         layers.unstaging(x)
@@ -758,7 +761,7 @@ def test_a_startup_program_that_was_forgotten() -> None:
     with program_guard(Program(), Program()):
         layers.read_file(layers.random_data([(2,)], count=1))
         main = pyfeed.default_main_program()
-    with pytest.raises(pyfeed.StateError, match="has the startup program been run in it"):
+    with pytest.raises(pyfeed.errors.StateError, match="has the startup program been run in it"):
         pyfeed.Executor().run(main, scope=Scope())
     for wrong in ({"scope": 3}, {"cancel": 3}):
         with pytest.raises(TypeError, match="found 3"):

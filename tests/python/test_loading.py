@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import io
+import os
 import resource
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+import pyfeed
 from pyfeed import _loading
 
 from .support import STUCK
@@ -129,7 +134,57 @@ def test_enough_room_under_a_limit() -> None:
 def test_a_limit_that_the_system_does_not_list_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_loading, "_fits", lambda size, access: False)
     monkeypatch.setattr(_loading, "open", lambda path: io.StringIO("Limit  Soft Limit\n"), raising=False)
-    _loading.check_room()
+    _loading.check_memory_limits()
     monkeypatch.setattr(_loading, "open", lambda path: io.StringIO("Max data size  1048576  unlimited  bytes\n"))
     with pytest.raises(ImportError, match="RLIMIT_DATA of 1 MiB"):
-        _loading.check_room()
+        _loading.check_memory_limits()
+
+
+# ---- The distribution pyfeed, an RSS parser with a package of the same name ----
+
+
+def package_copy(folder: Path, init: str | None) -> dict[str, str]:
+    """A copy of the package whose __init__.py another distribution has replaced or, with None, removed."""
+    shutil.copytree(Path(str(pyfeed.__file__)).parent, folder / "pyfeed", ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "pyfeed/__init__.py").unlink()
+    if init is not None:
+        (folder / "pyfeed/__init__.py").write_text(init)
+    for numpy_folder in Path(str(np.__file__)).parents[1].glob("numpy*"):
+        (folder / numpy_folder.name).symlink_to(numpy_folder)
+    return {**os.environ, "PYTHONPATH": str(folder)}
+
+
+@pytest.mark.parametrize("init", ["from .feed import Feed\n", "", None], ids=["replaced", "empty", "removed"])
+@pytest.mark.parametrize("command", [["-c", "import pyfeed.shared"], ["-c", "import pyfeed.program"], ["-m", "pyfeed"]])
+def test_the_files_of_another_distribution_are_named(tmp_path: Path, init: str | None, command: list[str]) -> None:
+    environment = package_copy(tmp_path, init)
+    (tmp_path / "pyfeed/feed.py").write_text("Feed = object\n")
+    done = subprocess.run(
+        [sys.executable, "-S", *command],
+        text=True,
+        capture_output=True,
+        timeout=STUCK,
+        env=environment,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "ImportError: pyfeed: expected the package of the distribution pyarrayfeed, found another __init__.py or none: "
+        "the distribution pyfeed, an RSS parser, has a package of the same name. Both cannot be installed together: "
+        "pip uninstall pyfeed, then pip install --force-reinstall pyarrayfeed"
+    )
+
+
+def test_the_command_line_warns_of_another_distribution(tmp_path: Path) -> None:
+    metadata = tmp_path / "pyfeed-0.1.1.dist-info/METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text("Metadata-Version: 2.1\nName: pyfeed\nVersion: 0.1.1\n")
+    command = [sys.executable, "-m", "pyfeed", "verify", "no such file"]
+    for path, expected in ((tmp_path, 1), (tmp_path / "empty", 0)):
+        environment = {**os.environ, "PYTHONPATH": str(path)}
+        done = subprocess.run(command, text=True, capture_output=True, timeout=STUCK, env=environment, check=False)
+        assert done.returncode == 2
+        assert (
+            done.stderr.count("pyfeed: warning: the distribution pyfeed 0.1.1, an RSS parser, is installed") == expected
+        )

@@ -1,4 +1,4 @@
-"""Levels of detail: carried, merged by batches, and checked."""
+"""Ragged offsets (LoD, level of detail): passed on, merged by batches, and checked."""
 
 from __future__ import annotations
 
@@ -67,54 +67,62 @@ def test_the_classs_own_sums() -> None:
 
 def test_offsets_are_checked_where_the_tensor_is_made() -> None:
     data, odd = np.arange(5.0), cast(Any, [[2.5], 2.5])
-    cases: list[tuple[Callable[[], object], type[pyfeed.Error], str]] = [
-        (lambda: LoDTensor(data, [[]]), pyfeed.ShapeError, "LoD level 0: expected at least 1 offset, found 0"),
+    cases: list[tuple[Callable[[], object], type[pyfeed.errors.Error], str]] = [
+        (lambda: LoDTensor(data, [[]]), pyfeed.errors.ShapeError, "LoD level 0: expected at least 1 offset, found 0"),
         (
             lambda: LoDTensor(data, [[0], [0, 5]]),
-            pyfeed.ShapeError,
+            pyfeed.errors.ShapeError,
             "LoD level 0: expected the last offset to be 1, the number of sequences of level 1, found 0",
         ),
-        (lambda: LoDTensor(data, [[0, 3, 2, 5]]), pyfeed.ShapeError, "LoD level 0: offset 2 decreases from 3 to 2"),
+        (
+            lambda: LoDTensor(data, [[0, 3, 2, 5]]),
+            pyfeed.errors.ShapeError,
+            "LoD level 0: offset 2 decreases from 3 to 2",
+        ),
         (
             lambda: LoDTensor(data, [[0, 4]]),
-            pyfeed.ShapeError,
+            pyfeed.errors.ShapeError,
             "LoD level 0: expected the last offset to be 5, the first dimension, found 4",
         ),
         (
             lambda: LoDTensor(bytes(5), [[0, 4]]),
-            pyfeed.ShapeError,
+            pyfeed.errors.ShapeError,
             "LoD level 0: expected the last offset to be 5, the first dimension, found 4",
         ),
         (
             lambda: LoDTensor(np.float32(1), [[0, 1]]),
-            pyfeed.ShapeError,
+            pyfeed.errors.ShapeError,
             "LoD: expected a tensor with a first dimension, found a scalar",
         ),
-        (lambda: LoDTensor(data, [0, 5]), pyfeed.ShapeError, "LoD level 0: expected one dimension, found 0"),
-        (lambda: LoDTensor(data, [[0, 2.5, 5]]), pyfeed.DTypeError, "LoD level 0: expected integers, found float64"),
+        (lambda: LoDTensor(data, [0, 5]), pyfeed.errors.ShapeError, "LoD level 0: expected one dimension, found 0"),
+        (
+            lambda: LoDTensor(data, [[0, 2.5, 5]]),
+            pyfeed.errors.DTypeError,
+            "LoD level 0: expected integers, found float64",
+        ),
         (
             lambda: LoDTensor(data, [odd]),
-            pyfeed.DTypeError,
+            pyfeed.errors.DTypeError,
             "LoD level 0: expected an array of integers, found [[2.5], 2.5]",
         ),
         (
             lambda: LoDTensor(data, [np.array([0, 2**63 + 1, 5], np.uint64)]),
-            pyfeed.ShapeError,
+            pyfeed.errors.ShapeError,
             "LoD level 0: offset 1 decreases from 0 to -9223372036854775807",
         ),
         (
             lambda: LoDTensor.from_lengths(data, [[6, -1]]),
-            pyfeed.InvalidArgument,
+            pyfeed.errors.InvalidArgument,
             "lengths: level 0: expected lengths of at least 0, found -1",
         ),
         (
             lambda: LoDTensor.from_lengths(data, [[2, 2]]),
-            pyfeed.ShapeError,
+            pyfeed.errors.ShapeError,
             "LoD level 0: expected the last offset to be 5, the first dimension, found 4",
         ),
         (
             lambda: LoDTensor.from_lengths(data, [odd[0]]),
-            pyfeed.DTypeError,
+            pyfeed.errors.DTypeError,
             "lengths: LoD level 0: expected integers, found float64",
         ),
     ]
@@ -125,7 +133,7 @@ def test_offsets_are_checked_where_the_tensor_is_made() -> None:
         pyfeed_worker.LoDTensor(data, [[0, 3, 2, 5]])
     with pytest.raises(pyfeed_worker.DTypeError, match="LoD level 0: expected integers, found float64"):
         pyfeed_worker.LoDTensor(data, [[0.0, 5.0]])
-    unknown = DLPackArray(np.zeros(3, np.uint8))  # of no length to see
+    unknown = DLPackArray(np.zeros(3, np.uint8))  # its length is not known
     assert LoDTensor(unknown, [[0, 9]]).lod[0].tolist() == [0, 9]
     assert LoDTensor(data[:0], [[0, 0], [0]]).sequences()[0].shape == (0,)
 
@@ -155,7 +163,7 @@ def test_what_comes_out_goes_in_again() -> None:
 
 def test_slots_with_lod() -> None:
     _, queue = feed(1, [(-1,), (-1,)], dtypes=["float64", "int64"], lod_levels=[1, 0])
-    with queue.slot(shapes=[(5,), (2,)], lod=[[[0, 2, 5]], None]) as (text, label):
+    with queue.reserve(shapes=[(5,), (2,)], lod=[[[0, 2, 5]], None]) as (text, label):
         assert isinstance(text, LoDTensor)
         assert text.data.flags.writeable
         assert not text.lod[0].flags.writeable
@@ -169,7 +177,7 @@ def test_slots_with_lod() -> None:
 
 
 def test_a_batch_merges() -> None:
-    """The two halves of {0,2,4,5,6}/{0,1,6,8,13,15,20}, and back."""
+    """The offsets {0,2,4,5,6}/{0,1,6,8,13,15,20} are pushed in two parts; the batch merges them again."""
     reader, queue = feed(2, [(-1, 1)], lod_levels=[2])
     whole = LoDTensor(np.arange(20.0).reshape(20, 1), [[0, 2, 4, 5, 6], [0, 1, 6, 8, 13, 15, 20]])
     queue.push((LoDTensor(whole.data[:13], [[0, 2, 4], [0, 1, 6, 8, 13]]),))
@@ -184,7 +192,7 @@ Lengths = list[list[int]]
 
 @st.composite
 def two_levels(draw: Any) -> Lengths:
-    """Lengths of sequences of sequences."""
+    """Return the lengths of sequences of sequences."""
     outer = draw(st.lists(st.integers(0, 3), min_size=1, max_size=3))
     inner = draw(st.lists(st.integers(0, 3), min_size=sum(outer), max_size=sum(outer)))
     return [outer, inner]
@@ -229,19 +237,19 @@ def test_split_over_places_and_merge_are_inverses() -> None:
 def test_tensors_that_cannot_be_merged() -> None:
     one = LoDTensor(np.zeros((2, 3)), [[0, 2]])
     for other, kind, message in [
-        (LoDTensor(np.zeros((2, 3))), pyfeed.ShapeError, "tensors[1]: expected 1 levels of detail, found 0"),
+        (LoDTensor(np.zeros((2, 3))), pyfeed.errors.ShapeError, "tensors[1]: expected 1 levels of detail, found 0"),
         (
             LoDTensor(np.zeros((2, 4)), [[0, 2]]),
-            pyfeed.ShapeError,
+            pyfeed.errors.ShapeError,
             "tensors[1]: expected a tensor of shape (-1, 3), found (2, 4)",
         ),
         (
             LoDTensor(np.zeros((2, 3), int), [[0, 2]]),
-            pyfeed.DTypeError,
+            pyfeed.errors.DTypeError,
             "tensors[1]: expected a tensor of float64, found dtype('int64')",
         ),
     ]:
         with raises(kind, message):
             LoDTensor.merge([one, other])
-    with raises(pyfeed.InvalidArgument, "tensors: expected at least one LoDTensor, found []"):
+    with raises(pyfeed.errors.InvalidArgument, "tensors: expected at least one LoDTensor, found []"):
         LoDTensor.merge([])

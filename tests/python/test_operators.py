@@ -1,4 +1,4 @@
-"""The functions that make readers have the parameters that readers/ops/operators.json, made of the operators, says."""
+"""The functions that create readers have the parameters in readers/ops/operators.json, made from the operators."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ OPERATORS = {
     for each in json.loads((Path(__file__).parents[2] / "readers/ops/operators.json").read_text("utf-8"))
 }
 
-# The parameters that stand for an attribute, where it is not one of the attribute's name.
+# The parameters that stand for an attribute, if they have other names than the attribute.
 STANDS_FOR = {
     "slots": {"shapes", "dtypes", "lod_levels", "names"},
-    "slots of create_random_data_generator": {"shapes", "dtypes", "names"},  # which has no LoD
+    "slots of create_random_data_generator": {"shapes", "dtypes", "names"},  # random data has no LoD
     "storage": {"compression", "io"},
     "feeder_name": {"capacity", "shapes", "place", "dtypes", "bytes_limit", "lod_levels", "names"},  # of the queue
 }
 
-# What a default is in Python, where it is not what JSON says.
+# The defaults in Python that differ from those in the JSON file.
 DEFAULTS: dict[tuple[str, str], Any] = {
     ("create_double_buffer_reader", "place"): None,
     ("create_random_data_generator", "count"): None,
-    ("create_map_reader", "capacity"): None,  # as many as the threads need
+    ("create_map_reader", "seed"): 0,  # None without rng
+    ("create_map_reader", "capacity"): None,  # chosen from the number of threads
     ("open_files", "format"): None,
 }
 
-# Parameters that are no attribute: the readers below, what is made, and how it is called.
+# Parameters that are not attributes: the readers below, and the name and the scope of the new reader.
 OTHERS = {"self", "reader", "readers", "others", "name", "scope"}
-OTHERS_OF = {"create_map_reader": {"function", "num_threads"}}
+OTHERS_OF = {"create_map_reader": {"function", "num_threads", "with_position", "rng", "on_error"}}
 
 FUNCTIONS: list[tuple[str, Callable[..., Any]]] = [
     ("open_files", pyfeed.open_files),
@@ -76,11 +77,11 @@ def test_parameters_are_the_attributes(operator: str, function: Callable[..., An
     for name in set(attributes) & set(parameters):
         default, attribute = parameters[name].default, attributes[name]
         if default is inspect.Parameter.empty:
-            continue  # has to be given, as a matter of taste, or is a rest of parameters
+            continue  # a required parameter, or a variable number of parameters
         key = operator, name
         assert default == (DEFAULTS[key] if key in DEFAULTS else attribute["default"]), name
 
 
 def test_all_operators_have_functions() -> None:
-    made_by_arguments = {"create_file_reader"}  # by open_files(num_threads=0)
+    made_by_arguments = {"create_file_reader"}  # open_files(num_threads=0) creates it
     assert {operator for operator, _ in FUNCTIONS} == set(OPERATORS) - made_by_arguments

@@ -1,4 +1,4 @@
-"""Ends and new beginnings: close, fail, reopen, reset, from_generator."""
+"""How passes end and begin: close, fail, reopen, reset, from_generator."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import gc
 import threading
 import traceback
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -30,12 +30,12 @@ from .support import (
 )
 
 
-def numbers(reader: Reader) -> list[Any]:
+def numbers(reader: Iterable[tuple[Any, ...]]) -> list[Any]:
     return values_in(reader)
 
 
 def queue_of(reader: Reader) -> PyArrayFeedQueue:
-    queue = reader._below
+    queue = reader._upstream
     assert isinstance(queue, PyArrayFeedQueue)
     return queue
 
@@ -61,7 +61,7 @@ def test_first_in_first_out() -> None:
 
 
 def test_close_delivers_what_is_queued_and_nothing_else() -> None:
-    """Capacity 2, five pushes, and a close while the third is blocked: exactly two arrive."""
+    """With capacity 2 and a close while the third of five pushes is blocked, exactly two tuples are delivered."""
     _, queue = feed(2)
     pushed: list[int] = []
 
@@ -73,12 +73,12 @@ def test_close_delivers_what_is_queued_and_nothing_else() -> None:
     producer = Background(produce)
     wait_for_producers(queue)
     queue.close()
-    with raises(pyfeed.QueueClosed, "the queue is closed: pass 0 takes no more tuples"):
+    with raises(pyfeed.errors.QueueClosed, "the queue is closed: pass 0 takes no more tuples"):
         producer.result()
     assert pushed == [0, 1]
     assert [value_of(queue.pop()) for _ in range(2)] == [0, 1]
     for _ in range(2):
-        with raises(pyfeed.EndOfData, None):
+        with raises(pyfeed.errors.EndOfData, None):
             queue.pop()
     assert queue.stats()["pushed"] == 2
 
@@ -89,7 +89,7 @@ def test_close_wakes_all_consumers() -> None:
     wait_for_consumers(queue, 6)
     queue.close()
     for each in waiting:
-        with raises(pyfeed.EndOfData, None):
+        with raises(pyfeed.errors.EndOfData, None):
             each.result()
 
 
@@ -142,11 +142,11 @@ def test_a_context_whose_consumer_leaves() -> None:
     producer = Background(produce)
     wait_for_producers(queue)
     queue.close()
-    with raises(pyfeed.QueueClosed, None):
+    with raises(pyfeed.errors.QueueClosed, None):
         producer.result()
     assert not queue.stats()["failed"]
     assert value_of(queue.pop()) == 0
-    with raises(pyfeed.EndOfData, None):
+    with raises(pyfeed.errors.EndOfData, None):
         queue.pop()
 
 
@@ -162,10 +162,10 @@ def test_a_context_ends_its_own_pass_only() -> None:
     assert value_of(queue.pop()) == 2
     other = feed()[1]
     other.close()
-    with raises(pyfeed.QueueClosed, None), queue:
+    with raises(pyfeed.errors.QueueClosed, None), queue:
         other.push(tuple_of(1))
-    with raises(pyfeed.QueueClosed, "the queue is closed: pass 0 takes no more tuples"):
-        queue.pop()  # it was not the consumer who left
+    with raises(pyfeed.errors.QueueClosed, "the queue is closed: pass 0 takes no more tuples"):
+        queue.pop()  # gets the error, since it came from another queue and not from this queue's consumer
 
 
 # ---- Failures ----
@@ -231,14 +231,14 @@ def test_a_failure_wakes_producers() -> None:
     pushing = Background(lambda: queue.push(tuple_of(2)))
     wait_for_producers(queue)
     queue.fail(failed())
-    with raises(pyfeed.QueueClosed, "the queue is closed: pass 0 has failed"):
+    with raises(pyfeed.errors.QueueClosed, "the queue is closed: pass 0 has failed"):
         pushing.result()
 
 
 def test_the_first_failure_counts() -> None:
     _, queue = feed()
     queue.fail(KeyError("first"))
-    with raises(pyfeed.QueueClosed, "the queue is closed: pass 0 has failed"):
+    with raises(pyfeed.errors.QueueClosed, "the queue is closed: pass 0 has failed"):
         queue.fail(KeyError("second"))
     queue.close()
     with pytest.raises(KeyError, match="first"):
@@ -248,16 +248,16 @@ def test_the_first_failure_counts() -> None:
 def test_a_failure_after_a_close_is_refused() -> None:
     _, queue = feed()
     queue.close()
-    with raises(pyfeed.QueueClosed, "the queue is closed: pass 0 takes no more tuples"):
+    with raises(pyfeed.errors.QueueClosed, "the queue is closed: pass 0 takes no more tuples"):
         queue.fail(KeyError("late"))
-    with raises(pyfeed.EndOfData, None):
+    with raises(pyfeed.errors.EndOfData, None):
         queue.pop()
 
 
 def test_a_failure_of_an_earlier_pass_is_refused() -> None:
     _, queue = feed()
     queue.reopen()
-    with raises(pyfeed.QueueClosed, "pass 0 of the queue is over, it is at pass 1"):
+    with raises(pyfeed.errors.QueueClosed, "pass 0 of the queue is over, it is at pass 1"):
         queue.fail(KeyError("late"), pass_id=0)
     queue.fail(KeyError("now"), pass_id=1)
     with pytest.raises(KeyError, match="now"):
@@ -332,7 +332,7 @@ def test_an_exception_is_kept_no_longer_than_its_queue() -> None:
     def use() -> weakref.ref[Marked]:
         _, queue = feed()
         try:
-            raise Marked(queue)  # and so a circle, by arguments and by frames
+            raise Marked(queue)  # a reference cycle, through the arguments and the frames
         except Marked as error:
             queue.fail(error)
             return weakref.ref(error)
@@ -402,7 +402,7 @@ def test_an_exception_in_produce_reaches_the_consumer(number: int) -> None:
     with pytest.raises(ValueError, match="from deep below") as caught:
         found.extend(value_of(arrays) for arrays in reader)
     assert 0 in found
-    assert frames(caught.value)[-3:] == ["run", "function", "producer_function"]
+    assert frames(caught.value)[-3:] == ["push_all", "function", "producer_function"]
     for thread in threads:
         thread.join(10)
         assert not thread.is_alive()
@@ -413,12 +413,12 @@ def test_a_tuple_that_does_not_fit_fails_produce() -> None:
     queue.produce(lambda worker: iter([tuple_of(1), (np.zeros(3),)]))
     assert value_of(reader.read()) == 1
     message = "slot 0: dimension 0: expected 2, found 3: dims [3] for [2]"
-    with raises(pyfeed.ShapeError, message, slot=0):
+    with raises(pyfeed.errors.ShapeError, message, slot=0):
         reader.read()
 
 
 def test_a_queue_closed_inside_a_producer_is_no_end_of_its_own() -> None:
-    """Only the push into this very queue says that the consumer has gone."""
+    """Only QueueClosed from a push into the producer's own queue means that the consumer is gone."""
     other = feed()[1]
     other.close()
 
@@ -430,7 +430,7 @@ def test_a_queue_closed_inside_a_producer_is_no_end_of_its_own() -> None:
     queue.produce(function)
     for each in (reader, generator(function)):
         assert value_of(each.read()) == 1
-        with raises(pyfeed.QueueClosed, "the queue is closed: pass 0 takes no more tuples"):
+        with raises(pyfeed.errors.QueueClosed, "the queue is closed: pass 0 takes no more tuples"):
             each.read()
 
 
@@ -514,7 +514,7 @@ def test_a_push_blocked_over_a_reopen_lands_nowhere(closed: bool) -> None:
         assert queue.reopen() == 1
         queue.push(tuple_of(10))
         for each in blocked:
-            with pytest.raises(pyfeed.QueueClosed):
+            with pytest.raises(pyfeed.errors.QueueClosed):
                 each.result()
         assert value_of(queue.pop()) == 10
         assert queue.size() == 0
@@ -528,7 +528,7 @@ def test_a_pop_blocked_over_a_reopen_sees_the_end() -> None:
         queue.reopen()
         queue.push(tuple_of(1), timeout=0)
         for each in blocked:
-            with raises(pyfeed.EndOfData, None):
+            with raises(pyfeed.errors.EndOfData, None):
                 each.result()
         assert value_of(queue.pop()) == 1
 
@@ -540,7 +540,7 @@ def test_wait_pass() -> None:
     reader = Reader.in_variable(scope, "r")
     assert queue.stats()["pass_id"] is None
     assert queue.stats()["restartable"]
-    with raises(pyfeed.Timeout, None):
+    with raises(pyfeed.errors.Timeout, None):
         queue.wait_pass(None, timeout=0)
     waiting = Background(lambda: queue.wait_pass(None))
     reading = Background(reader.read)  # opens the first pass
@@ -551,13 +551,13 @@ def test_wait_pass() -> None:
     assert value_of(reading.result()) == 1
     reader.reset()
     assert waiting.result() == 1
-    with raises(pyfeed.QueueClosed, "pass 0 of the queue is over, it is at pass 1"):
+    with raises(pyfeed.errors.QueueClosed, "pass 0 of the queue is over, it is at pass 1"):
         queue.push(tuple_of(1), pass_id=0)
     queue.push(tuple_of(2), pass_id=1)
     assert value_of(reader.read()) == 2
     waiting = Background(lambda: queue.wait_pass(1))
     queue.shutdown()
-    with raises(pyfeed.QueueClosed, "the queue is shut down"):
+    with raises(pyfeed.errors.QueueClosed, "the queue is shut down"):
         waiting.result()
 
 
@@ -572,7 +572,7 @@ def test_from_generator_starts_over() -> None:
     reader = generator(count_to(5))
     for _ in range(3):
         assert numbers(reader) == [0, 1, 2, 3, 4]
-        assert numbers(reader) == []
+        assert numbers(reader.current_pass()) == []
         reader.reset()
     assert reader.has_next()
 
@@ -593,7 +593,7 @@ def test_from_generator_begins_when_something_is_read() -> None:
 
 
 def test_resets_at_random_points() -> None:
-    """100 passes, each instance once a pass, in order, and nothing of an earlier pass."""
+    """In 100 passes each instance is delivered once, in order, and no instance of an earlier pass."""
     random = np.random.default_rng(7)
     passes = 0
     closed = 0
@@ -617,7 +617,7 @@ def test_resets_at_random_points() -> None:
         while len(found) < until and (random.random() < 0.5 or top.has_next()):
             try:
                 found += np.atleast_2d(top.read()[0])[:, 0].tolist()
-            except pyfeed.EndOfData:
+            except pyfeed.errors.EndOfData:
                 break
         if found:
             first = found[0]
@@ -628,7 +628,7 @@ def test_resets_at_random_points() -> None:
         if until > 20:
             assert len(found) == 20
         top.reset()
-    wait_until(lambda: closed == passes - 1)  # the one of the last reset goes on
+    wait_until(lambda: closed == passes - 1)  # the generator of the current pass is still open
     assert passes <= 101
     del reader, batch, top
     wait_until(lambda: closed == passes)
@@ -676,6 +676,39 @@ def test_any_iterable_with_a_close() -> None:
     assert numbers(reader) == [3]
 
 
+def test_an_iterable_reader_is_not_closed() -> None:
+    """The function of from_generator may return a reader, over which every pass iterates."""
+    source = pyfeed.random_data([()], ["int64"], high=9, count=3, scope=Scope())
+    passes = []
+
+    def function() -> Reader:
+        passes.append(1)
+        if len(passes) > 1:
+            source.reset()
+        return source
+
+    reader = from_generator(function, [()], dtypes=["int64"], scope=Scope())
+    assert len(list(reader)) == 3
+    reader.reset()
+    assert len(list(reader)) == 3
+
+
+@pytest.mark.parametrize("kind", ["from_generator", "produce"])
+def test_stop_iteration_in_the_function(kind: str) -> None:
+    """StopIteration from the function is an error, not the end of the data."""
+
+    def function(*_: int) -> Any:
+        raise StopIteration
+
+    if kind == "from_generator":
+        reader = generator(function)
+    else:
+        reader, queue = feed()
+        queue.produce(function)
+    with pytest.raises(RuntimeError, match="the function raised StopIteration"):
+        reader.read()
+
+
 def test_an_exception_in_the_generator() -> None:
     fails = True
 
@@ -699,7 +732,7 @@ def test_an_exception_in_the_generator() -> None:
 
 
 def test_a_reader_is_let_go_of_after_an_exception() -> None:
-    """The traceback leads to the consumer's frame, which has the reader."""
+    """The traceback refers to the consumer's frame and so to the reader, but must not keep the reader alive."""
 
     def consume() -> weakref.ref[Reader]:
         reader = generator(lambda: producer_function())
@@ -719,8 +752,8 @@ def test_a_reader_is_let_go_of_after_an_exception() -> None:
     [
         (lambda: None, TypeError),
         (lambda: 1 / 0, ZeroDivisionError),
-        (lambda: [tuple_of(1), "text"][1:], pyfeed.DTypeError),
-        (lambda: [(np.zeros(3),)], pyfeed.ShapeError),
+        (lambda: [tuple_of(1), "text"][1:], pyfeed.errors.DTypeError),
+        (lambda: [(np.zeros(3),)], pyfeed.errors.ShapeError),
         (lambda arg: [], TypeError),
         (lambda: (_ for _ in ()).throw(NoText()), NoText),
         (lambda: (_ for _ in ()).throw(SystemExit(3)), SystemExit),
@@ -745,7 +778,7 @@ def test_an_empty_pass() -> None:
 
 
 def test_an_exception_in_a_generators_close() -> None:
-    """If the pass goes on it is that pass's failure; if the reader has moved on it is the thread's."""
+    """If its pass is still current, the pass fails; after a reset, the exception goes to threading.excepthook."""
 
     class Source:
         def __init__(self, n: int) -> None:
@@ -771,6 +804,7 @@ def test_an_exception_in_a_generators_close() -> None:
             assert value_of(reader.read()) == 0
             reader.reset()
         wait_until(lambda: len(heard) == 3)
+        assert value_of(reader.read()) == 0  # the fourth pass has begun
         del reader
         wait_until(lambda: len(heard) == 4)
     finally:
@@ -802,7 +836,7 @@ def test_reset_while_a_read_is_blocked() -> None:
     wait_for_consumers(queue_of(reader), 4)
     reader.reset()
     for each in blocked:
-        with raises(pyfeed.Cancelled, message):
+        with raises(pyfeed.errors.Cancelled, message):
             each.result()
     stands_still.set()
     assert numbers(reader) == [2]
@@ -825,7 +859,7 @@ def test_reset_while_a_batch_is_blocked() -> None:
     wait_until(lambda: queue_of(reader).stats()["popped"] == 1)
     wait_for_consumers(queue_of(reader))
     batch.reset()
-    with raises(pyfeed.Cancelled, None):
+    with raises(pyfeed.errors.Cancelled, None):
         blocked.result()
     stands_still.set()
     assert batch.read()[0][:, 0].tolist() == [2, 2]
@@ -852,7 +886,7 @@ def test_resets_from_many_threads() -> None:
                     reader.has_next(timeout=0.01)
                 else:
                     reader.read(timeout=0.01)
-            except (pyfeed.Cancelled, pyfeed.EndOfData, pyfeed.Timeout):
+            except (pyfeed.errors.Cancelled, pyfeed.errors.EndOfData, pyfeed.errors.Timeout):
                 pass
 
     for user in [Background(lambda i=i: use(i)) for i in range(4)]:  # type: ignore[misc]
@@ -908,10 +942,10 @@ def test_a_generator_that_resets_its_own_reader() -> None:
     while True:
         try:
             found.append(value_of(reader.read()))
-        except pyfeed.Cancelled:
+        except pyfeed.errors.Cancelled:
             continue
-        except pyfeed.EndOfData:
+        except pyfeed.errors.EndOfData:
             break
     assert found[-2:] == [1, 2]
     assert len(calls) == 2
-    readers.clear()  # or the function would keep the reader alive, and so its own thread
+    readers.clear()  # otherwise the function keeps the reader alive, and so its own thread

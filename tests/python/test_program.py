@@ -1,4 +1,4 @@
-"""Programs: what is built, in all its forms, and what is refused."""
+"""Programs: their construction, their saved forms, and refused calls."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pyfeed.program import Executor, Program, default_main_program, default_startup_program, layers, program_guard
 
 import pyfeed
-from pyfeed import Executor, Program, Scope, default_main_program, default_startup_program, layers, program_guard
+from pyfeed import Scope
 
 from .support import Background, raises, together
 
@@ -28,7 +29,7 @@ PROTO = Path(__file__).parents[2] / "program/desc"
 
 
 def example() -> tuple[Program, Program]:
-    """A main program with a loop and a branch, which counts to ten, and a startup program with readers."""
+    """Return a main program with a loop and a branch, which counts to ten, and a startup program with readers."""
     main, startup = Program(), Program()
     with program_guard(main, startup):
         reader = layers.batch(layers.random_data([(2,), ()], ["float32", "int64"], count=7, names=["x", "y"]), 3)
@@ -47,14 +48,14 @@ def example() -> tuple[Program, Program]:
 
 
 def count(main: Program, startup: Program) -> int:
-    """What the example counts to."""
+    """Run the example; return the number to which it counts."""
     scope, executor = Scope(), Executor()
     executor.run(startup, scope=scope)
     executor.run(main, scope=scope, timeout=20)
     return int(scope["i"])
 
 
-# ---- Forms ----
+# ---- Saved forms ----
 
 
 def saved(program: Program, path: Path) -> Program:
@@ -82,7 +83,7 @@ def test_forms_keep_everything(form: str, tmp_path: Path) -> None:
         assert new.to_json() == old.to_json()
         assert new.to_bytes() == old.to_bytes()
     assert count(*there) == 10
-    with program_guard(*there):  # and can be added to
+    with program_guard(*there):  # operators can be added to a loaded program
         layers.increment("i", 5)
     assert count(*there) == 15
     assert count(main, startup) == 10
@@ -141,7 +142,7 @@ def test_json_is_for_people() -> None:
 
 
 def layers_line(function: Callable[..., Any], text: str) -> int:
-    """Where a function has that text."""
+    """Return the line in which a function has the text."""
     lines = Path(__file__).read_text().splitlines()
     first = function.__code__.co_firstlineno
     return next(n for n in range(first, len(lines)) if text in lines[n - 1])
@@ -157,12 +158,12 @@ def test_pictures() -> None:
     assert main._repr_mimebundle_() == {"text/plain": repr(main), "text/vnd.mermaid": mermaid}
 
 
-# ---- Protobuf, by Google's own library ----
+# ---- Protobuf, with Google's library ----
 
 
 @pytest.fixture(scope="module")
 def messages(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The classes for the saved form, compiled from its schema."""
+    """Return the classes of the saved form, compiled from its schema."""
     folder = tmp_path_factory.mktemp("proto")
     source = (PROTO / "program.proto").read_text()
     newer = source.replace("message Operator {", "message Operator {\n  string comment = 99;").replace(
@@ -209,7 +210,7 @@ def test_google_s_protobuf_reads_what_is_saved(messages: Any, tmp_path: Path) ->
 
 
 def test_what_google_s_protobuf_writes_is_loaded(messages: Any, tmp_path: Path) -> None:
-    """Edited, and with fields of a later version, which are kept."""
+    """The program was edited and has fields of a later version, which are kept."""
     main, startup = example()
     changed = messages.Program.FromString(main.to_bytes())
     changed.author = "somebody"
@@ -231,14 +232,14 @@ def test_what_google_s_protobuf_writes_is_loaded(messages: Any, tmp_path: Path) 
 def test_another_version_is_refused_by_name(messages: Any) -> None:
     changed = messages.Program.FromString(example()[0].to_bytes())
     changed.version = 7
-    with pytest.raises(pyfeed.UnsupportedError, match=r"version: expected 1, found 7\b"):
+    with pytest.raises(pyfeed.errors.UnsupportedError, match=r"version: expected 1, found 7\b"):
         Program.from_bytes(changed.SerializeToString())
     text = example()[0].to_json().replace('"version": 1', '"version": 3')
-    with pytest.raises(pyfeed.UnsupportedError, match=r"version: expected 1, found 3\b"):
+    with pytest.raises(pyfeed.errors.UnsupportedError, match=r"version: expected 1, found 3\b"):
         Program.from_json(text)
 
 
-# ---- Damaged and hostile files ----
+# ---- Corrupt and adversarial files ----
 
 
 def test_damaged_files(tmp_path: Path) -> None:
@@ -247,20 +248,20 @@ def test_damaged_files(tmp_path: Path) -> None:
     for size in range(len(data)):
         try:
             Program.from_bytes(data[:size])
-        except pyfeed.Error:
+        except pyfeed.errors.Error:
             refused += 1
     assert refused > len(data) * 0.9
-    with pytest.raises(pyfeed.CorruptRecordError) as caught:
+    with pytest.raises(pyfeed.errors.CorruptRecordError) as caught:
         Program.from_bytes(data[:-1])
     assert caught.value.offset is not None
     assert 0 <= caught.value.offset <= len(data)
     (tmp_path / "half").write_bytes(data[: len(data) // 2])
-    with pytest.raises(pyfeed.Error):
+    with pytest.raises(pyfeed.errors.Error):
         Program.load(tmp_path / "half")
-    with pytest.raises(pyfeed.MissingFileError) as missing:
+    with pytest.raises(pyfeed.errors.MissingFileError) as missing:
         Program.load(tmp_path / "none")
     assert missing.value.filename == str(tmp_path / "none")
-    with pytest.raises(pyfeed.MissingFileError):
+    with pytest.raises(pyfeed.errors.MissingFileError):
         example()[0].save(tmp_path / "no folder" / "p")
 
 
@@ -283,33 +284,33 @@ def test_damaged_files(tmp_path: Path) -> None:
     ],
 )
 def test_json_that_is_no_program(text: str) -> None:
-    with pytest.raises(pyfeed.Error) as caught:
+    with pytest.raises(pyfeed.errors.Error) as caught:
         Program.from_json(text)
     assert str(caught.value)
-    assert not isinstance(caught.value, pyfeed.PoisonedError)
+    assert not isinstance(caught.value, pyfeed.errors.PoisonedError)
 
 
 def test_operators_are_checked_as_they_are_added() -> None:
     program = Program()
     with program_guard(program):
         x, y = layers.data("x", [3]), layers.data("y", [3], "int64")
-        with pytest.raises(pyfeed.DTypeError) as wrong:
+        with pytest.raises(pyfeed.errors.DTypeError) as wrong:
             layers.less_than(x, y)
         assert "less_than" in str(wrong.value)
-        with pytest.raises(pyfeed.NotFoundError, match='variable "nobody": there is none in block 0'):
+        with pytest.raises(pyfeed.errors.NotFoundError, match='variable "nobody": there is none in block 0'):
             layers.increment("nobody")
-        with pytest.raises(pyfeed.NotFoundError):
+        with pytest.raises(pyfeed.errors.NotFoundError):
             layers.assign("nobody")
-        with pytest.raises(pyfeed.Error, match="batch_size"):
+        with pytest.raises(pyfeed.errors.Error, match="batch_size"):
             layers.batch(layers.random_data([()]), 0)
-        with pytest.raises(pyfeed.InvalidArgument, match="low"):
+        with pytest.raises(pyfeed.errors.InvalidArgument, match="low"):
             layers.random_data([()], low=float("nan"))
-        with pytest.raises(pyfeed.Error):
+        with pytest.raises(pyfeed.errors.Error):
             layers.reset(x)
     assert [op.type for op in program.blocks[0].operators] == []
 
 
-# ---- What it consists of ----
+# ---- Operators, blocks and variables ----
 
 
 def test_blocks_variables_and_operators() -> None:
@@ -327,7 +328,7 @@ def test_blocks_variables_and_operators() -> None:
     reader = startup.blocks[0].variables[0]
     assert (reader.kind, reader.persistable, reader.dtype, reader.shape) == ("reader", True, None, None)
     assert repr(reader) == f"<Variable {reader.name!r}: reader of 2 slots>"
-    assert reader.slots == [pyfeed.Slot("x", "float32", (2,), 0), pyfeed.Slot("y", "int64", (), 0)]
+    assert reader.slots == [pyfeed.typing.Slot("x", "float32", (2,), 0), pyfeed.typing.Slot("y", "int64", (), 0)]
     assert repr(main) == "<Program: 4 blocks, 8 variables, 9 operators>"
     assert repr(startup) == "<Program: 1 block, 3 variables, 3 operators>"
     assert repr(Program()) == "<Program: 1 block, 0 variables, 0 operators>"
@@ -337,8 +338,10 @@ def test_variables_by_name() -> None:
     main, _ = example()
     i = main.variable("i")
     assert (i.name, i.program, i.shape, i.dtype) == ("i", main, (), "int64")
-    with raises(pyfeed.NotFoundError, 'variable "x": there is none in block 0 or those around it', also=LookupError):
-        main.variable("x")  # a body's
+    with raises(
+        pyfeed.errors.NotFoundError, 'variable "x": there is none in block 0 or those around it', also=LookupError
+    ):
+        main.variable("x")  # a variable of the loop's body
     unknown = main._declare("unknown")
     assert (repr(unknown), unknown.shape, unknown.lod_level) == ("<Variable 'unknown': tensor>", None, 0)
 
@@ -365,7 +368,7 @@ def test_guards() -> None:
         assert (default_main_program(), default_startup_program()) == (main, startup)
         with program_guard(inner):
             assert (default_main_program(), default_startup_program()) == (inner, startup)
-            # Another thread has guards of its own.
+            # The guards do not change the current programs of other threads.
             assert Background(lambda: (default_main_program(), default_startup_program())).result() == before
         with pytest.raises(KeyError), program_guard(inner):
             raise KeyError
@@ -386,7 +389,7 @@ def test_threads_that_build_programs_of_their_own() -> None:
 
 @pytest.fixture
 def threads_take_turns() -> Iterator[None]:
-    """After every few instructions."""
+    """Make threads switch after every few instructions."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -395,7 +398,7 @@ def threads_take_turns() -> Iterator[None]:
 
 @pytest.mark.usefixtures("threads_take_turns")
 def test_threads_that_build_one_program() -> None:
-    """Each in bodies of its own, while others use it; what they add to the same block is all there."""
+    """Each thread adds bodies, while another thread uses the program. All their operators are in the common block."""
     program, barrier, done = Program(), threading.Barrier(9), threading.Event()
     total = program._declare("total", dtype="int64", dims=[], persistable=True)
 
@@ -454,9 +457,9 @@ def test_a_program_that_runs_while_it_grows() -> None:
 
 
 def test_deep_nesting() -> None:
-    """As deep as it may be, and no deeper."""
+    """Blocks can be nested exactly 100 deep."""
 
-    def nested(depth: int) -> tuple[Program, pyfeed.Variable]:
+    def nested(depth: int) -> tuple[Program, pyfeed.program.Variable]:
         program = Program()
         with program_guard(program, Program()):
             x = layers.fill_constant([], "int64", 0)
@@ -475,7 +478,7 @@ def test_deep_nesting() -> None:
     again = Program.from_bytes(program.to_bytes())
     assert int(Executor().run(again, fetch=[x], scope=Scope())[0]) == 99
     assert len(again.blocks) == 100
-    with pytest.raises(pyfeed.TooLargeError, match="nested at most 100 deep"):
+    with pytest.raises(pyfeed.errors.TooLargeError, match="nested at most 100 deep"):
         nested(100)
 
 
@@ -492,19 +495,19 @@ def test_the_same_lines_build_the_same_program() -> None:
         with pyfeed.unique_name.guard():
             assert [pyfeed.unique_name.generate("a key") for _ in range(2)] == ["a key_0", "a key_1"]
         assert pyfeed.unique_name.generate("a key") == "a key_1"
-        # Another thread has guards of its own; variables of a scope keep their names apart.
+        # The guards do not affect other threads, and names of a scope's variables stay unique.
         assert Background(lambda: pyfeed.unique_name.generate("a key")).result() > before
         scope = Scope()
         readers = [pyfeed.random_data([()], count=1, scope=scope).batch(1) for _ in range(2)]
         assert len({r.name for r in readers}) == 2
-    assert pyfeed.random_data([()], count=1, scope=scope).name not in {r._below.name for r in readers}  # type: ignore[attr-defined]
+    assert pyfeed.random_data([()], count=1, scope=scope).name not in {r._upstream.name for r in readers}  # type: ignore[attr-defined]
 
 
 def test_a_pipe_is_neither_waited_for_nor_replaced(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for use in (Program().save, Program.load):
-        with pytest.raises(pyfeed.FileError, match="expected a file, found a pipe") as caught:
+        with pytest.raises(pyfeed.errors.FileError, match="expected a file, found a pipe") as caught:
             use(pipe)
         assert caught.value.file == str(pipe)
     assert pipe.is_fifo()
@@ -549,14 +552,14 @@ def test_an_operator_that_is_refused_in_a_file_names_the_file(tmp_path: Path) ->
     path = tmp_path / "p.json"
     program.save(path)
     path.write_text(path.read_text().replace('"step": 1', '"step": 1000'))
-    with pytest.raises(pyfeed.DTypeError, match="block 0, op 1: increment") as caught:
+    with pytest.raises(pyfeed.errors.DTypeError, match="block 0, op 1: increment") as caught:
         Program.load(path)
     assert caught.value.file == str(path)
     assert str(path) in str(caught.value)
 
 
 def test_what_python_says_wrongly_has_no_place_in_a_file() -> None:
-    with pytest.raises(pyfeed.Error) as caught, program_guard(Program()):
+    with pytest.raises(pyfeed.errors.Error) as caught, program_guard(Program()):
         layers.fill_constant([1, 2], "float32", "seven")  # type: ignore[arg-type]
     assert caught.value.offset is None
     with pytest.raises(TypeError, match="text: expected a str, found b"):
@@ -572,7 +575,7 @@ def test_numbers_that_are_infinite_or_none() -> None:
         y = layers.fill_constant([], "float64", float(np.float32("nan")))
         layers.call("attributes of a test", attributes={"a": np.inf, "b": [1.5, float("nan")], "c": {"d": -np.inf}})
     assert program.blocks[0].operators[0].attributes["value"] == -np.inf
-    with pyfeed.register_kernel("attributes of a test", lambda **attributes: got.append(attributes)):
+    with pyfeed.program.kernels.register_kernel("attributes of a test", lambda **attributes: got.append(attributes)):
         found = Executor().run(Program.from_json(program.to_json()), fetch=[x.name, y.name])
     assert found[0] == -np.inf
     assert np.isnan(found[1])

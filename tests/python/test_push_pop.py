@@ -1,4 +1,4 @@
-"""What goes in comes out: every type, every layout, every sort of array."""
+"""Pushed arrays are popped unchanged: every dtype, every layout, every kind of array."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .support import DTYPES, Array, DLPackArray, feed, raises, same
 
 
 def through(given: Any, rank: int, **options: Any) -> Any:
-    """One array, pushed and popped."""
+    """Push an array and pop it again."""
     _, queue = feed(1, [(-1,) * rank])
     queue.push((given,), **options)
     (found,) = queue.pop()
@@ -30,7 +30,7 @@ def through(given: Any, rank: int, **options: Any) -> Any:
 
 
 def some(dtype: str, shape: tuple[int, ...], seed: int = 0) -> Array:
-    """Any bits, NaNs and denormals among them."""
+    """Return random bits, which include NaNs and denormals."""
     random = np.random.default_rng(seed)
     if dtype == "bool":
         return random.integers(0, 2, shape).astype(bool)
@@ -69,7 +69,7 @@ def test_bfloat16_as_two_bytes(declared: str | None) -> None:
     (found,) = queue.pop()
     assert found.dtype.itemsize == 2
     assert found.tobytes() == given.tobytes()
-    with raises(pyfeed.DTypeError, "slot 0: dtype: expected bfloat16, found float16", slot=0):
+    with raises(pyfeed.errors.DTypeError, "slot 0: dtype: expected bfloat16, found float16", slot=0):
         queue.push((np.zeros(2, np.float16),))
 
 
@@ -86,7 +86,7 @@ def test_popped_arrays_go_back_in() -> None:
 def test_no_dimension(copy: bool) -> None:
     for given in [np.array(7.5), np.array(True), np.array(1 + 2j)]:
         same(through(given, 0, copy=copy), given)
-    scalar = np.float32(3)  # by way of the buffer protocol
+    scalar = np.float32(3)  # read through the buffer protocol
     assert through(scalar, 0).item() == 3.0
 
 
@@ -180,7 +180,7 @@ def test_many_slots() -> None:
             np.testing.assert_array_equal(found, expected)
 
 
-# ---- What counts as an array ----
+# ---- Kinds of arrays ----
 
 
 @pytest.mark.parametrize("make", [bytes, bytearray, memoryview])
@@ -265,13 +265,13 @@ def test_dlpack_strides_and_offsets() -> None:
 
 def test_dlpack_refused_gives_back_too() -> None:
     for producer, kind in [
-        (DLPackArray(np.zeros(3), device=2), pyfeed.UnsupportedError),
-        (DLPackArray(np.zeros(3), lanes=2), pyfeed.DTypeError),
-        (DLPackArray(np.zeros(3), code=7), pyfeed.DTypeError),
-        (DLPackArray(np.zeros((3, 3))), pyfeed.ShapeError),
-        (DLPackArray(np.zeros(1), shape=[1] * 9), pyfeed.ShapeError),
-        (DLPackArray(np.zeros(1), shape=[-1]), pyfeed.ShapeError),
-        (DLPackArray(np.zeros(1), shape=[1 << 62], strides=False), pyfeed.ShapeError),
+        (DLPackArray(np.zeros(3), device=2), pyfeed.errors.UnsupportedError),
+        (DLPackArray(np.zeros(3), lanes=2), pyfeed.errors.DTypeError),
+        (DLPackArray(np.zeros(3), code=7), pyfeed.errors.DTypeError),
+        (DLPackArray(np.zeros((3, 3))), pyfeed.errors.ShapeError),
+        (DLPackArray(np.zeros(1), shape=[1] * 9), pyfeed.errors.ShapeError),
+        (DLPackArray(np.zeros(1), shape=[-1]), pyfeed.errors.ShapeError),
+        (DLPackArray(np.zeros(1), shape=[1 << 62], strides=False), pyfeed.errors.ShapeError),
     ]:
         for copy in (True, False):
             with pytest.raises(kind):
@@ -348,7 +348,7 @@ def test_arrays_outlive_queue_and_reader() -> None:
     given = some("float64", (5, 3))
     queue.push((given,))
     queue.push((given,), copy=False)
-    with queue.slot(5) as (slot,):
+    with queue.reserve(5) as (slot,):
         slot[:] = given
     arrays = [a for _ in range(3) for a in reader.read()]
     arrays.append(slot)
@@ -361,17 +361,17 @@ def test_arrays_outlive_queue_and_reader() -> None:
 
 def test_each_array_keeps_all_slots_of_its_tuple_and_nothing_else() -> None:
     _, queue = feed(4, [(-1,), (-1,)])
-    before = pyfeed.memory_stats()
+    before = pyfeed.diagnostics.memory_stats()
     queue.push((np.zeros(1000), np.ones(1000)))
     x, y = queue.pop()
-    assert pyfeed.memory_stats()["tuples_on_loan"] == before["tuples_on_loan"] + 1
+    assert pyfeed.diagnostics.memory_stats()["tuples_on_loan"] == before["tuples_on_loan"] + 1
     view = y[10:20]
     del x, y
-    assert pyfeed.memory_stats()["tuples_on_loan"] == before["tuples_on_loan"] + 1
+    assert pyfeed.diagnostics.memory_stats()["tuples_on_loan"] == before["tuples_on_loan"] + 1
     np.testing.assert_array_equal(view, np.ones(10))
     del view
-    assert pyfeed.memory_stats()["tuples_on_loan"] == before["tuples_on_loan"]
-    assert pyfeed.memory_stats()["live_queue_bytes"] == before["live_queue_bytes"]
+    assert pyfeed.diagnostics.memory_stats()["tuples_on_loan"] == before["tuples_on_loan"]
+    assert pyfeed.diagnostics.memory_stats()["live_queue_bytes"] == before["live_queue_bytes"]
 
 
 def test_arrays_are_aligned_to_cache_lines() -> None:
@@ -404,11 +404,11 @@ def test_memory_is_used_again() -> None:
         places.add(found.ctypes.data)
         del found
     assert len(places) <= 2
-    idle = pyfeed.memory_stats()["idle_bytes"]
+    idle = pyfeed.diagnostics.memory_stats()["idle_bytes"]
     assert idle > 0
     del queue, _
     gc.collect()
-    assert pyfeed.memory_stats()["idle_bytes"] < idle
+    assert pyfeed.diagnostics.memory_stats()["idle_bytes"] < idle
 
 
 def test_the_producers_array_is_its_own_after_a_copied_push() -> None:
@@ -423,7 +423,7 @@ def test_the_producers_array_is_its_own_after_a_copied_push() -> None:
 
 
 def test_thousands_of_queues_leave_nothing() -> None:
-    before = pyfeed.memory_stats()
+    before = pyfeed.diagnostics.memory_stats()
     for i in range(3000):
         reader, queue = py_array_reader(2, [(-1,)], scope=Scope() if i % 2 else None)
         queue.push((np.zeros(100),))
@@ -432,7 +432,7 @@ def test_thousands_of_queues_leave_nothing() -> None:
         if i % 5 == 0:
             queue.close()
     del reader, queue, kept
-    assert pyfeed.memory_stats() == before
+    assert pyfeed.diagnostics.memory_stats() == before
 
 
 def test_ends_come_in_any_order() -> None:
@@ -441,10 +441,17 @@ def test_ends_come_in_any_order() -> None:
         lent = np.zeros(10)
         queue.push((np.zeros(10),))
         queue.push((lent,), copy=False)
-        slot = queue.slot(10)
-        slot.__enter__()
+        reservation = queue.reserve(10)
+        reservation.__enter__()
         batch = reader.batch(2)
-        return {"reader": reader, "queue": queue, "lent": lent, "slot": slot, "batch": batch, "popped": queue.pop()}
+        return {
+            "reader": reader,
+            "queue": queue,
+            "lent": lent,
+            "reservation": reservation,
+            "batch": batch,
+            "popped": queue.pop(),
+        }
 
     random = np.random.default_rng(0)
     for _ in range(50):

@@ -1,4 +1,4 @@
-"""Readers: iteration, looking ahead, batches."""
+"""Readers: iteration, has_next, timeouts, batches."""
 
 from __future__ import annotations
 
@@ -38,12 +38,11 @@ def filled(number: int, *, capacity: int | None = None, close: bool = True) -> t
 
 def test_iteration_ends_with_the_pass() -> None:
     reader, _ = filled(5)
-    assert iter(reader) is reader
     assert values_in(reader) == [0, 1, 2, 3, 4]
-    assert values_in(reader) == []
+    assert values_in(reader.current_pass()) == []
     with pytest.raises(StopIteration):
         next(reader)
-    with raises(pyfeed.EndOfData, "the end of the data: this pass has no more tuples"):
+    with raises(pyfeed.errors.EndOfData, "the end of the data: this pass has no more tuples"):
         reader.read()
     assert not reader.has_next()
 
@@ -53,7 +52,7 @@ def test_iteration_goes_on_where_it_was_left() -> None:
     assert list(itertools.islice((value_of(x) for x in reader), 2)) == [0, 1]
     assert value_of(next(reader)) == 2
     assert value_of(reader.read()) == 3
-    assert values_in(reader) == [4, 5]
+    assert values_in(reader.current_pass()) == [4, 5]
 
 
 def test_a_new_pass_of_the_queue_is_a_new_pass_of_its_reader() -> None:
@@ -112,7 +111,7 @@ def test_a_true_has_next_is_true_for_the_next_read_whoever_makes_it() -> None:
 
 
 def test_threads_that_ask_and_read_one_after_another() -> None:
-    """has_next says yes as often as there are tuples, though each answer is used by another thread."""
+    """has_next is true exactly once for each tuple, although the threads take turns to ask and read."""
     reader, queue = feed(4)
     turn = threading.Lock()
     read: list[Any] = []
@@ -166,9 +165,9 @@ def test_nothing_is_lost_by_a_timeout(what: str) -> None:
                 if ask := not ask and not reader.has_next(timeout=0.0002):
                     return
                 found.extend(np.ravel(reader.read(timeout=0.0002)[0])[::2])
-            except pyfeed.Timeout:
+            except pyfeed.errors.Timeout:
                 pass
-            except pyfeed.EndOfData:
+            except pyfeed.errors.EndOfData:
                 return
 
     consumer = Background(consume)
@@ -185,9 +184,9 @@ def test_timeouts_in_the_middle_of_a_batch_keep_what_is_there() -> None:
     reader, queue = feed(10)
     batch = reader.batch(4)
     for i in range(4):
-        with raises(pyfeed.Timeout, None):
+        with raises(pyfeed.errors.Timeout, None):
             batch.read(timeout=0)
-        with raises(pyfeed.Timeout, None):
+        with raises(pyfeed.errors.Timeout, None):
             batch.has_next(timeout=0.001)
         queue.push(tuple_of(i))
     assert batch.read(timeout=0)[0].tolist() == [[i, i] for i in range(4)]
@@ -229,7 +228,7 @@ def test_a_batch_refuses_slots_of_different_numbers_of_rows() -> None:
             reader.scope.create_batch_reader("b", reader.name, 2)
             reader.scope.create_batch_reader("r", reader.name, 2, ragged=True)
             batch, permitted = (Reader.in_variable(reader.scope, name) for name in "br")
-        with pytest.raises(pyfeed.ShapeError) as caught:
+        with pytest.raises(pyfeed.errors.ShapeError) as caught:
             batch.read()
         assert str(caught.value).startswith(message)
         assert caught.value.slot == 1
@@ -248,7 +247,9 @@ def test_a_batch_counts_sequences() -> None:
     assert (x.lod[0].tolist(), y.tolist()) == ([0, 1, 4], [1, 3])
     queue.push((LoDTensor(np.full((2, 3), 0), [[0, 1, 2]]), np.array(0)))
     queue.close()
-    with pytest.raises(pyfeed.ShapeError, match="slot 1: tuple 0 of a batch: expected 2 rows, as slot 0 adds, found 1"):
+    with pytest.raises(
+        pyfeed.errors.ShapeError, match="slot 1: tuple 0 of a batch: expected 2 rows, as slot 0 adds, found 1"
+    ):
         reader.batch(2).read()
 
 
@@ -294,7 +295,7 @@ def test_batches_go_from_pass_to_pass() -> None:
     reader, queue = filled(3)
     batch = reader.batch(2)
     assert len(list(batch)) == 2
-    assert list(batch) == []
+    assert list(batch.current_pass()) == []
     queue.reopen()
     for i in range(2):
         queue.push(tuple_of(10 + i))
@@ -303,7 +304,7 @@ def test_batches_go_from_pass_to_pass() -> None:
 
 
 def test_a_failure_in_the_middle_of_a_batch() -> None:
-    """What came before it is delivered first, then the error, for good."""
+    """The tuples before the failure are delivered first; then every call gets the error."""
     reader, queue = filled(5, close=False)
     batch = reader.batch(3)
     queue.fail(KeyError("why"))
@@ -334,7 +335,7 @@ def test_tuples_that_do_not_go_together() -> None:
     queue.push((np.ones((1, 4)),))
     batch = reader.batch(2)
     message = "slot 0: tuple 1 of a batch: expected float64 [2 3] as in tuple 0, found float64 [2 4]"
-    with raises(pyfeed.ShapeError, message, slot=0):
+    with raises(pyfeed.errors.ShapeError, message, slot=0):
         batch.read()
     queue.close()
     assert [x.shape for (x,) in batch] == [(1, 4)]
@@ -384,6 +385,6 @@ def test_many_threads_read_batches(number_of_threads: int) -> None:
     reader, queue = feed(8)
     batch = reader.batch(3)
     queue.produce(lambda worker: (tuple_of(i) for i in range(300)))
-    parts = together(*[lambda: [x[:, 0].tolist() for (x,) in batch]] * number_of_threads)
+    parts = together(*[lambda: [x[:, 0].tolist() for (x,) in batch.current_pass()]] * number_of_threads)
     batches = sorted(itertools.chain(*parts))
     assert batches == [[i, i + 1, i + 2] for i in range(0, 300, 3)]

@@ -1,4 +1,4 @@
-"""Resets of a reader that another one reads from."""
+"""Resets of a reader from which another reader reads."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ def test_a_reset_below_at_the_end_of_a_pass_is_an_error(kind: str, tmp_path: Pat
     raw.reset()
     message = told(raw, chain)
     for _ in range(2):
-        with raises(pyfeed.StateError, message, also=RuntimeError):
+        with raises(pyfeed.errors.StateError, message, also=RuntimeError):
             chain.read()
-        with raises(pyfeed.StateError, message):
+        with raises(pyfeed.errors.StateError, message):
             list(chain)
-        with raises(pyfeed.StateError, message):
+        with raises(pyfeed.errors.StateError, message):
             chain.has_next()
-        with raises(pyfeed.StateError, message):
+        with raises(pyfeed.errors.StateError, message):
             scope.read(chain.name, [str(i) for i in range(len(chain.slots))])
     chain.reset()
     again = [np.asarray(x).tolist() for x, *_ in chain]
     assert len(again) == len(first)
     assert sorted(map(str, again)) == sorted(map(str, first)) or "shuffle" in kind
-    with pytest.raises(pyfeed.EndOfData):
+    with pytest.raises(pyfeed.errors.EndOfData):
         chain.read()
 
 
@@ -71,7 +71,7 @@ def test_a_reset_below_in_the_middle_of_a_pass_is_an_error(kind: str, tmp_path: 
     for _ in range(2):
         chain.read()
         raw.reset()
-        with raises(pyfeed.StateError, told(raw, chain)):
+        with raises(pyfeed.errors.StateError, told(raw, chain)):
             list(chain)
         chain.reset()
     assert chain.has_next()
@@ -96,7 +96,7 @@ def test_the_reader_that_was_reset_is_named_from_far_above(tmp_path: Path) -> No
     top = middle.shuffle(2).double_buffer()
     list(top)
     middle.reset()
-    with raises(pyfeed.StateError, told(middle, top)):
+    with raises(pyfeed.errors.StateError, told(middle, top)):
         top.read()
     top.reset()
     raw.reset()
@@ -109,7 +109,7 @@ def test_two_chains_of_one_reader_tell_of_each_other(tmp_path: Path) -> None:
     list(one)
     other.reset()
     assert len(list(other)) == 5
-    with raises(pyfeed.StateError, told(raw, one)):
+    with raises(pyfeed.errors.StateError, told(raw, one)):
         one.read()
     one.reset()
     assert len(list(one)) == 2

@@ -1,4 +1,4 @@
-"""Scopes, variables and the read op."""
+"""Scopes, variables and the read operator."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ def test_a_refused_tensor_leaves_the_variable_alone() -> None:
     ragged = LoDTensor(np.zeros(2), [[0, 2]])
     ragged.data = np.zeros(3)
     for refused in ("text", np.zeros(2, object), ragged, np.zeros((1,) * 9)):
-        with pytest.raises((pyfeed.DTypeError, pyfeed.ShapeError)):
+        with pytest.raises((pyfeed.errors.DTypeError, pyfeed.errors.ShapeError)):
             scope["x"] = refused
         assert "x" not in scope or scope.kind("x") == "empty"
     scope["x"] = np.ones(2)
-    with pytest.raises(pyfeed.DTypeError):
+    with pytest.raises(pyfeed.errors.DTypeError):
         scope["x"] = "text"
     assert scope["x"].tolist() == [1, 1]
 
@@ -99,11 +99,11 @@ def test_parents() -> None:
     assert "x" in child
     parent["x"] = np.array(2)
     assert (child["x"], grandparent["x"]) == (2, 1)
-    child["x"] = np.array(3)  # written where it is called, found anywhere above
+    child["x"] = np.array(3)  # a write goes to the child itself, while a read searches the parents too
     assert (child["x"], parent["x"], grandparent["x"]) == (3, 2, 1)
     child.erase("x")
     assert child["x"] == 2
-    with raises(pyfeed.NotFoundError, 'variable "x": there is none in this scope'):
+    with raises(pyfeed.errors.NotFoundError, 'variable "x": there is none in this scope'):
         child.erase("x")
     del grandparent, parent
     gc.collect()
@@ -132,21 +132,21 @@ def test_unique_names() -> None:
 
 def test_erasing_drops_what_is_held() -> None:
     scope = Scope()
-    before = pyfeed.memory_stats()["live_batch_bytes"]
+    before = pyfeed.diagnostics.memory_stats()["live_batch_bytes"]
     scope["x"] = np.zeros(1000)
-    assert pyfeed.memory_stats()["live_batch_bytes"] == before + 8000
+    assert pyfeed.diagnostics.memory_stats()["live_batch_bytes"] == before + 8000
     scope.erase("x")
-    assert pyfeed.memory_stats()["live_batch_bytes"] == before
+    assert pyfeed.diagnostics.memory_stats()["live_batch_bytes"] == before
     scope["x"] = np.zeros(1000)
     del scope
-    assert pyfeed.memory_stats()["live_batch_bytes"] == before
+    assert pyfeed.diagnostics.memory_stats()["live_batch_bytes"] == before
 
 
 # ---- Queues and readers in variables ----
 
 
 def test_holder_operator_and_read_op() -> None:
-    """Step by step what py_array_reader does in one call."""
+    """The steps that py_array_reader does in one call."""
     scope = Scope()
     queue = PyArrayFeedQueueHolder(scope, "feeder").init_once(4, [(-1, 2), (-1,)])
     scope.create_py_array_reader("reader", "feeder")
@@ -160,9 +160,9 @@ def test_holder_operator_and_read_op() -> None:
     assert scope["label"].tolist() == [0, 1]
     scope.read(reader="batches", outs=("image", "label"), timeout=1)
     assert scope["label"].tolist() == [2]
-    with raises(pyfeed.EndOfData, "the end of the data: this pass has no more tuples"):
+    with raises(pyfeed.errors.EndOfData, "the end of the data: this pass has no more tuples"):
         scope.read("batches", ["image", "label"])
-    assert scope["label"].tolist() == [2]  # as it was
+    assert scope["label"].tolist() == [2]  # unchanged
 
 
 def test_the_read_op_moves() -> None:
@@ -202,7 +202,7 @@ def test_the_read_op_can_run_over_what_is_there() -> None:
     queue.push(tuple_of(5))
     py_array_reader(1, [(2,)], scope=scope, name="q")
     scope.create_batch_reader("b", reader.name, 2)
-    scope.read(reader.name, ["b"])  # drops the reader that was in it
+    scope.read(reader.name, ["b"])  # replaces the reader in the variable
     assert scope.kind("b") == "tensor"
 
 
@@ -227,7 +227,7 @@ def test_a_queue_is_found_by_its_variable() -> None:
     assert found is not made
     found.push(tuple_of(1))
     assert made.pop()[0].tolist() == [1, 1]
-    with raises(pyfeed.StateError, "init_once: this holder's queue was made already, with capacity 2"):
+    with raises(pyfeed.errors.StateError, "init_once: this holder's queue was made already, with capacity 2"):
         PyArrayFeedQueueHolder(scope, "q").init_once(3, [(2,)])
     del made
     found.push(tuple_of(2))
@@ -240,12 +240,12 @@ def test_a_queue_is_found_by_its_variable() -> None:
 
 
 def test_an_exception_that_nobody_keeps_is_told_of() -> None:
-    """The variable outlives the Python object that its queue failed through."""
+    """The variable outlives the Python queue whose fail was called. Readers then get the exception as text."""
     scope = Scope()
     PyArrayFeedQueueHolder(scope, "q").init_once(2, [(2,)]).fail(KeyError("lost"))
     gc.collect()
     scope.create_py_array_reader("r", "q")
-    with pytest.raises(pyfeed.ProducerError) as caught:
+    with pytest.raises(pyfeed.errors.ProducerError) as caught:
         scope.read("r", ["x"])
     assert str(caught.value) == "the producer failed: KeyError: 'lost'"
     assert (caught.value.cause_type, caught.value.cause_message) == ("KeyError", "'lost'")
@@ -256,7 +256,7 @@ def test_variables_go_with_their_objects() -> None:
     scope = Scope()
     reader, queue = py_array_reader(1, [(2,)], scope=scope, name="train")
     assert reader.name == "train_reader"
-    assert repr(reader) == "<Reader 'train_reader'>"
+    assert repr(reader).startswith("<Reader 'train_reader': ")
     assert reader.scope is scope
     batch = reader.batch(2)
     names = ["train", reader.name, batch.name]
@@ -337,9 +337,9 @@ def test_the_order_of_the_design() -> None:
     assert queue.capacity() == 2
     scope.var("x").set_tensor(np.arange(3))
     assert scope.var("x").get_tensor().tolist() == [0, 1, 2]
-    with raises(pyfeed.InvalidArgument, "name: expected None with a variable, which has a name, found 'x'"):
+    with raises(pyfeed.errors.InvalidArgument, "name: expected None with a variable, which has a name, found 'x'"):
         PyArrayFeedQueueHolder(variable, "x")
-    with raises(pyfeed.ArgumentTypeError, "name: expected the name of a variable of the scope, found None"):
+    with raises(pyfeed.errors.ArgumentTypeError, "name: expected the name of a variable of the scope, found None"):
         PyArrayFeedQueueHolder(scope)
 
 
@@ -350,5 +350,8 @@ def test_the_feeder_of_a_reader() -> None:
     assert reader.map(lambda x: x).batch(2).double_buffer().feeder() is queue
     other = pyfeed.random_data([(2,)], scope=scope)
     for without in (other, reader.zip(other), pyfeed.Reader.in_variable(scope, reader.name)):
-        with raises(pyfeed.StateError, f"feeder: expected a reader of a PyArrayFeedQueue, found {without!r}"):
+        with raises(
+            pyfeed.errors.StateError,
+            f"feeder: expected a reader of a PyArrayFeedQueue, found another, {without.name!r}",
+        ):
             without.feeder()

@@ -1,4 +1,4 @@
-"""Queues that other processes fill."""
+"""Queues that worker processes fill."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ from typing import Any, TypeVar
 import numpy as np
 import pyfeed_worker
 import pytest
+from pyfeed.errors import WorkerError
 
 import pyfeed
-from pyfeed import Scope, SharedFeedQueue, WorkerError
+from pyfeed import Scope
+from pyfeed.shared import SharedFeedQueue
 
 from . import shared_workers as workers
 from .support import STUCK, Background, Process, same, wait_until
@@ -34,7 +36,7 @@ METHODS = ["spawn", "forkserver", "fork"]
 
 
 def queue_of(*shapes: tuple[int, ...], dtypes: Any = None, **options: Any) -> SharedFeedQueue:
-    return SharedFeedQueue(shapes or [(2,)], dtypes, **{"cell_bytes": 4096, "scope": Scope(), **options})
+    return SharedFeedQueue(shapes or [(2,)], dtypes=dtypes, **{"cell_bytes": 4096, "scope": Scope(), **options})
 
 
 def error_of(kind: type[E], function: Callable[..., object], *args: Any) -> E:
@@ -49,7 +51,7 @@ def end(processes: list[Any]) -> list[int]:
     return [p.exitcode for p in processes]
 
 
-# ---- Workers that end well ----
+# ---- Workers without errors ----
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -99,7 +101,7 @@ def test_large_tuples() -> None:
     assert end(processes) == [0]
 
 
-def test_slots_are_written_in_place() -> None:
+def test_reservations_are_written_in_place() -> None:
     queue = queue_of((-1, 3), (-1,), dtypes=["float32", "int64"], ring_cells=3)
     processes = queue.start(workers.count_in_place, (20,), num_workers=2)
     seen = sorted((int(x[0, 0]), int(y[0]), len(x)) for x, y in queue)
@@ -126,7 +128,7 @@ def test_a_next_pass() -> None:
 
 
 def numbered() -> SharedFeedQueue:
-    """Of (process, pass, number)."""
+    """Return a queue for tuples of (process, pass, number)."""
     return queue_of((), (), (), dtypes=["int64", "int64", "int64"])
 
 
@@ -171,7 +173,7 @@ def test_persistent_workers_that_are_there_before_the_trainer_is() -> None:
     queue.start(workers.counts_passes, (6,), num_workers=3, method="fork", persistent=True)
     for _ in range(500):
         queue.pop()
-        queue.close()  # nobody waits for what is left of this pass
+        queue.close()  # the rest of this pass is not read
         queue.reopen()
         found = sorted((int(pid), int(pass_id), int(i)) for pid, pass_id, i in queue)
         pids = sorted({pid for pid, _, _ in found})
@@ -181,7 +183,7 @@ def test_persistent_workers_that_are_there_before_the_trainer_is() -> None:
 
 
 def test_a_persistent_worker_has_one_thread_that_looks_out_for_the_trainer() -> None:
-    """Another, of the wait for the first pass, would take for the trainer what has the number of its descriptor now."""
+    """A thread left over from the wait for the first pass would watch a descriptor that is closed and may be reused."""
     queue = numbered()
     (process,) = queue.start(workers.counts_threads, method="fork", persistent=True)
     for pass_id in (0, 1, 2):
@@ -195,10 +197,10 @@ def test_a_persistent_worker_that_raises_has_the_next_pass_too() -> None:
     for pass_id in (0, 1, 2, 3):
         assert [int(x) for x in queue.pop()] == [process.pid, pass_id, 0]
         if pass_id % 2:
-            error = error_of(pyfeed.ProducerError, queue.pop)
+            error = error_of(pyfeed.errors.ProducerError, queue.pop)
             assert (error.cause_type, error.cause_message) == ("ValueError", f"pass {pass_id} is odd")
         else:
-            error_of(pyfeed.EndOfData, queue.pop)
+            error_of(pyfeed.errors.EndOfData, queue.pop)
         queue.reopen()
 
 
@@ -245,13 +247,13 @@ def pushed_or_missed(queue: SharedFeedQueue) -> str:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("how", ["sys", "os"])
 def test_a_persistent_worker_that_leaves_is_missed(method: str, how: str) -> None:
-    """It has done its part, and ends with status 0: at once, or when the next pass has begun."""
+    """The worker ends with status 0 after its part of the pass, before or after the next pass begins."""
     queue = numbered()
     go, ours = multiprocessing.get_context(method).Semaphore(0), []
     ours += queue.start(workers.leaves_when_told, (go, how), method=method, persistent=True)
     assert len(list(queue)) == 1
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # if it was gone before
+        warnings.simplefilter("ignore", RuntimeWarning)  # the warning if the worker ended before the reopen
         go.release()
         queue.reopen()
         assert pushed_or_missed(queue) in ("1", "it exited with status 0 before it attached to the queue")
@@ -263,7 +265,7 @@ def test_a_persistent_worker_whose_status_nobody_gets_to_know(method: str) -> No
     import os, signal, sys, time, warnings, numpy as np, pyfeed
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     from shared_workers import counts_passes
-    queue = pyfeed.SharedFeedQueue([(), (), ()], ["int64"] * 3)
+    queue = pyfeed.shared.SharedFeedQueue([(), (), ()], dtypes=["int64"] * 3)
     processes = queue.start(counts_passes, (2,), method={method!r}, persistent=True)
     first = processes[0].pid
     print(len(list(queue)), flush=True)
@@ -286,7 +288,7 @@ def test_a_persistent_worker_whose_status_nobody_gets_to_know(method: str) -> No
 def test_persistent_workers_end_with_their_trainer() -> None:
     program = """
     import os, signal, numpy as np, pyfeed
-    queue = pyfeed.SharedFeedQueue([()], ["int64"])
+    queue = pyfeed.shared.SharedFeedQueue([()], dtypes=["int64"])
     def work(producer, worker):
         producer.push((np.array(worker),))
     processes = queue.start(work, num_workers=2, method="fork", persistent=True)
@@ -303,7 +305,7 @@ def test_persistent_workers_end_with_their_trainer() -> None:
 def test_the_list_of_persistent_workers_is_its_callers() -> None:
     queue = numbered()
     processes = queue.start(workers.counts_passes, (2,), num_workers=2, method="fork", persistent=True)
-    processes += processes  # as of several queues
+    processes += processes  # the caller may change the list, for instance to collect the workers of several queues
     for _ in range(3):
         assert len(list(queue)) == 4
         queue.reopen()
@@ -404,7 +406,7 @@ def test_workers_may_be_started_in_turns() -> None:
     processes += queue.start(workers.count, (4,), num_workers=2)
     assert len(list(queue)) == 11
     assert end(processes) == [0, 0, 0]
-    with pytest.raises(pyfeed.StateError, match="pass 0 has ended"):
+    with pytest.raises(pyfeed.errors.StateError, match="pass 0 has ended"):
         queue.start(workers.count, (3,))
 
 
@@ -423,7 +425,8 @@ def work(producer, worker):
     for i in range(20):
         producer.push((np.full((4, 3), i, np.float32), np.full(4, i)))
 place = pyfeed.CUDAPlace(0)
-queue = pyfeed.SharedFeedQueue([(-1, 3), (-1,)], ["float32", "int64"], cell_bytes=4096, ring_cells=3, place=place)
+shapes, dtypes = [(-1, 3), (-1,)], ["float32", "int64"]
+queue = pyfeed.shared.SharedFeedQueue(shapes, dtypes=dtypes, cell_bytes=4096, ring_cells=3, place=place)
 queue.start(work, method="fork")
 for i, (x, y) in enumerate(queue):
     assert x.place == y.place == place
@@ -452,7 +455,7 @@ def test_what_is_popped_outlives_the_queue() -> None:
     del queue
     gc.collect()
     assert x.tolist() == [0, 0]
-    assert pyfeed.memory_stats()["shared_bytes"] > 0
+    assert pyfeed.diagnostics.memory_stats()["shared_bytes"] > 0
     end(processes)
 
 
@@ -468,7 +471,7 @@ def test_nobody_wants_more() -> None:
     assert all(x.tolist() == [0, 0] for (x,) in queue)
 
 
-# ---- Workers that do not ----
+# ---- Workers with errors ----
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -477,7 +480,7 @@ def test_an_exception_reaches_the_consumer(method: str) -> None:
     processes = queue.start(workers.raises, (2,), method=method)
     reader = queue.reader
     assert [float(reader.read()[0][0]) for _ in range(2)] == [0, 1]
-    with pytest.raises(pyfeed.ProducerError) as caught:
+    with pytest.raises(pyfeed.errors.ProducerError) as caught:
         reader.read()
     error = caught.value
     assert not isinstance(error, WorkerError)
@@ -488,7 +491,7 @@ def test_an_exception_reaches_the_consumer(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("where", ["idle", "slot", "push"])
+@pytest.mark.parametrize("where", ["idle", "reserve", "push"])
 def test_a_killed_worker(method: str, where: str) -> None:
     queue = queue_of(dtypes=["float64"], ring_cells=4)
     ours, theirs = multiprocessing.Pipe()
@@ -504,7 +507,7 @@ def test_a_killed_worker(method: str, where: str) -> None:
     assert (error.pid, error.exit_status) == (pid, -9)
     assert str(error) == f"worker process {pid} failed: it was killed by signal 9, SIGKILL"
     assert end(processes) == [-9]
-    # Every slot of the ring is there for the next.
+    # All cells of the ring are free for the next worker.
     queue.reopen()
     processes = queue.start(workers.raises, (9,), method="fork")
     assert [float(queue.pop()[0][0]) for _ in range(9)] == list(range(9))
@@ -588,7 +591,7 @@ def worker(queue: SharedFeedQueue, program: str) -> Process:
 
 def test_a_producer_goes_anywhere_by_pickle() -> None:
     queue = queue_of()
-    with pytest.raises(pyfeed.StateError):
+    with pytest.raises(pyfeed.errors.StateError):
         pickle.dumps(queue)
     producer = queue.producer()
     process = Process(
@@ -600,7 +603,7 @@ def test_a_producer_goes_anywhere_by_pickle() -> None:
     stale = pickle.dumps(producer)
     del queue
     gc.collect()
-    wait_until(lambda: pyfeed.memory_stats()["shared_bytes"] == 0)
+    wait_until(lambda: pyfeed.diagnostics.memory_stats()["shared_bytes"] == 0)
     with pytest.raises(RuntimeError, match="does not have its queue any more"):
         pickle.loads(stale)
 
@@ -617,7 +620,7 @@ def test_what_does_not_fit_is_refused_in_the_worker() -> None:
     refused(producer.push, (x.astype(">f4"), y))
     refused(producer.push, (x, "no"))
     refused(producer.push, (np.zeros((1000, 3), np.float32), np.zeros(1000, np.int64)))
-    refused(producer.slot)
+    refused(producer.reserve)
     producer.push((x, y))
     refused(producer.push, (x, y.astype(np.int32)))
     refused(producer.push, (x, y), timeout=-1)
@@ -646,19 +649,19 @@ def test_what_does_not_fit_is_refused_in_the_worker() -> None:
     assert len(queue.pop()) == 2
 
 
-def test_slots_in_a_worker() -> None:
+def test_reservations_in_a_worker() -> None:
     queue = queue_of(dtypes=["float64"], ring_cells=2)
     program = """
-    with producer.slot() as (x,):
+    with producer.reserve() as (x,):
         x[:] = 1
     say(x.flags.writeable)
     try:
-        with producer.slot() as (x,):
+        with producer.reserve() as (x,):
             x[:] = 2
             raise KeyError
     except KeyError:
         say("dropped")
-    with producer.slot() as (x,):
+    with producer.reserve() as (x,):
         x[:] = 3
         refused(producer.close)
     refused(producer.push, (np.ones(2),), timeout=0)
@@ -675,7 +678,7 @@ def test_slots_in_a_worker() -> None:
         "Timeout None the time to wait went by",
     ]
     assert [queue.pop()[0].tolist() for _ in range(2)] == [[1, 1], [3, 3]]
-    error = error_of(WorkerError, queue.pop)  # it did not close its producer
+    error = error_of(WorkerError, queue.pop)  # the worker did not close its producer
     assert error.exit_status == 0
     assert str(error).endswith("it exited with status 0 before it closed its producer")
     process.end()
@@ -704,13 +707,13 @@ def test_ctrl_c_in_a_worker_that_waits() -> None:
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("method", METHODS)
 def test_ctrl_c_in_a_terminal_is_the_trainers(method: str, persistent: bool) -> None:
-    """It comes to all its processes. The trainer is interrupted, and finds its workers at work if it goes on."""
+    """The signal goes to all processes. Only the trainer is interrupted; its workers continue if the trainer does."""
     program = f"""
     import os, sys, pyfeed
     sys.path[:0] = {sys.path!r}
     from tests.python.shared_workers import counts_for_ever
     os.setpgid(0, 0)
-    queue = pyfeed.SharedFeedQueue([(), ()], ["int64"] * 2)
+    queue = pyfeed.shared.SharedFeedQueue([(), ()], dtypes=["int64"] * 2)
     processes = queue.start(counts_for_ever, num_workers=3, method={method!r}, persistent={persistent})
 
     def all_are_at_work():
@@ -741,7 +744,7 @@ def test_ctrl_c_in_a_terminal_is_the_trainers(method: str, persistent: bool) -> 
 
 
 def test_ctrl_c_while_a_worker_starts(tmp_path: Path) -> None:
-    """What comes before it can ignore it is held back."""
+    """A SIGINT that arrives before the worker can ignore it is blocked until then."""
     (tmp_path / "slow_to_import.py").write_text(
         "import os, signal, time, numpy as np\n"
         "def work(producer, worker): producer.push((np.array(1),))\n"
@@ -755,7 +758,7 @@ def test_ctrl_c_while_a_worker_starts(tmp_path: Path) -> None:
     os.environ["TRAINER"] = str(os.getpid())
     import slow_to_import
     os.setpgid(0, 0)
-    queue = pyfeed.SharedFeedQueue([()], ["int64"])
+    queue = pyfeed.shared.SharedFeedQueue([()], dtypes=["int64"])
     try:
         queue.start(slow_to_import.work, num_workers=2)
         queue.pop()
@@ -772,7 +775,7 @@ def test_ctrl_c_while_a_worker_starts(tmp_path: Path) -> None:
 
 def test_the_trainer_takes_no_pushes_of_its_own() -> None:
     queue = queue_of()
-    with pytest.raises(pyfeed.StateError, match="filled by worker processes"):
+    with pytest.raises(pyfeed.errors.StateError, match="filled by worker processes"):
         queue.push((np.zeros(2),))
     with pytest.raises(RuntimeError, match="the trainer's own process"):
         queue.producer().push((np.zeros(2),))
@@ -781,7 +784,7 @@ def test_the_trainer_takes_no_pushes_of_its_own() -> None:
 TRAINER = """
 import pickle, sys
 import numpy as np, pyfeed
-queue = pyfeed.SharedFeedQueue([(2,)], cell_bytes=4096, ring_cells=2)
+queue = pyfeed.shared.SharedFeedQueue([(2,)], cell_bytes=4096, ring_cells=2)
 producer = queue.producer()
 print(pickle.dumps(producer).hex(), flush=True)
 import signal; signal.pause()
@@ -797,7 +800,7 @@ def test_workers_hear_of_the_end_of_the_trainer() -> None:
     for _ in range(2):
         producer.push((np.zeros(2),))
     blocked = [Background(lambda: error_of(pyfeed_worker.TrainerGone, producer.push, (np.zeros(2),))) for _ in range(2)]
-    time.sleep(0.1)  # only so that they wait: it must be right either way
+    time.sleep(0.1)  # gives the pushes time to block; the result must be right even if they have not
     trainer.signal(signal.SIGKILL)
     began = time.monotonic()
     for b in blocked:
@@ -812,7 +815,7 @@ def test_workers_hear_of_the_end_of_the_trainer() -> None:
 def test_nothing_is_left_of_a_trainer_that_ends_while_workers_push(daemon: bool) -> None:
     program = f"""
     import multiprocessing, numpy as np, pyfeed
-    queue = pyfeed.SharedFeedQueue([(2,)], cell_bytes=4096, ring_cells=2)
+    queue = pyfeed.shared.SharedFeedQueue([(2,)], cell_bytes=4096, ring_cells=2)
     def work(producer, worker):
         while True:
             producer.push((np.zeros(2),))
@@ -836,17 +839,17 @@ def test_workers_that_come_late_do_not_join_the_next_pass() -> None:
     assert end(late) == [0, 0]
 
 
-def test_a_slot_that_is_left_open_is_told_of() -> None:
+def test_a_reservation_that_is_left_open_is_told_of() -> None:
     queue = queue_of(dtypes=["float64"])
-    processes = queue.start(workers.leaves_a_slot_open)
-    error = error_of(pyfeed.ProducerError, queue.pop)
+    processes = queue.start(workers.leaves_a_reservation_open)
+    error = error_of(pyfeed.errors.ProducerError, queue.pop)
     assert error.cause_type == "pyfeed_worker.StateError"
     assert "1 reservation is still being written" in str(error)
     assert end(processes) == [1]
 
 
 def test_arguments() -> None:
-    with pytest.raises(pyfeed.InvalidArgument, match="persistent workers end with their trainer"):
+    with pytest.raises(pyfeed.errors.InvalidArgument, match="persistent workers end with their trainer"):
         queue_of().start(workers.ones, (1,), persistent=True, daemon=False)
     refused: list[tuple[str, dict[str, Any]]] = [
         ("cell_bytes: expected a number, since a tuple may be of any size: slot 0 is any dtype", {"cell_bytes": None}),
@@ -855,22 +858,22 @@ def test_arguments() -> None:
         (f"ring_cells: expected 1 to 4096, found {2**70}", {"ring_cells": 2**70}),
         (f"cell_bytes: expected 1 to 2\\^40, found {2**64}", {"cell_bytes": 2**64}),
         ("cell_bytes: expected 1 to 2\\^40, found 0", {"cell_bytes": 0}),
-        ("dtypes: expected 1, one a slot, found 2", {"dtypes": ["int8", "int8"]}),
+        ("dtypes: expected 1, one for each slot, found 2", {"dtypes": ["int8", "int8"]}),
     ]
     for expected, options in refused:
         with pytest.raises(ValueError, match=expected):
             queue_of(**options)
-    queue = SharedFeedQueue([(3, 5), ()], ["float32", "bfloat16"], ring_cells=3, scope=Scope())
+    queue = SharedFeedQueue([(3, 5), ()], dtypes=["float32", "bfloat16"], ring_cells=3, scope=Scope())
     assert queue.capacity() == 3
     assert repr(queue) == "<SharedFeedQueue 0/3 tuples, pass 0>"
     for number in (0, 2**32 + 1):
-        with pytest.raises(pyfeed.InvalidArgument, match=f"num_workers: expected 1 to 2\\^31, found {number}"):
+        with pytest.raises(pyfeed.errors.InvalidArgument, match=f"num_workers: expected 1 to 2\\^31, found {number}"):
             queue.expect(number)
     for what, kind in (("place", "Place"), ("scope", "Scope")):
         wrong: dict[str, Any] = {what: 3}
         with pytest.raises(TypeError, match=f"{what}: expected a {kind}, found 3"):
             queue_of(**wrong)
-    with pytest.raises(pyfeed.InvalidArgument):
+    with pytest.raises(pyfeed.errors.InvalidArgument):
         queue.start(workers.count, num_workers=0)
 
 
@@ -895,7 +898,7 @@ def test_workers_end_well_whatever_is_written_into_the_ring() -> None:
     queue = queue_of(*shapes, dtypes=["float32", "uint8"], lod_levels=[0, 1], cell_bytes=40000, ring_cells=4)
     producer = queue.producer()
     fd = producer.fileno()
-    command = [sys.executable, str(Path(__file__).with_name("scribbled.py")), str(fd), "1", str(rounds)]
+    command = [sys.executable, str(Path(__file__).with_name("overwritten_ring.py")), str(fd), "1", str(rounds)]
     done = subprocess.run(command, pass_fds=[fd], text=True, capture_output=True, timeout=STUCK * 3, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     ends = {kind: int(count) for kind, _, count in (line.rpartition(" ") for line in done.stdout.splitlines())}
@@ -904,7 +907,7 @@ def test_workers_end_well_whatever_is_written_into_the_ring() -> None:
     assert min(ends["done"], ends["CorruptRingError"]) > 0
 
 
-# Where the header, the second slot's spec and their numbers lie: python/pyfeed_worker/native/ring.h.
+# The offset of the second slot's spec. python/pyfeed_worker/native/ring.h has the offsets of all fields.
 SPEC = 4096 + 80
 
 
@@ -925,10 +928,10 @@ SPEC = 4096 + 80
         (88, "Q", (1 << 64) - 8, "the ring's sizes"),  # failures_at
         (120, "Q", 24576 + 8, "the ring's sizes"),  # data_at
         (128, "q", -1, "the ring's sizes"),  # trainer
-        (SPEC + 4, "i", -1, "slot 1: the ring does not say what it is"),  # rank
-        (SPEC + 4, "i", 9, "slot 1: the ring does not say what it is"),
-        (SPEC + 8, "I", 9, "slot 1: the ring does not say what it is"),  # lod_levels
-        (SPEC + 16, "q", -2, "slot 1: the ring does not say what it is"),  # dims
+        (SPEC + 4, "i", -1, "slot 1: its description in the ring is damaged"),  # rank
+        (SPEC + 4, "i", 9, "slot 1: its description in the ring is damaged"),
+        (SPEC + 8, "I", 9, "slot 1: its description in the ring is damaged"),  # lod_levels
+        (SPEC + 16, "q", -2, "slot 1: its description in the ring is damaged"),  # dims
     ],
 )
 def test_a_ring_whose_constants_are_wrong_is_refused(at: int, form: str, value: int, text: str) -> None:
@@ -946,7 +949,7 @@ def test_what_a_worker_has_checked_is_not_read_again() -> None:
         memory[:256] = bytes(256)
         memory[SPEC + 4 : SPEC + 80] = b"\xff" * 76
         assert ring.slots() == (("float32", (2,), 0), ("int64", (3,), 0))
-        struct.pack_into("i", memory, SPEC, 99)  # a dtype, which a tuple may settle
+        struct.pack_into("i", memory, SPEC, 99)  # the dtype is read again, since a tuple may set it
     error = error_of(pyfeed_worker.CorruptRingError, ring.slots)
     assert (str(error), error.slot) == ("slot 1: the ring was overwritten: its dtype", 1)
 

@@ -1,4 +1,4 @@
-"""The two push modes that copy nothing: lent arrays, and slots written in place."""
+"""The two push modes without a copy: lent arrays, and tuples written in place."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pyfeed.diagnostics import memory_stats
 
 import pyfeed
-from pyfeed import memory_stats
 
 from .support import (
     Array,
@@ -76,7 +76,7 @@ def test_an_array_lent_twice_stays_locked_until_both_are_back() -> None:
 
 
 def test_many_arrays_lent_at_once() -> None:
-    """Each is locked as long as one of its lends is out, whichever come back first. Read-only ones stay so."""
+    """An array is read-only until all its lends have been returned, in any order. Read-only arrays stay read-only."""
     _, queue = feed(1000)
     given = [np.arange(2.0) for _ in range(300)]
     for array in given[::5]:
@@ -100,8 +100,8 @@ def test_arrays_that_cannot_be_locked_for_lack_of_memory_are_not_lent() -> None:
     exhaust = pytest.importorskip("_testcapi")
     failed, given = 0, [np.zeros(2) for _ in range(300)]
     _, queue = feed(len(given))
-    for array in given:  # the table of locks grows twice or more on the way
-        for spared in itertools.count():  # allocations before there are no more
+    for array in given:  # enough arrays for the table of locks to grow at least twice
+        for spared in itertools.count():  # the number of allocations that succeed
             arrays = (array,)
             try:
                 exhaust.set_nomemory(spared)
@@ -151,13 +151,13 @@ def test_lent_arrays_come_back_however_it_ends(end: str) -> None:
     given = np.arange(2.0)
     reference = weakref.ref(given)
     if end == "refused":
-        with pytest.raises(pyfeed.ShapeError):
+        with pytest.raises(pyfeed.errors.ShapeError):
             queue.push((given[:1],), copy=False)
     elif end in ("timeout", "closed"):
         queue.push(tuple_of(0))
         if end == "closed":
             queue.close()
-        with pytest.raises((pyfeed.Timeout, pyfeed.QueueClosed)):
+        with pytest.raises((pyfeed.errors.Timeout, pyfeed.errors.QueueClosed)):
             queue.push((given,), copy=False, timeout=0.01)
     else:
         queue.push((given,), copy=False)
@@ -183,7 +183,7 @@ def test_a_blocked_loan_is_locked_and_comes_back_when_the_queue_closes() -> None
     wait_for_producers(queue)
     assert not given.flags.writeable
     queue.close()
-    with raises(pyfeed.QueueClosed, None):
+    with raises(pyfeed.errors.QueueClosed, None):
         push.result()
     assert given.flags.writeable
 
@@ -269,7 +269,7 @@ def test_the_producers_objects_may_die_first() -> None:
 
 
 def test_a_finalizer_that_pushes() -> None:
-    """What a lent array takes with it may do anything, in the middle of whatever thread lets go."""
+    """The finalizer of a lent array may do anything, in whichever thread drops the last reference."""
     _, queue = feed(4)
     done: list[str] = []
 
@@ -277,7 +277,7 @@ def test_a_finalizer_that_pushes() -> None:
         def __del__(self) -> None:
             try:
                 queue.push(tuple_of(5), timeout=0)
-            except pyfeed.Error as error:
+            except pyfeed.errors.Error as error:
                 done.append(type(error).__name__)
             else:
                 done.append("pushed")
@@ -286,7 +286,7 @@ def test_a_finalizer_that_pushes() -> None:
     queue.pop()
     assert done == ["pushed"]
     queue.push((np.zeros(2).view(Array),), copy=False)
-    with pytest.raises(pyfeed.ShapeError):
+    with pytest.raises(pyfeed.errors.ShapeError):
         queue.push((np.zeros(3).view(Array),), copy=False)
     queue.shutdown()
     gc.collect()
@@ -307,7 +307,7 @@ def test_many_threads_lend_the_same_array() -> None:
         while True:
             try:
                 (found,) = queue.pop()
-            except pyfeed.EndOfData:
+            except pyfeed.errors.EndOfData:
                 return n
             assert found.ctypes.data == given.ctypes.data
             n += 1
@@ -322,12 +322,12 @@ def test_many_threads_lend_the_same_array() -> None:
     assert given.flags.writeable
 
 
-# ---- Slots ----
+# ---- Reservations ----
 
 
-def test_a_slot_is_written_in_place() -> None:
+def test_a_reservation_is_written_in_place() -> None:
     _, queue = feed(2, [(-1, 3), (-1,)], dtypes=["float32", "int64"])
-    with queue.slot(4) as (x, y):
+    with queue.reserve(4) as (x, y):
         assert isinstance(x, np.ndarray)
         assert (x.shape, x.dtype, y.shape, y.dtype) == ((4, 3), np.float32, (4,), np.int64)
         x[:] = 2
@@ -344,9 +344,9 @@ def test_a_slot_is_written_in_place() -> None:
     assert found_x.flags.writeable
 
 
-def test_arrays_of_a_slot_are_read_only_after_the_commit() -> None:
+def test_arrays_of_a_reservation_are_read_only_after_the_commit() -> None:
     _, queue = feed(dtypes=["float64"])
-    with queue.slot() as (x,):
+    with queue.reserve() as (x,):
         x[:] = 1
     with pytest.raises(ValueError, match="read-only"):
         x[:] = 2
@@ -354,13 +354,13 @@ def test_arrays_of_a_slot_are_read_only_after_the_commit() -> None:
     assert found.tolist() == [1, 1]
 
 
-def test_arrays_of_a_slot_may_be_kept() -> None:
+def test_arrays_of_a_reservation_may_be_kept() -> None:
     reader, queue = feed(2, [(-1,)], dtypes=["float64"])
-    with queue.slot(1000) as (x,):
+    with queue.reserve(1000) as (x,):
         x[:] = np.arange(1000)
     view = x[10:20]
     queue.pop()
-    for _ in range(4):  # were the memory free, these would be written into it
+    for _ in range(4):  # if the memory were free, these pushes would overwrite it
         queue.push((np.zeros(1000),))
         queue.pop()
     assert x.tolist() == list(range(1000))
@@ -369,13 +369,13 @@ def test_arrays_of_a_slot_may_be_kept() -> None:
     assert view.tolist() == list(range(10, 20))
 
 
-def test_an_exception_drops_the_slot() -> None:
+def test_an_exception_drops_the_reservation() -> None:
     _, queue = feed(1, dtypes=["float64"])
-    slot = queue.slot()
-    (x,) = slot.__enter__()
+    reservation = queue.reserve()
+    (x,) = reservation.__enter__()
     x[:] = 1
-    assert slot.__exit__(KeyError, KeyError("why"), None) is False
-    with pytest.raises(KeyError, match="why"), queue.slot():
+    assert reservation.__exit__(KeyError, KeyError("why"), None) is False
+    with pytest.raises(KeyError, match="why"), queue.reserve():
         raise KeyError("why")
     with pytest.raises(ValueError, match="read-only"):
         x[:] = 2
@@ -385,55 +385,55 @@ def test_an_exception_drops_the_slot() -> None:
     assert value_of(queue.pop()) == 3
 
 
-def test_a_slot_that_is_never_left() -> None:
+def test_a_reservation_that_is_never_left() -> None:
     _, queue = feed(1, [(-1,)], dtypes=["float64"])
-    (x,) = queue.slot(3).__enter__()
+    (x,) = queue.reserve(3).__enter__()
     x[:] = 5
     assert queue.stats()["reserved"] == 0
     assert x.tolist() == [5, 5, 5]
-    slot = queue.slot(3)
-    slot.__enter__()
+    reservation = queue.reserve(3)
+    reservation.__enter__()
     assert queue.stats()["reserved"] == 1
     assert queue.is_full()
-    del slot
+    del reservation
     assert queue.stats()["reserved"] == 0
 
 
-def test_a_slot_that_is_never_entered() -> None:
+def test_a_reservation_that_is_never_entered() -> None:
     _, queue = feed(1, dtypes=["float64"])
-    slot = queue.slot()
-    assert slot.__exit__(None, None, None) is False
+    reservation = queue.reserve()
+    assert reservation.__exit__(None, None, None) is False
     assert queue.stats()["reserved"] == 0
-    with slot as (x,):
+    with reservation as (x,):
         x[:] = 1
-    assert slot.__exit__(None, None, None) is False
+    assert reservation.__exit__(None, None, None) is False
     assert queue.size() == 1
 
 
-def test_threads_that_leave_the_same_slot() -> None:
-    """One of them commits it, and the others find nothing left to do: the GIL is not held meanwhile."""
+def test_threads_that_leave_the_same_reservation() -> None:
+    """One thread commits the reservation, and the others do nothing. The commit releases the GIL meanwhile."""
     _, queue = feed(1, [(512 << 10,)], dtypes=["uint8"])
 
-    def leave(slot: Any, start: threading.Barrier) -> Any:
+    def leave(reservation: Any, start: threading.Barrier) -> Any:
         start.wait()
-        return slot.__exit__(None, None, None)
+        return reservation.__exit__(None, None, None)
 
     for round_ in range(50):
-        slot = queue.slot()
-        (x,) = slot.__enter__()
+        reservation = queue.reserve()
+        (x,) = reservation.__enter__()
         x[:] = round_
         start = threading.Barrier(4)
-        leaving = [Background(partial(leave, slot, start)) for _ in range(4)]
+        leaving = [Background(partial(leave, reservation, start)) for _ in range(4)]
         assert [each.result() for each in leaving] == [False] * 4
         (found,) = queue.pop(timeout=10)
         assert (found[0], found[-1], queue.size(), queue.stats()["reserved"]) == (round_, round_, 0, 0)
 
 
-def test_a_generator_that_is_closed_within_a_slot() -> None:
+def test_a_generator_that_is_closed_within_a_reservation() -> None:
     _, queue = feed(1, dtypes=["float64"])
 
     def fill() -> Any:
-        with queue.slot() as (x,):
+        with queue.reserve() as (x,):
             x[:] = 1
             yield x
 
@@ -443,41 +443,41 @@ def test_a_generator_that_is_closed_within_a_slot() -> None:
     assert (queue.size(), queue.stats()["reserved"]) == (0, 0)
 
 
-def test_slots_of_every_shape() -> None:
+def test_reservations_of_every_shape() -> None:
     _, queue = feed(4, [(-1, 2, -1), ()], dtypes=["int8", "float32"])
-    with queue.slot(shapes=[(3, 2, 5), ()]) as (x, y):
+    with queue.reserve(shapes=[(3, 2, 5), ()]) as (x, y):
         assert (x.shape, y.shape) == ((3, 2, 5), ())
         x[:] = 1
         y[...] = 4
     x, y = queue.pop()
     assert int(x.sum()) == 30
     assert float(y) == 4
-    with queue.slot(shapes=[[0, 2, 5], []]) as (x, y):
+    with queue.reserve(shapes=[[0, 2, 5], []]) as (x, y):
         assert x.shape == (0, 2, 5)
     assert queue.pop()[0].shape == (0, 2, 5)
 
 
 @pytest.mark.parametrize("name", ["bfloat16", "V2"])
-def test_slots_of_bfloat16(name: str) -> None:
+def test_reservations_of_bfloat16(name: str) -> None:
     _, queue = feed(1, dtypes=[name])
-    with queue.slot() as (x,):
+    with queue.reserve() as (x,):
         x.view(np.uint16)[:] = [0x3F80, 0x4000]
     (found,) = queue.pop()
     assert found.view(np.uint16).tolist() == [0x3F80, 0x4000]
 
 
-def test_a_slot_of_one_tuple_in_many_threads() -> None:
+def test_a_reservation_of_one_tuple_in_many_threads() -> None:
     _, queue = feed(1, [(-1,)], dtypes=["float64"])
-    with queue.slot(1000) as (x,):
+    with queue.reserve(1000) as (x,):
         parts = [Background(lambda i=i: x[i * 100 : (i + 1) * 100].fill(i)) for i in range(10)]  # type: ignore[misc]
         for part in parts:
             part.result()
     np.testing.assert_array_equal(queue.pop()[0], np.repeat(np.arange(10.0), 100))
 
 
-def test_slots_are_queued_in_the_order_of_their_commits() -> None:
+def test_reservations_are_queued_in_the_order_of_their_commits() -> None:
     _, queue = feed(3, dtypes=["float64"])
-    first, second = queue.slot(), queue.slot()
+    first, second = queue.reserve(), queue.reserve()
     (x,) = first.__enter__()
     (y,) = second.__enter__()
     x[:], y[:] = 1, 2
@@ -488,12 +488,12 @@ def test_slots_are_queued_in_the_order_of_their_commits() -> None:
     assert [value_of(queue.pop()) for _ in range(3)] == [3, 2, 1]
 
 
-def test_a_full_queue_keeps_slots_waiting() -> None:
+def test_a_full_queue_keeps_reservations_waiting() -> None:
     _, queue = feed(1, dtypes=["float64"])
     queue.push(tuple_of(1))
 
     def fill() -> None:
-        with queue.slot() as (x,):
+        with queue.reserve() as (x,):
             x[:] = 2
 
     filling = Background(fill)
@@ -503,52 +503,52 @@ def test_a_full_queue_keeps_slots_waiting() -> None:
     assert value_of(queue.pop()) == 2
 
 
-def test_a_slot_is_one_threads() -> None:
+def test_a_reservation_is_one_threads() -> None:
     _, queue = feed(1, dtypes=["float64"])
     queue.push(tuple_of(1))
-    slot = queue.slot()
-    entering = Background(slot.__enter__)
+    reservation = queue.reserve()
+    entering = Background(reservation.__enter__)
     wait_for_producers(queue)
-    with raises(pyfeed.StateError, "slot: it was entered already: make a new one with queue.slot()"):
-        slot.__enter__()
+    with raises(pyfeed.errors.StateError, "reservation: it was entered already: make a new one with queue.reserve()"):
+        reservation.__enter__()
     queue.pop()
     (x,) = entering.result()
     x[:] = 2
-    slot.__exit__(None, None, None)
+    reservation.__exit__(None, None, None)
     assert value_of(queue.pop()) == 2
     assert queue.stats()["pushed"] == 2
 
 
-def test_a_slot_that_timed_out_may_be_entered_again() -> None:
-    """And its wait, which another thread's came and went beside, leaves no trace."""
+def test_a_reservation_that_timed_out_may_be_entered_again() -> None:
+    """Its first wait, beside that of another thread, leaves no waiter behind."""
     _, queue = feed(1, dtypes=["float64"])
     queue.push(tuple_of(1))
-    slot = queue.slot(timeout=0.1)
-    first = Background(slot.__enter__)
+    reservation = queue.reserve(timeout=0.1)
+    first = Background(reservation.__enter__)
     wait_for_producers(queue)
     second = Background(lambda: queue.push(tuple_of(3), timeout=0.3))
     wait_for_producers(queue, 2)
     for blocked in (first, second):
-        with raises(pyfeed.Timeout, None):
+        with raises(pyfeed.errors.Timeout, None):
             blocked.result()
     queue.pop()
-    with slot as (x,):
+    with reservation as (x,):
         x[:] = 2
     assert value_of(queue.pop()) == 2
 
 
-def test_a_slot_made_on_one_thread_and_entered_on_another() -> None:
+def test_a_reservation_made_on_one_thread_and_entered_on_another() -> None:
     _, queue = feed(1, dtypes=["float64"])
-    slot = Background(queue.slot).result()
-    with slot as (x,):
+    reservation = Background(queue.reserve).result()
+    with reservation as (x,):
         x[:] = 1
     assert value_of(queue.pop()) == 1
 
 
-def test_bytes_limit_counts_slots_being_written() -> None:
+def test_bytes_limit_counts_tuples_being_written() -> None:
     _, queue = feed(10, [(-1,)], dtypes=["uint8"], bytes_limit=100)
-    with queue.slot(60):
-        with raises(pyfeed.Timeout, None):
+    with queue.reserve(60):
+        with raises(pyfeed.errors.Timeout, None):
             queue.push((np.zeros(41, np.uint8),), timeout=0)
         queue.push((np.zeros(40, np.uint8),), timeout=0)
     assert queue.stats()["bytes"] == 100
@@ -573,7 +573,7 @@ def test_a_large_tuple_is_not_kept_out_by_small_ones() -> None:
     for _ in range(5):
         sizes.append(queue.pop(timeout=10)[0].size)
         if len(sizes) < 3:
-            wait_for_producers(queue, 2)  # there is room for one of them, but it came later
+            wait_for_producers(queue, 2)  # the small tuple would fit, but must not overtake the large one
     large.result()
     late.result()
     assert sizes == [30, 30, 30, 90, 30]

@@ -1,4 +1,4 @@
-"""The staging buffer. A process has one a place: what needs other limits, or its end, runs in one of its own."""
+"""The staging buffer. A process has one for each place, so tests of other limits or of its end run in new processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import pyfeed
-from pyfeed import CPUPlace, LoDTensor, StagingBuffer, get_buffer
+from pyfeed import CPUPlace, LoDTensor
+from pyfeed.staging import StagingBuffer, get_buffer
 
 from .support import Background, Process, ends_within_a_second, raises, run, same, together, wait_until
 
@@ -21,7 +22,7 @@ UNLIKE = (
 )
 
 
-buffer = get_buffer(CPUPlace(), 2)  # this process's
+buffer = get_buffer(CPUPlace(), 2)  # the only buffer of this process for the CPU
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +42,7 @@ def got(timeout: float | None = None) -> int:
 
 
 def wait_for(producers: int = 0, consumers: int = 0) -> None:
-    """Until so many threads are blocked in it."""
+    """Wait until these numbers of threads are blocked in the buffer."""
 
     def they_wait() -> bool:
         s = buffer.stats()
@@ -50,7 +51,7 @@ def wait_for(producers: int = 0, consumers: int = 0) -> None:
     wait_until(they_wait)
 
 
-# ---- The one of a place ----
+# ---- One buffer for each place ----
 
 
 def test_one_buffer_a_place() -> None:
@@ -64,16 +65,16 @@ def test_one_buffer_a_place() -> None:
     assert repr(buffer) == "<StagingBuffer of CPUPlace(), 1/2 tuples>"
     del again
     assert got() == 1
-    assert buffer  # though nothing is in it
+    assert buffer  # true even if it is empty
 
 
 def test_other_limits_are_refused() -> None:
     for capacity, bytes_limit in ((3, 0), (2, 1)):
-        with raises(pyfeed.StateError, UNLIKE.format(capacity, bytes_limit)):
+        with raises(pyfeed.errors.StateError, UNLIKE.format(capacity, bytes_limit)):
             get_buffer(CPUPlace(), capacity, bytes_limit)
-    with raises(pyfeed.InvalidArgument, "capacity: expected at least 1 tuple, found -1", also=ValueError):
+    with raises(pyfeed.errors.InvalidArgument, "capacity: expected at least 1 tuple, found -1", also=ValueError):
         get_buffer(CPUPlace(), -1)
-    with raises(pyfeed.InvalidArgument, "bytes_limit: expected at least 0, found -1"):
+    with raises(pyfeed.errors.InvalidArgument, "bytes_limit: expected at least 0, found -1"):
         get_buffer(CPUPlace(), 2, -1)
 
 
@@ -86,11 +87,11 @@ def test_the_first_call_makes_it() -> None:
     out = run(
         """
         try:
-            pyfeed.get_buffer(pyfeed.CPUPlace(), 0)
-        except pyfeed.InvalidArgument as error:
+            pyfeed.staging.get_buffer(pyfeed.CPUPlace(), 0)
+        except pyfeed.errors.InvalidArgument as error:
             say(error)
         made = []
-        threads = start(*[lambda: made.append(pyfeed.get_buffer(pyfeed.CPUPlace(), 8, 64))] * 8)
+        threads = start(*[lambda: made.append(pyfeed.staging.get_buffer(pyfeed.CPUPlace(), 8, 64))] * 8)
         for thread in threads:
             thread.join()
         made[0].put(tuple_of(1))
@@ -100,7 +101,7 @@ def test_the_first_call_makes_it() -> None:
     assert out == ["capacity: expected at least 1 tuple, found 0", "{1} 8 64"]
 
 
-# ---- In and out ----
+# ---- put and get ----
 
 
 def test_first_in_first_out() -> None:
@@ -137,11 +138,11 @@ def test_tuples_need_not_look_alike() -> None:
 
 
 def test_what_is_no_tuple_is_refused() -> None:
-    with raises(pyfeed.SlotCountError, "slots: expected at least 1, found 0"):
+    with raises(pyfeed.errors.SlotCountError, "slots: expected at least 1, found 0"):
         buffer.put(())
-    with raises(pyfeed.ByteOrderError, None, slot=1):
+    with raises(pyfeed.errors.ByteOrderError, None, slot=1):
         buffer.put((np.zeros(2), np.zeros(2, ">i4")))
-    with pytest.raises(pyfeed.Error, match="slot 0"):
+    with pytest.raises(pyfeed.errors.Error, match="slot 0"):
         buffer.put((object(),))
     for wrong in ((), ((np.zeros(1),), 1.0)):
         with pytest.raises(TypeError):
@@ -181,23 +182,23 @@ def test_get_waits_for_a_put() -> None:
 
 @pytest.mark.parametrize("timeout", [0, 0.001])
 def test_timeouts(timeout: float) -> None:
-    with raises(pyfeed.Timeout, None, also=TimeoutError):
+    with raises(pyfeed.errors.Timeout, None, also=TimeoutError):
         buffer.get(timeout)
-    with raises(pyfeed.Timeout, None):
+    with raises(pyfeed.errors.Timeout, None):
         buffer.get(timeout=timeout)
     for n in range(2):
         buffer.put(number(n), timeout=timeout)
     large = (np.zeros(1 << 20),)
     for arrays in (number(2), large):
-        with raises(pyfeed.Timeout, None):
+        with raises(pyfeed.errors.Timeout, None):
             buffer.put(arrays, timeout=timeout)
     assert [got(timeout), got(timeout)] == [0, 1]
 
 
 def test_timeouts_that_are_none() -> None:
-    with raises(pyfeed.InvalidArgument, "timeout: expected None or seconds, at least 0, found -1"):
+    with raises(pyfeed.errors.InvalidArgument, "timeout: expected None or seconds, at least 0, found -1"):
         buffer.get(-1)
-    with raises(pyfeed.InvalidArgument, "timeout: expected None or seconds, at least 0, found -1"):
+    with raises(pyfeed.errors.InvalidArgument, "timeout: expected None or seconds, at least 0, found -1"):
         buffer.put(number(0), timeout=-1)
     with pytest.raises(TypeError):
         buffer.get("soon")  # type: ignore[arg-type]
@@ -228,13 +229,13 @@ def test_clear_leaves_those_waiting_that_get() -> None:
 
 
 def test_clear_gives_the_memory_back() -> None:
-    before = pyfeed.memory_stats()["idle_bytes"]
+    before = pyfeed.diagnostics.memory_stats()["idle_bytes"]
     for _ in range(2):
         buffer.put((np.zeros(1 << 17),))
-    assert pyfeed.memory_stats()["live_queue_bytes"] >= 2 << 20
+    assert pyfeed.diagnostics.memory_stats()["live_queue_bytes"] >= 2 << 20
     assert buffer.clear() == 2
-    assert pyfeed.memory_stats()["live_queue_bytes"] == 0
-    assert pyfeed.memory_stats()["idle_bytes"] <= before
+    assert pyfeed.diagnostics.memory_stats()["live_queue_bytes"] == 0
+    assert pyfeed.diagnostics.memory_stats()["idle_bytes"] <= before
 
 
 def test_many_threads() -> None:
@@ -276,9 +277,9 @@ def test_stats() -> None:
     assert (after["size"], after["bytes"], after["reserved"]) == (1, 32, 0)
 
 
-# ---- In processes of their own ----
+# ---- In their own processes ----
 
-BUFFER = "buffer = pyfeed.get_buffer(pyfeed.CPUPlace(), {}, {})\n"
+BUFFER = "buffer = pyfeed.staging.get_buffer(pyfeed.CPUPlace(), {}, {})\n"
 
 
 def test_limit_in_bytes() -> None:
@@ -288,14 +289,14 @@ def test_limit_in_bytes() -> None:
 buffer.put((np.zeros(4),))
 try:
     buffer.put((np.zeros(9),))
-except pyfeed.TooLargeError as error:
+except pyfeed.errors.TooLargeError as error:
     say(error)
 (large,) = start(lambda: buffer.put((np.ones(8),)))
 while buffer.stats()["waiting_producers"] < 1:
     time.sleep(0.001)
 try:
-    buffer.put((np.zeros(4),), timeout=0)  # it would overtake
-except pyfeed.Timeout:
+    buffer.put((np.zeros(4),), timeout=0)  # must not overtake the waiting tuple
+except pyfeed.errors.Timeout:
     say(buffer.size(), buffer.stats()["bytes"])
 buffer.get()
 large.join()
@@ -342,7 +343,7 @@ def test_threads_that_wait_when_the_interpreter_ends(daemon: bool) -> None:
 def tell(call):
     try:
         call()
-    except pyfeed.QueueClosed as error:
+    except pyfeed.errors.QueueClosed as error:
         say(error)
 buffer.put(tuple_of(1))
 for _ in range(2):
@@ -358,16 +359,16 @@ def test_a_run_that_waits_for_a_staged_tuple_when_the_interpreter_ends() -> None
     out, err = ends_within_a_second(
         """
         main = pyfeed.Program()
-        with pyfeed.program_guard(main):
+        with pyfeed.program.program_guard(main):
             x = pyfeed.layers.data("x", [2], dtype="float32")
             pyfeed.layers.unstaging(pyfeed.layers.staging([x], capacity=2))
         def compute():
             try:
                 pyfeed.Executor(pyfeed.CPUPlace()).run(main)
-            except pyfeed.QueueClosed as error:
+            except pyfeed.errors.QueueClosed as error:
                 say(error.op, str(error).rpartition(": ")[2])
         start(compute)
-        while pyfeed.get_buffer(pyfeed.CPUPlace(), 2).stats()["waiting_consumers"] < 1:
+        while pyfeed.staging.get_buffer(pyfeed.CPUPlace(), 2).stats()["waiting_consumers"] < 1:
             time.sleep(0.001)
         say("ready")
         """
@@ -406,7 +407,7 @@ until_waiting(1)
 child = os.fork()
 if child == 0:
     calls = {
-        "get_buffer": lambda: pyfeed.get_buffer(pyfeed.CPUPlace(), 2),
+        "get_buffer": lambda: pyfeed.staging.get_buffer(pyfeed.CPUPlace(), 2),
         "put": lambda: buffer.put(tuple_of(1)),
         "get": lambda: buffer.get(),
         "repr": lambda: repr(buffer),
@@ -418,7 +419,7 @@ if child == 0:
         try:
             call()
             wrong.append(name)
-        except pyfeed.ForkError:
+        except pyfeed.errors.ForkError:
             pass
         except BaseException as error:
             wrong.append((name, repr(error)))

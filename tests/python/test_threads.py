@@ -1,4 +1,4 @@
-"""Many producers, many consumers: every tuple once, in each producer's order, and nothing left."""
+"""Many producers and consumers: every tuple is delivered once, in its producer's order, and no resource is left."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_same_multiset_comes_out(producers: list[int], capacity: int, consum
         while True:
             try:
                 found.append(value_of(queue.pop()))
-            except pyfeed.EndOfData:
+            except pyfeed.errors.EndOfData:
                 return found
 
     taking = [Background(consume) for _ in range(consumers)]
@@ -70,7 +70,7 @@ def test_order_is_kept_for_the_slow_too(slow: str) -> None:
             pause.wait(0.001)
         try:
             found.append(value_of(queue.pop()))
-        except pyfeed.EndOfData:
+        except pyfeed.errors.EndOfData:
             break
     producer.result()
     assert found == list(range(60))
@@ -86,14 +86,14 @@ def test_a_large_tuple_gets_its_turn_among_small_ones() -> None:
         while not stop.is_set():
             try:
                 queue.push((np.zeros(100, np.uint8),), timeout=1)
-            except pyfeed.Timeout:
+            except pyfeed.errors.Timeout:
                 pass
 
     def consume() -> None:
         while True:
             try:
                 queue.pop()
-            except pyfeed.EndOfData:
+            except pyfeed.errors.EndOfData:
                 return
 
     threads = [Background(small) for _ in range(3)] + [Background(consume)]
@@ -106,16 +106,16 @@ def test_a_large_tuple_gets_its_turn_among_small_ones() -> None:
     for thread in threads[:3]:
         try:
             thread.result()
-        except pyfeed.QueueClosed:
+        except pyfeed.errors.QueueClosed:
             pass
     threads[3].result()
 
 
 class Stress:
-    """Tuples of a producer's number, its count, and a filling that says the same.
+    """Pushes and pops tuples of a producer's number, its count, and data that follow from both.
 
-    Producers push what is new until the queue refuses, and count what went in; consumers take what is
-    there and note what they got. In between the pass ends, in one way or another, and begins anew.
+    Producers push new tuples and count those that were queued. Consumers record the tuples that they get. Meanwhile the
+    passes end, by a close or a failure, and new passes begin.
     """
 
     SIZES = (1, 1, 1, 7, 64, 1000, 5000, 20000)
@@ -126,7 +126,7 @@ class Stress:
         self.pushed = [0] * producers
         self.popped: list[list[tuple[int, int]]] = []
         self.wrong: list[str] = []
-        self.gone = [0] * producers  # refused at the end of a pass, and pushed again later
+        self.gone = [0] * producers  # pushes that were refused at the end of a pass; they are repeated later
         self.ends = 0
         self.done = threading.Event()
         self.beginning = threading.Lock()
@@ -142,7 +142,7 @@ class Stress:
         elif way < 0.75:
             self.queue.push(self.make(worker, count, size), copy=False, timeout=timeout)
         else:
-            with self.queue.slot(size, timeout=timeout) as (who, number, filling):
+            with self.queue.reserve(size, timeout=timeout) as (who, number, filling):
                 who[...], number[...] = worker, count
                 filling[:] = worker * 1000003 + count
 
@@ -152,9 +152,9 @@ class Stress:
         while count < self.number // self.producers:
             try:
                 self.push(worker, count, dice)
-            except pyfeed.Timeout:
+            except pyfeed.errors.Timeout:
                 continue
-            except pyfeed.QueueClosed:
+            except pyfeed.errors.QueueClosed:
                 self.gone[worker] += 1
                 self.done.wait(0.001)
                 continue
@@ -164,14 +164,14 @@ class Stress:
         self.pushed[worker] = count
 
     def end(self, dice: random.Random) -> None:
-        """Whatever ends it, all that was pushed is delivered before the next pass begins."""
+        """End the pass by a close or a failure. Its tuples are delivered before the next pass begins."""
         self.ends += 1
         try:
             if dice.random() < 0.5:
                 self.queue.close()
             else:
                 self.queue.fail(KeyError("one of many"))
-        except pyfeed.QueueClosed:
+        except pyfeed.errors.QueueClosed:
             pass
 
     def consume(self, seed: int) -> None:
@@ -182,18 +182,18 @@ class Stress:
         while not self.done.is_set() or self.queue.size():
             try:
                 who, count, filling = self.queue.pop(timeout=None if dice.random() < 0.5 else dice.random() * 0.01)
-            except pyfeed.Timeout:
+            except pyfeed.errors.Timeout:
                 continue
-            except (pyfeed.EndOfData, KeyError):
+            except (pyfeed.errors.EndOfData, KeyError):
                 with self.beginning:
                     stats = self.queue.stats()
                     ended = stats["closed"] and not stats["size"] and not self.done.is_set()
                     if ended and self.queue.reopen():
-                        self.wrong.append("reopen dropped what was there")
+                        self.wrong.append("reopen dropped queued tuples")
                 continue
             w, n = int(who), int(count)
             if not (filling == w * 1000003 + n).all():
-                self.wrong.append(f"tuple {n} of {w} has another's filling")
+                self.wrong.append(f"tuple {n} of producer {w} has the data of another tuple")
             mine.append((w, n))
             if dice.random() < 0.01:
                 kept.append(filling)
@@ -232,7 +232,7 @@ def test_stress() -> None:
 
 
 def test_queues_come_and_go_while_others_are_used() -> None:
-    """What one thread makes and drops is none of another's business."""
+    """Threads create and drop queues without an effect on the queues of other threads."""
 
     def use(seed: int) -> None:
         dice = random.Random(seed)
@@ -248,7 +248,7 @@ def test_queues_come_and_go_while_others_are_used() -> None:
             for _ in range(10):
                 try:
                     dice.choice(calls)()
-                except pyfeed.Error:
+                except pyfeed.errors.Error:
                     pass
 
     for user in [Background(lambda i=i: use(i)) for i in range(4)]:  # type: ignore[misc]
@@ -256,7 +256,7 @@ def test_queues_come_and_go_while_others_are_used() -> None:
 
 
 class Chaos:
-    """Everything there is to call, on whatever is there, from many threads."""
+    """Random calls of all kinds on shared objects, from many threads."""
 
     def __init__(self) -> None:
         self.sources = [self.fresh(seed) for seed in range(3)]
@@ -282,7 +282,7 @@ class Chaos:
         timeout = dice.choice([0, 0.001, 0.01])
 
         def fill() -> None:
-            with queue.slot(dice.randrange(2000), timeout=timeout) as (x, _):
+            with queue.reserve(dice.randrange(2000), timeout=timeout) as (x, _):
                 x[:] = 1
                 if dice.random() < 0.2:
                     raise KeyError
@@ -319,7 +319,7 @@ class Chaos:
         while time.monotonic() < self.end:
             try:
                 kept.append(self.act(dice))
-            except (pyfeed.Error, KeyError):
+            except (pyfeed.errors.Error, KeyError):
                 pass
             if len(kept) > 5:
                 del kept[dice.randrange(5)]

@@ -1,4 +1,4 @@
-"""Files that change while they are mapped: what is copied of them must not be zeros, or another file's, silently."""
+"""Files that change while they are mapped: a copy must have the right bytes, or fail with an error."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ SHRANK = "the file shrank before this was read"
 
 def save(path: Path) -> Path:
     np.save(path, np.ones((ROWS, WIDTH), "float64"))
-    os.utime(path, (1_000_000_000, 1_000_000_000))  # what writes to it from here on changes that, however fast it is
+    os.utime(path, (1_000_000_000, 1_000_000_000))  # an old time, which every later write changes
     return path
 
 
 def last_of(path: Path, **options: Any) -> tuple[pyfeed.Reader, Any]:
-    """A reader that has delivered all, and the view that came last, of which nothing was looked at."""
+    """Return a reader that has delivered all tuples, and the last view, whose memory was not accessed."""
     reader = pyfeed.open_files(path, io="map", num_threads=0, **options)
     for _ in range(ROWS - 1):
         reader.read()
@@ -67,7 +67,7 @@ def batch_lent(view: Any, tmp_path: Path) -> None:
 
 
 def write_in_place(view: Any, tmp_path: Path) -> None:
-    with queue_of(tmp_path).slot() as (room,):
+    with queue_of(tmp_path).reserve() as (room,):
         room[...] = view
 
 
@@ -88,7 +88,7 @@ def test_the_error_names_the_slot_of_a_strided_view(tmp_path: Path) -> None:
     _, view = last_of(save(tmp_path / "a.npy"))
     os.truncate(tmp_path / "a.npy", 4096)
     with (
-        pytest.raises(pyfeed.CorruptRecordError, match="shrank") as caught,
+        pytest.raises(pyfeed.errors.CorruptRecordError, match="shrank") as caught,
         pyfeed.open_writer(tmp_path / "copy.npz", names=["whole", "cut"]) as writer,
     ):
         writer.write((np.ones(WIDTH), view[::2]))
@@ -99,20 +99,20 @@ def test_the_error_names_the_slot_of_a_strided_view(tmp_path: Path) -> None:
 @pytest.mark.parametrize("met", [False, True], ids=["first met by the copy", "met before"])
 def test_views_of_a_file_that_shrank_are_refused(tmp_path: Path, way: Callable[[Any, Path], None], met: bool) -> None:
     reader, view = last_of(save(tmp_path / "a.npy"))
-    way(view, tmp_path)  # of the whole file it works
+    way(view, tmp_path)  # works as long as the file is whole
     for copy in tmp_path.glob("copy.*"):
         copy.unlink()
     os.truncate(tmp_path / "a.npy", 4096)
-    if met or way is push_lent:  # which reads nothing
+    if met or way is push_lent:  # push_lent does not access the memory
         assert view[-1] == 0
     for _ in range(2):
-        with pytest.raises(pyfeed.CorruptRecordError, match=r"shrank") as caught:
+        with pytest.raises(pyfeed.errors.CorruptRecordError, match=r"shrank") as caught:
             way(view, tmp_path)
-        if way is not write_in_place:  # whose bytes come from anywhere
+        if way is not write_in_place:  # the library does not know where these bytes come from
             assert (caught.value.file, caught.value.slot) == (str(tmp_path / "a.npy"), 0)
             assert SHRANK in str(caught.value)
         assert not list(tmp_path.glob("copy.*"))
-    # What has nothing to do with it is not refused.
+    # Other memory is not refused.
     way(np.ones(WIDTH), tmp_path)
     del reader, view
     way(np.ones(WIDTH), tmp_path)
@@ -123,7 +123,7 @@ def test_map_refuses_results_that_are_views_of_a_file_that_shrank(tmp_path: Path
     reader, view = last_of(tmp_path / "a.npy")
     os.truncate(tmp_path / "a.npy", 4096)
     mapped = pyfeed.random_data([(1,)], ["float32"]).map(lambda _: (view,), shapes=[(WIDTH,)], dtypes=["float64"])
-    with pytest.raises(pyfeed.CorruptRecordError, match=SHRANK):
+    with pytest.raises(pyfeed.errors.CorruptRecordError, match=SHRANK):
         mapped.read()
     del reader
 
@@ -148,13 +148,13 @@ def test_a_file_written_to_while_it_is_read_is_an_error_at_its_end(tmp_path: Pat
     for on_corrupt in ("raise", "skip"):
         reader = pyfeed.open_files(path, io=io, num_threads=0, on_corrupt=on_corrupt, **given)
         reader.read()
-        with open(path, "r+b") as file:  # the same bytes again: only the time tells
+        with open(path, "r+b") as file:  # writes the same bytes, so only the file's time changes
             byte = file.read(1)
             file.seek(0)
             file.write(byte)
         if on_corrupt == "raise":
             with pytest.raises(
-                pyfeed.CorruptRecordError,
+                pyfeed.errors.CorruptRecordError,
                 match=r"the file was written to while it was read: expected .* bytes, written at 2001-09-0",
             ) as caught:
                 for _ in reader:
@@ -165,7 +165,7 @@ def test_a_file_written_to_while_it_is_read_is_an_error_at_its_end(tmp_path: Pat
             (entry,) = reader.stats()["details"]["ledger"]
             assert "the file was written to while it was read" in entry["reason"]
         os.utime(path, (1_000_000_000, 1_000_000_000))
-        # Nothing of it stays: the next pass is of the file as it is now.
+        # The error does not persist: the next pass reads the file as it is now.
         reader.reset()
         assert sum(1 for _ in reader) == rows
 
@@ -175,10 +175,10 @@ def test_what_is_held_of_a_file_written_to_is_refused(tmp_path: Path) -> None:
     reader = pyfeed.open_files(path, io="map", num_threads=0)
     (view,) = reader.read()
     np.save(path, np.zeros((ROWS, WIDTH)))
-    with pytest.raises(pyfeed.CorruptRecordError, match="the file was written to while it was read"):
+    with pytest.raises(pyfeed.errors.CorruptRecordError, match="the file was written to while it was read"):
         for _ in reader:
             pass
-    with pytest.raises(pyfeed.CorruptRecordError, match="the file was written to before this was read"):
+    with pytest.raises(pyfeed.errors.CorruptRecordError, match="the file was written to before this was read"):
         push(view, tmp_path)
 
 
@@ -190,5 +190,5 @@ def test_a_file_that_is_replaced_is_read_as_it_was(tmp_path: Path) -> None:
         writer.write((np.zeros(3),))
     assert first.sum() + sum(float(x.sum()) for (x,) in reader) == ROWS * WIDTH
     reader.reset()
-    with pytest.raises(pyfeed.ShapeError):
+    with pytest.raises(pyfeed.errors.ShapeError):
         reader.read()

@@ -1,9 +1,10 @@
-"""Traces: what is recorded, as JSON for Chrome, and summed up."""
+"""Traces: what is recorded, as JSON for Chrome, summed up, and as rows of a plot."""
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,21 +13,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pyfeed._trace_plot import BETWEEN_READS, KINDS, Row, make_bars, read_rows, row_labels
+from pyfeed.diagnostics import trace
+from pyfeed.errors import Timeout
+from pyfeed.program import Executor, Program, layers, program_guard
+from pyfeed.program.kernels import register_kernel
 
 import pyfeed
-from pyfeed import (
-    Executor,
-    Program,
-    Reader,
-    Scope,
-    Timeout,
-    from_generator,
-    layers,
-    open_files,
-    program_guard,
-    register_kernel,
-    trace,
-)
+from pyfeed import Reader, Scope, from_generator, open_files
 
 from .support import Background, feed, run, wait_until
 
@@ -133,7 +127,7 @@ def length(a: Stretches) -> int:
     return sum(e - s for s, e in union(a))
 
 
-def shares_of_spans(t: pyfeed.Trace) -> dict[str, int]:
+def shares_of_spans(t: pyfeed.diagnostics.Trace) -> dict[str, int]:
     """The parts of the one thread that reads, in nanoseconds, from what was recorded."""
     events = json.loads(t.chrome())["traceEvents"]
     rows = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
@@ -160,7 +154,7 @@ def shares_of_spans(t: pyfeed.Trace) -> dict[str, int]:
     return parts
 
 
-def check_limit(t: pyfeed.Trace, limit: str, reads: int) -> None:
+def check_limit(t: pyfeed.diagnostics.Trace, limit: str, reads: int) -> None:
     summary = t.summary
     found = shares_of_spans(t)
     parts = {part["name"]: part for part in summary["parts"]}
@@ -342,7 +336,7 @@ def test_several_threads_that_read_are_summed() -> None:
     def loop() -> None:
         numbers.append(threading.get_native_id())
         barrier.wait()
-        for _ in reader:
+        for _ in reader.current_pass():
             pass
 
     barrier = threading.Barrier(3)
@@ -459,7 +453,8 @@ def test_the_summary_says_what_is_copied_to_devices() -> None:
     said = run(
         """
         import json
-        from pyfeed import CUDAPlace, random_data, trace
+        from pyfeed import CUDAPlace, random_data
+        from pyfeed.diagnostics import trace
 
         reader = random_data([(1000, 64)], count=20).double_buffer([CUDAPlace(0), CUDAPlace(1)])
         with trace() as t:
@@ -492,9 +487,9 @@ def test_the_summary_says_what_is_copied_to_devices() -> None:
 
 def test_one_recording_at_a_time() -> None:
     with trace() as t:
-        with pytest.raises(pyfeed.StateError):
+        with pytest.raises(pyfeed.errors.StateError):
             trace()
-        with pytest.raises(pyfeed.StateError):
+        with pytest.raises(pyfeed.errors.StateError):
             t.table()
     t.stop()
     with trace() as other:
@@ -535,7 +530,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_runs(tmp_path:
     with pytest.raises(FileNotFoundError, match="nowhere"):
         trace(tmp_path / "nowhere" / "t.json")
     for wrong in (-1, 2**64):
-        with pytest.raises((pyfeed.InvalidArgument, OverflowError), match="max_events"):
+        with pytest.raises((pyfeed.errors.InvalidArgument, OverflowError), match="max_events"):
             trace(max_events=wrong)
     with trace():  # none of these is on
         pass
@@ -555,3 +550,172 @@ def test_what_was_raised_is_not_hidden_by_a_trace_that_cannot_be_written(tmp_pat
     assert "the trace could not be written" in caught.value.__notes__[0]
     with pytest.raises(FileNotFoundError), trace(tmp_path / "t.json") as t:
         t.file = str(folder / "t.json")
+
+
+# ---- The plot; tests/adapters tests what matplotlib draws of it ----
+
+NAMES = list(KINDS)
+Spans = list[tuple[str, float, float]]  # category, begin and end in microseconds
+
+
+def chrome_of(*rows: tuple[str, Spans]) -> str:
+    """A trace in Chrome's format."""
+    events: list[dict[str, Any]] = [{"ph": "M", "pid": 1, "tid": 0, "name": "process_name", "args": {"name": "pyfeed"}}]
+    for tid, (name, spans) in enumerate(rows, 1):
+        events.append({"ph": "M", "pid": 1, "tid": tid, "name": "thread_name", "args": {"name": name}})
+        events += [
+            {"ph": "X", "pid": 1, "tid": tid, "name": "span", "cat": kind, "ts": begin, "dur": end - begin}
+            | ({"args": {"bytes": 8}} if kind == "copy" else {})
+            for kind, begin, end in spans
+        ]
+    return json.dumps({"traceEvents": events})
+
+
+def segments(row: Row) -> list[tuple[str, int, int]]:
+    columns = (row.kinds.tolist(), row.starts.tolist(), row.ends.tolist())
+    return [(NAMES[kind], start, end) for kind, start, end in zip(*columns, strict=True)]
+
+
+def test_a_row_shows_the_innermost_span() -> None:
+    run: Spans = [
+        ("run", 1, 20),
+        ("read", 2, 10),
+        ("wait", 3, 5),
+        ("copy", 5, 6),
+        ("compute", 10, 18),
+        ("compute", 18, 18.5),
+    ]
+    empty: Spans = [("stall", 4, 4)]
+    apart: Spans = [("read", 0, 1), ("full", 1, 2), ("read", 7, 8.125)]
+    rows = read_rows(chrome_of(("run", run), ("copies", empty), ("double_buffer", apart), ("none", [])))
+    assert [row.name for row in rows] == ["run", "copies", "double_buffer", "none"]
+    assert [segments(row) for row in rows] == [
+        [
+            ("run", 1000, 2000),
+            ("read", 2000, 3000),
+            ("wait", 3000, 5000),
+            ("copy", 5000, 6000),
+            ("read", 6000, 10000),
+            ("compute", 10000, 18500),
+            ("run", 18500, 20000),
+        ],
+        [],
+        [("read", 0, 1000), ("full", 1000, 2000), ("read", 7000, 8125)],
+        [],
+    ]
+
+
+def test_a_consumer_shows_the_time_between_its_reads() -> None:
+    spans = [("copy", 1, 2), ("read", 3, 4), ("read", 6, 9), ("wait", 7, 8), ("run", 10, 11), ("read", 12, 13)]
+    (row,) = read_rows(chrome_of(("consumer", [*spans, ("copy", 15, 16)])))
+    assert segments(row) == [
+        ("copy", 1000, 2000),
+        ("read", 3000, 4000),
+        (BETWEEN_READS, 4000, 6000),
+        ("read", 6000, 7000),
+        ("wait", 7000, 8000),
+        ("read", 8000, 9000),
+        (BETWEEN_READS, 9000, 10000),
+        ("run", 10000, 11000),
+        (BETWEEN_READS, 11000, 12000),
+        ("read", 12000, 13000),
+        ("copy", 15000, 16000),
+    ]
+
+
+def test_spans_of_random_programs() -> None:
+    """The rows have the time of each kind that a look at every microsecond finds."""
+    rng = np.random.default_rng(1)
+    for _ in range(100):
+        spans: Spans = []
+
+        def nest(begin: int, end: int, spans: Spans = spans) -> None:
+            at = begin
+            while at < end:
+                a, b = np.sort(rng.integers(at, end + 1, 2)).tolist()
+                spans.append((NAMES[rng.choice([0, 2, 3, 4, 6, 7])], a, b))
+                if rng.random() < 0.6 and b - a < end - begin:
+                    nest(a, b)
+                at = b + int(rng.integers(0, 2)) + (a == b)
+
+        nest(0, 40)
+        innermost = [next((kind for kind, a, b in reversed(spans) if a <= t < b), None) for t in range(40)]
+        (row,) = read_rows(chrome_of(("run", spans)))
+        assert (row.starts < row.ends).all()
+        assert (row.starts[1:] >= row.ends[:-1]).all()
+        found: list[str | None] = [None] * 40
+        for kind, start, end in segments(row):
+            found[start // 1000 : end // 1000] = [kind] * ((end - start) // 1000)
+        assert found == innermost
+
+
+def bars(row: Row, width: int) -> list[tuple[str, float, float, float, float]]:
+    b = make_bars(row, width)
+    columns = (b.begin.tolist(), b.end.tolist(), b.bottom.round(9).tolist(), b.top.round(9).tolist())
+    return [(NAMES[kind], *corners) for kind, *corners in zip(b.kinds.tolist(), *columns, strict=True)]
+
+
+def test_spans_narrower_than_a_pixel_are_merged() -> None:
+    wide = [("read", 0, 0.25), ("compute", 0.25, 1.25)]
+    narrow = [
+        ("read", 2, 2.03),
+        ("compute", 2.03, 2.05),
+        ("read", 2.05, 2.06),
+        ("read", 2.095, 2.105),
+        ("full", 9, 9.001),
+    ]
+    (row,) = read_rows(chrome_of(("run", [*wide, *narrow])))
+    assert bars(row, 100) == [
+        ("read", 0, 250, 0, 1),
+        ("compute", 250, 1250, 0, 1),
+        # 20 ns of 100 are compute's, and 45 the reads', of which one goes on in the next column
+        ("compute", 2000, 2100, 0, 0.2),
+        ("read", 2000, 2100, 0.2, 0.65),
+        ("read", 2100, 2200, 0, 0.15),  # what takes any time can be seen
+        ("full", 9000, 9100, 0, 0.15),
+    ]
+    assert [bar[0] for bar in bars(row, 1)] == ["read", "compute", "read", "compute", "read", "read", "full"]
+    (nothing,) = read_rows(chrome_of(("run", [])))
+    assert bars(nothing, 100) == []
+
+
+def test_a_trace_of_many_spans_has_few_bars() -> None:
+    n = 200_000
+    starts = np.arange(n) * 1000
+    row = Row("double_buffer", starts, starts + 700, np.arange(n) % 2 * 2)
+    columns = 1000
+    found = make_bars(row, n * 1000 // columns)
+    assert len(found.kinds) == 2 * columns
+    shares = (found.top - found.bottom).reshape(columns, 2)
+    assert shares == pytest.approx(np.full((columns, 2), 0.35))
+
+
+def test_rows_of_one_name_are_numbered() -> None:
+    rows = read_rows(chrome_of(*((name, []) for name in ("consumer", "map", "map", "consumer", "map"))))
+    assert row_labels(rows) == ["consumer", "map", "map (2)", "consumer (2)", "map (3)"]
+
+
+def test_the_rows_of_a_trace() -> None:
+    with trace() as t:
+        train(compute=0.005)
+    rows = read_rows(t.chrome())
+    assert sum(int((row.ends - row.starts).sum()) for row in rows if row.name == "run") == pytest.approx(
+        t.summary["run_seconds"] * 1e9, abs=1
+    )
+    (run,) = (row for row in rows if row.name == "run")
+    times = {part["name"]: part["seconds"] for part in t.summary["parts"]}
+    compute = run.kinds == NAMES.index("compute")
+    assert (run.ends - run.starts)[compute].sum() / 1e9 == pytest.approx(times["compute"])
+    assert "double_buffer" in row_labels(rows)
+
+
+def test_a_plot_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.collections", None)
+    with trace() as t, pytest.raises(pyfeed.errors.StateError):
+        t.plot()
+    with pytest.raises(
+        pyfeed.errors.UnsupportedError, match=r"plot needs matplotlib.*: pip install 'pyarrayfeed\[plot\]'"
+    ) as caught:
+        t.plot()
+    assert isinstance(caught.value.__cause__, ImportError)

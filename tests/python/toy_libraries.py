@@ -1,4 +1,7 @@
-"""Libraries for test_benchmarks: they write what they observe to files of a folder."""
+"""Fake libraries for test_benchmarks. Each function returns a timed function, as a library of the benchmarks does.
+
+They write their observations to files in a folder.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 STUCK = 30.0
-BURNT = 0.3  # seconds of processor time
+BURNT = 0.3  # seconds of processor time that a worker of `burns` takes
 
 Timed = Callable[[int], float]
 
 
 def state(pid: int) -> str | None:
-    """Of a process: R, S, T, …; None if there is none."""
+    """Return the state of a process (R, S, T, …), or None if it does not exist."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -28,7 +31,7 @@ def state(pid: int) -> str | None:
 
 
 def child(folder: Path, name: str, code: str) -> subprocess.Popen[bytes]:
-    """A process of a library, whose PID is in the folder."""
+    """Start a process of a library, and write its PID to the folder."""
     process = subprocess.Popen([sys.executable, "-S", "-c", code], stdin=subprocess.DEVNULL)
     (folder / f"{name}.pid").write_text(str(process.pid))
     return process
@@ -40,11 +43,11 @@ def writes(folder: Path, name: str, line: str) -> None:
 
 
 def watches(folder: Path, name: str) -> Timed:
-    """It has a worker that is always busy, and waits in each turn but the first until all others are stopped."""
+    """Keep a worker busy. In each turn but the first, wait until the processes of all other libraries are stopped."""
     worker = child(folder, f"{name}-worker", "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass")
     (folder / f"{name}.pid").write_text(str(os.getpid()))
 
-    begun = iter(["start"])  # others may be started meanwhile
+    begun = iter(["start"])  # in the first turn, other libraries may still be starting
 
     def timed(count: int) -> float:
         if next(begun, None):
@@ -64,7 +67,7 @@ def watches(folder: Path, name: str) -> Timed:
 
 
 def burns(folder: Path, name: str, stays: bool) -> Timed:
-    """A worker of its own takes processor time and memory in each turn, and may stay after that."""
+    """In each turn, start a worker that takes processor time and memory; it may stay after the turn."""
     size = 64 << 20
     code = (
         f"import sys, time; x = b'x' * {size}\nbegan = time.process_time()\n"
@@ -84,20 +87,20 @@ def burns(folder: Path, name: str, stays: bool) -> Timed:
 
 
 def hastens(first: float, later: float) -> Timed:
-    """Says that a unit takes so long, at first: when it is made, and the next time."""
+    """Report `first` seconds for a unit in the first two turns, and `later` seconds after that."""
     seconds = iter([first, first])
     return lambda count: next(seconds, later) * count
 
 
 def takes(seconds: float, waited: float | None = None) -> Callable[[int], Any]:
-    """Says that a unit has taken so long."""
+    """Report these seconds for each unit."""
     from harness import Seconds
 
     return lambda count: seconds * count if waited is None else Seconds(seconds * count, waited * count)
 
 
 def on_cores(folder: Path, name: str) -> Timed:
-    """Writes down which cores each of its threads may use; the other thread is there from the start."""
+    """Write the cores that each of its two threads may use. The second thread exists from the start."""
     ended = threading.Event()
     other = threading.Thread(target=ended.wait, daemon=True)
     other.start()
@@ -111,7 +114,7 @@ def on_cores(folder: Path, name: str) -> Timed:
 
 
 def meets(folder: Path, name: str, other: str) -> Timed:
-    """It is made only while another is being made."""
+    """Return only if another library is started at the same time."""
     (folder / f"{name}.here").touch()
     end = time.monotonic() + STUCK
     while not (folder / f"{other}.here").exists():
@@ -122,7 +125,7 @@ def meets(folder: Path, name: str, other: str) -> Timed:
 
 
 def hangs(folder: Path, name: str) -> Timed:
-    """It is never made."""
+    """Hang while it is started."""
     child(folder, f"{name}-worker", "import time; time.sleep(1000)")
     (folder / f"{name}.pid").write_text(str(os.getpid()))
     time.sleep(1000)
@@ -130,7 +133,7 @@ def hangs(folder: Path, name: str) -> Timed:
 
 
 def strikes(folder: Path, other: str) -> Timed:
-    """SIGINT to the parent process, while another library is being made."""
+    """Send SIGINT to the parent process while another library is being started."""
     end = time.monotonic() + STUCK
     while not (folder / f"{other}.pid").exists():
         if time.monotonic() > end:
@@ -141,18 +144,18 @@ def strikes(folder: Path, other: str) -> Timed:
 
 
 def start_method() -> Timed:
-    """Fails unless processes are started as in any program."""
+    """Fail unless multiprocessing has the platform's default start method."""
     import multiprocessing
 
     method = multiprocessing.get_start_method()
-    expected = multiprocessing.get_all_start_methods()[0]  # the platform's own is the first
+    expected = multiprocessing.get_all_start_methods()[0]  # the first one is the platform's default
     if method != expected:
         raise ValueError(f"expected {expected}, found {method}")
     return lambda count: 1.0
 
 
 def counts(folder: Path, name: str, milliseconds: float) -> Timed:
-    """A unit takes so long, it says."""
+    """Write each count, and report these milliseconds for each unit."""
 
     def timed(count: int) -> float:
         writes(folder, name, str(count))
@@ -162,9 +165,9 @@ def counts(folder: Path, name: str, milliseconds: float) -> Timed:
 
 
 def interrupts(folder: Path) -> Timed:
-    """SIGINT to the parent process, in the second turn."""
+    """Send SIGINT to the parent process, in the second measured turn."""
     child(folder, "interrupts", "import time; time.sleep(1000)")
-    turns = iter(range(3))  # one is not measured
+    turns = iter(range(3))  # the first turn is not measured
 
     def timed(count: int) -> float:
         if next(turns) == 2:
@@ -186,7 +189,7 @@ def not_made(folder: Path) -> Timed:
 
 
 def raises(folder: Path, turns: int) -> Timed:
-    """An error in the turn after so many."""
+    """Raise an error after this number of turns."""
     child(folder, "raises", "import time; time.sleep(1000)")
     done = iter(range(turns))
 
@@ -199,7 +202,7 @@ def raises(folder: Path, turns: int) -> Timed:
 
 
 def dies(folder: Path, turns: int) -> Timed:
-    """Its process ends, with a worker that is still at work, in the turn after so many."""
+    """End the process, with a worker that is still running, after this number of turns."""
     child(folder, "dies", "import time; time.sleep(1000)")
     done = iter(range(turns))
 
@@ -209,3 +212,38 @@ def dies(folder: Path, turns: int) -> Timed:
         return 1.0
 
     return timed
+
+
+class _Numbered:
+    """A pipeline of batches of consecutive records in another order. Its state is the number of batches."""
+
+    def __init__(self, workload: Any, lost: int) -> None:
+        self._workload = workload
+        self._lost = lost
+        self._done = 0
+
+    def next_batch(self) -> Any:
+        import numpy as np
+
+        size = self._workload.batch
+        records = [self._workload.record(self._done * size + i) for i in reversed(range(size))]
+        self._done += 1
+        return np.frombuffer(b"".join(records), np.uint8).reshape(size, -1)
+
+    def take(self) -> dict[str, int]:
+        return {"done": self._done}
+
+    def load(self, state: dict[str, int]) -> None:
+        self._done = state["done"] + self._lost
+
+
+def resumes(workload: Any) -> Callable[[], _Numbered]:
+    return lambda: _Numbered(workload, 0)
+
+
+def loses_a_batch(workload: Any) -> Callable[[], _Numbered]:
+    return lambda: _Numbered(workload, 1)
+
+
+def is_missing(workload: Any) -> Callable[[], _Numbered]:
+    raise ImportError("toy")

@@ -1,8 +1,8 @@
 #!/bin/bash
 # Checks a built wheel: tests/wheel/check.sh WHEEL
 #
-# What the wheel claims (its tag), what its binaries need and show, and that it works where there is
-# neither Go nor a compiler. Needs auditwheel and abi3audit on PATH, and binutils.
+# It checks the platform tag of the wheel, which libraries its binaries need and which symbols they export, and that the
+# wheel works on a machine without Go and without a compiler. Needs auditwheel and abi3audit on PATH, and binutils.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -27,19 +27,19 @@ library=$package/lib/libpyfeed.so.0
 extension=$package/_native.abi3.so
 worker=$work/wheel/pyfeed_worker/_native.abi3.so
 
-# One library, one SONAME: a second copy in the wheel could become a second Go runtime.
+# One library with one SONAME: a second copy in the wheel could become a second Go runtime in the process.
 expect "ELF files" "pyfeed/_native.abi3.so pyfeed/lib/libpyfeed.so.0 pyfeed_worker/_native.abi3.so" \
 	"$(cd "$work/wheel" && LC_ALL=C grep -rla $'^\x7fELF' . | sed 's,^\./,,' | sort | xargs)"
 expect "SONAME of the library" libpyfeed.so.0 "$(dynamic "$library" SONAME)"
 expect "the library needs" libc.so.6 "$(dynamic "$library" NEEDED)"
 expect "the extension needs, apart from libc" libpyfeed.so.0 \
 	"$(dynamic "$extension" NEEDED | sed 's/libc\.so\.6 *//')"
-# The CUDA driver is opened when it is asked for: a library that asked the loader for it would not load without one.
-expect "what the library wants of the CUDA driver" "" "$(nm -D --undefined-only "$library" | grep -o ' cu[A-Z].*' || true)"
+# The library opens the CUDA driver on first use. A library that links the driver could not be loaded without one.
+expect "symbols of the CUDA driver that the library needs" "" "$(nm -D --undefined-only "$library" | grep -o ' cu[A-Z].*' || true)"
 # shellcheck disable=SC2016
 expect "search path of the extension" '$ORIGIN/lib' "$(dynamic "$extension" 'RPATH|RUNPATH')"
 expect "the extension exports" PyInit__native "$(nm -D --defined-only "$extension" | cut -d' ' -f3)"
-# Workers are forked and killed: nothing of Go's.
+# Workers may be forked and killed, so their extension must not contain Go.
 expect "the workers' extension needs" libc.so.6 "$(dynamic "$worker" NEEDED)"
 expect "search path of the workers' extension" "" "$(dynamic "$worker" 'RPATH|RUNPATH')"
 expect "the workers' extension exports" PyInit__native "$(nm -D --defined-only "$worker" | cut -d' ' -f3)"
@@ -49,19 +49,19 @@ expect "functions of pyfeed.h" \
 	"$(sed 's,/\*.*\*/,,' "$package/include/pyfeed.h" | grep -o '^PF_API .*' | grep -o 'pf_[a-z0-9_]*(' | tr -d '(' | sort | xargs)" \
 	"$(nm -D --defined-only "$library" | cut -d' ' -f3 | sort | xargs)"
 size=$(stat -c %s "$library")
-[ "$size" -lt $((8 << 20)) ] || die "the library has $size bytes, 8 MiB is the most"
+[ "$size" -lt $((8 << 20)) ] || die "size of the library: expected less than 8 MiB, found $size bytes"
 ! readelf -SW "$library" | grep -q '\.symtab' || die "the library is not stripped"
 say "size of the library: $size bytes, stripped"
 
 abi3audit --strict --verbose "$wheel"
-# auditwheel's own verdict on the binaries must be what the name says.
+# The platform tag that auditwheel derives from the binaries must be the tag in the wheel's name.
 platform=$(basename "$wheel" .whl)
 platform=${platform##*-}
 auditwheel show "$wheel" | tee "$work/auditwheel"
 tr '\n' ' ' <"$work/auditwheel" | grep -q "platform tag: \"$platform\"" ||
-	die "auditwheel does not confirm the tag $platform"
+	die "platform tag: expected $platform, found another, see the report of auditwheel above"
 
-# An empty environment, and from here on nothing else on PATH.
+# An empty environment. From here on, PATH contains only its own programs.
 "$python" -m venv "$work/venv"
 clean=(env -i HOME="$work" PATH="$work/venv/bin" LANG=C.UTF-8)
 "$work/venv/bin/python" -m pip install --quiet "$wheel"
@@ -72,23 +72,24 @@ for tool in go cc gcc clang; do
 done
 "${clean[@]}" "$work/venv/bin/python" "$here/push_pop.py"
 
-# What there is instead of a CUDA driver here is no library, whatever the machine has: the reason is the loader's.
+# A file that is not a library stands in for the CUDA driver, whether or not the machine has one. The reason is then the
+# message of the loader.
 mkdir "$work/driver"
 echo "no driver" >"$work/driver/libcuda.so.1"
 expect "reason why there is no device" "$work/driver/libcuda.so.1: file too short" \
 	"$("${clean[@]}" LD_LIBRARY_PATH="$work/driver" "$work/venv/bin/python" -c 'import pyfeed; print(pyfeed.cuda.reason())')"
 
-# NumPy is asked for from 1.23 on, while the extension is built with a later one.
+# The package requires NumPy 1.23 or newer, but the extension is built with a newer NumPy.
 if "$work/venv/bin/python" -m pip install --quiet --only-binary=:all: 'numpy==1.23.*' 2>/dev/null; then
 	"${clean[@]}" "$work/venv/bin/python" "$here/push_pop.py"
-	say "also with NumPy 1.23"
+	say "works with NumPy 1.23 too"
 else
-	say "not tried with NumPy 1.23, which has no wheel for $("$python" --version)"
+	say "not tested with NumPy 1.23, which has no wheel for $("$python" --version)"
 fi
 
-# What the wheel carries for C is complete: a program built against it alone.
+# A C program can be built against the wheel alone.
 include=$("$work/venv/bin/python" -c 'import pyfeed; print(pyfeed.get_include())')
 lib=$("$work/venv/bin/python" -c 'import pyfeed; print(pyfeed.get_library_dir())')
 "${CC:-cc}" -Wall -Wextra -Werror -I "$include" "$here/version.c" -L "$lib" -lpyfeed -Wl,-rpath,"$lib" -o "$work/version"
 expect "a C program built against the wheel" "$("$work/venv/bin/python" -c 'import pyfeed; print(pyfeed.__version__)')" "$("$work/version")"
-say "all well"
+say "all checks passed"

@@ -1,4 +1,4 @@
-"""Run by check.sh in an environment that holds the wheel and NumPy, and nothing else."""
+"""Pushes tuples from three threads and reads them. check.sh runs this with only the wheel and NumPy installed."""
 
 import threading
 
@@ -36,5 +36,5 @@ for image, label in reader:
 assert sorted(seen) == list(range(PRODUCERS * BATCHES)), seen
 
 image = label = None
-assert pyfeed.memory_stats()["tuples_on_loan"] == 0, pyfeed.memory_stats()
+assert pyfeed.diagnostics.memory_stats()["tuples_on_loan"] == 0, pyfeed.diagnostics.memory_stats()
 print(f"pyfeed {pyfeed.__version__}: {len(seen)} tuples from {PRODUCERS} threads, each once")

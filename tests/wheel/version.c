@@ -1,4 +1,4 @@
-/* Built against the header and library inside an installed wheel: see check.sh. */
+/* Prints the version of the library. check.sh builds this against the header and the library in an installed wheel. */
 #include <pyfeed.h>
 #include <stdio.h>
 

@@ -1,6 +1,7 @@
-/* A worker for tests. It does what its standard input says, a word a line, and answers each with a line. Its ring is
- * descriptor 3. With an argument, it stops at the step of that name, says so, and goes on with the next line; with a
- * second, only when it has come there so often before. */
+/* A worker process for tests. Its ring is descriptor 3. It reads commands from standard input, one a line,
+ * and prints one line as the result of each. The first argument names a step at which the worker stops:
+ * there it prints "stopped", and continues after the next line of input. The second argument is the number
+ * of times to pass that step before stopping. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -38,7 +39,7 @@ static uint32_t sum_of(const uint8_t *data, size_t n) {
     return sum;
 }
 
-/* Tuples of (number int64 scalar, bytes uint8 [-1], checksum uint32 scalar). */
+/* Pushes a tuple of an int64 scalar (number), uint8 [-1] (bytes of data) and a uint32 scalar (checksum). */
 static pf_status push(pfw_producer *p, int64_t number, size_t bytes, const pf_wait *wait, pfw_error *err) {
     uint8_t *data = malloc(bytes + 1);
     for (size_t i = 0; i < bytes; i++) data[i] = (uint8_t)((size_t)number * 7 + i);
@@ -80,7 +81,7 @@ int main(int argc, char **argv) {
             pf_wait now = PF_WAIT_INIT;
             now.timeout_ns = a * 1000000;
             say(push(p, 0, 1, &now, &err), &err);
-        } else if (!strcmp(word, "many")) { /* from a to b, of up to c bytes */
+        } else if (!strcmp(word, "many")) { /* numbers a to b-1, of fewer than c bytes each */
             pf_status status = PF_OK;
             for (; a < b && status == PF_OK; a++)
                 status = push(p, a, c ? (size_t)(a * 7919 % c) : 0, NULL, &err);
@@ -112,9 +113,8 @@ int main(int argc, char **argv) {
             say(pfw_fail(p, "ValueError", "no such file", "line 1\nline 2", &err), &err);
         else if (!strcmp(word, "exit"))
             _exit((int)a);
-        else if (!strcmp(
-                     word,
-                     "smash")) { /* what a broken worker might do: byte a of the descriptors of cell 0 is b */
+        else if (!strcmp(word,
+                         "smash")) { /* as a broken worker might: sets byte a of cell 0's descriptors to b */
             pfw_header *h = *(pfw_header **)p;
             ((uint8_t *)h + h->tensors_at)[a] = (uint8_t)b;
             say(PF_OK, &err);

@@ -1,5 +1,5 @@
-/* The module pyfeed_worker._native: a ring, for Python. It has neither Go nor libpyfeed; how arrays come in, and how their
- * bytes are gathered, is that of pyfeed's own extension (python/native/arrays.c, capi/gather.c). */
+/* The module pyfeed_worker._native: a ring, for Python. It contains neither Go nor libpyfeed. It shares the code that
+ * reads arrays and gathers their bytes with the extension of pyfeed (python/native/arrays.c, capi/gather.c). */
 #include <pthread.h>
 #include <stdarg.h>
 #include <string.h>
@@ -11,14 +11,14 @@
 #include "pyfeed_worker.h"
 #include "signals.h"
 
-static PyObject *errors; /* pyfeed_worker._errors.__dict__ */
-static PyObject *lod_tensor_over;
+static PyObject *errors; /* pyfeed_worker.errors.__dict__ */
+static PyObject *lod_tensor_wrap;
 static PyTypeObject *ring_type;
 
 typedef struct {
     PyObject ob_base;
     pfw_producer *producer;
-    pid_t awaits; /* the process in which a thread waits for a pass, without the GIL; else 0 */
+    pid_t awaits; /* the process id while a thread waits for a pass without the GIL; else 0 */
 } ring;
 
 /* ---- Errors ---- */
@@ -43,7 +43,7 @@ PyObject *raise_named(const char *name, Py_ssize_t slot, const char *format, ...
     return raise_text(name, slot, text);
 }
 
-/* Of arrays.c: there are no tuples at devices here. */
+/* arrays.c calls this. A worker has no arrays in device memory. */
 int device_array_refuse(PyObject *Py_UNUSED(object), Py_ssize_t Py_UNUSED(slot)) { return 0; }
 
 static const char *const names[] = {
@@ -60,9 +60,9 @@ static const char *const names[] = {
     [PF_CORRUPT] = "CorruptRingError",
 };
 
-static PyObject *answer_(pf_status status, const pfw_error *err) {
+static PyObject *none_or_ring_error(pf_status status, const pfw_error *err) {
     if (status == PF_OK) Py_RETURN_NONE;
-    if (PyErr_Occurred()) return NULL; /* a signal's handler raised */
+    if (PyErr_Occurred()) return NULL; /* a signal handler raised */
     const char *name = status < sizeof names / sizeof *names && names[status] ? names[status] : "Error";
     if (err->trainer_gone) name = "TrainerGone";
     return raise_text(name, err->slot,
@@ -75,20 +75,20 @@ typedef struct waiter {
     pf_wait wait;
     PyThreadState *state;
     pfw_producer *producer;
-    int listens;          /* to signals */
-    struct waiter *outer; /* the main thread's, in whose signal handler this one waits */
+    int listens;          /* signals_check has installed its pipe */
+    struct waiter *outer; /* the waiter of the main thread whose signal handler waits here; or NULL */
 } waiter;
 
 static pthread_mutex_t main_lock = PTHREAD_MUTEX_INITIALIZER;
-static waiter *main_waiter; /* the main thread's, if it listens */
+static waiter *main_waiter; /* the waiter of the main thread, if it listens; else NULL */
 
-/* The thread that may have held the lock is not in the child, nor, perhaps, the one that waited. */
-static void in_child(void) {
+/* The thread that may have held the lock does not exist in the child, nor may the thread that waited. */
+static void reset_after_fork(void) {
     main_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     main_waiter = NULL;
 }
 
-static void tell(void) {
+static void poll_now(void) {
     pthread_mutex_lock(&main_lock);
     if (main_waiter) pfw_poll_now(main_waiter->producer);
     pthread_mutex_unlock(&main_lock);
@@ -100,12 +100,12 @@ static void set_main_waiter(waiter *w) {
     pthread_mutex_unlock(&main_lock);
 }
 
-/* After each signal, and where those cannot be heard of, every 100 ms. */
+/* The poll function of the main thread: called after each signal; every 100 ms too if signals_check cannot listen. */
 static int check_signals(void *w_) {
     waiter *w = w_;
     PyEval_RestoreThread(w->state);
     set_main_waiter(w);
-    int listens, stop = signals_check(tell, &listens);
+    int listens, stop = signals_check(poll_now, &listens);
     w->listens |= listens;
     w->state = PyEval_SaveThread();
     return stop ? stop : listens ? PF_POLL_SIGNALS_ONLY : 0;
@@ -126,7 +126,7 @@ static int waiter_parse(waiter *w, PyObject *timeout) {
     return 0;
 }
 
-/* Only in the main thread, which is the first of its process, do Python's signal handlers run. */
+/* Python runs signal handlers in the main thread only, which is the first thread of its process. */
 static void waiter_begin(waiter *w, pfw_producer *producer) {
     if (syscall(SYS_gettid) == getpid()) {
         w->wait.poll = check_signals;
@@ -145,16 +145,16 @@ static void waiter_end(waiter *w) {
 
 /* ---- The ring ---- */
 
-static const pf_wait no_wait = {sizeof(pf_wait), 0, 0, 0, NULL, NULL};
+const pf_wait no_wait = {sizeof(pf_wait), 0, 0, 0, NULL, NULL};
 
-/* open(fd) */
+/* open(fd): maps the ring */
 static PyObject *ring_open(PyObject *Py_UNUSED(module), PyObject *fd) {
     long number = PyLong_AsLong(fd);
     if (number == -1 && PyErr_Occurred()) return NULL;
     pfw_error err;
     pfw_producer *producer;
     pf_status status = pfw_open((int)number, &producer, &err);
-    if (status) return answer_(status, &err);
+    if (status) return none_or_ring_error(status, &err);
     ring *self = PyObject_New(ring, ring_type);
     if (self) {
         self->producer = producer;
@@ -174,14 +174,14 @@ static void ring_dealloc(ring *self) {
     Py_DECREF((PyObject *)type);
 }
 
-/* What attaches is done by one thread at a time. */
+/* One thread at a time may attach. Returns 1 with a StateError set if another thread is in attach_next. */
 static int is_awaited(ring *self) {
     if (self->awaits != getpid()) return 0;
     raise_text("StateError", -1, PyUnicode_FromString("another thread waits for the next pass: attach_next"));
     return 1;
 }
 
-/* attach(pass): None for the current one */
+/* attach(pass): None for the current pass */
 static PyObject *ring_attach(ring *self, PyObject *pass) {
     uint64_t number = PF_PASS_CURRENT;
     if (pass != Py_None) {
@@ -190,10 +190,10 @@ static PyObject *ring_attach(ring *self, PyObject *pass) {
     }
     if (is_awaited(self)) return NULL;
     pfw_error err;
-    return answer_(pfw_attach(self->producer, number, &err), &err);
+    return none_or_ring_error(pfw_attach(self->producer, number, &err), &err);
 }
 
-/* attach_next(timeout): the pass */
+/* attach_next(timeout): returns the number of the pass */
 static PyObject *ring_attach_next(ring *self, PyObject *timeout) {
     waiter w;
     if (waiter_parse(&w, timeout) < 0 || is_awaited(self)) return NULL;
@@ -203,7 +203,7 @@ static PyObject *ring_attach_next(ring *self, PyObject *timeout) {
     pf_status status = pfw_attach_next(self->producer, &w.wait, &err);
     waiter_end(&w);
     self->awaits = 0;
-    return status ? answer_(status, &err) : PyLong_FromUnsignedLongLong(pfw_pass(self->producer));
+    return status ? none_or_ring_error(status, &err) : PyLong_FromUnsignedLongLong(pfw_pass(self->producer));
 }
 
 static PyObject *ring_attached(ring *self, PyObject *Py_UNUSED(unused)) {
@@ -212,7 +212,7 @@ static PyObject *ring_attached(ring *self, PyObject *Py_UNUSED(unused)) {
 
 static PyObject *ring_end(ring *self, PyObject *Py_UNUSED(unused)) {
     pfw_error err;
-    return answer_(pfw_end(self->producer, &err), &err);
+    return none_or_ring_error(pfw_end(self->producer, &err), &err);
 }
 
 /* fail(type, message, traceback) */
@@ -220,7 +220,7 @@ static PyObject *ring_fail(ring *self, PyObject *args) {
     const char *type, *message, *traceback;
     if (!PyArg_ParseTuple(args, "sss", &type, &message, &traceback)) return NULL;
     pfw_error err;
-    return answer_(pfw_fail(self->producer, type, message, traceback, &err), &err);
+    return none_or_ring_error(pfw_fail(self->producer, type, message, traceback, &err), &err);
 }
 
 /* push(arrays, timeout) */
@@ -234,18 +234,18 @@ static PyObject *ring_push(ring *self, PyObject *args) {
     pfw_error err;
     pf_status status = PF_TIMEOUT;
     uint32_t n = (uint32_t)in.count;
-    /* A first try that does not wait needs not let go of the GIL, which is slow to come back. */
-    if (in.bytes <= SMALL) status = pfw_push(self->producer, in.tensors, n, &no_wait, &err);
+    /* Tries first without a wait and with the GIL, because taking the GIL again is slow. */
+    if (in.bytes <= SMALL_COPY_BYTES) status = pfw_push(self->producer, in.tensors, n, &no_wait, &err);
     if (status == PF_TIMEOUT) {
         waiter_begin(&w, self->producer);
         status = pfw_push(self->producer, in.tensors, n, &w.wait, &err);
         waiter_end(&w);
     }
     incoming_drop(&in);
-    return answer_(status, &err);
+    return none_or_ring_error(status, &err);
 }
 
-/* What is to be reserved, from tuples of (dtype, shape, LoD). */
+/* The tensors to reserve, parsed from tuples of (dtype, shape, LoD). */
 typedef struct {
     uint32_t count;
     pf_tensor *tensors;
@@ -293,14 +293,14 @@ static int plan_read(plan *p, PyObject *slots) {
         t->lod = p->lod[i];
         for (uint32_t j = 0; j < t->lod_levels && j < PF_MAX_LOD_LEVELS; j++) {
             PyArrayObject *level =
-                (PyArrayObject *)PyTuple_GetItem(levels, j); /* its caller saw to its type */
+                (PyArrayObject *)PyTuple_GetItem(levels, j); /* reserved_slots has checked its type */
             p->lod[i][j] = (pf_lod_level){PyArray_DATA(level), (uint64_t)PyArray_DIM(level, 0)};
         }
     }
     return 0;
 }
 
-/* Arrays over a reservation, which keep the ring mapped. */
+/* Returns arrays over a reservation. They keep the ring mapped. */
 static PyObject *arrays_over(ring *self, const plan *p, PyObject *slots) {
     PyObject *all = PyTuple_New((Py_ssize_t)p->count);
     for (uint32_t i = 0; all && i < p->count; i++) {
@@ -317,7 +317,7 @@ static PyObject *arrays_over(ring *self, const plan *p, PyObject *slots) {
         }
         if (array && t->lod_levels) {
             PyObject *levels = PyTuple_GetItem(PyTuple_GetItem(slots, (Py_ssize_t)i), 2);
-            PyObject *whole = PyObject_CallFunctionObjArgs(lod_tensor_over, array, levels, NULL);
+            PyObject *whole = PyObject_CallFunctionObjArgs(lod_tensor_wrap, array, levels, NULL);
             Py_DECREF(array);
             array = whole;
         }
@@ -326,7 +326,7 @@ static PyObject *arrays_over(ring *self, const plan *p, PyObject *slots) {
     return all;
 }
 
-/* reserve(slots, timeout): what commit and abandon are told, and the arrays */
+/* reserve(slots, timeout): returns the arguments of commit and abandon, and the arrays */
 static PyObject *ring_reserve(ring *self, PyObject *args) {
     PyObject *slots, *timeout, *arrays = NULL;
     waiter w;
@@ -346,7 +346,7 @@ static PyObject *ring_reserve(ring *self, PyObject *args) {
         waiter_end(&w);
     }
     if (status)
-        answer_(status, &err);
+        none_or_ring_error(status, &err);
     else if (!(arrays = arrays_over(self, &p, slots)))
         pfw_abandon(self->producer, &reservation);
     plan_drop(&p);
@@ -368,7 +368,7 @@ static PyObject *ring_commit(ring *self, PyObject *args) {
     pfw_error err;
     return reservation_parse(&reservation, args) < 0
                ? NULL
-               : answer_(pfw_commit(self->producer, &reservation, &err), &err);
+               : none_or_ring_error(pfw_commit(self->producer, &reservation, &err), &err);
 }
 
 static PyObject *ring_abandon(ring *self, PyObject *args) {
@@ -378,13 +378,13 @@ static PyObject *ring_abandon(ring *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* _seal(array): it cannot be written any more */
+/* _seal(array): makes the array read-only */
 static PyObject *seal(PyObject *Py_UNUSED(module), PyObject *array) {
     if (PyArray_Check(array)) PyArray_CLEARFLAGS((PyArrayObject *)array, NPY_ARRAY_WRITEABLE);
     Py_RETURN_NONE;
 }
 
-/* slots(): (dtype or None, shape, LoD levels) of each */
+/* slots(): (dtype or None, shape, LoD levels) of each slot */
 static PyObject *ring_slots(ring *self, PyObject *Py_UNUSED(unused)) {
     uint32_t n = pfw_num_slots(self->producer);
     PyObject *all = PyTuple_New((Py_ssize_t)n);
@@ -446,7 +446,7 @@ static PyType_Slot ring_type_slots[] = {
     {Py_tp_dealloc, ring_dealloc},
     {Py_tp_methods, ring_methods},
     {Py_tp_getset, ring_getset},
-    {Py_tp_doc, "The ring of a SharedFeedQueue, mapped."},
+    {Py_tp_doc, "The ring of a SharedFeedQueue, mapped into memory."},
     {0, NULL},
 };
 static PyType_Spec ring_spec = {"pyfeed_worker._native.Ring", sizeof(ring), 0,
@@ -462,7 +462,7 @@ static PyMethodDef methods[] = {
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     "pyfeed_worker._native",
-    "The workers' side of a ring.",
+    "The workers' side of the ring of a SharedFeedQueue.",
     -1,
     methods,
     NULL,
@@ -481,15 +481,15 @@ static PyObject *attribute_of(const char *module, const char *name) {
 PyMODINIT_FUNC PyInit__native(void) {
     if (interpreter_check() < 0) return NULL;
     import_array();
-    pthread_atfork(NULL, NULL, in_child);
+    pthread_atfork(NULL, NULL, reset_after_fork);
     PyObject *module = PyModule_Create(&definition);
     if (!module) return NULL;
-    errors = attribute_of("pyfeed_worker._errors", "__dict__");
+    errors = attribute_of("pyfeed_worker.errors", "__dict__");
     PyObject *tensor = attribute_of("pyfeed_worker._lod", "LoDTensor");
-    lod_tensor_over = tensor ? PyObject_GetAttrString(tensor, "_over") : NULL;
+    lod_tensor_wrap = tensor ? PyObject_GetAttrString(tensor, "_wrap") : NULL;
     Py_XDECREF(tensor);
     ring_type = (PyTypeObject *)PyType_FromSpec(&ring_spec);
-    if (!errors || !lod_tensor_over || !ring_type || PyModule_AddType(module, ring_type) < 0 ||
+    if (!errors || !lod_tensor_wrap || !ring_type || PyModule_AddType(module, ring_type) < 0 ||
         arrays_init() < 0 || PyModule_AddStringConstant(module, "__version__", pf_version()) < 0) {
         Py_DECREF(module);
         return NULL;

@@ -1,11 +1,11 @@
-/* pyfeed_worker: pushes tuples into a trainer's SharedFeedQueue from another process.
+/* pyfeed_worker: pushes tuples into a SharedFeedQueue of a trainer, from a worker process.
  *
- * A worker has the ring's file descriptor (pf_shared_queue_init_once), inherited, sent or opened as /proc/PID/fd/N, and
- * needs nothing else of the trainer's: no libpyfeed and no Go. Only types of pyfeed.h are used. For the copying and the
- * words, capi/gather.c and capi/info.c are compiled along with ring.c.
+ * A worker has the file descriptor of the ring (pf_shared_queue_init_once): it inherits it, receives it over a socket,
+ * or opens /proc/PID/fd/N. It needs nothing else of the trainer: no libpyfeed and no Go. Only the types of pyfeed.h are
+ * used. Compile ring.c together with capi/gather.c and capi/info.c, which copy tensors and have the names of dtypes.
  *
- * Every function but pfw_attach, pfw_attach_next, pfw_end and pfw_free may be called from any thread at the same time as any other. A
- * child of fork() is a worker of its own: it has to attach. */
+ * Threads: pfw_attach, pfw_attach_next, pfw_end and pfw_free are for one thread at a time. All other functions may be
+ * called from any thread, at the same time as any other. A child of fork() is a worker of its own: it has to attach. */
 #ifndef PYFEED_WORKER_H
 #define PYFEED_WORKER_H
 
@@ -17,62 +17,68 @@ extern "C" {
 
 typedef struct pfw_producer pfw_producer;
 
-/* What went wrong. `err` may be NULL everywhere. */
+/* What went wrong. Every `err` may be NULL. A status other than PF_OK fills it in; it owns no memory. */
 typedef struct pfw_error {
     pf_status status;
-    int32_t slot;         /* the slot of the tuple that it is about, or -1 */
-    int32_t os_errno;     /* PF_IO, PF_NO_MEMORY: the system's number, or 0 */
-    int32_t trainer_gone; /* PF_CLOSED: because there is no trainer any more */
+    int32_t slot;         /* the slot that the error is about, or -1 */
+    int32_t os_errno;     /* PF_IO, PF_NO_MEMORY: the errno of the operating system, or 0 */
+    int32_t trainer_gone; /* PF_CLOSED: 1 if the trainer process has ended; else 0 */
     char message[480];
 } pfw_error;
 
-/* A cell of the ring that is being written. */
+/* A cell of the ring that this worker is writing. */
 typedef struct pfw_reservation {
     uint64_t state; /* 0: none */
     uint32_t cell;
 } pfw_reservation;
 
-/* Maps the ring. The descriptor stays the caller's, and may be closed. PF_CORRUPT if it is none.
+/* Maps the ring. The caller keeps the descriptor and may close it. PF_CORRUPT if it is no ring. The caller releases
+ * `*out` with pfw_free.
  *
- * A worker checks what it reads: where another process has overwritten the ring, calls go on or answer an
- * error, PF_CORRUPT if nothing else fits. */
+ * A worker checks what it reads from the ring. If another process has overwritten the ring, calls still work or return
+ * an error: PF_CORRUPT if no other status fits. */
 pf_status pfw_open(int fd, pfw_producer **out, pfw_error *err);
-/* Unmaps it. A worker that is attached and has not ended its part is, for the trainer, still at work. NULL is fine. */
+/* Unmaps the ring. If the worker is attached and has not ended its part, the trainer still counts it as working. NULL
+ * does nothing. */
 void pfw_free(pfw_producer *p);
 
-/* Makes this process a worker of the queue's current pass, which has to be number `pass`, or PF_PASS_CURRENT. Twice is
- * fine. PF_CLOSED if the queue takes no more, or is at another pass, or the trainer is gone; PF_STATE in the trainer's
- * own process. */
+/* Makes this process a worker of the current pass of the queue, which must have the number `pass`, or PF_PASS_CURRENT
+ * for any. A second call does nothing. PF_CLOSED if the queue takes no more tuples or is at another pass, or if the
+ * trainer has ended. PF_STATE in the trainer's own process, or if PFW_WORKERS (256) workers are attached. */
 pf_status pfw_attach(pfw_producer *p, uint64_t pass, pfw_error *err);
-/* Waits, as `wait` says, for a pass after the last that it was a worker of, and makes it one of that pass. PF_CLOSED if the
- * queue or the trainer is gone; PF_STATE if it has not ended its part of a pass. */
+/* Waits, as `wait` says, for a pass after the last one that this was a worker of, and attaches to it. PF_CLOSED if the
+ * queue is shut down or the trainer has ended. PF_STATE if the worker has not ended its part of a pass. */
 pf_status pfw_attach_next(pfw_producer *p, const pf_wait *wait, pfw_error *err);
-/* The last pass that it was a worker of; PF_PASS_NONE: of none. */
+/* The last pass that this is or was a worker of; PF_PASS_NONE if there was none. */
 uint64_t pfw_pass(const pfw_producer *p);
-/* Whether this process is one. */
+/* Whether this process is attached as a worker. */
 int pfw_attached(const pfw_producer *p);
-/* Ends this worker's part well. PF_STATE while a tuple is being written. */
+/* Ends this worker's part of the pass successfully. PF_STATE while a tuple is being written. */
 pf_status pfw_end(pfw_producer *p, pfw_error *err);
-/* Fails the pass, and ends this worker's part: the consumer gets the three texts after what was pushed. */
+/* Fails the pass and ends this worker's part. The consumer gets the three texts, after the tuples that were pushed.
+ * Each may be NULL. */
 pf_status pfw_fail(pfw_producer *p, const char *type, const char *message, const char *traceback,
                    pfw_error *err);
 
-/* Copies a tuple in. Waits for a cell, as `wait` says (its cancel token is ignored). */
+/* Pushes a copy of a tuple. Waits for a free cell, as `wait` says; NULL waits for ever. The cancel token of `wait` is
+ * ignored. */
 pf_status pfw_push(pfw_producer *p, const pf_tensor *tensors, uint32_t num_tensors, const pf_wait *wait,
                    pfw_error *err);
-/* The same in two steps: what `tensors` describe (but for their data) gets a cell, and data[i] says where tensor i is to
- * be written. Then pfw_commit, or pfw_abandon. */
+/* The same in two steps, without a copy. pfw_reserve claims a cell for a tuple with the dtypes, dims and LoD of
+ * `tensors`, whose data is ignored. data[i] gets the address to write tensor i to. Then call pfw_commit to queue the
+ * tuple, or pfw_abandon to drop it. pfw_commit ends the reservation after an error too. */
 pf_status pfw_reserve(pfw_producer *p, const pf_tensor *tensors, uint32_t num_tensors, const pf_wait *wait,
                       pfw_reservation *reservation, void **data, pfw_error *err);
 pf_status pfw_commit(pfw_producer *p, pfw_reservation *reservation, pfw_error *err);
 void pfw_abandon(pfw_producer *p, pfw_reservation *reservation);
-/* Has a thread that waits for a cell, or a pass, call its poll function now; one of this producer's, if several wait. */
+/* Makes a thread that waits in this producer, for a cell or for a pass, call its poll function now. If several threads
+ * wait, one of them does. */
 void pfw_poll_now(pfw_producer *p);
 
-/* What tuples look like. pf_slot_spec.dims get PF_MAX_RANK numbers in `dims`. */
+/* The slots of a tuple. pfw_slot_spec stores PF_MAX_RANK numbers in `dims` and points out->dims to them. */
 uint32_t pfw_num_slots(const pfw_producer *p);
 void pfw_slot_spec(const pfw_producer *p, uint32_t i, pf_slot_spec *out, int64_t *dims);
-/* The ring's own number, which no other ring has: 16 bytes. */
+/* The unique id of the ring: 16 bytes, valid until pfw_free. */
 const uint8_t *pfw_identity(const pfw_producer *p);
 uint64_t pfw_cell_bytes(const pfw_producer *p);
 uint32_t pfw_ring_cells(const pfw_producer *p);

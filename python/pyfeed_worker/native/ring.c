@@ -1,4 +1,4 @@
-/* The worker's side of the ring. No Go, no Python. */
+/* The worker's side of the ring, without Go and without Python. */
 #define _GNU_SOURCE
 #include "ring.h"
 
@@ -21,7 +21,6 @@
 #include <unistd.h>
 
 #include "pyfeed_worker.h"
-#include "spin.h"
 
 #if defined(__SSE2__)
 #include <emmintrin.h>
@@ -31,7 +30,7 @@
 void pfi_gather(void *to, const pf_tensor *from);
 int pfi_contiguous(const pf_tensor *t);
 
-/* A test stops the worker here, to kill it. */
+/* Tests stop the worker at these steps, to kill it there. */
 #ifdef PFW_STEPS
 void pfw_step(const char *name);
 #define STEP(name) pfw_step(name)
@@ -39,38 +38,38 @@ void pfw_step(const char *name);
 #define STEP(name) (void)0
 #endif
 
-/* Sleeps are this long at most where there is no other way to hear of the trainer's death. */
+/* The longest sleep where only polling tells that the trainer has died. */
 enum { SLICE_MS = 20 };
 
 enum { LEAVING = 1 << 30 };
 
-/* What is said once is read once, into `at` and `specs`, and checked there: any process may write into the ring. Words that
- * change are read into locals; no address and no loop depends on one that was not checked. */
+/* Any process may write into the ring. So fields that never change are read once, into `at` and `specs`, and checked
+ * there. Words that change are read into locals. No address and no loop depends on a value that was not checked. */
 struct pfw_producer {
-    pfw_header *h; /* for the words that change */
+    pfw_header *h; /* the ring, for the words that change */
     size_t size;
-    pfw_header at;    /* for all others */
-    pfw_spec *specs;  /* but for the dtypes, */
-    pfw_spec *dtypes; /* which the first tuple may settle: the ring's own */
+    pfw_header at;    /* a checked copy of the header, for all other fields */
+    pfw_spec *specs;  /* a checked copy, except the dtypes */
+    pfw_spec *dtypes; /* the specs in the ring: the first tuple may decide a dtype */
     pfw_tensor *tensors;
     pfw_worker *workers;
     uint64_t *order, *states;
     char *data;
-    size_t *populated; /* of each cell: how many of its bytes have pages in this process */
+    size_t *populated; /* for each cell: the number of bytes that have pages in this process */
 
-    int worker;       /* number in the table, or -1 */
-    uint64_t pass;    /* that it is a worker of, or was last; PF_PASS_NONE: of none */
-    uint32_t gate;    /* of that pass, while it takes tuples */
-    uint32_t writing; /* cells, or from LEAVING on */
-    unsigned forks;   /* of this process, as `forks` when it attached */
+    int worker;       /* index in `workers`, or -1 */
+    uint64_t pass;    /* the pass that this is, or was last, a worker of; or PF_PASS_NONE */
+    uint32_t gate;    /* the gate while that pass takes tuples */
+    uint32_t writing; /* the number of cells being written; LEAVING or more once the worker is ending */
+    unsigned forks;   /* the value of the global `forks` at the attach */
 
-    /* Looks out for the end of the trainer. */
+    /* A thread that waits for the end of the trainer. */
     pthread_t watcher;
-    unsigned watched;  /* `forks` when it began; 0: there is none */
+    unsigned watched;  /* the value of the global `forks` when the thread began; 0: no thread */
     int trainer, stop; /* a pidfd and an eventfd, or -1 */
     uint32_t gone;
 
-    uint32_t poll; /* now: see pfw_poll_now */
+    uint32_t poll; /* a request of pfw_poll_now */
 };
 
 #define LOAD(at) __atomic_load_n((at), __ATOMIC_SEQ_CST)
@@ -81,10 +80,10 @@ struct pfw_producer {
 
 /* ---- Forks ---- */
 
-static unsigned forks = 1; /* another number in a forked child */
+static unsigned forks = 1; /* has another value in a forked child */
 
-static void in_child(void) { forks++; }
-__attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL, NULL, in_child); }
+static void reset_after_fork(void) { forks++; }
+__attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL, NULL, reset_after_fork); }
 
 /* ---- Errors ---- */
 
@@ -115,7 +114,7 @@ static pf_status trainer_gone(pfw_error *err) {
     return PF_CLOSED;
 }
 
-/* Whether that pass takes tuples. */
+/* Returns PF_OK if that pass takes tuples. */
 static pf_status check_gate(uint32_t gate, uint64_t pass, pfw_error *err) {
     unsigned long long asked = pass;
     if (gate == PFW_OVER) return fail(err, PF_CLOSED, -1, "the queue is gone: it takes no more tuples");
@@ -127,11 +126,11 @@ static pf_status check_gate(uint32_t gate, uint64_t pass, pfw_error *err) {
     return PF_OK;
 }
 
-/* ---- Futexes: shared, not private ---- */
+/* ---- Futexes, shared between processes ---- */
 
 static void futex_wake(uint32_t *word, int n) { syscall(SYS_futex, word, FUTEX_WAKE, n, NULL, NULL, 0); }
 
-/* Until `until` by the monotonic clock, or for ever. */
+/* Sleeps until `until` on the monotonic clock; 0: for ever. */
 static int futex_wait(uint32_t *word, uint32_t value, int64_t until) {
     struct timespec t = {until / 1000000000LL, until % 1000000000LL};
     long r =
@@ -145,27 +144,27 @@ static int64_t now(void) {
     return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
-/* Something rare happened that the trainer wants to know, whatever `sleeping` says. */
+/* Reports a rare event to the trainer, and wakes it whatever `sleeping` says. */
 static void wake_trainer_always(pfw_header *h) {
     ADD(&h->trainer_events, 1);
     STEP("arrival counted");
     futex_wake(&h->trainer_events, 1);
 }
 
-/* Something happened that the trainer wants to know. */
+/* Reports an event to the trainer, and wakes it if it sleeps. */
 static void wake_trainer(pfw_header *h) {
     ADD(&h->trainer_events, 1);
     STEP("arrival counted");
     if (LOAD(&h->trainer_sleeping)) futex_wake(&h->trainer_events, 1);
 }
 
-/* A pass may have begun, or there is something else to see for those that wait for one. */
+/* Wakes all workers that wait for a pass: one may have begun, or they have to check for another event. */
 static void wake_pass_waiters(pfw_header *h) {
     ADD(&h->pass_events, 1);
     futex_wake(&h->pass_events, INT32_MAX);
 }
 
-/* There is, or may be, something for those that wait for a cell. */
+/* Wakes up to n workers that wait for a cell. */
 static void wake_workers(pfw_header *h, int n) {
     ADD(&h->cell_events, 1);
     if (LOAD(&h->waiting_workers)) futex_wake(&h->cell_events, n);
@@ -173,7 +172,8 @@ static void wake_workers(pfw_header *h, int n) {
 
 /* ---- Processes ---- */
 
-/* When a process started, in ticks since the machine did; 0 if that cannot be seen, or it has ended. */
+/* Returns the start time of a process, in ticks since the system started; 0 if it is not visible or the process has
+ * ended. */
 static uint64_t started(int64_t pid) {
     char path[40], text[1024];
     snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
@@ -183,7 +183,7 @@ static uint64_t started(int64_t pid) {
     close(fd);
     if (n <= 0) return 0;
     text[n] = 0;
-    char *at = strrchr(text, ')'); /* the name before it may hold anything */
+    char *at = strrchr(text, ')'); /* the process name before it may contain any character */
     if (!at || strncmp(at, ") Z", 3) == 0 || strncmp(at, ") X", 3) == 0) return 0;
     for (int field = 2; at && field < 22; field++) at = strchr(at + 1, ' ');
     return at ? strtoull(at + 1, NULL, 10) : 0;
@@ -195,7 +195,7 @@ static uint64_t pid_namespace(void) {
 }
 
 static int pidfd_open_(int64_t pid) {
-#if defined(SYS_pidfd_open) && !defined(PFW_NO_PIDFD) /* as a test has it */
+#if defined(SYS_pidfd_open) && !defined(PFW_NO_PIDFD) /* a test defines PFW_NO_PIDFD */
     return (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
 #else
     (void)pid;
@@ -233,40 +233,40 @@ static void watcher_end(pfw_producer *p) {
 static int is_gone(pfw_producer *p) {
     if (p->watched == forks || LOAD(&p->gone)) return (int)LOAD(&p->gone);
     uint64_t was = p->at.trainer_started;
-    int seen = was && started(getpid()); /* /proc is there */
+    int seen = was && started(getpid()); /* /proc is mounted */
     int gone = seen ? started(p->at.trainer) != was : kill((pid_t)p->at.trainer, 0) < 0 && errno == ESRCH;
     if (gone) STORE(&p->gone, 1);
     return gone;
 }
 
-/* Begins to look out for the trainer's end. */
+/* Starts the thread that waits for the end of the trainer. */
 static pf_status watcher_begin(pfw_producer *p, pfw_error *err) {
     p->gone = 0;
     p->trainer = pidfd_open_(p->at.trainer);
     if (p->trainer < 0 && errno == ESRCH) return trainer_gone(err);
     if (is_gone(p)) return trainer_gone(err);
-    if (p->trainer < 0) return PF_OK; /* an old system: sleeps are short then */
+    if (p->trainer < 0) return PF_OK; /* an old kernel: sleeps last SLICE_MS at most */
     fcntl(p->trainer, F_SETFD, FD_CLOEXEC);
     p->stop = eventfd(0, EFD_CLOEXEC);
     if (p->stop < 0) return fail_os(err, PF_IO, errno, "eventfd");
-    /* A signal is for the process's own threads. */
+    /* The thread blocks all signals: they are for the other threads of the process. */
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     int failed = pthread_create(&p->watcher, NULL, watch, p);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (failed) return fail_os(err, PF_NO_MEMORY, failed, "the system starts no thread");
+    if (failed) return fail_os(err, PF_NO_MEMORY, failed, "the system could not start a thread");
     p->watched = forks;
     return PF_OK;
 }
 
 /* ---- Limits of a wait ---- */
 
-/* How long a wait may last, and when it next looks for signals. */
+/* The limits of a wait: its end, and the next call of the poll function. */
 typedef struct {
     pf_wait wait;
     int64_t deadline, interval, next_poll; /* 0: none */
-    int quietly;                           /* the poll function need not hear of the time */
+    int quietly;                           /* the poll function has disabled periodic polling */
 } wait_limit;
 
 static wait_limit wait_limit_of(const pf_wait *given) {
@@ -277,7 +277,7 @@ static wait_limit wait_limit_of(const pf_wait *given) {
     return w;
 }
 
-/* Whether the wait is at its end. */
+/* Returns PF_OK if the wait may continue, else the status that ends it. */
 static pf_status wait_limit_check(pfw_producer *p, wait_limit *w, pfw_error *err) {
     if (w->wait.timeout_ns == 0 || (w->deadline && now() >= w->deadline))
         return fail(err, PF_TIMEOUT, -1, "the time to wait went by");
@@ -290,7 +290,7 @@ static pf_status wait_limit_check(pfw_producer *p, wait_limit *w, pfw_error *err
     return answer && !w->quietly ? fail(err, PF_CANCELLED, -1, "the wait was cancelled") : PF_OK;
 }
 
-/* Sleeps while the word has that value. Answers whether somebody woke it. */
+/* Sleeps while the word has that value. Returns 1 if another thread or process woke it. */
 static int wait_limit_sleep(pfw_producer *p, wait_limit *w, uint32_t *word, uint32_t value) {
     int64_t until = w->deadline;
     if (w->wait.poll && !w->quietly && !w->next_poll) w->next_poll = now() + w->interval;
@@ -298,7 +298,7 @@ static int wait_limit_sleep(pfw_producer *p, wait_limit *w, uint32_t *word, uint
     if (p->watched != forks && (!until || now() + SLICE_MS * 1000000LL < until))
         until = now() + SLICE_MS * 1000000LL;
     int r = futex_wait(word, value, until);
-    if (r == EINTR && w->wait.poll) w->next_poll = 1; /* now */
+    if (r == EINTR && w->wait.poll) w->next_poll = 1; /* a time in the past: poll now */
     return r == 0;
 }
 
@@ -314,7 +314,7 @@ static int within(const pfw_header *h, uint64_t at, uint64_t count, uint64_t siz
     return at % 8 == 0 && at <= h->total_bytes && count <= (h->total_bytes - at) / size;
 }
 
-/* Of a copy of the header: whether everything lies in the ring, and as instructions want it aligned. */
+/* Checks a copy of the header: everything must lie inside the ring and be aligned as atomic instructions need. */
 static pf_status check_header(const pfw_header *h, size_t size, pfw_error *err) {
     if (memcmp(h->magic, PFW_MAGIC, sizeof h->magic) != 0)
         return fail(err, PF_CORRUPT, -1, "expected a ring of pyfeed's, found a file that begins otherwise");
@@ -337,18 +337,19 @@ static pf_status check_header(const pfw_header *h, size_t size, pfw_error *err) 
     return PF_OK;
 }
 
-/* Of a copy of the specs. */
+/* Checks a copy of the specs. */
 static pf_status check_specs(const pfw_spec *specs, uint32_t n, pfw_error *err) {
     for (uint32_t i = 0; i < n; i++) {
         const pfw_spec *s = &specs[i];
         int fits = s->rank >= 0 && s->rank <= PFW_RANK && s->lod_levels <= PFW_LEVELS;
         for (int32_t j = 0; fits && j < s->rank; j++) fits = s->dims[j] >= -1;
-        if (!fits) return fail(err, PF_CORRUPT, (int32_t)i, "slot %u: the ring does not say what it is", i);
+        if (!fits)
+            return fail(err, PF_CORRUPT, (int32_t)i, "slot %u: its description in the ring is damaged", i);
     }
     return PF_OK;
 }
 
-/* Whether the file cannot be cut short: to touch what is gone would be a SIGBUS. */
+/* Whether the file is sealed against shrinking. A mapped page that is cut off would raise SIGBUS. */
 static int is_sealed(int fd) {
 #ifndef F_GET_SEALS /* of linux/fcntl.h */
 #define F_GET_SEALS 1034
@@ -395,7 +396,7 @@ pf_status pfw_open(int fd, pfw_producer **out, pfw_error *err) {
         munmap(ring, size);
         return status;
     }
-    madvise(base + h.data_at, size - h.data_at, MADV_HUGEPAGE); /* advice */
+    madvise(base + h.data_at, size - h.data_at, MADV_HUGEPAGE); /* a failure does no harm */
     *p = (pfw_producer){.h = ring,
                         .size = size,
                         .at = h,
@@ -435,16 +436,15 @@ static char *failure_of(pfw_producer *p, int worker) {
 pf_status pfw_attach(pfw_producer *p, uint64_t only, pfw_error *err) {
     pfw_header *h = p->h;
     if (pfw_attached(p)) return PF_OK;
-    p->worker = -1; /* that of the process that this one was forked from */
+    p->worker = -1; /* the parent's worker, if this process was forked */
     watcher_end(p);
     p->writing = 0;
     p->forks = forks;
     int64_t me = getpid();
     uint64_t namespace = pid_namespace();
     if (namespace && p->at.pid_namespace && namespace != p->at.pid_namespace)
-        return fail(
-            err, PF_UNSUPPORTED, -1,
-            "the worker is in another PID namespace than the trainer, which could not hear of its end");
+        return fail(err, PF_UNSUPPORTED, -1,
+                    "the trainer is in another PID namespace: it could not learn of the worker's end");
     if (me == p->at.trainer)
         return fail(err, PF_STATE, -1,
                     "this is the trainer's own process: a SharedFeedQueue takes tuples from others; use a "
@@ -480,7 +480,7 @@ pf_status pfw_attach(pfw_producer *p, uint64_t only, pfw_error *err) {
         return PF_OK;
     }
     watcher_end(p);
-    return fail(err, PF_STATE, -1, "expected at most %d workers at one time", PFW_WORKERS);
+    return fail(err, PF_STATE, -1, "expected at most %d workers at one time, found more", PFW_WORKERS);
 }
 
 static pf_status wait_for_pass(pfw_producer *p, uint64_t after, wait_limit *w, uint64_t *pass,
@@ -515,7 +515,7 @@ pf_status pfw_attach_next(pfw_producer *p, const pf_wait *given, pfw_error *err)
         if (status == PF_OK) status = wait_for_pass(p, p->pass, &w, &pass, err);
         watcher_end(p);
         if (status) return status;
-        pfw_error missed; /* a pass that is over by now */
+        pfw_error missed; /* the error of a pass that has ended meanwhile */
         status = pfw_attach(p, pass, &missed);
         if (status != PF_CLOSED || missed.trainer_gone) {
             if (err) *err = missed;
@@ -535,14 +535,14 @@ static pf_status not_attached(pfw_producer *p, pfw_error *err) {
 
 static pf_status end_as(pfw_producer *p, uint64_t state, pfw_error *err) {
     if (!pfw_attached(p)) return not_attached(p, err);
-    uint32_t writing = 0; /* another thread that is about to write is seen, or sees this */
+    uint32_t writing = 0; /* a thread that begins to write is seen here, or sees LEAVING */
     if (state == PFW_ENDED && !SWAP_IF(&p->writing, &writing, LEAVING))
         return fail(err, PF_STATE, -1, "%u reservation%s still being written: commit or abandon first",
                     writing, writing == 1 ? " is" : "s are");
     pfw_worker *w = &p->workers[p->worker];
     STEP("ending");
     STORE(&w->state, pfw_worker_state(state, p->pass, (uint64_t)getpid()));
-    STORE(&p->worker, -1); /* the entry is the trainer's from here on */
+    STORE(&p->worker, -1); /* the trainer owns the entry from here on */
     STEP("ended");
     ADD(&p->h->worker_events, 1);
     wake_trainer_always(p->h);
@@ -565,7 +565,7 @@ pf_status pfw_fail(pfw_producer *p, const char *type, const char *message, const
     char *to = failure_of(p, p->worker);
     to = put(to, PFW_TYPE, type);
     to = put(to, PFW_TEXT, message);
-    /* Of a long traceback the end says most. */
+    /* The end of a long traceback is kept: it says most. */
     size_t room = PFW_FAILURE - PFW_TYPE - PFW_TEXT, n = traceback ? strlen(traceback) : 0;
     put(to, room, n < room ? traceback : traceback + (n - room + 1));
     STEP("failing");
@@ -665,8 +665,8 @@ static const pf_tensor *tensor_at(const pf_tensor *first, uint32_t i) {
 
 static int overflows(uint64_t *n, uint64_t by) { return __builtin_mul_overflow(*n, by, n); }
 
-/* Works out where in a cell a tensor goes, behind those that end at `at`, and what is to be said of it. Answers where it
- * ends, or UINT64_MAX. */
+/* Computes the place of a tensor in a cell, after the tensors that end at `at`, and its description. Returns the end of
+ * the tensor, or UINT64_MAX if it is too large. */
 static uint64_t lay_out(const pf_tensor *t, uint64_t at, pfw_tensor *out) {
     pfw_tensor d = {.dtype = t->dtype, .rank = t->rank, .lod_levels = t->lod_levels};
     d.nbytes = pf_dtype_size(t->dtype);
@@ -691,7 +691,7 @@ static uint64_t lay_out(const pf_tensor *t, uint64_t at, pfw_tensor *out) {
     return at;
 }
 
-/* Checks a whole tuple, and settles the dtypes that were open. */
+/* Checks a whole tuple, and decides the dtypes that were open. */
 static pf_status check(pfw_producer *p, const pf_tensor *tensors, uint32_t n, int with_data, pfw_error *err) {
     if (n != p->at.num_slots)
         return fail(err, PF_SLOTS, -1, "slots: expected %u, found %u", p->at.num_slots, n);
@@ -729,7 +729,7 @@ static pf_status check(pfw_producer *p, const pf_tensor *tensors, uint32_t n, in
 
 /* ---- Cells ---- */
 
-/* Takes the first free cell: those used last are in the cache still. */
+/* Claims the first free cell: the cells that were used last are still in the cache. */
 static int try_claim_cell(pfw_producer *p, int worker, pfw_reservation *reservation) {
     for (uint32_t i = 0; i < p->at.ring_cells; i++) {
         uint64_t was = __atomic_load_n(&p->states[i], __ATOMIC_RELAXED);
@@ -747,9 +747,6 @@ static pf_status check_open(pfw_producer *p, pfw_error *err) {
     return is_gone(p) ? trainer_gone(err) : check_gate(LOAD(&p->h->gate), p->pass, err);
 }
 
-/* A wake-up through the kernel costs several microseconds: one that is about to come is worth looking out for. */
-enum { SPINS = 40 };
-
 static pf_status claim_cell(pfw_producer *p, int worker, const pf_wait *given, pfw_reservation *reservation,
                             pfw_error *err) {
     pfw_header *h = p->h;
@@ -761,13 +758,11 @@ static pf_status claim_cell(pfw_producer *p, int worker, const pf_wait *given, p
         if (status == PF_OK && try_claim_cell(p, worker, reservation)) return PF_OK;
         if (status == PF_OK) status = wait_limit_check(p, &w, err);
         if (status) {
-            if (woken) wake_workers(h, 1); /* what it was woken for may suit the next */
+            if (woken) wake_workers(h, 1); /* passes the wake-up on to the next worker */
             return status;
         }
-        for (int i = 0; i < SPINS && LOAD(&h->cell_events) == events; i++) spin_pause();
-        if (LOAD(&h->cell_events) != events) continue;
         ADD(&h->waiting_workers, 1);
-        /* Had that word been overwritten while the trainer slept, nobody would wake it any more. */
+        /* If that word was overwritten while the trainer slept, no other wake-up would reach the trainer. */
         if (!LOAD(&h->trainer_sleeping)) futex_wake(&h->trainer_events, 1);
         STEP("blocked");
         woken = wait_limit_sleep(p, &w, &h->cell_events, events);
@@ -777,7 +772,7 @@ static pf_status claim_cell(pfw_producer *p, int worker, const pf_wait *given, p
 
 static char *cell_data(pfw_producer *p, uint32_t index) { return p->data + (size_t)index * p->at.stride; }
 
-/* Page faults, one by one, would cost more than the copy. */
+/* Maps the pages of a cell in one call. Single page faults would cost more than the copy. */
 static void populate(pfw_producer *p, uint32_t index, uint64_t bytes) {
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -788,13 +783,13 @@ static void populate(pfw_producer *p, uint32_t index, uint64_t bytes) {
     char *at = cell_data(p, index);
     size_t offset = (size_t)(at + begin - (char *)p->h) & (page - 1);
     madvise(at + begin - offset, bytes - begin + offset,
-            MADV_POPULATE_WRITE); /* if it cannot, the copy will */
+            MADV_POPULATE_WRITE); /* if this fails, the copy maps them */
     __atomic_store_n(&p->populated[index], bytes, __ATOMIC_RELAXED);
 }
 
-/* Tuples larger than what a core's caches hold are written past them: their lines would be read from memory first, and
- * this core does not want them back. A fifth faster at least; the C library's own limit is that of the last cache, which
- * cores share. */
+/* The size in bytes from which tensors are written with non-temporal stores, which bypass the caches. Ordinary stores
+ * would first read the cache lines from memory, and this core does not use them again. Non-temporal stores are at least
+ * a fifth faster. memcpy uses them only above the size of the last-level cache, which cores share. */
 enum { STREAMED = 2 << 20 };
 
 static void copy(char *to, const pf_tensor *t, uint64_t bytes) {
@@ -802,7 +797,7 @@ static void copy(char *to, const pf_tensor *t, uint64_t bytes) {
     if (bytes >= STREAMED && pfi_contiguous(t)) {
         const char *from = t->data;
         uint64_t i = 0;
-        for (; i + 64 <= bytes; i += 64) { /* to is aligned, from need not be */
+        for (; i + 64 <= bytes; i += 64) { /* `to` is aligned, `from` need not be */
             const __m128i *in = (const __m128i *)(from + i);
             __m128i a = _mm_loadu_si128(in), b = _mm_loadu_si128(in + 1), c = _mm_loadu_si128(in + 2),
                     d = _mm_loadu_si128(in + 3), *out = (__m128i *)(to + i);
@@ -820,7 +815,8 @@ static void copy(char *to, const pf_tensor *t, uint64_t bytes) {
     pfi_gather(to, t);
 }
 
-/* Claims a cell for a tuple, and describes it there. With `data` it answers where the tensors go; else it copies them. */
+/* Claims a cell for a tuple and describes the tuple there. With `data`, stores the addresses of the tensors; else
+ * copies them. */
 static pf_status reserve(pfw_producer *p, const pf_tensor *tensors, uint32_t n, const pf_wait *wait,
                          pfw_reservation *reservation, void **data, pfw_error *err) {
     reservation->state = 0;
@@ -834,7 +830,7 @@ static pf_status reserve(pfw_producer *p, const pf_tensor *tensors, uint32_t n, 
         ADD(&p->writing, -1);
         return status;
     }
-    /* Where a tensor goes is worked out again, not read back from the ring. */
+    /* The places of the tensors are computed again, not read back from the ring. */
     pfw_tensor *told = p->tensors + (size_t)reservation->cell * p->at.num_slots, d;
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -871,10 +867,10 @@ pf_status pfw_push(pfw_producer *p, const pf_tensor *tensors, uint32_t n, const 
     return status ? status : pfw_commit(p, &reservation, err);
 }
 
-/* How often, a millisecond apart, the trainer is given the time to put the order right. */
+/* How many times, a millisecond apart, a worker gives the trainer time to repair the order. */
 enum { ORDER_TRIES = 250 };
 
-/* Puts a committed cell last in the order. */
+/* Appends a committed cell to the order. */
 static pf_status enqueue(pfw_producer *p, uint64_t state, uint32_t index, pfw_error *err) {
     pfw_header *h = p->h;
     uint32_t length = p->at.order;
@@ -889,10 +885,10 @@ static pf_status enqueue(pfw_producer *p, uint64_t state, uint32_t index, pfw_er
             return PF_OK;
         }
         if (found >> 40 == (lap & 0xffffff))
-            SWAP_IF(&h->tail, &tail, tail + 1); /* in place of one that did not get there */
+            SWAP_IF(&h->tail, &tail, tail + 1); /* for a worker that has filled the entry only */
         else if (LOAD(&h->tail) == tail) {
-            /* Full, of what the trainer does not want, or overwritten: it is about to see to that. After the end of the
-             * pass it finds the cell without. */
+            /* The order is full of cells of an earlier pass, or was overwritten; the trainer is about to repair it.
+             * After the end of the pass the trainer finds the cell without the order. */
             if (is_gone(p) || LOAD(&h->gate) != p->gate) return PF_OK;
             if (++tries > ORDER_TRIES) return overwritten(err, "the order of its cells");
             wake_trainer(h);
@@ -905,7 +901,7 @@ static void give_up(pfw_producer *p, pfw_reservation *reservation) {
     uint64_t *state = &p->states[reservation->cell], was = reservation->state;
     uint64_t revoked = (was & ~(uint64_t)0xff) | PFW_REVOKED;
     uint64_t freed = pfw_state(PFW_FREE, 0, pfw_generation(was) + 1, 0);
-    if (!SWAP_IF(state, &was, freed)) SWAP_IF(state, &revoked, freed); /* or it is another's by now */
+    if (!SWAP_IF(state, &was, freed)) SWAP_IF(state, &revoked, freed); /* or it has a new owner */
     reservation->state = 0;
     STEP("abandoned");
     wake_workers(p->h, 1);
@@ -913,7 +909,7 @@ static void give_up(pfw_producer *p, pfw_reservation *reservation) {
 
 pf_status pfw_commit(pfw_producer *p, pfw_reservation *reservation, pfw_error *err) {
     if (!reservation->state) return fail(err, PF_STATE, -1, "commit: expected a reservation, found none");
-    if (p->forks != forks) { /* the cell is the other process's */
+    if (p->forks != forks) { /* the parent process owns the cell */
         reservation->state = 0;
         return not_attached(p, err);
     }
@@ -953,7 +949,7 @@ void pfw_abandon(pfw_producer *p, pfw_reservation *reservation) {
     ADD(&p->writing, -1);
 }
 
-/* ---- What there is to know ---- */
+/* ---- Properties of the ring ---- */
 
 uint32_t pfw_num_slots(const pfw_producer *p) { return p->at.num_slots; }
 uint32_t pfw_ring_cells(const pfw_producer *p) { return p->at.ring_cells; }

@@ -1,16 +1,19 @@
-/* The ring, as it lies in shared memory. Its other side is pyfeed/shared/layout.go; a test compares the two.
+/* The layout of the ring in shared memory. pyfeed/shared/layout.go has the same layout for the trainer; a test compares
+ * the two.
  *
- * No lock is held in it by anybody who can die. Whose a cell is, is one word that changes hands by one instruction:
+ * A process that can die never holds a lock in the ring. The owner of a cell is in one word, the state of the cell,
+ * which changes by a single atomic instruction:
  *
- *   FREE -> WRITING      a worker claims it
+ *   FREE -> WRITING      a worker claims the cell
  *   WRITING -> COMMITTED the worker has written it
- *   WRITING -> REVOKED   the trainer takes no more: the worker will find out
+ *   WRITING -> REVOKED   the trainer takes no more tuples: the worker will notice
  *   WRITING, REVOKED -> FREE  the worker gives up, or is dead and the trainer cleans up
  *   COMMITTED -> CONSUMER -> FREE  the trainer
  *
- * so that whenever a worker is killed, the word says what is to be done. The order is a list of entries: a worker writes
- * its committed cell into the next empty one by one instruction, and moves `tail` on, which whoever comes next does in its
- * place if it does not get there. A committed cell that is in no entry is found by looking at all cells. */
+ * So whenever a worker is killed, the word tells what to do with the cell. The order of the tuples is a second array of
+ * entries. A worker writes its committed cell into the next empty entry by one atomic instruction, and then advances
+ * `tail`. If it dies in between, the next worker or the trainer advances `tail`. A committed cell that is in no entry
+ * is found by looking at all cells. */
 #ifndef PYFEED_RING_H
 #define PYFEED_RING_H
 
@@ -19,23 +22,23 @@
 #define PFW_MAGIC "pyfeed\x1a\n"
 enum {
     PFW_VERSION = 1,
-    PFW_WORKERS = 256,   /* attached at one time */
+    PFW_WORKERS = 256,   /* the most workers that are attached at one time */
     PFW_RANK = 8,        /* PF_MAX_RANK */
     PFW_LEVELS = 8,      /* PF_MAX_LOD_LEVELS */
-    PFW_ALIGNMENT = 256, /* of a tensor's data, and of its offsets, in a cell */
-    PFW_FAILURE = 8192,  /* bytes for what a worker says of its error: */
-    PFW_TYPE = 256,      /* its type, then its text, then its traceback, each with a zero at its end */
+    PFW_ALIGNMENT = 256, /* alignment of a tensor's data and of its LoD offsets in a cell, in bytes */
+    PFW_FAILURE = 8192,  /* bytes for the error of a worker: */
+    PFW_TYPE = 256,      /* its type, then its text, then its traceback, each zero-terminated */
     PFW_TEXT = 2048,
 };
 
-/* The gate is the pass << 1, with PFW_OPEN while that takes tuples; or PFW_OVER, when no pass will come any more. */
+/* The gate is pass << 1, with PFW_OPEN while that pass takes tuples. It is PFW_OVER once no further pass will come. */
 enum { PFW_OPEN = 1 };
 #define PFW_OVER (UINT32_MAX - 1)
 
-/* States of a cell, in the low byte. Above: worker (16 bits), generation (24), pass (16). */
+/* States of a cell, in the low byte of its word. Above it: worker (16 bits), generation (24), pass (16). */
 enum { PFW_FREE = 0, PFW_WRITING = 1, PFW_COMMITTED = 2, PFW_REVOKED = 3, PFW_CONSUMER = 4 };
 
-/* States of a worker, in the low byte. Above: pass (24 bits), process id (32). */
+/* States of a worker, in the low byte of its word. Above it: pass (24 bits), process id (32). */
 enum { PFW_VACANT = 0, PFW_ATTACHING = 1, PFW_ATTACHED = 2, PFW_ENDED = 3, PFW_FAILED = 4 };
 
 /* What a tensor of a tuple must look like. */
@@ -47,7 +50,7 @@ typedef struct pfw_spec {
     int64_t dims[PFW_RANK];
 } pfw_spec;
 
-/* What a tensor of a tuple looks like. Offsets count from the beginning of the cell. */
+/* The description of a tensor of a tuple. data_at and lod_at are relative to the beginning of the cell. */
 typedef struct pfw_tensor {
     int32_t dtype;
     int32_t rank;
@@ -62,13 +65,13 @@ typedef struct pfw_tensor {
 
 typedef struct pfw_worker {
     uint64_t state;
-    uint64_t started; /* of the process, as in /proc/PID/stat; 0: not known */
+    uint64_t started; /* start time of the process, as in /proc/PID/stat; 0: not known */
     uint64_t pushed;
     uint64_t reserved[5];
 } pfw_worker;
 
 typedef struct pfw_header {
-    /* Written before anybody else sees it, and never again. */
+    /* These fields are written before any worker sees the ring, and never again. */
     uint8_t magic[8];
     uint32_t version;
     uint32_t header_bytes;
@@ -76,32 +79,32 @@ typedef struct pfw_header {
     uint64_t total_bytes;
     uint32_t ring_cells;
     uint32_t num_slots; /* tensors of a tuple */
-    uint32_t order;     /* its entries: a power of two, at least twice ring_cells */
+    uint32_t order;     /* entries of the order: a power of two, at least twice ring_cells */
     uint32_t workers;
     uint64_t cell_bytes;
-    uint64_t stride; /* from one cell to the next */
+    uint64_t stride; /* bytes from one cell to the next */
     uint64_t specs_at, workers_at, failures_at, order_at, states_at, tensors_at, data_at;
-    int64_t trainer; /* process id */
+    int64_t trainer; /* process id of the trainer */
     uint64_t trainer_started;
-    uint64_t pid_namespace; /* its inode; 0: not known */
+    uint64_t pid_namespace; /* the inode of the PID namespace; 0: not known */
     uint8_t reserved[104];
 
-    /* What all sides write, each in a cache line of its own. */
+    /* The trainer and the workers write the following fields. Each group has a cache line of its own. */
     uint32_t gate; /* see PFW_OPEN */
     uint8_t pad0[60];
-    uint64_t tail; /* of the order */
+    uint64_t tail; /* number of the next entry of the order */
     uint8_t pad1[56];
-    uint32_t trainer_events;   /* futex: goes on with everything that concerns the trainer */
-    uint32_t trainer_sleeping; /* the trainer sleeps on it */
-    uint32_t worker_events;    /* goes on when a worker's state changes */
+    uint32_t trainer_events;   /* futex: incremented by every event for the trainer */
+    uint32_t trainer_sleeping; /* 1 while the trainer sleeps on trainer_events */
+    uint32_t worker_events;    /* incremented when the state of a worker changes */
     uint8_t pad2[52];
-    uint32_t cell_events;     /* futex: goes on with everything that concerns those that wait for a cell */
-    uint32_t waiting_workers; /* how many sleep on it */
-    uint32_t pass_events;     /* futex: goes on with the gate */
+    uint32_t cell_events;     /* futex: incremented by every event for workers that wait for a cell */
+    uint32_t waiting_workers; /* the number of workers that sleep on cell_events */
+    uint32_t pass_events;     /* futex: incremented when the gate changes */
     uint8_t pad3[52];
 } pfw_header;
 
-/* An entry of the order: cell + 1 (16 bits), generation (24), lap (24). */
+/* An entry of the order: cell + 1 (16 bits; 0: empty), generation (24), lap (24). */
 static inline uint64_t pfw_order_entry(uint64_t lap, uint64_t generation, uint64_t cell_and_1) {
     return (lap & 0xffffff) << 40 | (generation & 0xffffff) << 16 | cell_and_1;
 }

@@ -10,22 +10,22 @@ import (
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
 )
 
-// Task is work in a goroutine, whose caller can give up.
+// Task is work in a goroutine. Its caller can stop waiting for it.
 type Task[T any] struct {
 	cancel context.CancelFunc
-	drop   func(T) // of a result that was not waited for
+	drop   func(T) // releases a result that no caller has taken
 
 	mu      sync.Mutex
 	callers wait.List
 	result  T
 	err     error
-	done    bool // one of the two is there
-	taken   bool // the result
+	done    bool // result or err is set
+	taken   bool // a caller has taken the result
 	stopped bool
 }
 
-// Start does the work, as long as ctx goes on. Waits for it are named so in traces. drop releases a result that was not waited
-// for.
+// Start runs work in a goroutine; Stop cancels its ctx. what names the waits for it in traces. drop releases a result
+// that no caller has taken.
 func (t *Task[T]) Start(what string, work func(ctx context.Context) (T, error), drop func(T)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	t.cancel, t.drop = cancel, drop
@@ -48,10 +48,10 @@ func (t *Task[T]) end(result T, err error) {
 		return
 	}
 	t.result, t.err = result, err
-	t.callers.All()
+	t.callers.WakeAll()
 }
 
-// Wait is the result, once.
+// Wait waits for the end of the work and returns its result, which one caller may take.
 func (t *Task[T]) Wait(ctx context.Context) (T, error) {
 	return wait.Do(ctx, func(ctx context.Context) (none T, _ error) {
 		t.mu.Lock()
@@ -67,7 +67,7 @@ func (t *Task[T]) Wait(ctx context.Context) (T, error) {
 	})
 }
 
-// Stop has the work end.
+// Stop cancels the work and drops its result.
 func (t *Task[T]) Stop() {
 	t.cancel()
 	t.mu.Lock()

@@ -7,13 +7,13 @@ import (
 	"testing"
 )
 
-// A task whose context was cancelled ends with that error, which each caller gets.
+// A task whose context was cancelled ends with that error, which every caller of Wait gets.
 func TestACancelledTaskEnds(t *testing.T) {
 	var task Task[int]
 	task.Start("waits", func(ctx context.Context) (int, error) {
 		<-ctx.Done()
 		return 0, ctx.Err()
-	}, func(int) { t.Error("a result that was not made is dropped") })
+	}, func(int) { t.Error("drop was called without a result") })
 	task.cancel()
 	for range 2 {
 		if _, err := task.Wait(context.Background()); !errors.Is(err, context.Canceled) {
@@ -23,7 +23,7 @@ func TestACancelledTaskEnds(t *testing.T) {
 	task.Stop()
 }
 
-// A result that is not waited for is dropped, whether it came before Stop or comes after it.
+// A result that no caller has taken is dropped, whether the work ends before or after Stop.
 func TestAStoppedTaskDropsItsResult(t *testing.T) {
 	for _, before := range []bool{true, false} {
 		var task Task[int]

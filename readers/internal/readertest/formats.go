@@ -20,9 +20,9 @@ import (
 func init() {
 	for _, f := range []record.Format{
 		{Tag: "ids", Suffixes: []string{".ids"}, Open: func(path string, c *record.Config) (record.Records, error) { return openIDs(path, c) }},
-		{Tag: "told", Suffixes: []string{".told"}, Open: func(path string, c *record.Config) (record.Records, error) {
+		{Tag: "described", Suffixes: []string{".described"}, Open: func(path string, c *record.Config) (record.Records, error) {
 			r, err := openIDs(path, c)
-			return told{r}, err
+			return described{r}, err
 		}},
 		{Tag: "cut", Suffixes: []string{".cut"}, Open: openCut},
 		{Tag: "numbers", Suffixes: []string{".numbers"}, Open: openCard},
@@ -34,8 +34,8 @@ func init() {
 
 // ---- ids --------------------------------------------------------------------------------------
 
-// IDs are the records of the format "ids": int64 numbers, each of them an instance of two slots, the number and a sequence of
-// number%4 numbers from it on.
+// IDs reads the format "ids", a file of int64 numbers. Each number is an instance of two slots: the number, and a
+// sequence of number%4 numbers that begins with it.
 type IDs struct {
 	File  *storage.File
 	arena *memory.Arena
@@ -53,7 +53,7 @@ func openIDs(path string, c *record.Config) (*IDs, error) {
 	return &IDs{File: f, arena: memory.NewArena(c.Pool)}, nil
 }
 
-// Read is record.Records'.
+// Read implements record.Records.
 func (r *IDs) Read(out []*pyfeed.Tuple) (int, error) {
 	for i, t := range out[:min(len(out), 7)] {
 		b, err := r.File.Peek(8)
@@ -96,35 +96,35 @@ func fillSequence(s *pyfeed.LoDTensor, arena *memory.Arena, id int64) {
 	s.Hold(data, b)
 }
 
-// Ended is known of every other file that is small.
-func (r *IDs) Ended() bool {
+// AtEnd knows the end of small files that have an odd number of instances.
+func (r *IDs) AtEnd() bool {
 	b, err := r.File.Peek(1)
-	return r.File.Complete() && err == nil && len(b) == 0 && r.n%2 == 1
+	return r.File.InMemory() && err == nil && len(b) == 0 && r.n%2 == 1
 }
 
-// Resync is record.Records'.
+// Resync implements record.Records.
 func (r *IDs) Resync() error {
 	r.File.Skip(8)
 	r.n++
 	return nil
 }
 
-// Number is record.Numbered's.
+// Number implements record.Numberer.
 func (r *IDs) Number() (int64, bool) { return r.n, true }
 
-// Intact is record.Records'.
-func (r *IDs) Intact() error { return r.File.Intact() }
+// CheckTruncated implements record.Records.
+func (r *IDs) CheckTruncated() error { return r.File.CheckTruncated() }
 
-// Unchanged is record.Records'.
-func (r *IDs) Unchanged() error { return r.File.Unchanged() }
+// CheckUnchanged implements record.Records.
+func (r *IDs) CheckUnchanged() error { return r.File.CheckUnchanged() }
 
-// Close is record.Records'.
+// Close implements record.Records.
 func (r *IDs) Close() {
 	r.arena.Close()
 	r.File.Close()
 }
 
-// WriteIDs makes files of so many numbers each, all different.
+// WriteIDs makes files of counts[i] numbers each, all different.
 func WriteIDs(t testing.TB, counts ...int) (names []string, all [][]int64) {
 	t.Helper()
 	dir := t.TempDir()
@@ -146,13 +146,13 @@ func WriteIDs(t testing.TB, counts ...int) (names []string, all [][]int64) {
 	return names, all
 }
 
-// OpenIDs are the attributes that open files of ids.
+// OpenIDs returns the attributes that open files of ids.
 func OpenIDs(names []string, more string) string {
 	quoted, _ := json.Marshal(names)
 	return fmt.Sprintf(`{"filenames": %s, "slots": %s%s}`, quoted, IDSlots, more)
 }
 
-// DamageID writes another number into a file of ids.
+// DamageID overwrites a number in a file of ids.
 func DamageID(t *testing.T, name string, offset int64, id int64) {
 	t.Helper()
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
@@ -165,7 +165,7 @@ func DamageID(t *testing.T, name string, offset int64, id int64) {
 	}
 }
 
-// IDsOf reads the ids of a tuple and checks the sequences that go with them.
+// IDsOf returns the ids of a tuple and checks the sequences that belong to them.
 func IDsOf(tuple *pyfeed.Tuple) ([]int64, error) {
 	id, seq := &tuple.Slots[0], &tuple.Slots[1]
 	var all []int64
@@ -189,7 +189,7 @@ func IDsOf(tuple *pyfeed.Tuple) ([]int64, error) {
 	return all, nil
 }
 
-// Interleaved is what open_files promises when ordered: the ids in their order, each a tuple.
+// Interleaved returns what open_files delivers when ordered: the ids in their order, one id for each tuple.
 func Interleaved(files [][]int64, width int) (out [][]int64) {
 	var lanes [][]int64
 	for len(lanes) < width && len(files) > 0 {
@@ -212,10 +212,10 @@ func Interleaved(files [][]int64, width int) (out [][]int64) {
 	return out
 }
 
-// told are ids whose file tells what its instances look like: once something is there.
-type told struct{ *IDs }
+// described is the format "ids" with slots that it describes itself, after it has peeked at the file.
+type described struct{ *IDs }
 
-func (r told) Describe() ([]pyfeed.Slot, []string, error) {
+func (r described) Describe() ([]pyfeed.Slot, []string, error) {
 	if _, err := r.File.Peek(1); err != nil {
 		return nil, nil, err
 	}
@@ -228,7 +228,7 @@ func (r told) Describe() ([]pyfeed.Slot, []string, error) {
 
 // ---- cut --------------------------------------------------------------------------------------
 
-// cut reads records of one size with nothing around them: the least a format can do.
+// cut reads records of one size without any framing. It is a minimal format.
 type cut struct {
 	f    *storage.File
 	size int
@@ -264,15 +264,15 @@ func (r *cut) Read(out []*pyfeed.Tuple) (int, error) {
 	return len(out), nil
 }
 
-func (r *cut) Resync() error    { return io.EOF }
-func (r *cut) Intact() error    { return r.f.Intact() }
-func (r *cut) Unchanged() error { return r.f.Unchanged() }
-func (r *cut) Close()           { r.f.Close() }
+func (r *cut) Resync() error         { return io.EOF }
+func (r *cut) CheckTruncated() error { return r.f.CheckTruncated() }
+func (r *cut) CheckUnchanged() error { return r.f.CheckUnchanged() }
+func (r *cut) Close()                { r.f.Close() }
 
 // ---- numbers ----------------------------------------------------------------------------------
 
-// card are the records of the format "numbers", whose files are called cards: a head of 16 bytes, the last of which may be any,
-// and int64 numbers, each an instance.
+// card reads the format "numbers", whose files are called cards. A card has a head of 16 bytes, the last of which may
+// have any value, and int64 numbers, each of which is an instance.
 type card struct {
 	f    *storage.File
 	head []byte
@@ -323,19 +323,19 @@ func (r *card) rest() []byte {
 	return b
 }
 
-func (r *card) Intact() error    { return r.f.Intact() }
-func (r *card) Unchanged() error { return r.f.Unchanged() }
-func (r *card) Close()           { r.f.Close() }
-func (r *card) Ended() bool      { return r.f.Complete() && len(r.rest()) == 0 }
+func (r *card) CheckTruncated() error { return r.f.CheckTruncated() }
+func (r *card) CheckUnchanged() error { return r.f.CheckUnchanged() }
+func (r *card) Close()                { r.f.Close() }
+func (r *card) AtEnd() bool           { return r.f.InMemory() && len(r.rest()) == 0 }
 
 func (r *card) Signature() ([]byte, pyfeed.Slot) {
-	if !r.f.Whole() || r.n != 1 || !r.Ended() {
+	if !r.f.IsCopy() || r.n != 1 || !r.AtEnd() {
 		return nil, pyfeed.Slot{}
 	}
 	return r.head, pyfeed.Slot{DType: pyfeed.Int64}
 }
 
-// Card is the content of a card.
+// Card returns the content of a card.
 func Card(kind byte, numbers ...int64) []byte {
 	b := append([]byte(cardHead), kind)
 	for _, n := range numbers {
@@ -344,7 +344,7 @@ func Card(kind byte, numbers ...int64) []byte {
 	return b
 }
 
-// SameCards are n cards that differ in their number only.
+// SameCards returns n cards that differ only in their number.
 func SameCards(n int) (cards [][]byte) {
 	for i := range n {
 		cards = append(cards, Card('a', int64(i)))
@@ -352,7 +352,7 @@ func SameCards(n int) (cards [][]byte) {
 	return cards
 }
 
-// WriteCards writes each as a file.
+// WriteCards writes each card to a file.
 func WriteCards(t *testing.T, cards [][]byte) (paths []string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -365,7 +365,7 @@ func WriteCards(t *testing.T, cards [][]byte) (paths []string) {
 	return paths
 }
 
-// OpenCards are the attributes that open cards.
+// OpenCards returns the attributes that open cards.
 func OpenCards(paths []string, more string) string {
 	quoted, _ := json.Marshal(paths)
 	return fmt.Sprintf(`{"filenames": %s, "slots": [{"dtype": "int64", "dims": []}]%s}`, quoted, more)
@@ -373,14 +373,14 @@ func OpenCards(paths []string, more string) string {
 
 // ---- vast -------------------------------------------------------------------------------------
 
-// vast is a format that finds damage wherever it looks, searches for the next record without end, and polls its Interrupt
-// meanwhile. In a file that begins with "describe" it searches before it says what instances look like.
+// vast is a format that finds damage in every file and searches for the next record without end, while it polls its
+// Interrupt. If a file begins with "describe", it also searches before it describes its slots.
 type vast struct {
 	f        *storage.File
 	describe bool
 }
 
-// Searched is told when a search in a vast file has begun.
+// Searched receives a value when a search in a vast file has begun.
 var Searched = make(chan struct{}, 1<<10)
 
 func openVast(path string, c *record.Config) (record.Records, error) {
@@ -398,7 +398,7 @@ func openVast(path string, c *record.Config) (record.Records, error) {
 func (v *vast) search() error {
 	Searched <- struct{}{}
 	for {
-		if err := v.f.Look(); err != nil {
+		if err := v.f.Poll(); err != nil {
 			return err
 		}
 	}
@@ -406,8 +406,8 @@ func (v *vast) search() error {
 
 func (v *vast) Read([]*pyfeed.Tuple) (int, error) { return 0, v.f.Corrupt(0, 0, "damaged") }
 func (v *vast) Resync() error                     { return v.search() }
-func (v *vast) Intact() error                     { return nil }
-func (*vast) Unchanged() error                    { return nil }
+func (v *vast) CheckTruncated() error             { return nil }
+func (*vast) CheckUnchanged() error               { return nil }
 func (v *vast) Close()                            { v.f.Close() }
 func (v *vast) Describe() ([]pyfeed.Slot, []string, error) {
 	if v.describe {
@@ -416,7 +416,7 @@ func (v *vast) Describe() ([]pyfeed.Slot, []string, error) {
 	return []pyfeed.Slot{{DType: pyfeed.Uint8}}, nil, nil
 }
 
-// VastFile is one, and what opens it.
+// VastFile makes a vast file and returns the attributes that open it.
 func VastFile(t *testing.T, content string) (attributes []byte) {
 	t.Helper()
 	for len(Searched) > 0 {

@@ -1,5 +1,5 @@
-// Package readertest has what the tests of readers have in common: small formats, queues, and checks of what is read. Only
-// tests import it.
+// Package readertest has what the tests of readers share: small formats, queues, and checks of what is read. Only tests
+// import it.
 package readertest
 
 import (
@@ -19,34 +19,41 @@ import (
 	"github.com/pyfeed/pyfeed/readers"
 )
 
-// Counted fails a test that does not give all its memory back. What is cleaned up by later calls of t.Cleanup comes before.
+// Counted fails a test that does not release all memory. It counts after all functions that later calls of t.Cleanup
+// register.
 func Counted(t *testing.T) {
 	t.Helper()
 	CountedAfter(t, new(sync.WaitGroup))
 }
 
-// CountedAfter is Counted where others hold memory too: they are waited for.
+// CountedAfter is Counted for tests with other owners of memory, whose end it waits for.
 func CountedAfter(t *testing.T, others *sync.WaitGroup) {
 	t.Helper()
 	before := memory.Count()
 	t.Cleanup(func() {
 		others.Wait()
 		if after := memory.Count(); after != before {
-			t.Errorf("counts: %+v before, %+v after", before, after)
+			t.Errorf("memory was not released: counts %+v before, %+v after", before, after)
 		}
 	})
 }
 
-// Scope is one that is dropped at the end of a test that gives all its memory back.
+// Scope returns a scope that is dropped at the end of the test. It fails a test that does not release all memory.
 func Scope(t *testing.T) *pyfeed.Scope {
 	t.Helper()
-	Counted(t)
+	return ScopeAfter(t, new(sync.WaitGroup))
+}
+
+// ScopeAfter is Scope for tests in which others hold memory until the scope is dropped. It waits for their end.
+func ScopeAfter(t *testing.T, others *sync.WaitGroup) *pyfeed.Scope {
+	t.Helper()
+	CountedAfter(t, others)
 	scope := pyfeed.NewScope(nil)
 	t.Cleanup(scope.Drop)
 	return scope
 }
 
-// Hold is a holder of a reader that is dropped at the end of the test.
+// Hold returns a holder of a reader, which is dropped at the end of the test.
 func Hold(t *testing.T, r readers.Reader, err error) *readers.ReaderHolder {
 	t.Helper()
 	if err != nil {
@@ -57,7 +64,7 @@ func Hold(t *testing.T, r readers.Reader, err error) *readers.ReaderHolder {
 	return h
 }
 
-// Expect fails a test whose error is another.
+// Expect fails the test if err is not of that kind, or does not contain text.
 func Expect(t *testing.T, err error, kind pyfeed.Kind, text string) {
 	t.Helper()
 	var e *pyfeed.Error
@@ -72,14 +79,14 @@ func IsCancelled(err error) bool {
 	return errors.As(err, &e) && e.Kind == pyfeed.Cancelled
 }
 
-// Until waits for something that another goroutine is about to do.
+// Until waits for an event in another goroutine.
 func Until(happened func() bool) {
 	for !happened() {
 		runtime.Gosched()
 	}
 }
 
-// Entered waits until n callers wait in a list, or more.
+// Entered waits until at least n callers wait in a list.
 func Entered(l *wait.List, mu *sync.Mutex, n int) {
 	Until(func() bool {
 		mu.Lock()
@@ -96,7 +103,7 @@ var (
 	Cells = []pyfeed.Slot{{DType: pyfeed.Int64, Dims: pyfeed.Dims{2}}}
 )
 
-// Numbers is a tensor of int64 numbers.
+// Numbers returns a tensor of int64 numbers.
 func Numbers(dims pyfeed.Dims, values ...int64) pyfeed.LoDTensor {
 	s := pyfeed.LoDTensor{DType: pyfeed.Int64}
 	_ = s.SetDims(dims)
@@ -106,7 +113,7 @@ func Numbers(dims pyfeed.Dims, values ...int64) pyfeed.LoDTensor {
 	return s
 }
 
-// Queue is one that is dropped at the end of a test that gives all its memory back.
+// Queue returns a queue that is dropped at the end of the test. It fails a test that does not release all memory.
 func Queue(t *testing.T, o pyfeed.QueueOptions) *pyfeed.Consumer {
 	t.Helper()
 	Counted(t)
@@ -128,7 +135,7 @@ func Push(t *testing.T, q *pyfeed.Consumer, slots ...pyfeed.LoDTensor) {
 	}
 }
 
-// Show is the dims, LoD and numbers of a tensor.
+// Show formats the dims, LoD (level of detail) and numbers of a tensor.
 func Show(s *pyfeed.LoDTensor) string {
 	var values []int64
 	for i := 0; i < len(s.Data); i += 8 {
@@ -137,7 +144,7 @@ func Show(s *pyfeed.LoDTensor) string {
 	return fmt.Sprint(s.Dims(), s.LoD, values)
 }
 
-// Next shows the next tuple, or the error.
+// Next reads and formats the next tuple, or returns the text of the error.
 func Next(t *testing.T, h *readers.ReaderHolder) string {
 	t.Helper()
 	tuple, err := h.ReadNext(context.Background())
@@ -152,7 +159,7 @@ func Next(t *testing.T, h *readers.ReaderHolder) string {
 	return strings.Join(all, " ")
 }
 
-// Drain reads to the end: the ids in their order, and what came after them.
+// Drain reads to the end. It returns the ids in their order, and the error at the end.
 func Drain(h *readers.ReaderHolder) (all []int64, err error) {
 	for {
 		tuple, err := h.ReadNext(context.Background())
@@ -168,7 +175,7 @@ func Drain(h *readers.ReaderHolder) (all []int64, err error) {
 	}
 }
 
-// Drained reads to the end, which MUST be that of the pass.
+// Drained reads to the end of the pass. Any other error fails the test.
 func Drained(t *testing.T, h *readers.ReaderHolder) []int64 {
 	t.Helper()
 	all, err := Drain(h)

@@ -21,7 +21,7 @@ func StartTrace(t *testing.T) *trace.Recording {
 	return r
 }
 
-// Recorded is what was recorded under a name.
+// Recorded returns what was recorded on a track, in a category and under a name.
 func Recorded(s trace.Summary, track, category, name string) trace.Operator {
 	for _, o := range s.Operators {
 		if o.Track == track && o.Category == category && o.Name == name {
@@ -31,7 +31,7 @@ func Recorded(s trace.Summary, track, category, name string) trace.Operator {
 	return trace.Operator{}
 }
 
-// Part is the time of a part of the summary, in seconds.
+// Part returns the time of a part of the summary, in seconds.
 func Part(s trace.Summary, name string) float64 {
 	for _, p := range s.Parts {
 		if p.Name == name {
@@ -41,7 +41,7 @@ func Part(s trace.Summary, name string) float64 {
 	return 0
 }
 
-// Loop reads all there is as a run does, and records it as one.
+// Loop reads to the end like a run of a program, and records spans like one.
 func Loop(h *readers.ReaderHolder, consume func()) error {
 	track := new(trace.Lane).Track("run")
 	defer track.Done()

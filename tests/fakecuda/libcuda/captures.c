@@ -1,9 +1,9 @@
-/* The rules of capturing a stream. There are no graphs: what counts is who may do what meanwhile. */
+/* The rules of stream captures. Graphs are not built; only the calls that a capture forbids or invalidates matter. */
 #include <stdlib.h>
 
 #include "internal.h"
 
-__thread CUstreamCaptureMode capture_mode; /* of the thread: global, at first */
+__thread CUstreamCaptureMode capture_mode; /* of each thread; the initial mode is global */
 
 void capture_drop(Capture *c) {
     if (!--c->refs) free(c);
@@ -11,7 +11,8 @@ void capture_drop(Capture *c) {
 
 void capture_invalidate(Capture *c) { c->invalid = true; }
 
-/* What cuThreadExchangeStreamCaptureMode says of calls that may be unsafe. */
+/* Applies the rules of cuThreadExchangeStreamCaptureMode to a call that may be unsafe: returns an error, and
+ * invalidates captures, if a capture forbids the call. */
 CUresult unsafe_call(void) {
     if (capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_SUCCESS;
     bool forbidden = false;
@@ -26,7 +27,7 @@ CUresult unsafe_call(void) {
     return forbidden ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
 }
 
-/* Whether streams of the context capture. */
+/* Returns whether a stream of the context is being captured. */
 bool captures_in(Context *c, bool blocking_only, bool invalidate) {
     bool found = false;
     for (Stream *s = c->streams; s; s = s->next) {
@@ -69,7 +70,8 @@ CUresult capture_wait(Stream *s, Event *e, bool external) {
     return CUDA_SUCCESS;
 }
 
-/* Streams of other devices' contexts may have joined. */
+/* Returns whether all streams that take part in a capture have joined its origin. They may be in the contexts of
+ * several devices. */
 static bool joined(const Capture *c) {
     for (int i = 0; i < MAX_DEVICES; i++)
         for (Stream *s = state.contexts[i].streams; s; s = s->next) {

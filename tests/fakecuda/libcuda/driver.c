@@ -1,4 +1,4 @@
-/* The driver as such, devices and their primary contexts. */
+/* The driver, its devices and their primary contexts. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -164,13 +164,14 @@ static void destroy_event(uint64_t handle, void *thing, void *data) {
     if (((Event *)thing)->context == data) event_destroy(handle, thing);
 }
 
-/* What is left in a context goes with it, after its work, and is a leak. */
+/* Destroys a context after its work is done. Streams, events and memory that still exist in it are destroyed too, and
+ * count as leaks. */
 static void context_destroy(Context *c) {
     c->copies_allowed = -1;
     for (Stream *s = c->streams; s; s = s->next) s->allowed = -1;
     pthread_cond_broadcast(&state.done);
     wait_for(work_of(c));
-    if (c->retains) return; /* somebody was quicker */
+    if (c->retains) return; /* another thread has retained it meanwhile */
 
     int64_t things = 0, events = state.counts[N_events];
     for (Stream *s = c->streams; s; s = s->next) {
@@ -190,7 +191,7 @@ static void context_destroy(Context *c) {
     count(N_contexts, -1);
     if (things && !c->broken) {
         complain(N_leaks,
-                 "%lld streams, events and pieces of memory of device %d were there when its context went",
+                 "%lld streams, events and allocations of device %d existed when its context was destroyed",
                  (long long)things, c->device);
         count(N_leaks, things - 1);
     }
@@ -226,7 +227,7 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *activ
     LEAVE(CUDA_SUCCESS);
 }
 
-/* The stack of each thread. */
+/* Each thread has a stack of contexts. */
 enum { STACK = 64 };
 static __thread Context *stack[STACK];
 static __thread int depth;

@@ -1,4 +1,4 @@
-/* The driver's entry points that there are, under the names that libcuda.so.1 exports: ENTRY(name) for each. */
+/* The driver's entry points that the fake has, by the names that libcuda.so.1 exports: ENTRY(name) for each. */
 ENTRY(cuGetErrorName)
 ENTRY(cuGetErrorString)
 ENTRY(cuInit)

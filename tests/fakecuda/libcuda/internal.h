@@ -1,9 +1,9 @@
-/* What the parts of the fake driver share. One lock guards all of it; only copies, kernels and functions of the host
- * run outside. */
+/* Declarations that the parts of the fake driver share. One lock guards all state; only copies, kernels and host
+ * functions run without it. */
 #ifndef FAKECUDA_INTERNAL_H
 #define FAKECUDA_INTERNAL_H
 
-/* Everything is built with hidden visibility but what these two declare. */
+/* All functions have hidden visibility, except those that these two headers declare. */
 #pragma GCC visibility push(default)
 #include <cuda.h>
 
@@ -17,7 +17,7 @@ enum { MAX_DEVICES = 8, MAX_SLOTS = 1024 };
 
 /* ---- Counts ----------------------------------------------------------------------------------------------------- */
 
-/* Alive ones first: they outlive a reset. */
+/* First the counts of existing things, which a reset keeps; from `calls` on, the counts of events. */
 /* clang-format off */
 #define COUNTS(C) \
     C(contexts) C(retains) C(streams) C(events) C(device) C(device_bytes) C(pinned) \
@@ -43,19 +43,20 @@ enum {
 
 /* ---- Order ------------------------------------------------------------------------------------------------------ */
 
-/* What comes before something: of each slot, how many pieces of work. A slot is a stream's place in clocks; the next
- * stream to have it counts on, so that no number means two things. */
+/* A clock is a set of work: of each slot, the first `at[slot]` pieces. The clock of a piece of work has all work that
+ * comes before it, and the work itself. A slot is the index of a stream in clocks. When a slot is used again, the next
+ * stream continues to count, so that a number never stands for two pieces of work. */
 typedef struct Clock {
     unsigned n;
     uint64_t at[];
 } Clock;
 
-Clock *clock_new(void);                                /* with room for every slot there can be, all 0 */
-Clock *clock_copy(const Clock *c);                     /* as large as need be */
-void clock_set(Clock *c, unsigned slot, uint64_t seq); /* at least; c is of clock_new */
-void clock_join(Clock *c, const Clock *other);         /* the same */
+Clock *clock_new(void);                                /* empty, with room for all slots */
+Clock *clock_copy(const Clock *c);                     /* with room for the slots of c only */
+void clock_set(Clock *c, unsigned slot, uint64_t seq); /* raises a slot to seq; c must be from clock_new */
+void clock_join(Clock *c, const Clock *other);         /* adds the work of other; c must be from clock_new */
 bool clock_holds(const Clock *c, unsigned slot, uint64_t seq);
-bool clock_done(const Clock *c, unsigned but); /* all of it has run; the slot "but" is not asked */
+bool clock_done(const Clock *c, unsigned but); /* whether all of it has run, except the slot `but` */
 enum { NO_SLOT = MAX_SLOTS };
 
 typedef struct Slot {
@@ -63,7 +64,7 @@ typedef struct Slot {
     bool taken;
 } Slot;
 
-/* ---- Things ----------------------------------------------------------------------------------------------------- */
+/* ---- Objects ---------------------------------------------------------------------------------------------------- */
 
 typedef struct Stream Stream;
 typedef struct Capture Capture;
@@ -73,11 +74,11 @@ typedef struct Work Work;
 typedef struct Context {
     int device;
     int retains;
-    int broken; /* 0, or what every call answers */
+    int broken; /* 0, or the code that every call returns */
     int64_t copies_allowed;
     int copying;
     size_t used;
-    pthread_mutex_t engine[2]; /* one copy at a time to the device, and one from it */
+    pthread_mutex_t engine[2]; /* one copy at a time to the device, and one from the device */
     Stream *streams;
     Stream *legacy;
 } Context;
@@ -88,19 +89,19 @@ struct Stream {
     Context *context;
     unsigned slot, flags;
     int priority;
-    bool made;    /* by a call, not the driver's own */
-    bool closing; /* destroyed, but its work goes on */
+    bool made;    /* created by a call, not by the driver itself */
+    bool closing; /* destroyed, but its work continues */
     bool running;
     int64_t allowed;
-    Clock *before; /* comes before what will be submitted next */
+    Clock *before; /* the work that comes before the next work of the stream */
     Work *head, **tail;
     pthread_cond_t work;
     pthread_t thread;
     Capture *capture;
-    Clock *captured; /* the same as before, in the capture */
+    Clock *captured; /* as `before`, within the capture */
 };
 
-/* What cuEventRecord notes. */
+/* The snapshot that cuEventRecord takes. */
 typedef struct Recording {
     int refs;
     unsigned slot;
@@ -139,10 +140,10 @@ struct Memory {
     Memory *next;
     int kind;
     Context *context;
-    char *base, *shadow; /* as the program knows it, as the driver reaches it */
+    char *base, *shadow; /* the program's address, and the driver's */
     size_t size;
-    int users;  /* work that touches it and is not done */
-    bool freed; /* by the program; it goes with its last user */
+    int users;  /* pieces of work that touch it and are not done */
+    bool freed; /* by the program; it is unmapped after its last user */
     Access *accesses;
     unsigned n, room;
 };
@@ -158,15 +159,15 @@ enum { TO_DEVICE, FROM_DEVICE, ON_DEVICE, FILL, KERNEL, SUM, FUNCTION, RECORD, W
 struct Work {
     Work *next;
     int kind;
-    int code; /* what it fails with */
+    int code; /* 0, or the code with which it fails */
     uint64_t seq;
     Clock *clock;
     char *to;
     const char *from;
     size_t n;
     int value;
-    char *staged; /* a copy of pageable memory, ours */
-    bool checked; /* hash is the source's at the call */
+    char *staged; /* the fake's copy of pageable memory */
+    bool checked; /* `hash` is the hash of the source at the call */
     uint64_t hash;
     double us;
     uint64_t *out;
@@ -187,7 +188,7 @@ struct Failure {
 
 extern struct State {
     pthread_mutex_t lock;
-    pthread_cond_t done;    /* some work, or something else that work waits for */
+    pthread_cond_t done;    /* signalled when work is done, or when held work may begin */
     pthread_cond_t counted; /* for fakecuda_await */
     int awaiting;
     int64_t counts[N_COUNTS];
@@ -200,7 +201,7 @@ extern struct State {
     int nfailures;
     Context contexts[MAX_DEVICES];
     Slot slots[MAX_SLOTS];
-    Clock *host; /* what the host knows is done */
+    Clock *host; /* the work for which the host has waited */
     Memory *memories;
     Capture *captures;
 } state;
@@ -213,26 +214,26 @@ double now_us(void);
 
 /* ---- Calls ------------------------------------------------------------------------------------------------------ */
 
-/* The rules that calls are under. */
+/* The rules of a call. */
 enum {
-    ALWAYS = 1,   /* also before cuInit */
-    CURRENT = 2,  /* needs a current context, which is not broken */
-    UNSAFE = 4,   /* captures forbid it */
-    WORKS = 8,    /* submits work, so that a failure can strike later */
-    RELEASES = 16 /* does so even when it fails */
+    ALWAYS = 1,   /* allowed before cuInit too */
+    CURRENT = 2,  /* needs a current context that is not broken */
+    UNSAFE = 4,   /* forbidden by captures */
+    WORKS = 8,    /* submits work, which may fail instead of the call */
+    RELEASES = 16 /* releases something even if it fails */
 };
 
 typedef struct Call {
     unsigned rules;
     Context *context; /* the current one, or NULL */
-    int later;        /* what its work fails with */
-    int answer;       /* of a call that does its work even so */
+    int later;        /* 0, or the code with which its work fails */
+    int answer;       /* 0, or the code that a call returns although it does its work */
 } Call;
 
-/* Takes the lock if it answers success. leave lets go of it. */
+/* enter locks if it returns success; leave unlocks. */
 CUresult enter(Call *call, int id, unsigned rules);
 CUresult leave(Call *call, CUresult answer);
-/* For functions of fakecuda.h: nothing is counted, nothing fails. */
+/* enter for the functions of fakecuda.h, which are not counted and do not fail. */
 void enter_control(Call *call);
 
 #define ENTER(name, rules)                                   \
@@ -243,7 +244,7 @@ void enter_control(Call *call);
     } while (0)
 #define LEAVE(answer) return leave(&call, answer)
 
-/* A context that is broken answers so, but for calls that release. */
+/* Returns the code of a broken context. For a call that releases, the code is only noted as its result. */
 CUresult check_broken(Call *call, Context *c);
 
 extern __thread bool in_host_function;
@@ -254,28 +255,29 @@ CUresult context_retain(int device);
 void context_release(Context *c);
 CUresult initialize(void);
 
-/* ---- Handles: addresses that nobody can touch, each given once --------------------------------------------------- */
+/* ---- Handles: addresses that cannot be accessed and are never used twice ----------------------------------------- */
 
 enum { NOTHING, A_STREAM, AN_EVENT };
 uint64_t handle_new(int kind, void *thing);
-void *handle_find(int kind, uint64_t handle); /* NULL, if there is none (any more) */
+void *handle_find(int kind, uint64_t handle); /* NULL if there is no such object */
 void handle_drop(uint64_t handle);
 void handles_of(int kind, void (*f)(uint64_t handle, void *thing, void *data), void *data);
 
 /* ---- Streams ---------------------------------------------------------------------------------------------------- */
 
-/* The stream of a handle, or why not. A use of the legacy stream that a capture forbids is refused if uses. */
+/* Finds the stream of a handle, or returns an error. If `uses`, a use of the legacy stream that a capture forbids is
+ * refused. */
 CUresult stream_find(Call *call, uint64_t handle, bool uses, Stream **s);
 Stream *stream_new(Context *c, unsigned flags, int priority, bool made);
 void stream_close(Stream *s);
 Work *work_new(Call *call, int kind);
 void work_drop(Work *w);
-/* Takes the work. The ranges are what it touches of device memory. */
+/* Queues the work and takes ownership of it. `ranges` are the device and pinned memory that the work touches. */
 CUresult submit(Stream *s, Work *w, const Range *ranges, int n);
-/* The work of all streams, or of one. It is the caller's. */
+/* Return the work of all streams of a context, or of one stream. The caller owns the clock. */
 Clock *work_of(Context *c);
 Clock *work_of_stream(Stream *s);
-/* Waits, with the lock let go; the host knows afterwards. Takes the clock. */
+/* Waits for the work of a clock, without the lock, and adds it to the host's clock. Takes ownership of c. */
 void wait_for(Clock *c);
 void event_destroy(uint64_t handle, Event *e);
 void recording_drop(Recording *r);
@@ -286,15 +288,15 @@ CUresult unsafe_call(void);
 void capture_invalidate(Capture *c);
 void capture_drop(Capture *c);
 bool captures_in(Context *c, bool blocking_only, bool invalidate);
-CUresult capture_add(Stream *s); /* a node */
-CUresult capture_wait(Stream *s, Event *e,
-                      bool external); /* of a capturing stream, or for a captured event */
+CUresult capture_add(Stream *s); /* adds a node */
+/* A wait of a stream for an event, of which at least one is captured. */
+CUresult capture_wait(Stream *s, Event *e, bool external);
 CUresult capture_end(Stream *s, bool any_thread);
 
 /* ---- Memory ----------------------------------------------------------------------------------------------------- */
 
 Memory *memory_find(uint64_t address, uint64_t n, int from_kind, int to_kind);
-void memory_put(Memory *m); /* one user less */
+void memory_put(Memory *m); /* removes one user */
 void memory_free(Memory *m);
 CUresult range_of(Stream *s, uint64_t address, uint64_t n, bool writes, Range *r);
 char *shadow_of(const Range *r);

@@ -1,5 +1,5 @@
-/* Device memory has two mappings: the address that the program gets cannot be touched, the driver works on the other.
- * Pinned memory is mapped apart, with a page behind it that cannot be touched. */
+/* Device memory has two mappings. The program gets the address of one that cannot be accessed; the driver works on the
+ * other. Pinned memory has a mapping of its own, with a page behind it that cannot be accessed. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static Memory *remember(Context *c, int kind, char *base, char *shadow, size_t s
     return m;
 }
 
-/* The memory in which all n bytes lie; n of 0 counts as 1. */
+/* Returns the memory in which all n bytes lie, or NULL; n of 0 counts as 1. */
 Memory *memory_find(uint64_t address, uint64_t n, int from_kind, int to_kind) {
     if (!n) n = 1;
     for (Memory *m = state.memories; m; m = m->next) {
@@ -66,8 +66,8 @@ void memory_free(Memory *m) {
     if (!m->users) forget(m);
 }
 
-/* Freeing waits for the whole context. Memory of that address is looked for again afterwards: another thread may have
- * been quicker. */
+/* Frees memory after all work of its context. The memory is looked up again after the wait, since another thread may
+ * have freed it meanwhile. */
 static CUresult free_synchronously(uint64_t address, int kind, CUresult none) {
     Memory *m = memory_find(address, 1, kind, kind);
     if (!m || (uint64_t)(uintptr_t)m->base != address) return none;
@@ -130,13 +130,13 @@ CUresult cuMemFree_v2(CUdeviceptr p) {
     LEAVE(p ? free_synchronously(p, DEVICE, CUDA_ERROR_INVALID_VALUE) : CUDA_SUCCESS);
 }
 
-/* Memory that begins and ends in the order of a stream: as if both wrote it. */
+/* Memory that is allocated and freed in the order of a stream. Both count as writes of the memory. */
 CUresult cuMemAllocAsync(CUdeviceptr *p, size_t n, CUstream stream) {
     ENTER(cuMemAllocAsync, CURRENT | WORKS);
     Stream *s;
     CUresult r = stream_find(&call, (uint64_t)(uintptr_t)stream, true, &s);
     if (!r && !p) r = CUDA_ERROR_INVALID_VALUE;
-    if (!r && s->capture) r = CUDA_ERROR_NOT_SUPPORTED; /* the driver would make a node of it */
+    if (!r && s->capture) r = CUDA_ERROR_NOT_SUPPORTED; /* a real driver adds a node to the graph */
     Memory *m;
     if (!r) r = allocate(s->context, n, &m);
     if (r) LEAVE(r);
@@ -156,7 +156,7 @@ CUresult cuMemFreeAsync(CUdeviceptr p, CUstream stream) {
     if (r) LEAVE(r);
     range.size = range.memory->size;
     r = submit(s, work_new(&call, FREE), &range, 1);
-    memory_free(range.memory); /* once the work is done */
+    memory_free(range.memory); /* unmaps the memory when its work is done */
     LEAVE(r);
 }
 
@@ -258,7 +258,7 @@ CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attribute, CUdev
 
 /* ---- Copying ---------------------------------------------------------------------------------------------------- */
 
-/* FNV-1a's idea, in four lanes of eight bytes. */
+/* A hash like FNV-1a, in four lanes of eight bytes. */
 uint64_t fakecuda_hash(const void *p, uint64_t n) {
     enum { LANES = 4 };
     const uint64_t prime = 0x9E3779B97F4A7C15u;
@@ -281,7 +281,7 @@ uint64_t fakecuda_hash(const void *p, uint64_t n) {
     return hash;
 }
 
-/* A copy to the device. What it copies is looked at with the lock let go, since it may be much. */
+/* Submits a copy to the device. The source is hashed or staged without the lock, since it may be large. */
 static CUresult to_device(Call *call, CUdeviceptr to, const void *from, size_t n, CUstream stream) {
     Memory *source = memory_find((uint64_t)(uintptr_t)from, n, PINNED, REGISTERED);
     Work *w = work_new(call, TO_DEVICE);
@@ -316,7 +316,7 @@ static CUresult to_device(Call *call, CUdeviceptr to, const void *from, size_t n
     return submit(s, w, ranges, 2);
 }
 
-/* A copy from the device. pageable says that it ends before the call does. */
+/* Submits a copy from the device. Sets *pageable if the call must wait for the copy. */
 static CUresult from_device(Call *call, void *to, CUdeviceptr from, size_t n, CUstream stream,
                             bool *pageable) {
     Stream *s;
@@ -339,7 +339,7 @@ static CUresult from_device(Call *call, void *to, CUdeviceptr from, size_t n, CU
     return submit(s, w, ranges, 2);
 }
 
-/* Waits for what is in the stream now. */
+/* Waits for all work that is in the stream now. */
 static CUresult finish(Call *call, CUstream stream) {
     Stream *s;
     CUresult r = stream_find(call, (uint64_t)(uintptr_t)stream, true, &s);
@@ -374,7 +374,7 @@ CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t n) {
     LEAVE(r ? r : finish(&call, NULL));
 }
 
-/* Between devices too: the stream is of either. */
+/* Copies within a device or between two; the stream must belong to one of them. */
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream stream) {
     ENTER(cuMemcpyDtoDAsync_v2, CURRENT | WORKS);
     Stream *s;

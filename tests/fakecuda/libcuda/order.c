@@ -1,4 +1,4 @@
-/* What comes before what: clocks, and the search for work that nothing orders. */
+/* The order of work: clocks, and the search for work that is not ordered. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,8 +77,9 @@ const char *work_name(int kind) {
     return names[kind];
 }
 
-/* Notes that work touches a range, and complains of the first access before it that should be ordered and is not.
- * What is ordered before and covered by this one needs no remembering: whatever collides with it collides with this. */
+/* Records that work touches a range, and reports the first earlier access that conflicts with it and is not ordered
+ * before it. Earlier accesses that are ordered before this one and covered by it are dropped: work that conflicts with
+ * them conflicts with this one too. */
 void order_check(Stream *s, const Work *w, const Range *r) {
     Memory *m = r->memory;
     uint64_t from = r->from, to = r->from + r->size;
@@ -91,7 +92,7 @@ void order_check(Stream *s, const Work *w, const Range *r) {
         if (!ordered && !apart && !told && a.slot != s->slot) {
             told = true;
             complain(N_hazards,
-                     "%s in stream 0x%llx, which %s %llu bytes at 0x%llx, has no order with %s in stream "
+                     "%s in stream 0x%llx, which %s %llu bytes at 0x%llx, is not ordered after %s in stream "
                      "0x%llx, which %s them",
                      work_name(w->kind), (unsigned long long)s->handle, r->writes ? "writes" : "reads",
                      (unsigned long long)r->size, (unsigned long long)from, work_name(a.kind),
@@ -109,7 +110,7 @@ void order_check(Stream *s, const Work *w, const Range *r) {
     m->accesses[m->n++] = (Access){from, to, s->handle, s->slot, w->seq, w->kind, r->writes};
 }
 
-/* Whether work that the host has not waited for writes there. */
+/* Returns whether work for which the host has not waited writes to the range. */
 bool being_written(const Memory *m, uint64_t from, uint64_t n) {
     for (unsigned i = 0; i < m->n; i++) {
         const Access *a = &m->accesses[i];
@@ -119,14 +120,14 @@ bool being_written(const Memory *m, uint64_t from, uint64_t n) {
     return false;
 }
 
-/* Nothing says that unregistering waits for work, as freeing does. */
+/* Reports memory that is unregistered while work uses it: unlike freeing, unregistering is not documented to wait. */
 void release_check(const Memory *m) {
     if (m->context->broken) return;
     for (unsigned i = 0; i < m->n; i++) {
         const Access *a = &m->accesses[i];
         if (clock_holds(state.host, a->slot, a->seq)) continue;
         complain(N_hazards,
-                 "memory at %p is unregistered, and nobody has waited for %s in stream 0x%llx, which %s it",
+                 "memory at %p is unregistered before the host waited for %s in stream 0x%llx, which %s it",
                  (void *)m->base, work_name(a->kind), (unsigned long long)a->stream,
                  a->writes ? "writes" : "reads");
         return;

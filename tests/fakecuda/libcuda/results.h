@@ -1,4 +1,4 @@
-/* The driver's result codes, by their names in cuda.h, and what they mean: RESULT(name, text) for each. */
+/* The driver's result codes, by their names in cuda.h, with their descriptions: RESULT(name, text) for each. */
 RESULT(SUCCESS, "no error")
 RESULT(ERROR_INVALID_VALUE, "invalid argument")
 RESULT(ERROR_OUT_OF_MEMORY, "out of memory")

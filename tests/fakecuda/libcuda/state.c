@@ -1,4 +1,4 @@
-/* State, the environment, counts, failures that were asked for, and the door that every call goes through. */
+/* State, the environment, counts, requested failures, and the checks at the beginning of every call. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ static const char *const call_names[] = {
 };
 
 static char complaint[320];
-enum { PRINTED = 20 }; /* of each kind; the others are only counted */
+enum { PRINTED = 20 }; /* complaints of each kind that are printed; more are only counted */
 
 void lock(void) { pthread_mutex_lock(&state.lock); }
 void unlock(void) { pthread_mutex_unlock(&state.lock); }
@@ -103,7 +103,7 @@ const char *fakecuda_complaint(void) {
     return mine;
 }
 
-/* ---- What is to happen ------------------------------------------------------------------------------------------ */
+/* ---- Settings and failures -------------------------------------------------------------------------------------- */
 
 static double from_environment(const char *name, double otherwise) {
     const char *value = getenv(name);
@@ -162,7 +162,7 @@ static void failures_of_environment(void) {
     free(list);
 }
 
-/* What fails of this call: 0, or a code. */
+/* Returns 0, the code with which this call fails, or minus the code with which its work fails. */
 static int injected(int id) {
     if (id == CALL_cuGetErrorName || id == CALL_cuGetErrorString) return 0;
     for (int i = 0; i < state.nfailures; i++) {
@@ -211,7 +211,7 @@ void fakecuda_reset(void) {
     lock();
     memset(state.counts + N_FIRST_EVENT, 0, (N_COUNTS - N_FIRST_EVENT) * sizeof *state.counts);
     memset(state.calls, 0, sizeof state.calls);
-    count(N_device_bytes, 0), count(N_pinned_bytes, 0); /* what is alive is the peak now */
+    count(N_device_bytes, 0), count(N_pinned_bytes, 0); /* sets the peaks to the current values */
     complaint[0] = 0;
     state.nfailures = 0;
     state.ended = false;
@@ -230,7 +230,7 @@ void fakecuda_reset(void) {
     unlock();
 }
 
-/* ---- The door --------------------------------------------------------------------------------------------------- */
+/* ---- Checks of every call --------------------------------------------------------------------------------------- */
 
 __thread bool in_host_function;
 
@@ -352,7 +352,7 @@ static void at_exit(void) {
     unlock();
 }
 
-/* The lock is taken across a fork, so that the child, which has none of our threads, finds it free. */
+/* The forking thread holds the lock during a fork. So no other thread holds it, and the child can unlock it. */
 static void after_fork(void) {
     state.forked = state.initialized;
     state.awaiting = 0;
@@ -392,7 +392,7 @@ CUresult initialize(void) {
     return CUDA_SUCCESS;
 }
 
-/* By the name as it is exported, or without the version, for the newest. */
+/* Accepts the exported name, or the name without its version suffix, which stands for the newest version. */
 CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, cuuint64_t flags,
                              CUdriverProcAddressQueryResult *status) {
     static const struct {

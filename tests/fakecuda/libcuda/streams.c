@@ -1,5 +1,5 @@
-/* Streams are threads with a queue each. A piece of work runs when everything in its clock has run: that is all there
- * is to the order of a stream, to events and to the legacy stream. */
+/* Each stream is a thread with a queue. A piece of work runs when all other work in its clock has run. The order of a
+ * stream, events and the legacy stream all work in this way. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +17,8 @@ static void sleep_until(double us) {
     }
 }
 
-/* What is read is read at the beginning, and the time passes afterwards: the host sees the copy's end late, never
- * early. Whether the source changed is asked of what was copied. */
+/* The bytes are copied at once, and the simulated time passes afterwards. So the host sees the end of a copy late,
+ * never early. The hash of the copied bytes shows whether the source has changed. */
 static void copy(Work *w, pthread_mutex_t *engine, double gbps, double latency_us) {
     pthread_mutex_lock(engine);
     double until = now_us() + latency_us + (gbps > 0 ? (double)w->n / gbps / 1e3 : 0);
@@ -79,7 +79,7 @@ static void begin(Stream *s, const Work *w) {
         c->copying++;
         if (c->copies_allowed > 0) c->copies_allowed--;
     }
-    if (w->kind == FUNCTION && !c->broken) { /* it may tell other threads that it runs */
+    if (w->kind == FUNCTION && !c->broken) { /* the function may tell host threads that it runs */
         uint64_t mine = w->clock->at[s->slot];
         w->clock->at[s->slot] = w->seq - 1;
         clock_join(state.host, w->clock);
@@ -148,7 +148,7 @@ Stream *stream_new(Context *c, unsigned flags, int priority, bool made) {
     s->captured = clock_new();
     pthread_cond_init(&s->work, NULL);
 
-    /* Signals are for the program's own threads. */
+    /* The program's own threads must get the signals, so the new thread blocks them. */
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
@@ -169,7 +169,7 @@ Stream *stream_new(Context *c, unsigned flags, int priority, bool made) {
     return s;
 }
 
-/* The stream's work goes on; its thread ends after it. */
+/* Closes a stream. Its work continues, and its thread ends after the work. */
 void stream_close(Stream *s) {
     if (s->capture) capture_invalidate(s->capture);
     if (s->capture && s->capture->origin == s) capture_end(s, true);
@@ -180,7 +180,7 @@ void stream_close(Stream *s) {
     pthread_cond_signal(&s->work);
 }
 
-/* Each thread's own streams, one for each device, go with the thread. */
+/* The per-thread streams of a thread, one for each device. They are closed when the thread ends. */
 static __thread uint64_t own[MAX_DEVICES];
 static pthread_key_t own_key;
 static pthread_once_t own_once = PTHREAD_ONCE_INIT;
@@ -199,7 +199,7 @@ static void make_key(void) { pthread_key_create(&own_key, thread_ends); }
 
 CUresult stream_find(Call *call, uint64_t handle, bool uses, Stream **s) {
     Context *c = call->context;
-    if (state.forked) return CUDA_ERROR_NOT_INITIALIZED; /* nobody would do the work */
+    if (state.forked) return CUDA_ERROR_NOT_INITIALIZED; /* the child has no stream threads */
     if (handle > 2) {
         *s = handle_find(A_STREAM, handle);
         if (!*s) {
@@ -280,7 +280,7 @@ CUresult cuStreamGetFlags(CUstream stream, unsigned *flags) {
     LEAVE(CUDA_SUCCESS);
 }
 
-/* Neither makes sense of a stream whose work never runs. */
+/* A captured stream cannot be queried or waited for, since its work never runs. */
 static CUresult not_capturing(Stream *s) {
     if (!s->capture) return CUDA_SUCCESS;
     capture_invalidate(s->capture);
@@ -335,7 +335,7 @@ void work_drop(Work *w) {
     free(w);
 }
 
-/* What comes before the next piece of work of a stream. */
+/* Adds to s->before the work of other streams that comes before the next work of the stream. */
 static void look_back(Stream *s) {
     Context *c = s->context;
     clock_join(s->before, state.host);
@@ -456,7 +456,7 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
         Work *w = work_new(&call, RECORD);
         w->recording = r;
         r->refs++;
-        submit(s, w, NULL, 0); /* which may have run when it is over, but not before the lock is let go */
+        submit(s, w, NULL, 0); /* cannot run before this thread unlocks */
         r->seq = w->seq;
         r->clock = clock_copy(w->clock);
     }
@@ -476,7 +476,7 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
     LEAVE(submit(s, work_new(&call, WAIT), NULL, 0));
 }
 
-/* An event of a capture is never done. */
+/* An event that was recorded in a capture cannot be queried or waited for. */
 static CUresult not_captured(Event *e) {
     if (!e->last || !e->last->capture) return CUDA_SUCCESS;
     capture_invalidate(e->last->capture);

@@ -1,4 +1,4 @@
-/* How the self tests check: the first thing that is not as expected ends the process. */
+/* Checks of the self tests. The first check that fails ends the process. */
 #ifndef FAKECUDA_CHECK_H
 #define FAKECUDA_CHECK_H
 
@@ -11,7 +11,7 @@ static inline void check(const char *file, int line, const char *what, long long
     _Exit(1);
 }
 
-/* Of numbers, and of result codes. */
+/* Compares numbers or result codes. */
 #define EXPECT(expected, found) check(__FILE__, __LINE__, #found, (long long)(expected), (long long)(found))
 #define OK(call) EXPECT(0, call)
 

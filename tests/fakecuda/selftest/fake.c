@@ -1,4 +1,4 @@
-/* What the fake does beyond CUDA, by fakecuda.h: `fake NAME` runs one of the tests below, in a process of its own. */
+/* Tests of the functions of fakecuda.h and of the fake's additional checks. `fake NAME` runs one test. */
 #include <cuda.h>
 #include <dlfcn.h>
 #include <pthread.h>
@@ -14,7 +14,7 @@
 #include "check.h"
 
 enum { N = 1 << 16 };
-static const double LONG = 60; /* seconds: longer than anything takes that is not stuck */
+static const double LONG = 60; /* seconds: longer than any wait that does not hang */
 
 static CUcontext context;
 static CUdeviceptr device;
@@ -71,7 +71,7 @@ static void pattern(void) {
     EXPECT(CUDA_ERROR_INVALID_VALUE, fakecuda_peek(device + 1, got, N));
     EXPECT(1, fakecuda_hash("a", 1) != fakecuda_hash("b", 1));
     EXPECT(1, fakecuda_hash("a\0", 1) != fakecuda_hash("a\0", 2));
-    for (unsigned n = 0; n < 200; n++) { /* each byte counts, wherever it is */
+    for (unsigned n = 0; n < 200; n++) { /* the hash depends on each byte */
         uint64_t before = fakecuda_hash(got, n + 1);
         got[n] ^= 1;
         EXPECT(1, fakecuda_hash(got, n + 1) != before);
@@ -79,7 +79,7 @@ static void pattern(void) {
     tear_down();
 }
 
-/* The child of a fork does not have the memory, the parent may not touch it: both die of it. */
+/* Device memory is not mapped in the child of a fork, and cannot be accessed in the parent. Both get a SIGSEGV. */
 static void touched(void) {
     set_up();
     if (!fork()) {
@@ -88,7 +88,7 @@ static void touched(void) {
     }
     int how;
     EXPECT(1, wait(&how) > 0);
-    signal(SIGSEGV, SIG_DFL); /* not a sanitizer's */
+    signal(SIGSEGV, SIG_DFL); /* removes the handler of a sanitizer */
     puts("touching");
     fflush(stdout);
     EXPECT(SIGSEGV, WIFSIGNALED(how) ? WTERMSIG(how) : 0);
@@ -130,7 +130,7 @@ static void limits(void) {
 
 /* ---- Order ------------------------------------------------------------------------------------------------------ */
 
-/* A source is read when the copy runs. */
+/* A copy reads its source when it runs. */
 static void source(void) {
     set_up();
     CUstream s = new_stream(CU_STREAM_NON_BLOCKING);
@@ -146,7 +146,7 @@ static void source(void) {
     expect_hazards(__LINE__, 1);
     OK(fakecuda_peek(device + N - 1, &got, 1));
     EXPECT(9, got);
-    OK(fakecuda_let_copies(0, 0)); /* the same, all copies held */
+    OK(fakecuda_let_copies(0, 0)); /* the same with all copies held */
     OK(cuMemcpyHtoDAsync(device, pinned, N, s));
     pinned[0] = 9;
     OK(fakecuda_let_copies(0, -1));
@@ -169,7 +169,7 @@ static void source(void) {
     tear_down();
 }
 
-/* One case a call: work on stream a, something that orders or does not, then work on stream b. */
+/* Each call of one() is a case: work on stream a, then a call that may order the two, then work on stream b. */
 enum { READS, WRITES };
 enum {
     NOTHING,
@@ -243,7 +243,7 @@ static void one(int first, int how, int second, int64_t hazards) {
     OK(cuStreamDestroy(b));
 }
 
-/* That a is done, without anybody having asked, is luck and no order. */
+/* Work on a that happens to be done is not ordered before work on b, unless the host has waited for it. */
 static void order(void) {
     set_up();
     one(READS, NOTHING, WRITES, 1);
@@ -257,7 +257,7 @@ static void order(void) {
         one(WRITES, how, READS, 0);
     }
 
-    /* through a third stream, and with the reader held */
+    /* an order through a third stream, while the reader is held */
     CUstream a = new_stream(CU_STREAM_NON_BLOCKING), b = new_stream(CU_STREAM_NON_BLOCKING),
              c = new_stream(CU_STREAM_NON_BLOCKING);
     CUevent e = new_event();
@@ -273,7 +273,7 @@ static void order(void) {
     EXPECT(6, fakecuda_count("pending"));
     EXPECT(CUDA_ERROR_NOT_READY, cuStreamQuery(c));
     work(b, WRITES);
-    expect_hazards(__LINE__, 1); /* with c's */
+    expect_hazards(__LINE__, 1); /* b's copy is not ordered with c's */
     OK(fakecuda_let(number(a), 1));
     EXPECT(1, fakecuda_await("kernels", 1, LONG));
     EXPECT(CUDA_ERROR_NOT_READY, cuStreamQuery(a));
@@ -282,7 +282,7 @@ static void order(void) {
     OK(cuStreamSynchronize(b));
     expect_hazards(__LINE__, 1);
 
-    /* streams that wait for one another by themselves */
+    /* streams that wait for one another without events */
     fakecuda_reset();
     CUstream blocking = new_stream(0);
     work(blocking, READS);
@@ -300,7 +300,7 @@ static void order(void) {
     tear_down();
 }
 
-/* Pinned memory has its order too, and who unregisters it has waited. */
+/* Accesses to pinned memory must be ordered too, and the host must wait for them before it unregisters the memory. */
 static void host_memory(void) {
     set_up();
     CUstream a = new_stream(CU_STREAM_NON_BLOCKING), b = new_stream(CU_STREAM_NON_BLOCKING);
@@ -309,17 +309,17 @@ static void host_memory(void) {
     OK(cuMemcpyHtoDAsync(device + N / 2, ours, sizeof ours, a));
     EXPECT(1, fakecuda_await("copies_done", 1, LONG));
     expect_hazards(__LINE__, 0);
-    OK(cuMemcpyDtoHAsync(ours, device, sizeof ours, b)); /* which a's copy reads, for all that b knows */
+    OK(cuMemcpyDtoHAsync(ours, device, sizeof ours, b)); /* not ordered after a's copy, which reads `ours` */
     EXPECT(1, fakecuda_await("downloads_done", 1, LONG));
     expect_hazards(__LINE__, 1);
     OK(cuStreamSynchronize(a));
-    OK(cuMemHostUnregister(ours)); /* before anybody has waited for b */
+    OK(cuMemHostUnregister(ours)); /* before the host has waited for b */
     expect_hazards(__LINE__, 2);
     fakecuda_reset();
     OK(cuMemHostRegister(ours, sizeof ours, 0));
     ours[0] = 1;
     OK(fakecuda_let(number(a), 0));
-    OK(cuMemcpyDtoHAsync(ours, device, sizeof ours, a)); /* changes what the next one copies, in order */
+    OK(cuMemcpyDtoHAsync(ours, device, sizeof ours, a)); /* changes the source of the next copy, in order */
     OK(cuMemcpyHtoDAsync(device, ours, sizeof ours, a));
     OK(fakecuda_let(number(a), -1));
     OK(cuStreamSynchronize(a));
@@ -333,13 +333,13 @@ static void host_memory(void) {
 
 static void CUDA_CB slow(void *argument) {
     int *state = argument;
-    fakecuda_fail("cuInit", 1, 999, 0, 0); /* takes the lock, so that what is said here is seen */
+    fakecuda_fail("cuInit", 1, 999, 0, 0); /* locks, so that other threads see the next write */
     state[0] = 1;
     usleep(20000);
     state[1] = 1;
 }
 
-/* Held streams and copies: so much begins, and no more. */
+/* Held streams and copies: exactly as much work begins as is allowed. */
 static void held(void) {
     set_up();
     CUstream s = new_stream(CU_STREAM_NON_BLOCKING), other = new_stream(CU_STREAM_NON_BLOCKING);
@@ -355,24 +355,24 @@ static void held(void) {
     OK(fakecuda_let_copies(0, 0));
     OK(cuMemcpyHtoDAsync(device, pinned, 1, s));
     OK(cuMemcpyHtoDAsync(device + 1, pinned, 1, other));
-    OK(fakecuda_kernel(number(CU_STREAM_PER_THREAD), 0, 0, 0, 0, 0, 0)); /* no copy */
+    OK(fakecuda_kernel(number(CU_STREAM_PER_THREAD), 0, 0, 0, 0, 0, 0)); /* not a copy, so not held */
     EXPECT(1, fakecuda_await("kernels", 4, LONG));
     OK(fakecuda_await("copies_done", 1, 0.05));
     OK(fakecuda_let_copies(0, 1));
     EXPECT(1, fakecuda_await("copies_done", 1, LONG));
     OK(fakecuda_await("copies_done", 2, 0.05));
-    fakecuda_reset(); /* lets go of all */
+    fakecuda_reset(); /* resumes all streams and copies */
     OK(cuCtxSynchronize());
     OK(fakecuda_let(number(s), 0));
     OK(fakecuda_kernel(number(s), 0, 0, 0, 0, 0, 0));
     fakecuda_reset();
     OK(cuStreamSynchronize(s));
 
-    int did[2] = {0}; /* what runs is waited for */
+    int did[2] = {0}; /* fakecuda_let(.., 0) waits for work that is running */
     fakecuda_pace(0, 1000);
     OK(cuLaunchHostFunc(s, slow, did));
     OK(fakecuda_kernel(number(s), 0, 0, 0, 0, 0, 0));
-    OK(cuMemcpyHtoD(device, pinned, 1)); /* time for it to begin */
+    OK(cuMemcpyHtoD(device, pinned, 1)); /* gives the function time to begin */
     OK(fakecuda_let(number(s), 0));
     EXPECT(did[0], did[1]);
     OK(fakecuda_let(number(s), -1));
@@ -385,7 +385,7 @@ static void held(void) {
 
 static void CUDA_CB post(void *said) { sem_post(said); }
 
-/* A function of the host tells it what comes before. */
+/* A host function orders the work before it in its stream before later calls of the host. */
 static void told(void) {
     set_up();
     CUstream a = new_stream(CU_STREAM_NON_BLOCKING), b = new_stream(CU_STREAM_NON_BLOCKING);
@@ -397,7 +397,7 @@ static void told(void) {
     }
     work(b, WRITES);
     expect_hazards(__LINE__, 0);
-    work(a, READS); /* after the function: b has nothing of it */
+    work(a, READS); /* after the function, so not ordered with b */
     expect_hazards(__LINE__, 1);
     sem_destroy(&said);
     OK(cuCtxSynchronize());
@@ -406,7 +406,7 @@ static void told(void) {
     tear_down();
 }
 
-/* Memory that a stream allocates is that stream's until another one is told to wait. */
+/* Another stream must wait before it uses memory that a stream allocates. */
 static void allocated_in_a_stream(void) {
     set_up();
     CUstream a = new_stream(CU_STREAM_NON_BLOCKING), b = new_stream(CU_STREAM_NON_BLOCKING);
@@ -417,7 +417,7 @@ static void allocated_in_a_stream(void) {
     OK(fakecuda_kernel(number(b), 0, d, N, 0, 0, 0));
     expect_hazards(__LINE__, 1);
     OK(fakecuda_let(number(a), 0));
-    OK(cuMemFreeAsync(d, a)); /* and b's kernel has no order with this one */
+    OK(cuMemFreeAsync(d, a)); /* not ordered after b's kernel */
     expect_hazards(__LINE__, 2);
     EXPECT(2, fakecuda_count("device"));
     EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemFreeAsync(d, a));
@@ -436,7 +436,7 @@ static void *free_it(void *unused) {
     return unused;
 }
 
-/* Freeing waits for the context's work: here for a stream that is held. */
+/* Freeing waits for the context's work, here for that of a held stream. */
 static void freeing_waits(void) {
     set_up();
     CUstream s = new_stream(CU_STREAM_NON_BLOCKING);
@@ -475,7 +475,7 @@ static void sums(void) {
     tear_down();
 }
 
-/* A copy at 0.001 GB/s takes so long at least. */
+/* A copy at 0.001 GB/s takes at least as long as its size requires. */
 static void pace(void) {
     set_up();
     struct timespec a, b;
@@ -521,7 +521,7 @@ static void misuse(void) {
     tear_down();
 }
 
-/* What nobody destroyed goes with the last who retained the context, and is counted. */
+/* Objects that were not destroyed are destroyed with their context at its last release, and counted as leaks. */
 static void leaks(void) {
     set_up();
     CUstream s = new_stream(0);
@@ -554,7 +554,7 @@ static void failures(void) {
     EXPECT(2, fakecuda_count("cuMemAlloc_v2"));
     EXPECT(3, fakecuda_count("calls"));
     OK(cuMemAlloc(&d, N));
-    OK(fakecuda_fail("cuMemFree_v2", 1, 999, 0, 0)); /* which frees */
+    OK(fakecuda_fail("cuMemFree_v2", 1, 999, 0, 0)); /* the call frees nevertheless */
     EXPECT(CUDA_ERROR_UNKNOWN, cuMemFree(d));
     EXPECT(1, fakecuda_count("device"));
     OK(fakecuda_fail("*", 2, 46, 0, 1));
@@ -572,7 +572,7 @@ static void failures(void) {
 
 static void CUDA_CB never(void *called) { *(int *)called = 1; }
 
-/* Work that fails breaks its context, and no other. Held streams hold nothing any more. */
+/* Work that fails breaks its context, but no other. Holds of streams in a broken context have no effect. */
 static void broken(void) {
     fakecuda_devices(2);
     set_up();
@@ -586,7 +586,7 @@ static void broken(void) {
     OK(cuMemcpyHtoDAsync(device + N / 2, pinned, N / 4, held));
     OK(fakecuda_fail("cuMemcpyHtoDAsync_v2", 1, 719, 1, 0));
     OK(fakecuda_let(number(s), 0));
-    OK(cuMemcpyHtoDAsync(device, pinned, N / 2, s)); /* the call is fine */
+    OK(cuMemcpyHtoDAsync(device, pinned, N / 2, s)); /* the call succeeds; its work fails */
     static _Alignas(4096) unsigned char ours[4096];
     OK(cuMemHostRegister(ours, sizeof ours, 0));
     OK(cuLaunchHostFunc(s, never, &called));
@@ -616,7 +616,7 @@ static void broken(void) {
     OK(fakecuda_kernel(other, 0, 0, 0, 0, 0, 0));
     OK(fakecuda_synchronize(other));
     EXPECT(1, fakecuda_count("kernels"));
-    /* what releases does, and answers so */
+    /* calls that release do so and return the code */
     EXPECT(CUDA_ERROR_LAUNCH_FAILED, cuMemHostUnregister(ours));
     EXPECT(CUDA_ERROR_LAUNCH_FAILED, cuEventDestroy(e));
     EXPECT(CUDA_ERROR_LAUNCH_FAILED, cuStreamDestroy(s));
@@ -625,11 +625,11 @@ static void broken(void) {
     expect_hazards(__LINE__, 0);
     EXPECT(1, fakecuda_count("events"));
     OK(cuCtxSetCurrent(NULL));
-    OK(cuDevicePrimaryCtxRelease(0)); /* and what is left of a broken context is no leak */
+    OK(cuDevicePrimaryCtxRelease(0)); /* objects of a broken context are not leaks */
     (void)unused;
     OK(fakecuda_count("leaks"));
     OK(fakecuda_stream_destroy(other));
-    set_up(); /* a new context is whole */
+    set_up(); /* a new context is not broken */
     OK(cuMemcpyHtoD(device, pinned, N));
     OK(fakecuda_break(0, 700));
     EXPECT(CUDA_ERROR_ILLEGAL_ADDRESS, cuMemcpyHtoD(device, pinned, N));
@@ -670,11 +670,11 @@ static void devices(void) {
     OK(cuMemAlloc(&there, N));
     OK(cuPointerGetAttribute(&n, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, there));
     EXPECT(1, n);
-    EXPECT(CUDA_ERROR_INVALID_HANDLE, cuEventRecord(of_here, s)); /* another context's */
+    EXPECT(CUDA_ERROR_INVALID_HANDLE, cuEventRecord(of_here, s)); /* the event belongs to another context */
     OK(cuEventRecord(of_here, here));
-    OK(cuStreamWaitEvent(s, of_here, 0)); /* which may be waited for */
+    OK(cuStreamWaitEvent(s, of_here, 0)); /* waits for an event of another context are allowed */
     EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpyHtoDAsync(device, pinned, N, s));
-    OK(fakecuda_let(number(here), 0)); /* and is */
+    OK(fakecuda_let(number(here), 0)); /* such a wait takes effect, below */
     OK(cuMemcpyHtoDAsync(device, pinned, N, here));
     OK(cuEventRecord(of_here, here));
     OK(cuStreamWaitEvent(s, of_here, 0));
@@ -726,7 +726,7 @@ static void consumer(void) {
     OK(cuEventRecord(e, (CUstream)(uintptr_t)s));
     OK(fakecuda_end_capture(s));
     EXPECT(CUDA_ERROR_CAPTURED_EVENT,
-           cuStreamWaitEvent((CUstream)(uintptr_t)s, e, 0)); /* also when it is over */
+           cuStreamWaitEvent((CUstream)(uintptr_t)s, e, 0)); /* also after the capture */
     OK(cuEventDestroy(e));
     OK(cuCtxSetCurrent(NULL));
     OK(cuDevicePrimaryCtxRelease(0));
@@ -794,7 +794,7 @@ static void late(void) {
     puts("late");
 }
 
-/* Leaves a stream at work. */
+/* Ends the process while a stream is working. */
 static void ends(void) {
     atexit(late);
     set_up();
@@ -848,7 +848,7 @@ static void threads(void) {
     tear_down();
 }
 
-/* A fork while other threads call: the child is told, and does not hang. */
+/* A fork while other threads call the driver: calls in the child fail and do not hang. */
 static void forks(void) {
     enum { THREADS = 2, FORKS = 20 };
     pthread_t t[THREADS];

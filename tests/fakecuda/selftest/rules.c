@@ -1,5 +1,5 @@
-/* What CUDA says of streams, events, memory, captures and forks, by the driver's own calls alone: holds for the fake, and
- * is to hold for the real driver on a machine with a GPU. `rules` runs all of it. */
+/* Tests CUDA's rules for streams, events, memory, captures and forks, through the driver's own calls only. They pass
+ * with the fake, and should pass with the real driver on a machine with a GPU. `rules` runs all tests. */
 #include <cuda.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -33,7 +33,7 @@ static void in_thread(void *(*f)(void *), void *argument) {
     OK(pthread_join(t, NULL));
 }
 
-/* Holds a stream: what comes after waits until let go. */
+/* Holds a stream with a host function: later work of the stream waits until let_go. */
 typedef struct Hold {
     sem_t begun, end;
 } Hold;
@@ -186,11 +186,10 @@ static void events(void) {
     EXPECT(CUDA_ERROR_NOT_READY, cuEventQuery(e));
     OK(cuStreamWaitEvent(b, e, 0));
     EXPECT(CUDA_ERROR_NOT_READY, cuStreamQuery(b));
-    OK(cuEventRecord(e,
-                     CU_STREAM_PER_THREAD)); /* what waits, waits for what was recorded when it was told to */
+    OK(cuEventRecord(e, CU_STREAM_PER_THREAD)); /* does not change b's wait, for the earlier recording */
     OK(cuEventSynchronize(e));
     EXPECT(CUDA_ERROR_NOT_READY, cuStreamQuery(b));
-    OK(cuEventDestroy(e)); /* and needs no event any more */
+    OK(cuEventDestroy(e)); /* the wait does not need the event any more */
     EXPECT(CUDA_ERROR_NOT_READY, cuStreamQuery(b));
     let_go(&h, a);
     OK(cuStreamSynchronize(b));
@@ -214,7 +213,7 @@ static void events(void) {
     OK(cuStreamDestroy(b));
 }
 
-/* Work on the legacy stream waits for all blocking streams, theirs for it, and non-blocking ones stand apart. */
+/* The legacy stream and blocking streams wait for each other's work. Non-blocking streams do not take part. */
 static void legacy(void) {
     CUstream blocking = new_stream(0), apart = new_stream(1);
     CUevent e = new_event();
@@ -256,12 +255,12 @@ static void per_thread(void) {
     CUevent e = new_event();
     Hold h;
     hold(&h, CU_STREAM_PER_THREAD);
-    in_thread(of_another_thread, e); /* whose stream 2 is another */
+    in_thread(of_another_thread, e); /* stream 2 is another stream in that thread */
     let_go(&h, CU_STREAM_PER_THREAD);
     OK(cuEventDestroy(e));
 }
 
-/* Destroying a stream does not wait for its work, which goes on. */
+/* Destroying a stream does not wait for its work, which continues. */
 static void destroyed_with_work(void) {
     CUstream s = new_stream(1);
     CUevent e = new_event();
@@ -313,7 +312,7 @@ static void memory(void) {
     for (int i = 0; i < N; i++) EXPECT(0x42, pinned[i]);
     OK(cuMemcpyHtoDAsync(d, pinned, 0, s));
 
-    /* Pageable memory may be written again at once. */
+    /* Pageable memory may be overwritten after the call. */
     Hold h;
     hold(&h, s);
     memset(pageable, 1, 4096);
@@ -366,7 +365,7 @@ static void too_much(void) {
     CUdeviceptr d;
     OK(cuMemGetInfo(&left, &total));
     EXPECT(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc(&d, total + N));
-    OK(cuMemAlloc(&d, N)); /* an error that leaves nothing broken */
+    OK(cuMemAlloc(&d, N)); /* the error before did not break the context */
     OK(cuMemFree(d));
 }
 
@@ -405,12 +404,12 @@ static void *allocate_elsewhere(void *argument) {
     CUstreamCaptureMode before = a->mode;
     OK(cuCtxSetCurrent(context));
     OK(cuThreadExchangeStreamCaptureMode(&before));
-    EXPECT(CU_STREAM_CAPTURE_MODE_GLOBAL, before); /* of a thread that is new */
+    EXPECT(CU_STREAM_CAPTURE_MODE_GLOBAL, before); /* the mode of a new thread */
     a->r = allocate();
     return NULL;
 }
 
-/* What a thread that allocates does to a capture of another's, or of its own. */
+/* The effect of an allocation on a capture of another thread, or of the same thread. */
 static void unsafe_calls(CUstreamCaptureMode capture, CUstreamCaptureMode thread, int elsewhere,
                          int allowed) {
     CUstream s = new_stream(1);
@@ -436,7 +435,7 @@ static void capture_modes(void) {
     const CUstreamCaptureMode global = CU_STREAM_CAPTURE_MODE_GLOBAL,
                               local = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
                               relaxed = CU_STREAM_CAPTURE_MODE_RELAXED;
-    /* its own captures */
+    /* captures of the same thread */
     unsafe_calls(global, global, 0, 0);
     unsafe_calls(global, local, 0, 0);
     unsafe_calls(global, relaxed, 0, 1);
@@ -444,7 +443,7 @@ static void capture_modes(void) {
     unsafe_calls(local, local, 0, 0);
     unsafe_calls(local, relaxed, 0, 1);
     unsafe_calls(relaxed, global, 0, 1);
-    /* another thread's */
+    /* captures of another thread */
     unsafe_calls(global, global, 1, 0);
     unsafe_calls(global, local, 1, 1);
     unsafe_calls(global, relaxed, 1, 1);
@@ -473,13 +472,13 @@ static void captured_work(void) {
     EXPECT(CUDA_ERROR_ILLEGAL_STATE, cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
     OK(cuMemsetD8Async(d, 2, N, s));
     OK(cuEventRecord(e, s));
-    OK(cuStreamWaitEvent(fork, e, 0)); /* which joins the capture */
+    OK(cuStreamWaitEvent(fork, e, 0)); /* the stream joins the capture */
     EXPECT(CU_STREAM_CAPTURE_STATUS_ACTIVE, status(fork));
     OK(cuMemsetD8Async(d, 3, N, fork));
     OK(cuEventRecord(back, fork));
     OK(cuStreamWaitEvent(s, back, 0));
     OK(end(s));
-    OK(cuStreamSynchronize(s)); /* nothing of it ran */
+    OK(cuStreamSynchronize(s)); /* no captured work has run */
     OK(cuMemcpyDtoH(&byte, d, 1));
     EXPECT(1, byte);
 
@@ -540,7 +539,7 @@ static void capture_and_legacy(void) {
     CUstreamCaptureStatus found;
     begin(blocking, CU_STREAM_CAPTURE_MODE_RELAXED);
     EXPECT(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, cuStreamIsCapturing(CU_STREAM_LEGACY, &found));
-    EXPECT(CU_STREAM_CAPTURE_STATUS_ACTIVE, status(blocking)); /* asking does no harm */
+    EXPECT(CU_STREAM_CAPTURE_STATUS_ACTIVE, status(blocking)); /* the query does not invalidate the capture */
     EXPECT(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, cuEventRecord(e, CU_STREAM_LEGACY));
     EXPECT(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, end(blocking));
     EXPECT(CU_STREAM_CAPTURE_STATUS_NONE, status(CU_STREAM_LEGACY));
@@ -552,7 +551,7 @@ static void capture_and_legacy(void) {
     OK(cuStreamDestroy(apart));
 }
 
-/* What a consumer's thread does all the time is safe. */
+/* Calls that a consumer's thread makes frequently are safe during a capture. */
 static void safe_calls(void) {
     CUstream s = new_stream(1), other = new_stream(1);
     CUevent e = new_event();

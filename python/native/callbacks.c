@@ -1,0 +1,356 @@
+/* _native.Workers, _native.Failure, _native.Format and _native.Writer: the work that Python threads do for readers, and
+ * files that Python writes. */
+#include "native.h"
+
+static PyTypeObject *workers_type, *failure_type, *format_type, *writer_type;
+
+PyObject *take_text(char *text) {
+    PyObject *s = PyUnicode_FromString(text);
+    pf_string_release(text);
+    return s;
+}
+
+/* ---- Failures: exceptions for a reader to raise ---- */
+
+typedef struct {
+    PyObject ob_base;
+    kept failure;
+    uint64_t token;
+} failure;
+
+/* Failure._new(exception): keeps the exception as long as the Failure lives */
+static PyObject *failure_new(PyObject *class, PyObject *args) {
+    PyObject *exception;
+    if (!PyArg_ParseTuple(args, "O!", PyExc_BaseException, &exception)) return NULL;
+    allocfunc make = PyType_GetSlot((PyTypeObject *)class, Py_tp_alloc);
+    failure *self = (failure *)make((PyTypeObject *)class, 0);
+    if (self) {
+        self->token = kept_new_token();
+        kept_set(&self->failure, exception, self->token);
+    }
+    return (PyObject *)self;
+}
+
+static int failure_traverse(PyObject *self, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE(self));
+    return kept_traverse(&((failure *)self)->failure, visit, arg);
+}
+
+static int failure_clear(PyObject *self) {
+    kept_drop(&((failure *)self)->failure);
+    return 0;
+}
+
+static void failure_dealloc(PyObject *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    kept_drop(&((failure *)self)->failure);
+    freefunc release = PyType_GetSlot(type, Py_tp_free);
+    release(self);
+    Py_DECREF((PyObject *)type);
+}
+
+static PyObject *failure_token(failure *self, void *Py_UNUSED(unused)) {
+    return PyLong_FromUnsignedLongLong(self->token);
+}
+
+static PyMethodDef failure_methods[] = {
+    {"_new", (PyCFunction)failure_new, METH_VARARGS | METH_CLASS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static PyGetSetDef failure_getset[] = {
+    {"token", (getter)failure_token, NULL, "The number by which a reader finds the exception.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+static PyType_Slot failure_slots[] = {
+    {Py_tp_dealloc, failure_dealloc},
+    {Py_tp_traverse, failure_traverse},
+    {Py_tp_clear, failure_clear},
+    {Py_tp_methods, failure_methods},
+    {Py_tp_getset, failure_getset},
+    {Py_tp_doc, "An exception that a reader is going to raise."},
+    {0, NULL},
+};
+static PyType_Spec failure_spec = {
+    "pyfeed._native.Failure", sizeof(failure), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, failure_slots};
+
+/* ---- Workers of a map reader ---- */
+
+PyObject *workers_wrap(pf_handle handle) { return owner_new((PyObject *)workers_type, handle); }
+
+/* next(): the next tuple and the ticket for its result */
+static PyObject *workers_next(owner *self, PyObject *Py_UNUSED(unused)) {
+    waiting w;
+    waiting_of_worker(&w);
+    pf_tuple tuple = tuple_begin();
+    pf_error err = PF_ERROR_INIT;
+    uint64_t ticket;
+    waiting_begin(&w);
+    pf_status status = pf_map_workers_next(self->handle, &w.wait, &tuple, &ticket, &err);
+    waiting_end(&w);
+    if (status) return none_or_error(status, &err);
+    PyObject *arrays = tuple_to_python(&tuple, 1);
+    PyObject *both = arrays ? Py_BuildValue("(NK)", arrays, ticket) : NULL;
+    if (!both) { /* only this call knows the ticket, and a consumer waits for it */
+        pf_failure f = PF_FAILURE_INIT;
+        f.message = "no memory for the arrays of a tuple";
+        pf_map_workers_fail(self->handle, ticket, &f, NULL);
+    }
+    return both;
+}
+
+/* complete(ticket, arrays): arrays are the result of the function */
+static PyObject *workers_complete(owner *self, PyObject *args) {
+    unsigned long long ticket;
+    PyObject *arrays;
+    incoming in;
+    if (!PyArg_ParseTuple(args, "KO", &ticket, &arrays) || incoming_read(&in, arrays) < 0) return NULL;
+    pf_error err = PF_ERROR_INIT;
+    pf_status status;
+    if (in.bytes <= SMALL_COPY_BYTES) {
+        status = pf_map_workers_complete(self->handle, ticket, in.tensors, (uint32_t)in.count, &err);
+    } else {
+        Py_BEGIN_ALLOW_THREADS status =
+            pf_map_workers_complete(self->handle, ticket, in.tensors, (uint32_t)in.count, &err);
+        Py_END_ALLOW_THREADS
+    }
+    incoming_drop(&in);
+    return none_or_error(status, &err);
+}
+
+/* fail(ticket, token, type, message, traceback) */
+static PyObject *workers_fail(owner *self, PyObject *args) {
+    unsigned long long ticket, token;
+    pf_failure f = PF_FAILURE_INIT;
+    if (!PyArg_ParseTuple(args, "KKsss", &ticket, &token, &f.type, &f.message, &f.traceback)) return NULL;
+    f.token = token;
+    pf_error err = PF_ERROR_INIT;
+    return none_or_error(pf_map_workers_fail(self->handle, ticket, &f, &err), &err);
+}
+
+/* skip(ticket, token, type, message, traceback) */
+static PyObject *workers_skip(owner *self, PyObject *args) {
+    unsigned long long ticket, token;
+    pf_failure f = PF_FAILURE_INIT;
+    if (!PyArg_ParseTuple(args, "KKsss", &ticket, &token, &f.type, &f.message, &f.traceback)) return NULL;
+    f.token = token;
+    pf_error err = PF_ERROR_INIT;
+    return none_or_error(pf_map_workers_skip(self->handle, ticket, &f, &err), &err);
+}
+
+/* position(ticket): the numbers of the pass and of the tuple in it */
+static PyObject *workers_position(owner *self, PyObject *args) {
+    unsigned long long ticket;
+    uint64_t pass, index;
+    if (!PyArg_ParseTuple(args, "K", &ticket)) return NULL;
+    pf_error err = PF_ERROR_INIT;
+    pf_status status = pf_map_workers_position(self->handle, ticket, &pass, &index, &err);
+    if (status) return raise_error(status, &err);
+    return Py_BuildValue("(KK)", (unsigned long long)pass, (unsigned long long)index);
+}
+
+static PyMethodDef workers_methods[] = {
+    {"next", (PyCFunction)workers_next, METH_NOARGS, NULL},
+    {"complete", (PyCFunction)workers_complete, METH_VARARGS, NULL},
+    {"fail", (PyCFunction)workers_fail, METH_VARARGS, NULL},
+    {"skip", (PyCFunction)workers_skip, METH_VARARGS, NULL},
+    {"position", (PyCFunction)workers_position, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static PyType_Slot workers_slots[] = {
+    {Py_tp_dealloc, owner_dealloc},
+    {Py_tp_methods, workers_methods},
+    {Py_tp_doc, "The workers' end of a map reader: threads take tuples from it and give it their results."},
+    {0, NULL},
+};
+static PyType_Spec workers_spec = {"pyfeed._native.Workers", sizeof(owner), 0,
+                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, workers_slots};
+
+/* ---- Formats ---- */
+
+/* Format._register(tag, suffixes, slots): slots are JSON or None */
+static PyObject *format_register(PyObject *class, PyObject *args) {
+    enum { MOST = 64 };
+    const char *tag, *slots, *suffixes[MOST];
+    PyObject *list;
+    if (!PyArg_ParseTuple(args, "sO!z", &tag, &PyTuple_Type, &list, &slots)) return NULL;
+    Py_ssize_t n = PyTuple_Size(list);
+    if (n > MOST)
+        return raise_named("InvalidArgument", -1, "suffixes: expected at most %d, found %zd", MOST, n);
+    for (Py_ssize_t i = 0; i < n; i++)
+        if (!(suffixes[i] = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(list, i), NULL))) return NULL;
+    pf_error err = PF_ERROR_INIT;
+    pf_handle handle;
+    pf_status status = pf_format_register(tag, suffixes, (uint32_t)n, slots, &handle, &err);
+    return owner_or_error(class, status, handle, &err);
+}
+
+/* wait(class): the next file to read: the queue for its instances, as an object of `class`, its path, and its options
+ * as JSON */
+static PyObject *format_wait(owner *self, PyObject *class) {
+    waiting w;
+    if (waiting_parse(&w, NULL) < 0) return NULL;
+    pf_error err = PF_ERROR_INIT;
+    pf_handle queue;
+    char *path, *options;
+    w.kind = WAITS_FOR_CALL;
+    waiting_begin(&w);
+    pf_status status = pf_format_wait(self->handle, &w.wait, &queue, &path, &options, &err);
+    waiting_end(&w);
+    if (status) return none_or_error(status, &err);
+    PyObject *file = PyUnicode_DecodeFSDefault(path);
+    pf_string_release(path);
+    PyObject *text = take_text(options), *q = queue_wrap(class, queue);
+    PyObject *out = file && text && q ? PyTuple_Pack(3, q, file, text) : NULL;
+    Py_XDECREF(file);
+    Py_XDECREF(text);
+    Py_XDECREF(q);
+    return out;
+}
+
+static PyMethodDef format_methods[] = {
+    {"_register", (PyCFunction)format_register, METH_VARARGS | METH_CLASS, NULL},
+    {"wait", (PyCFunction)format_wait, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static PyType_Slot format_slots[] = {
+    {Py_tp_dealloc, owner_dealloc},
+    {Py_tp_methods, format_methods},
+    {Py_tp_doc, "A format whose files Python threads read."},
+    {0, NULL},
+};
+static PyType_Spec format_spec = {"pyfeed._native.Format", sizeof(owner), 0,
+                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, format_slots};
+
+/* _list_files(names, format): a JSON list; names are bytes, format may be None */
+PyObject *list_files(PyObject *Py_UNUSED(module), PyObject *args) {
+    PyObject *list;
+    const char *format;
+    waiting w;
+    if (!PyArg_ParseTuple(args, "O!z", &PyTuple_Type, &list, &format) || waiting_parse(&w, NULL) < 0)
+        return NULL;
+    Py_ssize_t n = PyTuple_Size(list);
+    const char **names = PyMem_Calloc((size_t)n + 1, sizeof *names);
+    if (!names) return PyErr_NoMemory();
+    for (Py_ssize_t i = 0; i < n && !PyErr_Occurred(); i++) {
+        char *name = NULL; /* stays NULL if the name contains a NUL: an error is set */
+        PyBytes_AsStringAndSize(PyTuple_GetItem(list, i), &name, NULL);
+        names[i] = name;
+    }
+    pf_error err = PF_ERROR_INIT;
+    char *json;
+    pf_status status = PF_OK;
+    if (!PyErr_Occurred()) {
+        waiting_begin(&w);
+        status = pf_file_list(names, (uint32_t)n, format, &w.wait, &json, &err);
+        waiting_end(&w);
+    }
+    PyMem_Free(names);
+    if (PyErr_Occurred()) return NULL;
+    return status ? raise_error(status, &err) : take_text(json);
+}
+
+PyObject *formats(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) {
+    pf_error err = PF_ERROR_INIT;
+    char *json;
+    pf_status status = pf_format_list(&json, &err);
+    return status ? raise_error(status, &err) : take_text(json);
+}
+
+/* ---- Writers ---- */
+
+typedef struct {
+    owner owner;
+    int failed; /* a write failed: the file cannot be completed */
+} writer;
+
+/* Writer._create(filename, format, attributes): the last two may be None */
+static PyObject *writer_create(PyObject *class, PyObject *args) {
+    const char *filename, *format, *attributes;
+    if (!PyArg_ParseTuple(args, "yzz", &filename, &format, &attributes)) return NULL;
+    pf_error err = PF_ERROR_INIT;
+    pf_handle handle;
+    pf_status status;
+    Py_BEGIN_ALLOW_THREADS status = pf_writer_create(filename, format, attributes, &handle, &err);
+    Py_END_ALLOW_THREADS return owner_or_error(class, status, handle, &err);
+}
+
+static int writer_ready(writer *self, const char *method) {
+    if (self->owner.handle && !self->failed) return 0;
+    raise_named(
+        "StateError", -1, "%s: expected an open writer, found %s", method,
+        self->owner.handle ? "one whose last write failed: abort() is all that is left" : "a closed one");
+    return -1;
+}
+
+/* The library lets one caller at a time use the writer. */
+static PyObject *writer_write(writer *self, PyObject *arrays) {
+    incoming in;
+    if (incoming_read(&in, arrays) < 0) return NULL;
+    if (writer_ready(self, "write") < 0) {
+        incoming_drop(&in);
+        return NULL;
+    }
+    pf_error err = PF_ERROR_INIT;
+    pf_status status;
+    Py_BEGIN_ALLOW_THREADS status = pf_writer_write(self->owner.handle, in.tensors, (uint32_t)in.count, &err);
+    Py_END_ALLOW_THREADS self->failed = status != PF_OK;
+    incoming_drop(&in);
+    return none_or_error(status, &err);
+}
+
+static void writer_release(writer *self) {
+    pf_handle handle = self->owner.handle;
+    self->owner.handle = 0;
+    handle_release(handle);
+}
+
+static PyObject *writer_close(writer *self, PyObject *Py_UNUSED(unused)) {
+    if (!self->owner.handle) Py_RETURN_NONE;
+    if (writer_ready(self, "close") < 0) return NULL;
+    pf_error err = PF_ERROR_INIT;
+    pf_status status;
+    Py_BEGIN_ALLOW_THREADS status = pf_writer_close(self->owner.handle, &err);
+    Py_END_ALLOW_THREADS writer_release(self);
+    return none_or_error(status, &err);
+}
+
+static PyObject *writer_abort(writer *self, PyObject *Py_UNUSED(unused)) {
+    writer_release(self);
+    Py_RETURN_NONE;
+}
+
+static PyObject *writer_closed(writer *self, void *Py_UNUSED(unused)) {
+    return PyBool_FromLong(!self->owner.handle);
+}
+
+static PyMethodDef writer_methods[] = {
+    {"_create", (PyCFunction)writer_create, METH_VARARGS | METH_CLASS, NULL},
+    {"_write", (PyCFunction)writer_write, METH_O, NULL},
+    {"_close", (PyCFunction)writer_close, METH_NOARGS, NULL},
+    {"_abort", (PyCFunction)writer_abort, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static PyGetSetDef writer_getset[] = {
+    {"closed", (getter)writer_closed, NULL, "Whether the writer is closed or aborted.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+static PyType_Slot writer_slots[] = {
+    {Py_tp_dealloc, owner_dealloc},
+    {Py_tp_methods, writer_methods},
+    {Py_tp_getset, writer_getset},
+    {Py_tp_doc, "The part of pyfeed.formats.Writer that is written in C."},
+    {0, NULL},
+};
+static PyType_Spec writer_spec = {
+    "pyfeed._native.Writer", sizeof(writer), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION, writer_slots};
+
+int files_init(PyObject *module) {
+    return add_type(module, &failure_spec, &failure_type) || add_type(module, &workers_spec, &workers_type) ||
+                   add_type(module, &format_spec, &format_type) ||
+                   add_type(module, &writer_spec, &writer_type)
+               ? -1
+               : 0;
+}

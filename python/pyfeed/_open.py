@@ -1,0 +1,893 @@
+"""Functions that make readers of files and of random data."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import _arguments, _native, _slots, unique_name
+from ._arguments import (
+    anything,
+    each,
+    flag,
+    format_value,
+    integer,
+    items,
+    mapping,
+    optional,
+    path,
+    real,
+    refuse,
+    text,
+    validate,
+)
+from ._attributes import decode
+from ._file_names import decode_file_name, encode_file_name
+from ._reader import Reader
+from ._scope import Scope, check_scope, global_scope
+from ._slots import SLOT_CHECKS, Shape
+from .errors import DTypeError
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    import numpy.typing as npt
+
+    from ._options import CSVColumns, ReadOptions, ReadOptionsWithSlots, TarField, TFRecordFeature
+
+Path = str | os.PathLike[str]
+
+
+def check_paths(name: str, value: Any) -> list[str]:
+    """Accept one file name, or several."""
+    if isinstance(value, (str, os.PathLike)):
+        return [path(name, value)]
+    return [path(name, one) for one in items(name, value, "a str or path, or several")]
+
+
+def encode_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a format's options as the library takes them. A mapping of features becomes a list, which has an order."""
+    given = {key: value for key, value in options.items() if value is not None}
+    if isinstance(given.get("features"), Mapping):
+        given["features"] = check_features("features", given["features"])
+    return given
+
+
+def with_dtype_name(name: str, about: Mapping[str, Any]) -> dict[str, Any]:
+    """Accept the description of a slot or column, and replace its dtype by its name, which may be "bytes"."""
+    dtype = mapping(name, about).get("dtype")
+    if dtype is None:
+        return dict(about)
+    return {**about, "dtype": "bytes" if dtype in (bytes, str, "bytes") else _slots.dtype(f"{name}: dtype", dtype)}
+
+
+def check_features(name: str, value: Any) -> list[dict[str, Any]]:
+    """Accept the features of an Example: a mapping from names to dtypes or to descriptions."""
+    return [
+        {"name": feature, **check_feature(f"{name}: feature {format_value(feature)}", about)}
+        for feature, about in mapping(name, value).items()
+    ]
+
+
+def check_feature(name: str, about: Any) -> dict[str, Any]:
+    """Accept the dtype or the description of a feature, and return the description."""
+    described = isinstance(about, Mapping)
+    try:
+        return with_dtype_name(name, about if described else {"dtype": about})
+    except DTypeError:
+        if described and about.get("raw"):
+            raise  # the numbers in raw bytes may have any dtype
+        if not described and not isinstance(about, (str, type, np.dtype)):
+            refuse(name, "a dtype, or a dict with dtype and shape", about)
+        dtype = about["dtype"] if described else about
+        refuse(f"{name}: dtype", '"bytes", bool, an integer dtype, float32 or float64', dtype, DTypeError)
+
+
+def check_tar_field(name: str, value: Any) -> str | dict[str, Any]:
+    """Accept a slot of a tar file: an extension, or a mapping with more properties."""
+    if isinstance(value, str):
+        return text(name, value)
+    if not isinstance(value, Mapping):
+        refuse(name, "a str or a mapping", value)
+    about = with_dtype_name(name, value)
+    default = about.get("default")
+    if isinstance(default, (bytes, bytearray)):
+        refuse(f"{name}: default", "a number or a str", default)
+    if isinstance(default, (float, np.floating)) and not math.isfinite(default):
+        about["default"] = str(float(default))  # JSON has no such numbers
+    return about
+
+
+def check_column_dtypes(name: str, value: Any) -> dict[str, str]:
+    """Accept a mapping from the names or numbers of columns to dtypes."""
+    if not isinstance(value, Mapping):
+        refuse(name, "a mapping from names or numbers of columns to dtypes", value)
+    out = {}
+    for column, dtype in value.items():
+        key = text(name, column) if isinstance(column, str) else str(_arguments.number(name, column, -(2**63)))
+        out[key] = with_dtype_name(f"{name}: {key}", {"dtype": dtype})["dtype"]
+    return out
+
+
+def check_missing_value(name: str, value: Any) -> str:
+    """Accept the value of an empty field: a number, NaN, or text."""
+    if isinstance(value, str):
+        return text(name, value)
+    if isinstance(value, (float, np.floating)) and math.isnan(value):
+        return "nan"
+    real(name, value)
+    return str(value)
+
+
+# The keyword arguments of `open_files` for any format. The function of each format passes them on.
+READ_CHECKS = {
+    "num_threads": integer(0),
+    "ordered": flag,
+    "interleave": integer(1, "file"),
+    "shuffle_files": optional(integer(0)),
+    "on_corrupt": text,
+    "compression": text,
+    "io": text,
+    "verify_first": flag,
+}
+# Their defaults. The signatures of `open_files` and `layers.open_files` repeat them.
+READ_DEFAULTS: dict[str, Any] = {
+    "num_threads": 2,
+    "ordered": True,
+    "interleave": 8,
+    "shuffle_files": None,
+    "on_corrupt": "raise",
+    "compression": "auto",
+    "io": "auto",
+    "verify_first": False,
+}
+READER_CHECKS = {**READ_CHECKS, "name": optional(text), "scope": optional(check_scope)}
+
+
+@validate(filenames=check_paths, format=optional(text), **SLOT_CHECKS, **READER_CHECKS, options=anything)
+def open_files(
+    filenames: Path | Iterable[Path],
+    *,
+    format: str | None = None,
+    shapes: Sequence[Shape] | None = None,
+    dtypes: Sequence[npt.DTypeLike | None] | None = None,
+    lod_levels: Sequence[int] | None = None,
+    names: Sequence[str] | None = None,
+    num_threads: int = 2,
+    ordered: bool = True,
+    interleave: int = 8,
+    shuffle_files: int | None = None,
+    on_corrupt: str = "raise",
+    verify_first: bool = False,
+    compression: str = "auto",
+    io: str = "auto",
+    name: str | None = None,
+    scope: Scope | None = None,
+    **options: Any,
+) -> Reader:
+    """Make a reader of files of any format, which threads of the library read.
+
+    A record of a file, such as a row of an array, a line of a table or a message, is delivered as one tuple.
+    `docs/formats.md` describes the formats, their options, and how damage is found.
+
+    Parameters
+    ----------
+    filenames : str, path or iterable of them
+        Paths, directories or patterns. A directory stands for the files directly in it. Patterns have ``*``,
+        ``?``, ``[a-z]``, ``**`` (directories at any depth), ``{a,b}`` and ``{000..146}``. A path that exists is
+        always that file, whatever characters it contains. The suffix determines the format; a second suffix for
+        the compression may follow. The name of a format and a colon before the path take precedence:
+        ``"recordio:part-0001"``.
+    format : str, optional
+        The format of all files, whatever their names. `pyfeed.formats.list_formats` lists the formats.
+    shapes, dtypes, lod_levels, names : sequence, optional
+        The slots of a record, as for `py_array_reader`: an entry for each slot. By default, the first file or its
+        first record determines them; some formats, such as raw, require `shapes`.
+    num_threads : int
+        How many threads of the library read files, at most 1024. 0: no thread is started, and the thread that
+        calls the reader reads. This is possible for a single file only.
+    ordered : bool
+        True: the order of the tuples depends on the files and on `interleave` only. The reader takes one record
+        of each of `interleave` files in turn. False: tuples are delivered in the order in which threads read
+        them.
+    interleave : int
+        How many files are read in turn if `ordered` is true, at most 4096. 1: one file after the other.
+    shuffle_files : int, optional
+        A seed. The files are read in another order in each pass; the order depends only on the seed and the
+        number of the pass. By default, they are read as they are listed.
+    on_corrupt : {"raise", "skip"}
+        What happens if a file is damaged. "raise": a `CorruptRecordError`, after the records before the place
+        where the damage is found. "skip": the reader continues after the damage, and `Reader.stats` lists what
+        was skipped.
+    verify_first : bool
+        Whether each file is read twice in each pass. The first time, the whole file is verified, including the
+        checksums of its compression, before its first record is delivered. Only regular files can be verified;
+        named pipes are refused.
+    compression : {"auto", "none", "gzip", "zlib", "zstd", "snappy", "snappy-skippable"}
+        The compression of whole files. "auto": the first bytes of a file tell. If the suffix names a compression
+        and the file is not compressed, the file is damaged. "snappy-skippable" skips snappy chunks of types that
+        no writer emits; otherwise such chunks are damage.
+    io : {"auto", "map", "read"}
+        "map": files are mapped into memory, and tuples are views of the page cache. "read": files are read in
+        large blocks. "auto": all files are mapped except small ones (96 KiB at most), compressed ones, and those
+        on a network file system.
+    name : str, optional
+        The name of the reader's variable in the scope. By default, a unique name.
+    scope : Scope, optional
+        The scope of the variable, by default the global one. The variable is erased with the reader.
+    **options
+        The options of the format: see the function of the format, such as `open_csv`. If the files have several
+        formats, a mapping of options for each format: ``csv={"missing": 0}``.
+
+    Returns
+    -------
+    Reader
+
+    Raises
+    ------
+    FileError
+        A file cannot be opened or read; `MissingFileError`, which is also a `FileNotFoundError`, if a path does
+        not exist.
+    CorruptRecordError
+        The first file does not conform to its format. The other files are opened later: reads raise their errors.
+    InvalidArgument
+        A pattern that no file matches, a name without a format, or an option that the format does not have.
+
+    Notes
+    -----
+    Unless `shapes` are given, the call opens the first file. It may block until a named pipe has a writer. Ctrl-C
+    ends the wait. The threads start with the first read.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from pyfeed import open_files
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> for i in range(2):
+    ...     np.save(f"{folder.name}/{i}.npy", np.arange(3.0) + 10 * i)
+    >>> reader = open_files(f"{folder.name}/*.npy").batch(4)
+    >>> [x.tolist() for x, in reader]
+    [[0.0, 10.0, 1.0, 11.0], [2.0, 12.0]]
+    >>> folder.cleanup()
+    """
+    return _open_format(
+        filenames,
+        format,
+        options,
+        shapes,
+        dtypes,
+        lod_levels,
+        names,
+        num_threads=num_threads,
+        ordered=ordered,
+        interleave=interleave,
+        shuffle_files=shuffle_files,
+        on_corrupt=on_corrupt,
+        verify_first=verify_first,
+        compression=compression,
+        io=io,
+        name=name,
+        scope=scope,
+    )
+
+
+def _open_format(
+    filenames: Any,
+    format: str | None,
+    options: Mapping[str, Any],
+    *described: Any,
+    name: str | None = None,
+    scope: Scope | None = None,
+    **reading: Any,
+) -> Reader:
+    operator, attributes = open_operator(filenames, format, options, *described, **reading)
+    return _create_reader(operator, "open_files", name, scope, attributes)
+
+
+def open_operator(
+    filenames: Sequence[str],
+    format: str | None,
+    options: Mapping[str, Any],
+    shapes: Sequence[Shape] | None = None,
+    dtypes: Sequence[npt.DTypeLike | None] | None = None,
+    lod_levels: Sequence[int] | None = None,
+    names: Sequence[str] | None = None,
+    **given: Any,
+) -> tuple[str, dict[str, Any]]:
+    """Return the operator that opens files, and its attributes. The arguments were checked already."""
+    reading = {**READ_DEFAULTS, **given}
+    attributes: dict[str, Any] = {
+        "filenames": [encode_file_name(name) for name in filenames],
+        "format": format or "",
+        "on_corrupt": reading["on_corrupt"],
+        "verify_first": reading["verify_first"],
+        "storage": {"compression": reading["compression"], "io": reading["io"]},
+        "options": encode_options(options),
+    }
+    wanted = _slots.to_attributes(shapes, dtypes, lod_levels, names)
+    if wanted is not None:
+        attributes["slots"] = wanted
+    if reading["num_threads"] == 0:
+        return "create_file_reader", attributes
+    attributes |= {name: reading[name] for name in ("num_threads", "ordered", "interleave")}
+    if reading["shuffle_files"] is not None:
+        attributes["shuffle_files"] = reading["shuffle_files"]
+    return "open_files", attributes
+
+
+def _create_reader(
+    operator: str, key: str, name: str | None, scope: Scope | None, attributes: Mapping[str, Any]
+) -> Reader:
+    scope = global_scope() if scope is None else scope
+    out = unique_name._generate_process_wide(key) if name is None else name
+    scope._create(operator, out, **attributes)
+    return Reader._wrap_owned(scope, out, None)
+
+
+@validate(filenames=anything, format=optional(text))
+def list_files(filenames: Path | Iterable[Path], format: str | None = None) -> list[str]:
+    """List the files that paths, directories and patterns stand for, in the order in which `open_files` reads them.
+
+    Parameters
+    ----------
+    filenames, format
+        As for `open_files`.
+
+    Returns
+    -------
+    list of str
+        The name of the format, a colon and the path of each file, which `open_files` accepts. A part of the list
+        is the share of one of several processes: ``list_files("data/*.npy")[rank::world]``.
+
+    Raises
+    ------
+    MissingFileError
+        A path does not exist.
+    FileError
+        A directory cannot be read.
+    InvalidArgument
+        A pattern that no file matches, or a name without a format.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pyfeed import list_files
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for i in range(3):
+    ...         open(f"{folder}/{i}.npy", "wb").close()
+    ...     files = list_files(folder)
+    >>> [file[:4] + file[-5:] for file in files]
+    ['npy:0.npy', 'npy:1.npy', 'npy:2.npy']
+    """
+    names = tuple(os.fsencode(name) for name in check_paths("filenames", filenames))
+    return [decode_file_name(text) for text in decode(_native._list_files(names, format))]
+
+
+@validate(filenames=check_paths, records=text, **SLOT_CHECKS, **READER_CHECKS)
+def open_recordio(
+    filenames: Path | Iterable[Path], *, records: str = "auto", **reading: Unpack[ReadOptionsWithSlots]
+) -> Reader:
+    """Make a reader of RecordIO files of PaddlePaddle Fluid, in the layout of its C++ code or of the Go library.
+
+    Parameters
+    ----------
+    filenames : str, path or iterable of them
+        As for `open_files`, with any suffix.
+    records : {"auto", "tensors", "bytes"}
+        What a record contains. "tensors": the tensors of an instance, a slot for each. "bytes": bytes, in one
+        slot of uint8; `LoDTensor.bytes_list` returns them. "auto": tensors if one of the first records holds
+        tensors, otherwise bytes.
+    **reading
+        The other keyword arguments of `open_files`.
+
+    Returns
+    -------
+    Reader
+
+    Raises
+    ------
+    FileError, CorruptRecordError, InvalidArgument
+        As for `open_files`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pyfeed import open_recordio, open_writer
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with open_writer(f"{folder}/a.recordio", layout="go") as writer:
+    ...         for record in b"one", b"two":
+    ...             writer.write((record,))
+    ...     [x.bytes_list() for x, in open_recordio(f"{folder}/a.recordio")]
+    [[b'one'], [b'two']]
+    """
+    return _open_format(filenames, "recordio", {"records": records}, **reading)
+
+
+@validate(filenames=check_paths, instances=text, **SLOT_CHECKS, **READER_CHECKS)
+def open_npy(
+    filenames: Path | Iterable[Path], *, instances: str = "rows", **reading: Unpack[ReadOptionsWithSlots]
+) -> Reader:
+    """Make a reader of npy files, which hold one array, as `numpy.save` writes them. The tuples have one slot.
+
+    Parameters
+    ----------
+    filenames : str, path or iterable of them
+        As for `open_files`, with any suffix.
+    instances : {"rows", "file"}
+        "rows": each row along the first dimension is a tuple. "file": the whole array is one tuple.
+    **reading
+        The other keyword arguments of `open_files`.
+
+    Returns
+    -------
+    Reader
+
+    Raises
+    ------
+    FileError, CorruptRecordError, InvalidArgument
+        As for `open_files`.
+    DTypeError
+        The array has a dtype that is not supported, such as objects or strings.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from pyfeed import open_npy
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(f"{folder}/x.npy", np.arange(6).reshape(3, 2))
+    ...     [x.tolist() for x, in open_npy(f"{folder}/x.npy")]
+    [[0, 1], [2, 3], [4, 5]]
+    """
+    return _open_format(filenames, "npy", {"instances": instances}, **reading)
+
+
+@validate(
+    filenames=check_paths,
+    shapes=_slots.shapes,
+    dtypes=_slots.dtypes,
+    names=optional(_arguments.names),
+    byte_order=text,
+    header_bytes=integer(0),
+    **READER_CHECKS,
+)
+def open_raw(
+    filenames: Path | Iterable[Path],
+    shapes: Sequence[Shape],
+    dtypes: Sequence[npt.DTypeLike | None],
+    *,
+    names: Sequence[str] | None = None,
+    byte_order: str = "little",
+    header_bytes: int = 0,
+    **reading: Unpack[ReadOptions],
+) -> Reader:
+    """Make a reader of raw binary files: records of a fixed size, in which arrays follow each other without gaps.
+
+    Parameters
+    ----------
+    filenames : str, path or iterable of them
+        As for `open_files`, with any suffix.
+    shapes, dtypes : sequence
+        The shape and the dtype of each array of a record, which is a slot. The shapes have no -1.
+    names : sequence of str, optional
+        The names of the slots. By default, they have none.
+    byte_order : {"little", "big"}
+        The byte order of the numbers in the files.
+    header_bytes : int
+        How many bytes at the beginning of each file are skipped.
+    **reading
+        The other keyword arguments of `open_files`.
+
+    Returns
+    -------
+    Reader
+
+    Raises
+    ------
+    FileError, CorruptRecordError, InvalidArgument
+        As for `open_files`. An incomplete record at the end of a file is damage; reads deliver all records before
+        it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from pyfeed import open_raw
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.arange(6, dtype="float32").tofile(f"{folder}/x.bin")
+    ...     [(x.item(), y.tolist()) for x, y in open_raw(f"{folder}/x.bin", [(), (2,)], ["float32"] * 2)]
+    [(0.0, [1.0, 2.0]), (3.0, [4.0, 5.0])]
+    """
+    options = {"byte_order": byte_order, "header_bytes": header_bytes}
+    return _open_format(filenames, "raw", options, shapes, dtypes, names=names, **reading)
+
+
+@validate(filenames=check_paths, arrays=optional(_arguments.names), instances=text, **SLOT_CHECKS, **READER_CHECKS)
+def open_npz(
+    filenames: Path | Iterable[Path],
+    *,
+    arrays: Sequence[str] | None = None,
+    instances: str = "rows",
+    **reading: Unpack[ReadOptionsWithSlots],
+) -> Reader:
+    """Make a reader of npz files, which hold several arrays, as `numpy.savez` writes them. Each array is a slot.
+
+    Parameters
+    ----------
+    filenames : str, path or iterable of them
+        As for `open_files`, with any suffix.
+    arrays : sequence of str, optional
+        The names of the arrays that are read, in this order. By default all arrays, in the order of the file.
+    instances : {"rows", "file"}
+        "rows": a row of each array along its first dimension is a tuple, and all arrays must have the same number
+        of rows. "file": the whole arrays are one tuple.
+    **reading
+        The other keyword arguments of `open_files`.
+
+    Returns
+    -------
+    Reader
+
+    Raises
+    ------
+    FileError, CorruptRecordError, InvalidArgument
+        As for `open_files`.
+    DTypeError
+        An array has a dtype that is not supported, such as objects or strings.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from pyfeed import open_npz
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(f"{folder}/a.npz", x=np.arange(4).reshape(2, 2), y=np.array([7, 8]))
+    ...     [(y.item(), x.tolist()) for y, x in open_npz(f"{folder}/a.npz", arrays=["y", "x"])]
+    [(7, [0, 1]), (8, [2, 3])]
+    """
+    return _open_format(filenames, "npz", {"arrays": arrays, "instances": instances}, **reading)
+
+
+@validate(filenames=check_paths, features=optional(check_features), **SLOT_CHECKS, **READER_CHECKS)
+def open_tfrecord(
+    filenames: Path | Iterable[Path],
+    *,
+    features: Mapping[str, npt.DTypeLike | TFRecordFeature] | None = None,
+    **reading: Unpack[ReadOptionsWithSlots],
+) -> Reader:
+    """Make a reader of TFRecord files: records of bytes, or ``tf.train.Example`` messages. Every CRC is checked.
+
+    Parameters
+    ----------
+    filenames : str, path or iterable of them
+        As for `open_files`, with any suffix.
+    features : mapping, optional
+        The features of an Example that become the slots, in this order. The keys are the names of the features. A
+        value is the dtype of a feature with a single value, or a dict (`TFRecordFeature`) with these properties:
+
+        - ``dtype``: ``"bytes"``; float32 or float64 for a list of floats; bool or an integer dtype for a list of
+          int64.
+        - ``kind``: ``"fixed"``, the default, is as many values as ``shape`` has. ``"variable"`` is a sequence of
+          any number of values. ``"ragged"`` is values that other features divide into rows.
+        - ``shape``: the shape of the values, ``()`` by default. For a variable or ragged feature, the shape of
+          one row.
+        - ``default``: the value of a fixed feature that an Example lacks.
+        - ``row_lengths`` or ``row_splits``: the names of the features that divide a ragged feature, outermost
+          first.
+        - ``raw``: true if the feature is one value of bytes, which is the memory of an array of that dtype and
+          shape.
+
+        By default, there is one slot of uint8, the record as bytes; `LoDTensor.bytes_list` returns them.
+    **reading
+        The other keyword arguments of `open_files`.
+
+    Returns
+    -------
+    Reader
+
+    Raises
+    ------
+    FileError, CorruptRecordError, InvalidArgument
+        As for `open_files`.
+
+    Notes
+    -----
+    A fixed feature that an Example lacks, and for which there is no default, is a `ShapeError` of the read. A
+    feature of another type is a `DTypeError`. Neither is skipped by ``on_corrupt="skip"``, because the record is
+    intact.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pyfeed import open_tfrecord, open_writer
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with open_writer(f"{folder}/a.tfrecord") as writer:
+    ...         writer.write((b"one",))
+    ...     [x.bytes_list() for x, in open_tfrecord(f"{folder}/a.tfrecord")]
+    [[b'one']]
+    """
+    return _open_format(filenames, "tfrecord", {"features": features}, **reading)
+
+
+@validate(
+    filenames=check_paths,
+    fields=optional(each(check_tar_field, "a sequence of str or dict, one for each slot")),
+    end=text,
+    **SLOT_CHECKS,
+    **READER_CHECKS,
+)
+def open_tar(
+    filenames: Path | Iterable[Path],
+    *,
+    fields: Sequence[str | TarField] | None = None,
+    end: str = "blocks",
+    **reading: Unpack[ReadOptionsWithSlots],
+) -> Reader:
+    """Make a reader of tar files in the layout of WebDataset: consecutive members with the same stem are a record.
+
+    The stem is the path of a member up to the first dot of its last component. The part after this dot is the
+    extension.
+
+    Parameters
+    ----------
+    filenames : str, path or iterable of them
+        As for `open_files`, with any suffix.
+    fields : sequence, optional
+        The slots, in order. Each is the extension of its members, or several extensions to choose from, such as
+        ``"jpg;png"``. ``"__key__"`` is the stem. A field may also be a dict (`TarField`) with that ``name`` and
+        these properties:
+
+        - ``kind``: ``"bytes"``, ``"text"``, ``"npy"``, ``"int"``, ``"float"`` or ``"json"``. The default depends
+          on the extension, as in WebDataset.
+        - ``path``: for JSON, the names and indexes that lead to a number.
+        - ``dtype``: the dtype of a number.
+        - ``optional``: true if a record may lack the member. It then gets the ``default``, or an empty sequence.
+        - ``default``: the value for a record without the member, a number or text. It makes the field optional.
+
+        By default, the members of the first record are the slots.
+    end : {"blocks", "file"}
+        "blocks": an archive must end with blocks of zeros; without them it is damaged. "file": the archive ends
+        with the file.
+    **reading
+        The other keyword arguments of `open_files`.
+
+    Returns
+    -------
+    Reader
+
+    Raises
+    ------
+    FileError, CorruptRecordError, InvalidArgument
+        As for `open_files`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from pyfeed import open_tar, open_writer
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with open_writer(f"{folder}/a.tar", names=["txt", "cls"]) as writer:
+    ...         writer.write(("a cat", np.int64(3)))
+    ...     reader = open_tar(f"{folder}/a.tar", fields=["cls", "txt"])
+    ...     [(label.item(), text.bytes_list()) for label, text in reader]
+    [(3, [b'a cat'])]
+    """
+    return _open_format(filenames, "tar", {"fields": fields, "end": end}, **reading)
+
+
+@validate(
+    filenames=check_paths,
+    delimiter=text,
+    quote=optional(text),
+    comment=optional(text),
+    header=optional(flag),
+    columns=optional(each(with_dtype_name, "a sequence of dict, one for each slot")),
+    column_dtypes=optional(check_column_dtypes),
+    missing=optional(check_missing_value),
+    **SLOT_CHECKS,
+    **READER_CHECKS,
+)
+def open_csv(
+    filenames: Path | Iterable[Path],
+    *,
+    delimiter: str = ",",
+    quote: str | None = '"',
+    comment: str | None = None,
+    header: bool | None = None,
+    columns: Sequence[CSVColumns] | None = None,
+    column_dtypes: Mapping[str | int, npt.DTypeLike] | None = None,
+    missing: float | str | None = None,
+    **reading: Unpack[ReadOptionsWithSlots],
+) -> Reader:
+    """Make a reader of CSV files (RFC 4180), or of TSV files: each line is a record.
+
+    Parameters
+    ----------
+    filenames : str, path or iterable of them
+        As for `open_files`, with any suffix.
+    delimiter : str
+        The character between fields; a tab for TSV files.
+    quote : str or None
+        The character around fields that contain delimiters. None: there are no quotes.
+    comment : str or None
+        Lines that begin with this character are skipped. None: no lines are skipped.
+    header : bool, optional
+        Whether the first line has the names of the columns. By default it must have them, and a first line that
+        is all numbers is refused, because it is more likely a record.
+    columns : sequence of dict, optional
+        The slots, each a dict (`CSVColumns`) with these properties:
+
+        - ``columns``: the columns that the slot takes. A name, a number from 0 (-1 is the last column), a range
+          such as ``"x0:x9"``, or a list of them.
+        - ``dtype``: the dtype of the slot, ``"bytes"`` for text. It is inferred by default.
+        - ``dims``: the shape of the slot. By default ``()`` for a single column, and one dimension for a list or
+          range.
+        - ``name``: the name of the slot.
+
+        By default, each column is a slot. With ``shapes``, the slots take the columns that have their ``names``,
+        or the columns in order.
+    column_dtypes : mapping, optional
+        The dtypes of columns, by name or number. The dtypes of all other columns are inferred from the first MiB
+        of the first file: int64, uint64, float64, bool or text.
+    missing : float or str, optional
+        The value of an empty field in a column of numbers, such as 0 or ``"nan"``. By default, such a field is
+        damage.
+    **reading
+        The other keyword arguments of `open_files`.
+
+    Returns
+    -------
+    Reader
+
+    Raises
+    ------
+    FileError, CorruptRecordError, InvalidArgument
+        As for `open_files`. Text in a column of numbers is damage.
+    DTypeError
+        No integer dtype can hold all integers of a column. After the first MiB, reads raise this error for a
+        number that needs another dtype than the inferred one.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pyfeed import open_csv
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with open(f"{folder}/a.csv", "w") as file:
+    ...         _ = file.write("width,height,kind\\n1.5,2,cat\\n3,4,dog\\n")
+    ...     columns = [{"columns": "width:height", "dtype": "float32"}, {"columns": "kind"}]
+    ...     [(x.tolist(), kind.bytes_list()) for x, kind in open_csv(f"{folder}/a.csv", columns=columns)]
+    [([1.5, 2.0], [b'cat']), ([3.0, 4.0], [b'dog'])]
+    """
+    options = {
+        "delimiter": delimiter,
+        "quote": quote or "",
+        "comment": comment or "",
+        "header": header,
+        "columns": columns,
+        "dtypes": column_dtypes,
+        "missing": missing,
+    }
+    return _open_format(filenames, "csv", options, **reading)
+
+
+@validate(filenames=check_paths, **SLOT_CHECKS, **READER_CHECKS)
+def open_idx(filenames: Path | Iterable[Path], **reading: Unpack[ReadOptionsWithSlots]) -> Reader:
+    """Make a reader of IDX files, the format of the MNIST database. The tuples have one slot.
+
+    A file is one array, and each row along its first dimension is a tuple. Images and labels are in separate
+    files: join their readers with `Reader.zip`.
+
+    Parameters
+    ----------
+    filenames : str, path or iterable of them
+        As for `open_files`, with any suffix.
+    **reading
+        The other keyword arguments of `open_files`.
+
+    Returns
+    -------
+    Reader
+
+    Raises
+    ------
+    FileError, CorruptRecordError, InvalidArgument
+        As for `open_files`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from pyfeed import open_idx, open_writer
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with open_writer(f"{folder}/labels.idx") as writer:
+    ...         for digit in 7, 2, 1:
+    ...             writer.write((np.uint8(digit),))
+    ...     [x.item() for x, in open_idx(f"{folder}/labels.idx")]
+    [7, 2, 1]
+    """
+    return _open_format(filenames, "idx", {}, **reading)
+
+
+# The arguments of random_data and layers.random_data.
+RANDOM_DATA_CHECKS = {
+    "shapes": _slots.shapes,
+    "dtypes": optional(_slots.dtypes),
+    "low": real,
+    "high": real,
+    "seed": integer(0),
+    "count": optional(integer(0)),
+    "names": optional(_arguments.names),
+}
+
+
+@validate(**RANDOM_DATA_CHECKS, name=optional(text), scope=optional(check_scope))
+def random_data(
+    shapes: Sequence[Shape],
+    dtypes: Sequence[npt.DTypeLike] | None = None,
+    low: float = 0,
+    high: float = 1,
+    *,
+    seed: int = 0,
+    count: int | None = None,
+    names: Sequence[str] | None = None,
+    name: str | None = None,
+    scope: Scope | None = None,
+) -> Reader:
+    """Make a reader of uniformly distributed random numbers, for tests and measurements.
+
+    Tuple number ``i`` is the same in every pass and on every machine.
+
+    Parameters
+    ----------
+    shapes : sequence of shapes
+        The shape of each slot, without -1.
+    dtypes : sequence, optional
+        The dtype of each slot, by default float32.
+    low, high : float
+        The range of the numbers: at least `low` and below `high`. Integers may also be equal to `high`.
+    seed : int
+        From 0 to ``2**63 - 1``. The same seed gives the same numbers.
+    count : int, optional
+        The number of tuples in a pass. By default, a pass has no end.
+    names : sequence of str, optional
+        The names of the slots. By default, they have none.
+    name, scope
+        As for `open_files`.
+
+    Returns
+    -------
+    Reader
+
+    Raises
+    ------
+    InvalidArgument
+        `low` or `high` is not finite, `low` is greater than `high`, or a dtype cannot hold the range.
+    ShapeError
+        A shape has a dimension of -1.
+
+    Examples
+    --------
+    >>> from pyfeed import random_data
+    >>> image, label = random_data([(28, 28), ()], ["float32", "int64"], high=9).read()
+    >>> image.shape, label.shape, bool(0 <= image.min() <= image.max() < 9), int(label) in range(10)
+    ((28, 28), (), True, True)
+    """
+    every = ["float32"] * len(shapes) if dtypes is None else dtypes
+    return _create_reader(
+        "create_random_data_generator",
+        "random_data",
+        name,
+        scope,
+        {
+            "slots": _slots.to_attributes(shapes, every, None, names),
+            "low": low,
+            "high": high,
+            "seed": seed,
+            "count": -1 if count is None else count,
+        },
+    )

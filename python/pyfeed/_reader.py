@@ -1,0 +1,901 @@
+"""Readers, which deliver training data, and functions that make readers of Python data."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from . import _arguments, _exit, _native, _slots, unique_name
+from ._arguments import flag, instance, integer, optional, text, validate
+from ._attributes import decode, encode
+from ._map import MapTask
+from ._place import CPUPlace, Place, check_place, check_places, place_attribute
+from ._queue import QUEUE_CHECKS, PyArrayFeedQueue, PyArrayFeedQueueHolder
+from ._scope import Scope, check_scope, global_scope
+from ._slots import SLOT_CHECKS, Shape, Slot
+from .errors import ForkError, InvalidArgument, NotFoundError, StateError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+# The smallest default capacity of map. It is also the default of the operator: mapCapacity in readers/ops/map.go.
+_MIN_MAP_CAPACITY = 16
+
+
+class Reader(_native.Reader):
+    """Delivers tuples of arrays, one pass (epoch) after the other.
+
+    A reader is made by `open_files`, `py_array_reader`, `from_generator` or `random_data`. Methods such as
+    `shuffle`, `batch` and `double_buffer` make a reader on top of this one, so that calls form a chain:
+    ``open_files(f).shuffle(1000).batch(32).double_buffer()``. Read only from the topmost reader of a chain: a
+    tuple that is taken from a reader below is missing above.
+
+    Each ``for`` loop over a reader goes through one pass. The first loop since the reader was made or reset
+    continues where the reader is, and so does a loop after an error of the reader. Any other loop begins the next
+    pass, also after a ``break``. ``next(reader)`` and `read` never begin a pass.
+
+    ``len(reader)`` is the number of tuples in a pass. It raises `TypeError` if the number cannot be known without
+    reading. A ``with`` block over a reader closes it at the end of the block.
+
+    Notes
+    -----
+    Any number of threads may read from a reader at the same time; each tuple goes to one of them. Their loops
+    must be over `current_pass`: while a ``for`` loop over the reader itself is in progress, a second one raises
+    `StateError`. Reading does not hold the GIL while it waits, or while it copies more than a few kilobytes.
+    Threads of the library that read ahead end with the reader. `docs/readers.md` has the rules for loops, passes
+    and resets in detail.
+
+    Examples
+    --------
+    >>> from pyfeed import random_data
+    >>> with random_data([(3,)], count=10).batch(4) as reader:
+    ...     for epoch in range(2):
+    ...         print([len(x) for x, in reader])
+    [4, 4, 2]
+    [4, 4, 2]
+
+    Attributes
+    ----------
+    name : str
+        The name of the reader's variable, by which programs and C++ find the reader.
+    scope : Scope
+        The scope of the variable.
+    """
+
+    # __iter__ is in native/loop.c. BeginLoop in readers/loop.go decides whether it begins a pass.
+
+    name: str
+    scope: Scope
+    _upstream: object  # what the reader reads from, which must live as long as the reader: readers, a queue, a MapTask
+    _finalizer: weakref.finalize[[Scope, str], Reader] | None  # erases the variable when the reader is gone
+    _threads: int = 0  # Python threads that work for the reader
+    _last_stats: str  # the statistics of a closed reader, as JSON
+
+    @classmethod
+    @validate(scope=check_scope, name=text)
+    def in_variable(cls, scope: Scope, name: str) -> Reader:
+        """Return the reader in a variable of a scope, such as one that a program or C++ made.
+
+        Parameters
+        ----------
+        scope : Scope
+            The scope, or a scope whose parent has the variable.
+        name : str
+            The name of the variable.
+
+        Returns
+        -------
+        Reader
+            A new object for the reader. The variable is not erased with it.
+
+        Raises
+        ------
+        NotFoundError
+            Neither the scope nor a parent has such a variable.
+        StateError
+            The variable contains no reader.
+
+        Examples
+        --------
+        >>> from pyfeed import Reader, random_data
+        >>> reader = random_data([(2,)], count=6, name="numbers_of_the_example")
+        >>> Reader.in_variable(reader.scope, "numbers_of_the_example").name
+        'numbers_of_the_example'
+        """
+        return cls._wrap(scope, name, _exit.UNKNOWN, direct=False)
+
+    @classmethod
+    def _wrap(cls, scope: Scope, name: str, upstream: object, *, direct: bool) -> Reader:
+        reader = scope._use(name, lambda var: cls._of(var, direct))
+        reader.name, reader.scope, reader._upstream = name, scope, upstream
+        reader._finalizer = None
+        _exit.readers.add(reader)
+        return reader
+
+    @classmethod
+    def _wrap_owned(cls, scope: Scope, name: str, upstream: object, *, direct: bool = False) -> Reader:
+        """Return an object for the reader in a variable. The variable is erased when the object is gone."""
+        reader = cls._wrap(scope, name, upstream, direct=direct)
+        reader._finalizer = weakref.finalize(reader, _erase, scope, name)
+        reader._finalizer.atexit = False
+        return reader
+
+    def _derive(self, kind: str, *others: Reader, _direct: bool = False, **attributes: object) -> Reader:
+        """Make a reader on top of this one, by the operator ``create_<kind>_reader``."""
+        self._check_open(*others)
+        name = unique_name._generate_process_wide(f"{kind}_reader")
+        self.scope._create(f"create_{kind}_reader", name, self.name, *(o.name for o in others), **attributes)
+        return Reader._wrap_owned(self.scope, name, (self, *others) if others else self, direct=_direct)
+
+    def _readers_below(self) -> list[Reader]:
+        """Return the readers that this one reads from, as far as Python knows them."""
+        below = self._upstream._upstream if isinstance(self._upstream, MapTask) else self._upstream
+        return [each for each in (below if isinstance(below, tuple) else (below,)) if isinstance(each, Reader)]
+
+    def _check_open(self, *others: Reader) -> None:
+        for reader in (self, *others):
+            if reader.closed:
+                raise StateError(f"the reader {reader.name!r} is closed")
+
+    @validate(batch_size=integer(1, "tuple"), drop_last=flag, ragged=flag)
+    def batch(self, batch_size: int, drop_last: bool = False, *, ragged: bool = False) -> Reader:
+        """Make a reader of batches of `batch_size` tuples.
+
+        A slot whose first dimension is -1 is concatenated along this dimension, and its ragged offsets (LoD, level of
+        detail) are merged. Any other slot is stacked under a new first dimension.
+
+        Parameters
+        ----------
+        batch_size : int
+            The number of tuples in a batch, at least 1.
+        drop_last : bool
+            Whether the last batch of a pass is dropped if it has fewer tuples.
+        ragged : bool
+            Whether the slots of a tuple may add different numbers of rows to a batch. By default, a read raises a
+            `ShapeError` for such a tuple, because its rows could not be matched with each other. A stacked slot adds
+            one row. A concatenated slot adds its first dimension or, if it has LoD, its outermost sequences.
+
+        Returns
+        -------
+        Reader
+
+        Raises
+        ------
+        StateError
+            This reader is closed.
+
+        Notes
+        -----
+        The batch is copied in the thread that reads it, without the GIL; up to 3 threads of the library help with a
+        batch of 512 KiB or more. `double_buffer` moves this work to a thread of the library. A read raises a
+        `ShapeError` if tuples differ in a dimension other than the first of a concatenated slot.
+
+        Examples
+        --------
+        >>> from pyfeed import random_data
+        >>> reader = random_data([(2,)], count=6)
+        >>> [x.shape for x, in reader.batch(4)]
+        [(4, 2), (2, 2)]
+        """
+        self._check_open()
+        name = unique_name._generate_process_wide("batch_reader")
+        self.scope.create_batch_reader(name, self.name, batch_size, drop_last, ragged=ragged)
+        return Reader._wrap_owned(self.scope, name, self)
+
+    @validate(buffer_size=integer(1, "tuple"), seed=integer(0))
+    def shuffle(self, buffer_size: int, seed: int = 0) -> Reader:
+        """Make a reader of the same tuples in a random order.
+
+        The reader works in blocks: it reads `buffer_size` tuples and permutes them. A thread of the library reads the
+        next block while this one is delivered. The order depends on the seed, the number of the pass and the number
+        of the block only. So it is the same on every machine, and differs from pass to pass.
+
+        Parameters
+        ----------
+        buffer_size : int
+            The number of tuples in a block, at least 1. Up to two blocks are in memory. References are moved, not
+            bytes.
+        seed : int
+            From 0 to ``2**63 - 1``.
+
+        Returns
+        -------
+        Reader
+
+        Raises
+        ------
+        StateError
+            This reader is closed.
+
+        Examples
+        --------
+        >>> from pyfeed import random_data
+        >>> reader = random_data([(2,)], count=6)
+        >>> len([x for x, in reader.shuffle(100, seed=1)])
+        6
+        """
+        return self._derive("shuffle", buffer_size=buffer_size, seed=seed)
+
+    @validate(rank=integer(0), world=integer(1))
+    def shard(self, rank: int, world: int) -> Reader:
+        """Make a reader of every `world`-th tuple, beginning with number `rank`: one of `world` equal parts.
+
+        Each process reads all the data and drops the tuples of the other parts. Two parts differ by at most one
+        tuple. If there are many files, give each process a part of `list_files` instead.
+
+        Parameters
+        ----------
+        rank : int
+            The number of the part, from 0 to ``world - 1``.
+        world : int
+            The number of parts, at least 1; usually the number of processes.
+
+        Returns
+        -------
+        Reader
+
+        Raises
+        ------
+        InvalidArgument
+            `rank` is not less than `world`.
+        StateError
+            This reader is closed.
+
+        Examples
+        --------
+        >>> from pyfeed import random_data
+        >>> reader = random_data([(2,)], count=6)
+        >>> len([x for x, in reader.shard(rank=0, world=3)])
+        2
+        """
+        return self._derive("shard", rank=rank, world=world)
+
+    @validate(pass_num=integer(0, "passes"))
+    def multi_pass(self, pass_num: int) -> Reader:
+        """Make a reader that delivers several passes as one.
+
+        At the end of each pass it resets the reader below. `pass_id` is the number of the pass that the last tuple is
+        from.
+
+        Parameters
+        ----------
+        pass_num : int
+            The number of passes. 0: without end.
+
+        Returns
+        -------
+        Reader
+
+        Raises
+        ------
+        StateError
+            This reader is closed. Reads raise it for a pass without tuples, and if the data cannot start over.
+
+        Examples
+        --------
+        >>> from pyfeed import random_data
+        >>> reader = random_data([(2,)], count=6)
+        >>> len([x for x, in reader.multi_pass(3)])
+        18
+        """
+        return self._derive("multi_pass", pass_num=pass_num)
+
+    @validate(place=optional(check_places), depth=integer(1, "tuple"))
+    def double_buffer(self, place: Place | Sequence[Place] | None = None, depth: int = 2) -> Reader:
+        """Make a reader that prefetches tuples, and copies them to a device.
+
+        A thread of the library reads up to `depth` tuples ahead. Put `double_buffer` on top of a chain, so that the
+        work of the whole chain is done ahead. A consumer that finds no batch ready can assemble one itself, in
+        parallel with the thread.
+
+        Parameters
+        ----------
+        place : Place or sequence of Place, optional
+            Where the consumer wants the tuples, by default `CPUPlace`. With a `CUDAPlace`, the thread copies the
+            tuples to the device. With several of them, the devices get the tuples in turn.
+        depth : int
+            The number of tuples that are ready at each place, at most 65536, in addition to the one that is being
+            consumed. For batches that take a few microseconds to copy, use about 8, because waking the thread takes
+            as long as copying such a batch.
+
+        Returns
+        -------
+        Reader
+
+        Raises
+        ------
+        UnsupportedError
+            `place` is not a `CPUPlace`, and there is no CUDA driver or no device.
+        InvalidArgument
+            There are several places, and not all are a `CUDAPlace`; or a device does not exist.
+        StateError
+            This reader is closed.
+
+        Examples
+        --------
+        >>> from pyfeed import random_data
+        >>> reader = random_data([(2,)], count=6)
+        >>> len([x for x, in reader.double_buffer(depth=3)])
+        6
+        """
+        return self._derive("double_buffer", place=place_attribute(CPUPlace() if place is None else place), depth=depth)
+
+    @validate(others=instance(_native.Reader, "a Reader"), strict=flag)
+    def zip(self, *others: Reader, strict: bool = False) -> Reader:
+        """Make a reader whose tuples join the slots of this reader with those of other readers.
+
+        A pass ends with the shortest reader.
+
+        Parameters
+        ----------
+        *others : Reader
+            At least one reader, in the same scope.
+        strict : bool
+            Whether a read raises `StateError` at the end of the pass if the readers do not end together.
+
+        Returns
+        -------
+        Reader
+
+        Raises
+        ------
+        InvalidArgument
+            There is no other reader, or one is in another scope.
+        StateError
+            A reader is closed.
+
+        Examples
+        --------
+        >>> from pyfeed import random_data
+        >>> images, labels = random_data([(2, 2)], count=3), random_data([()], ["int64"], high=9, count=3)
+        >>> [(image.shape, label.shape) for image, label in images.zip(labels, strict=True)]
+        [((2, 2), ()), ((2, 2), ()), ((2, 2), ())]
+        """
+        if not others:
+            raise InvalidArgument("zip: expected at least 1 other reader, found none")
+        for other in others:
+            if other.scope is not self.scope:
+                raise InvalidArgument(f"zip: expected readers in one scope, found the reader {other.name!r} in another")
+        return self._derive("zip", *others, strict=strict)
+
+    @validate(
+        function=_arguments.function,
+        num_threads=integer(1),
+        **SLOT_CHECKS,
+        capacity=optional(integer(1, "tuple")),
+        ordered=flag,
+        with_position=flag,
+        rng=flag,
+        seed=integer(0),
+        on_error=text,
+    )
+    def map(
+        self,
+        function: Callable[..., Any],
+        num_threads: int = 1,
+        shapes: Sequence[Shape] | None = None,
+        dtypes: Sequence[npt.DTypeLike | None] | None = None,
+        lod_levels: Sequence[int] | None = None,
+        names: Sequence[str] | None = None,
+        *,
+        capacity: int | None = None,
+        ordered: bool = True,
+        with_position: bool = False,
+        rng: bool = False,
+        seed: int = 0,
+        on_error: str = "raise",
+    ) -> Reader:
+        """Make a reader of the results of a function, which Python threads call for each tuple.
+
+        Parameters
+        ----------
+        function : callable
+            Called with the arrays of a tuple, an argument for each slot. It returns a tuple or a list of arrays, or a
+            single array for a single slot. A slot of bytes may also be `bytes` or `str`. The result is copied.
+        num_threads : int
+            The number of threads that call the function. More than one thread helps only as far as the function
+            releases the GIL, as NumPy, decoders and I/O do.
+        shapes, dtypes, lod_levels, names : sequence, optional
+            The slots of the results, as for `py_array_reader`: an entry for each slot. By default, they are the slots
+            of this reader.
+        capacity : int, optional
+            The largest number of tuples that were taken and whose results are not yet delivered. By default 4 for
+            each thread, and at least 16.
+        ordered : bool
+            True: results are delivered in the order of the tuples. False: as soon as they are ready.
+        with_position : bool
+            Whether the function is also called with ``position=(pass_id, index)``: the number of the tuple's pass,
+            and the tuple's number in it, both from 0.
+        rng : bool
+            Whether the function is also called with ``rng=``, a `numpy.random.Generator` for this one call. Its
+            numbers depend on `seed` and the position only: not on threads, and not on interruptions of the run.
+        seed : int
+            The seed of the generators of `rng`, from 0 to ``2**63 - 1``.
+        on_error : str
+            ``"raise"``: a read raises the exception of the function. ``"skip"``: the tuple is left out. `stats` has
+            the number of such tuples, ``skipped``, and the first 1000 of them, ``skips``.
+
+        Returns
+        -------
+        Reader
+
+        Raises
+        ------
+        StateError
+            This reader is closed.
+
+        Notes
+        -----
+        With a `multi_pass` below, the positions have the passes of the reader below it, which count on when the
+        reader is reset. The generators are Philox generators [1]_ with the key `seed`, whose counter begins at the
+        position.
+
+        A read raises an exception of the function itself, after the results before it. A note says which tuple it was
+        about. If the tuple is from a file, the exception has the attributes ``file`` and ``record``. A read raises
+        `ShapeError`, `DTypeError` or `SlotCountError` for a result that does not fit the slots.
+
+        The threads are daemons. They start at once, and end when the reader is gone.
+
+        References
+        ----------
+        .. [1] Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+
+        Examples
+        --------
+        >>> from pyfeed import random_data
+        >>> reader = random_data([(2,)], high=100, count=4).map(lambda x: x.sum(), shapes=[()])
+        >>> [bool(0 <= x < 200) for x, in reader]
+        [True, True, True, True]
+        """
+        if on_error not in ("raise", "skip"):
+            _arguments.refuse("on_error", '"raise" or "skip"', on_error, InvalidArgument)
+        size = max(_MIN_MAP_CAPACITY, 4 * num_threads) if capacity is None else capacity
+        wanted = _slots.to_attributes(shapes, dtypes, lod_levels, names)
+        attributes: dict[str, Any] = {} if wanted is None else {"slots": wanted}
+        if rng:
+            attributes["seed"] = seed  # a state of another seed is refused
+        out = self._derive("map", capacity=size, ordered=ordered, _direct=True, **attributes)
+        work = MapTask(
+            self,
+            function,
+            _slots.find_bytes_slots(out.slots),
+            size + num_threads,
+            with_position=with_position,
+            seed=seed if rng else None,
+            skips=on_error == "skip",
+        )
+        out._upstream = work
+        work.start(out._workers, out.name, num_threads)
+        out._threads = num_threads
+        return out
+
+    @property
+    def slots(self) -> list[Slot]:
+        """The slots of the tuples: a `Slot` with name, dtype and shape for each."""
+        return _slots.from_attributes(self._described()["slots"])
+
+    @property
+    def pass_id(self) -> int:
+        """The number, from 0, of the pass that the last tuple is from, if the chain has a `multi_pass`; otherwise 0."""
+        return int(self._described()["pass_id"])
+
+    @validate()
+    def feeder(self) -> PyArrayFeedQueue:
+        """Return the queue at the bottom of the chain, as made by `py_array_reader`.
+
+        Returns
+        -------
+        PyArrayFeedQueue
+
+        Raises
+        ------
+        StateError
+            The chain does not read from exactly one such queue. It reads files, for example.
+
+        Examples
+        --------
+        >>> from pyfeed import Scope, py_array_reader
+        >>> reader, queue = py_array_reader(2, [(-1,)], scope=Scope())
+        >>> reader.batch(2).feeder() is queue
+        True
+        """
+        found = self._feeder()
+        if found is None:
+            raise StateError(f"feeder: expected a reader of a PyArrayFeedQueue, found another, {self.name!r}")
+        return found
+
+    def _feeder(self) -> PyArrayFeedQueue | None:
+        if isinstance(self._upstream, PyArrayFeedQueue):
+            return self._upstream
+        below = self._readers_below()
+        return below[0]._feeder() if len(below) == 1 else None
+
+    @validate()
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position of the reader: behind the last tuple that it has delivered.
+
+        `load_state_dict` of a reader that was made by the same calls goes on there, in another process and on another
+        machine too: it delivers the next tuple, and then exactly what this reader would. What `has_next`, `shuffle`,
+        `double_buffer` and other threads have read ahead counts as not delivered.
+
+        Returns
+        -------
+        dict
+            Some hundred bytes as JSON or by `pickle`. Save it together with the model and the optimiser.
+
+        Raises
+        ------
+        StateError
+            The position cannot be known exactly: the chain has ``ordered=False`` or a FIFO, another thread waits in a
+            read of this reader, or tuples were also read from a reader below.
+
+        Notes
+        -----
+        Any thread may call it, between two reads. It takes some microseconds and does not wait for data.
+        `docs/resume.md` says what each reader and format promises.
+
+        Examples
+        --------
+        >>> from pyfeed import random_data
+        >>> reader = random_data([()], count=6).shuffle(4).batch(2)
+        >>> first = next(reader)
+        >>> state = reader.state_dict()
+        >>> expected = [x.tolist() for x, in reader]
+        >>> resumed = random_data([()], count=6).shuffle(4).batch(2)
+        >>> resumed.load_state_dict(state)
+        >>> [x.tolist() for x, in resumed] == expected
+        True
+        """
+        state: dict[str, Any] = decode(self._get_state())
+        return state
+
+    @validate(strict=flag)
+    def load_state_dict(self, state: dict[str, Any] | str, *, strict: bool = True) -> None:
+        """Go to a position that `state_dict` has returned.
+
+        The next tuple is the one that was next then. The next ``for`` loop goes on with the rest of that pass. If
+        the state was taken after a loop had reached the end of its pass, it begins the next pass. The reader may
+        have been read from: its tuples are dropped, as by `reset`.
+
+        Parameters
+        ----------
+        state : dict or str
+            A state of a reader that was made by the same calls; as JSON, it may come from C++ or from a program.
+            Numbers of threads, depths, capacities and places may differ, and the files may be mounted elsewhere.
+        strict : bool
+            Whether the seeds, the files and everything else must be what they were. If False, the reader goes on at
+            the same number of tuples with another seed, or with other or changed files.
+
+        Raises
+        ------
+        StateError
+            The chain, an option that decides the order, the list of files, or a file that was being read has changed,
+            or is missing. The message names it.
+        InvalidArgument
+            `state` is no state, was changed, or is from a later release.
+        FileError
+            A file that was being read cannot be opened.
+
+        Notes
+        -----
+        It opens the files that were being read, at most as many as `interleave`. The tuples between the last place
+        that the state knows and the position are read again by the first read.
+
+        Examples
+        --------
+        >>> from pyfeed import random_data
+        >>> reader = random_data([()], count=6)
+        >>> state = reader.state_dict()
+        >>> first = next(reader)
+        >>> reader.load_state_dict(state)
+        >>> bool(next(reader) == first)
+        True
+        """
+        if isinstance(state, str):
+            text("state", state)
+        elif not isinstance(state, dict):
+            _arguments.refuse("state", "a dict that state_dict() has returned", state)
+        else:
+            try:
+                state = encode(state)
+            except (TypeError, ValueError, RecursionError) as error:
+                raise InvalidArgument(
+                    f"state: expected a dict that JSON can hold, found one that it cannot: {error}"
+                ) from error
+        self._set_state(state, strict)
+
+    @validate()
+    def get_state(self) -> dict[str, Any]:
+        """Return `state_dict()`: Grain's iterators call it so."""
+        return self.state_dict()
+
+    @validate(strict=flag)
+    def set_state(self, state: dict[str, Any] | str, *, strict: bool = True) -> None:
+        """Call `load_state_dict`: Grain's iterators call it so.
+
+        Parameters
+        ----------
+        state, strict
+            As for `load_state_dict`.
+        """
+        self.load_state_dict(state, strict=strict)
+
+    @validate()
+    def stats(self) -> dict[str, Any]:
+        """Report what this reader and the readers below it have done since they were made.
+
+        Returns
+        -------
+        dict
+            Printed, it is a table with a row for each reader. It has these keys:
+
+            - ``reader``: the kind of the reader, such as ``"batch"``.
+            - ``tuples``, ``bytes``: how many were delivered.
+            - ``passes``: how many passes began, including the first.
+            - ``pass_id``: the value of `pass_id`.
+            - ``waited_seconds``: how long threads slept in the reader because there was no data, summed over threads.
+            - ``slots``: a list of `Slot`.
+            - ``details``: properties of this kind of reader. For ``open_files(..., on_corrupt="skip")``, ``corrupt``
+              is the number of damaged places, and ``ledger`` lists the file, the offset, the record and the reason of
+              the first 1000.
+            - ``below``: a list of the same for each reader that this one reads from.
+
+        Notes
+        -----
+        The call may wait for another thread that is reading from the reader, but not for data. For a closed reader,
+        it returns the state at the time of `close`.
+
+        Examples
+        --------
+        >>> from pyfeed import random_data
+        >>> reader = random_data([(3,)], count=10).batch(4)
+        >>> print(sum(len(x) for x, in reader), reader.stats()["tuples"])
+        10 3
+        """
+        from ._stats import ReaderStats  # a loop needs neither this module nor _repr
+
+        return ReaderStats.of(self._described())
+
+    def _described(self) -> dict[str, Any]:
+        """Return the library's description of this reader and the readers below it."""
+        try:
+            text = self._last_stats if self.closed else self._stats()
+        except StateError:
+            if not self.closed:  # another thread may have closed it meanwhile
+                raise
+            text = self._last_stats
+        described: dict[str, Any] = decode(text)
+        return described
+
+    @validate()
+    def close(self) -> None:
+        """Release the reader's variable, threads, files and memory. A second call does nothing.
+
+        Every later call that reads, resets or makes a reader on top raises `StateError`, and so does a call that is
+        waiting in the reader in another thread. Tuples that were delivered stay valid.
+
+        The readers below are released too, except those that a Python object, another chain or a variable with a name
+        given by the caller still holds. These can still be read from. A queue whose object the caller holds stays
+        open, because `PyArrayFeedQueue.pop` can still take tuples from it.
+        """
+        try:
+            self._last_stats = self._stats()
+        except StateError:
+            return  # already closed
+        self._close()
+        _exit.readers.discard(self)
+        if self._finalizer is not None:
+            self._finalizer()
+        self._upstream = None
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        length = self._described().get("length")
+        if length is None:
+            raise TypeError(
+                "len: the number of tuples of a pass is not known: the reader would have to read its data to count them"
+            )
+        if length < 0:
+            raise TypeError("len: a pass of this reader has no end")
+        return int(length)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        from ._repr import reader_repr
+
+        return reader_repr(self)
+
+
+def _erase(scope: Scope, name: str) -> None:
+    try:
+        scope.erase(name)
+    except (NotFoundError, ForkError):
+        pass
+
+
+@validate(
+    capacity=integer(1, "tuple"),
+    shapes=_slots.shapes,
+    place=optional(check_place),
+    **QUEUE_CHECKS,
+    name=optional(text),
+    scope=optional(check_scope),
+)
+def py_array_reader(
+    capacity: int,
+    shapes: Sequence[Shape],
+    place: Place | None = None,
+    *,
+    dtypes: Sequence[npt.DTypeLike | None] | None = None,
+    bytes_limit: int = 0,
+    lod_levels: Sequence[int] | None = None,
+    name: str | None = None,
+    scope: Scope | None = None,
+) -> tuple[Reader, PyArrayFeedQueue]:
+    """Make a queue that Python threads push into, and a reader of the queue.
+
+    Parameters
+    ----------
+    capacity : int
+        The largest number of tuples that the queue holds, at least 1. A push to a full queue waits.
+    shapes : sequence of shapes
+        The shape of each slot. -1 matches any size. A first dimension of -1 is the size of the batch, which must
+        be equal in all slots that have one.
+    place : Place, optional
+        Where the consumer wants the tuples, by default `CPUPlace`. For a `CUDAPlace`, producers push into pinned
+        host memory, and the tuples are copied to the device from there.
+    dtypes : sequence, optional
+        The dtype of each slot, such as ``"float32"``. The first tuple determines dtypes that are None or not
+        given.
+    bytes_limit : int
+        The largest number of bytes of all tuples that are queued or being written. 0: no limit. A larger tuple is
+        refused with `TooLargeError`.
+    lod_levels : sequence of int, optional
+        The number of levels of ragged offsets (LoD, level of detail) of each slot, by default 0. Slots with
+        levels are pushed and delivered as `LoDTensor`.
+    name : str, optional
+        The name of the queue's variable; that of the reader is ``name + "_reader"``. By default, a unique name.
+    scope : Scope, optional
+        The scope of the variables, by default the global one. The variable of the reader is erased when the
+        `Reader` is gone, that of the queue when the `PyArrayFeedQueue` is gone.
+
+    Returns
+    -------
+    Reader, PyArrayFeedQueue
+
+    Raises
+    ------
+    StateError
+        The variable `name` contains a queue already, or something else.
+    SlotCountError
+        `dtypes` or `lod_levels` do not have an entry for each of `shapes`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pyfeed import CPUPlace, py_array_reader
+    >>> reader, queue = py_array_reader(8, [(-1, 784), (-1,)], CPUPlace(), dtypes=["float32", "int64"])
+    >>> queue.push((np.zeros((32, 784), "float32"), np.zeros(32, "int64")))
+    >>> image, label = reader.read()
+    >>> image.shape
+    (32, 784)
+    """
+    return _feed(capacity, shapes, place, dtypes, bytes_limit, lod_levels, name, scope, restartable=False)
+
+
+def _feed(
+    capacity: int,
+    shapes: Sequence[Shape],
+    place: Place | None,
+    dtypes: Sequence[npt.DTypeLike | None] | None,
+    bytes_limit: int,
+    lod_levels: Sequence[int] | None,
+    name: str | None,
+    scope: Scope | None,
+    *,
+    restartable: bool,
+) -> tuple[Reader, PyArrayFeedQueue]:
+    scope = global_scope() if scope is None else scope
+    feeder = unique_name._generate_process_wide("py_array_feed_queue") if name is None else name
+    queue = PyArrayFeedQueueHolder(scope, feeder).init_once(
+        capacity,
+        shapes,
+        place,
+        dtypes=dtypes,
+        bytes_limit=bytes_limit,
+        lod_levels=lod_levels,
+        restartable=restartable,
+    )
+    weakref.finalize(queue, _erase, scope, feeder).atexit = False
+    out = f"{feeder}_reader"
+    scope.create_py_array_reader(out, feeder)
+    return Reader._wrap_owned(scope, out, queue, direct=True), queue
+
+
+@validate(
+    function=_arguments.function,
+    shapes=_slots.shapes,
+    place=optional(check_place),
+    **QUEUE_CHECKS,
+    capacity=integer(1, "tuple"),
+    name=optional(text),
+    scope=optional(check_scope),
+)
+def from_generator(
+    function: Callable[..., Iterable[Sequence[Any]]],
+    shapes: Sequence[Shape],
+    place: Place | None = None,
+    *,
+    dtypes: Sequence[npt.DTypeLike | None] | None = None,
+    capacity: int = 8,
+    bytes_limit: int = 0,
+    lod_levels: Sequence[int] | None = None,
+    name: str | None = None,
+    scope: Scope | None = None,
+) -> Reader:
+    """Make a reader of the tuples that a function yields. The function is called again for each pass.
+
+    Parameters
+    ----------
+    function : callable
+        Called once for each pass. It returns an iterable of tuples of arrays; usually it is a generator function.
+        If it has a parameter ``start`` without a default, it gets the number of tuples to leave out at the
+        beginning of the pass: 0, or what was delivered before a `Reader.load_state_dict`. Otherwise it is called
+        without arguments, and those tuples are dropped.
+    shapes, place, dtypes, capacity, bytes_limit, lod_levels, name, scope
+        As for `py_array_reader`. `capacity` is the largest number of tuples that the function is ahead of the
+        reader.
+
+    Returns
+    -------
+    Reader
+
+    Raises
+    ------
+    StateError, SlotCountError
+        As for `py_array_reader`.
+
+    Notes
+    -----
+    A daemon thread calls the function for the first time when a tuple is requested. A read raises an exception of
+    the function itself, after the tuples before it. If the reader is reset or released before the end of a pass,
+    the ``close`` method of the iterable is called at its next tuple.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pyfeed import from_generator
+    >>> reader = from_generator(lambda: ((np.full(2, i),) for i in range(3)), [(2,)])
+    >>> for epoch in range(2):
+    ...     print([x.tolist() for x, in reader])
+    [[0, 0], [1, 1], [2, 2]]
+    [[0, 0], [1, 1], [2, 2]]
+    """
+    from ._producing import run_passes  # not needed for a loop over files
+
+    name = unique_name._generate_process_wide("py_array_feed_queue") if name is None else name
+    reader, queue = _feed(capacity, shapes, place, dtypes, bytes_limit, lod_levels, name, scope, restartable=True)
+    # The thread must hold neither the reader nor the queue's own object. The latter keeps the exception of a pass,
+    # whose traceback refers to the reader.
+    producer = queue.producer()
+    thread = threading.Thread(
+        target=run_passes,
+        args=(producer, weakref.ref(queue), function),
+        name=f"pyfeed-{reader.name}",
+        daemon=True,
+    )
+    _exit.daemon_threads.add(thread)
+    thread.start()
+    reader._threads = 1
+    return reader

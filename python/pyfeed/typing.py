@@ -1,0 +1,20 @@
+"""Types for annotations of code that uses pyfeed."""
+
+from __future__ import annotations
+
+from ._options import CSVColumns, ReadOptions, ReadOptionsWithSlots, TarField, TFRecordFeature
+from ._place import Place
+from ._scope import ScopeVariable
+from ._slots import Shape, Slot
+
+__all__ = [
+    "CSVColumns",
+    "Place",
+    "ReadOptions",
+    "ReadOptionsWithSlots",
+    "ScopeVariable",
+    "Shape",
+    "Slot",
+    "TFRecordFeature",
+    "TarField",
+]

@@ -1,0 +1,1 @@
+../pyfeed/_failures.py

@@ -1,0 +1,1 @@
+../pyfeed/_reserved_slots.py

@@ -1,0 +1,28 @@
+"""The public modules of the package."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from pyfeed.program import kernels
+
+import pyfeed
+from pyfeed import cuda, diagnostics, errors, formats, layers, program, shared, staging, typing, unique_name
+
+PUBLIC_MODULES: list[ModuleType] = [
+    pyfeed,
+    cuda,
+    diagnostics,
+    errors,
+    formats,
+    program,
+    kernels,
+    layers,
+    shared,
+    staging,
+    typing,
+    unique_name,
+]
+
+# The modules whose names have this prefix in the tables of the tests.
+WITH_PREFIX = {cuda: "cuda.", layers: "layers.", unique_name: "unique_name."}

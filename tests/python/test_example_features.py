@@ -1,0 +1,324 @@
+"""The features of a TFRecord file: what inspect finds in a tf.train.Example, and messages about wrong features."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import numpy as np
+import pytest
+import tfrecord
+from hypothesis import strategies as st
+from pyfeed._example_features import describe_example
+from tfrecord import example_pb2
+
+import pyfeed
+from pyfeed import open_tfrecord, open_writer
+
+from .support import raises
+
+
+def varint(n: int) -> bytes:
+    out = bytearray()
+    while n >= 0x80:
+        out.append(n & 0x7F | 0x80)
+        n >>= 7
+    return bytes([*out, n])
+
+
+def field(number: int, *values: bytes) -> bytes:
+    """Return a field with a length."""
+    value = b"".join(values)
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def number(field: int, n: int) -> bytes:
+    return varint(field << 3) + varint(n)
+
+
+def float32(field: int, x: float) -> bytes:
+    return varint(field << 3 | 5) + struct.pack("<f", x)
+
+
+def entry(name: str, *feature: bytes) -> bytes:
+    return field(1, field(1, name.encode()), field(2, *feature))
+
+
+def example(*entries: bytes) -> bytes:
+    return field(1, *entries)
+
+
+def ints(*values: int) -> bytes:
+    return field(3, field(1, *map(varint, values)))
+
+
+def floats(*values: float) -> bytes:
+    return field(2, field(1, struct.pack(f"<{len(values)}f", *values)))
+
+
+def words(*values: bytes) -> bytes:
+    return field(1, *(field(1, v) for v in values))
+
+
+def read_first(path: Path, record: bytes, features: dict[str, Any]) -> list[Any]:
+    """Write the record into a file, and read it with these features. The lists are those of the features."""
+    with open_writer(path) as writer:
+        writer.write((record,))
+    ((*slots,),) = open_tfrecord(path, features=features, num_threads=0)
+    return [
+        slot.bytes_list() if "bytes" in str(f) else values_of(slot)
+        for slot, f in zip(slots, features.values(), strict=True)
+    ]
+
+
+def values_of(slot: Any) -> list[Any]:
+    values: list[Any] = np.ravel(slot.data if isinstance(slot, pyfeed.LoDTensor) else slot).tolist()
+    return values
+
+
+# ---- describe_example ----
+
+
+def test_every_kind_of_feature(tmp_path: Path) -> None:
+    record = example(
+        entry("weights", floats(*range(8))),
+        entry("height", ints(480)),
+        entry("image_raw", words(b"jpeg")),
+        entry("tags", words(b"a", b"", b"c")),
+        entry("boxes", floats()),
+        entry("objects", field(3)),
+        entry("names", field(1)),
+        entry("scale", floats(0.5)),
+        entry("ids", ints(-1 % 2**64, 2**63 - 1)),
+        entry("größe", ints(1)),
+    )
+    features = describe_example(record)
+    assert features is not None
+    assert list(features.items()) == [
+        ("boxes", {"dtype": "float32", "kind": "variable"}),
+        ("größe", "int64"),
+        ("height", "int64"),
+        ("ids", {"dtype": "int64", "shape": [2]}),
+        ("image_raw", "bytes"),
+        ("names", {"dtype": "bytes", "kind": "variable"}),
+        ("objects", {"dtype": "int64", "kind": "variable"}),
+        ("scale", "float32"),
+        ("tags", {"dtype": "bytes", "shape": [3]}),
+        ("weights", {"dtype": "float32", "shape": [8]}),
+    ]
+    assert read_first(tmp_path / "a.tfrecord", record, features) == [
+        [], [1], [480], [-1, 2**63 - 1], [b"jpeg"], [], [], [0.5], [b"a", b"", b"c"], list(range(8)),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("record", "features"),
+    [
+        (b"", {}),
+        (example(), {}),
+        (example(entry("no list"), entry("", ints(1)), entry("unknown", number(5, 1))), {}),
+        # Numbers that are not packed, and several packed fields.
+        (example(entry("x", field(3, number(1, 5), field(1, varint(300)), field(1), number(1, 7)))), [3]),
+        (example(entry("x", field(2, float32(1, 5), field(1, bytes(8))))), [3]),
+        # Unknown fields, and fields of these numbers with another wire type.
+        (number(9, 300) + float32(10, 1) + b"\x59" + bytes(8) + example(entry("x", ints(1, 2)), number(1, 5)), [2]),
+        (example(entry("x", field(3, float32(1, 1), field(2, b"?"), field(1, b"\1\2")))), [2]),
+        # The last of two features with one name, the last of two lists, and lists in parts.
+        (example(entry("x", words(b"")), entry("x", ints(1, 2))), [2]),
+        (example(entry("x", words(b"")), entry("x")), {}),
+        (example(entry("x", words(b""), ints(1, 2))), [2]),
+        (example(entry("x", ints(1), ints(2))), [2]),
+        (example() + example(entry("x", ints(1), number(9, 1), ints(2))), [2]),
+        (example(field(1, field(2, ints(1)), field(1, b"y"), field(2, ints(2)), field(1, b"x"))), [2]),
+        # Varints of up to 64 bits.
+        (example(entry("x", ints(2**64 - 1, 0, 2**64 - 1))), [3]),
+    ],
+)
+def test_encodings_of_an_example(record: bytes, features: Any) -> None:
+    if isinstance(features, list):
+        dtype = "float32" if struct.pack("<f", 5) in record else "int64"
+        features = {"x": {"dtype": dtype, "shape": features}}
+    assert describe_example(record) == features
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        b"\0\0",  # a field with the number 0
+        b"\x0f",  # an unknown wire type
+        b"\x0b\x08\x01\x0c",  # a group
+        b"\x8a",  # a tag without an end
+        b"\x0a\x80",
+        b"\x0a\x02\x00",  # more than the record has
+        b"\x0a" + b"\xff" * 9 + b"\x01",
+        b"\x08" + b"\xff" * 10 + b"\x01",
+        b"\x08" + b"\xff" * 9 + b"\x02",
+        b"\x0d\x00\x00",
+        b"a text of any length",
+        b"\x89PNG\r\n\x1a\n",
+        example(b"\xff"),
+        example(field(1, field(1, b"\xff"), field(2, ints(1)))),  # a name that is not UTF-8
+        example(entry("x", b"\x1a\x05")),
+        example(entry("x", field(3, b"\x0a\x05"))),
+        example(entry("x", field(3, field(1, b"\x01\x80")))),
+        example(entry("x", field(3, field(1, b"\xff" * 10 + b"\x01")))),
+        example(entry("x", field(3, field(1, b"\xff" * 9 + b"\x02")))),
+        example(entry("x", field(2, field(1, b"seven..")))),
+        example(entry("x", field(1, field(1, b"good"), b"\x0a\x09b"))),
+        example(entry("x", ints(1))) + field(2),  # a SequenceExample
+    ],
+)
+def test_records_that_are_not_examples(record: bytes) -> None:
+    assert describe_example(record) is None
+
+
+def test_large_lists() -> None:
+    record = example(
+        entry("packed", ints(*[300] * 100_000)),
+        entry("single", field(3, number(1, 1) * 50_000)),
+        entry("words", words(*[b"word"] * 50_000)),
+        entry("image", words(bytes(10_000_000))),
+    )
+    assert describe_example(memoryview(record)) == {
+        "image": "bytes",
+        "packed": {"dtype": "int64", "shape": [100_000]},
+        "single": {"dtype": "int64", "shape": [50_000]},
+        "words": {"dtype": "bytes", "shape": [50_000]},
+    }
+
+
+NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=5).filter(lambda name: "\0" not in name)
+LISTS = st.one_of(
+    st.lists(st.integers(-(2**63), 2**63 - 1), max_size=4).map(
+        lambda v: example_pb2.Feature(int64_list=example_pb2.Int64List(value=v))
+    ),
+    st.lists(st.floats(width=32, allow_nan=False), max_size=4).map(
+        lambda v: example_pb2.Feature(float_list=example_pb2.FloatList(value=v))
+    ),
+    st.lists(st.binary(max_size=4), max_size=4).map(
+        lambda v: example_pb2.Feature(bytes_list=example_pb2.BytesList(value=v))
+    ),
+)
+
+
+def values_in(feature: Any) -> list[Any]:
+    return list(getattr(feature, feature.WhichOneof("kind")).value)
+
+
+@hypothesis.settings(max_examples=100, deadline=None)
+@hypothesis.given(lists=st.dictionaries(NAMES, LISTS, min_size=1, max_size=4))
+def test_examples_by_protobuf(tmp_path_factory: pytest.TempPathFactory, lists: dict[str, Any]) -> None:
+    message = example_pb2.Example(features=example_pb2.Features(feature=lists))
+    record = message.SerializeToString()
+    features = describe_example(record)
+    assert features is not None
+    assert list(features) == sorted(lists)
+    path = tmp_path_factory.getbasetemp() / "examples.tfrecord"
+    assert read_first(path, record, features) == [values_in(lists[name]) for name in sorted(lists)]
+
+
+def damaged(record: bytes, random: np.random.Generator) -> bytes:
+    """Change some bytes of a record, and sometimes its length."""
+    data = bytearray(record)
+    for _ in range(random.integers(1, 4)):
+        data[random.integers(len(data))] = random.integers(256)
+    return bytes(data[: random.integers(len(data))] if random.random() < 0.2 else data)
+
+
+def records() -> Iterator[bytes]:
+    """Yield random bytes, and Examples with wrong bytes."""
+    random = np.random.default_rng(1)
+    whole = example(
+        entry("a", ints(1, 300)),
+        entry("b", floats(1, 2)),
+        entry("c", words(b"x", b"yz")),
+        entry("d", field(3, number(1, 5), number(1, 2**63))),
+        entry("e", field(2, float32(1, 5), float32(1, 6))),
+    )
+    for _ in range(1000):
+        yield random.bytes(int(random.integers(30)))
+        yield damaged(whole, random)
+
+
+def test_any_features_that_are_found_can_be_read(tmp_path: Path) -> None:
+    found = 0
+    for record in records():
+        features = describe_example(record)
+        if features:
+            found += 1
+            if not any("\0" in name for name in features):
+                assert len(read_first(tmp_path / "a.tfrecord", record, features)) == len(features)
+    assert found > 100
+
+
+# ---- Messages ----
+
+LISTED = '"bytes", bool, an integer dtype, float32 or float64'
+
+
+@pytest.mark.parametrize(
+    ("about", "message"),
+    [
+        ("string", f"dtype: expected {LISTED}, found 'string'"),
+        ({"dtype": "string", "shape": [2]}, f"dtype: expected {LISTED}, found 'string'"),
+        (object, f"dtype: expected {LISTED}, found {object!r}"),
+        (np.dtype("M8[s]"), f"dtype: expected {LISTED}, found {np.dtype('M8[s]')!r}"),
+        (
+            {"dtype": "string", "raw": True},
+            "dtype: expected bool, an integer, float, bfloat16 or complex in native byte order, found 'string'",
+        ),
+    ],
+)
+def test_a_dtype_that_no_feature_has(about: Any, message: str) -> None:
+    for call in (open_tfrecord, open_writer):
+        with raises(pyfeed.errors.DTypeError, f"features: feature 'image': {message}", also=TypeError):
+            call("a.tfrecord", features={"label": "int64", "image": about})
+
+
+@pytest.mark.parametrize("about", [([8], "float32"), ["float32", [8]], 8, {8}])
+def test_a_feature_that_is_no_dtype(about: Any) -> None:
+    message = f"features: feature 'weights': expected a dtype, or a dict with dtype and shape, found {about!r}"
+    with raises(pyfeed.errors.ArgumentTypeError, message, also=TypeError):
+        open_tfrecord("a.tfrecord", features={"weights": about})
+
+
+def test_a_shape_of_any_length(tmp_path: Path) -> None:
+    (tmp_path / "a.tfrecord").touch()
+    message = (
+        'features: feature 0 "x": shape: dimension 0: expected a size, found -1: use "kind": "variable" for a list of '
+        'any length, or the dtype "bytes"'
+    )
+    with pytest.raises(pyfeed.errors.InvalidArgument) as caught:
+        open_tfrecord(tmp_path / "a.tfrecord", features={"x": {"dtype": "uint8", "shape": [-1]}})
+    assert str(caught.value).endswith(message)
+
+
+def test_features_that_a_record_does_not_have(tmp_path: Path) -> None:
+    writer = tfrecord.TFRecordWriter(str(tmp_path / "a.tfrecord"))
+    writer.write({"label": (3, "int"), "image_raw": (b"jpeg", "byte")})
+    writer.close()
+    where = f"{tmp_path / 'a.tfrecord'}, byte 0, record 0: slot 0: "
+    for features, kind, message in [
+        (
+            {"lable": "int64"},
+            pyfeed.errors.ShapeError,
+            'feature "lable": expected 1 int64s, shape [], found none in the example, whose features are "image_raw", '
+            '"label"',
+        ),
+        (
+            {"image_raw": "int64"},
+            pyfeed.errors.DTypeError,
+            'feature "image_raw": expected int64s, found bytes: use the dtype "bytes", or "raw": true for the memory '
+            "of an array",
+        ),
+        (
+            {"label": "float32"},
+            pyfeed.errors.DTypeError,
+            'feature "label": expected floats, found int64s: use the dtype "int64"',
+        ),
+    ]:
+        with raises(kind, where + message, slot=0):
+            open_tfrecord(tmp_path / "a.tfrecord", features=features).read()
