@@ -42,7 +42,7 @@ endef
 .DELETE_ON_ERROR:
 .PHONY: help go-env lib install demo demo-files demo-cpp gallery wheel sdist bench bench-peers instructions clean format \
 	lint lint-go lint-c lint-python test test-go test-cpp test-python test-stubs test-wheel test-adapters \
-	test-modes test-modes-go test-modes-cpp fuzz test-fuzz test-long
+	test-modes test-modes-go test-modes-cpp fuzz test-fuzz test-long docs docs-links
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -279,6 +279,29 @@ test-long: build/venv/.pyfeed ## run the reliability campaign: make test-long MI
 
 test-fuzz: ## run every fuzzer for a moment; test-go runs their corpora
 	$(MAKE) --no-print-directory fuzz FUZZTIME=20000x
+
+# ---- Documentation --------------------------------------------------------------------------
+
+DOCS_PIP := build/docs-venv/bin/python -m pip --disable-pip-version-check --quiet
+SPHINX = build/docs-venv/bin/python -m sphinx --quiet --fail-on-warning --keep-going --nitpicky --fresh-env \
+	--doctree-dir build/docs-doctrees
+
+build/docs-venv/.tools: requirements-docs.txt
+	$(PYTHON) -m venv build/docs-venv
+	$(DOCS_PIP) install -r $<
+	touch $@
+
+build/docs-venv/.pyfeed: dist/.done build/docs-venv/.tools
+	$(DOCS_PIP) install --force-reinstall --no-deps dist/pyarrayfeed-*.whl
+	touch $@
+
+docs: build/docs-venv/.pyfeed ## build the documentation site, build/docs; a warning or a public name without an entry is an error
+	rm -rf build/docs
+	$(SPHINX) docs build/docs
+	build/docs-venv/bin/python -m pytest tests/docs
+
+docs-links: build/docs-venv/.pyfeed ## check every link of the documentation on the web
+	$(SPHINX) --builder linkcheck docs build/docs-links
 
 clean: ## remove everything that was built
 	rm -rf build dist python/*.egg-info python/pyfeed/lib python/pyfeed/include python/pyfeed*/*.so
