@@ -69,6 +69,19 @@ def wait_until(condition: Callable[[], object], timeout: float = STUCK) -> None:
         time.sleep(0.0005)
 
 
+def wait_for_ends(pids: Iterable[int | str]) -> None:
+    """Wait until all these processes have ended. They may be zombies: their parent may be an init that reaps late."""
+    wait_until(lambda: not any(map(_is_running, pids)))
+
+
+def _is_running(pid: int | str) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
+
+
 def wait_for_producers(queue: PyArrayFeedQueue, number: int = 1) -> None:
     """Wait until `number` threads are blocked in a push."""
     wait_until(lambda: queue.stats()["waiting_producers"] == number)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from . import toy_libraries as toys
-from .support import wait_until
+from .support import wait_for_ends
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
@@ -58,7 +58,7 @@ def wait_for_the_end(folder: Path) -> list[str]:
     """Wait until no process is at work whose number is in the folder, and give their names."""
     numbers = {file.stem: int(file.read_text()) for file in folder.glob("*.pid")}
     # Those that are killed take a moment; nobody may have asked after them yet.
-    wait_until(lambda: all(toys.state(pid) in (None, "Z", "X") for pid in numbers.values()))
+    wait_for_ends(numbers.values())
     return sorted(numbers)
 
 

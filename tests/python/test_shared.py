@@ -27,7 +27,7 @@ from pyfeed import Scope
 from pyfeed.shared import SharedFeedQueue
 
 from . import shared_workers as workers
-from .support import STUCK, Background, Process, same, wait_until
+from .support import STUCK, Background, Process, same, wait_for_ends, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is shared by memfd")
 
@@ -299,7 +299,7 @@ def test_persistent_workers_end_with_their_trainer() -> None:
     found, pids = process.line().split("]")
     assert found == "[0, 1"
     process.end(-9)
-    wait_until(lambda: not any(os.path.exists(f"/proc/{p}") for p in pids.split()))
+    wait_for_ends(pids.split())
 
 
 def test_the_list_of_persistent_workers_is_its_callers() -> None:
@@ -740,7 +740,7 @@ def test_ctrl_c_in_a_terminal_is_the_trainers(method: str, persistent: bool) -> 
     assert process.line() == "[None, None, None]"
     _, err = process.end(-signal.SIGINT)
     assert err.count("Traceback") == 1, err
-    wait_until(lambda: not any(os.path.exists(f"/proc/{p}") for p in pids))
+    wait_for_ends(pids)
 
 
 def test_ctrl_c_while_a_worker_starts(tmp_path: Path) -> None:
@@ -826,7 +826,7 @@ def test_nothing_is_left_of_a_trainer_that_ends_while_workers_push(daemon: bool)
     process = Process(program, preamble="")
     pids = [int(p) for p in process.line().split()]
     assert process.end() == ([], "")
-    wait_until(lambda: not any(os.path.exists(f"/proc/{p}") for p in pids))
+    wait_for_ends(pids)
 
 
 def test_workers_that_come_late_do_not_join_the_next_pass() -> None:
