@@ -118,9 +118,10 @@ func (u *Upstream) resume() error {
 	return u.moved()
 }
 
-// moved returns an error if the reader was reset in the middle of a pass of the reader above.
+// moved returns an error if the reader was reset in the middle of a pass of the reader above. It may be called without the
+// lock. The reader above changes began before it resets this reader, so if both have changed, another caller has not.
 func (u *Upstream) moved() error {
-	if began := u.began.Load(); began != 0 && began != u.resets.Load()+1 {
+	if began := u.began.Load(); began != 0 && began != u.resets.Load()+1 && began == u.began.Load() {
 		return &resetBelow{u.label()}
 	}
 	return nil
