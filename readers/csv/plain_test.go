@@ -57,11 +57,15 @@ func TestQuotientRoundsAsStrconv(t *testing.T) {
 			t.Fatalf("%s: expected the float32 %v, found %v", s, want, quotient[float32](m, k))
 		}
 	}
+	random := 20_000
+	if testing.Short() {
+		random = 2_000
+	}
 	for k := range powers {
 		for _, m := range []uint64{0, 1, 9, 1<<53 - 1, 1 << 53, 1<<53 + 1, 1 << 63, 1<<63 + 1, 1<<63 + 1<<10, math.MaxUint64, powers[k], powers[k] - 1, powers[k] + 1} {
 			check(m, k)
 		}
-		for range 20000 {
+		for range random {
 			check(rng.Uint64()>>rng.IntN(64), k)
 		}
 		// The middle of two floats and its neighbours: odd numbers times a power of five, divided by a power of ten.
