@@ -1,5 +1,7 @@
-/* After fork(), every call of the library in the child is refused: see CHECK_ALIVE in guard.h. The two extensions have
- * a reset_after_fork each, in python/native and python/pyfeed_worker/native. */
+/* After fork(), every call of the library in the child is refused: see CHECK_ALIVE in guard.h. The exceptions only free
+ * memory that is not Go's: pf_error_release, pf_string_release, and pf_tuple_release, which clears the tuple. A child may
+ * push through pyfeed_worker, which has no Go. The extensions reset themselves in reset_after_fork: waiting.c and
+ * signals.c in python/native, ring.c in python/pyfeed_worker/native. */
 #include <pthread.h>
 
 #include "guard.h"

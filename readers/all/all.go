@@ -7,7 +7,7 @@
 //   - the types of options that are dicts, in _options.py and typing.py
 //   - rows in the tables of tests/python (test_formats.py, test_files.py, test_faults.py, test_torn_files.py,
 //     argument_table.py) and of tests/long/corruption.py
-//   - its section in docs/formats.md
+//   - its section in docs/formats.md, a row in docs/resume.md, and its function in docs/reference/python
 package all
 
 import (

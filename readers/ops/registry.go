@@ -10,13 +10,13 @@ import (
 
 // operators has all operators. A new one, such as shard, needs:
 //   - its file here, and a line in this list
-//   - its reader in readers/decorators
+//   - its reader in readers/decorators, which is Resumable and knows its Length
 //   - go test ./readers/ops -update, which writes operators.json and the table in capi/pyfeed.h
 //   - methods in capi/pyfeed/reader.hpp, capi/pyfeed/layers.hpp, python/pyfeed/_reader.py and
 //     python/pyfeed/program/layers.py
 //   - rows in the tables of tests/python (test_operators.py, argument_table.py, test_reset_below.py) and of
 //     program/adversarial_test.go
-//   - its section in docs/readers.md
+//   - its section in docs/readers.md, and rows in the tables of docs/resume.md and docs/program.md
 var operators = index(
 	pyArray.operator(),
 	openFiles.operator(),

@@ -28,7 +28,7 @@ import (
 // was. A reader takes one now and then, because its consumer may save a position that lies far behind it: the beginning of
 // the block that a shuffle delivers, for example.
 
-// anchor is how far a reader of files was in its files.
+// fileAnchor is how far a reader of files was in its files.
 type fileAnchor struct {
 	turn    int // index in lanes of the file to take from next
 	next    int // index, in the order of the pass, of the next file to be opened
