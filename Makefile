@@ -7,6 +7,7 @@ PREFIX ?= /usr/local
 VENV := build/venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+ADAPTERS_PIP := build/adapters/bin/python -m pip --disable-pip-version-check --quiet
 PEERS_PIP := build/peers/bin/python -m pip --disable-pip-version-check --quiet
 
 # The only part of CUDA that the build needs is cuda.h of any CUDA 12. It is taken from NVIDIA's wheel, unless
@@ -40,7 +41,7 @@ define cmake
 endef
 
 .DELETE_ON_ERROR:
-.PHONY: help go-env lib install demo demo-files demo-cpp gallery wheel sdist bench bench-peers instructions clean format \
+.PHONY: help go-env lib install demo demo-files demo-cpp demo-torch gallery wheel sdist bench bench-peers instructions clean format \
 	lint lint-go lint-c lint-python test test-go test-cpp test-python test-stubs test-wheel test-adapters \
 	test-modes test-modes-go test-modes-cpp fuzz test-fuzz test-long docs docs-links
 
@@ -142,6 +143,10 @@ demo-cpp: build/venv/.pyfeed build/recognize_digits_program/train ## train by a 
 	python examples/recognize_digits_program/build_program.py build/recognize_digits_program/digits
 	build/recognize_digits_program/train build/recognize_digits_program/digits
 
+demo-torch: dist/.done build/adapters/.tools ## train with PyTorch's DataLoader, and with that of pyfeed.torch
+	$(ADAPTERS_PIP) install --force-reinstall --no-deps dist/pyarrayfeed-*.whl
+	build/adapters/bin/python examples/recognize_digits_torch/train.py
+
 GALLERY := digits_from_files cpp_trainer worker_processes find_the_bottleneck
 
 gallery: build/venv/.pyfeed ## run the scripts of the gallery, and write their pictures into docs/gallery
@@ -226,8 +231,7 @@ test-stubs: build/venv/.pyfeed ## check the stubs of the extensions against the 
 test-wheel: dist/.done ## check the contents, the dependencies and the tag of the wheel, and that it works by itself
 	tests/wheel/check.sh dist/pyarrayfeed-*.whl
 
-# Tests with other frameworks, whose packages take gigabytes. Only these tests need them.
-ADAPTERS_PIP := build/adapters/bin/python -m pip --disable-pip-version-check --quiet
+# Tests with other frameworks, whose packages take gigabytes. Only these tests and demo-torch need them.
 
 build/adapters/.tools: requirements-adapters.txt
 	$(PYTHON) -m venv build/adapters

@@ -12,7 +12,7 @@ from typing import is_typeddict
 import pyfeed_worker
 import pytest
 
-from tests.python.public_modules import PUBLIC_MODULES
+from tests.python.public_modules import FRAMEWORK_MODULES, PUBLIC_MODULES
 
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "build/docs"
@@ -42,6 +42,11 @@ CLASSES = {name: thing for name, thing in PUBLIC.items() if isinstance(thing, ty
 def test_every_public_name_of_python(module: ModuleType) -> None:
     assert module.__name__ in ENTRIES["py"]
     assert [name for name in module.__all__ if f"{module.__name__}.{name}" not in ENTRIES["py"]] == []
+
+
+@pytest.mark.parametrize("module", FRAMEWORK_MODULES)
+def test_every_public_name_of_a_module_for_a_framework(module: str) -> None:
+    assert {module, *(f"{module}.{name}" for name in FRAMEWORK_MODULES[module])} <= ENTRIES["py"]
 
 
 def test_every_public_name_for_workers() -> None:

@@ -24,5 +24,8 @@ PUBLIC_MODULES: list[ModuleType] = [
     unique_name,
 ]
 
+# Public modules that import a framework, which only `make test-adapters` and `make docs` know, with their names.
+FRAMEWORK_MODULES = {"pyfeed.torch": ("DataLoader", "StatefulDataLoader")}
+
 # The modules whose names have this prefix in the tables of the tests.
 WITH_PREFIX = {cuda: "cuda.", layers: "layers.", unique_name: "unique_name."}

@@ -14,7 +14,7 @@ import pytest
 import pyfeed
 from pyfeed import errors
 
-from .public_modules import PUBLIC_MODULES
+from .public_modules import FRAMEWORK_MODULES, PUBLIC_MODULES
 from .support import Process
 
 ROOT_NAMES = [
@@ -73,7 +73,17 @@ def test_modules_without_an_underscore_are_public() -> None:
     for module in pkgutil.walk_packages(pyfeed.__path__, "pyfeed."):
         if not module.name.rpartition(".")[2].startswith("_"):
             found.add(module.name)
-    assert found == {module.__name__ for module in PUBLIC_MODULES}
+    assert found == {module.__name__ for module in PUBLIC_MODULES} | FRAMEWORK_MODULES.keys()
+
+
+@pytest.mark.parametrize("module", FRAMEWORK_MODULES)
+def test_a_module_for_a_framework_has_these_names_only(module: str) -> None:
+    """This environment has no framework, so the test reads the source."""
+    tree = ast.parse((Path(str(pyfeed.__file__)).parent / f"{module.partition('.')[2]}.py").read_text())
+    (names,) = [ast.literal_eval(n.value) for n in tree.body if isinstance(n, ast.Assign) and "__all__" in ast.dump(n)]
+    assert tuple(names) == FRAMEWORK_MODULES[module]
+    defined = {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    assert {name for name in defined if not name.startswith("_")} <= set(names)
 
 
 @pytest.mark.parametrize("module", PUBLIC_MODULES, ids=lambda module: module.__name__)

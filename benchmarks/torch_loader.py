@@ -1,0 +1,215 @@
+"""Measures the loaders of `pyfeed.torch` beside PyTorch's DataLoader, with two workers.
+
+    python benchmarks/torch_loader.py [--json FILE] [--runs 5] [--seconds 3] [--cases images,dicts]
+
+The environment needs torch, pillow and psutil. `__getitem__` makes new arrays each time. The two loaders take turns,
+and every other run uses the opposite order. A turn makes a loader, takes eight batches that do not count, and then
+counts batches for `--seconds`. The consumer reads one element of each batch.
+
+Cases, in batches per second:
+    images          3 x 224 x 224, float32, batch 64
+    small           16 floats, batch 256; small, NumPy: the same as NumPy arrays
+    tokens          lists of 10 to 200 integers, padded by the collate function, batch 64
+    dicts           dicts of ten tensors of 32 floats, batch 64
+    pictures        JPEG files of 256 x 256 that PIL decodes, batch 32
+
+Other cases:
+    first batch     the time from the call of `iter` to the first batch, with spawn, for 10 MB of data, in seconds,
+                    in a new process that imports only the measured loader
+    memory          the largest memory of the trainer and its forked workers (proportional set size) in ten epochs over
+                    a list of ten million integers, in MiB
+"""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from harness import PEER, PYFEED, Results, options
+
+CLASSES = {"pytorch": "torch.utils.data", "pyfeed": "pyfeed.torch"}
+WORKERS, WARM_UP = 2, 8
+
+
+class Endless:
+    """A data set of samples that are made anew each time."""
+
+    def __init__(self, make: Callable[[int], Any]) -> None:
+        self.make = make
+
+    def __len__(self) -> int:
+        return 10**7
+
+    def __getitem__(self, i: int) -> Any:
+        return self.make(i)
+
+
+def image(i: int) -> Any:
+    import torch
+
+    return torch.full((3, 224, 224), float(i))
+
+
+def small(i: int) -> Any:
+    import torch
+
+    return torch.full((16,), float(i))
+
+
+def small_array(i: int) -> Any:
+    return np.full(16, i, np.float32)
+
+
+def tokens(i: int) -> list[int]:
+    return list(range(10 + i * 7919 % 191))
+
+
+def padded(batch: list[list[int]]) -> Any:
+    import torch
+
+    return torch.nn.utils.rnn.pad_sequence([torch.tensor(words) for words in batch], batch_first=True)
+
+
+def fields(i: int) -> Any:
+    import torch
+
+    return {f"field {k}": torch.full((32,), float(i + k)) for k in range(10)}
+
+
+class Picture:
+    """Decodes a JPEG file that is in memory."""
+
+    def __init__(self) -> None:
+        from PIL import Image
+
+        file = io.BytesIO()
+        noise = np.random.default_rng(0).integers(0, 256, (32, 32, 3), np.uint8)
+        Image.fromarray(noise).resize((256, 256)).save(file, "JPEG")
+        self.data = file.getvalue()
+
+    def __call__(self, i: int) -> Any:
+        from PIL import Image
+
+        return np.asarray(Image.open(io.BytesIO(self.data)))
+
+
+CASES: dict[str, tuple[Callable[[], Any], int, Any]] = {
+    "images": (lambda: image, 64, None),
+    "small": (lambda: small, 256, None),
+    "small, NumPy": (lambda: small_array, 256, None),
+    "tokens": (lambda: tokens, 64, padded),
+    "dicts": (lambda: fields, 64, None),
+    "pictures": (Picture, 32, None),
+}
+
+
+def batches_per_second(name: str, seconds: float, library: str) -> float:
+    make, size, collate = CASES[name]
+    loader_class = getattr(__import__(CLASSES[library], fromlist=["DataLoader"]), "DataLoader")  # noqa: B009
+    loader = loader_class(Endless(make()), batch_size=size, num_workers=WORKERS, collate_fn=collate)
+    iterator = iter(loader)
+    for _ in range(WARM_UP):
+        next(iterator)
+    count, began = 0, time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        batch = next(iterator)
+        first = next(iter(batch.values())) if isinstance(batch, dict) else batch
+        first.view(-1)[0].item()
+        count += 1
+    return count / (time.perf_counter() - began)
+
+
+FIRST_BATCH = """
+import sys, time
+from {module} import DataLoader
+from torch.utils.data import Dataset
+class Data(Dataset):
+    def __init__(self):
+        self.data = b"x" * 10_000_000
+    def __len__(self):
+        return 1000
+    def __getitem__(self, i):
+        return i
+if __name__ == "__main__":
+    loader = DataLoader(Data(), batch_size=8, num_workers=2, multiprocessing_context="spawn")
+    began = time.perf_counter()
+    next(iter(loader))
+    print(time.perf_counter() - began)
+"""
+
+MEMORY = """
+import psutil, torch
+from {module} import DataLoader
+class Data(torch.utils.data.Dataset):
+    def __init__(self):
+        self.data = [i + 1000 for i in range(10_000_000)]
+    def __len__(self):
+        return len(self.data)
+    def __getitem__(self, i):
+        return self.data[i]
+    def __getitems__(self, indices):
+        return [self.data[i] for i in indices]
+loader = DataLoader(Data(), batch_size=10_000, num_workers=2, shuffle=False)
+most = 0
+for epoch in range(10):
+    for k, batch in enumerate(loader):
+        if k % 200 == 199:
+            me = psutil.Process()
+            most = max(most, sum(p.memory_full_info().pss for p in [me, *me.children()]))
+print(most / 2**20)
+"""
+
+
+def printed(script: str, library: str) -> float:
+    """Run a script in a new process, and return the number that it prints."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "script.py")  # spawned processes import it
+        file.write_text(script.format(module=CLASSES[library]))
+        done = subprocess.run([sys.executable, file], capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
+def main() -> None:
+    args = options(__doc__, seconds=3).parse_args()
+    import torch
+
+    torch.set_num_threads(1)
+    results = Results("torch_loader", args)
+    cases: list[tuple[str, str, str, Callable[[str], float]]] = [
+        (name, "batches/s", "higher", partial(batches_per_second, name, args.seconds)) for name in CASES
+    ]
+    cases.append(("first batch", "s", "lower", lambda library: printed(FIRST_BATCH, library)))
+    cases.append(("memory", "MiB", "lower", lambda library: printed(MEMORY, library)))
+    for name, unit, better, measured in cases:
+        if args.cases and not any(text in name for text in args.cases.split(",")):
+            continue
+        if results.has(name):
+            continue
+        values: dict[str, list[float]] = {library: [] for library in CLASSES}
+        for run in range(1 if name == "memory" else args.runs):
+            for library in list(CLASSES)[:: 1 if run % 2 == 0 else -1]:
+                values[library].append(measured(library))
+        results.add(
+            {
+                "case": name,
+                "unit": unit,
+                "better": better,
+                "parameters": {"workers": WORKERS},
+                "libraries": [
+                    {"library": library, "kind": PYFEED if library == "pyfeed" else PEER, "values": values[library]}
+                    for library in CLASSES
+                ],
+            }
+        )
+
+
+if __name__ == "__main__":
+    main()
