@@ -292,12 +292,15 @@ class _StackArrays:
     def __call__(self, batch: Any, *, collate_fn_map: Any = None) -> Any:
         first = batch[0]
         dtype = _TORCH_DTYPES.get(first.dtype)
-        alike = all(type(a) is np.ndarray and a.shape == first.shape and a.dtype == first.dtype for a in batch)
+        alike = set(map(type, batch)) == {np.ndarray} and len({a.shape for a in batch}) == 1
         count = len(batch) * first.size
-        if dtype is None or not alike or count == 0:
+        if dtype is None or not alike or count == 0 or first.ndim == 0:
             return collate.collate_numpy_array_fn(batch, collate_fn_map=collate_fn_map)
         tensor = self._memory.empty((len(batch), *first.shape), dtype, count)
-        np.stack(batch, out=tensor.numpy())
+        try:  # np.stack takes twice as long
+            np.concatenate(batch, out=tensor.numpy().reshape(-1, *first.shape[1:]), casting="no")
+        except TypeError:  # arrays of several dtypes
+            return collate.collate_numpy_array_fn(batch, collate_fn_map=collate_fn_map)
         return tensor
 
 
