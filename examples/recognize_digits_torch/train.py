@@ -53,7 +53,7 @@ def train(loader_class: Any, args: argparse.Namespace) -> tuple[float, float, fl
         (digits.images / 16).astype(np.float32), digits.target, test_size=0.2, stratify=digits.target, random_state=0
     )
     torch.manual_seed(args.seed)
-    model = nn.Sequential(nn.AvgPool2d(SCALE), nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+    model = nn.Sequential(nn.AvgPool2d(SCALE), nn.Flatten(), nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10))
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     loader = loader_class(
         Digits(images, labels),
@@ -90,7 +90,7 @@ def train(loader_class: Any, args: argparse.Namespace) -> tuple[float, float, fl
 def main() -> int:
     """Train with both loaders."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--num-workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
