@@ -226,7 +226,7 @@ test-python: build/venv/.pyfeed ## run the Python tests, against the installed w
 	python -m pytest
 
 test-stubs: build/venv/.pyfeed ## check the stubs of the extensions against the installed wheel
-	python -m mypy.stubtest pyfeed pyfeed_worker --concise --ignore-disjoint-bases --allowlist tests/python/stubtest.allowlist
+	python -m mypy.stubtest pyfeed._native pyfeed_worker._native --concise --ignore-disjoint-bases
 
 test-wheel: dist/.done ## check the contents, the dependencies and the tag of the wheel, and that it works by itself
 	tests/wheel/check.sh dist/pyarrayfeed-*.whl
