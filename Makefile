@@ -232,7 +232,6 @@ test-wheel: dist/.done ## check the contents, the dependencies and the tag of th
 	tests/wheel/check.sh dist/pyarrayfeed-*.whl
 
 # Tests with other frameworks, whose packages take gigabytes. Only these tests and demo-torch need them.
-
 build/adapters/.tools: requirements-adapters.txt
 	$(PYTHON) -m venv build/adapters
 	$(ADAPTERS_PIP) install --no-compile -r $<

@@ -4,8 +4,9 @@ Both are drop-in replacements: the arguments, the order, the seeds and the excep
 ``torch.utils.data.DataLoader`` and of ``torchdata.stateful_dataloader.StatefulDataLoader``, whose iterators they use.
 Only the way of a batch from a worker to the trainer differs. `docs/from_torch.md` describes it.
 
-Importing this module imports PyTorch. The tested versions of PyTorch are 2.12, 2.13, 2.14 and 2.15, and that of
-torchdata is 0.11. With other versions, and without worker processes, a loader works as its base class does.
+Importing this module imports PyTorch. All its tests run with PyTorch 2.15 and torchdata 0.11, and a part of them ran
+with PyTorch 2.12, 2.13 and 2.14. With other versions, and without worker processes, a loader works as its base class
+does.
 
 Examples
 --------
