@@ -47,6 +47,12 @@ func TestLanesAsText(t *testing.T) {
 			t.Errorf("%q: expected %+v, found %+v, %v", text, l, found, err)
 		}
 	}
+	// Eight lanes leave half of 1 KB for the other readers of a chain.
+	large := laneAnchor{file: 9999, ahead: 1023, stamp: fileStamp{1 << 40, 2_000_000_000_000_000, 1<<32 - 1},
+		from: filePlace{true, record.Position{Offset: 1 << 40}, 1 << 30, false, 0}}
+	if text := large.append(nil); len(text) > 60 {
+		t.Errorf("expected at most 60 bytes, found %q", text)
+	}
 	for _, text := range []string{"", " ", "-1 0", "x", "1", "1 2 3 4", "10 0 0 0 0", "-2 0 0 0 0", "0 -1 0 0 0", "0 0 0 0 0 ", "0 0 0 0 0 0 0 0 0 0 0", "9999999999999999999 0 0 0 0"} {
 		if found, err := parseLane(text, 10); err == nil {
 			t.Errorf("%q: found %+v", text, found)
