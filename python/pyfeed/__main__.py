@@ -20,7 +20,8 @@ from typing import Any, NoReturn, TextIO
 import numpy as np
 
 import pyfeed.formats  # fails with a reason where another distribution has replaced the package's __init__.py
-from pyfeed._example_features import describe_example
+from pyfeed._example_features import array_sizes, describe_example
+from pyfeed._stats import describe_position
 
 COMMAND = "python -m pyfeed"
 
@@ -396,6 +397,13 @@ def count_corrupt(stats: dict[str, Any]) -> int:
 # ---- inspect ---------------------------------------------------------------------------------
 
 
+COMPARED_RECORDS = 20  # of a file, to find features that may be the memory of arrays
+
+ARRAYS_HINT = """\
+  These features have bytes of the same size in the first {records} records. If they
+  are the memory of an array, give its dtype and shape, such as (Python: True)"""
+
+
 class SlotSummary:
     """The shapes, bytes and checksum of the instances of one slot."""
 
@@ -436,9 +444,13 @@ def inspect_file(name: str, options: dict[str, Any], limit: int, progress: Progr
     seen = [SlotSummary() for _ in reader.slots]
     records = 0
     features: dict[str, Any] | None = None
+    sizes: dict[str, int] = {}  # of features that may be the memory of arrays
     for tuple_ in take(reader, limit):
         if records == 0 and holds_records(name, options):
             features = describe_example(array_of(tuple_[0]).data)
+            sizes = array_sizes(array_of(tuple_[0]).data)
+        elif sizes and records < COMPARED_RECORDS:
+            sizes = dict(sizes.items() & array_sizes(array_of(tuple_[0]).data).items())
         records += 1
         progress.add(nbytes(tuple_))
         for s, slot in zip(seen, tuple_, strict=True):
@@ -455,6 +467,11 @@ def inspect_file(name: str, options: dict[str, Any], limit: int, progress: Progr
         progress.say(f"  slot {i} {slot.name or '-'}: {slot.dtype} {slot.shape}{lod}{shape}")
     if features:
         progress.say(f"  features={format_features(features)}  (of the first record)")
+    if sizes and records > 1:
+        progress.say(ARRAYS_HINT.format(records=min(records, COMPARED_RECORDS)))
+        for feature, size in sorted(sizes.items()):
+            about = {feature: {"dtype": "uint8", "shape": [size], "raw": True}}
+            progress.say(f"    {format_features(about)[1:-1]}")
 
 
 def holds_records(name: str, options: dict[str, Any]) -> bool:
@@ -526,10 +543,7 @@ def verify_file(name: str, options: dict[str, Any], progress: Progress) -> int:
         return 2
     details = reader.stats()["details"]
     for place in details["ledger"]:
-        where = ", byte {offset}".format_map(place) * (place["offset"] >= 0)
-        about = "about " * place["approximate"]
-        where += f", {about}record {place['record']}" * (place["record"] >= 0)
-        progress.say(f"{path}{where}: {place['reason']}")
+        progress.say(f"{path}{describe_position(place)}: {place['reason']}")
     damaged = details["corrupt"]
     if damaged > len(details["ledger"]):
         progress.say(f"{path}: {damaged - len(details['ledger'])} more damaged places")
@@ -663,7 +677,8 @@ def parser() -> argparse.ArgumentParser:
         inspect,
         "Print the format, records, slots, shapes, ragged offsets and checksums of files.",
         "All records of a file are read, unless --records limits them. If a TFRecord file holds messages of the type "
-        "tf.train.Example, the features of the first record are printed too, in the form of the option features.",
+        "tf.train.Example, the features of the first record are printed too, in the form of the option features, and "
+        "which of them may be the memory of an array.",
     )
     i.add_argument("--records", type=natural, default=0, metavar="N", help="read the first N records of each file only")
     v, _ = command(

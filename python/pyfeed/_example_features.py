@@ -30,18 +30,46 @@ def describe_example(record: bytes | memoryview) -> dict[str, Any] | None:
     dict or None
         None if the record is not an Example. A `SequenceExample` is not an Example.
     """
-    found: dict[str, Any] = {}
     try:
-        for number, message in _messages(memoryview(record), (1, 2)):
-            if number == 2:  # the feature_lists of a SequenceExample
-                return None
-            for _, entry in _messages(message, (1,)):
-                names = _messages(entry, (1,))
-                name = str(names[-1][1], "utf-8") if names else ""
-                found[name] = _describe_feature(_last_message(entry, (2,))[1])
+        found = {name: _describe_feature(feature) for name, feature in _features_of(record)}
     except ValueError:
         return None
     return {name: found[name] for name in sorted(found) if name and found[name] is not None}
+
+
+def array_sizes(record: bytes | memoryview) -> dict[str, int]:
+    """Return the sizes of the features of an Example that may be the memory of an array.
+
+    They are one byte string, which is neither empty nor text. If the record is not an Example, the result is empty.
+    """
+    sizes: dict[str, int] = {}
+    try:
+        for name, feature in _features_of(record):
+            sizes.pop(name, None)
+            number, message = _last_message(feature, _LISTS)
+            values = [value for _, value in _messages(message, (1,))] if number == 1 else []
+            if name and len(values) == 1 and values[0] and not _is_text(values[0]):
+                sizes[name] = len(values[0])
+    except ValueError:
+        return {}
+    return sizes
+
+
+def _is_text(value: memoryview) -> bool:
+    try:
+        return "".join(str(value, "utf-8").split()).isprintable()
+    except UnicodeDecodeError:
+        return False
+
+
+def _features_of(record: bytes | memoryview) -> Iterator[tuple[str, memoryview]]:
+    """Yield the name and the Feature of each entry. Raise `ValueError` if the record is not an Example."""
+    for number, message in _messages(memoryview(record), (1, 2)):
+        if number == 2:  # the feature_lists of a SequenceExample
+            raise ValueError
+        for _, entry in _messages(message, (1,)):
+            names = _messages(entry, (1,))
+            yield str(names[-1][1], "utf-8") if names else "", _last_message(entry, (2,))[1]
 
 
 def _describe_feature(feature: memoryview) -> Any:

@@ -220,7 +220,8 @@ def open_files(
     scope : Scope, optional
         The scope of the variable, by default the global one. The variable is erased with the reader.
     **options
-        The options of the format: see the function of the format, such as `open_csv`. If the files have several
+        The options of the format: see the function of the format, such as `open_csv`. TFRecord files need
+        ``features``, unless you want their records as bytes: see `open_tfrecord`. If the files have several
         formats, a mapping of options for each format: ``csv={"missing": 0}``.
 
     Returns
@@ -574,13 +575,13 @@ def open_tfrecord(
           int64.
         - ``kind``: ``"fixed"``, the default, is as many values as ``shape`` has. ``"variable"`` is a sequence of
           any number of values. ``"ragged"`` is values that other features divide into rows.
-        - ``shape``: the shape of the values, ``()`` by default. For a variable or ragged feature, the shape of
-          one row.
+        - ``shape``: the shape of the values, ``()`` by default; ``784`` is ``(784,)``. For a variable or ragged
+          feature, the shape of one row.
         - ``default``: the value of a fixed feature that an Example lacks.
         - ``row_lengths`` or ``row_splits``: the names of the features that divide a ragged feature, outermost
           first.
         - ``raw``: true if the feature is one value of bytes, which is the memory of an array of that dtype and
-          shape.
+          shape, such as an image that is not compressed.
 
         By default, there is one slot of uint8, the record as bytes; `LoDTensor.bytes_list` returns them.
     **reading
@@ -604,12 +605,20 @@ def open_tfrecord(
     Examples
     --------
     >>> import tempfile
+    >>> import numpy as np
     >>> from pyfeed import open_tfrecord, open_writer
+    >>> features = {
+    ...     "image": {"dtype": "uint8", "shape": [28, 28], "raw": True},  # stored as bytes
+    ...     "weights": {"dtype": "float32", "shape": [3]},
+    ...     "label": "int64",
+    ... }
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with open_writer(f"{folder}/a.tfrecord") as writer:
-    ...         writer.write((b"one",))
-    ...     [x.bytes_list() for x, in open_tfrecord(f"{folder}/a.tfrecord")]
-    [[b'one']]
+    ...     with open_writer(f"{folder}/a.tfrecord", features=features) as writer:
+    ...         for i in range(4):
+    ...             writer.write((np.zeros((28, 28), "uint8"), np.ones(3, "float32"), np.int64(i)))
+    ...     image, weights, label = open_tfrecord(f"{folder}/a.tfrecord", features=features).batch(4).read()
+    >>> image.shape, weights.shape, label.shape
+    ((4, 28, 28), (4, 3), (4,))
     """
     return _open_format(filenames, "tfrecord", {"features": features}, **reading)
 

@@ -84,7 +84,7 @@ class TFRecordFeature(TypedDict, total=False):
         The dtype of the values, or ``"bytes"``.
     raw : bool
         Whether the feature is one value of bytes, which is the memory of an array.
-    shape : sequence of int
+    shape : int or sequence of int
         The shape of the values, or of one row.
     default : object
         The value of a fixed feature that an Example lacks.
@@ -97,7 +97,7 @@ class TFRecordFeature(TypedDict, total=False):
     kind: str
     dtype: npt.DTypeLike
     raw: bool
-    shape: Sequence[int]
+    shape: int | Sequence[int]
     default: Any
     row_lengths: Sequence[str]
     row_splits: Sequence[str]

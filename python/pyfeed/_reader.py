@@ -631,7 +631,8 @@ class Reader(_native.Reader):
         Returns
         -------
         dict
-            Printed, it is a table with a row for each reader. It has these keys:
+            Printed, it is a table with a row for each reader. Below the table is a line for each of the first ten
+            damaged places that a reader skipped. The dict has these keys:
 
             - ``reader``: the kind of the reader, such as ``"batch"``.
             - ``tuples``, ``bytes``: how many were delivered.
@@ -639,10 +640,12 @@ class Reader(_native.Reader):
             - ``pass_id``: the value of `pass_id`.
             - ``waited_seconds``: how long threads slept in the reader because there was no data, summed over threads.
             - ``slots``: a list of `Slot`.
-            - ``details``: properties of this kind of reader. For ``open_files(..., on_corrupt="skip")``, ``corrupt``
-              is the number of damaged places, and ``ledger`` lists the file, the offset, the record and the reason of
-              the first 1000.
-            - ``below``: a list of the same for each reader that this one reads from.
+            - ``details``: properties of this kind of reader. For ``open_files(..., on_corrupt="skip")``, ``ledger``
+              lists the first 1000 damaged places, each once, with ``file``, ``offset``, ``record``, ``reason`` and
+              ``times``, the number of passes in which it was skipped. ``corrupt`` is how often damage was skipped,
+              over all places and passes.
+            - ``below``: a list of the same for each reader that this one reads from. After
+              ``open_files(...).batch(n)``, the ledger is in ``stats()["below"][0]["details"]``.
 
         Notes
         -----

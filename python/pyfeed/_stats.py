@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from . import _slots
 from ._file_names import decode_file_name
 
 _COLUMNS = ("reader", "tuples", "bytes", "passes", "waited_seconds")
+_PLACES = 10  # damaged places of a reader that its repr lists
 
 
 class ReaderStats(dict[str, Any]):
-    """The statistics of a reader and the readers below it. The repr is a table with a row for each reader."""
+    """The statistics of a reader and the readers below it.
+
+    The repr is a table with a row for each reader. Below the table, it lists damaged places that were skipped.
+    """
 
     @classmethod
     def of(cls, described: dict[str, Any]) -> ReaderStats:
@@ -29,12 +33,13 @@ class ReaderStats(dict[str, Any]):
     def __repr__(self) -> str:
         try:
             rows = list(self._rows(0))
+            skipped = list(self._skipped())
         except KeyError:  # an entry was removed
             return dict.__repr__(self)
         columns = [*_COLUMNS, "corrupt"] if any("corrupt" in row for row in rows) else _COLUMNS
         table = [list(columns), *([row.get(column, "") for column in columns] for row in rows)]
         widths = [max(len(row[i]) for row in table) for i in range(len(columns))]
-        return "\n".join("  ".join(_aligned(row, widths)) for row in table)
+        return "\n".join([*("  ".join(_aligned(row, widths)) for row in table), *skipped])
 
     __str__ = __repr__
 
@@ -48,6 +53,24 @@ class ReaderStats(dict[str, Any]):
         yield row
         for each in self["below"]:
             yield from each._rows(depth + 1)
+
+    def _skipped(self) -> Iterator[str]:
+        """Yield a line for each damaged place that this reader or one below it skipped, the first ones only."""
+        ledger = self["details"].get("ledger") or ()
+        for place in ledger[:_PLACES]:
+            file = place["file"].encode(errors="backslashreplace").decode()
+            yield f"skipped: {file}{describe_position(place)}: {place['reason']}"
+        if len(ledger) > _PLACES:
+            yield f'skipped: {len(ledger) - _PLACES} more, in ["details"]["ledger"] of {self["reader"]}'
+        for each in self["below"]:
+            yield from each._skipped()
+
+
+def describe_position(place: Mapping[str, Any]) -> str:
+    """Return the byte and the record of an entry of the ledger, as far as they are known, as errors write them."""
+    byte = f", byte {place['offset']}" if place["offset"] >= 0 else ""
+    record = f", {'about ' * place['approximate']}record {place['record']}" if place["record"] >= 0 else ""
+    return byte + record
 
 
 def _aligned(row: list[str], widths: list[int]) -> list[str]:

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -41,25 +42,77 @@ func DecodeAttributes(op string, from []byte, into any) error {
 		return pyfeed.Errorf(pyfeed.Invalid, "%s: attributes: expected UTF-8, found %q: in a file's name, write a byte that is not UTF-8 as \\u0000 and two "+
 			"hexadecimal digits", op, firstInvalid(from))
 	}
+	if err := DecodeObject(from, into); err != nil {
+		return pyfeed.Errorf(pyfeed.Invalid, "%s: attributes: %v", op, err)
+	}
+	return nil
+}
+
+// DecodeObject fills a struct from a JSON object. It returns an error for a name that the struct does not have; the
+// error lists the names that it has, and suggests the nearest one.
+func DecodeObject(from []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(from))
 	d.DisallowUnknownFields()
 	err := d.Decode(into)
 	if err == nil {
 		if _, more := d.Token(); more != io.EOF {
-			err = fmt.Errorf("expected one object, found more text after it")
+			return errors.New("expected one object, found more text after it")
+		}
+		return nil
+	}
+	text := strings.TrimPrefix(err.Error(), "json: ")
+	if quoted, unknown := strings.CutPrefix(text, "unknown field "); unknown {
+		names := attributeNames(into)
+		text += "; there are " + cmp.Or(strings.Join(names, ", "), "none")
+		if name, err := strconv.Unquote(quoted); err == nil {
+			text += suggest(name, names)
 		}
 	}
-	if err != nil {
-		text := strings.TrimPrefix(err.Error(), "json: ")
-		if strings.HasPrefix(text, "unknown field") {
-			text += "; there are " + cmp.Or(strings.Join(attributeNames(into), ", "), "none")
+	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
+		text = fmt.Sprintf("expected %s, found %s", kindOf(wrong.Type), wrong.Value)
+		if wrong.Field != "" {
+			text = wrong.Field + ": " + text
 		}
-		if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
-			text = fmt.Sprintf("%s: expected %s, found %s", wrong.Field, kindOf(wrong.Type), wrong.Value)
-		}
-		return pyfeed.Errorf(pyfeed.Invalid, "%s: attributes: %s", op, text)
 	}
-	return nil
+	return errors.New(text)
+}
+
+// suggest returns a question about the name that is nearest to an unknown name, or nothing if none is near.
+func suggest(unknown string, names []string) string {
+	nearest, least := "", (len(unknown)+1)/3+1
+	for _, name := range names {
+		if max(len(name)-len(unknown), len(unknown)-len(name)) >= least { // also keeps a long name from taking long
+			continue
+		}
+		if d := editDistance(unknown, name); d < least {
+			nearest, least = name, d
+		}
+	}
+	if nearest == "" {
+		return ""
+	}
+	return fmt.Sprintf(": did you mean %q?", nearest)
+}
+
+// editDistance returns how many bytes must be inserted, removed or replaced to make b from a.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1) // the distances of a[:i] from b[:j]
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := diagonal
+			if a[i] != b[j] {
+				replaced++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replaced, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
 }
 
 // firstInvalid returns the first byte of text that is not UTF-8.

@@ -275,7 +275,7 @@ func FormatBySuffix(path string) *Format {
 // UnknownFormat is the error for a file whose format neither its name nor the caller gives.
 func UnknownFormat(name string) error {
 	return pyfeed.Errorf(pyfeed.Invalid, "%s: expected a name with the prefix or suffix of a format; the formats are %s: "+
-		"say \"tag:%s\", or give format", name, strings.Join(Tags(), ", "), name)
+		"give format, or put the format before the name, such as \"tfrecord:%s\"", name, strings.Join(Tags(), ", "), name)
 }
 
 // FormatByTag returns the format with that tag.

@@ -2,8 +2,10 @@ package record_test
 
 import (
 	"cmp"
+	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
@@ -35,6 +37,33 @@ func TestTheFormatOfAName(t *testing.T) {
 	for name, want := range map[string]string{"a-more.ids": "longer", "a.more.ids": "ids", "-more.ids": "ids", "a-more.ids.gz": "longer"} {
 		if f := formatOfName(name); f == nil || f.Tag != want {
 			t.Errorf("%q: expected %q, found %v", name, want, f)
+		}
+	}
+}
+
+func TestTheErrorForAnUnknownFormat(t *testing.T) {
+	readertest.Expect(t, record.UnknownFormat("a/train-00000-of-00004"), pyfeed.Invalid,
+		`: give format, or put the format before the name, such as "tfrecord:a/train-00000-of-00004"`)
+}
+
+func TestSuggestionsForUnknownNames(t *testing.T) {
+	type options struct {
+		Rows     int    `json:"rows"`
+		Place    string `json:"place"`
+		Instance bool   `json:"instances"`
+	}
+	for name, want := range map[string]string{
+		"row": "rows", "rosw": "", "palce": "place", "instance": "instances", "instant": "", "rwos": "", "x": "", "column": "", "": "",
+		strings.Repeat("rows", 1<<20): "",
+	} {
+		err := record.DecodeAttributes("op", fmt.Appendf(nil, `{%q: 1}`, name), new(options))
+		text := "; there are rows, place, instances"
+		if want != "" {
+			text += fmt.Sprintf(": did you mean %q?", want)
+		}
+		readertest.Expect(t, err, pyfeed.Invalid, text)
+		if want == "" && strings.Contains(err.Error(), "did you mean") {
+			t.Errorf("%.20q: expected no suggestion, found %.200s", name, err)
 		}
 	}
 }

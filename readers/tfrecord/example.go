@@ -254,8 +254,13 @@ func (e *examples) describeNames(record []byte) string {
 // wanted describes the values of a fixed feature, or of a row of another feature.
 func (c *column) wanted() string {
 	of := c.list.String()
-	if c.Raw {
+	switch {
+	case c.Raw:
 		of = "bytes, " + c.DType
+	case c.list == byteStrings && c.count == 1:
+		of = "byte string"
+	case c.list == byteStrings:
+		of = "byte strings"
 	}
 	return fmt.Sprintf("%d %s, shape %v", c.count, of, c.Shape)
 }
@@ -267,9 +272,38 @@ func (c *column) broken(name string) error {
 // check returns an error if a fixed feature does not have n values.
 func (c *column) check(n int) error {
 	if c.fixed && n != c.count {
-		return pyfeed.SlotErrorf(pyfeed.Shape, c.number, "feature %q: expected %s, found %d", c.Name, c.wanted(), n)
+		return pyfeed.SlotErrorf(pyfeed.Shape, c.number, "feature %q: expected %s, found %d%s", c.Name, c.wanted(), n, c.suggestShape(n))
 	}
 	return nil
+}
+
+// suggestShape says which shape n values need, or n bytes of a raw feature, if the Feature has no shape.
+func (c *column) suggestShape(n int) string {
+	size := 1
+	if c.Raw {
+		size = c.slot.DType.Size()
+	}
+	switch {
+	case len(c.Shape) > 0 || n < 2*size || n%size != 0:
+		return ""
+	case c.Raw:
+		return fmt.Sprintf(`: use "shape": [%d]`, n/size)
+	}
+	return fmt.Sprintf(`: use "shape": [%d], or "kind": "variable"`, n)
+}
+
+// checkBytes is check for n byte strings that have size bytes together. If there is one where more are expected, it may
+// be the memory of an array.
+func (c *column) checkBytes(n, size int) error {
+	if !c.fixed || n != 1 || c.count <= 1 {
+		return c.check(n)
+	}
+	advice := ""
+	dtypes := map[int]string{1: "uint8", 2: "int16", 4: "float32", 8: "float64"} // an example of each size
+	if dtype := dtypes[size/c.count]; size%c.count == 0 && dtype != "" {
+		advice = fmt.Sprintf(`: for the memory of an array, use its dtype, such as %q, and "raw": true`, dtype)
+	}
+	return pyfeed.SlotErrorf(pyfeed.Shape, c.number, "feature %q: expected %s, found 1, of %d bytes%s", c.Name, c.wanted(), size, advice)
 }
 
 // view makes the slot a view of data, or of a copy if data is not in the file's memory.
@@ -401,7 +435,7 @@ func (e *examples) fillBytes(s *pyfeed.LoDTensor, c *column, b []byte, copied bo
 	if !ok {
 		return false, c.broken(c.Name)
 	}
-	if err = c.check(n); err != nil {
+	if err = c.checkBytes(n, total); err != nil {
 		return false, err
 	}
 	if n == 1 {

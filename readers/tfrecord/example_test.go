@@ -1,8 +1,6 @@
 package tfrecord
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -14,6 +12,7 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/readers/formattest"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 // parse parses examples with features, which are given as JSON without the brackets of the list.
@@ -189,7 +188,7 @@ func TestFeaturesMismatch(t *testing.T) {
 	mustRefuse(t, `{"name": "a", "dtype": "int64", "shape": [3]}`, example(entry("a")), pyfeed.Shape,
 		`feature "a": expected 3 int64s, shape [3], found a message Feature without a list`)
 	mustRefuse(t, `{"name": "a", "dtype": "int64", "shape": [3]}, {"name": "d", "dtype": "bytes"}`, example(entry("a", intList(1, 2, 3)), entry("d", strs("a", "b"))),
-		pyfeed.Shape, `slot 1: feature "d": expected 1 bytes, shape [], found 2`)
+		pyfeed.Shape, `slot 1: feature "d": expected 1 byte string, shape [], found 2: use "shape": [2], or "kind": "variable"`)
 	mustRefuse(t, `{"name": "a", "dtype": "int64", "shape": [3]}`, example(entry("a", intList(1, 2))), pyfeed.Shape, "found 2")
 	mustRefuse(t, `{"name": "b", "dtype": "float32", "shape": [2]}`, example(entry("b", floatList(1, 2, 3))), pyfeed.Shape, "expected 2 floats, shape [2], found 3")
 	mustRefuse(t, `{"name": "b", "dtype": "float32", "shape": [2]}`, example(entry("b", intList(1, 2))), pyfeed.Type, `feature "b": expected floats, found int64s: use the dtype "int64"`)
@@ -207,6 +206,35 @@ func TestFeaturesMismatch(t *testing.T) {
 	for dtype, v := range map[string]int64{"uint8": 256, "int8": -129, "uint16": -1, "int16": 1 << 15, "int32": 1 << 31, "uint32": 1 << 32, "uint64": -1, "bool": 2} {
 		_, err := parse(t, fmt.Sprintf(`{"name": "x", "dtype": %q, "shape": [2]}`, dtype), example(entry("x", intList(1, v))))
 		formattest.Expect(t, err, pyfeed.Type, fmt.Sprintf(`feature "x": value 1: expected %s, found %d`, dtype, v))
+	}
+}
+
+// TestFeaturesMismatchAdvice tests what the message about a wrong number of values advises. It always ends with that.
+func TestFeaturesMismatchAdvice(t *testing.T) {
+	image := example(entry("x", strs(strings.Repeat("\x00", 784))))
+	for _, c := range []struct{ feature, example, want string }{
+		{`"dtype": "float32"`, example(entry("x", floatList(make([]float32, 784)...))), `expected 1 floats, shape [], found 784: use "shape": [784], or "kind": "variable"`},
+		{`"dtype": "uint8"`, example(entry("x", intList(1, 2))), `expected 1 int64s, shape [], found 2: use "shape": [2], or "kind": "variable"`},
+		{`"dtype": "bytes"`, example(entry("x", strs("a", "b"))), `expected 1 byte string, shape [], found 2: use "shape": [2], or "kind": "variable"`},
+		{`"dtype": "int64"`, example(entry("x", intList())), "expected 1 int64s, shape [], found 0"},
+		{`"dtype": "int64", "shape": [3]`, example(entry("x", intList(1, 2))), "expected 3 int64s, shape [3], found 2"},
+		{`"dtype": "uint8", "raw": true`, image, `expected 1 bytes, uint8, shape [], found 784: use "shape": [784]`},
+		{`"dtype": "float32", "raw": true`, image, `expected 4 bytes, float32, shape [], found 784: use "shape": [196]`},
+		{`"dtype": "float32", "raw": true`, example(entry("x", strs("12345"))), "expected 4 bytes, float32, shape [], found 5"},
+		{`"dtype": "bytes", "shape": [784]`, image,
+			`expected 784 byte strings, shape [784], found 1, of 784 bytes: for the memory of an array, use its dtype, such as "uint8", and "raw": true`},
+		{`"dtype": "bytes", "shape": [196]`, image,
+			`expected 196 byte strings, shape [196], found 1, of 784 bytes: for the memory of an array, use its dtype, such as "float32", and "raw": true`},
+		{`"dtype": "bytes", "shape": [2]`, image, "expected 2 byte strings, shape [2], found 1, of 784 bytes"},
+		{`"dtype": "bytes", "shape": [2]`, example(entry("x", strs(""))), "expected 2 byte strings, shape [2], found 1, of 0 bytes"},
+		{`"dtype": "bytes", "shape": [0]`, image, "expected 0 byte strings, shape [0], found 1"},
+		{`"dtype": "bytes", "shape": [3]`, example(entry("x", strs("a", "b"))), "expected 3 byte strings, shape [3], found 2"},
+	} {
+		_, err := parse(t, `{"name": "x", `+c.feature+`}`, c.example)
+		formattest.Expect(t, err, pyfeed.Shape, `feature "x": `+c.want)
+		if !strings.HasSuffix(err.Error(), c.want) {
+			t.Errorf("%s: expected nothing after %q, found %v", c.feature, c.want, err)
+		}
 	}
 }
 
@@ -422,7 +450,8 @@ func TestFeatureErrors(t *testing.T) {
 	for features, text := range map[string]string{
 		``:                                  "features: expected at least 1, found 0",
 		`{"dtype": "int64"}`:                `features: feature 0 "": name: expected one, found none`,
-		`{"name": "x"}`:                     `features: feature 0 "x": dtype: expected bytes, float32, float64, bool or a type of integers, or another with raw, found ""`,
+		`{"name": "x"}`:                     `features: feature 0 "x": dtype: expected bytes, float32, float64, bool or a type of integers, or another with raw, found none`,
+		`{"name": "x", "raw": true}`:        `features: feature 0 "x": dtype: expected that of the numbers in raw bytes, found none`,
 		`{"name": "x", "dtype": "any"}`:     `found "any"`,
 		`{"name": "x", "dtype": "text"}`:    `found "text"`,
 		`{"name": "x", "dtype": "float16"}`: "or another with raw",
@@ -437,12 +466,13 @@ func TestFeatureErrors(t *testing.T) {
 		`{"name": "x", "dtype": "int64", "kind": "variable", "default": 1}`:                                         "default: expected none unless kind is fixed",
 		`{"name": "x", "dtype": "int8", "raw": true, "default": 1}`:                                                 "default: expected none of a raw feature",
 		`{"name": "x", "dtype": "int64", "shape": [2, -1]}`:                                                         `shape: dimension 1: expected a size, found -1: use "kind": "variable" for a list of any length, or the dtype "bytes"`,
+		`{"name": "x", "dtype": "bytes", "shape": [-1]}`:                                                            `found -1: use "kind": "variable" for any number of byte strings, or no shape for one of any length`,
 		`{"name": "x", "dtype": "int64", "kind": "variable", "shape": [-1]}`:                                        "shape: dimension 0: expected a size, found -1",
 		`{"name": "x", "dtype": "int64", "kind": "variable", "shape": [0]}`:                                         "shape: dimension 0: expected a size, found 0",
 		`{"name": "x", "dtype": "int64", "shape": [1099511627776, 1099511627776]}`:                                  "shape: expected at most 2^40 values",
 		`{"name": "x", "dtype": "int64", "shape": [1,1,1,1,1,1,1,1,1]}`:                                             "shape: expected at most 8 dimensions of a slot",
 		`{"name": "x", "dtype": "int64", "kind": "variable", "shape": [1,1,1,1,1,1,1,1]}`:                           "shape: expected at most 8 dimensions of a slot",
-		`{"name": "x", "dtype": "bytes", "shape": [2, 2]}`:                                                          "shape: expected at most one dimension of fixed bytes and none of others",
+		`{"name": "x", "dtype": "bytes", "shape": [2, 2]}`:                                                          `at most one dimension of fixed bytes and none of others, found [2 2]: for the memory of an array, use its dtype, such as "uint8", and "raw": true`,
 		`{"name": "x", "dtype": "bytes", "kind": "variable", "shape": [2]}`:                                         "shape: expected at most one dimension of fixed bytes and none of others",
 		`{"name": "x", "dtype": "int64", "kind": "ragged", "row_splits": ["1", "2", "3", "4", "5", "6", "7", "8"]}`: "LoD: expected at most 8 levels, found 9",
 		`{"name": "x", "dtype": "int64", "default": 1.5}`:                                                           "default: expected int64, found 1.5",
@@ -464,9 +494,28 @@ func TestFeatureErrors(t *testing.T) {
 }
 
 func TestOptionsAreStrict(t *testing.T) {
-	d := json.NewDecoder(bytes.NewReader([]byte(`{"features": [{"name": "x", "dtype": "int64", "shapes": [1]}]}`)))
-	d.DisallowUnknownFields()
-	if err := d.Decode(new(Options)); err == nil || !strings.Contains(err.Error(), `unknown field "shapes"`) {
-		t.Errorf("expected an unknown field, found %v", err)
+	for options, want := range map[string]string{
+		`{"features": [{"name": "y", "dtype": "int64"}, {"name": "x", "shap": [1], "dtype": "int64"}]}`: `features: feature "x": unknown field "shap"; ` +
+			`there are name, kind, dtype, raw, shape, default, row_lengths, row_splits: did you mean "shape"?`,
+		`{"features": [{"colour": 1, "name": "x"}]}`:                      "default, row_lengths, row_splits",
+		`{"features": [{"type": "int64"}]}`:                               `features: unknown field "type"; there are name, kind, dtype, raw, shape, default, row_lengths, row_splits: did you mean "dtype"?`,
+		`{"features": [{"name": "x", "row_lengths": "y"}]}`:               `features: feature "x": row_lengths: expected array, found string`,
+		`{"features": [{"name": "x", "dtype": "int64", "shape": 1.5}]}`:   `features: feature "x": shape: expected integer, found number 1.5`,
+		`{"features": [{"name": "x", "dtype": "int64", "shape": ["1"]}]}`: `features: feature "x": shape: expected integer, found string`,
+		`{"features": ["x"]}`:                                             "features: expected object, found string",
+		`{"feature": []}`:                                                 `unknown field "feature"; there are features, compression: did you mean "features"?`,
+		`{"color": 1}`:                                                    "there are features, compression",
+	} {
+		err := record.DecodeAttributes("tfrecord", []byte(options), new(Options))
+		formattest.Expect(t, err, pyfeed.Invalid, "tfrecord: attributes: ")
+		formattest.Expect(t, err, pyfeed.Invalid, want)
+		if strings.Contains(err.Error(), "did you mean") && !strings.Contains(want, "did you mean") {
+			t.Errorf("%s: expected no suggestion, found %v", options, err)
+		}
 	}
+}
+
+func TestShapeOfOneNumber(t *testing.T) {
+	parses(t, `{"name": "x", "dtype": "int64", "shape": 3}`, example(entry("x", intList(1, 2, 3))), "[1 2 3]")
+	parses(t, `{"name": "x", "dtype": "int64", "shape": null}`, example(entry("x", intList(7))), "7")
 }

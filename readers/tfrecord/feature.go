@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/readers/record"
 )
 
 // A Feature describes a feature of a tf.train.Example, and the slot that it fills.
@@ -28,12 +29,36 @@ type Feature struct {
 	Raw bool `json:"raw"`
 	// Shape is that of a fixed feature. For another feature it is the shape without the dimension that varies. Fixed
 	// bytes have at most one dimension, other bytes none.
-	Shape []int64 `json:"shape"`
+	Shape Shape `json:"shape"`
 	// Default is the value of a fixed feature that an example lacks: one value, or as many as Shape has.
 	Default json.RawMessage `json:"default"`
 	// RowLengths or RowSplits are the int64 features that divide a ragged feature, outermost first.
 	RowLengths []string `json:"row_lengths"`
 	RowSplits  []string `json:"row_splits"`
+}
+
+// UnmarshalJSON fills a Feature. Its errors name the feature.
+func (f *Feature) UnmarshalJSON(b []byte) error {
+	type plain Feature
+	err := record.DecodeObject(b, (*plain)(f)) // which fills all other fields if one is wrong
+	switch {
+	case err == nil:
+		return nil
+	case f.Name == "":
+		return fmt.Errorf("features: %v", err)
+	}
+	return fmt.Errorf("features: feature %q: %v", f.Name, err)
+}
+
+// A Shape is a list of sizes. In JSON it may also be one size.
+type Shape []int64
+
+// UnmarshalJSON fills a Shape.
+func (s *Shape) UnmarshalJSON(b []byte) error {
+	if b[0] != '[' && string(b) != "null" {
+		b = slices.Concat([]byte("["), b, []byte("]"))
+	}
+	return json.Unmarshal(b, (*[]int64)(s))
 }
 
 // list is the kind of list that a Feature holds: the number of its field.
@@ -179,7 +204,7 @@ func (c *column) prepareType() error {
 	switch {
 	case c.Raw:
 		if c.DType == "bytes" || d == pyfeed.Any || d == pyfeed.Bool || !known {
-			return fmt.Errorf("dtype: expected that of the numbers in raw bytes, found %q", c.DType)
+			return fmt.Errorf("dtype: expected that of the numbers in raw bytes, found %s", quoteOrNone(c.DType))
 		}
 		c.list = byteStrings
 	case c.list == byteStrings:
@@ -192,9 +217,16 @@ func (c *column) prepareType() error {
 	case known && d >= pyfeed.Uint8 && d <= pyfeed.Uint64:
 		c.list, c.low, c.high = ints, 0, int64(uint64(math.MaxUint64)>>(64-8*d.Size())&math.MaxInt64)
 	default:
-		return fmt.Errorf("dtype: expected bytes, float32, float64, bool or a type of integers, or another with raw, found %q", c.DType)
+		return fmt.Errorf("dtype: expected bytes, float32, float64, bool or a type of integers, or another with raw, found %s", quoteOrNone(c.DType))
 	}
 	return nil
+}
+
+func quoteOrNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return strconv.Quote(s)
 }
 
 func (c *column) prepareShape() error {
@@ -202,7 +234,11 @@ func (c *column) prepareShape() error {
 	values := int64(1)
 	for i, d := range c.Shape {
 		if d < 0 && c.fixed {
-			return fmt.Errorf(`shape: dimension %d: expected a size, found %d: use "kind": "variable" for a list of any length, or the dtype "bytes"`, i, d)
+			advice := `use "kind": "variable" for a list of any length, or the dtype "bytes"`
+			if c.DType == "bytes" {
+				advice = `use "kind": "variable" for any number of byte strings, or no shape for one of any length`
+			}
+			return fmt.Errorf("shape: dimension %d: expected a size, found %d: %s", i, d, advice)
 		}
 		if d < 0 || d == 0 && !c.fixed {
 			return fmt.Errorf("shape: dimension %d: expected a size, found %d", i, d)
@@ -216,7 +252,11 @@ func (c *column) prepareShape() error {
 	switch {
 	case c.list == byteStrings && !c.Raw:
 		if len(c.Shape) > 1 || len(c.Shape) > 0 && !c.fixed {
-			return fmt.Errorf("shape: expected at most one dimension of fixed bytes and none of others, found %v", c.Shape)
+			advice := ""
+			if len(c.Shape) > 1 {
+				advice = `: for the memory of an array, use its dtype, such as "uint8", and "raw": true`
+			}
+			return fmt.Errorf("shape: expected at most one dimension of fixed bytes and none of others, found %v%s", c.Shape, advice)
 		}
 		dims = nil
 		c.slot.LoDLevels = 2

@@ -280,8 +280,12 @@ func (r *records) damaged(v recordState, b []byte) error {
 	case hasValidHeader(b):
 		return r.fail(r.f.Corrupt(at, r.record, "length: expected at most %d, found %d", int64(maxLength), n), unknown)
 	}
-	return r.fail(r.f.Corrupt(at, r.record, "CRC of the length, %d: expected %#08x, found %#08x",
-		n, binary.LittleEndian.Uint32(b[8:]), lengthCRC(n)), unknown)
+	question := ""
+	if at == 0 {
+		question = ": is it a TFRecord file?"
+	}
+	return r.fail(r.f.Corrupt(at, r.record, "CRC of the length, %d: expected %#08x, found %#08x%s",
+		n, binary.LittleEndian.Uint32(b[8:]), lengthCRC(n), question), unknown)
 }
 
 // locate adds the position of the record to an error about its content.

@@ -106,6 +106,9 @@ func TestUniformRecordsAgreeWithGeneralOnes(t *testing.T) {
 		}
 	}
 	for k := range appendRecord(nil, []byte(alike(one, 1))) {
+		if testing.Short() && k%3 > 0 {
+			continue
+		}
 		cases = append(cases, placedCase{fmt.Sprintf("byte %d is damaged", k), build(func(i int, r []byte) []byte {
 			if i == one {
 				r[k] ^= 4
@@ -113,10 +116,13 @@ func TestUniformRecordsAgreeWithGeneralOnes(t *testing.T) {
 			return r
 		}), records}, placedCase{fmt.Sprintf("cut off at byte %d", k), cases[0].data[:one*len(cases[0].data)/records+k], records})
 	}
-	for _, c := range cases {
+	for i, c := range cases {
 		config := config(t, placed)
 		want, _ := c.read(t, inMemory(t, config, c.data), 10, false)
-		for _, many := range []int{1, 7, 64, 200} {
+		for k, many := range []int{1, 7, 64, 200} {
+			if testing.Short() && strings.Contains(c.name, "byte ") && (i/2+k)%4 > 0 {
+				continue
+			}
 			found, asRows := c.read(t, inMemory(t, config, c.data), many, true)
 			if !slices.Equal(found, want) {
 				t.Errorf("%s, %d at a time: expected\n%.1000q\nfound\n%.1000q", c.name, many, want, found)
@@ -169,7 +175,9 @@ func TestUniformRecordsOfALargeFile(t *testing.T) {
 			t.Errorf("%s: expected %d, most as rows, found %d, %d of them so: %v", way, records, len(all), asRows, err)
 		}
 		for i, tuple := range all {
-			if want := fmt.Sprintf("[%d -%d]dims[2 1] ", i, i); i > 0 && !strings.HasPrefix(formattest.FormatTuple(tuple), want) {
+			s := &tuple.Slots[0]
+			want := math.Float32bits(float32(i))
+			if !slices.Equal(s.Dims(), pyfeed.Dims{2, 1}) || binary.NativeEndian.Uint32(s.Data) != want || binary.NativeEndian.Uint32(s.Data[4:]) != want^1<<31 {
 				t.Fatalf("%s, record %d: found %s", way, i, formattest.FormatTuple(tuple))
 			}
 		}

@@ -75,7 +75,7 @@ func (w *writer) derive(all []pyfeed.Slot) error {
 		if i >= len(w.names) || w.names[i] == "" {
 			return pyfeed.SlotErrorf(pyfeed.Invalid, i, "expected a name for the feature, found none: give names, features, or one slot of bytes")
 		}
-		f := Feature{Name: w.names[i], Kind: "fixed", DType: s.DType.String(), Shape: s.Dims}
+		f := Feature{Name: w.names[i], Kind: "fixed", DType: s.DType.String(), Shape: Shape(s.Dims)}
 		switch {
 		case s.DType == pyfeed.Uint8 && s.LoDLevels > 0 && len(s.Dims) == 1:
 			f.DType, f.Shape = "bytes", nil
@@ -83,7 +83,7 @@ func (w *writer) derive(all []pyfeed.Slot) error {
 				f.Kind = "variable"
 			}
 		case s.LoDLevels == 1:
-			f.Kind, f.Shape = "variable", s.Dims[1:]
+			f.Kind, f.Shape = "variable", Shape(s.Dims[1:])
 		}
 		if s.LoDLevels > 2 || s.LoDLevels == 2 && f.DType != "bytes" || s.LoDLevels == 0 && s.Grows() {
 			return pyfeed.SlotErrorf(pyfeed.Invalid, i, "feature %q: expected a fixed shape, a level of LoD, or two of bytes, found dims %v with %d levels: "+

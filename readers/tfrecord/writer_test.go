@@ -207,7 +207,7 @@ func TestWriteErrors(t *testing.T) {
 	_, err = write(t, c)
 	formattest.Expect(t, err, pyfeed.Invalid, "with 0 levels: give features")
 	_, err = write(t, config(t, `{"features": [{"name": "a", "dtype": "bytes", "shape": [2]}]}`), formattest.Tuple(texts("x")))
-	formattest.Expect(t, err, pyfeed.Shape, `slot 0: feature "a": expected 2 bytes, shape [2], found 1`)
+	formattest.Expect(t, err, pyfeed.Shape, `slot 0: feature "a": expected 2 byte strings, shape [2], found 1`)
 	_, err = write(t, config(t, `{"features": [{"name": "a", "dtype": "bytes"}]}`), formattest.Tuple(formattest.Tensor(pyfeed.Uint8, pyfeed.Dims{2}, []byte("xy"), []int64{0, 1, 2})))
 	formattest.Expect(t, err, pyfeed.Shape, "expected one instance for each record, found a batch of 2")
 	_, err = Create(filepath.Join(t.TempDir(), "no", "folder"), config(t, ""))

@@ -637,6 +637,33 @@ def test_inspect_finds_the_features_of_examples(
     assert [line.split(":")[0] for line in out[1:]] == ["  slot 0 height", "  slot 1 image_raw", "  slot 2 weights"]
 
 
+def test_inspect_finds_features_that_may_be_arrays(tmp_path: Path, capsys: Said) -> None:
+    path = tmp_path / "a.tfrecord"
+    with open_writer(path, names=["image", "jpeg", "label", "name", 'mask "é"']) as writer:
+        for i in range(25):
+            jpeg = b"\xff\xd8" + bytes(20 + i)
+            mask = bytes(784 if i < 20 else 5)  # only the first records are compared
+            writer.write((bytes(784), jpeg, np.int64(i), f"item {i:02d}", mask))
+    for flags, count in ([], 20), (["--records", "3"], 3):
+        assert main(["inspect", str(path), *flags]) == 0
+        out, err = said(capsys)
+        assert err == ""
+        assert out[3:] == [
+            f"  These features have bytes of the same size in the first {count} records. If they",
+            "  are the memory of an array, give its dtype and shape, such as (Python: True)",
+            '    "image": {"dtype": "uint8", "shape": [784], "raw": true}',
+            '    "mask \\"é\\"": {"dtype": "uint8", "shape": [784], "raw": true}',
+        ]
+        assert max(map(len, out[3:])) <= 80
+    given = f"features={{{out[5].strip()}}}"
+    assert main(["inspect", str(path), "--option", given]) == 0
+    assert "slot 0 image: uint8 (784,), shapes (784,)" in said(capsys)[0][1]
+
+    # One record has nothing to be compared with.
+    assert main(["inspect", str(path), "--records", "1"]) == 0
+    assert len(said(capsys)[0]) == 3
+
+
 def test_inspect_escapes_the_names_of_features(tmp_path: Path, capsys: Said) -> None:
     names = ("größe", 'a "b"\\c', "\n\x1b[31m\x85\u202e\U000e0001")
     examples(tmp_path / "a.tfrecord", *names)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tfrecord
 from hypothesis import strategies as st
-from pyfeed._example_features import describe_example
+from pyfeed._example_features import array_sizes, describe_example
 from tfrecord import example_pb2
 
 import pyfeed
@@ -254,6 +254,34 @@ def test_any_features_that_are_found_can_be_read(tmp_path: Path) -> None:
     assert found > 100
 
 
+# ---- array_sizes ----
+
+
+def test_features_that_may_be_arrays() -> None:
+    record = example(
+        entry("array", words(bytes(784))),
+        entry("jpeg", words(b"\xff\xd8\xff\xe0")),
+        entry("text", words("größe 1\n".encode())),
+        entry("ascii", words(b"abc")),
+        entry("empty", words(b"")),
+        entry("none", field(1)),
+        entry("two", words(bytes(3), bytes(3))),
+        entry("floats", floats(1, 2)),
+        entry("ints", ints(1, 2)),
+        entry("", words(bytes(5))),
+        entry("again", words(bytes(5))),
+        entry("again", words(b"text")),
+        entry("twice", words(bytes(5))),
+        entry("twice", words(bytes(6))),
+    )
+    assert array_sizes(record) == {"array": 784, "jpeg": 4, "twice": 6}
+
+
+def test_records_without_arrays() -> None:
+    for record in (b"", b"text", example(), field(1, b"\xff"), example(entry("x", words(bytes(9)))) + field(2)):
+        assert array_sizes(record) == {}
+
+
 # ---- Messages ----
 
 LISTED = '"bytes", bool, an integer dtype, float32 or float64'
@@ -285,15 +313,52 @@ def test_a_feature_that_is_no_dtype(about: Any) -> None:
         open_tfrecord("a.tfrecord", features={"weights": about})
 
 
-def test_a_shape_of_any_length(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("about", "message"),
+    [
+        (
+            {"dtype": "uint8", "shape": [-1]},
+            'features: feature 0 "x": shape: dimension 0: expected a size, found -1: use "kind": "variable" for a list '
+            'of any length, or the dtype "bytes"',
+        ),
+        (
+            {"dtype": "bytes", "shape": (-1,)},
+            'features: feature 0 "x": shape: dimension 0: expected a size, found -1: use "kind": "variable" for any '
+            "number of byte strings, or no shape for one of any length",
+        ),
+        (
+            {"dtype": "uint8", "shap": [784]},
+            'features: feature "x": unknown field "shap"; there are name, kind, dtype, raw, shape, default, '
+            'row_lengths, row_splits: did you mean "shape"?',
+        ),
+        ({"dtype": "uint8", "shape": "784"}, 'features: feature "x": shape: expected integer, found string'),
+        (
+            {"shape": [3]},
+            'features: feature 0 "x": dtype: expected bytes, float32, float64, bool or a type of integers, or another '
+            "with raw, found none",
+        ),
+    ],
+)
+def test_properties_that_are_wrong(tmp_path: Path, about: Any, message: str) -> None:
     (tmp_path / "a.tfrecord").touch()
-    message = (
-        'features: feature 0 "x": shape: dimension 0: expected a size, found -1: use "kind": "variable" for a list of '
-        'any length, or the dtype "bytes"'
-    )
     with pytest.raises(pyfeed.errors.InvalidArgument) as caught:
-        open_tfrecord(tmp_path / "a.tfrecord", features={"x": {"dtype": "uint8", "shape": [-1]}})
+        open_tfrecord(tmp_path / "a.tfrecord", features={"x": about})
     assert str(caught.value).endswith(message)
+
+
+@pytest.mark.parametrize("shape", [6, (6,), [6], np.int64(6)])
+def test_a_shape_of_one_dimension_is_a_number_too(tmp_path: Path, shape: Any) -> None:
+    feature: Any = {"dtype": "uint8", "shape": shape, "raw": True}
+    with open_writer(tmp_path / "a.tfrecord", features={"x": feature}) as writer:
+        writer.write((np.arange(6, dtype="uint8"),))
+    ((x,),) = open_tfrecord(tmp_path / "a.tfrecord", features={"x": feature})
+    assert x.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_file_of_another_format(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.zeros(3))
+    with pytest.raises(pyfeed.errors.CorruptRecordError, match=r"CRC of the length.*: is it a TFRecord file\?$"):
+        open_tfrecord(tmp_path / "a.npz").read()
 
 
 def test_features_that_a_record_does_not_have(tmp_path: Path) -> None:
@@ -301,6 +366,7 @@ def test_features_that_a_record_does_not_have(tmp_path: Path) -> None:
     writer.write({"label": (3, "int"), "image_raw": (b"jpeg", "byte")})
     writer.close()
     where = f"{tmp_path / 'a.tfrecord'}, byte 0, record 0: slot 0: "
+    features: Any
     for features, kind, message in [
         (
             {"lable": "int64"},
@@ -318,6 +384,17 @@ def test_features_that_a_record_does_not_have(tmp_path: Path) -> None:
             {"label": "float32"},
             pyfeed.errors.DTypeError,
             'feature "label": expected floats, found int64s: use the dtype "int64"',
+        ),
+        (
+            {"image_raw": {"dtype": "bytes", "shape": (4,)}},
+            pyfeed.errors.ShapeError,
+            'feature "image_raw": expected 4 byte strings, shape [4], found 1, of 4 bytes: for the memory of an array, '
+            'use its dtype, such as "uint8", and "raw": true',
+        ),
+        (
+            {"image_raw": {"dtype": "uint16", "raw": True}},
+            pyfeed.errors.ShapeError,
+            'feature "image_raw": expected 2 bytes, uint16, shape [], found 4: use "shape": [2]',
         ),
     ]:
         with raises(kind, where + message, slot=0):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 import signal
 import sys
 import threading
@@ -825,5 +826,31 @@ def test_the_table_of_a_reader_that_skipped(tmp_path: Path) -> None:
     damaged(tmp_path)
     reader = open_files(tmp_path / "a.tfrecord", on_corrupt="skip")
     assert len(list(reader)) == 3
-    header, row = str(reader.stats()).splitlines()
+    header, row, skipped = str(reader.stats()).splitlines()
     assert (header.split()[-1], row.split()[-1]) == ("corrupt", "1")
+    assert re.fullmatch(rf"skipped: {tmp_path / 'a.tfrecord'}, byte \d+, record \d+: CRC of the data, .*", skipped)
+
+    # The readers above list the same.
+    above = open_files(tmp_path / "a.tfrecord", on_corrupt="skip").batch(2)
+    list(above)
+    assert str(above.stats()).splitlines()[-1] == skipped
+
+
+def test_the_table_lists_the_first_damaged_places(tmp_path: Path) -> None:
+    name = "a\udcff.tfrecord"
+    with pyfeed.open_writer(tmp_path / name) as writer:
+        for i in range(30):
+            writer.write((b"record %02d" % i,))
+    data = bytearray((tmp_path / name).read_bytes())
+    for i in range(12):
+        data[(2 * i + 1) * (9 + 16) + 12] ^= 1
+    (tmp_path / name).write_bytes(data)
+    reader = open_files(tmp_path / name, on_corrupt="skip").batch(100)
+    assert sum(len(x.bytes_list()) for (x,) in reader) == 18
+    text = str(reader.stats())
+    text.encode()
+    lines = text.splitlines()[3:]
+    assert len(lines) == 11
+    assert re.findall(r", record (\d+):", text) == [str(2 * i + 1) for i in range(10)]
+    assert lines[0].startswith(rf"skipped: {tmp_path}/a\udcff.tfrecord, byte 37, record 1: CRC of the data")
+    assert lines[-1] == 'skipped: 2 more, in ["details"]["ledger"] of open_files'
