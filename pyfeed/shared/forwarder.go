@@ -241,7 +241,7 @@ func (r *Ring) rejectTuple(number int, err error) {
 	who := "a worker process"
 	if number < workers {
 		if pid := pidOf(r.workers[number].state.Load()); pid != 0 {
-			who = workerName(pid)
+			who = r.workerName(number, pid)
 		}
 	}
 	r.fail(&pyfeed.ProducerError{Who: who, Message: "it committed a tuple that is not valid for this queue: " + err.Error()})

@@ -63,7 +63,8 @@ type worker struct {
 	state   atomic.Uint64
 	started atomic.Uint64
 	pushed  atomic.Uint64
-	_       [5]uint64
+	number  atomic.Uint64
+	_       [4]uint64
 }
 
 // constants are written once, when the ring is created. The trainer uses its own copy, which workers cannot overwrite.

@@ -3,6 +3,7 @@ package shared
 import (
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -191,7 +192,16 @@ func (r *Ring) stopWatching() {
 
 func pidOf(state uint64) int { return int(state >> 32) }
 
-func workerName(pid int) string { return fmt.Sprintf("worker process %d", pid) }
+// workerName returns a name for messages: with the worker's number if the worker has given itself one.
+func (r *Ring) workerName(i, pid int) string {
+	n := r.workers[i].number.Load()
+	if n == 0 || n > math.MaxUint32 {
+		return workerProcess(pid)
+	}
+	return fmt.Sprintf("worker %d (process %d)", n-1, pid)
+}
+
+func workerProcess(pid int) string { return fmt.Sprintf("worker process %d", pid) }
 
 // checkWorkers handles workers that have attached, ended, failed or died.
 func (r *Ring) checkWorkers() {
@@ -214,7 +224,10 @@ func (r *Ring) checkWorkers() {
 	var gone *pyfeed.ProducerError
 	for pid, status := range statuses {
 		if (status != 0 || expected > 0) && !m.attached[pid] && current {
-			gone = diedWith(pid, status, status != unknownStatus, "it attached to the queue")
+			gone = diedWith(workerProcess(pid), pid, status, status != unknownStatus, "it attached to the queue")
+			if status == 1 {
+				gone.Message += ": see its standard error. Scripts that use spawn or forkserver need the guard 'if __name__ == \"__main__\":'"
+			}
 		}
 	}
 	if gone != nil && !m.finished {
@@ -234,7 +247,7 @@ func (r *Ring) checkWorker(i int) {
 	p, was := m.processes[i], m.entries[i]
 	// Only the trainer assigns an entry to another process, and the state of a worker only increases.
 	if kind := s & 0xff; p != nil && (s&^0xff != was&^0xff || kind < was&0xff || kind > failed) {
-		r.fail(&pyfeed.ProducerError{Who: workerName(p.pid), Message: "its entry in the ring was overwritten"})
+		r.fail(&pyfeed.ProducerError{Who: r.workerName(i, p.pid), Message: "its entry in the ring was overwritten"})
 		if !w.state.CompareAndSwap(s, was) {
 			return
 		}
@@ -264,7 +277,7 @@ func (r *Ring) checkWorker(i int) {
 		}
 		r.reclaimCells(i, pass)
 		if s&0xff == attached && current {
-			r.fail(diedWith(pid, p.status, p.known, "it closed its producer"))
+			r.fail(diedWith(r.workerName(i, pid), pid, p.status, p.known, "it closed its producer"))
 		}
 	case ended:
 		if current {
@@ -295,6 +308,7 @@ func (r *Ring) checkWorker(i int) {
 	}
 	m.processes[i] = nil
 	w.started.Store(0)
+	w.number.Store(0)
 	w.state.Store(vacant)
 }
 
@@ -322,7 +336,7 @@ func (r *Ring) forEachCell(number int, pass uint64, do func(cell int)) (any bool
 func (r *Ring) failureOf(i, pid int) *pyfeed.ProducerError {
 	text := append([]byte(nil), r.data[int(r.at.failuresAt)+i*failureBytes:][:failureBytes]...)
 	return &pyfeed.ProducerError{
-		Who:       workerName(pid),
+		Who:       r.workerName(i, pid),
 		Type:      terminated(text[:typeBytes]),
 		Message:   terminated(text[typeBytes:][:textBytes]),
 		Traceback: terminated(text[typeBytes+textBytes:]),
@@ -334,8 +348,8 @@ func terminated(text []byte) string {
 	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
-func diedWith(pid int, status int32, known bool, before string) *pyfeed.ProducerError {
-	e := &pyfeed.ProducerError{Who: workerName(pid), Worker: int64(pid), ExitStatus: status}
+func diedWith(who string, pid int, status int32, known bool, before string) *pyfeed.ProducerError {
+	e := &pyfeed.ProducerError{Who: who, Worker: int64(pid), ExitStatus: status}
 	switch {
 	case !known:
 		e.Message = "it ended before " + before + "; its exit status is not known"

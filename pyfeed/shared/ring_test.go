@@ -702,6 +702,53 @@ func TestExitStatus(t *testing.T) {
 	}
 }
 
+// Errors name the number that a worker has given itself. The next worker in the same entry of the table has none.
+func TestTheNumberOfAWorker(t *testing.T) {
+	b := newBench(t, 2, 4096)
+	c := b.start()
+	c.do("open")
+	c.do("number 3")
+	c.do("attach")
+	pid := c.cmd.Process.Pid
+	c.do("fail")
+	_, err := b.pop()
+	if want := fmt.Sprintf("worker 3 (process %d) failed: ValueError: no such file", pid); err == nil || err.Error() != want {
+		t.Errorf("expected %q, found %v", want, err)
+	}
+	if _, _, err := b.queue.Reopen(); err != nil {
+		t.Fatal(err)
+	}
+	c.do("attach")
+	b.seen(c)
+	c.kill()
+	_, err = b.pop()
+	if want := fmt.Sprintf("worker 3 (process %d) failed: it was killed by signal 9, SIGKILL", pid); err == nil || err.Error() != want {
+		t.Errorf("expected %q, found %v", want, err)
+	}
+	if _, _, err := b.queue.Reopen(); err != nil {
+		t.Fatal(err)
+	}
+	other := b.start().attach()
+	other.do("fail")
+	_, err = b.pop()
+	if want := fmt.Sprintf("worker process %d failed: ValueError: no such file", other.cmd.Process.Pid); err == nil || err.Error() != want {
+		t.Errorf("expected %q, found %v", want, err)
+	}
+}
+
+// A process that ends with status 1, as Python does after an exception, may not have been able to start its worker.
+func TestAWorkerThatExitsBeforeItAttaches(t *testing.T) {
+	b := newBench(t, 2, 4096)
+	b.ring.Expect(1)
+	b.ring.Exited(1234567, 1)
+	_, err := b.pop()
+	want := "worker process 1234567 failed: it exited with status 1 before it attached to the queue: see its standard error. " +
+		"Scripts that use spawn or forkserver need the guard 'if __name__ == \"__main__\":'"
+	if err == nil || err.Error() != want {
+		t.Errorf("expected %q, found %v", want, err)
+	}
+}
+
 // Without pidfds, polling finds that a worker died.
 func TestWithoutPidfds(t *testing.T) {
 	real := openPidfd
@@ -795,7 +842,10 @@ func TestATupleOutlivesItsQueue(t *testing.T) {
 }
 
 func TestStress(t *testing.T) {
-	const each = 3000
+	each := 3000
+	if testing.Short() {
+		each = 800
+	}
 	for _, test := range []struct{ slots, workers, consumers int }{{1, 2, 1}, {3, 4, 2}, {16, 4, 1}} {
 		b := newBench(t, uint64(test.slots), 64<<10)
 		b.ring.Expect(uint32(test.workers))
@@ -833,7 +883,7 @@ func TestStress(t *testing.T) {
 		if test.consumers == 1 { // tuples of one worker keep their order
 			last := make([]int64, test.workers)
 			for _, n := range found[0] {
-				if w := n / each; n < last[w] {
+				if w := n / int64(each); n < last[w] {
 					t.Fatalf("tuple %d came after %d", n, last[w])
 				} else {
 					last[w] = n

@@ -275,6 +275,15 @@ static int read_lod_tensor(incoming *in, Py_ssize_t i, PyObject *object) {
     return r;
 }
 
+/* Returns the end of an error message about an object of Python that is not an array, or "". */
+static const char *conversion_hint(PyObject *object) {
+    if (PyBool_Check(object)) return ": convert it with np.bool_(x)";
+    if (PyLong_Check(object)) return ": convert it with np.int64(x)";
+    if (PyFloat_Check(object)) return ": convert it with np.float64(x)";
+    if (PyList_Check(object) || PyTuple_Check(object)) return ": convert it with np.array(x)";
+    return "";
+}
+
 static int read_array(incoming *in, Py_ssize_t i, PyObject *object) {
     if (PyArray_Check(object)) {
         Py_INCREF(object);
@@ -294,8 +303,8 @@ static int read_array(incoming *in, Py_ssize_t i, PyObject *object) {
     } else {
         raise_named("DTypeError", i,
                     "slot %zd: expected an array (NumPy, the buffer protocol, __array_interface__ or "
-                    "DLPack), found %R",
-                    i, (PyObject *)Py_TYPE(object));
+                    "DLPack), found %R%s",
+                    i, (PyObject *)Py_TYPE(object), conversion_hint(object));
     }
     return array ? read_ndarray(in, i, (PyArrayObject *)array) : -1;
 }
@@ -312,9 +321,11 @@ static void held_drop(held *h) {
 int incoming_read(incoming *in, PyObject *arrays) {
     int is_tuple = PyTuple_Check(arrays);
     if (!is_tuple && !PyList_Check(arrays)) {
+        int is_array =
+            PyArray_Check(arrays) || has(arrays, "__dlpack__") || has(arrays, "__array_interface__");
         raise_named("DTypeError", -1,
-                    "arrays: expected a tuple or list of arrays, one for each slot, found %R",
-                    (PyObject *)Py_TYPE(arrays));
+                    "arrays: expected a tuple or list of arrays, one for each slot, found %R%s",
+                    (PyObject *)Py_TYPE(arrays), is_array ? ": for one slot, give (x,)" : "");
         return -1;
     }
     in->count = is_tuple ? PyTuple_Size(arrays) : PyList_Size(arrays);

@@ -158,12 +158,26 @@ static void add_location_note(const pf_error *err) {
     PyErr_Restore(type, e, traceback);
 }
 
+/* Adds the traceback of a cause that is not an exception of this process as a note, which Python prints. */
+static int add_traceback_note(PyObject *e, const char *traceback) {
+    PyObject *text = decode(traceback);
+    PyObject *stripped = text ? PyObject_CallMethod(text, "rstrip", NULL) : NULL;
+    PyObject *none = stripped ? PyObject_CallMethod(e, "add_note", "O", stripped) : NULL;
+    Py_XDECREF(text);
+    Py_XDECREF(stripped);
+    Py_XDECREF(none);
+    return none ? 0 : -1;
+}
+
 /* Sets the attributes of an exception from the fields of a pf_error. */
 static int set_details(PyObject *e, pf_status status, const pf_error *err) {
     if (status == PF_FAILED &&
         (set_attribute(e, "cause_type", decode(err->cause_type ? err->cause_type : "")) < 0 ||
          set_attribute(e, "cause_message", decode(err->cause_message ? err->cause_message : "")) < 0 ||
          set_attribute(e, "cause_traceback", decode(err->cause_traceback ? err->cause_traceback : "")) < 0))
+        return -1;
+    if (status == PF_FAILED && err->cause_traceback && *err->cause_traceback &&
+        add_traceback_note(e, err->cause_traceback) < 0)
         return -1;
     if (err->worker && (set_attribute(e, "pid", PyLong_FromLongLong(err->worker)) < 0 ||
                         set_attribute(e, "exit_status", PyLong_FromLong(err->exit_status)) < 0))

@@ -13,7 +13,7 @@ import math
 import operator
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
@@ -171,6 +171,10 @@ def instance(kind: type | tuple[type, ...], expected: str) -> Check:
 
 def function(name: str, value: Any) -> Any:
     """Accept a callable."""
+    if isinstance(value, Generator) and not callable(value):
+        made_by = getattr(value, "__name__", "")
+        hint = f"pass {made_by}, not {made_by}()" if made_by.isidentifier() else "pass a function that returns it"
+        raise ArgumentTypeError(f"{name}: expected a function, found {format_value(value)}: {hint}") from None
     return value if callable(value) else refuse(name, "a function", value)
 
 

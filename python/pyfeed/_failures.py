@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 
 def format_exception(exception: BaseException) -> tuple[str, str, str]:
@@ -12,7 +13,7 @@ def format_exception(exception: BaseException) -> tuple[str, str, str]:
     kind = type(exception)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     try:
-        message = str(exception)
+        message = _exit_call(exception) if issubclass(kind, SystemExit) else str(exception)
     except BaseException:
         message = "<its str() failed>"
     # The methods of the exception may fail. This function must not raise: the consumer would wait for ever.
@@ -21,6 +22,11 @@ def format_exception(exception: BaseException) -> tuple[str, str, str]:
     except BaseException:
         text = "<its traceback could not be formatted>"
     return _for_c(name), _for_c(message), _for_c(text)
+
+
+def _exit_call(exception: Any) -> str:
+    code = exception.code
+    return "it called sys.exit()" if code is None else f"it called sys.exit({code!r})"
 
 
 def report_unraisable(error: BaseException) -> None:

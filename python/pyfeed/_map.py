@@ -32,9 +32,9 @@ class MapTask:
         seed: int | None,
         skips: bool,
     ) -> None:
-        from ._producing import call
+        from ._producing import call, exception_for_consumer
 
-        self._call = call
+        self._call, self._exception_for_consumer = call, exception_for_consumer
         self._upstream = upstream
         self.function = function
         self.bytes_slots = bytes_slots
@@ -60,7 +60,7 @@ class MapTask:
                 result = (result,)
             workers.complete(ticket, encode_bytes_slots(result, self.bytes_slots) if self.bytes_slots else result)
         except BaseException as error:
-            failure = _native.Failure._new(error)
+            failure = _native.Failure._new(self._exception_for_consumer(error, "function"))
             self.failures.append(failure)
             workers.fail(ticket, failure.token, *_failures.format_exception(error))
 

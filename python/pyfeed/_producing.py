@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from . import _native
 from ._arguments import format_value, refuse
-from ._failures import report_unraisable
-from .errors import QueueClosed
+from ._failures import format_exception, report_unraisable
+from .errors import ProducerError, QueueClosed, StateError
 
 if TYPE_CHECKING:
     import weakref
@@ -36,6 +37,52 @@ def call_producer(function: Callable[..., Any], /, *arguments: Any, **options: A
         name = getattr(function, "__qualname__", format_value(function))
         refuse("function", f"{name} to be a generator, or to return an iterable of tuples of arrays", iterable)
     return iterable
+
+
+def exception_for_consumer(exception: BaseException, raised_by: str) -> BaseException:
+    """Return the exception that the consumer raises: for a `SystemExit`, which would end its program, another one."""
+    if not issubclass(type(exception), SystemExit):  # isinstance may call a method of the exception, which may fail
+        return exception
+    error = ProducerError()
+    error.cause_type, error.cause_message, error.cause_traceback = format_exception(exception)
+    error.args = (f"the {raised_by} failed: {error.cause_type}: {error.cause_message}",)
+    error.__cause__ = exception
+    return error
+
+
+class PassParts:
+    """The parts of each pass of a queue: threads of `produce` and ``with`` blocks. The last to end closes the pass."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: dict[int, int] = {}  # the number of parts that have not ended, by pass
+
+    def begin_produce(self, queue: PyArrayFeedQueue, num_threads: int) -> int:
+        """Add the threads of a call of `produce` to the current pass, and return its number."""
+        with self._lock:  # the last thread of an earlier call may be closing the pass now
+            stats = queue.stats()
+            pass_id = stats["pass_id"]
+            if stats["shut_down"]:
+                raise QueueClosed("produce: the queue is shut down")
+            if pass_id is None:
+                raise StateError("produce: the queue has no pass open yet: wait for one with wait_pass")
+            if stats["closed"]:
+                raise StateError(f"produce: pass {pass_id} has ended: reopen() begins the next")
+            self._running[pass_id] = self._running.get(pass_id, 0) + num_threads
+            return pass_id
+
+    def begin_block(self, pass_id: int) -> None:
+        """Add a ``with`` block."""
+        with self._lock:
+            self._running[pass_id] = self._running.get(pass_id, 0) + 1
+
+    def end(self, queue: PyArrayFeedQueue, pass_id: int) -> None:
+        """End a part. If it is the last of its pass, close the pass."""
+        with self._lock:
+            self._running[pass_id] -= 1
+            if self._running[pass_id] == 0:
+                del self._running[pass_id]
+                queue.close(pass_id)
 
 
 def requires(function: Callable[..., Any], name: str) -> bool:

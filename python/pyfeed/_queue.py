@@ -27,6 +27,8 @@ QUEUE_CHECKS = {
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from ._producing import PassParts
+
 
 class PyArrayFeedQueue(_native.Queue):
     """A bounded first-in-first-out queue of tuples of arrays, for many producers and consumers.
@@ -46,8 +48,9 @@ class PyArrayFeedQueue(_native.Queue):
     A queue runs in passes (epochs), which are numbered from 0. `close` and `fail` end a pass, and `reopen` begins
     the next one.
 
-    A ``with`` block over a queue closes the pass at the end of the block. If the block raises an exception, the
-    pass fails with this exception.
+    A ``with`` block over a queue closes the pass at the end of the block. If threads of `produce` still push, or
+    another ``with`` block has not ended, the pass is closed after the last of them. If the block raises an
+    exception, the pass fails with this exception.
 
     Notes
     -----
@@ -67,8 +70,6 @@ class PyArrayFeedQueue(_native.Queue):
     >>> [(x.shape, y.tolist()) for x, y in reader]
     [((4, 3), [0, 1, 2, 3])]
     """
-
-    _entered_pass: int | None
 
     @validate()
     def size(self) -> int:
@@ -120,12 +121,13 @@ class PyArrayFeedQueue(_native.Queue):
         """End a pass with an error.
 
         Tuples that are queued are still delivered. Then every pop and read raises `exception` itself, with its
-        traceback. A C++ consumer gets the type, the message and the traceback as text.
+        traceback. A C++ consumer gets the type, the message and the traceback as text. A `SystemExit` would end the
+        program of the consumer, so it is raised as a `ProducerError`, whose ``__cause__`` is the `SystemExit`.
 
         Parameters
         ----------
         exception : BaseException
-            The exception that the consumers raise.
+            The exception that the consumers get.
         pass_id : int, optional
             The number of the pass to end. By default, the current pass.
 
@@ -137,7 +139,10 @@ class PyArrayFeedQueue(_native.Queue):
         self._fail_with(exception, pass_id)
 
     def _fail_with(self, exception: BaseException, pass_id: int | None, *, reader_owned: bool = False) -> None:
-        self._fail(exception, *_failures.format_exception(exception), pass_id, reader_owned)
+        from ._producing import exception_for_consumer
+
+        text = _failures.format_exception(exception)
+        self._fail(exception_for_consumer(exception, "producer"), *text, pass_id, reader_owned)
 
     @validate()
     def producer(self) -> PyArrayFeedQueue:
@@ -167,6 +172,7 @@ class PyArrayFeedQueue(_native.Queue):
         [[0], [1], [2]]
         """
         producer = self._producer()
+        producer.__dict__["_parts"] = self._pass_parts()
         _exit.watch(producer)
         return producer
 
@@ -177,8 +183,9 @@ class PyArrayFeedQueue(_native.Queue):
         """Start threads that push the tuples that a function yields.
 
         Thread ``i`` calls ``function(i)`` and pushes each tuple of the result. When the last thread has ended, the
-        pass is closed. An exception in a thread fails the pass. All pushes are for the pass that is current now, so
-        no tuple is delivered in a later pass.
+        pass is closed. If `produce` is called several times in a pass, this is the last thread of all calls. An
+        exception in a thread fails the pass. All pushes are for the pass that is current now, so no tuple is
+        delivered in a later pass.
 
         Parameters
         ----------
@@ -196,24 +203,26 @@ class PyArrayFeedQueue(_native.Queue):
         Raises
         ------
         StateError
-            The queue is restartable, and its first pass has not begun.
+            The pass has ended: call `reopen` first. Or the queue is restartable, and its first pass has not begun.
+        QueueClosed
+            The queue is shut down.
 
         Notes
         -----
+        The pass ends with the last thread, even if another call of `produce` would follow. So if the threads of the
+        first call may be done before the second call, make both calls in a ``with`` block over the queue, which keeps
+        the pass open. Calls are counted together if they are made through the same object, or through its `producer`
+        objects.
+
         A thread whose push finds the pass closed ends without an error, and closes its generator. The threads push
         through a `producer`. So they end at their next push when this object and every reader of the queue are gone.
         """
         from ._producing import call_producer, push_all
 
-        lock = threading.Lock()
-        running = num_threads
-        producer, queue = self.producer(), weakref.ref(self)
-        pass_id = producer.stats()["pass_id"]
-        if pass_id is None:
-            raise StateError("produce: the queue has no pass open yet: wait for one with wait_pass")
+        producer, queue, parts = self.producer(), weakref.ref(self), self._pass_parts()
+        pass_id = parts.begin_produce(producer, num_threads)
 
         def run(worker: int) -> None:
-            nonlocal running
             try:
                 push_all(partial(producer.push, pass_id=pass_id), call_producer(function, worker))
             except BaseException as e:
@@ -222,33 +231,57 @@ class PyArrayFeedQueue(_native.Queue):
                 except QueueClosed:
                     if not producer.stats()["failed"]:
                         raise e from None  # there is no consumer: threading.excepthook reports the exception
-            with lock:
-                running -= 1
-                last = running == 0
-            if last:
-                producer.close(pass_id)
+            finally:
+                parts.end(producer, pass_id)
 
         threads = [
             threading.Thread(target=run, args=(i,), name=f"pyfeed-producer-{i}", daemon=True)
             for i in range(num_threads)
         ]
         _exit.daemon_threads.update(threads)
-        for thread in threads:
-            thread.start()
+        for i, thread in enumerate(threads):
+            try:
+                thread.start()
+            except BaseException as error:
+                try:
+                    self.fail(error, pass_id)
+                except QueueClosed:
+                    pass  # the error propagates from here anyway
+                for _ in threads[i:]:
+                    parts.end(producer, pass_id)
+                raise
         return threads
 
+    def _pass_parts(self) -> PassParts:
+        from ._producing import PassParts
+
+        parts: PassParts = self.__dict__.setdefault("_parts", PassParts())
+        return parts
+
     def __enter__(self) -> PyArrayFeedQueue:
-        self._entered_pass = self.stats()["pass_id"]
+        pass_id = self.stats()["pass_id"]
+        if pass_id is not None:
+            self._pass_parts().begin_block(pass_id)
+        self.__dict__.setdefault("_blocks", []).append((threading.get_ident(), pass_id))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if error is None:
-            self.close(self._entered_pass)
-        else:
+        pass_id = self._end_block()
+        if error is not None:
             try:
-                self.fail(error, self._entered_pass)
+                self.fail(error, pass_id)
             except QueueClosed:
                 pass  # the exception propagates from the block anyway
+        if pass_id is not None:
+            self._pass_parts().end(self, pass_id)
+        elif error is None:
+            self.close()
+
+    def _end_block(self) -> int | None:
+        """Return the pass of the ``with`` block that ends: the thread's latest, since threads may share this object."""
+        blocks: list[tuple[int, int | None]] = self.__dict__["_blocks"]
+        mine = [i for i, (thread, _) in enumerate(blocks) if thread == threading.get_ident()]
+        return blocks.pop(mine[-1] if mine else -1)[1]
 
     def __repr__(self) -> str:
         s = self.stats()

@@ -5,25 +5,26 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _arguments, _exit, _native, _slots, unique_name
-from ._arguments import flag, integer, items, optional, refuse, text, validate
+from ._arguments import flag, format_value, integer, items, optional, refuse, text, validate
 from ._place import CPUPlace, Place, check_place
 from ._queue import PyArrayFeedQueue
 from ._reader import Reader, _erase
 from ._scope import Scope, check_scope, global_scope
 from ._slots import Shape
-from .errors import Error, InvalidArgument, StateError
+from .errors import ArgumentTypeError, Error, InvalidArgument, StateError
 
 __all__ = ["SharedFeedQueue"]
 
@@ -40,6 +41,28 @@ _UNKNOWN = -(2**31)  # an exit status that is not known, for report_exit
 def _arguments_of_target(name: str, value: Any) -> tuple[Any, ...]:
     """Accept the arguments of a function."""
     return tuple(items(name, value, "a tuple or list"))
+
+
+def _target(name: str, value: Any) -> Any:
+    """Accept a function that pushes, and not one that yields: calling it would run nothing."""
+    import inspect
+
+    function = value
+    while isinstance(function, functools.partial):
+        function = function.func
+    if callable(value) and not inspect.isroutine(function) and not isinstance(function, type):
+        function = type(function).__call__
+    for kind, is_kind in (
+        ("a generator function", inspect.isgeneratorfunction),
+        ("a coroutine function", inspect.iscoroutinefunction),
+        ("an asynchronous generator function", inspect.isasyncgenfunction),
+    ):
+        if is_kind(function):
+            found = getattr(function, "__qualname__", format_value(function))
+            raise ArgumentTypeError(
+                f"{name}: expected a function that calls producer.push(...), found {kind}, {found}"
+            ) from None
+    return _arguments.function(name, value)
 
 
 def _start_method(name: str, value: Any) -> str:
@@ -205,6 +228,16 @@ class SharedFeedQueue(PyArrayFeedQueue):
         producer._lender = (os.getpid(), self._fd)
         return producer
 
+    @validate(function=_arguments.function, num_threads=integer(1))
+    def produce(self, function: Callable[[int], Iterable[Sequence[Any]]], num_threads: int = 1) -> NoReturn:
+        """Raise `StateError`, since only worker processes fill this queue: `start` starts them."""
+        raise StateError(
+            "produce: this queue is filled by worker processes: start(target) calls target(producer, worker) in each"
+        )
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in ("produce", "push", "reserve")]
+
     @validate(num_workers=integer(1, most=2**31))
     def expect(self, num_workers: int) -> None:
         """Make the current pass end when a number of workers have closed their producers. `start` calls this.
@@ -235,7 +268,7 @@ class SharedFeedQueue(PyArrayFeedQueue):
         _native._shared_exited(self.handle, pid, exit_status)
 
     @validate(
-        target=_arguments.function,
+        target=_target,
         args=_arguments_of_target,
         num_workers=integer(1, most=2**31),
         method=_start_method,
@@ -261,7 +294,8 @@ class SharedFeedQueue(PyArrayFeedQueue):
         Parameters
         ----------
         target : callable
-            The function that the workers call. Unless `method` is ``"fork"``, it must be a function of a module, so
+            The function that the workers call. It pushes its tuples by ``producer.push`` or ``producer.reserve``, and
+            does not yield them. Unless `method` is ``"fork"``, it must be a function of a module, so
             that it can be pickled.
         args : sequence
             Further arguments of `target`, the same for all workers. By default, there are none.
@@ -275,7 +309,7 @@ class SharedFeedQueue(PyArrayFeedQueue):
         persistent : bool
             True: the processes stay for all later passes, and must be daemons. `reopen` makes each of them call
             `target` again, in which ``producer.pass_id`` is the number of the pass. They sleep between passes, and
-            end with the queue.
+            end when the queue is shut down.
 
         Returns
         -------
@@ -286,12 +320,15 @@ class SharedFeedQueue(PyArrayFeedQueue):
         ------
         StateError
             The current pass has ended. Call `reopen` first.
+        ArgumentTypeError
+            `target` is a generator function.
         InvalidArgument
             `persistent` is true, and `daemon` is false.
 
         Notes
         -----
         A worker ends without an error if the queue is closed, or is at another pass when the worker attaches.
+        ``sys.exit`` in `target` is an error, whatever its argument.
 
         Workers ignore SIGINT. So Ctrl-C in a terminal raises a `KeyboardInterrupt` only in the trainer, which decides
         whether the workers continue. ``signal.signal`` in `target` installs a handler.

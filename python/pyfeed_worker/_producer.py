@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from . import _lod, _native
 from ._failures import format_exception
 from ._reserved_slots import reserved_slots
-from .errors import Error, QueueClosed, StateError
+from .errors import Error, InvalidArgument, QueueClosed, StateError
 
 
 class Producer:
@@ -195,13 +195,13 @@ class Producer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if error is None or (isinstance(error, SystemExit) and not error.code):
+        if error is None:
             try:
                 self.close()
             except BaseException as own:
                 self._report_failure(own)
                 raise
-        elif not isinstance(error, SystemExit):  # the trainer learns the exit status by itself
+        else:
             self._report_failure(error)
 
     def _report_failure(self, error: BaseException) -> None:
@@ -311,12 +311,23 @@ def _ignore_ctrl_c() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # blocked by the trainer until now
 
 
+def _call(producer: Producer, target: Callable[..., object], worker: int, args: Sequence[Any]) -> None:
+    """Call the target for a pass. What it returns is ignored, unless it looks like code that has not run."""
+    result = target(producer, worker, *args)
+    if isinstance(result, (Iterator, Coroutine)):
+        raise InvalidArgument(
+            "target: expected a function that calls producer.push(...), found one that returns "
+            f"{type(result)}, from which nothing is pushed"
+        )
+
+
 def _run(producer: Producer, target: Callable[..., object], worker: int, args: Sequence[Any]) -> None:
     """Run a worker of ``SharedFeedQueue.start``."""
     _ignore_ctrl_c()
     try:
+        producer._mapped().set_number(worker)
         with producer:
-            target(producer, worker, *args)
+            _call(producer, target, worker, args)
     except QueueClosed:
         pass  # the trainer takes no more tuples, or has ended
     except SystemExit:
@@ -330,6 +341,7 @@ def _run(producer: Producer, target: Callable[..., object], worker: int, args: S
 def _run_persistent(producer: Producer, target: Callable[..., object], worker: int, args: Sequence[Any]) -> None:
     """Run a persistent worker: one call of the target for each pass, until the queue or the trainer is gone."""
     _ignore_ctrl_c()
+    producer._mapped().set_number(worker)
     while True:
         try:
             producer.attach_next()
@@ -337,10 +349,10 @@ def _run_persistent(producer: Producer, target: Callable[..., object], worker: i
             return
         try:
             with producer:
-                target(producer, worker, *args)
+                _call(producer, target, worker, args)
         except QueueClosed:
             pass  # the trainer takes no more tuples in this pass
-        except Exception:
+        except (Exception, SystemExit):
             if not producer._failed:
                 raise
         except BaseException:

@@ -111,8 +111,12 @@ func (r *pyArrayReader) CanReInit() error {
 	if r.queue.Restartable() || r.HasNewPass() {
 		return nil
 	}
-	return pyfeed.Errorf(pyfeed.State, "a PyArrayReader cannot start over: what was pushed into its queue is gone. "+
-		"Make the reader with from_generator, which runs its function again, or begin a new pass with the queue's reopen() and push again")
+	if r.queue.Feed() != nil {
+		return pyfeed.Errorf(pyfeed.State, "the reader of a SharedFeedQueue cannot start over: what was pushed into its queue is gone. "+
+			"Call the queue's reopen(), then start() again, unless its workers are persistent")
+	}
+	return pyfeed.Errorf(pyfeed.State, "the reader of a PyArrayFeedQueue cannot start over: what was pushed into its queue is gone. "+
+		"Call the queue's reopen(), then produce() or push() again. A reader of from_generator can start over")
 }
 
 // DeferPass implements readers.PassSource.

@@ -6,6 +6,7 @@ import itertools
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -67,6 +68,23 @@ def exits(producer: Producer, worker: int, status: int, how: str) -> None:
     if how == "sys":
         sys.exit(status)
     os._exit(status)
+
+
+def yields(producer: Producer, worker: int) -> Iterator[Any]:
+    yield (np.zeros(2),)
+
+
+async def awaits(producer: Producer, worker: int) -> None:
+    producer.push((np.zeros(2),))
+
+
+class YieldsWhenCalled:
+    def __call__(self, producer: Producer, worker: int) -> Iterator[Any]:
+        yield (np.zeros(2),)
+
+
+def returns_a_generator(producer: Producer, worker: int) -> Iterator[Any]:
+    return ((np.zeros(2),) for _ in range(3))
 
 
 def stays(producer: Producer, worker: int, where: str, pipe: Connection) -> None:
@@ -166,7 +184,9 @@ def exits_in_pass(producer: Producer, worker: int, pass_id: int, how: str) -> No
     if producer.pass_id == pass_id and worker == 0:
         if how == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
-        sys.exit(3)
+        if how == "sys":
+            sys.exit(3)
+        os._exit(3)
 
 
 def leaves_when_told(producer: Producer, worker: int, go: Any, how: str) -> None:

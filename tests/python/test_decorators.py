@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import sys
 import threading
 import traceback
 import weakref
@@ -502,7 +503,7 @@ def test_an_exception_that_cannot_be_looked_at(num_threads: int) -> None:
     raise AssertionError("the exception of the function was lost")
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, GeneratorExit])
 def test_whatever_is_raised(error: type[BaseException]) -> None:
     def function(x: Any) -> Any:
         raise error
@@ -510,6 +511,18 @@ def test_whatever_is_raised(error: type[BaseException]) -> None:
     reader = numbers(1).map(function)
     with pytest.raises(error):
         reader.read()
+
+
+def test_a_function_that_exits_does_not_end_the_consumer() -> None:
+    def function(x: Any) -> Any:
+        sys.exit(0)
+
+    reader = numbers(1).map(function)
+    with pytest.raises(pyfeed.errors.ProducerError) as caught:
+        reader.read()
+    assert str(caught.value) == "the function failed: SystemExit: it called sys.exit(0)"
+    assert isinstance(caught.value.__cause__, SystemExit)
+    assert "sys.exit(0)" in caught.value.cause_traceback
 
 
 def test_a_capacity_bounds_what_is_taken() -> None:

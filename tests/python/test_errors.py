@@ -102,11 +102,21 @@ def test_unequal_batch_dimensions(push: Push, copy: bool) -> None:
         push(X, Y[:3], copy=copy)
 
 
+CONVERSIONS = {
+    bool: ": convert it with np.bool_(x)",
+    int: ": convert it with np.int64(x)",
+    float: ": convert it with np.float64(x)",
+    list: ": convert it with np.array(x)",
+    tuple: ": convert it with np.array(x)",
+}
+
+
 @push_modes
-@pytest.mark.parametrize("thing", [[1, 2, 3], "text", None, {"x": 1}, 3, 2.5, object(), {1, 2}, (1,), print, np])
+@pytest.mark.parametrize("thing", [[1, 2, 3], "text", None, {"x": 1}, 3, True, 2.5, object(), {1, 2}, (1,), print, np])
 def test_no_array(push: Push, copy: bool, thing: Any) -> None:
     message = (
-        f"slot 1: expected an array (NumPy, the buffer protocol, __array_interface__ or DLPack), found {type(thing)!r}"
+        "slot 1: expected an array (NumPy, the buffer protocol, __array_interface__ or DLPack), found "
+        f"{type(thing)!r}{CONVERSIONS.get(type(thing), '')}"
     )
     with raises(pyfeed.errors.DTypeError, message, slot=1, also=TypeError):
         push(X, thing, copy=copy)
@@ -124,6 +134,8 @@ def test_dtypes_that_are_not_carried(push: Push, dtype: str) -> None:
 def test_what_is_pushed_is_a_tuple_or_list(push: Push, thing: Any) -> None:
     _, queue = feed()
     message = f"arrays: expected a tuple or list of arrays, one for each slot, found {type(thing)!r}"
+    if thing is X:
+        message += ": for one slot, give (x,)"
     with raises(pyfeed.errors.DTypeError, message, also=TypeError):
         queue.push(thing)
 
@@ -589,8 +601,8 @@ def test_a_py_array_reader_cannot_start_over() -> None:
     reader, queue = feed()
     queue.push(tuple_of(1))
     message = (
-        "a PyArrayReader cannot start over: what was pushed into its queue is gone. Make the reader with "
-        "from_generator, which runs its function again, or begin a new pass with the queue's reopen() and push again"
+        "the reader of a PyArrayFeedQueue cannot start over: what was pushed into its queue is gone. Call the queue's "
+        "reopen(), then produce() or push() again. A reader of from_generator can start over"
     )
     for each in (reader, reader.batch(2)):
         with raises(pyfeed.errors.StateError, message, also=RuntimeError):

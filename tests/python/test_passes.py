@@ -305,9 +305,10 @@ def test_any_exception_will_do(name: str) -> None:
     queue.fail(error)
     calls: list[Callable[[], Any]] = [queue.pop, reader.read, reader.has_next]
     for call in calls:
-        with pytest.raises(type(error)) as caught:
+        with pytest.raises(pyfeed.errors.ProducerError if name == "exit" else type(error)) as caught:
             call()
-        assert caught.value is error
+        found = caught.value.__cause__ if name == "exit" else caught.value  # an exit would end the consumer's program
+        assert found is error
 
 
 @pytest.mark.parametrize("name", ANY)
@@ -321,7 +322,8 @@ def test_whatever_is_raised_in_produce_ends_the_pass(name: str) -> None:
 
     queue.produce(function)
     assert value_of(reader.read()) == 1
-    with pytest.raises(type(error) if name != "an end" else RuntimeError):
+    expected = {"an end": RuntimeError, "exit": pyfeed.errors.ProducerError}
+    with pytest.raises(expected.get(name, type(error))):
         reader.read()
 
 
@@ -379,6 +381,99 @@ def test_produce_closes_when_the_last_is_done() -> None:
     assert not queue.stats()["closed"]
     goes_on.set()
     assert sorted(numbers(reader)) == [0, 1, 5]
+
+
+def test_produce_twice_in_a_pass() -> None:
+    """The pass ends after the last thread of both calls, whichever of them ends first."""
+    for slow in (0, 1):
+        reader, queue = feed(10)
+        goes_on = threading.Event()
+
+        def function(call: int, slow: int = slow, goes_on: threading.Event = goes_on) -> Iterator[tuple[Array]]:
+            yield tuple_of(call)
+            if call == slow:
+                goes_on.wait()
+                yield tuple_of(10 + call)
+
+        with queue:  # so that the first call does not end the pass before the second
+            threads = [*queue.produce(lambda worker: function(0)), *queue.produce(lambda worker: function(1))]
+            threads[1 - slow].join()
+        assert not queue.stats()["closed"]
+        goes_on.set()
+        assert sorted(numbers(reader)) == [0, 1, 10 + slow]
+        threads[slow].join()
+        with pytest.raises(pyfeed.errors.StateError, match=r"^produce: pass 0 has ended: reopen\(\) begins the next$"):
+            queue.produce(lambda worker: [])
+        queue.reopen()
+        queue.produce(lambda worker: [tuple_of(7)])
+        assert numbers(reader) == [7]
+
+
+def test_produce_in_a_block_does_not_end_the_pass_before_the_block() -> None:
+    reader, queue = feed(10)
+    with queue:
+        (thread,) = queue.producer().produce(lambda worker: [tuple_of(1)])
+        thread.join()
+        assert not queue.stats()["closed"]
+        queue.push(tuple_of(2))
+    assert queue.stats()["closed"]
+    assert numbers(reader) == [1, 2]
+
+
+def test_blocks_of_several_threads_end_the_pass_together() -> None:
+    reader, queue = feed(10)
+    entered, leave = threading.Barrier(2), threading.Event()
+
+    def push(i: int) -> None:
+        with queue:
+            entered.wait()
+            if i:
+                leave.wait()
+            queue.push(tuple_of(i))
+
+    first, second = Background(lambda: push(0)), Background(lambda: push(1))
+    first.result()
+    assert not queue.stats()["closed"]
+    leave.set()
+    second.result()
+    assert numbers(reader) == [0, 1]
+
+
+def test_produce_after_shutdown() -> None:
+    _, queue = feed()
+    queue.shutdown()
+    with raises(pyfeed.errors.QueueClosed, "produce: the queue is shut down"):
+        queue.produce(lambda worker: [])
+
+
+def test_a_thread_that_cannot_start_fails_the_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, queue = feed(10)
+    start = threading.Thread.start
+    started: list[threading.Thread] = []
+
+    def start_one(thread: threading.Thread) -> None:
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_one)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        queue.produce(lambda worker: [], 3)
+    monkeypatch.undo()
+    started[0].join()
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        reader.read()
+
+
+def test_a_generator_instead_of_its_function() -> None:
+    def images() -> Iterator[tuple[Array]]:
+        yield tuple_of(1)
+
+    _, queue = feed()
+    wrong: Any = images()
+    with pytest.raises(pyfeed.errors.ArgumentTypeError, match=r"function: expected a function, .*: pass images, not"):
+        queue.produce(wrong)
 
 
 def test_produce_from_anything_that_can_be_iterated() -> None:
@@ -756,7 +851,7 @@ def test_a_reader_is_let_go_of_after_an_exception() -> None:
         (lambda: [(np.zeros(3),)], pyfeed.errors.ShapeError),
         (lambda arg: [], TypeError),
         (lambda: (_ for _ in ()).throw(NoText()), NoText),
-        (lambda: (_ for _ in ()).throw(SystemExit(3)), SystemExit),
+        (lambda: (_ for _ in ()).throw(SystemExit(3)), pyfeed.errors.ProducerError),
     ],
 )
 def test_a_function_that_gives_no_tuples(function: Any, kind: type[BaseException]) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import mmap
 import multiprocessing
 import os
 import pickle
+import re
 import signal
 import struct
 import subprocess
@@ -205,23 +207,29 @@ def test_a_persistent_worker_that_raises_has_the_next_pass_too() -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize(
-    ("how", "status", "said"), [("kill", -9, "was killed by signal 9"), ("exit", 3, "exited with status 3")]
-)
-def test_a_persistent_worker_that_dies_is_replaced(method: str, how: str, status: int, said: str) -> None:
+@pytest.mark.parametrize(("how", "said"), [("kill", "was killed by signal 9"), ("exit", "exited with status 3")])
+def test_a_persistent_worker_that_dies_is_replaced(method: str, how: str, said: str) -> None:
     queue = numbered()
     processes = queue.start(workers.exits_in_pass, (1, how), num_workers=2, method=method, persistent=True)
     first, second = [p.pid for p in processes]
     assert len(list(queue)) == 2
     queue.reopen()
     error = error_of(WorkerError, lambda: [queue.pop() for _ in range(3)])
-    assert error.exit_status == status
-    assert error.pid == first
+    assert (error.pid, error.exit_status) == (first, -9 if how == "kill" else 3)
     with pytest.warns(RuntimeWarning, match=rf"persistent worker 0 \(process {first}\) {said}"):
         queue.reopen()
     assert processes[0].pid != first
     assert processes[1].pid == second
     assert sorted(int(t[0]) for t in queue) == sorted(p.pid or 0 for p in processes)
+
+
+def test_a_persistent_worker_that_calls_exit_stays() -> None:
+    queue = numbered()
+    processes = queue.start(workers.exits_in_pass, (0, "sys"), method="fork", persistent=True)
+    error = error_of(pyfeed.errors.ProducerError, lambda: [queue.pop() for _ in range(2)])
+    assert str(error) == f"worker 0 (process {processes[0].pid}) failed: SystemExit: it called sys.exit(3)"
+    queue.reopen()
+    assert [int(t[0]) for t in queue] == [processes[0].pid]
 
 
 def test_a_persistent_worker_that_dies_between_passes_is_replaced() -> None:
@@ -484,9 +492,10 @@ def test_an_exception_reaches_the_consumer(method: str) -> None:
         reader.read()
     error = caught.value
     assert not isinstance(error, WorkerError)
-    assert str(error) == f"worker process {processes[0].pid} failed: KeyError: 'no such key \N{SNOWMAN}'"
+    assert str(error) == f"worker 0 (process {processes[0].pid}) failed: KeyError: 'no such key \N{SNOWMAN}'"
     assert (error.cause_type, error.cause_message) == ("KeyError", "'no such key \N{SNOWMAN}'")
     assert 'raise KeyError("no such key' in error.cause_traceback
+    assert error.__notes__ == [error.cause_traceback.rstrip()]  # so that Python prints it
     assert end(processes) == [1]
 
 
@@ -505,7 +514,7 @@ def test_a_killed_worker(method: str, where: str) -> None:
     error = error_of(WorkerError, lambda: [queue.pop() for _ in range(99)])
     print(f"noticed after {(time.monotonic() - began) * 1e3:.1f} ms")
     assert (error.pid, error.exit_status) == (pid, -9)
-    assert str(error) == f"worker process {pid} failed: it was killed by signal 9, SIGKILL"
+    assert str(error) == f"worker 0 (process {pid}) failed: it was killed by signal 9, SIGKILL"
     assert end(processes) == [-9]
     # All cells of the ring are free for the next worker.
     queue.reopen()
@@ -515,22 +524,70 @@ def test_a_killed_worker(method: str, where: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("how", ["sys", "os"])
-def test_the_exit_status_is_in_the_error(method: str, how: str) -> None:
+def test_the_exit_status_is_in_the_error(method: str) -> None:
     queue = queue_of()
-    processes = queue.start(workers.exits, (3, how), method=method)
+    processes = queue.start(workers.exits, (3, "os"), method=method)
     assert queue.pop()[0].tolist() == [0, 0]
     error = error_of(WorkerError, queue.pop)
-    assert (error.pid, error.exit_status) == (processes[0].pid, 3)
-    assert str(error) == f"worker process {error.pid} failed: it exited with status 3 before it closed its producer"
+    pid = processes[0].pid
+    assert (error.pid, error.exit_status) == (pid, 3)
+    assert str(error) == f"worker 0 (process {pid}) failed: it exited with status 3 before it closed its producer"
     assert end(processes) == [3]
 
 
-def test_an_exit_that_is_none() -> None:
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("status", [0, 3])
+def test_a_worker_that_calls_exit_has_failed(method: str, status: int) -> None:
+    """Only the return of the target says that all tuples were pushed."""
     queue = queue_of()
-    processes = queue.start(workers.exits, (0, "sys"))
-    assert [x.tolist() for (x,) in queue] == [[0, 0]]
-    assert end(processes) == [0]
+    processes = queue.start(workers.exits, (status, "sys"), method=method)
+    assert queue.pop()[0].tolist() == [0, 0]
+    error = error_of(pyfeed.errors.ProducerError, queue.pop)
+    assert (error.cause_type, error.cause_message) == ("SystemExit", f"it called sys.exit({status})")
+    assert str(error) == f"worker 0 (process {processes[0].pid}) failed: SystemExit: it called sys.exit({status})"
+    assert end(processes) == [status]
+
+
+@pytest.mark.parametrize(
+    ("target", "kind"),
+    [
+        (workers.yields, "a generator function, yields"),
+        (functools.partial(workers.yields), "a generator function, yields"),
+        (workers.awaits, "a coroutine function, awaits"),
+        (workers.YieldsWhenCalled(), "a generator function, YieldsWhenCalled.__call__"),
+    ],
+)
+def test_a_target_that_yields_is_refused(target: Any, kind: str) -> None:
+    queue = queue_of()
+    message = rf"^target: expected a function that calls producer.push\(...\), found {re.escape(kind)}$"
+    with pytest.raises(pyfeed.errors.ArgumentTypeError, match=message):
+        queue.start(target)
+
+
+def test_a_target_that_returns_a_generator_fails_the_pass() -> None:
+    queue = queue_of()
+    processes = queue.start(workers.returns_a_generator)
+    error = error_of(pyfeed.errors.ProducerError, queue.pop)
+    assert error.cause_message == (
+        "target: expected a function that calls producer.push(...), found one that returns <class 'generator'>, from "
+        "which nothing is pushed"
+    )
+    assert end(processes) == [1]
+
+
+def test_threads_do_not_produce_into_a_shared_queue() -> None:
+    queue = queue_of()
+    with pytest.raises(pyfeed.errors.StateError, match=r"^produce: this queue is filled by worker processes: start"):
+        queue.produce(lambda worker: [])
+    assert not {"produce", "push", "reserve"} & set(dir(queue))
+
+
+def test_how_a_shared_reader_begins_its_next_pass() -> None:
+    queue = queue_of()
+    with pytest.raises(
+        pyfeed.errors.StateError, match=r"^the reader of a SharedFeedQueue cannot start over.*start\(\)"
+    ):
+        queue.reader.reset()
 
 
 def test_a_worker_that_never_gets_there() -> None:

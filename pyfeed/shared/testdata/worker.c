@@ -75,7 +75,10 @@ int main(int argc, char **argv) {
             say(pfw_open(3, &p, &err), &err);
         else if (!strcmp(word, "attach"))
             say(pfw_attach(p, words > 1 ? (uint64_t)a : PF_PASS_CURRENT, &err), &err);
-        else if (!strcmp(word, "push"))
+        else if (!strcmp(word, "number")) {
+            pfw_set_number(p, (uint32_t)a);
+            say(PF_OK, &err);
+        } else if (!strcmp(word, "push"))
             say(push(p, a, (size_t)b, NULL, &err), &err);
         else if (!strcmp(word, "try")) {
             pf_wait now = PF_WAIT_INIT;

@@ -193,6 +193,14 @@ static PyObject *ring_attach(ring *self, PyObject *pass) {
     return none_or_ring_error(pfw_attach(self->producer, number, &err), &err);
 }
 
+/* set_number(number): for the trainer's errors */
+static PyObject *ring_set_number(ring *self, PyObject *number) {
+    unsigned long n = PyLong_AsUnsignedLong(number);
+    if (PyErr_Occurred()) return NULL;
+    pfw_set_number(self->producer, (uint32_t)n);
+    Py_RETURN_NONE;
+}
+
 /* attach_next(timeout): returns the number of the pass */
 static PyObject *ring_attach_next(ring *self, PyObject *timeout) {
     waiter w;
@@ -426,6 +434,7 @@ static PyMethodDef ring_methods[] = {
     {"attach", (PyCFunction)ring_attach, METH_O, NULL},
     {"attach_next", (PyCFunction)ring_attach_next, METH_O, NULL},
     {"attached", (PyCFunction)ring_attached, METH_NOARGS, NULL},
+    {"set_number", (PyCFunction)ring_set_number, METH_O, NULL},
     {"end", (PyCFunction)ring_end, METH_NOARGS, NULL},
     {"fail", (PyCFunction)ring_fail, METH_VARARGS, NULL},
     {"push", (PyCFunction)ring_push, METH_VARARGS, NULL},

@@ -42,6 +42,9 @@ pf_status pfw_open(int fd, pfw_producer **out, pfw_error *err);
  * does nothing. */
 void pfw_free(pfw_producer *p);
 
+/* Gives this worker a number, from 0, which the trainer's errors then name beside the process id. Takes effect when the
+ * worker attaches. */
+void pfw_set_number(pfw_producer *p, uint32_t number);
 /* Makes this process a worker of the current pass of the queue, which must have the number `pass`, or PF_PASS_CURRENT
  * for any. A second call does nothing. PF_CLOSED if the queue takes no more tuples or is at another pass, or if the
  * trainer has ended. PF_STATE in the trainer's own process, or if PFW_WORKERS (256) workers are attached. */

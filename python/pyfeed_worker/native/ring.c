@@ -62,6 +62,7 @@ struct pfw_producer {
     uint32_t gate;    /* the gate while that pass takes tuples */
     uint32_t writing; /* the number of cells being written; LEAVING or more once the worker is ending */
     unsigned forks;   /* the value of the global `forks` at the attach */
+    uint64_t number;  /* see pfw_worker */
 
     /* A thread that waits for the end of the trainer. */
     pthread_t watcher;
@@ -433,6 +434,8 @@ static char *failure_of(pfw_producer *p, int worker) {
     return (char *)p->h + p->at.failures_at + (size_t)worker * PFW_FAILURE;
 }
 
+void pfw_set_number(pfw_producer *p, uint32_t number) { p->number = (uint64_t)number + 1; }
+
 pf_status pfw_attach(pfw_producer *p, uint64_t only, pfw_error *err) {
     pfw_header *h = p->h;
     if (pfw_attached(p)) return PF_OK;
@@ -471,6 +474,7 @@ pf_status pfw_attach(pfw_producer *p, uint64_t only, pfw_error *err) {
         STEP("attaching");
         STORE(&p->workers[i].started, started(me));
         STORE(&p->workers[i].pushed, 0);
+        STORE(&p->workers[i].number, p->number);
         memset(failure_of(p, i), 0, 1);
         STORE(&p->workers[i].state, pfw_worker_state(PFW_ATTACHED, pass, (uint64_t)me));
         p->worker = i;

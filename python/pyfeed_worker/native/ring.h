@@ -67,7 +67,8 @@ typedef struct pfw_worker {
     uint64_t state;
     uint64_t started; /* start time of the process, as in /proc/PID/stat; 0: not known */
     uint64_t pushed;
-    uint64_t reserved[5];
+    uint64_t number; /* 1 + the number that the worker has given itself, for messages; 0: none */
+    uint64_t reserved[4];
 } pfw_worker;
 
 typedef struct pfw_header {
