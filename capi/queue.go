@@ -5,6 +5,7 @@ import "C"
 
 import (
 	"context"
+	"syscall"
 	"unsafe"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
@@ -132,19 +133,21 @@ func reserve(tensors *C.pf_tensor, n C.uint32_t, call *C.pfi_call,
 	if e != nil {
 		return nil, pyfeed.Reservation{}, e
 	}
-	markPusher()
+	pusher := beginPush()
 	r, e := blocking(call, func(ctx context.Context) (pyfeed.Reservation, error) { return try(ctx, t) })
+	pusher.EndPush()
 	if e != nil {
 		t.Release()
 	}
 	return t, r, e
 }
 
-// markPusher notes for the trace that the calling thread pushes.
-func markPusher() {
-	if trace.On() {
-		callerThread().MarkPusher()
+// beginPush notes for the trace that the calling thread pushes. It returns nil if no recording is on.
+func beginPush() *trace.Pusher {
+	if !trace.On() {
+		return nil
 	}
+	return trace.BeginPush(syscall.Gettid())
 }
 
 // These arrays compile only if the special pass numbers of C and Go are the same.
@@ -188,7 +191,7 @@ func pfgo_queue_push_lent(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, rel
 	if e != nil {
 		return setError(e, err)
 	}
-	markPusher()
+	pusher := beginPush()
 	resolvePass(q, call)
 	_, e = blocking(call, func(ctx context.Context) (struct{}, error) {
 		t, e := parseTensors(tensors, n, true)
@@ -201,6 +204,7 @@ func pfgo_queue_push_lent(h C.pf_handle, tensors *C.pf_tensor, n C.uint32_t, rel
 		}
 		return struct{}{}, q.Input().Lend(ctx, pyfeed.Pass(call.pass), t, &cOwner{(*[0]byte)(release), context_})
 	})
+	pusher.EndPush()
 	return setError(e, err)
 }
 

@@ -113,3 +113,44 @@ func (t *Thread) Ended(name string, start int64, is Outcome) {
 	}
 	t.since.Store(0)
 }
+
+// A Pusher is a thread that pushes tuples during a recording. Between its pushes it makes the next tuple.
+type Pusher struct {
+	end  atomic.Int64 // of its last push; 0: none
+	made atomic.Int64 // the time between its pushes, in nanoseconds
+}
+
+// BeginPush notes that the thread with the given operating system thread id calls a push. Call EndPush of the result
+// when the push returns. It returns nil if no recording is on.
+func BeginPush(number int) *Pusher {
+	r := current.Load()
+	if r == nil {
+		return nil
+	}
+	r.thread(number).MarkPusher()
+	v, found := r.pushers.Load(number)
+	if !found {
+		v, _ = r.pushers.LoadOrStore(number, new(Pusher))
+	}
+	p := v.(*Pusher)
+	if end := p.end.Load(); end != 0 {
+		p.made.Add(Now() - end)
+	}
+	return p
+}
+
+// EndPush notes that a push has returned.
+func (p *Pusher) EndPush() {
+	if p != nil {
+		p.end.Store(Now())
+	}
+}
+
+// longestPusher returns the longest time in which a thread made tuples, in nanoseconds.
+func (r *Recording) longestPusher() (longest int64) {
+	r.pushers.Range(func(_, v any) bool {
+		longest = max(longest, v.(*Pusher).made.Load())
+		return true
+	})
+	return longest
+}

@@ -252,12 +252,14 @@ type Recording struct {
 	idle    map[string][]uint32
 
 	threads sync.Map // *Thread by the operating system's thread id
+	pushers sync.Map // *Pusher by the operating system's thread id
 
-	// Processor time, in nanoseconds: of each thread and of the process before the start, and of the process during the
-	// recording, which Stop sets.
-	threadsBefore map[int]int64
+	// Processor time before the start: of each thread, and of the process in nanoseconds.
+	clocksBefore  map[int]threadClock
 	processBefore int64
-	processWorked int64
+	// How long the threads of the process had a processor or waited for one during the recording, in nanoseconds. Stop
+	// sets it. The waits of threads that have ended are not in it.
+	processDemand int64
 }
 
 type track struct {
@@ -297,7 +299,7 @@ func Start(maxEvents int) (*Recording, error) {
 		shared:     make(map[string]uint32),
 		idle:       make(map[string][]uint32),
 
-		threadsBefore: threadTimes(), processBefore: processTime(),
+		clocksBefore: threadClocks(), processBefore: processTime(),
 	}
 	if !current.CompareAndSwap(nil, r) {
 		return nil, ErrOn
@@ -321,12 +323,15 @@ func (r *Recording) Stop() {
 		if t.left = t.since.Load(); t.left != 0 {
 			t.left, t.ended = max(t.left, r.start), r.end
 		}
-		if now, known := threadTime(t.number); known {
-			t.worked, t.workKnown = now-r.threadsBefore[t.number], true
+		if now, known := clockOf(t.number); known {
+			t.worked, t.workKnown = now.since(r.clocksBefore[t.number]).worked, true
 		}
 		return true
 	})
-	r.processWorked = processTime() - r.processBefore
+	r.processDemand = processTime() - r.processBefore
+	for number, now := range threadClocks() {
+		r.processDemand += max(0, now.since(r.clocksBefore[number]).waited) // a new thread may have an old number
+	}
 	// From here on, events that are still being written are left out, so that the recording no longer changes.
 	for i := range min(r.claimed, r.maxSpans) {
 		if c := r.blocks[i/blockEvents].Load(); c != nil {

@@ -324,7 +324,11 @@ func TestEveryMomentIsAccountedFor(t *testing.T) {
 		from, to int64
 		depth    int
 	}
-	for seed := range uint64(300) {
+	seeds := uint64(300)
+	if testing.Short() {
+		seeds = 100
+	}
+	for seed := range seeds {
 		random := rand.New(rand.NewPCG(seed, 0))
 		var spans []span
 		var fill func(track, depth int, from, to int64, categories []Category)
@@ -799,7 +803,11 @@ func TestTracksAreUsedAgain(t *testing.T) {
 }
 
 func TestRecordingWhileItStartsAndStops(t *testing.T) {
-	const writers, recordings = 8, 60
+	const writers = 8
+	recordings := 60
+	if testing.Short() {
+		recordings = 24
+	}
 	var wait sync.WaitGroup
 	var stop atomic.Bool
 	for w := range writers {
