@@ -85,7 +85,7 @@ func kernelOf(name string) (*Kernel, error) {
 		k.references.Add(1)
 		return k, nil
 	}
-	there := "there are none: register them, or load the library that does"
+	there := "there are none: register them, or load the library that does (in C++, keep the object that register_kernel returns)"
 	if len(kernels.all) > 0 {
 		there = "there are " + strings.Join(slices.Sorted(maps.Keys(kernels.all)), ", ")
 	}

@@ -93,7 +93,7 @@ using FormatFunction =
 // A registered format: the function that reads its files, and the threads that call it, one for each open
 // file. It has one owner and can be moved. The destructor makes the open queues fail, and waits until the
 // calls of the function have returned. The format stays registered, but its files can no longer be read.
-class RegisteredFormat {
+class [[nodiscard]] RegisteredFormat {
 public:
     RegisteredFormat(RegisteredFormat &&) noexcept = default;
     RegisteredFormat &operator=(RegisteredFormat &&) noexcept = default;

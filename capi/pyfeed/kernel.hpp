@@ -139,7 +139,7 @@ using Kernel = std::function<void(KernelContext &)>;
 
 // Registers a kernel as long as it lives. It has one owner and can be moved. Once it is destroyed, later runs
 // do not find the kernel; runs that use it keep it.
-class RegisteredKernel {
+class [[nodiscard]] RegisteredKernel {
 public:
     RegisteredKernel(RegisteredKernel &&) noexcept = default;
     RegisteredKernel &operator=(RegisteredKernel &&) noexcept = default;

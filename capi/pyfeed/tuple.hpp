@@ -2,6 +2,7 @@
 #ifndef PYFEED_PYFEED_TUPLE_HPP
 #define PYFEED_PYFEED_TUPLE_HPP
 
+#include <cassert>
 #include <cstddef>
 #include <initializer_list>
 #include <iterator>
@@ -35,7 +36,11 @@ public:
 
     size_t size() const noexcept { return raw_.num_slots; }
     bool empty() const noexcept { return raw_.num_slots == 0; }
-    TensorView operator[](size_t slot) const { return TensorView(slot_raw(slot)); }
+    // The slot must exist. `at` throws InvalidArgument if it does not.
+    TensorView operator[](size_t slot) const {
+        assert(slot < size());
+        return TensorView(slot_raw(slot));
+    }
     TensorView at(size_t slot) const {
         if (slot >= size()) {
             throw InvalidArgument("no slot " + std::to_string(slot) + ": the tuple has " +
