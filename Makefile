@@ -81,7 +81,7 @@ build/cuda/cuda.h: requirements-dev.txt | build/.machine
 	cp $(VENV)/lib/python3*/site-packages/nvidia/cuda_runtime/include/cuda.h $@
 
 build/venv/.tools: requirements-dev.txt | build/cuda/cuda.h
-	$(PIP) install -r requirements-dev.txt
+	$(PIP) install --no-compile -r requirements-dev.txt
 	command -v cmake >/dev/null || $(PIP) install cmake==4.4.4
 	touch $@
 
@@ -214,13 +214,11 @@ QUICK := -DCMAKE_C_FLAGS=-g1 -DCMAKE_CXX_FLAGS=-g1
 SANITIZED := -DCMAKE_C_FLAGS="-g1 -fsanitize=address" -DCMAKE_CXX_FLAGS="-g1 -fsanitize=address"
 
 test-cpp: export PYFEED_STRESS_TUPLES := 20000
-test-cpp: build/.machine-test build/prefix/.done build/venv/.tools ## run the C++ tests and two C++ examples, against the library as it is released
+test-cpp: build/.machine-test build/prefix/.done build/venv/.tools ## run the C++ tests and a C++ example, against the library as it is released
 	$(call cmake,tests/cpp,build/cpp,build/prefix,$(QUICK))
 	ctest --test-dir build/cpp --output-on-failure
 	$(call cmake,examples/cpp_feed,build/cpp_feed,build/prefix)
 	ctest --test-dir build/cpp_feed --output-on-failure
-	$(call cmake,examples/cpp_resume,build/cpp_resume,build/prefix)
-	ctest --test-dir build/cpp_resume --output-on-failure
 
 test-python: build/venv/.pyfeed ## run the Python tests, against the installed wheel
 	python -m pytest
@@ -231,15 +229,15 @@ test-stubs: build/venv/.pyfeed ## check the stubs of the extensions against the 
 test-wheel: dist/.done ## check the contents, the dependencies and the tag of the wheel, and that it works by itself
 	tests/wheel/check.sh dist/pyarrayfeed-*.whl
 
-# Tests with other frameworks, whose packages take gigabytes. Only these tests and demo-torch need them.
+# Tests with other frameworks, whose packages take gigabytes, and tests of the examples, which compile and train.
 build/adapters/.tools: requirements-adapters.txt
 	$(PYTHON) -m venv build/adapters
 	$(ADAPTERS_PIP) install --no-compile -r $<
 	touch $@
 
-test-adapters: dist/.done build/adapters/.tools ## run the tests with PyTorch, JAX, Ray and matplotlib, in an environment of their own
+test-adapters: dist/.done build/adapters/.tools ## run the tests with PyTorch, JAX, Ray and matplotlib, and those of the examples, in an environment of their own
 	$(ADAPTERS_PIP) install --force-reinstall --no-deps dist/pyarrayfeed-*.whl
-	build/adapters/bin/python -m pytest tests/adapters
+	build/adapters/bin/python -m pytest tests/adapters tests/examples
 
 # The same tests in other builds, and short runs of the fuzzers. Few changes break these, so only .ci/run runs them.
 test-modes: test-modes-go test-modes-cpp test-fuzz ## run all cases of the Go tests, also without race detector; C++ tests under AddressSanitizer; each fuzzer shortly

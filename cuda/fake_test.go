@@ -593,7 +593,7 @@ func TestFakeEveryCallMayFail(t *testing.T) {
 			}
 			numErrors, step := 0, 1
 			if testing.Short() {
-				step = 3
+				step = 5
 			}
 			for nth := 1; ; nth += step {
 				fakecuda.Reset()
@@ -1221,7 +1221,11 @@ func TestFakeCallsOfABatch(t *testing.T) {
 // Many threads use many sizes, streams and ways to release. The contents are hashed in the order of the streams.
 func TestFakeStress(t *testing.T) {
 	onFake.begin(t)
-	const producers, consumers, tuples = 3, 3, 4000
+	const producers, consumers = 3, 3
+	tuples := 4000
+	if testing.Short() {
+		tuples = 1500
+	}
 	var streams []uint64
 	for i := range 4 {
 		streams = append(streams, consumer(t, 0, i > 0))
@@ -1266,7 +1270,7 @@ func TestFakeStress(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := checked.Load(); n < tuples {
+	if n := checked.Load(); n < int64(tuples) {
 		t.Errorf("expected at least %d checked tuples, found %d", tuples, n)
 	}
 }

@@ -325,7 +325,11 @@ func everyCallMayFail(t *testing.T, k kind, call string, nth int64) {
 		return
 	}
 	s := newStager(d, 1)
-	for i, n := range []int{100, 3 << 20, 13 << 20, 100, 100, 100} {
+	large := 13 << 20
+	if testing.Short() {
+		large = 5 << 20
+	}
+	for i, n := range []int{100, 3 << 20, large, 100, 100, 100} {
 		in := pyfeed.NewTuple(1)
 		shape(t, in, 0, pyfeed.Uint8, n)
 		if s.Take(in) != nil {

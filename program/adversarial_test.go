@@ -182,7 +182,10 @@ func TestBlocksWithinBlocksRun(t *testing.T) {
 // the number of operators, whatever their connections.
 func TestLateInferencePropagates(t *testing.T) {
 	b := build(t)
-	const n = 20_000
+	n := 20_000
+	if testing.Short() {
+		n = 6_000
+	}
 	nth := func(i int) string { return fmt.Sprint("x", i) }
 	for i := range n {
 		b.tensor(nth(i))

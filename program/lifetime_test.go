@@ -133,7 +133,7 @@ func TestBlocksWithinBlocksTakeNoStack(t *testing.T) {
 func TestALoopAllocatesNothing(t *testing.T) {
 	rounds := int64(200_000)
 	if testing.Short() {
-		rounds = 10_000
+		rounds = 5_000
 	}
 	e, scope := executor(t), scopeOf(t)
 	q := queue(t, scope, pyfeed.QueueOptions{Capacity: 2})

@@ -282,7 +282,11 @@ func TestShortFloatsAreRoundedToTheNearest(t *testing.T) {
 				}
 			}
 		}
-		for p := range s.values[:infinity] {
+		step := 1
+		if testing.Short() {
+			step = 3
+		}
+		for p := 0; p < int(infinity); p += step {
 			v, next := s.values[p], s.values[p+1]
 			middle := v + (next-v)/2
 			check(v)

@@ -923,7 +923,7 @@ func ran(e *Executor, p *Program, scope *pyfeed.Scope, f *fake, want outcome) er
 func TestProgramsDoAsByHand(t *testing.T) {
 	programs := uint64(2000)
 	if testing.Short() {
-		programs = 200
+		programs = 120
 	}
 	kernelsOfTests(t)
 	e := executor(t)

@@ -211,7 +211,7 @@ func comparable(p *Program) *Program {
 func TestRoundTrips(t *testing.T) {
 	programs := int64(2000)
 	if testing.Short() {
-		programs = 300
+		programs = 150
 	}
 	for seed := range programs {
 		p := randomProgram(seed)

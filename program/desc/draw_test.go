@@ -89,7 +89,7 @@ func TestDrawingTheUnchecked(t *testing.T) {
 	}
 	blocks := MaxBlocks
 	if testing.Short() {
-		blocks /= 8
+		blocks /= 32
 	}
 	deep, ring := &Program{}, &Program{}
 	for i := range blocks {

@@ -149,7 +149,10 @@ func damages(data []byte) (all [][]byte) {
 
 // An error about damage has the number of the first record that is not delivered, whatever detects the damage.
 func TestDamageHasTheNumberOfTheRecord(t *testing.T) {
-	const count = 500
+	count := 500
+	if testing.Short() {
+		count = 200
+	}
 	for _, k := range kindsOfFiles {
 		for _, packed := range []string{"", ".gz", ".zlib", ".zst", ".sz"} {
 			data, can := numbersFile(t, k, packed, count)
@@ -245,7 +248,10 @@ func TestNumbersBehindSkippedDamage(t *testing.T) {
 
 // With verify_first, all damage that reading would find is found before the first record.
 func TestDamageIsFoundFirst(t *testing.T) {
-	const count = 500
+	count := 500
+	if testing.Short() {
+		count = 200
+	}
 	for _, k := range kindsOfFiles {
 		for _, packed := range []string{"", ".gz", ".sz"} {
 			data, can := numbersFile(t, k, packed, count)

@@ -122,8 +122,9 @@ func anchorsOften(t *testing.T) {
 func TestFormatsResumeAtEveryStep(t *testing.T) {
 	anchorsOften(t)
 	steps := 100 // more than a pass
+	counts := []int{7, 1, 30, 12, 1, 1, 1, 1, 1, 1, 1, 25, 3}
 	if testing.Short() {
-		steps = 50
+		steps, counts = 34, []int{7, 1, 13, 1, 1, 1, 4}
 	}
 	for suffix, options := range formatsOfNumbers {
 		t.Run(suffix, func(t *testing.T) {
@@ -131,7 +132,7 @@ func TestFormatsResumeAtEveryStep(t *testing.T) {
 			if testing.Short() && strings.Count(suffix, ".") > 1 {
 				steps = 15 // a compressed file is decompressed from its beginning at each step
 			}
-			names := store(t, t.TempDir(), suffix, 7, 1, 30, 12, 1, 1, 1, 1, 1, 1, 1, 25, 3)
+			names := store(t, t.TempDir(), suffix, counts...)
 			files := link{"open_files", with(options, "filenames", names, "interleave", 3)}
 			readertest.Resumes(t, steps, chainOf(t, files))
 			alone := link{"create_file_reader", with(options, "filenames", names[2:3])}
@@ -143,12 +144,13 @@ func TestFormatsResumeAtEveryStep(t *testing.T) {
 // A chain of up to six readers goes on at every step.
 func TestChainsResumeAtEveryStep(t *testing.T) {
 	chains, steps := 60, 120
-	if testing.Short() {
-		chains, steps = 10, 70
+	counts := []int{7, 1, 60, 12, 1, 1, 1, 1, 1, 1, 1, 25, 3, 40, 9}
+	if testing.Short() { // each step reads all that follow, twice
+		chains, steps, counts = 10, 36, []int{7, 1, 13, 1, 1, 1, 5, 9}
 	}
 	anchorsOften(t)
 	dir := t.TempDir()
-	names := store(t, dir, ".recordio", 7, 1, 60, 12, 1, 1, 1, 1, 1, 1, 1, 25, 3, 40, 9)
+	names := store(t, dir, ".recordio", counts...)
 	for seed := range chains {
 		random := rand.New(rand.NewPCG(uint64(seed), 0))
 		source := link{"open_files", map[string]any{"filenames": names, "interleave": 1 + random.IntN(5)}}
@@ -215,7 +217,7 @@ func TestHostileStates(t *testing.T) {
 	}
 	rounds := 4000
 	if testing.Short() {
-		rounds = 600
+		rounds = 200
 	}
 	random := rand.New(rand.NewPCG(7, 0))
 	hostile := []string{"-1", "0", "1", "7", "4096", "1099511627776", "9223372036854775807", "-9223372036854775808", "18446744073709551615", "1e9", "0.5", `"x"`, "null", "[]", "{}", "true"}

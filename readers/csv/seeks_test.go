@@ -13,7 +13,11 @@ func TestSeeks(t *testing.T) {
 	var numbers, texts strings.Builder
 	numbers.WriteString("a,b\n")
 	texts.WriteString("text,n\n")
-	for i := range 60 {
+	lines := 60
+	if testing.Short() {
+		lines = 25
+	}
+	for i := range lines {
 		fmt.Fprintf(&numbers, "%d,%d.5\n", i, -i)
 		fmt.Fprintf(&texts, "\"x%d \"\"quoted\"\"\nline\",%d\r\n", i, i)
 		switch i % 20 {

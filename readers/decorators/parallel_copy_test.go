@@ -1,7 +1,7 @@
 package decorators
 
 import (
-	"encoding/binary"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -107,7 +107,7 @@ func TestLargeBatches(t *testing.T) {
 			q := readertest.Queue(t, pyfeed.QueueOptions{Capacity: 100, Slots: slots})
 			r, err := NewBatchReader(ofQueue(q), 20, false, false)
 			h := readertest.Hold(t, r, err)
-			var expected []int64
+			var expected []byte
 			for i := range int64(30) {
 				values := make([]int64, wide)
 				if joined {
@@ -116,11 +116,12 @@ func TestLargeBatches(t *testing.T) {
 				for k := range values {
 					values[k] = i<<32 + int64(k)
 				}
-				expected = append(expected, values...)
-				readertest.Push(t, q, readertest.Numbers(pyfeed.Dims{int64(len(values))}, values...))
+				numbers := readertest.Numbers(pyfeed.Dims{int64(len(values))}, values...)
+				expected = append(expected, numbers.Data...)
+				readertest.Push(t, q, numbers)
 			}
 			q.Close(pyfeed.PassCurrent)
-			var got []int64
+			var got []byte
 			for {
 				batch, err := h.ReadNext(background)
 				if err == io.EOF {
@@ -129,13 +130,11 @@ func TestLargeBatches(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				for b := batch.Slots[0].Data; len(b) > 0; b = b[8:] {
-					got = append(got, int64(binary.NativeEndian.Uint64(b)))
-				}
+				got = append(got, batch.Slots[0].Data...)
 				batch.Release()
 			}
-			if !slices.Equal(got, expected) {
-				t.Errorf("%d copiers, joined %v: expected %d numbers, found %d numbers that differ", copiers, joined, len(expected), len(got))
+			if !bytes.Equal(got, expected) {
+				t.Errorf("%d copiers, joined %v: expected %d bytes, found %d bytes that differ", copiers, joined, len(expected), len(got))
 			}
 		}
 	}
@@ -168,14 +167,22 @@ func TestALargeBatchGrowsOnce(t *testing.T) {
 	pool := memory.NewPool(memory.File)
 	defer pool.Close()
 	var batch stackedBatch
+	all := make([]*pyfeed.Tuple, rows) // the last two have zeros
+	for k := range all {
+		s := pyfeed.LoDTensor{DType: pyfeed.Int64, Data: make([]byte, 8*wide)}
+		_ = s.SetDims(pyfeed.Dims{wide})
+		if k < rows-2 {
+			s.Data[8] = byte(k + 1)
+		}
+		all[k] = &pyfeed.Tuple{Slots: []pyfeed.LoDTensor{s}}
+	}
 	for i, want := range []struct {
 		size  int
 		grows bool
 	}{{rows, true}, {rows, false}, {rows - 2, false}, {2 * rows, true}, {rows, false}} {
 		var chunk record.Chunk
 		for k := range rows - 2 {
-			chunk.Add(&pyfeed.Tuple{Slots: []pyfeed.LoDTensor{readertest.Numbers(pyfeed.Dims{wide}, make([]int64, wide)...)}})
-			chunk.Tuples()[k].Slots[0].Data[8] = byte(k + 1)
+			chunk.Add(all[k])
 		}
 		batch.takes(&chunk, want.size, pool)
 		if grows := batch.pool != nil; grows != want.grows {
@@ -184,8 +191,8 @@ func TestALargeBatchGrowsOnce(t *testing.T) {
 		batch.add(&chunk, 0)
 		if want.size == rows {
 			last := record.Chunk{}
-			for range 2 {
-				last.Add(&pyfeed.Tuple{Slots: []pyfeed.LoDTensor{readertest.Numbers(pyfeed.Dims{wide}, make([]int64, wide)...)}})
+			for _, zeros := range all[rows-2:] {
+				last.Add(zeros)
 			}
 			batch.add(&last, 0)
 		}

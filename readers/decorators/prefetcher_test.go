@@ -218,7 +218,11 @@ func TestNoConsumerIsForgotten(t *testing.T) {
 
 // With many consumers, each tuple is delivered once.
 func TestManyConsumersTakeTurns(t *testing.T) {
-	for seed := range uint64(100) {
+	seeds := uint64(100)
+	if testing.Short() {
+		seeds = 40
+	}
+	for seed := range seeds {
 		const count = 500
 		h, p, _ := newCounting(t, seed, 1+int(seed%3), count, io.EOF)
 		if seed%2 == 0 {

@@ -25,7 +25,16 @@ func TestBraces(t *testing.T) {
 	if err != nil || len(words) != 147 || words[7] != "part-007.tfrecord" || words[146] != "part-146.tfrecord" {
 		t.Errorf("expected 147 words, found %d, %v", len(words), err)
 	}
-	for _, pattern := range []string{"{1..1048577}", "{1..1025}{1..1024}", "{{1..1048576},a}", "{0..2305843009213693951}", strings.Repeat("{1..9}", 9)} {
+	for _, pattern := range []string{"{1..9}", "{1..3}{1..3}", "{{1..8},a}", "{0..2305843009213693951}", strings.Repeat("{1..9}", 9)} {
+		if words = writeOut(pattern, 8); len(words) != 9 {
+			t.Errorf("%q: expected 9 words for a limit of 8, found %d", pattern, len(words))
+		}
+	}
+	patterns := []string{"{1..1025}{1..1024}", "{1..1048577}", "{{1..1048576},a}", "{0..2305843009213693951}", strings.Repeat("{1..9}", 9)}
+	if testing.Short() {
+		patterns = patterns[:1] // each writes out a million words
+	}
+	for _, pattern := range patterns {
 		_, err = expandBraces(pattern)
 		readertest.Expect(t, err, pyfeed.Invalid, "expected braces that stand for at most 1048576 names, found more")
 	}

@@ -180,7 +180,7 @@ func TestGroupedFilesComeAsIfReadOneByOne(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	together, cases := 0, 40
 	if testing.Short() {
-		cases = 12
+		cases = 8
 	}
 	for i := range cases {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
@@ -276,7 +276,11 @@ func TestAResetInAFileGroup(t *testing.T) {
 // continue with the files after it; a reset does not wait for it.
 func TestAPipeInAFileGroup(t *testing.T) {
 	const count = 100
-	for i := range 20 {
+	positions := 20
+	if testing.Short() {
+		positions = 8
+	}
+	for i := range positions {
 		ordered, at := i%2 == 0, 20+i
 		counted(t)
 		cards := readertest.SameCards(count)

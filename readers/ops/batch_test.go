@@ -244,6 +244,14 @@ func TestABatchRefusesTuplesWhoseSlotsAddDifferentNumbersOfRows(t *testing.T) {
 	}
 }
 
+// fill sets all bytes to a value, by few copies.
+func fill(data []byte, value byte) {
+	data[0] = value
+	for n := 1; n < len(data); n *= 2 {
+		copy(data[n:], data[:n])
+	}
+}
+
 // A batch that is too large to be allocated before the number of its tuples is known grows with its tuples.
 func TestALargeBatchGrows(t *testing.T) {
 	const rows, size = 150, 1 << 20
@@ -258,9 +266,7 @@ func TestALargeBatchGrows(t *testing.T) {
 	go func() {
 		large, small := make([]byte, size), make([]byte, 8)
 		for k := range rows {
-			for i := range large {
-				large[i] = byte(k)
-			}
+			fill(large, byte(k))
 			small[0] = byte(k)
 			tensors := []pyfeed.LoDTensor{{DType: pyfeed.Uint8, Data: large}, {DType: pyfeed.Int64, Data: small}}
 			_ = tensors[0].SetDims(pyfeed.Dims{size})
@@ -316,9 +322,7 @@ func TestALargeBatchOfSequencesGrows(t *testing.T) {
 		go func() {
 			large, small := make([]byte, size), make([]byte, 8)
 			for k := range rows {
-				for i := range large {
-					large[i] = byte(k)
-				}
+				fill(large, byte(k))
 				small[0] = byte(k)
 				n, width := int64(k%4), int64(2)
 				if k == wrong {

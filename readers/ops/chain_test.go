@@ -233,7 +233,7 @@ func TestChainsDoAsTheirModels(t *testing.T) {
 	before := memory.Count()
 	passes := 100
 	if testing.Short() {
-		passes = 10
+		passes = 6
 	}
 	for seed := range uint64(40) {
 		random := rand.New(rand.NewPCG(seed, 1))

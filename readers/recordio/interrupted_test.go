@@ -13,7 +13,11 @@ import (
 
 // A checksum, a search and the decompression of a chunk can be interrupted at any poll. The next call continues.
 func TestInterrupted(t *testing.T) {
-	long := pseudo(100_000, 1)
+	size := 100_000
+	if testing.Short() {
+		size = 70_000 // more than two polls
+	}
+	long := pseudo(size, 1)
 	packed := chunkOf(false, gzipped, 2, formattest.Gzip(payloadOf(long, "d")))
 	spoilt := chunkOf(false, uncompressed, 1, payloadOf(long))
 	spoilt[100] ^= 1
@@ -28,13 +32,16 @@ func TestInterrupted(t *testing.T) {
 
 // The parsing of offsets or of a description can be interrupted at any poll. The next call parses the record again.
 func TestInterruptedTensors(t *testing.T) {
-	const n = 20_000
+	n := 20_000
+	if testing.Short() {
+		n = 12_000
+	}
 	level := make([]int64, n+1)
 	for i := range level {
 		level[i] = int64(i)
 	}
 	ragged := pyfeed.LoDTensor{DType: pyfeed.Uint8, LoD: pyfeed.LoD{level}, Data: bytes.Repeat([]byte{1}, n)}
-	if err := ragged.SetDims(pyfeed.Dims{n}); err != nil {
+	if err := ragged.SetDims(pyfeed.Dims{int64(n)}); err != nil {
 		t.Fatal(err)
 	}
 	// A tensor without LoD, whose description has unknown fields.

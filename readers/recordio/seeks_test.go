@@ -3,6 +3,7 @@ package recordio
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/pyfeed/pyfeed/readers/record"
@@ -15,11 +16,13 @@ func TestSeeks(t *testing.T) {
 			if n := tested.Seeks(t, data, record.Config{}); n < 1 {
 				t.Errorf("found %d positions", n)
 			}
-			step := 37
-			if testing.Short() {
-				step = 211
+			first, step := 9, 37
+			if testing.Short() { // in the header of the first chunk, or in the data of the last one
+				if step = len(data); strings.HasSuffix(name, "tensors") {
+					first = len(data) - 5
+				}
 			}
-			for at := 9; at < len(data); at += step {
+			for at := first; at < len(data); at += step {
 				damaged := slices.Clone(data)
 				damaged[at] ^= 0x10
 				tested.Seeks(t, damaged, record.Config{})

@@ -53,6 +53,9 @@ func TestEveryTruncation(t *testing.T) {
 	}
 	both(t, func(t *testing.T, step int, open func([]byte) *records) {
 		for n := 0; n <= len(data); n += step {
+			if testing.Short() && step == 1 && n%7 > 0 && n%blockSize > 0 && !slices.Contains(needs, n) && !slices.Contains(needs, n+1) {
+				continue
+			}
 			whole := 0
 			for whole < len(needs) && n >= needs[whole] {
 				whole++
@@ -86,7 +89,7 @@ func TestEveryFlippedByte(t *testing.T) {
 	}
 	both(t, func(t *testing.T, step int, open func([]byte) *records) {
 		if testing.Short() {
-			step *= 5
+			step *= 11
 		}
 		for i := 0; i < len(data); i += step {
 			for _, flip := range []byte{0xff, 0x01} {

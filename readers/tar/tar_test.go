@@ -658,7 +658,10 @@ func TestRefused(t *testing.T) {
 // Members larger than a block and a window, in files that are mapped, read and decompressed; all tuples are held to the
 // end.
 func TestLargeFiles(t *testing.T) {
-	const n = 1500
+	n := 1500
+	if testing.Short() {
+		n = 501
+	}
 	value := func(i int) string { return strings.Repeat(string(rune('a'+i%26)), i*3) }
 	large := strings.Repeat("0123456789abcdef", 200000)
 	var data []byte

@@ -84,7 +84,10 @@ func TestFakeOnly(t *testing.T) {
 			if err != nil || len(tests) < 20 {
 				t.Fatalf("found only %d tests, %v", len(tests), err)
 			}
-			for _, test := range tests {
+			for i, test := range tests {
+				if thread := test == "threads" || i%2 == 0; testing.Short() && (name == "thread" && !thread || name == "memory" && thread) {
+					continue // each test runs with one of the sanitizers
+				}
 				t.Run(test, func(t *testing.T) {
 					arguments := []string{test}
 					switch test {
@@ -109,12 +112,15 @@ func TestFakeOnly(t *testing.T) {
 					}
 				})
 			}
+			if name == "plain" {
+				t.Run("report", func(t *testing.T) { report(t, program) })
+				t.Run("bad environment", func(t *testing.T) { badEnvironment(t, program) })
+			}
 		})
 	}
 }
 
-func TestReport(t *testing.T) {
-	program := compile(t, "fake", "")
+func report(t *testing.T, program string) {
 	stderr := passes(t, program, []string{"consumer"}, []string{"FAKECUDA_REPORT=1"}, "ok\n")
 	if !strings.HasPrefix(stderr, "fakecuda: calls=") || strings.Count(stderr, "\n") != 1 {
 		t.Errorf("expected only a line with a report of calls, found %q", stderr)
@@ -131,8 +137,7 @@ func TestReport(t *testing.T) {
 }
 
 // A wrong value of a variable ends the process, so that no test passes only because the value has no effect.
-func TestBadEnvironment(t *testing.T) {
-	program := compile(t, "fake", "")
+func badEnvironment(t *testing.T, program string) {
 	for variable, why := range map[string]string{
 		"FAKECUDA_MEMORY=1G":                "FAKECUDA_MEMORY: expected a number that is not negative, found \"1G\"",
 		"FAKECUDA_DEVICES=-1":               "FAKECUDA_DEVICES: expected a number that is not negative, found \"-1\"",

@@ -18,15 +18,12 @@ type header struct {
 }
 
 var (
-	comments   = regexp.MustCompile(`(?s)/\*.*?\*/|//[^\n]*`)
-	blanks     = regexp.MustCompile(`\s+`)
-	directives = regexp.MustCompile(`(?m)^#.*$`)
 	function   = regexp.MustCompile(`PF_API ([^;(]*?)(\w+) ?\(([^;]*)\);`)
 	structure  = regexp.MustCompile(`typedef struct (\w+) \{(.*?)\} \w+;`)
 	enum       = regexp.MustCompile(`\benum \{(.*?)\};`)
 	typedef    = regexp.MustCompile(`typedef ([^;{]*?)(\w+);`)
 	callback   = regexp.MustCompile(`typedef ([^;{(]*)\(\*(\w+)\)\(([^;]*)\);`)
-	definition = regexp.MustCompile(`(?m)^#define (PF_\w+)[ \t]+(.*)$`)
+	definition = regexp.MustCompile(`^#define (PF_\w+)[ \t]+(.*)$`)
 )
 
 // notCompared matches the definitions on which compiled programs do not depend: PF_VERSION, PF_API and the initialisers.
@@ -34,13 +31,15 @@ var notCompared = regexp.MustCompile(`^PF_(VERSION|API|\w+_INIT)$`)
 
 func parseHeader(text string) header {
 	h := header{map[string]string{}, map[string]string{}, map[string]string{}, map[string][]string{}}
-	text = strings.ReplaceAll(comments.ReplaceAllString(text, ""), "\\\n", " ")
-	for _, m := range definition.FindAllStringSubmatch(text, -1) {
-		if !notCompared.MatchString(m[1]) {
+	var rest strings.Builder // all lines except directives
+	for line := range strings.Lines(strings.ReplaceAll(withoutComments(text), "\\\n", " ")) {
+		if !strings.HasPrefix(line, "#") {
+			rest.WriteString(line)
+		} else if m := definition.FindStringSubmatch(strings.TrimSuffix(line, "\n")); m != nil && !notCompared.MatchString(m[1]) {
 			h.constants[m[1]] = strings.TrimSpace(m[2])
 		}
 	}
-	text = strings.TrimSpace(blanks.ReplaceAllString(directives.ReplaceAllString(text, ""), " "))
+	text = strings.Join(strings.Fields(rest.String()), " ")
 	for _, m := range function.FindAllStringSubmatch(text, -1) {
 		h.functions[m[2]] = m[1] + "(" + parameterTypes(m[3]) + ")"
 	}
@@ -63,6 +62,28 @@ func parseHeader(text string) header {
 		}
 	}
 	return h
+}
+
+// withoutComments takes less time than a regular expression.
+func withoutComments(text string) string {
+	var all strings.Builder
+	for text != "" {
+		before, after, found := strings.Cut(text, "/")
+		all.WriteString(before)
+		switch {
+		case !found:
+			return all.String()
+		case strings.HasPrefix(after, "*"):
+			_, text, _ = strings.Cut(after[1:], "*/")
+		case strings.HasPrefix(after, "/"):
+			_, text, _ = strings.Cut(after, "\n")
+			all.WriteByte('\n')
+		default:
+			all.WriteByte('/')
+			text = after
+		}
+	}
+	return all.String()
 }
 
 var lastName = regexp.MustCompile(`\b\w+$`)

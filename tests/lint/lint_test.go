@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -105,10 +106,15 @@ const formatTests = "readers/formattest"
 // importsC lists the packages that may import "C".
 var importsC = map[string]bool{"capi": true, "cuda/driver": true, "pyfeed/memory": true, "tests/fakecuda": true}
 
-// files parses every Go file of the module and calls f with the folder of its package, its path and its syntax tree.
-func files(t *testing.T, f func(dir, path string, file *ast.File)) {
-	t.Helper()
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+// parsed is a Go file of the module: the folder of its package, its path and its syntax tree.
+type parsed struct {
+	dir, path string
+	file      *ast.File
+}
+
+// parse parses every Go file of the module, once for all tests.
+var parse = sync.OnceValues(func() (all []parsed, err error) {
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -118,16 +124,26 @@ func files(t *testing.T, f func(dir, path string, file *ast.File)) {
 		if !strings.HasSuffix(path, ".go") {
 			return nil
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments|parser.SkipObjectResolution)
 		if err != nil {
 			return err
 		}
 		dir, err := filepath.Rel(root, filepath.Dir(path))
-		f(filepath.ToSlash(dir), path, file)
+		all = append(all, parsed{filepath.ToSlash(dir), path, file})
 		return err
 	})
+	return all, err
+})
+
+// files calls f for every Go file of the module.
+func files(t *testing.T, f func(dir, path string, file *ast.File)) {
+	t.Helper()
+	all, err := parse()
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, p := range all {
+		f(p.dir, p.path, p.file)
 	}
 }
 
@@ -297,14 +313,22 @@ func TestEveryFunctionOfTheHeaderRefusesForkedChildren(t *testing.T) {
 	if len(declared) < 30 {
 		t.Fatalf("found only %d functions in the header", len(declared))
 	}
+	bodies := map[string]string{}
+	for _, at := range regexp.MustCompile(`(?m)^[\w ]+ \*?(pf_\w+)\([^;{]*\)\s*\{`).FindAllStringSubmatchIndex(entry, -1) {
+		body, _, _ := strings.Cut(entry[at[1]:], "\n}")
+		if line, _, _ := strings.Cut(body, "\n"); strings.HasSuffix(line, "}") {
+			body = line
+		}
+		bodies[entry[at[2]:at[3]]] = body
+	}
 	for _, d := range declared {
 		name := d[1]
-		body := regexp.MustCompile(`(?ms)^[\w ]+ \*?` + name + `\([^;{]*\)\s*\{(.*?)^\}|^[\w ]+ \*?` + name + `\([^;{]*\)\s*\{([^\n]*)\}`).FindStringSubmatch(entry)
-		if body == nil {
+		body, defined := bodies[name]
+		if !defined {
 			t.Errorf("%s is declared in pyfeed.h but defined in no C file of capi", name)
 			continue
 		}
-		before, _, enters := strings.Cut(body[1], "CHECK_ALIVE(err);")
+		before, _, enters := strings.Cut(body, "CHECK_ALIVE(err);")
 		if !withoutGo[name] && (!enters || strings.Contains(before, "pfgo_")) {
 			t.Errorf("%s calls Go without CHECK_ALIVE(err) first", name)
 		}

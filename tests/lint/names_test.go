@@ -118,12 +118,17 @@ func TestRetiredNamesAreNotDeclared(t *testing.T) {
 			}
 			continue
 		}
-		declares := declaration(r.suffix, slices.Collect(maps.Keys(r.terms)))
+		names := slices.Collect(maps.Keys(r.terms))
+		declares := declaration(r.suffix, names)
 		walk(t, r.dir, func(path string) {
 			if filepath.Ext(path) != r.suffix {
 				return
 			}
-			for _, found := range declares.FindAllStringSubmatch(read(t, path), -1) {
+			text := read(t, path)
+			if !slices.ContainsFunc(names, func(name string) bool { return strings.Contains(text, name) }) {
+				return // as most files, in less time than the expression takes
+			}
+			for _, found := range declares.FindAllStringSubmatch(text, -1) {
 				for _, name := range found[1:] {
 					if name != "" {
 						t.Errorf("%s declares %s: the term is %s", path, name, r.terms[name])

@@ -194,7 +194,7 @@ def check_resume(make: Callable[[int], Reader], steps: int) -> None:
             resumed.close()
 
 
-@hypothesis.settings(max_examples=25, deadline=None)
+@hypothesis.settings(max_examples=8, deadline=None)
 @hypothesis.given(rng=st.randoms(use_true_random=False), count=st.integers(5, 40))
 def test_a_chain_goes_on_at_every_step(rng: random.Random, count: int) -> None:
     files, steps = some_files(rng), some_steps(rng)
