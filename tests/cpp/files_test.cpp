@@ -120,7 +120,7 @@ TEST_F(FilesTest, ManyFilesAndPasses) {
     EXPECT_EQ(want, all);
 }
 
-TEST_F(FilesTest, GlobsDirectoriesAndTags) {
+TEST_F(FilesTest, GlobsFoldersAndPrefixes) {
     three();
     store(".hidden.raw", range(90, 91));
     store("d.other", range(30, 32));
@@ -131,7 +131,8 @@ TEST_F(FilesTest, GlobsDirectoriesAndTags) {
     EXPECT_EQ((Numbers{0, 1, 2, 10, 11, 20, 30, 31}), all({"raw:" + folder}, in_turn));
     EXPECT_EQ((Numbers{20, 0, 1, 2}), all({path("c.raw"), path("a.raw")}, in_turn));
     EXPECT_EQ((Numbers{30, 31}), all({path("d.other")}, raw()));
-    EXPECT_ERROR(InvalidArgument, -1, all({path("d.other")}, in_turn), "d.other", "raw", "recordio", "tag:");
+    EXPECT_ERROR(InvalidArgument, -1, all({path("d.other")}, in_turn), "d.other", "raw", "recordio",
+                 "such as \"tfrecord:");
     EXPECT_ERROR(InvalidArgument, -1, all({folder}, in_turn), "d.other");
     EXPECT_ERROR(InvalidArgument, -1, all({path("*.none")}, in_turn), "found none");
     EXPECT_ERROR(InvalidArgument, -1, all({}, in_turn), "filenames", "found 0");
@@ -144,10 +145,11 @@ TEST_F(FilesTest, SeveralFormats) {
     three();
     const OpenFiles in_turn = OpenFiles().slots(number_slots()).interleave(1);
     EXPECT_EQ((Numbers{0, 1, 2, 10, 11, 20, 30, 31}), all({folder}, in_turn));
-    OpenFiles by_tag = in_turn;
-    by_tag.options(R"({"raw": {"header_bytes": 8}, "npy": {"instances": "rows"}})");
-    EXPECT_EQ((Numbers{1, 2, 11, 30, 31}), all({folder}, by_tag));
-    EXPECT_ERROR(InvalidArgument, -1, all({folder}, by_tag.options(R"({"csv": {}})")), "csv", "raw", "npy");
+    OpenFiles by_format = in_turn;
+    by_format.options(R"({"raw": {"header_bytes": 8}, "npy": {"instances": "rows"}})");
+    EXPECT_EQ((Numbers{1, 2, 11, 30, 31}), all({folder}, by_format));
+    EXPECT_ERROR(InvalidArgument, -1, all({folder}, by_format.options(R"({"csv": {}})")), "csv", "raw",
+                 "npy");
 }
 
 TEST_F(FilesTest, Refusals) {
