@@ -53,8 +53,9 @@ esac
 
 # These packages run when readers are made, when errors are formatted, or hardly ever. Without inlining they take 0.9 %
 # less of the library. The caller's own -gcflags come later and win.
-seldom="fmt math/big regexp/... archive/zip compress/flate crypto/... gonum.org/... gorgonia.org/... github.com/google/...
-	github.com/nlpodyssey/... github.com/sbinet/... github.com/pyfeed/pyfeed/program/desc github.com/pyfeed/pyfeed/readers/ops
+seldom="fmt encoding/json log net net/netip path/filepath math/big regexp/... archive/zip compress/flate crypto/...
+	golang.org/x/text/... gonum.org/... gorgonia.org/... github.com/google/... github.com/nlpodyssey/...
+	github.com/sbinet/... github.com/pyfeed/pyfeed/program/desc github.com/pyfeed/pyfeed/readers/ops
 	github.com/pyfeed/pyfeed/readers/state"
 for package in $seldom; do
 	set -- "-gcflags=$package=-l" "$@"

@@ -39,8 +39,13 @@ func clockOf(number int) (c threadClock, known bool) {
 	if err != nil {
 		return threadClock{}, false
 	}
-	_, err = fmt.Fscan(bytes.NewReader(text), &c.worked, &c.waited)
-	return c, err == nil
+	fields := bytes.Fields(text)
+	if len(fields) < 2 {
+		return threadClock{}, false
+	}
+	worked, err := strconv.ParseInt(string(fields[0]), 10, 64)
+	waited, err2 := strconv.ParseInt(string(fields[1]), 10, 64)
+	return threadClock{worked, waited}, err == nil && err2 == nil
 }
 
 // processTime returns the processor time of all threads of the process.
