@@ -1,10 +1,15 @@
-"""Measures the loaders of `pyfeed.torch` beside PyTorch's DataLoader, with two workers.
+"""Measures the loaders of `pyfeed.torch` beside PyTorch's DataLoader and others, with two workers.
 
-    python benchmarks/torch_loader.py [--json FILE] [--runs 5] [--seconds 3] [--cases images,dicts]
+    python benchmarks/torch_loader.py [--json FILE] [--runs 5] [--seconds 3] [--cases images,dicts] [--libraries all]
 
-The environment needs torch, pillow and psutil. `__getitem__` makes new arrays each time. The two loaders take turns,
-and every other run uses the opposite order. A turn makes a loader, takes eight batches that do not count, and then
-counts batches for `--seconds`. The consumer reads one element of each batch.
+The environment needs torch, pillow and psutil, and for `--libraries all` SPDL, Grain and MosaicML Streaming.
+`__getitem__` makes new arrays each time. The loaders take turns, and every other run uses the opposite order. A turn
+makes a loader, takes eight batches that do not count, and then counts batches for `--seconds`. The consumer reads one
+element of each batch.
+
+PyTorch, pyfeed, SPDL (`get_pytorch_dataloader`) and MosaicML (`StreamingDataLoader`, which is PyTorch's loader with a
+count of samples) get the same dataset and the same collate function. Grain's processes send NumPy arrays, so its
+samples are NumPy arrays, which it stacks. It keeps as many batches ahead as PyTorch, two for each worker.
 
 Cases, in batches per second:
     images          3 x 224 x 224, float32, batch 64
@@ -33,10 +38,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import PEER, PYFEED, Results, options
+from harness import PEER, PYFEED, Results, options, selected
 
-CLASSES = {"pytorch": "torch.utils.data", "pyfeed": "pyfeed.torch"}
-WORKERS, WARM_UP = 2, 8
+CLASSES = {"pytorch": "torch.utils.data", "pyfeed": "pyfeed.torch", "mosaicml": "streaming"}
+NAMES = {"mosaicml": "StreamingDataLoader"}
+LIBRARIES = ("pytorch", "pyfeed", "spdl", "grain", "mosaicml")
+WORKERS, AHEAD, WARM_UP = 2, 2, 8
 
 
 class Endless:
@@ -111,18 +118,61 @@ CASES: dict[str, tuple[Callable[[], Any], int, Any]] = {
 }
 
 
-def batches_per_second(name: str, seconds: float, library: str) -> float:
+def image_array(i: int) -> Any:
+    return np.full((3, 224, 224), i, np.float32)
+
+
+def array_fields(i: int) -> Any:
+    return {f"field {k}": np.full(32, i + k, np.float32) for k in range(10)}
+
+
+def padded_arrays(batch: list[list[int]]) -> Any:
+    padded = np.zeros((len(batch), max(map(len, batch))), np.int64)
+    for row, words in zip(padded, batch, strict=True):
+        row[: len(words)] = words
+    return padded
+
+
+# The samples of Grain, and its collate function if it is not Grain's own.
+ARRAYS: dict[str, tuple[Any, Any]] = {
+    "images": (image_array, None),
+    "small": (small_array, None),
+    "tokens": (tokens, padded_arrays),
+    "dicts": (array_fields, None),
+}
+
+
+def loader_of(name: str, library: str) -> Any:
+    """Return a loader of batches."""
     make, size, collate = CASES[name]
-    loader_class = getattr(__import__(CLASSES[library], fromlist=["DataLoader"]), "DataLoader")  # noqa: B009
-    loader = loader_class(Endless(make()), batch_size=size, num_workers=WORKERS, collate_fn=collate)
-    iterator = iter(loader)
+    if library == "grain":
+        import grain
+
+        sample, collate = ARRAYS.get(name) or (make(), collate)
+        batches = grain.MapDataset.source(Endless(sample)).batch(size, batch_fn=collate)
+        return batches.to_iter_dataset(grain.ReadOptions(0, 0)).mp_prefetch(
+            grain.MultiprocessingOptions(WORKERS, per_worker_buffer_size=AHEAD)
+        )
+    if library == "spdl":
+        from spdl.dataloader import get_pytorch_dataloader
+
+        return get_pytorch_dataloader(
+            Endless(make()), size, num_workers=WORKERS, collate_fn=collate, prefetch_factor=AHEAD, in_order=True
+        )
+    name = NAMES.get(library, "DataLoader")
+    loader_class = getattr(__import__(CLASSES[library], fromlist=[name]), name)
+    return loader_class(Endless(make()), batch_size=size, num_workers=WORKERS, collate_fn=collate)
+
+
+def batches_per_second(name: str, seconds: float, library: str) -> float:
+    iterator = iter(loader_of(name, library))
     for _ in range(WARM_UP):
         next(iterator)
     count, began = 0, time.perf_counter()
     while time.perf_counter() - began < seconds:
         batch = next(iterator)
         first = next(iter(batch.values())) if isinstance(batch, dict) else batch
-        first.view(-1)[0].item()
+        first.reshape(-1)[0].item()
         count += 1
     return count / (time.perf_counter() - began)
 
@@ -182,6 +232,7 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(1)
+    libraries = [library for library in LIBRARIES if selected(args.libraries, library, ("pytorch", "pyfeed"))]
     results = Results("torch_loader", args)
     cases: list[tuple[str, str, str, Callable[[str], float]]] = [
         (name, "batches/s", "higher", partial(batches_per_second, name, args.seconds)) for name in CASES
@@ -193,9 +244,10 @@ def main() -> None:
             continue
         if results.has(name):
             continue
-        values: dict[str, list[float]] = {library: [] for library in CLASSES}
+        compared = [x for x in libraries if name not in ("first batch", "memory") or x in ("pytorch", "pyfeed")]
+        values: dict[str, list[float]] = {library: [] for library in compared}
         for run in range(1 if name == "memory" else args.runs):
-            for library in list(CLASSES)[:: 1 if run % 2 == 0 else -1]:
+            for library in compared[:: 1 if run % 2 == 0 else -1]:
                 values[library].append(measured(library))
         results.add(
             {
@@ -205,7 +257,7 @@ def main() -> None:
                 "parameters": {"workers": WORKERS},
                 "libraries": [
                     {"library": library, "kind": PYFEED if library == "pyfeed" else PEER, "values": values[library]}
-                    for library in CLASSES
+                    for library in compared
                 ],
             }
         )

@@ -1,4 +1,4 @@
-"""The worker's side of `pyfeed.torch`: receives indices, collates into shared memory, and sends batches."""
+"""The worker's side of `pyfeed.torch`: receives indices, and sends batches in shared memory."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch._utils import ExceptionWrapper
-from torch.utils.data._utils import collate
 
+from . import _torch_collate
 from ._torch_memory import WorkerSegment
 from ._torch_messages import encode
 
@@ -216,8 +216,7 @@ class ResultSender:
         """Begin the work in the worker process: from now on, collation writes into shared memory."""
         self._parent = os.getppid()
         self._memory = memory = BatchMemory()
-        collate.default_collate_fn_map[torch.Tensor] = _StackTensors(memory)
-        collate.default_collate_fn_map[np.ndarray] = _StackArrays(memory)
+        _torch_collate.install(memory)
 
     def put(self, obj: Any) -> None:
         """Send an object to the trainer. An object that cannot be pickled is replaced by its error."""
@@ -265,49 +264,6 @@ class ResultSender:
 
 def _result_sender(sock: socket.socket, worker: int, with_state: bool) -> ResultSender:
     return ResultSender(sock, worker, with_state=with_state)
-
-
-class _StackTensors:
-    """Collates tensors into shared memory."""
-
-    def __init__(self, memory: BatchMemory) -> None:
-        self._memory = memory
-
-    def __call__(self, batch: Any, *, collate_fn_map: Any = None) -> Any:
-        first = batch[0]
-        plain = type(first) is torch.Tensor and not first.is_nested and first.layout is torch.strided
-        if not plain or first.device.type != "cpu" or first.is_quantized:
-            return collate.collate_tensor_fn(batch, collate_fn_map=collate_fn_map)
-        shape = (len(batch), *first.shape)
-        count = len(batch) * first.numel()
-        return torch.stack(batch, 0, out=self._memory.empty(shape, first.dtype, count) if count else None)
-
-
-class _StackArrays:
-    """Collates NumPy arrays into shared memory."""
-
-    def __init__(self, memory: BatchMemory) -> None:
-        self._memory = memory
-
-    def __call__(self, batch: Any, *, collate_fn_map: Any = None) -> Any:
-        first = batch[0]
-        dtype = _TORCH_DTYPES.get(first.dtype)
-        alike = set(map(type, batch)) == {np.ndarray} and len({a.shape for a in batch}) == 1
-        count = len(batch) * first.size
-        if dtype is None or not alike or count == 0 or first.ndim == 0:
-            return collate.collate_numpy_array_fn(batch, collate_fn_map=collate_fn_map)
-        tensor = self._memory.empty((len(batch), *first.shape), dtype, count)
-        try:  # np.stack takes twice as long
-            np.concatenate(batch, out=tensor.numpy().reshape(-1, *first.shape[1:]), casting="no")
-        except TypeError:  # arrays of several dtypes
-            return collate.collate_numpy_array_fn(batch, collate_fn_map=collate_fn_map)
-        return tensor
-
-
-_TORCH_DTYPES = {
-    np.dtype(name): getattr(torch, name)
-    for name in ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
-}
 
 
 class WorkerStart:

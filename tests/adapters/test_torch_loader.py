@@ -31,9 +31,13 @@ from torch.utils.data import BatchSampler, SequentialSampler, TensorDataset
 import pyfeed
 
 from .torch_datasets import (
+    LARGE_KINDS,
     Counter,
     Everything,
     Failing,
+    Large,
+    LargeStream,
+    OneBuffer,
     Parts,
     Pids,
     Random,
@@ -213,6 +217,44 @@ def test_items_that_do_not_fit_together() -> None:
         list(loader([torch.zeros(2), torch.zeros(3)], batch_size=2))
     with pytest.raises(RuntimeError, match="stack expects each tensor to be equal size"):
         list(loader([np.zeros(2), np.zeros(3)], batch_size=2))
+
+
+def outcome(loader: Any) -> tuple[list[Any], str]:
+    """The batches of a loader, and the class of its error: the texts of PyTorch's errors depend on the memory."""
+    batches: list[Any] = []
+    try:
+        batches.extend(loader)
+    except Exception as error:
+        return batches, type(error).__name__
+    return batches, ""
+
+
+@pytest.mark.parametrize("kind", LARGE_KINDS)
+@pytest.mark.parametrize("source", ["map", "cache", "stream", "stream, no rest"])
+def test_large_samples_are_collated_as_by_pytorch(kind: str, source: str) -> None:
+    if source == "cache" and kind == "fails":
+        source = "map"
+    data = LargeStream(kind) if "stream" in source else Large(kind, cached=source == "cache")
+    options = {"batch_size": 8, "num_workers": 1, "drop_last": source == "stream, no rest"}
+    expected, error = outcome(torch.utils.data.DataLoader(data, **options))
+    received, found = outcome(DataLoader(data, **options))
+    assert found == error
+    assert received or error
+    for a, b in zip(received, expected, strict=True):
+        assert alike(a, b)
+
+
+def test_large_samples_of_a_cache_are_not_changed() -> None:
+    data = Large("dict", cached=True)
+    for _ in range(2):  # the second epoch finds what the first left
+        for k, batch in enumerate(loader(data, num_workers=1, batch_size=8, persistent_workers=True)):
+            assert batch["image"][:, 0, 0].tolist() == [*range(8 * k, min(8 * k + 8, 21))]
+            batch["image"].zero_()
+
+
+def test_a_dataset_may_fill_the_same_large_tensor() -> None:
+    found = [batch[:, 0, 0].tolist() for batch in loader(OneBuffer(), batch_size=8)]
+    assert found == [[*range(8)], [*range(8, 16)]]
 
 
 def test_batches_that_grow_and_shrink() -> None:

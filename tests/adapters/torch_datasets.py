@@ -184,3 +184,93 @@ class Counter(IterableDataset[Any]):  # type: ignore[misc]
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Go to the position."""
         self.next = state["next"]
+
+
+def _large_sample(kind: str, i: int) -> Any:
+    """A sample with parts that are so large that they are collated one by one."""
+    tensor, array = torch.full((300, 300), float(i)), np.full((90_000,), i, np.int32)
+    match kind:
+        case "tensor":
+            return tensor
+        case "array":
+            return array
+        case "tuple":
+            return tensor, i, "text"
+        case "list":
+            return [tensor, [array, float(i)]]
+        case "dict":
+            return {"image": tensor, "fields": {"array": array, "name": f"{i}"}, "small": torch.tensor([i])}
+        case "strided":
+            return tensor.t()[:, ::1], np.asfortranarray(array.reshape(300, 300)), tensor.expand(2, 300, 300)
+        case "same twice":
+            return tensor, tensor
+        case "another size":
+            return tensor if i % 8 < 3 else torch.zeros(300, 299)
+        case "another dtype":
+            return tensor if i % 8 < 3 else tensor.double()
+        case "another dtype of array":
+            return array if i % 8 < 3 else array.astype(np.int64)
+        case "another kind":
+            return tensor if i % 8 < 3 else tensor.numpy()
+        case "another structure":
+            return (tensor, i) if i % 8 < 3 else (tensor,)
+        case "another key":
+            return {"a": tensor} if i % 8 < 3 else {"b": tensor}
+        case "fails":
+            return tensor if i < 11 else [][i]
+    raise AssertionError(kind)
+
+
+LARGE_KINDS = [
+    "tensor",
+    "array",
+    "tuple",
+    "list",
+    "dict",
+    "strided",
+    "same twice",
+    "another size",
+    "another dtype",
+    "another dtype of array",
+    "another kind",
+    "another structure",
+    "another key",
+    "fails",
+]
+
+
+class Large(Dataset[Any]):  # type: ignore[misc]
+    """21 samples of a kind, from a cache if wanted."""
+
+    def __init__(self, kind: str, *, cached: bool = False) -> None:
+        self.kind = kind
+        self.cache = [_large_sample(kind, i) for i in range(21)] if cached else None
+
+    def __len__(self) -> int:
+        return 21
+
+    def __getitem__(self, i: int) -> Any:
+        return _large_sample(self.kind, i) if self.cache is None else self.cache[i]
+
+
+class LargeStream(IterableDataset[Any]):  # type: ignore[misc]
+    """The samples of Large, in one worker."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def __iter__(self) -> Iterator[Any]:
+        return (_large_sample(self.kind, i) for i in range(21))
+
+
+class OneBuffer(Dataset[Any]):  # type: ignore[misc]
+    """Samples that are all the same tensor, with other contents."""
+
+    def __init__(self) -> None:
+        self.buffer = torch.empty(300, 300)
+
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, i: int) -> torch.Tensor:
+        return self.buffer.fill_(i)
