@@ -235,9 +235,10 @@ build/adapters/.tools: requirements-adapters.txt
 	$(ADAPTERS_PIP) install --no-compile -r $<
 	touch $@
 
-test-adapters: dist/.done build/adapters/.tools ## run the tests with PyTorch, JAX, Ray and matplotlib, and those of the examples, in an environment of their own
+test-adapters: build/venv/.pyfeed build/adapters/.tools ## run the tests of the examples, and those with PyTorch, JAX, Ray and matplotlib in an environment of their own
+	python -m pytest tests/examples
 	$(ADAPTERS_PIP) install --force-reinstall --no-deps dist/pyarrayfeed-*.whl
-	build/adapters/bin/python -m pytest tests/adapters tests/examples
+	build/adapters/bin/python -m pytest tests/adapters
 
 # The same tests in other builds, and short runs of the fuzzers. Few changes break these, so only .ci/run runs them.
 test-modes: test-modes-go test-modes-cpp test-fuzz ## run all cases of the Go tests, also without race detector; C++ tests under AddressSanitizer; each fuzzer shortly

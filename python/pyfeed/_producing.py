@@ -51,11 +51,16 @@ def exception_for_consumer(exception: BaseException, raised_by: str) -> BaseExce
 
 
 class PassParts:
-    """The parts of each pass of a queue: threads of `produce` and ``with`` blocks. The last to end closes the pass."""
+    """Who pushes into each pass of a queue: threads of `produce`, and ``with`` blocks.
+
+    The last thread closes the pass, even inside a block, which may wait for the consumer. The last block closes the
+    pass if there are no threads.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._running: dict[int, int] = {}  # the number of parts that have not ended, by pass
+        self._threads: dict[int, int] = {}  # the number of threads that have not ended, by pass
+        self._blocks: dict[int, int] = {}
 
     def begin_produce(self, queue: PyArrayFeedQueue, num_threads: int) -> int:
         """Add the threads of a call of `produce` to the current pass, and return its number."""
@@ -68,21 +73,34 @@ class PassParts:
                 raise StateError("produce: the queue has no pass open yet: wait for one with wait_pass")
             if stats["closed"]:
                 raise StateError(f"produce: pass {pass_id} has ended: reopen() begins the next")
-            self._running[pass_id] = self._running.get(pass_id, 0) + num_threads
+            self._threads[pass_id] = self._threads.get(pass_id, 0) + num_threads
             return pass_id
+
+    def end_thread(self, queue: PyArrayFeedQueue, pass_id: int) -> None:
+        """End a thread."""
+        with self._lock:
+            if _decrease(self._threads, pass_id):
+                queue.close(pass_id)
 
     def begin_block(self, pass_id: int) -> None:
         """Add a ``with`` block."""
         with self._lock:
-            self._running[pass_id] = self._running.get(pass_id, 0) + 1
+            self._blocks[pass_id] = self._blocks.get(pass_id, 0) + 1
 
-    def end(self, queue: PyArrayFeedQueue, pass_id: int) -> None:
-        """End a part. If it is the last of its pass, close the pass."""
+    def end_block(self, queue: PyArrayFeedQueue, pass_id: int) -> None:
+        """End a ``with`` block."""
         with self._lock:
-            self._running[pass_id] -= 1
-            if self._running[pass_id] == 0:
-                del self._running[pass_id]
+            if _decrease(self._blocks, pass_id) and pass_id not in self._threads:
                 queue.close(pass_id)
+
+
+def _decrease(counts: dict[int, int], pass_id: int) -> bool:
+    """Count one less. Return whether it was the last."""
+    counts[pass_id] -= 1
+    if counts[pass_id] == 0:
+        del counts[pass_id]
+        return True
+    return False
 
 
 def requires(function: Callable[..., Any], name: str) -> bool:

@@ -209,10 +209,9 @@ class PyArrayFeedQueue(_native.Queue):
 
         Notes
         -----
-        The pass ends with the last thread, even if another call of `produce` would follow. So if the threads of the
-        first call may be done before the second call, make both calls in a ``with`` block over the queue, which keeps
-        the pass open. Calls are counted together if they are made through the same object, or through its `producer`
-        objects.
+        The pass ends with the last thread, even if another call of `produce` would follow, which then raises
+        `StateError`. For several functions, call `produce` once with ``lambda worker: functions[worker]()``. Calls are
+        counted together if they are made through the same object, or through its `producer` objects.
 
         A thread whose push finds the pass closed ends without an error, and closes its generator. The threads push
         through a `producer`. So they end at their next push when this object and every reader of the queue are gone.
@@ -232,7 +231,7 @@ class PyArrayFeedQueue(_native.Queue):
                     if not producer.stats()["failed"]:
                         raise e from None  # there is no consumer: threading.excepthook reports the exception
             finally:
-                parts.end(producer, pass_id)
+                parts.end_thread(producer, pass_id)
 
         threads = [
             threading.Thread(target=run, args=(i,), name=f"pyfeed-producer-{i}", daemon=True)
@@ -248,7 +247,7 @@ class PyArrayFeedQueue(_native.Queue):
                 except QueueClosed:
                     pass  # the error propagates from here anyway
                 for _ in threads[i:]:
-                    parts.end(producer, pass_id)
+                    parts.end_thread(producer, pass_id)
                 raise
         return threads
 
@@ -273,7 +272,7 @@ class PyArrayFeedQueue(_native.Queue):
             except QueueClosed:
                 pass  # the exception propagates from the block anyway
         if pass_id is not None:
-            self._pass_parts().end(self, pass_id)
+            self._pass_parts().end_block(self, pass_id)
         elif error is None:
             self.close()
 

@@ -395,9 +395,14 @@ def test_produce_twice_in_a_pass() -> None:
                 goes_on.wait()
                 yield tuple_of(10 + call)
 
-        with queue:  # so that the first call does not end the pass before the second
-            threads = [*queue.produce(lambda worker: function(0)), *queue.produce(lambda worker: function(1))]
-            threads[1 - slow].join()
+        both = threading.Barrier(2)
+
+        def begin(call: int, both: threading.Barrier = both) -> Iterator[tuple[Array]]:
+            both.wait()  # so that the first call does not end the pass before the second
+            yield from function(call)
+
+        threads = [*queue.produce(lambda worker: begin(0)), *queue.produce(lambda worker: begin(1))]
+        threads[1 - slow].join()
         assert not queue.stats()["closed"]
         goes_on.set()
         assert sorted(numbers(reader)) == [0, 1, 10 + slow]
@@ -409,15 +414,27 @@ def test_produce_twice_in_a_pass() -> None:
         assert numbers(reader) == [7]
 
 
-def test_produce_in_a_block_does_not_end_the_pass_before_the_block() -> None:
+def test_a_block_leaves_the_end_to_the_threads_of_produce() -> None:
+    reader, queue = feed(10)
+    goes_on = threading.Event()
+
+    def function(worker: int) -> Iterator[tuple[Array]]:
+        goes_on.wait()
+        yield tuple_of(1)
+
+    with queue:
+        queue.producer().produce(function)
+        queue.push(tuple_of(2))
+    assert not queue.stats()["closed"]
+    goes_on.set()
+    assert numbers(reader) == [2, 1]
+
+
+def test_a_block_may_wait_for_the_consumer_of_produce() -> None:
     reader, queue = feed(10)
     with queue:
-        (thread,) = queue.producer().produce(lambda worker: [tuple_of(1)])
-        thread.join()
-        assert not queue.stats()["closed"]
-        queue.push(tuple_of(2))
-    assert queue.stats()["closed"]
-    assert numbers(reader) == [1, 2]
+        queue.produce(lambda worker: [tuple_of(1), tuple_of(2)])
+        assert numbers(reader) == [1, 2]
 
 
 def test_blocks_of_several_threads_end_the_pass_together() -> None:
