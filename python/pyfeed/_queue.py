@@ -210,8 +210,8 @@ class PyArrayFeedQueue(_native.Queue):
         Notes
         -----
         The pass ends with the last thread, even if another call of `produce` would follow, which then raises
-        `StateError`. For several functions, call `produce` once with ``lambda worker: functions[worker]()``. Calls are
-        counted together if they are made through the same object, or through its `producer` objects.
+        `StateError`. For several functions, call `produce` once with ``lambda worker: functions[worker]()``.
+        Calls are counted together if they are made through the same object, or through its `producer` objects.
 
         A thread whose push finds the pass closed ends without an error, and closes its generator. The threads push
         through a `producer`. So they end at their next push when this object and every reader of the queue are gone.
