@@ -1,11 +1,11 @@
 package trace
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -39,13 +39,12 @@ func clockOf(number int) (c threadClock, known bool) {
 	if err != nil {
 		return threadClock{}, false
 	}
-	fields := bytes.Fields(text)
-	if len(fields) < 2 {
-		return threadClock{}, false
+	worked, rest, _ := strings.Cut(string(text), " ")
+	waited, _, _ := strings.Cut(rest, " ")
+	if c.worked, err = strconv.ParseInt(worked, 10, 64); err == nil {
+		c.waited, err = strconv.ParseInt(waited, 10, 64)
 	}
-	worked, err := strconv.ParseInt(string(fields[0]), 10, 64)
-	waited, err2 := strconv.ParseInt(string(fields[1]), 10, 64)
-	return threadClock{worked, waited}, err == nil && err2 == nil
+	return c, err == nil
 }
 
 // processTime returns the processor time of all threads of the process.

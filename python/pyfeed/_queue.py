@@ -48,9 +48,9 @@ class PyArrayFeedQueue(_native.Queue):
     A queue runs in passes (epochs), which are numbered from 0. `close` and `fail` end a pass, and `reopen` begins
     the next one.
 
-    A ``with`` block over a queue closes the pass at the end of the block. If threads of `produce` still push, or
-    another ``with`` block has not ended, the pass is closed after the last of them. If the block raises an
-    exception, the pass fails with this exception.
+    A ``with`` block over a queue closes the pass at the end of the block. If threads of `produce` still push, the
+    last of them closes the pass instead, and if other ``with`` blocks have not ended, the last block does. If the
+    block raises an exception, the pass fails with this exception.
 
     Notes
     -----

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 _EARLY_LEAF_BYTES = 16 << 10  # smaller parts of a sample are copied when the batch is complete
 _EARLY_BATCH_BYTES = 1 << 20  # and so are slots of batches that are smaller, which stay in the cache of a core
 
+_TORCH_DTYPES = {
+    np.dtype(name): getattr(torch, name)
+    for name in ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
+}
+
 
 def install(memory: BatchMemory) -> None:
     """Make PyTorch's functions of this process collate into `memory`."""
@@ -99,11 +104,9 @@ class _EarlyRows:
     def begin(self, sample: Any, count: int) -> bool:
         """Allocate rows for the large parts of samples like this one. Return False if it has none."""
         for place, leaf in _leaves(sample, ()):
-            dtype = leaf.dtype if isinstance(leaf, torch.Tensor) else TORCH_DTYPES[leaf.dtype]
             if leaf.nbytes >= _EARLY_LEAF_BYTES and count * leaf.nbytes >= _EARLY_BATCH_BYTES:
-                shape = (count, *leaf.shape)
-                size = leaf.numel() if isinstance(leaf, torch.Tensor) else leaf.size
-                rows = self._memory.empty(shape, dtype, count * size)
+                dtype = _TORCH_DTYPES[leaf.dtype] if isinstance(leaf, np.ndarray) else leaf.dtype
+                rows = self._memory.empty((count, *leaf.shape), dtype)
                 self._places[place] = self._by_address[rows.data_ptr()] = rows
         return bool(self._places)
 
@@ -126,7 +129,9 @@ class _EarlyRows:
                 return sample
             np.copyto(array, sample)
             return array
-        if not _is_plain(sample) or sample.shape != row.shape or sample.dtype != row.dtype:
+        if not _is_plain(sample) or sample.requires_grad:
+            return sample
+        if sample.shape != row.shape or sample.dtype != row.dtype:
             return sample
         return row.copy_(sample)
 
@@ -155,7 +160,7 @@ def _leaves(sample: Any, place: tuple[Any, ...]) -> list[tuple[tuple[Any, ...], 
     if kind is tuple or kind is list:
         return [leaf for k, value in enumerate(sample) for leaf in _leaves(value, (*place, k))]
     if kind is np.ndarray:
-        return [(place, sample)] if sample.dtype in TORCH_DTYPES and sample.ndim else []
+        return [(place, sample)] if sample.dtype in _TORCH_DTYPES and sample.ndim else []
     return [(place, sample)] if _is_plain(sample) and not sample.requires_grad else []
 
 
@@ -179,9 +184,8 @@ class _StackTensors:
         if rows is not None:
             return rows
         shape = (len(batch), *first.shape)
-        count = len(batch) * first.numel()
         try:
-            return torch.stack(batch, 0, out=self._memory.empty(shape, first.dtype, count) if count else None)
+            return torch.stack(batch, 0, out=self._memory.empty(shape, first.dtype) if first.numel() else None)
         except TypeError:  # not only tensors
             return collate.collate_tensor_fn(batch, collate_fn_map=collate_fn_map)
 
@@ -194,23 +198,16 @@ class _StackArrays:
 
     def __call__(self, batch: Any, *, collate_fn_map: Any = None) -> Any:
         first = batch[0]
-        dtype = TORCH_DTYPES.get(first.dtype)
+        dtype = _TORCH_DTYPES.get(first.dtype)
         alike = set(map(type, batch)) == {np.ndarray} and len({a.shape for a in batch}) == 1
-        count = len(batch) * first.size
-        if dtype is None or not alike or count == 0 or first.ndim == 0:
+        if dtype is None or not alike or first.size == 0 or first.ndim == 0:
             return collate.collate_numpy_array_fn(batch, collate_fn_map=collate_fn_map)
         rows = self._rows.complete(batch, lambda array: int(array.ctypes.data))
         if rows is not None:
             return rows
-        tensor = self._memory.empty((len(batch), *first.shape), dtype, count)
+        tensor = self._memory.empty((len(batch), *first.shape), dtype)
         try:  # np.stack takes twice as long
             np.concatenate(batch, out=tensor.numpy().reshape(-1, *first.shape[1:]), casting="no")
         except TypeError:  # arrays of several dtypes
             return collate.collate_numpy_array_fn(batch, collate_fn_map=collate_fn_map)
         return tensor
-
-
-TORCH_DTYPES = {
-    np.dtype(name): getattr(torch, name)
-    for name in ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
-}

@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import gc
 import marshal
+import math
 import os
 import pickle
 import queue
@@ -103,8 +104,9 @@ class BatchMemory:
             part = len(self._parts) - 1
             return part, at, self._parts[part].address + at
 
-    def empty(self, shape: tuple[int, ...], dtype: torch.dtype, count: int) -> torch.Tensor:
-        """Return a tensor of `count` elements in the current batch."""
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """Return a tensor in the current batch. It must have elements."""
+        count = math.prod(shape)
         part, at, _ = self.allocate(count * dtype.itemsize)
         return torch.frombuffer(self._views[part], dtype=dtype, count=count, offset=at).view(shape)
 

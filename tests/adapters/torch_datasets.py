@@ -212,6 +212,8 @@ def _large_sample(kind: str, i: int) -> Any:
             return array if i % 8 < 3 else array.astype(np.int64)
         case "another kind":
             return tensor if i % 8 < 3 else tensor.numpy()
+        case "one needs a gradient":
+            return tensor if i % 8 < 3 else tensor.requires_grad_()
         case "another structure":
             return (tensor, i) if i % 8 < 3 else (tensor,)
         case "another key":
@@ -233,6 +235,7 @@ LARGE_KINDS = [
     "another dtype",
     "another dtype of array",
     "another kind",
+    "one needs a gradient",
     "another structure",
     "another key",
     "fails",
