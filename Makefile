@@ -167,7 +167,7 @@ bench: build/venv/.pyfeed ## compare with Python and NumPy, in some minutes; wri
 
 bench-peers: dist/.done build/peers/.tools ## compare with all other libraries, in about an hour; writes build/bench-peers/
 	$(PEERS_PIP) install --force-reinstall --no-deps dist/pyarrayfeed-*.whl
-	$(call benchmarks,build/peers/bin/python,$(WORKLOADS),--libraries all,build/bench-peers)
+	$(call benchmarks,build/peers/bin/python,$(WORKLOADS) torch_loader,--libraries all,build/bench-peers)
 	build/peers/bin/python benchmarks/complete.py build/bench-peers
 
 instructions: build/prefix/.done ## count the instructions of frequent operations, and compare with benchmarks/instructions.json

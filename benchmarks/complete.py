@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from report import WORKLOADS
+
 ROOT = Path(__file__).parents[1]
 
 Libraries = dict[str, dict[str, Any]]  # by name
@@ -51,7 +53,7 @@ def main() -> int:
     parser.add_argument(
         "--kept", type=Path, default=ROOT / "benchmarks" / "results", help="the results to compare with"
     )
-    parser.add_argument("--workloads", default="batches,files,cold_start,resume,interruption,training_loop")
+    parser.add_argument("--workloads", default=",".join(WORKLOADS))
     args = parser.parse_args()
     found = [
         f"{workload}, {gap}"

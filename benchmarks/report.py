@@ -29,7 +29,7 @@ from harness.cases import LIMIT, PEER, PYFEED
 from harness.results import compare, paired_ratios
 
 ROOT = Path(__file__).parents[1]
-WORKLOADS = ("batches", "files", "cold_start", "resume", "interruption", "training_loop")
+WORKLOADS = ("batches", "torch_loader", "files", "cold_start", "resume", "interruption", "training_loop")
 COLUMNS = 6  # of a table, at most: more are hard to read
 KINDS = (PYFEED, PEER, LIMIT)
 NO_RESULTS = "No results are kept."
@@ -38,6 +38,7 @@ AT_THE_LIMIT = "at the limit"
 HIGHLIGHTS = (
     ("batches", "1 MiB from 2 processes", "two worker processes send batches of 1 MiB"),
     ("batches", "1 MiB from 2 threads", "two threads send batches of 1 MiB"),
+    ("torch_loader", "images", "two worker processes make batches of 64 images from a PyTorch dataset"),
     ("files", "tfrecord large, 2 cores", "TFRecord files of 100 KB records"),
     ("files", "tfrecord example, 2 cores", "TFRecord files of `tf.train.Example`"),
     ("files", "tar, 2 cores", "tar files as WebDataset writes them, with 1 KiB in each instance"),
@@ -65,6 +66,7 @@ FULL_NAMES = {
     "grain, window shuffle": "Grain, window shuffle",
     "huggingface datasets": "Hugging Face datasets",
     "mosaic": "MosaicML Streaming",
+    "mosaicml": "MosaicML Streaming",
     "mosaicml-streaming": "MosaicML Streaming",
     "mp.Queue": "multiprocessing.Queue",
     "none": "no loader",
