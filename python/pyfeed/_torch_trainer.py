@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import io
 import marshal
@@ -11,6 +12,8 @@ import queue
 import select
 import signal
 import socket
+import sys
+import threading
 import time
 import weakref
 from collections import deque
@@ -266,10 +269,16 @@ class SharedMemoryIterator:
     _with_state = False
     _context: Context | None = None
     _workers: list[Any]
+    _index_queues: list[Any]
 
     def __init__(self, loader: Any, *args: Any) -> None:
         inner = loader.multiprocessing_context or torch.multiprocessing
         self._context = Context(inner, self, with_state=self._with_state)
+        # PyTorch's __init__ sets these too. If Ctrl-C interrupts it, _shutdown_workers finds these values.
+        self._shutdown, self._worker_pids_set = True, False
+        self._workers, self._index_queues = [], []
+        self._workers_done_event = threading.Event()
+        self._workers_status = [True] * loader.num_workers
         super().__init__(LoaderView(loader, self._context), *args)  # type: ignore[call-arg]
 
     def _shutdown_workers(self) -> None:
@@ -289,6 +298,22 @@ class SharedMemoryIterator:
                     if process.is_alive():  # it ignores SIGTERM
                         process.kill()
                         process.join()
+
+    def __del__(self) -> None:
+        if self._context is None or sys.is_finalizing() or threading.current_thread() is not threading.main_thread():
+            return self._shutdown_workers()
+        # Python drops the exceptions of __del__, so a KeyboardInterrupt must not be raised before the end of it.
+        handler = signal.getsignal(signal.SIGINT)
+        if not callable(handler):
+            return self._shutdown_workers()
+        received: list[int] = []
+        signal.signal(signal.SIGINT, lambda signum, frame: received.append(signum))
+        try:
+            self._shutdown_workers()
+        finally:
+            signal.signal(signal.SIGINT, handler)
+            if received:  # the thread gets the GIL when this method has returned
+                _thread.start_new_thread(os.kill, (os.getpid(), signal.SIGINT))
 
 
 class DataLoaderIterator(SharedMemoryIterator, dataloader._MultiProcessingDataLoaderIter):  # type: ignore[misc]

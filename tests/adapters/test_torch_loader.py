@@ -519,6 +519,60 @@ if __name__ == "__main__":
     assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n", "", 0)
 
 
+@pytest.mark.parametrize("attribute", ["_workers_done_event", "_workers", "_reset"])
+def test_ctrl_c_while_an_iterator_is_made(attribute: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A KeyboardInterrupt before PyTorch's `__init__` has set, or read, the attribute."""
+    from pyfeed._torch_trainer import DataLoaderIterator
+
+    armed: list[str] = []
+
+    def set_attribute(self: Any, name: str, value: Any) -> None:
+        armed.append(name)
+        if name == attribute and armed.count(name) == 2:  # ours, then PyTorch's
+            raise KeyboardInterrupt
+        object.__setattr__(self, name, value)
+
+    def reset(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    if attribute == "_reset":
+        monkeypatch.setattr(DataLoaderIterator, "_reset", reset)
+    else:
+        monkeypatch.setattr(DataLoaderIterator, "__setattr__", set_attribute, raising=False)
+    unraisable: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+    with pytest.raises(KeyboardInterrupt):
+        iter(loader(Squares(100)))
+    gc.collect()
+    assert unraisable == []
+    assert multiprocessing.active_children() == []
+
+
+def test_ctrl_c_while_an_iterator_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = torch.utils.data.dataloader._MultiProcessingDataLoaderIter._shutdown_workers
+
+    def interrupted(self: Any) -> None:
+        if not self._shutdown:
+            os.kill(os.getpid(), signal.SIGINT)
+        stop(self)
+
+    monkeypatch.setattr(torch.utils.data.dataloader._MultiProcessingDataLoaderIter, "_shutdown_workers", interrupted)
+    unraisable: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+    iterators = [iter(loader(Squares(100)))]
+    next(iterators[0])
+
+    def delete() -> None:
+        iterators.clear()
+        signal.sigtimedwait([], 60)  # until the KeyboardInterrupt, which another thread sends
+
+    with pytest.raises(KeyboardInterrupt):
+        delete()
+    assert unraisable == []
+    assert multiprocessing.active_children() == []
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 def test_ctrl_c_leaves_the_workers_alone() -> None:
     iterator = iter(loader(Squares(1000), batch_size=2))
     found = [next(iterator)[1].tolist() for _ in range(3)]
