@@ -17,6 +17,7 @@ import threading
 import time
 import weakref
 from collections import deque
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -227,11 +228,9 @@ class Context:
     def is_needed(self, process: Any) -> bool:
         """Whether the iterator expects results of the worker process."""
         iterator = self._iterator()
-        workers = getattr(iterator, "_workers", [])
-        status = getattr(iterator, "_workers_status", None)
-        if process not in workers or status is None:  # the iterator is being made
+        if iterator is None or process not in iterator._workers:  # the iterator is being made
             return True
-        return bool(status[workers.index(process)])
+        return bool(iterator._workers_status[iterator._workers.index(process)])
 
     def flush(self) -> None:
         """Send the indices that the sockets did not take before."""
@@ -263,6 +262,23 @@ class LoaderView:
         return getattr(self._loader, name)
 
 
+@contextlib.contextmanager
+def _interrupt_deferred() -> Iterator[None]:
+    """In the main thread, raise the KeyboardInterrupt of a Ctrl-C just after the calling function has returned."""
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler) or sys.is_finalizing() or threading.current_thread() is not threading.main_thread():
+        yield  # this thread gets no KeyboardInterrupt
+        return
+    received = []
+    signal.signal(signal.SIGINT, lambda signum, _frame: received.append(signum))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if received:  # the new thread must wait for the GIL, which this thread keeps until it has returned
+            _thread.start_new_thread(os.kill, (os.getpid(), signal.SIGINT))
+
+
 class SharedMemoryIterator:
     """What an iterator of PyTorch or torchdata gets as a first base class: the transport, and the release of it."""
 
@@ -272,13 +288,13 @@ class SharedMemoryIterator:
     _index_queues: list[Any]
 
     def __init__(self, loader: Any, *args: Any) -> None:
-        inner = loader.multiprocessing_context or torch.multiprocessing
-        self._context = Context(inner, self, with_state=self._with_state)
-        # PyTorch's __init__ sets these too. If Ctrl-C interrupts it, _shutdown_workers finds these values.
+        # PyTorch's __init__ sets these too. If a KeyboardInterrupt ends it early, _shutdown_workers needs them.
         self._shutdown, self._worker_pids_set = True, False
         self._workers, self._index_queues = [], []
         self._workers_done_event = threading.Event()
         self._workers_status = [True] * loader.num_workers
+        inner = loader.multiprocessing_context or torch.multiprocessing
+        self._context = Context(inner, self, with_state=self._with_state)
         super().__init__(LoaderView(loader, self._context), *args)  # type: ignore[call-arg]
 
     def _shutdown_workers(self) -> None:
@@ -290,30 +306,18 @@ class SharedMemoryIterator:
         try:
             super()._shutdown_workers()  # type: ignore[misc]
         finally:
-            if getattr(self, "_shutdown", True):
+            if self._shutdown:
                 self._context = None
                 context.close()
-                for process in getattr(self, "_workers", []):
+                for process in self._workers:
                     process.join(_END_WAIT)
                     if process.is_alive():  # it ignores SIGTERM
                         process.kill()
                         process.join()
 
     def __del__(self) -> None:
-        if self._context is None or sys.is_finalizing() or threading.current_thread() is not threading.main_thread():
-            return self._shutdown_workers()
-        # Python drops the exceptions of __del__, so a KeyboardInterrupt must not be raised before the end of it.
-        handler = signal.getsignal(signal.SIGINT)
-        if not callable(handler):
-            return self._shutdown_workers()
-        received: list[int] = []
-        signal.signal(signal.SIGINT, lambda signum, frame: received.append(signum))
-        try:
+        with _interrupt_deferred():  # Python drops the exceptions of __del__
             self._shutdown_workers()
-        finally:
-            signal.signal(signal.SIGINT, handler)
-            if received:  # the thread gets the GIL when this method has returned
-                _thread.start_new_thread(os.kill, (os.getpid(), signal.SIGINT))
 
 
 class DataLoaderIterator(SharedMemoryIterator, dataloader._MultiProcessingDataLoaderIter):  # type: ignore[misc]

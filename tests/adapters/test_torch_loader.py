@@ -25,6 +25,7 @@ import pyfeed.torch
 import pytest
 import torch
 import torch.utils.data
+from pyfeed._torch_trainer import DataLoaderIterator
 from pyfeed.torch import DataLoader
 from torch.utils.data import BatchSampler, SequentialSampler, TensorDataset
 
@@ -521,14 +522,12 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("attribute", ["_workers_done_event", "_workers", "_reset"])
 def test_ctrl_c_while_an_iterator_is_made(attribute: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A KeyboardInterrupt before PyTorch's `__init__` has set, or read, the attribute."""
-    from pyfeed._torch_trainer import DataLoaderIterator
-
-    armed: list[str] = []
+    """The KeyboardInterrupt comes when PyTorch's `__init__` is about to set the attribute, or to call `_reset`."""
+    assigned: list[str] = []
 
     def set_attribute(self: Any, name: str, value: Any) -> None:
-        armed.append(name)
-        if name == attribute and armed.count(name) == 2:  # ours, then PyTorch's
+        assigned.append(name)
+        if name == attribute and assigned.count(name) == 2:  # first by pyfeed, then by PyTorch
             raise KeyboardInterrupt
         object.__setattr__(self, name, value)
 
@@ -549,14 +548,14 @@ def test_ctrl_c_while_an_iterator_is_made(attribute: str, monkeypatch: pytest.Mo
 
 
 def test_ctrl_c_while_an_iterator_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
-    stop = torch.utils.data.dataloader._MultiProcessingDataLoaderIter._shutdown_workers
+    stop = DataLoaderIterator._shutdown_workers
 
     def interrupted(self: Any) -> None:
         if not self._shutdown:
             os.kill(os.getpid(), signal.SIGINT)
         stop(self)
 
-    monkeypatch.setattr(torch.utils.data.dataloader._MultiProcessingDataLoaderIter, "_shutdown_workers", interrupted)
+    monkeypatch.setattr(DataLoaderIterator, "_shutdown_workers", interrupted)
     unraisable: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
     iterators = [iter(loader(Squares(100)))]
