@@ -154,8 +154,8 @@ public:
         return pass;
     }
 
-    // How many of the first tuples of a pass the consumer has had before, because Reader::load_state went on in
-    // the middle of the pass; usually 0. The reader drops them. A producer that can begin behind them calls
+    // How many of the first tuples of a pass the consumer already got before the state was saved that
+    // Reader::load_state has loaded; usually 0. The reader drops them. A producer that can begin after them calls
     // set_start before its first push of the pass.
     uint64_t start(uint64_t pass = PF_PASS_CURRENT) const {
         detail::Call call;

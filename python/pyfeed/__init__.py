@@ -136,7 +136,7 @@ def get_include() -> str:
 
 @_validate()
 def get_cmake_dir() -> str:
-    """Return the directory of ``pyfeedConfig.cmake``, for CMake's option ``-Dpyfeed_DIR=``.
+    """Return the directory of ``pyfeedConfig.cmake``, for CMake's variable ``pyfeed_DIR``.
 
     Returns
     -------

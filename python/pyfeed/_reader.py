@@ -681,9 +681,10 @@ class Reader(_native.Reader):
         Every later call that reads, resets or makes a reader on top raises `StateError`, and so does a call that is
         waiting in the reader in another thread. Tuples that were delivered stay valid.
 
-        The readers below are released too, except those that a Python object, another chain or a variable with a name
-        given by the caller still holds. These can still be read from. A queue whose object the caller holds stays
-        open, because `PyArrayFeedQueue.pop` can still take tuples from it.
+        The readers below are released too, except those that are still held by a Python object, by another chain, or
+        by a variable that the caller has created (by `Scope.create_batch_reader` or in C++). These can still be read
+        from. A queue whose object the caller holds stays open, because `PyArrayFeedQueue.pop` can still take tuples
+        from it.
         """
         try:
             self._last_stats = self._stats()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ._torch_worker import BatchMemory
 
 _EARLY_LEAF_BYTES = 16 << 10  # smaller parts of a sample are copied when the batch is complete
-_EARLY_BATCH_BYTES = 1 << 20  # and so are slots of batches that are smaller, which stay in the cache of a core
+_EARLY_BATCH_BYTES = 1 << 20  # smaller slots of a batch are copied then, too: they stay in the cache of a core
 
 _TORCH_DTYPES = {
     np.dtype(name): getattr(torch, name)

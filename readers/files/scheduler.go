@@ -19,9 +19,9 @@ import (
 // that ends first. If files are so short that one chunk is a whole file, many stand by. Threads then do not stop after
 // each file: once there is no room, they sleep until half of the room is free.
 //
-// The warmup lasts until the first request of a new reader is satisfied. During it, threads read only the instances
-// that were asked for, the same number for each lane. Reading ahead would take processor time from the consumer that
-// waits for its first batch.
+// The warmup of a new reader lasts until consumers have taken as many instances as the largest request so far asked
+// for, but at least 32, and one asks again. During it, threads read only the instances that were asked for, the same
+// number for each lane. Reading ahead would take processor time from the consumer that waits for its first batch.
 type scheduler struct {
 	set     *fileSet
 	refs    []record.FileRef // in the order of this pass

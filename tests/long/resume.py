@@ -46,7 +46,7 @@ from .training import DELIVERED, ENDED, ROW, WRITING, Checkpoint, Plan, Referenc
 
 ROOT = Path(__file__).resolve().parents[2]
 KILLS = 24  # in a round
-HALTED = 4  # one of so many kills is within the writing of a checkpoint for certain
+HALTED = 4  # one in this many kills is made to fall while a checkpoint is written
 STEPS = 250  # of a whole training, about
 MAX_STATE_BYTES = 1024  # of a reader of at most eight files at a time, as JSON
 FORMATS = ("npy", "npz", "idx", "raw", "tfrecord", "csv", "recordio", "tar")
