@@ -19,6 +19,7 @@ import weakref
 from collections import deque
 from collections.abc import Iterator
 from functools import partial
+from types import CodeType, FrameType
 from typing import Any
 
 import torch.multiprocessing
@@ -263,20 +264,50 @@ class LoaderView:
 
 
 @contextlib.contextmanager
-def _interrupt_deferred() -> Iterator[None]:
-    """In the main thread, raise the KeyboardInterrupt of a Ctrl-C just after the calling function has returned."""
+def _interrupt_deferred(function: CodeType) -> Iterator[None]:
+    """In the main thread, raise the KeyboardInterrupt of a Ctrl-C just after the calling function has returned.
+
+    `function` is the code of that function.
+    """
     handler = signal.getsignal(signal.SIGINT)
     if not callable(handler) or sys.is_finalizing() or threading.current_thread() is not threading.main_thread():
         yield  # this thread gets no KeyboardInterrupt
         return
-    received = []
-    signal.signal(signal.SIGINT, lambda signum, _frame: received.append(signum))
+    deferred, received = True, False
+
+    def interrupt(signum: int, frame: FrameType | None) -> None:
+        nonlocal received
+        if deferred:
+            received = True
+        elif _is_running(function, frame):
+            _send_interrupt()
+        else:
+            signal.signal(signal.SIGINT, handler)
+            handler(signum, frame)
+
+    signal.signal(signal.SIGINT, interrupt)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, handler)
-        if received:  # the new thread must wait for the GIL, which this thread keeps until it has returned
-            _thread.start_new_thread(os.kill, (os.getpid(), signal.SIGINT))
+        if received:
+            deferred = False
+            signal.signal(signal.SIGINT, interrupt)
+            _send_interrupt()
+
+
+def _is_running(function: CodeType, frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code is function:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _send_interrupt() -> None:
+    # The new thread needs the GIL, which this thread usually keeps until the function has returned. If the signal comes
+    # earlier, the handler sends it again.
+    _thread.start_new_thread(os.kill, (os.getpid(), signal.SIGINT))
 
 
 class SharedMemoryIterator:
@@ -316,8 +347,10 @@ class SharedMemoryIterator:
                         process.join()
 
     def __del__(self) -> None:
-        with _interrupt_deferred():  # Python drops the exceptions of __del__
+        # Python drops the exceptions of __del__, and of the finalizers of what the attributes hold.
+        with _interrupt_deferred(SharedMemoryIterator.__del__.__code__):
             self._shutdown_workers()
+            vars(self).clear()
 
 
 class DataLoaderIterator(SharedMemoryIterator, dataloader._MultiProcessingDataLoaderIter):  # type: ignore[misc]

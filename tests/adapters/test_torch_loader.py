@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import doctest
 import gc
@@ -547,8 +548,20 @@ def test_ctrl_c_while_an_iterator_is_made(attribute: str, monkeypatch: pytest.Mo
     assert multiprocessing.active_children() == []
 
 
-def test_ctrl_c_while_an_iterator_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("early", [False, True])
+def test_ctrl_c_while_an_iterator_is_deleted(early: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If early, the thread that sends the signal again gets the GIL before `__del__` has returned."""
     stop = DataLoaderIterator._shutdown_workers
+    start_thread = _thread.start_new_thread
+    num_sent = 0
+
+    def send(function: Callable[..., None], args: tuple[Any, ...]) -> None:
+        nonlocal num_sent
+        num_sent += 1
+        if early and num_sent <= 3:
+            function(*args)
+        else:
+            start_thread(function, args)
 
     def interrupted(self: Any) -> None:
         if not self._shutdown:
@@ -556,6 +569,7 @@ def test_ctrl_c_while_an_iterator_is_deleted(monkeypatch: pytest.MonkeyPatch) ->
         stop(self)
 
     monkeypatch.setattr(DataLoaderIterator, "_shutdown_workers", interrupted)
+    monkeypatch.setattr(_thread, "start_new_thread", send)
     unraisable: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
     iterators = [iter(loader(Squares(100)))]
@@ -563,10 +577,12 @@ def test_ctrl_c_while_an_iterator_is_deleted(monkeypatch: pytest.MonkeyPatch) ->
 
     def delete() -> None:
         iterators.clear()
-        signal.sigtimedwait([], 60)  # until the KeyboardInterrupt, which another thread sends
+        for _ in range(60):
+            signal.sigtimedwait([], 1)  # until the KeyboardInterrupt, which another thread sends
 
     with pytest.raises(KeyboardInterrupt):
         delete()
+    assert num_sent > 3 if early else num_sent > 0
     assert unraisable == []
     assert multiprocessing.active_children() == []
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
