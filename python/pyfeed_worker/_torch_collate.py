@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch.utils.data._utils import collate, fetch
 
+from ._torch_messages import is_plain
+
 if TYPE_CHECKING:
     from ._torch_worker import BatchMemory
 
@@ -129,7 +131,7 @@ class _EarlyRows:
                 return sample
             np.copyto(array, sample)
             return array
-        if not _is_plain(sample) or sample.requires_grad:
+        if not is_plain(sample) or sample.requires_grad:
             return sample
         if sample.shape != row.shape or sample.dtype != row.dtype:
             return sample
@@ -161,13 +163,7 @@ def _leaves(sample: Any, place: tuple[Any, ...]) -> list[tuple[tuple[Any, ...], 
         return [leaf for k, value in enumerate(sample) for leaf in _leaves(value, (*place, k))]
     if kind is np.ndarray:
         return [(place, sample)] if sample.dtype in _TORCH_DTYPES and sample.ndim else []
-    return [(place, sample)] if _is_plain(sample) and not sample.requires_grad else []
-
-
-def _is_plain(tensor: Any) -> bool:
-    if type(tensor) is not torch.Tensor or tensor.is_nested or tensor.layout is not torch.strided:
-        return False
-    return bool(tensor.device.type == "cpu" and not tensor.is_quantized)
+    return [(place, sample)] if is_plain(sample) and not sample.requires_grad else []
 
 
 class _StackTensors:
@@ -178,7 +174,7 @@ class _StackTensors:
 
     def __call__(self, batch: Any, *, collate_fn_map: Any = None) -> Any:
         first = batch[0]
-        if not _is_plain(first):
+        if not is_plain(first):
             return collate.collate_tensor_fn(batch, collate_fn_map=collate_fn_map)
         rows = self._rows.complete(batch, torch.Tensor.data_ptr)
         if rows is not None:

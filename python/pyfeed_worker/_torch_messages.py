@@ -26,6 +26,13 @@ _DTYPES = sorted({d for d in vars(torch).values() if isinstance(d, torch.dtype)}
 _DTYPE_NUMBERS = {dtype: i for i, dtype in enumerate(_DTYPES)}
 
 
+def is_plain(tensor: Any) -> bool:
+    """Whether a tensor consists of a dtype, a shape, strides and a part of a storage in CPU memory."""
+    if type(tensor) is not torch.Tensor or tensor.is_nested or tensor.layout is not torch.strided:
+        return False
+    return bool(tensor.device.type == "cpu" and not tensor.is_quantized)
+
+
 class _Pickler(ForkingPickler):
     """Pickles all but the contents of tensors and large arrays, which it adds to a `_Contents`."""
 
@@ -37,8 +44,7 @@ class _Pickler(ForkingPickler):
     def reducer_override(self, obj: Any) -> Any:
         kind = type(obj)
         if kind is torch.Tensor:
-            plain = obj.layout is torch.strided and obj.device.type == "cpu"
-            if plain and not (obj.requires_grad or obj.is_quantized):
+            if is_plain(obj) and not obj.requires_grad:
                 if obj.is_conj() or obj.is_neg():  # PyTorch's own reducers lose these bits
                     obj = obj.resolve_conj().resolve_neg()
                 storage = obj.untyped_storage()

@@ -97,6 +97,7 @@ class Everything(Dataset[Any]):  # type: ignore[misc]
             "strided array": (np.arange(4000).reshape(40, 100) + i)[:, ::3],
             "objects": np.array([i, "a", None], dtype=object),
             "sparse": torch.sparse_coo_tensor(torch.tensor([[0, 2]]), torch.tensor([1.0, float(i)]), (3,)),
+            "nested tensor": torch.nested.nested_tensor([torch.ones(2) * i, torch.ones(3)]),
             "bfloat16": torch.full((3,), i, dtype=torch.bfloat16),
             "complex": torch.full((3,), 1j * i).conj(),
             "empty": torch.empty(0, 3),
@@ -116,6 +117,8 @@ def alike(a: Any, b: Any) -> bool:
     if type(a) is not type(b):
         return False
     if isinstance(a, torch.Tensor):
+        if a.is_nested or b.is_nested:
+            return a.is_nested and b.is_nested and alike(a.unbind(), b.unbind())
         if (a.dtype, a.shape, a.layout, a.requires_grad) != (b.dtype, b.shape, b.layout, b.requires_grad):
             return False
         if a.layout is not torch.strided:
