@@ -36,16 +36,16 @@ from workloads.cold_start import Records
 LIBRARIES = {
     "pyfeed": ("pyfeed", "pyfeed", ""),
     "pytorch": ("torch.utils.data", "pytorch", ""),
-    "torchdata": ("torchdata.nodes", "", "no reader of records: PyTorch's data sets are read"),
+    "torchdata": ("torchdata.nodes", "", "it has no reader for files of records: it reads datasets of PyTorch"),
     "tf.data": ("tensorflow", "tensorflow", ""),
     "grain": ("grain", "grain", ""),
-    "spdl": ("spdl.pipeline", "", "no reader of records: its pipelines are of functions of one's own"),
-    "mlx-data": ("mlx.data", "", "no reader of records of numbers but CSV"),
+    "spdl": ("spdl.pipeline", "", "it has no reader for files of records: its pipelines call the user's functions"),
+    "mlx-data": ("mlx.data", "", "it has no reader for files of numeric records except CSV, which it returns as text"),
     "webdataset": ("webdataset", "webdataset", ""),
     "mosaicml-streaming": ("streaming", "mosaic", ""),
     "huggingface datasets": ("datasets", "huggingface", ""),
     "ray": ("ray.data", "ray_data", ""),
-    "paddle": ("paddle.io", "", "no reader of records: its data sets are functions of one's own"),
+    "paddle": ("paddle.io", "", "it has no reader for files of records: its datasets are the user's classes"),
 }
 NUMPY = "numpy alone"
 FIRST_BATCH_TIMEOUT = 120  # seconds

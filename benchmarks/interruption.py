@@ -52,9 +52,13 @@ REFERENCES = ("pyfeed", "queue.Queue", "multiprocessing.Queue", "python's open")
 TIMEOUT = 5  # seconds, for the effect of a signal
 WORKERS = "workers that hang"
 
-NO_QUEUE = "no queue that a program pushes into and pops from"
-NO_WORKERS = "no workers of its own"
-FILES_ONLY = "reads its own files only"
+NO_QUEUE = "it has no queue into which a program pushes and from which it pops"
+NO_WORKERS = "it starts no worker processes"
+FILES_ONLY = "it reads only files that its own writers have written"
+NO_FIFO = "it cannot read a FIFO"
+IN_WORKERS = "its functions run in worker processes: see the state `workers that hang`"
+IN_A_THREAD = "its thread that calls Python code is measured in the state `a generator that hangs`"
+PYTORCH_WORKERS = "it uses the worker processes of PyTorch's DataLoader: see the row `PyTorch DataLoader`"
 
 # For each state and library: the function of `libraries` that blocks in the state, or the reason if there is none. The
 # reason of `else` applies to all libraries that a state does not name.
@@ -62,6 +66,7 @@ STATES: dict[str, dict[str, str]] = {
     "pop from an empty queue": {
         "pyfeed": "pyfeed.interruption_pop",
         "queue.Queue": "plain.interruption_get",
+        "multiprocessing.Queue": "its `get` is measured in the state `workers that hang`",
         "else": NO_QUEUE,
     },
     "push into a full queue": {
@@ -72,11 +77,16 @@ STATES: dict[str, dict[str, str]] = {
         "multiprocessing.Queue": "plain.interruption_mp_put",
         "else": NO_QUEUE,
     },
-    "wait for a pass to end": {"pyfeed": "pyfeed.interruption_wait_pass", "else": NO_QUEUE},
+    "wait for a pass to end": {
+        "pyfeed": "pyfeed.interruption_wait_pass",
+        **dict.fromkeys(QUEUES, "a plain queue has no passes"),
+        "else": NO_QUEUE,
+    },
     "a chain over an empty queue": {
         "pyfeed": "pyfeed.interruption_batch",
         "pyfeed, double_buffer": "pyfeed.interruption_double_buffer",
         "pyfeed, executor": "pyfeed.interruption_executor",
+        **dict.fromkeys(QUEUES, "a plain queue has no chain of readers"),
         "else": NO_QUEUE,
     },
     "a generator that hangs": {
@@ -91,8 +101,8 @@ STATES: dict[str, dict[str, str]] = {
         "huggingface datasets": "huggingface.interruption_generator",
         "paddle": "paddle.interruption_generator",
         "mosaicml-streaming": FILES_ONLY,
-        "ray": "its functions run in workers: below",
-        "else": "no reader",
+        "ray": IN_WORKERS,
+        "else": "a plain queue does not read from a generator",
     },
     "a function that hangs, in threads": {
         "pyfeed": "pyfeed.interruption_map",
@@ -100,18 +110,29 @@ STATES: dict[str, dict[str, str]] = {
         "grain": "grain.interruption_map",
         "spdl": "spdl.interruption_map",
         "torchdata": "pytorch.interruption_mapper",
-        "else": "its functions run in the main thread, or in workers",
+        **dict.fromkeys(QUEUES, "a plain queue does not call functions"),
+        "ray": IN_WORKERS,
+        **dict.fromkeys(("mlx-data", "paddle"), IN_A_THREAD),
+        "else": "it calls functions in the main thread or in worker processes, not in threads",
     },
     "a file that does not come": {
         "pyfeed": "pyfeed.interruption_files",
-        "tf.data": "it reads no FIFO",
-        "else": "its files are read by Python in the main thread, or in workers",
+        "tf.data": NO_FIFO,
+        **dict.fromkeys(QUEUES, "a plain queue does not read files"),
+        "mosaicml-streaming": FILES_ONLY,
+        "ray": "its worker processes read the files: see the state `workers that hang`",
+        "mlx-data": "C++ code reads its files: this was not measured",
+        "else": "Python code reads its files: see the state `a generator that hangs`",
     },
     "a file that cannot be opened yet": {
         "pyfeed": "pyfeed.interruption_opening",
         "python's open": "plain.interruption_opening",
-        "tf.data": "it reads no FIFO",
-        "else": "its files are opened by Python in the main thread, or in workers",
+        "tf.data": NO_FIFO,
+        **dict.fromkeys(QUEUES, "a plain queue does not open files"),
+        "mosaicml-streaming": FILES_ONLY,
+        "ray": "its worker processes open the files: see the state `workers that hang`",
+        "mlx-data": "C++ code opens its files: this was not measured",
+        "else": "Python code opens its files: see the row `Python's open`",
     },
     WORKERS: {
         "pyfeed": "pyfeed.interruption_workers",
@@ -124,8 +145,8 @@ STATES: dict[str, dict[str, str]] = {
         "ray": "ray_data.interruption_workers",
         "paddle": "paddle.interruption_workers",
         "webdataset": "webdataset.interruption_workers",
-        "huggingface datasets": "its workers are PyTorch's DataLoader's",
-        "mosaicml-streaming": "its workers are PyTorch's DataLoader's",
+        "huggingface datasets": PYTORCH_WORKERS,
+        "mosaicml-streaming": PYTORCH_WORKERS,
         "else": NO_WORKERS,
     },
 }
@@ -133,8 +154,8 @@ STATES: dict[str, dict[str, str]] = {
 WORKER_WAITS = {
     "pyfeed": "pyfeed.interruption_worker_push",
     "multiprocessing.Queue": "plain.interruption_mp_worker_put",
-    "queue.Queue": NO_WORKERS,
-    "else": "its workers do not push: a thread of theirs does",
+    **dict.fromkeys(("queue.Queue", "tf.data", "mlx-data"), NO_WORKERS),
+    "else": "in its worker processes, the library itself sends the batches: the program makes no call that pushes",
 }
 
 HEADER = """\
@@ -244,7 +265,7 @@ def interrupted(function: str, seconds: float, failures: dict[str, Failed]) -> M
         yield
         at = running.interrupt()
         metrics["Ctrl-C"] = milliseconds(lambda: running.wait_for("interrupted", TIMEOUT)[0] - at, function, failures)
-        if "did not come" in str(metrics["Ctrl-C"]):
+        if "did not report" in str(metrics["Ctrl-C"]):
             metrics["Ctrl-C, to the end"] = metrics["Ctrl-C"]
             return metrics
         metrics["Ctrl-C, to the end"] = milliseconds(

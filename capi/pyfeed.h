@@ -33,19 +33,19 @@
  *               PF_STALE_HANDLE. A function that returns a handle gives its caller one reference, which the caller
  *               releases with pf_release.
  * - Structs.    Each struct that is passed by pointer begins with its size in bytes. Its _INIT macro sets the size. A
- *               struct only ever grows at its end. The library touches no more than `size` bytes of a caller's struct,
- *               and gives the fields that it lacks their _INIT values. PF_X_SIZE_V1 is the size of a pf_x in release
- *               0.1, and the smallest size that is accepted. Structs that the library hands out may be longer than the
- *               caller's header says: step through an array of them by `size`. pf_place and pf_lod_level have no size
- *               and never change.
+ *               struct only ever grows at its end. The library touches no more than `size` bytes of a caller's struct.
+ *               Fields that this struct lacks count as having their _INIT values. PF_X_SIZE_V1 is the size of a pf_x in
+ *               release 0.1, and the smallest size that is accepted. Structs that the library hands out may be longer
+ *               than the caller's header says: step through an array of them by `size`. pf_place and pf_lod_level have
+ *               no size and never change.
  * - Tuples.     An out pf_tuple MUST be initialised with PF_TUPLE_INIT. Functions that wait for a tuple first release
  *               the tuple that `out` still holds, as their comments say. All others overwrite `out` without releasing
  *               it.
  * - Strings.    UTF-8, zero-terminated. A string that the library returns belongs to the caller, who frees it with
  *               pf_string_release. For paths see pf_file_list.
  * - Signals.    A signal handler that is installed after the library was loaded MUST be installed by sigaction with
- *               SA_ONSTACK, not by signal(): on a stack of Go's, a handler without it corrupts memory. It may set
- *               a flag, and MUST NOT call the library.
+ *               SA_ONSTACK, not by signal(). A handler without SA_ONSTACK may run on the stack of a goroutine and
+ *               corrupt memory. A handler may set a flag, and MUST NOT call the library.
  * - Forks.      In a child of fork() every call returns PF_FORKED at once.
  * - Panics.     A fault inside the library poisons it: that call and all later ones return PF_POISONED. Nothing unwinds
  *               through the caller.
@@ -89,7 +89,7 @@ enum {
     PF_SHAPE = 7,         /* wrong rank, dimension or LoD (level of detail) */
     PF_DTYPE = 8,         /* wrong or unsupported type of element */
     PF_SLOTS = 9,         /* wrong number of slots, or no slot of that number */
-    PF_TOO_LARGE = 10,    /* larger than a limit, such as a tuple than bytes_limit */
+    PF_TOO_LARGE = 10,    /* larger than a limit, such as a tuple that is larger than bytes_limit */
     PF_STALE_HANDLE = 11, /* a handle that is not valid, no longer valid, or of another kind */
     PF_STATE = 12,        /* the wrong state for this call: made twice, not made yet, not resettable */
     PF_NOT_FOUND = 13,    /* no variable, kernel or block of that name or number */
@@ -153,8 +153,8 @@ typedef struct pf_place {
 /** One level of ragged offsets (LoD, level of detail), which divide a tensor into sequences of different lengths. There
  * are `count` offsets; the first is 0, and they never decrease. Sequence i begins at offsets[i] and ends before
  * offsets[i+1]. The offsets of the last level count rows: the last of them is the first dimension of the tensor. The
- * offsets of another level count sequences of the next level: the last of them is the number of those. They are the
- * same numbers as list offsets in Arrow and row_splits in TensorFlow. \since 0.1 */
+ * offsets of another level count sequences of the next level: the last offset is the number of these sequences. The
+ * offsets are the same numbers as list offsets in Arrow and row_splits in TensorFlow. \since 0.1 */
 typedef struct pf_lod_level {
     const int64_t *offsets;
     uint64_t count;
@@ -220,15 +220,15 @@ typedef struct pf_error {
     char *cause_message;   /* PF_FAILED: the text of that error */
     char *cause_traceback; /* PF_FAILED: where that error came from, several lines */
     uint64_t cause_token;  /* PF_FAILED: the token of the pf_failure */
-    char *file;            /* PF_CORRUPT, PF_IO; also of a refused instance and of one that map failed at */
+    char *file;            /* PF_CORRUPT, PF_IO; also of an instance that is refused or fails in map */
     int64_t offset;        /* in `file`, in bytes, of the decompressed data; or -1 */
     int64_t record;        /* number of the record, from 0, or -1; PF_CORRUPT: the first one not delivered */
     int32_t os_errno;      /* PF_IO: the errno of the operating system, or 0 */
-    uint32_t context;      /* length in bytes of the beginning of the message that names the place; or 0 */
+    uint32_t context;      /* bytes at the beginning of the message that say where the error is; or 0 */
     char *op;              /* in a run of a program: the operator, such as "block 1, op 3: read" */
     int32_t cuda_code;     /* PF_CUDA_ERROR: the CUresult of the driver; else 0 */
-    int32_t exit_status;   /* PF_FAILED: of the worker process that died, or minus its signal; else 0 */
-    char *cuda_name;       /* PF_CUDA_ERROR: the name of that, such as "CUDA_ERROR_OUT_OF_MEMORY" */
+    int32_t exit_status;   /* PF_FAILED: of the worker that died, or its negated signal number; else 0 */
+    char *cuda_name;       /* PF_CUDA_ERROR: the name of cuda_code, such as "CUDA_ERROR_OUT_OF_MEMORY" */
     int64_t worker;        /* PF_FAILED: process id of the worker process that died; else 0 */
 } pf_error;
 /** \since 0.1 */
@@ -438,8 +438,8 @@ PF_API pf_status pf_scope_read(pf_handle scope, const char *reader, const char *
 enum {
     PF_VAR_EMPTY = 0,
     PF_VAR_TENSOR = 1, /* a LoDTensor */
-    PF_VAR_QUEUE = 2,  /* a PyArrayFeedQueueHolder */
-    PF_VAR_READER = 3, /* a ReaderHolder */
+    PF_VAR_QUEUE = 2,  /* a PyArrayFeedQueueHolder, which holds a queue */
+    PF_VAR_READER = 3, /* a ReaderHolder, which holds a reader */
 };
 /** What the variable contains: `kind` gets one of the PF_VAR_ constants. \since 0.1 */
 PF_API pf_status pf_var_kind(pf_handle var, int32_t *kind, pf_error *err);
@@ -488,7 +488,7 @@ typedef struct pf_queue_options {
 /** \since 0.1 */
 #define PF_QUEUE_OPTIONS_INIT {sizeof(pf_queue_options), 0, NULL, 0, 0, {PF_CPU, 0}, 0, {0, 0, 0, 0, 0, 0, 0}}
 
-/** Makes the queue of a variable that holds a PyArrayFeedQueueHolder. An empty variable gets one. The options are
+/** Makes the queue of a variable: `var` is empty, or contains a PyArrayFeedQueueHolder without a queue. The options are
  * copied. PF_STATE if the variable has a queue already or contains something else. The variable keeps the queue open.
  * \since 0.1 */
 PF_API pf_status pf_queue_init_once(pf_handle var, const pf_queue_options *options, pf_handle *queue,
@@ -566,12 +566,12 @@ PF_API pf_status pf_queue_reopen(pf_handle queue, uint64_t *pass, uint64_t *drop
 PF_API pf_status pf_queue_wait_pass(pf_handle queue, uint64_t after, const pf_wait *wait, uint64_t *pass,
                                     pf_error *err);
 
-/** How many of the first tuples of a pass the consumer has had before, because pf_reader_set_state went on in the middle
- * of the pass; usually 0. The reader drops them when they are pushed again. A producer that can begin behind them calls
- * pf_queue_set_start. PF_CLOSED if the pass is over. \since 0.1 */
+/** The number of tuples at the beginning of a pass that the consumer had before the interruption, if
+ * pf_reader_set_state continues in the middle of the pass; else 0. The reader drops them when they are pushed again. A
+ * producer that can begin behind them calls pf_queue_set_start. PF_CLOSED if the pass is over. \since 0.1 */
 PF_API pf_status pf_queue_get_start(pf_handle queue, uint64_t pass, uint64_t *start, pf_error *err);
-/** For a producer, before its first push of a pass: the first `start` tuples of the pass will not be pushed. At most what
- * pf_queue_get_start gives; else PF_INVALID. \since 0.1 */
+/** For a producer, before its first push of a pass: the first `start` tuples of the pass will not be pushed. `start` is
+ * at most the number that pf_queue_get_start gives; else PF_INVALID. \since 0.1 */
 PF_API pf_status pf_queue_set_start(pf_handle queue, uint64_t pass, uint64_t start, pf_error *err);
 
 /** Closes the queue for good and drops the tuples that are queued. Every blocked call wakes. From then on pops return
@@ -645,18 +645,19 @@ PF_API pf_status pf_shared_queue_init_once(pf_handle var, const pf_shared_queue_
 /** Makes the current pass end, as by pf_queue_close, when `num_workers` workers have ended their part of it. The number
  * holds for the current pass only; 0: no number is expected. \since 0.1 */
 PF_API pf_status pf_shared_queue_expect(pf_handle queue, uint32_t num_workers, pf_error *err);
-/** Reports the exit status of a worker that is not a child of this process: the status, minus the signal, or INT32_MIN
- * if it is unknown. The error of a dead worker then contains it. A worker that has not attached in this pass fails the
- * pass, unless its status is 0 and no number of workers is expected. \since 0.1 */
+/** Reports the exit status of a worker that is not a child of this process: the status, the negated number of the
+ * signal that killed the worker, or INT32_MIN if the status is unknown. The error of a dead worker then contains it. A
+ * worker that has not attached in this pass fails the pass, unless its status is 0 and no number of workers is
+ * expected. \since 0.1 */
 PF_API pf_status pf_shared_queue_report_exit(pf_handle queue, int64_t pid, int32_t exit_status,
                                              pf_error *err);
 
 /* ---- Readers ----------------------------------------------------------------------------- */
 
 /** Runs the operator `op`: makes a reader from the readers in the variables `ins` (num_ins of them), and puts a
- * ReaderHolder into the variable `out`, which is made if it does not exist. The new reader keeps the readers that it
- * reads. `attributes` is a JSON object, or NULL for none. An attribute that the operator does not have is PF_INVALID;
- * the message lists those that it has.
+ * ReaderHolder into the variable `out`, which is made if it does not exist. The new reader keeps its input readers
+ * alive. `attributes` is a JSON object, or NULL for none. An attribute that the operator does not have is PF_INVALID;
+ * the message lists the attributes of the operator.
  *
  * Read only the topmost reader of a chain: a tuple that is taken from a reader below is missing above. No data is read
  * yet, with one exception: open_files and create_file_reader without "slots" read the beginning of the first file.
@@ -666,8 +667,8 @@ PF_API pf_status pf_shared_queue_report_exit(pf_handle queue, int64_t pid, int32
  *
  * op                           attributes (and what they are if left out)
  * create_py_array_reader       feeder_name: the variable of the queue. The tuples that are pushed into a queue
- * open_files                   filenames: paths, globs or directories, each with a format's tag and a colon
- *                              before it where its suffix does not tell; format (""): a tag for all; slots
+ * open_files                   filenames: paths, globs or directories; a format's tag and a colon come before a
+ *                              name whose suffix does not tell the format; format (""): a tag for all; slots
  *                              (what the files say): see below; num_threads (2); ordered (true): one order
  *                              whatever num_threads; interleave (8): files read in turn when ordered;
  *                              shuffle_files (as they are listed): a seed, by which the files come in another
@@ -676,24 +677,25 @@ PF_API pf_status pf_shared_queue_report_exit(pf_handle queue, int64_t pid, int32
  *                              "auto", "io": "auto"}); options (none): the format's, see docs/formats.md. Reads
  *                              many files at a time, by threads of its own
  * create_file_reader           as open_files. Reads one file, in the calling thread. num_threads, ordered,
- *                              interleave and shuffle_files say nothing here
+ *                              interleave and shuffle_files have no effect here
  * create_batch_reader          batch_size; drop_last (false); ragged (false). Joins that many tuples to one:
  *                              slots whose first dimension is -1 are concatenated along it and their LoD
  *                              merged; others are stacked under a new first dimension. The last batch of a pass
  *                              may be smaller, unless drop_last. A tuple whose slots add different numbers of
- *                              rows (of a slot with LoD, its outermost sequences count; a stacked one is one
- *                              row) is PF_SHAPE, unless ragged
- * create_shuffle_reader        buffer_size: tuples of a block; seed (0). Block by block, the next one is read
- *                              while this one is served; one order for one seed, another each pass
+ *                              rows to the batch is PF_SHAPE, unless ragged. A slot with LoD adds as many rows
+ *                              as it has outermost sequences; a stacked slot adds one
+ * create_shuffle_reader        buffer_size: tuples of a block; seed (0). Shuffles block by block; the next
+ *                              block is read while the current one is served. The seed determines the order,
+ *                              which differs from pass to pass
  * create_multi_pass_reader     pass_num (0): 0 goes on for ever. Resets the reader below at the end of each
  *                              pass
  * create_double_buffer_reader  place ({"kind": 0, "device": 0}): where tuples are made ready; or a list of
  *                              places, which get them in turn; depth (2): tuples made ready ahead at each.
  *                              Reads ahead, in a thread of its own
  * create_map_reader            slots (those of the reader below); capacity (16): tuples taken and not yet
- *                              delivered; ordered (true); seed (none): of the random numbers of the workers'
- *                              functions, which pf_reader_set_state compares. What workers make of the tuples:
- *                              see pf_map_workers_next
+ *                              delivered; ordered (true); seed (none): the seed of the random numbers in the
+ *                              workers' functions; pf_reader_set_state compares it. What workers make of the
+ *                              tuples: see pf_map_workers_next
  * create_zip_reader            strict (false): readers that do not end together are an error. Joins the slots
  *                              of its readers. Takes 2 inputs or more
  * create_shard_reader          rank (0); world. Every world-th tuple, from the rank-th on
@@ -708,8 +710,8 @@ PF_API pf_status pf_reader_create(pf_handle scope, const char *op, const char *o
 /** The next tuple; PF_END at the end of the pass, until the reader is reset. Any number of threads may read: each tuple
  * goes to one of them. Blocks. A tuple that `out` still holds is released first, as by pf_queue_pop. \since 0.1 */
 PF_API pf_status pf_reader_next(pf_handle reader, const pf_wait *wait, pf_tuple *out, pf_error *err);
-/** Whether there is a next tuple in this pass. Reads one tuple ahead, so it may block. 1 holds for the next read of any
- * thread. \since 0.1 */
+/** Whether there is a next tuple in this pass. Reads one tuple ahead, so it may block. If `out` is 1, the next read
+ * gets this tuple, whichever thread reads. \since 0.1 */
 PF_API pf_status pf_reader_has_next(pf_handle reader, const pf_wait *wait, uint8_t *out, pf_error *err);
 /** Starts over with the next pass, at any time. A call of another thread that is blocked in this reader returns
  * PF_CANCELLED. PF_STATE if the data cannot start over, such as that of a queue that is not restartable. The message
@@ -718,7 +720,8 @@ PF_API pf_status pf_reader_reset(pf_handle reader, pf_error *err);
 /** Begins a loop over the reader, like `for` in Python. The first loop after the reader was made or reset goes on where
  * the reader is; so does one after an error of the reader. Any other loop first resets the reader, and does not begin
  * if the reset fails. If `current` is not 0, the loop never resets: it goes through the rest of the current pass.
- * Loops over the readers below count too. `loop` is the argument for pf_reader_next_in_loop; 0 after an error.
+ * A loop over a reader below counts as a loop over this reader. `loop` is the argument for pf_reader_next_in_loop; 0
+ * after an error.
  * \since 0.1 */
 PF_API pf_status pf_reader_begin_loop(pf_handle reader, uint8_t current, uint64_t *loop, pf_error *err);
 /** Like pf_reader_next, for a loop: it never takes a tuple of another pass. PF_CANCELLED if the reader was reset since
@@ -773,10 +776,11 @@ PF_API pf_status pf_map_workers_fail(pf_handle workers, uint64_t ticket, const p
  * blocks. \since 0.1 */
 PF_API pf_status pf_map_workers_skip(pf_handle workers, uint64_t ticket, const pf_failure *failure,
                                      pf_error *err);
-/** The number of the tuple of an open ticket in its pass, *index, from 0, and the number of the pass, from 0: that of
- * the reader below a multi_pass reader, if there is one. Both are the same after pf_reader_set_state, so what is made of
- * them, such as the seed of an augmentation, is too. PF_STATE if the ticket has its result, or is from before a reset.
- * Never blocks. \since 0.1 */
+/** Gives the position of the tuple of an open ticket: `index` is the number of the tuple in its pass, and `pass` is the
+ * number of the pass, both from 0. If there is a multi_pass reader below, `pass` counts the passes of the reader that
+ * it resets. pf_reader_set_state restores both numbers, so a value that is derived from them, such as the seed of an
+ * augmentation, is the same as without the interruption. PF_STATE if the ticket has its result, or is from before a
+ * reset. Never blocks. \since 0.1 */
 PF_API pf_status pf_map_workers_position(pf_handle workers, uint64_t ticket, uint64_t *pass, uint64_t *index,
                                          pf_error *err);
 
@@ -808,23 +812,25 @@ PF_API pf_status pf_file_list(const char *const *names, uint32_t num_names, cons
                               const pf_wait *wait, char **json, pf_error *err);
 
 /** Adds a format whose files are read by threads of the caller: see pf_format_wait. `suffixes` are the `num_suffixes`
- * suffixes of its files, each with its dot. `slots` is a JSON list, as open_files takes it: the slots of an instance
- * where open_files is not given any. It may be NULL. PF_STATE if the tag or a suffix is taken. A format stays
+ * suffixes of its files, each with its dot. `slots` is a JSON list, as open_files takes it: the slots of an instance,
+ * for calls of open_files without slots. It may be NULL. PF_STATE if the tag or a suffix is taken. A format stays
  * registered for good. Once its handle is released, its files fail to open. \since 0.1 */
 PF_API pf_status pf_format_register(const char *tag, const char *const *suffixes, uint32_t num_suffixes,
                                     const char *slots, pf_handle *format, pf_error *err);
 /** Waits until a reader opens a file of the format, and gives its path and its options, a JSON object. The reader then
  * reads `queue`: push the instances of the file into it, in order, then call pf_queue_close, or pf_queue_fail. A push
  * that returns PF_CLOSED means that the reader is gone. Release `queue`, `path` and `options`. Each open file MUST
- * have a thread of its own, and one more thread MUST wait here: readers such as open_files read several files in turn,
- * and those would wait for each other. PF_CLOSED once the handle of the format is released. \since 0.1 */
+ * have a thread of its own, and one more thread MUST wait here. Otherwise files would wait for each other, because
+ * readers such as open_files read several files in turn. PF_CLOSED once the handle of the format is released.
+ * \since 0.1 */
 PF_API pf_status pf_format_wait(pf_handle format, const pf_wait *wait, pf_handle *queue, char **path,
                                 char **options, pf_error *err);
 
 /** Begins to write a file. The format is `format`, or, if that is NULL, the one that the name stands for. `attributes`
  * is a JSON object or NULL. Its member slots is as for pf_reader_create; without it, the first tuple decides. Its
  * slots may have names. Its member options has the options of the format. Until pf_writer_close, no file of that name
- * appears, and an old one stays as it is. A writer that is released before that leaves nothing. \since 0.1 */
+ * appears, and an old one stays as it is. A writer that is released without pf_writer_close leaves no file.
+ * \since 0.1 */
 PF_API pf_status pf_writer_create(const char *filename, const char *format, const char *attributes,
                                   pf_handle *writer, pf_error *err);
 /** Adds a tuple. After an error nothing more can be written. Waits for the disk, and for other threads that use the
@@ -1007,15 +1013,16 @@ PF_API pf_status pf_executor_run(pf_handle executor, pf_handle program, pf_handl
 /* ---- Tracing ------------------------------------------------------------------------------- */
 
 /** Begins to record what the process does, until pf_trace_stop: runs of programs, threads that read, readers and
- * queues. `max_events` is the largest number of spans (0: a million); further spans are only counted. A span takes 56
- * bytes and costs about 100 ns. PF_STATE if a recording is in progress. The last release of the handle stops the
- * recording. \since 0.1 */
+ * queues. A recorded operation is a span. `max_events` is the largest number of spans (0: a million); further spans are
+ * only counted. A span takes 56 bytes and costs about 100 ns. PF_STATE if a recording is in progress. The last release
+ * of the handle stops the recording. \since 0.1 */
 PF_API pf_status pf_trace_start(uint64_t max_events, pf_handle *trace, pf_error *err);
 /** Ends the recording. A second call does nothing and returns PF_OK. \since 0.1 */
 PF_API pf_status pf_trace_stop(pf_handle trace, pf_error *err);
 /** Returns a recording that has ended. `form` is "chrome", JSON for Perfetto and chrome://tracing; "summary", a JSON
- * object that says what limits the loop, of runs and of threads that call pf_reader_next, pf_scope_read or
- * pf_queue_pop; or "table", the summary for people to read. PF_STATE before pf_trace_stop. \since 0.1 */
+ * object that says what limits the loop; or "table", the summary for people to read. Runs of programs count as loops,
+ * and so do the calls of a thread to pf_reader_next, pf_scope_read or pf_queue_pop. PF_STATE before pf_trace_stop.
+ * \since 0.1 */
 PF_API pf_status pf_trace_export(pf_handle trace, const char *form, char **text, pf_error *err);
 
 #ifdef __cplusplus

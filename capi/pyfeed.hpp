@@ -8,7 +8,7 @@
 //               they are valid as long as the memory that they view.
 // - Errors.     A status other than PF_OK throws the class of that status; all of them derive from Error. The
 //               end of the data is no error: next() and pop() return an empty optional, and a loop ends. Only
-//               a program that reads past the end has failed: EndOfData.
+//               a run of a program throws an error at the end of the data: EndOfData.
 // - Threads.    Any number of threads may use a handle, or copies of it, at the same time. An object must not
 //               be assigned to while another thread uses that object.
 // - Blocking.   Only functions that take a Wait wait for data, room or another thread. A default Wait waits

@@ -17,7 +17,7 @@ import (
 // does not suffice add something of their own: readers of files, for example, where to go on in which files. To restore
 // a state is the same in the other direction.
 
-// Position is a place in the data of a reader: behind the first N tuples of pass number Pass.
+// Position is a position in the data of a reader: after the first N tuples of pass number Pass.
 type Position struct {
 	Pass uint64
 	N    int64

@@ -104,7 +104,7 @@ class Program:
             if self._exit_time is not None and not self._receive(0):
                 raise Failed(f"ended with status {self._process.wait()} before {event!r}: {self.log()}")
             if time.monotonic() > until:
-                raise Failed(f"{event!r} did not come in {timeout:g} s")
+                raise Failed(f"the program did not report {event!r} in {timeout:g} s")
 
     def raise_errors(self) -> None:
         """Raise an error if an event says that the program cannot run the case."""
@@ -164,7 +164,7 @@ class Program:
         """Wait for the exit of the process; return its time."""
         self._watching.join(timeout)
         if self._exit_time is None:
-            raise Failed(f"did not end in {timeout:g} s")
+            raise Failed(f"the program did not end in {timeout:g} s")
         return self._exit_time
 
     def _watch(self, pidfd: int) -> None:

@@ -16,7 +16,7 @@ def files(workload: Files) -> Callable[[], Iterator[Batch]]:
     https://arrow.apache.org/docs/python/csv.html
     """
     if workload.format != "csv":
-        raise NotSupported(f"no reader of {workload.format} files")
+        raise NotSupported("it has no reader for such files")
     import pyarrow
     from pyarrow import csv
 

@@ -138,7 +138,7 @@ def files(workload: Files, threads: int) -> Callable[[], Iterator[Batch]]:
     pass. In the cases of RecordIO, Grain reads its own format, ArrayRecord. TFRecordIterDataset does not check CRCs.
     """
     if workload.format in ("csv", "tar"):
-        raise NotSupported(f"no reader of {workload.format} files")
+        raise NotSupported("it has no reader for such files")
     import grain
     from grain import experimental
 

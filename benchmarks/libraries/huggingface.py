@@ -31,7 +31,7 @@ def batches(workload: Batches) -> Iterator[Arrays]:
     The code does not call with_format("torch"), which would convert bytes to int64.
     """
     if not workload.processes:
-        raise NotSupported("its workers are PyTorch's, which are processes")
+        raise NotSupported("it uses the workers of PyTorch's DataLoader, which are processes, not threads")
     from datasets import IterableDataset
     from torch.utils.data import DataLoader
 
@@ -136,7 +136,7 @@ def files(workload: Files) -> Callable[[], Iterator[Batch]]:
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["HF_HOME"] = str(workload.folder / "huggingface")
     if workload.format not in ("recordio", "example", "tar", "csv"):
-        raise NotSupported(f"no loader of {workload.format} files")
+        raise NotSupported("it has no loader for such files")
     import datasets
 
     if workload.format == "tar":

@@ -20,7 +20,7 @@ def batches(workload: Batches) -> Iterator[Arrays]:
     https://ml-explore.github.io/mlx-data/build/html/quick_start.html
     """
     if workload.processes:
-        raise NotSupported("it has threads only")
+        raise NotSupported("it makes batches in threads only, not in worker processes")
     import mlx.data
 
     def made(sample: dict[str, Any]) -> dict[str, Any]:
@@ -67,9 +67,9 @@ def files(workload: Files, threads: int) -> Callable[[], Iterator[Batch]]:
     https://ml-explore.github.io/mlx-data: the buffer is shuffled; the stream is batched and then prefetched.
     """
     if workload.format == "csv":
-        raise NotSupported("its reader of CSV gives text, not numbers")
+        raise NotSupported("its CSV reader returns text, not numbers")
     if workload.format not in ("npy", "tar"):
-        raise NotSupported(f"no reader of {workload.format} files")
+        raise NotSupported("it has no reader for such files")
     import mlx.data as dx
 
     def label(text: Any) -> Any:

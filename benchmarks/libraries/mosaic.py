@@ -16,7 +16,7 @@ from workloads.training import AHEAD, BATCH, Passes, Training
 
 
 def batches(workload: Batches) -> Iterator[Arrays]:
-    raise NotSupported("it reads shards that have been written before, not what a program makes")
+    raise NotSupported("it reads only files that have been written before, not batches that a program makes")
 
 
 def cold_start_files(folder: str, workload: Any) -> None:
@@ -92,7 +92,7 @@ def files(workload: Files, workers: int) -> Callable[[], Iterator[Batch]]:
     MDS records of bytes, and in those of tf.train.Example MDS records of fields.
     """
     if workload.format not in ("recordio", "example"):
-        raise NotSupported(f"no reader of {workload.format} files: it reads what its own writers have written")
+        raise NotSupported("it has no reader for such files: it reads only files that its own writers have written")
     import torch
     from streaming import StreamingDataset
     from streaming.base.util import clean_stale_shared_memory

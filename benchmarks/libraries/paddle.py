@@ -20,7 +20,7 @@ def batches(workload: Batches) -> Iterator[Arrays]:
     https://www.paddlepaddle.org.cn/documentation/docs/en/api/paddle/io/DataLoader_en.html
     """
     if not workload.processes and workload.producers > 1:
-        raise NotSupported("DataLoader has one thread, or processes")
+        raise NotSupported("it makes batches in one thread or in worker processes, not in two threads")
     import paddle
 
     class Endless(paddle.io.IterableDataset):  # type: ignore[misc]
@@ -44,7 +44,7 @@ def batches(workload: Batches) -> Iterator[Arrays]:
 def batches_queue(workload: Batches) -> Iterator[Arrays]:
     """The blocking queue that DataLoader uses internally, with one pushing thread for each producer."""
     if workload.processes:
-        raise NotSupported("the queue is for threads")
+        raise NotSupported("it connects threads of one process, not processes")
     import paddle
     from paddle.base import core
 

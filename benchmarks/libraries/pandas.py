@@ -18,7 +18,7 @@ def files(workload: Files) -> Callable[[], Iterator[Batch]]:
     https://pandas.pydata.org/docs/user_guide/io.html
     """
     if workload.format != "csv":
-        raise NotSupported(f"no reader of {workload.format} files")
+        raise NotSupported("it has no reader for such files")
     import pandas
 
     def begin() -> Iterator[Batch]:

@@ -31,7 +31,7 @@ from workloads.training import AHEAD, Loop, Passes, Training
 def batches_queue(workload: Batches) -> Iterator[Arrays]:
     """``queue.Queue``. It passes references, so producers need new arrays for each batch."""
     if workload.processes:
-        raise NotSupported("queue.Queue is for threads")
+        raise NotSupported("it connects threads of one process, not processes")
     waiting: queue.Queue[Arrays] = queue.Queue(MAX_IN_FLIGHT)
 
     def produce(producer: int) -> None:
@@ -47,7 +47,7 @@ def batches_queue(workload: Batches) -> Iterator[Arrays]:
 def batches_simple_queue(workload: Batches) -> Iterator[Arrays]:
     """``queue.SimpleQueue``, which is written in C. It has no bound, so a semaphore adds one."""
     if workload.processes:
-        raise NotSupported("queue.SimpleQueue is for threads")
+        raise NotSupported("it connects threads of one process, not processes")
     waiting: queue.SimpleQueue[Arrays] = queue.SimpleQueue()
     free = threading.Semaphore(MAX_IN_FLIGHT)
 
@@ -74,7 +74,7 @@ def _put(waiting: multiprocessing.Queue[Arrays], workload: Batches, producer: in
 def batches_multiprocessing(workload: Batches) -> Iterator[Arrays]:
     """``multiprocessing.Queue``, which pickles batches and sends them through a pipe."""
     if not workload.processes:
-        raise NotSupported("multiprocessing.Queue is for processes")
+        raise NotSupported("it is meant for processes; `queue.Queue` is measured for threads")
     context = multiprocessing.get_context("spawn")
     waiting: Any = context.Queue(MAX_IN_FLIGHT)
     for producer in range(workload.producers):
@@ -178,7 +178,7 @@ def _putting_worker(waiting: Any, worker: int) -> None:
 def files(workload: Files) -> Callable[[], Iterator[Batch]]:
     """Plain Python and NumPy in one thread. Files of rows are mapped, and all their rows are permuted."""
     if workload.format == "example":
-        raise NotSupported("nothing that reads Protocol Buffers")
+        raise NotSupported("Python and NumPy have no parser for Protocol Buffers, the encoding of `tf.train.Example`")
 
     def begin() -> Iterator[Batch]:
         if workload.format == "npy":

@@ -28,14 +28,14 @@ def batches_push(workload: Batches) -> Iterator[Arrays]:
 def batches_lent(workload: Batches) -> Iterator[Arrays]:
     """``push(arrays, copy=False)``: batches are lent, without a copy."""
     if workload.processes:
-        raise NotSupported("a SharedFeedQueue takes no references")
+        raise NotSupported("a reference cannot be passed from one process to another")
     return _from_threads(workload, _push_lent)
 
 
 def batches_slot(workload: Batches) -> Iterator[Arrays]:
     """``with queue.reserve() as arrays``: batches are written into the memory that the consumer reads."""
     if workload.sent:
-        raise NotSupported("a slot is for what is made in it")
+        raise NotSupported("a batch must be made in the slot, so a finished batch cannot be sent without a copy")
     return _from_processes(workload, _fill_shared) if workload.processes else _from_threads(workload, _fill)
 
 

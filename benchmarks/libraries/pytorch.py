@@ -31,7 +31,7 @@ def batches(workload: Batches, strategy: str, shared: bool) -> Iterator[Arrays]:
         written into arrays, which are copied to shared memory.
     """
     if not workload.processes:
-        raise NotSupported("its workers are processes")
+        raise NotSupported("its workers are processes, not threads")
     import torch
     import torch.multiprocessing
     from torch.utils.data import DataLoader, IterableDataset, get_worker_info

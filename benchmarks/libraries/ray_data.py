@@ -35,7 +35,7 @@ def batches_generators(workload: Batches) -> Iterator[Arrays]:
     https://docs.ray.io/en/latest/ray-core/ray-generator.html
     """
     if not workload.processes:
-        raise NotSupported("its workers are processes")
+        raise NotSupported("its workers are processes, not threads")
     import itertools
 
     import ray
@@ -58,7 +58,7 @@ def batches(workload: Batches) -> Iterator[Arrays]:
     https://docs.ray.io/en/latest/data/api/doc/ray.data.Datasource.html
     """
     if not workload.processes:
-        raise NotSupported("its workers are processes")
+        raise NotSupported("its workers are processes, not threads")
     import pyarrow
     import ray
     from ray.data.block import BlockMetadata
@@ -142,7 +142,7 @@ def files(workload: Files) -> Callable[[], Iterator[Batch]]:
     tf.train.Example, and `read_numpy` reads rows. Files with one array each are read by `read_binary_files`.
     """
     if workload.format in ("tfrecord", "recordio", "raw"):
-        raise NotSupported(f"no reader of {workload.format} files of bytes")
+        raise NotSupported("it has no reader for records of plain bytes in such files")
     import ray
 
     os.environ["RAY_DATA_DISABLE_PROGRESS_BARS"] = "1"

@@ -16,7 +16,9 @@ from workloads.training import BATCH, Passes, Training, endless
 def batches(workload: Batches) -> Iterator[Arrays]:
     """Interleaved generators, one for each producer: https://www.tensorflow.org/guide/data_performance."""
     if workload.processes:
-        raise NotSupported("generators run in the process that made the dataset, tf.data's service included")
+        raise NotSupported(
+            "it runs Python generators only in the process that made the dataset, even with the tf.data service"
+        )
     import tensorflow as tf
 
     signature = tf.TensorSpec((workload.size,), tf.uint8), tf.TensorSpec((NUMBERS,), tf.float64)
@@ -72,7 +74,7 @@ def files(workload: Files) -> Callable[[], Iterator[Batch]]:
     non-deterministic order.
     """
     if workload.format in ("recordio", "tar"):
-        raise NotSupported(f"no reader of {workload.format} files")
+        raise NotSupported("it has no reader for such files")
     import tensorflow as tf
 
     auto = tf.data.AUTOTUNE

@@ -17,7 +17,7 @@ from workloads.training import AHEAD, BATCH, Image, Passes, Training
 def batches(workload: Batches) -> Iterator[Arrays]:
     """A WebLoader over a pipeline whose source makes the batches: https://webdataset.github.io/webdataset/."""
     if not workload.processes:
-        raise NotSupported("its workers are PyTorch's, which are processes")
+        raise NotSupported("it uses the workers of PyTorch's DataLoader, which are processes, not threads")
     import webdataset
     from torch.utils.data import get_worker_info
 
@@ -93,7 +93,7 @@ def files(workload: Files, workers: int) -> Callable[[], Iterator[Batch]]:
     `WebLoader` with `batch_size=None`.
     """
     if workload.format != "tar":
-        raise NotSupported("it reads tar files only")
+        raise NotSupported("it reads only tar files")
     import webdataset
 
     data = webdataset.WebDataset(list(workload.paths), shardshuffle=len(workload.paths), empty_check=False)

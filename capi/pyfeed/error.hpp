@@ -46,8 +46,8 @@ public:
     int64_t offset() const noexcept { return where_.offset; }
     // The number of the record in the file, from 0; or -1.
     int64_t record() const noexcept { return where_.record; }
-    // Whether record() is not exact: damage before it was skipped, and the number of records in that is not
-    // known.
+    // Whether record() is not exact: damage before this record was skipped, and the number of records in the
+    // damaged part is not known.
     bool approximate() const noexcept { return where_.approximate; }
     // The errno of the operating system, or 0.
     int os_errno() const noexcept { return where_.os_errno; }
@@ -135,7 +135,7 @@ public:
           exit_status_(exit_status) {}
 
     int64_t pid() const noexcept { return pid_; }
-    // The exit status, or minus the signal that ended the process.
+    // The exit status, or the negated number of the signal that killed the process.
     int exit_status() const noexcept { return exit_status_; }
 
 private:

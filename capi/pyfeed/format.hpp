@@ -48,8 +48,8 @@ private:
 };
 
 // A file that is being written. Until close(), no file of that name appears, and an old one stays as it is. A
-// Writer that is destroyed before leaves nothing. It has one owner and can be moved. Any thread may use it;
-// one writes at a time, and the others wait.
+// Writer that is destroyed without close() leaves no file. It has one owner and can be moved. Any thread may
+// use it; one writes at a time, and the others wait.
 class Writer {
 public:
     // Begins to write, in the format that the options or else the name determine.

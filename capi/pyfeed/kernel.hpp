@@ -137,8 +137,8 @@ private:
 // the same time, with no lock held. An exception is a ProducerError for the caller of the run.
 using Kernel = std::function<void(KernelContext &)>;
 
-// Registers a kernel as long as it lives. It has one owner and can be moved. Once it is destroyed, later runs
-// do not find the kernel; runs that use it keep it.
+// Keeps a kernel registered while this object lives. The object has one owner and can be moved. Once it is
+// destroyed, later runs do not find the kernel; runs that already use the kernel keep it.
 class [[nodiscard]] RegisteredKernel {
 public:
     RegisteredKernel(RegisteredKernel &&) noexcept = default;

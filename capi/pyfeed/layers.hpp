@@ -257,8 +257,8 @@ std::array<Var, n> as_array(const std::vector<Var> &vars) {
 namespace layers {
 
 // A tensor of the current block. A persistable tensor belongs to the first block of both programs and is
-// stored in the scope: it outlives the run. Nothing needs to be known about it. -1 in its shape matches any
-// size.
+// stored in the scope: it outlives the run. Its shape and its dtype need not be known. -1 in the shape
+// matches any size.
 inline Var variable(const std::string &name, const std::optional<Shape> &shape = {}, DType dtype = DType::any,
                     uint32_t lod_levels = 0, bool persistable = false) {
     const Program &main = detail::current_main(), &startup = detail::current_startup();

@@ -154,9 +154,9 @@ public:
         return pass;
     }
 
-    // How many of the first tuples of a pass the consumer already got before the state was saved that
-    // Reader::load_state has loaded; usually 0. The reader drops them. A producer that can begin after them calls
-    // set_start before its first push of the pass.
+    // The number of tuples at the beginning of a pass that the consumer had before the interruption, if
+    // Reader::load_state continues in the middle of the pass; else 0. The reader drops them when they are pushed
+    // again. A producer that can begin after them calls set_start before its first push of the pass.
     uint64_t start(uint64_t pass = PF_PASS_CURRENT) const {
         detail::Call call;
         uint64_t out = 0;
@@ -273,7 +273,7 @@ public:
     std::optional<Tuple> next(const Wait &wait = {}) const { return pop(wait); }
 
     // for (Tuple &tuple : queue) pops until the end of the pass. queue.tuples(wait) does the same with a
-    // Wait. Neither begins a pass.
+    // Wait. Neither continues with another pass.
     detail::TupleIterator<Queue> begin() const { return {this, Wait()}; }
     detail::TupleIterator<Queue>::End end() const { return {}; }
     detail::TupleRange<Queue> tuples(const Wait &wait) const { return {*this, wait}; }

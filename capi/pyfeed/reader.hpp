@@ -100,8 +100,9 @@ public:
         call.check(pf_map_workers_complete(workers_, ticket_, tensors.data(), tensors.size(), call.err()));
     }
 
-    // The number of the tuple in its pass, from 0, and that of the pass. Both are the same after
-    // Reader::load_state, so random numbers whose seed they are, too. Throws StateError after the result.
+    // The number of the tuple in its pass, and the number of the pass, both from 0. Reader::load_state
+    // restores both, so random numbers that are seeded by them are the same as without the interruption.
+    // Throws StateError after the result.
     struct Position {
         uint64_t pass;
         uint64_t index;
@@ -130,7 +131,7 @@ using MapFunction = std::function<void(const Tuple &in, const Emit &emit)>;
 //
 // The methods that make another reader from this one put it into a variable of the same scope. The name is
 // `out`, or, if that is empty, derived from the name of this reader. From then on read only the new reader: a
-// tuple that it takes is missing here. The new reader keeps this one.
+// tuple that is taken from this reader is missing in the new one. The new reader keeps this one alive.
 class Reader {
 public:
     // The next tuple; empty at the end of the pass, until reset(). Blocks.
@@ -202,8 +203,8 @@ public:
                                 const std::string &out = {}) const;
     // Delivers every world-th tuple, beginning with number `rank`.
     inline Reader shard(uint64_t rank, uint64_t world, const std::string &out = {}) const;
-    // Joins the slots of this reader and the other one. The scope of this reader must have the other reader
-    // under its name. The pass ends with the shorter of the two. If `strict` is true, two readers that do not
+    // Joins the slots of this reader and the other one. The scope of this reader must find the other reader
+    // by name. The pass ends with the shorter of the two. If `strict` is true, two readers that do not
     // end together are a StateError.
     inline Reader zip(const Reader &other, bool strict = false, const std::string &out = {}) const;
     // Delivers one result of `function` for each tuple. num_threads threads of the library call it. After the
@@ -288,7 +289,7 @@ inline Reader open_files(const Scope &scope, const std::string &out,
     return create_reader(scope, "open_files", out, {}, attributes.set("filenames", filenames).json(), wait);
 }
 
-// The same for one file, which the calling threads read. num_threads, ordered, interleave and shuffle_files
+// Like open_files, for one file, which the calling threads read. num_threads, ordered, interleave and shuffle_files
 // have no effect here.
 inline Reader create_file_reader(const Scope &scope, const std::string &out, const std::string &filename,
                                  const OpenFiles &options = {}, const Wait &wait = {}) {

@@ -30,8 +30,8 @@ public:
             return pf_retain(number, err);
         }));
     }
-    // A new scope with this one as its parent, which it keeps alive: a look-up that finds nothing there goes
-    // on here.
+    // A new scope with this one as its parent, which it keeps alive. A look-up that finds nothing in the new
+    // scope goes on in this one.
     Scope child() const { return Scope(handle()); }
 
     // The variable of that name in this scope itself; an empty one is made if there is none.

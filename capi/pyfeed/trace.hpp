@@ -15,8 +15,8 @@
 
 namespace pyfeed {
 
-// A recording of what runs of programs, readers and queues of this process do, from its construction to
-// stop() or its destruction. There is one at a time; a second one throws StateError. It has one owner and can
+// A recording of what the programs, readers and queues of this process do, from its construction to stop() or
+// its destruction. There is one at a time; a second one throws StateError. It has one owner and can
 // be moved. Any thread may use it.
 //
 //   pyfeed::Trace trace;
@@ -26,7 +26,8 @@ namespace pyfeed {
 //   trace.save("trace.json");     // a picture, for https://ui.perfetto.dev
 class Trace {
 public:
-    // Records up to max_events spans (0: a million) of 56 bytes each. Further spans are only counted.
+    // Records up to max_events spans (operations), of 56 bytes each; 0: a million. Further spans are only
+    // counted.
     explicit Trace(uint64_t max_events = 0)
         : handle_(detail::make_handle(
               [&](pf_handle *id, pf_error *err) { return pf_trace_start(max_events, id, err); })) {}

@@ -92,9 +92,9 @@ public:
     // streams may still use the tuple when it is released. Only synchronize() and download() wait on the
     // host. For a tuple in host memory, use() and synchronize() do nothing.
     //
-    // Makes a stream wait until the tuple is on its device. The library does not overwrite its memory before
-    // the work that is submitted to the stream until the release has finished. Throws StateError for a stream
-    // that is being captured.
+    // Makes a stream wait until the tuple is on its device. The library overwrites the tuple's memory only
+    // after the stream has finished the work that was submitted to it before the release. Throws StateError
+    // for a stream that is being captured.
     void use(Stream stream) const {
         detail::Call call;
         call.check(pf_tuple_use(&raw_, stream.number(), call.err()));

@@ -92,7 +92,8 @@ public:
     }
     // Calls `stop` on the waiting thread about every `interval`, and after each signal that this thread
     // receives. If it returns true, the call throws Cancelled. If it throws, the call throws the same
-    // exception. A call that finds its data at once does not call it: a loop checks its own flag as well.
+    // exception. A call that finds its data at once does not call `stop`, so a loop should also check its own
+    // flag.
     Wait &poll(std::function<bool()> stop,
                std::chrono::milliseconds interval = std::chrono::milliseconds(100)) {
         poll_ = std::move(stop);

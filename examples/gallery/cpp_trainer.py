@@ -1,6 +1,6 @@
 """Trains in C++, on batches from a file and then on batches from a Python generator.
 
-    pip install pyarrayfeed scikit-learn matplotlib
+    pip install scikit-learn matplotlib
     python examples/gallery/cpp_trainer.py --picture trainer.svg
 
 The script builds trainer.cpp with CMake and a C++ compiler, and loads the result. The pixels are integers, and so are

@@ -1,6 +1,6 @@
 """Trains on handwritten digits from files, which pyfeed reads, shuffles and batches, then reads a damaged file.
 
-    pip install pyarrayfeed scikit-learn matplotlib
+    pip install scikit-learn matplotlib
     python examples/gallery/digits_from_files.py --picture digits.svg
 
 The pixels are integers, and so are the weights of the model. So every machine prints the same numbers, with any number
@@ -121,7 +121,9 @@ def draw(path: Path, right: Sequence[int], image: Images, label: Labels, guess: 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--threads", type=int, default=2, help="that read files (default: %(default)s)")
+    parser.add_argument(
+        "--threads", type=int, default=2, help="number of threads that read files (default: %(default)s)"
+    )
     parser.add_argument("--picture", type=Path, metavar="FILE", help="a .png or .svg file, drawn by matplotlib")
     args = parser.parse_args()
 

@@ -1,6 +1,6 @@
 """Finds what limits three loops with traces, and changes their pipelines until the loops no longer wait for data.
 
-    pip install pyarrayfeed matplotlib
+    pip install matplotlib
     python examples/gallery/find_the_bottleneck.py --picture bottleneck.svg
 
 All slow steps sleep: the decoding, the storage and the training. So the result depends neither on the processors nor on
@@ -68,7 +68,7 @@ def tune(name: str, pipeline: Pipeline, train_seconds: float) -> Iterator[Measur
 
 
 def decode(seconds: float, image: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Stand for a decoder that releases the GIL."""
+    """Simulate a decoder that releases the GIL."""
     time.sleep(seconds)
     return image
 
@@ -81,7 +81,7 @@ def decoded_images(seconds: float, num_threads: int) -> Iterator[pyfeed.Reader]:
 
 
 def serve(path: Path, seconds: float) -> None:
-    """Stand for slow storage: send a file through a pipe, some time after the reader has opened it."""
+    """Simulate slow storage: send a file through a pipe, some time after the reader has opened it."""
     with open(path, "wb") as file:
         time.sleep(seconds)
         file.write(np.zeros((28, 28), np.float32).tobytes())

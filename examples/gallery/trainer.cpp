@@ -1,5 +1,5 @@
-// Trains a perceptron on the batches of a reader, which this file finds by its name in a scope. It does not know
-// whether the batches are from files or from Python. The weights are integers, so the results are exact.
+// Trains a perceptron on the batches of a reader, which this file finds by its name in a scope. The code does not
+// know whether the batches are from files or from Python. The weights are integers, so the results are exact.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>

@@ -1,6 +1,6 @@
 """Rotates handwritten digits in worker processes, which write them into memory that the trainer reads.
 
-    pip install pyarrayfeed scikit-learn matplotlib
+    pip install scikit-learn matplotlib
     python examples/gallery/worker_processes.py --picture workers.svg
 
 The rotation is written in plain Python, which holds the GIL: threads would rotate one image at a time. The order of
@@ -55,7 +55,7 @@ def rotated(image: Sequence[Sequence[int]], cosine: float, sine: float) -> list[
 
 
 def work(producer: pyfeed_worker.Producer, worker: int, image: Images, label: Labels) -> None:
-    """Push this worker's batches of one pass: each is written in the trainer's memory, together with its time."""
+    """Push this worker's batches of one pass: each is written into memory that the trainer reads."""
     cosine, sine = ANGLES[producer.pass_id or 0]
     for start in range(worker * BATCH, len(label), NUM_WORKERS * BATCH):
         rows = slice(start, start + BATCH)
@@ -68,7 +68,7 @@ def work(producer: pyfeed_worker.Producer, worker: int, image: Images, label: La
 
 
 def work_until_killed(producer: pyfeed_worker.Producer, worker: int, image: Images, label: Labels) -> None:
-    """Push three batches, then die as a process dies that the system kills for its memory."""
+    """Push three batches, then die like a process that the system kills because no memory is left."""
     for _ in range(3):
         producer.push((image[:BATCH], label[:BATCH], np.zeros(3)))
     os.kill(os.getpid(), signal.SIGKILL)

@@ -110,8 +110,8 @@ func workTime(spans []*event, tracks []track) union {
 			if tracks[who].shared {
 				who = int64(e.ownTrack())
 			}
-			// Track 0 mixes several callers. A sleep for room on it is a pusher's, not a reader's, and a stall may be a
-			// stream's. Neither means that the caller that works is asleep.
+			// Track 0 mixes several callers. A Full on it is the sleep of a caller that pushes, not of one that reads.
+			// A Stall on it may be that of a caller that does no work. So neither shows that a working caller sleeps.
 			if who != 0 || e.category != Full && e.category != Stall {
 				asleep[who] = append(asleep[who], e)
 			}

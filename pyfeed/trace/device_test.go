@@ -146,7 +146,7 @@ func TestWorkTime(t *testing.T) {
 			SleepSpan(list, Wait, "waits", ms(2), ms(6), Sleep{Who: 0})
 			SleepSpan(list, Full, "waits for room", ms(0), ms(10), Sleep{Who: 0}) // of pushers, not of the reader
 		}, 0.6},
-		"a stream that stalls for another device": {func(_, _, list Track, ms func(int64) int64) {
+		"a caller that waits for a copy to another device": {func(_, _, list Track, ms func(int64) int64) {
 			Span(0, Read, "next", ms(0), ms(10))
 			StallSpan(list, "CUDAPlace(7)", ms(2), ms(6))
 		}, 1},

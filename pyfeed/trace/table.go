@@ -18,28 +18,28 @@ func (s *Summary) sentence() string {
 		return "cannot tell what limits the loop: " + s.incompleteReason()
 	}
 	first := s.Parts[0]
-	who, if_ := "the "+first.Name, "if its data were always there"
+	limit, if_ := "the "+first.Name+" limits the loop", "if its data were always there"
 	speedup := first.Speedup
 	switch first.Name {
 	case partNames[compute]:
 		// For compute, the sentence tells the cost of the other parts, because those are what users can improve.
-		if_ = "if data were always there"
+		limit, if_ = "the loop's own computation limits it", "if data were always there"
 		speedup = new(s.ConsumerSeconds / (first.Seconds + s.part(executor).Seconds))
 	case partNames[copying]:
-		who, if_ = "copying", "if it took no time"
+		limit, if_ = "copying limits the loop", "if it took no time"
 	case partNames[transfer]:
-		who, if_ = "copying to devices", "if it took no time"
+		limit, if_ = "copying to devices limits the loop", "if it took no time"
 	case partNames[executor]:
-		who, if_ = "the executor itself", "if it took no time"
+		limit, if_ = "the executor itself limits the loop", "if it took no time"
 	}
 	of := s.counted()
 	if of != "" {
 		of = " of " + of
 	}
-	text := fmt.Sprintf("%s limits the loop: %.0f %% of the time%s; ", who, 100*first.Share, of)
+	text := fmt.Sprintf("%s: %.0f %% of the time%s; ", limit, 100*first.Share, of)
 	switch {
 	case speedup == nil:
-		text += "there is nothing else"
+		text += "no other part took time"
 	case first.Name == partNames[compute] && *speedup < 1.05: // would be printed as 1.0 times
 		text += "data is there in time"
 	default:
@@ -88,7 +88,7 @@ func (s *Summary) others() string {
 	text := ""
 	for _, name := range partNames {
 		if n := count[name]; n > 0 {
-			text += fmt.Sprintf("; %d of %d consumers, by itself, is limited by %s", n, len(s.Consumers), name)
+			text += fmt.Sprintf("; considered alone, %d of %d consumers would be limited by %s", n, len(s.Consumers), name)
 		}
 	}
 	return text
@@ -101,19 +101,19 @@ func (s *Summary) incompleteReason() string {
 	case s.contention != "":
 		text = s.contention
 	case s.PendingSeconds >= max(s.ConsumerSeconds, s.UnansweredSeconds) && s.PendingSeconds > 0:
-		text = fmt.Sprintf("consumers were in reads for %s that had not ended when the recording did, and %s of them were recorded before",
+		text = fmt.Sprintf("consumers spent %s in reads that had not ended when the recording did, and only %s of their earlier time was recorded",
 			duration(s.PendingSeconds), duration(s.ConsumerSeconds))
 	case s.UnansweredSeconds > 0:
-		text = fmt.Sprintf("after reads that got nothing in their time, consumers did something else for %s, which may or may not have been waiting: give read a longer timeout",
+		text = fmt.Sprintf("after reads that timed out, consumers did something else for %s, which may have been a wait for data: give read a longer timeout",
 			duration(s.UnansweredSeconds))
 	case s.RoomSeconds > 0:
 		text = "the consumers that were recorded only slept for want of room"
 	case s.Runs > 0:
 		text = "the runs that were recorded took no time"
 	case len(s.Consumers) > 0:
-		text = "no thread read twice, and what it does between two reads is a part of its loop"
+		text = "no thread read twice, so the time between two reads of a loop is not known"
 	}
-	text += fmt.Sprintf("; for want of data consumers slept %s, for want of room producers and readers %s",
+	text += fmt.Sprintf("; consumers slept %s for want of data, and producers and readers slept %s for want of room",
 		duration(s.ProducerSeconds), duration(s.FullSeconds))
 	if len(s.Devices) > 0 {
 		var busy, stalled float64
@@ -144,7 +144,7 @@ func (r *Recording) Table() string {
 	var b strings.Builder
 	b.WriteString(s.Sentence + "\n")
 	if s.Dropped > 0 {
-		fmt.Fprintf(&b, "the recording was full: %d spans had no room, and this is about what was before\n", s.Dropped)
+		fmt.Fprintf(&b, "the recording was full: %d spans had no room, and this summary covers only the time before\n", s.Dropped)
 	}
 	if s.LimitedBy != "" {
 		rows := [][]string{{"part of the loop", "time", "share", "at most"}}

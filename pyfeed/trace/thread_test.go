@@ -70,14 +70,14 @@ func TestLimitOfAReadingThread(t *testing.T) {
 			}
 			s.span("", Producer, 5, 25) // sleeps of other callers do not count
 		}, [numParts]float64{0.060, 0, 0.020, 0, 0, 0}, 4, 0, "compute",
-			"the compute limits the loop: 75 % of the time of 4 reads; if data were always there, the loop would be at most 1.3 times as fast"},
+			"the loop's own computation limits it: 75 % of the time of 4 reads; if data were always there, the loop would be at most 1.3 times as fast"},
 		"compute, the producer asleep for room": {func(s *script) {
 			s.read("loop", 0, 0, 0, 1, Answered)
 			s.read("loop", 100, 0, 0, 101, Answered)
 			s.sleep(Full, "", "", 2, 99)
 			s.span("pump", Full, 2, 99)
 		}, [numParts]float64{0.099, 0, 0.002, 0, 0, 0}, 2, 0, "compute",
-			"the compute limits the loop: 98 % of the time of 2 reads"},
+			"the loop's own computation limits it: 98 % of the time of 2 reads"},
 		"producer of a queue": {func(s *script) {
 			s.read("loop", 0, 1, 40, 41, Answered)
 			s.sleep(Producer, "loop", "", 1, 40)
@@ -157,7 +157,7 @@ func TestLimitOfAReadingThread(t *testing.T) {
 			s.read("loop 2", 0, 0, 0, 1, Answered)
 			s.read("loop 2", 60, 0, 0, 61, Answered)
 		}, [numParts]float64{0.059, 0.090, 0.003, 0, 0, 0}, 4, 0, "producer",
-			"the producer limits the loop: 59 % of the time of 4 reads by 2 threads, summed; if its data were always there, the loop would be at most 2.5 times as fast; 1 of 2 consumers, by itself, is limited by compute"},
+			"the producer limits the loop: 59 % of the time of 4 reads by 2 threads, summed; if its data were always there, the loop would be at most 2.5 times as fast; considered alone, 1 of 2 consumers would be limited by compute"},
 		"a thread between two queues": {func(s *script) {
 			s.read("loop between", 0, 0, 0, 1, Answered) // computes for 79 ms, and pushes
 			s.read("loop between", 80, 0, 0, 81, Answered)
@@ -179,13 +179,13 @@ func TestLimitOfAReadingThread(t *testing.T) {
 			s.span("run", Run, 20, 80)
 			s.span("loop", Run, 20, 80)
 			s.read("loop", 90, 0, 0, 91, Answered)
-		}, [numParts]float64{0.070, 0, 0.021, 0, 0, 0}, 2, 0, "compute", "the compute limits the loop: 77 % of the time of 1 run and 2 reads"},
+		}, [numParts]float64{0.070, 0, 0.021, 0, 0, 0}, 2, 0, "compute", "the loop's own computation limits it: 77 % of the time of 1 run and 2 reads"},
 
 		// Cases in which the limit is not known.
 		"a single read": {func(s *script) {
 			s.read("loop", 0, 0, 80, 80, Answered)
 			s.sleep(Producer, "loop", "", 0, 80)
-		}, [numParts]float64{}, 1, 0, "", "cannot tell what limits the loop: no thread read twice, and what it does between two reads is a part of its loop; for want of data consumers slept 80.0 ms"},
+		}, [numParts]float64{}, 1, 0, "", "cannot tell what limits the loop: no thread read twice, so the time between two reads of a loop is not known; consumers slept 80.0 ms for want of data"},
 		"a first try and a single read": {func(s *script) {
 			s.read("loop", 0, 0, 0, 1, Tried)
 			s.read("loop", 1, 1, 80, 80, Answered)
@@ -204,13 +204,13 @@ func TestLimitOfAReadingThread(t *testing.T) {
 			s.read("loop", 80, 0, 0, 81, Answered)
 			s.read("loop", 90, 0, 0, 91, Answered)
 		}, [numParts]float64{0.009, 0, 0.010, 0, 0, 0}, 2, 0, "",
-			"cannot tell what limits the loop: after reads that got nothing in their time, consumers did something else for 72.0 ms"},
+			"cannot tell what limits the loop: after reads that timed out, consumers did something else for 72.0 ms"},
 		"reads that time out, one after the other": {func(s *script) {
 			for i := range int64(8) {
 				s.read("loop", 10*i, 10*i, 10*i+10, 10*i+10, Unanswered)
 				s.sleep(Producer, "loop", "", 10*i, 10*i+10)
 			}
-		}, [numParts]float64{0, 0.080, 0, 0, 0, 0}, 0, 0, "producer", "the producer limits the loop: 100 % of the time of 0 reads; there is nothing else"},
+		}, [numParts]float64{0, 0.080, 0, 0, 0, 0}, 0, 0, "producer", "the producer limits the loop: 100 % of the time of 0 reads; no other part took time"},
 		"nothing that reads": {func(s *script) {
 			s.span("", Full, 0, 10)
 		}, [numParts]float64{}, 0, 0, "", "cannot tell what limits the loop: no run and no thread that reads was recorded"},

@@ -44,8 +44,8 @@ const (
 	Make
 	// Transfer is a copy to a device by its copy engine. The span is named for the place.
 	Transfer
-	// Stall is a wait for a transfer: of the stream that computes on its data, or of the host that synchronizes with
-	// it. A check that finds the transfer done is recorded too, with a length of 0. The span is named for the place.
+	// Stall is a wait of a host thread for a Transfer to end. If the Transfer has already ended, the Stall has a length
+	// of 0. The waits of streams are not recorded. The span is named for the place.
 	Stall
 	// Backlog is a wait for a device that is busy with earlier work: for device memory, or for a turn to submit.
 	Backlog

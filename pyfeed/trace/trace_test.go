@@ -76,7 +76,7 @@ func TestLimitOfTheLoop(t *testing.T) {
 				{"run", Wait, "read", 70, 90, 0},
 				{"", Producer, "waits for a push", 60, 85, 0},
 			}, 1, [numParts]float64{0.070, 0.015, 0.010, 0, 0, 0.005},
-			"the compute limits the loop: 70 % of the time; if data were always there, the loop would be at most 1.3 times as fast",
+			"the loop's own computation limits it: 70 % of the time; if data were always there, the loop would be at most 1.3 times as fast",
 		},
 		"producer": {
 			[]at{
@@ -148,7 +148,7 @@ func TestLimitOfTheLoop(t *testing.T) {
 				{"copies", Transfer, "CUDAPlace(0)", 0, 40, 1000},
 				{"run", Backlog, "waits for its kernels", 95, 100, 0}, // on the run's own track: a wait
 			}, 1, [numParts]float64{0.055, 0.005, 0, 0.005, 0.030, 0.005},
-			"the compute limits the loop: 55 % of the time; if data were always there, the loop would be at most 1.7 times as fast",
+			"the loop's own computation limits it: 55 % of the time; if data were always there, the loop would be at most 1.7 times as fast",
 		},
 		"executor": {
 			[]at{
@@ -162,7 +162,7 @@ func TestLimitOfTheLoop(t *testing.T) {
 				{"run", Run, "run", 0, 10, 0},
 				{"run", Compute, "add", 0, 10, 0},
 			}, 1, [numParts]float64{0.010, 0, 0, 0, 0, 0},
-			"the compute limits the loop: 100 % of the time; data is there in time",
+			"the loop's own computation limits it: 100 % of the time; data is there in time",
 		},
 		"nothing but waits": {
 			[]at{
@@ -170,7 +170,7 @@ func TestLimitOfTheLoop(t *testing.T) {
 				{"run", Wait, "read", 0, 10, 0},
 				{"", Producer, "waits for a push", 0, 10, 0},
 			}, 1, [numParts]float64{0, 0.010, 0, 0, 0, 0},
-			"the producer limits the loop: 100 % of the time; there is nothing else",
+			"the producer limits the loop: 100 % of the time; no other part took time",
 		},
 		"operators within operators": {
 			[]at{
@@ -179,7 +179,7 @@ func TestLimitOfTheLoop(t *testing.T) {
 				{"run", Read, "read", 20, 50, 0},
 				{"run", Wait, "read", 20, 30, 0},
 			}, 1, [numParts]float64{0.050, 0, 0.030, 0, 0, 0.020},
-			"the compute limits the loop: 50 % of the time; if data were always there, the loop would be at most 1.4 times as fast",
+			"the loop's own computation limits it: 50 % of the time; if data were always there, the loop would be at most 1.4 times as fast",
 		},
 		"several runs, at a time and after each other": {
 			[]at{
@@ -192,7 +192,7 @@ func TestLimitOfTheLoop(t *testing.T) {
 				{"b", Wait, "read", 5, 15, 0},
 				{"", Producer, "waits for a push", 0, 40, 0},
 			}, 3, [numParts]float64{0.019, 0.010, 0.001, 0, 0, 0.010},
-			"the compute limits the loop: 48 % of the time of 3 runs; if data were always there, the loop would be at most 1.4 times as fast",
+			"the loop's own computation limits it: 48 % of the time of 3 runs; if data were always there, the loop would be at most 1.4 times as fast",
 		},
 		"a run that had not ended": {
 			[]at{
@@ -201,7 +201,7 @@ func TestLimitOfTheLoop(t *testing.T) {
 				{"run", Wait, "read", 31, 40, 0},
 				{"pump", Read, "shuffle", 0, 90, 0}, // not a run
 			}, 1, [numParts]float64{0.020, 0, 0.010, 0, 0, 0},
-			"the compute limits the loop: 67 % of the time; if data were always there, the loop would be at most 1.5 times as fast",
+			"the loop's own computation limits it: 67 % of the time; if data were always there, the loop would be at most 1.5 times as fast",
 		},
 		"a run that had not ended, after one that had": {
 			[]at{
@@ -210,7 +210,7 @@ func TestLimitOfTheLoop(t *testing.T) {
 				{"run", Compute, "add", 20, 30, 0},
 				{"run", Compute, "add", 40, 50, 0},
 			}, 2, [numParts]float64{0.030, 0, 0, 0, 0, 0.010},
-			"the compute limits the loop: 75 % of the time of 2 runs; data is there in time",
+			"the loop's own computation limits it: 75 % of the time of 2 runs; data is there in time",
 		},
 		"a run of which nothing is known": {
 			[]at{
@@ -218,18 +218,18 @@ func TestLimitOfTheLoop(t *testing.T) {
 				{"run", Compute, "add", 0, 10, 0},
 				{"run", Read, "read", 20, 30, 0}, // the next run has no Compute yet
 			}, 1, [numParts]float64{0.010, 0, 0, 0, 0, 0},
-			"the compute limits the loop: 100 % of the time; data is there in time",
+			"the loop's own computation limits it: 100 % of the time; data is there in time",
 		},
 		"no run": {
 			[]at{
 				{"", Producer, "waits for a push", 0, 1500, 0},
 				{"pump", Full, "no room", 0, 12, 0},
 			}, 0, [numParts]float64{},
-			"cannot tell what limits the loop: no run and no thread that reads was recorded; for want of data consumers slept 1.50 s, for want of room producers and readers 12.0 ms",
+			"cannot tell what limits the loop: no run and no thread that reads was recorded; consumers slept 1.50 s for want of data, and producers and readers slept 12.0 ms for want of room",
 		},
 		"no time": {
 			[]at{{"run", Run, "run", 5, 5, 0}}, 1, [numParts]float64{},
-			"cannot tell what limits the loop: the runs that were recorded took no time; for want of data consumers slept 0 s, for want of room producers and readers 0 s",
+			"cannot tell what limits the loop: the runs that were recorded took no time; consumers slept 0 s for want of data, and producers and readers slept 0 s for want of room",
 		},
 		"nothing": {nil, 0, [numParts]float64{}, "nothing was recorded"},
 	} {

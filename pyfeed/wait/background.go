@@ -5,8 +5,8 @@ import (
 	"runtime/debug"
 )
 
-// Go runs a function in a new goroutine. All goroutines of the library are started by Go. A panic would end the
-// process; Go passes it to failed instead, with the stack.
+// Go calls run in a new goroutine. If run panics, Go calls failed with the panic and the stack, so that the panic does
+// not end the process. The library has no other go statement.
 func Go(run func(), failed func(fault error)) { go Recovered(run, failed) }
 
 // Recovered runs a function in the caller's goroutine and passes a panic to failed.

@@ -236,8 +236,8 @@
 #define USE_DOC                                                                                           \
     "use($self, stream, /)\n--\n\n"                                                                       \
     "Make a stream wait until the array is on its device; the host does not wait.\n\n"                    \
-    "The memory is not overwritten before the work that is submitted to the stream until the tuple is\n"  \
-    "released has finished.\n\n"                                                                          \
+    "The memory is overwritten only after the stream has finished the work that was submitted to it\n"    \
+    "before the tuple is released.\n\n"                                                                   \
     "Parameters\n"                                                                                        \
     "----------\n"                                                                                        \
     "stream : int or object with ``__cuda_stream__``\n"                                                   \
@@ -257,7 +257,7 @@
     "----------\n"                                                                                    \
     "stream : int or object with ``__cuda_stream__``, optional\n"                                     \
     "    A stream that uses the array, as for `use`: the memory is not overwritten before the work\n" \
-    "    submitted to it so far has finished. None: the streams of `use` and DLPack only.\n"
+    "    submitted to that stream so far has finished. None: the streams of `use` and DLPack only.\n"
 
 #define SYNCHRONIZE_DOC                                       \
     "synchronize($self, timeout=None)\n--\n\n"                \
@@ -311,7 +311,7 @@
     "Returns\n"                                                                                   \
     "-------\n"                                                                                   \
     "bool\n"                                                                                      \
-    "    True holds for the next read of this reader, in any thread.\n\n"                         \
+    "    If True, the next read of this reader gets the tuple, in whichever thread.\n\n"          \
     "Raises\n"                                                                                    \
     "------\n"                                                                                    \
     "Timeout\n"                                                                                   \

@@ -27,7 +27,7 @@ COMMAND = "python -m pyfeed"
 
 SOURCES = """\
 SOURCE is a file, a glob in quotes, or a directory. The suffix of a file tells its format. Where it does not, write the
-tag of the format and a colon before the name, such as idx:train-images, or use --format. The formats are {formats}.
+tag of the format and a colon before the name, such as idx:train-images, or use --format. The tags are {formats}.
 
 The option of a format is NAME=VALUE. VALUE is JSON; anything else is taken as a string. The page docs/formats.md of the
 project lists the options of each format.
@@ -661,8 +661,9 @@ def parser() -> argparse.ArgumentParser:
         "--to-option", action="append", default=[], metavar="NAME=VALUE", help="an option of the output's format"
     )
     writing.add_argument(
-        "--names", metavar="A,B", help="names of the output's slots, such as jpg,cls for a tar file; default: as read"
-    )
+        "--names", metavar="A,B",
+        help="names of the output's slots (the arrays of a record), such as jpg,cls for a tar file; default: as read",
+    )  # fmt: skip
     writing.add_argument(
         "--shard-records", type=natural, default=0, metavar="N",
         help="begin a new file, such as train-00001.recordio, after N records; default: one file",
@@ -677,8 +678,8 @@ def parser() -> argparse.ArgumentParser:
         inspect,
         "Print the format, records, slots, shapes, ragged offsets and checksums of files.",
         "All records of a file are read, unless --records limits them. If a TFRecord file holds messages of the type "
-        "tf.train.Example, the features of the first record are printed too, in the form of the option features, and "
-        "which of them may be the memory of an array.",
+        "tf.train.Example, the output also has the features of the first record, in the form of the option features. "
+        "It names features that may be the memory of an array, such as an image.",
     )
     i.add_argument("--records", type=natural, default=0, metavar="N", help="read the first N records of each file only")
     v, _ = command(

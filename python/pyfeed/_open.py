@@ -648,8 +648,8 @@ def open_tar(
         As for `open_files`, with any suffix.
     fields : sequence, optional
         The slots, in order. Each is the extension of its members, or several extensions to choose from, such as
-        ``"jpg;png"``. ``"__key__"`` is the stem. A field may also be a dict (`TarField`) with that ``name`` and
-        these properties:
+        ``"jpg;png"``. ``"__key__"`` is the stem. A field may also be a dict (`TarField`), which has such a string
+        as its ``name``, and these properties:
 
         - ``kind``: ``"bytes"``, ``"text"``, ``"npy"``, ``"int"``, ``"float"`` or ``"json"``. The default depends
           on the extension, as in WebDataset.

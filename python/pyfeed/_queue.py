@@ -40,8 +40,8 @@ class PyArrayFeedQueue(_native.Queue):
     ``push(arrays)``
         copies the arrays once, into the memory that the consumer gets.
     ``push(arrays, copy=False)``
-        borrows the arrays without a copy. The queue keeps them until the consumer has released them. NumPy arrays
-        are read-only until then.
+        borrows the arrays without a copy. The queue keeps them until the consumer has released them. Until then,
+        pyfeed makes NumPy arrays read-only.
     ``with reserve(rows) as arrays:``
         returns writable arrays in the memory of the queue, so that nothing is copied.
 

@@ -430,13 +430,13 @@ class Reader(_native.Reader):
 
         Notes
         -----
-        With a `multi_pass` below, the positions have the passes of the reader below it, which count on when the
-        reader is reset. The generators are Philox generators [1]_ with the key `seed`, whose counter begins at the
-        position.
+        If there is a `multi_pass` below, a position has the pass of the reader below the `multi_pass`. The numbers of
+        these passes continue to increase when the reader is reset. The generators are Philox generators [1]_ with the
+        key `seed`, whose counter begins at the position.
 
-        A read raises an exception of the function itself, after the results before it. A note says which tuple it was
-        about. If the tuple is from a file, the exception has the attributes ``file`` and ``record``. A read raises
-        `ShapeError`, `DTypeError` or `SlotCountError` for a result that does not fit the slots.
+        A read raises an exception of the function itself, after the results before it. A note on the exception says
+        which tuple failed. If the tuple is from a file, the exception has the attributes ``file`` and ``record``. A
+        read raises `ShapeError`, `DTypeError` or `SlotCountError` for a result that does not fit the slots.
 
         The threads are daemons. They start at once, and end when the reader is gone.
 
@@ -558,8 +558,8 @@ class Reader(_native.Reader):
         """Go to a position that `state_dict` has returned.
 
         The next tuple is the one that was next then. The next ``for`` loop goes on with the rest of that pass. If
-        the state was taken after a loop had reached the end of its pass, it begins the next pass. The reader may
-        have been read from: its tuples are dropped, as by `reset`.
+        the state was taken after a loop had reached the end of its pass, the next ``for`` loop begins the next pass.
+        The reader may have been read from before this call: what it has read ahead is dropped, as by `reset`.
 
         Parameters
         ----------
@@ -582,8 +582,8 @@ class Reader(_native.Reader):
 
         Notes
         -----
-        It opens the files that were being read, at most as many as `interleave`. The tuples between the last place
-        that the state knows and the position are read again by the first read.
+        The call opens the files that were being read, at most as many as `interleave`. The state has places in these
+        files that may be before the position. Then the first read reads the tuples in between again, and drops them.
 
         Examples
         --------
@@ -610,12 +610,12 @@ class Reader(_native.Reader):
 
     @validate()
     def get_state(self) -> dict[str, Any]:
-        """Return `state_dict()`: Grain's iterators call it so."""
+        """Return `state_dict()`, under the name that this method has in Grain."""
         return self.state_dict()
 
     @validate(strict=flag)
     def set_state(self, state: dict[str, Any] | str, *, strict: bool = True) -> None:
-        """Call `load_state_dict`: Grain's iterators call it so.
+        """Call `load_state_dict`, under the name that this method has in Grain.
 
         Parameters
         ----------

@@ -43,8 +43,9 @@ class Trace(_native.Trace):
         """What limits the loop, by how much, and where the time went.
 
         ``limited_by`` is ``"producer"``, ``"reader"``, ``"copy"``, ``"transfer"``, ``"compute"`` or ``"executor"``,
-        or ``""`` if it is unknown. ``sentence`` says the same in words, or gives the reason why it is unknown.
-        ``parts`` lists all of these parts with their ``seconds``, their ``share`` of the time of runs and of threads
+        or ``""`` if it is unknown. ``"compute"`` is the loop's own computation, such as the training step;
+        `docs/traces.md` defines all parts. ``sentence`` says the same in words, or says why it is unknown.
+        ``parts`` lists all parts with their ``seconds``, their ``share`` of the time of runs and of threads
         that read, and the ``speedup`` of the loop if the part took no time. ``consumers`` has the parts of each
         thread. ``devices`` lists the devices that data was copied to, with ``bytes``, ``bytes_per_second``,
         ``overlap`` and ``stalls``. ``operators`` lists the recorded operations by name.
@@ -69,7 +70,7 @@ class Trace(_native.Trace):
 
     @validate()
     def chrome(self) -> str:
-        """The recorded spans as JSON in Chrome's trace format, for https://ui.perfetto.dev and chrome://tracing.
+        """The recorded operations as JSON in Chrome's trace format, for https://ui.perfetto.dev and chrome://tracing.
 
         Returns
         -------
@@ -79,7 +80,7 @@ class Trace(_native.Trace):
 
     @validate(ax=optional(_check_axes))
     def plot(self, ax: _Axes | None = None) -> _Axes:
-        """Draw the recording with matplotlib: a row for each thread, run and list of waiting threads.
+        """Draw the recording with matplotlib: a row for each thread, for each run, and for threads that wait.
 
         At each time, a row has the color of the innermost operation that was under way. The title is the summary's
         sentence. Operations that are narrower than a pixel are merged: in such a place, the height of each color is
@@ -143,8 +144,8 @@ def trace(file: str | os.PathLike[str] | None = None, *, max_events: int = 0) ->
     file : str or path, optional
         The file that the recording is written to at the end, in Chrome's JSON format.
     max_events : int
-        The largest number of spans to record, of 56 bytes each; 0 means a million. Further spans are only
-        counted.
+        The largest number of operations to record, of 56 bytes each; 0 means a million. Further operations are
+        only counted.
 
     Returns
     -------

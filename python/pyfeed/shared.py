@@ -99,9 +99,9 @@ class SharedFeedQueue(PyArrayFeedQueue):
         The dtype of each slot. The first tuple determines dtypes that are None or not given.
     ring_cells : int
         The largest number of tuples in the ring at one time, from 1 to 4096: tuples that are being written,
-        queued, or held by the consumer. One cell is never lent to the consumer. A consumer that holds all others,
-        as a shuffle may, gets copies. So does a consumer that still holds a tuple when it asks for the next, with
-        fewer than 3 cells.
+        queued, or held by the consumer. One cell is never lent to the consumer. If the consumer holds all other
+        cells, as a shuffle may, it gets copies of further tuples. With fewer than 3 cells, it also gets a copy if
+        it still holds a tuple when it asks for the next one.
     cell_bytes : int, optional
         The largest size of a tuple in bytes, with each array and each level of ragged offsets (LoD, level of
         detail) aligned to 256 bytes. It may be left out if all sizes and dtypes are given and there is no LoD.

@@ -56,7 +56,7 @@ class DataLoader(torch.utils.data.DataLoader[_Item]):  # type: ignore[misc]
     - With the start methods spawn and forkserver, processes with a large dataset start side by side.
     - The trainer notices at once that a worker ended unexpectedly, whatever the start method.
     - Workers ignore SIGINT. Ctrl-C raises a KeyboardInterrupt in the trainer only.
-    - A result that cannot be pickled raises its error in the trainer.
+    - If a batch cannot be pickled, the loop raises the error.
 
     With a version of PyTorch that is not tested, it warns and uses PyTorch's own transport.
 

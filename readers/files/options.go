@@ -11,7 +11,7 @@ import (
 
 // Options has the files to read and how to read them: the attributes of open_files and create_file_reader.
 type Options struct {
-	Filenames    []string                `json:"filenames" required:"true" doc:"paths, globs or directories, each with a format's tag and a colon before it where its suffix does not tell"`
+	Filenames    []string                `json:"filenames" required:"true" doc:"paths, globs or directories; a format's tag and a colon come before a name whose suffix does not tell the format"`
 	Format       string                  `json:"format" doc:"a tag for all"`
 	Slots        []record.SlotAttributes `json:"slots" absent:"what the files say" doc:"see below"`
 	NumThreads   int                     `json:"num_threads"`

@@ -194,7 +194,7 @@ func parseLane(text string, files int) (l laneAnchor, err error) {
 	case err == nil && n == laneAhead && fields[laneFile] == ended:
 		return laneAnchor{file: ended}, nil
 	case err != nil, n < laneOffset, n > laneFields, fields[laneFile] < 0, fields[laneFile] >= int64(files), fields[laneAhead] < 0:
-		return l, pyfeed.Errorf(pyfeed.Invalid, "state: open_files: expected a place in one of %d files, found %q", files, text)
+		return l, pyfeed.Errorf(pyfeed.Invalid, "state: open_files: expected a position in one of %d files, found %q", files, text)
 	}
 	l = laneAnchor{file: int(fields[laneFile]), ahead: fields[laneAhead],
 		stamp: fileStamp{size: fields[laneSize], changed: fields[laneTime], ends: uint32(fields[laneEnds])}}

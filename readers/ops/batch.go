@@ -16,8 +16,8 @@ var batch = definition[batchAttributes]{
 	name: "create_batch_reader",
 	doc: "Joins that many tuples to one: slots whose first dimension is -1 are concatenated along it and their LoD merged; " +
 		"others are stacked under a new first dimension. The last batch of a pass may be smaller, unless drop_last. A tuple whose " +
-		"slots add different numbers of rows (of a slot with LoD, its outermost sequences count; a stacked one is one row) is " +
-		"PF_SHAPE, unless ragged",
+		"slots add different numbers of rows to the batch is PF_SHAPE, unless ragged. A slot with LoD adds as many rows as it has " +
+		"outermost sequences; a stacked slot adds one",
 	inputs: oneInput,
 	check:  func(a *batchAttributes) error { return decorators.CheckBatchSize(a.BatchSize) },
 	outputs: func(in [][]record.SlotAttributes, _ *batchAttributes) ([]record.SlotAttributes, error) {

@@ -11,7 +11,7 @@ type mapAttributes struct {
 	Slots    []record.SlotAttributes `json:"slots" absent:"those of the reader below"`
 	Capacity uint64                  `json:"capacity" doc:"tuples taken and not yet delivered"`
 	Ordered  bool                    `json:"ordered"`
-	Seed     *uint64                 `json:"seed" absent:"none" doc:"of the random numbers of the workers' functions, which pf_reader_set_state compares"`
+	Seed     *uint64                 `json:"seed" absent:"none" doc:"the seed of the random numbers in the workers' functions; pf_reader_set_state compares it"`
 }
 
 // mapCapacity is the default capacity of a map. Python's default grows with the number of its threads.

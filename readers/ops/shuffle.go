@@ -12,7 +12,7 @@ type shuffleAttributes struct {
 
 var shuffle = definition[shuffleAttributes]{
 	name:    "create_shuffle_reader",
-	doc:     "Block by block, the next one is read while this one is served; one order for one seed, another each pass",
+	doc:     "Shuffles block by block; the next block is read while the current one is served. The seed determines the order, which differs from pass to pass",
 	inputs:  oneInput,
 	check:   func(a *shuffleAttributes) error { return decorators.CheckBufferSize(a.BufferSize) },
 	outputs: inputSlots[shuffleAttributes],

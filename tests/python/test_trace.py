@@ -70,7 +70,8 @@ def test_the_summary_says_what_limits_the_loop(slow: str) -> None:
     limit = "compute" if slow == "compute" else "producer"
     assert summary["limited_by"] == summary["parts"][0]["name"] == limit
     assert summary["parts"][0]["share"] > 0.5
-    assert summary["sentence"].startswith(f"the {limit} limits the loop")
+    who = "the loop's own computation limits it: " if slow == "compute" else "the producer limits the loop: "
+    assert summary["sentence"].startswith(who)
     assert summary["sentence"] in table
     assert summary["runs"] == 2
     assert sum(part["seconds"] for part in summary["parts"]) == pytest.approx(summary["run_seconds"])
@@ -164,8 +165,8 @@ def check_limit(t: pyfeed.diagnostics.Trace, limit: str, reads: int) -> None:
         assert parts[name]["seconds"] + left_out == pytest.approx(ns / 1e9, abs=1e-6), (name, found, summary)
     assert max(found, key=lambda name: found[name]) == limit, (found, summary)
     assert summary["limited_by"] == limit
-    who = "copying" if limit == "copy" else f"the {limit}"
-    assert summary["sentence"].startswith(f"{who} limits the loop: "), summary["sentence"]
+    who = {"copy": "copying limits the loop", "compute": "the loop's own computation limits it"}
+    assert summary["sentence"].startswith(f"{who.get(limit, f'the {limit} limits the loop')}: "), summary["sentence"]
     assert f" of the time of {reads} reads; " in summary["sentence"]
     assert summary["reads"] == reads
     (consumer,) = summary["consumers"]
@@ -431,7 +432,7 @@ def test_what_cannot_be_told_is_said_with_its_reason() -> None:
             except Timeout:
                 most.take()
     assert t.summary["limited_by"] == ""
-    assert "after reads that got nothing in their time" in t.summary["sentence"]
+    assert "after reads that timed out" in t.summary["sentence"]
 
     with trace() as t:
         most = Most()

@@ -1454,9 +1454,9 @@ def staging(input: Named | Sequence[Named], capacity: int = 3, bytes_limit: int 
     input : Variable, str or sequence of them
         The tensors.
     capacity : int
-        The largest number of tuples in the buffer. It must be one more than the number of tuples that a warm-up
-        stages before the program runs. The first use of the buffer sets its limits; every later use must give the
-        same.
+        The largest number of tuples in the buffer. It must be at least one more than the number of tuples that a
+        warm-up stages before the program runs. The first use of the buffer sets its limits; every later use must
+        give the same.
     bytes_limit : int
         The largest number of bytes in the buffer. 0: no limit.
 
@@ -1606,7 +1606,7 @@ class IfElse:
     >>> program = Program()
     >>> with program_guard(program):
     ...     x, y = (layers.data(name, [], "int64", append_batch_size=False) for name in "xy")
-    ...     larger = layers.variable("larger")  # of the block around both: new ones are those of a branch
+    ...     larger = layers.variable("larger")  # declared around both blocks, which assign it
     ...     branch = layers.IfElse(layers.less_than(x, y))
     ...     with branch.true_block():
     ...         larger = layers.assign(y, out=larger)
