@@ -176,7 +176,8 @@ class Context:
         self._inner, self._iterator, self._with_state = inner, weakref.ref(iterator), with_state
         self._results: ResultQueue | None = None
         self._indices: list[IndexQueue] = []
-        self._num_started = 0
+        self._num_made = 0
+        self.processes: list[Any] = []  # that were started
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -193,8 +194,8 @@ class Context:
         """Return a process that runs PyTorch's worker loop with the worker's ends of the queues."""
         results = self._results
         assert results is not None
-        sender = ResultSender(results.sender, self._num_started, with_state=self._with_state)
-        self._num_started += 1
+        sender = ResultSender(results.sender, self._num_made, with_state=self._with_state)
+        self._num_made += 1
         index_queue = next(a for a in args if isinstance(a, IndexQueue))
         ends = {id(results): sender, id(index_queue): index_queue.receiver()}
         method = self._inner.get_start_method()
@@ -203,28 +204,21 @@ class Context:
             inherited = [results._receiver, *(q._trainer_end for q in self._indices)]
         start = WorkerStart(target, tuple(ends.get(id(a), a) for a in args), sender, inherited)
         process = self._inner.Process(target=_torch_worker.run, args=(start,))
-        process.start = partial(self._start, process, start, index_queue, method)
+        process.start = partial(self._start, process, start, index_queue)
         return process
 
-    def _start(self, process: Any, start: WorkerStart, index_queue: IndexQueue, method: str) -> None:
+    def _start(self, process: Any, start: WorkerStart, index_queue: IndexQueue) -> None:
         assert self._results is not None
         del process.start  # the instance is pickled
-        mask = None
-        if method == "spawn":  # start the resource tracker first: starting it unblocks the signal
-            from multiprocessing import resource_tracker
-
-            resource_tracker.ensure_running()
-        if method != "forkserver":  # a server that starts now would pass the mask on to all its later processes
-            # SIGINT stays blocked until the worker ignores it: Ctrl-C must not print a traceback while it imports.
-            mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-        try:
-            process.start()
-        finally:
-            if mask is not None:
-                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            start.close_fd()
-            index_queue.close_worker_end()
-        self._results.add_process(process)
+        with _interrupt_at_end():
+            try:
+                with _interrupt_blocked(self._inner.get_start_method()):
+                    process.start()
+            finally:
+                start.close_fd()
+                index_queue.close_worker_end()
+            self.processes.append(process)
+            self._results.add_process(process)
 
     def is_needed(self, process: Any) -> bool:
         """Whether the iterator expects results of the worker process."""
@@ -263,6 +257,52 @@ class LoaderView:
         return getattr(self._loader, name)
 
 
+def _gets_interrupts() -> bool:
+    """Whether a Ctrl-C raises an exception in this thread."""
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    return in_main_thread and callable(signal.getsignal(signal.SIGINT)) and not sys.is_finalizing()
+
+
+@contextlib.contextmanager
+def _interrupt_blocked(method: str) -> Iterator[None]:
+    """Block SIGINT in processes that are started in the block, until they ignore it: they print nothing at a Ctrl-C.
+
+    Processes of the fork server do not take part. A server that starts in the block would pass the mask on to all its
+    later processes.
+    """
+    if method == "forkserver":
+        yield
+        return
+    if method == "spawn":  # start the resource tracker first: starting it unblocks the signal
+        from multiprocessing import resource_tracker
+
+        resource_tracker.ensure_running()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+@contextlib.contextmanager
+def _interrupt_at_end() -> Iterator[None]:
+    """In the main thread, raise the KeyboardInterrupt of a Ctrl-C at the end of the block.
+
+    A worker process whose start is interrupted would print a traceback, because it gets only a part of its data.
+    """
+    if not _gets_interrupts():
+        yield
+        return
+    received = []
+    handler = signal.signal(signal.SIGINT, lambda signum, _frame: received.append(signum))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if received:
+            signal.raise_signal(signal.SIGINT)
+
+
 @contextlib.contextmanager
 def _interrupt_deferred(function: CodeType) -> Iterator[None]:
     """In the main thread, raise the KeyboardInterrupt of a Ctrl-C just after the calling function has returned.
@@ -270,8 +310,8 @@ def _interrupt_deferred(function: CodeType) -> Iterator[None]:
     `function` is the code of that function.
     """
     handler = signal.getsignal(signal.SIGINT)
-    if not callable(handler) or sys.is_finalizing() or threading.current_thread() is not threading.main_thread():
-        yield  # this thread gets no KeyboardInterrupt
+    if not _gets_interrupts() or not callable(handler):
+        yield
         return
     deferred, received = True, False
 
@@ -340,7 +380,9 @@ class SharedMemoryIterator:
             if self._shutdown:
                 self._context = None
                 context.close()
-                for process in self._workers:
+                for process in context.processes:
+                    if process not in self._workers:  # a Ctrl-C came when it had just been started
+                        process.terminate()
                     process.join(_END_WAIT)
                     if process.is_alive():  # it ignores SIGTERM
                         process.kill()

@@ -521,6 +521,49 @@ if __name__ == "__main__":
     assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n", "", 0)
 
 
+@pytest.mark.parametrize(
+    ("method", "module", "function"),
+    [
+        ("spawn", "multiprocessing.util", "spawnv_passfds"),
+        ("forkserver", "multiprocessing.forkserver", "connect_to_new_process"),
+    ],
+)
+def test_ctrl_c_while_a_worker_starts(method: str, module: str, function: str) -> None:
+    """The signal comes when the process exists, but has not got its data."""
+    script = f"""
+import gc, multiprocessing.forkserver, multiprocessing.resource_tracker, multiprocessing.util, signal, threading
+from pyfeed.torch import DataLoader
+from tests.adapters.torch_datasets import Squares
+
+def interrupted(*args):
+    started = start(*args)
+    has_started.set()
+    thread.join()
+    return started
+
+def interrupt():
+    has_started.wait()
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+if __name__ == "__main__":
+    multiprocessing.resource_tracker.ensure_running()
+    multiprocessing.forkserver.ensure_running()
+    has_started = threading.Event()
+    thread = threading.Thread(target=interrupt, daemon=True)  # the main thread blocks the signal in the meantime
+    thread.start()
+    start = {module}.{function}
+    {module}.{function} = interrupted
+    try:
+        list(DataLoader(Squares(10), num_workers=2, multiprocessing_context={method!r}))
+    except KeyboardInterrupt:
+        print("interrupted")
+    gc.collect()
+    print(multiprocessing.active_children())
+"""
+    done = run(script, start_new_session=True)
+    assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n[]\n", "", 0)
+
+
 @pytest.mark.parametrize("attribute", ["_workers_done_event", "_workers", "_reset"])
 def test_ctrl_c_while_an_iterator_is_made(attribute: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The KeyboardInterrupt comes when PyTorch's `__init__` is about to set the attribute, or to call `_reset`."""
