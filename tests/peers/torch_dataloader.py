@@ -68,7 +68,7 @@ def outcomes(path: Path, loader: tuple[str, str], arguments: list[str]) -> dict[
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junit-xml={report}"]
         command += ["-o", "addopts=", "--timeout=300", "-c", os.devnull, f"--rootdir={folder}", str(copy), *arguments]
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-        log = Path(f"{path.stem}-{loader[0]}.log")
+        log = Path(f"{path.stem}-{loader[0]}-{loader[1]}.log")
         if os.environ.get("PYFEED_PEER_LOGS"):
             Path(os.environ["PYFEED_PEER_LOGS"], log).write_text(done.stdout + done.stderr)
         if not report.exists():
