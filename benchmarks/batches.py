@@ -62,8 +62,11 @@ REFERENCES = ("pyfeed push", "pyfeed lent", "pyfeed slot", "queue.Queue", "Simpl
 
 
 def libraries_of(workload: Batches) -> Iterator[Library]:
-    def library(name: str, function: Callable[..., Any], *settings: tuple[Any, ...], kind: str = PEER) -> Library:
-        tried = {", ".join(map(str, each)): partial(consume, workload, function, *each) for each in settings or [()]}
+    def library(name: str, function: Callable[..., Any], *settings: dict[str, Any], kind: str = PEER) -> Library:
+        tried = {
+            ", ".join(f"{key}={value}" for key, value in each.items()): partial(consume, workload, function, **each)
+            for each in settings or [{}]
+        }
         return Library(name, tried, kind)
 
     yield library("pyfeed push", pyfeed.batches_push, kind=PYFEED)
@@ -72,11 +75,13 @@ def libraries_of(workload: Batches) -> Iterator[Library]:
     yield library("queue.Queue", plain.batches_queue)
     yield library("SimpleQueue", plain.batches_simple_queue)
     yield library("mp.Queue", plain.batches_multiprocessing)
-    yield library("DataLoader", pytorch.batches, ("file_descriptor", True), ("file_system", True))
-    yield library("torchdata", pytorch.batches_nodes, *[(None,), (16,)] if workload.size < SMALL else [(None,)])
+    sharing = [{"strategy": strategy, "shared": True} for strategy in ("file_descriptor", "file_system")]
+    yield library("DataLoader", pytorch.batches, *sharing)
+    prebatch = [{"prebatch": n} for n in ((None, 16) if workload.size < SMALL else (None,))]
+    yield library("torchdata", pytorch.batches_nodes, *prebatch)
     yield library("tf.data", tensorflow.batches)
     yield library("Grain", grain.batches)
-    yield library("SPDL", spdl.batches, (MAX_IN_FLIGHT,), (2 * MAX_IN_FLIGHT,))
+    yield library("SPDL", spdl.batches, {"waiting": MAX_IN_FLIGHT}, {"waiting": 2 * MAX_IN_FLIGHT})
     yield library("mlx-data", mlx_data.batches)
     yield library("WebDataset", webdataset.batches)
     yield library("Hugging Face", huggingface.batches)

@@ -393,7 +393,8 @@ def main() -> None:
         }
         add(cases, waits, not_supported, {name: partial(exited, function) for name, function in run.items()})
     run, not_supported = libraries_of(STATES[WORKERS], args.libraries)
-    cases = {left: (f"killed trainer: {left} left behind", left) for left in ("processes", "shared memory", "files")}
+    units = {"processes": "processes", "shared memory": "segments", "files": "files"}
+    cases = {left: (f"killed trainer: {left} left behind", unit) for left, unit in units.items()}
     add(cases, {name: partial(trainer_killed, function) for name, function in run.items()}, not_supported)
     cases = {"killed worker": ("killed worker, until the trainer is told", "ms")}
     add(

@@ -91,9 +91,9 @@ def _finished(workload: Batches) -> Arrays:
     return workload.make(0)
 
 
-def consume(workload: Batches, function: Callable[..., Iterator[Arrays]], *settings: Any) -> Timed:
+def consume(workload: Batches, function: Callable[..., Iterator[Arrays]], **settings: Any) -> Timed:
     """Make a function that times batches in the middle of the stream that a library's function returns."""
-    received = function(workload, *settings)
+    received = function(workload, **settings)
 
     def take(count: int) -> None:
         for arrays in itertools.islice(received, count):
