@@ -698,7 +698,13 @@ PF_API pf_status pf_shared_queue_report_exit(pf_handle queue, int64_t pid, int32
  *                              tuples: see pf_map_workers_next
  * create_zip_reader            strict (false): readers that do not end together are an error. Joins the slots
  *                              of its readers. Takes 2 inputs or more
- * create_shard_reader          rank (0); world. Every world-th tuple, from the rank-th on
+ * create_shard_reader          rank (0); world; even (""): drop, repeat or pad: all parts get the same number
+ *                              of tuples; empty: they may differ by one. Every world-th tuple, from the rank-th
+ *                              on
+ * create_split_batches_reader  rank (0); world; even ("drop"): drop, repeat or pad: what happens to a batch of
+ *                              a size that world does not divide. The rank-th of world equal parts of each
+ *                              batch. The input is a batch reader whose batch_size is divisible by world. A
+ *                              state of one rank is a state of every rank
  * create_random_data_generator slots; low (0); high (1); seed (0); count (-1): instances a pass; -1: without
  *                              end. Random numbers from low to below high; of integers, high is included
  *

@@ -60,6 +60,9 @@ func (b *PeekBuffer) HasNext(ctx context.Context) (bool, error) {
 	return err == nil, err
 }
 
+// HasPeeked reports whether HasNext has read a tuple that was not delivered yet.
+func (b *PeekBuffer) HasPeeked() bool { return b.next.Len() > 0 }
+
 // TakePeeked returns the tuple that HasNext has read, or nil if there is none.
 func (b *PeekBuffer) TakePeeked() *pyfeed.Tuple {
 	if b.next.Len() == 0 {

@@ -14,7 +14,7 @@ import (
 
 // Upstream is the link from a reader to a reader below it. If another caller resets the reader below while the reader
 // above is in the middle of a pass, the two are no longer in the same pass: reads through the Upstream then fail. One
-// caller at a time calls ReadInto and ReadPending.
+// caller at a time calls its methods that read.
 type Upstream struct {
 	*ReaderHolder
 	// 1 more than the number of resets of the reader below at the first read in this pass of the reader above; 0: no
@@ -41,18 +41,22 @@ func (u *Upstream) ReadInto(ctx context.Context, c *record.Chunk, limit int) (in
 
 // ReadPending calls ReadPending of the reader below, which MUST be Deferred.
 func (u *Upstream) ReadPending(ctx context.Context) (Pending, error) {
+	return u.readPending(ctx, func(ctx context.Context) (Pending, error) { return u.reader.(Deferred).ReadPending(ctx) })
+}
+
+// ReadPendingPart calls ReadPendingPart of the reader below, which MUST be Divisible.
+func (u *Upstream) ReadPendingPart(ctx context.Context, part Part) (Pending, error) {
+	return u.readPending(ctx, func(ctx context.Context) (Pending, error) { return u.reader.(Divisible).ReadPendingPart(ctx, part) })
+}
+
+func (u *Upstream) readPending(ctx context.Context, read func(context.Context) (Pending, error)) (Pending, error) {
 	return wait.Do(ctx, func(ctx context.Context) (Pending, error) {
 		u.mu.Lock()
 		defer u.mu.Unlock()
-		if err := u.resume(); err != nil {
+		if err := u.resumeAt(ctx); err != nil {
 			return nil, err
 		}
-		if u.ahead > 0 {
-			if err := u.skipAhead(ctx); err != nil {
-				return nil, err
-			}
-		}
-		p, err := u.reader.(Deferred).ReadPending(ctx)
+		p, err := read(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -60,6 +64,31 @@ func (u *Upstream) ReadPending(ctx context.Context) (Pending, error) {
 		u.tuples, u.bytes, u.last = u.tuples+1, u.bytes+int64(bytes), pass
 		return p, nil
 	})
+}
+
+// ReadPart calls ReadPart of the reader below, which MUST be Divisible.
+func (u *Upstream) ReadPart(ctx context.Context, part Part) (*pyfeed.Tuple, error) {
+	return wait.Do(ctx, func(ctx context.Context) (*pyfeed.Tuple, error) {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		if err := u.resumeAt(ctx); err != nil {
+			return nil, err
+		}
+		t, err := u.reader.(Divisible).ReadPart(ctx, part)
+		if err != nil {
+			return nil, err
+		}
+		u.tuples, u.bytes, u.last = u.tuples+1, u.bytes+int64(t.Size()), t.Pass
+		return t, nil
+	})
+}
+
+// resumeAt is resume, and then drops the tuples before a restored position. The caller holds the lock.
+func (u *Upstream) resumeAt(ctx context.Context) error {
+	if err := u.resume(); err != nil {
+		return err
+	}
+	return u.skipAhead(ctx)
 }
 
 // inOtherPass reports whether another caller than the reader above has begun the pass of the reader below. The passes of a

@@ -419,10 +419,16 @@ inline Var double_buffer(const Var &reader, const Places &place = {}, uint64_t d
     return detail::append_reader("double_buffer", "create_double_buffer_reader", reader, attributes.json(),
                                  name, where);
 }
-inline Var shard(const Var &reader, uint64_t rank, uint64_t world, const std::string &name = {},
-                 Where where = Where::here()) {
-    const Attributes attributes{{"rank", rank}, {"world", world}};
+inline Var shard(const Var &reader, uint64_t rank, uint64_t world, Even even = Even::none,
+                 const std::string &name = {}, Where where = Where::here()) {
+    const detail::Attributes attributes = detail::part_attributes(rank, world, even, Even::none);
     return detail::append_reader("shard", "create_shard_reader", reader, attributes.json(), name, where);
+}
+inline Var split_batches(const Var &reader, uint64_t rank, uint64_t world, Even even = Even::drop,
+                         const std::string &name = {}, Where where = Where::here()) {
+    const detail::Attributes attributes = detail::part_attributes(rank, world, even, Even::drop);
+    return detail::append_reader("split_batches", "create_split_batches_reader", reader, attributes.json(),
+                                 name, where);
 }
 inline Var zip(const Vars &readers, bool strict = false, const std::string &name = {},
                Where where = Where::here()) {

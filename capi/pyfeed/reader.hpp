@@ -127,6 +127,15 @@ private:
 // ProducerError for the consumer. Its message, file() and record() name the tuple.
 using MapFunction = std::function<void(const Tuple &in, const Emit &emit)>;
 
+// How all parts of shard and split_batches get the same number of tuples (rows, of a batch), if their number is
+// not divisible by the number of parts.
+enum class Even {
+    none,    // they may differ by one tuple; not for split_batches
+    drop,    // the last tuples are left out
+    repeat,  // the first of the tuples that are divided are delivered again
+    pad,     // tuples of zeros are added
+};
+
 // Delivers tuples, pass by pass. Copies are the same reader. Any number of threads may read.
 //
 // The methods that make another reader from this one put it into a variable of the same scope. The name is
@@ -202,7 +211,12 @@ public:
     inline Reader double_buffer(const Places &place = {}, uint64_t depth = 2,
                                 const std::string &out = {}) const;
     // Delivers every world-th tuple, beginning with number `rank`.
-    inline Reader shard(uint64_t rank, uint64_t world, const std::string &out = {}) const;
+    inline Reader shard(uint64_t rank, uint64_t world, Even even = Even::none,
+                        const std::string &out = {}) const;
+    // Delivers the rank-th of `world` equal parts of each batch. This reader was made by batch, and `world`
+    // divides its batch_size. A state of one rank can be loaded by every rank, also of another world.
+    inline Reader split_batches(uint64_t rank, uint64_t world, Even even = Even::drop,
+                                const std::string &out = {}) const;
     // Joins the slots of this reader and the other one. The scope of this reader must find the other reader
     // by name. The pass ends with the shorter of the two. If `strict` is true, two readers that do not
     // end together are a StateError.
@@ -259,6 +273,13 @@ inline Reader create_py_array_reader(const Scope &scope, const std::string &out,
 }
 
 namespace detail {
+inline Attributes part_attributes(uint64_t rank, uint64_t world, Even even, Even usual) {
+    const std::string names[] = {"", "drop", "repeat", "pad"};
+    Attributes out;
+    out.set("rank", rank).set("world", world);
+    if (even != usual) out.set("even", names[static_cast<int>(even)]);
+    return out;
+}
 inline Attributes batch_attributes(uint64_t batch_size, bool drop_last, bool ragged) {
     Attributes out;
     out.set("batch_size", batch_size).set("drop_last", drop_last);
@@ -334,8 +355,11 @@ inline Reader Reader::multi_pass(uint64_t pass_num, const std::string &out) cons
 inline Reader Reader::double_buffer(const Places &place, uint64_t depth, const std::string &out) const {
     return derive("double_buffer", detail::Attributes().set("place", place).set("depth", depth), out);
 }
-inline Reader Reader::shard(uint64_t rank, uint64_t world, const std::string &out) const {
-    return derive("shard", detail::Attributes().set("rank", rank).set("world", world), out);
+inline Reader Reader::shard(uint64_t rank, uint64_t world, Even even, const std::string &out) const {
+    return derive("shard", detail::part_attributes(rank, world, even, Even::none), out);
+}
+inline Reader Reader::split_batches(uint64_t rank, uint64_t world, Even even, const std::string &out) const {
+    return derive("split_batches", detail::part_attributes(rank, world, even, Even::drop), out);
 }
 inline Reader Reader::zip(const Reader &other, bool strict, const std::string &out) const {
     if (other.name() == name()) {

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from . import _arguments, _exit, _native, _slots, unique_name
+from . import _arguments, _exit, _native, _ranks, _slots, unique_name
 from ._arguments import flag, instance, integer, optional, text, validate
 from ._attributes import decode, encode
 from ._map import MapTask
@@ -220,19 +220,28 @@ class Reader(_native.Reader):
         """
         return self._derive("shuffle", buffer_size=buffer_size, seed=seed)
 
-    @validate(rank=integer(0), world=integer(1))
-    def shard(self, rank: int, world: int) -> Reader:
-        """Make a reader of every `world`-th tuple, beginning with number `rank`: one of `world` equal parts.
+    @validate(rank=_ranks.check_rank, world=optional(integer(1)), even=optional(text))
+    def shard(self, rank: int | str, world: int | None = None, even: str | None = None) -> Reader:
+        """Make a reader of every `world`-th tuple, beginning with number `rank`: one of `world` parts.
 
         Each process reads all the data and drops the tuples of the other parts. Two parts differ by at most one
-        tuple. If there are many files, give each process a part of `list_files` instead.
+        tuple, or not at all with `even`. To train one model with several processes, prefer `split_batches`: its
+        states can be loaded by another number of processes.
 
         Parameters
         ----------
-        rank : int
-            The number of the part, from 0 to ``world - 1``.
+        rank : int or "auto"
+            The number of the part, from 0 to ``world - 1``. With "auto", `rank` and `world` are those of
+            `torch.distributed` or `jax.distributed`, if they are initialized; else those that ``torchrun``, ``srun``
+            or ``mpirun`` has set in the environment; else 0 and 1.
         world : int
-            The number of parts, at least 1; usually the number of processes.
+            The number of parts, at least 1; usually the number of processes. Not given with ``rank="auto"``.
+        even : {None, "drop", "repeat", "pad"}
+            What to do with the last tuples of a pass if they are fewer than `world`. Each value gives all parts the
+            same number of tuples. "drop" leaves these tuples out. "repeat" delivers some of them to several parts.
+            "pad" delivers tuples of zeros, with empty sequences (slots with LoD), to the parts that get none of them.
+            With `even`, `world` tuples are read before one of them is delivered. By default, the parts may differ by
+            one tuple.
 
         Returns
         -------
@@ -241,18 +250,72 @@ class Reader(_native.Reader):
         Raises
         ------
         InvalidArgument
-            `rank` is not less than `world`.
+            `rank` is not less than `world`; or `even` has another value; or the variables of a launcher in the
+            environment are no valid rank and world.
         StateError
             This reader is closed.
 
         Examples
         --------
         >>> from pyfeed import random_data
-        >>> reader = random_data([(2,)], count=6)
-        >>> len([x for x, in reader.shard(rank=0, world=3)])
-        2
+        >>> reader = random_data([(2,)], count=7)
+        >>> [len(reader.shard(rank, world=3)) for rank in range(3)]
+        [3, 2, 2]
+        >>> [len(reader.shard(rank, world=3, even="repeat")) for rank in range(3)]
+        [3, 3, 3]
         """
-        return self._derive("shard", rank=rank, world=world)
+        rank, world = _ranks.resolve(rank, world)
+        return self._derive("shard", rank=rank, world=world, even="" if even is None else even)
+
+    @validate(rank=_ranks.check_rank, world=optional(integer(1)), even=text)
+    def split_batches(self, rank: int | str, world: int | None = None, even: str = "drop") -> Reader:
+        """Make a reader of one part of each batch: the parts of all processes together are the batch.
+
+        Process number `rank` gets the rows from ``rank * batch_size / world`` on, ``batch_size / world`` of them. The
+        processes of a job have the same chain below, with the same `batch_size`. So their state is the same too: the
+        state of any process can be loaded by all processes of a job with another `world`.
+
+        Parameters
+        ----------
+        rank : int or "auto"
+            The number of the part, from 0 to ``world - 1``. With "auto", `rank` and `world` are those of
+            `torch.distributed` or `jax.distributed`, if they are initialized; else those that ``torchrun``, ``srun``
+            or ``mpirun`` has set in the environment; else 0 and 1.
+        world : int
+            The number of processes, which divides `batch_size`. Not given with ``rank="auto"``.
+        even : {"drop", "repeat", "pad"}
+            What happens to the last batch of a pass if `world` does not divide its size. All processes get parts of
+            the same size. "drop" leaves out the last tuples, fewer than `world`; a batch of which nothing is left is
+            left out by all processes. "repeat" appends the first tuples of this batch to it. "pad" appends tuples of
+            zeros; sequences (slots with LoD) are empty in them.
+
+        Returns
+        -------
+        Reader
+
+        Raises
+        ------
+        InvalidArgument
+            This reader was not made by `batch`; or `world` does not divide its `batch_size`; or `rank` is not less
+            than `world`; or `even` has another value; or the variables of a launcher in the environment are no valid
+            rank and world.
+        StateError
+            This reader is closed. Reads raise it if batches are also read directly from this reader.
+
+        Notes
+        -----
+        Each process reads all the data, but copies only its part of each batch. A row is a tuple of the reader below
+        `batch`. If tuples are concatenated that have several rows each, the parts have the same number of tuples.
+
+        Examples
+        --------
+        >>> from pyfeed import random_data
+        >>> batches = random_data([(2,)], count=10).batch(4)
+        >>> [[len(x) for x, in batches.split_batches(rank, world=2)] for rank in range(2)]
+        [[2, 2, 1], [2, 2, 1]]
+        """
+        rank, world = _ranks.resolve(rank, world)
+        return self._derive("split_batches", rank=rank, world=world, even=even)
 
     @validate(pass_num=integer(0, "passes"))
     def multi_pass(self, pass_num: int) -> Reader:

@@ -168,8 +168,14 @@ func TestChainsResumeAtEveryStep(t *testing.T) {
 				{"create_batch_reader", map[string]any{"batch_size": 1 + random.IntN(4), "drop_last": random.IntN(2) == 0}},
 				{"create_multi_pass_reader", map[string]any{"pass_num": 1 + random.IntN(3)}},
 				{"create_shard_reader", map[string]any{"rank": random.IntN(2), "world": 2}},
+				{"create_shard_reader", map[string]any{"rank": random.IntN(3), "world": 3, "even": []string{"drop", "repeat", "pad"}[random.IntN(3)]}},
 				{"create_double_buffer_reader", map[string]any{"depth": 1 + random.IntN(3)}},
-			}[random.IntN(5)])
+			}[random.IntN(6)])
+			if last := links[len(links)-1]; last.op == "create_batch_reader" && random.IntN(2) == 0 {
+				world := last.attributes["batch_size"].(int)
+				links = append(links, link{"create_split_batches_reader", map[string]any{"rank": random.IntN(world), "world": world,
+					"even": []string{"drop", "repeat", "pad"}[random.IntN(3)]}})
+			}
 		}
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			defer func() {
@@ -214,6 +220,8 @@ func TestHostileStates(t *testing.T) {
 		{{"create_file_reader", map[string]any{"filenames": names[2:3]}}, {"create_shard_reader", map[string]any{"rank": 1, "world": 2}}},
 		{{"open_files", map[string]any{"filenames": arrays, "shuffle_files": 1}}, {"create_multi_pass_reader", map[string]any{"pass_num": 3}}, {"create_double_buffer_reader", nil}},
 		{{"create_random_data_generator", map[string]any{"slots": []any{map[string]any{"dtype": "int64", "dims": []int{1}}}, "high": 9, "count": 50}}},
+		{{"open_files", map[string]any{"filenames": arrays}}, {"create_shard_reader", map[string]any{"rank": 2, "world": 7, "even": "repeat"}},
+			{"create_batch_reader", map[string]any{"batch_size": 2}}, {"create_split_batches_reader", map[string]any{"rank": 1, "world": 2}}},
 	}
 	rounds := 4000
 	if testing.Short() {

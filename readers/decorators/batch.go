@@ -66,26 +66,30 @@ func NewBatchReader(source *readers.ReaderHolder, size uint64, dropLast, ragged 
 		r.stacksAll = r.stacksAll && !source.Spec().Slot(i).Grows()
 	}
 	r.requireEqualRows = !ragged && !r.stacksAll && spec.Len() > 1
-	r.Read = readers.FromFunc(func(ctx context.Context) (*pyfeed.Tuple, error) {
-		b, err := r.gather(ctx)
-		if err != nil {
-			return nil, err
-		}
-		t, err := b.build(wait.TrackOf(ctx))
-		if err != nil {
-			r.grid.failed()
-		}
-		return t, err
-	})
+	r.Read = readers.FromFunc(func(ctx context.Context) (*pyfeed.Tuple, error) { return r.read(ctx, nil) })
 	return r, nil
+}
+
+// read returns the next batch, or a part of it.
+func (r *batchReader) read(ctx context.Context, part *readers.Part) (*pyfeed.Tuple, error) {
+	b, err := r.gather(ctx, part)
+	if err != nil {
+		return nil, err
+	}
+	t, err := b.build(wait.TrackOf(ctx))
+	if err != nil {
+		r.grid.failed()
+	}
+	return t, err
 }
 
 // copyEvery is how many instances are gathered before they are copied, so that they are still in the processor's cache.
 // A larger batch cannot take over their memory. The number was not measured separately.
 const copyEvery = 64
 
-// gather reads the instances of the next batch. Those of large batches are copied as they arrive.
-func (r *batchReader) gather(ctx context.Context) (*batchBuilder, error) {
+// gather reads the instances of the next batch. They are copied as they arrive, unless a part of them is wanted: which of
+// them belong to it is only known when the batch is complete. part is nil if the whole batch is wanted.
+func (r *batchReader) gather(ctx context.Context, part *readers.Part) (*batchBuilder, error) {
 	b := r.building
 	if b == nil {
 		b = r.newBuilder()
@@ -94,14 +98,14 @@ func (r *batchReader) gather(ctx context.Context) (*batchBuilder, error) {
 	var slice wait.TimeSlice
 	for r.end == nil && b.len() < r.size {
 		limit := r.size - b.len()
-		if r.stacksAll {
+		if r.stacksAll && part == nil {
 			limit = min(limit, copyEvery)
 		}
 		_, err := r.source.ReadInto(ctx, &b.chunk, limit)
-		if b.chunk.Len() >= copyEvery {
+		if part == nil && b.chunk.Len() >= copyEvery {
 			b.flush(wait.TrackOf(ctx))
 		}
-		growsInPieces := !r.stacksAll && !r.pool.Pinned() // pinned pages cannot move
+		growsInPieces := part == nil && !r.stacksAll && !r.pool.Pinned() // pinned pages cannot move
 		if growsInPieces && b.growing.enoughForPiece(b.chunk.Bytes()) {
 			b.grow(wait.TrackOf(ctx))
 		}
@@ -115,7 +119,7 @@ func (r *batchReader) gather(ctx context.Context) (*batchBuilder, error) {
 		}
 	}
 	n := b.len()
-	delivered := n > 0 && (n == r.size || !r.dropLast)
+	delivered := n > 0 && (n == r.size || !r.dropLast) && (part == nil || part.Len(n) > 0)
 	r.grid.took(n, delivered)
 	if n < r.size {
 		r.grid.align()
@@ -127,17 +131,55 @@ func (r *batchReader) gather(ctx context.Context) (*batchBuilder, error) {
 		return nil, err
 	}
 	r.building = nil
+	if part != nil {
+		b.partErr = keepPart(&b.chunk, *part, r.source.Spec())
+	}
 	return b, nil
+}
+
+// CheckWorld implements readers.Divisible.
+func (r *batchReader) CheckWorld(world uint64) error {
+	if uint64(r.size)%world != 0 {
+		return pyfeed.Errorf(pyfeed.Invalid, "split_batches: expected a world that divides the batch_size %d, found %d", r.size, world)
+	}
+	return nil
+}
+
+// ReadPart implements readers.Divisible.
+func (r *batchReader) ReadPart(ctx context.Context, p readers.Part) (*pyfeed.Tuple, error) {
+	if err := r.checkDivisible(); err != nil {
+		return nil, err
+	}
+	return r.read(ctx, &p)
+}
+
+// ReadPendingPart implements readers.Divisible.
+func (r *batchReader) ReadPendingPart(ctx context.Context, p readers.Part) (readers.Pending, error) {
+	if err := r.checkDivisible(); err != nil {
+		return nil, err
+	}
+	b, err := r.gather(ctx, &p)
+	if err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// checkDivisible returns an error if the next batch was copied, at least partly, for another consumer.
+func (r *batchReader) checkDivisible() error {
+	if r.HasPeeked() || r.building != nil && r.building.len() > r.building.chunk.Len() {
+		return pyfeed.Errorf(pyfeed.State, "expected the batches below split_batches to be read by it only, found one that another "+
+			"consumer has begun to read: read only from split_batches, or from readers above it")
+	}
+	return nil
 }
 
 // ReadPending implements readers.Deferred.
 func (r *batchReader) ReadPending(ctx context.Context) (readers.Pending, error) {
 	if batch := r.TakePeeked(); batch != nil {
-		b := r.newBuilder()
-		b.finished = batch
-		return b, nil
+		return finished{batch}, nil
 	}
-	b, err := r.gather(ctx)
+	b, err := r.gather(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -232,13 +274,16 @@ func (r *batchReader) Close() {
 }
 
 // Length implements readers.Sized.
-func (r *batchReader) Length() int64 {
+func (r *batchReader) Length() int64 { return r.PartLength(readers.Part{World: 1}) }
+
+// PartLength implements readers.Divisible.
+func (r *batchReader) PartLength(p readers.Part) int64 {
 	n := r.source.Length()
 	if n == readers.Unknown || n == readers.Endless {
 		return n
 	}
 	batches := n / int64(r.size)
-	if n%int64(r.size) > 0 && !r.dropLast {
+	if !r.dropLast && p.Len(int(n%int64(r.size))) > 0 {
 		batches++
 	}
 	return batches

@@ -12,23 +12,30 @@ import (
 // batchBuilder builds one batch. Once all instances are gathered it belongs to the thread that finishes the batch,
 // while the reader gathers the next one with another builder.
 type batchBuilder struct {
-	reader   *batchReader
-	chunk    record.Chunk  // instances that are not copied yet
-	stacked  stackedBatch  // earlier instances, if no slot is concatenated
-	growing  growingBatch  // earlier instances of a large batch, if some slots are concatenated
-	finished *pyfeed.Tuple // a batch that was built earlier, in place of the fields above; else nil
-	tuples   []*pyfeed.Tuple
-	offsets  []int64
+	reader  *batchReader
+	chunk   record.Chunk // instances that are not copied yet
+	stacked stackedBatch // earlier instances, if no slot is concatenated
+	growing growingBatch // earlier instances of a large batch, if some slots are concatenated
+	partErr error        // why the part of the batch that is wanted cannot be built
+	tuples  []*pyfeed.Tuple
+	offsets []int64
 }
 
 // len returns the number of instances.
 func (b *batchBuilder) len() int { return b.stacked.n + b.growing.n + b.chunk.Len() }
 
+// finished is a readers.Pending whose tuple has its bytes already.
+type finished struct{ tuple *pyfeed.Tuple }
+
+// Size implements readers.Pending.
+func (f finished) Size() (bytes int, pass int64) { return f.tuple.Size(), f.tuple.Pass }
+
+// Finish implements readers.Pending.
+func (f finished) Finish(trace.Track) (*pyfeed.Tuple, error) { return f.tuple, nil }
+
 // Size implements readers.Pending.
 func (b *batchBuilder) Size() (bytes int, pass int64) {
 	switch {
-	case b.finished != nil:
-		return b.finished.Size(), b.finished.Pass
 	case b.stacked.batch != nil:
 		return b.stacked.bytes + b.chunk.Bytes(), b.stacked.batch.Pass
 	case b.growing.batch != nil:
@@ -57,8 +64,8 @@ func (b *batchBuilder) Finish(track trace.Track) (*pyfeed.Tuple, error) {
 func (b *batchBuilder) build(track trace.Track) (*pyfeed.Tuple, error) {
 	defer b.drop()
 	switch {
-	case b.finished != nil:
-		return b.finished, nil
+	case b.partErr != nil:
+		return nil, b.partErr
 	case b.growing.n > 0:
 		if b.chunk.Len() > 0 {
 			b.grow(track)
@@ -102,7 +109,7 @@ func (b *batchBuilder) drop() {
 	b.stacked.drop()
 	b.growing.drop()
 	clear(b.tuples)
-	b.finished = nil
+	b.partErr = nil
 	b.reader.mu.Lock()
 	defer b.reader.mu.Unlock()
 	b.reader.spare = append(b.reader.spare, b)

@@ -18,7 +18,17 @@ func TestResetWhileAReadWaits(t *testing.T) {
 		"map":        func(h *readers.ReaderHolder) (readers.Reader, error) { return NewMapReader(h, nil, 16, true, nil) },
 		"batch":      func(h *readers.ReaderHolder) (readers.Reader, error) { return NewBatchReader(h, 3, false, false) },
 		"multi_pass": func(h *readers.ReaderHolder) (readers.Reader, error) { return NewMultiPassReader(h, 2) },
-		"shard":      func(h *readers.ReaderHolder) (readers.Reader, error) { return NewShardReader(h, 0, 1) },
+		"shard":      func(h *readers.ReaderHolder) (readers.Reader, error) { return NewShardReader(h, 0, 1, "") },
+		"even shard": func(h *readers.ReaderHolder) (readers.Reader, error) {
+			return NewShardReader(h, 1, 2, readers.EvenRepeat)
+		},
+		"split_batches": func(h *readers.ReaderHolder) (readers.Reader, error) {
+			batches, err := NewBatchReader(h, 2, false, false)
+			if err != nil {
+				return nil, err
+			}
+			return NewSplitBatchesReader(readers.NewHolder(batches), 1, 2, readers.EvenDrop)
+		},
 	}
 	for name, decorate := range decorate {
 		t.Run(name, func(t *testing.T) {

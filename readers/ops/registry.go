@@ -28,6 +28,7 @@ var operators = index(
 	mapped.operator(),
 	zip.operator(),
 	shard.operator(),
+	splitBatches.operator(),
 	randomData.operator(),
 )
 

@@ -80,13 +80,9 @@ func TestTheTableOfTheHeaderIsThatOfTheOperators(t *testing.T) {
 // one.
 func writeRow(to *strings.Builder, o *ops.Operator, before []*ops.Operator) {
 	var attributes []string
-	names := func(o *ops.Operator) (all []string) {
-		for _, a := range o.Attributes {
-			all = append(all, a.Name)
-		}
-		return all
-	}
-	same := slices.IndexFunc(before, func(b *ops.Operator) bool { return slices.Equal(names(b), names(o)) })
+	same := slices.IndexFunc(before, func(b *ops.Operator) bool {
+		return slices.EqualFunc(b.Attributes, o.Attributes, func(a, b ops.Attribute) bool { return a.Name == b.Name && a.Doc == b.Doc })
+	})
 	if same >= 0 {
 		attributes = []string{"as " + before[same].Name}
 	}

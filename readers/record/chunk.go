@@ -263,6 +263,24 @@ func (c *Chunk) Filter(since Checkpoint, keep func() bool) int {
 	return len(kept) - since.items
 }
 
+// Keep releases all instances except count of them, from the first-th on. Behind the last instance follows the first again.
+// first MUST be less than Len, unless count is 0, and count at most Len.
+func (c *Chunk) Keep(first, count int) {
+	if behind := first + count - c.Len(); behind > 0 { // rotate, so that they are in order
+		items := c.items[c.front:]
+		c.items = slices.Concat(c.items[:c.front], items[first:], items[:first])
+		first = 0
+	}
+	k := 0
+	c.Filter(Checkpoint{items: c.front}, func() bool {
+		k++
+		return first < k && k <= first+count
+	})
+	if c.Len() == 0 {
+		c.empty()
+	}
+}
+
 // Permute puts the instances into the order that is given by a seed, a pass, and the number of the shuffle's block.
 // When done is closed, it stops halfway; the caller then releases the instances.
 func (c *Chunk) Permute(seed, pass, block uint64, done <-chan struct{}) {

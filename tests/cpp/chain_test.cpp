@@ -219,7 +219,7 @@ TEST_F(ChainTest, Shard) {
     const Reader numbers = read_numbers("numbers", range(0, 1003));
     for (const uint64_t world : {1u, 2u, 3u, 7u, 1000u, 2000u}) {
         for (uint64_t rank = 0; rank < world; rank += 1 + world / 5) {
-            const Reader reader = numbers.shard(rank, world, "shard");
+            const Reader reader = numbers.shard(rank, world, Even::none, "shard");
             Numbers want;
             for (auto n = static_cast<int64_t>(rank); n < 1003; n += static_cast<int64_t>(world))
                 want.push_back(n);
@@ -231,6 +231,68 @@ TEST_F(ChainTest, Shard) {
     }
     EXPECT_ERROR(InvalidArgument, -1, numbers.shard(3, 3), "rank", "3");
     EXPECT_ERROR(InvalidArgument, -1, numbers.shard(0, 0), "rank");
+}
+
+TEST_F(ChainTest, EvenShards) {
+    const Reader numbers = read_numbers("numbers", range(0, 7));
+    EXPECT_EQ((Numbers{1, 4}), rest(numbers.shard(1, 3)));
+    numbers.reset();
+    EXPECT_EQ((Numbers{0, 3}), rest(numbers.shard(0, 3, Even::drop)));
+    numbers.reset();
+    EXPECT_EQ((Numbers{1, 4, 6}), rest(numbers.shard(1, 3, Even::repeat)));
+    numbers.reset();
+    EXPECT_EQ((Numbers{1, 4, 0}), rest(numbers.shard(1, 3, Even::pad)));
+}
+
+TEST_F(ChainTest, SplitBatches) {
+    const Reader numbers = read_numbers("numbers", range(0, 11));
+    const Reader batches = numbers.batch(4);
+    const auto all = [](const Reader &reader) {
+        Numbers out;
+        for (const Tuple &batch : reader.tuples(kStuck)) {
+            for (int64_t n : values<int64_t>(batch.at(0))) out.push_back(n);
+        }
+        reader.reset();
+        return out;
+    };
+    EXPECT_EQ((Numbers{2, 3, 6, 7, 9}), all(batches.split_batches(1, 2)));
+    EXPECT_EQ((Numbers{2, 3, 6, 7, 10, 8}), all(batches.split_batches(1, 2, Even::repeat)));
+    EXPECT_EQ((Numbers{2, 3, 6, 7, 10, 0}), all(batches.split_batches(1, 2, Even::pad)));
+    EXPECT_ERROR(InvalidArgument, -1, batches.split_batches(0, 3), "world", "batch_size 4", "3");
+    EXPECT_ERROR(InvalidArgument, -1, batches.split_batches(2, 2), "rank");
+    EXPECT_ERROR(InvalidArgument, -1, batches.split_batches(0, 2, Even::none), "even");
+    EXPECT_ERROR(InvalidArgument, -1, numbers.split_batches(0, 2), "batch");
+}
+
+// The state of any rank is loaded by all ranks of a job of another size.
+TEST_F(ChainTest, JobsOfAnotherSize) {
+    const std::string file = store("numbers", range(0, 48));
+    const auto rank_of = [&](uint64_t rank, uint64_t world) {
+        const std::string name = "rank" + std::to_string(rank) + " of " + std::to_string(world);
+        const Reader files = create_file_reader(scope, name, file, raw());
+        return files.shuffle(20, 3).batch(12).split_batches(rank, world).double_buffer();
+    };
+    const auto next = [](const Reader &reader) {
+        const auto batch = reader.next(kStuck);
+        return batch ? values<int64_t>(batch->at(0)) : Numbers{};
+    };
+    Numbers whole, parts;
+    const Reader all = rank_of(0, 1);
+    for (int i = 0; i < 4; ++i) {
+        for (int64_t n : next(all)) whole.push_back(n);
+    }
+    std::string state;
+    for (uint64_t world : {2u, 4u, 1u, 3u}) {
+        std::string after;
+        for (uint64_t rank = 0; rank < world; ++rank) {
+            const Reader reader = rank_of(rank, world);
+            if (!state.empty()) reader.load_state(state);
+            for (int64_t n : next(reader)) parts.push_back(n);
+            after = reader.state();
+        }
+        state = after;
+    }
+    EXPECT_EQ(whole, parts);
 }
 
 TEST_F(ChainTest, NamesAreMadeUp) {
@@ -245,6 +307,7 @@ TEST_F(ChainTest, NamesAreMadeUp) {
     EXPECT_EQ("numbers.map", reader.map([](const Tuple &, const Emit &) {}, 1).name());
     EXPECT_EQ("numbers.batch", reader.batch(2).name());
     EXPECT_EQ("numbers.batch.shuffle", reader.batch(2, false, false, "numbers.batch").shuffle(2).name());
+    EXPECT_EQ("numbers.batch.split_batches", scope.find("numbers.batch").reader().split_batches(0, 2).name());
     EXPECT_EQ("mine", reader.shuffle(2, 0, "mine").name());
     EXPECT_EQ(VarKind::reader, scope.find("numbers.shuffle3").kind());
 }
@@ -454,6 +517,8 @@ protected:
             {"multi_pass", [](const Reader &in) { return in.multi_pass(1); }},
             {"double_buffer", [](const Reader &in) { return in.double_buffer(); }, yes},
             {"shard", [](const Reader &in) { return in.shard(0, 1); }},
+            {"even shard", [](const Reader &in) { return in.shard(0, 1, Even::drop); }},
+            {"split_batches", [](const Reader &in) { return in.batch(1).split_batches(0, 1); }},
             {"zip",
              [inner](const Reader &in) {
                  return in.zip(create_random_data_generator(inner, in.name() + "2", number_slots()));

@@ -133,6 +133,7 @@ TEST_F(Layers, ReadersGoToTheStartupProgram) {
         layers::random_data(image_and_label(), RandomOptions().low(-1).count(10), "random");
     const layers::Var shuffled = layers::shuffle(files, 100, 7);
     const layers::Var batched = layers::batch(shuffled, 32, true);
+    const layers::Var split = layers::split_batches(batched, 1, 4, Even::repeat);
     const layers::Var passes = layers::multi_pass(batched, 5);
     const layers::Var shard = layers::shard(random, 1, 3);
     const layers::Var zipped = layers::zip({passes, shard}, true);
@@ -149,6 +150,8 @@ TEST_F(Layers, ReadersGoToTheStartupProgram) {
         "{\"dims\":[1],\"dtype\":\"int64\",\"lod_levels\":0,\"name\":\"label\"}]}\n"
         "0: create_shuffle_reader(layers.open_files_0) -> layers.shuffle_0 {\"buffer_size\":100,\"seed\":7}\n"
         "0: create_batch_reader(layers.shuffle_0) -> layers.batch_0 {\"batch_size\":32,\"drop_last\":true}\n"
+        "0: create_split_batches_reader(layers.batch_0) -> layers.split_batches_0 "
+        "{\"even\":\"repeat\",\"rank\":1,\"world\":4}\n"
         "0: create_multi_pass_reader(layers.batch_0) -> layers.multi_pass_0 {\"pass_num\":5}\n"
         "0: create_shard_reader(random) -> layers.shard_0 {\"rank\":1,\"world\":3}\n"
         "0: create_zip_reader(layers.multi_pass_0, layers.shard_0) -> layers.zip_0 {\"strict\":true}\n"
@@ -157,7 +160,7 @@ TEST_F(Layers, ReadersGoToTheStartupProgram) {
         "0: create_batch_reader(random) -> custom {\"batch_size\":2}\n");
     expect_main("");
     for (const layers::Var &reader :
-         {files, random, shuffled, batched, passes, shard, zipped, buffered, custom}) {
+         {files, random, shuffled, batched, split, passes, shard, zipped, buffered, custom}) {
         EXPECT_EQ("reader", reader.kind());
         EXPECT_TRUE(reader.persistable());
         EXPECT_TRUE(reader.program() == main);

@@ -95,8 +95,9 @@ Reader.multi_pass pass_num
 Reader.read timeout
 Reader.reset
 Reader.set_state state strict
-Reader.shard rank world
+Reader.shard rank world even
 Reader.shuffle buffer_size seed
+Reader.split_batches rank world even
 Reader.state_dict
 Reader.stats
 Reader.zip others strict
@@ -217,8 +218,9 @@ layers.random_data shapes dtypes low high seed count names
 layers.read_file reader names
 layers.reset reader
 layers.save_reader reader out
-layers.shard reader rank world
+layers.shard reader rank world even
 layers.shuffle reader buffer_size seed
+layers.split_batches reader rank world even
 layers.staging input capacity bytes_limit
 layers.unstaging stage
 layers.variable name shape dtype lod_level persistable

@@ -431,6 +431,11 @@ DECORATED: dict[str, tuple[Callable[[Any], Any], Callable[[pyfeed.Reader], pyfee
     "multi_pass": (lambda r: layers.multi_pass(r, 3), lambda r: r.multi_pass(3)),
     "double_buffer": (lambda r: layers.double_buffer(r, pyfeed.CPUPlace(), 3), lambda r: r.double_buffer(depth=3)),
     "shard": (lambda r: layers.shard(r, 1, 3), lambda r: r.shard(1, 3)),
+    "even shard": (lambda r: layers.shard(r, 1, 3, even="pad"), lambda r: r.shard(1, 3, even="pad")),
+    "split_batches": (
+        lambda r: layers.split_batches(layers.batch(r, 4), 1, 2, even="repeat"),
+        lambda r: r.batch(4).split_batches(1, 2, even="repeat"),
+    ),
     "a chain": (
         lambda r: layers.double_buffer(layers.multi_pass(layers.batch(layers.shuffle(r, 9, 1), 5), 2)),
         lambda r: r.shuffle(9, 1).batch(5).multi_pass(2).double_buffer(),

@@ -33,6 +33,9 @@ DEFAULTS: dict[tuple[str, str], Any] = {
     ("create_map_reader", "seed"): 0,  # None without rng
     ("create_map_reader", "capacity"): None,  # chosen from the number of threads
     ("open_files", "format"): None,
+    ("create_shard_reader", "even"): None,  # ""
+    ("create_shard_reader", "world"): None,  # with rank="auto"
+    ("create_split_batches_reader", "world"): None,
 }
 
 # Parameters that are not attributes: the readers below, and the name and the scope of the new reader.
@@ -55,6 +58,8 @@ FUNCTIONS: list[tuple[str, Callable[..., Any]]] = [
     ("create_double_buffer_reader", layers.double_buffer),
     ("create_shard_reader", Reader.shard),
     ("create_shard_reader", layers.shard),
+    ("create_split_batches_reader", Reader.split_batches),
+    ("create_split_batches_reader", layers.split_batches),
     ("create_zip_reader", Reader.zip),
     ("create_zip_reader", layers.zip),
     ("create_map_reader", Reader.map),

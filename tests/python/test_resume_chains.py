@@ -124,6 +124,8 @@ def some_steps(rng: random.Random) -> list[Step]:
         lambda: ("multi_pass", rng.randint(1, 3)),
         lambda: ("double_buffer", rng.randint(1, 3)),
         lambda: ("shard", rng.randrange(2), 2),
+        lambda: ("shard", rng.randrange(3), 3, rng.choice(["drop", "repeat", "pad"])),
+        lambda: ("split", rng.randrange(2), 2, rng.choice(["drop", "repeat", "pad"])),
         lambda: ("zip",),
         lambda: ("map",),
         lambda: ("skip",),
@@ -146,6 +148,9 @@ def chain(files: Files, folder: Path, steps: list[Step], attempt: int) -> Reader
             reader = reader.map(augment, 1 + attempt % 3, **mapped, rng=True, seed=5, with_position=True)
         elif kind == "skip":
             reader = reader.map(fails_at_times, 1 + attempt % 4, capacity=1 + attempt % 7, on_error="skip")
+        elif kind == "split":
+            reader = reader.batch(4).split_batches(*arguments)
+            batched = True
         elif kind in ("shuffle", "batch", "multi_pass", "shard"):
             reader = getattr(reader, kind)(*arguments)
             batched = batched or kind == "batch"

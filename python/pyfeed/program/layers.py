@@ -92,6 +92,7 @@ __all__ = [
     "save_reader",
     "shard",
     "shuffle",
+    "split_batches",
     "staging",
     "unstaging",
     "variable",
@@ -715,9 +716,9 @@ def double_buffer(reader: Named | Reader, place: Place | Sequence[Place] | None 
     return _add_reader("create_double_buffer_reader", [reader], "double_buffer", attributes)
 
 
-@validate(reader=_reader, rank=integer(0), world=integer(1))
-def shard(reader: Named | Reader, rank: int, world: int) -> Variable:
-    """Add a reader of one of `world` equal parts of the tuples: see `pyfeed.Reader.shard`.
+@validate(reader=_reader, rank=integer(0), world=integer(1), even=optional(text))
+def shard(reader: Named | Reader, rank: int, world: int, even: str | None = None) -> Variable:
+    """Add a reader of one of `world` parts of the tuples: see `pyfeed.Reader.shard`.
 
     Parameters
     ----------
@@ -728,6 +729,8 @@ def shard(reader: Named | Reader, rank: int, world: int) -> Variable:
         The number of the part, from 0 to ``world - 1``.
     world : int
         The number of parts, at least 1.
+    even : {None, "drop", "repeat", "pad"}
+        How all parts get the same number of tuples. By default, they may differ by one tuple.
 
     Returns
     -------
@@ -737,7 +740,7 @@ def shard(reader: Named | Reader, rank: int, world: int) -> Variable:
     Raises
     ------
     InvalidArgument
-        `rank` is not less than `world`.
+        `rank` is not less than `world`, or `even` has another value.
 
     Examples
     --------
@@ -748,7 +751,47 @@ def shard(reader: Named | Reader, rank: int, world: int) -> Variable:
     >>> [slot.shape for slot in reader.slots]
     [(2,)]
     """
-    return _add_reader("create_shard_reader", [reader], "shard", {"rank": rank, "world": world})
+    attributes = {"rank": rank, "world": world} | ({} if even is None else {"even": even})
+    return _add_reader("create_shard_reader", [reader], "shard", attributes)
+
+
+@validate(reader=_reader, rank=integer(0), world=integer(1), even=text)
+def split_batches(reader: Named | Reader, rank: int, world: int, even: str = "drop") -> Variable:
+    """Add a reader of one of `world` equal parts of each batch: see `pyfeed.Reader.split_batches`.
+
+    Parameters
+    ----------
+    reader : Variable, Reader or str
+        The reader of batches: a variable of the program, its name, or a reader that was made outside of a
+        program.
+    rank : int
+        The number of the part, from 0 to ``world - 1``.
+    world : int
+        The number of parts, which divides `batch_size`: else, the run of the program raises `InvalidArgument`.
+    even : {"drop", "repeat", "pad"}
+        What happens to a last batch of a size that `world` does not divide.
+
+    Returns
+    -------
+    Variable
+        The new reader in the main program.
+
+    Raises
+    ------
+    InvalidArgument
+        `rank` is not less than `world`, or `even` has another value.
+
+    Examples
+    --------
+    >>> from pyfeed.program import Program, layers, program_guard
+    >>> with program_guard(Program(), Program()):
+    ...     reader = layers.batch(layers.random_data([(2,)], count=10), 4)
+    ...     reader = layers.split_batches(reader, rank=0, world=2)
+    >>> [slot.shape for slot in reader.slots]
+    [(-1, 2)]
+    """
+    attributes = {"rank": rank, "world": world, "even": even}
+    return _add_reader("create_split_batches_reader", [reader], "split_batches", attributes)
 
 
 @validate(readers=_reader, strict=flag)

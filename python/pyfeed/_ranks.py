@@ -1,0 +1,81 @@
+"""The rank of this process in its job, and the number of processes of the job (world).
+
+The variables are those of torchrun (https://docs.pytorch.org/docs/stable/elastic/run.html), of ``srun`` (its man page,
+"OUTPUT ENVIRONMENT VARIABLES"), of Open MPI's ``mpirun`` and of MPICH's and Intel MPI's ``mpiexec``. Within a SLURM
+batch script, outside of ``srun``, ``SLURM_PROCID`` and ``SLURM_NTASKS`` are set although there is only one process:
+therefore ``SLURM_STEP_NUM_TASKS`` decides, which only ``srun`` sets.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from . import _arguments
+from .errors import InvalidArgument
+
+AUTO = "auto"
+
+# The variables of rank and world, and whether the rank alone shows that there is a launcher.
+_LAUNCHERS = [
+    ("RANK", "WORLD_SIZE", True),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", False),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", True),
+    ("PMI_RANK", "PMI_SIZE", True),
+]
+
+
+def check_rank(name: str, value: Any) -> Any:
+    """Accept a rank, or ``"auto"``."""
+    if isinstance(value, str):
+        return value if value == AUTO else _arguments.refuse(name, 'an integer or "auto"', value, InvalidArgument)
+    return _arguments.number(name, value, 0)
+
+
+def resolve(rank: Any, world: int | None) -> tuple[int, int]:
+    """Return rank and world of the arguments of a method, which `check_rank` has accepted."""
+    if rank == AUTO:
+        if world is not None:
+            _arguments.refuse("world", 'no value beside rank="auto"', world, InvalidArgument)
+        return find_rank()
+    if world is None:
+        _arguments.refuse("world", "the number of processes", world)
+    return rank, world
+
+
+def find_rank() -> tuple[int, int]:
+    """Return the rank of this process, and the number of processes of its job.
+
+    They are those of `torch.distributed` or `jax.distributed`, if the process has initialized one of them; else those
+    in the environment; else 0 and 1. No module is imported.
+    """
+    torch = sys.modules.get("torch.distributed")
+    if torch is not None and torch.is_available() and torch.is_initialized():
+        return torch.get_rank(), torch.get_world_size()
+    is_initialized = getattr(sys.modules.get("jax.distributed"), "is_initialized", None)  # old versions lack it
+    if is_initialized is not None and is_initialized():
+        jax = sys.modules["jax"]
+        return jax.process_index(), jax.process_count()
+    for rank, world, alone in _LAUNCHERS:
+        if world in os.environ or (alone and rank in os.environ):
+            return _of_environment(rank, world)
+    return 0, 1
+
+
+def _of_environment(rank: str, world: str) -> tuple[int, int]:
+    values = [_integer(name) for name in (rank, world)]
+    if values[0] >= values[1]:
+        raise InvalidArgument(
+            f"rank: expected {rank} below {world} in the environment, found {rank}={values[0]} and {world}={values[1]}"
+        )
+    return values[0], values[1]
+
+
+def _integer(name: str) -> int:
+    text = os.environ.get(name)
+    if text is None:
+        raise InvalidArgument(f"rank: expected {name} in the environment, as in that of a launcher, found none")
+    if not (text.isascii() and text.isdigit()):
+        raise InvalidArgument(f"rank: expected an integer from 0 on in {name} in the environment, found {text!r}")
+    return int(text)

@@ -1,0 +1,58 @@
+package readers
+
+import (
+	"context"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+)
+
+// Even says what happens to tuples that cannot be divided evenly among the processes of a job. All processes get the same
+// number of tuples, and each finds this number alone.
+type Even string
+
+// The values of Even.
+const (
+	EvenDrop   Even = "drop"   // the last tuples are left out
+	EvenRepeat Even = "repeat" // the first tuples of those that are divided are delivered again
+	EvenPad    Even = "pad"    // tuples of zeros are added
+)
+
+// Part is one of World equal parts of some tuples: that of process number Rank.
+type Part struct {
+	Rank, World int
+	Even        Even
+}
+
+// Of returns the part of n tuples: the count tuples from the first-th on, and then a number of tuples of zeros. Behind the
+// last of the n tuples follows the first again.
+func (p Part) Of(n int) (first, count, zeros int) {
+	switch share := (n + p.World - 1) / p.World; p.Even {
+	case EvenRepeat:
+		return p.Rank * share % max(n, 1), share, 0
+	case EvenPad:
+		first = min(p.Rank*share, n)
+		count = min(share, n-first)
+		return first, count, share - count
+	}
+	share := n / p.World
+	return p.Rank * share, share, 0
+}
+
+// Len returns the number of tuples of the part of n tuples.
+func (p Part) Len(n int) int {
+	_, count, zeros := p.Of(n)
+	return count + zeros
+}
+
+// A Divisible is a Deferred reader of batches that can build a part of a batch, without the rest of it.
+type Divisible interface {
+	Deferred
+	// CheckWorld returns an error if its whole batches do not have world equal parts.
+	CheckWorld(world uint64) error
+	// ReadPart returns the part of the next batch. It leaves out batches whose part is empty.
+	ReadPart(ctx context.Context, p Part) (*pyfeed.Tuple, error)
+	// ReadPendingPart is ReadPart without the copy.
+	ReadPendingPart(ctx context.Context, p Part) (Pending, error)
+	// PartLength is Length of the parts.
+	PartLength(p Part) int64
+}
