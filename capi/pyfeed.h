@@ -703,8 +703,8 @@ PF_API pf_status pf_shared_queue_report_exit(pf_handle queue, int64_t pid, int32
  *                              on
  * create_split_batches_reader  rank (0); world; even ("drop"): drop, repeat or pad: what happens to a batch of
  *                              a size that world does not divide. The rank-th of world equal parts of each
- *                              batch. The input is a batch reader whose batch_size is divisible by world. A
- *                              state of one rank is a state of every rank
+ *                              batch. The input is a batch reader whose batch_size is divisible by world. The
+ *                              state of any rank can be loaded by all ranks, with any world
  * create_random_data_generator slots; low (0); high (1); seed (0); count (-1): instances a pass; -1: without
  *                              end. Random numbers from low to below high; of integers, high is included
  *

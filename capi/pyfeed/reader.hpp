@@ -127,8 +127,8 @@ private:
 // ProducerError for the consumer. Its message, file() and record() name the tuple.
 using MapFunction = std::function<void(const Tuple &in, const Emit &emit)>;
 
-// How all parts of shard and split_batches get the same number of tuples (rows, of a batch), if their number is
-// not divisible by the number of parts.
+// How shard and split_batches give all parts the same number of tuples, if the number of parts does not divide
+// the number of tuples.
 enum class Even {
     none,    // they may differ by one tuple; not for split_batches
     drop,    // the last tuples are left out
@@ -214,7 +214,8 @@ public:
     inline Reader shard(uint64_t rank, uint64_t world, Even even = Even::none,
                         const std::string &out = {}) const;
     // Delivers the rank-th of `world` equal parts of each batch. This reader was made by batch, and `world`
-    // divides its batch_size. A state of one rank can be loaded by every rank, also of another world.
+    // divides its batch_size. The state of any process can be loaded by all processes, also if `world` is
+    // another number.
     inline Reader split_batches(uint64_t rank, uint64_t world, Even even = Even::drop,
                                 const std::string &out = {}) const;
     // Joins the slots of this reader and the other one. The scope of this reader must find the other reader

@@ -1,7 +1,8 @@
 """The rank of this process in its job, and the number of processes of the job (world).
 
-The variables are those of torchrun (https://docs.pytorch.org/docs/stable/elastic/run.html), of ``srun`` (its man page,
-"OUTPUT ENVIRONMENT VARIABLES"), of Open MPI's ``mpirun`` and of MPICH's and Intel MPI's ``mpiexec``. Within a SLURM
+The variables are those of torchrun (https://docs.pytorch.org/docs/stable/elastic/run.html), of Open MPI's ``mpirun``,
+of MPICH's and Intel MPI's ``mpiexec``, and of ``srun`` (its man page, "OUTPUT ENVIRONMENT VARIABLES"). Those of
+``srun`` come last: the other launchers may start their daemons by ``srun``, and pass its variables on. Within a SLURM
 batch script, outside of ``srun``, ``SLURM_PROCID`` and ``SLURM_NTASKS`` are set although there is only one process:
 therefore ``SLURM_STEP_NUM_TASKS`` decides, which only ``srun`` sets.
 """
@@ -20,9 +21,9 @@ AUTO = "auto"
 # The variables of rank and world, and whether the rank alone shows that there is a launcher.
 _LAUNCHERS = [
     ("RANK", "WORLD_SIZE", True),
-    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", False),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", True),
     ("PMI_RANK", "PMI_SIZE", True),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", False),
 ]
 
 
@@ -50,11 +51,13 @@ def find_rank() -> tuple[int, int]:
     They are those of `torch.distributed` or `jax.distributed`, if the process has initialized one of them; else those
     in the environment; else 0 and 1. No module is imported.
     """
-    torch = sys.modules.get("torch.distributed")
-    if torch is not None and torch.is_available() and torch.is_initialized():
-        return torch.get_rank(), torch.get_world_size()
-    is_initialized = getattr(sys.modules.get("jax.distributed"), "is_initialized", None)  # old versions lack it
-    if is_initialized is not None and is_initialized():
+    if _is_initialized("torch.distributed"):
+        torch = sys.modules["torch.distributed"]
+        rank, world = torch.get_rank(), torch.get_world_size()
+        if rank < 0:
+            raise InvalidArgument("rank: expected a process of the default group of torch.distributed, found another")
+        return rank, world
+    if _is_initialized("jax.distributed"):
         jax = sys.modules["jax"]
         return jax.process_index(), jax.process_count()
     for rank, world, alone in _LAUNCHERS:
@@ -72,10 +75,19 @@ def _of_environment(rank: str, world: str) -> tuple[int, int]:
     return values[0], values[1]
 
 
+def _is_initialized(module: str) -> bool:
+    # Some builds and versions, and a module that another thread is importing, do not have the function.
+    function = getattr(sys.modules.get(module), "is_initialized", None)
+    return function is not None and function()
+
+
 def _integer(name: str) -> int:
     text = os.environ.get(name)
     if text is None:
         raise InvalidArgument(f"rank: expected {name} in the environment, as in that of a launcher, found none")
-    if not (text.isascii() and text.isdigit()):
-        raise InvalidArgument(f"rank: expected an integer from 0 on in {name} in the environment, found {text!r}")
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        found = _arguments.format_value(text)
+        raise InvalidArgument(
+            f"rank: expected an integer from 0 to 10^9 - 1 in {name} in the environment, found {found}"
+        )
     return int(text)

@@ -271,9 +271,10 @@ class Reader(_native.Reader):
     def split_batches(self, rank: int | str, world: int | None = None, even: str = "drop") -> Reader:
         """Make a reader of one part of each batch: the parts of all processes together are the batch.
 
-        Process number `rank` gets the rows from ``rank * batch_size / world`` on, ``batch_size / world`` of them. The
-        processes of a job have the same chain below, with the same `batch_size`. So their state is the same too: the
-        state of any process can be loaded by all processes of a job with another `world`.
+        Of each full batch, process number `rank` gets ``batch_size / world`` tuples of the reader below `batch`,
+        beginning with tuple number ``rank * batch_size / world``. The processes of a job have the same chain below,
+        with the same `batch_size`. So their state is the same too: the state of any process can be loaded by all
+        processes of a job with another `world`.
 
         Parameters
         ----------
@@ -285,9 +286,9 @@ class Reader(_native.Reader):
             The number of processes, which divides `batch_size`. Not given with ``rank="auto"``.
         even : {"drop", "repeat", "pad"}
             What happens to the last batch of a pass if `world` does not divide its size. All processes get parts of
-            the same size. "drop" leaves out the last tuples, fewer than `world`; a batch of which nothing is left is
-            left out by all processes. "repeat" appends the first tuples of this batch to it. "pad" appends tuples of
-            zeros; sequences (slots with LoD) are empty in them.
+            the same size. "drop" leaves out the last tuples of this batch, or all of them if they are fewer than
+            `world`. "repeat" appends the first tuples of this batch to it. "pad" appends tuples of zeros; sequences
+            (slots with LoD) are empty in them.
 
         Returns
         -------
@@ -304,8 +305,9 @@ class Reader(_native.Reader):
 
         Notes
         -----
-        Each process reads all the data, but copies only its part of each batch. A row is a tuple of the reader below
-        `batch`. If tuples are concatenated that have several rows each, the parts have the same number of tuples.
+        Each process reads all the data, but copies only its part of each batch. The parts of a batch have the same
+        number of tuples. If `batch` concatenates tuples with different numbers of rows, the parts may have
+        different numbers of rows.
 
         Examples
         --------

@@ -93,7 +93,7 @@ func (r *batchReader) gather(ctx context.Context, part *readers.Part) (*batchBui
 	b := r.building
 	if b == nil {
 		b = r.newBuilder()
-		r.building = b
+		r.building, b.size = b, r.size
 	}
 	var slice wait.TimeSlice
 	for r.end == nil && b.len() < r.size {
@@ -102,6 +102,9 @@ func (r *batchReader) gather(ctx context.Context, part *readers.Part) (*batchBui
 			limit = min(limit, copyEvery)
 		}
 		_, err := r.source.ReadInto(ctx, &b.chunk, limit)
+		if b.chunk.Len() > 0 {
+			r.grid.goOn()
+		}
 		if part == nil && b.chunk.Len() >= copyEvery {
 			b.flush(wait.TrackOf(ctx))
 		}
@@ -119,20 +122,20 @@ func (r *batchReader) gather(ctx context.Context, part *readers.Part) (*batchBui
 		}
 	}
 	n := b.len()
-	delivered := n > 0 && (n == r.size || !r.dropLast) && (part == nil || part.Len(n) > 0)
-	r.grid.took(n, delivered)
-	if n < r.size {
-		r.grid.align()
-	}
-	if !delivered {
+	if n == 0 || n < r.size && r.dropLast || part != nil && part.Len(n) == 0 {
+		r.grid.leaveOut(n)
 		r.dropBuilding()
 		err := r.end
 		r.end = nil
 		return nil, err
 	}
+	r.grid.took(n)
+	if n < r.size {
+		r.grid.align()
+	}
 	r.building = nil
 	if part != nil {
-		b.partErr = keepPart(&b.chunk, *part, r.source.Spec())
+		b.keepPart(*part)
 	}
 	return b, nil
 }

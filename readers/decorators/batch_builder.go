@@ -6,6 +6,7 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/trace"
+	"github.com/pyfeed/pyfeed/readers"
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
@@ -16,7 +17,9 @@ type batchBuilder struct {
 	chunk   record.Chunk // instances that are not copied yet
 	stacked stackedBatch // earlier instances, if no slot is concatenated
 	growing growingBatch // earlier instances of a large batch, if some slots are concatenated
-	partErr error        // why the part of the batch that is wanted cannot be built
+	size    int          // instances of the whole batch, or of the part that is wanted
+	isPart  bool         // the instances are a part of those of the batch
+	partErr error        // why the part cannot be built
 	tuples  []*pyfeed.Tuple
 	offsets []int64
 }
@@ -82,7 +85,7 @@ func (b *batchBuilder) build(track trace.Track) (*pyfeed.Tuple, error) {
 // flush copies the instances of the chunk into the stacked batch. It returns false, and leaves them in the chunk, if it
 // cannot.
 func (b *batchBuilder) flush(track trace.Track) bool {
-	if !b.reader.stacksAll || !b.stacked.takes(&b.chunk, b.reader.size, b.reader.pool) {
+	if !b.reader.stacksAll || !b.stacked.takes(&b.chunk, b.size, b.reader.pool) {
 		return false
 	}
 	b.stacked.add(&b.chunk, track)
@@ -109,7 +112,7 @@ func (b *batchBuilder) drop() {
 	b.stacked.drop()
 	b.growing.drop()
 	clear(b.tuples)
-	b.partErr = nil
+	b.isPart, b.partErr = false, nil
 	b.reader.mu.Lock()
 	defer b.reader.mu.Unlock()
 	b.reader.spare = append(b.reader.spare, b)
@@ -121,11 +124,12 @@ func (b *batchBuilder) drop() {
 const minTakeBuffer = 32 << 10
 
 // ownsMemory reports whether the instances are contiguous, as in a batch, in memory that nothing else refers to. The
-// batch can then take it over. A batch for a device has to be copied to pinned memory instead.
+// batch can then take it over. A batch for a device has to be copied to pinned memory instead. A part of a batch would
+// keep the memory of all of it.
 func (b *batchBuilder) ownsMemory() bool {
 	nothingCopied := b.stacked.n == 0
 	worthIt := b.chunk.Bytes() >= minTakeBuffer
-	return b.reader.stacksAll && !b.reader.toDevice && nothingCopied && worthIt && b.chunk.Contiguous()
+	return b.reader.stacksAll && !b.reader.toDevice && !b.isPart && nothingCopied && worthIt && b.chunk.Contiguous()
 }
 
 // takeBuffer makes a batch that takes over the memory of the instances.
@@ -157,6 +161,63 @@ func (b *batchBuilder) joinChunk(track trace.Track) (*pyfeed.Tuple, error) {
 	b.chunk.Take(b.tuples)
 	defer pyfeed.ReleaseAll(b.tuples)
 	return b.join(b.tuples, track)
+}
+
+// keepPart releases the instances that do not belong to a part of the batch. It checks all instances before: the ranks of
+// a job refuse the same batches.
+func (b *batchBuilder) keepPart(p readers.Part) {
+	b.isPart = true
+	if b.partErr = b.checkSpecs(); b.partErr == nil {
+		b.partErr = keepPart(&b.chunk, p, b.reader.source.Spec())
+	}
+	b.size = b.chunk.Len()
+}
+
+// checkSpecs returns an error for the first instance of the chunk that does not fit into the same batch as the first.
+func (b *batchBuilder) checkSpecs() error {
+	c := &b.chunk
+	if b.reader.stacksAll {
+		err := b.stacked.begin(c, c.Len())
+		if err == nil {
+			err = b.stacked.fits(c)
+		}
+		b.stacked.drop()
+		return err
+	}
+	if err := b.checkEven(); err != nil {
+		return err
+	}
+	spec := b.reader.source.Spec()
+	first, _ := c.PeekSpec(0)
+	fit := true
+	for i := range c.NumBlocks() {
+		fit = fit && firstUnlike(spec, first, c.BlockSpec(i)) < 0
+	}
+	for _, t := range c.Tuples() {
+		fit = fit && (t == nil || firstUnlike(spec, first, t) < 0)
+	}
+	for k := 0; !fit && k < c.Len(); k++ {
+		t, _ := c.PeekSpec(k)
+		if i := firstUnlike(spec, first, t); i >= 0 {
+			return mismatchError(i, k, &t.Slots[i], first.Slots[i].DType, first.Slots[i].Dims(), c.Origin(k))
+		}
+	}
+	return nil
+}
+
+// firstUnlike returns the first slot of t that cannot be joined with that of another tuple, or -1.
+func firstUnlike(spec *pyfeed.Spec, first, t *pyfeed.Tuple) int {
+	for i := range t.Slots {
+		a, b := &first.Slots[i], &t.Slots[i]
+		skip := 0 // dims that may differ
+		if spec.Slot(i).Grows() {
+			skip = 1
+		}
+		if a.DType != b.DType || len(a.Dims()) != len(b.Dims()) || len(a.LoD) != len(b.LoD) || !slices.Equal(a.Dims()[skip:], b.Dims()[skip:]) {
+			return i
+		}
+	}
+	return -1
 }
 
 // checkEven returns an error for the first instance whose slots would add different numbers of rows to the batch: the

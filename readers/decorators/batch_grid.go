@@ -19,7 +19,8 @@ type batchGrid struct {
 	// The next fields are the reading goroutine's own.
 	pass    uint64
 	batches int64 // of the pass, that were taken and have not failed
-	taken   int64 // instances of the pass
+	taken   int64 // instances of the pass, without those left out
+	leftOut int64 // instances behind them of a batch that is not delivered, because it is too small
 
 	mu     sync.Mutex
 	breaks []batchBreak // ascending, without old ones
@@ -36,13 +37,24 @@ type batchBreak struct {
 const maxBreaks = 1 << 16
 
 // begin begins a pass.
-func (g *batchGrid) begin(pass uint64) { g.pass, g.batches, g.taken = pass, 0, 0 }
+func (g *batchGrid) begin(pass uint64) { g.pass, g.batches, g.taken, g.leftOut = pass, 0, 0, 0 }
 
-// took notes that instances were taken: as a batch, or, if delivered is false, dropped.
-func (g *batchGrid) took(instances int, delivered bool) {
+// took notes that instances were taken as a batch.
+func (g *batchGrid) took(instances int) {
 	g.taken += int64(instances)
-	if delivered {
-		g.batches++
+	g.batches++
+}
+
+// leaveOut notes that instances were taken that belong to no batch. The position between the batches before and behind
+// them stays before them until reading goes on: readers above may have read them ahead, and after a restart, without the
+// error behind them or as another part of the batch, they may be delivered.
+func (g *batchGrid) leaveOut(instances int) { g.leftOut += int64(instances) }
+
+// goOn notes that there are instances behind those left out.
+func (g *batchGrid) goOn() {
+	if g.leftOut > 0 {
+		g.taken, g.leftOut = g.taken+g.leftOut, 0
+		g.align()
 	}
 }
 
@@ -131,6 +143,6 @@ func (g *batchGrid) restore(p readers.Position, is batchState) (readers.Position
 		g.breaks = []batchBreak{from}
 	}
 	g.mu.Unlock()
-	g.pass, g.batches, g.taken = p.Pass, p.N, below.N
+	g.pass, g.batches, g.taken, g.leftOut = p.Pass, p.N, below.N, 0
 	return below, nil
 }

@@ -11,7 +11,7 @@ import (
 func TestBatchesAfterABreak(t *testing.T) {
 	g := batchGrid{size: 4}
 	take := func(n int) {
-		g.took(n, true)
+		g.took(n)
 		if n < 4 {
 			g.align()
 		}
@@ -47,12 +47,30 @@ func TestBatchesAfterABreak(t *testing.T) {
 	}
 }
 
+// Instances that are left out stay behind the position between two batches, until reading goes on.
+func TestInstancesThatAreLeftOut(t *testing.T) {
+	g := batchGrid{size: 4}
+	g.goOn()
+	g.took(4)
+	g.leaveOut(3) // before an error
+	for step, expected := range []int64{4, 7} {
+		if below, _, err := g.locate(readers.Position{N: 1}); err != nil || below.N != expected {
+			t.Errorf("step %d: expected %d, found %+v, %v", step, expected, below, err)
+		}
+		g.goOn()
+	}
+	g.took(4)
+	if below, _, err := g.locate(readers.Position{N: 2}); err != nil || below.N != 11 {
+		t.Errorf("expected 11, found %+v, %v", below, err)
+	}
+}
+
 // A reader of any number of passes keeps a bounded number of breaks, and refuses a position that lies behind all of them.
 func TestOldBreaksAreForgotten(t *testing.T) {
 	g := batchGrid{size: 4}
 	for pass := range uint64(3 * maxBreaks) {
 		g.begin(pass)
-		g.took(3, true)
+		g.took(3)
 		g.align()
 	}
 	if len(g.breaks) > maxBreaks {

@@ -145,6 +145,9 @@ func (r *shardReader) ReInit(pass uint64) error {
 	r.kept.Release()
 	r.group.Release()
 	r.pass, r.at, r.ended = pass, 0, false
+	if end := r.last.Load(); end != nil && end.pass >= pass {
+		r.last.Store(nil) // the pass may end elsewhere now
+	}
 	return r.source.Begin(pass)
 }
 
@@ -181,15 +184,19 @@ func (r *shardReader) Restore(p readers.Position, s *readers.Restorer) (int64, e
 		return 0, err
 	}
 	if ended {
-		if is.Tuples >= below.N || is.Tuples <= below.N-int64(r.part.World) {
+		if is.Tuples <= 0 || is.Tuples >= below.N || is.Tuples <= below.N-int64(r.part.World) {
 			return 0, pyfeed.Errorf(pyfeed.Invalid, "state: shard: expected the end of a pass within the %d tuples before tuple %d, found it at tuple %d",
 				r.part.World, below.N, is.Tuples)
 		}
-		below.N, r.ended = is.Tuples, true
+		below.N = is.Tuples
+	}
+	if err := s.RestoreBelow(r.source, below); err != nil {
+		return 0, err
+	}
+	if r.at, r.ended = uint64(below.N), ended; ended {
 		r.last.Store(&passEnd{p.Pass, is.Tuples})
 	}
-	r.at = uint64(below.N)
-	return 0, s.RestoreBelow(r.source, below)
+	return 0, nil
 }
 
 // below is the position of the reader below: with even, behind the group of the last tuple that was delivered; else behind

@@ -8,9 +8,8 @@ import (
 	"github.com/pyfeed/pyfeed/readers/state"
 )
 
-// splitBatchesReader delivers one part of each batch: the tuples from rank*size/world on, size/world of them. The world
-// processes of a job together read each batch, so that they are all at the same position. It is therefore not a part of a
-// state which process of how many the state is from.
+// splitBatchesReader delivers one part of each batch: the tuples from rank*size/world on, size/world of them. All processes
+// of a job are at the same position after the same number of batches. Therefore a state contains neither rank nor world.
 type splitBatchesReader struct {
 	readers.PeekBuffer
 	source  *readers.Upstream

@@ -14,7 +14,7 @@ type splitBatchesAttributes struct {
 var splitBatches = definition[splitBatchesAttributes]{
 	name: "create_split_batches_reader",
 	doc: "The rank-th of world equal parts of each batch. The input is a batch reader whose batch_size is divisible by world. " +
-		"A state of one rank is a state of every rank",
+		"The state of any rank can be loaded by all ranks, with any world",
 	inputs:   oneInput,
 	defaults: splitBatchesAttributes{Even: string(readers.EvenDrop)},
 	check: func(a *splitBatchesAttributes) error {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import sys
 import types
@@ -130,6 +131,34 @@ def test_several_slots_and_passes_through_a_double_buffer(tmp_path: Path) -> Non
         assert [(a[0] + b[0], a[1] + b[1]) for a, b in zip(*parts, strict=True)] == batches
 
 
+def test_a_part_has_the_memory_of_a_part() -> None:
+    """The memory of the rest of the batch is not kept."""
+    part = next(pyfeed.random_data([(1000,)], count=1024, scope=Scope()).batch(1024).split_batches(0, 8))[0]
+    gc.collect()
+    assert part.nbytes == 512_000
+    assert pyfeed.diagnostics.memory_stats()["live_batch_bytes"] < 600_000
+
+
+def test_a_batch_that_cannot_be_made_is_refused_by_all_processes() -> None:
+    """Also by those whose part could be made: all are at the same position afterwards."""
+
+    def generate() -> Iterator[tuple[np.ndarray[Any, Any]]]:
+        for i in range(12):
+            yield (np.full((1, 3 if i == 5 else 2), i),)
+
+    for shape in [(-1, -1), (1, -1)]:
+        positions = []
+        for rank in range(2):
+            reader = pyfeed.from_generator(generate, [shape], dtypes=["int64"], scope=Scope())
+            reader = reader.batch(4).split_batches(rank, 2)
+            assert np.asarray(next(reader)[0]).ravel()[::2].tolist() == [2 * rank, 2 * rank + 1]
+            with pytest.raises(pyfeed.errors.ShapeError, match=r"tuple 1 of a batch: expected int64 .*, found int64"):
+                next(reader)
+            assert np.asarray(next(reader)[0]).ravel()[::2].tolist() == [8 + 2 * rank, 9 + 2 * rank]
+            positions.append(reader.state_dict())
+        assert positions[0] == positions[1]
+
+
 # ---- What is refused ----
 
 
@@ -206,6 +235,78 @@ def test_four_processes_go_on_as_two(tmp_path: Path) -> None:
     assert sorted(seen) == list(range(7696))
 
 
+def test_what_was_read_ahead_at_the_end_is_in_no_state() -> None:
+    """A process that has seen the end has the same state as one that has not, also if it has left out tuples."""
+
+    def rank_of(rank: int, world: int) -> Reader:
+        return pyfeed.random_data([()], count=10, scope=Scope()).batch(8).split_batches(rank, world)
+
+    four = [rank_of(rank, 4) for rank in range(4)]
+    for reader in four:
+        next(reader)
+    before = [reader.state_dict() for reader in four]
+    assert not four[1].has_next()
+    assert [reader.state_dict() for reader in four] == before == [before[0]] * 4
+    two = [rank_of(rank, 2) for rank in range(2)]
+    for rank, reader in enumerate(two):
+        reader.load_state_dict(four[rank].state_dict())
+    assert [len(list(reader)) for reader in two] == [1, 1]
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("split", [False, True])
+def test_tuples_before_an_error_that_does_not_come_again(ahead: bool, split: bool) -> None:
+    """Batches that were left out because of an error are delivered after a resume without the error."""
+    fails = True
+
+    def generate() -> Iterator[tuple[np.ndarray[Any, Any]]]:
+        for i in range(12):
+            if i == 6 and fails:
+                raise OSError("transient")
+            yield (np.array(i),)
+
+    def chain(rank: int) -> Reader:
+        reader = pyfeed.from_generator(generate, [()], dtypes=["int64"], scope=Scope())
+        return reader.batch(4).split_batches(rank, 4) if split else reader.batch(4, drop_last=True)
+
+    reader = chain(0)
+    next(reader)
+    if ahead:
+        with pytest.raises(OSError, match="transient"):
+            reader.has_next()
+    state = reader.state_dict()
+    fails = False
+    found = []
+    for rank in range(4 if split else 1):
+        resumed = chain(rank)
+        resumed.load_state_dict(state)
+        found.append(rows(resumed))
+    assert found == ([[[4], [8]], [[5], [9]], [[6], [10]], [[7], [11]]] if split else [[[4, 5, 6, 7], [8, 9, 10, 11]]])
+
+
+@pytest.mark.parametrize("even", ["drop", "repeat", "pad"])
+def test_a_pass_that_ends_elsewhere_the_next_time(even: str) -> None:
+    """The end of a pass within a group is forgotten when the pass is read again."""
+    count = 5
+
+    def generate() -> Iterator[tuple[np.ndarray[Any, Any]]]:
+        for i in range(count):
+            yield (np.array(i),)
+
+    def shard() -> Reader:
+        return pyfeed.from_generator(generate, [()], dtypes=["int64"], scope=Scope()).shard(0, 2, even)
+
+    reader = shard()
+    start = reader.state_dict()
+    assert [int(x) for (x,) in reader] == [0, 2] + [4] * (even != "drop")
+    count = 12
+    reader.load_state_dict(start)
+    assert [int(next(reader)[0]) for _ in range(3)] == [0, 2, 4]
+    resumed = shard()
+    resumed.load_state_dict(reader.state_dict())
+    assert [int(x) for (x,) in resumed] == [int(x) for (x,) in reader] == [6, 8, 10]
+
+
 def test_a_state_of_another_even_is_refused() -> None:
     reader = pyfeed.random_data([()], count=100, scope=Scope()).batch(10).split_batches(0, 2)
     other = pyfeed.random_data([()], count=100, scope=Scope()).batch(10).split_batches(0, 2, "pad")
@@ -251,11 +352,11 @@ def test_the_variables_of_launchers(rank: str, world: str, monkeypatch: pytest.M
     monkeypatch.setenv(rank, "3")
     monkeypatch.setenv(world, "4")
     assert auto() == [(3, 4)] * 2
-    for bad in ("", "x", "-1", "1.0", "٣"):
+    for bad in ("", "x", "-1", "1.0", "٣", "9" * 5000):
         monkeypatch.setenv(rank, bad)
-        with raises(
-            InvalidArgument, f"rank: expected an integer from 0 on in {rank} in the environment, found {bad!r}"
-        ):
+        shown = repr(bad) if len(bad) < 10 else f"'{'9' * 199}..., of <class 'str'>"
+        expected = f"rank: expected an integer from 0 to 10^9 - 1 in {rank} in the environment, found {shown}"
+        with raises(InvalidArgument, expected):
             auto()
     monkeypatch.setenv(rank, "4")
     with raises(
@@ -280,6 +381,18 @@ def test_a_batch_script_of_slurm_is_one_process(monkeypatch: pytest.MonkeyPatch)
     assert auto() == [(0, 1)] * 2
 
 
+def test_mpirun_whose_daemon_srun_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    launched = {
+        "SLURM_PROCID": "0",
+        "SLURM_STEP_NUM_TASKS": "1",
+        "OMPI_COMM_WORLD_RANK": "1",
+        "OMPI_COMM_WORLD_SIZE": "2",
+    }
+    for name, value in launched.items():
+        monkeypatch.setenv(name, value)
+    assert auto() == [(1, 2)] * 2
+
+
 def test_torchrun_within_srun(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2", "RANK": "5", "WORLD_SIZE": "8"}.items():
         monkeypatch.setenv(name, value)
@@ -299,7 +412,13 @@ def test_frameworks_that_are_initialized(initialized: bool, monkeypatch: pytest.
     distributed.is_initialized = lambda: initialized
     assert auto() == [(1, 2) if initialized else (7, 8)] * 2
     torch: Any = types.ModuleType("torch.distributed")
-    torch.is_available, torch.is_initialized = lambda: True, lambda: initialized
-    torch.get_rank, torch.get_world_size = lambda: 3, lambda: 4
     monkeypatch.setitem(sys.modules, "torch.distributed", torch)
+    assert auto() == [(1, 2) if initialized else (7, 8)] * 2  # a build without it
+    torch.is_initialized = lambda: initialized
+    torch.get_rank, torch.get_world_size = lambda: 3, lambda: 4
     assert auto() == [(3, 4) if initialized else (7, 8)] * 2
+    torch.get_rank = lambda: -1
+    if initialized:
+        message = "rank: expected a process of the default group of torch.distributed, found another"
+        with raises(InvalidArgument, message):
+            auto()
