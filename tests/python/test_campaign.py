@@ -1,4 +1,4 @@
-"""The reliability campaign of tests/long: a round of each part except `fuzz`, and the detection of crashes, hangs and losses."""
+"""The reliability campaign of tests/long: a round of each part except `fuzz`; crashes, hangs and losses are found."""
 
 from __future__ import annotations
 
