@@ -250,7 +250,8 @@ rng verify_first with_position: true
 header: none true
 
 byte_order compression delimiter end feeder_name filename filenames instances io key message name: str
-on_corrupt on_error out path records tag text: str
+on_corrupt on_error out path records tag text even: str
+shard.even: none str
 comment format quote trace.file: none str
 open_files.name open_recordio.name open_npy.name open_raw.name open_npz.name open_tfrecord.name open_tar.name: none str
 open_csv.name open_idx.name random_data.name py_array_reader.name from_generator.name SharedFeedQueue.name: none str
