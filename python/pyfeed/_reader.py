@@ -232,8 +232,8 @@ class Reader(_native.Reader):
         ----------
         rank : int or "auto"
             The number of the part, from 0 to ``world - 1``. With "auto", `rank` and `world` are those of
-            `torch.distributed` or `jax.distributed`, if they are initialized; else those that ``torchrun``, ``srun``
-            or ``mpirun`` has set in the environment; else 0 and 1.
+            ``torch.distributed`` or ``jax.distributed``, if they are initialized; else those that ``torchrun``,
+            ``srun`` or ``mpirun`` has set in the environment; else 0 and 1.
         world : int
             The number of parts, at least 1; usually the number of processes. Not given with ``rank="auto"``.
         even : {None, "drop", "repeat", "pad"}
@@ -280,8 +280,8 @@ class Reader(_native.Reader):
         ----------
         rank : int or "auto"
             The number of the part, from 0 to ``world - 1``. With "auto", `rank` and `world` are those of
-            `torch.distributed` or `jax.distributed`, if they are initialized; else those that ``torchrun``, ``srun``
-            or ``mpirun`` has set in the environment; else 0 and 1.
+            ``torch.distributed`` or ``jax.distributed``, if they are initialized; else those that ``torchrun``,
+            ``srun`` or ``mpirun`` has set in the environment; else 0 and 1.
         world : int
             The number of processes, which divides `batch_size`. Not given with ``rank="auto"``.
         even : {"drop", "repeat", "pad"}

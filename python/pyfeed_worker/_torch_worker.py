@@ -15,7 +15,6 @@ import select
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable, Sequence
 from multiprocessing import reduction
 from typing import Any
@@ -179,7 +178,7 @@ class IndexReceiver:
         return IndexReceiver, (self._socket,)
 
     def get(self, timeout: float | None = None) -> Any:
-        """Return the next object, or raise queue.Empty."""
+        """Return the next object, or raise queue.Empty. End the process if the other end is closed."""
         message = receive(self._socket, self._buffer)
         if message is None:
             poll = select.poll()
@@ -193,9 +192,10 @@ class IndexReceiver:
         if fds:
             with open(fds[0], "rb") as file:
                 return pickle.load(file)
-        if nbytes == 0:  # the trainer has ended: the caller checks that when the queue is empty
-            time.sleep(0.05)
-            raise queue.Empty
+        if nbytes == 0:
+            # The trainer has ended. PyTorch's own check compares the parent process with the one at the time when the
+            # check was set up, and sees no change if the trainer had ended before.
+            raise SystemExit
         return pickle.loads(memoryview(self._buffer)[:nbytes])
 
     def close(self) -> None:

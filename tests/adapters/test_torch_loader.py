@@ -490,6 +490,22 @@ os.kill(os.getpid(), 9)
         assert time.monotonic() < until
 
 
+def test_a_worker_that_starts_when_the_trainer_has_ended() -> None:
+    """PyTorch's check for the end of the trainer begins after the user's function, and then sees no change."""
+    script = """
+import os
+from pyfeed.torch import DataLoader
+from tests.adapters.torch_datasets import Squares, outlive_the_trainer
+loader = DataLoader(Squares(10), num_workers=2, worker_init_fn=outlive_the_trainer, multiprocessing_context="fork")
+iterator = iter(loader)
+print(*(w.pid for w in iterator._workers), flush=True)
+os.kill(os.getpid(), 9)
+"""
+    done = run(script)  # waits until all processes have closed the pipe of the output
+    assert done.returncode == -signal.SIGKILL
+    assert len(done.stdout.split()) == 2
+
+
 def _is_running(pid: str) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"

@@ -767,7 +767,7 @@ def split_batches(reader: Named | Reader, rank: int, world: int, even: str = "dr
     rank : int
         The number of the part, from 0 to ``world - 1``.
     world : int
-        The number of parts, which divides `batch_size`: else, the run of the program raises `InvalidArgument`.
+        The number of parts, which divides ``batch_size``: else, the run of the program raises `InvalidArgument`.
     even : {"drop", "repeat", "pad"}
         What happens to a last batch of a size that `world` does not divide.
 
