@@ -23,19 +23,21 @@ type Part struct {
 	Even        Even
 }
 
-// Of returns the part of n tuples: the count tuples from the first-th on, and then a number of tuples of zeros. Behind the
-// last of the n tuples follows the first again.
+// Of returns the part of n tuples: the count tuples from the first-th on, and then a number of tuples of zeros. After the
+// last of the n tuples, the part continues with the first.
 func (p Part) Of(n int) (first, count, zeros int) {
-	switch share := (n + p.World - 1) / p.World; p.Even {
-	case EvenRepeat:
-		return p.Rank * share % max(n, 1), share, 0
-	case EvenPad:
-		first = min(p.Rank*share, n)
-		count = min(share, n-first)
-		return first, count, share - count
-	}
 	share := n / p.World
-	return p.Rank * share, share, 0
+	if n%p.World > 0 && p.Even != EvenDrop {
+		share++
+	}
+	switch first = p.Rank * share; p.Even {
+	case EvenRepeat:
+		first %= max(n, 1)
+	case EvenPad:
+		first = min(first, n)
+		zeros = max(share-(n-first), 0)
+	}
+	return first, share - zeros, zeros
 }
 
 // Len returns the number of tuples of the part of n tuples.
@@ -47,8 +49,8 @@ func (p Part) Len(n int) int {
 // A Divisible is a Deferred reader of batches that can build a part of a batch, without the rest of it.
 type Divisible interface {
 	Deferred
-	// CheckWorld returns an error if its whole batches do not have world equal parts.
-	CheckWorld(world uint64) error
+	// BatchSize is the number of tuples of a whole batch.
+	BatchSize() int
 	// ReadPart returns the part of the next batch. It leaves out batches whose part is empty.
 	ReadPart(ctx context.Context, p Part) (*pyfeed.Tuple, error)
 	// ReadPendingPart is ReadPart without the copy.

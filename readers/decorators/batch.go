@@ -95,20 +95,21 @@ func (r *batchReader) gather(ctx context.Context, part *readers.Part) (*batchBui
 		b = r.newBuilder()
 		r.building, b.size = b, r.size
 	}
+	copyNow := part == nil
+	growsInPieces := copyNow && !r.stacksAll && !r.pool.Pinned() // pinned pages cannot move
 	var slice wait.TimeSlice
 	for r.end == nil && b.len() < r.size {
 		limit := r.size - b.len()
-		if r.stacksAll && part == nil {
+		if copyNow && r.stacksAll {
 			limit = min(limit, copyEvery)
 		}
 		_, err := r.source.ReadInto(ctx, &b.chunk, limit)
 		if b.chunk.Len() > 0 {
-			r.grid.goOn()
+			r.grid.passLeftOut()
 		}
-		if part == nil && b.chunk.Len() >= copyEvery {
+		if copyNow && b.chunk.Len() >= copyEvery {
 			b.flush(wait.TrackOf(ctx))
 		}
-		growsInPieces := part == nil && !r.stacksAll && !r.pool.Pinned() // pinned pages cannot move
 		if growsInPieces && b.growing.enoughForPiece(b.chunk.Bytes()) {
 			b.grow(wait.TrackOf(ctx))
 		}
@@ -140,13 +141,8 @@ func (r *batchReader) gather(ctx context.Context, part *readers.Part) (*batchBui
 	return b, nil
 }
 
-// CheckWorld implements readers.Divisible.
-func (r *batchReader) CheckWorld(world uint64) error {
-	if uint64(r.size)%world != 0 {
-		return pyfeed.Errorf(pyfeed.Invalid, "split_batches: expected a world that divides the batch_size %d, found %d", r.size, world)
-	}
-	return nil
-}
+// BatchSize implements readers.Divisible.
+func (r *batchReader) BatchSize() int { return r.size }
 
 // ReadPart implements readers.Divisible.
 func (r *batchReader) ReadPart(ctx context.Context, p readers.Part) (*pyfeed.Tuple, error) {
@@ -277,7 +273,9 @@ func (r *batchReader) Close() {
 }
 
 // Length implements readers.Sized.
-func (r *batchReader) Length() int64 { return r.PartLength(readers.Part{World: 1}) }
+func (r *batchReader) Length() int64 {
+	return r.PartLength(readers.Part{World: 1, Even: readers.EvenDrop})
+}
 
 // PartLength implements readers.Divisible.
 func (r *batchReader) PartLength(p readers.Part) int64 {

@@ -189,35 +189,51 @@ func (b *batchBuilder) checkSpecs() error {
 	}
 	spec := b.reader.source.Spec()
 	first, _ := c.PeekSpec(0)
+	k, i := findMismatch(c, func(t *pyfeed.Tuple) int {
+		for i := range t.Slots {
+			if !joins(&first.Slots[i], &t.Slots[i], spec.Grows(i)) {
+				return i
+			}
+		}
+		return -1
+	})
+	if k < 0 {
+		return nil
+	}
+	t, _ := c.PeekSpec(k)
+	return mismatchError(i, k, &t.Slots[i], first.Slots[i].DType, first.Slots[i].Dims(), c.Origin(k))
+}
+
+// findMismatch returns the first instance of which mismatch returns a slot, and the slot; or -1. All instances of a Block
+// have the same spec, so one of them is tried before the search.
+func findMismatch(c *record.Chunk, mismatch func(*pyfeed.Tuple) int) (k, slot int) {
 	fit := true
 	for i := range c.NumBlocks() {
-		fit = fit && firstUnlike(spec, first, c.BlockSpec(i)) < 0
+		fit = fit && mismatch(c.BlockSpec(i)) < 0
 	}
 	for _, t := range c.Tuples() {
-		fit = fit && (t == nil || firstUnlike(spec, first, t) < 0)
+		fit = fit && (t == nil || mismatch(t) < 0)
 	}
 	for k := 0; !fit && k < c.Len(); k++ {
 		t, _ := c.PeekSpec(k)
-		if i := firstUnlike(spec, first, t); i >= 0 {
-			return mismatchError(i, k, &t.Slots[i], first.Slots[i].DType, first.Slots[i].Dims(), c.Origin(k))
+		if slot := mismatch(t); slot >= 0 {
+			return k, slot
 		}
 	}
-	return nil
+	return -1, -1
 }
 
-// firstUnlike returns the first slot of t that cannot be joined with that of another tuple, or -1.
-func firstUnlike(spec *pyfeed.Spec, first, t *pyfeed.Tuple) int {
-	for i := range t.Slots {
-		a, b := &first.Slots[i], &t.Slots[i]
-		skip := 0 // dims that may differ
-		if spec.Slot(i).Grows() {
-			skip = 1
-		}
-		if a.DType != b.DType || len(a.Dims()) != len(b.Dims()) || len(a.LoD) != len(b.LoD) || !slices.Equal(a.Dims()[skip:], b.Dims()[skip:]) {
-			return i
-		}
+// joins reports whether a slot of a tuple can be in one batch with that of another. Its first dimension may differ if the
+// slots are concatenated.
+func joins(first, other *pyfeed.LoDTensor, grows bool) bool {
+	a, b := first.Dims(), other.Dims()
+	if first.DType != other.DType || len(a) != len(b) || len(first.LoD) != len(other.LoD) {
+		return false
 	}
-	return -1
+	if grows {
+		a, b = a[1:], b[1:]
+	}
+	return slices.Equal(a, b)
 }
 
 // checkEven returns an error for the first instance whose slots would add different numbers of rows to the batch: the
@@ -228,22 +244,14 @@ func (b *batchBuilder) checkEven() error {
 		return nil
 	}
 	c, spec := &b.chunk, b.reader.source.Spec()
-	even := true
-	for i := range c.NumBlocks() {
-		even = even && firstUneven(spec, c.BlockSpec(i)) < 0
+	k, i := findMismatch(c, func(t *pyfeed.Tuple) int { return firstUneven(spec, t) })
+	if k < 0 {
+		return nil
 	}
-	for _, t := range c.Tuples() {
-		even = even && (t == nil || firstUneven(spec, t) < 0)
-	}
-	for k := 0; !even && k < c.Len(); k++ {
-		t, _ := c.PeekSpec(k)
-		if i := firstUneven(spec, t); i >= 0 {
-			return pyfeed.SlotErrorf(pyfeed.Shape, i, "tuple %d of a batch: expected %d rows, as slot 0 adds, found %d: a slot of "+
-				"dims [-1, ...] adds its first dimension, or its sequences if it has LoD, and any other slot 1. Declare LoD for "+
-				"slots of variable length, or permit this with ragged", b.growing.n+k, rowsAdded(spec, t, 0), rowsAdded(spec, t, i))
-		}
-	}
-	return nil
+	t, _ := c.PeekSpec(k)
+	return pyfeed.SlotErrorf(pyfeed.Shape, i, "tuple %d of a batch: expected %d rows, as slot 0 adds, found %d: a slot of "+
+		"dims [-1, ...] adds its first dimension, or its sequences if it has LoD, and any other slot 1. Declare LoD for "+
+		"slots of variable length, or permit this with ragged", b.growing.n+k, rowsAdded(spec, t, 0), rowsAdded(spec, t, i))
 }
 
 // firstUneven returns the first slot that adds another number of rows to a batch than slot 0, or -1.
@@ -350,7 +358,7 @@ func setJoinedSpec(out *pyfeed.LoDTensor, tuples []*pyfeed.Tuple, before, i int,
 	out.DType, out.Place = first.DType, first.Place
 	var room [pyfeed.MaxRank]int64
 	dims := pyfeed.Dims(room[:0])
-	inner := first.Dims() // the dims that all tuples have to share
+	inner := first.Dims()
 	if grows {
 		inner = inner[1:]
 		dims = append(dims, 0)
@@ -360,16 +368,11 @@ func setJoinedSpec(out *pyfeed.LoDTensor, tuples []*pyfeed.Tuple, before, i int,
 	dims = append(dims, inner...)
 	for k, t := range tuples {
 		s := &t.Slots[i]
-		found := s.Dims()
-		if s.DType != first.DType || len(found) != len(first.Dims()) || len(s.LoD) != len(first.LoD) {
+		if !joins(first, s, grows) {
 			return mismatchError(i, before+k, s, first.DType, first.Dims(), t.From)
 		}
 		if grows {
-			dims[0] += found[0]
-			found = found[1:]
-		}
-		if !slices.Equal(found, inner) {
-			return mismatchError(i, before+k, s, first.DType, first.Dims(), t.From)
+			dims[0] += s.Dims()[0]
 		}
 	}
 	for l := range first.LoD {

@@ -20,7 +20,7 @@ type batchGrid struct {
 	pass    uint64
 	batches int64 // of the pass, that were taken and have not failed
 	taken   int64 // instances of the pass, without those left out
-	leftOut int64 // instances behind them of a batch that is not delivered, because it is too small
+	leftOut int64 // instances after those taken, of a batch that is too small to be delivered
 
 	mu     sync.Mutex
 	breaks []batchBreak // ascending, without old ones
@@ -45,13 +45,13 @@ func (g *batchGrid) took(instances int) {
 	g.batches++
 }
 
-// leaveOut notes that instances were taken that belong to no batch. The position between the batches before and behind
-// them stays before them until reading goes on: readers above may have read them ahead, and after a restart, without the
-// error behind them or as another part of the batch, they may be delivered.
+// leaveOut notes that instances were taken that belong to no batch. The position after the batches so far stays before
+// these instances until more are read. A reader above may have read ahead, and after a resume the instances may be
+// delivered: if the error after them does not occur again, or for another number of ranks.
 func (g *batchGrid) leaveOut(instances int) { g.leftOut += int64(instances) }
 
-// goOn notes that there are instances behind those left out.
-func (g *batchGrid) goOn() {
+// passLeftOut notes that instances were read after those left out.
+func (g *batchGrid) passLeftOut() {
 	if g.leftOut > 0 {
 		g.taken, g.leftOut = g.taken+g.leftOut, 0
 		g.align()

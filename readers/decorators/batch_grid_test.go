@@ -50,14 +50,14 @@ func TestBatchesAfterABreak(t *testing.T) {
 // Instances that are left out stay behind the position between two batches, until reading goes on.
 func TestInstancesThatAreLeftOut(t *testing.T) {
 	g := batchGrid{size: 4}
-	g.goOn()
+	g.passLeftOut()
 	g.took(4)
 	g.leaveOut(3) // before an error
 	for step, expected := range []int64{4, 7} {
 		if below, _, err := g.locate(readers.Position{N: 1}); err != nil || below.N != expected {
 			t.Errorf("step %d: expected %d, found %+v, %v", step, expected, below, err)
 		}
-		g.goOn()
+		g.passLeftOut()
 	}
 	g.took(4)
 	if below, _, err := g.locate(readers.Position{N: 2}); err != nil || below.N != 11 {

@@ -26,8 +26,8 @@ func NewSplitBatchesReader(source *readers.ReaderHolder, rank, world uint64, eve
 		err = pyfeed.Errorf(pyfeed.Invalid, "split_batches: expected a reader that batch has made, found one of kind %q: call "+
 			"split_batches directly after batch", source.Stats().Reader)
 	}
-	if err == nil {
-		err = batches.CheckWorld(world)
+	if err == nil && uint64(batches.BatchSize())%world != 0 {
+		err = pyfeed.Errorf(pyfeed.Invalid, "split_batches: expected a world that divides the batch_size %d, found %d", batches.BatchSize(), world)
 	}
 	if err != nil {
 		source.Drop()

@@ -116,21 +116,13 @@ func (s *stackedBatch) add(c *record.Chunk, track trace.Track) {
 
 // fits returns an error for the first instance that does not match the batch.
 func (s *stackedBatch) fits(c *record.Chunk) error {
-	fit := true
-	for i := range c.NumBlocks() {
-		fit = fit && s.firstMismatch(c.BlockSpec(i)) < 0
+	k, i := findMismatch(c, s.firstMismatch)
+	if k < 0 {
+		return nil
 	}
-	for _, t := range c.Tuples() {
-		fit = fit && (t == nil || s.firstMismatch(t) < 0)
-	}
-	for k := 0; !fit && k < c.Len(); k++ {
-		t, _ := c.PeekSpec(k)
-		if i := s.firstMismatch(t); i >= 0 {
-			to := &s.batch.Slots[i]
-			return mismatchError(i, s.n+k, &t.Slots[i], to.DType, to.Dims()[1:], c.Origin(k))
-		}
-	}
-	return nil
+	t, _ := c.PeekSpec(k)
+	to := &s.batch.Slots[i]
+	return mismatchError(i, s.n+k, &t.Slots[i], to.DType, to.Dims()[1:], c.Origin(k))
 }
 
 // firstMismatch returns the first slot that does not match the batch, or -1.

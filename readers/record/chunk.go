@@ -263,10 +263,10 @@ func (c *Chunk) Filter(since Checkpoint, keep func() bool) int {
 	return len(kept) - since.items
 }
 
-// Keep releases all instances except count of them, from the first-th on. Behind the last instance follows the first again.
-// first MUST be less than Len, unless count is 0, and count at most Len.
+// Keep releases all instances except count of them, from the first-th on. After the last instance, it continues with the
+// first. first MUST be less than Len, unless count is 0, and count at most Len.
 func (c *Chunk) Keep(first, count int) {
-	if behind := first + count - c.Len(); behind > 0 { // rotate, so that they are in order
+	if first+count > c.Len() { // rotate the instances, so that those to keep are in order
 		items := c.items[c.front:]
 		c.items = slices.Concat(c.items[:c.front], items[first:], items[:first])
 		first = 0
