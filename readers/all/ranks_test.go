@@ -57,24 +57,6 @@ func nextNumbers(t *testing.T, h *readers.ReaderHolder) (all []int64) {
 	return all
 }
 
-// partOf is what a rank gets of a batch.
-func partOf(batch []int64, rank, world int, even string) []int64 {
-	switch even {
-	case "drop":
-		batch = batch[:len(batch)/world*world]
-	case "repeat":
-		for i := 0; len(batch)%world > 0; i++ {
-			batch = append(batch, batch[i])
-		}
-	case "pad":
-		for len(batch)%world > 0 {
-			batch = append(batch, 0)
-		}
-	}
-	share := len(batch) / world
-	return batch[rank*share : (rank+1)*share]
-}
-
 // Jobs of any number of ranks see the same batches, and go on as jobs of any other number, at any step, from the state of
 // any rank.
 func TestJobsOfAnyNumberOfRanksSeeTheSameBatches(t *testing.T) {
@@ -87,7 +69,7 @@ func TestJobsOfAnyNumberOfRanksSeeTheSameBatches(t *testing.T) {
 	}
 	for seed := range rounds {
 		random := rand.New(rand.NewPCG(uint64(seed), 3))
-		even := []string{"drop", "repeat", "pad"}[seed%3]
+		even := readertest.Evens[seed%3]
 		links := []link{
 			{"open_files", map[string]any{"filenames": names, "interleave": 1 + random.IntN(5), "shuffle_files": seed}},
 			{"create_shuffle_reader", map[string]any{"buffer_size": 1 + random.IntN(50), "seed": seed}},
@@ -113,13 +95,13 @@ func TestJobsOfAnyNumberOfRanksSeeTheSameBatches(t *testing.T) {
 					}
 				}
 				batch, world := nextNumbers(t, whole), len(j.ranks)
-				if batch != nil && len(partOf(batch, 0, world, even)) == 0 { // left out by all
+				if batch != nil && len(readertest.PartOf(batch, 0, 0, world, even)) == 0 { // left out by all
 					batch = nextNumbers(t, whole)
 				}
 				for rank, h := range j.ranks {
 					expected := []int64(nil)
 					if batch != nil {
-						expected = partOf(slices.Clone(batch), rank, world, even)
+						expected = readertest.PartOf(batch, 0, rank, world, even)
 					}
 					if found := nextNumbers(t, h); !slices.Equal(found, expected) {
 						t.Fatalf("step %d: rank %d of %d: expected %v, found %v", step, rank, world, expected, found)
@@ -142,7 +124,7 @@ func TestEvenShards(t *testing.T) {
 	names := store(t, t.TempDir(), ".npy", 5, 1, 9, 2)
 	for count := range 18 {
 		for world := 1; world < 9; world++ {
-			for _, even := range []string{"drop", "repeat", "pad"} {
+			for _, even := range readertest.Evens {
 				for rank := range world {
 					source := link{"create_random_data_generator", map[string]any{"slots": []any{map[string]any{"dtype": "int64", "dims": []int{1}}}, "high": 1 << 40, "count": count}}
 					if count == 17 {
@@ -156,7 +138,7 @@ func TestEvenShards(t *testing.T) {
 					for n := range count {
 						group = append(group, nextNumbers(t, whole)...)
 						if len(group) == world || n == count-1 {
-							expected = append(expected, partOf(group, rank, world, even)...)
+							expected = append(expected, readertest.PartOf(group, 0, rank, world, even)...)
 							group = nil
 						}
 					}

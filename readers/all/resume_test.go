@@ -168,13 +168,13 @@ func TestChainsResumeAtEveryStep(t *testing.T) {
 				{"create_batch_reader", map[string]any{"batch_size": 1 + random.IntN(4), "drop_last": random.IntN(2) == 0}},
 				{"create_multi_pass_reader", map[string]any{"pass_num": 1 + random.IntN(3)}},
 				{"create_shard_reader", map[string]any{"rank": random.IntN(2), "world": 2}},
-				{"create_shard_reader", map[string]any{"rank": random.IntN(3), "world": 3, "even": []string{"drop", "repeat", "pad"}[random.IntN(3)]}},
+				{"create_shard_reader", map[string]any{"rank": random.IntN(3), "world": 3, "even": readertest.Evens[random.IntN(3)]}},
 				{"create_double_buffer_reader", map[string]any{"depth": 1 + random.IntN(3)}},
 			}[random.IntN(6)])
 			if last := links[len(links)-1]; last.op == "create_batch_reader" && random.IntN(2) == 0 {
 				world := last.attributes["batch_size"].(int)
 				links = append(links, link{"create_split_batches_reader", map[string]any{"rank": random.IntN(world), "world": world,
-					"even": []string{"drop", "repeat", "pad"}[random.IntN(3)]}})
+					"even": readertest.Evens[random.IntN(3)]}})
 			}
 		}
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

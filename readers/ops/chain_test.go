@@ -74,35 +74,19 @@ func (m model) sharded(rank, world int) model {
 	}
 }
 
-// even is what split_batches, or shard with even, delivers of tuples that are divided.
-func even(part [][]int64, rank, world int, how string) [][]int64 {
-	missing := (world - len(part)%world) % world
-	switch how {
-	case "drop":
-		part = part[:len(part)/world*world]
-	case "repeat":
-		part = slices.Concat(part, slices.Repeat(part, world)[:missing])
-	case "pad":
-		zeros := make([]int64, len(part[0]))
-		part = slices.Concat(part, slices.Repeat([][]int64{zeros}, missing))
-	}
-	share := len(part) / world
-	return part[rank*share : (rank+1)*share]
-}
-
-func (m model) shardedEvenly(rank, world int, how string) model {
+func (m model) shardedEvenly(rank, world int, even string) model {
 	return func(pass uint64) (out [][]int64) {
 		for group := range slices.Chunk(m(pass), world) {
-			out = append(out, even(group, rank, world, how)...)
+			out = append(out, readertest.PartOf(group, make([]int64, len(group[0])), rank, world, even)...)
 		}
 		return out
 	}
 }
 
-func (m model) split(size int, dropLast bool, rank, world int, how string) model {
+func (m model) split(size int, dropLast bool, rank, world int, even string) model {
 	return func(pass uint64) (out [][]int64) {
 		for batch := range slices.Chunk(m(pass), size) {
-			part := even(batch, rank, world, how)
+			part := readertest.PartOf(batch, make([]int64, len(batch[0])), rank, world, even)
 			if (len(batch) == size || !dropLast) && len(part) > 0 {
 				out = append(out, slices.Concat(part...))
 			}
@@ -209,8 +193,6 @@ func step(w *decorators.MapWorkers, in *pyfeed.Tuple, ticket uint64, by int64, a
 	}
 }
 
-var hows = []string{"drop", "repeat", "pad"}
-
 // decorate adds a random decorator.
 func (c *chain) decorate(t *testing.T, random *rand.Rand, batches *int) {
 	in := []string{c.top}
@@ -231,9 +213,9 @@ func (c *chain) decorate(t *testing.T, random *rand.Rand, batches *int) {
 			c.model = c.batched(size, drop)
 			return
 		}
-		rank, how := random.IntN(world), hows[random.IntN(3)]
-		c.add(t, "create_split_batches_reader", []string{c.top}, `{"rank": %d, "world": %d, "even": %q}`, rank, world, how)
-		c.model = c.split(size, drop, rank, world, how)
+		rank, even := random.IntN(world), readertest.Evens[random.IntN(3)]
+		c.add(t, "create_split_batches_reader", []string{c.top}, `{"rank": %d, "world": %d, "even": %q}`, rank, world, even)
+		c.model = c.split(size, drop, rank, world, even)
 	case 2:
 		n := 1 + random.IntN(3)
 		c.add(t, "create_multi_pass_reader", in, `{"pass_num": %d}`, n)
@@ -248,9 +230,9 @@ func (c *chain) decorate(t *testing.T, random *rand.Rand, batches *int) {
 			c.model = c.sharded(rank, world)
 			return
 		}
-		how := hows[random.IntN(3)]
-		c.add(t, "create_shard_reader", in, `{"rank": %d, "world": %d, "even": %q}`, rank, world, how)
-		c.model = c.shardedEvenly(rank, world, how)
+		even := readertest.Evens[random.IntN(3)]
+		c.add(t, "create_shard_reader", in, `{"rank": %d, "world": %d, "even": %q}`, rank, world, even)
+		c.model = c.shardedEvenly(rank, world, even)
 	case 5:
 		by := int64(1 + random.IntN(1000))
 		c.add(t, "create_map_reader", in, `{"capacity": %d}`, 1+random.IntN(20))
