@@ -16,7 +16,7 @@ from typing import Any
 from . import _arguments
 from .errors import InvalidArgument
 
-AUTO = "auto"
+_AUTO = "auto"
 
 # The variables of rank and world, and whether the rank alone shows that there is a launcher.
 _LAUNCHERS = [
@@ -30,13 +30,13 @@ _LAUNCHERS = [
 def check_rank(name: str, value: Any) -> Any:
     """Accept a rank, or ``"auto"``."""
     if isinstance(value, str):
-        return value if value == AUTO else _arguments.refuse(name, 'an integer or "auto"', value, InvalidArgument)
+        return value if value == _AUTO else _arguments.refuse(name, 'an integer or "auto"', value, InvalidArgument)
     return _arguments.number(name, value, 0)
 
 
 def resolve(rank: Any, world: int | None) -> tuple[int, int]:
     """Return rank and world of the arguments of a method, which `check_rank` has accepted."""
-    if rank == AUTO:
+    if rank == _AUTO:
         if world is not None:
             _arguments.refuse("world", 'no value beside rank="auto"', world, InvalidArgument)
         return find_rank()
@@ -60,19 +60,20 @@ def find_rank() -> tuple[int, int]:
     if _is_initialized("jax.distributed"):
         jax = sys.modules["jax"]
         return jax.process_index(), jax.process_count()
-    for rank, world, alone in _LAUNCHERS:
-        if world in os.environ or (alone and rank in os.environ):
-            return _of_environment(rank, world)
+    for rank_name, world_name, rank_suffices in _LAUNCHERS:
+        if world_name in os.environ or (rank_suffices and rank_name in os.environ):
+            return _from_environment(rank_name, world_name)
     return 0, 1
 
 
-def _of_environment(rank: str, world: str) -> tuple[int, int]:
-    values = [_integer(name) for name in (rank, world)]
-    if values[0] >= values[1]:
+def _from_environment(rank_name: str, world_name: str) -> tuple[int, int]:
+    rank, world = _integer(rank_name), _integer(world_name)
+    if rank >= world:
         raise InvalidArgument(
-            f"rank: expected {rank} below {world} in the environment, found {rank}={values[0]} and {world}={values[1]}"
+            f"rank: expected {rank_name} below {world_name} in the environment, "
+            f"found {rank_name}={rank} and {world_name}={world}"
         )
-    return values[0], values[1]
+    return rank, world
 
 
 def _is_initialized(module: str) -> bool:
