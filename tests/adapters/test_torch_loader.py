@@ -493,11 +493,11 @@ os.kill(os.getpid(), 9)
 def test_a_worker_that_starts_when_the_trainer_has_ended() -> None:
     """PyTorch's check for the end of the trainer begins after the user's function, and then sees no change."""
     script = """
-import os
+import functools, os
 from pyfeed.torch import DataLoader
-from tests.adapters.torch_datasets import Squares, outlive_the_trainer
-loader = DataLoader(Squares(10), num_workers=2, worker_init_fn=outlive_the_trainer, multiprocessing_context="fork")
-iterator = iter(loader)
+from tests.adapters.torch_datasets import Squares, outlive
+wait = functools.partial(outlive, os.getpid())
+iterator = iter(DataLoader(Squares(10), num_workers=2, worker_init_fn=wait, multiprocessing_context="fork"))
 print(*(w.pid for w in iterator._workers), flush=True)
 os.kill(os.getpid(), 9)
 """

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import select
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -283,8 +284,9 @@ class OneBuffer(Dataset[Any]):  # type: ignore[misc]
         return self.buffer.fill_(i)
 
 
-def outlive_the_trainer(worker: int) -> None:
-    """Return when the trainer has ended."""
-    parent = os.getppid()
-    while os.getppid() == parent:
-        time.sleep(0.01)
+def outlive(trainer: int, worker: int) -> None:
+    """Return when the process `trainer` has ended."""
+    with contextlib.suppress(ProcessLookupError):
+        ended = os.pidfd_open(trainer)
+        select.select([ended], [], [])
+        os.close(ended)
