@@ -264,7 +264,7 @@ func TestTableOfDevices(t *testing.T) {
 	if want := "; copies to devices took 45.0 ms, and consumers stalled 11.0 ms for them"; !strings.HasSuffix(table[0], want) {
 		t.Errorf("expected %q at the end of %q", want, table[0])
 	}
-	if want := "slept, until devices had got through their work  5.00 ms"; !strings.HasSuffix(table[1], want) {
+	if want := "waits for busy devices                                     5.00 ms"; !strings.HasSuffix(table[1], want) {
 		t.Errorf("expected %q at the end of %q", want, table[1])
 	}
 	if want := `copies to     count     busy     idle  overlap              bytes  stalls  stalled   median      p99

@@ -64,7 +64,7 @@ const (
 )
 
 // contended returns why the time between the reads of a loop, which is the largest part, may be waiting: functions of
-// map, or threads that push, worked meanwhile, and may have held the GIL or the processors. It returns "" if that is
+// map, or threads that push, were busy meanwhile, and may have held the GIL or the processors. It returns "" if that is
 // unlikely or not known.
 func (r *Recording) contended(s *Summary, spans []*event, length int64) string {
 	c := s.Consumers[0]
@@ -80,6 +80,7 @@ func (r *Recording) contended(s *Summary, spans []*event, length int64) string {
 	if working >= workingShare*between || made < makingShare*c.Seconds || float64(r.processDemand) < busyShare*float64(length) {
 		return ""
 	}
-	return fmt.Sprintf("the thread that reads had a processor for %s of the %s between its reads, and %s worked for %s, "+
-		"which may have held the GIL or the processors meanwhile: try worker processes, or files", duration(working), duration(between), who, duration(made))
+	return fmt.Sprintf("the thread that reads had a processor for only %s of the %s between its reads. If it did not wait there itself, "+
+		"%s, busy for %s, held the GIL or the processors: worker processes, files or fewer threads would help",
+		duration(working), duration(between), who, duration(made))
 }

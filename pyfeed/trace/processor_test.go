@@ -44,8 +44,8 @@ func TestComputeThatMayBeWaiting(t *testing.T) {
 			if found.LimitedBy != test.limit || found.Consumers[0].LimitedBy != test.limit {
 				t.Errorf("expected %q, found %q and %q", test.limit, found.LimitedBy, found.Consumers[0].LimitedBy)
 			}
-			reason := "cannot tell what limits the loop: the thread that reads had a processor for 300 ms of the 990 ms between its reads, " +
-				"and " + test.who + " worked for 900 ms"
+			reason := "cannot tell what limits the loop: the thread that reads had a processor for only 300 ms of the 990 ms between its reads. " +
+				"If it did not wait there itself, " + test.who + ", busy for 900 ms, held the GIL or the processors"
 			if doubted := strings.HasPrefix(found.Sentence, reason); doubted != (test.limit == "") {
 				t.Errorf("found %q", found.Sentence)
 			}

@@ -107,14 +107,18 @@ func (s *Summary) incompleteReason() string {
 		text = fmt.Sprintf("after reads that timed out, consumers did something else for %s, which may have been a wait for data: give read a longer timeout",
 			duration(s.UnansweredSeconds))
 	case s.RoomSeconds > 0:
-		text = "the consumers that were recorded only slept for want of room"
+		text = "the consumers that were recorded only waited for free space"
 	case s.Runs > 0:
 		text = "the runs that were recorded took no time"
 	case len(s.Consumers) > 0:
 		text = "no thread read twice, so the time between two reads of a loop is not known"
 	}
-	text += fmt.Sprintf("; consumers slept %s for want of data, and producers and readers slept %s for want of room",
-		duration(s.ProducerSeconds), duration(s.FullSeconds))
+	waited := s.ProducerSeconds
+	if s.ConsumerSeconds > 0 {
+		waited = s.part(producer).Seconds // which has the waits for functions of map, too
+	}
+	text += fmt.Sprintf("; consumers waited %s for producers, and producers and prefetching threads waited %s for free space",
+		duration(waited), duration(s.FullSeconds))
 	if len(s.Devices) > 0 {
 		var busy, stalled float64
 		for _, d := range s.Devices {
@@ -164,13 +168,13 @@ func (r *Recording) Table() string {
 			{"recorded", duration(s.Seconds), fmt.Sprintf("%d spans", s.Spans)},
 			{"runs", duration(s.RunSeconds), strconv.Itoa(s.Runs)},
 			{"threads that read", duration(s.ConsumerSeconds - s.RunSeconds), fmt.Sprintf("%d reads", s.Reads)},
-			{"consumers slept, for want of room", duration(s.RoomSeconds), ""},
-			{"consumers slept, for want of data", duration(s.ProducerSeconds), ""},
-			{"producers and readers slept, for want of room", duration(s.FullSeconds), ""},
+			{"waits of consumers for free space", duration(s.RoomSeconds), ""},
+			{"waits for tuples of a queue", duration(s.ProducerSeconds), ""},
+			{"waits of producers and prefetching threads for free space", duration(s.FullSeconds), ""},
 			{"copies", duration(s.Copies.Seconds), volume(s.Copies.Bytes, s.Copies.BytesPerSecond)},
 		}
 		if s.BacklogSeconds > 0 {
-			totals = append(totals, []string{"slept, until devices had got through their work", duration(s.BacklogSeconds), ""})
+			totals = append(totals, []string{"waits for busy devices", duration(s.BacklogSeconds), ""})
 		}
 		align(&b, totals, 1)
 		if len(s.Devices) > 0 {

@@ -185,7 +185,7 @@ func TestLimitOfAReadingThread(t *testing.T) {
 		"a single read": {func(s *script) {
 			s.read("loop", 0, 0, 80, 80, Answered)
 			s.sleep(Producer, "loop", "", 0, 80)
-		}, [numParts]float64{}, 1, 0, "", "cannot tell what limits the loop: no thread read twice, so the time between two reads of a loop is not known; consumers slept 80.0 ms for want of data"},
+		}, [numParts]float64{}, 1, 0, "", "cannot tell what limits the loop: no thread read twice, so the time between two reads of a loop is not known; consumers waited 80.0 ms for producers"},
 		"a first try and a single read": {func(s *script) {
 			s.read("loop", 0, 0, 0, 1, Tried)
 			s.read("loop", 1, 1, 80, 80, Answered)

@@ -225,11 +225,11 @@ func TestLimitOfTheLoop(t *testing.T) {
 				{"", Producer, "waits for a push", 0, 1500, 0},
 				{"pump", Full, "no room", 0, 12, 0},
 			}, 0, [numParts]float64{},
-			"cannot tell what limits the loop: no run and no thread that reads was recorded; consumers slept 1.50 s for want of data, and producers and readers slept 12.0 ms for want of room",
+			"cannot tell what limits the loop: no run and no thread that reads was recorded; consumers waited 1.50 s for producers, and producers and prefetching threads waited 12.0 ms for free space",
 		},
 		"no time": {
 			[]at{{"run", Run, "run", 5, 5, 0}}, 1, [numParts]float64{},
-			"cannot tell what limits the loop: the runs that were recorded took no time; consumers slept 0 s for want of data, and producers and readers slept 0 s for want of room",
+			"cannot tell what limits the loop: the runs that were recorded took no time; consumers waited 0 s for producers, and producers and prefetching threads waited 0 s for free space",
 		},
 		"nothing": {nil, 0, [numParts]float64{}, "nothing was recorded"},
 	} {
@@ -310,7 +310,7 @@ func TestARunThatSleepsForRoom(t *testing.T) {
 	Span(loader, Wait, "stage", ms(0), ms(10))
 	Span(loader, Run, "run", ms(0), ms(10))
 	r.Stop()
-	if s := r.Summary(); !strings.Contains(s.Sentence, "only slept for want of room") || s.RoomSeconds != 0.010 {
+	if s := r.Summary(); !strings.Contains(s.Sentence, "only waited for free space") || s.RoomSeconds != 0.010 {
 		t.Errorf("wrong sentence or time waiting for room: %q, %v s", s.Sentence, s.RoomSeconds)
 	}
 }
