@@ -129,7 +129,7 @@ class ResultQueue:
             for fd in ready:
                 process = self._sentinels.pop(fd)
                 self._poll.unregister(fd)
-                process.join(_END_WAIT)  # the caller asks is_alive
+                _wait_for_end(process)  # the caller asks is_alive
                 if context is None or context.is_needed(process):
                     raise queue.Empty
 
@@ -153,6 +153,21 @@ class ResultQueue:
         self._receiver.close()
         self.sender.close()
         self._segments.clear()
+
+
+def _wait_for_end(process: Any) -> None:
+    """Wait until a process whose sentinel is ready has ended, and leave its exit status.
+
+    PyTorch's handler of SIGCHLD looks at the status, and raises an error with the signal that killed a worker.
+    """
+    until = time.monotonic() + _END_WAIT
+    try:
+        while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+            if time.monotonic() > until:
+                return
+            time.sleep(0.001)  # the descriptors of a process are closed shortly before its end
+    except ChildProcessError:  # it belongs to a forkserver, or another thread has taken the status
+        process.join(_END_WAIT)
 
 
 def _no_memory(nbytes: int) -> tuple[int, int, int]:

@@ -358,8 +358,13 @@ def test_batches_can_be_pickled_and_sent_on() -> None:
 @methods
 @pytest.mark.parametrize("how", ["segfault", "kill", "exit", "exit 3"])
 def test_a_worker_that_ends(method: str, how: str) -> None:
-    with pytest.raises(RuntimeError, match=r"DataLoader worker \(pid\(s\) \d+\) exited unexpectedly"):
+    with pytest.raises(RuntimeError, match=r"DataLoader worker \(pid\(s\) \d+\) exited unexpectedly") as info:
         list(loader(Failing(how), method, batch_size=2))
+    signals = {"segfault": "Segmentation fault", "kill": "Killed"}
+    if method != "forkserver" and how in signals:  # whose workers are not children of this process
+        (worker,) = re.findall(r"\d+", str(info.value))
+        cause = info.value.__cause__
+        assert str(cause) == f"DataLoader worker (pid {worker}) is killed by signal: {signals[how]}. "
 
 
 @methods
