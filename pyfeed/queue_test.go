@@ -504,7 +504,7 @@ func TestSpecMismatchErrors(t *testing.T) {
 		text  string
 	}{
 		{slots, []LoDTensor{f(2, 3)}, Slots, "slots: expected 2, found 1"},
-		{slots, []LoDTensor{f(2, 3, 1), n(2)}, Shape, "slot 0: rank: expected 2, dims [-1 3], found 3, dims [2 3 1]"},
+		{slots, []LoDTensor{f(2, 3, 1), n(2)}, Shape, "slot 0: shape: expected [-1 3], found [2 3 1]"},
 		{slots, []LoDTensor{f(2, 4), n(2)}, Shape, "slot 0: dimension 1: expected 3, found 4: dims [2 4] for [-1 3]"},
 		{slots, []LoDTensor{f(2, 3), f(2)}, Type, "slot 1: dtype: expected int64, found float32"},
 		{slots, []LoDTensor{f(2, 3), n(1)}, Shape, "slot 1: batch dimension: expected 2, as in slot 0, found 1"},

@@ -128,7 +128,7 @@ func (s *Spec) checkSlot(i int, t *LoDTensor) error {
 	}
 	found := t.Dims()
 	if len(found) != len(slot.Dims) {
-		return SlotErrorf(Shape, i, "rank: expected %d, dims %v, found %d, dims %v", len(slot.Dims), slot.Dims, len(found), found)
+		return SlotErrorf(Shape, i, "shape: expected %v, found %v", slot.Dims, found)
 	}
 	for j, want := range slot.Dims {
 		if want != -1 && found[j] != want {

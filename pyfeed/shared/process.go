@@ -226,7 +226,7 @@ func (r *Ring) checkWorkers() {
 		if (status != 0 || expected > 0) && !m.attached[pid] && current {
 			gone = diedWith(workerProcess(pid), pid, status, status != unknownStatus, "it attached to the queue")
 			if status == 1 {
-				gone.Message += ": see its standard error. Scripts that use spawn or forkserver need the guard 'if __name__ == \"__main__\":'"
+				gone.Message += ": see its standard error. Scripts that use spawn or forkserver must be files, and need the guard 'if __name__ == \"__main__\":'"
 			}
 		}
 	}

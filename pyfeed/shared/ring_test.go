@@ -743,7 +743,7 @@ func TestAWorkerThatExitsBeforeItAttaches(t *testing.T) {
 	b.ring.Exited(1234567, 1)
 	_, err := b.pop()
 	want := "worker process 1234567 failed: it exited with status 1 before it attached to the queue: see its standard error. " +
-		"Scripts that use spawn or forkserver need the guard 'if __name__ == \"__main__\":'"
+		"Scripts that use spawn or forkserver must be files, and need the guard 'if __name__ == \"__main__\":'"
 	if err == nil || err.Error() != want {
 		t.Errorf("expected %q, found %v", want, err)
 	}

@@ -72,7 +72,24 @@ else:
         if name in _MODULE_OF_NAME:
             value = globals()[name] = getattr(import_module(f".{_MODULE_OF_NAME[name]}", __name__), name)
             return value
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_hint(name)}")
+
+    def _hint(name: str) -> str:
+        """Return which name was probably meant."""
+        import difflib
+
+        elsewhere = {
+            **dict.fromkeys(errors.__all__, "errors"),
+            "SharedFeedQueue": "shared",
+            "StagingBuffer": "staging",
+            "trace": "diagnostics",
+        }
+        if name in elsewhere:
+            return f": did you mean {__name__}.{elsewhere[name]}.{name}?"
+        if name == "torch":
+            return f": write import {__name__}.torch"
+        close = difflib.get_close_matches(name, __all__, 1)
+        return f": did you mean {__name__}.{close[0]}?" if close else ""
 
     def __dir__() -> list[str]:
         return list(__all__)

@@ -336,11 +336,13 @@ class _Signature:
     def _unknown(self, name: str) -> NoReturn:
         import difflib
 
-        close = difflib.get_close_matches(name, self.keywords, 1)
+        close = [n for n in (_TF_DATA.get(name),) if n in self.keywords]
+        close = close or difflib.get_close_matches(name, self.keywords, 1)
         expected = f"one of the arguments {', '.join(self.keywords)}" if self.keywords else "no keyword"
         self._refuse(f"expected {expected}, found {name!r}" + (f": did you mean {close[0]!r}?" if close else ""))
 
 
+_TF_DATA = {"drop_remainder": "drop_last", "num_parallel_calls": "num_threads", "cycle_length": "interleave"}
 _MORE, _KEYWORDS = 4, 8  # flags of a code object: the function has *args, **kwargs
 
 

@@ -29,6 +29,14 @@ def _exit_call(exception: Any) -> str:
     return "it called sys.exit()" if code is None else f"it called sys.exit({code!r})"
 
 
+def note_yield(error: BaseException, number: int, iterable: Any) -> None:
+    """Add to the error of a push which tuple of an iterable it was, and which line of a generator yielded it."""
+    frame = getattr(iterable, "gi_frame", None)
+    where = f", yielded at {frame.f_code.co_filename}, line {frame.f_lineno}" if frame is not None else ""
+    name = getattr(iterable, "__qualname__", type(iterable).__qualname__)
+    error.add_note(f"This was tuple {number} of {name}{where}.")
+
+
 def report_unraisable(error: BaseException) -> None:
     """Report an exception to `threading.excepthook`, because there is no consumer left that could raise it."""
     threading.excepthook(

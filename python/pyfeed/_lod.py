@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Container, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -422,6 +422,9 @@ class LoDTensor:
     def __len__(self) -> int:
         """Return the number of sequences of the outermost level, or of rows if there is no level."""
         return len(self.lod[0]) - 1 if self.lod else len(self.data)
+
+    def __getitem__(self, index: object) -> NoReturn:
+        raise TypeError("a LoDTensor has no elements: use sequences(), a list of arrays, or data, an array")
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
         if copy:

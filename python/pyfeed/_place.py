@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ._arguments import integer, items, number, refuse, validate
+from ._arguments import format_value, integer, items, number, refuse, validate
+from .errors import ArgumentTypeError
 
 
 class Place(NamedTuple):
@@ -87,6 +88,9 @@ def CUDAPinnedPlace() -> Place:  # noqa: N802
 
 def check_place(name: str, value: Any) -> Place:
     """Accept a place."""
+    if isinstance(value, (list, tuple)) and not isinstance(value, Place):  # of dtypes, by position
+        found = format_value(value)
+        raise ArgumentTypeError(f"{name}: expected a Place, found {found}: dtypes are given by name, dtypes={found}")
     if not isinstance(value, Place):
         refuse(name, "a Place", value)
     number(f"{name}: kind", value.kind, 0, most=2)

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from . import _native
 from ._arguments import format_value, refuse
-from ._failures import format_exception, report_unraisable
-from .errors import ProducerError, QueueClosed, StateError
+from ._failures import format_exception, note_yield, report_unraisable
+from .errors import ArgumentTypeError, ProducerError, QueueClosed, StateError
 
 if TYPE_CHECKING:
-    import weakref
-
     from ._queue import PyArrayFeedQueue
 
 
@@ -54,33 +52,32 @@ class PassParts:
     """Who pushes into each pass of a queue: threads of `produce`, and ``with`` blocks.
 
     The last thread closes the pass, even inside a block, which may wait for the consumer. The last block closes the
-    pass if there are no threads.
+    pass if there are no threads. Neither does so before the expected number of blocks have ended.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._threads: dict[int, int] = {}  # the number of threads that have not ended, by pass
         self._blocks: dict[int, int] = {}
+        self._expected: dict[int, int] = {}  # the number of blocks that have yet to end, by pass
 
     def begin_produce(self, queue: PyArrayFeedQueue, num_threads: int) -> int:
         """Add the threads of a call of `produce` to the current pass, and return its number."""
         with self._lock:  # the last thread of an earlier call may be closing the pass now
-            stats = queue.stats()
-            pass_id = stats["pass_id"]
-            if stats["shut_down"]:
-                raise QueueClosed("produce: the queue is shut down")
-            if pass_id is None:
-                raise StateError("produce: the queue has no pass open yet: wait for one with wait_pass")
-            if stats["closed"]:
-                raise StateError(f"produce: pass {pass_id} has ended: reopen() begins the next")
+            pass_id = _open_pass("produce", queue)
             self._threads[pass_id] = self._threads.get(pass_id, 0) + num_threads
             return pass_id
 
     def end_thread(self, queue: PyArrayFeedQueue, pass_id: int) -> None:
         """End a thread."""
         with self._lock:
-            if _decrease(self._threads, pass_id):
+            if _decrease(self._threads, pass_id) and pass_id not in self._expected:
                 queue.close(pass_id)
+
+    def expect(self, queue: PyArrayFeedQueue, num_blocks: int) -> None:
+        """Keep the current pass open until this number of blocks have ended from now on."""
+        with self._lock:
+            self._expected[_open_pass("expect", queue)] = num_blocks
 
     def begin_block(self, pass_id: int) -> None:
         """Add a ``with`` block."""
@@ -90,8 +87,24 @@ class PassParts:
     def end_block(self, queue: PyArrayFeedQueue, pass_id: int) -> None:
         """End a ``with`` block."""
         with self._lock:
-            if _decrease(self._blocks, pass_id) and pass_id not in self._threads:
+            if pass_id in self._expected:
+                _decrease(self._expected, pass_id)
+            last = _decrease(self._blocks, pass_id)
+            if last and pass_id not in self._threads and pass_id not in self._expected:
                 queue.close(pass_id)
+
+
+def _open_pass(caller: str, queue: PyArrayFeedQueue) -> int:
+    """Return the number of the current pass, which must be open."""
+    stats = queue.stats()
+    pass_id: int | None = stats["pass_id"]
+    if stats["shut_down"]:
+        raise QueueClosed(f"{caller}: the queue is shut down")
+    if pass_id is None:
+        raise StateError(f"{caller}: the queue has no pass open yet: wait for one with wait_pass")
+    if stats["closed"]:
+        raise StateError(f"{caller}: pass {pass_id} has ended: reopen() begins the next")
+    return pass_id
 
 
 def _decrease(counts: dict[int, int], pass_id: int) -> bool:
@@ -116,10 +129,26 @@ def requires(function: Callable[..., Any], name: str) -> bool:
     return found is not None and by_keyword and found.default is found.empty
 
 
+def check_call(function: Callable[..., Any], expected: str, /, *arguments: Any, **options: Any) -> None:
+    """Refuse a function that cannot be called with these arguments, as far as its signature is known."""
+    import inspect
+
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*arguments, **options)
+    except TypeError:
+        name = getattr(function, "__name__", format_value(function))
+        raise ArgumentTypeError(f"function: expected {expected}, found {name}{signature}") from None
+
+
 def push_all(push: Callable[[Any], None], iterable: Any) -> bool:
     """Push the elements of an iterable until the queue is closed. Then call the iterable's ``close``, if it has one.
 
-    Readers and queues are not closed, because the user may iterate over them again.
+    Readers and queues are not closed, because the user may iterate over them again. If a push fails, its error gets a
+    note that names the tuple and, for a generator, the line that yielded it.
 
     Returns
     -------
@@ -127,11 +156,14 @@ def push_all(push: Callable[[Any], None], iterable: Any) -> bool:
         True if all elements were pushed, False if the queue was closed before.
     """
     try:
-        for arrays in iterable:
+        for number, arrays in enumerate(iterable):
             try:
                 push(arrays)
             except QueueClosed:
                 return False
+            except Exception as error:
+                note_yield(error, number, iterable)
+                raise
         return True
     finally:
         close = getattr(iterable, "close", None)
@@ -139,11 +171,7 @@ def push_all(push: Callable[[Any], None], iterable: Any) -> bool:
             close()
 
 
-def run_passes(
-    queue: PyArrayFeedQueue,
-    readers_queue: weakref.ref[PyArrayFeedQueue],
-    function: Callable[..., Iterable[Sequence[Any]]],
-) -> None:
+def run_passes(queue: PyArrayFeedQueue, function: Callable[..., Iterable[Sequence[Any]]]) -> None:
     """Call the function of `from_generator` once for each pass, until the queue is shut down.
 
     A function with a parameter ``start`` without a default begins at that tuple. From any other function, the reader
@@ -164,7 +192,7 @@ def run_passes(
             push_all(partial(queue.push, pass_id=pass_id), call_producer(function, **options))
             queue.close(pass_id)
         except BaseException as e:
-            _fail(readers_queue() or queue, e, pass_id)
+            _fail(queue, e, pass_id)
 
 
 def _fail(queue: PyArrayFeedQueue, error: BaseException, pass_id: int) -> None:

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from ._producing import PassParts
 
 
+def _nobody() -> None:
+    """Stand in for the weak reference to a queue in objects that no other object has made."""
+
+
 class PyArrayFeedQueue(_native.Queue):
     """A bounded first-in-first-out queue of tuples of arrays, for many producers and consumers.
 
@@ -48,9 +52,10 @@ class PyArrayFeedQueue(_native.Queue):
     A queue runs in passes (epochs), which are numbered from 0. `close` and `fail` end a pass, and `reopen` begins
     the next one.
 
-    A ``with`` block over a queue closes the pass at the end of the block. If threads of `produce` still push, the
-    last of them closes the pass instead, and if other ``with`` blocks have not ended, the last block does. If the
-    block raises an exception, the pass fails with this exception.
+    A ``with`` block over a queue, or over the result of `producer`, closes the pass at the end of the block. If
+    threads of `produce` still push, the last of them closes the pass instead, and if other ``with`` blocks have
+    not ended, the last block does. If several threads push in such blocks, call `expect` first: a thread that
+    begins its block late would find the pass closed. If the block raises an exception, the pass fails with it.
 
     Notes
     -----
@@ -136,7 +141,8 @@ class PyArrayFeedQueue(_native.Queue):
         QueueClosed
             The pass has ended already, so no consumer would get the exception.
         """
-        self._fail_with(exception, pass_id)
+        queue = self.__dict__.get("_made_by", _nobody)() or self  # the object that fails a pass keeps the exception
+        queue._fail_with(exception, pass_id)
 
     def _fail_with(self, exception: BaseException, pass_id: int | None, *, reader_owned: bool = False) -> None:
         from ._producing import exception_for_consumer
@@ -157,6 +163,10 @@ class PyArrayFeedQueue(_native.Queue):
         PyArrayFeedQueue
             Another object for the same queue. Its `pop` raises `StateError`.
 
+        See Also
+        --------
+        expect : For several threads.
+
         Examples
         --------
         >>> import threading
@@ -173,8 +183,46 @@ class PyArrayFeedQueue(_native.Queue):
         """
         producer = self._producer()
         producer.__dict__["_parts"] = self._pass_parts()
+        producer.__dict__["_made_by"] = self.__dict__.get("_made_by", weakref.ref(self))
         _exit.watch(producer)
         return producer
+
+    @validate(num_producers=integer(1))
+    def expect(self, num_producers: int) -> None:
+        """Keep the current pass open until a number of producers have ended their ``with`` blocks.
+
+        Without this call, the pass is closed as soon as no block is open: if one thread ends its block before another
+        thread begins its own, the other one gets `QueueClosed`, and the consumer does not get its tuples.
+
+        Parameters
+        ----------
+        num_producers : int
+            The number of blocks that have to end from now on, at least 1. A block is counted if it is over this
+            object or over an object of its `producer`. The number holds for the current pass only.
+
+        Raises
+        ------
+        StateError
+            The pass has ended: call `reopen` first. Or the queue is restartable, and its first pass has not begun.
+        QueueClosed
+            The queue is shut down.
+
+        Examples
+        --------
+        >>> import threading
+        >>> import numpy as np
+        >>> from pyfeed import py_array_reader
+        >>> def push_one(queue, value):
+        ...     with queue:
+        ...         queue.push((np.array(value),))
+        >>> reader, queue = py_array_reader(2, [()])
+        >>> queue.expect(2)
+        >>> for value in (3, 4):
+        ...     threading.Thread(target=push_one, args=[queue.producer(), value]).start()
+        >>> sorted(int(x) for x, in reader)
+        [3, 4]
+        """
+        self._pass_parts().expect(self, num_producers)
 
     @validate(function=_arguments.function, num_threads=integer(1))
     def produce(
@@ -202,6 +250,8 @@ class PyArrayFeedQueue(_native.Queue):
 
         Raises
         ------
+        ArgumentTypeError
+            `function` cannot be called with one argument.
         StateError
             The pass has ended: call `reopen` first. Or the queue is restartable, and its first pass has not begun.
         QueueClosed
@@ -216,9 +266,10 @@ class PyArrayFeedQueue(_native.Queue):
         A thread whose push finds the pass closed ends without an error, and closes its generator. The threads push
         through a `producer`. So they end at their next push when this object and every reader of the queue are gone.
         """
-        from ._producing import call_producer, push_all
+        from ._producing import call_producer, check_call, push_all
 
-        producer, queue, parts = self.producer(), weakref.ref(self), self._pass_parts()
+        check_call(function, "a function that is called with the number of a thread, such as f(worker)", 0)
+        producer, parts = self.producer(), self._pass_parts()
         pass_id = parts.begin_produce(producer, num_threads)
 
         def run(worker: int) -> None:
@@ -226,7 +277,7 @@ class PyArrayFeedQueue(_native.Queue):
                 push_all(partial(producer.push, pass_id=pass_id), call_producer(function, worker))
             except BaseException as e:
                 try:
-                    (queue() or producer).fail(e, pass_id)
+                    producer.fail(e, pass_id)
                 except QueueClosed:
                     if not producer.stats()["failed"]:
                         raise e from None  # there is no consumer: threading.excepthook reports the exception

@@ -932,6 +932,8 @@ def from_generator(
 
     Raises
     ------
+    ArgumentTypeError
+        `function` has other required parameters than ``start``.
     StateError, SlotCountError
         As for `py_array_reader`.
 
@@ -951,16 +953,17 @@ def from_generator(
     [[0, 0], [1, 1], [2, 2]]
     [[0, 0], [1, 1], [2, 2]]
     """
-    from ._producing import run_passes  # not needed for a loop over files
+    from ._producing import check_call, requires, run_passes  # not needed for a loop over files
 
+    start = {"start": 0} if requires(function, "start") else {}
+    check_call(function, "a function without arguments, or with the argument start", **start)
     name = unique_name._generate_process_wide("py_array_feed_queue") if name is None else name
     reader, queue = _feed(capacity, shapes, place, dtypes, bytes_limit, lod_levels, name, scope, restartable=True)
     # The thread must hold neither the reader nor the queue's own object. The latter keeps the exception of a pass,
     # whose traceback refers to the reader.
-    producer = queue.producer()
     thread = threading.Thread(
         target=run_passes,
-        args=(producer, weakref.ref(queue), function),
+        args=(queue.producer(), function),
         name=f"pyfeed-{reader.name}",
         daemon=True,
     )

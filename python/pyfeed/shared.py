@@ -11,7 +11,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -44,7 +44,10 @@ def _arguments_of_target(name: str, value: Any) -> tuple[Any, ...]:
 
 
 def _target(name: str, value: Any) -> Any:
-    """Accept a function that pushes, and not one that yields: calling it would run nothing."""
+    """Accept a function that pushes, or a generator function, and return a function that pushes.
+
+    Calls of other functions that return before they have run would push nothing.
+    """
     import inspect
 
     function = value
@@ -52,15 +55,19 @@ def _target(name: str, value: Any) -> Any:
         function = function.func
     if callable(value) and not inspect.isroutine(function) and not isinstance(function, type):
         function = type(function).__call__
+    if inspect.isgeneratorfunction(function):
+        from pyfeed_worker._producer import _Yielding
+
+        return _Yielding(value)
     for kind, is_kind in (
-        ("a generator function", inspect.isgeneratorfunction),
         ("a coroutine function", inspect.iscoroutinefunction),
         ("an asynchronous generator function", inspect.isasyncgenfunction),
     ):
         if is_kind(function):
             found = getattr(function, "__qualname__", format_value(function))
             raise ArgumentTypeError(
-                f"{name}: expected a function that calls producer.push(...), found {kind}, {found}"
+                f"{name}: expected a function that calls producer.push(...), or a generator function, "
+                f"found {kind}, {found}"
             ) from None
     return _arguments.function(name, value)
 
@@ -70,6 +77,21 @@ def _start_method(name: str, value: Any) -> str:
     if value not in ("spawn", "forkserver", "fork"):
         refuse(name, "spawn, forkserver or fork", value, InvalidArgument)
     return str(value)
+
+
+def _refused_pickle(error: BaseException, method: str) -> ArgumentTypeError | None:
+    """Return the error for a target or arguments that pickle refuses, or None if it refused nothing."""
+    import pickle
+
+    refusals = {AttributeError: "can't pickle", TypeError: "cannot pickle"}
+    if not isinstance(error, pickle.PicklingError):
+        text = refusals.get(type(error))
+        if text is None or not str(error).lower().startswith(text):
+            return None
+    return ArgumentTypeError(
+        f"target, args: expected a function at the top level of a module, and arguments that pickle accepts, "
+        f"for method {method!r}, found: {error}"
+    )
 
 
 class SharedFeedQueue(PyArrayFeedQueue):
@@ -228,12 +250,10 @@ class SharedFeedQueue(PyArrayFeedQueue):
         producer._lender = (os.getpid(), self._fd)
         return producer
 
-    @validate(function=_arguments.function, num_threads=integer(1))
-    def produce(self, function: Callable[[int], Iterable[Sequence[Any]]], num_threads: int = 1) -> NoReturn:
+    @property
+    def produce(self) -> NoReturn:
         """Raise `StateError`, since only worker processes fill this queue: `start` starts them."""
-        raise StateError(
-            "produce: this queue is filled by worker processes: start(target) calls target(producer, worker) in each"
-        )
+        raise StateError("produce: this queue is filled by worker processes: start(function, num_workers=2) starts two")
 
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if name not in ("produce", "push", "reserve")]
@@ -294,9 +314,9 @@ class SharedFeedQueue(PyArrayFeedQueue):
         Parameters
         ----------
         target : callable
-            The function that the workers call. It pushes its tuples by ``producer.push`` or ``producer.reserve``, and
-            does not yield them. Unless `method` is ``"fork"``, it must be a function of a module, so
-            that it can be pickled.
+            The function that the workers call. It pushes its tuples by ``producer.push`` or ``producer.reserve``.
+            Or it is a generator function, which yields them: the workers call ``target(worker, *args)``, and push.
+            Unless `method` is ``"fork"``, it must be a function of a module, so that it can be pickled.
         args : sequence
             Further arguments of `target`, the same for all workers. By default, there are none.
         num_workers : int
@@ -321,7 +341,7 @@ class SharedFeedQueue(PyArrayFeedQueue):
         StateError
             The current pass has ended. Call `reopen` first.
         ArgumentTypeError
-            `target` is a generator function.
+            `target` is a coroutine function.
         InvalidArgument
             `persistent` is true, and `daemon` is false.
 
@@ -351,13 +371,16 @@ class SharedFeedQueue(PyArrayFeedQueue):
         try:
             for i in range(num_workers):
                 group.processes.append(group.start_worker(i))
-        except BaseException as error:
+        except BaseException as raised:
+            error = _refused_pickle(raised, method) or raised
             for process in group.processes:
                 process.terminate()
             try:
                 self.fail(error, pass_id)
             except Error:
                 pass  # the error propagates from here anyway
+            if error is not raised:
+                raise error from raised
             raise
         if persistent:
             self._groups.append(group)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
 import numpy.typing as npt
 
 from . import _lod, _native
-from ._failures import format_exception
+from ._failures import format_exception, note_yield
 from ._reserved_slots import reserved_slots
 from .errors import Error, InvalidArgument, QueueClosed, StateError
 
@@ -319,6 +319,27 @@ def _call(producer: Producer, target: Callable[..., object], worker: int, args: 
             "target: expected a function that calls producer.push(...), found one that returns "
             f"{type(result)}, from which nothing is pushed"
         )
+
+
+class _Yielding:
+    """A target that pushes what a generator function yields."""
+
+    def __init__(self, function: Callable[..., Generator[Any, Any, Any]]) -> None:
+        self._function = function
+
+    def __call__(self, producer: Producer, worker: int, *args: Any) -> None:
+        tuples = self._function(worker, *args)
+        try:
+            for number, arrays in enumerate(tuples):
+                try:
+                    producer.push(arrays)
+                except QueueClosed:
+                    raise
+                except Exception as error:
+                    note_yield(error, number, tuples)
+                    raise
+        finally:
+            tuples.close()
 
 
 def _run(producer: Producer, target: Callable[..., object], worker: int, args: Sequence[Any]) -> None:

@@ -396,6 +396,7 @@ func TestRefused(t *testing.T) {
 		{"a\nx\n", "", []pyfeed.Slot{numberSlot(pyfeed.Any)}, pyfeed.Invalid, `slot 0: csv: expected numbers, found "x" in column "a", line 2; ` + advice("a", "bytes")},
 		{"a,b\n1,x\n", `{"columns": [{"columns": "a:b"}]}`, nil, pyfeed.Invalid, `slot 0: csv: expected numbers, found "x" in column "b", line 2; ` + advice("b", "bytes")},
 		{"a,b\n1,2\n", `{"columns": [{"columns": "c"}]}`, nil, pyfeed.Invalid, `slot 0: csv: columns: expected the name or number of a column, found "c"; there are "a", "b"`},
+		{"label,b\n1,2\n", `{"columns": [{"columns": "Lable"}]}`, nil, pyfeed.Invalid, `found "Lable"; there are "label", "b": did you mean "label"?`},
 		{"a,b\n1,2\n", `{"columns": [{"columns": 2}]}`, nil, pyfeed.Invalid, "slot 0: csv: columns: expected the number of a column, -2 to 1, found 2"},
 		{"a,b\n1,2\n", `{"columns": [{"columns": "b:a"}]}`, nil, pyfeed.Invalid, `slot 0: csv: columns: expected a first and a last column, found "b:a", where the last comes before the first`},
 		{"a,b\n1,2\n", `{"columns": [{"columns": []}]}`, nil, pyfeed.Invalid, "slot 0: csv: columns: expected at least 1 column, found none"},
@@ -482,14 +483,14 @@ func TestWriterRefuses(t *testing.T) {
 	}{
 		{"", nil, []*pyfeed.Tuple{formattest.Tuple(one), formattest.Tuple(one, one)}, "slots: expected 1, found 2"},
 		{"", nil, []*pyfeed.Tuple{formattest.Tuple(one), formattest.Tuple(formattest.TensorOf(int8(1)))}, "slot 0: dtype: expected uint8, found int8"},
-		{"", nil, []*pyfeed.Tuple{formattest.Tuple(one), formattest.Tuple(formattest.Text("x"))}, "slot 0: rank: expected 0, dims [], found 1, dims [1]"},
+		{"", nil, []*pyfeed.Tuple{formattest.Tuple(one), formattest.Tuple(formattest.Text("x"))}, "slot 0: shape: expected [], found [1]"},
 		{"", nil, []*pyfeed.Tuple{formattest.Tuple(formattest.Zeros(pyfeed.Complex64))}, "slot 0: csv: dtype: expected real numbers, bool, or text, found complex64"},
 		{"", nil, []*pyfeed.Tuple{formattest.Tuple(sequence)}, "slot 0: csv: expected numbers, or text: uint8 of dims [-1] with 1 LoD level, found int8 of dims [-1] with 1"},
 		{"", nil, []*pyfeed.Tuple{formattest.Tuple(two)}, "slot 0: csv: expected one text, that of an instance, found 2"},
 		{"", nil, []*pyfeed.Tuple{formattest.Tuple(formattest.Zeros(pyfeed.Uint8, 0))}, "csv: expected instances of 1 to 1048576 elements, a column each, found 0"},
 		{"", nil, []*pyfeed.Tuple{formattest.Tuple(formattest.Tensor(pyfeed.Uint16, nil, []byte{1}))}, "slot 0: expected 2 bytes of data, found 1"},
 		{`{"quote": ""}`, nil, []*pyfeed.Tuple{formattest.Tuple(formattest.Text("fine")), formattest.Tuple(formattest.Text("a,b"))}, `slot 0: csv: expected text that needs no quotes, because the option quote is empty, found "a,b"`},
-		{"", []pyfeed.Slot{numberSlot(pyfeed.Any)}, []*pyfeed.Tuple{formattest.Tuple(formattest.Text("x"))}, "slot 0: rank: expected 0, dims [], found 1, dims [1]"},
+		{"", []pyfeed.Slot{numberSlot(pyfeed.Any)}, []*pyfeed.Tuple{formattest.Tuple(formattest.Text("x"))}, "slot 0: shape: expected [], found [1]"},
 	} {
 		config := record.Config{Slots: c.slots}
 		if c.options != "" {

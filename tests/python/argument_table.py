@@ -69,6 +69,7 @@ PyArrayFeedQueue.fail exception pass_id
 PyArrayFeedQueue.is_empty
 PyArrayFeedQueue.is_full
 PyArrayFeedQueue.pop timeout
+PyArrayFeedQueue.expect num_producers
 PyArrayFeedQueue.produce function num_threads
 PyArrayFeedQueue.producer
 PyArrayFeedQueue.push arrays copy timeout pass_id
@@ -122,7 +123,6 @@ SharedFeedQueue.fail exception pass_id
 SharedFeedQueue.is_empty
 SharedFeedQueue.is_full
 SharedFeedQueue.pop timeout
-SharedFeedQueue.produce function num_threads
 SharedFeedQueue.producer
 SharedFeedQueue.push arrays copy timeout pass_id
 SharedFeedQueue.reopen
@@ -238,7 +238,7 @@ unique_name.guard
 # function is an exception.
 MAY_BE_TABLE = """
 batch_size buffer_size bytes_limit capacity depth device first_n header_bytes interleave lod_level max_events:
-num_parts num_threads num_workers pass_num pid rank ring_cells seed summarize world:
+num_parts num_producers num_threads num_workers pass_num pid rank ring_cells seed summarize world:
 count after shuffle_files cell_bytes rows pass_id map.capacity: none
 exit_status: negative
 timeout: none fraction huge

@@ -70,8 +70,19 @@ def exits(producer: Producer, worker: int, status: int, how: str) -> None:
     os._exit(status)
 
 
-def yields(producer: Producer, worker: int) -> Iterator[Any]:
+def yields(worker: int, count: int = 1) -> Iterator[Any]:
+    for i in range(count):
+        yield (np.full(2, 10.0 * worker + i),)
+
+
+def yields_forever(worker: int) -> Iterator[Any]:
+    while True:
+        yield (np.zeros(2),)
+
+
+def yields_another_shape(worker: int) -> Iterator[Any]:
     yield (np.zeros(2),)
+    yield (np.zeros(3),)  # the wrong one
 
 
 async def awaits(producer: Producer, worker: int) -> None:
@@ -79,7 +90,7 @@ async def awaits(producer: Producer, worker: int) -> None:
 
 
 class YieldsWhenCalled:
-    def __call__(self, producer: Producer, worker: int) -> Iterator[Any]:
+    def __call__(self, worker: int) -> Iterator[Any]:
         yield (np.zeros(2),)
 
 

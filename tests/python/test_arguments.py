@@ -95,6 +95,7 @@ RIGHT: dict[str, Any] = {
     "main": Program(),
     "name": "x",
     "num_parts": 2,
+    "num_producers": 1,
     "num_workers": 1,
     "out": "x",
     "outs": ["x"],
@@ -163,7 +164,8 @@ def test_what_follows_the_place_is_given_by_keyword() -> None:
     )
     with raises(pyfeed.errors.ArgumentTypeError, message, also=TypeError):
         pyfeed.py_array_reader(2, [(2,)], CPUPlace(), ["int64"])  # type: ignore[call-arg]
-    with raises(pyfeed.errors.ArgumentTypeError, "place: expected a Place, found ['int64']", also=ValueError):
+    message = "place: expected a Place, found ['int64']: dtypes are given by name, dtypes=['int64']"
+    with raises(pyfeed.errors.ArgumentTypeError, message, also=TypeError):
         pyfeed.from_generator(lambda: [], [(2,)], ["int64"])  # type: ignore[arg-type]
 
 
@@ -197,3 +199,26 @@ def test_functions_keep_their_names_and_signatures() -> None:
     assert pyfeed.open_csv.__name__ == "open_csv"
     assert "header" in parameters(pyfeed.open_csv)
     assert pyfeed.open_csv.__doc__
+
+
+def test_names_that_are_elsewhere() -> None:
+    for name, hint in {
+        "QueueClosed": ": did you mean pyfeed.errors.QueueClosed?",
+        "SharedFeedQueue": ": did you mean pyfeed.shared.SharedFeedQueue?",
+        "trace": ": did you mean pyfeed.diagnostics.trace?",
+        "open_file": ": did you mean pyfeed.open_files?",
+        "zzz": "",
+    }.items():
+        with pytest.raises(AttributeError) as info:
+            getattr(pyfeed, name)
+        assert str(info.value) == f"module 'pyfeed' has no attribute '{name}'{hint}"
+        if hint:
+            assert eval(hint.removeprefix(": did you mean ").removesuffix("?"), {"pyfeed": pyfeed})
+
+
+def test_arguments_by_the_names_of_tf_data(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros(3))
+    reader = pyfeed.open_files(tmp_path / "x.npy")
+    message = "Reader.batch: expected one of the arguments batch_size, drop_last, ragged, found 'drop_remainder'"
+    with raises(pyfeed.errors.ArgumentTypeError, f"{message}: did you mean 'drop_last'?"):
+        reader.batch(2, drop_remainder=True)  # type: ignore[call-arg]

@@ -44,10 +44,10 @@ push_modes = pytest.mark.parametrize("copy", [True, False])
 
 @push_modes
 def test_wrong_rank(push: Push, copy: bool) -> None:
-    message = "slot 0: rank: expected 2, dims [-1 3], found 1, dims [4]"
+    message = "slot 0: shape: expected [-1 3], found [4]"
     with raises(pyfeed.errors.ShapeError, message, slot=0, also=ValueError):
         push(X[:, 0].copy(), Y, copy=copy)
-    message = "slot 1: rank: expected 1, dims [-1], found 0, dims []"
+    message = "slot 1: shape: expected [-1], found []"
     with raises(pyfeed.errors.ShapeError, message, slot=1, also=ValueError):
         push(X, np.array(1), copy=copy)
 

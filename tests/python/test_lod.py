@@ -253,3 +253,13 @@ def test_tensors_that_cannot_be_merged() -> None:
             LoDTensor.merge([one, other])
     with raises(pyfeed.errors.InvalidArgument, "tensors: expected at least one LoDTensor, found []"):
         LoDTensor.merge([])
+
+
+def test_a_tensor_has_no_elements() -> None:
+    tensor = LoDTensor(np.arange(3), [[0, 1, 3]])
+    message = r"^a LoDTensor has no elements: use sequences\(\), a list of arrays, or data, an array$"
+    with pytest.raises(TypeError, match=message):
+        tensor[0]
+    with pytest.raises(TypeError, match=message):
+        list(tensor)  # type: ignore[call-overload]
+    assert np.asarray(tensor).tolist() == [0, 1, 2]

@@ -456,6 +456,89 @@ def test_blocks_of_several_threads_end_the_pass_together() -> None:
     assert numbers(reader) == [0, 1]
 
 
+def test_a_pass_stays_open_for_blocks_that_have_not_begun() -> None:
+    """Without expect, the first thread's block would close the pass before the second begins its own."""
+    reader, queue = feed(10)
+    for _ in range(2):
+        queue.expect(3)
+        with queue:
+            queue.push(tuple_of(0))
+        queue.produce(lambda worker: [tuple_of(1)])[0].join()
+        with queue.producer():
+            queue.push(tuple_of(2))
+        assert not queue.stats()["closed"]
+        with pytest.raises(ZeroDivisionError), queue.producer():
+            raise ZeroDivisionError
+        assert queue.stats()["closed"]
+        assert [value_of(reader.read()) for _ in range(3)] == [0, 1, 2]
+        with pytest.raises(ZeroDivisionError):
+            reader.read()
+        queue.reopen()
+        reader.reset()
+
+
+def test_threads_of_produce_close_a_pass_after_the_expected_blocks() -> None:
+    reader, queue = feed(10)
+    leave = threading.Event()
+    queue.expect(1)
+
+    def late(worker: int) -> Iterator[Any]:
+        leave.wait()
+        yield tuple_of(1)
+
+    queue.produce(late)
+    with queue:
+        queue.push(tuple_of(0))
+    assert not queue.stats()["closed"]
+    leave.set()
+    assert numbers(reader) == [0, 1]
+
+
+def test_expect_needs_an_open_pass() -> None:
+    _, queue = feed()
+    queue.close()
+    with raises(pyfeed.errors.StateError, "expect: pass 0 has ended: reopen() begins the next"):
+        queue.expect(1)
+    queue.shutdown()
+    with raises(pyfeed.errors.QueueClosed, "expect: the queue is shut down"):
+        queue.expect(1)
+
+
+def test_functions_that_cannot_be_called() -> None:
+    _, queue = feed()
+    expected = "function: expected a function that is called with the number of a thread, such as f(worker), found "
+    function: Any
+    for function, signature in ((lambda: [], "<lambda>()"), (lambda a, b: [], "<lambda>(a, b)")):
+        with raises(pyfeed.errors.ArgumentTypeError, expected + signature):
+            queue.produce(function)
+    expected = "function: expected a function without arguments, or with the argument start, found <lambda>"
+    for function, signature in ((lambda worker: [], "(worker)"), (lambda start, end: [], "(start, end)")):
+        with raises(pyfeed.errors.ArgumentTypeError, expected + signature):
+            generator(function)
+
+
+def test_an_error_of_a_push_names_the_tuple_and_the_line() -> None:
+    def yields() -> Iterator[Any]:
+        yield tuple_of(0)
+        yield (np.zeros(3),)
+
+    code = yields.__code__
+    reader, queue = feed(10)
+    queue.produce(lambda worker: yields())
+    assert value_of(reader.read()) == 0
+    with pytest.raises(pyfeed.errors.Error) as info:
+        reader.read()
+    where = f"yielded at {code.co_filename}, line {code.co_firstlineno + 2}."
+    assert info.value.__notes__ == [f"This was tuple 1 of {yields.__qualname__}, {where}"]
+
+    reader, queue = feed(10)
+    queue.produce(lambda worker: [tuple_of(0), (np.zeros(3),)])
+    assert value_of(reader.read()) == 0
+    with pytest.raises(pyfeed.errors.Error) as info:
+        reader.read()
+    assert info.value.__notes__ == ["This was tuple 1 of list."]
+
+
 def test_produce_after_shutdown() -> None:
     _, queue = feed()
     queue.shutdown()
@@ -866,7 +949,6 @@ def test_a_reader_is_let_go_of_after_an_exception() -> None:
         (lambda: 1 / 0, ZeroDivisionError),
         (lambda: [tuple_of(1), "text"][1:], pyfeed.errors.DTypeError),
         (lambda: [(np.zeros(3),)], pyfeed.errors.ShapeError),
-        (lambda arg: [], TypeError),
         (lambda: (_ for _ in ()).throw(NoText()), NoText),
         (lambda: (_ for _ in ()).throw(SystemExit(3)), pyfeed.errors.ProducerError),
     ],

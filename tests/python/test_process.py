@@ -1163,7 +1163,11 @@ except AttributeError as error:
         preamble="",
     ).end()
     assert (out, err) == (
-        ["True True True", "pyfeed.shared", "module 'pyfeed' has no attribute 'Programme'"],
+        [
+            "True True True",
+            "pyfeed.shared",
+            "module 'pyfeed' has no attribute 'Programme': did you mean pyfeed.Program?",
+        ],
         "",
     )
 

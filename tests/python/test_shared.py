@@ -8,11 +8,11 @@ import mmap
 import multiprocessing
 import os
 import pickle
-import re
 import signal
 import struct
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable
@@ -29,7 +29,7 @@ from pyfeed import Scope
 from pyfeed.shared import SharedFeedQueue
 
 from . import shared_workers as workers
-from .support import STUCK, Background, Process, same, wait_for_ends, wait_until
+from .support import STUCK, Background, Process, raises, same, wait_for_ends, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is shared by memfd")
 
@@ -548,20 +548,73 @@ def test_a_worker_that_calls_exit_has_failed(method: str, status: int) -> None:
     assert end(processes) == [status]
 
 
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("persistent", [False, True])
+def test_workers_push_what_a_generator_yields(method: str, persistent: bool) -> None:
+    queue = queue_of()
+    for i in range(2):
+        if i == 0 or not persistent:
+            processes = queue.start(workers.yields, (3,), num_workers=2, method=method, persistent=persistent)
+        assert sorted(x[0] for (x,) in queue) == [0, 1, 2, 10, 11, 12]
+        queue.reopen()
+    queue.shutdown()
+    assert end(processes) == [0, 0]
+
+
+@pytest.mark.parametrize("target", [functools.partial(workers.yields, count=1), workers.YieldsWhenCalled()])
+def test_callables_that_yield(target: Any) -> None:
+    queue = queue_of()
+    queue.start(target)
+    assert [x.tolist() for (x,) in queue] == [[0, 0]]
+
+
+def test_a_generator_ends_when_the_queue_is_shut_down() -> None:
+    queue = queue_of()
+    processes = queue.start(workers.yields_forever)
+    queue.pop()
+    queue.shutdown()
+    assert end(processes) == [0]
+
+
+def test_a_tuple_that_does_not_match_names_the_line_that_yielded_it() -> None:
+    queue = queue_of()
+    queue.start(workers.yields_another_shape)
+    assert len(queue.pop()) == 1
+    error = error_of(pyfeed.errors.ProducerError, queue.pop)
+    assert error.cause_message == "slot 0: dimension 0: expected 2, found 3: dims [3] for [2]"
+    assert error.cause_traceback is not None
+    lines = Path(workers.__file__).read_text().splitlines()
+    line = 1 + next(i for i, text in enumerate(lines) if "# the wrong one" in text)
+    note = f"This was tuple 1 of yields_another_shape, yielded at {workers.__file__}, line {line}."
+    assert note in error.cause_traceback
+
+
+def test_a_coroutine_function_is_refused() -> None:
+    message = (
+        "target: expected a function that calls producer.push(...), or a generator function, "
+        "found a coroutine function, awaits"
+    )
+    with raises(pyfeed.errors.ArgumentTypeError, message):
+        queue_of().start(workers.awaits)
+
+
 @pytest.mark.parametrize(
-    ("target", "kind"),
+    ("target", "args", "found"),
     [
-        (workers.yields, "a generator function, yields"),
-        (functools.partial(workers.yields), "a generator function, yields"),
-        (workers.awaits, "a coroutine function, awaits"),
-        (workers.YieldsWhenCalled(), "a generator function, YieldsWhenCalled.__call__"),
+        (lambda producer, worker: None, (), "Can't pickle <function <lambda> at "),
+        (workers.yields, (threading.Lock(),), "cannot pickle '_thread.lock' object"),
     ],
 )
-def test_a_target_that_yields_is_refused(target: Any, kind: str) -> None:
+def test_what_pickle_refuses(target: Any, args: tuple[Any, ...], found: str) -> None:
     queue = queue_of()
-    message = rf"^target: expected a function that calls producer.push\(...\), found {re.escape(kind)}$"
-    with pytest.raises(pyfeed.errors.ArgumentTypeError, match=message):
-        queue.start(target)
+    with pytest.raises(pyfeed.errors.ArgumentTypeError) as info:
+        queue.start(target, args)
+    expected = (
+        "target, args: expected a function at the top level of a module, and arguments that pickle accepts, "
+        f"for method 'spawn', found: {found}"
+    )
+    assert str(info.value).startswith(expected)
+    assert error_of(pyfeed.errors.ArgumentTypeError, queue.pop) is info.value
 
 
 def test_a_target_that_returns_a_generator_fails_the_pass() -> None:
@@ -578,7 +631,7 @@ def test_a_target_that_returns_a_generator_fails_the_pass() -> None:
 def test_threads_do_not_produce_into_a_shared_queue() -> None:
     queue = queue_of()
     with pytest.raises(pyfeed.errors.StateError, match=r"^produce: this queue is filled by worker processes: start"):
-        queue.produce(lambda worker: [])
+        queue.produce(lambda worker: [], num_workers=2)
     assert not {"produce", "push", "reserve"} & set(dir(queue))
 
 
@@ -691,7 +744,7 @@ def test_what_does_not_fit_is_refused_in_the_worker() -> None:
         "SlotCountError None slots: expected 2, found 1",
         "DTypeError 0 slot 0: dtype: expected float32, found float64",
         "ShapeError 0 slot 0: dimension 1: expected 3, found 2: dims [4 2] for [-1 3]",
-        "ShapeError 1 slot 1: rank: expected 1, dims [-1], found 2, dims [1 4]",
+        "ShapeError 1 slot 1: shape: expected [-1], found [1 4]",
         "ShapeError 1 slot 1: batch dimension: expected 4, as in slot 0, found 3",
         "ByteOrderError 0 slot 0: byte order: expected native, found >f4: convert it with "
         "a.astype(a.dtype.newbyteorder('='))",

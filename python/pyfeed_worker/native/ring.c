@@ -626,8 +626,7 @@ static pf_status check_dims(const pfw_spec *spec, const pf_tensor *t, uint32_t i
     dims_text(want, sizeof want, spec->dims, spec->rank);
     dims_text(found, sizeof found, t->dims, t->rank);
     if (t->rank != spec->rank)
-        return fail(err, PF_SHAPE, (int32_t)i, "slot %u: rank: expected %d, dims [%s], found %d, dims [%s]",
-                    i, spec->rank, want, t->rank, found);
+        return fail(err, PF_SHAPE, (int32_t)i, "slot %u: shape: expected [%s], found [%s]", i, want, found);
     if (t->dims[wrong] < 0)
         return fail(err, PF_SHAPE, (int32_t)i, "slot %u: dimension %d: expected a size, found %lld", i, wrong,
                     (long long)t->dims[wrong]);
