@@ -147,6 +147,8 @@ def name_option(text: str, args: argparse.Namespace) -> tuple[str, str | None]:
         options["format"] = "to"
     if output is not None and args.to_option and not args.option:
         options["attributes"] = "to_option"
+    if text.startswith("features: "):  # the error is about the value of an option, and names only that option
+        text = f"attributes: {text}"
     for word in text.split(": "):
         if option := options.get(word):
             return text.replace(f"{word}: ", f"--{option.replace('_', '-')}: ", 1), option
@@ -266,7 +268,8 @@ def sizes_of(names: Sequence[str]) -> list[int] | None:
 def is_plain(name: str, compression: str) -> bool:
     """Whether the tuples of a file have about as many bytes as the file."""
     tag, _, path = name.partition(":")
-    return tag in PLAIN_FORMATS and compression in ("auto", "none") and not path.endswith(COMPRESSED)
+    suffixes = re.sub(r"-\d+-of-\d+$", "", path)  # the number of a shard may follow them
+    return tag in PLAIN_FORMATS and compression in ("auto", "none") and not suffixes.endswith(COMPRESSED)
 
 
 # ---- Options ---------------------------------------------------------------------------------
@@ -445,21 +448,28 @@ def inspect_file(name: str, options: dict[str, Any], limit: int, progress: Progr
     records = 0
     features: dict[str, Any] | None = None
     sizes: dict[str, int] = {}  # of features that may be the memory of arrays
-    for tuple_ in take(reader, limit):
-        if records == 0 and holds_records(name, options):
-            features = describe_example(array_of(tuple_[0]).data)
-            sizes = array_sizes(array_of(tuple_[0]).data)
-        elif sizes and records < COMPARED_RECORDS:
-            sizes = dict(sizes.items() & array_sizes(array_of(tuple_[0]).data).items())
-        records += 1
-        progress.add(nbytes(tuple_))
-        for s, slot in zip(seen, tuple_, strict=True):
-            s.add(slot)
+    failure: pyfeed.errors.Error | None = None
+    try:
+        for tuple_ in take(reader, limit):
+            if records == 0 and holds_records(name, options):
+                features = describe_example(array_of(tuple_[0]).data)
+                sizes = array_sizes(array_of(tuple_[0]).data)
+            elif sizes and records < COMPARED_RECORDS:
+                sizes = dict(sizes.items() & array_sizes(array_of(tuple_[0]).data).items())
+            records += 1
+            progress.add(nbytes(tuple_))
+            for s, slot in zip(seen, tuple_, strict=True):
+                s.add(slot)
+    except pyfeed.errors.Error as error:
+        if records == 0:
+            raise
+        failure = error
     stats = reader.stats()
     path = path_of(name)
+    which = " before the error" if failure else " looked at" if limit else ""
     progress.say(
         f"{path}: {stats['details']['formats'][0]}, {os.path.getsize(path)} bytes, "
-        f"{records} record{'s' * (records != 1)}" + " looked at" * bool(limit)
+        f"{records} record{'s' * (records != 1)}{which}"
     )
     for i, (slot, s) in enumerate(zip(reader.slots, seen, strict=True)):
         lod = f", LoD levels {slot.lod_levels}" if slot.lod_levels else ""
@@ -472,6 +482,9 @@ def inspect_file(name: str, options: dict[str, Any], limit: int, progress: Progr
         for feature, size in sorted(sizes.items()):
             about = {feature: {"dtype": "uint8", "shape": [size], "raw": True}}
             progress.say(f"    {format_features(about)[1:-1]}")
+    if failure:
+        sys.stdout.flush()  # before the error
+        raise failure
 
 
 def holds_records(name: str, options: dict[str, Any]) -> bool:
@@ -677,7 +690,8 @@ def parser() -> argparse.ArgumentParser:
         "inspect",
         inspect,
         "Print the format, records, slots, shapes, ragged offsets and checksums of files.",
-        "All records of a file are read, unless --records limits them. If a TFRecord file holds messages of the type "
+        "All records of a file are read, unless --records limits them. If a file is damaged, the output is about the "
+        "records before the damage, and the exit status is 1. If a TFRecord file holds messages of the type "
         "tf.train.Example, the output also has the features of the first record, in the form of the option features. "
         "It names features that may be the memory of an array, such as an image.",
     )

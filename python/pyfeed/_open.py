@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from ._file_names import decode_file_name, encode_file_name
 from ._reader import Reader
 from ._scope import Scope, check_scope, global_scope
 from ._slots import SLOT_CHECKS, Shape
-from .errors import DTypeError
+from .errors import ArgumentTypeError, DTypeError
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -49,42 +49,101 @@ def check_paths(name: str, value: Any) -> list[str]:
     return [path(name, one) for one in items(name, value, "a str or path, or several")]
 
 
-def encode_options(options: Mapping[str, Any]) -> dict[str, Any]:
+def encode_options(options: Mapping[str, Any], format: str | None, filenames: Sequence[str]) -> dict[str, Any]:
     """Return a format's options as the library takes them. A mapping of features becomes a list, which has an order."""
     given = {key: value for key, value in options.items() if value is not None}
-    if isinstance(given.get("features"), Mapping):
-        given["features"] = check_features("features", given["features"])
+    features = given.get("features")
+    if isinstance(features, Mapping):
+        given["features"] = check_features("features", features)
+    elif features is not None and _are_tfrecord(format, filenames):
+        given["features"] = check_list_of_features("features", features)
+    if isinstance(given.get("tfrecord"), Mapping):  # beside the options of other formats
+        given["tfrecord"] = encode_options(given["tfrecord"], "tfrecord", ())
     return given
 
 
+def _are_tfrecord(format: str | None, filenames: Sequence[str]) -> bool:
+    """Whether files are of this format, as far as their names tell. An added format may have other ``features``."""
+    if format:
+        return format == "tfrecord"
+    return any(name.startswith("tfrecord:") or ".tfrec" in name for name in filenames)
+
+
 def with_dtype_name(name: str, about: Mapping[str, Any]) -> dict[str, Any]:
-    """Accept the description of a slot or column, and replace its dtype by its name, which may be "bytes"."""
+    """Accept the description of a slot, and replace its dtype by its name, which may be "bytes"."""
     dtype = mapping(name, about).get("dtype")
     if dtype is None:
         return dict(about)
     return {**about, "dtype": "bytes" if dtype in (bytes, str, "bytes") else _slots.dtype(f"{name}: dtype", dtype)}
 
 
+def _suggest_bytes(dtype: Any) -> str:
+    """Return a question about a name that other libraries have for the dtype of text; "" for other dtypes."""
+    is_text = isinstance(dtype, str) and dtype.lower() in ("str", "string", "text")
+    return ': did you mean "bytes"?' if is_text else ""
+
+
+def check_column(name: str, about: Any) -> dict[str, Any]:
+    """Accept the description of columns of text or numbers, and replace their dtype by its name."""
+    try:
+        return with_dtype_name(name, about)
+    except DTypeError as error:
+        raise type(error)(f"{error}{_suggest_bytes(about['dtype'])}") from None
+
+
+FEATURES = 'a dict from names to dtypes, such as {"label": "int64"}'
+# The dtypes that a feature has only if it is the memory of an array.
+RAW_DTYPES = ("float16", "bfloat16", "complex64", "complex128")
+
+
+def _refuse_features(name: str, expected: str, value: Any) -> NoReturn:
+    found = format_value(value)
+    raise ArgumentTypeError(
+        f"{name}: expected {expected}, found {found}: python -m pyfeed inspect FILE prints it"
+    ) from None
+
+
 def check_features(name: str, value: Any) -> list[dict[str, Any]]:
     """Accept the features of an Example: a mapping from names to dtypes or to descriptions."""
+    if not isinstance(value, Mapping):
+        _refuse_features(name, FEATURES, value)
     return [
         {"name": feature, **check_feature(f"{name}: feature {format_value(feature)}", about)}
         for feature, about in mapping(name, value).items()
     ]
 
 
+def check_list_of_features(name: str, value: Any) -> list[dict[str, Any]]:
+    """Accept the features of an Example in the form of JSON: a sequence of descriptions with names."""
+    expected = f'{FEATURES}, or a list of dicts with "name"'
+    try:
+        listed = items(name, value, expected)
+    except ArgumentTypeError:
+        _refuse_features(name, expected, value)
+    if not all(isinstance(about, Mapping) and isinstance(about.get("name"), str) for about in listed):
+        _refuse_features(name, expected, value)
+    return [check_feature(f"{name}: feature {format_value(about['name'])}", about) for about in listed]
+
+
 def check_feature(name: str, about: Any) -> dict[str, Any]:
     """Accept the dtype or the description of a feature, and return the description."""
     described = isinstance(about, Mapping)
+    dtype = about.get("dtype") if described else about
+    advice = _suggest_bytes(dtype)
     try:
-        return with_dtype_name(name, about if described else {"dtype": about})
+        found = with_dtype_name(name, about if described else {"dtype": about})
+        if found.get("raw") or found.get("dtype") not in RAW_DTYPES:
+            return found
+        advice = ': use "raw": true for the memory of an array'
     except DTypeError:
         if described and about.get("raw"):
             raise  # the numbers in raw bytes may have any dtype
         if not described and not isinstance(about, (str, type, np.dtype)):
             refuse(name, "a dtype, or a dict with dtype and shape", about)
-        dtype = about["dtype"] if described else about
-        refuse(f"{name}: dtype", '"bytes", bool, an integer dtype, float32 or float64', dtype, DTypeError)
+    raise DTypeError(
+        f'{name}: dtype: expected "bytes", bool, an integer dtype, float32 or float64, '
+        f"found {format_value(dtype)}{advice}"
+    ) from None
 
 
 def check_tar_field(name: str, value: Any) -> str | dict[str, Any]:
@@ -109,7 +168,7 @@ def check_column_dtypes(name: str, value: Any) -> dict[str, str]:
     out = {}
     for column, dtype in value.items():
         key = text(name, column) if isinstance(column, str) else str(_arguments.number(name, column, -(2**63)))
-        out[key] = with_dtype_name(f"{name}: {key}", {"dtype": dtype})["dtype"]
+        out[key] = check_column(f"{name}: {key}", {"dtype": dtype})["dtype"]
     return out
 
 
@@ -179,9 +238,9 @@ def open_files(
     filenames : str, path or iterable of them
         Paths, directories or patterns. A directory stands for the files directly in it. Patterns have ``*``,
         ``?``, ``[a-z]``, ``**`` (directories at any depth), ``{a,b}`` and ``{000..146}``. A path that exists is
-        always that file, whatever characters it contains. The suffix determines the format; a second suffix for
-        the compression may follow. The name of a format and a colon before the path take precedence:
-        ``"recordio:part-0001"``.
+        always that file, whatever characters it contains. The suffix determines the format; the number of a shard
+        (``-00000-of-00005``) and a second suffix for the compression may follow. The name of a format and a colon
+        before the path take precedence: ``"recordio:part-0001"``.
     format : str, optional
         The format of all files, whatever their names. `pyfeed.formats.list_formats` lists the formats.
     shapes, dtypes, lod_levels, names : sequence, optional
@@ -308,7 +367,7 @@ def open_operator(
         "on_corrupt": reading["on_corrupt"],
         "verify_first": reading["verify_first"],
         "storage": {"compression": reading["compression"], "io": reading["io"]},
-        "options": encode_options(options),
+        "options": encode_options(options, format, filenames),
     }
     wanted = _slots.to_attributes(shapes, dtypes, lod_levels, names)
     if wanted is not None:
@@ -595,6 +654,8 @@ def open_tfrecord(
     ------
     FileError, CorruptRecordError, InvalidArgument
         As for `open_files`.
+    DTypeError
+        `features` has a dtype that no feature can have.
 
     Notes
     -----
@@ -695,7 +756,7 @@ def open_tar(
     quote=optional(text),
     comment=optional(text),
     header=optional(flag),
-    columns=optional(each(with_dtype_name, "a sequence of dict, one for each slot")),
+    columns=optional(each(check_column, "a sequence of dict, one for each slot")),
     column_dtypes=optional(check_column_dtypes),
     missing=optional(check_missing_value),
     **SLOT_CHECKS,

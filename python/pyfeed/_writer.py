@@ -187,7 +187,7 @@ def open_writer(
     [([0, 0], 0), ([1, 1], 10), ([2, 2], 20)]
     """
     path = os.fspath(filename)
-    attributes: dict[str, Any] = {"options": encode_options(options)}
+    attributes: dict[str, Any] = {"options": encode_options(options, format, (path,))}
     bytes_slots: Any = _AllSlots()
     if shapes is None and names is not None:
         attributes["names"] = list(names)

@@ -238,7 +238,8 @@ func (t *table) index(name string) (int, error) {
 	if n, err := strconv.ParseUint(name, 10, 32); err == nil && int(n) < t.width {
 		return int(n), nil
 	}
-	return 0, fmt.Errorf("expected the name or number of a column, found %q; there are %s", name, t.knownColumns())
+	return 0, fmt.Errorf("expected the name or number of a column, found %q; there are %s%s",
+		name, t.knownColumns(), record.Suggest(name, slices.Values(t.names)))
 }
 
 func (t *table) knownColumns() string {

@@ -56,6 +56,15 @@ type Columns struct {
 	Dims pyfeed.Dims `json:"dims"`
 }
 
+// UnmarshalJSON fills Columns. Its errors name the option, and the properties if one is unknown.
+func (c *Columns) UnmarshalJSON(text []byte) error {
+	type plain Columns
+	if err := record.DecodeObject(text, (*plain)(c)); err != nil {
+		return pyfeed.Errorf(pyfeed.Invalid, "columns: %v", err)
+	}
+	return nil
+}
+
 // A Select selects columns. In JSON it is one of the following, or a list of them: a name; a number, from 0, or from -1
 // backwards; a range "first:last" of names or numbers, both included, where first and last default to the first and the
 // last column.
@@ -82,7 +91,7 @@ func (s *Select) UnmarshalJSON(text []byte) error {
 		} else if json.Unmarshal(item, &number) == nil && string(item) != "null" {
 			s.Items = append(s.Items, number)
 		} else {
-			return pyfeed.Errorf(pyfeed.Invalid, "columns: expected names or numbers of columns, found %s", item)
+			return pyfeed.Errorf(pyfeed.Invalid, "expected names or numbers of columns, found %s", item)
 		}
 	}
 	return nil

@@ -262,6 +262,7 @@ func TestNamesOfFilesAndFormats(t *testing.T) {
 	readertest.Expect(t, openError(in("a.ids")), pyfeed.Invalid, `format "ids" does not say what its instances look like: give slots`)
 	readertest.Expect(t, openError(`{"filenames": ["x"], "format": "none"}`), pyfeed.Invalid, "expected one of cut, described, ids")
 	readertest.Expect(t, openError(`{"filenames": ["x"], "format": "none"}`), pyfeed.Invalid, `found "none"`)
+	readertest.Expect(t, openError(`{"filenames": ["x"], "format": "IDS"}`), pyfeed.Invalid, `found "IDS": did you mean "ids"?`)
 	err := openError(in("missing.ids"))
 	readertest.Expect(t, err, pyfeed.IO, "no such file")
 	if !errors.Is(err, syscall.ENOENT) {

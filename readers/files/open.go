@@ -117,11 +117,15 @@ func configure(format *record.Format, slots []record.SlotAttributes, options jso
 	if err != nil {
 		return c, err
 	}
-	if format.Options != nil {
-		c.Options = format.Options()
-		return c, record.DecodeAttributes(format.Tag, options, c.Options)
+	if format.Options == nil {
+		return c, record.DecodeAttributes(format.Tag, options, &struct{}{})
 	}
-	return c, record.DecodeAttributes(format.Tag, options, &struct{}{})
+	c.Options = format.Options()
+	err = record.DecodeAttributes(format.Tag, options, c.Options)
+	if o, can := c.Options.(record.OptionsChecker); can && err == nil {
+		err = o.Check()
+	}
+	return c, err
 }
 
 // infer makes the Spec. If the options do not give slots, it opens the first file to infer them. A pipe can be read

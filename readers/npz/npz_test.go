@@ -333,6 +333,7 @@ func TestRefused(t *testing.T) {
 		{archive(t, zip.Store, array{name: "a.txt"}), record.Config{}, pyfeed.Slots, "found none"},
 		{archive(t, zip.Store, x, x), record.Config{}, pyfeed.Corrupt, `found two called "x.npy"`},
 		{stored, options(Options{Arrays: []string{"x", "q"}}), pyfeed.Slots, `expected an array "q", found "x", "yy"`},
+		{stored, options(Options{Arrays: []string{"x", "yyy"}}), pyfeed.Slots, `expected an array "yyy", found "x", "yy": did you mean "yy"?`},
 		{stored, record.Config{Names: []string{"x", "label"}}, pyfeed.Slots, `slot 1: expected an array with the slot's name, "label", found "x", "yy": other names can be given in the option arrays`},
 		{stored, options(Options{Arrays: []string{"x", "x"}}), pyfeed.Invalid, `found "x" twice`},
 		{stored, options(Options{Arrays: []string{}}), pyfeed.Invalid, "expected at least 1 name"},

@@ -177,7 +177,7 @@ func (r *records) selectMembers(files []*zip.File, s settings) (chosen []*zip.Fi
 	for i, name := range wanted {
 		f := named[name]
 		if f == nil {
-			e := pyfeed.Errorf(pyfeed.Slots, "expected an array %s, found %s", quote(name), list(names))
+			e := pyfeed.Errorf(pyfeed.Slots, "expected an array %s, found %s%s", quote(name), list(names), record.Suggest(name, slices.Values(names)))
 			if s.namesAreSlots {
 				e = pyfeed.SlotErrorf(pyfeed.Slots, i, "expected an array with the slot's name, %s, found %s: other names can be given in the option arrays, in the order of the slots",
 					quote(name), list(names))

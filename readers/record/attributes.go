@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -65,7 +67,7 @@ func DecodeObject(from []byte, into any) error {
 		names := attributeNames(into)
 		text += "; there are " + cmp.Or(strings.Join(names, ", "), "none")
 		if name, err := strconv.Unquote(quoted); err == nil {
-			text += suggest(name, names)
+			text += Suggest(name, slices.Values(names))
 		}
 	}
 	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
@@ -77,14 +79,15 @@ func DecodeObject(from []byte, into any) error {
 	return errors.New(text)
 }
 
-// suggest returns a question about the name that is nearest to an unknown name, or nothing if none is near.
-func suggest(unknown string, names []string) string {
+// Suggest returns a question about the name that is nearest to an unknown name, or nothing if none is near. Case does
+// not count.
+func Suggest(unknown string, names iter.Seq[string]) string {
 	nearest, least := "", (len(unknown)+1)/3+1
-	for _, name := range names {
+	for name := range names {
 		if max(len(name)-len(unknown), len(unknown)-len(name)) >= least { // also keeps a long name from taking long
 			continue
 		}
-		if d := editDistance(unknown, name); d < least {
+		if d := editDistance(strings.ToLower(unknown), strings.ToLower(name)); d < least {
 			nearest, least = name, d
 		}
 	}

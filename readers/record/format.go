@@ -16,10 +16,11 @@ import (
 type Format struct {
 	// Tag names the format: "tag:path" selects it for a file whose name does not have one of the suffixes.
 	Tag string
-	// Suffixes are the suffixes of the format's files, each with its dot or hyphen. A suffix for compression may
-	// follow.
+	// Suffixes are the suffixes of the format's files, each with its dot or hyphen. The number of a shard and a suffix
+	// for compression may follow.
 	Suffixes []string
-	// Options returns a new struct of the format's options, which encoding/json fills; nil: the format has none.
+	// Options returns a new struct of the format's options, which encoding/json fills; nil: the format has none. It may
+	// implement OptionsChecker.
 	Options func() any
 	// Open opens a file for reading, at its first record.
 	Open func(path string, c *Config) (Records, error)
@@ -30,6 +31,12 @@ type Format struct {
 	// Waits: Read may wait for something other than a disk. Then only goroutines read such files. A caller's own thread
 	// could neither time out nor be cancelled during that wait.
 	Waits bool
+}
+
+// OptionsChecker is implemented by options that can be checked without a file.
+type OptionsChecker interface {
+	// Check returns the error for options that are wrong for any file. Such an error names no file.
+	Check() error
 }
 
 // Records reads one open file, in order. One caller at a time uses it.
@@ -250,12 +257,13 @@ func CutTag(name string) (path string, f *Format) {
 	return name, nil
 }
 
-// FormatBySuffix returns the format that has the file's suffix, or nil.
+// FormatBySuffix returns the format that has the file's suffix, or nil. The number of a shard may follow the suffix.
 func FormatBySuffix(path string) *Format {
 	registry.mu.RLock()
 	defer registry.mu.RUnlock()
 	base := filepath.Base(path)
 	for {
+		base = storage.CutShardNumber(base)
 		for i := 1; i < len(base); i++ { // the longest suffix first
 			if base[i] != '.' && base[i] != '-' {
 				continue
@@ -284,7 +292,8 @@ func FormatByTag(tag string) (*Format, error) {
 	f := registry.formats[tag]
 	registry.mu.RUnlock()
 	if f == nil {
-		return nil, pyfeed.Errorf(pyfeed.Invalid, "format: expected one of %s, found %q", strings.Join(Tags(), ", "), tag)
+		return nil, pyfeed.Errorf(pyfeed.Invalid, "format: expected one of %s, found %q%s",
+			strings.Join(Tags(), ", "), tag, Suggest(tag, slices.Values(Tags())))
 	}
 	return f, nil
 }

@@ -23,6 +23,8 @@ func formatOfName(name string) *record.Format {
 func TestTheFormatOfAName(t *testing.T) {
 	for name, want := range map[string]string{
 		"a.ids": "ids", "dir.described/a-b.c.ids": "ids", "a.ids.gz": "ids", "a.ids.gz.zst": "ids", "described:a.ids": "described", "cut:a": "cut",
+		"a.ids-00000-of-00005": "ids", "a.ids-3-of-5.gz": "ids", "a.ids.gz-00000-of-00005": "ids", "a-0-of-1.ids": "ids",
+		"a.ids-00000": "", "a.ids-00000-of-": "", "a.ids--of-00005": "", "a.ids00000-of-00005": "", "a.ids-0-of-5x": "", ".ids-0-of-5": "", "a-0-of-5": "", "-0-of-5": "",
 		"ids": "", ".ids": "", ".ids.gz": "", "a.ids.txt": "", "a.ids.gz.txt": "", "a.gz": "", "a.": "", "": "", "x:a.cut": "cut", "a.ids/b": "",
 	} {
 		f := formatOfName(name)
@@ -42,6 +44,11 @@ func TestTheFormatOfAName(t *testing.T) {
 }
 
 func TestTheErrorForAnUnknownFormat(t *testing.T) {
+	for tag, want := range map[string]string{"IDS": `, found "IDS": did you mean "ids"?`, "describe": `found "describe": did you mean "described"?`, "hdf5": `found "hdf5"`} {
+		if _, err := record.FormatByTag(tag); err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("expected an error that ends with %s, found %v", want, err)
+		}
+	}
 	readertest.Expect(t, record.UnknownFormat("a/train-00000-of-00004"), pyfeed.Invalid,
 		`: give format, or put the format before the name, such as "tfrecord:a/train-00000-of-00004"`)
 }
@@ -54,6 +61,7 @@ func TestSuggestionsForUnknownNames(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"row": "rows", "rosw": "", "palce": "place", "instance": "instances", "instant": "", "rwos": "", "x": "", "column": "", "": "",
+		"pLACE!":                      "place",
 		strings.Repeat("rows", 1<<20): "",
 	} {
 		err := record.DecodeAttributes("op", fmt.Appendf(nil, `{%q: 1}`, name), new(options))

@@ -31,9 +31,29 @@ func alternatives(all []string) string {
 	return strings.Join(all[:last], ", ") + " or " + all[last]
 }
 
+// CutShardNumber returns a path without the number of a shard at its end, which TensorFlow writes after the suffix:
+// "-00000-of-00005".
+func CutShardNumber(path string) string {
+	cutNumber := func(s string) (before string, cut bool) {
+		before = strings.TrimRight(s, "0123456789")
+		return before, before != s
+	}
+	count, counted := cutNumber(path)
+	number, of := strings.CutSuffix(count, "-of-")
+	before, numbered := cutNumber(number)
+	before, dash := strings.CutSuffix(before, "-")
+	if counted && of && numbered && dash {
+		return before
+	}
+	return path
+}
+
+// suffixOf returns the suffix of a path, with its dot.
+func suffixOf(path string) string { return filepath.Ext(CutShardNumber(path)) }
+
 // ByName returns the compression that a file's suffix stands for, or "none".
 func ByName(path string) string {
-	switch strings.ToLower(filepath.Ext(path)) {
+	switch strings.ToLower(suffixOf(path)) {
 	case ".gz", ".tgz":
 		return "gzip"
 	case ".zst":
@@ -82,7 +102,7 @@ func (f *File) resolveCompression(requested string, head []byte) (string, error)
 		what = fmt.Sprintf("the bytes % x", head[:min(len(head), 4)])
 	}
 	return bySuffix, f.Corrupt(0, -1, "expected %s data, as the suffix %s says, found %s (compression \"none\" reads the file as it is)",
-		bySuffix, filepath.Ext(f.path), what)
+		bySuffix, suffixOf(f.path), what)
 }
 
 // compressionByName returns the requested compression of a file that cannot be peeked into, or else that of its suffix.
@@ -267,7 +287,7 @@ func writeCompression(path, requested string) (string, error) {
 	case requested == "" || requested == "auto":
 		return bySuffix, nil
 	case bySuffix != "none" && requested != bySuffix:
-		return "", pyfeed.Errorf(pyfeed.Invalid, "compression: expected %s, as the suffix %s of %s says, found %q", bySuffix, filepath.Ext(path), path, requested)
+		return "", pyfeed.Errorf(pyfeed.Invalid, "compression: expected %s, as the suffix %s of %s says, found %q", bySuffix, suffixOf(path), path, requested)
 	}
 	return requested, nil
 }

@@ -309,8 +309,11 @@ func (f *field) number(to, from []byte) (expected string, found []byte) {
 		least = 1 << (bits - 1)
 		limit = least - 1
 	}
-	if !ok || !negative && magnitude > limit || negative && magnitude > least {
+	switch {
+	case !ok:
 		return fmt.Sprintf("an integer, %v", f.dtype), found
+	case !negative && magnitude > limit, negative && magnitude > least:
+		return fmt.Sprintf("an integer that fits into %v", f.dtype), found
 	}
 	if negative {
 		magnitude = -magnitude

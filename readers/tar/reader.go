@@ -244,14 +244,14 @@ func (r *records) finish(t *pyfeed.Tuple) bool {
 		return false
 	}
 	if r.err == nil || r.err == io.EOF {
-		missing := ""
+		missing, advice := "", ""
 		for i := range r.plan.fields {
 			if f := &r.plan.fields[i]; f.kind != keyKind && r.fieldExtension[i] < 0 {
-				missing = r.extensions(i)
+				missing, advice = r.extensions(i), record.Suggest(f.ext, r.unusedExtensions)
 				break
 			}
 		}
-		r.damage(atInstance, r.f.Offset(), r.first, "instance %.200q: expected a member %s, found%s", r.key, missing, r.extensionNames)
+		r.damage(atInstance, r.f.Offset(), r.first, "instance %.200q: expected a member %s, found%s%s", r.key, missing, r.extensionNames, advice)
 		r.number++
 	}
 	r.discardInstance(t)
@@ -264,6 +264,15 @@ func (r *records) extensions(field int) string {
 		return "of the extensions " + r.fields[field].Name
 	}
 	return "." + r.plan.fields[field].ext
+}
+
+// unusedExtensions yields the extensions of the current instance that no field is read from.
+func (r *records) unusedExtensions(yield func(string) bool) {
+	for name := range strings.FieldsSeq(string(r.extensionNames)) {
+		if name = strings.TrimPrefix(name, "."); r.plan.find([]byte(name), 0) < 0 && !yield(name) {
+			return
+		}
+	}
 }
 
 // discardInstance drops the current instance, of which t has some slots.

@@ -13,9 +13,7 @@
 package tar
 
 import (
-	"bytes"
 	"encoding/json"
-	"strings"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/readers/record"
@@ -74,13 +72,10 @@ func (f *Field) UnmarshalJSON(b []byte) error {
 		return json.Unmarshal(b, &f.Name)
 	}
 	type plain Field
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	err := d.Decode((*plain)(f))
-	if err != nil && strings.Contains(err.Error(), "unknown field") {
-		return pyfeed.Errorf(pyfeed.Invalid, "fields: %s; there are name, kind, path, dtype, optional, default", strings.TrimPrefix(err.Error(), "json: "))
+	if err := record.DecodeObject(b, (*plain)(f)); err != nil {
+		return pyfeed.Errorf(pyfeed.Invalid, "fields: %v", err)
 	}
-	return err
+	return nil
 }
 
 // optionsOf returns the checked Options, or zero Options if there are none.

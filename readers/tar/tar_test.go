@@ -312,7 +312,7 @@ func TestFields(t *testing.T) {
 	expectErrors(t, "fields", errs)
 
 	for text, want := range map[string]string{
-		`{"fields": [{"nome": "jpg"}]}`:                                 "name, kind, path, dtype",
+		`{"fields": [{"nome": "jpg"}]}`:                                 `fields: unknown field "nome"; there are name, kind, path, dtype, optional, default: did you mean "name"?`,
 		`{"fields": [{"name": "jpg", "kind": "image"}]}`:                `expected bytes, text, int, float, json or npy, found "image"`,
 		`{"fields": [{"name": "jpg", "path": ["a"]}]}`:                  "path: expected one for kind json only",
 		`{"fields": [{"name": "jpg", "dtype": "int8"}]}`:                "dtype: expected one for kinds int, float and json only",
@@ -365,6 +365,16 @@ func TestOptionalMembers(t *testing.T) {
 	expect(t, "none there", rows, `"a"`)
 	expectErrors(t, "none there", errs, `instance "README": expected a member .txt, found .md`)
 
+	// An extension that is near a missing one is suggested, unless another field has it.
+	near := ended(part{"a.cls", "1", 0}, part{"a.JPG", "1", 0})
+	_, errs = read(t, near, Options{Fields: fields("cls", "jpeg")}, true)
+	expectErrors(t, "near", errs, `expected a member .jpeg, found .cls .JPG: did you mean "JPG"?`)
+	_, errs = read(t, near, Options{Fields: fields("jpg", "jpeg")}, true)
+	expectErrors(t, "of another field", errs, `expected a member .jpeg, found .cls .JPG`)
+	if strings.Contains(errs[0].Error(), "did you mean") {
+		t.Errorf("expected no suggestion, found %v", errs[0])
+	}
+
 	// A broken header may have been that of a member of the instance before it, and the members after it the rest of
 	// another instance. Neither instance gets defaults, nor is delivered. The next instances are.
 	lost := ended(part{"a.jpg", "1", 0}, part{"b.jpg", "2", 0}, part{"b.cls", "7", 0}, part{"c.jpg", "3", 0}, part{"d.jpg", "4", 0})
@@ -388,7 +398,7 @@ func TestWrongDefaults(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"name": "cls", "optional": true}`:                  "default: expected an integer, int64, for an instance without the member, found nothing",
 		`{"name": "cls", "default": true}`:                   `expected an integer, int64, for an instance without the member, found "true"`,
-		`{"name": "cls", "dtype": "uint8", "default": 256}`:  `expected an integer, uint8, for an instance without the member, found "256"`,
+		`{"name": "cls", "dtype": "uint8", "default": 256}`:  `expected an integer that fits into uint8, for an instance without the member, found "256"`,
 		`{"name": "txt", "default": 3}`:                      "default: expected a string for bytes and text, found 3",
 		`{"name": "npy", "optional": true}`:                  "optional: expected false for the key and for arrays",
 		`{"name": "__key__", "default": "a"}`:                "optional: expected false for the key and for arrays",

@@ -3,6 +3,7 @@ package tfrecord
 import (
 	"encoding/binary"
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 	"strings"
@@ -176,7 +177,7 @@ func (e *examples) fillSlot(s *pyfeed.LoDTensor, c *column, record []byte, in *m
 	case l == none && c.fixed:
 		return false, e.missing(c, record)
 	case l != none && l != c.list:
-		return false, pyfeed.SlotErrorf(pyfeed.Type, c.number, "feature %q: expected %v, found %v: use the dtype %s", c.Name, c.list, l, l.dtypes())
+		return false, pyfeed.SlotErrorf(pyfeed.Type, c.number, "feature %q: expected %s, found %v: use the dtype %s", c.Name, c.wantedList(), l, l.dtypes())
 	}
 	s.DType = c.slot.DType
 	var n int // number of values; of a raw feature, number of bytes
@@ -207,20 +208,33 @@ func (e *examples) fillSlot(s *pyfeed.LoDTensor, c *column, record []byte, in *m
 }
 
 // missing is the error for a fixed feature that the record lacks, or that has no list.
-func (e *examples) missing(c *column, record []byte) error {
+func (e *examples) missing(c *column, data []byte) error {
 	if e.found[c.key].present {
 		return pyfeed.SlotErrorf(pyfeed.Shape, c.number, "feature %q: expected %s, found a message Feature without a list", c.Name, c.wanted())
 	}
-	return pyfeed.SlotErrorf(pyfeed.Shape, c.number, "feature %q: expected %s, found none in the example, %s", c.Name, c.wanted(), e.describeNames(record))
+	advice := record.Suggest(c.Name, func(yield func(string) bool) {
+		for name := range e.names(data) {
+			if _, requested := e.index[name]; !requested && !yield(name) {
+				return
+			}
+		}
+	})
+	switch {
+	case advice != "":
+	case c.Raw: // which has no default
+		advice = `: use "kind": "variable" if it is optional`
+	default:
+		advice = `: give "default" if it is optional`
+	}
+	return pyfeed.SlotErrorf(pyfeed.Shape, c.number, "feature %q: not in the example, %s%s", c.Name, e.describeNames(data), advice)
 }
 
 // describeNames lists the first names of the features of a record that find accepted, in alphabetical order.
-func (e *examples) describeNames(record []byte) string {
+func (e *examples) describeNames(data []byte) string {
 	const limit = 20
 	var names []string
 	more := false
-	note := func(entry []byte) {
-		key, _, _, _ := e.parseGeneralEntry(entry)
+	for key := range e.names(data) {
 		name := fmt.Sprintf("%.100q", key)
 		if i, there := slices.BinarySearch(names, name); !there {
 			names = slices.Insert(names, i, name)
@@ -228,19 +242,6 @@ func (e *examples) describeNames(record []byte) string {
 		if len(names) > limit {
 			names, more = names[:limit], true
 		}
-	}
-	for len(record) > 0 && e.poll(0) {
-		number, features, size := field(record)
-		for number == 1 && len(features) > 0 && e.poll(0) {
-			inner, entry, n := field(features)
-			if inner == 1 {
-				note(entry)
-			}
-			e.sincePoll += n
-			features = features[n:]
-		}
-		e.sincePoll += size
-		record = record[size:]
 	}
 	switch {
 	case len(names) == 0:
@@ -251,18 +252,50 @@ func (e *examples) describeNames(record []byte) string {
 	return "whose features are " + strings.Join(names, ", ")
 }
 
+// names yields the names of the features of a record that find accepted.
+func (e *examples) names(data []byte) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for rest := data; len(rest) > 0 && e.poll(0); {
+			number, features, size := field(rest)
+			for number == 1 && len(features) > 0 && e.poll(0) {
+				inner, entry, n := field(features)
+				if inner == 1 {
+					key, _, _, _ := e.parseGeneralEntry(entry)
+					if !yield(string(key)) {
+						return
+					}
+				}
+				e.sincePoll += n
+				features = features[n:]
+			}
+			e.sincePoll += size
+			rest = rest[size:]
+		}
+	}
+}
+
 // wanted describes the values of a fixed feature, or of a row of another feature.
 func (c *column) wanted() string {
 	of := c.list.String()
-	switch {
-	case c.Raw:
-		of = "bytes, " + c.DType
-	case c.list == byteStrings && c.count == 1:
-		of = "byte string"
-	case c.list == byteStrings:
+	if c.list == byteStrings && !c.Raw {
 		of = "byte strings"
 	}
+	if c.count == 1 {
+		of = strings.TrimSuffix(of, "s")
+	}
+	if c.Raw {
+		of += ", " + c.DType
+	}
 	return fmt.Sprintf("%d %s, shape %v", c.count, of, c.Shape)
+}
+
+// wantedList describes the list that a feature holds, with the dtype if that is converted from the list's.
+func (c *column) wantedList() string {
+	switch d := c.slot.DType; {
+	case c.list == floats && d != pyfeed.Float32, c.list == ints && d != pyfeed.Int64:
+		return fmt.Sprintf("%v (for dtype %v)", c.list, d)
+	}
+	return c.list.String()
 }
 
 func (c *column) broken(name string) error {
@@ -277,14 +310,14 @@ func (c *column) check(n int) error {
 	return nil
 }
 
-// suggestShape says which shape n values need, or n bytes of a raw feature, if the Feature has no shape.
+// suggestShape says which shape n values need, or n bytes of a raw feature, if the Feature has at most one dimension.
 func (c *column) suggestShape(n int) string {
 	size := 1
 	if c.Raw {
 		size = c.slot.DType.Size()
 	}
 	switch {
-	case len(c.Shape) > 0 || n < 2*size || n%size != 0:
+	case len(c.Shape) > 1 || n < 2*size || n%size != 0:
 		return ""
 	case c.Raw:
 		return fmt.Sprintf(`: use "shape": [%d]`, n/size)
@@ -404,7 +437,7 @@ func (e *examples) fillInts(s *pyfeed.LoDTensor, c *column, b []byte) (n int, er
 			return 0, c.broken(c.Name)
 		}
 		if v < c.low || v > c.high {
-			return 0, pyfeed.SlotErrorf(pyfeed.Type, c.number, "feature %q: value %d: expected %v, found %d", c.Name, i, c.slot.DType, v)
+			return 0, pyfeed.SlotErrorf(pyfeed.Type, c.number, "feature %q: value %d: expected a value that fits into %v, found %d", c.Name, i, c.slot.DType, v)
 		}
 	}
 	switch c.slot.DType.Size() {

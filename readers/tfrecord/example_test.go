@@ -177,14 +177,14 @@ func TestDefaults(t *testing.T) {
 	}
 	parses(t, `{"name": "x", "dtype": "int64", "default": 7}`, example(entry("x", intList(8))), "8")
 	_, err := parse(t, `{"name": "x", "dtype": "int64", "default": 7}`, example(entry("x", intList())))
-	formattest.Expect(t, err, pyfeed.Shape, `feature "x": expected 1 int64s, shape [], found 0`)
+	formattest.Expect(t, err, pyfeed.Shape, `feature "x": expected 1 int64, shape [], found 0`)
 }
 
 func TestFeaturesMismatch(t *testing.T) {
 	mustRefuse(t, `{"name": "a", "dtype": "int64", "shape": [3]}`, example(), pyfeed.Shape,
-		`record 1: slot 0: feature "a": expected 3 int64s, shape [3], found none in the example, which has no features`)
+		`record 1: slot 0: feature "a": not in the example, which has no features: give "default" if it is optional`)
 	mustRefuse(t, `{"name": "a", "dtype": "int64", "shape": [3]}`, example(entry("d", strs("x")), entry("b", floatList(1)), entry("d", strs("y"))), pyfeed.Shape,
-		`feature "a": expected 3 int64s, shape [3], found none in the example, whose features are "b", "d"`)
+		`feature "a": not in the example, whose features are "b", "d": give "default" if it is optional`)
 	mustRefuse(t, `{"name": "a", "dtype": "int64", "shape": [3]}`, example(entry("a")), pyfeed.Shape,
 		`feature "a": expected 3 int64s, shape [3], found a message Feature without a list`)
 	mustRefuse(t, `{"name": "a", "dtype": "int64", "shape": [3]}, {"name": "d", "dtype": "bytes"}`, example(entry("a", intList(1, 2, 3)), entry("d", strs("a", "b"))),
@@ -193,6 +193,11 @@ func TestFeaturesMismatch(t *testing.T) {
 	mustRefuse(t, `{"name": "b", "dtype": "float32", "shape": [2]}`, example(entry("b", floatList(1, 2, 3))), pyfeed.Shape, "expected 2 floats, shape [2], found 3")
 	mustRefuse(t, `{"name": "b", "dtype": "float32", "shape": [2]}`, example(entry("b", intList(1, 2))), pyfeed.Type, `feature "b": expected floats, found int64s: use the dtype "int64"`)
 	mustRefuse(t, `{"name": "d", "dtype": "bytes"}`, example(entry("d", floatList())), pyfeed.Type, `feature "d": expected bytes, found floats: use the dtype "float32"`)
+	for dtype, list := range map[string]string{"uint8": "int64s", "bool": "int64s", "float64": "floats"} {
+		_, err := parse(t, fmt.Sprintf(`{"name": "x", "dtype": %q}`, dtype), example(entry("x", strs("jpeg"))))
+		formattest.Expect(t, err, pyfeed.Type,
+			fmt.Sprintf(`feature "x": expected %s (for dtype %s), found bytes: use the dtype "bytes", or "raw": true for the memory of an array`, list, dtype))
+	}
 	for name, dtype := range map[string]string{"a": "int64", "b": "float32"} {
 		mustRefuse(t, fmt.Sprintf(`{"name": %q, "kind": "variable", "dtype": %q}`, name, dtype), example(entry(name, strs("jpeg"))), pyfeed.Type,
 			`s, found bytes: use the dtype "bytes", or "raw": true for the memory of an array`)
@@ -205,7 +210,7 @@ func TestFeaturesMismatch(t *testing.T) {
 	mustRefuse(t, `{"name": "d", "kind": "variable", "dtype": "uint16", "raw": true}`, example(entry("d", strs("abc"))), pyfeed.Shape, "expected rows of 2 bytes, uint16")
 	for dtype, v := range map[string]int64{"uint8": 256, "int8": -129, "uint16": -1, "int16": 1 << 15, "int32": 1 << 31, "uint32": 1 << 32, "uint64": -1, "bool": 2} {
 		_, err := parse(t, fmt.Sprintf(`{"name": "x", "dtype": %q, "shape": [2]}`, dtype), example(entry("x", intList(1, v))))
-		formattest.Expect(t, err, pyfeed.Type, fmt.Sprintf(`feature "x": value 1: expected %s, found %d`, dtype, v))
+		formattest.Expect(t, err, pyfeed.Type, fmt.Sprintf(`feature "x": value 1: expected a value that fits into %s, found %d`, dtype, v))
 	}
 }
 
@@ -213,12 +218,16 @@ func TestFeaturesMismatch(t *testing.T) {
 func TestFeaturesMismatchAdvice(t *testing.T) {
 	image := example(entry("x", strs(strings.Repeat("\x00", 784))))
 	for _, c := range []struct{ feature, example, want string }{
-		{`"dtype": "float32"`, example(entry("x", floatList(make([]float32, 784)...))), `expected 1 floats, shape [], found 784: use "shape": [784], or "kind": "variable"`},
-		{`"dtype": "uint8"`, example(entry("x", intList(1, 2))), `expected 1 int64s, shape [], found 2: use "shape": [2], or "kind": "variable"`},
+		{`"dtype": "float32"`, example(entry("x", floatList(make([]float32, 784)...))), `expected 1 float, shape [], found 784: use "shape": [784], or "kind": "variable"`},
+		{`"dtype": "uint8"`, example(entry("x", intList(1, 2))), `expected 1 int64, shape [], found 2: use "shape": [2], or "kind": "variable"`},
 		{`"dtype": "bytes"`, example(entry("x", strs("a", "b"))), `expected 1 byte string, shape [], found 2: use "shape": [2], or "kind": "variable"`},
-		{`"dtype": "int64"`, example(entry("x", intList())), "expected 1 int64s, shape [], found 0"},
-		{`"dtype": "int64", "shape": [3]`, example(entry("x", intList(1, 2))), "expected 3 int64s, shape [3], found 2"},
-		{`"dtype": "uint8", "raw": true`, image, `expected 1 bytes, uint8, shape [], found 784: use "shape": [784]`},
+		{`"dtype": "int64"`, example(entry("x", intList())), "expected 1 int64, shape [], found 0"},
+		{`"dtype": "float32", "shape": [7]`, example(entry("x", floatList(make([]float32, 8)...))), `expected 7 floats, shape [7], found 8: use "shape": [8], or "kind": "variable"`},
+		{`"dtype": "int64", "shape": [3]`, example(entry("x", intList(1))), "expected 3 int64s, shape [3], found 1"},
+		{`"dtype": "int64", "shape": [3, 1]`, example(entry("x", intList(1, 2))), "expected 3 int64s, shape [3 1], found 2"},
+		{`"dtype": "int64", "shape": [1]`, example(entry("x", intList(1, 2))), `expected 1 int64, shape [1], found 2: use "shape": [2], or "kind": "variable"`},
+		{`"dtype": "uint8", "raw": true`, image, `expected 1 byte, uint8, shape [], found 784: use "shape": [784]`},
+		{`"dtype": "uint8", "raw": true, "shape": [783]`, image, `expected 783 bytes, uint8, shape [783], found 784: use "shape": [784]`},
 		{`"dtype": "float32", "raw": true`, image, `expected 4 bytes, float32, shape [], found 784: use "shape": [196]`},
 		{`"dtype": "float32", "raw": true`, example(entry("x", strs("12345"))), "expected 4 bytes, float32, shape [], found 5"},
 		{`"dtype": "bytes", "shape": [784]`, image,
@@ -228,7 +237,7 @@ func TestFeaturesMismatchAdvice(t *testing.T) {
 		{`"dtype": "bytes", "shape": [2]`, image, "expected 2 byte strings, shape [2], found 1, of 784 bytes"},
 		{`"dtype": "bytes", "shape": [2]`, example(entry("x", strs(""))), "expected 2 byte strings, shape [2], found 1, of 0 bytes"},
 		{`"dtype": "bytes", "shape": [0]`, image, "expected 0 byte strings, shape [0], found 1"},
-		{`"dtype": "bytes", "shape": [3]`, example(entry("x", strs("a", "b"))), "expected 3 byte strings, shape [3], found 2"},
+		{`"dtype": "bytes", "shape": [3]`, example(entry("x", strs("a", "b"))), `expected 3 byte strings, shape [3], found 2: use "shape": [2], or "kind": "variable"`},
 	} {
 		_, err := parse(t, `{"name": "x", `+c.feature+`}`, c.example)
 		formattest.Expect(t, err, pyfeed.Shape, `feature "x": `+c.want)
@@ -271,9 +280,30 @@ func TestMissingFeatureAmongMany(t *testing.T) {
 			names[i] = fmt.Sprintf("%q", fmt.Sprintf("f%02d", i))
 		}
 		_, err := parse(t, `{"name": "label", "dtype": "int64"}`, c.example)
-		e := formattest.Expect(t, err, pyfeed.Shape, "found none in the example")
-		if want := "whose features are " + strings.Join(names, ", ") + c.want; !strings.HasSuffix(e.Text, want) {
+		e := formattest.Expect(t, err, pyfeed.Shape, "not in the example")
+		if want := "whose features are " + strings.Join(names, ", ") + c.want + `: give "default" if it is optional`; !strings.HasSuffix(e.Text, want) {
 			t.Errorf("expected %s, found %s", want, e.Text)
+		}
+	}
+}
+
+// The error for a missing feature suggests the nearest name in the record, unless it is requested by itself.
+func TestMissingFeatureWithANearName(t *testing.T) {
+	var entries [][]byte
+	for i := range 30 {
+		entries = append(entries, entry(fmt.Sprintf("f%02d", i), intList(1)))
+	}
+	many := example(append(entries, entry("label", intList(1)), entry("x1", intList(1)))...)
+	for features, want := range map[string]string{
+		`{"name": "lable", "dtype": "int64"}`:                               ` and others: did you mean "label"?`,
+		`{"name": "LABEL", "dtype": "int64"}`:                               `: did you mean "label"?`,
+		`{"name": "lable", "dtype": "uint8", "raw": true}`:                  `: did you mean "label"?`,
+		`{"name": "x1", "dtype": "int64"}, {"name": "x2", "dtype": "int8"}`: `: give "default" if it is optional`,
+		`{"name": "image", "dtype": "uint8", "raw": true}`:                  `: use "kind": "variable" if it is optional`,
+	} {
+		_, err := parse(t, features, many)
+		if e := formattest.Expect(t, err, pyfeed.Shape, "not in the example"); !strings.HasSuffix(e.Text, want) {
+			t.Errorf("%s: expected %s at the end, found %s", features, want, e.Text)
 		}
 	}
 }
@@ -448,15 +478,10 @@ func TestVarints(t *testing.T) {
 
 func TestFeatureErrors(t *testing.T) {
 	for features, text := range map[string]string{
-		``:                                  "features: expected at least 1, found 0",
-		`{"dtype": "int64"}`:                `features: feature 0 "": name: expected one, found none`,
-		`{"name": "x"}`:                     `features: feature 0 "x": dtype: expected bytes, float32, float64, bool or a type of integers, or another with raw, found none`,
-		`{"name": "x", "raw": true}`:        `features: feature 0 "x": dtype: expected that of the numbers in raw bytes, found none`,
-		`{"name": "x", "dtype": "any"}`:     `found "any"`,
-		`{"name": "x", "dtype": "text"}`:    `found "text"`,
-		`{"name": "x", "dtype": "float16"}`: "or another with raw",
-		`{"name": "x", "dtype": "bytes", "raw": true}`:                                                              `dtype: expected that of the numbers in raw bytes, found "bytes"`,
-		`{"name": "x", "dtype": "bool", "raw": true}`:                                                               `expected that of the numbers in raw bytes, found "bool"`,
+		``:                           "features: expected at least 1, found 0",
+		`{"dtype": "int64"}`:         `features: feature 0 "": name: expected one, found none`,
+		`{"name": "x"}`:              `features: feature 0 "x": dtype: expected "bytes", bool, an integer dtype, float32 or float64, found none`,
+		`{"name": "x", "raw": true}`: `features: feature 0 "x": dtype: expected that of the numbers in raw bytes, found none`,
 		`{"name": "x", "dtype": "int64"}, {"name": "x", "dtype": "int64"}`:                                          `feature 1 "x": expected names that differ, found this one twice`,
 		`{"name": "x", "dtype": "int64", "kind": "sparse"}`:                                                         `kind: expected fixed, variable or ragged, found "sparse"`,
 		`{"name": "x", "dtype": "int64", "kind": "ragged"}`:                                                         "expected row_lengths or row_splits of a ragged feature, found 0 and 0",
@@ -476,7 +501,8 @@ func TestFeatureErrors(t *testing.T) {
 		`{"name": "x", "dtype": "bytes", "kind": "variable", "shape": [2]}`:                                         "shape: expected at most one dimension of fixed bytes and none of others",
 		`{"name": "x", "dtype": "int64", "kind": "ragged", "row_splits": ["1", "2", "3", "4", "5", "6", "7", "8"]}`: "LoD: expected at most 8 levels, found 9",
 		`{"name": "x", "dtype": "int64", "default": 1.5}`:                                                           "default: expected int64, found 1.5",
-		`{"name": "x", "dtype": "uint8", "default": 256}`:                                                           "default: expected uint8, found 256",
+		`{"name": "x", "dtype": "uint8", "default": 256}`:                                                           "default: expected a value that fits into uint8, found 256",
+		`{"name": "x", "dtype": "int8", "default": 99999999999999999999}`:                                           "default: expected a value that fits into int8, found 99999999999999999999",
 		`{"name": "x", "dtype": "int64", "default": "1"}`:                                                           "default: expected int64, found 1",
 		`{"name": "x", "dtype": "float32", "default": 1e99}`:                                                        "default: expected a float32, found 1e99",
 		`{"name": "x", "dtype": "float32", "default": true}`:                                                        "default: expected float32, found true",
@@ -491,6 +517,23 @@ func TestFeatureErrors(t *testing.T) {
 		formattest.Expect(t, err, pyfeed.Invalid, text)
 	}
 	parses(t, `{"name": "x", "dtype": "int64", "kind": "variable", "default": null}`, example(), "[]")
+
+	const expected = `features: feature 0 "x": dtype: expected "bytes", bool, an integer dtype, float32 or float64, found `
+	for feature, text := range map[string]string{
+		`"dtype": "any"`:                  expected + `"any"`,
+		`"dtype": "integer"`:              expected + `"integer"`,
+		`"dtype": "text"`:                 expected + `"text": did you mean "bytes"?`,
+		`"dtype": "String"`:               expected + `"String": did you mean "bytes"?`,
+		`"dtype": "float16"`:              expected + `"float16": use "raw": true for the memory of an array`,
+		`"dtype": "bytes", "raw": true`:   `dtype: expected that of the numbers in raw bytes, found "bytes"`,
+		`"dtype": "bool", "raw": true`:    `dtype: expected that of the numbers in raw bytes, found "bool"`,
+		`"dtype": "integer", "raw": true`: `dtype: expected that of the numbers in raw bytes, found "integer"`,
+	} {
+		_, err := Open("nowhere", config(t, `{"features": [{"name": "x", `+feature+`}]}`))
+		if e := formattest.Expect(t, err, pyfeed.Type, text); !strings.HasSuffix(e.Text, text) {
+			t.Errorf("%s: expected %s at the end, found %s", feature, text, e.Text)
+		}
+	}
 }
 
 func TestOptionsAreStrict(t *testing.T) {
@@ -502,7 +545,10 @@ func TestOptionsAreStrict(t *testing.T) {
 		`{"features": [{"name": "x", "row_lengths": "y"}]}`:               `features: feature "x": row_lengths: expected array, found string`,
 		`{"features": [{"name": "x", "dtype": "int64", "shape": 1.5}]}`:   `features: feature "x": shape: expected integer, found number 1.5`,
 		`{"features": [{"name": "x", "dtype": "int64", "shape": ["1"]}]}`: `features: feature "x": shape: expected integer, found string`,
-		`{"features": ["x"]}`:                                             "features: expected object, found string",
+		`{"features": ["x"]}`:                                             `features: expected a description with "name" and "dtype", found "x"`,
+		`{"features": [null]}`:                                            `features: expected a description with "name" and "dtype", found null`,
+		`{"features": "x"}`:                                               `features: expected a list of descriptions with "name" and "dtype", found "x"`,
+		`{"features": {"x": "int64"}}`:                                    `features: expected a list of descriptions with "name" and "dtype", found {"x": "int64"}`,
 		`{"feature": []}`:                                                 `unknown field "feature"; there are features, compression: did you mean "features"?`,
 		`{"color": 1}`:                                                    "there are features, compression",
 	} {

@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -37,8 +38,22 @@ type Feature struct {
 	RowSplits  []string `json:"row_splits"`
 }
 
+// Features are several. In JSON they are a list.
+type Features []Feature
+
+// UnmarshalJSON fills Features. Its errors also reach users of languages that have other words for JSON's types.
+func (f *Features) UnmarshalJSON(b []byte) error {
+	if b[0] != '[' && string(b) != "null" {
+		return fmt.Errorf(`features: expected a list of descriptions with "name" and "dtype", found %.100s`, b)
+	}
+	return json.Unmarshal(b, (*[]Feature)(f))
+}
+
 // UnmarshalJSON fills a Feature. Its errors name the feature.
 func (f *Feature) UnmarshalJSON(b []byte) error {
+	if b[0] != '{' {
+		return fmt.Errorf(`features: expected a description with "name" and "dtype", found %.100s`, b)
+	}
 	type plain Feature
 	err := record.DecodeObject(b, (*plain)(f)) // which fills all other fields if one is wrong
 	switch {
@@ -120,7 +135,11 @@ func newPlan(features []Feature) (*plan, error) {
 			}
 		}
 		if err != nil {
-			return nil, pyfeed.Errorf(pyfeed.Invalid, "features: feature %d %q: %v", i, f.Name, err)
+			kind := pyfeed.Invalid
+			if wrong := (*pyfeed.Error)(nil); errors.As(err, &wrong) {
+				kind = wrong.Kind
+			}
+			return nil, pyfeed.Errorf(kind, "features: feature %d %q: %v", i, f.Name, err)
 		}
 		c.key = p.keyOf(f.Name)
 		for _, name := range slices.Concat(f.RowLengths, f.RowSplits) {
@@ -204,7 +223,7 @@ func (c *column) prepareType() error {
 	switch {
 	case c.Raw:
 		if c.DType == "bytes" || d == pyfeed.Any || d == pyfeed.Bool || !known {
-			return fmt.Errorf("dtype: expected that of the numbers in raw bytes, found %s", quoteOrNone(c.DType))
+			return c.wrongType("that of the numbers in raw bytes", "")
 		}
 		c.list = byteStrings
 	case c.list == byteStrings:
@@ -217,16 +236,24 @@ func (c *column) prepareType() error {
 	case known && d >= pyfeed.Uint8 && d <= pyfeed.Uint64:
 		c.list, c.low, c.high = ints, 0, int64(uint64(math.MaxUint64)>>(64-8*d.Size())&math.MaxInt64)
 	default:
-		return fmt.Errorf("dtype: expected bytes, float32, float64, bool or a type of integers, or another with raw, found %s", quoteOrNone(c.DType))
+		advice := ""
+		switch name := strings.ToLower(c.DType); {
+		case name == "str" || name == "string" || name == "text":
+			advice = `: did you mean "bytes"?`
+		case d.Valid():
+			advice = `: use "raw": true for the memory of an array`
+		}
+		return c.wrongType(`"bytes", bool, an integer dtype, float32 or float64`, advice)
 	}
 	return nil
 }
 
-func quoteOrNone(s string) string {
-	if s == "" {
-		return "none"
+// wrongType is the error for a dtype. Its kind is Type unless there is none.
+func (c *column) wrongType(expected, advice string) error {
+	if c.DType == "" {
+		return fmt.Errorf("dtype: expected %s, found none", expected)
 	}
-	return strconv.Quote(s)
+	return pyfeed.Errorf(pyfeed.Type, "dtype: expected %s, found %q%s", expected, c.DType, advice)
 }
 
 func (c *column) prepareShape() error {
@@ -349,7 +376,10 @@ func (c *column) appendDefault(to []byte, v any) ([]byte, error) {
 		default:
 			return nil, fmt.Errorf("expected %s, found %v", c.DType, v)
 		}
-		if err != nil || n < c.low || n > c.high {
+		if errors.Is(err, strconv.ErrRange) || err == nil && (n < c.low || n > c.high) {
+			return nil, fmt.Errorf("expected a value that fits into %s, found %v", c.DType, v)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("expected %s, found %v", c.DType, v)
 		}
 		return protowire.AppendVarint(to, uint64(n)), nil

@@ -271,7 +271,7 @@ func (r *records) damaged(v recordState, b []byte) error {
 	n := binary.LittleEndian.Uint64(b)
 	switch {
 	case v == short:
-		return r.fail(r.f.Corrupt(at, r.record, "expected %d bytes of data and %d of their CRC, found the end of the file after %d",
+		return r.fail(r.f.Corrupt(at, r.record, "expected %d bytes of data and %d of their CRC, found the end of the file after %d: the record is truncated",
 			n, footerSize, len(b)-headerSize), nowhere)
 	case v == badData:
 		data, footer := b[headerSize:headerSize+n], b[headerSize+n:]

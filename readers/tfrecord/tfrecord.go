@@ -27,10 +27,19 @@ import (
 type Options struct {
 	// Features of a tf.train.Example become the slots, in this order. Without Features there is one slot of bytes,
 	// "record".
-	Features []Feature `json:"features"`
+	Features Features `json:"features"`
 	// Compression is "none", "gzip" or "zlib". "": for writing, that of the file's suffix (.gz, .zlib); for reading, it
 	// is detected by the first bytes of the file.
 	Compression string `json:"compression"`
+}
+
+// Check implements record.OptionsChecker.
+func (o *Options) Check() error {
+	if o.Features == nil {
+		return nil
+	}
+	_, err := newPlan(o.Features)
+	return err
 }
 
 func init() {

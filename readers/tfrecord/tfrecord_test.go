@@ -275,7 +275,7 @@ func TestAdversarialLengths(t *testing.T) {
 			r := onDisk(t, c, data)
 			seen, err := all(t, r, 5)
 			formattest.ExpectTexts(t, seen, `"first"`)
-			text := "bytes of data and 4 of their CRC, found the end of the file after 5"
+			text := "bytes of data and 4 of their CRC, found the end of the file after 5: the record is truncated"
 			if n > maxLength {
 				text = fmt.Sprintf("length: expected at most 1099511627776, found %d", n)
 			}

@@ -193,7 +193,7 @@ func TestWriteErrors(t *testing.T) {
 	_, err = write(t, named("a"), formattest.Tuple(one), formattest.Tuple(formattest.TensorOf([]int64{1, 2})))
 	formattest.Expect(t, err, pyfeed.Shape, "slot 0: dimension 0: expected 1, found 2")
 	_, err = write(t, named("a"), formattest.Tuple(formattest.Tensor(pyfeed.Float16, pyfeed.Dims{1}, []byte{1, 2})))
-	formattest.Expect(t, err, pyfeed.Invalid, `feature 0 "a": dtype: expected bytes, float32, float64, bool or a type of integers, or another with raw, found "float16"`)
+	formattest.Expect(t, err, pyfeed.Type, `feature 0 "a": dtype: expected "bytes", bool, an integer dtype, float32 or float64, found "float16": use "raw": true for the memory of an array`)
 	_, err = write(t, named("a"), formattest.Tuple(formattest.TensorOf([]float64{math.NaN(), 0.1})))
 	formattest.Expect(t, err, pyfeed.Type, `slot 0: feature "a": value 1: expected a value that float32 represents exactly, found 0.1: cast it, or use raw`)
 	_, err = write(t, named("a"), formattest.Tuple(formattest.TensorOf([]uint64{1 << 63})))

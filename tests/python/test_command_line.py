@@ -408,6 +408,8 @@ WRONG: list[tuple[str, str | None]] = [
     ("convert a.unheard -o b.npz", "--format"),
     ("inspect a.npz --compression best", "--compression"),
     ("inspect a.raw", "--slots"),
+    ("inspect --format tfrecord a.raw --option 'features=[\"x\"]'", "--option"),
+    ("convert a.npz -o b.tfrecord --to-option 'features={\"x\": 3}'", "--to-option"),
     ("convert a.npz -o b.npz --names x", "--names"),
     ("convert a.npz -o b.npy", None),
     ("inspect nothing*.npy", None),
@@ -662,6 +664,51 @@ def test_inspect_finds_features_that_may_be_arrays(tmp_path: Path, capsys: Said)
     # One record has nothing to be compared with.
     assert main(["inspect", str(path), "--records", "1"]) == 0
     assert len(said(capsys)[0]) == 3
+
+
+def test_inspect_prints_what_is_before_damage(tmp_path: Path, capsys: Said) -> None:
+    path = tmp_path / "a.tfrecord"
+    examples(path, "image", "height", "weights")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-5])
+    for flags in (["--records", "2"], []):
+        assert main(["inspect", str(path), *flags]) == 1
+        out, err = said(capsys)
+        assert out[0] == f"{path}: tfrecord, {len(whole) - 5} bytes, 1 record before the error"
+        assert out[1].startswith("  slot 0 record: uint8 (-1,), LoD levels 1, shapes ")
+        assert out[2].startswith('  features={"height": "int64", "image": "bytes", ')
+        assert len(out) == 3
+        assert err.startswith(f"pyfeed: {path}, byte ")
+        assert err.endswith("of their CRC, found the end of the file after 85: the record is truncated\n")
+
+    # The first records are whole.
+    assert main(["inspect", str(path), "--records", "1"]) == 0
+    assert said(capsys)[0][0].endswith("1 record looked at")
+
+    # The output comes before the error, also in a file of both.
+    command = [sys.executable, "-m", "pyfeed", "inspect", str(path)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert (done.stdout.splitlines(), done.returncode) == ([*out, err.strip()], 1)
+
+    # Nothing is known of a file whose first record is damaged.
+    path.write_bytes(whole[:100])
+    assert main(["inspect", str(path)]) == 1
+    assert said(capsys)[0] == []
+
+
+def test_inspect_prints_what_is_before_a_record_that_does_not_match(tmp_path: Path, capsys: Said) -> None:
+    path = tmp_path / "a.tfrecord"
+    with open_writer(path, names=["height"]) as writer:
+        for height in (7, 480):
+            writer.write((np.int64(height),))
+    assert main(["inspect", str(path), "--option", 'features={"height": "int8"}']) == 2
+    out, err = said(capsys)
+    assert out[0].endswith(", 1 record before the error")
+    assert out[1].startswith("  slot 0 height: int8 (), shapes (), 1 bytes, CRC-32 ")
+    assert len(out) == 2
+    assert err.endswith(
+        'record 1: slot 0: feature "height": value 0: expected a value that fits into int8, found 480\n'
+    )
 
 
 def test_inspect_escapes_the_names_of_features(tmp_path: Path, capsys: Said) -> None:

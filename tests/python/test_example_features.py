@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from pyfeed._example_features import array_sizes, describe_example
 from tfrecord import example_pb2
 
 import pyfeed
-from pyfeed import open_tfrecord, open_writer
+from pyfeed import open_files, open_tfrecord, open_writer
 
 from .support import raises
 
@@ -285,13 +286,17 @@ def test_records_without_arrays() -> None:
 # ---- Messages ----
 
 LISTED = '"bytes", bool, an integer dtype, float32 or float64'
+RAW = 'use "raw": true for the memory of an array'
 
 
 @pytest.mark.parametrize(
     ("about", "message"),
     [
-        ("string", f"dtype: expected {LISTED}, found 'string'"),
-        ({"dtype": "string", "shape": [2]}, f"dtype: expected {LISTED}, found 'string'"),
+        ("integer", f"dtype: expected {LISTED}, found 'integer'"),
+        ("string", f"dtype: expected {LISTED}, found 'string': did you mean \"bytes\"?"),
+        ({"dtype": "Str", "shape": [2]}, f"dtype: expected {LISTED}, found 'Str': did you mean \"bytes\"?"),
+        ("float16", f"dtype: expected {LISTED}, found 'float16': {RAW}"),
+        ({"dtype": np.complex64, "shape": [2]}, f"dtype: expected {LISTED}, found {np.complex64!r}: {RAW}"),
         (object, f"dtype: expected {LISTED}, found {object!r}"),
         (np.dtype("M8[s]"), f"dtype: expected {LISTED}, found {np.dtype('M8[s]')!r}"),
         (
@@ -301,9 +306,64 @@ LISTED = '"bytes", bool, an integer dtype, float32 or float64'
     ],
 )
 def test_a_dtype_that_no_feature_has(about: Any, message: str) -> None:
-    for call in (open_tfrecord, open_writer):
-        with raises(pyfeed.errors.DTypeError, f"features: feature 'image': {message}", also=TypeError):
-            call("a.tfrecord", features={"label": "int64", "image": about})
+    described = about if isinstance(about, dict) else {"dtype": about}
+    listed = [{"name": "label", "dtype": "int64"}, {"name": "image", **described}]
+    features: Any
+    for features in ({"label": "int64", "image": about}, listed):
+        for call in (open_tfrecord, open_files, open_writer)[features is listed :]:
+            with raises(pyfeed.errors.DTypeError, f"features: feature 'image': {message}", also=TypeError):
+                call("a.tfrecord", features=features)
+
+
+@pytest.mark.parametrize("features", [["label", "x"], ("label",), [{"label": "int64"}], [None], "label", 7, {"label"}])
+def test_features_that_are_neither_a_dict_nor_a_list_of_dicts(tmp_path: Path, features: Any) -> None:
+    """Other functions than open_tfrecord also take the form of JSON. No message has the words of JSON."""
+    (tmp_path / "a").touch()
+    wanted = 'features: expected a dict from names to dtypes, such as {"label": "int64"}'
+    found = f"found {features!r}: python -m pyfeed inspect FILE prints it"
+    with raises(pyfeed.errors.ArgumentTypeError, f"{wanted}, {found}", also=TypeError):
+        open_tfrecord("a.tfrecord", features=features)
+    several: Any = {"tfrecord": {"features": features}, "csv": {}}
+    for call in (
+        lambda: open_files("a.tfrecord.gz", features=features),
+        lambda: open_files("data/*.tfrec-00000-of-00005", features=features),
+        lambda: open_files("tfrecord:a", features=features),
+        lambda: open_files("a", format="tfrecord", features=features),
+        lambda: open_files(["a.tfrecord", "a.csv"], **several),
+        lambda: open_writer("a.tfrecord", features=features),
+    ):
+        with raises(
+            pyfeed.errors.ArgumentTypeError, f'{wanted}, or a list of dicts with "name", {found}', also=TypeError
+        ):
+            call()
+
+    # The names of the files do not tell their format.
+    examples = tmp_path / "examples"
+    examples.mkdir()
+    (examples / "a.tfrecord").touch()
+    with pytest.raises(pyfeed.errors.InvalidArgument, match=r"features: (expected a|unknown field)") as caught:
+        open_files(examples, features=[*features] if isinstance(features, set) else features)
+    assert not re.search("object|array|string", str(caught.value))
+
+
+def test_features_of_one_of_several_formats(tmp_path: Path) -> None:
+    with open_writer(tmp_path / "a.tfrecord", names=["label"]) as writer:
+        writer.write((np.int64(3),))
+    with open_writer(tmp_path / "b.csv", names=["label"]) as writer:
+        writer.write((np.int64(4),))
+    options: Any = {"tfrecord": {"features": {"label": np.int64}}, "csv": {"dtypes": {"label": "int64"}}}
+    assert [int(x) for (x,) in open_files([tmp_path / "a.tfrecord", tmp_path / "b.csv"], **options)] == [3, 4]
+
+
+def test_another_format_may_have_other_features(tmp_path: Path) -> None:
+    @pyfeed.formats.register_format("featured", [".featured"], shapes=[()], dtypes=["int64"])
+    def read(path: str, features: Any) -> Any:
+        yield (np.int64(len(features)),)
+
+    (tmp_path / "a.featured").touch()
+    for format in (None, "featured"):
+        (x,) = open_files(tmp_path / "a.featured", format=format, features=["label", "x"]).read()
+        assert x == 2
 
 
 @pytest.mark.parametrize("about", [([8], "float32"), ["float32", [8]], 8, {8}])
@@ -328,22 +388,23 @@ def test_a_feature_that_is_no_dtype(about: Any) -> None:
         ),
         (
             {"dtype": "uint8", "shap": [784]},
-            'features: feature "x": unknown field "shap"; there are name, kind, dtype, raw, shape, default, '
-            'row_lengths, row_splits: did you mean "shape"?',
+            'tfrecord: attributes: features: feature "x": unknown field "shap"; there are name, kind, dtype, raw, '
+            'shape, default, row_lengths, row_splits: did you mean "shape"?',
         ),
-        ({"dtype": "uint8", "shape": "784"}, 'features: feature "x": shape: expected integer, found string'),
+        (
+            {"dtype": "uint8", "shape": "784"},
+            'tfrecord: attributes: features: feature "x": shape: expected integer, found string',
+        ),
         (
             {"shape": [3]},
-            'features: feature 0 "x": dtype: expected bytes, float32, float64, bool or a type of integers, or another '
-            "with raw, found none",
+            f'features: feature 0 "x": dtype: expected {LISTED}, found none',
         ),
     ],
 )
 def test_properties_that_are_wrong(tmp_path: Path, about: Any, message: str) -> None:
     (tmp_path / "a.tfrecord").touch()
-    with pytest.raises(pyfeed.errors.InvalidArgument) as caught:
+    with raises(pyfeed.errors.InvalidArgument, message, also=ValueError):  # which names no file
         open_tfrecord(tmp_path / "a.tfrecord", features={"x": about})
-    assert str(caught.value).endswith(message)
 
 
 @pytest.mark.parametrize("shape", [6, (6,), [6], np.int64(6)])
@@ -371,8 +432,24 @@ def test_features_that_a_record_does_not_have(tmp_path: Path) -> None:
         (
             {"lable": "int64"},
             pyfeed.errors.ShapeError,
-            'feature "lable": expected 1 int64s, shape [], found none in the example, whose features are "image_raw", '
-            '"label"',
+            'feature "lable": not in the example, whose features are "image_raw", "label": did you mean "label"?',
+        ),
+        (
+            {"weight": "float32"},
+            pyfeed.errors.ShapeError,
+            'feature "weight": not in the example, whose features are "image_raw", "label": give "default" if it is '
+            "optional",
+        ),
+        (
+            {"label": {"dtype": "bool"}},
+            pyfeed.errors.DTypeError,
+            'feature "label": value 0: expected a value that fits into bool, found 3',
+        ),
+        (
+            {"image_raw": "uint8"},
+            pyfeed.errors.DTypeError,
+            'feature "image_raw": expected int64s (for dtype uint8), found bytes: use the dtype "bytes", or "raw": '
+            "true for the memory of an array",
         ),
         (
             {"image_raw": "int64"},

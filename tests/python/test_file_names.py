@@ -48,6 +48,28 @@ def numbers(reader: pyfeed.Reader) -> list[int]:
     return [int(x) for (x,) in reader]
 
 
+# ---- The number of a shard ----
+
+
+def test_shards_as_tensorflow_names_them(capsys: Any) -> None:
+    names = [f"train.tfrecord-{i:05d}-of-00002" for i in range(2)] + ["b.tfrecord-0-of-1.gz", "c.tfrecord.gz-0-of-1"]
+    for i, name in enumerate(names):
+        with pyfeed.open_writer(name, names=["x"]) as writer:
+            writer.write((np.int64(i),))
+        with open(name, "rb") as file:
+            assert (file.read(2) == b"\x1f\x8b") == (".gz" in name)
+    assert pyfeed.list_files("train.tfrecord-?????-of-?????") == [f"tfrecord:{name}" for name in names[:2]]
+    assert pyfeed.list_files("*") == [f"tfrecord:{name}" for name in sorted(names)]
+    features: Any = {"x": "int64"}
+    assert numbers(pyfeed.open_files(names, features=features)) == [0, 1, 2, 3]
+    assert main(["verify", *names, "--progress"]) == 0
+    assert capsys.readouterr().out == "4 files, 4 records, 0 damaged\n"
+    with pytest.raises(pyfeed.errors.InvalidArgument, match="expected a name with the prefix or suffix of a format"):
+        pyfeed.open_writer("train-00000-of-00002")
+    with pytest.raises(pyfeed.errors.InvalidArgument, match=r"expected gzip, as the suffix \.gz of c\.csv\.gz-0-of-1"):
+        pyfeed.open_writer("c.csv.gz-0-of-1", compression="zstd")
+
+
 # ---- Bytes that are not UTF-8 ----
 
 

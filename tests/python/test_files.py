@@ -318,8 +318,12 @@ def test_arguments_that_do_not_go_together(tmp_path: Path) -> None:
     unknown = file.rename(tmp_path / "x.what")
     with pytest.raises(pyfeed.errors.InvalidArgument, match=r"the formats are .*npy"):
         open_files(unknown)
-    with pytest.raises(pyfeed.errors.InvalidArgument, match=r"format: expected one of .*recordio"):
+    with pytest.raises(pyfeed.errors.InvalidArgument, match=r"format: expected one of .*recordio.*, found \"what\"$"):
         open_files(unknown, format="what")
+    with pytest.raises(pyfeed.errors.InvalidArgument, match=r'found "TFRecord": did you mean "tfrecord"\?$'):
+        open_files(unknown, format="TFRecord")
+    with pytest.raises(pyfeed.errors.InvalidArgument, match=r'found "tf_record": did you mean "tfrecord"\?$'):
+        open_writer(unknown, format="tf_record")
 
 
 def test_options_as_numpy_has_them(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import io
 import itertools
 import math
 import os
+import re
 import struct
 import tarfile
 import threading
@@ -278,7 +279,8 @@ def test_examples_that_do_not_fit(tmp_path: Path) -> None:
     file = tmp_path / "a.tfrecord"
     with raises(
         pyfeed.errors.ShapeError,
-        f'{file}, byte 0, record 0: slot 0: feature "a": expected 3 int64s, shape [3], found 2',
+        f'{file}, byte 0, record 0: slot 0: feature "a": expected 3 int64s, shape [3], found 2: use '
+        '"shape": [2], or "kind": "variable"',
         slot=0,
     ):
         open_tfrecord(file, features={"a": {"dtype": "int64", "shape": (3,)}}).read()
@@ -489,6 +491,24 @@ def test_integers_of_csv_become_no_floats(tmp_path: Path) -> None:
         open_csv(tmp_path / "a.csv", on_corrupt="skip")
     for options in ({"columns": [{"columns": "id", "dtype": "float64"}]}, {"column_dtypes": {"id": "float64"}}):
         assert [row[0].item() for row in open_csv(tmp_path / "a.csv", **options)] == [1, 2.0**64]
+
+
+def test_misspelt_columns_of_csv(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("label,x\n1,2\n")
+    cases: list[tuple[dict[str, Any], str, str]] = [
+        ({"columns": [{"columns": "lable"}]}, "InvalidArgument", 'there are "label", "x": did you mean "label"?'),
+        ({"column_dtypes": {"Label": "int8"}}, "InvalidArgument", 'there are "label", "x": did you mean "label"?'),
+        (
+            {"columns": [{"columns": "x", "dtpye": "int8"}]},
+            "InvalidArgument",
+            'columns: unknown field "dtpye"; there are name, columns, dtype, dims: did you mean "dtype"?',
+        ),
+        ({"columns": [{"columns": "x", "dtype": "string"}]}, "DTypeError", "found 'string': did you mean \"bytes\"?"),
+        ({"column_dtypes": {"x": "Text"}}, "DTypeError", "found 'Text': did you mean \"bytes\"?"),
+    ]
+    for options, kind, message in cases:
+        with pytest.raises(getattr(pyfeed.errors, kind), match=f"{re.escape(message)}$"):
+            open_csv(tmp_path / "a.csv", **options)
 
 
 def test_csv_that_needs_another_dtype_later_is_not_skipped(tmp_path: Path) -> None:
