@@ -672,12 +672,17 @@ PF_API pf_status pf_shared_queue_report_exit(pf_handle queue, int64_t pid, int32
  *                              (what the files say): see below; num_threads (2); ordered (true): one order
  *                              whatever num_threads; interleave (8): files read in turn when ordered;
  *                              shuffle_files (as they are listed): a seed, by which the files come in another
- *                              order in each pass; on_corrupt ("raise"): or "skip"; verify_first (false): each
- *                              file is read twice, the first time to verify all of it; storage ({"compression":
- *                              "auto", "io": "auto"}); options (none): the format's, see docs/formats.md. Reads
- *                              many files at a time, by threads of its own
+ *                              order in each pass; shuffle_records (records are not permuted): a seed, by which
+ *                              all records of all files come in another order in each pass; it includes index;
+ *                              index (false): each file gets an index, so that its records can be read by their
+ *                              numbers; index_dir (beside the files): where the indexes are; it includes index;
+ *                              on_corrupt ("raise"): or "skip"; verify_first (false): each file is read twice,
+ *                              the first time to verify all of it; storage ({"compression": "auto", "io":
+ *                              "auto"}); options (none): the format's, see docs/formats.md. Reads many files at
+ *                              a time, by threads of its own
  * create_file_reader           as open_files. Reads one file, in the calling thread. num_threads, ordered,
- *                              interleave and shuffle_files have no effect here
+ *                              interleave and shuffle_files have no effect here; index, index_dir and
+ *                              shuffle_records are refused
  * create_batch_reader          batch_size; drop_last (false); ragged (false). Joins that many tuples to one:
  *                              slots whose first dimension is -1 are concatenated along it and their LoD
  *                              merged; others are stacked under a new first dimension. The last batch of a pass
@@ -748,6 +753,12 @@ PF_API pf_status pf_reader_get_state(pf_handle reader, char **state, pf_error *e
  * 0 accepts differences with which the reader can go on at the same number of tuples: another seed, other files.
  * \since 0.1 */
 PF_API pf_status pf_reader_set_state(pf_handle reader, const char *state, uint8_t strict, pf_error *err);
+/** The record of that number, from 0, of an open_files reader with an index. Records are numbered through all files, in
+ * the order of the list; shuffle_files and shuffle_records do not change the numbers. What pf_reader_next returns next
+ * does not change. PF_INVALID if there are not so many records; PF_UNSUPPORTED for a reader without an index. Any thread
+ * may call it. It reads from the disk, but waits for nothing else. A tuple that `out` still holds is released first, as
+ * by pf_queue_pop. \since 0.1 */
+PF_API pf_status pf_reader_at(pf_handle reader, int64_t index, pf_tuple *out, pf_error *err);
 /** Statistics of the reader and those below it since they were made, as a JSON object: reader (its kind), tuples,
  * bytes, passes, length (tuples of a pass; absent if not known, -1 if a pass has no end), waited_seconds, slots,
  * details, and below, a list of the same objects. May wait for another thread that is reading from the reader, but not

@@ -47,6 +47,13 @@ pf_status pf_reader_has_next(pf_handle reader, const pf_wait *wait, uint8_t *out
     return status;
 }
 
+pf_status pf_reader_at(pf_handle reader, int64_t index, pf_tuple *out, pf_error *err) {
+    ZERO_KEEP_LOAN(out);
+    CHECK_ALIVE(err);
+    REQUIRE_STRUCT(out, err);
+    return pfgo_reader_at(reader, index, out, err);
+}
+
 pf_status pf_reader_reset(pf_handle reader, pf_error *err) {
     CHECK_ALIVE(err);
     return pfgo_reader_reset(reader, err);

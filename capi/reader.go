@@ -98,6 +98,21 @@ func pfgo_reader_next(h C.pf_handle, call *C.pfi_call, out *C.pf_tuple, err *C.p
 	return readTuple(call, "next", func(ctx context.Context) (*pyfeed.Tuple, error) { return r.ReadNextInLoop(ctx, loop) }, out, err)
 }
 
+//export pfgo_reader_at
+func pfgo_reader_at(h C.pf_handle, index C.int64_t, out *C.pf_tuple, err *C.pf_error) (st C.pf_status) {
+	defer guard(&st, err)
+	releaseTuple(out)
+	r, e := lookup[*readers.ReaderHolder](h)
+	if e != nil {
+		return setError(e, err)
+	}
+	t, e := r.At(context.Background(), int64(index))
+	if e == nil {
+		e = lendTuple(t, out)
+	}
+	return setError(e, err)
+}
+
 //export pfgo_reader_has_next
 func pfgo_reader_has_next(h C.pf_handle, call *C.pfi_call, out *C.uint8_t, err *C.pf_error) (st C.pf_status) {
 	defer guard(&st, err)

@@ -33,6 +33,13 @@ public:
     OpenFiles &interleave(int files) { return set("interleave", files); }
     // A seed, 0 or more: each pass has another order of files, which depends on the seed and the pass only.
     OpenFiles &shuffle_files(int64_t seed) { return set("shuffle_files", seed); }
+    // A seed, 0 or more: in each pass, all records of all files come in another order, which depends on the seed
+    // and the pass only. It includes index.
+    OpenFiles &shuffle_records(int64_t seed) { return set("shuffle_records", seed); }
+    // Whether each file gets an index, a file beside it. Then Reader::at reads any record.
+    OpenFiles &index(bool index) { return set("index", index); }
+    // The directory of the indexes. It includes index.
+    OpenFiles &index_dir(const std::string &directory) { return set("index_dir", directory); }
     // What to do about damage: "raise" throws CorruptRecordError, "skip" records it in Reader::stats.
     OpenFiles &on_corrupt(const std::string &what) { return set("on_corrupt", what); }
     // Whether each file is read twice, the first time to verify all of it before its first instance is
@@ -158,6 +165,15 @@ public:
         uint8_t out = 0;
         call.check(pf_reader_has_next(handle(), call.wait(), &out, call.err()));
         return out != 0;
+    }
+
+    // The record of that number, from 0, of a reader that was opened with OpenFiles().index(true). Records are
+    // numbered through all files, in the order of the list. What next() returns does not change.
+    Tuple at(int64_t index) const {
+        detail::Call call;
+        pf_tuple raw = PF_TUPLE_INIT;
+        call.check(pf_reader_at(handle(), index, &raw, call.err()));
+        return Tuple(raw);
     }
 
     // Starts over with the next pass. A call of another thread that is blocked in next() throws Cancelled.

@@ -172,6 +172,19 @@ static PyObject *reader_close(reader *self, PyObject *Py_UNUSED(unused)) {
     Py_RETURN_NONE;
 }
 
+/* _at(index): the record of that number */
+static PyObject *reader_at(reader *self, PyObject *index) {
+    long long number = PyLong_AsLongLong(index);
+    if (number == -1 && PyErr_Occurred()) return NULL;
+    if (reader_enter(self) < 0) return NULL;
+    pf_tuple tuple = tuple_begin();
+    pf_error err = PF_ERROR_INIT;
+    pf_status status;
+    Py_BEGIN_ALLOW_THREADS status = pf_reader_at(self->handle, number, &tuple, &err);
+    Py_END_ALLOW_THREADS reader_leave(self);
+    return status == PF_OK ? tuple_to_python(&tuple, 1) : reader_raise(self, status, &err);
+}
+
 /* _stats(): a JSON object */
 static PyObject *reader_stats(reader *self, PyObject *Py_UNUSED(unused)) {
     if (reader_enter(self) < 0) return NULL;
@@ -230,6 +243,7 @@ static PyMethodDef methods[] = {
     {"reset", (PyCFunction)(void *)reader_reset, METH_FASTCALL | METH_KEYWORDS, RESET_DOC},
     {"current_pass", (PyCFunction)(void *)loop_join, METH_FASTCALL | METH_KEYWORDS, CURRENT_PASS_DOC},
     {"_close", (PyCFunction)reader_close, METH_NOARGS, NULL},
+    {"_at", (PyCFunction)reader_at, METH_O, NULL},
     {"_stats", (PyCFunction)reader_stats, METH_NOARGS, NULL},
     {"_get_state", (PyCFunction)reader_get_state, METH_NOARGS, NULL},
     {"_set_state", (PyCFunction)reader_set_state, METH_VARARGS, NULL},

@@ -1,4 +1,4 @@
-"""The command line: ``python -m pyfeed convert``, ``inspect`` and ``verify``."""
+"""The command line: ``python -m pyfeed convert``, ``inspect``, ``verify`` and ``index``."""
 
 from __future__ import annotations
 
@@ -52,6 +52,10 @@ EXAMPLES = {
         "verify train.recordio",
         "verify 'data/*.tfrecord.gz' data/labels.npy",
     ],
+    "index": [
+        "index train.recordio",
+        "index 'data/*.tfrecord' --index-dir indexes --threads 8",
+    ],
 }
 
 # What follows the command in an example of an option.
@@ -71,6 +75,11 @@ OPTION_EXAMPLES = {
     "threads": "train.npz -o train.recordio --threads 4",
     "on_corrupt": "train.recordio -o train.npz --on-corrupt skip",
     "records": "train.recordio --records 100",
+    "index": "train.npz -o train.recordio --index",
+    "index_dir": "train.recordio --index-dir indexes",
+    "index compression": "train.recordio --compression none",
+    "index threads": "'data/*.tfrecord' --threads 8",
+    "index on_corrupt": "train.recordio --on-corrupt skip",
     "progress": "train.recordio --no-progress",
 }
 
@@ -119,7 +128,8 @@ def show_example(command: str | None, option: str | None) -> None:
     else:
         example, page = EXAMPLES[command][0], f" {command}"
         if option in OPTION_EXAMPLES:
-            example = f"{command} {OPTION_EXAMPLES[option]}"
+            of_option = OPTION_EXAMPLES.get(f"{command} {option}", OPTION_EXAMPLES[option])
+            example = f"{command} {of_option}"
             if command == "convert" and " -o " not in example:
                 example += " -o train.recordio"
     print(f"example: {in_lines(f'{COMMAND} {example}')}\nhelp:    {COMMAND}{page} --help", file=sys.stderr)
@@ -357,6 +367,11 @@ def convert(args: argparse.Namespace) -> int:
             with create(0, shapes=shapes, dtypes=dtypes, lod_levels=lod_levels):
                 shards = 1
         progress.end_file()
+    if args.index:
+        written = [shard_name(args.output, i) for i in range(shards)] if args.shard_records else [args.output]
+        of_raw: dict[str, Any] = {"shapes": [s.shape for s in slots], "dtypes": [s.dtype for s in slots]}
+        given = of_raw if pyfeed.list_files(written, args.to)[0].startswith("raw:") else {}
+        pyfeed.open_files(written, format=args.to, index=True, **given).close()
     print(f"{progress.records} records, {progress.bytes} bytes, {shards} file{'s' * (shards != 1)} written")
     skipped = count_corrupt(reader.stats())
     if skipped:
@@ -566,6 +581,26 @@ def verify_file(name: str, options: dict[str, Any], progress: Progress) -> int:
     return int(damaged > 0)
 
 
+# ---- index -----------------------------------------------------------------------------------
+
+
+def index(args: argparse.Namespace) -> int:
+    options = {**reader_options(args), "on_corrupt": args.on_corrupt, "index": True, "index_dir": args.index_dir}
+    names = pyfeed.list_files(args.sources, args.format)
+    threads = max(args.threads, 1)
+    records = 0
+    with files_progress("index", names, args) as (progress, files):
+        for i, name in enumerate(files):
+            if i % threads == 0:  # make as many as there are threads, side by side
+                pyfeed.open_files(names[i : i + threads], **options, num_threads=threads).close()
+            with pyfeed.open_files([name], **options, num_threads=1) as reader:
+                found = len(reader)
+            progress.say(f"{path_of(name)}: {found} record{'s' * (found != 1)}")
+            records += found
+    print(f"{len(names)} file{'s' * (len(names) != 1)}, {records} records")
+    return 0
+
+
 # ---- The command line ------------------------------------------------------------------------
 
 
@@ -612,7 +647,7 @@ def parser() -> argparse.ArgumentParser:
     top = Parser(
         prog=COMMAND,
         usage=f"{COMMAND} COMMAND SOURCE [SOURCE ...] [OPTION ...]",
-        description=paragraphs("Convert, inspect and verify files of training data."),
+        description=paragraphs("Convert, inspect, verify and index files of training data."),
         epilog=paragraphs(
             examples([commands[0] for commands in EXAMPLES.values()]),
             f"{COMMAND} COMMAND --help lists the options of a command, with more examples.",
@@ -682,6 +717,9 @@ def parser() -> argparse.ArgumentParser:
         help="begin a new file, such as train-00001.recordio, after N records; default: one file",
     )  # fmt: skip
     writing.add_argument(
+        "--index", action="store_true", help="also make the index of the output, which says where its records are"
+    )
+    writing.add_argument(
         "--shuffle", type=natural, default=0, metavar="N", help="shuffle the records in blocks of N; default: do not"
     )
     writing.add_argument("--seed", type=natural, default=0, metavar="N", help="seed of the shuffle; default: 0")
@@ -702,7 +740,23 @@ def parser() -> argparse.ArgumentParser:
         "Read files completely and report each damaged place.",
         "The exit status is 0 if all files are whole, 1 if one is damaged, and 2 if one could not be verified.",
     )
-    for p in (c, i, v):
+    x, reading = command(
+        "index",
+        index,
+        "Make the indexes of files, which say where their records are.",
+        "open_files with the argument index=True, index_dir or shuffle_records makes them when they are needed, and "
+        "uses those that are there. The index of train.recordio is .train.recordio.pfindex. Arrays (npy, npz, idx, "
+        "raw) need none, and files that are compressed as a whole cannot have one.",
+    )
+    reading.add_argument(
+        "--threads", type=natural, default=2, metavar="N", help="files that are read at the same time; default: 2"
+    )
+    reading.add_argument(
+        "--on-corrupt", choices=["raise", "skip"], default="raise", metavar="raise|skip",
+        help="at a damaged record, stop with an error or leave it out; default: raise",
+    )  # fmt: skip
+    x.add_argument("--index-dir", metavar="DIR", help="a directory for the indexes; default: beside the files")
+    for p in (c, i, v, x):
         p.add_argument(
             "--progress",
             action=argparse.BooleanOptionalAction,

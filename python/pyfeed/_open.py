@@ -188,6 +188,9 @@ READ_CHECKS = {
     "ordered": flag,
     "interleave": integer(1, "file"),
     "shuffle_files": optional(integer(0)),
+    "shuffle_records": optional(integer(0)),
+    "index": flag,
+    "index_dir": optional(path),
     "on_corrupt": text,
     "compression": text,
     "io": text,
@@ -199,6 +202,9 @@ READ_DEFAULTS: dict[str, Any] = {
     "ordered": True,
     "interleave": 8,
     "shuffle_files": None,
+    "shuffle_records": None,
+    "index": False,
+    "index_dir": None,
     "on_corrupt": "raise",
     "compression": "auto",
     "io": "auto",
@@ -220,6 +226,9 @@ def open_files(
     ordered: bool = True,
     interleave: int = 8,
     shuffle_files: int | None = None,
+    shuffle_records: int | None = None,
+    index: bool = False,
+    index_dir: str | os.PathLike[str] | None = None,
     on_corrupt: str = "raise",
     verify_first: bool = False,
     compression: str = "auto",
@@ -258,6 +267,17 @@ def open_files(
     shuffle_files : int, optional
         A seed. The files are read in another order in each pass; the order depends only on the seed and the
         number of the pass. By default, they are read as they are listed.
+    shuffle_records : int, optional
+        A seed. All records of all files are read in another order in each pass; the order depends only on the
+        seed, the number of the pass and the number of records. It includes `index`. `interleave` and `ordered`
+        have no effect then.
+    index : bool
+        Whether each file gets an index, which says where its records are. Then ``len(reader)`` is the number of
+        records, and ``reader[i]`` reads any of them. An index is a file ``.NAME.pfindex`` beside the file. It is
+        made when it is needed, unless the command ``python -m pyfeed index`` has made it. Arrays (npy, npz, idx,
+        raw) need no such file. Files that are compressed as a whole cannot have an index.
+    index_dir : str or path, optional
+        The directory of the indexes, which must exist. It includes `index`.
     on_corrupt : {"raise", "skip"}
         What happens if a file is damaged. "raise": a `CorruptRecordError`, after the records before the place
         where the damage is found. "skip": the reader continues after the damage, and `Reader.stats` lists what
@@ -327,6 +347,9 @@ def open_files(
         ordered=ordered,
         interleave=interleave,
         shuffle_files=shuffle_files,
+        shuffle_records=shuffle_records,
+        index=index,
+        index_dir=index_dir,
         on_corrupt=on_corrupt,
         verify_first=verify_first,
         compression=compression,
@@ -372,11 +395,16 @@ def open_operator(
     wanted = _slots.to_attributes(shapes, dtypes, lod_levels, names)
     if wanted is not None:
         attributes["slots"] = wanted
+    for option in ("shuffle_files", "shuffle_records"):
+        if reading[option] is not None:
+            attributes[option] = reading[option]
+    if reading["index"]:
+        attributes["index"] = True
+    if reading["index_dir"] is not None:
+        attributes["index_dir"] = encode_file_name(reading["index_dir"])
     if reading["num_threads"] == 0:
         return "create_file_reader", attributes
     attributes |= {name: reading[name] for name in ("num_threads", "ordered", "interleave")}
-    if reading["shuffle_files"] is not None:
-        attributes["shuffle_files"] = reading["shuffle_files"]
     return "open_files", attributes
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, TypedDict
 
@@ -26,6 +27,12 @@ class ReadOptions(TypedDict, total=False):
         How many files are read in turn.
     shuffle_files : int or None
         A seed, by which the files are read in another order in each pass.
+    shuffle_records : int or None
+        A seed, by which all records of all files are read in another order in each pass.
+    index : bool
+        Whether each file gets an index, so that its records can be read by their numbers.
+    index_dir : str or path or None
+        The directory of the indexes. By default, each index is beside its file.
     on_corrupt : str
         Whether damage is an error, ``"raise"``, or is skipped, ``"skip"``.
     verify_first : bool
@@ -44,6 +51,9 @@ class ReadOptions(TypedDict, total=False):
     ordered: bool
     interleave: int
     shuffle_files: int | None
+    shuffle_records: int | None
+    index: bool
+    index_dir: str | os.PathLike[str] | None
     on_corrupt: str
     verify_first: bool
     compression: str

@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from . import _arguments, _exit, _native, _ranks, _slots, unique_name
 from ._arguments import flag, instance, integer, optional, text, validate
@@ -16,7 +16,7 @@ from ._place import CPUPlace, Place, check_place, check_places, place_attribute
 from ._queue import QUEUE_CHECKS, PyArrayFeedQueue, PyArrayFeedQueueHolder
 from ._scope import Scope, check_scope, global_scope
 from ._slots import SLOT_CHECKS, Shape, Slot
-from .errors import ForkError, InvalidArgument, NotFoundError, StateError
+from .errors import ForkError, InvalidArgument, NotFoundError, RecordIndexError, StateError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -689,6 +689,40 @@ class Reader(_native.Reader):
         """
         self.load_state_dict(state, strict=strict)
 
+    def __getitem__(self, index: SupportsIndex) -> tuple[Any, ...]:
+        """Return a record of a reader that was made by ``open_files(..., index=True)``.
+
+        Parameters
+        ----------
+        index : int
+            The number of the record, from 0, through all files in the order of the list. A negative number counts
+            from the end. `shuffle_files` and `shuffle_records` do not change the numbers.
+
+        Returns
+        -------
+        tuple of arrays
+
+        Raises
+        ------
+        RecordIndexError
+            The files do not have so many records.
+        UnsupportedError
+            The reader has no index, or is not one of `open_files`.
+
+        Notes
+        -----
+        What the loop reads next does not change. Any thread may call it.
+        """
+        number = _arguments.index("index", index, "an integer")
+        if number < 0:
+            number += len(self)
+        try:
+            return self._at(number)
+        except InvalidArgument as error:
+            raise RecordIndexError(str(error)) from None
+        except OverflowError:
+            raise RecordIndexError(f"index: expected the number of a record, found {number}") from None
+
     @validate()
     def stats(self) -> dict[str, Any]:
         """Report what this reader and the readers below it have done since they were made.
@@ -771,7 +805,8 @@ class Reader(_native.Reader):
         length = self._described().get("length")
         if length is None:
             raise TypeError(
-                "len: the number of tuples of a pass is not known: the reader would have to read its data to count them"
+                "len: the number of tuples of a pass is not known: the reader would have to read its data to count "
+                "them. open_files(..., index=True) does so once, and stores the number"
             )
         if length < 0:
             raise TypeError("len: a pass of this reader has no end")

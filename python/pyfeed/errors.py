@@ -30,6 +30,7 @@ __all__ = [
     "PoisonedError",
     "ProducerError",
     "QueueClosed",
+    "RecordIndexError",
     "ShapeError",
     "SlotCountError",
     "StaleHandleError",
@@ -72,6 +73,10 @@ class Error(Exception):
 
 class QueueClosed(Error):
     """The queue is closed or shut down, or the pass that a push belongs to is over."""
+
+
+class RecordIndexError(Error, IndexError):
+    """The reader does not have a record of that number."""
 
 
 class EndOfData(Error, EOFError):

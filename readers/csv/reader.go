@@ -42,6 +42,7 @@ type records struct {
 	dialect
 	file        *storage.File
 	arena       *memory.Arena
+	first       int64 // offset of the first record, or of blank lines and comments before it
 	record      int64 // number of the next record; -1: the header
 	lines       int64 // lines before the position, until the first record is read
 	maxRecord   int   // largest size of a record
@@ -93,6 +94,7 @@ func (r *records) begin(f format, c *record.Config) (err error) {
 			return err
 		}
 	}
+	r.first = r.file.Offset()
 	var looked sample
 	known := false
 	look := func() (sample, error) {
@@ -734,13 +736,14 @@ func (r *records) Position() (record.Position, bool) {
 
 // Seek implements record.Seeker.
 func (r *records) Seek(p record.Position, number int64, exact bool) error {
-	if p.Offset < r.file.Offset() || p.Inner != 0 {
+	if p.Offset < r.first || p.Inner != 0 {
 		return record.BadPosition(r.file.Path(), p, "the offset of a record behind the names of the columns")
 	}
 	if err := r.file.SeekTo(p.Offset); err != nil {
 		return err
 	}
 	r.record, r.approximate = number, !exact
+	r.err, r.fileFailed, r.skipping = nil, false, false
 	return nil
 }
 

@@ -33,6 +33,7 @@ type file struct {
 	toSeek       bool            // records are still to go there
 	numCorrupt   int64           // damaged records that were skipped, and those before from
 	stamp        fileStamp       // of the file when it was opened, without ends
+	block        int             // bytes that are read at a time, for single records; 0: the file is read in order
 
 	stored           []*storage.File // files that were opened for a verification
 	verifying        bool            // this file only verifies: it delivers nothing and adds nothing to the ledger
@@ -228,9 +229,10 @@ func (f *file) open() error {
 	} else {
 		c := *f.configs[f.Format.Tag]
 		c.Storage.Interrupt, c.Storage.Pipe = begun.stop, pipe
-		if f.pageFault != nil {
+		if f.pageFault != nil || f.block > 0 && !f.Format.Whole {
 			c.Storage.IO = "read"
 		}
+		c.Storage.Block = f.block
 		c.Storage.Opened = f.noteOpened
 		if f.verifying {
 			f.stored = nil
@@ -272,7 +274,11 @@ func (f *file) seek() error {
 	if errors.As(err, &e) && e.Kind == pyfeed.Corrupt && f.records.CheckTruncated() == nil {
 		// Skipping this damage would deliver records again or lose some: the position in the file is unknown.
 		changed := *e
-		changed.Kind, changed.Text = pyfeed.State, "the file has changed since the state was saved: "+e.Text
+		since := "the state was saved"
+		if f.block > 0 {
+			since = "its index was made, or the index is damaged"
+		}
+		changed.Kind, changed.Text = pyfeed.State, "the file has changed since "+since+": "+e.Text
 		return &changed
 	}
 	f.toSeek = err != nil

@@ -23,9 +23,11 @@ import (
 type filesReader struct {
 	readers.PeekBuffer
 	*fileSet
-	listed []record.FileRef
-	stamps stampCache
-	seed   *uint64 // of the order of files; nil: the order of the list
+	listed  []record.FileRef
+	catalog *catalog // nil: there is no index
+	lookups lookups
+	stamps  stampCache
+	seed    *uint64 // of the order of files; nil: the order of the list
 
 	mu          sync.Mutex
 	consumers   wait.List
@@ -42,8 +44,8 @@ type filesReader struct {
 	armed      bool        // flushTimer is running
 }
 
-func newFilesReader(refs []record.FileRef, set *fileSet, o *Options) *filesReader {
-	r := &filesReader{fileSet: set, listed: refs, seed: o.ShuffleFiles, slowGroup: int64(maxDelay)}
+func newFilesReader(refs []record.FileRef, set *fileSet, c *catalog, o *Options) *filesReader {
+	r := &filesReader{fileSet: set, listed: refs, catalog: c, seed: o.ShuffleFiles, slowGroup: int64(maxDelay)}
 	width := o.Interleave
 	if !o.Ordered {
 		width = o.NumThreads
@@ -355,7 +357,20 @@ func (r *filesReader) Restore(p readers.Position, s *readers.Restorer) (int64, e
 }
 
 // Length implements readers.Sized.
-func (r *filesReader) Length() int64 { return r.fileSet.length(r.listed) }
+func (r *filesReader) Length() int64 {
+	if r.catalog != nil {
+		return r.catalog.count()
+	}
+	return r.fileSet.length(r.listed)
+}
+
+// At implements readers.RandomAccess.
+func (r *filesReader) At(i int64) (*pyfeed.Tuple, error) {
+	if r.catalog == nil {
+		return nil, readers.ErrNoRandomAccess("open_files")
+	}
+	return r.lookups.at(r.catalog, r.fileSet, i)
+}
 
 // Spec returns that of the instances.
 func (r *filesReader) Spec() *pyfeed.Spec { return r.spec }
@@ -375,5 +390,9 @@ func (r *filesReader) Describe(s *readers.Stats) {
 func (r *filesReader) Close() {
 	r.DropPeeked()
 	r.stop()
+	r.lookups.close()
+	if r.catalog != nil {
+		r.catalog.close()
+	}
 	r.fileSet.close()
 }

@@ -16,6 +16,9 @@ import (
 
 // OpenFile makes a reader of one file.
 func OpenFile(ctx context.Context, o *Options) (readers.Reader, error) {
+	if o.indexed() {
+		return nil, pyfeed.Errorf(pyfeed.Invalid, "create_file_reader: expected no index, found one of index, index_dir and shuffle_records: open_files has them")
+	}
 	refs, s, err := prepare(ctx, o)
 	if err != nil {
 		return nil, err
@@ -25,7 +28,7 @@ func OpenFile(ctx context.Context, o *Options) (readers.Reader, error) {
 		return nil, pyfeed.Errorf(pyfeed.Invalid, "create_file_reader: expected 1 file, found %d: open_files reads many", len(refs))
 	}
 	if refs[0].Format.Waits || storage.IsPipe(refs[0].Path) {
-		return newFilesReader(refs, s, &Options{NumThreads: 1, Ordered: true, Interleave: 1}), nil
+		return newFilesReader(refs, s, nil, &Options{NumThreads: 1, Ordered: true, Interleave: 1}), nil
 	}
 	return newFileReader(refs[0], s), nil
 }
@@ -38,7 +41,17 @@ func Open(ctx context.Context, o *Options) (readers.Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newFilesReader(refs, s, o), nil
+	var c *catalog
+	if o.indexed() {
+		if c, err = s.catalogOf(ctx, refs, o); err != nil {
+			s.close()
+			return nil, err
+		}
+	}
+	if o.ShuffleRecords != nil {
+		return newPermutedReader(c, s, o), nil
+	}
+	return newFilesReader(refs, s, c, o), nil
 }
 
 // prepare finds the files and their slots. If the options do not give slots, it infers them from the first file.

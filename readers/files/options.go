@@ -11,17 +11,20 @@ import (
 
 // Options has the files to read and how to read them: the attributes of open_files and create_file_reader.
 type Options struct {
-	Filenames    []string                `json:"filenames" required:"true" doc:"paths, globs or directories; a format's tag and a colon come before a name whose suffix does not tell the format"`
-	Format       string                  `json:"format" doc:"a tag for all"`
-	Slots        []record.SlotAttributes `json:"slots" absent:"what the files say" doc:"see below"`
-	NumThreads   int                     `json:"num_threads"`
-	Ordered      bool                    `json:"ordered" doc:"one order whatever num_threads"`
-	Interleave   int                     `json:"interleave" doc:"files read in turn when ordered"`
-	ShuffleFiles *uint64                 `json:"shuffle_files" absent:"as they are listed" doc:"a seed, by which the files come in another order in each pass"`
-	OnCorrupt    string                  `json:"on_corrupt" doc:"or \"skip\""`
-	VerifyFirst  bool                    `json:"verify_first" doc:"each file is read twice, the first time to verify all of it"`
-	Storage      storage.Options         `json:"storage"`
-	Options      json.RawMessage         `json:"options" absent:"none" doc:"the format's, see docs/formats.md"`
+	Filenames      []string                `json:"filenames" required:"true" doc:"paths, globs or directories; a format's tag and a colon come before a name whose suffix does not tell the format"`
+	Format         string                  `json:"format" doc:"a tag for all"`
+	Slots          []record.SlotAttributes `json:"slots" absent:"what the files say" doc:"see below"`
+	NumThreads     int                     `json:"num_threads"`
+	Ordered        bool                    `json:"ordered" doc:"one order whatever num_threads"`
+	Interleave     int                     `json:"interleave" doc:"files read in turn when ordered"`
+	ShuffleFiles   *uint64                 `json:"shuffle_files" absent:"as they are listed" doc:"a seed, by which the files come in another order in each pass"`
+	ShuffleRecords *uint64                 `json:"shuffle_records" absent:"records are not permuted" doc:"a seed, by which all records of all files come in another order in each pass; it includes index"`
+	Index          bool                    `json:"index" doc:"each file gets an index, so that its records can be read by their numbers"`
+	IndexDir       string                  `json:"index_dir" absent:"beside the files" doc:"where the indexes are; it includes index"`
+	OnCorrupt      string                  `json:"on_corrupt" doc:"or \"skip\""`
+	VerifyFirst    bool                    `json:"verify_first" doc:"each file is read twice, the first time to verify all of it"`
+	Storage        storage.Options         `json:"storage"`
+	Options        json.RawMessage         `json:"options" absent:"none" doc:"the format's, see docs/formats.md"`
 }
 
 // Check returns an error if the options are not valid, as far as that is known without a search for the files.
@@ -36,6 +39,9 @@ func (o *Options) Check() error {
 	case o.OnCorrupt != "" && o.OnCorrupt != "raise" && o.OnCorrupt != "skip":
 		return pyfeed.Errorf(pyfeed.Invalid, "on_corrupt: expected raise or skip, found %q", o.OnCorrupt)
 	}
+	if err := o.checkIndex(); err != nil {
+		return err
+	}
 	if _, err := namesOf(o.Filenames); err != nil {
 		return err
 	}
@@ -43,4 +49,21 @@ func (o *Options) Check() error {
 		return err
 	}
 	return record.CheckSlots(o.Slots)
+}
+
+// indexed reports whether the files need an index.
+func (o *Options) indexed() bool { return o.Index || o.IndexDir != "" || o.ShuffleRecords != nil }
+
+// checkIndex returns an error if the options do not fit to an index.
+func (o *Options) checkIndex() error {
+	if o.ShuffleRecords == nil {
+		return nil
+	}
+	switch {
+	case o.ShuffleFiles != nil:
+		return pyfeed.Errorf(pyfeed.Invalid, "shuffle_files: expected none with shuffle_records, which permutes the records of all files, found %d", *o.ShuffleFiles)
+	case o.VerifyFirst:
+		return pyfeed.Errorf(pyfeed.Invalid, "verify_first: expected false with shuffle_records, found true: the records are read in no order of the files")
+	}
+	return nil
 }

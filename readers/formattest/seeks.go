@@ -23,7 +23,8 @@ type place struct {
 
 // Seeks reads a file of data, and notes every position. Other Records of the file MUST go on from each with the same
 // instances and errors, whether or not they describe the file before, and if each Seek is interrupted at every poll. The
-// file is mapped, read in blocks, or compressed, for some positions each. Positions that no file has are also tried: they
+// file is mapped, read in blocks, or compressed, for some positions each. The same Records, if they are not of a compressed
+// file, MUST also go to each position from any other. Positions that no file has are also tried: they
 // MUST be an error, or lead to an end. Seeks returns the number of positions.
 func (f Format) Seeks(t *testing.T, data []byte, c record.Config) int {
 	t.Helper()
@@ -55,6 +56,10 @@ func (f Format) Seeks(t *testing.T, data []byte, c record.Config) int {
 				}
 			}
 		}
+		for w, way := range ways[:2] { // not the compressed one
+			c.Storage.IO = way.io
+			f.jumps(t, way.path, c, places, expected[w])
+		}
 		for _, offset := range []int64{-1, 0, 1, 511, 512, int64(len(data)) - 1, int64(len(data)), int64(len(data)) + 1, 1 << 40, math.MaxInt64, math.MinInt64} {
 			for _, inner := range []int64{-1, 0, 1, 7, 1 << 33, math.MaxInt64} {
 				for _, way := range ways {
@@ -65,6 +70,39 @@ func (f Format) Seeks(t *testing.T, data []byte, c record.Config) int {
 		}
 	})
 	return len(places)
+}
+
+// jumps goes to each position in turn with the same Records, in a scattered order, and reads what is there.
+func (f Format) jumps(t *testing.T, path string, c record.Config, places []place, expected []string) {
+	t.Helper()
+	r, err := f.Open(path, &c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	out := make([]*pyfeed.Tuple, 1)
+	for i := range 2 * len(places) {
+		p := places[(i*i+i/2)%len(places)]
+		if err := r.(record.Seeker).Seek(p.Position, p.number, p.exact); err != nil {
+			t.Fatalf("%s: jump %d to %+v: %v", path, i, p, err)
+		}
+		pyfeed.NewTuples(out, 1)
+		found := "the end"
+		switch n, err := r.Read(out); {
+		case n > 0:
+			found = summarize(out[0])
+		case err != io.EOF:
+			found = err.Error()
+		}
+		pyfeed.ReleaseAll(out)
+		want := "the end"
+		if p.before < len(expected) {
+			want = expected[p.before]
+		}
+		if found != want {
+			t.Fatalf("%s: jump %d to %+v: expected\n%.1000q\nfound\n%.1000q", path, i, p, want, found)
+		}
+	}
 }
 
 // places reads a file with Read and ReadBlock in turn, and returns what is read, and all positions.

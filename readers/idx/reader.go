@@ -153,7 +153,7 @@ func (r *records) Seek(p record.Position, _ int64, _ bool) error {
 	if err := r.file.SeekTo(r.dataOffset() + p.Offset*int64(r.size)); err != nil {
 		return err
 	}
-	r.record = p.Offset
+	r.record, r.err = p.Offset, nil
 	return nil
 }
 

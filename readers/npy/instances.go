@@ -148,7 +148,7 @@ func scatter(to, from []byte, stride, size int) {
 // A Source provides the data of an array. Offsets are in bytes from the beginning of the data.
 type Source interface {
 	// Peek returns the data from an offset on: at least n bytes, unless the data ends before. The end is not an error.
-	// Offsets never decrease, except for an array in Fortran order, for which the whole array is always requested.
+	// Offsets decrease only after SeekTo. For an array in Fortran order, the whole array is always requested.
 	Peek(at, n int) ([]byte, error)
 	// Hold returns references to the memory of n instances of size bytes at an offset, which Peek has returned. If not
 	// all are in the same memory, it returns references for the first of them, at least one. It returns their number.
@@ -180,6 +180,7 @@ type Instances struct {
 	rows  int            // rows of the array in each instance
 	tile  *memory.Buffer // decoded instances, the next one first; nil: none
 	at    int            // offset of the next instance in tile
+	jumps bool           // instances are read here and there, so each is decoded alone
 }
 
 // maxEmpty limits the number of instances without data, since a header of a few bytes can claim any number.
@@ -214,6 +215,21 @@ func (in *Instances) CheckPosition(path string, p record.Position) error {
 		return record.BadPosition(path, p, fmt.Sprintf("the number of one of %d instances", in.Count))
 	}
 	return nil
+}
+
+// SeekTo makes an instance the next one, whose number CheckPosition has accepted.
+func (in *Instances) SeekTo(next int64) {
+	if next == in.Next {
+		return
+	}
+	in.jumps = in.Next > 0
+	if in.tile != nil {
+		in.at += int(next-in.Next) * in.Size
+		if in.at < 0 || in.at >= in.tile.Size() {
+			in.Close()
+		}
+	}
+	in.Next = next
 }
 
 // Slot returns the slot of an instance.
@@ -332,6 +348,9 @@ func (in *Instances) decode(from Source) error {
 	if a.Fortran {
 		n = min(int(in.Count-in.Next), max(n, min(cacheLine/a.DType.Size(), tileSize/size)))
 		at, least = 0, a.Size
+	}
+	if in.jumps {
+		n = 1
 	}
 	data, err := from.Peek(at, least)
 	n = min(n, in.available(len(data)))

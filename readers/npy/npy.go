@@ -236,7 +236,8 @@ func (r *records) Seek(p record.Position, _ int64, _ bool) error {
 			return err
 		}
 	}
-	r.in.Next = p.Offset
+	r.in.SeekTo(p.Offset)
+	r.err = nil
 	return nil
 }
 

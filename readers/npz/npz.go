@@ -25,7 +25,8 @@ type Options struct {
 }
 
 func init() {
-	record.MustRegister(record.Format{Tag: "npz", Suffixes: []string{".npz"}, NamesChoose: true, Options: func() any { return new(Options) },
+	record.MustRegister(record.Format{Tag: "npz", Suffixes: []string{".npz"},
+		Whole: true, NamesChoose: true, Options: func() any { return new(Options) },
 		Open: Open, Create: Create})
 }
 

@@ -530,9 +530,13 @@ func (m *member) load() error {
 			return err
 		}
 	}
+	if err := m.verify(); err != nil {
+		b.Release()
+		return err
+	}
 	m.memory = b
 	m.data, m.checked = b.Bytes(), size
-	return m.verify()
+	return nil
 }
 
 // Hold implements npy.Source.
@@ -587,9 +591,9 @@ func (r *records) Seek(p record.Position, _ int64, _ bool) error {
 		if err := m.in.CheckPosition(r.f.Path(), p); err != nil {
 			return err
 		}
-		m.in.Next = p.Offset
+		m.in.SeekTo(p.Offset)
 	}
-	r.next = p.Offset
+	r.next, r.err = p.Offset, nil
 	return nil
 }
 

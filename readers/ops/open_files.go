@@ -20,7 +20,7 @@ var openFiles = definition[files.Options]{
 
 var fileReader = definition[files.Options]{
 	name:     "create_file_reader",
-	doc:      "Reads one file, in the calling thread. num_threads, ordered, interleave and shuffle_files have no effect here",
+	doc:      "Reads one file, in the calling thread. num_threads, ordered, interleave and shuffle_files have no effect here; index, index_dir and shuffle_records are refused",
 	inputs:   noInputs,
 	defaults: files.Options{NumThreads: 1, Interleave: 1, OnCorrupt: "raise", Storage: storage.Options{Compression: "auto", IO: "auto"}},
 	check:    (*files.Options).Check,

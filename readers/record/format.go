@@ -26,6 +26,8 @@ type Format struct {
 	Open func(path string, c *Config) (Records, error)
 	// Create creates a file for writing; nil if the format is read-only.
 	Create func(path string, c *Config) (Writer, error)
+	// Whole: Open reads the whole file, unless it is mapped.
+	Whole bool
 	// NamesChoose: the names of the slots decide which data of a file is read.
 	NamesChoose bool
 	// Waits: Read may wait for something other than a disk. Then only goroutines read such files. A caller's own thread
@@ -37,6 +39,13 @@ type Format struct {
 type OptionsChecker interface {
 	// Check returns the error for options that are wrong for any file. Such an error names no file.
 	Check() error
+}
+
+// IndexOptions is implemented by options of which some do not decide where records are.
+type IndexOptions interface {
+	// ForIndex returns options of the same type that only decide where records are. The file is read with them, and
+	// without slots, to make its index.
+	ForIndex() any
 }
 
 // Records reads one open file, in order. One caller at a time uses it.
@@ -91,13 +100,15 @@ type Seeker interface {
 	// file, a position from which Read returns io.EOF. It reads nothing. Between an error of Read and Resync, and where
 	// the position is not known, it returns false.
 	Position() (Position, bool)
-	// Seek goes to a position of other Records of a file with the same content. It is called before the first Read.
-	// number is the number of the record there; exact is false if that is approximate. A position that cannot be one of
-	// the file's is an error of kind Corrupt. After storage.ErrInterrupted, Seek is called again.
+	// Seek goes to a position of these Records, or of other Records of a file with the same content. It may be called at
+	// any time, also behind an error; for a compressed file, only before the first Read. number is the number of the
+	// record there; exact is false if that is approximate. A position that cannot be one of the file's is an error of
+	// kind Corrupt. After storage.ErrInterrupted, Seek is called again.
 	Seek(p Position, number int64, exact bool) error
 }
 
-// Counted is implemented by Records that know, when the file is opened, how many instances it has if it is undamaged.
+// Counted is implemented by Records that know, when the file is opened, how many instances it has if it is undamaged. The
+// position of instance i has the Offset i, and the Inner 0.
 type Counted interface {
 	// Count returns the number of instances; negative: it is not known for this file. Count reads nothing.
 	Count() int64

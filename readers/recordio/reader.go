@@ -661,7 +661,7 @@ func (r *records) Seek(p record.Position, number int64, exact bool) error {
 	if p.Offset < 0 || p.Inner < 0 || p.Inner/2 > math.MaxUint32 {
 		return record.BadPosition(r.f.Path(), p, "the offset of a chunk and the number of a record in it")
 	}
-	if r.open && r.start != p.Offset { // Describe, for example, has entered the first chunk
+	if r.open && (r.start != p.Offset || int64(r.chunk.records-r.left) > p.Inner/2) { // another chunk, or behind the record
 		r.leave()
 	}
 	if !r.open {

@@ -30,6 +30,9 @@ type Options struct {
 	Interrupt *Interrupt `json:"-"`
 	// Pipe is the open file if it is a pipe that a UniformReader has opened. The File owns it. nil: Open opens the file.
 	Pipe *os.File `json:"-"`
+	// Block is how many bytes are read at a time if the file is not mapped; 0: 1 MiB. If it is given, single records are
+	// read here and there, so the system is told not to read ahead.
+	Block int `json:"-"`
 	// Opened is called with each opened File. May be nil.
 	Opened func(*File) `json:"-"`
 }
@@ -73,7 +76,7 @@ type File struct {
 	size        int64          // size of the data; -1: unknown
 }
 
-// blockSize is how many bytes are read at a time if a file is not mapped.
+// blockSize is how many bytes are read at a time if a file is not mapped and Options.Block is not given.
 const blockSize = 1 << 20
 
 // Open opens a file at its beginning. It allocates blocks from pool, which MUST outlive the File and all views of its data.
@@ -227,6 +230,9 @@ func (f *File) startRegular(fd int, now fileStamp, compression string) (kept boo
 	if err = unix.SetNonblock(fd, false); err != nil { // so that os.File does not add it to the poller
 		return false, f.ioError("", err)
 	}
+	if f.options.Block > 0 {
+		_ = unix.Fadvise(fd, 0, 0, unix.FADV_RANDOM) // a hint only
+	}
 	f.file = os.NewFile(uintptr(fd), f.path)
 	f.source = f.file
 	return true, f.decompress(compression)
@@ -334,7 +340,7 @@ func (f *File) fill(n int) ([]byte, error) {
 	var stop error
 	for len(f.data)-f.at < n && f.streamErr == nil && stop == nil {
 		left := f.data[f.at:]
-		size := max(blockSize, min(n, 2*len(left)))
+		size := max(cmp.Or(f.options.Block, blockSize), min(n, 2*len(left)))
 		if rest := int(f.size-f.Offset()) + 1; rest > len(left) { // known size: one byte more finds the end
 			size = min(max(size, n), rest)
 		}

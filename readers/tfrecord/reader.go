@@ -420,7 +420,7 @@ func (r *records) Seek(p record.Position, number int64, exact bool) error {
 	if err := r.f.SeekTo(p.Offset); err != nil {
 		return err
 	}
-	r.record, r.approximate = number, !exact
+	r.record, r.approximate, r.err = number, !exact, nil
 	return nil
 }
 

@@ -42,6 +42,9 @@ func (o *Options) Check() error {
 	return err
 }
 
+// ForIndex implements record.IndexOptions: the features do not decide where records are.
+func (o *Options) ForIndex() any { return &Options{Compression: o.Compression} }
+
 func init() {
 	record.MustRegister(record.Format{
 		Tag:      "tfrecord",

@@ -30,6 +30,29 @@ protected:
 
 // ---- Opening ----
 
+TEST_F(FilesTest, RecordsByNumber) {
+    const auto names = three();
+    const Reader files = open_files(scope, "files", names, raw().index(true).interleave(2));
+    const auto at = [&](int64_t i) { return files.at(i).at(0).data<int64_t>()[0]; };
+    EXPECT_EQ(20, at(5));
+    EXPECT_EQ((Numbers{0, 10, 1, 11, 2, 20}), rest(files));
+    EXPECT_EQ(10, at(3));
+    EXPECT_THROW(files.at(6), InvalidArgument);
+    EXPECT_THROW(files.at(-1), InvalidArgument);
+    const Reader without = open_files(scope, "without", names, raw());
+    EXPECT_THROW(without.at(0), UnsupportedError);
+}
+
+TEST_F(FilesTest, AllRecordsInOneOrderWhateverTheNumberOfThreads) {
+    const auto names = three();
+    const Numbers first = all(names, raw().shuffle_records(4).num_threads(1));
+    for (const int threads : {2, 8}) EXPECT_EQ(first, all(names, raw().shuffle_records(4).num_threads(threads)));
+    Numbers sorted = first;
+    std::sort(sorted.begin(), sorted.end());
+    EXPECT_EQ((Numbers{0, 1, 2, 10, 11, 20}), sorted);
+    EXPECT_NE(sorted, first);
+}
+
 TEST_F(FilesTest, OneOrderWhateverTheNumberOfThreads) {
     const auto names = three();
     for (const int threads : {1, 2, 3, 8}) {

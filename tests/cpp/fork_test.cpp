@@ -120,6 +120,7 @@ void every_function(std::string &wrong, pf_handle scope, pf_handle var, pf_handl
     FORKED(pf_var_get_reader(var, &handle, &err));
     FORKED(pf_reader_next(reader, nullptr, &tuple, &err));
     FORKED(pf_reader_has_next(reader, nullptr, &has, &err));
+    FORKED(pf_reader_at(reader, 0, &tuple, &err));
     FORKED(pf_reader_reset(reader, &err));
     uint64_t loop;
     FORKED(pf_reader_begin_loop(reader, 0, &loop, &err));

@@ -102,6 +102,7 @@ TEST_F(Null, EveryFunction) {
     REFUSED(pf_reader_begin_loop(r, 0, nullptr, &err), "loop");
     uint8_t has = 77;
     REFUSED(pf_reader_has_next(r, nullptr, nullptr, &err), "out");
+    REFUSED(pf_reader_at(r, 0, nullptr, &err), "out");
     const char *outs[] = {"x", nullptr};
     REFUSED(pf_scope_read(s, nullptr, outs, 1, nullptr, &err), "reader");
     REFUSED(pf_scope_read(s, "reader", nullptr, 1, nullptr, &err), "outs");

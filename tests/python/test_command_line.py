@@ -243,7 +243,7 @@ def test_a_target_stays_what_it_was_if_the_source_is_damaged(tmp_path: Path, cap
 )
 def test_arguments_that_are_refused(tmp_path: Path, capsys: Said, arguments: list[str], why: str) -> None:
     table(tmp_path / "a.npz")
-    for command in (["convert", "-o", str(tmp_path / "b.npz")], ["inspect"], ["verify"]):
+    for command in (["convert", "-o", str(tmp_path / "b.npz")], ["inspect"], ["verify"], ["index"]):
         assert main([*command, str(tmp_path / "a.npz"), *arguments]) == 2
         assert why in said(capsys)[1]
 
@@ -271,7 +271,7 @@ def test_wrong_command_lines(capsys: Said) -> None:
 
 # ---- Texts ----
 
-COMMANDS = ["convert", "inspect", "verify"]
+COMMANDS = ["convert", "inspect", "verify", "index"]
 
 
 def subparser(command: str) -> argparse.ArgumentParser:
@@ -326,6 +326,7 @@ def test_the_examples_work(tmp_path: Path, capsys: Said, monkeypatch: pytest.Mon
 
     monkeypatch.chdir(tmp_path)
     Path("data").mkdir()
+    Path("indexes").mkdir()
     np.savez("train.npz", x=np.zeros((10, 3), "float32"), y=np.arange(10))
     np.savez("images.npz", image=np.zeros((10, 2, 2), "uint8"), label=np.arange(10))
     np.save("data/labels.npy", np.arange(10, dtype="uint8"))
@@ -504,7 +505,7 @@ def test_progress_in_records(tmp_path: Path, capsys: Said, progress: str) -> Non
     assert max(map(len, re.split("[\r\n]", err))) < 80
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", COMMANDS[:3])
 def test_progress_in_bytes_of_files(tmp_path: Path, capsys: Said, progress: str, command: str) -> None:
     with open_writer(tmp_path / "a.tfrecord") as a, open_writer(tmp_path / "b.tfrecord.gz") as b:
         for _ in range(10):
@@ -810,3 +811,43 @@ def test_verify_goes_on_after_what_cannot_be_read(tmp_path: Path, capsys: Said) 
     assert err.startswith("pyfeed: ")
     assert "a.raw" in err
     assert out[-1] == "2 files, 5 records, 1 damaged, 1 not verified"
+
+
+# ---- index ----
+
+
+def test_index(tmp_path: Path, capsys: Said) -> None:
+    for i, n in enumerate([3, 1, 7]):
+        with pyfeed.open_writer(tmp_path / f"{i}.recordio", shapes=[(2,)], dtypes=["float32"]) as writer:
+            for _ in range(n):
+                writer.write((np.zeros(2, np.float32),))
+    assert main(["index", str(tmp_path), "--threads", "2"]) == 0
+    counts = ["3 records", "1 record", "7 records"]
+    lines = [f"{tmp_path}/{i}.recordio: {count}" for i, count in enumerate(counts)]
+    assert said(capsys) == ([*lines, "3 files, 11 records"], "")
+    assert sorted(f.name for f in tmp_path.glob(".*")) == [f".{i}.recordio.pfindex" for i in range(3)]
+    (tmp_path / "there").mkdir()
+    assert main(["index", str(tmp_path / "0.recordio"), "--index-dir", str(tmp_path / "there")]) == 0
+    assert len(list((tmp_path / "there").glob("0.recordio-*.pfindex"))) == 1
+
+
+def test_index_of_what_is_converted(tmp_path: Path, capsys: Said) -> None:
+    np.savez(tmp_path / "a.npz", x=np.arange(20, dtype="float32").reshape(10, 2), y=np.arange(10))
+    source, out = str(tmp_path / "a.npz"), str(tmp_path / "b.recordio")
+    assert main(["convert", source, "-o", out, "--index", "--shard-records", "4"]) == 0
+    assert sorted(f.name for f in tmp_path.glob(".*")) == [f".b-0000{i}.recordio.pfindex" for i in range(3)]
+    for target in ("c.raw", "c.csv", "c.npz"):
+        assert main(["convert", source, "-o", str(tmp_path / target), "--index", "--names", "x,y"]) == 0
+    assert said(capsys)[1] == ""
+
+
+def test_index_of_damage(tmp_path: Path, capsys: Said) -> None:
+    (tmp_path / "a.csv").write_text("x\n1\ny\n3\n")
+    slots = '[{"dtype": "int64", "name": "x"}]'
+    command = ["index", str(tmp_path / "a.csv"), "--slots", slots]
+    assert main(command) == 1
+    assert "a.csv, byte 4, record 1: " in said(capsys)[1]
+    assert main([*command, "--on-corrupt", "skip"]) == 0
+    assert said(capsys)[0][-1] == "1 file, 2 records"
+    assert main(command) == 1
+    assert "index: expected no damage, found 1 damaged places when the index was made" in said(capsys)[1]

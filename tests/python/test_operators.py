@@ -33,6 +33,7 @@ DEFAULTS: dict[tuple[str, str], Any] = {
     ("create_map_reader", "seed"): 0,  # None without rng
     ("create_map_reader", "capacity"): None,  # chosen from the number of threads
     ("open_files", "format"): None,
+    ("open_files", "index_dir"): None,
     ("create_shard_reader", "even"): None,  # ""
     ("create_shard_reader", "world"): None,  # with rank="auto"
     ("create_split_batches_reader", "world"): None,

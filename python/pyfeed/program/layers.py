@@ -42,6 +42,7 @@ Two passes over ten numbers, in a program that needs no Python when it runs:
 from __future__ import annotations
 
 import contextlib
+import os
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -369,6 +370,9 @@ def open_files(
     ordered: bool = True,
     interleave: int = 8,
     shuffle_files: int | None = None,
+    shuffle_records: int | None = None,
+    index: bool = False,
+    index_dir: str | os.PathLike[str] | None = None,
     on_corrupt: str = "raise",
     verify_first: bool = False,
     compression: str = "auto",
@@ -386,7 +390,9 @@ def open_files(
     shapes, dtypes, lod_levels, names : sequence, optional
         The slots of a record. Without `shapes`, the call opens the first file, and the program stores the slots
         of this file.
-    format, num_threads, ordered, interleave, shuffle_files, on_corrupt, verify_first, compression, io, **options
+    format, num_threads, ordered, interleave, shuffle_files, shuffle_records, index, index_dir
+        As for `pyfeed.open_files`.
+    on_corrupt, verify_first, compression, io, **options
         As for `pyfeed.open_files`.
 
     Returns
@@ -426,6 +432,9 @@ def open_files(
         "ordered": ordered,
         "interleave": interleave,
         "shuffle_files": shuffle_files,
+        "shuffle_records": shuffle_records,
+        "index": index,
+        "index_dir": index_dir,
         "on_corrupt": on_corrupt,
         "verify_first": verify_first,
         "compression": compression,

@@ -1,0 +1,207 @@
+package files
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/wait"
+	"github.com/pyfeed/pyfeed/readers/index"
+	"github.com/pyfeed/pyfeed/readers/record"
+	"github.com/pyfeed/pyfeed/readers/storage"
+)
+
+// catalog says where each record of many files is. Records are numbered through all files, in the order of the list.
+type catalog struct {
+	refs    []record.FileRef
+	starts  []int64        // the number of the first record of each file, and the number of all records
+	indexes []*index.Index // nil: positions are numbers, as those of Counted are
+	keys    []index.Key
+	bytes   int64 // of all files
+}
+
+// numbered is a record.Position whose number in the file is known.
+type numbered struct {
+	file   int
+	number int64 // approximate behind damage that was left out
+	record.Position
+}
+
+// count returns the number of records.
+func (c *catalog) count() int64 { return c.starts[len(c.refs)] }
+
+// find returns where a record is.
+func (c *catalog) find(i int64) numbered {
+	file, exact := slices.BinarySearch(c.starts, i)
+	if !exact {
+		file--
+	}
+	for c.starts[file+1] == i { // the file has no records
+		file++
+	}
+	at := numbered{file: file, number: i - c.starts[file]}
+	if x := c.indexes[file]; x != nil {
+		at.Position = x.Position(at.number)
+	} else {
+		at.Offset = at.number
+	}
+	return at
+}
+
+// close releases the indexes. Nobody may read by them any more.
+func (c *catalog) close() {
+	for _, x := range c.indexes {
+		if x != nil {
+			x.Close()
+		}
+	}
+}
+
+// catalogOf finds or makes the indexes of files, several at a time. With [wait.NonBlocking] it returns
+// wait.ErrWouldBlock.
+func (s *fileSet) catalogOf(ctx context.Context, refs []record.FileRef, o *Options) (*catalog, error) {
+	if ctx == wait.NonBlocking {
+		return nil, wait.ErrWouldBlock
+	}
+	dir, err := nameOfText(o.IndexDir)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	c := &catalog{refs: refs, starts: make([]int64, len(refs)+1), indexes: make([]*index.Index, len(refs)), keys: make([]index.Key, len(refs))}
+	counts := make([]int64, len(refs))
+	var next atomic.Int64
+	var threads sync.WaitGroup
+	for range min(o.NumThreads, len(refs)) {
+		threads.Go(func() {
+			stop := new(storage.Interrupt)
+			defer context.AfterFunc(ctx, stop.Stop)()
+			wait.Recovered(func() {
+				for i := next.Add(1) - 1; i < int64(len(refs)) && ctx.Err() == nil; i = next.Add(1) - 1 {
+					var err error
+					if c.indexes[i], counts[i], c.keys[i], err = s.indexOf(ctx, stop, refs[i], dir); err != nil {
+						cancel(err)
+						return
+					}
+				}
+			}, func(fault error) { cancel(pyfeed.Errorf(pyfeed.Fault, "a thread that makes an index: %v", fault)) })
+		})
+	}
+	threads.Wait()
+	err = context.Cause(ctx)
+	for i, n := range counts {
+		if err == nil && n > maxRecords-c.starts[i] {
+			err = pyfeed.Errorf(pyfeed.Unsupported, "index: expected at most %d records, found more", maxRecords)
+		}
+		c.starts[i+1] = c.starts[i] + n
+		c.bytes += c.keys[i].Size
+	}
+	if err != nil {
+		c.close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// maxRecords limits the records of a catalog. Its numbers, and those of their passes, then never overflow.
+const maxRecords = int64(1) << 48
+
+// indexOf returns the index of a file, which it makes if needed, or nil for a file whose positions are numbers. It also
+// returns the number of records.
+func (s *fileSet) indexOf(ctx context.Context, stop *storage.Interrupt, ref record.FileRef, dir string) (*index.Index, int64, index.Key, error) {
+	file := &file{FileRef: ref, fileSet: s} // for the location of errors
+	fail := func(err error) (*index.Index, int64, index.Key, error) {
+		return nil, 0, index.Key{}, file.locate(err, -1)
+	}
+	if storage.IsPipe(ref.Path) {
+		return fail(pyfeed.Errorf(pyfeed.Invalid, "%s: index: expected a file that can be read again, found a FIFO", ref.Path))
+	}
+	config := *s.configs[ref.Format.Tag]
+	made := ref.Format.Tag + "\n" + s.compression
+	if o, can := config.Options.(record.IndexOptions); can {
+		config.Options, config.Slots, config.Names = o.ForIndex(), nil, nil
+	} else {
+		made += fmt.Sprintf("\n%v", s.optionsText)
+	}
+	key, err := index.KeyOf(ref.Path, made)
+	if err != nil {
+		return fail(unreadable(ref.Path, err))
+	}
+	path := index.Path(ref.Path, dir)
+	x, err := index.Load(path, key)
+	if err == nil {
+		return s.acceptIndex(x, ref, key)
+	}
+	if !errors.Is(err, fs.ErrNotExist) && err != index.ErrOther {
+		if e, is := err.(*pyfeed.Error); !is || e.Kind != pyfeed.Corrupt { // a damaged index is made again
+			return fail(unreadable(path, err))
+		}
+	}
+	config.Storage.Interrupt = stop
+	compressed := false
+	config.Storage.Opened = func(f *storage.File) { compressed = f.IsCompressed() }
+	open := func() (record.Records, error) {
+		r, err := ref.Format.Open(ref.Path, &config)
+		if err == nil && compressed {
+			r.Close()
+			return nil, pyfeed.Errorf(pyfeed.Unsupported, "index: expected a file that is not compressed, found one that is: "+
+				"records in it can only be read in order")
+		}
+		return r, err
+	}
+	r, err := open()
+	if err != nil {
+		return fail(err)
+	}
+	counted, is := r.(record.Counted)
+	_, seeks := r.(record.Seeker)
+	slots := s.spec.Len()
+	if config.Slots == nil {
+		if d, can := r.(record.Describer); can {
+			if described, _, err := d.Describe(); err == nil {
+				slots = len(described)
+			}
+		}
+	}
+	r.Close()
+	switch {
+	case !seeks:
+		return fail(pyfeed.Errorf(pyfeed.Unsupported, "index: format %q has no positions of records", ref.Format.Tag))
+	case is && counted.Count() >= 0:
+		return nil, counted.Count(), key, nil
+	}
+	err = index.Build(ctx, path, key, index.Source{Path: ref.Path, Slots: slots, Open: open, SkipDamage: s.skip,
+		Locate: func(err error, record int64) error { file.number = record; return file.locate(err, record) }})
+	if err == nil {
+		x, err = index.Load(path, key)
+	}
+	if err == nil {
+		var now index.Key
+		if now, err = index.KeyOf(ref.Path, made); err == nil && now != key {
+			x.Close()
+			err = pyfeed.Errorf(pyfeed.Corrupt, "index: expected a file that stays as it is, found that it was written to meanwhile")
+		}
+	}
+	if err != nil {
+		return fail(err)
+	}
+	return s.acceptIndex(x, ref, key)
+}
+
+// acceptIndex refuses an index without damaged records if damage is an error.
+func (s *fileSet) acceptIndex(x *index.Index, ref record.FileRef, key index.Key) (*index.Index, int64, index.Key, error) {
+	if n := x.Damaged(); n > 0 && !s.skip {
+		x.Close()
+		e := pyfeed.Errorf(pyfeed.Corrupt, "index: expected no damage, found %d damaged places when the index was made: "+
+			"on_corrupt=\"skip\" leaves them out, and the command verify lists them", n)
+		e.At = &pyfeed.Location{File: ref.Path, Offset: -1, Record: -1}
+		return nil, 0, key, e
+	}
+	return x, x.Count(), key, nil
+}

@@ -1,0 +1,173 @@
+package files
+
+import (
+	"io"
+	"slices"
+	"sync"
+
+	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/trace"
+	"github.com/pyfeed/pyfeed/readers/record"
+	"github.com/pyfeed/pyfeed/readers/storage"
+)
+
+// accessor reads single records of many files, in any order, by one thread. It keeps some files open.
+type accessor struct {
+	*catalog
+	set   *fileSet
+	limit int           // files that are open at the same time
+	block int           // bytes that are read at a time
+	open  map[int]*file // by index of the file
+	used  []int         // the open files; the one that was used last comes last
+
+	mu      sync.Mutex // guards the next fields, for interrupt
+	reading *file
+	stopped bool
+}
+
+// maxOpenFiles is how many files the accessors of a reader keep open together: half of the usual limit of a process.
+const maxOpenFiles = 512
+
+// newAccessor returns one of several accessors of a reader.
+func newAccessor(c *catalog, set *fileSet, of int) *accessor {
+	block := 512
+	for n := c.count(); n > 0 && int64(block) < c.bytes/n && block < 1<<20; {
+		block *= 2
+	}
+	return &accessor{catalog: c, set: set, limit: max(maxOpenFiles/of, 8), block: block, open: make(map[int]*file)}
+}
+
+// read adds a record to a Chunk. After an interruption it returns storage.ErrInterrupted.
+func (a *accessor) read(to *record.Chunk, i int64) error {
+	at := a.find(i)
+	f, err := a.file(at.file)
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	a.reading = f
+	stopped := a.stopped
+	a.mu.Unlock()
+	if stopped {
+		return storage.ErrInterrupted
+	}
+	return f.readAt(to, at.Position, at.number)
+}
+
+// file returns a file, which it may have to open. It then may close another one.
+func (a *accessor) file(i int) (*file, error) {
+	if n := len(a.used); n > 0 && a.used[n-1] == i {
+		return a.open[i], nil
+	}
+	f := a.open[i]
+	if f != nil {
+		a.used = slices.DeleteFunc(a.used, func(other int) bool { return other == i })
+		a.used = append(a.used, i)
+		return f, nil
+	}
+	if len(a.used) == a.limit {
+		if err := a.closeFile(a.used[0]); err != nil {
+			return nil, err
+		}
+	}
+	f = &file{FileRef: a.refs[i], fileSet: a.set, block: a.block}
+	a.open[i] = f
+	a.used = append(a.used, i)
+	return f, nil
+}
+
+// closeFile closes a file. It returns an error if the file was written to since it was opened.
+func (a *accessor) closeFile(i int) error {
+	f := a.open[i]
+	var err error
+	if f.records != nil {
+		if err = f.records.CheckUnchanged(); err != nil {
+			err = f.locate(err, f.number)
+		}
+	}
+	f.close()
+	delete(a.open, i)
+	a.used = slices.DeleteFunc(a.used, func(other int) bool { return other == i })
+	return err
+}
+
+// close closes all files. It returns an error if one of them was written to since it was opened.
+func (a *accessor) close() error {
+	var first error
+	for len(a.used) > 0 {
+		if err := a.closeFile(a.used[0]); first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// interrupt makes the read in progress, and all later ones, end soon. Any goroutine may call it.
+func (a *accessor) interrupt() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.stopped = true
+	if a.reading != nil {
+		a.reading.interrupt()
+	}
+}
+
+// readAt adds the record at a position, whose number is given.
+func (f *file) readAt(to *record.Chunk, p record.Position, number int64) error {
+	for {
+		f.beginAt(filePlace{seeks: true, position: p, number: number})
+		f.toSeek, f.resync, f.numToSkip, f.err = true, false, 0, nil
+		n, err := f.readOnce(to, 1)
+		switch {
+		case n > 0:
+			return nil
+		case storage.IsPageFault(err) && f.reopen(err):
+			continue
+		case err != nil && err != io.EOF:
+			return err
+		}
+		return f.locate(pyfeed.Errorf(pyfeed.State, "expected a record, as when the index was made, found %s",
+			map[bool]string{true: "the end of the file", false: "one that is damaged"}[err == io.EOF]), number)
+	}
+}
+
+// lookups reads single records for any thread.
+type lookups struct {
+	mu       sync.Mutex
+	accessor *accessor // nil: nothing was looked up yet
+}
+
+// at returns a record.
+func (l *lookups) at(c *catalog, set *fileSet, i int64) (*pyfeed.Tuple, error) {
+	if i < 0 || i >= c.count() {
+		return nil, pyfeed.Errorf(pyfeed.Invalid, "index: expected the number of one of %d records, found %d", c.count(), i)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.accessor == nil {
+		l.accessor = newAccessor(c, set, 8)
+	}
+	start := trace.Begin()
+	var chunk record.Chunk
+	for {
+		err := l.accessor.read(&chunk, i)
+		if err == storage.ErrInterrupted {
+			continue
+		}
+		trace.Since(0, trace.Read, "record", start)
+		if err != nil {
+			return nil, err
+		}
+		return chunk.TakeOne(), nil
+	}
+}
+
+// close closes the files.
+func (l *lookups) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.accessor != nil {
+		_ = l.accessor.close()
+		l.accessor = nil
+	}
+}
