@@ -230,12 +230,33 @@ func (f *File) startRegular(fd int, now fileStamp, compression string) (kept boo
 	if err = unix.SetNonblock(fd, false); err != nil { // so that os.File does not add it to the poller
 		return false, f.ioError("", err)
 	}
-	if f.options.Block > 0 {
-		_ = unix.Fadvise(fd, 0, 0, unix.FADV_RANDOM) // a hint only
-	}
 	f.file = os.NewFile(uintptr(fd), f.path)
 	f.source = f.file
+	if f.options.Block > 0 && compression == "none" {
+		_ = unix.Fadvise(fd, 0, 0, unix.FADV_RANDOM) // a hint only
+		f.source = &positioned{f.file, 0}
+	}
 	return true, f.decompress(compression)
+}
+
+// positioned is a file whose position is not that of its descriptor, so that a seek is not a call of the system.
+type positioned struct {
+	file *os.File
+	at   int64
+}
+
+func (p *positioned) Read(b []byte) (int, error) {
+	n, err := p.file.ReadAt(b, p.at)
+	p.at += int64(n)
+	if n > 0 {
+		err = nil // the next Read returns it
+	}
+	return n, err
+}
+
+func (p *positioned) Seek(offset int64, _ int) (int64, error) {
+	p.at = offset
+	return offset, nil
 }
 
 // prefersMapping reports whether to map a file. On a network file system each page fault is a request to a server.
