@@ -36,7 +36,7 @@ type numbered struct {
 func (c *catalog) count() int64 { return c.starts[len(c.refs)] }
 
 // find returns where a record is.
-func (c *catalog) find(i int64) numbered {
+func (c *catalog) find(i int64) (at numbered, err error) {
 	file, exact := slices.BinarySearch(c.starts, i)
 	if !exact {
 		file--
@@ -44,13 +44,13 @@ func (c *catalog) find(i int64) numbered {
 	for c.starts[file+1] == i { // the file has no records
 		file++
 	}
-	at := numbered{file: file, number: i - c.starts[file]}
+	at = numbered{file: file, number: i - c.starts[file]}
 	if x := c.indexes[file]; x != nil {
-		at.Position = x.Position(at.number)
+		at.Position, err = x.Position(at.number)
 	} else {
 		at.Offset = at.number
 	}
-	return at
+	return at, err
 }
 
 // close releases the indexes. Nobody may read by them any more.

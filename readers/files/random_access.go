@@ -39,7 +39,10 @@ func newAccessor(c *catalog, set *fileSet, of int) *accessor {
 
 // read adds a record to a Chunk. After an interruption it returns storage.ErrInterrupted.
 func (a *accessor) read(to *record.Chunk, i int64) error {
-	at := a.find(i)
+	at, err := a.find(i)
+	if err != nil {
+		return err
+	}
 	f, err := a.file(at.file)
 	if err != nil {
 		return err
@@ -135,6 +138,7 @@ func (f *file) readAt(to *record.Chunk, p record.Position, number int64) error {
 type lookups struct {
 	mu       sync.Mutex
 	accessor *accessor // nil: nothing was looked up yet
+	closed   bool
 }
 
 // at returns a record.
@@ -144,6 +148,9 @@ func (l *lookups) at(c *catalog, set *fileSet, i int64) (*pyfeed.Tuple, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.closed { // a caller has kept the reader without a reference
+		return nil, pyfeed.Errorf(pyfeed.State, "expected an open reader, found one that was closed")
+	}
 	if l.accessor == nil {
 		l.accessor = newAccessor(c, set, 8)
 	}
@@ -166,6 +173,7 @@ func (l *lookups) at(c *catalog, set *fileSet, i int64) (*pyfeed.Tuple, error) {
 func (l *lookups) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.closed = true
 	if l.accessor != nil {
 		_ = l.accessor.close()
 		l.accessor = nil

@@ -26,6 +26,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
+	"github.com/pyfeed/pyfeed/pyfeed/memory"
 	"github.com/pyfeed/pyfeed/readers/record"
 )
 
@@ -74,12 +75,19 @@ var ErrOther = errors.New("the index is of another file, or of the file as it wa
 
 // Index has the positions of a file's records. Any goroutine may use it.
 type Index struct {
-	mapped    []byte // the whole file
+	path      string
+	mapping   *memory.Mapping // nil: positions is a copy
 	positions []byte
 	words     int
 	count     int64
 	damaged   int64
 }
+
+// smallIndex is the size in bytes up to which an index is copied: a process cannot map any number of files.
+const smallIndex = 64 << 10
+
+// unpooled maps indexes. Its mappings survive that a file is cut off.
+var unpooled = memory.NewUnpooled(memory.File)
 
 // Load opens an index. Its error is [ErrOther], or one of the system, such as fs.ErrNotExist, or one of kind Corrupt.
 func Load(path string, key Key) (*Index, error) {
@@ -103,14 +111,19 @@ func Load(path string, key Key) (*Index, error) {
 	if found != key {
 		return nil, ErrOther
 	}
-	if x.count == 0 {
+	x.path = path
+	if info.Size() <= smallIndex {
+		x.positions = make([]byte, info.Size()-headerSize)
+		if n, err := f.ReadAt(x.positions, headerSize); n < len(x.positions) {
+			return nil, err
+		}
 		return x, nil
 	}
-	if x.mapped, err = unix.Mmap(int(f.Fd()), 0, int(info.Size()), unix.PROT_READ, unix.MAP_SHARED); err != nil {
-		return nil, os.NewSyscallError("mmap", err)
+	if x.mapping, err = unpooled.Map(path, int(f.Fd()), info.Size()); err != nil {
+		return nil, &os.PathError{Op: "map", Path: path, Err: err}
 	}
-	_ = unix.Madvise(x.mapped, unix.MADV_RANDOM)
-	x.positions = x.mapped[headerSize:]
+	_ = unix.Madvise(x.mapping.Bytes(), unix.MADV_RANDOM) // a hint only
+	x.positions = x.mapping.Bytes()[headerSize:]
 	return x, nil
 }
 
@@ -150,21 +163,24 @@ func (x *Index) Count() int64 { return x.count }
 // Damaged returns the number of damaged places that were left out when the index was made.
 func (x *Index) Damaged() int64 { return x.damaged }
 
-// Position returns where a record begins.
-func (x *Index) Position(i int64) record.Position {
+// Position returns where a record begins. It is an error if the index was cut off since Load.
+func (x *Index) Position(i int64) (record.Position, error) {
 	order := binary.LittleEndian
 	at := x.positions[i*int64(8*x.words):]
 	p := record.Position{Offset: int64(order.Uint64(at))}
 	if x.words == 2 {
 		p.Inner = int64(order.Uint64(at[8:]))
 	}
-	return p
+	if x.mapping != nil && x.mapping.IsTorn() {
+		return p, corrupt(x.path, -1, "expected an index that stays as it is, found that it was written to meanwhile")
+	}
+	return p, nil
 }
 
 // Close unmaps the index. It must not be used afterwards.
 func (x *Index) Close() {
-	if x.mapped != nil {
-		_ = unix.Munmap(x.mapped)
-		x.mapped, x.positions = nil, nil
+	if x.mapping != nil {
+		x.mapping.Close()
+		x.mapping, x.positions = nil, nil
 	}
 }

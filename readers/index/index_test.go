@@ -74,8 +74,8 @@ func TestPositionsAreAsTheyWereRead(t *testing.T) {
 			t.Errorf("%s: found %d records and %d damaged places", name, x.Count(), x.Damaged())
 		}
 		for i, want := range good {
-			if found := x.Position(int64(i)); found != want {
-				t.Errorf("%s: record %d: expected %v, found %v", name, i, want, found)
+			if found, err := x.Position(int64(i)); err != nil || found != want {
+				t.Errorf("%s: record %d: expected %v, found %v, %v", name, i, want, found, err)
 			}
 		}
 		x.Close()
@@ -84,6 +84,34 @@ func TestPositionsAreAsTheyWereRead(t *testing.T) {
 				t.Errorf("%s: found %v", name, err)
 			}
 		}
+	}
+}
+
+// A large index is mapped. If it is cut off meanwhile, that is an error, not a fault of the process.
+func TestAnIndexThatIsCutOff(t *testing.T) {
+	var at []record.Position
+	for i := range int64(20_000) {
+		at = append(at, record.Position{Offset: i})
+	}
+	path := filepath.Join(t.TempDir(), "x")
+	if err := Build(context.Background(), path, Key{}, source(false, at...)); err != nil {
+		t.Fatal(err)
+	}
+	x, err := Load(path, Key{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	if p, err := x.Position(19_999); err != nil || p.Offset != 19_999 {
+		t.Errorf("found %v, %v", p, err)
+	}
+	if err := os.Truncate(path, 4096); err != nil {
+		t.Fatal(err)
+	}
+	_, err = x.Position(19_999)
+	var e *pyfeed.Error
+	if !errors.As(err, &e) || e.Kind != pyfeed.Corrupt || e.At.File != path {
+		t.Errorf("found %v", err)
 	}
 }
 
@@ -145,7 +173,9 @@ func FuzzLoad(f *testing.F) {
 		switch {
 		case err == nil:
 			for i := range x.Count() {
-				x.Position(i)
+				if _, err := x.Position(i); err != nil {
+					t.Error(err)
+				}
 			}
 			x.Close()
 		case err != ErrOther && (!errors.As(err, &e) || e.Kind != pyfeed.Corrupt):

@@ -43,7 +43,7 @@ var allowed = map[string][]string{
 	"readers/sources": {"pyfeed", "pyfeed/memory", "pyfeed/wait", "readers", "readers/internal/permutation", "readers/state"},
 	"readers/files": {"internal/limits", "pyfeed", "pyfeed/memory", "pyfeed/trace", "pyfeed/wait", "readers", "readers/internal/anchor",
 		"readers/index", "readers/internal/async", "readers/internal/permutation", "readers/record", "readers/state", "readers/storage"},
-	"readers/index": {"pyfeed", "readers/record", "readers/storage"},
+	"readers/index": {"pyfeed", "pyfeed/memory", "readers/record", "readers/storage"},
 	"readers/decorators": {"pyfeed", "pyfeed/memory", "pyfeed/trace", "pyfeed/wait", "readers", "readers/internal/anchor", "readers/record",
 		"readers/state"},
 	"readers/ops": {"pyfeed", "pyfeed/wait", "readers", "readers/decorators", "readers/files", "readers/internal/async",

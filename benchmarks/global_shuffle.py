@@ -1,0 +1,210 @@
+"""Measures a shuffle of all records of many files: its start, its rate and its memory.
+
+    python benchmarks/global_shuffle.py [--records 10000000] [--runs 3] [--folder DIR] [--json FILE] [--libraries all]
+
+The records have 100 bytes, in 10 files. Batches of 256 records are read.
+
+    pyfeed, all records       open_files(shuffle_records=1), TFRecord
+    pyfeed, blocks            open_files().shuffle(100,000), TFRecord
+    pyfeed, in order          open_files(), TFRecord
+    grain, all records        MapDataset.source(ArrayRecordDataSource).shuffle(1), in the fastest of its settings of threads
+
+    index       s             the time to make the indexes of all files, with 2 threads; Grain's files have theirs already
+    start       ms            from the call that makes the pipeline to the first batch, with indexes that are there
+    rate        records/s     of the batches behind the first, for 2 million records or 20 s
+    memory      MiB           the largest memory of the process that is not of files (RssAnon), above that before the start
+
+Each value comes from a new process, and is the median of the runs. The libraries take turns. The files are written once,
+and are read once before, so that they are in the page cache if there is room.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+SIZE, FILES, BATCH, SEED = 100, 10, 256, 1
+NUM_READ, MAX_SECONDS = 2_000_000, 20.0
+GRAIN_THREADS = (2, 16, 64)
+
+# ---- The libraries -----------------------------------------------------------------------------
+
+
+def tfrecords(folder: Path, records: int) -> list[str]:
+    """Write the files of pyfeed, unless they are there."""
+    import pyfeed
+
+    def write(path: Path, count: int) -> None:
+        some = path.with_suffix(".some.tfrecord")
+        with pyfeed.open_writer(some) as writer:
+            for i in range(min(count, 100_000)):
+                writer.write((i.to_bytes(8, "little") * (SIZE // 8) + bytes(SIZE % 8),))
+        frames = memoryview(some.read_bytes())
+        some.unlink()
+        each = len(frames) // min(count, 100_000)
+        with path.open("wb") as file:
+            for begin in range(0, count, 100_000):
+                file.write(frames[: each * min(count - begin, 100_000)])
+
+    return written(folder / "tfrecord", ".tfrecord", records, write)
+
+
+def array_records(folder: Path, records: int) -> list[str]:
+    """Write the files of Grain, whose groups have one record each, as its documentation advises for random access."""
+    from array_record.python import array_record_module
+
+    def write(path: Path, count: int) -> None:
+        writer = array_record_module.ArrayRecordWriter(str(path), "group_size:1")
+        for i in range(count):
+            writer.write(i.to_bytes(8, "little") * (SIZE // 8) + bytes(SIZE % 8))
+        writer.close()
+
+    return written(folder / "array_record", ".array_record", records, write)
+
+
+def written(folder: Path, suffix: str, records: int, write: Callable[[Path, int], None]) -> list[str]:
+    folder = folder.with_name(f"{folder.name}-{records}")
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{i}{suffix}" for i in range(FILES)]
+    for path in paths:
+        if not path.exists():
+            unfinished = path.with_name(f"unfinished-{path.name}")
+            write(unfinished, records // FILES)
+            unfinished.rename(path)
+        with path.open("rb") as file:
+            while file.read(1 << 24):
+                pass
+    return [str(path) for path in paths]
+
+
+def pyfeed_batches(how: str, paths: list[str]) -> Iterator[Any]:
+    import pyfeed
+
+    if how == "all records":
+        return iter(pyfeed.open_files(paths, shuffle_records=SEED).batch(BATCH))
+    reader = pyfeed.open_files(paths)
+    return iter((reader.shuffle(100_000, SEED) if how == "blocks" else reader).batch(BATCH))
+
+
+def grain_batches(threads: int, paths: list[str]) -> Iterator[Any]:
+    import grain
+
+    source = grain.MapDataset.source(grain.sources.ArrayRecordDataSource(paths)).seed(SEED).shuffle()
+    batches = source.batch(BATCH, batch_fn=list)
+    return iter(batches.to_iter_dataset(grain.ReadOptions(threads, max(16, threads) * 2)))
+
+
+# ---- The programs ------------------------------------------------------------------------------
+
+
+def anonymous() -> float:
+    """The memory of this process that is not of files, in MiB."""
+    text = Path("/proc/self/status").read_text()
+    return int(text.partition("RssAnon:")[2].split()[0]) / 1024
+
+
+def measure(name: str, folder: Path, records: int) -> dict[str, float]:
+    """Run one library in this process."""
+    library, _, how = name.partition(", ")
+    if library == "pyfeed":
+        import pyfeed
+
+        paths = tfrecords(folder, records)
+        if how == "index":
+            for file in (folder / f"tfrecord-{records}").glob(".*.pfindex"):
+                file.unlink()
+            begin = time.perf_counter()
+            pyfeed.open_files(paths, index=True, num_threads=2).close()
+            return {"index": time.perf_counter() - begin}
+        make = pyfeed_batches
+        given: Any = how
+    else:
+        import grain  # noqa: F401
+
+        paths, make, given = array_records(folder, records), grain_batches, int(how.rpartition(" ")[0])
+    before = anonymous()
+    most, ended = before, threading.Event()
+
+    def watch() -> None:
+        nonlocal most
+        while not ended.wait(0.02):
+            most = max(most, anonymous())
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    begin = time.perf_counter()
+    batches = make(given, paths)  # type: ignore[operator]
+    next(batches)
+    start = time.perf_counter()
+    read = 0
+    for _ in batches:
+        read += BATCH
+        if read >= NUM_READ or time.perf_counter() - start > MAX_SECONDS:
+            break
+    end = time.perf_counter()
+    ended.set()
+    watching.join()
+    return {"start": (start - begin) * 1e3, "rate": read / (end - start), "memory": most - before}
+
+
+def run(name: str, folder: Path, records: int) -> dict[str, float]:
+    command = [sys.executable, __file__, "--measure", name, "--folder", str(folder), "--records", str(records)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{name}: {done.stderr[-2000:]}")
+    values: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return values
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=10_000_000)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--libraries", default="all", help="all, or pyfeed")
+    parser.add_argument("--folder", type=Path, help="keep the files there, instead of in a temporary folder")
+    parser.add_argument("--json", type=Path, help="write the results there")
+    parser.add_argument("--measure", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.measure:
+        print(json.dumps(measure(args.measure, args.folder, args.records)))
+        return 0
+    names = ["pyfeed, index", "pyfeed, all records", "pyfeed, blocks", "pyfeed, in order"]
+    if args.libraries == "all":
+        names += [f"grain, {n} threads" for n in GRAIN_THREADS]
+    with tempfile.TemporaryDirectory(prefix="pyfeed-bench-") as scratch:
+        folder = args.folder or Path(scratch)
+        tfrecords(folder, args.records)
+        if args.libraries == "all":
+            array_records(folder, args.records)
+        found: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+        for turn in range(args.runs):
+            for name in names if turn % 2 == 0 else reversed(names):
+                found[name].append(run(name, folder, args.records))
+    results = {
+        name: {key: statistics.median(values[key] for values in runs) for key in runs[0]}
+        for name, runs in found.items()
+    }
+    for name, metrics in results.items():
+        print(f"{name:24}", *(f"{key} {value:,.1f}" for key, value in metrics.items()))
+    if args.libraries == "all":
+        pairs = zip(found["pyfeed, all records"], *(found[f"grain, {n} threads"] for n in GRAIN_THREADS), strict=True)
+        ratios = [own["rate"] / max(peer["rate"] for peer in peers) for own, *peers in pairs]
+        print(
+            f"rate of pyfeed / rate of Grain: {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+        )
+    if args.json:
+        args.json.write_text(json.dumps({"records": args.records, "runs": found, "medians": results}, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
