@@ -673,9 +673,9 @@ PF_API pf_status pf_shared_queue_report_exit(pf_handle queue, int64_t pid, int32
  *                              whatever num_threads; interleave (8): files read in turn when ordered;
  *                              shuffle_files (as they are listed): a seed, by which the files come in another
  *                              order in each pass; shuffle_records (records are not permuted): a seed, by which
- *                              all records of all files come in another order in each pass; it includes index;
+ *                              all records of all files come in another order in each pass; it implies index;
  *                              index (false): each file gets an index, so that its records can be read by their
- *                              numbers; index_dir (beside the files): where the indexes are; it includes index;
+ *                              numbers; index_dir (beside the files): where the indexes are; it implies index;
  *                              on_corrupt ("raise"): or "skip"; verify_first (false): each file is read twice,
  *                              the first time to verify all of it; storage ({"compression": "auto", "io":
  *                              "auto"}); options (none): the format's, see docs/formats.md. Reads many files at

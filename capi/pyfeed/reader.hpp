@@ -34,11 +34,11 @@ public:
     // A seed, 0 or more: each pass has another order of files, which depends on the seed and the pass only.
     OpenFiles &shuffle_files(int64_t seed) { return set("shuffle_files", seed); }
     // A seed, 0 or more: in each pass, all records of all files come in another order, which depends on the seed
-    // and the pass only. It includes index.
+    // and the pass only. It implies index.
     OpenFiles &shuffle_records(int64_t seed) { return set("shuffle_records", seed); }
     // Whether each file gets an index, a file beside it. Then Reader::at reads any record.
     OpenFiles &index(bool index) { return set("index", index); }
-    // The directory of the indexes. It includes index.
+    // The directory of the indexes. It implies index.
     OpenFiles &index_dir(const std::string &directory) { return set("index_dir", directory); }
     // What to do about damage: "raise" throws CorruptRecordError, "skip" records it in Reader::stats.
     OpenFiles &on_corrupt(const std::string &what) { return set("on_corrupt", what); }

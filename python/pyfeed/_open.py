@@ -269,15 +269,15 @@ def open_files(
         number of the pass. By default, they are read as they are listed.
     shuffle_records : int, optional
         A seed. All records of all files are read in another order in each pass; the order depends only on the
-        seed, the number of the pass and the number of records. It includes `index`. `interleave` and `ordered`
-        have no effect then.
+        seed, the number of the pass and the number of records. A seed implies ``index=True``. `interleave` and
+        `ordered` have no effect then.
     index : bool
         Whether each file gets an index, which says where its records are. Then ``len(reader)`` is the number of
         records, and ``reader[i]`` reads any of them. An index is a file ``.NAME.pfindex`` beside the file. It is
         made when it is needed, unless the command ``python -m pyfeed index`` has made it. Arrays (npy, npz, idx,
         raw) need no such file. Files that are compressed as a whole cannot have an index.
     index_dir : str or path, optional
-        The directory of the indexes, which must exist. It includes `index`.
+        The directory of the indexes, which must exist. A directory implies ``index=True``.
     on_corrupt : {"raise", "skip"}
         What happens if a file is damaged. "raise": a `CorruptRecordError`, after the records before the place
         where the damage is found. "skip": the reader continues after the damage, and `Reader.stats` lists what

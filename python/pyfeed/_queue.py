@@ -198,7 +198,7 @@ class PyArrayFeedQueue(_native.Queue):
         ----------
         num_producers : int
             The number of blocks that have to end from now on, at least 1. A block is counted if it is over this
-            object or over an object of its `producer`. The number holds for the current pass only.
+            object or over a result of its `producer`. The number holds for the current pass only.
 
         Raises
         ------

@@ -711,7 +711,7 @@ class Reader(_native.Reader):
 
         Notes
         -----
-        What the loop reads next does not change. Any thread may call it.
+        The call does not change which tuple a loop gets next. Any thread may make it.
         """
         number = _arguments.index("index", index, "an integer")
         if number < 0:

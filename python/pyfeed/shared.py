@@ -315,7 +315,7 @@ class SharedFeedQueue(PyArrayFeedQueue):
         ----------
         target : callable
             The function that the workers call. It pushes its tuples by ``producer.push`` or ``producer.reserve``.
-            Or it is a generator function, which yields them: the workers call ``target(worker, *args)``, and push.
+            Or it is a generator function: the workers call ``target(worker, *args)``, and push what it yields.
             Unless `method` is ``"fork"``, it must be a function of a module, so that it can be pickled.
         args : sequence
             Further arguments of `target`, the same for all workers. By default, there are none.
@@ -341,7 +341,7 @@ class SharedFeedQueue(PyArrayFeedQueue):
         StateError
             The current pass has ended. Call `reopen` first.
         ArgumentTypeError
-            `target` is a coroutine function.
+            `target` is a coroutine function or an asynchronous generator function, or pickle refuses `target` or `args`.
         InvalidArgument
             `persistent` is true, and `daemon` is false.
 

@@ -18,9 +18,9 @@ type Options struct {
 	Ordered        bool                    `json:"ordered" doc:"one order whatever num_threads"`
 	Interleave     int                     `json:"interleave" doc:"files read in turn when ordered"`
 	ShuffleFiles   *uint64                 `json:"shuffle_files" absent:"as they are listed" doc:"a seed, by which the files come in another order in each pass"`
-	ShuffleRecords *uint64                 `json:"shuffle_records" absent:"records are not permuted" doc:"a seed, by which all records of all files come in another order in each pass; it includes index"`
+	ShuffleRecords *uint64                 `json:"shuffle_records" absent:"records are not permuted" doc:"a seed, by which all records of all files come in another order in each pass; it implies index"`
 	Index          bool                    `json:"index" doc:"each file gets an index, so that its records can be read by their numbers"`
-	IndexDir       string                  `json:"index_dir" absent:"beside the files" doc:"where the indexes are; it includes index"`
+	IndexDir       string                  `json:"index_dir" absent:"beside the files" doc:"where the indexes are; it implies index"`
 	OnCorrupt      string                  `json:"on_corrupt" doc:"or \"skip\""`
 	VerifyFirst    bool                    `json:"verify_first" doc:"each file is read twice, the first time to verify all of it"`
 	Storage        storage.Options         `json:"storage"`
