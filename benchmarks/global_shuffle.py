@@ -4,18 +4,21 @@
 
 The records have 100 bytes, in 10 files. Batches of 256 records are read.
 
-    pyfeed, all records       open_files(shuffle_records=1), TFRecord
-    pyfeed, blocks            open_files().shuffle(100,000), TFRecord
-    pyfeed, in order          open_files(), TFRecord
-    grain, all records        MapDataset.source(ArrayRecordDataSource).shuffle(1), in the fastest of its settings of threads
+    pyfeed, all records         open_files(shuffle_records=1), TFRecord
+    pyfeed, all records, raw    the same, of plain files of records
+    pyfeed, blocks              open_files().shuffle(100,000), TFRecord
+    pyfeed, in order            open_files(), TFRecord
+    grain, mapped, n threads    MapDataset.source(...).shuffle(), of mapped plain files of records; ReadOptions(n)
+    grain, ArrayRecord          the same with ArrayRecordDataSource, 16 threads
 
-    index       s             the time to make the indexes of all files, with 2 threads; Grain's files have theirs already
+    index       s             the time to make the indexes of all files, with 2 threads
     start       ms            from the call that makes the pipeline to the first batch, with indexes that are there
     rate        records/s     of the batches behind the first, for 2 million records or 20 s
-    memory      MiB           the largest memory of the process that is not of files (RssAnon), above that before the start
+    memory      MiB           the largest memory of the process that is not of files (RssAnon), less that before
 
-Each value comes from a new process, and is the median of the runs. The libraries take turns. The files are written once,
-and are read once before, so that they are in the page cache if there is room.
+Each value comes from a new process, and is the median of the runs. The libraries take turns. The files are written
+once, and are read before each run, so that they are in the page cache if there is room. The ratio is that of the rates
+of pyfeed, from TFRecord, and of Grain in the fastest of its settings, in each run.
 """
 
 from __future__ import annotations
@@ -32,9 +35,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 SIZE, FILES, BATCH, SEED = 100, 10, 256, 1
 NUM_READ, MAX_SECONDS = 2_000_000, 20.0
-GRAIN_THREADS = (2, 16, 64)
+GRAIN_THREADS = (0, 2, 16)
 
 # ---- The libraries -----------------------------------------------------------------------------
 
@@ -71,6 +76,29 @@ def array_records(folder: Path, records: int) -> list[str]:
     return written(folder / "array_record", ".array_record", records, write)
 
 
+def rows(folder: Path, records: int) -> list[str]:
+    """Write plain files of records."""
+
+    def write(path: Path, count: int) -> None:
+        np.arange(count * (SIZE // 4), dtype=np.uint32).tofile(path)
+
+    return written(folder / "raw", ".raw", records, write)
+
+
+class MappedRows:
+    """A random access source of the records of mapped plain files."""
+
+    def __init__(self, paths: list[str]) -> None:
+        self._files = [np.memmap(path, np.uint8, "r").reshape(-1, SIZE) for path in paths]
+        self._each = len(self._files[0])
+
+    def __len__(self) -> int:
+        return len(self._files) * self._each
+
+    def __getitem__(self, i: int) -> Any:
+        return self._files[i // self._each][i % self._each]
+
+
 def written(folder: Path, suffix: str, records: int, write: Callable[[Path, int], None]) -> list[str]:
     folder = folder.with_name(f"{folder.name}-{records}")
     folder.mkdir(parents=True, exist_ok=True)
@@ -91,16 +119,23 @@ def pyfeed_batches(how: str, paths: list[str]) -> Iterator[Any]:
 
     if how == "all records":
         return iter(pyfeed.open_files(paths, shuffle_records=SEED).batch(BATCH))
+    if how == "all records, raw":
+        return iter(pyfeed.open_raw(paths, [(SIZE,)], ["uint8"], shuffle_records=SEED).batch(BATCH))
     reader = pyfeed.open_files(paths)
     return iter((reader.shuffle(100_000, SEED) if how == "blocks" else reader).batch(BATCH))
 
 
-def grain_batches(threads: int, paths: list[str]) -> Iterator[Any]:
+def grain_batches(how: str, paths: list[str]) -> Iterator[Any]:
     import grain
 
-    source = grain.MapDataset.source(grain.sources.ArrayRecordDataSource(paths)).seed(SEED).shuffle()
-    batches = source.batch(BATCH, batch_fn=list)
-    return iter(batches.to_iter_dataset(grain.ReadOptions(threads, max(16, threads) * 2)))
+    source: Any
+    join: Any
+    if how == "ArrayRecord":
+        source, join, threads = grain.sources.ArrayRecordDataSource(paths), list, 16
+    else:
+        source, join, threads = MappedRows(paths), np.stack, int(how.split()[1])
+    batches = grain.MapDataset.source(source).shuffle(SEED).batch(BATCH, batch_fn=join)
+    return iter(batches.to_iter_dataset(grain.ReadOptions(threads, 2 * threads)))
 
 
 # ---- The programs ------------------------------------------------------------------------------
@@ -118,7 +153,7 @@ def measure(name: str, folder: Path, records: int) -> dict[str, float]:
     if library == "pyfeed":
         import pyfeed
 
-        paths = tfrecords(folder, records)
+        paths = rows(folder, records) if how.endswith("raw") else tfrecords(folder, records)
         if how == "index":
             for file in (folder / f"tfrecord-{records}").glob(".*.pfindex"):
                 file.unlink()
@@ -126,11 +161,11 @@ def measure(name: str, folder: Path, records: int) -> dict[str, float]:
             pyfeed.open_files(paths, index=True, num_threads=2).close()
             return {"index": time.perf_counter() - begin}
         make = pyfeed_batches
-        given: Any = how
     else:
         import grain  # noqa: F401
 
-        paths, make, given = array_records(folder, records), grain_batches, int(how.rpartition(" ")[0])
+        paths = (array_records if how == "ArrayRecord" else rows)(folder, records)
+        make = grain_batches
     before = anonymous()
     most, ended = before, threading.Event()
 
@@ -142,7 +177,7 @@ def measure(name: str, folder: Path, records: int) -> dict[str, float]:
     watching = threading.Thread(target=watch)
     watching.start()
     begin = time.perf_counter()
-    batches = make(given, paths)  # type: ignore[operator]
+    batches = make(how, paths)
     next(batches)
     start = time.perf_counter()
     read = 0
@@ -177,12 +212,14 @@ def main() -> int:
     if args.measure:
         print(json.dumps(measure(args.measure, args.folder, args.records)))
         return 0
-    names = ["pyfeed, index", "pyfeed, all records", "pyfeed, blocks", "pyfeed, in order"]
+    names = ["pyfeed, index", "pyfeed, all records", "pyfeed, all records, raw", "pyfeed, blocks", "pyfeed, in order"]
+    peers = [*(f"grain, mapped, {n} threads" for n in GRAIN_THREADS), "grain, ArrayRecord"]
     if args.libraries == "all":
-        names += [f"grain, {n} threads" for n in GRAIN_THREADS]
+        names += peers
     with tempfile.TemporaryDirectory(prefix="pyfeed-bench-") as scratch:
         folder = args.folder or Path(scratch)
         tfrecords(folder, args.records)
+        rows(folder, args.records)
         if args.libraries == "all":
             array_records(folder, args.records)
         found: dict[str, list[dict[str, float]]] = {name: [] for name in names}
@@ -194,13 +231,12 @@ def main() -> int:
         for name, runs in found.items()
     }
     for name, metrics in results.items():
-        print(f"{name:24}", *(f"{key} {value:,.1f}" for key, value in metrics.items()))
+        print(f"{name:28}", *(f"{key} {value:,.1f}" for key, value in metrics.items()))
     if args.libraries == "all":
-        pairs = zip(found["pyfeed, all records"], *(found[f"grain, {n} threads"] for n in GRAIN_THREADS), strict=True)
-        ratios = [own["rate"] / max(peer["rate"] for peer in peers) for own, *peers in pairs]
-        print(
-            f"rate of pyfeed / rate of Grain: {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-        )
+        pairs = zip(found["pyfeed, all records"], *(found[name] for name in peers), strict=True)
+        ratios = [own["rate"] / max(peer["rate"] for peer in of_peers) for own, *of_peers in pairs]
+        middle = statistics.median(ratios)
+        print(f"rate of pyfeed / rate of Grain: {middle:.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
     if args.json:
         args.json.write_text(json.dumps({"records": args.records, "runs": found, "medians": results}, indent=1) + "\n")
     return 0

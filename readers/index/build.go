@@ -107,7 +107,10 @@ func scan(ctx context.Context, to io.Writer, words int, r record.Records, from S
 				return 0, 0, from.Locate(err, count)
 			}
 			damaged++
-			if err = r.Resync(); err != nil && err != io.EOF {
+			if err = resync(ctx, r); err == io.EOF {
+				return count, damaged, nil
+			}
+			if err != nil {
 				return 0, 0, from.Locate(err, count)
 			}
 			continue
@@ -122,5 +125,22 @@ func scan(ctx context.Context, to io.Writer, words int, r record.Records, from S
 			return 0, 0, err
 		}
 		count++
+	}
+}
+
+// resync skips damage. It returns io.EOF if nothing follows.
+func resync(ctx context.Context, r record.Records) error {
+	for {
+		err := r.Resync()
+		if err == storage.ErrInterrupted && ctx.Err() == nil {
+			continue
+		}
+		if torn := r.CheckTruncated(); torn != nil {
+			return torn
+		}
+		if err == storage.ErrInterrupted {
+			return context.Cause(ctx)
+		}
+		return err
 	}
 }

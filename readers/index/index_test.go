@@ -38,7 +38,15 @@ func (r *listed) Read(out []*pyfeed.Tuple) (int, error) {
 	return 1, nil
 }
 
-func (r *listed) Resync() error                           { r.next++; return nil }
+// Resync, as that of some formats, leaves Read at the damage if nothing follows.
+func (r *listed) Resync() error {
+	if r.next == len(r.at)-1 {
+		return io.EOF
+	}
+	r.next++
+	return nil
+}
+
 func (r *listed) Seek(record.Position, int64, bool) error { return errors.ErrUnsupported }
 func (r *listed) CheckTruncated() error                   { return nil }
 func (r *listed) CheckUnchanged() error                   { return nil }
