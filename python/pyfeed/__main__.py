@@ -335,6 +335,10 @@ def path_of(name: str) -> str:
 
 
 def convert(args: argparse.Namespace) -> int:
+    if args.index and args.output.endswith(COMPRESSED):
+        raise pyfeed.errors.InvalidArgument(
+            f"--index: expected an output that is not compressed, found {args.output}: records in it are read in order"
+        )
     options = {"num_threads": args.threads, "on_corrupt": args.on_corrupt, **reader_options(args)}
     reader = pyfeed.open_files(args.sources, **options)
     slots = reader.slots

@@ -341,7 +341,8 @@ class SharedFeedQueue(PyArrayFeedQueue):
         StateError
             The current pass has ended. Call `reopen` first.
         ArgumentTypeError
-            `target` is a coroutine function or an asynchronous generator function, or pickle refuses `target` or `args`.
+            `target` is a coroutine function or an asynchronous generator function, or pickle refuses `target`
+            or `args`.
         InvalidArgument
             `persistent` is true, and `daemon` is false.
 

@@ -1,6 +1,7 @@
 package all_test
 
 import (
+	"archive/zip"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -13,7 +14,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/readers"
@@ -269,7 +272,7 @@ func TestIndexesAreMadeWhenNeeded(t *testing.T) {
 	if n := count(map[string]any{"index_dir": other}); n != 35 {
 		t.Errorf("expected 35 records, found %d", n)
 	}
-	found, err := filepath.Glob(filepath.Join(other, "00*.csv-*.pfindex"))
+	found, err := filepath.Glob(filepath.Join(other, ".00*.csv-*.pfindex"))
 	if err != nil || len(found) != 2 {
 		t.Errorf("expected 2 indexes in the directory, found %v", found)
 	}
@@ -330,7 +333,132 @@ func TestDamageAndIndexes(t *testing.T) {
 	readertest.Expect(t, err, pyfeed.Corrupt, "index: expected no damage, found 1 damaged places when the index was made: ")
 }
 
-// A file that changes after the index was made is an error, not other records.
+// A file that was replaced or changed since the reader was made is an error at its first record, not other records.
+func TestAFileThatIsAnotherThanWasCounted(t *testing.T) {
+	for _, suffix := range []string{".csv", ".npy"} {
+		for name, change := range map[string]func(path, other string) error{
+			"replaced":  func(path, other string) error { return os.Rename(other, path) },
+			"rewritten": func(path, other string) error { data, _ := os.ReadFile(other); return os.WriteFile(path, data, 0o666) },
+			"touched":   func(path, _ string) error { return os.Chtimes(path, time.Time{}, time.Unix(1, 0)) },
+		} {
+			dir := t.TempDir()
+			names, other := store(t, dir, suffix, 30), store(t, t.TempDir(), suffix, 31)
+			h, err := openIndexed(t, map[string]any{"filenames": names, "shuffle_records": 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if all := passOf(t, h); len(all) != 30 {
+				t.Fatalf("%s: found %d records", suffix, len(all))
+			}
+			if err := change(names[0], other[0]); err != nil {
+				t.Fatal(err)
+			}
+			if err := h.ReInit(); err != nil {
+				t.Fatal(err)
+			}
+			_, err = h.ReadNext(context.Background())
+			readertest.Expect(t, err, pyfeed.State, "the file has changed since its records were counted: expected ")
+			_, err = h.At(context.Background(), 3)
+			readertest.Expect(t, err, pyfeed.State, "the file has changed since its records were counted: expected ")
+			if t.Failed() {
+				t.Fatalf("%s, %s", suffix, name)
+			}
+		}
+	}
+}
+
+// The index of one dtype is not that of another, in which other records are damaged. Options that are defaults do not matter.
+func TestWhatAnIndexIsMadeFor(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.csv")
+	if err := os.WriteFile(path, []byte("a\n1\n2.5\n3\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	open := func(dtype string, more ...any) *readers.ReaderHolder {
+		t.Helper()
+		slots := []any{map[string]any{"dtype": dtype, "dims": []int{1}, "name": "a"}}
+		h, err := openIndexed(t, with(map[string]any{"filenames": []string{path}, "slots": slots, "index": true, "on_corrupt": "skip"}, more...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	if n := open("int64").Length(); n != 2 {
+		t.Errorf("expected 2 records, found %d", n)
+	}
+	if n := open("float64").Length(); n != 3 {
+		t.Errorf("expected 3 records, found %d", n)
+	}
+	beside := filepath.Join(filepath.Dir(path), ".a.csv.pfindex")
+	before, err := os.Stat(beside)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open("float64", "options", map[string]any{"delimiter": ",", "quote": `"`, "comment": ""}, "storage", map[string]any{"compression": "none"})
+	if after, err := os.Stat(beside); err != nil || !os.SameFile(before, after) {
+		t.Errorf("the index was made again: %v", err)
+	}
+}
+
+// Truncated arrays have the number of records of their header. The records that are there can be read.
+func TestRecordsOfATruncatedArray(t *testing.T) {
+	names := store(t, t.TempDir(), ".npy", 50_000)
+	if err := os.Truncate(names[0], 300_000); err != nil {
+		t.Fatal(err)
+	}
+	h, err := openIndexed(t, map[string]any{"filenames": names, "index": true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tuple, err := h.At(context.Background(), 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tuple.Release()
+	_, err = h.At(context.Background(), 49_999)
+	readertest.Expect(t, err, pyfeed.Corrupt, "expected ")
+}
+
+// Readers keep fewer files open than the process may open, and close some if there are no descriptors left.
+func TestFewDescriptors(t *testing.T) {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	counts := make([]int, 120)
+	for i := range counts {
+		counts[i] = 13_000 // larger than files that are read at once
+	}
+	names := store(t, t.TempDir(), ".npy", counts...)
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	few := limit
+	few.Cur = uint64(len(open) + 40)
+	var all []*readers.ReaderHolder
+	for range 2 {
+		h, err := openIndexed(t, map[string]any{"filenames": names, "shuffle_records": 1, "num_threads": 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, h)
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &few); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
+	for range 3000 {
+		for _, h := range all {
+			tuple, err := h.ReadNext(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			tuple.Release()
+		}
+	}
+}
+
+// A file that changes while it is read, after the index was made, is an error.
 func TestAFileThatChangesUnderItsIndex(t *testing.T) {
 	names := store(t, t.TempDir(), ".csv", 2000)
 	h, err := openIndexed(t, map[string]any{"filenames": names, "shuffle_records": 1, "num_threads": 1})
@@ -356,6 +484,33 @@ func TestAFileThatChangesUnderItsIndex(t *testing.T) {
 	}
 }
 
+// inflated writes an npz file whose array is compressed.
+func inflated(t *testing.T, dir string) []string {
+	t.Helper()
+	path := filepath.Join(dir, "inflated.npz")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z := zip.NewWriter(f)
+	w, err := z.Create("x.npy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(store(t, t.TempDir(), ".npy", 10)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return []string{path}
+}
+
 func TestWhatCannotHaveAnIndex(t *testing.T) {
 	dir := t.TempDir()
 	packed := store(t, dir, ".csv.gz", 5)
@@ -366,6 +521,7 @@ func TestWhatCannotHaveAnIndex(t *testing.T) {
 		text       string
 	}{
 		{map[string]any{"filenames": packed, "index": true}, pyfeed.Unsupported, "index: expected a file that is not compressed, found one that is: records in it can only be read in order"},
+		{map[string]any{"filenames": inflated(t, dir), "index": true}, pyfeed.Unsupported, "index: expected arrays that are not compressed, found some that are: each thread would keep all of them in memory"},
 		{map[string]any{"filenames": names, "shuffle_records": 1, "shuffle_files": 2}, pyfeed.Invalid, "shuffle_files: expected none with shuffle_records, which permutes the records of all files, found 2"},
 		{map[string]any{"filenames": names, "shuffle_records": 1, "verify_first": true}, pyfeed.Invalid, "verify_first: expected false with shuffle_records, found true"},
 		{map[string]any{"filenames": names, "index_dir": filepath.Join(dir, "missing")}, pyfeed.IO, "no such file or directory"},

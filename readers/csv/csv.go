@@ -122,6 +122,7 @@ func init() {
 			NamesChoose: true,
 			Suffixes:    []string{"." + f.tag},
 			Options:     func() any { return new(Options) },
+			Defaults:    map[string]any{"delimiter": string(f.delimiter), "quote": `"`, "comment": ""},
 			Open:        f.open,
 			Create:      f.create,
 		})

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/wait"
@@ -123,11 +124,11 @@ func (s *fileSet) indexOf(ctx context.Context, stop *storage.Interrupt, ref reco
 		return fail(pyfeed.Errorf(pyfeed.Invalid, "%s: index: expected a file that can be read again, found a FIFO", ref.Path))
 	}
 	config := *s.configs[ref.Format.Tag]
-	made := ref.Format.Tag + "\n" + s.compression
+	made := ref.Format.Tag
 	if o, can := config.Options.(record.IndexOptions); can {
 		config.Options, config.Slots, config.Names = o.ForIndex(), nil, nil
 	} else {
-		made += fmt.Sprintf("\n%v", s.optionsText)
+		made += fmt.Sprintf("\n%v\n%v", optionsText(s.formatOptions[ref.Format.Tag], ref.Format.Defaults), slotsText(&config, true))
 	}
 	key, err := index.KeyOf(ref.Path, made)
 	if err != nil {
@@ -160,6 +161,8 @@ func (s *fileSet) indexOf(ctx context.Context, stop *storage.Interrupt, ref reco
 		return fail(err)
 	}
 	counted, is := r.(record.Counted)
+	packed, can := r.(record.Packed)
+	inflates := can && packed.Packed()
 	_, seeks := r.(record.Seeker)
 	slots := s.spec.Len()
 	if config.Slots == nil {
@@ -171,6 +174,9 @@ func (s *fileSet) indexOf(ctx context.Context, stop *storage.Interrupt, ref reco
 	}
 	r.Close()
 	switch {
+	case inflates:
+		return fail(pyfeed.Errorf(pyfeed.Unsupported, "index: expected arrays that are not compressed, found some that are: "+
+			"each thread would keep all of them in memory"))
 	case !seeks:
 		return fail(pyfeed.Errorf(pyfeed.Unsupported, "index: format %q has no positions of records", ref.Format.Tag))
 	case is && counted.Count() >= 0:
@@ -189,6 +195,9 @@ func (s *fileSet) indexOf(ctx context.Context, stop *storage.Interrupt, ref reco
 		}
 	}
 	if err != nil {
+		if dir == "" && errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+			err = fmt.Errorf("%w: index_dir names another directory", err)
+		}
 		return fail(err)
 	}
 	return s.acceptIndex(x, ref, key)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/trace"
+	"github.com/pyfeed/pyfeed/readers/index"
 	"github.com/pyfeed/pyfeed/readers/record"
 	"github.com/pyfeed/pyfeed/readers/storage"
 )
@@ -34,6 +35,7 @@ type file struct {
 	numCorrupt   int64           // damaged records that were skipped, and those before from
 	stamp        fileStamp       // of the file when it was opened, without ends
 	block        int             // bytes that are read at a time, for single records; 0: the file is read in order
+	key          *index.Key      // of the file when its records were counted, for single records
 
 	stored           []*storage.File // files that were opened for a verification
 	verifying        bool            // this file only verifies: it delivers nothing and adds nothing to the ledger
@@ -241,6 +243,10 @@ func (f *file) open() error {
 		if records, err = f.Format.Open(f.Path, &c); err != nil {
 			return err
 		}
+		if changed := f.changedSince(); changed != nil {
+			records.Close()
+			return changed
+		}
 		f.fileSet.counts.add(f.Path, records)
 	}
 	f.fileSet.noteFormat(records)
@@ -271,18 +277,31 @@ func (f *file) seek() error {
 	}
 	err := s.Seek(f.from.position, f.from.number, !f.from.approximate)
 	var e *pyfeed.Error
-	if errors.As(err, &e) && e.Kind == pyfeed.Corrupt && f.records.CheckTruncated() == nil {
+	if f.key == nil && errors.As(err, &e) && e.Kind == pyfeed.Corrupt && f.records.CheckTruncated() == nil {
 		// Skipping this damage would deliver records again or lose some: the position in the file is unknown.
 		changed := *e
-		since := "the state was saved"
-		if f.block > 0 {
-			since = "its index was made, or the index is damaged"
-		}
-		changed.Kind, changed.Text = pyfeed.State, "the file has changed since "+since+": "+e.Text
+		changed.Kind, changed.Text = pyfeed.State, "the file has changed since the state was saved: "+e.Text
 		return &changed
 	}
 	f.toSeek = err != nil
 	return err
+}
+
+// changedSince returns an error if the file that was opened is not the one whose records were counted.
+func (f *file) changedSince() error {
+	if f.key == nil {
+		return nil
+	}
+	size, changed := f.key.Size, f.key.Changed/1000 // in microseconds, as the stamp
+	if f.stamp.size == size && f.stamp.changed == changed {
+		return nil
+	}
+	text := fmt.Sprintf("%d bytes, found %d", size, f.stamp.size)
+	if f.stamp.size == size {
+		text = fmt.Sprintf("a last change at %d µs, found %d", changed, f.stamp.changed)
+	}
+	return &pyfeed.Error{Kind: pyfeed.State, Slot: -1, At: &pyfeed.Location{File: f.Path, Offset: -1, Record: -1},
+		Text: "the file has changed since its records were counted: expected " + text}
 }
 
 // beginAt sets where reading begins, before the first read.

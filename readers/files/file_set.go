@@ -1,6 +1,7 @@
 package files
 
 import (
+	"encoding/json"
 	"sync"
 	"sync/atomic"
 
@@ -17,13 +18,14 @@ type fileSet struct {
 	spec    *pyfeed.Spec
 	skip    bool // damage is skipped
 	// verifyFirst: each file is verified before its first record is delivered.
-	verifyFirst bool
-	ledger      ledger
-	counts      counts
-	pool        *memory.Pool
-	optionsText any    // the options of the formats, for states
-	slotsText   any    // the slots, for states
-	compression string // as it was given, for states; "": as the files are
+	verifyFirst   bool
+	ledger        ledger
+	counts        counts
+	pool          *memory.Pool
+	formatOptions map[string]json.RawMessage // by tag
+	optionsText   any                        // the options of the formats, for states
+	slotsText     any                        // the slots, for states
+	compression   string                     // as it was given, for states; "": as the files are
 
 	replays atomic.Bool // a file of a format without positions was opened
 

@@ -65,7 +65,7 @@ func prepare(ctx context.Context, o *Options) ([]record.FileRef, *fileSet, error
 		return nil, nil, err
 	}
 	s := &fileSet{skip: o.OnCorrupt == "skip", verifyFirst: o.VerifyFirst, pool: memory.NewPool(memory.File),
-		optionsText: optionsText(o.Options)}
+		optionsText: optionsText(o.Options, nil)}
 	if o.Storage.Compression != "auto" {
 		s.compression = o.Storage.Compression
 	}
@@ -105,6 +105,7 @@ func (s *fileSet) configure(refs []record.FileRef, o *Options) (map[string]*reco
 		}
 	}
 	all := make(map[string]*record.Config)
+	s.formatOptions = make(map[string]json.RawMessage)
 	for _, ref := range refs {
 		tag := ref.Format.Tag
 		if all[tag] != nil {
@@ -116,6 +117,7 @@ func (s *fileSet) configure(refs []record.FileRef, o *Options) (map[string]*reco
 		}
 		c.Pool = s.pool
 		all[tag] = &c
+		s.formatOptions[tag] = options[tag]
 	}
 	return all, nil
 }

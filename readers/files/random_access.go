@@ -1,9 +1,11 @@
 package files
 
 import (
+	"errors"
 	"io"
 	"slices"
 	"sync"
+	"syscall"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
 	"github.com/pyfeed/pyfeed/pyfeed/trace"
@@ -25,8 +27,18 @@ type accessor struct {
 	stopped bool
 }
 
-// maxOpenFiles is how many files the accessors of a reader keep open together: half of the usual limit of a process.
+// maxOpenFiles is how many files the accessors of a reader keep open together.
 const maxOpenFiles = 512
+
+// openFiles returns how many files one of several accessors keeps open: together a quarter of what the process may open.
+func openFiles(of int) int {
+	var limit syscall.Rlimit
+	most := uint64(maxOpenFiles)
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) == nil {
+		most = min(most, limit.Cur/4)
+	}
+	return max(int(most)/of, 1)
+}
 
 // newAccessor returns one of several accessors of a reader.
 func newAccessor(c *catalog, set *fileSet, of int) *accessor {
@@ -34,7 +46,7 @@ func newAccessor(c *catalog, set *fileSet, of int) *accessor {
 	for n := c.count(); n > 0 && int64(block) < c.bytes/n && block < 1<<20; {
 		block *= 2
 	}
-	return &accessor{catalog: c, set: set, limit: max(maxOpenFiles/of, 8), block: block, open: make(map[int]*file)}
+	return &accessor{catalog: c, set: set, limit: openFiles(of), block: block, open: make(map[int]*file)}
 }
 
 // read adds a record to a Chunk. After an interruption it returns storage.ErrInterrupted.
@@ -43,18 +55,30 @@ func (a *accessor) read(to *record.Chunk, i int64) error {
 	if err != nil {
 		return err
 	}
-	f, err := a.file(at.file)
-	if err != nil {
+	for {
+		f, err := a.file(at.file)
+		if err != nil {
+			return err
+		}
+		a.mu.Lock()
+		a.reading = f
+		stopped := a.stopped
+		a.mu.Unlock()
+		if stopped {
+			return storage.ErrInterrupted
+		}
+		err = f.readAt(to, at.Position, at.number)
+		if errors.Is(err, syscall.EMFILE) && len(a.used) > 1 { // others of the process have opened more files
+			a.limit = max(len(a.used)/2, 1)
+			for len(a.used) > 0 {
+				if err := a.closeFile(a.used[0]); err != nil {
+					return err
+				}
+			}
+			continue
+		}
 		return err
 	}
-	a.mu.Lock()
-	a.reading = f
-	stopped := a.stopped
-	a.mu.Unlock()
-	if stopped {
-		return storage.ErrInterrupted
-	}
-	return f.readAt(to, at.Position, at.number)
 }
 
 // file returns a file, which it may have to open. It then may close another one.
@@ -73,7 +97,7 @@ func (a *accessor) file(i int) (*file, error) {
 			return nil, err
 		}
 	}
-	f = &file{FileRef: a.refs[i], fileSet: a.set, block: a.block}
+	f = &file{FileRef: a.refs[i], fileSet: a.set, block: a.block, key: &a.keys[i]}
 	a.open[i] = f
 	a.used = append(a.used, i)
 	return f, nil
@@ -129,8 +153,11 @@ func (f *file) readAt(to *record.Chunk, p record.Position, number int64) error {
 		case err != nil && err != io.EOF:
 			return err
 		}
-		return f.locate(pyfeed.Errorf(pyfeed.State, "expected a record, as when the index was made, found %s",
-			map[bool]string{true: "the end of the file", false: "one that is damaged"}[err == io.EOF]), number)
+		found := "damage that was skipped"
+		if err == io.EOF {
+			found = "the end of the file"
+		}
+		return f.locate(pyfeed.Errorf(pyfeed.Corrupt, "expected a record of this number, found %s", found), number)
 	}
 }
 

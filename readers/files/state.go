@@ -312,16 +312,16 @@ func identityOf(refs []record.FileRef) identity {
 	return identity{ordered, state.HashOf(names...)}
 }
 
-// optionsText describes the options of a format that were given: equal options have equal texts, whatever program has
-// written them.
-func optionsText(options json.RawMessage) any {
+// optionsText describes the options of a format that were given and are not defaults: equal options have equal texts,
+// whatever program has written them.
+func optionsText(options json.RawMessage, defaults map[string]any) any {
 	var given map[string]any
 	d := json.NewDecoder(bytes.NewReader(options))
 	d.UseNumber()
 	if d.Decode(&given) != nil { // none, or no object, which the format refuses
 		return ""
 	}
-	maps.DeleteFunc(given, func(_ string, value any) bool { return value == nil })
+	maps.DeleteFunc(given, func(name string, value any) bool { return value == nil || value == defaults[name] })
 	if len(given) == 0 {
 		return ""
 	}

@@ -18,12 +18,12 @@ func TestTextsOfOptions(t *testing.T) {
 		`{"header": true, "columns": ["b", "a"], "missing": null}`: `{"columns":["b","a"],"header":true}`,
 		"{\"columns\":[\"b\",\"a\"],\n\"header\":true}":            `{"columns":["b","a"],"header":true}`,
 	} {
-		if found := optionsText([]byte(given)); found != expected {
+		if found := optionsText([]byte(given), nil); found != expected {
 			t.Errorf("%s: expected %q, found %q", given, expected, found)
 		}
 	}
 	long := `{"a":"` + strings.Repeat("x", 100) + `"}`
-	a, b := optionsText([]byte(long)), optionsText([]byte(strings.Replace(long, "x", "y", 1)))
+	a, b := optionsText([]byte(long), nil), optionsText([]byte(strings.Replace(long, "x", "y", 1)), nil)
 	if _, is := a.(state.Hash); !is || a == b {
 		t.Errorf("found %q and %q", a, b)
 	}

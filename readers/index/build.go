@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"hash/crc32"
 	"io"
 
 	"github.com/pyfeed/pyfeed/pyfeed"
@@ -52,7 +53,8 @@ func build(ctx context.Context, path string, key Key, words int, from Source) (e
 	if _, err := to.Write(make([]byte, headerSize)); err != nil {
 		return err
 	}
-	count, damaged, err := scan(ctx, to, words, r, from)
+	sum := crc32.New(castagnoli)
+	count, damaged, err := scan(ctx, io.MultiWriter(to, sum), words, r, from)
 	if err != nil {
 		return err
 	}
@@ -63,6 +65,7 @@ func build(ctx context.Context, path string, key Key, words int, from Source) (e
 	for _, n := range []uint64{uint64(key.Size), uint64(key.Changed), key.Made, uint64(damaged), uint64(count)} {
 		head = order.AppendUint64(head, n)
 	}
+	head = order.AppendUint64(head, uint64(sum.Sum32()))
 	order.PutUint32(head[8:], headerCRC(head))
 	if err := to.Patch(0, head); err != nil {
 		return err
@@ -78,7 +81,7 @@ func scan(ctx context.Context, to io.Writer, words int, r record.Records, from S
 	defer func() { pyfeed.ReleaseAll(out) }()
 	var word [16]byte
 	for {
-		if count%1024 == 0 {
+		if (count+damaged)%1024 == 0 {
 			if err := ctx.Err(); err != nil {
 				return 0, 0, context.Cause(ctx)
 			}

@@ -11,6 +11,7 @@
 //	made       uint64, a hash of what decides where the records are, such as the format
 //	damaged    int64, damaged places that are left out
 //	count      int64, of positions
+//	sum        uint32, CRC-32C of the positions, and 4 zeros
 //	positions  count times the Offset of a record.Position; if words is 2, its Inner follows each
 package index
 
@@ -32,26 +33,33 @@ import (
 
 const (
 	magic      = "PFINDEX1"
-	headerSize = 56
+	headerSize = 64
 	suffix     = ".pfindex"
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Path returns the path of a file's index: in dir, or beside the file if dir is "". Searches for files leave out an index
-// beside its file, because its name begins with a dot.
+// Path returns the path of a file's index: in dir, or beside the file if dir is "". Searches for files leave out an
+// index, because its name begins with a dot.
 func Path(file, dir string) string {
 	base := filepath.Base(file)
-	if dir == "" {
+	short := base[:min(len(base), maxBase)]
+	if dir == "" && short == base {
 		return filepath.Join(filepath.Dir(file), "."+base+suffix)
 	}
-	if whole, err := filepath.Abs(file); err == nil {
-		file = whole
+	name := base
+	if dir == "" {
+		dir = filepath.Dir(file)
+	} else if whole, err := filepath.Abs(file); err == nil {
+		name = whole
 	}
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(filepath.Dir(file))) // cannot fail
-	return filepath.Join(dir, fmt.Sprintf("%s-%016x%s", base, h.Sum64(), suffix))
+	_, _ = h.Write([]byte(name)) // cannot fail
+	return filepath.Join(dir, fmt.Sprintf(".%s-%016x%s", short, h.Sum64(), suffix))
 }
+
+// maxBase limits the part of an index's name that is a file's name. The rest is for hash, suffix and temporary names.
+const maxBase = 190
 
 // Key tells whether an index is that of a file.
 type Key struct {
@@ -81,6 +89,8 @@ type Index struct {
 	words     int
 	count     int64
 	damaged   int64
+	sum       uint32 // of the positions
+	limit     int64  // offsets are less than that
 }
 
 // smallIndex is the size in bytes up to which an index is copied: a process cannot map any number of files.
@@ -91,7 +101,7 @@ var unpooled = memory.NewUnpooled(memory.File)
 
 // Load opens an index. Its error is [ErrOther], or one of the system, such as fs.ErrNotExist, or one of kind Corrupt.
 func Load(path string, key Key) (*Index, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // it does not wait if the name is that of a pipe
 	if err != nil {
 		return nil, err
 	}
@@ -111,11 +121,14 @@ func Load(path string, key Key) (*Index, error) {
 	if found != key {
 		return nil, ErrOther
 	}
-	x.path = path
+	x.path, x.limit = path, key.Size
 	if info.Size() <= smallIndex {
 		x.positions = make([]byte, info.Size()-headerSize)
 		if n, err := f.ReadAt(x.positions, headerSize); n < len(x.positions) {
 			return nil, err
+		}
+		if found := crc32.Checksum(x.positions, castagnoli); found != x.sum {
+			return nil, corrupt(path, headerSize, "CRC of the positions: expected 0x%08x, found 0x%08x", x.sum, found)
 		}
 		return x, nil
 	}
@@ -136,7 +149,8 @@ func parse(path string, head []byte, size int64) (*Index, Key, error) {
 	if want, found := order.Uint32(head[8:]), headerCRC(head); want != found {
 		return nil, Key{}, corrupt(path, 8, "CRC of the header: expected 0x%08x, found 0x%08x", want, found)
 	}
-	x := &Index{words: int(order.Uint32(head[12:])), damaged: int64(order.Uint64(head[40:])), count: int64(order.Uint64(head[48:]))}
+	x := &Index{words: int(order.Uint32(head[12:])), damaged: int64(order.Uint64(head[40:])), count: int64(order.Uint64(head[48:])),
+		sum: order.Uint32(head[56:])}
 	key := Key{int64(order.Uint64(head[16:])), int64(order.Uint64(head[24:])), order.Uint64(head[32:])}
 	if x.words != 1 && x.words != 2 {
 		return nil, key, corrupt(path, 12, "expected 1 or 2 words for a position, found %d", x.words)
@@ -163,18 +177,31 @@ func (x *Index) Count() int64 { return x.count }
 // Damaged returns the number of damaged places that were left out when the index was made.
 func (x *Index) Damaged() int64 { return x.damaged }
 
-// Position returns where a record begins. It is an error if the index was cut off since Load.
+// Position returns where a record begins. It is an error if the index was cut off since Load, or if the position is not
+// between those of the neighbours: the sum of a large index is not checked.
 func (x *Index) Position(i int64) (record.Position, error) {
-	order := binary.LittleEndian
-	at := x.positions[i*int64(8*x.words):]
-	p := record.Position{Offset: int64(order.Uint64(at))}
-	if x.words == 2 {
-		p.Inner = int64(order.Uint64(at[8:]))
+	p := x.at(i)
+	if p.Offset < 0 || p.Offset >= x.limit || i > 0 && !precedes(x.at(i-1), p) || i+1 < x.count && !precedes(p, x.at(i+1)) {
+		return p, corrupt(x.path, headerSize+i*int64(8*x.words), "expected positions that increase, below %d, found %d: remove the index", x.limit, p.Offset)
 	}
 	if x.mapping != nil && x.mapping.IsTorn() {
 		return p, corrupt(x.path, -1, "expected an index that stays as it is, found that it was written to meanwhile")
 	}
 	return p, nil
+}
+
+func (x *Index) at(i int64) (p record.Position) {
+	words := x.positions[i*int64(8*x.words):]
+	p.Offset = int64(binary.LittleEndian.Uint64(words))
+	if x.words == 2 {
+		p.Inner = int64(binary.LittleEndian.Uint64(words[8:]))
+	}
+	return p
+}
+
+// precedes reports whether a record at p comes before one at q.
+func precedes(p, q record.Position) bool {
+	return p.Offset < q.Offset || p.Offset == q.Offset && p.Inner < q.Inner
 }
 
 // Close unmaps the index. It must not be used afterwards.

@@ -40,8 +40,18 @@ func Whole(instances string) (bool, error) {
 
 // Open opens an array for reading.
 func Open(path string, c *record.Config) (record.Records, error) {
-	return record.OpenRecords(path, "", c, open)
+	r, err := record.OpenRecords(path, "", c, open)
+	if err == nil && c.Storage.Block > 0 && r.(*records).needsAll() {
+		r.Close()
+		mapped := *c
+		mapped.Storage.IO, mapped.Storage.Block = "map", 0
+		return record.OpenRecords(path, "", &mapped, open)
+	}
+	return r, err
 }
+
+// needsAll reports whether each instance needs the whole array in memory: its elements lie all over the file.
+func (r *records) needsAll() bool { return r.a.Fortran && !r.f.InMemory() }
 
 func open(f *storage.File, c *record.Config) (record.Records, error) {
 	whole, err := Whole(record.OptionsFrom[Options](c).Instances)

@@ -106,6 +106,11 @@ func (r *records) begin(s settings) error {
 // Count implements record.Counted.
 func (r *records) Count() int64 { return r.count }
 
+// Packed implements record.Packed.
+func (r *records) Packed() bool {
+	return slices.ContainsFunc(r.members, func(m *member) bool { return m.file.Method != zip.Store })
+}
+
 // maxInflated is the largest size, in bytes, of an archive in a file that is compressed as a whole. Such an archive has
 // to be decompressed into memory, and a file of a few MB may hold gigabytes. Only tests change it.
 var maxInflated = 1 << 30

@@ -26,6 +26,8 @@ type Format struct {
 	Open func(path string, c *Config) (Records, error)
 	// Create creates a file for writing; nil if the format is read-only.
 	Create func(path string, c *Config) (Writer, error)
+	// Defaults are values of options that mean the same as no value.
+	Defaults map[string]any
 	// Whole: Open reads the whole file, unless it is mapped.
 	Whole bool
 	// NamesChoose: the names of the slots decide which data of a file is read.
@@ -112,6 +114,12 @@ type Seeker interface {
 type Counted interface {
 	// Count returns the number of instances; negative: it is not known for this file. Count reads nothing.
 	Count() int64
+}
+
+// Packed is implemented by Records of files that may hold compressed data, although the file is not compressed as a whole.
+type Packed interface {
+	// Packed reports whether more than one instance has to be decompressed, and kept in memory, to read one.
+	Packed() bool
 }
 
 // BlockReader is implemented by Records some of whose instances are a [Block].

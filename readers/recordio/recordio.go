@@ -20,6 +20,7 @@ func init() {
 		Tag:      "recordio",
 		Suffixes: []string{".recordio", ".rio"},
 		Options:  func() any { return new(Options) },
+		Defaults: map[string]any{"records": "auto"},
 		Open:     Open,
 		Create:   Create,
 	})

@@ -25,6 +25,7 @@ func init() {
 		NamesChoose: true,
 		Suffixes:    []string{".tar", ".tgz"},
 		Options:     func() any { return new(Options) },
+		Defaults:    map[string]any{"end": "blocks"},
 		Open:        Open,
 		Create:      Create,
 	})

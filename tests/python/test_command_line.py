@@ -828,7 +828,7 @@ def test_index(tmp_path: Path, capsys: Said) -> None:
     assert sorted(f.name for f in tmp_path.glob(".*")) == [f".{i}.recordio.pfindex" for i in range(3)]
     (tmp_path / "there").mkdir()
     assert main(["index", str(tmp_path / "0.recordio"), "--index-dir", str(tmp_path / "there")]) == 0
-    assert len(list((tmp_path / "there").glob("0.recordio-*.pfindex"))) == 1
+    assert len(list((tmp_path / "there").glob(".0.recordio-*.pfindex"))) == 1
 
 
 def test_index_of_what_is_converted(tmp_path: Path, capsys: Said) -> None:
@@ -836,6 +836,9 @@ def test_index_of_what_is_converted(tmp_path: Path, capsys: Said) -> None:
     source, out = str(tmp_path / "a.npz"), str(tmp_path / "b.recordio")
     assert main(["convert", source, "-o", out, "--index", "--shard-records", "4"]) == 0
     assert sorted(f.name for f in tmp_path.glob(".*")) == [f".b-0000{i}.recordio.pfindex" for i in range(3)]
+    assert main(["convert", source, "-o", str(tmp_path / "c.csv.gz"), "--index"]) == 2
+    assert "--index: expected an output that is not compressed" in said(capsys)[1]
+    assert not (tmp_path / "c.csv.gz").exists()
     for target in ("c.raw", "c.csv", "c.npz"):
         assert main(["convert", source, "-o", str(tmp_path / target), "--index", "--names", "x,y"]) == 0
     assert said(capsys)[1] == ""

@@ -80,7 +80,7 @@ def test_where_indexes_are(tmp_path: Path) -> None:
     folder = tmp_path / "indexes \udcff"
     folder.mkdir()
     assert len(pyfeed.open_files(names, index_dir=folder)) == 3
-    assert [f.name[:11] for f in folder.iterdir()] == ["0.tfrecord-"]
+    assert [f.name[:12] for f in folder.iterdir()] == [".0.tfrecord-"]
     assert not list(tmp_path.glob(".*"))
     with pytest.raises(pyfeed.errors.MissingFileError):
         pyfeed.open_files(names, index_dir=tmp_path / "missing")
