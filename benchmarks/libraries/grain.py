@@ -162,7 +162,7 @@ def files(workload: Files, threads: int) -> Callable[[], Iterator[Batch]]:
 
 
 def _array_record(workload: Files, folder: Path) -> None:
-    from array_record.python import array_record_module  # type: ignore[import-not-found]
+    from array_record.python import array_record_module
 
     for k in range(len(workload.paths)):
         writer = array_record_module.ArrayRecordWriter(str(folder / f"{k}.array_record"), "group_size:1")
