@@ -275,7 +275,7 @@ def open_files(
         Whether each file gets an index, which says where its records are. Then ``len(reader)`` is the number of
         records, and ``reader[i]`` reads any of them. An index is a file ``.NAME.pfindex`` beside the file. It is
         made when it is needed, unless the command ``python -m pyfeed index`` has made it. Arrays (npy, npz, idx,
-        raw) need no such file. Compressed files cannot have an index.
+        raw) need no such file. Files that are compressed as a whole cannot have an index.
     index_dir : str or path, optional
         The directory of the indexes, which must exist. A directory implies ``index=True``.
     on_corrupt : {"raise", "skip"}

@@ -161,8 +161,8 @@ func (s *fileSet) indexOf(ctx context.Context, stop *storage.Interrupt, ref reco
 		return fail(err)
 	}
 	counted, is := r.(record.Counted)
-	packed, can := r.(record.Packed)
-	inflates := can && packed.Packed()
+	deflated, can := r.(record.Deflated)
+	inflates := can && deflated.Deflated()
 	_, seeks := r.(record.Seeker)
 	slots := s.spec.Len()
 	if config.Slots == nil {

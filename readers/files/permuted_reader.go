@@ -111,26 +111,21 @@ func (r *permutedReader) run(a *accessor) {
 	var lane trace.Lane
 	defer lane.Done()
 	r.mu.Lock()
-	for {
-		for !r.stopping && r.next < r.numUnits() && r.next-r.head >= int64(len(r.units)) {
+	defer r.mu.Unlock()
+	for !r.stopping && r.next < r.numUnits() {
+		if r.next-r.head == int64(len(r.units)) {
 			start := trace.Begin()
 			r.workersCond.Wait()
 			trace.Since(lane.Track(filesTrack), trace.Full, "no room", start)
+			continue
 		}
-		if r.stopping || r.next >= r.numUnits() {
-			break
-		}
-		number, order := r.next, r.order
+		number := r.next
 		r.next++
 		unit := &r.units[number%int64(len(r.units))]
-		r.mu.Unlock()
 		start := trace.Begin()
-		from := r.begin + number*r.unit
-		err := readUnit(a, &unit.chunk, order, from, min(from+r.unit, r.count()))
+		unit.err = r.readUnlocked(a, &unit.chunk, number)
 		trace.Since(lane.Track(filesTrack), trace.Read, "records", start)
-		r.mu.Lock()
-		unit.err, unit.read = err, true
-		if err != nil {
+		if unit.read = true; unit.err != nil {
 			r.stopping = true // what comes behind is not delivered
 			r.workersCond.Broadcast()
 		}
@@ -138,14 +133,26 @@ func (r *permutedReader) run(a *accessor) {
 			r.consumers.WakeOne().Send()
 		}
 	}
-	r.mu.Unlock()
-	err := a.close()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.changed == nil && !r.stopping {
+	if err := r.closeUnlocked(a); r.changed == nil && !r.stopping {
 		r.changed = err
 	}
 	r.exit()
+}
+
+// readUnlocked reads a unit without the lock. It takes the lock again even after a panic, as the caller expects.
+func (r *permutedReader) readUnlocked(a *accessor, to *record.Chunk, number int64) error {
+	from := r.begin + number*r.unit
+	until, order := min(from+r.unit, r.count()), r.order
+	r.mu.Unlock()
+	defer r.mu.Lock()
+	return readUnit(a, to, order, from, until)
+}
+
+// closeUnlocked does the same for the files of a thread.
+func (r *permutedReader) closeUnlocked(a *accessor) error {
+	r.mu.Unlock()
+	defer r.mu.Lock()
+	return a.close()
 }
 
 // readUnit reads the records of a pass from one number to another.

@@ -106,8 +106,8 @@ func (r *records) begin(s settings) error {
 // Count implements record.Counted.
 func (r *records) Count() int64 { return r.count }
 
-// Packed implements record.Packed.
-func (r *records) Packed() bool {
+// Deflated implements record.Deflated.
+func (r *records) Deflated() bool {
 	return slices.ContainsFunc(r.members, func(m *member) bool { return m.file.Method != zip.Store })
 }
 

@@ -116,10 +116,10 @@ type Counted interface {
 	Count() int64
 }
 
-// Packed is implemented by Records of files that may hold compressed data, although the file is not compressed as a whole.
-type Packed interface {
-	// Packed reports whether more than one instance has to be decompressed, and kept in memory, to read one.
-	Packed() bool
+// Deflated is implemented by Records of files that may hold compressed data, although the file is not compressed as a whole.
+type Deflated interface {
+	// Deflated reports whether more than one instance has to be decompressed, and kept in memory, to read one.
+	Deflated() bool
 }
 
 // BlockReader is implemented by Records some of whose instances are a [Block].

@@ -46,7 +46,8 @@ TEST_F(FilesTest, RecordsByNumber) {
 TEST_F(FilesTest, AllRecordsInOneOrderWhateverTheNumberOfThreads) {
     const auto names = three();
     const Numbers first = all(names, raw().shuffle_records(4).num_threads(1));
-    for (const int threads : {2, 8}) EXPECT_EQ(first, all(names, raw().shuffle_records(4).num_threads(threads)));
+    for (const int threads : {2, 8})
+        EXPECT_EQ(first, all(names, raw().shuffle_records(4).num_threads(threads)));
     Numbers sorted = first;
     std::sort(sorted.begin(), sorted.end());
     EXPECT_EQ((Numbers{0, 1, 2, 10, 11, 20}), sorted);

@@ -708,6 +708,7 @@ def test_read_op_with_another_number_of_outputs() -> None:
 def test_every_error_is_pyfeeds_and_a_built_in_that_fits() -> None:
     fits = {
         pyfeed.errors.EndOfData: EOFError,
+        pyfeed.errors.RecordIndexError: IndexError,
         pyfeed.errors.Timeout: TimeoutError,
         pyfeed.errors.ProducerError: RuntimeError,
         pyfeed.errors.WorkerError: RuntimeError,
