@@ -77,7 +77,7 @@ class PassParts:
     def expect(self, queue: PyArrayFeedQueue, num_blocks: int) -> None:
         """Keep the current pass open until this number of blocks have ended from now on."""
         with self._lock:
-            self._expected[_open_pass("expect", queue)] = num_blocks
+            self._expected = {_open_pass("expect", queue): num_blocks}  # earlier passes are over
 
     def begin_block(self, pass_id: int) -> None:
         """Add a ``with`` block."""

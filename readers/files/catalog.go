@@ -54,7 +54,7 @@ func (c *catalog) find(i int64) (at numbered, err error) {
 	return at, err
 }
 
-// close releases the indexes. Nobody may read by them any more.
+// close releases the indexes. No thread may use them afterwards.
 func (c *catalog) close() {
 	for _, x := range c.indexes {
 		if x != nil {
@@ -85,11 +85,12 @@ func (s *fileSet) catalogOf(ctx context.Context, refs []record.FileRef, o *Optio
 			defer context.AfterFunc(ctx, stop.Stop)()
 			wait.Recovered(func() {
 				for i := next.Add(1) - 1; i < int64(len(refs)) && ctx.Err() == nil; i = next.Add(1) - 1 {
-					var err error
-					if c.indexes[i], counts[i], c.keys[i], err = s.indexOf(ctx, stop, refs[i], dir); err != nil {
+					found, err := s.indexOf(ctx, stop, refs[i], dir)
+					if err != nil {
 						cancel(err)
 						return
 					}
+					c.indexes[i], counts[i], c.keys[i] = found.index, found.count, found.key
 				}
 			}, func(fault error) { cancel(pyfeed.Errorf(pyfeed.Fault, "a thread that makes an index: %v", fault)) })
 		})
@@ -113,15 +114,18 @@ func (s *fileSet) catalogOf(ctx context.Context, refs []record.FileRef, o *Optio
 // maxRecords limits the records of a catalog. Its numbers, and those of their passes, then never overflow.
 const maxRecords = int64(1) << 48
 
-// indexOf returns the index of a file, which it makes if needed, or nil for a file whose positions are numbers. It also
-// returns the number of records.
-func (s *fileSet) indexOf(ctx context.Context, stop *storage.Interrupt, ref record.FileRef, dir string) (*index.Index, int64, index.Key, error) {
-	file := &file{FileRef: ref, fileSet: s} // for the location of errors
-	fail := func(err error) (*index.Index, int64, index.Key, error) {
-		return nil, 0, index.Key{}, file.locate(err, -1)
-	}
+// countedFile is a file whose records were counted.
+type countedFile struct {
+	index *index.Index // nil: positions are numbers
+	count int64
+	key   index.Key
+}
+
+// indexOf returns the index of a file, which it makes if needed. Errors have their place.
+func (s *fileSet) indexOf(ctx context.Context, stop *storage.Interrupt, ref record.FileRef, dir string) (countedFile, error) {
+	file := &file{FileRef: ref, fileSet: s}
 	if storage.IsPipe(ref.Path) {
-		return fail(pyfeed.Errorf(pyfeed.Invalid, "%s: index: expected a file that can be read again, found a FIFO", ref.Path))
+		return countedFile{}, pyfeed.Errorf(pyfeed.Invalid, "%s: index: expected a file that can be read again, found a FIFO", ref.Path)
 	}
 	config := *s.configs[ref.Format.Tag]
 	made := ref.Format.Tag
@@ -132,23 +136,37 @@ func (s *fileSet) indexOf(ctx context.Context, stop *storage.Interrupt, ref reco
 	}
 	key, err := index.KeyOf(ref.Path, made)
 	if err != nil {
-		return fail(unreadable(ref.Path, err))
+		return countedFile{}, file.locate(unreadable(ref.Path, err), -1)
 	}
 	path := index.Path(ref.Path, dir)
 	x, err := index.Load(path, key)
 	if err == nil {
-		return s.acceptIndex(x, ref, key)
+		return s.acceptIndex(countedFile{x, x.Count(), key}, ref)
 	}
-	if !errors.Is(err, fs.ErrNotExist) && err != index.ErrOther {
-		if e, is := err.(*pyfeed.Error); !is || e.Kind != pyfeed.Corrupt { // a damaged index is made again
-			return fail(unreadable(path, err))
-		}
+	if !errors.Is(err, fs.ErrNotExist) && err != index.ErrOther && !isCorrupt(err) { // a damaged index is made again
+		return countedFile{}, file.locate(unreadable(path, err), -1)
 	}
 	config.Storage.Interrupt = stop
+	found, err := s.makeIndex(ctx, file, &config, path, key)
+	if err == nil && found.index != nil {
+		var now index.Key
+		if now, err = index.KeyOf(ref.Path, made); err == nil && now != key {
+			found.index.Close()
+			err = pyfeed.Errorf(pyfeed.Corrupt, "index: expected a file that stays as it is, found that it was written to meanwhile")
+		}
+	}
+	if err != nil {
+		return countedFile{}, file.locate(suggestIndexDir(err, dir), -1)
+	}
+	return s.acceptIndex(found, ref)
+}
+
+// makeIndex makes the index of a file, unless its positions are numbers.
+func (s *fileSet) makeIndex(ctx context.Context, file *file, config *record.Config, path string, key index.Key) (countedFile, error) {
 	compressed := false
 	config.Storage.Opened = func(f *storage.File) { compressed = f.IsCompressed() }
 	open := func() (record.Records, error) {
-		r, err := ref.Format.Open(ref.Path, &config)
+		r, err := file.Format.Open(file.Path, config)
 		if err == nil && compressed {
 			r.Close()
 			return nil, pyfeed.Errorf(pyfeed.Unsupported, "index: expected a file that is not compressed, found one that is: "+
@@ -158,59 +176,64 @@ func (s *fileSet) indexOf(ctx context.Context, stop *storage.Interrupt, ref reco
 	}
 	r, err := open()
 	if err != nil {
-		return fail(err)
+		return countedFile{}, err
 	}
-	counted, is := r.(record.Counted)
+	slots := s.spec.Len()
+	if d, can := r.(record.Describer); can && config.Slots == nil {
+		if described, _, err := d.Describe(); err == nil { // an error is also that of Read
+			slots = len(described)
+		}
+	}
 	deflated, can := r.(record.Deflated)
 	inflates := can && deflated.Deflated()
 	_, seeks := r.(record.Seeker)
-	slots := s.spec.Len()
-	if config.Slots == nil {
-		if d, can := r.(record.Describer); can {
-			if described, _, err := d.Describe(); err == nil {
-				slots = len(described)
-			}
-		}
+	numbers, can := r.(record.Counted)
+	count := int64(-1)
+	if can {
+		count = numbers.Count()
 	}
 	r.Close()
 	switch {
 	case inflates:
-		return fail(pyfeed.Errorf(pyfeed.Unsupported, "index: expected arrays that are not compressed, found some that are: "+
-			"each thread would keep all of them in memory"))
+		return countedFile{}, pyfeed.Errorf(pyfeed.Unsupported, "index: expected arrays that are not compressed, found some that are: "+
+			"each thread would keep all of them in memory")
 	case !seeks:
-		return fail(pyfeed.Errorf(pyfeed.Unsupported, "index: format %q has no positions of records", ref.Format.Tag))
-	case is && counted.Count() >= 0:
-		return nil, counted.Count(), key, nil
+		return countedFile{}, pyfeed.Errorf(pyfeed.Unsupported, "index: format %q has no positions of records", file.Format.Tag)
+	case count >= 0:
+		return countedFile{nil, count, key}, nil
 	}
-	err = index.Build(ctx, path, key, index.Source{Path: ref.Path, Slots: slots, Open: open, SkipDamage: s.skip,
+	err = index.Build(ctx, path, key, index.Source{Slots: slots, Open: open, SkipDamage: s.skip,
 		Locate: func(err error, record int64) error { file.number = record; return file.locate(err, record) }})
-	if err == nil {
-		x, err = index.Load(path, key)
-	}
-	if err == nil {
-		var now index.Key
-		if now, err = index.KeyOf(ref.Path, made); err == nil && now != key {
-			x.Close()
-			err = pyfeed.Errorf(pyfeed.Corrupt, "index: expected a file that stays as it is, found that it was written to meanwhile")
-		}
-	}
 	if err != nil {
-		if dir == "" && errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
-			err = fmt.Errorf("%w: index_dir names another directory", err)
-		}
-		return fail(err)
+		return countedFile{}, err
 	}
-	return s.acceptIndex(x, ref, key)
+	x, err := index.Load(path, key)
+	if err != nil {
+		return countedFile{}, err
+	}
+	return countedFile{x, x.Count(), key}, nil
+}
+
+// suggestIndexDir adds to an error that an index could not be written beside its file what the caller can do.
+func suggestIndexDir(err error, dir string) error {
+	var e *pyfeed.Error
+	if dir != "" || !errors.Is(err, fs.ErrPermission) && !errors.Is(err, syscall.EROFS) || !errors.As(err, &e) {
+		return err
+	}
+	advised := *e
+	advised.Text += ": index_dir names another directory"
+	return &advised
 }
 
 // acceptIndex refuses an index without damaged records if damage is an error.
-func (s *fileSet) acceptIndex(x *index.Index, ref record.FileRef, key index.Key) (*index.Index, int64, index.Key, error) {
-	if n := x.Damaged(); n > 0 && !s.skip {
-		x.Close()
-		e := pyfeed.Errorf(pyfeed.Corrupt, "index: expected no damage, found %d damaged places when the index was made: "+
-			"on_corrupt=\"skip\" leaves them out, and the command verify lists them", n)
-		e.At = &pyfeed.Location{File: ref.Path, Offset: -1, Record: -1}
-		return nil, 0, key, e
+func (s *fileSet) acceptIndex(found countedFile, ref record.FileRef) (countedFile, error) {
+	if found.index == nil || s.skip || found.index.Damaged() == 0 {
+		return found, nil
 	}
-	return x, x.Count(), key, nil
+	n := found.index.Damaged()
+	found.index.Close()
+	e := pyfeed.Errorf(pyfeed.Corrupt, "index: expected no damage, found %d damaged places when the index was made: "+
+		"on_corrupt=\"skip\" leaves them out, and the command verify lists them", n)
+	e.At = &pyfeed.Location{File: ref.Path, Offset: -1, Record: -1}
+	return countedFile{}, e
 }

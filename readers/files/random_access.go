@@ -183,17 +183,12 @@ func (l *lookups) at(c *catalog, set *fileSet, i int64) (*pyfeed.Tuple, error) {
 	}
 	start := trace.Begin()
 	var chunk record.Chunk
-	for {
-		err := l.accessor.read(&chunk, i)
-		if err == storage.ErrInterrupted {
-			continue
-		}
-		trace.Since(0, trace.Read, "record", start)
-		if err != nil {
-			return nil, err
-		}
-		return chunk.TakeOne(), nil
+	err := l.accessor.read(&chunk, i) // nobody interrupts it
+	trace.Since(0, trace.Read, "record", start)
+	if err != nil {
+		return nil, err
 	}
+	return chunk.TakeOne(), nil
 }
 
 // close closes the files.

@@ -14,7 +14,6 @@ import (
 
 // Source is the file that an index is made of. Its records are read from front to back, and damage is found.
 type Source struct {
-	Path  string
 	Slots int // of a record
 	// Open opens the file at its first record.
 	Open func() (record.Records, error)
