@@ -10,6 +10,7 @@ import importlib
 import multiprocessing
 import os
 import pickle
+import queue
 import re
 import signal
 import subprocess
@@ -26,7 +27,7 @@ import pyfeed.torch
 import pytest
 import torch
 import torch.utils.data
-from pyfeed._torch_trainer import DataLoaderIterator
+from pyfeed._torch_trainer import DataLoaderIterator, ResultQueue
 from pyfeed.torch import DataLoader
 from torch.utils.data import BatchSampler, SequentialSampler, TensorDataset
 
@@ -365,6 +366,30 @@ def test_a_worker_that_ends(method: str, how: str) -> None:
         (worker,) = re.findall(r"\d+", str(info.value))
         cause = info.value.__cause__
         assert str(cause) == f"DataLoader worker (pid {worker}) is killed by signal: {signals[how]}. "
+
+
+def test_the_status_of_a_worker_is_left_for_the_signal_handler() -> None:
+    """Otherwise PyTorch's handler cannot tell which signal killed the worker."""
+
+    class Needing:
+        def flush(self) -> None: ...
+
+        def is_needed(self, process: Any) -> bool:
+            return True
+
+    context: Any = Needing()
+    process = multiprocessing.get_context("fork").Process(target=os._exit, args=(3,))
+    results = ResultQueue(context)
+    process.start()
+    results.add_process(process)
+    with pytest.raises(queue.Empty):
+        results.get(timeout=60)
+    assert process.pid is not None
+    status = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+    assert status is not None
+    assert status.si_status == 3
+    process.join()
+    results.close()
 
 
 @methods
