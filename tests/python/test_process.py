@@ -410,7 +410,15 @@ except pyfeed.errors.Timeout:
     say("timeout")
 reader.reset()
 say("reset")
-when_waiting(1, reader.reset)
+def reset_its_read():
+    while True:
+        try:
+            reader.state_dict()
+        except pyfeed.errors.StateError as error:  # a read has begun
+            assert "found one that waits" in str(error)
+            return reader.reset()
+        time.sleep(0.001)
+start(reset_its_read, daemon=True)
 try:
     reader.read()
 except pyfeed.errors.Cancelled:
